@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make demo     install what is needed, build, and show what tersor does
+# make check    install what is needed, build, and run the tests
+# make help     all targets and variables
+
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+CC = gcc
+NVCC ?= nvcc
+PYTHON ?= /usr/bin/python3
+V ?= 0
+WERROR ?= 0
+SAN ?=
+
+# GPU=1: with CUDA; GPU=0: without.  By default with it where nvcc is on the PATH.
+GPU ?= $(if $(shell command -v $(NVCC) 2>/dev/null),1,0)
+
+VERSION := $(shell sed -n 's/.*TSR_VERSION "\(.*\)"/\1/p' include/tersor/version.h)
+SO_NAME := libtersor.so.0
+
+# --- Flags ----------------------------------------------------------------------------------
+#
+# Those that keep the numerics contract come last and cannot be overridden (docs/numerics.md).
+
+CFLAGS ?= -O2 -g
+NVCCFLAGS ?= -O3
+GENCODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
+	-gencode arch=compute_90,code=compute_90
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
+	-Wvla -Wundef $(if $(filter 1,$(WERROR)),-Werror)
+SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+CONTRACT := -ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping-math -fexcess-precision=standard
+CONTRACT_clang := -ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping-math
+IS_CLANG := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
+
+override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE
+override CFLAGS += -std=c11 -fPIC -pthread $(WARN) $(SAN_FLAGS) \
+	$(if $(IS_CLANG),$(CONTRACT_clang),$(CONTRACT))
+override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-ffp-contract=off \
+	--fmad=false --ftz=false --prec-div=true --prec-sqrt=true
+override LDFLAGS += -pthread $(SAN_FLAGS)
+LDLIBS = -lcjson -lm
+
+ISAS_x86_64 := base avx2 avx512
+ISAS := $(or $(ISAS_$(shell uname -m)),base)
+ISA_FLAGS_base :=
+ISA_FLAGS_avx2 := -march=x86-64-v3
+ISA_FLAGS_avx512 := -march=x86-64-v4
+
+# --- Sources --------------------------------------------------------------------------------
+
+LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c))
+SIMD_SRC := $(sort $(wildcard src/codec/simd/*.c))
+CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
+GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
+UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+C_FILES := $(shell find src include tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
+
+ifeq ($(GPU),1)
+GPU_OBJ := $(GPU_SRC:%.cu=$(BUILD)/obj/%.o)
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
+LDLIBS += -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl -lstdc++
+else
+GPU_OBJ := $(BUILD)/obj/src/gpu/gpu_stub.o
+endif
+
+LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) \
+	$(foreach isa,$(ISAS),$(SIMD_SRC:%.c=$(BUILD)/obj/%.$(isa).o)) $(GPU_OBJ)
+CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/obj/%.o)
+UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/%)
+FAULTS := $(BUILD)/tests/libfaults.so
+
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
+
+.PHONY: all check check-unit check-cli check-long demo bench lint format asan ubsan install uninstall \
+	clean help setup setup-check
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+all: $(BUILD)/tersor $(BUILD)/libtersor.a $(BUILD)/libtersor.so
+
+# --- Building -------------------------------------------------------------------------------
+
+# Everything depends on the flags: changing them rebuilds.
+FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS) $(if $(filter 1,$(GPU)),$(NVCC) $(NVCCFLAGS)) GPU=$(GPU)
+FLAGS_FILE := $(BUILD)/flags
+ifneq ($(FLAGS),$(if $(wildcard $(FLAGS_FILE)),$(shell cat $(FLAGS_FILE))))
+.PHONY: $(FLAGS_FILE)
+endif
+$(FLAGS_FILE):
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(FLAGS)' > $@
+
+$(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+
+define simd_rule
+$(BUILD)/obj/src/codec/simd/%.$(1).o: src/codec/simd/%.c $(FLAGS_FILE)
+	$$(call say,CC,$$< ($(1)))
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 -Wno-psabi $(ISA_FLAGS_$(1)) -DTSR_ISA=$(1) -MMD -MP -c $$< -o $$@
+endef
+$(foreach isa,$(ISAS),$(eval $(call simd_rule,$(isa))))
+
+$(BUILD)/obj/%.o: %.cu $(FLAGS_FILE)
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
+
+$(BUILD)/libtersor.a: $(LIB_OBJ)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/libtersor.so: $(LIB_OBJ) src/tersor.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SO_NAME) -Wl,--version-script,src/tersor.map \
+		-o $@ $(LIB_OBJ) $(LDLIBS)
+
+$(BUILD)/tersor: $(CLI_OBJ) $(BUILD)/libtersor.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtersor.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(FAULTS): tests/faults/faults.c
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared -fPIC -O1 -D_GNU_SOURCE -o $@ $< -ldl
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d)
+
+# --- Set-up: says what it installs, and installs it where it may ---------------------------
+
+setup:
+	@.ci/setup build
+
+setup-check:
+	@.ci/setup check
+
+VENV := $(BUILD)/venv
+$(VENV)/ready: tests/requirements.txt
+	$(call say,VENV,$(VENV))
+	$(Q)$(PYTHON) -m venv $(VENV)
+	$(Q)$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# The steps after a set-up are a second make: what it installs decides how things are built.
+demo: setup
+	@$(MAKE) --no-print-directory $(BUILD)/tersor
+	@tests/demo.sh $(BUILD)/tersor
+
+# --- Tests ----------------------------------------------------------------------------------
+
+check: setup-check
+	@$(MAKE) --no-print-directory check-unit check-cli
+
+check-unit: $(UNIT_BIN)
+	@for t in $(UNIT_BIN); do $$t || exit 1; done
+
+check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
+	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
+		$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests $(PYTEST_ARGS)
+
+check-long: check
+	@$(MAKE) --no-print-directory TERSOR_LONG=1 check-unit check-cli
+export TERSOR_LONG
+
+bench: $(BUILD)/tersor
+	$(BUILD)/tersor bench
+
+asan ubsan:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CFLAGS='-O1 -g' \
+		SAN=$(if $(filter asan,$@),address,undefined) check-unit $(BUILD)/$@/tersor
+	@$(MAKE) --no-print-directory $(VENV)/ready
+	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) $(VENV)/bin/python -m pytest -q -p no:cacheprovider \
+		tests/test_safetensors.py tests/test_cli.py tests/test_format.py
+
+lint:
+	@.ci/lint '$(C_FILES)' $(BUILD)
+
+format:
+	clang-format -i $(C_FILES)
+
+# --- Installation ---------------------------------------------------------------------------
+
+INSTALLED = bin/tersor lib/libtersor.a lib/libtersor.so lib/$(SO_NAME) include/tersor.h \
+	$(wildcard include/tersor/*.h) $(addprefix share/,$(wildcard man/*.1)) \
+	share/bash-completion/completions/tersor share/zsh/site-functions/_tersor \
+	share/fish/vendor_completions.d/tersor.fish
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/tersor \
+		$(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 755 $(BUILD)/tersor $(DESTDIR)$(PREFIX)/bin/tersor
+	install -m 644 $(BUILD)/libtersor.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(BUILD)/libtersor.so $(DESTDIR)$(PREFIX)/lib/$(SO_NAME)
+	ln -sf $(SO_NAME) $(DESTDIR)$(PREFIX)/lib/libtersor.so
+	install -m 644 include/tersor.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 include/tersor/*.h $(DESTDIR)$(PREFIX)/include/tersor/
+	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	$(BUILD)/tersor completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tersor
+	$(BUILD)/tersor completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tersor
+	$(BUILD)/tersor completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tersor.fish
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(subst share/man/,share/man/man1/,$(INSTALLED)))
+	-rmdir $(DESTDIR)$(PREFIX)/include/tersor
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@printf '%s\n' \
+	'make demo        install what is needed (says what first), build, show what tersor does' \
+	'make check       install what is needed, build, run the tests (under five minutes)' \
+	'make check-long  the exhaustive rest of the tests' \
+	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
+	'make bench       speed of the codecs beside plain copying' \
+	'make lint        style, layering, and that help and man pages agree' \
+	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
+	'make install     into PREFIX (now $(PREFIX)), below DESTDIR; make uninstall removes it' \
+	'make clean       remove $(BUILD)' \
+	'Variables: GPU=0|1 (now $(GPU)), CC, CFLAGS, WERROR=1, V=1, BUILD, PREFIX, DESTDIR'

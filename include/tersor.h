@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_H
+#define TERSOR_H
+
+/* Everything that libtersor offers.  Link with -ltersor. */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "tersor/audit.h"
+#include "tersor/checkpoint.h"
+#include "tersor/codec.h"
+#include "tersor/dtype.h"
+#include "tersor/gpu.h"
+#include "tersor/measure.h"
+#include "tersor/names.h"
+#include "tersor/pack.h"
+#include "tersor/run.h"
+#include "tersor/status.h"
+#include "tersor/text.h"
+#include "tersor/version.h"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_CODEC_H
+#define TERSOR_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/dtype.h"
+
+/* What a tensor is to a training run.  The values are bits of a mask in struct tsr_codec. */
+enum tsr_kind {
+	TSR_KIND_OTHER = 0,	/* passed through untouched */
+	TSR_KIND_WEIGHT = 1,
+	TSR_KIND_MOMENTUM = 2,
+	TSR_KIND_VARIANCE = 4,
+};
+
+/* "weight", ...; "other" for TSR_KIND_OTHER. */
+const char *tsr_kind_name(enum tsr_kind kind);
+
+/* The kind with this name ("weight", "momentum", "variance", "other"); false if there is none. */
+bool tsr_kind_find(const char *name, enum tsr_kind *kind_ret);
+
+/* How the scale of a group is stored. */
+enum tsr_scale {
+	TSR_SCALE_E8M8,		/* U16: exponent and 8 mantissa bits, rounded up; full FP32 range */
+	TSR_SCALE_F16,		/* F16: FlashOptim's; underflows below 2^-25, overflows from 65520 */
+	TSR_SCALE_F32,
+	TSR_SCALE_COUNT
+};
+
+const char *tsr_scale_name(enum tsr_scale scale);
+enum tsr_dtype tsr_scale_dtype(enum tsr_scale scale);
+bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
+
+#define TSR_GROUP_DEFAULT 32u
+#define TSR_GROUP_MAX 65536u
+#define TSR_PLANES_MAX 2
+
+enum tsr_plane_unit {
+	TSR_PER_ELEMENT,	/* one entry per element, shaped like the tensor */
+	TSR_PER_GROUP,		/* one entry per group, rank 1; its dtype is that of the scale format */
+};
+
+struct tsr_plane_desc {
+	const char *suffix;	/* appended to the tensor's name; "" for the plane that keeps it */
+	enum tsr_plane_unit unit;
+	enum tsr_dtype dtype;	/* unused for TSR_PER_GROUP */
+};
+
+struct tsr_codec;
+
+/* A codec with its parameters: all that encoding and decoding need besides the data. */
+struct tsr_coding {
+	const struct tsr_codec *codec;
+	enum tsr_scale scale;	/* unused by codecs without groups */
+	uint32_t group;		/* elements per group, 1 to TSR_GROUP_MAX; 1 for codecs without groups */
+};
+
+/* What an encoder noticed that the decoded values alone do not show. */
+struct tsr_encode_report {
+	uint64_t scale_underflow;	/* groups with a nonzero element whose stored scale is 0 */
+	uint64_t scale_overflow;	/* groups whose stored scale is infinite */
+	uint64_t narrow_overflow;	/* finite elements that decode, but whose narrow weight is infinite */
+};
+
+/**
+ * struct tsr_codec - One way to store the FP32 elements of a tensor
+ * @name:    as in the command line and in packed files; never reused for another meaning
+ * @summary: a few words for help and documentation
+ * @source:  the paper or program it comes from
+ * @kinds:   mask of enum tsr_kind that it may be used for
+ * @planes:  @nplanes arrays that together hold the tensor
+ * @grouped: whether elements share scales, so that `scale` and `group` matter
+ * @encode:  @n elements of @x into @plane; adds to @report
+ * @decode:  the planes of @n elements into @x
+ *
+ * encode and decode work on any run of elements that starts at a multiple of the group, so large
+ * tensors go through in pieces.  All arrays are contiguous, little-endian and of any alignment
+ * that malloc or an element boundary gives; they do not overlap.  Values are never rejected here:
+ * for NaN, infinities and overflow see docs/numerics.md; callers measure.  Thread-safe.
+ * The same bits on every SIMD level and GPU.
+ */
+struct tsr_codec {
+	const char *name;
+	const char *summary;
+	const char *source;
+	unsigned kinds;
+	unsigned nplanes;
+	struct tsr_plane_desc planes[TSR_PLANES_MAX];
+	bool grouped;
+	void (*encode)(const struct tsr_coding *coding, const float *x, size_t n,
+		       void *const plane[], struct tsr_encode_report *report);
+	void (*decode)(const struct tsr_coding *coding, const void *const plane[], size_t n, float *x);
+};
+
+/* Every codec, for the SIMD level in use; NULL at the end. */
+const struct tsr_codec *const *tsr_codecs(void);
+
+/* The codec with this name, or NULL. */
+const struct tsr_codec *tsr_codec_find(const char *name);
+
+/* Element type of a plane. */
+enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane);
+
+/* Entries that a plane needs for @n elements; also the index of the entry of element @n. */
+uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n);
+
+/* Bytes that a plane needs for @n elements; also the offset of element @n in it. */
+uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plane, uint64_t n);
+
+/* Bytes per element over all planes, for long tensors. */
+double tsr_coding_bytes_per_element(const struct tsr_coding *coding);
+
+/* --- SIMD levels --------------------------------------------------------------------------- */
+
+/* The names of the levels of this build, lowest first; NULL at the end. */
+const char *const *tsr_isa_names(void);
+
+/*
+ * Use this SIMD level from now on, or the best one that the processor has for NULL.  False if there
+ * is no such level in this build or the processor lacks it.  Not thread-safe: call it first.
+ */
+bool tsr_isa_select(const char *name);
+
+/* The level in use. */
+const char *tsr_isa_name(void);
+
+#endif

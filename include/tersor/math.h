@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_MATH_H
+#define TERSOR_MATH_H
+
+/*
+ * Every formula that decides a stored bit, once, for C and for CUDA.  docs/numerics.md derives them.
+ *
+ * All arithmetic is IEEE binary32, round to nearest even, one rounding per operation, nothing
+ * contracted: build with -ffp-contract=off, nvcc --fmad=false --ftz=false --prec-div=true
+ * --prec-sqrt=true.  The only fused operation is tsr_fma().  Special values are settled on bit
+ * patterns.  The functions are branch-free, so that loops over them become SIMD code.
+ */
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __FAST_MATH__
+#error "tersor cannot be built with -ffast-math: its bits are specified"
+#endif
+
+#ifdef __CUDACC__
+#define TSR_HD static __host__ __device__ __forceinline__
+#else
+#define TSR_HD static inline __attribute__((always_inline, unused))
+#endif
+
+/* --- Bit patterns ------------------------------------------------------------------------- */
+
+#define TSR_F32_SIGN 0x80000000u
+#define TSR_F32_MAG  0x7fffffffu
+#define TSR_F32_INF  0x7f800000u
+
+TSR_HD uint32_t tsr_bits_from_f32(float x)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	return bits;
+}
+
+TSR_HD float tsr_f32_from_bits(uint32_t bits)
+{
+	float x;
+
+	memcpy(&x, &bits, sizeof(x));
+	return x;
+}
+
+TSR_HD float tsr_abs(float x)
+{
+	return tsr_f32_from_bits(tsr_bits_from_f32(x) & TSR_F32_MAG);
+}
+
+/* `lo` where x is NaN: a clamp is also the guard before a conversion to an integer. */
+TSR_HD float tsr_clamp(float x, float lo, float hi)
+{
+	const float at_least = x > lo ? x : lo;
+
+	return at_least < hi ? at_least : hi;
+}
+
+/*
+ * RN(a * b + c) with one rounding.
+ *
+ * Without a fused instruction the sum is formed in binary64.  That is the same value wherever the
+ * exact a * b + c has at most 53 significant bits, which holds for every use in this file
+ * (docs/numerics.md, "The fused form without a fused instruction") and is tested exhaustively.
+ */
+TSR_HD float tsr_fma(float a, float b, float c)
+{
+#if defined(__CUDA_ARCH__)
+	return __fmaf_rn(a, b, c);
+#elif defined(__FMA__)
+	return __builtin_fmaf(a, b, c);
+#else
+	return (float)((double)a * (double)b + (double)c);
+#endif
+}
+
+/* Nearest integer, halves away from zero: RN(x + copysign(0.5, x)), truncated.  Odd in x. */
+TSR_HD int32_t tsr_round_half_away_i32(float x)
+{
+	const uint32_t sign = tsr_bits_from_f32(x) & TSR_F32_SIGN;
+
+	return (int32_t)(x + tsr_f32_from_bits(sign | 0x3f000000u));
+}
+
+/* --- Narrow floats: round to nearest even, NaN stays a quiet NaN ---------------------------- */
+
+TSR_HD uint16_t tsr_bf16_from_f32(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+	const uint32_t quiet = bits >> 16 | 0x40u;
+
+	return (uint16_t)((int32_t)(bits & TSR_F32_MAG) > (int32_t)TSR_F32_INF ? quiet : rounded);
+}
+
+TSR_HD float tsr_f32_from_bf16(uint16_t narrow)
+{
+	return tsr_f32_from_bits((uint32_t)narrow << 16);
+}
+
+TSR_HD uint16_t tsr_f16_from_f32(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const int32_t mag = (int32_t)(bits & TSR_F32_MAG);
+	const uint32_t sign = bits >> 16 & 0x8000u;
+	/* Adding 0.5 puts the rounding point of a float at 2^-24, where FP16 subnormals end. */
+	const float shifted = tsr_f32_from_bits((uint32_t)mag) + 0.5f;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(shifted) - 0x3f000000u);
+	const int32_t unclamped = (mag - (112 << 23) + 0xfff + (mag >> 13 & 1)) >> 13;
+	const int32_t normal = unclamped < 0x7c00 ? unclamped : 0x7c00;
+	const int32_t quiet = 0x7e00 | (mag >> 13 & 0x1ff);
+	const int32_t finite = mag < 113 << 23 ? subnormal : normal;
+
+	return (uint16_t)(sign | (uint32_t)(mag > (int32_t)TSR_F32_INF ? quiet : finite));
+}
+
+TSR_HD float tsr_f32_from_f16(uint16_t narrow)
+{
+	const int32_t mag = narrow & 0x7fff;
+	const uint32_t sign = (uint32_t)(narrow & 0x8000) << 16;
+	const uint32_t subnormal = tsr_bits_from_f32((float)mag * 0x1p-24f);
+	const uint32_t normal = (uint32_t)(mag << 13) + (112u << 23);
+	const uint32_t special = (uint32_t)(mag << 13) + (224u << 23);
+	const uint32_t finite = mag < 0x400 ? subnormal : normal;
+
+	return tsr_f32_from_bits(sign | (mag >= 0x7c00 ? special : finite));
+}
+
+/* --- ULP split (FlashOptim, Algorithm 1) ---------------------------------------------------- */
+
+/*
+ * What the split needs to know of a narrow format with `mant` mantissa bits.  2^l is half the ULP
+ * of the narrow weight n.  With P the power of two in the exponent field of n as a float (at least
+ * that of the format's least normal number), 2^l = P * 2^-(mant + 1), and P is read off n.
+ */
+struct tsr_split_format {
+	uint32_t min_power_bits;	/* P of zero and subnormals */
+	float up;			/* 2^mant */
+	float down;			/* 2^-(mant + 1) */
+};
+
+TSR_HD struct tsr_split_format tsr_split_bf16(void)
+{
+	const struct tsr_split_format f = { 1u << 23, 0x1p7f, 0x1p-8f };
+
+	return f;
+}
+
+TSR_HD struct tsr_split_format tsr_split_f16(void)
+{
+	const struct tsr_split_format f = { 113u << 23, 0x1p10f, 0x1p-11f };
+
+	return f;
+}
+
+TSR_HD uint32_t tsr_split_power_bits(struct tsr_split_format f, float narrow)
+{
+	const int32_t power = (int32_t)(tsr_bits_from_f32(narrow) & TSR_F32_INF);
+
+	return (uint32_t)(power > (int32_t)f.min_power_bits ? power : (int32_t)f.min_power_bits);
+}
+
+/*
+ * The correction of x against its narrow weight: round(t * levels), t = (x - n) * 2^-l in [-1, 1].
+ * 2^-l is applied as 2^mant * 2^(128 - E) because alone it is not always a float; both products
+ * and the difference are exact.  0 where n is Inf or NaN.  `levels` is 127 or 32767.
+ */
+TSR_HD int32_t tsr_ulp_correction(struct tsr_split_format f, float x, float narrow, float levels)
+{
+	const uint32_t power_bits = tsr_split_power_bits(f, narrow);
+	const float inverse = tsr_f32_from_bits((255u << 23) - power_bits);
+	const float diff = power_bits < TSR_F32_INF ? x - narrow : 0.0f;
+	const float t = tsr_clamp(diff * f.up * inverse, -1.0f, 1.0f);
+
+	return tsr_round_half_away_i32(t * levels);
+}
+
+/*
+ * RN(n + RN(correction / levels) * 2^l), rounded once.  A zero correction gives n itself, which
+ * keeps the sign of -0, Inf and every NaN.
+ */
+TSR_HD float tsr_ulp_join(struct tsr_split_format f, float narrow, int32_t correction, float levels)
+{
+	const float power = tsr_f32_from_bits(tsr_split_power_bits(f, narrow));
+	const float fraction = (float)correction / levels;
+	const float joined = tsr_fma(fraction * f.down, power, narrow);
+	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
+
+	return (special | (correction == 0)) ? narrow : joined;
+}
+
+/* --- Exact split: the correction is a difference of bit patterns ---------------------------- */
+
+/*
+ * Magnitude of the narrow weight: rounded half away from zero, so that the rest fits 16 bits.
+ * A NaN keeps to the NaN patterns of BF16; then the rest may saturate, and it stays a NaN.
+ */
+TSR_HD int32_t tsr_exact16_narrow_mag(int32_t mag)
+{
+	const int32_t rounded = (int32_t)(((uint32_t)mag + 0x8000u) >> 16);
+	const int32_t at_least = rounded > 0x7f81 ? rounded : 0x7f81;
+	const int32_t nan = at_least < 0x7fff ? at_least : 0x7fff;
+
+	return mag > (int32_t)TSR_F32_INF ? nan : rounded;
+}
+
+TSR_HD uint16_t tsr_exact16_narrow(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const int32_t mag = tsr_exact16_narrow_mag((int32_t)(bits & TSR_F32_MAG));
+
+	return (uint16_t)((bits >> 16 & 0x8000u) | (uint32_t)mag);
+}
+
+TSR_HD int16_t tsr_exact16_correction(float x, uint16_t narrow)
+{
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+	const int32_t rest = mag - (int32_t)((uint32_t)(narrow & 0x7fff) << 16);
+	const int32_t at_least = rest > -32768 ? rest : -32768;
+
+	return (int16_t)(at_least < 32767 ? at_least : 32767);
+}
+
+TSR_HD float tsr_exact16_join(uint16_t narrow, int16_t correction)
+{
+	const uint32_t mag = ((uint32_t)(narrow & 0x7fff) << 16) + (uint32_t)(int32_t)correction;
+
+	return tsr_f32_from_bits((mag & TSR_F32_MAG) | (uint32_t)(narrow & 0x8000) << 16);
+}
+
+/* --- Float split (Zamirai et al.; Kahan buffer) ---------------------------------------------- */
+
+/* What is left of x for a second narrow float; 0 where the narrow weight is Inf or NaN. */
+TSR_HD float tsr_float_rest(float x, float narrow)
+{
+	return (tsr_bits_from_f32(narrow) & TSR_F32_INF) < TSR_F32_INF ? x - narrow : 0.0f;
+}
+
+/* A zero rest gives the narrow weight itself, which keeps the sign of -0, Inf and every NaN. */
+TSR_HD float tsr_float_join(float narrow, float rest)
+{
+	return rest == 0.0f ? narrow : narrow + rest;
+}
+
+/* --- Scales of groups ------------------------------------------------------------------------ */
+
+/* Top 16 bits below the sign, rounded up, never to infinity: 8 exponent and 8 mantissa bits. */
+#define TSR_E8M8_MAX 0xfeffu
+
+TSR_HD uint16_t tsr_e8m8_from_f32(float absmax)
+{
+	const uint32_t code = (tsr_bits_from_f32(absmax) + 0x7fffu) >> 15;
+
+	return (uint16_t)(code < TSR_E8M8_MAX ? code : TSR_E8M8_MAX);
+}
+
+TSR_HD float tsr_f32_from_e8m8(uint16_t code)
+{
+	return tsr_f32_from_bits((uint32_t)code << 15);
+}
+
+/*
+ * What FlashOptim's encoder divides by when it stores scales as FP16: the unrounded scale, at least
+ * 1e-12.  What is stored is then 0 anyway (from 2^-25 down).
+ */
+TSR_HD float tsr_f16_divisor(float absmax)
+{
+	return absmax > 1e-12f ? absmax : 1e-12f;
+}
+
+/*
+ * A power of two that takes a group with this scale away from both ends of the exponent range,
+ * so that s + |m| cannot overflow and levels / s neither overflows nor is subnormal.
+ */
+TSR_HD float tsr_group_unit(float scale)
+{
+	const float unit = scale < 0x1p-60f ? 0x1p64f : 1.0f;
+
+	return scale >= 0x1p120f ? 0x1p-4f : unit;
+}
+
+/* levels / s, or 0 for the scale of an all-zero group, whose codes are then 0. */
+TSR_HD float tsr_inverse_scale(float levels, float scale)
+{
+	return scale > 0.0f ? levels / scale : 0.0f;
+}
+
+/* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
+
+/* Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0. */
+TSR_HD int32_t tsr_softsign_code(float m, float scale)
+{
+	const float z = 2.0f * m / (scale + tsr_abs(m));
+	const float t = tsr_clamp(127.0f * z, -127.0f, 127.0f);
+
+	return scale > 0.0f ? tsr_round_half_away_i32(t) : 0;
+}
+
+/* s * (q / (254 - |q|)): the inverse companding (q/127) / (2 - |q/127|) as one IEEE quotient. */
+TSR_HD float tsr_softsign_value(int32_t code, float scale)
+{
+	const float q = (float)code;
+
+	return scale * (q / (254.0f - tsr_abs(q)));
+}
+
+/* --- Variance (FlashOptim, Algorithm 3): square root companding ------------------------------ */
+
+/* The largest scale whose square is finite as e8m8; sqrt(FLT_MAX) itself rounds up past it. */
+#define TSR_E8M8_SQRT_MAX 0xbeffu	/* 2^64 (1 - 2^-9) */
+
+TSR_HD int32_t tsr_sqrt_code(float root, float inverse)
+{
+	return (int32_t)tsr_clamp(root * inverse + 0.5f, 0.0f, 255.0f);
+}
+
+TSR_HD float tsr_sqrt_value(int32_t code, float scale)
+{
+	const float root = (float)code / 255.0f * scale;
+
+	return root * root;
+}
+
+/* --- Linear baselines ------------------------------------------------------------------------ */
+
+TSR_HD int32_t tsr_linear_code(float m, float inverse)
+{
+	return tsr_round_half_away_i32(tsr_clamp(m * inverse, -127.0f, 127.0f));
+}
+
+TSR_HD float tsr_linear_value(int32_t code, float scale)
+{
+	return (float)code / 127.0f * scale;
+}
+
+TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
+{
+	return (int32_t)tsr_clamp(v * inverse + 0.5f, 0.0f, 255.0f);
+}
+
+TSR_HD float tsr_ulinear_value(int32_t code, float scale)
+{
+	return (float)code / 255.0f * scale;
+}
+
+#endif

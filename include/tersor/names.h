@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_NAMES_H
+#define TERSOR_NAMES_H
+
+#include "tersor/checkpoint.h"
+#include "tersor/status.h"
+
+/* Tensors whose name the POSIX extended regular expression finds a match in are of this kind. */
+struct tsr_name_rule {
+	const char *regex;
+	enum tsr_kind kind;
+};
+
+/**
+ * tsr_names_assign() - Tell what each tensor of a checkpoint is, from names and shapes
+ * @rules: @nrules rules of the user; the first that matches a name settles its kind
+ *
+ * Without a rule: momenta and variances are found by the names that optimizers give them
+ * (docs/names.md), other floating-point tensors of rank 1 or more are weights, everything else is
+ * other.  A momentum or variance is joined to its weight by name, and must have its shape.
+ * Does nothing to a packed file, which knows its kinds.
+ *
+ * Return: TSR_OK; TSR_E_FORMAT for a state that fits no weight's shape or that two tensors claim
+ * to be; TSR_E_USAGE for a malformed expression; TSR_E_NOMEM.
+ */
+enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				 unsigned nrules, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_PACK_H
+#define TERSOR_PACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/checkpoint.h"
+#include "tersor/codec.h"
+#include "tersor/measure.h"
+#include "tersor/names.h"
+#include "tersor/run.h"
+#include "tersor/status.h"
+
+/* An error that must not be exceeded by any tensor; for the cosine, 1 - cosine. */
+struct tsr_bound {
+	enum tsr_metric metric;
+	double limit;
+};
+
+/**
+ * struct tsr_pack_options - How to pack
+ * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds
+ * @rules:   names whose kind is given; TSR_KIND_OTHER keeps a tensor raw
+ * @bounds:  what every packed tensor must meet
+ * @strict:  a tensor that a codec cannot take is an error, not kept raw
+ * @force:   replace an existing output
+ * @dry_run: plan only; nothing is read but headers, nothing is written
+ */
+struct tsr_pack_options {
+	struct tsr_coding weight;
+	struct tsr_coding momentum;
+	struct tsr_coding variance;
+	const struct tsr_name_rule *rules;
+	unsigned nrules;
+	const struct tsr_bound *bounds;
+	unsigned nbounds;
+	bool strict;
+	bool force;
+	bool dry_run;
+};
+
+/* bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32. */
+struct tsr_pack_options tsr_pack_defaults(void);
+
+/* Why a tensor that should have been packed was kept raw: its codec has no code for these. */
+enum tsr_raw_reason {
+	TSR_RAW_NO,		/* it was packed, or is of a kind that is not */
+	TSR_RAW_NONFINITE,	/* NaN or infinite elements */
+	TSR_RAW_NEGATIVE,	/* negative variances */
+	TSR_RAW_OVERFLOW,	/* finite elements or scales past the range of the narrow format */
+};
+
+/* What became of one tensor. */
+struct tsr_packed_tensor {
+	struct tsr_measure measure;		/* of its last encoding, also where that was dropped */
+	struct tsr_encode_report report;
+	enum tsr_raw_reason raw;
+	uint64_t nbytes;			/* in the packed file */
+};
+
+/* The outcome of tsr_pack(). */
+struct tsr_packing {
+	struct tsr_checkpoint *source;		/* its tensors have their codings, hashes and errors */
+	struct tsr_packed_tensor *tensors;	/* one per tensor of the source */
+	uint64_t header_nbytes;
+	uint64_t data_nbytes;
+	unsigned generation;
+};
+
+/**
+ * tsr_pack() - Pack one or more files into one
+ * @paths: @npaths inputs, see tsr_checkpoint_open()
+ * @out:   path of the packed file; written beside it and renamed when complete
+ * @ret:   out: to be freed with tsr_packing_free(); set on TSR_OK, TSR_E_BOUND, TSR_E_DURABILITY
+ *
+ * Every tensor is decoded again and measured.  Memory does not grow with the size of the inputs'
+ * data.  The file depends on inputs and options only.
+ *
+ * Return: TSR_OK; TSR_E_BOUND if a bound is exceeded, and nothing is written; TSR_E_UNSUPPORTED for
+ * an input that is packed already, a reserved name, or with @strict a tensor that would stay raw;
+ * or any failure of reading and writing, and nothing is written.
+ */
+enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
+			 const struct tsr_pack_options *options, const struct tsr_run *run,
+			 struct tsr_packing **ret, struct tsr_err *err);
+void tsr_packing_free(struct tsr_packing *p);
+
+/* "3 non-finite values", ... into @text: why a tensor stayed raw, and how many elements. */
+void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room);
+
+/* The outcome of tsr_unpack(). */
+struct tsr_unpacking {
+	struct tsr_checkpoint *source;
+	uint64_t nbytes;	/* of the file written */
+};
+
+/**
+ * tsr_unpack() - Give back the file that was packed
+ * @path: a packed file
+ * @out:  path of the safetensors file to write
+ * @ret:  out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY
+ *
+ * Names, shapes, dtypes, order and metadata are the source's; every plane is checked against its
+ * hash.  If a lossy codec was involved, the metadata gets one more entry, tersor_generation.
+ */
+enum tsr_status tsr_unpack(const char *path, const char *out, bool force, bool dry_run,
+			   const struct tsr_run *run, struct tsr_unpacking **ret, struct tsr_err *err);
+void tsr_unpacking_free(struct tsr_unpacking *u);
+
+#endif

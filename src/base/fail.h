@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BASE_FAIL_H
+#define TSR_BASE_FAIL_H
+
+#include <stddef.h>
+
+#include "tersor/status.h"
+
+/*
+ * Compose the message of a failure, where the fact is known, and return `code`.
+ * The text is escaped as by tsr_escape(), so names from a file can be passed as they are.
+ */
+enum tsr_status tsr_fail(struct tsr_err *err, enum tsr_status code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The same, with ": " and the text of errno value `errnum` at the end; TSR_E_IO. */
+enum tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* TSR_E_NOMEM for `what`. */
+enum tsr_status tsr_fail_nomem(struct tsr_err *err, const char *what);
+
+/* Run `call`; forward its status to the caller of this function unless it is TSR_OK. */
+#define TSR_TRY(call) \
+	do { \
+		enum tsr_status try_status_ = (call); \
+		if (try_status_ != TSR_OK) \
+			return try_status_; \
+	} while (0)
+
+#endif

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The only file that makes system calls on files. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+/* The most that one read or write call moves on Linux. */
+#define IO_MAX 0x7ffff000u
+
+/* --- Inputs --------------------------------------------------------------------------------- */
+
+struct tsr_file {
+	int fd;
+	char *path;
+	struct stat at_open;
+};
+
+enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct tsr_err *err)
+{
+	struct tsr_file *f = calloc(1, sizeof(*f));
+	enum tsr_status status;
+
+	if (!f)
+		return tsr_fail_nomem(err, path);
+	f->path = strdup(path);
+	if (!f->path) {
+		free(f);
+		return tsr_fail_nomem(err, path);
+	}
+	do {
+		f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	} while (f->fd < 0 && errno == EINTR);
+	if (f->fd < 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot open", path);
+	else if (fstat(f->fd, &f->at_open) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	else if (!S_ISREG(f->at_open.st_mode))
+		status = tsr_fail(err, TSR_E_IO, "%s: found a %s, expected a regular file", path,
+				  S_ISDIR(f->at_open.st_mode) ? "directory" : "special file");
+	else
+		status = TSR_OK;
+	if (status != TSR_OK) {
+		tsr_file_close(f);
+		return status;
+	}
+	*ret = f;
+	return TSR_OK;
+}
+
+void tsr_file_close(struct tsr_file *f)
+{
+	if (!f)
+		return;
+	if (f->fd >= 0)
+		close(f->fd);
+	free(f->path);
+	free(f);
+}
+
+const char *tsr_file_path(const struct tsr_file *f)
+{
+	return f->path;
+}
+
+uint64_t tsr_file_size(const struct tsr_file *f)
+{
+	return (uint64_t)f->at_open.st_size;
+}
+
+enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes, uint64_t offset,
+			      struct tsr_err *err)
+{
+	char *at = buf;
+
+	while (nbytes) {
+		const size_t want = nbytes < IO_MAX ? nbytes : IO_MAX;
+		const ssize_t got = pread(f->fd, at, want, (off_t)offset);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return tsr_fail_errno(err, errno, "%s: cannot read %zu bytes at offset %llu",
+					      f->path, want, (unsigned long long)offset);
+		if (got == 0)
+			return tsr_fail(err, TSR_E_IO,
+					"%s: changed while reading: ends at offset %llu, was %lld bytes",
+					f->path, (unsigned long long)offset,
+					(long long)f->at_open.st_size);
+		at += got;
+		nbytes -= (size_t)got;
+		offset += (uint64_t)got;
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_err *err)
+{
+	const struct stat *was = &f->at_open;
+	struct stat now, named;
+
+	if (fstat(f->fd, &now) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat", f->path);
+	if (now.st_size != was->st_size || now.st_mtim.tv_sec != was->st_mtim.tv_sec ||
+	    now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
+		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was modified", f->path);
+	if (stat(f->path, &named) != 0 || named.st_dev != was->st_dev || named.st_ino != was->st_ino)
+		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was replaced", f->path);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_file_check_not(const struct tsr_file *f, const char *path, struct tsr_err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && st.st_dev == f->at_open.st_dev && st.st_ino == f->at_open.st_ino)
+		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path, f->path);
+	return TSR_OK;
+}
+
+/* --- Outputs -------------------------------------------------------------------------------- */
+
+struct tsr_outfile {
+	int dir_fd;
+	int fd;
+	bool force;
+	char *path;		/* as the user gave it */
+	const char *name;	/* its last component, inside path */
+	char *temp;		/* name of the temporary file in the directory; NULL before it exists */
+};
+
+/* The directory of a path, to be freed; "." if it has none. */
+static char *directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return strdup(".");
+	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
+				    mode_t *mode_ret, struct tsr_err *err)
+{
+	struct stat st;
+
+	*mode_ret = 0;
+	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+		if (errno == ENOENT)
+			return TSR_OK;
+		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	}
+	if (!S_ISREG(st.st_mode))
+		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file", path,
+				S_ISDIR(st.st_mode) ? "directory" :
+				S_ISLNK(st.st_mode) ? "symbolic link" : "special file");
+	if (!force)
+		return tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it", path);
+	*mode_ret = st.st_mode & 07777;
+	return TSR_OK;
+}
+
+static enum tsr_status open_directory(const char *path, int *fd_ret, struct tsr_err *err)
+{
+	char *dir = directory_of(path);
+
+	if (!dir)
+		return tsr_fail_nomem(err, path);
+	do {
+		*fd_ret = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} while (*fd_ret < 0 && errno == EINTR);
+	free(dir);
+	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path) : TSR_OK;
+}
+
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct tsr_err *err)
+{
+	enum tsr_status status;
+	mode_t mode;
+	int dir_fd;
+
+	if (!*name_of(path))
+		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", path);
+	TSR_TRY(open_directory(path, &dir_fd, err));
+	status = check_target(dir_fd, name_of(path), path, force, &mode, err);
+	close(dir_fd);
+	return status;
+}
+
+static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
+{
+	const size_t room = strlen(f->name) + sizeof(".." "0123456789abcdef" ".tmp");
+	char *temp = malloc(room);
+
+	if (!temp)
+		return tsr_fail_nomem(err, f->path);
+	do {
+		uint64_t random;
+
+		if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+			if (errno == EINTR)
+				continue;
+			free(temp);
+			return tsr_fail_errno(err, errno, "%s: no random name", f->path);
+		}
+		snprintf(temp, room, ".%s.%016llx.tmp", f->name, (unsigned long long)random);
+		f->fd = openat(f->dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
+	if (f->fd < 0) {
+		free(temp);
+		return tsr_fail_errno(err, errno, "%s: cannot create a file beside it", f->path);
+	}
+	f->temp = temp;
+	return TSR_OK;
+}
+
+/* Reserve the space where the file system can; where it cannot, writing will tell. */
+static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct tsr_err *err)
+{
+	int failed;
+
+	if (!nbytes)
+		return TSR_OK;
+	do {
+		failed = fallocate(f->fd, 0, 0, (off_t)nbytes);
+	} while (failed && errno == EINTR);
+	if (failed && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+		return tsr_fail_errno(err, errno, "%s: cannot reserve %llu bytes", f->path,
+				      (unsigned long long)nbytes);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
+				   struct tsr_outfile **ret, struct tsr_err *err)
+{
+	struct tsr_outfile *f;
+	enum tsr_status status;
+	mode_t mode;
+
+	TSR_TRY(tsr_outfile_check_target(path, force, err));
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return tsr_fail_nomem(err, path);
+	f->dir_fd = f->fd = -1;
+	f->force = force;
+	f->path = strdup(path);
+	if (!f->path) {
+		status = tsr_fail_nomem(err, path);
+		goto fail;
+	}
+	f->name = name_of(f->path);
+	status = open_directory(path, &f->dir_fd, err);
+	if (status != TSR_OK)
+		goto fail;
+	status = check_target(f->dir_fd, f->name, path, force, &mode, err);
+	if (status != TSR_OK)
+		goto fail;
+	status = open_temp(f, err);
+	if (status != TSR_OK)
+		goto fail;
+	if (mode && fchmod(f->fd, mode) != 0) {
+		status = tsr_fail_errno(err, errno, "%s: cannot keep its mode", path);
+		goto fail;
+	}
+	status = reserve(f, nbytes, err);
+	if (status != TSR_OK)
+		goto fail;
+	*ret = f;
+	return TSR_OK;
+fail:
+	tsr_outfile_discard(f);
+	return status;
+}
+
+enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
+				  uint64_t offset, struct tsr_err *err)
+{
+	const char *at = buf;
+
+	while (nbytes) {
+		const size_t want = nbytes < IO_MAX ? nbytes : IO_MAX;
+		const ssize_t put = pwrite(f->fd, at, want, (off_t)offset);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return tsr_fail_errno(err, errno, "%s: cannot write", f->path);
+		if (put == 0)
+			return tsr_fail(err, TSR_E_IO, "%s: cannot write: no progress", f->path);
+		at += put;
+		nbytes -= (size_t)put;
+		offset += (uint64_t)put;
+	}
+	return TSR_OK;
+}
+
+/* Rename without replacing; file systems that lack the flag get a hard link, which cannot either. */
+static int rename_noreplace(const struct tsr_outfile *f)
+{
+	if (renameat2(f->dir_fd, f->temp, f->dir_fd, f->name, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	if (linkat(f->dir_fd, f->temp, f->dir_fd, f->name, 0) != 0)
+		return -1;
+	return unlinkat(f->dir_fd, f->temp, 0);
+}
+
+enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
+{
+	enum tsr_status status = TSR_OK;
+	int failed;
+
+	/* A failed fsync is final: the kernel may have dropped the pages that it could not write. */
+	if (fsync(f->fd) != 0) {
+		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
+		goto discard;
+	}
+	failed = close(f->fd);
+	f->fd = -1;
+	if (failed && errno != EINTR) {
+		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
+		goto discard;
+	}
+	failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name) : rename_noreplace(f);
+	if (failed) {
+		if (errno == EEXIST)
+			status = tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it", f->path);
+		else
+			status = tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
+		goto discard;
+	}
+	free(f->temp);
+	f->temp = NULL;
+	if (fsync(f->dir_fd) != 0) {
+		tsr_fail_errno(err, errno, "%s: published and complete, but may not survive a power cut: "
+			       "cannot sync its directory", f->path);
+		status = TSR_E_DURABILITY;
+		if (err)
+			err->code = status;
+	}
+discard:
+	tsr_outfile_discard(f);
+	return status;
+}
+
+void tsr_outfile_discard(struct tsr_outfile *f)
+{
+	if (!f)
+		return;
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->temp)
+		unlinkat(f->dir_fd, f->temp, 0);
+	if (f->dir_fd >= 0)
+		close(f->dir_fd);
+	free(f->temp);
+	free(f->path);
+	free(f);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BASE_FILE_H
+#define TSR_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/status.h"
+
+/* --- Inputs --------------------------------------------------------------------------------- */
+
+/* An open regular file.  Never mapped: a file that shrinks must be an error, not a signal. */
+struct tsr_file;
+
+/* TSR_E_IO for anything but a regular file that can be read; does not wait on a FIFO. */
+enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct tsr_err *err);
+void tsr_file_close(struct tsr_file *f);
+
+const char *tsr_file_path(const struct tsr_file *f);
+uint64_t tsr_file_size(const struct tsr_file *f);
+
+/* Exactly @nbytes at @offset, or an error; the file ending early is "changed".  Thread-safe. */
+enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes, uint64_t offset,
+			      struct tsr_err *err);
+
+/* TSR_E_IO if size, time or identity differ from those at opening.  Call it after reading. */
+enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_err *err);
+
+/* TSR_E_IO if @path names this file, by any link. */
+enum tsr_status tsr_file_check_not(const struct tsr_file *f, const char *path, struct tsr_err *err);
+
+/* --- Outputs -------------------------------------------------------------------------------- */
+
+/*
+ * A file in the making: `.NAME.<16 hex digits>.tmp` beside its target until it is published, when
+ * it takes the target's name at once.  Whatever fails before that, the target is untouched.
+ */
+struct tsr_outfile;
+
+/**
+ * tsr_outfile_create() - Start a file
+ * @path:    the target: absent, or with @force a regular file; never a link, directory or device
+ * @nbytes:  its final size, reserved so that a full disk shows now
+ * @ret:     out: to be ended with tsr_outfile_publish() or tsr_outfile_discard()
+ */
+enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
+				   struct tsr_outfile **ret, struct tsr_err *err);
+
+/* All of @nbytes at @offset, or an error.  Thread-safe. */
+enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
+				  uint64_t offset, struct tsr_err *err);
+
+/*
+ * Sync, close, rename, sync the directory; frees @f in every case.  TSR_E_DURABILITY if only the
+ * last step failed: the file is complete under its name.  TSR_E_IO: the target is untouched.
+ */
+enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err);
+
+/* Remove the temporary file and free @f, which may be NULL. */
+void tsr_outfile_discard(struct tsr_outfile *f);
+
+/* Whether tsr_outfile_create() would accept this target now. */
+enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The only file that knows xxHash, which is compiled into it. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/hash.h"
+
+uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed)
+{
+	return XXH3_64bits_withSeed(bytes, nbytes, seed);
+}
+
+struct tsr_hasher *tsr_hasher_new(void)
+{
+	XXH3_state_t *state = XXH3_createState();
+
+	if (state)
+		XXH3_64bits_reset(state);
+	return (struct tsr_hasher *)state;
+}
+
+void tsr_hasher_reset(struct tsr_hasher *h)
+{
+	XXH3_64bits_reset((XXH3_state_t *)h);
+}
+
+void tsr_hasher_add(struct tsr_hasher *h, const void *bytes, size_t nbytes)
+{
+	XXH3_64bits_update((XXH3_state_t *)h, bytes, nbytes);
+}
+
+uint64_t tsr_hasher_value(const struct tsr_hasher *h)
+{
+	return XXH3_64bits_digest((const XXH3_state_t *)h);
+}
+
+void tsr_hasher_free(struct tsr_hasher *h)
+{
+	XXH3_freeState((XXH3_state_t *)h);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BASE_PIPELINE_H
+#define TSR_BASE_PIPELINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/run.h"
+#include "tersor/status.h"
+
+/* The most threads that a pipeline starts. */
+#define TSR_THREADS_MAX 256u
+
+/**
+ * struct tsr_pipeline - Numbered jobs, done by several threads, committed in their order
+ * @njobs:         jobs 0 to @njobs - 1
+ * @scratch_nbytes: memory that each thread gets for the jobs it does, 64-byte aligned
+ * @work:          the bulk of a job; any order, many at once
+ * @commit:        what must happen in the order of jobs, one at a time; may be NULL
+ * @finish:        what may happen after that, in any order again; may be NULL
+ * @ctx:           passed to all three, with the scratch memory of the thread
+ *
+ * The three steps of one job run on one thread.  Because commits are in order, whatever they
+ * accumulate is the same for every number of threads.
+ */
+struct tsr_pipeline {
+	uint64_t njobs;
+	size_t scratch_nbytes;
+	enum tsr_status (*work)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
+	enum tsr_status (*commit)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
+	enum tsr_status (*finish)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
+	void *ctx;
+};
+
+/*
+ * Run all jobs.  After a failure no new job is started; the failure of the lowest job that failed
+ * is returned.  Fewer threads than asked for is not an error.
+ */
+enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_run *run,
+				 struct tsr_err *err);
+
+/* The number of threads that @run asks for. */
+unsigned tsr_run_threads(const struct tsr_run *run);
+
+#endif

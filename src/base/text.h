@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BASE_TEXT_H
+#define TSR_BASE_TEXT_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A growing text.  Start from all zeros.  After a failed allocation it is `failed`, further calls
+ * do nothing, and the one who takes the text reports it.
+ */
+struct tsr_text {
+	char *bytes;		/* NUL-terminated once something was put */
+	size_t nbytes;
+	size_t room;
+	bool failed;
+};
+
+void tsr_text_put(struct tsr_text *t, const char *bytes, size_t nbytes);
+void tsr_text_puts(struct tsr_text *t, const char *s);
+void tsr_text_printf(struct tsr_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tsr_text_free(struct tsr_text *t);
+
+#endif

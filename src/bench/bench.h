@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BENCH_BENCH_H
+#define TSR_BENCH_BENCH_H
+
+#include "tersor/run.h"
+#include "tersor/status.h"
+
+#define TSR_BENCH_KERNELS_MAX 64
+
+/* Speeds count the bytes that must move: those read plus those written. */
+struct tsr_bench_kernel {
+	const char *name;
+	double bytes_per_element;	/* both ways: 4 and those of the planes */
+	double encode_gbps, decode_gbps;
+};
+
+struct tsr_bench_kernels {
+	unsigned threads;
+	const char *isa;
+	double copy_gbps;		/* memcpy of the same elements, with the same threads */
+	unsigned nkernels;
+	struct tsr_bench_kernel kernels[TSR_BENCH_KERNELS_MAX];
+};
+
+/* Measure one codec, or all of them for NULL, on @elements values in memory. */
+enum tsr_status tsr_bench_kernels(const char *codec, uint64_t elements, unsigned repeats,
+				  const struct tsr_run *run, struct tsr_bench_kernels *ret,
+				  struct tsr_err *err);
+
+/* Speeds count the bytes of the FP32 checkpoint. */
+struct tsr_bench_files {
+	unsigned threads;
+	uint64_t nbytes;
+	double copy_gbps, pack_gbps, unpack_gbps, verify_gbps;
+	uint64_t peak_rss_nbytes;
+};
+
+/* Make a checkpoint of about @nbytes in directory @dir, measure, and remove everything again. */
+enum tsr_status tsr_bench_files(const char *dir, uint64_t nbytes, unsigned repeats,
+				const struct tsr_run *run, struct tsr_bench_files *ret,
+				struct tsr_err *err);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "bench/bench.h"
+#include "cli/coding.h"
+#include "cli/output.h"
+
+struct args {
+	struct cli_common common;
+	const char *device, *codec, *dir;
+	uint64_t elements, repeats, file_size;
+};
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct cli_opt opts[] = {
+	{ "codec", 0, "CODEC", CLI_STRING, AT(codec), 0, 0, "@weight", "this codec only" },
+	{ "elements", 0, "N", CLI_NUMBER, AT(elements), 1024, UINT64_C(1) << 34, NULL,
+	  "FP32 elements per kernel run (default 64M)" },
+	{ "repeats", 0, "N", CLI_NUMBER, AT(repeats), 1, 1000, NULL,
+	  "runs, of which the median counts (default 7)" },
+	{ "dir", 0, "DIR", CLI_STRING, AT(dir), 0, 0, "@file",
+	  "measure pack, unpack and verify on files in DIR, beside plain copying" },
+	{ "file-size", 0, "BYTES", CLI_NUMBER, AT(file_size), 1 << 20, UINT64_C(1) << 42, NULL,
+	  "size of the checkpoint made for --dir (default 3G)" },
+	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda", "auto, cpu or cuda[:N]" },
+	{ 0 }
+};
+
+static void print_kernels(const struct tsr_bench_kernels *r)
+{
+	printf("copy bandwidth, read + write, %u threads, %s: %.1f GB/s\n\n", r->threads, r->isa,
+	       r->copy_gbps);
+	printf("%-13s %6s  %-20s  %-20s\n", "", "bytes", "encode", "decode");
+	printf("%-13s %6s  %9s %10s  %9s %10s\n", "codec", "/elem", "GB/s", "of copy", "GB/s", "of copy");
+	for (unsigned i = 0; i < r->nkernels; i++) {
+		const struct tsr_bench_kernel *k = &r->kernels[i];
+
+		printf("%-13s %6.3g  %9.1f %9.0f%%  %9.1f %9.0f%%\n", k->name, k->bytes_per_element,
+		       k->encode_gbps, 100 * k->encode_gbps / r->copy_gbps, k->decode_gbps,
+		       100 * k->decode_gbps / r->copy_gbps);
+	}
+}
+
+static void print_files(const struct tsr_bench_files *r)
+{
+	printf("%u threads, checkpoint of %.2f GB; speeds in GB/s of FP32 checkpoint\n\n", r->threads,
+	       1e-9 * (double)r->nbytes);
+	printf("%-8s %8s %8s\n", "", "GB/s", "of copy");
+	printf("%-8s %8.2f\n", "copy", r->copy_gbps);
+	printf("%-8s %8.2f %7.2fx\n", "pack", r->pack_gbps, r->pack_gbps / r->copy_gbps);
+	printf("%-8s %8.2f %7.2fx\n", "unpack", r->unpack_gbps, r->unpack_gbps / r->copy_gbps);
+	printf("%-8s %8.2f %7.2fx\n", "verify", r->verify_gbps, r->verify_gbps / r->copy_gbps);
+	printf("\npeak memory %.0f MiB\n", (double)r->peak_rss_nbytes / 1048576);
+}
+
+static int report_json(const struct cli_cmd *cmd, const struct args *a,
+		       const struct tsr_bench_kernels *k, const struct tsr_bench_files *f)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin(&json, cmd);
+	if (f) {
+		tsr_json_put_u64(&json, "threads", f->threads);
+		tsr_json_put_u64(&json, "nbytes", f->nbytes);
+		tsr_json_put_double(&json, "copy_gbps", f->copy_gbps);
+		tsr_json_put_double(&json, "pack_gbps", f->pack_gbps);
+		tsr_json_put_double(&json, "unpack_gbps", f->unpack_gbps);
+		tsr_json_put_double(&json, "verify_gbps", f->verify_gbps);
+		tsr_json_put_u64(&json, "peak_rss_nbytes", f->peak_rss_nbytes);
+		return cli_json_end(&json, &a->common);
+	}
+	tsr_json_put_u64(&json, "threads", k->threads);
+	tsr_json_put_string(&json, "simd", k->isa);
+	tsr_json_put_double(&json, "copy_gbps", k->copy_gbps);
+	tsr_json_open(&json, "kernels", '[');
+	for (unsigned i = 0; i < k->nkernels; i++) {
+		tsr_json_open(&json, NULL, '{');
+		tsr_json_put_string(&json, "codec", k->kernels[i].name);
+		tsr_json_put_double(&json, "bytes_per_element", k->kernels[i].bytes_per_element);
+		tsr_json_put_double(&json, "encode_gbps", k->kernels[i].encode_gbps);
+		tsr_json_put_double(&json, "decode_gbps", k->kernels[i].decode_gbps);
+		tsr_json_close(&json, '}');
+	}
+	tsr_json_close(&json, ']');
+	return cli_json_end(&json, &a->common);
+}
+
+static int run_kernels(const struct cli_cmd *cmd, const struct args *a)
+{
+	const uint64_t elements = a->elements ? a->elements : UINT64_C(64) << 20;
+	const unsigned repeats = a->repeats ? (unsigned)a->repeats : 7;
+	const struct tsr_run run = { .threads = (unsigned)a->common.threads };
+	struct tsr_bench_kernels r;
+	struct tsr_err err;
+
+	if (tsr_bench_kernels(a->codec, elements, repeats, &run, &r, &err) != TSR_OK)
+		return cli_error(&err);
+	if (cli_wants_text(&a->common))
+		print_kernels(&r);
+	return a->common.json.given ? report_json(cmd, a, &r, NULL) : CLI_OK;
+}
+
+static int run_files(const struct cli_cmd *cmd, const struct args *a)
+{
+	const uint64_t nbytes = a->file_size ? a->file_size : UINT64_C(3) << 30;
+	const unsigned repeats = a->repeats ? (unsigned)a->repeats : 3;
+	struct cli_progress progress;
+	struct tsr_run run = cli_run_start(&progress, &a->common, "measuring");
+	struct tsr_bench_files r;
+	struct tsr_err err = { 0 };
+	const enum tsr_status status = tsr_bench_files(a->dir, nbytes, repeats, &run, &r, &err);
+
+	cli_run_end(&progress);
+	if (status != TSR_OK)
+		return cli_error(&err);
+	if (cli_wants_text(&a->common))
+		print_files(&r);
+	return a->common.json.given ? report_json(cmd, a, NULL, &r) : CLI_OK;
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	const struct args *a = args;
+	int status = cli_check_device(cmd, a->device);
+
+	if (status != CLI_OK)
+		return status;
+	if (a->codec && !tsr_codec_find(a->codec))
+		return cli_usage(cmd, "unknown codec '%s'; 'tersor codecs' lists them", a->codec);
+	return a->dir ? run_files(cmd, a) : run_kernels(cmd, a);
+}
+
+const struct cli_cmd cmd_bench = {
+	.name = "bench",
+	.summary = "speed of codecs and files beside plain copying",
+	.operands = "",
+	.details = "Measures every codec in memory: bytes read and written per second, and their share of the "
+		   "copy bandwidth measured in the same run. With --dir: packing, unpacking and verifying a "
+		   "made-up checkpoint, beside copying the same file.",
+	.examples = "  tersor bench\n"
+		    "  tersor bench --dir /dev/shm --file-size 4G -j 2\n",
+	.opts = opts,
+	.long_work = true,
+	.reports = true,
+	.args_nbytes = sizeof(struct args),
+	.run = run,
+};

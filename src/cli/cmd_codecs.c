@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/json.h"
+#include "cli/output.h"
+#include "tersor/codec.h"
+
+struct args {
+	struct cli_common common;
+};
+
+static const struct cli_opt opts[] = { { 0 } };
+
+static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
+
+static struct tsr_coding default_coding(const struct tsr_codec *c)
+{
+	return (struct tsr_coding){ c, TSR_SCALE_E8M8, c->grouped ? TSR_GROUP_DEFAULT : 1 };
+}
+
+static bool is_default(const struct tsr_codec *c, enum tsr_kind kind)
+{
+	return c == tsr_codec_find(kind == TSR_KIND_WEIGHT ? "bf16+ulp8" :
+				   kind == TSR_KIND_MOMENTUM ? "softsign8" : "sqrt8");
+}
+
+static void print_codec(const struct tsr_codec *c, enum tsr_kind kind)
+{
+	const struct tsr_coding coding = default_coding(c);
+
+	printf("  %-13s%c %6.4g   %s\n", c->name, is_default(c, kind) ? '*' : ' ',
+	       tsr_coding_bytes_per_element(&coding), c->summary);
+}
+
+static int report_json(const struct cli_cmd *cmd, const struct args *a)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin(&json, cmd);
+	tsr_json_open(&json, "codecs", '[');
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		const struct tsr_coding coding = default_coding(*c);
+
+		tsr_json_open(&json, NULL, '{');
+		tsr_json_put_string(&json, "name", (*c)->name);
+		tsr_json_put_string(&json, "summary", (*c)->summary);
+		tsr_json_put_string(&json, "source", (*c)->source);
+		tsr_json_open(&json, "kinds", '[');
+		for (unsigned k = 0; k < 3; k++) {
+			if ((*c)->kinds & kinds[k])
+				tsr_json_put_string(&json, NULL, tsr_kind_name(kinds[k]));
+		}
+		tsr_json_close(&json, ']');
+		tsr_json_open(&json, "planes", '[');
+		for (unsigned i = 0; i < (*c)->nplanes; i++) {
+			tsr_json_open(&json, NULL, '{');
+			tsr_json_put_string(&json, "suffix", (*c)->planes[i].suffix);
+			tsr_json_put_string(&json, "dtype", tsr_dtype_name(tsr_plane_dtype(&coding, i)));
+			tsr_json_close(&json, '}');
+		}
+		tsr_json_close(&json, ']');
+		tsr_json_put_double(&json, "bytes_per_element", tsr_coding_bytes_per_element(&coding));
+		tsr_json_put_bool(&json, "grouped", (*c)->grouped);
+		tsr_json_close(&json, '}');
+	}
+	tsr_json_close(&json, ']');
+	return cli_json_end(&json, &a->common);
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	const struct args *a = args;
+
+	for (unsigned k = 0; k < 3 && cli_wants_text(&a->common); k++) {
+		printf("%s%s codecs%*s   what it keeps\n", k ? "\n" : "", tsr_kind_name(kinds[k]),
+		       (int)(16 - (k == 0 ? 6 : 8)), "bytes");
+		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+			if ((*c)->kinds & kinds[k])
+				print_codec(*c, kinds[k]);
+		}
+	}
+	if (cli_wants_text(&a->common))
+		printf("\nbytes per element, with groups of 32 and 2-byte scales; * is the default\n");
+	return a->common.json.given ? report_json(cmd, a) : CLI_OK;
+}
+
+const struct cli_cmd cmd_codecs = {
+	.name = "codecs",
+	.summary = "the codecs for weights, momenta and variances",
+	.operands = "",
+	.details = "Lists every codec with its bytes per element.",
+	.examples = "  tersor codecs\n",
+	.opts = opts,
+	.reports = true,
+	.args_nbytes = sizeof(struct args),
+	.run = run,
+};

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Completion scripts for bash, zsh and fish, made from the option tables. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "tersor/codec.h"
+
+struct args {
+	struct cli_common common;
+};
+
+static const struct cli_opt opts[] = { { 0 } };
+
+/* Call `each` for every option of a command, its own and the common ones. */
+static void for_each_opt(const struct cli_cmd *cmd, void (*each)(const struct cli_cmd *cmd,
+								 const struct cli_opt *o))
+{
+	for (const struct cli_opt *o = cmd->opts; o && o->name; o++)
+		each(cmd, o);
+	for (const struct cli_opt *o = cli_common_opts(cmd); o->name; o++)
+		each(cmd, o);
+}
+
+static void print_codecs(enum tsr_kind kind)
+{
+	const char *separator = "";
+
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		if (!((*c)->kinds & kind))
+			continue;
+		printf("%s%s", separator, (*c)->name);
+		separator = " ";
+	}
+}
+
+/* The words that an option's argument can be. */
+static void print_values(const struct cli_opt *o)
+{
+	enum tsr_kind kind;
+
+	if (o->values[0] == '@' && tsr_kind_find(o->values + 1, &kind))
+		print_codecs(kind);
+	else
+		printf("%s", o->values);
+}
+
+static bool takes_file(const struct cli_opt *o)
+{
+	return o->values && strcmp(o->values, "@file") == 0;
+}
+
+static bool takes_words(const struct cli_opt *o)
+{
+	return o->values && !takes_file(o);
+}
+
+static const char *operand_words(const struct cli_cmd *cmd)
+{
+	return strcmp(cmd->name, "completion") == 0 ? "bash zsh fish" : NULL;
+}
+
+/* --- bash ----------------------------------------------------------------------------------- */
+
+static void bash_opt_word(const struct cli_cmd *cmd, const struct cli_opt *o)
+{
+	(void)cmd;
+	printf(" --%s", o->name);
+}
+
+static void bash_opt_values(const struct cli_cmd *cmd, const struct cli_opt *o)
+{
+	if (!takes_words(o))
+		return;
+	printf("\t%s:--%s) words=\"", cmd->name, o->name);
+	print_values(o);
+	printf("\" ;;\n");
+}
+
+static void print_bash(void)
+{
+	printf("# bash completion for tersor: source it, or put it into\n"
+	       "# /usr/share/bash-completion/completions/tersor\n"
+	       "_tersor()\n{\n"
+	       "\tlocal cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"\" cmd=\"${COMP_WORDS[1]}\" words=\"\"\n"
+	       "\tCOMPREPLY=()\n"
+	       "\t((COMP_CWORD > 0)) && prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+	       "\tif ((COMP_CWORD == 1)); then\n\t\twords=\"");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
+		printf("%s ", (*c)->name);
+	printf("help\"\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n\t\treturn\n\tfi\n"
+	       "\tcase \"$cmd:$prev\" in\n");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
+		for_each_opt(*c, bash_opt_values);
+	printf("\tesac\n\tif [[ -z $words && $cur == -* ]]; then\n\t\tcase \"$cmd\" in\n");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
+		printf("\t\t%s) words=\"", (*c)->name);
+		for_each_opt(*c, bash_opt_word);
+		printf("\" ;;\n");
+	}
+	printf("\t\tesac\n\telif [[ -z $words ]]; then\n\t\tcase \"$cmd\" in\n");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
+		if (operand_words(*c))
+			printf("\t\t%s) words=\"%s\" ;;\n", (*c)->name, operand_words(*c));
+	}
+	printf("\t\thelp) words=\"");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
+		printf("%s ", (*c)->name);
+	printf("\" ;;\n\t\tesac\n\tfi\n"
+	       "\tif [[ -n $words ]]; then\n"
+	       "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+	       "\telse\n"
+	       "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+	       "\tfi\n}\n"
+	       "complete -o filenames -F _tersor tersor\n");
+}
+
+/* --- zsh ------------------------------------------------------------------------------------ */
+
+/* Inside single quotes and brackets of an _arguments specification. */
+static void print_zsh_text(const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '\'')
+			printf("'\\''");
+		else if (*text == '[' || *text == ']' || *text == ':')
+			printf("\\%c", *text);
+		else
+			putchar(*text);
+	}
+}
+
+static void zsh_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
+{
+	(void)cmd;
+	printf("\t\t'%s--%s%s[", o->type == CLI_LIST || o->type == CLI_COUNT ? "*" : "", o->name,
+	       !o->arg ? "" : o->type == CLI_OPTIONAL ? "=-" : "=");
+	print_zsh_text(o->help);
+	printf("]");
+	if (o->arg) {
+		printf("%s", o->type == CLI_OPTIONAL ? "::" : ":");
+		print_zsh_text(o->arg);
+		printf(":");
+		if (takes_words(o)) {
+			printf("(");
+			print_values(o);
+			printf(")");
+		} else if (takes_file(o)) {
+			printf("_files");
+		}
+	}
+	printf("' \\\n");
+}
+
+static void print_zsh(void)
+{
+	printf("#compdef tersor\n"
+	       "# zsh completion for tersor: put it into a directory of $fpath as _tersor\n"
+	       "_tersor()\n{\n"
+	       "\tlocal -a commands\n\tcommands=(\n");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
+		printf("\t\t'%s:", (*c)->name);
+		print_zsh_text((*c)->summary);
+		printf("'\n");
+	}
+	printf("\t)\n\tif ((CURRENT == 2)); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n"
+	       "\tlocal cmd=$words[2]\n\tshift words\n\t((CURRENT--))\n\tcase $cmd in\n");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
+		printf("\t%s)\n\t\t_arguments \\\n", (*c)->name);
+		for_each_opt(*c, zsh_opt);
+		if (operand_words(*c))
+			printf("\t\t'1:shell:(%s)'\n\t\t;;\n", operand_words(*c));
+		else
+			printf("\t\t'*:file:_files'\n\t\t;;\n");
+	}
+	printf("\tesac\n}\n_tersor \"$@\"\n");
+}
+
+/* --- fish ----------------------------------------------------------------------------------- */
+
+static void print_fish_text(const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '\'' || *text == '\\')
+			putchar('\\');
+		putchar(*text);
+	}
+}
+
+static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
+{
+	printf("complete -c tersor -n '__fish_seen_subcommand_from %s' -l %s", cmd->name, o->name);
+	if (o->key)
+		printf(" -s %c", o->key);
+	if (o->arg && o->type != CLI_OPTIONAL)
+		printf(" -r");
+	if (takes_words(o)) {
+		printf(" -f -a '");
+		print_values(o);
+		printf("'");
+	}
+	printf(" -d '");
+	print_fish_text(o->help);
+	printf("'\n");
+}
+
+static void print_fish(void)
+{
+	printf("# fish completion for tersor: put it into ~/.config/fish/completions/tersor.fish\n");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
+		printf("complete -c tersor -f -n __fish_use_subcommand -a %s -d '", (*c)->name);
+		print_fish_text((*c)->summary);
+		printf("'\n");
+		if (operand_words(*c))
+			printf("complete -c tersor -f -n '__fish_seen_subcommand_from %s' -a '%s'\n",
+			       (*c)->name, operand_words(*c));
+		for_each_opt(*c, fish_opt);
+	}
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	const struct args *a = args;
+	const char *shell = a->common.operands.items[0];
+
+	if (strcmp(shell, "bash") == 0)
+		print_bash();
+	else if (strcmp(shell, "zsh") == 0)
+		print_zsh();
+	else if (strcmp(shell, "fish") == 0)
+		print_fish();
+	else
+		return cli_usage(cmd, "unknown shell '%s', expected bash, zsh or fish", shell);
+	return CLI_OK;
+}
+
+const struct cli_cmd cmd_completion = {
+	.name = "completion",
+	.summary = "a completion script for bash, zsh or fish",
+	.operands = "SHELL",
+	.details = "Prints a script that completes commands, options, codecs and files.",
+	.examples = "  source <(tersor completion bash)\n"
+		    "  tersor completion fish > ~/.config/fish/completions/tersor.fish\n",
+	.opts = opts,
+	.operands_min = 1,
+	.operands_max = 1,
+	.args_nbytes = sizeof(struct args),
+	.run = run,
+};

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "tersor/codec.h"
+
+extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_codecs,
+	cmd_bench, cmd_completion, cmd_version;
+
+const struct cli_cmd *const cli_cmds[] = {
+	&cmd_pack, &cmd_unpack, &cmd_inspect, &cmd_verify, &cmd_diff,
+	&cmd_codecs, &cmd_bench, &cmd_completion, &cmd_version, NULL,
+};
+
+static const struct cli_cmd *find(const char *name)
+{
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
+		if (strcmp((*c)->name, name) == 0)
+			return *c;
+	}
+	return NULL;
+}
+
+static const char *next_name(void *ctx)
+{
+	const struct cli_cmd *const **at = ctx;
+
+	return **at ? (*(*at)++)->name : NULL;
+}
+
+static int unknown_command(const char *name)
+{
+	const struct cli_cmd *const *at = cli_cmds;
+	const char *near = cli_nearest(name, next_name, &at);
+
+	if (near)
+		return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", name, near);
+	return cli_fail(CLI_USAGE, "unknown command '%s' (see 'tersor --help')", name);
+}
+
+static int dispatch(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : NULL;
+	const struct cli_cmd *cmd;
+
+	if (!name)
+		return cli_fail(CLI_USAGE, "no command (see 'tersor --help')");
+	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
+	    (strcmp(name, "help") == 0 && argc == 2)) {
+		cli_print_main_help();
+		return CLI_OK;
+	}
+	if (strcmp(name, "help") == 0) {
+		cmd = find(argv[2]);
+		if (!cmd)
+			return unknown_command(argv[2]);
+		cli_print_help(cmd);
+		return CLI_OK;
+	}
+	if (strcmp(name, "--version") == 0)
+		name = "version";
+	cmd = find(name);
+	return cmd ? cli_run(cmd, argc - 1, argv + 1) : unknown_command(name);
+}
+
+/*
+ * A missing standard descriptor would be the number that the next file gets.  What takes its place
+ * cannot be written to, so results for a closed stdout are still an error.
+ */
+static void hold_standard_fds(void)
+{
+	for (int fd = 0; fd <= 2; fd++) {
+		if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != fd)
+			abort();
+	}
+}
+
+static int choose_isa(void)
+{
+	const char *name = getenv("TERSOR_ISA");
+
+	if (!name || !*name || tsr_isa_select(name))
+		return CLI_OK;
+	return cli_fail(CLI_USAGE, "TERSOR_ISA: no SIMD level '%s' in this build or on this processor", name);
+}
+
+int main(int argc, char **argv)
+{
+	int status;
+
+	hold_standard_fds();
+	cli_catch_signals();
+	status = choose_isa();
+	if (status == CLI_OK)
+		status = dispatch(argc, argv);
+	/* Results that did not reach stdout are not results. */
+	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0) {
+		const int failed = cli_fail(CLI_IO, "standard output: %s", strerror(errno));
+
+		if (status == CLI_OK)
+			status = failed;
+	}
+	return status;
+}

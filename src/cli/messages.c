@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes to stderr: errors, warnings and the progress bar; and the signals that stop work. */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/output.h"
+#include "tersor/text.h"
+
+static void print_line(const char *lead, const char *fmt, va_list ap)
+{
+	char raw[2 * TSR_ERR_MAX], safe[2 * TSR_ERR_MAX];
+
+	vsnprintf(raw, sizeof(raw), fmt, ap);
+	tsr_escape(safe, sizeof(safe), raw);
+	fprintf(stderr, "tersor: %s%s\n", lead, safe);
+}
+
+int cli_fail(int status, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	print_line("", fmt, ap);
+	va_end(ap);
+	return status;
+}
+
+int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
+{
+	char raw[TSR_ERR_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(raw, sizeof(raw), fmt, ap);
+	va_end(ap);
+	return cli_fail(CLI_USAGE, "%s: %s (see 'tersor %s --help')", cmd->name, raw, cmd->name);
+}
+
+void cli_warn(const struct cli_common *common, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (common->quiet)
+		return;
+	va_start(ap, fmt);
+	print_line("warning: ", fmt, ap);
+	va_end(ap);
+}
+
+int cli_error(const struct tsr_err *err)
+{
+	if (err->code == TSR_E_CANCELLED && cli_signal())
+		return 128 + cli_signal();
+	fprintf(stderr, "tersor: %s\n", err->msg);
+	switch (err->code) {
+	case TSR_OK:
+		return CLI_OK;
+	case TSR_E_BOUND:
+		return CLI_DIFFERS;
+	case TSR_E_USAGE:
+		return CLI_USAGE;
+	case TSR_E_FORMAT:
+	case TSR_E_UNSUPPORTED:
+	case TSR_E_LIMIT:
+		return CLI_INPUT;
+	case TSR_E_IO:
+	case TSR_E_NOMEM:
+	case TSR_E_CANCELLED:
+	case TSR_E_DURABILITY:
+		break;
+	}
+	return CLI_IO;
+}
+
+/* --- Signals -------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t signal_seen;
+
+static void on_signal(int signal)
+{
+	signal_seen = signal;
+}
+
+void cli_catch_signals(void)
+{
+	static const int stopping[] = { SIGINT, SIGTERM, SIGHUP };
+	struct sigaction action = { .sa_handler = on_signal };
+
+	for (size_t i = 0; i < sizeof(stopping) / sizeof(*stopping); i++)
+		sigaction(stopping[i], &action, NULL);
+	/* A closed pipe or a file that is too large is an error of the call, with its own message. */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+}
+
+int cli_signal(void)
+{
+	return signal_seen;
+}
+
+/* --- Progress ------------------------------------------------------------------------------- */
+
+#define BAR_WIDTH 28
+
+double cli_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void draw(struct cli_progress *p, uint64_t done, uint64_t total, double now)
+{
+	const double share = total ? (double)done / (double)total : 1;
+	const double speed = (double)done / (now - p->started + 1e-9);
+	const unsigned eta = speed > 0 ? (unsigned)((double)(total - done) / speed + 0.5) : 0;
+	const int filled = (int)(share * BAR_WIDTH);
+	char bar[BAR_WIDTH + 1], rate[32];
+
+	for (int i = 0; i < BAR_WIDTH; i++)
+		bar[i] = i < filled ? '#' : '.';
+	bar[BAR_WIDTH] = '\0';
+	cli_format_bytes(rate, sizeof(rate), speed);
+	fprintf(stderr, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", p->verb, bar, (int)(100 * share), rate,
+		eta / 60, eta % 60);
+	p->shown = true;
+}
+
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct cli_progress *p = ctx;
+	const double now = p->verb ? cli_seconds() : 0;
+
+	p->done = done;
+	if (p->verb && now - p->printed >= 0.1) {
+		p->printed = now;
+		draw(p, done, total, now);
+	}
+	return !signal_seen;
+}
+
+struct tsr_run cli_run_start(struct cli_progress *p, const struct cli_common *common,
+			     const char *verb)
+{
+	const bool show = !common->no_progress && !common->quiet && isatty(STDERR_FILENO);
+
+	*p = (struct cli_progress){ .verb = show ? verb : NULL, .started = cli_seconds() };
+	p->printed = p->started;
+	return (struct tsr_run){ (unsigned)common->threads, on_progress, p };
+}
+
+void cli_run_end(struct cli_progress *p)
+{
+	if (p->shown)
+		fprintf(stderr, "\r%*s\r", 78, "");
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CLI_OUTPUT_H
+#define TSR_CLI_OUTPUT_H
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "tersor/checkpoint.h"
+
+/* "1.23 GB"; at most 9 characters. */
+void cli_format_bytes(char *out, size_t room, double nbytes);
+
+/* "84,288". */
+void cli_format_count(char *out, size_t room, uint64_t n);
+
+/* "[144, 48]". */
+void cli_format_shape(char *out, size_t room, unsigned rank, const uint64_t *shape);
+
+/* A name for a terminal: escaped, and with its middle left out if it is longer than @width. */
+void cli_format_name(char *out, size_t room, const char *name, unsigned width);
+
+/* Whether the report for people is to be printed: not with -qq, nor with --json on stdout. */
+bool cli_wants_text(const struct cli_common *common);
+
+/* Begin a JSON object with its schema, "tersor.COMMAND.v1". */
+void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
+
+/* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
+int cli_json_end(struct tsr_text *json, const struct cli_common *common);
+
+/* Members that describe a tensor: name, kind, dtype, shape, codec, scale, group. */
+void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t);
+
+/* A member "error" with every metric and count of a measurement. */
+void cli_json_measure(struct tsr_text *json, const struct tsr_measure *m);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The codec table, its lookups, and the choice of a SIMD level. */
+#include "tersor/codec.h"
+
+#include <string.h>
+
+#include "codec/isa.h"
+
+static const struct {
+	enum tsr_kind kind;
+	const char *name;
+} kinds[] = {
+	{ TSR_KIND_OTHER, "other" },
+	{ TSR_KIND_WEIGHT, "weight" },
+	{ TSR_KIND_MOMENTUM, "momentum" },
+	{ TSR_KIND_VARIANCE, "variance" },
+};
+
+const char *tsr_kind_name(enum tsr_kind kind)
+{
+	size_t i = 0;
+
+	while (kinds[i].kind != kind)
+		i++;
+	return kinds[i].name;
+}
+
+bool tsr_kind_find(const char *name, enum tsr_kind *kind_ret)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		if (strcmp(kinds[i].name, name) == 0) {
+			*kind_ret = kinds[i].kind;
+			return true;
+		}
+	}
+	return false;
+}
+
+static const struct {
+	const char *name;
+	enum tsr_dtype dtype;
+} scales[TSR_SCALE_COUNT] = {
+	[TSR_SCALE_E8M8] = { "e8m8", TSR_U16 },
+	[TSR_SCALE_F16] = { "f16", TSR_F16 },
+	[TSR_SCALE_F32] = { "f32", TSR_F32 },
+};
+
+const char *tsr_scale_name(enum tsr_scale scale)
+{
+	return scales[scale].name;
+}
+
+enum tsr_dtype tsr_scale_dtype(enum tsr_scale scale)
+{
+	return scales[scale].dtype;
+}
+
+bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret)
+{
+	for (unsigned i = 0; i < TSR_SCALE_COUNT; i++) {
+		if (strcmp(scales[i].name, name) == 0) {
+			*scale_ret = (enum tsr_scale)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* --- SIMD levels --------------------------------------------------------------------------- */
+
+#define X_BASE(id) &tsr_codec_##id##_base,
+#define X_AVX2(id) &tsr_codec_##id##_avx2,
+#define X_AVX512(id) &tsr_codec_##id##_avx512,
+
+static const struct tsr_codec *const codecs_base[] = { TSR_CODEC_LIST(X_BASE) NULL };
+
+static bool has_base(void)
+{
+	return true;
+}
+
+#ifdef __x86_64__
+static const struct tsr_codec *const codecs_avx2[] = { TSR_CODEC_LIST(X_AVX2) NULL };
+static const struct tsr_codec *const codecs_avx512[] = { TSR_CODEC_LIST(X_AVX512) NULL };
+
+static bool has_avx2(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_avx512(void)
+{
+	return has_avx2() && __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	       __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+static const struct isa {
+	const char *name;
+	bool (*supported)(void);
+	const struct tsr_codec *const *codecs;
+	tsr_measure_fn *measure_add;
+} isas[] = {
+#define X(isa) { #isa, has_##isa, codecs_##isa, tsr_measure_add_##isa },
+	TSR_ISA_LIST(X)
+#undef X
+};
+
+#define NISAS (sizeof(isas) / sizeof(*isas))
+
+static const struct isa *isa_in_use;
+
+static const struct isa *best_isa(void)
+{
+	size_t i = NISAS - 1;
+
+	while (!isas[i].supported())
+		i--;
+	return &isas[i];
+}
+
+/* Racing first calls all store the same pointer. */
+static const struct isa *isa(void)
+{
+	const struct isa *now = __atomic_load_n(&isa_in_use, __ATOMIC_RELAXED);
+
+	if (!now) {
+		now = best_isa();
+		__atomic_store_n(&isa_in_use, now, __ATOMIC_RELAXED);
+	}
+	return now;
+}
+
+bool tsr_isa_select(const char *name)
+{
+	if (!name) {
+		isa_in_use = best_isa();
+		return true;
+	}
+	for (size_t i = 0; i < NISAS; i++) {
+		if (strcmp(isas[i].name, name) == 0 && isas[i].supported()) {
+			isa_in_use = &isas[i];
+			return true;
+		}
+	}
+	return false;
+}
+
+const char *tsr_isa_name(void)
+{
+	return isa()->name;
+}
+
+const char *const *tsr_isa_names(void)
+{
+	static const char *const names[] = {
+#define X(isa) #isa,
+		TSR_ISA_LIST(X)
+#undef X
+		NULL
+	};
+
+	return names;
+}
+
+void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size_t n)
+{
+	isa()->measure_add(m, x, y, n);
+}
+
+/* --- Lookups ------------------------------------------------------------------------------- */
+
+const struct tsr_codec *const *tsr_codecs(void)
+{
+	return isa()->codecs;
+}
+
+const struct tsr_codec *tsr_codec_find(const char *name)
+{
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		if (strcmp((*c)->name, name) == 0)
+			return *c;
+	}
+	return NULL;
+}
+
+enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane)
+{
+	const struct tsr_plane_desc *p = &coding->codec->planes[plane];
+
+	return p->unit == TSR_PER_GROUP ? tsr_scale_dtype(coding->scale) : p->dtype;
+}
+
+uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n)
+{
+	const uint64_t group = coding->group;
+
+	if (coding->codec->planes[plane].unit == TSR_PER_ELEMENT)
+		return n;
+	return n / group + (n % group != 0);
+}
+
+uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plane, uint64_t n)
+{
+	return tsr_plane_count(coding, plane, n) * (tsr_dtype_bits(tsr_plane_dtype(coding, plane)) / 8);
+}
+
+double tsr_coding_bytes_per_element(const struct tsr_coding *coding)
+{
+	double total = 0;
+
+	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
+		const double entry = tsr_dtype_bits(tsr_plane_dtype(coding, i)) / 8.0;
+		const bool shared = coding->codec->planes[i].unit == TSR_PER_GROUP;
+
+		total += shared ? entry / coding->group : entry;
+	}
+	return total;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tersor/measure.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const names[TSR_METRIC_COUNT] = {
+	[TSR_METRIC_MAX_ABS] = "abs",
+	[TSR_METRIC_MAX_ULP] = "ulp",
+	[TSR_METRIC_MEAN_REL] = "rel",
+	[TSR_METRIC_NMSE] = "nmse",
+	[TSR_METRIC_COSINE] = "cosine",
+};
+
+const char *tsr_metric_name(enum tsr_metric metric)
+{
+	return names[metric];
+}
+
+bool tsr_metric_find(const char *name, enum tsr_metric *metric_ret)
+{
+	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
+		if (strcmp(names[i], name) == 0) {
+			*metric_ret = (enum tsr_metric)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from)
+{
+	into->n += from->n;
+	into->exact += from->exact;
+	into->nonfinite += from->nonfinite;
+	into->negative += from->negative;
+	into->overflow += from->overflow;
+	into->flushed += from->flushed;
+	into->zeros += from->zeros;
+	if (from->max_ulp > into->max_ulp)
+		into->max_ulp = from->max_ulp;
+	if (from->max_abs > into->max_abs)
+		into->max_abs = from->max_abs;
+	for (int i = 0; i < TSR_MEASURE_LANES; i++) {
+		into->sum_rel[i] += from->sum_rel[i];
+		into->sum_xx[i] += from->sum_xx[i];
+		into->sum_dd[i] += from->sum_dd[i];
+		into->sum_xd[i] += from->sum_xd[i];
+	}
+}
+
+static double lane_sum(const double lanes[TSR_MEASURE_LANES])
+{
+	double sum = 0;
+
+	for (int i = 0; i < TSR_MEASURE_LANES; i++)
+		sum += lanes[i];
+	return sum;
+}
+
+/* With y = x - d: x.y = xx - xd and y.y = xx - 2 xd + dd. */
+static double one_minus_cosine(double xx, double xd, double dd)
+{
+	const double yy = xx - 2 * xd + dd;
+	const double norm = sqrt(xx) * sqrt(yy > 0 ? yy : 0);
+
+	if (dd == 0)
+		return 0;
+	if (norm == 0)
+		return 1;
+	/* |x| |y| - x.y without the cancellation: (|x|^2 |y|^2 - (x.y)^2) / (|x| |y| + x.y). */
+	const double xy = xx - xd;
+	const double square = xx * dd - xd * xd;
+
+	if (xy <= 0)
+		return 1 - xy / norm;
+	return (square > 0 ? square : 0) / (norm * (norm + xy));
+}
+
+double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
+{
+	const double xx = lane_sum(m->sum_xx), dd = lane_sum(m->sum_dd);
+	const uint64_t nonzero = m->n - m->zeros;
+
+	switch (metric) {
+	case TSR_METRIC_MAX_ABS:
+		return (double)m->max_abs;
+	case TSR_METRIC_MAX_ULP:
+		return (double)m->max_ulp;
+	case TSR_METRIC_MEAN_REL:
+		return nonzero ? lane_sum(m->sum_rel) / (double)nonzero : 0;
+	case TSR_METRIC_NMSE:
+		if (dd == 0)
+			return 0;
+		return xx > 0 ? dd / xx : INFINITY;
+	case TSR_METRIC_COSINE:
+		return one_minus_cosine(xx, lane_sum(m->sum_xd), dd);
+	case TSR_METRIC_COUNT:
+		break;
+	}
+	return 0;
+}
+
+double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric metric)
+{
+	const double error = tsr_measure_error(m, metric);
+
+	return metric == TSR_METRIC_COSINE ? 1 - error : error;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inner loops of tsr_measure_add().  Written with GNU vector types of one fixed width, so that
+ * which lane an element is added to does not depend on the SIMD level.
+ */
+#include <string.h>
+
+#include "codec/isa.h"
+#include "tersor/math.h"
+
+#define LANES TSR_MEASURE_LANES
+
+typedef float f32xl __attribute__((vector_size(4 * LANES)));
+typedef int32_t i32xl __attribute__((vector_size(4 * LANES)));
+typedef uint32_t u32xl __attribute__((vector_size(4 * LANES)));
+typedef double f64xl __attribute__((vector_size(8 * LANES)));
+
+/* Vector arguments pass through memory: their calling convention differs between levels. */
+static inline __attribute__((always_inline)) void load_f32(f32xl *v, const float *p)
+{
+	memcpy(v, p, sizeof(*v));
+}
+
+static inline __attribute__((always_inline)) f64xl widen(const f32xl *v)
+{
+	return __builtin_convertvector(*v, f64xl);
+}
+
+static inline __attribute__((always_inline)) void max_i32(i32xl *max, const i32xl *v)
+{
+	const i32xl more = *v > *max;
+
+	*max = (*v & more) | (*max & ~more);
+}
+
+struct sums {
+	f64xl rel, xx, dd, xd;
+	i32xl max_abs;		/* as bits, which are ordered like the values */
+};
+
+static void add_sums(struct sums *s, const float *x, const float *y, size_t n)
+{
+	f64xl rel = s->rel, xx = s->xx, dd = s->dd, xd = s->xd;
+	i32xl max_abs = s->max_abs;
+
+	for (size_t i = 0; i < n; i += LANES) {
+		f32xl xv, yv;
+
+		load_f32(&xv, x + i);
+		load_f32(&yv, y + i);
+
+		const f32xl d = xv - yv;
+		const i32xl abs_d_bits = (i32xl)d & (int32_t)TSR_F32_MAG;
+		const f32xl abs_x = (f32xl)((i32xl)xv & (int32_t)TSR_F32_MAG);
+		const f32xl quotient = (f32xl)abs_d_bits / abs_x;
+		const f32xl relative = (f32xl)((i32xl)quotient & (abs_x != 0.0f));
+		const f64xl xw = widen(&xv), dw = widen(&d);
+
+		rel += widen(&relative);
+		xx += xw * xw;
+		dd += dw * dw;
+		xd += xw * dw;
+		max_i32(&max_abs, &abs_d_bits);
+	}
+	s->rel = rel;
+	s->xx = xx;
+	s->dd = dd;
+	s->xd = xd;
+	s->max_abs = max_abs;
+}
+
+/* Counts are sums of comparison results, which are -1 for true. */
+struct counts {
+	i32xl different, nonfinite, negative, y_nonfinite, flushed, zeros;
+	u32xl max_ulp;
+};
+
+/* Bit patterns as integers in the order of the values, with -0 equal to +0. */
+static inline __attribute__((always_inline)) i32xl ordered(i32xl bits)
+{
+	const i32xl sign = bits >> 31;
+	const i32xl mag = bits & (int32_t)TSR_F32_MAG;
+
+	return (mag ^ sign) - sign;
+}
+
+static void add_counts(struct counts *c, const float *x, const float *y, size_t n)
+{
+	struct counts t = *c;
+
+	for (size_t i = 0; i < n; i += LANES) {
+		f32xl xv, yv;
+
+		load_f32(&xv, x + i);
+		load_f32(&yv, y + i);
+
+		const i32xl xb = (i32xl)xv, yb = (i32xl)yv;
+		const i32xl x_mag = xb & (int32_t)TSR_F32_MAG, y_mag = yb & (int32_t)TSR_F32_MAG;
+		const i32xl xo = ordered(xb), yo = ordered(yb);
+		const i32xl x_zero = x_mag == 0;
+		const i32xl below = yo > xo;	/* all ones where the difference is negative */
+		const u32xl ulp = (((u32xl)xo - (u32xl)yo) ^ (u32xl)below) - (u32xl)below;
+		const u32xl more = (u32xl)(ulp > t.max_ulp);
+
+		t.different += xb != yb;
+		t.nonfinite += x_mag >= (int32_t)TSR_F32_INF;
+		t.y_nonfinite += (y_mag >= (int32_t)TSR_F32_INF) & (x_mag < (int32_t)TSR_F32_INF);
+		t.negative += (xb < 0) & ~x_zero;
+		t.zeros += x_zero;
+		t.flushed += (y_mag == 0) & ~x_zero;
+		t.max_ulp = (ulp & more) | (t.max_ulp & ~more);
+	}
+	*c = t;
+}
+
+static uint64_t total(const i32xl *counts)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < LANES; i++)
+		sum += (uint64_t)-(int64_t)(*counts)[i];
+	return sum;
+}
+
+/* Elements between two folds of the 32-bit counters; short enough to stay in the L1 cache. */
+#define STRIP 4096
+
+static void add_strip(struct tsr_measure *m, struct sums *s, const float *x, const float *y, size_t n)
+{
+	struct counts c = { 0 };
+
+	add_sums(s, x, y, n);
+	add_counts(&c, x, y, n);
+	m->exact += n - total(&c.different);
+	m->nonfinite += total(&c.nonfinite);
+	m->negative += total(&c.negative);
+	m->overflow += total(&c.y_nonfinite);
+	m->flushed += total(&c.flushed);
+	m->zeros += total(&c.zeros);
+	for (int i = 0; i < LANES; i++)
+		m->max_ulp = c.max_ulp[i] > m->max_ulp ? c.max_ulp[i] : m->max_ulp;
+}
+
+void TSR_FOR_ISA(measure_add)(struct tsr_measure *m, const float *x, const float *y, size_t n)
+{
+	const size_t whole = n - n % LANES;
+	struct sums s = { 0 };
+
+	memcpy(&s.rel, m->sum_rel, sizeof(s.rel));
+	memcpy(&s.xx, m->sum_xx, sizeof(s.xx));
+	memcpy(&s.dd, m->sum_dd, sizeof(s.dd));
+	memcpy(&s.xd, m->sum_xd, sizeof(s.xd));
+	for (size_t i = 0; i < whole; i += STRIP)
+		add_strip(m, &s, x + i, y + i, whole - i < STRIP ? whole - i : STRIP);
+	if (n > whole) {
+		float x_tail[LANES] = { 0 }, y_tail[LANES] = { 0 };
+		const uint64_t padding = LANES - (n - whole);
+
+		memcpy(x_tail, x + whole, (n - whole) * sizeof(*x));
+		memcpy(y_tail, y + whole, (n - whole) * sizeof(*y));
+		add_strip(m, &s, x_tail, y_tail, LANES);
+		m->exact -= padding;
+		m->zeros -= padding;
+	}
+	m->n += n;
+	memcpy(m->sum_rel, &s.rel, sizeof(s.rel));
+	memcpy(m->sum_xx, &s.xx, sizeof(s.xx));
+	memcpy(m->sum_dd, &s.dd, sizeof(s.dd));
+	memcpy(m->sum_xd, &s.xd, sizeof(s.xd));
+	for (int i = 0; i < LANES; i++) {
+		const float max_abs = tsr_f32_from_bits((uint32_t)s.max_abs[i]);
+
+		m->max_abs = max_abs > m->max_abs ? max_abs : m->max_abs;
+	}
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Narrow floats: alone, or with a second one for what the first leaves (float split). */
+#include <string.h>
+
+#include "codec/isa.h"
+#include "tersor/math.h"
+
+#define DEFINE_NARROW(id, text, mask, dtype, narrow_of, widen, about) \
+	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, size_t n, \
+				void *const plane[], struct tsr_encode_report *report) \
+	{ \
+		uint16_t *restrict narrow = plane[0]; \
+\
+		(void)coding; \
+		(void)report; \
+		for (size_t i = 0; i < n; i++) \
+			narrow[i] = narrow_of(x[i]); \
+	} \
+\
+	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], size_t n, \
+				float *restrict x) \
+	{ \
+		const uint16_t *restrict narrow = plane[0]; \
+\
+		(void)coding; \
+		for (size_t i = 0; i < n; i++) \
+			x[i] = widen(narrow[i]); \
+	} \
+\
+	const struct tsr_codec TSR_FOR_ISA(codec_##id) = { \
+		.name = text, \
+		.summary = about, \
+		.source = "baseline", \
+		.kinds = mask, \
+		.nplanes = 1, \
+		.planes = { { "", TSR_PER_ELEMENT, dtype } }, \
+		.encode = encode_##id, \
+		.decode = decode_##id, \
+	}
+
+#define DEFINE_FLOAT_SPLIT(id, text, dtype, narrow_of, widen, about) \
+	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, size_t n, \
+				void *const plane[], struct tsr_encode_report *report) \
+	{ \
+		uint16_t *restrict narrow = plane[0]; \
+		uint16_t *restrict rest = plane[1]; \
+\
+		(void)coding; \
+		(void)report; \
+		for (size_t i = 0; i < n; i++) { \
+			narrow[i] = narrow_of(x[i]); \
+			rest[i] = narrow_of(tsr_float_rest(x[i], widen(narrow[i]))); \
+		} \
+	} \
+\
+	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], size_t n, \
+				float *restrict x) \
+	{ \
+		const uint16_t *restrict narrow = plane[0]; \
+		const uint16_t *restrict rest = plane[1]; \
+\
+		(void)coding; \
+		for (size_t i = 0; i < n; i++) \
+			x[i] = tsr_float_join(widen(narrow[i]), widen(rest[i])); \
+	} \
+\
+	const struct tsr_codec TSR_FOR_ISA(codec_##id) = { \
+		.name = text, \
+		.summary = about, \
+		.source = "Kahan buffer (Zamirai et al.)", \
+		.kinds = TSR_KIND_WEIGHT, \
+		.nplanes = 2, \
+		.planes = { { "", TSR_PER_ELEMENT, dtype }, \
+			    { "::error_bits", TSR_PER_ELEMENT, dtype } }, \
+		.encode = encode_##id, \
+		.decode = decode_##id, \
+	}
+
+DEFINE_NARROW(bf16, "bf16", TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, TSR_BF16,
+	      tsr_bf16_from_f32, tsr_f32_from_bf16, "BF16 alone");
+DEFINE_NARROW(fp16, "fp16", TSR_KIND_WEIGHT, TSR_F16, tsr_f16_from_f32, tsr_f32_from_f16,
+	      "FP16 alone");
+DEFINE_FLOAT_SPLIT(bf16_bf16, "bf16+bf16", TSR_BF16, tsr_bf16_from_f32, tsr_f32_from_bf16,
+		   "BF16 and a BF16 for what it leaves");
+DEFINE_FLOAT_SPLIT(fp16_fp16, "fp16+fp16", TSR_F16, tsr_f16_from_f32, tsr_f32_from_f16,
+		   "FP16 and an FP16 for what it leaves");
+
+static void encode_f32(const struct tsr_coding *coding, const float *x, size_t n,
+		       void *const plane[], struct tsr_encode_report *report)
+{
+	(void)coding;
+	(void)report;
+	memcpy(plane[0], x, n * sizeof(*x));
+}
+
+static void decode_f32(const struct tsr_coding *coding, const void *const plane[], size_t n, float *x)
+{
+	(void)coding;
+	memcpy(x, plane[0], n * sizeof(*x));
+}
+
+const struct tsr_codec TSR_FOR_ISA(codec_f32) = {
+	.name = "f32",
+	.summary = "as it is",
+	.source = "baseline",
+	.kinds = TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE,
+	.nplanes = 1,
+	.planes = { { "", TSR_PER_ELEMENT, TSR_F32 } },
+	.encode = encode_f32,
+	.decode = decode_f32,
+};

@@ -1,0 +1,49 @@
+"""Shared fixtures: the binary under test and the bytes of hand-made safetensors files."""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARY = os.environ.get("TERSOR", str(ROOT / "build" / "tersor"))
+DATA = ROOT / "tests" / "data"
+
+
+def run_tersor(*args, env=None, check=None, timeout=120, **kwargs):
+    """Run the binary; `check` is the expected exit status."""
+    full = dict(os.environ, LC_ALL="C", **(env or {}))
+    done = subprocess.run([BINARY, *map(str, args)], env=full, timeout=timeout,
+                          capture_output=True, text=True, errors="backslashreplace", **kwargs)
+    if check is not None:
+        assert done.returncode == check, (
+            f"exit {done.returncode}, expected {check}\n{done.args}\n{done.stdout}{done.stderr}")
+    return done
+
+
+@pytest.fixture
+def tersor():
+    return run_tersor
+
+
+@pytest.fixture
+def tiny_gpt():
+    return DATA / "tiny-gpt" / "checkpoint.safetensors"
+
+
+def safetensors_bytes(header, data=b"", pad=True):
+    """A safetensors file from a header (dict, or raw bytes taken as they are) and its data."""
+    if not isinstance(header, bytes):
+        header = json.dumps(header, separators=(",", ":")).encode()
+        if pad:
+            header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def one_line_error(done):
+    """The single error line of a failed run."""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("tersor: "), done.stderr
+    return lines[0]

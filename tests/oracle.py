@@ -1,0 +1,332 @@
+"""Second implementation of every codec, in numpy: what docs/numerics.md says and nothing else.
+
+Independent of the C code on purpose.  Every float32 operation below rounds once, to nearest even;
+where a step must be exact or fused it runs in float64, and the comment says why that is the same.
+
+    planes = encode(codec, x, group, scale)    dict: plane suffix ("" is the tensor itself) -> array
+    y = decode(codec, planes, group, scale)    float32, flat
+    reason = rawness(codec, x, group, scale)   why pack must leave x raw, or None
+"""
+import numpy as np
+
+F32 = np.float32
+FORMATS = {"bf16": (8, 7, 127), "fp16": (5, 10, 15)}        # exponent bits, mantissa bits, bias
+SCALES = {"f16": np.dtype("<u2"), "e8m8": np.dtype("<u2"), "f32": np.dtype("<u4")}
+WEIGHTS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
+           "bf16+bf16", "fp16+fp16", "bf16+exact16")
+MOMENTA = ("softsign8", "linear8")
+VARIANCES = ("sqrt8", "ulinear8")
+
+
+def bits(x):
+    return np.ascontiguousarray(x, F32).view(np.uint32)
+
+
+def from_bits(b):
+    return np.ascontiguousarray(b, np.uint32).view(F32)
+
+
+# ---- narrow weights -----------------------------------------------------------------------------
+
+def narrow(x, fmt):
+    """Round to nearest even; a NaN stays a quiet NaN with its sign and top payload bits."""
+    b = bits(x)
+    mag, sign = b & 0x7FFFFFFF, b >> 31 << 15
+    if fmt == "bf16":
+        # The carry out of the mantissa moves into the exponent, up to infinity: that is rounding.
+        out = (b + 0x7FFF + (b >> 16 & 1)) >> 16
+        nan = b >> 16 | 0x40
+    else:
+        # Integer form of |x| / 2^(e-10): the significand shifted right, the rest rounded.
+        exp = mag >> 23
+        sig = mag & 0x7FFFFF | np.where(exp > 0, 0x800000, 0).astype(np.uint32)
+        shift = np.where(exp >= 113, 13, np.minimum(126 - exp.astype(np.int64), 31))
+        shift = shift.astype(np.uint32)
+        kept = sig >> shift
+        rest = sig & ((np.uint32(1) << shift) - 1)
+        half = np.uint32(1) << (shift - 1)
+        kept = kept + ((rest > half) | ((rest == half) & (kept & 1 == 1)))
+        # A normal result holds its hidden bit in `kept`, hence exponent - 1.
+        out = kept + np.where(exp >= 113, (exp - 113) << 10, 0)
+        out = np.where((exp >= 143) | (out >= 0x7C00), 0x7C00, out) | sign
+        nan = sign | 0x7E00 | b >> 13 & 0x1FF
+    return np.where(mag > 0x7F800000, nan, out).astype(np.uint16)
+
+
+def widen(n, fmt):
+    """The float32 of the same value, bit by bit; a NaN keeps its payload, shifted up."""
+    n = np.asarray(n, np.uint16).astype(np.uint32)
+    if fmt == "bf16":
+        return from_bits(n << 16)
+    sign, exp, man = (n & 0x8000) << 16, n >> 10 & 31, n & 0x3FF
+    normal = sign | (exp + 112) << 23 | man << 13
+    special = sign | 0x7F800000 | man << 13
+    # man * 2^-24 is exact in float32.
+    subnormal = sign | bits(man.astype(F32) * F32(2.0 ** -24))
+    return from_bits(np.where(exp == 31, special, np.where(exp == 0, subnormal, normal)))
+
+
+def _exponent(n, fmt):
+    width, mant, _ = FORMATS[fmt]
+    return n.astype(np.int64) >> mant & (1 << width) - 1
+
+
+def is_special(n, fmt):
+    """Infinite or NaN: no correction applies."""
+    return _exponent(n, fmt) == (1 << FORMATS[fmt][0]) - 1
+
+
+def _half_ulp(n, fmt):
+    """2^l as float64, where it is always a normal number."""
+    _, mant, bias = FORMATS[fmt]
+    return np.ldexp(1.0, np.maximum(_exponent(n, fmt), 1) - bias - mant - 1)
+
+
+def _round_away(t):
+    """Halves away from zero.  Exact: t has 24 bits and is below 2^15, so float64 holds t + 0.5."""
+    t = t.astype(np.float64)
+    return np.copysign(np.floor(np.abs(t) + 0.5), t)
+
+
+# ---- weights ------------------------------------------------------------------------------------
+
+def encode_ulp(x, fmt, b):
+    """-> (narrow uint16, correction int8 or int16)"""
+    n = narrow(x, fmt)
+    limit = (1 << b - 1) - 1
+    with np.errstate(invalid="ignore", over="ignore"):
+        t = (np.asarray(x, np.float64) - widen(n, fmt)) / _half_ulp(n, fmt)
+        t = np.where(is_special(n, fmt), 0, np.clip(t, -1, 1))
+    assert np.array_equal(t.astype(F32), t)         # difference and scaling are exact in float32
+    return n, _round_away(t.astype(F32) * F32(limit)).astype(f"<i{b // 8}")
+
+
+def decode_ulp(n, corr, fmt, b):
+    frac = corr.astype(F32) / F32((1 << b - 1) - 1)
+    wide = widen(n, fmt)
+    with np.errstate(invalid="ignore", over="ignore"):
+        base, step = wide.astype(np.float64), frac * _half_ulp(n, fmt)
+        # The float64 sum is exact, so the conversion is the only rounding: this is the fma.  2^l is
+        # half of base's last place, base < 2^(l+12) and frac is a multiple of 2^-38: 50 bits.
+        total = base + step
+        fused = total.astype(F32)
+    ok = ~is_special(n, fmt)
+    low = total - base
+    assert not np.any((((base - (total - low)) + (step - low)) != 0)[ok])   # TwoSum error is 0
+    return np.where(ok & (corr != 0), bits(fused), bits(wide)).view(F32)
+
+
+def encode_exact16(x):
+    b = bits(x)
+    mag = (b & 0x7FFFFFFF).astype(np.int64)
+    nmag = mag + 0x8000 >> 16
+    nmag = np.where(mag > 0x7F800000, np.clip(nmag, 0x7F81, 0x7FFF), nmag)
+    corr = np.clip(mag - (nmag << 16), -32768, 32767)
+    return (nmag | (b >> 31 << 15)).astype(np.uint16), corr.astype("<i2")
+
+
+def decode_exact16(n, corr):
+    n = n.astype(np.int64)
+    return from_bits((((n & 0x7FFF) << 16) + corr | (n & 0x8000) << 16).astype(np.uint32))
+
+
+def encode_float(x, fmt):
+    """-> (narrow, narrow of the rest)"""
+    n = narrow(x, fmt)
+    with np.errstate(invalid="ignore", over="ignore"):
+        rest = np.where(is_special(n, fmt), F32(0), np.asarray(x, F32) - widen(n, fmt)).astype(F32)
+    return n, narrow(rest, fmt)
+
+
+def decode_float(n, corr, fmt):
+    wide, rest = widen(n, fmt), widen(corr, fmt)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = wide + rest
+    keep = is_special(n, fmt) | (rest == 0)
+    return np.where(keep, bits(wide), bits(total)).view(F32)
+
+
+# ---- scales -------------------------------------------------------------------------------------
+
+def _grouped(x, group):
+    """[groups, group], the last one filled up with zeros, which change no maximum."""
+    x = np.asarray(x, F32).ravel()
+    out = np.zeros((-(-x.size // group), group), F32)
+    out.ravel()[:x.size] = x
+    return out
+
+
+def _store(s, scale, squared):
+    """-> (plane as stored, the float32 that the encoder divides by)"""
+    if scale == "f32":
+        return bits(s), s
+    if scale == "f16":      # FlashOptim: only the stored scale is rounded; the divisor has a floor
+        return narrow(s, "fp16"), np.maximum(s, F32(1e-12))
+    # Rounded up to 8 mantissa bits, but never to infinity; a scale whose square is decoded
+    # stays below 2^64.
+    code = np.minimum(bits(s) + 0x7FFF >> 15, 0xBEFF if squared else 0xFEFF).astype("<u2")
+    return code, load_scale(code, scale)
+
+
+def load_scale(plane, scale):
+    if scale == "f32":
+        return from_bits(plane)
+    if scale == "f16":
+        return widen(plane, "fp16")
+    return from_bits(plane.astype(np.uint32) << 15)
+
+
+def _unit(S):
+    """The power of two that keeps quotients and products of a group in the normal range."""
+    return np.where(S < F32(2.0 ** -60), F32(2.0 ** 64),
+                    np.where(S >= F32(2.0 ** 120), F32(2.0 ** -4), F32(1)))
+
+
+def _expand(s, n, group):
+    return np.repeat(s, group)[:n]
+
+
+def _code(t, S, n, limit, dtype):
+    """Nearest code, halves away from zero; the sum is rounded to float32 like everything else."""
+    code = np.copysign(np.minimum(np.floor(np.abs(t) + F32(0.5)), limit), t)
+    return np.where(S == 0, 0, code).astype(dtype).ravel()[:n]
+
+
+def _absmax(x):
+    """Per group; +0 for a group of zeros of either sign."""
+    return np.abs(x).max(1, initial=0)
+
+
+# ---- momentum -----------------------------------------------------------------------------------
+
+def encode_softsign(x, group=32, scale="e8m8"):
+    """-> (int8 codes, scale plane)"""
+    m = _grouped(x, group)
+    plane, S = _store(_absmax(m), scale, False)
+    S = S[:, None]
+    f = _unit(S)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mf = m * f
+        z = (F32(2) * mf) / (S * f + np.abs(mf))
+        return _code(F32(127) * z, S, np.size(x), 127, np.int8), plane
+
+
+def decode_softsign(q, plane, group=32, scale="e8m8"):
+    # q/127 / (2 - |q|/127) as one quotient of small integers.
+    frac = q.astype(F32) / (254 - np.abs(q.astype(np.int32))).astype(F32)
+    return _expand(load_scale(plane, scale), q.size, group) * frac
+
+
+def encode_linear(x, group=32, scale="e8m8"):
+    m = _grouped(x, group)
+    plane, S = _store(_absmax(m), scale, False)
+    S = S[:, None]
+    f = _unit(S)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _code((m * f) * (F32(127) / (S * f)), S, np.size(x), 127, np.int8), plane
+
+
+def decode_linear(q, plane, group=32, scale="e8m8"):
+    return _expand(load_scale(plane, scale), q.size, group) * (q.astype(F32) / F32(127))
+
+
+# ---- variance -----------------------------------------------------------------------------------
+
+def encode_sqrt(v, group=32, scale="e8m8"):
+    """-> (uint8 codes, scale plane)"""
+    r = np.sqrt(_grouped(v, group))
+    plane, S = _store(_absmax(r), scale, True)
+    S = S[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _code(r * (F32(255) / S), S, np.size(v), 255, np.uint8), plane
+
+
+def decode_sqrt(q, plane, group=32, scale="e8m8"):
+    t = _expand(load_scale(plane, scale), q.size, group) * (q.astype(F32) / F32(255))
+    return t * t
+
+
+def encode_ulinear(v, group=32, scale="e8m8"):
+    x = _grouped(v, group)
+    plane, S = _store(_absmax(x), scale, False)
+    S = S[:, None]
+    f = _unit(S)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _code((x * f) * (F32(255) / (S * f)), S, np.size(v), 255, np.uint8), plane
+
+
+def decode_ulinear(q, plane, group=32, scale="e8m8"):
+    return _expand(load_scale(plane, scale), q.size, group) * (q.astype(F32) / F32(255))
+
+
+# ---- by codec name ------------------------------------------------------------------------------
+
+STATE = {"softsign8": (encode_softsign, decode_softsign), "linear8": (encode_linear, decode_linear),
+         "sqrt8": (encode_sqrt, decode_sqrt), "ulinear8": (encode_ulinear, decode_ulinear)}
+
+
+def encode(codec, x, group=32, scale="e8m8"):
+    x = np.asarray(x, F32).ravel()
+    if codec in STATE:
+        q, s = STATE[codec][0](x, group, scale)
+        return {"::quantized": q, "::scales": s}
+    if codec == "f32":
+        return {"": bits(x)}
+    fmt, _, kind = codec.partition("+")
+    if not kind:
+        return {"": narrow(x, fmt)}
+    if kind == "exact16":
+        pair = encode_exact16(x)
+    elif kind == fmt:
+        pair = encode_float(x, fmt)
+    else:
+        pair = encode_ulp(x, fmt, int(kind.removeprefix("ulp")))
+    return {"": pair[0], "::error_bits": pair[1]}
+
+
+def decode(codec, planes, group=32, scale="e8m8"):
+    if codec in STATE:
+        return STATE[codec][1](planes["::quantized"], planes["::scales"], group, scale)
+    if codec == "f32":
+        return from_bits(planes[""])
+    fmt, _, kind = codec.partition("+")
+    if not kind:
+        return widen(planes[""], fmt)
+    n, corr = planes[""], planes["::error_bits"]
+    if kind == "exact16":
+        return decode_exact16(n, corr)
+    if kind == fmt:
+        return decode_float(n, corr, fmt)
+    return decode_ulp(n, corr, fmt, int(kind.removeprefix("ulp")))
+
+
+def rawness(codec, x, group=32, scale="e8m8"):
+    """Why pack must leave this tensor raw FP32: "non-finite", "negative", "overflow" or None."""
+    x = np.asarray(x, F32).ravel()
+    if codec == "f32":
+        return None
+    if not np.isfinite(x).all():
+        return "non-finite"
+    if codec in VARIANCES and (x < 0).any():
+        return "negative"
+    planes = encode(codec, x, group, scale)
+    if codec in STATE:
+        finite = np.isfinite(load_scale(planes["::scales"], scale)).all()
+    else:
+        finite = not is_special(planes[""], codec.partition("+")[0]).any()
+    return None if finite else "overflow"
+
+
+# ---- what a codec does to a step ----------------------------------------------------------------
+
+def update_error(m, v, m2, v2, eps=1e-8):
+    """NMSE of Adam's update direction m / (sqrt(v) + eps) when (m2, v2) stand in for (m, v)."""
+    m, v, m2, v2 = (np.asarray(a, np.float64).ravel() for a in (m, v, m2, v2))
+    u, u2 = m / (np.sqrt(v) + eps), m2 / (np.sqrt(v2) + eps)
+    return float(((u - u2) ** 2).sum() / (u ** 2).sum())
+
+
+def update_nmse(m, v, scale, group=32):
+    """The same after softsign8 + sqrt8."""
+    return update_error(m, v, *(decode(codec, encode(codec, x, group, scale), group, scale)
+                                for codec, x in (("softsign8", m), ("sqrt8", v))))

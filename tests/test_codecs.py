@@ -1,0 +1,529 @@
+"""Every codec through the binary, bit for bit against oracle.py, and FlashOptim's own outputs.
+
+A file of several tensors per run: structured bit patterns, random bits, the golden inputs and the
+edges of the exponent range, at lengths that leave groups and vectors incomplete.
+"""
+import functools
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+from safetensors.numpy import save_file
+
+import oracle
+from conftest import DATA
+
+F32 = np.float32
+FLT_MAX = np.finfo(F32).max
+GROUPS = (1, 7, 32, 33, 1000)
+# What /proc/cpuinfo must list for a SIMD level.
+LEVELS = {"base": set(), "avx2": {"avx2", "fma"},
+          "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+
+
+# ---- data ---------------------------------------------------------------------------------------
+
+@functools.cache
+def golden():
+    with np.load(DATA / "flashoptim.npz") as data:
+        return dict(data)
+
+
+def structured():
+    """Every exponent with the mantissas next to a rounding point of BF16, FP16 and E8M8."""
+    low = {0, 1, 2, 0x7FFFFF, 0x7FFFFE, 0x555555, 0x2AAAAA}
+    for bit in range(23):
+        low |= {1 << bit, (1 << bit) - 1, (1 << bit) + 1, 0x7FFFFF ^ 1 << bit, 3 << bit & 0x7FFFFF,
+                (3 << bit & 0x7FFFFF) - 1, (3 << bit & 0x7FFFFF) + 1}
+    mantissa = np.array(sorted(low & set(range(1 << 23))), np.uint32)
+    exponent = np.arange(255, dtype=np.uint32)[:, None] << 23
+    mag = (exponent | mantissa).ravel()
+    return oracle.from_bits(np.concatenate([mag, mag | 0x80000000]))
+
+
+@functools.cache
+def weights():
+    rng = np.random.default_rng(20250101)
+    bits = rng.integers(0, 1 << 32, 60_001, dtype=np.uint32)
+    out = {
+        "structured": structured(),
+        "random": oracle.from_bits(bits),
+        "golden": oracle.from_bits(golden()["split_bits"]),
+        # Where FP16 ends, and what the subnormals of BF16 and of FP16 round to.
+        "fp16range": oracle.from_bits(rng.integers(0x32000000, 0x47800000, 30_011, np.uint32)
+                                      | rng.integers(0, 2, 30_011, np.uint32) << 31),
+        "subnormal": oracle.from_bits(np.concatenate([
+            np.arange(4097, dtype=np.uint32), rng.integers(0, 1 << 24, 5000, np.uint32),
+            0x80000000 | rng.integers(0, 1 << 24, 5000, np.uint32)])),
+        "shaped": rng.normal(0, 0.02, (3, 5, 7, 11)).astype(F32),
+    }
+    for n in (0, 1, 2, 15, 17, 31, 32, 33, 63, 65, 127, 255, 1023):
+        out[f"length{n}"] = rng.normal(0, 1, n).astype(F32)
+    return out
+
+
+def near_ties(scale_of_code, levels):
+    """In each group of 32: the scale 1, then values around the point between two codes."""
+    mid = scale_of_code((np.arange(levels) + 0.5) / levels).astype(F32)
+    steps = np.arange(-15, 16)
+    bits = oracle.bits(mid).astype(np.int64)[:, None] + steps
+    values = oracle.from_bits(bits.astype(np.uint32))
+    return np.concatenate([np.ones((levels, 1), F32), values], axis=1).ravel()
+
+
+def blocks(rng, magnitudes, n):
+    """A run of n values below each magnitude, which itself stands at a random place in the run."""
+    x = rng.uniform(0, 1, (len(magnitudes), n)) * np.asarray(magnitudes, np.float64)[:, None]
+    x = x.astype(F32)
+    x[np.arange(len(magnitudes)), rng.integers(0, n, len(magnitudes))] = magnitudes
+    return x.ravel()
+
+
+def around(*values):
+    """Each value and its two neighbours on either side."""
+    bits = oracle.bits(np.array(values, F32)).astype(np.int64)[:, None] + np.arange(-2, 3)
+    return oracle.from_bits(bits.ravel().astype(np.uint32))
+
+
+@functools.cache
+def states():
+    """Magnitudes; the momentum tests add signs, the variance tests square some of them."""
+    rng = np.random.default_rng(20250102)
+    powers = 2.0 ** np.arange(-149, 128)
+    out = {
+        "normal": rng.normal(0, 1e-4, 40_003).astype(F32),
+        "heavy": (rng.standard_t(1.5, 20_001) * 1e-3).astype(F32),
+        "random": oracle.from_bits(rng.integers(0, 0x7F800000, 20_011, np.uint32)),
+        "powers": blocks(rng, powers, 32),
+        # Rounding up to 8 mantissa bits must stop at 2^128 - 2^119.
+        "flt_max": blocks(rng, [FLT_MAX] * 9 + list(around(2.0 ** 127, 2.0 ** 128 - 2.0 ** 119)),
+                          33)[:-5],
+        "all_max": np.full(1000, FLT_MAX, F32),
+        "units": blocks(rng, around(2.0 ** -60, 2.0 ** 120, 2.0 ** -126, 2.0 ** 64, 2.0 ** -64,
+                                    2.0 ** -14, 2.0 ** -24, 2.0 ** -25, 65504, 65519.996, 1e-12),
+                        32),
+        "subnormal": oracle.from_bits(rng.integers(0, 1 << 23, 4001, np.uint32)),
+        "least": oracle.from_bits(rng.integers(0, 3, 997, np.uint32)),
+        "holes": np.where(np.arange(5000) // 100 % 2, 0, rng.normal(0, 1, 5000)).astype(F32),
+        "minus_zero": np.full(70, -0.0, F32),
+        "softsign_ties": near_ties(lambda z: z / (2 - z), 127),
+        "linear_ties": near_ties(lambda z: z, 127),
+        "ulinear_ties": near_ties(lambda z: z, 255),
+        "sqrt_ties": near_ties(lambda z: z * z, 255),
+        "shaped": rng.normal(0, 1e-3, (3, 5, 7, 11)).astype(F32),
+    }
+    for case in ("normal", "heavy", "zeros", "tiny", "one", "steps"):
+        out[f"golden_{case}"] = golden()[f"q_{case}_x"]
+    for n in (0, 1, 2, 31, 33, 65, 999, 1001):
+        out[f"length{n}"] = rng.normal(0, 1e-6, n).astype(F32)
+    return out
+
+
+def momentum(x):
+    rng = np.random.default_rng(x.size)
+    return np.copysign(x, rng.choice([-1, 1], x.shape) * np.where(x < 0, -1, 1)).astype(F32)
+
+
+def variance(x):
+    return np.where(np.signbit(x) & (x == 0), x, np.abs(x)).astype(F32)
+
+
+# ---- the binary ---------------------------------------------------------------------------------
+
+def planes_of(path):
+    """{name: (dtype, shape, bytes)}, by the safetensors package"""
+    return {name: (t["dtype"], tuple(t["shape"]), bytes(t["data"]))
+            for name, t in safetensors.deserialize(path.read_bytes())}
+
+
+def pack(tersor, tmp_path, tensors, *args, env=None, name="packed"):
+    source, packed = tmp_path / "source.safetensors", tmp_path / f"{name}.safetensors"
+    save_file(tensors, source)
+    done = tersor("pack", source, "-o", packed, *args, check=0, env=env)
+    return packed, done
+
+
+def unpack(tersor, tmp_path, packed):
+    out = tmp_path / "unpacked.safetensors"
+    tersor("unpack", packed, "-o", out, check=0)
+    return planes_of(out)
+
+
+def plane_dtype(codec, suffix, scale):
+    if suffix == "::scales":
+        return {"f16": "F16", "e8m8": "U16", "f32": "F32"}[scale]
+    if suffix == "::quantized":
+        return "I8" if codec in oracle.MOMENTA else "U8"
+    fmt, _, kind = codec.partition("+")
+    fmt = {"bf16": "BF16", "fp16": "F16", "f32": "F32"}
+    if suffix == "":
+        return fmt[codec.partition("+")[0]]
+    return fmt.get(kind) or ("I8" if kind == "ulp8" else "I16")
+
+
+def first_difference(name, got, want, source):
+    at = int(np.flatnonzero(got != want)[0])
+    return (f"{name}: {np.count_nonzero(got != want)} of {want.size} differ, the first at {at}: "
+            f"got {got[at]}, oracle {want[at]}, around x = "
+            f"{source.ravel()[at:at + 1]} ({oracle.bits(source).ravel()[at:at + 1]})")
+
+
+def check_tensor(packed, unpacked, name, x, codec, scale="e8m8", group=32):
+    """Planes and decoded values of one source tensor; the number of planes checked."""
+    if oracle.rawness(codec, x, group, scale):
+        codec = "f32"
+    planes = oracle.encode(codec, x, group, scale)
+    for suffix, want in planes.items():
+        dtype, shape, data = packed[name + suffix]
+        assert dtype == plane_dtype(codec, suffix, scale), name + suffix
+        assert shape == (x.shape if suffix != "::scales" else want.shape), name + suffix
+        got = np.frombuffer(data, want.dtype)
+        assert np.array_equal(got, want), first_difference(name + suffix, got, want, x)
+    extra = {key for key in packed if key.split("::")[0] == name} - {name + s for s in planes}
+    assert not extra, f"{name}: planes that do not belong to {codec}: {extra}"
+    want = oracle.bits(oracle.decode(codec, planes, group, scale))
+    dtype, shape, data = unpacked[name]
+    got = np.frombuffer(data, np.uint32)
+    assert (dtype, shape) == ("F32", x.shape), name
+    assert np.array_equal(got, want), first_difference(name + " decoded", got, want, x)
+    return codec != "f32"
+
+
+# ---- the oracle itself --------------------------------------------------------------------------
+
+def test_oracle_narrowing_agrees_with_ml_dtypes_and_numpy():
+    x = np.concatenate([w.ravel() for w in weights().values()])
+    x = x[~np.isnan(x)]
+    with np.errstate(over="ignore"):
+        for fmt, dtype in (("bf16", ml_dtypes.bfloat16), ("fp16", np.float16)):
+            assert np.array_equal(oracle.narrow(x, fmt), x.astype(dtype).view(np.uint16))
+            every = np.arange(1 << 16, dtype=np.uint16)
+            wide = every.view(dtype).astype(F32)
+            real = ~np.isnan(wide)
+            ours = oracle.widen(every, fmt)
+            assert np.array_equal(oracle.bits(ours)[real], oracle.bits(wide)[real])
+            assert np.isnan(ours[~real]).all()
+
+
+def test_oracle_reproduces_every_correction_of_flashoptim():
+    g = golden()
+    x = oracle.from_bits(g["split_bits"])
+    for fmt in ("bf16", "fp16"):
+        finite = ~oracle.is_special(g[f"{fmt}_narrow"], fmt)
+        assert np.array_equal(oracle.narrow(x, fmt), g[f"{fmt}_narrow"])
+        for b in (8, 16):
+            corr = oracle.encode_ulp(x, fmt, b)[1]
+            assert np.array_equal(corr[finite], g[f"{fmt}_ecc{b}"][finite])
+
+
+# ---- planes and values, bit for bit -------------------------------------------------------------
+
+@pytest.mark.parametrize("codec", oracle.WEIGHTS)
+def test_weight_codec_equals_oracle(codec, tersor, tmp_path):
+    fmt = codec.partition("+")[0]
+    tensors = {}
+    for name, x in weights().items():
+        keep = np.isfinite(x) & ~oracle.is_special(oracle.narrow(x, fmt), fmt)
+        tensors[name] = x if keep.all() else x[keep]
+    assert tensors["structured"].size > 10_000
+    packed, _ = pack(tersor, tmp_path, tensors, "--weights", codec)
+    unpacked = unpack(tersor, tmp_path, packed)
+    packed = planes_of(packed)
+    for name, x in tensors.items():
+        assert check_tensor(packed, unpacked, name, x, codec), f"{name} was expected to be packed"
+
+
+def test_exact16_returns_every_finite_bitstring_it_packs(tersor, tmp_path):
+    x = structured()
+    x = x[(oracle.bits(x) & 0x7FFFFFFF) < 0x7F7F8000]
+    packed, _ = pack(tersor, tmp_path, {"w": x}, "--weights", "bf16+exact16")
+    assert unpack(tersor, tmp_path, packed)["w"][2] == x.tobytes()
+    assert planes_of(packed)["w"][0] == "BF16"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("scale", oracle.SCALES)
+@pytest.mark.parametrize("codecs", [("softsign8", "sqrt8"), ("linear8", "ulinear8")], ids="-".join)
+def test_state_codecs_equal_oracle(codecs, scale, group, tersor, tmp_path):
+    tensors = {}
+    for name, x in states().items():
+        tensors[name] = np.zeros_like(x)
+        tensors[f"{name}.exp_avg"] = momentum(x)
+        tensors[f"{name}.exp_avg_sq"] = variance(x)
+    packed, _ = pack(tersor, tmp_path, tensors, "--momentum", codecs[0], "--variance", codecs[1],
+                     "--scale", scale, "--group", group)
+    unpacked = unpack(tersor, tmp_path, packed)
+    packed = planes_of(packed)
+    held = 0
+    for name in states():
+        for codec, suffix in zip(codecs, (".exp_avg", ".exp_avg_sq")):
+            held += check_tensor(packed, unpacked, name + suffix, tensors[name + suffix], codec,
+                                 scale, group)
+    # f16 overflows in these cases only; e8m8 and f32 hold every finite group.
+    overflow = {"random", "powers", "flt_max", "all_max", "units"}
+    if scale != "f16":
+        overflow = set()
+    raw = {n for n in states() for c, s in zip(codecs, (".exp_avg", ".exp_avg_sq"))
+           if oracle.rawness(c, tensors[n + s], group, scale)}
+    assert raw <= overflow | ({"golden_heavy"} if scale == "f16" else set())
+    assert held >= 2 * (len(states()) - len(overflow) - 1)
+
+
+@pytest.mark.parametrize("codec", ["bf16", "f32"])
+def test_uncompanded_state_equals_oracle(codec, tersor, tmp_path):
+    x = np.abs(structured())
+    x = x[~oracle.is_special(oracle.narrow(x, "bf16"), "bf16")]
+    tensors = {"w": np.zeros_like(x), "w.exp_avg": momentum(x), "w.exp_avg_sq": x}
+    packed, _ = pack(tersor, tmp_path, tensors, "--momentum", codec, "--variance", codec)
+    unpacked = unpack(tersor, tmp_path, packed)
+    for name in ("w.exp_avg", "w.exp_avg_sq"):
+        check_tensor(planes_of(packed), unpacked, name, tensors[name], codec)
+
+
+@pytest.mark.parametrize("scale", ["e8m8", "f32"])
+@pytest.mark.parametrize("codec", oracle.MOMENTA + oracle.VARIANCES)
+def test_no_finite_group_decodes_to_inf_or_nan_and_zero_stays_zero(codec, scale, tersor, tmp_path):
+    suffix = ".exp_avg" if codec in oracle.MOMENTA else ".exp_avg_sq"
+    option = "--momentum" if codec in oracle.MOMENTA else "--variance"
+    sign = momentum if codec in oracle.MOMENTA else variance
+    tensors = {}
+    for name, x in states().items():
+        tensors[name] = np.zeros_like(x)
+        tensors[name + suffix] = sign(x)
+    packed, _ = pack(tersor, tmp_path, tensors, option, codec, "--scale", scale)
+    unpacked = unpack(tersor, tmp_path, packed)
+    packed = planes_of(packed)
+    for name in states():
+        assert f"{name}{suffix}::quantized" in packed, f"{name} was left raw"
+        y = np.frombuffer(unpacked[name + suffix][2], F32)
+        assert np.isfinite(y).all(), name
+        zero = tensors[name + suffix].ravel() == 0
+        assert not oracle.bits(y)[zero].any(), f"{name}: a zero decodes to something else than +0"
+
+
+# ---- what stays raw -----------------------------------------------------------------------------
+
+def with_value(value, n=100):
+    x = np.linspace(0.5, 1, n).astype(F32)
+    x[n // 3] = value
+    return x
+
+
+NAN = oracle.from_bits(np.array([0x7FC12345, 0xFF812345], np.uint32))
+RAW = {     # row: (tensor, options, value)
+    "weight nan": ("w", [], NAN[0]),
+    "weight signalling nan": ("w", [], NAN[1]),
+    "weight inf": ("w", [], np.inf),
+    "weight -inf": ("w", [], -np.inf),
+    "weight rounds to bf16 inf": ("w", [], oracle.from_bits([0x7F7F8000])[0]),
+    "weight FLT_MAX": ("w", ["--weights", "bf16"], FLT_MAX),
+    "weight rounds to fp16 inf": ("w", ["--weights", "fp16+ulp8"], 65520),
+    "exact16 rounds to bf16 inf": ("w", ["--weights", "bf16+exact16"],
+                                   oracle.from_bits([0xFF7F8000])[0]),
+    "float split rounds to fp16 inf": ("w", ["--weights", "fp16+fp16"], -65520),
+    "momentum nan": ("w.exp_avg", [], NAN[0]),
+    "momentum inf": ("w.exp_avg", [], -np.inf),
+    "momentum overflows f16": ("w.exp_avg", ["--scale", "f16"], -65520),
+    "linear momentum overflows f16": ("w.exp_avg", ["--scale", "f16", "--momentum", "linear8"],
+                                      65520),
+    "momentum rounds to bf16 inf": ("w.exp_avg", ["--momentum", "bf16"], FLT_MAX),
+    "variance nan": ("w.exp_avg_sq", [], NAN[1]),
+    "variance inf": ("w.exp_avg_sq", [], np.inf),
+    "variance negative": ("w.exp_avg_sq", [], -1e-30),
+    "variance least negative": ("w.exp_avg_sq", [], oracle.from_bits([0x80000001])[0]),
+    "linear variance negative": ("w.exp_avg_sq", ["--variance", "ulinear8"], -1),
+    "root of variance overflows f16": ("w.exp_avg_sq", ["--scale", "f16"], 65520.0 ** 2),
+    "linear variance overflows f16": ("w.exp_avg_sq", ["--scale", "f16", "--variance", "ulinear8"],
+                                      65520),
+}
+HELD = {    # the neighbour on the other side of each edge is packed
+    "weight below bf16 inf": ("w", [], oracle.from_bits([0x7F7F7FFF])[0]),
+    "weight below fp16 inf": ("w", ["--weights", "fp16+ulp8"], oracle.from_bits([0x477FEFFF])[0]),
+    "exact16 below bf16 inf": ("w", ["--weights", "bf16+exact16"],
+                               oracle.from_bits([0xFF7F7FFF])[0]),
+    "momentum below f16 inf": ("w.exp_avg", ["--scale", "f16"], oracle.from_bits([0xC77FEFFF])[0]),
+    "momentum FLT_MAX": ("w.exp_avg", [], -FLT_MAX),
+    "variance FLT_MAX": ("w.exp_avg_sq", [], FLT_MAX),
+    "variance -0": ("w.exp_avg_sq", [], -0.0),
+    "root of variance below f16 inf": ("w.exp_avg_sq", ["--scale", "f16"], 65519.0 ** 2),
+}
+
+
+def one_special(name, value):
+    tensors = {n: np.full(100, 0.5, F32) for n in ("w", "w.exp_avg", "w.exp_avg_sq")}
+    tensors[name] = with_value(value)
+    return tensors
+
+
+@pytest.mark.parametrize("row", RAW)
+def test_raw(row, tersor, tmp_path):
+    name, options, value = RAW[row]
+    tensors = one_special(name, value)
+    packed, done = pack(tersor, tmp_path, tensors, "--json", *options)
+    planes = planes_of(packed)
+    assert planes[name] == ("F32", (100,), tensors[name].tobytes())
+    assert not {key for key in planes if key.startswith(name + "::")}
+    # Only this tensor; the report names it and nobody else.
+    for other in set(tensors) - {name}:
+        assert planes.get(other, ("",))[0] != "F32"
+    assert f"tensor {name}:" in done.stderr
+    assert reported_raw(done.stdout) == {name}
+    assert unpack(tersor, tmp_path, packed)[name][2] == tensors[name].tobytes()
+
+
+@pytest.mark.parametrize("row", RAW)
+def test_strict_refuses(row, tersor, tmp_path):
+    name, options, value = RAW[row]
+    source, packed = tmp_path / "source.safetensors", tmp_path / "packed.safetensors"
+    save_file(one_special(name, value), source)
+    done = tersor("pack", source, "-o", packed, "--strict", *options, check=3)
+    line, = done.stderr.splitlines()
+    assert line.startswith("tersor: ") and f"tensor {name}:" in line
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("row", HELD)
+def test_not_raw(row, tersor, tmp_path):
+    name, options, value = HELD[row]
+    packed, done = pack(tersor, tmp_path, one_special(name, value), "--json", "--strict", *options)
+    assert planes_of(packed).get(name, ("",))[0] != "F32"
+    assert reported_raw(done.stdout) == set()
+
+
+def reported_raw(text):
+    """Names of the tensors that the JSON report gives a reason for leaving raw."""
+    report = json.loads(text)
+    assert report["schema"] == "tersor.pack.v1"
+    return {t["name"] for t in report["tensors"] if t.get("raw_reason")}
+
+
+# ---- parity with FlashOptim ---------------------------------------------------------------------
+
+@pytest.mark.parametrize("b", [8, 16])
+@pytest.mark.parametrize("fmt", ["bf16", "fp16"])
+def test_parity_corrections(fmt, b, tersor, tmp_path):
+    g = golden()
+    finite = ~oracle.is_special(g[f"{fmt}_narrow"], fmt)
+    x = oracle.from_bits(g["split_bits"])[finite]
+    packed, _ = pack(tersor, tmp_path, {"w": x}, "--compat", "flashoptim",
+                     "--weights", f"{fmt}+ulp{b}")
+    planes = planes_of(packed)
+    assert planes["w"][2] == g[f"{fmt}_narrow"][finite].tobytes()
+    assert planes["w::error_bits"][2] == g[f"{fmt}_ecc{b}"][finite].tobytes()
+    # Decoded: 1 ULP where their division is approximate; -0 with no correction is +0 to them.
+    ours = np.frombuffer(unpack(tersor, tmp_path, packed)["w"][2], np.uint32)
+    theirs = g[f"{fmt}_recon{b}"][finite]
+    zeros = (ours == 0x80000000) & (theirs == 0)
+    away = np.abs(ours.astype(np.int64) - theirs)[~zeros]
+    assert away.max() <= 1
+    assert np.count_nonzero(away) <= (3 if fmt == "bf16" else 100)
+
+
+@pytest.mark.parametrize("codec,key", [("softsign8", "softsign"), ("linear8", "linear"),
+                                       ("sqrt8", "sqrt"), ("ulinear8", "ulinear")])
+def test_parity_codes_and_scales(codec, key, tersor, tmp_path):
+    """At least 99.99% of the codes equal, none more than 1 apart, every scale equal."""
+    suffix = ".exp_avg" if codec in oracle.MOMENTA else ".exp_avg_sq"
+    tensors, want = {}, {}
+    for case in ("normal", "heavy", "zeros", "tiny", "one", "steps"):
+        x, q, s, d = (golden()[f"q_{case}_{k}"]
+                      for k in ("x", f"{key}_q", f"{key}_s", f"{key}_d"))
+        # A group whose FP16 scale is infinite would leave the tensor raw.
+        ok = s != 0x7C00
+        each = np.repeat(ok, 32)[:x.size]
+        tensors[case] = np.zeros(each.sum(), F32)
+        tensors[case + suffix] = (x if codec in oracle.MOMENTA else x * x)[each]
+        want[case] = q[each], s[ok], d[each]
+    packed, _ = pack(tersor, tmp_path, tensors, "--compat", "flashoptim",
+                     "--momentum" if codec in oracle.MOMENTA else "--variance", codec)
+    planes, unpacked = planes_of(packed), unpack(tersor, tmp_path, packed)
+    count = unequal = 0
+    for case, (q, s, d) in want.items():
+        dtype, _, scales = planes[f"{case}{suffix}::scales"]
+        assert (dtype, scales) == ("F16", s.tobytes()), case
+        got = np.frombuffer(planes[f"{case}{suffix}::quantized"][2], q.dtype).astype(int)
+        assert np.abs(got - q).max() <= 1, case
+        count += q.size
+        unequal += np.count_nonzero(got != q)
+        y = np.frombuffer(unpacked[case + suffix][2], F32)
+        same = got == q
+        # Their divisions are approximate: a few ULP, squared for sqrt8.
+        assert np.all(np.abs(y - d)[same] <= 5e-7 * np.abs(d[same])), case
+    assert unequal <= count * 1e-4, f"{unequal} of {count}"
+
+
+# ---- the same bits everywhere -------------------------------------------------------------------
+
+CONFIGURATIONS = [
+    ("bf16+ulp8", "softsign8", "sqrt8", "e8m8", 32),
+    ("bf16+ulp16", "linear8", "ulinear8", "f16", 7),
+    ("fp16+ulp8", "softsign8", "sqrt8", "f32", 33),
+    ("fp16+ulp16", "linear8", "ulinear8", "e8m8", 1),
+    ("bf16+bf16", "softsign8", "ulinear8", "f32", 1000),
+    ("fp16+fp16", "bf16", "bf16", "e8m8", 32),
+    ("bf16+exact16", "linear8", "sqrt8", "f16", 32),
+    ("bf16", "f32", "f32", "e8m8", 32),
+    ("fp16", "softsign8", "sqrt8", "f16", 64)]
+
+
+def mixed():
+    """Everything above in one file; some of it stays raw."""
+    tensors = dict(weights())
+    for name, x in states().items():
+        tensors[f"s_{name}"] = np.zeros_like(x)
+        tensors[f"s_{name}.exp_avg"] = momentum(x)
+        tensors[f"s_{name}.exp_avg_sq"] = variance(x)
+    finite = np.concatenate([x.ravel() for x in weights().values()])
+    tensors["packed_by_all"] = finite[np.abs(finite) < 65000]   # also drops NaN
+    return tensors
+
+
+def options(configuration):
+    names = ("--weights", "--momentum", "--variance", "--scale", "--group")
+    return [str(word) for pair in zip(names, configuration) for word in pair]
+
+
+def cpu_flags():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        return {flag for line in file if line.startswith("flags") for flag in line.split()}
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda c: "-".join(map(str, c)))
+def test_every_isa_level_and_thread_count_gives_the_same_file(configuration, tersor, tmp_path):
+    args = options(configuration)
+    packed, _ = pack(tersor, tmp_path, mixed(), *args)
+    want = packed.read_bytes()
+    flags = cpu_flags()
+    for level, needs in LEVELS.items():
+        env = {"TERSOR_ISA": level}
+        if not needs <= flags:      # the variable never claims what the processor lacks
+            done = tersor("pack", tmp_path / "source.safetensors", "-o", tmp_path / "no", *args,
+                          env=env, check=2)
+            assert level in done.stderr
+            continue
+        for threads in (1, 2, 3):
+            packed, _ = pack(tersor, tmp_path, mixed(), "-j", threads, *args, env=env,
+                             name=f"{level}{threads}")
+            assert packed.read_bytes() == want, f"{level}, {threads} threads"
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda c: "-".join(map(str, c)))
+def test_every_isa_level_and_thread_count_decodes_the_same(configuration, tersor, tmp_path):
+    packed, _ = pack(tersor, tmp_path, mixed(), *options(configuration))
+    out = tmp_path / "out.safetensors"
+    seen = set()
+    for level, needs in LEVELS.items():
+        for threads in (1, 2, 3) if needs <= cpu_flags() else ():
+            tersor("unpack", packed, "-o", out, "-f", "-j", threads, check=0,
+                   env={"TERSOR_ISA": level})
+            seen.add(out.read_bytes())
+    assert len(seen) == 1
+
+
+def test_unknown_isa_level_is_a_usage_error(tersor, tmp_path):
+    save_file({"w": np.ones(3, F32)}, tmp_path / "source.safetensors")
+    tersor("pack", tmp_path / "source.safetensors", "-o", tmp_path / "packed.safetensors",
+           env={"TERSOR_ISA": "mmx"}, check=2)
+    assert not (tmp_path / "packed.safetensors").exists()
