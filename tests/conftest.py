@@ -14,7 +14,7 @@ DATA = ROOT / "tests" / "data"
 
 def run_tersor(*args, env=None, check=None, timeout=120, **kwargs):
     """Run the binary; `check` is the expected exit status."""
-    full = dict(os.environ, LC_ALL="C", **(env or {}))
+    full = {**os.environ, "LC_ALL": "C", **(env or {})}
     done = subprocess.run([BINARY, *map(str, args)], env=full, timeout=timeout,
                           capture_output=True, text=True, errors="backslashreplace", **kwargs)
     if check is not None:

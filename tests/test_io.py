@@ -1121,9 +1121,11 @@ def test_row67_full_stderr_does_not_hide_the_status(make_job):
 @pytest.mark.parametrize("command", ["pack", "unpack", "verify", "diff", "inspect"])
 def test_row68_every_allocation_fails(command, how, make_job):
     job = make_job(command if command in COMMANDS else "unpack")
-    args = job.args("-j", 2)
+    args = job.args()
     if command not in COMMANDS:
         args = [command, job.source, *([job.source] if command == "diff" else [])]
+    if command != "inspect":                    # AddressSanitizer cannot start a thread without memory
+        args += ["-j", 1 if b"__asan_init" in pathlib.Path(BINARY).read_bytes() else 2]
     count = job.root / "count"
     clean = run_tersor(*args, env=shim(job.root, count=count), check=0)
     n_allocations = struct.unpack("9Q", count.read_bytes())[8]

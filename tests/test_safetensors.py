@@ -26,6 +26,7 @@ BITS = {
 }
 MAX_HEADER = 100_000_000
 MAX_SIZE = 2**48 - 1                # of a dimension or an offset
+TOO_LARGE = ("overflow", "limit", "2^48-1", MAX_SIZE)
 RAW_CODECS = ("--weights", "f32", "--momentum", "f32", "--variance", "f32")
 GOOD = safetensors_bytes({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(4))
 
@@ -84,7 +85,8 @@ def refused(tmp_path, tmp_path_factory):
     """Check that every command refuses the bytes of a file.
 
     A fact is a number or a text that the reason must hold; of a tuple one must be there.
-    With `peak_mib`, memory and time are bounded as well.
+    `tensor` must be named; `near` may be named by its place in the header instead, where the
+    JSON text itself breaks a rule.  With `peak_mib`, memory and time are bounded as well.
     """
     good, bad = tmp_path / "good.safetensors", tmp_path / "bad.safetensors"
     report = tmp_path_factory.mktemp("report") / "peak"
@@ -97,7 +99,7 @@ def refused(tmp_path, tmp_path_factory):
             return str(fact) in re.findall(r"\d+", reason)
         return fact in reason
 
-    def check(content, *facts, tensor=None, peak_mib=None):
+    def check(content, *facts, tensor=None, near=None, peak_mib=None):
         bad.write_bytes(content)
         before = folder_state(tmp_path)
         for args in (["inspect", bad], ["verify", bad], ["diff", bad, good], ["diff", good, bad],
@@ -114,6 +116,8 @@ def refused(tmp_path, tmp_path_factory):
             reason = line.removeprefix(f"tersor: {bad}: ")
             if tensor is not None:
                 assert reason.startswith(f"tensor {tensor}: "), line
+            if near is not None:
+                assert re.match(rf"tensor {near}: |header: byte \d+: ", reason), line
             for fact in facts:
                 assert holds(reason, fact), (args[0], fact, reason)
             assert folder_state(tmp_path) == before, args
@@ -177,7 +181,7 @@ def test_row_02_header_over_the_limit_is_not_read_even_when_it_is_there(refused)
 @pytest.mark.parametrize("length, size", [(1000, 100), (93, 100), (MAX_HEADER, 100), (1, 8)])
 def test_row_03_truncated_header(refused, length, size):
     file = struct.pack("<Q", length) + b'{"a":'.ljust(size - 8)[:size - 8]
-    refused(file, length, (size, size - 8), peak_mib=64)
+    refused(file, (length, length + 8), (size, size - 8), peak_mib=64)
 
 
 # Rows 4 to 7: shapes, offsets and the size of the file
@@ -191,14 +195,13 @@ def test_row_03_truncated_header(refused, length, size):
 ], ids=["elements", "u8", "bytes", "rank4", "f4"])
 def test_row_04_shape_product_wraps_to_zero(refused, dtype, shape):
     refused(made_of(member("w", f'"{dtype}"', shape, "[0,0]")),
-            ("overflow", "limit", MAX_SIZE), tensor="w")
+            TOO_LARGE, tensor="w")
 
 
 def test_row_05_dimension_over_the_limit(refused):
     for value in (2**48, 2**63 - 1, 2**63, 2**64 - 1):
-        refused(made_of(member("w", '"U8"', f"[2,{value}]", "[0,0]")),
-                value, ("overflow", "limit", MAX_SIZE), tensor="w")
-        refused(made_of(member("w", '"U8"', f"[0,{value}]", "[0,0]")), value, tensor="w")
+        for shape in (f"[2,{value}]", f"[0,{value}]"):
+            refused(made_of(member("w", '"U8"', shape, "[0,0]")), value, TOO_LARGE, near="w")
 
 
 @pytest.mark.parametrize("last", [2**64 - 1, 2**64])
@@ -206,7 +209,7 @@ def test_row_05_sizes_that_wrap_only_in_their_sum(refused, last):
     ends = [k * 2**61 for k in range(8)] + [last]
     refused(made_of(*(member(f"t{k}", '"U8"', f"[{ends[k + 1] - ends[k]}]",
                              f"[{ends[k]},{ends[k + 1]}]") for k in range(8))),
-            2**61, ("overflow", "limit", MAX_SIZE), tensor="t0")
+            2**61, TOO_LARGE, near="t0")
 
 
 def test_row_06_hole(refused):
@@ -265,7 +268,7 @@ def test_row_08_duplicate_tensor(refused, other, offsets):
 def test_row_08_duplicate_member_of_a_tensor(refused, extra):
     entry = member("w")[:-1] + "," + extra + "}"
     name = re.sub(r"\\u0074", "t", extra).split('"')[1]
-    refused(made_of(entry, data=bytes(4)), name, tensor="w")
+    refused(made_of(entry, data=bytes(4)), name, near="w")
 
 
 def test_row_08_duplicate_metadata(refused):
@@ -283,19 +286,23 @@ def test_row_09_offset_that_is_no_integer_in_range(refused, text):
     # 2^53 + 1 must not have passed through a double on its way into the message.
     facts = [text] if text.isdigit() and len(text) < 30 else []
     for offsets in (f"[0,{text}]", f"[{text},4]"):
-        refused(made_of(member("w", offsets=offsets), data=bytes(4)), *facts, tensor="w")
+        refused(made_of(member("w", offsets=offsets), data=bytes(4)), *facts, near="w")
 
 
 @pytest.mark.parametrize("text", NOT_INTEGERS)
 def test_row_09_dimension_that_is_no_integer_in_range(refused, text):
     facts = [text] if text.isdigit() and len(text) < 30 else []
-    refused(made_of(member("w", shape=f"[{text}]"), data=bytes(4)), *facts, tensor="w")
+    refused(made_of(member("w", shape=f"[{text}]"), data=bytes(4)), *facts, near="w")
 
 
-@pytest.mark.parametrize("value", ["1", "1.5", "null", "true", "false", "{}", "[]", '{"a":"b"}'])
+@pytest.mark.parametrize("value", ["1", "null", "true", "false", "{}", "[]", '{"a":"b"}'])
 def test_row_10_metadata_value_that_is_no_string(refused, value):
     refused(made_of('"__metadata__":{"format":"pt","step":' + value + "}", member("a"),
                     data=bytes(4)), "step", "string")
+
+
+def test_row_10_metadata_value_that_is_no_integer_either(refused):
+    refused(made_of('"__metadata__":{"step":1.5}'), "1.5")
 
 
 @pytest.mark.parametrize("value", ["null", "[]", '"x"', "1", '[["a","b"]]'])
@@ -435,10 +442,13 @@ def test_row_14_size_that_does_not_fit_the_shape(refused, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "F128", "C128", "F8", "F8_E4M3FN", "BF16 ", "", "I4",
-                                   "F32\\u0000", "F3", "F322"])
+                                   "F3", "F322"])
 def test_row_14_unknown_dtype(refused, dtype):
-    refused(made_of(member("w", f'"{dtype}"'), data=bytes(4)), dtype.replace("\\u0000", ""),
-            tensor="w")
+    refused(made_of(member("w", f'"{dtype}"'), data=bytes(4)), dtype, tensor="w")
+
+
+def test_row_14_dtype_with_a_nul(refused):
+    refused(made_of(member("w", '"F32\\u0000"')), near="w")
 
 
 # Row 15: resources
@@ -477,7 +487,7 @@ def test_row_15_header_of_100_mb_of_tiny_metadata(refused):
 def test_row_15_shape_of_100_mb(refused):
     shape = "[" + "1," * 49_000_000 + "1]"
     refused(safetensors_bytes(("{" + member("w", shape=shape) + "}").encode(), bytes(4)),
-            64, "limit", tensor="w", peak_mib=512)
+            "limit", near="w", peak_mib=512)
 
 
 # Rows 16 to 18
@@ -589,7 +599,7 @@ def test_rank_over_the_limit(refused):
 
 
 def test_name_over_the_limit(refused):
-    refused(made_of(member("n" * 65537), data=bytes(4)), "limit", 65537, 65536)
+    refused(made_of(member("n" * 65537), data=bytes(4)), "limit", 65537, (65535, 65536))
 
 
 def test_entries_in_another_order_than_their_data(accepted):

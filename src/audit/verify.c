@@ -23,6 +23,17 @@ struct extra {
 	bool bytes_differ;
 };
 
+/* Bytes b with (b & mask) == pattern. */
+static uint64_t count_special8(const void *data, size_t n, unsigned mask, unsigned pattern)
+{
+	const unsigned char *bytes = data;
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		count += (bytes[i] & mask) == pattern;
+	return count;
+}
+
 static uint64_t count_special16(const void *data, size_t n, unsigned exponent_mask)
 {
 	const unsigned char *bytes = data;
@@ -69,6 +80,15 @@ static uint64_t count_special64(const void *data, size_t n)
 static uint64_t count_nonfinite(enum tsr_dtype dtype, const void *data, size_t nbytes)
 {
 	switch (dtype) {
+	case TSR_F8_E5M2:
+		return count_special8(data, nbytes, 0x7c, 0x7c);
+	case TSR_F8_E4M3:
+		return count_special8(data, nbytes, 0x7f, 0x7f);
+	case TSR_F8_E8M0:
+		return count_special8(data, nbytes, 0xff, 0xff);
+	case TSR_F8_E4M3FNUZ:
+	case TSR_F8_E5M2FNUZ:
+		return count_special8(data, nbytes, 0xff, 0x80);
 	case TSR_F16:
 		return count_special16(data, nbytes / 2, 0x7c00);
 	case TSR_BF16:

@@ -310,7 +310,7 @@ enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t
 }
 
 /* Rename without replacing; file systems that lack the flag get a hard link, which cannot either. */
-static int rename_noreplace(const struct tsr_outfile *f)
+static int rename_noreplace(const struct tsr_outfile *f, bool *temp_remains_ret)
 {
 	if (renameat2(f->dir_fd, f->temp, f->dir_fd, f->name, RENAME_NOREPLACE) == 0)
 		return 0;
@@ -318,16 +318,46 @@ static int rename_noreplace(const struct tsr_outfile *f)
 		return -1;
 	if (linkat(f->dir_fd, f->temp, f->dir_fd, f->name, 0) != 0)
 		return -1;
-	return unlinkat(f->dir_fd, f->temp, 0);
+	*temp_remains_ret = unlinkat(f->dir_fd, f->temp, 0) != 0;
+	return 0;
+}
+
+/* An interrupted fsync did not begin; any other failure is final: the kernel may drop the pages. */
+static int sync_fd(int fd)
+{
+	int failed;
+
+	do {
+		failed = fsync(fd);
+	} while (failed && errno == EINTR);
+	return failed;
+}
+
+/* The file has its name.  What is left to do cannot undo that, only leave a doubt behind. */
+static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, struct tsr_err *err)
+{
+	if (temp_remains)
+		tsr_fail_errno(err, errno, "%s: published and complete, but cannot remove its temporary name "
+			       "%s", f->path, f->temp);
+	free(f->temp);
+	f->temp = NULL;
+	if (!temp_remains && sync_fd(f->dir_fd) == 0)
+		return TSR_OK;
+	if (!temp_remains)
+		tsr_fail_errno(err, errno, "%s: published and complete, but may not survive a power cut: "
+			       "cannot sync its directory", f->path);
+	if (err)
+		err->code = TSR_E_DURABILITY;
+	return TSR_E_DURABILITY;
 }
 
 enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 {
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status;
+	bool temp_remains = false;
 	int failed;
 
-	/* A failed fsync is final: the kernel may have dropped the pages that it could not write. */
-	if (fsync(f->fd) != 0) {
+	if (sync_fd(f->fd) != 0) {
 		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
 		goto discard;
 	}
@@ -337,7 +367,10 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
 		goto discard;
 	}
-	failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name) : rename_noreplace(f);
+	do {
+		failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name) :
+				    rename_noreplace(f, &temp_remains);
+	} while (failed && errno == EINTR);
 	if (failed) {
 		if (errno == EEXIST)
 			status = tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it", f->path);
@@ -345,15 +378,7 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 			status = tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
 		goto discard;
 	}
-	free(f->temp);
-	f->temp = NULL;
-	if (fsync(f->dir_fd) != 0) {
-		tsr_fail_errno(err, errno, "%s: published and complete, but may not survive a power cut: "
-			       "cannot sync its directory", f->path);
-		status = TSR_E_DURABILITY;
-		if (err)
-			err->code = status;
-	}
+	status = make_durable(f, temp_remains, err);
 discard:
 	tsr_outfile_discard(f);
 	return status;

@@ -34,12 +34,39 @@ struct scan {
 	size_t nvalues;
 	struct key_set keys;
 	struct tsr_text string;	/* the last string, without its escapes */
+	struct tsr_text member;	/* the member of the root that the scan is in; "" before the first */
 	struct tsr_err *err;
 };
 
+/* Whether the scan is in the __metadata__ of a header, whose values must be strings anyway. */
+static bool in_metadata(const struct scan *s)
+{
+	return s->rules->member && s->member.nbytes && strcmp(s->member.bytes, "__metadata__") == 0;
+}
+
+/* Where in the file byte @at is: "FILE: tensor NAME: header byte 12". */
+static const char *locate(const struct scan *s, size_t at, char *out, size_t room)
+{
+	const bool named = s->rules->member && s->member.nbytes;
+
+	if (in_metadata(s))
+		snprintf(out, room, "%.300s: __metadata__: %.100s: %s byte %zu", s->rules->file,
+			 s->string.nbytes ? s->string.bytes : "", s->rules->part, at);
+	else if (named)
+		snprintf(out, room, "%.300s: %s %.200s: %s byte %zu", s->rules->file, s->rules->member,
+			 s->member.bytes, s->rules->part, at);
+	else
+		snprintf(out, room, "%.300s: %s byte %zu", s->rules->file, s->rules->part, at);
+	return out;
+}
+
+#define PLACE_MAX 640
+
 static enum tsr_status malformed(struct scan *s, const char *found)
 {
-	return tsr_fail(s->err, TSR_E_FORMAT, "%s: byte %zu: %s", s->rules->what, s->at, found);
+	char place[PLACE_MAX];
+
+	return tsr_fail(s->err, TSR_E_FORMAT, "%s: %s", locate(s, s->at, place, sizeof(place)), found);
 }
 
 static enum tsr_status key_set_grow(struct scan *s)
@@ -48,7 +75,7 @@ static enum tsr_status key_set_grow(struct scan *s)
 	uint64_t *slots = calloc(nslots, sizeof(*slots));
 
 	if (!slots)
-		return tsr_fail_nomem(s->err, s->rules->what);
+		return tsr_fail_nomem(s->err, s->rules->file);
 	for (size_t i = 0; i < s->keys.nslots; i++) {
 		size_t at = s->keys.slots[i] & (nslots - 1);
 
@@ -69,6 +96,7 @@ static enum tsr_status add_key(struct scan *s, uint64_t object)
 {
 	uint64_t hash = tsr_hash(s->string.bytes, s->string.nbytes, object);
 	size_t at;
+	char place[PLACE_MAX];
 
 	if (2 * (s->keys.nkeys + 1) > s->keys.nslots)
 		TSR_TRY(key_set_grow(s));
@@ -76,8 +104,8 @@ static enum tsr_status add_key(struct scan *s, uint64_t object)
 	at = hash & (s->keys.nslots - 1);
 	while (s->keys.slots[at]) {
 		if (s->keys.slots[at] == hash)
-			return tsr_fail(s->err, TSR_E_FORMAT, "%s: byte %zu: duplicate key \"%.200s\"",
-					s->rules->what, s->at, s->string.bytes);
+			return tsr_fail(s->err, TSR_E_FORMAT, "%s: duplicate key \"%.200s\"",
+					locate(s, s->at, place, sizeof(place)), s->string.bytes);
 		at = (at + 1) & (s->keys.nslots - 1);
 	}
 	s->keys.slots[at] = hash;
@@ -200,7 +228,7 @@ static enum tsr_status scan_string(struct scan *s)
 		s->at += len;
 	}
 	s->at++;
-	return s->string.failed ? tsr_fail_nomem(s->err, s->rules->what) : TSR_OK;
+	return s->string.failed ? tsr_fail_nomem(s->err, s->rules->file) : TSR_OK;
 }
 
 static size_t scan_digits(struct scan *s)
@@ -218,6 +246,7 @@ static enum tsr_status scan_number(struct scan *s)
 	const size_t start = s->at;
 	bool negative = false, integer = true;
 	uint64_t value = 0;
+	char place[PLACE_MAX];
 	size_t ndigits;
 
 	if (peek(s) == '-') {
@@ -243,12 +272,12 @@ static enum tsr_status scan_number(struct scan *s)
 		if (!scan_digits(s))
 			return malformed(s, "a number without digits in its exponent");
 	}
-	if (!s->rules->integers_only)
+	if (!s->rules->integers_only || in_metadata(s))
 		return TSR_OK;
 	if (negative || !integer || value > TSR_JSON_INT_MAX)
 		return tsr_fail(s->err, TSR_E_FORMAT,
-				"%s: byte %zu: found number %.*s, expected an integer from 0 to 2^48-1",
-				s->rules->what, start, (int)(s->at - start < 40 ? s->at - start : 40),
+				"%s: found number %.*s, expected an integer from 0 to the limit of 2^48-1",
+				locate(s, start, place, sizeof(place)), (int)(s->at - start < 40 ? s->at - start : 40),
 				s->text + start);
 	return TSR_OK;
 }
@@ -284,6 +313,10 @@ static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
 				return malformed(s, "expected a key");
 			TSR_TRY(scan_string(s));
 			TSR_TRY(add_key(s, id));
+			if (depth == 1) {
+				s->member.nbytes = 0;
+				tsr_text_put(&s->member, s->string.bytes, s->string.nbytes);
+			}
 			skip_space(s);
 			if (peek(s) != ':')
 				return malformed(s, "expected ':'");
@@ -303,13 +336,15 @@ static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
 
 static enum tsr_status scan_value(struct scan *s, unsigned depth)
 {
+	char place[PLACE_MAX];
+
 	skip_space(s);
 	if (depth > s->rules->max_depth)
-		return tsr_fail(s->err, TSR_E_LIMIT, "%s: byte %zu: nested deeper than the limit of %u",
-				s->rules->what, s->at, s->rules->max_depth);
+		return tsr_fail(s->err, TSR_E_LIMIT, "%s: nested deeper than the limit of %u",
+				locate(s, s->at, place, sizeof(place)), s->rules->max_depth);
 	if (s->nvalues++ >= s->rules->max_values)
-		return tsr_fail(s->err, TSR_E_LIMIT, "%s: byte %zu: more values than the limit of %zu",
-				s->rules->what, s->at, s->rules->max_values);
+		return tsr_fail(s->err, TSR_E_LIMIT, "%s: more values than the limit of %zu",
+				locate(s, s->at, place, sizeof(place)), s->rules->max_values);
 	switch (peek(s)) {
 	case '{':
 		return scan_members(s, depth, true);
@@ -336,17 +371,19 @@ enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr
 	cJSON *root;
 
 	if (status == TSR_OK) {
+		s.member.nbytes = 0;
 		skip_space(&s);
 		if (s.at != nbytes)
 			status = malformed(&s, "something after the end of the value");
 	}
 	free(s.keys.slots);
 	tsr_text_free(&s.string);
+	tsr_text_free(&s.member);
 	if (status != TSR_OK)
 		return status;
 	root = cJSON_ParseWithLengthOpts(text, nbytes, NULL, 0);
 	if (!root)
-		return tsr_fail_nomem(err, rules->what);
+		return tsr_fail_nomem(err, rules->file);
 	*ret = (struct tsr_json *)root;
 	return TSR_OK;
 }

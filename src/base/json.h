@@ -16,7 +16,9 @@
 
 /* What to accept.  The text must be strict JSON in UTF-8 without NUL or duplicate keys anyway. */
 struct tsr_json_rules {
-	const char *what;	/* "FILE: header": the start of every message */
+	const char *file;	/* the start of every message */
+	const char *part;	/* then what the byte offsets count in: "header" */
+	const char *member;	/* what a member of the root is, "tensor": named in messages; or NULL */
 	unsigned max_depth;
 	size_t max_values;
 	bool integers_only;	/* numbers are 0 to TSR_JSON_INT_MAX, without fraction or exponent */

@@ -70,7 +70,7 @@ struct assigning {
 	struct tsr_checkpoint *c;
 	struct candidate *all;		/* one per tensor */
 	size_t n;
-	struct candidate **weights;	/* those that may be weights, by canonical name */
+	struct candidate **weights;	/* those that may be weights, masters too, by canonical name */
 	size_t nweights;
 	struct tsr_err *err;
 };
@@ -220,16 +220,25 @@ static bool may_be_weight(const struct candidate *k)
 {
 	if (k->settled)
 		return k->t->kind == TSR_KIND_WEIGHT;
+	if (k->slot == SLOT_MASTER && !k->weak)
+		return k->t->rank > 0 && is_floating(k->t->dtype);
 	if (k->slot != SLOT_NONE && !k->weak)
 		return false;
 	return !k->optimizer && k->t->rank > 0 && is_floating(k->t->dtype);
 }
 
+static bool is_master(const struct candidate *k)
+{
+	return k->slot == SLOT_MASTER;
+}
+
+/* A model's own weight before the master copy that an optimizer keeps of it. */
 static int by_canonical(const void *va, const void *vb)
 {
 	struct candidate *const *a = va, *const *b = vb;
+	const int order = strcmp((*a)->canonical, (*b)->canonical);
 
-	return strcmp((*a)->canonical, (*b)->canonical);
+	return order ? order : is_master(*a) - is_master(*b);
 }
 
 /* A weak alias is also a name of its own: for a weight list it stands under its whole name. */
@@ -239,7 +248,7 @@ static enum tsr_status list_weights(struct assigning *a)
 	if (!a->weights)
 		return tsr_fail_nomem(a->err, a->c->path);
 	for (size_t i = 0; i < a->n; i++) {
-		if (may_be_weight(&a->all[i]) && !a->all[i].base)
+		if (may_be_weight(&a->all[i]) && (!a->all[i].base || is_master(&a->all[i])))
 			a->weights[a->nweights++] = &a->all[i];
 	}
 	if (a->nweights)
@@ -273,7 +282,8 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 	}
 	if (low == a->nweights || strcmp(a->weights[low]->canonical, k->canonical) != 0)
 		return TSR_OK;
-	if (low + 1 < a->nweights && strcmp(a->weights[low + 1]->canonical, k->canonical) == 0 && !k->weak)
+	if (low + 1 < a->nweights && strcmp(a->weights[low + 1]->canonical, k->canonical) == 0 &&
+	    is_master(a->weights[low]) == is_master(a->weights[low + 1]) && !k->weak)
 		return tsr_fail(a->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; --map or --keep "
 				"settles it", a->c->path, k->t->name, a->weights[low]->t->name,
@@ -359,7 +369,8 @@ static enum tsr_status check_unique(struct assigning *a)
 			status = tsr_fail(a->err, TSR_E_FORMAT,
 					  "%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s; --map "
 					  "or --keep settles it", a->c->path, next->t->name, k->t->name,
-					  k->slot == SLOT_MOMENTUM ? "momentum" : "variance", k->base);
+					  k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
+					  k->weight ? k->weight->t->name : k->base);
 	}
 	free(states);
 	return status;
@@ -395,7 +406,7 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		TSR_TRY(apply_rule(a, &rules[i]));
 	TSR_TRY(list_weights(a));
 	for (size_t i = 0; i < a->n; i++) {
-		if (!a->all[i].settled && a->all[i].base)
+		if (!a->all[i].settled && a->all[i].base && !(is_master(&a->all[i]) && !a->all[i].weak))
 			TSR_TRY(join(a, &a->all[i]));
 	}
 	TSR_TRY(check_unique(a));

@@ -504,18 +504,18 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header, ui
 {
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	char *text = take_meta(c, TSR_PACKED_KEY), *check = take_meta(c, TSR_PACKED_CHECK_KEY);
-	struct tsr_text what = { 0 };
-	struct tsr_json_rules rules = { .max_depth = 8, .max_values = 2 * TSR_ST_VALUES_MAX };
+	const struct tsr_json_rules rules = {
+		.file = c->path, .part = "packed metadata", .max_depth = 8,
+		.max_values = 2 * TSR_ST_VALUES_MAX,
+	};
 	struct tsr_json *root = NULL;
 	enum tsr_status status = verify_check(&r, header, header_nbytes, check);
 
-	tsr_text_printf(&what, "%s: packed metadata", c->path);
 	r.used = calloc(c->narrays + 1, sizeof(*r.used));
 	r.array_by_name = calloc(c->narrays + 1, sizeof(*r.array_by_name));
-	if (status == TSR_OK && (what.failed || !r.used || !r.array_by_name))
+	if (status == TSR_OK && (!r.used || !r.array_by_name))
 		status = tsr_fail_nomem(err, c->path);
 	if (status == TSR_OK) {
-		rules.what = what.bytes;
 		for (size_t i = 0; i < c->narrays; i++)
 			r.array_by_name[i] = i;
 		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays, c->arrays);
@@ -525,7 +525,6 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header, ui
 		status = read_root(&r, root);
 	if (root)
 		tsr_json_free(root);
-	tsr_text_free(&what);
 	free(r.used);
 	free(r.array_by_name);
 	free(text);

@@ -260,8 +260,9 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 				path, (unsigned long long)n, (unsigned long long)TSR_ST_HEADER_MAX);
 	if (n > size - sizeof(prefix))
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: truncated header: found %llu bytes in the file, expected %llu", path,
-				(unsigned long long)size, (unsigned long long)(n + sizeof(prefix)));
+				"%s: truncated header: found a file of %llu bytes, expected at least %llu for a "
+				"header of %llu", path, (unsigned long long)size,
+				(unsigned long long)(n + sizeof(prefix)), (unsigned long long)n);
 	c->header = malloc(n + 1);
 	if (!c->header)
 		return tsr_fail_nomem(err, path);
@@ -270,26 +271,16 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 	return tsr_file_read(f, c->header, n, sizeof(prefix), err);
 }
 
-/* The message prefix for faults in the text of the header; NULL when out of memory. */
-static char *header_of(const char *path)
-{
-	struct tsr_text t = { 0 };
-
-	tsr_text_printf(&t, "%s: header", path);
-	if (t.failed)
-		tsr_text_free(&t);
-	return t.bytes;
-}
-
 enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *ret, struct tsr_err *err)
 {
 	struct tsr_st_contents c = { 0 };
 	struct reading r = { .path = tsr_file_path(f), .c = &c, .err = err };
-	char *what = header_of(r.path);
-	const struct tsr_json_rules rules = { .what = what, .max_depth = 4,
-					      .max_values = TSR_ST_VALUES_MAX, .integers_only = true };
+	const struct tsr_json_rules rules = {
+		.file = r.path, .part = "header", .member = "tensor", .max_depth = 4,
+		.max_values = TSR_ST_VALUES_MAX, .integers_only = true,
+	};
 	struct tsr_json *root = NULL;
-	enum tsr_status status = what ? read_header(f, &c, err) : tsr_fail_nomem(err, r.path);
+	enum tsr_status status = read_header(f, &c, err);
 
 	if (status == TSR_OK) {
 		r.data_nbytes = tsr_file_size(f) - 8 - c.header_nbytes;
@@ -297,7 +288,6 @@ enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *re
 	}
 	if (status == TSR_OK)
 		status = read_root(&r, root, 8 + c.header_nbytes);
-	free(what);
 	free(r.ends);
 	if (root)
 		tsr_json_free(root);

@@ -129,8 +129,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (status != CLI_OK)
 		return status;
-	if (a->codec && !tsr_codec_find(a->codec))
-		return cli_usage(cmd, "unknown codec '%s'; 'tersor codecs' lists them", a->codec);
+	if (a->codec)
+		status = cli_parse_any_codec(cmd, a->codec);
+	if (status != CLI_OK)
+		return status;
 	return a->dir ? run_files(cmd, a) : run_kernels(cmd, a);
 }
 

@@ -8,16 +8,18 @@
 
 #include "tersor/gpu.h"
 
+#define ANY_KIND (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
+
 struct codec_names {
 	const struct tsr_codec *const *at;
-	enum tsr_kind kind;
+	unsigned kinds;
 };
 
 static const char *next_codec(void *ctx)
 {
 	struct codec_names *names = ctx;
 
-	while (*names->at && !((*names->at)->kinds & names->kind))
+	while (*names->at && !((*names->at)->kinds & names->kinds))
 		names->at++;
 	return *names->at ? (*names->at++)->name : NULL;
 }
@@ -25,7 +27,7 @@ static const char *next_codec(void *ctx)
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, enum tsr_kind kind,
 		    const struct tsr_codec **ret)
 {
-	struct codec_names names = { tsr_codecs(), kind };
+	struct codec_names names = { tsr_codecs(), (unsigned)kind };
 	const char *near;
 
 	*ret = tsr_codec_find(name);
@@ -39,6 +41,19 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, enum tsr_kind k
 		return cli_usage(cmd, "unknown %s codec '%s'; did you mean '%s'?", tsr_kind_name(kind), name,
 				 near);
 	return cli_usage(cmd, "unknown %s codec '%s'; 'tersor codecs' lists them", tsr_kind_name(kind), name);
+}
+
+int cli_parse_any_codec(const struct cli_cmd *cmd, const char *name)
+{
+	struct codec_names names = { tsr_codecs(), ANY_KIND };
+	const char *near;
+
+	if (tsr_codec_find(name))
+		return CLI_OK;
+	near = cli_nearest(name, next_codec, &names);
+	if (near)
+		return cli_usage(cmd, "unknown codec '%s'; did you mean '%s'?", name, near);
+	return cli_usage(cmd, "unknown codec '%s'; 'tersor codecs' lists them", name);
 }
 
 int cli_parse_scale(const struct cli_cmd *cmd, const char *name, enum tsr_scale *ret)

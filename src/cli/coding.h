@@ -9,6 +9,7 @@
 /* Look up a codec for this kind; on failure say what is wrong and return CLI_USAGE. */
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, enum tsr_kind kind,
 		    const struct tsr_codec **ret);
+int cli_parse_any_codec(const struct cli_cmd *cmd, const char *name);
 int cli_parse_scale(const struct cli_cmd *cmd, const char *name, enum tsr_scale *ret);
 
 /* Items of the form METRIC=VALUE; `ret` has room for all of them. */

@@ -91,8 +91,13 @@ void cli_catch_signals(void)
 	static const int stopping[] = { SIGINT, SIGTERM, SIGHUP };
 	struct sigaction action = { .sa_handler = on_signal };
 
-	for (size_t i = 0; i < sizeof(stopping) / sizeof(*stopping); i++)
-		sigaction(stopping[i], &action, NULL);
+	for (size_t i = 0; i < sizeof(stopping) / sizeof(*stopping); i++) {
+		struct sigaction now;
+
+		/* What is ignored, by nohup for one, stays ignored. */
+		if (sigaction(stopping[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+			sigaction(stopping[i], &action, NULL);
+	}
 	/* A closed pipe or a file that is too large is an error of the call, with its own message. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 
@@ -118,7 +119,7 @@ static bool parse_number(const char *text, uint64_t *ret)
 	if (*text < '0' || *text > '9')
 		return false;
 	errno = 0;
-	*ret = strtoull(text, &end, 0);
+	*ret = strtoull(text, &end, 10);
 	if (errno)
 		return false;
 	if (*end == 'K' || *end == 'M' || *end == 'G')
@@ -259,6 +260,66 @@ static int check_operands(const struct cli_cmd *cmd, const struct cli_common *co
 	return CLI_OK;
 }
 
+/* The directory of a path, resolved as far as stat() does. */
+static bool stat_directory(const char *path, struct stat *st)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	const bool found = dir && stat(dir, st) == 0;
+
+	free(dir);
+	return found;
+}
+
+/* Whether two paths name one file, or would if they were created. */
+static bool same_file(const char *a, const char *b)
+{
+	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
+	struct stat sa, sb;
+
+	if (stat(a, &sa) == 0 && stat(b, &sb) == 0)
+		return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+	if (strcmp(a_name ? a_name + 1 : a, b_name ? b_name + 1 : b) != 0)
+		return false;
+	return stat_directory(a, &sa) && stat_directory(b, &sb) && sa.st_dev == sb.st_dev &&
+	       sa.st_ino == sb.st_ino;
+}
+
+static int check_list_not(const struct cli_list *list, const char *report)
+{
+	for (unsigned i = 0; i < list->n; i++) {
+		if (same_file(list->items[i], report))
+			return cli_fail(CLI_IO, "%s: --json would replace %s, another file of this command",
+					report, list->items[i]);
+	}
+	return CLI_OK;
+}
+
+/* The report of --json=FILE must not land on any file that the command line names. */
+static int check_report_path(const struct all_opts *all, const void *args)
+{
+	const struct cli_common *common = args;
+	const char *report = common->json.value;
+	int status = report ? check_list_not(&common->operands, report) : CLI_OK;
+
+	for (unsigned i = 0; report && i < all->n && status == CLI_OK; i++) {
+		const struct cli_opt *o = all->opt[i];
+		const void *at = (const char *)args + o->at;
+
+		if (!o->values || strcmp(o->values, "@file") != 0 || o->at == COMMON(json))
+			continue;
+		if (o->type == CLI_LIST) {
+			status = check_list_not(at, report);
+		} else if (*(const char *const *)at) {
+			const char *items[1] = { *(const char *const *)at };
+			const struct cli_list one = { items, 1 };
+
+			status = check_list_not(&one, report);
+		}
+	}
+	return status;
+}
+
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 {
 	struct all_opts all;
@@ -275,6 +336,8 @@ int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 		cli_print_help(cmd);
 	else if (status == CLI_OK)
 		status = check_operands(cmd, common);
+	if (status == CLI_OK && !common->help)
+		status = check_report_path(&all, args);
 	if (status == CLI_OK && !common->help)
 		status = cmd->run(cmd, args);
 	if (args)

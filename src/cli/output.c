@@ -73,6 +73,32 @@ void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
 	tsr_json_put_string(json, "schema", schema);
 }
 
+/*
+ * A report may be shown on a terminal: DEL and C1 controls, which JSON allows in a string as they
+ * are, become \u00NN.  In UTF-8 they are 7f, and c2 followed by 80 to 9f.
+ */
+static void escape_controls(struct tsr_text *json)
+{
+	struct tsr_text safe = { 0 };
+	size_t start = 0;
+
+	for (size_t i = 0; i < json->nbytes; i++) {
+		const unsigned char c = (unsigned char)json->bytes[i];
+		const unsigned char next = i + 1 < json->nbytes ? (unsigned char)json->bytes[i + 1] : 0;
+		const bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
+
+		if (c != 0x7f && !c1)
+			continue;
+		tsr_text_put(&safe, json->bytes + start, i - start);
+		tsr_text_printf(&safe, "\\u%04x", c1 ? next : c);
+		i += c1;
+		start = i + 1;
+	}
+	tsr_text_put(&safe, json->bytes + start, json->nbytes - start);
+	tsr_text_free(json);
+	*json = safe;
+}
+
 int cli_json_end(struct tsr_text *json, const struct cli_common *common)
 {
 	struct tsr_outfile *file = NULL;
@@ -81,6 +107,8 @@ int cli_json_end(struct tsr_text *json, const struct cli_common *common)
 
 	tsr_json_close(json, '}');
 	tsr_text_puts(json, "\n");
+	if (!json->failed)
+		escape_controls(json);
 	if (json->failed) {
 		tsr_text_free(json);
 		return cli_fail(CLI_IO, "out of memory for the JSON report");
