@@ -38,7 +38,7 @@ NEVER = "any:1000000000:EIO"
 NO_PREALLOCATION = "fallocate:1+:EOPNOTSUPP"
 
 
-# ---- helpers ----
+# ---- common parts ----
 
 def shim(inside, fault=NEVER, malloc=None, log=None, count=None):
     """Environment for faults on files below `inside`."""
@@ -221,8 +221,14 @@ def job(request, make_job):
 
 def wait_until_stopped(process):
     """False if the process ended instead; it can still be waited for."""
-    how = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    return how.si_code == os.CLD_STOPPED
+    for _ in range(20000):
+        how = os.waitid(os.P_PID, process.pid,
+                        os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if how:
+            return how.si_code == os.CLD_STOPPED
+        time.sleep(0.001)
+    process.kill()
+    return False
 
 
 def finish(process, timeout=60):
@@ -1124,7 +1130,7 @@ def test_row68_every_allocation_fails(command, how, make_job):
     args = job.args()
     if command not in COMMANDS:
         args = [command, job.source, *([job.source] if command == "diff" else [])]
-    if command != "inspect":                    # AddressSanitizer cannot start a thread without memory
+    if command != "inspect":    # AddressSanitizer itself cannot start a thread without memory
         args += ["-j", 1 if b"__asan_init" in pathlib.Path(BINARY).read_bytes() else 2]
     count = job.root / "count"
     clean = run_tersor(*args, env=shim(job.root, count=count), check=0)

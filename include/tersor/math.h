@@ -87,46 +87,77 @@ TSR_HD int32_t tsr_round_half_away_i32(float x)
 
 /* --- Narrow floats: round to nearest even, NaN stays a quiet NaN ---------------------------- */
 
-TSR_HD uint16_t tsr_bf16_from_f32(float x)
+/*
+ * Their bits travel in the low half of a uint32_t: loops whose values are all of one width are what
+ * compilers turn into good SIMD code.
+ */
+TSR_HD uint32_t tsr_bf16_from_f32(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
 	const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 	const uint32_t quiet = bits >> 16 | 0x40u;
 
-	return (uint16_t)((int32_t)(bits & TSR_F32_MAG) > (int32_t)TSR_F32_INF ? quiet : rounded);
+	return (int32_t)(bits & TSR_F32_MAG) > (int32_t)TSR_F32_INF ? quiet : rounded;
 }
 
-TSR_HD float tsr_f32_from_bf16(uint16_t narrow)
+TSR_HD float tsr_f32_from_bf16(uint32_t narrow)
 {
-	return tsr_f32_from_bits((uint32_t)narrow << 16);
+	return tsr_f32_from_bits(narrow << 16);
 }
 
-TSR_HD uint16_t tsr_f16_from_f32(float x)
+/* x rounded to the grid of BF16, as a float. */
+TSR_HD float tsr_bf16_round(float x)
+{
+	return tsr_f32_from_bf16(tsr_bf16_from_f32(x));
+}
+
+/*
+ * x rounded to the grid of FP16, as a float; an infinity from 65520 on.  Adding M = 2^(e + 13), e
+ * the exponent of x but at least -14, puts the last place of the sum where FP16's is.
+ */
+TSR_HD float tsr_f16_round(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const int32_t exponent = (int32_t)(bits & TSR_F32_INF);
+	const int32_t at_least = exponent > (113 << 23) ? exponent : 113 << 23;
+	const int32_t at_most = at_least < (143 << 23) ? at_least : 143 << 23;
+	const float magic = tsr_f32_from_bits((uint32_t)at_most + (13u << 23));
+	const float rounded = tsr_abs(x) + magic - magic;
+	const float mag = rounded < 65536.0f ? rounded : tsr_f32_from_bits(TSR_F32_INF);
+
+	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (bits & TSR_F32_SIGN));
+}
+
+/*
+ * Exponents of the two formats are 112 apart.  Below 2^-14 the code is the multiple of 2^-24, which
+ * adding 0.5 brings to the end of a float; no step makes a subnormal float, which some CPUs do
+ * slowly.
+ */
+TSR_HD uint32_t tsr_f16_from_f32(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
 	const int32_t mag = (int32_t)(bits & TSR_F32_MAG);
-	const uint32_t sign = bits >> 16 & 0x8000u;
-	/* Adding 0.5 puts the rounding point of a float at 2^-24, where FP16 subnormals end. */
-	const float shifted = tsr_f32_from_bits((uint32_t)mag) + 0.5f;
-	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(shifted) - 0x3f000000u);
-	const int32_t unclamped = (mag - (112 << 23) + 0xfff + (mag >> 13 & 1)) >> 13;
-	const int32_t normal = unclamped < 0x7c00 ? unclamped : 0x7c00;
+	const float rounded = tsr_abs(tsr_f16_round(x));
+	const int32_t normal = (int32_t)(tsr_bits_from_f32(rounded) - (112u << 23)) >> 13;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(rounded + 0.5f) - 0x3f000000u);
+	const int32_t code = mag < 113 << 23 ? subnormal : normal;
+	const int32_t finite = code < 0x7c00 ? code : 0x7c00;
 	const int32_t quiet = 0x7e00 | (mag >> 13 & 0x1ff);
-	const int32_t finite = mag < 113 << 23 ? subnormal : normal;
 
-	return (uint16_t)(sign | (uint32_t)(mag > (int32_t)TSR_F32_INF ? quiet : finite));
+	return (bits >> 16 & 0x8000u) | (uint32_t)(mag > (int32_t)TSR_F32_INF ? quiet : finite);
 }
 
-TSR_HD float tsr_f32_from_f16(uint16_t narrow)
+/* A subnormal is put behind the leading bit of 2^-14, which is then taken off again. */
+TSR_HD float tsr_f32_from_f16(uint32_t narrow)
 {
-	const int32_t mag = narrow & 0x7fff;
-	const uint32_t sign = (uint32_t)(narrow & 0x8000) << 16;
-	const uint32_t subnormal = tsr_bits_from_f32((float)mag * 0x1p-24f);
-	const uint32_t normal = (uint32_t)(mag << 13) + (112u << 23);
-	const uint32_t special = (uint32_t)(mag << 13) + (224u << 23);
-	const uint32_t finite = mag < 0x400 ? subnormal : normal;
+	const int32_t mag = (int32_t)(narrow & 0x7fff);
+	const int32_t is_subnormal = mag < 0x400;
+	const int32_t offset = is_subnormal ? 113 << 23 : 112 << 23;
+	const float lead = is_subnormal ? 0x1p-14f : 0.0f;
+	const float value = tsr_f32_from_bits((uint32_t)((mag << 13) + offset)) - lead;
+	const uint32_t special = mag >= 0x7c00 ? 112u << 23 : 0;
 
-	return tsr_f32_from_bits(sign | (mag >= 0x7c00 ? special : finite));
+	return tsr_f32_from_bits((tsr_bits_from_f32(value) + special) | (narrow & 0x8000) << 16);
 }
 
 /* --- ULP split (FlashOptim, Algorithm 1) ---------------------------------------------------- */
@@ -164,18 +195,18 @@ TSR_HD uint32_t tsr_split_power_bits(struct tsr_split_format f, float narrow)
 }
 
 /*
- * The correction of x against its narrow weight: round(t * levels), t = (x - n) * 2^-l in [-1, 1].
- * 2^-l is applied as 2^mant * 2^(128 - E) because alone it is not always a float; both products
- * and the difference are exact.  0 where n is Inf or NaN.  `levels` is 127 or 32767.
+ * The correction of x against its narrow weight n: round(t * levels), t = (x - n) * 2^-l.
+ * 2^-l is applied as 2^(128 - E) * 2^mant because alone it is not always a float; the difference
+ * and the first product are exact, the second is the one rounding of t * levels.  As n is the
+ * nearest to x, |t| <= 1.  0 where n is Inf or NaN.  `levels` is 127 or 32767.
  */
 TSR_HD int32_t tsr_ulp_correction(struct tsr_split_format f, float x, float narrow, float levels)
 {
-	const uint32_t power_bits = tsr_split_power_bits(f, narrow);
-	const float inverse = tsr_f32_from_bits((255u << 23) - power_bits);
-	const float diff = power_bits < TSR_F32_INF ? x - narrow : 0.0f;
-	const float t = tsr_clamp(diff * f.up * inverse, -1.0f, 1.0f);
+	const int32_t power_bits = (int32_t)tsr_split_power_bits(f, narrow);
+	const float inverse = tsr_f32_from_bits((255u << 23) - (uint32_t)power_bits);
+	const float diff = power_bits < (int32_t)TSR_F32_INF ? x - narrow : 0.0f;
 
-	return tsr_round_half_away_i32(t * levels);
+	return tsr_round_half_away_i32(diff * inverse * (f.up * levels));
 }
 
 /*
@@ -207,28 +238,36 @@ TSR_HD int32_t tsr_exact16_narrow_mag(int32_t mag)
 	return mag > (int32_t)TSR_F32_INF ? nan : rounded;
 }
 
-TSR_HD uint16_t tsr_exact16_narrow(float x)
+TSR_HD uint32_t tsr_exact16_narrow(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
 	const int32_t mag = tsr_exact16_narrow_mag((int32_t)(bits & TSR_F32_MAG));
 
-	return (uint16_t)((bits >> 16 & 0x8000u) | (uint32_t)mag);
+	return (bits >> 16 & 0x8000u) | (uint32_t)mag;
 }
 
-TSR_HD int16_t tsr_exact16_correction(float x, uint16_t narrow)
+TSR_HD int32_t tsr_exact16_correction(float x, uint32_t narrow)
 {
 	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
-	const int32_t rest = mag - (int32_t)((uint32_t)(narrow & 0x7fff) << 16);
+	const int32_t rest = mag - (int32_t)((narrow & 0x7fff) << 16);
 	const int32_t at_least = rest > -32768 ? rest : -32768;
 
-	return (int16_t)(at_least < 32767 ? at_least : 32767);
+	return at_least < 32767 ? at_least : 32767;
 }
 
-TSR_HD float tsr_exact16_join(uint16_t narrow, int16_t correction)
+/* Whether a finite x has an infinite narrow weight (it decodes all the same). */
+TSR_HD int32_t tsr_exact16_overflows(float x)
 {
-	const uint32_t mag = ((uint32_t)(narrow & 0x7fff) << 16) + (uint32_t)(int32_t)correction;
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
 
-	return tsr_f32_from_bits((mag & TSR_F32_MAG) | (uint32_t)(narrow & 0x8000) << 16);
+	return (mag >= 0x7f7f8000) & (mag < (int32_t)TSR_F32_INF);
+}
+
+TSR_HD float tsr_exact16_join(uint32_t narrow, int32_t correction)
+{
+	const uint32_t mag = ((narrow & 0x7fff) << 16) + (uint32_t)correction;
+
+	return tsr_f32_from_bits((mag & TSR_F32_MAG) | (narrow & 0x8000) << 16);
 }
 
 /* --- Float split (Zamirai et al.; Kahan buffer) ---------------------------------------------- */
@@ -250,16 +289,16 @@ TSR_HD float tsr_float_join(float narrow, float rest)
 /* Top 16 bits below the sign, rounded up, never to infinity: 8 exponent and 8 mantissa bits. */
 #define TSR_E8M8_MAX 0xfeffu
 
-TSR_HD uint16_t tsr_e8m8_from_f32(float absmax)
+TSR_HD uint32_t tsr_e8m8_from_f32(float absmax)
 {
 	const uint32_t code = (tsr_bits_from_f32(absmax) + 0x7fffu) >> 15;
 
-	return (uint16_t)(code < TSR_E8M8_MAX ? code : TSR_E8M8_MAX);
+	return code < TSR_E8M8_MAX ? code : TSR_E8M8_MAX;
 }
 
-TSR_HD float tsr_f32_from_e8m8(uint16_t code)
+TSR_HD float tsr_f32_from_e8m8(uint32_t code)
 {
-	return tsr_f32_from_bits((uint32_t)code << 15);
+	return tsr_f32_from_bits(code << 15);
 }
 
 /*

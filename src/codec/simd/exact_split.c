@@ -12,9 +12,11 @@ static void encode(const struct tsr_coding *coding, const float *restrict x, siz
 
 	(void)coding;
 	for (size_t i = 0; i < n; i++) {
-		narrow[i] = tsr_exact16_narrow(x[i]);
-		correction[i] = tsr_exact16_correction(x[i], narrow[i]);
-		overflow += ((narrow[i] & 0x7fff) == 0x7f80) & (correction[i] != 0);
+		const uint32_t n16 = tsr_exact16_narrow(x[i]);
+
+		narrow[i] = (uint16_t)n16;
+		correction[i] = (int16_t)tsr_exact16_correction(x[i], n16);
+		overflow += (uint32_t)tsr_exact16_overflows(x[i]);
 	}
 	report->narrow_overflow += overflow;
 }

@@ -3,8 +3,7 @@
  * 8-bit optimizer state with a scale per group: softsign8 (momentum) and sqrt8 (variance) of
  * FlashOptim, Algorithms 2 and 3, and their linear baselines.
  *
- * A codec is two functions on one group.  Groups of the default size get a copy of the loops in
- * which the size is a constant.
+ * Groups of the default size get a copy of the loops in which the size is a constant.
  */
 #include <string.h>
 
@@ -28,144 +27,131 @@ INLINE float group_absmax(const float *x, size_t n)
 	return tsr_f32_from_bits((uint32_t)max);
 }
 
+struct scale_out {
+	void *plane;
+	enum tsr_scale format;
+	uint32_t e8m8_max;
+	struct tsr_encode_report *report;
+};
+
 /*
- * Store the scale of group @g and return the one that its encoder divides by.  e8m8 divides by
- * what is stored; f16 is FlashOptim's, which rounds only what it stores.
+ * Store @n scales from entry @first on, and replace them by the ones that the encoder divides by.
+ * e8m8 divides by what is stored; f16 is FlashOptim's, which rounds only what it stores.
  */
-INLINE float put_scale(void *plane, enum tsr_scale format, size_t g, float scale, uint16_t e8m8_max,
-		       struct tsr_encode_report *report)
+INLINE void put_scales(struct scale_out out, size_t first, size_t n, float *scale)
 {
-	if (format == TSR_SCALE_E8M8) {
-		const uint16_t code = tsr_e8m8_from_f32(scale);
-		const uint16_t capped = code < e8m8_max ? code : e8m8_max;
+	uint16_t *narrow = (uint16_t *)out.plane + first;
 
-		memcpy((char *)plane + g * sizeof(capped), &capped, sizeof(capped));
-		return tsr_f32_from_e8m8(capped);
-	}
-	if (format == TSR_SCALE_F16) {
-		const uint16_t narrow = tsr_f16_from_f32(scale);
+	switch (out.format) {
+	case TSR_SCALE_E8M8:
+		for (size_t g = 0; g < n; g++) {
+			const uint32_t code = tsr_e8m8_from_f32(scale[g]);
+			const uint32_t capped = code < out.e8m8_max ? code : out.e8m8_max;
 
-		memcpy((char *)plane + g * sizeof(narrow), &narrow, sizeof(narrow));
-		report->scale_underflow += narrow == 0 && scale > 0.0f;
-		report->scale_overflow += narrow >= 0x7c00;
-		return tsr_f16_divisor(scale);
+			narrow[g] = (uint16_t)capped;
+			scale[g] = tsr_f32_from_e8m8(capped);
+		}
+		break;
+	case TSR_SCALE_F16:
+		for (size_t g = 0; g < n; g++) {
+			narrow[g] = (uint16_t)tsr_f16_from_f32(scale[g]);
+			out.report->scale_underflow += narrow[g] == 0 && scale[g] > 0.0f;
+			out.report->scale_overflow += narrow[g] >= 0x7c00;
+			scale[g] = tsr_f16_divisor(scale[g]);
+		}
+		break;
+	default:
+		memcpy((float *)out.plane + first, scale, n * sizeof(*scale));
 	}
-	memcpy((char *)plane + g * sizeof(scale), &scale, sizeof(scale));
-	return scale;
 }
 
 INLINE float get_scale(const void *plane, enum tsr_scale format, size_t g)
 {
-	uint16_t narrow;
-	float scale;
-
-	if (format == TSR_SCALE_F32) {
-		memcpy(&scale, (const char *)plane + g * sizeof(scale), sizeof(scale));
-		return scale;
-	}
-	memcpy(&narrow, (const char *)plane + g * sizeof(narrow), sizeof(narrow));
-	return format == TSR_SCALE_E8M8 ? tsr_f32_from_e8m8(narrow) : tsr_f32_from_f16(narrow);
+	if (format == TSR_SCALE_F32)
+		return ((const float *)plane)[g];
+	if (format == TSR_SCALE_E8M8)
+		return tsr_f32_from_e8m8(((const uint16_t *)plane)[g]);
+	return tsr_f32_from_f16(((const uint16_t *)plane)[g]);
 }
 
-struct scale_out {
-	void *plane;
-	enum tsr_scale format;
-	struct tsr_encode_report *report;
-};
+/* --- Codecs: what differs between them ------------------------------------------------------- */
 
-/* --- One group ----------------------------------------------------------------------------- */
+/*
+ * Encoding a group takes its peak (what the scale is made of), a unit that elements are multiplied
+ * by, a factor made of the scale, and the code of an element.
+ */
+INLINE float softsign_peak(float absmax) { return absmax; }
+INLINE float softsign_unit(float scale) { return tsr_group_unit(scale); }
+INLINE float softsign_factor(float scale) { return scale * tsr_group_unit(scale); }
+INLINE int32_t softsign_code(float m, float factor) { return tsr_softsign_code(m, factor); }
 
-INLINE void softsign_encode(const float *restrict m, size_t n, int8_t *restrict code, size_t g,
-			    struct scale_out out)
+INLINE float linear_peak(float absmax) { return absmax; }
+INLINE float linear_unit(float scale) { return tsr_group_unit(scale); }
+INLINE float linear_factor(float scale)
 {
-	const float scale = put_scale(out.plane, out.format, g, group_absmax(m, n), TSR_E8M8_MAX,
-				      out.report);
-	const float unit = tsr_group_unit(scale);
-	const float unit_scale = scale * unit;
-
-	for (size_t i = 0; i < n; i++)
-		code[i] = (int8_t)tsr_softsign_code(m[i] * unit, unit_scale);
+	return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
 }
+INLINE int32_t linear_code(float m, float factor) { return tsr_linear_code(m, factor); }
 
-INLINE void softsign_decode(const int8_t *restrict code, size_t n, float scale, float *restrict m)
+/* RN(sqrt) is monotonic: the largest root is the root of the largest. */
+INLINE float sqrt_peak(float absmax) { return __builtin_sqrtf(absmax); }
+INLINE float sqrt_unit(float scale) { return (void)scale, 1.0f; }
+INLINE float sqrt_factor(float scale) { return tsr_inverse_scale(255.0f, scale); }
+INLINE int32_t sqrt_code(float v, float factor)
 {
-	for (size_t i = 0; i < n; i++)
-		m[i] = tsr_softsign_value(code[i], scale);
+	return tsr_sqrt_code(__builtin_sqrtf(v), factor);
 }
 
-INLINE void linear_encode(const float *restrict m, size_t n, int8_t *restrict code, size_t g,
-			  struct scale_out out)
+INLINE float ulinear_peak(float absmax) { return absmax; }
+INLINE float ulinear_unit(float scale) { return tsr_group_unit(scale); }
+INLINE float ulinear_factor(float scale)
 {
-	const float scale = put_scale(out.plane, out.format, g, group_absmax(m, n), TSR_E8M8_MAX,
-				      out.report);
-	const float unit = tsr_group_unit(scale);
-	const float inverse = tsr_inverse_scale(127.0f, scale * unit);
-
-	for (size_t i = 0; i < n; i++)
-		code[i] = (int8_t)tsr_linear_code(m[i] * unit, inverse);
+	return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
 }
+INLINE int32_t ulinear_code(float v, float factor) { return tsr_ulinear_code(v, factor); }
 
-INLINE void linear_decode(const int8_t *restrict code, size_t n, float scale, float *restrict m)
-{
-	for (size_t i = 0; i < n; i++)
-		m[i] = tsr_linear_value(code[i], scale);
-}
+/* --- Runs of groups -------------------------------------------------------------------------- */
 
-/* Negative or NaN variances have no code; pack keeps such tensors raw. */
-INLINE void sqrt_encode(const float *restrict v, size_t n, uint8_t *restrict code, size_t g,
-			struct scale_out out)
-{
-	/* RN(sqrt) is monotonic: the largest root is the root of the largest. */
-	const float max_root = __builtin_sqrtf(group_absmax(v, n));
-	const float scale = put_scale(out.plane, out.format, g, max_root, TSR_E8M8_SQRT_MAX, out.report);
-	const float inverse = tsr_inverse_scale(255.0f, scale);
+/* Groups whose scales are computed together, in SIMD lanes. */
+#define BATCH 64
 
-	for (size_t i = 0; i < n; i++)
-		code[i] = (uint8_t)tsr_sqrt_code(__builtin_sqrtf(v[i]), inverse);
-}
-
-INLINE void sqrt_decode(const uint8_t *restrict code, size_t n, float scale, float *restrict v)
-{
-	for (size_t i = 0; i < n; i++)
-		v[i] = tsr_sqrt_value(code[i], scale);
-}
-
-INLINE void ulinear_encode(const float *restrict v, size_t n, uint8_t *restrict code, size_t g,
-			   struct scale_out out)
-{
-	const float scale = put_scale(out.plane, out.format, g, group_absmax(v, n), TSR_E8M8_MAX,
-				      out.report);
-	const float unit = tsr_group_unit(scale);
-	const float inverse = tsr_inverse_scale(255.0f, scale * unit);
-
-	for (size_t i = 0; i < n; i++)
-		code[i] = (uint8_t)tsr_ulinear_code(v[i] * unit, inverse);
-}
-
-INLINE void ulinear_decode(const uint8_t *restrict code, size_t n, float scale, float *restrict v)
-{
-	for (size_t i = 0; i < n; i++)
-		v[i] = tsr_ulinear_value(code[i], scale);
-}
-
-/* --- Runs of groups ------------------------------------------------------------------------ */
-
-#define DEFINE_GROUPED(id, text, mask, code_type, dtype, from, about) \
+#define DEFINE_GROUPED(id, text, mask, code_type, dtype, max, from, about) \
+	INLINE void encode_batch_##id(const float *restrict x, size_t ngroups, size_t group, \
+				      code_type *restrict code, size_t first, struct scale_out out) \
+	{ \
+		float scale[BATCH], unit[BATCH], factor[BATCH]; \
+\
+		for (size_t g = 0; g < ngroups; g++) \
+			scale[g] = group_absmax(x + g * group, group); \
+		for (size_t g = 0; g < ngroups; g++) \
+			scale[g] = id##_peak(scale[g]); \
+		put_scales(out, first, ngroups, scale); \
+		for (size_t g = 0; g < ngroups; g++) { \
+			unit[g] = id##_unit(scale[g]); \
+			factor[g] = id##_factor(scale[g]); \
+		} \
+		for (size_t g = 0; g < ngroups; g++) { \
+			for (size_t i = g * group; i < (g + 1) * group; i++) \
+				code[i] = (code_type)id##_code(x[i] * unit[g], factor[g]); \
+		} \
+	} \
+\
 	INLINE void encode_runs_##id(const float *restrict x, size_t n, size_t group, \
 				     code_type *restrict code, struct scale_out out) \
 	{ \
 		const size_t whole = n / group; \
 \
-		for (size_t g = 0; g < whole; g++) \
-			id##_encode(x + g * group, group, code + g * group, g, out); \
+		for (size_t g = 0; g < whole; g += BATCH) \
+			encode_batch_##id(x + g * group, whole - g < BATCH ? whole - g : BATCH, group, \
+					  code + g * group, g, out); \
 		if (n % group) \
-			id##_encode(x + whole * group, n % group, code + whole * group, whole, out); \
+			encode_batch_##id(x + whole * group, 1, n % group, code + whole * group, whole, out); \
 	} \
 \
 	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, size_t n, \
 				void *const plane[], struct tsr_encode_report *report) \
 	{ \
-		const struct scale_out out = { plane[1], coding->scale, report }; \
+		const struct scale_out out = { plane[1], coding->scale, max, report }; \
 \
 		if (coding->group == TSR_GROUP_DEFAULT) \
 			encode_runs_##id(x, n, TSR_GROUP_DEFAULT, plane[0], out); \
@@ -176,21 +162,22 @@ INLINE void ulinear_decode(const uint8_t *restrict code, size_t n, float scale, 
 	INLINE void decode_runs_##id(const code_type *restrict code, const void *scales, \
 				     enum tsr_scale format, size_t n, size_t group, float *restrict x) \
 	{ \
-		const size_t whole = n / group; \
+		for (size_t first = 0, g = 0; first < n; first += group, g++) { \
+			const size_t end = n - first < group ? n : first + group; \
+			const float scale = get_scale(scales, format, g); \
 \
-		for (size_t g = 0; g < whole; g++) \
-			id##_decode(code + g * group, group, get_scale(scales, format, g), \
-				    x + g * group); \
-		if (n % group) \
-			id##_decode(code + whole * group, n % group, get_scale(scales, format, whole), \
-				    x + whole * group); \
+			for (size_t i = first; i < end; i++) \
+				x[i] = tsr_##id##_value(code[i], scale); \
+		} \
 	} \
 \
 	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], size_t n, \
 				float *restrict x) \
 	{ \
-		if (coding->group == TSR_GROUP_DEFAULT) \
-			decode_runs_##id(plane[0], plane[1], coding->scale, n, TSR_GROUP_DEFAULT, x); \
+		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
+\
+		if (coding->group == TSR_GROUP_DEFAULT && whole == n) \
+			decode_runs_##id(plane[0], plane[1], coding->scale, whole, TSR_GROUP_DEFAULT, x); \
 		else \
 			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
 	} \
@@ -208,10 +195,11 @@ INLINE void ulinear_decode(const uint8_t *restrict code, size_t n, float scale, 
 		.decode = decode_##id, \
 	}
 
-DEFINE_GROUPED(softsign, "softsign8", TSR_KIND_MOMENTUM, int8_t, TSR_I8, "FlashOptim",
+DEFINE_GROUPED(softsign, "softsign8", TSR_KIND_MOMENTUM, int8_t, TSR_I8, TSR_E8M8_MAX, "FlashOptim",
 	       "8 bits after softsign companding");
-DEFINE_GROUPED(linear, "linear8", TSR_KIND_MOMENTUM, int8_t, TSR_I8, "baseline", "8 bits, linear");
-DEFINE_GROUPED(sqrt, "sqrt8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, "FlashOptim",
+DEFINE_GROUPED(linear, "linear8", TSR_KIND_MOMENTUM, int8_t, TSR_I8, TSR_E8M8_MAX, "baseline",
+	       "8 bits, linear");
+DEFINE_GROUPED(sqrt, "sqrt8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, TSR_E8M8_SQRT_MAX, "FlashOptim",
 	       "8 bits of the square root");
-DEFINE_GROUPED(ulinear, "ulinear8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, "baseline",
+DEFINE_GROUPED(ulinear, "ulinear8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, TSR_E8M8_MAX, "baseline",
 	       "8 bits, linear, unsigned");

@@ -13,7 +13,8 @@
 typedef float f32xl __attribute__((vector_size(4 * LANES)));
 typedef int32_t i32xl __attribute__((vector_size(4 * LANES)));
 typedef uint32_t u32xl __attribute__((vector_size(4 * LANES)));
-typedef double f64xl __attribute__((vector_size(8 * LANES)));
+typedef float f32xh __attribute__((vector_size(2 * LANES)));
+typedef double f64xh __attribute__((vector_size(4 * LANES)));
 
 /* Vector arguments pass through memory: their calling convention differs between levels. */
 static inline __attribute__((always_inline)) void load_f32(f32xl *v, const float *p)
@@ -21,9 +22,31 @@ static inline __attribute__((always_inline)) void load_f32(f32xl *v, const float
 	memcpy(v, p, sizeof(*v));
 }
 
-static inline __attribute__((always_inline)) f64xl widen(const f32xl *v)
+/* The lower and the upper half of the lanes: as wide as the conversions of AVX2. */
+struct f64xl {
+	f64xh low, high;
+};
+
+static inline __attribute__((always_inline)) void widen(struct f64xl *out, const f32xl *v)
 {
-	return __builtin_convertvector(*v, f64xl);
+	const f32xh low = __builtin_shufflevector(*v, *v, 0, 1, 2, 3);
+	const f32xh high = __builtin_shufflevector(*v, *v, 4, 5, 6, 7);
+
+	out->low = __builtin_convertvector(low, f64xh);
+	out->high = __builtin_convertvector(high, f64xh);
+}
+
+static inline __attribute__((always_inline)) void add(struct f64xl *sum, const struct f64xl *v)
+{
+	sum->low += v->low;
+	sum->high += v->high;
+}
+
+static inline __attribute__((always_inline)) void add_product(struct f64xl *sum, const struct f64xl *a,
+							      const struct f64xl *b)
+{
+	sum->low += a->low * b->low;
+	sum->high += a->high * b->high;
 }
 
 static inline __attribute__((always_inline)) void max_i32(i32xl *max, const i32xl *v)
@@ -34,13 +57,13 @@ static inline __attribute__((always_inline)) void max_i32(i32xl *max, const i32x
 }
 
 struct sums {
-	f64xl rel, xx, dd, xd;
+	struct f64xl rel, xx, dd, xd;
 	i32xl max_abs;		/* as bits, which are ordered like the values */
 };
 
 static void add_sums(struct sums *s, const float *x, const float *y, size_t n)
 {
-	f64xl rel = s->rel, xx = s->xx, dd = s->dd, xd = s->xd;
+	struct f64xl rel = s->rel, xx = s->xx, dd = s->dd, xd = s->xd;
 	i32xl max_abs = s->max_abs;
 
 	for (size_t i = 0; i < n; i += LANES) {
@@ -54,12 +77,15 @@ static void add_sums(struct sums *s, const float *x, const float *y, size_t n)
 		const f32xl abs_x = (f32xl)((i32xl)xv & (int32_t)TSR_F32_MAG);
 		const f32xl quotient = (f32xl)abs_d_bits / abs_x;
 		const f32xl relative = (f32xl)((i32xl)quotient & (abs_x != 0.0f));
-		const f64xl xw = widen(&xv), dw = widen(&d);
+		struct f64xl relw, xw, dw;
 
-		rel += widen(&relative);
-		xx += xw * xw;
-		dd += dw * dw;
-		xd += xw * dw;
+		widen(&relw, &relative);
+		widen(&xw, &xv);
+		widen(&dw, &d);
+		add(&rel, &relw);
+		add_product(&xx, &xw, &xw);
+		add_product(&dd, &dw, &dw);
+		add_product(&xd, &xw, &dw);
 		max_i32(&max_abs, &abs_d_bits);
 	}
 	s->rel = rel;
