@@ -56,7 +56,7 @@ SIMD_SRC := $(sort $(wildcard src/codec/simd/*.c))
 CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
-C_FILES := $(shell find src include tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
+C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 
 ifeq ($(GPU),1)
 GPU_OBJ := $(GPU_SRC:%.cu=$(BUILD)/obj/%.o)
@@ -183,7 +183,7 @@ asan ubsan:
 	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) $(VENV)/bin/python -m pytest -q -p no:cacheprovider \
 		tests/test_safetensors.py tests/test_cli.py tests/test_format.py
 
-lint:
+lint: all
 	@.ci/lint '$(C_FILES)' $(BUILD)
 
 format:

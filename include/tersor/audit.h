@@ -11,24 +11,26 @@
 /* --- Verify --------------------------------------------------------------------------------- */
 
 struct tsr_verify_options {
-	const char *const *against;	/* the files that were packed, or NULL */
+	const char *const *against; /* the files that were packed, or NULL */
 	unsigned nagainst;
-	const struct tsr_bound *bounds;	/* on the error against the original */
+	const struct tsr_bound *bounds; /* on the error against the original */
 	unsigned nbounds;
 	bool allow_nonfinite;
 };
 
 struct tsr_verified_tensor {
-	uint64_t nonfinite;		/* NaN or infinite elements */
-	struct tsr_measure measure;	/* against the original */
-	char fault[160];		/* what is wrong; "" if nothing */
+	uint64_t nonfinite; /* NaN or infinite elements */
+	struct tsr_measure measure; /* against the original */
+	char fault[160]; /* what is wrong; "" if nothing */
 };
 
 struct tsr_verification {
 	struct tsr_checkpoint *checked;
-	struct tsr_checkpoint *original;	/* NULL without --against */
-	struct tsr_verified_tensor *tensors;	/* one per tensor of @checked */
-	uint64_t nfaults;
+	struct tsr_checkpoint *original; /* NULL without --against */
+	struct tsr_verified_tensor *tensors; /* one per tensor of @checked */
+	uint64_t nmissing; /* tensors of the original that @checked lacks */
+	const char *first_missing;
+	uint64_t nfaults; /* tensors with a fault, and missing ones */
 };
 
 /**
@@ -49,31 +51,31 @@ void tsr_verification_free(struct tsr_verification *v);
 /* --- Diff ----------------------------------------------------------------------------------- */
 
 enum tsr_diff_kind {
-	TSR_DIFF_COMPARED,	/* element by element */
+	TSR_DIFF_COMPARED, /* element by element */
 	TSR_DIFF_ONLY_A,
 	TSR_DIFF_ONLY_B,
-	TSR_DIFF_SHAPE,		/* both have it, in different shapes */
-	TSR_DIFF_DTYPE,		/* both have it, in types that cannot be compared */
+	TSR_DIFF_SHAPE, /* both have it, in different shapes */
+	TSR_DIFF_DTYPE, /* both have it, in types that cannot be compared */
 };
 
 struct tsr_diff_tensor {
 	const char *name;
 	enum tsr_diff_kind kind;
-	const struct tsr_tensor *a, *b;		/* NULL where absent */
-	uint64_t different;			/* elements whose value or bits differ */
-	uint64_t nonfinite_different;		/* those where one side is NaN or infinite */
-	struct tsr_measure measure;		/* of the other elements; floating-point tensors only */
-	uint64_t worst;				/* index of the element furthest off in ULP, or first different */
+	const struct tsr_tensor *a, *b; /* NULL where absent */
+	uint64_t different; /* elements whose value or bits differ */
+	uint64_t nonfinite_different; /* those where one side is NaN or infinite */
+	struct tsr_measure measure; /* of the other elements; floating-point tensors only */
+	uint64_t worst; /* index of the element furthest off in ULP, or first different */
 	double worst_a, worst_b;
-	bool exceeds;				/* the tolerances */
+	bool exceeds; /* the tolerances */
 };
 
 struct tsr_comparison {
 	struct tsr_checkpoint *a, *b;
-	struct tsr_diff_tensor *tensors;	/* in the order of @a, then those only in @b */
+	struct tsr_diff_tensor *tensors; /* in the order of @a, then those only in @b */
 	size_t ntensors;
-	uint64_t ndiffering;			/* tensors that differ in any way */
-	uint64_t nexceeding;			/* those that exceed the tolerances */
+	uint64_t ndiffering; /* tensors that differ in any way */
+	uint64_t nexceeding; /* those that exceed the tolerances */
 };
 
 /**
@@ -88,7 +90,8 @@ struct tsr_comparison {
  */
 enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
 			 const struct tsr_bound *tolerances, unsigned ntolerances,
-			 const struct tsr_run *run, struct tsr_comparison **ret, struct tsr_err *err);
+			 const struct tsr_run *run, struct tsr_comparison **ret,
+			 struct tsr_err *err);
 void tsr_comparison_free(struct tsr_comparison *c);
 
 #endif

@@ -20,11 +20,11 @@ struct tsr_array {
 	char *name;
 	enum tsr_dtype dtype;
 	unsigned rank;
-	uint64_t *shape;	/* @rank dimensions */
-	uint64_t numel;		/* their product; 1 for rank 0 */
+	uint64_t *shape; /* @rank dimensions */
+	uint64_t numel; /* their product; 1 for rank 0 */
 	uint64_t nbytes;
-	unsigned file;		/* index into struct tsr_checkpoint's files */
-	uint64_t offset;	/* from the start of that file */
+	unsigned file; /* index into struct tsr_checkpoint's files */
+	uint64_t offset; /* from the start of that file */
 };
 
 /*
@@ -32,9 +32,9 @@ struct tsr_array {
  */
 struct tsr_error_summary {
 	double value[TSR_METRIC_COUNT];
-	uint64_t exact;			/* elements that come back with the same bits */
-	uint64_t flushed;		/* nonzero elements that come back as 0 */
-	uint64_t scale_underflow;	/* groups whose scale was stored as 0 though not all are 0 */
+	uint64_t exact; /* elements that come back with the same bits */
+	uint64_t flushed; /* nonzero elements that come back as 0 */
+	uint64_t scale_underflow; /* groups whose scale was stored as 0 though not all are 0 */
 };
 
 /*
@@ -43,17 +43,17 @@ struct tsr_error_summary {
  */
 struct tsr_tensor {
 	const char *name;
-	enum tsr_dtype dtype;		/* before packing */
+	enum tsr_dtype dtype; /* before packing */
 	unsigned rank;
 	const uint64_t *shape;
 	uint64_t numel;
 	enum tsr_kind kind;
-	const char *weight;		/* of a momentum or variance: the name of its weight, or NULL */
-	struct tsr_coding coding;	/* codec NULL: stored as it is, in plane[0] */
+	const char *weight; /* of a momentum or variance: the name of its weight, or NULL */
+	struct tsr_coding coding; /* codec NULL: stored as it is, in plane[0] */
 	unsigned nplanes;
-	size_t plane[TSR_PLANES_MAX];	/* indices into struct tsr_checkpoint's arrays */
-	uint64_t hash[TSR_PLANES_MAX];	/* XXH3-64 of each plane; packed files only */
-	bool has_error;			/* whether @error was recorded */
+	size_t plane[TSR_PLANES_MAX]; /* indices into struct tsr_checkpoint's arrays */
+	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
+	bool has_error; /* whether @error was recorded */
 	struct tsr_error_summary error;
 };
 
@@ -71,18 +71,18 @@ struct tsr_file;
  * thread-safe.  Names are unique.
  */
 struct tsr_checkpoint {
-	const char *path;		/* of the first file */
+	const char *path; /* of the first file */
 	unsigned nfiles;
 	struct tsr_file **files;
 	size_t narrays;
-	struct tsr_array *arrays;	/* in the order of their data, file by file */
+	struct tsr_array *arrays; /* in the order of their data, file by file */
 	size_t ntensors;
-	struct tsr_tensor *tensors;	/* in the order of the source's data */
+	struct tsr_tensor *tensors; /* in the order of the source's data */
 	size_t nmeta;
-	struct tsr_meta *meta;		/* sorted by key; without the entry of a packed file itself */
+	struct tsr_meta *meta; /* sorted by key; without the entry of a packed file itself */
 	bool packed;
-	unsigned generation;		/* lossy generations so far: 0 for what was never packed */
-	size_t *tensor_by_name;		/* indices of tensors, sorted by name */
+	unsigned generation; /* lossy generations so far: 0 for what was never packed */
+	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 };
 
 /**

@@ -10,7 +10,7 @@
 
 /* What a tensor is to a training run.  The values are bits of a mask in struct tsr_codec. */
 enum tsr_kind {
-	TSR_KIND_OTHER = 0,	/* passed through untouched */
+	TSR_KIND_OTHER = 0, /* passed through untouched */
 	TSR_KIND_WEIGHT = 1,
 	TSR_KIND_MOMENTUM = 2,
 	TSR_KIND_VARIANCE = 4,
@@ -24,8 +24,8 @@ bool tsr_kind_find(const char *name, enum tsr_kind *kind_ret);
 
 /* How the scale of a group is stored. */
 enum tsr_scale {
-	TSR_SCALE_E8M8,		/* U16: exponent and 8 mantissa bits, rounded up; full FP32 range */
-	TSR_SCALE_F16,		/* F16: FlashOptim's; underflows below 2^-25, overflows from 65520 */
+	TSR_SCALE_E8M8, /* U16: exponent and 8 mantissa bits, rounded up; full FP32 range */
+	TSR_SCALE_F16, /* F16: FlashOptim's; underflows below 2^-25, overflows from 65520 */
 	TSR_SCALE_F32,
 	TSR_SCALE_COUNT
 };
@@ -39,14 +39,14 @@ bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
 #define TSR_PLANES_MAX 2
 
 enum tsr_plane_unit {
-	TSR_PER_ELEMENT,	/* one entry per element, shaped like the tensor */
-	TSR_PER_GROUP,		/* one entry per group, rank 1; its dtype is that of the scale format */
+	TSR_PER_ELEMENT, /* one entry per element, shaped like the tensor */
+	TSR_PER_GROUP, /* one entry per group, rank 1; its dtype is that of the scale format */
 };
 
 struct tsr_plane_desc {
-	const char *suffix;	/* appended to the tensor's name; "" for the plane that keeps it */
+	const char *suffix; /* appended to the tensor's name; "" for the plane that keeps it */
 	enum tsr_plane_unit unit;
-	enum tsr_dtype dtype;	/* unused for TSR_PER_GROUP */
+	enum tsr_dtype dtype; /* unused for TSR_PER_GROUP */
 };
 
 struct tsr_codec;
@@ -54,15 +54,16 @@ struct tsr_codec;
 /* A codec with its parameters: all that encoding and decoding need besides the data. */
 struct tsr_coding {
 	const struct tsr_codec *codec;
-	enum tsr_scale scale;	/* unused by codecs without groups */
-	uint32_t group;		/* elements per group, 1 to TSR_GROUP_MAX; 1 for codecs without groups */
+	enum tsr_scale scale; /* unused by codecs without groups */
+	uint32_t group; /* elements per group, 1 to TSR_GROUP_MAX; 1 for codecs without groups */
 };
 
 /* What an encoder noticed that the decoded values alone do not show. */
 struct tsr_encode_report {
-	uint64_t scale_underflow;	/* groups with a nonzero element whose stored scale is 0 */
-	uint64_t scale_overflow;	/* groups whose stored scale is infinite */
-	uint64_t narrow_overflow;	/* finite elements that decode, but whose narrow weight is infinite */
+	uint64_t scale_underflow; /* groups with a nonzero element whose stored scale is 0 */
+	uint64_t scale_overflow; /* groups whose stored scale is infinite */
+	uint64_t
+		narrow_overflow; /* finite elements that decode, but whose narrow weight is infinite */
 };
 
 /**
@@ -92,7 +93,8 @@ struct tsr_codec {
 	bool grouped;
 	void (*encode)(const struct tsr_coding *coding, const float *x, size_t n,
 		       void *const plane[], struct tsr_encode_report *report);
-	void (*decode)(const struct tsr_coding *coding, const void *const plane[], size_t n, float *x);
+	void (*decode)(const struct tsr_coding *coding, const void *const plane[], size_t n,
+		       float *x);
 };
 
 /* Every codec, for the SIMD level in use; NULL at the end. */

@@ -37,7 +37,7 @@ enum tsr_dtype {
 #define X(id, name, bits) TSR_##id,
 	TSR_DTYPE_LIST(X)
 #undef X
-	TSR_DTYPE_COUNT
+		TSR_DTYPE_COUNT
 };
 
 /* "F32", ...; static storage. */

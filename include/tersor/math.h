@@ -27,8 +27,8 @@
 /* --- Bit patterns ------------------------------------------------------------------------- */
 
 #define TSR_F32_SIGN 0x80000000u
-#define TSR_F32_MAG  0x7fffffffu
-#define TSR_F32_INF  0x7f800000u
+#define TSR_F32_MAG 0x7fffffffu
+#define TSR_F32_INF 0x7f800000u
 
 TSR_HD uint32_t tsr_bits_from_f32(float x)
 {
@@ -168,9 +168,9 @@ TSR_HD float tsr_f32_from_f16(uint32_t narrow)
  * that of the format's least normal number), 2^l = P * 2^-(mant + 1), and P is read off n.
  */
 struct tsr_split_format {
-	uint32_t min_power_bits;	/* P of zero and subnormals */
-	float up;			/* 2^mant */
-	float down;			/* 2^-(mant + 1) */
+	uint32_t min_power_bits; /* P of zero and subnormals */
+	float up; /* 2^mant */
+	float down; /* 2^-(mant + 1) */
 };
 
 TSR_HD struct tsr_split_format tsr_split_bf16(void)
@@ -349,7 +349,7 @@ TSR_HD float tsr_softsign_value(int32_t code, float scale)
 /* --- Variance (FlashOptim, Algorithm 3): square root companding ------------------------------ */
 
 /* The largest scale whose square is finite as e8m8; sqrt(FLT_MAX) itself rounds up past it. */
-#define TSR_E8M8_SQRT_MAX 0xbeffu	/* 2^64 (1 - 2^-9) */
+#define TSR_E8M8_SQRT_MAX 0xbeffu /* 2^64 (1 - 2^-9) */
 
 TSR_HD int32_t tsr_sqrt_code(float root, float inverse)
 {

@@ -17,18 +17,19 @@
  */
 struct tsr_measure {
 	uint64_t n;
-	uint64_t exact;		/* elements with the same bits */
-	uint64_t nonfinite;	/* x is NaN or infinite; such elements spoil the sums */
-	uint64_t negative;	/* x < 0 */
-	uint64_t overflow;	/* x is finite, y is not */
-	uint64_t flushed;	/* x is not 0, y is 0 */
-	uint64_t zeros;		/* x is 0: not counted in mean_rel */
-	uint32_t max_ulp;	/* largest distance in FP32 bit patterns, -0 and +0 being one */
-	float max_abs;		/* largest |x - y|, rounded to FP32 */
-	double sum_rel[TSR_MEASURE_LANES];	/* |x - y| / |x| over nonzero x */
-	double sum_xx[TSR_MEASURE_LANES];	/* x^2 */
-	double sum_dd[TSR_MEASURE_LANES];	/* (x - y)^2 */
-	double sum_xd[TSR_MEASURE_LANES];	/* x (x - y) */
+	uint64_t exact; /* elements with the same bits */
+	uint64_t nonfinite; /* x is NaN or infinite; such elements spoil the sums, tsr_diff() keeps
+				 * them out */
+	uint64_t negative; /* x < 0 */
+	uint64_t overflow; /* x is finite, y is not */
+	uint64_t flushed; /* x is not 0, y is 0 */
+	uint64_t zeros; /* x is 0: not counted in mean_rel */
+	uint32_t max_ulp; /* largest distance in FP32 bit patterns, -0 and +0 being one */
+	float max_abs; /* largest |x - y|, rounded to FP32 */
+	double sum_rel[TSR_MEASURE_LANES]; /* |x - y| / |x| over nonzero x */
+	double sum_xx[TSR_MEASURE_LANES]; /* x^2 */
+	double sum_dd[TSR_MEASURE_LANES]; /* (x - y)^2 */
+	double sum_xd[TSR_MEASURE_LANES]; /* x (x - y) */
 };
 
 /* Add @n pairs.  The arrays may be unaligned and may be the same.  Not thread-safe on one @m. */
@@ -39,11 +40,11 @@ void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from)
 
 /* The figures that are reported and that bounds are set on. */
 enum tsr_metric {
-	TSR_METRIC_MAX_ABS,	/* max |x - y| */
-	TSR_METRIC_MAX_ULP,	/* max distance in ULP of FP32 */
-	TSR_METRIC_MEAN_REL,	/* mean |x - y| / |x| over nonzero x */
-	TSR_METRIC_NMSE,	/* sum (x - y)^2 / sum x^2 */
-	TSR_METRIC_COSINE,	/* cosine of the angle between x and y; bounds are on 1 - cosine */
+	TSR_METRIC_MAX_ABS, /* max |x - y| */
+	TSR_METRIC_MAX_ULP, /* max distance in ULP of FP32 */
+	TSR_METRIC_MEAN_REL, /* mean |x - y| / |x| over nonzero x */
+	TSR_METRIC_NMSE, /* sum (x - y)^2 / sum x^2 */
+	TSR_METRIC_COSINE, /* cosine of the angle between x and y; bounds are on 1 - cosine */
 	TSR_METRIC_COUNT
 };
 

@@ -46,24 +46,24 @@ struct tsr_pack_options tsr_pack_defaults(void);
 
 /* Why a tensor that should have been packed was kept raw: its codec has no code for these. */
 enum tsr_raw_reason {
-	TSR_RAW_NO,		/* it was packed, or is of a kind that is not */
-	TSR_RAW_NONFINITE,	/* NaN or infinite elements */
-	TSR_RAW_NEGATIVE,	/* negative variances */
-	TSR_RAW_OVERFLOW,	/* finite elements or scales past the range of the narrow format */
+	TSR_RAW_NO, /* it was packed, or is of a kind that is not */
+	TSR_RAW_NONFINITE, /* NaN or infinite elements */
+	TSR_RAW_NEGATIVE, /* negative variances */
+	TSR_RAW_OVERFLOW, /* finite elements or scales past the range of the narrow format */
 };
 
 /* What became of one tensor. */
 struct tsr_packed_tensor {
-	struct tsr_measure measure;		/* of its last encoding, also where that was dropped */
+	struct tsr_measure measure; /* of its last encoding, also where that was dropped */
 	struct tsr_encode_report report;
 	enum tsr_raw_reason raw;
-	uint64_t nbytes;			/* in the packed file */
+	uint64_t nbytes; /* in the packed file */
 };
 
 /* The outcome of tsr_pack(). */
 struct tsr_packing {
-	struct tsr_checkpoint *source;		/* its tensors have their codings, hashes and errors */
-	struct tsr_packed_tensor *tensors;	/* one per tensor of the source */
+	struct tsr_checkpoint *source; /* its tensors have their codings, hashes and errors */
+	struct tsr_packed_tensor *tensors; /* one per tensor of the source */
 	uint64_t header_nbytes;
 	uint64_t data_nbytes;
 	unsigned generation;
@@ -93,7 +93,7 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 /* The outcome of tsr_unpack(). */
 struct tsr_unpacking {
 	struct tsr_checkpoint *source;
-	uint64_t nbytes;	/* of the file written */
+	uint64_t nbytes; /* of the file written */
 };
 
 /**
@@ -106,7 +106,8 @@ struct tsr_unpacking {
  * hash.  If a lossy codec was involved, the metadata gets one more entry, tersor_generation.
  */
 enum tsr_status tsr_unpack(const char *path, const char *out, bool force, bool dry_run,
-			   const struct tsr_run *run, struct tsr_unpacking **ret, struct tsr_err *err);
+			   const struct tsr_run *run, struct tsr_unpacking **ret,
+			   struct tsr_err *err);
 void tsr_unpacking_free(struct tsr_unpacking *u);
 
 #endif

@@ -14,7 +14,7 @@
 struct diffing {
 	struct tsr_comparison *result;
 	const struct tsr_run *run;
-	uint64_t *start;		/* per result: number of its first piece; one entry more */
+	uint64_t *start; /* per result: number of its first piece; one entry more */
 	uint64_t done_nbytes, total_nbytes;
 };
 
@@ -23,7 +23,7 @@ struct tally {
 	struct tsr_measure measure;
 	uint64_t different, nonfinite_different;
 	uint64_t worst;
-	uint64_t worst_ulp;		/* UINT64_MAX where one side is not finite */
+	uint64_t worst_ulp; /* UINT64_MAX where one side is not finite */
 	double worst_a, worst_b;
 };
 
@@ -78,10 +78,12 @@ static void note_worst(struct tally *t, uint64_t index, uint64_t ulp, double a, 
 static void tally_values(struct scratch *s, uint64_t first, size_t n)
 {
 	struct tally *t = &s->tally;
+	uint64_t specials = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		const uint32_t a = tsr_bits_from_f32(s->a[i]), b = tsr_bits_from_f32(s->b[i]);
-		const bool special = (a & TSR_F32_INF) == TSR_F32_INF || (b & TSR_F32_INF) == TSR_F32_INF;
+		const bool special = (a & TSR_F32_INF) == TSR_F32_INF ||
+				     (b & TSR_F32_INF) == TSR_F32_INF;
 
 		if (a != b) {
 			const int64_t distance = (int64_t)ordered(s->a[i]) - ordered(s->b[i]);
@@ -93,8 +95,12 @@ static void tally_values(struct scratch *s, uint64_t first, size_t n)
 		}
 		if (special)
 			s->a[i] = s->b[i] = 0.0f;
+		specials += special;
 	}
 	tsr_measure_add(&t->measure, s->a, s->b, n);
+	t->measure.exact -= t->nonfinite_different;
+	t->measure.zeros -= specials;
+	t->measure.nonfinite += specials;
 }
 
 static void tally_bytes(struct scratch *s, enum tsr_dtype dtype, uint64_t first, size_t n)
@@ -173,7 +179,8 @@ static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struc
 	t->nonfinite_different += s->tally.nonfinite_different;
 	tsr_measure_merge(&t->measure, &s->tally.measure);
 	d->done_nbytes += s->nbytes;
-	if (d->run && d->run->progress && !d->run->progress(d->run->ctx, d->done_nbytes, d->total_nbytes))
+	if (d->run && d->run->progress &&
+	    !d->run->progress(d->run->ctx, d->done_nbytes, d->total_nbytes))
 		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", d->result->a->path);
 	return TSR_OK;
 }
@@ -227,8 +234,10 @@ static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tol
 static enum tsr_status run_diff(struct diffing *d, const struct tsr_bound *tolerances,
 				unsigned ntolerances, struct tsr_err *err)
 {
-	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch), .work = diff_piece,
-					 .commit = diff_commit, .ctx = d };
+	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
+					 .work = diff_piece,
+					 .commit = diff_commit,
+					 .ctx = d };
 	struct tsr_comparison *r = d->result;
 
 	TSR_TRY(tsr_names_assign(r->a, NULL, 0, err));
@@ -242,7 +251,8 @@ static enum tsr_status run_diff(struct diffing *d, const struct tsr_bound *toler
 
 		d->start[i] = pipeline.njobs;
 		pipeline.njobs += units / PIECE + (units % PIECE != 0);
-		d->total_nbytes += units && by_value(&r->tensors[i]) ? units * sizeof(float) : units;
+		d->total_nbytes += units && by_value(&r->tensors[i]) ? units * sizeof(float)
+								     : units;
 	}
 	TSR_TRY(tsr_pipeline_run(&pipeline, d->run, err));
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->a, err));
@@ -259,7 +269,8 @@ static enum tsr_status run_diff(struct diffing *d, const struct tsr_bound *toler
 
 enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
 			 const struct tsr_bound *tolerances, unsigned ntolerances,
-			 const struct tsr_run *run, struct tsr_comparison **ret, struct tsr_err *err)
+			 const struct tsr_run *run, struct tsr_comparison **ret,
+			 struct tsr_err *err)
 {
 	struct diffing d = { .run = run };
 	enum tsr_status status;

@@ -12,7 +12,7 @@
 struct verifying {
 	const struct tsr_verify_options *options;
 	struct tsr_verification *v;
-	const struct tsr_tensor **original;	/* per tensor: its counterpart, or NULL */
+	const struct tsr_tensor **original; /* per tensor: its counterpart, or NULL */
 };
 
 /* A thread's memory for the piece it verifies. */
@@ -116,9 +116,11 @@ static enum tsr_status verify_piece(void *ctx, void *extra, const struct tsr_res
 	e->bytes_differ = false;
 	if (!original)
 		return TSR_OK;
-	TSR_TRY(tsr_array_read(c, &c->arrays[original->plane[0]], r->offset, r->nbytes, e->original, err));
+	TSR_TRY(tsr_array_read(c, &c->arrays[original->plane[0]], r->offset, r->nbytes, e->original,
+			       err));
 	if (r->tensor->coding.codec)
-		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data, r->piece.n);
+		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data,
+				r->piece.n);
 	else
 		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
 	return TSR_OK;
@@ -161,8 +163,8 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 	struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
 
 	if (original->packed)
-		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is a packed file, expected the original",
-				original->path);
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is a packed file, expected the original", original->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		w->original[i] = tsr_checkpoint_find(original, c->tensors[i].name);
 		if (!w->original[i]) {
@@ -173,9 +175,11 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 		}
 	}
 	for (size_t i = 0; i < original->ntensors; i++) {
-		if (!tsr_checkpoint_find(c, original->tensors[i].name))
-			return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: missing, found in the original %s",
-					c->path, original->tensors[i].name, original->path);
+		if (tsr_checkpoint_find(c, original->tensors[i].name))
+			continue;
+		if (!w->v->nmissing++)
+			w->v->first_missing = original->tensors[i].name;
+		w->v->nfaults++;
 	}
 	return TSR_OK;
 }
@@ -188,9 +192,10 @@ static void judge_error(struct verifying *w, size_t i)
 	char text[160];
 
 	if (t->has_error && !tsr_error_summary_equal(&found, &t->error)) {
-		snprintf(text, sizeof(text), "error against the original is not the recorded one: found NMSE "
-			 "%.4g, recorded %.4g", found.value[TSR_METRIC_NMSE],
-			 t->error.value[TSR_METRIC_NMSE]);
+		snprintf(text, sizeof(text),
+			 "error against the original is not the recorded one: found NMSE "
+			 "%.4g, recorded %.4g",
+			 found.value[TSR_METRIC_NMSE], t->error.value[TSR_METRIC_NMSE]);
 		fault(w, i, text);
 	}
 	for (unsigned b = 0; b < w->options->nbounds; b++) {
@@ -214,8 +219,9 @@ static void judge(struct verifying *w)
 		if (w->original[i] && c->tensors[i].coding.codec)
 			judge_error(w, i);
 		if (w->v->tensors[i].nonfinite && !w->options->allow_nonfinite) {
-			snprintf(text, sizeof(text), "found %llu non-finite values",
-				 (unsigned long long)w->v->tensors[i].nonfinite);
+			snprintf(text, sizeof(text), "found %llu non-finite value%s",
+				 (unsigned long long)w->v->tensors[i].nonfinite,
+				 w->v->tensors[i].nonfinite == 1 ? "" : "s");
 			fault(w, i, text);
 		}
 	}
@@ -225,6 +231,11 @@ static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_
 {
 	const struct tsr_checkpoint *c = w->v->checked;
 
+	if (w->v->nmissing)
+		return tsr_fail(err, TSR_E_BOUND,
+				"%s: tensor %.200s: missing, found in the original %s%s", c->path,
+				w->v->first_missing, w->v->original->path,
+				w->v->nfaults > 1 ? " (and other faults)" : "");
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (w->v->tensors[i].fault[0])
 			return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: %s%s", c->path,
@@ -238,8 +249,10 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 				  struct tsr_err *err)
 {
 	const struct tsr_verify_options *o = w->options;
-	struct tsr_walk walk = { .extra_nbytes = sizeof(struct extra), .work = verify_piece,
-				 .commit = commit_piece, .ctx = w };
+	struct tsr_walk walk = { .extra_nbytes = sizeof(struct extra),
+				 .work = verify_piece,
+				 .commit = commit_piece,
+				 .ctx = w };
 	size_t n;
 
 	TSR_TRY(tsr_checkpoint_open(&path, 1, &w->v->checked, err));

@@ -11,7 +11,9 @@
 const char *tsr_status_text(enum tsr_status status)
 {
 	switch (status) {
-#define X(name, number, text) case name: return text;
+#define X(name, number, text) \
+	case name: \
+		return text;
 		TSR_STATUS_LIST(X)
 #undef X
 	}
@@ -30,7 +32,7 @@ void tsr_escape(char *dst, size_t dst_nbytes, const char *src)
 {
 	static const char hex[] = "0123456789abcdef";
 	const size_t room = dst_nbytes - 1;
-	size_t at = 0, fits = 0;	/* `fits`: where "..." still has room */
+	size_t at = 0, fits = 0; /* `fits`: where "..." still has room */
 	size_t left = strlen(src);
 
 	while (left) {
@@ -90,7 +92,7 @@ enum tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *fmt,
 
 	if (!err)
 		return TSR_E_IO;
-	reason = strerror_r(errnum, reason_buf, sizeof(reason_buf));	/* the GNU form */
+	reason = strerror_r(errnum, reason_buf, sizeof(reason_buf)); /* the GNU form */
 	va_start(ap, fmt);
 	vsnprintf(raw, sizeof(raw), fmt, ap);
 	va_end(ap);

@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -88,13 +90,14 @@ enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			return tsr_fail_errno(err, errno, "%s: cannot read %zu bytes at offset %llu",
-					      f->path, want, (unsigned long long)offset);
+			return tsr_fail_errno(err, errno,
+					      "%s: cannot read %zu bytes at offset %llu", f->path,
+					      want, (unsigned long long)offset);
 		if (got == 0)
-			return tsr_fail(err, TSR_E_IO,
-					"%s: changed while reading: ends at offset %llu, was %lld bytes",
-					f->path, (unsigned long long)offset,
-					(long long)f->at_open.st_size);
+			return tsr_fail(
+				err, TSR_E_IO,
+				"%s: changed while reading: ends at offset %llu, was %lld bytes",
+				f->path, (unsigned long long)offset, (long long)f->at_open.st_size);
 		at += got;
 		nbytes -= (size_t)got;
 		offset += (uint64_t)got;
@@ -111,9 +114,12 @@ enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_er
 		return tsr_fail_errno(err, errno, "%s: cannot stat", f->path);
 	if (now.st_size != was->st_size || now.st_mtim.tv_sec != was->st_mtim.tv_sec ||
 	    now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
-		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was modified", f->path);
-	if (stat(f->path, &named) != 0 || named.st_dev != was->st_dev || named.st_ino != was->st_ino)
-		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was replaced", f->path);
+		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was modified",
+				f->path);
+	if (stat(f->path, &named) != 0 || named.st_dev != was->st_dev ||
+	    named.st_ino != was->st_ino)
+		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was replaced",
+				f->path);
 	return TSR_OK;
 }
 
@@ -121,8 +127,10 @@ enum tsr_status tsr_file_check_not(const struct tsr_file *f, const char *path, s
 {
 	struct stat st;
 
-	if (stat(path, &st) == 0 && st.st_dev == f->at_open.st_dev && st.st_ino == f->at_open.st_ino)
-		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path, f->path);
+	if (stat(path, &st) == 0 && st.st_dev == f->at_open.st_dev &&
+	    st.st_ino == f->at_open.st_ino)
+		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path,
+				f->path);
 	return TSR_OK;
 }
 
@@ -132,9 +140,9 @@ struct tsr_outfile {
 	int dir_fd;
 	int fd;
 	bool force;
-	char *path;		/* as the user gave it */
-	const char *name;	/* its last component, inside path */
-	char *temp;		/* name of the temporary file in the directory; NULL before it exists */
+	char *path; /* as the user gave it */
+	const char *name; /* its last component, inside path */
+	char *temp; /* name of the temporary file in the directory; NULL before it exists */
 };
 
 /* The directory of a path, to be freed; "." if it has none. */
@@ -159,9 +167,11 @@ static enum tsr_status check_target(int dir_fd, const char *name, const char *pa
 		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
 	}
 	if (!S_ISREG(st.st_mode))
-		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file", path,
-				S_ISDIR(st.st_mode) ? "directory" :
-				S_ISLNK(st.st_mode) ? "symbolic link" : "special file");
+		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file",
+				path,
+				S_ISDIR(st.st_mode)   ? "directory"
+				: S_ISLNK(st.st_mode) ? "symbolic link"
+						      : "special file");
 	if (!force)
 		return tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it", path);
 	*mode_ret = st.st_mode & 07777;
@@ -178,7 +188,8 @@ static enum tsr_status open_directory(const char *path, int *fd_ret, struct tsr_
 		*fd_ret = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	} while (*fd_ret < 0 && errno == EINTR);
 	free(dir);
-	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path) : TSR_OK;
+	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path)
+			   : TSR_OK;
 }
 
 static const char *name_of(const char *path)
@@ -204,7 +215,9 @@ enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct ts
 
 static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
 {
-	const size_t room = strlen(f->name) + sizeof(".." "0123456789abcdef" ".tmp");
+	const size_t room = strlen(f->name) + sizeof(".."
+						     "0123456789abcdef"
+						     ".tmp");
 	char *temp = malloc(room);
 
 	if (!temp)
@@ -219,7 +232,8 @@ static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
 			return tsr_fail_errno(err, errno, "%s: no random name", f->path);
 		}
 		snprintf(temp, room, ".%s.%016llx.tmp", f->name, (unsigned long long)random);
-		f->fd = openat(f->dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+		f->fd = openat(f->dir_fd, temp,
+			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
 	if (f->fd < 0) {
 		free(temp);
@@ -229,13 +243,24 @@ static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
 	return TSR_OK;
 }
 
-/* Reserve the space where the file system can; where it cannot, writing will tell. */
+/*
+ * Show a full disk now rather than after the work.  Where reserving means to note down extents, it
+ * is done, and also makes the file contiguous; tmpfs would allocate every page, which costs as much
+ * as writing it and on one thread, so there the free space is looked at.  Writing has the last word.
+ */
 static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct tsr_err *err)
 {
+	struct statfs fs;
 	int failed;
 
 	if (!nbytes)
 		return TSR_OK;
+	if (fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
+		if (fs.f_blocks && nbytes / (uint64_t)fs.f_bsize > fs.f_bavail)
+			return tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %llu bytes", f->path,
+					      (unsigned long long)nbytes);
+		return TSR_OK;
+	}
 	do {
 		failed = fallocate(f->fd, 0, 0, (off_t)nbytes);
 	} while (failed && errno == EINTR);
@@ -337,15 +362,19 @@ static int sync_fd(int fd)
 static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, struct tsr_err *err)
 {
 	if (temp_remains)
-		tsr_fail_errno(err, errno, "%s: published and complete, but cannot remove its temporary name "
-			       "%s", f->path, f->temp);
+		tsr_fail_errno(err, errno,
+			       "%s: published and complete, but cannot remove its temporary name "
+			       "%s",
+			       f->path, f->temp);
 	free(f->temp);
 	f->temp = NULL;
 	if (!temp_remains && sync_fd(f->dir_fd) == 0)
 		return TSR_OK;
 	if (!temp_remains)
-		tsr_fail_errno(err, errno, "%s: published and complete, but may not survive a power cut: "
-			       "cannot sync its directory", f->path);
+		tsr_fail_errno(err, errno,
+			       "%s: published and complete, but may not survive a power cut: "
+			       "cannot sync its directory",
+			       f->path);
 	if (err)
 		err->code = TSR_E_DURABILITY;
 	return TSR_E_DURABILITY;
@@ -368,12 +397,13 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		goto discard;
 	}
 	do {
-		failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name) :
-				    rename_noreplace(f, &temp_remains);
+		failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name)
+				  : rename_noreplace(f, &temp_remains);
 	} while (failed && errno == EINTR);
 	if (failed) {
 		if (errno == EEXIST)
-			status = tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it", f->path);
+			status = tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it",
+					  f->path);
 		else
 			status = tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
 		goto discard;

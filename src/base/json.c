@@ -22,7 +22,7 @@
 /* Hashes of the keys seen, seeded by the object they stand in.  Open addressing; 0 is empty. */
 struct key_set {
 	uint64_t *slots;
-	size_t nslots;		/* a power of two, or 0 */
+	size_t nslots; /* a power of two, or 0 */
 	size_t nkeys;
 };
 
@@ -33,8 +33,9 @@ struct scan {
 	const struct tsr_json_rules *rules;
 	size_t nvalues;
 	struct key_set keys;
-	struct tsr_text string;	/* the last string, without its escapes */
-	struct tsr_text member;	/* the member of the root that the scan is in; "" before the first */
+	struct tsr_text string; /* the last string, without its escapes */
+	struct tsr_text
+		member; /* the member of the root that the scan is in; "" before the first */
 	struct tsr_err *err;
 };
 
@@ -53,8 +54,8 @@ static const char *locate(const struct scan *s, size_t at, char *out, size_t roo
 		snprintf(out, room, "%.300s: __metadata__: %.100s: %s byte %zu", s->rules->file,
 			 s->string.nbytes ? s->string.bytes : "", s->rules->part, at);
 	else if (named)
-		snprintf(out, room, "%.300s: %s %.200s: %s byte %zu", s->rules->file, s->rules->member,
-			 s->member.bytes, s->rules->part, at);
+		snprintf(out, room, "%.300s: %s %.200s: %s byte %zu", s->rules->file,
+			 s->rules->member, s->member.bytes, s->rules->part, at);
 	else
 		snprintf(out, room, "%.300s: %s byte %zu", s->rules->file, s->rules->part, at);
 	return out;
@@ -66,7 +67,8 @@ static enum tsr_status malformed(struct scan *s, const char *found)
 {
 	char place[PLACE_MAX];
 
-	return tsr_fail(s->err, TSR_E_FORMAT, "%s: %s", locate(s, s->at, place, sizeof(place)), found);
+	return tsr_fail(s->err, TSR_E_FORMAT, "%s: %s", locate(s, s->at, place, sizeof(place)),
+			found);
 }
 
 static enum tsr_status key_set_grow(struct scan *s)
@@ -275,10 +277,11 @@ static enum tsr_status scan_number(struct scan *s)
 	if (!s->rules->integers_only || in_metadata(s))
 		return TSR_OK;
 	if (negative || !integer || value > TSR_JSON_INT_MAX)
-		return tsr_fail(s->err, TSR_E_FORMAT,
-				"%s: found number %.*s, expected an integer from 0 to the limit of 2^48-1",
-				locate(s, start, place, sizeof(place)), (int)(s->at - start < 40 ? s->at - start : 40),
-				s->text + start);
+		return tsr_fail(
+			s->err, TSR_E_FORMAT,
+			"%s: found number %.*s, expected an integer from 0 to the limit of 2^48-1",
+			locate(s, start, place, sizeof(place)),
+			(int)(s->at - start < 40 ? s->at - start : 40), s->text + start);
 	return TSR_OK;
 }
 
@@ -526,13 +529,23 @@ void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
 	tsr_text_printf(t, "%llu", (unsigned long long)value);
 }
 
+void tsr_json_format_double(char *out, size_t room, double value)
+{
+	const bool integer = fabs(value) < 1e15 && value == floor(value);
+
+	if (!isfinite(value))
+		snprintf(out, room, "null");
+	else
+		snprintf(out, room, integer ? "%.0f" : "%.9g", value);
+}
+
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value)
 {
+	char text[40];
+
+	tsr_json_format_double(text, sizeof(text), value);
 	put_key(t, key);
-	if (isfinite(value))
-		tsr_text_printf(t, "%.9g", value);
-	else
-		tsr_text_puts(t, "null");
+	tsr_text_puts(t, text);
 }
 
 void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value)

@@ -16,12 +16,12 @@
 
 /* What to accept.  The text must be strict JSON in UTF-8 without NUL or duplicate keys anyway. */
 struct tsr_json_rules {
-	const char *file;	/* the start of every message */
-	const char *part;	/* then what the byte offsets count in: "header" */
-	const char *member;	/* what a member of the root is, "tensor": named in messages; or NULL */
+	const char *file; /* the start of every message */
+	const char *part; /* then what the byte offsets count in: "header" */
+	const char *member; /* what a member of the root is, "tensor": named in messages; or NULL */
 	unsigned max_depth;
 	size_t max_values;
-	bool integers_only;	/* numbers are 0 to TSR_JSON_INT_MAX, without fraction or exponent */
+	bool integers_only; /* numbers are 0 to TSR_JSON_INT_MAX, without fraction or exponent */
 };
 
 /* A parsed value; lives until the root it came from is freed. */
@@ -74,9 +74,13 @@ bool tsr_json_double(const struct tsr_json *v, double *ret);
 void tsr_json_open(struct tsr_text *t, const char *key, char bracket);
 void tsr_json_close(struct tsr_text *t, char bracket);
 
-/* `key` is NULL inside an array.  A double is printed with 9 digits; not finite: null. */
+/*
+ * `key` is NULL inside an array.  A double is printed with 9 significant digits, an integer below
+ * 10^15 in full; null if it is not finite.
+ */
 void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value);
 void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value);
+void tsr_json_format_double(char *out, size_t room, double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);
 void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value);
 void tsr_json_put_null(struct tsr_text *t, const char *key);

@@ -12,8 +12,8 @@ struct shared {
 	const struct tsr_pipeline *p;
 	pthread_mutex_t lock;
 	pthread_cond_t turn_changed;
-	uint64_t next;		/* job to be taken next */
-	uint64_t turn;		/* job whose commit is next */
+	uint64_t next; /* job to be taken next */
+	uint64_t turn; /* job whose commit is next */
 	bool failed;
 	uint64_t failed_job;
 	struct tsr_err err;
@@ -25,7 +25,9 @@ unsigned tsr_run_threads(const struct tsr_run *run)
 	cpu_set_t cpus;
 
 	if (!threads)
-		threads = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
+		threads = sched_getaffinity(0, sizeof(cpus), &cpus) == 0
+				  ? (unsigned)CPU_COUNT(&cpus)
+				  : 1;
 	return threads < TSR_THREADS_MAX ? threads : TSR_THREADS_MAX;
 }
 

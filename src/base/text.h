@@ -12,7 +12,7 @@
  * do nothing, and the one who takes the text reports it.
  */
 struct tsr_text {
-	char *bytes;		/* NUL-terminated once something was put */
+	char *bytes; /* NUL-terminated once something was put */
 	size_t nbytes;
 	size_t room;
 	bool failed;
@@ -20,7 +20,8 @@ struct tsr_text {
 
 void tsr_text_put(struct tsr_text *t, const char *bytes, size_t nbytes);
 void tsr_text_puts(struct tsr_text *t, const char *s);
-void tsr_text_printf(struct tsr_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tsr_text_printf(struct tsr_text *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 void tsr_text_free(struct tsr_text *t);
 
 #endif

@@ -10,14 +10,14 @@
 /* Speeds count the bytes that must move: those read plus those written. */
 struct tsr_bench_kernel {
 	const char *name;
-	double bytes_per_element;	/* both ways: 4 and those of the planes */
+	double bytes_per_element; /* both ways: 4 and those of the planes */
 	double encode_gbps, decode_gbps;
 };
 
 struct tsr_bench_kernels {
 	unsigned threads;
 	const char *isa;
-	double copy_gbps;		/* memcpy of the same elements, with the same threads */
+	double copy_gbps; /* memcpy of the same elements, with the same threads */
 	unsigned nkernels;
 	struct tsr_bench_kernel kernels[TSR_BENCH_KERNELS_MAX];
 };

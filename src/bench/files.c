@@ -16,7 +16,7 @@
 #include "tersor/audit.h"
 #include "tersor/pack.h"
 
-#define CHUNK ((size_t)256 << 10)	/* what `cp` reads and writes at a time, roughly */
+#define CHUNK ((size_t)256 << 10) /* what `cp` reads and writes at a time, roughly */
 #define LAYERS 16
 
 struct bench {
@@ -44,32 +44,38 @@ static enum tsr_status compose(uint64_t numel, struct tsr_text *header, uint64_t
 
 	for (unsigned i = 0; i < 3 * LAYERS; i++) {
 		snprintf(names[i], sizeof(names[i]), "layer.%02u.weight%s", i / 3, suffixes[i % 3]);
-		entries[i] = (struct tsr_st_entry){ .name = names[i], .dtype = TSR_F32, .rank = 1,
-						    .shape = shape, .nbytes = numel * sizeof(float) };
+		entries[i] = (struct tsr_st_entry){ .name = names[i],
+						    .dtype = TSR_F32,
+						    .rank = 1,
+						    .shape = shape,
+						    .nbytes = numel * sizeof(float) };
 	}
 	*data_nbytes_ret = tsr_st_layout(entries, 3 * LAYERS);
 	tsr_st_compose(entries, 3 * LAYERS, NULL, 0, header);
-	return header->failed ? tsr_fail_nomem(err, "benchmark file") :
-				tsr_st_frame(header, header->nbytes, "benchmark file", err);
+	return header->failed ? tsr_fail_nomem(err, "benchmark file")
+			      : tsr_st_frame(header, header->nbytes, "benchmark file", err);
 }
 
 static enum tsr_status make_source(const struct bench *b, uint64_t nbytes, struct tsr_err *err)
 {
-	const uint64_t numel = nbytes / (3 * LAYERS) / CHUNK * (CHUNK / sizeof(float)) + CHUNK / sizeof(float);
+	const uint64_t numel = nbytes / (3 * LAYERS * sizeof(float)) + 1;
 	float *values = malloc(CHUNK);
 	struct tsr_text header = { 0 };
 	struct tsr_outfile *out = NULL;
 	uint64_t data_nbytes = 0;
-	enum tsr_status status = values ? compose(numel, &header, &data_nbytes, err) :
-					  tsr_fail_nomem(err, b->source);
+	enum tsr_status status = values ? compose(numel, &header, &data_nbytes, err)
+					: tsr_fail_nomem(err, b->source);
 
 	if (status == TSR_OK)
-		status = tsr_outfile_create(b->source, true, header.nbytes + data_nbytes, &out, err);
+		status = tsr_outfile_create(b->source, true, header.nbytes + data_nbytes, &out,
+					    err);
 	if (status == TSR_OK)
 		status = tsr_outfile_write(out, header.bytes, header.nbytes, 0, err);
 	for (uint64_t at = 0; at < data_nbytes && status == TSR_OK; at += CHUNK) {
-		tsr_bench_values(values, CHUNK / sizeof(float), at);
-		status = tsr_outfile_write(out, values, CHUNK, header.nbytes + at, err);
+		const size_t n = data_nbytes - at < CHUNK ? (size_t)(data_nbytes - at) : CHUNK;
+
+		tsr_bench_values(values, n / sizeof(float), at);
+		status = tsr_outfile_write(out, values, n, header.nbytes + at, err);
 	}
 	if (status == TSR_OK) {
 		status = tsr_outfile_publish(out, err);
@@ -87,7 +93,8 @@ static enum tsr_status copy_file(const struct bench *b, struct tsr_err *err)
 	struct tsr_file *in = NULL;
 	struct tsr_outfile *out = NULL;
 	char *buf = malloc(CHUNK);
-	enum tsr_status status = buf ? tsr_file_open(b->source, &in, err) : tsr_fail_nomem(err, b->source);
+	enum tsr_status status = buf ? tsr_file_open(b->source, &in, err)
+				     : tsr_fail_nomem(err, b->source);
 
 	if (status == TSR_OK)
 		status = tsr_outfile_create(b->copy, true, 0, &out, err);
@@ -125,7 +132,8 @@ static enum tsr_status pack_file(const struct bench *b, struct tsr_err *err)
 static enum tsr_status unpack_file(const struct bench *b, struct tsr_err *err)
 {
 	struct tsr_unpacking *u = NULL;
-	const enum tsr_status status = tsr_unpack(b->packed, b->unpacked, true, false, b->run, &u, err);
+	const enum tsr_status status = tsr_unpack(b->packed, b->unpacked, true, false, b->run, &u,
+						  err);
 
 	tsr_unpacking_free(u);
 	return status;
@@ -142,7 +150,8 @@ static enum tsr_status verify_file(const struct bench *b, struct tsr_err *err)
 }
 
 static enum tsr_status timed(enum tsr_status (*action)(const struct bench *, struct tsr_err *),
-			     const struct bench *b, const char *output, double *seconds, struct tsr_err *err)
+			     const struct bench *b, const char *output, double *seconds,
+			     struct tsr_err *err)
 {
 	double start;
 
@@ -159,7 +168,8 @@ static enum tsr_status timed(enum tsr_status (*action)(const struct bench *, str
 static enum tsr_status run_bench(const struct bench *b, uint64_t nbytes, unsigned repeats,
 				 struct tsr_bench_files *r, struct tsr_err *err)
 {
-	static double copy[REPEATS_MAX], pack[REPEATS_MAX], unpack[REPEATS_MAX], verify[REPEATS_MAX];
+	static double copy[REPEATS_MAX], pack[REPEATS_MAX], unpack[REPEATS_MAX],
+		verify[REPEATS_MAX];
 	struct tsr_file *source = NULL;
 	struct rusage usage;
 
@@ -190,15 +200,20 @@ enum tsr_status tsr_bench_files(const char *dir, uint64_t nbytes, unsigned repea
 				struct tsr_err *err)
 {
 	struct bench b = {
-		.dir = dir, .source = path_in(dir, "source"), .copy = path_in(dir, "copy"),
-		.packed = path_in(dir, "packed"), .unpacked = path_in(dir, "unpacked"), .run = run,
+		.dir = dir,
+		.source = path_in(dir, "source"),
+		.copy = path_in(dir, "copy"),
+		.packed = path_in(dir, "packed"),
+		.unpacked = path_in(dir, "unpacked"),
+		.run = run,
 	};
 	char *const paths[] = { b.source, b.copy, b.packed, b.unpacked };
 	enum tsr_status status;
 
 	*ret = (struct tsr_bench_files){ .threads = tsr_run_threads(run) };
 	if (b.source && b.copy && b.packed && b.unpacked)
-		status = run_bench(&b, nbytes, repeats < REPEATS_MAX ? repeats : REPEATS_MAX, ret, err);
+		status = run_bench(&b, nbytes, repeats < REPEATS_MAX ? repeats : REPEATS_MAX, ret,
+				   err);
 	else
 		status = tsr_fail_nomem(err, dir);
 	for (unsigned i = 0; i < 4; i++) {

@@ -78,7 +78,8 @@ static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr
 static enum tsr_status measure(struct bench *b, enum action action, unsigned repeats,
 			       const struct tsr_run *run, double *seconds_ret, struct tsr_err *err)
 {
-	const struct tsr_pipeline p = { .njobs = (b->n + JOB_ELEMENTS - 1) / JOB_ELEMENTS, .work = do_job,
+	const struct tsr_pipeline p = { .njobs = (b->n + JOB_ELEMENTS - 1) / JOB_ELEMENTS,
+					.work = do_job,
 					.ctx = b };
 	double *seconds = calloc(repeats, sizeof(*seconds));
 	enum tsr_status status = TSR_OK;
@@ -92,19 +93,22 @@ static enum tsr_status measure(struct bench *b, enum action action, unsigned rep
 		status = tsr_pipeline_run(&p, run, err);
 		if (i)
 			seconds[i - 1] = tsr_bench_seconds() - start;
+		if (status == TSR_OK && run->progress && !run->progress(run->ctx, i, repeats))
+			status = tsr_fail(err, TSR_E_CANCELLED, "benchmark: cancelled");
 	}
 	*seconds_ret = tsr_bench_median(seconds, repeats);
 	free(seconds);
 	return status;
 }
 
-static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *codec, unsigned repeats,
-				     const struct tsr_run *run, struct tsr_bench_kernel *k,
-				     struct tsr_err *err)
+static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *codec,
+				     unsigned repeats, const struct tsr_run *run,
+				     struct tsr_bench_kernel *k, struct tsr_err *err)
 {
 	double encode, decode, gigabytes;
 
-	b->coding = (struct tsr_coding){ codec, TSR_SCALE_E8M8, codec->grouped ? TSR_GROUP_DEFAULT : 1 };
+	b->coding = (struct tsr_coding){ codec, TSR_SCALE_E8M8,
+					 codec->grouped ? TSR_GROUP_DEFAULT : 1 };
 	TSR_TRY(measure(b, ENCODE, repeats, run, &encode, err));
 	TSR_TRY(measure(b, DECODE, repeats, run, &decode, err));
 	k->name = codec->name;
@@ -126,7 +130,8 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned re
 	r->copy_gbps = 1e-9 * (double)b->n * 2 * sizeof(float) / seconds;
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
 		if (!codec || strcmp(codec, (*c)->name) == 0)
-			TSR_TRY(measure_codec(b, *c, repeats, run, &r->kernels[r->nkernels++], err));
+			TSR_TRY(measure_codec(b, *c, repeats, run, &r->kernels[r->nkernels++],
+					      err));
 	}
 	return TSR_OK;
 }
@@ -144,7 +149,8 @@ enum tsr_status tsr_bench_kernels(const char *codec, uint64_t elements, unsigned
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		b.plane[i] = malloc(elements * sizeof(float));
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		status = b.plane[i] && b.x && b.y ? status : tsr_fail_nomem(err, "benchmark arrays");
+		status = b.plane[i] && b.x && b.y ? status
+						  : tsr_fail_nomem(err, "benchmark arrays");
 	if (status == TSR_OK)
 		status = run_bench(&b, codec, repeats, run, ret, err);
 	free(b.x);

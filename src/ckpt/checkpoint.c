@@ -54,7 +54,8 @@ static enum tsr_status join_meta(struct tsr_checkpoint *c, struct tsr_err *err)
 
 			if (!same)
 				return tsr_fail(err, TSR_E_FORMAT,
-						"%s: __metadata__: the inputs differ in the value of %.200s",
+						"%s: __metadata__: the inputs differ in the value "
+						"of %.200s",
 						c->path, c->meta[i].key);
 			free(c->meta[i].key);
 			free(c->meta[i].value);
@@ -91,9 +92,10 @@ static enum tsr_status read_generation(struct tsr_checkpoint *c, struct tsr_err 
 		return TSR_OK;
 	value = strtoul(text, &end, 10);
 	if (*text < '1' || *text > '9' || *end || value > TSR_GENERATION_MAX)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: __metadata__: found %s %.40s, expected an integer from 1 to %u", c->path,
-				TSR_GENERATION_KEY, text, TSR_GENERATION_MAX);
+		return tsr_fail(
+			err, TSR_E_FORMAT,
+			"%s: __metadata__: found %s %.40s, expected an integer from 1 to %u",
+			c->path, TSR_GENERATION_KEY, text, TSR_GENERATION_MAX);
 	c->generation = (unsigned)value;
 	return TSR_OK;
 }
@@ -110,8 +112,14 @@ static enum tsr_status tensors_from_arrays(struct tsr_checkpoint *c, struct tsr_
 		if (!name)
 			return tsr_fail_nomem(err, c->path);
 		c->tensors[c->ntensors++] = (struct tsr_tensor){
-			.name = name, .dtype = a->dtype, .rank = a->rank, .shape = a->shape,
-			.numel = a->numel, .coding = { .group = 1 }, .nplanes = 1, .plane = { i },
+			.name = name,
+			.dtype = a->dtype,
+			.rank = a->rank,
+			.shape = a->shape,
+			.numel = a->numel,
+			.coding = { .group = 1 },
+			.nplanes = 1,
+			.plane = { i },
 		};
 	}
 	return TSR_OK;
@@ -139,7 +147,8 @@ static enum tsr_status index_names(struct tsr_checkpoint *c, struct tsr_err *err
 		const struct tsr_array *a = &c->arrays[t->plane[0]];
 
 		if (strcmp(t->name, c->tensors[by_name[i - 1]].name) == 0)
-			return tsr_fail(err, TSR_E_FORMAT, "%s: tensor %.200s: found in more than one input",
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: tensor %.200s: found in more than one input",
 					tsr_file_path(c->files[a->file]), t->name);
 	}
 	return TSR_OK;
@@ -165,8 +174,9 @@ static enum tsr_status read_file(struct tsr_checkpoint *c, const char *path, boo
 		if (alone)
 			status = tsr_packed_read(c, contents.header, contents.header_nbytes, err);
 		else
-			status = tsr_fail(err, TSR_E_UNSUPPORTED,
-					  "%s: is a packed file, which cannot be joined with others", path);
+			status = tsr_fail(
+				err, TSR_E_UNSUPPORTED,
+				"%s: is a packed file, which cannot be joined with others", path);
 	} else if (status == TSR_OK && find_meta(c, TSR_PACKED_CHECK_KEY)) {
 		status = tsr_fail(err, TSR_E_FORMAT, "%s: __metadata__: has %s without %s", path,
 				  TSR_PACKED_CHECK_KEY, TSR_PACKED_KEY);

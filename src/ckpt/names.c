@@ -13,12 +13,12 @@
 
 /* The state of one weight that a tensor can be. */
 enum slot {
-	SLOT_NONE,		/* not a state: perhaps a weight */
+	SLOT_NONE, /* not a state: perhaps a weight */
 	SLOT_MOMENTUM,
 	SLOT_VARIANCE,
-	SLOT_MAX_VARIANCE,	/* AMSGrad */
-	SLOT_MASTER,		/* the FP32 weight that an optimizer keeps */
-	SLOT_SCALAR,		/* step counters and their like */
+	SLOT_MAX_VARIANCE, /* AMSGrad */
+	SLOT_MASTER, /* the FP32 weight that an optimizer keeps */
+	SLOT_SCALAR, /* step counters and their like */
 };
 
 /*
@@ -30,20 +30,20 @@ static const struct alias {
 	enum slot slot;
 	bool weak;
 } aliases[] = {
-	{ "exp_avg", SLOT_MOMENTUM, false },		/* torch.optim */
+	{ "exp_avg", SLOT_MOMENTUM, false }, /* torch.optim */
 	{ "exp_avg_sq", SLOT_VARIANCE, false },
 	{ "max_exp_avg_sq", SLOT_MAX_VARIANCE, false },
 	{ "momentum_buffer", SLOT_MOMENTUM, false },
-	{ "moment1_0", SLOT_MOMENTUM, false },		/* Paddle */
+	{ "moment1_0", SLOT_MOMENTUM, false }, /* Paddle */
 	{ "moment2_0", SLOT_VARIANCE, false },
 	{ "beta1_pow_acc_0", SLOT_SCALAR, false },
 	{ "beta2_pow_acc_0", SLOT_SCALAR, false },
-	{ "fp32_param", SLOT_MASTER, false },		/* Megatron */
-	{ "master_param", SLOT_MASTER, false },		/* TransformerEngine */
-	{ "fp32", SLOT_MASTER, true },			/* DeepSpeed universal */
-	{ "m", SLOT_MOMENTUM, true },			/* MLX */
+	{ "fp32_param", SLOT_MASTER, false }, /* Megatron */
+	{ "master_param", SLOT_MASTER, false }, /* TransformerEngine */
+	{ "fp32", SLOT_MASTER, true }, /* DeepSpeed universal */
+	{ "m", SLOT_MOMENTUM, true }, /* MLX */
 	{ "v", SLOT_VARIANCE, true },
-	{ "mu", SLOT_MOMENTUM, true },			/* Optax */
+	{ "mu", SLOT_MOMENTUM, true }, /* Optax */
 	{ "nu", SLOT_VARIANCE, true },
 	{ "step", SLOT_SCALAR, true },
 };
@@ -52,25 +52,28 @@ static const struct alias {
 
 /* Components that wrappers put into the names of parameters. */
 static const char *const wrappers[] = {
-	"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module",
+	"module",
+	"_orig_mod",
+	"_checkpoint_wrapped_module",
+	"_fsdp_wrapped_module",
 };
 
 struct candidate {
 	struct tsr_tensor *t;
-	char *base;		/* of a state: the name of its weight as far as its own name tells */
-	char *canonical;	/* base or name without wrappers and leading "model." */
+	char *base; /* of a state: the name of its weight as far as its own name tells */
+	char *canonical; /* base or name without wrappers and leading "model." */
 	enum slot slot;
 	bool weak;
-	bool settled;		/* by a rule of the user */
-	bool optimizer;		/* under "optimizer.", "optim." or "state." */
+	bool settled; /* by a rule of the user */
+	bool optimizer; /* under "optimizer.", "optim." or "state." */
 	struct candidate *weight;
 };
 
 struct assigning {
 	struct tsr_checkpoint *c;
-	struct candidate *all;		/* one per tensor */
+	struct candidate *all; /* one per tensor */
 	size_t n;
-	struct candidate **weights;	/* those that may be weights, masters too, by canonical name */
+	struct candidate **weights; /* those that may be weights, masters too, by canonical name */
 	size_t nweights;
 	struct tsr_err *err;
 };
@@ -78,7 +81,8 @@ struct assigning {
 static const struct alias *find_alias(const char *component, size_t len)
 {
 	for (size_t i = 0; i < NALIASES; i++) {
-		if (strlen(aliases[i].component) == len && memcmp(aliases[i].component, component, len) == 0)
+		if (strlen(aliases[i].component) == len &&
+		    memcmp(aliases[i].component, component, len) == 0)
 			return &aliases[i];
 	}
 	return NULL;
@@ -135,7 +139,8 @@ static char *canonical_of(const char *name)
 		bool drop = dot && leading && len == 5 && memcmp(name, "model", 5) == 0;
 
 		for (size_t i = 0; dot && i < sizeof(wrappers) / sizeof(*wrappers); i++)
-			drop = drop || (strlen(wrappers[i]) == len && memcmp(wrappers[i], name, len) == 0);
+			drop = drop ||
+			       (strlen(wrappers[i]) == len && memcmp(wrappers[i], name, len) == 0);
 		if (!drop) {
 			memcpy(end, name, len);
 			end += len;
@@ -189,7 +194,8 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 		char reason[200];
 
 		regerror(failed, &regex, reason, sizeof(reason));
-		return tsr_fail(a->err, TSR_E_USAGE, "regular expression '%.200s': %s", rule->regex, reason);
+		return tsr_fail(a->err, TSR_E_USAGE, "regular expression '%.200s': %s", rule->regex,
+				reason);
 	}
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
@@ -285,8 +291,10 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 	if (low + 1 < a->nweights && strcmp(a->weights[low + 1]->canonical, k->canonical) == 0 &&
 	    is_master(a->weights[low]) == is_master(a->weights[low + 1]) && !k->weak)
 		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; --map or --keep "
-				"settles it", a->c->path, k->t->name, a->weights[low]->t->name,
+				"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; "
+				"--map or --keep "
+				"settles it",
+				a->c->path, k->t->name, a->weights[low]->t->name,
 				a->weights[low + 1]->t->name);
 	*ret = a->weights[low];
 	return TSR_OK;
@@ -316,25 +324,29 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		k->weight = NULL;
 		return TSR_OK;
 	}
-	if (!k->weight || k->t->numel == 0 || same_shape(k->t, k->weight->t))
+	if (!k->weight || k->slot == SLOT_SCALAR || k->t->numel == 0 ||
+	    same_shape(k->t, k->weight->t))
 		return TSR_OK;
 	print_shape(k->t, found, sizeof(found));
 	print_shape(k->weight->t, expected, sizeof(expected));
-	return tsr_fail(a->err, TSR_E_FORMAT,
-			"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has; --map or "
-			"--keep settles it", a->c->path, k->t->name, found, expected, k->weight->t->name);
+	return tsr_fail(
+		a->err, TSR_E_FORMAT,
+		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has; --map or "
+		"--keep settles it",
+		a->c->path, k->t->name, found, expected, k->weight->t->name);
 }
 
 static bool is_state(const struct candidate *k)
 {
-	return !k->settled &&
-	       (k->slot == SLOT_MOMENTUM || k->slot == SLOT_VARIANCE || k->slot == SLOT_MAX_VARIANCE);
+	return !k->settled && (k->slot == SLOT_MOMENTUM || k->slot == SLOT_VARIANCE ||
+			       k->slot == SLOT_MAX_VARIANCE);
 }
 
 /* States of one weight stand side by side; those without a weight go by their base. */
 static int by_weight_and_slot(const void *va, const void *vb)
 {
-	const struct candidate *a = *(struct candidate *const *)va, *b = *(struct candidate *const *)vb;
+	const struct candidate *a = *(struct candidate *const *)va,
+			       *b = *(struct candidate *const *)vb;
 	const char *a_name = a->weight ? a->weight->t->name : a->canonical;
 	const char *b_name = b->weight ? b->weight->t->name : b->canonical;
 	const int order = strcmp(a_name, b_name);
@@ -362,13 +374,16 @@ static enum tsr_status check_unique(struct assigning *a)
 		qsort(states, n, sizeof(struct candidate *), by_weight_and_slot);
 	for (size_t i = 1; i < n && status == TSR_OK; i++) {
 		const struct candidate *k = states[i - 1], *next = states[i];
-		const bool same_weight = k->weight || next->weight ? k->weight == next->weight :
-					 strcmp(k->canonical, next->canonical) == 0;
+		const bool same_weight = k->weight || next->weight
+						 ? k->weight == next->weight
+						 : strcmp(k->canonical, next->canonical) == 0;
 
 		if (k->slot == next->slot && same_weight)
 			status = tsr_fail(a->err, TSR_E_FORMAT,
-					  "%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s; --map "
-					  "or --keep settles it", a->c->path, next->t->name, k->t->name,
+					  "%s: tensor %.200s: ambiguous: %.200s is also the %s of "
+					  "%.200s; --map "
+					  "or --keep settles it",
+					  a->c->path, next->t->name, k->t->name,
 					  k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
 					  k->weight ? k->weight->t->name : k->base);
 	}
@@ -396,7 +411,8 @@ static enum tsr_kind kind_of(const struct candidate *k)
 	return TSR_KIND_OTHER;
 }
 
-static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules, unsigned nrules)
+static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
+			      unsigned nrules)
 {
 	for (size_t i = 0; i < a->n; i++) {
 		a->all[i].t = &a->c->tensors[i];
@@ -406,7 +422,8 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		TSR_TRY(apply_rule(a, &rules[i]));
 	TSR_TRY(list_weights(a));
 	for (size_t i = 0; i < a->n; i++) {
-		if (!a->all[i].settled && a->all[i].base && !(is_master(&a->all[i]) && !a->all[i].weak))
+		if (!a->all[i].settled && a->all[i].base &&
+		    !(is_master(&a->all[i]) && !a->all[i].weak))
 			TSR_TRY(join(a, &a->all[i]));
 	}
 	TSR_TRY(check_unique(a));

@@ -36,7 +36,9 @@ static double as_stored(double value)
 {
 	char text[40];
 
-	snprintf(text, sizeof(text), "%.9g", value);
+	if (!isfinite(value))
+		return INFINITY;
+	tsr_json_format_double(text, sizeof(text), value);
 	return strtod(text, NULL);
 }
 
@@ -65,7 +67,7 @@ bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* The longest text that "%.9g" makes of a number that is not negative. */
+/* One that takes as long a text as any that is not negative: 15 characters. */
 #define WIDEST_DOUBLE 1.23456789e-308
 
 static void compose_error(const struct tsr_tensor *t, bool widest, struct tsr_text *json)
@@ -151,7 +153,8 @@ enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
 	tsr_st_compose(entries, n, meta, nmeta, header);
 	if (header->failed)
 		return tsr_fail_nomem(err, path);
-	TSR_TRY(tsr_st_frame(header, json_nbytes > header->nbytes ? json_nbytes : header->nbytes, path, err));
+	TSR_TRY(tsr_st_frame(header, json_nbytes > header->nbytes ? json_nbytes : header->nbytes,
+			     path, err));
 	check = find_check(header->bytes + 8);
 	snprintf(digits, sizeof(digits), "%016" PRIx64,
 		 tsr_hash(header->bytes + 8, header->nbytes - 8, 0));
@@ -164,7 +167,7 @@ enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
 struct reading {
 	struct tsr_checkpoint *c;
 	const char *path;
-	bool *used;			/* per array: some tensor has it */
+	bool *used; /* per array: some tensor has it */
 	size_t *array_by_name;
 	struct tsr_err *err;
 };
@@ -173,7 +176,8 @@ static enum tsr_status bad(struct reading *r, const char *name, const char *what
 {
 	if (!name)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: packed metadata: %s", r->path, what);
-	return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: packed metadata: %s", r->path, name, what);
+	return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: packed metadata: %s", r->path,
+			name, what);
 }
 
 /* An object with these members in this order, "?" before those that may be absent, and no other. */
@@ -212,7 +216,8 @@ static bool read_hash(const struct tsr_json *v, uint64_t *ret)
 
 static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
 {
-	if (!HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed", "scale_underflow"))
+	if (!HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed",
+			 "scale_underflow"))
 		return bad(r, t->name, "error figures are incomplete");
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
 		const struct tsr_json *value = tsr_json_get(v, tsr_metric_name((enum tsr_metric)i));
@@ -230,7 +235,8 @@ static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const
 	return TSR_OK;
 }
 
-static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
+static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
+				   const struct tsr_json *v)
 {
 	const char *codec = tsr_json_string(tsr_json_get(v, "codec"));
 	const struct tsr_json *scale = tsr_json_get(v, "scale"), *group = tsr_json_get(v, "group");
@@ -243,12 +249,14 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t, cons
 	if (strcmp(codec, "raw") != 0) {
 		t->coding.codec = tsr_codec_find(codec);
 		if (!t->coding.codec)
-			return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: tensor %.200s: unknown codec %.60s",
-					r->path, t->name, codec);
+			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+					"%s: tensor %.200s: unknown codec %.60s", r->path, t->name,
+					codec);
 		t->nplanes = t->coding.codec->nplanes;
 	}
 	if (!t->coding.codec || !t->coding.codec->grouped)
-		return scale || group ? bad(r, t->name, "scale or group of a codec without groups") : TSR_OK;
+		return scale || group ? bad(r, t->name, "scale or group of a codec without groups")
+				      : TSR_OK;
 	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &t->coding.scale))
 		return bad(r, t->name, "unknown scale format");
 	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
@@ -295,7 +303,8 @@ static bool same_shape(const struct tsr_array *a, unsigned rank, const uint64_t 
 static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint64_t *shape)
 {
 	for (unsigned i = 0; i < t->nplanes; i++) {
-		const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[i] : NULL;
+		const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[i]
+								 : NULL;
 		const char *suffix = p ? p->suffix : "";
 		const struct tsr_array *a = take_array(r, t->name, suffix, &t->plane[i]);
 		const enum tsr_dtype dtype = p ? tsr_plane_dtype(&t->coding, i) : t->dtype;
@@ -303,13 +312,16 @@ static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint
 		const uint64_t ngroups = p ? tsr_plane_count(&t->coding, i, t->numel) : 0;
 
 		if (!a)
-			return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: no plane %.200s%s", r->path,
-					t->name, t->name, suffix);
-		if (a->dtype != dtype || !(per_group ? same_shape(a, 1, &ngroups) :
-					   same_shape(a, t->rank, shape)))
 			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: dtype or shape of plane %.200s does not fit its "
-					"codec", r->path, t->name, a->name);
+					"%s: tensor %.200s: no plane %.200s%s", r->path, t->name,
+					t->name, suffix);
+		if (a->dtype != dtype ||
+		    !(per_group ? same_shape(a, 1, &ngroups) : same_shape(a, t->rank, shape)))
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: dtype or shape of plane %.200s does "
+					"not fit its "
+					"codec",
+					r->path, t->name, a->name);
 	}
 	return TSR_OK;
 }
@@ -344,7 +356,8 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	const struct tsr_json *hash;
 	enum tsr_status status;
 
-	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "xxh3", "?error"))
+	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "xxh3",
+			 "?error"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
 	name = tsr_json_string(tsr_json_get(v, "name"));
 	kind = tsr_json_string(tsr_json_get(v, "kind"));
@@ -354,7 +367,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	t->dtype = tsr_dtype_find(dtype);
 	if (t->dtype == TSR_DTYPE_COUNT)
 		return bad(r, name, "unknown dtype");
-	t->name = name;		/* until the array that lends it is known */
+	t->name = name; /* until the array that lends it is known */
 	status = read_shape(r, t, tsr_json_get(v, "shape"), &shape);
 	if (status == TSR_OK)
 		status = read_coding(r, t, v);
@@ -402,8 +415,8 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *li
 	for (size_t i = 0; i < r->c->narrays; i++) {
 		if (!r->used[i])
 			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: is no plane of any packed tensor", r->path,
-					r->c->arrays[i].name);
+					"%s: tensor %.200s: is no plane of any packed tensor",
+					r->path, r->c->arrays[i].name);
 	}
 	return TSR_OK;
 }
@@ -456,10 +469,12 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 	if (!tsr_json_u64(tsr_json_get(root, "version"), &number))
 		return bad(r, NULL, "no version");
 	if (number != TSR_PACKED_VERSION)
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: found packed format version %llu, expected %d",
-				r->path, (unsigned long long)number, TSR_PACKED_VERSION);
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: found packed format version %llu, expected %d", r->path,
+				(unsigned long long)number, TSR_PACKED_VERSION);
 	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "tensors") ||
-	    !HAS_MEMBERS(source, "kind", "format") || !tsr_json_string(tsr_json_get(source, "kind")))
+	    !HAS_MEMBERS(source, "kind", "format") ||
+	    !tsr_json_string(tsr_json_get(source, "kind")))
 		return bad(r, NULL, "missing or unknown members");
 	if (strcmp(tsr_json_string(tsr_json_get(source, "kind")), "safetensors") != 0)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown source kind %.60s", r->path,
@@ -487,8 +502,8 @@ static enum tsr_status verify_check(struct reading *r, const char *header, uint6
 	free(copy);
 	if (!check || !digits || strcmp(digits, found) != 0)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: header was modified: found check %s, expected %.40s", r->path, found,
-				digits ? digits : "an entry " TSR_PACKED_CHECK_KEY);
+				"%s: header was modified: found check %s, expected %.40s", r->path,
+				found, digits ? digits : "an entry " TSR_PACKED_CHECK_KEY);
 	return TSR_OK;
 }
 
@@ -499,13 +514,15 @@ static int compare_arrays(const void *va, const void *vb, void *arrays)
 	return strcmp(a[*(const size_t *)va].name, a[*(const size_t *)vb].name);
 }
 
-enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header, uint64_t header_nbytes,
-				struct tsr_err *err)
+enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
+				uint64_t header_nbytes, struct tsr_err *err)
 {
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	char *text = take_meta(c, TSR_PACKED_KEY), *check = take_meta(c, TSR_PACKED_CHECK_KEY);
 	const struct tsr_json_rules rules = {
-		.file = c->path, .part = "packed metadata", .max_depth = 8,
+		.file = c->path,
+		.part = "packed metadata",
+		.max_depth = 8,
 		.max_values = 2 * TSR_ST_VALUES_MAX,
 	};
 	struct tsr_json *root = NULL;
@@ -518,7 +535,8 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header, ui
 	if (status == TSR_OK) {
 		for (size_t i = 0; i < c->narrays; i++)
 			r.array_by_name[i] = i;
-		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays, c->arrays);
+		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays,
+			c->arrays);
 		status = tsr_json_parse(text, strlen(text), &rules, &root, err);
 	}
 	if (status == TSR_OK)

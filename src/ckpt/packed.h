@@ -18,8 +18,8 @@
 
 /* What stands in a packed file besides its tensors. */
 struct tsr_packed_source {
-	const char *kind;	/* "safetensors" */
-	const char *format;	/* the source's own `format` metadata, or NULL if it had none */
+	const char *kind; /* "safetensors" */
+	const char *format; /* the source's own `format` metadata, or NULL if it had none */
 	unsigned generation;
 };
 
@@ -46,8 +46,8 @@ enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
  * Fill in tensors, generation and the source's metadata of a checkpoint whose one file is packed.
  * @c holds the arrays and all metadata entries of the file; @header is its header.
  */
-enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header, uint64_t header_nbytes,
-				struct tsr_err *err);
+enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
+				uint64_t header_nbytes, struct tsr_err *err);
 
 /* The figures to record of a measurement, rounded as they will be read back. */
 struct tsr_error_summary tsr_error_summarize(const struct tsr_measure *m, uint64_t scale_underflow);

@@ -8,11 +8,13 @@
 
 bool tsr_tensor_has_f32(const struct tsr_tensor *t)
 {
-	return t->coding.codec || t->dtype == TSR_F32 || t->dtype == TSR_F16 || t->dtype == TSR_BF16;
+	return t->coding.codec || t->dtype == TSR_F32 || t->dtype == TSR_F16 ||
+	       t->dtype == TSR_BF16;
 }
 
 static enum tsr_status read_plain(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
-				  uint64_t first, size_t n, void *narrow, float *x, struct tsr_err *err)
+				  uint64_t first, size_t n, void *narrow, float *x,
+				  struct tsr_err *err)
 {
 	const struct tsr_array *a = &c->arrays[t->plane[0]];
 	const uint16_t *from = narrow;
@@ -26,8 +28,8 @@ static enum tsr_status read_plain(const struct tsr_checkpoint *c, const struct t
 }
 
 enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
-				    uint64_t first, size_t n, struct tsr_read_scratch *scratch, float *x,
-				    struct tsr_err *err)
+				    uint64_t first, size_t n, struct tsr_read_scratch *scratch,
+				    float *x, struct tsr_err *err)
 {
 	/* Decoding starts at a group; the group is at most TSR_READ_MAX, so the scratch is enough. */
 	const uint64_t start = first / t->coding.group * t->coding.group;
@@ -38,8 +40,9 @@ enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct
 		return read_plain(c, t, first, n, scratch->plane[0], x, err);
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		planes[i] = scratch->plane[i];
-		TSR_TRY(tsr_array_read(c, &c->arrays[t->plane[i]], tsr_plane_nbytes(&t->coding, i, start),
-				       (size_t)tsr_plane_nbytes(&t->coding, i, count), scratch->plane[i], err));
+		TSR_TRY(tsr_array_read(
+			c, &c->arrays[t->plane[i]], tsr_plane_nbytes(&t->coding, i, start),
+			(size_t)tsr_plane_nbytes(&t->coding, i, count), scratch->plane[i], err));
 	}
 	t->coding.codec->decode(&t->coding, planes, count, scratch->decoded);
 	memcpy(x, scratch->decoded + (first - start), n * sizeof(*x));

@@ -18,7 +18,7 @@ bool tsr_tensor_has_f32(const struct tsr_tensor *t);
 
 /* Elements @first to @first + @n - 1 as FP32, decoded or widened; @n at most TSR_READ_MAX. */
 enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
-				    uint64_t first, size_t n, struct tsr_read_scratch *scratch, float *x,
-				    struct tsr_err *err);
+				    uint64_t first, size_t n, struct tsr_read_scratch *scratch,
+				    float *x, struct tsr_err *err);
 
 #endif

@@ -19,9 +19,9 @@ struct entry_members {
 /* A header under examination. */
 struct reading {
 	const char *path;
-	uint64_t data_nbytes;		/* bytes behind the header */
+	uint64_t data_nbytes; /* bytes behind the header */
 	struct tsr_st_contents *c;
-	uint64_t *ends;			/* of each array, relative to the data */
+	uint64_t *ends; /* of each array, relative to the data */
 	struct tsr_err *err;
 };
 
@@ -33,7 +33,8 @@ static enum tsr_status find_members(struct reading *r, const struct tsr_json *en
 	*m = (struct entry_members){ 0 };
 	if (tsr_json_type(entry) != TSR_JSON_OBJECT)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found no object, expected dtype, shape and data_offsets",
+				"%s: tensor %.200s: found no object, expected dtype, shape and "
+				"data_offsets",
 				r->path, name);
 	for (const struct tsr_json *v = tsr_json_first(entry); v; v = tsr_json_next(v)) {
 		const char *key = tsr_json_key(v);
@@ -45,13 +46,17 @@ static enum tsr_status find_members(struct reading *r, const struct tsr_json *en
 		else if (strcmp(key, "data_offsets") == 0)
 			m->offsets = v;
 		else
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: found member %.100s, expected dtype, shape and "
-					"data_offsets only", r->path, name, key);
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: found member %.100s, expected dtype, shape and "
+				"data_offsets only",
+				r->path, name, key);
 	}
 	if (!m->dtype || !m->shape || !m->offsets)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: no %s", r->path, name,
-				!m->dtype ? "dtype" : !m->shape ? "shape" : "data_offsets");
+				!m->dtype   ? "dtype"
+				: !m->shape ? "shape"
+					    : "data_offsets");
 	return TSR_OK;
 }
 
@@ -64,8 +69,8 @@ static enum tsr_status read_dtype(struct reading *r, struct tsr_array *a, const 
 				r->path, a->name);
 	a->dtype = tsr_dtype_find(name);
 	if (a->dtype == TSR_DTYPE_COUNT)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: unknown dtype %.40s", r->path,
-				a->name, name);
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: unknown dtype %.40s",
+				r->path, a->name, name);
 	return TSR_OK;
 }
 
@@ -76,41 +81,46 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const 
 	size_t rank = 0;
 
 	if (tsr_json_type(v) != TSR_JSON_ARRAY)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: shape is not an array", r->path,
-				a->name);
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: shape is not an array",
+				r->path, a->name);
 	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d))
 		rank++;
 	if (rank > TSR_RANK_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT, "%s: tensor %.200s: rank %zu is over the limit of %u",
-				r->path, a->name, rank, TSR_RANK_MAX);
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: tensor %.200s: rank %zu is over the limit of %u", r->path,
+				a->name, rank, TSR_RANK_MAX);
 	a->shape = calloc(rank + 1, sizeof(*a->shape));
 	if (!a->shape)
 		return tsr_fail_nomem(r->err, r->path);
 	a->numel = 1;
 	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d)) {
 		if (!tsr_json_u64(d, &a->shape[a->rank]))
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: shape has an entry that is not an integer",
-					r->path, a->name);
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: shape has an entry that is not an integer",
+				r->path, a->name);
 		if (__builtin_mul_overflow(a->numel, a->shape[a->rank], &a->numel))
 			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: shape overflows 64 bits", r->path, a->name);
+					"%s: tensor %.200s: shape overflows 64 bits", r->path,
+					a->name);
 		a->rank++;
 	}
 	if (__builtin_mul_overflow(a->numel, (uint64_t)bits, &nbits))
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: shape overflows 64 bits of size",
-				r->path, a->name);
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: shape overflows 64 bits of size", r->path,
+				a->name);
 	if (nbits % 8)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: misaligned: %llu elements of %u bits are no whole bytes",
+				"%s: tensor %.200s: misaligned: %llu elements of %u bits are no "
+				"whole bytes",
 				r->path, a->name, (unsigned long long)a->numel, bits);
 	a->nbytes = nbits / 8;
 	return TSR_OK;
 }
 
 /* The begin goes to a->offset, relative to the data for now. */
-static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a, const struct tsr_json *v,
-				    uint64_t *end_ret)
+static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a,
+				    const struct tsr_json *v, uint64_t *end_ret)
 {
 	const struct tsr_json *begin = NULL, *end = NULL;
 
@@ -118,18 +128,24 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a, cons
 		begin = tsr_json_first(v);
 	if (begin)
 		end = tsr_json_next(begin);
-	if (!end || tsr_json_next(end) || !tsr_json_u64(begin, &a->offset) || !tsr_json_u64(end, end_ret))
+	if (!end || tsr_json_next(end) || !tsr_json_u64(begin, &a->offset) ||
+	    !tsr_json_u64(end, end_ret))
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: data_offsets is not a pair of integers", r->path, a->name);
+				"%s: tensor %.200s: data_offsets is not a pair of integers",
+				r->path, a->name);
 	if (*end_ret < a->offset || *end_ret - a->offset != a->nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found data_offsets [%llu, %llu], expected %llu bytes for "
-				"its shape", r->path, a->name, (unsigned long long)a->offset,
+				"%s: tensor %.200s: found data_offsets [%llu, %llu], expected %llu "
+				"bytes for "
+				"its shape",
+				r->path, a->name, (unsigned long long)a->offset,
 				(unsigned long long)*end_ret, (unsigned long long)a->nbytes);
 	if (*end_ret > r->data_nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: data ends at byte %llu, expected at most %llu (truncated "
-				"file?)", r->path, a->name, (unsigned long long)*end_ret,
+				"%s: tensor %.200s: data ends at byte %llu, expected at most %llu "
+				"(truncated "
+				"file?)",
+				r->path, a->name, (unsigned long long)*end_ret,
 				(unsigned long long)r->data_nbytes);
 	return TSR_OK;
 }
@@ -140,8 +156,10 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 	struct entry_members m;
 
 	if (strlen(tsr_json_key(entry)) > TSR_NAME_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT, "%s: tensor %.40s...: name of %zu bytes is over the "
-				"limit of %u", r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: tensor %.40s...: name of %zu bytes is over the "
+				"limit of %u",
+				r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
 				TSR_NAME_MAX);
 	TSR_TRY(find_members(r, entry, &m));
 	a->name = strdup(tsr_json_key(entry));
@@ -169,8 +187,8 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 
 		if (!tsr_json_string(v))
 			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: __metadata__: value of %.200s is not a string", r->path,
-					tsr_json_key(v));
+					"%s: __metadata__: value of %.200s is not a string",
+					r->path, tsr_json_key(v));
 		m->key = strdup(tsr_json_key(v));
 		m->value = strdup(tsr_json_string(v));
 		r->c->nmeta++;
@@ -204,20 +222,23 @@ static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
 		struct tsr_array *a = &c->arrays[i];
 
 		if (a->offset != at)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: data begins at byte %llu, expected %llu (%s)",
-					r->path, a->name, (unsigned long long)a->offset,
-					(unsigned long long)at, a->offset < at ? "overlap" : "hole");
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: data begins at byte %llu, expected %llu (%s)",
+				r->path, a->name, (unsigned long long)a->offset,
+				(unsigned long long)at, a->offset < at ? "overlap" : "hole");
 		at += a->nbytes;
 		a->offset += data_start;
 	}
 	if (at != r->data_nbytes)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: found %llu bytes of data, expected %llu", r->path,
-				(unsigned long long)r->data_nbytes, (unsigned long long)at);
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: found %llu bytes of data, expected %llu",
+				r->path, (unsigned long long)r->data_nbytes,
+				(unsigned long long)at);
 	return TSR_OK;
 }
 
-static enum tsr_status read_root(struct reading *r, const struct tsr_json *root, uint64_t data_start)
+static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
+				 uint64_t data_start)
 {
 	size_t n = 0;
 
@@ -249,19 +270,23 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 
 	if (size < sizeof(prefix))
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: too short for a safetensors file: found %llu bytes, expected at least 8",
+				"%s: too short for a safetensors file: found %llu bytes, expected "
+				"at least 8",
 				path, (unsigned long long)size);
 	TSR_TRY(tsr_file_read(f, prefix, sizeof(prefix), 0, err));
 	for (int i = 7; i >= 0; i--)
 		n = n << 8 | prefix[i];
 	if (n > TSR_ST_HEADER_MAX)
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: not a safetensors file: header of %llu bytes is over the limit of %llu",
+				"%s: not a safetensors file: header of %llu bytes is over the "
+				"limit of %llu",
 				path, (unsigned long long)n, (unsigned long long)TSR_ST_HEADER_MAX);
 	if (n > size - sizeof(prefix))
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: truncated header: found a file of %llu bytes, expected at least %llu for a "
-				"header of %llu", path, (unsigned long long)size,
+				"%s: truncated header: found a file of %llu bytes, expected at "
+				"least %llu for a "
+				"header of %llu",
+				path, (unsigned long long)size,
 				(unsigned long long)(n + sizeof(prefix)), (unsigned long long)n);
 	c->header = malloc(n + 1);
 	if (!c->header)
@@ -271,13 +296,18 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 	return tsr_file_read(f, c->header, n, sizeof(prefix), err);
 }
 
-enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *ret, struct tsr_err *err)
+enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *ret,
+			    struct tsr_err *err)
 {
 	struct tsr_st_contents c = { 0 };
 	struct reading r = { .path = tsr_file_path(f), .c = &c, .err = err };
 	const struct tsr_json_rules rules = {
-		.file = r.path, .part = "header", .member = "tensor", .max_depth = 4,
-		.max_values = TSR_ST_VALUES_MAX, .integers_only = true,
+		.file = r.path,
+		.part = "header",
+		.member = "tensor",
+		.max_depth = 4,
+		.max_values = TSR_ST_VALUES_MAX,
+		.integers_only = true,
 	};
 	struct tsr_json *root = NULL;
 	enum tsr_status status = read_header(f, &c, err);
@@ -379,8 +409,10 @@ enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const 
 	char prefix[8] = { 0 };
 
 	if (padded > TSR_ST_HEADER_MAX)
-		return tsr_fail(err, TSR_E_LIMIT, "%s: its header would have %llu bytes, over the limit of "
-				"%llu", path, (unsigned long long)padded,
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: its header would have %llu bytes, over the limit of "
+				"%llu",
+				path, (unsigned long long)padded,
 				(unsigned long long)TSR_ST_HEADER_MAX);
 	while (!json->failed && json->nbytes < padded) {
 		const uint64_t more = padded - json->nbytes;

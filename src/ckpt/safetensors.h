@@ -17,10 +17,10 @@
 /* What one file holds.  Owned by the caller; see tsr_st_contents_free(). */
 struct tsr_st_contents {
 	size_t narrays;
-	struct tsr_array *arrays;	/* in the order of their data; `file` is 0 */
+	struct tsr_array *arrays; /* in the order of their data; `file` is 0 */
 	size_t nmeta;
-	struct tsr_meta *meta;		/* in the order of the header */
-	char *header;			/* the header's bytes, NUL-terminated */
+	struct tsr_meta *meta; /* in the order of the header */
+	char *header; /* the header's bytes, NUL-terminated */
 	uint64_t header_nbytes;
 };
 
@@ -44,8 +44,8 @@ struct tsr_st_entry {
 	unsigned rank;
 	const uint64_t *shape;
 	uint64_t nbytes;
-	uint64_t offset;	/* set by tsr_st_layout(): in the data, which follows the header */
-	size_t tag;		/* the caller's */
+	uint64_t offset; /* set by tsr_st_layout(): in the data, which follows the header */
+	size_t tag; /* the caller's */
 };
 
 /* The reference's order: later dtypes first, so that everything is aligned; then by name. */

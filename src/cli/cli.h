@@ -12,26 +12,26 @@
 /* Exit status; 128 + n on signal n. */
 enum cli_exit {
 	CLI_OK = 0,
-	CLI_DIFFERS = 1,	/* ran, and a comparison, bound or baseline failed */
+	CLI_DIFFERS = 1, /* ran, and a comparison, bound or baseline failed */
 	CLI_USAGE = 2,
-	CLI_INPUT = 3,		/* malformed or unsupported input */
-	CLI_IO = 4,		/* input/output error or out of resources */
+	CLI_INPUT = 3, /* malformed or unsupported input */
+	CLI_IO = 4, /* input/output error or out of resources */
 };
 
 /* --- Options -------------------------------------------------------------------------------- */
 
 enum cli_type {
-	CLI_FLAG,		/* bool: set to true */
-	CLI_COUNT,		/* unsigned: one more each time */
-	CLI_STRING,		/* const char * */
-	CLI_OPTIONAL,		/* struct cli_optional: the argument may be left out */
-	CLI_LIST,		/* struct cli_list: may be given more than once */
-	CLI_NUMBER,		/* uint64_t, from min to max; suffixes K, M, G (KiB and so on) */
+	CLI_FLAG, /* bool: set to true */
+	CLI_COUNT, /* unsigned: one more each time */
+	CLI_STRING, /* const char * */
+	CLI_OPTIONAL, /* struct cli_optional: the argument may be left out */
+	CLI_LIST, /* struct cli_list: may be given more than once */
+	CLI_NUMBER, /* uint64_t, from min to max; suffixes K, M, G (KiB and so on) */
 };
 
 struct cli_optional {
 	bool given;
-	const char *value;	/* NULL if left out */
+	const char *value; /* NULL if left out */
 };
 
 struct cli_list {
@@ -41,13 +41,14 @@ struct cli_list {
 
 /* A row of a command's option table.  Parsing, --help and completion walk it. */
 struct cli_opt {
-	const char *name;	/* long name; NULL ends the table */
-	char key;		/* short name, or 0 */
-	const char *arg;	/* what the argument is called; NULL for flags */
+	const char *name; /* long name; NULL ends the table */
+	char key; /* short name, or 0 */
+	const char *arg; /* what the argument is called; NULL for flags */
 	enum cli_type type;
-	size_t at;		/* offset in the command's arguments */
-	uint64_t min, max;	/* of a CLI_NUMBER */
-	const char *values;	/* for completion: words, or "@weight", "@momentum", "@variance", "@file" */
+	size_t at; /* offset in the command's arguments */
+	uint64_t min, max; /* of a CLI_NUMBER */
+	const char *
+		values; /* for completion: words, or "@weight", "@momentum", "@variance", "@file" */
 	const char *help;
 };
 
@@ -64,12 +65,12 @@ struct cli_common {
 struct cli_cmd {
 	const char *name;
 	const char *summary;
-	const char *operands;		/* for the usage line */
-	const char *details;		/* a paragraph for --help */
-	const char *examples;		/* lines for --help */
+	const char *operands; /* for the usage line */
+	const char *details; /* a paragraph for --help */
+	const char *examples; /* lines for --help */
 	const struct cli_opt *opts;
-	bool long_work;			/* takes -j and --no-progress */
-	bool reports;			/* takes --json, -q and -v */
+	bool long_work; /* takes -j and --no-progress */
+	bool reports; /* takes --json, -q and -v */
 	unsigned operands_min, operands_max;
 	size_t args_nbytes;
 	int (*run)(const struct cli_cmd *cmd, void *args);
@@ -94,7 +95,8 @@ const char *cli_nearest(const char *wrong, const char *(*next)(void *ctx), void 
 
 /* One line on stderr, escaped: "tersor: ...".  Returns `status` or CLI_USAGE. */
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* A line "tersor: warning: ..." unless -q. */
 void cli_warn(const struct cli_common *common, const char *fmt, ...)

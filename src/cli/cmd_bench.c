@@ -21,12 +21,13 @@ static const struct cli_opt opts[] = {
 	{ "elements", 0, "N", CLI_NUMBER, AT(elements), 1024, UINT64_C(1) << 34, NULL,
 	  "FP32 elements per kernel run (default 64M)" },
 	{ "repeats", 0, "N", CLI_NUMBER, AT(repeats), 1, 1000, NULL,
-	  "runs, of which the median counts (default 7)" },
+	  "runs, of which the median counts (default 7, with --dir 3)" },
 	{ "dir", 0, "DIR", CLI_STRING, AT(dir), 0, 0, "@file",
 	  "measure pack, unpack and verify on files in DIR, beside plain copying" },
 	{ "file-size", 0, "BYTES", CLI_NUMBER, AT(file_size), 1 << 20, UINT64_C(1) << 42, NULL,
 	  "size of the checkpoint made for --dir (default 3G)" },
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda", "auto, cpu or cuda[:N]" },
+	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
+	  "auto, cpu or cuda[:N]" },
 	{ 0 }
 };
 
@@ -35,7 +36,8 @@ static void print_kernels(const struct tsr_bench_kernels *r)
 	printf("copy bandwidth, read + write, %u threads, %s: %.1f GB/s\n\n", r->threads, r->isa,
 	       r->copy_gbps);
 	printf("%-13s %6s  %-20s  %-20s\n", "", "bytes", "encode", "decode");
-	printf("%-13s %6s  %9s %10s  %9s %10s\n", "codec", "/elem", "GB/s", "of copy", "GB/s", "of copy");
+	printf("%-13s %6s  %9s %10s  %9s %10s\n", "codec", "/elem", "GB/s", "of copy", "GB/s",
+	       "of copy");
 	for (unsigned i = 0; i < r->nkernels; i++) {
 		const struct tsr_bench_kernel *k = &r->kernels[i];
 
@@ -47,8 +49,8 @@ static void print_kernels(const struct tsr_bench_kernels *r)
 
 static void print_files(const struct tsr_bench_files *r)
 {
-	printf("%u threads, checkpoint of %.2f GB; speeds in GB/s of FP32 checkpoint\n\n", r->threads,
-	       1e-9 * (double)r->nbytes);
+	printf("%u threads, checkpoint of %.2f GB; speeds in GB/s of FP32 checkpoint\n\n",
+	       r->threads, 1e-9 * (double)r->nbytes);
 	printf("%-8s %8s %8s\n", "", "GB/s", "of copy");
 	printf("%-8s %8.2f\n", "copy", r->copy_gbps);
 	printf("%-8s %8.2f %7.2fx\n", "pack", r->pack_gbps, r->pack_gbps / r->copy_gbps);
@@ -93,11 +95,15 @@ static int run_kernels(const struct cli_cmd *cmd, const struct args *a)
 {
 	const uint64_t elements = a->elements ? a->elements : UINT64_C(64) << 20;
 	const unsigned repeats = a->repeats ? (unsigned)a->repeats : 7;
-	const struct tsr_run run = { .threads = (unsigned)a->common.threads };
+	struct cli_progress progress;
+	const struct tsr_run run = cli_run_start(&progress, &a->common, "measuring");
 	struct tsr_bench_kernels r;
-	struct tsr_err err;
+	struct tsr_err err = { 0 };
+	const enum tsr_status status = tsr_bench_kernels(a->codec, elements, repeats, &run, &r,
+							 &err);
 
-	if (tsr_bench_kernels(a->codec, elements, repeats, &run, &r, &err) != TSR_OK)
+	cli_run_end(&progress);
+	if (status != TSR_OK)
 		return cli_error(&err);
 	if (cli_wants_text(&a->common))
 		print_kernels(&r);
@@ -129,6 +135,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (status != CLI_OK)
 		return status;
+	if (a->dir && (a->codec || a->elements))
+		return cli_usage(cmd, "--codec and --elements do not go with --dir");
+	if (!a->dir && a->file_size)
+		return cli_usage(cmd, "--file-size needs --dir");
 	if (a->codec)
 		status = cli_parse_any_codec(cmd, a->codec);
 	if (status != CLI_OK)
@@ -140,8 +150,10 @@ const struct cli_cmd cmd_bench = {
 	.name = "bench",
 	.summary = "speed of codecs and files beside plain copying",
 	.operands = "",
-	.details = "Measures every codec in memory: bytes read and written per second, and their share of the "
-		   "copy bandwidth measured in the same run. With --dir: packing, unpacking and verifying a "
+	.details = "Measures every codec in memory: bytes read and written per second, and their "
+		   "share of the "
+		   "copy bandwidth measured in the same run. With --dir: packing, unpacking and "
+		   "verifying a "
 		   "made-up checkpoint, beside copying the same file.",
 	.examples = "  tersor bench\n"
 		    "  tersor bench --dir /dev/shm --file-size 4G -j 2\n",

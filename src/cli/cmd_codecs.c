@@ -20,8 +20,9 @@ static struct tsr_coding default_coding(const struct tsr_codec *c)
 
 static bool is_default(const struct tsr_codec *c, enum tsr_kind kind)
 {
-	return c == tsr_codec_find(kind == TSR_KIND_WEIGHT ? "bf16+ulp8" :
-				   kind == TSR_KIND_MOMENTUM ? "softsign8" : "sqrt8");
+	return c == tsr_codec_find(kind == TSR_KIND_WEIGHT     ? "bf16+ulp8"
+				   : kind == TSR_KIND_MOMENTUM ? "softsign8"
+							       : "sqrt8");
 }
 
 static void print_codec(const struct tsr_codec *c, enum tsr_kind kind)
@@ -55,11 +56,13 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a)
 		for (unsigned i = 0; i < (*c)->nplanes; i++) {
 			tsr_json_open(&json, NULL, '{');
 			tsr_json_put_string(&json, "suffix", (*c)->planes[i].suffix);
-			tsr_json_put_string(&json, "dtype", tsr_dtype_name(tsr_plane_dtype(&coding, i)));
+			tsr_json_put_string(&json, "dtype",
+					    tsr_dtype_name(tsr_plane_dtype(&coding, i)));
 			tsr_json_close(&json, '}');
 		}
 		tsr_json_close(&json, ']');
-		tsr_json_put_double(&json, "bytes_per_element", tsr_coding_bytes_per_element(&coding));
+		tsr_json_put_double(&json, "bytes_per_element",
+				    tsr_coding_bytes_per_element(&coding));
 		tsr_json_put_bool(&json, "grouped", (*c)->grouped);
 		tsr_json_close(&json, '}');
 	}
@@ -80,7 +83,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		}
 	}
 	if (cli_wants_text(&a->common))
-		printf("\nbytes per element, with groups of 32 and 2-byte scales; * is the default\n");
+		printf("\nbytes per element, with groups of 32 and 2-byte scales; * is the "
+		       "default\n");
 	return a->common.json.given ? report_json(cmd, a) : CLI_OK;
 }
 

@@ -13,8 +13,8 @@ struct args {
 static const struct cli_opt opts[] = { { 0 } };
 
 /* Call `each` for every option of a command, its own and the common ones. */
-static void for_each_opt(const struct cli_cmd *cmd, void (*each)(const struct cli_cmd *cmd,
-								 const struct cli_opt *o))
+static void for_each_opt(const struct cli_cmd *cmd,
+			 void (*each)(const struct cli_cmd *cmd, const struct cli_opt *o))
 {
 	for (const struct cli_opt *o = cmd->opts; o && o->name; o++)
 		each(cmd, o);
@@ -82,13 +82,15 @@ static void print_bash(void)
 	printf("# bash completion for tersor: source it, or put it into\n"
 	       "# /usr/share/bash-completion/completions/tersor\n"
 	       "_tersor()\n{\n"
-	       "\tlocal cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"\" cmd=\"${COMP_WORDS[1]}\" words=\"\"\n"
+	       "\tlocal cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"\" cmd=\"${COMP_WORDS[1]}\" "
+	       "words=\"\"\n"
 	       "\tCOMPREPLY=()\n"
 	       "\t((COMP_CWORD > 0)) && prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
 	       "\tif ((COMP_CWORD == 1)); then\n\t\twords=\"");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
 		printf("%s ", (*c)->name);
-	printf("help\"\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n\t\treturn\n\tfi\n"
+	printf("help\"\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- "
+	       "\"$cur\")\n\t\treturn\n\tfi\n"
 	       "\tcase \"$cmd:$prev\" in\n");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
 		for_each_opt(*c, bash_opt_values);
@@ -134,7 +136,9 @@ static void zsh_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 {
 	(void)cmd;
 	printf("\t\t'%s--%s%s[", o->type == CLI_LIST || o->type == CLI_COUNT ? "*" : "", o->name,
-	       !o->arg ? "" : o->type == CLI_OPTIONAL ? "=-" : "=");
+	       !o->arg			 ? ""
+	       : o->type == CLI_OPTIONAL ? "=-"
+					 : "=");
 	print_zsh_text(o->help);
 	printf("]");
 	if (o->arg) {
@@ -163,7 +167,8 @@ static void print_zsh(void)
 		print_zsh_text((*c)->summary);
 		printf("'\n");
 	}
-	printf("\t)\n\tif ((CURRENT == 2)); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n"
+	printf("\t)\n\tif ((CURRENT == 2)); then\n\t\t_describe command "
+	       "commands\n\t\treturn\n\tfi\n"
 	       "\tlocal cmd=$words[2]\n\tshift words\n\t((CURRENT--))\n\tcase $cmd in\n");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
 		printf("\t%s)\n\t\t_arguments \\\n", (*c)->name);
@@ -206,13 +211,15 @@ static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 
 static void print_fish(void)
 {
-	printf("# fish completion for tersor: put it into ~/.config/fish/completions/tersor.fish\n");
+	printf("# fish completion for tersor: put it into "
+	       "~/.config/fish/completions/tersor.fish\n");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
 		printf("complete -c tersor -f -n __fish_use_subcommand -a %s -d '", (*c)->name);
 		print_fish_text((*c)->summary);
 		printf("'\n");
 		if (operand_words(*c))
-			printf("complete -c tersor -f -n '__fish_seen_subcommand_from %s' -a '%s'\n",
+			printf("complete -c tersor -f -n '__fish_seen_subcommand_from %s' -a "
+			       "'%s'\n",
 			       (*c)->name, operand_words(*c));
 		for_each_opt(*c, fish_opt);
 	}

@@ -14,16 +14,17 @@ struct args {
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = {
-	{ "tol", 0, "METRIC=VALUE", CLI_LIST, AT(tol), 0, 0, "abs= ulp= rel= nmse= cosine=",
-	  "largest difference of any tensor that still counts as equal: abs, ulp, rel, nmse, or cosine "
-	  "(of 1 - cosine); all given ones must hold" },
-	{ 0 }
-};
+static const struct cli_opt opts[] = { { "tol", 0, "METRIC=VALUE", CLI_LIST, AT(tol), 0, 0,
+					 "abs= ulp= rel= nmse= cosine=",
+					 "largest difference of any tensor that still counts as "
+					 "equal: abs, ulp, rel, nmse, or cosine "
+					 "(of 1 - cosine); all given ones must hold" },
+				       { 0 } };
 
 static const char *const kind_names[] = {
-	[TSR_DIFF_COMPARED] = "compared", [TSR_DIFF_ONLY_A] = "only in A", [TSR_DIFF_ONLY_B] = "only in B",
-	[TSR_DIFF_SHAPE] = "shapes differ", [TSR_DIFF_DTYPE] = "dtypes differ",
+	[TSR_DIFF_COMPARED] = "compared",   [TSR_DIFF_ONLY_A] = "only in A",
+	[TSR_DIFF_ONLY_B] = "only in B",    [TSR_DIFF_SHAPE] = "shapes differ",
+	[TSR_DIFF_DTYPE] = "dtypes differ",
 };
 
 static bool differs(const struct tsr_diff_tensor *d)
@@ -64,7 +65,7 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 		if (!worst || d->nonfinite_different > worst->nonfinite_different ||
 		    (d->nonfinite_different == worst->nonfinite_different &&
 		     tsr_measure_value(&d->measure, TSR_METRIC_NMSE) >
-		     tsr_measure_value(&worst->measure, TSR_METRIC_NMSE)))
+			     tsr_measure_value(&worst->measure, TSR_METRIC_NMSE)))
 			worst = d;
 	}
 	return worst;
@@ -76,8 +77,8 @@ static void print_report(const struct args *a, const struct tsr_comparison *r)
 	char name[128];
 
 	if (r->ndiffering || a->common.verbose)
-		printf("%-30s %10s %10s %9s %9s %7s\n", "tensor", "different", "max ULP", "max abs", "mean rel",
-		       "NMSE");
+		printf("%-30s %10s %10s %9s %9s %7s\n", "tensor", "different", "max ULP", "max abs",
+		       "mean rel", "NMSE");
 	for (size_t i = 0; i < r->ntensors; i++) {
 		if (differs(&r->tensors[i]) || a->common.verbose)
 			print_tensor(&r->tensors[i]);
@@ -99,8 +100,10 @@ static void tensor_json(struct tsr_text *json, const struct tsr_diff_tensor *d)
 {
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "name", d->name);
-	tsr_json_put_string(json, "result", d->kind != TSR_DIFF_COMPARED ? kind_names[d->kind] :
-			    d->different ? "different" : "equal");
+	tsr_json_put_string(json, "result",
+			    d->kind != TSR_DIFF_COMPARED ? kind_names[d->kind]
+			    : d->different		 ? "different"
+							 : "equal");
 	tsr_json_put_bool(json, "exceeds", d->exceeds);
 	if (d->kind == TSR_DIFF_COMPARED) {
 		tsr_json_put_u64(json, "different", d->different);
@@ -116,7 +119,8 @@ static void tensor_json(struct tsr_text *json, const struct tsr_diff_tensor *d)
 	tsr_json_close(json, '}');
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_comparison *r)
+static int report_json(const struct cli_cmd *cmd, const struct args *a,
+		       const struct tsr_comparison *r)
 {
 	struct tsr_text json = { 0 };
 
@@ -147,8 +151,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (status != CLI_OK)
 		return status;
 	run = cli_run_start(&progress, &a->common, "comparing");
-	compared = tsr_diff(&a->common.operands.items[0], 1, &a->common.operands.items[1], 1, tolerances,
-			    a->tol.n, &run, &r, &err);
+	compared = tsr_diff(&a->common.operands.items[0], 1, &a->common.operands.items[1], 1,
+			    tolerances, a->tol.n, &run, &r, &err);
 	cli_run_end(&progress);
 	if (compared != TSR_OK)
 		return cli_error(&err);
@@ -165,8 +169,10 @@ const struct cli_cmd cmd_diff = {
 	.name = "diff",
 	.summary = "compare two checkpoints, packed or not",
 	.operands = "A B",
-	.details = "Compares tensors of the same name: F32, F16, BF16 and packed ones by value, others by their "
-		   "bytes. Exits 1 if anything differs, or with --tol if a tensor differs by more. Metadata is "
+	.details = "Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
+		   "others by their "
+		   "bytes. Exits 1 if anything differs, or with --tol if a tensor differs by more. "
+		   "Metadata is "
 		   "not compared.",
 	.examples = "  tersor diff before.safetensors after.safetensors\n"
 		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",

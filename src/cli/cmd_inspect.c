@@ -27,12 +27,14 @@ static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor
 	printf("  %-30s %-9s %-11s %-16s %8s\n", name, tsr_kind_name(t->kind), coding, shape, size);
 }
 
-static void print_report(const struct args *a, const struct tsr_checkpoint *c, struct cli_summary *s)
+static void print_report(const struct args *a, const struct tsr_checkpoint *c,
+			 struct cli_summary *s)
 {
 	char name[128], value[128];
 
 	cli_format_name(name, sizeof(name), c->path, 50);
-	printf("%s: %s, %zu tensors", name, c->packed ? "packed safetensors" : "safetensors", c->ntensors);
+	printf("%s: %s, %zu tensors", name, c->packed ? "packed safetensors" : "safetensors",
+	       c->ntensors);
 	if (c->generation)
 		printf(", %u lossy generation%s", c->generation, c->generation > 1 ? "s" : "");
 	printf("\n\n");
@@ -51,8 +53,8 @@ static void print_report(const struct args *a, const struct tsr_checkpoint *c, s
 		printf("\n%.3f bytes per parameter\n", cli_summary_bytes_per_parameter(s));
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_checkpoint *c,
-		       struct cli_summary *s)
+static int report_json(const struct cli_cmd *cmd, const struct args *a,
+		       const struct tsr_checkpoint *c, struct cli_summary *s)
 {
 	struct tsr_text json = { 0 };
 
@@ -75,7 +77,8 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 		if (t->has_error) {
 			tsr_json_open(&json, "error", '{');
 			for (unsigned m = 0; m < TSR_METRIC_COUNT; m++)
-				tsr_json_put_double(&json, tsr_metric_name((enum tsr_metric)m), t->error.value[m]);
+				tsr_json_put_double(&json, tsr_metric_name((enum tsr_metric)m),
+						    t->error.value[m]);
 			tsr_json_close(&json, '}');
 		}
 		tsr_json_close(&json, '}');
@@ -116,11 +119,12 @@ const struct cli_cmd cmd_inspect = {
 	.name = "inspect",
 	.summary = "what a checkpoint holds, from its headers",
 	.operands = "IN...",
-	.details = "Shows tensors, kinds, codecs and bytes per parameter. Reads headers only, so it is as fast "
+	.details = "Shows tensors, kinds, codecs and bytes per parameter. Reads headers only, so "
+		   "it is as fast "
 		   "on 100 GB as on 100 kB. With -v every tensor and the metadata.",
 	.examples = "  tersor inspect packed.safetensors\n"
 		    "  tersor inspect -v checkpoint.safetensors\n"
-		    "  tersor inspect --json packed.safetensors | jq .totals\n",
+		    "  tersor inspect --json=report.json packed.safetensors\n",
 	.opts = opts,
 	.reports = true,
 	.operands_min = 1,

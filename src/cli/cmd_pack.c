@@ -12,6 +12,7 @@
 
 struct args {
 	struct cli_common common;
+	bool written; /* set when done */
 	const char *output, *weights, *momentum, *variance, *scale, *compat, *device;
 	uint64_t group;
 	struct cli_list keep, map, max_error;
@@ -44,7 +45,8 @@ static const struct cli_opt opts[] = {
 	  "fail if a tensor has values that its codec cannot take" },
 	{ "compat", 0, "NAME", CLI_STRING, AT(compat), 0, 0, "flashoptim",
 	  "flashoptim: f16 scales, as that library computes them" },
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda", "auto, cpu or cuda[:N]" },
+	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
+	  "auto, cpu or cuda[:N]" },
 	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
 	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
 	  "show the plan; read headers only, write nothing" },
@@ -52,7 +54,8 @@ static const struct cli_opt opts[] = {
 };
 
 /* The options' codings into `o`. */
-static int parse_codings(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
+static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
+			 struct tsr_pack_options *o)
 {
 	struct {
 		const char *name;
@@ -106,8 +109,11 @@ static int parse_rules(const struct cli_cmd *cmd, const struct args *a, struct t
 		enum tsr_kind kind;
 
 		if (!equals || !tsr_kind_find(equals + 1, &kind))
-			return cli_usage(cmd, "option --map: found '%s', expected REGEX=KIND with weight, momentum, "
-					 "variance or other", a->map.items[i]);
+			return cli_usage(cmd,
+					 "option --map: found '%s', expected REGEX=KIND with "
+					 "weight, momentum, "
+					 "variance or other",
+					 a->map.items[i]);
 		*equals = '\0';
 		rules[n++] = (struct tsr_name_rule){ a->map.items[i], kind };
 	}
@@ -157,7 +163,10 @@ static void print_report(const struct args *a, const struct tsr_packing *p, stru
 	cli_summary_print(s);
 	cli_format_bytes(size, sizeof(size), (double)out);
 	cli_format_name(name, sizeof(name), a->output, 40);
-	printf("\n%s: %s%s, %.1f%% of the input's data", name, size, a->dry_run ? " planned" : "",
+	printf("\n%s: %s%s, %.1f%% of the input's data", name, size,
+	       a->dry_run   ? " planned"
+	       : a->written ? ""
+			    : " not written",
 	       s->total.nbytes ? 100.0 * (double)out / (double)s->total.nbytes : 100.0);
 	if (s->nparameters || cli_summary_bytes_per_parameter(s) > 0)
 		printf(", %.3f bytes per parameter", cli_summary_bytes_per_parameter(s));
@@ -181,6 +190,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	tsr_json_close(&json, ']');
 	tsr_json_put_string(&json, "output", a->output);
 	tsr_json_put_bool(&json, "dry_run", a->dry_run);
+	tsr_json_put_bool(&json, "written", a->written);
 	tsr_json_put_u64(&json, "generation", p->generation);
 	tsr_json_put_u64(&json, "header_nbytes", p->header_nbytes);
 	tsr_json_put_u64(&json, "data_nbytes", p->data_nbytes);
@@ -222,10 +232,13 @@ static void warn(const struct args *a, const struct tsr_packing *p)
 			 p->source->tensors[i].name, reason);
 	}
 	if (underflow)
-		cli_warn(&a->common, "%s: %llu groups lost their state to scales below FP16's range; --scale "
-			 "e8m8 keeps them", p->source->path, (unsigned long long)underflow);
+		cli_warn(&a->common,
+			 "%s: %llu groups lost their state to scales below FP16's range; --scale "
+			 "e8m8 keeps them",
+			 p->source->path, (unsigned long long)underflow);
 	if (p->generation >= 2)
-		cli_warn(&a->common, "%s: lossy generation %u: these values went through a lossy codec before",
+		cli_warn(&a->common,
+			 "%s: lossy generation %u: these values went through a lossy codec before",
 			 p->source->path, p->generation);
 }
 
@@ -261,11 +274,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.force = a->force;
 	o.dry_run = a->dry_run;
 	run = cli_run_start(&progress, &a->common, "packing");
-	packed = tsr_pack(a->common.operands.items, a->common.operands.n, a->output, &o, &run, &p, &err);
+	packed = tsr_pack(a->common.operands.items, a->common.operands.n, a->output, &o, &run, &p,
+			  &err);
 	cli_run_end(&progress);
 	if (!p)
 		return cli_error(&err);
 	summarize(p, &summary);
+	a->written = packed != TSR_E_BOUND && !a->dry_run;
 	if (packed == TSR_OK)
 		warn(a, p);
 	if (cli_wants_text(&a->common))
@@ -280,9 +295,12 @@ const struct cli_cmd cmd_pack = {
 	.name = "pack",
 	.summary = "FP32 checkpoint to split weights and 8-bit optimizer state",
 	.operands = "IN...",
-	.details = "Packs the FP32 tensors of one or more safetensors files into one packed file, which any "
-		   "safetensors reader opens as a BF16 model. Weights, momenta and variances are told apart "
-		   "by their names (see -v); everything else passes through untouched. Each tensor is decoded "
+	.details = "Packs the FP32 tensors of one or more safetensors files into one packed file, "
+		   "which any "
+		   "safetensors reader opens as a BF16 model. Weights, momenta and variances are "
+		   "told apart "
+		   "by their names (see -v); everything else passes through untouched. Each tensor "
+		   "is decoded "
 		   "again and its error reported.",
 	.examples = "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"

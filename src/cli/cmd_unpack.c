@@ -14,14 +14,15 @@ struct args {
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = {
-	{ "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file", "the safetensors file to write" },
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda", "auto, cpu or cuda[:N]" },
-	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
-	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
-	  "show the plan; read the header only, write nothing" },
-	{ 0 }
-};
+static const struct cli_opt opts[] = { { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0,
+					 "@file", "the safetensors file to write" },
+				       { "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0,
+					 "auto cpu cuda", "auto, cpu or cuda[:N]" },
+				       { "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL,
+					 "replace an existing OUT" },
+				       { "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
+					 "show the plan; read the header only, write nothing" },
+				       { 0 } };
 
 static void print_report(const struct args *a, const struct tsr_unpacking *u)
 {
@@ -33,17 +34,21 @@ static void print_report(const struct args *a, const struct tsr_unpacking *u)
 		cli_format_name(name, sizeof(name), t->name, 36);
 		cli_format_shape(shape, sizeof(shape), t->rank, t->shape);
 		cli_format_coding(coding, sizeof(coding), &t->coding);
-		printf("  %-36s %-4s %-16s from %s\n", name, tsr_dtype_name(t->dtype), shape, coding);
+		printf("  %-36s %-4s %-16s from %s\n", name, tsr_dtype_name(t->dtype), shape,
+		       coding);
 	}
 	cli_format_bytes(size, sizeof(size), (double)u->nbytes);
 	cli_format_name(name, sizeof(name), a->output, 40);
-	printf("%s: %zu tensors, %s%s", name, u->source->ntensors, size, a->dry_run ? " planned" : "");
+	printf("%s: %zu tensors, %s%s", name, u->source->ntensors, size,
+	       a->dry_run ? " planned" : "");
 	if (u->source->generation)
-		printf(", %u lossy generation%s", u->source->generation, u->source->generation > 1 ? "s" : "");
+		printf(", %u lossy generation%s", u->source->generation,
+		       u->source->generation > 1 ? "s" : "");
 	printf("\n");
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_unpacking *u)
+static int report_json(const struct cli_cmd *cmd, const struct args *a,
+		       const struct tsr_unpacking *u)
 {
 	struct tsr_text json = { 0 };
 
@@ -79,7 +84,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (status != CLI_OK)
 		return status;
 	run = cli_run_start(&progress, &a->common, "unpacking");
-	unpacked = tsr_unpack(a->common.operands.items[0], a->output, a->force, a->dry_run, &run, &u, &err);
+	unpacked = tsr_unpack(a->common.operands.items[0], a->output, a->force, a->dry_run, &run,
+			      &u, &err);
 	cli_run_end(&progress);
 	if (!u)
 		return cli_error(&err);
@@ -95,9 +101,12 @@ const struct cli_cmd cmd_unpack = {
 	.name = "unpack",
 	.summary = "packed checkpoint back to FP32",
 	.operands = "IN",
-	.details = "Writes the safetensors file that a packed file was made from: names, shapes, dtypes, order "
-		   "and metadata as they were, FP32 tensors decoded, everything else byte for byte. Every plane "
-		   "is checked against its hash. If a lossy codec was used, the metadata gets one more entry, "
+	.details = "Writes the safetensors file that a packed file was made from: names, shapes, "
+		   "dtypes, order "
+		   "and metadata as they were, FP32 tensors decoded, everything else byte for "
+		   "byte. Every plane "
+		   "is checked against its hash. If a lossy codec was used, the metadata gets one "
+		   "more entry, "
 		   "tersor_generation.",
 	.examples = "  tersor unpack packed.safetensors -o checkpoint.safetensors\n",
 	.opts = opts,

@@ -17,7 +17,8 @@ struct args {
 static const struct cli_opt opts[] = {
 	{ "against", 0, "ORIG", CLI_LIST, AT(against), 0, 0, "@file",
 	  "compare with the file that was packed (repeat it for several)" },
-	{ "max-error", 0, "METRIC=VALUE", CLI_LIST, AT(max_error), 0, 0, "abs= ulp= rel= nmse= cosine=",
+	{ "max-error", 0, "METRIC=VALUE", CLI_LIST, AT(max_error), 0, 0,
+	  "abs= ulp= rel= nmse= cosine=",
 	  "with --against: the largest error of any tensor: abs, ulp, rel, nmse, or cosine (of 1 - "
 	  "cosine)" },
 	{ "allow-nonfinite", 0, NULL, CLI_FLAG, AT(allow_nonfinite), 0, 0, NULL,
@@ -45,16 +46,22 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 	}
 	cli_format_name(name, sizeof(name), c->path, 40);
 	cli_format_bytes(size, sizeof(size), (double)nbytes);
-	printf("%s: %zu tensors, %llu %s, %s read: ", name, c->ntensors, (unsigned long long)planes,
-	       c->packed ? "planes with matching hashes" : "arrays (no hashes in this format)", size);
-	if (v->nfaults)
-		printf("%llu faults\n", (unsigned long long)v->nfaults);
+	printf("%s: %zu tensors, %s read\n", name, c->ntensors, size);
+	if (c->packed)
+		printf("  %llu planes have the hash that was recorded\n",
+		       (unsigned long long)planes);
 	else
-		printf("%s%s\n", nonfinite ? "sound" : "sound, all values finite",
-		       v->original ? ", errors as recorded" : "");
+		printf("  no hashes in this format: the data itself cannot be checked\n");
+	printf("  %llu non-finite values\n", (unsigned long long)nonfinite);
+	if (v->nfaults)
+		printf("  %llu tensor%s at fault\n", (unsigned long long)v->nfaults,
+		       v->nfaults == 1 ? "" : "s");
+	else if (v->original)
+		printf("  raw tensors equal the original's, errors are as recorded\n");
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_verification *v)
+static int report_json(const struct cli_cmd *cmd, const struct args *a,
+		       const struct tsr_verification *v)
 {
 	const struct tsr_checkpoint *c = v->checked;
 	struct tsr_text json = { 0 };
@@ -88,8 +95,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct args *a = args;
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
 	struct tsr_verify_options o = {
-		.against = a->against.items, .nagainst = a->against.n, .bounds = bounds,
-		.nbounds = a->max_error.n, .allow_nonfinite = a->allow_nonfinite,
+		.against = a->against.items,
+		.nagainst = a->against.n,
+		.bounds = bounds,
+		.nbounds = a->max_error.n,
+		.allow_nonfinite = a->allow_nonfinite,
 	};
 	struct tsr_verification *v = NULL;
 	struct cli_progress progress;
@@ -119,9 +129,11 @@ const struct cli_cmd cmd_verify = {
 	.name = "verify",
 	.summary = "read all of a file and check all that can be checked",
 	.operands = "IN",
-	.details = "Checks the structure, in a packed file the header's check and the hash of every plane, and "
-		   "looks for NaN and infinite values. With --against also that raw tensors equal the "
-		   "original's byte for byte and that errors are the recorded ones.",
+	.details =
+		"Checks the structure, in a packed file the header's check and the hash of every "
+		"plane, and "
+		"looks for NaN and infinite values. With --against also that raw tensors equal the "
+		"original's byte for byte and that errors are the recorded ones.",
 	.examples = "  tersor verify packed.safetensors\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
 	.opts = opts,

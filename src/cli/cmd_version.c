@@ -43,7 +43,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 		printf("tersor %s\n", TSR_VERSION);
 	if (cli_wants_text(&a->common) && a->common.verbose) {
 		printf("SIMD level: %s\nCUDA: %s\n", tsr_isa_name(),
-		       !tsr_gpu_built() ? "not built in" : ngpus ? "built in" : "built in, no usable GPU");
+		       !tsr_gpu_built() ? "not built in"
+		       : ngpus		? "built in"
+					: "built in, no usable GPU");
 		for (unsigned i = 0; i < ngpus; i++) {
 			if (tsr_gpu_describe(i, text, sizeof(text), &err) == TSR_OK)
 				printf("cuda:%u: %s\n", i, text);

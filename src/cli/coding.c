@@ -34,13 +34,15 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, enum tsr_kind k
 	if (*ret && ((*ret)->kinds & kind))
 		return CLI_OK;
 	if (*ret)
-		return cli_usage(cmd, "codec '%s' is not for %s tensors; 'tersor codecs' lists them", name,
-				 tsr_kind_name(kind));
+		return cli_usage(cmd,
+				 "codec '%s' is not for %s tensors; 'tersor codecs' lists them",
+				 name, tsr_kind_name(kind));
 	near = cli_nearest(name, next_codec, &names);
 	if (near)
-		return cli_usage(cmd, "unknown %s codec '%s'; did you mean '%s'?", tsr_kind_name(kind), name,
-				 near);
-	return cli_usage(cmd, "unknown %s codec '%s'; 'tersor codecs' lists them", tsr_kind_name(kind), name);
+		return cli_usage(cmd, "unknown %s codec '%s'; did you mean '%s'?",
+				 tsr_kind_name(kind), name, near);
+	return cli_usage(cmd, "unknown %s codec '%s'; 'tersor codecs' lists them",
+			 tsr_kind_name(kind), name);
 }
 
 int cli_parse_any_codec(const struct cli_cmd *cmd, const char *name)
@@ -73,15 +75,20 @@ int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct
 		char name[16], *end;
 
 		if (!equals)
-			return cli_usage(cmd, "option --%s: found '%s', expected METRIC=VALUE", option, item);
+			return cli_usage(cmd, "option --%s: found '%s', expected METRIC=VALUE",
+					 option, item);
 		snprintf(name, sizeof(name), "%.*s", (int)(equals - item), item);
 		if (!tsr_metric_find(name, &ret[i].metric))
-			return cli_usage(cmd, "option --%s: unknown metric '%s', expected abs, ulp, rel, nmse or "
-					 "cosine", option, name);
+			return cli_usage(
+				cmd,
+				"option --%s: unknown metric '%s', expected abs, ulp, rel, nmse or "
+				"cosine",
+				option, name);
 		ret[i].limit = strtod(equals + 1, &end);
 		if (!equals[1] || *end || !(ret[i].limit >= 0))
-			return cli_usage(cmd, "option --%s: found '%s', expected a value of 0 or more", option,
-					 item);
+			return cli_usage(cmd,
+					 "option --%s: found '%s', expected a value of 0 or more",
+					 option, item);
 	}
 	return CLI_OK;
 }
@@ -95,15 +102,19 @@ int cli_check_device(const struct cli_cmd *cmd, const char *device)
 	if (!device || strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0)
 		return CLI_OK;
 	if (strncmp(device, "cuda", 4) != 0 || (device[4] && device[4] != ':'))
-		return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N", device);
+		return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N",
+				 device);
 	if (device[4] == ':') {
 		index = strtoul(device + 5, &end, 10);
 		if (device[5] < '0' || device[5] > '9' || *end || index > 1023)
-			return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N", device);
+			return cli_usage(cmd,
+					 "unknown device '%s', expected auto, cpu, cuda or cuda:N",
+					 device);
 	}
 	if (tsr_gpu_check((unsigned)index, &err) != TSR_OK)
 		return cli_error(&err);
-	return cli_fail(CLI_INPUT, "%s: %s has no GPU path yet; use --device cpu", device, cmd->name);
+	return cli_fail(CLI_INPUT, "%s: %s has no GPU path yet; use --device cpu", device,
+			cmd->name);
 }
 
 void cli_format_coding(char *out, size_t room, const struct tsr_coding *coding)

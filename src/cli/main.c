@@ -12,8 +12,8 @@ extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_d
 	cmd_bench, cmd_completion, cmd_version;
 
 const struct cli_cmd *const cli_cmds[] = {
-	&cmd_pack, &cmd_unpack, &cmd_inspect, &cmd_verify, &cmd_diff,
-	&cmd_codecs, &cmd_bench, &cmd_completion, &cmd_version, NULL,
+	&cmd_pack,   &cmd_unpack, &cmd_inspect,	   &cmd_verify,	 &cmd_diff,
+	&cmd_codecs, &cmd_bench,  &cmd_completion, &cmd_version, NULL,
 };
 
 static const struct cli_cmd *find(const char *name)
@@ -85,7 +85,8 @@ static int choose_isa(void)
 
 	if (!name || !*name || tsr_isa_select(name))
 		return CLI_OK;
-	return cli_fail(CLI_USAGE, "TERSOR_ISA: no SIMD level '%s' in this build or on this processor", name);
+	return cli_fail(CLI_USAGE,
+			"TERSOR_ISA: no SIMD level '%s' in this build or on this processor", name);
 }
 
 int main(int argc, char **argv)

@@ -132,8 +132,8 @@ static void draw(struct cli_progress *p, uint64_t done, uint64_t total, double n
 		bar[i] = i < filled ? '#' : '.';
 	bar[BAR_WIDTH] = '\0';
 	cli_format_bytes(rate, sizeof(rate), speed);
-	fprintf(stderr, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", p->verb, bar, (int)(100 * share), rate,
-		eta / 60, eta % 60);
+	fprintf(stderr, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", p->verb, bar, (int)(100 * share),
+		rate, eta / 60, eta % 60);
 	p->shown = true;
 }
 

@@ -14,13 +14,15 @@
 
 #define COMMON(field) offsetof(struct cli_common, field)
 
-static const struct cli_opt opt_help = { "help", 'h', NULL, CLI_FLAG, COMMON(help), 0, 0, NULL,
-					 "show this help" };
+static const struct cli_opt opt_help = { "help", 'h', NULL, CLI_FLAG,	     COMMON(help),
+					 0,	 0,   NULL, "show this help" };
 static const struct cli_opt opts_report[] = {
 	{ "json", 0, "FILE", CLI_OPTIONAL, COMMON(json), 0, 0, "@file",
 	  "print one JSON object, or write it to FILE" },
-	{ "quiet", 'q', NULL, CLI_COUNT, COMMON(quiet), 0, 0, NULL, "no warnings; twice: no report" },
-	{ "verbose", 'v', NULL, CLI_COUNT, COMMON(verbose), 0, 0, NULL, "show every tensor" },
+	{ "quiet", 'q', NULL, CLI_COUNT, COMMON(quiet), 0, 0, NULL,
+	  "no warnings; given twice, no report either" },
+	{ "verbose", 'v', NULL, CLI_COUNT, COMMON(verbose), 0, 0, NULL,
+	  "say more: every tensor, where there are any" },
 };
 static const struct cli_opt opts_long_work[] = {
 	{ "threads", 'j', "N", CLI_NUMBER, COMMON(threads), 0, 256, NULL,
@@ -92,7 +94,7 @@ const char *cli_nearest(const char *wrong, const char *(*next)(void *ctx), void 
 struct all_opts {
 	const struct cli_opt *opt[64];
 	unsigned n;
-	unsigned next;		/* for next_opt_name() */
+	unsigned next; /* for next_opt_name() */
 };
 
 static void collect(const struct cli_cmd *cmd, struct all_opts *all)
@@ -159,10 +161,12 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		break;
 	}
 	case CLI_NUMBER:
-		if (!parse_number(value, at) || *(uint64_t *)at < o->min || *(uint64_t *)at > o->max)
-			return cli_usage(cmd, "option --%s: found '%s', expected a number from %llu to %llu",
-					 o->name, value, (unsigned long long)o->min,
-					 (unsigned long long)o->max);
+		if (!parse_number(value, at) || *(uint64_t *)at < o->min ||
+		    *(uint64_t *)at > o->max)
+			return cli_usage(
+				cmd, "option --%s: found '%s', expected a number from %llu to %llu",
+				o->name, value, (unsigned long long)o->min,
+				(unsigned long long)o->max);
 		break;
 	}
 	return CLI_OK;
@@ -214,8 +218,9 @@ static int parse(const struct cli_cmd *cmd, struct all_opts *all, int argc, char
 
 	for (unsigned i = 0; i < all->n; i++) {
 		const struct cli_opt *o = all->opt[i];
-		const int has_arg = !o->arg ? no_argument :
-				    o->type == CLI_OPTIONAL ? optional_argument : required_argument;
+		const int has_arg = !o->arg		      ? no_argument
+				    : o->type == CLI_OPTIONAL ? optional_argument
+							      : required_argument;
 		char key[4] = { o->key, has_arg == required_argument ? ':' : '\0', '\0' };
 
 		longs[i] = (struct option){ o->name, has_arg, NULL, 256 + (int)i };
@@ -234,14 +239,16 @@ static int parse(const struct cli_cmd *cmd, struct all_opts *all, int argc, char
 			return unknown_option(cmd, all, word);
 		}
 		if (found == '?' && optopt >= 256)
-			return cli_usage(cmd, "option --%s takes no argument", all->opt[optopt - 256]->name);
+			return cli_usage(cmd, "option --%s takes no argument",
+					 all->opt[optopt - 256]->name);
 		if (found == '?')
 			return unknown_option(cmd, all, argv[optind - 1]);
 		if (found == ':')
 			return cli_usage(cmd, "option '%s' needs an argument", argv[optind - 1]);
 		while (found < 256 && all->opt[i]->key != found)
 			i++;
-		status = store(cmd, all->opt[found < 256 ? i : (unsigned)found - 256], optarg, args);
+		status = store(cmd, all->opt[found < 256 ? i : (unsigned)found - 256], optarg,
+			       args);
 		if (status != CLI_OK)
 			return status;
 	}
@@ -256,7 +263,8 @@ static int check_operands(const struct cli_cmd *cmd, const struct cli_common *co
 		return cli_usage(cmd, "missing operand; usage: tersor %s [options]%s%s", cmd->name,
 				 *cmd->operands ? " " : "", cmd->operands);
 	if (common->operands.n > cmd->operands_max)
-		return cli_usage(cmd, "unexpected operand '%s'", common->operands.items[cmd->operands_max]);
+		return cli_usage(cmd, "unexpected operand '%s'",
+				 common->operands.items[cmd->operands_max]);
 	return CLI_OK;
 }
 
@@ -289,7 +297,8 @@ static int check_list_not(const struct cli_list *list, const char *report)
 {
 	for (unsigned i = 0; i < list->n; i++) {
 		if (same_file(list->items[i], report))
-			return cli_fail(CLI_IO, "%s: --json would replace %s, another file of this command",
+			return cli_fail(CLI_IO,
+					"%s: --json would replace %s, another file of this command",
 					report, list->items[i]);
 	}
 	return CLI_OK;
@@ -378,9 +387,12 @@ static void print_option(const struct cli_opt *o)
 	const bool optional = o->type == CLI_OPTIONAL;
 	int width;
 
-	snprintf(head, sizeof(head), "  %c%c%s --%s%s%s%s", o->key ? '-' : ' ', o->key ? o->key : ' ',
-		 o->key ? "," : " ", o->name, !o->arg ? "" : optional ? "[=" : " ", o->arg ? o->arg : "",
-		 optional ? "]" : "");
+	snprintf(head, sizeof(head), "  %c%c%s --%s%s%s%s", o->key ? '-' : ' ',
+		 o->key ? o->key : ' ', o->key ? "," : " ", o->name,
+		 !o->arg    ? ""
+		 : optional ? "[="
+			    : " ",
+		 o->arg ? o->arg : "", optional ? "]" : "");
 	width = printf("%s", head);
 	if (width >= HELP_COLUMN - 1) {
 		printf("\n");
@@ -394,7 +406,8 @@ void cli_print_help(const struct cli_cmd *cmd)
 {
 	struct all_opts all;
 
-	printf("Usage: tersor %s [options]%s%s\n\n", cmd->name, *cmd->operands ? " " : "", cmd->operands);
+	printf("Usage: tersor %s [options]%s%s\n\n", cmd->name, *cmd->operands ? " " : "",
+	       cmd->operands);
 	print_wrapped(cmd->details, 0, 0);
 	printf("\nOptions:\n");
 	collect(cmd, &all);
@@ -404,7 +417,8 @@ void cli_print_help(const struct cli_cmd *cmd)
 		printf("\nExamples:\n%s", cmd->examples);
 	printf("\nExit status: 0 done; 1 a comparison or bound failed; 2 usage; 3 malformed or\n"
 	       "unsupported input; 4 input/output error or out of resources; 128+n signal n.\n"
-	       "Manual: man tersor-%s\n", cmd->name);
+	       "Manual: man tersor-%s\n",
+	       cmd->name);
 }
 
 void cli_print_main_help(void)

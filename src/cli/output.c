@@ -17,8 +17,11 @@ void cli_format_bytes(char *out, size_t room, double nbytes)
 		nbytes /= 1000;
 		unit++;
 	}
-	snprintf(out, room, unit && nbytes < 9.995 ? "%.2f %s" : unit && nbytes < 99.95 ? "%.1f %s" :
-		 "%.0f %s", nbytes, units[unit]);
+	snprintf(out, room,
+		 unit && nbytes < 9.995	  ? "%.2f %s"
+		 : unit && nbytes < 99.95 ? "%.1f %s"
+					  : "%.0f %s",
+		 nbytes, units[unit]);
 }
 
 void cli_format_count(char *out, size_t room, uint64_t n)
@@ -84,7 +87,8 @@ static void escape_controls(struct tsr_text *json)
 
 	for (size_t i = 0; i < json->nbytes; i++) {
 		const unsigned char c = (unsigned char)json->bytes[i];
-		const unsigned char next = i + 1 < json->nbytes ? (unsigned char)json->bytes[i + 1] : 0;
+		const unsigned char next = i + 1 < json->nbytes ? (unsigned char)json->bytes[i + 1]
+								: 0;
 		const bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
 
 		if (c != 0x7f && !c1)

@@ -13,12 +13,14 @@ static struct cli_summary_row *row_for(struct cli_summary *s, const struct tsr_t
 {
 	unsigned i = 0;
 
-	while (i < s->nrows && (s->rows[i].kind != t->kind || s->rows[i].coding.codec != t->coding.codec ||
-				s->rows[i].coding.scale != t->coding.scale ||
-				s->rows[i].coding.group != t->coding.group))
+	while (i < s->nrows &&
+	       (s->rows[i].kind != t->kind || s->rows[i].coding.codec != t->coding.codec ||
+		s->rows[i].coding.scale != t->coding.scale ||
+		s->rows[i].coding.group != t->coding.group))
 		i++;
 	if (i == s->nrows && s->nrows < CLI_SUMMARY_ROWS_MAX)
-		s->rows[s->nrows++] = (struct cli_summary_row){ .kind = t->kind, .coding = t->coding };
+		s->rows[s->nrows++] = (struct cli_summary_row){ .kind = t->kind,
+								.coding = t->coding };
 	return &s->rows[i < CLI_SUMMARY_ROWS_MAX ? i : CLI_SUMMARY_ROWS_MAX - 1];
 }
 
@@ -74,7 +76,8 @@ static int kind_order(enum tsr_kind kind)
 static void sort_rows(struct cli_summary *s)
 {
 	for (unsigned i = 1; i < s->nrows; i++) {
-		for (unsigned j = i; j && kind_order(s->rows[j].kind) < kind_order(s->rows[j - 1].kind); j--) {
+		for (unsigned j = i;
+		     j && kind_order(s->rows[j].kind) < kind_order(s->rows[j - 1].kind); j--) {
 			const struct cli_summary_row moved = s->rows[j];
 
 			s->rows[j] = s->rows[j - 1];
@@ -83,7 +86,8 @@ static void sort_rows(struct cli_summary *s)
 	}
 }
 
-static void print_row(const char *name, const struct cli_summary_row *r, const char *codec, bool errors)
+static void print_row(const char *name, const struct cli_summary_row *r, const char *codec,
+		      bool errors)
 {
 	char count[32], before[16], after[16], per[16] = "-", worst[32] = "";
 
@@ -95,9 +99,10 @@ static void print_row(const char *name, const struct cli_summary_row *r, const c
 	if (errors && r->worst)
 		snprintf(worst, sizeof(worst), "%.1e", r->worst_nmse);
 	else if (errors)
-		snprintf(worst, sizeof(worst), "-");
-	printf("%-9s %-18s%7llu %15s %8s %8s %6s %5s\n", name, codec, (unsigned long long)r->ntensors,
-	       count, before, after, per, worst);
+		snprintf(worst, sizeof(worst), "      -");
+	printf("%-9s %-18s%7llu %15s %8s %8s %6s%s%s\n", name, codec,
+	       (unsigned long long)r->ntensors, count, before, after, per, *worst ? " " : "",
+	       worst);
 }
 
 void cli_summary_print(struct cli_summary *s)
@@ -105,8 +110,8 @@ void cli_summary_print(struct cli_summary *s)
 	char codec[64];
 
 	sort_rows(s);
-	printf("%-9s %-18s%7s %15s %8s %8s %6s %5s\n", "kind", "codec", "tensors", "elements", "input",
-	       "stored", "B/elem", s->total.worst ? "NMSE" : "");
+	printf("%-9s %-18s%7s %15s %8s %8s %6s%s\n", "kind", "codec", "tensors", "elements",
+	       "input", "stored", "B/elem", s->total.worst ? "    NMSE" : "");
 	for (unsigned i = 0; i < s->nrows; i++) {
 		cli_format_coding(codec, sizeof(codec), &s->rows[i].coding);
 		print_row(tsr_kind_name(s->rows[i].kind), &s->rows[i], codec, s->total.worst);

@@ -10,9 +10,9 @@ struct cli_summary_row {
 	enum tsr_kind kind;
 	struct tsr_coding coding;
 	uint64_t ntensors, nelements;
-	uint64_t nbytes;		/* in the tensors' own dtypes */
+	uint64_t nbytes; /* in the tensors' own dtypes */
 	uint64_t stored_nbytes;
-	const struct tsr_tensor *worst;	/* the largest NMSE; NULL if none is known */
+	const struct tsr_tensor *worst; /* the largest NMSE; NULL if none is known */
 	double worst_nmse;
 };
 
@@ -22,7 +22,7 @@ struct cli_summary {
 	struct cli_summary_row rows[CLI_SUMMARY_ROWS_MAX];
 	unsigned nrows;
 	struct cli_summary_row total;
-	uint64_t nparameters;		/* elements of weights, or of momenta where there are no weights */
+	uint64_t nparameters; /* elements of weights, or of momenta where there are no weights */
 };
 
 /* Add a tensor that takes `stored_nbytes`; nmse < 0: not known. */

@@ -158,7 +158,7 @@ const char *const *tsr_isa_names(void)
 #define X(isa) #isa,
 		TSR_ISA_LIST(X)
 #undef X
-		NULL
+			NULL
 	};
 
 	return names;
@@ -203,7 +203,8 @@ uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64
 
 uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plane, uint64_t n)
 {
-	return tsr_plane_count(coding, plane, n) * (tsr_dtype_bits(tsr_plane_dtype(coding, plane)) / 8);
+	return tsr_plane_count(coding, plane, n) *
+	       (tsr_dtype_bits(tsr_plane_dtype(coding, plane)) / 8);
 }
 
 double tsr_coding_bytes_per_element(const struct tsr_coding *coding)

@@ -5,11 +5,8 @@
 #include <string.h>
 
 static const char *const names[TSR_METRIC_COUNT] = {
-	[TSR_METRIC_MAX_ABS] = "abs",
-	[TSR_METRIC_MAX_ULP] = "ulp",
-	[TSR_METRIC_MEAN_REL] = "rel",
-	[TSR_METRIC_NMSE] = "nmse",
-	[TSR_METRIC_COSINE] = "cosine",
+	[TSR_METRIC_MAX_ABS] = "abs", [TSR_METRIC_MAX_ULP] = "ulp",   [TSR_METRIC_MEAN_REL] = "rel",
+	[TSR_METRIC_NMSE] = "nmse",   [TSR_METRIC_COSINE] = "cosine",
 };
 
 const char *tsr_metric_name(enum tsr_metric metric)
@@ -80,7 +77,7 @@ static double one_minus_cosine(double xx, double xd, double dd)
 double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
 {
 	const double xx = lane_sum(m->sum_xx), dd = lane_sum(m->sum_dd);
-	const uint64_t nonzero = m->n - m->zeros;
+	const uint64_t nonzero = m->n - m->zeros - m->nonfinite;
 
 	switch (metric) {
 	case TSR_METRIC_MAX_ABS:

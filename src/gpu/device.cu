@@ -13,7 +13,8 @@ extern "C" {
 }
 
 /* The reason of a CUDA failure, with the sticky error cleared. */
-static enum tsr_status fail_cuda(struct tsr_err *err, unsigned index, const char *what, cudaError_t e)
+static enum tsr_status fail_cuda(struct tsr_err *err, unsigned index, const char *what,
+				 cudaError_t e)
 {
 	cudaGetLastError();
 	return tsr_fail(err, TSR_E_IO, "cuda:%u: %s: %s", index, what, cudaGetErrorString(e));
@@ -23,7 +24,8 @@ static enum tsr_status fail_cuda(struct tsr_err *err, unsigned index, const char
  * One thread per case, 8 bytes read and 4 written each.  The inputs come from memory, so that the
  * compiler cannot fold the arithmetic.
  */
-static __global__ void canary_kernel(const uint16_t *narrow, const int8_t *correction, uint32_t *bits)
+static __global__ void canary_kernel(const uint16_t *narrow, const int8_t *correction,
+				     uint32_t *bits)
 {
 	const unsigned i = threadIdx.x;
 	const float n = tsr_f32_from_bf16(narrow[i]);
@@ -50,7 +52,8 @@ static cudaError_t run_canary(uint32_t found[CANARIES], const uint16_t narrow[CA
 	if (e == cudaSuccess)
 		e = cudaMalloc(&d_bits, CANARIES * sizeof(*d_bits));
 	if (e == cudaSuccess)
-		e = cudaMemcpy(d_narrow, narrow, CANARIES * sizeof(*d_narrow), cudaMemcpyHostToDevice);
+		e = cudaMemcpy(d_narrow, narrow, CANARIES * sizeof(*d_narrow),
+			       cudaMemcpyHostToDevice);
 	if (e == cudaSuccess)
 		e = cudaMemcpy(d_correction, correction, CANARIES * sizeof(*d_correction),
 			       cudaMemcpyHostToDevice);
@@ -90,8 +93,8 @@ extern "C" enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t r
 
 	if (e != cudaSuccess)
 		return fail_cuda(err, index, "cannot be used", e);
-	snprintf(text, room, "%s, compute capability %d.%d, %zu GiB", prop.name, prop.major, prop.minor,
-		 prop.totalGlobalMem >> 30);
+	snprintf(text, room, "%s, compute capability %d.%d, %zu GiB", prop.name, prop.major,
+		 prop.minor, prop.totalGlobalMem >> 30);
 	return TSR_OK;
 }
 
@@ -112,13 +115,14 @@ extern "C" enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err)
 	if (e != cudaSuccess)
 		return fail_cuda(err, index, "cannot be used", e);
 	for (unsigned i = 0; i < CANARIES; i++) {
-		const float value = tsr_ulp_join(tsr_split_bf16(), tsr_f32_from_bf16(narrow[i]), correction[i],
-						 127.0f);
+		const float value = tsr_ulp_join(tsr_split_bf16(), tsr_f32_from_bf16(narrow[i]),
+						 correction[i], 127.0f);
 
 		if (found[i] != tsr_bits_from_f32(value))
-			return tsr_fail(err, TSR_E_IO,
-					"cuda:%u: rounds differently: found bits %08x, expected %08x", index,
-					found[i], tsr_bits_from_f32(value));
+			return tsr_fail(
+				err, TSR_E_IO,
+				"cuda:%u: rounds differently: found bits %08x, expected %08x",
+				index, found[i], tsr_bits_from_f32(value));
 	}
 	return TSR_OK;
 }

@@ -22,5 +22,6 @@ enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t room, struct
 
 enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err)
 {
-	return tsr_fail(err, TSR_E_IO, "cuda:%u: built without CUDA; build where nvcc is on the PATH", index);
+	return tsr_fail(err, TSR_E_IO,
+			"cuda:%u: built without CUDA; build where nvcc is on the PATH", index);
 }

@@ -19,18 +19,18 @@ struct packing {
 	const struct tsr_pack_options *options;
 	const struct tsr_run *run;
 	struct tsr_packing *result;
-	struct tsr_checkpoint *c;		/* result->source */
+	struct tsr_checkpoint *c; /* result->source */
 	const char *out_path;
-	struct tsr_st_entry *entries;		/* the arrays of the output, in their order */
+	struct tsr_st_entry *entries; /* the arrays of the output, in their order */
 	size_t nentries;
-	char **names;				/* of planes that have a suffix */
-	uint64_t (*offset)[TSR_PLANES_MAX];	/* of each tensor's planes in the output's data */
-	struct tsr_meta *meta;			/* of the output; borrows all but two values */
+	char **names; /* of planes that have a suffix */
+	uint64_t (*offset)[TSR_PLANES_MAX]; /* of each tensor's planes in the output's data */
+	struct tsr_meta *meta; /* of the output; borrows all but two values */
 	size_t nmeta;
-	uint64_t json_nbytes;			/* room for the header's text */
+	uint64_t json_nbytes; /* room for the header's text */
 	struct tsr_pieces pieces;
 	struct tsr_outfile *out;
-	struct tsr_hasher *hasher[TSR_PLANES_MAX];	/* of the tensor being committed */
+	struct tsr_hasher *hasher[TSR_PLANES_MAX]; /* of the tensor being committed */
 	uint64_t done_nbytes, total_nbytes;
 	struct tsr_err *err;
 };
@@ -38,10 +38,14 @@ struct packing {
 struct tsr_pack_options tsr_pack_defaults(void)
 {
 	const struct tsr_coding weight = { tsr_codec_find("bf16+ulp8"), TSR_SCALE_E8M8, 1 };
-	const struct tsr_coding momentum = { tsr_codec_find("softsign8"), TSR_SCALE_E8M8, TSR_GROUP_DEFAULT };
-	const struct tsr_coding variance = { tsr_codec_find("sqrt8"), TSR_SCALE_E8M8, TSR_GROUP_DEFAULT };
+	const struct tsr_coding momentum = { tsr_codec_find("softsign8"), TSR_SCALE_E8M8,
+					     TSR_GROUP_DEFAULT };
+	const struct tsr_coding variance = { tsr_codec_find("sqrt8"), TSR_SCALE_E8M8,
+					     TSR_GROUP_DEFAULT };
 
-	return (struct tsr_pack_options){ .weight = weight, .momentum = momentum, .variance = variance };
+	return (struct tsr_pack_options){ .weight = weight,
+					  .momentum = momentum,
+					  .variance = variance };
 }
 
 void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room)
@@ -75,8 +79,10 @@ static enum tsr_status check_names(struct packing *p)
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		if (tsr_packed_name_reserved(p->c->tensors[i].name))
 			return tsr_fail(p->err, TSR_E_UNSUPPORTED,
-					"%s: tensor %.200s: the name ends in the suffix of a plane, which packed "
-					"files reserve", p->c->path, p->c->tensors[i].name);
+					"%s: tensor %.200s: the name ends in the suffix of a "
+					"plane, which packed "
+					"files reserve",
+					p->c->path, p->c->tensors[i].name);
 	}
 	return TSR_OK;
 }
@@ -116,12 +122,16 @@ static void drop_plan(struct packing *p)
 static enum tsr_status add_entry(struct packing *p, size_t tensor, unsigned plane)
 {
 	const struct tsr_tensor *t = &p->c->tensors[tensor];
-	const struct tsr_plane_desc *desc = t->coding.codec ? &t->coding.codec->planes[plane] : NULL;
+	const struct tsr_plane_desc *desc = t->coding.codec ? &t->coding.codec->planes[plane]
+							    : NULL;
 	struct tsr_st_entry *e = &p->entries[p->nentries];
 	char *name = NULL;
 
-	*e = (struct tsr_st_entry){ .name = t->name, .dtype = t->dtype, .rank = t->rank,
-				    .shape = t->shape, .nbytes = tsr_tensor_nbytes(t),
+	*e = (struct tsr_st_entry){ .name = t->name,
+				    .dtype = t->dtype,
+				    .rank = t->rank,
+				    .shape = t->shape,
+				    .nbytes = tsr_tensor_nbytes(t),
 				    .tag = tensor * TSR_PLANES_MAX + plane };
 	if (desc) {
 		e->dtype = tsr_plane_dtype(&t->coding, plane);
@@ -172,7 +182,8 @@ static enum tsr_status plan_entries(struct packing *p)
 			p->result->tensors[e->tag / TSR_PLANES_MAX].nbytes = 0;
 	}
 	for (size_t i = 0; i < p->nentries; i++)
-		p->result->tensors[p->entries[i].tag / TSR_PLANES_MAX].nbytes += p->entries[i].nbytes;
+		p->result->tensors[p->entries[i].tag / TSR_PLANES_MAX].nbytes +=
+			p->entries[i].nbytes;
 	return TSR_OK;
 }
 
@@ -181,7 +192,9 @@ static enum tsr_status plan_meta(struct packing *p)
 {
 	static char pt[] = "pt", key_format[] = "format", key_tersor[] = TSR_PACKED_KEY;
 	static char key_check[] = TSR_PACKED_CHECK_KEY, zeros[] = TSR_PACKED_CHECK_ZEROS;
-	const struct tsr_meta ours[] = { { key_format, pt }, { key_tersor, NULL }, { key_check, zeros } };
+	const struct tsr_meta ours[] = { { key_format, pt },
+					 { key_tersor, NULL },
+					 { key_check, zeros } };
 	size_t next = 0;
 
 	p->meta = calloc(p->c->nmeta + 3, sizeof(*p->meta));
@@ -203,7 +216,8 @@ static enum tsr_status plan_meta(struct packing *p)
 
 static enum tsr_status compose_header(struct packing *p, bool widest, struct tsr_text *header)
 {
-	struct tsr_packed_source source = { .kind = "safetensors", .generation = p->result->generation };
+	struct tsr_packed_source source = { .kind = "safetensors",
+					    .generation = p->result->generation };
 	struct tsr_text json = { 0 };
 	enum tsr_status status;
 
@@ -248,7 +262,7 @@ static enum tsr_status plan(struct packing *p)
 struct scratch {
 	float x[TSR_PIECE_ELEMENTS];
 	unsigned char plane[TSR_PLANES_MAX][TSR_PIECE_NBYTES];
-	float decoded[TSR_PIECE_ELEMENTS];	/* a strip at a time, which a group can make long */
+	float decoded[TSR_PIECE_ELEMENTS]; /* a strip at a time, which a group can make long */
 	struct tsr_piece piece;
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
@@ -318,7 +332,8 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 			t->hash[i] = tsr_hasher_value(p->hasher[i]);
 	}
 	p->done_nbytes += s->piece.n * (t->coding.codec ? sizeof(float) : 1);
-	if (p->run && p->run->progress && !p->run->progress(p->run->ctx, p->done_nbytes, p->total_nbytes))
+	if (p->run && p->run->progress &&
+	    !p->run->progress(p->run->ctx, p->done_nbytes, p->total_nbytes))
 		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", p->out_path);
 	return TSR_OK;
 }
@@ -334,8 +349,8 @@ static enum tsr_status piece_finish(void *ctx, void *scratch, uint64_t job, stru
 		const uint64_t at = p->result->header_nbytes + p->offset[s->piece.tensor][i] +
 				    tsr_piece_plane_offset(t, i, &s->piece);
 
-		TSR_TRY(tsr_outfile_write(p->out, s->plane[i], tsr_piece_plane_nbytes(t, i, &s->piece), at,
-					  err));
+		TSR_TRY(tsr_outfile_write(p->out, s->plane[i],
+					  tsr_piece_plane_nbytes(t, i, &s->piece), at, err));
 	}
 	return TSR_OK;
 }
@@ -353,7 +368,8 @@ static enum tsr_status encode_all(struct packing *p)
 
 	p->done_nbytes = 0;
 	TSR_TRY(tsr_outfile_create(p->out_path, p->options->force,
-				   p->result->header_nbytes + p->result->data_nbytes, &p->out, p->err));
+				   p->result->header_nbytes + p->result->data_nbytes, &p->out,
+				   p->err));
 	TSR_TRY(tsr_pipeline_run(&pipeline, p->run, p->err));
 	return tsr_checkpoint_check_unchanged(p->c, p->err);
 }
@@ -392,8 +408,8 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		if (p->options->strict) {
 			tsr_raw_reason_text(r, reason, sizeof(reason));
 			return tsr_fail(p->err, TSR_E_UNSUPPORTED,
-					"%s: tensor %.200s: found %s, expected none with --strict", p->c->path,
-					t->name, reason);
+					"%s: tensor %.200s: found %s, expected none with --strict",
+					p->c->path, t->name, reason);
 		}
 		t->coding = (struct tsr_coding){ .group = 1 };
 		t->nplanes = 1;
@@ -409,13 +425,16 @@ static enum tsr_status check_bounds(struct packing *p)
 
 		for (unsigned b = 0; t->coding.codec && b < p->options->nbounds; b++) {
 			const struct tsr_bound *bound = &p->options->bounds[b];
-			const double error = tsr_measure_error(&p->result->tensors[i].measure, bound->metric);
+			const double error = tsr_measure_error(&p->result->tensors[i].measure,
+							       bound->metric);
 
 			if (!(error <= bound->limit))
 				return tsr_fail(p->err, TSR_E_BOUND,
-						"%s: tensor %.200s: found %s error %.4g, expected at most %.4g; "
-						"nothing written", p->c->path, t->name,
-						tsr_metric_name(bound->metric), error, bound->limit);
+						"%s: tensor %.200s: found %s error %.4g, expected "
+						"at most %.4g; "
+						"nothing written",
+						p->c->path, t->name, tsr_metric_name(bound->metric),
+						error, bound->limit);
 		}
 	}
 	return TSR_OK;

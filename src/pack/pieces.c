@@ -28,7 +28,8 @@ enum tsr_status tsr_pieces_init(struct tsr_pieces *p, const struct tsr_checkpoin
 	if (!p->start)
 		return tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
-		const uint64_t units = units_of(&c->tensors[i]), per = units_per_piece(&c->tensors[i]);
+		const uint64_t units = units_of(&c->tensors[i]),
+			       per = units_per_piece(&c->tensors[i]);
 
 		p->start[i] = next;
 		next += units ? units / per + (units % per != 0) : 1;
@@ -71,7 +72,8 @@ struct tsr_piece tsr_pieces_get(const struct tsr_pieces *p, uint64_t number)
 	return piece;
 }
 
-uint64_t tsr_piece_plane_offset(const struct tsr_tensor *t, unsigned plane, const struct tsr_piece *p)
+uint64_t tsr_piece_plane_offset(const struct tsr_tensor *t, unsigned plane,
+				const struct tsr_piece *p)
 {
 	return t->coding.codec ? tsr_plane_nbytes(&t->coding, plane, p->first) : p->first;
 }

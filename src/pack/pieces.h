@@ -18,13 +18,13 @@ struct tsr_piece {
 	size_t tensor;
 	uint64_t first;
 	size_t n;
-	bool last;	/* of its tensor */
+	bool last; /* of its tensor */
 };
 
 /* The pieces of a list of tensors, one tensor behind the other. */
 struct tsr_pieces {
 	const struct tsr_checkpoint *c;
-	uint64_t *start;	/* per tensor: number of its first piece; one entry more at the end */
+	uint64_t *start; /* per tensor: number of its first piece; one entry more at the end */
 };
 
 /* A tensor without elements has one empty piece. */
@@ -35,8 +35,10 @@ uint64_t tsr_pieces_count(const struct tsr_pieces *p);
 struct tsr_piece tsr_pieces_get(const struct tsr_pieces *p, uint64_t number);
 
 /* Bytes of plane @plane that a piece covers, and where in the plane they begin. */
-uint64_t tsr_piece_plane_offset(const struct tsr_tensor *t, unsigned plane, const struct tsr_piece *p);
-size_t tsr_piece_plane_nbytes(const struct tsr_tensor *t, unsigned plane, const struct tsr_piece *p);
+uint64_t tsr_piece_plane_offset(const struct tsr_tensor *t, unsigned plane,
+				const struct tsr_piece *p);
+size_t tsr_piece_plane_nbytes(const struct tsr_tensor *t, unsigned plane,
+			      const struct tsr_piece *p);
 
 /* Read what a piece covers of each plane of a stored tensor. */
 enum tsr_status tsr_piece_read(const struct tsr_checkpoint *c, const struct tsr_piece *p,

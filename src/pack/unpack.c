@@ -11,7 +11,7 @@
 
 struct unpacking {
 	const struct tsr_checkpoint *c;
-	struct tsr_st_entry *entries;	/* one per tensor, in the source's order */
+	struct tsr_st_entry *entries; /* one per tensor, in the source's order */
 	struct tsr_outfile *out;
 	uint64_t header_nbytes;
 };
@@ -27,8 +27,8 @@ static enum tsr_status write_piece(void *ctx, void *extra, const struct tsr_rest
 }
 
 /* The source's metadata, and how many lossy generations these values have behind them. */
-static enum tsr_status compose_header(struct unpacking *u, const char *path, struct tsr_text *header,
-				      struct tsr_err *err)
+static enum tsr_status compose_header(struct unpacking *u, const char *path,
+				      struct tsr_text *header, struct tsr_err *err)
 {
 	static char key[] = TSR_GENERATION_KEY;
 	const struct tsr_checkpoint *c = u->c;
@@ -55,7 +55,8 @@ static enum tsr_status compose_header(struct unpacking *u, const char *path, str
 }
 
 static enum tsr_status unpack_to(struct unpacking *u, const char *path, bool force, bool dry_run,
-				 const struct tsr_run *run, uint64_t *nbytes_ret, struct tsr_err *err)
+				 const struct tsr_run *run, uint64_t *nbytes_ret,
+				 struct tsr_err *err)
 {
 	const struct tsr_walk walk = { .c = u->c, .finish = write_piece, .ctx = u };
 	struct tsr_text header = { 0 };
@@ -64,8 +65,11 @@ static enum tsr_status unpack_to(struct unpacking *u, const char *path, bool for
 	for (size_t i = 0; i < u->c->ntensors; i++) {
 		const struct tsr_tensor *t = &u->c->tensors[i];
 
-		u->entries[i] = (struct tsr_st_entry){ .name = t->name, .dtype = t->dtype, .rank = t->rank,
-						       .shape = t->shape, .nbytes = tsr_tensor_nbytes(t) };
+		u->entries[i] = (struct tsr_st_entry){ .name = t->name,
+						       .dtype = t->dtype,
+						       .rank = t->rank,
+						       .shape = t->shape,
+						       .nbytes = tsr_tensor_nbytes(t) };
 	}
 	*nbytes_ret = tsr_st_layout(u->entries, u->c->ntensors);
 	status = compose_header(u, path, &header, err);
@@ -86,7 +90,8 @@ static enum tsr_status unpack_to(struct unpacking *u, const char *path, bool for
 }
 
 enum tsr_status tsr_unpack(const char *path, const char *out, bool force, bool dry_run,
-			   const struct tsr_run *run, struct tsr_unpacking **ret, struct tsr_err *err)
+			   const struct tsr_run *run, struct tsr_unpacking **ret,
+			   struct tsr_err *err)
 {
 	struct tsr_unpacking *result = calloc(1, sizeof(*result));
 	struct unpacking u = { 0 };
@@ -102,8 +107,8 @@ enum tsr_status tsr_unpack(const char *path, const char *out, bool force, bool d
 		status = tsr_file_check_not(u.c->files[0], out, err);
 	if (status == TSR_OK) {
 		u.entries = calloc(u.c->ntensors + 1, sizeof(*u.entries));
-		status = u.entries ? unpack_to(&u, out, force, dry_run, run, &result->nbytes, err) :
-				     tsr_fail_nomem(err, path);
+		status = u.entries ? unpack_to(&u, out, force, dry_run, run, &result->nbytes, err)
+				   : tsr_fail_nomem(err, path);
 	}
 	if (status == TSR_OK && u.out) {
 		status = tsr_outfile_publish(u.out, err);

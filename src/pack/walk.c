@@ -34,8 +34,11 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		planes[i] = into[i] = s->plane[i];
 	TSR_TRY(tsr_piece_read(walk->c, &piece, into, err));
-	s->restored = (struct tsr_restored){ .piece = piece, .tensor = t, .data = s->plane[0],
-					     .nbytes = piece.n, .offset = piece.first };
+	s->restored = (struct tsr_restored){ .piece = piece,
+					     .tensor = t,
+					     .data = s->plane[0],
+					     .nbytes = piece.n,
+					     .offset = piece.first };
 	if (t->coding.codec) {
 		t->coding.codec->decode(&t->coding, planes, piece.n, s->x);
 		s->restored.data = s->x;
@@ -55,15 +58,18 @@ static enum tsr_status check_hashes(struct walking *w, const struct scratch *s, 
 
 		if (s->restored.piece.first == 0)
 			tsr_hasher_reset(w->hasher[i]);
-		tsr_hasher_add(w->hasher[i], s->plane[i], tsr_piece_plane_nbytes(t, i, &s->restored.piece));
+		tsr_hasher_add(w->hasher[i], s->plane[i],
+			       tsr_piece_plane_nbytes(t, i, &s->restored.piece));
 		if (!s->restored.piece.last)
 			continue;
 		found = tsr_hasher_value(w->hasher[i]);
 		if (found != t->hash[i])
-			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: tensor %.200s: data of %.200s is damaged: found hash %016llx, "
-					"expected %016llx", c->path, t->name, c->arrays[t->plane[i]].name,
-					(unsigned long long)found, (unsigned long long)t->hash[i]);
+			return tsr_fail(
+				err, TSR_E_FORMAT,
+				"%s: tensor %.200s: data of %.200s is damaged: found hash %016llx, "
+				"expected %016llx",
+				c->path, t->name, c->arrays[t->plane[i]].name,
+				(unsigned long long)found, (unsigned long long)t->hash[i]);
 	}
 	return TSR_OK;
 }
@@ -80,7 +86,8 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	if (walk->commit)
 		TSR_TRY(walk->commit(walk->ctx, s->extra, &s->restored, err));
 	w->done_nbytes += s->restored.nbytes;
-	if (w->run && w->run->progress && !w->run->progress(w->run->ctx, w->done_nbytes, w->total_nbytes))
+	if (w->run && w->run->progress &&
+	    !w->run->progress(w->run->ctx, w->done_nbytes, w->total_nbytes))
 		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", walk->c->path);
 	return TSR_OK;
 }

@@ -10,9 +10,9 @@
 struct tsr_restored {
 	struct tsr_piece piece;
 	const struct tsr_tensor *tensor;
-	const void *data;	/* FP32 elements if the tensor has a codec, else its bytes */
+	const void *data; /* FP32 elements if the tensor has a codec, else its bytes */
 	size_t nbytes;
-	uint64_t offset;	/* of @data in the tensor's bytes */
+	uint64_t offset; /* of @data in the tensor's bytes */
 };
 
 /**
@@ -26,7 +26,8 @@ struct tsr_restored {
 struct tsr_walk {
 	const struct tsr_checkpoint *c;
 	size_t extra_nbytes;
-	enum tsr_status (*work)(void *ctx, void *extra, const struct tsr_restored *r, struct tsr_err *err);
+	enum tsr_status (*work)(void *ctx, void *extra, const struct tsr_restored *r,
+				struct tsr_err *err);
 	enum tsr_status (*commit)(void *ctx, void *extra, const struct tsr_restored *r,
 				  struct tsr_err *err);
 	enum tsr_status (*finish)(void *ctx, void *extra, const struct tsr_restored *r,

@@ -344,48 +344,42 @@ static void test_correction_is_exactly_rounded(void **state)
 }
 
 /* RN(n + RN(q / levels) * 2^l) by the definition of l, with the fused operation of libm. */
-static uint32_t expected_join(const struct format *f, uint16_t narrow, int32_t q, float levels)
-{
-	const uint16_t mag = narrow & 0x7fff;
-	const uint32_t wide = bits_of(f->widen(narrow));
-	int exponent;
-
-	if (mag >= f->inf || q == 0)
-		return wide;
-	significand_of(f, mag, &exponent);
-	return bits_of(fmaf((float)q / levels, ldexpf(1.0f, exponent - 1), float_of(wide)));
-}
-
-static void check_join(struct half *h, uint32_t narrow, int32_t q, float levels)
+static void check_joins(struct half *h, uint32_t mag, int32_t first, int32_t step, float levels)
 {
 	const struct format *f = h->ctx;
-	const uint16_t n = (uint16_t)(narrow | h->sign >> 16);
+	const uint16_t narrow = (uint16_t)(mag | h->sign >> 16);
+	const struct tsr_split_format split = f->split();
+	const float wide = f->widen(narrow);
+	const int32_t end = levels > 127.0f ? 32768 : 128;
+	float half_ulp;
+	int exponent;
 
-	note(h, (uint32_t)n << 16 | (uint16_t)q,
-	     bits_of(tsr_ulp_join(f->split(), f->widen(n), q, levels)),
-	     expected_join(f, n, q, levels));
+	significand_of(f, (uint16_t)mag, &exponent);
+	half_ulp = ldexpf(1.0f, exponent - 1);
+	for (int32_t q = first; q < end; q += step) {
+		const float joined = fmaf((float)q / levels, half_ulp, wide);
+
+		note(h, (uint32_t)narrow << 16 | (uint16_t)q, bits_of(tsr_ulp_join(split, wide, q, levels)),
+		     bits_of(mag >= f->inf || q == 0 ? wide : joined));
+	}
 }
 
 static void check_joins_8(struct half *h)
 {
-	for (uint32_t narrow = 0; narrow < 0x8000; narrow++) {
-		for (int32_t q = -128; q < 128; q++)
-			check_join(h, narrow, q, 127.0f);
-	}
+	for (uint32_t mag = 0; mag < 0x8000; mag++)
+		check_joins(h, mag, -128, 1, 127.0f);
 }
 
+/* In a short run, other corrections with each narrow weight, and always the outermost. */
 static void check_joins_16(struct half *h)
 {
 	const int32_t step = is_long_run() ? 1 : 2111;
 
-	for (uint32_t narrow = 0; narrow < 0x8000; narrow++) {
-		const int32_t start = step == 1 ? 0 : (int32_t)(narrow % 2111);
-
-		for (int32_t q = start - 32768; q < 32768; q += step)
-			check_join(h, narrow, q, 32767.0f);
-		check_join(h, narrow, 32767, 32767.0f);
-		check_join(h, narrow, -32767, 32767.0f);
-		check_join(h, narrow, -32768, 32767.0f);
+	for (uint32_t mag = 0; mag < 0x8000; mag++) {
+		check_joins(h, mag, (int32_t)(mag % (uint32_t)step) - 32768, step, 32767.0f);
+		check_joins(h, mag, 32767, 1, 32767.0f);
+		check_joins(h, mag, -32768, 65534, 32767.0f);
+		check_joins(h, mag, -32767, 65534, 32767.0f);
 	}
 }
 

@@ -38,7 +38,8 @@ const struct tsr_codec TSR_FOR_ISA(codec_bf16_exact16) = {
 	.source = "tersor",
 	.kinds = TSR_KIND_WEIGHT,
 	.nplanes = 2,
-	.planes = { { "", TSR_PER_ELEMENT, TSR_BF16 }, { "::error_bits", TSR_PER_ELEMENT, TSR_I16 } },
+	.planes = { { "", TSR_PER_ELEMENT, TSR_BF16 },
+		    { "::error_bits", TSR_PER_ELEMENT, TSR_I16 } },
 	.encode = encode,
 	.decode = decode,
 };

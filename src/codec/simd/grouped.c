@@ -80,35 +80,74 @@ INLINE float get_scale(const void *plane, enum tsr_scale format, size_t g)
  * Encoding a group takes its peak (what the scale is made of), a unit that elements are multiplied
  * by, a factor made of the scale, and the code of an element.
  */
-INLINE float softsign_peak(float absmax) { return absmax; }
-INLINE float softsign_unit(float scale) { return tsr_group_unit(scale); }
-INLINE float softsign_factor(float scale) { return scale * tsr_group_unit(scale); }
-INLINE int32_t softsign_code(float m, float factor) { return tsr_softsign_code(m, factor); }
+INLINE float softsign_peak(float absmax)
+{
+	return absmax;
+}
+INLINE float softsign_unit(float scale)
+{
+	return tsr_group_unit(scale);
+}
+INLINE float softsign_factor(float scale)
+{
+	return scale * tsr_group_unit(scale);
+}
+INLINE int32_t softsign_code(float m, float factor)
+{
+	return tsr_softsign_code(m, factor);
+}
 
-INLINE float linear_peak(float absmax) { return absmax; }
-INLINE float linear_unit(float scale) { return tsr_group_unit(scale); }
+INLINE float linear_peak(float absmax)
+{
+	return absmax;
+}
+INLINE float linear_unit(float scale)
+{
+	return tsr_group_unit(scale);
+}
 INLINE float linear_factor(float scale)
 {
 	return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
 }
-INLINE int32_t linear_code(float m, float factor) { return tsr_linear_code(m, factor); }
+INLINE int32_t linear_code(float m, float factor)
+{
+	return tsr_linear_code(m, factor);
+}
 
 /* RN(sqrt) is monotonic: the largest root is the root of the largest. */
-INLINE float sqrt_peak(float absmax) { return __builtin_sqrtf(absmax); }
-INLINE float sqrt_unit(float scale) { return (void)scale, 1.0f; }
-INLINE float sqrt_factor(float scale) { return tsr_inverse_scale(255.0f, scale); }
+INLINE float sqrt_peak(float absmax)
+{
+	return __builtin_sqrtf(absmax);
+}
+INLINE float sqrt_unit(float scale)
+{
+	return (void)scale, 1.0f;
+}
+INLINE float sqrt_factor(float scale)
+{
+	return tsr_inverse_scale(255.0f, scale);
+}
 INLINE int32_t sqrt_code(float v, float factor)
 {
 	return tsr_sqrt_code(__builtin_sqrtf(v), factor);
 }
 
-INLINE float ulinear_peak(float absmax) { return absmax; }
-INLINE float ulinear_unit(float scale) { return tsr_group_unit(scale); }
+INLINE float ulinear_peak(float absmax)
+{
+	return absmax;
+}
+INLINE float ulinear_unit(float scale)
+{
+	return tsr_group_unit(scale);
+}
 INLINE float ulinear_factor(float scale)
 {
 	return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
 }
-INLINE int32_t ulinear_code(float v, float factor) { return tsr_ulinear_code(v, factor); }
+INLINE int32_t ulinear_code(float v, float factor)
+{
+	return tsr_ulinear_code(v, factor);
+}
 
 /* --- Runs of groups -------------------------------------------------------------------------- */
 
@@ -117,7 +156,8 @@ INLINE int32_t ulinear_code(float v, float factor) { return tsr_ulinear_code(v, 
 
 #define DEFINE_GROUPED(id, text, mask, code_type, dtype, max, from, about) \
 	INLINE void encode_batch_##id(const float *restrict x, size_t ngroups, size_t group, \
-				      code_type *restrict code, size_t first, struct scale_out out) \
+				      code_type *restrict code, size_t first, \
+				      struct scale_out out) \
 	{ \
 		float scale[BATCH], unit[BATCH], factor[BATCH]; \
 \
@@ -142,14 +182,15 @@ INLINE int32_t ulinear_code(float v, float factor) { return tsr_ulinear_code(v, 
 		const size_t whole = n / group; \
 \
 		for (size_t g = 0; g < whole; g += BATCH) \
-			encode_batch_##id(x + g * group, whole - g < BATCH ? whole - g : BATCH, group, \
-					  code + g * group, g, out); \
+			encode_batch_##id(x + g * group, whole - g < BATCH ? whole - g : BATCH, \
+					  group, code + g * group, g, out); \
 		if (n % group) \
-			encode_batch_##id(x + whole * group, 1, n % group, code + whole * group, whole, out); \
+			encode_batch_##id(x + whole * group, 1, n % group, code + whole * group, \
+					  whole, out); \
 	} \
 \
-	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, size_t n, \
-				void *const plane[], struct tsr_encode_report *report) \
+	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, \
+				size_t n, void *const plane[], struct tsr_encode_report *report) \
 	{ \
 		const struct scale_out out = { plane[1], coding->scale, max, report }; \
 \
@@ -160,7 +201,8 @@ INLINE int32_t ulinear_code(float v, float factor) { return tsr_ulinear_code(v, 
 	} \
 \
 	INLINE void decode_runs_##id(const code_type *restrict code, const void *scales, \
-				     enum tsr_scale format, size_t n, size_t group, float *restrict x) \
+				     enum tsr_scale format, size_t n, size_t group, \
+				     float *restrict x) \
 	{ \
 		for (size_t first = 0, g = 0; first < n; first += group, g++) { \
 			const size_t end = n - first < group ? n : first + group; \
@@ -171,13 +213,14 @@ INLINE int32_t ulinear_code(float v, float factor) { return tsr_ulinear_code(v, 
 		} \
 	} \
 \
-	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], size_t n, \
-				float *restrict x) \
+	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
+				size_t n, float *restrict x) \
 	{ \
 		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
 \
 		if (coding->group == TSR_GROUP_DEFAULT && whole == n) \
-			decode_runs_##id(plane[0], plane[1], coding->scale, whole, TSR_GROUP_DEFAULT, x); \
+			decode_runs_##id(plane[0], plane[1], coding->scale, whole, \
+					 TSR_GROUP_DEFAULT, x); \
 		else \
 			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
 	} \

@@ -6,8 +6,8 @@
 #include "tersor/math.h"
 
 #define DEFINE_NARROW(id, text, mask, dtype, narrow_of, widen, about) \
-	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, size_t n, \
-				void *const plane[], struct tsr_encode_report *report) \
+	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, \
+				size_t n, void *const plane[], struct tsr_encode_report *report) \
 	{ \
 		uint16_t *restrict narrow = plane[0]; \
 \
@@ -17,8 +17,8 @@
 			narrow[i] = (uint16_t)narrow_of(x[i]); \
 	} \
 \
-	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], size_t n, \
-				float *restrict x) \
+	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
+				size_t n, float *restrict x) \
 	{ \
 		const uint16_t *restrict narrow = plane[0]; \
 \
@@ -39,8 +39,8 @@
 	}
 
 #define DEFINE_FLOAT_SPLIT(id, text, dtype, narrow_of, round_of, widen, about) \
-	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, size_t n, \
-				void *const plane[], struct tsr_encode_report *report) \
+	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, \
+				size_t n, void *const plane[], struct tsr_encode_report *report) \
 	{ \
 		uint16_t *restrict narrow = plane[0]; \
 		uint16_t *restrict rest = plane[1]; \
@@ -53,8 +53,8 @@
 		} \
 	} \
 \
-	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], size_t n, \
-				float *restrict x) \
+	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
+				size_t n, float *restrict x) \
 	{ \
 		const uint16_t *restrict narrow = plane[0]; \
 		const uint16_t *restrict rest = plane[1]; \
@@ -80,10 +80,10 @@ DEFINE_NARROW(bf16, "bf16", TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIA
 	      tsr_bf16_from_f32, tsr_f32_from_bf16, "BF16 alone");
 DEFINE_NARROW(fp16, "fp16", TSR_KIND_WEIGHT, TSR_F16, tsr_f16_from_f32, tsr_f32_from_f16,
 	      "FP16 alone");
-DEFINE_FLOAT_SPLIT(bf16_bf16, "bf16+bf16", TSR_BF16, tsr_bf16_from_f32, tsr_bf16_round, tsr_f32_from_bf16,
-		   "BF16 and a BF16 for what it leaves");
-DEFINE_FLOAT_SPLIT(fp16_fp16, "fp16+fp16", TSR_F16, tsr_f16_from_f32, tsr_f16_round, tsr_f32_from_f16,
-		   "FP16 and an FP16 for what it leaves");
+DEFINE_FLOAT_SPLIT(bf16_bf16, "bf16+bf16", TSR_BF16, tsr_bf16_from_f32, tsr_bf16_round,
+		   tsr_f32_from_bf16, "BF16 and a BF16 for what it leaves");
+DEFINE_FLOAT_SPLIT(fp16_fp16, "fp16+fp16", TSR_F16, tsr_f16_from_f32, tsr_f16_round,
+		   tsr_f32_from_f16, "FP16 and an FP16 for what it leaves");
 
 static void encode_f32(const struct tsr_coding *coding, const float *x, size_t n,
 		       void *const plane[], struct tsr_encode_report *report)
@@ -93,7 +93,8 @@ static void encode_f32(const struct tsr_coding *coding, const float *x, size_t n
 	memcpy(plane[0], x, n * sizeof(*x));
 }
 
-static void decode_f32(const struct tsr_coding *coding, const void *const plane[], size_t n, float *x)
+static void decode_f32(const struct tsr_coding *coding, const void *const plane[], size_t n,
+		       float *x)
 {
 	(void)coding;
 	memcpy(x, plane[0], n * sizeof(*x));

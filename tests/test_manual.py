@@ -1,0 +1,297 @@
+"""The manual: its examples run, its options and report members are those of the program."""
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from conftest import BINARY, DATA, ROOT, run_tersor
+
+CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
+PAGES = sorted((ROOT / "man").glob("*.1"))
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "codecs", "bench", "completion",
+            "version")
+# What keeps `tersor bench` short; the last of equal options counts.
+BENCH_KERNELS = "--elements 64K --repeats 1"
+BENCH_FILES = "--file-size 1M --repeats 1"
+
+
+def page_of(command):
+    return ROOT / "man" / f"tersor-{command}.1"
+
+
+def section(page, name):
+    """The source lines of a section."""
+    text = page.read_text()
+    found = re.search(rf'^\.S[hs] {name}\n(.*?)(?=^\.S[hs] |\Z)', text, re.M | re.S)
+    assert found, f"{page.name}: no section {name}"
+    return found.group(1)
+
+
+def blocks(source):
+    """The literal displays in a piece of mdoc, as they are shown."""
+    shown = []
+    for block in re.findall(r"^\.Bd -literal.*?\n(.*?)^\.Ed$", source, re.M | re.S):
+        for escape, text in ((r"\-", "-"), (r"\(aq", "'"), (r"\(ti", "~"), (r"\e", "\\")):
+            block = block.replace(escape, text)
+        shown.append(block)
+    return shown
+
+
+# Examples
+
+def sessions():
+    """(id, [(command, expected output or None)]) for every display in EXAMPLES and line of help."""
+    found = []
+    for page in PAGES:
+        for i, block in enumerate(blocks(section(page, "EXAMPLES"))):
+            commands = []
+            for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+                lines = part.splitlines()
+                end = 1
+                while lines[end - 1].endswith(("\\", "|")):
+                    end += 1
+                commands.append(("\n".join(lines[:end]), lines[end:] or None))
+            assert commands, f"{page.name}: a display in EXAMPLES without a $ prompt"
+            found.append((f"{page.name}-{i + 1}", commands))
+    for command in COMMANDS:
+        text = run_tersor(command, "--help", check=0).stdout
+        lines = re.search(r"^Examples:\n((?:  .*\n)+)", text, re.M).group(1).splitlines()
+        found += [(f"{command}-help-{i + 1}", [(line.strip(), None)])
+                  for i, line in enumerate(lines)]
+    return found
+
+
+SESSIONS = sessions()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """Every file that an example may name."""
+    folder = tmp_path_factory.mktemp("library")
+    tensors = safetensors.numpy.load_file(CHECKPOINT)
+    states = {name: t for name, t in tensors.items() if ".exp_avg" in name}
+    safetensors.numpy.save_file(states, folder / "optimizer.safetensors")
+    safetensors.numpy.save_file({name: t for name, t in tensors.items() if name not in states},
+                                folder / "model.safetensors")
+    for name in ("checkpoint", "in", "before", "after"):
+        shutil.copy(CHECKPOINT, folder / f"{name}.safetensors")
+    packed, restored = folder / "packed.safetensors", folder / "restored.safetensors"
+    run_tersor("pack", CHECKPOINT, "-o", packed, check=0)
+    run_tersor("unpack", packed, "-o", restored, check=0)
+    return folder
+
+
+@pytest.fixture
+def shell(tmp_path, library):
+    """Runs a command in bash in a scratch directory where `tersor` is the binary under test."""
+    home, bin_dir = tmp_path / "home", tmp_path / "bin"
+    (home / ".config" / "fish" / "completions").mkdir(parents=True)
+    (home / "work").mkdir()
+    bin_dir.mkdir()
+    wrapper = bin_dir / "tersor"
+    wrapper.write_text('#!/bin/bash\nif [[ $1 == bench && " $* " == *" --dir "* ]]; then\n'
+                       f'set -- "$@" {BENCH_FILES}\nelif [[ $1 == bench ]]; then\n'
+                       f'set -- "$@" {BENCH_KERNELS}\nfi\n'
+                       f'exec "{os.path.abspath(BINARY)}" "$@"\n')
+    wrapper.chmod(0o755)
+    env = dict(os.environ, LC_ALL="C", HOME=str(home), PATH=f"{bin_dir}:{os.environ['PATH']}")
+
+    def run(command):
+        return subprocess.run(["bash", "-c", "set -euo pipefail\n" + command], cwd=home / "work",
+                              env=env, capture_output=True, text=True, timeout=120)
+
+    run.folder = home / "work"
+    return run
+
+
+def provide(commands, library, folder):
+    """Put the files there that the commands name before they make them."""
+    made = set()
+    for command, _ in commands:
+        words = command.replace("\\\n", " ").split()
+        for before, word in zip([""] + words, words):
+            if re.fullmatch(r"-f?o|--output", before):
+                made.add(word)
+            elif word.endswith(".safetensors") and word not in made:
+                shutil.copy(library / word, folder / word)
+
+
+@pytest.mark.parametrize("commands", [c for _, c in SESSIONS], ids=[i for i, _ in SESSIONS])
+def test_example_runs_and_shows_what_the_manual_shows(shell, library, commands):
+    provide(commands, library, shell.folder)
+    for command, shown in commands:
+        done = shell(command)
+        assert done.returncode == 0 and done.stderr == "", f"{command}\n{done.stdout}{done.stderr}"
+        if shown is not None:
+            assert [line.rstrip() for line in done.stdout.splitlines()] == shown, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page_names_its_command_in_its_examples(page):
+    words = page.stem.replace("-", " ")
+    assert any(words in block for block in blocks(section(page, "EXAMPLES")))
+
+
+# Options
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_page_and_help_have_the_same_options(command):
+    text = run_tersor(command, "--help", check=0).stdout
+    in_help = set(re.findall(r"^ {2,6}(?:-\w, )?--([a-z-]+)", text, re.M))
+    in_help |= set(re.findall(r"^  -(\w), --", text, re.M))
+    items = re.findall(r"^\.It (Fl .*)", page_of(command).read_text(), re.M)
+    in_page = {name.lstrip("-") for item in items for name in re.findall(r"Fl (-?[a-z-]+)", item)}
+    assert "help" in in_help and in_page == in_help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_at_most_80_columns_wide(command):
+    for args in ((command, "--help"), ("--help",)):
+        assert [line for line in run_tersor(*args, check=0).stdout.splitlines()
+                if len(line) > 80] == []
+
+
+def test_overview_lists_the_commands_of_the_help():
+    text = run_tersor("--help", check=0).stdout
+    in_help = re.findall(r"^  ([a-z]+) ", text[text.index("Commands:"):], re.M)
+    listed = re.findall(r"^\.It Cm ([a-z]+)$",
+                        (ROOT / "man" / "tersor.1").read_text().split(".Ss Words")[0], re.M)
+    assert listed == in_help == list(COMMANDS)
+    assert sorted(page.name for page in PAGES) == sorted(
+        ["tersor.1"] + [page_of(command).name for command in COMMANDS])
+
+
+# Reports
+
+def members(value, inside=None):
+    """Names of all members in a JSON value, except those of `metadata`, which are a file's own."""
+    if isinstance(value, list):
+        return set().union(*(members(v) for v in value))
+    if not isinstance(value, dict) or inside == "metadata":
+        return set()
+    return set(value).union(*(members(v, key) for key, v in value.items()))
+
+
+def report(*args):
+    done = run_tersor(*args)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def reports(command, library, scratch):
+    """Objects that between them have every member that this command can report."""
+    packed, restored = library / "packed.safetensors", library / "restored.safetensors"
+    out = scratch / "out"
+    return {
+        "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json")],
+        "unpack": lambda: [report("unpack", packed, "-o", out, "--json")],
+        "inspect": lambda: [report("inspect", packed, "--json"),
+                            report("inspect", CHECKPOINT, "--json")],
+        "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
+                           report("verify", restored, "--json")],
+        "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
+        "codecs": lambda: [report("codecs", "--json")],
+        "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
+                          report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json")],
+        "version": lambda: [report("version", "--json")],
+    }[command]()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "completion"])
+def test_json_section_lists_the_members_of_the_report(command, library, tmp_path):
+    common = set(re.findall(r"^\.It Va (\w+)", section(ROOT / "man" / "tersor.1", "JSON reports"),
+                            re.M))
+    source = section(page_of(command), "JSON")
+    listed = set(re.findall(r"^\.It Va (\w+)", source, re.M))
+    if "See JSON reports" in source:
+        listed |= {"schema"}
+    else:
+        common = set()
+    objects = reports(command, library, tmp_path)
+    assert all(o["schema"] == f"tersor.{command}.v1" for o in objects)
+    found = members(objects)
+    assert found - common == listed - common, "listed in the page and reported differ"
+    assert listed <= found
+
+
+def test_overview_lists_common_members_that_are_reported(tmp_path):
+    listed = re.findall(r"^\.It Va (\w+)", section(ROOT / "man" / "tersor.1", "JSON reports"), re.M)
+    packed = report("pack", CHECKPOINT, "-o", tmp_path / "out", "--json")
+    momentum = next(t for t in packed["tensors"] if t["kind"] == "momentum")
+    assert listed and set(listed) <= set(momentum) | set(momentum["error"])
+
+
+# Tables
+
+def test_codec_tables_are_those_of_the_program():
+    rows = {}
+    for block in blocks(page_of("codecs").read_text()):
+        if block.startswith("codec "):
+            for line in block.splitlines()[1:]:
+                name, size, planes = re.split(r"  +", line)[:3]
+                rows[name] = (float(size), planes.split(", "))
+    codecs = {}
+    for c in report("codecs", "--json")["codecs"]:
+        codecs[c["name"]] = (c["bytes_per_element"], ["scales" if p["suffix"] == "::scales" else
+                                                      p["dtype"] for p in c["planes"]])
+    assert rows == codecs
+
+
+def names_table():
+    """[(component, whether it is a weak one, kind)]."""
+    block = next(b for b in blocks(page_of("pack").read_text()) if b.startswith("component "))
+    return [(row[0].removesuffix(" *"), row[0].endswith(" *"), row[1])
+            for row in (re.split(r"  +", line) for line in block.splitlines()[1:])]
+
+
+@pytest.mark.parametrize("component, weak, kind", names_table(), ids=[n[0] for n in names_table()])
+def test_name_in_the_table_means_what_the_table_says(tmp_path, component, weak, kind):
+    path = tmp_path / "in.safetensors"
+    value = np.arange(1, 5, dtype=np.float32)
+
+    def kinds(tensors):
+        safetensors.numpy.save_file(tensors, path)
+        return {t["name"]: (t["kind"], t.get("weight")) for t in report("inspect", path, "--json")
+                ["tensors"]}
+
+    weight = "a" if kind in ("momentum", "variance") else None
+    for name in (f"a.{component}", f"a/{component}", f"optimizer.state.{component}.a",
+                 f"optimizer.state.a.{component}", f"chained_3.state.a.{component}"):
+        assert kinds({"a": value, name: value}) == {"a": ("weight", None), name: (kind, weight)}
+    # Without its weight a strong name still counts, a weak one is a parameter.
+    alone = f"a.{component}"
+    assert kinds({alone: value}) == {alone: ("weight" if weak else kind, None)}
+
+
+@pytest.mark.parametrize("component", [n for n, _, kind in names_table() if kind == "other"])
+@pytest.mark.parametrize("shape", [(), (1,)], ids=["rank 0", "rank 1"])
+def test_counter_need_not_have_the_shape_of_its_weight(tmp_path, component, shape):
+    path = tmp_path / "in.safetensors"
+    name = f"optimizer.state.a.{component}"
+    safetensors.numpy.save_file({"a": np.ones(4, np.float32), name: np.ones(shape, np.float32)},
+                                path)
+    found = {t["name"]: t["kind"] for t in report("inspect", path, "--json")["tensors"]}
+    assert found == {"a": "weight", name: "other"}
+
+
+def names_of_a():
+    """The names that the page gives as those of one momentum."""
+    lines = re.search(r"^So\n(.*?)^are all the momentum", page_of("pack").read_text(),
+                      re.M | re.S).group(1)
+    return [word for word in lines.split() if re.search(r"\w[./]\w", word)]
+
+
+def test_names_that_the_page_gives_for_one_momentum_are_that(tmp_path):
+    path = tmp_path / "in.safetensors"
+    value = np.arange(1, 5, dtype=np.float32)
+    assert len(names_of_a()) > 3
+    for name in names_of_a():
+        safetensors.numpy.save_file({"a": value, name: value}, path)
+        found = {t["name"]: (t["kind"], t.get("weight"))
+                 for t in report("inspect", path, "--json")["tensors"]}
+        assert found[name] == ("momentum", "a")
