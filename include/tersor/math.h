@@ -77,6 +77,23 @@ TSR_HD float tsr_fma(float a, float b, float c)
 #endif
 }
 
+/*
+ * RN(q / d) for an integer q from -d to d, with `inverse` = RN(1 / d) and d = 127, 255 or 32767.
+ * Where there is a fused multiply-add, a product and the correction by its residual give the same
+ * value as the division and take a fraction of its time; tested for every q.
+ */
+TSR_HD float tsr_code_quotient(float q, float d, float inverse)
+{
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
+	const float guess = q * inverse;
+
+	return tsr_fma(tsr_fma(-guess, d, q), inverse, guess);
+#else
+	(void)inverse;
+	return q / d;
+#endif
+}
+
 /* Nearest integer, halves away from zero: RN(x + copysign(0.5, x)), truncated.  Odd in x. */
 TSR_HD int32_t tsr_round_half_away_i32(float x)
 {
@@ -216,7 +233,7 @@ TSR_HD int32_t tsr_ulp_correction(struct tsr_split_format f, float x, float narr
 TSR_HD float tsr_ulp_join(struct tsr_split_format f, float narrow, int32_t correction, float levels)
 {
 	const float power = tsr_f32_from_bits(tsr_split_power_bits(f, narrow));
-	const float fraction = (float)correction / levels;
+	const float fraction = tsr_code_quotient((float)correction, levels, 1.0f / levels);
 	const float joined = tsr_fma(fraction * f.down, power, narrow);
 	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
 
@@ -358,7 +375,7 @@ TSR_HD int32_t tsr_sqrt_code(float root, float inverse)
 
 TSR_HD float tsr_sqrt_value(int32_t code, float scale)
 {
-	const float root = (float)code / 255.0f * scale;
+	const float root = tsr_code_quotient((float)code, 255.0f, 1.0f / 255.0f) * scale;
 
 	return root * root;
 }
@@ -372,7 +389,7 @@ TSR_HD int32_t tsr_linear_code(float m, float inverse)
 
 TSR_HD float tsr_linear_value(int32_t code, float scale)
 {
-	return (float)code / 127.0f * scale;
+	return tsr_code_quotient((float)code, 127.0f, 1.0f / 127.0f) * scale;
 }
 
 TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
@@ -382,7 +399,7 @@ TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
 
 TSR_HD float tsr_ulinear_value(int32_t code, float scale)
 {
-	return (float)code / 255.0f * scale;
+	return tsr_code_quotient((float)code, 255.0f, 1.0f / 255.0f) * scale;
 }
 
 #endif

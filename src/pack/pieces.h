@@ -6,11 +6,11 @@
 #include "tersor/status.h"
 
 /*
- * Tensors go through in pieces: 65,536 elements, or the multiple of the group next below; of a
+ * Tensors go through in pieces: 262,144 elements, or the multiple of the group next below; of a
  * tensor without a codec, as many bytes as such a piece of FP32.  Sums of errors are added up piece
  * by piece, so docs/format.md names these sizes.
  */
-#define TSR_PIECE_ELEMENTS 65536u
+#define TSR_PIECE_ELEMENTS 262144u
 #define TSR_PIECE_NBYTES (TSR_PIECE_ELEMENTS * 4)
 
 /* A run of elements of one tensor, or of bytes if it has no codec. */

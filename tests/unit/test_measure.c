@@ -7,7 +7,7 @@
 #include "tersor/measure.h"
 #include "unit.h"
 
-/* --- One element at a time ---------------------------------------------------------------------- */
+/* --- One element at a time ------------------------------------------------------------------ */
 
 /* A float as an integer in the order of the values, both zeros being 0. */
 static int64_t position_of(float x)
@@ -17,7 +17,7 @@ static int64_t position_of(float x)
 	return bits_of(x) >> 31 ? -mag : mag;
 }
 
-/* RN to binary32 of an exact or once rounded binary64: 53 bits are enough to make that one rounding. */
+/* One rounding even so, for - and / of two floats in binary64: 53 bits are more than 2 * 24 + 2. */
 static float rn(double x)
 {
 	return (float)x;
@@ -69,7 +69,7 @@ static void expect_same_sums(const struct tsr_measure *got, const struct tsr_mea
 	assert_memory_equal(got->sum_xd, want->sum_xd, sizeof(got->sum_xd));
 }
 
-/* --- Data ----------------------------------------------------------------------------------------- */
+/* --- Data ----------------------------------------------------------------------------------- */
 
 #define N_MAX 20011
 
@@ -79,14 +79,16 @@ static float x_data[N_MAX + 8], y_data[N_MAX + 8];
 static void fill_finite(uint64_t seed)
 {
 	for (size_t i = 0; i < COUNT_OF(x_data); i++) {
-		const uint32_t bits = random_u32(&seed) & (random_u32(&seed) % 5 ? 0xbfffffffu : 0x80ffffffu);
+		const uint32_t bits = random_u32(&seed) &
+				      (random_u32(&seed) % 5 ? 0xbfffffffu : 0x80ffffffu);
 		const uint32_t r = random_u32(&seed);
 
 		x_data[i] = float_of(r % 11 ? bits : bits & 0x80000000u);
-		y_data[i] = r % 7 == 0 ? float_of((r & 1) << 31) :
-			    r % 7 == 1 ? x_data[i] :
-			    r % 7 == 2 ? float_of(bits ^ 0x80000000u) :
-					 float_of(bits_of(x_data[i]) ^ (random_u32(&seed) & 0x80001fff));
+		y_data[i] = r % 7 == 0	 ? float_of((r & 1) << 31)
+			    : r % 7 == 1 ? x_data[i]
+			    : r % 7 == 2 ? float_of(bits ^ 0x80000000u)
+					 : float_of(bits_of(x_data[i]) ^
+						    (random_u32(&seed) & 0x80001fff));
 	}
 }
 
@@ -100,8 +102,10 @@ static void fill_special(uint64_t seed)
 	for (size_t i = 0; i < COUNT_OF(x_data); i++) {
 		const uint32_t r = random_u32(&seed);
 
-		x_data[i] = float_of(r & 1 ? specials[(r >> 8) % COUNT_OF(specials)] : random_u32(&seed));
-		y_data[i] = float_of(r & 2 ? specials[(r >> 16) % COUNT_OF(specials)] : random_u32(&seed));
+		x_data[i] = float_of(r & 1 ? specials[(r >> 8) % COUNT_OF(specials)]
+					   : random_u32(&seed));
+		y_data[i] = float_of(r & 2 ? specials[(r >> 16) % COUNT_OF(specials)]
+					   : random_u32(&seed));
 	}
 }
 
@@ -115,7 +119,7 @@ static void on_each_level(void (*check)(void))
 	assert_true(tsr_isa_select(NULL));
 }
 
-/* --- Adding ---------------------------------------------------------------------------------------- */
+/* --- Adding --------------------------------------------------------------------------------- */
 
 static void check_against_plain(void)
 {
@@ -124,7 +128,7 @@ static void check_against_plain(void)
 	fill_finite(3);
 	for (size_t i = 0; i < 101 + COUNT_OF(long_runs); i++) {
 		const size_t n = i <= 100 ? i : long_runs[i - 101];
-		const size_t shift = i % 8;	/* any alignment that an element has */
+		const size_t shift = i % 8; /* any alignment that an element has */
 		struct tsr_measure got = { 0 }, want = { 0 };
 
 		tsr_measure_add(&got, x_data + shift, y_data + shift, n);
@@ -235,7 +239,8 @@ static void test_an_array_against_itself_is_exact(void **state)
 	tsr_measure_add(&m, x_data, x_data, N_MAX);
 	assert_true(m.exact == N_MAX && m.n == N_MAX);
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
-		assert_true(tsr_measure_value(&m, (enum tsr_metric)i) == (i == TSR_METRIC_COSINE ? 1 : 0));
+		assert_true(tsr_measure_value(&m, (enum tsr_metric)i) ==
+			    (i == TSR_METRIC_COSINE ? 1 : 0));
 		assert_true(tsr_measure_error(&m, (enum tsr_metric)i) == 0);
 	}
 }
@@ -268,7 +273,7 @@ static void test_merge_adds_up(void **state)
 	assert_memory_equal(&both, &a, sizeof(a));
 }
 
-/* --- Metrics ---------------------------------------------------------------------------------------- */
+/* --- Metrics -------------------------------------------------------------------------------- */
 
 static struct tsr_measure measure_of(const float *x, const float *y, size_t n)
 {
@@ -296,10 +301,12 @@ static void test_metrics_against_long_double(void **state)
 		struct tsr_measure m;
 
 		for (size_t i = 0; i < N_MAX; i++) {
-			const int32_t a = (int32_t)random_u32(&seed), b = (int32_t)random_u32(&seed);
+			const int32_t a = (int32_t)random_u32(&seed),
+				      b = (int32_t)random_u32(&seed);
 
 			x_data[i] = rn((double)(a | 1) * 0x1p-36);
-			y_data[i] = rn((double)x_data[i] * (1 + (double)b * 0x1p-31 * (double)noises[j]));
+			y_data[i] = rn((double)x_data[i] *
+				       (1 + (double)b * 0x1p-31 * (double)noises[j]));
 		}
 		m = measure_of(x_data, y_data, N_MAX);
 		for (size_t i = 0; i < N_MAX; i++) {
@@ -314,7 +321,8 @@ static void test_metrics_against_long_double(void **state)
 		}
 		/* sin^2 from the part of y that is across x; 1 - cos = sin^2 / (1 + cos). */
 		for (size_t i = 0; i < N_MAX; i++) {
-			const long double across = (long double)y_data[i] - xy / xx * (long double)x_data[i];
+			const long double across = (long double)y_data[i] -
+						   xy / xx * (long double)x_data[i];
 
 			square += across * across;
 		}
@@ -351,10 +359,10 @@ static void test_cosine_by_hand(void **state)
 		double error;
 	} rows[] = {
 		{ { 1, 2 }, { 1, 2 }, 0 },
-		{ { 1, 2 }, { 2, 4 }, 0 },		/* longer only */
+		{ { 1, 2 }, { 2, 4 }, 0 }, /* longer only */
 		{ { 1, 2 }, { 0.5f, 1 }, 0 },
-		{ { 3, 0 }, { 0, 5 }, 1 },		/* a right angle */
-		{ { 1, 2 }, { -1, -2 }, 2 },		/* backwards */
+		{ { 3, 0 }, { 0, 5 }, 1 }, /* a right angle */
+		{ { 1, 2 }, { -1, -2 }, 2 }, /* backwards */
 		{ { 1, 2 }, { 0, 0 }, 1 },
 		{ { 0, 0 }, { 1, 2 }, 1 },
 		{ { 0, 0 }, { -0.0f, 0 }, 0 },
@@ -380,7 +388,8 @@ static void test_metrics_of_nothing(void **state)
 	(void)state;
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
 		assert_true(tsr_measure_error(&m, (enum tsr_metric)i) == 0);
-		assert_true(tsr_measure_value(&m, (enum tsr_metric)i) == (i == TSR_METRIC_COSINE ? 1 : 0));
+		assert_true(tsr_measure_value(&m, (enum tsr_metric)i) ==
+			    (i == TSR_METRIC_COSINE ? 1 : 0));
 	}
 }
 
@@ -419,18 +428,12 @@ static void test_ulp_distance(void **state)
 	static const struct {
 		uint32_t x, y, distance;
 	} rows[] = {
-		{ 0x3f800000, 0x3f800000, 0 },
-		{ 0x3f800000, 0x3f7fffff, 1 },
-		{ 0x00000000, 0x80000000, 0 },
-		{ 0x80000000, 0x00000001, 1 },
-		{ 0x00000001, 0x80000001, 2 },
-		{ 0x80000003, 0x00000004, 7 },
-		{ 0x3f800000, 0xbf800000, 0x7f000000 },
-		{ 0x7f7fffff, 0xff7fffff, 0xfefffffe },
-		{ 0xff7fffff, 0x7f7fffff, 0xfefffffe },
-		{ 0x7f7fffff, 0x7f800000, 1 },
-		{ 0xff800000, 0x7f800000, 0xff000000 },
-		{ 0x7fffffff, 0xffffffff, 0xfffffffe },
+		{ 0x3f800000, 0x3f800000, 0 },		{ 0x3f800000, 0x3f7fffff, 1 },
+		{ 0x00000000, 0x80000000, 0 },		{ 0x80000000, 0x00000001, 1 },
+		{ 0x00000001, 0x80000001, 2 },		{ 0x80000003, 0x00000004, 7 },
+		{ 0x3f800000, 0xbf800000, 0x7f000000 }, { 0x7f7fffff, 0xff7fffff, 0xfefffffe },
+		{ 0xff7fffff, 0x7f7fffff, 0xfefffffe }, { 0x7f7fffff, 0x7f800000, 1 },
+		{ 0xff800000, 0x7f800000, 0xff000000 }, { 0x7fffffff, 0xffffffff, 0xfffffffe },
 	};
 
 	(void)state;
@@ -452,17 +455,18 @@ static void test_ulp_distance(void **state)
 
 static void test_counts_by_hand(void **state)
 {
-	static const float x[] = { 1, -1, 0x1p-149f, -0x1p-149f, FLT_MAX, INFINITY, -INFINITY, NAN, -0.0f };
+	static const float x[] = { 1,	     -1,	0x1p-149f, -0x1p-149f, FLT_MAX,
+				   INFINITY, -INFINITY, NAN,	   -0.0f };
 	static const float y[] = { 1, -2, 0, -0.0f, INFINITY, INFINITY, 0, NAN, 1 };
 	const struct tsr_measure m = measure_of(x, y, COUNT_OF(x));
 
 	(void)state;
 	assert_true(m.n == 9);
-	assert_true(m.exact == 3);		/* 1, infinity and NaN */
+	assert_true(m.exact == 3); /* 1, infinity and NaN */
 	assert_true(m.nonfinite == 3);
-	assert_true(m.negative == 3);		/* -1, a subnormal, -infinity */
+	assert_true(m.negative == 3); /* -1, a subnormal, -infinity */
 	assert_true(m.overflow == 1);
-	assert_true(m.flushed == 3);		/* two subnormals and -infinity */
+	assert_true(m.flushed == 3); /* two subnormals and -infinity */
 	assert_true(m.zeros == 1);
 }
 
@@ -485,7 +489,8 @@ static void check_nan_hides_nothing(void)
 			assert_true(m.nonfinite == 1);
 			for (unsigned j = 0; j < TSR_METRIC_COUNT; j++) {
 				if (tsr_measure_error(&m, (enum tsr_metric)j) <= 0.4)
-					fail_msg("%s on %s: %g", tsr_metric_name((enum tsr_metric)j),
+					fail_msg("%s on %s: %g",
+						 tsr_metric_name((enum tsr_metric)j),
 						 tsr_isa_name(),
 						 tsr_measure_error(&m, (enum tsr_metric)j));
 			}

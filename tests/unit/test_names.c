@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tensors are by their names: small checkpoints, and the kind and weight expected of each tensor. */
+/* What tensors are by their names: small checkpoints with the kind and weight of each tensor. */
 #include <unistd.h>
 
 #include "tersor/checkpoint.h"
@@ -9,27 +9,36 @@
 struct row {
 	const char *name;
 	enum tsr_kind kind;
-	const char *weight;		/* that a momentum or variance belongs to */
+	const char *weight; /* that a momentum or variance belongs to */
 	enum tsr_dtype dtype;
 	unsigned rank;
 	uint64_t shape[3];
 };
 
 /* F32 matrices, unless it is said otherwise. */
-#define OF_SHAPE(n, k, w, ...) { .name = n, .kind = TSR_KIND_##k, .weight = w, .dtype = TSR_F32, __VA_ARGS__ }
+#define OF_SHAPE(n, k, w, ...) \
+	{ \
+		.name = n, .kind = TSR_KIND_##k, .weight = w, .dtype = TSR_F32, __VA_ARGS__ \
+	}
 #define TENSOR(n, k, w) OF_SHAPE(n, k, w, .rank = 2, .shape = { 2, 3 })
 #define VECTOR(n, k, w, length) OF_SHAPE(n, k, w, .rank = 1, .shape = { length })
 #define SCALAR(n, k) OF_SHAPE(n, k, NULL, .rank = 0)
-#define TYPED(n, k, w, type) { .name = n, .kind = TSR_KIND_##k, .weight = w, .dtype = TSR_##type, \
-			       .rank = 2, .shape = { 2, 4 } }
+#define TYPED(n, k, w, type) \
+	{ \
+		.name = n, .kind = TSR_KIND_##k, .weight = w, .dtype = TSR_##type, .rank = 2, \
+		.shape = { \
+			2, \
+			4 \
+		} \
+	}
 #define ROWS_MAX 12
 
 struct layout {
 	const char *about;
-	struct row rows[ROWS_MAX];	/* the unused ones have no name */
+	struct row rows[ROWS_MAX]; /* the unused ones have no name */
 };
 
-/* --- Checkpoints ----------------------------------------------------------------------------------- */
+/* --- Checkpoints ---------------------------------------------------------------------------- */
 
 static char dir[] = "/tmp/tersor-names-XXXXXX";
 static char paths[2][64];
@@ -73,13 +82,14 @@ static void write_file(const char *path, const struct row *rows, size_t n)
 	assert_non_null(f);
 	len += (size_t)sprintf(header + len, "{");
 	for (size_t i = 0; i < n; i++) {
-		len += (size_t)sprintf(header + len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "",
-				       rows[i].name, tsr_dtype_name(rows[i].dtype));
+		len += (size_t)sprintf(header + len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+				       i ? "," : "", rows[i].name, tsr_dtype_name(rows[i].dtype));
 		for (unsigned d = 0; d < rows[i].rank; d++)
 			len += (size_t)sprintf(header + len, "%s%llu", d ? "," : "",
 					       (unsigned long long)rows[i].shape[d]);
 		len += (size_t)sprintf(header + len, "],\"data_offsets\":[%llu,%llu]}",
-				       (unsigned long long)at, (unsigned long long)(at + nbytes_of(&rows[i])));
+				       (unsigned long long)at,
+				       (unsigned long long)(at + nbytes_of(&rows[i])));
 		at += nbytes_of(&rows[i]);
 	}
 	len += (size_t)sprintf(header + len, "}");
@@ -113,7 +123,8 @@ static struct tsr_checkpoint *open_rows(const struct row *rows, size_t n)
 	return c;
 }
 
-static void expect_kinds(const struct tsr_checkpoint *c, const struct row *rows, size_t n, const char *about)
+static void expect_kinds(const struct tsr_checkpoint *c, const struct row *rows, size_t n,
+			 const char *about)
 {
 	assert_int_equal(c->ntensors, n);
 	for (size_t i = 0; i < n; i++) {
@@ -123,9 +134,11 @@ static void expect_kinds(const struct tsr_checkpoint *c, const struct row *rows,
 		if (t->kind != rows[i].kind)
 			fail_msg("%s: %s: got %s, want %s", about, t->name, tsr_kind_name(t->kind),
 				 tsr_kind_name(rows[i].kind));
-		if (!t->weight != !rows[i].weight || (t->weight && strcmp(t->weight, rows[i].weight) != 0))
+		if (!t->weight != !rows[i].weight ||
+		    (t->weight && strcmp(t->weight, rows[i].weight) != 0))
 			fail_msg("%s: %s: belongs to %s, want %s", about, t->name,
-				 t->weight ? t->weight : "none", rows[i].weight ? rows[i].weight : "none");
+				 t->weight ? t->weight : "none",
+				 rows[i].weight ? rows[i].weight : "none");
 	}
 }
 
@@ -165,188 +178,215 @@ static void expect_error(const struct row *rows, const struct tsr_name_rule *rul
 	tsr_checkpoint_close(c);
 }
 
-/* --- Names that frameworks give ----------------------------------------------------------------------- */
+/* --- Names that frameworks give ------------------------------------------------------------- */
 
 static const struct layout layouts[] = {
-	{ "torch.optim beside the weight", {
-		TENSOR("l.weight", WEIGHT, NULL),
-		TENSOR("l.weight.exp_avg", MOMENTUM, "l.weight"),
-		TENSOR("l.weight.exp_avg_sq", VARIANCE, "l.weight"),
-		TENSOR("l.weight.max_exp_avg_sq", VARIANCE, "l.weight"),
-		SCALAR("l.weight.step", OTHER),
-		TENSOR("l.other", WEIGHT, NULL),
-		TENSOR("l.other.momentum_buffer", MOMENTUM, "l.other"),
-	} },
-	{ "state.<name>.<kind>", {
-		TENSOR("w", WEIGHT, NULL),
-		TENSOR("state.w.exp_avg", MOMENTUM, "w"),
-		TENSOR("state.w.exp_avg_sq", VARIANCE, "w"),
-		SCALAR("state.w.step", OTHER),
-	} },
-	{ "optimizer.state.<name>.<kind>", {
-		TENSOR("a.b", WEIGHT, NULL),
-		TENSOR("optimizer.state.a.b.exp_avg", MOMENTUM, "a.b"),
-		TENSOR("optimizer.state.a.b.exp_avg_sq", VARIANCE, "a.b"),
-		VECTOR("optimizer.state.a.b.step", OTHER, NULL, 1),
-		VECTOR("optimizer.param_groups.a.b.lr", OTHER, NULL, 1),
-		TENSOR("optimizer.anything", OTHER, NULL),
-	} },
-	{ "optim.state.<name>.<kind>", {
-		TENSOR("w", WEIGHT, NULL),
-		TENSOR("optim.state.w.momentum_buffer", MOMENTUM, "w"),
-		TENSOR("optim.w.exp_avg_sq", VARIANCE, "w"),
-	} },
-	{ "optimizer.state.<kind>.<name>", {
-		TENSOR("a.b", WEIGHT, NULL),
-		TENSOR("optimizer.state.exp_avg.a.b", MOMENTUM, "a.b"),
-		TENSOR("optimizer.state.exp_avg_sq.a.b", VARIANCE, "a.b"),
-		VECTOR("optimizer.state.step.a.b", OTHER, NULL, 1),
-	} },
-	{ "state.<kind>.<name>", {
-		TENSOR("w", WEIGHT, NULL),
-		TENSOR("state.exp_avg.w", MOMENTUM, "w"),
-		TENSOR("state.m.w2", MOMENTUM, NULL),
-		TENSOR("state.v.w", VARIANCE, "w"),
-	} },
-	{ "Megatron, chained", {
-		TYPED("w", WEIGHT, NULL, BF16),
-		TYPED("e", WEIGHT, NULL, BF16),
-		TYPED("chained_0.optimizer.state.fp32_param.w", WEIGHT, NULL, F32),
-		TYPED("chained_0.optimizer.state.exp_avg.w", MOMENTUM, "w", F32),
-		TYPED("chained_0.optimizer.state.exp_avg_sq.w", VARIANCE, "w", F32),
-		TYPED("chained_12.optimizer.state.exp_avg.e", MOMENTUM, "e", F32),
-		TYPED("optimizer.chained_1.exp_avg_sq.e", VARIANCE, "e", F32),
-	} },
-	{ "Megatron, masters only", {
-		TENSOR("optimizer.state.fp32_param.w", WEIGHT, NULL),
-		TENSOR("optimizer.state.exp_avg.w", MOMENTUM, "optimizer.state.fp32_param.w"),
-		TENSOR("optimizer.state.exp_avg_sq.w", VARIANCE, "optimizer.state.fp32_param.w"),
-	} },
-	{ "Megatron fsdp_dtensor", {
-		TENSOR("module.w", WEIGHT, NULL),
-		TENSOR("optimizer.state.module.module.module.w.exp_avg", MOMENTUM, "module.w"),
-		TENSOR("optimizer.state.module.module.module.w.exp_avg_sq", VARIANCE, "module.w"),
-	} },
-	{ "TransformerEngine", {
-		TYPED("w", WEIGHT, NULL, BF16),
-		TYPED("w.master_param", WEIGHT, NULL, F32),
-		TYPED("w.exp_avg", MOMENTUM, "w", F32),
-	} },
-	{ "DeepSpeed universal", {
-		TENSOR("a.w.fp32", WEIGHT, NULL),
-		TENSOR("a.w.exp_avg", MOMENTUM, "a.w.fp32"),
-		TENSOR("a.w.exp_avg_sq", VARIANCE, "a.w.fp32"),
-	} },
-	{ "Paddle", {
-		TENSOR("embed.w_0", WEIGHT, NULL),
-		TENSOR("embed.w_0/moment1_0", MOMENTUM, "embed.w_0"),
-		TENSOR("embed.w_0/moment2_0", VARIANCE, "embed.w_0"),
-		VECTOR("embed.w_0/beta1_pow_acc_0", OTHER, NULL, 1),
-		VECTOR("embed.w_0/beta2_pow_acc_0", OTHER, NULL, 1),
-	} },
-	{ "MLX", {
-		TENSOR("l.w", WEIGHT, NULL),
-		TENSOR("l.w.m", MOMENTUM, "l.w"),
-		TENSOR("l.w.v", VARIANCE, "l.w"),
-	} },
-	{ "Optax", {
-		TENSOR("l.w", WEIGHT, NULL),
-		TENSOR("l.w.mu", MOMENTUM, "l.w"),
-		TENSOR("l.w.nu", VARIANCE, "l.w"),
-	} },
-	{ "states without their weights", {
-		TENSOR("x.exp_avg", MOMENTUM, NULL),
-		TENSOR("x.exp_avg_sq", VARIANCE, NULL),
-		TENSOR("optimizer.state.y.exp_avg", MOMENTUM, NULL),
-		TENSOR("optimizer.y.m2", OTHER, NULL),
-		TENSOR("optimizer.y.v", VARIANCE, NULL),
-	} },
-	{ "short names that are parameters of their own", {
-		TENSOR("attn.v", WEIGHT, NULL),			/* nothing is called attn */
-		TENSOR("attn.m", WEIGHT, NULL),
-		VECTOR("norm", WEIGHT, NULL, 4),
-		VECTOR("norm.mu", WEIGHT, NULL, 5),		/* not of the shape of norm */
-		VECTOR("norm.nu", VARIANCE, "norm", 4),
-		TENSOR("clock.step", WEIGHT, NULL),
-		TENSOR("m", WEIGHT, NULL),
-		TENSOR("v", WEIGHT, NULL),
-	} },
-	{ "a weight that a short name takes for its state has states itself", {
-		TENSOR("attn.v", WEIGHT, NULL),
-		TENSOR("attn.v.exp_avg", MOMENTUM, "attn.v"),
-		TENSOR("attn.v.exp_avg_sq", VARIANCE, "attn.v"),
-		TENSOR("state.attn.v.max_exp_avg_sq", VARIANCE, "attn.v"),
-	} },
-	{ "wrappers in the model", {
-		TENSOR("module._orig_mod.l.w", WEIGHT, NULL),
-		TENSOR("l.w.exp_avg", MOMENTUM, "module._orig_mod.l.w"),
-		TENSOR("a._checkpoint_wrapped_module.b", WEIGHT, NULL),
-		TENSOR("optimizer.state.a.b.exp_avg", MOMENTUM, "a._checkpoint_wrapped_module.b"),
-		TENSOR("_fsdp_wrapped_module.f._fsdp_wrapped_module.g", WEIGHT, NULL),
-		TENSOR("f.g.momentum_buffer", MOMENTUM, "_fsdp_wrapped_module.f._fsdp_wrapped_module.g"),
-	} },
-	{ "wrappers in the state", {
-		TENSOR("l.w", WEIGHT, NULL),
-		TENSOR("state.module._orig_mod.l.w.exp_avg", MOMENTUM, "l.w"),
-		TENSOR("optimizer.state.exp_avg_sq.module.l.w", VARIANCE, "l.w"),
-	} },
-	{ "model. in front", {
-		TENSOR("model.l.w", WEIGHT, NULL),
-		TENSOR("optimizer.state.l.w.exp_avg", MOMENTUM, "model.l.w"),
-		TENSOR("model.model.k.w", WEIGHT, NULL),
-		TENSOR("model.k.w.exp_avg", MOMENTUM, "model.model.k.w"),
-		TENSOR("x.model.w", WEIGHT, NULL),
-		TENSOR("x.w.exp_avg", MOMENTUM, NULL),		/* further in, it is a name */
-	} },
-	{ "the very name before the name without wrappers", {
-		TENSOR("l.w", WEIGHT, NULL),
-		TENSOR("module.l.w", WEIGHT, NULL),
-		TENSOR("l.w.exp_avg", MOMENTUM, "l.w"),
-		TENSOR("module.l.w.exp_avg", MOMENTUM, "module.l.w"),
-	} },
-	{ "a last component that is a wrapper's name is a name", {
-		TENSOR("a.module", WEIGHT, NULL),
-		TENSOR("a.module.exp_avg", MOMENTUM, "a.module"),
-		TENSOR("a", WEIGHT, NULL),
-		TENSOR("a.exp_avg", MOMENTUM, "a"),
-	} },
-	{ "dtypes and ranks", {
-		TYPED("bf16", WEIGHT, NULL, BF16),
-		TYPED("f16", WEIGHT, NULL, F16),
-		TYPED("f64", WEIGHT, NULL, F64),
-		TYPED("i64", OTHER, NULL, I64),
-		TYPED("bool", OTHER, NULL, BOOL),
-		TYPED("f8", OTHER, NULL, F8_E4M3),
-		TYPED("c64", OTHER, NULL, C64),
-		SCALAR("scalar", OTHER),
-		VECTOR("empty", WEIGHT, NULL, 0),
-		TYPED("bf16.exp_avg", MOMENTUM, "bf16", BF16),
-	} },
-	{ "a state without elements fits any weight", {
-		TENSOR("w", WEIGHT, NULL),
-		VECTOR("w.momentum_buffer", MOMENTUM, "w", 0),
-	} },
-	{ "names that are hardly any", {
-		TENSOR("exp_avg", WEIGHT, NULL),
-		TENSOR(".exp_avg", WEIGHT, NULL),
-		TENSOR("/moment1_0", WEIGHT, NULL),
-		TENSOR("optimizer.exp_avg", OTHER, NULL),
-		TENSOR("optimizer.", WEIGHT, NULL),
-		TENSOR("state.exp_avg.", OTHER, NULL),
-		TENSOR("x.exp_avg.", WEIGHT, NULL),
-		TENSOR("x.Exp_avg", WEIGHT, NULL),
-		TENSOR("x.exp_avg2", WEIGHT, NULL),
-		TENSOR("x_exp_avg", WEIGHT, NULL),
-		TENSOR("chained_x.exp_avg.y", WEIGHT, NULL),
-		TENSOR("optimizers.exp_avg.y", WEIGHT, NULL),
-	} },
+	{ "torch.optim beside the weight",
+	  {
+		  TENSOR("l.weight", WEIGHT, NULL),
+		  TENSOR("l.weight.exp_avg", MOMENTUM, "l.weight"),
+		  TENSOR("l.weight.exp_avg_sq", VARIANCE, "l.weight"),
+		  TENSOR("l.weight.max_exp_avg_sq", VARIANCE, "l.weight"),
+		  SCALAR("l.weight.step", OTHER),
+		  TENSOR("l.other", WEIGHT, NULL),
+		  TENSOR("l.other.momentum_buffer", MOMENTUM, "l.other"),
+	  } },
+	{ "state.<name>.<kind>",
+	  {
+		  TENSOR("w", WEIGHT, NULL),
+		  TENSOR("state.w.exp_avg", MOMENTUM, "w"),
+		  TENSOR("state.w.exp_avg_sq", VARIANCE, "w"),
+		  SCALAR("state.w.step", OTHER),
+	  } },
+	{ "optimizer.state.<name>.<kind>",
+	  {
+		  TENSOR("a.b", WEIGHT, NULL),
+		  TENSOR("optimizer.state.a.b.exp_avg", MOMENTUM, "a.b"),
+		  TENSOR("optimizer.state.a.b.exp_avg_sq", VARIANCE, "a.b"),
+		  VECTOR("optimizer.state.a.b.step", OTHER, NULL, 1),
+		  VECTOR("optimizer.param_groups.a.b.lr", OTHER, NULL, 1),
+		  TENSOR("optimizer.anything", OTHER, NULL),
+	  } },
+	{ "optim.state.<name>.<kind>",
+	  {
+		  TENSOR("w", WEIGHT, NULL),
+		  TENSOR("optim.state.w.momentum_buffer", MOMENTUM, "w"),
+		  TENSOR("optim.w.exp_avg_sq", VARIANCE, "w"),
+	  } },
+	{ "optimizer.state.<kind>.<name>",
+	  {
+		  TENSOR("a.b", WEIGHT, NULL),
+		  TENSOR("optimizer.state.exp_avg.a.b", MOMENTUM, "a.b"),
+		  TENSOR("optimizer.state.exp_avg_sq.a.b", VARIANCE, "a.b"),
+		  VECTOR("optimizer.state.step.a.b", OTHER, NULL, 1),
+	  } },
+	{ "state.<kind>.<name>",
+	  {
+		  TENSOR("w", WEIGHT, NULL),
+		  TENSOR("state.exp_avg.w", MOMENTUM, "w"),
+		  TENSOR("state.m.w2", MOMENTUM, NULL),
+		  TENSOR("state.v.w", VARIANCE, "w"),
+	  } },
+	{ "Megatron, chained",
+	  {
+		  TYPED("w", WEIGHT, NULL, BF16),
+		  TYPED("e", WEIGHT, NULL, BF16),
+		  TYPED("chained_0.optimizer.state.fp32_param.w", WEIGHT, NULL, F32),
+		  TYPED("chained_0.optimizer.state.exp_avg.w", MOMENTUM, "w", F32),
+		  TYPED("chained_0.optimizer.state.exp_avg_sq.w", VARIANCE, "w", F32),
+		  TYPED("chained_12.optimizer.state.exp_avg.e", MOMENTUM, "e", F32),
+		  TYPED("optimizer.chained_1.exp_avg_sq.e", VARIANCE, "e", F32),
+	  } },
+	{ "Megatron, masters only",
+	  {
+		  TENSOR("optimizer.state.fp32_param.w", WEIGHT, NULL),
+		  TENSOR("optimizer.state.exp_avg.w", MOMENTUM, "optimizer.state.fp32_param.w"),
+		  TENSOR("optimizer.state.exp_avg_sq.w", VARIANCE, "optimizer.state.fp32_param.w"),
+	  } },
+	{ "Megatron fsdp_dtensor",
+	  {
+		  TENSOR("module.w", WEIGHT, NULL),
+		  TENSOR("optimizer.state.module.module.module.w.exp_avg", MOMENTUM, "module.w"),
+		  TENSOR("optimizer.state.module.module.module.w.exp_avg_sq", VARIANCE, "module.w"),
+	  } },
+	{ "TransformerEngine",
+	  {
+		  TYPED("w", WEIGHT, NULL, BF16),
+		  TYPED("w.master_param", WEIGHT, NULL, F32),
+		  TYPED("w.exp_avg", MOMENTUM, "w", F32),
+	  } },
+	{ "DeepSpeed universal",
+	  {
+		  TENSOR("a.w.fp32", WEIGHT, NULL),
+		  TENSOR("a.w.exp_avg", MOMENTUM, "a.w.fp32"),
+		  TENSOR("a.w.exp_avg_sq", VARIANCE, "a.w.fp32"),
+	  } },
+	{ "Paddle",
+	  {
+		  TENSOR("embed.w_0", WEIGHT, NULL),
+		  TENSOR("embed.w_0/moment1_0", MOMENTUM, "embed.w_0"),
+		  TENSOR("embed.w_0/moment2_0", VARIANCE, "embed.w_0"),
+		  VECTOR("embed.w_0/beta1_pow_acc_0", OTHER, NULL, 1),
+		  VECTOR("embed.w_0/beta2_pow_acc_0", OTHER, NULL, 1),
+	  } },
+	{ "MLX",
+	  {
+		  TENSOR("l.w", WEIGHT, NULL),
+		  TENSOR("l.w.m", MOMENTUM, "l.w"),
+		  TENSOR("l.w.v", VARIANCE, "l.w"),
+	  } },
+	{ "Optax",
+	  {
+		  TENSOR("l.w", WEIGHT, NULL),
+		  TENSOR("l.w.mu", MOMENTUM, "l.w"),
+		  TENSOR("l.w.nu", VARIANCE, "l.w"),
+	  } },
+	{ "states without their weights",
+	  {
+		  TENSOR("x.exp_avg", MOMENTUM, NULL),
+		  TENSOR("x.exp_avg_sq", VARIANCE, NULL),
+		  TENSOR("optimizer.state.y.exp_avg", MOMENTUM, NULL),
+		  TENSOR("optimizer.y.m2", OTHER, NULL),
+		  TENSOR("optimizer.y.v", VARIANCE, NULL),
+	  } },
+	{ "short names that are parameters of their own",
+	  {
+		  TENSOR("attn.v", WEIGHT, NULL), /* nothing is called attn */
+		  TENSOR("attn.m", WEIGHT, NULL),
+		  VECTOR("norm", WEIGHT, NULL, 4),
+		  VECTOR("norm.mu", WEIGHT, NULL, 5), /* not of the shape of norm */
+		  VECTOR("norm.nu", VARIANCE, "norm", 4),
+		  TENSOR("clock.step", WEIGHT, NULL),
+		  TENSOR("m", WEIGHT, NULL),
+		  TENSOR("v", WEIGHT, NULL),
+	  } },
+	{ "a weight that a short name takes for its state has states itself",
+	  {
+		  TENSOR("attn.v", WEIGHT, NULL),
+		  TENSOR("attn.v.exp_avg", MOMENTUM, "attn.v"),
+		  TENSOR("attn.v.exp_avg_sq", VARIANCE, "attn.v"),
+		  TENSOR("state.attn.v.max_exp_avg_sq", VARIANCE, "attn.v"),
+	  } },
+	{ "wrappers in the model",
+	  {
+		  TENSOR("module._orig_mod.l.w", WEIGHT, NULL),
+		  TENSOR("l.w.exp_avg", MOMENTUM, "module._orig_mod.l.w"),
+		  TENSOR("a._checkpoint_wrapped_module.b", WEIGHT, NULL),
+		  TENSOR("optimizer.state.a.b.exp_avg", MOMENTUM, "a._checkpoint_wrapped_module.b"),
+		  TENSOR("_fsdp_wrapped_module.f._fsdp_wrapped_module.g", WEIGHT, NULL),
+		  TENSOR("f.g.momentum_buffer", MOMENTUM,
+			 "_fsdp_wrapped_module.f._fsdp_wrapped_module.g"),
+	  } },
+	{ "wrappers in the state",
+	  {
+		  TENSOR("l.w", WEIGHT, NULL),
+		  TENSOR("state.module._orig_mod.l.w.exp_avg", MOMENTUM, "l.w"),
+		  TENSOR("optimizer.state.exp_avg_sq.module.l.w", VARIANCE, "l.w"),
+	  } },
+	{ "model. in front",
+	  {
+		  TENSOR("model.l.w", WEIGHT, NULL),
+		  TENSOR("optimizer.state.l.w.exp_avg", MOMENTUM, "model.l.w"),
+		  TENSOR("model.model.k.w", WEIGHT, NULL),
+		  TENSOR("model.k.w.exp_avg", MOMENTUM, "model.model.k.w"),
+		  TENSOR("x.model.w", WEIGHT, NULL),
+		  TENSOR("x.w.exp_avg", MOMENTUM, NULL), /* further in, it is a name */
+	  } },
+	{ "the very name before the name without wrappers",
+	  {
+		  TENSOR("l.w", WEIGHT, NULL),
+		  TENSOR("module.l.w", WEIGHT, NULL),
+		  TENSOR("l.w.exp_avg", MOMENTUM, "l.w"),
+		  TENSOR("module.l.w.exp_avg", MOMENTUM, "module.l.w"),
+	  } },
+	{ "a last component that is a wrapper's name is a name",
+	  {
+		  TENSOR("a.module", WEIGHT, NULL),
+		  TENSOR("a.module.exp_avg", MOMENTUM, "a.module"),
+		  TENSOR("a", WEIGHT, NULL),
+		  TENSOR("a.exp_avg", MOMENTUM, "a"),
+	  } },
+	{ "dtypes and ranks",
+	  {
+		  TYPED("bf16", WEIGHT, NULL, BF16),
+		  TYPED("f16", WEIGHT, NULL, F16),
+		  TYPED("f64", WEIGHT, NULL, F64),
+		  TYPED("i64", OTHER, NULL, I64),
+		  TYPED("bool", OTHER, NULL, BOOL),
+		  TYPED("f8", OTHER, NULL, F8_E4M3),
+		  TYPED("c64", OTHER, NULL, C64),
+		  SCALAR("scalar", OTHER),
+		  VECTOR("empty", WEIGHT, NULL, 0),
+		  TYPED("bf16.exp_avg", MOMENTUM, "bf16", BF16),
+	  } },
+	{ "a state without elements fits any weight",
+	  {
+		  TENSOR("w", WEIGHT, NULL),
+		  VECTOR("w.momentum_buffer", MOMENTUM, "w", 0),
+	  } },
+	{ "names that are hardly any",
+	  {
+		  TENSOR("exp_avg", WEIGHT, NULL),
+		  TENSOR(".exp_avg", WEIGHT, NULL),
+		  TENSOR("/moment1_0", WEIGHT, NULL),
+		  TENSOR("optimizer.exp_avg", OTHER, NULL),
+		  TENSOR("optimizer.", WEIGHT, NULL),
+		  TENSOR("state.exp_avg.", OTHER, NULL),
+		  TENSOR("x.exp_avg.", WEIGHT, NULL),
+		  TENSOR("x.Exp_avg", WEIGHT, NULL),
+		  TENSOR("x.exp_avg2", WEIGHT, NULL),
+		  TENSOR("x_exp_avg", WEIGHT, NULL),
+		  TENSOR("chained_x.exp_avg.y", WEIGHT, NULL),
+		  TENSOR("optimizers.exp_avg.y", WEIGHT, NULL),
+	  } },
 };
 
 static void test_layouts(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(layouts); i++)
-		expect_layout(layouts[i].rows, count_rows(layouts[i].rows), NULL, 0, layouts[i].about);
+		expect_layout(layouts[i].rows, count_rows(layouts[i].rows), NULL, 0,
+			      layouts[i].about);
 }
 
 /* Each weight with its own states, found among many. */
@@ -354,7 +394,7 @@ static void test_many_weights(void **state)
 {
 	enum { N = 3000 };
 	struct row *rows = calloc(3 * N, sizeof(*rows));
-	char (*names)[64] = calloc(3 * N, sizeof(*names));
+	char(*names)[64] = calloc(3 * N, sizeof(*names));
 	struct tsr_checkpoint *c;
 
 	(void)state;
@@ -362,7 +402,9 @@ static void test_many_weights(void **state)
 	assert_non_null(names);
 	for (size_t i = 0; i < N; i++) {
 		static const char *const forms[] = {
-			"model.layers.%zu.w", "layers.%zu.w.exp_avg", "optimizer.state.exp_avg_sq.layers.%zu.w",
+			"model.layers.%zu.w",
+			"layers.%zu.w.exp_avg",
+			"optimizer.state.exp_avg_sq.layers.%zu.w",
 		};
 
 		for (size_t j = 0; j < 3; j++) {
@@ -373,7 +415,9 @@ static void test_many_weights(void **state)
 			snprintf(names[3 * i + j], sizeof(names[0]), forms[j], (i * 7919) % N);
 #pragma GCC diagnostic pop
 			row.name = names[3 * i + j];
-			row.kind = j == 0 ? TSR_KIND_WEIGHT : j == 1 ? TSR_KIND_MOMENTUM : TSR_KIND_VARIANCE;
+			row.kind = j == 0   ? TSR_KIND_WEIGHT
+				   : j == 1 ? TSR_KIND_MOMENTUM
+					    : TSR_KIND_VARIANCE;
 			row.weight = j ? names[3 * i] : NULL;
 			rows[3 * i + j] = row;
 		}
@@ -390,7 +434,8 @@ static void test_weights_and_states_in_two_files(void **state)
 {
 	static const struct row model[] = { TENSOR("w", WEIGHT, NULL) };
 	static const struct row optimizer[] = {
-		TENSOR("optimizer.state.w.exp_avg", MOMENTUM, "w"), TENSOR("w.exp_avg_sq", VARIANCE, "w"),
+		TENSOR("optimizer.state.w.exp_avg", MOMENTUM, "w"),
+		TENSOR("w.exp_avg_sq", VARIANCE, "w"),
 	};
 	const char *const both[] = { paths[1], paths[0] };
 	struct tsr_checkpoint *c = NULL;
@@ -405,15 +450,17 @@ static void test_weights_and_states_in_two_files(void **state)
 	tsr_checkpoint_close(c);
 }
 
-/* --- What is never guessed ------------------------------------------------------------------------------ */
+/* --- What is never guessed ------------------------------------------------------------------ */
 
 static void test_a_state_of_two_weights_is_an_error(void **state)
 {
 	static const struct row rows[ROWS_MAX] = {
-		TENSOR("module.w", WEIGHT, NULL), TENSOR("_orig_mod.w", WEIGHT, NULL),
+		TENSOR("module.w", WEIGHT, NULL),
+		TENSOR("_orig_mod.w", WEIGHT, NULL),
 		TENSOR("w.exp_avg", MOMENTUM, NULL),
 	};
-	static const char *const words[] = { "w.exp_avg", "ambiguous", "module.w", "_orig_mod.w", NULL };
+	static const char *const words[] = { "w.exp_avg", "ambiguous", "module.w", "_orig_mod.w",
+					     NULL };
 
 	(void)state;
 	expect_error(rows, NULL, 0, TSR_E_FORMAT, words);
@@ -423,7 +470,8 @@ static void test_a_state_of_two_weights_is_an_error(void **state)
 static void test_a_short_name_of_two_weights_is_not_guessed(void **state)
 {
 	static const struct row rows[] = {
-		TENSOR("module.w", WEIGHT, NULL), TENSOR("_orig_mod.w", WEIGHT, NULL),
+		TENSOR("module.w", WEIGHT, NULL),
+		TENSOR("_orig_mod.w", WEIGHT, NULL),
 		TENSOR("w.m", WEIGHT, NULL),
 	};
 	struct tsr_checkpoint *c = open_rows(rows, COUNT_OF(rows));
@@ -452,9 +500,11 @@ static void test_two_claims_to_one_state_are_an_error(void **state)
 		{ { TENSOR("w", WEIGHT, NULL), TENSOR("w.m", MOMENTUM, NULL),
 		    TENSOR("w.exp_avg", MOMENTUM, NULL) },
 		  { "w.m", "w.exp_avg", "ambiguous", NULL } },
-		{ { TENSOR("x.exp_avg", MOMENTUM, NULL), TENSOR("state.x.exp_avg", MOMENTUM, NULL) },
+		{ { TENSOR("x.exp_avg", MOMENTUM, NULL),
+		    TENSOR("state.x.exp_avg", MOMENTUM, NULL) },
 		  { "x.exp_avg", "state.x.exp_avg", "ambiguous", NULL } },
-		{ { TENSOR("x.exp_avg", MOMENTUM, NULL), TENSOR("module.x.exp_avg", MOMENTUM, NULL) },
+		{ { TENSOR("x.exp_avg", MOMENTUM, NULL),
+		    TENSOR("module.x.exp_avg", MOMENTUM, NULL) },
 		  { "x.exp_avg", "module.x.exp_avg", "ambiguous", NULL } },
 	};
 
@@ -471,16 +521,18 @@ static void test_a_state_of_another_shape_is_an_error(void **state)
 		  OF_SHAPE("w.exp_avg", MOMENTUM, NULL, .rank = 2, .shape = { 3, 2 }) },
 		{ TENSOR("w", WEIGHT, NULL),
 		  OF_SHAPE("w.exp_avg", MOMENTUM, NULL, .rank = 3, .shape = { 2, 3, 1 }) },
-		{ TENSOR("module.w", WEIGHT, NULL), VECTOR("optimizer.state.exp_avg.w", MOMENTUM, NULL, 2) },
+		{ TENSOR("module.w", WEIGHT, NULL),
+		  VECTOR("optimizer.state.exp_avg.w", MOMENTUM, NULL, 2) },
 	};
-	static const char *const words[] = { "exp_avg", "found shape [", "expected [2, 3]", "w", NULL };
+	static const char *const words[] = { "exp_avg", "found shape [", "expected [2, 3]", "w",
+					     NULL };
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(cases); i++)
 		expect_error(cases[i], NULL, 0, TSR_E_FORMAT, words);
 }
 
-/* --- Rules of the user ------------------------------------------------------------------------------------ */
+/* --- Rules of the user ---------------------------------------------------------------------- */
 
 static void test_rules_settle_kinds(void **state)
 {
@@ -488,7 +540,7 @@ static void test_rules_settle_kinds(void **state)
 		TENSOR("a.first", MOMENTUM, NULL),
 		TENSOR("a.second", VARIANCE, NULL),
 		TENSOR("b.w", OTHER, NULL),
-		TENSOR("b.w.exp_avg", MOMENTUM, NULL),		/* its weight is none any more */
+		TENSOR("b.w.exp_avg", MOMENTUM, NULL), /* its weight is none any more */
 		TENSOR("c.w", WEIGHT, NULL),
 		TENSOR("c.w.exp_avg", WEIGHT, NULL),
 		TENSOR("c.w.exp_avg.exp_avg_sq", VARIANCE, "c.w.exp_avg"),
@@ -497,7 +549,7 @@ static void test_rules_settle_kinds(void **state)
 	};
 	static const struct tsr_name_rule rules[] = {
 		{ "^a\\.first$", TSR_KIND_MOMENTUM },
-		{ "^a\\.", TSR_KIND_VARIANCE },			/* not for a.first: the first rule counts */
+		{ "^a\\.", TSR_KIND_VARIANCE }, /* not for a.first: the first rule counts */
 		{ "b.w$", TSR_KIND_OTHER },
 		{ "^c.w.exp_avg$|kept", TSR_KIND_WEIGHT },
 		{ "nothing", TSR_KIND_MOMENTUM },
@@ -511,14 +563,17 @@ static void test_rules_settle_kinds(void **state)
 static void test_a_rule_settles_what_is_ambiguous(void **state)
 {
 	static const struct row rows[] = {
-		TENSOR("w", WEIGHT, NULL), TENSOR("w.exp_avg", MOMENTUM, "w"),
+		TENSOR("w", WEIGHT, NULL),
+		TENSOR("w.exp_avg", MOMENTUM, "w"),
 		TENSOR("w.momentum_buffer", OTHER, NULL),
-		TENSOR("module.u", WEIGHT, NULL), TENSOR("_orig_mod.u", OTHER, NULL),
+		TENSOR("module.u", WEIGHT, NULL),
+		TENSOR("_orig_mod.u", OTHER, NULL),
 		TENSOR("u.exp_avg", MOMENTUM, "module.u"),
 		VECTOR("u.exp_avg_sq", OTHER, NULL, 2),
 	};
 	static const struct tsr_name_rule rules[] = {
-		{ "momentum_buffer", TSR_KIND_OTHER }, { "^_orig_mod", TSR_KIND_OTHER },
+		{ "momentum_buffer", TSR_KIND_OTHER },
+		{ "^_orig_mod", TSR_KIND_OTHER },
 		{ "u.exp_avg_sq", TSR_KIND_OTHER },
 	};
 
@@ -534,7 +589,8 @@ static void test_malformed_expressions(void **state)
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(expressions); i++) {
 		const struct tsr_name_rule rules[] = {
-			{ "w", TSR_KIND_MOMENTUM }, { expressions[i], TSR_KIND_WEIGHT },
+			{ "w", TSR_KIND_MOMENTUM },
+			{ expressions[i], TSR_KIND_WEIGHT },
 		};
 		const char *const words[] = { "regular expression", expressions[i], NULL };
 
@@ -544,7 +600,8 @@ static void test_malformed_expressions(void **state)
 
 static void test_a_packed_file_knows_its_kinds(void **state)
 {
-	static const struct row rows[] = { TENSOR("w", OTHER, NULL), TENSOR("w.exp_avg", OTHER, NULL) };
+	static const struct row rows[] = { TENSOR("w", OTHER, NULL),
+					   TENSOR("w.exp_avg", OTHER, NULL) };
 	static const struct tsr_name_rule rule = { ".", TSR_KIND_WEIGHT };
 	struct tsr_checkpoint *c = open_rows(rows, COUNT_OF(rows));
 

@@ -8,22 +8,16 @@
 #include "tersor/text.h"
 #include "unit.h"
 
-/* --- UTF-8 ---------------------------------------------------------------------------------------- */
+/* --- UTF-8 ---------------------------------------------------------------------------------- */
 
 /* Table 3-7 of the Unicode standard: the well-formed byte sequences. */
 static const struct {
 	unsigned char first_low, first_high, second_low, second_high;
 	unsigned len;
 } well_formed[] = {
-	{ 0x00, 0x7f, 0x00, 0x00, 1 },
-	{ 0xc2, 0xdf, 0x80, 0xbf, 2 },
-	{ 0xe0, 0xe0, 0xa0, 0xbf, 3 },
-	{ 0xe1, 0xec, 0x80, 0xbf, 3 },
-	{ 0xed, 0xed, 0x80, 0x9f, 3 },
-	{ 0xee, 0xef, 0x80, 0xbf, 3 },
-	{ 0xf0, 0xf0, 0x90, 0xbf, 4 },
-	{ 0xf1, 0xf3, 0x80, 0xbf, 4 },
-	{ 0xf4, 0xf4, 0x80, 0x8f, 4 },
+	{ 0x00, 0x7f, 0x00, 0x00, 1 }, { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
+	{ 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 },
+	{ 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
 };
 
 /* Length of the well-formed sequence at the start of @nbytes bytes, or 0. */
@@ -36,7 +30,8 @@ static size_t expected_length(const unsigned char *b, size_t nbytes)
 			continue;
 		if (nbytes < len)
 			return 0;
-		if (len > 1 && (b[1] < well_formed[i].second_low || b[1] > well_formed[i].second_high))
+		if (len > 1 &&
+		    (b[1] < well_formed[i].second_low || b[1] > well_formed[i].second_high))
 			return 0;
 		for (unsigned j = 2; j < len; j++) {
 			if (b[j] < 0x80 || b[j] > 0xbf)
@@ -58,7 +53,10 @@ static void test_every_codepoint_goes_round(void **state)
 		if (cp >= 0xd800 && cp < 0xe000)
 			continue;
 		len = tsr_utf8_put(bytes, cp);
-		if (len != (cp < 0x80 ? 1u : cp < 0x800 ? 2u : cp < 0x10000 ? 3u : 4u) ||
+		if (len != (cp < 0x80	   ? 1u
+			    : cp < 0x800   ? 2u
+			    : cp < 0x10000 ? 3u
+					   : 4u) ||
 		    expected_length((const unsigned char *)bytes, len) != len ||
 		    tsr_utf8_next(bytes, len, &back) != len || back != cp)
 			fail_msg("U+%04X: %zu bytes, back as U+%04X", cp, len, back);
@@ -75,7 +73,8 @@ static void test_only_well_formed_sequences_decode(void **state)
 
 	(void)state;
 	for (uint32_t v = 0; v < 0x1000000; v++) {
-		unsigned char b[4] = { (unsigned char)(v >> 16), (unsigned char)(v >> 8), (unsigned char)v, 0 };
+		unsigned char b[4] = { (unsigned char)(v >> 16), (unsigned char)(v >> 8),
+				       (unsigned char)v, 0 };
 
 		if (b[0] < 0x80 && v & 0xffff)
 			continue;
@@ -89,7 +88,7 @@ static void test_only_well_formed_sequences_decode(void **state)
 	}
 }
 
-/* --- Escaping --------------------------------------------------------------------------------------- */
+/* --- Escaping ------------------------------------------------------------------------------- */
 
 static void expect_escaped(const char *src, const char *want)
 {
@@ -107,19 +106,21 @@ static void test_what_is_escaped(void **state)
 	} rows[] = {
 		{ "", "" },
 		{ "plain text, \\ and \"quotes\"", "plain text, \\ and \"quotes\"" },
-		{ "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80" },
+		{ "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80",
+		  "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80" },
 		{ "a\nb\rc\td", "a\\x0ab\\x0dc\\x09d" },
 		{ "\x1b[31mred\x1b[0m\x07", "\\x1b[31mred\\x1b[0m\\x07" },
 		{ "\x7f", "\\x7f" },
-		{ "\xc2\x80\xc2\x9b\xc2\x9f", "\\xc2\\x80\\xc2\\x9b\\xc2\\x9f" },	/* C1, CSI among it */
+		{ "\xc2\x80\xc2\x9b\xc2\x9f",
+		  "\\xc2\\x80\\xc2\\x9b\\xc2\\x9f" }, /* C1, CSI among it */
 		{ "\xc2\xa0", "\xc2\xa0" },
-		{ "\xe2\x80\xa9\xe2\x80\xaa\xe2\x80\xae\xe2\x80\xaf",			/* U+2029..202F */
+		{ "\xe2\x80\xa9\xe2\x80\xaa\xe2\x80\xae\xe2\x80\xaf", /* U+2029..202F */
 		  "\xe2\x80\xa9\\xe2\\x80\\xaa\\xe2\\x80\\xae\xe2\x80\xaf" },
-		{ "\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa",			/* U+2065..206A */
+		{ "\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa", /* U+2065..206A */
 		  "\xe2\x81\xa5\\xe2\\x81\\xa6\\xe2\\x81\\xa9\xe2\x81\xaa" },
 		{ "\x80\xbf\xfe\xff", "\\x80\\xbf\\xfe\\xff" },
-		{ "\xc0\xaf", "\\xc0\\xaf" },						/* overlong '/' */
-		{ "\xed\xa0\x80", "\\xed\\xa0\\x80" },					/* a surrogate */
+		{ "\xc0\xaf", "\\xc0\\xaf" }, /* overlong '/' */
+		{ "\xed\xa0\x80", "\\xed\\xa0\\x80" }, /* a surrogate */
 		{ "\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80" },
 		{ "\xc3", "\\xc3" },
 		{ "\xc3(", "\\xc3(" },
@@ -137,7 +138,8 @@ static void test_every_control_character(void **state)
 {
 	(void)state;
 	for (uint32_t cp = 1; cp < 0x3000; cp++) {
-		const bool unsafe = cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || (cp >= 0x202a && cp <= 0x202e) ||
+		const bool unsafe = cp < 0x20 || (cp >= 0x7f && cp < 0xa0) ||
+				    (cp >= 0x202a && cp <= 0x202e) ||
 				    (cp >= 0x2066 && cp <= 0x2069);
 		char src[5] = { 0 }, want[20] = "";
 		const size_t len = tsr_utf8_put(src, cp);
@@ -169,14 +171,16 @@ static size_t unit_length(const char *s)
 static void check_truncation(const char *src)
 {
 	char full[2000];
-	size_t starts[500], nstarts = 0;	/* where the text may be cut */
+	size_t starts[500], nstarts = 0; /* where the text may be cut */
 	const char *s = src;
 	size_t at = 0;
 
 	tsr_escape(full, sizeof(full), src);
 	while (*s) {
 		const size_t len = expected_length((const unsigned char *)s, strlen(s));
-		const size_t units = len && full[at] == '\\' && full[at + 1] == 'x' && *s != '\\' ? len : 1;
+		const size_t units = len && full[at] == '\\' && full[at + 1] == 'x' && *s != '\\'
+					     ? len
+					     : 1;
 
 		starts[nstarts++] = at;
 		for (size_t i = 0; i < units; i++)
@@ -217,8 +221,11 @@ static void test_truncation_splits_nothing(void **state)
 	(void)state;
 	check_truncation("plain text that is long enough");
 	check_truncation("\x1b\x1b\x1b\x1b\x1b");
-	check_truncation("caf\xc3\xa9\xc3\xa9\xc3\xa9 \xe2\x82\xac\xe2\x82\xac \xf0\x9f\x98\x80\xf0\x9f\x98\x80");
-	check_truncation("a\xc2\x9b" "b\xe2\x80\xae" "c\xff\xc3\x28\xe2\x82");
+	check_truncation("caf\xc3\xa9\xc3\xa9\xc3\xa9 \xe2\x82\xac\xe2\x82\xac "
+			 "\xf0\x9f\x98\x80\xf0\x9f\x98\x80");
+	check_truncation("a\xc2\x9b"
+			 "b\xe2\x80\xae"
+			 "c\xff\xc3\x28\xe2\x82");
 	check_truncation("\xe2\x80\xae\xe2\x80\xae");
 	check_truncation("\xf0\x9f\x98\x80");
 	check_truncation("a");
@@ -239,10 +246,12 @@ static void test_escaped_text_is_safe_whatever_the_bytes(void **state)
 		const char *s = out;
 
 		for (size_t i = 0; i < sizeof(src); i++) {
-			static const unsigned char likely[] = { 0xc2, 0x9b, 0xe2, 0x80, 0xae, 0xf0, 0x1b };
+			static const unsigned char likely[] = { 0xc2, 0x9b, 0xe2, 0x80,
+								0xae, 0xf0, 0x1b };
 			const uint32_t r = random_u32(&seed);
 
-			src[i] = r & 1 ? (unsigned char)(r >> 8) : likely[(r >> 8) % sizeof(likely)];
+			src[i] = r & 1 ? (unsigned char)(r >> 8)
+				       : likely[(r >> 8) % sizeof(likely)];
 		}
 		src[random_u32(&seed) % sizeof(src)] = '\0';
 		src[sizeof(src) - 1] = '\0';
@@ -254,13 +263,14 @@ static void test_escaped_text_is_safe_whatever_the_bytes(void **state)
 
 			assert_true(len > 0);
 			assert_true(cp >= 0x20 && !(cp >= 0x7f && cp < 0xa0));
-			assert_true(!(cp >= 0x202a && cp <= 0x202e) && !(cp >= 0x2066 && cp <= 0x2069));
+			assert_true(!(cp >= 0x202a && cp <= 0x202e) &&
+				    !(cp >= 0x2066 && cp <= 0x2069));
 			s += len;
 		}
 	}
 }
 
-/* --- Messages ---------------------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------------- */
 
 static void test_messages_are_escaped_and_cut(void **state)
 {
@@ -269,8 +279,9 @@ static void test_messages_are_escaped_and_cut(void **state)
 
 	(void)state;
 	assert_non_null(name);
-	assert_int_equal(tsr_fail(&err, TSR_E_FORMAT, "%s: tensor %s: found %d", "f\n", "\x1b[2J", 7),
-			 TSR_E_FORMAT);
+	assert_int_equal(
+		tsr_fail(&err, TSR_E_FORMAT, "%s: tensor %s: found %d", "f\n", "\x1b[2J", 7),
+		TSR_E_FORMAT);
 	assert_int_equal(err.code, TSR_E_FORMAT);
 	assert_string_equal(err.msg, "f\\x0a: tensor \\x1b[2J: found 7");
 	assert_int_equal(tsr_fail(NULL, TSR_E_LIMIT, "%s", "unseen"), TSR_E_LIMIT);
@@ -320,7 +331,7 @@ static void test_every_status_has_its_text(void **state)
 	assert_string_equal(tsr_status_text((enum tsr_status)1000), "unknown status");
 }
 
-/* --- Growing texts ------------------------------------------------------------------------------------ */
+/* --- Growing texts -------------------------------------------------------------------------- */
 
 static void test_text_grows(void **state)
 {

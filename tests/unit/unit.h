@@ -25,14 +25,20 @@ static inline UNUSED bool is_long_run(void)
 
 static inline UNUSED uint32_t bits_of(float x)
 {
-	union { float f; uint32_t u; } both = { .f = x };
+	union {
+		float f;
+		uint32_t u;
+	} both = { .f = x };
 
 	return both.u;
 }
 
 static inline UNUSED float float_of(uint32_t bits)
 {
-	union { uint32_t u; float f; } both = { .u = bits };
+	union {
+		uint32_t u;
+		float f;
+	} both = { .u = bits };
 
 	return both.f;
 }

@@ -51,12 +51,21 @@ static inline __attribute__((always_inline)) void add(struct f64xl *sum, const s
 	sum->high += v->high;
 }
 
+/*
+ * The factors are FP32 values, so their product is exact in binary64: fused or not, the sum is
+ * rounded once and is the same.
+ */
 static inline __attribute__((always_inline)) void add_product(struct f64xl *sum,
 							      const struct f64xl *a,
 							      const struct f64xl *b)
 {
+#ifdef __FMA__
+	sum->low = (f64xh)_mm256_fmadd_pd((__m256d)a->low, (__m256d)b->low, (__m256d)sum->low);
+	sum->high = (f64xh)_mm256_fmadd_pd((__m256d)a->high, (__m256d)b->high, (__m256d)sum->high);
+#else
 	sum->low += a->low * b->low;
 	sum->high += a->high * b->high;
+#endif
 }
 
 static inline __attribute__((always_inline)) void max_i32(i32xl *max, const i32xl *v)
@@ -106,7 +115,8 @@ static void add_sums(struct sums *s, const float *x, const float *y, size_t n)
 }
 
 struct counts {
-	uint32_t different, nonfinite, negative, overflow, flushed, zeros, max_ulp;
+	uint32_t different, negative, flushed, zeros, max_ulp;
+	int32_t max_mag;	/* of both sides, as bits */
 };
 
 /* Bit patterns as integers in the order of the values, with -0 equal to +0. */
@@ -120,26 +130,38 @@ static inline __attribute__((always_inline)) int32_t ordered(int32_t bits)
 /* Integers may be added in any order, so this one is left to the compiler's vectoriser. */
 static void add_counts(struct counts *c, const float *x, const float *y, size_t n)
 {
-	uint32_t different = 0, nonfinite = 0, negative = 0, overflow = 0, flushed = 0, zeros = 0;
-	uint32_t max_ulp = 0;
+	uint32_t different = 0, negative = 0, flushed = 0, zeros = 0, max_ulp = 0;
+	int32_t max_mag = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const int32_t xb = (int32_t)tsr_bits_from_f32(x[i]),
-			      yb = (int32_t)tsr_bits_from_f32(y[i]);
+		const int32_t xb = (int32_t)tsr_bits_from_f32(x[i]);
+		const int32_t yb = (int32_t)tsr_bits_from_f32(y[i]);
 		const int32_t x_mag = xb & (int32_t)TSR_F32_MAG, y_mag = yb & (int32_t)TSR_F32_MAG;
 		const int32_t xo = ordered(xb), yo = ordered(yb);
 		const uint32_t larger = (uint32_t)(xo > yo ? xo : yo);
 		const uint32_t smaller = (uint32_t)(xo > yo ? yo : xo);
 
 		different += xb != yb;
-		nonfinite += x_mag >= (int32_t)TSR_F32_INF;
-		overflow += (y_mag >= (int32_t)TSR_F32_INF) & (x_mag < (int32_t)TSR_F32_INF);
-		negative += xo < 0;
+		negative += (uint32_t)xo >> 31;
 		zeros += x_mag == 0;
 		flushed += (y_mag == 0) & (x_mag != 0);
+		max_mag = x_mag > max_mag ? x_mag : max_mag;
+		max_mag = y_mag > max_mag ? y_mag : max_mag;
 		max_ulp = larger - smaller > max_ulp ? larger - smaller : max_ulp;
 	}
-	*c = (struct counts){ different, nonfinite, negative, overflow, flushed, zeros, max_ulp };
+	*c = (struct counts){ different, negative, flushed, zeros, max_ulp, max_mag };
+}
+
+/* The rare strip in which something is not finite. */
+static void add_nonfinite(struct tsr_measure *m, const float *x, const float *y, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const bool x_finite = (tsr_bits_from_f32(x[i]) & TSR_F32_INF) != TSR_F32_INF;
+		const bool y_finite = (tsr_bits_from_f32(y[i]) & TSR_F32_INF) != TSR_F32_INF;
+
+		m->nonfinite += !x_finite;
+		m->overflow += x_finite && !y_finite;
+	}
 }
 
 /* Elements between two folds of the 32-bit counts; short enough to stay in the L1 cache. */
@@ -153,12 +175,12 @@ static void add_strip(struct tsr_measure *m, struct sums *s, const float *x, con
 	add_sums(s, x, y, n);
 	add_counts(&c, x, y, n);
 	m->exact += n - c.different;
-	m->nonfinite += c.nonfinite;
 	m->negative += c.negative;
-	m->overflow += c.overflow;
 	m->flushed += c.flushed;
 	m->zeros += c.zeros;
 	m->max_ulp = c.max_ulp > m->max_ulp ? c.max_ulp : m->max_ulp;
+	if (c.max_mag >= (int32_t)TSR_F32_INF)
+		add_nonfinite(m, x, y, n);
 }
 
 void TSR_FOR_ISA(measure_add)(struct tsr_measure *m, const float *x, const float *y, size_t n)

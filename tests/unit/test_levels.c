@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every codec gives is the same on every SIMD level, in pieces and at any alignment.  Nothing
+ * is touched outside the arrays.
+ */
+#include <math.h>
+
+#include "coded.h"
+
+static void expect_same(const struct guarded *a, const struct guarded *b, const char *what,
+			const char *which)
+{
+	assert_int_equal(a->nbytes, b->nbytes);
+	for (size_t i = 0; i < a->nbytes; i++) {
+		if (a->bytes[i] != b->bytes[i])
+			fail_msg("%s: %s: byte %zu of %zu is %02x and %02x", which, what, i,
+				 a->nbytes, a->bytes[i], b->bytes[i]);
+	}
+}
+
+static void expect_same_report(const struct tsr_encode_report *a, const struct tsr_encode_report *b,
+			       const char *which)
+{
+	if (a->scale_underflow != b->scale_underflow || a->scale_overflow != b->scale_overflow ||
+	    a->narrow_overflow != b->narrow_overflow)
+		fail_msg("%s: reports differ", which);
+}
+
+/* --- The same bits on every SIMD level ------------------------------------------------------ */
+
+static void compare_levels(const struct tsr_coding *coding, size_t n, enum data data)
+{
+	struct tsr_coding other = *coding;
+	struct coded base, level;
+	struct guarded x;
+	char which[200];
+
+	guarded_new(&x, n * sizeof(float));
+	fill((float *)(void *)x.bytes, n, data, n + data * 1000003u);
+	if (coding->codec->kinds == TSR_KIND_VARIANCE && n % 3)
+		drop_signs((float *)(void *)x.bytes, n);
+	assert_true(tsr_isa_select("base"));
+	other.codec = tsr_codec_find(coding->codec->name);
+	coded_new(&base, &other, (const float *)(const void *)x.bytes, n);
+	for (const char *const *name = tsr_isa_names(); *name; name++) {
+		if (strcmp(*name, "base") == 0 || !tsr_isa_select(*name))
+			continue; /* this processor lacks it */
+		other.codec = tsr_codec_find(coding->codec->name);
+		coded_new(&level, &other, (const float *)(const void *)x.bytes, n);
+		describe(which, &other, n, data);
+		for (unsigned i = 0; i < coding->codec->nplanes; i++)
+			expect_same(&base.plane[i], &level.plane[i], "plane", which);
+		expect_same(&base.decoded, &level.decoded, "decoded", which);
+		expect_same_report(&base.report, &level.report, which);
+		coded_free(&level, &other);
+	}
+	coded_free(&base, coding);
+	guarded_free(&x);
+}
+
+static void compare_levels_at_all_lengths(const struct tsr_coding *coding)
+{
+	for (size_t n = 0; n <= 100; n++) {
+		compare_levels(coding, n, DATA_SPECIAL);
+		compare_levels(coding, n, (enum data)(1 + n % (DATA_COUNT - 1)));
+	}
+	for (unsigned data = 0; data < DATA_COUNT; data++) {
+		compare_levels(coding, 4093, (enum data)data);
+		compare_levels(coding, is_long_run() ? 1000003 : 20021, (enum data)data);
+	}
+}
+
+static void test_levels_agree(void **state)
+{
+	(void)state;
+	for_each_codec(compare_levels_at_all_lengths);
+}
+
+/* Planes that no encoder makes: a file may hold anything. */
+static void compare_levels_on_random_planes(const struct tsr_coding *coding)
+{
+	const size_t n = 5003;
+	struct tsr_coding other = *coding;
+	struct guarded plane[TSR_PLANES_MAX], base, level;
+	const void *in[TSR_PLANES_MAX] = { NULL };
+	uint64_t seed = coding->group;
+	char which[200];
+
+	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
+		guarded_new(&plane[i], (size_t)tsr_plane_nbytes(coding, i, n));
+		for (size_t j = 0; j < plane[i].nbytes; j++)
+			plane[i].bytes[j] = (unsigned char)(random_u32(&seed) & 1
+								    ? random_u32(&seed)
+								    : 0xff);
+		in[i] = plane[i].bytes;
+	}
+	guarded_new(&base, n * sizeof(float));
+	guarded_new(&level, n * sizeof(float));
+	assert_true(tsr_isa_select("base"));
+	other.codec = tsr_codec_find(coding->codec->name);
+	other.codec->decode(&other, in, n, (float *)(void *)base.bytes);
+	for (const char *const *name = tsr_isa_names(); *name; name++) {
+		if (strcmp(*name, "base") == 0 || !tsr_isa_select(*name))
+			continue;
+		other.codec = tsr_codec_find(coding->codec->name);
+		other.codec->decode(&other, in, n, (float *)(void *)level.bytes);
+		describe(which, &other, n, 0);
+		expect_same(&base, &level, "decoded", which);
+	}
+	for (unsigned i = 0; i < coding->codec->nplanes; i++)
+		guarded_free(&plane[i]);
+	guarded_free(&base);
+	guarded_free(&level);
+}
+
+static void test_levels_agree_on_any_planes(void **state)
+{
+	(void)state;
+	for_each_codec(compare_levels_on_random_planes);
+}
+
+/* As in test_math, through the compiled loops: fused where it is written, nowhere else. */
+static void check_contraction(void)
+{
+	enum { N = 64 };
+	static const float root = 0x1.030302p-9f, scale = 0x1.02p+0f;
+	const struct tsr_coding split = coding_of("bf16+ulp8", TSR_SCALE_E8M8, 1);
+	const struct tsr_coding linear = coding_of("ulinear8", TSR_SCALE_E8M8, 32);
+	const struct tsr_coding root8 = coding_of("sqrt8", TSR_SCALE_E8M8, 32);
+	struct tsr_encode_report report = { 0 };
+	uint16_t narrow[N], scales[N / 32];
+	int8_t correction[N];
+	uint8_t code[N];
+	float x[N];
+
+	for (size_t i = 0; i < N; i++) {
+		narrow[i] = 0x0100;
+		correction[i] = 32;
+	}
+	split.codec->decode(&split, (const void *[]){ narrow, correction }, N, x);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(bits_of(x[i]), 0x01002041);
+	for (size_t i = 0; i < N; i++)
+		x[i] = i % 32 ? root : scale;
+	linear.codec->encode(&linear, x, N, (void *[]){ code, scales }, &report);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(code[i], i % 32 ? 1 : 255);
+	for (size_t i = 0; i < N; i++) {
+		x[i] = i % 32 ? root * root : scale * scale;
+		assert_true(sqrtf(x[i]) == (i % 32 ? root : scale));
+	}
+	root8.codec->encode(&root8, x, N, (void *[]){ code, scales }, &report);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(code[i], i % 32 ? 1 : 255);
+}
+
+static void test_contraction_on_every_level(void **state)
+{
+	(void)state;
+	on_each_level(check_contraction);
+}
+
+/* --- Pieces and alignment ------------------------------------------------------------------- */
+
+/* Encode and decode [0, cut) and [cut, n) of arrays @shift elements into their memory. */
+static void compare_cut(const struct tsr_coding *coding, const struct coded *whole, const float *x,
+			size_t n, size_t cut, size_t shift)
+{
+	struct tsr_encode_report report = { 0 };
+	unsigned char *plane[TSR_PLANES_MAX] = { NULL };
+	void *first[TSR_PLANES_MAX] = { NULL }, *second[TSR_PLANES_MAX] = { NULL };
+	float *x_copy = calloc(n + shift + 1, sizeof(*x_copy));
+	float *decoded = calloc(n + shift + 1, sizeof(*decoded));
+	char which[200];
+
+	assert_non_null(x_copy);
+	assert_non_null(decoded);
+	if (n)
+		memcpy(x_copy + shift, x, n * sizeof(*x));
+	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
+		const size_t size = tsr_dtype_bits(tsr_plane_dtype(coding, i)) / 8;
+
+		plane[i] = malloc(whole->plane[i].nbytes + (shift + 1) * size);
+		assert_non_null(plane[i]);
+		first[i] = plane[i] + shift * size;
+		second[i] = (unsigned char *)first[i] + tsr_plane_nbytes(coding, i, cut);
+	}
+	coding->codec->encode(coding, x_copy + shift, cut, first, &report);
+	coding->codec->encode(coding, x_copy + shift + cut, n - cut, second, &report);
+	coding->codec->decode(coding, (const void *const *)first, cut, decoded + shift);
+	coding->codec->decode(coding, (const void *const *)second, n - cut, decoded + shift + cut);
+	describe(which, coding, n, (unsigned)cut);
+	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
+		if (memcmp(first[i], whole->plane[i].bytes, whole->plane[i].nbytes) != 0)
+			fail_msg("%s: plane %u differs in pieces", which, i);
+		free(plane[i]);
+	}
+	if (n && memcmp(decoded + shift, decoded_of(whole), n * sizeof(*decoded)) != 0)
+		fail_msg("%s: decoded differs in pieces", which);
+	expect_same_report(&report, &whole->report, which);
+	free(x_copy);
+	free(decoded);
+}
+
+static void compare_cuts(const struct tsr_coding *coding)
+{
+	const size_t n = coding->group > 1000 ? 3 * (size_t)coding->group + 17 : 3000 + 17;
+	struct coded whole;
+	float *x = malloc(n * sizeof(*x));
+	uint64_t seed = coding->group;
+
+	assert_non_null(x);
+	fill(x, n, coding->group % 2 ? DATA_SPECIAL : DATA_FINITE, coding->group);
+	coded_new(&whole, coding, x, n);
+	for (int i = 0; i < 8; i++) {
+		const size_t cut = random_u32(&seed) % (n / coding->group + 1) * coding->group;
+
+		compare_cut(coding, &whole, x, n, cut, (size_t)i);
+	}
+	compare_cut(coding, &whole, x, n, 0, 1);
+	coded_free(&whole, coding);
+	free(x);
+}
+
+static void test_pieces_equal_the_whole(void **state)
+{
+	(void)state;
+	for_each_codec(compare_cuts);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_levels_agree),
+		cmocka_unit_test(test_levels_agree_on_any_planes),
+		cmocka_unit_test(test_contraction_on_every_level),
+		cmocka_unit_test(test_pieces_equal_the_whole),
+	};
+
+	return cmocka_run_group_tests_name("levels", tests, NULL, NULL);
+}
