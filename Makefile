@@ -61,7 +61,7 @@ C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.c
 ifeq ($(GPU),1)
 GPU_OBJ := $(GPU_SRC:%.cu=$(BUILD)/obj/%.o)
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
-LDLIBS += -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl -lstdc++
+LDLIBS += -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
 else
 GPU_OBJ := $(BUILD)/obj/src/gpu/gpu_stub.o
 endif

@@ -6,6 +6,7 @@
  */
 #include "base/json.h"
 
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -366,12 +367,11 @@ static enum tsr_status scan_value(struct scan *s, unsigned depth)
 	}
 }
 
-enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
-			       struct tsr_json **ret, struct tsr_err *err)
+enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
+			       struct tsr_err *err)
 {
 	struct scan s = { .text = text, .nbytes = nbytes, .rules = rules, .err = err };
 	enum tsr_status status = scan_value(&s, 1);
-	cJSON *root;
 
 	if (status == TSR_OK) {
 		s.member.nbytes = 0;
@@ -382,8 +382,15 @@ enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr
 	free(s.keys.slots);
 	tsr_text_free(&s.string);
 	tsr_text_free(&s.member);
-	if (status != TSR_OK)
-		return status;
+	return status;
+}
+
+enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
+			       struct tsr_json **ret, struct tsr_err *err)
+{
+	cJSON *root;
+
+	TSR_TRY(tsr_json_check(text, nbytes, rules, err));
 	root = cJSON_ParseWithLengthOpts(text, nbytes, NULL, 0);
 	if (!root)
 		return tsr_fail_nomem(err, rules->file);
@@ -470,26 +477,27 @@ bool tsr_json_u64(const struct tsr_json *v, uint64_t *ret)
 
 static void put_quoted(struct tsr_text *t, const char *s)
 {
-	tsr_text_put(t, "\"", 1);
-	for (; *s; s++) {
-		const unsigned char c = (unsigned char)*s;
+	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
+	size_t left = strlen(s);
 
-		if (c == '"' || c == '\\')
-			tsr_text_printf(t, "\\%c", c);
-		else if (c == '\n')
-			tsr_text_puts(t, "\\n");
-		else if (c == '\r')
-			tsr_text_puts(t, "\\r");
-		else if (c == '\t')
-			tsr_text_puts(t, "\\t");
-		else if (c == '\b')
-			tsr_text_puts(t, "\\b");
-		else if (c == '\f')
-			tsr_text_puts(t, "\\f");
+	tsr_text_put(t, "\"", 1);
+	while (left) {
+		const unsigned char c = (unsigned char)*s;
+		const char *escape = strchr(special, *s);
+		uint32_t codepoint;
+		size_t len = tsr_utf8_next(s, left, &codepoint);
+
+		if (escape)
+			tsr_text_printf(t, "\\%c", names[escape - special]);
 		else if (c < 0x20)
 			tsr_text_printf(t, "\\u%04x", c);
+		else if (len)
+			tsr_text_put(t, s, len);
 		else
-			tsr_text_put(t, s, 1);
+			tsr_text_puts(t, "\xef\xbf\xbd");
+		len = len ? len : 1;
+		s += len;
+		left -= len;
 	}
 	tsr_text_put(t, "\"", 1);
 }
@@ -529,14 +537,46 @@ void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
 	tsr_text_printf(t, "%llu", (unsigned long long)value);
 }
 
+/* A program that uses the library may have set a locale with another decimal point. */
+static locale_t enter_c_locale(locale_t *c)
+{
+	*c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	return *c ? uselocale(*c) : (locale_t)0;
+}
+
+static void leave_c_locale(locale_t c, locale_t before)
+{
+	if (!c)
+		return;
+	uselocale(before);
+	freelocale(c);
+}
+
 void tsr_json_format_double(char *out, size_t room, double value)
 {
 	const bool integer = fabs(value) < 1e15 && value == floor(value);
+	locale_t c;
+	const locale_t before = enter_c_locale(&c);
 
 	if (!isfinite(value))
 		snprintf(out, room, "null");
 	else
 		snprintf(out, room, integer ? "%.0f" : "%.9g", value);
+	leave_c_locale(c, before);
+}
+
+double tsr_json_round_double(double value)
+{
+	char text[40];
+	locale_t c, before;
+
+	if (!isfinite(value))
+		return INFINITY;
+	tsr_json_format_double(text, sizeof(text), value);
+	before = enter_c_locale(&c);
+	value = strtod(text, NULL);
+	leave_c_locale(c, before);
+	return value;
 }
 
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value)

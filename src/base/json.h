@@ -47,6 +47,10 @@ enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr
 			       struct tsr_json **ret, struct tsr_err *err);
 void tsr_json_free(struct tsr_json *root);
 
+/* Only the check: whether a text would be parsed.  Writers apply it to what readers must accept. */
+enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
+			       struct tsr_err *err);
+
 enum tsr_json_type tsr_json_type(const struct tsr_json *v);
 
 /* Children of an array or object in the order of the text; NULL at the end. */
@@ -68,7 +72,11 @@ bool tsr_json_u64(const struct tsr_json *v, uint64_t *ret);
 /* False unless v is a number. */
 bool tsr_json_double(const struct tsr_json *v, double *ret);
 
-/* --- Writing: compact JSON, the same bytes in every locale ---------------------------------- */
+/*
+ * --- Writing: compact JSON, the same bytes in every locale ----------------------------------
+ *
+ * Bytes of a string that are not UTF-8, which a path can have, become U+FFFD.
+ */
 
 /* Between the calls that open and close something, values are put with their comma. */
 void tsr_json_open(struct tsr_text *t, const char *key, char bracket);
@@ -81,6 +89,9 @@ void tsr_json_close(struct tsr_text *t, char bracket);
 void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value);
 void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value);
 void tsr_json_format_double(char *out, size_t room, double value);
+
+/* The value that a reader gets of what tsr_json_format_double() writes; null is infinity. */
+double tsr_json_round_double(double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);
 void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value);
 void tsr_json_put_null(struct tsr_text *t, const char *key);

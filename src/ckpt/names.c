@@ -289,7 +289,7 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 	if (low == a->nweights || strcmp(a->weights[low]->canonical, k->canonical) != 0)
 		return TSR_OK;
 	if (low + 1 < a->nweights && strcmp(a->weights[low + 1]->canonical, k->canonical) == 0 &&
-	    is_master(a->weights[low]) == is_master(a->weights[low + 1]) && !k->weak)
+	    is_master(a->weights[low]) == is_master(a->weights[low + 1]))
 		return tsr_fail(a->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; "
 				"--map or --keep "
@@ -318,7 +318,8 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 
 	TSR_TRY(find_weight(a, k, &k->weight));
 	if (k->weak) {
-		if (k->weight && same_shape(k->t, k->weight->t))
+		if (k->weight && (same_shape(k->t, k->weight->t) ||
+				  (k->slot == SLOT_SCALAR && k->t->numel <= 1)))
 			return TSR_OK;
 		k->slot = SLOT_NONE;
 		k->weight = NULL;
@@ -433,7 +434,7 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		if (k->settled)
 			continue;
 		k->t->kind = kind_of(k);
-		if (is_state(k) && k->weight)
+		if (is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
 			k->t->weight = k->weight->t->name;
 	}
 	return TSR_OK;

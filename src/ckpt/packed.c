@@ -31,17 +31,6 @@ bool tsr_packed_name_reserved(const char *name)
 
 /* --- Error summaries ------------------------------------------------------------------------- */
 
-/* Through the text that is stored, so that a summary made anew equals one that was read. */
-static double as_stored(double value)
-{
-	char text[40];
-
-	if (!isfinite(value))
-		return INFINITY;
-	tsr_json_format_double(text, sizeof(text), value);
-	return strtod(text, NULL);
-}
-
 struct tsr_error_summary tsr_error_summarize(const struct tsr_measure *m, uint64_t scale_underflow)
 {
 	struct tsr_error_summary s = {
@@ -51,7 +40,7 @@ struct tsr_error_summary tsr_error_summarize(const struct tsr_measure *m, uint64
 	};
 
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		s.value[i] = as_stored(tsr_measure_value(m, (enum tsr_metric)i));
+		s.value[i] = tsr_json_round_double(tsr_measure_value(m, (enum tsr_metric)i));
 	return s;
 }
 
@@ -63,6 +52,16 @@ bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr
 	}
 	return a->exact == b->exact && a->flushed == b->flushed &&
 	       a->scale_underflow == b->scale_underflow;
+}
+
+static struct tsr_json_rules packed_rules(const char *path)
+{
+	return (struct tsr_json_rules){
+		.file = path,
+		.part = "packed metadata",
+		.max_depth = 8,
+		.max_values = TSR_PACKED_VALUES_MAX,
+	};
 }
 
 /* --- Writing --------------------------------------------------------------------------------- */
@@ -112,9 +111,12 @@ static void compose_tensor(const struct tsr_tensor *t, bool widest, struct tsr_t
 	tsr_json_close(json, '}');
 }
 
-void tsr_packed_compose(const struct tsr_packed_source *source, const struct tsr_tensor *tensors,
-			size_t n, bool widest, struct tsr_text *json)
+enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
+				   const struct tsr_tensor *tensors, size_t n, bool widest,
+				   const char *path, struct tsr_text *json, struct tsr_err *err)
 {
+	const struct tsr_json_rules rules = packed_rules(path);
+
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "version", TSR_PACKED_VERSION);
 	tsr_json_put_string(json, "tool", "tersor " TSR_VERSION);
@@ -131,6 +133,9 @@ void tsr_packed_compose(const struct tsr_packed_source *source, const struct tsr
 		compose_tensor(&tensors[i], widest, json);
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
+	if (json->failed)
+		return tsr_fail_nomem(err, path);
+	return tsr_json_check(json->bytes, json->nbytes, &rules, err);
 }
 
 /* The 16 digits of the check in a header's text, or NULL.  Inside a string the quotes are escaped. */
@@ -148,11 +153,13 @@ enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
 				  const struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
 				  const char *path, struct tsr_text *header, struct tsr_err *err)
 {
+	const struct tsr_json_rules rules = tsr_st_rules(path);
 	char digits[17], *check;
 
 	tsr_st_compose(entries, n, meta, nmeta, header);
 	if (header->failed)
 		return tsr_fail_nomem(err, path);
+	TSR_TRY(tsr_json_check(header->bytes, header->nbytes, &rules, err));
 	TSR_TRY(tsr_st_frame(header, json_nbytes > header->nbytes ? json_nbytes : header->nbytes,
 			     path, err));
 	check = find_check(header->bytes + 8);
@@ -367,6 +374,8 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	t->dtype = tsr_dtype_find(dtype);
 	if (t->dtype == TSR_DTYPE_COUNT)
 		return bad(r, name, "unknown dtype");
+	if (tsr_packed_name_reserved(name))
+		return bad(r, name, "the name ends in the suffix of a plane");
 	t->name = name; /* until the array that lends it is known */
 	status = read_shape(r, t, tsr_json_get(v, "shape"), &shape);
 	if (status == TSR_OK)
@@ -390,6 +399,8 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 		return bad(r, t->name, "more hashes than planes");
 	if (t->coding.codec)
 		TSR_TRY(read_error(r, t, tsr_json_get(v, "error")));
+	else if (tsr_json_get(v, "error"))
+		return bad(r, t->name, "error figures of a raw tensor");
 	/* The first plane is shaped like the tensor.  Its name may carry a suffix: keep a copy. */
 	t->shape = r->c->arrays[t->plane[0]].shape;
 	t->name = strdup(name);
@@ -474,7 +485,8 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 				(unsigned long long)number, TSR_PACKED_VERSION);
 	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "tensors") ||
 	    !HAS_MEMBERS(source, "kind", "format") ||
-	    !tsr_json_string(tsr_json_get(source, "kind")))
+	    !tsr_json_string(tsr_json_get(source, "kind")) ||
+	    !tsr_json_string(tsr_json_get(root, "tool")))
 		return bad(r, NULL, "missing or unknown members");
 	if (strcmp(tsr_json_string(tsr_json_get(source, "kind")), "safetensors") != 0)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown source kind %.60s", r->path,
@@ -482,6 +494,10 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 	if (!tsr_json_u64(tsr_json_get(root, "generation"), &number) || number > TSR_GENERATION_MAX)
 		return bad(r, NULL, "generation is not an integer within limits");
 	r->c->generation = (unsigned)number;
+	for (size_t i = 0; i < r->c->nmeta; i++) {
+		if (strcmp(r->c->meta[i].key, TSR_GENERATION_KEY) == 0)
+			return bad(r, NULL, "an entry " TSR_GENERATION_KEY " beside it");
+	}
 	TSR_TRY(restore_format(r, tsr_json_get(source, "format")));
 	return read_tensors(r, tsr_json_get(root, "tensors"));
 }
@@ -519,12 +535,7 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 {
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	char *text = take_meta(c, TSR_PACKED_KEY), *check = take_meta(c, TSR_PACKED_CHECK_KEY);
-	const struct tsr_json_rules rules = {
-		.file = c->path,
-		.part = "packed metadata",
-		.max_depth = 8,
-		.max_values = 2 * TSR_ST_VALUES_MAX,
-	};
+	const struct tsr_json_rules rules = packed_rules(c->path);
 	struct tsr_json *root = NULL;
 	enum tsr_status status = verify_check(&r, header, header_nbytes, check);
 

@@ -13,6 +13,9 @@
 #define TSR_PACKED_CHECK_ZEROS "0000000000000000"
 #define TSR_GENERATION_KEY "tersor_generation"
 
+/* The limit on JSON values in the `tersor` entry. */
+#define TSR_PACKED_VALUES_MAX (2 * TSR_ST_VALUES_MAX)
+
 /* Lossy generations beyond this are a malformed file. */
 #define TSR_GENERATION_MAX 1000000u
 
@@ -28,10 +31,11 @@ bool tsr_packed_name_reserved(const char *name);
 
 /*
  * The JSON text of the `tersor` entry.  With @widest, every figure that is only known after
- * encoding takes as much room as it possibly can.
+ * encoding takes as much room as it possibly can.  TSR_E_LIMIT if a reader would refuse it.
  */
-void tsr_packed_compose(const struct tsr_packed_source *source, const struct tsr_tensor *tensors,
-			size_t n, bool widest, struct tsr_text *json);
+enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
+				   const struct tsr_tensor *tensors, size_t n, bool widest,
+				   const char *path, struct tsr_text *json, struct tsr_err *err);
 
 /*
  * The whole header of a packed file, framed and padded to @json_nbytes (0: as long as it is), with

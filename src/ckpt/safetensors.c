@@ -198,7 +198,7 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 	return TSR_OK;
 }
 
-/* Arrays with the same begin: the empty ones come first, in the order of the header. */
+/* Arrays with the same begin: the empty ones come first, by name. */
 static int by_offset(const void *va, const void *vb)
 {
 	const struct tsr_array *a = va, *b = vb;
@@ -296,19 +296,24 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 	return tsr_file_read(f, c->header, n, sizeof(prefix), err);
 }
 
-enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *ret,
-			    struct tsr_err *err)
+struct tsr_json_rules tsr_st_rules(const char *path)
 {
-	struct tsr_st_contents c = { 0 };
-	struct reading r = { .path = tsr_file_path(f), .c = &c, .err = err };
-	const struct tsr_json_rules rules = {
-		.file = r.path,
+	return (struct tsr_json_rules){
+		.file = path,
 		.part = "header",
 		.member = "tensor",
 		.max_depth = 4,
 		.max_values = TSR_ST_VALUES_MAX,
 		.integers_only = true,
 	};
+}
+
+enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *ret,
+			    struct tsr_err *err)
+{
+	struct tsr_st_contents c = { 0 };
+	struct reading r = { .path = tsr_file_path(f), .c = &c, .err = err };
+	const struct tsr_json_rules rules = tsr_st_rules(r.path);
 	struct tsr_json *root = NULL;
 	enum tsr_status status = read_header(f, &c, err);
 

@@ -3,6 +3,7 @@
 #define TSR_CKPT_SAFETENSORS_H
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "tersor/checkpoint.h"
 
@@ -13,6 +14,9 @@
 #define TSR_ST_VALUES_MAX 2000000u
 
 /* --- Reading -------------------------------------------------------------------------------- */
+
+/* What the text of a header must obey. */
+struct tsr_json_rules tsr_st_rules(const char *path);
 
 /* What one file holds.  Owned by the caller; see tsr_st_contents_free(). */
 struct tsr_st_contents {

@@ -15,6 +15,12 @@
 /* Elements that are encoded, decoded and measured at a time, so that they stay in the L1 cache. */
 #define STRIP_ELEMENTS 2048u
 
+/* What an entry of the output cannot borrow from its source tensor. */
+struct own_entry {
+	char *name; /* of a plane that has a suffix */
+	uint64_t ngroups; /* the one dimension of a plane of scales */
+};
+
 struct packing {
 	const struct tsr_pack_options *options;
 	const struct tsr_run *run;
@@ -22,8 +28,8 @@ struct packing {
 	struct tsr_checkpoint *c; /* result->source */
 	const char *out_path;
 	struct tsr_st_entry *entries; /* the arrays of the output, in their order */
+	struct own_entry *own; /* per entry, in the order of tensors */
 	size_t nentries;
-	char **names; /* of planes that have a suffix */
 	uint64_t (*offset)[TSR_PLANES_MAX]; /* of each tensor's planes in the output's data */
 	struct tsr_meta *meta; /* of the output; borrows all but two values */
 	size_t nmeta;
@@ -57,10 +63,12 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 	case TSR_RAW_NO:
 		break;
 	case TSR_RAW_NONFINITE:
-		snprintf(text, room, "%llu non-finite values", (unsigned long long)m->nonfinite);
+		snprintf(text, room, "%llu non-finite value%s", (unsigned long long)m->nonfinite,
+			 m->nonfinite == 1 ? "" : "s");
 		break;
 	case TSR_RAW_NEGATIVE:
-		snprintf(text, room, "%llu negative variances", (unsigned long long)m->negative);
+		snprintf(text, room, "%llu negative variance%s", (unsigned long long)m->negative,
+			 m->negative == 1 ? "" : "s");
 		break;
 	case TSR_RAW_OVERFLOW:
 		snprintf(text, room, "%llu values and %llu scales overflow the narrow format",
@@ -72,10 +80,14 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 
 /* --- The plan: codings, layout, header ------------------------------------------------------- */
 
-static enum tsr_status check_names(struct packing *p)
+static enum tsr_status check_source(struct packing *p)
 {
 	if (p->c->packed)
 		return tsr_fail(p->err, TSR_E_UNSUPPORTED, "%s: is packed already", p->c->path);
+	if (p->c->generation >= TSR_GENERATION_MAX)
+		return tsr_fail(p->err, TSR_E_LIMIT,
+				"%s: found %u lossy generations, the limit of %u", p->c->path,
+				p->c->generation, TSR_GENERATION_MAX);
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		if (tsr_packed_name_reserved(p->c->tensors[i].name))
 			return tsr_fail(p->err, TSR_E_UNSUPPORTED,
@@ -106,17 +118,36 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 static void drop_plan(struct packing *p)
 {
 	for (size_t i = 0; i < p->nentries; i++)
-		free(p->names[i]);
-	free(p->names);
+		free(p->own[i].name);
+	free(p->own);
 	free(p->entries);
 	free(p->offset);
 	free(p->meta);
-	p->names = NULL;
+	p->own = NULL;
 	p->entries = NULL;
 	p->offset = NULL;
 	p->meta = NULL;
 	p->nentries = 0;
 	tsr_pieces_free(&p->pieces);
+}
+
+static enum tsr_status join_name(const struct packing *p, const char *name, const char *suffix,
+				 char **ret)
+{
+	const size_t name_len = strlen(name), suffix_len = strlen(suffix);
+
+	if (name_len + suffix_len > TSR_NAME_MAX)
+		return tsr_fail(
+			p->err, TSR_E_LIMIT,
+			"%s: tensor %.40s...: the name of its plane %s would be over the limit "
+			"of %u bytes",
+			p->c->path, name, suffix, TSR_NAME_MAX);
+	*ret = malloc(name_len + suffix_len + 1);
+	if (!*ret)
+		return tsr_fail_nomem(p->err, p->out_path);
+	memcpy(*ret, name, name_len);
+	memcpy(*ret + name_len, suffix, suffix_len + 1);
+	return TSR_OK;
 }
 
 static enum tsr_status add_entry(struct packing *p, size_t tensor, unsigned plane)
@@ -125,7 +156,7 @@ static enum tsr_status add_entry(struct packing *p, size_t tensor, unsigned plan
 	const struct tsr_plane_desc *desc = t->coding.codec ? &t->coding.codec->planes[plane]
 							    : NULL;
 	struct tsr_st_entry *e = &p->entries[p->nentries];
-	char *name = NULL;
+	struct own_entry *own = &p->own[p->nentries];
 
 	*e = (struct tsr_st_entry){ .name = t->name,
 				    .dtype = t->dtype,
@@ -138,24 +169,15 @@ static enum tsr_status add_entry(struct packing *p, size_t tensor, unsigned plan
 		e->nbytes = tsr_plane_nbytes(&t->coding, plane, t->numel);
 	}
 	if (desc && desc->suffix[0]) {
-		/* The name's buffer also lends its end to the one dimension of a plane of scales. */
-		const size_t len = strlen(t->name) + strlen(desc->suffix) + 1;
-		const size_t aligned = (len + 7) / 8 * 8;
-
-		name = malloc(aligned + sizeof(uint64_t));
-		if (!name)
-			return tsr_fail_nomem(p->err, p->out_path);
-		snprintf(name, len, "%s%s", t->name, desc->suffix);
-		e->name = name;
-		if (desc->unit == TSR_PER_GROUP) {
-			uint64_t *dim = (uint64_t *)(void *)(name + aligned);
-
-			*dim = tsr_plane_count(&t->coding, plane, t->numel);
-			e->rank = 1;
-			e->shape = dim;
-		}
+		TSR_TRY(join_name(p, t->name, desc->suffix, &own->name));
+		e->name = own->name;
 	}
-	p->names[p->nentries++] = name;
+	if (desc && desc->unit == TSR_PER_GROUP) {
+		own->ngroups = tsr_plane_count(&t->coding, plane, t->numel);
+		e->rank = 1;
+		e->shape = &own->ngroups;
+	}
+	p->nentries++;
 	return TSR_OK;
 }
 
@@ -164,9 +186,9 @@ static enum tsr_status plan_entries(struct packing *p)
 	const size_t room = p->c->ntensors * TSR_PLANES_MAX + 1;
 
 	p->entries = calloc(room, sizeof(*p->entries));
-	p->names = calloc(room, sizeof(*p->names));
+	p->own = calloc(room, sizeof(*p->own));
 	p->offset = calloc(p->c->ntensors + 1, sizeof(*p->offset));
-	if (!p->entries || !p->names || !p->offset)
+	if (!p->entries || !p->own || !p->offset)
 		return tsr_fail_nomem(p->err, p->out_path);
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		for (unsigned plane = 0; plane < p->c->tensors[i].nplanes; plane++)
@@ -225,10 +247,11 @@ static enum tsr_status compose_header(struct packing *p, bool widest, struct tsr
 		if (strcmp(p->c->meta[i].key, "format") == 0)
 			source.format = p->c->meta[i].value;
 	}
-	tsr_packed_compose(&source, p->c->tensors, p->c->ntensors, widest, &json);
-	if (json.failed) {
+	status = tsr_packed_compose(&source, p->c->tensors, p->c->ntensors, widest, p->out_path,
+				    &json, p->err);
+	if (status != TSR_OK) {
 		tsr_text_free(&json);
-		return tsr_fail_nomem(p->err, p->out_path);
+		return status;
 	}
 	for (size_t i = 0; i < p->nmeta; i++) {
 		if (strcmp(p->meta[i].key, TSR_PACKED_KEY) == 0)
@@ -270,8 +293,11 @@ struct scratch {
 
 static void encode_and_measure(const struct tsr_coding *coding, struct scratch *s)
 {
-	const uint32_t group = coding->group;
-	const size_t strip = group < STRIP_ELEMENTS ? STRIP_ELEMENTS / group * group : group;
+	/* Multiples of the lanes too, so that an element's lane is that of its place in the piece. */
+	const size_t step = coding->group % TSR_MEASURE_LANES
+				    ? (size_t)coding->group * TSR_MEASURE_LANES
+				    : coding->group;
+	const size_t strip = step < STRIP_ELEMENTS ? STRIP_ELEMENTS / step * step : step;
 
 	for (size_t first = 0; first < s->piece.n; first += strip) {
 		const size_t n = s->piece.n - first < strip ? s->piece.n - first : strip;
@@ -378,9 +404,7 @@ static enum tsr_status encode_all(struct packing *p)
 
 static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r)
 {
-	const bool exact = r->measure.exact == r->measure.n;
-
-	if (!t->coding.codec || (exact && t->coding.codec->nplanes == 1))
+	if (!t->coding.codec || t->coding.codec->planes[0].dtype == TSR_F32)
 		return TSR_RAW_NO;
 	if (r->measure.nonfinite)
 		return TSR_RAW_NONFINITE;
@@ -472,7 +496,7 @@ static enum tsr_status run_packing(struct packing *p)
 {
 	bool again = true;
 
-	TSR_TRY(check_names(p));
+	TSR_TRY(check_source(p));
 	TSR_TRY(tsr_names_assign(p->c, p->options->rules, p->options->nrules, p->err));
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		choose_coding(p->options, &p->c->tensors[i]);
