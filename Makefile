@@ -38,7 +38,7 @@ IS_CLANG := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
 override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE
 override CFLAGS += -std=c11 -fPIC -pthread $(WARN) $(SAN_FLAGS) \
 	$(if $(IS_CLANG),$(CONTRACT_clang),$(CONTRACT))
-override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-ffp-contract=off \
+override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-ffp-contract=off,-fno-threadsafe-statics \
 	--fmad=false --ftz=false --prec-div=true --prec-sqrt=true
 override LDFLAGS += -pthread $(SAN_FLAGS)
 LDLIBS = -lcjson -lm
