@@ -171,7 +171,9 @@ check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
 
 check-long: check
 	@$(MAKE) --no-print-directory TERSOR_LONG=1 check-unit check-cli
+ifdef TERSOR_LONG
 export TERSOR_LONG
+endif
 
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench

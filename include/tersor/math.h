@@ -51,6 +51,12 @@ TSR_HD float tsr_abs(float x)
 	return tsr_f32_from_bits(tsr_bits_from_f32(x) & TSR_F32_MAG);
 }
 
+/* The larger of two magnitudes; a NaN is larger than all, so that it is not lost. */
+TSR_HD float tsr_max_magnitude(float a, float b)
+{
+	return tsr_bits_from_f32(a) > tsr_bits_from_f32(b) ? a : b;
+}
+
 /* `lo` where x is NaN: a clamp is also the guard before a conversion to an integer. */
 TSR_HD float tsr_clamp(float x, float lo, float hi)
 {

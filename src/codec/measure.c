@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "tersor/math.h"
+
 static const char *const names[TSR_METRIC_COUNT] = {
 	[TSR_METRIC_MAX_ABS] = "abs", [TSR_METRIC_MAX_ULP] = "ulp",   [TSR_METRIC_MEAN_REL] = "rel",
 	[TSR_METRIC_NMSE] = "nmse",   [TSR_METRIC_COSINE] = "cosine",
@@ -36,8 +38,7 @@ void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from)
 	into->zeros += from->zeros;
 	if (from->max_ulp > into->max_ulp)
 		into->max_ulp = from->max_ulp;
-	if (from->max_abs > into->max_abs)
-		into->max_abs = from->max_abs;
+	into->max_abs = tsr_max_magnitude(into->max_abs, from->max_abs);
 	for (int i = 0; i < TSR_MEASURE_LANES; i++) {
 		into->sum_rel[i] += from->sum_rel[i];
 		into->sum_xx[i] += from->sum_xx[i];

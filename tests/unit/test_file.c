@@ -30,12 +30,18 @@ static int enter_dir(void **state)
 {
 	(void)state;
 	umask(022);
-	fds_at_start = count_fds();
 	return !mkdtemp(dir) || chdir(dir) != 0;
 }
 
-/* Every test starts in an empty directory and leaves no descriptor open. */
-static int empty_dir(void **state)
+static int start_test(void **state)
+{
+	(void)state;
+	fds_at_start = count_fds();
+	return 0;
+}
+
+/* Every test finds an empty directory and leaves no descriptor open. */
+static int end_test(void **state)
 {
 	DIR *d = opendir(".");
 	const struct dirent *e;
@@ -595,7 +601,7 @@ static void test_large_offsets(void **state)
 	tsr_file_close(in);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, empty_dir, empty_dir)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start_test, end_test)
 
 int main(void)
 {

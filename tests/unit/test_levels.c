@@ -160,6 +160,89 @@ static void test_contraction_on_every_level(void **state)
 	on_each_level(check_contraction);
 }
 
+/* --- Every correction and code --------------------------------------------------------------- */
+
+/*
+ * Beside a zero FP16 weight, a correction decodes to RN(q / levels) * 2^-25, which is exact; with a
+ * scale of 1, a linear code to RN(q / levels).  Binary64 rounds such quotients the same way.
+ */
+static void check_quotients(void)
+{
+	static uint16_t zeros[65536];
+	static int16_t wide[65536];
+	static float y[65536];
+	const float one = 1.0f;
+	uint8_t bytes[256];
+
+	for (int i = 0; i < 65536; i++)
+		wide[i] = (int16_t)(i - 32768);
+	for (int i = 0; i < 256; i++)
+		bytes[i] = (uint8_t)i;
+	const struct tsr_coding ulp16 = coding_of("fp16+ulp16", TSR_SCALE_F32, 1);
+	const struct tsr_coding ulp8 = coding_of("fp16+ulp8", TSR_SCALE_F32, 1);
+	const struct tsr_coding linear = coding_of("linear8", TSR_SCALE_F32, 256);
+	const struct tsr_coding ulinear = coding_of("ulinear8", TSR_SCALE_F32, 256);
+
+	ulp16.codec->decode(&ulp16, (const void *[]){ zeros, wide }, 65536, y);
+	for (int i = 0; i < 65536; i++)
+		assert_true(y[i] == (float)(wide[i] / 32767.0) * 0x1p-25f);
+	ulp8.codec->decode(&ulp8, (const void *[]){ zeros, bytes }, 256, y);
+	for (int i = 0; i < 256; i++)
+		assert_true(y[i] == (float)((int8_t)i / 127.0) * 0x1p-25f);
+	linear.codec->decode(&linear, (const void *[]){ bytes, &one }, 256, y);
+	for (int i = 0; i < 256; i++)
+		assert_true(y[i] == (float)((int8_t)i / 127.0));
+	ulinear.codec->decode(&ulinear, (const void *[]){ bytes, &one }, 256, y);
+	for (int i = 0; i < 256; i++)
+		assert_true(y[i] == (float)(i / 255.0));
+}
+
+static void test_quotients_on_every_level(void **state)
+{
+	(void)state;
+	on_each_level(check_quotients);
+}
+
+/* Each narrow weight with the corrections that test_math joins it with. */
+static void test_levels_join_alike(void **state)
+{
+	static const char *const names[] = { "bf16+ulp8", "fp16+ulp8", "bf16+ulp16", "fp16+ulp16" };
+	static uint16_t narrow[65536];
+	static int16_t wide[65536];
+	static int8_t bytes[65536];
+	static float base[65536], level[65536];
+
+	(void)state;
+	for (int i = 0; i < 65536; i++)
+		narrow[i] = (uint16_t)i;
+	for (size_t c = 0; c < COUNT_OF(names); c++) {
+		const bool is_wide = c >= 2;
+		const int step = is_wide && !is_long_run() ? 251 : 1;
+		const void *const planes[] = { narrow, is_wide ? (void *)wide : bytes };
+
+		for (int q = is_wide ? -32768 : -128; q < (is_wide ? 32768 : 128); q += step) {
+			struct tsr_coding coding;
+
+			for (int i = 0; i < 65536; i++) {
+				wide[i] = (int16_t)q;
+				bytes[i] = (int8_t)q;
+			}
+			assert_true(tsr_isa_select("base"));
+			coding = coding_of(names[c], TSR_SCALE_E8M8, 1);
+			coding.codec->decode(&coding, planes, 65536, base);
+			for (const char *const *name = tsr_isa_names(); *name; name++) {
+				if (strcmp(*name, "base") == 0 || !tsr_isa_select(*name))
+					continue;
+				coding = coding_of(names[c], TSR_SCALE_E8M8, 1);
+				coding.codec->decode(&coding, planes, 65536, level);
+				if (memcmp(base, level, sizeof(base)) != 0)
+					fail_msg("%s on %s: correction %d", names[c], *name, q);
+			}
+		}
+	}
+	assert_true(tsr_isa_select(NULL));
+}
+
 /* --- Pieces and alignment ------------------------------------------------------------------- */
 
 /* Encode and decode [0, cut) and [cut, n) of arrays @shift elements into their memory. */
@@ -234,6 +317,8 @@ int main(void)
 		cmocka_unit_test(test_levels_agree),
 		cmocka_unit_test(test_levels_agree_on_any_planes),
 		cmocka_unit_test(test_contraction_on_every_level),
+		cmocka_unit_test(test_quotients_on_every_level),
+		cmocka_unit_test(test_levels_join_alike),
 		cmocka_unit_test(test_pieces_equal_the_whole),
 	};
 

@@ -88,12 +88,23 @@ static float widen_f16(uint16_t narrow)
 	return tsr_f32_from_f16(narrow);
 }
 
+static float round_bf16(float x)
+{
+	return tsr_bf16_round(x);
+}
+
+static float round_f16(float x)
+{
+	return tsr_f16_round(x);
+}
+
 struct format {
 	const char *name;
 	int mant, bias;
 	uint16_t inf;
 	uint16_t (*narrow)(float x);
 	float (*widen)(uint16_t narrow);
+	float (*round)(float x);
 	struct tsr_split_format (*split)(void);
 	/* Bits of the value between magnitude i and the next; the last is where infinity begins. */
 	uint32_t middle[0x7f80];
@@ -116,6 +127,7 @@ static struct format formats[] = {
 	  .inf = 0x7f80,
 	  .narrow = narrow_bf16,
 	  .widen = widen_bf16,
+	  .round = round_bf16,
 	  .split = split_bf16 },
 	{ .name = "f16",
 	  .mant = 10,
@@ -123,6 +135,7 @@ static struct format formats[] = {
 	  .inf = 0x7c00,
 	  .narrow = narrow_f16,
 	  .widen = widen_f16,
+	  .round = round_f16,
 	  .split = split_f16 },
 };
 
@@ -233,7 +246,7 @@ static void check_narrowing(struct half *h)
 
 	for (uint64_t b = 0; b <= 0x7fffffffu; b += h->stride) {
 		const uint32_t bits = (uint32_t)b;
-		uint32_t want = f->inf | 1u << (f->mant - 1);
+		uint32_t want = f->inf | 1u << (f->mant - 1), rounded;
 
 		while (mag < f->inf && bits > f->middle[mag])
 			mag++;
@@ -242,6 +255,13 @@ static void check_narrowing(struct half *h)
 		else
 			want = mag < f->inf && bits == f->middle[mag] ? mag + (mag & 1u) : mag;
 		note(h, bits | h->sign, f->narrow(float_of(bits | h->sign)), want | h->sign >> 16);
+		/* Of a NaN it need only be special. */
+		rounded = bits_of(f->round(float_of(bits | h->sign)));
+		if (bits <= 0x7f800000u)
+			note(h, bits | h->sign, rounded,
+			     bits_of(f->widen((uint16_t)(want | h->sign >> 16))));
+		else
+			note(h, bits | h->sign, is_finite_bits(rounded), false);
 	}
 }
 

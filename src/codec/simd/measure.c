@@ -116,40 +116,62 @@ static void add_sums(struct sums *s, const float *x, const float *y, size_t n)
 
 struct counts {
 	uint32_t different, negative, flushed, zeros, max_ulp;
-	int32_t max_mag;	/* of both sides, as bits */
+	int32_t max_mag; /* of both sides, as bits */
+	int32_t opposite; /* negative if some x and y have opposite signs, neither being 0 */
 };
 
-/* Bit patterns as integers in the order of the values, with -0 equal to +0. */
-static inline __attribute__((always_inline)) int32_t ordered(int32_t bits)
-{
-	const int32_t sign = bits >> 31;
-
-	return ((bits & (int32_t)TSR_F32_MAG) ^ sign) - sign;
-}
-
-/* Integers may be added in any order, so this one is left to the compiler's vectoriser. */
+/*
+ * Integers may be added in any order, so this one is left to the compiler's vectoriser.  max_ulp
+ * is right unless signs are opposite.
+ */
 static void add_counts(struct counts *c, const float *x, const float *y, size_t n)
 {
 	uint32_t different = 0, negative = 0, flushed = 0, zeros = 0, max_ulp = 0;
-	int32_t max_mag = 0;
+	int32_t max_mag = 0, opposite = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		const int32_t xb = (int32_t)tsr_bits_from_f32(x[i]);
 		const int32_t yb = (int32_t)tsr_bits_from_f32(y[i]);
 		const int32_t x_mag = xb & (int32_t)TSR_F32_MAG, y_mag = yb & (int32_t)TSR_F32_MAG;
-		const int32_t xo = ordered(xb), yo = ordered(yb);
-		const uint32_t larger = (uint32_t)(xo > yo ? xo : yo);
-		const uint32_t smaller = (uint32_t)(xo > yo ? yo : xo);
+		const int32_t larger = x_mag > y_mag ? x_mag : y_mag;
+		const int32_t smaller = x_mag > y_mag ? y_mag : x_mag;
+		const uint32_t ulp = (uint32_t)(larger - smaller);
 
 		different += xb != yb;
-		negative += (uint32_t)xo >> 31;
+		negative += (uint32_t)xb >> 31;
 		zeros += x_mag == 0;
 		flushed += (y_mag == 0) & (x_mag != 0);
-		max_mag = x_mag > max_mag ? x_mag : max_mag;
-		max_mag = y_mag > max_mag ? y_mag : max_mag;
-		max_ulp = larger - smaller > max_ulp ? larger - smaller : max_ulp;
+		max_mag = larger > max_mag ? larger : max_mag;
+		max_ulp = ulp > max_ulp ? ulp : max_ulp;
+		opposite |= smaller ? xb ^ yb : 0;
 	}
-	*c = (struct counts){ different, negative, flushed, zeros, max_ulp, max_mag };
+	*c = (struct counts){ different, negative, flushed, zeros, max_ulp, max_mag, opposite };
+}
+
+/* The rare strip in which signs change: their distance goes through zero. */
+static uint32_t max_ulp_of(const float *x, const float *y, size_t n)
+{
+	uint32_t max_ulp = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
+		const uint32_t x_mag = xb & TSR_F32_MAG, y_mag = yb & TSR_F32_MAG;
+		const uint32_t same = x_mag > y_mag ? x_mag - y_mag : y_mag - x_mag;
+		const uint32_t ulp = (xb ^ yb) & TSR_F32_SIGN ? x_mag + y_mag : same;
+
+		max_ulp = ulp > max_ulp ? ulp : max_ulp;
+	}
+	return max_ulp;
+}
+
+/* -0 is not negative. */
+static uint32_t count_negative_zeros(const float *x, size_t n)
+{
+	uint32_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		count += tsr_bits_from_f32(x[i]) == TSR_F32_SIGN;
+	return count;
 }
 
 /* The rare strip in which something is not finite. */
@@ -176,6 +198,10 @@ static void add_strip(struct tsr_measure *m, struct sums *s, const float *x, con
 	add_counts(&c, x, y, n);
 	m->exact += n - c.different;
 	m->negative += c.negative;
+	if (c.negative && c.zeros)
+		m->negative -= count_negative_zeros(x, n);
+	if (c.opposite < 0)
+		c.max_ulp = max_ulp_of(x, y, n);
 	m->flushed += c.flushed;
 	m->zeros += c.zeros;
 	m->max_ulp = c.max_ulp > m->max_ulp ? c.max_ulp : m->max_ulp;
@@ -209,9 +235,7 @@ void TSR_FOR_ISA(measure_add)(struct tsr_measure *m, const float *x, const float
 	memcpy(m->sum_xx, &s.xx, sizeof(s.xx));
 	memcpy(m->sum_dd, &s.dd, sizeof(s.dd));
 	memcpy(m->sum_xd, &s.xd, sizeof(s.xd));
-	for (int i = 0; i < LANES; i++) {
-		const float max_abs = tsr_f32_from_bits((uint32_t)s.max_abs[i]);
-
-		m->max_abs = max_abs > m->max_abs ? max_abs : m->max_abs;
-	}
+	for (int i = 0; i < LANES; i++)
+		m->max_abs = tsr_max_magnitude(m->max_abs,
+					       tsr_f32_from_bits((uint32_t)s.max_abs[i]));
 }

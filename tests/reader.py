@@ -1,0 +1,466 @@
+"""A reader of the tersor packed format, which follows docs/format.md and nothing else.
+
+    checkpoint = reader.read("packed.safetensors")
+    checkpoint.tensors["layer.weight"].array        # float32
+    checkpoint.tensors["step"].raw                  # bytes, of a tensor that is not packed
+
+It is meant to be read: one function per section of the document, in the document's order, and no
+speed beyond what numpy gives. Nothing of a file is given out before all of it is checked. Where
+the document leaves a reader the choice, this one rejects.
+"""
+import dataclasses
+import json
+import re
+import struct
+
+import numpy as np
+import xxhash
+
+
+class ReaderError(Exception):
+    """The file is damaged, or not a packed file."""
+
+
+class UnsupportedError(ReaderError):
+    """The file may be in order, but is of a version or uses a name that is not known here."""
+
+
+@dataclasses.dataclass
+class Tensor:
+    """A tensor of the source; either `values` or `raw` is there."""
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple
+    codec: str
+    scale: str | None = None
+    group: int | None = None
+    error: dict | None = None           # as the file records it; None for `raw`
+    values: np.ndarray | None = None    # float32, flat: numpy cannot have every valid shape
+    raw: bytes | None = None            # the bytes of a `raw` tensor
+
+    @property
+    def array(self):
+        return self.values.reshape(self.shape)
+
+    @property
+    def source_bytes(self):
+        """The tensor's bytes in the source's container."""
+        return self.raw if self.values is None else self.values.astype("<f4").tobytes()
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    tensors: dict       # of Tensor by name, in the order of the source's data
+    metadata: dict      # the source's own entries
+    generation: int     # how often the values went through a lossy codec
+    tool: str
+
+
+def check(condition, message, error=ReaderError):
+    if not condition:
+        raise error(message)
+
+
+# ---- JSON: sections 3.1 and 5.2 ------------------------------------------------------------------
+
+INTEGER_MAX = 2**48 - 1
+
+
+def is_integer(value):
+    return type(value) is int and 0 <= value <= INTEGER_MAX     # bool is an int, too
+
+
+def only_plain_integers(digits):
+    check(digits.isdecimal() and len(digits) < 16 and int(digits) <= INTEGER_MAX,
+          f"{digits[:40]} is not an integer from 0 to 2^48-1")
+    return int(digits)
+
+
+def any_number(digits):
+    """An int only where it is spelled as section 5.2 demands of integers, else binary64."""
+    return int(digits) if digits.isdecimal() and len(digits) < 16 else float(digits)
+
+
+def not_json(token):
+    raise ReaderError(f"{token} is not JSON")
+
+
+def unique_keys(members):
+    result = dict(members)
+    check(len(result) == len(members), "two equal keys in an object")
+    return result
+
+
+def parse_json(text, integer, real, depth_max, values_max):
+    try:
+        root = json.loads(text, object_pairs_hook=unique_keys, parse_int=integer, parse_float=real,
+                          parse_constant=not_json)
+    except (ValueError, RecursionError) as error:
+        raise ReaderError(f"not valid JSON: {error}") from None
+    pending, done = [(root, 1)], 0
+    while pending:
+        check(done + len(pending) <= values_max, f"more than {values_max} values")
+        value, depth = pending.pop()
+        done += 1
+        check(depth <= depth_max or not isinstance(value, (dict, list)),
+              f"nested deeper than {depth_max} levels")
+        if isinstance(value, dict):
+            for key in value:
+                check_string(key)
+            pending += [(member, depth + 1) for member in value.values()]
+        elif isinstance(value, list):
+            pending += [(element, depth + 1) for element in value]
+        elif isinstance(value, str):
+            check_string(value)
+    return root
+
+
+def check_string(string):
+    check("\0" not in string, "U+0000 in a string")
+    # Pairs of escapes were joined: what is left is a lone one.
+    check(string.isascii() or not re.search("[\ud800-\udfff]", string),
+          "the escape of a lone surrogate")
+
+
+# ---- The container: section 3 --------------------------------------------------------------------
+
+BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8,
+    "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+    "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}
+
+
+@dataclasses.dataclass
+class Array:
+    dtype: str
+    shape: list
+    begin: int
+    end: int
+
+
+def elements(shape):
+    """The product of a shape. A 0 does not excuse what overflows in front of it."""
+    check(isinstance(shape, list) and len(shape) <= 64 and all(map(is_integer, shape)),
+          "a shape is not an array of at most 64 integers")
+    product = 1
+    for dimension in shape:
+        product *= dimension
+        check(product < 2**64, "a shape's product exceeds 2^64-1")
+    return product
+
+
+def split_file(content):
+    """The header's bytes and the data."""
+    check(len(content) >= 8, "shorter than 8 bytes")
+    size = struct.unpack("<Q", content[:8])[0]
+    check(size <= 100_000_000, "the header is longer than 100,000,000 bytes")
+    check(8 + size <= len(content), "the header is longer than the file")
+    return content[8:8 + size], content[8 + size:]
+
+
+def parse_header(header, data_size):
+    """The metadata and, by name, the arrays."""
+    check(header[:1] == b"{", "the header does not begin with an object")
+    try:
+        text = header.decode()
+    except UnicodeDecodeError:
+        raise ReaderError("the header is not UTF-8") from None
+    entries = parse_json(text, only_plain_integers, only_plain_integers, depth_max=4,
+                         values_max=2_000_000)
+    metadata = entries.pop("__metadata__", {})
+    check(isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values()),
+          "__metadata__ is not an object of strings")
+    arrays = {name: parse_array(name, entry) for name, entry in entries.items()}
+    check_cover(arrays, data_size)
+    return metadata, arrays
+
+
+def parse_array(name, entry):
+    check(len(name.encode()) <= 65_535, "an array's name is longer than 65,535 bytes")
+    check(isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"},
+          f"{name}: not exactly dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    check_known(dtype, BITS, "dtype")
+    bits = elements(shape) * BITS[dtype]
+    check(bits < 2**64, f"{name}: more than 2^64-1 bits")
+    check(bits % 8 == 0, f"{name}: its bits do not make whole bytes")
+    check(isinstance(offsets, list) and len(offsets) == 2 and all(map(is_integer, offsets)),
+          f"{name}: data_offsets are not two integers")
+    check(offsets[1] - offsets[0] == bits // 8, f"{name}: its offsets do not fit its shape")
+    return Array(dtype, shape, *offsets)
+
+
+def check_cover(arrays, data_size):
+    """No holes, no overlap, nothing behind the last array."""
+    at = 0
+    for name, array in sorted(arrays.items(), key=lambda item: (item[1].begin, item[1].end)):
+        check(array.begin == at, f"{name}: a hole or an overlap in front of it")
+        at = array.end
+    check(at == data_size, "the arrays do not end where the file ends")
+
+
+def check_known(name, known, what):
+    check(isinstance(name, str), f"a {what} is not a string")
+    check(name in known, f"unknown {what} {name!r}", UnsupportedError)
+
+
+# ---- Planes: section 4 ---------------------------------------------------------------------------
+
+ERROR_BITS, QUANTIZED, SCALES = SUFFIXES = ("::error_bits", "::quantized", "::scales")
+SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32"}
+SCALED = {"softsign8": "I8", "linear8": "I8", "sqrt8": "U8", "ulinear8": "U8"}     # their codes
+UNSCALED = {
+    "f32": ("F32",),
+    "bf16": ("BF16",),
+    "fp16": ("F16",),
+    "bf16+ulp8": ("BF16", "I8"),
+    "bf16+ulp16": ("BF16", "I16"),
+    "fp16+ulp8": ("F16", "I8"),
+    "fp16+ulp16": ("F16", "I16"),
+    "bf16+exact16": ("BF16", "I16"),
+    "bf16+bf16": ("BF16", "BF16"),
+    "fp16+fp16": ("F16", "F16"),
+}
+CODECS = {"raw", *UNSCALED, *SCALED}
+
+
+def planes_of(tensor):
+    """(array name, dtype, shape) of each plane."""
+    name, shape = tensor.name, list(tensor.shape)
+    if tensor.codec == "raw":
+        return [(name, tensor.dtype, shape)]
+    if tensor.codec in SCALED:
+        groups = -(-elements(shape) // tensor.group)
+        return [(name + QUANTIZED, SCALED[tensor.codec], shape),
+                (name + SCALES, SCALE_DTYPE[tensor.scale], [groups])]
+    names = (name, name + ERROR_BITS)
+    return [(plane, dtype, shape) for plane, dtype in zip(names, UNSCALED[tensor.codec])]
+
+
+# ---- Metadata: section 5 -------------------------------------------------------------------------
+
+HASH = "[0-9a-f]{16}"
+KINDS = {"weight", "momentum", "variance", "other"}
+FIGURES = ["abs", "ulp", "rel", "nmse", "cosine"]
+COUNTS = ["exact", "flushed", "scale_underflow"]
+
+
+def parse_tersor(metadata):
+    """The checkpoint, its tensors still without values, and the hashes of each tensor's planes."""
+    root = parse_json(metadata["tersor"], any_number, float, depth_max=8, values_max=4_000_000)
+    check(isinstance(root, dict) and is_integer(root.get("version")), "no version")
+    check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
+    check_members(root, ["version", "tool", "source", "generation", "tensors"])
+    check(isinstance(root["tool"], str), "tool is not a string")
+    check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
+    check(isinstance(root["tensors"], list), "tensors is not an array")
+    checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
+                            root["tool"])
+    hashes = {}
+    for entry in root["tensors"]:
+        tensor = parse_tensor(entry)
+        check(tensor.name not in hashes, f"{tensor.name}: two tensors of this name")
+        checkpoint.tensors[tensor.name] = tensor
+        hashes[tensor.name] = entry["xxh3"]
+    return checkpoint, hashes
+
+
+def check_members(value, names):
+    check(isinstance(value, dict) and list(value) == names, f"not exactly {', '.join(names)}")
+
+
+def source_metadata(metadata, source):
+    check(isinstance(source, dict), "source is not an object")
+    check_known(source.get("kind"), ["safetensors"], "source kind")
+    check_members(source, ["kind", "format"])
+    check("format" in metadata, "no entry format")
+    check("tersor_generation" not in metadata, "there is an entry tersor_generation")
+    result = {key: value for key, value in metadata.items()
+              if key not in ("tersor", "tersor_check", "format")}
+    if source["format"] is not None:
+        check(isinstance(source["format"], str), "format is neither a string nor null")
+        result["format"] = source["format"]
+    return result
+
+
+def parse_tensor(entry):
+    check(isinstance(entry, dict), "a tensor is not an object")
+    codec = entry.get("codec")
+    check_known(codec, CODECS, "codec")
+    scaled = codec in SCALED
+    check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
+                  + ["xxh3"] + ["error"] * (codec != "raw"))
+    name = entry["name"]
+    check(isinstance(name, str), "a tensor's name is not a string")
+    check(not name.endswith(SUFFIXES), f"{name}: ends in a reserved suffix")
+    check_known(entry["kind"], KINDS, "kind")
+    check_known(entry["dtype"], BITS, "dtype")
+    check(codec == "raw" or entry["dtype"] == "F32", f"{name}: {codec} of {entry['dtype']}")
+    elements(entry["shape"])
+    if scaled:
+        check_known(entry["scale"], SCALE_DTYPE, "scale")
+        check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
+    hashes = entry["xxh3"]
+    check(isinstance(hashes, list)
+          and all(isinstance(digits, str) and re.fullmatch(HASH, digits) for digits in hashes),
+          f"{name}: xxh3 is not an array of hashes")
+    if codec != "raw":
+        check_figures(entry["error"])
+    return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
+                  entry.get("scale"), entry.get("group"), entry.get("error"))
+
+
+def check_figures(error):
+    check_members(error, FIGURES + COUNTS)
+    check(all(error[figure] is None or type(error[figure]) in (int, float) for figure in FIGURES)
+          and all(is_integer(error[figure]) for figure in COUNTS), "wrong error figures")
+
+
+def check_header(header, metadata):
+    """Section 5.5: the header's hash."""
+    # The same bytes behind a backslash are the end of another key: {"a\"tersor_check":"b"}.
+    found = re.findall(rb'(?<!\\)"tersor_check":"(%s)"' % HASH.encode(), header)
+    check(len(found) == 1 and found[0].decode() == metadata.get("tersor_check"),
+          "tersor_check is missing or not in its exact form")
+    check(header_hash(header, found[0]) == found[0].decode(), "tersor_check is not the header's")
+
+
+def header_hash(header, digits):
+    entry = b'"tersor_check":"%s"'
+    return xxhash.xxh3_64_hexdigest(header.replace(entry % digits, entry % (b"0" * 16)))
+
+
+# ---- Narrow floats and scales: sections 6 and 7 --------------------------------------------------
+
+STORED = {"I8": "<i1", "U8": "<u1", "I16": "<i2", "U16": "<u2", "BF16": "<u2", "F16": "<u2",
+          "F32": "<u4"}
+
+
+def from_bits(bits):
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def widen_bf16(narrow):
+    return from_bits(narrow.astype(np.uint32) << 16)
+
+
+def widen_f16(narrow):
+    """By hand, as a conversion would make a signalling NaN quiet."""
+    narrow = narrow.astype(np.uint32)
+    sign, exponent, mantissa = narrow >> 15 << 31, narrow >> 10 & 31, narrow & 0x3ff
+    subnormal = (mantissa.astype(np.float32) * np.float32(2**-24)).view(np.uint32)      # exact
+    wide = np.where(exponent == 31, 255, exponent + (127 - 15)) << 23 | mantissa << 13
+    return from_bits(sign | np.where(exponent == 0, subnormal, wide))
+
+
+WIDEN = {"BF16": widen_bf16, "F16": widen_f16, "F32": from_bits}
+
+
+def widen_scales(scale, stored):
+    if scale == "e8m8":
+        return from_bits(stored.astype(np.uint32) << 15)
+    return WIDEN[SCALE_DTYPE[scale]](stored)
+
+
+# ---- Codecs: section 8 ---------------------------------------------------------------------------
+#
+# Every operation on float32 arrays is an RN of the document.
+
+# The exponent's shift and mask, and bias + mantissa bits + 1.
+EXPONENT = {"BF16": (7, 0xff, 127 + 7 + 1), "F16": (10, 0x1f, 15 + 10 + 1)}
+LEVELS = {"I8": 127, "I16": 32767}
+
+
+def as_float(integers):
+    return integers.astype(np.float32)
+
+
+def decode_ulp(narrow, narrow_dtype, correction, correction_dtype):
+    """Section 8.3."""
+    shift, mask, offset = EXPONENT[narrow_dtype]
+    exponent = narrow.astype(np.int32) >> shift & mask
+    value = WIDEN[narrow_dtype](narrow)
+    c = as_float(correction) / np.float32(LEVELS[correction_dtype])
+    # The sum is exact in binary64; the conversion is its one rounding.
+    step = np.ldexp(c.astype(np.float64), np.maximum(exponent, 1) - offset)
+    corrected = (value.astype(np.float64) + step).astype(np.float32)
+    return np.where((exponent == mask) | (correction == 0), value, corrected)
+
+
+def decode_exact(narrow, correction):
+    """Section 8.4."""
+    narrow = narrow.astype(np.int64)
+    magnitude = ((narrow & 0x7fff) << 16) + correction
+    return from_bits(magnitude & 0x7fffffff | (narrow & 0x8000) << 16)
+
+
+def decode_sum(narrow, rest):
+    """Section 8.5."""
+    return np.where(rest == 0, narrow, narrow + rest)
+
+
+def decode_quantized(codec, codes, scales):
+    """Sections 8.6 to 8.9; `scales` has one for each element."""
+    q = as_float(codes)
+    if codec == "softsign8":
+        return scales * (q / (np.float32(254) - np.abs(q)))
+    if codec == "linear8":
+        return q / np.float32(127) * scales
+    value = q / np.float32(255) * scales
+    return value * value if codec == "sqrt8" else value
+
+
+def decode(tensor, planes):
+    """The tensor's elements from the bytes of its planes."""
+    dtypes = [dtype for _, dtype, _ in planes_of(tensor)]
+    stored = [np.frombuffer(plane, STORED[dtype]) for plane, dtype in zip(planes, dtypes)]
+    codec = tensor.codec
+    with np.errstate(all="ignore"):     # any pattern is valid, also infinities and NaN
+        if codec in SCALED:
+            scales = np.repeat(widen_scales(tensor.scale, stored[1]), tensor.group)
+            return decode_quantized(codec, stored[0], scales[:len(stored[0])])
+        if len(stored) == 1:
+            return WIDEN[dtypes[0]](stored[0])
+        if codec == "bf16+exact16":
+            return decode_exact(*stored)
+        if codec in ("bf16+bf16", "fp16+fp16"):
+            return decode_sum(*map(WIDEN[dtypes[0]], stored))
+        return decode_ulp(stored[0], dtypes[0], stored[1], dtypes[1])
+
+
+# ---- Reading: section 11 -------------------------------------------------------------------------
+
+def read(path):
+    """The checkpoint of a packed file. Raises ReaderError if the file is not wholly in order."""
+    with open(path, "rb") as file:
+        return read_bytes(file.read())
+
+
+def read_bytes(content):
+    header, data = split_file(content)
+    metadata, arrays = parse_header(header, len(data))
+    if "tersor" not in metadata:
+        check("tersor_check" not in metadata, "tersor_check without tersor")
+        raise ReaderError("not a packed file")
+    check_header(header, metadata)
+    checkpoint, hashes = parse_tersor(metadata)
+    for tensor in checkpoint.tensors.values():
+        planes = [take_plane(arrays, data, *plane) for plane in planes_of(tensor)]
+        check([xxhash.xxh3_64_hexdigest(plane) for plane in planes] == hashes[tensor.name],
+              f"{tensor.name}: a plane does not have the hash that was recorded")
+        if tensor.codec == "raw":
+            tensor.raw = planes[0]
+        else:
+            tensor.values = decode(tensor, planes)
+    check(not arrays, f"arrays that are no plane: {', '.join(arrays)}")
+    return checkpoint
+
+
+def take_plane(arrays, data, name, dtype, shape):
+    """A plane's bytes; its array is used up, so that no other tensor can have it."""
+    array = arrays.pop(name, None)
+    check(array, f"{name}: not in the file, or a plane of two tensors")
+    check(array.dtype == dtype and array.shape == shape, f"{name}: another dtype or shape")
+    return data[array.begin:array.end]
