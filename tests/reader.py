@@ -6,7 +6,7 @@
 
 It is meant to be read: one function per section of the document, in the document's order, and no
 speed beyond what numpy gives. Nothing of a file is given out before all of it is checked. Where
-the document leaves a reader the choice, this one rejects.
+a reader SHOULD reject something or MAY accept it, this one rejects it.
 """
 import dataclasses
 import json

@@ -138,12 +138,17 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 	return tsr_json_check(json->bytes, json->nbytes, &rules, err);
 }
 
-/* The 16 digits of the check in a header's text, or NULL.  Inside a string the quotes are escaped. */
+/*
+ * The 16 digits of the check in a header's text, or NULL.  Its key begins behind a bracket or comma;
+ * the same bytes inside another string follow a backslash.
+ */
 static char *find_check(char *json)
 {
 	static const char lead[] = "\"" TSR_PACKED_CHECK_KEY "\":\"";
 	char *at = strstr(json, lead);
 
+	while (at && at > json && at[-1] == '\\')
+		at = strstr(at + 1, lead);
 	if (!at || strlen(at) < sizeof(lead) - 1 + 16)
 		return NULL;
 	return at + sizeof(lead) - 1;
@@ -374,8 +379,8 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	t->dtype = tsr_dtype_find(dtype);
 	if (t->dtype == TSR_DTYPE_COUNT)
 		return bad(r, name, "unknown dtype");
-	if (tsr_packed_name_reserved(name))
-		return bad(r, name, "the name ends in the suffix of a plane");
+	if (tsr_packed_name_reserved(name) || strcmp(name, "__metadata__") == 0)
+		return bad(r, name, "a name that no source tensor can have");
 	t->name = name; /* until the array that lends it is known */
 	status = read_shape(r, t, tsr_json_get(v, "shape"), &shape);
 	if (status == TSR_OK)
