@@ -133,7 +133,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtersor.a
 $(FAULTS): tests/faults/faults.c
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -shared -fPIC -O1 -D_GNU_SOURCE -o $@ $< -ldl
+	$(Q)$(CC) -shared -fPIC -O1 -o $@ $< -ldl
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d)
 

@@ -2,10 +2,16 @@
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 
 import pytest
+
+# Whoever runs the tests may ignore signals, which the programs under test would inherit.
+for _signal in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(_signal) == signal.SIG_IGN:
+        signal.signal(_signal, signal.SIG_DFL)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("TERSOR", str(ROOT / "build" / "tersor"))

@@ -20,17 +20,32 @@ struct guarded {
 	size_t nbytes;
 };
 
+/* Mappings that were given back: there are many of few sizes, and making one is slow. */
+static struct guarded spare_guarded[8];
+
+static inline void guarded_map(struct guarded *g, size_t page)
+{
+	for (size_t i = 0; i < COUNT_OF(spare_guarded); i++) {
+		if (spare_guarded[i].map && spare_guarded[i].map_nbytes == g->map_nbytes) {
+			g->map = spare_guarded[i].map;
+			spare_guarded[i].map = NULL;
+			return;
+		}
+	}
+	g->map = mmap(NULL, g->map_nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
+	assert_true(g->map != MAP_FAILED);
+	assert_int_equal(mprotect(g->map, page, PROT_NONE), 0);
+	assert_int_equal(mprotect(g->map + g->map_nbytes - page, page, PROT_NONE), 0);
+}
+
 static inline void guarded_new(struct guarded *g, size_t nbytes)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
 	g->nbytes = nbytes;
 	g->map_nbytes = (nbytes + page - 1) / page * page + 2 * page;
-	g->map = mmap(NULL, g->map_nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		      0);
-	assert_true(g->map != MAP_FAILED);
-	assert_int_equal(mprotect(g->map, page, PROT_NONE), 0);
-	assert_int_equal(mprotect(g->map + g->map_nbytes - page, page, PROT_NONE), 0);
+	guarded_map(g, page);
 	g->bytes = g->map + g->map_nbytes - page - nbytes;
 	memset(g->map + page, GUARD_BYTE, g->map_nbytes - 2 * page);
 }
@@ -49,7 +64,16 @@ static inline void guarded_check(const struct guarded *g)
 
 static inline void guarded_free(struct guarded *g)
 {
-	assert_int_equal(munmap(g->map, g->map_nbytes), 0);
+	static size_t oldest;
+	size_t i = 0;
+
+	while (i < COUNT_OF(spare_guarded) && spare_guarded[i].map)
+		i++;
+	if (i == COUNT_OF(spare_guarded)) {
+		i = oldest++ % COUNT_OF(spare_guarded);
+		assert_int_equal(munmap(spare_guarded[i].map, spare_guarded[i].map_nbytes), 0);
+	}
+	spare_guarded[i] = *g;
 }
 
 /* --- Values --------------------------------------------------------------------------------- */
