@@ -398,7 +398,7 @@ def decode_exact(narrow, correction):
 
 def decode_sum(narrow, rest):
     """Section 8.5."""
-    return np.where(rest == 0, narrow, narrow + rest)
+    return np.where((rest == 0) | ~np.isfinite(narrow), narrow, narrow + rest)
 
 
 def decode_quantized(codec, codes, scales):

@@ -301,10 +301,12 @@ TSR_HD float tsr_float_rest(float x, float narrow)
 	return (tsr_bits_from_f32(narrow) & TSR_F32_INF) < TSR_F32_INF ? x - narrow : 0.0f;
 }
 
-/* A zero rest gives the narrow weight itself, which keeps the sign of -0, Inf and every NaN. */
+/* The narrow weight itself where the rest is zero, which keeps -0, or where it is Inf or NaN. */
 TSR_HD float tsr_float_join(float narrow, float rest)
 {
-	return rest == 0.0f ? narrow : narrow + rest;
+	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
+
+	return (special | (rest == 0.0f)) ? narrow : narrow + rest;
 }
 
 /* --- Scales of groups ------------------------------------------------------------------------ */

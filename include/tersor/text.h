@@ -6,7 +6,7 @@
 
 /**
  * tsr_escape() - Make text from a file safe to print on a terminal
- * @dst:     out: at most @dst_nbytes bytes, always NUL-terminated
+ * @dst:     out: at most @dst_nbytes bytes (at least 1), always NUL-terminated
  * @src:     NUL-terminated text; need not be valid UTF-8
  *
  * Control bytes (C0, DEL, C1), bidirectional controls and bytes that are not UTF-8 become \xNN.

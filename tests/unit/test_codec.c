@@ -138,6 +138,8 @@ static void test_levels_have_one_table(void **state)
 			const struct tsr_codec *a = base[i], *b = tsr_codecs()[i];
 
 			assert_string_equal(a->name, b->name);
+			assert_true((a->encode == b->encode) ==
+				    (tsr_codecs() == base)); /* its own code */
 			assert_int_equal(a->kinds, b->kinds);
 			assert_int_equal(a->nplanes, b->nplanes);
 			assert_int_equal(a->grouped, b->grouped);
