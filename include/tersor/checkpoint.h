@@ -113,6 +113,9 @@ enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c, s
 /* Bytes that all arrays of a tensor take. */
 uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c, const struct tsr_tensor *t);
 
+/* Whether two tensors have the same dimensions. */
+bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);
+
 /* Bytes of a tensor in its own dtype. */
 uint64_t tsr_tensor_nbytes(const struct tsr_tensor *t);
 

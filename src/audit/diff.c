@@ -35,12 +35,6 @@ struct scratch {
 	uint64_t nbytes;
 };
 
-static bool same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b)
-{
-	return a->rank == b->rank &&
-	       (!a->rank || memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape)) == 0);
-}
-
 /* Bytes are compared where there are no values to compare: units of a piece are then bytes. */
 static bool by_value(const struct tsr_diff_tensor *d)
 {
@@ -196,7 +190,7 @@ static void pair(struct tsr_comparison *r, const struct tsr_tensor *a, const str
 		d->kind = TSR_DIFF_ONLY_A;
 	else if (!a)
 		d->kind = TSR_DIFF_ONLY_B;
-	else if (!same_shape(a, b))
+	else if (!tsr_tensor_same_shape(a, b))
 		d->kind = TSR_DIFF_SHAPE;
 	else if (a->dtype != b->dtype && !(tsr_tensor_has_f32(a) && tsr_tensor_has_f32(b)))
 		d->kind = TSR_DIFF_DTYPE;

@@ -153,8 +153,7 @@ static enum tsr_status commit_piece(void *ctx, void *extra, const struct tsr_res
 
 static bool same_layout(const struct tsr_tensor *a, const struct tsr_tensor *b)
 {
-	return a->dtype == b->dtype && a->rank == b->rank &&
-	       (!a->rank || memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape)) == 0);
+	return a->dtype == b->dtype && tsr_tensor_same_shape(a, b);
 }
 
 /* Pair up the tensors of both sides. */

@@ -282,3 +282,9 @@ uint64_t tsr_tensor_nbytes(const struct tsr_tensor *t)
 {
 	return t->numel * tsr_dtype_bits(t->dtype) / 8;
 }
+
+bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+	return a->rank == b->rank &&
+	       (!a->rank || memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape)) == 0);
+}

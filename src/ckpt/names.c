@@ -211,12 +211,6 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 
 /* --- Joining states to weights --------------------------------------------------------------- */
 
-static bool same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b)
-{
-	return a->rank == b->rank &&
-	       (!a->rank || memcmp(a->shape, b->shape, a->rank * sizeof(*a->shape)) == 0);
-}
-
 static bool is_floating(enum tsr_dtype dtype)
 {
 	return dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_BF16 || dtype == TSR_F64;
@@ -318,7 +312,7 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 
 	TSR_TRY(find_weight(a, k, &k->weight));
 	if (k->weak) {
-		if (k->weight && (same_shape(k->t, k->weight->t) ||
+		if (k->weight && (tsr_tensor_same_shape(k->t, k->weight->t) ||
 				  (k->slot == SLOT_SCALAR && k->t->numel <= 1)))
 			return TSR_OK;
 		k->slot = SLOT_NONE;
@@ -326,7 +320,7 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		return TSR_OK;
 	}
 	if (!k->weight || k->slot == SLOT_SCALAR || k->t->numel == 0 ||
-	    same_shape(k->t, k->weight->t))
+	    tsr_tensor_same_shape(k->t, k->weight->t))
 		return TSR_OK;
 	print_shape(k->t, found, sizeof(found));
 	print_shape(k->weight->t, expected, sizeof(expected));
