@@ -262,13 +262,18 @@ def test_optimizers_that_contradict_themselves(tmp_path, change):
                                            "exp_avg_sq": tensor(np.zeros(7, np.float32))})
     path = tmp_path / "in.pt"
     path.write_bytes(pt(value))
-    for command in (["convert", path, "-o", tmp_path / "o.safetensors"],
-                    ["pack", path, "-o", tmp_path / "p.safetensors"]):
+    for command in (["convert", path, "-o", tmp_path / "c.safetensors"],
+                    ["pack", path, "-o", tmp_path / "p.safetensors", *RAW_CODECS]):
         done = run_tersor(*command)
-        if done.returncode == 0 and command[0] == "convert":
-            continue            # nothing is lost, so nothing need be known
-        assert done.returncode == 3, (command, done.stderr)
-        one_line_error(done)
+        if done.returncode == 0:        # then no state is called another parameter's
+            found = arrays_in(tmp_path / f"{command[0][0]}.safetensors")
+            for i in range(2):
+                for suffix, add in ((".exp_avg", 0.25), (".exp_avg_sq", 0.5)):
+                    t = found.get(f"p{i}{suffix}")
+                    assert t in (None, as_array(tensor(np.full(SHAPES[i], i + add, np.float32))))
+        else:
+            assert done.returncode == 3, (command, done.stderr)
+            one_line_error(done)
 
 
 @pytest.mark.parametrize("key", ["optimizer", "optim", "optimizer_state_dict", "opt"])
@@ -436,21 +441,23 @@ def test_flashoptim_in_every_command(tmp_path, bits):
 
 @pytest.mark.parametrize("bits", [24, 32])
 def test_flashoptim_packs_to_ours(tmp_path, bits):
-    """Repacked with the same codecs nothing is lost: the weights decode to what they were."""
+    """Repacked with the same codecs: weights stay but for a few next to a power of two."""
     packed, out = tmp_path / "p.safetensors", tmp_path / "out.safetensors"
     run_tersor("pack", flash(bits), "-o", packed, "--weights", f"bf16+ulp{bits - 16}", "--compat",
                "flashoptim", check=0)
     run_tersor("verify", packed, check=0)
     run_tersor("unpack", packed, "-o", out, "--to", "safetensors", check=0)
     expected = decode_flash(flash(bits), bits)
-    found = arrays_in(out)
+    found, changed = arrays_in(out), 0
     for name, (shape, values) in expected.items():
         got = np.frombuffer(found[name][2], np.float32)
         assert found[name][:2] == ("F32", list(shape))
         if name.endswith(("exp_avg", "exp_avg_sq")):
             assert np.sum((got.astype(float) - values)**2) <= 1e-3 * np.sum(values.astype(float)**2)
         else:
-            assert np.array_equal(got.view(np.int32), values.view(np.int32)), name
+            assert np.all(np.abs(got - values) <= 2.0**-15 * np.abs(values)), name
+            changed += np.count_nonzero(got.view(np.int32) != values.view(np.int32))
+    assert changed <= 84288 / 500, changed
 
 
 def test_flashoptim_counts_as_a_lossy_generation(tmp_path):

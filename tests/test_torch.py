@@ -157,25 +157,39 @@ def test_row_24_every_bit_flip(folder, kind):
     assert results[3] > sum(results.values()) / 2
 
 
+def wrong_crc(value, where="data/0", deflate=False):
+    """An archive that is right but for one CRC, in the directory and behind the data alike."""
+    members = pt_members(*pickled(value))
+    one = next(m for m in members if m.name == f"archive/{where}")
+    one.crc, one.deflate = zlib.crc32(one.data) ^ 1, deflate
+    return zip_bytes(members)
+
+
 @pytest.mark.parametrize("where", ["data/0", "data.pkl"])
-def test_row_25_wrong_crc(refused, where):
-    good = pt({"w": tensor(W)})
-    name = f"archive/{where}"
-    entry = next(e for e in torchfile.directory_of(good) if e["name"] == name)
-    refused(with_central(good, name, crc=entry["crc"] ^ 1), (name, "w"), re.compile("(?i)crc|checksum"),
+@pytest.mark.parametrize("deflate", [False, True])
+def test_row_25_wrong_crc(refused, where, deflate):
+    refused(wrong_crc({"w": tensor(W)}, where, deflate), (f"archive/{where}", "w"),
+            re.compile("(?i)crc|checksum"),
             commands=WHOLE if where == "data/0" else torchfile.READERS)
-
-
-def test_row_25_wrong_crc_of_a_deflated_record(refused):
-    good = deflated_pt()
-    refused(with_central(good, "archive/data/0", crc=1), re.compile("(?i)crc|checksum"),
-            commands=WHOLE)
 
 
 def test_row_25_a_crc_is_checked_though_only_a_view_is_read(refused):
     storage = Storage(W.tobytes())
-    good = pt({"w": Tensor(storage, (2,), (1,), 5)})
-    refused(with_central(good, "archive/data/0", crc=1), commands=WHOLE)
+    refused(wrong_crc({"w": Tensor(storage, (2,), (1,), 5)}), commands=WHOLE)
+
+
+def test_row_25_a_crc_is_checked_for_every_view(refused):
+    """Many tensors in one record: whichever is read, what is wrong is found."""
+    storage = Storage(W.tobytes())
+    refused(wrong_crc({f"w{i}": Tensor(storage, (8,), (16,), i) for i in range(16)}),
+            commands=WHOLE)
+
+
+@pytest.mark.parametrize("where", ["data/0", "data.pkl"])
+def test_row_25_directory_and_descriptor_may_not_differ(refused, where):
+    good = pt({"w": tensor(W)})
+    refused(with_central(good, f"archive/{where}", crc=1), f"archive/{where}",
+            commands=WHOLE)
 
 
 @pytest.fixture(params=["torch 2.11", "by hand"])
@@ -298,19 +312,20 @@ def test_row_27_a_plain_comment_is_fine(read):
     assert read(pt({"w": tensor(W)}, comment=b"made on a Tuesday")) == {"w": as_array(tensor(W))}
 
 
-@pytest.mark.parametrize("junk", [b"\0", b"\n", b"junk" * 30, bytes(70000)])
+@pytest.mark.parametrize("junk", [b"\0", b"\n", b"junk" * 30, bytes(70000)], ids=len)
 def test_row_27_junk_behind_the_end(refused, junk):
     refused(pt({"w": tensor(W)}) + junk)
 
 
-@pytest.mark.parametrize("junk", [b"\0", b"#!/bin/sh\n", bytes(64), b"PK\3\4"])
+@pytest.mark.parametrize("junk", [b"\0", b"#!/bin/sh\n", bytes(64), b"PK\3\4"], ids=repr)
 def test_row_27_junk_in_front(refused, junk):
     refused(junk + pt({"w": tensor(W)}))
 
 
 def test_row_27_junk_in_front_of_the_directory(refused):
     good = pt({"w": tensor(W)})
-    refused(with_directory(good, torchfile.directory_of(good)[1:]), re.compile("data.pkl|archive"))
+    refused(with_directory(good, torchfile.directory_of(good)[1:]))
+    refused(with_directory(good, torchfile.directory_of(good), insert=bytes(30)))
 
 
 def zeros_deflated(nbytes, block=1 << 20):
@@ -320,9 +335,9 @@ def zeros_deflated(nbytes, block=1 << 20):
     return one * (nbytes // block) + squeeze.flush()
 
 
-def bomb(nbytes, stored, size=None):
+def bomb(nbytes, stored, size=None, crc=0x1234):
     pickle, _ = pickled({"w": Tensor(Storage(b"", "ByteStorage", nbytes), (nbytes,))})
-    return pt_of(pickle, {"0": Member("archive/data/0", b"", True, stored, 0x1234,
+    return pt_of(pickle, {"0": Member("archive/data/0", b"", True, stored, crc,
                                       nbytes if size is None else size)})
 
 
@@ -358,9 +373,7 @@ def test_row_28_an_inflated_record_is_not_held_in_memory(folder):
     """A ratio of 1000:1 is what deflate gives for zeros: read, with little memory."""
     nbytes = 256 << 20
     path, out = folder / "zeros.pt", folder / "out.safetensors"
-    path.write_bytes(bomb(nbytes, zeros_deflated(nbytes)))
-    data = path.read_bytes()
-    path.write_bytes(with_central(data, "archive/data/0", crc=zlib.crc32(bytes(nbytes))))
+    path.write_bytes(bomb(nbytes, zeros_deflated(nbytes), crc=crc_of_zeros(0, nbytes)))
     done, peak, _ = torchfile.run_measured("convert", path, "-o", out)
     assert done.returncode == 0 or (done.returncode == 3 and "limit" in done.stderr), done.stderr
     assert peak < 128
@@ -632,7 +645,7 @@ def test_row_34_strides_of_large_tensors(read):
         "mid": Tensor(storage, (3, 600, 700), (700, 2100, 1)),
         "column": Tensor(storage, (600, 3), (2100, 700), 699),
         "steps": Tensor(storage, (300, 350), (4200, 2), 1),
-        "rows": Tensor(storage, (5, 3, 700), (210000, 700, 1)),
+        "rows": Tensor(storage, (6, 3, 700), (210000, 700, 1)),
     }
     expected = {"t": base.transpose(2, 1, 0), "mid": base.transpose(1, 0, 2),
                 "column": base[:, :, 699], "steps": base[::2, 0, 1::2], "rows": base[::100]}
@@ -714,7 +727,7 @@ def test_row_36_as_root_key_argument_and_state(refused):
         "state": Dict({"w": t}, ordered=True, state=evil),
         "callee": Call(evil, (1,)),
         "shape": Call(Global("torch", "Size"), (evil,)),
-        "hooks": Tensor(t.storage, evil, (1,)),
+        "size of a tensor": Tensor(t.storage, evil, (1,)),
         "metadata": Tensor(t.storage, t.shape, metadata=evil),
     }
     for value in values.values():
@@ -756,7 +769,7 @@ def suspicious(lines, allowed, folder):
     out = []
     for line in lines:
         call = line.split(None, 1)[1]
-        if re.match(r"exit|\+\+\+|---|<\.\.\. exit|arch_prctl|wait4|set_tid_address|prlimit", call):
+        if re.match(r'exit|\+\+\+|---|<\.\.\. exit|arch_prctl|newfstatat\(\d+, "",', call):
             continue
         if re.match(r"clone3?\(.*CLONE_THREAD", call) or "resumed>" in call:
             continue
@@ -940,8 +953,8 @@ def test_row_39_more_than_ten_storages_in_old_and_new_order(read):
     """0, 1, 10, 11, 2 .. in old files, 0, 1, 2 .. in new ones."""
     value = {f"w{i}": tensor(np.full(3, i, np.float32)) for i in range(12)}
     pickle, storages = pickled(value)
-    for order in (sorted(storages, key=lambda s: s.key), storages, storages[::-1]):
-        found = read(pt_of(pickle, {s.key: s.data for s in order}))
+    for order in (sorted(storages), storages, reversed(storages)):
+        found = read(pt_of(pickle, {key: storages[key] for key in order}))
         assert found == {k: as_array(v) for k, v in value.items()}
 
 
@@ -1070,11 +1083,12 @@ def test_row_41_older_formats_get_advice(folder, kind):
 # ---- Rows 42 to 45: pickles ----
 
 BOMBS = {
-    "aliases": (b"]q\0" + b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(29)), "limit"),
-    "aliased dicts": (b"}q\0" + b"".join(b"}(X\1\0\0\0ah%cX\1\0\0\0bh%cuq%c" % (i, i, i + 1)
-                                         for i in range(29)), "limit"),
-    "aliased tuples": (b")q\0" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1) for i in range(29)),
-                       "limit"),
+    "aliases": (b"](]q\0" + b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(29)) + b"e",
+                "limit"),
+    "aliased dicts": (b"](}q\0" + b"".join(b"}(X\1\0\0\0ah%cX\1\0\0\0bh%cuq%c" % (i, i, i + 1)
+                                           for i in range(29)) + b"e", "limit"),
+    "aliased tuples": (b"(NNNq\0" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1)
+                                             for i in range(29)) + b"t", "limit"),
     "list in itself": (b"]q\0h\0a", True),
     "dict in itself": (b"}q\0X\1\0\0\0ah\0s", True),
     "tuple in itself": (b"]q\0h\0\x85q\1a", True),
@@ -1091,7 +1105,6 @@ BOMBS = {
     "marks": (b"(" * 1_000_000, "limit"),
     "marks and tuples": (b"(" * 5000 + b"t" * 5000, True),
     "stack": (b"N" * 2_000_000, True),
-    "long memo": (b"N" + b"".join(b"r" + struct.pack("<I", i) for i in range(1_000_000)), True),
     "long int": (b"\x8b" + struct.pack("<i", 100_000) + b"\1" * 100_000, True),
     "long string": (b"X" + struct.pack("<I", 17 << 20) + b"a" * (17 << 20), "limit"),
     "declared string": (b"X\xff\xff\xff\xffabc", True),
@@ -1242,7 +1255,7 @@ def test_row_44_ties_come_back_tied(folder, route):
     model = torchfile.load(travel(source, folder, route))["model"]
     assert model["a.weight"].storage is model["tied"].storage
     assert model["a.weight"].storage is not model["t"].storage
-    assert len({t.storage.key for _, t in model.items()}) == len(model.pairs) - 1
+    assert len({t.storage.record for _, t in model.items()}) == len(model.pairs) - 1
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -1324,19 +1337,31 @@ def test_row_45_a_key_that_comes_twice(folder, pairs):
     """Python keeps the last one; to keep the first one, or both, would be to read something else."""
     source, out = folder / "in.pt", folder / "out.pt"
     source.write_bytes(pt({"d": Dict(pairs)}))
+    for kind in ("pt", "safetensors"):
+        out = folder / f"out.{kind}"
+        done = run_tersor("convert", source, "-o", out)
+        if done.returncode == 3:
+            one_line_error(done)
+            assert not out.exists()
+        elif kind == "pt":              # a later pair replaces an earlier one when it is loaded
+            torchfile.same(pairs[-1][1], torchfile.load(out)["d"][pairs[0][0]])
+        else:
+            assert done.returncode == 0
+            assert list(arrays_in(out).values()) in ([], [as_array(tensor(W + 1))])
+
+
+def test_row_45_names_that_collide(folder):
+    """a.b under the root, and b under a: two tensors, and two names for them."""
+    source, out = folder / "in.pt", folder / "out.safetensors"
+    source.write_bytes(pt({"a.b": tensor(W), "a": {"b": tensor(W + 1)}}))
     done = run_tersor("convert", source, "-o", out)
-    if done.returncode == 0:
-        found = [v for _, v in torchfile.load(out)["d"].pairs]
-        assert len(found) == 1
-        torchfile.same(pairs[-1][1], found[0])
-    else:
-        assert done.returncode == 3 and not out.exists()
-
-
-def test_row_45_names_that_collide(refused):
-    """a.b under the root, and b under a: two tensors, one dotted name."""
-    refused(pt({"a.b": tensor(W), "a": {"b": tensor(W + 1)}}), "a.b",
-            commands=("inspect", "convert"))
+    if done.returncode == 3:
+        assert "a.b" in one_line_error(done)
+        return
+    assert sorted(v[2] for v in arrays_in(out).values()) == sorted(
+        [W.tobytes(), (W + 1).tobytes()])
+    for route in ROUTES:
+        torchfile.same(torchfile.load(source), torchfile.load(travel(source, folder, route)))
 
 
 def test_row_45_names_for_terminals(folder):

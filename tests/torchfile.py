@@ -103,13 +103,17 @@ class Dict:
 
 @dataclass
 class Storage:
-    """A record data/KEY.  numel is what the pickle says (elements; bytes if untyped)."""
+    """A record data/KEY.  numel is what the pickle says (elements; bytes if untyped).
+
+    key: where it must not be the next free number; record: the key of one that `load` found.
+    """
     data: bytes
     cls: str = "FloatStorage"
     numel: int = None
     key: str = None
     location: str = "cpu"
     module: str = "torch"
+    record: str = None
 
     def __post_init__(self):
         if self.numel is None:
@@ -387,10 +391,12 @@ class Pickler:
             self.out.write(b"b")
 
     def save_storage(self, s):
-        if not any(s is other for other in self.storages):
+        at = next((i for i, other in enumerate(self.storages) if other is s), None)
+        if at is None:
+            at = len(self.storages)
             self.storages.append(s)
-            s.key = str(len(self.storages) - 1) if s.key is None else s.key
-        self.save(("storage", Global(s.module, s.cls), s.key, s.location, s.numel))
+        key = str(at) if s.key is None else s.key
+        self.save(("storage", Global(s.module, s.cls), key, s.location, s.numel))
         self.out.write(b"Q")
 
     def save_tensor(self, t, key):
@@ -403,8 +409,8 @@ class Pickler:
         self.save(Global("torch._utils", f"_rebuild_tensor_v{3 if t.dtype else 2}"))
         self.out.write(b"(")
         self.save_storage(t.storage)
-        for item in (t.offset, tuple(t.shape), tuple(t.stride), t.requires_grad,
-                     Dict(ordered=True)):
+        shape = t.shape if isinstance(t.shape, Call) else tuple(t.shape)
+        for item in (t.offset, shape, tuple(t.stride), t.requires_grad, Dict(ordered=True)):
             self.save(item)
         if t.dtype:
             self.save(Global("torch", t.dtype))
@@ -421,9 +427,11 @@ class Pickler:
 
 
 def pickled(value, proto=2, memo=True):
-    """(pickle, the storages in it)"""
+    """(pickle, {key: bytes} of the storages in it)"""
     pickler = Pickler(proto, memo)
-    return pickler.finish(value), pickler.storages
+    pickle = pickler.finish(value)
+    return pickle, {str(i) if s.key is None else s.key: s.data
+                    for i, s in enumerate(pickler.storages)}
 
 
 # --- Zip archives -------------------------------------------------------------------------------
@@ -613,13 +621,13 @@ ERAS = {    # what members stand before and behind the records of storages
 
 
 def pt_members(pickle, records, root="archive", era="2.11", **instead):
-    """The members of a .pt; `instead` replaces one by its name (dots left out), None drops it."""
+    """The members of a .pt; `instead` replaces one by its name (data_pkl), None drops it."""
     before, after = ERAS[era]
     members = [("data.pkl", pickle), *before, *((f"data/{k}", v) for k, v in records.items()),
                *after]
     out = []
     for name, data in members:
-        data = instead.get(name.lstrip(".").replace("/", "_"), data)
+        data = instead.get(name.lstrip(".").replace("/", "_").replace(".", "_"), data)
         if data is not None:
             out.append(data if isinstance(data, Member) else Member(f"{root}/{name}", data))
     return out
@@ -632,8 +640,7 @@ def pt_of(pickle, records=None, comment=b"", **more):
 
 def pt(value, proto=2, memo=True, **more):
     """The .pt that torch.save(value) writes."""
-    pickle, storages = pickled(value, proto, memo)
-    return pt_of(pickle, {s.key: s.data for s in storages}, **more)
+    return pt_of(*pickled(value, proto, memo), **more)
 
 
 # --- Directories of torch.distributed.checkpoint ------------------------------------------------
@@ -775,8 +782,8 @@ class Storages:
         size = 1 if cls.name == "UntypedStorage" else STORAGES[cls.name][1]
         if len(self.records[key]) != numel * size:
             raise Forbidden(f"record data/{key} has {len(self.records[key])} bytes for {pid}")
-        found = self.used.setdefault(key, Storage(self.records[key], cls.name, numel, key,
-                                                  module=module))
+        found = self.used.setdefault(key, Storage(self.records[key], cls.name, numel,
+                                                  module=module, record=key))
         if (found.cls, found.numel) != (cls.name, numel):
             raise Forbidden(f"storage {key} has two types")
         return found

@@ -174,7 +174,7 @@ void *tsr_arena_grow(struct tsr_arena *a, void *p, size_t old_nbytes, size_t new
 
 	if (p && old_nbytes >= LARGE)
 		return grow_large(a, p, old_nbytes, new_nbytes);
-	/* The last of a chunk grows where it is, as long as its size tells that it is in a chunk. */
+	/* The last of a chunk grows in place, unless it would then pass for a block of its own. */
 	if (p && old_nbytes && (char *)p + old_nbytes == a->at && new_nbytes < LARGE &&
 	    new_nbytes - old_nbytes <= (size_t)(a->end - a->at)) {
 		if (!charge(a, new_nbytes - old_nbytes))

@@ -35,7 +35,7 @@ _Bool tsr_arena_full(const struct tsr_arena *a);
 /* What the allocations took so far, padding included. */
 size_t tsr_arena_used(const struct tsr_arena *a);
 
-/* Set another limit, for a part of the work; returns the one before.  It may be below what is used. */
+/* Set another limit, even below what is used, for a part of the work; returns the one before. */
 size_t tsr_arena_limit(struct tsr_arena *a, size_t max_nbytes);
 
 #endif

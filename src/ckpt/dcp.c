@@ -102,7 +102,7 @@ static enum tsr_status open_files(struct tsr_dcp_reading *r, struct tsr_dcp_part
 				return tsr_fail(r->err, TSR_E_LIMIT,
 						"%s: names more files than the limit of %u",
 						r->path, TSR_DCP_FILES_MAX);
-			TSR_TRY(tsr_file_open_in(r->directory, p->file, false, &f, r->err));
+			TSR_TRY(tsr_file_open_in(r->directory, p->file, r->follow, &f, r->err));
 			TSR_TRY(tsr_build_file(r->c, f, &p->index, r->err));
 		}
 		TSR_TRY(check_extent(r, p, before));
@@ -231,7 +231,7 @@ static enum tsr_status read_directory(struct tsr_dcp_reading *r)
 	unsigned file;
 
 	TSR_TRY(check_committed(r->directory, r->err));
-	TSR_TRY(tsr_file_open_in(r->directory, ".metadata", false, &f, r->err));
+	TSR_TRY(tsr_file_open_in(r->directory, ".metadata", r->follow, &f, r->err));
 	TSR_TRY(tsr_build_file(r->c, f, &file, r->err));
 	r->path = tsr_file_path(f);
 	TSR_TRY(tsr_dcp_metadata_read(f, &r->m, r->err));
@@ -239,11 +239,17 @@ static enum tsr_status read_directory(struct tsr_dcp_reading *r)
 	return read_tree(r);
 }
 
-enum tsr_status tsr_dcp_read(struct tsr_checkpoint *c, const char *directory, struct tsr_err *err)
+enum tsr_status tsr_dcp_read_links(struct tsr_checkpoint *c, const char *directory, bool follow,
+				   struct tsr_err *err)
 {
-	struct tsr_dcp_reading r = { .c = c, .directory = directory, .err = err };
+	struct tsr_dcp_reading r = { .c = c, .directory = directory, .follow = follow, .err = err };
 	const enum tsr_status status = read_directory(&r);
 
 	tsr_dcp_metadata_free(&r.m);
 	return status;
+}
+
+enum tsr_status tsr_dcp_read(struct tsr_checkpoint *c, const char *directory, struct tsr_err *err)
+{
+	return tsr_dcp_read_links(c, directory, false, err);
 }

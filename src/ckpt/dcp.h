@@ -8,7 +8,7 @@
 bool tsr_dcp_looks_like(const char *directory);
 
 /**
- * tsr_dcp_read() - Read a directory of torch.distributed.checkpoint
+ * tsr_dcp_read_links() - Read a directory of torch.distributed.checkpoint
  * @c: gets every tensor, put together from its chunks, as an array with the flattened name, and one
  *     tree with the nesting that was saved (planner_data), or flat where that is not known
  *
@@ -19,11 +19,15 @@ bool tsr_dcp_looks_like(const char *directory);
  * tensor has, and what is stored has the types and shapes that .metadata says.  Data is not read
  * yet, so checksums are not checked; they are in the arrays and chunks.
  *
- * Files are regular files of the directory itself; links are refused.  Data in other forms than
- * archives of torch.save (safetensors, transformed) is refused.
+ * Files are regular files of the directory itself; links are refused unless @follow.  Data in other
+ * forms than archives of torch.save (safetensors, transformed) is refused.
  *
  * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT, TSR_E_IO or TSR_E_NOMEM.
  */
+enum tsr_status tsr_dcp_read_links(struct tsr_checkpoint *c, const char *directory, bool follow,
+				   struct tsr_err *err);
+
+/* The same without following links. */
 enum tsr_status tsr_dcp_read(struct tsr_checkpoint *c, const char *directory, struct tsr_err *err);
 
 #endif

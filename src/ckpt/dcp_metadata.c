@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "ckpt/pickle.h"
 #include "ckpt/torch.h"
@@ -23,6 +24,9 @@
 
 /* What a file name may have on Linux. */
 #define FILE_NAME_MAX 255u
+
+/* How many of a list a message names. */
+#define NAMED_MAX 4u
 
 /* A file under examination. */
 struct reading {
@@ -277,16 +281,24 @@ static enum tsr_status check_transforms(const struct reading *r, const struct ts
 					const struct tsr_value *v)
 {
 	char text[TSR_VALUE_DESCRIBED];
+	struct tsr_text names = { 0 };
+	enum tsr_status status;
 
-	if (!v || v->type == TSR_VALUE_NONE || (v->type == TSR_VALUE_LIST && !v->list.n) ||
-	    (v->type == TSR_VALUE_TUPLE && !v->list.n))
+	if (!v || v->type == TSR_VALUE_NONE || (tsr_value_is_list(v) && !v->list.n))
 		return TSR_OK;
-	if (tsr_value_is_list(v) && v->list.n)
-		v = v->list.items[0];
-	return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-			"%s: %.200s: found transform_descriptors (%s), expected data that is "
-			"neither compressed nor otherwise transformed",
-			r->path, p->fqn, tsr_value_describe(v, text));
+	if (!tsr_value_is_list(v))
+		tsr_text_puts(&names, tsr_value_describe(v, text));
+	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n && i < NAMED_MAX; i++)
+		tsr_text_printf(&names, "%s%s", i ? ", " : "",
+				tsr_value_describe(v->list.items[i], text));
+	status = names.failed
+			 ? tsr_fail_nomem(r->err, r->path)
+			 : tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				    "%s: %.200s: found transform_descriptors (%s), expected "
+				    "data that is neither compressed nor otherwise transformed",
+				    r->path, p->fqn, names.bytes);
+	tsr_text_free(&names);
+	return status;
 }
 
 static enum tsr_status read_index(const struct reading *r, struct tsr_dcp_part *p,
@@ -481,8 +493,8 @@ static bool is_known(const struct tsr_value *v, const struct tsr_value *parent)
 static enum tsr_status check_globals(const struct reading *r, struct tsr_value *root)
 {
 	struct tsr_value_walk *w = calloc(1, sizeof(*w));
-	struct tsr_value *v = NULL;
-	char text[TSR_VALUE_DESCRIBED];
+	char text[TSR_VALUE_DESCRIBED], at[256];
+	struct tsr_value *v;
 
 	if (!w)
 		return tsr_fail_nomem(r->err, r->path);
@@ -491,14 +503,14 @@ static enum tsr_status check_globals(const struct reading *r, struct tsr_value *
 	do {
 		v = tsr_value_walk_next(w);
 	} while (v && is_known(v, tsr_value_walk_parent(w, 0)));
+	tsr_value_walk_path(w, at, sizeof(at));
 	free(w);
 	if (!v)
 		return TSR_OK;
-	return tsr_fail(
-		r->err, TSR_E_UNSUPPORTED,
-		"%s: found %s, expected only classes of torch.distributed and plain values; "
-		"nothing was executed",
-		r->path, tsr_value_describe(v, text));
+	return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+			"%s: %s: found %s, expected only classes of torch.distributed and plain "
+			"values; nothing was executed",
+			r->path, *at ? at : "the root", tsr_value_describe(v, text));
 }
 
 static enum tsr_status interpret(const struct reading *r, struct tsr_value *root)

@@ -13,6 +13,7 @@
 struct tsr_dcp_reading {
 	struct tsr_checkpoint *c;
 	const char *directory, *path; /* path: of .metadata */
+	bool follow; /* links */
 	struct tsr_dcp_metadata m;
 	uint64_t npairs; /* of chunks that were compared */
 	struct tsr_err *err;

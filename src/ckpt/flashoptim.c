@@ -139,11 +139,20 @@ static bool put(struct arranging *a, struct tsr_value *dict, const char *key, co
 	       tsr_value_add(a->c->arena, dict, value);
 }
 
-static const struct tsr_tensor *weight_of(const struct arranging *a, const char *name)
+/* The packed weight whose state under @key this tensor is, or NULL: WEIGHT.KEY. */
+static const struct tsr_tensor *weight_of(const struct arranging *a, const struct tsr_tensor *t,
+					  const char *key)
 {
-	for (size_t i = 0; name && i < a->n; i++) {
-		if (strcmp(a->was[i].name, name) == 0)
-			return a->was[i].coding.codec ? &a->was[i] : NULL;
+	const size_t n = strlen(t->name), len = strlen(key);
+
+	if (n < len + 2 || strcmp(t->name + n - len, key) != 0 || t->name[n - len - 1] != '.')
+		return NULL;
+	for (size_t i = 0; i < a->n; i++) {
+		const struct tsr_tensor *w = &a->was[i];
+
+		if (w->coding.codec && strlen(w->name) == n - len - 1 &&
+		    strncmp(w->name, t->name, n - len - 1) == 0)
+			return w;
 	}
 	return NULL;
 }
@@ -169,7 +178,7 @@ static bool arrange_state(struct arranging *a, struct tsr_value *dict)
 			     tsr_value_add(a->c->arena, dict, value);
 			continue;
 		}
-		weight = weight ? weight : weight_of(a, t->weight);
+		weight = weight ? weight : weight_of(a, t, key->text.bytes);
 		ok = put(a, dict, key->text.bytes, QUANTIZED, value) &&
 		     put(a, dict, key->text.bytes, SCALES, tensor_value(a, t->plane[1]));
 	}
@@ -228,14 +237,15 @@ static enum tsr_status arrange_value(struct arranging *a, struct tsr_value *v)
 
 /* --- A tree where there is none ------------------------------------------------------------------- */
 
-/* The part of a state's name behind its weight's: "exp_avg". */
-static const char *field_of(const struct tsr_tensor *t)
+/* The part of a state's name behind its weight's, "exp_avg"; NULL if it is another's. */
+static const char *field_of(const struct tsr_tensor *t, const struct tsr_tensor *weight)
 {
-	const size_t n = strlen(t->weight);
+	const size_t n = strlen(weight->name);
 
-	if (strncmp(t->name, t->weight, n) == 0 && t->name[n] == '.')
-		return t->name + n + 1;
-	return t->kind == TSR_KIND_VARIANCE ? "exp_avg_sq" : "exp_avg";
+	return strncmp(t->name, weight->name, n) == 0 && t->name[n] == '.' &&
+			       !strchr(t->name + n + 1, '.')
+		       ? t->name + n + 1
+		       : NULL;
 }
 
 static bool make_state(struct arranging *a, struct tsr_value *states, struct tsr_value *ids,
@@ -247,11 +257,11 @@ static bool make_state(struct arranging *a, struct tsr_value *states, struct tsr
 
 	for (size_t i = 0; ok && i < a->n; i++) {
 		const struct tsr_tensor *t = &a->was[i];
+		const char *field = is_state(t) ? field_of(t, weight) : NULL;
 
-		if (!t->weight || strcmp(t->weight, weight->name) != 0 || !is_state(t))
-			continue;
-		ok = put(a, dict, field_of(t), QUANTIZED, tensor_value(a, t->plane[0])) &&
-		     put(a, dict, field_of(t), SCALES, tensor_value(a, t->plane[1]));
+		if (field)
+			ok = put(a, dict, field, QUANTIZED, tensor_value(a, t->plane[0])) &&
+			     put(a, dict, field, SCALES, tensor_value(a, t->plane[1]));
 	}
 	return ok && tsr_value_add(a->c->arena, ids, id) &&
 	       tsr_value_add(a->c->arena, states, id) && tsr_value_add(a->c->arena, states, dict);

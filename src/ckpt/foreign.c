@@ -88,18 +88,25 @@ static const struct tsr_codec *weight_codec(enum tsr_dtype narrow, enum tsr_dtyp
 	return NULL;
 }
 
-static void try_weight(struct foreign *f, size_t rest, const char *suffix, bool remainder)
+static enum tsr_status try_weight(struct foreign *f, size_t rest, const char *suffix,
+				  bool remainder)
 {
 	const struct tsr_array *a = &f->c->arrays[rest];
 	const char *at = at_suffix(a->name, suffix);
 	const size_t weight = at ? find(f, a->name, (size_t)(at - a->name), "") : SIZE_MAX;
 	const struct tsr_codec *codec;
 
-	if (weight == SIZE_MAX || !same_shape(a, &f->c->arrays[weight]) || f->coding[weight].codec)
-		return;
+	if (weight == SIZE_MAX || f->coding[weight].codec)
+		return TSR_OK;
 	codec = weight_codec(f->c->arrays[weight].dtype, a->dtype, remainder);
-	if (codec)
-		make(f, weight, rest, (struct tsr_coding){ .codec = codec, .group = 1 });
+	if (!codec)
+		return TSR_OK;
+	if (!same_shape(a, &f->c->arrays[weight]))
+		return tsr_fail(f->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: has another shape than its weight %.200s",
+				f->c->path, a->name, f->c->arrays[weight].name);
+	make(f, weight, rest, (struct tsr_coding){ .codec = codec, .group = 1 });
+	return TSR_OK;
 }
 
 /* --- States ------------------------------------------------------------------------------------ */
@@ -131,7 +138,7 @@ static enum tsr_status try_quantized(struct foreign *f, size_t i)
 	struct tsr_array *a = &f->c->arrays[i];
 	const char *at = at_suffix(a->name, "::quantized");
 	struct tsr_coding coding = { .scale = TSR_SCALE_F16, .group = TSR_GROUP_DEFAULT };
-	const struct tsr_array *s;
+	struct tsr_array *s;
 	const char *name;
 	size_t scales;
 
@@ -143,6 +150,8 @@ static enum tsr_status try_quantized(struct foreign *f, size_t i)
 				"%s: tensor %.200s: found codes without their ::scales", f->c->path,
 				a->name);
 	s = &f->c->arrays[scales];
+	/* Later versions call the scales of BF16 weights BF16, so that torch does not round them. */
+	s->dtype = s->dtype == TSR_BF16 ? TSR_F16 : s->dtype;
 	if ((a->dtype != TSR_I8 && a->dtype != TSR_U8) || s->dtype != TSR_F16 ||
 	    s->numel != a->numel / coding.group + (a->numel % coding.group != 0))
 		return bad_scales(f, a, s);
@@ -201,8 +210,8 @@ static enum tsr_status recognise(struct foreign *f)
 	for (size_t i = 0; i < f->c->narrays; i++) {
 		TSR_TRY(try_table(f, i, ".state1", ".qmap1", ".absmax1"));
 		TSR_TRY(try_table(f, i, ".state2", ".qmap2", ".absmax2"));
-		try_weight(f, i, ".error_bits", false);
-		try_weight(f, i, ".master_param", true);
+		TSR_TRY(try_weight(f, i, ".error_bits", false));
+		TSR_TRY(try_weight(f, i, ".master_param", true));
 	}
 	/* These change names, by which the others are found. */
 	for (size_t i = 0; i < f->c->narrays; i++)

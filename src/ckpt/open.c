@@ -131,7 +131,7 @@ static enum tsr_status read_directory(struct tsr_checkpoint *c, const char *dire
 			c->path = tsr_arena_copy(c->arena, directory, strlen(directory));
 			c->container = TSR_CONTAINER_DCP;
 		}
-		return tsr_dcp_read(c, directory, err);
+		return tsr_dcp_read_links(c, directory, options->follow, err);
 	}
 	status = find_in_directory(directory, &found, err);
 	if (status == TSR_OK) {

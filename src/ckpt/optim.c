@@ -68,28 +68,24 @@ static bool is_id(const struct tsr_value *v)
 }
 
 /* An entry of a state that has its parameter's shape. */
-static size_t find_shaped(const struct tsr_checkpoint *c, const struct tsr_value *state)
+static size_t find_shaped(const struct tsr_value *state)
 {
 	static const char *const names[] = { "exp_avg",
 					     "exp_avg_sq",
 					     "momentum_buffer",
 					     "exp_avg::quantized",
+					     "exp_avg_sq::quantized",
 					     "momentum_buffer::quantized",
-					     "state1",
+					     "error_bits",
 					     "master_param",
-					     "error_bits" };
-	const struct tsr_value *mapping = tsr_value_mapping(state);
+					     "state1",
+					     "square_avg",
+					     "sum" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		const struct tsr_value *v = tsr_value_at(state, names[i]);
 
 		if (v && v->type == TSR_VALUE_TENSOR)
-			return v->tensor.array;
-	}
-	for (size_t i = 0; mapping && i + 1 < mapping->list.n; i += 2) {
-		const struct tsr_value *v = mapping->list.items[i + 1];
-
-		if (v->type == TSR_VALUE_TENSOR && c->arrays[v->tensor.array].rank > 0)
 			return v->tensor.array;
 	}
 	return SIZE_MAX;
@@ -121,12 +117,74 @@ static enum tsr_status read_group(struct tsr_checkpoint *c, struct tsr_optim *o,
 	return TSR_OK;
 }
 
+/* An id for a message. */
+static void id_text(const struct tsr_value *id, char *out, size_t room)
+{
+	int64_t number;
+
+	if (tsr_value_get_i64(id, &number))
+		snprintf(out, room, "%lld", (long long)number);
+	else
+		snprintf(out, room, "%.100s", id->type == TSR_VALUE_STRING ? id->text.bytes : "?");
+}
+
+static struct tsr_optim_id *find_id(struct tsr_optim_id *const *sorted, size_t n,
+				    const struct tsr_value *key)
+{
+	const struct tsr_optim_id wanted = { .id = key }, *at = &wanted;
+	struct tsr_optim_id *const *found = NULL;
+
+	if (is_id(key) && n)
+		found = bsearch(&at, sorted, n, sizeof(struct tsr_optim_id *), by_id);
+	return found ? *found : NULL;
+}
+
+/* Number 3 for text "3": torch.distributed.checkpoint makes text of the keys of mappings. */
+static const struct tsr_value *number_of(struct tsr_checkpoint *c, const struct tsr_value *key)
+{
+	const bool digits = key->type == TSR_VALUE_STRING && key->text.nbytes > 0 &&
+			    key->text.nbytes < 19 &&
+			    strspn(key->text.bytes, "0123456789") == key->text.nbytes;
+
+	return digits ? tsr_value_int(c->arena, strtoll(key->text.bytes, NULL, 10)) : NULL;
+}
+
 /* Hand each entry of `state` to the id that it is for. */
+static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
+				struct tsr_optim_id *const *sorted, struct tsr_err *err)
+{
+	const struct tsr_value *state = tsr_value_mapping(o->state);
+	char text[120];
+
+	for (size_t i = 1; i < o->nids; i++) {
+		id_text(sorted[i]->id, text, sizeof(text));
+		if (compare_ids(sorted[i - 1]->id, sorted[i]->id) == 0)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: %.200s.param_groups: parameter %s is listed twice",
+					c->path, o->path, text);
+	}
+	for (size_t i = 0; i + 1 < state->list.n; i += 2) {
+		const struct tsr_value *key = state->list.items[i], *number;
+		struct tsr_optim_id *found = find_id(sorted, o->nids, key);
+
+		number = found ? NULL : number_of(c, key);
+		found = number ? find_id(sorted, o->nids, number) : found;
+		id_text(key, text, sizeof(text));
+		if (!found)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: %.200s.state: found an entry %s, which no group lists",
+					c->path, o->path, text);
+		found->state = state->list.items[i + 1];
+		found->array = find_shaped(found->state);
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status match_states(struct tsr_checkpoint *c, struct tsr_optim *o,
 				    struct tsr_err *err)
 {
-	const struct tsr_value *state = tsr_value_mapping(o->state);
 	struct tsr_optim_id **sorted = calloc(o->nids + 1, sizeof(struct tsr_optim_id *));
+	enum tsr_status status;
 
 	if (!sorted)
 		return tsr_fail_nomem(err, c->path);
@@ -134,19 +192,9 @@ static enum tsr_status match_states(struct tsr_checkpoint *c, struct tsr_optim *
 		sorted[i] = &o->ids[i];
 	if (o->nids)
 		qsort(sorted, o->nids, sizeof(struct tsr_optim_id *), by_id);
-	for (size_t i = 0; i + 1 < state->list.n; i += 2) {
-		const struct tsr_optim_id key = { .id = state->list.items[i] }, *at = &key;
-		struct tsr_optim_id **found = NULL;
-
-		if (is_id(key.id) && o->nids)
-			found = bsearch(&at, sorted, o->nids, sizeof(struct tsr_optim_id *), by_id);
-		if (!found)
-			continue;
-		(*found)->state = state->list.items[i + 1];
-		(*found)->array = find_shaped(c, (*found)->state);
-	}
+	status = hand_out(c, o, sorted, err);
 	free(sorted);
-	return TSR_OK;
+	return status;
 }
 
 enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value *v,
@@ -300,6 +348,59 @@ static enum tsr_status join_by_shape(const struct tsr_checkpoint *c, struct tsr_
 	return status;
 }
 
+/* --- Names that were given --------------------------------------------------------------------- */
+
+static int by_param_name(const void *va, const void *vb)
+{
+	const struct tsr_param *a = va, *b = vb;
+
+	return strcmp(a->name, b->name);
+}
+
+/* What a parameter is called must be one of the model's, with the shape of the state. */
+static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+				  const struct tsr_optim_id *id, const struct tsr_param *sorted,
+				  size_t nparams, bool given, struct tsr_err *err)
+{
+	const struct tsr_param wanted = { .name = id->name };
+	const struct tsr_param *found = bsearch(&wanted, sorted, nparams, sizeof(*sorted),
+						by_param_name);
+	char found_shape[200], expected[200];
+
+	if (!found && given)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: %.200s: found parameter %.200s in the names that were given, "
+				"expected one of the model's",
+				c->path, o->path, id->name);
+	if (!found || id->array == SIZE_MAX ||
+	    compare_shapes(&c->arrays[id->array], &c->arrays[found->array]) == 0)
+		return TSR_OK;
+	shape_text(&c->arrays[id->array], found_shape, sizeof(found_shape));
+	shape_text(&c->arrays[found->array], expected, sizeof(expected));
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: %.200s: state of parameter %.200s: found shape [%s], expected [%s]",
+			c->path, o->path, id->name, found_shape, expected);
+}
+
+static enum tsr_status check_names(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+				   const struct tsr_param *params, size_t nparams, bool given,
+				   struct tsr_err *err)
+{
+	struct tsr_param *sorted = calloc(nparams + 1, sizeof(*sorted));
+	enum tsr_status status = TSR_OK;
+
+	if (!sorted)
+		return tsr_fail_nomem(err, c->path);
+	memcpy(sorted, params, nparams * sizeof(*sorted));
+	qsort(sorted, nparams, sizeof(*sorted), by_param_name);
+	for (size_t i = 0; i < o->nids && status == TSR_OK; i++) {
+		if (o->ids[i].name)
+			status = check_name(c, o, &o->ids[i], sorted, nparams, given, err);
+	}
+	free(sorted);
+	return status;
+}
+
 enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 			       const struct tsr_param *params, size_t nparams, bool ordered,
 			       const char *const *given, size_t ngiven, struct tsr_err *err)
@@ -318,7 +419,11 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 			return tsr_build_nomem(c, err);
 		unnamed += !o->ids[i].name;
 	}
-	if (!unnamed || !nparams || (ordered && join_by_position(c, o, params, nparams)))
+	if (!nparams)
+		return TSR_OK;
+	if (!unnamed)
+		return check_names(c, o, params, nparams, given != NULL, err);
+	if (ordered && join_by_position(c, o, params, nparams))
 		return TSR_OK;
 	return join_by_shape(c, o, params, nparams, ordered, err);
 }

@@ -15,7 +15,7 @@
 
 /*
  * Memory that a pickle, the values made of it and the memo may take together: one byte of a pickle
- * can cost 50 bytes of values.
+ * can cost 64 bytes of values.
  */
 #define TSR_PICKLE_MEMORY_MAX (UINT64_C(448) << 20)
 

@@ -400,7 +400,7 @@ static enum tsr_status push_encoded(struct tsr_pickle_vm *vm, const struct tsr_v
 		/* UTF-8 has U+0080 to U+00FF in two bytes, the first of them 0xc2 or 0xc3. */
 		if (*from > 0xc3)
 			return tsr_vm_fail(vm, TSR_E_FORMAT,
-					   "found a string with characters beyond Latin-1 for bytes");
+					   "found characters beyond Latin-1 in a string for bytes");
 		if (*from & 0x80) {
 			bytes[n++] = (unsigned char)(*from << 6 | (from[1] & 0x3f));
 			from += 2;

@@ -45,8 +45,7 @@ static enum tsr_status take_counted(struct tsr_pickle_vm *vm, size_t nlength, ui
 	TSR_TRY(tsr_vm_take_number(vm, nlength, &n));
 	if (n > vm->nbytes - vm->at)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found a length of %llu bytes, expected at most the %zu that "
-				   "are left",
+				   "found a length of %llu bytes, expected at most the %zu left",
 				   (unsigned long long)n, vm->nbytes - vm->at);
 	if (n > limit)
 		return tsr_vm_fail(vm, TSR_E_LIMIT, "%llu bytes are over the limit of %llu",
@@ -76,8 +75,7 @@ static enum tsr_status op_frame(struct tsr_pickle_vm *vm)
 	TSR_TRY(tsr_vm_take_number(vm, 8, &nbytes));
 	if (nbytes > vm->nbytes - vm->at)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found a frame of %llu bytes, expected at most the %zu that are "
-				   "left",
+				   "found a frame of %llu bytes, expected at most the %zu left",
 				   (unsigned long long)nbytes, vm->nbytes - vm->at);
 	return TSR_OK;
 }
@@ -88,9 +86,7 @@ static enum tsr_status op_stop(struct tsr_pickle_vm *vm)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found with %zu marks left over", vm->nmarks);
 	if (vm->n != 1)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found with %zu values on the stack, expected "
-				   "1",
-				   vm->n);
+				   "found with %zu values on the stack, expected 1", vm->n);
 	if (vm->at != vm->nbytes)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %zu bytes after it, expected none",
 				   vm->nbytes - vm->at);
@@ -432,8 +428,7 @@ static enum tsr_status step(struct tsr_pickle_vm *vm)
 
 	if (vm->at == vm->nbytes)
 		return tsr_fail(vm->err, TSR_E_FORMAT,
-				"%.400s: byte %zu: found the end of the data, expected STOP before "
-				"it",
+				"%.400s: byte %zu: found the end of the data, expected STOP",
 				vm->where, vm->at);
 	code = vm->bytes[vm->at];
 	vm->op_at = vm->at++;
@@ -450,8 +445,7 @@ static enum tsr_status run(struct tsr_pickle_vm *vm)
 {
 	if (!vm->nbytes || vm->bytes[0] != 0x80)
 		return tsr_fail(vm->err, TSR_E_FORMAT,
-				"%.400s: byte 0: found no PROTO, expected a pickle of protocol 2 "
-				"to 5",
+				"%.400s: byte 0: found no PROTO, expected pickle protocol 2 to 5",
 				vm->where);
 	while (!vm->stopped) {
 		if (vm->nops++ == TSR_PICKLE_OPS_MAX)

@@ -81,7 +81,9 @@ static enum tsr_status check_total(struct sharded *s)
 {
 	const double found = (double)s->nbytes;
 
-	if (!s->index->has_total || s->index->total == found)
+	if (!s->index->has_total)
+		return tsr_build_note(s->c, s->err, "%s: has no total_size", s->path);
+	if (s->index->total == found)
 		return TSR_OK;
 	return tsr_build_note(s->c, s->err, "%s: found total_size %.17g, expected %.17g", s->path,
 			      s->index->total, found);

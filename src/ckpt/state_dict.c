@@ -55,6 +55,9 @@ static enum tsr_status push_key(struct naming *n, const struct tsr_value *key)
 {
 	int64_t number;
 
+	/* bitsandbytes puts one more level around its states. */
+	if (tsr_value_is_string(key, "__bnb_optimizer_quant_state__"))
+		return TSR_OK;
 	if (n->at.nbytes)
 		tsr_text_puts(&n->at, ".");
 	if (key->type == TSR_VALUE_STRING && is_text(key->text.bytes, key->text.nbytes))
@@ -149,6 +152,13 @@ static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 
 static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t dropped, bool param);
 
+/* "state.NAME.exp_avg": how torch.distributed flattens the state_dict() of an optimizer. */
+static bool is_flattened_state(const struct tsr_value *key)
+{
+	return key->type == TSR_VALUE_STRING && strncmp(key->text.bytes, "state.", 6) == 0 &&
+	       key->text.nbytes > 6;
+}
+
 static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *mapping,
 				    const struct tsr_value *skipped, size_t dropped, bool param)
 {
@@ -156,12 +166,16 @@ static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *ma
 	const unsigned bad_keys = n->bad_keys;
 
 	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
+		const struct tsr_value *key = mapping->list.items[i];
 		struct tsr_value *value = mapping->list.items[i + 1];
+		const bool state = !param && is_flattened_state(key) &&
+				   value->type == TSR_VALUE_TENSOR;
 
 		if (value == skipped)
 			continue;
-		TSR_TRY(push_key(n, mapping->list.items[i]));
-		TSR_TRY(walk(n, value, dropped, param));
+		TSR_TRY(push_key(n, key));
+		TSR_TRY(walk(n, value, state ? nbytes + (nbytes != 0) + strlen("state") : dropped,
+			     param));
 		cut_path(n, nbytes);
 		n->bad_keys = bad_keys;
 	}

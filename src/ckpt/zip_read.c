@@ -127,8 +127,9 @@ static enum tsr_status read_extent(const struct reading *r, const unsigned char 
 	uint64_t *const fields[] = { &m->nbytes, &m->stored_nbytes, header_ret };
 	const unsigned char *body;
 	size_t left;
-	uint32_t disk = tsr_zip_get16(p + 34);
 
+	if (tsr_zip_get16(p + 34) != 0) /* the disk that it starts on */
+		return tsr_zip_fail_split(&r->part);
 	m->nbytes = tsr_zip_get32(p + 24);
 	m->stored_nbytes = tsr_zip_get32(p + 20);
 	*header_ret = tsr_zip_get32(p + 42);
@@ -144,12 +145,6 @@ static enum tsr_status read_extent(const struct reading *r, const unsigned char 
 		body += 8;
 		left -= 8;
 	}
-	if (disk == TSR_ZIP_U16_ESCAPE && left >= 4) {
-		disk = tsr_zip_get32(body);
-		left -= 4;
-	}
-	if (disk != 0)
-		return tsr_zip_fail_split(&r->part);
 	if (left)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
 				"%s: member %.200s: its zip64 extra field has %zu bytes too many",

@@ -45,17 +45,17 @@ static uint64_t check_contents(const struct tsr_st_contents *c, uint64_t file_nb
 	REQUIRE(c->header_nbytes <= TSR_ST_HEADER_MAX && data_start <= file_nbytes);
 	for (size_t i = 0; i < c->narrays; i++) {
 		const struct tsr_array *a = &c->arrays[i];
-		uint64_t numel = 1;
+		uint64_t numel = 1, nbits;
 
 		REQUIRE(a->dtype < TSR_DTYPE_COUNT && a->rank <= TSR_RANK_MAX && a->file == 0);
 		REQUIRE(strlen(a->name) <= TSR_NAME_MAX);
 		for (unsigned d = 0; d < a->rank; d++) {
 			REQUIRE(a->shape[d] <= TSR_JSON_INT_MAX);
-			numel *= a->shape[d];
+			REQUIRE(!__builtin_mul_overflow(numel, a->shape[d], &numel));
 		}
 		REQUIRE(a->numel == numel && a->offset == at);
-		REQUIRE((unsigned __int128)numel * tsr_dtype_bits(a->dtype) ==
-			(unsigned __int128)a->nbytes * 8);
+		REQUIRE(!__builtin_mul_overflow(numel, (uint64_t)tsr_dtype_bits(a->dtype), &nbits));
+		REQUIRE(nbits % 8 == 0 && a->nbytes == nbits / 8);
 		REQUIRE(a->nbytes <= file_nbytes - at);
 		at += a->nbytes;
 	}

@@ -35,7 +35,7 @@ static const struct {
 	  "b'\\x00a\\xff'" },
 	{ BYTES("\200\003B\001\000\000\000\200."), "b'\\x80'" },
 	{ BYTES("\200\004\216\001\000\000\000\000\000\000\000\200."), "b'\\x80'" },
-	/* pickle.dumps({1, 2}, 2), (frozenset([3]), 2), ({1, 2}, 4), (frozenset([3]), 4), (set(), 2) */
+	/* pickle.dumps({1, 2}, 2), (frozenset([3]), 2), both at 4, (set(), 2) */
 	{ BYTES("\200\002c__builtin__\012set\012q\000]q\001(K\001K\002e\205q\002Rq\003."),
 	  "set[1, 2]" },
 	{ BYTES("\200\002c__builtin__\012frozenset\012q\000]q\001K\003a\205q\002Rq\003."),
@@ -248,7 +248,7 @@ static const struct {
 	  "FRAME: found a frame of 3 bytes, expected at most the 2" },
 	{ BYTES("\200\004\225\377\377\377\377\377\377\377\377N."), TSR_E_FORMAT, "FRAME: " },
 	{ BYTES("\200\002X\005\000\000\000abcd"), TSR_E_FORMAT,
-	  "byte 2: BINUNICODE: found a length of 5 bytes, expected at most the 4 that are left" },
+	  "byte 2: BINUNICODE: found a length of 5 bytes, expected at most the 4 left" },
 	{ BYTES("\200\004\215\377\377\377\377\377\377\377\377."), TSR_E_FORMAT, "BINUNICODE8: " },
 	{ BYTES("\200\004\216\377\377\377\377\377\377\377\377."), TSR_E_FORMAT, "BINBYTES8: " },
 	{ BYTES("\200\002T\377\377\377\377."), TSR_E_FORMAT, "BINSTRING: " },
@@ -273,9 +273,9 @@ static const struct {
 	{ BYTES("\200\002U\001a)\201."), TSR_E_FORMAT, "NEWOBJ: found a string to call" },
 	{ BYTES("\200\002cm\nf\n]R."), TSR_E_FORMAT, "REDUCE: found a list for arguments" },
 	{ BYTES("\200\002c_codecs\nencode\nX\002\000\000\000\304\200U\006latin1\206R."),
-	  TSR_E_FORMAT, "REDUCE: found a string with characters beyond Latin-1" },
+	  TSR_E_FORMAT, "REDUCE: found characters beyond Latin-1" },
 	{ BYTES("\200\002c_codecs\nencode\nX\003\000\000\000\355\240\200U\006latin1\206R."),
-	  TSR_E_FORMAT, "REDUCE: found a string with characters beyond Latin-1" },
+	  TSR_E_FORMAT, "REDUCE: found characters beyond Latin-1" },
 	{ BYTES("\200\002]Nb."), TSR_E_FORMAT, "BUILD: found a list, expected an object" },
 	{ BYTES("\200\002cm\nf\nNb."), TSR_E_FORMAT, "BUILD: found a global, expected an object" },
 	{ BYTES("\200\002cm\nf\n)RNbNb."), TSR_E_FORMAT,
@@ -292,7 +292,7 @@ static const struct {
 	  "APPEND: found a dict, expected a list to be filled in an object" },
 	{ BYTES("\200\002cm\nf\n)RNaNNs."), TSR_E_FORMAT,
 	  "SETITEM: found a list, expected a dict to be filled in an object" },
-	/* Cycles: l = []; l.append(l) and d = {}; d[1] = (d,) at protocol 2; an object's own state. */
+	/* Cycles: l = []; l.append(l); d = {}; d[1] = (d,); an object's own state. */
 	{ BYTES("\200\002]q\000h\000a."), TSR_E_FORMAT, "a value that contains itself" },
 	{ BYTES("\200\002}q\000K\001h\000\205q\001s."), TSR_E_FORMAT, "contains itself" },
 	{ BYTES("\200\002cm\nC\n)\201q\000h\000b."), TSR_E_FORMAT, "contains itself" },

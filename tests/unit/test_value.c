@@ -350,7 +350,7 @@ static void test_depth_is_limited(void **state)
 	expect_answer(deep, TSR_OK, "");
 	expect_answer(nest(a, deep, 1), TSR_E_LIMIT, "limit of 200");
 	expect_answer(nest(a, deep, 100000), TSR_E_LIMIT, "limit of 200");
-	/* The depth of a shared part counts from where it is deepest, not from where it came first. */
+	/* A shared part counts where it is deepest, not where it came first. */
 	v = list_of(a, TSR_VALUE_LIST, nest(a, leaf, 100), NULL);
 	tsr_value_add(a, v, nest(a, v->list.items[0], 98));
 	expect_answer(v, TSR_OK, "");

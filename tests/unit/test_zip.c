@@ -145,6 +145,55 @@ static void test_an_archive_inside_a_file(void **state)
 	close(fd);
 }
 
+/* More than is read or inflated at a time. */
+static void test_large_members(void **state)
+{
+	static char data[(5 << 19) + 1];
+	static struct archive a;
+	uint64_t random = 1;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (char)(random_u32(&random) & 127);
+	for (int deflated = 0; deflated < 2; deflated++) {
+		const struct item items[] = {
+			{ .name = "before", DATA("12") },
+			{ .name = "m", .data = data, .nbytes = sizeof(data), .deflated = deflated },
+		};
+		struct tsr_file *f;
+		int fd;
+
+		build(&a, items, 2, false);
+		fd = memory_file(a.bytes, a.nbytes);
+		f = open_fd(fd);
+		expect_items(f, items, 2);
+		tsr_file_close(f);
+		close(fd);
+	}
+}
+
+/* Of no bytes, but with the flag of a descriptor. */
+static void test_an_empty_member_needs_no_descriptor(void **state)
+{
+	static const struct item items[] = { { .name = "a", .flags = 8 },
+					     { .name = "b", DATA("1") } };
+	static const struct item full[] = { { .name = "a", DATA("1"), .flags = 8 },
+					    { .name = "b", DATA("1") } };
+	static struct archive a;
+	struct tsr_file *f;
+	int fd;
+
+	(void)state;
+	build(&a, items, 2, false);
+	fd = memory_file(a.bytes, a.nbytes);
+	f = open_fd(fd);
+	expect_items(f, items, 2);
+	tsr_file_close(f);
+	close(fd);
+	build(&a, full, 2, false);
+	expect_refused(a.bytes, a.nbytes, TSR_E_FORMAT, "expected a data descriptor");
+}
+
 static void test_the_order_of_the_directory_is_kept(void **state)
 {
 	static const struct item items[] = { { .name = "b", DATA("1") },
@@ -422,6 +471,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_members_of_every_kind),
 		cmocka_unit_test(test_an_archive_inside_a_file),
+		cmocka_unit_test(test_large_members),
+		cmocka_unit_test(test_an_empty_member_needs_no_descriptor),
 		cmocka_unit_test(test_the_order_of_the_directory_is_kept),
 		cmocka_unit_test(test_samples),
 		cmocka_unit_test(test_every_bit_flip_and_truncation),

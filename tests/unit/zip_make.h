@@ -30,7 +30,7 @@ struct item {
 
 /* An archive, and where its records are. */
 struct archive {
-	unsigned char bytes[32768];
+	unsigned char bytes[3 << 20];
 	size_t nbytes;
 	size_t local[ITEMS_MAX], data[ITEMS_MAX], central[ITEMS_MAX];
 	size_t end64, locator, end;
@@ -121,7 +121,7 @@ static inline UNUSED void put_descriptor(struct archive *a, const struct item *i
 
 static inline UNUSED size_t put_local(struct archive *a, const struct item *it)
 {
-	static unsigned char deflated[16384];
+	static unsigned char deflated[3 << 20];
 	const size_t stored = it->deflated ? deflate_raw(it->data ? it->data : "", it->nbytes,
 							 deflated, sizeof(deflated))
 					   : it->nbytes;
@@ -178,7 +178,8 @@ static inline UNUSED void build(struct archive *a, const struct item *items, siz
 {
 	size_t stored[ITEMS_MAX] = { 0 }, directory, directory_nbytes;
 
-	memset(a, 0, sizeof(*a));
+	memset(a->bytes, 0, a->nbytes);
+	a->nbytes = a->end64 = a->locator = 0;
 	for (size_t i = 0; i < n; i++) {
 		a->local[i] = a->nbytes;
 		a->data[i] = a->nbytes + 30 + name_length(&items[i]) + items[i].pad;
