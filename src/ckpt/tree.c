@@ -10,6 +10,7 @@
 #include "ckpt/containers.h"
 #include "ckpt/pickle.h"
 #include "ckpt/torch.h"
+#include "ckpt/torch_archive.h"
 
 /* --- One root ---------------------------------------------------------------------------------- */
 
@@ -309,12 +310,13 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v)
 	const struct tsr_value *args = v->call.args;
 	struct tsr_value *tensor;
 
-	if (!args || args->type != TSR_VALUE_TUPLE || args->list.n < 2)
-		return TSR_OK;
-	tensor = args->list.items[0];
+	tensor = args && args->type == TSR_VALUE_TUPLE && args->list.n >= 2 ? args->list.items[0]
+									    : NULL;
 	TSR_TRY(bind(b, tensor));
-	if (tensor->type != TSR_VALUE_TENSOR)
-		return TSR_OK;
+	if (!tensor || tensor->type != TSR_VALUE_TENSOR)
+		return tsr_fail(b->err, TSR_E_FORMAT,
+				"%s: " TSR_TREE_KEY ": found a parameter that is no tensor",
+				b->c->path);
 	v->tensor.requires_grad = is_true(args->list.items[1]);
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor.array = tensor->tensor.array;
@@ -343,7 +345,15 @@ static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 		for (size_t i = 0; i < v->list.n; i++)
 			TSR_TRY(bind(b, v->list.items[i]));
 		return TSR_OK;
+	case TSR_VALUE_GLOBAL:
+		if (tsr_torch_is_harmless(v))
+			return TSR_OK;
+		return tsr_fail(b->err, TSR_E_UNSUPPORTED,
+				"%s: " TSR_TREE_KEY ": found %s.%s, expected only what is known to "
+				"be harmless; nothing was executed",
+				b->c->path, v->global.module, v->global.name);
 	case TSR_VALUE_CALL:
+		TSR_TRY(bind(b, v->call.callee));
 		TSR_TRY(bind(b, v->call.args));
 		TSR_TRY(bind(b, v->call.items));
 		return bind(b, v->call.state);
