@@ -66,6 +66,28 @@ TSR_HD float tsr_clamp(float x, float lo, float hi)
 }
 
 /*
+ * The bounds of codes.  They are arguments because gcc 12, where it knows both, makes twelve
+ * instructions of the two that a clamp takes: a loop can hide that they are constants.
+ */
+struct tsr_bounds {
+	float lo, hi;
+};
+
+TSR_HD struct tsr_bounds tsr_bounds_i8(void)
+{
+	const struct tsr_bounds b = { -127.0f, 127.0f };
+
+	return b;
+}
+
+TSR_HD struct tsr_bounds tsr_bounds_u8(void)
+{
+	const struct tsr_bounds b = { 0.0f, 255.0f };
+
+	return b;
+}
+
+/*
  * RN(a * b + c) with one rounding.
  *
  * Without a fused instruction the sum is formed in binary64.  That is the same value wherever the
@@ -355,12 +377,17 @@ TSR_HD float tsr_inverse_scale(float levels, float scale)
 /* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
 
 /* Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0. */
-TSR_HD int32_t tsr_softsign_code(float m, float scale)
+TSR_HD int32_t tsr_softsign_code_in(struct tsr_bounds b, float m, float scale)
 {
 	const float z = 2.0f * m / (scale + tsr_abs(m));
-	const float t = tsr_clamp(127.0f * z, -127.0f, 127.0f);
+	const float t = tsr_clamp(127.0f * z, b.lo, b.hi);
 
 	return scale > 0.0f ? tsr_round_half_away_i32(t) : 0;
+}
+
+TSR_HD int32_t tsr_softsign_code(float m, float scale)
+{
+	return tsr_softsign_code_in(tsr_bounds_i8(), m, scale);
 }
 
 /* s * (q / (254 - |q|)): the inverse companding (q/127) / (2 - |q/127|) as one IEEE quotient. */
@@ -376,9 +403,14 @@ TSR_HD float tsr_softsign_value(int32_t code, float scale)
 /* The largest scale whose square is finite as e8m8; sqrt(FLT_MAX) itself rounds up past it. */
 #define TSR_E8M8_SQRT_MAX 0xbeffu /* 2^64 (1 - 2^-9) */
 
+TSR_HD int32_t tsr_sqrt_code_in(struct tsr_bounds b, float root, float inverse)
+{
+	return (int32_t)tsr_clamp(root * inverse + 0.5f, b.lo, b.hi);
+}
+
 TSR_HD int32_t tsr_sqrt_code(float root, float inverse)
 {
-	return (int32_t)tsr_clamp(root * inverse + 0.5f, 0.0f, 255.0f);
+	return tsr_sqrt_code_in(tsr_bounds_u8(), root, inverse);
 }
 
 TSR_HD float tsr_sqrt_value(int32_t code, float scale)
@@ -390,9 +422,14 @@ TSR_HD float tsr_sqrt_value(int32_t code, float scale)
 
 /* --- Linear baselines ------------------------------------------------------------------------ */
 
+TSR_HD int32_t tsr_linear_code_in(struct tsr_bounds b, float m, float inverse)
+{
+	return tsr_round_half_away_i32(tsr_clamp(m * inverse, b.lo, b.hi));
+}
+
 TSR_HD int32_t tsr_linear_code(float m, float inverse)
 {
-	return tsr_round_half_away_i32(tsr_clamp(m * inverse, -127.0f, 127.0f));
+	return tsr_linear_code_in(tsr_bounds_i8(), m, inverse);
 }
 
 TSR_HD float tsr_linear_value(int32_t code, float scale)
@@ -400,9 +437,14 @@ TSR_HD float tsr_linear_value(int32_t code, float scale)
 	return tsr_code_quotient((float)code, 127.0f, 1.0f / 127.0f) * scale;
 }
 
+TSR_HD int32_t tsr_ulinear_code_in(struct tsr_bounds b, float v, float inverse)
+{
+	return (int32_t)tsr_clamp(v * inverse + 0.5f, b.lo, b.hi);
+}
+
 TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
 {
-	return (int32_t)tsr_clamp(v * inverse + 0.5f, 0.0f, 255.0f);
+	return tsr_ulinear_code_in(tsr_bounds_u8(), v, inverse);
 }
 
 TSR_HD float tsr_ulinear_value(int32_t code, float scale)
