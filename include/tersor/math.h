@@ -157,39 +157,54 @@ TSR_HD float tsr_bf16_round(float x)
 }
 
 /*
- * x rounded to the grid of FP16, as a float; an infinity from 65520 on.  Adding M = 2^(e + 13), e
- * the exponent of x but at least -14, puts the last place of the sum where FP16's is.
+ * FP32 magnitude rounded where the mantissa of FP16 ends, for what is normal in FP16 or larger; an
+ * infinity is itself, and so is a NaN one.
  */
-TSR_HD float tsr_f16_round(float x)
+TSR_HD int32_t tsr_f16_round_normal(float x)
 {
-	const uint32_t bits = tsr_bits_from_f32(x);
-	const int32_t exponent = (int32_t)(bits & TSR_F32_INF);
-	const int32_t at_least = exponent > (113 << 23) ? exponent : 113 << 23;
-	const int32_t at_most = at_least < (143 << 23) ? at_least : 143 << 23;
-	const float magic = tsr_f32_from_bits((uint32_t)at_most + (13u << 23));
-	const float rounded = tsr_abs(x) + magic - magic;
-	const float mag = rounded < 65536.0f ? rounded : tsr_f32_from_bits(TSR_F32_INF);
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+	const int32_t at_most = mag < (int32_t)TSR_F32_INF ? mag : (int32_t)TSR_F32_INF;
 
-	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (bits & TSR_F32_SIGN));
+	return (at_most + 0xfff + (at_most >> 13 & 1)) & ~0x1fff;
 }
 
 /*
- * Exponents of the two formats are 112 apart.  Below 2^-14 the code is the multiple of 2^-24, which
- * adding 0.5 brings to the end of a float; no step makes a subnormal float, which some CPUs do
+ * 0.5 and a magnitude below 2^-14, FP16's least normal number, rounded to a multiple of 2^-24: that
+ * is where the last place of the sum is.  No step makes a subnormal float, which some CPUs do
  * slowly.
+ */
+TSR_HD float tsr_f16_round_subnormal(float x)
+{
+	return tsr_abs(x) + 0.5f;
+}
+
+/* x rounded to the grid of FP16, as a float; an infinity from 65520 on and for NaN. */
+TSR_HD float tsr_f16_round(float x)
+{
+	const float normal = tsr_f32_from_bits((uint32_t)tsr_f16_round_normal(x));
+	const float subnormal = tsr_f16_round_subnormal(x) - 0.5f;
+	const float rounded = tsr_abs(x) < 0x1p-14f ? subnormal : normal;
+	const float mag = rounded < 65536.0f ? rounded : tsr_f32_from_bits(TSR_F32_INF);
+
+	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (tsr_bits_from_f32(x) & TSR_F32_SIGN));
+}
+
+/*
+ * Exponents of the two formats are 112 apart.  The sign is put to the code in the upper half, so
+ * that SIMD code packs one vector and not two.
  */
 TSR_HD uint32_t tsr_f16_from_f32(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
-	const int32_t mag = (int32_t)(bits & TSR_F32_MAG);
-	const float rounded = tsr_abs(tsr_f16_round(x));
-	const int32_t normal = (int32_t)(tsr_bits_from_f32(rounded) - (112u << 23)) >> 13;
-	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(rounded + 0.5f) - 0x3f000000u);
-	const int32_t code = mag < 113 << 23 ? subnormal : normal;
+	const int32_t normal = (tsr_f16_round_normal(x) - (112 << 23)) >> 13;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(tsr_f16_round_subnormal(x)) -
+					    0x3f000000u);
+	const int32_t code = tsr_abs(x) < 0x1p-14f ? subnormal : normal;
 	const int32_t finite = code < 0x7c00 ? code : 0x7c00;
-	const int32_t quiet = 0x7e00 | (mag >> 13 & 0x1ff);
+	const int32_t quiet = 0x7e00 | (int32_t)(bits >> 13 & 0x1ff);
+	const int32_t is_nan = x != x;
 
-	return (bits >> 16 & 0x8000u) | (uint32_t)(mag > (int32_t)TSR_F32_INF ? quiet : finite);
+	return ((bits & TSR_F32_SIGN) | (uint32_t)(is_nan ? quiet : finite) << 16) >> 16;
 }
 
 /* A subnormal is put behind the leading bit of 2^-14, which is then taken off again. */
@@ -265,7 +280,8 @@ TSR_HD float tsr_ulp_join(struct tsr_split_format f, float narrow, int32_t corre
 	const float joined = tsr_fma(fraction * f.down, power, narrow);
 	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
 
-	return (special | (correction == 0)) ? narrow : joined;
+	/* Of two comparisons of the same width: the correction's own is another in SIMD code. */
+	return (special | (fraction == 0.0f)) ? narrow : joined;
 }
 
 /* --- Exact split: the correction is a difference of bit patterns ---------------------------- */
@@ -320,7 +336,9 @@ TSR_HD float tsr_exact16_join(uint32_t narrow, int32_t correction)
 /* What is left of x for a second narrow float; 0 where the narrow weight is Inf or NaN. */
 TSR_HD float tsr_float_rest(float x, float narrow)
 {
-	return (tsr_bits_from_f32(narrow) & TSR_F32_INF) < TSR_F32_INF ? x - narrow : 0.0f;
+	const uint32_t finite = (tsr_bits_from_f32(narrow) & TSR_F32_INF) < TSR_F32_INF;
+
+	return tsr_f32_from_bits(tsr_bits_from_f32(x - narrow) & (0 - finite));
 }
 
 /* The narrow weight itself where the rest is zero, which keeps -0, or where it is Inf or NaN. */
