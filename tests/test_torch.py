@@ -128,7 +128,7 @@ def test_row_23_truncated_at_every_byte(folder):
         path.unlink()
         return length if done.returncode != 3 or out.exists() else None
 
-    assert set(in_parallel(check, spread(len(good), 400))) == {None}
+    assert set(in_parallel(check, spread(len(good), 300))) == {None}
     assert not list(folder.iterdir())
 
 
@@ -152,7 +152,7 @@ def test_row_24_every_bit_flip(folder, kind):
         path.unlink()
         return done.returncode if right else f"bit {bit}: {done.returncode} {done.stderr}"
 
-    results = collections.Counter(in_parallel(check, spread(8 * len(good), 500)))
+    results = collections.Counter(in_parallel(check, spread(8 * len(good), 400)))
     assert set(results) <= {0, 3}, results
     assert results[3] > sum(results.values()) / 2
 
@@ -583,9 +583,11 @@ def test_row_33_sizes_of_the_wrong_type(refused, what):
     refused(pt_of(pkl(body), {"0": bytes(16)}), "the weight")
 
 
-MAKE_VIEWS = """
-import json, sys, torch
+MAKE = """
+import collections, json, sys, numpy, torch
 torch.manual_seed(0)
+folder = sys.argv[1]
+torch.save({"w": torch.arange(128.).reshape(16, 8), "n": torch.arange(5)}, f"{folder}/old.pt")
 base = torch.randn(6, 5, 4)
 w = torch.arange(48, dtype=torch.int32).reshape(6, 8)
 d = {
@@ -605,21 +607,38 @@ d = {
 }
 d["tied"] = d["slice"]
 d["tied_view"] = base[1:4, 2:, 1:3]
-torch.save(d, sys.argv[1])
+torch.save(d, f"{folder}/views.pt")
 out = {}
 for k, v in d.items():
     c = v.contiguous()
     raw = torch.view_as_real(c) if c.is_complex() else c
     raw = raw.view(torch.int16) if v.dtype == torch.bfloat16 else raw
     out[k] = [list(v.shape), raw.numpy().tobytes().hex()]
+w = torch.arange(8.).reshape(2, 4)
+class Sub(torch.Tensor): pass
+kinds = {
+    "sparse": w.to_sparse(), "csr": w.to_sparse_csr(),
+    "quantized": torch.quantize_per_tensor(w, 0.1, 0, torch.qint8),
+    "meta": torch.empty(3, device="meta"), "numpy": numpy.float64(1.5),
+    "array": numpy.arange(3), "counter": collections.Counter("aab"),
+    "subclass": w.as_subclass(Sub),
+}
+for name, value in kinds.items():
+    torch.save({"good": w, "part": {"the key": value}}, f"{folder}/{name}.pt")
 print(json.dumps(out))
 """
 
 
-def test_row_34_views_and_strides_as_torch_has_them(folder):
-    path = folder / "views.pt"
-    expected = run_torch(MAKE_VIEWS, path)
-    found = converted(path)
+@pytest.fixture(scope="module")
+def by_torch(tmp_path_factory):
+    """Files that the system's torch 1.13.1 writes, and its own list of the values of views.pt."""
+    made = tmp_path_factory.mktemp("by-torch")
+    return made, run_torch(MAKE, made)
+
+
+def test_row_34_views_and_strides_as_torch_has_them(folder, by_torch):
+    made, expected = by_torch
+    found = converted(made / "views.pt", to=folder / "out.safetensors")
     tied = {"tied", "tied_view"}
     assert set(found) == set(expected) - tied
     for name, (shape, content) in expected.items():
@@ -940,13 +959,11 @@ def test_row_39_archives_of_all_ages(read, era, root):
     assert read(pt(value, era=era, root=root)) == {k: as_array(v) for k, v in value.items()}
 
 
-def test_row_39_torch_1_13(folder):
-    path = folder / "old.pt"
-    run_torch("""import sys, torch
-torch.save({"w": torch.arange(128.).reshape(16, 8), "n": torch.arange(5)}, sys.argv[1])
-print(1)""", path)
+def test_row_39_torch_1_13(folder, by_torch):
+    path = by_torch[0] / "old.pt"
     assert "byteorder" not in "".join(zipfile.ZipFile(path).namelist())
-    assert converted(path) == {"w": as_array(tensor(W)), "n": as_array(tensor(np.arange(5)))}
+    assert converted(path, to=folder / "out.safetensors") == {
+        "w": as_array(tensor(W)), "n": as_array(tensor(np.arange(5)))}
 
 
 def test_row_39_more_than_ten_storages_in_old_and_new_order(read):
@@ -974,31 +991,13 @@ def test_row_39_protocol_4(read, tmp_path):
     value["again"] = value["w"]
     assert read(pt(value, proto=4)) == {"w": as_array(tensor(W))}
     found = converted(FILES / "protocol4.pt", to=tmp_path / "out.safetensors")
-    legacy = run_torch("""import json, sys, torch
-print(json.dumps(torch.load(sys.argv[1])["w"].numpy().tobytes().hex()))""", FILES / "protocol4.pt")
-    assert found == {"w": ("F32", [16, 8], bytes.fromhex(legacy))}
+    _, records = torchfile.records_of((FILES / "protocol4.pt").read_bytes())
+    assert found == {"w": ("F32", [16, 8], records["data/0"])}
 
 
-MAKE_OPAQUE = """
-import collections, sys, numpy, torch
-w = torch.arange(8.).reshape(2, 4)
-class Sub(torch.Tensor): pass
-kinds = {
-    "sparse": w.to_sparse(), "csr": w.to_sparse_csr(),
-    "quantized": torch.quantize_per_tensor(w, 0.1, 0, torch.qint8),
-    "meta": torch.empty(3, device="meta"), "numpy": numpy.float64(1.5),
-    "array": numpy.arange(3), "counter": collections.Counter("aab"),
-    "subclass": w.as_subclass(Sub),
-}
-for name, value in kinds.items():
-    torch.save({"good": w, "part": {"the key": value}}, f"{sys.argv[1]}/{name}.pt")
-print(1)
-"""
-
-
-def refused_or_opaque(path, kind, key="the key"):
+def refused_or_opaque(path, kind, out, key="the key"):
     """Either no output, or one without the value; always said which it is and where it stands."""
-    out = path.with_suffix(".safetensors")
+    out.unlink(missing_ok=True)
     done = run_tersor("convert", path, "-o", out)
     said = done.stdout + done.stderr
     assert done.returncode in (0, 3), said
@@ -1010,17 +1009,15 @@ def refused_or_opaque(path, kind, key="the key"):
     run_tersor("inspect", path, check=done.returncode)
 
 
-def test_row_40_tensors_that_are_not_strided(folder):
-    run_torch(MAKE_OPAQUE, folder)
+def test_row_40_tensors_that_are_not_strided(folder, by_torch):
     for name, kind in {"sparse": "sparse", "csr": "sparse|csr", "quantized": "qtensor|quantized",
                        "meta": "meta", "numpy": r"numpy|multiarray", "array": "numpy|multiarray",
                        "subclass": "_rebuild_from_type_v2|Sub|type"}.items():
-        refused_or_opaque(folder / f"{name}.pt", f"(?i){kind}")
+        refused_or_opaque(by_torch[0] / f"{name}.pt", f"(?i){kind}", folder / "out.safetensors")
 
 
-def test_row_40_a_counter_is_a_mapping(folder):
-    run_torch(MAKE_OPAQUE, folder)
-    done = run_tersor("convert", folder / "counter.pt", "-o", folder / "out.safetensors", check=0)
+def test_row_40_a_counter_is_a_mapping(folder, by_torch):
+    run_tersor("convert", by_torch[0] / "counter.pt", "-o", folder / "out.safetensors", check=0)
     assert list(arrays_in(folder / "out.safetensors")) == ["good"]
 
 
@@ -1057,7 +1054,7 @@ def test_row_40_other_kinds_by_name(folder, module, name):
     value = Call(Global(module, name), (tensor(W[:1]), "cpu"))
     path = folder / "in.pt"
     path.write_bytes(pt({"good": tensor(W), "part": {"the key": value}}))
-    refused_or_opaque(path, re.escape(name))
+    refused_or_opaque(path, re.escape(name), folder / "out.safetensors")
 
 
 def test_row_40_torchscript(folder):
@@ -1121,13 +1118,14 @@ BOMBS = {
 def test_row_42_bombs(refused, name):
     """Each in little time, memory and, with `ulimit -s 256`, stack."""
     body, bounded = BOMBS[name]
-    refused(pt_of(pkl(body)), "data.pkl", bounded=bounded, stack=256 << 10)
+    refused(pt_of(pkl(body)), "data.pkl", bounded=bounded, stack=256 << 10,
+            commands=torchfile.READERS if LONG or name == "aliases" else ("inspect", "convert"))
 
 
 def test_row_42_bombs_under_a_key(refused):
     for name in ("aliases", "list in itself", "nested tuples"):
         refused(pt_of(pkl(b"}" + torchfile.text("the key") + BOMBS[name][0] + b"s")),
-                bounded=BOMBS[name][1], stack=256 << 10)
+                bounded=BOMBS[name][1], stack=256 << 10, commands=("inspect", "pack"))
 
 
 def test_row_42_aliasing_bomb_is_small():
@@ -1135,10 +1133,10 @@ def test_row_42_aliasing_bomb_is_small():
 
 
 def test_row_42_many_operations(refused):
-    refused(pt_of(pkl(b"N0" * 1_000_000)), "data.pkl", bounded=True)
+    refused(pt_of(pkl(b"N0" * 1_000_000)), "data.pkl", bounded=True, commands=("inspect",))
     data = Member("archive/data.pkl", bytes(1), True,
                   zeros_deflated(200 << 20), 0x1234, 200 << 20)
-    refused(pt_of(data), "data.pkl", bounded=True)
+    refused(pt_of(data), "data.pkl", bounded=True, commands=("inspect",))
 
 
 def test_row_42_what_is_shared_or_deep_within_reason_is_read(read):
@@ -1272,7 +1270,7 @@ def test_row_44_a_large_tree_travels_too(folder):
     """More text than a metadata entry should hold: RNG states are lists of thousands of ints."""
     rng = np.random.default_rng(4)
     value = {"w": tensor(W), "rng": [tuple(int(x) for x in rng.integers(0, 2**63, 625))
-                                     for _ in range(400)],
+                                     for _ in range(60)],
              "names": [f"name {i}" for i in range(5000)]}
     source = folder / "in.pt"
     source.write_bytes(pt(value))

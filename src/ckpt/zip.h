@@ -87,8 +87,8 @@ struct tsr_zip_entry {
 
 /*
  * Place members one behind the other; returns the size of the whole archive.  zip64 is used only
- * where a size, an offset or the count needs it.  The padding is an extra field as PyTorch's.  Sizes
- * are those of data that exists: together they stay below 2^63.
+ * where a size, an offset or the count needs it.  The padding is an extra field as PyTorch's.
+ * Sizes are those of data that exists: together they stay below 2^63.
  */
 uint64_t tsr_zip_layout(struct tsr_zip_entry *entries, size_t n);
 

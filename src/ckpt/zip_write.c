@@ -47,7 +47,8 @@ static uint64_t local_extra64_nbytes(const struct tsr_zip_entry *e)
 
 static uint64_t central_extra64_nbytes(const struct tsr_zip_entry *e)
 {
-	const unsigned body = (is_large(e->nbytes) ? 16u : 0) + (is_large(e->header_offset) ? 8u : 0);
+	const unsigned body = (is_large(e->nbytes) ? 16u : 0) +
+			      (is_large(e->header_offset) ? 8u : 0);
 
 	return body ? EXTRA_HEADER_NBYTES + body : 0;
 }

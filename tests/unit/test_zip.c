@@ -138,6 +138,8 @@ static void test_an_archive_inside_a_file(void **state)
 	assert_int_equal(tsr_zip_read(f, 12345, 2 * a.nbytes, WHERE, &z, NULL), TSR_E_FORMAT);
 	expect_status(tsr_zip_read(f, 0, sizeof(bytes) + 1, WHERE, &z, &err), TSR_E_FORMAT, &err,
 		      "expected a zip archive of");
+	expect_status(tsr_zip_read(f, 12345, sizeof(bytes) - 12345 + 1, WHERE, &z, &err),
+		      TSR_E_FORMAT, &err, "expected a zip archive of");
 	expect_status(tsr_zip_read(f, UINT64_MAX, 2, WHERE, &z, &err), TSR_E_FORMAT, &err,
 		      "expected a zip archive of");
 	assert_null(z);
