@@ -60,6 +60,7 @@ class Checkpoint:
     generation: int     # how often the values went through a lossy codec
     tool: str
     source_kind: str    # what the checkpoint was read from
+    shard: dict | None = None   # which part of a checkpoint this is; None for all of it
     tree: bytes | None = None   # what was saved around the tensors
 
 
@@ -259,12 +260,13 @@ def parse_tersor(metadata):
     root = parse_json(metadata["tersor"], any_number, float, depth_max=8, values_max=4_000_000)
     check(isinstance(root, dict) and is_integer(root.get("version")), "no version")
     check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
-    check_members(root, ["version", "tool", "source", "generation", "tensors"])
+    check_members(root, ["version", "tool", "source", "generation"] + ["shard"] * ("shard" in root)
+                  + ["tensors"])
     check(isinstance(root["tool"], str), "tool is not a string")
     check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
     check(isinstance(root["tensors"], list), "tensors is not an array")
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
-                            root["tool"], root["source"]["kind"])
+                            root["tool"], root["source"]["kind"], parse_shard(root.get("shard")))
     hashes = {}
     for entry in root["tensors"]:
         tensor = parse_tensor(entry)
@@ -276,6 +278,16 @@ def parse_tersor(metadata):
 
 def check_members(value, names):
     check(isinstance(value, dict) and list(value) == names, f"not exactly {', '.join(names)}")
+
+
+def parse_shard(shard):
+    if shard is None:
+        return None
+    check_members(shard, ["number", "count", "set"])
+    check(is_integer(shard["count"]) and shard["count"] >= 2 and is_integer(shard["number"])
+          and 1 <= shard["number"] <= shard["count"], "wrong number or count of a shard")
+    check(isinstance(shard["set"], str) and re.fullmatch(HASH, shard["set"]), "wrong set of a shard")
+    return shard
 
 
 def source_metadata(metadata, source):
@@ -394,19 +406,22 @@ def is_file_name(name):
 
 def read_shards(folder, places):
     """The checkpoint of all shards that an index names."""
+    shards = sorted(set(places.values()), key=str.encode)
     joined = None
-    for shard in sorted(set(places.values()), key=str.encode):
+    for number, shard in enumerate(shards, 1):
         check((folder / shard).is_file(), f"{shard}: there is no such shard")
         part, arrays = read_file((folder / shard).read_bytes())
-        listed = {name for name, place in places.items() if place == shard}
-        check(listed == arrays, f"{shard}: other arrays than the index says")
+        check(arrays == {name for name, place in places.items() if place == shard},
+              f"{shard}: other arrays than the index says")
+        at = (part.shard["number"], part.shard["count"]) if part.shard else (1, 1)
+        check(at == (number, len(shards)), f"{shard}: is not shard {number} of {len(shards)}")
         joined = join(joined, part) if joined else part
     return take_tree(joined)
 
 
 def join(into, part):
-    check((into.generation, into.source_kind) == (part.generation, part.source_kind),
-          "shards of different checkpoints")
+    check((into.generation, into.source_kind, into.shard["set"])
+          == (part.generation, part.source_kind, part.shard["set"]), "shards of two checkpoints")
     check(not into.tensors.keys() & part.tensors.keys(), "a tensor in two shards")
     for key, value in part.metadata.items():
         check(into.metadata.setdefault(key, value) == value, f"the shards differ in {key!r}")
@@ -524,7 +539,9 @@ def read(path):
 
 
 def read_bytes(content):
-    return take_tree(read_file(content)[0])
+    checkpoint = read_file(content)[0]
+    check(checkpoint.shard is None, "a shard without the others")
+    return take_tree(checkpoint)
 
 
 def read_file(content):

@@ -441,7 +441,37 @@ def test_row_51_properties_of_older_torch(folder):
         assert read(folder) == {"a": as_array(tensor(A))}
 
 
+@pytest.mark.parametrize("strides", [None, (8, 1), (1, 6)])
+def test_row_51_properties_of_newer_torch(folder, strides):
+    """A sixth member, the strides that the tensor had; an enum by getattr; names by Python 3.11."""
+    layout = Call(Global("torch.serialization", "_get_layout"), ("torch.strided",))
+    encoding = Call(Global("builtins", "getattr"), (Global(META, "_MEM_FORMAT_ENCODING"),
+                                                    "TORCH_CONTIGUOUS_FORMAT"))
+    properties = new(META, "TensorProperties",
+                     (Global("torch", "float32"), layout, False, encoding, False, strides))
+    dcp(folder, {"model.a": whole(tensor(A))}, edit=lambda state: state[
+        "state_dict_metadata"].pairs[0][1].state.update(properties=properties))
+    assert read(folder) == {"a": as_array(tensor(A))}
+
+
 # ---- Good directories ----
+
+def test_dcp_of_torch_2_15(tmp_path):
+    """Two ranks: sharded by rows, by columns, unevenly, replicated, transposed."""
+    source = DATA / "torch" / "dcp-2.15"
+    found = converted(source, to=tmp_path / "out.safetensors")
+    expected = arrays_in(DATA / "torch" / "expected-dcp-2.15.safetensors")
+    assert expected.items() <= found.items()
+    assert set(found) - set(expected) == {
+        f"{n}.step" for n in ("rows", "columns", "norm.weight", "one", "whole")}
+    run_tersor("verify", source, check=0)
+    out = tmp_path / "out.pt"
+    run_tersor("convert", source, "-o", out, check=0)
+    value = torchfile.load(out)
+    assert value.keys() == ["model", "optim", "step", "text"] and value["text"] == "two ranks"
+    group, = value["optim"]["param_groups"]
+    assert group["betas"] == (0.9, 0.95) and group["params"] == value["optim"]["state"].keys()
+
 
 def test_dcp_of_two_ranks(tmp_path):
     out = converted(TWO_RANKS, to=tmp_path / "out.safetensors")

@@ -668,6 +668,26 @@ def test_done_torch_loads_the_written_flashoptim_state_dicts(both_written):
             assert bytes.fromhex(content) == correction
 
 
+def test_done_written_flashoptim_scales_survive_loading(both_written):
+    """What FlashOptim 0.1.4 makes of the scales of BF16 weights.
+
+    torch casts every floating-point state to the dtype of its weight, so FP16 scales arrive rounded
+    to BF16; FlashOptim then takes the bits for FP16.  Written as FP16 they would come out wrong by
+    factors up to 10^6, and no error would say so; written as BF16 with the bits of FP16 they stay.
+    """
+    for bits, packed, out in both_written.values():
+        planes, saved = arrays_in(packed), torchfile.load(out)
+        order = [n for n, _ in torchfile.load(flash(bits))["model"].items()]
+        ids = [i for g in saved["optimizer"]["param_groups"] for i in g["params"]]
+        for name, i in zip(order, ids, strict=True):
+            for key in ("exp_avg", "exp_avg_sq"):
+                t = saved["optimizer"]["state"][i][f"{key}::scales"]
+                kept = content_of(t)
+                if t.st_dtype != "BF16":
+                    kept = values_of(t, np.float16).astype(BF16).tobytes()
+                assert kept == planes[f"{name}.{key}::scales"][2], (name, key, t.st_dtype)
+
+
 def test_flashoptim_has_no_other_codecs(tmp_path):
     """Packed with what FlashOptim cannot hold: refused by name, nothing written."""
     for codecs in ([], ["--weights", "bf16+exact16", "--compat", "flashoptim"],

@@ -342,7 +342,8 @@ def bomb(nbytes, stored, size=None, crc=0x1234):
 
 
 def test_row_28_total_of_deflated_members_is_limited(refused):
-    refused(bomb(80 << 30, zeros_deflated(80 << 30)), bounded="limit")
+    refused(bomb(80 << 30, zeros_deflated(80 << 30)), bounded="limit",
+            commands=("inspect", "convert"))
 
 
 def test_row_28_deflate_ratio_is_limited(refused):
@@ -498,7 +499,7 @@ def test_row_30_giant_records_are_really_zip64(tmp_path):
 def test_row_31_zip64_fields_that_wrap(refused, of):
     good = pt({"w": tensor(W)})
     entries = torchfile.directory_of(good)
-    for value in (2**64 - 1, 2**64 - 512, 2**63, 2**63 - 1, 2**64 - 16 - entries[4]["at"]):
+    for value in (2**64 - 1, 2**64 - 512, 2**63, 2**64 - 16 - entries[4]["at"]):
         change = {"at": {"at": value}, "csize": {"csize": value}, "size": {"size": value},
                   "both sizes": {"csize": value, "size": value},
                   "at and size": {"at": value, "csize": 2**64 - value, "size": 2**64 - value}}[of]
@@ -1154,7 +1155,7 @@ def test_row_42_many_tensors(folder):
     value = {f"layer.{i}": Tensor(storage, (1,), (1,), i) for i in range(20000)}
     path = folder / "many.pt"
     path.write_bytes(pt(value))
-    done, peak, seconds = torchfile.run_measured("inspect", "--json", path)
+    done, peak, seconds = torchfile.run_bounded("inspect", "--json", path)
     assert done.returncode == 0 and peak < 512 and seconds < 2, (done.stderr, peak, seconds)
     assert len(json.loads(done.stdout)["tensors"]) == 20000
 
@@ -1453,7 +1454,8 @@ def test_pack_keeps_what_a_safetensors_checkpoint_packs_to(folder):
 # ---- Sizes and speed ----
 
 @pytest.mark.skipif(not LONG, reason="TERSOR_LONG=1 reads and writes 6 GB")
-def test_long_six_gigabytes_in_bounded_memory(tmp_path):
+def test_long_six_gigabytes_in_bounded_memory(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("six")       # on disk: 12 GB
     numel = 6 * 2**30 // 4 - 1000
     pickle, _ = pickled({"big": Tensor(Storage(b"", "FloatStorage", numel), (numel,)),
                          "late": tensor(W)})
@@ -1483,6 +1485,7 @@ def test_long_six_gigabytes_in_bounded_memory(tmp_path):
         assert archive.testzip() is None
     for name, at in torch_data_offsets(tmp_path / "back.pt").items():
         assert not re.search("data/[0-9]", name) or at % 64 == 0
+    shutil.rmtree(tmp_path)
 
 
 def torch_data_offsets(path):

@@ -248,8 +248,3 @@ enum tsr_status tsr_dcp_read_links(struct tsr_checkpoint *c, const char *directo
 	tsr_dcp_metadata_free(&r.m);
 	return status;
 }
-
-enum tsr_status tsr_dcp_read(struct tsr_checkpoint *c, const char *directory, struct tsr_err *err)
-{
-	return tsr_dcp_read_links(c, directory, false, err);
-}

@@ -27,7 +27,4 @@ bool tsr_dcp_looks_like(const char *directory);
 enum tsr_status tsr_dcp_read_links(struct tsr_checkpoint *c, const char *directory, bool follow,
 				   struct tsr_err *err);
 
-/* The same without following links. */
-enum tsr_status tsr_dcp_read(struct tsr_checkpoint *c, const char *directory, struct tsr_err *err);
-
 #endif

@@ -100,7 +100,7 @@ static enum tsr_status check_disjoint(struct joining *j)
 				return fail(j, TSR_E_FORMAT, "found chunks that overlap");
 			if (++j->r->npairs > TSR_DCP_PAIRS_MAX)
 				return fail(j, TSR_E_LIMIT,
-					    "comparing its chunks goes over the limit of 2^28 "
+					    "comparing its chunks goes over the limit of 2^27 "
 					    "pairs");
 		}
 	}

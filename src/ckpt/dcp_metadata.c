@@ -436,7 +436,8 @@ static enum tsr_status read_paths(const struct reading *r, const struct tsr_valu
 			return bad(r, "planner_data", key, "a name");
 		if (!is_path(path))
 			return bad(r, key->text.bytes, path,
-				   "a tuple of 1 to 200 strings and list indices as its path");
+				   "its path: a tuple of 1 to 200 keys, each a string or a list "
+				   "index");
 		m->paths[m->npaths++] = (struct tsr_dcp_path){ key->text.bytes, path };
 	}
 	qsort(m->paths, m->npaths, sizeof(*m->paths), compare_paths);

@@ -7,7 +7,7 @@
 #include "ckpt/dcp_metadata.h"
 
 /* How many pairs of chunks may be compared to see whether they overlap. */
-#define TSR_DCP_PAIRS_MAX (UINT64_C(1) << 28)
+#define TSR_DCP_PAIRS_MAX (UINT64_C(1) << 27)
 
 /* A directory being read. */
 struct tsr_dcp_reading {

@@ -249,10 +249,27 @@ static enum tsr_status check_call(struct binding *b, const struct tsr_value *v, 
 	return TSR_OK;
 }
 
+/* Python would keep the last of two values, other readers the first. */
+static enum tsr_status check_dict(const struct binding *b, const struct tsr_value *v)
+{
+	char at[PATH_NBYTES], text[TSR_VALUE_DESCRIBED];
+	const struct tsr_value *twin;
+
+	if (!tsr_value_find_twin(v, &twin))
+		return tsr_fail_nomem(b->a->err, b->a->where);
+	if (!twin)
+		return TSR_OK;
+	tsr_value_walk_path(&b->walk, at, sizeof(at));
+	return tsr_torch_fail(b->a, TSR_E_FORMAT, at, "found key %s twice in a dict",
+			      tsr_value_describe(twin, text));
+}
+
 static enum tsr_status bind_value(struct binding *b, struct tsr_value *v)
 {
 	char at[PATH_NBYTES];
 
+	if (v->type == TSR_VALUE_DICT)
+		return check_dict(b, v);
 	if (v->type != TSR_VALUE_CALL && v->type != TSR_VALUE_GLOBAL &&
 	    v->type != TSR_VALUE_PERSISTENT)
 		return TSR_OK;

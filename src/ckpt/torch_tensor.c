@@ -231,8 +231,8 @@ static enum tsr_status check_bounds(const struct building *b)
 	if (last < room)
 		return TSR_OK;
 	return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
-			      "its last element is number %llu of its storage or beyond, expected "
-			      "at most %llu elements in its record",
+			      "its last element is number %llu of its storage or beyond, counted "
+			      "from 0, expected it within the %llu elements of the record",
 			      (unsigned long long)last, (unsigned long long)room);
 }
 

@@ -36,6 +36,12 @@ void tsr_value_walk_path(const struct tsr_value_walk *w, char *out, size_t nbyte
 /* The parent of the value at hand, or of its parent for @up = 1 and so on; NULL above the root. */
 const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, size_t up);
 
+/*
+ * Look for a key that comes twice in a DICT: text, bytes or ints, which are equal only within their
+ * type.  *ret is the second one, or NULL.  False when out of memory.
+ */
+bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret);
+
 /* What a value is, in the words of a message: "a list", "-1", "a call of posix.system". */
 #define TSR_VALUE_DESCRIBED 640u
 const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DESCRIBED]);

@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 	ready = 1;
 	put_file(".metadata", data, nbytes);
 	REQUIRE(tsr_dcp_looks_like(directory));
-	status = tsr_dcp_read(c, directory, &err);
+	status = tsr_dcp_read_links(c, directory, false, &err);
 	if (status == TSR_OK) {
 		REQUIRE(c->ntrees == 1);
 		check_checkpoint(c, c->trees[0]);

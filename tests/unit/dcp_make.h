@@ -254,7 +254,7 @@ static inline UNUSED struct tsr_checkpoint *read_dcp(struct dcp *d)
 	struct tsr_err err = { 0 };
 
 	finish_dcp(d);
-	if (tsr_dcp_read(c, d->path, &err) != TSR_OK)
+	if (tsr_dcp_read_links(c, d->path, false, &err) != TSR_OK)
 		fail_msg("%s", err.msg);
 	drop_dcp(d);
 	return c;
@@ -267,7 +267,7 @@ static inline UNUSED void expect_dcp_refused(struct dcp *d, enum tsr_status want
 	enum tsr_status status;
 
 	finish_dcp(d);
-	status = tsr_dcp_read(c, d->path, &err);
+	status = tsr_dcp_read_links(c, d->path, false, &err);
 	if (status != want || !strstr(err.msg, word) || strncmp(err.msg, d->path, 22) != 0)
 		fail_msg("status %d, expected %d with \"%s\": %s", (int)status, (int)want, word,
 			 err.msg);

@@ -9,7 +9,8 @@ static void test_tensors_that_do_not_fit_their_storage_are_refused(void **state)
 		enum tsr_status status;
 		const char *word;
 	} cases[] = {
-		{ VIEW(.rank = 1, .shape = { 65 }, .stride = { 1 }), TSR_E_FORMAT, "64 elements" },
+		{ VIEW(.rank = 1, .shape = { 65 }, .stride = { 1 }), TSR_E_FORMAT,
+		  "the 64 elements" },
 		{ VIEW(.rank = 1, .shape = { 1 }, .stride = { 1 }, .offset = 64), TSR_E_FORMAT,
 		  "64" },
 		{ VIEW(.rank = 1, .shape = { 2 }, .stride = { 64 }), TSR_E_FORMAT, "last element" },
@@ -219,6 +220,55 @@ static void test_tensors_stand_where_they_can_be_found(void **state)
 	}
 }
 
+static void test_a_key_that_comes_twice_is_refused(void **state)
+{
+	static const struct {
+		const char *items;
+		bool fine;
+	} cases[] = {
+		{ "U\1aNU\1aN", false },
+		{ "K\7NK\7N", false },
+		{ "U\1aNU\1bNU\2abNU\1bN", false },
+		{ "C\1aNC\1aN", false },
+		{ "K\1N\210NU\1\1N", true },
+		{ "U\1aNC\1aN", true },
+		{ "K\1NU\0011N", true },
+		{ "NNNN", true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		struct saved s = { .ops = { 0 } };
+		struct tsr_value *root;
+
+		OP(&s.ops, "}(U\3key}(");
+		tsr_text_puts(&s.ops, cases[i].items);
+		OP(&s.ops, "uu");
+		if (cases[i].fine)
+			tsr_checkpoint_close(read_saved(&s, &root));
+		else
+			expect_not_read(&s, TSR_E_FORMAT, "twice");
+	}
+}
+
+/* Every key is told from every other, however many there are. */
+static void test_many_keys_are_no_twins(void **state)
+{
+	(void)state;
+	for (unsigned n = 2; n < 3000; n = 3 * n / 2 + 1) {
+		struct saved s = { .ops = { 0 } };
+		struct tsr_value *root;
+
+		OP(&s.ops, "}(");
+		for (unsigned i = 0; i < n; i++) {
+			op_int(&s.ops, i * 1000003ll);
+			OP(&s.ops, "N");
+		}
+		OP(&s.ops, "u");
+		tsr_checkpoint_close(read_saved(&s, &root));
+	}
+}
+
 static void test_versions_and_byte_orders(void **state)
 {
 	static const struct {
@@ -317,6 +367,8 @@ int main(void)
 		cmocka_unit_test(test_parameters_with_more_to_them_are_refused),
 		cmocka_unit_test(test_everything_else_is_refused_by_name),
 		cmocka_unit_test(test_tensors_stand_where_they_can_be_found),
+		cmocka_unit_test(test_a_key_that_comes_twice_is_refused),
+		cmocka_unit_test(test_many_keys_are_no_twins),
 		cmocka_unit_test(test_versions_and_byte_orders),
 		cmocka_unit_test(test_archives_that_are_something_else),
 		cmocka_unit_test(test_older_files_get_advice),
