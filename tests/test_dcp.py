@@ -14,9 +14,11 @@ import pytest
 
 import torchfile
 from conftest import BINARY, DATA, one_line_error, run_tersor
-from torchfile import (META, Call, Chunk, Dict, Global, Sharded, Storage,
+from torchfile import (META, Call, Chunk, Global, Sharded, Storage,
                        Tensor, arrays_in, as_array, converted, dcp, must_refuse, new, pickled, pt,
-                       size_of, tensor, tmp_path, untyped, whole)
+                       size_of, tensor, untyped, whole)
+
+tmp_path = torchfile.tmp_path
 
 TINY = DATA / "tiny-gpt" / "dcp"
 TWO_RANKS = DATA / "torch" / "dcp-2rank"
@@ -117,7 +119,8 @@ def test_row_48_missing_data_file(folder):
     ((0, 0), ()), ((0, 0), (6, -8)), ((0, 0), (2**32, 2**32)),
 ], ids=str)
 def test_row_49_chunk_out_of_bounds_or_uncovered(folder, refused, offsets, shape):
-    dcp(folder, {"model.a": Sharded(shape, [Chunk(offsets, tensor(A))]), "model.b": whole(tensor(A))})
+    dcp(folder, {"model.a": Sharded(shape, [Chunk(offsets, tensor(A))]),
+                 "model.b": whole(tensor(A))})
     refused("model.a", bounded=True)
 
 
@@ -164,8 +167,8 @@ def test_row_49_blob_that_is_no_tensor(folder, refused):
 
 def test_row_49_blob_that_is_no_archive(folder, refused):
     good = pt(tensor(A))
-    for blob in (b"", b"PK\3\4", bytes(len(good)), good[:-1], good + b"\0", b"\0" + good, good[::-1],
-                 good[:200] + good):
+    for blob in (b"", b"PK\3\4", bytes(len(good)), good[:-1], good + b"\0", b"\0" + good,
+                 good[::-1], good[:200] + good):
         dcp(folder, {"model.a": Sharded((6, 8), [Chunk((0, 0), blob, sizes=(6, 8))])})
         refused("model.a")
 
@@ -208,7 +211,8 @@ def test_row_49_more_chunks_than_the_limit(folder, refused):
 # ---- Row 50: places in files ----
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "..", ".", "", "x\0", "..\\x",
-                                  "./__0_0.distcp", "a" * 256, "\ud800"], ids=lambda n: repr(n)[:20])
+                                  "./__0_0.distcp", "a" * 256, "\ud800"],
+                         ids=lambda n: repr(n)[:20])
 def test_row_50_relative_paths(folder, refused, name):
     dcp(folder, {"model.a": whole(tensor(A))})
     (folder.parent / "x").write_bytes((folder / "__0_0.distcp").read_bytes())
@@ -297,7 +301,7 @@ def adam(name, t):
 
 
 def test_row_51_flattening_of_2_4_and_later(folder):
-    """Dicts and lists that hold dicts are taken apart to leaves; tuples and plain lists are blobs."""
+    """Dicts and lists of dicts are taken apart to leaves; tuples and plain lists are blobs."""
     t = {"a": tensor(A), "b.c": tensor(A[0].copy())}
     entries, paths = {}, {}
     for name, value in t.items():
@@ -375,8 +379,8 @@ def test_row_51_optimizer_ids_became_strings(folder):
 
 
 def test_row_51_dotted_names_are_told_apart_by_the_planner(folder):
-    entries = {"part.x.y": whole(tensor(A)), "part.x.z.0": whole(tensor(A + 1)), "list.0": whole(tensor(A + 2)),
-               "list.1": "text"}
+    entries = {"part.x.y": whole(tensor(A)), "part.x.z.0": whole(tensor(A + 1)),
+               "list.0": whole(tensor(A + 2)), "list.1": "text"}
     paths = {"part.x.y": ("part", "x.y"), "part.x.z.0": ("part", "x", "z.0"), "list.0": ("list", 0),
              "list.1": ("list", 1)}
     dcp(folder, entries, paths)

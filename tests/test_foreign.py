@@ -1,8 +1,8 @@
 """Other tools' optimizer states, and whose state is whose.
 
-Optimizer ids are positions: how they are joined to parameters.  FlashOptim's compressed state dicts,
-both ways; bitsandbytes' 8-bit states, TransformerEngine's 16-bit remainders, BF16 states: read.
-The oracle of the codecs is tests/oracle.py, of the rest numpy.
+Optimizer ids are positions: how they are joined to parameters.  FlashOptim's compressed state
+dicts, both ways.  bitsandbytes' 8-bit states, TransformerEngine's 16-bit remainders and BF16 states:
+read.  The oracle of the codecs is tests/oracle.py, of the rest numpy.
 """
 import json
 import re
@@ -17,7 +17,9 @@ import oracle
 import torchfile
 from conftest import DATA, one_line_error, run_tersor
 from torchfile import (Dict, Storage, Tensor, arrays_in, as_array, content_of, converted,
-                       must_refuse, ordered, pt, run_torch, tensor, tensors_in, tmp_path)
+                       must_refuse, ordered, pt, run_torch, tensor, tensors_in)
+
+tmp_path = torchfile.tmp_path
 
 FILES = DATA / "torch"
 TINY = DATA / "tiny-gpt"
@@ -244,7 +246,8 @@ def test_ids_need_not_be_dense_or_in_order(tmp_path):
     check_training(converted(path), shapes)
 
 
-@pytest.mark.parametrize("change", ["no groups", "unknown id", "id twice", "bad id", "state of shape"])
+@pytest.mark.parametrize("change", ["no groups", "unknown id", "id twice", "bad id",
+                                    "state of shape"])
 def test_optimizers_that_contradict_themselves(tmp_path, change):
     value = training(SHAPES[:2], [[0, 1]])
     optimizer = value["optimizer"]

@@ -1,9 +1,8 @@
-"""Rows 19 to 22 of the reliability matrix: Hugging Face shards and their index, read and written."""
+"""Rows 19 to 22 of the reliability matrix: Hugging Face's shards with an index, in and out."""
 import collections
 import hashlib
 import json
 import os
-import pathlib
 import re
 import shutil
 import socket
@@ -15,7 +14,9 @@ import safetensors.numpy
 
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
-from torchfile import arrays_in, converted, must_refuse, pt, tensor, tmp_path
+from torchfile import arrays_in, converted, must_refuse, pt, tensor
+
+tmp_path = torchfile.tmp_path
 
 HF = DATA / "tiny-gpt" / "hf"
 SOURCE = DATA / "tiny-gpt" / "checkpoint.safetensors"
@@ -280,7 +281,8 @@ def test_shards_are_one_checkpoint(folder):
 def test_shards_of_other_names(folder):
     """Names follow no pattern: only the index says what is a shard."""
     shards = {"shard_00.safetensors": {"a": A}, "x": {"b": A + 1}, "é.bin": {"c": A + 2}}
-    for name in ("model.fp16.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json"):
+    for name in ("model.fp16.safetensors.index.json",
+                 "diffusion_pytorch_model.safetensors.index.json"):
         index = write(folder, shards, index=name)
         for path in (index, folder):
             assert converted(path, to=folder.parent / "out.safetensors") == expected(shards)
@@ -417,13 +419,14 @@ def test_max_shard_size_one_shard_has_the_plain_name(tmp_path):
 def test_max_shard_size_smaller_than_every_tensor(tmp_path):
     """No tensor is split: each gets a shard of its own."""
     write(tmp_path / "in")
-    run_tersor("convert", tmp_path / "in", "-o", tmp_path / "x.safetensors", "--max-shard-size", "1",
-               check=0)
+    run_tersor("convert", tmp_path / "in", "-o", tmp_path / "x.safetensors", "--max-shard-size",
+               "1", check=0)
     found, shards = shards_of(tmp_path / "x.safetensors.index.json")
     assert found == expected() and len(shards) == 3
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "x", "", "1T5", "1KB5", "1.5.5", "99999999999999999999",
+@pytest.mark.parametrize("size", ["0", "-1", "x", "", "1T5", "1KB5", "1.5.5",
+                                  "99999999999999999999",
                                   "1e3x"])
 def test_max_shard_size_that_is_none(tmp_path, size):
     done = run_tersor("convert", SOURCE, "-o", tmp_path / "x.safetensors",
@@ -555,8 +558,8 @@ def test_row_62_failure_between_shards_leaves_no_index(tmp_path, n, action):
     results = collections.Counter()
     for call in ("rename", "linkat"):
         done = run_tersor("convert", SOURCE, "-o", folder / "m.safetensors", "--max-shard-size",
-                          "300K", env={"LD_PRELOAD": LIBRARY, "TERSOR_FAULT": f"{call}:{n}:{action}",
-                                       "TERSOR_FAULT_PATH": str(folder)})
+                          "300K", env={"LD_PRELOAD": LIBRARY, "TERSOR_FAULT_PATH": str(folder),
+                                       "TERSOR_FAULT": f"{call}:{n}:{action}"})
         index = folder / "m.safetensors.index.json"
         results[done.returncode] += 1
         if done.returncode == 0:

@@ -1,4 +1,4 @@
-"""Rows 46 and 47 of the reliability matrix, and what .pt files are for: that torch goes on with them.
+"""Rows 46 and 47 of the reliability matrix, and that torch goes on with the .pt files we write.
 
 The system's torch 1.13.1 loads what we write.  Its weights_only loader knows no floats (BINFLOAT),
 so files with hyperparameters are loaded there without it; `torchfile.load` then holds them against
@@ -7,7 +7,6 @@ the opcodes and globals that a current weights_only loader permits.
 import hashlib
 import json
 import os
-import pathlib
 import re
 import shutil
 import struct
@@ -19,9 +18,11 @@ import pytest
 import safetensors.numpy
 
 import torchfile
-from conftest import DATA, one_line_error, run_tersor
+from conftest import DATA, ROOT, one_line_error, run_tersor
 from torchfile import (Tensor, Storage, arrays_in, content_of, converted, ordered, pt, run_torch,
-                       tensor, tensors_in, tmp_path, untyped)
+                       tensor, tensors_in, untyped)
+
+tmp_path = torchfile.tmp_path
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.pt"
 FILES = DATA / "torch"
@@ -310,7 +311,8 @@ def test_row_47_our_own_files_are_checked_files(made):
 
 def test_row_47_same_input_same_bytes(made, tmp_path):
     """Whatever the directory, the name, the time, the threads and the locale."""
-    for name, source, env in (("one", tmp_path, {"TZ": "Asia/Tokyo"}), ("two", "/", {"LC_ALL": "C.UTF-8"})):
+    for name, source, env in (("one", tmp_path, {"TZ": "Asia/Tokyo"}),
+                              ("two", "/", {"LC_ALL": "C.UTF-8"})):
         out = tmp_path / f"{name}.pt"
         run_tersor("convert", made / "original.pt", "-o", out, check=0, cwd=source, env=env)
         assert out.read_bytes() == (made / "converted.pt").read_bytes()
@@ -514,8 +516,7 @@ def test_json_report_of_convert(made, tmp_path):
 
 def test_faults_while_writing_leave_nothing(made, tmp_path):
     """The nth write, sync or rename fails: no file, no temporary, status 4."""
-    library = os.environ.get("TERSOR_FAULTS",
-                             str(pathlib.Path(DATA).parents[1] / "build" / "tests" / "libfaults.so"))
+    library = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
     if not os.path.exists(library):
         pytest.fail(f"{library} is missing: make check builds it")
     for fault in ("any:1:EIO", "open:1:EMFILE", "fallocate:1:ENOSPC", "pwrite:1:ENOSPC",

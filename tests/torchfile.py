@@ -596,7 +596,8 @@ def renamed(data, old, new, local=True, central=True):
     """The archive with a member's name replaced by one of the same length."""
     assert len(old) == len(new)
     data = bytearray(data)
-    for change, at, skip in ((local, local_at(data, old), 30), (central, central_at(data, old), 46)):
+    places = ((local, local_at(data, old), 30), (central, central_at(data, old), 46))
+    for change, at, skip in places:
         if change:
             data[at + skip:at + skip + len(new)] = new if isinstance(new, bytes) else new.encode()
     return bytes(data)
@@ -1144,8 +1145,9 @@ def as_array(t):
 
 @pytest.fixture
 def tmp_path(request):
-    """pytest's own, but in memory where there is such a place: every output is synced."""
-    if not os.access("/dev/shm", os.W_OK):
+    """pytest's own, but in memory where there is room for it: every output is synced."""
+    room = os.statvfs("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+    if not room or room.f_bavail * room.f_frsize < 2 << 30:
         yield request.getfixturevalue("tmp_path_factory").mktemp("files")
         return
     with tempfile.TemporaryDirectory(dir="/dev/shm") as path:
@@ -1157,6 +1159,8 @@ TORCH = "/usr/bin/python3"
 
 def run_torch(script, *args, timeout=120):
     """Run a script with the system's torch; returns what it printed as JSON."""
+    if not os.access(TORCH, os.X_OK):
+        pytest.fail(f"{TORCH} is missing: install python3-torch")
     done = subprocess.run([TORCH, "-W", "ignore", "-c", script, *map(str, args)],
                           capture_output=True, text=True, timeout=timeout)
     assert "No module named 'torch'" not in done.stderr, \

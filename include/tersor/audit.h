@@ -16,7 +16,7 @@ struct tsr_verify_options {
 	const struct tsr_bound *bounds; /* on the error against the original */
 	unsigned nbounds;
 	bool allow_nonfinite;
-	bool strict; /* a record without a checksum is a fault */
+	bool strict; /* a record without a checksum is TSR_E_FORMAT */
 	const struct tsr_open_options *open; /* NULL for tsr_open_defaults() */
 };
 

@@ -82,7 +82,9 @@ static enum tsr_status open_path(struct tsr_file *f, int flags, struct tsr_file 
 		f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
 	} while (f->fd < 0 && errno == EINTR);
 	if (f->fd < 0 && errno == ELOOP && (flags & O_NOFOLLOW)) {
-		tsr_fail(err, TSR_E_IO, "%s: found a symbolic link, expected a regular file",
+		tsr_fail(err, TSR_E_IO,
+			 "%s: found a symbolic link, expected a regular file (--follow-symlinks "
+			 "allows links)",
 			 f->path);
 		tsr_file_close(f);
 		return TSR_E_IO;

@@ -22,12 +22,9 @@ enum tsr_status tsr_read_npy(struct tsr_checkpoint *c, struct tsr_file *f, enum 
 enum tsr_status tsr_read_sharded(struct tsr_checkpoint *c, struct tsr_file *f,
 				 const struct tsr_open_options *options, struct tsr_err *err);
 
-/* A file of any of these kinds but an index, told by its content; takes over @f. */
-enum tsr_status tsr_read_file(struct tsr_checkpoint *c, struct tsr_file *f,
+/* A file of any of these kinds, told by its content, an index only if @index_too; takes over @f. */
+enum tsr_status tsr_read_file(struct tsr_checkpoint *c, struct tsr_file *f, bool index_too,
 			      const struct tsr_open_options *options, struct tsr_err *err);
-
-/* Whether a file is a safetensors file as far as its length field and first byte tell. */
-bool tsr_safetensors_looks_like(const struct tsr_file *f);
 
 /* --- After all inputs are read ---------------------------------------------------------------- */
 

@@ -21,27 +21,6 @@ static void set_container(struct tsr_checkpoint *c, enum tsr_container container
 
 /* --- safetensors ------------------------------------------------------------------------------ */
 
-bool tsr_safetensors_looks_like(const struct tsr_file *f)
-{
-	unsigned char start[64];
-	const uint64_t size = tsr_file_size(f);
-	size_t n = size < sizeof(start) ? (size_t)size : sizeof(start), at = 8;
-	uint64_t header = 0;
-
-	if (n < 8 || tsr_file_read(f, start, n, 0, NULL) != TSR_OK)
-		return false;
-	for (int i = 7; i >= 0; i--)
-		header = header << 8 | start[i];
-	if (header > TSR_ST_HEADER_MAX || header > size - 8)
-		return false;
-	if (header < n - 8)
-		n = 8 + (size_t)header;
-	while (at < n &&
-	       (start[at] == ' ' || start[at] == '\t' || start[at] == '\n' || start[at] == '\r'))
-		at++;
-	return at == n || start[at] == '{';
-}
-
 static bool has_meta(const struct tsr_st_contents *contents, const char *key)
 {
 	for (size_t i = 0; i < contents->nmeta; i++) {
@@ -81,9 +60,16 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, unsigned file,
 
 	status = tsr_packed_read(&part, contents->header, contents->header_nbytes, err);
 	contents->nmeta = part.nmeta;
+	if (status == TSR_OK && !c->packed && part.shard.number != 1)
+		status = tsr_fail(err, TSR_E_UNSUPPORTED,
+				  "%s: is shard %llu of %llu of a packed checkpoint; name its "
+				  "*.index.json",
+				  part.path, (unsigned long long)part.shard.number,
+				  (unsigned long long)part.shard.count);
 	if (status == TSR_OK && c->packed &&
 	    (part.shard.set != c->shard.set || part.shard.count != c->shard.count ||
-	     part.shard.number != c->shard.number + 1))
+	     part.shard.number != c->shard.number + 1 || part.generation != c->generation ||
+	     part.container != c->container))
 		status = tsr_fail(err, TSR_E_FORMAT,
 				  "%s: is not shard %llu of the checkpoint that the shards before "
 				  "it belong to",

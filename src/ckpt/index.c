@@ -15,20 +15,6 @@
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-bool tsr_index_looks_like(const struct tsr_file *f)
-{
-	char start[64];
-	size_t n = sizeof(start), at = 0;
-
-	if (tsr_file_size(f) < n)
-		n = (size_t)tsr_file_size(f);
-	if (tsr_file_read(f, start, n, 0, NULL) != TSR_OK || memchr(start, '\0', n < 8 ? n : 8))
-		return false;
-	while (at < n && memchr(" \t\n\r", start[at], 4))
-		at++;
-	return at < n && start[at] == '{';
-}
-
 /* An index under examination. */
 struct reading {
 	const char *path;

@@ -33,12 +33,6 @@ struct tsr_index {
 	struct tsr_json *json; /* owns the names of tensors */
 };
 
-/*
- * Whether a file starts like a JSON object: for telling an index from a safetensors file, which has
- * a NUL among its first 8 bytes.
- */
-bool tsr_index_looks_like(const struct tsr_file *f);
-
 /**
  * tsr_index_read() - Read and check an index
  * @ret: out: to be freed with tsr_index_free(); untouched on failure

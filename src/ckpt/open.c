@@ -7,7 +7,6 @@
 #include "base/fail.h"
 #include "ckpt/containers.h"
 #include "ckpt/dcp.h"
-#include "ckpt/index.h"
 #include "ckpt/packed.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/torch.h"
@@ -21,17 +20,49 @@
 struct head {
 	unsigned char bytes[HEAD_NBYTES];
 	size_t n;
+	uint64_t file_nbytes;
 };
 
 static enum tsr_status read_head(const struct tsr_file *f, struct head *h, struct tsr_err *err)
 {
-	h->n = tsr_file_size(f) < HEAD_NBYTES ? (size_t)tsr_file_size(f) : HEAD_NBYTES;
+	h->file_nbytes = tsr_file_size(f);
+	h->n = h->file_nbytes < HEAD_NBYTES ? (size_t)h->file_nbytes : HEAD_NBYTES;
 	return tsr_file_read(f, h->bytes, h->n, 0, err);
 }
 
 static bool starts_with(const struct head *h, const char *magic, size_t n)
 {
 	return h->n >= n && memcmp(h->bytes, magic, n) == 0;
+}
+
+/* The first byte from @at on that is no space of JSON; 0 if there is none before @end. */
+static unsigned char first_byte(const struct head *h, size_t at, size_t end)
+{
+	while (at < end && memchr(" \t\n\r", h->bytes[at], 4))
+		at++;
+	return at < end ? h->bytes[at] : 0;
+}
+
+/* By its framing: a length that fits, then an object. */
+static bool is_safetensors(const struct head *h)
+{
+	uint64_t header = 0;
+	size_t end;
+
+	if (h->n < 8)
+		return false;
+	for (int i = 7; i >= 0; i--)
+		header = header << 8 | h->bytes[i];
+	if (header > TSR_ST_HEADER_MAX || header > h->file_nbytes - 8)
+		return false;
+	end = header < h->n - 8 ? 8 + (size_t)header : h->n;
+	return first_byte(h, 8, end) == '{' || (end == h->n && !first_byte(h, 8, end));
+}
+
+/* JSON text, which is all that an index looks like. */
+static bool is_index(const struct head *h)
+{
+	return !memchr(h->bytes, 0, h->n) && first_byte(h, 0, h->n) == '{';
 }
 
 /* An archive of arrays only, or else one of torch.save. */
@@ -56,20 +87,21 @@ static enum tsr_status read_zip(struct tsr_checkpoint *c, struct tsr_file *f,
 	return arrays ? tsr_read_npz(c, f, options->as, err) : tsr_read_torch(c, f, err);
 }
 
-enum tsr_status tsr_read_file(struct tsr_checkpoint *c, struct tsr_file *f,
+enum tsr_status tsr_read_file(struct tsr_checkpoint *c, struct tsr_file *f, bool index_too,
 			      const struct tsr_open_options *options, struct tsr_err *err)
 {
 	struct head head;
 	const char *old;
-	enum tsr_status status;
+	enum tsr_status status = read_head(f, &head, err);
 
-	if (tsr_safetensors_looks_like(f))
-		return tsr_read_safetensors(c, f, err);
-	status = read_head(f, &head, err);
 	if (status != TSR_OK) {
 		tsr_file_close(f);
 		return status;
 	}
+	if (is_safetensors(&head))
+		return tsr_read_safetensors(c, f, err);
+	if (index_too && is_index(&head))
+		return tsr_read_sharded(c, f, options, err);
 	if (starts_with(&head, "PK\3\4", 4) || starts_with(&head, "PK\5\6", 4))
 		return read_zip(c, f, options, err);
 	if (starts_with(&head, "\x93NUMPY", 6))
@@ -93,9 +125,11 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 	TSR_TRY(tsr_file_open(path, &f, err));
 	if (!c->path)
 		c->path = tsr_arena_copy(c->arena, path, strlen(path));
-	if (!tsr_safetensors_looks_like(f) && tsr_index_looks_like(f))
-		return tsr_read_sharded(c, f, options, err);
-	return tsr_read_file(c, f, options, err);
+	if (!c->path) {
+		tsr_file_close(f);
+		return tsr_fail_nomem(err, path);
+	}
+	return tsr_read_file(c, f, true, options, err);
 }
 
 /* The one file of a directory that stands for all of it. */
@@ -131,6 +165,8 @@ static enum tsr_status read_directory(struct tsr_checkpoint *c, const char *dire
 			c->path = tsr_arena_copy(c->arena, directory, strlen(directory));
 			c->container = TSR_CONTAINER_DCP;
 		}
+		if (!c->path)
+			return tsr_fail_nomem(err, directory);
 		return tsr_dcp_read_links(c, directory, options->follow, err);
 	}
 	status = find_in_directory(directory, &found, err);
@@ -245,7 +281,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 					"%s: is a packed file, which cannot be joined with others",
 					paths[i]);
 	}
-	if (c->packed && (c->shard.number != c->shard.count || c->nfiles < c->shard.count))
+	if (c->packed && c->shard.number != c->shard.count)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is shard %llu of %llu of a packed checkpoint; name its "
 				"*.index.json",

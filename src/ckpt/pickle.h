@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "ckpt/value.h"
 
-/* Limits; see docs/formats.md. */
+/* Limits; see docs/containers.md. */
 #define TSR_PICKLE_NBYTES_MAX (UINT64_C(256) << 20)
 #define TSR_PICKLE_OPS_MAX 64000000u
 #define TSR_PICKLE_STACK_MAX 1000000u

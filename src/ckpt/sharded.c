@@ -66,7 +66,7 @@ static enum tsr_status read_shard(struct sharded *s, size_t shard)
 
 	TSR_TRY(tsr_file_open_in(s->directory, s->index->shards[shard], s->options->follow, &f,
 				 s->err));
-	TSR_TRY(tsr_read_file(c, f, s->options, s->err));
+	TSR_TRY(tsr_read_file(c, f, false, s->options, s->err));
 	for (size_t i = narrays; i < c->narrays; i++) {
 		s->nbytes += c->arrays[i].nbytes;
 		if (c->ntrees == ntrees)

@@ -370,7 +370,7 @@ static enum tsr_status settle_names(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
 	size_t *order = calloc(c->narrays + 1, sizeof(*order));
-	const char *last = NULL;
+	size_t last = SIZE_MAX;
 
 	if (!order)
 		return tsr_fail_nomem(n->err, c->path);
@@ -382,10 +382,13 @@ static enum tsr_status settle_names(struct naming *n)
 		qsort_r(order, c->narrays, sizeof(*order), by_name, n->name);
 	for (size_t i = 0; i < c->narrays; i++) {
 		const size_t a = order[i];
-		const bool again = last && strcmp(n->name[a], last) == 0;
+		const bool again = last != SIZE_MAX && strcmp(n->name[a], n->name[last]) == 0;
 
-		last = n->name[a];
 		c->arrays[a].name = again && n->path[a] ? n->path[a] : n->name[a];
+		/* A name that is another's path: then the first gives way. */
+		if (again && n->path[last] && strcmp(c->arrays[a].name, n->name[last]) == 0)
+			c->arrays[last].name = n->path[last];
+		last = again ? last : a;
 	}
 	free(order);
 	return TSR_OK;

@@ -31,7 +31,7 @@
  * checked) now, into scratch files.  A record that is part of no tensor is worth a note, and so are
  * NumPy values, which stay as the calls that would make them.
  *
- * A class or function is an inert value if it is known to be a plain one (docs/formats.md lists
+ * A class or function is an inert value if it is known to be a plain one (docs/containers.md lists
  * them); any other is TSR_E_UNSUPPORTED, and so are tensors that are not plain ones: sparse,
  * quantized, distributed, conjugated and so on.
  *

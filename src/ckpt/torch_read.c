@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "ckpt/packed.h"
 #include "ckpt/torch_archive.h"
 #include "ckpt/value_walk.h"
 
@@ -361,6 +362,24 @@ static enum tsr_status note_unused(struct tsr_torch_archive *a)
 			      a->zip->members[first].name, n);
 }
 
+/* How often the values went through a lossy codec, which tersor writes into a record of its own. */
+static enum tsr_status read_generation(struct tsr_torch_archive *a)
+{
+	const struct tsr_zip_member *m = tsr_torch_find(a, TSR_GENERATION_KEY);
+	const char *copy;
+	void *text = NULL;
+
+	if (!m)
+		return TSR_OK;
+	a->used[m - a->zip->members] = true;
+	TSR_TRY(tsr_zip_load(a->c->files[a->file], m, 16, a->where, &text, a->err));
+	copy = tsr_arena_copy(a->c->arena, text, m->nbytes);
+	free(text);
+	if (!copy)
+		return tsr_build_nomem(a->c, a->err);
+	return tsr_build_meta(a->c, TSR_GENERATION_KEY, copy, a->err);
+}
+
 enum tsr_status tsr_torch_read_as(struct tsr_checkpoint *c, unsigned file, uint64_t base,
 				  uint64_t nbytes, const char *where, const char *prefix,
 				  struct tsr_value **root_ret, struct tsr_err *err)
@@ -373,6 +392,8 @@ enum tsr_status tsr_torch_read_as(struct tsr_checkpoint *c, unsigned file, uint6
 		status = tsr_torch_load(&a, c->arena, &root);
 	if (status == TSR_OK)
 		status = tsr_torch_bind(&a, root, prefix);
+	if (status == TSR_OK)
+		status = read_generation(&a);
 	if (status == TSR_OK)
 		status = note_unused(&a);
 	tsr_torch_close(&a);

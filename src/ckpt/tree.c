@@ -426,6 +426,12 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 	if (!pickle)
 		return tsr_fail_nomem(err, c->path);
 	status = tsr_array_read(c, &a, 0, a.nbytes, pickle, err);
+	if (status == TSR_OK && c->packed && tsr_hash(pickle, a.nbytes, 0) != t->hash[0])
+		status = tsr_fail(err, TSR_E_FORMAT,
+				  "%s: tensor " TSR_TREE_TENSOR
+				  ": data is damaged: its hash is not "
+				  "the recorded one",
+				  c->path);
 	/* It is no tensor of the checkpoint; names are sorted again after this. */
 	c->ntensors--;
 	memmove(&c->tensors[at], &c->tensors[at + 1], (c->ntensors - at) * sizeof(*c->tensors));
@@ -445,9 +451,15 @@ enum tsr_status tsr_tree_restore(struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	const struct tsr_tensor *t = tsr_checkpoint_find(c, TSR_TREE_TENSOR);
 
-	for (size_t i = 0; i < c->nmeta && !c->ntrees; i++) {
-		if (strcmp(c->meta[i].key, TSR_TREE_KEY) == 0)
-			return restore_meta(c, i, err);
+	for (size_t i = 0; i < c->nmeta; i++) {
+		if (strcmp(c->meta[i].key, TSR_TREE_KEY) != 0)
+			continue;
+		if (t)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: found both an entry " TSR_TREE_KEY
+					" and a tensor " TSR_TREE_TENSOR ", expected one of them",
+					c->path);
+		return restore_meta(c, i, err);
 	}
-	return t && !c->ntrees ? restore_tensor(c, t, err) : TSR_OK;
+	return t ? restore_tensor(c, t, err) : TSR_OK;
 }

@@ -151,7 +151,10 @@ static void summarize(const struct tsr_packing *p, struct cli_summary *s)
 		const bool measured = t->coding.codec && r->measure.n;
 
 		cli_summary_add(s, t, r->nbytes,
-				measured ? tsr_measure_value(&r->measure, TSR_METRIC_NMSE) : -1);
+				!measured ? -1
+				: r->measure.exact == r->measure.n
+					? 0
+					: tsr_measure_value(&r->measure, TSR_METRIC_NMSE));
 	}
 }
 

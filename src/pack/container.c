@@ -76,15 +76,31 @@ static size_t end_of_shard(const struct tsr_writer *w, size_t first)
 	return i;
 }
 
+/* What was saved around the tensors is in the first file only. */
+static enum tsr_status compose_header(const struct tsr_writer *w, bool with_tree, size_t first,
+				      size_t end, struct tsr_text *header, struct tsr_err *err)
+{
+	struct tsr_meta *meta = calloc(w->plan.nmeta + 1, sizeof(*meta));
+	size_t n = 0;
+
+	if (!meta)
+		return tsr_fail_nomem(err, w->plan.path);
+	for (size_t i = 0; i < w->plan.nmeta; i++) {
+		if (with_tree || strcmp(w->plan.meta[i].key, TSR_TREE_KEY) != 0)
+			meta[n++] = w->plan.meta[i];
+	}
+	tsr_st_compose(w->entries + first, end - first, meta, n, header);
+	free(meta);
+	return header->failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
+}
+
 static enum tsr_status plan_shard(struct tsr_writer *w, size_t file, size_t first, size_t end,
 				  struct tsr_err *err)
 {
 	struct writer_file *f = &w->files[file];
 	const uint64_t data = tsr_st_layout(w->entries + first, end - first);
 
-	tsr_st_compose(w->entries + first, end - first, w->plan.meta, w->plan.nmeta, &f->header);
-	if (f->header.failed)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(compose_header(w, file == 0, first, end, &f->header, err));
 	TSR_TRY(tsr_st_frame(&f->header, f->header.nbytes, w->plan.path, err));
 	f->nbytes = f->header.nbytes + data;
 	for (size_t i = first; i < end; i++)

@@ -117,6 +117,23 @@ static enum tsr_status compose_meta(struct writing *w, struct tsr_err *err)
 	return TSR_OK;
 }
 
+/* NumPy has no names for these types: their elements are opaque bytes there. */
+static enum tsr_status note_types(struct writing *w, struct tsr_err *err)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < w->c->ntensors; i++) {
+		const enum tsr_dtype dtype = w->c->tensors[i].dtype;
+
+		n += dtype == TSR_BF16 || (dtype >= TSR_F8_E5M2 && dtype <= TSR_F8_E5M2FNUZ);
+	}
+	if (!n)
+		return TSR_OK;
+	return tsr_build_note(w->c, err,
+			      "%s: NumPy has no name for the type of %zu tensor%s; read with --as",
+			      w->path, n, n == 1 ? "" : "s");
+}
+
 /* What the container cannot hold is named. */
 static enum tsr_status note_losses(struct writing *w, enum tsr_container container,
 				   struct tsr_err *err)
@@ -125,13 +142,16 @@ static enum tsr_status note_losses(struct writing *w, enum tsr_container contain
 	const size_t nmeta = c->nmeta - has_meta(c, TSR_GENERATION_KEY) - has_meta(c, "format");
 
 	if (container != TSR_CONTAINER_SAFETENSORS && nmeta)
-		TSR_TRY(tsr_build_note(c, err, "%s: %zu entries of __metadata__ are left out",
-				       w->path, nmeta));
+		TSR_TRY(tsr_build_note(c, err,
+				       "%s: %zu entr%s left out: __metadata__ has no place there",
+				       w->path, nmeta, nmeta == 1 ? "y is" : "ies are"));
 	if ((container == TSR_CONTAINER_NPZ || container == TSR_CONTAINER_NPY) && c->ntrees)
 		TSR_TRY(tsr_build_note(c, err,
 				       "%s: what was saved besides tensors is left out, and "
 				       "nesting is only in the names",
 				       w->path));
+	if (container == TSR_CONTAINER_NPZ || container == TSR_CONTAINER_NPY)
+		TSR_TRY(note_types(w, err));
 	return TSR_OK;
 }
 
@@ -210,6 +230,8 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path, bo
 	enum tsr_status status = TSR_OK;
 
 	u->container = choose(options, u->source);
+	/* Kinds are only for the report here, so what is ambiguous does not matter. */
+	(void)tsr_names_assign(u->source, NULL, 0, NULL);
 	if (options->flashoptim)
 		status = arrange(u->source, options, run, err);
 	if (status == TSR_OK)

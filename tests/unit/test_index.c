@@ -305,46 +305,6 @@ static void test_limits(void **state)
 	}
 }
 
-/* --- Telling an index from a safetensors file ----------------------------------------------- */
-
-static void test_what_looks_like_an_index(void **state)
-{
-	static const struct {
-		const char *bytes;
-		size_t n;
-		bool want;
-	} cases[] = {
-		{ "{", 1, true },
-		{ "{}", 2, true },
-		{ "{\n  \"metadata\"", 14, true },
-		{ " \t\r\n{", 5, true },
-		{ "{\"a\": 1}\0", 9, true },
-		{ "           {", 12, true },
-		{ "", 0, false },
-		{ " ", 1, false },
-		{ "[{", 2, false },
-		{ "\"{", 2, false },
-		{ "\xef\xbb\xbf{", 4, false },
-		{ "PK\3\4{", 5, false },
-		/* safetensors files whose headers have 0x7b, 0x7d7b, 0x227b, 0x7b20 and 0x60a7b bytes */
-		{ "{\0\0\0\0\0\0\0{}", 10, false },
-		{ "{}\0\0\0\0\0\0{}", 10, false },
-		{ "{\"\0\0\0\0\0\0{}", 10, false },
-		{ " {\0\0\0\0\0\0{}", 10, false },
-		{ "{\n\6\0\0\0\0\0{}", 10, false },
-		{ "  \0\0\0\0\0\0{}", 10, false },
-	};
-
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(cases); i++) {
-		struct tsr_file *f = file_of(cases[i].bytes, cases[i].n, cases[i].n);
-
-		if (tsr_index_looks_like(f) != cases[i].want)
-			fail_msg("case %zu", i);
-		tsr_file_close(f);
-	}
-}
-
 /* --- Writing -------------------------------------------------------------------------------- */
 
 /*
@@ -506,7 +466,6 @@ int main(void)
 		cmocka_unit_test(test_messages_are_safe_to_print),
 		cmocka_unit_test(test_every_truncation_is_refused),
 		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_what_looks_like_an_index),
 		cmocka_unit_test(test_index_is_written_as_python_writes_it),
 		cmocka_unit_test(test_index_without_tensors),
 		cmocka_unit_test(test_bytes_that_are_not_utf8_are_replaced),
