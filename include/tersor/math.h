@@ -189,6 +189,19 @@ TSR_HD float tsr_f16_round(float x)
 	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (tsr_bits_from_f32(x) & TSR_F32_SIGN));
 }
 
+/* The FP16 of x where |x| < 65520: without the steps that an infinity and NaN take. */
+TSR_HD uint32_t tsr_f16_from_small_f32(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const int32_t mag = (int32_t)(bits & TSR_F32_MAG);
+	const int32_t normal = (mag + (0xfff - (112 << 23)) + (mag >> 13 & 1)) >> 13;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(tsr_f16_round_subnormal(x)) -
+					    0x3f000000u);
+	const int32_t code = tsr_abs(x) < 0x1p-14f ? subnormal : normal;
+
+	return ((bits & TSR_F32_SIGN) | (uint32_t)code << 16) >> 16;
+}
+
 /*
  * Exponents of the two formats are 112 apart.  The sign is put to the code in the upper half, so
  * that SIMD code packs one vector and not two.
