@@ -1,8 +1,8 @@
 """Other tools' optimizer states, and whose state is whose.
 
 Optimizer ids are positions: how they are joined to parameters.  FlashOptim's compressed state
-dicts, both ways.  bitsandbytes' 8-bit states, TransformerEngine's 16-bit remainders and BF16 states:
-read.  The oracle of the codecs is tests/oracle.py, of the rest numpy.
+dicts, both ways.  Read only: the 8-bit states of bitsandbytes, the 16-bit remainders of
+TransformerEngine, BF16 states.  The oracle of the codecs is tests/oracle.py, of the rest numpy.
 """
 import json
 import re

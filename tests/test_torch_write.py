@@ -546,3 +546,14 @@ def test_state_dict_order_and_ordered_dicts_survive(tmp_path):
                        *(RAW_CODECS if command == "pack" else ()), check=0)
             at = out
         torchfile.same(value, torchfile.load(at))
+
+
+def test_lossy_generations_travel_in_a_torch_file(tmp_path):
+    """Packed, unpacked to .pt and packed again: the second packing knows of the first."""
+    packed, back = tmp_path / "p.safetensors", tmp_path / "back.pt"
+    run_tersor("pack", DATA / "tiny-gpt" / "checkpoint.pt", "-o", packed, check=0)
+    run_tersor("unpack", packed, "-o", back, check=0)
+    done = run_tersor("inspect", "--json", back, check=0)
+    assert json.loads(done.stdout)["generation"] == 1 and done.stderr == ""
+    again = run_tersor("pack", back, "-o", tmp_path / "again.safetensors", "--json", check=0)
+    assert json.loads(again.stdout)["generation"] == 2 and "lossy generation 2" in again.stderr

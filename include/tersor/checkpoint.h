@@ -138,6 +138,8 @@ struct tsr_checkpoint {
 	size_t nnotes;
 	char **notes; /* what a user should know though it is no error; safe to print */
 	size_t nunchecked; /* records that should have a checksum and have none */
+	size_t nunused; /* records of archives that are part of nothing */
+	const char *unused; /* the name of one of them */
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
 };
 
@@ -170,6 +172,9 @@ const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c, con
  */
 enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
 			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);
+
+/* TSR_E_FORMAT if a record has no checksum, or is part of nothing: what --strict refuses. */
+enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c, struct tsr_err *err);
 
 /* TSR_E_IO if a file changed since it was opened. */
 enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c, struct tsr_err *err);

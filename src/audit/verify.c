@@ -258,11 +258,9 @@ static enum tsr_status check_checksums(struct verifying *w, struct tsr_err *err)
 		for (size_t k = 0; layout && k < layout->nchunks; k++)
 			w->v->nchecksums += layout->chunks[k].has_crc;
 	}
-	if (!c->nunchecked || !w->options->strict)
+	if (!w->options->strict)
 		return TSR_OK;
-	return tsr_fail(err, TSR_E_FORMAT,
-			"%s: found %zu records without a checksum, expected none with --strict",
-			c->path, c->nunchecked);
+	return tsr_checkpoint_check_strict(c, err);
 }
 
 static enum tsr_status run_verify(struct verifying *w, const char *path, const struct tsr_run *run,

@@ -71,6 +71,21 @@ enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_
 	return tsr_file_read(c->files[a->file], buf, nbytes, a->offset + offset, err);
 }
 
+enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	if (c->nunchecked)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found %zu records without a checksum, expected none with "
+				"--strict",
+				c->path, c->nunchecked);
+	if (c->nunused)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: member %.200s is part of nothing (%zu in all), expected none "
+				"such with --strict",
+				c->path, c->unused, c->nunused);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	for (unsigned i = 0; i < c->nfiles; i++)

@@ -125,8 +125,9 @@ static enum tsr_status read_properties(const struct reading *r, struct tsr_dcp_e
 	const struct tsr_torch_dtype *dtype = NULL;
 	char text[TSR_VALUE_DESCRIBED];
 
-	if (!state || state->type != TSR_VALUE_TUPLE || state->list.n != 5)
-		return bad(r, e->fqn, v, "TensorProperties with 5 fields");
+	/* Newer ones have the strides too, which the tensors themselves say as well. */
+	if (!state || state->type != TSR_VALUE_TUPLE || state->list.n < 5 || state->list.n > 6)
+		return bad(r, e->fqn, v, "TensorProperties with 5 or 6 fields");
 	layout = state->list.items[1];
 	if (!tsr_value_is_call(layout, "torch.serialization", "_get_layout") ||
 	    layout->call.args->list.n != 1 ||

@@ -247,13 +247,19 @@ static enum tsr_status add_member(struct tsr_checkpoint *c, unsigned file,
 				  struct tsr_err *err)
 {
 	const char *path = tsr_file_path(c->files[file]);
-	const char *name = tsr_arena_copy(c->arena, m->name, strlen(m->name) - strlen(".npy"));
+	const size_t len = strlen(m->name);
+	const bool npy = len > 4 && strcmp(m->name + len - 4, ".npy") == 0;
+	const char *name = npy ? tsr_arena_copy(c->arena, m->name, len - 4) : NULL;
 	struct tsr_array a = { .file = file, .offset = m->offset };
 	struct tsr_npy_header header;
 	struct tsr_text where = { 0 };
 	enum tsr_status status;
 	size_t got;
 
+	if (!npy)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: found a member %.200s among arrays, expected NAME.npy", path,
+				m->name);
 	if (!name)
 		return tsr_build_nomem(c, err);
 	tsr_text_printf(&where, "%s: %.200s", path, m->name);

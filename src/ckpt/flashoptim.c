@@ -100,6 +100,11 @@ static enum tsr_status split_tensor(struct arranging *a, const struct tsr_tensor
 	if (!t->coding.codec)
 		return add_raw(a, t->name, "", t->plane[0]);
 	if (is_state(t)) {
+		/*
+		 * torch casts every float of a state to the type of its parameter when it loads it;
+		 * FlashOptim (0.1.4) takes the bits of scales that are called BF16 for FP16.
+		 */
+		a->c->arrays[t->plane[1]].dtype = TSR_BF16;
 		TSR_TRY(add_raw(a, t->name, QUANTIZED, t->plane[0]));
 		return add_raw(a, t->name, SCALES, t->plane[1]);
 	}

@@ -65,24 +65,27 @@ static bool is_index(const struct head *h)
 	return !memchr(h->bytes, 0, h->n) && first_byte(h, 0, h->n) == '{';
 }
 
-/* An archive of arrays only, or else one of torch.save. */
+/* An archive of arrays, or else one of torch.save. */
 static enum tsr_status read_zip(struct tsr_checkpoint *c, struct tsr_file *f,
 				const struct tsr_open_options *options, struct tsr_err *err)
 {
 	struct tsr_zip *z = NULL;
 	const enum tsr_status status = tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z,
 						    err);
-	bool arrays = true;
+	bool arrays = false, pickle = false;
 
 	if (status != TSR_OK) {
 		tsr_file_close(f);
 		return status;
 	}
 	for (size_t i = 0; i < z->nmembers; i++) {
-		const size_t len = strlen(z->members[i].name);
+		const char *name = z->members[i].name;
+		const size_t len = strlen(name);
 
-		arrays = arrays && len > 4 && strcmp(z->members[i].name + len - 4, ".npy") == 0;
+		arrays = arrays || (len > 4 && strcmp(name + len - 4, ".npy") == 0);
+		pickle = pickle || (len > 9 && strcmp(name + len - 9, "/data.pkl") == 0);
 	}
+	arrays = z->nmembers == 0 || (arrays && !pickle);
 	tsr_zip_free(z);
 	return arrays ? tsr_read_npz(c, f, options->as, err) : tsr_read_torch(c, f, err);
 }

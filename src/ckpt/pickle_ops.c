@@ -279,19 +279,9 @@ enum tsr_status tsr_op_empty_list(struct tsr_pickle_vm *vm)
 	return push_list(vm, TSR_VALUE_LIST, NULL, 0);
 }
 
-enum tsr_status tsr_op_list(struct tsr_pickle_vm *vm)
-{
-	return push_since_mark(vm, TSR_VALUE_LIST);
-}
-
 enum tsr_status tsr_op_empty_dict(struct tsr_pickle_vm *vm)
 {
 	return push_list(vm, TSR_VALUE_DICT, NULL, 0);
-}
-
-enum tsr_status tsr_op_dict(struct tsr_pickle_vm *vm)
-{
-	return push_since_mark(vm, TSR_VALUE_DICT);
 }
 
 enum tsr_status tsr_op_empty_set(struct tsr_pickle_vm *vm)

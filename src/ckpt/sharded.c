@@ -77,6 +77,48 @@ static enum tsr_status read_shard(struct sharded *s, size_t shard)
 	return TSR_OK;
 }
 
+static int by_key(const void *va, const void *vb)
+{
+	const struct tsr_meta *a = va, *b = vb;
+
+	return strcmp(a->key, b->key);
+}
+
+/*
+ * Metadata in which shards differ is about each shard (torch.distributed writes where its part
+ * belongs), and says nothing of the whole.  @first: how much there was before the shards.
+ */
+static enum tsr_status join_meta(struct sharded *s, size_t first)
+{
+	struct tsr_checkpoint *c = s->c;
+	size_t kept = first, end;
+
+	if (c->nmeta > first)
+		qsort(c->meta + first, c->nmeta - first, sizeof(*c->meta), by_key);
+	for (size_t i = first; i < c->nmeta; i = end) {
+		const struct tsr_meta m = c->meta[i];
+		bool differs = false;
+
+		for (end = i + 1; end < c->nmeta && strcmp(c->meta[end].key, m.key) == 0; end++)
+			differs = differs || strcmp(c->meta[end].value, m.value) != 0;
+		if (differs && c->packed)
+			return tsr_fail(s->err, TSR_E_FORMAT,
+					"%s: the shards differ in the metadata %.100s, expected one "
+					"packed checkpoint",
+					s->path, m.key);
+		if (!differs)
+			c->meta[kept++] = m;
+		else
+			TSR_TRY(tsr_build_note(
+				c, s->err,
+				"%s: the shards differ in the metadata %.100s, which "
+				"is left out",
+				s->path, m.key));
+	}
+	c->nmeta = kept;
+	return TSR_OK;
+}
+
 static enum tsr_status check_total(struct sharded *s)
 {
 	const double found = (double)s->nbytes;
@@ -91,6 +133,8 @@ static enum tsr_status check_total(struct sharded *s)
 
 static enum tsr_status read_all(struct sharded *s)
 {
+	const size_t nmeta = s->c->nmeta;
+
 	for (size_t i = 0; i < s->index->nshards; i++)
 		TSR_TRY(read_shard(s, i));
 	for (size_t i = 0; i < s->index->nentries; i++) {
@@ -102,6 +146,7 @@ static enum tsr_status read_all(struct sharded *s)
 					"has it",
 					s->path, e->tensor, s->index->shards[e->shard]);
 	}
+	TSR_TRY(join_meta(s, nmeta));
 	return check_total(s);
 }
 

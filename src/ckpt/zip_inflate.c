@@ -59,8 +59,6 @@ static enum tsr_status refill(struct stream *s)
 	const uint64_t left = s->m->stored_nbytes - s->at;
 	const size_t n = left < INPUT_ROOM ? (size_t)left : INPUT_ROOM;
 
-	if (!n)
-		return damaged(s, "found its end too early");
 	TSR_TRY(tsr_file_read(s->f, s->input, n, s->m->offset + s->at, s->err));
 	s->at += n;
 	s->z.next_in = s->input;
@@ -76,11 +74,14 @@ static enum tsr_status inflate_some(struct stream *s, void *buf, size_t n, size_
 	while (s->z.avail_out && !s->ended) {
 		int code;
 
-		if (!s->z.avail_in)
+		/* Without input left zlib may still hold output. */
+		if (!s->z.avail_in && s->at < s->m->stored_nbytes)
 			TSR_TRY(refill(s));
 		code = inflate(&s->z, Z_NO_FLUSH);
 		if (code == Z_MEM_ERROR)
 			return tsr_fail_nomem(s->err, s->where);
+		if (code == Z_BUF_ERROR)
+			return damaged(s, "found its end too early");
 		if (code != Z_OK && code != Z_STREAM_END)
 			return damaged(s, s->z.msg ? s->z.msg : "invalid");
 		s->ended = code == Z_STREAM_END;

@@ -157,11 +157,9 @@ static enum tsr_status note_losses(struct writing *w, enum tsr_container contain
 
 static enum tsr_status check_strict(const struct writing *w, struct tsr_err *err)
 {
-	if (!w->c->nunchecked || !w->options->strict)
+	if (!w->options->strict)
 		return TSR_OK;
-	return tsr_fail(err, TSR_E_FORMAT,
-			"%s: found %zu records without a checksum, expected none with --strict",
-			w->c->path, w->c->nunchecked);
+	return tsr_checkpoint_check_strict(w->c, err);
 }
 
 static enum tsr_status plan(struct writing *w, enum tsr_container container, struct tsr_err *err)

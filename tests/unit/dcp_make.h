@@ -196,17 +196,24 @@ static inline UNUSED void put_vector(struct dcp *d, const char *fqn, int64_t n)
 	put_tensor(d, fqn, 1, &n, "float32", &b, 1);
 }
 
-/* What was saved as a Python object, of these opcodes. */
-static inline UNUSED void put_object(struct dcp *d, const char *fqn, const char *ops)
+/* What was saved as a Python object. */
+static inline UNUSED void put_saved(struct dcp *d, const char *fqn, struct saved *s)
 {
 	const int64_t offset = (int64_t)d->data.nbytes;
-	struct saved s = { .version = "3\n" };
 
-	tsr_text_puts(&s.ops, ops);
-	put_blob(d, &s);
+	put_blob(d, s);
 	op_string(&d->entries, fqn);
 	op_new(&d->entries, META, "BytesStorageMetadata");
 	put_storage(d, fqn, NULL, 0, DATA_FILE, offset, (int64_t)d->data.nbytes - offset, NULL);
+}
+
+/* The same, of opcodes. */
+static inline UNUSED void put_object(struct dcp *d, const char *fqn, const char *ops)
+{
+	struct saved s = { .version = "3\n" };
+
+	tsr_text_puts(&s.ops, ops);
+	put_saved(d, fqn, &s);
 }
 
 /* @path: opcodes of the tuple of keys. */

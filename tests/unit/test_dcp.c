@@ -372,6 +372,37 @@ static void test_an_object_that_is_not_plain_is_left_out_with_a_note(void **stat
 	tsr_checkpoint_close(c);
 }
 
+/* A pair of a tensor and another value. */
+static void put_pair(struct dcp *d, const char *fqn, const char *second)
+{
+	static const float floats_of_pair[] = { 0, 1, 2 };
+	const struct spec spec = { .numel = 3, .rank = 1, .shape = { 3 }, .stride = { 1 } };
+	struct saved s = { .version = "3\n" };
+
+	OP(&s.ops, "(");
+	op_tensor(&s.ops, &spec);
+	tsr_text_puts(&s.ops, second);
+	OP(&s.ops, "t");
+	add_storage(&s, "r/data/0", floats_of_pair, sizeof(floats_of_pair));
+	put_saved(d, fqn, &s);
+}
+
+static void test_tensors_in_objects_are_arrays_unless_left_out(void **state)
+{
+	struct dcp d = new_dcp();
+	struct tsr_checkpoint *c;
+
+	(void)state;
+	put_pair(&d, "bad", "cposix\nsystem\n");
+	put_pair(&d, "good", "N");
+	c = read_dcp(&d);
+	expect_shown(c->trees[0], "{'good': (tensor 0, None)}");
+	assert_int_equal(c->narrays, 1);
+	assert_string_equal(c->arrays[0].name, "good.0");
+	expect_numbers(c, &c->arrays[0], 2);
+	tsr_checkpoint_close(c);
+}
+
 static void test_a_broken_object_is_an_error(void **state)
 {
 	struct dcp d = new_dcp();
@@ -489,6 +520,7 @@ int main(void)
 		cmocka_unit_test(test_paths_that_cannot_be_are_refused),
 		cmocka_unit_test(test_many_keys_are_told_apart),
 		cmocka_unit_test(test_an_object_that_is_not_plain_is_left_out_with_a_note),
+		cmocka_unit_test(test_tensors_in_objects_are_arrays_unless_left_out),
 		cmocka_unit_test(test_a_broken_object_is_an_error),
 		cmocka_unit_test(test_other_pickles_are_no_metadata),
 		cmocka_unit_test(test_a_save_that_did_not_finish_is_no_checkpoint),

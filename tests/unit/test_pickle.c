@@ -93,10 +93,6 @@ static const struct {
 		"\0011NK\001\210u."),
 	  "{1: None, float 3ff0000000000000: None, True: None, '1': None, '1': None, b'1': None, "
 	  "1: True}" },
-	{ BYTES("\200\002(K\001K\002K\003K\004d."), "{1: 2, 3: 4}" },
-	{ BYTES("\200\002(d."), "{}" },
-	{ BYTES("\200\002(K\001K\002l."), "[1, 2]" },
-	{ BYTES("\200\002(l."), "[]" },
 	{ BYTES("\200\002(t."), "()" },
 	{ BYTES("\200\004(\221."), "frozenset[]" },
 	/* The stack: POP takes a value or a mark; POP_MARK; DUP. */
