@@ -219,13 +219,10 @@ static const struct {
 	/* Marks. */
 	{ BYTES("\200\0021N."), TSR_E_FORMAT, "POP_MARK: found no mark" },
 	{ BYTES("\200\002Nt."), TSR_E_FORMAT, "TUPLE: found no mark" },
-	{ BYTES("\200\002Nl."), TSR_E_FORMAT, "LIST: found no mark" },
-	{ BYTES("\200\002Nd."), TSR_E_FORMAT, "DICT: found no mark" },
 	{ BYTES("\200\002]Ne."), TSR_E_FORMAT, "APPENDS: found no mark" },
 	{ BYTES("\200\002}NNu."), TSR_E_FORMAT, "SETITEMS: found no mark" },
 	{ BYTES("\200\004\217N\220."), TSR_E_FORMAT, "ADDITEMS: found no mark" },
 	{ BYTES("\200\004N\221."), TSR_E_FORMAT, "FROZENSET: found no mark" },
-	{ BYTES("\200\002(Nd."), TSR_E_FORMAT, "DICT: found a key without a value" },
 	{ BYTES("\200\002}(Nu."), TSR_E_FORMAT, "SETITEMS: found a key without a value" },
 	{ BYTES("\200\002(K\001e."), TSR_E_FORMAT, "APPENDS: stack underflow" },
 	/* The memo. */

@@ -19,6 +19,7 @@
 
 typedef float f32xl __attribute__((vector_size(4 * LANES)));
 typedef int32_t i32xl __attribute__((vector_size(4 * LANES)));
+typedef uint32_t u32xl __attribute__((vector_size(4 * LANES)));
 typedef float f32xh __attribute__((vector_size(2 * LANES)));
 typedef double f64xq __attribute__((vector_size(2 * LANES)));
 typedef double f64xh __attribute__((vector_size(4 * LANES)));
@@ -102,7 +103,7 @@ INLINE i32xl equal(const i32xl *a, const i32xl *b)
 #else
 	const i32xl different = *a ^ *b;
 
-	return ~((different | -different) >> 31);
+	return ~((different | (i32xl) - (u32xl)different) >> 31);
 #endif
 }
 
@@ -121,9 +122,9 @@ INLINE void max_i32(i32xl *max, const i32xl *v)
 #ifdef __AVX2__
 	*max = (i32xl)_mm256_max_epi32((__m256i)*max, (__m256i)*v);
 #else
-	const i32xl more = *v - *max;
+	const i32xl more = (i32xl)((u32xl)*v - (u32xl)*max);
 
-	*max += more & ~(more >> 31);
+	*max = (i32xl)((u32xl)*max + (u32xl)(more & ~(more >> 31)));
 #endif
 }
 
@@ -146,7 +147,7 @@ INLINE i32xl abs_i32(const i32xl *v)
 #else
 	const i32xl sign = *v >> 31;
 
-	return (*v ^ sign) - sign;
+	return (i32xl)((u32xl)(*v ^ sign) - (u32xl)sign);
 #endif
 }
 
@@ -238,7 +239,9 @@ LOOP void add_relative(struct f64xl *rel_sum, struct counts *c, const float *x, 
 		const i32xl x_nonzero = not_zero(&xv), y_nonzero = not_zero(&yv);
 		const f32xl quotient = (f32xl)d_mag / (f32xl)x_mag;
 		const f32xl relative = (f32xl)((i32xl)quotient & x_nonzero);
-		const i32xl distance = place_of(&x_mag, &xv) - place_of(&y_mag, &yv);
+		/* May wrap: add_strip() sees that it can have, and takes the long way. */
+		const i32xl distance = (i32xl)((u32xl)place_of(&x_mag, &xv) -
+					       (u32xl)place_of(&y_mag, &yv));
 		const i32xl ulp = abs_i32(&distance);
 		const i32xl x_same = equal(&x_bits, &y_bits), x_flushed = x_nonzero & ~y_nonzero;
 		struct f64xl relw;
