@@ -149,6 +149,8 @@ void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));
 		tsr_json_put_u64(json, "group", t->coding.group);
 	}
+	if (t->coding.codec && t->coding.codec->stochastic)
+		tsr_json_put_u64(json, "seed", t->coding.seed);
 	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
 }
 

@@ -27,7 +27,7 @@ void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
 /* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
 int cli_json_end(struct tsr_text *json, const struct cli_common *common);
 
-/* Members that describe a tensor: name, kind, dtype, shape, codec, scale, group. */
+/* Members that describe a tensor: name, kind, dtype, shape, codec, scale, group, seed. */
 void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t);
 
 /* A member "error" with every metric and count of a measurement. */
