@@ -51,8 +51,9 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 
 # --- Sources --------------------------------------------------------------------------------
 
-LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c))
-SIMD_SRC := $(sort $(wildcard src/codec/simd/*.c))
+LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c \
+	src/sweep/*.c))
+SIMD_SRC := $(sort $(wildcard src/codec/simd/*.c src/sweep/simd/*.c))
 CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
@@ -100,7 +101,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
 define simd_rule
-$(BUILD)/obj/src/codec/simd/%.$(1).o: src/codec/simd/%.c $(FLAGS_FILE)
+$(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 -Wno-psabi $(ISA_FLAGS_$(1)) -DTSR_ISA=$(1) -MMD -MP -c $$< -o $$@

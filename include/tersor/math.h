@@ -51,6 +51,12 @@ TSR_HD float tsr_abs(float x)
 	return tsr_f32_from_bits(tsr_bits_from_f32(x) & TSR_F32_MAG);
 }
 
+/* The exponent field in its place; a nonnegative integer, so that signed comparisons serve. */
+TSR_HD int32_t tsr_exponent_bits(float x)
+{
+	return (int32_t)(tsr_bits_from_f32(x) & TSR_F32_INF);
+}
+
 /* The larger of two magnitudes; a NaN is larger than all, so that it is not lost. */
 TSR_HD float tsr_max_magnitude(float a, float b)
 {
@@ -113,11 +119,21 @@ TSR_HD int32_t tsr_round_half_away_i32(float x)
 /*
  * Their bits travel in the low half of a uint32_t: loops whose values are all of one width are what
  * compilers turn into good SIMD code.
+ *
+ * _from_number is for x that is not NaN; _at is told the exponent field of x, in its place, which
+ * loops over values of one exponent can do once.
  */
+TSR_HD uint32_t tsr_bf16_from_number(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+
+	return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+
 TSR_HD uint32_t tsr_bf16_from_f32(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
-	const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+	const uint32_t rounded = tsr_bf16_from_number(x);
 	const uint32_t quiet = bits >> 16 | 0x40u;
 
 	return (int32_t)(bits & TSR_F32_MAG) > (int32_t)TSR_F32_INF ? quiet : rounded;
@@ -135,20 +151,31 @@ TSR_HD float tsr_bf16_round(float x)
 }
 
 /*
- * x rounded to the grid of FP16, as a float; an infinity from 65520 on.  Adding M = 2^(e + 13), e
- * the exponent of x but at least -14, puts the last place of the sum where FP16's is.
+ * |x| rounded to the grid of FP16, as a float; 65536 or more from 65520 on.  Adding M = 2^(e + 13),
+ * e the exponent of x but at least -14, puts the last place of the sum where FP16's is.
  */
-TSR_HD float tsr_f16_round(float x)
+TSR_HD float tsr_f16_round_mag_at(float x, int32_t exponent)
 {
-	const uint32_t bits = tsr_bits_from_f32(x);
-	const int32_t exponent = (int32_t)(bits & TSR_F32_INF);
 	const int32_t at_least = exponent > (113 << 23) ? exponent : 113 << 23;
 	const int32_t at_most = at_least < (143 << 23) ? at_least : 143 << 23;
 	const float magic = tsr_f32_from_bits((uint32_t)at_most + (13u << 23));
-	const float rounded = tsr_abs(x) + magic - magic;
+
+	return tsr_abs(x) + magic - magic;
+}
+
+/* x rounded to the grid of FP16, as a float; an infinity from 65520 on, or where x is NaN. */
+TSR_HD float tsr_f16_round_at(float x, int32_t exponent)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const float rounded = tsr_f16_round_mag_at(x, exponent);
 	const float mag = rounded < 65536.0f ? rounded : tsr_f32_from_bits(TSR_F32_INF);
 
 	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (bits & TSR_F32_SIGN));
+}
+
+TSR_HD float tsr_f16_round(float x)
+{
+	return tsr_f16_round_at(x, tsr_exponent_bits(x));
 }
 
 /*
@@ -156,18 +183,31 @@ TSR_HD float tsr_f16_round(float x)
  * adding 0.5 brings to the end of a float; no step makes a subnormal float, which some CPUs do
  * slowly.
  */
+TSR_HD uint32_t tsr_f16_from_number_at(float x, int32_t exponent)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const float rounded = tsr_f16_round_mag_at(x, exponent);
+	const int32_t normal = (int32_t)(tsr_bits_from_f32(rounded) - (112u << 23)) >> 13;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(rounded + 0.5f) - 0x3f000000u);
+	const int32_t code = exponent < 113 << 23 ? subnormal : normal;
+	const int32_t finite = code < 0x7c00 ? code : 0x7c00;
+
+	return (bits >> 16 & 0x8000u) | (uint32_t)finite;
+}
+
+TSR_HD uint32_t tsr_f16_from_number(float x)
+{
+	return tsr_f16_from_number_at(x, tsr_exponent_bits(x));
+}
+
 TSR_HD uint32_t tsr_f16_from_f32(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
 	const int32_t mag = (int32_t)(bits & TSR_F32_MAG);
-	const float rounded = tsr_abs(tsr_f16_round(x));
-	const int32_t normal = (int32_t)(tsr_bits_from_f32(rounded) - (112u << 23)) >> 13;
-	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(rounded + 0.5f) - 0x3f000000u);
-	const int32_t code = mag < 113 << 23 ? subnormal : normal;
-	const int32_t finite = code < 0x7c00 ? code : 0x7c00;
-	const int32_t quiet = 0x7e00 | (mag >> 13 & 0x1ff);
+	const uint32_t quiet = (bits >> 16 & 0x8000u) | (uint32_t)(0x7e00 | (mag >> 13 & 0x1ff));
+	const uint32_t number = tsr_f16_from_number(x);
 
-	return (bits >> 16 & 0x8000u) | (uint32_t)(mag > (int32_t)TSR_F32_INF ? quiet : finite);
+	return mag > (int32_t)TSR_F32_INF ? quiet : number;
 }
 
 /* A subnormal is put behind the leading bit of 2^-14, which is then taken off again. */

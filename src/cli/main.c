@@ -8,11 +8,11 @@
 #include "cli/cli.h"
 #include "tersor/codec.h"
 
-extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_codecs,
-	cmd_bench, cmd_completion, cmd_version;
+extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_sweep,
+	cmd_codecs, cmd_bench, cmd_completion, cmd_version;
 
 const struct cli_cmd *const cli_cmds[] = {
-	&cmd_pack,   &cmd_unpack, &cmd_inspect,	   &cmd_verify,	 &cmd_diff,
+	&cmd_pack,   &cmd_unpack, &cmd_inspect,	   &cmd_verify,	 &cmd_diff, &cmd_sweep,
 	&cmd_codecs, &cmd_bench,  &cmd_completion, &cmd_version, NULL,
 };
 
