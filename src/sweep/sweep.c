@@ -77,8 +77,7 @@ struct tsr_sweep_row tsr_sweep_finite(const struct tsr_sweep_result *r)
 
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
-static void round_trip(const struct sweeping *w, unsigned codec, uint32_t first_bits, size_t n,
-		       struct tsr_sweep_strip *s)
+static void round_trip(const struct sweeping *w, unsigned codec, struct tsr_sweep_strip *s)
 {
 	struct tsr_coding coding = tsr_coding_default(w->sweep->results[codec].codec);
 	struct tsr_encode_report report = { 0 };
@@ -86,26 +85,28 @@ static void round_trip(const struct sweeping *w, unsigned codec, uint32_t first_
 	const void *in[TSR_PLANES_MAX];
 
 	if (w->trips[codec] && tsr_exponent_bits(s->x[0]) != (int32_t)TSR_F32_INF) {
-		w->trips[codec](s, n);
+		w->trips[codec](s, coding.codec);
 		return;
 	}
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		in[i] = out[i] = s->plane[i];
-	coding.first = first_bits;
-	coding.codec->encode(&coding, s->x, n, out, &report);
-	coding.codec->decode(&coding, in, n, s->y);
+	coding.first = s->first;
+	coding.codec->encode(&coding, s->x, TSR_SWEEP_STRIP, out, &report);
+	coding.codec->decode(&coding, in, TSR_SWEEP_STRIP, s->y);
 }
 
-/* Bit patterns @from to @to of one strip.  It is filled from its start: runs begin there. */
+/* Bit patterns @from to @to of one strip.  All of it makes the trip; these are counted. */
 static void sweep_strip(const struct sweeping *w, struct scratch *s, uint32_t from, uint32_t to)
 {
 	const uint32_t start = from / TSR_SWEEP_STRIP * TSR_SWEEP_STRIP;
 	const size_t n = to - start + 1;
 
+	s->strip.first = start;
+	s->strip.drawn = false;
 	for (uint32_t i = 0; i < TSR_SWEEP_STRIP; i++)
 		s->strip.x[i] = tsr_f32_from_bits(start + i);
 	for (unsigned i = 0; i < w->sweep->ncodecs; i++) {
-		round_trip(w, i, start, n, &s->strip);
+		round_trip(w, i, &s->strip);
 		w->level->tally(&s->strip, from - start, n, &s->rows[i]);
 	}
 }
@@ -156,10 +157,11 @@ static void choose_kernels(struct sweeping *w)
 		i++;
 	w->level = &levels[i];
 	for (unsigned c = 0; c < w->sweep->ncodecs; c++) {
-		const char *name = w->sweep->results[c].codec->name;
+		const struct tsr_codec *codec = w->sweep->results[c].codec;
+		const char *name = codec->family ? codec->family : codec->name;
 
-		for (const struct tsr_sweep_trip *t = w->level->trips; t->codec; t++) {
-			if (strcmp(t->codec, name) == 0)
+		for (const struct tsr_sweep_trip *t = w->level->trips; t->name; t++) {
+			if (strcmp(t->name, name) == 0)
 				w->trips[c] = t->run;
 		}
 	}
