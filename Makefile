@@ -100,6 +100,8 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
+$(BUILD)/obj/src/sweep/page.o: src/sweep/page.css src/sweep/page.js
+
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
 	$$(call say,CC,$$< ($(1)))
@@ -171,6 +173,7 @@ check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests $(PYTEST_ARGS)
 
 check-long: check
+	@.ci/setup check-long
 	@$(MAKE) --no-print-directory TERSOR_LONG=1 check-unit check-cli
 ifdef TERSOR_LONG
 export TERSOR_LONG

@@ -12,8 +12,8 @@ import safetensors.numpy
 
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
 
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "codecs", "bench", "completion",
-            "version")
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "sweep", "codecs", "bench",
+            "completion", "version")
 WEIGHT_CODECS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
                  "bf16+bf16", "fp16+fp16", "bf16+exact16", "f32")
 FAMILIES = {"bf16+trunc": 16, "fp16+trunc": 13, "bf16+sr": 16, "fp16+sr": 13}     # k from 1 on
@@ -84,7 +84,7 @@ def packed(tmp_path_factory):
     ("pack IN -o OUT --weights bf16+trunk8", "bf16+trunc8"),
     ("pack IN -o OUT --momentum softsing8", "softsign8"),
     ("pack IN -o OUT --variance sqrt", "sqrt8"),
-    ("inspect IN --jsn", "--json"), ("bench --codec bf16+upl8", "bf16+ulp8"),
+    ("sweep --codec bf16,fp16+upl8", "fp16+ulp8"), ("inspect IN --jsn", "--json"), ("bench --codec bf16+upl8", "bf16+ulp8"),
 ])
 def test_unknown_word_is_a_usage_error_that_names_the_nearest(tersor, source, out, args, nearest):
     before = files_in(out.parent)
@@ -298,11 +298,12 @@ def report_commands(source, packed, out):
         "inspect": ["inspect", source], "verify": ["verify", packed / "packed"],
         "diff": ["diff", source, source], "codecs": ["codecs"], "version": ["version"],
         "bench": ["bench", "--elements", "4096", "--repeats", "1"],
+        "sweep": ["sweep", "--last", "4095"],
     }
 
 
 @pytest.mark.parametrize("command", ["pack", "unpack", "inspect", "verify", "diff", "codecs",
-                                     "bench", "version"])
+                                     "bench", "version", "sweep"])
 def test_json_report_on_stdout_and_in_a_file(tersor, source, packed, out, command):
     args = report_commands(source, packed, out)[command]
     done = tersor(*args, "--json", check=0)
@@ -378,7 +379,8 @@ def test_verbose_pack_prints_what_belongs_together(tersor, source, out):
 
 STDOUT_COMMANDS = [["inspect", "IN"], ["inspect", "IN", "--json"], ["verify", "IN"],
                    ["diff", "IN", "IN"], ["diff", "IN", "IN", "--json"], ["codecs"],
-                   ["codecs", "--json"], ["version"], ["--help"], ["pack", "--help"],
+                   ["codecs", "--json"], ["version"], ["sweep", "--last", "99"],
+                   ["sweep", "--last", "99", "--csv"], ["--help"], ["pack", "--help"],
                    ["completion", "bash"], ["completion", "fish"]]
 
 

@@ -13,8 +13,8 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "codecs", "bench", "completion",
-            "version")
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "sweep", "codecs", "bench",
+            "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
 BENCH_FILES = "--file-size 1M --repeats 1"
@@ -183,6 +183,15 @@ def report(*args):
     return json.loads(done.stdout)
 
 
+def sweep_that_moved(scratch):
+    """A report that differs from its baseline."""
+    args = ("sweep", "--codec", "bf16", "--last", "9")
+    baseline = scratch / "baseline"
+    run_tersor(*args, f"--json={baseline}", check=0)
+    baseline.write_text(baseline.read_text().replace('"overflow":0', '"overflow":1'))
+    return report(*args, "--baseline", baseline, "--json")
+
+
 def reports(command, library, scratch):
     """Objects that between them have every member that this command can report."""
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
@@ -195,6 +204,7 @@ def reports(command, library, scratch):
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", restored, "--json")],
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
+        "sweep": lambda: [sweep_that_moved(scratch)],
         "codecs": lambda: [report("codecs", "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
                           report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json")],

@@ -73,10 +73,10 @@ bool tsr_figure_shows(const struct tsr_sweep *s, const struct tsr_codec *codec)
 
 /* --- Styles: told apart without colour, too --------------------------------------------------- */
 
-/* Okabe and Ito's palette without the yellow. */
+/* Okabe and Ito's palette, with a grey for the yellow. */
 static const char *const colours[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7",
-				       "#000000", "#e69f00", "#56b4e9" };
-static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "", "5 2", "12 4" };
+				       "#000000", "#e69f00", "#56b4e9", "#777777" };
+static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "", "5 2", "12 4", "1 3" };
 
 /* Around 0, 0 in pixels. */
 static const char *const markers[] = {
@@ -87,25 +87,47 @@ static const char *const markers[] = {
 	"M-3.5 -3.5l7 7m0 -7l-7 7", /* cross */
 	"M0 4l4 -7h-8z", /* triangle, upside down */
 	"M-4 0h8m-4 -4v8", /* plus */
+	"M-4 0l2 -3.5h4l2 3.5l-2 3.5h-4z", /* hexagon */
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
 #define NSTYLES COUNT_OF(colours)
 
-/* The place of a codec among those that its panel shows, then among the others. */
+/*
+ * Whether two codecs do the same with another narrow format: "bf16+ulp8" and "fp16+ulp8",
+ * "bf16+bf16" and "fp16+fp16".  They are drawn alike.
+ */
+static bool alike(const struct tsr_codec *a, const struct tsr_codec *b)
+{
+	const char *a_rest = strchr(a->name, '+'), *b_rest = strchr(b->name, '+');
+	const bool a_twice = a_rest && strncmp(a->name, a_rest + 1, strlen(a_rest + 1)) == 0;
+	const bool b_twice = b_rest && strncmp(b->name, b_rest + 1, strlen(b_rest + 1)) == 0;
+
+	if (!a_rest || !b_rest)
+		return !a_rest && !b_rest;
+	return (a_twice && b_twice) || strcmp(a_rest, b_rest) == 0;
+}
+
+/* The place of a codec among the sorts that are shown, or among the others. */
 static unsigned style_of(const struct tsr_sweep *s, unsigned codec)
 {
 	const struct tsr_codec *c = s->results[codec].codec;
 	const bool shown = tsr_figure_shows(s, c);
-	unsigned before = 0;
+	unsigned n = 0;
 
-	for (unsigned i = 0; i < codec; i++) {
+	for (unsigned i = 0; i < s->ncodecs; i++) {
 		const struct tsr_codec *other = s->results[i].codec;
+		bool first = tsr_figure_shows(s, other) == shown &&
+			     tsr_figure_panel_of(other) != TSR_PANEL_COUNT;
 
-		before += tsr_figure_panel_of(other) == tsr_figure_panel_of(c) &&
-			  tsr_figure_shows(s, other) == shown;
+		for (unsigned j = 0; j < i && first; j++)
+			first = !alike(s->results[j].codec, other) ||
+				tsr_figure_panel_of(s->results[j].codec) == TSR_PANEL_COUNT;
+		if (alike(c, other))
+			return n;
+		n += first;
 	}
-	return before;
+	return n;
 }
 
 static void put_style(struct tsr_text *svg, unsigned style)
@@ -305,18 +327,24 @@ static void put_marker(struct tsr_text *svg, int x, int y, unsigned style)
 	tsr_text_printf(svg, ")\" d=\"%s\"/>\n", markers[style % NSTYLES]);
 }
 
-/* Markers of different lines stand at different exponents. */
+/* Markers of different lines stand at different exponents; a short line has one at its start. */
 static void put_markers(struct tsr_text *svg, const struct area *a,
 			const struct tsr_sweep_result *r, unsigned style)
 {
 	const int span = a->panel->last - a->panel->first, step = span / 6;
-	const int first = a->panel->first + 1 + (int)(style % NSTYLES) * step / (int)NSTYLES;
+	int next = a->panel->first + 1 + (int)(style % NSTYLES) * step / (int)NSTYLES;
+	bool none = true;
 
-	for (int e = first; e <= a->panel->last; e += step) {
+	for (int e = next; e <= a->panel->last; e += step)
+		none = none && !row_at(r, e);
+	for (int e = a->panel->first; e <= a->panel->last; e++) {
 		const struct tsr_sweep_row *row = row_at(r, e);
 
-		if (row)
+		if (row && (none || e == next)) {
 			put_marker(svg, x_of(a, e), y_of(a, tsr_sweep_row_mean(row)), style);
+			none = false;
+		}
+		next += e == next ? step : 0;
 	}
 }
 
@@ -338,7 +366,7 @@ static void put_line(struct tsr_text *svg, const struct tsr_figure *f, const str
 
 static void put_sample(struct tsr_text *svg, int x, int y, unsigned style)
 {
-	tsr_text_puts(svg, "<g");
+	tsr_text_puts(svg, "<g class=\"sample\"");
 	put_style(svg, style);
 	tsr_text_puts(svg, "><path fill=\"none\" d=\"M");
 	put_tenths(svg, x);
@@ -430,7 +458,7 @@ static void put_panel(struct tsr_text *svg, const struct tsr_figure *f, unsigned
 	if (f->legend)
 		put_legend(svg, f, &a);
 	put_label(svg, "name mid", (a.left + a.right) / 2, a.zero + 480,
-		  "weights from 2^e to 2^(e+1)");
+		  "|x|, from this power of two to the next");
 	tsr_text_puts(svg, "</g>\n");
 }
 
