@@ -52,8 +52,9 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 
 # --- Sources --------------------------------------------------------------------------------
 
-LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c))
-SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c))
+LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c \
+	src/sweep/*.c))
+SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c))
 CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
@@ -102,8 +103,10 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
+$(BUILD)/obj/src/sweep/page.o: src/sweep/page.css src/sweep/page.js
+
 define simd_rule
-$(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
+$(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 -Wno-psabi $(ISA_FLAGS_$(1)) -DTSR_ISA=$(1) -MMD -MP -c $$< -o $$@
@@ -197,6 +200,7 @@ check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests $(PYTEST_ARGS)
 
 check-long: check
+	@.ci/setup check-long
 	@$(MAKE) --no-print-directory TERSOR_LONG=1 check-unit check-cli
 ifdef TERSOR_LONG
 export TERSOR_LONG

@@ -18,6 +18,7 @@ extern "C" {
 #include "tersor/pack.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
+#include "tersor/sweep.h"
 #include "tersor/text.h"
 #include "tersor/version.h"
 

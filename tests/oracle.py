@@ -4,16 +4,20 @@ Independent of the C code on purpose.  Every float32 operation below rounds once
 where a step must be exact or fused it runs in float64, and the comment says why that is the same.
 
     planes = encode(codec, x, group, scale)    dict: plane suffix ("" is the tensor itself) -> array
+             encode(codec, x, seed=0, name="") for the stochastic ones
     y = decode(codec, planes, group, scale)    float32, flat
     reason = rawness(codec, x, group, scale)   why pack must leave x raw, or None
 """
 import numpy as np
+import xxhash
 
 F32 = np.float32
 FORMATS = {"bf16": (8, 7, 127), "fp16": (5, 10, 15)}        # exponent bits, mantissa bits, bias
 SCALES = {"f16": np.dtype("<u2"), "e8m8": np.dtype("<u2"), "f32": np.dtype("<u4")}
 WEIGHTS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
            "bf16+bf16", "fp16+fp16", "bf16+exact16")
+TRUNCATED = tuple(f"{fmt}+{kind}{k}" for kind in ("trunc", "sr")
+                  for fmt, last in (("bf16", 16), ("fp16", 13)) for k in range(1, last + 1))
 MOMENTA = ("softsign8", "linear8")
 VARIANCES = ("sqrt8", "ulinear8")
 
@@ -146,6 +150,97 @@ def decode_float(n, corr, fmt):
     return np.where(keep, bits(wide), bits(total)).view(F32)
 
 
+# ---- truncated splits ---------------------------------------------------------------------------
+
+def philox(counter, key):
+    """Philox4x32-10: 4 arrays of words and 2 words -> 4 rows.  From the paper, in 64-bit words."""
+    c = [np.asarray(word, np.uint64) for word in counter]
+    k = [int(word) for word in key]
+    low = np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        left, right = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [right >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]), right & low,
+             left >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]), left & low]
+        k = [k[0] + 0x9E3779B9 & 0xFFFFFFFF, k[1] + 0xBB67AE85 & 0xFFFFFFFF]
+    return np.stack([word.astype(np.uint32) for word in c])
+
+
+def random_bits(n, seed, name):
+    """16 for each of n elements of a tensor."""
+    block = np.arange(-(-n // 8), dtype=np.uint64)
+    stream = xxhash.xxh3_64_intdigest(name.encode())
+    words = philox([block & np.uint64(0xFFFFFFFF), block >> np.uint64(32),
+                    np.full_like(block, stream % 2**32), np.full_like(block, stream >> 32)],
+                   [seed % 2**32, seed >> 32])
+    return np.ascontiguousarray(words.T).view("<u2").ravel()[:n]
+
+
+def _places(x, fmt):
+    """|x| in last places of its narrow weight rounded toward zero: (narrow magnitude, fraction)."""
+    _, mant, bias = FORMATS[fmt]
+    x = np.abs(np.asarray(x, np.float64))
+    # frexp has the significand in [0.5, 1); 2^place is the value of the last place.
+    place = np.maximum(np.frexp(x)[1] - 1, 1 - bias) - mant
+    t = np.ldexp(x, -place)                         # exact: a power of two
+    whole = np.floor(t)
+    mag = whole.astype(np.int64) + np.where(whole >= 1 << mant, (place + mant + bias - 1) << mant, 0)
+    return mag, t - whole
+
+
+def _largest(fmt):
+    width, mant, _ = FORMATS[fmt]
+    return ((1 << width) - 1 << mant) - 1
+
+
+def encode_truncated(x, fmt, k, random=None):
+    """-> (narrow uint16, extra-bits plane); `random` are 16 bits an element, None to truncate."""
+    b = bits(x)
+    special = ~(np.abs(x) < (np.inf if fmt == "bf16" else 65536))
+    mag, rest = _places(np.where(special, 0, x), fmt)
+    value = np.floor(rest * 2.0 ** k).astype(np.int64)
+    if random is not None:
+        up = (np.floor(rest * 65536) + random >= 65536) & (mag != _largest(fmt))
+        mag, value = mag + up, value + (up.astype(np.int64) << k)
+    mag = np.where(special, narrow(x, fmt) & 0x7FFF, mag)
+    value = np.where(special, 0, value)
+    return (mag | b >> 31 << 15).astype(np.uint16), pack_bits(value, k + (random is not None))
+
+
+def pack_bits(values, width):
+    """32 values in `width` words, as one string of bits, the lowest bit first."""
+    padded = np.zeros(-(-values.size // 32) * 32, np.int64)
+    padded[:values.size] = values
+    each = padded[:, None] >> np.arange(width) & 1
+    return np.packbits(each.astype(np.uint8).ravel(), bitorder="little").view("<u4")
+
+
+def unpack_bits(words, width, n):
+    each = np.unpackbits(words.view(np.uint8), bitorder="little").reshape(-1, width)[:n]
+    return each.astype(np.int64) @ (1 << np.arange(width))
+
+
+def decode_truncated(n, words, fmt, k, stochastic):
+    _, mant, bias = FORMATS[fmt]
+    value = unpack_bits(words, k + stochastic, n.size)
+    mag = (n.ravel() & 0x7FFF).astype(np.int64)
+    mag = np.maximum(mag - (value >> k), 0)
+    exponent = np.maximum(mag >> mant, 1)
+    whole = (mag & (1 << mant) - 1) + np.where(mag >> mant, 1 << mant, 0)
+    # At most 24 bits: exact, and so is the conversion.
+    y = np.ldexp(whole + (value & (1 << k) - 1) * 2.0 ** -k, exponent - bias - mant)
+    with np.errstate(over="ignore"):
+        y = bits(y.astype(F32)) | (n.ravel() & 0x8000).astype(np.uint32) << 16
+    return np.where(is_special(n.ravel(), fmt), bits(widen(n.ravel(), fmt)), y).view(F32)
+
+
+def truncated(codec):
+    """(format, k, whether stochastic) of a truncated split's name, or None."""
+    fmt, _, kind = codec.partition("+")
+    if not kind.startswith(("trunc", "sr")):
+        return None
+    return fmt, int(kind.lstrip("truncs")), kind.startswith("sr")
+
+
 # ---- scales -------------------------------------------------------------------------------------
 
 def _grouped(x, group):
@@ -265,7 +360,7 @@ STATE = {"softsign8": (encode_softsign, decode_softsign), "linear8": (encode_lin
          "sqrt8": (encode_sqrt, decode_sqrt), "ulinear8": (encode_ulinear, decode_ulinear)}
 
 
-def encode(codec, x, group=32, scale="e8m8"):
+def encode(codec, x, group=32, scale="e8m8", seed=0, name=""):
     x = np.asarray(x, F32).ravel()
     if codec in STATE:
         q, s = STATE[codec][0](x, group, scale)
@@ -275,6 +370,10 @@ def encode(codec, x, group=32, scale="e8m8"):
     fmt, _, kind = codec.partition("+")
     if not kind:
         return {"": narrow(x, fmt)}
+    if truncated(codec):
+        _, k, stochastic = truncated(codec)
+        random = random_bits(x.size, seed, name) if stochastic else None
+        return dict(zip(("", "::extra_bits"), encode_truncated(x, fmt, k, random)))
     if kind == "exact16":
         pair = encode_exact16(x)
     elif kind == fmt:
@@ -292,6 +391,8 @@ def decode(codec, planes, group=32, scale="e8m8"):
     fmt, _, kind = codec.partition("+")
     if not kind:
         return widen(planes[""], fmt)
+    if truncated(codec):
+        return decode_truncated(planes[""], planes["::extra_bits"], *truncated(codec))
     n, corr = planes[""], planes["::error_bits"]
     if kind == "exact16":
         return decode_exact16(n, corr)

@@ -42,6 +42,7 @@ class Tensor:
     error: dict | None = None           # as the file records it; None for `raw`
     values: np.ndarray | None = None    # float32, flat: numpy cannot have every valid shape
     raw: bytes | None = None            # the bytes of a `raw` tensor
+    seed: int | None = None             # of a stochastic codec
 
     @property
     def array(self):
@@ -215,7 +216,8 @@ def check_known(name, known, what):
 
 # ---- Planes: section 4 ---------------------------------------------------------------------------
 
-ERROR_BITS, QUANTIZED, SCALES = SUFFIXES = ("::error_bits", "::quantized", "::scales")
+SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales")
+ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES = SUFFIXES
 SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32"}
 SCALED = {"softsign8": "I8", "linear8": "I8", "sqrt8": "U8", "ulinear8": "U8"}     # their codes
 UNSCALED = {
@@ -230,7 +232,15 @@ UNSCALED = {
     "bf16+bf16": ("BF16", "BF16"),
     "fp16+fp16": ("F16", "F16"),
 }
-CODECS = {"raw", *UNSCALED, *SCALED}
+# Truncated splits: the narrow plane's type, k and p, the bits per element.
+TRUNCATED = {f"{prefix}+{kind}{k}": (dtype, k, k + more)
+             for prefix, dtype, last in (("bf16", "BF16", 16), ("fp16", "F16", 13))
+             for kind, more in (("trunc", 0), ("sr", 1)) for k in range(1, last + 1)}
+CODECS = {"raw", *UNSCALED, *TRUNCATED, *SCALED}
+
+
+def is_stochastic(codec):
+    return codec in TRUNCATED and "+sr" in codec
 
 
 def planes_of(tensor):
@@ -242,6 +252,10 @@ def planes_of(tensor):
         groups = -(-elements(shape) // tensor.group)
         return [(name + QUANTIZED, SCALED[tensor.codec], shape),
                 (name + SCALES, SCALE_DTYPE[tensor.scale], [groups])]
+    if tensor.codec in TRUNCATED:
+        dtype, _, width = TRUNCATED[tensor.codec]
+        return [(name, dtype, shape),
+                (name + EXTRA_BITS, "U32", [-(-elements(shape) // 32) * width])]
     names = (name, name + ERROR_BITS)
     return [(plane, dtype, shape) for plane, dtype in zip(names, UNSCALED[tensor.codec])]
 
@@ -310,7 +324,7 @@ def parse_tensor(entry):
     check_known(codec, CODECS, "codec")
     scaled = codec in SCALED
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
-                  + ["xxh3"] + ["error"] * (codec != "raw"))
+                  + ["seed"] * is_stochastic(codec) + ["xxh3"] + ["error"] * (codec != "raw"))
     name = entry["name"]
     check(isinstance(name, str), "a tensor's name is not a string")
     check(not name.endswith(SUFFIXES), f"{name}: ends in a reserved suffix")
@@ -321,6 +335,8 @@ def parse_tensor(entry):
     if scaled:
         check_known(entry["scale"], SCALE_DTYPE, "scale")
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
+    if is_stochastic(codec):
+        check(is_integer(entry["seed"]), f"{name}: wrong seed")
     hashes = entry["xxh3"]
     check(isinstance(hashes, list)
           and all(isinstance(digits, str) and re.fullmatch(HASH, digits) for digits in hashes),
@@ -328,7 +344,8 @@ def parse_tensor(entry):
     if codec != "raw":
         check_figures(entry["error"])
     return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
-                  entry.get("scale"), entry.get("group"), entry.get("error"))
+                  entry.get("scale"), entry.get("group"), entry.get("error"),
+                  seed=entry.get("seed"))
 
 
 def check_figures(error):
@@ -432,7 +449,7 @@ def join(into, part):
 # ---- Narrow floats and scales: sections 6 and 7 --------------------------------------------------
 
 STORED = {"I8": "<i1", "U8": "<u1", "I16": "<i2", "U16": "<u2", "BF16": "<u2", "F16": "<u2",
-          "F32": "<u4"}
+          "U32": "<u4", "F32": "<u4"}
 
 
 def from_bits(bits):
@@ -509,6 +526,29 @@ def decode_quantized(codec, codes, scales):
     return value * value if codec == "sqrt8" else value
 
 
+def unpack_bits(words, width, count):
+    """Section 4.5: the bits of each element as an integer."""
+    places = np.arange(count, dtype=np.int64)[:, None] * width + np.arange(width)
+    found = words[places >> 5] >> (places & 31).astype(np.uint32) & 1
+    return (found.astype(np.int64) << np.arange(width)).sum(1)
+
+
+def decode_truncated(codec, narrow, words):
+    """Section 8.10."""
+    dtype, k, width = TRUNCATED[codec]
+    shift, mask, _ = EXPONENT[dtype]
+    bits = unpack_bits(words, width, len(narrow))
+    magnitude = (narrow & 0x7fff).astype(np.int64)
+    magnitude -= bits >> k & (magnitude > 0)
+    fixed = (magnitude << 16) + (bits % 2**k << (16 - k))
+    value = from_bits(fixed)
+    if dtype == "F16":
+        value = np.where(magnitude < 0x400, as_float(fixed) * np.float32(2**-40),
+                         from_bits((fixed >> 3) + 0x38000000))
+    value = np.where(narrow & 0x8000, -value, value)
+    return np.where(narrow >> shift & mask == mask, WIDEN[dtype](narrow), value)
+
+
 def decode(tensor, planes):
     """The tensor's elements from the bytes of its planes."""
     dtypes = [dtype for _, dtype, _ in planes_of(tensor)]
@@ -518,6 +558,8 @@ def decode(tensor, planes):
         if codec in SCALED:
             scales = np.repeat(widen_scales(tensor.scale, stored[1]), tensor.group)
             return decode_quantized(codec, stored[0], scales[:len(stored[0])])
+        if codec in TRUNCATED:
+            return decode_truncated(codec, *stored)
         if len(stored) == 1:
             return WIDEN[dtypes[0]](stored[0])
         if codec == "bf16+exact16":

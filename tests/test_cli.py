@@ -12,10 +12,12 @@ import safetensors.numpy
 
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
 
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "codecs", "bench", "completion",
-            "version")
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "sweep", "codecs", "bench",
+            "completion", "version")
 WEIGHT_CODECS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
                  "bf16+bf16", "fp16+fp16", "bf16+exact16", "f32")
+FAMILIES = {"bf16+trunc": 16, "fp16+trunc": 13, "bf16+sr": 16, "fp16+sr": 13}     # k from 1 on
+TRUNCATED_CODECS = tuple(f"{name}{k + 1}" for name, last in FAMILIES.items() for k in range(last))
 STATE_CODECS = ("softsign8", "linear8", "sqrt8", "ulinear8")
 RAW_CODECS = ("--weights", "f32", "--momentum", "f32", "--variance", "f32")
 
@@ -79,9 +81,10 @@ def packed(tmp_path_factory):
     ("pack IN -o OUT --wieghts bf16", "--weights"), ("pack IN -o OUT --dryrun", "--dry-run"),
     ("pack IN -o OUT --weights bf16+ulp9", "bf16+ulp8"),
     ("pack IN -o OUT --weights=bf16-exact16", "bf16+exact16"),
+    ("pack IN -o OUT --weights bf16+trunk8", "bf16+trunc8"),
     ("pack IN -o OUT --momentum softsing8", "softsign8"),
     ("pack IN -o OUT --variance sqrt", "sqrt8"),
-    ("inspect IN --jsn", "--json"), ("bench --codec bf16+upl8", "bf16+ulp8"),
+    ("sweep --codec bf16,fp16+upl8", "fp16+ulp8"), ("inspect IN --jsn", "--json"), ("bench --codec bf16+upl8", "bf16+ulp8"),
 ])
 def test_unknown_word_is_a_usage_error_that_names_the_nearest(tersor, source, out, args, nearest):
     before = files_in(out.parent)
@@ -113,6 +116,11 @@ def test_unknown_choice_is_a_usage_error_that_names_the_choices(tersor, source, 
     "completion tcsh",
     "pack IN -o OUT --weights sqrt8", "pack IN -o OUT --momentum bf16+ulp8",
     "pack IN -o OUT --variance softsign8", "pack IN -o OUT --momentum sqrt8",
+    "pack IN -o OUT --weights bf16+trunc0", "pack IN -o OUT --weights fp16+trunc14",
+    "pack IN -o OUT --weights bf16+sr17", "pack IN -o OUT --weights bf16+trunc08",
+    "pack IN -o OUT --seed 1", "pack IN -o OUT --weights bf16+trunc8 --seed 7",
+    "pack IN -o OUT --weights bf16+sr8 --seed 281474976710656",
+    "pack IN -o OUT --weights bf16+sr8 --seed=-1", "pack IN -o OUT --weights bf16+sr8 --seed x",
     "pack IN -o OUT --dry-run=1", "pack IN -o OUT --force=yes",
 ])
 def test_wrong_command_line_is_a_usage_error(tersor, source, out, args):
@@ -213,6 +221,10 @@ def test_codecs_lists_every_codec(tersor):
     text = tersor("codecs", check=0).stdout.split()
     for codec in WEIGHT_CODECS + STATE_CODECS:
         assert codec in names and codec in text
+    assert set(TRUNCATED_CODECS) <= names
+    for name, last in FAMILIES.items():
+        assert f"{name}1..{last}" in text
+        assert {f"{name}0", f"{name}{last + 1}"}.isdisjoint(names)
 
 
 def completions(script, *words):
@@ -258,7 +270,7 @@ def test_bash_completion_offers(bash_script, words, offered):
 def test_bash_completion_offers_only_codecs_of_the_kind(bash_script):
     weights = completions(bash_script, "tersor", "pack", "--weights", "")
     momentum = completions(bash_script, "tersor", "pack", "--momentum", "")
-    assert set(WEIGHT_CODECS) <= weights and not weights & set(STATE_CODECS)
+    assert set(WEIGHT_CODECS + TRUNCATED_CODECS) <= weights and not weights & set(STATE_CODECS)
     assert {"softsign8", "linear8", "f32"} <= momentum and "bf16+ulp8" not in momentum
 
 
@@ -287,11 +299,12 @@ def report_commands(source, packed, out):
         "inspect": ["inspect", source], "verify": ["verify", packed / "packed"],
         "diff": ["diff", source, source], "codecs": ["codecs"], "version": ["version"],
         "bench": ["bench", "--elements", "4096", "--repeats", "1"],
+        "sweep": ["sweep", "--last", "4095"],
     }
 
 
 @pytest.mark.parametrize("command", ["pack", "unpack", "inspect", "verify", "diff", "codecs",
-                                     "bench", "version"])
+                                     "bench", "version", "sweep"])
 def test_json_report_on_stdout_and_in_a_file(tersor, source, packed, out, command):
     args = report_commands(source, packed, out)[command]
     done = tersor(*args, "--json", check=0)
@@ -367,7 +380,8 @@ def test_verbose_pack_prints_what_belongs_together(tersor, source, out):
 
 STDOUT_COMMANDS = [["inspect", "IN"], ["inspect", "IN", "--json"], ["verify", "IN"],
                    ["diff", "IN", "IN"], ["diff", "IN", "IN", "--json"], ["codecs"],
-                   ["codecs", "--json"], ["version"], ["--help"], ["pack", "--help"],
+                   ["codecs", "--json"], ["version"], ["sweep", "--last", "99"],
+                   ["sweep", "--last", "99", "--csv"], ["--help"], ["pack", "--help"],
                    ["completion", "bash"], ["completion", "fish"]]
 
 
@@ -653,7 +667,7 @@ def test_plain_file_is_not_unpacked(tersor, source, out):
     assert line.startswith(f"tersor: {source}: ") and "packed" in line and not out.exists()
 
 
-@pytest.mark.parametrize("suffix", ["error_bits", "quantized", "scales"])
+@pytest.mark.parametrize("suffix", ["error_bits", "extra_bits", "quantized", "scales"])
 def test_source_name_that_ends_in_a_plane_suffix_is_refused(tersor, source, out, suffix):
     save(source, {"w": [1, 2], f"x::{suffix}": np.arange(3)})
     line = one_line_error(tersor("pack", source, "-o", out, check=3))
@@ -817,9 +831,10 @@ def test_row_71_lossless_codecs_give_back_every_bit(tersor, source, out, tmp_pat
                         "data_offsets": [len(data), len(data) + len(content)]}
         data += content
     source.write_bytes(safetensors_bytes(header, data))
-    for codec in ("f32", "bf16+exact16"):
+    for codec, plane in (("f32", None), ("bf16+exact16", "w::error_bits"),
+                         ("bf16+trunc16", "w::extra_bits"), ("bf16+sr16", "w::extra_bits")):
         tersor("pack", source, "-o", out, "-f", "--weights", codec, *RAW_CODECS[2:], check=0)
-        assert (codec == "f32") == ("w::error_bits" not in tensors_of(out))
+        assert {name for name in tensors_of(out) if name.startswith("w::")} == ({plane} - {None})
         tersor("unpack", out, "-o", tmp_path / "back", "-f", check=0)
         assert tensors_of(tmp_path / "back") == tensors_of(source)
         after = header_of(tmp_path / "back")

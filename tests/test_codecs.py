@@ -154,6 +154,8 @@ def unpack(tersor, tmp_path, packed):
 def plane_dtype(codec, suffix, scale):
     if suffix == "::scales":
         return {"f16": "F16", "e8m8": "U16", "f32": "F32"}[scale]
+    if suffix == "::extra_bits":
+        return "U32"
     if suffix == "::quantized":
         return "I8" if codec in oracle.MOMENTA else "U8"
     fmt, _, kind = codec.partition("+")
@@ -170,15 +172,16 @@ def first_difference(name, got, want, source):
             f"{source.ravel()[at:at + 1]} ({oracle.bits(source).ravel()[at:at + 1]})")
 
 
-def check_tensor(packed, unpacked, name, x, codec, scale="e8m8", group=32):
+def check_tensor(packed, unpacked, name, x, codec, scale="e8m8", group=32, seed=0):
     """Planes and decoded values of one source tensor; the number of planes checked."""
     if oracle.rawness(codec, x, group, scale):
         codec = "f32"
-    planes = oracle.encode(codec, x, group, scale)
+    planes = oracle.encode(codec, x, group, scale, seed, name)
     for suffix, want in planes.items():
         dtype, shape, data = packed[name + suffix]
+        shaped = suffix not in ("::scales", "::extra_bits")
         assert dtype == plane_dtype(codec, suffix, scale), name + suffix
-        assert shape == (x.shape if suffix != "::scales" else want.shape), name + suffix
+        assert shape == (x.shape if shaped else want.shape), name + suffix
         got = np.frombuffer(data, want.dtype)
         assert np.array_equal(got, want), first_difference(name + suffix, got, want, x)
     extra = {key for key in packed if key.split("::")[0] == name} - {name + s for s in planes}
@@ -220,19 +223,128 @@ def test_oracle_reproduces_every_correction_of_flashoptim():
 
 # ---- planes and values, bit for bit -------------------------------------------------------------
 
-@pytest.mark.parametrize("codec", oracle.WEIGHTS)
+@pytest.mark.parametrize("codec", oracle.WEIGHTS + oracle.TRUNCATED)
 def test_weight_codec_equals_oracle(codec, tersor, tmp_path):
     fmt = codec.partition("+")[0]
     tensors = {}
     for name, x in weights().items():
-        keep = np.isfinite(x) & ~oracle.is_special(oracle.narrow(x, fmt), fmt)
+        special = oracle.is_special(oracle.encode(codec, x)[""], fmt).reshape(x.shape)
+        keep = np.isfinite(x) & ~special
         tensors[name] = x if keep.all() else x[keep]
     assert tensors["structured"].size > 10_000
-    packed, _ = pack(tersor, tmp_path, tensors, "--weights", codec)
+    seed = 2**48 - 5 if "+sr" in codec else 0
+    options = ("--seed", seed) if seed else ()
+    packed, _ = pack(tersor, tmp_path, tensors, "--weights", codec, *options)
     unpacked = unpack(tersor, tmp_path, packed)
     packed = planes_of(packed)
     for name, x in tensors.items():
-        assert check_tensor(packed, unpacked, name, x, codec), f"{name} was expected to be packed"
+        assert check_tensor(packed, unpacked, name, x, codec, seed=seed), f"{name} was left raw"
+
+
+# ---- truncated splits ---------------------------------------------------------------------------
+
+def test_oracle_random_numbers_are_those_of_the_paper():
+    """The known answers of Random123, the paper's own implementation."""
+    for counter, key, want in (
+            ((0,) * 4, (0,) * 2, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+            ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+            ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
+             "d16cfe09 94fdcceb 5001e420 24126ea1")):
+        got = oracle.philox([np.array([word]) for word in counter], key)
+        assert " ".join(f"{word:08x}" for word in got[:, 0]) == want
+
+
+BITS = {    # row: (bits of x, codec, bits of what comes back)
+    "bf16 toward zero": (0x3F80FFFF, "bf16+trunc1", 0x3F808000),
+    "bf16 all bits": (0xBF80FFFF, "bf16+trunc16", 0xBF80FFFF),
+    "bf16 FLT_MAX": (0x7F7FFFFF, "bf16+trunc16", 0x7F7FFFFF),
+    "bf16 FLT_MAX, 8 bits": (0x7F7FFFFF, "bf16+trunc8", 0x7F7FFF00),
+    "bf16 FLT_MAX at random": (0xFF7FFFFF, "bf16+sr16", 0xFF7FFFFF),
+    "bf16 least": (0x80000001, "bf16+trunc16", 0x80000001),
+    "bf16 least, 8 bits": (0x80000001, "bf16+trunc8", 0x80000000),
+    "fp16 normal": (0x38800001, "fp16+trunc13", 0x38800001),
+    "fp16 above 65504": (0x477FFFFF, "fp16+trunc13", 0x477FFFFF),
+    "fp16 above 65504, 2 bits": (0xC77FFFFF, "fp16+trunc2", 0xC77FF800),
+    "fp16 above 65504 at random": (0x477FFFFF, "fp16+sr13", 0x477FFFFF),
+    "fp16 subnormal": (0x387FFFFF, "fp16+trunc13", 0x387FFFFE),
+    "fp16 2^-24 and the next float": (0x33800001, "fp16+trunc13", 0x33800000),
+    "fp16 least extra bit": (0xAD000000, "fp16+trunc13", 0xAD000000),
+    "fp16 below all extra bits": (0xACFFFFFF, "fp16+trunc13", 0x80000000),
+    "fp16 below all extra bits at random": (0xACFFFFFF, "fp16+sr13", 0x80000000),
+}
+
+
+@pytest.mark.parametrize("row", BITS)
+def test_truncated_split_gives_back(row, tersor, tmp_path):
+    source, codec, want = BITS[row]
+    x = np.full(37, source, np.uint32)
+    packed, _ = pack(tersor, tmp_path, {"w": oracle.from_bits(x)}, "--weights", codec, "--strict")
+    got = np.frombuffer(unpack(tersor, tmp_path, packed)["w"][2], np.uint32)
+    assert [f"{v:08x}" for v in set(got)] == [f"{want:08x}"]
+
+
+def test_random_rounding_is_undone_whatever_the_seed(tersor, tmp_path):
+    """Other narrow weights, the same decoded ones: those of the truncated split."""
+    x = weights()["shaped"]
+    narrow, decoded, seeds = set(), set(), []
+    for options in (("bf16+trunc9",), ("bf16+sr9",), ("bf16+sr9", "--seed", 1),
+                    ("bf16+sr9", "--seed", 2**32), ("bf16+sr9", "--seed", 2**48 - 1)):
+        packed, _ = pack(tersor, tmp_path, {"w": x}, "--weights", *options, name=len(seeds))
+        narrow.add(planes_of(packed)["w"][2])
+        decoded.add(unpack(tersor, tmp_path, packed)["w"][2])
+        seeds.append(json.loads(tersor("inspect", packed, "--json").stdout)["tensors"][0]
+                     .get("seed"))
+        (tmp_path / "unpacked.safetensors").unlink()
+    assert len(narrow) == 5 and len(decoded) == 1
+    assert seeds == [None, 0, 1, 2**32, 2**48 - 1]
+
+
+def test_random_rounding_differs_between_tensors_and_places(tersor, tmp_path):
+    x = np.full(10_000, 1.00390625 * 1.001, F32)
+    packed, _ = pack(tersor, tmp_path, {"a": x, "b": x}, "--weights", "bf16+sr4")
+    a, b = (np.frombuffer(planes_of(packed)[name][2], np.uint16) for name in "ab")
+    assert len(set(a)) == len(set(b)) == 2 and not np.array_equal(a, b)
+    assert not np.array_equal(a[:5000], a[5000:])
+
+
+@pytest.mark.parametrize("codec, scale", [("bf16+sr3", 1.0), ("fp16+sr3", 1.0),
+                                          ("fp16+sr3", 2.0 ** -17), ("bf16+sr3", 2.0 ** -130)])
+def test_random_rounding_is_unbiased(codec, scale, tersor, tmp_path):
+    """The narrow weights of n equal values average to it, within 5 standard deviations."""
+    rng = np.random.default_rng(8)
+    n = 100_000
+    values = (np.array([1.001, 1.0039, 1.5001, 1.9999, 1.0, -1.3]) * scale).astype(F32)
+    x = {f"w{i}": np.full(n, value) for i, value in enumerate(values)}
+    packed, _ = pack(tersor, tmp_path, x, "--weights", codec, "--seed", rng.integers(1, 1000))
+    fmt = codec[:4]
+    for i, value in enumerate(values):
+        data = np.frombuffer(planes_of(packed)[f"w{i}"][2], np.uint16)
+        wide = oracle.widen(data, fmt).astype(np.float64)
+        down, up = wide.min(), wide.max()
+        assert down <= value <= up
+        if down == up:
+            assert value == down
+            continue
+        share = (float(value) - down) / (up - down)
+        sigma = np.sqrt(share * (1 - share) / n)
+        assert abs((wide == up).mean() - share) < 5 * sigma + 2.0 ** -16
+
+
+@pytest.mark.parametrize("codec", ["bf16+trunc5", "bf16+sr5", "fp16+sr13"])
+def test_truncated_splits_go_through_in_pieces(codec, tersor, tmp_path):
+    """More than one piece, an incomplete run at the end, any number of threads."""
+    rng = np.random.default_rng(9)
+    x = rng.normal(0, 1, 3 * 262_144 + 45).astype(F32)
+    want = None
+    for threads in (1, 3):
+        packed, _ = pack(tersor, tmp_path, {"w": x}, "--weights", codec, "-j", threads,
+                         name=f"p{threads}")
+        want = want or packed.read_bytes()
+        assert packed.read_bytes() == want
+    unpacked = unpack(tersor, tmp_path, packed)
+    assert check_tensor(planes_of(packed), unpacked, "w", x, codec)
+    done = tersor("diff", tmp_path / "unpacked.safetensors", packed, check=0)
+    assert ": 0 differ" in done.stdout
 
 
 def test_exact16_returns_every_finite_bitstring_it_packs(tersor, tmp_path):
@@ -322,6 +434,9 @@ RAW = {     # row: (tensor, options, value)
     "weight rounds to fp16 inf": ("w", ["--weights", "fp16+ulp8"], 65520),
     "exact16 rounds to bf16 inf": ("w", ["--weights", "bf16+exact16"],
                                    oracle.from_bits([0xFF7F8000])[0]),
+    "truncated at 2^16": ("w", ["--weights", "fp16+trunc13"], 65536),
+    "rounded at random, 2^16": ("w", ["--weights", "fp16+sr13"], -65536),
+    "truncated nan": ("w", ["--weights", "bf16+trunc16"], NAN[1]),
     "float split rounds to fp16 inf": ("w", ["--weights", "fp16+fp16"], -65520),
     "momentum nan": ("w.exp_avg", [], NAN[0]),
     "momentum inf": ("w.exp_avg", [], -np.inf),
@@ -343,6 +458,10 @@ HELD = {    # the neighbour on the other side of each edge is packed
     "weight below fp16 inf": ("w", ["--weights", "fp16+ulp8"], oracle.from_bits([0x477FEFFF])[0]),
     "exact16 below bf16 inf": ("w", ["--weights", "bf16+exact16"],
                                oracle.from_bits([0xFF7F7FFF])[0]),
+    "truncated below 2^16": ("w", ["--weights", "fp16+trunc13"],
+                             oracle.from_bits([0x477FFFFF])[0]),
+    "truncated FLT_MAX": ("w", ["--weights", "bf16+trunc1"], FLT_MAX),
+    "rounded at random, FLT_MAX": ("w", ["--weights", "bf16+sr1"], FLT_MAX),
     "momentum below f16 inf": ("w.exp_avg", ["--scale", "f16"], oracle.from_bits([0xC77FEFFF])[0]),
     "momentum FLT_MAX": ("w.exp_avg", [], -FLT_MAX),
     "variance FLT_MAX": ("w.exp_avg_sq", [], FLT_MAX),
@@ -465,6 +584,8 @@ CONFIGURATIONS = [
     ("fp16+fp16", "bf16", "bf16", "e8m8", 32),
     ("bf16+exact16", "linear8", "sqrt8", "f16", 32),
     ("bf16", "f32", "f32", "e8m8", 32),
+    ("bf16+trunc11", "softsign8", "sqrt8", "e8m8", 32),
+    ("fp16+sr12", "softsign8", "sqrt8", "e8m8", 32),
     ("fp16", "softsign8", "sqrt8", "f16", 64)]
 
 

@@ -76,20 +76,22 @@ def joined(header, tersor, data):
 
 def forged(tensors):
     """A packed file made from nothing: (name, codec, scale, group, shape, [plane bytes])."""
-    width = {"U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "F32": 4}
+    width = {"U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "F32": 4, "U32": 4}
     header = {"__metadata__": {"format": "pt", "tersor": "", "tersor_check": ZEROS.decode()}}
     listed, data = [], b""
     for name, codec, scale, group, shape, contents in tensors:
         for (suffix, dtype), content in zip(planes_of(codec, scale), contents):
             count = len(content) // width[dtype]
-            header[name + suffix] = {"dtype": dtype,
-                                     "shape": [count] if suffix == "::scales" else list(shape),
+            flat = suffix in ("::scales", "::extra_bits")
+            header[name + suffix] = {"dtype": dtype, "shape": [count] if flat else list(shape),
                                      "data_offsets": [len(data), len(data) + len(content)]}
             data += content
         entry = {"name": name, "kind": "weight", "dtype": "F32", "shape": list(shape),
                  "codec": codec}
         if scale:
             entry |= {"scale": scale, "group": group}
+        if "+sr" in codec:
+            entry["seed"] = 0
         entry["xxh3"] = [xxh3(c) for c in contents]
         if codec != "raw":
             entry["error"] = dict.fromkeys(METRICS + COUNTS, 0)
@@ -110,6 +112,8 @@ def planes_of(codec, scale):
     narrow = {"bf16": "BF16", "fp16": "F16"}[first]
     if not second:
         return [("", narrow)]
+    if codec in oracle.TRUNCATED:
+        return [("", narrow), ("::extra_bits", "U32")]
     return [("", narrow), ("::error_bits", {"ulp8": "I8", "ulp16": "I16", "exact16": "I16",
                                             first: narrow}[second])]
 
@@ -198,32 +202,45 @@ def plane_widths(codec, scale):
     return [{"U8": 1, "I8": 1, "F32": 4}.get(dtype, 2) for _, dtype in planes_of(codec, scale)]
 
 
+def plane_contents(codec, scale, stored):
+    """The bytes of each plane of one element."""
+    contents = [v.to_bytes(w, "little") for v, w in zip(stored, plane_widths(codec, scale))
+                if v < 1 << 8 * w]
+    if codec in oracle.TRUNCATED:       # the element's bits, then those of 31 that are not there
+        _, k, stochastic = oracle.truncated(codec)
+        contents[1:] = [stored[1].to_bytes(4 * (k + stochastic), "little")]
+    return contents
+
+
 def decode_vectors(folder, rows):
     """What the binary decodes each (codec, scale, stored integers) to."""
     tensors = []
     for i, (codec, scale, stored) in enumerate(rows):
-        contents = [v.to_bytes(w, "little") for v, w in zip(stored, plane_widths(codec, scale))]
+        contents = plane_contents(codec, scale, stored)
         tensors.append((f"t{i}", codec, scale, 32, [1], contents))
     out, _ = unpacked(folder, forged(tensors))
     return [struct.unpack("<I", out[f"t{i}"])[0] for i in range(len(rows))]
 
 
+def family(codec):
+    return re.sub(r"(trunc|sr)\d+$", r"\1<k>", codec)
+
+
 def test_vectors_decode_to_what_the_document_says(tmp_path):
     rows = list(vectors())
-    assert {row[0] for row in rows} == set(oracle.WEIGHTS + oracle.MOMENTA + oracle.VARIANCES
-                                           + ("f32",))
+    codecs = set(oracle.WEIGHTS + oracle.TRUNCATED + oracle.MOMENTA + oracle.VARIANCES + ("f32",))
+    assert set(map(family, {row[0] for row in rows})) == set(map(family, codecs))
     found = decode_vectors(tmp_path, [row[:3] for row in rows])
     assert [f"{v:08x}" for v in found] == [f"{row[3]:08x}" for row in rows]
 
 
 def test_vectors_agree_with_the_second_implementation():
-    signed = {"I8": np.int8, "I16": np.int16, "U8": np.uint8, "F32": np.uint32}
+    signed = {"I8": np.int8, "I16": np.int16, "U8": np.uint8, "F32": np.uint32, "U32": np.uint32}
     for codec, scale, stored, decoded in vectors():
         planes = {}
-        for value, width, (suffix, dtype) in zip(stored, plane_widths(codec, scale),
-                                                 planes_of(codec, scale)):
-            planes[suffix] = np.frombuffer(value.to_bytes(width, "little"),
-                                           signed.get(dtype, np.uint16))
+        for content, (suffix, dtype) in zip(plane_contents(codec, scale, stored),
+                                            planes_of(codec, scale)):
+            planes[suffix] = np.frombuffer(content, signed.get(dtype, np.uint16))
         with np.errstate(invalid="ignore"):
             y = oracle.decode(codec, planes, 32, scale or "e8m8")
         assert f"{oracle.bits(y)[0]:08x}" == f"{decoded:08x}", (codec, scale, stored)
@@ -233,7 +250,8 @@ def test_every_codec_and_dtype_is_specified(tersor):
     codecs = json.loads(tersor("codecs", "--json", check=0).stdout)["codecs"]
     table = DOCUMENT[DOCUMENT.index("\n## 4. "):DOCUMENT.index("\n## 5. ")]
     for codec in codecs:
-        assert f"`{codec['name']}`" in table
+        assert f"`{family(codec['name'])}`" in table
+        assert codec["family"] in (None, family(codec["name"]))
         for suffix in {p["suffix"] for p in codec["planes"]} - {""}:
             assert f"`{suffix}`" in table
         got = [(p["suffix"], p["dtype"]) for p in codec["planes"]]
@@ -537,7 +555,8 @@ def every_codec():
     """A forged file of five elements in every codec and scale format."""
     tensors = []
     x = np.array([1, -0.3, 0.007, 0, 1e-9], np.float32)
-    for codec in ("f32", *oracle.WEIGHTS, *oracle.MOMENTA, *oracle.VARIANCES):
+    for codec in ("f32", *oracle.WEIGHTS, "bf16+trunc5", "fp16+sr13", *oracle.MOMENTA,
+                  *oracle.VARIANCES):
         for scale in ("e8m8", "f16", "f32") if codec in oracle.STATE else ("",):
             made = oracle.encode(codec, np.abs(x) if codec in oracle.VARIANCES else x, 4,
                                  scale or "e8m8")
@@ -788,6 +807,34 @@ def test_70_wrong_version_unknown_or_missing_part(name, tiny, tmp_path):
     refused(tmp_path, joined(header, tersor, data), expect)
 
 
+def sr_file(change):
+    """One element as fp16+sr2, its entry and arrays changed."""
+    blob = forged([("w", "fp16+sr2", "", 1, [1], [b"\x01\x3c", bytes(12)])])
+    header, tersor, data = parts(blob)
+    change(header, tersor["tensors"][0])
+    return joined(header, tersor, data)
+
+
+@pytest.mark.parametrize("change, expect", [
+    (lambda h, t: t.pop("seed"), "no seed"),
+    (lambda h, t: t.update(seed="0"), "no seed"),
+    (lambda h, t: t.update(seed=-1), "no seed"),
+    (lambda h, t: t.update(seed=1.5), "no seed"),
+    (lambda h, t: t.update(seed=2**48), "no seed"),
+    (lambda h, t: t.update(codec="fp16+trunc3"), "seed of a codec that is not stochastic"),
+    (lambda h, t: t.update(codec="fp16+sr3"), "does not fit its codec"),
+    (lambda h, t: t.update(codec="fp16+sr14"), "unknown codec fp16+sr14"),
+    (lambda h, t: t.update(shape=[33]), "does not fit its codec"),
+    (lambda h, t: h["w::extra_bits"].update(dtype="I32"), "does not fit its codec"),
+    (lambda h, t: h["w::extra_bits"].update(shape=[3, 1]), "does not fit its codec"),
+    (lambda h, t: h.update({"w::error_bits": h.pop("w::extra_bits")}), "no plane w::extra_bits"),
+])
+def test_70_wrong_seed_or_extra_bits(change, expect, tmp_path):
+    out, _ = unpacked(tmp_path, sr_file(lambda h, t: None))
+    assert out["w"].hex() == "0020803f"
+    refused(tmp_path, sr_file(change), expect)
+
+
 @pytest.mark.parametrize("text", [
     "", "null", "[]", "1", "{}", '{"version":1', "{version:1}", '{"version":1,"version":1}',
     "\ufeff{}", '{"version":1}x', '{"version":01}', '{"version":1,}', "{'version':1}",
@@ -871,10 +918,14 @@ def test_hostile_planes_decode_without_a_fault(tmp_path):
     """Any pattern in any plane: what comes out may be NaN, but it comes out."""
     rng = np.random.default_rng(1)
     tensors = []
-    for i, codec in enumerate(("f32", *oracle.WEIGHTS, *oracle.MOMENTA, *oracle.VARIANCES)):
+    for i, codec in enumerate(("f32", *oracle.WEIGHTS, *oracle.TRUNCATED, *oracle.MOMENTA,
+                               *oracle.VARIANCES)):
         for scale in ("e8m8", "f16", "f32") if codec in oracle.STATE else ("",):
             widths = plane_widths(codec, scale)
             counts = [4096, 4096 // 4 if codec in oracle.STATE else 4096]
+            if codec in oracle.TRUNCATED:
+                _, k, stochastic = oracle.truncated(codec)
+                widths[1], counts[1] = 4, 128 * (k + stochastic)
             tensors.append((f"{i}{scale}", codec, scale, 4, [64, 64],
                             [rng.bytes(n * w) for n, w in zip(counts, widths)]))
     blob = forged(tensors)

@@ -13,7 +13,7 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "codecs", "bench",
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "codecs", "bench",
             "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
@@ -198,6 +198,15 @@ def report(*args):
     return json.loads(done.stdout)
 
 
+def sweep_that_moved(scratch):
+    """A report that differs from its baseline."""
+    args = ("sweep", "--codec", "bf16", "--last", "9")
+    baseline = scratch / "baseline"
+    run_tersor(*args, f"--json={baseline}", check=0)
+    baseline.write_text(baseline.read_text().replace('"overflow":0', '"overflow":1'))
+    return report(*args, "--baseline", baseline, "--json")
+
+
 def reports(command, library, scratch):
     """Objects that between them have every member that this command can report."""
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
@@ -212,6 +221,7 @@ def reports(command, library, scratch):
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json")],
+        "sweep": lambda: [sweep_that_moved(scratch)],
         "codecs": lambda: [report("codecs", "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
                           report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json")],
@@ -238,12 +248,19 @@ def test_json_section_lists_the_members_of_the_report(command, library, tmp_path
 
 def test_overview_lists_common_members_that_are_reported(tmp_path):
     listed = re.findall(r"^\.It Va (\w+)", section(ROOT / "man" / "tersor.1", "JSON reports"), re.M)
-    packed = report("pack", CHECKPOINT, "-o", tmp_path / "out", "--json")
+    packed = report("pack", CHECKPOINT, "-o", tmp_path / "out", "--json", "--weights", "bf16+sr8")
     momentum = next(t for t in packed["tensors"] if t["kind"] == "momentum")
-    assert listed and set(listed) <= set(momentum) | set(momentum["error"])
+    weight = next(t for t in packed["tensors"] if t["kind"] == "weight")
+    assert listed and set(listed) <= set(momentum) | set(momentum["error"]) | set(weight)
 
 
 # Tables
+
+def size_of(text, k):
+    """Bytes per element: a number, 2+k/8 or 2+(k+1)/8."""
+    found = re.fullmatch(r"2\+(k|\(k\+1\))/8", text)
+    return 2 + (k + (found[1] != "k")) / 8 if found else float(text)
+
 
 def test_codec_tables_are_those_of_the_program():
     rows = {}
@@ -251,7 +268,9 @@ def test_codec_tables_are_those_of_the_program():
         if block.startswith("codec "):
             for line in block.splitlines()[1:]:
                 name, size, planes = re.split(r"  +", line)[:3]
-                rows[name] = (float(size), planes.split(", "))
+                ks = re.search(r"k = (\d+) to (\d+)", line)
+                for k in range(int(ks[1]), int(ks[2]) + 1) if ks else (0,):
+                    rows[name.replace("<k>", str(k))] = (size_of(size, k), planes.split(", "))
     codecs = {}
     for c in report("codecs", "--json")["codecs"]:
         codecs[c["name"]] = (c["bytes_per_element"], ["scales" if p["suffix"] == "::scales" else

@@ -130,9 +130,11 @@ class Packed:
     def add(self, name, codec, *planes, dtype="F32", shape=None, scale=None, group=None):
         shape = list(shape if shape is not None else planes[0].shape)
         tensor = reader.Tensor(name, "other", dtype, tuple(shape), codec, scale, group)
+        seed = {"seed": 5} if reader.is_stochastic(codec) else {}
         entry = {"name": name, "kind": "other", "dtype": dtype, "shape": shape, "codec": codec}
         if scale:
             entry |= {"scale": scale, "group": group}
+        entry |= seed
         entry["xxh3"] = [xxhash.xxh3_64_hexdigest(plane.tobytes()) for plane in planes]
         if codec != "raw":
             entry["error"] = figures()
@@ -177,7 +179,9 @@ def sample():
             .add("v", "ulinear8", np.array([[255, 3]], "u1"), np.array([1, 0], "<f4"),
                  scale="f32", group=1)
             .add("e", "f32", np.zeros([2, 0], "<f4"))
-            .add("step", "raw", np.array(7, "<i8"), dtype="I64"))
+            .add("step", "raw", np.array(7, "<i8"), dtype="I64")
+            .add("r", "fp16+sr2", np.array([0x3c01, 0x8001], "<u2"),
+                 np.array([0x3d, 0, 0], "<u4")))
 
 
 # ---- Codecs against the binary -----------------------------------------------------------------
@@ -231,14 +235,14 @@ def pack(tersor, tmp_path, kind, tensors, *options):
     return checkpoint
 
 
-@pytest.mark.parametrize("codec", sorted(reader.UNSCALED))
+@pytest.mark.parametrize("codec", sorted(reader.UNSCALED | reader.TRUNCATED))
 def test_weights(tersor, tmp_path, codec):
     checkpoint = pack(tersor, tmp_path, "weight", weights(), "--weights", codec)
     codecs = {name: tensor.codec for name, tensor in checkpoint.tensors.items()}
     for name in ["fits", "small", "edges", "zeros", "scalar", "empty", "one"]:
         assert codecs[name] == codec
     assert codecs["nan"] == ("f32" if codec == "f32" else "raw")
-    if codec in ("f32", "bf16+exact16"):
+    if codec in ("f32", "bf16+exact16", "bf16+trunc16", "bf16+sr16"):
         assert checkpoint.generation == 0
         for name, values in weights().items():
             assert checkpoint.tensors[name].source_bytes == values.tobytes()
@@ -289,6 +293,9 @@ def test_every_narrow_pattern(tersor, tmp_path):
             for i, value in enumerate([low, low + 1, 1, 0]):
                 rest[i] = value
             packed.add(codec, codec, narrow, rest)
+    for codec, (_, _, width) in reader.TRUNCATED.items():
+        words = rng.integers(0, 2**32, (65536 + 9) // 32 * width + width, dtype="u4")
+        packed.add(codec, codec, np.append(narrow[0], narrow[0][:9]), words)
     compare(packed.write(tmp_path / "packed"), tersor)
 
 
@@ -318,8 +325,12 @@ def test_vectors_of_the_document():
     for i, line in enumerate(lines):
         codec, scale, *planes, decoded = line.split()
         scaled = {} if scale == "-" else {"scale": scale, "group": 1}
-        packed.add(str(i), codec, *(np.array([int(plane, 16)], f"<u{len(plane) // 2}")
-                                    for plane in planes), **scaled)
+        if codec in reader.TRUNCATED:
+            bits = int(planes.pop(), 16).to_bytes(4 * reader.TRUNCATED[codec][2], "little")
+            scaled["words"] = np.frombuffer(bits, "<u4")
+        planes = [np.array([int(plane, 16)], f"<u{len(plane) // 2}") for plane in planes]
+        planes += [scaled.pop("words")] if "words" in scaled else []
+        packed.add(str(i), codec, *planes, **scaled)
         expected.append(decoded)
     checkpoint = reader.read_bytes(packed.sealed())
     found = [f"{t.values.view('u4')[0]:08x}" for t in checkpoint.tensors.values()]
@@ -922,6 +933,13 @@ BAD = {
     "group 0": (tensor(1, group=0), "group"),
     "group too large": (tensor(1, group=65_537), "group"),
     "scale without need": (tensor(0, scale="e8m8"), "not exactly name"),
+    "no seed": (without(5, "seed"), "not exactly name"),
+    "seed without need": (tensor(0, seed=0), "not exactly name"),
+    "seed too large": (tensor(5, seed=2**48), "seed"),
+    "seed below 0": (tensor(5, seed=-1), "seed"),
+    "seed is a string": (tensor(5, seed="5"), "seed"),
+    "words for other bits": (tensor(5, codec="fp16+sr3"), "another dtype or shape"),
+    "words of rank 2": (array("r::extra_bits", shape=[3, 1]), "another dtype or shape"),
     "no error": (without(0, "error"), "not exactly name"),
     "error on raw": (tensor(4, error=figures()), "not exactly name"),
     "error figure is a string": (tensor(0, error=figures() | {"nmse": "0"}), "figures"),

@@ -41,7 +41,11 @@ bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
 enum tsr_plane_unit {
 	TSR_PER_ELEMENT, /* one entry per element, shaped like the tensor */
 	TSR_PER_GROUP, /* one entry per group, rank 1; its dtype is that of the scale format */
+	TSR_BIT_PACKED, /* 32 elements share tsr_packed_bits() entries of 32 bits, rank 1 */
 };
+
+/* Elements that share whole words in a plane of TSR_BIT_PACKED. */
+#define TSR_BIT_PACKED_RUN 32u
 
 struct tsr_plane_desc {
 	const char *suffix; /* appended to the tensor's name; "" for the plane that keeps it */
@@ -56,6 +60,12 @@ struct tsr_coding {
 	const struct tsr_codec *codec;
 	enum tsr_scale scale; /* unused by codecs without groups */
 	uint32_t group; /* elements per group, 1 to TSR_GROUP_MAX; 1 for codecs without groups */
+	/*
+	 * What the random bits of stochastic codecs depend on; the others, and decoders, ignore it.
+	 */
+	uint64_t seed;
+	uint64_t stream; /* tsr_coding_stream() of the tensor's name */
+	uint64_t first; /* index in the tensor of the first element to encode */
 };
 
 /* What an encoder noticed that the decoded values alone do not show. */
@@ -72,13 +82,17 @@ struct tsr_encode_report {
  * @summary: a few words for help and documentation
  * @source:  the paper or program it comes from
  * @kinds:   mask of enum tsr_kind that it may be used for
+ * @family:  what the names of codecs that differ in @extra_bits only have in common, with <k> for
+ *           these; NULL for a codec on its own
  * @planes:  @nplanes arrays that together hold the tensor
  * @grouped: whether elements share scales, so that `scale` and `group` matter
+ * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
+ * @extra_bits: significand bits kept behind the narrow weight, of a truncated split; else 0
  * @encode:  @n elements of @x into @plane; adds to @report
  * @decode:  the planes of @n elements into @x
  *
- * encode and decode work on any run of elements that starts at a multiple of the group, so large
- * tensors go through in pieces.  All arrays are contiguous, little-endian and of any alignment
+ * encode and decode work on any run of elements that starts at a multiple of tsr_coding_run(), so
+ * large tensors go through in pieces.  All arrays are contiguous, little-endian and of any alignment
  * that malloc or an element boundary gives; they do not overlap.  Values are never rejected here:
  * for NaN, infinities and overflow see docs/numerics.md; callers measure.  Thread-safe.
  * The same bits on every SIMD level and GPU.
@@ -87,10 +101,13 @@ struct tsr_codec {
 	const char *name;
 	const char *summary;
 	const char *source;
+	const char *family;
 	unsigned kinds;
 	unsigned nplanes;
 	struct tsr_plane_desc planes[TSR_PLANES_MAX];
 	bool grouped;
+	bool stochastic;
+	unsigned extra_bits;
 	void (*encode)(const struct tsr_coding *coding, const float *x, size_t n,
 		       void *const plane[], struct tsr_encode_report *report);
 	void (*decode)(const struct tsr_coding *coding, const void *const plane[], size_t n,
@@ -103,10 +120,28 @@ const struct tsr_codec *const *tsr_codecs(void);
 /* The codec with this name, or NULL. */
 const struct tsr_codec *tsr_codec_find(const char *name);
 
+/* A codec with the scale format and group that are the default, and seed 0. */
+struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
+
+/* Bits that an element takes in a plane of TSR_BIT_PACKED. */
+static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)
+{
+	return codec->extra_bits + codec->stochastic;
+}
+
+/* Where a run of elements may start: at multiples of this. */
+uint32_t tsr_coding_run(const struct tsr_coding *coding);
+
+/* The `stream` of the tensor with this name. */
+uint64_t tsr_coding_stream(const char *name);
+
 /* Element type of a plane. */
 enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane);
 
-/* Entries that a plane needs for @n elements; also the index of the entry of element @n. */
+/*
+ * Entries that a plane needs for @n elements; also the index of the entry of element @n if that
+ * begins a run.
+ */
 uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n);
 
 /* Bytes that a plane needs for @n elements; also the offset of element @n in it. */

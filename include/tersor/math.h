@@ -51,6 +51,12 @@ TSR_HD float tsr_abs(float x)
 	return tsr_f32_from_bits(tsr_bits_from_f32(x) & TSR_F32_MAG);
 }
 
+/* The exponent field in its place; a nonnegative integer, so that signed comparisons serve. */
+TSR_HD int32_t tsr_exponent_bits(float x)
+{
+	return (int32_t)(tsr_bits_from_f32(x) & TSR_F32_INF);
+}
+
 /* The larger of two magnitudes; a NaN is larger than all, so that it is not lost. */
 TSR_HD float tsr_max_magnitude(float a, float b)
 {
@@ -135,11 +141,21 @@ TSR_HD int32_t tsr_round_half_away_i32(float x)
 /*
  * Their bits travel in the low half of a uint32_t: loops whose values are all of one width are what
  * compilers turn into good SIMD code.
+ *
+ * _from_number is for x that is not NaN; _at is told the exponent field of x, in its place, which
+ * loops over values of one exponent can do once.
  */
+TSR_HD uint32_t tsr_bf16_from_number(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+
+	return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+
 TSR_HD uint32_t tsr_bf16_from_f32(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
-	const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+	const uint32_t rounded = tsr_bf16_from_number(x);
 	const uint32_t quiet = bits >> 16 | 0x40u;
 
 	return (int32_t)(bits & TSR_F32_MAG) > (int32_t)TSR_F32_INF ? quiet : rounded;
@@ -218,6 +234,50 @@ TSR_HD uint32_t tsr_f16_from_f32(float x)
 	const int32_t is_nan = x != x;
 
 	return ((bits & TSR_F32_SIGN) | (uint32_t)(is_nan ? quiet : finite) << 16) >> 16;
+}
+
+/*
+ * The same for a caller that knows the exponent already, as a sweep over consecutive bit patterns
+ * does (@exponent: tsr_exponent_bits() of x); the tests hold both against all 2^32 floats.
+ *
+ * |x| rounded to the grid of FP16, as a float; 65536 or more from 65520 on.  Adding M = 2^(e + 13),
+ * e the exponent of x but at least -14, puts the last place of the sum where FP16's is.
+ */
+TSR_HD float tsr_f16_round_mag_at(float x, int32_t exponent)
+{
+	const int32_t at_least = exponent > (113 << 23) ? exponent : 113 << 23;
+	const int32_t at_most = at_least < (143 << 23) ? at_least : 143 << 23;
+	const float magic = tsr_f32_from_bits((uint32_t)at_most + (13u << 23));
+
+	return tsr_abs(x) + magic - magic;
+}
+
+/* x rounded to the grid of FP16, as a float; an infinity from 65520 on, or where x is NaN. */
+TSR_HD float tsr_f16_round_at(float x, int32_t exponent)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const float rounded = tsr_f16_round_mag_at(x, exponent);
+	const float mag = rounded < 65536.0f ? rounded : tsr_f32_from_bits(TSR_F32_INF);
+
+	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (bits & TSR_F32_SIGN));
+}
+
+/* The FP16 of a number, not NaN. */
+TSR_HD uint32_t tsr_f16_from_number_at(float x, int32_t exponent)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const float rounded = tsr_f16_round_mag_at(x, exponent);
+	const int32_t normal = (int32_t)(tsr_bits_from_f32(rounded) - (112u << 23)) >> 13;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(rounded + 0.5f) - 0x3f000000u);
+	const int32_t code = exponent < 113 << 23 ? subnormal : normal;
+	const int32_t finite = code < 0x7c00 ? code : 0x7c00;
+
+	return (bits >> 16 & 0x8000u) | (uint32_t)finite;
+}
+
+TSR_HD uint32_t tsr_f16_from_number(float x)
+{
+	return tsr_f16_from_number_at(x, tsr_exponent_bits(x));
 }
 
 /* A subnormal is put behind the leading bit of 2^-14, which is then taken off again. */
@@ -360,6 +420,138 @@ TSR_HD float tsr_float_join(float narrow, float rest)
 	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
 
 	return (special | (rest == 0.0f)) ? narrow : narrow + rest;
+}
+
+/* --- Truncated split (extra bits) ------------------------------------------------------------ */
+
+/*
+ * The magnitude of x in fixed point: the 15 bits of its narrow weight rounded toward zero, then the
+ * 16 bits that follow the last place of that.  Special values and overflow have a special narrow
+ * magnitude and no bits after it.
+ */
+TSR_HD uint32_t tsr_bf16_extended(float x)
+{
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+
+	return (uint32_t)(mag > (int32_t)TSR_F32_INF ? (mag & 0x7fff0000) | 0x400000 : mag);
+}
+
+/*
+ * FP16 has 13 bits to follow in its normal range.  Below it the last place is 2^-24, so the fixed
+ * point is |x| * 2^40; what is below 2^-40 is cut off.  From 2^16 on: infinity.
+ */
+TSR_HD uint32_t tsr_f16_extended(float x)
+{
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+	const float below = mag < 113 << 23 ? tsr_abs(x) : 0.0f;
+	const int32_t subnormal = (int32_t)(below * 0x1p40f);
+	const int32_t at_most = mag < 143 << 23 ? mag : 143 << 23;
+	const int32_t normal = (int32_t)(((uint32_t)at_most - (112u << 23)) << 3);
+	const int32_t finite = mag < 113 << 23 ? subnormal : normal;
+	const int32_t nan = (0x7e00 | (mag >> 13 & 0x1ff)) << 16;
+
+	return (uint32_t)(mag > (int32_t)TSR_F32_INF ? nan : finite);
+}
+
+/* The narrow weight of x and its extended magnitude, and the first @k of the bits that follow. */
+TSR_HD uint32_t tsr_trunc_narrow(float x, uint32_t extended)
+{
+	return (tsr_bits_from_f32(x) >> 16 & 0x8000u) | extended >> 16;
+}
+
+TSR_HD uint32_t tsr_trunc_extra(uint32_t extended, uint32_t k)
+{
+	return (extended & 0xffffu) >> (16 - k);
+}
+
+/*
+ * Stochastic rounding: 1 if the narrow weight is rounded up, with @random uniform in 16 bits; its
+ * probability is what follows the last place, in units of that.  `largest` is the largest finite
+ * narrow magnitude, which is never rounded up.
+ */
+TSR_HD uint32_t tsr_stochastic_up(uint32_t extended, uint32_t random, uint32_t largest)
+{
+	const uint32_t carry = ((extended & 0xffffu) + random) >> 16;
+
+	return extended >> 16 == largest ? 0 : carry;
+}
+
+#define TSR_BF16_LARGEST 0x7f7fu
+#define TSR_F16_LARGEST 0x7bffu
+
+/* The extended magnitude of a narrow weight that was rounded @up, with its @k extra bits. */
+TSR_HD uint32_t tsr_trunc_join(uint32_t narrow, uint32_t up, uint32_t extra, uint32_t k)
+{
+	const uint32_t mag = narrow & 0x7fffu;
+	const uint32_t down = mag - (up & (uint32_t)(mag != 0));
+
+	return down << 16 | extra << (16 - k);
+}
+
+/* @narrow gives the sign, and is itself the value where it is special. */
+TSR_HD float tsr_f32_from_bf16_extended(uint32_t narrow, uint32_t extended)
+{
+	const int32_t special = (narrow & 0x7f80u) == 0x7f80u;
+	const uint32_t mag = special ? (narrow & 0x7fffu) << 16 : extended;
+
+	return tsr_f32_from_bits(mag | (narrow & 0x8000u) << 16);
+}
+
+/* At most 13 bits follow; a subnormal is put behind the leading bit of 2^-14, as above. */
+TSR_HD float tsr_f32_from_f16_extended(uint32_t narrow, uint32_t extended)
+{
+	const int32_t special = (narrow & 0x7c00u) == 0x7c00u;
+	const int32_t ext = (int32_t)extended;
+	const int32_t is_subnormal = ext < 0x400 << 16;
+	const int32_t offset = is_subnormal ? 113 << 23 : 112 << 23;
+	const float lead = is_subnormal ? 0x1p-14f : 0.0f;
+	const float value = tsr_f32_from_bits((uint32_t)((ext >> 3) + offset)) - lead;
+	const uint32_t nonfinite = ((narrow & 0x7fffu) << 13) + (224u << 23);
+	const uint32_t mag = special ? nonfinite : tsr_bits_from_f32(value);
+
+	return tsr_f32_from_bits(mag | (narrow & 0x8000u) << 16);
+}
+
+/* --- Random numbers: Philox4x32-10 (Salmon et al., 2011) -------------------------------------- */
+
+/* 128 random bits that depend on the counter and the key only. */
+struct tsr_philox {
+	uint32_t word[4];
+};
+
+TSR_HD struct tsr_philox tsr_philox4x32(struct tsr_philox counter, uint32_t key0, uint32_t key1)
+{
+	uint32_t c0 = counter.word[0], c1 = counter.word[1];
+	uint32_t c2 = counter.word[2], c3 = counter.word[3];
+	struct tsr_philox out;
+
+	for (int round = 0; round < 10; round++) {
+		const uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
+
+		c0 = (uint32_t)(b >> 32) ^ c1 ^ key0;
+		c1 = (uint32_t)b;
+		c2 = (uint32_t)(a >> 32) ^ c3 ^ key1;
+		c3 = (uint32_t)a;
+		key0 += 0x9e3779b9u;
+		key1 += 0xbb67ae85u;
+	}
+	out.word[0] = c0;
+	out.word[1] = c1;
+	out.word[2] = c2;
+	out.word[3] = c3;
+	return out;
+}
+
+/*
+ * The random bits of 8 consecutive elements, 16 each, the first in the low half of word 0.  @block
+ * is the index of the first of them in its tensor over 8, @stream says which tensor it is.
+ */
+TSR_HD struct tsr_philox tsr_stochastic_bits(uint64_t seed, uint64_t stream, uint64_t block)
+{
+	const struct tsr_philox counter = { { (uint32_t)block, (uint32_t)(block >> 32),
+					      (uint32_t)stream, (uint32_t)(stream >> 32) } };
+
+	return tsr_philox4x32(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
 }
 
 /* --- Scales of groups ------------------------------------------------------------------------ */

@@ -107,8 +107,7 @@ static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *co
 {
 	double encode, decode, gigabytes;
 
-	b->coding = (struct tsr_coding){ codec, TSR_SCALE_E8M8,
-					 codec->grouped ? TSR_GROUP_DEFAULT : 1 };
+	b->coding = tsr_coding_default(codec);
 	TSR_TRY(measure(b, ENCODE, repeats, run, &encode, err));
 	TSR_TRY(measure(b, DECODE, repeats, run, &decode, err));
 	k->name = codec->name;
@@ -117,6 +116,12 @@ static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *co
 	k->encode_gbps = gigabytes / encode;
 	k->decode_gbps = gigabytes / decode;
 	return TSR_OK;
+}
+
+/* Without a choice: of a family only those with 8 extra bits. */
+static bool is_measured(const struct tsr_codec *c, const char *choice)
+{
+	return choice ? strcmp(choice, c->name) == 0 : !c->family || c->extra_bits == 8;
 }
 
 static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned repeats,
@@ -129,7 +134,7 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned re
 	TSR_TRY(measure(b, COPY, repeats, run, &seconds, err));
 	r->copy_gbps = 1e-9 * (double)b->n * 2 * sizeof(float) / seconds;
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if (!codec || strcmp(codec, (*c)->name) == 0)
+		if (is_measured(*c, codec))
 			TSR_TRY(measure_codec(b, *c, repeats, run, &r->kernels[r->nkernels++],
 					      err));
 	}

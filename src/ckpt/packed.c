@@ -100,6 +100,8 @@ static void compose_tensor(const struct tsr_tensor *t, bool widest, struct tsr_t
 		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));
 		tsr_json_put_u64(json, "group", t->coding.group);
 	}
+	if (t->coding.codec && t->coding.codec->stochastic)
+		tsr_json_put_u64(json, "seed", t->coding.seed);
 	tsr_json_open(json, "xxh3", '[');
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		snprintf(digits, sizeof(digits), "%016" PRIx64, t->hash[i]);
@@ -261,12 +263,28 @@ static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const
 	return TSR_OK;
 }
 
+static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
+				   const struct tsr_json *v)
+{
+	const struct tsr_json *scale = tsr_json_get(v, "scale"), *group = tsr_json_get(v, "group");
+	uint64_t n;
+
+	if (!t->coding.codec || !t->coding.codec->grouped)
+		return scale || group ? bad(r, t->name, "scale or group of a codec without groups")
+				      : TSR_OK;
+	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &t->coding.scale))
+		return bad(r, t->name, "unknown scale format");
+	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
+		return bad(r, t->name, "group is not an integer from 1 to 65536");
+	t->coding.group = (uint32_t)n;
+	return TSR_OK;
+}
+
 static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 				   const struct tsr_json *v)
 {
 	const char *codec = tsr_json_string(tsr_json_get(v, "codec"));
-	const struct tsr_json *scale = tsr_json_get(v, "scale"), *group = tsr_json_get(v, "group");
-	uint64_t n;
+	const struct tsr_json *seed = tsr_json_get(v, "seed");
 
 	t->coding.group = 1;
 	t->nplanes = 1;
@@ -280,15 +298,13 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 					codec);
 		t->nplanes = t->coding.codec->nplanes;
 	}
-	if (!t->coding.codec || !t->coding.codec->grouped)
-		return scale || group ? bad(r, t->name, "scale or group of a codec without groups")
-				      : TSR_OK;
-	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &t->coding.scale))
-		return bad(r, t->name, "unknown scale format");
-	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
-		return bad(r, t->name, "group is not an integer from 1 to 65536");
-	t->coding.group = (uint32_t)n;
-	return TSR_OK;
+	if (!t->coding.codec || !t->coding.codec->stochastic) {
+		if (seed)
+			return bad(r, t->name, "seed of a codec that is not stochastic");
+	} else if (!tsr_json_u64(seed, &t->coding.seed)) {
+		return bad(r, t->name, "no seed");
+	}
+	return read_groups(r, t, v);
 }
 
 /* The array NAME + SUFFIX, which no tensor had so far. */
@@ -334,15 +350,15 @@ static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint
 		const char *suffix = p ? p->suffix : "";
 		const struct tsr_array *a = take_array(r, t->name, suffix, &t->plane[i]);
 		const enum tsr_dtype dtype = p ? tsr_plane_dtype(&t->coding, i) : t->dtype;
-		const bool per_group = p && p->unit == TSR_PER_GROUP;
-		const uint64_t ngroups = p ? tsr_plane_count(&t->coding, i, t->numel) : 0;
+		const bool shaped = !p || p->unit == TSR_PER_ELEMENT;
+		const uint64_t count = p ? tsr_plane_count(&t->coding, i, t->numel) : 0;
 
 		if (!a)
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: no plane %.200s%s", r->path, t->name,
 					t->name, suffix);
 		if (a->dtype != dtype ||
-		    !(per_group ? same_shape(a, 1, &ngroups) : same_shape(a, t->rank, shape)))
+		    !(shaped ? same_shape(a, t->rank, shape) : same_shape(a, 1, &count)))
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: dtype or shape of plane %.200s does "
 					"not fit its "
@@ -382,8 +398,8 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	const struct tsr_json *hash;
 	enum tsr_status status;
 
-	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "xxh3",
-			 "?error"))
+	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?seed",
+			 "xxh3", "?error"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
 	name = tsr_json_string(tsr_json_get(v, "name"));
 	kind = tsr_json_string(tsr_json_get(v, "kind"));

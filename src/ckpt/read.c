@@ -31,13 +31,16 @@ enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct
 				    uint64_t first, size_t n, struct tsr_read_scratch *scratch,
 				    float *x, struct tsr_err *err)
 {
-	/* Decoding starts at a group; the group is at most TSR_READ_MAX, so the scratch is enough. */
-	const uint64_t start = first / t->coding.group * t->coding.group;
-	const size_t count = n + (size_t)(first - start);
 	const void *planes[TSR_PLANES_MAX];
+	uint64_t run, start;
+	size_t count;
 
 	if (!t->coding.codec)
 		return read_plain(c, t, first, n, scratch->plane[0], x, err);
+	/* Decoding starts at a run, which is at most TSR_READ_MAX long, so the scratch is enough. */
+	run = tsr_coding_run(&t->coding);
+	start = first / run * run;
+	count = n + (size_t)(first - start);
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		planes[i] = scratch->plane[i];
 		TSR_TRY(tsr_array_read(

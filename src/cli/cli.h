@@ -47,8 +47,9 @@ struct cli_opt {
 	enum cli_type type;
 	size_t at; /* offset in the command's arguments */
 	uint64_t min, max; /* of a CLI_NUMBER */
-	const char *
-		values; /* for completion: words, or "@weight", "@momentum", "@variance", "@file" */
+	const char
+		*values; /* words for completion, or "@weight", "@momentum", "@variance", "@file";
+			 * "@report": a file that is written, besides any output */
 	const char *help;
 };
 

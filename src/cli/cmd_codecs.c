@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "cli/output.h"
@@ -13,11 +14,6 @@ static const struct cli_opt opts[] = { { 0 } };
 
 static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
 
-static struct tsr_coding default_coding(const struct tsr_codec *c)
-{
-	return (struct tsr_coding){ c, TSR_SCALE_E8M8, c->grouped ? TSR_GROUP_DEFAULT : 1 };
-}
-
 static bool is_default(const struct tsr_codec *c, enum tsr_kind kind)
 {
 	return c == tsr_codec_find(kind == TSR_KIND_WEIGHT     ? "bf16+ulp8"
@@ -25,12 +21,32 @@ static bool is_default(const struct tsr_codec *c, enum tsr_kind kind)
 							       : "sqrt8");
 }
 
-static void print_codec(const struct tsr_codec *c, enum tsr_kind kind)
+static bool same_family(const struct tsr_codec *a, const struct tsr_codec *b)
 {
-	const struct tsr_coding coding = default_coding(c);
+	return a && b && a->family && b->family && strcmp(a->family, b->family) == 0;
+}
 
-	printf("  %-13s%c %6.4g   %s\n", c->name, is_default(c, kind) ? '*' : ' ',
-	       tsr_coding_bytes_per_element(&coding), c->summary);
+/* One row for a codec, or for a family, whose members stand one behind the other. */
+static const struct tsr_codec *const *print_row(const struct tsr_codec *const *c,
+						enum tsr_kind kind)
+{
+	const struct tsr_codec *const *last = c;
+	struct tsr_coding first = tsr_coding_default(*c), coding;
+	char name[32], bytes[32];
+
+	while (same_family(*c, last[1]))
+		last++;
+	coding = tsr_coding_default(*last);
+	snprintf(name, sizeof(name), "%s", (*c)->name);
+	snprintf(bytes, sizeof(bytes), "%.5g", tsr_coding_bytes_per_element(&first));
+	if (last != c) {
+		snprintf(name, sizeof(name), "%s..%u", (*c)->name, (*last)->extra_bits);
+		snprintf(bytes, sizeof(bytes), "%.5g to %.5g", tsr_coding_bytes_per_element(&first),
+			 tsr_coding_bytes_per_element(&coding));
+	}
+	printf("  %-15s%c %-14s %s\n", name, is_default(*c, kind) ? '*' : ' ', bytes,
+	       (*c)->summary);
+	return last;
 }
 
 static int report_json(const struct cli_cmd *cmd, const struct args *a)
@@ -40,12 +56,16 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a)
 	cli_json_begin(&json, cmd);
 	tsr_json_open(&json, "codecs", '[');
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		const struct tsr_coding coding = default_coding(*c);
+		const struct tsr_coding coding = tsr_coding_default(*c);
 
 		tsr_json_open(&json, NULL, '{');
 		tsr_json_put_string(&json, "name", (*c)->name);
 		tsr_json_put_string(&json, "summary", (*c)->summary);
 		tsr_json_put_string(&json, "source", (*c)->source);
+		if ((*c)->family)
+			tsr_json_put_string(&json, "family", (*c)->family);
+		else
+			tsr_json_put_null(&json, "family");
 		tsr_json_open(&json, "kinds", '[');
 		for (unsigned k = 0; k < 3; k++) {
 			if ((*c)->kinds & kinds[k])
@@ -64,6 +84,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a)
 		tsr_json_put_double(&json, "bytes_per_element",
 				    tsr_coding_bytes_per_element(&coding));
 		tsr_json_put_bool(&json, "grouped", (*c)->grouped);
+		tsr_json_put_bool(&json, "stochastic", (*c)->stochastic);
 		tsr_json_close(&json, '}');
 	}
 	tsr_json_close(&json, ']');
@@ -75,11 +96,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 
 	for (unsigned k = 0; k < 3 && cli_wants_text(&a->common); k++) {
-		printf("%s%s codecs%*s   what it keeps\n", k ? "\n" : "", tsr_kind_name(kinds[k]),
-		       (int)(16 - (k == 0 ? 6 : 8)), "bytes");
+		printf("%s%-8s codecs    %-14s what it keeps\n", k ? "\n" : "",
+		       tsr_kind_name(kinds[k]), "bytes");
 		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
 			if ((*c)->kinds & kinds[k])
-				print_codec(*c, kinds[k]);
+				c = print_row(c, kinds[k]);
 		}
 	}
 	if (cli_wants_text(&a->common))

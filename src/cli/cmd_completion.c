@@ -47,7 +47,7 @@ static void print_values(const struct cli_opt *o)
 
 static bool takes_file(const struct cli_opt *o)
 {
-	return o->values && strcmp(o->values, "@file") == 0;
+	return o->values && (strcmp(o->values, "@file") == 0 || strcmp(o->values, "@report") == 0);
 }
 
 static bool takes_words(const struct cli_opt *o)

@@ -16,7 +16,7 @@ struct args {
 	struct cli_input input;
 	bool written; /* set when done */
 	const char *output, *weights, *momentum, *variance, *scale, *compat, *device;
-	uint64_t group, max_shard;
+	uint64_t group, max_shard, seed;
 	struct cli_list keep, map, max_error;
 	bool strict, force, dry_run;
 };
@@ -35,6 +35,8 @@ static const struct cli_opt opts[] = {
 	  "how scales are stored: e8m8 (default), f16 or f32" },
 	{ "group", 0, "N", CLI_NUMBER, AT(group), 1, TSR_GROUP_MAX, NULL,
 	  "elements that share a scale (default 32)" },
+	{ "seed", 0, "N", CLI_NUMBER, AT(seed), 0, TSR_JSON_INT_MAX, NULL,
+	  "of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)" },
 	{ "keep", 0, "REGEX", CLI_LIST, AT(keep), 0, 0, NULL,
 	  "keep tensors with a matching name as they are" },
 	{ "map", 0, "REGEX=KIND", CLI_LIST, AT(map), 0, 0, NULL,
@@ -96,6 +98,9 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		choices[i].coding->scale = scale;
 		choices[i].coding->group = a->group ? (uint32_t)a->group : TSR_GROUP_DEFAULT;
 	}
+	if (a->seed && !o->weight.codec->stochastic)
+		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
+	o->weight.seed = a->seed;
 	return CLI_OK;
 }
 

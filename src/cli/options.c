@@ -17,7 +17,7 @@
 static const struct cli_opt opt_help = { "help", 'h', NULL, CLI_FLAG,	     COMMON(help),
 					 0,	 0,   NULL, "show this help" };
 static const struct cli_opt opts_report[] = {
-	{ "json", 0, "FILE", CLI_OPTIONAL, COMMON(json), 0, 0, "@file",
+	{ "json", 0, "FILE", CLI_OPTIONAL, COMMON(json), 0, 0, "@report",
 	  "print one JSON object, or write it to FILE" },
 	{ "quiet", 'q', NULL, CLI_COUNT, COMMON(quiet), 0, 0, NULL,
 	  "no warnings; given twice, no report either" },
@@ -293,37 +293,59 @@ static bool same_file(const char *a, const char *b)
 	       sa.st_ino == sb.st_ino;
 }
 
-static int check_list_not(const struct cli_list *list, const char *report)
+/* The file that an option names, if it names one: "@file" and "@report". */
+static const char *path_of(const struct cli_opt *o, const void *args)
 {
-	for (unsigned i = 0; i < list->n; i++) {
-		if (same_file(list->items[i], report))
-			return cli_fail(CLI_IO,
-					"%s: --json would replace %s, another file of this command",
-					report, list->items[i]);
-	}
-	return CLI_OK;
+	const void *at = (const char *)args + o->at;
+
+	if (!o->values || (strcmp(o->values, "@file") != 0 && strcmp(o->values, "@report") != 0))
+		return NULL;
+	if (o->type == CLI_OPTIONAL)
+		return ((const struct cli_optional *)at)->value;
+	return o->type == CLI_STRING ? *(const char *const *)at : NULL;
 }
 
-/* The report of --json=FILE must not land on any file that the command line names. */
-static int check_report_path(const struct all_opts *all, const void *args)
+static int check_not(const struct cli_opt *report, const char *path, const char *other)
+{
+	if (!other || !same_file(other, path))
+		return CLI_OK;
+	return cli_fail(CLI_IO, "%s: --%s would replace %s, another file of this command", path,
+			report->name, other);
+}
+
+static int check_list_not(const struct cli_opt *report, const char *path,
+			  const struct cli_list *list)
+{
+	int status = CLI_OK;
+
+	for (unsigned i = 0; i < list->n && status == CLI_OK; i++)
+		status = check_not(report, path, list->items[i]);
+	return status;
+}
+
+/* A report must not land on any other file that the command line names. */
+static int check_report_paths(const struct all_opts *all, const void *args)
 {
 	const struct cli_common *common = args;
-	const char *report = common->json.value;
-	int status = report ? check_list_not(&common->operands, report) : CLI_OK;
+	int status = CLI_OK;
 
-	for (unsigned i = 0; report && i < all->n && status == CLI_OK; i++) {
+	for (unsigned i = 0; i < all->n && status == CLI_OK; i++) {
 		const struct cli_opt *o = all->opt[i];
-		const void *at = (const char *)args + o->at;
+		const char *path = path_of(o, args);
 
-		if (!o->values || strcmp(o->values, "@file") != 0 || o->at == COMMON(json))
+		if (!path || strcmp(o->values, "@report") != 0)
 			continue;
-		if (o->type == CLI_LIST) {
-			status = check_list_not(at, report);
-		} else if (*(const char *const *)at) {
-			const char *items[1] = { *(const char *const *)at };
-			const struct cli_list one = { items, 1 };
+		status = check_list_not(o, path, &common->operands);
+		for (unsigned j = 0; j < all->n && status == CLI_OK; j++) {
+			const struct cli_opt *other = all->opt[j];
 
-			status = check_list_not(&one, report);
+			if (j == i)
+				continue;
+			status = check_not(o, path, path_of(other, args));
+			if (other->type == CLI_LIST && other->values && status == CLI_OK &&
+			    strcmp(other->values, "@file") == 0)
+				status = check_list_not(
+					o, path, (const void *)((const char *)args + other->at));
 		}
 	}
 	return status;
@@ -346,7 +368,7 @@ int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 	else if (status == CLI_OK)
 		status = check_operands(cmd, common);
 	if (status == CLI_OK && !common->help)
-		status = check_report_path(&all, args);
+		status = check_report_paths(&all, args);
 	if (status == CLI_OK && !common->help)
 		status = cmd->run(cmd, args);
 	if (args)

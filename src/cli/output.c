@@ -105,32 +105,47 @@ static void escape_controls(struct tsr_text *json)
 
 int cli_json_end(struct tsr_text *json, const struct cli_common *common)
 {
-	struct tsr_outfile *file = NULL;
-	struct tsr_err err;
-	enum tsr_status status;
-
 	tsr_json_close(json, '}');
 	tsr_text_puts(json, "\n");
 	if (!json->failed)
 		escape_controls(json);
-	if (json->failed) {
-		tsr_text_free(json);
-		return cli_fail(CLI_IO, "out of memory for the JSON report");
+	return cli_write_report(json, common->json.value);
+}
+
+int cli_write_report(struct tsr_text *text, const char *path)
+{
+	struct tsr_outfile *file = NULL;
+	struct tsr_err err;
+	enum tsr_status status;
+
+	if (text->failed) {
+		tsr_text_free(text);
+		return cli_fail(CLI_IO, "out of memory for the report");
 	}
-	if (!common->json.value) {
-		fwrite(json->bytes, 1, json->nbytes, stdout);
-		tsr_text_free(json);
+	if (!path) {
+		fwrite(text->bytes, 1, text->nbytes, stdout);
+		tsr_text_free(text);
 		return CLI_OK;
 	}
-	status = tsr_outfile_create(common->json.value, true, json->nbytes, &file, &err);
+	status = tsr_outfile_create(path, true, text->nbytes, &file, &err);
 	if (status == TSR_OK)
-		status = tsr_outfile_write(file, json->bytes, json->nbytes, 0, &err);
+		status = tsr_outfile_write(file, text->bytes, text->nbytes, 0, &err);
 	if (status == TSR_OK)
 		status = tsr_outfile_publish(file, &err);
 	else
 		tsr_outfile_discard(file);
-	tsr_text_free(json);
+	tsr_text_free(text);
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
+}
+
+enum tsr_status cli_check_report(const char *path, struct tsr_err *err)
+{
+	struct tsr_outfile *file = NULL;
+	const enum tsr_status status = tsr_outfile_create(path, true, 0, &file, err);
+
+	if (status == TSR_OK)
+		tsr_outfile_discard(file);
+	return status;
 }
 
 void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t)
@@ -149,6 +164,8 @@ void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));
 		tsr_json_put_u64(json, "group", t->coding.group);
 	}
+	if (t->coding.codec && t->coding.codec->stochastic)
+		tsr_json_put_u64(json, "seed", t->coding.seed);
 	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
 }
 

@@ -27,7 +27,15 @@ void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
 /* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
 int cli_json_end(struct tsr_text *json, const struct cli_common *common);
 
-/* Members that describe a tensor: name, kind, dtype, shape, codec, scale, group. */
+/*
+ * Write a text to a file, or print it if @path is NULL.  Frees it.  Exit status.
+ */
+int cli_write_report(struct tsr_text *text, const char *path);
+
+/* Whether cli_write_report() could write this file now; leaves nothing behind. */
+enum tsr_status cli_check_report(const char *path, struct tsr_err *err);
+
+/* Members that describe a tensor: name, kind, dtype, shape, codec, scale, group, seed. */
 void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t);
 
 /* A member "error" with every metric and count of a measurement. */

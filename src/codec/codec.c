@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "codec/isa.h"
 
 static const struct {
@@ -168,6 +169,29 @@ const struct tsr_codec *tsr_codec_find(const char *name)
 	return NULL;
 }
 
+struct tsr_coding tsr_coding_default(const struct tsr_codec *codec)
+{
+	return (struct tsr_coding){ .codec = codec,
+				    .scale = TSR_SCALE_E8M8,
+				    .group = codec->grouped ? TSR_GROUP_DEFAULT : 1 };
+}
+
+uint32_t tsr_coding_run(const struct tsr_coding *coding)
+{
+	const struct tsr_codec *c = coding->codec;
+
+	for (unsigned i = 0; i < c->nplanes; i++) {
+		if (c->planes[i].unit == TSR_BIT_PACKED)
+			return TSR_BIT_PACKED_RUN;
+	}
+	return coding->group;
+}
+
+uint64_t tsr_coding_stream(const char *name)
+{
+	return tsr_hash(name, strlen(name), 0);
+}
+
 enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane)
 {
 	const struct tsr_plane_desc *p = &coding->codec->planes[plane];
@@ -177,11 +201,19 @@ enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane)
 
 uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n)
 {
-	const uint64_t group = coding->group;
+	const struct tsr_plane_desc *p = &coding->codec->planes[plane];
+	const uint64_t run = p->unit == TSR_BIT_PACKED ? TSR_BIT_PACKED_RUN : coding->group;
+	const uint64_t nruns = n / run + (n % run != 0);
 
-	if (coding->codec->planes[plane].unit == TSR_PER_ELEMENT)
+	switch (p->unit) {
+	case TSR_PER_ELEMENT:
 		return n;
-	return n / group + (n % group != 0);
+	case TSR_PER_GROUP:
+		return nruns;
+	case TSR_BIT_PACKED:
+		return nruns * tsr_packed_bits(coding->codec);
+	}
+	return 0;
 }
 
 uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plane, uint64_t n)
@@ -195,10 +227,13 @@ double tsr_coding_bytes_per_element(const struct tsr_coding *coding)
 	double total = 0;
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
+		const struct tsr_plane_desc *p = &coding->codec->planes[i];
 		const double entry = tsr_dtype_bits(tsr_plane_dtype(coding, i)) / 8.0;
-		const bool shared = coding->codec->planes[i].unit == TSR_PER_GROUP;
 
-		total += shared ? entry / coding->group : entry;
+		if (p->unit == TSR_BIT_PACKED)
+			total += tsr_packed_bits(coding->codec) / 8.0;
+		else
+			total += p->unit == TSR_PER_GROUP ? entry / coding->group : entry;
 	}
 	return total;
 }

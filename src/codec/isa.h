@@ -6,6 +6,27 @@
 #include "tersor/codec.h"
 #include "tersor/measure.h"
 
+/* X(name1) X(name2) ...: the codecs of a family. */
+#define TSR_1_TO_13(X, name) \
+	X(name##1) \
+	X(name##2) \
+	X(name##3) \
+	X(name##4) \
+	X(name##5) \
+	X(name##6) \
+	X(name##7) \
+	X(name##8) \
+	X(name##9) \
+	X(name##10) \
+	X(name##11) \
+	X(name##12) \
+	X(name##13)
+#define TSR_1_TO_16(X, name) \
+	TSR_1_TO_13(X, name) \
+	X(name##14) \
+	X(name##15) \
+	X(name##16)
+
 /* Every codec, in the order that help and documentation show.  Adding one: a row here. */
 #define TSR_CODEC_LIST(X) \
 	X(bf16_ulp8) \
@@ -17,6 +38,10 @@
 	X(fp16_fp16) \
 	X(bf16) \
 	X(fp16) \
+	TSR_1_TO_16(X, bf16_trunc) \
+	TSR_1_TO_13(X, fp16_trunc) \
+	TSR_1_TO_16(X, bf16_sr) \
+	TSR_1_TO_13(X, fp16_sr) \
 	X(softsign8) \
 	X(linear8) \
 	X(sqrt8) \

@@ -37,15 +37,11 @@ struct packing {
 
 struct tsr_pack_options tsr_pack_defaults(void)
 {
-	const struct tsr_coding weight = { tsr_codec_find("bf16+ulp8"), TSR_SCALE_E8M8, 1 };
-	const struct tsr_coding momentum = { tsr_codec_find("softsign8"), TSR_SCALE_E8M8,
-					     TSR_GROUP_DEFAULT };
-	const struct tsr_coding variance = { tsr_codec_find("sqrt8"), TSR_SCALE_E8M8,
-					     TSR_GROUP_DEFAULT };
-
-	return (struct tsr_pack_options){ .weight = weight,
-					  .momentum = momentum,
-					  .variance = variance };
+	return (struct tsr_pack_options){
+		.weight = tsr_coding_default(tsr_codec_find("bf16+ulp8")),
+		.momentum = tsr_coding_default(tsr_codec_find("softsign8")),
+		.variance = tsr_coding_default(tsr_codec_find("sqrt8")),
+	};
 }
 
 void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room)
@@ -106,6 +102,10 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 		t->coding.group = 1;
 		t->coding.scale = TSR_SCALE_E8M8;
 	}
+	if (t->coding.codec && t->coding.codec->stochastic)
+		t->coding.stream = tsr_coding_stream(t->name);
+	else
+		t->coding.seed = 0;
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
 }
 
@@ -124,6 +124,7 @@ struct scratch {
 
 static void encode_and_measure(const struct tsr_coding *coding, struct scratch *s)
 {
+	struct tsr_coding strip_coding = *coding;
 	/* Multiples of the lanes too, so that an element's lane is that of its place in the piece. */
 	const size_t step = coding->group % TSR_MEASURE_LANES
 				    ? (size_t)coding->group * TSR_MEASURE_LANES
@@ -137,7 +138,8 @@ static void encode_and_measure(const struct tsr_coding *coding, struct scratch *
 
 		for (unsigned i = 0; i < coding->codec->nplanes; i++)
 			in[i] = out[i] = s->plane[i] + tsr_plane_nbytes(coding, i, first);
-		coding->codec->encode(coding, s->x + first, n, out, &s->report);
+		strip_coding.first = s->piece.first + first;
+		coding->codec->encode(&strip_coding, s->x + first, n, out, &s->report);
 		coding->codec->decode(coding, in, n, s->decoded);
 		tsr_measure_add(&s->measure, s->x + first, s->decoded, n);
 	}

@@ -73,10 +73,10 @@ static enum tsr_status add_entry(struct tsr_pack_plan *p, size_t tensor, unsigne
 		TSR_TRY(join_name(p, t->name, desc->suffix, &own->name, err));
 		e->name = own->name;
 	}
-	if (desc && desc->unit == TSR_PER_GROUP) {
-		own->ngroups = tsr_plane_count(&t->coding, plane, t->numel);
+	if (desc && desc->unit != TSR_PER_ELEMENT) {
+		own->count = tsr_plane_count(&t->coding, plane, t->numel);
 		e->rank = 1;
-		e->shape = &own->ngroups;
+		e->shape = &own->count;
 	}
 	p->nbytes[tensor] += e->nbytes;
 	p->nentries++;

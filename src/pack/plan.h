@@ -18,7 +18,7 @@ struct tsr_pack_shard {
 /* What an entry of the output cannot borrow from its source tensor. */
 struct tsr_pack_own {
 	char *name; /* of a plane that has a suffix */
-	uint64_t ngroups; /* the one dimension of a plane of scales */
+	uint64_t count; /* the one dimension of a plane that is not shaped like its tensor */
 };
 
 struct tsr_pack_plan {

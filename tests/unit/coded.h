@@ -235,7 +235,9 @@ static inline void on_each_level(void (*check)(void))
 
 static inline struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint32_t group)
 {
-	const struct tsr_coding coding = { tsr_codec_find(name), scale, group };
+	const struct tsr_coding coding = { .codec = tsr_codec_find(name),
+					   .scale = scale,
+					   .group = group };
 
 	assert_non_null(coding.codec);
 	return coding;

@@ -16,13 +16,17 @@ static void check_plane_sizes(const struct tsr_coding *coding)
 	};
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
-		const bool shared = coding->codec->planes[i].unit == TSR_PER_GROUP;
+		const enum tsr_plane_unit unit = coding->codec->planes[i].unit;
+		const bool shared = unit == TSR_PER_GROUP;
+		const uint64_t nbits = coding->codec->extra_bits + coding->codec->stochastic;
 		const uint64_t size = tsr_dtype_bits(tsr_plane_dtype(coding, i)) / 8;
 
 		assert_true(size == 1 || size == 2 || size == 4);
 		for (size_t j = 0; j < COUNT_OF(lengths); j++) {
 			const uint64_t n = lengths[j], group = coding->group;
-			const uint64_t want = shared ? (n + group - 1) / group : n;
+			const uint64_t want = shared		       ? (n + group - 1) / group
+					      : unit == TSR_BIT_PACKED ? (n + 31) / 32 * nbits
+								       : n;
 
 			assert_true(tsr_plane_count(coding, i, n) == want);
 			assert_true(tsr_plane_nbytes(coding, i, n) == want * size);
@@ -58,6 +62,11 @@ static void test_bytes_per_element(void **state)
 		{ "bf16+bf16", TSR_SCALE_E8M8, 1, 4 },
 		{ "fp16+fp16", TSR_SCALE_E8M8, 1, 4 },
 		{ "bf16+exact16", TSR_SCALE_E8M8, 1, 4 },
+		{ "bf16+trunc1", TSR_SCALE_E8M8, 1, 2.125 },
+		{ "bf16+trunc16", TSR_SCALE_E8M8, 1, 4 },
+		{ "fp16+trunc13", TSR_SCALE_E8M8, 1, 3.625 },
+		{ "bf16+sr16", TSR_SCALE_E8M8, 1, 4.125 },
+		{ "fp16+sr8", TSR_SCALE_E8M8, 1, 3.125 },
 		{ "f32", TSR_SCALE_E8M8, 1, 4 },
 		{ "softsign8", TSR_SCALE_E8M8, 32, 1.0625 },
 		{ "sqrt8", TSR_SCALE_F16, 32, 1.0625 },
@@ -105,13 +114,17 @@ static void check_table(void)
 			for (unsigned j = 0; j < i; j++)
 				assert_string_not_equal(suffix, c->planes[j].suffix);
 			has_scales = has_scales || c->planes[i].unit == TSR_PER_GROUP;
+			assert_int_equal(c->planes[i].unit == TSR_BIT_PACKED,
+					 i == 1 && c->extra_bits);
 		}
+		assert_int_equal(c->family != NULL, c->extra_bits != 0);
+		assert_true(!c->stochastic || c->extra_bits);
 		assert_int_equal(has_scales, c->grouped);
 		/* A weight keeps its name, and is a model for any reader. */
 		if (c->kinds & TSR_KIND_WEIGHT)
 			assert_string_equal(c->planes[0].suffix, "");
 	}
-	assert_int_equal(n, 14);
+	assert_int_equal(n, 14 + 16 + 13 + 16 + 13);
 	assert_null(tsr_codec_find(""));
 	assert_null(tsr_codec_find("BF16"));
 	assert_null(tsr_codec_find("bf16+ulp"));
@@ -143,6 +156,8 @@ static void test_levels_have_one_table(void **state)
 			assert_int_equal(a->kinds, b->kinds);
 			assert_int_equal(a->nplanes, b->nplanes);
 			assert_int_equal(a->grouped, b->grouped);
+			assert_int_equal(a->extra_bits, b->extra_bits);
+			assert_int_equal(a->stochastic, b->stochastic);
 			for (unsigned j = 0; j < a->nplanes; j++) {
 				assert_string_equal(a->planes[j].suffix, b->planes[j].suffix);
 				assert_int_equal(a->planes[j].dtype, b->planes[j].dtype);

@@ -250,6 +250,7 @@ static void compare_cut(const struct tsr_coding *coding, const struct coded *who
 			size_t n, size_t cut, size_t shift)
 {
 	struct tsr_encode_report report = { 0 };
+	struct tsr_coding rest = *coding;
 	unsigned char *plane[TSR_PLANES_MAX] = { NULL };
 	void *first[TSR_PLANES_MAX] = { NULL }, *second[TSR_PLANES_MAX] = { NULL };
 	float *x_copy = calloc(n + shift + 1, sizeof(*x_copy));
@@ -269,7 +270,8 @@ static void compare_cut(const struct tsr_coding *coding, const struct coded *who
 		second[i] = (unsigned char *)first[i] + tsr_plane_nbytes(coding, i, cut);
 	}
 	coding->codec->encode(coding, x_copy + shift, cut, first, &report);
-	coding->codec->encode(coding, x_copy + shift + cut, n - cut, second, &report);
+	rest.first += cut;
+	coding->codec->encode(&rest, x_copy + shift + cut, n - cut, second, &report);
 	coding->codec->decode(coding, (const void *const *)first, cut, decoded + shift);
 	coding->codec->decode(coding, (const void *const *)second, n - cut, decoded + shift + cut);
 	describe(which, coding, n, (unsigned)cut);
@@ -296,7 +298,8 @@ static void compare_cuts(const struct tsr_coding *coding)
 	fill(x, n, coding->group % 2 ? DATA_SPECIAL : DATA_FINITE, coding->group);
 	coded_new(&whole, coding, x, n);
 	for (int i = 0; i < 8; i++) {
-		const size_t cut = random_u32(&seed) % (n / coding->group + 1) * coding->group;
+		const size_t run = tsr_coding_run(coding);
+		const size_t cut = random_u32(&seed) % (n / run + 1) * run;
 
 		compare_cut(coding, &whole, x, n, cut, (size_t)i);
 	}

@@ -54,9 +54,9 @@ static void test_marks_are_limited(void **state)
 	(void)state;
 	PUT(&t, "\200\002");
 	PUT_TIMES(&t, "(", 1000);
-	PUT_TIMES(&t, "l", 50); /* lists in lists would be too deep otherwise */
+	PUT_TIMES(&t, "t", 50); /* tuples in tuples would be too deep otherwise */
 	PUT_TIMES(&t, "1", 949);
-	PUT(&t, "l.");
+	PUT(&t, "t.");
 	expect_within(&t);
 	PUT(&t, "\200\002");
 	PUT_TIMES(&t, "(", 1000000);

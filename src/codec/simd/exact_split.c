@@ -34,7 +34,7 @@ static void decode(const struct tsr_coding *coding, const void *const plane[], s
 
 const struct tsr_codec TSR_FOR_ISA(codec_bf16_exact16) = {
 	.name = "bf16+exact16",
-	.summary = "BF16 and the other 16 bits: every FP32 weight comes back",
+	.summary = "BF16 and the other 16 bits: nothing is lost",
 	.source = "tersor",
 	.kinds = TSR_KIND_WEIGHT,
 	.nplanes = 2,

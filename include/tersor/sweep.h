@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_SWEEP_H
+#define TERSOR_SWEEP_H
+
+#include <stdint.h>
+
+#include "tersor/codec.h"
+#include "tersor/run.h"
+#include "tersor/status.h"
+
+/* Exponent fields of FP32; the sign is folded. */
+#define TSR_SWEEP_ROWS 256
+
+/**
+ * struct tsr_sweep_row - What came back for the bit patterns of one exponent field
+ *
+ * All members but the maxima add up; see tsr_sweep_row_add().
+ */
+struct tsr_sweep_row {
+	uint64_t count; /* bit patterns */
+	uint64_t exact; /* came back with the same bits */
+	uint64_t overflow; /* finite, came back infinite */
+	uint64_t nan_in; /* were NaN */
+	uint64_t nan_out; /* came back NaN */
+	uint64_t compared; /* finite and not 0, came back finite: those with a relative error */
+	uint64_t rel_sum[2]; /* of |x - y| / |x|, in units of 2^-47; low word, high word */
+	float max_rel;
+	uint32_t max_ulp; /* of those that are and came back finite */
+};
+
+void tsr_sweep_row_add(struct tsr_sweep_row *into, const struct tsr_sweep_row *from);
+
+/* The mean relative error of what was compared; 0 if nothing was. */
+double tsr_sweep_row_mean(const struct tsr_sweep_row *row);
+
+struct tsr_sweep_result {
+	const struct tsr_codec *codec;
+	struct tsr_sweep_row rows[TSR_SWEEP_ROWS]; /* by exponent field */
+};
+
+/* Rows 0 to 254, finite values, in one; row 255 holds infinities and NaN. */
+struct tsr_sweep_row tsr_sweep_finite(const struct tsr_sweep_result *r);
+
+/* The outcome of tsr_sweep_run(). */
+struct tsr_sweep {
+	uint32_t first, last;
+	unsigned ncodecs;
+	struct tsr_sweep_result *results; /* in the order of the codecs that were given */
+};
+
+/**
+ * tsr_sweep_run() - Encode and decode every FP32 bit pattern of a range, and compare
+ * @codecs:  @ncodecs codecs without scales
+ * @first:   first bit pattern
+ * @last:    last bit pattern, not below @first
+ * @ret:     out: to be freed with tsr_sweep_free(); untouched on failure
+ *
+ * Every pattern goes through every codec.  Results are sums of integers and maxima: they do not
+ * depend on threads, SIMD level or the order of work, and those of two ranges add up to that of
+ * both.  Stochastic codecs draw with seed 0, stream 0 and the pattern as the element's index.
+ * Progress counts 4 bytes per pattern and codec.
+ *
+ * Return: TSR_OK; TSR_E_USAGE for an inverted range or a codec with scales; TSR_E_CANCELLED;
+ * TSR_E_NOMEM.
+ */
+enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned ncodecs,
+			      uint32_t first, uint32_t last, const struct tsr_run *run,
+			      struct tsr_sweep **ret, struct tsr_err *err);
+void tsr_sweep_free(struct tsr_sweep *s);
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cli/coding.h"
+#include "cli/output.h"
+#include "cli/sweep_table.h"
+#include "sweep/figure.h"
+#include "sweep/report.h"
+#include "tersor/sweep.h"
+
+struct args {
+	struct cli_common common;
+	struct cli_list codec;
+	const char *first, *last, *svg, *html, *baseline, *device;
+	struct cli_optional csv;
+};
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct cli_opt opts[] = {
+	{ "codec", 0, "LIST", CLI_LIST, AT(codec), 0, 0, "@weight",
+	  "weight codecs, names and patterns separated by commas (default all)" },
+	{ "first", 0, "BITS", CLI_STRING, AT(first), 0, 0, NULL,
+	  "first bit pattern, 0x... or decimal (default 0)" },
+	{ "last", 0, "BITS", CLI_STRING, AT(last), 0, 0, NULL,
+	  "last bit pattern (default 0xffffffff)" },
+	{ "csv", 0, "FILE", CLI_OPTIONAL, AT(csv), 0, 0, "@report",
+	  "print a line per codec and exponent, or write them to FILE" },
+	{ "svg", 0, "FILE", CLI_STRING, AT(svg), 0, 0, "@report",
+	  "draw mean relative error against exponent" },
+	{ "html", 0, "FILE", CLI_STRING, AT(html), 0, 0, "@report",
+	  "write a page with the figure, its values and the table" },
+	{ "baseline", 0, "FILE", CLI_STRING, AT(baseline), 0, 0, "@file",
+	  "compare with an earlier JSON report; exit 1 and show what moved" },
+	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
+	  "auto, cpu or cuda[:N]" },
+	{ 0 }
+};
+
+/* --- What to sweep ---------------------------------------------------------------------------- */
+
+#define CODECS_MAX 256
+
+struct choice {
+	const struct tsr_codec *codecs[CODECS_MAX]; /* in the order of the table */
+	unsigned n;
+	uint32_t first, last;
+};
+
+static bool is_weight(const struct tsr_codec *c)
+{
+	return (c->kinds & TSR_KIND_WEIGHT) && !c->grouped;
+}
+
+/* Mark the codecs that one name or pattern stands for. */
+static int choose_word(const struct cli_cmd *cmd, const char *word, bool *chosen)
+{
+	const bool pattern = strpbrk(word, "*?[") != NULL;
+	const struct tsr_codec *codec;
+	bool found = false;
+
+	if (!pattern) {
+		const int status = cli_parse_codec(cmd, word, TSR_KIND_WEIGHT, &codec);
+
+		if (status != CLI_OK)
+			return status;
+	}
+	for (unsigned i = 0; tsr_codecs()[i]; i++) {
+		const struct tsr_codec *c = tsr_codecs()[i];
+
+		if (!is_weight(c) ||
+		    (pattern ? fnmatch(word, c->name, 0) != 0 : strcmp(word, c->name) != 0))
+			continue;
+		chosen[i] = found = true;
+	}
+	if (!found)
+		return cli_usage(cmd, "no weight codec matches '%s'; 'tersor codecs' lists them",
+				 word);
+	return CLI_OK;
+}
+
+static int choose_list(const struct cli_cmd *cmd, const char *list, bool *chosen)
+{
+	char word[128];
+
+	for (;;) {
+		const size_t len = strcspn(list, ",");
+		int status;
+
+		if (len >= sizeof(word))
+			return cli_usage(cmd, "option --codec: found '%s', expected names", list);
+		snprintf(word, sizeof(word), "%.*s", (int)len, list);
+		status = choose_word(cmd, word, chosen);
+		if (status != CLI_OK || !list[len])
+			return status;
+		list += len + 1;
+	}
+}
+
+static int choose_codecs(const struct cli_cmd *cmd, const struct cli_list *lists, struct choice *c)
+{
+	bool chosen[CODECS_MAX] = { false };
+
+	for (unsigned i = 0; i < lists->n; i++) {
+		const int status = choose_list(cmd, lists->items[i], chosen);
+
+		if (status != CLI_OK)
+			return status;
+	}
+	for (unsigned i = 0; tsr_codecs()[i]; i++) {
+		if (lists->n ? chosen[i] : is_weight(tsr_codecs()[i]))
+			c->codecs[c->n++] = tsr_codecs()[i];
+	}
+	return CLI_OK;
+}
+
+static int parse_bits(const struct cli_cmd *cmd, const char *option, const char *text,
+		      uint32_t *ret)
+{
+	const bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+	const char *digits = text + (hex ? 2 : 0);
+	const size_t n = strlen(digits);
+	unsigned long long value = UINT64_MAX;
+
+	if (n >= 1 && n <= 16 && strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789") == n)
+		value = strtoull(digits, NULL, hex ? 16 : 10);
+	if (value > UINT32_MAX)
+		return cli_usage(cmd,
+				 "option --%s: found '%s', expected a bit pattern from 0 to "
+				 "0xffffffff",
+				 option, text);
+	*ret = (uint32_t)value;
+	return CLI_OK;
+}
+
+static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct choice *c)
+{
+	int status = choose_codecs(cmd, &a->codec, c);
+
+	c->last = UINT32_MAX;
+	if (status == CLI_OK && a->first)
+		status = parse_bits(cmd, "first", a->first, &c->first);
+	if (status == CLI_OK && a->last)
+		status = parse_bits(cmd, "last", a->last, &c->last);
+	if (status == CLI_OK && c->first > c->last)
+		status = cli_usage(cmd, "--first 0x%08x is after --last 0x%08x", c->first, c->last);
+	return status;
+}
+
+/* --- Before the sweep: everything that can be known to fail ----------------------------------- */
+
+static int check_reports(const struct cli_cmd *cmd, const struct args *a)
+{
+	const char *const paths[] = { a->common.json.value, a->csv.value, a->svg, a->html };
+	struct tsr_err err;
+
+	if (a->csv.given && !a->csv.value && a->common.json.given && !a->common.json.value)
+		return cli_usage(cmd, "--csv and --json both on the standard output");
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+		if (paths[i] && cli_check_report(paths[i], &err) != TSR_OK)
+			return cli_usage(cmd, "cannot write a report: %s", err.msg);
+	}
+	return CLI_OK;
+}
+
+static int load_baseline(const char *path, const struct choice *c, struct tsr_sweep **ret)
+{
+	struct tsr_err err;
+
+	if (tsr_sweep_load(path, ret, &err) != TSR_OK)
+		return cli_error(&err);
+	if ((*ret)->first != c->first || (*ret)->last != c->last)
+		return cli_fail(CLI_INPUT,
+				"%s: found a sweep of 0x%08x to 0x%08x, expected 0x%08x to 0x%08x",
+				path, (*ret)->first, (*ret)->last, c->first, c->last);
+	for (unsigned i = 0; i < c->n; i++) {
+		if (!tsr_sweep_find(*ret, c->codecs[i]->name))
+			return cli_fail(CLI_INPUT, "%s: found no codec %s", path,
+					c->codecs[i]->name);
+	}
+	return CLI_OK;
+}
+
+/* --- Reports ---------------------------------------------------------------------------------- */
+
+struct moved {
+	struct tsr_sweep_change *changes;
+	size_t n;
+};
+
+static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
+		       const struct moved *moved)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin(&json, cmd);
+	tsr_sweep_put_json(s, &json);
+	if (a->baseline) {
+		tsr_json_open(&json, "moved", '[');
+		for (size_t i = 0; i < moved->n; i++) {
+			const struct tsr_sweep_change *c = &moved->changes[i];
+
+			tsr_json_open(&json, NULL, '{');
+			tsr_json_put_string(&json, "codec", c->codec);
+			tsr_json_put_u64(&json, "exponent", c->exponent);
+			tsr_json_put_string(&json, "figure", c->member);
+			tsr_json_put_string(&json, "was", c->was);
+			tsr_json_put_string(&json, "now", c->now);
+			tsr_json_close(&json, '}');
+		}
+		tsr_json_close(&json, ']');
+	}
+	return cli_json_end(&json, &a->common);
+}
+
+static int report_csv(const struct args *a, const struct tsr_sweep *s)
+{
+	struct tsr_text csv = { 0 };
+
+	tsr_sweep_put_csv(s, &csv);
+	return cli_write_report(&csv, a->csv.value);
+}
+
+static int report_files(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
+			const struct moved *moved)
+{
+	int status = CLI_OK;
+
+	if (a->svg) {
+		struct tsr_text svg = { 0 };
+
+		tsr_sweep_put_svg(s, &svg);
+		status = cli_write_report(&svg, a->svg);
+	}
+	if (a->html && status == CLI_OK) {
+		struct tsr_text html = { 0 };
+
+		tsr_sweep_put_html(s, &html);
+		status = cli_write_report(&html, a->html);
+	}
+	if (a->csv.given && status == CLI_OK)
+		status = report_csv(a, s);
+	if (a->common.json.given && status == CLI_OK)
+		status = report_json(cmd, a, s, moved);
+	return status;
+}
+
+static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
+		  const struct tsr_sweep *baseline)
+{
+	struct moved moved = { 0 };
+	struct tsr_err err;
+	int status;
+
+	if (baseline && tsr_sweep_compare(s, baseline, &moved.changes, &moved.n, &err) != TSR_OK)
+		return cli_error(&err);
+	if (cli_wants_text(&a->common) && !(a->csv.given && !a->csv.value)) {
+		cli_sweep_print(s, a->common.verbose != 0);
+		if (baseline)
+			cli_sweep_print_moved(moved.changes, moved.n, a->common.verbose != 0);
+	}
+	status = report_files(cmd, a, s, &moved);
+	free(moved.changes);
+	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	const struct args *a = args;
+	struct tsr_sweep *sweep = NULL, *baseline = NULL;
+	struct choice c = { .n = 0 };
+	struct cli_progress progress;
+	struct tsr_run run;
+	struct tsr_err err = { 0 };
+	enum tsr_status swept;
+	int status = parse_choice(cmd, a, &c);
+
+	if (status == CLI_OK)
+		status = cli_check_device(cmd, a->device);
+	if (status == CLI_OK)
+		status = check_reports(cmd, a);
+	if (status == CLI_OK && a->baseline)
+		status = load_baseline(a->baseline, &c, &baseline);
+	if (status == CLI_OK) {
+		run = cli_run_start(&progress, &a->common, "sweeping");
+		swept = tsr_sweep_run(c.codecs, c.n, c.first, c.last, &run, &sweep, &err);
+		cli_run_end(&progress);
+		status = swept == TSR_OK ? report(cmd, a, sweep, baseline) : cli_error(&err);
+	}
+	tsr_sweep_free(sweep);
+	tsr_sweep_free(baseline);
+	return status;
+}
+
+const struct cli_cmd cmd_sweep = {
+	.name = "sweep",
+	.summary = "every FP32 bit pattern through every weight codec",
+	.operands = "",
+	.details =
+		"Encodes and decodes every FP32 bit pattern of a range with each codec and "
+		"reports, "
+		"in total and per exponent, how many come back bit for bit, the mean and largest "
+		"relative error, the largest error in ULP, overflow and NaN. Reports do not depend "
+		"on threads or processor.",
+	.examples = "  tersor sweep --codec 'bf16+ulp*' --first 0x3f800000 --last 0x3fffffff\n"
+		    "  tersor sweep --codec bf16,fp16 --last 0x00ffffff -v\n"
+		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n",
+	.opts = opts,
+	.long_work = true,
+	.reports = true,
+	.args_nbytes = sizeof(struct args),
+	.run = run,
+};
