@@ -102,10 +102,11 @@ static enum tsr_status join_meta(struct sharded *s, size_t first)
 		for (end = i + 1; end < c->nmeta && strcmp(c->meta[end].key, m.key) == 0; end++)
 			differs = differs || strcmp(c->meta[end].value, m.value) != 0;
 		if (differs && c->packed)
-			return tsr_fail(s->err, TSR_E_FORMAT,
-					"%s: the shards differ in the metadata %.100s, expected one "
-					"packed checkpoint",
-					s->path, m.key);
+			return tsr_fail(
+				s->err, TSR_E_FORMAT,
+				"%s: the shards differ in the metadata %.100s, expected one "
+				"packed checkpoint",
+				s->path, m.key);
 		if (!differs)
 			c->meta[kept++] = m;
 		else
