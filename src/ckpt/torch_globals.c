@@ -140,10 +140,18 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 				 const struct tsr_value *v)
 {
 	const struct tsr_value *global = callee_of(v);
-	const char *module = global->global.module, *name = global->global.name;
-	const bool builtin = strcmp(module, "__builtin__") == 0;
-	const char *kind = kind_of(global);
+	const char *module, *name, *kind;
+	bool builtin;
 
+	/* What a call would return may have become a tensor already. */
+	if (global->type != TSR_VALUE_GLOBAL)
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "found a call of what is no class or function; nothing was "
+				      "executed");
+	module = global->global.module;
+	name = global->global.name;
+	builtin = strcmp(module, "__builtin__") == 0;
+	kind = kind_of(global);
 	if (kind)
 		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
 				      "found %s (%s.%s), expected a plain one; nothing was "

@@ -218,6 +218,8 @@ static enum tsr_status check_place(const struct binding *b, const char *at)
 		const struct tsr_value *v = w->path[i].v;
 		const size_t child = w->path[i].next - 1;
 
+		if (v->type == TSR_VALUE_CALL && v->call.callee->type != TSR_VALUE_GLOBAL)
+			return tsr_torch_refuse(b->a, at, v);
 		if (v->type == TSR_VALUE_CALL && v->call.args == w->path[i + 1].v &&
 		    !tsr_value_mapping(v))
 			return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
