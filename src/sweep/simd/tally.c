@@ -15,7 +15,7 @@
 /* --- The sum of relative errors --------------------------------------------------------------- */
 
 typedef double f64x4 __attribute__((vector_size(32)));
-typedef int64_t i64x4 __attribute__((vector_size(32)));
+typedef uint64_t u64x4 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
 
 static inline __attribute__((always_inline)) void load_wide(f64x4 *v, const float *p)
@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void load_wide(f64x4 *v, const floa
 static uint64_t sum_terms(const float *rel, size_t n)
 {
 	const f64x4 start = { 32, 32, 32, 32 };
-	i64x4 total = { 0 };
+	u64x4 total = { 0 };
 
 	for (size_t i = 0; i < n; i += 16 * LANES) {
 		const size_t end = n - i < 16 * LANES ? n : i + 16 * LANES;
@@ -52,9 +52,9 @@ static uint64_t sum_terms(const float *rel, size_t n)
 			low += a;
 			high += b;
 		}
-		total += ((i64x4)low - (i64x4)start) + ((i64x4)high - (i64x4)start);
+		total += ((u64x4)low - (u64x4)start) + ((u64x4)high - (u64x4)start);
 	}
-	return (uint64_t)total[0] + (uint64_t)total[1] + (uint64_t)total[2] + (uint64_t)total[3];
+	return total[0] + total[1] + total[2] + total[3];
 }
 
 static void add_terms(const float *rel, size_t n, float max, struct tsr_sweep_row *row)
@@ -94,8 +94,8 @@ static bool count_simple(const float *restrict x, const float *restrict y, size_
 
 	for (size_t i = 0; i < n; i++) {
 		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
-		const int32_t distance = (int32_t)(yb - xb);
-		const uint32_t ulp = (uint32_t)(distance < 0 ? -distance : distance);
+		const uint32_t distance = yb - xb;
+		const uint32_t ulp = (int32_t)distance < 0 ? 0 - distance : distance;
 		const float r = tsr_sweep_relative(x[i], y[i]);
 		const int32_t r_bits = (int32_t)tsr_bits_from_f32(r);
 
