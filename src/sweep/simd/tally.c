@@ -80,14 +80,22 @@ struct counts {
 	int32_t max_rel; /* as bits, which are ordered like the values */
 };
 
+/* `small` is a constant in the functions below: it chooses the way to the same quotient. */
+static inline __attribute__((always_inline)) float relative(float x, float y, const bool small)
+{
+	return small ? tsr_sweep_relative_small(x, y) : tsr_sweep_relative(x, y);
+}
+
 /*
  * For strips without zeros whose values all come back finite and with their sign: most of them.
  * Then the distance in ULP is the difference of the bit patterns, and no relative error is above 1
  * (a codec that overshoots by more is counted the other way, too).  Returns whether it was so; if
  * not, the counts mean nothing.
  */
-static bool count_simple(const float *restrict x, const float *restrict y, size_t n,
-			 float *restrict rel, struct counts *c)
+static inline __attribute__((always_inline)) bool count_simple(const float *restrict x,
+							       const float *restrict y, size_t n,
+							       float *restrict rel,
+							       struct counts *c, const bool small)
 {
 	uint32_t exact = 0, max_ulp = 0, flipped = 0;
 	int32_t max_rel = 0;
@@ -96,7 +104,7 @@ static bool count_simple(const float *restrict x, const float *restrict y, size_
 		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
 		const uint32_t distance = yb - xb;
 		const uint32_t ulp = (int32_t)distance < 0 ? 0 - distance : distance;
-		const float r = tsr_sweep_relative(x[i], y[i]);
+		const float r = relative(x[i], y[i], small);
 		const int32_t r_bits = (int32_t)tsr_bits_from_f32(r);
 
 		rel[i] = r;
@@ -112,8 +120,10 @@ static bool count_simple(const float *restrict x, const float *restrict y, size_
 }
 
 /* For finite x, whatever comes back. */
-static void count_any(const float *restrict x, const float *restrict y, size_t n,
-		      float *restrict rel, struct counts *c)
+static inline __attribute__((always_inline)) void count_any(const float *restrict x,
+							    const float *restrict y, size_t n,
+							    float *restrict rel, struct counts *c,
+							    const bool small)
 {
 	uint32_t exact = 0, overflow = 0, nan_out = 0, compared = 0, max_ulp = 0;
 	int32_t max_rel = 0;
@@ -125,7 +135,7 @@ static void count_any(const float *restrict x, const float *restrict y, size_t n
 		const uint32_t is_compared = is_finite & ((xb & TSR_F32_MAG) != 0);
 		/* Masks: with conditions on conditions the compiler makes branches of them. */
 		const uint32_t ulp = tsr_sweep_ulp(xb, yb) & (0 - is_finite);
-		const float quotient = tsr_sweep_relative(x[i], y[i]);
+		const float quotient = relative(x[i], y[i], small);
 		const int32_t r_bits = (int32_t)(tsr_bits_from_f32(quotient) & (0 - is_compared));
 
 		rel[i] = tsr_f32_from_bits((uint32_t)r_bits);
@@ -137,6 +147,18 @@ static void count_any(const float *restrict x, const float *restrict y, size_t n
 		max_rel = r_bits > max_rel ? r_bits : max_rel;
 	}
 	*c = (struct counts){ exact, overflow, nan_out, compared, max_ulp, max_rel };
+}
+
+/* @anything: what comes back is known not to be simple. */
+static void count_finite(const float *x, const float *y, size_t n, bool anything, float *rel,
+			 struct counts *c)
+{
+	if (tsr_exponent_bits(x[0]) < TSR_SWEEP_SMALL) {
+		if (anything || !count_simple(x, y, n, rel, c, true))
+			count_any(x, y, n, rel, c, true);
+	} else if (anything || !count_simple(x, y, n, rel, c, false)) {
+		count_any(x, y, n, rel, c, false);
+	}
 }
 
 /* Infinities and NaN. */
@@ -168,8 +190,7 @@ void TSR_FOR_ISA(sweep_tally)(struct tsr_sweep_strip *s, size_t first, size_t n,
 		tally_special(x, y, count, row);
 		return;
 	}
-	if (tsr_abs(x[0]) == 0.0f || row->overflow || !count_simple(x, y, count, s->rel, &c))
-		count_any(x, y, count, s->rel, &c);
+	count_finite(x, y, count, tsr_abs(x[0]) == 0.0f || row->overflow, s->rel, &c);
 	max_rel = tsr_f32_from_bits((uint32_t)c.max_rel);
 	add_terms(s->rel, count, max_rel, row);
 	row->exact += c.exact;
