@@ -16,11 +16,24 @@ TSR_HD float tsr_sweep_relative(float x, float y)
 }
 
 /*
+ * The same by way of a power of two that takes differences of small x away from the subnormal
+ * numbers, which some CPUs divide slowly.  Scaling both sides of a quotient is exact, and where
+ * y * 2^40 overflows so does the quotient.  For exponent fields below TSR_SWEEP_SMALL.
+ */
+#define TSR_SWEEP_SMALL (64 << 23)
+
+TSR_HD float tsr_sweep_relative_small(float x, float y)
+{
+	const float scaled = x * 0x1p40f;
+
+	return tsr_abs(scaled - y * 0x1p40f) / tsr_abs(scaled);
+}
+
+/*
  * A relative error r in units of 2^-47.  Nothing is rounded: two floats that differ are at least
  * 2^-24 of the larger apart, so r is 0 or at least 2^-24, and then its last place is 2^-47 or more.
  * From 2^16 on, which no codec here comes near, a term is 2^63; the maximum still tells.
  */
-#define TSR_SWEEP_UNIT 0x1p-47
 #define TSR_SWEEP_TERM_MAX 0x1p16f
 
 TSR_HD uint64_t tsr_sweep_term(float r)

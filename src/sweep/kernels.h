@@ -11,17 +11,24 @@
  * A strip: consecutive bit patterns with one exponent field and sign.  Everything about one stays
  * in the L1 cache.
  */
-#define TSR_SWEEP_STRIP 1024u
+#define TSR_SWEEP_STRIP 512u
 
 /* What lies between encoding and decoding, as wide as the values; and what comes back. */
 struct tsr_sweep_strip {
+	/* Longer than they need be: arrays a multiple of 4 KiB apart get into each other's way. */
+	_Alignas(64) float x[TSR_SWEEP_STRIP + 48];
+	float y[TSR_SWEEP_STRIP + 48];
+	float rel[TSR_SWEEP_STRIP + 48];
+	uint32_t plane[TSR_PLANES_MAX][TSR_SWEEP_STRIP + 80]; /* also room for packed planes */
+	/*
+	 * What codecs have in common and is made once, by the first that needs it: narrow weights,
+	 * decoded, and random bits.
+	 */
+	float bf16[TSR_SWEEP_STRIP + 48];
+	float fp16[TSR_SWEEP_STRIP + 48];
+	uint16_t random[TSR_SWEEP_STRIP + 96];
+	bool has_bf16, has_fp16, has_random;
 	uint32_t first; /* bits of x[0] */
-	bool drawn; /* random is filled in: it is the same for all codecs */
-	uint16_t random[TSR_SWEEP_STRIP];
-	float x[TSR_SWEEP_STRIP];
-	float y[TSR_SWEEP_STRIP];
-	uint32_t plane[TSR_PLANES_MAX][TSR_SWEEP_STRIP + 64]; /* also room for packed planes */
-	float rel[TSR_SWEEP_STRIP];
 };
 
 /* Fill in y for all of x, which are finite. */

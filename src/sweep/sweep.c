@@ -102,7 +102,7 @@ static void sweep_strip(const struct sweeping *w, struct scratch *s, uint32_t fr
 	const size_t n = to - start + 1;
 
 	s->strip.first = start;
-	s->strip.drawn = false;
+	s->strip.has_bf16 = s->strip.has_fp16 = s->strip.has_random = false;
 	for (uint32_t i = 0; i < TSR_SWEEP_STRIP; i++)
 		s->strip.x[i] = tsr_f32_from_bits(start + i);
 	for (unsigned i = 0; i < w->sweep->ncodecs; i++) {

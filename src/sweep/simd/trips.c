@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * There and back: the codecs whose formulas are worth a loop of their own over the values of one
- * exponent.  The formulas are those of math.h; only what follows from the exponent is computed once.
+ * exponent.  The formulas are those of math.h; only what follows from the exponent, and what several
+ * codecs have in common, is computed once.
  *
  * Encoding and decoding are two loops with the codes in memory between them: in one, the compiler
  * sees that conditions of the two depend on each other and makes branches of them.
@@ -12,113 +13,83 @@
 #include "sweep/kernels.h"
 #include "tersor/math.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define N TSR_SWEEP_STRIP
 
-/* --- BF16 and FP16 under one set of names ----------------------------------------------------- */
+/* --- Narrow weights --------------------------------------------------------------------------- */
 
-INLINE uint32_t bf16_from(float x, int32_t exponent)
+/* Narrow weights there and back, which are the same for every codec that rounds to nearest. */
+#define DEFINE_WEIGHTS(fmt, encode, decode) \
+	static const float *fmt##_weights(struct tsr_sweep_strip *s) \
+	{ \
+		const int32_t exponent = tsr_exponent_bits(s->x[0]); \
+		const float *restrict x = s->x; \
+		uint32_t *restrict narrow = s->plane[0]; \
+		float *restrict decoded = s->fmt; \
+\
+		if (s->has_##fmt) \
+			return decoded; \
+		(void)exponent; \
+		for (size_t i = 0; i < N; i++) \
+			narrow[i] = encode; \
+		for (size_t i = 0; i < N; i++) \
+			decoded[i] = decode(narrow[i]); \
+		s->has_##fmt = true; \
+		return decoded; \
+	}
+
+DEFINE_WEIGHTS(bf16, tsr_bf16_from_number(x[i]), tsr_f32_from_bf16)
+DEFINE_WEIGHTS(fp16, tsr_f16_from_number_at(x[i], exponent), tsr_f32_from_f16)
+
+/* The random bits of a stochastic codec: those of seed 0 and stream 0. */
+static const uint16_t *random_bits(struct tsr_sweep_strip *s)
 {
-	return (void)exponent, tsr_bf16_from_number(x);
-}
-INLINE float bf16_round(float x, int32_t exponent)
-{
-	return (void)exponent, tsr_f32_from_bf16(tsr_bf16_from_number(x));
-}
-INLINE uint32_t bf16_from_any(float x)
-{
-	return tsr_bf16_from_number(x);
-}
-INLINE float bf16_widen(uint32_t narrow)
-{
-	return tsr_f32_from_bf16(narrow);
+	struct tsr_philox block[N / 8];
+
+	if (s->has_random)
+		return s->random;
+	for (size_t b = 0; b < N / 8; b++)
+		block[b] = tsr_stochastic_bits(0, 0, s->first / 8 + b);
+	memcpy(s->random, block, sizeof(block));
+	s->has_random = true;
+	return s->random;
 }
 
-INLINE uint32_t fp16_from(float x, int32_t exponent)
-{
-	return tsr_f16_from_number_at(x, exponent);
-}
-INLINE float fp16_round(float x, int32_t exponent)
-{
-	return tsr_f16_round_at(x, exponent);
-}
-INLINE uint32_t fp16_from_any(float x)
-{
-	return tsr_f16_from_number(x);
-}
-INLINE float fp16_widen(uint32_t narrow)
-{
-	return tsr_f32_from_f16(narrow);
-}
-
-/* --- Loops ------------------------------------------------------------------------------------ */
+/* --- Codecs ----------------------------------------------------------------------------------- */
 
 #define DEFINE_NARROW(fmt) \
 	static void trip_##fmt(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
 	{ \
-		const int32_t exponent = tsr_exponent_bits(s->x[0]); \
-		const float *restrict x = s->x; \
-		uint32_t *restrict narrow = s->plane[0]; \
-		float *restrict y = s->y; \
-\
 		(void)codec; \
-		for (size_t i = 0; i < N; i++) \
-			narrow[i] = fmt##_from(x[i], exponent); \
-		for (size_t i = 0; i < N; i++) \
-			y[i] = fmt##_widen(narrow[i]); \
+		memcpy(s->y, fmt##_weights(s), N * sizeof(*s->y)); \
 	}
 
-#define DEFINE_FLOAT_SPLIT(fmt) \
+#define DEFINE_FLOAT_SPLIT(fmt, from_number, widen) \
 	static void trip_##fmt##_##fmt(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
 	{ \
-		const int32_t exponent = tsr_exponent_bits(s->x[0]); \
-		const float *restrict x = s->x; \
-		uint32_t *restrict narrow = s->plane[0]; \
+		const float *restrict x = s->x, *restrict narrow = fmt##_weights(s); \
 		uint32_t *restrict rest = s->plane[1]; \
 		float *restrict y = s->y; \
 \
 		(void)codec; \
-		for (size_t i = 0; i < N; i++) { \
-			narrow[i] = fmt##_from(x[i], exponent); \
-			rest[i] = fmt##_from_any( \
-				tsr_float_rest(x[i], fmt##_round(x[i], exponent))); \
-		} \
 		for (size_t i = 0; i < N; i++) \
-			y[i] = tsr_float_join(fmt##_widen(narrow[i]), fmt##_widen(rest[i])); \
+			rest[i] = from_number(tsr_float_rest(x[i], narrow[i])); \
+		for (size_t i = 0; i < N; i++) \
+			y[i] = tsr_float_join(narrow[i], widen(rest[i])); \
 	}
 
 #define DEFINE_ULP_SPLIT(fmt, format, id, levels) \
 	static void trip_##fmt##_##id(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
 	{ \
-		const int32_t exponent = tsr_exponent_bits(s->x[0]); \
-		const float *restrict x = s->x; \
-		uint32_t *restrict narrow = s->plane[0]; \
+		const float *restrict x = s->x, *restrict narrow = fmt##_weights(s); \
 		int32_t *restrict correction = (int32_t *)s->plane[1]; \
 		float *restrict y = s->y; \
 \
 		(void)codec; \
-		for (size_t i = 0; i < N; i++) { \
-			narrow[i] = fmt##_from(x[i], exponent); \
-			correction[i] = tsr_ulp_correction(format(), x[i], \
-							   fmt##_round(x[i], exponent), levels); \
-		} \
 		for (size_t i = 0; i < N; i++) \
-			y[i] = tsr_ulp_join(format(), fmt##_widen(narrow[i]), correction[i], \
-					    levels); \
+			correction[i] = tsr_ulp_correction(format(), x[i], narrow[i], levels); \
+		for (size_t i = 0; i < N; i++) \
+			y[i] = tsr_ulp_join(format(), narrow[i], correction[i], levels); \
 	}
-
-/* The random bits of a stochastic codec: those of seed 0 and stream 0. */
-static void draw(struct tsr_sweep_strip *s)
-{
-	struct tsr_philox block[N / 8];
-
-	if (s->drawn)
-		return;
-	for (size_t b = 0; b < N / 8; b++)
-		block[b] = tsr_stochastic_bits(0, 0, s->first / 8 + b);
-	memcpy(s->random, block, sizeof(block));
-	s->drawn = true;
-}
 
 #define DEFINE_TRUNCATED(fmt, format, largest) \
 	static void trip_##fmt##_trunc(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
@@ -143,11 +114,10 @@ static void draw(struct tsr_sweep_strip *s)
 	{ \
 		const uint32_t k = codec->extra_bits, mask = (1u << k) - 1; \
 		const float *restrict x = s->x; \
-		const uint16_t *restrict random = s->random; \
+		const uint16_t *restrict random = random_bits(s); \
 		uint32_t *restrict narrow = s->plane[0], *restrict stored = s->plane[1]; \
 		float *restrict y = s->y; \
 \
-		draw(s); \
 		for (size_t i = 0; i < N; i++) { \
 			const uint32_t e = tsr_##format##_extended(x[i]); \
 			const uint32_t up = tsr_stochastic_up(e, random[i], largest); \
@@ -163,8 +133,8 @@ static void draw(struct tsr_sweep_strip *s)
 
 DEFINE_NARROW(bf16)
 DEFINE_NARROW(fp16)
-DEFINE_FLOAT_SPLIT(bf16)
-DEFINE_FLOAT_SPLIT(fp16)
+DEFINE_FLOAT_SPLIT(bf16, tsr_bf16_from_number, tsr_f32_from_bf16)
+DEFINE_FLOAT_SPLIT(fp16, tsr_f16_from_number, tsr_f32_from_f16)
 DEFINE_ULP_SPLIT(bf16, tsr_split_bf16, ulp8, 127.0f)
 DEFINE_ULP_SPLIT(bf16, tsr_split_bf16, ulp16, 32767.0f)
 DEFINE_ULP_SPLIT(fp16, tsr_split_f16, ulp8, 127.0f)
