@@ -41,7 +41,8 @@ override CFLAGS += -std=c11 -fPIC -pthread $(WARN) $(SAN_FLAGS) \
 override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-ffp-contract=off,-fno-threadsafe-statics \
 	--fmad=false --ftz=false --prec-div=true --prec-sqrt=true
 override LDFLAGS += -pthread $(SAN_FLAGS)
-LDLIBS = -lcjson -lm
+LDLIBS_CPU := -lcjson -ldeflate -lz -lm
+LDLIBS = $(LDLIBS_CPU)
 
 ISAS_x86_64 := base avx2 avx512
 ISAS := $(or $(ISAS_$(shell uname -m)),base)
@@ -53,10 +54,11 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 
 LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c \
 	src/sweep/*.c))
-SIMD_SRC := $(sort $(wildcard src/codec/simd/*.c src/sweep/simd/*.c))
+SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c))
 CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 
 ifeq ($(GPU),1)
@@ -71,12 +73,13 @@ LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) \
 	$(foreach isa,$(ISAS),$(SIMD_SRC:%.c=$(BUILD)/obj/%.$(isa).o)) $(GPU_OBJ)
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/obj/%.o)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/%)
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/tests/%)
 FAULTS := $(BUILD)/tests/libfaults.so
 
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-unit check-cli check-long demo bench lint format asan ubsan install uninstall \
+.PHONY: all check check-unit check-fuzz fuzz check-cli check-long demo bench lint format asan ubsan install uninstall \
 	clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -133,12 +136,18 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtersor.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
+# Fuzz targets that only replay files; `make fuzz` builds them with libFuzzer.
+$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o $(BUILD)/libtersor.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 $(FAULTS): tests/faults/faults.c
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -fPIC -O1 -o $@ $< -ldl
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d) $(FUZZ_SRC:%.c=$(BUILD)/obj/%.d)
 
 # --- Set-up: says what it installs, and installs it where it may ---------------------------
 
@@ -165,8 +174,26 @@ demo: setup
 check: setup-check
 	@$(MAKE) --no-print-directory check-unit check-cli
 
-check-unit: $(UNIT_BIN)
+check-unit: $(UNIT_BIN) check-fuzz
 	@for t in $(UNIT_BIN); do $$t || exit 1; done
+
+check-fuzz: $(FUZZ_BIN)
+	@for t in $(FUZZ_BIN:$(BUILD)/tests/fuzz_%=%); do \
+		$(BUILD)/tests/fuzz_$$t tests/fuzz/corpus/$$t/* || exit 1; done
+
+# make fuzz: every target, FUZZ_SECONDS each; FUZZ=name: one.  Needs clang.
+FUZZ ?= $(FUZZ_BIN:$(BUILD)/tests/fuzz_%=%)
+FUZZ_SECONDS ?= 600
+fuzz:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang GPU=0 CFLAGS='-O1 -g' SAN=fuzzer-no-link,address,undefined \
+		$(BUILD)/fuzz/libtersor.a $(FUZZ:%=$(BUILD)/fuzz/obj/tests/fuzz/fuzz_%.o)
+	@for t in $(FUZZ); do \
+		mkdir -p $(BUILD)/fuzz/corpus/$$t && \
+		clang -fsanitize=fuzzer,address,undefined -pthread -o $(BUILD)/fuzz/fuzz_$$t \
+			$(BUILD)/fuzz/obj/tests/fuzz/fuzz_$$t.o $(BUILD)/fuzz/libtersor.a $(LDLIBS_CPU) && \
+		$(BUILD)/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
+			-artifact_prefix=$(BUILD)/fuzz/$$t- $(BUILD)/fuzz/corpus/$$t tests/fuzz/corpus/$$t || exit 1; \
+	done
 
 check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
@@ -232,6 +259,7 @@ help:
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make lint        style, layering, and that help and man pages agree' \
+	'make fuzz        every parser under libFuzzer, FUZZ_SECONDS=600 each (FUZZ=name: one)' \
 	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
 	'make install     into PREFIX (now $(PREFIX)), below DESTDIR; make uninstall removes it' \
 	'make clean       remove $(BUILD)' \

@@ -1,15 +1,19 @@
 """A reader of the tersor packed format, which follows docs/format.md and nothing else.
 
-    checkpoint = reader.read("packed.safetensors")
+    checkpoint = reader.read("packed.safetensors")  # or the index of a sharded one
     checkpoint.tensors["layer.weight"].array        # float32
     checkpoint.tensors["step"].raw                  # bytes, of a tensor that is not packed
+    checkpoint.tree                                 # a pickle: never to be given to pickle.load
 
 It is meant to be read: one function per section of the document, in the document's order, and no
 speed beyond what numpy gives. Nothing of a file is given out before all of it is checked. Where
 a reader SHOULD reject something or MAY accept it, this one rejects it.
 """
+import base64
+import binascii
 import dataclasses
 import json
+import pathlib
 import re
 import struct
 
@@ -56,6 +60,9 @@ class Checkpoint:
     metadata: dict      # the source's own entries
     generation: int     # how often the values went through a lossy codec
     tool: str
+    source_kind: str    # what the checkpoint was read from
+    shard: dict | None = None   # which part of a checkpoint this is; None for all of it
+    tree: bytes | None = None   # what was saved around the tensors
 
 
 def check(condition, message, error=ReaderError):
@@ -257,6 +264,7 @@ def planes_of(tensor):
 
 HASH = "[0-9a-f]{16}"
 KINDS = {"weight", "momentum", "variance", "other"}
+SOURCE_KINDS = {"safetensors", "pt", "dcp", "npz", "npy"}
 FIGURES = ["abs", "ulp", "rel", "nmse", "cosine"]
 COUNTS = ["exact", "flushed", "scale_underflow"]
 
@@ -266,12 +274,13 @@ def parse_tersor(metadata):
     root = parse_json(metadata["tersor"], any_number, float, depth_max=8, values_max=4_000_000)
     check(isinstance(root, dict) and is_integer(root.get("version")), "no version")
     check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
-    check_members(root, ["version", "tool", "source", "generation", "tensors"])
+    check_members(root, ["version", "tool", "source", "generation"] + ["shard"] * ("shard" in root)
+                  + ["tensors"])
     check(isinstance(root["tool"], str), "tool is not a string")
     check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
     check(isinstance(root["tensors"], list), "tensors is not an array")
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
-                            root["tool"])
+                            root["tool"], root["source"]["kind"], parse_shard(root.get("shard")))
     hashes = {}
     for entry in root["tensors"]:
         tensor = parse_tensor(entry)
@@ -285,16 +294,26 @@ def check_members(value, names):
     check(isinstance(value, dict) and list(value) == names, f"not exactly {', '.join(names)}")
 
 
+def parse_shard(shard):
+    if shard is None:
+        return None
+    check_members(shard, ["number", "count", "set"])
+    check(is_integer(shard["count"]) and shard["count"] >= 2 and is_integer(shard["number"])
+          and 1 <= shard["number"] <= shard["count"], "wrong number or count of a shard")
+    check(isinstance(shard["set"], str) and re.fullmatch(HASH, shard["set"]), "wrong set of a shard")
+    return shard
+
+
 def source_metadata(metadata, source):
     check(isinstance(source, dict), "source is not an object")
-    check_known(source.get("kind"), ["safetensors"], "source kind")
+    check_known(source.get("kind"), SOURCE_KINDS, "source kind")
     check_members(source, ["kind", "format"])
-    check("format" in metadata, "no entry format")
     check("tersor_generation" not in metadata, "there is an entry tersor_generation")
     result = {key: value for key, value in metadata.items()
               if key not in ("tersor", "tersor_check", "format")}
     if source["format"] is not None:
         check(isinstance(source["format"], str), "format is neither a string nor null")
+        check("format" in metadata, "no entry format")
         result["format"] = source["format"]
     return result
 
@@ -347,6 +366,84 @@ def check_header(header, metadata):
 def header_hash(header, digits):
     entry = b'"tersor_check":"%s"'
     return xxhash.xxh3_64_hexdigest(header.replace(entry % digits, entry % (b"0" * 16)))
+
+
+TREE, TREE_ENTRY = "tersor::tree", "tersor_tree"
+
+
+def take_tree(checkpoint):
+    """Section 5.6: the tree is neither a tensor of the source nor an entry of its metadata."""
+    tensor = checkpoint.tensors.pop(TREE, None)
+    text = checkpoint.metadata.pop(TREE_ENTRY, None)
+    check(tensor is None or text is None, "two trees")
+    if tensor:
+        check(tensor.codec == "raw" and tensor.dtype == "U8", f"{TREE} is not raw bytes")
+        checkpoint.tree = tensor.raw
+    if text is not None:
+        checkpoint.tree = from_base64(text)
+    return checkpoint
+
+
+def from_base64(text):
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        content = None
+    # Decoding and encoding again: bits that no byte uses are zero.
+    check(content is not None and base64.b64encode(content).decode() == text,
+          f"{TREE_ENTRY} is not base64")
+    return content
+
+
+# ---- Shards: section 5.7 -------------------------------------------------------------------------
+
+def is_index(content):
+    return b"\0" not in content[:8] and content.lstrip(b" \t\n\r")[:1] == b"{"
+
+
+def parse_index(content):
+    """Name of the shard by name of the array."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise ReaderError("the index is not UTF-8") from None
+    index = parse_json(text, any_number, float, depth_max=16, values_max=2_000_000)
+    places = index.get("weight_map")
+    check(isinstance(places, dict) and places, "the index has no weight_map")
+    check(isinstance(index.get("metadata", {}), dict), "the index's metadata is not an object")
+    for name, shard in places.items():
+        check(isinstance(shard, str) and is_file_name(shard),
+              f"{name}: the name of its shard is not that of a file")
+    return places
+
+
+def is_file_name(name):
+    return 1 <= len(name.encode()) <= 255 and name not in (".", "..") and not set(name) & set("/\\")
+
+
+def read_shards(folder, places):
+    """The checkpoint of all shards that an index names."""
+    shards = sorted(set(places.values()), key=str.encode)
+    joined = None
+    for number, shard in enumerate(shards, 1):
+        check((folder / shard).is_file(), f"{shard}: there is no such shard")
+        part, arrays = read_file((folder / shard).read_bytes())
+        check(arrays == {name for name, place in places.items() if place == shard},
+              f"{shard}: other arrays than the index says")
+        at = (part.shard["number"], part.shard["count"]) if part.shard else (1, 1)
+        check(at == (number, len(shards)), f"{shard}: is not shard {number} of {len(shards)}")
+        joined = join(joined, part) if joined else part
+    return take_tree(joined)
+
+
+def join(into, part):
+    check((into.generation, into.source_kind, into.shard["set"])
+          == (part.generation, part.source_kind, part.shard["set"]), "shards of two checkpoints")
+    check(not into.tensors.keys() & part.tensors.keys(), "a tensor in two shards")
+    for key, value in part.metadata.items():
+        check(into.metadata.setdefault(key, value) == value, f"the shards differ in {key!r}")
+    into.tensors |= part.tensors
+    return into
 
 
 # ---- Narrow floats and scales: sections 6 and 7 --------------------------------------------------
@@ -475,18 +572,29 @@ def decode(tensor, planes):
 # ---- Reading: section 11 -------------------------------------------------------------------------
 
 def read(path):
-    """The checkpoint of a packed file. Raises ReaderError if the file is not wholly in order."""
-    with open(path, "rb") as file:
-        return read_bytes(file.read())
+    """The checkpoint of a packed file or an index; ReaderError if it is not wholly in order."""
+    path = pathlib.Path(path)
+    content = path.read_bytes()
+    if is_index(content):
+        return read_shards(path.parent, parse_index(content))
+    return read_bytes(content)
 
 
 def read_bytes(content):
+    checkpoint = read_file(content)[0]
+    check(checkpoint.shard is None, "a shard without the others")
+    return take_tree(checkpoint)
+
+
+def read_file(content):
+    """The checkpoint, the tree still in it, and the names of the file's arrays."""
     header, data = split_file(content)
     metadata, arrays = parse_header(header, len(data))
     if "tersor" not in metadata:
         check("tersor_check" not in metadata, "tersor_check without tersor")
         raise ReaderError("not a packed file")
     check_header(header, metadata)
+    names = set(arrays)
     checkpoint, hashes = parse_tersor(metadata)
     for tensor in checkpoint.tensors.values():
         planes = [take_plane(arrays, data, *plane) for plane in planes_of(tensor)]
@@ -497,7 +605,7 @@ def read_bytes(content):
         else:
             tensor.values = decode(tensor, planes)
     check(not arrays, f"arrays that are no plane: {', '.join(arrays)}")
-    return checkpoint
+    return checkpoint, names
 
 
 def take_plane(arrays, data, name, dtype, shape):

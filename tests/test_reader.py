@@ -1,6 +1,12 @@
 """tests/reader.py, which knows docs/format.md only, against the binary and against the document."""
+import base64
+import collections
+import dataclasses
+import io
 import json
+import pickle
 import re
+import shutil
 import struct
 
 import ml_dtypes
@@ -49,14 +55,45 @@ def write_source(path, tensors, metadata=None):
     return path
 
 
+@dataclasses.dataclass
+class Global:
+    """What a tree names; calling it gives a tuple."""
+    name: str
+
+    def __call__(self, *args):
+        return self.name, *args
+
+
+def load_tree(content):
+    """A tree, with tensors as tuples of the arguments that would rebuild them."""
+    class Inert(pickle.Unpickler):
+        def find_class(self, module, name):
+            if (module, name) == ("collections", "OrderedDict"):
+                return collections.OrderedDict
+            return Global(f"{module}.{name}")
+
+        def persistent_load(self, pid):
+            return pid
+
+    return Inert(io.BytesIO(content)).load()
+
+
 def compare(path, tersor):
     """The reader's tensors must be those that `tersor unpack` writes."""
     checkpoint = reader.read(path)
     out = path.with_suffix(".unpacked")
-    tersor("unpack", path, "-o", out, "-f", "-q", check=0)
+    tersor("unpack", path, "-o", out, "--to", "safetensors", "-f", "-q", check=0)
     metadata, tensors = contents(out)
     if checkpoint.generation:
         assert metadata.pop("tersor_generation") == str(checkpoint.generation)
+    tree = tensors.pop("tersor::tree", (None, None, None))[2]
+    if "tersor_tree" in metadata:
+        tree = base64.b64decode(metadata.pop("tersor_tree"))
+    assert (tree is None) == (checkpoint.tree is None)
+    assert tree is None or load_tree(tree) == load_tree(checkpoint.tree)
+    if checkpoint.source_kind != "safetensors":
+        assert metadata.pop("format") == "pt" and "format" not in checkpoint.metadata
+        tensors = {name: tensors[name] for name in checkpoint.tensors if name in tensors}
     assert metadata == checkpoint.metadata
     assert list(tensors) == list(checkpoint.tensors)
     for name, (dtype, shape, content) in tensors.items():
@@ -398,6 +435,237 @@ def test_generations(tersor, tmp_path):
         tersor("unpack", tmp_path / "packed", "-o", source, "-q", "-f", check=0)
 
 
+# ---- Trees -------------------------------------------------------------------------------------
+
+def tensors_in(value):
+    """Name by storage, shape and strides of each tensor in a tree."""
+    if isinstance(value, tuple) and value and value[0] == "torch._utils._rebuild_tensor_v2":
+        (kind, _, name, location, numel), offset, shape, stride = value[1:5]
+        assert (kind, location, offset, numel) == ("storage", "cpu", 0, int(np.prod(shape)))
+        assert stride == tuple(int(np.prod(shape[i + 1:])) for i in range(len(shape)))
+        return {name: shape}
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return {}
+    return {name: shape for item in value for name, shape in tensors_in(item).items()}
+
+
+@pytest.fixture
+def packed_pt(tersor, tmp_path):
+    packed = tmp_path / "packed.safetensors"
+    tersor("pack", DATA / "tiny-gpt" / "checkpoint.pt", "-o", packed, "-q", check=0)
+    return packed
+
+
+def test_tree(tersor, packed_pt):
+    checkpoint = compare(packed_pt, tersor)
+    assert checkpoint.source_kind == "pt" and checkpoint.metadata == {}
+    tree = load_tree(checkpoint.tree)
+    assert list(tree) == ["model", "optimizer", "step", "args"]
+    assert tree["step"] == 400 and tree["args"]["betas"] == (0.9, 0.95)
+    assert [group["weight_decay"] for group in tree["optimizer"]["param_groups"]] == [0.1, 0.0]
+    assert tensors_in(tree) == {t.name: t.shape for t in checkpoint.tensors.values()}
+
+
+LOG = [f"line {i}" for i in range(9000)]
+
+
+def with_long_tree():
+    tree = np.frombuffer(pickle.dumps({"log": LOG}, protocol=2), "u1")
+    assert len(tree) > 65_536
+    return sample().add("tersor::tree", "raw", tree, dtype="U8")
+
+
+def test_long_tree_is_a_tensor(tersor, tmp_path):
+    path = with_long_tree().write(tmp_path / "packed")
+    checkpoint = compare(path, tersor)
+    assert "tersor::tree" not in checkpoint.tensors and load_tree(checkpoint.tree) == {"log": LOG}
+    # Packed again, it is no source tensor of that either.
+    tersor("unpack", path, "-o", tmp_path / "source", "-q", check=0)
+    tersor("pack", tmp_path / "source", "-o", path, "-f", "-q", check=0)
+    assert load_tree(reader.read(path).tree) == {"log": LOG}
+
+
+@pytest.mark.parametrize("command", [["verify"], ["unpack", "--to=pt", "-o", "out"]])
+def test_damaged_long_tree_is_found(tersor, tmp_path, command):
+    content = with_long_tree().sealed()
+    (tmp_path / "packed").write_bytes(flip(content, content.rindex(b"line 77")))
+    tersor(*command, "packed", cwd=tmp_path, check=3)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["pt", "dcp", "npz", "npy"])
+def test_source_kind(tersor, tmp_path, kind):
+    packed = sample()
+    packed.tersor["source"]["kind"] = kind
+    assert compare(packed.write(tmp_path / "packed"), tersor).source_kind == kind
+
+
+# ---- Shards ------------------------------------------------------------------------------------
+
+@pytest.fixture
+def sharded(tersor, tmp_path):
+    """Packs a checkpoint in shards and returns the index."""
+    def pack_shards(name="checkpoint.pt"):
+        tersor("pack", DATA / "tiny-gpt" / name, "-o", tmp_path / "p.safetensors",
+               "--max-shard-size", "100K", "-q", check=0)
+        return tmp_path / "p.safetensors.index.json"
+    return pack_shards
+
+
+def set_of(path):
+    """What the shards of a packed file would have in common."""
+    value = 0
+    metadata, _ = contents(path)
+    for entry in json.loads(metadata["tersor"])["tensors"]:
+        for digits in entry["xxh3"]:
+            value = xxhash.xxh3_64_intdigest(struct.pack("<Q", int(digits, 16)), seed=value)
+    return f"{value:016x}"
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "checkpoint.pt"])
+def test_shards(tersor, tmp_path, sharded, name):
+    index = sharded(name)
+    tersor("pack", DATA / "tiny-gpt" / name, "-o", tmp_path / "whole", "-q", check=0)
+    whole, checkpoint = reader.read(tmp_path / "whole"), compare(index, tersor)
+    assert list(checkpoint.tensors) == list(whole.tensors)
+    assert all(checkpoint.tensors[n].source_bytes == t.source_bytes
+               for n, t in whole.tensors.items())
+    assert (checkpoint.tree, checkpoint.metadata) == (whole.tree, whole.metadata)
+    assert (checkpoint.generation, checkpoint.source_kind) == (1, whole.source_kind)
+
+    shards = sorted(tmp_path.glob("p-*.safetensors"))
+    assert len(shards) > 3
+    assert [s.name for s in shards] == [f"p-{i + 1:05}-of-{len(shards):05}.safetensors"
+                                        for i in range(len(shards))]
+    parts = [reader.read_file(shard.read_bytes())[0] for shard in shards]
+    assert sum((list(part.tensors) for part in parts), []) == list(whole.tensors)
+    assert [part.shard for part in parts] == [{"number": i + 1, "count": len(parts),
+                                               "set": set_of(tmp_path / "whole")}
+                                              for i in range(len(parts))]
+    assert ["tersor_tree" in part.metadata for part in parts] == [
+        i == 0 and whole.tree is not None for i in range(len(parts))]
+    sizes = [sum(len(plane) for _, _, plane in contents(shard)[1].values()) for shard in shards]
+    assert max(sizes) <= 100 * 1024
+    assert json.loads(index.read_text())["metadata"]["total_size"] == sum(sizes)
+
+
+def edit_index(change):
+    def edit_both(folder, index):
+        content = json.loads(index.read_text())
+        change(content["weight_map"], sorted(set(content["weight_map"].values())))
+        index.write_text(json.dumps(content))
+    return edit_both
+
+
+def edit_shard(number, change):
+    """Another `tersor` text in a shard, sealed anew."""
+    def edit_both(folder, index):
+        shard = sorted(folder.glob("p-*.safetensors"))[number]
+        text, data = split(shard.read_bytes())
+        text = json.loads(text)
+        metadata = text["__metadata__"]
+        root = json.loads(metadata["tersor"])
+        change(root, metadata)
+        metadata |= {"tersor": json.dumps(root), "tersor_check": ZEROS}
+        shard.write_bytes(sealed(json.dumps(text, separators=(",", ":")).encode(), data))
+    return edit_both
+
+
+def one_shard_of_another(folder, index):
+    shards = sorted(folder.glob("p-*.safetensors"))
+    shutil.copy(shards[0], shards[1])
+
+
+def only_shards(keep):
+    """An index of some of the shards, which has nothing but these."""
+    def edit_map(places, shards):
+        for name in [n for n, shard in places.items() if shard not in keep(shards)]:
+            del places[name]
+    return edit_index(edit_map)
+
+
+def swap_shards(folder, index):
+    """Two shards in the place of each other, and an index that says so."""
+    first, second = sorted(folder.glob("p-*.safetensors"))[:2]
+    first.rename(folder / "x"), second.rename(first), (folder / "x").rename(second)
+    other = {first.name: second.name, second.name: first.name}
+    edit_index(lambda m, s: m.update({n: other.get(p, p) for n, p in m.items()}))(folder, index)
+
+
+BAD_SHARDS = {
+    "a shard missing": (lambda folder, index: next(folder.glob("p-*2-of-*")).unlink(), 4),
+    "directory in a name": (edit_index(lambda m, s: m.update(a="../a")), 3),
+    "two dots": (edit_index(lambda m, s: m.update(a="..")), 3),
+    "empty name": (edit_index(lambda m, s: m.update(a="")), 3),
+    "backslash in a name": (edit_index(lambda m, s: m.update(a="a\\b")), 3),
+    "name too long": (edit_index(lambda m, s: m.update(a="a" * 256)), 3),
+    "shard is a number": (edit_index(lambda m, s: m.update(a=1)), 3),
+    "array that is not there": (edit_index(lambda m, s: m.update(a=s[0])), 3),
+    "array that is not listed": (edit_index(lambda m, s: m.pop("wte.weight")), 3),
+    "array in another shard": (edit_index(lambda m, s: m.update({"wte.weight": s[-1]})), 3),
+    "no arrays": (edit_index(lambda m, s: m.clear()), 3),
+    "no weight_map": (lambda folder, index: index.write_text('{"metadata":{}}'), 3),
+    "metadata is a list": (lambda folder, index:
+                           index.write_text(index.read_text().replace("{\n    \"total", "[{\"total")
+                                            .replace("\n  },", "}],", 1)), 3),
+    "equal keys": (lambda folder, index:
+                   index.write_text(index.read_text().replace('"weight_map"', '"a":1,"a":2,'
+                                                              '"weight_map"')), 3),
+    "a shard twice": (one_shard_of_another, 3),
+    "swapped shards": (swap_shards, 3),
+    "without the first": (only_shards(lambda s: s[1:]), 3),
+    "without the last": (only_shards(lambda s: s[:-1]), 3),
+    "without one between": (only_shards(lambda s: s[:1] + s[2:]), 3),
+    "the first alone": (only_shards(lambda s: s[:1]), 3),
+    "another set": (edit_shard(1, lambda r, m: r["shard"].update(set="0" * 16)), 3),
+    "another count": (edit_shard(1, lambda r, m: r["shard"].update(count=9)), 3),
+    "another number": (edit_shard(1, lambda r, m: r["shard"].update(number=3)), 3),
+    "no shard": (edit_shard(1, lambda r, m: r.pop("shard")), 3),
+    "shard without set": (edit_shard(1, lambda r, m: r["shard"].pop("set")), 3),
+    "shard with more": (edit_shard(1, lambda r, m: r["shard"].update(x=1)), 3),
+    "number 0": (edit_shard(0, lambda r, m: r["shard"].update(number=0)), 3),
+    "set in capitals": (edit_shard(0, lambda r, m: r["shard"].update(set="A" * 16)), 3),
+    "another generation": (edit_shard(1, lambda r, m: r.update(generation=2)), None),
+    "another source kind": (edit_shard(1, lambda r, m: r["source"].update(kind="dcp")), None),
+    "metadata that differ": (lambda folder, index:
+                             [edit_shard(i, lambda r, m: m.update(a=str(i)))(folder, index)
+                              for i in range(2)], 3),
+    "another tree": (edit_shard(1, lambda r, m: m.update(tersor_tree="gAJOLg==")), 3),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SHARDS)
+def test_rejects_shards(tersor, tmp_path, sharded, name):
+    change, status = BAD_SHARDS[name]
+    index = sharded()
+    reader.read(index)
+    change(tmp_path, index)
+    with pytest.raises(reader.ReaderError):
+        reader.read(index)
+    if status is not None:      # a MUST and not a SHOULD
+        tersor("unpack", index, "-o", tmp_path / "out.pt", check=status)
+        assert not (tmp_path / "out.pt").exists()
+
+
+def test_one_shard_is_refused(tersor, tmp_path, sharded):
+    sharded("checkpoint.safetensors")
+    for shard in tmp_path.glob("p-*.safetensors"):
+        with pytest.raises(reader.ReaderError, match="without the others"):
+            reader.read(shard)
+        tersor("unpack", shard, "-o", tmp_path / "out", check=3)
+        with safetensors.safe_open(shard, framework="np") as file:
+            assert list(file.keys())
+
+
+@pytest.mark.parametrize("text", [b" \t\r\n", b""], ids=["white space in front", "as it is"])
+def test_index_is_told_from_a_file(tersor, sharded, text):
+    index = sharded("checkpoint.safetensors")
+    index.write_bytes(text + index.read_bytes())
+    compare(index, tersor)
+
+
 # ---- What is unusual but valid -----------------------------------------------------------------
 
 def any_order():
@@ -419,6 +687,30 @@ def white_space():
     return sealed(text, p.data)
 
 
+def no_format_of_the_source():
+    p = sample()
+    p.header["__metadata__"].pop("format")
+    return p.sealed()
+
+
+def white_space_before_tersor():
+    p = sample()
+    text = p.text().replace(b'"tersor":"{', b'"tersor":" \\t\\n{')
+    return sealed(text, p.data)
+
+
+def strange_figures():
+    p = sample()
+    p.tersor["tensors"][0]["error"] |= {"abs": -1.5, "cosine": 7, "nmse": 1e300, "exact": 2**40}
+    return p.sealed()
+
+
+def reserved_entry():
+    p = sample()
+    p.header["__metadata__"]["tersor_something"] = "kept"
+    return p.sealed()
+
+
 def empty_arrays():
     p = sample()
     for i in range(3):
@@ -436,7 +728,20 @@ VALID = {
     "padding": lambda: sealed(sample().text() + b" " * 99_999, sample().data),
     "check in another key": escaped_key,
     "empty arrays": empty_arrays,
+    "no entry format": no_format_of_the_source,
+    "white space before the tersor text": white_space_before_tersor,
+    "strange figures": strange_figures,
+    "an entry that begins with tersor": reserved_entry,
+    "a tree": lambda: edit_metadata(tersor_tree=TREE_OF_NOTHING),
+    "a long tree": lambda: with_long_tree().sealed(),
 }
+TREE_OF_NOTHING = base64.b64encode(pickle.dumps({"a": 1}, protocol=2)).decode()
+
+
+def edit_metadata(**entries):
+    p = sample()
+    p.header["__metadata__"] |= entries
+    return p.sealed()
 
 
 @pytest.mark.parametrize("name", VALID)
@@ -515,6 +820,19 @@ def same_name_twice(p):
 
 def shared_plane(p):
     p.tersor["tensors"].append(p.tersor["tensors"][0])
+
+
+def tree_with_a_codec(p):
+    p.add("tersor::tree", "f32", np.zeros(3, "<f4"))
+
+
+def tree_of_another_dtype(p):
+    p.add("tersor::tree", "raw", np.zeros(3, "<i1"), dtype="I8")
+
+
+def flip_in_long_tree():
+    content = with_long_tree().sealed()
+    return flip(content, content.rindex(b"line 77"))
 
 
 def too_many_values():
@@ -643,6 +961,14 @@ BAD = {
     "an array too many": (header(lambda h: h.update(a=E0 | {"shape": [0]})), "no plane"),
     "a plane of two tensors": (edit(shared_plane), "two tensors"),
     "two tensors of one name": (edit(same_name_twice), "two tensors"),
+    # the tree
+    "tree that is no base64": (metadata(tersor_tree="gAJOLg="), "base64"),
+    "tree with white space": (metadata(tersor_tree="gAJO\nLg=="), "base64"),
+    "tree with bits to spare": (metadata(tersor_tree="gAJOLh=="), "base64"),
+    "tree with a codec": (edit(tree_with_a_codec), "raw bytes"),
+    "tree of another dtype": (edit(tree_of_another_dtype), "raw bytes"),
+    "a bit of a long tree": (flip_in_long_tree, "hash that was recorded"),
+    # the data
     "a bit of the data": (whole(lambda c: flip(c, len(c) - 1)), "hash that was recorded"),
     "swapped hashes": (edit(lambda p: p.tersor["tensors"][0]["xxh3"].reverse()),
                        "hash that was recorded"),

@@ -16,6 +16,8 @@ struct tsr_verify_options {
 	const struct tsr_bound *bounds; /* on the error against the original */
 	unsigned nbounds;
 	bool allow_nonfinite;
+	bool strict; /* a record without a checksum is TSR_E_FORMAT */
+	const struct tsr_open_options *open; /* NULL for tsr_open_defaults() */
 };
 
 struct tsr_verified_tensor {
@@ -31,6 +33,7 @@ struct tsr_verification {
 	uint64_t nmissing; /* tensors of the original that @checked lacks */
 	const char *first_missing;
 	uint64_t nfaults; /* tensors with a fault, and missing ones */
+	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
 };
 
 /**
@@ -68,6 +71,7 @@ struct tsr_diff_tensor {
 	uint64_t worst; /* index of the element furthest off in ULP, or first different */
 	double worst_a, worst_b;
 	bool exceeds; /* the tolerances */
+	bool noted; /* only one side has it, which is no difference: see tsr_diff_options */
 };
 
 struct tsr_comparison {
@@ -76,22 +80,36 @@ struct tsr_comparison {
 	size_t ntensors;
 	uint64_t ndiffering; /* tensors that differ in any way */
 	uint64_t nexceeding; /* those that exceed the tolerances */
+	uint64_t nnoted; /* those that one side lacks without that being a difference */
+};
+
+/**
+ * struct tsr_diff_options - What counts as a difference
+ * @tolerances: a tensor exceeds if any of these is exceeded, or values differ where one is not
+ *              finite; with none, every difference exceeds
+ * @strict:     also between different containers a tensor that one side lacks is a difference;
+ *              otherwise it is only noted if it is neither weight nor state, or if it is a state
+ *              and the other side has none at all
+ * @open:       how to read both sides; NULL for tsr_open_defaults()
+ */
+struct tsr_diff_options {
+	const struct tsr_bound *tolerances;
+	unsigned ntolerances;
+	bool strict;
+	const struct tsr_open_options *open;
 };
 
 /**
  * tsr_diff() - Compare two checkpoints tensor by tensor, packed or not
  * @a, @b:       files of each side, joined as by tsr_checkpoint_open()
- * @tolerances:  a tensor exceeds if any of these is exceeded, or values differ where one is not
- *               finite; with none, every difference exceeds
  * @ret:         out: to be freed with tsr_comparison_free()
  *
  * FP32, FP16 and BF16 tensors are compared as FP32 values, with packed ones decoded; all others by
  * their bytes.
  */
 enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
-			 const struct tsr_bound *tolerances, unsigned ntolerances,
-			 const struct tsr_run *run, struct tsr_comparison **ret,
-			 struct tsr_err *err);
+			 const struct tsr_diff_options *options, const struct tsr_run *run,
+			 struct tsr_comparison **ret, struct tsr_err *err);
 void tsr_comparison_free(struct tsr_comparison *c);
 
 #endif

@@ -72,6 +72,28 @@ TSR_HD float tsr_clamp(float x, float lo, float hi)
 }
 
 /*
+ * The bounds of codes.  They are arguments because gcc 12, where it knows both, makes twelve
+ * instructions of the two that a clamp takes: a loop can hide that they are constants.
+ */
+struct tsr_bounds {
+	float lo, hi;
+};
+
+TSR_HD struct tsr_bounds tsr_bounds_i8(void)
+{
+	const struct tsr_bounds b = { -127.0f, 127.0f };
+
+	return b;
+}
+
+TSR_HD struct tsr_bounds tsr_bounds_u8(void)
+{
+	const struct tsr_bounds b = { 0.0f, 255.0f };
+
+	return b;
+}
+
+/*
  * RN(a * b + c) with one rounding.
  *
  * Without a fused instruction the sum is formed in binary64.  That is the same value wherever the
@@ -151,6 +173,73 @@ TSR_HD float tsr_bf16_round(float x)
 }
 
 /*
+ * FP32 magnitude rounded where the mantissa of FP16 ends, for what is normal in FP16 or larger; an
+ * infinity is itself, and so is a NaN one.
+ */
+TSR_HD int32_t tsr_f16_round_normal(float x)
+{
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+	const int32_t at_most = mag < (int32_t)TSR_F32_INF ? mag : (int32_t)TSR_F32_INF;
+
+	return (at_most + 0xfff + (at_most >> 13 & 1)) & ~0x1fff;
+}
+
+/*
+ * 0.5 and a magnitude below 2^-14, FP16's least normal number, rounded to a multiple of 2^-24: that
+ * is where the last place of the sum is.  No step makes a subnormal float, which some CPUs do
+ * slowly.
+ */
+TSR_HD float tsr_f16_round_subnormal(float x)
+{
+	return tsr_abs(x) + 0.5f;
+}
+
+/* x rounded to the grid of FP16, as a float; an infinity from 65520 on and for NaN. */
+TSR_HD float tsr_f16_round(float x)
+{
+	const float normal = tsr_f32_from_bits((uint32_t)tsr_f16_round_normal(x));
+	const float subnormal = tsr_f16_round_subnormal(x) - 0.5f;
+	const float rounded = tsr_abs(x) < 0x1p-14f ? subnormal : normal;
+	const float mag = rounded < 65536.0f ? rounded : tsr_f32_from_bits(TSR_F32_INF);
+
+	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (tsr_bits_from_f32(x) & TSR_F32_SIGN));
+}
+
+/* The FP16 of x where |x| < 65520: without the steps that an infinity and NaN take. */
+TSR_HD uint32_t tsr_f16_from_small_f32(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const int32_t mag = (int32_t)(bits & TSR_F32_MAG);
+	const int32_t normal = (mag + (0xfff - (112 << 23)) + (mag >> 13 & 1)) >> 13;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(tsr_f16_round_subnormal(x)) -
+					    0x3f000000u);
+	const int32_t code = tsr_abs(x) < 0x1p-14f ? subnormal : normal;
+
+	return ((bits & TSR_F32_SIGN) | (uint32_t)code << 16) >> 16;
+}
+
+/*
+ * Exponents of the two formats are 112 apart.  The sign is put to the code in the upper half, so
+ * that SIMD code packs one vector and not two.
+ */
+TSR_HD uint32_t tsr_f16_from_f32(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+	const int32_t normal = (tsr_f16_round_normal(x) - (112 << 23)) >> 13;
+	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(tsr_f16_round_subnormal(x)) -
+					    0x3f000000u);
+	const int32_t code = tsr_abs(x) < 0x1p-14f ? subnormal : normal;
+	const int32_t finite = code < 0x7c00 ? code : 0x7c00;
+	const int32_t quiet = 0x7e00 | (int32_t)(bits >> 13 & 0x1ff);
+	const int32_t is_nan = x != x;
+
+	return ((bits & TSR_F32_SIGN) | (uint32_t)(is_nan ? quiet : finite) << 16) >> 16;
+}
+
+/*
+ * The same for a caller that knows the exponent already, as a sweep over consecutive bit patterns
+ * does (@exponent: tsr_exponent_bits() of x); the tests hold both against all 2^32 floats.
+ *
  * |x| rounded to the grid of FP16, as a float; 65536 or more from 65520 on.  Adding M = 2^(e + 13),
  * e the exponent of x but at least -14, puts the last place of the sum where FP16's is.
  */
@@ -173,16 +262,7 @@ TSR_HD float tsr_f16_round_at(float x, int32_t exponent)
 	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (bits & TSR_F32_SIGN));
 }
 
-TSR_HD float tsr_f16_round(float x)
-{
-	return tsr_f16_round_at(x, tsr_exponent_bits(x));
-}
-
-/*
- * Exponents of the two formats are 112 apart.  Below 2^-14 the code is the multiple of 2^-24, which
- * adding 0.5 brings to the end of a float; no step makes a subnormal float, which some CPUs do
- * slowly.
- */
+/* The FP16 of a number, not NaN. */
 TSR_HD uint32_t tsr_f16_from_number_at(float x, int32_t exponent)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
@@ -198,16 +278,6 @@ TSR_HD uint32_t tsr_f16_from_number_at(float x, int32_t exponent)
 TSR_HD uint32_t tsr_f16_from_number(float x)
 {
 	return tsr_f16_from_number_at(x, tsr_exponent_bits(x));
-}
-
-TSR_HD uint32_t tsr_f16_from_f32(float x)
-{
-	const uint32_t bits = tsr_bits_from_f32(x);
-	const int32_t mag = (int32_t)(bits & TSR_F32_MAG);
-	const uint32_t quiet = (bits >> 16 & 0x8000u) | (uint32_t)(0x7e00 | (mag >> 13 & 0x1ff));
-	const uint32_t number = tsr_f16_from_number(x);
-
-	return mag > (int32_t)TSR_F32_INF ? quiet : number;
 }
 
 /* A subnormal is put behind the leading bit of 2^-14, which is then taken off again. */
@@ -283,7 +353,8 @@ TSR_HD float tsr_ulp_join(struct tsr_split_format f, float narrow, int32_t corre
 	const float joined = tsr_fma(fraction * f.down, power, narrow);
 	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
 
-	return (special | (correction == 0)) ? narrow : joined;
+	/* Of two comparisons of the same width: the correction's own is another in SIMD code. */
+	return (special | (fraction == 0.0f)) ? narrow : joined;
 }
 
 /* --- Exact split: the correction is a difference of bit patterns ---------------------------- */
@@ -338,7 +409,9 @@ TSR_HD float tsr_exact16_join(uint32_t narrow, int32_t correction)
 /* What is left of x for a second narrow float; 0 where the narrow weight is Inf or NaN. */
 TSR_HD float tsr_float_rest(float x, float narrow)
 {
-	return (tsr_bits_from_f32(narrow) & TSR_F32_INF) < TSR_F32_INF ? x - narrow : 0.0f;
+	const uint32_t finite = (tsr_bits_from_f32(narrow) & TSR_F32_INF) < TSR_F32_INF;
+
+	return tsr_f32_from_bits(tsr_bits_from_f32(x - narrow) & (0 - finite));
 }
 
 /* The narrow weight itself where the rest is zero, which keeps -0, or where it is Inf or NaN. */
@@ -527,12 +600,17 @@ TSR_HD float tsr_inverse_scale(float levels, float scale)
 /* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
 
 /* Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0. */
-TSR_HD int32_t tsr_softsign_code(float m, float scale)
+TSR_HD int32_t tsr_softsign_code_in(struct tsr_bounds b, float m, float scale)
 {
 	const float z = 2.0f * m / (scale + tsr_abs(m));
-	const float t = tsr_clamp(127.0f * z, -127.0f, 127.0f);
+	const float t = tsr_clamp(127.0f * z, b.lo, b.hi);
 
 	return scale > 0.0f ? tsr_round_half_away_i32(t) : 0;
+}
+
+TSR_HD int32_t tsr_softsign_code(float m, float scale)
+{
+	return tsr_softsign_code_in(tsr_bounds_i8(), m, scale);
 }
 
 /* s * (q / (254 - |q|)): the inverse companding (q/127) / (2 - |q/127|) as one IEEE quotient. */
@@ -548,9 +626,14 @@ TSR_HD float tsr_softsign_value(int32_t code, float scale)
 /* The largest scale whose square is finite as e8m8; sqrt(FLT_MAX) itself rounds up past it. */
 #define TSR_E8M8_SQRT_MAX 0xbeffu /* 2^64 (1 - 2^-9) */
 
+TSR_HD int32_t tsr_sqrt_code_in(struct tsr_bounds b, float root, float inverse)
+{
+	return (int32_t)tsr_clamp(root * inverse + 0.5f, b.lo, b.hi);
+}
+
 TSR_HD int32_t tsr_sqrt_code(float root, float inverse)
 {
-	return (int32_t)tsr_clamp(root * inverse + 0.5f, 0.0f, 255.0f);
+	return tsr_sqrt_code_in(tsr_bounds_u8(), root, inverse);
 }
 
 TSR_HD float tsr_sqrt_value(int32_t code, float scale)
@@ -562,9 +645,14 @@ TSR_HD float tsr_sqrt_value(int32_t code, float scale)
 
 /* --- Linear baselines ------------------------------------------------------------------------ */
 
+TSR_HD int32_t tsr_linear_code_in(struct tsr_bounds b, float m, float inverse)
+{
+	return tsr_round_half_away_i32(tsr_clamp(m * inverse, b.lo, b.hi));
+}
+
 TSR_HD int32_t tsr_linear_code(float m, float inverse)
 {
-	return tsr_round_half_away_i32(tsr_clamp(m * inverse, -127.0f, 127.0f));
+	return tsr_linear_code_in(tsr_bounds_i8(), m, inverse);
 }
 
 TSR_HD float tsr_linear_value(int32_t code, float scale)
@@ -572,9 +660,14 @@ TSR_HD float tsr_linear_value(int32_t code, float scale)
 	return tsr_code_quotient((float)code, 127.0f, 1.0f / 127.0f) * scale;
 }
 
+TSR_HD int32_t tsr_ulinear_code_in(struct tsr_bounds b, float v, float inverse)
+{
+	return (int32_t)tsr_clamp(v * inverse + 0.5f, b.lo, b.hi);
+}
+
 TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
 {
-	return (int32_t)tsr_clamp(v * inverse + 0.5f, 0.0f, 255.0f);
+	return tsr_ulinear_code_in(tsr_bounds_u8(), v, inverse);
 }
 
 TSR_HD float tsr_ulinear_value(int32_t code, float scale)

@@ -27,6 +27,8 @@ struct tsr_bound {
  * @strict:  a tensor that a codec cannot take is an error, not kept raw
  * @force:   replace an existing output
  * @dry_run: plan only; nothing is read but headers, nothing is written
+ * @open:    how to read the inputs; NULL for tsr_open_defaults()
+ * @max_shard_nbytes: largest data of one packed file, tensors are not split; 0: one file
  */
 struct tsr_pack_options {
 	struct tsr_coding weight;
@@ -39,6 +41,8 @@ struct tsr_pack_options {
 	bool strict;
 	bool force;
 	bool dry_run;
+	const struct tsr_open_options *open;
+	uint64_t max_shard_nbytes;
 };
 
 /* bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32. */
@@ -90,24 +94,61 @@ void tsr_packing_free(struct tsr_packing *p);
 /* "3 non-finite values", ... into @text: why a tensor stayed raw, and how many elements. */
 void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room);
 
-/* The outcome of tsr_unpack(). */
+/**
+ * struct tsr_write_options - How to write a checkpoint that is not packed
+ * @container: of the output; TSR_CONTAINER_COUNT: that of the source (of DCP: torch)
+ * @flashoptim: as a compressed state dict of FlashOptim, in a torch container
+ * @max_shard_nbytes: largest data of one safetensors file, tensors are not split; 0: one file
+ * @open:    how to read the input; NULL for tsr_open_defaults()
+ * @strict:  a record without a checksum is an error
+ * @force:   replace an existing output
+ * @dry_run: plan only; nothing is read but headers, nothing is written
+ */
+struct tsr_write_options {
+	enum tsr_container container;
+	bool flashoptim;
+	uint64_t max_shard_nbytes;
+	const struct tsr_open_options *open;
+	bool strict;
+	bool force;
+	bool dry_run;
+};
+
+/* The source's container, nothing forced. */
+struct tsr_write_options tsr_write_defaults(void);
+
+/* The outcome of tsr_unpack() and tsr_convert(). */
 struct tsr_unpacking {
 	struct tsr_checkpoint *source;
-	uint64_t nbytes; /* of the file written */
+	enum tsr_container container; /* that was written */
+	uint64_t nbytes; /* of the files written */
 };
 
 /**
- * tsr_unpack() - Give back the file that was packed
- * @path: a packed file
- * @out:  path of the safetensors file to write
+ * tsr_unpack() - Give back the checkpoint that was packed, or decode another tool's states
+ * @path: a packed file, the index of one in shards, or a compressed state dict of FlashOptim,
+ *        bitsandbytes or TransformerEngine
+ * @out:  path of the file to write
  * @ret:  out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY
  *
- * Names, shapes, dtypes, order and metadata are the source's; every plane is checked against its
- * hash.  If a lossy codec was involved, the metadata gets one more entry, tersor_generation.
+ * Names, shapes, dtypes, order, metadata and what was saved around the tensors are the source's;
+ * every plane is checked against its hash.  If a lossy codec was involved, the output says so: in
+ * the metadata, or a record of its own, tersor_generation.
  */
-enum tsr_status tsr_unpack(const char *path, const char *out, bool force, bool dry_run,
-			   const struct tsr_run *run, struct tsr_unpacking **ret,
-			   struct tsr_err *err);
+enum tsr_status tsr_unpack(const char *path, const char *out,
+			   const struct tsr_write_options *options, const struct tsr_run *run,
+			   struct tsr_unpacking **ret, struct tsr_err *err);
+
+/**
+ * tsr_convert() - Write a checkpoint into another container, without touching an element
+ * @paths: @npaths inputs, see tsr_checkpoint_open()
+ *
+ * What safetensors cannot hold besides tensors is kept in the metadata, and given back by a
+ * conversion to torch; NumPy containers drop it, which @ret->source->notes says.
+ */
+enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
+			    const struct tsr_write_options *options, const struct tsr_run *run,
+			    struct tsr_unpacking **ret, struct tsr_err *err);
 void tsr_unpacking_free(struct tsr_unpacking *u);
 
 #endif

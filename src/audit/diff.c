@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/read.h"
+#include "pack/records.h"
 #include "tersor/audit.h"
 #include "tersor/math.h"
 
@@ -13,6 +14,7 @@
 
 struct diffing {
 	struct tsr_comparison *result;
+	const struct tsr_diff_options *options;
 	const struct tsr_run *run;
 	uint64_t *start; /* per result: number of its first piece; one entry more */
 	uint64_t done_nbytes, total_nbytes;
@@ -210,8 +212,41 @@ static enum tsr_status pair_all(struct tsr_comparison *r, struct tsr_err *err)
 	return TSR_OK;
 }
 
+static bool is_state(const struct tsr_tensor *t)
+{
+	return t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
+}
+
+static bool has_states(const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (is_state(&c->tensors[i]))
+			return true;
+	}
+	return false;
+}
+
+/* What a file of another kind may well lack: counters, or all of the optimizer. */
+static void note_absent(struct tsr_comparison *r)
+{
+	const bool states_a = has_states(r->a), states_b = has_states(r->b);
+
+	for (size_t i = 0; i < r->ntensors; i++) {
+		struct tsr_diff_tensor *d = &r->tensors[i];
+		const struct tsr_tensor *t = d->a ? d->a : d->b;
+
+		if (d->kind != TSR_DIFF_ONLY_A && d->kind != TSR_DIFF_ONLY_B)
+			continue;
+		d->noted = t->kind == TSR_KIND_OTHER ||
+			   (is_state(t) && !(d->kind == TSR_DIFF_ONLY_A ? states_b : states_a));
+		r->nnoted += d->noted;
+	}
+}
+
 static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tolerances, unsigned n)
 {
+	if (d->noted)
+		return false;
 	if (d->kind != TSR_DIFF_COMPARED || d->nonfinite_different)
 		return true;
 	if (!d->different)
@@ -225,8 +260,7 @@ static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tol
 	return false;
 }
 
-static enum tsr_status run_diff(struct diffing *d, const struct tsr_bound *tolerances,
-				unsigned ntolerances, struct tsr_err *err)
+static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 {
 	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
 					 .work = diff_piece,
@@ -237,6 +271,10 @@ static enum tsr_status run_diff(struct diffing *d, const struct tsr_bound *toler
 	TSR_TRY(tsr_names_assign(r->a, NULL, 0, err));
 	TSR_TRY(tsr_names_assign(r->b, NULL, 0, err));
 	TSR_TRY(pair_all(r, err));
+	if (r->a->container != r->b->container && !d->options->strict)
+		note_absent(r);
+	TSR_TRY(tsr_records_check(r->a, true, d->run, err));
+	TSR_TRY(tsr_records_check(r->b, true, d->run, err));
 	d->start = calloc(r->ntensors + 1, sizeof(*d->start));
 	if (!d->start)
 		return tsr_fail_nomem(err, r->a->path);
@@ -254,29 +292,28 @@ static enum tsr_status run_diff(struct diffing *d, const struct tsr_bound *toler
 	for (size_t i = 0; i < r->ntensors; i++) {
 		struct tsr_diff_tensor *t = &r->tensors[i];
 
-		t->exceeds = exceeds(t, tolerances, ntolerances);
-		r->ndiffering += t->kind != TSR_DIFF_COMPARED || t->different;
+		t->exceeds = exceeds(t, d->options->tolerances, d->options->ntolerances);
+		r->ndiffering += !t->noted && (t->kind != TSR_DIFF_COMPARED || t->different);
 		r->nexceeding += t->exceeds;
 	}
 	return TSR_OK;
 }
 
 enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
-			 const struct tsr_bound *tolerances, unsigned ntolerances,
-			 const struct tsr_run *run, struct tsr_comparison **ret,
-			 struct tsr_err *err)
+			 const struct tsr_diff_options *options, const struct tsr_run *run,
+			 struct tsr_comparison **ret, struct tsr_err *err)
 {
-	struct diffing d = { .run = run };
+	struct diffing d = { .options = options, .run = run };
 	enum tsr_status status;
 
 	d.result = calloc(1, sizeof(*d.result));
 	if (!d.result)
 		return tsr_fail_nomem(err, a[0]);
-	status = tsr_checkpoint_open(a, na, &d.result->a, err);
+	status = tsr_checkpoint_open(a, na, options->open, &d.result->a, err);
 	if (status == TSR_OK)
-		status = tsr_checkpoint_open(b, nb, &d.result->b, err);
+		status = tsr_checkpoint_open(b, nb, options->open, &d.result->b, err);
 	if (status == TSR_OK)
-		status = run_diff(&d, tolerances, ntolerances, err);
+		status = run_diff(&d, err);
 	free(d.start);
 	if (status != TSR_OK) {
 		tsr_comparison_free(d.result);

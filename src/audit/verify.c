@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/layout.h"
 #include "ckpt/packed.h"
+#include "pack/records.h"
 #include "pack/walk.h"
 #include "tersor/audit.h"
 #include "tersor/math.h"
@@ -161,7 +163,7 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
 
-	if (original->packed)
+	if (original->packed || original->coded)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is a packed file, expected the original", original->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
@@ -244,6 +246,23 @@ static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_
 	return TSR_OK;
 }
 
+/* Count the checksums of records, which the walk looks at. */
+static enum tsr_status check_checksums(struct verifying *w, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->v->checked;
+
+	for (size_t i = 0; i < c->narrays; i++) {
+		const struct tsr_layout *layout = c->arrays[i].layout;
+
+		w->v->nchecksums += c->arrays[i].has_crc;
+		for (size_t k = 0; layout && k < layout->nchunks; k++)
+			w->v->nchecksums += layout->chunks[k].has_crc;
+	}
+	if (!w->options->strict)
+		return TSR_OK;
+	return tsr_checkpoint_check_strict(c, err);
+}
+
 static enum tsr_status run_verify(struct verifying *w, const char *path, const struct tsr_run *run,
 				  struct tsr_err *err)
 {
@@ -254,17 +273,21 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 				 .ctx = w };
 	size_t n;
 
-	TSR_TRY(tsr_checkpoint_open(&path, 1, &w->v->checked, err));
+	TSR_TRY(tsr_checkpoint_open(&path, 1, o->open, &w->v->checked, err));
+	TSR_TRY(check_checksums(w, err));
 	TSR_TRY(tsr_names_assign(w->v->checked, NULL, 0, err));
 	if (o->nagainst)
-		TSR_TRY(tsr_checkpoint_open(o->against, o->nagainst, &w->v->original, err));
+		TSR_TRY(tsr_checkpoint_open(o->against, o->nagainst, o->open, &w->v->original,
+					    err));
 	n = w->v->checked->ntensors;
 	w->v->tensors = calloc(n + 1, sizeof(*w->v->tensors));
 	w->original = calloc(n + 1, sizeof(struct tsr_tensor *));
 	if (!w->v->tensors || !w->original)
 		return tsr_fail_nomem(err, path);
-	if (w->v->original)
+	if (w->v->original) {
 		TSR_TRY(find_originals(w, err));
+		TSR_TRY(tsr_records_check(w->v->original, true, run, err));
+	}
 	walk.c = w->v->checked;
 	TSR_TRY(tsr_walk_run(&walk, run, err));
 	if (w->v->original)

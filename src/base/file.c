@@ -18,44 +18,154 @@
 /* The most that one read or write call moves on Linux. */
 #define IO_MAX 0x7ffff000u
 
+/* What a file that is not a regular one is. */
+static const char *kind_of(mode_t mode)
+{
+	if (S_ISDIR(mode))
+		return "directory";
+	if (S_ISLNK(mode))
+		return "symbolic link";
+	if (S_ISFIFO(mode))
+		return "special file (FIFO)";
+	if (S_ISSOCK(mode))
+		return "special file (socket)";
+	return "special file (device)";
+}
+
 /* --- Inputs --------------------------------------------------------------------------------- */
 
 struct tsr_file {
 	int fd;
+	bool scratch; /* no name, no other user, and it grows */
 	char *path;
 	struct stat at_open;
 };
 
-enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct tsr_err *err)
+/* No descriptor yet; takes over @path.  NULL when out of memory, which @path may show by NULL. */
+static struct tsr_file *new_file(char *path)
 {
-	struct tsr_file *f = calloc(1, sizeof(*f));
-	enum tsr_status status;
+	struct tsr_file *f = path ? calloc(1, sizeof(*f)) : NULL;
 
-	if (!f)
-		return tsr_fail_nomem(err, path);
-	f->path = strdup(path);
-	if (!f->path) {
-		free(f);
-		return tsr_fail_nomem(err, path);
+	if (!f) {
+		free(path);
+		return NULL;
 	}
-	do {
-		f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	} while (f->fd < 0 && errno == EINTR);
+	f->fd = -1;
+	f->path = path;
+	return f;
+}
+
+/* Take in what the descriptor is, when the opening went well, or give up the file. */
+static enum tsr_status finish_open(struct tsr_file *f, struct tsr_file **ret, struct tsr_err *err)
+{
+	enum tsr_status status = TSR_OK;
+
 	if (f->fd < 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot open", path);
+		status = tsr_fail_errno(err, errno, "%s: cannot open", f->path);
 	else if (fstat(f->fd, &f->at_open) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot stat", path);
+		status = tsr_fail_errno(err, errno, "%s: cannot stat", f->path);
 	else if (!S_ISREG(f->at_open.st_mode))
-		status = tsr_fail(err, TSR_E_IO, "%s: found a %s, expected a regular file", path,
-				  S_ISDIR(f->at_open.st_mode) ? "directory" : "special file");
-	else
-		status = TSR_OK;
+		status = tsr_fail(err, TSR_E_IO, "%s: found a %s, expected a regular file", f->path,
+				  kind_of(f->at_open.st_mode));
 	if (status != TSR_OK) {
 		tsr_file_close(f);
 		return status;
 	}
 	*ret = f;
 	return TSR_OK;
+}
+
+static enum tsr_status open_path(struct tsr_file *f, int flags, struct tsr_file **ret,
+				 struct tsr_err *err)
+{
+	do {
+		f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
+	} while (f->fd < 0 && errno == EINTR);
+	if (f->fd < 0 && errno == ELOOP && (flags & O_NOFOLLOW)) {
+		tsr_fail(err, TSR_E_IO,
+			 "%s: found a symbolic link, expected a regular file (--follow-symlinks "
+			 "allows links)",
+			 f->path);
+		tsr_file_close(f);
+		return TSR_E_IO;
+	}
+	return finish_open(f, ret, err);
+}
+
+enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct tsr_err *err)
+{
+	struct tsr_file *f;
+
+	f = new_file(strdup(path));
+	if (!f)
+		return tsr_fail_nomem(err, path);
+	return open_path(f, 0, ret, err);
+}
+
+/* "DIRECTORY/NAME", to be freed. */
+static char *join(const char *directory, const char *name)
+{
+	const size_t len = strlen(directory);
+	const char *slash = len && directory[len - 1] != '/' ? "/" : "";
+	char *path;
+
+	return asprintf(&path, "%s%s%s", directory, slash, name) < 0 ? NULL : path;
+}
+
+enum tsr_status tsr_file_open_in(const char *directory, const char *name, bool follow,
+				 struct tsr_file **ret, struct tsr_err *err)
+{
+	struct tsr_file *f;
+
+	if (!*name || strchr(name, '/'))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found the file name \"%s\", expected one without directories",
+				directory, name);
+	f = new_file(join(directory, name));
+	if (!f)
+		return tsr_fail_nomem(err, directory);
+	return open_path(f, follow ? 0 : O_NOFOLLOW, ret, err);
+}
+
+/* Where the system has no nameless files: one whose name is gone at once. */
+static int open_and_unlink(const char *directory)
+{
+	char *path = join(directory, "tersor-XXXXXX");
+	int fd = path ? mkostemp(path, O_CLOEXEC) : -1;
+
+	if (fd >= 0 && unlink(path) != 0) {
+		const int errnum = errno;
+
+		close(fd);
+		fd = -1;
+		errno = errnum;
+	}
+	free(path);
+	return fd;
+}
+
+enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct tsr_err *err)
+{
+	const char *dir = getenv("TMPDIR");
+	struct tsr_file *f;
+
+	if (!dir || !*dir)
+		dir = "/tmp";
+	f = new_file(strdup(path));
+	if (!f)
+		return tsr_fail_nomem(err, path);
+	f->scratch = true;
+	do {
+		f->fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+	} while (f->fd < 0 && errno == EINTR);
+	if (f->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+		f->fd = open_and_unlink(dir);
+	if (f->fd < 0) {
+		tsr_fail_errno(err, errno, "%s: cannot make a scratch file in %s", path, dir);
+		tsr_file_close(f);
+		return TSR_E_IO;
+	}
+	return finish_open(f, ret, err);
 }
 
 void tsr_file_close(struct tsr_file *f)
@@ -105,11 +215,48 @@ enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes
 	return TSR_OK;
 }
 
+/* @what: what the message says went wrong. */
+static enum tsr_status write_all(int fd, const char *path, const char *what, const void *buf,
+				 size_t nbytes, uint64_t offset, struct tsr_err *err)
+{
+	const char *at = buf;
+
+	while (nbytes) {
+		const size_t want = nbytes < IO_MAX ? nbytes : IO_MAX;
+		const ssize_t put = pwrite(fd, at, want, (off_t)offset);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return tsr_fail_errno(err, errno, "%s: %s", path, what);
+		if (put == 0)
+			return tsr_fail(err, TSR_E_IO, "%s: %s: no progress", path, what);
+		at += put;
+		nbytes -= (size_t)put;
+		offset += (uint64_t)put;
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size_t nbytes,
+				       uint64_t offset, struct tsr_err *err)
+{
+	const uint64_t end = offset + nbytes;
+
+	TSR_TRY(write_all(f->fd, f->path, "cannot write its scratch file", buf, nbytes, offset,
+			  err));
+	if (end > tsr_file_size(f))
+		f->at_open.st_size = (off_t)end;
+	return TSR_OK;
+}
+
 enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_err *err)
 {
 	const struct stat *was = &f->at_open;
 	struct stat now, named;
 
+	if (f->scratch)
+		return TSR_OK;
 	if (fstat(f->fd, &now) != 0)
 		return tsr_fail_errno(err, errno, "%s: cannot stat", f->path);
 	if (now.st_size != was->st_size || now.st_mtim.tv_sec != was->st_mtim.tv_sec ||
@@ -168,10 +315,7 @@ static enum tsr_status check_target(int dir_fd, const char *name, const char *pa
 	}
 	if (!S_ISREG(st.st_mode))
 		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file",
-				path,
-				S_ISDIR(st.st_mode)   ? "directory"
-				: S_ISLNK(st.st_mode) ? "symbolic link"
-						      : "special file");
+				path, kind_of(st.st_mode));
 	if (!force)
 		return tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it", path);
 	*mode_ret = st.st_mode & 07777;
@@ -315,23 +459,7 @@ fail:
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
 				  uint64_t offset, struct tsr_err *err)
 {
-	const char *at = buf;
-
-	while (nbytes) {
-		const size_t want = nbytes < IO_MAX ? nbytes : IO_MAX;
-		const ssize_t put = pwrite(f->fd, at, want, (off_t)offset);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return tsr_fail_errno(err, errno, "%s: cannot write", f->path);
-		if (put == 0)
-			return tsr_fail(err, TSR_E_IO, "%s: cannot write: no progress", f->path);
-		at += put;
-		nbytes -= (size_t)put;
-		offset += (uint64_t)put;
-	}
-	return TSR_OK;
+	return write_all(f->fd, f->path, "cannot write", buf, nbytes, offset, err);
 }
 
 /* Rename without replacing; file systems that lack the flag get a hard link, which cannot either. */

@@ -17,6 +17,22 @@ struct tsr_file;
 enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct tsr_err *err);
 void tsr_file_close(struct tsr_file *f);
 
+/*
+ * The file @name, which has no '/' (TSR_E_FORMAT), in a directory.  Unless @follow, a symbolic link
+ * is refused; what a link leads to is not confined to the directory.
+ */
+enum tsr_status tsr_file_open_in(const char *directory, const char *name, bool follow,
+				 struct tsr_file **ret, struct tsr_err *err);
+
+/*
+ * A file without a name in $TMPDIR (/tmp), for what memory should not hold; gone when closed.
+ * @path stands for it in messages.  Its size is what was written so far; it never counts as
+ * changed.  Writing is for one thread, and not while others read.
+ */
+enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct tsr_err *err);
+enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size_t nbytes,
+				       uint64_t offset, struct tsr_err *err);
+
 const char *tsr_file_path(const struct tsr_file *f);
 uint64_t tsr_file_size(const struct tsr_file *f);
 

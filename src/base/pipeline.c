@@ -8,12 +8,34 @@
 
 #include "base/fail.h"
 
+/*
+ * Jobs that may wait for their last step while the threads go on with others.  That step is mostly
+ * writing to one file, which the kernel lets one thread do at a time, the others spinning.
+ */
+#define WAITING_MAX 2
+
+enum state { FREE, WORKING, WORKED, COMMITTING, COMMITTED, FINISHING };
+
+/* A job under way. */
+struct slot {
+	enum state state;
+	uint64_t job;
+	void *scratch;
+	bool failed;
+	struct tsr_err err;
+};
+
 struct shared {
 	const struct tsr_pipeline *p;
 	pthread_mutex_t lock;
-	pthread_cond_t turn_changed;
+	pthread_cond_t changed; /* something that a thread may wait for */
+	uint64_t window; /* jobs that may be under way and not committed */
 	uint64_t next; /* job to be taken next */
 	uint64_t turn; /* job whose commit is next */
+	uint64_t finish_turn; /* job whose finish is next */
+	unsigned nslots;
+	struct slot slots[TSR_THREADS_MAX + WAITING_MAX];
+	bool committing, finishing; /* a thread is at it */
 	bool failed;
 	uint64_t failed_job;
 	struct tsr_err err;
@@ -41,100 +63,165 @@ static void note_failure(struct shared *s, uint64_t job, const struct tsr_err *e
 	s->err = *err;
 }
 
-static bool take_job(struct shared *s, uint64_t *job_ret)
+static struct slot *find(struct shared *s, enum state state, uint64_t job)
 {
-	bool taken;
+	for (unsigned i = 0; i < s->nslots; i++) {
+		struct slot *slot = &s->slots[i];
 
-	pthread_mutex_lock(&s->lock);
-	taken = !s->failed && s->next < s->p->njobs;
-	if (taken)
-		*job_ret = s->next++;
-	pthread_mutex_unlock(&s->lock);
-	return taken;
+		if (slot->state == state && (state == FREE || slot->job == job))
+			return slot;
+	}
+	return NULL;
 }
 
-/* Wait for the turn of this job; it stays this job's until pass_turn(). */
-static bool wait_for_turn(struct shared *s, uint64_t job)
+static bool no_more_jobs(const struct shared *s)
 {
-	bool failed;
-
-	pthread_mutex_lock(&s->lock);
-	while (s->turn != job)
-		pthread_cond_wait(&s->turn_changed, &s->lock);
-	failed = s->failed && s->failed_job < job;
-	pthread_mutex_unlock(&s->lock);
-	return !failed;
+	return s->failed || s->next == s->p->njobs;
 }
 
-static void pass_turn(struct shared *s, uint64_t job, enum tsr_status status,
-		      const struct tsr_err *err)
+/*
+ * The most urgent step that can be done now, its slot marked as taken: a commit, which others wait
+ * for; else a finish; else a new job.  NULL if there is none.
+ */
+static struct slot *take_step(struct shared *s)
 {
-	pthread_mutex_lock(&s->lock);
-	if (status != TSR_OK)
-		note_failure(s, job, err);
-	s->turn++;
-	pthread_cond_broadcast(&s->turn_changed);
-	pthread_mutex_unlock(&s->lock);
+	struct slot *slot = NULL;
+
+	if (!s->committing)
+		slot = find(s, WORKED, s->turn);
+	if (slot) {
+		slot->state = COMMITTING;
+		s->committing = true;
+		return slot;
+	}
+	if (!s->finishing)
+		slot = find(s, COMMITTED, s->finish_turn);
+	if (slot) {
+		slot->state = FINISHING;
+		s->finishing = true;
+		return slot;
+	}
+	if (!no_more_jobs(s) && s->next - s->turn < s->window)
+		slot = find(s, FREE, 0);
+	if (slot) {
+		slot->state = WORKING;
+		slot->job = s->next++;
+		slot->failed = false;
+	}
+	return slot;
 }
 
-static void do_job(struct shared *s, uint64_t job, void *scratch)
+/* Without the lock: call what the step is. */
+static void do_step(const struct tsr_pipeline *p, struct slot *slot)
 {
-	const struct tsr_pipeline *p = s->p;
-	struct tsr_err err = { 0 };
-	enum tsr_status status = p->work(p->ctx, scratch, job, &err);
-	const bool wanted = wait_for_turn(s, job);
+	enum tsr_status (*call)(void *, void *, uint64_t,
+				struct tsr_err *) = slot->state == WORKING	? p->work
+						    : slot->state == COMMITTING ? p->commit
+										: p->finish;
 
-	if (status == TSR_OK && wanted && p->commit)
-		status = p->commit(p->ctx, scratch, job, &err);
-	pass_turn(s, job, status, &err);
-	if (status != TSR_OK || !wanted || !p->finish)
+	if (slot->failed || !call)
 		return;
-	status = p->finish(p->ctx, scratch, job, &err);
-	if (status == TSR_OK)
-		return;
-	pthread_mutex_lock(&s->lock);
-	note_failure(s, job, &err);
-	pthread_mutex_unlock(&s->lock);
+	slot->err = (struct tsr_err){ 0 };
+	slot->failed = call(p->ctx, slot->scratch, slot->job, &slot->err) != TSR_OK;
+}
+
+static void end_step(struct shared *s, struct slot *slot, bool failed_before)
+{
+	if (slot->failed && !failed_before)
+		note_failure(s, slot->job, &slot->err);
+	switch (slot->state) {
+	case WORKING:
+		slot->state = WORKED;
+		break;
+	case COMMITTING:
+		slot->state = COMMITTED;
+		s->committing = false;
+		s->turn++;
+		break;
+	default:
+		slot->state = FREE;
+		s->finishing = false;
+		s->finish_turn++;
+	}
 }
 
 static void *worker(void *arg)
 {
 	struct shared *s = arg;
-	const size_t nbytes = (s->p->scratch_nbytes + 64) / 64 * 64;
-	void *scratch = aligned_alloc(64, nbytes);
-	uint64_t job;
 
-	/* A thread that gets no memory leaves the jobs to the others; the last resort is below. */
-	while (scratch && take_job(s, &job))
-		do_job(s, job, scratch);
-	free(scratch);
+	pthread_mutex_lock(&s->lock);
+	while (!no_more_jobs(s) || s->finish_turn < s->next) {
+		struct slot *slot = take_step(s);
+		bool failed_before;
+
+		if (!slot) {
+			pthread_cond_wait(&s->changed, &s->lock);
+			continue;
+		}
+		/* With one thread, a job behind a failed one would not have been begun. */
+		if (slot->state == COMMITTING && s->failed && s->failed_job < slot->job)
+			slot->failed = true;
+		failed_before = slot->failed;
+		pthread_mutex_unlock(&s->lock);
+		do_step(s->p, slot);
+		pthread_mutex_lock(&s->lock);
+		end_step(s, slot, failed_before);
+		pthread_cond_broadcast(&s->changed);
+	}
+	pthread_mutex_unlock(&s->lock);
 	return NULL;
+}
+
+/* As many as there is memory for; what a slot does not use costs none. */
+static void make_slots(struct shared *s, uint64_t wanted)
+{
+	const size_t nbytes = (s->p->scratch_nbytes + 64) / 64 * 64;
+
+	while (s->nslots < wanted) {
+		struct slot *slot = &s->slots[s->nslots];
+
+		slot->scratch = aligned_alloc(64, nbytes);
+		if (!slot->scratch)
+			break;
+		s->nslots++;
+	}
 }
 
 enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_run *run,
 				 struct tsr_err *err)
 {
-	struct shared s = { .p = p };
 	pthread_t threads[TSR_THREADS_MAX];
-	const uint64_t wanted = tsr_run_threads(run);
+	uint64_t wanted = tsr_run_threads(run);
 	unsigned started = 0;
+	struct shared *s = calloc(1, sizeof(*s));
+	enum tsr_status status = TSR_OK;
 
-	pthread_mutex_init(&s.lock, NULL);
-	pthread_cond_init(&s.turn_changed, NULL);
-	while (started + 1 < wanted && started + 1 < p->njobs &&
-	       pthread_create(&threads[started], NULL, worker, &s) == 0)
+	if (!s)
+		return tsr_fail_nomem(err, "work buffers");
+	s->p = p;
+	wanted = wanted < p->njobs ? wanted : p->njobs;
+	s->window = wanted;
+	make_slots(s, wanted > 1 ? wanted + WAITING_MAX : wanted);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->changed, NULL);
+	while (started + 1 < wanted && started + 1 < s->nslots &&
+	       pthread_create(&threads[started], NULL, worker, s) == 0)
 		started++;
-	worker(&s);
+	if (s->nslots)
+		worker(s);
 	for (unsigned i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);
-	pthread_cond_destroy(&s.turn_changed);
-	pthread_mutex_destroy(&s.lock);
-	if (s.failed) {
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	if (s->failed) {
+		status = s->err.code;
 		if (err)
-			*err = s.err;
-		return s.err.code;
+			*err = s->err;
+	} else if (s->finish_turn != p->njobs) {
+		status = tsr_fail_nomem(err, "work buffers");
 	}
-	if (s.turn != p->njobs)
-		return tsr_fail_nomem(err, "work buffers");
-	return TSR_OK;
+	for (unsigned i = 0; i < s->nslots; i++)
+		free(s->slots[i].scratch);
+	free(s);
+	return status;
 }

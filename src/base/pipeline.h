@@ -14,14 +14,16 @@
 /**
  * struct tsr_pipeline - Numbered jobs, done by several threads, committed in their order
  * @njobs:         jobs 0 to @njobs - 1
- * @scratch_nbytes: memory that each thread gets for the jobs it does, 64-byte aligned
+ * @scratch_nbytes: memory that each job under way gets, 64-byte aligned; there is some for as many
+ *                  jobs as threads, and for two more if there are several threads
  * @work:          the bulk of a job; any order, many at once
  * @commit:        what must happen in the order of jobs, one at a time; may be NULL
- * @finish:        what may happen after that, in any order again; may be NULL
- * @ctx:           passed to all three, with the scratch memory of the thread
+ * @finish:        what comes after that, also in order and one at a time, but while other jobs are
+ *                 committed: writing to a file; may be NULL
+ * @ctx:           passed to all three, with the scratch memory of the job
  *
- * The three steps of one job run on one thread.  Because commits are in order, whatever they
- * accumulate is the same for every number of threads.
+ * The steps of one job run one after the other, on any threads.  Because commits are in order,
+ * whatever they accumulate is the same for every number of threads.
  */
 struct tsr_pipeline {
 	uint64_t njobs;

@@ -131,10 +131,12 @@ static enum tsr_status pack_file(const struct bench *b, struct tsr_err *err)
 
 static enum tsr_status unpack_file(const struct bench *b, struct tsr_err *err)
 {
+	struct tsr_write_options o = tsr_write_defaults();
 	struct tsr_unpacking *u = NULL;
-	const enum tsr_status status = tsr_unpack(b->packed, b->unpacked, true, false, b->run, &u,
-						  err);
+	enum tsr_status status;
 
+	o.force = true;
+	status = tsr_unpack(b->packed, b->unpacked, &o, b->run, &u, err);
 	tsr_unpacking_free(u);
 	return status;
 }

@@ -45,6 +45,8 @@ static const struct alias {
 	{ "v", SLOT_VARIANCE, true },
 	{ "mu", SLOT_MOMENTUM, true }, /* Optax */
 	{ "nu", SLOT_VARIANCE, true },
+	{ "state1", SLOT_MOMENTUM, true }, /* bitsandbytes */
+	{ "state2", SLOT_VARIANCE, true },
 	{ "step", SLOT_SCALAR, true },
 };
 

@@ -113,6 +113,18 @@ static void compose_tensor(const struct tsr_tensor *t, bool widest, struct tsr_t
 	tsr_json_close(json, '}');
 }
 
+static void compose_shard(const struct tsr_shard *shard, struct tsr_text *json)
+{
+	char set[17];
+
+	snprintf(set, sizeof(set), "%016" PRIx64, shard->set);
+	tsr_json_open(json, "shard", '{');
+	tsr_json_put_u64(json, "number", shard->number);
+	tsr_json_put_u64(json, "count", shard->count);
+	tsr_json_put_string(json, "set", set);
+	tsr_json_close(json, '}');
+}
+
 enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 				   const struct tsr_tensor *tensors, size_t n, bool widest,
 				   const char *path, struct tsr_text *json, struct tsr_err *err)
@@ -130,6 +142,8 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 		tsr_json_put_null(json, "format");
 	tsr_json_close(json, '}');
 	tsr_json_put_u64(json, "generation", widest ? TSR_GENERATION_MAX : source->generation);
+	if (source->shard.count > 1)
+		compose_shard(&source->shard, json);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = 0; i < n; i++)
 		compose_tensor(&tensors[i], widest, json);
@@ -424,7 +438,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 		return bad(r, t->name, "error figures of a raw tensor");
 	/* The first plane is shaped like the tensor.  Its name may carry a suffix: keep a copy. */
 	t->shape = r->c->arrays[t->plane[0]].shape;
-	t->name = strdup(name);
+	t->name = tsr_arena_copy(r->c->arena, name, strlen(name));
 	if (!t->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->ntensors++;
@@ -453,15 +467,14 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *li
 	return TSR_OK;
 }
 
-/* Take an entry out of the metadata; the caller owns its value.  NULL if there is none. */
-static char *take_meta(struct tsr_checkpoint *c, const char *key)
+/* Take an entry out of the metadata.  NULL if there is none. */
+static const char *take_meta(struct tsr_checkpoint *c, const char *key)
 {
 	for (size_t i = 0; i < c->nmeta; i++) {
-		char *value = c->meta[i].value;
+		const char *value = c->meta[i].value;
 
 		if (strcmp(c->meta[i].key, key) != 0)
 			continue;
-		free(c->meta[i].key);
 		c->nmeta--;
 		memmove(&c->meta[i], &c->meta[i + 1], (c->nmeta - i) * sizeof(*c->meta));
 		return value;
@@ -475,22 +488,45 @@ static enum tsr_status restore_format(struct reading *r, const struct tsr_json *
 	if (!format || (tsr_json_type(format) != TSR_JSON_NULL && !tsr_json_string(format)))
 		return bad(r, NULL, "source format is neither a string nor null");
 	if (!tsr_json_string(format)) {
-		free(take_meta(r->c, "format"));
+		take_meta(r->c, "format");
 		return TSR_OK;
 	}
 	for (size_t i = 0; i < r->c->nmeta; i++) {
-		char *value;
+		const char *value = tsr_json_string(format);
 
 		if (strcmp(r->c->meta[i].key, "format") != 0)
 			continue;
-		value = strdup(tsr_json_string(format));
-		if (!value)
-			return tsr_fail_nomem(r->err, r->path);
-		free(r->c->meta[i].value);
-		r->c->meta[i].value = value;
-		return TSR_OK;
+		r->c->meta[i].value = tsr_arena_copy(r->c->arena, value, strlen(value));
+		return r->c->meta[i].value ? TSR_OK : tsr_fail_nomem(r->err, r->path);
 	}
 	return bad(r, NULL, "no format entry beside it");
+}
+
+static bool find_container(const char *name, enum tsr_container *ret)
+{
+	for (unsigned i = 0; i < TSR_CONTAINER_COUNT; i++) {
+		if (strcmp(tsr_container_name((enum tsr_container)i), name) != 0)
+			continue;
+		*ret = (enum tsr_container)i;
+		return true;
+	}
+	return false;
+}
+
+static enum tsr_status read_shard(struct reading *r, const struct tsr_json *v)
+{
+	struct tsr_shard *s = &r->c->shard;
+
+	*s = (struct tsr_shard){ .number = 1, .count = 1 };
+	if (!v)
+		return TSR_OK;
+	if (!HAS_MEMBERS(v, "number", "count", "set") ||
+	    !tsr_json_u64(tsr_json_get(v, "number"), &s->number) ||
+	    !tsr_json_u64(tsr_json_get(v, "count"), &s->count) ||
+	    !read_hash(tsr_json_get(v, "set"), &s->set) || s->count < 2 || s->number < 1 ||
+	    s->number > s->count)
+		return bad(r, NULL, "shard is not a number, a count and a set");
+	return TSR_OK;
 }
 
 static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
@@ -504,12 +540,12 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: found packed format version %llu, expected %d", r->path,
 				(unsigned long long)number, TSR_PACKED_VERSION);
-	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "tensors") ||
+	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "tensors") ||
 	    !HAS_MEMBERS(source, "kind", "format") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
 		return bad(r, NULL, "missing or unknown members");
-	if (strcmp(tsr_json_string(tsr_json_get(source, "kind")), "safetensors") != 0)
+	if (!find_container(tsr_json_string(tsr_json_get(source, "kind")), &r->c->container))
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown source kind %.60s", r->path,
 				tsr_json_string(tsr_json_get(source, "kind")));
 	if (!tsr_json_u64(tsr_json_get(root, "generation"), &number) || number > TSR_GENERATION_MAX)
@@ -519,6 +555,7 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 		if (strcmp(r->c->meta[i].key, TSR_GENERATION_KEY) == 0)
 			return bad(r, NULL, "an entry " TSR_GENERATION_KEY " beside it");
 	}
+	TSR_TRY(read_shard(r, tsr_json_get(root, "shard")));
 	TSR_TRY(restore_format(r, tsr_json_get(source, "format")));
 	return read_tensors(r, tsr_json_get(root, "tensors"));
 }
@@ -555,7 +592,8 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 				uint64_t header_nbytes, struct tsr_err *err)
 {
 	struct reading r = { .c = c, .path = c->path, .err = err };
-	char *text = take_meta(c, TSR_PACKED_KEY), *check = take_meta(c, TSR_PACKED_CHECK_KEY);
+	const char *text = take_meta(c, TSR_PACKED_KEY);
+	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
 	const struct tsr_json_rules rules = packed_rules(c->path);
 	struct tsr_json *root = NULL;
 	enum tsr_status status = verify_check(&r, header, header_nbytes, check);
@@ -577,7 +615,5 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 		tsr_json_free(root);
 	free(r.used);
 	free(r.array_by_name);
-	free(text);
-	free(check);
 	return status;
 }

@@ -24,6 +24,7 @@ struct tsr_packed_source {
 	const char *kind; /* "safetensors" */
 	const char *format; /* the source's own `format` metadata, or NULL if it had none */
 	unsigned generation;
+	struct tsr_shard shard; /* count 1: the file is the whole checkpoint */
 };
 
 /* Whether a source tensor may not have this name: it ends in the suffix of a plane. */

@@ -21,9 +21,15 @@ struct reading {
 	const char *path;
 	uint64_t data_nbytes; /* bytes behind the header */
 	struct tsr_st_contents *c;
+	struct tsr_arena *arena;
 	uint64_t *ends; /* of each array, relative to the data */
 	struct tsr_err *err;
 };
+
+static char *copy(const struct reading *r, const char *s)
+{
+	return tsr_arena_copy(r->arena, s, strlen(s));
+}
 
 static enum tsr_status find_members(struct reading *r, const struct tsr_json *entry,
 				    struct entry_members *m)
@@ -77,7 +83,7 @@ static enum tsr_status read_dtype(struct reading *r, struct tsr_array *a, const 
 static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const struct tsr_json *v)
 {
 	const unsigned bits = tsr_dtype_bits(a->dtype);
-	uint64_t nbits;
+	uint64_t nbits, *shape;
 	size_t rank = 0;
 
 	if (tsr_json_type(v) != TSR_JSON_ARRAY)
@@ -89,12 +95,13 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const 
 		return tsr_fail(r->err, TSR_E_LIMIT,
 				"%s: tensor %.200s: rank %zu is over the limit of %u", r->path,
 				a->name, rank, TSR_RANK_MAX);
-	a->shape = calloc(rank + 1, sizeof(*a->shape));
-	if (!a->shape)
+	shape = tsr_arena_alloc(r->arena, rank * sizeof(*shape));
+	if (!shape)
 		return tsr_fail_nomem(r->err, r->path);
+	a->shape = shape;
 	a->numel = 1;
 	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d)) {
-		if (!tsr_json_u64(d, &a->shape[a->rank]))
+		if (!tsr_json_u64(d, &shape[a->rank]))
 			return tsr_fail(
 				r->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: shape has an entry that is not an integer",
@@ -162,7 +169,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 				r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
 				TSR_NAME_MAX);
 	TSR_TRY(find_members(r, entry, &m));
-	a->name = strdup(tsr_json_key(entry));
+	a->name = copy(r, tsr_json_key(entry));
 	if (!a->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->narrays++;
@@ -189,8 +196,8 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: __metadata__: value of %.200s is not a string",
 					r->path, tsr_json_key(v));
-		m->key = strdup(tsr_json_key(v));
-		m->value = strdup(tsr_json_string(v));
+		m->key = copy(r, tsr_json_key(v));
+		m->value = copy(r, tsr_json_string(v));
 		r->c->nmeta++;
 		if (!m->key || !m->value)
 			return tsr_fail_nomem(r->err, r->path);
@@ -308,11 +315,11 @@ struct tsr_json_rules tsr_st_rules(const char *path)
 	};
 }
 
-enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *ret,
-			    struct tsr_err *err)
+enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
+			    struct tsr_st_contents *ret, struct tsr_err *err)
 {
 	struct tsr_st_contents c = { 0 };
-	struct reading r = { .path = tsr_file_path(f), .c = &c, .err = err };
+	struct reading r = { .path = tsr_file_path(f), .c = &c, .arena = arena, .err = err };
 	const struct tsr_json_rules rules = tsr_st_rules(r.path);
 	struct tsr_json *root = NULL;
 	enum tsr_status status = read_header(f, &c, err);
@@ -336,14 +343,6 @@ enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *re
 
 void tsr_st_contents_free(struct tsr_st_contents *c)
 {
-	for (size_t i = 0; i < c->narrays; i++) {
-		free(c->arrays[i].name);
-		free(c->arrays[i].shape);
-	}
-	for (size_t i = 0; i < c->nmeta; i++) {
-		free(c->meta[i].key);
-		free(c->meta[i].value);
-	}
 	free(c->arrays);
 	free(c->meta);
 	free(c->header);

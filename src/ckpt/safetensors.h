@@ -2,6 +2,7 @@
 #ifndef TSR_CKPT_SAFETENSORS_H
 #define TSR_CKPT_SAFETENSORS_H
 
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -18,7 +19,7 @@
 /* What the text of a header must obey. */
 struct tsr_json_rules tsr_st_rules(const char *path);
 
-/* What one file holds.  Owned by the caller; see tsr_st_contents_free(). */
+/* What one file holds.  Owned by the caller; see tsr_st_contents_free().  Texts are in an arena. */
 struct tsr_st_contents {
 	size_t narrays;
 	struct tsr_array *arrays; /* in the order of their data; `file` is 0 */
@@ -30,13 +31,14 @@ struct tsr_st_contents {
 
 /**
  * tsr_st_read() - Read and check the header of a safetensors file
+ * @arena: what holds names, shapes and metadata
  * @ret: out: filled; untouched on failure
  *
  * Everything that the reference checks, and: exactly the three members in an entry, no duplicate
  * keys, integers at most 2^48-1, rank at most TSR_RANK_MAX.
  */
-enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_st_contents *ret,
-			    struct tsr_err *err);
+enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
+			    struct tsr_st_contents *ret, struct tsr_err *err);
 void tsr_st_contents_free(struct tsr_st_contents *c);
 
 /* --- Writing -------------------------------------------------------------------------------- */

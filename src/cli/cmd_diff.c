@@ -4,12 +4,15 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "tersor/audit.h"
 
 struct args {
 	struct cli_common common;
+	struct cli_input input;
 	struct cli_list tol;
+	bool strict;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -19,6 +22,9 @@ static const struct cli_opt opts[] = { { "tol", 0, "METRIC=VALUE", CLI_LIST, AT(
 					 "largest difference of any tensor that still counts as "
 					 "equal: abs, ulp, rel, nmse, or cosine "
 					 "(of 1 - cosine); all given ones must hold" },
+				       { "strict", 0, NULL, CLI_FLAG, AT(strict), 0, 0, NULL,
+					 "a tensor that only one side has is always a difference" },
+				       CLI_INPUT_OPTS(struct args),
 				       { 0 } };
 
 static const char *const kind_names[] = {
@@ -29,7 +35,7 @@ static const char *const kind_names[] = {
 
 static bool differs(const struct tsr_diff_tensor *d)
 {
-	return d->kind != TSR_DIFF_COMPARED || d->different;
+	return !d->noted && (d->kind != TSR_DIFF_COMPARED || d->different);
 }
 
 static void print_tensor(const struct tsr_diff_tensor *d)
@@ -90,7 +96,13 @@ static void print_report(const struct args *a, const struct tsr_comparison *r)
 			printf(": %.9g against %.9g", worst->worst_a, worst->worst_b);
 		printf("\n");
 	}
-	printf("%zu tensors compared: %llu differ", r->ntensors, (unsigned long long)r->ndiffering);
+	if (r->nnoted)
+		printf("%llu tensors that the other side's kind of file has no place for, or none "
+		       "of: "
+		       "not counted\n",
+		       (unsigned long long)r->nnoted);
+	printf("%zu tensors compared: %llu differ", r->ntensors - (size_t)r->nnoted,
+	       (unsigned long long)r->ndiffering);
 	if (a->tol.n)
 		printf(", %llu beyond the tolerances", (unsigned long long)r->nexceeding);
 	printf("\n");
@@ -105,6 +117,7 @@ static void tensor_json(struct tsr_text *json, const struct tsr_diff_tensor *d)
 			    : d->different		 ? "different"
 							 : "equal");
 	tsr_json_put_bool(json, "exceeds", d->exceeds);
+	tsr_json_put_bool(json, "noted", d->noted);
 	if (d->kind == TSR_DIFF_COMPARED) {
 		tsr_json_put_u64(json, "different", d->different);
 		tsr_json_put_u64(json, "nonfinite_different", d->nonfinite_different);
@@ -129,6 +142,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 	tsr_json_put_string(&json, "b", r->b->path);
 	tsr_json_put_u64(&json, "differing", r->ndiffering);
 	tsr_json_put_u64(&json, "exceeding", r->nexceeding);
+	tsr_json_put_u64(&json, "noted", r->nnoted);
 	tsr_json_open(&json, "tensors", '[');
 	for (size_t i = 0; i < r->ntensors; i++)
 		tensor_json(&json, &r->tensors[i]);
@@ -140,6 +154,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct args *a = args;
 	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
+	struct tsr_diff_options o = { .tolerances = tolerances,
+				      .ntolerances = a->tol.n,
+				      .strict = a->strict };
+	struct cli_inputs inputs;
 	struct tsr_comparison *r = NULL;
 	struct cli_progress progress;
 	struct tsr_run run;
@@ -148,14 +166,20 @@ static int run(const struct cli_cmd *cmd, void *args)
 	bool exceeding;
 	int status = cli_parse_bounds(cmd, "tol", &a->tol, tolerances);
 
+	if (status == CLI_OK)
+		status = cli_parse_input(cmd, &a->input, &inputs);
 	if (status != CLI_OK)
 		return status;
+	o.open = &inputs.open;
 	run = cli_run_start(&progress, &a->common, "comparing");
-	compared = tsr_diff(&a->common.operands.items[0], 1, &a->common.operands.items[1], 1,
-			    tolerances, a->tol.n, &run, &r, &err);
+	compared = tsr_diff(&a->common.operands.items[0], 1, &a->common.operands.items[1], 1, &o,
+			    &run, &r, &err);
 	cli_run_end(&progress);
+	cli_input_free(&inputs);
 	if (compared != TSR_OK)
 		return cli_error(&err);
+	cli_warn_notes(&a->common, r->a);
+	cli_warn_notes(&a->common, r->b);
 	if (cli_wants_text(&a->common))
 		print_report(a, r);
 	if (a->common.json.given)
@@ -169,11 +193,14 @@ const struct cli_cmd cmd_diff = {
 	.name = "diff",
 	.summary = "compare two checkpoints, packed or not",
 	.operands = "A B",
-	.details = "Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
-		   "others by their "
-		   "bytes. Exits 1 if anything differs, or with --tol if a tensor differs by more. "
-		   "Metadata is "
-		   "not compared.",
+	.details =
+		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
+		"others by their "
+		"bytes. Exits 1 if anything differs, or with --tol if a tensor differs by more. "
+		"Metadata is "
+		"not compared. Between different kinds of files, counters and other tensors that "
+		"are no weights or states, and the states where one side has only weights, are "
+		"noted and not counted if one side lacks them; --strict counts them.",
 	.examples = "  tersor diff before.safetensors after.safetensors\n"
 		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",
 	.opts = opts,

@@ -3,15 +3,17 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/summary.h"
 #include "tersor/names.h"
 
 struct args {
 	struct cli_common common;
+	struct cli_input input;
 };
 
-static const struct cli_opt opts[] = { { 0 } };
+static const struct cli_opt opts[] = { CLI_INPUT_OPTS(struct args), { 0 } };
 
 static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
 {
@@ -33,7 +35,8 @@ static void print_report(const struct args *a, const struct tsr_checkpoint *c,
 	char name[128], value[128];
 
 	cli_format_name(name, sizeof(name), c->path, 50);
-	printf("%s: %s, %zu tensors", name, c->packed ? "packed safetensors" : "safetensors",
+	printf("%s: %s%s%s, %zu tensors", name, c->packed ? "packed " : "",
+	       tsr_container_name(c->container), c->coded ? " with compressed states" : "",
 	       c->ntensors);
 	if (c->generation)
 		printf(", %u lossy generation%s", c->generation, c->generation > 1 ? "s" : "");
@@ -60,7 +63,8 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 
 	cli_json_begin(&json, cmd);
 	tsr_json_put_string(&json, "file", c->path);
-	tsr_json_put_string(&json, "kind", c->packed ? "packed" : "safetensors");
+	tsr_json_put_string(&json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
+	tsr_json_put_string(&json, "container", tsr_container_name(c->container));
 	tsr_json_put_u64(&json, "generation", c->generation);
 	tsr_json_open(&json, "metadata", '{');
 	for (size_t i = 0; i < c->nmeta; i++)
@@ -92,10 +96,17 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct args *a = args;
 	struct cli_summary summary = { 0 };
 	struct tsr_checkpoint *c = NULL;
+	struct cli_inputs inputs;
 	struct tsr_err err = { 0 };
-	int status = CLI_OK;
+	int status = cli_parse_input(cmd, &a->input, &inputs);
+	enum tsr_status opened;
 
-	if (tsr_checkpoint_open(a->common.operands.items, a->common.operands.n, &c, &err) != TSR_OK)
+	if (status != CLI_OK)
+		return status;
+	opened = tsr_checkpoint_open(a->common.operands.items, a->common.operands.n, &inputs.open,
+				     &c, &err);
+	cli_input_free(&inputs);
+	if (opened != TSR_OK)
 		return cli_error(&err);
 	if (tsr_names_assign(c, NULL, 0, &err) != TSR_OK) {
 		tsr_checkpoint_close(c);
@@ -107,6 +118,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		cli_summary_add(&summary, t, tsr_tensor_stored_nbytes(c, t),
 				t->has_error ? t->error.value[TSR_METRIC_NMSE] : -1);
 	}
+	cli_warn_notes(&a->common, c);
 	if (cli_wants_text(&a->common))
 		print_report(a, c, &summary);
 	if (a->common.json.given)
@@ -119,9 +131,11 @@ const struct cli_cmd cmd_inspect = {
 	.name = "inspect",
 	.summary = "what a checkpoint holds, from its headers",
 	.operands = "IN...",
-	.details = "Shows tensors, kinds, codecs and bytes per parameter. Reads headers only, so "
-		   "it is as fast "
-		   "on 100 GB as on 100 kB. With -v every tensor and the metadata.",
+	.details =
+		"Shows tensors, kinds, codecs and bytes per parameter of safetensors files, "
+		"packed or not, in shards or not, .pt files, directories of "
+		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
+		"on 100 GB as on 100 kB. With -v every tensor and the metadata.",
 	.examples = "  tersor inspect packed.safetensors\n"
 		    "  tersor inspect -v checkpoint.safetensors\n"
 		    "  tersor inspect --json=report.json packed.safetensors\n",

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/summary.h"
 #include "tersor/pack.h"
@@ -12,9 +13,10 @@
 
 struct args {
 	struct cli_common common;
+	struct cli_input input;
 	bool written; /* set when done */
 	const char *output, *weights, *momentum, *variance, *scale, *compat, *device;
-	uint64_t group, seed;
+	uint64_t group, max_shard, seed;
 	struct cli_list keep, map, max_error;
 	bool strict, force, dry_run;
 };
@@ -47,6 +49,9 @@ static const struct cli_opt opts[] = {
 	  "fail if a tensor has values that its codec cannot take" },
 	{ "compat", 0, "NAME", CLI_STRING, AT(compat), 0, 0, "flashoptim",
 	  "flashoptim: f16 scales, as that library computes them" },
+	{ "max-shard-size", 0, "SIZE", CLI_NUMBER, AT(max_shard), 1, UINT64_MAX, NULL,
+	  "write shards of at most SIZE bytes of data, and an index" },
+	CLI_INPUT_OPTS(struct args),
 	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
 	  "auto, cpu or cuda[:N]" },
 	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
@@ -151,7 +156,10 @@ static void summarize(const struct tsr_packing *p, struct cli_summary *s)
 		const bool measured = t->coding.codec && r->measure.n;
 
 		cli_summary_add(s, t, r->nbytes,
-				measured ? tsr_measure_value(&r->measure, TSR_METRIC_NMSE) : -1);
+				!measured ? -1
+				: r->measure.exact == r->measure.n
+					? 0
+					: tsr_measure_value(&r->measure, TSR_METRIC_NMSE));
 	}
 }
 
@@ -228,6 +236,7 @@ static void warn(const struct args *a, const struct tsr_packing *p)
 	char reason[120];
 	uint64_t underflow = 0;
 
+	cli_warn_notes(&a->common, p->source);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
 		if (p->tensors[i].raw == TSR_RAW_NO)
@@ -247,40 +256,17 @@ static void warn(const struct args *a, const struct tsr_packing *p)
 			 p->source->path, p->generation);
 }
 
-static int run(const struct cli_cmd *cmd, void *args)
+static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack_options *o)
 {
-	struct args *a = args;
-	struct tsr_pack_options o = tsr_pack_defaults();
-	struct tsr_name_rule rules[RULES_MAX];
-	struct tsr_bound bounds[CLI_BOUNDS_MAX];
 	struct cli_summary summary = { 0 };
 	struct tsr_packing *p = NULL;
 	struct cli_progress progress;
-	struct tsr_run run;
+	struct tsr_run run = cli_run_start(&progress, &a->common, "packing");
 	struct tsr_err err = { 0 };
-	enum tsr_status packed;
-	int status;
+	const enum tsr_status packed = tsr_pack(a->common.operands.items, a->common.operands.n,
+						a->output, o, &run, &p, &err);
+	int status = CLI_OK;
 
-	if (!a->output)
-		return cli_usage(cmd, "no output; give it with -o OUT");
-	status = parse_codings(cmd, a, &o);
-	if (status == CLI_OK)
-		status = parse_rules(cmd, a, rules, &o.nrules);
-	if (status == CLI_OK)
-		status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
-	if (status == CLI_OK)
-		status = cli_check_device(cmd, a->device);
-	if (status != CLI_OK)
-		return status;
-	o.rules = rules;
-	o.bounds = bounds;
-	o.nbounds = a->max_error.n;
-	o.strict = a->strict;
-	o.force = a->force;
-	o.dry_run = a->dry_run;
-	run = cli_run_start(&progress, &a->common, "packing");
-	packed = tsr_pack(a->common.operands.items, a->common.operands.n, a->output, &o, &run, &p,
-			  &err);
 	cli_run_end(&progress);
 	if (!p)
 		return cli_error(&err);
@@ -296,18 +282,54 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return packed == TSR_OK ? status : cli_error(&err);
 }
 
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	struct args *a = args;
+	struct tsr_pack_options o = tsr_pack_defaults();
+	struct tsr_name_rule rules[RULES_MAX];
+	struct tsr_bound bounds[CLI_BOUNDS_MAX];
+	struct cli_inputs inputs;
+	int status;
+
+	if (!a->output)
+		return cli_usage(cmd, "no output; give it with -o OUT");
+	status = parse_codings(cmd, a, &o);
+	if (status == CLI_OK)
+		status = parse_rules(cmd, a, rules, &o.nrules);
+	if (status == CLI_OK)
+		status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
+	if (status == CLI_OK)
+		status = cli_check_device(cmd, a->device);
+	if (status == CLI_OK)
+		status = cli_parse_input(cmd, &a->input, &inputs);
+	if (status != CLI_OK)
+		return status;
+	o.open = &inputs.open;
+	o.max_shard_nbytes = a->max_shard;
+	o.rules = rules;
+	o.bounds = bounds;
+	o.nbounds = a->max_error.n;
+	o.strict = a->strict;
+	o.force = a->force;
+	o.dry_run = a->dry_run;
+	status = pack(cmd, a, &o);
+	cli_input_free(&inputs);
+	return status;
+}
+
 const struct cli_cmd cmd_pack = {
 	.name = "pack",
 	.summary = "FP32 checkpoint to split weights and 8-bit optimizer state",
 	.operands = "IN...",
-	.details = "Packs the FP32 tensors of one or more safetensors files into one packed file, "
-		   "which any "
-		   "safetensors reader opens as a BF16 model. Weights, momenta and variances are "
-		   "told apart "
-		   "by their names (see -v); everything else passes through untouched. Each tensor "
-		   "is decoded "
-		   "again and its error reported.",
+	.details =
+		"Packs the FP32 tensors of one or more inputs into one packed file, which any "
+		"safetensors reader opens as a BF16 model. Inputs are safetensors, in shards or "
+		"not, .pt files, directories of torch.distributed.checkpoint, .npz and .npy, told "
+		"by their content. Weights, momenta and variances are told apart by their names "
+		"(see -v); everything else passes through untouched. Each tensor is decoded again "
+		"and its error reported.",
 	.examples = "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
+		    "  tersor pack checkpoint.pt -o packed.safetensors\n"
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
 		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",
 	.opts = opts,

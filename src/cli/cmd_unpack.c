@@ -3,26 +3,34 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "tersor/pack.h"
 
 struct args {
 	struct cli_common common;
-	const char *output, *device;
+	struct cli_input input;
+	const char *output, *to, *device;
+	uint64_t max_shard;
 	bool force, dry_run;
 };
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = { { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0,
-					 "@file", "the safetensors file to write" },
-				       { "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0,
-					 "auto cpu cuda", "auto, cpu or cuda[:N]" },
-				       { "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL,
-					 "replace an existing OUT" },
-				       { "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
-					 "show the plan; read the header only, write nothing" },
-				       { 0 } };
+static const struct cli_opt opts[] = {
+	{ "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file", "the file to write" },
+	{ "to", 0, "CONTAINER", CLI_STRING, AT(to), 0, 0, "safetensors pt npz npy",
+	  "safetensors, pt, npz or npy; by default what OUT's name ends in, or what was packed" },
+	{ "max-shard-size", 0, "SIZE", CLI_NUMBER, AT(max_shard), 1, UINT64_MAX, NULL,
+	  "write safetensors shards of at most SIZE bytes of data, and an index" },
+	CLI_INPUT_OPTS(struct args),
+	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
+	  "auto, cpu or cuda[:N]" },
+	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
+	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
+	  "show the plan; read the header only, write nothing" },
+	{ 0 }
+};
 
 static void print_report(const struct args *a, const struct tsr_unpacking *u)
 {
@@ -68,27 +76,20 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 	return cli_json_end(&json, &a->common);
 }
 
-static int run(const struct cli_cmd *cmd, void *args)
+static int unpack(const struct cli_cmd *cmd, struct args *a, const struct tsr_write_options *o)
 {
-	struct args *a = args;
 	struct tsr_unpacking *u = NULL;
 	struct cli_progress progress;
-	struct tsr_run run;
+	struct tsr_run run = cli_run_start(&progress, &a->common, "unpacking");
 	struct tsr_err err = { 0 };
-	enum tsr_status unpacked;
-	int status;
+	const enum tsr_status unpacked = tsr_unpack(a->common.operands.items[0], a->output, o, &run,
+						    &u, &err);
+	int status = CLI_OK;
 
-	if (!a->output)
-		return cli_usage(cmd, "no output; give it with -o OUT");
-	status = cli_check_device(cmd, a->device);
-	if (status != CLI_OK)
-		return status;
-	run = cli_run_start(&progress, &a->common, "unpacking");
-	unpacked = tsr_unpack(a->common.operands.items[0], a->output, a->force, a->dry_run, &run,
-			      &u, &err);
 	cli_run_end(&progress);
 	if (!u)
 		return cli_error(&err);
+	cli_warn_notes(&a->common, u->source);
 	if (cli_wants_text(&a->common))
 		print_report(a, u);
 	if (a->common.json.given)
@@ -97,18 +98,46 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return unpacked == TSR_OK ? status : cli_error(&err);
 }
 
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	struct args *a = args;
+	struct tsr_write_options o = tsr_write_defaults();
+	struct cli_inputs inputs;
+	int status;
+
+	if (!a->output)
+		return cli_usage(cmd, "no output; give it with -o OUT");
+	status = cli_check_device(cmd, a->device);
+	if (status == CLI_OK)
+		status = cli_parse_container(cmd, a->to, a->output, &o);
+	if (status == CLI_OK && o.flashoptim)
+		status = cli_usage(cmd, "--to flashoptim is for convert");
+	if (status == CLI_OK)
+		status = cli_parse_input(cmd, &a->input, &inputs);
+	if (status != CLI_OK)
+		return status;
+	o.max_shard_nbytes = a->max_shard;
+	o.open = &inputs.open;
+	o.force = a->force;
+	o.dry_run = a->dry_run;
+	status = unpack(cmd, a, &o);
+	cli_input_free(&inputs);
+	return status;
+}
+
 const struct cli_cmd cmd_unpack = {
 	.name = "unpack",
 	.summary = "packed checkpoint back to FP32",
 	.operands = "IN",
-	.details = "Writes the safetensors file that a packed file was made from: names, shapes, "
-		   "dtypes, order "
-		   "and metadata as they were, FP32 tensors decoded, everything else byte for "
-		   "byte. Every plane "
-		   "is checked against its hash. If a lossy codec was used, the metadata gets one "
-		   "more entry, "
-		   "tersor_generation.",
-	.examples = "  tersor unpack packed.safetensors -o checkpoint.safetensors\n",
+	.details =
+		"Writes the checkpoint that a packed file was made from: names, shapes, dtypes, "
+		"order and metadata as they were, FP32 tensors decoded, everything else byte for "
+		"byte, and in a .pt the values around the tensors too. Every plane is checked "
+		"against its hash. If a lossy codec was used, the output says so in one more "
+		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
+		"bitsandbytes and TransformerEngine.",
+	.examples = "  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
+		    "  tersor unpack packed.safetensors -o checkpoint.pt\n",
 	.opts = opts,
 	.long_work = true,
 	.reports = true,

@@ -3,13 +3,15 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "tersor/audit.h"
 
 struct args {
 	struct cli_common common;
+	struct cli_input input;
 	struct cli_list against, max_error;
-	bool allow_nonfinite;
+	bool allow_nonfinite, strict;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -23,6 +25,8 @@ static const struct cli_opt opts[] = {
 	  "cosine)" },
 	{ "allow-nonfinite", 0, NULL, CLI_FLAG, AT(allow_nonfinite), 0, 0, NULL,
 	  "NaN and infinite values are no fault" },
+	{ "strict", 0, NULL, CLI_FLAG, AT(strict), 0, 0, NULL, "fail if a record has no checksum" },
+	CLI_INPUT_OPTS(struct args),
 	{ 0 }
 };
 
@@ -50,6 +54,9 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 	if (c->packed)
 		printf("  %llu planes have the hash that was recorded\n",
 		       (unsigned long long)planes);
+	else if (v->nchecksums)
+		printf("  %llu records have the CRC-32 that was recorded\n",
+		       (unsigned long long)v->nchecksums);
 	else
 		printf("  no hashes in this format: the data itself cannot be checked\n");
 	printf("  %llu non-finite values\n", (unsigned long long)nonfinite);
@@ -68,7 +75,9 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 
 	cli_json_begin(&json, cmd);
 	tsr_json_put_string(&json, "file", c->path);
-	tsr_json_put_string(&json, "kind", c->packed ? "packed" : "safetensors");
+	tsr_json_put_string(&json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
+	tsr_json_put_u64(&json, "checksums", v->nchecksums);
+	tsr_json_put_u64(&json, "unchecked", c->nunchecked);
 	tsr_json_put_bool(&json, "hashes_checked", c->packed);
 	tsr_json_put_u64(&json, "faults", v->nfaults);
 	tsr_json_open(&json, "tensors", '[');
@@ -100,7 +109,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 		.bounds = bounds,
 		.nbounds = a->max_error.n,
 		.allow_nonfinite = a->allow_nonfinite,
+		.strict = a->strict,
 	};
+	struct cli_inputs inputs;
 	struct tsr_verification *v = NULL;
 	struct cli_progress progress;
 	struct tsr_run run;
@@ -112,11 +123,17 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return status;
 	if (o.nbounds && !o.nagainst)
 		return cli_usage(cmd, "--max-error needs --against");
+	status = cli_parse_input(cmd, &a->input, &inputs);
+	if (status != CLI_OK)
+		return status;
+	o.open = &inputs.open;
 	run = cli_run_start(&progress, &a->common, "verifying");
 	verified = tsr_verify(a->common.operands.items[0], &o, &run, &v, &err);
 	cli_run_end(&progress);
+	cli_input_free(&inputs);
 	if (!v)
 		return cli_error(&err);
+	cli_warn_notes(&a->common, v->checked);
 	if (cli_wants_text(&a->common))
 		print_report(a, v);
 	if (a->common.json.given)
@@ -131,8 +148,8 @@ const struct cli_cmd cmd_verify = {
 	.operands = "IN",
 	.details =
 		"Checks the structure, in a packed file the header's check and the hash of every "
-		"plane, and "
-		"looks for NaN and infinite values. With --against also that raw tensors equal the "
+		"plane, in a .pt or .npz the CRC-32 of every record, and looks for NaN and "
+		"infinite values. With --against also that raw tensors equal the "
 		"original's byte for byte and that errors are the recorded ones.",
 	.examples = "  tersor verify packed.safetensors\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",

@@ -75,26 +75,9 @@ bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret)
 
 static const struct tsr_codec *const codecs_base[] = { TSR_CODEC_LIST(X_BASE) NULL };
 
-static bool has_base(void)
-{
-	return true;
-}
-
 #ifdef __x86_64__
 static const struct tsr_codec *const codecs_avx2[] = { TSR_CODEC_LIST(X_AVX2) NULL };
 static const struct tsr_codec *const codecs_avx512[] = { TSR_CODEC_LIST(X_AVX512) NULL };
-
-static bool has_avx2(void)
-{
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static bool has_avx512(void)
-{
-	return has_avx2() && __builtin_cpu_supports("avx512f") &&
-	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-	       __builtin_cpu_supports("avx512vl");
-}
 #endif
 
 static const struct isa {
@@ -103,7 +86,7 @@ static const struct isa {
 	const struct tsr_codec *const *codecs;
 	tsr_measure_fn *measure_add;
 } isas[] = {
-#define X(isa) { #isa, has_##isa, codecs_##isa, tsr_measure_add_##isa },
+#define X(isa) { #isa, tsr_cpu_has_##isa, codecs_##isa, tsr_measure_add_##isa },
 	TSR_ISA_LIST(X)
 #undef X
 };

@@ -2,16 +2,9 @@
 #ifndef TSR_CODEC_ISA_H
 #define TSR_CODEC_ISA_H
 
-/*
- * The files of src/codec/simd/ are compiled once per SIMD level, with TSR_ISA set to its name.
- * TSR_FOR_ISA(x) is the name of the public thing x of such a file: tsr_x_avx2 and so on.
- */
+#include "base/isa.h"
 #include "tersor/codec.h"
 #include "tersor/measure.h"
-
-#define TSR_ISA_PASTE2(name, isa) tsr_##name##_##isa
-#define TSR_ISA_PASTE(name, isa) TSR_ISA_PASTE2(name, isa)
-#define TSR_FOR_ISA(name) TSR_ISA_PASTE(name, TSR_ISA)
 
 /* X(name1) X(name2) ...: the codecs of a family. */
 #define TSR_1_TO_13(X, name) \
@@ -56,13 +49,6 @@
 	X(f32)
 
 typedef void tsr_measure_fn(struct tsr_measure *m, const float *x, const float *y, size_t n);
-
-/* X(level) for the levels of this build, lowest first. */
-#ifdef __x86_64__
-#define TSR_ISA_LIST(X) X(base) X(avx2) X(avx512)
-#else
-#define TSR_ISA_LIST(X) X(base)
-#endif
 
 #define X_DECLARE_CODEC_BASE(id) extern const struct tsr_codec tsr_codec_##id##_base;
 #define X_DECLARE_CODEC_AVX2(id) extern const struct tsr_codec tsr_codec_##id##_avx2;

@@ -5,21 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/pipeline.h"
 #include "ckpt/packed.h"
+#include "ckpt/read.h"
+#include "ckpt/tree.h"
 #include "pack/pieces.h"
+#include "pack/plan.h"
+#include "pack/records.h"
 
 /* Elements that are encoded, decoded and measured at a time, so that they stay in the L1 cache. */
 #define STRIP_ELEMENTS 2048u
-
-/* What an entry of the output cannot borrow from its source tensor. */
-struct own_entry {
-	char *name; /* of a plane that has a suffix */
-	uint64_t count; /* the one dimension of a plane that is not shaped like its tensor */
-};
 
 struct packing {
 	const struct tsr_pack_options *options;
@@ -27,16 +26,11 @@ struct packing {
 	struct tsr_packing *result;
 	struct tsr_checkpoint *c; /* result->source */
 	const char *out_path;
-	struct tsr_st_entry *entries; /* the arrays of the output, in their order */
-	struct own_entry *own; /* per entry, in the order of tensors */
-	size_t nentries;
-	uint64_t (*offset)[TSR_PLANES_MAX]; /* of each tensor's planes in the output's data */
-	struct tsr_meta *meta; /* of the output; borrows all but two values */
-	size_t nmeta;
-	uint64_t json_nbytes; /* room for the header's text */
+	struct tsr_tensor *stored; /* the source's tensors as they stand in its files */
+	struct tsr_pack_plan plan;
 	struct tsr_pieces pieces;
-	struct tsr_outfile *out;
 	struct tsr_hasher *hasher[TSR_PLANES_MAX]; /* of the tensor being committed */
+	struct tsr_record_crc record; /* of the source tensor being committed */
 	uint64_t done_nbytes, total_nbytes;
 	struct tsr_err *err;
 };
@@ -74,7 +68,7 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 	}
 }
 
-/* --- The plan: codings, layout, header ------------------------------------------------------- */
+/* --- The source ------------------------------------------------------------------------------ */
 
 static enum tsr_status check_source(struct packing *p)
 {
@@ -115,170 +109,6 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
 }
 
-static void drop_plan(struct packing *p)
-{
-	for (size_t i = 0; i < p->nentries; i++)
-		free(p->own[i].name);
-	free(p->own);
-	free(p->entries);
-	free(p->offset);
-	free(p->meta);
-	p->own = NULL;
-	p->entries = NULL;
-	p->offset = NULL;
-	p->meta = NULL;
-	p->nentries = 0;
-	tsr_pieces_free(&p->pieces);
-}
-
-static enum tsr_status join_name(const struct packing *p, const char *name, const char *suffix,
-				 char **ret)
-{
-	const size_t name_len = strlen(name), suffix_len = strlen(suffix);
-
-	if (name_len + suffix_len > TSR_NAME_MAX)
-		return tsr_fail(
-			p->err, TSR_E_LIMIT,
-			"%s: tensor %.40s...: the name of its plane %s would be over the limit "
-			"of %u bytes",
-			p->c->path, name, suffix, TSR_NAME_MAX);
-	*ret = malloc(name_len + suffix_len + 1);
-	if (!*ret)
-		return tsr_fail_nomem(p->err, p->out_path);
-	memcpy(*ret, name, name_len);
-	memcpy(*ret + name_len, suffix, suffix_len + 1);
-	return TSR_OK;
-}
-
-static enum tsr_status add_entry(struct packing *p, size_t tensor, unsigned plane)
-{
-	const struct tsr_tensor *t = &p->c->tensors[tensor];
-	const struct tsr_plane_desc *desc = t->coding.codec ? &t->coding.codec->planes[plane]
-							    : NULL;
-	struct tsr_st_entry *e = &p->entries[p->nentries];
-	struct own_entry *own = &p->own[p->nentries];
-
-	*e = (struct tsr_st_entry){ .name = t->name,
-				    .dtype = t->dtype,
-				    .rank = t->rank,
-				    .shape = t->shape,
-				    .nbytes = tsr_tensor_nbytes(t),
-				    .tag = tensor * TSR_PLANES_MAX + plane };
-	if (desc) {
-		e->dtype = tsr_plane_dtype(&t->coding, plane);
-		e->nbytes = tsr_plane_nbytes(&t->coding, plane, t->numel);
-	}
-	if (desc && desc->suffix[0]) {
-		TSR_TRY(join_name(p, t->name, desc->suffix, &own->name));
-		e->name = own->name;
-	}
-	if (desc && desc->unit != TSR_PER_ELEMENT) {
-		own->count = tsr_plane_count(&t->coding, plane, t->numel);
-		e->rank = 1;
-		e->shape = &own->count;
-	}
-	p->nentries++;
-	return TSR_OK;
-}
-
-static enum tsr_status plan_entries(struct packing *p)
-{
-	const size_t room = p->c->ntensors * TSR_PLANES_MAX + 1;
-
-	p->entries = calloc(room, sizeof(*p->entries));
-	p->own = calloc(room, sizeof(*p->own));
-	p->offset = calloc(p->c->ntensors + 1, sizeof(*p->offset));
-	if (!p->entries || !p->own || !p->offset)
-		return tsr_fail_nomem(p->err, p->out_path);
-	for (size_t i = 0; i < p->c->ntensors; i++) {
-		for (unsigned plane = 0; plane < p->c->tensors[i].nplanes; plane++)
-			TSR_TRY(add_entry(p, i, plane));
-	}
-	tsr_st_sort(p->entries, p->nentries);
-	p->result->data_nbytes = tsr_st_layout(p->entries, p->nentries);
-	for (size_t i = 0; i < p->nentries; i++) {
-		const struct tsr_st_entry *e = &p->entries[i];
-
-		p->offset[e->tag / TSR_PLANES_MAX][e->tag % TSR_PLANES_MAX] = e->offset;
-		if (e->tag % TSR_PLANES_MAX == 0)
-			p->result->tensors[e->tag / TSR_PLANES_MAX].nbytes = 0;
-	}
-	for (size_t i = 0; i < p->nentries; i++)
-		p->result->tensors[p->entries[i].tag / TSR_PLANES_MAX].nbytes +=
-			p->entries[i].nbytes;
-	return TSR_OK;
-}
-
-/* The metadata of the output: the source's, with `format` set, and our two entries, sorted. */
-static enum tsr_status plan_meta(struct packing *p)
-{
-	static char pt[] = "pt", key_format[] = "format", key_tersor[] = TSR_PACKED_KEY;
-	static char key_check[] = TSR_PACKED_CHECK_KEY, zeros[] = TSR_PACKED_CHECK_ZEROS;
-	const struct tsr_meta ours[] = { { key_format, pt },
-					 { key_tersor, NULL },
-					 { key_check, zeros } };
-	size_t next = 0;
-
-	p->meta = calloc(p->c->nmeta + 3, sizeof(*p->meta));
-	if (!p->meta)
-		return tsr_fail_nomem(p->err, p->out_path);
-	p->nmeta = 0;
-	for (size_t i = 0; i < p->c->nmeta; i++) {
-		const char *key = p->c->meta[i].key;
-
-		while (next < 3 && strcmp(ours[next].key, key) < 0)
-			p->meta[p->nmeta++] = ours[next++];
-		if (strcmp(key, "format") != 0 && strcmp(key, TSR_GENERATION_KEY) != 0)
-			p->meta[p->nmeta++] = p->c->meta[i];
-	}
-	while (next < 3)
-		p->meta[p->nmeta++] = ours[next++];
-	return TSR_OK;
-}
-
-static enum tsr_status compose_header(struct packing *p, bool widest, struct tsr_text *header)
-{
-	struct tsr_packed_source source = { .kind = "safetensors",
-					    .generation = p->result->generation };
-	struct tsr_text json = { 0 };
-	enum tsr_status status;
-
-	for (size_t i = 0; i < p->c->nmeta; i++) {
-		if (strcmp(p->c->meta[i].key, "format") == 0)
-			source.format = p->c->meta[i].value;
-	}
-	status = tsr_packed_compose(&source, p->c->tensors, p->c->ntensors, widest, p->out_path,
-				    &json, p->err);
-	if (status != TSR_OK) {
-		tsr_text_free(&json);
-		return status;
-	}
-	for (size_t i = 0; i < p->nmeta; i++) {
-		if (strcmp(p->meta[i].key, TSR_PACKED_KEY) == 0)
-			p->meta[i].value = json.bytes;
-	}
-	status = tsr_packed_header(p->entries, p->nentries, p->meta, p->nmeta,
-				   widest ? 0 : p->json_nbytes, p->out_path, header, p->err);
-	tsr_text_free(&json);
-	return status;
-}
-
-static enum tsr_status plan(struct packing *p)
-{
-	struct tsr_text header = { 0 };
-	enum tsr_status status;
-
-	drop_plan(p);
-	TSR_TRY(plan_entries(p));
-	TSR_TRY(plan_meta(p));
-	TSR_TRY(tsr_pieces_init(&p->pieces, p->c, p->err));
-	status = compose_header(p, true, &header);
-	p->result->header_nbytes = header.nbytes;
-	p->json_nbytes = header.nbytes - 8;
-	tsr_text_free(&header);
-	return status;
-}
-
 /* --- The pieces ------------------------------------------------------------------------------ */
 
 /* One thread's memory for the piece that it works on. */
@@ -287,6 +117,7 @@ struct scratch {
 	unsigned char plane[TSR_PLANES_MAX][TSR_PIECE_NBYTES];
 	float decoded[TSR_PIECE_ELEMENTS]; /* a strip at a time, which a group can make long */
 	struct tsr_piece piece;
+	uint32_t crc; /* of what was read, where the source has a checksum of it */
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 };
@@ -314,22 +145,90 @@ static void encode_and_measure(const struct tsr_coding *coding, struct scratch *
 	}
 }
 
+/* FP32 elements of a tensor that stands in the compressed form of another tool. */
+static enum tsr_status decode_source(const struct packing *p, const struct tsr_tensor *stored,
+				     uint64_t first, size_t n, float *x, struct tsr_err *err)
+{
+	struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
+	enum tsr_status status = scratch ? TSR_OK : tsr_fail_nomem(err, p->c->path);
+
+	for (size_t at = 0; at < n && status == TSR_OK; at += TSR_READ_MAX) {
+		const size_t left = n - at;
+
+		status = tsr_tensor_read_f32(p->c, stored, first + at,
+					     left < TSR_READ_MAX ? left : TSR_READ_MAX, scratch,
+					     x + at, err);
+	}
+	free(scratch);
+	return status;
+}
+
+/* @nbytes of a source tensor from byte @offset on. */
+static enum tsr_status read_source(const struct packing *p, struct scratch *s, uint64_t offset,
+				   size_t nbytes, void *to, struct tsr_err *err)
+{
+	const struct tsr_tensor *stored = &p->stored[s->piece.tensor];
+
+	if (stored->coding.codec)
+		return decode_source(p, stored, offset / sizeof(float), nbytes / sizeof(float), to,
+				     err);
+	TSR_TRY(tsr_array_read(p->c, &p->c->arrays[stored->plane[0]], offset, nbytes, to, err));
+	if (tsr_record_is_streamed(p->c, stored))
+		s->crc = tsr_crc32(0, to, nbytes);
+	return TSR_OK;
+}
+
+/* The source's checksum, if it has one, once all of the tensor has passed. */
+static enum tsr_status check_record(struct packing *p, const struct scratch *s, struct tsr_err *err)
+{
+	const struct tsr_tensor *stored = &p->stored[s->piece.tensor];
+	const struct tsr_tensor *t = &p->c->tensors[s->piece.tensor];
+
+	if (!tsr_record_is_streamed(p->c, stored))
+		return TSR_OK;
+	if (s->piece.first == 0)
+		p->record = (struct tsr_record_crc){ 0 };
+	tsr_record_add(&p->record, s->crc, s->piece.n * (t->coding.codec ? sizeof(float) : 1));
+	return s->piece.last ? tsr_record_check(p->c, stored, &p->record, err) : TSR_OK;
+}
+
+static bool is_same_coding(const struct tsr_coding *a, const struct tsr_coding *b)
+{
+	return a->codec == b->codec &&
+	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group));
+}
+
+/* Planes that are as they are wanted pass as they are: encoding again could change them. */
+static enum tsr_status take_planes(const struct packing *p, struct scratch *s, struct tsr_err *err)
+{
+	const struct tsr_tensor *t = &p->c->tensors[s->piece.tensor];
+	const void *in[TSR_PLANES_MAX];
+	void *out[TSR_PLANES_MAX];
+
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
+		in[i] = out[i] = s->plane[i];
+	TSR_TRY(tsr_piece_read(p->c, &s->piece, out, err));
+	t->coding.codec->decode(&t->coding, in, s->piece.n, s->x);
+	tsr_measure_add(&s->measure, s->x, s->x, s->piece.n);
+	return TSR_OK;
+}
+
 static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct packing *p = ctx;
 	struct scratch *s = scratch;
 	const struct tsr_tensor *t;
-	const struct tsr_array *source;
 
 	s->piece = tsr_pieces_get(&p->pieces, job);
 	t = &p->c->tensors[s->piece.tensor];
-	source = &p->c->arrays[t->plane[0]];
 	s->measure = (struct tsr_measure){ 0 };
 	s->report = (struct tsr_encode_report){ 0 };
 	if (!t->coding.codec)
-		return tsr_array_read(p->c, source, s->piece.first, s->piece.n, s->plane[0], err);
-	TSR_TRY(tsr_array_read(p->c, source, s->piece.first * sizeof(float),
-			       s->piece.n * sizeof(float), s->x, err));
+		return read_source(p, s, s->piece.first, s->piece.n, s->plane[0], err);
+	if (is_same_coding(&p->stored[s->piece.tensor].coding, &t->coding))
+		return take_planes(p, s, err);
+	TSR_TRY(read_source(p, s, s->piece.first * sizeof(float), s->piece.n * sizeof(float), s->x,
+			    err));
 	encode_and_measure(&t->coding, s);
 	return TSR_OK;
 }
@@ -342,6 +241,7 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	struct tsr_packed_tensor *r = &p->result->tensors[s->piece.tensor];
 
 	(void)job;
+	TSR_TRY(check_record(p, s, err));
 	if (t->coding.codec) {
 		if (s->piece.first == 0) {
 			r->measure = (struct tsr_measure){ 0 };
@@ -374,10 +274,11 @@ static enum tsr_status piece_finish(void *ctx, void *scratch, uint64_t job, stru
 
 	(void)job;
 	for (unsigned i = 0; i < t->nplanes; i++) {
-		const uint64_t at = p->result->header_nbytes + p->offset[s->piece.tensor][i] +
+		const size_t shard = p->plan.shard_of[s->piece.tensor];
+		const uint64_t at = p->plan.offset[s->piece.tensor][i] +
 				    tsr_piece_plane_offset(t, i, &s->piece);
 
-		TSR_TRY(tsr_outfile_write(p->out, s->plane[i],
+		TSR_TRY(tsr_outfile_write(p->plan.outputs.files[shard], s->plane[i],
 					  tsr_piece_plane_nbytes(t, i, &s->piece), at, err));
 	}
 	return TSR_OK;
@@ -395,9 +296,7 @@ static enum tsr_status encode_all(struct packing *p)
 	};
 
 	p->done_nbytes = 0;
-	TSR_TRY(tsr_outfile_create(p->out_path, p->options->force,
-				   p->result->header_nbytes + p->result->data_nbytes, &p->out,
-				   p->err));
+	TSR_TRY(tsr_pack_plan_create(&p->plan, p->err));
 	TSR_TRY(tsr_pipeline_run(&pipeline, p->run, p->err));
 	return tsr_checkpoint_check_unchanged(p->c, p->err);
 }
@@ -483,14 +382,49 @@ static void record_errors(struct packing *p)
 	p->result->generation = p->c->generation + lossy;
 }
 
-static enum tsr_status write_header(struct packing *p)
-{
-	struct tsr_text header = { 0 };
-	enum tsr_status status = compose_header(p, false, &header);
+/* --- All of it ------------------------------------------------------------------------------- */
 
-	if (status == TSR_OK)
-		status = tsr_outfile_write(p->out, header.bytes, header.nbytes, 0, p->err);
-	tsr_text_free(&header);
+static enum tsr_status plan(struct packing *p)
+{
+	TSR_TRY(tsr_pack_plan_make(&p->plan, p->err));
+	for (size_t i = 0; i < p->c->ntensors; i++)
+		p->result->tensors[i].nbytes = p->plan.nbytes[i];
+	p->result->header_nbytes = tsr_pack_plan_header_nbytes(&p->plan);
+	p->result->data_nbytes = tsr_pack_plan_data_nbytes(&p->plan);
+	tsr_pieces_free(&p->pieces);
+	return tsr_pieces_init(&p->pieces, p->c, p->err);
+}
+
+/* Remember how tensors are stored before codings are chosen, and what is to be told of each. */
+static enum tsr_status prepare(struct packing *p)
+{
+	struct tsr_checkpoint *c = p->c;
+
+	TSR_TRY(check_source(p));
+	TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
+	TSR_TRY(tsr_tree_attach(c, p->err));
+	p->stored = calloc(c->ntensors + 1, sizeof(*p->stored));
+	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
+	if (!p->stored || !p->result->tensors)
+		return tsr_fail_nomem(p->err, p->out_path);
+	memcpy(p->stored, c->tensors, c->ntensors * sizeof(*p->stored));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		choose_coding(p->options, &c->tensors[i]);
+		p->total_nbytes += tsr_tensor_nbytes(&c->tensors[i]);
+	}
+	p->result->generation = c->generation;
+	return TSR_OK;
+}
+
+/* Records whose bytes do not pass as they are have their checksums checked beforehand. */
+static enum tsr_status check_records(struct packing *p)
+{
+	struct tsr_tensor *chosen = p->c->tensors;
+	enum tsr_status status;
+
+	p->c->tensors = p->stored;
+	status = tsr_records_check(p->c, false, p->run, p->err);
+	p->c->tensors = chosen;
 	return status;
 }
 
@@ -498,31 +432,28 @@ static enum tsr_status run_packing(struct packing *p)
 {
 	bool again = true;
 
-	TSR_TRY(check_source(p));
-	TSR_TRY(tsr_names_assign(p->c, p->options->rules, p->options->nrules, p->err));
-	for (size_t i = 0; i < p->c->ntensors; i++) {
-		choose_coding(p->options, &p->c->tensors[i]);
-		p->total_nbytes += tsr_tensor_nbytes(&p->c->tensors[i]);
-	}
-	for (unsigned i = 0; i < p->c->nfiles; i++)
-		TSR_TRY(tsr_file_check_not(p->c->files[i], p->out_path, p->err));
-	p->result->generation = p->c->generation;
+	TSR_TRY(prepare(p));
+	p->plan = (struct tsr_pack_plan){ .c = p->c,
+					  .path = p->out_path,
+					  .force = p->options->force,
+					  .max_shard_nbytes = p->options->max_shard_nbytes };
 	TSR_TRY(plan(p));
+	TSR_TRY(tsr_outputs_check(&p->plan.outputs, p->c, p->err));
 	if (p->options->dry_run)
-		return tsr_outfile_check_target(p->out_path, p->options->force, p->err);
+		return TSR_OK;
+	TSR_TRY(check_records(p));
 	/* Which tensors stay raw, and so the layout, is known after encoding: the rare second pass. */
 	while (again) {
 		TSR_TRY(encode_all(p));
 		TSR_TRY(keep_raw(p, &again));
-		if (!again)
-			break;
-		tsr_outfile_discard(p->out);
-		p->out = NULL;
-		TSR_TRY(plan(p));
+		if (again)
+			TSR_TRY(plan(p));
 	}
 	record_errors(p);
 	TSR_TRY(check_bounds(p));
-	return write_header(p);
+	TSR_TRY(tsr_pack_plan_write_headers(&p->plan, p->result->generation, p->err));
+	return tsr_outputs_publish(&p->plan.outputs, p->plan.nshards > 1 ? &p->plan.index : NULL,
+				   p->err);
 }
 
 enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
@@ -535,23 +466,18 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 	p.result = calloc(1, sizeof(*p.result));
 	if (!p.result)
 		return tsr_fail_nomem(err, out);
-	status = tsr_checkpoint_open(paths, npaths, &p.result->source, err);
+	status = tsr_checkpoint_open(paths, npaths, options->open, &p.result->source, err);
 	p.c = p.result->source;
 	for (unsigned i = 0; i < TSR_PLANES_MAX && status == TSR_OK; i++) {
 		p.hasher[i] = tsr_hasher_new();
 		if (!p.hasher[i])
 			status = tsr_fail_nomem(err, out);
 	}
-	if (status == TSR_OK) {
-		p.result->tensors = calloc(p.c->ntensors + 1, sizeof(*p.result->tensors));
-		status = p.result->tensors ? run_packing(&p) : tsr_fail_nomem(err, out);
-	}
-	if (status == TSR_OK && p.out) {
-		status = tsr_outfile_publish(p.out, err);
-		p.out = NULL;
-	}
-	tsr_outfile_discard(p.out);
-	drop_plan(&p);
+	if (status == TSR_OK)
+		status = run_packing(&p);
+	tsr_pack_plan_drop(&p.plan);
+	tsr_pieces_free(&p.pieces);
+	free(p.stored);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		tsr_hasher_free(p.hasher[i]);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {

@@ -1,127 +1,296 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a checkpoint out: decoded (unpack), or as it is in another container (convert). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/fail.h"
-#include "base/file.h"
+#include "ckpt/build.h"
+#include "ckpt/flashoptim.h"
 #include "ckpt/packed.h"
+#include "ckpt/tree.h"
+#include "pack/container.h"
+#include "pack/records.h"
 #include "pack/walk.h"
 #include "tersor/pack.h"
 
-struct unpacking {
-	const struct tsr_checkpoint *c;
-	struct tsr_st_entry *entries; /* one per tensor, in the source's order */
-	struct tsr_outfile *out;
-	uint64_t header_nbytes;
+struct writing {
+	struct tsr_checkpoint *c;
+	const struct tsr_write_options *options;
+	const char *path;
+	bool lossy; /* say how many lossy generations there are */
+	struct tsr_meta *meta;
+	size_t nmeta;
+	struct tsr_writer *writer;
+	struct tsr_record_crc crc; /* of the tensor being committed, as it is written */
 };
+
+struct tsr_write_options tsr_write_defaults(void)
+{
+	return (struct tsr_write_options){ .container = TSR_CONTAINER_COUNT };
+}
+
+/* --- Pieces ------------------------------------------------------------------------------------ */
+
+static enum tsr_status sum_piece(void *ctx, void *extra, const struct tsr_restored *r,
+				 struct tsr_err *err)
+{
+	const struct writing *w = ctx;
+	uint32_t *crc = extra;
+
+	(void)err;
+	if (tsr_writer_wants_crc(w->writer))
+		*crc = tsr_crc32(0, r->data, r->nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status commit_piece(void *ctx, void *extra, const struct tsr_restored *r,
+				    struct tsr_err *err)
+{
+	struct writing *w = ctx;
+	const uint32_t *crc = extra;
+
+	(void)err;
+	if (!tsr_writer_wants_crc(w->writer))
+		return TSR_OK;
+	if (r->piece.first == 0)
+		w->crc = (struct tsr_record_crc){ 0 };
+	tsr_record_add(&w->crc, *crc, r->nbytes);
+	if (r->piece.last)
+		tsr_writer_set_crc(w->writer, r->piece.tensor, w->crc.crc);
+	return TSR_OK;
+}
 
 static enum tsr_status write_piece(void *ctx, void *extra, const struct tsr_restored *r,
 				   struct tsr_err *err)
 {
-	struct unpacking *u = ctx;
-	const uint64_t at = u->header_nbytes + u->entries[r->piece.tensor].offset + r->offset;
+	struct writing *w = ctx;
 
 	(void)extra;
-	return tsr_outfile_write(u->out, r->data, r->nbytes, at, err);
+	return tsr_writer_put(w->writer, r->piece.tensor, r->data, r->nbytes, r->offset, err);
 }
 
-/* The source's metadata, and how many lossy generations these values have behind them. */
-static enum tsr_status compose_header(struct unpacking *u, const char *path,
-				      struct tsr_text *header, struct tsr_err *err)
+/* --- The plan ---------------------------------------------------------------------------------- */
+
+static bool has_meta(const struct tsr_checkpoint *c, const char *key)
 {
-	static char key[] = TSR_GENERATION_KEY;
-	const struct tsr_checkpoint *c = u->c;
-	struct tsr_meta *meta = calloc(c->nmeta + 1, sizeof(*meta));
-	char generation[16];
+	for (size_t i = 0; i < c->nmeta; i++) {
+		if (strcmp(c->meta[i].key, key) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int by_key(const void *va, const void *vb)
+{
+	const struct tsr_meta *a = va, *b = vb;
+
+	return strcmp(a->key, b->key);
+}
+
+/* The source's metadata, what PyTorch's users expect, and the lossy generations. */
+static enum tsr_status compose_meta(struct writing *w, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = w->c;
+	char text[16];
+
+	w->meta = calloc(c->nmeta + 2, sizeof(*w->meta));
+	if (!w->meta)
+		return tsr_fail_nomem(err, w->path);
+	for (size_t i = 0; i < c->nmeta; i++) {
+		if (!w->lossy || strcmp(c->meta[i].key, TSR_GENERATION_KEY) != 0)
+			w->meta[w->nmeta++] = c->meta[i];
+	}
+	if (c->container != TSR_CONTAINER_SAFETENSORS && !has_meta(c, "format"))
+		w->meta[w->nmeta++] = (struct tsr_meta){ "format", "pt" };
+	if (w->lossy && c->generation) {
+		snprintf(text, sizeof(text), "%u", c->generation);
+		w->meta[w->nmeta] = (struct tsr_meta){
+			TSR_GENERATION_KEY, tsr_arena_copy(c->arena, text, strlen(text))
+		};
+		if (!w->meta[w->nmeta++].value)
+			return tsr_build_nomem(c, err);
+	}
+	if (w->nmeta)
+		qsort(w->meta, w->nmeta, sizeof(*w->meta), by_key);
+	return TSR_OK;
+}
+
+/* NumPy has no names for these types: their elements are opaque bytes there. */
+static enum tsr_status note_types(struct writing *w, struct tsr_err *err)
+{
 	size_t n = 0;
 
-	if (!meta)
-		return tsr_fail_nomem(err, path);
-	snprintf(generation, sizeof(generation), "%u", c->generation);
-	while (n < c->nmeta && strcmp(c->meta[n].key, key) < 0) {
-		meta[n] = c->meta[n];
-		n++;
+	for (size_t i = 0; i < w->c->ntensors; i++) {
+		const enum tsr_dtype dtype = w->c->tensors[i].dtype;
+
+		n += dtype == TSR_BF16 || (dtype >= TSR_F8_E5M2 && dtype <= TSR_F8_E5M2FNUZ);
 	}
-	if (c->generation)
-		meta[n++] = (struct tsr_meta){ key, generation };
-	for (size_t i = n - (c->generation != 0); i < c->nmeta; i++)
-		meta[n++] = c->meta[i];
-	tsr_st_compose(u->entries, c->ntensors, meta, n, header);
-	free(meta);
-	if (header->failed)
-		return tsr_fail_nomem(err, path);
-	return tsr_st_frame(header, header->nbytes, path, err);
+	if (!n)
+		return TSR_OK;
+	return tsr_build_note(w->c, err,
+			      "%s: NumPy has no name for the type of %zu tensor%s; read with --as",
+			      w->path, n, n == 1 ? "" : "s");
 }
 
-static enum tsr_status unpack_to(struct unpacking *u, const char *path, bool force, bool dry_run,
-				 const struct tsr_run *run, uint64_t *nbytes_ret,
-				 struct tsr_err *err)
+/* What the container cannot hold is named. */
+static enum tsr_status note_losses(struct writing *w, enum tsr_container container,
+				   struct tsr_err *err)
 {
-	const struct tsr_walk walk = { .c = u->c, .finish = write_piece, .ctx = u };
-	struct tsr_text header = { 0 };
-	enum tsr_status status;
+	struct tsr_checkpoint *c = w->c;
+	const size_t nmeta = c->nmeta - has_meta(c, TSR_GENERATION_KEY) - has_meta(c, "format");
 
-	for (size_t i = 0; i < u->c->ntensors; i++) {
-		const struct tsr_tensor *t = &u->c->tensors[i];
+	if (container != TSR_CONTAINER_SAFETENSORS && nmeta)
+		TSR_TRY(tsr_build_note(c, err,
+				       "%s: %zu entr%s left out: __metadata__ has no place there",
+				       w->path, nmeta, nmeta == 1 ? "y is" : "ies are"));
+	if ((container == TSR_CONTAINER_NPZ || container == TSR_CONTAINER_NPY) && c->ntrees)
+		TSR_TRY(tsr_build_note(c, err,
+				       "%s: what was saved besides tensors is left out, and "
+				       "nesting is only in the names",
+				       w->path));
+	if (container == TSR_CONTAINER_NPZ || container == TSR_CONTAINER_NPY)
+		TSR_TRY(note_types(w, err));
+	return TSR_OK;
+}
 
-		u->entries[i] = (struct tsr_st_entry){ .name = t->name,
-						       .dtype = t->dtype,
-						       .rank = t->rank,
-						       .shape = t->shape,
-						       .nbytes = tsr_tensor_nbytes(t) };
+static enum tsr_status check_strict(const struct writing *w, struct tsr_err *err)
+{
+	if (!w->options->strict)
+		return TSR_OK;
+	return tsr_checkpoint_check_strict(w->c, err);
+}
+
+static enum tsr_status plan(struct writing *w, enum tsr_container container, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = w->c;
+	struct tsr_container_plan p = { .path = w->path,
+					.container = container,
+					.force = w->options->force,
+					.max_shard_nbytes = w->options->max_shard_nbytes,
+					.c = c,
+					.keep_order = c->container == TSR_CONTAINER_SAFETENSORS,
+					.generation = c->generation };
+
+	TSR_TRY(check_strict(w, err));
+	TSR_TRY(note_losses(w, container, err));
+	if (container == TSR_CONTAINER_SAFETENSORS) {
+		TSR_TRY(tsr_tree_attach(c, err));
+		TSR_TRY(compose_meta(w, err));
+		p.meta = w->meta;
+		p.nmeta = w->nmeta;
 	}
-	*nbytes_ret = tsr_st_layout(u->entries, u->c->ntensors);
-	status = compose_header(u, path, &header, err);
+	return tsr_writer_plan(&p, &w->writer, err);
+}
+
+static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, struct tsr_err *err)
+{
+	const struct tsr_walk walk = { .c = w->c,
+				       .extra_nbytes = sizeof(uint32_t),
+				       .work = sum_piece,
+				       .commit = commit_piece,
+				       .finish = write_piece,
+				       .ctx = w };
+
+	if (w->options->dry_run)
+		return tsr_writer_check(w->writer, err);
+	TSR_TRY(tsr_writer_create(w->writer, err));
+	TSR_TRY(tsr_walk_run(&walk, run, err));
+	return tsr_writer_publish(w->writer, err);
+}
+
+static enum tsr_container choose(const struct tsr_write_options *o, const struct tsr_checkpoint *c)
+{
+	if (o->flashoptim)
+		return TSR_CONTAINER_TORCH;
+	if (o->container != TSR_CONTAINER_COUNT)
+		return o->container;
+	return c->container == TSR_CONTAINER_DCP ? TSR_CONTAINER_TORCH : c->container;
+}
+
+/* Planes are given out one by one, so their hashes are checked before. */
+static enum tsr_status arrange(struct tsr_checkpoint *c, const struct tsr_write_options *options,
+			       const struct tsr_run *run, struct tsr_err *err)
+{
+	const struct tsr_walk walk = { .c = c };
+
+	if (!options->dry_run)
+		TSR_TRY(tsr_walk_run(&walk, run, err));
+	return tsr_flashoptim_arrange(c, err);
+}
+
+static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path, bool lossy,
+				   const struct tsr_write_options *options,
+				   const struct tsr_run *run, struct tsr_err *err)
+{
+	struct writing w = { .c = u->source, .options = options, .path = path, .lossy = lossy };
+	enum tsr_status status = TSR_OK;
+
+	u->container = choose(options, u->source);
+	/* Kinds are only for the report here, so what is ambiguous does not matter. */
+	(void)tsr_names_assign(u->source, NULL, 0, NULL);
+	if (options->flashoptim)
+		status = arrange(u->source, options, run, err);
+	if (status == TSR_OK)
+		status = plan(&w, u->container, err);
 	if (status == TSR_OK) {
-		u->header_nbytes = header.nbytes;
-		*nbytes_ret += header.nbytes;
+		u->nbytes = tsr_writer_nbytes(w.writer);
+		status = write_out(&w, run, err);
 	}
-	if (status == TSR_OK && dry_run)
-		status = tsr_outfile_check_target(path, force, err);
-	else if (status == TSR_OK)
-		status = tsr_outfile_create(path, force, *nbytes_ret, &u->out, err);
-	if (status == TSR_OK && !dry_run)
-		status = tsr_outfile_write(u->out, header.bytes, header.nbytes, 0, err);
-	if (status == TSR_OK && !dry_run)
-		status = tsr_walk_run(&walk, run, err);
-	tsr_text_free(&header);
+	tsr_writer_free(w.writer);
+	free(w.meta);
 	return status;
 }
 
-enum tsr_status tsr_unpack(const char *path, const char *out, bool force, bool dry_run,
-			   const struct tsr_run *run, struct tsr_unpacking **ret,
-			   struct tsr_err *err)
+/* --- The two commands --------------------------------------------------------------------------- */
+
+static enum tsr_status finish(struct tsr_unpacking *u, enum tsr_status status,
+			      struct tsr_unpacking **ret)
 {
-	struct tsr_unpacking *result = calloc(1, sizeof(*result));
-	struct unpacking u = { 0 };
+	if (status == TSR_OK || status == TSR_E_DURABILITY)
+		*ret = u;
+	else
+		tsr_unpacking_free(u);
+	return status;
+}
+
+enum tsr_status tsr_unpack(const char *path, const char *out,
+			   const struct tsr_write_options *options, const struct tsr_run *run,
+			   struct tsr_unpacking **ret, struct tsr_err *err)
+{
+	struct tsr_unpacking *u = calloc(1, sizeof(*u));
 	enum tsr_status status;
 
-	if (!result)
+	if (!u)
 		return tsr_fail_nomem(err, path);
-	status = tsr_checkpoint_open(&path, 1, &result->source, err);
-	u.c = result->source;
-	if (status == TSR_OK && !u.c->packed)
+	status = tsr_checkpoint_open(&path, 1, options->open, &u->source, err);
+	if (status == TSR_OK && !u->source->packed && !u->source->coded)
 		status = tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
 	if (status == TSR_OK)
-		status = tsr_file_check_not(u.c->files[0], out, err);
-	if (status == TSR_OK) {
-		u.entries = calloc(u.c->ntensors + 1, sizeof(*u.entries));
-		status = u.entries ? unpack_to(&u, out, force, dry_run, run, &result->nbytes, err)
-				   : tsr_fail_nomem(err, path);
-	}
-	if (status == TSR_OK && u.out) {
-		status = tsr_outfile_publish(u.out, err);
-		u.out = NULL;
-	}
-	tsr_outfile_discard(u.out);
-	free(u.entries);
-	if (status != TSR_OK && status != TSR_E_DURABILITY) {
-		tsr_unpacking_free(result);
-		return status;
-	}
-	*ret = result;
-	return status;
+		status = run_writing(u, out, true, options, run, err);
+	return finish(u, status, ret);
+}
+
+enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
+			    const struct tsr_write_options *options, const struct tsr_run *run,
+			    struct tsr_unpacking **ret, struct tsr_err *err)
+{
+	struct tsr_open_options open = options->open ? *options->open : tsr_open_defaults();
+	struct tsr_unpacking *u = calloc(1, sizeof(*u));
+	enum tsr_status status;
+
+	if (!u)
+		return tsr_fail_nomem(err, out);
+	open.as_stored = !options->flashoptim;
+	status = tsr_checkpoint_open(paths, npaths, &open, &u->source, err);
+	if (status == TSR_OK && u->source->packed && !options->flashoptim)
+		status = tsr_fail(err, TSR_E_UNSUPPORTED,
+				  "%s: is a packed file; tersor unpack gives its checkpoint back",
+				  paths[0]);
+	if (status == TSR_OK)
+		status = run_writing(u, out, false, options, run, err);
+	return finish(u, status, ret);
 }
 
 void tsr_unpacking_free(struct tsr_unpacking *u)

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pack/walk.h"
 
+#include "base/crc.h"
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/pipeline.h"
+#include "pack/records.h"
 
 struct walking {
 	const struct tsr_walk *walk;
 	const struct tsr_run *run;
 	struct tsr_pieces pieces;
 	struct tsr_hasher *hasher[TSR_PLANES_MAX];
+	struct tsr_record_crc record; /* of the tensor being committed */
 	uint64_t done_nbytes, total_nbytes;
 };
 
@@ -17,6 +20,7 @@ struct walking {
 struct scratch {
 	unsigned char plane[TSR_PLANES_MAX][TSR_PIECE_NBYTES];
 	float x[TSR_PIECE_ELEMENTS];
+	uint32_t crc; /* of what was read, where the file has a checksum of it */
 	struct tsr_restored restored;
 	_Alignas(64) unsigned char extra[];
 };
@@ -34,6 +38,8 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		planes[i] = into[i] = s->plane[i];
 	TSR_TRY(tsr_piece_read(walk->c, &piece, into, err));
+	if (tsr_record_is_streamed(walk->c, t))
+		s->crc = tsr_crc32(0, s->plane[0], piece.n);
 	s->restored = (struct tsr_restored){ .piece = piece,
 					     .tensor = t,
 					     .data = s->plane[0],
@@ -74,6 +80,16 @@ static enum tsr_status check_hashes(struct walking *w, const struct scratch *s, 
 	return TSR_OK;
 }
 
+static enum tsr_status check_record(struct walking *w, const struct scratch *s, struct tsr_err *err)
+{
+	const struct tsr_restored *r = &s->restored;
+
+	if (r->piece.first == 0)
+		w->record = (struct tsr_record_crc){ 0 };
+	tsr_record_add(&w->record, s->crc, r->piece.n);
+	return r->piece.last ? tsr_record_check(w->walk->c, r->tensor, &w->record, err) : TSR_OK;
+}
+
 static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct walking *w = ctx;
@@ -83,6 +99,8 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	(void)job;
 	if (walk->c->packed)
 		TSR_TRY(check_hashes(w, s, err));
+	if (tsr_record_is_streamed(walk->c, s->restored.tensor))
+		TSR_TRY(check_record(w, s, err));
 	if (walk->commit)
 		TSR_TRY(walk->commit(walk->ctx, s->extra, &s->restored, err));
 	w->done_nbytes += s->restored.nbytes;
@@ -112,7 +130,10 @@ enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *
 		.finish = walk->finish ? piece_finish : NULL,
 		.ctx = &w,
 	};
-	enum tsr_status status = tsr_pieces_init(&w.pieces, walk->c, err);
+	enum tsr_status status = tsr_records_check(walk->c, false, run, err);
+
+	if (status == TSR_OK)
+		status = tsr_pieces_init(&w.pieces, walk->c, err);
 
 	for (unsigned i = 0; i < TSR_PLANES_MAX && status == TSR_OK; i++) {
 		w.hasher[i] = tsr_hasher_new();

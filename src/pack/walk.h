@@ -20,8 +20,9 @@ struct tsr_restored {
  * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL
  * @extra_nbytes: memory that each thread gets for them
  *
- * In a packed file every plane is checked against its hash: at the end of its tensor, before the
- * @commit of the last piece.
+ * In a packed file every plane is checked against its hash, in other containers every record
+ * against its CRC-32 if it has one: at the latest at the end of its tensor, before the @commit of
+ * the last piece.
  */
 struct tsr_walk {
 	const struct tsr_checkpoint *c;

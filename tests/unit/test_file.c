@@ -297,6 +297,200 @@ static void test_an_output_that_is_the_input(void **state)
 	tsr_file_close(f);
 }
 
+/* --- Inputs in a directory, and scratch files ----------------------------------------------- */
+
+static struct tsr_file *open_in_ok(const char *directory, const char *name, bool follow)
+{
+	struct tsr_file *f = NULL;
+	struct tsr_err err = { 0 };
+
+	if (tsr_file_open_in(directory, name, follow, &f, &err) != TSR_OK)
+		fail_msg("%s", err.msg);
+	return f;
+}
+
+static void test_files_of_a_directory(void **state)
+{
+	static const char *const spellings[][2] = {
+		{ "sub", "sub/in" }, { "sub/", "sub/in" }, { "./sub", "./sub/in" }, { dir, NULL }
+	};
+	struct tsr_err err = { 0 };
+	char buf[5] = "";
+
+	(void)state;
+	assert_int_equal(mkdir("sub", 0777), 0);
+	put("sub/in", "text");
+	put("in", "text");
+	for (size_t i = 0; i < COUNT_OF(spellings); i++) {
+		struct tsr_file *f = open_in_ok(spellings[i][0], "in", false);
+
+		if (spellings[i][1])
+			assert_string_equal(tsr_file_path(f), spellings[i][1]);
+		assert_int_equal(tsr_file_read(f, buf, 4, 0, NULL), TSR_OK);
+		assert_string_equal(buf, "text");
+		assert_int_equal(tsr_file_check_unchanged(f, &err), TSR_OK);
+		append(spellings[i][1] ? "sub/in" : "in");
+		expect_status(tsr_file_check_unchanged(f, &err), TSR_E_IO, &err, WORDS("modified"));
+		tsr_file_close(f);
+		put("sub/in", "text");
+	}
+	tsr_file_close(open_in_ok("", "in", false)); /* not the root directory */
+	assert_int_equal(unlink("sub/in"), 0);
+}
+
+static void test_links_in_a_directory_are_followed_on_request_only(void **state)
+{
+	static const char *const links[] = { "soft", "soft2" };
+	struct tsr_err err = { 0 };
+
+	(void)state;
+	put("in", "text");
+	assert_int_equal(symlink("in", "soft"), 0);
+	assert_int_equal(symlink("soft", "soft2"), 0);
+	assert_int_equal(symlink("nowhere", "dangling"), 0);
+	for (size_t i = 0; i < COUNT_OF(links); i++) {
+		struct tsr_file *f = NULL;
+
+		expect_status(tsr_file_open_in(".", links[i], false, &f, &err), TSR_E_IO, &err,
+			      WORDS("./", links[i], "symbolic link", "regular file"));
+		assert_null(f);
+		f = open_in_ok(".", links[i], true);
+		assert_true(tsr_file_size(f) == 4);
+		assert_int_equal(tsr_file_check_unchanged(f, &err), TSR_OK);
+		tsr_file_close(f);
+	}
+}
+
+static void test_what_in_a_directory_does_not_open(void **state)
+{
+	static const struct {
+		const char *directory, *name, *word;
+		enum tsr_status status;
+	} rows[] = {
+		{ ".", "missing", "./missing: ", TSR_E_IO },
+		{ ".", "missing", "No such file", TSR_E_IO },
+		{ ".", "fifo", "FIFO", TSR_E_IO }, /* without waiting for a writer */
+		{ ".", "dir", "found a directory", TSR_E_IO },
+		{ ".", "..", "found a directory", TSR_E_IO },
+		{ ".", ".", "found a directory", TSR_E_IO },
+		{ "/dev", "null", "device", TSR_E_IO },
+		{ "missing", "in", "missing/in: ", TSR_E_IO },
+		{ "in", "in", "Not a directory", TSR_E_IO },
+		{ ".", "dangling", "symbolic link", TSR_E_IO },
+		{ ".", "dir/in", "\"dir/in\"", TSR_E_FORMAT },
+		{ ".", "/etc/passwd", "without directories", TSR_E_FORMAT },
+		{ ".", "../in", "without directories", TSR_E_FORMAT },
+		{ ".", "in/", "without directories", TSR_E_FORMAT },
+		{ ".", "", "without directories", TSR_E_FORMAT },
+	};
+
+	(void)state;
+	put("in", "text");
+	assert_int_equal(mkdir("dir", 0777), 0);
+	put("dir/in", "text");
+	assert_int_equal(mkfifo("fifo", 0666), 0);
+	assert_int_equal(symlink("nowhere", "dangling"), 0);
+	for (size_t i = 0; i < COUNT_OF(rows); i++) {
+		struct tsr_err err = { 0 };
+		struct tsr_file *f = NULL;
+
+		expect_status(tsr_file_open_in(rows[i].directory, rows[i].name, false, &f, &err),
+			      rows[i].status, &err, WORDS(rows[i].word));
+		assert_null(f);
+		assert_int_equal(tsr_file_open_in(rows[i].directory, rows[i].name, false, &f, NULL),
+				 rows[i].status);
+	}
+	assert_int_equal(unlink("dir/in"), 0);
+}
+
+static void test_scratch_files(void **state)
+{
+	const uint64_t far = (UINT64_C(5) << 30) + 1;
+	struct tsr_file *f = NULL;
+	struct tsr_err err = { 0 };
+	char buf[8];
+
+	(void)state;
+	assert_int_equal(setenv("TMPDIR", ".", 1), 0);
+	assert_int_equal(tsr_file_scratch("name: member", &f, &err), TSR_OK);
+	assert_int_equal(count_entries(), 0); /* it has no name */
+	assert_string_equal(tsr_file_path(f), "name: member");
+	assert_true(tsr_file_size(f) == 0);
+	assert_int_equal(tsr_file_scratch_write(f, "56789", 5, 5, &err), TSR_OK);
+	assert_true(tsr_file_size(f) == 10);
+	assert_int_equal(tsr_file_scratch_write(f, "01234", 5, 0, &err), TSR_OK);
+	assert_true(tsr_file_size(f) == 10);
+	assert_int_equal(tsr_file_read(f, buf, 8, 1, &err), TSR_OK);
+	assert_memory_equal(buf, "12345678", 8);
+	assert_int_equal(tsr_file_check_unchanged(f, &err), TSR_OK);
+	assert_int_equal(tsr_file_scratch_write(f, "far", 3, far, &err), TSR_OK);
+	assert_true(tsr_file_size(f) == far + 3);
+	assert_int_equal(tsr_file_read(f, buf, 3, far, &err), TSR_OK);
+	assert_memory_equal(buf, "far", 3);
+	expect_status(tsr_file_read(f, buf, 4, far, &err), TSR_E_IO, &err, WORDS("name: member"));
+	assert_int_equal(count_entries(), 0);
+	tsr_file_close(f);
+	assert_int_equal(unsetenv("TMPDIR"), 0);
+}
+
+static void test_where_scratch_files_are_made(void **state)
+{
+	static const char *const standard[] = { NULL, "" };
+	struct tsr_err err = { 0 };
+	struct tsr_file *f = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(standard); i++) {
+		if (standard[i])
+			assert_int_equal(setenv("TMPDIR", standard[i], 1), 0);
+		assert_int_equal(tsr_file_scratch("in", &f, &err), TSR_OK);
+		tsr_file_close(f);
+	}
+	f = NULL;
+	assert_int_equal(setenv("TMPDIR", "./missing", 1), 0);
+	expect_status(tsr_file_scratch("in", &f, &err), TSR_E_IO, &err,
+		      WORDS("in: ", "scratch file in ./missing", "No such file"));
+	assert_null(f);
+	put("file", "");
+	assert_int_equal(setenv("TMPDIR", "file", 1), 0);
+	expect_status(tsr_file_scratch("in", &f, &err), TSR_E_IO, &err,
+		      WORDS("in: ", "Not a directory"));
+	assert_int_equal(unsetenv("TMPDIR"), 0);
+}
+
+/* Where there are no nameless files; /proc is such a place, but takes no others either. */
+static void test_a_scratch_file_where_none_can_be(void **state)
+{
+	struct tsr_err err = { 0 };
+	struct tsr_file *f = NULL;
+
+	(void)state;
+	assert_int_equal(setenv("TMPDIR", "/proc", 1), 0);
+	expect_status(tsr_file_scratch("in", &f, &err), TSR_E_IO, &err,
+		      WORDS("in: ", "scratch file in /proc"));
+	assert_null(f);
+	assert_int_equal(unsetenv("TMPDIR"), 0);
+}
+
+static void test_a_scratch_file_that_is_full(void **state)
+{
+	struct rlimit limit, small;
+	struct tsr_err err = { 0 };
+	struct tsr_file *f = NULL;
+
+	(void)state;
+	assert_int_equal(tsr_file_scratch("in", &f, &err), TSR_OK);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	small = (struct rlimit){ .rlim_cur = 5000, .rlim_max = limit.rlim_max };
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	expect_status(tsr_file_scratch_write(f, "text", 4, 5000, &err), TSR_E_IO, &err,
+		      WORDS("in: ", "cannot write its scratch file", "File too large"));
+	assert_true(tsr_file_size(f) == 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	tsr_file_close(f);
+}
+
 /* --- Outputs -------------------------------------------------------------------------------- */
 
 static struct tsr_outfile *create_ok(const char *path, bool force, uint64_t nbytes)
@@ -611,6 +805,13 @@ int main(void)
 		TEST(test_a_file_that_ends_early),
 		TEST(test_a_file_that_changes),
 		TEST(test_an_output_that_is_the_input),
+		TEST(test_files_of_a_directory),
+		TEST(test_links_in_a_directory_are_followed_on_request_only),
+		TEST(test_what_in_a_directory_does_not_open),
+		TEST(test_scratch_files),
+		TEST(test_where_scratch_files_are_made),
+		TEST(test_a_scratch_file_where_none_can_be),
+		TEST(test_a_scratch_file_that_is_full),
 		TEST(test_publishing),
 		TEST(test_new_files_obey_the_umask),
 		TEST(test_temporary_names),

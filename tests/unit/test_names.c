@@ -118,7 +118,7 @@ static struct tsr_checkpoint *open_rows(const struct row *rows, size_t n)
 	struct tsr_err err = { 0 };
 
 	write_file(paths[0], rows, n);
-	if (tsr_checkpoint_open(one, 1, &c, &err) != TSR_OK)
+	if (tsr_checkpoint_open(one, 1, NULL, &c, &err) != TSR_OK)
 		fail_msg("%s", err.msg);
 	return c;
 }
@@ -443,7 +443,7 @@ static void test_weights_and_states_in_two_files(void **state)
 	(void)state;
 	write_file(paths[0], model, COUNT_OF(model));
 	write_file(paths[1], optimizer, COUNT_OF(optimizer));
-	assert_int_equal(tsr_checkpoint_open(both, 2, &c, NULL), TSR_OK);
+	assert_int_equal(tsr_checkpoint_open(both, 2, NULL, &c, NULL), TSR_OK);
 	assert_int_equal(tsr_names_assign(c, NULL, 0, NULL), TSR_OK);
 	assert_string_equal(tsr_checkpoint_find(c, "optimizer.state.w.exp_avg")->weight, "w");
 	assert_string_equal(tsr_checkpoint_find(c, "w.exp_avg_sq")->weight, "w");

@@ -74,11 +74,20 @@ INLINE float get_scale(const void *plane, enum tsr_scale format, size_t g)
 	return tsr_f32_from_f16(((const uint16_t *)plane)[g]);
 }
 
+/* The same value, of which the compiler knows nothing. */
+INLINE float hidden(float x)
+{
+	uint32_t bits = tsr_bits_from_f32(x);
+
+	__asm__("" : "+r"(bits));
+	return tsr_f32_from_bits(bits);
+}
+
 /* --- Codecs: what differs between them ------------------------------------------------------- */
 
 /*
  * Encoding a group takes its peak (what the scale is made of), a unit that elements are multiplied
- * by, a factor made of the scale, and the code of an element.
+ * by, a factor made of the scale, and the code of an element within the bounds of codes.
  */
 INLINE float softsign_peak(float absmax)
 {
@@ -92,9 +101,13 @@ INLINE float softsign_factor(float scale)
 {
 	return scale * tsr_group_unit(scale);
 }
-INLINE int32_t softsign_code(float m, float factor)
+INLINE struct tsr_bounds softsign_bounds(void)
 {
-	return tsr_softsign_code(m, factor);
+	return tsr_bounds_i8();
+}
+INLINE int32_t softsign_code(struct tsr_bounds bounds, float m, float factor)
+{
+	return tsr_softsign_code_in(bounds, m, factor);
 }
 
 INLINE float linear_peak(float absmax)
@@ -109,9 +122,13 @@ INLINE float linear_factor(float scale)
 {
 	return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
 }
-INLINE int32_t linear_code(float m, float factor)
+INLINE struct tsr_bounds linear_bounds(void)
 {
-	return tsr_linear_code(m, factor);
+	return tsr_bounds_i8();
+}
+INLINE int32_t linear_code(struct tsr_bounds bounds, float m, float factor)
+{
+	return tsr_linear_code_in(bounds, m, factor);
 }
 
 /* RN(sqrt) is monotonic: the largest root is the root of the largest. */
@@ -127,9 +144,13 @@ INLINE float sqrt_factor(float scale)
 {
 	return tsr_inverse_scale(255.0f, scale);
 }
-INLINE int32_t sqrt_code(float v, float factor)
+INLINE struct tsr_bounds sqrt_bounds(void)
 {
-	return tsr_sqrt_code(__builtin_sqrtf(v), factor);
+	return tsr_bounds_u8();
+}
+INLINE int32_t sqrt_code(struct tsr_bounds bounds, float v, float factor)
+{
+	return tsr_sqrt_code_in(bounds, __builtin_sqrtf(v), factor);
 }
 
 INLINE float ulinear_peak(float absmax)
@@ -144,9 +165,13 @@ INLINE float ulinear_factor(float scale)
 {
 	return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
 }
-INLINE int32_t ulinear_code(float v, float factor)
+INLINE struct tsr_bounds ulinear_bounds(void)
 {
-	return tsr_ulinear_code(v, factor);
+	return tsr_bounds_u8();
+}
+INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
+{
+	return tsr_ulinear_code_in(bounds, v, factor);
 }
 
 /* --- Runs of groups -------------------------------------------------------------------------- */
@@ -159,6 +184,8 @@ INLINE int32_t ulinear_code(float v, float factor)
 				      code_type *restrict code, size_t first, \
 				      struct scale_out out) \
 	{ \
+		const struct tsr_bounds known = id##_bounds(); \
+		const struct tsr_bounds bounds = { hidden(known.lo), hidden(known.hi) }; \
 		float scale[BATCH], unit[BATCH], factor[BATCH]; \
 \
 		for (size_t g = 0; g < ngroups; g++) \
@@ -172,7 +199,7 @@ INLINE int32_t ulinear_code(float v, float factor)
 		} \
 		for (size_t g = 0; g < ngroups; g++) { \
 			for (size_t i = g * group; i < (g + 1) * group; i++) \
-				code[i] = (code_type)id##_code(x[i] * unit[g], factor[g]); \
+				code[i] = (code_type)id##_code(bounds, x[i] * unit[g], factor[g]); \
 		} \
 	} \
 \

@@ -3,9 +3,10 @@
  * The inner loops of tsr_measure_add().  Sums are written with GNU vector types of one fixed width,
  * so that which lane an element is added to does not depend on the SIMD level.
  */
+#include <float.h>
 #include <string.h>
 
-#ifdef __AVX__
+#ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
@@ -13,14 +14,18 @@
 #include "tersor/math.h"
 
 #define LANES TSR_MEASURE_LANES
+#define INLINE static inline __attribute__((always_inline))
+#define LOOP static __attribute__((noinline)) /* so that the registers are its own */
 
 typedef float f32xl __attribute__((vector_size(4 * LANES)));
 typedef int32_t i32xl __attribute__((vector_size(4 * LANES)));
+typedef uint32_t u32xl __attribute__((vector_size(4 * LANES)));
 typedef float f32xh __attribute__((vector_size(2 * LANES)));
+typedef double f64xq __attribute__((vector_size(2 * LANES)));
 typedef double f64xh __attribute__((vector_size(4 * LANES)));
 
 /* Vector arguments pass through memory: their calling convention differs between levels. */
-static inline __attribute__((always_inline)) void load_f32(f32xl *v, const float *p)
+INLINE void load_f32(f32xl *v, const float *p)
 {
 	memcpy(v, p, sizeof(*v));
 }
@@ -30,22 +35,43 @@ struct f64xl {
 	f64xh low, high;
 };
 
-static inline __attribute__((always_inline)) void widen(struct f64xl *out, const f32xl *v)
+INLINE f64xh widen_half(f32xh v)
 {
-	const f32xh low = __builtin_shufflevector(*v, *v, 0, 1, 2, 3);
-	const f32xh high = __builtin_shufflevector(*v, *v, 4, 5, 6, 7);
+#if defined(__AVX__)
+	return (f64xh)_mm256_cvtps_pd((__m128)v);
+#elif defined(__SSE2__)
+	/* gcc 12 makes a trip through memory of the general form. */
+	const f64xq quarters[2] = { (f64xq)_mm_cvtps_pd((__m128)v),
+				    (f64xq)_mm_cvtps_pd(_mm_movehl_ps((__m128)v, (__m128)v)) };
+	f64xh wide;
 
-#ifdef __AVX__
-	/* gcc 12 makes three instructions and a trip through memory of the general form. */
-	out->low = (f64xh)_mm256_cvtps_pd((__m128)low);
-	out->high = (f64xh)_mm256_cvtps_pd((__m128)high);
+	memcpy(&wide, quarters, sizeof(wide));
+	return wide;
 #else
-	out->low = __builtin_convertvector(low, f64xh);
-	out->high = __builtin_convertvector(high, f64xh);
+	return __builtin_convertvector(v, f64xh);
 #endif
 }
 
-static inline __attribute__((always_inline)) void add(struct f64xl *sum, const struct f64xl *v)
+INLINE void widen(struct f64xl *out, const f32xl *v)
+{
+	out->low = widen_half(__builtin_shufflevector(*v, *v, 0, 1, 2, 3));
+#ifdef __AVX__
+	out->high = widen_half((f32xh)_mm256_extractf128_ps((__m256)*v, 1));
+#else
+	out->high = widen_half(__builtin_shufflevector(*v, *v, 4, 5, 6, 7));
+#endif
+}
+
+/* Widening what comes from memory takes fewer steps than widening halves of a register. */
+INLINE f32xh load_half(const float *p)
+{
+	f32xh v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+INLINE void add(struct f64xl *sum, const struct f64xl *v)
 {
 	sum->low += v->low;
 	sum->high += v->high;
@@ -55,9 +81,7 @@ static inline __attribute__((always_inline)) void add(struct f64xl *sum, const s
  * The factors are FP32 values, so their product is exact in binary64: fused or not, the sum is
  * rounded once and is the same.
  */
-static inline __attribute__((always_inline)) void add_product(struct f64xl *sum,
-							      const struct f64xl *a,
-							      const struct f64xl *b)
+INLINE void add_product(struct f64xl *sum, const struct f64xl *a, const struct f64xl *b)
 {
 #ifdef __FMA__
 	sum->low = (f64xh)_mm256_fmadd_pd((__m256d)a->low, (__m256d)b->low, (__m256d)sum->low);
@@ -68,22 +92,138 @@ static inline __attribute__((always_inline)) void add_product(struct f64xl *sum,
 #endif
 }
 
-static inline __attribute__((always_inline)) void max_i32(i32xl *max, const i32xl *v)
+/*
+ * gcc 12 makes scalar code of comparisons of vectors that are wider than the registers, so where
+ * they are, comparisons are made of other operations.
+ */
+INLINE i32xl equal(const i32xl *a, const i32xl *b)
 {
-	const i32xl more = *v > *max;
+#ifdef __AVX2__
+	return *a == *b;
+#else
+	const i32xl different = *a ^ *b;
 
-	*max = (*v & more) | (*max & ~more);
+	return ~((different | (i32xl) - (u32xl)different) >> 31);
+#endif
 }
 
-struct sums {
-	struct f64xl rel, xx, dd, xd;
-	i32xl max_abs; /* as bits, which are ordered like the values */
+INLINE i32xl not_zero(const f32xl *v)
+{
+#ifdef __AVX2__
+	return *v != 0.0f;
+#else
+	return -((i32xl)*v & (int32_t)TSR_F32_MAG) >> 31;
+#endif
+}
+
+/* Of integers from 0 on. */
+INLINE void max_i32(i32xl *max, const i32xl *v)
+{
+#ifdef __AVX2__
+	*max = (i32xl)_mm256_max_epi32((__m256i)*max, (__m256i)*v);
+#else
+	const i32xl more = (i32xl)((u32xl)*v - (u32xl)*max);
+
+	*max = (i32xl)((u32xl)*max + (u32xl)(more & ~(more >> 31)));
+#endif
+}
+
+/* Places of values among the floats, from their magnitudes' bits: -0 and +0 are 0. */
+INLINE i32xl place_of(const i32xl *magnitude, const f32xl *v)
+{
+#ifdef __AVX2__
+	return (i32xl)_mm256_sign_epi32((__m256i)*magnitude, (__m256i)*v);
+#else
+	const i32xl sign = (i32xl)*v >> 31;
+
+	return (*magnitude ^ sign) - sign;
+#endif
+}
+
+INLINE i32xl abs_i32(const i32xl *v)
+{
+#ifdef __AVX2__
+	return (i32xl)_mm256_abs_epi32((__m256i)*v);
+#else
+	const i32xl sign = *v >> 31;
+
+	return (i32xl)((u32xl)(*v ^ sign) - (u32xl)sign);
+#endif
+}
+
+/* How many lanes have had their sign bit set, over all or in each. */
+#ifdef __AVX2__
+typedef uint32_t counter;
+
+INLINE void count(counter *c, const i32xl *v)
+{
+	*c += (uint32_t)__builtin_popcount((unsigned)_mm256_movemask_ps((__m256)*v));
+	__asm__("" : "+r"(*c)); /* no putting together of several counters into a vector */
+}
+
+static uint32_t counter_value(const counter *c)
+{
+	return *c;
+}
+#else
+typedef i32xl counter;
+
+INLINE void count(counter *c, const i32xl *v)
+{
+	*c -= *v >> 31;
+}
+
+static uint32_t counter_value(const counter *c)
+{
+	uint32_t sum = 0;
+
+	for (int i = 0; i < LANES; i++)
+		sum += (uint32_t)(*c)[i];
+	return sum;
+}
+#endif
+
+/*
+ * Two loops: together they would need more registers than there are, and sums that live in memory
+ * wait for it at every step.
+ */
+struct products {
+	struct f64xl xx, dd, xd;
 };
 
-static void add_sums(struct sums *s, const float *x, const float *y, size_t n)
+LOOP void add_products(struct products *s, const float *x, const float *y, size_t n)
 {
-	struct f64xl rel = s->rel, xx = s->xx, dd = s->dd, xd = s->xd;
-	i32xl max_abs = s->max_abs;
+	struct f64xl xx = s->xx, dd = s->dd, xd = s->xd;
+
+	for (size_t i = 0; i < n; i += LANES) {
+		const f32xh x_low = load_half(x + i), x_high = load_half(x + i + LANES / 2);
+		const f32xh d_low = x_low - load_half(y + i);
+		const f32xh d_high = x_high - load_half(y + i + LANES / 2);
+		const struct f64xl xw = { widen_half(x_low), widen_half(x_high) };
+		const struct f64xl dw = { widen_half(d_low), widen_half(d_high) };
+
+		add_product(&xx, &xw, &xw);
+		add_product(&dd, &dw, &dw);
+		add_product(&xd, &xw, &dw);
+	}
+	s->xx = xx;
+	s->dd = dd;
+	s->xd = xd;
+}
+
+/* Of one strip. */
+struct counts {
+	counter same, negative, flushed, nonzero;
+	i32xl max_ulp, max_abs; /* as bits, which are ordered like the values */
+};
+
+LOOP void add_relative(struct f64xl *rel_sum, struct counts *c, const float *x, const float *y,
+		       size_t n)
+{
+	const i32xl zero = { 0 };
+	struct f64xl rel = *rel_sum;
+	counter same = { 0 }, negative = { 0 }, flushed = { 0 }, nonzero = { 0 };
+	i32xl max_ulp = zero, max_abs = zero;
 
 	for (size_t i = 0; i < n; i += LANES) {
 		f32xl xv, yv;
@@ -92,63 +232,57 @@ static void add_sums(struct sums *s, const float *x, const float *y, size_t n)
 		load_f32(&yv, y + i);
 
 		const f32xl d = xv - yv;
-		const i32xl abs_d_bits = (i32xl)d & (int32_t)TSR_F32_MAG;
-		const f32xl abs_x = (f32xl)((i32xl)xv & (int32_t)TSR_F32_MAG);
-		const f32xl quotient = (f32xl)abs_d_bits / abs_x;
-		const f32xl relative = (f32xl)((i32xl)quotient & (abs_x != 0.0f));
-		struct f64xl relw, xw, dw;
+		const i32xl x_bits = (i32xl)xv, y_bits = (i32xl)yv;
+		const i32xl x_mag = x_bits & (int32_t)TSR_F32_MAG;
+		const i32xl y_mag = y_bits & (int32_t)TSR_F32_MAG;
+		const i32xl d_mag = (i32xl)d & (int32_t)TSR_F32_MAG;
+		const i32xl x_nonzero = not_zero(&xv), y_nonzero = not_zero(&yv);
+		const f32xl quotient = (f32xl)d_mag / (f32xl)x_mag;
+		const f32xl relative = (f32xl)((i32xl)quotient & x_nonzero);
+		/* May wrap: add_strip() sees that it can have, and takes the long way. */
+		const i32xl distance = (i32xl)((u32xl)place_of(&x_mag, &xv) -
+					       (u32xl)place_of(&y_mag, &yv));
+		const i32xl ulp = abs_i32(&distance);
+		const i32xl x_same = equal(&x_bits, &y_bits), x_flushed = x_nonzero & ~y_nonzero;
+		struct f64xl relw;
 
 		widen(&relw, &relative);
-		widen(&xw, &xv);
-		widen(&dw, &d);
 		add(&rel, &relw);
-		add_product(&xx, &xw, &xw);
-		add_product(&dd, &dw, &dw);
-		add_product(&xd, &xw, &dw);
-		max_i32(&max_abs, &abs_d_bits);
+		max_i32(&max_abs, &d_mag);
+		max_i32(&max_ulp, &ulp);
+		count(&same, &x_same);
+		count(&negative, &x_bits);
+		count(&nonzero, &x_nonzero);
+		count(&flushed, &x_flushed);
 	}
-	s->rel = rel;
-	s->xx = xx;
-	s->dd = dd;
-	s->xd = xd;
-	s->max_abs = max_abs;
+	*rel_sum = rel;
+	*c = (struct counts){ same, negative, flushed, nonzero, max_ulp, max_abs };
 }
 
-struct counts {
-	uint32_t different, negative, flushed, zeros, max_ulp;
-	int32_t max_mag; /* of both sides, as bits */
-	int32_t opposite; /* negative if some x and y have opposite signs, neither being 0 */
-};
+static int32_t lane_max(const i32xl *v)
+{
+	int32_t max = 0;
+
+	for (int i = 0; i < LANES; i++)
+		max = (*v)[i] > max ? (*v)[i] : max;
+	return max;
+}
 
 /*
- * Integers may be added in any order, so this one is left to the compiler's vectoriser.  max_ulp
- * is right unless signs are opposite.
+ * Whether all x and y so far are finite.  The squares of x are sums in binary64 of values that it
+ * holds; those of d can be infinite where x and y are not, which costs time only.
  */
-static void add_counts(struct counts *c, const float *x, const float *y, size_t n)
+static bool all_finite(const struct products *s)
 {
-	uint32_t different = 0, negative = 0, flushed = 0, zeros = 0, max_ulp = 0;
-	int32_t max_mag = 0, opposite = 0;
+	const f64xh total = (s->xx.low + s->xx.high) + (s->dd.low + s->dd.high);
+	bool finite = true;
 
-	for (size_t i = 0; i < n; i++) {
-		const int32_t xb = (int32_t)tsr_bits_from_f32(x[i]);
-		const int32_t yb = (int32_t)tsr_bits_from_f32(y[i]);
-		const int32_t x_mag = xb & (int32_t)TSR_F32_MAG, y_mag = yb & (int32_t)TSR_F32_MAG;
-		const int32_t larger = x_mag > y_mag ? x_mag : y_mag;
-		const int32_t smaller = x_mag > y_mag ? y_mag : x_mag;
-		const uint32_t ulp = (uint32_t)(larger - smaller);
-
-		different += xb != yb;
-		negative += (uint32_t)xb >> 31;
-		zeros += x_mag == 0;
-		flushed += (y_mag == 0) & (x_mag != 0);
-		max_mag = larger > max_mag ? larger : max_mag;
-		max_ulp = ulp > max_ulp ? ulp : max_ulp;
-		opposite |= smaller ? xb ^ yb : 0;
-	}
-	*c = (struct counts){ different, negative, flushed, zeros, max_ulp, max_mag, opposite };
+	for (int i = 0; i < LANES / 2; i++)
+		finite = finite && total[i] <= DBL_MAX;
+	return finite;
 }
 
-/* The rare strip in which signs change: their distance goes through zero. */
+/* The rare strip in which a distance may not fit in 31 bits. */
 static uint32_t max_ulp_of(const float *x, const float *y, size_t n)
 {
 	uint32_t max_ulp = 0;
@@ -189,35 +323,47 @@ static void add_nonfinite(struct tsr_measure *m, const float *x, const float *y,
 /* Elements between two folds of the 32-bit counts; short enough to stay in the L1 cache. */
 #define STRIP 4096
 
+struct sums {
+	struct f64xl rel;
+	struct products products;
+};
+
 static void add_strip(struct tsr_measure *m, struct sums *s, const float *x, const float *y,
 		      size_t n)
 {
 	struct counts c;
+	uint32_t max_abs, max_ulp, zeros, negative;
 
-	add_sums(s, x, y, n);
-	add_counts(&c, x, y, n);
-	m->exact += n - c.different;
-	m->negative += c.negative;
-	if (c.negative && c.zeros)
-		m->negative -= count_negative_zeros(x, n);
-	if (c.opposite < 0)
-		c.max_ulp = max_ulp_of(x, y, n);
-	m->flushed += c.flushed;
-	m->zeros += c.zeros;
-	m->max_ulp = c.max_ulp > m->max_ulp ? c.max_ulp : m->max_ulp;
-	if (c.max_mag >= (int32_t)TSR_F32_INF)
+	add_products(&s->products, x, y, n);
+	add_relative(&s->rel, &c, x, y, n);
+	max_abs = (uint32_t)lane_max(&c.max_abs);
+	max_ulp = (uint32_t)lane_max(&c.max_ulp);
+	zeros = (uint32_t)n - counter_value(&c.nonzero);
+	negative = counter_value(&c.negative);
+	/* Places 2^31 or more apart: of opposite signs, and one at least 2, which is 2^30, from 0. */
+	if (max_abs >= 0x40000000u)
+		max_ulp = max_ulp_of(x, y, n);
+	if (negative && zeros)
+		negative -= count_negative_zeros(x, n);
+	m->exact += counter_value(&c.same);
+	m->negative += negative;
+	m->flushed += counter_value(&c.flushed);
+	m->zeros += zeros;
+	m->max_ulp = max_ulp > m->max_ulp ? max_ulp : m->max_ulp;
+	m->max_abs = tsr_max_magnitude(m->max_abs, tsr_f32_from_bits(max_abs));
+	if (!all_finite(&s->products))
 		add_nonfinite(m, x, y, n);
 }
 
 void TSR_FOR_ISA(measure_add)(struct tsr_measure *m, const float *x, const float *y, size_t n)
 {
 	const size_t whole = n - n % LANES;
-	struct sums s = { 0 };
+	struct sums s;
 
 	memcpy(&s.rel, m->sum_rel, sizeof(s.rel));
-	memcpy(&s.xx, m->sum_xx, sizeof(s.xx));
-	memcpy(&s.dd, m->sum_dd, sizeof(s.dd));
-	memcpy(&s.xd, m->sum_xd, sizeof(s.xd));
+	memcpy(&s.products.xx, m->sum_xx, sizeof(s.products.xx));
+	memcpy(&s.products.dd, m->sum_dd, sizeof(s.products.dd));
+	memcpy(&s.products.xd, m->sum_xd, sizeof(s.products.xd));
 	for (size_t i = 0; i < whole; i += STRIP)
 		add_strip(m, &s, x + i, y + i, whole - i < STRIP ? whole - i : STRIP);
 	if (n > whole) {
@@ -232,10 +378,7 @@ void TSR_FOR_ISA(measure_add)(struct tsr_measure *m, const float *x, const float
 	}
 	m->n += n;
 	memcpy(m->sum_rel, &s.rel, sizeof(s.rel));
-	memcpy(m->sum_xx, &s.xx, sizeof(s.xx));
-	memcpy(m->sum_dd, &s.dd, sizeof(s.dd));
-	memcpy(m->sum_xd, &s.xd, sizeof(s.xd));
-	for (int i = 0; i < LANES; i++)
-		m->max_abs = tsr_max_magnitude(m->max_abs,
-					       tsr_f32_from_bits((uint32_t)s.max_abs[i]));
+	memcpy(m->sum_xx, &s.products.xx, sizeof(s.products.xx));
+	memcpy(m->sum_dd, &s.products.dd, sizeof(s.products.dd));
+	memcpy(m->sum_xd, &s.products.xd, sizeof(s.products.xd));
 }

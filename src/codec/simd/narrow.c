@@ -38,7 +38,7 @@
 		.decode = decode_##id, \
 	}
 
-#define DEFINE_FLOAT_SPLIT(id, text, dtype, narrow_of, round_of, widen, about) \
+#define DEFINE_FLOAT_SPLIT(id, text, dtype, narrow_of, round_of, rest_of, widen, about) \
 	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, \
 				size_t n, void *const plane[], struct tsr_encode_report *report) \
 	{ \
@@ -49,7 +49,7 @@
 		(void)report; \
 		for (size_t i = 0; i < n; i++) { \
 			narrow[i] = (uint16_t)narrow_of(x[i]); \
-			rest[i] = (uint16_t)narrow_of(tsr_float_rest(x[i], round_of(x[i]))); \
+			rest[i] = (uint16_t)rest_of(tsr_float_rest(x[i], round_of(x[i]))); \
 		} \
 	} \
 \
@@ -81,9 +81,10 @@ DEFINE_NARROW(bf16, "bf16", TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIA
 DEFINE_NARROW(fp16, "fp16", TSR_KIND_WEIGHT, TSR_F16, tsr_f16_from_f32, tsr_f32_from_f16,
 	      "FP16 alone");
 DEFINE_FLOAT_SPLIT(bf16_bf16, "bf16+bf16", TSR_BF16, tsr_bf16_from_f32, tsr_bf16_round,
-		   tsr_f32_from_bf16, "BF16 and a BF16 for what it leaves");
+		   tsr_bf16_from_f32, tsr_f32_from_bf16, "BF16 and a BF16 for what it leaves");
+/* What is left is half an ULP, at most 16. */
 DEFINE_FLOAT_SPLIT(fp16_fp16, "fp16+fp16", TSR_F16, tsr_f16_from_f32, tsr_f16_round,
-		   tsr_f32_from_f16, "FP16 and an FP16 for what it leaves");
+		   tsr_f16_from_small_f32, tsr_f32_from_f16, "FP16 and an FP16 for what it leaves");
 
 static void encode_f32(const struct tsr_coding *coding, const float *x, size_t n,
 		       void *const plane[], struct tsr_encode_report *report)

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BASE_ARENA_H
+#define TSR_BASE_ARENA_H
+
+#include <stddef.h>
+
+/* Memory that is freed all at once, up to a limit.  Not thread-safe. */
+struct tsr_arena;
+
+/* NULL when out of memory.  @max_nbytes: what all allocations together may take. */
+struct tsr_arena *tsr_arena_new(size_t max_nbytes);
+
+/* Frees all that was allocated from it.  NULL is allowed. */
+void tsr_arena_free(struct tsr_arena *a);
+
+/*
+ * Zeroed memory, aligned for any type; @nbytes may be 0.  NULL when out of memory or past the
+ * limit: tsr_arena_full() tells which.
+ */
+void *tsr_arena_alloc(struct tsr_arena *a, size_t nbytes);
+
+/* A NUL-terminated copy of @nbytes bytes.  @bytes may be NULL if there are none. */
+char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes);
+
+/*
+ * As realloc(): @p, of @old_nbytes from tsr_arena_alloc() or this function, made @new_nbytes long,
+ * which is not less.  The new bytes are not set.  On failure NULL, and @p is as before.  A large
+ * allocation is grown without leaving the old one behind; @p may be NULL if @old_nbytes is 0.
+ */
+void *tsr_arena_grow(struct tsr_arena *a, void *p, size_t old_nbytes, size_t new_nbytes);
+
+/* Whether the last allocation that failed did so because of the limit. */
+_Bool tsr_arena_full(const struct tsr_arena *a);
+
+/* What the allocations took so far, padding included. */
+size_t tsr_arena_used(const struct tsr_arena *a);
+
+/* Set another limit, even below what is used, for a part of the work; returns the one before. */
+size_t tsr_arena_limit(struct tsr_arena *a, size_t max_nbytes);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+#define NAMES_MAX 100000u
+
+bool tsr_dir_is(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool ends_with(const char *name, const char *suffix)
+{
+	const size_t n = strlen(name), len = strlen(suffix);
+
+	return n >= len && strcmp(name + n - len, suffix) == 0;
+}
+
+static enum tsr_status add(struct tsr_dir *d, const char *path, const char *name,
+			   struct tsr_err *err)
+{
+	if (d->n == NAMES_MAX)
+		return tsr_fail(err, TSR_E_LIMIT, "%s: has more files than the limit of %u", path,
+				NAMES_MAX);
+	if ((d->n & (d->n - 1)) == 0) { /* room for a power of two */
+		char **names = realloc(d->names, (d->n ? 2 * d->n : 1) * sizeof(*names));
+
+		if (!names)
+			return tsr_fail_nomem(err, path);
+		d->names = names;
+	}
+	d->names[d->n] = strdup(name);
+	if (!d->names[d->n])
+		return tsr_fail_nomem(err, path);
+	d->n++;
+	return TSR_OK;
+}
+
+static int by_name(const void *va, const void *vb)
+{
+	char *const *a = va, *const *b = vb;
+
+	return strcmp(*a, *b);
+}
+
+enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_dir *ret,
+			     struct tsr_err *err)
+{
+	struct tsr_dir d = { 0 };
+	enum tsr_status status = TSR_OK;
+	const struct dirent *entry;
+	DIR *dir = opendir(path);
+
+	if (!dir)
+		return tsr_fail_errno(err, errno, "%s: cannot open", path);
+	while (status == TSR_OK && (errno = 0, entry = readdir(dir))) {
+		if (entry->d_name[0] != '.' && ends_with(entry->d_name, suffix))
+			status = add(&d, path, entry->d_name, err);
+	}
+	if (status == TSR_OK && errno)
+		status = tsr_fail_errno(err, errno, "%s: cannot read the directory", path);
+	closedir(dir);
+	if (status != TSR_OK) {
+		tsr_dir_free(&d);
+		return status;
+	}
+	if (d.n)
+		qsort(d.names, d.n, sizeof(*d.names), by_name);
+	*ret = d;
+	return TSR_OK;
+}
+
+void tsr_dir_free(struct tsr_dir *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		free(d->names[i]);
+	free(d->names);
+	*d = (struct tsr_dir){ 0 };
+}
+
+void tsr_dir_remove_file(const char *path)
+{
+	unlink(path);
+}
+
+bool tsr_dir_has(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0;
+}

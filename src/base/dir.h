@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BASE_DIR_H
+#define TSR_BASE_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "tersor/status.h"
+
+/* Whether a path leads to a directory. */
+bool tsr_dir_is(const char *path);
+
+/* Names in a directory, sorted. */
+struct tsr_dir {
+	size_t n;
+	char **names;
+};
+
+/* The names that end in @suffix, without those that start with a dot; TSR_E_LIMIT above 100,000. */
+enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_dir *ret,
+			     struct tsr_err *err);
+void tsr_dir_free(struct tsr_dir *d);
+
+/* Whether anything has this name, be it a link that leads nowhere. */
+bool tsr_dir_has(const char *path);
+
+/* Remove a file that this run made; what cannot be removed stays. */
+void tsr_dir_remove_file(const char *path);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt/build.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c)
+{
+	return c->arena;
+}
+
+enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	if (!tsr_arena_full(c->arena))
+		return tsr_fail_nomem(err, c->path);
+	return tsr_fail(err, TSR_E_LIMIT,
+			"%s: names and values take more memory than the limit of %llu MiB", c->path,
+			(unsigned long long)(TSR_BUILD_NBYTES_MAX >> 20));
+}
+
+/* Room for one more of @n entries of @nbytes: doubles when @n is a power of two.  NULL: no memory. */
+static void *grow(void *list, size_t n, size_t nbytes)
+{
+	if (n & (n - 1))
+		return list;
+	return realloc(list, (n ? 2 * n : 1) * nbytes);
+}
+
+enum tsr_status tsr_build_file(struct tsr_checkpoint *c, struct tsr_file *f, unsigned *index_ret,
+			       struct tsr_err *err)
+{
+	struct tsr_file **files = grow(c->files, c->nfiles, sizeof(struct tsr_file *));
+
+	if (!files) {
+		tsr_file_close(f);
+		return tsr_fail_nomem(err, c->path);
+	}
+	c->files = files;
+	*index_ret = c->nfiles;
+	files[c->nfiles++] = f;
+	return TSR_OK;
+}
+
+static enum tsr_status measure(const struct tsr_checkpoint *c, struct tsr_array *a,
+			       struct tsr_err *err)
+{
+	uint64_t nbits;
+	bool overflow = false;
+
+	a->numel = 1;
+	for (unsigned d = 0; d < a->rank; d++)
+		overflow |= __builtin_mul_overflow(a->numel, a->shape[d], &a->numel);
+	overflow |= __builtin_mul_overflow(a->numel, (uint64_t)tsr_dtype_bits(a->dtype), &nbits);
+	if (overflow)
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: tensor %.200s: shape is over the limit of 2^64 bits", c->path,
+				a->name);
+	a->nbytes = nbits / 8;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_build_array(struct tsr_checkpoint *c, const struct tsr_array *a,
+				size_t *index_ret, struct tsr_err *err)
+{
+	struct tsr_array *arrays = grow(c->arrays, c->narrays, sizeof(*arrays));
+
+	if (!arrays)
+		return tsr_fail_nomem(err, c->path);
+	c->arrays = arrays;
+	arrays[c->narrays] = *a;
+	TSR_TRY(measure(c, &arrays[c->narrays], err));
+	if (index_ret)
+		*index_ret = c->narrays;
+	c->narrays++;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				 struct tsr_err *err)
+{
+	struct tsr_tensor *tensors = grow(c->tensors, c->ntensors, sizeof(*tensors));
+
+	if (!tensors)
+		return tsr_fail_nomem(err, c->path);
+	c->tensors = tensors;
+	tensors[c->ntensors++] = *t;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const char *value,
+			       struct tsr_err *err)
+{
+	struct tsr_meta *meta = grow(c->meta, c->nmeta, sizeof(*meta));
+
+	if (!meta)
+		return tsr_fail_nomem(err, c->path);
+	c->meta = meta;
+	meta[c->nmeta++] = (struct tsr_meta){ key, value };
+	return TSR_OK;
+}
+
+enum tsr_status tsr_build_tree(struct tsr_checkpoint *c, struct tsr_value *root,
+			       struct tsr_err *err)
+{
+	struct tsr_value **trees = grow(c->trees, c->ntrees, sizeof(struct tsr_value *));
+
+	if (!trees)
+		return tsr_fail_nomem(err, c->path);
+	c->trees = trees;
+	trees[c->ntrees++] = root;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt, ...)
+{
+	char **notes = grow(c->notes, c->nnotes, sizeof(char *));
+	char text[512];
+	struct tsr_err escaped;
+	va_list args;
+
+	if (!notes)
+		return tsr_fail_nomem(err, c->path);
+	c->notes = notes;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	tsr_fail(&escaped, TSR_OK, "%s", text);
+	notes[c->nnotes] = tsr_arena_copy(c->arena, escaped.msg, strlen(escaped.msg));
+	if (!notes[c->nnotes])
+		return tsr_build_nomem(c, err);
+	c->nnotes++;
+	return TSR_OK;
+}

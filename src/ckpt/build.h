@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the readers of the containers use to fill a checkpoint. */
+#ifndef TSR_CKPT_BUILD_H
+#define TSR_CKPT_BUILD_H
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "ckpt/layout.h"
+#include "ckpt/value.h"
+#include "tersor/checkpoint.h"
+
+/* Memory that names, shapes, layouts and values of one checkpoint may take. */
+#define TSR_BUILD_NBYTES_MAX (UINT64_C(1) << 30)
+
+/* The arena of a checkpoint: lives as long as it does. */
+struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c);
+
+/* Take over a file, also on failure; *index_ret is what array->file and chunk->file mean. */
+enum tsr_status tsr_build_file(struct tsr_checkpoint *c, struct tsr_file *f, unsigned *index_ret,
+			       struct tsr_err *err);
+
+/*
+ * Add an array; name, shape and layout must live in the checkpoint's arena.  Sets numel and nbytes
+ * from dtype and shape (TSR_E_LIMIT on overflow).  *index_ret may be NULL.
+ */
+enum tsr_status tsr_build_array(struct tsr_checkpoint *c, const struct tsr_array *a,
+				size_t *index_ret, struct tsr_err *err);
+
+/* Add a tensor; name and shape must live in the checkpoint's arena. */
+enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				 struct tsr_err *err);
+
+/* Add an entry of metadata; both texts must live in the arena. */
+enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const char *value,
+			       struct tsr_err *err);
+
+/* Add the root of what an input holds: mappings, lists, scalars, and TENSOR values for arrays. */
+enum tsr_status tsr_build_tree(struct tsr_checkpoint *c, struct tsr_value *root,
+			       struct tsr_err *err);
+
+/* Add a remark for the user, escaped so that it can be printed. */
+enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The failure of an allocation from the arena: TSR_E_LIMIT or TSR_E_NOMEM. */
+enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err);
+
+#endif

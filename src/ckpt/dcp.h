@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_DCP_H
+#define TSR_CKPT_DCP_H
+
+#include "ckpt/build.h"
+
+/* Whether a directory holds a checkpoint of torch.distributed.checkpoint, finished or not. */
+bool tsr_dcp_looks_like(const char *directory);
+
+/**
+ * tsr_dcp_read_links() - Read a directory of torch.distributed.checkpoint
+ * @c: gets every tensor, put together from its chunks, as an array with the flattened name, and one
+ *     tree with the nesting that was saved (planner_data), or flat where that is not known
+ *
+ * Keys of dicts are strings, as flattening made them; places of lists where nothing was saved are
+ * None.  What was saved as a Python object is read as tsr_torch_read() does it; one that has a
+ * class or function that is not plain is left out of the tree, and a note says so with its name.
+ * Every chunk is there once, chunks neither overlap nor leave a gap, nothing is stored that no
+ * tensor has, and what is stored has the types and shapes that .metadata says.  Data is not read
+ * yet, so checksums are not checked; they are in the arrays and chunks.
+ *
+ * Files are regular files of the directory itself; links are refused unless @follow.  Data in other
+ * forms than archives of torch.save (safetensors, transformed) is refused.
+ *
+ * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT, TSR_E_IO or TSR_E_NOMEM.
+ */
+enum tsr_status tsr_dcp_read_links(struct tsr_checkpoint *c, const char *directory, bool follow,
+				   struct tsr_err *err);
+
+#endif

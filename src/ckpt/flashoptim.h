@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_FLASHOPTIM_H
+#define TSR_CKPT_FLASHOPTIM_H
+
+#include "ckpt/build.h"
+
+/*
+ * Rearrange a packed checkpoint into the arrays and the tree of a compressed state dict of
+ * FlashOptim, without touching a plane: {"model": narrow weights, "optimizer": {"state":
+ * {i: error_bits, exp_avg::quantized, exp_avg::scales, ...}, "param_groups": [...]}}.  Corrections
+ * of 8 bits become BF16 holding whole numbers; those of 16 bits and the FP16 scales are called
+ * BF16, as FlashOptim 0.1.4 has them.  TSR_E_UNSUPPORTED for codecs that FlashOptim does not have:
+ * weights must be bf16+ulp8 or bf16+ulp16, states softsign8 and sqrt8 with f16 scales in groups
+ * of 32.
+ */
+enum tsr_status tsr_flashoptim_arrange(struct tsr_checkpoint *c, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_LAYOUT_H
+#define TSR_CKPT_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/status.h"
+
+struct tsr_checkpoint;
+struct tsr_array;
+
+/* A box of an array's elements, and where they stand in a file. */
+struct tsr_chunk {
+	const uint64_t *start, *size; /* of the box, one number per dimension of the array */
+	const uint64_t *stride; /* in elements; may be 0 */
+	unsigned file;
+	uint64_t offset; /* in bytes: of the box's first element */
+	bool has_crc; /* whether the record that holds the box has a checksum: of these bytes */
+	uint32_t crc;
+	uint64_t crc_offset, crc_nbytes;
+};
+
+/*
+ * How an array stands in its files when it is not one run of bytes in row-major order.  Every
+ * element is in exactly one chunk.
+ */
+struct tsr_layout {
+	size_t nchunks;
+	const struct tsr_chunk *chunks; /* sorted by their start */
+	bool swapped; /* elements are big-endian */
+	bool bf16_integers; /* an I8 array that is stored as BF16 holding whole numbers */
+	bool integers_bf16; /* the other way round: BF16 whole numbers, stored as one run of I8 */
+};
+
+/* @nbytes of an array with a layout, in row-major order, from byte @offset; whole elements. */
+enum tsr_status tsr_layout_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);
+
+#endif

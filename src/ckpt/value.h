@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_VALUE_H
+#define TSR_CKPT_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "tersor/status.h"
+
+/*
+ * A Python value as a pickle describes it.  Inert: what a pickle would call stands here as a CALL
+ * and is never carried out.  Values form a directed graph, since a value may be shared; once
+ * tsr_value_check() has passed it has no cycles and recursion over it is bounded.
+ */
+enum tsr_value_type {
+	TSR_VALUE_NONE,
+	TSR_VALUE_BOOL, /* boolean */
+	TSR_VALUE_INT, /* text: two's complement, little-endian, as short as possible; 0 has none */
+	TSR_VALUE_FLOAT, /* real */
+	TSR_VALUE_STRING, /* text: UTF-8 in which lone surrogates may be encoded too */
+	TSR_VALUE_BYTES, /* text */
+	TSR_VALUE_LIST, /* list */
+	TSR_VALUE_TUPLE, /* list */
+	TSR_VALUE_SET, /* list */
+	TSR_VALUE_FROZENSET, /* list */
+	TSR_VALUE_DICT, /* list: key, value, key, value, ... */
+	TSR_VALUE_GLOBAL, /* global */
+	TSR_VALUE_CALL, /* call: REDUCE and NEWOBJ */
+	TSR_VALUE_PERSISTENT, /* inner: the id that BINPERSID took */
+	TSR_VALUE_TENSOR, /* tensor: set by a pass over the graph, never by a pickle */
+};
+
+struct tsr_value {
+	enum tsr_value_type type;
+	uint32_t mark; /* for passes that visit shared values once; 0 in a new value */
+	uint32_t scratch; /* of a walk under way, also over a const graph; 0 otherwise */
+	union {
+		bool boolean;
+		uint64_t real; /* bits of a binary64 */
+		struct {
+			const char *bytes; /* NUL-terminated, though they may hold NULs too */
+			size_t nbytes;
+		} text;
+		struct {
+			struct tsr_value **items;
+			size_t n, room;
+		} list;
+		struct {
+			const char *module, *name; /* ASCII identifiers with dots */
+		} global;
+		struct {
+			struct tsr_value *callee; /* usually a GLOBAL */
+			struct tsr_value *args; /* a TUPLE, if a pickle made it */
+			bool is_new; /* NEWOBJ: callee.__new__(callee, *args) */
+			struct tsr_value *state; /* what BUILD gave it, or NULL */
+			struct tsr_value
+				*items; /* DICT or LIST of what was set or appended, or NULL */
+		} call;
+		struct tsr_value *inner;
+		struct {
+			size_t array; /* index into the checkpoint's arrays */
+			bool requires_grad;
+			bool parameter; /* wrapped in torch.nn.Parameter */
+		} tensor;
+	};
+};
+
+/* New values; NULL when the arena has no more room.  Text is copied. */
+struct tsr_value *tsr_value_new(struct tsr_arena *a, enum tsr_value_type type);
+struct tsr_value *tsr_value_text(struct tsr_arena *a, enum tsr_value_type type, const void *bytes,
+				 size_t nbytes);
+struct tsr_value *tsr_value_string(struct tsr_arena *a, const char *s);
+struct tsr_value *tsr_value_int(struct tsr_arena *a, int64_t value);
+struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, const char *name);
+
+/* An INT from two's complement, little-endian, of any length: kept as short as possible. */
+struct tsr_value *tsr_value_long(struct tsr_arena *a, const void *bytes, size_t nbytes);
+
+/* Append to a LIST, TUPLE, SET or (key, then value) DICT; false when the arena has no more room. */
+bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value *item);
+
+/* Make room for @more items at once; false when the arena has no more room. */
+bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more);
+
+/* Whether the list member is the one in use. */
+bool tsr_value_is_list(const struct tsr_value *v);
+
+/* Questions; each is false or NULL if the value is of another type, or NULL. */
+bool tsr_value_is_string(const struct tsr_value *v, const char *s);
+bool tsr_value_is_global(const struct tsr_value *v, const char *module, const char *name);
+bool tsr_value_get_i64(const struct tsr_value *v, int64_t *ret); /* false if it does not fit */
+bool tsr_value_get_u64(const struct tsr_value *v, uint64_t *ret); /* false if negative or too big */
+double tsr_value_real(const struct tsr_value *v); /* of a FLOAT */
+
+/* Whether v is a call of this global, by REDUCE or NEWOBJ. */
+bool tsr_value_is_call(const struct tsr_value *v, const char *module, const char *name);
+
+/*
+ * The DICT of a mapping: v itself, or what was set in a CALL of collections OrderedDict,
+ * defaultdict or Counter; an empty mapping gives a DICT without items.  OrderedDict and Counter may
+ * have one DICT for argument instead.  NULL for anything else.
+ */
+const struct tsr_value *tsr_value_mapping(const struct tsr_value *v);
+
+/* The value of a string key in a mapping, or NULL.  The last one if a key comes twice. */
+struct tsr_value *tsr_value_at(const struct tsr_value *mapping, const char *key);
+
+/*
+ * Children, for walks: items, what a CALL is made of, what a PERSISTENT wraps.  Some of a CALL's
+ * may be NULL.
+ */
+size_t tsr_value_nchildren(const struct tsr_value *v);
+struct tsr_value *tsr_value_child(const struct tsr_value *v, size_t i);
+
+/* Whether bytes may stand in a STRING: UTF-8, but for surrogates, which are as other characters. */
+bool tsr_value_is_text(const char *bytes, size_t nbytes);
+
+/* Whether bytes may be the module or name of a GLOBAL: ASCII identifiers joined with dots. */
+#define TSR_VALUE_NAME_MAX 256u
+bool tsr_value_is_name(const char *bytes, size_t nbytes);
+
+/* What a graph may hold when walked as a tree. */
+#define TSR_VALUE_DEPTH_MAX 200u
+#define TSR_VALUE_LEAVES_MAX 16000000u
+
+/*
+ * TSR_E_FORMAT for a value that contains itself; TSR_E_LIMIT for one deeper than
+ * TSR_VALUE_DEPTH_MAX (a value without children is 1 deep) or with more than TSR_VALUE_LEAVES_MAX
+ * leaves, counted as often as they are reached.  @where starts the message: "FILE: data.pkl".
+ * Does not recurse.  Uses `scratch`, so one thread at a time.
+ */
+enum tsr_status tsr_value_check(const struct tsr_value *root, const char *where,
+				struct tsr_err *err);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/input.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/file.h"
+
+/* The longest file of --params. */
+#define PARAMS_MAX (64u << 20)
+
+static int parse_as(const struct cli_cmd *cmd, const char *as, enum tsr_dtype *ret)
+{
+	for (unsigned i = 0; i < TSR_DTYPE_COUNT; i++) {
+		if (strcasecmp(tsr_dtype_name((enum tsr_dtype)i), as) == 0) {
+			*ret = (enum tsr_dtype)i;
+			return CLI_OK;
+		}
+	}
+	return cli_usage(cmd, "option --as: unknown dtype '%s', expected bf16, f8_e4m3 or the like",
+			 as);
+}
+
+/* Cut the text into lines, without blank ones and spaces at their ends. */
+static int split_lines(struct cli_inputs *in)
+{
+	size_t n = 0, room = 1;
+	char *next;
+
+	for (const char *at = in->text; *at; at++)
+		room += *at == '\n';
+	in->names = calloc(room + 1, sizeof(*in->names));
+	if (!in->names)
+		return cli_fail(CLI_IO, "out of memory");
+	for (char *line = in->text; line; line = next) {
+		char *end = strchr(line, '\n');
+
+		next = end ? end + 1 : NULL;
+		end = end ? end : line + strlen(line);
+		while (end > line && isspace((unsigned char)end[-1]))
+			end--;
+		*end = '\0';
+		if (end > line)
+			in->names[n++] = line;
+	}
+	in->open.params = in->names;
+	in->open.nparams = n;
+	return CLI_OK;
+}
+
+static int read_params(const struct cli_cmd *cmd, const char *path, struct cli_inputs *in)
+{
+	struct tsr_err err = { 0 };
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+	size_t n;
+
+	if (tsr_file_open(path, &f, &err) != TSR_OK)
+		return cli_error(&err);
+	if (tsr_file_size(f) > PARAMS_MAX) {
+		tsr_file_close(f);
+		return cli_usage(cmd, "option --params: '%s' is over the limit of %u bytes", path,
+				 PARAMS_MAX);
+	}
+	n = (size_t)tsr_file_size(f);
+	in->text = calloc(1, n + 1);
+	status = in->text ? tsr_file_read(f, in->text, n, 0, &err) : TSR_E_NOMEM;
+	tsr_file_close(f);
+	if (!in->text)
+		return cli_fail(CLI_IO, "out of memory");
+	if (status != TSR_OK)
+		return cli_error(&err);
+	if (strlen(in->text) != n)
+		return cli_fail(CLI_INPUT, "%s: found a NUL byte, expected names of parameters",
+				path);
+	return split_lines(in);
+}
+
+int cli_parse_input(const struct cli_cmd *cmd, const struct cli_input *input,
+		    struct cli_inputs *ret)
+{
+	int status = CLI_OK;
+
+	*ret = (struct cli_inputs){ .open = tsr_open_defaults() };
+	ret->open.follow = input->follow;
+	if (input->as)
+		status = parse_as(cmd, input->as, &ret->open.as);
+	if (status == CLI_OK && input->params)
+		status = read_params(cmd, input->params, ret);
+	if (status != CLI_OK)
+		cli_input_free(ret);
+	return status;
+}
+
+void cli_input_free(struct cli_inputs *inputs)
+{
+	free(inputs->text);
+	free(inputs->names);
+	*inputs = (struct cli_inputs){ 0 };
+}
+
+/* --- Outputs ------------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *extension;
+	enum tsr_container container;
+} extensions[] = {
+	{ ".safetensors", TSR_CONTAINER_SAFETENSORS },
+	{ ".pt", TSR_CONTAINER_TORCH },
+	{ ".pth", TSR_CONTAINER_TORCH },
+	{ ".bin", TSR_CONTAINER_TORCH },
+	{ ".ckpt", TSR_CONTAINER_TORCH },
+	{ ".npz", TSR_CONTAINER_NPZ },
+	{ ".npy", TSR_CONTAINER_NPY },
+};
+
+static enum tsr_container by_extension(const char *out)
+{
+	const size_t len = strlen(out);
+
+	for (size_t i = 0; i < sizeof(extensions) / sizeof(*extensions); i++) {
+		const size_t n = strlen(extensions[i].extension);
+
+		if (len > n && strcmp(out + len - n, extensions[i].extension) == 0)
+			return extensions[i].container;
+	}
+	return TSR_CONTAINER_COUNT;
+}
+
+int cli_parse_container(const struct cli_cmd *cmd, const char *to, const char *out,
+			struct tsr_write_options *o)
+{
+	if (!to) {
+		o->container = by_extension(out);
+		return CLI_OK;
+	}
+	o->flashoptim = strcmp(to, "flashoptim") == 0;
+	o->container = TSR_CONTAINER_TORCH;
+	if (o->flashoptim)
+		return CLI_OK;
+	for (unsigned i = 0; i < TSR_CONTAINER_COUNT; i++) {
+		if (i == TSR_CONTAINER_DCP || strcmp(tsr_container_name((enum tsr_container)i), to))
+			continue;
+		o->container = (enum tsr_container)i;
+		return CLI_OK;
+	}
+	return cli_usage(
+		cmd,
+		"option --to: unknown container '%s', expected safetensors, pt, npz, npy or "
+		"flashoptim",
+		to);
+}
+
+void cli_warn_notes(const struct cli_common *common, const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->nnotes; i++)
+		cli_warn(common, "%s", c->notes[i]);
+	if (c->nunchecked)
+		cli_warn(common, "%s: %zu records have no checksum: their data is unverified",
+			 c->path, c->nunchecked);
+}

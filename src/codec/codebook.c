@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/codebook.h"
+
+#include <string.h>
+
+static void decode(const struct tsr_coding *coding, const void *const plane[], size_t n, float *x)
+{
+	const struct tsr_codebook *c = (const struct tsr_codebook *)coding->codec;
+	const unsigned char *codes = plane[0], *scales = plane[1];
+
+	for (size_t first = 0; first < n; first += coding->group) {
+		const size_t left = n - first;
+		const size_t end = first + (left < coding->group ? left : coding->group);
+		float scale;
+
+		memcpy(&scale, scales + first / coding->group * sizeof(scale), sizeof(scale));
+		for (size_t i = first; i < end; i++)
+			x[i] = c->table[codes[i]] * scale;
+	}
+}
+
+void tsr_codebook_init(struct tsr_codebook *c)
+{
+	c->codec = (struct tsr_codec){
+		.name = "dyn8",
+		.summary = "8-bit codes into a table, with a scale per group",
+		.source = "bitsandbytes",
+		.kinds = TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE,
+		.nplanes = 2,
+		.planes = { { "", TSR_PER_ELEMENT, TSR_U8 },
+			    { "::absmax", TSR_PER_GROUP, TSR_F32 } },
+		.grouped = true,
+		.decode = decode,
+	};
+}

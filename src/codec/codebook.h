@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CODEC_CODEBOOK_H
+#define TSR_CODEC_CODEBOOK_H
+
+#include "tersor/codec.h"
+
+/*
+ * State of 8-bit optimizers with a table: a U8 code per element and an F32 scale per group;
+ * the value is table[code] * scale (bitsandbytes 8-bit optimizers, "dynamic" maps).  Only decoded:
+ * it is no row of the codec table.  Each tensor may have a table of its own.
+ */
+struct tsr_codebook {
+	struct tsr_codec codec; /* first: a coding points to it */
+	float table[256];
+};
+
+/* Everything but the table. */
+void tsr_codebook_init(struct tsr_codebook *c);
+
+#endif

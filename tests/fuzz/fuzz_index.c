@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index of a sharded checkpoint: the input is such a file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ckpt/index.h"
+
+#define REQUIRE(condition) \
+	do { \
+		if (!(condition)) \
+			abort(); \
+	} while (0)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct tsr_file *file_of(const void *bytes, size_t n)
+{
+	const int fd = memfd_create("input", MFD_CLOEXEC);
+	struct tsr_file *f = NULL;
+	char path[40];
+
+	REQUIRE(fd >= 0 && pwrite(fd, bytes, n, 0) == (ssize_t)n);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	REQUIRE(tsr_file_open(path, &f, NULL) == TSR_OK);
+	close(fd);
+	return f;
+}
+
+static void check_index(const struct tsr_index *x)
+{
+	bool *used = calloc(x->nshards, sizeof(*used));
+
+	REQUIRE(used && x->nentries > 0 && x->nshards > 0 && x->nshards <= x->nentries);
+	for (size_t i = 0; i < x->nshards; i++) {
+		const char *name = x->shards[i];
+
+		REQUIRE(*name && strlen(name) <= 255 && !strchr(name, '/') && !strchr(name, '\\'));
+		REQUIRE(strcmp(name, ".") != 0 && strcmp(name, "..") != 0);
+		REQUIRE(!i || strcmp(x->shards[i - 1], name) < 0);
+	}
+	for (size_t i = 0; i < x->nentries; i++) {
+		const struct tsr_index_entry *e = &x->entries[i];
+
+		REQUIRE(e->shard < x->nshards);
+		used[e->shard] = true;
+		REQUIRE(!i || strcmp(e[-1].tensor, e->tensor) < 0);
+		REQUIRE(tsr_index_find(x, e->tensor) == e);
+	}
+	for (size_t i = 0; i < x->nshards; i++)
+		REQUIRE(used[i]);
+	free(used);
+}
+
+/* The text of an index that says what this one says. */
+static void compose(const struct tsr_index *x, struct tsr_text *out)
+{
+	const char **tensors = calloc(x->nentries, sizeof(*tensors));
+	const char **shards = calloc(x->nentries, sizeof(*shards));
+
+	REQUIRE(tensors && shards);
+	/* Backwards: names need not be sorted. */
+	for (size_t i = 0; i < x->nentries; i++) {
+		const struct tsr_index_entry *e = &x->entries[x->nentries - 1 - i];
+
+		tensors[i] = e->tensor;
+		shards[i] = x->shards[e->shard];
+	}
+	tsr_index_compose(tensors, shards, x->nentries, 12345, out);
+	REQUIRE(!out->failed);
+	free(tensors);
+	free(shards);
+}
+
+static void check_round_trip(const struct tsr_index *x)
+{
+	struct tsr_text text = { 0 };
+	struct tsr_index *again = NULL;
+	struct tsr_file *f;
+
+	compose(x, &text);
+	f = file_of(text.bytes, text.nbytes);
+	REQUIRE(tsr_index_read(f, &again, NULL) == TSR_OK);
+	REQUIRE(again->nentries == x->nentries && again->nshards == x->nshards);
+	REQUIRE(again->has_total && again->total == 12345);
+	for (size_t i = 0; i < x->nentries; i++) {
+		REQUIRE(strcmp(again->entries[i].tensor, x->entries[i].tensor) == 0);
+		REQUIRE(again->entries[i].shard == x->entries[i].shard);
+	}
+	for (size_t i = 0; i < x->nshards; i++)
+		REQUIRE(strcmp(again->shards[i], x->shards[i]) == 0);
+	tsr_index_free(again);
+	tsr_file_close(f);
+	tsr_text_free(&text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct tsr_file *f = file_of(data, size);
+	struct tsr_index *x = NULL;
+	struct tsr_err err;
+
+	if (tsr_index_read(f, &x, &err) == TSR_OK) {
+		check_index(x);
+		check_round_trip(x);
+		tsr_index_free(x);
+	} else {
+		REQUIRE(!x);
+	}
+	tsr_file_close(f);
+	return 0;
+}

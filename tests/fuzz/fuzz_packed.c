@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A whole checkpoint file, first of all a packed one: the input is such a file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "ckpt/packed.h"
+#include "ckpt/read.h"
+#include "tersor/checkpoint.h"
+
+#define REQUIRE(condition) \
+	do { \
+		if (!(condition)) \
+			abort(); \
+	} while (0)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_array(const struct tsr_checkpoint *c, const struct tsr_array *a)
+{
+	uint64_t nbits;
+
+	REQUIRE((a->layout || a->file < c->nfiles) && a->rank <= TSR_RANK_MAX);
+	REQUIRE(!__builtin_mul_overflow(a->numel, (uint64_t)tsr_dtype_bits(a->dtype), &nbits));
+	REQUIRE(nbits % 8 == 0 && a->nbytes == nbits / 8);
+}
+
+/* Decode the start, an odd place and the end. */
+static void read_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
+{
+	static struct tsr_read_scratch scratch;
+	static float x[300];
+	const uint64_t n = t->numel < 300 ? t->numel : 300;
+	const uint64_t starts[] = { 0, t->numel / 3, t->numel - n };
+
+	if (!n || !tsr_tensor_has_f32(t))
+		return;
+	for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++) {
+		const uint64_t left = t->numel - starts[i];
+		const enum tsr_status status = tsr_tensor_read_f32(
+			c, t, starts[i], (size_t)(left < n ? left : n), &scratch, x, NULL);
+
+		/* In other containers reading can still find that data is damaged. */
+		REQUIRE(status == TSR_OK || c->container != TSR_CONTAINER_SAFETENSORS);
+	}
+}
+
+static void check_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
+{
+	REQUIRE(tsr_checkpoint_find(c, t->name) == t);
+	REQUIRE(t->dtype < TSR_DTYPE_COUNT && t->rank <= TSR_RANK_MAX);
+	REQUIRE(t->coding.group >= 1 && t->coding.group <= TSR_GROUP_MAX);
+	REQUIRE(t->nplanes >= 1 && t->nplanes <= TSR_PLANES_MAX);
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		const struct tsr_array *a = &c->arrays[t->plane[i]];
+
+		REQUIRE(t->plane[i] < c->narrays);
+		if (!t->coding.codec)
+			continue;
+		REQUIRE(a->nbytes == tsr_plane_nbytes(&t->coding, i, t->numel));
+		REQUIRE(!c->packed || a->dtype == tsr_plane_dtype(&t->coding, i));
+	}
+	read_tensor(c, t);
+}
+
+static void check_checkpoint(const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->narrays; i++)
+		check_array(c, &c->arrays[i]);
+	for (size_t i = 0; i < c->ntensors; i++)
+		check_tensor(c, &c->tensors[i]);
+}
+
+/* Returns the size that the file should have had, if that was all that was wrong; else 0. */
+static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
+{
+	const int fd = memfd_create("input", MFD_CLOEXEC);
+	struct tsr_checkpoint *c = NULL;
+	uint64_t found, expected, right = 0;
+	const char *why;
+	struct tsr_err err;
+	char path[40];
+	const char *const paths[] = { path };
+
+	REQUIRE(fd >= 0 && pwrite(fd, bytes, n, 0) == (ssize_t)n);
+	REQUIRE(ftruncate(fd, (off_t)nbytes) == 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (tsr_checkpoint_open(paths, 1, NULL, &c, &err) == TSR_OK) {
+		check_checkpoint(c);
+		tsr_checkpoint_close(c);
+	} else {
+		REQUIRE(!c);
+		why = strstr(err.msg, "found ");
+		if (why && sscanf(why, "found %" SCNu64 " bytes of data, expected %" SCNu64, &found,
+				  &expected) == 2)
+			right = nbytes - found + expected;
+	}
+	close(fd);
+	return right;
+}
+
+/* The digits of the check over the header, which any mutation of it makes wrong; or NULL. */
+static char *find_check(char *header)
+{
+	static const char lead[] = "\"" TSR_PACKED_CHECK_KEY "\":\"";
+	char *at = strstr(header, lead);
+
+	while (at && at > header && at[-1] == '\\')
+		at = strstr(at + 1, lead);
+	return at && strlen(at) >= sizeof(lead) - 1 + 16 ? at + sizeof(lead) - 1 : NULL;
+}
+
+/* Make the header end with its last "}}", and return its length. */
+static uint64_t set_length(char *bytes, size_t n)
+{
+	uint64_t end = n;
+
+	while (end > 8 && memcmp(bytes + end - 2, "}}", 2) != 0)
+		end--;
+	while (end < n && bytes[end] == ' ')
+		end++;
+	end -= 8;
+	memcpy(bytes, &end, sizeof(end));
+	return end;
+}
+
+/*
+ * Make the check right, so that what is behind it is fuzzed too.  There is room for one more byte
+ * behind the header.
+ */
+static void set_check(char *header, uint64_t nbytes)
+{
+	const char after = header[nbytes];
+	char digits[17], *check;
+
+	header[nbytes] = '\0';
+	check = find_check(header);
+	if (check) {
+		memcpy(check, TSR_PACKED_CHECK_ZEROS, 16);
+		snprintf(digits, sizeof(digits), "%016" PRIx64, tsr_hash(header, nbytes, 0));
+		memcpy(check, digits, 16);
+	}
+	header[nbytes] = after;
+}
+
+/* Mutations seldom keep the check and the lengths right: try the input as it is, then repaired. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *copy;
+	uint64_t right;
+
+	open_file(data, size, size);
+	if (size < 8)
+		return 0;
+	copy = malloc(size + 1);
+	REQUIRE(copy);
+	memcpy(copy, data, size);
+	set_check(copy + 8, set_length(copy, size));
+	right = open_file(copy, size, size);
+	if (right && right < UINT64_C(1) << 48)
+		open_file(copy, right < size ? (size_t)right : size, right);
+	free(copy);
+	return 0;
+}
