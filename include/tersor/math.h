@@ -141,21 +141,11 @@ TSR_HD int32_t tsr_round_half_away_i32(float x)
 /*
  * Their bits travel in the low half of a uint32_t: loops whose values are all of one width are what
  * compilers turn into good SIMD code.
- *
- * _from_number is for x that is not NaN; _at is told the exponent field of x, in its place, which
- * loops over values of one exponent can do once.
  */
-TSR_HD uint32_t tsr_bf16_from_number(float x)
-{
-	const uint32_t bits = tsr_bits_from_f32(x);
-
-	return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-}
-
 TSR_HD uint32_t tsr_bf16_from_f32(float x)
 {
 	const uint32_t bits = tsr_bits_from_f32(x);
-	const uint32_t rounded = tsr_bf16_from_number(x);
+	const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 	const uint32_t quiet = bits >> 16 | 0x40u;
 
 	return (int32_t)(bits & TSR_F32_MAG) > (int32_t)TSR_F32_INF ? quiet : rounded;
@@ -234,50 +224,6 @@ TSR_HD uint32_t tsr_f16_from_f32(float x)
 	const int32_t is_nan = x != x;
 
 	return ((bits & TSR_F32_SIGN) | (uint32_t)(is_nan ? quiet : finite) << 16) >> 16;
-}
-
-/*
- * The same for a caller that knows the exponent already, as a sweep over consecutive bit patterns
- * does (@exponent: tsr_exponent_bits() of x); the tests hold both against all 2^32 floats.
- *
- * |x| rounded to the grid of FP16, as a float; 65536 or more from 65520 on.  Adding M = 2^(e + 13),
- * e the exponent of x but at least -14, puts the last place of the sum where FP16's is.
- */
-TSR_HD float tsr_f16_round_mag_at(float x, int32_t exponent)
-{
-	const int32_t at_least = exponent > (113 << 23) ? exponent : 113 << 23;
-	const int32_t at_most = at_least < (143 << 23) ? at_least : 143 << 23;
-	const float magic = tsr_f32_from_bits((uint32_t)at_most + (13u << 23));
-
-	return tsr_abs(x) + magic - magic;
-}
-
-/* x rounded to the grid of FP16, as a float; an infinity from 65520 on, or where x is NaN. */
-TSR_HD float tsr_f16_round_at(float x, int32_t exponent)
-{
-	const uint32_t bits = tsr_bits_from_f32(x);
-	const float rounded = tsr_f16_round_mag_at(x, exponent);
-	const float mag = rounded < 65536.0f ? rounded : tsr_f32_from_bits(TSR_F32_INF);
-
-	return tsr_f32_from_bits(tsr_bits_from_f32(mag) | (bits & TSR_F32_SIGN));
-}
-
-/* The FP16 of a number, not NaN. */
-TSR_HD uint32_t tsr_f16_from_number_at(float x, int32_t exponent)
-{
-	const uint32_t bits = tsr_bits_from_f32(x);
-	const float rounded = tsr_f16_round_mag_at(x, exponent);
-	const int32_t normal = (int32_t)(tsr_bits_from_f32(rounded) - (112u << 23)) >> 13;
-	const int32_t subnormal = (int32_t)(tsr_bits_from_f32(rounded + 0.5f) - 0x3f000000u);
-	const int32_t code = exponent < 113 << 23 ? subnormal : normal;
-	const int32_t finite = code < 0x7c00 ? code : 0x7c00;
-
-	return (bits >> 16 & 0x8000u) | (uint32_t)finite;
-}
-
-TSR_HD uint32_t tsr_f16_from_number(float x)
-{
-	return tsr_f16_from_number_at(x, tsr_exponent_bits(x));
 }
 
 /* A subnormal is put behind the leading bit of 2^-14, which is then taken off again. */

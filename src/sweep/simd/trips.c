@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * There and back: the codecs whose formulas are worth a loop of their own over the values of one
- * exponent.  The formulas are those of math.h; only what follows from the exponent, and what several
- * codecs have in common, is computed once.
+ * There and back: the codecs whose formulas are worth loops of their own.  The formulas are those of
+ * math.h; what several codecs have in common is computed once, and nothing is packed on the way.
  *
  * Encoding and decoding are two loops with the codes in memory between them: in one, the compiler
  * sees that conditions of the two depend on each other and makes branches of them.
@@ -21,24 +20,22 @@
 #define DEFINE_WEIGHTS(fmt, encode, decode) \
 	static const float *fmt##_weights(struct tsr_sweep_strip *s) \
 	{ \
-		const int32_t exponent = tsr_exponent_bits(s->x[0]); \
 		const float *restrict x = s->x; \
 		uint32_t *restrict narrow = s->plane[0]; \
 		float *restrict decoded = s->fmt; \
 \
 		if (s->has_##fmt) \
 			return decoded; \
-		(void)exponent; \
 		for (size_t i = 0; i < N; i++) \
-			narrow[i] = encode; \
+			narrow[i] = encode(x[i]); \
 		for (size_t i = 0; i < N; i++) \
 			decoded[i] = decode(narrow[i]); \
 		s->has_##fmt = true; \
 		return decoded; \
 	}
 
-DEFINE_WEIGHTS(bf16, tsr_bf16_from_number(x[i]), tsr_f32_from_bf16)
-DEFINE_WEIGHTS(fp16, tsr_f16_from_number_at(x[i], exponent), tsr_f32_from_f16)
+DEFINE_WEIGHTS(bf16, tsr_bf16_from_f32, tsr_f32_from_bf16)
+DEFINE_WEIGHTS(fp16, tsr_f16_from_f32, tsr_f32_from_f16)
 
 /* The random bits of a stochastic codec: those of seed 0 and stream 0. */
 static const uint16_t *random_bits(struct tsr_sweep_strip *s)
@@ -63,7 +60,7 @@ static const uint16_t *random_bits(struct tsr_sweep_strip *s)
 		memcpy(s->y, fmt##_weights(s), N * sizeof(*s->y)); \
 	}
 
-#define DEFINE_FLOAT_SPLIT(fmt, from_number, widen) \
+#define DEFINE_FLOAT_SPLIT(fmt, narrow_of, widen) \
 	static void trip_##fmt##_##fmt(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
 	{ \
 		const float *restrict x = s->x, *restrict narrow = fmt##_weights(s); \
@@ -72,7 +69,7 @@ static const uint16_t *random_bits(struct tsr_sweep_strip *s)
 \
 		(void)codec; \
 		for (size_t i = 0; i < N; i++) \
-			rest[i] = from_number(tsr_float_rest(x[i], narrow[i])); \
+			rest[i] = narrow_of(tsr_float_rest(x[i], narrow[i])); \
 		for (size_t i = 0; i < N; i++) \
 			y[i] = tsr_float_join(narrow[i], widen(rest[i])); \
 	}
@@ -133,8 +130,8 @@ static const uint16_t *random_bits(struct tsr_sweep_strip *s)
 
 DEFINE_NARROW(bf16)
 DEFINE_NARROW(fp16)
-DEFINE_FLOAT_SPLIT(bf16, tsr_bf16_from_number, tsr_f32_from_bf16)
-DEFINE_FLOAT_SPLIT(fp16, tsr_f16_from_number, tsr_f32_from_f16)
+DEFINE_FLOAT_SPLIT(bf16, tsr_bf16_from_f32, tsr_f32_from_bf16)
+DEFINE_FLOAT_SPLIT(fp16, tsr_f16_from_small_f32, tsr_f32_from_f16)
 DEFINE_ULP_SPLIT(bf16, tsr_split_bf16, ulp8, 127.0f)
 DEFINE_ULP_SPLIT(bf16, tsr_split_bf16, ulp16, 32767.0f)
 DEFINE_ULP_SPLIT(fp16, tsr_split_f16, ulp8, 127.0f)
