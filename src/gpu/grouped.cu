@@ -297,7 +297,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_groups(const float *x, uint64_t ntiles, typename codec::code_type *codes,
 		      struct scale_plane plane, struct tsr_encode_report *report)
 {
-	const uint64_t tile = (uint64_t)blockIdx.x * TSR_BLOCK + threadIdx.x;
+	const uint64_t tile = tsr_first_vector(1);
 	const bool inside = tile < ntiles;
 	struct scale_events events = { 0, 0 };
 	struct tsr_vec<typename codec::code_type, TILE> out;
@@ -336,6 +336,16 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 #define W 4
 #define TEAM (TSR_GROUP_DEFAULT / W)
+#define EACH \
+	2u /* vectors of a thread: there is little to read, so more of it is asked for at once */
+
+/* How many vectors there are from @begin on; at most what fits. */
+static __device__ __forceinline__ unsigned vectors_left(uint64_t nvectors, uint64_t begin)
+{
+	const uint64_t left = nvectors > begin ? nvectors - begin : 0;
+
+	return left < UINT32_MAX ? (unsigned)left : UINT32_MAX;
+}
 
 /* 1 + 2/32 bytes read, 4 written per element. */
 template <class codec>
@@ -343,13 +353,13 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	decode_groups(const typename codec::code_type *codes, const void *scales,
 		      enum tsr_scale format, uint64_t nvectors, float *x)
 {
-	const uint64_t begin = tsr_first_vector();
-	const unsigned left = tsr_vectors_left(nvectors, begin);
-	struct tsr_vec<typename codec::code_type, W> in[TSR_UNROLL];
-	uint32_t entry[TSR_UNROLL];
+	const uint64_t begin = tsr_first_vector(EACH);
+	const unsigned left = vectors_left(nvectors, begin);
+	struct tsr_vec<typename codec::code_type, W> in[EACH];
+	uint32_t entry[EACH];
 
 #pragma unroll
-	for (unsigned u = 0; u < TSR_UNROLL; u++) {
+	for (unsigned u = 0; u < EACH; u++) {
 		if (u * TSR_BLOCK < left) {
 			in[u] = tsr_load<typename codec::code_type, W>(codes + begin * W,
 								       u * TSR_BLOCK);
@@ -358,7 +368,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		}
 	}
 #pragma unroll
-	for (unsigned u = 0; u < TSR_UNROLL; u++) {
+	for (unsigned u = 0; u < EACH; u++) {
 		const float scale = scale_value(entry[u], format);
 		struct tsr_vec<float, W> out;
 
@@ -391,7 +401,7 @@ struct team {
 
 static __device__ __forceinline__ struct team my_team(uint64_t n, uint32_t group, unsigned log_team)
 {
-	const uint64_t thread = (uint64_t)blockIdx.x * TSR_BLOCK + threadIdx.x;
+	const uint64_t thread = tsr_first_vector(1);
 	struct team t;
 
 	t.group = thread >> log_team;
@@ -461,12 +471,7 @@ static unsigned team_blocks(uint64_t n, uint32_t group, unsigned log_team)
 	const uint64_t teams = n / group + (n % group != 0);
 	const uint64_t threads = teams << log_team;
 
-	return (unsigned)((threads + TSR_BLOCK - 1) / TSR_BLOCK);
-}
-
-static unsigned tile_blocks(uint64_t ntiles)
-{
-	return (unsigned)((ntiles + TSR_BLOCK - 1) / TSR_BLOCK);
+	return tsr_blocks(threads, 1);
 }
 
 /* Elements in whole groups that the kernels for the default size take. */
@@ -494,7 +499,7 @@ static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, con
 	const unsigned log_team = log_team_of(coding->group);
 
 	if (part)
-		encode_groups<codec><<<tile_blocks(part / TILE), TSR_BLOCK, 0, stream>>>(
+		encode_groups<codec><<<tsr_blocks(part / TILE, 1), TSR_BLOCK, 0, stream>>>(
 			x, part / TILE, codes, scales, report);
 	scales.scales = (char *)plane[1] + part / coding->group * scale_size(coding->scale);
 	if (rest)
@@ -515,7 +520,7 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 	const unsigned log_team = log_team_of(coding->group);
 
 	if (part)
-		decode_groups<codec><<<tsr_blocks(part / W), TSR_BLOCK, 0, stream>>>(
+		decode_groups<codec><<<tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream>>>(
 			codes, plane[1], coding->scale, part / W, x);
 	if (rest)
 		decode_any<codec>

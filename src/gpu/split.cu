@@ -215,33 +215,27 @@ template <class format> struct narrow_only {
 
 /* --- Kernels --------------------------------------------------------------------------------- */
 
-/* 4 bytes read and those of the planes written per element, or the other way round. */
+/*
+ * A thread has one vector of W elements: more of them, in flight at once, made nothing faster.
+ * 4 bytes read and those of the planes written per element, or the other way round.
+ */
 template <class codec, int W>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_split(const float *x, uint64_t nvectors, typename codec::first *first,
 		     typename codec::second *second, struct tsr_encode_report *report)
 {
-	const uint64_t begin = tsr_first_vector();
-	const unsigned left = tsr_vectors_left(nvectors, begin);
-	struct tsr_vec<float, W> in[TSR_UNROLL];
+	const uint64_t i = tsr_first_vector(1);
 	unsigned overflow = 0;
 
-#pragma unroll
-	for (unsigned u = 0; u < TSR_UNROLL; u++) {
-		if (u * TSR_BLOCK < left)
-			in[u] = tsr_load<float, W>(x + begin * W, u * TSR_BLOCK);
-	}
-#pragma unroll
-	for (unsigned u = 0; u < TSR_UNROLL; u++) {
+	if (i < nvectors) {
+		const struct tsr_vec<float, W> in = tsr_load<float, W>(x, i);
 		struct tsr_vec<typename codec::first, W> a;
 		struct tsr_vec<typename codec::second, W> b;
 
-		if (u * TSR_BLOCK < left) {
-			overflow += codec::template encode<W>(in[u].v, a.v, b.v);
-			tsr_store(first + begin * W, u * TSR_BLOCK, a);
-			if constexpr (codec::nplanes == 2)
-				tsr_store(second + begin * W, u * TSR_BLOCK, b);
-		}
+		overflow = codec::template encode<W>(in.v, a.v, b.v);
+		tsr_store(first, i, a);
+		if constexpr (codec::nplanes == 2)
+			tsr_store(second, i, b);
 	}
 	if (codec::counts && report)
 		tsr_add_count(&report->narrow_overflow, overflow);
@@ -252,29 +246,18 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	decode_split(const typename codec::first *first, const typename codec::second *second,
 		     uint64_t nvectors, float *x)
 {
-	const uint64_t begin = tsr_first_vector();
-	const unsigned left = tsr_vectors_left(nvectors, begin);
-	struct tsr_vec<typename codec::first, W> a[TSR_UNROLL];
-	struct tsr_vec<typename codec::second, W> b[TSR_UNROLL];
+	const uint64_t i = tsr_first_vector(1);
+	struct tsr_vec<typename codec::first, W> a;
+	struct tsr_vec<typename codec::second, W> b;
+	struct tsr_vec<float, W> out;
 
-#pragma unroll
-	for (unsigned u = 0; u < TSR_UNROLL; u++) {
-		if (u * TSR_BLOCK < left) {
-			a[u] = tsr_load<typename codec::first, W>(first + begin * W, u * TSR_BLOCK);
-			if constexpr (codec::nplanes == 2)
-				b[u] = tsr_load<typename codec::second, W>(second + begin * W,
-									   u * TSR_BLOCK);
-		}
-	}
-#pragma unroll
-	for (unsigned u = 0; u < TSR_UNROLL; u++) {
-		struct tsr_vec<float, W> out;
-
-		if (u * TSR_BLOCK < left) {
-			codec::template decode<W>(a[u].v, b[u].v, out.v);
-			tsr_store(x + begin * W, u * TSR_BLOCK, out);
-		}
-	}
+	if (i >= nvectors)
+		return;
+	a = tsr_load<typename codec::first, W>(first, i);
+	if constexpr (codec::nplanes == 2)
+		b = tsr_load<typename codec::second, W>(second, i);
+	codec::template decode<W>(a.v, b.v, out.v);
+	tsr_store(x, i, out);
 }
 
 /* --- Launches -------------------------------------------------------------------------------- */
@@ -315,11 +298,11 @@ static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, con
 	const uint64_t part = vector_part<codec>(x, p, n), rest = n - part;
 
 	if (part)
-		encode_split<codec, 4><<<tsr_blocks(part / 4), TSR_BLOCK, 0, stream>>>(
+		encode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream>>>(
 			x, part / 4, p.first, p.second, report);
 	p = planes_of<codec>(coding, plane, part);
 	if (rest)
-		encode_split<codec, 1><<<tsr_blocks(rest), TSR_BLOCK, 0, stream>>>(
+		encode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream>>>(
 			x + part, rest, p.first, p.second, report);
 }
 
@@ -331,11 +314,11 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 	const uint64_t part = vector_part<codec>(x, p, n), rest = n - part;
 
 	if (part)
-		decode_split<codec, 4><<<tsr_blocks(part / 4), TSR_BLOCK, 0, stream>>>(
+		decode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream>>>(
 			p.first, p.second, part / 4, x);
 	p = planes_of<codec>(coding, plane, part);
 	if (rest)
-		decode_split<codec, 1><<<tsr_blocks(rest), TSR_BLOCK, 0, stream>>>(
+		decode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream>>>(
 			p.first, p.second, rest, x + part);
 }
 

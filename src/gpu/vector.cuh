@@ -3,15 +3,14 @@
 #define TSR_GPU_VECTOR_CUH
 
 /*
- * The shape of all kernels here: BLOCK threads, each of which has UNROLL vectors of W consecutive
- * elements; the vectors of a warp are side by side, so each access of it covers whole sectors.  W is
- * 4 (16 bytes of FP32 at a time) or 1 where arrays are not aligned for that.
+ * The shape of the kernels: TSR_BLOCK threads, each of which has one or a few vectors of W
+ * consecutive elements; the vectors of a warp are side by side, so each access of it covers whole
+ * sectors.  W is 4 (16 bytes of FP32 at a time), or 1 where arrays are not aligned for that.
  */
 #include <stdint.h>
 #include <string.h>
 
 #define TSR_BLOCK 256u
-#define TSR_UNROLL 2u
 #define TSR_WHOLE_WARP 0xffffffffu
 
 template <int NBYTES> struct tsr_word;
@@ -56,25 +55,15 @@ static __device__ __forceinline__ void tsr_store(T *array, uint64_t i, struct ts
 	__stcs((word *)array + i, raw);
 }
 
-/* Index of the first vector of this thread; the others follow at distances of TSR_BLOCK. */
-static __device__ __forceinline__ uint64_t tsr_first_vector(void)
+/* Index of the first of @each vectors of this thread; they are TSR_BLOCK apart. */
+static __device__ __forceinline__ uint64_t tsr_first_vector(unsigned each)
 {
-	return (uint64_t)blockIdx.x * (TSR_UNROLL * TSR_BLOCK) + threadIdx.x;
+	return (uint64_t)blockIdx.x * (each * TSR_BLOCK) + threadIdx.x;
 }
 
-/* How many vectors there are from @begin on; at most what fits. */
-static __device__ __forceinline__ unsigned tsr_vectors_left(uint64_t nvectors, uint64_t begin)
+static inline unsigned tsr_blocks(uint64_t nvectors, unsigned each)
 {
-	const uint64_t left = nvectors > begin ? nvectors - begin : 0;
-
-	return left < 0xffffffffu ? (unsigned)left : 0xffffffffu;
-}
-
-static inline unsigned tsr_blocks(uint64_t nvectors)
-{
-	const uint64_t each = TSR_UNROLL * TSR_BLOCK;
-
-	return (unsigned)((nvectors + each - 1) / each);
+	return (unsigned)((nvectors + each * TSR_BLOCK - 1) / (each * TSR_BLOCK));
 }
 
 /* Whether an array begins at a multiple of @nbytes, a power of two. */

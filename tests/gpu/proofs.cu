@@ -83,8 +83,8 @@ static __global__ void try_f16_widen(struct finding *f)
 }
 
 /*
- * Finite numbers from 2^-100 on, with this GPU's estimate; and with others next to 1 / sqrt(x),
- * @aside ULP from what binary64 gives.
+ * Finite numbers from 2^-100 on, with this GPU's estimate; and with all within 2^-22.9, which is at
+ * most 2.2 ULP, so 3 from the nearest.
  */
 static __global__ void try_root(struct finding *f)
 {
@@ -103,7 +103,7 @@ static __global__ void try_root_estimates(struct finding *f)
 	const float x = tsr_f32_from_bits(bits);
 	const uint32_t near = tsr_bits_from_f32((float)(1.0 / __dsqrt_rn((double)x)));
 
-	for (uint32_t r = near - 1; r != near + 2; r++) {
+	for (uint32_t r = near - 3; r != near + 4; r++) {
 		const float root = tsr_root_from(x, tsr_f32_from_bits(r));
 
 		if (tsr_bits_from_f32(root) != tsr_bits_from_f32(__fsqrt_rn(x)))
@@ -267,9 +267,9 @@ void check_shortcuts(void)
 	begin("square roots without the slow path");
 	try_root<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
-	begin("square roots from every estimate within 1 ULP");
+	begin("square roots from every estimate within 3 ULP");
 	try_root_estimates<<<(1u << 24) / BLOCK, BLOCK>>>(found);
-	end((UINT64_C(1) << 24) * 3);
+	end((UINT64_C(1) << 24) * 7);
 	begin("reciprocal estimates are within 1 ULP");
 	try_reciprocal<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
