@@ -61,9 +61,7 @@ static enum tsr_status measure(struct bench *b, enum action action, const struct
 static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *codec,
 				     struct tsr_bench_kernel *k, struct tsr_err *err)
 {
-	const struct tsr_coding coding = { .codec = codec,
-					   .scale = TSR_SCALE_E8M8,
-					   .group = codec->grouped ? TSR_GROUP_DEFAULT : 1 };
+	const struct tsr_coding coding = tsr_coding_default(codec);
 	double encode, decode, gigabytes;
 
 	TSR_TRY(measure(b, ENCODE, &coding, &encode, err));
@@ -97,9 +95,12 @@ static enum tsr_status fill(struct bench *b, struct tsr_err *err)
 	return status;
 }
 
+/* Without a choice: of a family only those with 8 extra bits. */
 static bool is_wanted(const struct tsr_codec *codec, const char *name)
 {
-	return name ? strcmp(name, codec->name) == 0 : tsr_gpu_has_codec(codec);
+	if (name)
+		return strcmp(name, codec->name) == 0;
+	return tsr_gpu_has_codec(codec) && (!codec->family || codec->extra_bits == 8);
 }
 
 /* The largest that a plane is with any codec that is measured. */
@@ -108,9 +109,7 @@ static uint64_t plane_nbytes(const char *name, unsigned plane, uint64_t n)
 	uint64_t most = 0;
 
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		const struct tsr_coding coding = { .codec = *c,
-						   .scale = TSR_SCALE_E8M8,
-						   .group = (*c)->grouped ? TSR_GROUP_DEFAULT : 1 };
+		const struct tsr_coding coding = tsr_coding_default(*c);
 
 		if (is_wanted(*c, name) && plane < (*c)->nplanes &&
 		    tsr_plane_nbytes(&coding, plane, n) > most)

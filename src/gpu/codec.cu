@@ -14,16 +14,18 @@ static const struct tsr_gpu_codec *find_in(const struct tsr_gpu_codec *table, co
 	return table->name ? table : NULL;
 }
 
-static const struct tsr_gpu_codec *find(const char *name)
+static const struct tsr_gpu_codec *find(const struct tsr_codec *codec)
 {
+	const char *name = codec->family ? codec->family : codec->name;
 	const struct tsr_gpu_codec *found = find_in(tsr_gpu_split_codecs, name);
 
-	return found ? found : find_in(tsr_gpu_grouped_codecs, name);
+	found = found ? found : find_in(tsr_gpu_grouped_codecs, name);
+	return found ? found : find_in(tsr_gpu_extra_bits_codecs, name);
 }
 
 extern "C" bool tsr_gpu_has_codec(const struct tsr_codec *codec)
 {
-	return find(codec->name) != NULL;
+	return find(codec) != NULL;
 }
 
 /* The kernels of a codec, and the stream's device made current. */
@@ -32,7 +34,7 @@ static enum tsr_status prepare(struct tsr_gpu_stream *stream, const struct tsr_c
 {
 	const unsigned index = stream->gpu->index;
 
-	*codec_ret = find(coding->codec->name);
+	*codec_ret = find(coding->codec);
 	if (!*codec_ret)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s", index,
 				coding->codec->name);
@@ -51,7 +53,7 @@ extern "C" enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream,
 	if (n)
 		codec->encode(stream->handle, coding, x, n, plane, report);
 	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start encoding to %s",
-		     codec->name);
+		     coding->codec->name);
 	return TSR_OK;
 }
 
@@ -66,7 +68,7 @@ extern "C" enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream,
 	if (n)
 		codec->decode(stream->handle, coding, plane, n, x);
 	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start decoding of %s",
-		     codec->name);
+		     coding->codec->name);
 	return TSR_OK;
 }
 
@@ -76,7 +78,7 @@ struct piece {
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *stream;
 	const struct tsr_coding *coding;
-	uint64_t room; /* elements, a multiple of the group */
+	uint64_t room; /* elements, where n is more a multiple of the run */
 	float *x;
 	void *plane[TSR_PLANES_MAX];
 	struct tsr_encode_report *report;
@@ -95,7 +97,7 @@ static void piece_free(struct piece *p)
 static enum tsr_status piece_new(struct piece *p, struct tsr_gpu *gpu,
 				 const struct tsr_coding *coding, uint64_t n, struct tsr_err *err)
 {
-	const uint64_t limit = PIECE_ELEMENTS - PIECE_ELEMENTS % coding->group;
+	const uint64_t limit = PIECE_ELEMENTS - PIECE_ELEMENTS % tsr_coding_run(coding);
 
 	*p = (struct piece){};
 	p->gpu = gpu;
@@ -113,8 +115,11 @@ static enum tsr_status piece_new(struct piece *p, struct tsr_gpu *gpu,
 static enum tsr_status encode_piece(struct piece *p, const float *x, uint64_t first, uint64_t n,
 				    void *const plane[], struct tsr_err *err)
 {
+	struct tsr_coding at = *p->coding;
+
+	at.first += first;
 	TSR_TRY(tsr_gpu_put(p->stream, p->x, x + first, n * sizeof(*x), err));
-	TSR_TRY(tsr_gpu_encode(p->stream, p->coding, p->x, n, p->plane, p->report, err));
+	TSR_TRY(tsr_gpu_encode(p->stream, &at, p->x, n, p->plane, p->report, err));
 	for (unsigned i = 0; i < p->coding->codec->nplanes; i++)
 		TSR_TRY(tsr_gpu_get(p->stream,
 				    (char *)plane[i] + tsr_plane_nbytes(p->coding, i, first),

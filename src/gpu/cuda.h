@@ -41,7 +41,7 @@ enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e,
  * of the launch is found by cudaGetLastError().
  */
 struct tsr_gpu_codec {
-	const char *name;
+	const char *name; /* of the codec, or of its family */
 	void (*encode)(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
 		       uint64_t n, void *const plane[], struct tsr_encode_report *report);
 	void (*decode)(cudaStream_t stream, const struct tsr_coding *coding,
@@ -51,5 +51,6 @@ struct tsr_gpu_codec {
 /* Tables that end with a row without a name. */
 extern const struct tsr_gpu_codec tsr_gpu_split_codecs[];
 extern const struct tsr_gpu_codec tsr_gpu_grouped_codecs[];
+extern const struct tsr_gpu_codec tsr_gpu_extra_bits_codecs[];
 
 #endif

@@ -85,6 +85,7 @@ static void check_host_arrays(void)
 	const struct tsr_coding codings[] = {
 		{ .codec = tsr_codec_find("bf16+ulp8"), .group = 1 },
 		{ .codec = tsr_codec_find("softsign8"), .scale = TSR_SCALE_F16, .group = 100 },
+		{ .codec = tsr_codec_find("bf16+sr3"), .group = 1, .seed = 5, .first = 64 },
 	};
 	float *x = must_have(malloc(N * sizeof(*x))), *want = must_have(malloc(N * sizeof(*x)));
 	unsigned char *cpu[TSR_PLANES_MAX], *found[TSR_PLANES_MAX];
