@@ -34,11 +34,15 @@ template <typename T, int W> struct tsr_vec {
 	T v[W];
 };
 
-/* Vector @i of an array.  Nothing is read or written twice: do not keep it in the cache. */
+/*
+ * Vector @i of an array.  What is written is not kept in the cache, where what is read would be
+ * thrown out for it; reading is left to the cache, which was faster than telling it to keep nothing.
+ */
 template <typename T, int W>
-static __device__ __forceinline__ struct tsr_vec<T, W> tsr_load(const T *array, uint64_t i) {
+static __device__ __forceinline__ tsr_vec<T, W> tsr_load(const T *array, uint64_t i)
+{
 	typedef typename tsr_word<sizeof(T) * W>::type word;
-	const word raw = __ldcs((const word *)array + i);
+	const word raw = ((const word *)array)[i];
 	struct tsr_vec<T, W> v;
 
 	memcpy(&v, &raw, sizeof(v));
