@@ -57,6 +57,7 @@ LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.
 SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c))
 CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
+LIB_SRC += src/gpu/parse.c
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
@@ -64,7 +65,8 @@ C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.c
 ifeq ($(GPU),1)
 GPU_OBJ := $(GPU_SRC:%.cu=$(BUILD)/obj/%.o)
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
-LDLIBS += -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
+LDLIBS_GPU := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
+LDLIBS += $(LDLIBS_GPU)
 else
 GPU_OBJ := $(BUILD)/obj/src/gpu/gpu_stub.o
 endif
@@ -72,6 +74,7 @@ endif
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) \
 	$(foreach isa,$(ISAS),$(SIMD_SRC:%.c=$(BUILD)/obj/%.$(isa).o)) $(GPU_OBJ)
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/obj/%.o)
+GPU_TEST_OBJ := $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/gpu/*.c tests/gpu/*.cu)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/tests/%)
 FAULTS := $(BUILD)/tests/libfaults.so
@@ -79,8 +82,8 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-unit check-fuzz fuzz check-cli check-long demo bench lint format asan ubsan install uninstall \
-	clean help setup setup-check
+.PHONY: all check check-unit check-fuzz fuzz check-cli check-long check-gpu demo bench lint format asan ubsan install \
+	uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -142,12 +145,18 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# Needs no library but the C library and the driver: it also runs where only these are.
+$(BUILD)/tests/check_gpu: $(GPU_TEST_OBJ) $(BUILD)/libtersor.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS_GPU) -lm
+
 $(FAULTS): tests/faults/faults.c
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -fPIC -O1 -o $@ $< -ldl
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d) $(FUZZ_SRC:%.c=$(BUILD)/obj/%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d) $(FUZZ_SRC:%.c=$(BUILD)/obj/%.d)
 
 # --- Set-up: says what it installs, and installs it where it may ---------------------------
 
@@ -206,6 +215,15 @@ ifdef TERSOR_LONG
 export TERSOR_LONG
 endif
 
+# The program exits 77, and make fails, where there is no GPU: that is not a pass.
+ifeq ($(GPU),1)
+check-gpu: $(BUILD)/tests/check_gpu
+	$<
+else
+check-gpu:
+	@echo 'make check-gpu: built without CUDA' >&2; exit 77
+endif
+
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench
 
@@ -256,6 +274,7 @@ help:
 	'make demo        install what is needed (says what first), build, show what tersor does' \
 	'make check       install what is needed, build, run the tests (under five minutes)' \
 	'make check-long  the exhaustive rest of the tests' \
+	'make check-gpu   every GPU kernel against the CPU (needs a GPU and no library)' \
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make lint        style, layering, and that help and man pages agree' \

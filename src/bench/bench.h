@@ -15,9 +15,10 @@ struct tsr_bench_kernel {
 };
 
 struct tsr_bench_kernels {
-	unsigned threads;
-	const char *isa;
-	double copy_gbps; /* memcpy of the same elements, with the same threads */
+	char device[256]; /* "cpu", or "cuda:0, " and what tsr_gpu_describe() says */
+	unsigned threads; /* 0 on a GPU */
+	const char *isa; /* NULL on a GPU */
+	double copy_gbps; /* copying the same elements: memcpy with the same threads; on the GPU */
 	unsigned nkernels;
 	struct tsr_bench_kernel kernels[TSR_BENCH_KERNELS_MAX];
 };
@@ -26,6 +27,14 @@ struct tsr_bench_kernels {
 enum tsr_status tsr_bench_kernels(const char *codec, uint64_t elements, unsigned repeats,
 				  const struct tsr_run *run, struct tsr_bench_kernels *ret,
 				  struct tsr_err *err);
+
+/*
+ * The same on GPU @index, in device time.  Codecs without kernels are left out, or an error if one
+ * is asked for.
+ */
+enum tsr_status tsr_bench_kernels_gpu(unsigned index, const char *codec, uint64_t elements,
+				      unsigned repeats, const struct tsr_run *run,
+				      struct tsr_bench_kernels *ret, struct tsr_err *err);
 
 /* Speeds count the bytes of the FP32 checkpoint. */
 struct tsr_bench_files {

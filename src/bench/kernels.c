@@ -148,7 +148,9 @@ enum tsr_status tsr_bench_kernels(const char *codec, uint64_t elements, unsigned
 	struct bench b = { .n = elements };
 	enum tsr_status status = TSR_OK;
 
-	*ret = (struct tsr_bench_kernels){ .threads = tsr_run_threads(run), .isa = tsr_isa_name() };
+	*ret = (struct tsr_bench_kernels){ .device = "cpu",
+					   .threads = tsr_run_threads(run),
+					   .isa = tsr_isa_name() };
 	b.x = malloc(elements * sizeof(float));
 	b.y = malloc(elements * sizeof(float));
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)

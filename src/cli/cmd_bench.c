@@ -7,6 +7,7 @@
 #include "bench/bench.h"
 #include "cli/coding.h"
 #include "cli/output.h"
+#include "tersor/gpu.h"
 
 struct args {
 	struct cli_common common;
@@ -19,9 +20,9 @@ struct args {
 static const struct cli_opt opts[] = {
 	{ "codec", 0, "CODEC", CLI_STRING, AT(codec), 0, 0, "@weight", "this codec only" },
 	{ "elements", 0, "N", CLI_NUMBER, AT(elements), 1024, UINT64_C(1) << 34, NULL,
-	  "FP32 elements per kernel run (default 64M)" },
+	  "FP32 elements per kernel run (default 64M, on a GPU 1G)" },
 	{ "repeats", 0, "N", CLI_NUMBER, AT(repeats), 1, 1000, NULL,
-	  "runs, of which the median counts (default 7, with --dir 3)" },
+	  "runs, of which the median counts (default 7, with --dir 3, on a GPU 20)" },
 	{ "dir", 0, "DIR", CLI_STRING, AT(dir), 0, 0, "@file",
 	  "measure pack, unpack and verify on files in DIR, beside plain copying" },
 	{ "file-size", 0, "BYTES", CLI_NUMBER, AT(file_size), 1 << 20, UINT64_C(1) << 42, NULL,
@@ -33,8 +34,11 @@ static const struct cli_opt opts[] = {
 
 static void print_kernels(const struct tsr_bench_kernels *r)
 {
-	printf("copy bandwidth, read + write, %u threads, %s: %.1f GB/s\n\n", r->threads, r->isa,
-	       r->copy_gbps);
+	if (r->threads)
+		printf("copy bandwidth, read + write, %u threads, %s: %.1f GB/s\n\n", r->threads,
+		       r->isa, r->copy_gbps);
+	else
+		printf("%s\ncopy bandwidth, read + write: %.1f GB/s\n\n", r->device, r->copy_gbps);
 	printf("%-13s %6s  %-20s  %-20s\n", "", "bytes", "encode", "decode");
 	printf("%-13s %6s  %9s %10s  %9s %10s\n", "codec", "/elem", "GB/s", "of copy", "GB/s",
 	       "of copy");
@@ -59,55 +63,76 @@ static void print_files(const struct tsr_bench_files *r)
 	printf("\npeak memory %.0f MiB\n", (double)r->peak_rss_nbytes / 1048576);
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a,
-		       const struct tsr_bench_kernels *k, const struct tsr_bench_files *f)
+static int report_files_json(const struct cli_cmd *cmd, const struct args *a,
+			     const struct tsr_bench_files *f)
 {
 	struct tsr_text json = { 0 };
 
 	cli_json_begin(&json, cmd);
-	if (f) {
-		tsr_json_put_u64(&json, "threads", f->threads);
-		tsr_json_put_u64(&json, "nbytes", f->nbytes);
-		tsr_json_put_double(&json, "copy_gbps", f->copy_gbps);
-		tsr_json_put_double(&json, "pack_gbps", f->pack_gbps);
-		tsr_json_put_double(&json, "unpack_gbps", f->unpack_gbps);
-		tsr_json_put_double(&json, "verify_gbps", f->verify_gbps);
-		tsr_json_put_u64(&json, "peak_rss_nbytes", f->peak_rss_nbytes);
-		return cli_json_end(&json, &a->common);
+	tsr_json_put_u64(&json, "threads", f->threads);
+	tsr_json_put_u64(&json, "nbytes", f->nbytes);
+	tsr_json_put_double(&json, "copy_gbps", f->copy_gbps);
+	tsr_json_put_double(&json, "pack_gbps", f->pack_gbps);
+	tsr_json_put_double(&json, "unpack_gbps", f->unpack_gbps);
+	tsr_json_put_double(&json, "verify_gbps", f->verify_gbps);
+	tsr_json_put_u64(&json, "peak_rss_nbytes", f->peak_rss_nbytes);
+	return cli_json_end(&json, &a->common);
+}
+
+static int report_kernels_json(const struct cli_cmd *cmd, const struct args *a,
+			       const struct tsr_bench_kernels *r, uint64_t elements,
+			       unsigned repeats)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin(&json, cmd);
+	tsr_json_put_string(&json, "device", r->device);
+	if (r->threads) {
+		tsr_json_put_u64(&json, "threads", r->threads);
+		tsr_json_put_string(&json, "simd", r->isa);
 	}
-	tsr_json_put_u64(&json, "threads", k->threads);
-	tsr_json_put_string(&json, "simd", k->isa);
-	tsr_json_put_double(&json, "copy_gbps", k->copy_gbps);
+	tsr_json_put_u64(&json, "elements", elements);
+	tsr_json_put_u64(&json, "repeats", repeats);
+	tsr_json_put_double(&json, "copy_gbps", r->copy_gbps);
 	tsr_json_open(&json, "kernels", '[');
-	for (unsigned i = 0; i < k->nkernels; i++) {
+	for (unsigned i = 0; i < r->nkernels; i++) {
+		const struct tsr_bench_kernel *k = &r->kernels[i];
+
 		tsr_json_open(&json, NULL, '{');
-		tsr_json_put_string(&json, "codec", k->kernels[i].name);
-		tsr_json_put_double(&json, "bytes_per_element", k->kernels[i].bytes_per_element);
-		tsr_json_put_double(&json, "encode_gbps", k->kernels[i].encode_gbps);
-		tsr_json_put_double(&json, "decode_gbps", k->kernels[i].decode_gbps);
+		tsr_json_put_string(&json, "codec", k->name);
+		tsr_json_put_double(&json, "bytes_per_element", k->bytes_per_element);
+		tsr_json_put_double(&json, "encode_gbps", k->encode_gbps);
+		tsr_json_put_double(&json, "encode_of_copy", k->encode_gbps / r->copy_gbps);
+		tsr_json_put_double(&json, "decode_gbps", k->decode_gbps);
+		tsr_json_put_double(&json, "decode_of_copy", k->decode_gbps / r->copy_gbps);
 		tsr_json_close(&json, '}');
 	}
 	tsr_json_close(&json, ']');
 	return cli_json_end(&json, &a->common);
 }
 
-static int run_kernels(const struct cli_cmd *cmd, const struct args *a)
+/* @gpu: on GPU @index. */
+static int run_kernels(const struct cli_cmd *cmd, const struct args *a, bool gpu, unsigned index)
 {
-	const uint64_t elements = a->elements ? a->elements : UINT64_C(64) << 20;
-	const unsigned repeats = a->repeats ? (unsigned)a->repeats : 7;
+	const uint64_t elements = a->elements ? a->elements
+				  : gpu	      ? UINT64_C(1) << 30
+					      : UINT64_C(64) << 20;
+	const unsigned repeats = a->repeats ? (unsigned)a->repeats : gpu ? 20 : 7;
 	struct cli_progress progress;
 	const struct tsr_run run = cli_run_start(&progress, &a->common, "measuring");
 	struct tsr_bench_kernels r;
 	struct tsr_err err = { 0 };
-	const enum tsr_status status = tsr_bench_kernels(a->codec, elements, repeats, &run, &r,
-							 &err);
+	const enum tsr_status status = gpu ? tsr_bench_kernels_gpu(index, a->codec, elements,
+								   repeats, &run, &r, &err)
+					   : tsr_bench_kernels(a->codec, elements, repeats, &run,
+							       &r, &err);
 
 	cli_run_end(&progress);
 	if (status != TSR_OK)
 		return cli_error(&err);
 	if (cli_wants_text(&a->common))
 		print_kernels(&r);
-	return a->common.json.given ? report_json(cmd, a, &r, NULL) : CLI_OK;
+	return a->common.json.given ? report_kernels_json(cmd, a, &r, elements, repeats) : CLI_OK;
 }
 
 static int run_files(const struct cli_cmd *cmd, const struct args *a)
@@ -125,16 +150,20 @@ static int run_files(const struct cli_cmd *cmd, const struct args *a)
 		return cli_error(&err);
 	if (cli_wants_text(&a->common))
 		print_files(&r);
-	return a->common.json.given ? report_json(cmd, a, NULL, &r) : CLI_OK;
+	return a->common.json.given ? report_files_json(cmd, a, &r) : CLI_OK;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
-	int status = cli_check_device(cmd, a->device);
+	unsigned index = 0;
+	const bool gpu = a->device && tsr_gpu_parse(a->device, &index);
+	int status = gpu ? CLI_OK : cli_check_device(cmd, a->device);
 
 	if (status != CLI_OK)
 		return status;
+	if (gpu && a->dir)
+		return cli_usage(cmd, "--dir does not go with --device %s", a->device);
 	if (a->dir && (a->codec || a->elements))
 		return cli_usage(cmd, "--codec and --elements do not go with --dir");
 	if (!a->dir && a->file_size)
@@ -143,7 +172,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		status = cli_parse_any_codec(cmd, a->codec);
 	if (status != CLI_OK)
 		return status;
-	return a->dir ? run_files(cmd, a) : run_kernels(cmd, a);
+	return a->dir ? run_files(cmd, a) : run_kernels(cmd, a, gpu, index);
 }
 
 const struct cli_cmd cmd_bench = {

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding GPUs, and making sure that their code rounds as the CPU's does. */
-#include <stdint.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#include <cuda_runtime.h>
-
+#include "gpu/cuda.h"
 #include "tersor/math.h"
 
-extern "C" {
-#include "base/fail.h"
-#include "tersor/gpu.h"
-}
-
-/* The reason of a CUDA failure, with the sticky error cleared. */
-static enum tsr_status fail_cuda(struct tsr_err *err, unsigned index, const char *what,
-				 cudaError_t e)
+enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e, const char *fmt,
+			     ...)
 {
+	const enum tsr_status status = e == cudaErrorMemoryAllocation ? TSR_E_NOMEM : TSR_E_IO;
+	char what[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
 	cudaGetLastError();
-	return tsr_fail(err, TSR_E_IO, "cuda:%u: %s: %s", index, what, cudaGetErrorString(e));
+	return tsr_fail(err, status, "cuda:%u: %s: %s", index, what, cudaGetErrorString(e));
 }
 
 /*
@@ -92,7 +93,7 @@ extern "C" enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t r
 	const cudaError_t e = cudaGetDeviceProperties(&prop, (int)index);
 
 	if (e != cudaSuccess)
-		return fail_cuda(err, index, "cannot be used", e);
+		return tsr_gpu_fail(err, index, e, "cannot be used");
 	snprintf(text, room, "%s, compute capability %d.%d, %zu GiB", prop.name, prop.major,
 		 prop.minor, prop.totalGlobalMem >> 30);
 	return TSR_OK;
@@ -113,7 +114,7 @@ extern "C" enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err)
 	if (e == cudaSuccess)
 		e = run_canary(found, narrow, correction);
 	if (e != cudaSuccess)
-		return fail_cuda(err, index, "cannot be used", e);
+		return tsr_gpu_fail(err, index, e, "cannot be used");
 	for (unsigned i = 0; i < CANARIES; i++) {
 		const float value = tsr_ulp_join(tsr_split_bf16(), tsr_f32_from_bf16(narrow[i]),
 						 correction[i], 127.0f);
@@ -125,4 +126,29 @@ extern "C" enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err)
 				index, found[i], tsr_bits_from_f32(value));
 	}
 	return TSR_OK;
+}
+
+extern "C" enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret,
+					struct tsr_err *err)
+{
+	struct tsr_gpu *gpu;
+
+	*gpu_ret = NULL;
+	TSR_TRY(tsr_gpu_check(index, err));
+	gpu = (struct tsr_gpu *)calloc(1, sizeof(*gpu));
+	if (!gpu)
+		return tsr_fail_nomem(err, "GPU");
+	gpu->index = index;
+	*gpu_ret = gpu;
+	return TSR_OK;
+}
+
+extern "C" void tsr_gpu_close(struct tsr_gpu *gpu)
+{
+	free(gpu);
+}
+
+extern "C" unsigned tsr_gpu_index(const struct tsr_gpu *gpu)
+{
+	return gpu->index;
 }

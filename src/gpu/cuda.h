@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_CUDA_H
+#define TSR_GPU_CUDA_H
+
+/* What the files of the GPU backend share. */
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "base/fail.h"
+#include "tersor/gpu.h"
+}
+
+struct tsr_gpu {
+	unsigned index;
+};
+
+struct tsr_gpu_stream {
+	struct tsr_gpu *gpu;
+	cudaStream_t handle;
+};
+
+/*
+ * The one line for a CUDA failure.  Takes the error out of the runtime, so that it is not found
+ * again by a later, innocent call.
+ */
+enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e, const char *fmt,
+			     ...) __attribute__((format(printf, 4, 5)));
+
+/* Forward the failure of a CUDA call to the caller of this function. */
+#define TSR_CUDA_TRY(index, err, call, ...) \
+	do { \
+		const cudaError_t cuda_error_ = (call); \
+		if (cuda_error_ != cudaSuccess) \
+			return tsr_gpu_fail(err, index, cuda_error_, __VA_ARGS__); \
+	} while (0)
+
+/*
+ * How a codec's kernels are started, on a device that is current.  @report may be NULL.  The error
+ * of the launch is found by cudaGetLastError().
+ */
+struct tsr_gpu_codec {
+	const char *name; /* of the codec, or of its family */
+	void (*encode)(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
+		       uint64_t n, void *const plane[], struct tsr_encode_report *report);
+	void (*decode)(cudaStream_t stream, const struct tsr_coding *coding,
+		       const void *const plane[], uint64_t n, float *x);
+};
+
+/* Tables that end with a row without a name. */
+extern const struct tsr_gpu_codec tsr_gpu_split_codecs[];
+extern const struct tsr_gpu_codec tsr_gpu_grouped_codecs[];
+extern const struct tsr_gpu_codec tsr_gpu_extra_bits_codecs[];
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Truncated splits: a narrow weight and k bits that follow it, 32 values in k words. */
+#include "gpu/cuda.h"
+#include "gpu/vector.cuh"
+#include "tersor/math.h"
+
+#define SHARE 8u /* consecutive elements of a thread: as many as its bits are bytes */
+#define SPAN (32u * SHARE) /* elements of a warp */
+#define WARPS (TSR_BLOCK / 32u)
+#define BITS_MAX 17u
+#define WORDS_MAX (SPAN / TSR_BIT_PACKED_RUN * BITS_MAX)
+
+struct bf16_bits {
+	static const uint32_t largest = TSR_BF16_LARGEST;
+
+	static __device__ __forceinline__ uint32_t extended(float x)
+	{
+		return tsr_bf16_extended(x);
+	}
+	static __device__ __forceinline__ float value(uint32_t narrow, uint32_t extended)
+	{
+		return tsr_f32_from_bf16_extended(narrow, extended);
+	}
+};
+
+struct fp16_bits {
+	static const uint32_t largest = TSR_F16_LARGEST;
+
+	static __device__ __forceinline__ uint32_t extended(float x)
+	{
+		return tsr_f16_extended(x);
+	}
+	static __device__ __forceinline__ float value(uint32_t narrow, uint32_t extended)
+	{
+		return tsr_f32_from_f16_extended(narrow, extended);
+	}
+};
+
+/* What the random bits depend on; and the number of extra bits. */
+struct params {
+	uint32_t k;
+	uint64_t seed, stream, first;
+};
+
+/* The elements of a warp and of a thread. */
+struct place {
+	uint64_t warp, thread; /* the first of them */
+	unsigned lane;
+};
+
+static __device__ __forceinline__ struct place my_place(void)
+{
+	struct place p;
+
+	p.lane = threadIdx.x % 32;
+	p.warp = ((uint64_t)blockIdx.x * WARPS + threadIdx.x / 32) * SPAN;
+	p.thread = p.warp + SHARE * p.lane;
+	return p;
+}
+
+/* Words of the plane that are the warp's, which go through shared memory to be moved side by side. */
+static __device__ __forceinline__ unsigned warp_words(struct place p, uint64_t n, unsigned bits)
+{
+	const uint64_t left = n - p.warp;
+	const unsigned elements = left < SPAN ? (unsigned)left : SPAN;
+
+	return (elements + TSR_BIT_PACKED_RUN - 1) / TSR_BIT_PACKED_RUN * bits;
+}
+
+/* The lowest bits of the first value first.  SHARE values of some bits are as many bytes. */
+template <unsigned BITS>
+static __device__ __forceinline__ void pack_as(const uint32_t *value, unsigned char *bytes)
+{
+	uint64_t held = 0;
+	unsigned nheld = 0;
+
+#pragma unroll
+	for (unsigned i = 0; i < SHARE; i++) {
+		held |= (uint64_t)value[i] << nheld;
+#pragma unroll
+		for (nheld += BITS; nheld >= 8; nheld -= 8) {
+			*bytes++ = (unsigned char)held;
+			held >>= 8;
+		}
+	}
+}
+
+template <unsigned BITS>
+static __device__ __forceinline__ void unpack_as(const unsigned char *bytes, uint32_t *value)
+{
+	uint64_t held = 0;
+	unsigned nheld = 0;
+
+#pragma unroll
+	for (unsigned i = 0; i < SHARE; i++) {
+#pragma unroll
+		for (; nheld < BITS; nheld += 8)
+			held |= (uint64_t)*bytes++ << nheld;
+		value[i] = (uint32_t)held & ((1u << BITS) - 1);
+		held >>= BITS;
+		nheld -= BITS;
+	}
+}
+
+/* All shifts are constants; which they are is the same for all threads. */
+#define EACH_WIDTH(X) \
+	X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17)
+
+static __device__ __forceinline__ void pack(const uint32_t *value, unsigned bits,
+					    unsigned char *bytes)
+{
+#define X(width) \
+	case width: \
+		return pack_as<width>(value, bytes);
+	switch (bits) {
+		EACH_WIDTH(X)
+	}
+#undef X
+}
+
+static __device__ __forceinline__ void unpack(const unsigned char *bytes, unsigned bits,
+					      uint32_t *value)
+{
+#define X(width) \
+	case width: \
+		return unpack_as<width>(bytes, value);
+	switch (bits) {
+		EACH_WIDTH(X)
+	}
+#undef X
+}
+
+/* The elements that a thread has before the end, at most SHARE. */
+static __device__ __forceinline__ unsigned thread_elements(struct place p, uint64_t n)
+{
+	const uint64_t left = n > p.thread ? n - p.thread : 0;
+
+	return left < SHARE ? (unsigned)left : SHARE;
+}
+
+/* 4 bytes read, 2 + bits/8 written per element. */
+template <class format, bool RANDOM>
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	encode_bits(const float *x, uint64_t n, bool aligned, struct params params,
+		    uint16_t *narrow, uint32_t *words)
+{
+	__shared__ uint32_t staged[WARPS][WORDS_MAX];
+	const struct place p = my_place();
+	const unsigned bits = params.k + RANDOM, count = thread_elements(p, n);
+	const bool whole = aligned && count == SHARE;
+	struct tsr_vec<uint16_t, SHARE> out;
+	struct tsr_philox random = {};
+	uint32_t value[SHARE];
+	float in[SHARE] = {};
+
+	if (p.warp >= n)
+		return;
+	if (whole) {
+#pragma unroll
+		for (unsigned i = 0; i < SHARE; i += 4)
+			*(struct tsr_vec<float, 4> *)&in[i] = tsr_load<float, 4>(x + p.thread,
+										 i / 4);
+	} else {
+#pragma unroll
+		for (unsigned i = 0; i < SHARE; i++)
+			in[i] = i < count ? x[p.thread + i] : 0.0f;
+	}
+	if (RANDOM)
+		random = tsr_stochastic_bits(params.seed, params.stream,
+					     (params.first + p.thread) / 8);
+#pragma unroll
+	for (unsigned i = 0; i < SHARE; i++) {
+		const uint32_t e = format::extended(in[i]);
+		const uint32_t draw = random.word[i / 2] >> (i % 2 * 16) & 0xffffu;
+		const uint32_t up = RANDOM ? tsr_stochastic_up(e, draw, format::largest) : 0;
+
+		out.v[i] = (uint16_t)(tsr_trunc_narrow(in[i], e) + up);
+		value[i] = i < count ? tsr_trunc_extra(e, params.k) | up << params.k : 0;
+	}
+	pack(value, bits, (unsigned char *)staged[threadIdx.x / 32] + p.lane * bits);
+	if (whole) {
+		tsr_store(narrow + p.thread, 0, out);
+	} else {
+#pragma unroll
+		for (unsigned i = 0; i < SHARE; i++) {
+			if (i < count)
+				narrow[p.thread + i] = out.v[i];
+		}
+	}
+	__syncwarp();
+	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
+		words[p.warp / TSR_BIT_PACKED_RUN * bits + i] = staged[threadIdx.x / 32][i];
+}
+
+template <class format, bool RANDOM>
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	decode_bits(const uint16_t *narrow, const uint32_t *words, uint64_t n, bool aligned,
+		    uint32_t k, float *x)
+{
+	__shared__ uint32_t staged[WARPS][WORDS_MAX];
+	const struct place p = my_place();
+	const unsigned bits = k + RANDOM, count = thread_elements(p, n);
+	const bool whole = aligned && count == SHARE;
+	struct tsr_vec<uint16_t, SHARE> in;
+	uint32_t value[SHARE];
+	float out[SHARE];
+
+	if (p.warp >= n)
+		return;
+	if (whole) {
+		in = tsr_load<uint16_t, SHARE>(narrow + p.thread, 0);
+	} else {
+#pragma unroll
+		for (unsigned i = 0; i < SHARE; i++)
+			in.v[i] = i < count ? narrow[p.thread + i] : 0;
+	}
+	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
+		staged[threadIdx.x / 32][i] = words[p.warp / TSR_BIT_PACKED_RUN * bits + i];
+	__syncwarp();
+	unpack((const unsigned char *)staged[threadIdx.x / 32] + p.lane * bits, bits, value);
+#pragma unroll
+	for (unsigned i = 0; i < SHARE; i++) {
+		const uint32_t up = RANDOM ? value[i] >> k : 0;
+		const uint32_t extra = RANDOM ? value[i] & ((1u << k) - 1) : value[i];
+
+		out[i] = format::value(in.v[i], tsr_trunc_join(in.v[i], up, extra, k));
+	}
+	if (whole) {
+#pragma unroll
+		for (unsigned i = 0; i < SHARE; i += 4)
+			tsr_store(x + p.thread, i / 4, *(struct tsr_vec<float, 4> *)&out[i]);
+	} else {
+#pragma unroll
+		for (unsigned i = 0; i < SHARE; i++) {
+			if (i < count)
+				x[p.thread + i] = out[i];
+		}
+	}
+}
+
+static unsigned span_blocks(uint64_t n)
+{
+	return (unsigned)((n + WARPS * SPAN - 1) / (WARPS * SPAN));
+}
+
+static bool all_aligned(const float *x, const void *narrow)
+{
+	return tsr_is_aligned(x, 16) && tsr_is_aligned(narrow, 16);
+}
+
+template <class format, bool RANDOM>
+static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
+		       uint64_t n, void *const plane[], struct tsr_encode_report *report)
+{
+	const struct params params = { coding->codec->extra_bits, coding->seed, coding->stream,
+				       coding->first };
+
+	(void)report;
+	encode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream>>>(
+		x, n, all_aligned(x, plane[0]), params, (uint16_t *)plane[0], (uint32_t *)plane[1]);
+}
+
+template <class format, bool RANDOM>
+static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
+		       const void *const plane[], uint64_t n, float *x)
+{
+	decode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream>>>(
+		(const uint16_t *)plane[0], (const uint32_t *)plane[1], n, all_aligned(x, plane[0]),
+		coding->codec->extra_bits, x);
+}
+
+const struct tsr_gpu_codec tsr_gpu_extra_bits_codecs[] = {
+	{ "bf16+trunc<k>", run_encode<bf16_bits, false>, run_decode<bf16_bits, false> },
+	{ "fp16+trunc<k>", run_encode<fp16_bits, false>, run_decode<fp16_bits, false> },
+	{ "bf16+sr<k>", run_encode<bf16_bits, true>, run_decode<bf16_bits, true> },
+	{ "fp16+sr<k>", run_encode<fp16_bits, true>, run_decode<fp16_bits, true> },
+	{ NULL, NULL, NULL },
+};

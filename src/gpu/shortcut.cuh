@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_SHORTCUT_CUH
+#define TSR_GPU_SHORTCUT_CUH
+
+/*
+ * Shorter ways to the same bits, where what goes in is known to be ordinary.  Each one says what it
+ * is equal to and when; tests/gpu/proofs.cu tries every case on the GPU at hand.
+ *
+ * IEEE division and square root are a few instructions around an estimate and a branch for operands
+ * near the ends of the exponent range, which a group of elements rules out once for all of them.
+ */
+#include <stdint.h>
+
+#include "tersor/math.h"
+
+/* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */
+static __device__ __forceinline__ float tsr_reciprocal_estimate(float d)
+{
+	float r;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+	return r;
+}
+
+/* One step of Newton's method takes any such estimate to where quotients can be made of it. */
+static __device__ __forceinline__ float tsr_reciprocal_step(float d, float estimate)
+{
+	return tsr_fma(estimate, tsr_fma(-d, estimate, 1.0f), estimate);
+}
+
+/* Within 2^-22.9 of 1 / sqrt(x), relatively. */
+static __device__ __forceinline__ float tsr_rsqrt_estimate(float x)
+{
+	float r;
+
+	asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
+
+/* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
+static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
+{
+	float max;
+
+	asm("max.NaN.f32 %0, %1, %2;" : "=f"(max) : "f"(a), "f"(b));
+	return max;
+}
+
+/*
+ * n / d of a reciprocal after that step: RN of the quotient, but for a few d where the quotient is
+ * all but in the middle between two floats.
+ */
+static __device__ __forceinline__ float tsr_near_quotient(float n, float d, float reciprocal)
+{
+	const float guess = n * reciprocal;
+
+	return tsr_fma(tsr_fma(-guess, d, n), reciprocal, guess);
+}
+
+/*
+ * tsr_softsign_code(m, scale) for 2^-100 <= scale <= 2^124 and |m| <= scale, from an estimate of
+ * 1 / (scale + |m|).  The code changes at 127 quotients; at none of them does it matter.
+ */
+static __device__ __forceinline__ int32_t tsr_softsign_code_from(float m, float d, float estimate)
+{
+	const float half_z = tsr_near_quotient(m, d, tsr_reciprocal_step(d, estimate));
+
+	return tsr_round_half_away_i32(254.0f * half_z);
+}
+
+static __device__ __forceinline__ int32_t tsr_softsign_code_ordinary(float m, float scale)
+{
+	const float d = scale + fabsf(m);
+
+	return tsr_softsign_code_from(m, d, tsr_reciprocal_estimate(d));
+}
+
+/* RN(q / (254 - |q|)) for a code q, from an estimate of 1 / (254 - |q|). */
+static __device__ __forceinline__ float tsr_softsign_ratio_from(float q, float d, float estimate)
+{
+	return tsr_near_quotient(q, d, estimate);
+}
+
+static __device__ __forceinline__ float tsr_softsign_ratio(float q)
+{
+	const float d = 254.0f - fabsf(q);
+
+	return tsr_softsign_ratio_from(q, d, tsr_reciprocal_estimate(d));
+}
+
+/*
+ * RN(sqrt(x)) for finite x from 2^-100 on, from an estimate of 1 / sqrt(x).  One step refines root
+ * and reciprocal together; the residual then gives the last bit.
+ */
+static __device__ __forceinline__ float tsr_root_from(float x, float estimate)
+{
+	const float guess = x * estimate, half = 0.5f * estimate;
+	const float error = tsr_fma(-guess, half, 0.5f);
+	const float root = tsr_fma(guess, error, guess), half_inverse = tsr_fma(half, error, half);
+
+	return tsr_fma(tsr_fma(-root, root, x), half_inverse, root);
+}
+
+static __device__ __forceinline__ float tsr_root_ordinary(float x)
+{
+	return tsr_root_from(x, tsr_rsqrt_estimate(x));
+}
+
+/* The bits of two numbers rounded to BF16 or FP16, @low in the lower half; none is NaN. */
+static __device__ __forceinline__ uint32_t tsr_bf16_pair(float low, float high)
+{
+	uint32_t pair;
+
+	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+	return pair;
+}
+
+static __device__ __forceinline__ uint32_t tsr_f16_pair(float low, float high)
+{
+	uint32_t pair;
+
+	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+	return pair;
+}
+
+/* tsr_f32_from_f16() of what is not NaN. */
+static __device__ __forceinline__ float tsr_f16_widen(uint32_t narrow)
+{
+	float x;
+
+	asm("{ .reg .f16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }"
+	    : "=f"(x)
+	    : "h"((unsigned short)narrow));
+	return x;
+}
+
+#endif

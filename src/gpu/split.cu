@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs without groups: each element by itself. */
+#include "gpu/cuda.h"
+#include "gpu/shortcut.cuh"
+#include "gpu/vector.cuh"
+#include "tersor/math.h"
+
+/* --- Narrow floats: a vector at a time ------------------------------------------------------- */
+
+/*
+ * GPUs convert two numbers with one instruction, and make one NaN of all; so a vector that holds a
+ * NaN, which is rare, goes by the formulas.
+ */
+template <int W> static __device__ __forceinline__ bool holds_nan(const float *x)
+{
+	bool found = false;
+
+#pragma unroll
+	for (int k = 0; k < W; k++)
+		found |= x[k] != x[k];
+	return found;
+}
+
+struct bf16 {
+	template <int W> static __device__ __forceinline__ void narrow(const float *x, uint16_t *n)
+	{
+		if (W == 1 || holds_nan<W>(x)) {
+#pragma unroll
+			for (int k = 0; k < W; k++)
+				n[k] = (uint16_t)tsr_bf16_from_f32(x[k]);
+		} else {
+#pragma unroll
+			for (int k = 0; k < W; k += 2) {
+				const uint32_t pair = tsr_bf16_pair(x[k], x[k + 1]);
+
+				n[k] = (uint16_t)pair;
+				n[k + 1] = (uint16_t)(pair >> 16);
+			}
+		}
+	}
+	template <int W> static __device__ __forceinline__ void widen(const uint16_t *n, float *x)
+	{
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_f32_from_bf16(n[k]);
+	}
+	static __device__ __forceinline__ struct tsr_split_format format(void)
+	{
+		return tsr_split_bf16();
+	}
+};
+
+struct fp16 {
+	template <int W> static __device__ __forceinline__ void narrow(const float *x, uint16_t *n)
+	{
+		if (W == 1 || holds_nan<W>(x)) {
+#pragma unroll
+			for (int k = 0; k < W; k++)
+				n[k] = (uint16_t)tsr_f16_from_f32(x[k]);
+		} else {
+#pragma unroll
+			for (int k = 0; k < W; k += 2) {
+				const uint32_t pair = tsr_f16_pair(x[k], x[k + 1]);
+
+				n[k] = (uint16_t)pair;
+				n[k + 1] = (uint16_t)(pair >> 16);
+			}
+		}
+	}
+	template <int W> static __device__ __forceinline__ void widen(const uint16_t *n, float *x)
+	{
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_f16_widen(n[k]);
+		if (!holds_nan<W>(x))
+			return;
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_f32_from_f16(n[k]);
+	}
+	static __device__ __forceinline__ struct tsr_split_format format(void)
+	{
+		return tsr_split_f16();
+	}
+};
+
+/* --- Codecs: a vector and its two planes ----------------------------------------------------- */
+
+/*
+ * What is rounded to a narrow float is what that float stands for: one is found from the other.
+ * encode() returns how many finite values that decode have an infinite narrow weight.
+ */
+
+template <class format, typename code, int LEVELS> struct ulp_split {
+	typedef uint16_t first;
+	typedef code second;
+	static const unsigned nplanes = 2;
+	static const bool counts = false;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		float rounded[W];
+
+		format::template narrow<W>(x, n);
+		format::template widen<W>(n, rounded);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			c[k] = (second)tsr_ulp_correction(format::format(), x[k], rounded[k],
+							  (float)LEVELS);
+		return 0;
+	}
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+		float narrow[W];
+
+		format::template widen<W>(n, narrow);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_ulp_join(format::format(), narrow[k], c[k], (float)LEVELS);
+	}
+};
+
+struct exact_split {
+	typedef uint16_t first;
+	typedef int16_t second;
+	static const unsigned nplanes = 2;
+	static const bool counts = true;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		unsigned overflow = 0;
+
+#pragma unroll
+		for (int k = 0; k < W; k++) {
+			const uint32_t narrow = tsr_exact16_narrow(x[k]);
+
+			n[k] = (first)narrow;
+			c[k] = (second)tsr_exact16_correction(x[k], narrow);
+			overflow += (unsigned)tsr_exact16_overflows(x[k]);
+		}
+		return overflow;
+	}
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_exact16_join(n[k], c[k]);
+	}
+};
+
+template <class format> struct float_split {
+	typedef uint16_t first;
+	typedef uint16_t second;
+	static const unsigned nplanes = 2;
+	static const bool counts = false;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		float rest[W];
+
+		format::template narrow<W>(x, n);
+		format::template widen<W>(n, rest);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			rest[k] = tsr_float_rest(x[k], rest[k]);
+		format::template narrow<W>(rest, c);
+		return 0;
+	}
+	/* The sum of a number and a NaN is that NaN, quiet, as CPUs have it. */
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+		float narrow[W], rest[W];
+
+		format::template widen<W>(n, narrow);
+		format::template widen<W>(c, rest);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_float_join(narrow[k], rest[k]);
+		if (!holds_nan<W>(rest))
+			return;
+#pragma unroll
+		for (int k = 0; k < W; k++) {
+			if (fabsf(narrow[k]) < INFINITY && rest[k] != rest[k])
+				x[k] = tsr_f32_from_bits(tsr_bits_from_f32(rest[k]) | 0x400000u);
+		}
+	}
+};
+
+template <class format> struct narrow_only {
+	typedef uint16_t first;
+	typedef uint8_t second; /* there is none */
+	static const unsigned nplanes = 1;
+	static const bool counts = false;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		(void)c;
+		format::template narrow<W>(x, n);
+		return 0;
+	}
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+		(void)c;
+		format::template widen<W>(n, x);
+	}
+};
+
+/* --- Kernels --------------------------------------------------------------------------------- */
+
+/*
+ * A thread has one vector of W elements: more of them, in flight at once, made nothing faster.
+ * 4 bytes read and those of the planes written per element, or the other way round.
+ */
+template <class codec, int W>
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	encode_split(const float *x, uint64_t nvectors, typename codec::first *first,
+		     typename codec::second *second, struct tsr_encode_report *report)
+{
+	const uint64_t i = tsr_first_vector(1);
+	unsigned overflow = 0;
+
+	if (i < nvectors) {
+		const struct tsr_vec<float, W> in = tsr_load<float, W>(x, i);
+		struct tsr_vec<typename codec::first, W> a;
+		struct tsr_vec<typename codec::second, W> b;
+
+		overflow = codec::template encode<W>(in.v, a.v, b.v);
+		tsr_store(first, i, a);
+		if constexpr (codec::nplanes == 2)
+			tsr_store(second, i, b);
+	}
+	if (codec::counts && report)
+		tsr_add_count(&report->narrow_overflow, overflow);
+}
+
+template <class codec, int W>
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	decode_split(const typename codec::first *first, const typename codec::second *second,
+		     uint64_t nvectors, float *x)
+{
+	const uint64_t i = tsr_first_vector(1);
+	struct tsr_vec<typename codec::first, W> a;
+	struct tsr_vec<typename codec::second, W> b;
+	struct tsr_vec<float, W> out;
+
+	if (i >= nvectors)
+		return;
+	a = tsr_load<typename codec::first, W>(first, i);
+	if constexpr (codec::nplanes == 2)
+		b = tsr_load<typename codec::second, W>(second, i);
+	codec::template decode<W>(a.v, b.v, out.v);
+	tsr_store(x, i, out);
+}
+
+/* --- Launches -------------------------------------------------------------------------------- */
+
+template <class codec> struct planes {
+	typename codec::first *first;
+	typename codec::second *second;
+};
+
+template <class codec>
+static struct planes<codec> planes_of(const struct tsr_coding *coding, const void *const plane[],
+				      uint64_t at) {
+	struct planes<codec> p = {
+		(typename codec::first *)plane[0] + at, NULL
+	};
+
+	if (coding->codec->nplanes == 2)
+		p.second = (typename codec::second *)plane[1] + at;
+	return p;
+}
+
+/* Elements of which all arrays take aligned vectors of 4. */
+template <class codec>
+static uint64_t vector_part(const float *x, struct planes<codec> p, uint64_t n)
+{
+	const bool aligned = tsr_is_aligned(x, 16) &&
+			     tsr_is_aligned(p.first, 4 * sizeof(*p.first)) &&
+			     tsr_is_aligned(p.second, 4 * sizeof(*p.second));
+
+	return aligned ? n - n % 4 : 0;
+}
+
+template <class codec>
+static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
+		       uint64_t n, void *const plane[], struct tsr_encode_report *report)
+{
+	struct planes<codec> p = planes_of<codec>(coding, plane, 0);
+	const uint64_t part = vector_part<codec>(x, p, n), rest = n - part;
+
+	if (part)
+		encode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream>>>(
+			x, part / 4, p.first, p.second, report);
+	p = planes_of<codec>(coding, plane, part);
+	if (rest)
+		encode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream>>>(
+			x + part, rest, p.first, p.second, report);
+}
+
+template <class codec>
+static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
+		       const void *const plane[], uint64_t n, float *x)
+{
+	struct planes<codec> p = planes_of<codec>(coding, plane, 0);
+	const uint64_t part = vector_part<codec>(x, p, n), rest = n - part;
+
+	if (part)
+		decode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream>>>(
+			p.first, p.second, part / 4, x);
+	p = planes_of<codec>(coding, plane, part);
+	if (rest)
+		decode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream>>>(
+			p.first, p.second, rest, x + part);
+}
+
+/* --- As it is -------------------------------------------------------------------------------- */
+
+static void run_encode_f32(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
+			   uint64_t n, void *const plane[], struct tsr_encode_report *report)
+{
+	(void)coding;
+	(void)report;
+	cudaMemcpyAsync(plane[0], x, n * sizeof(*x), cudaMemcpyDeviceToDevice, stream);
+}
+
+static void run_decode_f32(cudaStream_t stream, const struct tsr_coding *coding,
+			   const void *const plane[], uint64_t n, float *x)
+{
+	(void)coding;
+	cudaMemcpyAsync(x, plane[0], n * sizeof(*x), cudaMemcpyDeviceToDevice, stream);
+}
+
+/* --- Table ----------------------------------------------------------------------------------- */
+
+#define SPLIT(name, ...) \
+	{ \
+		name, run_encode<__VA_ARGS__>, run_decode<__VA_ARGS__> \
+	}
+
+const struct tsr_gpu_codec tsr_gpu_split_codecs[] = {
+	SPLIT("bf16+ulp8", ulp_split<bf16, int8_t, 127>),
+	SPLIT("bf16+ulp16", ulp_split<bf16, int16_t, 32767>),
+	SPLIT("fp16+ulp8", ulp_split<fp16, int8_t, 127>),
+	SPLIT("fp16+ulp16", ulp_split<fp16, int16_t, 32767>),
+	SPLIT("bf16+exact16", exact_split),
+	SPLIT("bf16+bf16", float_split<bf16>),
+	SPLIT("fp16+fp16", float_split<fp16>),
+	SPLIT("bf16", narrow_only<bf16>),
+	SPLIT("fp16", narrow_only<fp16>),
+	{ "f32", run_encode_f32, run_decode_f32 },
+	{ NULL, NULL, NULL },
+};

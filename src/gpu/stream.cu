@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory, streams and events. */
+#include <stdlib.h>
+
+#include "gpu/cuda.h"
+
+struct tsr_gpu_event {
+	struct tsr_gpu *gpu;
+	cudaEvent_t handle;
+};
+
+/* The current device is a thread's own: every call selects the one that it is about. */
+static cudaError_t make_current(const struct tsr_gpu *gpu)
+{
+	return cudaSetDevice((int)gpu->index);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+static enum tsr_status no_memory(struct tsr_gpu *gpu, cudaError_t e, uint64_t nbytes,
+				 const char *what, struct tsr_err *err)
+{
+	return tsr_gpu_fail(err, gpu->index, e, "cannot allocate %llu bytes for %s",
+			    (unsigned long long)nbytes, what);
+}
+
+extern "C" enum tsr_status tsr_gpu_alloc(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
+					 void **memory_ret, struct tsr_err *err)
+{
+	cudaError_t e = make_current(gpu);
+
+	*memory_ret = NULL;
+	if (e == cudaSuccess)
+		e = cudaMalloc(memory_ret, nbytes ? nbytes : 1);
+	return e == cudaSuccess ? TSR_OK : no_memory(gpu, e, nbytes, what, err);
+}
+
+extern "C" void tsr_gpu_free(struct tsr_gpu *gpu, void *memory)
+{
+	if (memory && make_current(gpu) == cudaSuccess)
+		cudaFree(memory);
+	cudaGetLastError();
+}
+
+extern "C" enum tsr_status tsr_gpu_alloc_host(struct tsr_gpu *gpu, uint64_t nbytes,
+					      const char *what, void **memory_ret,
+					      struct tsr_err *err)
+{
+	cudaError_t e = make_current(gpu);
+
+	*memory_ret = NULL;
+	if (e == cudaSuccess)
+		e = cudaMallocHost(memory_ret, nbytes ? nbytes : 1);
+	return e == cudaSuccess ? TSR_OK : no_memory(gpu, e, nbytes, what, err);
+}
+
+extern "C" void tsr_gpu_free_host(struct tsr_gpu *gpu, void *memory)
+{
+	if (memory && make_current(gpu) == cudaSuccess)
+		cudaFreeHost(memory);
+	cudaGetLastError();
+}
+
+/* --- Streams ---------------------------------------------------------------------------------- */
+
+extern "C" enum tsr_status tsr_gpu_stream_new(struct tsr_gpu *gpu,
+					      struct tsr_gpu_stream **stream_ret,
+					      struct tsr_err *err)
+{
+	struct tsr_gpu_stream *s = (struct tsr_gpu_stream *)calloc(1, sizeof(*s));
+	cudaError_t e;
+
+	*stream_ret = NULL;
+	if (!s)
+		return tsr_fail_nomem(err, "GPU stream");
+	s->gpu = gpu;
+	e = make_current(gpu);
+	if (e == cudaSuccess)
+		e = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
+	if (e != cudaSuccess) {
+		free(s);
+		return tsr_gpu_fail(err, gpu->index, e, "cannot make a stream");
+	}
+	*stream_ret = s;
+	return TSR_OK;
+}
+
+extern "C" void tsr_gpu_stream_free(struct tsr_gpu_stream *stream)
+{
+	if (!stream)
+		return;
+	if (make_current(stream->gpu) == cudaSuccess) {
+		cudaStreamSynchronize(stream->handle);
+		cudaStreamDestroy(stream->handle);
+	}
+	cudaGetLastError();
+	free(stream);
+}
+
+extern "C" enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+
+	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaStreamSynchronize(stream->handle), "work failed");
+	return TSR_OK;
+}
+
+static enum tsr_status copy(struct tsr_gpu_stream *stream, void *to, const void *from,
+			    uint64_t nbytes, enum cudaMemcpyKind kind, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+
+	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaMemcpyAsync(to, from, nbytes, kind, stream->handle),
+		     "cannot copy %llu bytes", (unsigned long long)nbytes);
+	return TSR_OK;
+}
+
+extern "C" enum tsr_status tsr_gpu_put(struct tsr_gpu_stream *stream, void *device,
+				       const void *host, uint64_t nbytes, struct tsr_err *err)
+{
+	return copy(stream, device, host, nbytes, cudaMemcpyHostToDevice, err);
+}
+
+extern "C" enum tsr_status tsr_gpu_get(struct tsr_gpu_stream *stream, void *host,
+				       const void *device, uint64_t nbytes, struct tsr_err *err)
+{
+	return copy(stream, host, device, nbytes, cudaMemcpyDeviceToHost, err);
+}
+
+extern "C" enum tsr_status tsr_gpu_copy(struct tsr_gpu_stream *stream, void *to, const void *from,
+					uint64_t nbytes, struct tsr_err *err)
+{
+	return copy(stream, to, from, nbytes, cudaMemcpyDeviceToDevice, err);
+}
+
+extern "C" enum tsr_status tsr_gpu_zero(struct tsr_gpu_stream *stream, void *device,
+					uint64_t nbytes, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+
+	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaMemsetAsync(device, 0, nbytes, stream->handle),
+		     "cannot clear %llu bytes", (unsigned long long)nbytes);
+	return TSR_OK;
+}
+
+/* --- Events ----------------------------------------------------------------------------------- */
+
+extern "C" enum tsr_status tsr_gpu_event_new(struct tsr_gpu *gpu, struct tsr_gpu_event **event_ret,
+					     struct tsr_err *err)
+{
+	struct tsr_gpu_event *event = (struct tsr_gpu_event *)calloc(1, sizeof(*event));
+	cudaError_t e;
+
+	*event_ret = NULL;
+	if (!event)
+		return tsr_fail_nomem(err, "GPU event");
+	event->gpu = gpu;
+	e = make_current(gpu);
+	if (e == cudaSuccess)
+		e = cudaEventCreate(&event->handle);
+	if (e != cudaSuccess) {
+		free(event);
+		return tsr_gpu_fail(err, gpu->index, e, "cannot make an event");
+	}
+	*event_ret = event;
+	return TSR_OK;
+}
+
+extern "C" void tsr_gpu_event_free(struct tsr_gpu_event *event)
+{
+	if (!event)
+		return;
+	if (make_current(event->gpu) == cudaSuccess)
+		cudaEventDestroy(event->handle);
+	cudaGetLastError();
+	free(event);
+}
+
+extern "C" enum tsr_status tsr_gpu_record(struct tsr_gpu_stream *stream,
+					  struct tsr_gpu_event *event, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+
+	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaEventRecord(event->handle, stream->handle),
+		     "cannot record an event");
+	return TSR_OK;
+}
+
+extern "C" enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream,
+					const struct tsr_gpu_event *event, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+
+	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaStreamWaitEvent(stream->handle, event->handle, 0),
+		     "cannot wait for an event");
+	return TSR_OK;
+}
+
+extern "C" enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from,
+					   const struct tsr_gpu_event *to, double *seconds_ret,
+					   struct tsr_err *err)
+{
+	const unsigned index = to->gpu->index;
+	float milliseconds = 0;
+
+	TSR_CUDA_TRY(index, err, make_current(to->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaEventSynchronize(to->handle), "work failed");
+	TSR_CUDA_TRY(index, err, cudaEventElapsedTime(&milliseconds, from->handle, to->handle),
+		     "cannot tell the time between events");
+	*seconds_ret = 1e-3 * (double)milliseconds;
+	return TSR_OK;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_VECTOR_CUH
+#define TSR_GPU_VECTOR_CUH
+
+/*
+ * The shape of the kernels: TSR_BLOCK threads, each of which has one or a few vectors of W
+ * consecutive elements; the vectors of a warp are side by side, so each access of it covers whole
+ * sectors.  W is 4 (16 bytes of FP32 at a time), or 1 where arrays are not aligned for that.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#define TSR_BLOCK 256u
+#define TSR_WHOLE_WARP 0xffffffffu
+
+template <int NBYTES> struct tsr_word;
+template <> struct tsr_word<1> {
+	typedef unsigned char type;
+};
+template <> struct tsr_word<2> {
+	typedef unsigned short type;
+};
+template <> struct tsr_word<4> {
+	typedef unsigned int type;
+};
+template <> struct tsr_word<8> {
+	typedef uint2 type;
+};
+template <> struct tsr_word<16> {
+	typedef uint4 type;
+};
+
+template <typename T, int W> struct tsr_vec {
+	T v[W];
+};
+
+/*
+ * Vector @i of an array.  What is written is not kept in the cache, where what is read would be
+ * thrown out for it; reading is left to the cache, which was faster than telling it to keep nothing.
+ */
+template <typename T, int W>
+static __device__ __forceinline__ tsr_vec<T, W> tsr_load(const T *array, uint64_t i)
+{
+	typedef typename tsr_word<sizeof(T) * W>::type word;
+	const word raw = ((const word *)array)[i];
+	struct tsr_vec<T, W> v;
+
+	memcpy(&v, &raw, sizeof(v));
+	return v;
+}
+
+template <typename T, int W>
+static __device__ __forceinline__ void tsr_store(T *array, uint64_t i, struct tsr_vec<T, W> v)
+{
+	typedef typename tsr_word<sizeof(T) * W>::type word;
+	word raw;
+
+	memcpy(&raw, &v, sizeof(v));
+	__stcs((word *)array + i, raw);
+}
+
+/* Index of the first of @each vectors of this thread; they are TSR_BLOCK apart. */
+static __device__ __forceinline__ uint64_t tsr_first_vector(unsigned each)
+{
+	return (uint64_t)blockIdx.x * (each * TSR_BLOCK) + threadIdx.x;
+}
+
+static inline unsigned tsr_blocks(uint64_t nvectors, unsigned each)
+{
+	return (unsigned)((nvectors + each * TSR_BLOCK - 1) / (each * TSR_BLOCK));
+}
+
+/* Whether an array begins at a multiple of @nbytes, a power of two. */
+static inline bool tsr_is_aligned(const void *array, size_t nbytes)
+{
+	return ((uintptr_t)array & (nbytes - 1)) == 0;
+}
+
+/* Add what the threads of a warp have counted.  Integers: the order does not matter. */
+static __device__ __forceinline__ void tsr_add_count(uint64_t *total, unsigned count)
+{
+	const unsigned sum = __reduce_add_sync(TSR_WHOLE_WARP, count);
+
+	if (sum && threadIdx.x % 32 == 0)
+		atomicAdd((unsigned long long *)total, (unsigned long long)sum);
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_TESTS_GPU_CHECK_GPU_H
+#define TSR_TESTS_GPU_CHECK_GPU_H
+
+/* What the files of the GPU tests share. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/gpu.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+
+/* One line per test; a failure is counted, and the first few are shown. */
+void check_begin(const char *claim);
+void check_failed(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void check_end(uint64_t cases);
+void expect(bool holds, const char *what);
+
+/* The tests end here if this failed. */
+void must(enum tsr_status status, const struct tsr_err *err);
+void *must_have(void *memory);
+
+extern struct tsr_gpu *gpu;
+extern struct tsr_gpu_stream *stream;
+
+enum data {
+	DATA_SPECIAL, /* half of them special, of either sign */
+	DATA_FINITE, /* random finite patterns */
+	DATA_WEIGHTS, /* as a training run has them, of either sign */
+	DATA_VARIANCES, /* likewise, positive, down to 1e-30 */
+	DATA_TINY, /* subnormals */
+	DATA_HUGE, /* up to FLT_MAX */
+	DATA_EQUAL, /* runs of 32 that are equal, so that they are their scale */
+	DATA_STEPS, /* consecutive patterns */
+	DATA_ZERO,
+	DATA_ALL_SPECIAL, /* nothing but NaN and infinities */
+	DATA_COUNT
+};
+
+/* The same values for the same seed. */
+void fill(float *x, size_t n, enum data data, uint64_t seed);
+
+/* Every codec that has kernels. */
+void check_codecs(bool small);
+
+/*
+ * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula
+ * that it stands for.
+ */
+void check_shortcuts(void);
+
+#endif

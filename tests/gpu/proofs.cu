@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every shortcut of the kernels against the formula that it stands for: for all inputs where it has
+ * one, and at all places where the result changes where it has two.
+ */
+#include <cuda_runtime.h>
+
+#include "gpu/shortcut.cuh"
+
+extern "C" {
+#include "check_gpu.h"
+}
+
+#define BLOCK 256u
+
+struct finding {
+	unsigned long long count; /* of differences */
+	uint32_t a, b; /* the operands of one of them */
+};
+
+static __device__ void differ(struct finding *f, uint32_t a, uint32_t b)
+{
+	if (atomicAdd(&f->count, 1ull) == 0) {
+		f->a = a;
+		f->b = b;
+	}
+}
+
+static __device__ bool is_nan_bits(uint32_t bits)
+{
+	return (bits & TSR_F32_MAG) > TSR_F32_INF;
+}
+
+/* --- Of one operand: all 2^32 patterns -------------------------------------------------------- */
+
+static __global__ void try_bf16_pair(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x, other = bits * 2654435761u;
+	const float x = tsr_f32_from_bits(bits), y = tsr_f32_from_bits(other);
+	const uint32_t pair = tsr_bf16_pair(x, y);
+
+	if (!is_nan_bits(bits) && (pair & 0xffff) != tsr_bf16_from_f32(x))
+		differ(f, bits, pair);
+	if (!is_nan_bits(other) && pair >> 16 != tsr_bf16_from_f32(y))
+		differ(f, other, pair);
+}
+
+static __global__ void try_f16_pair(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x, other = bits * 2654435761u;
+	const float x = tsr_f32_from_bits(bits), y = tsr_f32_from_bits(other);
+	const uint32_t pair = tsr_f16_pair(x, y);
+
+	if (!is_nan_bits(bits) && (pair & 0xffff) != tsr_f16_from_f32(x))
+		differ(f, bits, pair);
+	if (!is_nan_bits(other) && pair >> 16 != tsr_f16_from_f32(y))
+		differ(f, other, pair);
+}
+
+/* A narrow weight stands for what the rounding formula gives; the splits use one for the other. */
+static __global__ void try_rounding(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
+	const float x = tsr_f32_from_bits(bits);
+	const float b = tsr_f32_from_bf16(tsr_bf16_from_f32(x));
+	const float h = tsr_f32_from_f16(tsr_f16_from_f32(x));
+
+	if (is_nan_bits(bits))
+		return;
+	if (tsr_bits_from_f32(b) != tsr_bits_from_f32(tsr_bf16_round(x)) ||
+	    tsr_bits_from_f32(h) != tsr_bits_from_f32(tsr_f16_round(x)))
+		differ(f, bits, 0);
+}
+
+static __global__ void try_f16_widen(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
+	const float formula = tsr_f32_from_f16(bits & 0xffff);
+
+	if (bits < 0x10000 && formula == formula &&
+	    tsr_bits_from_f32(formula) != tsr_bits_from_f32(tsr_f16_widen(bits)))
+		differ(f, bits, tsr_bits_from_f32(tsr_f16_widen(bits)));
+}
+
+/*
+ * Finite numbers from 2^-100 on, with this GPU's estimate; and with all within 2^-22.9, which is at
+ * most 2.2 ULP, so 3 from the nearest.
+ */
+static __global__ void try_root(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
+	const float x = tsr_f32_from_bits(bits);
+
+	if (x >= 0x1p-100f && bits < TSR_F32_INF &&
+	    tsr_bits_from_f32(tsr_root_ordinary(x)) != tsr_bits_from_f32(__fsqrt_rn(x)))
+		differ(f, bits, tsr_bits_from_f32(tsr_root_ordinary(x)));
+}
+
+static __global__ void try_root_estimates(struct finding *f)
+{
+	/* Mantissas of two exponents, an even and an odd one; powers of four are exact. */
+	const uint32_t bits = 0x3f800000u + (blockIdx.x * BLOCK + threadIdx.x);
+	const float x = tsr_f32_from_bits(bits);
+	const uint32_t near = tsr_bits_from_f32((float)(1.0 / __dsqrt_rn((double)x)));
+
+	for (uint32_t r = near - 3; r != near + 4; r++) {
+		const float root = tsr_root_from(x, tsr_f32_from_bits(r));
+
+		if (tsr_bits_from_f32(root) != tsr_bits_from_f32(__fsqrt_rn(x)))
+			differ(f, bits, r);
+	}
+}
+
+/* With every estimate within 1 ULP. */
+static __global__ void try_softsign_ratio(struct finding *f)
+{
+	const int code = (int)(blockIdx.x * BLOCK + threadIdx.x) - 128;
+	const float q = (float)code, d = 254.0f - tsr_abs(q);
+	const float formula = __fdiv_rn(q, d);
+	const uint32_t reciprocal = tsr_bits_from_f32(__frcp_rn(d));
+
+	for (uint32_t r = reciprocal - 1; r != reciprocal + 2; r++) {
+		const float ratio = tsr_softsign_ratio_from(q, d, tsr_f32_from_bits(r));
+
+		if (code <= 127 && tsr_bits_from_f32(ratio) != tsr_bits_from_f32(formula))
+			differ(f, (uint32_t)code, r);
+	}
+	if (code <= 127 && tsr_bits_from_f32(tsr_softsign_ratio(q)) != tsr_bits_from_f32(formula))
+		differ(f, (uint32_t)code, 0);
+}
+
+/* The estimate is within 1 ULP: of the quotient's neighbours, or it.  Normal 1/d only. */
+static __global__ void try_reciprocal(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
+	const uint32_t exact = tsr_bits_from_f32(__frcp_rn(tsr_f32_from_bits(bits)));
+	const uint32_t found = tsr_bits_from_f32(tsr_reciprocal_estimate(tsr_f32_from_bits(bits)));
+	const uint32_t exponent = bits >> 23 & 0xff;
+
+	if (exponent >= 1 && exponent <= 252 && exact - found + 1 > 2)
+		differ(f, bits, found);
+}
+
+/* --- softsign codes ---------------------------------------------------------------------------- */
+
+static __device__ int32_t softsign_code_of(float half_z)
+{
+	return tsr_round_half_away_i32(254.0f * half_z);
+}
+
+/* The least half_z whose code is k. */
+static __device__ float softsign_threshold(int32_t k)
+{
+	uint32_t below = 0, from = 0x3f000000u; /* code 0 and 127 */
+
+	while (from - below > 1) {
+		const uint32_t middle = (below + from) / 2;
+
+		if (softsign_code_of(tsr_f32_from_bits(middle)) >= k)
+			from = middle;
+		else
+			below = middle;
+	}
+	return tsr_f32_from_bits(from);
+}
+
+/*
+ * For every denominator d (its exponent does not matter: powers of two are exact here) and every
+ * code, the numerators whose quotients are next to where the code changes, with every estimate of
+ * the reciprocal that is within 1 ULP.  Elsewhere, the shortcut's error of less than 2 ULP does not matter.
+ */
+static __global__ void try_softsign_codes(struct finding *f)
+{
+	const uint32_t mantissa = blockIdx.x * BLOCK + threadIdx.x;
+	const int32_t k = (int32_t)blockIdx.y + 1;
+	const float d = tsr_f32_from_bits(0x3f800000u | mantissa);
+	const uint32_t reciprocal = tsr_bits_from_f32(__frcp_rn(d));
+	__shared__ float threshold;
+
+	if (threadIdx.x == 0)
+		threshold = softsign_threshold(k);
+	__syncthreads();
+	for (int step = -6; step <= 6; step++) {
+		const float n = tsr_f32_from_bits(tsr_bits_from_f32(threshold * d) +
+						  (uint32_t)step);
+		const int32_t formula = softsign_code_of(__fdiv_rn(n, d));
+
+		for (uint32_t r = reciprocal - 1; r != reciprocal + 2; r++) {
+			if (tsr_softsign_code_from(n, d, tsr_f32_from_bits(r)) != formula)
+				differ(f, tsr_bits_from_f32(n), tsr_bits_from_f32(d));
+		}
+	}
+}
+
+/* Random pairs over the whole range, through the functions that the kernels call. */
+static __global__ void try_softsign_pairs(struct finding *f)
+{
+	uint64_t state = ((uint64_t)blockIdx.x * BLOCK + threadIdx.x + 1) * 0x9e3779b97f4a7c15u;
+
+	for (int i = 0; i < 4096; i++) {
+		uint64_t z = state += 0x9e3779b97f4a7c15u;
+
+		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+		z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+		z ^= z >> 31;
+
+		const uint32_t exponent = 27 + (uint32_t)(z >> 32) % 224; /* 2^-100 to 2^123 */
+		const uint32_t below = (uint32_t)(z >> 40 & 0xff) % 12;
+		const uint32_t sign = (uint32_t)(z >> 63) << 31;
+		const float scale = tsr_f32_from_bits(exponent << 23 | ((uint32_t)z & 0x7fffff));
+		const float part = tsr_f32_from_bits((127 - below) << 23) *
+				   (float)((uint32_t)(z >> 9) & 0xffffff) * 0x1p-24f;
+		const float m = tsr_f32_from_bits(tsr_bits_from_f32(scale * part) | sign);
+
+		if (tsr_softsign_code_ordinary(m, scale) != tsr_softsign_code(m, scale))
+			differ(f, tsr_bits_from_f32(m), tsr_bits_from_f32(scale));
+	}
+}
+
+/* --- Running them ------------------------------------------------------------------------------ */
+
+static struct finding *found;
+
+static void begin(const char *claim)
+{
+	const struct finding none = { 0, 0, 0 };
+
+	check_begin(claim);
+	cudaMemcpy(found, &none, sizeof(none), cudaMemcpyHostToDevice);
+}
+
+static void end(uint64_t cases)
+{
+	struct finding f = { 0, 0, 0 };
+	const cudaError_t e = cudaMemcpy(&f, found, sizeof(f), cudaMemcpyDeviceToHost);
+
+	if (e != cudaSuccess || cudaGetLastError() != cudaSuccess)
+		check_failed("%s", cudaGetErrorString(e));
+	else if (f.count)
+		check_failed("%llu differences, one of them at %08x, %08x", f.count, f.a, f.b);
+	check_end(cases);
+}
+
+#define ALL_BLOCKS (1u << 24) /* of 256 threads: 2^32 patterns */
+#define ALL_CASES (UINT64_C(1) << 32)
+
+void check_shortcuts(void)
+{
+	if (cudaMalloc(&found, sizeof(*found)) != cudaSuccess) {
+		check_begin("shortcuts");
+		check_failed("no memory");
+		check_end(0);
+		return;
+	}
+	begin("pairs convert to BF16 as the formula does");
+	try_bf16_pair<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
+	begin("pairs convert to FP16 as the formula does");
+	try_f16_pair<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
+	begin("a narrow float stands for the rounded value");
+	try_rounding<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
+	begin("FP16 widens as the formula does");
+	try_f16_widen<<<256, BLOCK>>>(found);
+	end(1 << 16);
+	begin("square roots without the slow path");
+	try_root<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
+	begin("square roots from every estimate within 3 ULP");
+	try_root_estimates<<<(1u << 24) / BLOCK, BLOCK>>>(found);
+	end((UINT64_C(1) << 24) * 7);
+	begin("reciprocal estimates are within 1 ULP");
+	try_reciprocal<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
+	begin("quotients of softsign8 codes, from every estimate within 1 ULP");
+	try_softsign_ratio<<<1, BLOCK>>>(found);
+	end(256 * 4);
+	begin("softsign8 codes at every threshold, for every denominator and estimate");
+	try_softsign_codes<<<dim3((1u << 23) / BLOCK, 127), BLOCK>>>(found);
+	end((UINT64_C(1) << 23) * 127 * 13 * 3);
+	begin("softsign8 codes of random pairs");
+	try_softsign_pairs<<<1u << 12, BLOCK>>>(found);
+	end(UINT64_C(4096) * BLOCK * 4096);
+	cudaFree(found);
+}
