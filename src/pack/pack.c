@@ -407,8 +407,8 @@ static enum tsr_status prepare(struct packing *p)
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
 	if (!p->stored || !p->result->tensors)
 		return tsr_fail_nomem(p->err, p->out_path);
-	memcpy(p->stored, c->tensors, c->ntensors * sizeof(*p->stored));
 	for (size_t i = 0; i < c->ntensors; i++) {
+		p->stored[i] = c->tensors[i];
 		choose_coding(p->options, &c->tensors[i]);
 		p->total_nbytes += tsr_tensor_nbytes(&c->tensors[i]);
 	}
