@@ -14,6 +14,10 @@ V ?= 0
 WERROR ?= 0
 SAN ?=
 
+# What a target builds and tests for itself runs on all processors, unless make was told with -j.
+NPROC := $(shell nproc)
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(NPROC))
+
 # GPU=1: with CUDA; GPU=0: without.  By default with it where nvcc is on the PATH.
 GPU ?= $(if $(shell command -v $(NVCC) 2>/dev/null),1,0)
 
@@ -82,7 +86,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-unit check-fuzz fuzz check-cli check-long check-gpu demo bench lint format asan ubsan install \
+.PHONY: all check check-build check-unit check-fuzz fuzz check-cli check-long check-gpu demo bench lint format asan ubsan install \
 	uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -175,13 +179,16 @@ $(VENV)/ready: tests/requirements.txt
 
 # The steps after a set-up are a second make: what it installs decides how things are built.
 demo: setup
-	@$(MAKE) --no-print-directory $(BUILD)/tersor
+	@$(SUBMAKE) $(BUILD)/tersor
 	@tests/demo.sh $(BUILD)/tersor
 
 # --- Tests ----------------------------------------------------------------------------------
 
 check: setup-check
+	@$(SUBMAKE) check-build
 	@$(MAKE) --no-print-directory check-unit check-cli
+
+check-build: $(BUILD)/tersor $(UNIT_BIN) $(FUZZ_BIN) $(FAULTS) $(VENV)/ready
 
 check-unit: $(UNIT_BIN) check-fuzz
 	@for t in $(UNIT_BIN); do $$t || exit 1; done
@@ -206,7 +213,7 @@ fuzz:
 
 check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
-		$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests $(PYTEST_ARGS)
+		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) tests $(PYTEST_ARGS)
 
 check-long: check
 	@.ci/setup check-long
@@ -231,7 +238,7 @@ asan ubsan:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CFLAGS='-O1 -g' \
 		SAN=$(if $(filter asan,$@),address,undefined) check-unit $(BUILD)/$@/tersor
 	@$(MAKE) --no-print-directory $(VENV)/ready
-	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) $(VENV)/bin/python -m pytest -q -p no:cacheprovider \
+	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) $(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) \
 		tests/test_safetensors.py tests/test_cli.py tests/test_format.py
 
 lint: all

@@ -9,8 +9,6 @@ import json
 import re
 import struct
 import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from conftest import BINARY, one_line_error, run_tersor, safetensors_bytes
+from torchfile import run_measured
 
 BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8,
@@ -61,27 +60,8 @@ def folder_state(folder):
     return state
 
 
-# A wrapper of its own, because a child's peak starts at the size of the process that spawned it.
-MEASURE = """
-import resource, subprocess, sys
-status = subprocess.call(sys.argv[2:])
-with open(sys.argv[1], "w") as report:
-    report.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
-sys.exit(status)
-"""
-
-
-def run_measured(report, *args):
-    """Run the binary; also return its peak memory in MiB and its seconds."""
-    start = time.monotonic()
-    done = subprocess.run([sys.executable, "-ISc", MEASURE, report, BINARY, *map(str, args)],
-                          capture_output=True, text=True, timeout=60)
-    seconds = time.monotonic() - start
-    return done, int(report.read_text()) / 1024, seconds
-
-
 @pytest.fixture
-def refused(tmp_path, tmp_path_factory):
+def refused(tmp_path):
     """Check that every command refuses the bytes of a file.
 
     A fact is a number or a text that the reason must hold; of a tuple one must be there.
@@ -89,7 +69,6 @@ def refused(tmp_path, tmp_path_factory):
     JSON text itself breaks a rule.  With `peak_mib`, memory and time are bounded as well.
     """
     good, bad = tmp_path / "good.safetensors", tmp_path / "bad.safetensors"
-    report = tmp_path_factory.mktemp("report") / "peak"
     good.write_bytes(GOOD)
 
     def holds(reason, fact):
@@ -107,7 +86,7 @@ def refused(tmp_path, tmp_path_factory):
             if peak_mib is None:
                 done = run_tersor(*args)
             else:
-                done, peak, seconds = run_measured(report, *args)
+                done, peak, seconds = run_measured(*args)
                 assert peak <= peak_mib and seconds < 5, (args[0], peak, seconds)
             assert done.returncode == 3, (args, done.returncode, done.stdout, done.stderr)
             line = one_line_error(done)

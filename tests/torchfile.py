@@ -1009,6 +1009,7 @@ def with_directory(data, entries, insert=b""):
 READERS = ("inspect", "convert", "verify", "diff A", "diff B", "pack")
 WHOLE = READERS[1:]             # those that read all data; inspect reads only what names tensors
 LONG = os.environ.get("TERSOR_LONG") == "1"
+# A process of its own, because a child's peak starts at the size of the one that spawned it.
 MEASURE = """
 import resource, subprocess, sys
 report, stack, *command = sys.argv[1:]
