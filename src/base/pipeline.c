@@ -9,8 +9,9 @@
 #include "base/fail.h"
 
 /*
- * Jobs that may wait for their last step while the threads go on with others.  That step is mostly
- * writing to one file, which the kernel lets one thread do at a time, the others spinning.
+ * Jobs that may wait for a step while the threads go on with others: for their turn behind one that
+ * takes long, or for the last step, which is mostly writing to one file, what the kernel lets one
+ * thread do at a time, the others spinning.
  */
 #define WAITING_MAX 2
 
@@ -29,7 +30,6 @@ struct shared {
 	const struct tsr_pipeline *p;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* something that a thread may wait for */
-	uint64_t window; /* jobs that may be under way and not committed */
 	uint64_t next; /* job to be taken next */
 	uint64_t turn; /* job whose commit is next */
 	uint64_t finish_turn; /* job whose finish is next */
@@ -101,7 +101,7 @@ static struct slot *take_step(struct shared *s)
 		s->finishing = true;
 		return slot;
 	}
-	if (!no_more_jobs(s) && s->next - s->turn < s->window)
+	if (!no_more_jobs(s))
 		slot = find(s, FREE, 0);
 	if (slot) {
 		slot->state = WORKING;
@@ -200,7 +200,6 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 		return tsr_fail_nomem(err, "work buffers");
 	s->p = p;
 	wanted = wanted < p->njobs ? wanted : p->njobs;
-	s->window = wanted;
 	make_slots(s, wanted > 1 ? wanted + WAITING_MAX : wanted);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);

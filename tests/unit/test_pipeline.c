@@ -286,8 +286,10 @@ static void test_cancelling_stops(void **state)
 		memset(s, 0, sizeof(*s));
 		s->fail[COMMIT][5] = TSR_E_CANCELLED;
 		expect_failure(s, JOBS_MAX, threads, 5, COMMIT);
-		/* The other threads were waiting for their turn with a job each. */
-		for (uint64_t job = 5 + threads; job < JOBS_MAX; job++)
+		/* The others had begun what there was memory for, and waited for their turn. */
+		const uint64_t under_way = threads > 1 ? threads + 2 : 1;
+
+		for (uint64_t job = 5 + under_way; job < JOBS_MAX; job++)
 			assert_int_equal(s->calls[WORK][job], 0);
 	}
 	free(s);
