@@ -53,8 +53,8 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 # --- Sources --------------------------------------------------------------------------------
 
 LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c \
-	src/sweep/*.c))
-SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c))
+	src/sweep/*.c src/step/*.c src/replay/*.c))
+SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c src/step/simd/*.c))
 CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 LIB_SRC += src/gpu/parse.c
