@@ -32,6 +32,7 @@ enum tsr_figure_name {
 	TSR_FIGURE_UPDATE_NORM, /* Euclidean norm of what the step added to the replayed weights */
 	TSR_FIGURE_STALLED, /* weights that the update should have changed and did not */
 	TSR_FIGURE_UNDERFLOW, /* groups of momentum and variance with a scale stored as 0 */
+	TSR_FIGURE_VARIANCE_LOST, /* variances that are not 0 and were stored as 0 by this step */
 	TSR_FIGURE_COUNT
 };
 
@@ -39,9 +40,16 @@ enum tsr_figure_name {
 const char *tsr_figure_name(enum tsr_figure_name name);
 bool tsr_figure_find(const char *name, enum tsr_figure_name *name_ret);
 
+/*
+ * Values of all figures.  NaN: the optimizer has no such state.  Infinity: something is not finite,
+ * or the FP32 replay has only zeros where the replay has not.
+ */
 struct tsr_replay_figures {
-	double value[TSR_FIGURE_COUNT]; /* NaN: the optimizer has no such state */
+	double value[TSR_FIGURE_COUNT];
 };
+
+/* What a gate limits: the value, or 1 - cosine; larger is worse.  NaN as in the figures. */
+double tsr_figure_error(const struct tsr_replay_figures *f, enum tsr_figure_name name);
 
 /* One step of the replay. */
 struct tsr_replay_step {
@@ -49,7 +57,8 @@ struct tsr_replay_step {
 	const double *lr; /* per group */
 	bool skipped; /* its gradients were not finite */
 	size_t nmissing; /* parameters without a gradient, which were not stepped */
-	struct tsr_replay_figures total; /* over all parameters; only with compare */
+	/* Only with compare, and not of a skipped step: */
+	struct tsr_replay_figures total; /* over all parameters */
 	struct tsr_replay_figures *tensors; /* per parameter; NULL without compare */
 };
 
@@ -121,6 +130,7 @@ struct tsr_replay {
 	size_t nparams;
 	const char *const *params; /* that were stepped, in the checkpoint's order */
 	size_t ngroups;
+	const struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
 	size_t nsteps;
 	struct tsr_replay_step *steps;
 	bool compared;
@@ -129,7 +139,8 @@ struct tsr_replay {
 	size_t nskipped; /* steps */
 	uint64_t first_count; /* number of steps that the state had seen before */
 	bool gate_failed;
-	size_t gate, gate_step, gate_param; /* the first that failed */
+	size_t gate, gate_step, gate_param; /* the first that failed; indices */
+	struct tsr_gate failed; /* that gate */
 	uint64_t state_nbytes; /* resident */
 	uint64_t grad_nbytes; /* read */
 	uint64_t out_nbytes; /* written */
