@@ -160,20 +160,14 @@ static void print_step(const struct tsr_replay *r, size_t i, const size_t worst[
 	printf("\n");
 }
 
-/* First, last and others evenly between; the worst; and those skipped next to none of these. */
 static bool is_shown(const struct tsr_replay *r, size_t i, const size_t worst[NCOLUMNS],
 		     bool verbose)
 {
-	const size_t n = r->nsteps;
-
-	if (verbose || n <= STEPS_SHOWN || i == 0 || i == n - 1)
-		return true;
 	for (size_t c = 0; c < NCOLUMNS; c++) {
 		if (worst[c] == i)
 			return true;
 	}
-	/* i is shown if a multiple of (n - 1) / (STEPS_SHOWN - 1) falls on it, rounded down. */
-	return i * (STEPS_SHOWN - 1) % (n - 1) < STEPS_SHOWN - 1;
+	return verbose || tsr_replay_in_sample(r, i, STEPS_SHOWN);
 }
 
 static void print_head(void)
@@ -202,12 +196,11 @@ static void print_steps(const struct tsr_replay *r, bool verbose)
 		shown++;
 	}
 	cli_format_count(all, sizeof(all), r->nsteps);
-	printf("%s* the largest of its column", shown ? "\n" : "");
-	if (shown < r->nsteps)
-		printf("; %zu of %s steps, which -v shows all", shown, all);
-	if (r->ngroups > 1)
-		printf("; lr of the first group");
 	printf("\n");
+	if (shown < r->nsteps)
+		printf("%zu of %s steps; -v shows all. ", shown, all);
+	printf("* is the largest of its column.%s\n",
+	       r->ngroups > 1 ? " The lr is that of the first group." : "");
 }
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
@@ -293,8 +286,9 @@ static void print_warnings(const struct tsr_replay *r, bool verbose)
 		const struct tsr_numerics_warning *w = &r->warnings[i];
 
 		cli_format_name(name, sizeof(name), r->params[w->param], 60);
-		snprintf(line, sizeof(line), "  %s: lr %.3g at step %" PRIu64 ", |w| %.3g", name,
+		snprintf(line, sizeof(line), "%s: lr %.3g at step %" PRIu64 ", |w| %.3g", name,
 			 w->lr, w->step, w->largest);
+		printf("  ");
 		print_wrapped(line, 4);
 	}
 	if (shown < r->nwarnings)

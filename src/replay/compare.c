@@ -129,12 +129,10 @@ static double error_of(const struct tsr_measure *m, enum tsr_metric metric)
 	return isnan(error) ? INFINITY : error;
 }
 
-/* A cosine of something that is not finite is that of a right angle. */
+/* The cosine of something that is not finite is that of a right angle. */
 static double cosine_of(const struct tsr_measure *m)
 {
-	const double error = error_of(m, TSR_METRIC_COSINE);
-
-	return isinf(error) ? 0 : 1 - error;
+	return isinf(error_of(m, TSR_METRIC_NMSE)) ? 0 : tsr_measure_value(m, TSR_METRIC_COSINE);
 }
 
 static double norm_of(const struct tsr_compare *c)

@@ -85,6 +85,14 @@ struct tsr_replay_worst tsr_replay_worst(const struct tsr_replay *r, enum tsr_fi
 	return worst;
 }
 
+/* Those on which a multiple of (nsteps - 1) / (rows - 1) falls, rounded up. */
+bool tsr_replay_in_sample(const struct tsr_replay *r, size_t step, size_t rows)
+{
+	const uint64_t last = r->nsteps - 1;
+
+	return r->nsteps <= rows || step == last || (uint64_t)step * (rows - 1) % last < rows - 1;
+}
+
 uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param)
 {
 	const struct tsr_tensor *t;

@@ -38,6 +38,9 @@ struct tsr_replay_worst tsr_replay_worst_at(const struct tsr_replay *r, size_t s
 /* Whether a step has figures. */
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step);
 
+/* Whether a table of about @rows steps has this one: the first, the last, others evenly between. */
+bool tsr_replay_in_sample(const struct tsr_replay *r, size_t step, size_t rows);
+
 /* Elements of a parameter, or of all for SIZE_MAX; 0 if the source does not know them. */
 uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param);
 

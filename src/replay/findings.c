@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "replay/figures.h"
 #include "tersor/text.h"
@@ -167,13 +168,13 @@ static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *
 	format_share(share, r->steps[step].total.value[TSR_FIGURE_VARIANCE_LOST],
 		     tsr_replay_numel(r, SIZE_MAX));
 	format_share(worst_share, w.value, tsr_replay_numel(r, w.param));
-	add(f, TSR_FINDING_BAD,
+	add(f, update.value >= TSR_REPLAY_DIVERGED ? TSR_FINDING_BAD : TSR_FINDING_WATCH,
 	    "%s stores %s of the variances as 0 though they are not (step %" PRIu64
 	    "; %s: %s). What is divided by is then eps alone instead of sqrt(v) + eps, and the "
 	    "update explodes wherever the momentum survives.%s",
 	    codec ? codec->name : "The codec", share, r->steps[step].step, name, worst_share,
-	    codec && codec->grouped && r->coding[TSR_PART_VARIANCE].scale != TSR_SCALE_F16
-		    ? " Companding (sqrt8) keeps small variances."
+	    codec && strcmp(codec->name, "ulinear8") == 0
+		    ? " Companding (sqrt8) keeps far smaller variances."
 		    : "");
 }
 
@@ -190,12 +191,14 @@ static void find_underflow(const struct tsr_replay *r, struct tsr_findings *f)
 		     tsr_replay_ngroups(r, SIZE_MAX));
 	format_share(worst_share, w.value, tsr_replay_ngroups(r, w.param));
 	add(f, TSR_FINDING_BAD,
-	    "Scales underflow: at step %" PRIu64 " %.0f groups (%s) in %zu of %zu tensors have a "
-	    "scale stored as 0 and lose their momentum or variance. Worst is %s: %.0f groups "
-	    "(%s) at step %" PRIu64 ". %s",
-	    r->steps[step].step, r->steps[step].total.value[TSR_FIGURE_UNDERFLOW], share,
-	    count_tensors(r, TSR_FIGURE_UNDERFLOW, 1), r->nparams, name, w.value, worst_share,
-	    r->steps[w.step].step, "Scales in e8m8 have the range of FP32.");
+	    "Scales underflow: at step %" PRIu64 " %.0f of %" PRIu64
+	    " groups (%s) have a scale stored as 0 and lose their momentum or variance, in %zu of "
+	    "%zu tensors over all steps. Worst is %s: %.0f of %" PRIu64 " (%s) at step %" PRIu64
+	    ". Scales in e8m8 have the range of FP32.",
+	    r->steps[step].step, r->steps[step].total.value[TSR_FIGURE_UNDERFLOW],
+	    tsr_replay_ngroups(r, SIZE_MAX), share, count_tensors(r, TSR_FIGURE_UNDERFLOW, 1),
+	    r->nparams, name, w.value, tsr_replay_ngroups(r, w.param), worst_share,
+	    r->steps[w.step].step);
 }
 
 static void find_stalled(const struct tsr_replay *r, struct tsr_findings *f)
