@@ -212,10 +212,11 @@ const struct cli_cmd cmd_replay = {
 		"tensor. Optimizer, hyperparameters and learning rates are the recording's unless "
 		"options say otherwise. Several inputs of one checkpoint come first, the recording "
 		"last. The result does not depend on threads or processor.",
-	.examples = "  tersor replay checkpoint.pt recording -o after.pt\n"
-		    "  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
-		    "  tersor replay packed.safetensors recording -o after.safetensors\n"
-		    "  tersor replay checkpoint.pt recording --state flash --gate update-nmse=1e-2\n",
+	.examples =
+		"  tersor replay checkpoint.pt recording -o after.pt\n"
+		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
+		"  tersor replay packed.safetensors recording -o after.safetensors\n"
+		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=1e-2\n",
 	.opts = opts,
 	.long_work = true,
 	.reports = true,

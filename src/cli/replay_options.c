@@ -184,11 +184,11 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 		grouped = grouped || o->coding[p].codec->grouped;
 	}
 	if ((a->scale || a->group) && !grouped)
-		return cli_usage(cmd,
-				 "--scale and --group need a codec with groups; --state, --momentum "
-				 "or --variance names it");
-	if (a->seed && !(o->coding[TSR_PART_WEIGHT].codec &&
-			 o->coding[TSR_PART_WEIGHT].codec->stochastic))
+		return cli_usage(
+			cmd, "--scale and --group need a codec with groups; --state, --momentum "
+			     "or --variance names it");
+	if (a->seed &&
+	    !(o->coding[TSR_PART_WEIGHT].codec && o->coding[TSR_PART_WEIGHT].codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	return CLI_OK;
 }
@@ -278,8 +278,8 @@ static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_ga
 	if (near)
 		return cli_usage(cmd, "option --gate: unknown figure '%s'; did you mean '%s'?",
 				 name, near);
-	return cli_usage(cmd, "option --gate: unknown figure '%s', expected update-nmse or the like",
-			 name);
+	return cli_usage(
+		cmd, "option --gate: unknown figure '%s', expected update-nmse or the like", name);
 }
 
 static int parse_rule(const struct cli_cmd *cmd, const char *item, struct tsr_name_rule *ret)
