@@ -84,7 +84,9 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
  * @hyper:     what is set overrides the recording's, in every group
  * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
- * @coding:    the form of the state, per part; "f32": FP32
+ * @coding:    the form of the state, per part; "f32": FP32; codec NULL: that of the checkpoint
+ * @has_count, @count: steps that the state has seen; else what the checkpoint says, or the number
+ *             of the step before the first; 0 without a state
  * @first_step, @last_step: steps to replay; 0: from the first, to the last recorded
  * @zero_state: start from zero momentum and variance, and count steps from 1
  * @compare:   replay in FP32 beside it, and report figures
@@ -94,6 +96,8 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @rules:     names whose kind is given
  * @open:      how to read the checkpoint; NULL for tsr_open_defaults()
  * @container: of an FP32 output; TSR_CONTAINER_COUNT: that of the checkpoint
+ * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
+ * @flashoptim: write a compressed state dict of FlashOptim
  * @max_shard_nbytes, @force, @dry_run: as for packing
  * @gpu:       index of the GPU to step on; -1: the CPU
  */
@@ -103,6 +107,8 @@ struct tsr_replay_options {
 	const char *schedule;
 	struct tsr_coding coding[TSR_PARTS];
 	uint64_t first_step, last_step;
+	bool has_count;
+	uint64_t count;
 	bool zero_state;
 	bool compare;
 	bool check_numerics;
@@ -113,13 +119,15 @@ struct tsr_replay_options {
 	unsigned nrules;
 	const struct tsr_open_options *open;
 	enum tsr_container container;
+	bool decode;
+	bool flashoptim;
 	uint64_t max_shard_nbytes;
 	bool force;
 	bool dry_run;
 	int gpu;
 };
 
-/* FP32 state, everything as recorded. */
+/* The checkpoint's own form of state, everything as recorded. */
 struct tsr_replay_options tsr_replay_defaults(void);
 
 /* The outcome of tsr_replay(). */
@@ -144,6 +152,7 @@ struct tsr_replay {
 	uint64_t state_nbytes; /* resident */
 	uint64_t grad_nbytes; /* read */
 	uint64_t out_nbytes; /* written */
+	struct tsr_replay_owned *owned;
 };
 
 /**
