@@ -72,10 +72,18 @@ static inline UNUSED struct made *make_replay(size_t nsteps)
 	assert_non_null(m);
 	assert_true(nsteps <= MADE_STEPS_MAX);
 	m->replay = (struct tsr_replay){
-		.source = &m->source, .optimizer = TSR_OPTIMIZER_ADAMW, .nparams = MADE_PARAMS,
-		.params = m->params,  .ngroups = 2,			.hyper = m->hyper,
-		.nsteps = nsteps,     .steps = m->steps,		.compared = true,
-		.first_count = 400,   .state_nbytes = 5621,		.grad_nbytes = 2194,
+		.source = &m->source,
+		.optimizer = TSR_OPTIMIZER_ADAMW,
+		.nparams = MADE_PARAMS,
+		.params = m->params,
+		.ngroups = 2,
+		.hyper = m->hyper,
+		.nsteps = nsteps,
+		.steps = m->steps,
+		.compared = true,
+		.first_count = 400,
+		.state_nbytes = 5621,
+		.grad_nbytes = 2194,
 		.out_nbytes = 7000,
 	};
 	make_state(m);
