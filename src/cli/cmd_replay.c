@@ -47,6 +47,8 @@ static const struct cli_opt opts[] = {
 	  "elements that share a scale (default 32)" },
 	{ "seed", 0, "N", CLI_NUMBER, AT(seed), 0, TSR_JSON_INT_MAX, NULL,
 	  "of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)" },
+	{ "compat", 0, "NAME", CLI_STRING, AT(compat), 0, 0, "flashoptim",
+	  "flashoptim: its order of operations, not PyTorch's; --state flashoptim implies it" },
 	{ "steps", 0, "A..B", CLI_STRING, AT(steps), 0, 0, NULL,
 	  "replay steps A to B only; either may be left out" },
 	{ "count", 0, "N", CLI_STRING, AT(count), 0, 0, NULL,
