@@ -40,9 +40,7 @@ static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_repl
 	const struct tsr_tensor *w = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
 	const bool scalar = kind == TSR_KIND_OTHER;
 	char *name = tsr_arena_alloc(r->c->arena, strlen(p->name) + strlen(field) + 2);
-	struct tsr_array a = { .dtype = TSR_F32,
-			       .rank = scalar ? 0 : w->rank,
-			       .shape = w->shape };
+	struct tsr_array a = { .dtype = TSR_F32, .rank = scalar ? 0 : w->rank, .shape = w->shape };
 	struct tsr_tensor t = { .dtype = TSR_F32,
 				.rank = a.rank,
 				.shape = w->shape,
@@ -100,8 +98,7 @@ static void search(struct adding *a, struct tsr_value *v)
 	for (size_t i = 1; v->type == TSR_VALUE_DICT && i < v->list.n; i += 2) {
 		const struct tsr_value *child = v->list.items[i];
 
-		if (child->type == TSR_VALUE_TENSOR &&
-		    a->param_of[child->tensor.array] != SIZE_MAX)
+		if (child->type == TSR_VALUE_TENSOR && a->param_of[child->tensor.array] != SIZE_MAX)
 			a->dicts[a->param_of[child->tensor.array]] = v;
 	}
 	for (size_t i = 0; i < tsr_value_nchildren(v); i++)
@@ -162,8 +159,7 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 	const enum tsr_optimizer optimizer = r->result->optimizer;
 	const bool sgd = optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW;
 	const struct tsr_hyper *h = &r->hyper[group];
-	bool ok = put_real(r, dict, "lr",
-			   r->result->steps[r->result->nsteps - 1].lr[group]) &&
+	bool ok = put_real(r, dict, "lr", r->result->steps[r->result->nsteps - 1].lr[group]) &&
 		  put_real(r, dict, "weight_decay", h->value[TSR_HYPER_WEIGHT_DECAY]);
 
 	if (sgd) {
@@ -264,9 +260,8 @@ static enum tsr_status find_numbers(struct adding *a)
 			    strcmp(o.ids[i].name, r->params[k].name) != 0)
 				continue;
 			a->dicts[k] = tsr_value_new(c->arena, TSR_VALUE_DICT);
-			if (!a->dicts[k] ||
-			    !put(r, (struct tsr_value *)tsr_value_mapping(state),
-				 (struct tsr_value *)o.ids[i].id, a->dicts[k]))
+			if (!a->dicts[k] || !put(r, (struct tsr_value *)tsr_value_mapping(state),
+						 (struct tsr_value *)o.ids[i].id, a->dicts[k]))
 				status = tsr_build_nomem(c, r->err);
 		}
 	}

@@ -69,9 +69,8 @@ void tsr_replay_compare_step(const struct tsr_replay_window *w, const struct tsr
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!a.before[part])
 			continue;
-		at->coding[part].codec->decode(&at->coding[part],
-					       (const void *const *)at->plane[part], n,
-					       a.before[part]);
+		at->coding[part].codec->decode(
+			&at->coding[part], (const void *const *)at->plane[part], n, a.before[part]);
 		memcpy(a.stepped[part], a.before[part], n * sizeof(float));
 	}
 	step_f32(at, a.stepped, grad, n, report);
@@ -80,9 +79,8 @@ void tsr_replay_compare_step(const struct tsr_replay_window *w, const struct tsr
 			continue;
 		at->coding[part].codec->encode(&at->coding[part], a.stepped[part], n,
 					       at->plane[part], &report->encode[part]);
-		at->coding[part].codec->decode(&at->coding[part],
-					       (const void *const *)at->plane[part], n,
-					       a.after[part]);
+		at->coding[part].codec->decode(
+			&at->coding[part], (const void *const *)at->plane[part], n, a.after[part]);
 	}
 	memcpy(a.fp32_before, a.fp32[TSR_PART_WEIGHT], n * sizeof(float));
 	step_f32(at, a.fp32, grad, n, &fp32_report);
@@ -127,8 +125,8 @@ void tsr_replay_compare_commit(struct tsr_replay_window *w, size_t param, unsign
 		tsr_compare_merge(&sums->param[step], &piece->compare);
 	if (!end)
 		return;
-	w->r->result->steps[w->first + step].tensors[param] =
-		tsr_compare_figures(&sums->param[step], w->r->params[param].kinds);
+	w->r->result->steps[w->first + step].tensors[param] = tsr_compare_figures(
+		&sums->param[step], w->r->params[param].kinds);
 	if (sums->any[step])
 		tsr_compare_merge(&sums->total[step], &sums->param[step]);
 	else
@@ -144,8 +142,8 @@ void tsr_replay_compare_finish(struct tsr_replay_window *w)
 		kinds |= w->r->params[i].kinds;
 	for (unsigned i = 0; w->compare && i < w->n; i++) {
 		if (w->compare->any[i])
-			w->r->result->steps[w->first + i].total =
-				tsr_compare_figures(&w->compare->total[i], kinds);
+			w->r->result->steps[w->first + i].total = tsr_compare_figures(
+				&w->compare->total[i], kinds);
 		w->compare->any[i] = false;
 	}
 }

@@ -152,8 +152,7 @@ static enum tsr_status read_tensor(struct tsr_replaying *r, size_t tensor, uint6
 	if (t->numel == 1 && !t->coding.codec && tsr_tensor_nbytes(t) <= sizeof(n)) {
 		TSR_TRY(tsr_array_read(r->c, &r->c->arrays[t->plane[0]], 0,
 				       (size_t)tsr_tensor_nbytes(t), &n, r->err));
-		if (r->c->packed &&
-		    tsr_hash(&n, (size_t)tsr_tensor_nbytes(t), 0) != t->hash[0])
+		if (r->c->packed && tsr_hash(&n, (size_t)tsr_tensor_nbytes(t), 0) != t->hash[0])
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: data is damaged: its hash is not the "
 					"recorded one",
@@ -266,8 +265,7 @@ enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
 				"of step %llu, since %.300s has seen %llu; --count says how many "
 				"it has seen",
 				r->recording->path, (unsigned long long)first,
-				(unsigned long long)most + 1, r->c->path,
-				(unsigned long long)most);
+				(unsigned long long)most + 1, r->c->path, (unsigned long long)most);
 	return TSR_OK;
 }
 

@@ -102,10 +102,11 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 				"expected one",
 				r->recording->path, where, name, r->c->path);
 	if (m->taken[tensor])
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so is "
-				"another parameter of the recording",
-				r->recording->path, where, name, r->c->tensors[tensor].name);
+		return tsr_fail(
+			r->err, TSR_E_FORMAT,
+			"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so is "
+			"another parameter of the recording",
+			r->recording->path, where, name, r->c->tensors[tensor].name);
 	if (m->nparams == m->room) {
 		m->room = m->room ? 2 * m->room : 64;
 		p = realloc(m->params, m->room * sizeof(*p));

@@ -10,7 +10,8 @@ struct narrow {
 	int bits, least, most;
 };
 
-static const struct narrow bf16 = { 7, -126, 127 }, fp16 = { 10, -14, 15 }, fp32 = { 23, -126, 127 };
+static const struct narrow bf16 = { 7, -126, 127 }, fp16 = { 10, -14, 15 },
+			   fp32 = { 23, -126, 127 };
 
 /* Bits that a correction adds behind those of the narrow weight, given its ULP. */
 static double finer_by(const struct tsr_codec *codec, const struct narrow *narrow)

@@ -96,7 +96,8 @@ static enum tsr_status check_complete(const struct tsr_replaying *r)
 			if (keeps(&r->params[i], part) && r->params[i].tensor[part] == SIZE_MAX)
 				return tsr_fail(
 					r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: found no %s of this weight, expected one "
+					"%s: tensor %.200s: found no %s of this weight, expected "
+					"one "
 					"since %.200s has its state; --zero-state starts without",
 					r->c->path, r->params[i].name,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
@@ -315,8 +316,7 @@ static enum tsr_status encode(const struct loading *l, struct load_scratch *s, s
 	coding.codec->encode(&coding, s->x, s->n, plane, &s->report);
 	if (is_f32(&coding))
 		return TSR_OK;
-	coding.codec->decode(&coding, (const void *const *)plane, s->n,
-			     s->x + l->scratch_elements);
+	coding.codec->decode(&coding, (const void *const *)plane, s->n, s->x + l->scratch_elements);
 	tsr_measure_add(&s->measure, s->x, s->x + l->scratch_elements, s->n);
 	return TSR_OK;
 }

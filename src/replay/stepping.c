@@ -48,8 +48,7 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 		const struct tsr_tensor *t = &c->tensors[i];
 		const struct tsr_replay_param *p = tsr_replay_param_of(r, t->name);
 
-		if (!p ||
-		    !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
+		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
 			return changed(w, step, t);
 		entry_of(w, step, (size_t)(p - r->params))->grad = t;
 	}
@@ -239,8 +238,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s
 		tsr_step_apply(&at, grad, 0, s->n, &report);
 	if (report.nonfinite_grad) {
 		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
-		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient",
-				w->grads[step]->path);
+		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->grads[step]->path);
 	}
 	return over_range(w, step, p, &report, err);
 }
@@ -321,8 +319,7 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	(void)job;
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(commit_step(w, s, i, err));
-	if (run && run->progress &&
-	    !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
+	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
 		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", w->r->recording->path);
 	return TSR_OK;
 }
@@ -384,8 +381,7 @@ static enum tsr_status scan_commit(void *ctx, void *scratch, uint64_t job, struc
 	}
 	if (run && run->progress &&
 	    !run->progress(run->ctx, scan->w->r->done_nbytes, scan->w->r->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled",
-				scan->w->r->recording->path);
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", scan->w->r->recording->path);
 	return TSR_OK;
 }
 
@@ -424,8 +420,7 @@ static enum tsr_status name_nonfinite(struct tsr_replay_window *w)
 			return tsr_fail(w->r->err, TSR_E_FORMAT,
 					"%s: step %llu: tensor %.200s: gradient element %llu is "
 					"not finite; --on-nonfinite skip leaves such steps out",
-					w->grads[i]->path,
-					(unsigned long long)step_of(w, i)->step,
+					w->grads[i]->path, (unsigned long long)step_of(w, i)->step,
 					entry_of(w, i, scan.param)->grad->name,
 					(unsigned long long)scan.index);
 	}
