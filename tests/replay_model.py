@@ -8,6 +8,8 @@ one.  Compressed states go through the codecs of oracle.py.
     state = step("adamw", h, t, fresh, g, state)             in FP32
     codings = {"weight": ("bf16+ulp8", 32, "e8m8"), ...}     codec, group, scale
     planes = packed_step("adamw", h, t, fresh, g, planes, codings, seed, names)
+
+`flashoptim=True` steps as FlashOptim's kernels do: in another order, and with hyperparameters in FP32.
 """
 import math
 
@@ -52,12 +54,18 @@ def one_nan(x):
     return np.where(np.isnan(x), oracle.from_bits(np.uint32(0x7FC00000)), x).astype(F32)
 
 
-def _decay(optimizer, h, g, w):
+def _keep(h, flashoptim):
+    """What decoupled weight decay leaves of a weight; FlashOptim's kernels get the decay in FP32."""
+    rate = h["lr"] / h["initial_lr"] if h["decouple_lr"] else h["lr"]
+    decay = rate * h["weight_decay"]
+    return F32(1) - F32(decay) if flashoptim else F32(1 - decay)
+
+
+def _decay(optimizer, h, g, w, flashoptim=False):
     """-> gradient and weight after weight decay, coupled or not"""
     if optimizer in ("sgd", "adam"):
         return (fma(F32(h["weight_decay"]), w, g) if h["weight_decay"] else g), w
-    rate = h["lr"] / h["initial_lr"] if h["decouple_lr"] else h["lr"]
-    return g, w * F32(1 - rate * h["weight_decay"])
+    return g, w * _keep(h, flashoptim)
 
 
 def _sgd(h, fresh, g, w, m):
@@ -89,11 +97,33 @@ def _lion(h, g, w, m):
     return np.where(direction == 0, w, moved), one_nan(fma(F32(1 - beta2), g, F32(beta2) * m))
 
 
-def step(optimizer, h, t, fresh, g, state):
+def _flash(optimizer, h, t, g, state):
+    """Adam, AdamW and Lion; what is left of the weight and the update are one operation."""
+    w, m = state["weight"], state["momentum"]
+    one, beta1, beta2, lr = F32(1), F32(h["beta1"]), F32(h["beta2"]), h["lr"]
+    keep = one if optimizer == "adam" else _keep(h, True)
+    if optimizer == "adam" and h["weight_decay"]:
+        g = fma(F32(h["weight_decay"]), w, g)
+    if optimizer == "lion":
+        update = F32(-lr) * np.sign(fma(one - beta1, g, beta1 * m))
+        return {"weight": one_nan(fma(w, keep, update)),
+                "momentum": one_nan(fma(one - beta2, g, beta2 * m))}
+    m = one_nan(fma(one - beta1, g, beta1 * m))
+    v = one_nan(fma((one - beta2) * g, g, beta2 * state["variance"]))
+    correction1, correction2 = (one - F32(float(b) ** t) for b in (beta1, beta2))
+    divisor = np.sqrt(v) / F32(math.sqrt(correction2)) + F32(h["eps"])
+    update = F32(-(lr / float(correction1))) * m / divisor
+    return {"weight": one_nan(fma(w, keep, update)), "momentum": m, "variance": v}
+
+
+def step(optimizer, h, t, fresh, g, state, flashoptim=False):
     """One step on FP32 arrays; -> the same keys.  `fresh`: SGD has no momentum yet."""
     with np.errstate(all="ignore"):
+        if flashoptim and optimizer in ("adam", "adamw", "lion"):
+            return _flash(optimizer, h, t, np.asarray(g, F32), state)
+        fresh = fresh and not flashoptim
         out = dict(state)
-        g, w = _decay(optimizer, h, np.asarray(g, F32), state["weight"])
+        g, w = _decay(optimizer, h, np.asarray(g, F32), state["weight"], flashoptim)
         if optimizer in ("adam", "adamw"):
             w, out["momentum"], out["variance"] = _adam(h, t, g, w, state["momentum"],
                                                         state["variance"])
@@ -120,6 +150,6 @@ def unpack(codings, planes):
             planes.items()}
 
 
-def packed_step(optimizer, h, t, fresh, g, planes, codings, seed=0, names=None):
-    state = step(optimizer, h, t, fresh, g, unpack(codings, planes))
+def packed_step(optimizer, h, t, fresh, g, planes, codings, seed=0, names=None, flashoptim=False):
+    state = step(optimizer, h, t, fresh, g, unpack(codings, planes), flashoptim)
     return pack(codings, state, seed, names)

@@ -4,8 +4,10 @@ import json
 
 import ml_dtypes
 import numpy as np
+import oracle
 import pytest
 import replay_model as model
+import torchfile
 from conftest import DATA
 from safetensors import safe_open
 
@@ -97,3 +99,95 @@ def test_fma_rounds_once():
         near = [Fraction(float(v)) for v in (np.nextafter(got, F32(-np.inf)), got,
                                              np.nextafter(got, F32(np.inf))) if np.isfinite(v)]
         assert min(abs(exact - v) for v in near) == abs(exact - Fraction(float(got)))
+
+
+# ---- FlashOptim ---------------------------------------------------------------------------------
+
+def flash_codings(weights="bf16+ulp8"):
+    return {"weight": (weights, 1, "f16"), "momentum": ("softsign8", 32, "f16"),
+            "variance": ("sqrt8", 32, "f16")}
+
+
+class Counts:
+    """Elements, how many codes differ and by more than 1."""
+    def __init__(self):
+        self.n = self.differ = self.far = 0
+
+    def add(self, x, y):
+        distance = np.abs(np.asarray(x, np.int64).ravel() - np.asarray(y, np.int64).ravel())
+        self.n += distance.size
+        self.differ += int((distance > 0).sum())
+        self.far += int((distance > 1).sum())
+
+
+@pytest.fixture(scope="module")
+def flash_runs(start, grads):
+    """bits -> name -> planes after 16 steps from the checkpoint"""
+    out = {}
+    for bits, codec in ((24, "bf16+ulp8"), (32, "bf16+ulp16")):
+        codings = flash_codings(codec)
+        for name in GROUP_OF:
+            planes = model.pack(codings, {part: start[name + suffix]
+                                          for part, suffix in SUFFIX.items()})
+            for i, g in enumerate(grads):
+                planes = model.packed_step("adamw", recorded_hyper(i, name),
+                                           MANIFEST["steps"][i]["step"], False, g[name], planes,
+                                           codings, flashoptim=True)
+            out.setdefault(bits, {})[name] = planes
+    return out
+
+
+@pytest.mark.parametrize("bits, exact, near", [(24, 0.999, 0.9996), (32, 0.977, 0.995)])
+def test_flashoptim_from_the_checkpoint(flash_runs, bits, exact, near):
+    """Its divisions and roots are approximate: with 32 bits, where a step of the correction is less
+    than an ULP, small weights drift by some."""
+    saved = torchfile.load(GPT / f"flashadamw{bits}-after.pt")
+    weights = load(f"flashadamw{bits}-after-fp32.safetensors")
+    momenta, variances = Counts(), Counts()
+    same = close = total = 0
+    for i, name in enumerate(GROUP_OF):
+        planes = flash_runs[bits][name]
+        state = saved["optimizer"]["state"][i]
+        for part, key, dtype, counts in (("momentum", "exp_avg", np.int8, momenta),
+                                         ("variance", "exp_avg_sq", np.uint8, variances)):
+            codes = np.frombuffer(state[f"{key}::quantized"].content, dtype)
+            counts.add(codes, planes[part]["::quantized"])
+        w = oracle.decode(flash_codings(f"bf16+ulp{bits - 16}")["weight"][0], planes["weight"])
+        one_step = 2.0 ** 15 / (127 if bits == 24 else 32767)      # in ULP of the weight
+        ulp = np.spacing(np.abs(weights[name])).astype(float)
+        off = np.abs(w.astype(float) - weights[name]) / ulp
+        same += int((off == 0).sum())
+        close += int((off <= one_step + 0.5).sum())
+        total += off.size
+    assert (momenta.n, variances.n, total) == (84288,) * 3
+    assert momenta.differ <= 33 and momenta.far <= 5      # all in four groups, by their scale
+    assert variances.differ <= 16 and variances.far == 0
+    assert same / total >= exact and close / total >= near, (same, close)
+
+
+@pytest.mark.parametrize("optimizer, given, far", [
+    ("adamw", dict(lr=1e-3, weight_decay=0.1, beta2=0.95), 20),
+    ("lion", dict(lr=1e-4, weight_decay=0.1, beta2=0.95), 1),
+    ("sgd", dict(lr=1e-2, momentum=0.9, weight_decay=1e-4), 0)])
+def test_flashoptim_from_no_state(optimizer, given, far):
+    """12 steps on three tensors; `far`: corrections more than 1 apart, where weights are near 0."""
+    golden = np.load(DATA / "flashoptim.npz")
+    h = model.hyper(optimizer, **given)
+    codings = flash_codings()
+    weights, corrections, momenta = Counts(), Counts(), Counts()
+    for i in range(3):
+        w = oracle.narrow(golden[f"traj_w0_{i}"].ravel(), "bf16")
+        state = {part: np.zeros(w.size, F32) for part in model.parts(optimizer, h)}
+        planes = model.pack(codings, {**state, "weight": oracle.widen(w, "bf16")})
+        for t in range(12):
+            g = oracle.widen(golden[f"traj_g_{t}_{i}"].ravel(), "bf16")
+            planes = model.packed_step(optimizer, h, t + 1, t == 0, g, planes, codings,
+                                       flashoptim=True)
+        key = "momentum_buffer" if optimizer == "sgd" else "exp_avg"
+        weights.add(golden[f"traj_{optimizer}_p{i}"], planes["weight"][""])
+        corrections.add(golden[f"traj_{optimizer}_e{i}"], planes["weight"]["::error_bits"])
+        momenta.add(golden[f"traj_{optimizer}_{key}_q{i}"], planes["momentum"]["::quantized"])
+    assert corrections.n == 3433
+    assert weights.far == 0 and weights.differ <= 2
+    assert corrections.far <= far and corrections.differ <= 25
+    assert momenta.far <= 1 and momenta.differ <= 8

@@ -83,6 +83,7 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
 /**
  * struct tsr_replay_options - How to replay
  * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
+ * @flashoptim: FlashOptim's order of operations (docs/optimizers.md)
  * @hyper:     what is set overrides the recording's, in every group
  * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
  * @coding:    the form of the state, per part; "f32": FP32; codec NULL: that of the checkpoint
@@ -98,12 +99,13 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @open:      how to read the checkpoint; NULL for tsr_open_defaults()
  * @container: of an FP32 output; TSR_CONTAINER_COUNT: that of the checkpoint
  * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
- * @flashoptim: write a compressed state dict of FlashOptim
+ * @to_flashoptim: write a compressed state dict of FlashOptim
  * @max_shard_nbytes, @force, @dry_run: as for packing
  * @gpu:       index of the GPU to step on; -1: the CPU
  */
 struct tsr_replay_options {
 	enum tsr_optimizer optimizer;
+	bool flashoptim;
 	struct tsr_hyper hyper;
 	const char *schedule;
 	struct tsr_coding coding[TSR_PARTS];
@@ -121,7 +123,7 @@ struct tsr_replay_options {
 	const struct tsr_open_options *open;
 	enum tsr_container container;
 	bool decode;
-	bool flashoptim;
+	bool to_flashoptim;
 	uint64_t max_shard_nbytes;
 	bool force;
 	bool dry_run;

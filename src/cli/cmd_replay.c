@@ -47,6 +47,8 @@ static const struct cli_opt opts[] = {
 	  "elements that share a scale (default 32)" },
 	{ "seed", 0, "N", CLI_NUMBER, AT(seed), 0, TSR_JSON_INT_MAX, NULL,
 	  "of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)" },
+	{ "compat", 0, "NAME", CLI_STRING, AT(compat), 0, 0, "flashoptim",
+	  "flashoptim: its order of operations, not PyTorch's; --state flashoptim implies it" },
 	{ "steps", 0, "A..B", CLI_STRING, AT(steps), 0, 0, NULL,
 	  "replay steps A to B only; either may be left out" },
 	{ "count", 0, "N", CLI_STRING, AT(count), 0, 0, NULL,
@@ -212,10 +214,11 @@ const struct cli_cmd cmd_replay = {
 		"tensor. Optimizer, hyperparameters and learning rates are the recording's unless "
 		"options say otherwise. Several inputs of one checkpoint come first, the recording "
 		"last. The result does not depend on threads or processor.",
-	.examples = "  tersor replay checkpoint.pt recording -o after.pt\n"
-		    "  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
-		    "  tersor replay packed.safetensors recording -o after.safetensors\n"
-		    "  tersor replay checkpoint.pt recording --state flash --gate update-nmse=1e-2\n",
+	.examples =
+		"  tersor replay checkpoint.pt recording -o after.pt\n"
+		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
+		"  tersor replay packed.safetensors recording -o after.safetensors\n"
+		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=1e-2\n",
 	.opts = opts,
 	.long_work = true,
 	.reports = true,

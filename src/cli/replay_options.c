@@ -103,6 +103,9 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	if (status == CLI_OK)
 		status = put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY,
 				    h);
+	if (a->compat && strcmp(a->compat, "flashoptim") != 0)
+		return cli_usage(cmd, "unknown --compat '%s', expected flashoptim", a->compat);
+	o->flashoptim = a->compat || (a->state && strcmp(a->state, "flashoptim") == 0);
 	if (a->nesterov)
 		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
 	if (a->decouple_lr)
@@ -184,11 +187,11 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 		grouped = grouped || o->coding[p].codec->grouped;
 	}
 	if ((a->scale || a->group) && !grouped)
-		return cli_usage(cmd,
-				 "--scale and --group need a codec with groups; --state, --momentum "
-				 "or --variance names it");
-	if (a->seed && !(o->coding[TSR_PART_WEIGHT].codec &&
-			 o->coding[TSR_PART_WEIGHT].codec->stochastic))
+		return cli_usage(
+			cmd, "--scale and --group need a codec with groups; --state, --momentum "
+			     "or --variance names it");
+	if (a->seed &&
+	    !(o->coding[TSR_PART_WEIGHT].codec && o->coding[TSR_PART_WEIGHT].codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	return CLI_OK;
 }
@@ -278,8 +281,8 @@ static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_ga
 	if (near)
 		return cli_usage(cmd, "option --gate: unknown figure '%s'; did you mean '%s'?",
 				 name, near);
-	return cli_usage(cmd, "option --gate: unknown figure '%s', expected update-nmse or the like",
-			 name);
+	return cli_usage(
+		cmd, "option --gate: unknown figure '%s', expected update-nmse or the like", name);
 }
 
 static int parse_rule(const struct cli_cmd *cmd, const char *item, struct tsr_name_rule *ret)
@@ -331,7 +334,7 @@ static int parse_output(const struct cli_cmd *cmd, const struct cli_replay_args 
 		return CLI_OK;
 	status = cli_parse_container(cmd, a->to, a->output, &write);
 	o->container = write.container;
-	o->flashoptim = write.flashoptim;
+	o->to_flashoptim = write.flashoptim;
 	o->decode = a->to != NULL;
 	o->max_shard_nbytes = a->max_shard;
 	o->force = a->force;

@@ -14,7 +14,7 @@ struct cli_replay_args {
 	const char *optimizer, *lr, *schedule, *betas, *eps, *weight_decay;
 	bool nesterov, decouple_lr;
 	struct cli_list hyper;
-	const char *state, *codec[TSR_PARTS], *scale;
+	const char *state, *codec[TSR_PARTS], *scale, *compat;
 	uint64_t group, seed, max_shard;
 	const char *steps, *count, *on_nonfinite, *compare;
 	bool zero_state, check_numerics, force, dry_run;

@@ -185,7 +185,7 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 	enum tsr_status status;
 
 	write.container = o->container;
-	write.flashoptim = o->flashoptim;
+	write.flashoptim = o->to_flashoptim;
 	write.max_shard_nbytes = o->max_shard_nbytes;
 	write.force = o->force;
 	write.dry_run = o->dry_run;

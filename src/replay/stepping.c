@@ -63,7 +63,9 @@ static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned ste
 	struct tsr_hyper h = r->hyper[p->group];
 
 	tsr_hyper_put(&h, TSR_HYPER_LR, step_of(w, step)->lr[p->group]);
-	s.scalars = tsr_step_scalars(s.optimizer, &h, p->count, p->fresh);
+	s.flashoptim = r->options->flashoptim;
+	s.scalars = s.flashoptim ? tsr_step_flash_scalars(s.optimizer, &h, p->count)
+				 : tsr_step_scalars(s.optimizer, &h, p->count, p->fresh);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!p->coding[part].codec)
 			continue;

@@ -66,11 +66,37 @@ static float one_nan(float x)
 	return x != x ? float_of(0x7fc00000u) : x;
 }
 
-static void step_element(enum tsr_optimizer o, const struct tsr_step_scalars *s, bool has_momentum,
-			 float g, float *w, float *m, float *v)
+/* By FlashOptim's kernels. */
+static void flash_element(enum tsr_optimizer o, const struct tsr_step_scalars *s, float g, float *w,
+			  float *m, float *v)
 {
+	float u;
+
+	if (s->l2 != 0)
+		g = fmaf(s->l2, *w, g);
+	u = fmaf(s->rest1, g, s->beta1 * *m);
+	if (o == TSR_OPTIMIZER_LION) {
+		u = u != u ? NAN : s->rate * (float)((u > 0) - (u < 0));
+		*m = one_nan(fmaf(s->rest2, g, s->beta2 * *m));
+	} else {
+		*m = one_nan(u);
+		*v = one_nan(fmaf(s->rest2 * g, g, s->beta2 * *v));
+		u = s->rate * *m / (sqrtf(*v) / s->root_correction2 + s->eps);
+	}
+	*w = one_nan(fmaf(*w, s->keep, u));
+}
+
+static void step_element(const struct tsr_step *step, float g, float *w, float *m, float *v)
+{
+	const struct tsr_step_scalars *s = &step->scalars;
+	const bool has_momentum = step->coding[TSR_PART_MOMENTUM].codec != NULL;
+	const enum tsr_optimizer o = step->optimizer;
 	float d, u = g;
 
+	if (step->flashoptim && o != TSR_OPTIMIZER_SGD && o != TSR_OPTIMIZER_SGDW) {
+		flash_element(o, s, g, w, m, v);
+		return;
+	}
 	if (s->l2 != 0)
 		u = g = fmaf(s->l2, *w, g);
 	*w *= s->keep;
@@ -195,9 +221,7 @@ static void state_step_plainly(struct state *s)
 		const float g = gradient_at(s, i);
 
 		s->report.nonfinite_grad += !is_finite_bits(bits_of(g));
-		step_element(step->optimizer, &step->scalars,
-			     step->coding[TSR_PART_MOMENTUM].codec != NULL, g,
-			     &x[TSR_PART_WEIGHT][i], &x[TSR_PART_MOMENTUM][i],
+		step_element(step, g, &x[TSR_PART_WEIGHT][i], &x[TSR_PART_MOMENTUM][i],
 			     &x[TSR_PART_VARIANCE][i]);
 	}
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
@@ -304,7 +328,7 @@ struct variant {
 	enum tsr_optimizer optimizer;
 	double lr, beta1, decay, momentum, dampening, nesterov;
 	uint64_t t;
-	bool fresh;
+	bool fresh, flashoptim;
 };
 
 static const struct variant variants[] = {
@@ -318,11 +342,17 @@ static const struct variant variants[] = {
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 1 },
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.25, .decay = 0.1, .t = 10 },
 	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1 },
+	{ TSR_OPTIMIZER_SGD, .lr = 0.1, .decay = 1e-4, .momentum = 0.9, .flashoptim = true },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.01, .t = 3, .flashoptim = true },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3, .flashoptim = true },
+	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1, .flashoptim = true },
 };
 
 static struct tsr_step step_of(const struct variant *v, const struct tsr_coding coding[TSR_PARTS])
 {
-	struct tsr_step step = { .optimizer = v->optimizer, .grad_dtype = TSR_BF16 };
+	struct tsr_step step = { .optimizer = v->optimizer,
+				 .flashoptim = v->flashoptim,
+				 .grad_dtype = TSR_BF16 };
 	struct tsr_hyper h = { 0 };
 	unsigned kinds;
 
@@ -335,7 +365,8 @@ static struct tsr_step step_of(const struct variant *v, const struct tsr_coding 
 		tsr_hyper_put(&h, TSR_HYPER_BETA1, v->beta1);
 	tsr_hyper_defaults(&h, v->optimizer);
 	assert_int_equal(tsr_hyper_check(&h, v->optimizer, "test", NULL), TSR_OK);
-	step.scalars = tsr_step_scalars(v->optimizer, &h, v->t, v->fresh);
+	step.scalars = v->flashoptim ? tsr_step_flash_scalars(v->optimizer, &h, v->t)
+				     : tsr_step_scalars(v->optimizer, &h, v->t, v->fresh);
 	kinds = TSR_KIND_WEIGHT | tsr_optimizer_kinds(v->optimizer, &h);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (kinds & tsr_part_kind((enum tsr_part)p))
