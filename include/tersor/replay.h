@@ -28,7 +28,8 @@ enum tsr_figure_name {
 	TSR_FIGURE_VARIANCE_NMSE,
 	TSR_FIGURE_MOMENTUM_QUANT, /* NMSE of this step's encoding alone: before it and decoded */
 	TSR_FIGURE_VARIANCE_QUANT,
-	TSR_FIGURE_UPDATE_NMSE, /* of what the step added to the weights */
+	TSR_FIGURE_UPDATE_NMSE, /* of what the step adds to the weights, before they are stored */
+	TSR_FIGURE_UPDATE_QUANT, /* NMSE of what storing them made of it */
 	TSR_FIGURE_UPDATE_NORM, /* Euclidean norm of what the step added to the replayed weights */
 	TSR_FIGURE_STALLED, /* weights that the update should have changed and did not */
 	TSR_FIGURE_UNDERFLOW, /* groups of momentum and variance with a scale stored as 0 */

@@ -11,9 +11,10 @@
 #define STRIP 1024
 _Static_assert(STRIP % TSR_MEASURE_LANES == 0, "an element's lane is that of its index in the run");
 
-/* What the step added to the weights, in both replays. */
+/* What the step adds to the weights. */
 struct updates {
-	float fp32[STRIP], replayed[STRIP];
+	float fp32[STRIP]; /* in the FP32 replay */
+	float stepped[STRIP], stored[STRIP]; /* in the other, before and after they are stored */
 };
 
 /* --- Loops ------------------------------------------------------------------------------------ */
@@ -81,17 +82,19 @@ static uint64_t count_stalled(const float *before, const float *stepped, const f
 static void add_updates(struct tsr_compare *c, const struct tsr_compare_run *run)
 {
 	const float *before = run->before[TSR_PART_WEIGHT], *after = run->after[TSR_PART_WEIGHT];
+	const float *stepped = run->stepped[TSR_PART_WEIGHT];
 	struct updates u;
 
 	for (size_t i = 0; i < run->n; i += STRIP) {
 		const size_t n = run->n - i < STRIP ? run->n - i : STRIP;
 
 		subtract(u.fp32, run->fp32_after[TSR_PART_WEIGHT] + i, run->fp32_before + i, n);
-		subtract(u.replayed, after + i, before + i, n);
-		tsr_measure_add(&c->update, u.fp32, u.replayed, n);
-		add_squares(c->norm, u.replayed, n);
-		c->stalled += count_stalled(before + i, run->stepped[TSR_PART_WEIGHT] + i,
-					    after + i, n);
+		subtract(u.stepped, stepped + i, before + i, n);
+		subtract(u.stored, after + i, before + i, n);
+		tsr_measure_add(&c->update, u.fp32, u.stepped, n);
+		tsr_measure_add(&c->update_quant, u.stepped, u.stored, n);
+		add_squares(c->norm, u.stored, n);
+		c->stalled += count_stalled(before + i, stepped + i, after + i, n);
 	}
 }
 
@@ -113,6 +116,7 @@ void tsr_compare_merge(struct tsr_compare *into, const struct tsr_compare *from)
 		tsr_measure_merge(&into->quant[p], &from->quant[p]);
 	}
 	tsr_measure_merge(&into->update, &from->update);
+	tsr_measure_merge(&into->update_quant, &from->update_quant);
 	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
 		into->norm[i] += from->norm[i];
 	into->stalled += from->stalled;
@@ -157,6 +161,7 @@ struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsig
 	v[TSR_FIGURE_WEIGHT_NMSE] = error_of(&state[TSR_PART_WEIGHT], TSR_METRIC_NMSE);
 	v[TSR_FIGURE_WEIGHT_COSINE] = cosine_of(&state[TSR_PART_WEIGHT]);
 	v[TSR_FIGURE_UPDATE_NMSE] = error_of(&c->update, TSR_METRIC_NMSE);
+	v[TSR_FIGURE_UPDATE_QUANT] = error_of(&c->update_quant, TSR_METRIC_NMSE);
 	v[TSR_FIGURE_UPDATE_NORM] = norm_of(c);
 	v[TSR_FIGURE_STALLED] = (double)c->stalled;
 	if (momentum) {

@@ -21,7 +21,8 @@ struct tsr_compare_run {
 struct tsr_compare {
 	struct tsr_measure state[TSR_PARTS]; /* FP32 replay against the replayed state */
 	struct tsr_measure quant[TSR_PARTS]; /* before against after encoding */
-	struct tsr_measure update; /* what the step added to the weights */
+	struct tsr_measure update; /* what the step adds to the weights, before they are stored */
+	struct tsr_measure update_quant; /* that against what storing them made of it */
 	double norm[TSR_MEASURE_LANES]; /* squares of the replayed update */
 	uint64_t stalled;
 	uint64_t underflow;

@@ -12,6 +12,7 @@ static const struct tsr_curve_kind kinds[] = {
 	{ TSR_FIGURE_MOMENTUM_NMSE, "Momentum error", "NMSE", .wide_log = true },
 	{ TSR_FIGURE_VARIANCE_NMSE, "Variance error", "NMSE", .wide_log = true },
 	{ TSR_FIGURE_UPDATE_NMSE, "Update error", "NMSE", .wide_log = true },
+	{ TSR_FIGURE_UPDATE_QUANT, "Storing error of updates", "NMSE", .wide_log = true },
 	{ TSR_FIGURE_UPDATE_NORM, "Update length", "", false, false, false },
 	{ TSR_FIGURE_WEIGHT_NMSE, "Weight error", "NMSE", .wide_log = true },
 	{ TSR_FIGURE_WEIGHT_ULP, "Largest weight distance", "ULP", .wide_log = true },

@@ -329,6 +329,8 @@ static void put_panel(struct tsr_text *svg, const struct tsr_curves *curves, uns
 		put_limit(svg, &a, TSR_REPLAY_DIVERGED, "as large as the update");
 		put_limit(svg, &a, TSR_REPLAY_DRIFTING, "10% of its length");
 	}
+	if (c->kind->figure == TSR_FIGURE_UPDATE_QUANT)
+		put_limit(svg, &a, TSR_REPLAY_DIVERGED, "as large as the update");
 	tsr_text_puts(svg, "</g>\n");
 }
 

@@ -14,6 +14,7 @@ static const char *const names[TSR_FIGURE_COUNT] = {
 	[TSR_FIGURE_MOMENTUM_QUANT] = "momentum-quant",
 	[TSR_FIGURE_VARIANCE_QUANT] = "variance-quant",
 	[TSR_FIGURE_UPDATE_NMSE] = "update-nmse",
+	[TSR_FIGURE_UPDATE_QUANT] = "update-quant",
 	[TSR_FIGURE_UPDATE_NORM] = "update-norm",
 	[TSR_FIGURE_STALLED] = "stalled",
 	[TSR_FIGURE_UNDERFLOW] = "underflow",

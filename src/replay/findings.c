@@ -133,15 +133,16 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 	format_name(name, r, w.param);
 	if (w.value >= TSR_REPLAY_DIVERGED)
 		add(f, TSR_FINDING_BAD,
-		    "The replay has diverged from FP32 in %zu of %zu tensors, from step %" PRIu64
-		    " on: the error of an update is as large as the update itself. Worst is %s at "
+		    "The replay has diverged from FP32 in %zu of %zu tensors, first at step "
+		    "%" PRIu64
+		    ": the error of an update is as large as the update itself. Worst is %s at "
 		    "step %" PRIu64 ", with an update-nmse of %.3g.",
 		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
 		    name, r->steps[w.step].step, w.value);
 	else if (w.value >= TSR_REPLAY_DRIFTING)
 		add(f, TSR_FINDING_WATCH,
-		    "Updates of %zu of %zu tensors are more than 10%% of their length off, from "
-		    "step %" PRIu64 " on. Worst is %s at step %" PRIu64
+		    "Updates of %zu of %zu tensors are more than 10%% of their length off, first "
+		    "at step %" PRIu64 ". Worst is %s at step %" PRIu64
 		    ": %.3g%% (update-nmse %.3g).",
 		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
 		    name, r->steps[w.step].step, 100 * sqrt(w.value), w.value);
@@ -152,30 +153,58 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 		    100 * sqrt(w.value), w.value, name, r->steps[w.step].step);
 }
 
+static double largest_of(const struct tsr_replay *r, enum tsr_figure_name name, size_t param)
+{
+	double largest = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (tsr_replay_has_figures(r, i))
+			largest = fmax(largest,
+				       tsr_figure_error(&r->steps[i].tensors[param], name));
+	}
+	return largest;
+}
+
+/* The tensor that loses most variances of those whose updates suffer; false if none does. */
+static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double *lost_ret)
+{
+	*lost_ret = 0;
+	for (size_t p = 0; p < r->nparams; p++) {
+		const double lost = largest_of(r, TSR_FIGURE_VARIANCE_LOST, p);
+
+		if (lost <= *lost_ret ||
+		    largest_of(r, TSR_FIGURE_UPDATE_NMSE, p) < TSR_REPLAY_DRIFTING)
+			continue;
+		*lost_ret = lost;
+		*param_ret = p;
+	}
+	return *lost_ret > 0;
+}
+
 /* Only where updates suffer: a companded code, too, stores the least of a group as 0. */
 static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *f)
 {
-	const struct tsr_replay_worst update = tsr_replay_worst(r, TSR_FIGURE_UPDATE_NMSE);
-	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_VARIANCE_LOST);
 	const struct tsr_codec *codec = r->coding[TSR_PART_VARIANCE].codec;
-	char name[NAME_ROOM], share[16], worst_share[16];
-	size_t step = 0;
+	char name[NAME_ROOM], share[16], there[16];
+	size_t step = 0, param = 0;
+	double lost;
 
-	if (!update.any || update.value < TSR_REPLAY_DRIFTING || !w.any || !(w.value > 0) ||
-	    !worst_total(r, TSR_FIGURE_VARIANCE_LOST, &step))
+	if (!find_sufferer(r, &param, &lost) || !worst_total(r, TSR_FIGURE_VARIANCE_LOST, &step))
 		return;
-	format_name(name, r, w.param);
+	format_name(name, r, param);
 	format_share(share, r->steps[step].total.value[TSR_FIGURE_VARIANCE_LOST],
 		     tsr_replay_numel(r, SIZE_MAX));
-	format_share(worst_share, w.value, tsr_replay_numel(r, w.param));
-	add(f, update.value >= TSR_REPLAY_DIVERGED ? TSR_FINDING_BAD : TSR_FINDING_WATCH,
-	    "%s stores %s of the variances as 0 though they are not (step %" PRIu64
-	    "; %s: %s). What is divided by is then eps alone instead of sqrt(v) + eps, and the "
-	    "update explodes wherever the momentum survives.%s",
-	    codec ? codec->name : "The codec", share, r->steps[step].step, name, worst_share,
+	format_share(there, lost, tsr_replay_numel(r, param));
+	add(f,
+	    largest_of(r, TSR_FIGURE_UPDATE_NMSE, param) >= TSR_REPLAY_DIVERGED ? TSR_FINDING_BAD
+										: TSR_FINDING_WATCH,
+	    "%s stores variances as 0 that are not: %s of all at step %" PRIu64
+	    ", at most %s of %s. The next update of such a weight is divided by little more than "
+	    "its last gradient and eps, and explodes where the momentum survived. %s",
+	    codec ? codec->name : "The codec", share, r->steps[step].step, there, name,
 	    codec && strcmp(codec->name, "ulinear8") == 0
-		    ? " Companding (sqrt8) keeps far smaller variances."
-		    : "");
+		    ? "Companded variances (sqrt8) reach far lower."
+		    : "Variances in bf16 keep their range.");
 }
 
 static void find_underflow(const struct tsr_replay *r, struct tsr_findings *f)
@@ -201,22 +230,43 @@ static void find_underflow(const struct tsr_replay *r, struct tsr_findings *f)
 	    r->steps[w.step].step);
 }
 
-static void find_stalled(const struct tsr_replay *r, struct tsr_findings *f)
+/* Weights whose stored form is too coarse for the updates. */
+static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings *f)
 {
+	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_QUANT);
+	const struct tsr_codec *codec = r->coding[TSR_PART_WEIGHT].codec;
 	const uint64_t n = tsr_replay_numel(r, SIZE_MAX);
-	char share[16];
+	char name[NAME_ROOM], share[16];
 	size_t step = 0;
+	double stalled;
 
-	if (!n || !worst_total(r, TSR_FIGURE_STALLED, &step) ||
-	    r->steps[step].total.value[TSR_FIGURE_STALLED] < TSR_REPLAY_STALLED * (double)n)
+	if (!w.any || !worst_total(r, TSR_FIGURE_STALLED, &step))
 		return;
-	format_share(share, r->steps[step].total.value[TSR_FIGURE_STALLED], n);
+	stalled = r->steps[step].total.value[TSR_FIGURE_STALLED];
+	if (w.value < TSR_REPLAY_DIVERGED && stalled < TSR_REPLAY_STALLED * (double)n)
+		return;
+	format_name(name, r, w.param);
+	format_share(share, stalled, n);
 	add(f, TSR_FINDING_WATCH,
-	    "%s of the weights are stalled at step %" PRIu64
-	    ": the update moves them in FP32, but less than %s can store.",
-	    share, r->steps[step].step,
-	    r->coding[TSR_PART_WEIGHT].codec ? r->coding[TSR_PART_WEIGHT].codec->name
-					     : "their codec");
+	    "Weights in %s are too coarse for these updates: %s of them are stalled at step "
+	    "%" PRIu64 ", where the update moves them in FP32 and what is stored stays. Storing "
+	    "costs an update "
+	    "of %s %.3g%% of its length (update-quant %.3g at step %" PRIu64 ").",
+	    codec ? codec->name : "their codec", share, r->steps[step].step, name,
+	    100 * sqrt(w.value), w.value, r->steps[w.step].step);
+}
+
+/* The worst first; those of a level in the order in which they were found. */
+static void sort(struct tsr_findings *f)
+{
+	for (unsigned i = 1; i < f->n; i++) {
+		for (unsigned j = i; j && f->item[j].level > f->item[j - 1].level; j--) {
+			const struct tsr_finding moved = f->item[j];
+
+			f->item[j] = f->item[j - 1];
+			f->item[j - 1] = moved;
+		}
+	}
 }
 
 void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret)
@@ -228,5 +278,6 @@ void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret)
 	find_infinite(r, ret);
 	find_lost_variance(r, ret);
 	find_underflow(r, ret);
-	find_stalled(r, ret);
+	find_coarse_weights(r, ret);
+	sort(ret);
 }

@@ -141,7 +141,7 @@ static void put_hyper(struct tsr_text *html, const struct tsr_replay *r)
 
 			if (name == TSR_HYPER_LR || !tsr_hyper_is_set(&r->hyper[g], name))
 				continue;
-			tsr_text_printf(html, "%s%s %.9g", lead, tsr_hyper_name(name),
+			tsr_text_printf(html, "%s%s %.6g", lead, tsr_hyper_name(name),
 					r->hyper[g].value[name]);
 			lead = ", ";
 		}

@@ -17,7 +17,7 @@
 			return "0";
 		if (panel.unit === "%")
 			return `${value < 0.001 ? "<0.001" : Number(value.toPrecision(3))}%`;
-		if (panel.unit === "ULP")
+		if (panel.unit === "ULP" && value < 1e6)
 			return value.toLocaleString("en");
 		return value.toExponential(2).replace("-", "\u2212");
 	}
