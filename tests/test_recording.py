@@ -90,8 +90,8 @@ def test_report_is_what_manifest_and_files_say():
     assert {t["name"]: t["shape"] for t in report["tensors"]} == shapes
     assert [t["name"] for t in report["tensors"]] == sorted(shapes)
     for t in report["tensors"]:
-        assert t["name"] in manifest["param_groups"][t["group"]]["params"] and t["steps"] == 16
-    for found, said in zip(report["groups"], manifest["param_groups"], strict=True):
+        assert t["name"] in manifest["param_groups"][t["param_group"]]["params"] and t["steps"] == 16
+    for found, said in zip(report["param_groups"], manifest["param_groups"], strict=True):
         assert found["parameters"] == len(said["params"])
         assert found["elements"] == sum(math.prod(shapes[name]) for name in said["params"])
         assert found["hyperparameters"] == {"beta1": said["betas"][0], "beta2": said["betas"][1],
@@ -99,7 +99,7 @@ def test_report_is_what_manifest_and_files_say():
                                             "weight_decay": said["weight_decay"]}
     for g in (0, 1):
         lr = [s["lr"][g] for s in manifest["steps"]]
-        assert report["groups"][g]["lr"] == pytest.approx([min(lr), max(lr)], rel=1e-8)
+        assert report["param_groups"][g]["lr"] == pytest.approx([min(lr), max(lr)], rel=1e-8)
     losses = [s["loss"] for s in manifest["steps"]]
     totals = report["totals"]
     assert totals["loss"] == pytest.approx([min(losses), max(losses)], rel=1e-8)
@@ -128,7 +128,7 @@ def test_everything_optional_may_be_missing(folder):
                "steps": [{"step": s, "file": name_of(s)} for s in STEPS]}
     report = inspected(write(folder, minimal))
     assert report["optimizer"] is None and report["totals"]["loss"] is None
-    assert report["groups"] == [{"parameters": 2, "elements": 15, "hyperparameters": {},
+    assert report["param_groups"] == [{"parameters": 2, "elements": 15, "hyperparameters": {},
                                  "lr": None}]
     assert all(s["lr"] is None and s["loss"] is None for s in report["steps"])
     text = run_tersor("inspect", "-v", folder, check=0).stdout
@@ -139,7 +139,7 @@ def test_one_group_without_params_has_all(folder):
     manifest = manifest_of(param_groups=[{"momentum": 0.5, "lr": 0.25}])
     for s in manifest["steps"]:
         del s["lr"]
-    group, = inspected(write(folder, manifest))["groups"]
+    group, = inspected(write(folder, manifest))["param_groups"]
     assert group["parameters"] == 2
     assert group["hyperparameters"] == {"lr": 0.25, "momentum": 0.5}
 
@@ -160,7 +160,7 @@ def test_every_hyperparameter(folder):
     manifest = manifest_of(optimizer="adamw")
     manifest["param_groups"][0] = {"params": ["w"], "betas": [0.8, 0.99],
                                    "decoupled_weight_decay": True, **values}
-    found = inspected(write(folder, manifest))["groups"][0]["hyperparameters"]
+    found = inspected(write(folder, manifest))["param_groups"][0]["hyperparameters"]
     assert found == {**values, "nesterov": 1, "beta1": 0.8, "beta2": 0.99}
 
 
@@ -457,8 +457,8 @@ def test_plain_directory(folder, names, steps):
     report = inspected(folder)
     assert [(s["step"], s["files"]) for s in report["steps"]] == \
         [(n, [name]) for n, name in zip(steps, names, strict=True)]
-    assert report["optimizer"] is None and report["groups"][0]["lr"] is None
-    assert {t["name"]: (t["shape"], t["group"]) for t in report["tensors"]} == \
+    assert report["optimizer"] is None and report["param_groups"][0]["lr"] is None
+    assert {t["name"]: (t["shape"], t["param_group"]) for t in report["tensors"]} == \
         {"w": ([4, 3], 0), "b": ([3], 0)}
 
 
@@ -690,7 +690,7 @@ def test_recorder_writes_what_the_optimizer_sees(recorded, tmp_path, name):
     assert [s["loss"] for s in manifest["steps"]] == [seen[0]["loss"], seen[1]["loss"], None]
     report = inspected(folder)
     assert report["totals"]["missing"] == 3     # the unused parameter's
-    assert report["groups"][0]["hyperparameters"]["beta1"] == 0.8
+    assert report["param_groups"][0]["hyperparameters"]["beta1"] == 0.8
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -698,7 +698,7 @@ def test_recorder_of_other_optimizers(recorded, name):
     report = inspected(recorded[0] / name)
     assert report["optimizer"] == name
     want = {"momentum": 0.9, "dampening": 0, "nesterov": 1} if name == "sgd" else {"eps": 1e-6}
-    assert want.items() <= report["groups"][1]["hyperparameters"].items()
+    assert want.items() <= report["param_groups"][1]["hyperparameters"].items()
 
 
 def test_recorder_refuses_what_it_cannot_record(recorded):
