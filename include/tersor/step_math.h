@@ -5,7 +5,8 @@
 /*
  * The update rules of optimizers, once, for C and for CUDA: see tersor/math.h, whose contract this
  * keeps.  docs/optimizers.md derives them; operations and their order are those of PyTorch on the
- * CPU (foreach=False), so that results can be compared by their bits.
+ * CPU (foreach=False), so that results can be compared by their bits, or where the name says so
+ * those of FlashOptim's kernels.
  */
 
 #include "tersor/math.h"
@@ -17,7 +18,7 @@
 struct tsr_step_scalars {
 	float keep; /* decoupled weight decay: w * keep, 1 - lr * weight_decay */
 	float l2; /* coupled weight decay: g + l2 * w; 0 leaves g as it is */
-	float beta1, rest1; /* Lion: beta1 and 1 - beta1; SGD: momentum and 1 - dampening */
+	float beta1, rest1; /* beta1 and 1 - beta1; SGD: momentum and 1 - dampening */
 	float beta2, rest2; /* beta2 and 1 - beta2 */
 	float blend1; /* Adam: the momentum moves by blend1 * (g - m) ... */
 	float from_grad; /* ... from itself, or, if this is not 0, from g */
@@ -126,18 +127,28 @@ TSR_HD struct tsr_step_values tsr_step_sgd(const struct tsr_step_scalars *s, flo
 
 /* --- Adam and AdamW -------------------------------------------------------------------------- */
 
-/* What the two share, after weight decay. */
+/* rate * m / (sqrt(v) / root_correction2 + eps), from what the moments have become. */
+TSR_HD float tsr_step_adam_update(const struct tsr_step_scalars *s, struct tsr_step_values x)
+{
+	const float divisor = tsr_sqrt(x.variance) / s->root_correction2 + s->eps;
+
+	return s->rate * x.momentum / divisor;
+}
+
+TSR_HD float tsr_step_variance(const struct tsr_step_scalars *s, float g, float v)
+{
+	return tsr_one_nan(tsr_fma_any(s->rest2 * g, g, s->beta2 * v));
+}
+
+/* What the two have in common, after weight decay. */
 TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s, float g,
 					       struct tsr_step_values x)
 {
 	const float base = s->from_grad != 0.0f ? g : x.momentum;
-	float root, divisor;
 
 	x.momentum = tsr_one_nan(tsr_fma_any(s->blend1, g - x.momentum, base));
-	x.variance = tsr_one_nan(tsr_fma_any(s->rest2 * g, g, s->beta2 * x.variance));
-	root = tsr_sqrt(x.variance);
-	divisor = root / s->root_correction2 + s->eps;
-	x.weight = tsr_one_nan(x.weight + s->rate * x.momentum / divisor);
+	x.variance = tsr_step_variance(s, g, x.variance);
+	x.weight = tsr_one_nan(x.weight + tsr_step_adam_update(s, x));
 	return x;
 }
 
@@ -154,6 +165,17 @@ TSR_HD struct tsr_step_values tsr_step_adamw(const struct tsr_step_scalars *s, f
 	return tsr_step_moments(s, g, x);
 }
 
+/* FlashOptim's, as its kernels are contracted; Adam has a `keep` of 1, AdamW an `l2` of 0. */
+TSR_HD struct tsr_step_values tsr_step_flash_adam(const struct tsr_step_scalars *s, float g,
+						  struct tsr_step_values x)
+{
+	g = tsr_step_l2(s, g, x.weight);
+	x.momentum = tsr_one_nan(tsr_fma_any(s->rest1, g, s->beta1 * x.momentum));
+	x.variance = tsr_step_variance(s, g, x.variance);
+	x.weight = tsr_one_nan(tsr_fma_any(x.weight, s->keep, tsr_step_adam_update(s, x)));
+	return x;
+}
+
 /* --- Lion ------------------------------------------------------------------------------------ */
 
 /* rate * sign(x): for 0 the zero that leaves any weight as it is, for NaN NaN. */
@@ -166,13 +188,28 @@ TSR_HD float tsr_step_signed_rate(float rate, float x)
 	return x == x ? number : x;
 }
 
+TSR_HD float tsr_step_lion_update(const struct tsr_step_scalars *s, float g, float m)
+{
+	return tsr_step_signed_rate(s->rate, tsr_fma_any(s->rest1, g, s->beta1 * m));
+}
+
 TSR_HD struct tsr_step_values tsr_step_lion(const struct tsr_step_scalars *s, float g,
 					    struct tsr_step_values x)
 {
-	const float direction = tsr_fma_any(s->rest1, g, s->beta1 * x.momentum);
 	const float kept = x.weight * s->keep;
 
-	x.weight = tsr_one_nan(kept + tsr_step_signed_rate(s->rate, direction));
+	x.weight = tsr_one_nan(kept + tsr_step_lion_update(s, g, x.momentum));
+	x.momentum = tsr_one_nan(tsr_fma_any(s->rest2, g, s->beta2 * x.momentum));
+	return x;
+}
+
+/* FlashOptim's: the decay is not rounded on its own. */
+TSR_HD struct tsr_step_values tsr_step_flash_lion(const struct tsr_step_scalars *s, float g,
+						  struct tsr_step_values x)
+{
+	const float update = tsr_step_lion_update(s, g, x.momentum);
+
+	x.weight = tsr_one_nan(tsr_fma_any(x.weight, s->keep, update));
 	x.momentum = tsr_one_nan(tsr_fma_any(s->rest2, g, s->beta2 * x.momentum));
 	return x;
 }

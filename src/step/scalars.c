@@ -34,14 +34,15 @@ static double power(double x, uint64_t n)
 	return result.high;
 }
 
-/* What decoupled weight decay leaves of a weight. */
-static double keep(const struct tsr_hyper *h)
+/* The part of a weight that decoupled weight decay takes. */
+static double decay(const struct tsr_hyper *h)
 {
 	const double *v = h->value;
+	const double rate = v[TSR_HYPER_LR];
 
 	if (v[TSR_HYPER_DECOUPLE_LR] != 0)
-		return 1 - v[TSR_HYPER_WEIGHT_DECAY] * (v[TSR_HYPER_LR] / v[TSR_HYPER_INITIAL_LR]);
-	return 1 - v[TSR_HYPER_LR] * v[TSR_HYPER_WEIGHT_DECAY];
+		return v[TSR_HYPER_WEIGHT_DECAY] * (rate / v[TSR_HYPER_INITIAL_LR]);
+	return rate * v[TSR_HYPER_WEIGHT_DECAY];
 }
 
 /*
@@ -94,7 +95,7 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const str
 	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_ADAM)
 		s.l2 = (float)h->value[TSR_HYPER_WEIGHT_DECAY];
 	else
-		s.keep = (float)keep(h);
+		s.keep = (float)(1 - decay(h));
 	switch (optimizer) {
 	case TSR_OPTIMIZER_SGD:
 	case TSR_OPTIMIZER_SGDW:
@@ -105,6 +106,40 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const str
 		break;
 	default:
 		put_adam(&s, h, t);
+	}
+	return s;
+}
+
+/* What FlashOptim's kernels make of a number near 1: they get @x in FP32. */
+static float flash_rest(double x)
+{
+	return 1.0f - (float)x;
+}
+
+static void put_flash_adam(struct tsr_step_scalars *s, const struct tsr_hyper *h, uint64_t t)
+{
+	const float beta1 = (float)h->value[TSR_HYPER_BETA1];
+	const float beta2 = (float)h->value[TSR_HYPER_BETA2];
+
+	s->beta1 = beta1;
+	s->rest1 = 1.0f - beta1;
+	s->rest2 = 1.0f - beta2;
+	s->root_correction2 = (float)sqrt(flash_rest(power(beta2, t)));
+	s->rate = (float)-(h->value[TSR_HYPER_LR] / flash_rest(power(beta1, t)));
+}
+
+struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
+					       const struct tsr_hyper *h, uint64_t t)
+{
+	struct tsr_step_scalars s = tsr_step_scalars(optimizer, h, t, false);
+
+	if (optimizer != TSR_OPTIMIZER_SGD && optimizer != TSR_OPTIMIZER_ADAM)
+		s.keep = flash_rest(decay(h));
+	if (optimizer == TSR_OPTIMIZER_ADAM || optimizer == TSR_OPTIMIZER_ADAMW)
+		put_flash_adam(&s, h, t);
+	if (optimizer == TSR_OPTIMIZER_LION) {
+		s.rest1 = flash_rest(h->value[TSR_HYPER_BETA1]);
+		s.rest2 = flash_rest(h->value[TSR_HYPER_BETA2]);
 	}
 	return s;
 }

@@ -48,16 +48,18 @@ DEFINE_RULE(sgd, 1)
 DEFINE_RULE(adam, 2)
 DEFINE_RULE(adamw, 2)
 DEFINE_RULE(lion, 1)
+DEFINE_RULE(flash_adam, 2)
+DEFINE_RULE(flash_lion, 1)
 
 static rule_fn *rule_of(const struct tsr_step *step)
 {
 	switch (step->optimizer) {
 	case TSR_OPTIMIZER_ADAM:
-		return run_adam;
+		return step->flashoptim ? run_flash_adam : run_adam;
 	case TSR_OPTIMIZER_ADAMW:
-		return run_adamw;
+		return step->flashoptim ? run_flash_adam : run_adamw;
 	case TSR_OPTIMIZER_LION:
-		return run_lion;
+		return step->flashoptim ? run_flash_lion : run_lion;
 	default:
 		return step->coding[TSR_PART_MOMENTUM].codec ? run_sgd : run_plain_sgd;
 	}
