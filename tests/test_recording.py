@@ -3,6 +3,7 @@ import json
 import math
 import os
 import random
+import shutil
 import socket
 
 import ml_dtypes
@@ -716,3 +717,75 @@ def test_a_killed_run_leaves_a_recording(recorded):
     (folder / "step-00000010.pt.tmp").write_bytes(b"half")
     (folder / "manifest.json.tmp").write_text("{")
     assert inspected(folder)["totals"]["last_step"] == 9
+
+
+# ---- The same gradients in every form lead to the same checkpoint ----
+
+def replayed(folder, out, *options):
+    run_tersor("replay", DATA / "tiny-gpt" / "checkpoint.safetensors", folder, "-o", out, "--steps",
+               "401..404", *options, check=0)
+    return out.read_bytes()
+
+
+def split(tensors, nranks, cut):
+    """[({name: (dtype, shape, bytes)}, {name: offsets})] per rank: as torch.chunk() cuts rows."""
+    parts = [({}, {}) for _ in range(nranks)]
+    for name, t in tensors:
+        raw = np.frombuffer(t["data"], np.uint16).reshape(t["shape"])
+        d = cut % raw.ndim
+        chunk = -(-raw.shape[d] // nranks)
+        for r, (pieces, offsets) in enumerate(parts):
+            start = min(r * chunk, raw.shape[d])
+            piece = np.take(raw, range(start, min(start + chunk, raw.shape[d])), d)
+            pieces[name] = (t["dtype"], list(piece.shape), piece.tobytes())
+            offsets[name] = {"saved_offsets": [start if i == d else 0 for i in range(raw.ndim)]}
+    return parts
+
+
+def as_ranks(folder, nranks, cut):
+    """The recording of tiny-gpt in a file per rank."""
+    folder.mkdir()
+    manifest = json.loads((RECORDING / "manifest.json").read_text())
+    for step in manifest["steps"]:
+        tensors = safetensors.deserialize((RECORDING / step.pop("file")).read_bytes())
+        step["files"] = []
+        for r, (pieces, offsets) in enumerate(split(tensors, nranks, cut)):
+            header, data = {"__metadata__": {KEY: json.dumps(offsets)}}, b""
+            for name, (dtype, shape, values) in pieces.items():
+                header[name] = {"dtype": dtype, "shape": shape,
+                                "data_offsets": [len(data), len(data) + len(values)]}
+                data += values
+            step["files"].append(f"step-{step['step']}-rank{r}")
+            (folder / step["files"][-1]).write_bytes(safetensors_bytes(header, data))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("nranks, cut", [(1, 0), (3, 0), (5, 1), (100, 0)])
+def test_replay_of_ranks(tmp_path, nranks, cut):
+    whole = replayed(RECORDING, tmp_path / "whole.safetensors")
+    assert replayed(as_ranks(tmp_path / "ranks", nranks, cut),
+                    tmp_path / "ranks.safetensors") == whole
+    assert whole != (DATA / "tiny-gpt" / "checkpoint.safetensors").read_bytes()
+
+
+def test_replay_without_a_manifest(tmp_path):
+    """What a manifest says can come from the command line and a schedule."""
+    manifest = json.loads((RECORDING / "manifest.json").read_text())
+    one, bare, schedule = tmp_path / "one", tmp_path / "bare", tmp_path / "lr.txt"
+    one.mkdir()
+    bare.mkdir()
+    for step in manifest["steps"]:
+        shutil.copy(RECORDING / step["file"], one)
+        tensors = safetensors.deserialize((RECORDING / step["file"]).read_bytes())
+        values = {name: tensor(np.frombuffer(t["data"], ml_dtypes.bfloat16).reshape(t["shape"]))
+                  for name, t in tensors}
+        (bare / f"grads{step['step']}.pt").write_bytes(pt(values))
+        step["lr"] = step["lr"][:1]
+    manifest["param_groups"] = [{"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}]
+    (one / "manifest.json").write_text(json.dumps(manifest))
+    schedule.write_text("".join(f"{s['step']} {s['lr'][0]!r}\n" for s in manifest["steps"]))
+    options = ("--optimizer", "adamw", "--betas", "0.9,0.95", "--eps", "1e-8", "--weight-decay",
+               "0.1", "--schedule", schedule)
+    assert replayed(bare, tmp_path / "bare.safetensors", *options) == \
+        replayed(one, tmp_path / "one.safetensors")
