@@ -13,7 +13,7 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "codecs", "bench",
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "replay", "codecs", "bench",
             "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
@@ -224,6 +224,10 @@ def reports(command, library, scratch):
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json")],
         "sweep": lambda: [sweep_that_moved(scratch)],
+        "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
+                                  "--weights", "bf16+sr4", "--momentum", "softsign8",
+                                  "--variance", "sqrt8", "--lr", "1e-6", "--check-numerics",
+                                  "--gate", "update-nmse=1e-9", "--json")],
         "codecs": lambda: [report("codecs", "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
                           report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json")],
@@ -233,10 +237,10 @@ def reports(command, library, scratch):
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "completion"])
 def test_json_section_lists_the_members_of_the_report(command, library, tmp_path):
-    common = set(re.findall(r"^\.It Va (\w+)", section(ROOT / "man" / "tersor.1", "JSON reports"),
+    common = set(re.findall(r"^\.It Va ([\w-]+)", section(ROOT / "man" / "tersor.1", "JSON reports"),
                             re.M))
     source = section(page_of(command), "JSON")
-    listed = set(re.findall(r"^\.It Va (\w+)", source, re.M))
+    listed = set(re.findall(r"^\.It Va ([\w-]+)", source, re.M))
     if "See JSON reports" in source:
         listed |= {"schema"}
     else:
