@@ -61,7 +61,8 @@ static const struct cli_opt opts[] = {
 	  "fp32: replay in FP32, too, and report how far the two part" },
 	{ "gate", 0, "FIGURE=VALUE", CLI_LIST, AT(gate), 0, 0,
 	  "weight-ulp= weight-nmse= weight-cosine= momentum-nmse= variance-nmse= momentum-quant= "
-	  "variance-quant= update-nmse= update-norm= stalled= underflow= variance-lost= update-quant=",
+	  "variance-quant= update-nmse= update-norm= stalled= underflow= variance-lost= "
+	  "update-quant=",
 	  "exit 1 and write nothing if a figure of any tensor is larger at any step; implies "
 	  "--compare fp32" },
 	{ "check-numerics", 0, NULL, CLI_FLAG, AT(check_numerics), 0, 0, NULL,
