@@ -186,10 +186,10 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n)
 	free(params);
 }
 
-/* Zeros; a tensor without elements has a byte all the same. */
+/* What will be filled as a whole; a tensor without elements has a byte all the same. */
 static void *allocate(uint64_t nbytes)
 {
-	return nbytes < SIZE_MAX ? calloc((size_t)nbytes + 1, 1) : NULL;
+	return nbytes < SIZE_MAX ? malloc((size_t)nbytes + 1) : NULL;
 }
 
 static enum tsr_status allocate_part(struct tsr_replaying *r, struct tsr_replay_param *p,
@@ -270,6 +270,14 @@ static void planes_at(const struct tsr_replay_param *p, unsigned part, uint64_t 
 		plane[i] = p->plane[part][i] + tsr_plane_nbytes(&p->coding[part], i, first);
 }
 
+/* Whether a tensor's planes are what a state in this coding has. */
+static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *coding)
+{
+	if (t->coding.codec)
+		return is_same_coding(&t->coding, coding);
+	return t->dtype == TSR_F32 && is_f32(coding);
+}
+
 /* Planes of the wanted coding are taken as they are: encoding again could change them. */
 static enum tsr_status take(const struct loading *l, struct load_scratch *s, struct tsr_err *err)
 {
@@ -335,9 +343,9 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 	s->n = (size_t)(p->numel - s->first < p->piece ? p->numel - s->first : p->piece);
 	s->measure = (struct tsr_measure){ 0 };
 	s->report = (struct tsr_encode_report){ 0 };
-	if (tensor != SIZE_MAX && l->r->c->tensors[tensor].coding.codec &&
+	if (tensor != SIZE_MAX &&
 	    !(l->r->options->zero_state && s->load->part != TSR_PART_WEIGHT) &&
-	    is_same_coding(&l->r->c->tensors[tensor].coding, &p->coding[s->load->part]))
+	    has_coding(&l->r->c->tensors[tensor], &p->coding[s->load->part]))
 		return take(l, s, err);
 	return encode(l, s, err);
 }
