@@ -77,7 +77,7 @@ static void print_bytes(const struct tsr_replay *r)
 	cli_format_bytes(out, sizeof(out), (double)r->out_nbytes);
 	printf("bytes     %s of state, %s of gradients read", state, grads);
 	if (r->out_nbytes)
-		printf(", %s written", out);
+		printf(", %s %s", out, r->dry_run ? "to be written" : "written");
 	printf("\n");
 }
 
