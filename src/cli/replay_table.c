@@ -18,6 +18,29 @@
 #define LINES_SHOWN 8
 #define WIDTH 80
 
+/* Break lines between words; every line but the first is indented. */
+static void print_wrapped(const char *text, int indent)
+{
+	int column = 0;
+
+	while (*text) {
+		const int len = (int)strcspn(text, " ");
+
+		if (column && column + 1 + len > WIDTH) {
+			printf("\n%*s", indent, "");
+			column = indent;
+		} else if (column) {
+			printf(" ");
+			column++;
+		}
+		printf("%.*s", len, text);
+		column += len;
+		text += len;
+		text += *text == ' ';
+	}
+	printf("\n");
+}
+
 /* --- What was replayed ------------------------------------------------------------------------ */
 
 static void print_range(const struct tsr_replay *r)
@@ -37,17 +60,17 @@ static void print_range(const struct tsr_replay *r)
 static void print_state(const struct tsr_replay *r)
 {
 	static const char *const parts[TSR_PARTS] = { "weight", "momentum", "variance" };
-	const char *lead = "state     ";
-	char coding[64];
+	char line[256] = "state    ", coding[64];
+	size_t at = strlen(line);
 
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!r->coding[p].codec)
 			continue;
 		cli_format_coding(coding, sizeof(coding), &r->coding[p]);
-		printf("%s%s %s", lead, parts[p], coding);
-		lead = ", ";
+		at += (size_t)snprintf(line + at, sizeof(line) - at, "%s %s %s", at > 9 ? "," : "",
+				       parts[p], coding);
 	}
-	printf("\n");
+	print_wrapped(line, 10);
 }
 
 static void print_lr(const struct tsr_replay *r)
@@ -234,29 +257,6 @@ static void print_worst_tensors(const struct tsr_replay *r)
 }
 
 /* --- Words ------------------------------------------------------------------------------------ */
-
-/* Break lines between words; every line but the first is indented. */
-static void print_wrapped(const char *text, int indent)
-{
-	int column = 0;
-
-	while (*text) {
-		const int len = (int)strcspn(text, " ");
-
-		if (column && column + 1 + len > WIDTH) {
-			printf("\n%*s", indent, "");
-			column = indent;
-		} else if (column) {
-			printf(" ");
-			column++;
-		}
-		printf("%.*s", len, text);
-		column += len;
-		text += len;
-		text += *text == ' ';
-	}
-	printf("\n");
-}
 
 static void print_findings(const struct tsr_replay *r)
 {
