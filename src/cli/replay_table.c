@@ -122,11 +122,9 @@ static const struct column {
 
 #define NCOLUMNS (sizeof(columns) / sizeof(*columns))
 
-static void format_figure(char out[24], const struct tsr_replay *r, enum tsr_figure_name figure,
-			  double value)
+/* @n: the number of weights, for a share of them. */
+static void format_figure(char out[24], enum tsr_figure_name figure, double value, double n)
 {
-	const double n = (double)tsr_replay_numel(r, SIZE_MAX);
-
 	if (isnan(value))
 		snprintf(out, 24, "-");
 	else if (isinf(value))
@@ -141,13 +139,21 @@ static void format_figure(char out[24], const struct tsr_replay *r, enum tsr_fig
 		snprintf(out, 24, "%.2e", value);
 }
 
-/* The steps whose totals are the largest, by column; SIZE_MAX where all are 0 or missing. */
-static void find_worst(const struct tsr_replay *r, size_t worst[NCOLUMNS])
+struct table {
+	const struct tsr_replay *r;
+	bool verbose;
+	double n; /* weights */
+	size_t worst[NCOLUMNS]; /* steps with the largest totals; SIZE_MAX where all are 0 */
+};
+
+static void find_worst(struct table *t)
 {
+	const struct tsr_replay *r = t->r;
+
 	for (size_t c = 0; c < NCOLUMNS; c++) {
 		double most = 0;
 
-		worst[c] = SIZE_MAX;
+		t->worst[c] = SIZE_MAX;
 		for (size_t i = 0; i < r->nsteps; i++) {
 			const double value = tsr_replay_has_figures(r, i)
 						     ? r->steps[i].total.value[columns[c].figure]
@@ -156,14 +162,14 @@ static void find_worst(const struct tsr_replay *r, size_t worst[NCOLUMNS])
 			if (!(value > most))
 				continue;
 			most = value;
-			worst[c] = i;
+			t->worst[c] = i;
 		}
 	}
 }
 
-static void print_step(const struct tsr_replay *r, size_t i, const size_t worst[NCOLUMNS])
+static void print_step(const struct table *t, size_t i)
 {
-	const struct tsr_replay_step *s = &r->steps[i];
+	const struct tsr_replay_step *s = &t->r->steps[i];
 	char cell[24];
 
 	printf("%8" PRIu64, s->step);
@@ -173,24 +179,23 @@ static void print_step(const struct tsr_replay *r, size_t i, const size_t worst[
 		printf(" %8s", "-");
 	if (s->skipped)
 		printf("  skipped: its gradients are not finite");
-	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(r, i); c++) {
-		format_figure(cell, r, columns[c].figure, s->total.value[columns[c].figure]);
+	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(t->r, i); c++) {
+		format_figure(cell, columns[c].figure, s->total.value[columns[c].figure], t->n);
 		printf(" %*s", columns[c].width, cell);
 		/* No blanks at the end of a line. */
-		if (worst[c] == i || c + 1 < NCOLUMNS)
-			printf("%c", worst[c] == i ? '*' : ' ');
+		if (t->worst[c] == i || c + 1 < NCOLUMNS)
+			printf("%c", t->worst[c] == i ? '*' : ' ');
 	}
 	printf("\n");
 }
 
-static bool is_shown(const struct tsr_replay *r, size_t i, const size_t worst[NCOLUMNS],
-		     bool verbose)
+static bool is_shown(const struct table *t, size_t i)
 {
 	for (size_t c = 0; c < NCOLUMNS; c++) {
-		if (worst[c] == i)
+		if (t->worst[c] == i)
 			return true;
 	}
-	return verbose || tsr_replay_in_sample(r, i, STEPS_SHOWN);
+	return t->verbose || tsr_replay_in_sample(t->r, i, STEPS_SHOWN);
 }
 
 static void print_head(void)
@@ -206,16 +211,18 @@ static void print_head(void)
 
 static void print_steps(const struct tsr_replay *r, bool verbose)
 {
-	size_t worst[NCOLUMNS], shown = 0;
+	struct table t = { .r = r, .verbose = verbose };
+	size_t shown = 0;
 	char all[32];
 
-	find_worst(r, worst);
+	t.n = (double)tsr_replay_numel(r, SIZE_MAX);
+	find_worst(&t);
 	printf("\nAgainst a replay in FP32 of the same gradients, over all tensors:\n");
 	print_head();
 	for (size_t i = 0; i < r->nsteps; i++) {
-		if (!is_shown(r, i, worst, verbose))
+		if (!is_shown(&t, i))
 			continue;
-		print_step(r, i, worst);
+		print_step(&t, i);
 		shown++;
 	}
 	cli_format_count(all, sizeof(all), r->nsteps);
@@ -249,7 +256,7 @@ static void print_worst_tensors(const struct tsr_replay *r)
 		if (w.value < 1e10 && w.value == floor(w.value))
 			snprintf(value, sizeof(value), "%.0f", w.value);
 		else
-			format_figure(value, r, TSR_FIGURE_UPDATE_NMSE, w.value);
+			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
 		cli_format_name(name, sizeof(name), r->params[w.param], WIDTH - 35);
 		printf("%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]), value,
 		       r->steps[w.step].step, name);
