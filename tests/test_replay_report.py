@@ -207,6 +207,7 @@ def test_json_is_complete(made):
         assert worst["value"] == pick(v for values in series.values() for v in values)
         assert series[worst["tensor"]][worst["step"] - 401] == worst["value"]
     assert set(got["worst"]) == set(FIGURES)
+    assert [f["level"] for f in got["findings"]] == ["bad", "bad"]
 
 
 def test_csv_says_what_json_says(made):
