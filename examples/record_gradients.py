@@ -60,7 +60,7 @@ class GradientRecorder:
             self.close = functools.partial(setattr, optimizer, "step", original)
 
     def _hook(self, optimizer, args, kwargs):
-        if any(a is not None for a in (*args, *kwargs.values())):
+        if any(a is not None and a is not optimizer for a in (*args, *kwargs.values())):
             raise ValueError("optimizer.step() computes the gradients itself: not recordable")
         if getattr(optimizer, "grad_scale", None) is not None:
             raise ValueError("call scaler.unscale_(optimizer) before scaler.step(optimizer)")

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import random
+import shutil
 import socket
 
 import ml_dtypes
@@ -90,8 +91,8 @@ def test_report_is_what_manifest_and_files_say():
     assert {t["name"]: t["shape"] for t in report["tensors"]} == shapes
     assert [t["name"] for t in report["tensors"]] == sorted(shapes)
     for t in report["tensors"]:
-        assert t["name"] in manifest["param_groups"][t["group"]]["params"] and t["steps"] == 16
-    for found, said in zip(report["groups"], manifest["param_groups"], strict=True):
+        assert t["name"] in manifest["param_groups"][t["param_group"]]["params"] and t["steps"] == 16
+    for found, said in zip(report["param_groups"], manifest["param_groups"], strict=True):
         assert found["parameters"] == len(said["params"])
         assert found["elements"] == sum(math.prod(shapes[name]) for name in said["params"])
         assert found["hyperparameters"] == {"beta1": said["betas"][0], "beta2": said["betas"][1],
@@ -99,7 +100,7 @@ def test_report_is_what_manifest_and_files_say():
                                             "weight_decay": said["weight_decay"]}
     for g in (0, 1):
         lr = [s["lr"][g] for s in manifest["steps"]]
-        assert report["groups"][g]["lr"] == pytest.approx([min(lr), max(lr)], rel=1e-8)
+        assert report["param_groups"][g]["lr"] == pytest.approx([min(lr), max(lr)], rel=1e-8)
     losses = [s["loss"] for s in manifest["steps"]]
     totals = report["totals"]
     assert totals["loss"] == pytest.approx([min(losses), max(losses)], rel=1e-8)
@@ -128,7 +129,7 @@ def test_everything_optional_may_be_missing(folder):
                "steps": [{"step": s, "file": name_of(s)} for s in STEPS]}
     report = inspected(write(folder, minimal))
     assert report["optimizer"] is None and report["totals"]["loss"] is None
-    assert report["groups"] == [{"parameters": 2, "elements": 15, "hyperparameters": {},
+    assert report["param_groups"] == [{"parameters": 2, "elements": 15, "hyperparameters": {},
                                  "lr": None}]
     assert all(s["lr"] is None and s["loss"] is None for s in report["steps"])
     text = run_tersor("inspect", "-v", folder, check=0).stdout
@@ -139,7 +140,7 @@ def test_one_group_without_params_has_all(folder):
     manifest = manifest_of(param_groups=[{"momentum": 0.5, "lr": 0.25}])
     for s in manifest["steps"]:
         del s["lr"]
-    group, = inspected(write(folder, manifest))["groups"]
+    group, = inspected(write(folder, manifest))["param_groups"]
     assert group["parameters"] == 2
     assert group["hyperparameters"] == {"lr": 0.25, "momentum": 0.5}
 
@@ -160,7 +161,7 @@ def test_every_hyperparameter(folder):
     manifest = manifest_of(optimizer="adamw")
     manifest["param_groups"][0] = {"params": ["w"], "betas": [0.8, 0.99],
                                    "decoupled_weight_decay": True, **values}
-    found = inspected(write(folder, manifest))["groups"][0]["hyperparameters"]
+    found = inspected(write(folder, manifest))["param_groups"][0]["hyperparameters"]
     assert found == {**values, "nesterov": 1, "beta1": 0.8, "beta2": 0.99}
 
 
@@ -344,9 +345,9 @@ def test_truncated_manifest(folder):
     ('{"format":"tersor-recording","version":1,"steps":[%s{}]}' % ("{}," * 1_999_000), "steps[0]"),
     ('{"format":"tersor-recording","version":1,"x":"%s"}' % ("x" * (65 << 20)), "limit"),
     ('{"format":"tersor-recording","version":1,"steps":[{"step":1,"files":[%s]}]}'
-     % ",".join(['"a"'] * 1_900_000), "step 1"),
+     % ",".join(['"a"'] * 500_000), "step 1"),
     ('{"format":"tersor-recording","version":1,"param_groups":[{"params":[%s]}]}'
-     % ",".join(['"a"'] * 1_900_000), "parameter a"),
+     % ",".join(['"a"'] * 500_000), "parameter a"),
 ], ids=["values", "steps", "text", "files", "params"])
 def test_huge_manifests_take_bounded_memory(folder, manifest, word):
     done, peak, seconds = run_bounded("inspect", write(folder, manifest, {}))
@@ -457,8 +458,8 @@ def test_plain_directory(folder, names, steps):
     report = inspected(folder)
     assert [(s["step"], s["files"]) for s in report["steps"]] == \
         [(n, [name]) for n, name in zip(steps, names, strict=True)]
-    assert report["optimizer"] is None and report["groups"][0]["lr"] is None
-    assert {t["name"]: (t["shape"], t["group"]) for t in report["tensors"]} == \
+    assert report["optimizer"] is None and report["param_groups"][0]["lr"] is None
+    assert {t["name"]: (t["shape"], t["param_group"]) for t in report["tensors"]} == \
         {"w": ([4, 3], 0), "b": ([3], 0)}
 
 
@@ -690,7 +691,7 @@ def test_recorder_writes_what_the_optimizer_sees(recorded, tmp_path, name):
     assert [s["loss"] for s in manifest["steps"]] == [seen[0]["loss"], seen[1]["loss"], None]
     report = inspected(folder)
     assert report["totals"]["missing"] == 3     # the unused parameter's
-    assert report["groups"][0]["hyperparameters"]["beta1"] == 0.8
+    assert report["param_groups"][0]["hyperparameters"]["beta1"] == 0.8
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -698,7 +699,7 @@ def test_recorder_of_other_optimizers(recorded, name):
     report = inspected(recorded[0] / name)
     assert report["optimizer"] == name
     want = {"momentum": 0.9, "dampening": 0, "nesterov": 1} if name == "sgd" else {"eps": 1e-6}
-    assert want.items() <= report["groups"][1]["hyperparameters"].items()
+    assert want.items() <= report["param_groups"][1]["hyperparameters"].items()
 
 
 def test_recorder_refuses_what_it_cannot_record(recorded):
@@ -716,3 +717,75 @@ def test_a_killed_run_leaves_a_recording(recorded):
     (folder / "step-00000010.pt.tmp").write_bytes(b"half")
     (folder / "manifest.json.tmp").write_text("{")
     assert inspected(folder)["totals"]["last_step"] == 9
+
+
+# ---- The same gradients in every form lead to the same checkpoint ----
+
+def replayed(folder, out, *options):
+    run_tersor("replay", DATA / "tiny-gpt" / "checkpoint.safetensors", folder, "-o", out, "--steps",
+               "401..404", *options, check=0)
+    return out.read_bytes()
+
+
+def split(tensors, nranks, cut):
+    """[({name: (dtype, shape, bytes)}, {name: offsets})] per rank: as torch.chunk() cuts rows."""
+    parts = [({}, {}) for _ in range(nranks)]
+    for name, t in tensors:
+        raw = np.frombuffer(t["data"], np.uint16).reshape(t["shape"])
+        d = cut % raw.ndim
+        chunk = -(-raw.shape[d] // nranks)
+        for r, (pieces, offsets) in enumerate(parts):
+            start = min(r * chunk, raw.shape[d])
+            piece = np.take(raw, range(start, min(start + chunk, raw.shape[d])), d)
+            pieces[name] = (t["dtype"], list(piece.shape), piece.tobytes())
+            offsets[name] = {"saved_offsets": [start if i == d else 0 for i in range(raw.ndim)]}
+    return parts
+
+
+def as_ranks(folder, nranks, cut):
+    """The recording of tiny-gpt in a file per rank."""
+    folder.mkdir()
+    manifest = json.loads((RECORDING / "manifest.json").read_text())
+    for step in manifest["steps"]:
+        tensors = safetensors.deserialize((RECORDING / step.pop("file")).read_bytes())
+        step["files"] = []
+        for r, (pieces, offsets) in enumerate(split(tensors, nranks, cut)):
+            header, data = {"__metadata__": {KEY: json.dumps(offsets)}}, b""
+            for name, (dtype, shape, values) in pieces.items():
+                header[name] = {"dtype": dtype, "shape": shape,
+                                "data_offsets": [len(data), len(data) + len(values)]}
+                data += values
+            step["files"].append(f"step-{step['step']}-rank{r}")
+            (folder / step["files"][-1]).write_bytes(safetensors_bytes(header, data))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("nranks, cut", [(1, 0), (3, 0), (5, 1), (100, 0)])
+def test_replay_of_ranks(tmp_path, nranks, cut):
+    whole = replayed(RECORDING, tmp_path / "whole.safetensors")
+    assert replayed(as_ranks(tmp_path / "ranks", nranks, cut),
+                    tmp_path / "ranks.safetensors") == whole
+    assert whole != (DATA / "tiny-gpt" / "checkpoint.safetensors").read_bytes()
+
+
+def test_replay_without_a_manifest(tmp_path):
+    """What a manifest says can come from the command line and a schedule."""
+    manifest = json.loads((RECORDING / "manifest.json").read_text())
+    one, bare, schedule = tmp_path / "one", tmp_path / "bare", tmp_path / "lr.txt"
+    one.mkdir()
+    bare.mkdir()
+    for step in manifest["steps"]:
+        shutil.copy(RECORDING / step["file"], one)
+        tensors = safetensors.deserialize((RECORDING / step["file"]).read_bytes())
+        values = {name: tensor(np.frombuffer(t["data"], ml_dtypes.bfloat16).reshape(t["shape"]))
+                  for name, t in tensors}
+        (bare / f"grads{step['step']}.pt").write_bytes(pt(values))
+        step["lr"] = step["lr"][:1]
+    manifest["param_groups"] = [{"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}]
+    (one / "manifest.json").write_text(json.dumps(manifest))
+    schedule.write_text("".join(f"{s['step']} {s['lr'][0]!r}\n" for s in manifest["steps"]))
+    options = ("--optimizer", "adamw", "--betas", "0.9,0.95", "--eps", "1e-8", "--weight-decay",
+               "0.1", "--schedule", schedule)
+    assert replayed(bare, tmp_path / "bare.safetensors", *options) == \
+        replayed(one, tmp_path / "one.safetensors")

@@ -147,7 +147,7 @@ const struct cli_cmd cmd_inspect = {
 	.examples = "  tersor inspect packed.safetensors\n"
 		    "  tersor inspect -v checkpoint.safetensors\n"
 		    "  tersor inspect --json=report.json packed.safetensors\n"
-		    "  tersor inspect -v recording/\n",
+		    "  tersor inspect -v recording\n",
 	.opts = opts,
 	.reports = true,
 	.operands_min = 1,

@@ -61,7 +61,8 @@ static const struct cli_opt opts[] = {
 	  "fp32: replay in FP32, too, and report how far the two part" },
 	{ "gate", 0, "FIGURE=VALUE", CLI_LIST, AT(gate), 0, 0,
 	  "weight-ulp= weight-nmse= weight-cosine= momentum-nmse= variance-nmse= momentum-quant= "
-	  "variance-quant= update-nmse= update-norm= stalled= underflow=",
+	  "variance-quant= update-nmse= update-norm= stalled= underflow= variance-lost= "
+	  "update-quant=",
 	  "exit 1 and write nothing if a figure of any tensor is larger at any step; implies "
 	  "--compare fp32" },
 	{ "check-numerics", 0, NULL, CLI_FLAG, AT(check_numerics), 0, 0, NULL,
@@ -218,7 +219,7 @@ const struct cli_cmd cmd_replay = {
 		"  tersor replay checkpoint.pt recording -o after.pt\n"
 		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
 		"  tersor replay packed.safetensors recording -o after.safetensors\n"
-		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=1e-2\n",
+		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=0.25\n",
 	.opts = opts,
 	.long_work = true,
 	.reports = true,

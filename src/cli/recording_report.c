@@ -395,9 +395,9 @@ static void gradient_json(struct tsr_text *json, const struct totals *t, const s
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "name", g->name);
 	if (g->group)
-		tsr_json_put_u64(json, "group", (uint64_t)(g->group - t->r->groups));
+		tsr_json_put_u64(json, "param_group", (uint64_t)(g->group - t->r->groups));
 	else
-		tsr_json_put_null(json, "group");
+		tsr_json_put_null(json, "param_group");
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(g->dtype));
 	tsr_json_open(json, "shape", '[');
 	for (unsigned d = 0; d < g->rank; d++)
@@ -432,7 +432,7 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	dtypes_json(&json, t->dtypes);
 	range_json(&json, "loss", &loss);
 	tsr_json_close(&json, '}');
-	tsr_json_open(&json, "groups", '[');
+	tsr_json_open(&json, "param_groups", '[');
 	for (size_t g = 0; g < r->ngroups; g++)
 		group_json(&json, t, g);
 	tsr_json_close(&json, ']');

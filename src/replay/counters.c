@@ -262,8 +262,8 @@ enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
 	if (most + 1 != first)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: step %llu: found gradients of this step first, expected those "
-				"of step %llu, since %.300s has seen %llu; --count says how many "
-				"it has seen",
+				"of step %llu, since %.300s has seen %llu; --steps begins "
+				"elsewhere, --count says how many it has seen",
 				r->recording->path, (unsigned long long)first,
 				(unsigned long long)most + 1, r->c->path, (unsigned long long)most);
 	return TSR_OK;

@@ -343,7 +343,8 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 }
 
 /* As when packing, but there is no way to keep such a tensor raw. */
-static enum tsr_status check_loaded(const struct loading *l, const struct load *load)
+static enum tsr_status check_loaded(const struct loading *l, const struct load *load,
+				    struct tsr_err *err)
 {
 	const struct tsr_measure *m = &l->measure;
 	const struct tsr_encode_report *e = &l->report;
@@ -355,7 +356,7 @@ static enum tsr_status check_loaded(const struct loading *l, const struct load *
 	if (!m->nonfinite && !m->overflow && !e->scale_overflow && !e->narrow_overflow &&
 	    !(variance && m->negative))
 		return TSR_OK;
-	return tsr_fail(l->r->err, TSR_E_UNSUPPORTED,
+	return tsr_fail(err, TSR_E_UNSUPPORTED,
 			"%s: tensor %.200s: found %llu non-finite values, %llu negative variances, "
 			"%llu values and %llu scales over the range of %s, expected none",
 			c->path, tensor == SIZE_MAX ? load->p->name : c->tensors[tensor].name,
@@ -384,7 +385,7 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 		return TSR_OK;
 	s->load->p->lossy |= l->measure.n > 0 &&
 			     !is_lossless(s->load->p->coding[s->load->part].codec);
-	return check_loaded(l, s->load);
+	return check_loaded(l, s->load, err);
 }
 
 static enum tsr_status plan_loads(struct loading *l, uint64_t *njobs_ret)

@@ -271,8 +271,8 @@ static enum tsr_status commit_record(struct tsr_replay_window *w, const struct s
 	return s->last ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
 }
 
-static enum tsr_status warn(struct tsr_replay_window *w, size_t param, unsigned step, float largest,
-			    struct tsr_err *err)
+static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsigned step,
+			       float largest, struct tsr_err *err)
 {
 	struct tsr_replay *result = w->r->result;
 	const struct tsr_replay_param *p = &w->r->params[param];
@@ -306,7 +306,7 @@ static enum tsr_status commit_step(struct tsr_replay_window *w, const struct scr
 	if (piece->largest > w->largest[step])
 		w->largest[step] = piece->largest;
 	if (s->last)
-		TSR_TRY(warn(w, s->param, step, w->largest[step], err));
+		TSR_TRY(warn_of(w, s->param, step, w->largest[step], err));
 	if (w->r->options->compare && !step_of(w, step)->skipped)
 		tsr_replay_compare_commit(w, s->param, step, piece, s->first == 0, s->last);
 	return TSR_OK;
