@@ -237,12 +237,17 @@ def test_text_fits_and_makes_the_divergence_plain(made):
 
 
 def test_text_makes_underflow_of_scales_plain():
-    groups = sum(step["*"]["underflow"] for step in expected(flash("f16"), 1))
+    figures = expected(flash("f16"), 1)[0]
+    groups = figures["*"]["underflow"]
     done = replay(CHECKPOINT, RECORDING, "--state", "flash", "--scale", "f16", "--steps", "..401",
                   "--compare", "fp32")
     words = " ".join(done.stdout.split())
     assert groups > 0
     assert f"Scales underflow: at step 401 {groups} of 5284 groups" in words
+    named = {line.split()[-1]: int(line.split()[0]) for line in done.stdout.split(
+        "groups lost")[1].split("\n\n")[0].splitlines()[1:]}
+    assert named == {name: f["underflow"] for name, f in figures.items()
+                     if f["underflow"] and name != "*"}
 
 
 class Page(html.parser.HTMLParser):

@@ -263,6 +263,39 @@ static void print_worst_tensors(const struct tsr_replay *r)
 	}
 }
 
+/* Most groups of a tensor that are lost at a step. */
+static uint64_t lost_groups(const struct tsr_replay *r, size_t param)
+{
+	double most = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (tsr_replay_has_figures(r, i))
+			most = fmax(most, r->steps[i].tensors[param].value[TSR_FIGURE_UNDERFLOW]);
+	}
+	return (uint64_t)most;
+}
+
+/* The tensors whose scales underflow, in their order. */
+static void print_lost_groups(const struct tsr_replay *r, bool verbose)
+{
+	char name[128];
+	size_t n = 0;
+
+	for (size_t p = 0; p < r->nparams; p++) {
+		const uint64_t lost = lost_groups(r, p), all = tsr_replay_ngroups(r, p);
+
+		if (!lost || (n++ >= LINES_SHOWN && !verbose))
+			continue;
+		if (n == 1)
+			printf("\n%-12s %12s %6s  %s\n", "groups lost", "of", "%", "name");
+		cli_format_name(name, sizeof(name), r->params[p], WIDTH - 34);
+		printf("%-12" PRIu64 " %12" PRIu64 " %6.2f  %s\n", lost, all,
+		       all ? 100.0 * (double)lost / (double)all : 0, name);
+	}
+	if (n > LINES_SHOWN && !verbose)
+		printf("... and %zu more, which -v shows\n", n - LINES_SHOWN);
+}
+
 /* --- Words ------------------------------------------------------------------------------------ */
 
 static void print_findings(const struct tsr_replay *r)
@@ -352,6 +385,7 @@ void cli_replay_table(const struct tsr_replay *r, const struct cli_common *commo
 	if (r->compared && r->nsteps) {
 		print_steps(r, verbose);
 		print_worst_tensors(r);
+		print_lost_groups(r, verbose);
 		print_findings(r);
 	}
 	print_warnings(r, verbose);
