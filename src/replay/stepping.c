@@ -14,6 +14,10 @@
 #include "base/pipeline.h"
 #include "pack/records.h"
 
+/* Windows are of one step where that would be too many entries, or files open at once. */
+#define MANY_PARAMS 65536u
+#define MANY_FILES 256u
+
 /* --- Windows ------------------------------------------------------------------------------------ */
 
 static struct tsr_replay_entry *entry_of(const struct tsr_replay_window *w, unsigned step,
@@ -103,7 +107,7 @@ static void close_window(struct tsr_replay_window *w)
 
 static enum tsr_status open_window(struct tsr_replay_window *w)
 {
-	memset(w->entries, 0, TSR_REPLAY_WINDOW * w->r->nparams * sizeof(*w->entries));
+	memset(w->entries, 0, w->longest_window * w->r->nparams * sizeof(*w->entries));
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(open_step(w, i));
 	return TSR_OK;
@@ -460,7 +464,8 @@ static enum tsr_status prepare(struct tsr_replay_window *w)
 	const bool compare = r->options->compare;
 
 	w->start = calloc(r->nparams + 1, sizeof(*w->start));
-	w->entries = calloc(TSR_REPLAY_WINDOW * r->nparams + 1, sizeof(*w->entries));
+	w->longest_window = r->nparams > MANY_PARAMS ? 1 : TSR_REPLAY_WINDOW;
+	w->entries = calloc(w->longest_window * r->nparams + 1, sizeof(*w->entries));
 	w->warned = calloc(r->nparams + 1, sizeof(*w->warned));
 	if (compare)
 		w->compare = calloc(1, sizeof(*w->compare));
@@ -480,15 +485,26 @@ static enum tsr_status prepare(struct tsr_replay_window *w)
 	return TSR_OK;
 }
 
+/* How many steps the window from @first on has: their files are all open. */
+static unsigned window_at(const struct tsr_replay_window *w, size_t first)
+{
+	const struct tsr_recording_step *steps = w->r->recording->steps + w->r->first;
+	size_t nfiles = steps[first].nfiles;
+	unsigned n = 1;
+
+	while (n < w->longest_window && first + n < w->r->result->nsteps &&
+	       steps[first + n].nfiles <= MANY_FILES - (nfiles < MANY_FILES ? nfiles : MANY_FILES))
+		nfiles += steps[first + n++].nfiles;
+	return n;
+}
+
 enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
 {
 	struct tsr_replay_window w = { .r = r };
 	enum tsr_status status = prepare(&w);
 
 	while (status == TSR_OK && w.first < r->result->nsteps) {
-		const size_t left = r->result->nsteps - w.first;
-
-		w.n = left < TSR_REPLAY_WINDOW ? (unsigned)left : TSR_REPLAY_WINDOW;
+		w.n = window_at(&w, w.first);
 		status = r->nparams ? run_window(&w) : TSR_OK;
 		close_window(&w);
 		w.first += w.n;

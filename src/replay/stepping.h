@@ -33,6 +33,7 @@ struct tsr_replay_window {
 	struct tsr_replaying *r;
 	size_t first; /* index of its first step */
 	unsigned n; /* steps */
+	unsigned longest_window; /* the most that it may have */
 	struct tsr_checkpoint *grads[TSR_REPLAY_WINDOW];
 	struct tsr_replay_entry *entries; /* of all parameters at the first step, and so on */
 	uint64_t *start; /* per parameter: its first job; one entry more at the end */
