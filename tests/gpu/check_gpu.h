@@ -41,8 +41,10 @@ enum data {
 /* The same values for the same seed. */
 void fill(float *x, size_t n, enum data data, uint64_t seed);
 
+enum cases { CASES_FEW, CASES_SHORT /* arrays */, CASES_ALL };
+
 /* Every codec that has kernels. */
-void check_codecs(bool small);
+void check_codecs(enum cases cases);
 
 /*
  * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula
