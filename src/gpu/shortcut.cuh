@@ -32,6 +32,24 @@ static __device__ __forceinline__ float tsr_near_quotient(float n, float d, floa
 }
 
 /*
+ * RN(n / d) where 1/d and all that is computed here are normal numbers or 0, and the significand of d
+ * is not all ones: then the step makes RN(1/d) of every estimate within 1 ULP; the first residual
+ * takes the quotient to within 1 ULP, and the second to the nearest (Markstein, 1990).
+ */
+static __device__ __forceinline__ float tsr_quotient_from(float n, float d, float estimate)
+{
+	const float reciprocal = tsr_reciprocal_step(d, estimate);
+	const float near = tsr_near_quotient(n, d, reciprocal);
+
+	return tsr_fma(tsr_fma(-near, d, n), reciprocal, near);
+}
+
+static __device__ __forceinline__ float tsr_quotient_ordinary(float n, float d)
+{
+	return tsr_quotient_from(n, d, tsr_reciprocal_estimate(d));
+}
+
+/*
  * tsr_softsign_code(m, scale) for 2^-100 <= scale <= 2^124 and |m| <= scale, from an estimate of
  * 1 / (scale + |m|).  The code changes at 127 quotients; at none of them does it matter.
  */

@@ -201,6 +201,15 @@ extern "C" enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream,
 	return TSR_OK;
 }
 
+extern "C" enum tsr_status tsr_gpu_reach(const struct tsr_gpu_event *event, struct tsr_err *err)
+{
+	const unsigned index = event->gpu->index;
+
+	TSR_CUDA_TRY(index, err, make_current(event->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaEventSynchronize(event->handle), "work failed");
+	return TSR_OK;
+}
+
 extern "C" enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from,
 					   const struct tsr_gpu_event *to, double *seconds_ret,
 					   struct tsr_err *err)

@@ -259,6 +259,7 @@ int main(int argc, char **argv)
 {
 	const bool small = argc > 1 && strcmp(argv[1], "--small") == 0;
 	const bool emulated = argc > 1 && strcmp(argv[1], "--emulated") == 0;
+	const enum cases cases = small ? CASES_FEW : emulated ? CASES_SHORT : CASES_ALL;
 	struct tsr_err err = { 0 };
 	char text[256];
 
@@ -274,9 +275,10 @@ int main(int argc, char **argv)
 	printf("cuda:%u: %s; the CPU's codecs are those of level %s\n", tsr_gpu_index(gpu), text,
 	       tsr_isa_name());
 	must(tsr_gpu_stream_new(gpu, &stream, &err), &err);
-	if (!small && !emulated)
-		check_shortcuts();
-	check_codecs(small ? CASES_FEW : emulated ? CASES_SHORT : CASES_ALL);
+	if (!small)
+		check_shortcuts(cases);
+	check_codecs(cases);
+	check_sweeps(cases);
 	check_streams();
 	if (!small) {
 		check_host_arrays();

@@ -46,10 +46,13 @@ enum cases { CASES_FEW, CASES_SHORT /* arrays */, CASES_ALL };
 /* Every codec that has kernels. */
 void check_codecs(enum cases cases);
 
+/* Sweeps of every codec without scales. */
+void check_sweeps(enum cases cases);
+
 /*
  * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula
  * that it stands for.
  */
-void check_shortcuts(void);
+void check_shortcuts(enum cases cases);
 
 #endif

@@ -200,6 +200,14 @@ static inline unsigned __float_as_uint(float x)
 	return bits;
 }
 
+static inline long long __double_as_longlong(double x)
+{
+	long long bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	return bits;
+}
+
 template <class T> static inline T max(T a, T b)
 {
 	return a > b ? a : b;
