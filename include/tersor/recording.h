@@ -13,7 +13,7 @@
 /* Parameters that share hyperparameters. */
 struct tsr_recording_group {
 	size_t nparams;
-	const char *const *params; /* names; none: the group has every parameter (one group only) */
+	const char *const *params; /* names; NULL: the group has every parameter (one group only) */
 	struct tsr_hyper hyper; /* what the recording says; lr is each step's */
 };
 
@@ -33,27 +33,30 @@ struct tsr_recording_step {
  */
 struct tsr_recording {
 	const char *path;
+	bool has_manifest;
 	enum tsr_optimizer optimizer; /* TSR_OPTIMIZER_COUNT: not recorded */
 	size_t ngroups;
 	const struct tsr_recording_group *groups;
 	size_t nsteps;
 	const struct tsr_recording_step *steps;
-	struct tsr_arena *arena;
 };
 
 /**
  * tsr_recording_open() - Open a directory with a manifest.json, or with one file of gradients a step
- * @path: the directory
- * @ret:  out: to be closed with tsr_recording_close(); untouched on failure
+ * @path:    the directory
+ * @options: how to open the files of steps, which are links only if it has @follow; NULL for
+ *           tsr_open_defaults()
+ * @ret:     out: to be closed with tsr_recording_close(); untouched on failure
  *
  * Without a manifest the directory has one checkpoint of any container per step, whose name ends in
- * the number of the step; optimizer, groups and lr are then unknown.
+ * the number of the step; optimizer, hyperparameters and lr are then unknown, and one group has
+ * every parameter.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed manifest or a gap in the steps; TSR_E_UNSUPPORTED for
- * another version or optimizer; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
+ * another version, optimizer or hyperparameter; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
  */
-enum tsr_status tsr_recording_open(const char *path, struct tsr_recording **ret,
-				   struct tsr_err *err);
+enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
+				   struct tsr_recording **ret, struct tsr_err *err);
 void tsr_recording_close(struct tsr_recording *r);
 
 /* Whether this directory is a recording rather than a checkpoint. */

@@ -2,6 +2,7 @@
 #ifndef TERSOR_STEP_H
 #define TERSOR_STEP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,7 +20,9 @@ enum tsr_kind tsr_part_kind(enum tsr_part part);
 /**
  * struct tsr_step - One step of an optimizer on one tensor, whatever form its state has
  * @optimizer:  the update rule
- * @scalars:    from tsr_step_scalars(), for the number of this step
+ * @flashoptim: FlashOptim's order of operations instead of PyTorch's, where they differ
+ * @scalars:    from tsr_step_scalars(), for the number of this step; with @flashoptim from
+ *              tsr_step_flash_scalars()
  * @grad_dtype: TSR_F32, TSR_BF16 or TSR_F16
  * @coding:     of each part; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
  *              seed of a stochastic codec must differ from step to step
@@ -30,6 +33,7 @@ enum tsr_kind tsr_part_kind(enum tsr_part part);
  */
 struct tsr_step {
 	enum tsr_optimizer optimizer;
+	bool flashoptim;
 	struct tsr_step_scalars scalars;
 	enum tsr_dtype grad_dtype;
 	struct tsr_coding coding[TSR_PARTS];
@@ -44,10 +48,18 @@ struct tsr_step_report {
 
 /*
  * The scalars of step number @t (1 for the first) of a group, computed in binary64 and rounded once.
- * @fresh: there is no momentum yet, which SGD then starts from the gradient itself, undampened.
+ * @h has passed tsr_hyper_check().  @fresh: there is no momentum yet (it decodes to zeros), which
+ * SGD then starts from the gradient itself, undampened.
  */
 struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const struct tsr_hyper *h,
 					 uint64_t t, bool fresh);
+
+/*
+ * The same as FlashOptim's kernels compute them from hyperparameters in FP32.  A first step of SGD
+ * is like any other there.
+ */
+struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
+					       const struct tsr_hyper *h, uint64_t t);
 
 /* Where a run of elements may start: at multiples of this. */
 uint64_t tsr_step_align(const struct tsr_step *step);
