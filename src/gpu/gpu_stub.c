@@ -220,3 +220,20 @@ enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_co
 	(void)rows;
 	return tsr_gpu_sync(stream, err);
 }
+
+enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+			     const void *grad, uint64_t n, struct tsr_step_report *report,
+			     struct tsr_err *err)
+{
+	(void)step;
+	(void)grad;
+	(void)n;
+	(void)report;
+	return tsr_gpu_sync(stream, err);
+}
+
+bool tsr_gpu_step_is_fused(const struct tsr_step *step)
+{
+	(void)step;
+	return false;
+}

@@ -20,10 +20,7 @@ static __device__ __forceinline__ float tsr_reciprocal_step(float d, float estim
 	return tsr_fma(estimate, tsr_fma(-d, estimate, 1.0f), estimate);
 }
 
-/*
- * n / d of a reciprocal after that step: RN of the quotient, but for a few d where the quotient is
- * all but in the middle between two floats.
- */
+/* n / d from RN(1/d). */
 static __device__ __forceinline__ float tsr_near_quotient(float n, float d, float reciprocal)
 {
 	const float guess = n * reciprocal;
@@ -32,16 +29,14 @@ static __device__ __forceinline__ float tsr_near_quotient(float n, float d, floa
 }
 
 /*
- * RN(n / d) where 1/d and all that is computed here are normal numbers or 0, and the significand of d
- * is not all ones: then the step makes RN(1/d) of every estimate within 1 ULP; the first residual
- * takes the quotient to within 1 ULP, and the second to the nearest (Markstein, 1990).
+ * RN(n / d) where 1/d and all that is computed here are normal numbers, or n is +0: the toolkit's own
+ * division without its test for other operands.  Of every estimate within 1 ULP the step makes
+ * RN(1/d), so that it does not matter which it is, but for d whose significand is all ones: there it
+ * has to be RN(1/d) itself, as it is on these GPUs.
  */
 static __device__ __forceinline__ float tsr_quotient_from(float n, float d, float estimate)
 {
-	const float reciprocal = tsr_reciprocal_step(d, estimate);
-	const float near = tsr_near_quotient(n, d, reciprocal);
-
-	return tsr_fma(tsr_fma(-near, d, n), reciprocal, near);
+	return tsr_near_quotient(n, d, tsr_reciprocal_step(d, estimate));
 }
 
 static __device__ __forceinline__ float tsr_quotient_ordinary(float n, float d)

@@ -74,15 +74,6 @@ static __device__ void add_to_sum(struct tsr_sweep_row *row, uint64_t term)
 		atomicAdd(&sum[1], 1ull);
 }
 
-/*
- * Denominators with a significand of ones are no matter for the shortcut; only the last of a thread's
- * consecutive patterns can be one.
- */
-static __device__ __forceinline__ float relative(float error, float size, unsigned i)
-{
-	return i == EACH - 1 ? error / size : tsr_quotient_ordinary(error, size);
-}
-
 /* Nonzero x that come back finite and with their sign; false, with nothing added, if not so. */
 static __device__ __forceinline__ bool add_simple(struct tally *t, const float *x, const float *y,
 						  float unit)
@@ -93,8 +84,8 @@ static __device__ __forceinline__ bool add_simple(struct tally *t, const float *
 #pragma unroll
 	for (unsigned i = 0; i < EACH; i++) {
 		const struct tsr_sweep_simple o = tsr_sweep_simple_outcome(x[i], y[i]);
-		const float rel = relative(tsr_sweep_error(x[i], y[i], unit),
-					   tsr_sweep_size(x[i], unit), i);
+		const float rel = tsr_quotient_ordinary(tsr_sweep_error(x[i], y[i], unit),
+							tsr_sweep_size(x[i], unit));
 
 		exact += o.exact;
 		changed |= o.changed;

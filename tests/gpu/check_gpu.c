@@ -279,6 +279,7 @@ int main(int argc, char **argv)
 		check_shortcuts(cases);
 	check_codecs(cases);
 	check_sweeps(cases);
+	check_steps(cases);
 	check_streams();
 	if (!small) {
 		check_host_arrays();

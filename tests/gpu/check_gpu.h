@@ -49,6 +49,9 @@ void check_codecs(enum cases cases);
 /* Sweeps of every codec without scales. */
 void check_sweeps(enum cases cases);
 
+/* Steps of every optimizer. */
+void check_steps(enum cases cases);
+
 /*
  * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula
  * that it stands for.

@@ -178,6 +178,20 @@ static __global__ void try_quotients(struct finding *f)
 	try_one_quotient(f, 0.0f, d);
 }
 
+/* Of d with a significand of ones, with this GPU's estimate; every n of two exponents. */
+static __global__ void try_quotients_by_ones(struct finding *f)
+{
+	const float n = tsr_f32_from_bits(0x3f000000u + blockIdx.x * BLOCK + threadIdx.x);
+
+	for (uint32_t exponent = 100; exponent < 150; exponent += 7) {
+		const float d = tsr_f32_from_bits(exponent << 23 | 0x7fffffu);
+
+		if (tsr_bits_from_f32(tsr_quotient_ordinary(n, d)) !=
+		    tsr_bits_from_f32(__fdiv_rn(n, d)))
+			differ(f, tsr_bits_from_f32(n), tsr_bits_from_f32(d));
+	}
+}
+
 /* --- softsign codes ---------------------------------------------------------------------------- */
 
 static __device__ int32_t softsign_code_of(float half_z)
@@ -328,6 +342,9 @@ void check_shortcuts(enum cases cases)
 	begin("quotients without the slow path, from every estimate within 1 ULP");
 	try_quotients<<<(1u << 20) / part, BLOCK>>>(found);
 	end((UINT64_C(1) << 28) / part * 7 * 3);
+	begin("quotients by significands of ones");
+	try_quotients_by_ones<<<(1u << 24) / BLOCK, BLOCK>>>(found);
+	end((UINT64_C(1) << 24) * 8);
 	begin("softsign8 codes of random pairs");
 	try_softsign_pairs<<<(1u << 12) / part, BLOCK>>>(found);
 	end(UINT64_C(4096) / part * BLOCK * 4096);

@@ -29,8 +29,11 @@ static inline float emulated_estimate(double exact, double most, float seed)
 	return fabs((double)estimate - exact) <= most * (double)ulp ? estimate : nearest;
 }
 
+/* Of d with a significand of ones it is the nearest, or the toolkit's division would be wrong. */
 static inline float tsr_reciprocal_estimate(float d)
 {
+	if ((tsr_bits_from_f32(d) & 0x7fffffu) == 0x7fffffu)
+		return emulated_flush(1.0f / emulated_flush(d));
 	return emulated_estimate(1.0 / (double)emulated_flush(d), 1, d);
 }
 
