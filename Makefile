@@ -111,6 +111,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
 $(BUILD)/obj/src/sweep/page.o: src/sweep/page.css src/sweep/page.js
+$(BUILD)/obj/src/replay/page.o: src/replay/page.css src/replay/page.js
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)

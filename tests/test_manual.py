@@ -83,7 +83,8 @@ def library(tmp_path_factory):
     for name in ("checkpoint", "big"):
         shutil.copy(CHECKPOINT.with_suffix(".pt"), folder / f"{name}.pt")
     shutil.copy(CHECKPOINT.with_name("flashadamw24-after.pt"), folder / "flash.pt")
-    shutil.copytree(CHECKPOINT.with_name("dcp"), folder / "dcp")
+    for name in ("dcp", "recording"):
+        shutil.copytree(CHECKPOINT.with_name(name), folder / name)
     for path in CHECKPOINT.with_name("hf").iterdir():
         shutil.copy(path, folder)
     packed, restored = folder / "packed.safetensors", folder / "restored.safetensors"
@@ -184,10 +185,10 @@ def test_overview_lists_the_commands_of_the_help():
 # Reports
 
 def members(value, inside=None):
-    """Names of all members in a JSON value, except those of `metadata`, which are a file's own."""
+    """Names of all members in a JSON value, except of objects whose members are a file's own."""
     if isinstance(value, list):
         return set().union(*(members(v) for v in value))
-    if not isinstance(value, dict) or inside == "metadata":
+    if not isinstance(value, dict) or inside in ("metadata", "hyperparameters"):
         return set()
     return set(value).union(*(members(v, key) for key, v in value.items()))
 
@@ -215,7 +216,8 @@ def reports(command, library, scratch):
         "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json")],
         "unpack": lambda: [report("unpack", packed, "-o", out, "--json")],
         "inspect": lambda: [report("inspect", packed, "--json"),
-                            report("inspect", CHECKPOINT, "--json")],
+                            report("inspect", CHECKPOINT, "--json"),
+                            report("inspect", CHECKPOINT.with_name("recording"), "--json")],
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", restored, "--json")],
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],

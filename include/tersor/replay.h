@@ -32,6 +32,7 @@ enum tsr_figure_name {
 	TSR_FIGURE_UPDATE_NORM, /* Euclidean norm of what the step added to the replayed weights */
 	TSR_FIGURE_STALLED, /* weights that the update should have changed and did not */
 	TSR_FIGURE_UNDERFLOW, /* groups of momentum and variance with a scale stored as 0 */
+	TSR_FIGURE_VARIANCE_LOST, /* variances that are not 0 and were stored as 0 by this step */
 	TSR_FIGURE_COUNT
 };
 
@@ -39,9 +40,16 @@ enum tsr_figure_name {
 const char *tsr_figure_name(enum tsr_figure_name name);
 bool tsr_figure_find(const char *name, enum tsr_figure_name *name_ret);
 
+/*
+ * Values of all figures.  NaN: the optimizer has no such state.  Infinity: something is not finite,
+ * or the FP32 replay has only zeros where the replay has not.
+ */
 struct tsr_replay_figures {
-	double value[TSR_FIGURE_COUNT]; /* NaN: the optimizer has no such state */
+	double value[TSR_FIGURE_COUNT];
 };
+
+/* What a gate limits: the value, or 1 - cosine; larger is worse.  NaN as in the figures. */
+double tsr_figure_error(const struct tsr_replay_figures *f, enum tsr_figure_name name);
 
 /* One step of the replay. */
 struct tsr_replay_step {
@@ -49,7 +57,8 @@ struct tsr_replay_step {
 	const double *lr; /* per group */
 	bool skipped; /* its gradients were not finite */
 	size_t nmissing; /* parameters without a gradient, which were not stepped */
-	struct tsr_replay_figures total; /* over all parameters; only with compare */
+	/* Only with compare, and not of a skipped step: */
+	struct tsr_replay_figures total; /* over all parameters */
 	struct tsr_replay_figures *tensors; /* per parameter; NULL without compare */
 };
 
@@ -73,9 +82,12 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
 /**
  * struct tsr_replay_options - How to replay
  * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
+ * @flashoptim: FlashOptim's order of operations (docs/optimizers.md)
  * @hyper:     what is set overrides the recording's, in every group
  * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
- * @coding:    the form of the state, per part; "f32": FP32
+ * @coding:    the form of the state, per part; "f32": FP32; codec NULL: that of the checkpoint
+ * @has_count, @count: steps that the state has seen; else what the checkpoint says, or the number
+ *             of the step before the first; 0 without a state
  * @first_step, @last_step: steps to replay; 0: from the first, to the last recorded
  * @zero_state: start from zero momentum and variance, and count steps from 1
  * @compare:   replay in FP32 beside it, and report figures
@@ -85,15 +97,20 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @rules:     names whose kind is given
  * @open:      how to read the checkpoint; NULL for tsr_open_defaults()
  * @container: of an FP32 output; TSR_CONTAINER_COUNT: that of the checkpoint
+ * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
+ * @to_flashoptim: write a compressed state dict of FlashOptim
  * @max_shard_nbytes, @force, @dry_run: as for packing
  * @gpu:       index of the GPU to step on; -1: the CPU
  */
 struct tsr_replay_options {
 	enum tsr_optimizer optimizer;
+	bool flashoptim;
 	struct tsr_hyper hyper;
 	const char *schedule;
 	struct tsr_coding coding[TSR_PARTS];
 	uint64_t first_step, last_step;
+	bool has_count;
+	uint64_t count;
 	bool zero_state;
 	bool compare;
 	bool check_numerics;
@@ -104,13 +121,15 @@ struct tsr_replay_options {
 	unsigned nrules;
 	const struct tsr_open_options *open;
 	enum tsr_container container;
+	bool decode;
+	bool to_flashoptim;
 	uint64_t max_shard_nbytes;
 	bool force;
 	bool dry_run;
 	int gpu;
 };
 
-/* FP32 state, everything as recorded. */
+/* The checkpoint's own form of state, everything as recorded. */
 struct tsr_replay_options tsr_replay_defaults(void);
 
 /* The outcome of tsr_replay(). */
@@ -121,6 +140,7 @@ struct tsr_replay {
 	size_t nparams;
 	const char *const *params; /* that were stepped, in the checkpoint's order */
 	size_t ngroups;
+	const struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
 	size_t nsteps;
 	struct tsr_replay_step *steps;
 	bool compared;
@@ -129,10 +149,12 @@ struct tsr_replay {
 	size_t nskipped; /* steps */
 	uint64_t first_count; /* number of steps that the state had seen before */
 	bool gate_failed;
-	size_t gate, gate_step, gate_param; /* the first that failed */
+	size_t gate, gate_step, gate_param; /* the first that failed; indices */
+	struct tsr_gate failed; /* that gate */
 	uint64_t state_nbytes; /* resident */
 	uint64_t grad_nbytes; /* read */
 	uint64_t out_nbytes; /* written */
+	struct tsr_replay_owned *owned;
 };
 
 /**

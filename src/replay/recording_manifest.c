@@ -35,7 +35,7 @@ static const char *describe(const struct tsr_json *v, char out[80])
 	case TSR_JSON_BOOL:
 		return "a boolean";
 	case TSR_JSON_ARRAY:
-		return "a list";
+		return tsr_json_first(v) ? "a list" : "an empty list";
 	case TSR_JSON_OBJECT:
 		return "an object";
 	case TSR_JSON_STRING:
@@ -237,7 +237,9 @@ static enum tsr_status read_group(struct reading *m, size_t number, const struct
 	if (!g->params && m->r->pub.ngroups > 1)
 		return wrong(m, where, "params", NULL, "a list of names");
 	if (g->params && !g->nparams && m->r->pub.ngroups == 1)
-		return tsr_fail(m->err, TSR_E_FORMAT, "%s: %sparams: has no names", m->path, where);
+		return tsr_fail(m->err, TSR_E_FORMAT,
+				"%s: %sparams: found an empty list, expected names", m->path,
+				where);
 	return TSR_OK;
 }
 
@@ -288,7 +290,7 @@ static enum tsr_status read_groups(struct reading *m, const struct tsr_json *v)
 	struct tsr_recording_group *groups;
 
 	if (!n)
-		return wrong(m, "", "param_groups", is_list(v) ? NULL : v, "a list of groups");
+		return wrong(m, "", "param_groups", v, "a list of groups");
 	groups = tsr_arena_alloc(m->r->arena, n * sizeof(*groups));
 	if (!groups)
 		return tsr_recording_nomem(m->r, m->err);
@@ -356,8 +358,8 @@ static enum tsr_status read_lr(struct reading *m, const char *where, const struc
 		return wrong(m, where, "lr", v, "a list with one number per group");
 	if (count(v) != ngroups)
 		return tsr_fail(m->err, TSR_E_FORMAT,
-				"%s: %slr: found %zu numbers, expected %zu: one per group", m->path,
-				where, count(v), ngroups);
+				"%s: %slr: found a list of %zu, expected %zu: one number per group",
+				m->path, where, count(v), ngroups);
 	lr = tsr_arena_alloc(m->r->arena, ngroups * sizeof(*lr));
 	if (!lr)
 		return tsr_recording_nomem(m->r, m->err);
@@ -404,7 +406,7 @@ static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
 	struct tsr_recording_step *steps;
 
 	if (!n)
-		return wrong(m, "", "steps", is_list(v) ? NULL : v, "a list of steps");
+		return wrong(m, "", "steps", v, "a list of steps");
 	steps = tsr_arena_alloc(m->r->arena, n * sizeof(*steps));
 	if (!steps)
 		return tsr_recording_nomem(m->r, m->err);

@@ -179,20 +179,37 @@ enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct ts
 
 /* --- Opening a step --------------------------------------------------------------------------- */
 
-/* Put the step into a message that begins with the path of a file, or with nothing known. */
-static enum tsr_status name_step(enum tsr_status status, const char *path, uint64_t step,
-				 struct tsr_err *err)
+/* Put the step into a message that begins with the path of a file; false if it does not. */
+static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
 {
-	char msg[TSR_ERR_MAX];
 	const size_t n = strlen(path);
+	struct tsr_err was;
 
-	if (!err)
-		return status;
-	memcpy(msg, err->msg, sizeof(msg));
-	if (strncmp(msg, path, n) == 0 && msg[n] == ':')
-		return tsr_fail(err, status, "%s: step %llu%s", path, (unsigned long long)step,
-				msg + n);
-	return tsr_fail(err, status, "step %llu: %s", (unsigned long long)step, msg);
+	if (strncmp(err->msg, path, n) != 0 || err->msg[n] != ':')
+		return false;
+	was = *err;
+	tsr_fail(err, was.code, "%s: step %llu%s", path, (unsigned long long)step, was.msg + n);
+	return true;
+}
+
+/* The same for whichever of a step's files it is. */
+static void name_step_of(const struct tsr_recording_data *r, const struct tsr_recording_step *step,
+			 struct tsr_err *err)
+{
+	const unsigned long long number = step->step;
+	struct tsr_err was;
+	bool named = !err;
+
+	for (size_t i = 0; i < step->nfiles && !named; i++) {
+		char *path = tsr_recording_path(r->pub.path, step->files[i]);
+
+		named = path && name_step(path, step->step, err);
+		free(path);
+	}
+	if (named)
+		return;
+	was = *err;
+	tsr_fail(err, was.code, "step %llu: %s", number, was.msg);
 }
 
 /*
@@ -225,8 +242,6 @@ static enum tsr_status open_parts(const struct tsr_recording_data *r,
 		if (!path)
 			return tsr_fail_nomem(err, r->pub.path);
 		status = open_part(r, step->files[i], path, &parts[i], err);
-		if (status != TSR_OK)
-			status = name_step(status, path, step->step, err);
 		free(path);
 		if (status != TSR_OK)
 			return status;
@@ -235,39 +250,29 @@ static enum tsr_status open_parts(const struct tsr_recording_data *r,
 }
 
 /* One part as it is; several, or one that says where its tensors begin, put together. */
-static enum tsr_status join_parts(const struct tsr_recording_step *step,
-				  struct tsr_checkpoint **parts, struct tsr_checkpoint **ret,
-				  struct tsr_err *err)
+static enum tsr_status join_parts(struct tsr_checkpoint **parts, size_t n,
+				  struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	enum tsr_status status;
-	const char *path;
-
-	if (step->nfiles == 1 && !tsr_recording_has_offsets(parts[0])) {
-		*ret = parts[0];
-		parts[0] = NULL;
-		return TSR_OK;
-	}
-	path = parts[0]->path;
-	status = tsr_recording_join(parts, step->nfiles, ret, err);
-	return status == TSR_OK ? status : name_step(status, path, step->step, err);
+	if (n > 1 || tsr_recording_has_offsets(parts[0]))
+		return tsr_recording_join(parts, n, ret, err);
+	*ret = parts[0];
+	parts[0] = NULL;
+	return TSR_OK;
 }
 
-static enum tsr_status check_gradients(const struct tsr_recording_step *step,
-				       const struct tsr_checkpoint *c, struct tsr_err *err)
+static enum tsr_status check_gradients(const struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	if (c->packed)
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: step %llu: is a packed file, expected gradients", c->path,
-				(unsigned long long)step->step);
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is a packed file, expected gradients",
+				c->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 
 		if (t->dtype != TSR_BF16 && t->dtype != TSR_F16 && t->dtype != TSR_F32)
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
-					"%s: step %llu: tensor %.200s: found dtype %s, expected a "
-					"gradient in BF16, F16 or F32",
-					c->path, (unsigned long long)step->step, t->name,
-					tsr_dtype_name(t->dtype));
+					"%s: tensor %.200s: found dtype %s, expected a gradient in "
+					"BF16, F16 or F32",
+					c->path, t->name, tsr_dtype_name(t->dtype));
 	}
 	return TSR_OK;
 }
@@ -285,14 +290,15 @@ enum tsr_status tsr_recording_open_step(const struct tsr_recording *recording, s
 		return tsr_fail_nomem(err, recording->path);
 	status = open_parts(r, step, parts, err);
 	if (status == TSR_OK)
-		status = join_parts(step, parts, &c, err);
+		status = join_parts(parts, step->nfiles, &c, err);
 	if (status == TSR_OK)
-		status = check_gradients(step, c, err);
+		status = check_gradients(c, err);
 	for (size_t i = 0; i < step->nfiles; i++)
 		tsr_checkpoint_close(parts[i]);
 	free(parts);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(c);
+		name_step_of(r, step, err);
 		return status;
 	}
 	*ret = c;

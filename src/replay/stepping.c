@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The steps.  An element depends on no other, so a job is a piece of one parameter that takes a
+ * window of steps one after another, while it is in the cache: the state passes through memory once
+ * per window, and the gradients are all that is read meanwhile.
+ */
+#include "replay/stepping.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/fail.h"
+#include "base/pipeline.h"
+#include "pack/records.h"
+
+/* --- Windows ------------------------------------------------------------------------------------ */
+
+static struct tsr_replay_entry *entry_of(const struct tsr_replay_window *w, unsigned step,
+					 size_t param)
+{
+	return &w->entries[step * w->r->nparams + param];
+}
+
+static const struct tsr_replay_step *step_of(const struct tsr_replay_window *w, unsigned step)
+{
+	return &w->r->result->steps[w->first + step];
+}
+
+static enum tsr_status changed(const struct tsr_replay_window *w, unsigned step,
+			       const struct tsr_tensor *t)
+{
+	return tsr_fail(w->r->err, TSR_E_IO, "%s: step %llu: tensor %.200s: changed while reading",
+			w->grads[step]->path, (unsigned long long)step_of(w, step)->step, t->name);
+}
+
+/* Which gradient is for which parameter; what was found of them before must still be so. */
+static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
+{
+	struct tsr_replaying *r = w->r;
+	const struct tsr_checkpoint *c;
+
+	TSR_TRY(tsr_recording_open_step(r->recording, r->first + w->first + step, &w->grads[step],
+					r->err));
+	c = w->grads[step];
+	TSR_TRY(tsr_records_check(c, false, NULL, r->err));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_replay_param *p = tsr_replay_param_of(r, t->name);
+
+		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
+			return changed(w, step, t);
+		entry_of(w, step, (size_t)(p - r->params))->grad = t;
+	}
+	return TSR_OK;
+}
+
+static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned step,
+				 const struct tsr_replay_param *p, const struct tsr_tensor *grad)
+{
+	const struct tsr_replaying *r = w->r;
+	struct tsr_step s = { .optimizer = r->result->optimizer, .grad_dtype = grad->dtype };
+	struct tsr_hyper h = r->hyper[p->group];
+
+	tsr_hyper_put(&h, TSR_HYPER_LR, step_of(w, step)->lr[p->group]);
+	s.flashoptim = r->options->flashoptim;
+	s.scalars = s.flashoptim ? tsr_step_flash_scalars(s.optimizer, &h, p->count)
+				 : tsr_step_scalars(s.optimizer, &h, p->count, p->fresh);
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		if (!p->coding[part].codec)
+			continue;
+		s.coding[part] = tsr_replay_coding_at(&p->coding[part], step_of(w, step)->step);
+		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
+			s.plane[part][i] = p->plane[part][i];
+	}
+	return s;
+}
+
+/* Count the steps, and settle everything that is the same for all elements. */
+static void plan_steps(struct tsr_replay_window *w)
+{
+	for (unsigned step = 0; step < w->n; step++) {
+		for (size_t i = 0; i < w->r->nparams && !step_of(w, step)->skipped; i++) {
+			struct tsr_replay_param *p = &w->r->params[i];
+			struct tsr_replay_entry *e = entry_of(w, step, i);
+
+			if (!e->grad)
+				continue;
+			p->count++;
+			e->step = make_step(w, step, p, e->grad);
+			p->fresh = false;
+		}
+	}
+}
+
+static void close_window(struct tsr_replay_window *w)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		tsr_checkpoint_close(w->grads[i]);
+		w->grads[i] = NULL;
+	}
+}
+
+static enum tsr_status open_window(struct tsr_replay_window *w)
+{
+	memset(w->entries, 0, TSR_REPLAY_WINDOW * w->r->nparams * sizeof(*w->entries));
+	for (unsigned i = 0; i < w->n; i++)
+		TSR_TRY(open_step(w, i));
+	return TSR_OK;
+}
+
+/* --- Pieces ------------------------------------------------------------------------------------- */
+
+/* One thread's memory; FP32 arrays follow, of w->longest elements each. */
+struct scratch {
+	size_t param;
+	uint64_t first;
+	size_t n;
+	bool last; /* of its parameter */
+	struct tsr_replay_piece piece[TSR_REPLAY_WINDOW];
+	_Alignas(64) float x[];
+};
+
+static struct scratch *locate(const struct tsr_replay_window *w, void *scratch, uint64_t job)
+{
+	struct scratch *s = scratch;
+	size_t low = 0, high = w->r->nparams - 1;
+	const struct tsr_replay_param *p;
+	uint64_t left;
+
+	while (low < high) {
+		const size_t mid = low + (high - low + 1) / 2;
+
+		if (w->start[mid] <= job)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	p = &w->r->params[low];
+	s->param = low;
+	s->first = (job - w->start[low]) * p->piece;
+	left = p->numel - s->first;
+	s->n = (size_t)(left < p->piece ? left : p->piece);
+	s->last = job + 1 == w->start[low + 1];
+	return s;
+}
+
+static enum tsr_status over_range(const struct tsr_replay_window *w, unsigned step,
+				  const struct tsr_replay_param *p,
+				  const struct tsr_step_report *report, struct tsr_err *err)
+{
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const struct tsr_encode_report *e = &report->encode[part];
+
+		if (e->scale_overflow || e->narrow_overflow)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: step %llu: tensor %.200s: found %llu values and %llu "
+					"scales of its %s over the range of %s, expected none",
+					w->grads[step]->path,
+					(unsigned long long)step_of(w, step)->step, p->name,
+					(unsigned long long)e->narrow_overflow,
+					(unsigned long long)e->scale_overflow,
+					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
+					p->coding[part].codec->name);
+	}
+	return TSR_OK;
+}
+
+static size_t grad_nbytes(const struct tsr_tensor *grad, size_t n)
+{
+	return n * (tsr_dtype_bits(grad->dtype) / 8);
+}
+
+/* The step for a piece that is alone: its planes begin at the piece. */
+static struct tsr_step step_at(const struct tsr_step *step, uint64_t first)
+{
+	struct tsr_step at = *step;
+
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		for (unsigned i = 0; at.coding[part].codec && i < at.coding[part].codec->nplanes;
+		     i++)
+			at.plane[part][i] = (unsigned char *)at.plane[part][i] +
+					    tsr_plane_nbytes(&at.coding[part], i, first);
+		at.coding[part].first = first;
+	}
+	return at;
+}
+
+static float largest_of(const float *x, size_t n)
+{
+	float most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const float magnitude = x[i] < 0 ? -x[i] : x[i];
+
+		most = magnitude > most ? magnitude : most;
+	}
+	return most;
+}
+
+/* The largest weight before the step. */
+static void look_at_weights(const struct tsr_replay_window *w, struct scratch *s,
+			    const struct tsr_step *at, struct tsr_replay_piece *piece)
+{
+	const struct tsr_coding *coding = &at->coding[TSR_PART_WEIGHT];
+
+	if (!w->r->options->check_numerics)
+		return;
+	coding->codec->decode(coding, (const void *const *)at->plane[TSR_PART_WEIGHT], s->n, s->x);
+	piece->largest = largest_of(s->x, s->n);
+}
+
+static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s, unsigned step,
+				  struct tsr_err *err)
+{
+	const struct tsr_replay_entry *e = entry_of(w, step, s->param);
+	const struct tsr_replay_param *p = &w->r->params[s->param];
+	struct tsr_replay_piece *piece = &s->piece[step];
+	void *grad = s->x + w->longest;
+	struct tsr_step_report report = { 0 };
+	struct tsr_step at;
+
+	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
+	if (step_of(w, step)->skipped)
+		return TSR_OK;
+	if (!e->grad) {
+		tsr_replay_compare_idle(w, p, s->first, s->n, s->x, piece);
+		return TSR_OK;
+	}
+	piece->nbytes = grad_nbytes(e->grad, s->n);
+	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[e->grad->plane[0]],
+			       grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad, err));
+	if (tsr_record_is_streamed(w->grads[step], e->grad))
+		piece->crc = tsr_crc32(0, grad, piece->nbytes);
+	at = step_at(&e->step, s->first);
+	look_at_weights(w, s, &at, piece);
+	if (w->r->options->compare)
+		tsr_replay_compare_step(w, p, &at, s->first, s->n, grad, s->x, piece, &report);
+	else
+		tsr_step_apply(&at, grad, 0, s->n, &report);
+	if (report.nonfinite_grad) {
+		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
+		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->grads[step]->path);
+	}
+	return over_range(w, step, p, &report, err);
+}
+
+static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_window *w = ctx;
+	struct scratch *s = locate(w, scratch, job);
+
+	for (unsigned i = 0; i < w->n; i++)
+		TSR_TRY(step_piece(w, s, i, err));
+	return TSR_OK;
+}
+
+/* --- What the pieces found ---------------------------------------------------------------------- */
+
+static enum tsr_status commit_record(struct tsr_replay_window *w, const struct scratch *s,
+				     unsigned step, struct tsr_err *err)
+{
+	const struct tsr_tensor *grad = entry_of(w, step, s->param)->grad;
+	struct tsr_record_crc *crc = &w->crc[step];
+
+	if (!grad || step_of(w, step)->skipped || !tsr_record_is_streamed(w->grads[step], grad))
+		return TSR_OK;
+	if (s->first == 0)
+		crc->crc = 0;
+	tsr_record_add(crc, s->piece[step].crc, s->piece[step].nbytes);
+	return s->last ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
+}
+
+static enum tsr_status warn(struct tsr_replay_window *w, size_t param, unsigned step, float largest,
+			    struct tsr_err *err)
+{
+	struct tsr_replay *result = w->r->result;
+	const struct tsr_replay_param *p = &w->r->params[param];
+	const double lr = step_of(w, step)->lr[p->group];
+	struct tsr_numerics_warning *warnings;
+
+	if (w->warned[param] ||
+	    !tsr_replay_is_stalled(p->coding[TSR_PART_WEIGHT].codec, largest, lr))
+		return TSR_OK;
+	warnings = realloc(result->warnings, (result->nwarnings + 1) * sizeof(*warnings));
+	if (!warnings)
+		return tsr_fail_nomem(err, w->r->c->path);
+	result->warnings = warnings;
+	warnings[result->nwarnings++] = (struct tsr_numerics_warning){
+		.step = step_of(w, step)->step, .param = param, .largest = largest, .lr = lr
+	};
+	w->warned[param] = true;
+	return TSR_OK;
+}
+
+static enum tsr_status commit_step(struct tsr_replay_window *w, const struct scratch *s,
+				   unsigned step, struct tsr_err *err)
+{
+	const struct tsr_replay_piece *piece = &s->piece[step];
+
+	TSR_TRY(commit_record(w, s, step, err));
+	w->r->result->grad_nbytes += piece->nbytes;
+	w->r->done_nbytes += piece->nbytes;
+	if (s->first == 0)
+		w->largest[step] = 0;
+	if (piece->largest > w->largest[step])
+		w->largest[step] = piece->largest;
+	if (s->last)
+		TSR_TRY(warn(w, s->param, step, w->largest[step], err));
+	if (w->r->options->compare && !step_of(w, step)->skipped)
+		tsr_replay_compare_commit(w, s->param, step, piece, s->first == 0, s->last);
+	return TSR_OK;
+}
+
+static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_window *w = ctx;
+	const struct scratch *s = scratch;
+	const struct tsr_run *run = w->r->run;
+
+	(void)job;
+	for (unsigned i = 0; i < w->n; i++)
+		TSR_TRY(commit_step(w, s, i, err));
+	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", w->r->recording->path);
+	return TSR_OK;
+}
+
+/* --- Gradients that are not finite ---------------------------------------------------------------- */
+
+/* The first element that is not, or SIZE_MAX. */
+static size_t first_nonfinite(enum tsr_dtype dtype, const void *grad, size_t n)
+{
+	const uint16_t exponent = dtype == TSR_BF16 ? 0x7f80 : 0x7c00;
+	const uint16_t *narrow = grad;
+	const uint32_t *wide = grad;
+
+	for (size_t i = 0; i < n; i++) {
+		if (dtype == TSR_F32 ? (wide[i] & 0x7f800000u) == 0x7f800000u
+				     : (narrow[i] & exponent) == exponent)
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+/* Looking through the gradients of one step; jobs as for stepping. */
+struct scan {
+	struct tsr_replay_window *w;
+	unsigned step;
+	bool found; /* the first one: */
+	size_t param;
+	uint64_t index;
+};
+
+static enum tsr_status scan_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct scan *scan = ctx;
+	struct tsr_replay_window *w = scan->w;
+	struct scratch *s = locate(w, scratch, job);
+	const struct tsr_tensor *grad = entry_of(w, scan->step, s->param)->grad;
+	const struct tsr_checkpoint *c = w->grads[scan->step];
+
+	s->piece[0].index = SIZE_MAX;
+	if (!grad)
+		return TSR_OK;
+	TSR_TRY(tsr_array_read(c, &c->arrays[grad->plane[0]], grad_nbytes(grad, 1) * s->first,
+			       grad_nbytes(grad, s->n), s->x, err));
+	s->piece[0].index = first_nonfinite(grad->dtype, s->x, s->n);
+	return TSR_OK;
+}
+
+static enum tsr_status scan_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct scan *scan = ctx;
+	const struct scratch *s = scratch;
+	const struct tsr_run *run = scan->w->r->run;
+
+	(void)job;
+	if (!scan->found && s->piece[0].index != SIZE_MAX) {
+		scan->found = true;
+		scan->param = s->param;
+		scan->index = s->first + s->piece[0].index;
+	}
+	if (run && run->progress &&
+	    !run->progress(run->ctx, scan->w->r->done_nbytes, scan->w->r->total_nbytes))
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", scan->w->r->recording->path);
+	return TSR_OK;
+}
+
+static enum tsr_status scan_step(struct tsr_replay_window *w, struct scan *scan)
+{
+	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
+					       .scratch_nbytes = w->scratch_nbytes,
+					       .work = scan_work,
+					       .commit = scan_commit,
+					       .ctx = scan };
+
+	return tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
+}
+
+/* Steps with such a gradient are not taken. */
+static enum tsr_status skip_steps(struct tsr_replay_window *w)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		struct scan scan = { .w = w, .step = i };
+
+		TSR_TRY(scan_step(w, &scan));
+		w->r->result->steps[w->first + i].skipped = scan.found;
+		w->r->result->nskipped += scan.found;
+	}
+	return TSR_OK;
+}
+
+/* A piece had one: tell the first of the first step that has any. */
+static enum tsr_status name_nonfinite(struct tsr_replay_window *w)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		struct scan scan = { .w = w, .step = i };
+
+		TSR_TRY(scan_step(w, &scan));
+		if (scan.found)
+			return tsr_fail(w->r->err, TSR_E_FORMAT,
+					"%s: step %llu: tensor %.200s: gradient element %llu is "
+					"not finite; --on-nonfinite skip leaves such steps out",
+					w->grads[i]->path, (unsigned long long)step_of(w, i)->step,
+					entry_of(w, i, scan.param)->grad->name,
+					(unsigned long long)scan.index);
+	}
+	return tsr_fail(w->r->err, TSR_E_IO, "%s: changed while reading", w->grads[0]->path);
+}
+
+/* --- All of it ------------------------------------------------------------------------------------ */
+
+static enum tsr_status run_window(struct tsr_replay_window *w)
+{
+	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
+					       .scratch_nbytes = w->scratch_nbytes,
+					       .work = piece_work,
+					       .commit = piece_commit,
+					       .ctx = w };
+	enum tsr_status status;
+
+	TSR_TRY(open_window(w));
+	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
+		TSR_TRY(skip_steps(w));
+	plan_steps(w);
+	status = tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
+	if (status == TSR_E_FORMAT && w->nonfinite)
+		return name_nonfinite(w);
+	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)
+		status = tsr_checkpoint_check_unchanged(w->grads[i], w->r->err);
+	if (status == TSR_OK)
+		tsr_replay_compare_finish(w);
+	return status;
+}
+
+static enum tsr_status prepare(struct tsr_replay_window *w)
+{
+	const struct tsr_replaying *r = w->r;
+	const bool compare = r->options->compare;
+
+	w->start = calloc(r->nparams + 1, sizeof(*w->start));
+	w->entries = calloc(TSR_REPLAY_WINDOW * r->nparams + 1, sizeof(*w->entries));
+	w->warned = calloc(r->nparams + 1, sizeof(*w->warned));
+	if (compare)
+		w->compare = calloc(1, sizeof(*w->compare));
+	if (!w->start || !w->entries || !w->warned || (compare && !w->compare))
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+		const uint64_t longest = p->piece < p->numel ? p->piece : p->numel;
+
+		w->longest = longest > w->longest ? (size_t)longest : w->longest;
+		w->start[i + 1] = w->start[i] + (p->numel ? (p->numel - 1) / p->piece + 1 : 1);
+	}
+	/* Whole cache lines, so that arrays begin at such. */
+	w->longest = (w->longest + 15) / 16 * 16;
+	w->scratch_nbytes = sizeof(struct scratch) +
+			    (compare ? TSR_REPLAY_COMPARE_ARRAYS : 2) * w->longest * sizeof(float);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
+{
+	struct tsr_replay_window w = { .r = r };
+	enum tsr_status status = prepare(&w);
+
+	while (status == TSR_OK && w.first < r->result->nsteps) {
+		const size_t left = r->result->nsteps - w.first;
+
+		w.n = left < TSR_REPLAY_WINDOW ? (unsigned)left : TSR_REPLAY_WINDOW;
+		status = r->nparams ? run_window(&w) : TSR_OK;
+		close_window(&w);
+		w.first += w.n;
+	}
+	free(w.start);
+	free(w.entries);
+	free(w.warned);
+	free(w.compare);
+	return status;
+}
