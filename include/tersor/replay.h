@@ -101,7 +101,7 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
  * @to_flashoptim: write a compressed state dict of FlashOptim
  * @max_shard_nbytes, @force, @dry_run: as for packing
- * @gpu:       index of the GPU to step on; -1: the CPU
+ * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; -1: the CPU
  */
 struct tsr_replay_options {
 	enum tsr_optimizer optimizer;

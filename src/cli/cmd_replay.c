@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/replay_options.h"
@@ -80,7 +81,7 @@ static const struct cli_opt opts[] = {
 	  "tensors with a matching name are weight, momentum, variance or other" },
 	CLI_INPUT_OPTS(struct cli_replay_args),
 	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu or cuda[:N]" },
+	  "auto (the CPU), cpu, cuda (the first GPU) or cuda:N" },
 	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
 	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
 	  "show the plan; read headers only, write nothing" },
@@ -188,7 +189,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
 	struct cli_inputs inputs;
-	int status = cli_check_device(cmd, a->device);
+	struct cli_device device;
+	int status = cli_choose_device(cmd, a->device, false, &device);
 
 	if (status == CLI_OK)
 		status = cli_replay_parse(cmd, a, &parsed);
@@ -199,6 +201,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (status != CLI_OK)
 		return status;
 	parsed.options.open = &inputs.open;
+	if (device.ngpus)
+		parsed.options.gpu = (int)device.gpus[0];
+	cli_say_device(&a->common, "replaying", &device);
 	status = replay(cmd, a, &parsed.options);
 	cli_input_free(&inputs);
 	return status;

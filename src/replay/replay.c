@@ -26,6 +26,12 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 	if (o->ngates && !o->compare)
 		return tsr_fail(r->err, TSR_E_USAGE, "%s: a gate needs a comparison with FP32",
 				r->recording->path);
+	if (o->gpu >= 0 && (o->compare || o->check_numerics))
+		return tsr_fail(
+			r->err, TSR_E_UNSUPPORTED,
+			"cuda:%d: comparing with FP32 and checking numerics are done on the "
+			"CPU only; use --device cpu",
+			o->gpu);
 	if (o->first_step && o->last_step && o->first_step > o->last_step)
 		return tsr_fail(r->err, TSR_E_USAGE, "%s: steps %llu to %llu are none",
 				r->recording->path, (unsigned long long)o->first_step,

@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "pack/records.h"
+#include "replay/device.h"
 
 /* Windows are of one step where that would be too many entries, or files open at once. */
 #define MANY_PARAMS 65536u
@@ -20,22 +21,12 @@
 
 /* --- Windows ------------------------------------------------------------------------------------ */
 
-static struct tsr_replay_entry *entry_of(const struct tsr_replay_window *w, unsigned step,
-					 size_t param)
-{
-	return &w->entries[step * w->r->nparams + param];
-}
-
-static const struct tsr_replay_step *step_of(const struct tsr_replay_window *w, unsigned step)
-{
-	return &w->r->result->steps[w->first + step];
-}
-
 static enum tsr_status changed(const struct tsr_replay_window *w, unsigned step,
 			       const struct tsr_tensor *t)
 {
 	return tsr_fail(w->r->err, TSR_E_IO, "%s: step %llu: tensor %.200s: changed while reading",
-			w->grads[step]->path, (unsigned long long)step_of(w, step)->step, t->name);
+			w->grads[step]->path, (unsigned long long)tsr_replay_step_of(w, step)->step,
+			t->name);
 }
 
 /* Which gradient is for which parameter; what was found of them before must still be so. */
@@ -54,7 +45,7 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 
 		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
 			return changed(w, step, t);
-		entry_of(w, step, (size_t)(p - r->params))->grad = t;
+		tsr_replay_entry_of(w, step, (size_t)(p - r->params))->grad = t;
 	}
 	return TSR_OK;
 }
@@ -66,16 +57,20 @@ static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned ste
 	struct tsr_step s = { .optimizer = r->result->optimizer, .grad_dtype = grad->dtype };
 	struct tsr_hyper h = r->hyper[p->group];
 
-	tsr_hyper_put(&h, TSR_HYPER_LR, step_of(w, step)->lr[p->group]);
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
 	s.flashoptim = r->options->flashoptim;
 	s.scalars = s.flashoptim ? tsr_step_flash_scalars(s.optimizer, &h, p->count)
 				 : tsr_step_scalars(s.optimizer, &h, p->count, p->fresh);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!p->coding[part].codec)
 			continue;
-		s.coding[part] = tsr_replay_coding_at(&p->coding[part], step_of(w, step)->step);
+		s.coding[part] = tsr_replay_coding_at(&p->coding[part],
+						      tsr_replay_step_of(w, step)->step);
 		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-			s.plane[part][i] = p->plane[part][i];
+			s.plane[part][i] = w->device ? tsr_replay_device_plane(
+							       w->device, (size_t)(p - r->params),
+							       part, i)
+						     : p->plane[part][i];
 	}
 	return s;
 }
@@ -84,9 +79,10 @@ static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned ste
 static void plan_steps(struct tsr_replay_window *w)
 {
 	for (unsigned step = 0; step < w->n; step++) {
-		for (size_t i = 0; i < w->r->nparams && !step_of(w, step)->skipped; i++) {
+		for (size_t i = 0; i < w->r->nparams && !tsr_replay_step_of(w, step)->skipped;
+		     i++) {
 			struct tsr_replay_param *p = &w->r->params[i];
-			struct tsr_replay_entry *e = entry_of(w, step, i);
+			struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, i);
 
 			if (!e->grad)
 				continue;
@@ -115,19 +111,10 @@ static enum tsr_status open_window(struct tsr_replay_window *w)
 
 /* --- Pieces ------------------------------------------------------------------------------------- */
 
-/* One thread's memory; FP32 arrays follow, of w->longest elements each. */
-struct scratch {
-	size_t param;
-	uint64_t first;
-	size_t n;
-	bool last; /* of its parameter */
-	struct tsr_replay_piece piece[TSR_REPLAY_WINDOW];
-	_Alignas(64) float x[];
-};
-
-static struct scratch *locate(const struct tsr_replay_window *w, void *scratch, uint64_t job)
+struct tsr_replay_job *tsr_replay_locate(const struct tsr_replay_window *w, void *scratch,
+					 uint64_t job)
 {
-	struct scratch *s = scratch;
+	struct tsr_replay_job *s = scratch;
 	size_t low = 0, high = w->r->nparams - 1;
 	const struct tsr_replay_param *p;
 	uint64_t left;
@@ -161,18 +148,13 @@ static enum tsr_status over_range(const struct tsr_replay_window *w, unsigned st
 					"%s: step %llu: tensor %.200s: found %llu values and %llu "
 					"scales of its %s over the range of %s, expected none",
 					w->grads[step]->path,
-					(unsigned long long)step_of(w, step)->step, p->name,
-					(unsigned long long)e->narrow_overflow,
+					(unsigned long long)tsr_replay_step_of(w, step)->step,
+					p->name, (unsigned long long)e->narrow_overflow,
 					(unsigned long long)e->scale_overflow,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
 					p->coding[part].codec->name);
 	}
 	return TSR_OK;
-}
-
-static size_t grad_nbytes(const struct tsr_tensor *grad, size_t n)
-{
-	return n * (tsr_dtype_bits(grad->dtype) / 8);
 }
 
 /* The step for a piece that is alone: its planes begin at the piece. */
@@ -203,7 +185,7 @@ static float largest_of(const float *x, size_t n)
 }
 
 /* The largest weight before the step. */
-static void look_at_weights(const struct tsr_replay_window *w, struct scratch *s,
+static void look_at_weights(const struct tsr_replay_window *w, struct tsr_replay_job *s,
 			    const struct tsr_step *at, struct tsr_replay_piece *piece)
 {
 	const struct tsr_coding *coding = &at->coding[TSR_PART_WEIGHT];
@@ -214,10 +196,10 @@ static void look_at_weights(const struct tsr_replay_window *w, struct scratch *s
 	piece->largest = largest_of(s->x, s->n);
 }
 
-static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s, unsigned step,
-				  struct tsr_err *err)
+static enum tsr_status step_piece(struct tsr_replay_window *w, struct tsr_replay_job *s,
+				  unsigned step, struct tsr_err *err)
 {
-	const struct tsr_replay_entry *e = entry_of(w, step, s->param);
+	const struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, s->param);
 	const struct tsr_replay_param *p = &w->r->params[s->param];
 	struct tsr_replay_piece *piece = &s->piece[step];
 	void *grad = s->x + w->longest;
@@ -225,15 +207,16 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s
 	struct tsr_step at;
 
 	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
-	if (step_of(w, step)->skipped)
+	if (tsr_replay_step_of(w, step)->skipped)
 		return TSR_OK;
 	if (!e->grad) {
 		tsr_replay_compare_idle(w, p, s->first, s->n, s->x, piece);
 		return TSR_OK;
 	}
-	piece->nbytes = grad_nbytes(e->grad, s->n);
+	piece->nbytes = tsr_replay_grad_nbytes(e->grad, s->n);
 	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[e->grad->plane[0]],
-			       grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad, err));
+			       tsr_replay_grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad,
+			       err));
 	if (tsr_record_is_streamed(w->grads[step], e->grad))
 		piece->crc = tsr_crc32(0, grad, piece->nbytes);
 	at = step_at(&e->step, s->first);
@@ -252,7 +235,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s
 static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct tsr_replay_window *w = ctx;
-	struct scratch *s = locate(w, scratch, job);
+	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
 
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(step_piece(w, s, i, err));
@@ -261,13 +244,14 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 
 /* --- What the pieces found ---------------------------------------------------------------------- */
 
-static enum tsr_status commit_record(struct tsr_replay_window *w, const struct scratch *s,
+static enum tsr_status commit_record(struct tsr_replay_window *w, const struct tsr_replay_job *s,
 				     unsigned step, struct tsr_err *err)
 {
-	const struct tsr_tensor *grad = entry_of(w, step, s->param)->grad;
+	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
 	struct tsr_record_crc *crc = &w->crc[step];
 
-	if (!grad || step_of(w, step)->skipped || !tsr_record_is_streamed(w->grads[step], grad))
+	if (!grad || tsr_replay_step_of(w, step)->skipped ||
+	    !tsr_record_is_streamed(w->grads[step], grad))
 		return TSR_OK;
 	if (s->first == 0)
 		crc->crc = 0;
@@ -280,7 +264,7 @@ static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsign
 {
 	struct tsr_replay *result = w->r->result;
 	const struct tsr_replay_param *p = &w->r->params[param];
-	const double lr = step_of(w, step)->lr[p->group];
+	const double lr = tsr_replay_step_of(w, step)->lr[p->group];
 	struct tsr_numerics_warning *warnings;
 
 	if (w->warned[param] ||
@@ -291,13 +275,16 @@ static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsign
 		return tsr_fail_nomem(err, w->r->c->path);
 	result->warnings = warnings;
 	warnings[result->nwarnings++] = (struct tsr_numerics_warning){
-		.step = step_of(w, step)->step, .param = param, .largest = largest, .lr = lr
+		.step = tsr_replay_step_of(w, step)->step,
+		.param = param,
+		.largest = largest,
+		.lr = lr
 	};
 	w->warned[param] = true;
 	return TSR_OK;
 }
 
-static enum tsr_status commit_step(struct tsr_replay_window *w, const struct scratch *s,
+static enum tsr_status commit_step(struct tsr_replay_window *w, const struct tsr_replay_job *s,
 				   unsigned step, struct tsr_err *err)
 {
 	const struct tsr_replay_piece *piece = &s->piece[step];
@@ -311,126 +298,109 @@ static enum tsr_status commit_step(struct tsr_replay_window *w, const struct scr
 		w->largest[step] = piece->largest;
 	if (s->last)
 		TSR_TRY(warn_of(w, s->param, step, w->largest[step], err));
-	if (w->r->options->compare && !step_of(w, step)->skipped)
+	if (w->r->options->compare && !tsr_replay_step_of(w, step)->skipped)
 		tsr_replay_compare_commit(w, s->param, step, piece, s->first == 0, s->last);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_progress(const struct tsr_replay_window *w, struct tsr_err *err)
+{
+	const struct tsr_run *run = w->r->run;
+
+	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", w->r->recording->path);
 	return TSR_OK;
 }
 
 static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct tsr_replay_window *w = ctx;
-	const struct scratch *s = scratch;
-	const struct tsr_run *run = w->r->run;
+	const struct tsr_replay_job *s = scratch;
 
 	(void)job;
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(commit_step(w, s, i, err));
-	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", w->r->recording->path);
-	return TSR_OK;
+	return tsr_replay_progress(w, err);
 }
 
-/* --- Gradients that are not finite ---------------------------------------------------------------- */
+/* --- On a GPU ------------------------------------------------------------------------------------- */
 
-/* The first element that is not, or SIZE_MAX. */
-static size_t first_nonfinite(enum tsr_dtype dtype, const void *grad, size_t n)
+/* Jobs are the pieces of the first step, then those of the next, and so on. */
+static unsigned device_step_of(const struct tsr_replay_window *w, uint64_t *job)
 {
-	const uint16_t exponent = dtype == TSR_BF16 ? 0x7f80 : 0x7c00;
-	const uint16_t *narrow = grad;
-	const uint32_t *wide = grad;
+	const uint64_t per_step = w->start[w->r->nparams];
+	const unsigned step = (unsigned)(*job / per_step);
 
-	for (size_t i = 0; i < n; i++) {
-		if (dtype == TSR_F32 ? (wide[i] & 0x7f800000u) == 0x7f800000u
-				     : (narrow[i] & exponent) == exponent)
-			return i;
-	}
-	return SIZE_MAX;
+	*job %= per_step;
+	return step;
 }
 
-/* Looking through the gradients of one step; jobs as for stepping. */
-struct scan {
-	struct tsr_replay_window *w;
-	unsigned step;
-	bool found; /* the first one: */
-	size_t param;
-	uint64_t index;
-};
-
-static enum tsr_status scan_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status device_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	const struct scan *scan = ctx;
-	struct tsr_replay_window *w = scan->w;
-	struct scratch *s = locate(w, scratch, job);
-	const struct tsr_tensor *grad = entry_of(w, scan->step, s->param)->grad;
-	const struct tsr_checkpoint *c = w->grads[scan->step];
+	struct tsr_replay_window *w = ctx;
+	const unsigned step = device_step_of(w, &job);
+	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
+	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
+	struct tsr_replay_piece *piece = &s->piece[step];
 
-	s->piece[0].index = SIZE_MAX;
-	if (!grad)
+	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
+	if (!grad || tsr_replay_step_of(w, step)->skipped)
 		return TSR_OK;
-	TSR_TRY(tsr_array_read(c, &c->arrays[grad->plane[0]], grad_nbytes(grad, 1) * s->first,
-			       grad_nbytes(grad, s->n), s->x, err));
-	s->piece[0].index = first_nonfinite(grad->dtype, s->x, s->n);
+	piece->nbytes = tsr_replay_grad_nbytes(grad, s->n);
+	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[grad->plane[0]],
+			       tsr_replay_grad_nbytes(grad, 1) * s->first, piece->nbytes, s->x,
+			       err));
+	if (tsr_record_is_streamed(w->grads[step], grad))
+		piece->crc = tsr_crc32(0, s->x, piece->nbytes);
 	return TSR_OK;
 }
 
-static enum tsr_status scan_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status device_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	struct scan *scan = ctx;
-	const struct scratch *s = scratch;
-	const struct tsr_run *run = scan->w->r->run;
+	struct tsr_replay_window *w = ctx;
+	const struct tsr_replay_job *s = scratch;
+	const unsigned step = device_step_of(w, &job);
+	const struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, s->param);
+	struct tsr_step at;
 
-	(void)job;
-	if (!scan->found && s->piece[0].index != SIZE_MAX) {
-		scan->found = true;
-		scan->param = s->param;
-		scan->index = s->first + s->piece[0].index;
+	TSR_TRY(commit_step(w, s, step, err));
+	if (s->piece[step].nbytes) {
+		at = step_at(&e->step, s->first);
+		TSR_TRY(tsr_replay_device_step(w->device, (size_t)(e - w->entries), &at, s->x,
+					       s->piece[step].nbytes, s->n, err));
 	}
-	if (run && run->progress &&
-	    !run->progress(run->ctx, scan->w->r->done_nbytes, scan->w->r->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", scan->w->r->recording->path);
+	return tsr_replay_progress(w, err);
+}
+
+/* What the GPU noticed, in the order of steps. */
+static enum tsr_status check_device(struct tsr_replay_window *w)
+{
+	const struct tsr_step_report *reports;
+
+	TSR_TRY(tsr_replay_device_end(w->device, &reports, w->r->err));
+	for (unsigned step = 0; step < w->n; step++) {
+		for (size_t i = 0; i < w->r->nparams; i++) {
+			const size_t entry = step * w->r->nparams + i;
+
+			if (reports[entry].nonfinite_grad)
+				return tsr_replay_name_nonfinite(w);
+			TSR_TRY(over_range(w, step, &w->r->params[i], &reports[entry], w->r->err));
+		}
+	}
 	return TSR_OK;
 }
 
-static enum tsr_status scan_step(struct tsr_replay_window *w, struct scan *scan)
+static enum tsr_status run_on_device(struct tsr_replay_window *w)
 {
-	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
+	const struct tsr_pipeline pipeline = { .njobs = w->n * w->start[w->r->nparams],
 					       .scratch_nbytes = w->scratch_nbytes,
-					       .work = scan_work,
-					       .commit = scan_commit,
-					       .ctx = scan };
+					       .work = device_work,
+					       .commit = device_commit,
+					       .ctx = w };
 
-	return tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
-}
-
-/* Steps with such a gradient are not taken. */
-static enum tsr_status skip_steps(struct tsr_replay_window *w)
-{
-	for (unsigned i = 0; i < w->n; i++) {
-		struct scan scan = { .w = w, .step = i };
-
-		TSR_TRY(scan_step(w, &scan));
-		w->r->result->steps[w->first + i].skipped = scan.found;
-		w->r->result->nskipped += scan.found;
-	}
-	return TSR_OK;
-}
-
-/* A piece had one: tell the first of the first step that has any. */
-static enum tsr_status name_nonfinite(struct tsr_replay_window *w)
-{
-	for (unsigned i = 0; i < w->n; i++) {
-		struct scan scan = { .w = w, .step = i };
-
-		TSR_TRY(scan_step(w, &scan));
-		if (scan.found)
-			return tsr_fail(w->r->err, TSR_E_FORMAT,
-					"%s: step %llu: tensor %.200s: gradient element %llu is "
-					"not finite; --on-nonfinite skip leaves such steps out",
-					w->grads[i]->path, (unsigned long long)step_of(w, i)->step,
-					entry_of(w, i, scan.param)->grad->name,
-					(unsigned long long)scan.index);
-	}
-	return tsr_fail(w->r->err, TSR_E_IO, "%s: changed while reading", w->grads[0]->path);
+	TSR_TRY(tsr_replay_device_begin(w->device, w->r->err));
+	TSR_TRY(tsr_pipeline_run(&pipeline, w->r->run, w->r->err));
+	return check_device(w);
 }
 
 /* --- All of it ------------------------------------------------------------------------------------ */
@@ -446,11 +416,11 @@ static enum tsr_status run_window(struct tsr_replay_window *w)
 
 	TSR_TRY(open_window(w));
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
-		TSR_TRY(skip_steps(w));
+		TSR_TRY(tsr_replay_skip_steps(w));
 	plan_steps(w);
-	status = tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
+	status = w->device ? run_on_device(w) : tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
 	if (status == TSR_E_FORMAT && w->nonfinite)
-		return name_nonfinite(w);
+		return tsr_replay_name_nonfinite(w);
 	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)
 		status = tsr_checkpoint_check_unchanged(w->grads[i], w->r->err);
 	if (status == TSR_OK)
@@ -480,7 +450,7 @@ static enum tsr_status prepare(struct tsr_replay_window *w)
 	}
 	/* Whole cache lines, so that arrays begin at such. */
 	w->longest = (w->longest + 15) / 16 * 16;
-	w->scratch_nbytes = sizeof(struct scratch) +
+	w->scratch_nbytes = sizeof(struct tsr_replay_job) +
 			    (compare ? TSR_REPLAY_COMPARE_ARRAYS : 2) * w->longest * sizeof(float);
 	return TSR_OK;
 }
@@ -498,10 +468,23 @@ static unsigned window_at(const struct tsr_replay_window *w, size_t first)
 	return n;
 }
 
+/* The state goes there, and gradients in larger pieces. */
+static enum tsr_status open_device(struct tsr_replay_window *w)
+{
+	if (w->r->options->gpu < 0)
+		return TSR_OK;
+	for (size_t i = 0; i < w->r->nparams; i++)
+		w->r->params[i].piece *= TSR_REPLAY_DEVICE_PIECES;
+	return tsr_replay_device_open(w->r, &w->device, w->r->err);
+}
+
 enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
 {
 	struct tsr_replay_window w = { .r = r };
-	enum tsr_status status = prepare(&w);
+	enum tsr_status status = open_device(&w);
+
+	if (status == TSR_OK)
+		status = prepare(&w);
 
 	while (status == TSR_OK && w.first < r->result->nsteps) {
 		w.n = window_at(&w, w.first);
@@ -509,6 +492,9 @@ enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
 		close_window(&w);
 		w.first += w.n;
 	}
+	if (status == TSR_OK && w.device)
+		status = tsr_replay_device_fetch(w.device, r->err);
+	tsr_replay_device_close(w.device);
 	free(w.start);
 	free(w.entries);
 	free(w.warned);
