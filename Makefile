@@ -222,8 +222,9 @@ endif
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.
 ifeq ($(GPU),1)
-check-gpu: $(BUILD)/tests/check_gpu
+check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor
 	$<
+	tests/gpu/replay.sh $(BUILD)/tersor
 else
 check-gpu:
 	@echo 'make check-gpu: built without CUDA' >&2; exit 77
