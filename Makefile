@@ -240,7 +240,7 @@ gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor
 EMULATE_SAN ?=
 check-emulated:
 	@EMULATE_SAN=$(EMULATE_SAN) $(MAKE) --no-print-directory BUILD=$(BUILD)/emulated$(EMULATE_SAN:%=-san) \
-		GPU=1 NVCC=tests/gpu/emulate/nvcc SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu
+		GPU=1 NVCC=tests/gpu/emulate/nvcc NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu
 	$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu --emulated
 
 bench: $(BUILD)/tersor
