@@ -5,7 +5,7 @@
 #
 #   1. check_gpu: every kernel, sweep and step against the CPU, and every shortcut
 #   2. a sweep of all 2^32 patterns with every codec, compared with tests/golden
-#   3. the same report from the CPU for a part of the range: identical files
+#   3. the same report from the CPU for a part of the range: identical files; replays likewise
 #   4. compute-sanitizer: memcheck and racecheck of the short tests
 #   5. bench: each codec and step beside a copy
 #
@@ -69,6 +69,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format
 step check "$kit/check_gpu"
 step golden golden
 step same-report same_report
+step replay tests/gpu/replay.sh "$kit/tersor"
 LINES_SHOWN=20 step eight-codecs eight_codecs
 if command -v compute-sanitizer >/dev/null; then
 	step memcheck sanitize memcheck
