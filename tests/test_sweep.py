@@ -306,14 +306,13 @@ def test_reports_do_not_land_on_each_other_or_the_baseline(args, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_sweep_prints_nothing(number, tmp_path):
     files = [tmp_path / name for name in ("json", "csv", "svg", "html")]
-    with subprocess.Popen([BINARY, "sweep", "-v", "--device", "cpu", f"--json={files[0]}", f"--csv={files[1]}",
+    with subprocess.Popen([BINARY, "sweep", "-v", f"--json={files[0]}", f"--csv={files[1]}",
                            "--svg", files[2], "--html", files[3]], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         time.sleep(0.7)
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
-        assert (process.returncode, out) == (128 + number, b"")
-        assert err.startswith(b"tersor: sweeping on the CPU, ") and err.count(b"\n") == 1
+        assert (process.returncode, out, err) == (128 + number, b"", b"")
     assert list(tmp_path.iterdir()) == []
 
 
