@@ -57,8 +57,8 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 # --- Sources --------------------------------------------------------------------------------
 
 LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c \
-	src/sweep/*.c))
-SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c))
+	src/sweep/*.c src/step/*.c src/replay/*.c))
+SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c src/step/simd/*.c))
 CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 LIB_SRC += src/gpu/parse.c
@@ -70,6 +70,10 @@ ifeq ($(GPU),1)
 GPU_OBJ := $(GPU_SRC:%.cu=$(BUILD)/obj/%.o)
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
 LDLIBS_GPU := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
+ifeq ($(notdir $(patsubst %/nvcc,%,$(NVCC))),emulate)
+GPU_OBJ += $(BUILD)/obj/tests/gpu/emulate/emulate.o
+LDLIBS_GPU := -lstdc++
+endif
 LDLIBS += $(LDLIBS_GPU)
 else
 GPU_OBJ := $(BUILD)/obj/src/gpu/gpu_stub.o
@@ -86,8 +90,8 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-build check-unit check-fuzz fuzz check-cli check-long check-gpu demo bench lint format asan ubsan install \
-	uninstall clean help setup setup-check
+.PHONY: all check check-build check-unit check-fuzz fuzz check-cli check-long check-gpu check-emulated gpu-kit demo bench lint \
+	format asan ubsan install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -111,6 +115,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
 $(BUILD)/obj/src/sweep/page.o: src/sweep/page.css src/sweep/page.js
+$(BUILD)/obj/src/replay/page.o: src/replay/page.css src/replay/page.js
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
@@ -224,11 +229,31 @@ endif
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.
 ifeq ($(GPU),1)
-check-gpu: $(BUILD)/tests/check_gpu
+check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor
 	$<
+	tests/gpu/replay.sh $(BUILD)/tersor
 else
 check-gpu:
 	@echo 'make check-gpu: built without CUDA' >&2; exit 77
+endif
+
+# What tests/gpu/run.sh needs, for a machine with a GPU and few libraries.
+gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor
+	$(call say,COPY,$(BUILD)/$@)
+	$(Q)rm -rf $(BUILD)/$@ && mkdir -p $(BUILD)/$@/lib && cp $^ $(BUILD)/$@ && strip $(BUILD)/$@/tersor \
+		&& ldd $(BUILD)/tersor | awk '/libcjson|libdeflate|libz\./ { print $$3 }' | xargs -I{} cp {} $(BUILD)/$@/lib
+
+# The kernels as C++ on the CPU, on fewer values: what is wrong with them, but for what only a GPU does.
+# EMULATE_SAN=address,undefined: they and the tests under sanitizers.
+export EMULATE_SAN ?=
+EMULATED := $(BUILD)/emulated$(EMULATE_SAN:%=-san)
+check-emulated:
+	@$(MAKE) --no-print-directory BUILD=$(EMULATED) GPU=1 NVCC=tests/gpu/emulate/nvcc \
+		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu
+	$(EMULATED)/tests/check_gpu --emulated
+ifneq ($(EMULATE_SAN),)
+$(GPU_TEST_OBJ): override CFLAGS += -fsanitize=$(EMULATE_SAN)
+override LDFLAGS += -fsanitize=$(EMULATE_SAN)
 endif
 
 bench: $(BUILD)/tersor
@@ -282,6 +307,8 @@ help:
 	'make check       install what is needed, build, run the tests (under five minutes)' \
 	'make check-long  the exhaustive rest of the tests' \
 	'make check-gpu   every GPU kernel against the CPU (needs a GPU and no library)' \
+	'make check-emulated  the same kernels as C++ on the CPU (EMULATE_SAN=address,undefined)' \
+	'make gpu-kit     what tests/gpu/run.sh takes to a machine with a GPU' \
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make lint        style, layering, and that help and man pages agree' \

@@ -13,7 +13,7 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "codecs", "bench",
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "replay", "codecs", "bench",
             "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
@@ -83,7 +83,8 @@ def library(tmp_path_factory):
     for name in ("checkpoint", "big"):
         shutil.copy(CHECKPOINT.with_suffix(".pt"), folder / f"{name}.pt")
     shutil.copy(CHECKPOINT.with_name("flashadamw24-after.pt"), folder / "flash.pt")
-    shutil.copytree(CHECKPOINT.with_name("dcp"), folder / "dcp")
+    for name in ("dcp", "recording"):
+        shutil.copytree(CHECKPOINT.with_name(name), folder / name)
     for path in CHECKPOINT.with_name("hf").iterdir():
         shutil.copy(path, folder)
     packed, restored = folder / "packed.safetensors", folder / "restored.safetensors"
@@ -184,10 +185,10 @@ def test_overview_lists_the_commands_of_the_help():
 # Reports
 
 def members(value, inside=None):
-    """Names of all members in a JSON value, except those of `metadata`, which are a file's own."""
+    """Names of all members in a JSON value, except of objects whose members are a file's own."""
     if isinstance(value, list):
         return set().union(*(members(v) for v in value))
-    if not isinstance(value, dict) or inside == "metadata":
+    if not isinstance(value, dict) or inside in ("metadata", "hyperparameters"):
         return set()
     return set(value).union(*(members(v, key) for key, v in value.items()))
 
@@ -215,13 +216,18 @@ def reports(command, library, scratch):
         "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json")],
         "unpack": lambda: [report("unpack", packed, "-o", out, "--json")],
         "inspect": lambda: [report("inspect", packed, "--json"),
-                            report("inspect", CHECKPOINT, "--json")],
+                            report("inspect", CHECKPOINT, "--json"),
+                            report("inspect", CHECKPOINT.with_name("recording"), "--json")],
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", restored, "--json")],
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json")],
         "sweep": lambda: [sweep_that_moved(scratch)],
+        "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
+                                  "--weights", "bf16+sr4", "--momentum", "softsign8",
+                                  "--variance", "sqrt8", "--lr", "1e-6", "--check-numerics",
+                                  "--gate", "update-nmse=1e-9", "--json")],
         "codecs": lambda: [report("codecs", "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
                           report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json")],
@@ -231,10 +237,10 @@ def reports(command, library, scratch):
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "completion"])
 def test_json_section_lists_the_members_of_the_report(command, library, tmp_path):
-    common = set(re.findall(r"^\.It Va (\w+)", section(ROOT / "man" / "tersor.1", "JSON reports"),
+    common = set(re.findall(r"^\.It Va ([\w-]+)", section(ROOT / "man" / "tersor.1", "JSON reports"),
                             re.M))
     source = section(page_of(command), "JSON")
-    listed = set(re.findall(r"^\.It Va (\w+)", source, re.M))
+    listed = set(re.findall(r"^\.It Va ([\w-]+)", source, re.M))
     if "See JSON reports" in source:
         listed |= {"schema"}
     else:

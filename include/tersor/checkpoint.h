@@ -29,6 +29,8 @@ struct tsr_array {
 	uint64_t offset; /* from the start of that file: contiguous, row-major, little-endian */
 	const struct tsr_layout
 		*layout; /* NULL: as @file and @offset say; else they mean nothing */
+	const unsigned char
+		*memory; /* the data itself, borrowed; then no file holds it.  NULL: a file does */
 	bool has_crc; /* whether the file has a CRC-32 of exactly these bytes; not with a layout */
 	uint32_t crc;
 	bool own_name; /* @name is the file's own, not found from what was saved around it */

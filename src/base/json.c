@@ -454,6 +454,14 @@ const char *tsr_json_string(const struct tsr_json *v)
 	return v && cJSON_IsString(node(v)) ? node(v)->valuestring : NULL;
 }
 
+bool tsr_json_bool(const struct tsr_json *v, bool *ret)
+{
+	if (!v || !cJSON_IsBool(node(v)))
+		return false;
+	*ret = cJSON_IsTrue(node(v));
+	return true;
+}
+
 bool tsr_json_double(const struct tsr_json *v, double *ret)
 {
 	if (!v || !cJSON_IsNumber(node(v)))

@@ -69,6 +69,9 @@ const char *tsr_json_string(const struct tsr_json *v);
 /* False unless v is an integer from 0 to TSR_JSON_INT_MAX. */
 bool tsr_json_u64(const struct tsr_json *v, uint64_t *ret);
 
+/* False unless v is true or false. */
+bool tsr_json_bool(const struct tsr_json *v, bool *ret);
+
 /* False unless v is a number. */
 bool tsr_json_double(const struct tsr_json *v, double *ret);
 

@@ -6,12 +6,20 @@
 #include "tersor/status.h"
 
 #define TSR_BENCH_KERNELS_MAX 64
+#define TSR_BENCH_STEPS_MAX 16
 
 /* Speeds count the bytes that must move: those read plus those written. */
 struct tsr_bench_kernel {
 	const char *name;
 	double bytes_per_element; /* both ways: 4 and those of the planes */
 	double encode_gbps, decode_gbps;
+};
+
+/* A step of an optimizer: speeds count the gradient read, and the state read and written. */
+struct tsr_bench_step {
+	const char *name;
+	double bytes_per_element;
+	double gbps;
 };
 
 struct tsr_bench_kernels {
@@ -21,9 +29,11 @@ struct tsr_bench_kernels {
 	double copy_gbps; /* copying the same elements: memcpy with the same threads; on the GPU */
 	unsigned nkernels;
 	struct tsr_bench_kernel kernels[TSR_BENCH_KERNELS_MAX];
+	unsigned nsteps; /* 0 if a codec was chosen */
+	struct tsr_bench_step steps[TSR_BENCH_STEPS_MAX];
 };
 
-/* Measure one codec, or all of them for NULL, on @elements values in memory. */
+/* Measure one codec, or all of them and the steps for NULL, on @elements values in memory. */
 enum tsr_status tsr_bench_kernels(const char *codec, uint64_t elements, unsigned repeats,
 				  const struct tsr_run *run, struct tsr_bench_kernels *ret,
 				  struct tsr_err *err);

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "bench/bench.h"
+#include "bench/steps.h"
 #include "bench/values.h"
 #include "tersor/codec.h"
 
@@ -137,6 +138,11 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned re
 		if (is_measured(*c, codec))
 			TSR_TRY(measure_codec(b, *c, repeats, run, &r->kernels[r->nkernels++],
 					      err));
+	}
+	if (!codec) {
+		void *const room[] = { b->x, b->y, b->plane[0], b->plane[1] };
+
+		TSR_TRY(tsr_bench_steps(room, b->n, repeats, run, r, err));
 	}
 	return TSR_OK;
 }

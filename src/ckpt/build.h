@@ -30,6 +30,9 @@ enum tsr_status tsr_build_array(struct tsr_checkpoint *c, const struct tsr_array
 enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				 struct tsr_err *err);
 
+/* Sort the names of tensors once all are there: TSR_E_FORMAT for two of one name. */
+enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err);
+
 /* Add an entry of metadata; both texts must live in the arena. */
 enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const char *value,
 			       struct tsr_err *err);

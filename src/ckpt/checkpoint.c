@@ -68,6 +68,11 @@ enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_
 {
 	if (a->layout)
 		return tsr_layout_read(c, a, offset, nbytes, buf, err);
+	if (a->memory) {
+		if (nbytes)
+			memcpy(buf, a->memory + offset, nbytes);
+		return TSR_OK;
+	}
 	return tsr_file_read(c->files[a->file], buf, nbytes, a->offset + offset, err);
 }
 

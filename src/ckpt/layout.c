@@ -267,11 +267,14 @@ static enum tsr_status read_integers_bf16(const struct tsr_checkpoint *c, const 
 					  struct tsr_err *err)
 {
 	int8_t *stored = malloc(n + 1);
-	enum tsr_status status;
+	enum tsr_status status = TSR_OK;
 
 	if (!stored)
 		return tsr_fail_nomem(err, c->path);
-	status = tsr_file_read(c->files[a->file], stored, n, a->offset + first, err);
+	if (a->memory)
+		memcpy(stored, a->memory + first, n);
+	else
+		status = tsr_file_read(c->files[a->file], stored, n, a->offset + first, err);
 	for (uint64_t i = 0; i < n && status == TSR_OK; i++)
 		to[i] = (uint16_t)tsr_bf16_from_f32((float)stored[i]);
 	free(stored);

@@ -31,7 +31,8 @@ struct tsr_layout {
 	const struct tsr_chunk *chunks; /* sorted by their start */
 	bool swapped; /* elements are big-endian */
 	bool bf16_integers; /* an I8 array that is stored as BF16 holding whole numbers */
-	bool integers_bf16; /* the other way round: BF16 whole numbers, stored as one run of I8 */
+	bool integers_bf16; /* the other way round: BF16 whole numbers, stored as one run of I8,
+			     * in a file or in memory */
 };
 
 /* @nbytes of an array with a layout, in row-major order, from byte @offset; whole elements. */

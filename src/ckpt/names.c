@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "ckpt/roles.h"
 
 /* The state of one weight that a tensor can be. */
 enum slot {
@@ -18,7 +19,8 @@ enum slot {
 	SLOT_VARIANCE,
 	SLOT_MAX_VARIANCE, /* AMSGrad */
 	SLOT_MASTER, /* the FP32 weight that an optimizer keeps */
-	SLOT_SCALAR, /* step counters and their like */
+	SLOT_SCALAR, /* powers of betas and their like */
+	SLOT_STEP, /* step counters */
 };
 
 /*
@@ -47,7 +49,7 @@ static const struct alias {
 	{ "nu", SLOT_VARIANCE, true },
 	{ "state1", SLOT_MOMENTUM, true }, /* bitsandbytes */
 	{ "state2", SLOT_VARIANCE, true },
-	{ "step", SLOT_SCALAR, true },
+	{ "step", SLOT_STEP, true },
 };
 
 #define NALIASES (sizeof(aliases) / sizeof(*aliases))
@@ -128,7 +130,7 @@ static const char *strip_roots(const char *name, bool *inside)
 }
 
 /* The name without wrappers and without leading "model." components; NULL when out of memory. */
-static char *canonical_of(const char *name)
+char *tsr_names_canonical(const char *name)
 {
 	char *out = malloc(strlen(name) + 1), *end = out;
 	bool leading = true;
@@ -181,7 +183,7 @@ static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
 	}
 	if (alias && !k->base)
 		return tsr_fail_nomem(err, k->t->name);
-	k->canonical = canonical_of(k->base ? k->base : k->t->name);
+	k->canonical = tsr_names_canonical(k->base ? k->base : k->t->name);
 	return k->canonical ? TSR_OK : tsr_fail_nomem(err, k->t->name);
 }
 
@@ -308,6 +310,11 @@ static void print_shape(const struct tsr_tensor *t, char *out, size_t room)
 	tsr_text_free(&text);
 }
 
+static bool is_scalar(const struct candidate *k)
+{
+	return k->slot == SLOT_SCALAR || k->slot == SLOT_STEP;
+}
+
 static enum tsr_status join(struct assigning *a, struct candidate *k)
 {
 	char found[100], expected[100];
@@ -315,13 +322,13 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 	TSR_TRY(find_weight(a, k, &k->weight));
 	if (k->weak) {
 		if (k->weight && (tsr_tensor_same_shape(k->t, k->weight->t) ||
-				  (k->slot == SLOT_SCALAR && k->t->numel <= 1)))
+				  (is_scalar(k) && k->t->numel <= 1)))
 			return TSR_OK;
 		k->slot = SLOT_NONE;
 		k->weight = NULL;
 		return TSR_OK;
 	}
-	if (!k->weight || k->slot == SLOT_SCALAR || k->t->numel == 0 ||
+	if (!k->weight || is_scalar(k) || k->t->numel == 0 ||
 	    tsr_tensor_same_shape(k->t, k->weight->t))
 		return TSR_OK;
 	print_shape(k->t, found, sizeof(found));
@@ -403,9 +410,20 @@ static enum tsr_kind kind_of(const struct candidate *k)
 	case SLOT_MAX_VARIANCE:
 		return TSR_KIND_VARIANCE;
 	case SLOT_SCALAR:
+	case SLOT_STEP:
 		break;
 	}
 	return TSR_KIND_OTHER;
+}
+
+/* A packed file knows its kinds: a name that tells of another one tells nothing. */
+static void settle_packed(struct assigning *a)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		struct candidate *k = &a->all[i];
+
+		k->settled = kind_of(k) != k->t->kind;
+	}
 }
 
 static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
@@ -417,6 +435,8 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 	}
 	for (unsigned i = 0; i < nrules; i++)
 		TSR_TRY(apply_rule(a, &rules[i]));
+	if (a->c->packed)
+		settle_packed(a);
 	TSR_TRY(list_weights(a));
 	for (size_t i = 0; i < a->n; i++) {
 		if (!a->all[i].settled && a->all[i].base &&
@@ -429,25 +449,60 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 
 		if (k->settled)
 			continue;
-		k->t->kind = kind_of(k);
+		if (!a->c->packed)
+			k->t->kind = kind_of(k);
 		if (is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
 			k->t->weight = k->weight->t->name;
 	}
 	return TSR_OK;
 }
 
-enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-				 unsigned nrules, struct tsr_err *err)
+/* --- Roles ------------------------------------------------------------------------------------ */
+
+static enum tsr_role role_of(const struct candidate *k)
+{
+	switch (k->settled ? SLOT_NONE : k->slot) {
+	case SLOT_MOMENTUM:
+		return TSR_ROLE_MOMENTUM;
+	case SLOT_VARIANCE:
+		return TSR_ROLE_VARIANCE;
+	case SLOT_MAX_VARIANCE:
+		return TSR_ROLE_MAX_VARIANCE;
+	case SLOT_MASTER:
+		return TSR_ROLE_MASTER;
+	case SLOT_STEP:
+		return TSR_ROLE_STEP;
+	default:
+		return TSR_ROLE_NONE;
+	}
+}
+
+static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *roles)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		struct candidate *k = &a->all[i];
+
+		roles[i] = (struct tsr_tensor_role){ role_of(k), SIZE_MAX };
+		if (roles[i].role == TSR_ROLE_MASTER)
+			TSR_TRY(find_weight(a, k, &k->weight));
+		if (roles[i].role != TSR_ROLE_NONE && k->weight && k->weight != k)
+			roles[i].weight = (size_t)(k->weight - a->all);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+			   unsigned nrules, struct tsr_tensor_role *roles, struct tsr_err *err)
 {
 	struct assigning a = { .c = c, .n = c->ntensors, .err = err };
 	enum tsr_status status;
 
-	if (c->packed)
-		return TSR_OK;
 	a.all = calloc(a.n + 1, sizeof(*a.all));
 	if (!a.all)
 		return tsr_fail_nomem(err, c->path);
 	status = assign(&a, rules, nrules);
+	if (status == TSR_OK && roles)
+		status = tell_roles(&a, roles);
 	for (size_t i = 0; i < a.n; i++) {
 		free(a.all[i].base);
 		free(a.all[i].canonical);
@@ -455,4 +510,16 @@ enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name
 	free(a.all);
 	free(a.weights);
 	return status;
+}
+
+enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				 unsigned nrules, struct tsr_err *err)
+{
+	return c->packed ? TSR_OK : run(c, rules, nrules, NULL, err);
+}
+
+enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				unsigned nrules, struct tsr_tensor_role *roles, struct tsr_err *err)
+{
+	return run(c, rules, c->packed ? 0 : nrules, roles, err);
 }

@@ -250,7 +250,7 @@ static int compare_tensors(const void *va, const void *vb, void *tensors)
 	return strcmp(t[*(const size_t *)va].name, t[*(const size_t *)vb].name);
 }
 
-static enum tsr_status index_names(struct tsr_checkpoint *c, struct tsr_err *err)
+enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	size_t *by_name = calloc(c->ntensors + 1, sizeof(*by_name));
 
@@ -296,9 +296,9 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 		TSR_TRY(tsr_state_dict_name(c, options, err));
 		TSR_TRY(tsr_foreign_tensors(c, options, err));
 	}
-	TSR_TRY(index_names(c, err));
+	TSR_TRY(tsr_build_index(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));
-	return index_names(c, err);
+	return tsr_build_index(c, err);
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,

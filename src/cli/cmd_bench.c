@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "bench/bench.h"
 #include "cli/coding.h"
+#include "cli/device.h"
 #include "cli/output.h"
 #include "tersor/gpu.h"
 
@@ -51,6 +52,17 @@ static void print_kernels(const struct tsr_bench_kernels *r)
 	}
 }
 
+static void print_steps(const struct tsr_bench_kernels *r)
+{
+	printf("\n%-13s %6s  %9s %10s\n", "step", "bytes", "GB/s", "of copy");
+	for (unsigned i = 0; i < r->nsteps; i++) {
+		const struct tsr_bench_step *s = &r->steps[i];
+
+		printf("%-13s %6.4g  %9.1f %9.0f%%\n", s->name, s->bytes_per_element, s->gbps,
+		       100 * s->gbps / r->copy_gbps);
+	}
+}
+
 static void print_files(const struct tsr_bench_files *r)
 {
 	printf("%u threads, checkpoint of %.2f GB; speeds in GB/s of FP32 checkpoint\n\n",
@@ -77,6 +89,22 @@ static int report_files_json(const struct cli_cmd *cmd, const struct args *a,
 	tsr_json_put_double(&json, "verify_gbps", f->verify_gbps);
 	tsr_json_put_u64(&json, "peak_rss_nbytes", f->peak_rss_nbytes);
 	return cli_json_end(&json, &a->common);
+}
+
+static void put_steps(struct tsr_text *json, const struct tsr_bench_kernels *r)
+{
+	tsr_json_open(json, "steps", '[');
+	for (unsigned i = 0; i < r->nsteps; i++) {
+		const struct tsr_bench_step *s = &r->steps[i];
+
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "step", s->name);
+		tsr_json_put_double(json, "bytes_per_element", s->bytes_per_element);
+		tsr_json_put_double(json, "gbps", s->gbps);
+		tsr_json_put_double(json, "of_copy", s->gbps / r->copy_gbps);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
 }
 
 static int report_kernels_json(const struct cli_cmd *cmd, const struct args *a,
@@ -108,6 +136,7 @@ static int report_kernels_json(const struct cli_cmd *cmd, const struct args *a,
 		tsr_json_close(&json, '}');
 	}
 	tsr_json_close(&json, ']');
+	put_steps(&json, r);
 	return cli_json_end(&json, &a->common);
 }
 
@@ -132,6 +161,8 @@ static int run_kernels(const struct cli_cmd *cmd, const struct args *a, bool gpu
 		return cli_error(&err);
 	if (cli_wants_text(&a->common))
 		print_kernels(&r);
+	if (cli_wants_text(&a->common) && r.nsteps)
+		print_steps(&r);
 	return a->common.json.given ? report_kernels_json(cmd, a, &r, elements, repeats) : CLI_OK;
 }
 
@@ -179,9 +210,9 @@ const struct cli_cmd cmd_bench = {
 	.name = "bench",
 	.summary = "speed of codecs and files beside plain copying",
 	.operands = "",
-	.details = "Measures every codec in memory: bytes read and written per second, and their "
-		   "share of the "
-		   "copy bandwidth measured in the same run. With --dir: packing, unpacking and "
+	.details = "Measures every codec, and steps of optimizers, in memory: bytes read and "
+		   "written per second, and their share of the copy bandwidth measured in the "
+		   "same run. With --dir: packing, unpacking and "
 		   "verifying a "
 		   "made-up checkpoint, beside copying the same file.",
 	.examples = "  tersor bench\n"

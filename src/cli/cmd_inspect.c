@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/recording_report.h"
 #include "cli/summary.h"
 #include "tersor/names.h"
 
@@ -103,6 +104,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (status != CLI_OK)
 		return status;
+	if (a->common.operands.n == 1 && tsr_recording_probe(a->common.operands.items[0])) {
+		status = cli_inspect_recording(cmd, &a->common, a->common.operands.items[0],
+					       &inputs.open);
+		cli_input_free(&inputs);
+		return status;
+	}
 	opened = tsr_checkpoint_open(a->common.operands.items, a->common.operands.n, &inputs.open,
 				     &c, &err);
 	cli_input_free(&inputs);
@@ -129,16 +136,18 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 const struct cli_cmd cmd_inspect = {
 	.name = "inspect",
-	.summary = "what a checkpoint holds, from its headers",
+	.summary = "what a checkpoint or recording holds, from headers",
 	.operands = "IN...",
 	.details =
 		"Shows tensors, kinds, codecs and bytes per parameter of safetensors files, "
 		"packed or not, in shards or not, .pt files, directories of "
 		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
-		"on 100 GB as on 100 kB. With -v every tensor and the metadata.",
+		"on 100 GB as on 100 kB. With -v every tensor and the metadata. Of a recording of "
+		"gradients it shows groups, hyperparameters, steps and learning rates.",
 	.examples = "  tersor inspect packed.safetensors\n"
 		    "  tersor inspect -v checkpoint.safetensors\n"
-		    "  tersor inspect --json=report.json packed.safetensors\n",
+		    "  tersor inspect --json=report.json packed.safetensors\n"
+		    "  tersor inspect -v recording\n",
 	.opts = opts,
 	.reports = true,
 	.operands_min = 1,

@@ -13,6 +13,7 @@
 #include "ckpt/packed.h"
 #include "ckpt/read.h"
 #include "ckpt/tree.h"
+#include "pack/given.h"
 #include "pack/pieces.h"
 #include "pack/plan.h"
 #include "pack/records.h"
@@ -22,6 +23,7 @@
 
 struct packing {
 	const struct tsr_pack_options *options;
+	const struct tsr_pack_given *given;
 	const struct tsr_run *run;
 	struct tsr_packing *result;
 	struct tsr_checkpoint *c; /* result->source */
@@ -70,9 +72,15 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 
 /* --- The source ------------------------------------------------------------------------------ */
 
+/* Whether the caller has settled the coding of a tensor. */
+static bool is_kept(const struct packing *p, size_t tensor)
+{
+	return p->given->kept && tensor < p->given->n && p->given->kept[tensor];
+}
+
 static enum tsr_status check_source(struct packing *p)
 {
-	if (p->c->packed)
+	if (p->c->packed && !p->given->kept)
 		return tsr_fail(p->err, TSR_E_UNSUPPORTED, "%s: is packed already", p->c->path);
 	if (p->c->generation >= TSR_GENERATION_MAX)
 		return tsr_fail(p->err, TSR_E_LIMIT,
@@ -178,6 +186,23 @@ static enum tsr_status read_source(const struct packing *p, struct scratch *s, u
 	return TSR_OK;
 }
 
+/* What a packed file has as it is must be what was written into it. */
+static enum tsr_status check_hash(const struct packing *p, const struct scratch *s, unsigned plane,
+				  struct tsr_err *err)
+{
+	const struct tsr_tensor *stored = &p->stored[s->piece.tensor];
+	const uint64_t found = p->c->tensors[s->piece.tensor].hash[plane];
+
+	if (!p->c->packed || !is_kept(p, s->piece.tensor) || found == stored->hash[plane] ||
+	    stored->coding.codec != p->c->tensors[s->piece.tensor].coding.codec)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: tensor %.200s: data of %.200s is damaged: found hash %016llx, "
+			"expected %016llx",
+			p->c->path, stored->name, p->c->arrays[stored->plane[plane]].name,
+			(unsigned long long)found, (unsigned long long)stored->hash[plane]);
+}
+
 /* The source's checksum, if it has one, once all of the tensor has passed. */
 static enum tsr_status check_record(struct packing *p, const struct scratch *s, struct tsr_err *err)
 {
@@ -256,8 +281,10 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 		if (s->piece.first == 0)
 			tsr_hasher_reset(p->hasher[i]);
 		tsr_hasher_add(p->hasher[i], s->plane[i], tsr_piece_plane_nbytes(t, i, &s->piece));
-		if (s->piece.last)
+		if (s->piece.last) {
 			t->hash[i] = tsr_hasher_value(p->hasher[i]);
+			TSR_TRY(check_hash(p, s, i, err));
+		}
 	}
 	p->done_nbytes += s->piece.n * (t->coding.codec ? sizeof(float) : 1);
 	if (p->run && p->run->progress &&
@@ -380,6 +407,8 @@ static void record_errors(struct packing *p)
 		lossy = lossy || r->measure.exact != r->measure.n;
 	}
 	p->result->generation = p->c->generation + lossy;
+	if (p->result->generation < p->given->generation)
+		p->result->generation = p->given->generation;
 }
 
 /* --- All of it ------------------------------------------------------------------------------- */
@@ -409,10 +438,12 @@ static enum tsr_status prepare(struct packing *p)
 		return tsr_fail_nomem(p->err, p->out_path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored[i] = c->tensors[i];
-		choose_coding(p->options, &c->tensors[i]);
+		if (!is_kept(p, i))
+			choose_coding(p->options, &c->tensors[i]);
 		p->total_nbytes += tsr_tensor_nbytes(&c->tensors[i]);
 	}
-	p->result->generation = c->generation;
+	p->result->generation = c->generation > p->given->generation ? c->generation
+								     : p->given->generation;
 	return TSR_OK;
 }
 
@@ -456,18 +487,20 @@ static enum tsr_status run_packing(struct packing *p)
 				   p->err);
 }
 
-enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
-			 const struct tsr_pack_options *options, const struct tsr_run *run,
-			 struct tsr_packing **ret, struct tsr_err *err)
+enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_pack_given *given,
+				    const char *out, const struct tsr_pack_options *options,
+				    const struct tsr_run *run, struct tsr_packing **ret,
+				    struct tsr_err *err)
 {
-	struct packing p = { .options = options, .run = run, .out_path = out, .err = err };
-	enum tsr_status status;
+	struct packing p = {
+		.options = options, .given = given, .run = run, .c = c, .out_path = out, .err = err
+	};
+	enum tsr_status status = TSR_OK;
 
 	p.result = calloc(1, sizeof(*p.result));
 	if (!p.result)
 		return tsr_fail_nomem(err, out);
-	status = tsr_checkpoint_open(paths, npaths, options->open, &p.result->source, err);
-	p.c = p.result->source;
+	p.result->source = c;
 	for (unsigned i = 0; i < TSR_PLANES_MAX && status == TSR_OK; i++) {
 		p.hasher[i] = tsr_hasher_new();
 		if (!p.hasher[i])
@@ -481,10 +514,26 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		tsr_hasher_free(p.hasher[i]);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
+		p.result->source = NULL;
 		tsr_packing_free(p.result);
 		return status;
 	}
 	*ret = p.result;
+	return status;
+}
+
+enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
+			 const struct tsr_pack_options *options, const struct tsr_run *run,
+			 struct tsr_packing **ret, struct tsr_err *err)
+{
+	const struct tsr_pack_given nothing = { .n = 0 };
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_checkpoint_open(paths, npaths, options->open, &c, err));
+	status = tsr_pack_checkpoint(c, &nothing, out, options, run, ret, err);
+	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY)
+		tsr_checkpoint_close(c);
 	return status;
 }
 

@@ -11,6 +11,7 @@
 #include "ckpt/packed.h"
 #include "ckpt/tree.h"
 #include "pack/container.h"
+#include "pack/given.h"
 #include "pack/records.h"
 #include "pack/walk.h"
 #include "tersor/pack.h"
@@ -243,15 +244,37 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path, bo
 	return status;
 }
 
-/* --- The two commands --------------------------------------------------------------------------- */
-
-static enum tsr_status finish(struct tsr_unpacking *u, enum tsr_status status,
-			      struct tsr_unpacking **ret)
+enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out, bool lossy,
+				     const struct tsr_write_options *options,
+				     const struct tsr_run *run, struct tsr_unpacking **ret,
+				     struct tsr_err *err)
 {
+	struct tsr_unpacking *u = calloc(1, sizeof(*u));
+	enum tsr_status status;
+
+	if (!u)
+		return tsr_fail_nomem(err, out);
+	u->source = c;
+	status = run_writing(u, out, lossy, options, run, err);
 	if (status == TSR_OK || status == TSR_E_DURABILITY)
 		*ret = u;
 	else
-		tsr_unpacking_free(u);
+		free(u);
+	return status;
+}
+
+/* --- The two commands --------------------------------------------------------------------------- */
+
+/* Write a checkpoint out and close it, unless it is part of the result. */
+static enum tsr_status write_and_close(struct tsr_checkpoint *c, const char *out, bool lossy,
+				       const struct tsr_write_options *options,
+				       const struct tsr_run *run, struct tsr_unpacking **ret,
+				       struct tsr_err *err)
+{
+	const enum tsr_status status = tsr_write_checkpoint(c, out, lossy, options, run, ret, err);
+
+	if (status != TSR_OK && status != TSR_E_DURABILITY)
+		tsr_checkpoint_close(c);
 	return status;
 }
 
@@ -259,17 +282,14 @@ enum tsr_status tsr_unpack(const char *path, const char *out,
 			   const struct tsr_write_options *options, const struct tsr_run *run,
 			   struct tsr_unpacking **ret, struct tsr_err *err)
 {
-	struct tsr_unpacking *u = calloc(1, sizeof(*u));
-	enum tsr_status status;
+	struct tsr_checkpoint *c = NULL;
 
-	if (!u)
-		return tsr_fail_nomem(err, path);
-	status = tsr_checkpoint_open(&path, 1, options->open, &u->source, err);
-	if (status == TSR_OK && !u->source->packed && !u->source->coded)
-		status = tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
-	if (status == TSR_OK)
-		status = run_writing(u, out, true, options, run, err);
-	return finish(u, status, ret);
+	TSR_TRY(tsr_checkpoint_open(&path, 1, options->open, &c, err));
+	if (!c->packed && !c->coded) {
+		tsr_checkpoint_close(c);
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
+	}
+	return write_and_close(c, out, true, options, run, ret, err);
 }
 
 enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
@@ -277,20 +297,17 @@ enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const cha
 			    struct tsr_unpacking **ret, struct tsr_err *err)
 {
 	struct tsr_open_options open = options->open ? *options->open : tsr_open_defaults();
-	struct tsr_unpacking *u = calloc(1, sizeof(*u));
-	enum tsr_status status;
+	struct tsr_checkpoint *c = NULL;
 
-	if (!u)
-		return tsr_fail_nomem(err, out);
 	open.as_stored = !options->flashoptim;
-	status = tsr_checkpoint_open(paths, npaths, &open, &u->source, err);
-	if (status == TSR_OK && u->source->packed && !options->flashoptim)
-		status = tsr_fail(err, TSR_E_UNSUPPORTED,
-				  "%s: is a packed file; tersor unpack gives its checkpoint back",
-				  paths[0]);
-	if (status == TSR_OK)
-		status = run_writing(u, out, false, options, run, err);
-	return finish(u, status, ret);
+	TSR_TRY(tsr_checkpoint_open(paths, npaths, &open, &c, err));
+	if (c->packed && !options->flashoptim) {
+		tsr_checkpoint_close(c);
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is a packed file; tersor unpack gives its checkpoint back",
+				paths[0]);
+	}
+	return write_and_close(c, out, false, options, run, ret, err);
 }
 
 void tsr_unpacking_free(struct tsr_unpacking *u)

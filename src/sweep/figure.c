@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/markup.h"
 #include "sweep/report.h"
 
 /* --- Panels ----------------------------------------------------------------------------------- */
@@ -78,18 +79,6 @@ static const char *const colours[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7
 				       "#000000", "#e69f00", "#56b4e9", "#777777" };
 static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "", "5 2", "12 4", "1 3" };
 
-/* Around 0, 0 in pixels. */
-static const char *const markers[] = {
-	"M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", /* circle */
-	"M-3 -3h6v6h-6z", /* square */
-	"M0 -4l4 7h-8z", /* triangle */
-	"M0 -4.5l4 4.5l-4 4.5l-4 -4.5z", /* diamond */
-	"M-3.5 -3.5l7 7m0 -7l-7 7", /* cross */
-	"M0 4l4 -7h-8z", /* triangle, upside down */
-	"M-4 0h8m-4 -4v8", /* plus */
-	"M-4 0l2 -3.5h4l2 3.5l-2 3.5h-4z", /* hexagon */
-};
-
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
 #define NSTYLES COUNT_OF(colours)
 
@@ -141,23 +130,6 @@ static void put_style(struct tsr_text *svg, unsigned style)
 
 /* --- Coordinates ------------------------------------------------------------------------------ */
 
-/*
- * log10(v) by arithmetic that is the same everywhere, unlike that of the C library:
- * ln m = 2 atanh((m - 1) / (m + 1)).
- */
-static double log10_of(double v)
-{
-	int exponent;
-	const double m = frexp(v, &exponent), t = (m - 1) / (m + 1), tt = t * t;
-	double power = t, sum = 0;
-
-	for (int i = 1; i < 60; i += 2) {
-		sum += power / i;
-		power *= tt;
-	}
-	return (2 * sum / 0.693147180559945309 + exponent) * 0.301029995663981195;
-}
-
 struct area {
 	int left, right, top, bottom; /* of the plot, in tenths of a pixel */
 	int zero; /* where an error of 0 is drawn, below the bottom */
@@ -174,59 +146,13 @@ static int x_of(const struct area *a, int exponent)
 
 static int y_of(const struct area *a, double error)
 {
-	const double share = error > 0 ? -log10_of(error) / a->decades : 0;
+	const double share = error > 0 ? -tsr_svg_log10(error) / a->decades : 0;
 
 	if (!(error > 0))
 		return a->zero;
 	if (share <= 0)
 		return a->top;
 	return share >= 1 ? a->bottom : a->top + (int)(share * (a->bottom - a->top) + 0.5);
-}
-
-static void put_tenths(struct tsr_text *svg, int tenths)
-{
-	tsr_text_printf(svg, "%s%d", tenths < 0 ? "-" : "", abs(tenths) / 10);
-	if (tenths % 10)
-		tsr_text_printf(svg, ".%d", abs(tenths) % 10);
-}
-
-static void put_attribute(struct tsr_text *svg, const char *name, int tenths)
-{
-	tsr_text_printf(svg, " %s=\"", name);
-	put_tenths(svg, tenths);
-	tsr_text_puts(svg, "\"");
-}
-
-static void put_segment(struct tsr_text *svg, const char *class, int x1, int y1, int x2, int y2)
-{
-	tsr_text_printf(svg, "<line class=\"%s\"", class);
-	put_attribute(svg, "x1", x1);
-	put_attribute(svg, "y1", y1);
-	put_attribute(svg, "x2", x2);
-	put_attribute(svg, "y2", y2);
-	tsr_text_puts(svg, "/>\n");
-}
-
-static void open_label(struct tsr_text *svg, const char *class, int x, int y)
-{
-	tsr_text_printf(svg, "<text class=\"%s\"", class);
-	put_attribute(svg, "x", x);
-	put_attribute(svg, "y", y);
-	tsr_text_puts(svg, ">");
-}
-
-static void put_label(struct tsr_text *svg, const char *class, int x, int y, const char *text)
-{
-	open_label(svg, class, x, y);
-	tsr_text_printf(svg, "%s</text>\n", text);
-}
-
-/* A power with its exponent raised; a true minus sign. */
-static void put_power(struct tsr_text *svg, const char *class, int x, int y, int base, int exponent)
-{
-	open_label(svg, class, x, y);
-	tsr_text_printf(svg, "%d<tspan class=\"up\" dy=\"-4\">%s%d</tspan></text>\n", base,
-			exponent < 0 ? "\xe2\x88\x92" : "", abs(exponent));
 }
 
 /* --- Axes ------------------------------------------------------------------------------------- */
@@ -238,19 +164,19 @@ static void put_mark(struct tsr_text *svg, const struct area *a, const struct ma
 	if (!m->text)
 		return;
 	tsr_text_puts(svg, "<rect class=\"mark\"");
-	put_attribute(svg, "x", from);
-	put_attribute(svg, "y", a->top);
-	put_attribute(svg, "width", to - from);
-	put_attribute(svg, "height", a->zero + 80 - a->top);
+	tsr_svg_put_attribute(svg, "x", from);
+	tsr_svg_put_attribute(svg, "y", a->top);
+	tsr_svg_put_attribute(svg, "width", to - from);
+	tsr_svg_put_attribute(svg, "height", a->zero + 80 - a->top);
 	tsr_text_puts(svg, "/>\n");
-	put_segment(svg, "edge", from, a->top, from, a->zero + 80);
-	put_segment(svg, "edge", to, a->top, to, a->zero + 80);
+	tsr_svg_put_segment(svg, "edge", from, a->top, from, a->zero + 80);
+	tsr_svg_put_segment(svg, "edge", to, a->top, to, a->zero + 80);
 	if (to - from > 700)
-		put_label(svg, "note mid", (from + to) / 2, a->top + 150, m->text);
+		tsr_svg_put_label(svg, "note mid", (from + to) / 2, a->top + 150, m->text);
 	else if (from > a->left + (a->right - a->left) / 2)
-		put_label(svg, "note end", from - 50, a->top + 150, m->text);
+		tsr_svg_put_label(svg, "note end", from - 50, a->top + 150, m->text);
 	else
-		put_label(svg, "note", to + 50, a->top + 150, m->text);
+		tsr_svg_put_label(svg, "note", to + 50, a->top + 150, m->text);
 }
 
 static void put_axes(struct tsr_text *svg, const struct area *a)
@@ -262,20 +188,20 @@ static void put_axes(struct tsr_text *svg, const struct area *a)
 	for (int d = 0; d <= a->decades; d++) {
 		const int y = a->top + d * (a->bottom - a->top) / a->decades;
 
-		put_segment(svg, "grid", a->left, y, a->right, y);
+		tsr_svg_put_segment(svg, "grid", a->left, y, a->right, y);
 		if (d % 2 == 0)
-			put_power(svg, "tick end", a->left - 60, y + 40, 10, -d);
+			tsr_svg_put_power(svg, "tick end", a->left - 60, y + 40, 10, -d);
 	}
-	put_segment(svg, "grid", a->left, a->zero, a->right, a->zero);
-	put_label(svg, "tick end", a->left - 60, a->zero + 40, "0");
-	put_segment(svg, "axis", a->left, a->zero + 80, a->right, a->zero + 80);
+	tsr_svg_put_segment(svg, "grid", a->left, a->zero, a->right, a->zero);
+	tsr_svg_put_label(svg, "tick end", a->left - 60, a->zero + 40, "0");
+	tsr_svg_put_segment(svg, "axis", a->left, a->zero + 80, a->right, a->zero + 80);
 	for (unsigned i = 0; !i || p->ticks[i] != p->ticks[i - 1]; i++) {
 		const int x = x_of(a, p->ticks[i]);
 
-		put_segment(svg, "axis", x, a->zero + 80, x, a->zero + 130);
-		put_power(svg, "tick mid", x, a->zero + 270, 2, p->ticks[i]);
+		tsr_svg_put_segment(svg, "axis", x, a->zero + 80, x, a->zero + 130);
+		tsr_svg_put_power(svg, "tick mid", x, a->zero + 270, 2, p->ticks[i]);
 	}
-	put_label(svg, "title", a->left, a->top - 100, p->title);
+	tsr_svg_put_label(svg, "title", a->left, a->top - 100, p->title);
 }
 
 /* --- Lines ------------------------------------------------------------------------------------ */
@@ -306,9 +232,9 @@ static void put_path(struct tsr_text *svg, const struct area *a, const struct ts
 			continue;
 		if (row) {
 			tsr_text_puts(svg, pen ? "L" : "M");
-			put_tenths(svg, x_of(a, e));
+			tsr_svg_put_tenths(svg, x_of(a, e));
 			tsr_text_puts(svg, " ");
-			put_tenths(svg, y);
+			tsr_svg_put_tenths(svg, y);
 			/* A point alone is a dot. */
 			if (!pen && !after)
 				tsr_text_puts(svg, "h0.1");
@@ -316,15 +242,6 @@ static void put_path(struct tsr_text *svg, const struct area *a, const struct ts
 		pen = row != NULL;
 	}
 	tsr_text_puts(svg, "\"/>\n");
-}
-
-static void put_marker(struct tsr_text *svg, int x, int y, unsigned style)
-{
-	tsr_text_puts(svg, "<path class=\"marker\" transform=\"translate(");
-	put_tenths(svg, x);
-	tsr_text_puts(svg, " ");
-	put_tenths(svg, y);
-	tsr_text_printf(svg, ")\" d=\"%s\"/>\n", markers[style % NSTYLES]);
 }
 
 /* Markers of different lines stand at different exponents; a short line has one at its start. */
@@ -341,7 +258,8 @@ static void put_markers(struct tsr_text *svg, const struct area *a,
 		const struct tsr_sweep_row *row = row_at(r, e);
 
 		if (row && (none || e == next)) {
-			put_marker(svg, x_of(a, e), y_of(a, tsr_sweep_row_mean(row)), style);
+			tsr_svg_put_marker(svg, x_of(a, e), y_of(a, tsr_sweep_row_mean(row)),
+					   style);
 			none = false;
 		}
 		next += e == next ? step : 0;
@@ -369,11 +287,11 @@ static void put_sample(struct tsr_text *svg, int x, int y, unsigned style)
 	tsr_text_puts(svg, "<g class=\"sample\"");
 	put_style(svg, style);
 	tsr_text_puts(svg, "><path fill=\"none\" d=\"M");
-	put_tenths(svg, x);
+	tsr_svg_put_tenths(svg, x);
 	tsr_text_puts(svg, " ");
-	put_tenths(svg, y);
+	tsr_svg_put_tenths(svg, y);
 	tsr_text_puts(svg, "h34\"/><g stroke-dasharray=\"none\">");
-	put_marker(svg, x + 170, y, style);
+	tsr_svg_put_marker(svg, x + 170, y, style);
 	tsr_text_puts(svg, "</g></g>\n");
 }
 
@@ -395,7 +313,7 @@ static void put_legend(struct tsr_text *svg, const struct tsr_figure *f, const s
 		if (!tsr_figure_shows(f->sweep, c) || &panels[tsr_figure_panel_of(c)] != a->panel)
 			continue;
 		put_sample(svg, a->right + 200, y, style_of(f->sweep, i));
-		put_label(svg, "key", a->right + 610, y + 40, c->name);
+		tsr_svg_put_label(svg, "key", a->right + 610, y + 40, c->name);
 		y += 190;
 	}
 }
@@ -415,7 +333,7 @@ static int decades_of(const struct tsr_sweep *s)
 			least = mean > 0 && mean < least ? mean : least;
 		}
 	}
-	while (decades < 16 && -log10_of(least) > decades)
+	while (decades < 16 && -tsr_svg_log10(least) > decades)
 		decades++;
 	return decades + decades % 2;
 }
@@ -443,10 +361,10 @@ static void put_panel(struct tsr_text *svg, const struct tsr_figure *f, unsigned
 	tsr_text_printf(svg,
 			"<g class=\"panel\" data-panel=\"%s\" data-first=\"%d\" data-last=\"%d\"",
 			panels[panel].title, panels[panel].first, panels[panel].last);
-	put_attribute(svg, "data-left", a.left);
-	put_attribute(svg, "data-right", a.right);
-	put_attribute(svg, "data-top", a.top);
-	put_attribute(svg, "data-bottom", a.zero + 80);
+	tsr_svg_put_attribute(svg, "data-left", a.left);
+	tsr_svg_put_attribute(svg, "data-right", a.right);
+	tsr_svg_put_attribute(svg, "data-top", a.top);
+	tsr_svg_put_attribute(svg, "data-bottom", a.zero + 80);
 	tsr_text_puts(svg, ">\n");
 	put_axes(svg, &a);
 	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
@@ -457,8 +375,8 @@ static void put_panel(struct tsr_text *svg, const struct tsr_figure *f, unsigned
 	}
 	if (f->legend)
 		put_legend(svg, f, &a);
-	put_label(svg, "name mid", (a.left + a.right) / 2, a.zero + 480,
-		  "|x|, from this power of two to the next");
+	tsr_svg_put_label(svg, "name mid", (a.left + a.right) / 2, a.zero + 480,
+			  "|x|, from this power of two to the next");
 	tsr_text_puts(svg, "</g>\n");
 }
 
@@ -483,7 +401,7 @@ void tsr_figure_put(const struct tsr_figure *f, struct tsr_text *svg)
 		"aria-label=\"Mean relative error against exponent\">\n"
 		"<style>%s</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
 		f->width, top / 10, f->width, top / 10, style);
-	put_label(svg, "name", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
+	tsr_svg_put_label(svg, "name", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
 	top = 140;
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++) {
 		if (!has_panel(f, p))

@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page of a sweep: the figure, its values, the table and how to read it, in one file. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/markup.h"
 #include "sweep/figure.h"
 #include "sweep/report.h"
 
-/*
- * Style and script are files of their own, so that tools for them can read them, and are taken into
- * this one by the assembler.
- */
-#define EMBED(name, path) \
-	__asm__(".section .rodata\n.global " #name "\n.hidden " #name "\n" #name \
-		":\n.incbin \"" path "\"\n.byte 0\n.previous\n"); \
-	extern const char name[] __attribute__((visibility("hidden")))
-
-EMBED(tsr_page_css, "src/sweep/page.css");
-EMBED(tsr_page_js, "src/sweep/page.js");
+TSR_EMBED(tsr_page_css, "src/sweep/page.css");
+TSR_EMBED(tsr_page_js, "src/sweep/page.js");
 
 static const char *const panel_names[TSR_PANEL_COUNT + 1] = { "BF16", "FP16", "" };
 
@@ -71,18 +62,6 @@ static void put_error(struct tsr_text *html, double value)
 	tsr_text_printf(html, value > 0 ? "<td>%.3e</td>" : "<td>0</td>", value);
 }
 
-/* With commas between thousands. */
-static void put_count(struct tsr_text *html, const char *tag, uint64_t n)
-{
-	char digits[24];
-	const int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
-
-	tsr_text_printf(html, "<%s>", tag);
-	for (int i = 0; i < len; i++)
-		tsr_text_printf(html, i && (len - i) % 3 == 0 ? ",%c" : "%c", digits[i]);
-	tsr_text_printf(html, "</%s>", tag);
-}
-
 /* All and none are told from nearly so. */
 static void put_share(struct tsr_text *html, uint64_t part, uint64_t whole)
 {
@@ -115,7 +94,7 @@ static void put_table(const struct tsr_sweep *s, struct tsr_text *html)
 		put_share(html, row.exact, row.count);
 		put_error(html, tsr_sweep_row_mean(&row));
 		put_error(html, (double)row.max_rel);
-		put_count(html, "td", row.max_ulp);
+		tsr_html_put_count(html, "td", row.max_ulp);
 		put_share(html, row.overflow, row.count);
 		tsr_text_puts(html, "</tr>\n");
 	}
@@ -226,7 +205,7 @@ void tsr_sweep_put_html(const struct tsr_sweep *s, struct tsr_text *html)
 	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n"
 			    "<h1>What comes back of FP32 weights</h1>\n");
 	tsr_text_puts(html, "<p>All ");
-	put_count(html, "span", (uint64_t)s->last - s->first + 1);
+	tsr_html_put_count(html, "span", (uint64_t)s->last - s->first + 1);
 	tsr_text_printf(
 		html,
 		" bit patterns from <code>0x%08" PRIx32 "</code> to <code>0x%08" PRIx32

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record the gradients of a PyTorch run, as its optimizer sees them, for `tersor replay`.
+
+    recorder = GradientRecorder("recording", optimizer, model.named_parameters(), first_step=401)
+    for batch in batches:
+        ...                           # any number of backward(), then clipping, if any
+        recorder.loss = loss          # optional
+        optimizer.step()              # writes a file with the gradients, then the manifest
+    recorder.close()                  # optional: from here on nothing is recorded
+
+docs/recording.md describes what is written. With FSDP2 every rank calls this; with DDP only rank 0
+writes. Without the package safetensors the files are those of torch.save.
+"""
+import functools
+import json
+import math
+import os
+import types
+
+import torch
+
+try:
+    from safetensors.torch import save_file
+except ImportError:
+    save_file = None
+
+OPTIMIZERS = ("sgd", "sgdw", "adam", "adamw", "lion")
+HYPERPARAMETERS = ("betas", "eps", "weight_decay", "momentum", "dampening", "nesterov",
+                   "decouple_lr", "initial_lr", "amsgrad", "maximize")
+
+
+class GradientRecorder:
+    def __init__(self, directory, optimizer, named_parameters, first_step=1, dtype=None, kind=None):
+        """dtype: what gradients are stored as, torch.bfloat16 or such; None: as they are.
+        kind: one of OPTIMIZERS, where the optimizer's class does not tell."""
+        self.directory, self.optimizer, self.dtype = directory, optimizer, dtype
+        self.step, self.loss = first_step, None
+        self.names = {id(p): name for name, p in named_parameters}
+        decoupled = any(g.get("decoupled_weight_decay") for g in optimizer.param_groups)
+        name = type(optimizer).__name__.lower().replace("flash", "")
+        self.kind = kind or ("adamw" if decoupled else name)
+        if self.kind not in OPTIMIZERS:
+            raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
+        sharded = any(hasattr(p, "to_local") for g in optimizer.param_groups for p in g["params"])
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self.rank = torch.distributed.get_rank() if distributed else 0
+        self.nranks = torch.distributed.get_world_size() if sharded and distributed else 1
+        self.manifest = None
+        if os.path.exists(os.path.join(directory, "manifest.json")):
+            raise FileExistsError(f"{directory} already holds a recording")
+        os.makedirs(directory, exist_ok=True)
+        if hasattr(optimizer, "register_step_pre_hook"):
+            self.close = optimizer.register_step_pre_hook(self._hook).remove
+        else:  # before PyTorch 2.0; a method, as learning rate schedulers want it
+            original = optimizer.step
+
+            @functools.wraps(original)
+            def step(self_, *args, **kwargs):
+                self._hook(self_, args, kwargs)
+                return original(*args, **kwargs)
+            optimizer.step = types.MethodType(step, optimizer)
+            self.close = functools.partial(setattr, optimizer, "step", original)
+
+    def _hook(self, optimizer, args, kwargs):
+        if any(a is not None and a is not optimizer for a in (*args, *kwargs.values())):
+            raise ValueError("optimizer.step() computes the gradients itself: not recordable")
+        if getattr(optimizer, "grad_scale", None) is not None:
+            raise ValueError("call scaler.unscale_(optimizer) before scaler.step(optimizer)")
+        groups = [{"params": [self.names[id(p)] for p in g["params"]],
+                   **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
+        groups = json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
+        if self.manifest is None:
+            self.manifest = {"format": "tersor-recording", "version": 1, "optimizer": self.kind,
+                             "param_groups": groups, "steps": []}
+        if groups != self.manifest["param_groups"]:
+            raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")
+        stem, suffix = f"step-{self.step:08d}", ".safetensors" if save_file else ".pt"
+        files = [f"{stem}-rank{r:05d}{suffix}" for r in range(self.nranks)]
+        files = files if self.nranks > 1 else [stem + suffix]
+        if self.rank < self.nranks:
+            self._write_gradients(os.path.join(self.directory, files[self.rank]))
+        if self.nranks > 1:
+            torch.distributed.barrier()  # the manifest names no file that is not there
+        if self.rank == 0:
+            self._write_manifest(files)
+        self.step, self.loss = self.step + 1, None
+
+    def _write_gradients(self, path):
+        tensors, offsets = {}, {}
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                name, grad = self.names[id(p)], p.grad
+                if grad is None:
+                    continue
+                if hasattr(grad, "to_local"):
+                    start, mine = shard_of(grad)
+                    offsets[name], grad = {"saved_offsets": start}, grad.to_local()
+                else:
+                    mine = self.rank == 0
+                if mine:
+                    grad = grad.detach().to("cpu", self.dtype or grad.dtype, copy=True)
+                    tensors[name] = grad.contiguous()
+        # As torch.distributed.checkpoint says it: where each rank's part begins in the whole.
+        info = {"DCP_SHARDING_INFO": json.dumps(offsets)} if offsets else {}
+        if save_file:
+            save_file(tensors, path + ".tmp", metadata={"format": "pt", **info})
+        else:
+            torch.save({**tensors, **info}, path + ".tmp")
+        os.replace(path + ".tmp", path)
+
+    def _write_manifest(self, files):
+        loss = None if self.loss is None else float(self.loss)
+        self.manifest["steps"].append({
+            "step": self.step, **({"files": files} if self.nranks > 1 else {"file": files[0]}),
+            "lr": [float(g["lr"]) for g in self.optimizer.param_groups],
+            "loss": loss if loss is not None and math.isfinite(loss) else None})
+        path = os.path.join(self.directory, "manifest.json")
+        with open(path + ".tmp", "w") as f:
+            json.dump(self.manifest, f, indent=1, allow_nan=False)
+        os.replace(path + ".tmp", path)  # a run killed at any point leaves a valid recording
+
+
+def shard_of(t):
+    """Where the local part of a DTensor begins, and whether it is this rank that writes it."""
+    start, size, mine = [0] * t.ndim, list(t.shape), True
+    for i, placement in enumerate(t.placements):
+        rank, n = t.device_mesh.get_local_rank(i), t.device_mesh.size(i)
+        if type(placement).__name__ == "Shard":  # torch.chunk() of what the ones before left
+            d = placement.dim
+            chunk = -(-size[d] // n)
+            start[d] += min(rank * chunk, size[d])
+            size[d] = max(0, min(chunk, size[d] - rank * chunk))
+        elif type(placement).__name__ == "Replicate":
+            mine = mine and rank == 0
+        else:
+            raise ValueError(f"a gradient is placed as {placement}: not recordable")
+    return start, mine

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_RECORDING_H
+#define TERSOR_RECORDING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/checkpoint.h"
+#include "tersor/optimizer.h"
+#include "tersor/status.h"
+
+/* Parameters that share hyperparameters. */
+struct tsr_recording_group {
+	size_t nparams;
+	const char *const *params; /* names; NULL: the group has every parameter (one group only) */
+	struct tsr_hyper hyper; /* what the recording says; lr is each step's */
+};
+
+struct tsr_recording_step {
+	uint64_t step; /* number of the step that these gradients led to; 1 is the first ever */
+	size_t nfiles; /* 1, or one per rank */
+	const char *const *files; /* below the recording's directory */
+	const double *lr; /* per group; NULL: not recorded */
+	bool has_loss;
+	double loss;
+};
+
+/**
+ * struct tsr_recording - Gradients of consecutive steps on disk (docs/recording.md)
+ *
+ * Read-only after opening.  Numbers of steps follow each other without a gap.
+ */
+struct tsr_recording {
+	const char *path;
+	bool has_manifest;
+	enum tsr_optimizer optimizer; /* TSR_OPTIMIZER_COUNT: not recorded */
+	size_t ngroups;
+	const struct tsr_recording_group *groups;
+	size_t nsteps;
+	const struct tsr_recording_step *steps;
+};
+
+/**
+ * tsr_recording_open() - Open a directory with a manifest.json, or with one file of gradients a step
+ * @path:    the directory
+ * @options: how to open the files of steps, which are links only if it has @follow; NULL for
+ *           tsr_open_defaults()
+ * @ret:     out: to be closed with tsr_recording_close(); untouched on failure
+ *
+ * Without a manifest the directory has one checkpoint of any container per step, whose name ends in
+ * the number of the step; optimizer, hyperparameters and lr are then unknown, and one group has
+ * every parameter.
+ *
+ * Return: TSR_OK; TSR_E_FORMAT for a malformed manifest or a gap in the steps; TSR_E_UNSUPPORTED for
+ * another version, optimizer or hyperparameter; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
+ */
+enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
+				   struct tsr_recording **ret, struct tsr_err *err);
+void tsr_recording_close(struct tsr_recording *r);
+
+/* Whether this directory is a recording rather than a checkpoint. */
+bool tsr_recording_probe(const char *path);
+
+/*
+ * Open the gradients of step @index (from 0) as a checkpoint whose tensors are named after the
+ * parameters and are BF16, F16 or F32.  Errors name the step.  Thread-safe.
+ */
+enum tsr_status tsr_recording_open_step(const struct tsr_recording *r, size_t index,
+					struct tsr_checkpoint **ret, struct tsr_err *err);
+
+/* The group of a parameter, or NULL if the recording does not have it. */
+const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *r,
+							 const char *param);
+
+/* --- Learning rates from a file --------------------------------------------------------------- */
+
+/**
+ * tsr_schedule_load() - Read a text file with lines "STEP LR", or "STEP LR LR ..." with one per group
+ * @lr_ret: out: @nsteps * @ngroups values for steps @first to @first + @nsteps - 1, to be freed
+ *
+ * '#' begins a comment, ',' counts as a space.  Every step must have a line; others are ignored.
+ */
+enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps, size_t ngroups,
+				  double **lr_ret, struct tsr_err *err);
+
+#endif

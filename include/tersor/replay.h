@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_REPLAY_H
+#define TERSOR_REPLAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/checkpoint.h"
+#include "tersor/names.h"
+#include "tersor/optimizer.h"
+#include "tersor/run.h"
+#include "tersor/status.h"
+#include "tersor/step.h"
+
+/* --- What is reported --------------------------------------------------------------------------- */
+
+/*
+ * Figures of one step, of one tensor or of all.  Each compares the replayed state with a replay in
+ * FP32 of the same gradients, unless it says otherwise.  NMSE(x, y) = sum (x - y)^2 / sum x^2 with
+ * x of the FP32 replay.
+ */
+enum tsr_figure_name {
+	TSR_FIGURE_WEIGHT_ULP, /* largest distance of weights in ULP of FP32 */
+	TSR_FIGURE_WEIGHT_NMSE,
+	TSR_FIGURE_WEIGHT_COSINE, /* gates are on 1 - cosine */
+	TSR_FIGURE_MOMENTUM_NMSE,
+	TSR_FIGURE_VARIANCE_NMSE,
+	TSR_FIGURE_MOMENTUM_QUANT, /* NMSE of this step's encoding alone: before it and decoded */
+	TSR_FIGURE_VARIANCE_QUANT,
+	TSR_FIGURE_UPDATE_NMSE, /* of what the step adds to the weights, before they are stored */
+	TSR_FIGURE_UPDATE_QUANT, /* NMSE of what storing them made of it */
+	TSR_FIGURE_UPDATE_NORM, /* Euclidean norm of what the step added to the replayed weights */
+	TSR_FIGURE_STALLED, /* weights that the update should have changed and did not */
+	TSR_FIGURE_UNDERFLOW, /* groups of momentum and variance with a scale stored as 0 */
+	TSR_FIGURE_VARIANCE_LOST, /* variances that are not 0 and were stored as 0 by this step */
+	TSR_FIGURE_COUNT
+};
+
+/* "weight-ulp", "weight-nmse", ...: in reports and gates. */
+const char *tsr_figure_name(enum tsr_figure_name name);
+bool tsr_figure_find(const char *name, enum tsr_figure_name *name_ret);
+
+/*
+ * Values of all figures.  NaN: the optimizer has no such state.  Infinity: something is not finite,
+ * or the FP32 replay has only zeros where the replay has not.
+ */
+struct tsr_replay_figures {
+	double value[TSR_FIGURE_COUNT];
+};
+
+/* What a gate limits: the value, or 1 - cosine; larger is worse.  NaN as in the figures. */
+double tsr_figure_error(const struct tsr_replay_figures *f, enum tsr_figure_name name);
+
+/* One step of the replay. */
+struct tsr_replay_step {
+	uint64_t step;
+	const double *lr; /* per group */
+	bool skipped; /* its gradients were not finite */
+	size_t nmissing; /* parameters without a gradient, which were not stepped */
+	/* Only with compare, and not of a skipped step: */
+	struct tsr_replay_figures total; /* over all parameters */
+	struct tsr_replay_figures *tensors; /* per parameter; NULL without compare */
+};
+
+/* Whether lr can move the largest weights of a tensor (FlashOptim's check_numerics). */
+struct tsr_numerics_warning {
+	uint64_t step;
+	size_t param;
+	double largest; /* magnitude of the largest weight */
+	double lr;
+};
+
+/* --- Replaying ------------------------------------------------------------------------------------ */
+
+struct tsr_gate {
+	enum tsr_figure_name figure;
+	double limit; /* of every tensor at every step */
+};
+
+enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
+
+/**
+ * struct tsr_replay_options - How to replay
+ * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
+ * @flashoptim: FlashOptim's order of operations (docs/optimizers.md)
+ * @hyper:     what is set overrides the recording's, in every group
+ * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
+ * @coding:    the form of the state, per part; "f32": FP32; codec NULL: that of the checkpoint
+ * @has_count, @count: steps that the state has seen; else what the checkpoint says, or the number
+ *             of the step before the first; 0 without a state
+ * @first_step, @last_step: steps to replay; 0: from the first, to the last recorded
+ * @zero_state: start from zero momentum and variance, and count steps from 1
+ * @compare:   replay in FP32 beside it, and report figures
+ * @check_numerics: look for learning rates too small to move the largest weights
+ * @on_nonfinite: what a gradient with NaN or infinity does: fail, or skip the whole step
+ * @gates:     @ngates limits on figures; needs @compare
+ * @rules:     names whose kind is given
+ * @open:      how to read the checkpoint; NULL for tsr_open_defaults()
+ * @container: of an FP32 output; TSR_CONTAINER_COUNT: that of the checkpoint
+ * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
+ * @to_flashoptim: write a compressed state dict of FlashOptim
+ * @max_shard_nbytes, @force, @dry_run: as for packing
+ * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; -1: the CPU
+ */
+struct tsr_replay_options {
+	enum tsr_optimizer optimizer;
+	bool flashoptim;
+	struct tsr_hyper hyper;
+	const char *schedule;
+	struct tsr_coding coding[TSR_PARTS];
+	uint64_t first_step, last_step;
+	bool has_count;
+	uint64_t count;
+	bool zero_state;
+	bool compare;
+	bool check_numerics;
+	enum tsr_on_nonfinite on_nonfinite;
+	const struct tsr_gate *gates;
+	unsigned ngates;
+	const struct tsr_name_rule *rules;
+	unsigned nrules;
+	const struct tsr_open_options *open;
+	enum tsr_container container;
+	bool decode;
+	bool to_flashoptim;
+	uint64_t max_shard_nbytes;
+	bool force;
+	bool dry_run;
+	int gpu;
+};
+
+/* The checkpoint's own form of state, everything as recorded. */
+struct tsr_replay_options tsr_replay_defaults(void);
+
+/* The outcome of tsr_replay(). */
+struct tsr_replay {
+	struct tsr_checkpoint *source;
+	enum tsr_optimizer optimizer;
+	struct tsr_coding coding[TSR_PARTS];
+	size_t nparams;
+	const char *const *params; /* that were stepped, in the checkpoint's order */
+	size_t ngroups;
+	const struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
+	size_t nsteps;
+	struct tsr_replay_step *steps;
+	bool compared;
+	size_t nwarnings;
+	struct tsr_numerics_warning *warnings; /* the first per parameter */
+	size_t nskipped; /* steps */
+	uint64_t first_count; /* number of steps that the state had seen before */
+	bool gate_failed;
+	size_t gate, gate_step, gate_param; /* the first that failed; indices */
+	struct tsr_gate failed; /* that gate */
+	uint64_t state_nbytes; /* resident */
+	uint64_t grad_nbytes; /* read */
+	uint64_t out_nbytes; /* written, or to be written */
+	bool dry_run; /* nothing was read but headers */
+	struct tsr_replay_owned *owned;
+};
+
+/**
+ * tsr_replay() - Step a checkpoint with recorded gradients
+ * @paths:     @npaths inputs of one checkpoint, packed or not
+ * @recording: path of the recording
+ * @out:       path of the file to write; NULL: none
+ * @ret:       out: to be freed with tsr_replay_free(); set on TSR_OK, TSR_E_BOUND (a gate failed;
+ *             nothing is written) and TSR_E_DURABILITY
+ *
+ * Momenta and variances that are already in the wanted form are taken as they are; all else is
+ * decoded and encoded.  The bits of the result depend on inputs and options only.  The state is
+ * in memory, twice with @compare; gradients pass one tensor at a time.
+ *
+ * Return: also TSR_E_FORMAT for a missing or extra tensor, a wrong shape, a non-finite gradient;
+ * messages name step and tensor.
+ */
+enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
+			   const char *out, const struct tsr_replay_options *options,
+			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err);
+void tsr_replay_free(struct tsr_replay *r);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_ROLES_H
+#define TSR_CKPT_ROLES_H
+
+#include "tersor/names.h"
+
+/* What a tensor is to a parameter, finer than its kind. */
+enum tsr_role {
+	TSR_ROLE_NONE, /* a weight, or nothing to any */
+	TSR_ROLE_MOMENTUM,
+	TSR_ROLE_VARIANCE,
+	TSR_ROLE_MAX_VARIANCE, /* AMSGrad */
+	TSR_ROLE_MASTER, /* an FP32 copy of the weight that an optimizer keeps */
+	TSR_ROLE_STEP, /* the number of steps that the optimizer took */
+};
+
+struct tsr_tensor_role {
+	enum tsr_role role;
+	size_t weight; /* index of the tensor that is its weight; SIZE_MAX: none is known */
+};
+
+/*
+ * tsr_names_assign(), which also tells the role of each tensor: @roles has one entry per tensor.  In
+ * a packed file kinds are as they are, roles are found by name.
+ */
+enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				unsigned nrules, struct tsr_tensor_role *roles,
+				struct tsr_err *err);
+
+/*
+ * The name without what wrappers put into it and without leading "model.", by which parameters are
+ * the same though their names differ.  To be freed; NULL when out of memory.
+ */
+char *tsr_names_canonical(const char *name);
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report of a replay for people. */
+#include "cli/replay_table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/coding.h"
+#include "cli/output.h"
+#include "replay/figures.h"
+#include "replay/findings.h"
+
+/* Without -v: steps in the table besides the worst, and lines of lists. */
+#define STEPS_SHOWN 20
+#define LINES_SHOWN 8
+#define WIDTH 80
+
+/* Break lines between words; every line but the first is indented. */
+static void print_wrapped(const char *text, int indent)
+{
+	int column = 0;
+
+	while (*text) {
+		const int len = (int)strcspn(text, " ");
+
+		if (column && column + 1 + len > WIDTH) {
+			printf("\n%*s", indent, "");
+			column = indent;
+		} else if (column) {
+			printf(" ");
+			column++;
+		}
+		printf("%.*s", len, text);
+		column += len;
+		text += len;
+		text += *text == ' ';
+	}
+	printf("\n");
+}
+
+/* --- What was replayed ------------------------------------------------------------------------ */
+
+static void print_range(const struct tsr_replay *r)
+{
+	char count[32];
+
+	cli_format_count(count, sizeof(count), tsr_replay_numel(r, SIZE_MAX));
+	printf("%s, ", tsr_optimizer_name(r->optimizer));
+	if (r->nsteps)
+		printf("%zu step%s, %" PRIu64 " to %" PRIu64 "; ", r->nsteps,
+		       r->nsteps == 1 ? "" : "s", r->steps[0].step, r->steps[r->nsteps - 1].step);
+	else
+		printf("no steps; ");
+	printf("%s parameters in %zu tensor%s\n", count, r->nparams, r->nparams == 1 ? "" : "s");
+}
+
+static void print_state(const struct tsr_replay *r)
+{
+	static const char *const parts[TSR_PARTS] = { "weight", "momentum", "variance" };
+	char line[256] = "state    ", coding[64];
+	size_t at = strlen(line);
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (!r->coding[p].codec)
+			continue;
+		cli_format_coding(coding, sizeof(coding), &r->coding[p]);
+		at += (size_t)snprintf(line + at, sizeof(line) - at, "%s %s %s", at > 9 ? "," : "",
+				       parts[p], coding);
+	}
+	print_wrapped(line, 10);
+}
+
+static void print_lr(const struct tsr_replay *r)
+{
+	double least = INFINITY, most = -INFINITY;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		for (size_t g = 0; g < r->ngroups && r->steps[i].lr; g++) {
+			least = fmin(least, r->steps[i].lr[g]);
+			most = fmax(most, r->steps[i].lr[g]);
+		}
+	}
+	if (least > most)
+		return;
+	printf("lr        %.6g", least);
+	if (most > least)
+		printf(" to %.6g", most);
+	printf(r->ngroups > 1 ? " in %zu groups of parameters\n" : "\n", r->ngroups);
+}
+
+static void print_bytes(const struct tsr_replay *r)
+{
+	char state[16], grads[16], out[16];
+
+	cli_format_bytes(state, sizeof(state), (double)r->state_nbytes);
+	cli_format_bytes(grads, sizeof(grads), (double)r->grad_nbytes);
+	cli_format_bytes(out, sizeof(out), (double)r->out_nbytes);
+	printf("bytes     %s of state, %s of gradients read", state, grads);
+	if (r->out_nbytes)
+		printf(", %s %s", out, r->dry_run ? "to be written" : "written");
+	printf("\n");
+}
+
+/* --- Steps ------------------------------------------------------------------------------------ */
+
+/* The columns besides step and lr. */
+static const struct column {
+	enum tsr_figure_name figure;
+	int width;
+	const char *head, *unit;
+} columns[] = {
+	{ TSR_FIGURE_MOMENTUM_NMSE, 8, "momentum", "NMSE" },
+	{ TSR_FIGURE_VARIANCE_NMSE, 8, "variance", "NMSE" },
+	{ TSR_FIGURE_WEIGHT_NMSE, 8, "weight", "NMSE" },
+	{ TSR_FIGURE_WEIGHT_ULP, 10, "weight", "max ULP" },
+	{ TSR_FIGURE_UPDATE_NMSE, 8, "update", "NMSE" },
+	{ TSR_FIGURE_STALLED, 8, "stalled", "%" },
+};
+
+#define NCOLUMNS (sizeof(columns) / sizeof(*columns))
+
+/* @n: the number of weights, for a share of them. */
+static void format_figure(char out[24], enum tsr_figure_name figure, double value, double n)
+{
+	if (isnan(value))
+		snprintf(out, 24, "-");
+	else if (isinf(value))
+		snprintf(out, 24, "inf");
+	else if (value == 0)
+		snprintf(out, 24, "0");
+	else if (figure == TSR_FIGURE_WEIGHT_ULP)
+		snprintf(out, 24, "%.0f", value);
+	else if (figure == TSR_FIGURE_STALLED && n > 0)
+		snprintf(out, 24, "%.4f", fmax(100 * value / n, 0.0001));
+	else
+		snprintf(out, 24, "%.2e", value);
+}
+
+struct table {
+	const struct tsr_replay *r;
+	bool verbose;
+	double n; /* weights */
+	size_t worst[NCOLUMNS]; /* steps with the largest totals; SIZE_MAX where all are 0 */
+};
+
+static void find_worst(struct table *t)
+{
+	const struct tsr_replay *r = t->r;
+
+	for (size_t c = 0; c < NCOLUMNS; c++) {
+		double most = 0;
+
+		t->worst[c] = SIZE_MAX;
+		for (size_t i = 0; i < r->nsteps; i++) {
+			const double value = tsr_replay_has_figures(r, i)
+						     ? r->steps[i].total.value[columns[c].figure]
+						     : 0;
+
+			if (!(value > most))
+				continue;
+			most = value;
+			t->worst[c] = i;
+		}
+	}
+}
+
+static void print_step(const struct table *t, size_t i)
+{
+	const struct tsr_replay_step *s = &t->r->steps[i];
+	char cell[24];
+
+	printf("%8" PRIu64, s->step);
+	if (s->lr)
+		printf(" %8.2e", s->lr[0]);
+	else
+		printf(" %8s", "-");
+	if (s->skipped)
+		printf("  skipped: its gradients are not finite");
+	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(t->r, i); c++) {
+		format_figure(cell, columns[c].figure, s->total.value[columns[c].figure], t->n);
+		printf(" %*s", columns[c].width, cell);
+		/* No blanks at the end of a line. */
+		if (t->worst[c] == i || c + 1 < NCOLUMNS)
+			printf("%c", t->worst[c] == i ? '*' : ' ');
+	}
+	printf("\n");
+}
+
+static bool is_shown(const struct table *t, size_t i)
+{
+	for (size_t c = 0; c < NCOLUMNS; c++) {
+		if (t->worst[c] == i)
+			return true;
+	}
+	return t->verbose || tsr_replay_in_sample(t->r, i, STEPS_SHOWN);
+}
+
+static void print_head(void)
+{
+	printf("\n%8s %8s", "step", "lr");
+	for (size_t c = 0; c < NCOLUMNS; c++)
+		printf(" %*s%s", columns[c].width, columns[c].head, c + 1 < NCOLUMNS ? " " : "");
+	printf("\n%17s", "");
+	for (size_t c = 0; c < NCOLUMNS; c++)
+		printf(" %*s%s", columns[c].width, columns[c].unit, c + 1 < NCOLUMNS ? " " : "");
+	printf("\n");
+}
+
+static void print_steps(const struct tsr_replay *r, bool verbose)
+{
+	struct table t = { .r = r, .verbose = verbose };
+	size_t shown = 0;
+	char all[32];
+
+	t.n = (double)tsr_replay_numel(r, SIZE_MAX);
+	find_worst(&t);
+	printf("\nAgainst a replay in FP32 of the same gradients, over all tensors:\n");
+	print_head();
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (!is_shown(&t, i))
+			continue;
+		print_step(&t, i);
+		shown++;
+	}
+	cli_format_count(all, sizeof(all), r->nsteps);
+	printf("\n");
+	if (shown < r->nsteps)
+		printf("%zu of %s steps; -v shows all. ", shown, all);
+	printf("* is the largest of its column.%s\n",
+	       r->ngroups > 1 ? " The lr is that of the first group." : "");
+}
+
+/* --- Tensors ---------------------------------------------------------------------------------- */
+
+/* The figures whose worst tensors are named. */
+static const enum tsr_figure_name named[] = {
+	TSR_FIGURE_MOMENTUM_NMSE,  TSR_FIGURE_VARIANCE_NMSE, TSR_FIGURE_MOMENTUM_QUANT,
+	TSR_FIGURE_VARIANCE_QUANT, TSR_FIGURE_WEIGHT_NMSE,   TSR_FIGURE_WEIGHT_ULP,
+	TSR_FIGURE_UPDATE_NMSE,	   TSR_FIGURE_UPDATE_QUANT,  TSR_FIGURE_STALLED,
+	TSR_FIGURE_UNDERFLOW,	   TSR_FIGURE_VARIANCE_LOST,
+};
+
+static void print_worst_tensors(const struct tsr_replay *r)
+{
+	char name[128], value[24];
+
+	printf("\n%-14s %10s %8s  %s\n", "worst tensor", "value", "step", "name");
+	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
+		const struct tsr_replay_worst w = tsr_replay_worst(r, named[i]);
+
+		if (!w.any || w.value == 0)
+			continue;
+		if (w.value < 1e10 && w.value == floor(w.value))
+			snprintf(value, sizeof(value), "%.0f", w.value);
+		else
+			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
+		cli_format_name(name, sizeof(name), r->params[w.param], WIDTH - 35);
+		printf("%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]), value,
+		       r->steps[w.step].step, name);
+	}
+}
+
+/* Most groups of a tensor that are lost at a step. */
+static uint64_t lost_groups(const struct tsr_replay *r, size_t param)
+{
+	double most = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (tsr_replay_has_figures(r, i))
+			most = fmax(most, r->steps[i].tensors[param].value[TSR_FIGURE_UNDERFLOW]);
+	}
+	return (uint64_t)most;
+}
+
+/* The tensors whose scales underflow, in their order. */
+static void print_lost_groups(const struct tsr_replay *r, bool verbose)
+{
+	char name[128];
+	size_t n = 0;
+
+	for (size_t p = 0; p < r->nparams; p++) {
+		const uint64_t lost = lost_groups(r, p), all = tsr_replay_ngroups(r, p);
+
+		if (!lost || (n++ >= LINES_SHOWN && !verbose))
+			continue;
+		if (n == 1)
+			printf("\n%-12s %12s %6s  %s\n", "groups lost", "of", "%", "name");
+		cli_format_name(name, sizeof(name), r->params[p], WIDTH - 34);
+		printf("%-12" PRIu64 " %12" PRIu64 " %6.2f  %s\n", lost, all,
+		       all ? 100.0 * (double)lost / (double)all : 0, name);
+	}
+	if (n > LINES_SHOWN && !verbose)
+		printf("... and %zu more, which -v shows\n", n - LINES_SHOWN);
+}
+
+/* --- Words ------------------------------------------------------------------------------------ */
+
+static void print_findings(const struct tsr_replay *r)
+{
+	struct tsr_findings f;
+	char line[sizeof(f.item[0].text) + 8];
+
+	tsr_replay_find(r, &f);
+	if (f.n)
+		printf("\n");
+	for (unsigned i = 0; i < f.n; i++) {
+		snprintf(line, sizeof(line), "%-5s %s", tsr_finding_level_name(f.item[i].level),
+			 f.item[i].text);
+		print_wrapped(line, 6);
+	}
+}
+
+static void print_warnings(const struct tsr_replay *r, bool verbose)
+{
+	const size_t shown = verbose || r->nwarnings <= LINES_SHOWN ? r->nwarnings : LINES_SHOWN;
+	char line[512], name[128];
+
+	if (!r->nwarnings)
+		return;
+	printf("\nThe lr is too small to move the largest weights of %zu of %zu tensors:\n",
+	       r->nwarnings, r->nparams);
+	for (size_t i = 0; i < shown; i++) {
+		const struct tsr_numerics_warning *w = &r->warnings[i];
+
+		cli_format_name(name, sizeof(name), r->params[w->param], 60);
+		snprintf(line, sizeof(line), "%s: lr %.3g at step %" PRIu64 ", |w| %.3g", name,
+			 w->lr, w->step, w->largest);
+		printf("  ");
+		print_wrapped(line, 4);
+	}
+	if (shown < r->nwarnings)
+		printf("  ... and %zu more, which -v shows\n", r->nwarnings - shown);
+}
+
+static void print_skipped(const struct tsr_replay *r, bool verbose)
+{
+	size_t shown = 0, missing = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++)
+		missing += r->steps[i].nmissing;
+	if (missing)
+		printf("\n%zu gradients are missing; their parameters were not stepped.\n",
+		       missing);
+	if (!r->nskipped)
+		return;
+	printf("\n%zu of %zu steps skipped, whose gradients are not finite:", r->nskipped,
+	       r->nsteps);
+	for (size_t i = 0; i < r->nsteps && (verbose || shown < LINES_SHOWN); i++) {
+		if (r->steps[i].skipped)
+			printf("%s %" PRIu64, shown++ ? "," : "", r->steps[i].step);
+	}
+	printf(shown < r->nskipped ? ", ...\n" : "\n");
+}
+
+static void print_gate(const struct tsr_replay *r)
+{
+	const struct tsr_replay_step *s;
+	char line[512], name[160];
+
+	if (!r->gate_failed)
+		return;
+	s = &r->steps[r->gate_step];
+	cli_format_name(name, sizeof(name), r->params[r->gate_param], 120);
+	snprintf(line, sizeof(line),
+		 "Gate failed: %s of %s at step %" PRIu64
+		 " is %.6g, the limit %.6g. Nothing was written.",
+		 tsr_figure_name(r->failed.figure), name, s->step,
+		 s->tensors ? tsr_figure_error(&s->tensors[r->gate_param], r->failed.figure) : NAN,
+		 r->failed.limit);
+	printf("\n");
+	print_wrapped(line, 0);
+}
+
+void cli_replay_table(const struct tsr_replay *r, const struct cli_common *common)
+{
+	const bool verbose = common->verbose != 0;
+
+	print_range(r);
+	print_state(r);
+	print_lr(r);
+	print_bytes(r);
+	if (r->compared && r->nsteps) {
+		print_steps(r, verbose);
+		print_worst_tensors(r);
+		print_lost_groups(r, verbose);
+		print_findings(r);
+	}
+	print_warnings(r, verbose);
+	print_skipped(r, verbose);
+	print_gate(r);
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* States that the checkpoint did not have get a tensor, and a place in what was saved around it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/build.h"
+#include "ckpt/state_dict.h"
+#include "replay/engine.h"
+
+/* Values that were looked at for a parameter's state. */
+#define MARK_SEARCHED 7u
+
+#define STEP "step"
+
+struct adding {
+	struct tsr_replaying *r;
+	struct tsr_value **dicts; /* per parameter: the mapping of its state in a tree, or NULL */
+	size_t *param_of; /* per array: the parameter whose state it is, or SIZE_MAX */
+	struct tsr_value *optimizer; /* the first state_dict() of an optimizer in the trees */
+};
+
+/* --- Tensors ---------------------------------------------------------------------------------- */
+
+/* What PyTorch's optimizers call it. */
+static const char *field_of(const struct tsr_replaying *r, unsigned part)
+{
+	if (part == TSR_PART_VARIANCE)
+		return "exp_avg_sq";
+	return r->result->optimizer == TSR_OPTIMIZER_SGD ||
+			       r->result->optimizer == TSR_OPTIMIZER_SGDW
+		       ? "momentum_buffer"
+		       : "exp_avg";
+}
+
+static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_replay_param *p,
+				  const char *field, enum tsr_kind kind, size_t *ret)
+{
+	const struct tsr_tensor *w = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+	const bool scalar = kind == TSR_KIND_OTHER;
+	char *name = tsr_arena_alloc(r->c->arena, strlen(p->name) + strlen(field) + 2);
+	struct tsr_array a = { .dtype = TSR_F32, .rank = scalar ? 0 : w->rank, .shape = w->shape };
+	struct tsr_tensor t = { .dtype = TSR_F32,
+				.rank = a.rank,
+				.shape = w->shape,
+				.numel = scalar ? 1 : w->numel,
+				.kind = kind,
+				.weight = scalar ? NULL : p->name,
+				.coding = { .group = 1 },
+				.nplanes = 1 };
+
+	if (!name)
+		return tsr_build_nomem(r->c, r->err);
+	sprintf(name, "%s.%s", p->name, field);
+	if (strlen(name) > TSR_NAME_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: tensor %.40s...: name is over the limit of %u bytes",
+				r->c->path, name, TSR_NAME_MAX);
+	a.name = t.name = name;
+	TSR_TRY(tsr_build_array(r->c, &a, &t.plane[0], r->err));
+	*ret = r->c->ntensors;
+	return tsr_build_tensor(r->c, &t, r->err);
+}
+
+/* --- Trees ------------------------------------------------------------------------------------ */
+
+/* The value that stands for a tensor. */
+static struct tsr_value *tensor_value(const struct tsr_replaying *r, size_t tensor)
+{
+	struct tsr_value *v = tsr_value_new(r->c->arena, TSR_VALUE_TENSOR);
+
+	if (v)
+		v->tensor.array = r->c->tensors[tensor].plane[0];
+	return v;
+}
+
+static bool put(struct tsr_replaying *r, struct tsr_value *dict, struct tsr_value *key,
+		struct tsr_value *value)
+{
+	return key && value && tsr_value_add(r->c->arena, dict, key) &&
+	       tsr_value_add(r->c->arena, dict, value);
+}
+
+static bool put_at(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
+		   struct tsr_value *value)
+{
+	return put(r, dict, tsr_value_string(r->c->arena, key), value);
+}
+
+static void search(struct adding *a, struct tsr_value *v)
+{
+	if (!v || v->mark == MARK_SEARCHED)
+		return;
+	v->mark = MARK_SEARCHED;
+	if (!a->optimizer && tsr_value_mapping(v) && tsr_optim_is(v))
+		a->optimizer = v;
+	for (size_t i = 1; v->type == TSR_VALUE_DICT && i < v->list.n; i += 2) {
+		const struct tsr_value *child = v->list.items[i];
+
+		if (child->type == TSR_VALUE_TENSOR && a->param_of[child->tensor.array] != SIZE_MAX)
+			a->dicts[a->param_of[child->tensor.array]] = v;
+	}
+	for (size_t i = 0; i < tsr_value_nchildren(v); i++)
+		search(a, tsr_value_child(v, i));
+}
+
+/* Which mappings hold states that are there. */
+static void find_dicts(struct adding *a)
+{
+	struct tsr_replaying *r = a->r;
+
+	for (size_t i = 0; i < r->c->narrays; i++)
+		a->param_of[i] = SIZE_MAX;
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
+			const size_t tensor = r->params[i].tensor[part];
+
+			if (tensor != SIZE_MAX)
+				a->param_of[r->c->tensors[tensor].plane[0]] = i;
+		}
+	}
+	for (size_t i = 0; i < r->c->ntrees; i++)
+		search(a, r->c->trees[i]);
+}
+
+/* --- A new optimizer -------------------------------------------------------------------------- */
+
+static struct tsr_value *real_value(struct tsr_replaying *r, double x)
+{
+	struct tsr_value *v = tsr_value_new(r->c->arena, TSR_VALUE_FLOAT);
+
+	if (v)
+		memcpy(&v->real, &x, sizeof(x));
+	return v;
+}
+
+static bool put_real(struct tsr_replaying *r, struct tsr_value *dict, const char *key, double x)
+{
+	return put_at(r, dict, key, real_value(r, x));
+}
+
+static bool put_betas(struct tsr_replaying *r, struct tsr_value *dict, const struct tsr_hyper *h)
+{
+	struct tsr_value *betas = tsr_value_new(r->c->arena, TSR_VALUE_TUPLE);
+
+	for (unsigned i = TSR_HYPER_BETA1; betas && i <= TSR_HYPER_BETA2; i++) {
+		struct tsr_value *beta = real_value(r, h->value[i]);
+
+		if (!beta || !tsr_value_add(r->c->arena, betas, beta))
+			return false;
+	}
+	return put_at(r, dict, "betas", betas);
+}
+
+/* Hyperparameters as PyTorch calls them; lr is that of the last step. */
+static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
+{
+	const enum tsr_optimizer optimizer = r->result->optimizer;
+	const bool sgd = optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW;
+	const struct tsr_hyper *h = &r->hyper[group];
+	bool ok = put_real(r, dict, "lr", r->result->steps[r->result->nsteps - 1].lr[group]) &&
+		  put_real(r, dict, "weight_decay", h->value[TSR_HYPER_WEIGHT_DECAY]);
+
+	if (sgd) {
+		struct tsr_value *nesterov = tsr_value_new(r->c->arena, TSR_VALUE_BOOL);
+
+		if (nesterov)
+			nesterov->boolean = h->value[TSR_HYPER_NESTEROV] != 0;
+		return ok && put_real(r, dict, "momentum", h->value[TSR_HYPER_MOMENTUM]) &&
+		       put_real(r, dict, "dampening", h->value[TSR_HYPER_DAMPENING]) &&
+		       put_at(r, dict, "nesterov", nesterov);
+	}
+	ok = ok && put_betas(r, dict, h);
+	return ok && (optimizer == TSR_OPTIMIZER_LION ||
+		      put_real(r, dict, "eps", h->value[TSR_HYPER_EPS]));
+}
+
+/* One group of the recording: its parameters get the next numbers, those that are stepped a state. */
+static struct tsr_value *make_group(struct adding *a, size_t group, struct tsr_value *state,
+				    int64_t *next)
+{
+	struct tsr_replaying *r = a->r;
+	struct tsr_arena *arena = r->c->arena;
+	struct tsr_value *dict = tsr_value_new(arena, TSR_VALUE_DICT);
+	struct tsr_value *params = tsr_value_new(arena, TSR_VALUE_LIST);
+	struct tsr_value *names = tsr_value_new(arena, TSR_VALUE_LIST);
+	bool ok = dict && params && names && put_hyper(r, dict, group);
+
+	for (size_t i = 0; ok && i < r->nparams; i++) {
+		struct tsr_value *id, *name;
+
+		if (r->params[i].group != group)
+			continue;
+		id = tsr_value_int(arena, (*next)++);
+		name = tsr_value_string(arena, r->params[i].name);
+		a->dicts[i] = tsr_value_new(arena, TSR_VALUE_DICT);
+		ok = id && name && a->dicts[i] && tsr_value_add(arena, params, id) &&
+		     tsr_value_add(arena, names, name) && put(r, state, id, a->dicts[i]);
+	}
+	ok = ok && put_at(r, dict, "params", params) && put_at(r, dict, "param_names", names);
+	return ok ? dict : NULL;
+}
+
+static bool make_optimizer(struct adding *a, struct tsr_value *root)
+{
+	struct tsr_replaying *r = a->r;
+	struct tsr_arena *arena = r->c->arena;
+	struct tsr_value *optimizer = tsr_value_new(arena, TSR_VALUE_DICT);
+	struct tsr_value *state = tsr_value_new(arena, TSR_VALUE_DICT);
+	struct tsr_value *groups = tsr_value_new(arena, TSR_VALUE_LIST);
+	bool ok = optimizer && state && groups;
+	int64_t next = 0;
+
+	for (size_t g = 0; ok && g < r->result->ngroups; g++) {
+		struct tsr_value *group = make_group(a, g, state, &next);
+
+		ok = group && tsr_value_add(arena, groups, group);
+	}
+	return ok && put_at(r, optimizer, "state", state) &&
+	       put_at(r, optimizer, "param_groups", groups) &&
+	       put_at(r, root, "optimizer", optimizer);
+}
+
+/* --- Where a state goes ----------------------------------------------------------------------- */
+
+static bool is_flat(const struct tsr_value *v)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(v);
+
+	for (size_t i = 1; mapping && i < mapping->list.n; i += 2) {
+		if (mapping->list.items[i]->type != TSR_VALUE_TENSOR)
+			return false;
+	}
+	return mapping != NULL;
+}
+
+/* The state_dict() that is there has no entry for a parameter yet: find its number. */
+static enum tsr_status find_numbers(struct adding *a)
+{
+	struct tsr_replaying *r = a->r;
+	struct tsr_checkpoint *c = r->c;
+	struct tsr_param *model = calloc(r->nparams + 1, sizeof(*model));
+	struct tsr_optim o;
+	struct tsr_value *state = tsr_value_at(a->optimizer, "state");
+	enum tsr_status status;
+
+	if (!model)
+		return tsr_fail_nomem(r->err, c->path);
+	for (size_t i = 0; i < r->nparams; i++)
+		model[i] = (struct tsr_param){
+			r->params[i].name, c->tensors[r->params[i].tensor[TSR_PART_WEIGHT]].plane[0]
+		};
+	status = tsr_optim_read(c, a->optimizer, "optimizer", "optimizer.", &o, r->err);
+	if (status == TSR_OK)
+		status = tsr_optim_join(c, &o, model, r->nparams, true, NULL, 0, r->err);
+	for (size_t i = 0; status == TSR_OK && i < o.nids; i++) {
+		for (size_t k = 0; o.ids[i].name && k < r->nparams; k++) {
+			if (a->dicts[k] || o.ids[i].state ||
+			    strcmp(o.ids[i].name, r->params[k].name) != 0)
+				continue;
+			a->dicts[k] = tsr_value_new(c->arena, TSR_VALUE_DICT);
+			if (!a->dicts[k] || !put(r, (struct tsr_value *)tsr_value_mapping(state),
+						 (struct tsr_value *)o.ids[i].id, a->dicts[k]))
+				status = tsr_build_nomem(c, r->err);
+		}
+	}
+	free(model);
+	return status;
+}
+
+static bool has_dicts(const struct adding *a)
+{
+	for (size_t i = 0; i < a->r->nparams; i++) {
+		if (!a->dicts[i])
+			return false;
+	}
+	return true;
+}
+
+/* Make a mapping for each parameter that needs one. */
+static enum tsr_status make_dicts(struct adding *a)
+{
+	struct tsr_replaying *r = a->r;
+	struct tsr_value *root = r->c->ntrees == 1 ? r->c->trees[0] : NULL;
+	struct tsr_value *mapping = (struct tsr_value *)tsr_value_mapping(root);
+
+	if (has_dicts(a))
+		return TSR_OK;
+	if (a->optimizer)
+		return find_numbers(a);
+	if (!mapping || is_flat(root))
+		return TSR_OK;
+	/* An optimizer that is new has all states, so no parameter had a mapping. */
+	return make_optimizer(a, mapping) ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
+/* A new tensor into the mapping of its parameter, or into a flat one under its own name. */
+static enum tsr_status put_tensor(struct adding *a, size_t param, const char *field, size_t tensor)
+{
+	struct tsr_replaying *r = a->r;
+	struct tsr_value *root = r->c->ntrees ? r->c->trees[0] : NULL;
+	struct tsr_value *value;
+	bool ok;
+
+	if (!root)
+		return TSR_OK;
+	value = tensor_value(r, tensor);
+	if (a->dicts[param])
+		ok = put_at(r, a->dicts[param], field, value);
+	else if (tsr_value_mapping(root))
+		ok = put_at(r, (struct tsr_value *)tsr_value_mapping(root),
+			    r->c->tensors[tensor].name, value);
+	else
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: found no mapping to put this new state into",
+				r->c->path, r->c->tensors[tensor].name);
+	return ok ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
+/* --- All of it -------------------------------------------------------------------------------- */
+
+static bool is_adam(const struct tsr_replaying *r)
+{
+	return r->result->optimizer == TSR_OPTIMIZER_ADAM ||
+	       r->result->optimizer == TSR_OPTIMIZER_ADAMW;
+}
+
+static bool lacks_state(const struct tsr_replay_param *p)
+{
+	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
+		if (p->coding[part].codec && p->tensor[part] == SIZE_MAX)
+			return true;
+	}
+	return false;
+}
+
+/* Whether the number of the last step does not tell how many steps a parameter has seen. */
+static bool lacks_counter(const struct tsr_replaying *r, const struct tsr_replay_param *p)
+{
+	return is_adam(r) && p->counter == SIZE_MAX && !p->scalar &&
+	       (lacks_state(p) || p->count != r->result->steps[r->result->nsteps - 1].step);
+}
+
+static enum tsr_status add_all(struct adding *a)
+{
+	struct tsr_replaying *r = a->r;
+
+	find_dicts(a);
+	TSR_TRY(make_dicts(a));
+	for (size_t i = 0; i < r->nparams; i++) {
+		struct tsr_replay_param *p = &r->params[i];
+		const bool counter = lacks_counter(r, p);
+
+		if (counter) {
+			TSR_TRY(add_tensor(r, p, STEP, TSR_KIND_OTHER, &p->counter));
+			TSR_TRY(put_tensor(a, i, STEP, p->counter));
+		}
+		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
+			if (!p->coding[part].codec || p->tensor[part] != SIZE_MAX)
+				continue;
+			TSR_TRY(add_tensor(r, p, field_of(r, part),
+					   tsr_part_kind((enum tsr_part)part), &p->tensor[part]));
+			TSR_TRY(put_tensor(a, i, field_of(r, part), p->tensor[part]));
+		}
+	}
+	return tsr_build_index(r->c, r->err);
+}
+
+enum tsr_status tsr_replay_add_states(struct tsr_replaying *r)
+{
+	struct adding a = { .r = r };
+	enum tsr_status status;
+	bool needed = false;
+
+	for (size_t i = 0; i < r->nparams; i++)
+		needed = needed || lacks_state(&r->params[i]) || lacks_counter(r, &r->params[i]);
+	if (!needed)
+		return TSR_OK;
+	a.dicts = calloc(r->nparams + 1, sizeof(struct tsr_value *));
+	a.param_of = malloc((r->c->narrays + 1) * sizeof(*a.param_of));
+	status = a.dicts && a.param_of ? add_all(&a) : tsr_fail_nomem(r->err, r->c->path);
+	free(a.dicts);
+	free(a.param_of);
+	return status;
+}

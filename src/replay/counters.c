@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How many steps a parameter has seen: a tensor NAME.step, or a number beside its state in what
+ * was saved around the tensors.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "ckpt/build.h"
+#include "replay/engine.h"
+#include "tersor/math.h"
+
+/* Values that were looked at for counters. */
+#define MARK_COUNTED 6u
+
+/* The largest count: it stays exact as a double, and has room for more. */
+#define COUNT_MAX ((UINT64_C(1) << 48) - 1)
+
+/* --- Numbers in trees ------------------------------------------------------------------------- */
+
+struct counting {
+	struct tsr_replaying *r;
+	size_t *param_of; /* per array: the parameter whose state it is, or SIZE_MAX */
+};
+
+static bool is_number(const struct tsr_value *v)
+{
+	return v && (v->type == TSR_VALUE_INT || v->type == TSR_VALUE_FLOAT);
+}
+
+/* A mapping with a number "step" beside a tensor of a parameter's state. */
+static void look_at(const struct counting *k, const struct tsr_value *dict)
+{
+	struct tsr_value *step = NULL;
+	size_t param = SIZE_MAX;
+
+	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
+		struct tsr_value *v = dict->list.items[i + 1];
+
+		if (tsr_value_is_string(dict->list.items[i], "step") && is_number(v))
+			step = v;
+		if (v->type == TSR_VALUE_TENSOR && k->param_of[v->tensor.array] != SIZE_MAX)
+			param = k->param_of[v->tensor.array];
+	}
+	if (step && param != SIZE_MAX && k->r->params[param].counter == SIZE_MAX)
+		k->r->params[param].scalar = step;
+}
+
+static void walk(const struct counting *k, struct tsr_value *v)
+{
+	if (!v || v->mark == MARK_COUNTED)
+		return;
+	v->mark = MARK_COUNTED;
+	if (v->type == TSR_VALUE_DICT)
+		look_at(k, v);
+	for (size_t i = 0; i < tsr_value_nchildren(v); i++)
+		walk(k, tsr_value_child(v, i));
+}
+
+static enum tsr_status find_scalars(struct tsr_replaying *r)
+{
+	struct counting k = { .r = r };
+
+	k.param_of = malloc((r->c->narrays + 1) * sizeof(*k.param_of));
+	if (!k.param_of)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < r->c->narrays; i++)
+		k.param_of[i] = SIZE_MAX;
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
+			const size_t tensor = r->params[i].tensor[p];
+
+			if (tensor != SIZE_MAX)
+				k.param_of[r->c->tensors[tensor].plane[0]] = i;
+		}
+	}
+	for (size_t i = 0; i < r->c->ntrees; i++)
+		walk(&k, r->c->trees[i]);
+	free(k.param_of);
+	return TSR_OK;
+}
+
+/* --- Numbers in tensors ------------------------------------------------------------------------ */
+
+union number {
+	unsigned char bytes[8];
+	uint16_t u16;
+	int32_t i32;
+	int64_t i64;
+	float f32;
+	double f64;
+};
+
+/* Its value, or NaN for a type that counts nothing. */
+static double number_value(const union number *n, enum tsr_dtype dtype)
+{
+	switch (dtype) {
+	case TSR_F32:
+		return n->f32;
+	case TSR_F64:
+		return n->f64;
+	case TSR_I64:
+		return (double)n->i64;
+	case TSR_I32:
+		return n->i32;
+	case TSR_F16:
+		return tsr_f32_from_f16(n->u16);
+	case TSR_BF16:
+		return tsr_f32_from_bf16(n->u16);
+	default:
+		return NAN;
+	}
+}
+
+static void number_set(union number *n, enum tsr_dtype dtype, uint64_t value)
+{
+	switch (dtype) {
+	case TSR_F32:
+		n->f32 = (float)value;
+		break;
+	case TSR_F64:
+		n->f64 = (double)value;
+		break;
+	case TSR_I64:
+		n->i64 = (int64_t)value;
+		break;
+	case TSR_I32:
+		n->i32 = (int32_t)value;
+		break;
+	case TSR_F16:
+		n->u16 = (uint16_t)tsr_f16_from_f32((float)value);
+		break;
+	default:
+		n->u16 = (uint16_t)tsr_bf16_from_f32((float)value);
+	}
+}
+
+static bool is_count(double value)
+{
+	return value >= 0 && value <= (double)COUNT_MAX && value == floor(value);
+}
+
+static enum tsr_status read_tensor(struct tsr_replaying *r, size_t tensor, uint64_t *ret)
+{
+	const struct tsr_tensor *t = &r->c->tensors[tensor];
+	union number n = { .bytes = { 0 } };
+	double value = NAN;
+
+	if (t->numel == 1 && !t->coding.codec && tsr_tensor_nbytes(t) <= sizeof(n)) {
+		TSR_TRY(tsr_array_read(r->c, &r->c->arrays[t->plane[0]], 0,
+				       (size_t)tsr_tensor_nbytes(t), &n, r->err));
+		if (r->c->packed && tsr_hash(&n, (size_t)tsr_tensor_nbytes(t), 0) != t->hash[0])
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: data is damaged: its hash is not the "
+					"recorded one",
+					r->c->path, t->name);
+		value = number_value(&n, t->dtype);
+	}
+	if (!is_count(value))
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: found %g in %llu elements of %s, expected a "
+				"number of steps",
+				r->c->path, t->name, value, (unsigned long long)t->numel,
+				tsr_dtype_name(t->dtype));
+	*ret = (uint64_t)value;
+	return TSR_OK;
+}
+
+static enum tsr_status read_scalar(struct tsr_replaying *r, const struct tsr_replay_param *p)
+{
+	int64_t number;
+	double value = NAN;
+
+	if (p->scalar->type == TSR_VALUE_FLOAT)
+		value = tsr_value_real(p->scalar);
+	else if (tsr_value_get_i64(p->scalar, &number))
+		value = (double)number;
+	if (!is_count(value))
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: step of %.200s: found %g, expected a number of steps",
+				r->c->path, p->name, value);
+	return TSR_OK;
+}
+
+static uint64_t scalar_count(const struct tsr_value *v)
+{
+	int64_t number = 0;
+
+	if (v->type == TSR_VALUE_FLOAT)
+		return (uint64_t)tsr_value_real(v);
+	tsr_value_get_i64(v, &number);
+	return (uint64_t)number;
+}
+
+/* --- Reading ----------------------------------------------------------------------------------- */
+
+static bool has_state(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
+			if ((r->params[i].kinds & tsr_part_kind((enum tsr_part)p)) &&
+			    r->params[i].tensor[p] != SIZE_MAX)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* What the checkpoint says; *any_ret: whether it says anything; the rest get the largest. */
+static enum tsr_status read_recorded(struct tsr_replaying *r, bool *any_ret, uint64_t *most_ret)
+{
+	*any_ret = false;
+	*most_ret = 0;
+	for (size_t i = 0; i < r->nparams; i++) {
+		struct tsr_replay_param *p = &r->params[i];
+
+		if (p->counter != SIZE_MAX) {
+			TSR_TRY(read_tensor(r, p->counter, &p->count));
+		} else if (p->scalar) {
+			TSR_TRY(read_scalar(r, p));
+			p->count = scalar_count(p->scalar);
+		} else {
+			continue;
+		}
+		*any_ret = true;
+		*most_ret = p->count > *most_ret ? p->count : *most_ret;
+	}
+	for (size_t i = 0; i < r->nparams; i++) {
+		if (r->params[i].counter == SIZE_MAX && !r->params[i].scalar)
+			r->params[i].count = *most_ret;
+	}
+	return TSR_OK;
+}
+
+static void set_all(struct tsr_replaying *r, uint64_t count)
+{
+	for (size_t i = 0; i < r->nparams; i++)
+		r->params[i].count = count;
+	r->result->first_count = count;
+}
+
+enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
+{
+	const uint64_t first = r->result->steps[0].step;
+	uint64_t most;
+	bool any;
+
+	TSR_TRY(find_scalars(r));
+	if (r->options->zero_state || r->options->has_count) {
+		set_all(r, r->options->has_count ? r->options->count : 0);
+		return TSR_OK;
+	}
+	TSR_TRY(read_recorded(r, &any, &most));
+	if (!any) {
+		set_all(r, has_state(r) ? first - 1 : 0);
+		return TSR_OK;
+	}
+	r->result->first_count = most;
+	if (most + 1 != first)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: step %llu: found gradients of this step first, expected those "
+				"of step %llu, since %.300s has seen %llu; --steps begins "
+				"elsewhere, --count says how many it has seen",
+				r->recording->path, (unsigned long long)first,
+				(unsigned long long)most + 1, r->c->path, (unsigned long long)most);
+	return TSR_OK;
+}
+
+/* --- Writing ----------------------------------------------------------------------------------- */
+
+static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint64_t count)
+{
+	struct tsr_tensor *t = &r->c->tensors[tensor];
+	struct tsr_array *a = &r->c->arrays[t->plane[0]];
+	union number *n = tsr_arena_alloc(r->c->arena, sizeof(*n));
+
+	if (!n)
+		return tsr_build_nomem(r->c, r->err);
+	number_set(n, t->dtype, count);
+	a->memory = n->bytes;
+	a->layout = NULL;
+	a->has_crc = false;
+	t->hash[0] = tsr_hash(n, (size_t)tsr_tensor_nbytes(t), 0);
+	return TSR_OK;
+}
+
+static enum tsr_status set_int(struct tsr_replaying *r, struct tsr_value *v, uint64_t number)
+{
+	const struct tsr_value *now = tsr_value_int(r->c->arena, (int64_t)number);
+
+	if (!now)
+		return tsr_build_nomem(r->c, r->err);
+	v->text = now->text;
+	return TSR_OK;
+}
+
+static enum tsr_status write_scalar(struct tsr_replaying *r, struct tsr_value *v, uint64_t count)
+{
+	const double real = (double)count;
+
+	if (v->type == TSR_VALUE_INT)
+		return set_int(r, v, count);
+	memcpy(&v->real, &real, sizeof(real));
+	return TSR_OK;
+}
+
+/* A training script's own number of the step, if it is the one before the recording. */
+static enum tsr_status write_script_step(struct tsr_replaying *r)
+{
+	const struct tsr_replay_step *steps = r->result->steps;
+
+	for (size_t i = 0; i < r->c->ntrees; i++) {
+		struct tsr_value *v = tsr_value_at(r->c->trees[i], "step");
+		uint64_t number;
+
+		if (v && v->type == TSR_VALUE_INT && tsr_value_get_u64(v, &number) &&
+		    number == steps[0].step - 1)
+			TSR_TRY(set_int(r, v, steps[r->result->nsteps - 1].step));
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+
+		if (p->counter != SIZE_MAX)
+			TSR_TRY(write_tensor(r, p->counter, p->count));
+		else if (p->scalar)
+			TSR_TRY(write_scalar(r, p->scalar, p->count));
+	}
+	return write_script_step(r);
+}

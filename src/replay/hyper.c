@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which steps are replayed, by which rule, with which hyperparameters. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "replay/engine.h"
+
+/* --- Steps ------------------------------------------------------------------------------------ */
+
+enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
+{
+	const struct tsr_replay_options *o = r->options;
+	const struct tsr_recording *recording = r->recording;
+	uint64_t first, last;
+
+	if (!recording->nsteps)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: found no steps, expected one or more",
+				recording->path);
+	first = recording->steps[0].step;
+	last = recording->steps[recording->nsteps - 1].step;
+	if ((o->first_step && (o->first_step < first || o->first_step > last)) ||
+	    (o->last_step && (o->last_step < first || o->last_step > last)))
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"%s: found steps %llu to %llu, not all that --steps asks for",
+				recording->path, (unsigned long long)first,
+				(unsigned long long)last);
+	r->first = o->first_step ? (size_t)(o->first_step - first) : 0;
+	r->result->nsteps = (size_t)((o->last_step ? o->last_step : last) - first) + 1 - r->first;
+	r->result->steps = calloc(r->result->nsteps, sizeof(*r->result->steps));
+	if (!r->result->steps)
+		return tsr_fail_nomem(r->err, recording->path);
+	for (size_t i = 0; i < r->result->nsteps; i++)
+		r->result->steps[i].step = recording->steps[r->first + i].step;
+	return TSR_OK;
+}
+
+/* --- Learning rates --------------------------------------------------------------------------- */
+
+/* One lr for all, the schedule's, what the step has recorded, or what its group has. */
+static bool find_lr(const struct tsr_replaying *r, const double *schedule, size_t step,
+		    size_t group, double *ret)
+{
+	const struct tsr_recording_step *recorded = &r->recording->steps[r->first + step];
+	const struct tsr_hyper *h = &r->recording->groups[group].hyper;
+
+	if (tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_LR))
+		*ret = r->options->hyper.value[TSR_HYPER_LR];
+	else if (schedule)
+		*ret = schedule[step * r->result->ngroups + group];
+	else if (recorded->lr)
+		*ret = recorded->lr[group];
+	else if (tsr_hyper_is_set(h, TSR_HYPER_LR))
+		*ret = h->value[TSR_HYPER_LR];
+	else
+		return false;
+	return true;
+}
+
+static enum tsr_status fill_lr(struct tsr_replaying *r, const double *schedule)
+{
+	const size_t ngroups = r->result->ngroups;
+
+	for (size_t i = 0; i < r->result->nsteps; i++) {
+		r->result->steps[i].lr = r->lr + i * ngroups;
+		for (size_t g = 0; g < ngroups; g++) {
+			if (!find_lr(r, schedule, i, g, &r->lr[i * ngroups + g]))
+				return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+						"%s: step %llu: found no lr, expected one; --lr or "
+						"--schedule gives it",
+						r->recording->path,
+						(unsigned long long)r->result->steps[i].step);
+		}
+	}
+	return TSR_OK;
+}
+
+/* --- Hyperparameters -------------------------------------------------------------------------- */
+
+static enum tsr_status choose_optimizer(struct tsr_replaying *r)
+{
+	r->result->optimizer = r->options->optimizer != TSR_OPTIMIZER_COUNT
+				       ? r->options->optimizer
+				       : r->recording->optimizer;
+	if (r->result->optimizer == TSR_OPTIMIZER_COUNT)
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"%s: does not say which optimizer to replay; --optimizer does",
+				r->recording->path);
+	return TSR_OK;
+}
+
+/* Everything at every step: an lr may be out of range at any. */
+static enum tsr_status check_group(struct tsr_replaying *r, size_t group)
+{
+	char where[700];
+
+	for (size_t i = 0; i < r->result->nsteps; i++) {
+		struct tsr_hyper h = r->hyper[group];
+
+		snprintf(where, sizeof(where), "%.500s: step %llu: group %zu", r->recording->path,
+			 (unsigned long long)r->result->steps[i].step, group);
+		tsr_hyper_put(&h, TSR_HYPER_LR, r->result->steps[i].lr[group]);
+		TSR_TRY(tsr_hyper_check(&h, r->result->optimizer, where, r->err));
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
+{
+	struct tsr_replay *result = r->result;
+	double *schedule = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(choose_optimizer(r));
+	result->ngroups = r->recording->ngroups;
+	r->lr = calloc(result->nsteps * result->ngroups + 1, sizeof(*r->lr));
+	r->hyper = calloc(result->ngroups + 1, sizeof(*r->hyper));
+	if (!r->lr || !r->hyper)
+		return tsr_fail_nomem(r->err, r->recording->path);
+	result->hyper = r->hyper;
+	if (r->options->schedule)
+		TSR_TRY(tsr_schedule_load(r->options->schedule, result->steps[0].step,
+					  result->nsteps, result->ngroups, &schedule, r->err));
+	status = fill_lr(r, schedule);
+	free(schedule);
+	if (status != TSR_OK)
+		return status;
+	for (size_t g = 0; g < result->ngroups; g++) {
+		r->hyper[g] = r->recording->groups[g].hyper;
+		tsr_hyper_override(&r->hyper[g], &r->options->hyper);
+		tsr_hyper_put(&r->hyper[g], TSR_HYPER_LR, result->steps[0].lr[g]);
+		tsr_hyper_defaults(&r->hyper[g], result->optimizer);
+		TSR_TRY(check_group(r, g));
+	}
+	return TSR_OK;
+}

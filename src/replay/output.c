@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The result: the checkpoint that was read, whose stepped tensors are in memory now. */
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "ckpt/build.h"
+#include "pack/given.h"
+#include "replay/engine.h"
+
+static bool is_f32(const struct tsr_coding *coding)
+{
+	return coding->codec->planes[0].dtype == TSR_F32;
+}
+
+bool tsr_replay_is_packed(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams && !r->options->decode; i++) {
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			const struct tsr_coding *coding = &r->params[i].coding[part];
+
+			if (coding->codec && !is_f32(coding))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* --- Planes ----------------------------------------------------------------------------------- */
+
+/* The array of a plane; a new one if the tensor had fewer planes. */
+static enum tsr_status plane_array(struct tsr_replaying *r, size_t tensor, unsigned plane,
+				   unsigned had, size_t *ret)
+{
+	const struct tsr_tensor *t = &r->c->tensors[tensor];
+	const struct tsr_array a = { .name = t->name, .dtype = TSR_U8 };
+
+	*ret = t->plane[plane];
+	return plane < had ? TSR_OK : tsr_build_array(r->c, &a, ret, r->err);
+}
+
+static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsigned plane,
+				   const struct tsr_coding *coding, const unsigned char *memory)
+{
+	struct tsr_tensor *t = &r->c->tensors[tensor];
+	struct tsr_array *a = &r->c->arrays[t->plane[plane]];
+	uint64_t *count;
+
+	a->dtype = tsr_plane_dtype(coding, plane);
+	a->rank = t->rank;
+	a->shape = t->shape;
+	a->numel = tsr_plane_count(coding, plane, t->numel);
+	a->nbytes = tsr_plane_nbytes(coding, plane, t->numel);
+	if (coding->codec->planes[plane].unit != TSR_PER_ELEMENT) {
+		count = tsr_arena_alloc(r->c->arena, sizeof(*count));
+		if (!count)
+			return tsr_build_nomem(r->c, r->err);
+		*count = a->numel;
+		a->rank = 1;
+		a->shape = count;
+	}
+	a->memory = memory;
+	a->layout = NULL;
+	a->has_crc = false;
+	/* Of a packed file every hash is checked when it is read again. */
+	t->hash[plane] = memory && r->c->packed ? tsr_hash(memory, (size_t)a->nbytes, 0) : 0;
+	return TSR_OK;
+}
+
+static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_replay_param *p,
+				  unsigned part)
+{
+	const struct tsr_coding *coding = &p->coding[part];
+	const size_t tensor = p->tensor[part];
+	const unsigned had = r->c->tensors[tensor].nplanes;
+	struct tsr_tensor *t;
+
+	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
+		size_t array;
+
+		TSR_TRY(plane_array(r, tensor, i, had, &array));
+		r->c->tensors[tensor].plane[i] = array;
+		TSR_TRY(place_plane(r, tensor, i, coding, p->plane[part][i]));
+	}
+	t = &r->c->tensors[tensor];
+	t->dtype = TSR_F32;
+	t->nplanes = coding->codec->nplanes;
+	t->coding = is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
+	t->has_error = false;
+	return TSR_OK;
+}
+
+static enum tsr_status place(struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			if (r->params[i].coding[part].codec)
+				TSR_TRY(place_part(r, &r->params[i], part));
+		}
+	}
+	return TSR_OK;
+}
+
+/* --- Writing ---------------------------------------------------------------------------------- */
+
+static bool is_lossy(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		if (r->params[i].lossy)
+			return true;
+	}
+	return false;
+}
+
+static bool *list_kept(const struct tsr_replaying *r)
+{
+	bool *kept = calloc(r->c->ntensors + 1, sizeof(*kept));
+
+	for (size_t i = 0; kept && i < r->c->ntensors; i++)
+		kept[i] = r->c->packed;
+	for (size_t i = 0; kept && i < r->nparams; i++) {
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			if (r->params[i].coding[part].codec)
+				kept[r->params[i].tensor[part]] = true;
+		}
+	}
+	return kept;
+}
+
+/* What a codec cannot take any more is told: it is written raw. */
+static enum tsr_status note_raw(struct tsr_replaying *r, const struct tsr_packing *packing)
+{
+	char reason[120];
+
+	for (size_t i = 0; i < r->c->ntensors; i++) {
+		if (packing->tensors[i].raw == TSR_RAW_NO)
+			continue;
+		tsr_raw_reason_text(&packing->tensors[i], reason, sizeof(reason));
+		TSR_TRY(tsr_build_note(r->c, r->err, "%s: tensor %.200s: found %s, kept raw",
+				       r->c->path, r->c->tensors[i].name, reason));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
+{
+	const struct tsr_replay_options *o = r->options;
+	struct tsr_pack_options pack = tsr_pack_defaults();
+	struct tsr_pack_given given = { .n = r->c->ntensors,
+					.generation = r->c->generation + is_lossy(r) };
+	struct tsr_packing *packing = NULL;
+	bool *kept = list_kept(r);
+	enum tsr_status status;
+
+	if (!kept)
+		return tsr_fail_nomem(r->err, out);
+	given.kept = kept;
+	/* Frozen weights, which the recording does not have, are packed like the others. */
+	pack.weight = r->result->coding[TSR_PART_WEIGHT];
+	pack.momentum = r->result->coding[TSR_PART_MOMENTUM];
+	pack.variance = r->result->coding[TSR_PART_VARIANCE];
+	pack.rules = o->rules;
+	pack.nrules = o->nrules;
+	pack.force = o->force;
+	pack.dry_run = o->dry_run;
+	pack.max_shard_nbytes = o->max_shard_nbytes;
+	status = tsr_pack_checkpoint(r->c, &given, out, &pack, r->run, &packing, r->err);
+	if (packing) {
+		r->result->out_nbytes = packing->header_nbytes + packing->data_nbytes;
+		r->c->generation = packing->generation;
+		packing->source = NULL;
+		if (status == TSR_OK)
+			status = note_raw(r, packing);
+	}
+	tsr_packing_free(packing);
+	free(kept);
+	return status;
+}
+
+static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
+{
+	const struct tsr_replay_options *o = r->options;
+	struct tsr_write_options write = tsr_write_defaults();
+	struct tsr_unpacking *unpacking = NULL;
+	enum tsr_status status;
+
+	write.container = o->container;
+	write.flashoptim = o->to_flashoptim;
+	write.max_shard_nbytes = o->max_shard_nbytes;
+	write.force = o->force;
+	write.dry_run = o->dry_run;
+	r->c->generation += is_lossy(r);
+	status = tsr_write_checkpoint(r->c, out, true, &write, r->run, &unpacking, r->err);
+	if (unpacking) {
+		r->result->out_nbytes = unpacking->nbytes;
+		unpacking->source = NULL;
+	}
+	tsr_unpacking_free(unpacking);
+	return status;
+}
+
+enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
+{
+	const bool packed = tsr_replay_is_packed(r);
+	const enum tsr_container container = r->options->container;
+	enum tsr_status status;
+
+	if (packed && container != TSR_CONTAINER_COUNT && container != TSR_CONTAINER_SAFETENSORS)
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"%s: a packed state is a safetensors file; --to %s writes it "
+				"decoded",
+				out, tsr_container_name(container));
+	TSR_TRY(tsr_replay_add_states(r));
+	TSR_TRY(place(r));
+	TSR_TRY(tsr_replay_write_counts(r));
+	status = packed ? write_packed(r, out) : write_plain(r, out);
+	/* Writing may have added a tensor for what was saved around the others. */
+	if (status == TSR_OK)
+		status = tsr_build_index(r->c, r->err);
+	return status;
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which tensors of the checkpoint the recording's gradients are for. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/build.h"
+#include "ckpt/roles.h"
+#include "replay/engine.h"
+
+/* A weight of the checkpoint, by its name without wrappers. */
+struct weight {
+	char *canonical;
+	size_t tensor;
+};
+
+struct matching {
+	struct tsr_replaying *r;
+	struct tsr_tensor_role *roles;
+	struct weight *weights; /* sorted by canonical name */
+	size_t nweights;
+	struct tsr_replay_param *params; /* of the recording */
+	size_t nparams, room;
+	bool *taken; /* per tensor: whether it is some parameter */
+};
+
+/* --- Finding a weight by name ----------------------------------------------------------------- */
+
+static int by_canonical(const void *va, const void *vb)
+{
+	return strcmp(((const struct weight *)va)->canonical,
+		      ((const struct weight *)vb)->canonical);
+}
+
+static enum tsr_status list_weights(struct matching *m)
+{
+	const struct tsr_checkpoint *c = m->r->c;
+
+	m->weights = calloc(c->ntensors + 1, sizeof(*m->weights));
+	if (!m->weights)
+		return tsr_fail_nomem(m->r->err, c->path);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->tensors[i].kind != TSR_KIND_WEIGHT || m->roles[i].role != TSR_ROLE_NONE)
+			continue;
+		m->weights[m->nweights].tensor = i;
+		m->weights[m->nweights].canonical = tsr_names_canonical(c->tensors[i].name);
+		if (!m->weights[m->nweights++].canonical)
+			return tsr_fail_nomem(m->r->err, c->path);
+	}
+	if (m->nweights)
+		qsort(m->weights, m->nweights, sizeof(*m->weights), by_canonical);
+	return TSR_OK;
+}
+
+static bool is_weight(const struct matching *m, size_t tensor)
+{
+	return m->r->c->tensors[tensor].kind == TSR_KIND_WEIGHT &&
+	       m->roles[tensor].role == TSR_ROLE_NONE;
+}
+
+/* By its name, or else without wrappers; SIZE_MAX if there is none, or more than one. */
+static enum tsr_status find_weight(const struct matching *m, const char *name, size_t *ret)
+{
+	const struct tsr_checkpoint *c = m->r->c;
+	const struct tsr_tensor *exact = tsr_checkpoint_find(c, name);
+	struct weight key, *found;
+
+	*ret = SIZE_MAX;
+	if (exact && is_weight(m, (size_t)(exact - c->tensors))) {
+		*ret = (size_t)(exact - c->tensors);
+		return TSR_OK;
+	}
+	key.canonical = tsr_names_canonical(name);
+	if (!key.canonical)
+		return tsr_fail_nomem(m->r->err, c->path);
+	found = m->nweights ? bsearch(&key, m->weights, m->nweights, sizeof(key), by_canonical)
+			    : NULL;
+	free(key.canonical);
+	if (found && (found == m->weights || by_canonical(found - 1, found) != 0) &&
+	    (found + 1 == m->weights + m->nweights || by_canonical(found + 1, found) != 0))
+		*ret = found->tensor;
+	return TSR_OK;
+}
+
+/* --- Parameters ------------------------------------------------------------------------------- */
+
+/* @step: the number of the step that has the gradient, or 0 for a name of the manifest. */
+static enum tsr_status add_param(struct matching *m, const char *name, size_t group, uint64_t step)
+{
+	struct tsr_replaying *r = m->r;
+	struct tsr_replay_param *p;
+	char where[64] = "";
+	size_t tensor;
+
+	if (step)
+		snprintf(where, sizeof(where), "step %llu: ", (unsigned long long)step);
+	TSR_TRY(find_weight(m, name, &tensor));
+	if (tensor == SIZE_MAX)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %stensor %.200s: found no weight of this name in %.300s, "
+				"expected one",
+				r->recording->path, where, name, r->c->path);
+	if (m->taken[tensor])
+		return tsr_fail(
+			r->err, TSR_E_FORMAT,
+			"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so is "
+			"another parameter of the recording",
+			r->recording->path, where, name, r->c->tensors[tensor].name);
+	if (m->nparams == m->room) {
+		m->room = m->room ? 2 * m->room : 64;
+		p = realloc(m->params, m->room * sizeof(*p));
+		if (!p)
+			return tsr_fail_nomem(r->err, r->c->path);
+		m->params = p;
+	}
+	m->taken[tensor] = true;
+	p = &m->params[m->nparams++];
+	*p = (struct tsr_replay_param){ .name = r->c->tensors[tensor].name,
+					.recorded = name,
+					.group = group,
+					.numel = r->c->tensors[tensor].numel,
+					.tensor = { tensor, SIZE_MAX, SIZE_MAX },
+					.counter = SIZE_MAX };
+	return TSR_OK;
+}
+
+/* The recording lists its parameters, or every gradient is one. */
+static enum tsr_status add_listed(struct matching *m)
+{
+	const struct tsr_recording *recording = m->r->recording;
+
+	for (size_t g = 0; g < recording->ngroups; g++) {
+		for (size_t i = 0; recording->groups[g].params && i < recording->groups[g].nparams;
+		     i++)
+			TSR_TRY(add_param(m, recording->groups[g].params[i], g, 0));
+	}
+	return TSR_OK;
+}
+
+static bool is_listed(const struct tsr_recording *recording)
+{
+	return recording->ngroups != 1 || recording->groups[0].params;
+}
+
+static int by_recorded(const void *va, const void *vb, void *params)
+{
+	const struct tsr_replay_param *p = params;
+
+	return strcmp(p[*(const size_t *)va].recorded, p[*(const size_t *)vb].recorded);
+}
+
+static enum tsr_status sort_recorded(struct tsr_replaying *r, struct tsr_replay_param *params,
+				     size_t n)
+{
+	free(r->by_recorded);
+	r->by_recorded = calloc(n + 1, sizeof(*r->by_recorded));
+	if (!r->by_recorded)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < n; i++)
+		r->by_recorded[i] = i;
+	if (n)
+		qsort_r(r->by_recorded, n, sizeof(*r->by_recorded), by_recorded, params);
+	return TSR_OK;
+}
+
+static struct tsr_replay_param *find_recorded(const struct tsr_replaying *r,
+					      struct tsr_replay_param *params, size_t n,
+					      const char *name)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+		const int order = strcmp(params[r->by_recorded[mid]].recorded, name);
+
+		if (order == 0)
+			return &params[r->by_recorded[mid]];
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return NULL;
+}
+
+const struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r,
+						   const char *recorded)
+{
+	return find_recorded(r, r->params, r->nparams, recorded);
+}
+
+/* --- Steps ------------------------------------------------------------------------------------ */
+
+static void shape_text(const struct tsr_tensor *t, char *out, size_t room)
+{
+	size_t n = 0;
+
+	out[0] = '\0';
+	for (unsigned d = 0; d < t->rank && n < room - 24; d++)
+		n += (size_t)snprintf(out + n, room - n, "%s%llu", d ? ", " : "",
+				      (unsigned long long)t->shape[d]);
+}
+
+static enum tsr_status check_gradient(struct matching *m, const struct tsr_checkpoint *step,
+				      const struct tsr_tensor *grad, uint64_t number)
+{
+	struct tsr_replaying *r = m->r;
+	struct tsr_replay_param *p = find_recorded(r, m->params, m->nparams, grad->name);
+	const struct tsr_tensor *weight;
+	char found[200], expected[200];
+
+	if (!p)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: step %llu: tensor %.200s: is an extra gradient: no group of "
+				"the recording has this parameter",
+				step->path, (unsigned long long)number, grad->name);
+	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+	p->seen = true;
+	if (tsr_tensor_same_shape(grad, weight))
+		return TSR_OK;
+	shape_text(grad, found, sizeof(found));
+	shape_text(weight, expected, sizeof(expected));
+	return tsr_fail(r->err, TSR_E_FORMAT,
+			"%s: step %llu: tensor %.200s: found shape [%s], expected [%s] as %.200s "
+			"has",
+			step->path, (unsigned long long)number, grad->name, found, expected,
+			weight->name);
+}
+
+/* The names of gradients that are new, which then are parameters. */
+static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkpoint *step,
+				     uint64_t number)
+{
+	struct tsr_replaying *r = m->r;
+	const size_t had = m->nparams;
+
+	for (size_t i = 0; i < step->ntensors; i++) {
+		const char *name = step->tensors[i].name;
+
+		/* All but the first steps have the same names. */
+		if (had && find_recorded(r, m->params, had, name))
+			continue;
+		name = tsr_arena_copy(r->c->arena, name, strlen(name));
+		if (!name)
+			return tsr_build_nomem(r->c, r->err);
+		TSR_TRY(add_param(m, name, 0, number));
+	}
+	return m->nparams > had ? sort_recorded(r, m->params, m->nparams) : TSR_OK;
+}
+
+static enum tsr_status look_at_step(struct matching *m, size_t index)
+{
+	struct tsr_replaying *r = m->r;
+	struct tsr_replay_step *s = &r->result->steps[index];
+	struct tsr_checkpoint *step = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_recording_open_step(r->recording, r->first + index, &step, r->err));
+	status = is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
+	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
+		status = check_gradient(m, step, &step->tensors[i], s->step);
+		r->total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
+	}
+	s->nmissing = step->ntensors; /* to be taken from the number of all */
+	tsr_checkpoint_close(step);
+	if (status == TSR_OK && r->run && r->run->progress && !r->run->progress(r->run->ctx, 0, 1))
+		status = tsr_fail(r->err, TSR_E_CANCELLED, "%s: cancelled", r->recording->path);
+	return status;
+}
+
+/* --- Their states ----------------------------------------------------------------------------- */
+
+static int by_weight(const void *va, const void *vb)
+{
+	const struct tsr_replay_param *a = va, *b = vb;
+
+	return (a->tensor[TSR_PART_WEIGHT] > b->tensor[TSR_PART_WEIGHT]) -
+	       (a->tensor[TSR_PART_WEIGHT] < b->tensor[TSR_PART_WEIGHT]);
+}
+
+/* Keep the parameters that some step has a gradient for, in the checkpoint's order. */
+static enum tsr_status keep_seen(struct matching *m)
+{
+	struct tsr_replaying *r = m->r;
+	size_t n = 0;
+
+	r->nrecorded = m->nparams;
+	for (size_t i = 0; i < r->result->nsteps; i++)
+		r->result->steps[i].nmissing = m->nparams - r->result->steps[i].nmissing;
+	for (size_t i = 0; i < m->nparams; i++) {
+		if (m->params[i].seen)
+			m->params[n++] = m->params[i];
+	}
+	m->nparams = n;
+	if (n)
+		qsort(m->params, n, sizeof(*m->params), by_weight);
+	r->params = m->params;
+	r->nparams = n;
+	m->params = NULL;
+	return sort_recorded(r, r->params, n);
+}
+
+static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char *what)
+{
+	return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: tensor %.200s: %s", r->c->path,
+			r->c->tensors[tensor].name, what);
+}
+
+/* Give a tensor to the parameter whose state it is. */
+static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p, size_t tensor)
+{
+	const bool adam = m->r->result->optimizer == TSR_OPTIMIZER_ADAM ||
+			  m->r->result->optimizer == TSR_OPTIMIZER_ADAMW;
+
+	switch (m->roles[tensor].role) {
+	case TSR_ROLE_MOMENTUM:
+		p->tensor[TSR_PART_MOMENTUM] = tensor;
+		return TSR_OK;
+	case TSR_ROLE_VARIANCE:
+		p->tensor[TSR_PART_VARIANCE] = tensor;
+		return TSR_OK;
+	case TSR_ROLE_STEP:
+		p->counter = tensor;
+		return TSR_OK;
+	case TSR_ROLE_MAX_VARIANCE:
+		return adam ? refuse(m->r, tensor, "AMSGrad is not replayed") : TSR_OK;
+	case TSR_ROLE_MASTER:
+		return refuse(m->r, tensor,
+			      "is a second copy of its weight, which would be left as it is; "
+			      "replay steps weights that are kept once");
+	default:
+		return TSR_OK;
+	}
+}
+
+static enum tsr_status add_states(struct matching *m)
+{
+	struct tsr_replaying *r = m->r;
+	size_t *param_of = malloc((r->c->ntensors + 1) * sizeof(*param_of));
+	enum tsr_status status = TSR_OK;
+
+	if (!param_of)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < r->c->ntensors; i++)
+		param_of[i] = SIZE_MAX;
+	for (size_t i = 0; i < r->nparams; i++)
+		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
+	for (size_t i = 0; i < r->c->ntensors && status == TSR_OK; i++) {
+		const size_t weight = m->roles[i].weight;
+
+		if (weight != SIZE_MAX && param_of[weight] != SIZE_MAX)
+			status = add_state(m, &r->params[param_of[weight]], i);
+	}
+	free(param_of);
+	return status;
+}
+
+static enum tsr_status match(struct matching *m)
+{
+	struct tsr_replaying *r = m->r;
+
+	TSR_TRY(tsr_names_roles(r->c, r->options->rules, r->options->nrules, m->roles, r->err));
+	TSR_TRY(list_weights(m));
+	TSR_TRY(add_listed(m));
+	TSR_TRY(sort_recorded(r, m->params, m->nparams));
+	for (size_t i = 0; i < r->result->nsteps; i++)
+		TSR_TRY(look_at_step(m, i));
+	TSR_TRY(keep_seen(m));
+	return add_states(m);
+}
+
+enum tsr_status tsr_replay_find_params(struct tsr_replaying *r)
+{
+	struct matching m = { .r = r };
+	enum tsr_status status;
+
+	m.roles = calloc(r->c->ntensors + 1, sizeof(*m.roles));
+	m.taken = calloc(r->c->ntensors + 1, sizeof(*m.taken));
+	status = m.roles && m.taken ? match(&m) : tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < m.nweights; i++)
+		free(m.weights[i].canonical);
+	free(m.weights);
+	free(m.params);
+	free(m.roles);
+	free(m.taken);
+	return status;
+}

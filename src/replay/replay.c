@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tersor/replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "replay/engine.h"
+
+struct tsr_replay_options tsr_replay_defaults(void)
+{
+	return (struct tsr_replay_options){
+		.optimizer = TSR_OPTIMIZER_COUNT,
+		.container = TSR_CONTAINER_COUNT,
+		.gpu = -1,
+	};
+}
+
+/* --- Before anything is computed -------------------------------------------------------------- */
+
+static enum tsr_status check_options(const struct tsr_replaying *r)
+{
+	const struct tsr_replay_options *o = r->options;
+
+	if (o->ngates && !o->compare)
+		return tsr_fail(r->err, TSR_E_USAGE, "%s: a gate needs a comparison with FP32",
+				r->recording->path);
+	if (o->gpu >= 0 && (o->compare || o->check_numerics))
+		return tsr_fail(
+			r->err, TSR_E_UNSUPPORTED,
+			"cuda:%d: comparing with FP32 and checking numerics are done on the "
+			"CPU only; use --device cpu",
+			o->gpu);
+	if (o->first_step && o->last_step && o->first_step > o->last_step)
+		return tsr_fail(r->err, TSR_E_USAGE, "%s: steps %llu to %llu are none",
+				r->recording->path, (unsigned long long)o->first_step,
+				(unsigned long long)o->last_step);
+	return TSR_OK;
+}
+
+static enum tsr_status name_params(struct tsr_replaying *r)
+{
+	const char **names = calloc(r->nparams + 1, sizeof(*names));
+
+	if (!names)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < r->nparams; i++)
+		names[i] = r->params[i].name;
+	r->result->nparams = r->nparams;
+	r->result->params = names;
+	return TSR_OK;
+}
+
+static enum tsr_status allocate_figures(struct tsr_replaying *r)
+{
+	r->result->compared = r->options->compare;
+	for (size_t i = 0; r->options->compare && i < r->result->nsteps; i++) {
+		struct tsr_replay_step *s = &r->result->steps[i];
+
+		s->tensors = calloc(r->nparams + 1, sizeof(*s->tensors));
+		if (!s->tensors)
+			return tsr_fail_nomem(r->err, r->c->path);
+		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
+			s->total.value[f] = NAN;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status plan(struct tsr_replaying *r)
+{
+	TSR_TRY(check_options(r));
+	TSR_TRY(tsr_replay_choose_steps(r));
+	TSR_TRY(tsr_replay_choose_hyper(r));
+	TSR_TRY(tsr_replay_find_params(r));
+	for (size_t i = 0; i < r->nparams; i++)
+		r->params[i].kinds = tsr_optimizer_kinds(r->result->optimizer,
+							 &r->hyper[r->params[i].group]);
+	TSR_TRY(tsr_replay_read_counts(r));
+	TSR_TRY(tsr_replay_plan_state(r));
+	TSR_TRY(name_params(r));
+	return allocate_figures(r);
+}
+
+/* A replay can take long: what can be known to fail at its end fails now. */
+static enum tsr_status check_output(const struct tsr_replaying *r, const char *out)
+{
+	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
+	for (unsigned i = 0; i < r->c->nfiles; i++)
+		TSR_TRY(tsr_file_check_not(r->c->files[i], out, r->err));
+	return TSR_OK;
+}
+
+/* --- Afterwards ------------------------------------------------------------------------------- */
+
+static enum tsr_status check_gate(struct tsr_replaying *r, size_t gate, size_t step, size_t param)
+{
+	struct tsr_replay *result = r->result;
+	const struct tsr_gate *g = &r->options->gates[gate];
+	const struct tsr_replay_step *s = &result->steps[step];
+	const double error = tsr_figure_error(&s->tensors[param], g->figure);
+
+	if (isnan(error) || error <= g->limit)
+		return TSR_OK;
+	result->gate_failed = true;
+	result->gate = gate;
+	result->gate_step = step;
+	result->gate_param = param;
+	result->failed = *g;
+	return tsr_fail(r->err, TSR_E_BOUND,
+			"%s: step %llu: tensor %.200s: found %s %.4g, expected at most %.4g; "
+			"nothing written",
+			r->recording->path, (unsigned long long)s->step, result->params[param],
+			tsr_figure_name(g->figure), error, g->limit);
+}
+
+static enum tsr_status check_gates(struct tsr_replaying *r)
+{
+	for (size_t step = 0; step < r->result->nsteps; step++) {
+		for (size_t g = 0; g < r->options->ngates && !r->result->steps[step].skipped; g++) {
+			for (size_t i = 0; i < r->nparams; i++)
+				TSR_TRY(check_gate(r, g, step, i));
+		}
+	}
+	return TSR_OK;
+}
+
+/* In the order of steps, then of parameters. */
+static int by_step(const void *va, const void *vb)
+{
+	const struct tsr_numerics_warning *a = va, *b = vb;
+
+	if (a->step != b->step)
+		return a->step < b->step ? -1 : 1;
+	return (a->param > b->param) - (a->param < b->param);
+}
+
+/* --- All of it -------------------------------------------------------------------------------- */
+
+static enum tsr_status replay(struct tsr_replaying *r, const char *out)
+{
+	TSR_TRY(plan(r));
+	if (out)
+		TSR_TRY(check_output(r, out));
+	if (!r->options->dry_run) {
+		TSR_TRY(tsr_replay_load_state(r));
+		TSR_TRY(tsr_replay_run_steps(r));
+		if (r->result->nwarnings)
+			qsort(r->result->warnings, r->result->nwarnings,
+			      sizeof(*r->result->warnings), by_step);
+		TSR_TRY(check_gates(r));
+	}
+	return out ? tsr_replay_write(r, out) : TSR_OK;
+}
+
+static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *paths,
+				   unsigned npaths, const char *recording)
+{
+	TSR_TRY(tsr_checkpoint_open(paths, npaths, r->options->open, &r->result->source, r->err));
+	r->c = r->result->source;
+	return tsr_recording_open(recording, r->options->open, &r->recording, r->err);
+}
+
+enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
+			   const char *out, const struct tsr_replay_options *options,
+			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
+{
+	struct tsr_replaying r = { .options = options, .run = run, .err = err };
+	struct tsr_err own;
+	enum tsr_status status;
+
+	r.err = err ? err : &own;
+	r.result = calloc(1, sizeof(*r.result));
+	if (r.result)
+		r.result->owned = calloc(1, sizeof(*r.result->owned));
+	if (!r.result || !r.result->owned) {
+		free(r.result);
+		return tsr_fail_nomem(err, recording);
+	}
+	r.result->dry_run = options->dry_run;
+	status = open_inputs(&r, paths, npaths, recording);
+	if (status == TSR_OK)
+		status = replay(&r, out);
+	*r.result->owned = (struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr };
+	free(r.by_recorded);
+	tsr_recording_close(r.recording);
+	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
+		tsr_replay_free(r.result);
+		return status;
+	}
+	*ret = r.result;
+	return status;
+}
+
+void tsr_replay_free(struct tsr_replay *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; r->steps && i < r->nsteps; i++)
+		free(r->steps[i].tensors);
+	free(r->steps);
+	free((void *)r->params);
+	free(r->warnings);
+	tsr_checkpoint_close(r->source);
+	tsr_replay_free_state(r->owned->params, r->owned->nparams);
+	free(r->owned->hyper);
+	free(r->owned->lr);
+	free(r->owned);
+	free(r);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Learning rates from a text file. */
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "tersor/recording.h"
+
+/* The longest file. */
+#define SCHEDULE_NBYTES_MAX (UINT64_C(64) << 20)
+
+/* What separates words; the line ends before its newline. */
+#define SPACES " \t\r,"
+
+struct reading {
+	const char *path;
+	uint64_t line; /* from 1 */
+	uint64_t first;
+	size_t nsteps, ngroups;
+	double *lr; /* NaN: no line yet */
+	locale_t c; /* in which numbers have a point */
+	struct tsr_err *err;
+};
+
+static enum tsr_status wrong(const struct reading *r, const char *found, const char *expected)
+{
+	return tsr_fail(r->err, TSR_E_FORMAT, "%s: line %llu: found \"%.60s\", expected %s",
+			r->path, (unsigned long long)r->line, found, expected);
+}
+
+/* The next word of a line, ended where it ends; NULL at the end of the line. */
+static char *next_word(char **at)
+{
+	char *word = *at + strspn(*at, SPACES);
+
+	if (!*word)
+		return NULL;
+	*at = word + strcspn(word, SPACES);
+	if (**at)
+		*(*at)++ = '\0';
+	return word;
+}
+
+static enum tsr_status read_step(const struct reading *r, const char *word, uint64_t *ret)
+{
+	uint64_t step = 0;
+	bool overflow = false;
+
+	for (const char *c = word; *c; c++) {
+		if (*c < '0' || *c > '9')
+			return wrong(r, word, "the number of a step");
+		overflow |= __builtin_mul_overflow(step, 10u, &step);
+		overflow |= __builtin_add_overflow(step, (uint64_t)(*c - '0'), &step);
+	}
+	if (overflow || !step)
+		return wrong(r, word, "the number of a step, from 1 on");
+	*ret = step;
+	return TSR_OK;
+}
+
+/* strtod() takes hexadecimal numbers, names of infinity and more: only decimals are wanted. */
+static enum tsr_status read_lr(const struct reading *r, const char *word, double *ret)
+{
+	char *end;
+
+	if (word[strspn(word, "0123456789+-.eE")])
+		return wrong(r, word, "a learning rate");
+	*ret = strtod_l(word, &end, r->c);
+	if (end == word || *end || !isfinite(*ret) || *ret < 0)
+		return wrong(r, word, "a learning rate that is finite and not negative");
+	return TSR_OK;
+}
+
+/* What follows the number of a step: one learning rate, or one per group, to @lr unless NULL. */
+static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
+{
+	double value = 0;
+	size_t n = 0;
+	char *word;
+
+	for (; (word = next_word(&at)); n++) {
+		TSR_TRY(read_lr(r, word, &value));
+		if (lr && n < r->ngroups)
+			lr[n] = value;
+	}
+	if (n != 1 && n != r->ngroups)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: line %llu: found a list of %zu, expected 1 learning rate or "
+				"%zu: one per group",
+				r->path, (unsigned long long)r->line, n, r->ngroups);
+	if (lr && n == 1) {
+		for (size_t g = 1; g < r->ngroups; g++)
+			lr[g] = value;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_line(const struct reading *r, char *line)
+{
+	char *comment = strchr(line, '#'), *word;
+	uint64_t step = 0;
+	double *lr = NULL;
+
+	if (comment)
+		*comment = '\0';
+	word = next_word(&line);
+	if (!word)
+		return TSR_OK;
+	TSR_TRY(read_step(r, word, &step));
+	if (step >= r->first && step - r->first < r->nsteps) {
+		lr = r->lr + (step - r->first) * r->ngroups;
+		if (!isnan(*lr))
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: line %llu: found step %llu again, expected it once",
+					r->path, (unsigned long long)r->line,
+					(unsigned long long)step);
+	}
+	return read_rates(r, line, lr);
+}
+
+static enum tsr_status read_lines(struct reading *r, char *text)
+{
+	char *next;
+
+	for (char *line = text; line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		r->line++;
+		TSR_TRY(read_line(r, line));
+	}
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (isnan(r->lr[i * r->ngroups]))
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: step %llu: found no line, expected a learning rate for "
+				"every step from %llu to %llu",
+				r->path, (unsigned long long)(r->first + i),
+				(unsigned long long)r->first,
+				(unsigned long long)(r->first + r->nsteps - 1));
+	}
+	return TSR_OK;
+}
+
+/* The whole file as a text, to be freed. */
+static enum tsr_status read_text(const char *path, char **ret, struct tsr_err *err)
+{
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+	char *text = NULL;
+	uint64_t nbytes;
+
+	TSR_TRY(tsr_file_open(path, &f, err));
+	nbytes = tsr_file_size(f);
+	if (nbytes > SCHEDULE_NBYTES_MAX) {
+		status = tsr_fail(
+			err, TSR_E_LIMIT, "%s: schedule of %llu bytes is over the limit of %llu",
+			path, (unsigned long long)nbytes, (unsigned long long)SCHEDULE_NBYTES_MAX);
+	} else {
+		text = calloc(1, (size_t)nbytes + 1);
+		status = text ? tsr_file_read(f, text, (size_t)nbytes, 0, err)
+			      : tsr_fail_nomem(err, path);
+		if (status == TSR_OK && strlen(text) != nbytes)
+			status = tsr_fail(err, TSR_E_FORMAT, "%s: found a NUL byte, expected text",
+					  path);
+	}
+	tsr_file_close(f);
+	if (status != TSR_OK) {
+		free(text);
+		return status;
+	}
+	*ret = text;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps, size_t ngroups,
+				  double **lr_ret, struct tsr_err *err)
+{
+	struct reading r = {
+		.path = path, .first = first, .nsteps = nsteps, .ngroups = ngroups, .err = err
+	};
+	enum tsr_status status;
+	char *text = NULL;
+	size_t n;
+
+	if (__builtin_mul_overflow(nsteps, ngroups, &n))
+		return tsr_fail_nomem(err, path);
+	TSR_TRY(read_text(path, &text, err));
+	r.lr = calloc(n + 1, sizeof(*r.lr));
+	r.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	for (size_t i = 0; r.lr && i < n; i++)
+		r.lr[i] = NAN;
+	status = r.lr && r.c ? read_lines(&r, text) : tsr_fail_nomem(err, path);
+	if (r.c)
+		freelocale(r.c);
+	free(text);
+	if (status != TSR_OK) {
+		free(r.lr);
+		return status;
+	}
+	*lr_ret = r.lr;
+	return TSR_OK;
+}

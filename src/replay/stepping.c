@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The steps.  An element depends on no other, so a job is a piece of one parameter that takes a
+ * window of steps one after another, while it is in the cache: the state passes through memory once
+ * per window, and the gradients are all that is read meanwhile.
+ */
+#include "replay/stepping.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/fail.h"
+#include "base/pipeline.h"
+#include "pack/records.h"
+#include "replay/device.h"
+
+/* Windows are of one step where that would be too many entries, or files open at once. */
+#define MANY_PARAMS 65536u
+#define MANY_FILES 256u
+
+/* --- Windows ------------------------------------------------------------------------------------ */
+
+static enum tsr_status changed(const struct tsr_replay_window *w, unsigned step,
+			       const struct tsr_tensor *t)
+{
+	return tsr_fail(w->r->err, TSR_E_IO, "%s: step %llu: tensor %.200s: changed while reading",
+			w->grads[step]->path, (unsigned long long)tsr_replay_step_of(w, step)->step,
+			t->name);
+}
+
+/* Which gradient is for which parameter; what was found of them before must still be so. */
+static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
+{
+	struct tsr_replaying *r = w->r;
+	const struct tsr_checkpoint *c;
+
+	TSR_TRY(tsr_recording_open_step(r->recording, r->first + w->first + step, &w->grads[step],
+					r->err));
+	c = w->grads[step];
+	TSR_TRY(tsr_records_check(c, false, NULL, r->err));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_replay_param *p = tsr_replay_param_of(r, t->name);
+
+		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
+			return changed(w, step, t);
+		tsr_replay_entry_of(w, step, (size_t)(p - r->params))->grad = t;
+	}
+	return TSR_OK;
+}
+
+static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned step,
+				 const struct tsr_replay_param *p, const struct tsr_tensor *grad)
+{
+	const struct tsr_replaying *r = w->r;
+	struct tsr_step s = { .optimizer = r->result->optimizer, .grad_dtype = grad->dtype };
+	struct tsr_hyper h = r->hyper[p->group];
+
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
+	s.flashoptim = r->options->flashoptim;
+	s.scalars = s.flashoptim ? tsr_step_flash_scalars(s.optimizer, &h, p->count)
+				 : tsr_step_scalars(s.optimizer, &h, p->count, p->fresh);
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		if (!p->coding[part].codec)
+			continue;
+		s.coding[part] = tsr_replay_coding_at(&p->coding[part],
+						      tsr_replay_step_of(w, step)->step);
+		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
+			s.plane[part][i] = w->device ? tsr_replay_device_plane(
+							       w->device, (size_t)(p - r->params),
+							       part, i)
+						     : p->plane[part][i];
+	}
+	return s;
+}
+
+/* Count the steps, and settle everything that is the same for all elements. */
+static void plan_steps(struct tsr_replay_window *w)
+{
+	for (unsigned step = 0; step < w->n; step++) {
+		for (size_t i = 0; i < w->r->nparams && !tsr_replay_step_of(w, step)->skipped;
+		     i++) {
+			struct tsr_replay_param *p = &w->r->params[i];
+			struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, i);
+
+			if (!e->grad)
+				continue;
+			p->count++;
+			e->step = make_step(w, step, p, e->grad);
+			p->fresh = false;
+		}
+	}
+}
+
+static void close_window(struct tsr_replay_window *w)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		tsr_checkpoint_close(w->grads[i]);
+		w->grads[i] = NULL;
+	}
+}
+
+static enum tsr_status open_window(struct tsr_replay_window *w)
+{
+	memset(w->entries, 0, w->longest_window * w->r->nparams * sizeof(*w->entries));
+	for (unsigned i = 0; i < w->n; i++)
+		TSR_TRY(open_step(w, i));
+	return TSR_OK;
+}
+
+/* --- Pieces ------------------------------------------------------------------------------------- */
+
+struct tsr_replay_job *tsr_replay_locate(const struct tsr_replay_window *w, void *scratch,
+					 uint64_t job)
+{
+	struct tsr_replay_job *s = scratch;
+	size_t low = 0, high = w->r->nparams - 1;
+	const struct tsr_replay_param *p;
+	uint64_t left;
+
+	while (low < high) {
+		const size_t mid = low + (high - low + 1) / 2;
+
+		if (w->start[mid] <= job)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	p = &w->r->params[low];
+	s->param = low;
+	s->first = (job - w->start[low]) * p->piece;
+	left = p->numel - s->first;
+	s->n = (size_t)(left < p->piece ? left : p->piece);
+	s->last = job + 1 == w->start[low + 1];
+	return s;
+}
+
+static enum tsr_status over_range(const struct tsr_replay_window *w, unsigned step,
+				  const struct tsr_replay_param *p,
+				  const struct tsr_step_report *report, struct tsr_err *err)
+{
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const struct tsr_encode_report *e = &report->encode[part];
+
+		if (e->scale_overflow || e->narrow_overflow)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: step %llu: tensor %.200s: found %llu values and %llu "
+					"scales of its %s over the range of %s, expected none",
+					w->grads[step]->path,
+					(unsigned long long)tsr_replay_step_of(w, step)->step,
+					p->name, (unsigned long long)e->narrow_overflow,
+					(unsigned long long)e->scale_overflow,
+					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
+					p->coding[part].codec->name);
+	}
+	return TSR_OK;
+}
+
+/* The step for a piece that is alone: its planes begin at the piece. */
+static struct tsr_step step_at(const struct tsr_step *step, uint64_t first)
+{
+	struct tsr_step at = *step;
+
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		for (unsigned i = 0; at.coding[part].codec && i < at.coding[part].codec->nplanes;
+		     i++)
+			at.plane[part][i] = (unsigned char *)at.plane[part][i] +
+					    tsr_plane_nbytes(&at.coding[part], i, first);
+		at.coding[part].first = first;
+	}
+	return at;
+}
+
+static float largest_of(const float *x, size_t n)
+{
+	float most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const float magnitude = x[i] < 0 ? -x[i] : x[i];
+
+		most = magnitude > most ? magnitude : most;
+	}
+	return most;
+}
+
+/* The largest weight before the step. */
+static void look_at_weights(const struct tsr_replay_window *w, struct tsr_replay_job *s,
+			    const struct tsr_step *at, struct tsr_replay_piece *piece)
+{
+	const struct tsr_coding *coding = &at->coding[TSR_PART_WEIGHT];
+
+	if (!w->r->options->check_numerics)
+		return;
+	coding->codec->decode(coding, (const void *const *)at->plane[TSR_PART_WEIGHT], s->n, s->x);
+	piece->largest = largest_of(s->x, s->n);
+}
+
+static enum tsr_status step_piece(struct tsr_replay_window *w, struct tsr_replay_job *s,
+				  unsigned step, struct tsr_err *err)
+{
+	const struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, s->param);
+	const struct tsr_replay_param *p = &w->r->params[s->param];
+	struct tsr_replay_piece *piece = &s->piece[step];
+	void *grad = s->x + w->longest;
+	struct tsr_step_report report = { 0 };
+	struct tsr_step at;
+
+	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
+	if (tsr_replay_step_of(w, step)->skipped)
+		return TSR_OK;
+	if (!e->grad) {
+		tsr_replay_compare_idle(w, p, s->first, s->n, s->x, piece);
+		return TSR_OK;
+	}
+	piece->nbytes = tsr_replay_grad_nbytes(e->grad, s->n);
+	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[e->grad->plane[0]],
+			       tsr_replay_grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad,
+			       err));
+	if (tsr_record_is_streamed(w->grads[step], e->grad))
+		piece->crc = tsr_crc32(0, grad, piece->nbytes);
+	at = step_at(&e->step, s->first);
+	look_at_weights(w, s, &at, piece);
+	if (w->r->options->compare)
+		tsr_replay_compare_step(w, p, &at, s->first, s->n, grad, s->x, piece, &report);
+	else
+		tsr_step_apply(&at, grad, 0, s->n, &report);
+	if (report.nonfinite_grad) {
+		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
+		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->grads[step]->path);
+	}
+	return over_range(w, step, p, &report, err);
+}
+
+static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_window *w = ctx;
+	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
+
+	for (unsigned i = 0; i < w->n; i++)
+		TSR_TRY(step_piece(w, s, i, err));
+	return TSR_OK;
+}
+
+/* --- What the pieces found ---------------------------------------------------------------------- */
+
+static enum tsr_status commit_record(struct tsr_replay_window *w, const struct tsr_replay_job *s,
+				     unsigned step, struct tsr_err *err)
+{
+	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
+	struct tsr_record_crc *crc = &w->crc[step];
+
+	if (!grad || tsr_replay_step_of(w, step)->skipped ||
+	    !tsr_record_is_streamed(w->grads[step], grad))
+		return TSR_OK;
+	if (s->first == 0)
+		crc->crc = 0;
+	tsr_record_add(crc, s->piece[step].crc, s->piece[step].nbytes);
+	return s->last ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
+}
+
+static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsigned step,
+			       float largest, struct tsr_err *err)
+{
+	struct tsr_replay *result = w->r->result;
+	const struct tsr_replay_param *p = &w->r->params[param];
+	const double lr = tsr_replay_step_of(w, step)->lr[p->group];
+	struct tsr_numerics_warning *warnings;
+
+	if (w->warned[param] ||
+	    !tsr_replay_is_stalled(p->coding[TSR_PART_WEIGHT].codec, largest, lr))
+		return TSR_OK;
+	warnings = realloc(result->warnings, (result->nwarnings + 1) * sizeof(*warnings));
+	if (!warnings)
+		return tsr_fail_nomem(err, w->r->c->path);
+	result->warnings = warnings;
+	warnings[result->nwarnings++] = (struct tsr_numerics_warning){
+		.step = tsr_replay_step_of(w, step)->step,
+		.param = param,
+		.largest = largest,
+		.lr = lr
+	};
+	w->warned[param] = true;
+	return TSR_OK;
+}
+
+static enum tsr_status commit_step(struct tsr_replay_window *w, const struct tsr_replay_job *s,
+				   unsigned step, struct tsr_err *err)
+{
+	const struct tsr_replay_piece *piece = &s->piece[step];
+
+	TSR_TRY(commit_record(w, s, step, err));
+	w->r->result->grad_nbytes += piece->nbytes;
+	w->r->done_nbytes += piece->nbytes;
+	if (s->first == 0)
+		w->largest[step] = 0;
+	if (piece->largest > w->largest[step])
+		w->largest[step] = piece->largest;
+	if (s->last)
+		TSR_TRY(warn_of(w, s->param, step, w->largest[step], err));
+	if (w->r->options->compare && !tsr_replay_step_of(w, step)->skipped)
+		tsr_replay_compare_commit(w, s->param, step, piece, s->first == 0, s->last);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_progress(const struct tsr_replay_window *w, struct tsr_err *err)
+{
+	const struct tsr_run *run = w->r->run;
+
+	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", w->r->recording->path);
+	return TSR_OK;
+}
+
+static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_window *w = ctx;
+	const struct tsr_replay_job *s = scratch;
+
+	(void)job;
+	for (unsigned i = 0; i < w->n; i++)
+		TSR_TRY(commit_step(w, s, i, err));
+	return tsr_replay_progress(w, err);
+}
+
+/* --- On a GPU ------------------------------------------------------------------------------------- */
+
+/* Jobs are the pieces of the first step, then those of the next, and so on. */
+static unsigned device_step_of(const struct tsr_replay_window *w, uint64_t *job)
+{
+	const uint64_t per_step = w->start[w->r->nparams];
+	const unsigned step = (unsigned)(*job / per_step);
+
+	*job %= per_step;
+	return step;
+}
+
+static enum tsr_status device_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_window *w = ctx;
+	const unsigned step = device_step_of(w, &job);
+	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
+	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
+	struct tsr_replay_piece *piece = &s->piece[step];
+
+	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
+	if (!grad || tsr_replay_step_of(w, step)->skipped)
+		return TSR_OK;
+	piece->nbytes = tsr_replay_grad_nbytes(grad, s->n);
+	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[grad->plane[0]],
+			       tsr_replay_grad_nbytes(grad, 1) * s->first, piece->nbytes, s->x,
+			       err));
+	if (tsr_record_is_streamed(w->grads[step], grad))
+		piece->crc = tsr_crc32(0, s->x, piece->nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status device_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_window *w = ctx;
+	const struct tsr_replay_job *s = scratch;
+	const unsigned step = device_step_of(w, &job);
+	const struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, s->param);
+	struct tsr_step at;
+
+	TSR_TRY(commit_step(w, s, step, err));
+	if (s->piece[step].nbytes) {
+		at = step_at(&e->step, s->first);
+		TSR_TRY(tsr_replay_device_step(w->device, (size_t)(e - w->entries), &at, s->x,
+					       s->piece[step].nbytes, s->n, err));
+	}
+	return tsr_replay_progress(w, err);
+}
+
+/* What the GPU noticed, in the order of steps. */
+static enum tsr_status check_device(struct tsr_replay_window *w)
+{
+	const struct tsr_step_report *reports;
+
+	TSR_TRY(tsr_replay_device_end(w->device, &reports, w->r->err));
+	for (unsigned step = 0; step < w->n; step++) {
+		for (size_t i = 0; i < w->r->nparams; i++) {
+			const size_t entry = step * w->r->nparams + i;
+
+			if (reports[entry].nonfinite_grad)
+				return tsr_replay_name_nonfinite(w);
+			TSR_TRY(over_range(w, step, &w->r->params[i], &reports[entry], w->r->err));
+		}
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status run_on_device(struct tsr_replay_window *w)
+{
+	const struct tsr_pipeline pipeline = { .njobs = w->n * w->start[w->r->nparams],
+					       .scratch_nbytes = w->scratch_nbytes,
+					       .work = device_work,
+					       .commit = device_commit,
+					       .ctx = w };
+
+	TSR_TRY(tsr_replay_device_begin(w->device, w->r->err));
+	TSR_TRY(tsr_pipeline_run(&pipeline, w->r->run, w->r->err));
+	return check_device(w);
+}
+
+/* --- All of it ------------------------------------------------------------------------------------ */
+
+static enum tsr_status run_window(struct tsr_replay_window *w)
+{
+	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
+					       .scratch_nbytes = w->scratch_nbytes,
+					       .work = piece_work,
+					       .commit = piece_commit,
+					       .ctx = w };
+	enum tsr_status status;
+
+	TSR_TRY(open_window(w));
+	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
+		TSR_TRY(tsr_replay_skip_steps(w));
+	plan_steps(w);
+	status = w->device ? run_on_device(w) : tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
+	if (status == TSR_E_FORMAT && w->nonfinite)
+		return tsr_replay_name_nonfinite(w);
+	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)
+		status = tsr_checkpoint_check_unchanged(w->grads[i], w->r->err);
+	if (status == TSR_OK)
+		tsr_replay_compare_finish(w);
+	return status;
+}
+
+static enum tsr_status prepare(struct tsr_replay_window *w)
+{
+	const struct tsr_replaying *r = w->r;
+	const bool compare = r->options->compare;
+
+	w->start = calloc(r->nparams + 1, sizeof(*w->start));
+	w->longest_window = r->nparams > MANY_PARAMS ? 1 : TSR_REPLAY_WINDOW;
+	w->entries = calloc(w->longest_window * r->nparams + 1, sizeof(*w->entries));
+	w->warned = calloc(r->nparams + 1, sizeof(*w->warned));
+	if (compare)
+		w->compare = calloc(1, sizeof(*w->compare));
+	if (!w->start || !w->entries || !w->warned || (compare && !w->compare))
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+		const uint64_t longest = p->piece < p->numel ? p->piece : p->numel;
+
+		w->longest = longest > w->longest ? (size_t)longest : w->longest;
+		w->start[i + 1] = w->start[i] + (p->numel ? (p->numel - 1) / p->piece + 1 : 1);
+	}
+	/* Whole cache lines, so that arrays begin at such. */
+	w->longest = (w->longest + 15) / 16 * 16;
+	w->scratch_nbytes = sizeof(struct tsr_replay_job) +
+			    (compare ? TSR_REPLAY_COMPARE_ARRAYS : 2) * w->longest * sizeof(float);
+	return TSR_OK;
+}
+
+/* How many steps the window from @first on has: their files are all open. */
+static unsigned window_at(const struct tsr_replay_window *w, size_t first)
+{
+	const struct tsr_recording_step *steps = w->r->recording->steps + w->r->first;
+	size_t nfiles = steps[first].nfiles;
+	unsigned n = 1;
+
+	while (n < w->longest_window && first + n < w->r->result->nsteps &&
+	       steps[first + n].nfiles <= MANY_FILES - (nfiles < MANY_FILES ? nfiles : MANY_FILES))
+		nfiles += steps[first + n++].nfiles;
+	return n;
+}
+
+/* The state goes there, and gradients in larger pieces. */
+static enum tsr_status open_device(struct tsr_replay_window *w)
+{
+	if (w->r->options->gpu < 0)
+		return TSR_OK;
+	for (size_t i = 0; i < w->r->nparams; i++)
+		w->r->params[i].piece *= TSR_REPLAY_DEVICE_PIECES;
+	return tsr_replay_device_open(w->r, &w->device, w->r->err);
+}
+
+enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
+{
+	struct tsr_replay_window w = { .r = r };
+	enum tsr_status status = open_device(&w);
+
+	if (status == TSR_OK)
+		status = prepare(&w);
+
+	while (status == TSR_OK && w.first < r->result->nsteps) {
+		w.n = window_at(&w, w.first);
+		status = r->nparams ? run_window(&w) : TSR_OK;
+		close_window(&w);
+		w.first += w.n;
+	}
+	if (status == TSR_OK && w.device)
+		status = tsr_replay_device_fetch(w.device, r->err);
+	tsr_replay_device_close(w.device);
+	free(w.start);
+	free(w.entries);
+	free(w.warned);
+	free(w.compare);
+	return status;
+}

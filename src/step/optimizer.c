@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What optimizers and their hyperparameters are called, default to and may be. */
+#include "tersor/optimizer.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+#define BIT(name) (1u << TSR_HYPER_##name)
+
+#define SGD_USES (BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(DAMPENING) | BIT(NESTEROV))
+#define ADAM_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(EPS) | BIT(WEIGHT_DECAY))
+#define LION_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(WEIGHT_DECAY))
+#define DECOUPLED_USES (BIT(INITIAL_LR) | BIT(DECOUPLE_LR))
+
+/* Defaults are PyTorch's; Lion's are those of its paper; SGDW's those of SGD. */
+static const struct {
+	const char *name;
+	unsigned uses; /* mask of hyperparameters */
+	double beta2, weight_decay;
+} optimizers[TSR_OPTIMIZER_COUNT] = {
+	[TSR_OPTIMIZER_SGD] = { "sgd", SGD_USES, 0, 0 },
+	[TSR_OPTIMIZER_SGDW] = { "sgdw", SGD_USES | DECOUPLED_USES, 0, 0 },
+	[TSR_OPTIMIZER_ADAM] = { "adam", ADAM_USES, 0.999, 0 },
+	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01 },
+	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0 },
+};
+
+const char *tsr_optimizer_name(enum tsr_optimizer optimizer)
+{
+	return optimizers[optimizer].name;
+}
+
+bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret)
+{
+	for (unsigned i = 0; i < TSR_OPTIMIZER_COUNT; i++) {
+		if (strcmp(optimizers[i].name, name) == 0) {
+			*optimizer_ret = (enum tsr_optimizer)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* --- Hyperparameters ------------------------------------------------------------------------- */
+
+enum range { NOT_NEGATIVE, POSITIVE, BELOW_ONE, ANY, YES_OR_NO };
+
+static const char *const range_text[] = {
+	[NOT_NEGATIVE] = "a number from 0 on",
+	[POSITIVE] = "a number above 0",
+	[BELOW_ONE] = "a number from 0 to below 1",
+	[ANY] = "a number",
+	[YES_OR_NO] = "0 or 1",
+};
+
+static const struct {
+	const char *name;
+	enum range range;
+} hypers[TSR_HYPER_COUNT] = {
+	[TSR_HYPER_LR] = { "lr", NOT_NEGATIVE },
+	[TSR_HYPER_INITIAL_LR] = { "initial_lr", NOT_NEGATIVE },
+	[TSR_HYPER_BETA1] = { "beta1", BELOW_ONE },
+	[TSR_HYPER_BETA2] = { "beta2", BELOW_ONE },
+	[TSR_HYPER_EPS] = { "eps", NOT_NEGATIVE },
+	[TSR_HYPER_WEIGHT_DECAY] = { "weight_decay", NOT_NEGATIVE },
+	[TSR_HYPER_MOMENTUM] = { "momentum", NOT_NEGATIVE },
+	[TSR_HYPER_DAMPENING] = { "dampening", ANY },
+	[TSR_HYPER_NESTEROV] = { "nesterov", YES_OR_NO },
+	[TSR_HYPER_DECOUPLE_LR] = { "decouple_lr", YES_OR_NO },
+};
+
+const char *tsr_hyper_name(enum tsr_hyper_name name)
+{
+	return hypers[name].name;
+}
+
+bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name)
+{
+	return h->set >> name & 1;
+}
+
+void tsr_hyper_put(struct tsr_hyper *h, enum tsr_hyper_name name, double value)
+{
+	h->value[name] = value;
+	h->set |= 1u << name;
+}
+
+void tsr_hyper_override(struct tsr_hyper *h, const struct tsr_hyper *from)
+{
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		if (tsr_hyper_is_set(from, (enum tsr_hyper_name)i))
+			tsr_hyper_put(h, (enum tsr_hyper_name)i, from->value[i]);
+	}
+}
+
+static void put_default(struct tsr_hyper *h, enum tsr_hyper_name name, double value)
+{
+	if (!tsr_hyper_is_set(h, name))
+		tsr_hyper_put(h, name, value);
+}
+
+void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer)
+{
+	if (tsr_hyper_is_set(h, TSR_HYPER_LR))
+		put_default(h, TSR_HYPER_INITIAL_LR, h->value[TSR_HYPER_LR]);
+	put_default(h, TSR_HYPER_BETA1, 0.9);
+	put_default(h, TSR_HYPER_BETA2, optimizers[optimizer].beta2);
+	put_default(h, TSR_HYPER_EPS, 1e-8);
+	put_default(h, TSR_HYPER_WEIGHT_DECAY, optimizers[optimizer].weight_decay);
+	put_default(h, TSR_HYPER_MOMENTUM, 0);
+	put_default(h, TSR_HYPER_DAMPENING, 0);
+	put_default(h, TSR_HYPER_NESTEROV, 0);
+	put_default(h, TSR_HYPER_DECOUPLE_LR, 0);
+}
+
+/* NaN is in no range; neither is what is infinite as a float. */
+static bool in_range(enum range range, double x)
+{
+	if (!(fabs(x) <= FLT_MAX))
+		return false;
+	switch (range) {
+	case NOT_NEGATIVE:
+		return x >= 0;
+	case POSITIVE:
+		return x > 0;
+	case BELOW_ONE:
+		return x >= 0 && x < 1;
+	case ANY:
+		return true;
+	case YES_OR_NO:
+		return x == 0 || x == 1;
+	}
+	return false;
+}
+
+static enum tsr_status check_one(const struct tsr_hyper *h, enum tsr_hyper_name name,
+				 enum range range, const char *where, struct tsr_err *err)
+{
+	if (!tsr_hyper_is_set(h, name))
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: %s: found none, expected %s", where,
+				hypers[name].name, range_text[range]);
+	if (!in_range(range, h->value[name]))
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: %s: found %g, expected %s", where,
+				hypers[name].name, h->value[name], range_text[range]);
+	return TSR_OK;
+}
+
+/* PyTorch refuses it, too: the two disagree on what comes first. */
+static enum tsr_status check_nesterov(const struct tsr_hyper *h, const char *where,
+				      struct tsr_err *err)
+{
+	const double momentum = h->value[TSR_HYPER_MOMENTUM];
+	const double dampening = h->value[TSR_HYPER_DAMPENING];
+
+	if (h->value[TSR_HYPER_NESTEROV] != 0 && (momentum == 0 || dampening != 0))
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"%s: nesterov: found momentum %g and dampening %g, expected momentum "
+			"and no dampening",
+			where, momentum, dampening);
+	return TSR_OK;
+}
+
+/* The lr is divided by the first one, which then must not be 0, nor so small that decay has no bound. */
+static enum tsr_status check_decouple_lr(const struct tsr_hyper *h, const char *where,
+					 struct tsr_err *err)
+{
+	double ratio;
+
+	if (h->value[TSR_HYPER_DECOUPLE_LR] == 0)
+		return TSR_OK;
+	TSR_TRY(check_one(h, TSR_HYPER_INITIAL_LR, POSITIVE, where, err));
+	ratio = h->value[TSR_HYPER_LR] / h->value[TSR_HYPER_INITIAL_LR];
+	if (!in_range(NOT_NEGATIVE, h->value[TSR_HYPER_WEIGHT_DECAY] * ratio))
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"%s: initial_lr: found %g, of which the lr %g is too large a multiple",
+			where, h->value[TSR_HYPER_INITIAL_LR], h->value[TSR_HYPER_LR]);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
+				const char *where, struct tsr_err *err)
+{
+	const unsigned uses = optimizers[optimizer].uses;
+
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR)
+			TSR_TRY(check_one(h, (enum tsr_hyper_name)i, hypers[i].range, where, err));
+	}
+	if (uses & BIT(NESTEROV))
+		TSR_TRY(check_nesterov(h, where, err));
+	return uses & BIT(DECOUPLE_LR) ? check_decouple_lr(h, where, err) : TSR_OK;
+}
+
+unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h)
+{
+	switch (optimizer) {
+	case TSR_OPTIMIZER_SGD:
+	case TSR_OPTIMIZER_SGDW:
+		return h->value[TSR_HYPER_MOMENTUM] != 0 ? TSR_KIND_MOMENTUM : 0;
+	case TSR_OPTIMIZER_LION:
+		return TSR_KIND_MOMENTUM;
+	default:
+		return TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE;
+	}
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The numbers of a step that all elements share, and where runs of elements may start. */
+#include <math.h>
+
+#include "tersor/step.h"
+
+/* An unevaluated sum, about 106 bits. */
+struct twice {
+	double high, low;
+};
+
+static struct twice times(struct twice a, struct twice b)
+{
+	const double high = a.high * b.high;
+	const double low = fma(a.high, b.high, -high) + (a.high * b.low + a.low * b.high);
+	const double sum = high + low;
+
+	return (struct twice){ sum, low - (sum - high) };
+}
+
+/*
+ * x^n for x from 0 to 1, by squaring: pow() differs between C libraries.  With twice the digits the
+ * result is the nearest binary64 number but for some n in 2^40, which is what pow() aims for.
+ */
+static double power(double x, uint64_t n)
+{
+	struct twice result = { 1, 0 }, square = { x, 0 };
+
+	for (; n; n >>= 1) {
+		if (n & 1)
+			result = times(result, square);
+		square = times(square, square);
+	}
+	return result.high;
+}
+
+/* The part of a weight that decoupled weight decay takes. */
+static double decay(const struct tsr_hyper *h)
+{
+	const double *v = h->value;
+	const double rate = v[TSR_HYPER_LR];
+
+	if (v[TSR_HYPER_DECOUPLE_LR] != 0)
+		return v[TSR_HYPER_WEIGHT_DECAY] * (rate / v[TSR_HYPER_INITIAL_LR]);
+	return rate * v[TSR_HYPER_WEIGHT_DECAY];
+}
+
+/*
+ * A fresh momentum becomes the gradient itself: -0 * 0 + g is g, also where that is -0.
+ */
+static void put_sgd(struct tsr_step_scalars *s, const struct tsr_hyper *h, bool fresh)
+{
+	const double momentum = h->value[TSR_HYPER_MOMENTUM];
+
+	s->beta1 = fresh ? -0.0f : (float)momentum;
+	s->rest1 = fresh ? 1.0f : (float)(1 - h->value[TSR_HYPER_DAMPENING]);
+	s->nesterov = h->value[TSR_HYPER_NESTEROV] != 0 ? (float)momentum : 0;
+	s->rate = (float)-h->value[TSR_HYPER_LR];
+}
+
+/*
+ * PyTorch's lerp() starts from whichever end is nearer, so that beta1 = 0 makes the momentum the
+ * gradient itself.  It computes the weight of the far end in FP32.
+ */
+static void put_adam(struct tsr_step_scalars *s, const struct tsr_hyper *h, uint64_t t)
+{
+	const double beta1 = h->value[TSR_HYPER_BETA1], beta2 = h->value[TSR_HYPER_BETA2];
+	const float weight = (float)(1 - beta1);
+
+	s->from_grad = weight < 0.5f ? 0.0f : 1.0f;
+	s->blend1 = weight < 0.5f ? weight : weight - 1.0f;
+	s->beta2 = (float)beta2;
+	s->rest2 = (float)(1 - beta2);
+	s->root_correction2 = (float)sqrt(1 - power(beta2, t));
+	s->eps = (float)h->value[TSR_HYPER_EPS];
+	s->rate = (float)-(h->value[TSR_HYPER_LR] / (1 - power(beta1, t)));
+}
+
+static void put_lion(struct tsr_step_scalars *s, const struct tsr_hyper *h)
+{
+	const double beta1 = h->value[TSR_HYPER_BETA1], beta2 = h->value[TSR_HYPER_BETA2];
+
+	s->beta1 = (float)beta1;
+	s->rest1 = (float)(1 - beta1);
+	s->beta2 = (float)beta2;
+	s->rest2 = (float)(1 - beta2);
+	s->rate = (float)-h->value[TSR_HYPER_LR];
+}
+
+struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const struct tsr_hyper *h,
+					 uint64_t t, bool fresh)
+{
+	struct tsr_step_scalars s = { .keep = 1 };
+
+	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_ADAM)
+		s.l2 = (float)h->value[TSR_HYPER_WEIGHT_DECAY];
+	else
+		s.keep = (float)(1 - decay(h));
+	switch (optimizer) {
+	case TSR_OPTIMIZER_SGD:
+	case TSR_OPTIMIZER_SGDW:
+		put_sgd(&s, h, fresh);
+		break;
+	case TSR_OPTIMIZER_LION:
+		put_lion(&s, h);
+		break;
+	default:
+		put_adam(&s, h, t);
+	}
+	return s;
+}
+
+/* What FlashOptim's kernels make of a number near 1: they get @x in FP32. */
+static float flash_rest(double x)
+{
+	return 1.0f - (float)x;
+}
+
+static void put_flash_adam(struct tsr_step_scalars *s, const struct tsr_hyper *h, uint64_t t)
+{
+	const float beta1 = (float)h->value[TSR_HYPER_BETA1];
+	const float beta2 = (float)h->value[TSR_HYPER_BETA2];
+
+	s->beta1 = beta1;
+	s->rest1 = 1.0f - beta1;
+	s->rest2 = 1.0f - beta2;
+	s->root_correction2 = (float)sqrt(flash_rest(power(beta2, t)));
+	s->rate = (float)-(h->value[TSR_HYPER_LR] / flash_rest(power(beta1, t)));
+}
+
+struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
+					       const struct tsr_hyper *h, uint64_t t)
+{
+	struct tsr_step_scalars s = tsr_step_scalars(optimizer, h, t, false);
+
+	if (optimizer != TSR_OPTIMIZER_SGD && optimizer != TSR_OPTIMIZER_ADAM)
+		s.keep = flash_rest(decay(h));
+	if (optimizer == TSR_OPTIMIZER_ADAM || optimizer == TSR_OPTIMIZER_ADAMW)
+		put_flash_adam(&s, h, t);
+	if (optimizer == TSR_OPTIMIZER_LION) {
+		s.rest1 = flash_rest(h->value[TSR_HYPER_BETA1]);
+		s.rest2 = flash_rest(h->value[TSR_HYPER_BETA2]);
+	}
+	return s;
+}
+
+static uint64_t common_multiple(uint64_t a, uint64_t b)
+{
+	uint64_t x = a, y = b;
+
+	while (y) {
+		const uint64_t rest = x % y;
+
+		x = y;
+		y = rest;
+	}
+	return a / x * b;
+}
+
+/* At most 2^37: two groups of 2^16 and the 32 elements of a bit-packed plane. */
+uint64_t tsr_step_align(const struct tsr_step *step)
+{
+	uint64_t align = 1;
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (step->coding[p].codec)
+			align = common_multiple(align, tsr_coding_run(&step->coding[p]));
+	}
+	return align;
+}
