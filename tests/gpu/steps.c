@@ -228,7 +228,7 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 {
 	static const enum tsr_dtype dtypes[] = { TSR_F32, TSR_BF16, TSR_F16 };
 	static const size_t lengths[] = { 4096, 1000, 33, 10017 };
-	const enum tsr_scale scale = (enum tsr_scale)(number % TSR_SCALE_COUNT);
+	const enum tsr_scale scale = (enum tsr_scale)(number / 3 % TSR_SCALE_COUNT);
 	const uint32_t group = number % 7 == 6 ? 100 : TSR_GROUP_DEFAULT;
 	struct trial t = { .n = lengths[number % 4],
 			   .shift = number % 5 == 4 ? number % 3 : 0,
