@@ -94,6 +94,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 	format asan ubsan install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
+.SECONDARY:
 
 all: $(BUILD)/tersor $(BUILD)/libtersor.a $(BUILD)/libtersor.so
 

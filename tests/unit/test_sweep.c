@@ -30,6 +30,8 @@ static void count_value(struct tsr_sweep_row *row, float x, float y)
 {
 	const uint32_t xb = bits_of(x), yb = bits_of(y);
 	const int64_t distance = llabs(order_of(xb) - order_of(yb));
+	/* A difference of the largest values overflows, their error does not. */
+	const float half = fabsf(x) > 0x1p100f ? 0.5f : 1.0f;
 	float r;
 	u128 sum = (u128)row->rel_sum[1] << 64 | row->rel_sum[0];
 
@@ -45,7 +47,7 @@ static void count_value(struct tsr_sweep_row *row, float x, float y)
 	row->max_ulp = distance > row->max_ulp ? (uint32_t)distance : row->max_ulp;
 	if (x == 0.0f)
 		return;
-	r = fabsf(x - y) / fabsf(x);
+	r = fabsf(x * half - y * half) / fabsf(x * half);
 	row->compared++;
 	row->max_rel = r > row->max_rel ? r : row->max_rel;
 	/* An integer: it survives the conversion. */
