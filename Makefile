@@ -66,6 +66,10 @@ ifeq ($(GPU),1)
 GPU_OBJ := $(GPU_SRC:%.cu=$(BUILD)/obj/%.o)
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
 LDLIBS_GPU := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
+ifeq ($(notdir $(patsubst %/nvcc,%,$(NVCC))),emulate)
+GPU_OBJ += $(BUILD)/obj/tests/gpu/emulate/emulate.o
+LDLIBS_GPU := -lstdc++
+endif
 LDLIBS += $(LDLIBS_GPU)
 else
 GPU_OBJ := $(BUILD)/obj/src/gpu/gpu_stub.o
@@ -82,7 +86,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-unit check-fuzz fuzz check-cli check-long check-gpu demo bench lint format asan ubsan install \
+.PHONY: all check check-unit check-fuzz fuzz check-cli check-long check-gpu check-emulated demo bench lint format asan ubsan install \
 	uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -224,6 +228,14 @@ else
 check-gpu:
 	@echo 'make check-gpu: built without CUDA' >&2; exit 77
 endif
+
+# The kernels as C++ on the CPU, on fewer values: what is wrong with them, but for what only a GPU does.
+# EMULATE_SAN=address,undefined: under sanitizers.
+EMULATE_SAN ?=
+check-emulated:
+	@EMULATE_FLAGS='$(EMULATE_SAN:%=-fsanitize=%)' $(MAKE) --no-print-directory BUILD=$(BUILD)/emulated$(EMULATE_SAN:%=-san) \
+		GPU=1 NVCC=tests/gpu/emulate/nvcc SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu
+	$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu --emulated
 
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench

@@ -8,6 +8,8 @@
 
 #include "tersor/codec.h"
 #include "tersor/status.h"
+#include "tersor/step.h"
+#include "tersor/sweep.h"
 
 /*
  * Codecs on GPUs, with the bits of the CPU's.
@@ -108,6 +110,9 @@ enum tsr_status tsr_gpu_record(struct tsr_gpu_stream *stream, struct tsr_gpu_eve
 enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream, const struct tsr_gpu_event *event,
 			     struct tsr_err *err);
 
+/* Wait until the work before the event is done. */
+enum tsr_status tsr_gpu_reach(const struct tsr_gpu_event *event, struct tsr_err *err);
+
 /* Device time between two events; waits for the later one. */
 enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from, const struct tsr_gpu_event *to,
 				double *seconds_ret, struct tsr_err *err);
@@ -148,5 +153,44 @@ enum tsr_status tsr_gpu_encode_host(struct tsr_gpu *gpu, const struct tsr_coding
 enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
 				    const void *const plane[], uint64_t n, float *x,
 				    struct tsr_err *err);
+
+/* --- Sweeps ---------------------------------------------------------------------------------- */
+
+#define TSR_GPU_SWEEP_RUN 32768u /* patterns that are swept together */
+
+/*
+ * Append the sweep of @n bit patterns from @first on, both multiples of TSR_GPU_SWEEP_RUN, to a
+ * stream: see tsr_sweep_run().  @rows, one per exponent field, are in device memory and added to;
+ * their `count` stays as it is.
+ *
+ * Return: TSR_OK, TSR_E_UNSUPPORTED for a codec with scales, or as above.
+ */
+enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_codec *codec,
+			      uint32_t first, uint64_t n, struct tsr_sweep_row *rows,
+			      struct tsr_err *err);
+
+/* --- Steps ----------------------------------------------------------------------------------- */
+
+/**
+ * tsr_gpu_step() - Append a step of an optimizer on a tensor to a stream
+ * @step:   as for tsr_step_apply(), with planes in device memory
+ * @grad:   @n elements of step->grad_dtype in device memory
+ * @n:      elements of the tensor, or of a part that begins at a multiple of tsr_step_align() (then
+ *          planes, gradient and the codings' `first` are those of the part)
+ * @report: in device memory, aligned to 8 bytes, added to; NULL is allowed
+ *
+ * The bits of tsr_step_apply().  One kernel does it if tsr_gpu_step_is_fused() and the arrays are
+ * aligned to 16 bytes (all but the scales, which are to their size); elements behind the last whole
+ * group, and every other state, go by way of FP32 copies of up to 2^24 elements of each part, which
+ * belong to the stream.
+ *
+ * Return: TSR_OK, or as above; the state is undefined after a failure.
+ */
+enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+			     const void *grad, uint64_t n, struct tsr_step_report *report,
+			     struct tsr_err *err);
+
+/* Whether one kernel decodes, steps and encodes: groups of 32, and codecs that it has. */
+bool tsr_gpu_step_is_fused(const struct tsr_step *step);
 
 #endif

@@ -140,7 +140,7 @@ TSR_HD float tsr_step_variance(const struct tsr_step_scalars *s, float g, float 
 	return tsr_one_nan(tsr_fma_any(s->rest2 * g, g, s->beta2 * v));
 }
 
-/* What the two have in common, after weight decay. */
+/* What the moments become: PyTorch's, and FlashOptim's. */
 TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s, float g,
 					       struct tsr_step_values x)
 {
@@ -148,31 +148,50 @@ TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s,
 
 	x.momentum = tsr_one_nan(tsr_fma_any(s->blend1, g - x.momentum, base));
 	x.variance = tsr_step_variance(s, g, x.variance);
-	x.weight = tsr_one_nan(x.weight + tsr_step_adam_update(s, x));
 	return x;
+}
+
+TSR_HD struct tsr_step_values tsr_step_flash_moments(const struct tsr_step_scalars *s, float g,
+						     struct tsr_step_values x)
+{
+	x.momentum = tsr_one_nan(tsr_fma_any(s->rest1, g, s->beta1 * x.momentum));
+	x.variance = tsr_step_variance(s, g, x.variance);
+	return x;
+}
+
+/* What the weight becomes by that update; FlashOptim's decays it, too. */
+TSR_HD float tsr_step_adam_weight(float w, float update)
+{
+	return tsr_one_nan(w + update);
+}
+
+TSR_HD float tsr_step_flash_adam_weight(const struct tsr_step_scalars *s, float w, float update)
+{
+	return tsr_one_nan(tsr_fma_any(w, s->keep, update));
 }
 
 TSR_HD struct tsr_step_values tsr_step_adam(const struct tsr_step_scalars *s, float g,
 					    struct tsr_step_values x)
 {
-	return tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x = tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x.weight = tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x));
+	return x;
 }
 
 TSR_HD struct tsr_step_values tsr_step_adamw(const struct tsr_step_scalars *s, float g,
 					     struct tsr_step_values x)
 {
-	x.weight = x.weight * s->keep;
-	return tsr_step_moments(s, g, x);
+	x = tsr_step_moments(s, g, x);
+	x.weight = tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x));
+	return x;
 }
 
 /* FlashOptim's, as its kernels are contracted; Adam has a `keep` of 1, AdamW an `l2` of 0. */
 TSR_HD struct tsr_step_values tsr_step_flash_adam(const struct tsr_step_scalars *s, float g,
 						  struct tsr_step_values x)
 {
-	g = tsr_step_l2(s, g, x.weight);
-	x.momentum = tsr_one_nan(tsr_fma_any(s->rest1, g, s->beta1 * x.momentum));
-	x.variance = tsr_step_variance(s, g, x.variance);
-	x.weight = tsr_one_nan(tsr_fma_any(x.weight, s->keep, tsr_step_adam_update(s, x)));
+	x = tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x.weight = tsr_step_flash_adam_weight(s, x.weight, tsr_step_adam_update(s, x));
 	return x;
 }
 

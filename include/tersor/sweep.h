@@ -66,6 +66,21 @@ struct tsr_sweep {
 enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned ncodecs,
 			      uint32_t first, uint32_t last, const struct tsr_run *run,
 			      struct tsr_sweep **ret, struct tsr_err *err);
+
+/**
+ * tsr_sweep_run_gpu() - The same on GPUs, which share the range
+ * @gpus:  @ngpus indices, each as in "cuda:N"
+ *
+ * The same figures.  Parts at the ends of the range that are too short for a GPU are swept here.
+ *
+ * Return: as tsr_sweep_run() and tsr_gpu_open().
+ */
+enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigned ncodecs,
+				  uint32_t first, uint32_t last, const unsigned *gpus,
+				  unsigned ngpus, const struct tsr_run *run, struct tsr_sweep **ret,
+				  struct tsr_err *err);
+
+/* NULL is allowed. */
 void tsr_sweep_free(struct tsr_sweep *s);
 
 #endif

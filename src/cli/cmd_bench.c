@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "bench/bench.h"
 #include "cli/coding.h"
+#include "cli/device.h"
 #include "cli/output.h"
 #include "tersor/gpu.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/device.h"
 #include "cli/output.h"
 #include "cli/sweep_table.h"
 #include "sweep/figure.h"
@@ -37,7 +38,7 @@ static const struct cli_opt opts[] = {
 	{ "baseline", 0, "FILE", CLI_STRING, AT(baseline), 0, 0, "@file",
 	  "compare with an earlier JSON report; exit 1 and show what moved" },
 	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu or cuda[:N]" },
+	  "auto, cpu, cuda (every GPU) or cuda:N" },
 	{ 0 }
 };
 
@@ -268,11 +269,25 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
 }
 
+/* From here on a GPU is faster although it takes a while to start. */
+#define WORTH_A_GPU (UINT64_C(1) << 31)
+
+static enum tsr_status sweep_on(const struct cli_device *d, const struct choice *c,
+				const struct tsr_run *run, struct tsr_sweep **ret,
+				struct tsr_err *err)
+{
+	if (d->ngpus)
+		return tsr_sweep_run_gpu(c->codecs, c->n, c->first, c->last, d->gpus, d->ngpus, run,
+					 ret, err);
+	return tsr_sweep_run(c->codecs, c->n, c->first, c->last, run, ret, err);
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
 	struct tsr_sweep *sweep = NULL, *baseline = NULL;
 	struct choice c = { .n = 0 };
+	struct cli_device device;
 	struct cli_progress progress;
 	struct tsr_run run;
 	struct tsr_err err = { 0 };
@@ -280,14 +295,16 @@ static int run(const struct cli_cmd *cmd, void *args)
 	int status = parse_choice(cmd, a, &c);
 
 	if (status == CLI_OK)
-		status = cli_check_device(cmd, a->device);
-	if (status == CLI_OK)
 		status = check_reports(cmd, a);
 	if (status == CLI_OK && a->baseline)
 		status = load_baseline(a->baseline, &c, &baseline);
+	if (status == CLI_OK)
+		status = cli_choose_device(
+			cmd, a->device, (c.last - c.first) * (uint64_t)c.n >= WORTH_A_GPU, &device);
 	if (status == CLI_OK) {
+		cli_say_device(&a->common, "sweeping", &device);
 		run = cli_run_start(&progress, &a->common, "sweeping");
-		swept = tsr_sweep_run(c.codecs, c.n, c.first, c.last, &run, &sweep, &err);
+		swept = sweep_on(&device, &c, &run, &sweep, &err);
 		cli_run_end(&progress);
 		status = swept == TSR_OK ? report(cmd, a, sweep, baseline) : cli_error(&err);
 	}

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "tersor/pack.h"

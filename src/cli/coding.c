@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tersor/gpu.h"
 
 #define ANY_KIND (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
@@ -91,30 +90,6 @@ int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct
 					 option, item);
 	}
 	return CLI_OK;
-}
-
-int cli_check_device(const struct cli_cmd *cmd, const char *device)
-{
-	struct tsr_err err;
-	unsigned long index = 0;
-	char *end;
-
-	if (!device || strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0)
-		return CLI_OK;
-	if (strncmp(device, "cuda", 4) != 0 || (device[4] && device[4] != ':'))
-		return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N",
-				 device);
-	if (device[4] == ':') {
-		index = strtoul(device + 5, &end, 10);
-		if (device[5] < '0' || device[5] > '9' || *end || index > 1023)
-			return cli_usage(cmd,
-					 "unknown device '%s', expected auto, cpu, cuda or cuda:N",
-					 device);
-	}
-	if (tsr_gpu_check((unsigned)index, &err) != TSR_OK)
-		return cli_error(&err);
-	return cli_fail(CLI_INPUT, "%s: %s has no GPU path yet; use --device cpu", device,
-			cmd->name);
 }
 
 void cli_format_coding(char *out, size_t room, const struct tsr_coding *coding)

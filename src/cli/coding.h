@@ -19,9 +19,6 @@ int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct
 /* The most --max-error or --tol options. */
 #define CLI_BOUNDS_MAX 16
 
-/* --device: auto and cpu are fine; cuda[:N] is checked, and refused where it is not there. */
-int cli_check_device(const struct cli_cmd *cmd, const char *device);
-
 /* "bf16+ulp8", or with a scale "softsign8 e8m8/32", into `out`. */
 void cli_format_coding(char *out, size_t room, const struct tsr_coding *coding);
 

@@ -16,10 +16,21 @@ struct tsr_gpu {
 	unsigned index;
 };
 
+#define TSR_GPU_SCRATCH 3
+
 struct tsr_gpu_stream {
 	struct tsr_gpu *gpu;
 	cudaStream_t handle;
+	void *scratch[TSR_GPU_SCRATCH];
+	uint64_t scratch_nbytes[TSR_GPU_SCRATCH];
 };
+
+/*
+ * Memory number @which of a stream, of at least @nbytes, for work in the stream only: later work may
+ * overwrite it.  Waits for the stream where it has to grow.
+ */
+enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which, uint64_t nbytes,
+				void **memory_ret, struct tsr_err *err);
 
 /*
  * The one line for a CUDA failure.  Takes the error out of the runtime, so that it is not found

@@ -1,40 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Truncated splits: a narrow weight and k bits that follow it, 32 values in k words. */
 #include "gpu/cuda.h"
+#include "gpu/extra_bits.cuh"
 #include "gpu/vector.cuh"
-#include "tersor/math.h"
 
-#define SHARE 8u /* consecutive elements of a thread: as many as its bits are bytes */
+#define SHARE EXTRA_BITS_DRAWS /* consecutive elements of a thread: as many as its bits are bytes */
 #define SPAN (32u * SHARE) /* elements of a warp */
 #define WARPS (TSR_BLOCK / 32u)
 #define BITS_MAX 17u
 #define WORDS_MAX (SPAN / TSR_BIT_PACKED_RUN * BITS_MAX)
-
-struct bf16_bits {
-	static const uint32_t largest = TSR_BF16_LARGEST;
-
-	static __device__ __forceinline__ uint32_t extended(float x)
-	{
-		return tsr_bf16_extended(x);
-	}
-	static __device__ __forceinline__ float value(uint32_t narrow, uint32_t extended)
-	{
-		return tsr_f32_from_bf16_extended(narrow, extended);
-	}
-};
-
-struct fp16_bits {
-	static const uint32_t largest = TSR_F16_LARGEST;
-
-	static __device__ __forceinline__ uint32_t extended(float x)
-	{
-		return tsr_f16_extended(x);
-	}
-	static __device__ __forceinline__ float value(uint32_t narrow, uint32_t extended)
-	{
-		return tsr_f32_from_f16_extended(narrow, extended);
-	}
-};
 
 /* What the random bits depend on; and the number of extra bits. */
 struct params {
@@ -170,12 +144,11 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 					     (params.first + p.thread) / 8);
 #pragma unroll
 	for (unsigned i = 0; i < SHARE; i++) {
-		const uint32_t e = format::extended(in[i]);
-		const uint32_t draw = random.word[i / 2] >> (i % 2 * 16) & 0xffffu;
-		const uint32_t up = RANDOM ? tsr_stochastic_up(e, draw, format::largest) : 0;
+		const struct extra_bits e = encode_extra<format, RANDOM>(in[i], params.k,
+									 draw_of(random, i));
 
-		out.v[i] = (uint16_t)(tsr_trunc_narrow(in[i], e) + up);
-		value[i] = i < count ? tsr_trunc_extra(e, params.k) | up << params.k : 0;
+		out.v[i] = (uint16_t)e.narrow;
+		value[i] = i < count ? e.bits : 0;
 	}
 	pack(value, bits, (unsigned char *)staged[threadIdx.x / 32] + p.lane * bits);
 	if (whole) {
@@ -219,12 +192,8 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	__syncwarp();
 	unpack((const unsigned char *)staged[threadIdx.x / 32] + p.lane * bits, bits, value);
 #pragma unroll
-	for (unsigned i = 0; i < SHARE; i++) {
-		const uint32_t up = RANDOM ? value[i] >> k : 0;
-		const uint32_t extra = RANDOM ? value[i] & ((1u << k) - 1) : value[i];
-
-		out[i] = format::value(in.v[i], tsr_trunc_join(in.v[i], up, extra, k));
-	}
+	for (unsigned i = 0; i < SHARE; i++)
+		out[i] = decode_extra<format, RANDOM>({ in.v[i], value[i] }, k);
 	if (whole) {
 #pragma unroll
 		for (unsigned i = 0; i < SHARE; i += 4)

@@ -151,6 +151,12 @@ enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream, const struct tsr_gpu
 	return tsr_gpu_sync(stream, err);
 }
 
+enum tsr_status tsr_gpu_reach(const struct tsr_gpu_event *event, struct tsr_err *err)
+{
+	(void)event;
+	return fail(0, err);
+}
+
 enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from, const struct tsr_gpu_event *to,
 				double *seconds_ret, struct tsr_err *err)
 {
@@ -202,4 +208,32 @@ enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct tsr_coding
 {
 	(void)gpu;
 	return tsr_gpu_decode(NULL, coding, plane, n, x, err);
+}
+
+enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_codec *codec,
+			      uint32_t first, uint64_t n, struct tsr_sweep_row *rows,
+			      struct tsr_err *err)
+{
+	(void)codec;
+	(void)first;
+	(void)n;
+	(void)rows;
+	return tsr_gpu_sync(stream, err);
+}
+
+enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+			     const void *grad, uint64_t n, struct tsr_step_report *report,
+			     struct tsr_err *err)
+{
+	(void)step;
+	(void)grad;
+	(void)n;
+	(void)report;
+	return tsr_gpu_sync(stream, err);
+}
+
+bool tsr_gpu_step_is_fused(const struct tsr_step *step)
+{
+	(void)step;
+	return false;
 }

@@ -11,16 +11,8 @@
  */
 #include <stdint.h>
 
+#include "gpu/ptx.cuh"
 #include "tersor/math.h"
-
-/* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */
-static __device__ __forceinline__ float tsr_reciprocal_estimate(float d)
-{
-	float r;
-
-	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
-	return r;
-}
 
 /* One step of Newton's method takes any such estimate to where quotients can be made of it. */
 static __device__ __forceinline__ float tsr_reciprocal_step(float d, float estimate)
@@ -28,33 +20,28 @@ static __device__ __forceinline__ float tsr_reciprocal_step(float d, float estim
 	return tsr_fma(estimate, tsr_fma(-d, estimate, 1.0f), estimate);
 }
 
-/* Within 2^-22.9 of 1 / sqrt(x), relatively. */
-static __device__ __forceinline__ float tsr_rsqrt_estimate(float x)
-{
-	float r;
-
-	asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-	return r;
-}
-
-/* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
-static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
-{
-	float max;
-
-	asm("max.NaN.f32 %0, %1, %2;" : "=f"(max) : "f"(a), "f"(b));
-	return max;
-}
-
-/*
- * n / d of a reciprocal after that step: RN of the quotient, but for a few d where the quotient is
- * all but in the middle between two floats.
- */
+/* n / d from RN(1/d). */
 static __device__ __forceinline__ float tsr_near_quotient(float n, float d, float reciprocal)
 {
 	const float guess = n * reciprocal;
 
 	return tsr_fma(tsr_fma(-guess, d, n), reciprocal, guess);
+}
+
+/*
+ * RN(n / d) where 1/d and all that is computed here are normal numbers, or n is +0: the toolkit's own
+ * division without its test for other operands.  Of every estimate within 1 ULP the step makes
+ * RN(1/d), so that it does not matter which it is, but for d whose significand is all ones: there it
+ * has to be RN(1/d) itself, as it is on these GPUs.
+ */
+static __device__ __forceinline__ float tsr_quotient_from(float n, float d, float estimate)
+{
+	return tsr_near_quotient(n, d, tsr_reciprocal_step(d, estimate));
+}
+
+static __device__ __forceinline__ float tsr_quotient_ordinary(float n, float d)
+{
+	return tsr_quotient_from(n, d, tsr_reciprocal_estimate(d));
 }
 
 /*
@@ -104,34 +91,6 @@ static __device__ __forceinline__ float tsr_root_from(float x, float estimate)
 static __device__ __forceinline__ float tsr_root_ordinary(float x)
 {
 	return tsr_root_from(x, tsr_rsqrt_estimate(x));
-}
-
-/* The bits of two numbers rounded to BF16 or FP16, @low in the lower half; none is NaN. */
-static __device__ __forceinline__ uint32_t tsr_bf16_pair(float low, float high)
-{
-	uint32_t pair;
-
-	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-	return pair;
-}
-
-static __device__ __forceinline__ uint32_t tsr_f16_pair(float low, float high)
-{
-	uint32_t pair;
-
-	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-	return pair;
-}
-
-/* tsr_f32_from_f16() of what is not NaN. */
-static __device__ __forceinline__ float tsr_f16_widen(uint32_t narrow)
-{
-	float x;
-
-	asm("{ .reg .f16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }"
-	    : "=f"(x)
-	    : "h"((unsigned short)narrow));
-	return x;
 }
 
 #endif

@@ -93,6 +93,8 @@ extern "C" void tsr_gpu_stream_free(struct tsr_gpu_stream *stream)
 		cudaStreamSynchronize(stream->handle);
 		cudaStreamDestroy(stream->handle);
 	}
+	for (unsigned i = 0; i < TSR_GPU_SCRATCH; i++)
+		tsr_gpu_free(stream->gpu, stream->scratch[i]);
 	cudaGetLastError();
 	free(stream);
 }
@@ -103,6 +105,21 @@ extern "C" enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct ts
 
 	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
 	TSR_CUDA_TRY(index, err, cudaStreamSynchronize(stream->handle), "work failed");
+	return TSR_OK;
+}
+
+enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which, uint64_t nbytes,
+				void **memory_ret, struct tsr_err *err)
+{
+	if (stream->scratch_nbytes[which] < nbytes) {
+		TSR_TRY(tsr_gpu_sync(stream, err));
+		tsr_gpu_free(stream->gpu, stream->scratch[which]);
+		stream->scratch_nbytes[which] = 0;
+		TSR_TRY(tsr_gpu_alloc(stream->gpu, nbytes, "elements in FP32",
+				      &stream->scratch[which], err));
+		stream->scratch_nbytes[which] = nbytes;
+	}
+	*memory_ret = stream->scratch[which];
 	return TSR_OK;
 }
 
@@ -198,6 +215,15 @@ extern "C" enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream,
 	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
 	TSR_CUDA_TRY(index, err, cudaStreamWaitEvent(stream->handle, event->handle, 0),
 		     "cannot wait for an event");
+	return TSR_OK;
+}
+
+extern "C" enum tsr_status tsr_gpu_reach(const struct tsr_gpu_event *event, struct tsr_err *err)
+{
+	const unsigned index = event->gpu->index;
+
+	TSR_CUDA_TRY(index, err, make_current(event->gpu), "cannot be used");
+	TSR_CUDA_TRY(index, err, cudaEventSynchronize(event->handle), "work failed");
 	return TSR_OK;
 }
 

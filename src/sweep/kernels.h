@@ -44,6 +44,10 @@ struct tsr_sweep_trip {
 	tsr_sweep_trip_fn *run;
 };
 
+/* TSR_E_USAGE for an inverted range or a codec with scales. */
+enum tsr_status tsr_sweep_check(const struct tsr_codec *const *codecs, unsigned ncodecs,
+				uint32_t first, uint32_t last, struct tsr_err *err);
+
 /* Per SIMD level; the table ends with a NULL name. */
 #define X_DECLARE_SWEEP(isa) \
 	extern const struct tsr_sweep_trip tsr_sweep_trips_##isa[]; \

@@ -188,13 +188,9 @@ static enum tsr_status run_blocks(struct sweeping *w, struct tsr_err *err)
 	return tsr_pipeline_run(&pipeline, w->run, err);
 }
 
-enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned ncodecs,
-			      uint32_t first, uint32_t last, const struct tsr_run *run,
-			      struct tsr_sweep **ret, struct tsr_err *err)
+enum tsr_status tsr_sweep_check(const struct tsr_codec *const *codecs, unsigned ncodecs,
+				uint32_t first, uint32_t last, struct tsr_err *err)
 {
-	struct sweeping w = { .run = run };
-	enum tsr_status status;
-
 	if (first > last)
 		return tsr_fail(err, TSR_E_USAGE, "sweep: first is %08x, after the last, %08x",
 				first, last);
@@ -203,6 +199,18 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
 			return tsr_fail(err, TSR_E_USAGE, "sweep: codec %s has scales",
 					codecs[i]->name);
 	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned ncodecs,
+			      uint32_t first, uint32_t last, const struct tsr_run *run,
+			      struct tsr_sweep **ret, struct tsr_err *err)
+{
+	struct sweeping w = { .run = run };
+	enum tsr_status status = tsr_sweep_check(codecs, ncodecs, first, last, err);
+
+	if (status != TSR_OK)
+		return status;
 	w.sweep = calloc(1, sizeof(*w.sweep));
 	if (!w.sweep)
 		return tsr_fail_nomem(err, "sweep");

@@ -2,8 +2,9 @@
 /*
  * Every kernel against the codecs of the CPU, bit for bit; and what happens where a GPU fails.
  *
- * check_gpu [--small]: exits 0, 1 on a difference, 77 where there is no GPU.  --small is for
- * memory and race checkers: few cases, none that fails on purpose.
+ * check_gpu [--small | --emulated]: exits 0, 1 on a difference, 77 where there is no GPU.  --small is
+ * for memory and race checkers: few cases, none that fails on purpose.  --emulated is for kernels on
+ * the CPU: what a CPU can try in a minute, and nothing that a GPU alone can show.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -257,6 +258,8 @@ static void check_coverage(void)
 int main(int argc, char **argv)
 {
 	const bool small = argc > 1 && strcmp(argv[1], "--small") == 0;
+	const bool emulated = argc > 1 && strcmp(argv[1], "--emulated") == 0;
+	const enum cases cases = small ? CASES_FEW : emulated ? CASES_SHORT : CASES_ALL;
 	struct tsr_err err = { 0 };
 	char text[256];
 
@@ -273,14 +276,17 @@ int main(int argc, char **argv)
 	       tsr_isa_name());
 	must(tsr_gpu_stream_new(gpu, &stream, &err), &err);
 	if (!small)
-		check_shortcuts();
-	check_codecs(small);
+		check_shortcuts(cases);
+	check_codecs(cases);
+	check_sweeps(cases);
+	check_steps(cases);
 	check_streams();
 	if (!small) {
 		check_host_arrays();
 		check_failures();
-		check_failing_kernel();
 	}
+	if (!small && !emulated)
+		check_failing_kernel();
 	tsr_gpu_stream_free(stream);
 	tsr_gpu_close(gpu);
 	printf("%llu passed, %llu failed\n", (unsigned long long)(claims - failures),

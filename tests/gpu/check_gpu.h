@@ -41,13 +41,21 @@ enum data {
 /* The same values for the same seed. */
 void fill(float *x, size_t n, enum data data, uint64_t seed);
 
+enum cases { CASES_FEW, CASES_SHORT /* arrays */, CASES_ALL };
+
 /* Every codec that has kernels. */
-void check_codecs(bool small);
+void check_codecs(enum cases cases);
+
+/* Sweeps of every codec without scales. */
+void check_sweeps(enum cases cases);
+
+/* Steps of every optimizer. */
+void check_steps(enum cases cases);
 
 /*
  * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula
  * that it stands for.
  */
-void check_shortcuts(void);
+void check_shortcuts(enum cases cases);
 
 #endif

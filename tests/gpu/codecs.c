@@ -348,10 +348,11 @@ static void compare_all_pairs(const struct tsr_coding *coding)
 	compare_decode(coding, n, 0, which);
 }
 
-static void check_codec(const struct tsr_codec *codec, bool small)
+static void check_codec(const struct tsr_codec *codec, enum cases which)
 {
+	const bool small = which == CASES_FEW;
 	const unsigned nscales = codec->grouped ? TSR_SCALE_COUNT : 1;
-	const bool many = !small && (!codec->family || codec->extra_bits % 6 == 1);
+	const bool many = which == CASES_ALL && (!codec->family || codec->extra_bits % 6 == 1);
 	struct tsr_coding coding = tsr_coding_default(codec);
 	uint64_t cases = 0;
 
@@ -376,9 +377,9 @@ static void check_codec(const struct tsr_codec *codec, bool small)
 	check_end(cases);
 }
 
-void check_codecs(bool small)
+void check_codecs(enum cases cases)
 {
-	const size_t room = (small ? 200000 : LARGE) * sizeof(float) + 64;
+	const size_t room = (cases == CASES_ALL ? LARGE : 200000) * sizeof(float) + 64;
 	struct tsr_err err;
 
 	must(tsr_gpu_alloc(gpu, sizeof(*device_report), "a report", (void **)&device_report, &err),
@@ -388,7 +389,7 @@ void check_codecs(bool small)
 		array_new(&plane_array[i], room);
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
 		if (tsr_gpu_has_codec(*c))
-			check_codec(*c, small);
+			check_codec(*c, cases);
 	}
 	array_free(&x_array);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)

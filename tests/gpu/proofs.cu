@@ -141,6 +141,57 @@ static __global__ void try_reciprocal(struct finding *f)
 		differ(f, bits, found);
 }
 
+/*
+ * Quotients next to the middle between two floats, where it matters, with all estimates within 1 ULP:
+ * n is RN(d * (q + 1/2 ULP)) and its neighbours, d and q random; and n random.
+ */
+static __device__ void try_one_quotient(struct finding *f, float n, float d)
+{
+	const uint32_t formula = tsr_bits_from_f32(__fdiv_rn(n, d));
+	const uint32_t reciprocal = tsr_bits_from_f32(__frcp_rn(d));
+
+	for (uint32_t r = reciprocal - 1; r != reciprocal + 2; r++) {
+		const float quotient = tsr_quotient_from(n, d, tsr_f32_from_bits(r));
+
+		if (tsr_bits_from_f32(quotient) != formula)
+			differ(f, tsr_bits_from_f32(n), tsr_bits_from_f32(d));
+	}
+}
+
+static __global__ void try_quotients(struct finding *f)
+{
+	uint64_t z = ((uint64_t)blockIdx.x * BLOCK + threadIdx.x + 1) * 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	z ^= z >> 31;
+
+	const uint32_t mantissa = (uint32_t)z & 0x7fffff;
+	const float d = tsr_f32_from_bits(0x3f000000u | (mantissa < 0x7fffff ? mantissa : 0));
+	const uint32_t q = 0x800000u | ((uint32_t)(z >> 32) & 0x7fffffu);
+	const double middle = ((double)q + 0.5) * 0x1p-24 * (double)d;
+	const uint32_t n = tsr_bits_from_f32((float)middle);
+
+	for (uint32_t i = n - 2; i != n + 3; i++)
+		try_one_quotient(f, tsr_f32_from_bits(i), d);
+	try_one_quotient(f, tsr_f32_from_bits(0x33000000u + (uint32_t)(z >> 37)), d);
+	try_one_quotient(f, 0.0f, d);
+}
+
+/* Of d with a significand of ones, with this GPU's estimate; every n of two exponents. */
+static __global__ void try_quotients_by_ones(struct finding *f)
+{
+	const float n = tsr_f32_from_bits(0x3f000000u + blockIdx.x * BLOCK + threadIdx.x);
+
+	for (uint32_t exponent = 100; exponent < 150; exponent += 7) {
+		const float d = tsr_f32_from_bits(exponent << 23 | 0x7fffffu);
+
+		if (tsr_bits_from_f32(tsr_quotient_ordinary(n, d)) !=
+		    tsr_bits_from_f32(__fdiv_rn(n, d)))
+			differ(f, tsr_bits_from_f32(n), tsr_bits_from_f32(d));
+	}
+}
+
 /* --- softsign codes ---------------------------------------------------------------------------- */
 
 static __device__ int32_t softsign_code_of(float half_z)
@@ -244,14 +295,9 @@ static void end(uint64_t cases)
 #define ALL_BLOCKS (1u << 24) /* of 256 threads: 2^32 patterns */
 #define ALL_CASES (UINT64_C(1) << 32)
 
-void check_shortcuts(void)
+/* Every pattern: not for a CPU. */
+static void check_all_patterns(void)
 {
-	if (cudaMalloc(&found, sizeof(*found)) != cudaSuccess) {
-		check_begin("shortcuts");
-		check_failed("no memory");
-		check_end(0);
-		return;
-	}
 	begin("pairs convert to BF16 as the formula does");
 	try_bf16_pair<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
@@ -261,26 +307,46 @@ void check_shortcuts(void)
 	begin("a narrow float stands for the rounded value");
 	try_rounding<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
-	begin("FP16 widens as the formula does");
-	try_f16_widen<<<256, BLOCK>>>(found);
-	end(1 << 16);
 	begin("square roots without the slow path");
 	try_root<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
-	begin("square roots from every estimate within 3 ULP");
-	try_root_estimates<<<(1u << 24) / BLOCK, BLOCK>>>(found);
-	end((UINT64_C(1) << 24) * 7);
 	begin("reciprocal estimates are within 1 ULP");
 	try_reciprocal<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
-	begin("quotients of softsign8 codes, from every estimate within 1 ULP");
-	try_softsign_ratio<<<1, BLOCK>>>(found);
-	end(256 * 4);
 	begin("softsign8 codes at every threshold, for every denominator and estimate");
 	try_softsign_codes<<<dim3((1u << 23) / BLOCK, 127), BLOCK>>>(found);
 	end((UINT64_C(1) << 23) * 127 * 13 * 3);
+}
+
+void check_shortcuts(enum cases cases)
+{
+	const unsigned part = cases == CASES_ALL ? 1 : 128; /* of what is random */
+
+	if (cudaMalloc(&found, sizeof(*found)) != cudaSuccess) {
+		check_begin("shortcuts");
+		check_failed("no memory");
+		check_end(0);
+		return;
+	}
+	if (cases == CASES_ALL)
+		check_all_patterns();
+	begin("FP16 widens as the formula does");
+	try_f16_widen<<<256, BLOCK>>>(found);
+	end(1 << 16);
+	begin("square roots from every estimate within 3 ULP");
+	try_root_estimates<<<(1u << 24) / BLOCK, BLOCK>>>(found);
+	end((UINT64_C(1) << 24) * 7);
+	begin("quotients of softsign8 codes, from every estimate within 1 ULP");
+	try_softsign_ratio<<<1, BLOCK>>>(found);
+	end(256 * 4);
+	begin("quotients without the slow path, from every estimate within 1 ULP");
+	try_quotients<<<(1u << 20) / part, BLOCK>>>(found);
+	end((UINT64_C(1) << 28) / part * 7 * 3);
+	begin("quotients by significands of ones");
+	try_quotients_by_ones<<<(1u << 24) / BLOCK, BLOCK>>>(found);
+	end((UINT64_C(1) << 24) * 8);
 	begin("softsign8 codes of random pairs");
-	try_softsign_pairs<<<1u << 12, BLOCK>>>(found);
-	end(UINT64_C(4096) * BLOCK * 4096);
+	try_softsign_pairs<<<(1u << 12) / part, BLOCK>>>(found);
+	end(UINT64_C(4096) / part * BLOCK * 4096);
 	cudaFree(found);
 }

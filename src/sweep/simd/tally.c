@@ -11,6 +11,7 @@
 #include "tersor/sweep_math.h"
 
 #define LANES 8
+#define TERMS ((size_t)TSR_SWEEP_SUM_TERMS * LANES)
 
 /* --- The sum of relative errors --------------------------------------------------------------- */
 
@@ -31,17 +32,15 @@ static inline __attribute__((always_inline)) void load_wide(f64x4 *v, const floa
 #endif
 }
 
-/*
- * The sum of @n multiples of 2^-47 below 2, in that unit; @n is a multiple of LANES.  From 32 to 64
- * the last place of binary64 is 2^-47: so 16 terms added to 32 are an integer sum in the mantissa.
- */
+/* The sum of @n multiples of 2^-47 below 2, in that unit; @n is a multiple of LANES. */
 static uint64_t sum_terms(const float *rel, size_t n)
 {
-	const f64x4 start = { 32, 32, 32, 32 };
+	const double from = TSR_SWEEP_SUM_START;
+	const f64x4 start = { from, from, from, from };
 	u64x4 total = { 0 };
 
-	for (size_t i = 0; i < n; i += 16 * LANES) {
-		const size_t end = n - i < 16 * LANES ? n : i + 16 * LANES;
+	for (size_t i = 0; i < n; i += TERMS) {
+		const size_t end = n - i < TERMS ? n : i + TERMS;
 		f64x4 low = start, high = start;
 
 		for (size_t j = i; j < end; j += LANES) {
@@ -80,102 +79,72 @@ struct counts {
 	int32_t max_rel; /* as bits, which are ordered like the values */
 };
 
-/* `small` is a constant in the functions below: it chooses the way to the same quotient. */
-static inline __attribute__((always_inline)) float relative(float x, float y, const bool small)
+/* The maximum of two is two instructions for signed integers only; magnitudes are below 2^31. */
+static inline int32_t max_i32(int32_t a, int32_t b)
 {
-	return small ? tsr_sweep_relative_small(x, y) : tsr_sweep_relative(x, y);
+	return a > b ? a : b;
 }
 
 /*
- * For strips without zeros whose values all come back finite and with their sign: most of them.
- * Then the distance in ULP is the difference of the bit patterns, and no relative error is above 1
- * (a codec that overshoots by more is counted the other way, too).  Returns whether it was so; if
- * not, the counts mean nothing.
+ * For strips without zeros, most of which are simple.  Returns whether this one was; if not, the
+ * counts mean nothing.
+ *
+ * Functions of their own: what becomes of the counts kept clang 14 from vectorising the loops.
  */
-static inline __attribute__((always_inline)) bool count_simple(const float *restrict x,
-							       const float *restrict y, size_t n,
-							       float *restrict rel,
-							       struct counts *c, const bool small)
+static __attribute__((noinline)) bool count_simple(const float *restrict x, const float *restrict y,
+						   size_t n, float unit, float *restrict rel,
+						   struct counts *c)
 {
 	uint32_t exact = 0, max_ulp = 0, max_changed = 0;
 	int32_t max_rel = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
-		const uint32_t distance = yb - xb, changed = xb ^ yb;
-		const uint32_t ulp = (int32_t)distance < 0 ? 0 - distance : distance;
-		const float r = relative(x[i], y[i], small);
-		const int32_t r_bits = (int32_t)tsr_bits_from_f32(r);
+		const struct tsr_sweep_simple o = tsr_sweep_simple_outcome(x[i], y[i]);
+		const float r = tsr_sweep_error(x[i], y[i], unit) / tsr_sweep_size(x[i], unit);
 
 		rel[i] = r;
-		exact += xb == yb;
-		/* From the sign bit on, a sign was lost. */
-		max_changed = changed > max_changed ? changed : max_changed;
-		max_ulp = ulp > max_ulp ? ulp : max_ulp;
-		max_rel = r_bits > max_rel ? r_bits : max_rel;
+		exact += o.exact;
+		max_changed = o.changed > max_changed ? o.changed : max_changed;
+		max_ulp = o.ulp > max_ulp ? o.ulp : max_ulp;
+		max_rel = max_i32((int32_t)tsr_bits_from_f32(r), max_rel);
 	}
 	*c = (struct counts){
 		.exact = exact, .compared = (uint32_t)n, .max_ulp = max_ulp, .max_rel = max_rel
 	};
-	return max_changed < TSR_F32_SIGN && max_rel <= 0x3f800000;
+	return tsr_sweep_was_simple(max_changed, (uint32_t)max_rel);
 }
 
 /* For finite x, whatever comes back. */
-static inline __attribute__((always_inline)) void count_any(const float *restrict x,
-							    const float *restrict y, size_t n,
-							    float *restrict rel, struct counts *c,
-							    const bool small)
+static __attribute__((noinline)) void count_any(const float *restrict x, const float *restrict y,
+						size_t n, float unit, float *restrict rel,
+						struct counts *c)
 {
 	uint32_t exact = 0, overflow = 0, nan_out = 0, compared = 0, max_ulp = 0;
 	int32_t max_rel = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
-		const int32_t y_mag = (int32_t)(yb & TSR_F32_MAG);
-		const uint32_t is_finite = y_mag < (int32_t)TSR_F32_INF;
-		const uint32_t is_compared = is_finite & ((xb & TSR_F32_MAG) != 0);
-		/* Masks: with conditions on conditions the compiler makes branches of them. */
-		const uint32_t ulp = tsr_sweep_ulp(xb, yb) & (0 - is_finite);
-		const float quotient = relative(x[i], y[i], small);
-		const int32_t r_bits = (int32_t)(tsr_bits_from_f32(quotient) & (0 - is_compared));
+		const float r = tsr_sweep_error(x[i], y[i], unit) / tsr_sweep_size(x[i], unit);
+		const struct tsr_sweep_outcome o = tsr_sweep_finite_outcome(x[i], y[i], r);
 
-		rel[i] = tsr_f32_from_bits((uint32_t)r_bits);
-		exact += xb == yb;
-		overflow += y_mag == (int32_t)TSR_F32_INF;
-		nan_out += y_mag > (int32_t)TSR_F32_INF;
-		compared += is_compared;
-		max_ulp = ulp > max_ulp ? ulp : max_ulp;
-		max_rel = r_bits > max_rel ? r_bits : max_rel;
+		rel[i] = tsr_f32_from_bits(o.rel_bits);
+		exact += o.exact;
+		overflow += o.overflow;
+		nan_out += o.nan_out;
+		compared += o.compared;
+		max_ulp = o.ulp > max_ulp ? o.ulp : max_ulp;
+		max_rel = max_i32((int32_t)o.rel_bits, max_rel);
 	}
 	*c = (struct counts){ exact, overflow, nan_out, compared, max_ulp, max_rel };
 }
-
-/* Functions of their own: what becomes of the counts kept clang 14 from vectorising the loops. */
-#define DEFINE_COUNTS(id, small) \
-	static __attribute__((noinline)) bool simple_##id(const float *x, const float *y, \
-							  size_t n, float *rel, struct counts *c) \
-	{ \
-		return count_simple(x, y, n, rel, c, small); \
-	} \
-\
-	static __attribute__((noinline)) void any_##id(const float *x, const float *y, size_t n, \
-						       float *rel, struct counts *c) \
-	{ \
-		count_any(x, y, n, rel, c, small); \
-	}
-
-DEFINE_COUNTS(small, true)
-DEFINE_COUNTS(large, false)
 
 /* @anything: what comes back is known not to be simple. */
 static void count_finite(const float *x, const float *y, size_t n, bool anything, float *rel,
 			 struct counts *c)
 {
-	const bool small = tsr_exponent_bits(x[0]) < TSR_SWEEP_SMALL;
+	const float unit = tsr_sweep_unit((uint32_t)tsr_exponent_bits(x[0]) >> 23);
 
-	if (!anything && (small ? simple_small : simple_large)(x, y, n, rel, c))
-		return;
-	(small ? any_small : any_large)(x, y, n, rel, c);
+	if (anything || !count_simple(x, y, n, unit, rel, c))
+		count_any(x, y, n, unit, rel, c);
 }
 
 /* Infinities and NaN. */

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/output.h"
+#include "tersor/codec.h"
+#include "tersor/gpu.h"
+
+static bool is_cpu(const char *device)
+{
+	return strcmp(device, "cpu") == 0;
+}
+
+static bool is_auto(const char *device)
+{
+	return !device || strcmp(device, "auto") == 0;
+}
+
+static int unknown(const struct cli_cmd *cmd, const char *device)
+{
+	return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N", device);
+}
+
+int cli_check_device(const struct cli_cmd *cmd, const char *device)
+{
+	struct tsr_err err;
+	unsigned index;
+
+	if (is_auto(device) || is_cpu(device))
+		return CLI_OK;
+	if (!tsr_gpu_parse(device, &index))
+		return unknown(cmd, device);
+	if (tsr_gpu_check(index, &err) != TSR_OK)
+		return cli_error(&err);
+	return cli_fail(CLI_INPUT, "%s: %s has no GPU path yet; use --device cpu", device,
+			cmd->name);
+}
+
+/* Every GPU that can be used, or with @all every one there is. */
+static enum tsr_status find_gpus(bool all, struct cli_device *ret, struct tsr_err *err)
+{
+	const unsigned n = tsr_gpu_count();
+
+	for (unsigned i = 0; i < n && ret->ngpus < CLI_GPUS_MAX; i++) {
+		if (tsr_gpu_check(i, err) == TSR_OK)
+			ret->gpus[ret->ngpus++] = i;
+		else if (all)
+			return err->code;
+	}
+	/* Says what is missing: CUDA, the driver or a GPU. */
+	return all && !ret->ngpus ? tsr_gpu_check(0, err) : TSR_OK;
+}
+
+int cli_choose_device(const struct cli_cmd *cmd, const char *device, bool worth_it,
+		      struct cli_device *ret)
+{
+	const bool all = device && strcmp(device, "cuda") == 0;
+	struct tsr_err err;
+
+	ret->ngpus = 0;
+	if (is_auto(device) || all) {
+		if ((all || worth_it) && find_gpus(all, ret, &err) != TSR_OK)
+			return cli_error(&err);
+		return CLI_OK;
+	}
+	if (is_cpu(device))
+		return CLI_OK;
+	if (!tsr_gpu_parse(device, &ret->gpus[0]))
+		return unknown(cmd, device);
+	if (tsr_gpu_check(ret->gpus[0], &err) != TSR_OK)
+		return cli_error(&err);
+	ret->ngpus = 1;
+	return CLI_OK;
+}
+
+void cli_say_device(const struct cli_common *common, const char *what, const struct cli_device *d)
+{
+	char text[256];
+	struct tsr_err err;
+
+	if (!common->verbose)
+		return;
+	if (!d->ngpus)
+		fprintf(stderr, "tersor: %s on the CPU, %s\n", what, tsr_isa_name());
+	for (unsigned i = 0; i < d->ngpus; i++) {
+		if (tsr_gpu_describe(d->gpus[i], text, sizeof(text), &err) == TSR_OK)
+			fprintf(stderr, "tersor: %s on cuda:%u, %s\n", what, d->gpus[i], text);
+	}
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CLI_DEVICE_H
+#define TSR_CLI_DEVICE_H
+
+#include <stdbool.h>
+
+#include "cli/cli.h"
+
+#define CLI_GPUS_MAX 64
+
+/* Where to compute: on GPUs with these indices, or where there are none on the CPU. */
+struct cli_device {
+	unsigned gpus[CLI_GPUS_MAX];
+	unsigned ngpus;
+};
+
+/* --device of a command that runs on the CPU only: cuda[:N] is checked, and refused. */
+int cli_check_device(const struct cli_cmd *cmd, const char *device);
+
+/*
+ * --device of a command that runs on either; NULL is auto.  "cuda" is every GPU, "cuda:N" that one;
+ * "auto" every GPU that can be used if the work is @worth_it, else the CPU.
+ */
+int cli_choose_device(const struct cli_cmd *cmd, const char *device, bool worth_it,
+		      struct cli_device *ret);
+
+/* With -v: say on stderr where @what is done. */
+void cli_say_device(const struct cli_common *common, const char *what, const struct cli_device *d);
+
+#endif

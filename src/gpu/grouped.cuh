@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_GROUPED_CUH
+#define TSR_GPU_GROUPED_CUH
+
+/* Codecs whose elements share scales in groups, for kernels. */
+#include "gpu/shortcut.cuh"
+#include "gpu/vector.cuh"
+#include "tersor/codec.h"
+#include "tersor/math.h"
+
+/* --- Scales ---------------------------------------------------------------------------------- */
+
+struct scale_plane {
+	void *scales;
+	enum tsr_scale format;
+};
+
+/* What happened to the scales that a thread stored. */
+struct scale_events {
+	unsigned underflow, overflow;
+};
+
+/*
+ * Store the scale of group @g, if this thread is the one to do it, and return what the encoder
+ * divides by: e8m8 divides by what is stored; f16 is FlashOptim's, which rounds only what it stores.
+ */
+static __device__ __forceinline__ float put_scale(struct scale_plane plane, uint64_t g, float scale,
+						  uint32_t e8m8_max, bool stores,
+						  struct scale_events *events)
+{
+	if (plane.format == TSR_SCALE_E8M8) {
+		const uint32_t code = tsr_e8m8_from_f32(scale);
+		const uint32_t capped = code < e8m8_max ? code : e8m8_max;
+
+		if (stores)
+			((uint16_t *)plane.scales)[g] = (uint16_t)capped;
+		return tsr_f32_from_e8m8(capped);
+	}
+	if (plane.format == TSR_SCALE_F16) {
+		const uint32_t narrow = tsr_f16_from_f32(scale);
+
+		if (stores) {
+			((uint16_t *)plane.scales)[g] = (uint16_t)narrow;
+			events->underflow += narrow == 0 && scale > 0.0f;
+			events->overflow += narrow >= 0x7c00;
+		}
+		return tsr_f16_divisor(scale);
+	}
+	if (stores)
+		((float *)plane.scales)[g] = scale;
+	return scale;
+}
+
+/* The stored entry of group @g, and what it stands for. */
+static __device__ __forceinline__ uint32_t load_scale(const void *scales, enum tsr_scale format,
+						      uint64_t g)
+{
+	return format == TSR_SCALE_F32 ? ((const uint32_t *)scales)[g]
+				       : ((const uint16_t *)scales)[g];
+}
+
+static __device__ __forceinline__ float scale_value(uint32_t entry, enum tsr_scale format)
+{
+	if (format == TSR_SCALE_F32)
+		return tsr_f32_from_bits(entry);
+	return format == TSR_SCALE_E8M8 ? tsr_f32_from_e8m8(entry) : tsr_f32_from_f16(entry);
+}
+
+/* --- Codecs ---------------------------------------------------------------------------------- */
+
+/*
+ * GPUs make one NaN of all.  What CPUs give: the NaN that went in, quiet; and for an infinity times
+ * zero one of their own.
+ */
+#ifdef __x86_64__
+#define CPU_NAN 0xffc00000u
+#else
+#define CPU_NAN 0x7fc00000u
+#endif
+
+static __device__ __forceinline__ bool is_nan(float x)
+{
+	return (tsr_bits_from_f32(x) & TSR_F32_MAG) > TSR_F32_INF;
+}
+
+static __device__ __forceinline__ float quiet(float nan)
+{
+	return tsr_f32_from_bits(tsr_bits_from_f32(nan) | 0x400000u);
+}
+
+/* A decoded value, with the NaN that a CPU makes of this scale. */
+static __device__ __forceinline__ float with_cpu_nan(float value, float scale)
+{
+	if (is_nan(scale))
+		return quiet(scale);
+	return is_nan(value) ? tsr_f32_from_bits(CPU_NAN) : value;
+}
+
+/*
+ * Peak, unit, factor and code of an element; and its value.
+ *
+ * ordinary_code() is the same code for a group whose largest magnitude is below 2^126: there, no
+ * code needs to be clamped.
+ */
+struct ordinary_group {
+	float unit, factor;
+};
+
+struct softsign {
+	typedef int8_t code_type;
+	static const uint32_t e8m8_max = TSR_E8M8_MAX;
+
+	static __device__ __forceinline__ float peak(float absmax)
+	{
+		return absmax;
+	}
+	static __device__ __forceinline__ float unit(float scale)
+	{
+		return tsr_group_unit(scale);
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return scale * tsr_group_unit(scale);
+	}
+	static __device__ __forceinline__ int32_t code(float m, float factor)
+	{
+		return tsr_softsign_code(m, factor);
+	}
+	/* Any positive factor will do for a group of zeros. */
+	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
+	{
+		const struct ordinary_group g = { unit(scale), fmaxf(factor(scale), 0x1p-100f) };
+
+		(void)absmax;
+		return g;
+	}
+	static __device__ __forceinline__ int32_t ordinary_code(float m, struct ordinary_group g)
+	{
+		return tsr_softsign_code_ordinary(m * g.unit, g.factor);
+	}
+	static __device__ __forceinline__ float value(int32_t code, float scale)
+	{
+		return scale * tsr_softsign_ratio((float)code);
+	}
+};
+
+struct linear {
+	typedef int8_t code_type;
+	static const uint32_t e8m8_max = TSR_E8M8_MAX;
+
+	static __device__ __forceinline__ float peak(float absmax)
+	{
+		return absmax;
+	}
+	static __device__ __forceinline__ float unit(float scale)
+	{
+		return tsr_group_unit(scale);
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
+	}
+	static __device__ __forceinline__ int32_t code(float m, float factor)
+	{
+		return tsr_linear_code(m, factor);
+	}
+	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
+	{
+		const struct ordinary_group g = { unit(scale), factor(scale) };
+
+		(void)absmax;
+		return g;
+	}
+	static __device__ __forceinline__ int32_t ordinary_code(float m, struct ordinary_group g)
+	{
+		return tsr_round_half_away_i32(m * g.unit * g.factor);
+	}
+	static __device__ __forceinline__ float value(int32_t code, float scale)
+	{
+		return tsr_linear_value(code, scale);
+	}
+};
+
+struct root {
+	typedef uint8_t code_type;
+	static const uint32_t e8m8_max = TSR_E8M8_SQRT_MAX;
+
+	static __device__ __forceinline__ float peak(float absmax)
+	{
+		return is_nan(absmax) ? quiet(absmax) : __fsqrt_rn(absmax);
+	}
+	static __device__ __forceinline__ float unit(float scale)
+	{
+		(void)scale;
+		return 1.0f;
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return tsr_inverse_scale(255.0f, scale);
+	}
+	static __device__ __forceinline__ int32_t code(float v, float factor)
+	{
+		return tsr_sqrt_code(__fsqrt_rn(v), factor);
+	}
+	/*
+	 * The unit, a power of 4, brings tiny groups up.  What is then below 2^-100 has code 0, and
+	 * so has what is negative: they become 2^-100.
+	 */
+	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
+	{
+		const bool tiny = absmax < 0x1p-80f;
+		const struct ordinary_group g = { tiny ? 0x1p80f : 1.0f,
+						  factor(scale) * (tiny ? 0x1p-40f : 1.0f) };
+
+		return g;
+	}
+	static __device__ __forceinline__ int32_t ordinary_code(float v, struct ordinary_group g)
+	{
+		const float root = tsr_root_ordinary(fmaxf(v * g.unit, 0x1p-100f));
+
+		return (int32_t)(root * g.factor + 0.5f);
+	}
+	static __device__ __forceinline__ float value(int32_t code, float scale)
+	{
+		return tsr_sqrt_value(code, scale);
+	}
+};
+
+struct ulinear {
+	typedef uint8_t code_type;
+	static const uint32_t e8m8_max = TSR_E8M8_MAX;
+
+	static __device__ __forceinline__ float peak(float absmax)
+	{
+		return absmax;
+	}
+	static __device__ __forceinline__ float unit(float scale)
+	{
+		return tsr_group_unit(scale);
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
+	}
+	static __device__ __forceinline__ int32_t code(float v, float factor)
+	{
+		return tsr_ulinear_code(v, factor);
+	}
+	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
+	{
+		const struct ordinary_group g = { unit(scale), factor(scale) };
+
+		(void)absmax;
+		return g;
+	}
+	static __device__ __forceinline__ int32_t ordinary_code(float v, struct ordinary_group g)
+	{
+		return (int32_t)fmaxf(v * g.unit * g.factor + 0.5f, 0.0f);
+	}
+	static __device__ __forceinline__ float value(int32_t code, float scale)
+	{
+		return tsr_ulinear_value(code, scale);
+	}
+};
+
+/* --- Groups of the default size, TILE elements of a thread -------------------------------------- */
+
+#define TILE 16 /* consecutive elements of a thread, so that what a group costs is shared by them */
+#define TILE_TEAM (TSR_GROUP_DEFAULT / TILE)
+
+/*
+ * The largest magnitude of the group as bits, which are ordered like the values; a NaN is larger.
+ * Floats are compared first, as one instruction takes their magnitudes; only for which NaN it is,
+ * patterns are.
+ */
+static __device__ __forceinline__ float group_absmax(const float *x)
+{
+	float max = fabsf(x[0]);
+	uint32_t bits = 0;
+
+#pragma unroll
+	for (int k = 1; k < TILE; k++)
+		max = tsr_max_or_nan(max, fabsf(x[k]));
+	max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, 1));
+	if (!__any_sync(TSR_WHOLE_WARP, is_nan(max)))
+		return max;
+	for (int k = 0; k < TILE; k++)
+		bits = ::max(bits, tsr_bits_from_f32(x[k]) & TSR_F32_MAG);
+	bits = ::max(bits, __shfl_xor_sync(TSR_WHOLE_WARP, bits, 1));
+	return tsr_f32_from_bits(bits);
+}
+
+/* Codes of a tile; the first of TILE_TEAM threads stores the scale.  All threads of a warp call it. */
+template <class codec>
+static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, TILE> encode_tile(
+	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
+	struct scale_events *events) {
+	const float absmax = group_absmax(in);
+	const float scale = put_scale(plane, tile / TILE_TEAM, codec::peak(absmax), codec::e8m8_max,
+				      inside &&threadIdx.x % TILE_TEAM == 0, events);
+	struct tsr_vec<typename codec::code_type, TILE> out;
+
+	if (absmax < 0x1p126f) {
+		const struct ordinary_group g = codec::ordinary(absmax, scale);
+
+#pragma unroll
+		for (int k = 0; k < TILE; k++)
+			out.v[k] = (typename codec::code_type)codec::ordinary_code(in[k], g);
+	} else {
+		const float unit = codec::unit(scale), factor = codec::factor(scale);
+
+#pragma unroll
+		for (int k = 0; k < TILE; k++)
+			out.v[k] = (typename codec::code_type)codec::code(in[k] * unit, factor);
+	}
+	return out;
+}
+
+#endif

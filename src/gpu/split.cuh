@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_SPLIT_CUH
+#define TSR_GPU_SPLIT_CUH
+
+/* The codecs without groups, for kernels: a few elements of a thread at a time. */
+#include "gpu/shortcut.cuh"
+#include "tersor/math.h"
+
+/* --- Narrow floats: a vector at a time ------------------------------------------------------- */
+
+/*
+ * GPUs convert two numbers with one instruction, and make one NaN of all; so a vector that holds a
+ * NaN, which is rare, goes by the formulas.
+ */
+template <int W> static __device__ __forceinline__ bool holds_nan(const float *x)
+{
+	bool found = false;
+
+#pragma unroll
+	for (int k = 0; k < W; k++)
+		found |= x[k] != x[k];
+	return found;
+}
+
+struct bf16 {
+	template <int W> static __device__ __forceinline__ void narrow(const float *x, uint16_t *n)
+	{
+		if (W == 1 || holds_nan<W>(x)) {
+#pragma unroll
+			for (int k = 0; k < W; k++)
+				n[k] = (uint16_t)tsr_bf16_from_f32(x[k]);
+		} else {
+#pragma unroll
+			for (int k = 0; k < W; k += 2) {
+				const uint32_t pair = tsr_bf16_pair(x[k], x[k + 1]);
+
+				n[k] = (uint16_t)pair;
+				n[k + 1] = (uint16_t)(pair >> 16);
+			}
+		}
+	}
+	template <int W> static __device__ __forceinline__ void widen(const uint16_t *n, float *x)
+	{
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_f32_from_bf16(n[k]);
+	}
+	static __device__ __forceinline__ struct tsr_split_format format(void)
+	{
+		return tsr_split_bf16();
+	}
+};
+
+struct fp16 {
+	template <int W> static __device__ __forceinline__ void narrow(const float *x, uint16_t *n)
+	{
+		if (W == 1 || holds_nan<W>(x)) {
+#pragma unroll
+			for (int k = 0; k < W; k++)
+				n[k] = (uint16_t)tsr_f16_from_f32(x[k]);
+		} else {
+#pragma unroll
+			for (int k = 0; k < W; k += 2) {
+				const uint32_t pair = tsr_f16_pair(x[k], x[k + 1]);
+
+				n[k] = (uint16_t)pair;
+				n[k + 1] = (uint16_t)(pair >> 16);
+			}
+		}
+	}
+	template <int W> static __device__ __forceinline__ void widen(const uint16_t *n, float *x)
+	{
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_f16_widen(n[k]);
+		if (!holds_nan<W>(x))
+			return;
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_f32_from_f16(n[k]);
+	}
+	static __device__ __forceinline__ struct tsr_split_format format(void)
+	{
+		return tsr_split_f16();
+	}
+};
+
+/* --- Codecs: a vector and its two planes ----------------------------------------------------- */
+
+/*
+ * What is rounded to a narrow float is what that float stands for: one is found from the other.
+ * encode() returns how many finite values that decode have an infinite narrow weight.
+ */
+
+template <class format, typename code, int LEVELS> struct ulp_split {
+	typedef uint16_t first;
+	typedef code second;
+	static const unsigned nplanes = 2;
+	static const bool counts = false;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		float rounded[W];
+
+		format::template narrow<W>(x, n);
+		format::template widen<W>(n, rounded);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			c[k] = (second)tsr_ulp_correction(format::format(), x[k], rounded[k],
+							  (float)LEVELS);
+		return 0;
+	}
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+		float narrow[W];
+
+		format::template widen<W>(n, narrow);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_ulp_join(format::format(), narrow[k], c[k], (float)LEVELS);
+	}
+};
+
+struct exact_split {
+	typedef uint16_t first;
+	typedef int16_t second;
+	static const unsigned nplanes = 2;
+	static const bool counts = true;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		unsigned overflow = 0;
+
+#pragma unroll
+		for (int k = 0; k < W; k++) {
+			const uint32_t narrow = tsr_exact16_narrow(x[k]);
+
+			n[k] = (first)narrow;
+			c[k] = (second)tsr_exact16_correction(x[k], narrow);
+			overflow += (unsigned)tsr_exact16_overflows(x[k]);
+		}
+		return overflow;
+	}
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_exact16_join(n[k], c[k]);
+	}
+};
+
+template <class format> struct float_split {
+	typedef uint16_t first;
+	typedef uint16_t second;
+	static const unsigned nplanes = 2;
+	static const bool counts = false;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		float rest[W];
+
+		format::template narrow<W>(x, n);
+		format::template widen<W>(n, rest);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			rest[k] = tsr_float_rest(x[k], rest[k]);
+		format::template narrow<W>(rest, c);
+		return 0;
+	}
+	/* The sum of a number and a NaN is that NaN, quiet, as CPUs have it. */
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+		float narrow[W], rest[W];
+
+		format::template widen<W>(n, narrow);
+		format::template widen<W>(c, rest);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = tsr_float_join(narrow[k], rest[k]);
+		if (!holds_nan<W>(rest))
+			return;
+#pragma unroll
+		for (int k = 0; k < W; k++) {
+			if (fabsf(narrow[k]) < INFINITY && rest[k] != rest[k])
+				x[k] = tsr_f32_from_bits(tsr_bits_from_f32(rest[k]) | 0x400000u);
+		}
+	}
+};
+
+template <class format> struct narrow_only {
+	typedef uint16_t first;
+	typedef uint8_t second; /* there is none */
+	static const unsigned nplanes = 1;
+	static const bool counts = false;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		(void)c;
+		format::template narrow<W>(x, n);
+		return 0;
+	}
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+		(void)c;
+		format::template widen<W>(n, x);
+	}
+};
+
+#endif

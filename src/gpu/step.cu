@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of any state: those of the fused kernels, and for the others decode, step and encode. */
+#include "gpu/step_kernels.h"
+
+/* Elements that are in FP32 at a time, where groups allow. */
+#define PIECE (UINT64_C(1) << 24)
+
+/* --- The rule on FP32 arrays ------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float gradient(const void *grad, enum tsr_dtype dtype, uint64_t i)
+{
+	if (dtype == TSR_F32)
+		return ((const float *)grad)[i];
+	return dtype == TSR_BF16 ? tsr_f32_from_bf16(((const uint16_t *)grad)[i])
+				 : tsr_f32_from_f16(((const uint16_t *)grad)[i]);
+}
+
+static __device__ __forceinline__ struct tsr_step_values run_one(const struct tsr_step_scalars *s,
+								 enum step_rule rule, float g,
+								 struct tsr_step_values x)
+{
+	switch (rule) {
+	case RULE_PLAIN_SGD:
+		return tsr_step_plain_sgd(s, g, x);
+	case RULE_SGD:
+		return tsr_step_sgd(s, g, x);
+	case RULE_LION:
+		return tsr_step_lion(s, g, x);
+	case RULE_FLASH_LION:
+		return tsr_step_flash_lion(s, g, x);
+	case RULE_ADAM:
+		return tsr_step_adam(s, g, x);
+	case RULE_ADAMW:
+		return tsr_step_adamw(s, g, x);
+	default:
+		return tsr_step_flash_adam(s, g, x);
+	}
+}
+
+struct arrays {
+	float *x[TSR_PARTS]; /* NULL where the rule has no such state */
+};
+
+/* A thread has an element: the gradient and 4 bytes per part read, the parts written. */
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	step_f32(const struct tsr_step_scalars scalars, enum step_rule rule, const void *grad,
+		 enum tsr_dtype dtype, struct arrays to, uint64_t n, struct tsr_step_report *report)
+{
+	const uint64_t i = tsr_first_vector(1);
+	unsigned nonfinite = 0;
+
+	if (i < n) {
+		const float g = gradient(grad, dtype, i);
+		struct tsr_step_values x = { to.x[0][i], to.x[1] ? to.x[1][i] : 0.0f,
+					     to.x[2] ? to.x[2][i] : 0.0f };
+
+		x = run_one(&scalars, rule, g, x);
+		nonfinite = is_nonfinite(g);
+		to.x[0][i] = x.weight;
+		if (to.x[1])
+			to.x[1][i] = x.momentum;
+		if (to.x[2])
+			to.x[2][i] = x.variance;
+	}
+	if (report)
+		tsr_add_count(&report->nonfinite_grad, nonfinite);
+}
+
+/* --- Pieces ------------------------------------------------------------------------------------ */
+
+static enum step_rule rule_of(const struct tsr_step *step)
+{
+	switch (step->optimizer) {
+	case TSR_OPTIMIZER_ADAM:
+		return step->flashoptim ? RULE_FLASH_ADAM : RULE_ADAM;
+	case TSR_OPTIMIZER_ADAMW:
+		return step->flashoptim ? RULE_FLASH_ADAM : RULE_ADAMW;
+	case TSR_OPTIMIZER_LION:
+		return step->flashoptim ? RULE_FLASH_LION : RULE_LION;
+	default:
+		return step->coding[TSR_PART_MOMENTUM].codec ? RULE_SGD : RULE_PLAIN_SGD;
+	}
+}
+
+static uint64_t grad_nbytes(const struct tsr_step *step)
+{
+	return tsr_dtype_bits(step->grad_dtype) / 8;
+}
+
+static bool is_f32(const struct tsr_coding *coding)
+{
+	return coding->codec->planes[0].dtype == TSR_F32;
+}
+
+/* Elements @first to @first + @n - 1 by way of FP32 arrays; @first begins a run of each part. */
+struct piece {
+	struct tsr_gpu_stream *stream;
+	const struct tsr_step *step;
+	const void *grad;
+	uint64_t first, n;
+	float *scratch[TSR_PARTS];
+	struct tsr_step_report *report;
+};
+
+static void planes_at(const struct piece *p, unsigned part, void *plane[])
+{
+	const struct tsr_coding *coding = &p->step->coding[part];
+
+	for (unsigned i = 0; i < coding->codec->nplanes; i++)
+		plane[i] = (char *)p->step->plane[part][i] + tsr_plane_nbytes(coding, i, p->first);
+}
+
+static enum tsr_status decode_part(const struct piece *p, unsigned part, struct arrays *arrays,
+				   struct tsr_err *err)
+{
+	const struct tsr_coding *coding = &p->step->coding[part];
+	void *plane[TSR_PLANES_MAX];
+
+	if (!coding->codec)
+		return TSR_OK;
+	planes_at(p, part, plane);
+	arrays->x[part] = is_f32(coding) ? (float *)plane[0] : p->scratch[part];
+	if (is_f32(coding))
+		return TSR_OK;
+	return tsr_gpu_decode(p->stream, coding, (const void *const *)plane, p->n, arrays->x[part],
+			      err);
+}
+
+static enum tsr_status encode_part(const struct piece *p, unsigned part,
+				   const struct arrays *arrays, struct tsr_err *err)
+{
+	struct tsr_coding coding = p->step->coding[part];
+	void *plane[TSR_PLANES_MAX];
+
+	if (!coding.codec || is_f32(&coding))
+		return TSR_OK;
+	planes_at(p, part, plane);
+	coding.first += p->first;
+	return tsr_gpu_encode(p->stream, &coding, arrays->x[part], p->n, plane,
+			      p->report ? &p->report->encode[part] : NULL, err);
+}
+
+static enum tsr_status step_piece(const struct piece *p, struct tsr_err *err)
+{
+	const struct tsr_step *s = p->step;
+	const unsigned index = p->stream->gpu->index;
+	struct arrays arrays = {};
+
+	for (unsigned part = 0; part < TSR_PARTS; part++)
+		TSR_TRY(decode_part(p, part, &arrays, err));
+	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	step_f32<<<tsr_blocks(p->n, 1), TSR_BLOCK, 0, p->stream->handle>>>(
+		s->scalars, rule_of(s), (const char *)p->grad + p->first * grad_nbytes(s),
+		s->grad_dtype, arrays, p->n, p->report);
+	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
+		     tsr_optimizer_name(s->optimizer));
+	for (unsigned part = 0; part < TSR_PARTS; part++)
+		TSR_TRY(encode_part(p, part, &arrays, err));
+	return TSR_OK;
+}
+
+/* --- Any step ---------------------------------------------------------------------------------- */
+
+extern "C" bool tsr_gpu_step_is_fused(const struct tsr_step *step)
+{
+	return tsr_gpu_step_has_kernel(step);
+}
+
+/* Elements of a piece: as many as fit that begin and end with runs of each part. */
+static uint64_t piece_size(const struct tsr_step *step, uint64_t n)
+{
+	const uint64_t align = tsr_step_align(step);
+	const uint64_t size = align < PIECE ? PIECE - PIECE % align : align;
+
+	return size < n ? size : n;
+}
+
+static enum tsr_status step_pieces(struct piece *p, uint64_t end, struct tsr_err *err)
+{
+	const uint64_t size = piece_size(p->step, end - p->first);
+
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const struct tsr_coding *coding = &p->step->coding[part];
+
+		if (coding->codec && !is_f32(coding))
+			TSR_TRY(tsr_gpu_scratch(p->stream, part, size * sizeof(float),
+						(void **)&p->scratch[part], err));
+	}
+	for (; p->first < end; p->first += p->n) {
+		p->n = end - p->first < size ? end - p->first : size;
+		TSR_TRY(step_piece(p, err));
+	}
+	return TSR_OK;
+}
+
+extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+					const void *grad, uint64_t n,
+					struct tsr_step_report *report, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+	struct piece rest = {};
+
+	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	rest.first = tsr_gpu_step_fused(stream->handle, step, rule_of(step), grad, n, report);
+	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
+		     tsr_optimizer_name(step->optimizer));
+	if (rest.first == n)
+		return TSR_OK;
+	rest.stream = stream;
+	rest.step = step;
+	rest.grad = grad;
+	rest.report = report;
+	return step_pieces(&rest, n, err);
+}

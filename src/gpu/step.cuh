@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_STEP_CUH
+#define TSR_GPU_STEP_CUH
+
+/* What an optimizer's state is made of, for the fused step kernels: TILE elements of a thread. */
+#include <stddef.h>
+
+#include "gpu/cuda.h"
+#include "gpu/grouped.cuh"
+#include "gpu/split.cuh"
+
+extern "C" {
+#include "tersor/step.h"
+}
+
+/* --- The rules --------------------------------------------------------------------------------- */
+
+enum step_rule {
+	RULE_PLAIN_SGD,
+	RULE_SGD,
+	RULE_LION,
+	RULE_FLASH_LION,
+	RULE_ADAM,
+	RULE_ADAMW,
+	RULE_FLASH_ADAM,
+};
+
+/* How many kinds of state besides the weight it has. */
+static inline unsigned step_states(enum step_rule rule)
+{
+	return rule == RULE_PLAIN_SGD ? 0 : rule < RULE_ADAM ? 1 : 2;
+}
+
+/* --- What a kernel is told --------------------------------------------------------------------- */
+
+enum step_weight {
+	WEIGHT_F32,
+	WEIGHT_BF16,
+	WEIGHT_FP16,
+	WEIGHT_BF16_ULP8,
+	WEIGHT_BF16_ULP16,
+	WEIGHT_FP16_ULP8,
+	WEIGHT_FP16_ULP16,
+	WEIGHT_BF16_EXACT16,
+	WEIGHT_BF16_BF16,
+	WEIGHT_FP16_FP16,
+	WEIGHT_OTHER /* not fused */
+};
+
+struct step_part {
+	void *plane[TSR_PLANES_MAX];
+	enum tsr_scale scale;
+};
+
+/*
+ * What is the same for all elements: the compiler keeps it in constant memory, and conditions on it
+ * are branches that no thread of a warp takes alone.
+ */
+struct step_args {
+	struct tsr_step_scalars scalars;
+	enum step_rule rule;
+	enum step_weight weight;
+	enum tsr_dtype grad_dtype;
+	bool ordinary; /* the scalars let Adam's update do without slow paths */
+	const void *grad;
+	struct step_part part[TSR_PARTS];
+	uint64_t ntiles; /* a multiple of TILE_TEAM */
+	struct tsr_step_report *report; /* or NULL */
+};
+
+/* --- Arrays ------------------------------------------------------------------------------------ */
+
+/* TILE elements of @array, in accesses of 16 bytes. */
+template <typename T>
+static __device__ __forceinline__ void load_tile(const void *array, uint64_t tile, T *x)
+{
+	const int width = 16 / sizeof(T), naccesses = TILE / width;
+
+#pragma unroll
+	for (int i = 0; i < naccesses; i++)
+		*(struct tsr_vec<T, width> *)&x[i * width] = tsr_load<T, width>(
+			(const T *)array, tile * naccesses + i);
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, const T *x)
+{
+	const int width = 16 / sizeof(T), naccesses = TILE / width;
+
+#pragma unroll
+	for (int i = 0; i < naccesses; i++)
+		tsr_store<T, width>((T *)array, tile * naccesses + i,
+				    *(const struct tsr_vec<T, width> *)&x[i * width]);
+}
+
+/* --- Weights ----------------------------------------------------------------------------------- */
+
+template <class codec>
+static __device__ __forceinline__ void load_split(const struct step_part *p, uint64_t tile,
+						  float *w)
+{
+	typename codec::first a[TILE];
+	typename codec::second b[TILE];
+
+	load_tile(p->plane[0], tile, a);
+	if constexpr (codec::nplanes == 2)
+		load_tile(p->plane[1], tile, b);
+	codec::template decode<TILE>(a, b, w);
+}
+
+template <class codec>
+static __device__ __forceinline__ unsigned store_split(const struct step_part *p, uint64_t tile,
+						       const float *w)
+{
+	typename codec::first a[TILE];
+	typename codec::second b[TILE];
+	const unsigned overflow = codec::template encode<TILE>(w, a, b);
+
+	store_tile(p->plane[0], tile, a);
+	if constexpr (codec::nplanes == 2)
+		store_tile(p->plane[1], tile, b);
+	return overflow;
+}
+
+#define EACH_SPLIT(X) \
+	X(WEIGHT_BF16, narrow_only<bf16>) \
+	X(WEIGHT_FP16, narrow_only<fp16>) \
+	X(WEIGHT_BF16_ULP8, ulp_split<bf16, int8_t, 127>) \
+	X(WEIGHT_BF16_ULP16, ulp_split<bf16, int16_t, 32767>) \
+	X(WEIGHT_FP16_ULP8, ulp_split<fp16, int8_t, 127>) \
+	X(WEIGHT_FP16_ULP16, ulp_split<fp16, int16_t, 32767>) \
+	X(WEIGHT_BF16_EXACT16, exact_split) \
+	X(WEIGHT_BF16_BF16, float_split<bf16>) \
+	X(WEIGHT_FP16_FP16, float_split<fp16>)
+
+static __device__ __forceinline__ void load_weights(const struct step_args *a, uint64_t tile,
+						    float *w)
+{
+	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
+
+	switch (a->weight) {
+#define X(id, ...) \
+	case id: \
+		load_split<__VA_ARGS__>(p, tile, w); \
+		break;
+		EACH_SPLIT(X)
+#undef X
+	default:
+		load_tile(p->plane[0], tile, w);
+	}
+}
+
+/* Returns how many narrow weights overflowed. */
+static __device__ __forceinline__ unsigned store_weights(const struct step_args *a, uint64_t tile,
+							 const float *w)
+{
+	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
+
+	switch (a->weight) {
+#define X(id, ...) \
+	case id: \
+		return store_split<__VA_ARGS__>(p, tile, w);
+		EACH_SPLIT(X)
+#undef X
+	default:
+		store_tile(p->plane[0], tile, w);
+		return 0;
+	}
+}
+
+/* --- States ------------------------------------------------------------------------------------ */
+
+/*
+ * load() leaves zeros alone behind the end; store() is called by all threads of a warp, as those of
+ * a group talk to each other, and stores if @inside.
+ */
+struct f32_state {
+	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
+						    float *x)
+	{
+		load_tile(p->plane[0], tile, x);
+	}
+	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
+						     bool inside, const float *x,
+						     struct tsr_encode_report *report)
+	{
+		(void)report;
+		if (inside)
+			store_tile(p->plane[0], tile, x);
+	}
+};
+
+struct bf16_state {
+	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
+						    float *x)
+	{
+		load_split<narrow_only<bf16>>(p, tile, x);
+	}
+	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
+						     bool inside, const float *x,
+						     struct tsr_encode_report *report)
+	{
+		(void)report;
+		if (inside)
+			store_split<narrow_only<bf16>>(p, tile, x);
+	}
+};
+
+template <class codec> struct grouped_state {
+	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
+						    float *x)
+	{
+		const float scale = scale_value(load_scale(p->plane[1], p->scale, tile / TILE_TEAM),
+						p->scale);
+		typename codec::code_type code[TILE];
+
+		load_tile(p->plane[0], tile, code);
+#pragma unroll
+		for (int k = 0; k < TILE; k++)
+			x[k] = codec::value(code[k], scale);
+		if ((tsr_bits_from_f32(scale) & TSR_F32_INF) == TSR_F32_INF) {
+#pragma unroll
+			for (int k = 0; k < TILE; k++)
+				x[k] = with_cpu_nan(x[k], scale);
+		}
+	}
+	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
+						     bool inside, const float *x,
+						     struct tsr_encode_report *report)
+	{
+		struct scale_events events = { 0, 0 };
+		const struct scale_plane scales = { p->plane[1], p->scale };
+		const struct tsr_vec<typename codec::code_type, TILE> code = encode_tile<codec>(
+			x, tile, inside, scales, &events);
+
+		if (inside)
+			tsr_store((typename codec::code_type *)p->plane[0], tile, code);
+		if (p->scale == TSR_SCALE_F16 && report) {
+			tsr_add_count(&report->scale_underflow, events.underflow);
+			tsr_add_count(&report->scale_overflow, events.overflow);
+		}
+	}
+};
+
+/* For parts that a rule does not have. */
+struct no_state {
+	static __device__ __forceinline__ void load(const struct step_part *, uint64_t, float *)
+	{
+	}
+	static __device__ __forceinline__ void store(const struct step_part *, uint64_t, bool,
+						     const float *, struct tsr_encode_report *)
+	{
+	}
+};
+
+/* --- Gradients --------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ bool is_nonfinite(float x)
+{
+	return (tsr_bits_from_f32(x) & TSR_F32_INF) == TSR_F32_INF;
+}
+
+/* Returns how many are not finite: 0 times something is 0 unless that is so. */
+static __device__ __forceinline__ unsigned load_gradients(const struct step_args *a, uint64_t tile,
+							  float *g)
+{
+	uint16_t narrow[TILE];
+	float zero = 0.0f;
+	unsigned nonfinite = 0;
+
+	if (a->grad_dtype == TSR_F32) {
+		load_tile(a->grad, tile, g);
+	} else {
+		load_tile(a->grad, tile, narrow);
+		if (a->grad_dtype == TSR_BF16)
+			bf16::widen<TILE>(narrow, g);
+		else
+			fp16::widen<TILE>(narrow, g);
+	}
+#pragma unroll
+	for (int k = 0; k < TILE; k++)
+		zero = tsr_fma_any(g[k], 0.0f, zero);
+	if (zero == 0.0f)
+		return 0;
+	for (int k = 0; k < TILE; k++)
+		nonfinite += is_nonfinite(g[k]);
+	return nonfinite;
+}
+
+#endif

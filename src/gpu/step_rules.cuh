@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_STEP_RULES_CUH
+#define TSR_GPU_STEP_RULES_CUH
+
+/* The rules of step_math.h on the elements of a thread. */
+#include "gpu/step.cuh"
+
+/* --- Adam -------------------------------------------------------------------------------------- */
+
+/*
+ * tsr_step_adam_update() without the slow paths of root and quotients: for scalars that
+ * scalars_are_ordinary() and elements that are_ordinary().  Then the root is from 2^-50 to 2^15, the
+ * divisor from 2^-50 to 2^30, the update's magnitude at least 2^-120, and a residual is a multiple
+ * of 2^-149.
+ */
+static inline bool scalars_are_ordinary(const struct tsr_step_scalars *s)
+{
+	return s->root_correction2 >= 0x1p-14f && s->root_correction2 <= 1.0f && s->eps >= 0.0f &&
+	       s->eps <= 0x1p20f;
+}
+
+/* Whether a positive number has an exponent from @from to @to - 1; one comparison. */
+static __device__ __forceinline__ bool is_between(float x, float from, float to)
+{
+	const uint32_t least = tsr_bits_from_f32(from);
+
+	return tsr_bits_from_f32(x) - least < tsr_bits_from_f32(to) - least;
+}
+
+/* @up: rate * momentum. */
+static __device__ __forceinline__ bool are_ordinary(float up, float variance)
+{
+	return is_between(variance, 0x1p-100f, 0x1p30f) & is_between(fabsf(up), 0x1p-90f, 0x1p90f);
+}
+
+static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_step_scalars *s,
+							     float up, float variance,
+							     float inverse)
+{
+	const float root = tsr_root_ordinary(variance);
+	const float divisor = tsr_near_quotient(root, s->root_correction2, inverse) + s->eps;
+
+	return tsr_quotient_ordinary(up, divisor);
+}
+
+struct adam {
+	static __device__ __forceinline__ struct tsr_step_values moments(
+		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
+	{
+		return tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
+	}
+	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
+						       float update)
+	{
+		(void)s;
+		return tsr_step_adam_weight(w, update);
+	}
+};
+
+struct adamw {
+	static __device__ __forceinline__ struct tsr_step_values moments(
+		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
+	{
+		return tsr_step_moments(s, g, x);
+	}
+	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
+						       float update)
+	{
+		return tsr_step_adam_weight(w * s->keep, update);
+	}
+};
+
+struct flash_adam {
+	static __device__ __forceinline__ struct tsr_step_values moments(
+		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
+	{
+		return tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
+	}
+	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
+						       float update)
+	{
+		return tsr_step_flash_adam_weight(s, w, update);
+	}
+};
+
+template <class rule>
+static __device__ __forceinline__ void run_adam(const struct step_args *a, const float *g, float *w,
+						float *m, float *v)
+{
+	const struct tsr_step_scalars *s = &a->scalars;
+	bool ordinary = a->ordinary;
+
+#pragma unroll
+	for (int k = 0; k < TILE; k++) {
+		const struct tsr_step_values x = rule::moments(s, g[k], { w[k], m[k], v[k] });
+
+		m[k] = x.momentum;
+		v[k] = x.variance;
+		ordinary &= are_ordinary(s->rate * x.momentum, x.variance);
+	}
+	if (ordinary) {
+		const float d = s->root_correction2;
+		const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
+
+#pragma unroll
+		for (int k = 0; k < TILE; k++)
+			w[k] = rule::weight(s, w[k],
+					    adam_update_ordinary(s, s->rate * m[k], v[k], inverse));
+	} else {
+#pragma unroll
+		for (int k = 0; k < TILE; k++)
+			w[k] = rule::weight(s, w[k], tsr_step_adam_update(s, { w[k], m[k], v[k] }));
+	}
+}
+
+/* --- The others -------------------------------------------------------------------------------- */
+
+/* A rule of step_math.h with one kind of state, or none. */
+#define RUN(rule) \
+	do { \
+		_Pragma("unroll") for (int k = 0; k < TILE; k++) \
+		{ \
+			const struct tsr_step_values x = rule(&a->scalars, g[k], \
+							      { w[k], m[k], 0.0f }); \
+\
+			w[k] = x.weight; \
+			m[k] = x.momentum; \
+		} \
+	} while (0)
+
+/* A kernel for a number of states has the rules that have as many. */
+template <int NSTATES>
+static __device__ __forceinline__ void run_rule(const struct step_args *a, const float *g, float *w,
+						float *m, float *v)
+{
+	if constexpr (NSTATES == 0) {
+		RUN(tsr_step_plain_sgd);
+	} else if constexpr (NSTATES == 1) {
+		if (a->rule == RULE_SGD)
+			RUN(tsr_step_sgd);
+		else if (a->rule == RULE_LION)
+			RUN(tsr_step_lion);
+		else
+			RUN(tsr_step_flash_lion);
+	} else {
+		if (a->rule == RULE_ADAM)
+			run_adam<adam>(a, g, w, m, v);
+		else if (a->rule == RULE_ADAMW)
+			run_adam<adamw>(a, g, w, m, v);
+		else
+			run_adam<flash_adam>(a, g, w, m, v);
+	}
+}
+
+#undef RUN
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every bit pattern of a range through a codec without groups, there, back and compared. */
+#include "gpu/cuda.h"
+#include "gpu/extra_bits.cuh"
+#include "gpu/shortcut.cuh"
+#include "gpu/split.cuh"
+#include "gpu/vector.cuh"
+
+extern "C" {
+#include "tersor/sweep.h"
+}
+#include "tersor/sweep_math.h"
+
+#define EACH 8u /* consecutive patterns of a thread: as many as share random bits */
+#define ROUNDS (TSR_GPU_SWEEP_RUN / (TSR_BLOCK * EACH))
+
+/* --- Codecs: patterns from @first on, there and back ------------------------------------------ */
+
+template <class codec> struct split_trip {
+	static __device__ __forceinline__ void run(uint32_t first, uint32_t k, const float *x,
+						   float *y)
+	{
+		typename codec::first a[EACH];
+		typename codec::second b[EACH];
+
+		(void)first;
+		(void)k;
+		codec::template encode<EACH>(x, a, b);
+		codec::template decode<EACH>(a, b, y);
+	}
+};
+
+template <class format, bool RANDOM> struct extra_bits_trip {
+	static __device__ __forceinline__ void run(uint32_t first, uint32_t k, const float *x,
+						   float *y)
+	{
+		struct tsr_philox random = {};
+
+		if (RANDOM)
+			random = tsr_stochastic_bits(0, 0, first / EXTRA_BITS_DRAWS);
+#pragma unroll
+		for (unsigned i = 0; i < EACH; i++)
+			y[i] = decode_extra<format, RANDOM>(
+				encode_extra<format, RANDOM>(x[i], k, draw_of(random, i)), k);
+	}
+};
+
+struct f32_trip {
+	static __device__ __forceinline__ void run(uint32_t first, uint32_t k, const float *x,
+						   float *y)
+	{
+		(void)first;
+		(void)k;
+#pragma unroll
+		for (unsigned i = 0; i < EACH; i++)
+			y[i] = x[i];
+	}
+};
+
+/* --- A thread's part of a row ------------------------------------------------------------------ */
+
+struct tally {
+	uint32_t exact, overflow, nan_in, nan_out, compared;
+	uint32_t max_ulp, max_rel; /* the latter as bits */
+	uint64_t rel_sum; /* of terms below 2; the others are added to the row at once */
+};
+
+static __device__ void add_to_sum(struct tsr_sweep_row *row, uint64_t term)
+{
+	unsigned long long *sum = (unsigned long long *)row->rel_sum;
+	const unsigned long long was = atomicAdd(&sum[0], (unsigned long long)term);
+
+	if (was + term < was)
+		atomicAdd(&sum[1], 1ull);
+}
+
+/* Nonzero x that come back finite and with their sign; false, with nothing added, if not so. */
+static __device__ __forceinline__ bool add_simple(struct tally *t, const float *x, const float *y,
+						  float unit)
+{
+	uint32_t exact = 0, changed = 0, max_ulp = t->max_ulp, max_rel = 0;
+	double sum = TSR_SWEEP_SUM_START;
+
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++) {
+		const struct tsr_sweep_simple o = tsr_sweep_simple_outcome(x[i], y[i]);
+		const float rel = tsr_quotient_ordinary(tsr_sweep_error(x[i], y[i], unit),
+							tsr_sweep_size(x[i], unit));
+
+		exact += o.exact;
+		changed |= o.changed;
+		max_ulp = ::max(max_ulp, o.ulp);
+		max_rel = ::max(max_rel, tsr_bits_from_f32(rel));
+		sum += (double)rel;
+	}
+	if (!tsr_sweep_was_simple(changed, max_rel))
+		return false;
+	t->exact += exact;
+	t->compared += EACH;
+	t->max_ulp = max_ulp;
+	t->max_rel = ::max(t->max_rel, max_rel);
+	t->rel_sum += (uint64_t)(__double_as_longlong(sum) -
+				 __double_as_longlong(TSR_SWEEP_SUM_START));
+	return true;
+}
+
+static __device__ __forceinline__ void add_finite(struct tally *t, const float *x, const float *y,
+						  float unit, struct tsr_sweep_row *row)
+{
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++) {
+		/* The quotients that are not wanted are 0: the others would go the slow way. */
+		const bool compared = fabsf(y[i]) < INFINITY && x[i] != 0.0f;
+		const float z = compared ? y[i] : 1.0f, by = compared ? x[i] : 1.0f;
+		const float rel = tsr_sweep_error(by, z, unit) / tsr_sweep_size(by, unit);
+		const struct tsr_sweep_outcome o = tsr_sweep_finite_outcome(x[i], y[i], rel);
+		const float r = tsr_f32_from_bits(o.rel_bits);
+
+		t->exact += o.exact;
+		t->overflow += o.overflow;
+		t->nan_out += o.nan_out;
+		t->compared += o.compared;
+		t->max_ulp = ::max(t->max_ulp, o.ulp);
+		t->max_rel = ::max(t->max_rel, o.rel_bits);
+		if (r < 2.0f)
+			t->rel_sum += tsr_sweep_term(r);
+		else
+			add_to_sum(row, tsr_sweep_term(r));
+	}
+}
+
+/* Infinities and NaN. */
+static __device__ __forceinline__ void add_special(struct tally *t, const float *x, const float *y)
+{
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++) {
+		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
+
+		t->exact += xb == yb;
+		t->nan_in += (xb & TSR_F32_MAG) > TSR_F32_INF;
+		t->nan_out += (yb & TSR_F32_MAG) > TSR_F32_INF;
+	}
+}
+
+/* --- A block's part of a row ------------------------------------------------------------------- */
+
+static __device__ __forceinline__ uint64_t warp_sum(uint64_t sum)
+{
+	for (unsigned distance = 16; distance; distance /= 2)
+		sum += __shfl_xor_sync(TSR_WHOLE_WARP, sum, distance);
+	return sum;
+}
+
+static __device__ __forceinline__ struct tally warp_tally(struct tally t)
+{
+	t.exact = __reduce_add_sync(TSR_WHOLE_WARP, t.exact);
+	t.overflow = __reduce_add_sync(TSR_WHOLE_WARP, t.overflow);
+	t.nan_in = __reduce_add_sync(TSR_WHOLE_WARP, t.nan_in);
+	t.nan_out = __reduce_add_sync(TSR_WHOLE_WARP, t.nan_out);
+	t.compared = __reduce_add_sync(TSR_WHOLE_WARP, t.compared);
+	t.max_ulp = __reduce_max_sync(TSR_WHOLE_WARP, t.max_ulp);
+	t.max_rel = __reduce_max_sync(TSR_WHOLE_WARP, t.max_rel);
+	t.rel_sum = warp_sum(t.rel_sum);
+	return t;
+}
+
+static __device__ __forceinline__ void add_count(uint64_t *total, uint32_t count)
+{
+	if (count)
+		atomicAdd((unsigned long long *)total, (unsigned long long)count);
+}
+
+static __device__ void add_tally(struct tsr_sweep_row *row, struct tally t)
+{
+	add_count(&row->exact, t.exact);
+	add_count(&row->overflow, t.overflow);
+	add_count(&row->nan_in, t.nan_in);
+	add_count(&row->nan_out, t.nan_out);
+	add_count(&row->compared, t.compared);
+	if (t.rel_sum)
+		add_to_sum(row, t.rel_sum);
+	if (t.max_ulp)
+		atomicMax(&row->max_ulp, t.max_ulp);
+	if (t.max_rel)
+		atomicMax((unsigned *)&row->max_rel, t.max_rel);
+}
+
+#define WARPS (TSR_BLOCK / 32)
+
+/* The threads of a block add up, so that few go to memory.  At most 2^15 terms below 2^48: no carry. */
+static __device__ __forceinline__ void add_block(struct tsr_sweep_row *row, struct tally mine)
+{
+	__shared__ struct tally warps[WARPS];
+	const struct tally t = warp_tally(mine);
+	const struct tally none = {};
+
+	if (threadIdx.x % 32 == 0)
+		warps[threadIdx.x / 32] = t;
+	__syncthreads();
+	if (threadIdx.x < 32) {
+		const struct tally all = warp_tally(threadIdx.x < WARPS ? warps[threadIdx.x]
+									: none);
+
+		if (threadIdx.x == 0)
+			add_tally(row, all);
+	}
+}
+
+/* --- The kernel -------------------------------------------------------------------------------- */
+
+/*
+ * A block has TSR_GPU_SWEEP_RUN patterns, which have one exponent field; a thread has EACH of them at
+ * a time.  Nothing is read or written but the row.
+ */
+template <class trip>
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	sweep(uint32_t first, uint32_t k, struct tsr_sweep_row *rows)
+{
+	const uint32_t start = first + blockIdx.x * TSR_GPU_SWEEP_RUN;
+	const uint32_t exponent = start >> 23 & 0xff;
+	const float unit = tsr_sweep_unit(exponent);
+	struct tally t = {};
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		const uint32_t bits = start + (round * TSR_BLOCK + threadIdx.x) * EACH;
+		float x[EACH], y[EACH];
+
+#pragma unroll
+		for (unsigned i = 0; i < EACH; i++)
+			x[i] = tsr_f32_from_bits(bits + i);
+		trip::run(bits, k, x, y);
+		if (exponent == 255)
+			add_special(&t, x, y);
+		else if ((bits & TSR_F32_MAG) == 0 || !add_simple(&t, x, y, unit))
+			add_finite(&t, x, y, unit, &rows[exponent]);
+	}
+	add_block(&rows[exponent], t);
+}
+
+/* --- Launches ---------------------------------------------------------------------------------- */
+
+typedef void sweep_kernel(uint32_t first, uint32_t k, struct tsr_sweep_row *rows);
+
+static const struct {
+	const char *name; /* of the codec, or of its family */
+	sweep_kernel *kernel;
+} kernels[] = {
+	{ "bf16+ulp8", sweep<split_trip<ulp_split<bf16, int8_t, 127>>> },
+	{ "bf16+ulp16", sweep<split_trip<ulp_split<bf16, int16_t, 32767>>> },
+	{ "fp16+ulp8", sweep<split_trip<ulp_split<fp16, int8_t, 127>>> },
+	{ "fp16+ulp16", sweep<split_trip<ulp_split<fp16, int16_t, 32767>>> },
+	{ "bf16+exact16", sweep<split_trip<exact_split>> },
+	{ "bf16+bf16", sweep<split_trip<float_split<bf16>>> },
+	{ "fp16+fp16", sweep<split_trip<float_split<fp16>>> },
+	{ "bf16", sweep<split_trip<narrow_only<bf16>>> },
+	{ "fp16", sweep<split_trip<narrow_only<fp16>>> },
+	{ "bf16+trunc<k>", sweep<extra_bits_trip<bf16_bits, false>> },
+	{ "fp16+trunc<k>", sweep<extra_bits_trip<fp16_bits, false>> },
+	{ "bf16+sr<k>", sweep<extra_bits_trip<bf16_bits, true>> },
+	{ "fp16+sr<k>", sweep<extra_bits_trip<fp16_bits, true>> },
+	{ "f32", sweep<f32_trip> },
+};
+
+extern "C" enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream,
+					 const struct tsr_codec *codec, uint32_t first, uint64_t n,
+					 struct tsr_sweep_row *rows, struct tsr_err *err)
+{
+	const char *name = codec->family ? codec->family : codec->name;
+	const unsigned index = stream->gpu->index;
+	const unsigned nblocks = (unsigned)(n / TSR_GPU_SWEEP_RUN);
+	size_t i = 0;
+
+	while (i < sizeof(kernels) / sizeof(*kernels) && strcmp(kernels[i].name, name) != 0)
+		i++;
+	if (i == sizeof(kernels) / sizeof(*kernels))
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no sweep of codec %s", index,
+				codec->name);
+	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	if (nblocks)
+		kernels[i].kernel<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(
+			first, codec->extra_bits, rows);
+	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start the sweep of %s", codec->name);
+	return TSR_OK;
+}

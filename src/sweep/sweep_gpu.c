@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sweeps on GPUs: each has a part of the range; what is left at its ends is for the CPU. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "sweep/kernels.h"
+#include "tersor/gpu.h"
+#include "tersor/sweep.h"
+
+#define ROWS_NBYTES (TSR_SWEEP_ROWS * sizeof(struct tsr_sweep_row))
+
+/* A GPU and its part of the range. */
+struct worker {
+	struct tsr_gpu *gpu;
+	struct tsr_gpu_stream *stream;
+	struct tsr_gpu_event *done; /* with the codec before this one */
+	struct tsr_sweep_row *rows; /* per codec and exponent field, in device memory */
+	uint64_t first, n;
+};
+
+struct sweeping {
+	const struct tsr_codec *const *codecs;
+	unsigned ncodecs;
+	uint32_t first, last;
+	const struct tsr_run *run;
+	struct worker *workers;
+	unsigned nworkers;
+	struct tsr_sweep_row *found; /* of one GPU */
+	struct tsr_sweep *sweep;
+};
+
+/* --- GPUs -------------------------------------------------------------------------------------- */
+
+/* On failure, worker_free() frees what there is. */
+static enum tsr_status worker_open(struct worker *w, unsigned index, unsigned ncodecs,
+				   struct tsr_err *err)
+{
+	TSR_TRY(tsr_gpu_open(index, &w->gpu, err));
+	TSR_TRY(tsr_gpu_stream_new(w->gpu, &w->stream, err));
+	TSR_TRY(tsr_gpu_event_new(w->gpu, &w->done, err));
+	TSR_TRY(tsr_gpu_alloc(w->gpu, ncodecs * ROWS_NBYTES, "a sweep", (void **)&w->rows, err));
+	return tsr_gpu_zero(w->stream, w->rows, ncodecs * ROWS_NBYTES, err);
+}
+
+static void worker_free(struct worker *w)
+{
+	if (!w->gpu)
+		return;
+	tsr_gpu_stream_free(w->stream);
+	tsr_gpu_event_free(w->done);
+	tsr_gpu_free(w->gpu, w->rows);
+	tsr_gpu_close(w->gpu);
+}
+
+/* The whole runs from @begin to @end, in parts that differ by a run at most. */
+static void share(const struct sweeping *s, uint64_t begin, uint64_t end)
+{
+	const uint64_t nruns = (end - begin) / TSR_GPU_SWEEP_RUN;
+
+	for (unsigned i = 0; i < s->nworkers; i++) {
+		const uint64_t from = nruns * i / s->nworkers, to = nruns * (i + 1) / s->nworkers;
+
+		s->workers[i].first = begin + from * TSR_GPU_SWEEP_RUN;
+		s->workers[i].n = (to - from) * TSR_GPU_SWEEP_RUN;
+	}
+}
+
+static enum tsr_status start_codec(const struct sweeping *s, unsigned codec, struct tsr_err *err)
+{
+	for (unsigned i = 0; i < s->nworkers; i++) {
+		const struct worker *w = &s->workers[i];
+
+		TSR_TRY(tsr_gpu_sweep(w->stream, s->codecs[codec], (uint32_t)w->first, w->n,
+				      w->rows + (size_t)codec * TSR_SWEEP_ROWS, err));
+	}
+	return TSR_OK;
+}
+
+/* One codec is under way while the next one is waited with: the GPUs always have work. */
+static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
+{
+	const uint64_t nbytes = ((uint64_t)s->last - s->first + 1) * sizeof(float);
+
+	for (unsigned c = 0; c < s->ncodecs; c++) {
+		for (unsigned i = 0; i < s->nworkers; i++)
+			TSR_TRY(tsr_gpu_record(s->workers[i].stream, s->workers[i].done, err));
+		TSR_TRY(start_codec(s, c, err));
+		for (unsigned i = 0; i < s->nworkers; i++)
+			TSR_TRY(tsr_gpu_reach(s->workers[i].done, err));
+		if (s->run && s->run->progress &&
+		    !s->run->progress(s->run->ctx, c * nbytes, s->ncodecs * nbytes))
+			return tsr_fail(err, TSR_E_CANCELLED, "sweep: cancelled");
+	}
+	for (unsigned i = 0; i < s->nworkers; i++)
+		TSR_TRY(tsr_gpu_sync(s->workers[i].stream, err));
+	return TSR_OK;
+}
+
+static void count_patterns(struct tsr_sweep_result *r, uint64_t first, uint64_t n)
+{
+	for (uint64_t at = first; at < first + n; at += TSR_GPU_SWEEP_RUN)
+		r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_RUN;
+}
+
+static enum tsr_status collect(const struct sweeping *s, struct tsr_err *err)
+{
+	for (unsigned i = 0; i < s->nworkers; i++) {
+		const struct worker *w = &s->workers[i];
+
+		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->ncodecs * ROWS_NBYTES, err));
+		TSR_TRY(tsr_gpu_sync(w->stream, err));
+		for (unsigned c = 0; c < s->ncodecs; c++) {
+			struct tsr_sweep_result *r = &s->sweep->results[c];
+
+			count_patterns(r, w->first, w->n);
+			for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
+				tsr_sweep_row_add(&r->rows[e],
+						  &s->found[(size_t)c * TSR_SWEEP_ROWS + e]);
+		}
+	}
+	return TSR_OK;
+}
+
+/* --- The ends of the range --------------------------------------------------------------------- */
+
+static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_t end,
+			       struct tsr_err *err)
+{
+	const struct tsr_run quiet = { .threads = s->run ? s->run->threads : 0 };
+	struct tsr_sweep *part;
+
+	if (begin == end)
+		return TSR_OK;
+	TSR_TRY(tsr_sweep_run(s->codecs, s->ncodecs, (uint32_t)begin, (uint32_t)(end - 1), &quiet,
+			      &part, err));
+	for (unsigned c = 0; c < s->ncodecs; c++) {
+		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
+			tsr_sweep_row_add(&s->sweep->results[c].rows[e], &part->results[c].rows[e]);
+	}
+	tsr_sweep_free(part);
+	return TSR_OK;
+}
+
+static enum tsr_status sweep_range(const struct sweeping *s, struct tsr_err *err)
+{
+	const uint64_t run = TSR_GPU_SWEEP_RUN, end = (uint64_t)s->last + 1;
+	const uint64_t up = (s->first + run - 1) / run * run, down = end / run * run;
+	const uint64_t middle = up < down ? up : end, middle_end = up < down ? down : end;
+
+	share(s, middle, middle_end);
+	TSR_TRY(add_cpu(s, s->first, middle, err));
+	TSR_TRY(add_cpu(s, middle_end, end, err));
+	TSR_TRY(run_codecs(s, err));
+	return collect(s, err);
+}
+
+/* --- All of it --------------------------------------------------------------------------------- */
+
+static enum tsr_status prepare(struct sweeping *s, const unsigned *gpus, struct tsr_err *err)
+{
+	struct tsr_sweep *sweep = s->sweep = calloc(1, sizeof(*s->sweep));
+
+	s->workers = calloc(s->nworkers, sizeof(*s->workers));
+	s->found = malloc(s->ncodecs * ROWS_NBYTES + 1);
+	if (!sweep || !s->workers || !s->found)
+		return tsr_fail_nomem(err, "sweep");
+	*sweep = (struct tsr_sweep){ .first = s->first, .last = s->last, .ncodecs = s->ncodecs };
+	sweep->results = calloc(s->ncodecs + 1, sizeof(*sweep->results));
+	if (!sweep->results)
+		return tsr_fail_nomem(err, "sweep");
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		sweep->results[i].codec = s->codecs[i];
+	for (unsigned i = 0; i < s->nworkers; i++)
+		TSR_TRY(worker_open(&s->workers[i], gpus[i], s->ncodecs, err));
+	return TSR_OK;
+}
+
+enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigned ncodecs,
+				  uint32_t first, uint32_t last, const unsigned *gpus,
+				  unsigned ngpus, const struct tsr_run *run, struct tsr_sweep **ret,
+				  struct tsr_err *err)
+{
+	struct sweeping s = { .codecs = codecs,
+			      .ncodecs = ncodecs,
+			      .first = first,
+			      .last = last,
+			      .run = run,
+			      .nworkers = ngpus };
+	enum tsr_status status = tsr_sweep_check(codecs, ncodecs, first, last, err);
+
+	if (status != TSR_OK)
+		return status;
+	status = prepare(&s, gpus, err);
+	if (status == TSR_OK)
+		status = sweep_range(&s, err);
+	for (unsigned i = 0; s.workers && i < ngpus; i++)
+		worker_free(&s.workers[i]);
+	free(s.workers);
+	free(s.found);
+	if (status != TSR_OK) {
+		tsr_sweep_free(s.sweep);
+		return status;
+	}
+	*ret = s.sweep;
+	return TSR_OK;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_EMULATE_CUDA_RUNTIME_H
+#define TSR_EMULATE_CUDA_RUNTIME_H
+
+/*
+ * As much of CUDA as src/gpu uses, on the CPU: kernels can be checked where there is no GPU, and
+ * under the compiler's sanitizers.  Memory is the CPU's, work in streams is done at once, and the
+ * threads of a block take turns (see emulate.cu).  What is not the same: which NaN arithmetic makes,
+ * conversions of floats out of range, and everything about time.
+ */
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#define __CUDACC__ 1
+#define __CUDA_ARCH__ 900
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __shared__ static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+
+/* --- Types ------------------------------------------------------------------------------------ */
+
+struct alignas(8) uint2 {
+	unsigned x, y;
+};
+struct alignas(16) uint4 {
+	unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+	float x, y;
+};
+struct alignas(16) float4 {
+	float x, y, z, w;
+};
+struct dim3 {
+	unsigned x, y, z;
+	dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+	{
+	}
+};
+
+/* --- The runtime ------------------------------------------------------------------------------ */
+
+enum cudaError_t {
+	cudaSuccess = 0,
+	cudaErrorInvalidValue = 1,
+	cudaErrorMemoryAllocation = 2,
+	cudaErrorInvalidDevice = 101,
+};
+enum cudaMemcpyKind {
+	cudaMemcpyHostToHost,
+	cudaMemcpyHostToDevice,
+	cudaMemcpyDeviceToHost,
+	cudaMemcpyDeviceToDevice,
+};
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum cudaFuncAttribute { cudaFuncAttributePreferredSharedMemoryCarveout };
+
+typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
+
+struct cudaDeviceProp {
+	char name[256];
+	size_t totalGlobalMem;
+	int major, minor, multiProcessorCount;
+};
+
+const char *cudaGetErrorString(cudaError_t e);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device);
+cudaError_t emulated_malloc(void **memory, size_t nbytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void *to, int value, size_t nbytes);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
+
+template <class T> static inline cudaError_t cudaMalloc(T **memory, size_t nbytes)
+{
+	return emulated_malloc((void **)memory, nbytes);
+}
+
+template <class T> static inline cudaError_t cudaMallocHost(T **memory, size_t nbytes)
+{
+	return emulated_malloc((void **)memory, nbytes);
+}
+
+static inline cudaError_t cudaFreeHost(void *memory)
+{
+	return cudaFree(memory);
+}
+
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes,
+					  cudaMemcpyKind kind, cudaStream_t = NULL)
+{
+	return cudaMemcpy(to, from, nbytes, kind);
+}
+
+static inline cudaError_t cudaMemsetAsync(void *to, int value, size_t nbytes, cudaStream_t = NULL)
+{
+	return cudaMemset(to, value, nbytes);
+}
+
+static inline cudaError_t cudaStreamDestroy(cudaStream_t)
+{
+	return cudaSuccess;
+}
+
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+	return cudaSuccess;
+}
+
+static inline cudaError_t cudaStreamQuery(cudaStream_t)
+{
+	return cudaSuccess;
+}
+
+static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
+	return cudaSuccess;
+}
+
+static inline cudaError_t cudaEventSynchronize(cudaEvent_t)
+{
+	return cudaSuccess;
+}
+
+#include "launch.h"
+
+/* --- What a kernel calls ---------------------------------------------------------------------- */
+
+static inline float __fmaf_rn(float a, float b, float c)
+{
+	return __builtin_fmaf(a, b, c);
+}
+
+static inline float __fdiv_rn(float a, float b)
+{
+	return a / b;
+}
+
+static inline float __frcp_rn(float a)
+{
+	return 1.0f / a;
+}
+
+static inline float __fsqrt_rn(float a)
+{
+	return __builtin_sqrtf(a);
+}
+
+static inline double __dsqrt_rn(double a)
+{
+	return __builtin_sqrt(a);
+}
+
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+	return (unsigned)((uint64_t)a * b >> 32);
+}
+
+static inline int __popc(unsigned a)
+{
+	return __builtin_popcount(a);
+}
+
+static inline int __ffs(int a)
+{
+	return __builtin_ffs(a);
+}
+
+static inline float __uint_as_float(unsigned bits)
+{
+	float x;
+
+	memcpy(&x, &bits, sizeof(x));
+	return x;
+}
+
+static inline unsigned __float_as_uint(float x)
+{
+	unsigned bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	return bits;
+}
+
+static inline long long __double_as_longlong(double x)
+{
+	long long bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	return bits;
+}
+
+template <class T> static inline T max(T a, T b)
+{
+	return a > b ? a : b;
+}
+
+template <class T> static inline T min(T a, T b)
+{
+	return a < b ? a : b;
+}
+
+template <class T> static inline void __stcs(T *p, T v)
+{
+	*p = v;
+}
+
+template <class T> static inline T __ldcs(const T *p)
+{
+	return *p;
+}
+
+template <class T> static inline T __ldg(const T *p)
+{
+	return *p;
+}
+
+/* The threads of an emulated GPU take turns: nothing is between reading and writing. */
+template <class T> static inline T atomicAdd(T *p, T v)
+{
+	const T was = *p;
+
+	*p = was + v;
+	return was;
+}
+
+template <class T> static inline T atomicMax(T *p, T v)
+{
+	const T was = *p;
+
+	*p = was > v ? was : v;
+	return was;
+}
+
+#endif

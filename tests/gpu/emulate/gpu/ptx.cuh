@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_GPU_PTX_CUH
+#define TSR_GPU_PTX_CUH
+
+/*
+ * Takes the place of src/gpu/ptx.cuh: as far from the exact value as the instructions may be, each
+ * time by another amount, so that nothing comes to depend on one GPU's estimates.
+ */
+#include <stdint.h>
+
+#include "tersor/math.h"
+
+static inline float emulated_flush(float x)
+{
+	return tsr_abs(x) < 0x1p-126f ? 0.0f * x : x;
+}
+
+/* A float up to @most (in units of its last place) from @exact, which one depends on @seed. */
+static inline float emulated_estimate(double exact, double most, float seed)
+{
+	const float nearest = (float)exact;
+	const float ulp = nextafterf(fabsf(nearest), INFINITY) - fabsf(nearest);
+	const int steps = (int)(tsr_bits_from_f32(seed) * 2654435761u >> 16) % 5 - 2;
+	const float estimate = tsr_f32_from_bits(tsr_bits_from_f32(nearest) + (uint32_t)steps);
+	const bool ordinary = fabs(exact) >= 0x1p-125 && fabs(exact) < 0x1p127;
+
+	if (!ordinary)
+		return emulated_flush(nearest);
+	return fabs((double)estimate - exact) <= most * (double)ulp ? estimate : nearest;
+}
+
+/* Of d with a significand of ones it is the nearest, or the toolkit's division would be wrong. */
+static inline float tsr_reciprocal_estimate(float d)
+{
+	if ((tsr_bits_from_f32(d) & 0x7fffffu) == 0x7fffffu)
+		return emulated_flush(1.0f / emulated_flush(d));
+	return emulated_estimate(1.0 / (double)emulated_flush(d), 1, d);
+}
+
+static inline float tsr_rsqrt_estimate(float x)
+{
+	const double exact = 1.0 / sqrt((double)emulated_flush(x));
+	int exponent;
+
+	/* 2^-22.9 of the value, which is its mantissa, from 1 on, times 2^23 of its last places. */
+	return emulated_estimate(exact, 2 * frexp(exact, &exponent) * 0x1p23 * 1.2776e-7, x);
+}
+
+static inline float tsr_max_or_nan(float a, float b)
+{
+	if (a != a || b != b)
+		return tsr_f32_from_bits(0x7fffffffu);
+	return a > b ? a : b;
+}
+
+static inline uint32_t tsr_bf16_pair(float low, float high)
+{
+	const uint32_t l = low != low ? 0x7fff : tsr_bf16_from_f32(low);
+	const uint32_t h = high != high ? 0x7fff : tsr_bf16_from_f32(high);
+
+	return h << 16 | l;
+}
+
+static inline uint32_t tsr_f16_pair(float low, float high)
+{
+	const uint32_t l = low != low ? 0x7fff : tsr_f16_from_f32(low);
+	const uint32_t h = high != high ? 0x7fff : tsr_f16_from_f32(high);
+
+	return h << 16 | l;
+}
+
+static inline float tsr_f16_widen(uint32_t narrow)
+{
+	const float x = tsr_f32_from_f16(narrow);
+
+	return x != x ? tsr_f32_from_bits(0x7fffffffu) : x;
+}
+
+#endif

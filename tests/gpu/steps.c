@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of every optimizer on every kind of state, on both sides. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_gpu.h"
+#include "tersor/step.h"
+
+/* --- What is stepped --------------------------------------------------------------------------- */
+
+static const struct rule {
+	const char *name;
+	enum tsr_optimizer optimizer;
+	bool flashoptim, nesterov, first;
+	double momentum, decay;
+} rules[] = {
+	{ "plain SGD", TSR_OPTIMIZER_SGD, .decay = 0.01 },
+	{ "SGD", TSR_OPTIMIZER_SGD, .momentum = 0.9, .decay = 0.01 },
+	{ "SGD, Nesterov", TSR_OPTIMIZER_SGD, .momentum = 0.9, .nesterov = true },
+	{ "SGD, first step", TSR_OPTIMIZER_SGD, .momentum = 0.9, .first = true },
+	{ "SGDW", TSR_OPTIMIZER_SGDW, .momentum = 0.9, .decay = 0.1 },
+	{ "Adam", TSR_OPTIMIZER_ADAM, .decay = 0.01 },
+	{ "AdamW", TSR_OPTIMIZER_ADAMW, .decay = 0.1 },
+	{ "AdamW, first step", TSR_OPTIMIZER_ADAMW, .first = true },
+	{ "Lion", TSR_OPTIMIZER_LION, .decay = 0.1 },
+	{ "FlashOptim's Adam", TSR_OPTIMIZER_ADAM, .flashoptim = true, .decay = 0.01 },
+	{ "FlashOptim's AdamW", TSR_OPTIMIZER_ADAMW, .flashoptim = true, .decay = 0.1 },
+	{ "FlashOptim's Lion", TSR_OPTIMIZER_LION, .flashoptim = true, .decay = 0.1 },
+};
+
+static const char *const weights[] = {
+	"bf16+ulp8", "f32",	   "bf16+ulp16", "bf16+exact16", "bf16+bf16", "bf16",
+	"fp16+ulp8", "fp16+ulp16", "fp16+fp16",	 "fp16",	 "bf16+sr4",  "fp16+trunc5",
+};
+
+static const struct {
+	const char *momentum, *variance;
+} states[] = {
+	{ "softsign8", "sqrt8" },  { "f32", "f32" },	   { "bf16", "bf16" },
+	{ "linear8", "ulinear8" }, { "softsign8", "f32" }, { "f32", "ulinear8" },
+};
+
+static struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint32_t group)
+{
+	struct tsr_coding c = tsr_coding_default(tsr_codec_find(name));
+
+	c.scale = scale;
+	if (c.codec->grouped)
+		c.group = group;
+	c.seed = 77;
+	c.stream = 5;
+	return c;
+}
+
+static struct tsr_step_scalars scalars_of(const struct rule *r)
+{
+	const uint64_t t = r->first ? 1 : 17;
+	struct tsr_hyper h = { .set = 0 };
+
+	tsr_hyper_put(&h, TSR_HYPER_LR, 0.001);
+	tsr_hyper_put(&h, TSR_HYPER_WEIGHT_DECAY, r->decay);
+	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, r->momentum);
+	tsr_hyper_put(&h, TSR_HYPER_NESTEROV, r->nesterov);
+	tsr_hyper_defaults(&h, r->optimizer);
+	return r->flashoptim ? tsr_step_flash_scalars(r->optimizer, &h, t)
+			     : tsr_step_scalars(r->optimizer, &h, t, r->first);
+}
+
+/* --- Arrays on both sides ---------------------------------------------------------------------- */
+
+#define ROOM ((size_t)40000 * sizeof(float))
+
+static struct plane {
+	unsigned char *host, *got;
+	void *device;
+} planes[TSR_PARTS][TSR_PLANES_MAX], grad_plane;
+static struct tsr_step_report *device_report;
+static float *values;
+
+static void plane_new(struct plane *p)
+{
+	struct tsr_err err;
+
+	p->host = must_have(malloc(ROOM));
+	p->got = must_have(malloc(ROOM));
+	must(tsr_gpu_alloc(gpu, ROOM, "a test plane", &p->device, &err), &err);
+}
+
+static void plane_free(struct plane *p)
+{
+	free(p->host);
+	free(p->got);
+	tsr_gpu_free(gpu, p->device);
+}
+
+/* A case: arrays begin @shift elements behind an aligned address. */
+struct trial {
+	struct tsr_step step; /* on the host */
+	size_t n, shift;
+	enum data data;
+	const char *rule;
+};
+
+static size_t entry_nbytes(const struct tsr_coding *c, unsigned plane)
+{
+	return tsr_dtype_bits(tsr_plane_dtype(c, plane)) / 8;
+}
+
+/* The planes of @data, encoded by the CPU. */
+static void fill_part(struct trial *t, unsigned part)
+{
+	static const enum data ordinary[TSR_PARTS] = { DATA_WEIGHTS, DATA_WEIGHTS, DATA_VARIANCES };
+	const struct tsr_coding *c = &t->step.coding[part];
+	struct tsr_encode_report report = { 0 };
+
+	if (!c->codec)
+		return;
+	for (unsigned i = 0; i < c->codec->nplanes; i++)
+		t->step.plane[part][i] = planes[part][i].host + t->shift * entry_nbytes(c, i);
+	fill(values, t->n, t->data == DATA_WEIGHTS ? ordinary[part] : t->data, part + 11);
+	for (size_t i = 0; part == TSR_PART_VARIANCE && i < t->n; i++)
+		values[i] = values[i] < 0 ? -values[i] : values[i];
+	c->codec->encode(c, values, t->n, t->step.plane[part], &report);
+}
+
+static void *fill_grad(const struct trial *t)
+{
+	const char *const narrow = t->step.grad_dtype == TSR_BF16  ? "bf16"
+				   : t->step.grad_dtype == TSR_F16 ? "fp16"
+								   : "f32";
+	const struct tsr_coding c = coding_of(narrow, TSR_SCALE_E8M8, 1);
+	unsigned char *at = grad_plane.host + t->shift * entry_nbytes(&c, 0);
+	struct tsr_encode_report report = { 0 };
+
+	fill(values, t->n, t->data, 5);
+	c.codec->encode(&c, values, t->n, (void *[]){ at }, &report);
+	return at;
+}
+
+/* The same step on the GPU, of what is on the host now. */
+static struct tsr_step upload(const struct trial *t)
+{
+	struct tsr_step s = t->step;
+	struct tsr_err err;
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &s.coding[p];
+
+		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
+			must(tsr_gpu_put(stream, planes[p][i].device, planes[p][i].host, ROOM,
+					 &err),
+			     &err);
+			s.plane[p][i] = (unsigned char *)planes[p][i].device +
+					t->shift * entry_nbytes(c, i);
+		}
+	}
+	must(tsr_gpu_put(stream, grad_plane.device, grad_plane.host, ROOM, &err), &err);
+	return s;
+}
+
+static const char *name_of(const struct tsr_step *s, unsigned part)
+{
+	return s->coding[part].codec ? s->coding[part].codec->name : "-";
+}
+
+static void compare_planes(const struct trial *t)
+{
+	static const char *const parts[] = { "weight", "momentum", "variance" };
+	struct tsr_err err;
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &t->step.coding[p];
+
+		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
+			struct plane *x = &planes[p][i];
+			size_t at = 0;
+
+			must(tsr_gpu_get(stream, x->got, x->device, ROOM, &err), &err);
+			must(tsr_gpu_sync(stream, &err), &err);
+			while (at < ROOM && x->host[at] == x->got[at])
+				at++;
+			if (at < ROOM)
+				check_failed("%s, %s %s %s, %s scales, data %d, n %zu, shift %zu: "
+					     "%s, plane %u, byte %zu is %02x, expected %02x",
+					     t->rule, name_of(&t->step, 0), name_of(&t->step, 1),
+					     name_of(&t->step, 2),
+					     tsr_scale_name(t->step.coding[1].scale), (int)t->data,
+					     t->n, t->shift, parts[p], i, at, x->got[at],
+					     x->host[at]);
+		}
+	}
+}
+
+static void compare(struct trial *t)
+{
+	struct tsr_step_report want = { 0 }, got;
+	const unsigned char *grad = fill_grad(t);
+	struct tsr_step device;
+	struct tsr_err err;
+
+	for (unsigned p = 0; p < TSR_PARTS; p++)
+		fill_part(t, p);
+	device = upload(t);
+	must(tsr_gpu_zero(stream, device_report, sizeof(*device_report), &err), &err);
+	tsr_step_apply(&t->step, grad, 0, t->n, &want);
+	must(tsr_gpu_step(stream, &device,
+			  (unsigned char *)grad_plane.device + (grad - grad_plane.host), t->n,
+			  device_report, &err),
+	     &err);
+	compare_planes(t);
+	must(tsr_gpu_get(stream, &got, device_report, sizeof(got), &err), &err);
+	must(tsr_gpu_sync(stream, &err), &err);
+	if (memcmp(&want, &got, sizeof(got)) != 0)
+		check_failed("%s, %s %s %s, data %d: the report differs", t->rule,
+			     name_of(&t->step, 0), name_of(&t->step, 1), name_of(&t->step, 2),
+			     (int)t->data);
+}
+
+/* --- All of them ------------------------------------------------------------------------------- */
+
+static const enum data kinds_of_data[] = { DATA_WEIGHTS,   DATA_SPECIAL, DATA_FINITE, DATA_TINY,
+					   DATA_VARIANCES, DATA_HUGE,	 DATA_ZERO,   DATA_EQUAL };
+
+/* Some of everything else goes by turns with the number of the case. */
+static void run_trial(const struct rule *r, const char *weight, size_t state, size_t data,
+		      unsigned number)
+{
+	static const enum tsr_dtype dtypes[] = { TSR_F32, TSR_BF16, TSR_F16 };
+	static const size_t lengths[] = { 4096, 1000, 33, 10017 };
+	const enum tsr_scale scale = (enum tsr_scale)(number % TSR_SCALE_COUNT);
+	const uint32_t group = number % 7 == 6 ? 100 : TSR_GROUP_DEFAULT;
+	struct trial t = { .n = lengths[number % 4],
+			   .shift = number % 5 == 4 ? number % 3 : 0,
+			   .data = kinds_of_data[data],
+			   .rule = r->name };
+	const bool moments = r->optimizer == TSR_OPTIMIZER_ADAM ||
+			     r->optimizer == TSR_OPTIMIZER_ADAMW;
+
+	t.step = (struct tsr_step){ .optimizer = r->optimizer,
+				    .flashoptim = r->flashoptim,
+				    .scalars = scalars_of(r),
+				    .grad_dtype = dtypes[number % 3] };
+	t.step.coding[TSR_PART_WEIGHT] = coding_of(weight, scale, 1);
+	if (moments || r->momentum != 0 || r->optimizer == TSR_OPTIMIZER_LION)
+		t.step.coding[TSR_PART_MOMENTUM] = coding_of(states[state].momentum, scale, group);
+	if (moments)
+		t.step.coding[TSR_PART_VARIANCE] = coding_of(states[state].variance, scale, group);
+	compare(&t);
+}
+
+static uint64_t check_rule(const struct rule *r, bool few)
+{
+	uint64_t cases = 0;
+	unsigned number = 0;
+
+	for (size_t w = 0; w < COUNT_OF(weights); w += few ? 4 : 1) {
+		for (size_t s = 0; s < COUNT_OF(states); s += few ? 2 : 1) {
+			for (size_t d = 0; d < COUNT_OF(kinds_of_data); d++, cases++)
+				run_trial(r, weights[w], s, d, number += (unsigned)(w + s + d + 1));
+		}
+	}
+	return cases;
+}
+
+void check_steps(enum cases cases)
+{
+	struct tsr_err err;
+
+	values = must_have(malloc(ROOM));
+	plane_new(&grad_plane);
+	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
+		plane_new(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);
+	must(tsr_gpu_alloc(gpu, sizeof(*device_report), "a report", (void **)&device_report, &err),
+	     &err);
+	for (size_t i = 0; i < COUNT_OF(rules); i++) {
+		char claim[80];
+
+		snprintf(claim, sizeof(claim), "steps of %s", rules[i].name);
+		check_begin(claim);
+		check_end(check_rule(&rules[i], cases == CASES_FEW));
+	}
+	tsr_gpu_free(gpu, device_report);
+	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
+		plane_free(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);
+	plane_free(&grad_plane);
+	free(values);
+}
