@@ -24,21 +24,23 @@ try:
 except ImportError:
     save_file = None
 
+OPTIMIZERS = ("sgd", "sgdw", "adam", "adamw", "lion")
 HYPERPARAMETERS = ("betas", "eps", "weight_decay", "momentum", "dampening", "nesterov",
                    "decouple_lr", "initial_lr", "amsgrad", "maximize")
-NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 class GradientRecorder:
     def __init__(self, directory, optimizer, named_parameters, first_step=1, dtype=None, kind=None):
-        """dtype: torch.bfloat16, float16 or float32; None: as the gradients are.
-        kind: sgd, sgdw, adam, adamw or lion, where the optimizer's class is not called so."""
+        """dtype: what gradients are stored as, torch.bfloat16 or such; None: as they are.
+        kind: one of OPTIMIZERS, where the optimizer's class does not tell."""
         self.directory, self.optimizer, self.dtype = directory, optimizer, dtype
         self.step, self.loss = first_step, None
         self.names = {id(p): name for name, p in named_parameters}
-        self.kind = kind or type(optimizer).__name__.lower().replace("flash", "")
-        if any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
-            self.kind = "adamw"
+        decoupled = any(g.get("decoupled_weight_decay") for g in optimizer.param_groups)
+        name = type(optimizer).__name__.lower().replace("flash", "")
+        self.kind = kind or ("adamw" if decoupled else name)
+        if self.kind not in OPTIMIZERS:
+            raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
         sharded = any(hasattr(p, "to_local") for g in optimizer.param_groups for p in g["params"])
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self.rank = torch.distributed.get_rank() if distributed else 0
@@ -70,20 +72,17 @@ class GradientRecorder:
         if self.manifest is None:
             self.manifest = {"format": "tersor-recording", "version": 1, "optimizer": self.kind,
                              "param_groups": groups, "steps": []}
-            if self.dtype is not None:
-                self.manifest["grad_dtype"] = NAMES[self.dtype]
         if groups != self.manifest["param_groups"]:
             raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")
-        stem = os.path.join(self.directory, f"step-{self.step:08d}")
-        suffix = ".safetensors" if save_file else ".pt"
+        stem, suffix = f"step-{self.step:08d}", ".safetensors" if save_file else ".pt"
         files = [f"{stem}-rank{r:05d}{suffix}" for r in range(self.nranks)]
         files = files if self.nranks > 1 else [stem + suffix]
         if self.rank < self.nranks:
-            self._write_gradients(files[self.rank])
+            self._write_gradients(os.path.join(self.directory, files[self.rank]))
         if self.nranks > 1:
             torch.distributed.barrier()  # the manifest names no file that is not there
         if self.rank == 0:
-            self._write_manifest([os.path.basename(f) for f in files])
+            self._write_manifest(files)
         self.step, self.loss = self.step + 1, None
 
     def _write_gradients(self, path):

@@ -154,7 +154,8 @@ struct tsr_replay {
 	struct tsr_gate failed; /* that gate */
 	uint64_t state_nbytes; /* resident */
 	uint64_t grad_nbytes; /* read */
-	uint64_t out_nbytes; /* written */
+	uint64_t out_nbytes; /* written, or to be written */
+	bool dry_run; /* nothing was read but headers */
 	struct tsr_replay_owned *owned;
 };
 

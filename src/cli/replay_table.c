@@ -18,6 +18,29 @@
 #define LINES_SHOWN 8
 #define WIDTH 80
 
+/* Break lines between words; every line but the first is indented. */
+static void print_wrapped(const char *text, int indent)
+{
+	int column = 0;
+
+	while (*text) {
+		const int len = (int)strcspn(text, " ");
+
+		if (column && column + 1 + len > WIDTH) {
+			printf("\n%*s", indent, "");
+			column = indent;
+		} else if (column) {
+			printf(" ");
+			column++;
+		}
+		printf("%.*s", len, text);
+		column += len;
+		text += len;
+		text += *text == ' ';
+	}
+	printf("\n");
+}
+
 /* --- What was replayed ------------------------------------------------------------------------ */
 
 static void print_range(const struct tsr_replay *r)
@@ -37,17 +60,17 @@ static void print_range(const struct tsr_replay *r)
 static void print_state(const struct tsr_replay *r)
 {
 	static const char *const parts[TSR_PARTS] = { "weight", "momentum", "variance" };
-	const char *lead = "state     ";
-	char coding[64];
+	char line[256] = "state    ", coding[64];
+	size_t at = strlen(line);
 
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!r->coding[p].codec)
 			continue;
 		cli_format_coding(coding, sizeof(coding), &r->coding[p]);
-		printf("%s%s %s", lead, parts[p], coding);
-		lead = ", ";
+		at += (size_t)snprintf(line + at, sizeof(line) - at, "%s %s %s", at > 9 ? "," : "",
+				       parts[p], coding);
 	}
-	printf("\n");
+	print_wrapped(line, 10);
 }
 
 static void print_lr(const struct tsr_replay *r)
@@ -77,7 +100,7 @@ static void print_bytes(const struct tsr_replay *r)
 	cli_format_bytes(out, sizeof(out), (double)r->out_nbytes);
 	printf("bytes     %s of state, %s of gradients read", state, grads);
 	if (r->out_nbytes)
-		printf(", %s written", out);
+		printf(", %s %s", out, r->dry_run ? "to be written" : "written");
 	printf("\n");
 }
 
@@ -99,11 +122,9 @@ static const struct column {
 
 #define NCOLUMNS (sizeof(columns) / sizeof(*columns))
 
-static void format_figure(char out[24], const struct tsr_replay *r, enum tsr_figure_name figure,
-			  double value)
+/* @n: the number of weights, for a share of them. */
+static void format_figure(char out[24], enum tsr_figure_name figure, double value, double n)
 {
-	const double n = (double)tsr_replay_numel(r, SIZE_MAX);
-
 	if (isnan(value))
 		snprintf(out, 24, "-");
 	else if (isinf(value))
@@ -118,13 +139,21 @@ static void format_figure(char out[24], const struct tsr_replay *r, enum tsr_fig
 		snprintf(out, 24, "%.2e", value);
 }
 
-/* The steps whose totals are the largest, by column; SIZE_MAX where all are 0 or missing. */
-static void find_worst(const struct tsr_replay *r, size_t worst[NCOLUMNS])
+struct table {
+	const struct tsr_replay *r;
+	bool verbose;
+	double n; /* weights */
+	size_t worst[NCOLUMNS]; /* steps with the largest totals; SIZE_MAX where all are 0 */
+};
+
+static void find_worst(struct table *t)
 {
+	const struct tsr_replay *r = t->r;
+
 	for (size_t c = 0; c < NCOLUMNS; c++) {
 		double most = 0;
 
-		worst[c] = SIZE_MAX;
+		t->worst[c] = SIZE_MAX;
 		for (size_t i = 0; i < r->nsteps; i++) {
 			const double value = tsr_replay_has_figures(r, i)
 						     ? r->steps[i].total.value[columns[c].figure]
@@ -133,14 +162,14 @@ static void find_worst(const struct tsr_replay *r, size_t worst[NCOLUMNS])
 			if (!(value > most))
 				continue;
 			most = value;
-			worst[c] = i;
+			t->worst[c] = i;
 		}
 	}
 }
 
-static void print_step(const struct tsr_replay *r, size_t i, const size_t worst[NCOLUMNS])
+static void print_step(const struct table *t, size_t i)
 {
-	const struct tsr_replay_step *s = &r->steps[i];
+	const struct tsr_replay_step *s = &t->r->steps[i];
 	char cell[24];
 
 	printf("%8" PRIu64, s->step);
@@ -150,24 +179,23 @@ static void print_step(const struct tsr_replay *r, size_t i, const size_t worst[
 		printf(" %8s", "-");
 	if (s->skipped)
 		printf("  skipped: its gradients are not finite");
-	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(r, i); c++) {
-		format_figure(cell, r, columns[c].figure, s->total.value[columns[c].figure]);
+	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(t->r, i); c++) {
+		format_figure(cell, columns[c].figure, s->total.value[columns[c].figure], t->n);
 		printf(" %*s", columns[c].width, cell);
 		/* No blanks at the end of a line. */
-		if (worst[c] == i || c + 1 < NCOLUMNS)
-			printf("%c", worst[c] == i ? '*' : ' ');
+		if (t->worst[c] == i || c + 1 < NCOLUMNS)
+			printf("%c", t->worst[c] == i ? '*' : ' ');
 	}
 	printf("\n");
 }
 
-static bool is_shown(const struct tsr_replay *r, size_t i, const size_t worst[NCOLUMNS],
-		     bool verbose)
+static bool is_shown(const struct table *t, size_t i)
 {
 	for (size_t c = 0; c < NCOLUMNS; c++) {
-		if (worst[c] == i)
+		if (t->worst[c] == i)
 			return true;
 	}
-	return verbose || tsr_replay_in_sample(r, i, STEPS_SHOWN);
+	return t->verbose || tsr_replay_in_sample(t->r, i, STEPS_SHOWN);
 }
 
 static void print_head(void)
@@ -183,16 +211,18 @@ static void print_head(void)
 
 static void print_steps(const struct tsr_replay *r, bool verbose)
 {
-	size_t worst[NCOLUMNS], shown = 0;
+	struct table t = { .r = r, .verbose = verbose };
+	size_t shown = 0;
 	char all[32];
 
-	find_worst(r, worst);
+	t.n = (double)tsr_replay_numel(r, SIZE_MAX);
+	find_worst(&t);
 	printf("\nAgainst a replay in FP32 of the same gradients, over all tensors:\n");
 	print_head();
 	for (size_t i = 0; i < r->nsteps; i++) {
-		if (!is_shown(r, i, worst, verbose))
+		if (!is_shown(&t, i))
 			continue;
-		print_step(r, i, worst);
+		print_step(&t, i);
 		shown++;
 	}
 	cli_format_count(all, sizeof(all), r->nsteps);
@@ -226,37 +256,47 @@ static void print_worst_tensors(const struct tsr_replay *r)
 		if (w.value < 1e10 && w.value == floor(w.value))
 			snprintf(value, sizeof(value), "%.0f", w.value);
 		else
-			format_figure(value, r, TSR_FIGURE_UPDATE_NMSE, w.value);
+			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
 		cli_format_name(name, sizeof(name), r->params[w.param], WIDTH - 35);
 		printf("%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]), value,
 		       r->steps[w.step].step, name);
 	}
 }
 
-/* --- Words ------------------------------------------------------------------------------------ */
-
-/* Break lines between words; every line but the first is indented. */
-static void print_wrapped(const char *text, int indent)
+/* Most groups of a tensor that are lost at a step. */
+static uint64_t lost_groups(const struct tsr_replay *r, size_t param)
 {
-	int column = 0;
+	double most = 0;
 
-	while (*text) {
-		const int len = (int)strcspn(text, " ");
-
-		if (column && column + 1 + len > WIDTH) {
-			printf("\n%*s", indent, "");
-			column = indent;
-		} else if (column) {
-			printf(" ");
-			column++;
-		}
-		printf("%.*s", len, text);
-		column += len;
-		text += len;
-		text += *text == ' ';
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (tsr_replay_has_figures(r, i))
+			most = fmax(most, r->steps[i].tensors[param].value[TSR_FIGURE_UNDERFLOW]);
 	}
-	printf("\n");
+	return (uint64_t)most;
 }
+
+/* The tensors whose scales underflow, in their order. */
+static void print_lost_groups(const struct tsr_replay *r, bool verbose)
+{
+	char name[128];
+	size_t n = 0;
+
+	for (size_t p = 0; p < r->nparams; p++) {
+		const uint64_t lost = lost_groups(r, p), all = tsr_replay_ngroups(r, p);
+
+		if (!lost || (n++ >= LINES_SHOWN && !verbose))
+			continue;
+		if (n == 1)
+			printf("\n%-12s %12s %6s  %s\n", "groups lost", "of", "%", "name");
+		cli_format_name(name, sizeof(name), r->params[p], WIDTH - 34);
+		printf("%-12" PRIu64 " %12" PRIu64 " %6.2f  %s\n", lost, all,
+		       all ? 100.0 * (double)lost / (double)all : 0, name);
+	}
+	if (n > LINES_SHOWN && !verbose)
+		printf("... and %zu more, which -v shows\n", n - LINES_SHOWN);
+}
+
+/* --- Words ------------------------------------------------------------------------------------ */
 
 static void print_findings(const struct tsr_replay *r)
 {
@@ -345,6 +385,7 @@ void cli_replay_table(const struct tsr_replay *r, const struct cli_common *commo
 	if (r->compared && r->nsteps) {
 		print_steps(r, verbose);
 		print_worst_tensors(r);
+		print_lost_groups(r, verbose);
 		print_findings(r);
 	}
 	print_warnings(r, verbose);

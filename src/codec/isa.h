@@ -57,6 +57,13 @@ TSR_CODEC_LIST(X_DECLARE_CODEC_BASE)
 TSR_CODEC_LIST(X_DECLARE_CODEC_AVX2)
 TSR_CODEC_LIST(X_DECLARE_CODEC_AVX512)
 
+typedef void tsr_encode_fn(const struct tsr_coding *coding, const float *x, size_t n,
+			   void *const plane[], struct tsr_encode_report *report);
+
+/* The encoder of sqrt8 for those who have the roots of the variances already. */
+#define X_DECLARE_ENCODE_ROOTS(isa) extern tsr_encode_fn tsr_sqrt8_encode_roots_##isa;
+TSR_ISA_LIST(X_DECLARE_ENCODE_ROOTS)
+
 #define X_DECLARE_MEASURE(isa) extern tsr_measure_fn tsr_measure_add_##isa;
 TSR_ISA_LIST(X_DECLARE_MEASURE)
 

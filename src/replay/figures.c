@@ -91,7 +91,7 @@ bool tsr_replay_in_sample(const struct tsr_replay *r, size_t step, size_t rows)
 {
 	const uint64_t last = r->nsteps - 1;
 
-	return r->nsteps <= rows || step == last || (uint64_t)step * (rows - 1) % last < rows - 1;
+	return r->nsteps <= rows || (uint64_t)step * (rows - 1) % last < rows - 1;
 }
 
 uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param)

@@ -358,8 +358,8 @@ static enum tsr_status read_lr(struct reading *m, const char *where, const struc
 		return wrong(m, where, "lr", v, "a list with one number per group");
 	if (count(v) != ngroups)
 		return tsr_fail(m->err, TSR_E_FORMAT,
-				"%s: %slr: found %zu numbers, expected %zu: one per group", m->path,
-				where, count(v), ngroups);
+				"%s: %slr: found a list of %zu, expected %zu: one number per group",
+				m->path, where, count(v), ngroups);
 	lr = tsr_arena_alloc(m->r->arena, ngroups * sizeof(*lr));
 	if (!lr)
 		return tsr_recording_nomem(m->r, m->err);

@@ -171,6 +171,7 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 		free(r.result);
 		return tsr_fail_nomem(err, recording);
 	}
+	r.result->dry_run = options->dry_run;
 	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);

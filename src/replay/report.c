@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "replay/figures.h"
+#include "replay/findings.h"
 #include "tersor/text.h"
 
 /* --- JSON ------------------------------------------------------------------------------------- */
@@ -144,6 +145,21 @@ static void put_worst(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
+static void put_findings(const struct tsr_replay *r, struct tsr_text *json)
+{
+	struct tsr_findings f;
+
+	tsr_replay_find(r, &f);
+	tsr_json_open(json, "findings", '[');
+	for (unsigned i = 0; i < f.n; i++) {
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "level", tsr_finding_level_name(f.item[i].level));
+		tsr_json_put_string(json, "text", f.item[i].text);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
+}
+
 static void put_warnings(const struct tsr_replay *r, struct tsr_text *json)
 {
 	tsr_json_open(json, "warnings", '[');
@@ -198,6 +214,7 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	put_warnings(r, json);
 	put_steps(r, json);
 	if (r->compared) {
+		put_findings(r, json);
 		put_worst(r, json);
 		put_tensors(r, json);
 	}

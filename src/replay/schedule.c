@@ -88,8 +88,8 @@ static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
 	}
 	if (n != 1 && n != r->ngroups)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: line %llu: found %zu learning rates, expected 1 or %zu: one "
-				"per group",
+				"%s: line %llu: found a list of %zu, expected 1 learning rate or "
+				"%zu: one per group",
 				r->path, (unsigned long long)r->line, n, r->ngroups);
 	if (lr && n == 1) {
 		for (size_t g = 1; g < r->ngroups; g++)

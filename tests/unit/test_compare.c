@@ -208,6 +208,26 @@ static void test_pieces_equal_the_whole(void **state)
 	}
 }
 
+/* Element i of a run adds to lane i mod 8, one after the other. */
+static void test_squares_are_added_in_order(void **state)
+{
+	(void)state;
+	fill(7);
+	for (size_t n = 0; n <= 1100; n += n < 40 ? 1 : 53) {
+		const struct tsr_compare_run run = run_of(3, n);
+		double lanes[TSR_MEASURE_LANES] = { 0 };
+		struct tsr_compare c = { 0 };
+
+		tsr_compare_add(&c, &run);
+		for (size_t i = 0; i < n; i++) {
+			const float update = after[0][3 + i] - before[0][3 + i];
+
+			lanes[i % TSR_MEASURE_LANES] += (double)update * (double)update;
+		}
+		assert_memory_equal(c.norm, lanes, sizeof(lanes));
+	}
+}
+
 static void test_every_level_gives_the_same_bits(void **state)
 {
 	const struct tsr_compare_run run = run_of(1, N_MAX);
@@ -434,6 +454,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_figures_are_those_of_plain_sums),
 		cmocka_unit_test(test_pieces_equal_the_whole),
+		cmocka_unit_test(test_squares_are_added_in_order),
 		cmocka_unit_test(test_every_level_gives_the_same_bits),
 		cmocka_unit_test(test_merge_adds_up),
 		cmocka_unit_test(test_figures_of_parts_that_are_not_kept),

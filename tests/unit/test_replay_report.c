@@ -404,6 +404,68 @@ static void test_curves_are_drawn(void **state)
 	}
 }
 
+/* The heights between which a path lies, and its points. */
+static size_t heights_of(const char *path, double *highest, double *lowest)
+{
+	size_t n = 0;
+
+	*highest = INFINITY;
+	*lowest = -INFINITY;
+	for (const char *at = path; *at != '"'; at++) {
+		char *end;
+		double y;
+
+		if (*at != 'M' && *at != 'L')
+			continue;
+		strtod(at + 1, &end);
+		y = strtod(end, NULL);
+		*highest = fmin(*highest, y);
+		*lowest = fmax(*lowest, y);
+		n++;
+	}
+	return n;
+}
+
+static double attribute(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+
+	assert_non_null(at);
+	return strtod(at + strlen(name), NULL);
+}
+
+/* Three steps of 12,000 stand out, each in the middle of a pixel. */
+static void test_many_steps_keep_their_extremes(void **state)
+{
+	struct made *m = make_replay(12000);
+	const char *panel, *path;
+	double highest, lowest;
+	char *svg;
+
+	(void)state;
+	for (size_t s = 0; s < 12000; s++)
+		m->steps[s].total.value[TSR_FIGURE_MOMENTUM_NMSE] = s == 5005	 ? 1
+								    : s == 7007	 ? 1e-6
+								    : s == 11003 ? 0
+										 : 1e-3;
+	svg = text_of(tsr_replay_put_svg, m);
+	panel = strstr(svg, "class=\"panel\"");
+	path = strstr(strstr(panel, "class=\"all\""), " d=\"") + 4;
+	assert_true(heights_of(path, &highest, &lowest) < 1000);
+	assert_true(highest == attribute(panel, "data-top=\""));
+	/* 0 has a line of its own below the least decade, 6 pixels above the axis. */
+	assert_true(lowest == attribute(panel, "data-bottom=\"") - 6);
+	free(svg);
+	m->steps[11003].total.value[TSR_FIGURE_MOMENTUM_NMSE] = 1e-3;
+	svg = text_of(tsr_replay_put_svg, m);
+	panel = strstr(svg, "class=\"panel\"");
+	path = strstr(strstr(panel, "class=\"all\""), " d=\"") + 4;
+	heights_of(path, &highest, &lowest);
+	assert_true(lowest == attribute(panel, "data-bottom=\"") - 6); /* 1e-6, the bottom */
+	free(svg);
+	free(m);
+}
+
 /* --- Findings --------------------------------------------------------------------------------- */
 
 static void set_update(struct made *m, double total, double first)
@@ -516,6 +578,7 @@ int main(void)
 		cmocka_unit_test(test_a_sample_has_the_ends_and_is_even),
 		cmocka_unit_test(test_curves_are_totals_and_worst_tensors),
 		cmocka_unit_test(test_curves_are_drawn),
+		cmocka_unit_test(test_many_steps_keep_their_extremes),
 		cmocka_unit_test(test_findings_about_updates),
 		cmocka_unit_test(test_findings_about_lost_variances),
 		cmocka_unit_test(test_findings_about_scales_and_stalls),

@@ -153,6 +153,28 @@ INLINE int32_t sqrt_code(struct tsr_bounds bounds, float v, float factor)
 	return tsr_sqrt_code_in(bounds, __builtin_sqrtf(v), factor);
 }
 
+/* The same, from roots. */
+INLINE float root_peak(float absmax)
+{
+	return absmax;
+}
+INLINE float root_unit(float scale)
+{
+	return (void)scale, 1.0f;
+}
+INLINE float root_factor(float scale)
+{
+	return sqrt_factor(scale);
+}
+INLINE struct tsr_bounds root_bounds(void)
+{
+	return tsr_bounds_u8();
+}
+INLINE int32_t root_code(struct tsr_bounds bounds, float root, float factor)
+{
+	return tsr_sqrt_code_in(bounds, root, factor);
+}
+
 INLINE float ulinear_peak(float absmax)
 {
 	return absmax;
@@ -179,7 +201,7 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 /* Groups whose scales are computed together, in SIMD lanes. */
 #define BATCH 64
 
-#define DEFINE_GROUPED(id, text, mask, code_type, dtype, max, from, about) \
+#define DEFINE_ENCODE(id, code_type, max) \
 	INLINE void encode_batch_##id(const float *restrict x, size_t ngroups, size_t group, \
 				      code_type *restrict code, size_t first, \
 				      struct scale_out out) \
@@ -225,7 +247,10 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 			encode_runs_##id(x, n, TSR_GROUP_DEFAULT, plane[0], out); \
 		else \
 			encode_runs_##id(x, n, coding->group, plane[0], out); \
-	} \
+	}
+
+#define DEFINE_GROUPED(id, text, mask, code_type, dtype, max, from, about) \
+	DEFINE_ENCODE(id, code_type, max) \
 \
 	INLINE void decode_runs_##id(const code_type *restrict code, const void *scales, \
 				     enum tsr_scale format, size_t n, size_t group, \
@@ -273,3 +298,11 @@ DEFINE_GROUPED(sqrt, "sqrt8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, TSR_E8M8_SQRT_
 	       "8 bits of the square root");
 DEFINE_GROUPED(ulinear, "ulinear8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, TSR_E8M8_MAX, "baseline",
 	       "8 bits, linear, unsigned");
+
+DEFINE_ENCODE(root, uint8_t, TSR_E8M8_SQRT_MAX)
+
+void TSR_FOR_ISA(sqrt8_encode_roots)(const struct tsr_coding *coding, const float *x, size_t n,
+				     void *const plane[], struct tsr_encode_report *report)
+{
+	encode_root(coding, x, n, plane, report);
+}

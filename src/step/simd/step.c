@@ -6,12 +6,13 @@
  * the same size; the rule runs on what the current windows have in common.  FP32 parts have one
  * window, their plane itself.
  */
+#include <string.h>
+
+#include "codec/isa.h"
 #include "step/simd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Elements that are decoded at a time where groups are not larger; a multiple of the usual ones. */
-#define PIECE 1024u
+#define PIECE 2048u
 
 /* Arrays a multiple of 4 KiB apart get into each other's way. */
 #define APART 48u
@@ -21,10 +22,12 @@
 typedef void rule_fn(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
 		     float *restrict w, float *restrict m, float *restrict v);
 
-/* `nstates`: 1 with a momentum, 2 with a variance, too. */
-#define DEFINE_RULE(id, nstates) \
-	static void run_##id(const struct tsr_step_scalars *scalars, const float *restrict g, \
-			     size_t n, float *restrict w, float *restrict m, float *restrict v) \
+/*
+ * `nstates`: 1 with a momentum, 2 with a variance, too; `state2` of y is what becomes of the latter.
+ */
+#define DEFINE_RULE_AS(name, id, nstates, state2) \
+	static void run_##name(const struct tsr_step_scalars *scalars, const float *restrict g, \
+			       size_t n, float *restrict w, float *restrict m, float *restrict v) \
 	{ \
 		const struct tsr_step_scalars s = *scalars; \
 \
@@ -39,25 +42,56 @@ typedef void rule_fn(const struct tsr_step_scalars *scalars, const float *restri
 			if (nstates > 0) \
 				m[i] = y.momentum; \
 			if (nstates > 1) \
-				v[i] = y.variance; \
+				v[i] = state2(y.variance); \
 		} \
 	}
 
+#define AS_IT_IS(variance) (variance)
+
+#define DEFINE_RULE(id, nstates) DEFINE_RULE_AS(id, id, nstates, AS_IT_IS)
+
+/* Also one that leaves the root of the variance, which sqrt8 encodes: roots take long. */
+#define DEFINE_ADAM(id) \
+	DEFINE_RULE(id, 2) \
+	DEFINE_RULE_AS(id##_root, id, 2, tsr_sqrt)
+
 DEFINE_RULE(plain_sgd, 0)
 DEFINE_RULE(sgd, 1)
-DEFINE_RULE(adam, 2)
-DEFINE_RULE(adamw, 2)
+DEFINE_ADAM(adam)
+DEFINE_ADAM(adamw)
 DEFINE_RULE(lion, 1)
-DEFINE_RULE(flash_adam, 2)
+DEFINE_ADAM(flash_adam)
 DEFINE_RULE(flash_lion, 1)
+
+/*
+ * Whether the rule leaves roots.  What sqrt8 decodes is not negative, and no rule makes it so: the
+ * codec, which measures a group by its magnitudes, gives the same codes.
+ */
+static bool leaves_roots(const struct tsr_step *step)
+{
+	const struct tsr_codec *c = step->coding[TSR_PART_VARIANCE].codec;
+
+	return c && strcmp(c->name, "sqrt8") == 0;
+}
+
+static rule_fn *adam_rule_of(const struct tsr_step *step)
+{
+	static rule_fn *const rules[][2] = {
+		{ run_adam, run_adam_root },
+		{ run_adamw, run_adamw_root },
+		{ run_flash_adam, run_flash_adam_root },
+	};
+	const unsigned which = step->flashoptim ? 2 : step->optimizer == TSR_OPTIMIZER_ADAMW;
+
+	return rules[which][leaves_roots(step)];
+}
 
 static rule_fn *rule_of(const struct tsr_step *step)
 {
 	switch (step->optimizer) {
 	case TSR_OPTIMIZER_ADAM:
-		return step->flashoptim ? run_flash_adam : run_adam;
 	case TSR_OPTIMIZER_ADAMW:
-		return step->flashoptim ? run_flash_adam : run_adamw;
+		return adam_rule_of(step);
 	case TSR_OPTIMIZER_LION:
 		return step->flashoptim ? run_flash_lion : run_lion;
 	default:
@@ -67,54 +101,58 @@ static rule_fn *rule_of(const struct tsr_step *step)
 
 /* --- Gradients ------------------------------------------------------------------------------- */
 
-INLINE uint32_t is_nonfinite(float x)
+/*
+ * Elements whose exponent field, the bits of @mask, is full: at most 2^16 - 1 of them, so that the
+ * counters are as narrow as the elements.
+ */
+static unsigned count_nonfinite_u16(const uint16_t *bits, size_t n, uint16_t mask)
 {
-	return (tsr_bits_from_f32(x) & TSR_F32_INF) == TSR_F32_INF;
-}
-
-/* Into @g; how many are not finite. */
-#define DEFINE_WIDEN(id, type, widen) \
-	static uint32_t widen_##id(const type *restrict narrow, size_t n, float *restrict g) \
-	{ \
-		uint32_t nonfinite = 0; \
-\
-		for (size_t i = 0; i < n; i++) { \
-			g[i] = widen(narrow[i]); \
-			nonfinite += is_nonfinite(g[i]); \
-		} \
-		return nonfinite; \
-	}
-
-DEFINE_WIDEN(bf16, uint16_t, tsr_f32_from_bf16)
-DEFINE_WIDEN(f16, uint16_t, tsr_f32_from_f16)
-
-static uint32_t count_nonfinite(const float *g, size_t n)
-{
-	uint32_t nonfinite = 0;
+	uint16_t count = 0;
 
 	for (size_t i = 0; i < n; i++)
-		nonfinite += is_nonfinite(g[i]);
-	return nonfinite;
+		count = (uint16_t)(count + ((bits[i] & mask) == mask));
+	return count;
 }
+
+static unsigned count_nonfinite_f32(const float *x, size_t n)
+{
+	uint32_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		count += (tsr_bits_from_f32(x[i]) & TSR_F32_INF) == TSR_F32_INF;
+	return count;
+}
+
+#define DEFINE_WIDEN(id, widen) \
+	static void widen_##id(const uint16_t *restrict narrow, size_t n, float *restrict g) \
+	{ \
+		for (size_t i = 0; i < n; i++) \
+			g[i] = widen(narrow[i]); \
+	}
+
+DEFINE_WIDEN(bf16, tsr_f32_from_bf16)
+DEFINE_WIDEN(f16, tsr_f32_from_f16)
 
 /* At most PIECE elements of the gradient in FP32, in @scratch or where they are. */
 static const float *gradient(const struct tsr_step *step, const void *grad, uint64_t first,
 			     size_t n, float *scratch, struct tsr_step_report *report)
 {
-	const float *g = scratch;
+	const uint16_t *narrow = (const uint16_t *)grad + first;
+	const float *wide = (const float *)grad + first;
 
 	switch (step->grad_dtype) {
 	case TSR_BF16:
-		report->nonfinite_grad += widen_bf16((const uint16_t *)grad + first, n, scratch);
-		break;
+		report->nonfinite_grad += count_nonfinite_u16(narrow, n, 0x7f80);
+		widen_bf16(narrow, n, scratch);
+		return scratch;
 	case TSR_F16:
-		report->nonfinite_grad += widen_f16((const uint16_t *)grad + first, n, scratch);
-		break;
+		report->nonfinite_grad += count_nonfinite_u16(narrow, n, 0x7c00);
+		widen_f16(narrow, n, scratch);
+		return scratch;
 	default:
-		g = (const float *)grad + first;
-		report->nonfinite_grad += count_nonfinite(g, n);
+		report->nonfinite_grad += count_nonfinite_f32(wide, n);
+		return wide;
 	}
-	return g;
 }
 
 /* --- Windows --------------------------------------------------------------------------------- */
@@ -126,6 +164,7 @@ struct window {
 	float *scratch, *x;
 	size_t capacity;
 	uint64_t first, end;
+	tsr_encode_fn *encode;
 	bool in_place;
 };
 
@@ -163,7 +202,7 @@ static void window_store(const struct window *w, struct tsr_encode_report *repor
 		return;
 	coding.first += w->first;
 	window_planes(w, plane);
-	coding.codec->encode(&coding, w->x, (size_t)(w->end - w->first), plane, report);
+	w->encode(&coding, w->x, (size_t)(w->end - w->first), plane, report);
 }
 
 /* --- Runs ------------------------------------------------------------------------------------ */
@@ -190,6 +229,9 @@ static void windows_open(const struct run *r, float *const scratch[], size_t cap
 			.scratch = scratch[p],
 			.capacity = capacity - capacity % tsr_coding_run(coding),
 			.end = r->first,
+			.encode = p == TSR_PART_VARIANCE && leaves_roots(r->step)
+					  ? TSR_FOR_ISA(sqrt8_encode_roots)
+					  : coding->codec->encode,
 			.in_place = coding->codec->planes[0].dtype == TSR_F32,
 		};
 	}
