@@ -8,12 +8,6 @@
 
 #include "base/fail.h"
 
-/*
- * Jobs that may wait for their last step while the threads go on with others.  That step is mostly
- * writing to one file, which the kernel lets one thread do at a time, the others spinning.
- */
-#define WAITING_MAX 2
-
 enum state { FREE, WORKING, WORKED, COMMITTING, COMMITTED, FINISHING };
 
 /* A job under way. */
@@ -34,7 +28,7 @@ struct shared {
 	uint64_t turn; /* job whose commit is next */
 	uint64_t finish_turn; /* job whose finish is next */
 	unsigned nslots;
-	struct slot slots[TSR_THREADS_MAX + WAITING_MAX];
+	struct slot slots[TSR_THREADS_MAX + TSR_PIPELINE_WAITING];
 	bool committing, finishing; /* a thread is at it */
 	bool failed;
 	uint64_t failed_job;
@@ -201,7 +195,7 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 	s->p = p;
 	wanted = wanted < p->njobs ? wanted : p->njobs;
 	s->window = wanted;
-	make_slots(s, wanted > 1 ? wanted + WAITING_MAX : wanted);
+	make_slots(s, wanted > 1 ? wanted + TSR_PIPELINE_WAITING : wanted);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	while (started + 1 < wanted && started + 1 < s->nslots &&

@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "pack/records.h"
+#include "replay/on_gpu.h"
 
 /* --- Windows ------------------------------------------------------------------------------------ */
 
@@ -145,9 +146,9 @@ static struct scratch *locate(const struct tsr_replay_window *w, void *scratch, 
 	return s;
 }
 
-static enum tsr_status over_range(const struct tsr_replay_window *w, unsigned step,
-				  const struct tsr_replay_param *p,
-				  const struct tsr_step_report *report, struct tsr_err *err)
+enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsigned step,
+				       const struct tsr_replay_param *p,
+				       const struct tsr_step_report *report, struct tsr_err *err)
 {
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		const struct tsr_encode_report *e = &report->encode[part];
@@ -171,8 +172,7 @@ static size_t grad_nbytes(const struct tsr_tensor *grad, size_t n)
 	return n * (tsr_dtype_bits(grad->dtype) / 8);
 }
 
-/* The step for a piece that is alone: its planes begin at the piece. */
-static struct tsr_step step_at(const struct tsr_step *step, uint64_t first)
+struct tsr_step tsr_replay_step_at(const struct tsr_step *step, uint64_t first)
 {
 	struct tsr_step at = *step;
 
@@ -232,7 +232,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s
 			       grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad, err));
 	if (tsr_record_is_streamed(w->grads[step], e->grad))
 		piece->crc = tsr_crc32(0, grad, piece->nbytes);
-	at = step_at(&e->step, s->first);
+	at = tsr_replay_step_at(&e->step, s->first);
 	look_at_weights(w, s, &at, piece);
 	if (w->r->options->compare)
 		tsr_replay_compare_step(w, p, &at, s->first, s->n, grad, s->x, piece, &report);
@@ -242,7 +242,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s
 		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
 		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->grads[step]->path);
 	}
-	return over_range(w, step, p, &report, err);
+	return tsr_replay_check_range(w, step, p, &report, err);
 }
 
 static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -257,18 +257,18 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 
 /* --- What the pieces found ---------------------------------------------------------------------- */
 
-static enum tsr_status commit_record(struct tsr_replay_window *w, const struct scratch *s,
-				     unsigned step, struct tsr_err *err)
+enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned step,
+					 const struct tsr_tensor *grad, bool begin, bool end,
+					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err)
 {
-	const struct tsr_tensor *grad = entry_of(w, step, s->param)->grad;
 	struct tsr_record_crc *crc = &w->crc[step];
 
-	if (!grad || step_of(w, step)->skipped || !tsr_record_is_streamed(w->grads[step], grad))
+	if (!tsr_record_is_streamed(w->grads[step], grad))
 		return TSR_OK;
-	if (s->first == 0)
+	if (begin)
 		crc->crc = 0;
-	tsr_record_add(crc, s->piece[step].crc, s->piece[step].nbytes);
-	return s->last ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
+	tsr_record_add(crc, piece_crc, nbytes);
+	return end ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
 }
 
 static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsigned step,
@@ -297,8 +297,11 @@ static enum tsr_status commit_step(struct tsr_replay_window *w, const struct scr
 				   unsigned step, struct tsr_err *err)
 {
 	const struct tsr_replay_piece *piece = &s->piece[step];
+	const struct tsr_tensor *grad = entry_of(w, step, s->param)->grad;
 
-	TSR_TRY(commit_record(w, s, step, err));
+	if (grad && !step_of(w, step)->skipped)
+		TSR_TRY(tsr_replay_commit_record(w, step, grad, s->first == 0, s->last, piece->crc,
+						 piece->nbytes, err));
 	w->r->result->grad_nbytes += piece->nbytes;
 	w->r->done_nbytes += piece->nbytes;
 	if (s->first == 0)
@@ -444,7 +447,8 @@ static enum tsr_status run_window(struct tsr_replay_window *w)
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
 		TSR_TRY(skip_steps(w));
 	plan_steps(w);
-	status = tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
+	status = w->r->gpu ? tsr_replay_gpu_window(w)
+			   : tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
 	if (status == TSR_E_FORMAT && w->nonfinite)
 		return name_nonfinite(w);
 	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)

@@ -46,6 +46,24 @@ struct tsr_replay_window {
 	struct tsr_replay_sums *compare; /* NULL: not asked for */
 };
 
+/* --- Pieces, on CPU and GPU ----------------------------------------------------------------------- */
+
+/* The step for a piece that is alone: its planes begin at the piece. */
+struct tsr_step tsr_replay_step_at(const struct tsr_step *step, uint64_t first);
+
+/* TSR_E_UNSUPPORTED, naming step and tensor, if an encoding found values over its range. */
+enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsigned step,
+				       const struct tsr_replay_param *p,
+				       const struct tsr_step_report *report, struct tsr_err *err);
+
+/*
+ * Add a piece of a gradient to the checksum of its record, in order; @begin and @end: the first
+ * and last piece of its parameter.  At the end TSR_E_FORMAT if the file has another one.
+ */
+enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned step,
+					 const struct tsr_tensor *grad, bool begin, bool end,
+					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err);
+
 /* --- Comparing (beside.c) ------------------------------------------------------------------------ */
 
 /* FP32 arrays of window->longest elements that comparing a piece needs; the last is the gradient's. */
