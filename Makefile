@@ -224,6 +224,8 @@ endif
 ifeq ($(GPU),1)
 check-gpu: $(BUILD)/tests/check_gpu
 	$<
+	@$(MAKE) --no-print-directory $(BUILD)/tersor
+	python3 tests/gpu/replay.py $(BUILD)/tersor
 else
 check-gpu:
 	@echo 'make check-gpu: built without CUDA' >&2; exit 77
@@ -234,8 +236,10 @@ endif
 EMULATE_SAN ?=
 check-emulated:
 	@EMULATE_FLAGS='$(EMULATE_SAN:%=-fsanitize=%)' $(MAKE) --no-print-directory BUILD=$(BUILD)/emulated$(EMULATE_SAN:%=-san) \
-		GPU=1 NVCC=tests/gpu/emulate/nvcc SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu
+		GPU=1 NVCC=tests/gpu/emulate/nvcc SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu \
+		$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tersor
 	$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu --emulated
+	python3 tests/gpu/replay.py $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tersor --emulated
 
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench
@@ -287,7 +291,7 @@ help:
 	'make demo        install what is needed (says what first), build, show what tersor does' \
 	'make check       install what is needed, build, run the tests (under five minutes)' \
 	'make check-long  the exhaustive rest of the tests' \
-	'make check-gpu   every GPU kernel against the CPU (needs a GPU and no library)' \
+	'make check-gpu   GPU kernels and replays against the CPU (needs a GPU)' \
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make lint        style, layering, and that help and man pages agree' \

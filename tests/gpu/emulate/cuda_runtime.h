@@ -55,6 +55,7 @@ enum cudaError_t {
 	cudaErrorInvalidValue = 1,
 	cudaErrorMemoryAllocation = 2,
 	cudaErrorInvalidDevice = 101,
+	cudaErrorLaunchFailure = 719,
 };
 enum cudaMemcpyKind {
 	cudaMemcpyHostToHost,
@@ -80,6 +81,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device);
 cudaError_t emulated_malloc(void **memory, size_t nbytes);
+cudaError_t emulated_status(void); /* cudaSuccess until a kernel fails, and then no more */
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *to, int value, size_t nbytes);
@@ -122,22 +124,22 @@ static inline cudaError_t cudaStreamDestroy(cudaStream_t)
 
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
-	return cudaSuccess;
+	return emulated_status();
 }
 
 static inline cudaError_t cudaStreamQuery(cudaStream_t)
 {
-	return cudaSuccess;
+	return emulated_status();
 }
 
 static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
 {
-	return cudaSuccess;
+	return emulated_status();
 }
 
 static inline cudaError_t cudaEventSynchronize(cudaEvent_t)
 {
-	return cudaSuccess;
+	return emulated_status();
 }
 
 #include "launch.h"

@@ -180,10 +180,17 @@ static void run_block(void)
 	} while (waiting);
 }
 
+static bool is_the_one(const char *variable, unsigned *count);
+static bool broken; /* a kernel failed */
+
 void emulated_grid(dim3 blocks, dim3 threads, void (*what)(void *ctx), void *ctx)
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
+	static unsigned launches;
 
+	broken = broken || is_the_one("TERSOR_EMULATED_BAD_LAUNCH", &launches);
+	if (broken)
+		return;
 	body = what;
 	body_ctx = ctx;
 	gridDim = blocks;
@@ -247,6 +254,22 @@ static int device_count(void)
 	return n ? atoi(n) : 1;
 }
 
+/* Whether this is the call that an environment variable has the number of, counted from 1. */
+static bool is_the_one(const char *variable, unsigned *count)
+{
+	const char *n = getenv(variable);
+
+	return n && ++*count == (unsigned)atoi(n);
+}
+
+/* What runs after it finds out that a kernel failed; the launch does not. */
+cudaError_t emulated_status(void)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	return broken ? failed(cudaErrorLaunchFailure) : cudaSuccess;
+}
+
 const char *cudaGetErrorString(cudaError_t e)
 {
 	switch (e) {
@@ -256,6 +279,8 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "out of memory";
 	case cudaErrorInvalidDevice:
 		return "invalid device ordinal";
+	case cudaErrorLaunchFailure:
+		return "unspecified launch failure";
 	default:
 		return "invalid argument";
 	}
@@ -294,7 +319,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 
 cudaError_t emulated_malloc(void **memory, size_t nbytes)
 {
-	*memory = nbytes < MEMORY_MAX ? aligned_alloc(256, (nbytes + 255) / 256 * 256) : NULL;
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+	static unsigned calls;
+	const bool fails = is_the_one("TERSOR_EMULATED_BAD_MALLOC", &calls);
+
+	*memory = nbytes < MEMORY_MAX && !fails ? aligned_alloc(256, (nbytes + 255) / 256 * 256) : NULL;
 	if (!*memory)
 		return failed(cudaErrorMemoryAllocation);
 	memset(*memory, 0xa7, nbytes);
@@ -311,13 +340,13 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMemcpyKind
 {
 	if (nbytes)
 		memcpy(to, from, nbytes);
-	return cudaSuccess;
+	return emulated_status();
 }
 
 cudaError_t cudaMemset(void *to, int value, size_t nbytes)
 {
 	memset(to, value, nbytes);
-	return cudaSuccess;
+	return emulated_status();
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
@@ -341,7 +370,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
 {
 	clock_gettime(CLOCK_MONOTONIC, &event->at);
-	return cudaSuccess;
+	return emulated_status();
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
