@@ -3,6 +3,7 @@ itself in parts, and on inputs that are not in order."""
 import filecmp
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -259,6 +260,41 @@ def test_missing_gradients_and_counts(tmp_path):
     assert np.array_equal(got["frozen"], start["frozen"]) and "frozen.exp_avg" not in got
 
 
+# ---- The documentation ----
+
+WALK = ROOT / "docs" / "replay.md"
+
+
+def test_walk_through(tmp_path):
+    """Every session of docs/replay.md, in order; "..." stands for lines that are left out.
+
+    TERSOR_REFRESH=1 puts what is printed now into it."""
+    shutil.copytree(RECORDING, tmp_path / "recording")
+    for name in ("checkpoint.pt", "checkpoint.safetensors"):
+        shutil.copy(GPT / name, tmp_path)
+    shutil.copy(GPT / "expected-adamw-fp32.safetensors", tmp_path / "expected.safetensors")
+    env = dict(os.environ, LC_ALL="C")
+    text = WALK.read_text()
+    for session in re.findall(r"^```\n(\$ .*?)^```$", text, re.S | re.M):
+        fresh, status = [], 0
+        for command, shown in re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", session, re.M):
+            done = subprocess.run(
+                ["bash", "-c", f'tersor() {{ "{os.path.abspath(BINARY)}" "$@"; }}\n' +
+                 command.replace("$?", str(status))], cwd=tmp_path, env=env, text=True, timeout=60,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            status = done.returncode
+            assert status in (0, 1), (command, done.stdout)
+            printed = done.stdout
+            if shown.startswith("...\n"):
+                printed = "...\n" + printed[printed.index(shown.splitlines()[1].split("  ")[0]):]
+            fresh.append(f"$ {command}\n{printed}")
+        if os.environ.get("TERSOR_REFRESH"):
+            text = text.replace(session, "".join(fresh))
+            WALK.write_text(text)
+        else:
+            assert session == "".join(fresh)
+
+
 # ---- Against itself ----
 
 STATES = {
@@ -291,6 +327,26 @@ def test_eight_and_eight_are_sixteen(source, state, tmp_path):
     if state != "fp32":
         run_tersor("verify", rest, check=0)
         assert packed_header(rest)["generation"] == 1
+
+
+def test_steps_of_many_files(tmp_path):
+    """Fewer steps at once than usual, and one that has more files than are open at once."""
+    (tmp_path / "rec").mkdir()
+    shapes = {name: x.shape for name, x in load_file(CHECKPOINT).items()}
+    steps = []
+    for step in MANIFEST["steps"][:12]:
+        grads = arrays(RECORDING / step["file"])
+        files = [{name: grads[name][1].view(BF16).reshape(shapes[name])} for name in PARAMS]
+        files += [{}] * (261 if step["step"] == 405 else 0)
+        names = [f"{step['step']}-{i}.safetensors" for i in range(len(files))]
+        for name, tensors in zip(names, files):
+            save_file(tensors, tmp_path / "rec" / name)
+        steps.append({"step": step["step"], "files": names, "lr": step["lr"]})
+    (tmp_path / "rec" / "manifest.json").write_text(json.dumps(MANIFEST | {"steps": steps}))
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    replay(CHECKPOINT, tmp_path / "rec", "-o", a)
+    replay(CHECKPOINT, RECORDING, "-o", b, "--steps", "..412")
+    assert filecmp.cmp(a, b, shallow=False)
 
 
 def test_a_stochastic_state_draws_anew_at_every_step(tmp_path):

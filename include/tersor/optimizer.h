@@ -8,7 +8,7 @@
 #include "tersor/codec.h"
 #include "tersor/status.h"
 
-/* The update rules that can be replayed.  docs/replay.md writes them out. */
+/* The update rules that can be replayed.  docs/optimizers.md writes them out. */
 enum tsr_optimizer {
 	TSR_OPTIMIZER_SGD, /* torch.optim.SGD: momentum, dampening, Nesterov, L2 */
 	TSR_OPTIMIZER_SGDW, /* the same with decoupled weight decay */

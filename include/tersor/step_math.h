@@ -137,16 +137,16 @@ TSR_HD float tsr_step_adam_update(const struct tsr_step_scalars *s, struct tsr_s
 
 TSR_HD float tsr_step_variance(const struct tsr_step_scalars *s, float g, float v)
 {
-	return tsr_one_nan(tsr_fma_any(s->rest2 * g, g, s->beta2 * v));
+	return tsr_fma_any(s->rest2 * g, g, s->beta2 * v);
 }
 
-/* What the moments become: PyTorch's, and FlashOptim's. */
+/* What the moments become, but for their NaN: PyTorch's, and FlashOptim's. */
 TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s, float g,
 					       struct tsr_step_values x)
 {
 	const float base = s->from_grad != 0.0f ? g : x.momentum;
 
-	x.momentum = tsr_one_nan(tsr_fma_any(s->blend1, g - x.momentum, base));
+	x.momentum = tsr_fma_any(s->blend1, g - x.momentum, base);
 	x.variance = tsr_step_variance(s, g, x.variance);
 	return x;
 }
@@ -154,8 +154,15 @@ TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s,
 TSR_HD struct tsr_step_values tsr_step_flash_moments(const struct tsr_step_scalars *s, float g,
 						     struct tsr_step_values x)
 {
-	x.momentum = tsr_one_nan(tsr_fma_any(s->rest1, g, s->beta1 * x.momentum));
+	x.momentum = tsr_fma_any(s->rest1, g, s->beta1 * x.momentum);
 	x.variance = tsr_step_variance(s, g, x.variance);
+	return x;
+}
+
+TSR_HD struct tsr_step_values tsr_step_one_nans(struct tsr_step_values x)
+{
+	x.momentum = tsr_one_nan(x.momentum);
+	x.variance = tsr_one_nan(x.variance);
 	return x;
 }
 
@@ -173,7 +180,7 @@ TSR_HD float tsr_step_flash_adam_weight(const struct tsr_step_scalars *s, float 
 TSR_HD struct tsr_step_values tsr_step_adam(const struct tsr_step_scalars *s, float g,
 					    struct tsr_step_values x)
 {
-	x = tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x = tsr_step_one_nans(tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x));
 	x.weight = tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x));
 	return x;
 }
@@ -181,7 +188,7 @@ TSR_HD struct tsr_step_values tsr_step_adam(const struct tsr_step_scalars *s, fl
 TSR_HD struct tsr_step_values tsr_step_adamw(const struct tsr_step_scalars *s, float g,
 					     struct tsr_step_values x)
 {
-	x = tsr_step_moments(s, g, x);
+	x = tsr_step_one_nans(tsr_step_moments(s, g, x));
 	x.weight = tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x));
 	return x;
 }
@@ -190,7 +197,7 @@ TSR_HD struct tsr_step_values tsr_step_adamw(const struct tsr_step_scalars *s, f
 TSR_HD struct tsr_step_values tsr_step_flash_adam(const struct tsr_step_scalars *s, float g,
 						  struct tsr_step_values x)
 {
-	x = tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x = tsr_step_one_nans(tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x));
 	x.weight = tsr_step_flash_adam_weight(s, x.weight, tsr_step_adam_update(s, x));
 	return x;
 }

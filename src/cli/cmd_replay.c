@@ -82,7 +82,7 @@ static const struct cli_opt opts[] = {
 	  "tensors with a matching name are weight, momentum, variance or other" },
 	CLI_INPUT_OPTS(struct cli_replay_args),
 	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu or cuda[:N]" },
+	  "auto, cpu, cuda (the first GPU) or cuda:N" },
 	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
 	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
 	  "show the plan; read headers only, write nothing" },

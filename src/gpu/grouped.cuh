@@ -107,6 +107,7 @@ struct ordinary_group {
 };
 
 struct softsign {
+	static const bool takes_roots = false;
 	typedef int8_t code_type;
 	static const uint32_t e8m8_max = TSR_E8M8_MAX;
 
@@ -145,6 +146,7 @@ struct softsign {
 };
 
 struct linear {
+	static const bool takes_roots = false;
 	typedef int8_t code_type;
 	static const uint32_t e8m8_max = TSR_E8M8_MAX;
 
@@ -182,6 +184,7 @@ struct linear {
 };
 
 struct root {
+	static const bool takes_roots = true;
 	typedef uint8_t code_type;
 	static const uint32_t e8m8_max = TSR_E8M8_SQRT_MAX;
 
@@ -227,6 +230,7 @@ struct root {
 };
 
 struct ulinear {
+	static const bool takes_roots = false;
 	typedef uint8_t code_type;
 	static const uint32_t e8m8_max = TSR_E8M8_MAX;
 
@@ -313,6 +317,28 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, TILE
 		for (int k = 0; k < TILE; k++)
 			out.v[k] = (typename codec::code_type)codec::code(in[k] * unit, factor);
 	}
+	return out;
+}
+
+/*
+ * The codes of sqrt8 from roots of finite numbers of at least 2^-100: the largest root is that of the
+ * largest number, and no code needs to be clamped.
+ */
+static __device__ __forceinline__ struct tsr_vec<uint8_t, TILE>
+encode_roots(const float *in, uint64_t tile, bool inside, struct scale_plane plane,
+	     struct scale_events *events) {
+	struct tsr_vec<uint8_t, TILE> out;
+	float peak = in[0], factor;
+
+#pragma unroll
+	for (int k = 1; k < TILE; k++)
+		peak = fmaxf(peak, in[k]);
+	peak = fmaxf(peak, __shfl_xor_sync(TSR_WHOLE_WARP, peak, 1));
+	factor = root::factor(put_scale(plane, tile / TILE_TEAM, peak, root::e8m8_max,
+					inside &&threadIdx.x % TILE_TEAM == 0, events));
+#pragma unroll
+	for (int k = 0; k < TILE; k++)
+		out.v[k] = (uint8_t)(int32_t)(in[k] * factor + 0.5f);
 	return out;
 }
 

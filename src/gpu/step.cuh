@@ -171,19 +171,22 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
 /* --- States ------------------------------------------------------------------------------------ */
 
 /*
- * load() leaves zeros alone behind the end; store() is called by all threads of a warp, as those of
- * a group talk to each other, and stores if @inside.
+ * store() is called by all threads of a warp, as those of a group talk to each other, and stores if
+ * @inside.  With takes_roots it can be given the roots of ordinary elements instead of these.
  */
 struct f32_state {
+	static const bool takes_roots = false;
+
 	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
 						    float *x)
 	{
 		load_tile(p->plane[0], tile, x);
 	}
 	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
-						     bool inside, const float *x,
+						     bool inside, const float *x, bool roots,
 						     struct tsr_encode_report *report)
 	{
+		(void)roots;
 		(void)report;
 		if (inside)
 			store_tile(p->plane[0], tile, x);
@@ -191,15 +194,18 @@ struct f32_state {
 };
 
 struct bf16_state {
+	static const bool takes_roots = false;
+
 	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
 						    float *x)
 	{
 		load_split<narrow_only<bf16>>(p, tile, x);
 	}
 	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
-						     bool inside, const float *x,
+						     bool inside, const float *x, bool roots,
 						     struct tsr_encode_report *report)
 	{
+		(void)roots;
 		(void)report;
 		if (inside)
 			store_split<narrow_only<bf16>>(p, tile, x);
@@ -207,6 +213,21 @@ struct bf16_state {
 };
 
 template <class codec> struct grouped_state {
+	typedef struct tsr_vec<typename codec::code_type, TILE> codes;
+	static const bool takes_roots = codec::takes_roots;
+
+	static __device__ __forceinline__ codes encode_state(const float *x, uint64_t tile,
+							     bool inside, bool roots,
+							     struct scale_plane scales,
+							     struct scale_events *events)
+	{
+		if constexpr (takes_roots) {
+			if (roots)
+				return encode_roots(x, tile, inside, scales, events);
+		}
+		return encode_tile<codec>(x, tile, inside, scales, events);
+	}
+
 	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
 						    float *x)
 	{
@@ -225,13 +246,12 @@ template <class codec> struct grouped_state {
 		}
 	}
 	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
-						     bool inside, const float *x,
+						     bool inside, const float *x, bool roots,
 						     struct tsr_encode_report *report)
 	{
 		struct scale_events events = { 0, 0 };
 		const struct scale_plane scales = { p->plane[1], p->scale };
-		const struct tsr_vec<typename codec::code_type, TILE> code = encode_tile<codec>(
-			x, tile, inside, scales, &events);
+		const codes code = encode_state(x, tile, inside, roots, scales, &events);
 
 		if (inside)
 			tsr_store((typename codec::code_type *)p->plane[0], tile, code);
@@ -244,11 +264,14 @@ template <class codec> struct grouped_state {
 
 /* For parts that a rule does not have. */
 struct no_state {
+	static const bool takes_roots = false;
+
 	static __device__ __forceinline__ void load(const struct step_part *, uint64_t, float *)
 	{
 	}
 	static __device__ __forceinline__ void store(const struct step_part *, uint64_t, bool,
-						     const float *, struct tsr_encode_report *)
+						     const float *, bool,
+						     struct tsr_encode_report *)
 	{
 	}
 };

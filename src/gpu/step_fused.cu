@@ -16,6 +16,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK) step(const struct step_args 
 	const bool inside = tile < a->ntiles;
 	float g[TILE] = {}, w[TILE] = {}, m[TILE] = {}, v[TILE] = {};
 	unsigned nonfinite = 0, overflow = 0;
+	bool roots;
 	struct tsr_encode_report *report = a->report ? a->report->encode : NULL;
 
 	if (inside) {
@@ -23,12 +24,13 @@ static __global__ void __launch_bounds__(TSR_BLOCK) step(const struct step_args 
 		load_weights(a, tile, w);
 		momentum::load(&a->part[TSR_PART_MOMENTUM], tile, m);
 		variance::load(&a->part[TSR_PART_VARIANCE], tile, v);
-		run_rule<NSTATES>(a, g, w, m, v);
-		overflow = store_weights(a, tile, w);
 	}
-	momentum::store(&a->part[TSR_PART_MOMENTUM], tile, inside, m,
+	roots = run_rule<NSTATES, variance::takes_roots>(a, inside, g, w, m, v);
+	if (inside)
+		overflow = store_weights(a, tile, w);
+	momentum::store(&a->part[TSR_PART_MOMENTUM], tile, inside, m, false,
 			report ? &report[TSR_PART_MOMENTUM] : NULL);
-	variance::store(&a->part[TSR_PART_VARIANCE], tile, inside, v,
+	variance::store(&a->part[TSR_PART_VARIANCE], tile, inside, v, roots,
 			report ? &report[TSR_PART_VARIANCE] : NULL);
 	if (a->report) {
 		tsr_add_count(&a->report->nonfinite_grad, nonfinite);

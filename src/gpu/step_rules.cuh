@@ -33,11 +33,10 @@ static __device__ __forceinline__ bool are_ordinary(float up, float variance)
 	return is_between(variance, 0x1p-100f, 0x1p30f) & is_between(fabsf(up), 0x1p-90f, 0x1p90f);
 }
 
+/* @inverse: RN(1 / root_correction2); @root: of the variance. */
 static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_step_scalars *s,
-							     float up, float variance,
-							     float inverse)
+							     float up, float root, float inverse)
 {
-	const float root = tsr_root_ordinary(variance);
 	const float divisor = tsr_near_quotient(root, s->root_correction2, inverse) + s->eps;
 
 	return tsr_quotient_ordinary(up, divisor);
@@ -83,9 +82,13 @@ struct flash_adam {
 	}
 };
 
-template <class rule>
-static __device__ __forceinline__ void run_adam(const struct step_args *a, const float *g, float *w,
-						float *m, float *v)
+/*
+ * If all elements of the warp are ordinary, roots become of variances where @ROOTS: what stores them
+ * takes these, too.  Returns whether it is so.
+ */
+template <class rule, bool ROOTS>
+static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool inside,
+						const float *g, float *w, float *m, float *v)
 {
 	const struct tsr_step_scalars *s = &a->scalars;
 	bool ordinary = a->ordinary;
@@ -98,19 +101,29 @@ static __device__ __forceinline__ void run_adam(const struct step_args *a, const
 		v[k] = x.variance;
 		ordinary &= are_ordinary(s->rate * x.momentum, x.variance);
 	}
-	if (ordinary) {
+	if (__all_sync(TSR_WHOLE_WARP, ordinary || !inside)) {
 		const float d = s->root_correction2;
 		const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
 
 #pragma unroll
-		for (int k = 0; k < TILE; k++)
+		for (int k = 0; k < TILE; k++) {
+			const float root = tsr_root_ordinary(v[k]);
+
 			w[k] = rule::weight(s, w[k],
-					    adam_update_ordinary(s, s->rate * m[k], v[k], inverse));
-	} else {
-#pragma unroll
-		for (int k = 0; k < TILE; k++)
-			w[k] = rule::weight(s, w[k], tsr_step_adam_update(s, { w[k], m[k], v[k] }));
+					    adam_update_ordinary(s, s->rate * m[k], root, inverse));
+			v[k] = ROOTS ? root : v[k];
+		}
+		return ROOTS;
 	}
+#pragma unroll
+	for (int k = 0; k < TILE; k++) {
+		const struct tsr_step_values x = tsr_step_one_nans({ w[k], m[k], v[k] });
+
+		w[k] = rule::weight(s, w[k], tsr_step_adam_update(s, x));
+		m[k] = x.momentum;
+		v[k] = x.variance;
+	}
+	return false;
 }
 
 /* --- The others -------------------------------------------------------------------------------- */
@@ -128,10 +141,10 @@ static __device__ __forceinline__ void run_adam(const struct step_args *a, const
 		} \
 	} while (0)
 
-/* A kernel for a number of states has the rules that have as many. */
-template <int NSTATES>
-static __device__ __forceinline__ void run_rule(const struct step_args *a, const float *g, float *w,
-						float *m, float *v)
+/* A kernel for a number of states has the rules that have as many.  Returns as run_adam(). */
+template <int NSTATES, bool ROOTS>
+static __device__ __forceinline__ bool run_rule(const struct step_args *a, bool inside,
+						const float *g, float *w, float *m, float *v)
 {
 	if constexpr (NSTATES == 0) {
 		RUN(tsr_step_plain_sgd);
@@ -144,12 +157,12 @@ static __device__ __forceinline__ void run_rule(const struct step_args *a, const
 			RUN(tsr_step_flash_lion);
 	} else {
 		if (a->rule == RULE_ADAM)
-			run_adam<adam>(a, g, w, m, v);
-		else if (a->rule == RULE_ADAMW)
-			run_adam<adamw>(a, g, w, m, v);
-		else
-			run_adam<flash_adam>(a, g, w, m, v);
+			return run_adam<adam, ROOTS>(a, inside, g, w, m, v);
+		if (a->rule == RULE_ADAMW)
+			return run_adam<adamw, ROOTS>(a, inside, g, w, m, v);
+		return run_adam<flash_adam, ROOTS>(a, inside, g, w, m, v);
 	}
+	return false;
 }
 
 #undef RUN

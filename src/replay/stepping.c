@@ -15,24 +15,18 @@
 #include "pack/records.h"
 #include "replay/on_gpu.h"
 
+/* Windows are of one step where that would be too many entries, or files open at once. */
+#define MANY_PARAMS 65536u
+#define MANY_FILES 256u
+
 /* --- Windows ------------------------------------------------------------------------------------ */
-
-static struct tsr_replay_entry *entry_of(const struct tsr_replay_window *w, unsigned step,
-					 size_t param)
-{
-	return &w->entries[step * w->r->nparams + param];
-}
-
-static const struct tsr_replay_step *step_of(const struct tsr_replay_window *w, unsigned step)
-{
-	return &w->r->result->steps[w->first + step];
-}
 
 static enum tsr_status changed(const struct tsr_replay_window *w, unsigned step,
 			       const struct tsr_tensor *t)
 {
 	return tsr_fail(w->r->err, TSR_E_IO, "%s: step %llu: tensor %.200s: changed while reading",
-			w->grads[step]->path, (unsigned long long)step_of(w, step)->step, t->name);
+			w->grads[step]->path, (unsigned long long)tsr_replay_step_of(w, step)->step,
+			t->name);
 }
 
 /* Which gradient is for which parameter; what was found of them before must still be so. */
@@ -51,7 +45,7 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 
 		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
 			return changed(w, step, t);
-		entry_of(w, step, (size_t)(p - r->params))->grad = t;
+		tsr_replay_entry_of(w, step, (size_t)(p - r->params))->grad = t;
 	}
 	return TSR_OK;
 }
@@ -63,14 +57,15 @@ static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned ste
 	struct tsr_step s = { .optimizer = r->result->optimizer, .grad_dtype = grad->dtype };
 	struct tsr_hyper h = r->hyper[p->group];
 
-	tsr_hyper_put(&h, TSR_HYPER_LR, step_of(w, step)->lr[p->group]);
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
 	s.flashoptim = r->options->flashoptim;
 	s.scalars = s.flashoptim ? tsr_step_flash_scalars(s.optimizer, &h, p->count)
 				 : tsr_step_scalars(s.optimizer, &h, p->count, p->fresh);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!p->coding[part].codec)
 			continue;
-		s.coding[part] = tsr_replay_coding_at(&p->coding[part], step_of(w, step)->step);
+		s.coding[part] = tsr_replay_coding_at(&p->coding[part],
+						      tsr_replay_step_of(w, step)->step);
 		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 			s.plane[part][i] = p->plane[part][i];
 	}
@@ -81,9 +76,10 @@ static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned ste
 static void plan_steps(struct tsr_replay_window *w)
 {
 	for (unsigned step = 0; step < w->n; step++) {
-		for (size_t i = 0; i < w->r->nparams && !step_of(w, step)->skipped; i++) {
+		for (size_t i = 0; i < w->r->nparams && !tsr_replay_step_of(w, step)->skipped;
+		     i++) {
 			struct tsr_replay_param *p = &w->r->params[i];
-			struct tsr_replay_entry *e = entry_of(w, step, i);
+			struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, i);
 
 			if (!e->grad)
 				continue;
@@ -104,7 +100,7 @@ static void close_window(struct tsr_replay_window *w)
 
 static enum tsr_status open_window(struct tsr_replay_window *w)
 {
-	memset(w->entries, 0, TSR_REPLAY_WINDOW * w->r->nparams * sizeof(*w->entries));
+	memset(w->entries, 0, w->longest_window * w->r->nparams * sizeof(*w->entries));
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(open_step(w, i));
 	return TSR_OK;
@@ -112,19 +108,10 @@ static enum tsr_status open_window(struct tsr_replay_window *w)
 
 /* --- Pieces ------------------------------------------------------------------------------------- */
 
-/* One thread's memory; FP32 arrays follow, of w->longest elements each. */
-struct scratch {
-	size_t param;
-	uint64_t first;
-	size_t n;
-	bool last; /* of its parameter */
-	struct tsr_replay_piece piece[TSR_REPLAY_WINDOW];
-	_Alignas(64) float x[];
-};
-
-static struct scratch *locate(const struct tsr_replay_window *w, void *scratch, uint64_t job)
+struct tsr_replay_job *tsr_replay_locate(const struct tsr_replay_window *w, void *scratch,
+					 uint64_t job)
 {
-	struct scratch *s = scratch;
+	struct tsr_replay_job *s = scratch;
 	size_t low = 0, high = w->r->nparams - 1;
 	const struct tsr_replay_param *p;
 	uint64_t left;
@@ -158,18 +145,13 @@ enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsign
 					"%s: step %llu: tensor %.200s: found %llu values and %llu "
 					"scales of its %s over the range of %s, expected none",
 					w->grads[step]->path,
-					(unsigned long long)step_of(w, step)->step, p->name,
-					(unsigned long long)e->narrow_overflow,
+					(unsigned long long)tsr_replay_step_of(w, step)->step,
+					p->name, (unsigned long long)e->narrow_overflow,
 					(unsigned long long)e->scale_overflow,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
 					p->coding[part].codec->name);
 	}
 	return TSR_OK;
-}
-
-static size_t grad_nbytes(const struct tsr_tensor *grad, size_t n)
-{
-	return n * (tsr_dtype_bits(grad->dtype) / 8);
 }
 
 struct tsr_step tsr_replay_step_at(const struct tsr_step *step, uint64_t first)
@@ -199,7 +181,7 @@ static float largest_of(const float *x, size_t n)
 }
 
 /* The largest weight before the step. */
-static void look_at_weights(const struct tsr_replay_window *w, struct scratch *s,
+static void look_at_weights(const struct tsr_replay_window *w, struct tsr_replay_job *s,
 			    const struct tsr_step *at, struct tsr_replay_piece *piece)
 {
 	const struct tsr_coding *coding = &at->coding[TSR_PART_WEIGHT];
@@ -210,10 +192,10 @@ static void look_at_weights(const struct tsr_replay_window *w, struct scratch *s
 	piece->largest = largest_of(s->x, s->n);
 }
 
-static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s, unsigned step,
-				  struct tsr_err *err)
+static enum tsr_status step_piece(struct tsr_replay_window *w, struct tsr_replay_job *s,
+				  unsigned step, struct tsr_err *err)
 {
-	const struct tsr_replay_entry *e = entry_of(w, step, s->param);
+	const struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, s->param);
 	const struct tsr_replay_param *p = &w->r->params[s->param];
 	struct tsr_replay_piece *piece = &s->piece[step];
 	void *grad = s->x + w->longest;
@@ -221,15 +203,16 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s
 	struct tsr_step at;
 
 	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
-	if (step_of(w, step)->skipped)
+	if (tsr_replay_step_of(w, step)->skipped)
 		return TSR_OK;
 	if (!e->grad) {
 		tsr_replay_compare_idle(w, p, s->first, s->n, s->x, piece);
 		return TSR_OK;
 	}
-	piece->nbytes = grad_nbytes(e->grad, s->n);
+	piece->nbytes = tsr_replay_grad_nbytes(e->grad, s->n);
 	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[e->grad->plane[0]],
-			       grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad, err));
+			       tsr_replay_grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad,
+			       err));
 	if (tsr_record_is_streamed(w->grads[step], e->grad))
 		piece->crc = tsr_crc32(0, grad, piece->nbytes);
 	at = tsr_replay_step_at(&e->step, s->first);
@@ -248,7 +231,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct scratch *s
 static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct tsr_replay_window *w = ctx;
-	struct scratch *s = locate(w, scratch, job);
+	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
 
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(step_piece(w, s, i, err));
@@ -276,7 +259,7 @@ static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsign
 {
 	struct tsr_replay *result = w->r->result;
 	const struct tsr_replay_param *p = &w->r->params[param];
-	const double lr = step_of(w, step)->lr[p->group];
+	const double lr = tsr_replay_step_of(w, step)->lr[p->group];
 	struct tsr_numerics_warning *warnings;
 
 	if (w->warned[param] ||
@@ -287,19 +270,22 @@ static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsign
 		return tsr_fail_nomem(err, w->r->c->path);
 	result->warnings = warnings;
 	warnings[result->nwarnings++] = (struct tsr_numerics_warning){
-		.step = step_of(w, step)->step, .param = param, .largest = largest, .lr = lr
+		.step = tsr_replay_step_of(w, step)->step,
+		.param = param,
+		.largest = largest,
+		.lr = lr
 	};
 	w->warned[param] = true;
 	return TSR_OK;
 }
 
-static enum tsr_status commit_step(struct tsr_replay_window *w, const struct scratch *s,
+static enum tsr_status commit_step(struct tsr_replay_window *w, const struct tsr_replay_job *s,
 				   unsigned step, struct tsr_err *err)
 {
 	const struct tsr_replay_piece *piece = &s->piece[step];
-	const struct tsr_tensor *grad = entry_of(w, step, s->param)->grad;
+	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
 
-	if (grad && !step_of(w, step)->skipped)
+	if (grad && !tsr_replay_step_of(w, step)->skipped)
 		TSR_TRY(tsr_replay_commit_record(w, step, grad, s->first == 0, s->last, piece->crc,
 						 piece->nbytes, err));
 	w->r->result->grad_nbytes += piece->nbytes;
@@ -310,126 +296,29 @@ static enum tsr_status commit_step(struct tsr_replay_window *w, const struct scr
 		w->largest[step] = piece->largest;
 	if (s->last)
 		TSR_TRY(warn_of(w, s->param, step, w->largest[step], err));
-	if (w->r->options->compare && !step_of(w, step)->skipped)
+	if (w->r->options->compare && !tsr_replay_step_of(w, step)->skipped)
 		tsr_replay_compare_commit(w, s->param, step, piece, s->first == 0, s->last);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_progress(const struct tsr_replay_window *w, struct tsr_err *err)
+{
+	const struct tsr_run *run = w->r->run;
+
+	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", w->r->recording->path);
 	return TSR_OK;
 }
 
 static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct tsr_replay_window *w = ctx;
-	const struct scratch *s = scratch;
-	const struct tsr_run *run = w->r->run;
+	const struct tsr_replay_job *s = scratch;
 
 	(void)job;
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(commit_step(w, s, i, err));
-	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", w->r->recording->path);
-	return TSR_OK;
-}
-
-/* --- Gradients that are not finite ---------------------------------------------------------------- */
-
-/* The first element that is not, or SIZE_MAX. */
-static size_t first_nonfinite(enum tsr_dtype dtype, const void *grad, size_t n)
-{
-	const uint16_t exponent = dtype == TSR_BF16 ? 0x7f80 : 0x7c00;
-	const uint16_t *narrow = grad;
-	const uint32_t *wide = grad;
-
-	for (size_t i = 0; i < n; i++) {
-		if (dtype == TSR_F32 ? (wide[i] & 0x7f800000u) == 0x7f800000u
-				     : (narrow[i] & exponent) == exponent)
-			return i;
-	}
-	return SIZE_MAX;
-}
-
-/* Looking through the gradients of one step; jobs as for stepping. */
-struct scan {
-	struct tsr_replay_window *w;
-	unsigned step;
-	bool found; /* the first one: */
-	size_t param;
-	uint64_t index;
-};
-
-static enum tsr_status scan_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct scan *scan = ctx;
-	struct tsr_replay_window *w = scan->w;
-	struct scratch *s = locate(w, scratch, job);
-	const struct tsr_tensor *grad = entry_of(w, scan->step, s->param)->grad;
-	const struct tsr_checkpoint *c = w->grads[scan->step];
-
-	s->piece[0].index = SIZE_MAX;
-	if (!grad)
-		return TSR_OK;
-	TSR_TRY(tsr_array_read(c, &c->arrays[grad->plane[0]], grad_nbytes(grad, 1) * s->first,
-			       grad_nbytes(grad, s->n), s->x, err));
-	s->piece[0].index = first_nonfinite(grad->dtype, s->x, s->n);
-	return TSR_OK;
-}
-
-static enum tsr_status scan_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct scan *scan = ctx;
-	const struct scratch *s = scratch;
-	const struct tsr_run *run = scan->w->r->run;
-
-	(void)job;
-	if (!scan->found && s->piece[0].index != SIZE_MAX) {
-		scan->found = true;
-		scan->param = s->param;
-		scan->index = s->first + s->piece[0].index;
-	}
-	if (run && run->progress &&
-	    !run->progress(run->ctx, scan->w->r->done_nbytes, scan->w->r->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", scan->w->r->recording->path);
-	return TSR_OK;
-}
-
-static enum tsr_status scan_step(struct tsr_replay_window *w, struct scan *scan)
-{
-	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
-					       .scratch_nbytes = w->scratch_nbytes,
-					       .work = scan_work,
-					       .commit = scan_commit,
-					       .ctx = scan };
-
-	return tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
-}
-
-/* Steps with such a gradient are not taken. */
-static enum tsr_status skip_steps(struct tsr_replay_window *w)
-{
-	for (unsigned i = 0; i < w->n; i++) {
-		struct scan scan = { .w = w, .step = i };
-
-		TSR_TRY(scan_step(w, &scan));
-		w->r->result->steps[w->first + i].skipped = scan.found;
-		w->r->result->nskipped += scan.found;
-	}
-	return TSR_OK;
-}
-
-/* A piece had one: tell the first of the first step that has any. */
-static enum tsr_status name_nonfinite(struct tsr_replay_window *w)
-{
-	for (unsigned i = 0; i < w->n; i++) {
-		struct scan scan = { .w = w, .step = i };
-
-		TSR_TRY(scan_step(w, &scan));
-		if (scan.found)
-			return tsr_fail(w->r->err, TSR_E_FORMAT,
-					"%s: step %llu: tensor %.200s: gradient element %llu is "
-					"not finite; --on-nonfinite skip leaves such steps out",
-					w->grads[i]->path, (unsigned long long)step_of(w, i)->step,
-					entry_of(w, i, scan.param)->grad->name,
-					(unsigned long long)scan.index);
-	}
-	return tsr_fail(w->r->err, TSR_E_IO, "%s: changed while reading", w->grads[0]->path);
+	return tsr_replay_progress(w, err);
 }
 
 /* --- All of it ------------------------------------------------------------------------------------ */
@@ -445,12 +334,12 @@ static enum tsr_status run_window(struct tsr_replay_window *w)
 
 	TSR_TRY(open_window(w));
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
-		TSR_TRY(skip_steps(w));
+		TSR_TRY(tsr_replay_skip_steps(w));
 	plan_steps(w);
 	status = w->r->gpu ? tsr_replay_gpu_window(w)
 			   : tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
 	if (status == TSR_E_FORMAT && w->nonfinite)
-		return name_nonfinite(w);
+		return tsr_replay_name_nonfinite(w);
 	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)
 		status = tsr_checkpoint_check_unchanged(w->grads[i], w->r->err);
 	if (status == TSR_OK)
@@ -464,7 +353,8 @@ static enum tsr_status prepare(struct tsr_replay_window *w)
 	const bool compare = r->options->compare;
 
 	w->start = calloc(r->nparams + 1, sizeof(*w->start));
-	w->entries = calloc(TSR_REPLAY_WINDOW * r->nparams + 1, sizeof(*w->entries));
+	w->longest_window = r->nparams > MANY_PARAMS ? 1 : TSR_REPLAY_WINDOW;
+	w->entries = calloc(w->longest_window * r->nparams + 1, sizeof(*w->entries));
 	w->warned = calloc(r->nparams + 1, sizeof(*w->warned));
 	if (compare)
 		w->compare = calloc(1, sizeof(*w->compare));
@@ -479,9 +369,22 @@ static enum tsr_status prepare(struct tsr_replay_window *w)
 	}
 	/* Whole cache lines, so that arrays begin at such. */
 	w->longest = (w->longest + 15) / 16 * 16;
-	w->scratch_nbytes = sizeof(struct scratch) +
+	w->scratch_nbytes = sizeof(struct tsr_replay_job) +
 			    (compare ? TSR_REPLAY_COMPARE_ARRAYS : 2) * w->longest * sizeof(float);
 	return TSR_OK;
+}
+
+/* How many steps the window from @first on has: their files are all open. */
+static unsigned window_at(const struct tsr_replay_window *w, size_t first)
+{
+	const struct tsr_recording_step *steps = w->r->recording->steps + w->r->first;
+	size_t nfiles = steps[first].nfiles;
+	unsigned n = 1;
+
+	while (n < w->longest_window && first + n < w->r->result->nsteps &&
+	       steps[first + n].nfiles <= MANY_FILES - (nfiles < MANY_FILES ? nfiles : MANY_FILES))
+		nfiles += steps[first + n++].nfiles;
+	return n;
 }
 
 enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
@@ -490,9 +393,7 @@ enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
 	enum tsr_status status = prepare(&w);
 
 	while (status == TSR_OK && w.first < r->result->nsteps) {
-		const size_t left = r->result->nsteps - w.first;
-
-		w.n = left < TSR_REPLAY_WINDOW ? (unsigned)left : TSR_REPLAY_WINDOW;
+		w.n = window_at(&w, w.first);
 		status = r->nparams ? run_window(&w) : TSR_OK;
 		close_window(&w);
 		w.first += w.n;

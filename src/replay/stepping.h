@@ -33,6 +33,7 @@ struct tsr_replay_window {
 	struct tsr_replaying *r;
 	size_t first; /* index of its first step */
 	unsigned n; /* steps */
+	unsigned longest_window; /* the most that it may have */
 	struct tsr_checkpoint *grads[TSR_REPLAY_WINDOW];
 	struct tsr_replay_entry *entries; /* of all parameters at the first step, and so on */
 	uint64_t *start; /* per parameter: its first job; one entry more at the end */
@@ -46,7 +47,39 @@ struct tsr_replay_window {
 	struct tsr_replay_sums *compare; /* NULL: not asked for */
 };
 
-/* --- Pieces, on CPU and GPU ----------------------------------------------------------------------- */
+/* What a thread works on; FP32 arrays follow, of window->longest elements each. */
+struct tsr_replay_job {
+	size_t param;
+	uint64_t first;
+	size_t n;
+	bool last; /* of its parameter */
+	struct tsr_replay_piece piece[TSR_REPLAY_WINDOW];
+	_Alignas(64) float x[];
+};
+
+static inline struct tsr_replay_entry *tsr_replay_entry_of(const struct tsr_replay_window *w,
+							   unsigned step, size_t param)
+{
+	return &w->entries[step * w->r->nparams + param];
+}
+
+static inline const struct tsr_replay_step *tsr_replay_step_of(const struct tsr_replay_window *w,
+							       unsigned step)
+{
+	return &w->r->result->steps[w->first + step];
+}
+
+/* Bytes of @n elements of a gradient. */
+static inline size_t tsr_replay_grad_nbytes(const struct tsr_tensor *grad, size_t n)
+{
+	return n * (tsr_dtype_bits(grad->dtype) / 8);
+}
+
+/* --- Pieces (stepping.c) ------------------------------------------------------------------------ */
+
+/* Let @scratch be the piece with number @job. */
+struct tsr_replay_job *tsr_replay_locate(const struct tsr_replay_window *w, void *scratch,
+					 uint64_t job);
 
 /* The step for a piece that is alone: its planes begin at the piece. */
 struct tsr_step tsr_replay_step_at(const struct tsr_step *step, uint64_t first);
@@ -63,6 +96,17 @@ enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsign
 enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned step,
 					 const struct tsr_tensor *grad, bool begin, bool end,
 					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err);
+
+/* Tell how far it is; TSR_E_CANCELLED. */
+enum tsr_status tsr_replay_progress(const struct tsr_replay_window *w, struct tsr_err *err);
+
+/* --- Gradients that are not finite (nonfinite.c) ------------------------------------------------- */
+
+/* Steps with such a gradient are not taken. */
+enum tsr_status tsr_replay_skip_steps(struct tsr_replay_window *w);
+
+/* A piece had one: fail with the first of the first step that has any. */
+enum tsr_status tsr_replay_name_nonfinite(struct tsr_replay_window *w);
 
 /* --- Comparing (beside.c) ------------------------------------------------------------------------ */
 
