@@ -86,7 +86,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-unit check-fuzz fuzz check-cli check-long check-gpu check-emulated demo bench lint format asan ubsan install \
+.PHONY: all check check-unit check-fuzz fuzz check-cli check-long check-gpu check-emulated gpu-kit demo bench lint format asan ubsan install \
 	uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -231,12 +231,18 @@ check-gpu:
 	@echo 'make check-gpu: built without CUDA' >&2; exit 77
 endif
 
+# What tests/gpu/run.sh needs, for a machine with a GPU and few libraries.
+gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor
+	$(call say,COPY,$(BUILD)/$@)
+	$(Q)rm -rf $(BUILD)/$@ && mkdir -p $(BUILD)/$@/lib && cp $^ $(BUILD)/$@ && strip $(BUILD)/$@/tersor \
+		&& ldd $(BUILD)/tersor | awk '/libcjson|libdeflate|libz\./ { print $$3 }' | xargs -I{} cp {} $(BUILD)/$@/lib
+
 # The kernels as C++ on the CPU, on fewer values: what is wrong with them, but for what only a GPU does.
 # EMULATE_SAN=address,undefined: under sanitizers.
 EMULATE_SAN ?=
 check-emulated:
-	@EMULATE_FLAGS='$(EMULATE_SAN:%=-fsanitize=%)' $(MAKE) --no-print-directory BUILD=$(BUILD)/emulated$(EMULATE_SAN:%=-san) \
-		GPU=1 NVCC=tests/gpu/emulate/nvcc SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu \
+	@EMULATE_SAN=$(EMULATE_SAN) $(MAKE) --no-print-directory BUILD=$(BUILD)/emulated$(EMULATE_SAN:%=-san) \
+		GPU=1 NVCC=tests/gpu/emulate/nvcc NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu \
 		$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tersor
 	$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu --emulated
 	python3 tests/gpu/replay.py $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tersor --emulated
@@ -292,6 +298,8 @@ help:
 	'make check       install what is needed, build, run the tests (under five minutes)' \
 	'make check-long  the exhaustive rest of the tests' \
 	'make check-gpu   GPU kernels and replays against the CPU (needs a GPU)' \
+	'make check-emulated  the same with kernels as C++ on the CPU (EMULATE_SAN=address,undefined)' \
+	'make gpu-kit     what tests/gpu/run.sh takes to a machine with a GPU' \
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make lint        style, layering, and that help and man pages agree' \

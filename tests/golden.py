@@ -1,6 +1,7 @@
 """The golden reports of sweeps: tests/golden/sweep-CODEC.txt, one line per run of equal exponents.
 
     python tests/golden.py REPORT.json      write them anew from `tersor sweep --json=REPORT.json`
+    python tests/golden.py --check REPORT.json      compare them with it
 
 A line has the figures of one exponent field, or of each of several: `8-253 16777216 ...`.
 """
@@ -65,10 +66,26 @@ def mean(row):
     return row["rel_sum"] / 2**47 / row["compared"] if row["compared"] else 0
 
 
+def check(report):
+    """How many codecs of a report are not as in the golden ones; it has all of them."""
+    found = {codec["codec"]: text_of(codec) for codec in report["codecs"]}
+    assert {path_of(codec).name for codec in found} == {
+        path.name for path in FOLDER.glob("sweep-*")}
+    wrong = [codec for codec, text in found.items() if text != path_of(codec).read_text()]
+    for codec in wrong:
+        lines = zip(found[codec].splitlines(), path_of(codec).read_text().splitlines())
+        print(codec, "found, expected:", *next((pair for pair in lines if pair[0] != pair[1]),
+                                               ["another number of lines"]), sep="\n  ")
+    print(f"{len(found) - len(wrong)} codecs as in tests/golden, {len(wrong)} not")
+    return len(wrong)
+
+
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
+    with open(sys.argv[-1], encoding="utf-8") as file:
         report = json.load(file)
     assert (report["first"], report["last"]) == (0, 2**32 - 1)
+    if sys.argv[1] == "--check":
+        sys.exit(check(report) != 0)
     FOLDER.mkdir(exist_ok=True)
     for codec in report["codecs"]:
         path_of(codec["codec"]).write_text(text_of(codec))

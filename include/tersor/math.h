@@ -543,6 +543,30 @@ TSR_HD float tsr_inverse_scale(float levels, float scale)
 	return scale > 0.0f ? levels / scale : 0.0f;
 }
 
+/*
+ * What elements are coded by, made of their scale once per group.  They are multiplied by the unit
+ * before, but for roots, which need none.
+ */
+TSR_HD float tsr_softsign_factor(float scale)
+{
+	return scale * tsr_group_unit(scale);
+}
+
+TSR_HD float tsr_linear_factor(float scale)
+{
+	return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
+}
+
+TSR_HD float tsr_sqrt_factor(float scale)
+{
+	return tsr_inverse_scale(255.0f, scale);
+}
+
+TSR_HD float tsr_ulinear_factor(float scale)
+{
+	return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
+}
+
 /* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
 
 /* Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0. */

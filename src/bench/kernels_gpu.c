@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "bench/bench.h"
+#include "bench/steps_gpu.h"
 #include "bench/values.h"
 #include "tersor/codec.h"
 #include "tersor/gpu.h"
@@ -74,8 +75,8 @@ static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *co
 	return TSR_OK;
 }
 
-/* Fill x on the GPU; the CPU would take longer than all measurements. */
-static enum tsr_status fill(struct bench *b, struct tsr_err *err)
+/* Fill @to, with squares if @square, on the GPU; the CPU would take longer than all measurements. */
+static enum tsr_status fill(struct bench *b, float *to, bool square, struct tsr_err *err)
 {
 	const uint64_t made = b->n < PATTERN_ELEMENTS ? b->n : PATTERN_ELEMENTS;
 	float *values = malloc(made * sizeof(*values));
@@ -84,9 +85,11 @@ static enum tsr_status fill(struct bench *b, struct tsr_err *err)
 	if (!values)
 		return tsr_fail_nomem(err, "benchmark values");
 	tsr_bench_values(values, made, 1);
-	status = tsr_gpu_put(b->stream, b->x, values, made * sizeof(*values), err);
+	for (uint64_t i = 0; square && i < made; i++)
+		values[i] *= values[i];
+	status = tsr_gpu_put(b->stream, to, values, made * sizeof(*values), err);
 	for (uint64_t have = made; have < b->n && status == TSR_OK; have *= 2)
-		status = tsr_gpu_copy(b->stream, b->x + have, b->x,
+		status = tsr_gpu_copy(b->stream, to + have, to,
 				      (b->n - have < have ? b->n - have : have) * sizeof(float),
 				      err);
 	if (status == TSR_OK)
@@ -135,7 +138,7 @@ static enum tsr_status prepare(struct bench *b, unsigned index, const char *code
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		TSR_TRY(tsr_gpu_alloc(b->gpu, plane_nbytes(codec, i, b->n), "benchmark arrays",
 				      &b->plane[i], err));
-	return fill(b, err);
+	return fill(b, b->x, false, err);
 }
 
 static void clean_up(struct bench *b)
@@ -151,6 +154,23 @@ static void clean_up(struct bench *b)
 	free(b->seconds);
 }
 
+static enum tsr_status run_steps(struct bench *b, struct tsr_bench_kernels *r, struct tsr_err *err)
+{
+	const struct tsr_bench_gpu on = { .gpu = b->gpu,
+					  .stream = b->stream,
+					  .start = b->start,
+					  .stop = b->stop,
+					  .values = b->x,
+					  .squares = b->y,
+					  .n = b->n,
+					  .repeats = b->repeats,
+					  .seconds = b->seconds,
+					  .run = b->run };
+
+	TSR_TRY(fill(b, b->y, true, err));
+	return tsr_bench_steps_gpu(&on, r, err);
+}
+
 static enum tsr_status run_bench(struct bench *b, const char *codec, struct tsr_bench_kernels *r,
 				 struct tsr_err *err)
 {
@@ -162,7 +182,7 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, struct tsr_
 		if (is_wanted(*c, codec))
 			TSR_TRY(measure_codec(b, *c, &r->kernels[r->nkernels++], err));
 	}
-	return TSR_OK;
+	return codec ? TSR_OK : run_steps(b, r, err);
 }
 
 enum tsr_status tsr_bench_kernels_gpu(unsigned index, const char *codec, uint64_t elements,

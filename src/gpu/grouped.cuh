@@ -121,7 +121,7 @@ struct softsign {
 	}
 	static __device__ __forceinline__ float factor(float scale)
 	{
-		return scale * tsr_group_unit(scale);
+		return tsr_softsign_factor(scale);
 	}
 	static __device__ __forceinline__ int32_t code(float m, float factor)
 	{
@@ -160,7 +160,7 @@ struct linear {
 	}
 	static __device__ __forceinline__ float factor(float scale)
 	{
-		return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
+		return tsr_linear_factor(scale);
 	}
 	static __device__ __forceinline__ int32_t code(float m, float factor)
 	{
@@ -199,7 +199,7 @@ struct root {
 	}
 	static __device__ __forceinline__ float factor(float scale)
 	{
-		return tsr_inverse_scale(255.0f, scale);
+		return tsr_sqrt_factor(scale);
 	}
 	static __device__ __forceinline__ int32_t code(float v, float factor)
 	{
@@ -244,7 +244,7 @@ struct ulinear {
 	}
 	static __device__ __forceinline__ float factor(float scale)
 	{
-		return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
+		return tsr_ulinear_factor(scale);
 	}
 	static __device__ __forceinline__ int32_t code(float v, float factor)
 	{

@@ -99,7 +99,7 @@ INLINE float softsign_unit(float scale)
 }
 INLINE float softsign_factor(float scale)
 {
-	return scale * tsr_group_unit(scale);
+	return tsr_softsign_factor(scale);
 }
 INLINE struct tsr_bounds softsign_bounds(void)
 {
@@ -120,7 +120,7 @@ INLINE float linear_unit(float scale)
 }
 INLINE float linear_factor(float scale)
 {
-	return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
+	return tsr_linear_factor(scale);
 }
 INLINE struct tsr_bounds linear_bounds(void)
 {
@@ -142,7 +142,7 @@ INLINE float sqrt_unit(float scale)
 }
 INLINE float sqrt_factor(float scale)
 {
-	return tsr_inverse_scale(255.0f, scale);
+	return tsr_sqrt_factor(scale);
 }
 INLINE struct tsr_bounds sqrt_bounds(void)
 {
@@ -185,7 +185,7 @@ INLINE float ulinear_unit(float scale)
 }
 INLINE float ulinear_factor(float scale)
 {
-	return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
+	return tsr_ulinear_factor(scale);
 }
 INLINE struct tsr_bounds ulinear_bounds(void)
 {
