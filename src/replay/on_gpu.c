@@ -5,11 +5,9 @@
  * read.  A buffer comes back when the step with it is done.  What the steps noticed stays on the
  * GPU until the window of steps is over, with a report per piece and step.
  */
-#include "replay/on_gpu.h"
+#include "replay/gpu_buffers.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/crc.h"
 #include "base/fail.h"
@@ -19,47 +17,8 @@
 /* Elements of a gradient that are copied and stepped together, at most: 16 MiB of FP32. */
 #define CHUNK ((uint64_t)TSR_REPLAY_ALIGN_MAX)
 
-/* Threads that read; more would only take memory. */
-#define READERS_MAX 12u
-
-/* Buffers: one per job under way, and those that the GPU is not yet done with. */
-#define IN_FLIGHT 4u
-#define BUFFERS_MAX (READERS_MAX + TSR_PIPELINE_WAITING + IN_FLIGHT)
-
 /* Bytes of gradients from which on a GPU is faster although it takes a while to start. */
 #define WORTH_A_GPU (UINT64_C(1) << 31)
-
-enum buffer_state { FREE, HELD, ON_ITS_WAY };
-
-/* Host memory and as much on the GPU. */
-struct buffer {
-	enum buffer_state state;
-	uint64_t ticket; /* of those on their way: the lower, the earlier */
-	struct tsr_gpu_event *copied, *done;
-	unsigned char *host, *device;
-};
-
-struct planes {
-	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX]; /* on the GPU */
-};
-
-struct tsr_replay_gpu {
-	struct tsr_gpu *gpu;
-	struct tsr_gpu_stream *copies, *steps;
-	unsigned char *state;
-	struct planes *planes; /* per parameter */
-	uint64_t *start; /* per parameter: its first chunk; one entry more at the end */
-	struct tsr_step_report *reports; /* on the GPU: of a chunk at each step, and so on */
-	struct tsr_step_report *found; /* the same, fetched */
-	struct tsr_run run; /* how many threads read */
-	unsigned nbuffers;
-	uint64_t buffer_nbytes;
-	unsigned char *host, *device; /* memory of the buffers */
-	struct buffer buffers[BUFFERS_MAX];
-	uint64_t tickets;
-	pthread_mutex_t lock; /* states of buffers; the stream while the state comes back */
-	uint64_t next; /* the job to be committed next */
-};
 
 /* --- What is asked for ------------------------------------------------------------------------ */
 
@@ -90,7 +49,7 @@ static uint64_t align_up(uint64_t nbytes)
 }
 
 /* Places of all planes, from @state on; returns how far they go.  NULL: only that. */
-static uint64_t place_planes(const struct tsr_replaying *r, struct planes *planes,
+static uint64_t place_planes(const struct tsr_replaying *r, struct tsr_replay_planes *planes,
 			     unsigned char *state)
 {
 	uint64_t at = 0;
@@ -134,7 +93,7 @@ static enum tsr_status make_buffers(struct tsr_replay_gpu *g, struct tsr_err *er
 	TSR_TRY(tsr_gpu_alloc_host(g->gpu, nbytes, "gradients, in host memory", (void **)&g->host,
 				   err));
 	for (unsigned i = 0; i < g->nbuffers; i++) {
-		struct buffer *b = &g->buffers[i];
+		struct tsr_replay_buffer *b = &g->buffers[i];
 
 		b->host = g->host + i * g->buffer_nbytes;
 		b->device = g->device + i * g->buffer_nbytes;
@@ -165,8 +124,8 @@ static enum tsr_status take_memory(struct tsr_replaying *r, struct tsr_replay_gp
 	g->start = calloc(r->nparams + 1, sizeof(*g->start));
 	if (!g->planes || !g->start)
 		return tsr_fail_nomem(err, r->c->path);
-	g->run.threads = threads < READERS_MAX ? threads : READERS_MAX;
-	g->nbuffers = g->run.threads + TSR_PIPELINE_WAITING + IN_FLIGHT;
+	g->run.threads = threads < TSR_REPLAY_READERS_MAX ? threads : TSR_REPLAY_READERS_MAX;
+	g->nbuffers = g->run.threads + TSR_PIPELINE_WAITING + TSR_REPLAY_IN_FLIGHT;
 	g->buffer_nbytes = align_up(place_chunks(r, g->start) * sizeof(float) + 1);
 	nreports = g->start[r->nparams] * TSR_REPLAY_WINDOW + 1;
 	g->found = calloc(nreports, sizeof(*g->found));
@@ -243,31 +202,31 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 
 /* --- Buffers ------------------------------------------------------------------------------------ */
 
-/* There are more than jobs under way: one is free, or will be. */
-static enum tsr_status take_buffer(struct tsr_replay_gpu *g, struct buffer **ret,
-				   struct tsr_err *err)
+enum tsr_status tsr_replay_take_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer **ret,
+				       struct tsr_err *err)
 {
-	struct buffer *best = NULL;
+	struct tsr_replay_buffer *best = NULL;
 	bool wait;
 
 	pthread_mutex_lock(&g->lock);
 	for (unsigned i = 0; i < g->nbuffers; i++) {
-		struct buffer *b = &g->buffers[i];
+		struct tsr_replay_buffer *b = &g->buffers[i];
 
-		if (b->state == HELD)
+		if (b->state == TSR_BUFFER_HELD)
 			continue;
-		if (!best || b->state == FREE ||
-		    (best->state == ON_ITS_WAY && b->ticket < best->ticket))
+		if (!best || b->state == TSR_BUFFER_FREE ||
+		    (best->state == TSR_BUFFER_ON_ITS_WAY && b->ticket < best->ticket))
 			best = b;
 	}
-	wait = best->state == ON_ITS_WAY;
-	best->state = HELD;
+	wait = best->state == TSR_BUFFER_ON_ITS_WAY;
+	best->state = TSR_BUFFER_HELD;
 	pthread_mutex_unlock(&g->lock);
 	*ret = best;
 	return wait ? tsr_gpu_reach(best->done, err) : TSR_OK;
 }
 
-static void give_buffer(struct tsr_replay_gpu *g, struct buffer *b, enum buffer_state state)
+void tsr_replay_give_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer *b,
+			    enum tsr_replay_buffer_state state)
 {
 	pthread_mutex_lock(&g->lock);
 	b->state = state;
@@ -275,184 +234,11 @@ static void give_buffer(struct tsr_replay_gpu *g, struct buffer *b, enum buffer_
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* After a failure some jobs never got to give theirs back. */
-static void begin_pass(struct tsr_replay_gpu *g)
+void tsr_replay_begin_pass(struct tsr_replay_gpu *g)
 {
 	for (unsigned i = 0; i < g->nbuffers; i++)
-		g->buffers[i].state = FREE;
+		g->buffers[i].state = TSR_BUFFER_FREE;
 	g->next = 0;
-}
-
-/* --- The state there and back ------------------------------------------------------------------- */
-
-/* A plane, and the job that begins it. */
-struct move {
-	unsigned char *host, *device;
-	uint64_t nbytes, first_job;
-};
-
-struct moving {
-	struct tsr_replaying *r;
-	struct tsr_replay_gpu *g;
-	struct move *moves;
-	size_t n;
-	uint64_t njobs;
-};
-
-/* One thread's job. */
-struct move_job {
-	struct buffer *buffer;
-	unsigned char *host, *device;
-	size_t nbytes;
-};
-
-static void add_move(struct moving *m, unsigned char *host, unsigned char *device, uint64_t nbytes)
-{
-	if (!nbytes)
-		return;
-	m->moves[m->n++] = (struct move){ host, device, nbytes, m->njobs };
-	m->njobs += (nbytes - 1) / m->g->buffer_nbytes + 1;
-}
-
-static enum tsr_status plan_moves(struct moving *m)
-{
-	const struct tsr_replaying *r = m->r;
-
-	m->moves = calloc(r->nparams * TSR_PARTS * TSR_PLANES_MAX + 1, sizeof(*m->moves));
-	if (!m->moves)
-		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_replay_param *p = &r->params[i];
-
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const struct tsr_coding *coding = &p->coding[part];
-
-			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
-				add_move(m, p->plane[part][k], m->g->planes[i].plane[part][k],
-					 tsr_plane_nbytes(coding, k, p->numel));
-		}
-	}
-	return TSR_OK;
-}
-
-static enum tsr_status begin_move(const struct moving *m, struct move_job *j, uint64_t job,
-				  struct tsr_err *err)
-{
-	size_t low = 0, high = m->n - 1;
-	uint64_t at;
-
-	while (low < high) {
-		const size_t mid = low + (high - low + 1) / 2;
-
-		if (m->moves[mid].first_job <= job)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	at = (job - m->moves[low].first_job) * m->g->buffer_nbytes;
-	j->host = m->moves[low].host + at;
-	j->device = m->moves[low].device + at;
-	j->nbytes = (size_t)(m->moves[low].nbytes - at);
-	if (j->nbytes > m->g->buffer_nbytes)
-		j->nbytes = (size_t)m->g->buffer_nbytes;
-	return take_buffer(m->g, &j->buffer, err);
-}
-
-static enum tsr_status put_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct moving *m = ctx;
-	struct move_job *j = scratch;
-
-	TSR_TRY(begin_move(m, j, job, err));
-	memcpy(j->buffer->host, j->host, j->nbytes);
-	return TSR_OK;
-}
-
-static enum tsr_status move_progress(const struct moving *m, struct tsr_err *err)
-{
-	const struct tsr_replaying *r = m->r;
-
-	if (r->run && r->run->progress &&
-	    !r->run->progress(r->run->ctx, r->done_nbytes, r->total_nbytes ? r->total_nbytes : 1))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", r->recording->path);
-	return TSR_OK;
-}
-
-static enum tsr_status put_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct moving *m = ctx;
-	const struct move_job *j = scratch;
-	struct tsr_replay_gpu *g = m->g;
-
-	(void)job;
-	TSR_TRY(tsr_gpu_put(g->copies, j->device, j->buffer->host, j->nbytes, err));
-	TSR_TRY(tsr_gpu_record(g->copies, j->buffer->done, err));
-	give_buffer(g, j->buffer, ON_ITS_WAY);
-	return move_progress(m, err);
-}
-
-static enum tsr_status start_get(struct tsr_replay_gpu *g, const struct move_job *j,
-				 struct tsr_err *err)
-{
-	TSR_TRY(tsr_gpu_get(g->copies, j->buffer->host, j->device, j->nbytes, err));
-	return tsr_gpu_record(g->copies, j->buffer->done, err);
-}
-
-static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct moving *m = ctx;
-	struct move_job *j = scratch;
-	enum tsr_status status;
-
-	TSR_TRY(begin_move(m, j, job, err));
-	pthread_mutex_lock(&m->g->lock);
-	status = start_get(m->g, j, err);
-	pthread_mutex_unlock(&m->g->lock);
-	if (status == TSR_OK)
-		status = tsr_gpu_reach(j->buffer->done, err);
-	if (status == TSR_OK)
-		memcpy(j->host, j->buffer->host, j->nbytes);
-	give_buffer(m->g, j->buffer, FREE);
-	return status;
-}
-
-static enum tsr_status get_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	(void)scratch;
-	(void)job;
-	return move_progress(ctx, err);
-}
-
-static enum tsr_status move_state(struct tsr_replaying *r, bool put)
-{
-	struct moving m = { .r = r, .g = r->gpu };
-	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct move_job),
-					 .work = put ? put_work : get_work,
-					 .commit = put ? put_commit : get_commit,
-					 .ctx = &m };
-	enum tsr_status status;
-
-	if (!r->gpu)
-		return TSR_OK;
-	status = plan_moves(&m);
-	pipeline.njobs = m.njobs;
-	begin_pass(m.g);
-	if (status == TSR_OK && m.njobs)
-		status = tsr_pipeline_run(&pipeline, &m.g->run, r->err);
-	if (status == TSR_OK)
-		status = tsr_gpu_sync(m.g->copies, r->err);
-	free(m.moves);
-	return status;
-}
-
-enum tsr_status tsr_replay_gpu_put_state(struct tsr_replaying *r)
-{
-	return move_state(r, true);
-}
-
-enum tsr_status tsr_replay_gpu_get_state(struct tsr_replaying *r)
-{
-	return move_state(r, false);
 }
 
 /* --- Steps ------------------------------------------------------------------------------------- */
@@ -465,7 +251,7 @@ struct step_job {
 	size_t n;
 	const struct tsr_replay_entry *entry;
 	bool idle; /* the step is skipped, or has no gradient */
-	struct buffer *buffer;
+	struct tsr_replay_buffer *buffer;
 	size_t nbytes;
 	uint32_t crc; /* of these, where the file has a checksum */
 };
@@ -513,13 +299,13 @@ static enum tsr_status read_work(void *ctx, void *scratch, uint64_t job, struct 
 	grad = j->entry->grad;
 	width = tsr_dtype_bits(grad->dtype) / 8;
 	j->nbytes = j->n * width;
-	TSR_TRY(take_buffer(w->r->gpu, &j->buffer, err));
+	TSR_TRY(tsr_replay_take_buffer(w->r->gpu, &j->buffer, err));
 	status = tsr_array_read(c, &c->arrays[grad->plane[0]], j->first * width, j->nbytes,
 				j->buffer->host, err);
 	if (status == TSR_OK && tsr_record_is_streamed(c, grad))
 		j->crc = tsr_crc32(0, j->buffer->host, j->nbytes);
 	if (status != TSR_OK)
-		give_buffer(w->r->gpu, j->buffer, FREE);
+		tsr_replay_give_buffer(w->r->gpu, j->buffer, TSR_BUFFER_FREE);
 	return status;
 }
 
@@ -527,7 +313,7 @@ static enum tsr_status read_work(void *ctx, void *scratch, uint64_t job, struct 
 static enum tsr_status append_step(struct tsr_replay_gpu *g, const struct step_job *j, uint64_t job,
 				   struct tsr_err *err)
 {
-	struct buffer *b = j->buffer;
+	struct tsr_replay_buffer *b = j->buffer;
 	struct tsr_step step = j->entry->step;
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
@@ -542,7 +328,7 @@ static enum tsr_status append_step(struct tsr_replay_gpu *g, const struct step_j
 		TSR_TRY(tsr_gpu_step(g->steps, &step, b->device, j->n, &g->reports[job], err));
 	}
 	TSR_TRY(tsr_gpu_record(g->steps, b->done, err));
-	give_buffer(g, b, ON_ITS_WAY);
+	tsr_replay_give_buffer(g, b, TSR_BUFFER_ON_ITS_WAY);
 	return TSR_OK;
 }
 
@@ -636,7 +422,7 @@ enum tsr_status tsr_replay_gpu_window(struct tsr_replay_window *w)
 					       .commit = step_commit,
 					       .ctx = w };
 
-	begin_pass(g);
+	tsr_replay_begin_pass(g);
 	TSR_TRY(tsr_gpu_zero(g->steps, g->reports, pipeline.njobs * sizeof(*g->reports),
 			     w->r->err));
 	return settle(w, tsr_pipeline_run(&pipeline, &g->run, w->r->err));
