@@ -222,9 +222,8 @@ endif
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.
 ifeq ($(GPU),1)
-check-gpu: $(BUILD)/tests/check_gpu
+check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor
 	$<
-	@$(MAKE) --no-print-directory $(BUILD)/tersor
 	python3 tests/gpu/replay.py $(BUILD)/tersor
 else
 check-gpu:

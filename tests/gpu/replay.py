@@ -146,6 +146,8 @@ STATES = [
      "--group", "48"),
     ("--weights", "fp16+trunc5", "--momentum", "f32", "--variance", "ulinear8", "--group", "128"),
     ("--weights", "bf16+bf16", "--momentum", "softsign8", "--variance", "ulinear8"),
+    ("--weights", "fp16+ulp8", "--momentum", "linear8", "--variance", "ulinear8"),
+    ("--weights", "bf16", "--momentum", "bf16", "--variance", "sqrt8", "--group", "128"),
 ]
 
 

@@ -290,7 +290,7 @@ static void step_small_groups(const struct run *r)
 	step_run(r, scratch, PIECE);
 }
 
-/* 512 KiB on the stack; weights have no groups. */
+/* The values of a whole group must be there before its scale is known. */
 static __attribute__((noinline)) void step_large_groups(const struct run *r)
 {
 	float x[TSR_PARTS][TSR_GROUP_MAX + APART];
