@@ -237,14 +237,18 @@ gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor
 		&& ldd $(BUILD)/tersor | awk '/libcjson|libdeflate|libz\./ { print $$3 }' | xargs -I{} cp {} $(BUILD)/$@/lib
 
 # The kernels as C++ on the CPU, on fewer values: what is wrong with them, but for what only a GPU does.
-# EMULATE_SAN=address,undefined: under sanitizers.
-EMULATE_SAN ?=
+# EMULATE_SAN=address,undefined: they, src/replay and the tests under sanitizers.
+export EMULATE_SAN ?=
+EMULATED := $(BUILD)/emulated$(EMULATE_SAN:%=-san)
 check-emulated:
-	@EMULATE_SAN=$(EMULATE_SAN) $(MAKE) --no-print-directory BUILD=$(BUILD)/emulated$(EMULATE_SAN:%=-san) \
-		GPU=1 NVCC=tests/gpu/emulate/nvcc NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) SAN=$(EMULATE_SAN) $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu \
-		$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tersor
-	$(BUILD)/emulated$(EMULATE_SAN:%=-san)/tests/check_gpu --emulated
-	python3 tests/gpu/replay.py $(BUILD)/emulated$(EMULATE_SAN:%=-san)/tersor --emulated
+	@$(MAKE) --no-print-directory BUILD=$(EMULATED) GPU=1 NVCC=tests/gpu/emulate/nvcc \
+		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor
+	$(EMULATED)/tests/check_gpu --emulated
+	python3 tests/gpu/replay.py $(EMULATED)/tersor --emulated
+ifneq ($(EMULATE_SAN),)
+$(GPU_TEST_OBJ) $(filter $(BUILD)/obj/src/replay/%,$(LIB_OBJ)): override CFLAGS += -fsanitize=$(EMULATE_SAN)
+override LDFLAGS += -fsanitize=$(EMULATE_SAN)
+endif
 
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench

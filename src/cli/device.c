@@ -82,7 +82,7 @@ void cli_say_device(const struct cli_common *common, const char *what, const str
 
 	if (!common->verbose)
 		return;
-	if (!d->ngpus)
+	if (!d->ngpus && tsr_gpu_count())
 		fprintf(stderr, "tersor: %s on the CPU, %s\n", what, tsr_isa_name());
 	for (unsigned i = 0; i < d->ngpus; i++) {
 		if (tsr_gpu_describe(d->gpus[i], text, sizeof(text), &err) == TSR_OK)

@@ -24,7 +24,7 @@ int cli_check_device(const struct cli_cmd *cmd, const char *device);
 int cli_choose_device(const struct cli_cmd *cmd, const char *device, bool worth_it,
 		      struct cli_device *ret);
 
-/* With -v: say on stderr where @what is done. */
+/* With -v: say on stderr where @what is done, if there is more than one place for it. */
 void cli_say_device(const struct cli_common *common, const char *what, const struct cli_device *d);
 
 #endif
