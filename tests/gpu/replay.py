@@ -196,7 +196,7 @@ def long_tensors(root):
     """More than are copied at once, 2^22 elements, and not a multiple of anything."""
     n = (1 << 22) + 100003
     case = Case(root, [50, n], 1 if EMULATED else 3, ("BF16", "F32"))
-    for args in ("--state", "fp32"), ("--state", "flash"):
+    for args in ("--state", "flash"), ("--weights", "bf16+sr8", "--momentum", "bf16"):
         both(root, case.start, case.recording, "--optimizer", "lion", "--lr", "1e-3", *args)
     case.change(1, put_nan("p1.weight", n - 2))
     line = both(root, case.start, case.recording, "--optimizer", "lion", "--lr", "1e-3", status=3)[1]
@@ -289,7 +289,7 @@ def choice(root):
 
 def cancelling(root):
     """SIGINT in the middle: nothing is left."""
-    case = Case(root, [1 << 21], 8)
+    case = Case(root, [1 << 19], 8)
     folder = case.root / "out"
     folder.mkdir()
     run = subprocess.Popen([TERSOR, "replay", case.start, case.recording, "-o", folder / "x",
