@@ -530,6 +530,29 @@ def test_check_numerics():
         assert found == {k for k in ulp if lr < ulp[k] / 2} and 0 < len(found) < 29, codec
 
 
+@pytest.mark.parametrize("codec", [
+    "f32", "bf16", "fp16", "bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16+trunc5",
+    "fp16+trunc7", "bf16+sr4", "fp16+sr3", "bf16+bf16", "fp16+fp16", "bf16+exact16"])
+def test_check_numerics_knows_the_spacing(codec, tmp_path):
+    """How far apart decoded values are is measured: all below 1.75 that are next to each other."""
+    x = (np.float32(1.75).view(np.uint32) - np.arange(1 << 17, dtype=np.uint32)).view(np.float32)
+    names = [tmp_path / f"{n}.safetensors" for n in ("in", "packed", "out")]
+    save_file({"w": x}, names[0])
+    run_tersor("pack", names[0], "-o", names[1], "--weights", codec, check=0)
+    run_tersor("unpack", names[1], "-o", names[2], check=0)
+    gaps = np.diff(np.unique(load_file(names[2])["w"]).astype(np.float64))
+    # The gaps of corrections in the ULP are rounded to FP32; those of pairs of floats get smaller
+    # toward the narrow weight.
+    spacing = gaps.mean() if "ulp" in codec else gaps.max()
+    (tmp_path / "g").mkdir()
+    save_file({"w": np.zeros(x.shape, np.float32)}, tmp_path / "g" / "1.safetensors")
+    found = [len(json.loads(replay(
+        names[0], tmp_path / "g", "--optimizer", "sgd", "--lr", repr(float(share * spacing)),
+        "--weights", codec, "--check-numerics", "--json").stdout)["warnings"])
+        for share in (0.49, 0.51)]
+    assert found == [1, 0], spacing
+
+
 def test_dry_run(tmp_path):
     out = tmp_path / "out.safetensors"
     done = replay(TORCH, RECORDING, "--state", "flash", "-o", out, "--dry-run", "--json")
