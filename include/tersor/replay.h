@@ -78,6 +78,8 @@ struct tsr_gate {
 	double limit; /* of every tensor at every step */
 };
 
+enum { TSR_REPLAY_CPU = -1, TSR_REPLAY_AUTO = -2 };
+
 enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
 
 /**
@@ -101,7 +103,9 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
  * @to_flashoptim: write a compressed state dict of FlashOptim
  * @max_shard_nbytes, @force, @dry_run: as for packing
- * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; -1: the CPU
+ * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; TSR_REPLAY_CPU;
+ *             or TSR_REPLAY_AUTO: a GPU if there is one with room for the state, the gradients are
+ *             worth it and nothing is asked for that only the CPU does
  */
 struct tsr_replay_options {
 	enum tsr_optimizer optimizer;
@@ -152,6 +156,7 @@ struct tsr_replay {
 	bool gate_failed;
 	size_t gate, gate_step, gate_param; /* the first that failed; indices */
 	struct tsr_gate failed; /* that gate */
+	int gpu; /* that it was stepped on, or TSR_REPLAY_CPU */
 	uint64_t state_nbytes; /* resident */
 	uint64_t grad_nbytes; /* read */
 	uint64_t out_nbytes; /* written, or to be written */

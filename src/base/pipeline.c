@@ -8,13 +8,6 @@
 
 #include "base/fail.h"
 
-/*
- * Jobs that may wait for a step while the threads go on with others: for their turn behind one that
- * takes long, or for the last step, which is mostly writing to one file, what the kernel lets one
- * thread do at a time, the others spinning.
- */
-#define WAITING_MAX 2
-
 enum state { FREE, WORKING, WORKED, COMMITTING, COMMITTED, FINISHING };
 
 /* A job under way. */
@@ -34,7 +27,7 @@ struct shared {
 	uint64_t turn; /* job whose commit is next */
 	uint64_t finish_turn; /* job whose finish is next */
 	unsigned nslots;
-	struct slot slots[TSR_THREADS_MAX + WAITING_MAX];
+	struct slot slots[TSR_THREADS_MAX + TSR_PIPELINE_WAITING];
 	bool committing, finishing; /* a thread is at it */
 	bool failed;
 	uint64_t failed_job;
@@ -200,7 +193,7 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 		return tsr_fail_nomem(err, "work buffers");
 	s->p = p;
 	wanted = wanted < p->njobs ? wanted : p->njobs;
-	make_slots(s, wanted > 1 ? wanted + WAITING_MAX : wanted);
+	make_slots(s, wanted > 1 ? wanted + TSR_PIPELINE_WAITING : wanted);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	while (started + 1 < wanted && started + 1 < s->nslots &&

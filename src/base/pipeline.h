@@ -11,6 +11,13 @@
 /* The most threads that a pipeline starts. */
 #define TSR_THREADS_MAX 256u
 
+/*
+ * Jobs that may wait for a step while the threads go on with others: for their turn behind one that
+ * takes long, or for the last step, which is mostly writing to one file, what the kernel lets one
+ * thread do at a time, the others spinning.
+ */
+#define TSR_PIPELINE_WAITING 2u
+
 /**
  * struct tsr_pipeline - Numbered jobs, done by several threads, committed in their order
  * @njobs:         jobs 0 to @njobs - 1

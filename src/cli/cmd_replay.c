@@ -11,6 +11,7 @@
 #include "cli/replay_options.h"
 #include "cli/replay_table.h"
 #include "replay/report.h"
+#include "tersor/gpu.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)
 
@@ -81,7 +82,7 @@ static const struct cli_opt opts[] = {
 	  "tensors with a matching name are weight, momentum, variance or other" },
 	CLI_INPUT_OPTS(struct cli_replay_args),
 	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto (the CPU), cpu, cuda (the first GPU) or cuda:N" },
+	  "auto, cpu, cuda (the first GPU) or cuda:N" },
 	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
 	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
 	  "show the plan; read headers only, write nothing" },
@@ -163,6 +164,38 @@ static int report(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 
 /* --- The command ------------------------------------------------------------------------------ */
 
+/* "cuda" is the first GPU: a replay takes one. */
+static int choose_device(const struct cli_cmd *cmd, const char *device,
+			 struct tsr_replay_options *o)
+{
+	struct cli_device one;
+	unsigned index;
+	int status;
+
+	if (device && tsr_gpu_parse(device, &index) && (o->compare || o->check_numerics))
+		return cli_usage(cmd, "%s runs on the CPU: leave --device %s out",
+				 o->compare ? "--compare" : "--check-numerics", device);
+	status = cli_choose_device(cmd, device && strcmp(device, "cuda") == 0 ? "cuda:0" : device,
+				   false, &one);
+	if (status != CLI_OK)
+		return status;
+	if (one.ngpus)
+		o->gpu = (int)one.gpus[0];
+	else
+		o->gpu = device && strcmp(device, "cpu") == 0 ? TSR_REPLAY_CPU : TSR_REPLAY_AUTO;
+	return CLI_OK;
+}
+
+static void say_device(const struct cli_replay_args *a, const struct tsr_replay *r)
+{
+	struct cli_device one = { .ngpus = r->gpu >= 0 };
+
+	if (one.ngpus)
+		one.gpus[0] = (unsigned)r->gpu;
+	if (!a->dry_run)
+		cli_say_device(&a->common, "replayed", &one);
+}
+
 static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		  const struct tsr_replay_options *o)
 {
@@ -179,6 +212,7 @@ static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	cli_run_end(&progress);
 	if (!r)
 		return cli_error(&err);
+	say_device(a, r);
 	status = report(cmd, a, r, a->output && replayed != TSR_E_BOUND && !a->dry_run);
 	tsr_replay_free(r);
 	return replayed == TSR_OK ? status : cli_error(&err);
@@ -189,11 +223,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
 	struct cli_inputs inputs;
-	struct cli_device device;
-	int status = cli_choose_device(cmd, a->device, false, &device);
+	int status = cli_replay_parse(cmd, a, &parsed);
 
 	if (status == CLI_OK)
-		status = cli_replay_parse(cmd, a, &parsed);
+		status = choose_device(cmd, a->device, &parsed.options);
 	if (status == CLI_OK)
 		status = check_reports(cmd, a);
 	if (status == CLI_OK)
@@ -201,9 +234,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (status != CLI_OK)
 		return status;
 	parsed.options.open = &inputs.open;
-	if (device.ngpus)
-		parsed.options.gpu = (int)device.gpus[0];
-	cli_say_device(&a->common, "replaying", &device);
 	status = replay(cmd, a, &parsed.options);
 	cli_input_free(&inputs);
 	return status;

@@ -60,6 +60,7 @@ struct tsr_replaying {
 	struct tsr_hyper *hyper; /* per group */
 	double *lr; /* per step and group */
 	uint64_t done_nbytes, total_nbytes; /* for progress: of gradients */
+	struct tsr_replay_gpu *gpu; /* that it steps on; NULL: the CPU */
 	struct tsr_err *err;
 };
 

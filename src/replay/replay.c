@@ -6,14 +6,14 @@
 
 #include "base/fail.h"
 #include "base/file.h"
-#include "replay/engine.h"
+#include "replay/on_gpu.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {
 	return (struct tsr_replay_options){
 		.optimizer = TSR_OPTIMIZER_COUNT,
 		.container = TSR_CONTAINER_COUNT,
-		.gpu = -1,
+		.gpu = TSR_REPLAY_CPU,
 	};
 }
 
@@ -26,17 +26,11 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 	if (o->ngates && !o->compare)
 		return tsr_fail(r->err, TSR_E_USAGE, "%s: a gate needs a comparison with FP32",
 				r->recording->path);
-	if (o->gpu >= 0 && (o->compare || o->check_numerics))
-		return tsr_fail(
-			r->err, TSR_E_UNSUPPORTED,
-			"cuda:%d: comparing with FP32 and checking numerics are done on the "
-			"CPU only; use --device cpu",
-			o->gpu);
 	if (o->first_step && o->last_step && o->first_step > o->last_step)
 		return tsr_fail(r->err, TSR_E_USAGE, "%s: steps %llu to %llu are none",
 				r->recording->path, (unsigned long long)o->first_step,
 				(unsigned long long)o->last_step);
-	return TSR_OK;
+	return tsr_replay_gpu_check(r);
 }
 
 static enum tsr_status name_params(struct tsr_replaying *r)
@@ -137,14 +131,24 @@ static int by_step(const void *va, const void *vb)
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
+static void leave_gpu(struct tsr_replaying *r)
+{
+	tsr_replay_gpu_close(r->gpu);
+	r->gpu = NULL;
+}
+
 static enum tsr_status replay(struct tsr_replaying *r, const char *out)
 {
 	TSR_TRY(plan(r));
 	if (out)
 		TSR_TRY(check_output(r, out));
 	if (!r->options->dry_run) {
+		TSR_TRY(tsr_replay_gpu_open(r));
 		TSR_TRY(tsr_replay_load_state(r));
+		TSR_TRY(tsr_replay_gpu_put_state(r));
 		TSR_TRY(tsr_replay_run_steps(r));
+		TSR_TRY(tsr_replay_gpu_get_state(r));
+		leave_gpu(r);
 		if (r->result->nwarnings)
 			qsort(r->result->warnings, r->result->nwarnings,
 			      sizeof(*r->result->warnings), by_step);
@@ -178,10 +182,12 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 		return tsr_fail_nomem(err, recording);
 	}
 	r.result->dry_run = options->dry_run;
+	r.result->gpu = TSR_REPLAY_CPU;
 	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);
 	*r.result->owned = (struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr };
+	leave_gpu(&r);
 	free(r.by_recorded);
 	tsr_recording_close(r.recording);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {

@@ -13,7 +13,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "pack/records.h"
-#include "replay/device.h"
+#include "replay/on_gpu.h"
 
 /* Windows are of one step where that would be too many entries, or files open at once. */
 #define MANY_PARAMS 65536u
@@ -67,10 +67,7 @@ static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned ste
 		s.coding[part] = tsr_replay_coding_at(&p->coding[part],
 						      tsr_replay_step_of(w, step)->step);
 		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-			s.plane[part][i] = w->device ? tsr_replay_device_plane(
-							       w->device, (size_t)(p - r->params),
-							       part, i)
-						     : p->plane[part][i];
+			s.plane[part][i] = p->plane[part][i];
 	}
 	return s;
 }
@@ -136,9 +133,9 @@ struct tsr_replay_job *tsr_replay_locate(const struct tsr_replay_window *w, void
 	return s;
 }
 
-static enum tsr_status over_range(const struct tsr_replay_window *w, unsigned step,
-				  const struct tsr_replay_param *p,
-				  const struct tsr_step_report *report, struct tsr_err *err)
+enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsigned step,
+				       const struct tsr_replay_param *p,
+				       const struct tsr_step_report *report, struct tsr_err *err)
 {
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		const struct tsr_encode_report *e = &report->encode[part];
@@ -157,8 +154,7 @@ static enum tsr_status over_range(const struct tsr_replay_window *w, unsigned st
 	return TSR_OK;
 }
 
-/* The step for a piece that is alone: its planes begin at the piece. */
-static struct tsr_step step_at(const struct tsr_step *step, uint64_t first)
+struct tsr_step tsr_replay_step_at(const struct tsr_step *step, uint64_t first)
 {
 	struct tsr_step at = *step;
 
@@ -219,7 +215,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct tsr_replay
 			       err));
 	if (tsr_record_is_streamed(w->grads[step], e->grad))
 		piece->crc = tsr_crc32(0, grad, piece->nbytes);
-	at = step_at(&e->step, s->first);
+	at = tsr_replay_step_at(&e->step, s->first);
 	look_at_weights(w, s, &at, piece);
 	if (w->r->options->compare)
 		tsr_replay_compare_step(w, p, &at, s->first, s->n, grad, s->x, piece, &report);
@@ -229,7 +225,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct tsr_replay
 		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
 		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->grads[step]->path);
 	}
-	return over_range(w, step, p, &report, err);
+	return tsr_replay_check_range(w, step, p, &report, err);
 }
 
 static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -244,19 +240,18 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 
 /* --- What the pieces found ---------------------------------------------------------------------- */
 
-static enum tsr_status commit_record(struct tsr_replay_window *w, const struct tsr_replay_job *s,
-				     unsigned step, struct tsr_err *err)
+enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned step,
+					 const struct tsr_tensor *grad, bool begin, bool end,
+					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err)
 {
-	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
 	struct tsr_record_crc *crc = &w->crc[step];
 
-	if (!grad || tsr_replay_step_of(w, step)->skipped ||
-	    !tsr_record_is_streamed(w->grads[step], grad))
+	if (!tsr_record_is_streamed(w->grads[step], grad))
 		return TSR_OK;
-	if (s->first == 0)
+	if (begin)
 		crc->crc = 0;
-	tsr_record_add(crc, s->piece[step].crc, s->piece[step].nbytes);
-	return s->last ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
+	tsr_record_add(crc, piece_crc, nbytes);
+	return end ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
 }
 
 static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsigned step,
@@ -288,8 +283,11 @@ static enum tsr_status commit_step(struct tsr_replay_window *w, const struct tsr
 				   unsigned step, struct tsr_err *err)
 {
 	const struct tsr_replay_piece *piece = &s->piece[step];
+	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
 
-	TSR_TRY(commit_record(w, s, step, err));
+	if (grad && !tsr_replay_step_of(w, step)->skipped)
+		TSR_TRY(tsr_replay_commit_record(w, step, grad, s->first == 0, s->last, piece->crc,
+						 piece->nbytes, err));
 	w->r->result->grad_nbytes += piece->nbytes;
 	w->r->done_nbytes += piece->nbytes;
 	if (s->first == 0)
@@ -323,86 +321,6 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	return tsr_replay_progress(w, err);
 }
 
-/* --- On a GPU ------------------------------------------------------------------------------------- */
-
-/* Jobs are the pieces of the first step, then those of the next, and so on. */
-static unsigned device_step_of(const struct tsr_replay_window *w, uint64_t *job)
-{
-	const uint64_t per_step = w->start[w->r->nparams];
-	const unsigned step = (unsigned)(*job / per_step);
-
-	*job %= per_step;
-	return step;
-}
-
-static enum tsr_status device_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct tsr_replay_window *w = ctx;
-	const unsigned step = device_step_of(w, &job);
-	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
-	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
-	struct tsr_replay_piece *piece = &s->piece[step];
-
-	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
-	if (!grad || tsr_replay_step_of(w, step)->skipped)
-		return TSR_OK;
-	piece->nbytes = tsr_replay_grad_nbytes(grad, s->n);
-	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[grad->plane[0]],
-			       tsr_replay_grad_nbytes(grad, 1) * s->first, piece->nbytes, s->x,
-			       err));
-	if (tsr_record_is_streamed(w->grads[step], grad))
-		piece->crc = tsr_crc32(0, s->x, piece->nbytes);
-	return TSR_OK;
-}
-
-static enum tsr_status device_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct tsr_replay_window *w = ctx;
-	const struct tsr_replay_job *s = scratch;
-	const unsigned step = device_step_of(w, &job);
-	const struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, s->param);
-	struct tsr_step at;
-
-	TSR_TRY(commit_step(w, s, step, err));
-	if (s->piece[step].nbytes) {
-		at = step_at(&e->step, s->first);
-		TSR_TRY(tsr_replay_device_step(w->device, (size_t)(e - w->entries), &at, s->x,
-					       s->piece[step].nbytes, s->n, err));
-	}
-	return tsr_replay_progress(w, err);
-}
-
-/* What the GPU noticed, in the order of steps. */
-static enum tsr_status check_device(struct tsr_replay_window *w)
-{
-	const struct tsr_step_report *reports;
-
-	TSR_TRY(tsr_replay_device_end(w->device, &reports, w->r->err));
-	for (unsigned step = 0; step < w->n; step++) {
-		for (size_t i = 0; i < w->r->nparams; i++) {
-			const size_t entry = step * w->r->nparams + i;
-
-			if (reports[entry].nonfinite_grad)
-				return tsr_replay_name_nonfinite(w);
-			TSR_TRY(over_range(w, step, &w->r->params[i], &reports[entry], w->r->err));
-		}
-	}
-	return TSR_OK;
-}
-
-static enum tsr_status run_on_device(struct tsr_replay_window *w)
-{
-	const struct tsr_pipeline pipeline = { .njobs = w->n * w->start[w->r->nparams],
-					       .scratch_nbytes = w->scratch_nbytes,
-					       .work = device_work,
-					       .commit = device_commit,
-					       .ctx = w };
-
-	TSR_TRY(tsr_replay_device_begin(w->device, w->r->err));
-	TSR_TRY(tsr_pipeline_run(&pipeline, w->r->run, w->r->err));
-	return check_device(w);
-}
-
 /* --- All of it ------------------------------------------------------------------------------------ */
 
 static enum tsr_status run_window(struct tsr_replay_window *w)
@@ -418,7 +336,8 @@ static enum tsr_status run_window(struct tsr_replay_window *w)
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
 		TSR_TRY(tsr_replay_skip_steps(w));
 	plan_steps(w);
-	status = w->device ? run_on_device(w) : tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
+	status = w->r->gpu ? tsr_replay_gpu_window(w)
+			   : tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
 	if (status == TSR_E_FORMAT && w->nonfinite)
 		return tsr_replay_name_nonfinite(w);
 	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)
@@ -468,23 +387,10 @@ static unsigned window_at(const struct tsr_replay_window *w, size_t first)
 	return n;
 }
 
-/* The state goes there, and gradients in larger pieces. */
-static enum tsr_status open_device(struct tsr_replay_window *w)
-{
-	if (w->r->options->gpu < 0)
-		return TSR_OK;
-	for (size_t i = 0; i < w->r->nparams; i++)
-		w->r->params[i].piece *= TSR_REPLAY_DEVICE_PIECES;
-	return tsr_replay_device_open(w->r, &w->device, w->r->err);
-}
-
 enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
 {
 	struct tsr_replay_window w = { .r = r };
-	enum tsr_status status = open_device(&w);
-
-	if (status == TSR_OK)
-		status = prepare(&w);
+	enum tsr_status status = prepare(&w);
 
 	while (status == TSR_OK && w.first < r->result->nsteps) {
 		w.n = window_at(&w, w.first);
@@ -492,9 +398,6 @@ enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
 		close_window(&w);
 		w.first += w.n;
 	}
-	if (status == TSR_OK && w.device)
-		status = tsr_replay_device_fetch(w.device, r->err);
-	tsr_replay_device_close(w.device);
 	free(w.start);
 	free(w.entries);
 	free(w.warned);

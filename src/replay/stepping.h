@@ -7,8 +7,6 @@
 #include "replay/compare.h"
 #include "replay/engine.h"
 
-struct tsr_replay_device;
-
 /* One step of one parameter. */
 struct tsr_replay_entry {
 	const struct tsr_tensor *grad; /* NULL: the step has none */
@@ -47,7 +45,6 @@ struct tsr_replay_window {
 	float largest[TSR_REPLAY_WINDOW];
 	bool *warned; /* per parameter */
 	struct tsr_replay_sums *compare; /* NULL: not asked for */
-	struct tsr_replay_device *device; /* NULL: the CPU steps */
 };
 
 /* What a thread works on; FP32 arrays follow, of window->longest elements each. */
@@ -83,6 +80,22 @@ static inline size_t tsr_replay_grad_nbytes(const struct tsr_tensor *grad, size_
 /* Let @scratch be the piece with number @job. */
 struct tsr_replay_job *tsr_replay_locate(const struct tsr_replay_window *w, void *scratch,
 					 uint64_t job);
+
+/* The step for a piece that is alone: its planes begin at the piece. */
+struct tsr_step tsr_replay_step_at(const struct tsr_step *step, uint64_t first);
+
+/* TSR_E_UNSUPPORTED, naming step and tensor, if an encoding found values over its range. */
+enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsigned step,
+				       const struct tsr_replay_param *p,
+				       const struct tsr_step_report *report, struct tsr_err *err);
+
+/*
+ * Add a piece of a gradient to the checksum of its record, in order; @begin and @end: the first
+ * and last piece of its parameter.  At the end TSR_E_FORMAT if the file has another one.
+ */
+enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned step,
+					 const struct tsr_tensor *grad, bool begin, bool end,
+					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err);
 
 /* Tell how far it is; TSR_E_CANCELLED. */
 enum tsr_status tsr_replay_progress(const struct tsr_replay_window *w, struct tsr_err *err);

@@ -5,9 +5,10 @@
 #
 #   1. check_gpu: every kernel, sweep and step against the CPU, and every shortcut
 #   2. a sweep of all 2^32 patterns with every codec, compared with tests/golden
-#   3. the same report from the CPU for a part of the range: identical files; replays likewise
-#   4. compute-sanitizer: memcheck and racecheck of the short tests
-#   5. bench: each codec and step beside a copy
+#   3. the same report from the CPU for a part of the range: identical files
+#   4. compute-sanitizer: memcheck and racecheck of the short tests, memcheck of a replay
+#   5. replays against the CPU's: identical files
+#   6. bench: each codec and step beside a copy
 #
 # FOLDER (default build/gpu-kit) is made by `make gpu-kit`, on a machine with the toolkit and the
 # libraries; this one needs a driver, python3 and for step 4 compute-sanitizer.  Ends with a line
@@ -61,6 +62,13 @@ sanitize() {
 	compute-sanitizer --tool "$1" --error-exitcode 1 "$kit/check_gpu" --small
 }
 
+sanitize_replay() {
+	local gpt=tests/data/tiny-gpt
+
+	compute-sanitizer --tool "$1" --error-exitcode 1 "$kit/tersor" replay --device cuda \
+		"$gpt/checkpoint.safetensors" "$gpt/recording" --state flash --steps 401..410
+}
+
 bench() {
 	"$kit/tersor" bench --device cuda --no-progress --json="$out/bench.json"
 }
@@ -69,14 +77,15 @@ nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format
 step check "$kit/check_gpu"
 step golden golden
 step same-report same_report
-step replay tests/gpu/replay.sh "$kit/tersor"
 LINES_SHOWN=20 step eight-codecs eight_codecs
 if command -v compute-sanitizer >/dev/null; then
 	step memcheck sanitize memcheck
 	step racecheck sanitize racecheck
+	step replay-memcheck sanitize_replay memcheck
 else
 	echo "=== no compute-sanitizer here: memcheck and racecheck are left out"
 fi
+LINES_SHOWN=20 step replays python3 tests/gpu/replay.py "$kit/tersor"
 LINES_SHOWN=60 step bench bench
 echo "$passed passed, $failed failed"
 ((failed == 0))

@@ -4,8 +4,8 @@
 
 /*
  * As much of CUDA as src/gpu uses, on the CPU: kernels can be checked where there is no GPU, and
- * under the compiler's sanitizers.  Memory is the CPU's, work in streams is done at once, and the
- * threads of a block take turns (see emulate.cu).  What is not the same: which NaN arithmetic makes,
+ * under the compiler's sanitizers.  Memory is the CPU's, work in streams is done as late as can be,
+ * when something waits for it, and the threads of a block take turns (see emulate.cu).  What is not the same: which NaN arithmetic makes,
  * conversions of floats out of range, and everything about time.
  */
 #include <algorithm>
@@ -55,6 +55,7 @@ enum cudaError_t {
 	cudaErrorInvalidValue = 1,
 	cudaErrorMemoryAllocation = 2,
 	cudaErrorInvalidDevice = 101,
+	cudaErrorLaunchFailure = 719,
 };
 enum cudaMemcpyKind {
 	cudaMemcpyHostToHost,
@@ -80,6 +81,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device);
 cudaError_t emulated_malloc(void **memory, size_t nbytes);
+cudaError_t emulated_status(void); /* cudaSuccess until a kernel fails, and then no more */
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *to, int value, size_t nbytes);
@@ -94,51 +96,22 @@ template <class T> static inline cudaError_t cudaMalloc(T **memory, size_t nbyte
 	return emulated_malloc((void **)memory, nbytes);
 }
 
+cudaError_t emulated_malloc_host(void **memory, size_t nbytes);
+cudaError_t cudaFreeHost(void *memory);
+
 template <class T> static inline cudaError_t cudaMallocHost(T **memory, size_t nbytes)
 {
-	return emulated_malloc((void **)memory, nbytes);
+	return emulated_malloc_host((void **)memory, nbytes);
 }
 
-static inline cudaError_t cudaFreeHost(void *memory)
-{
-	return cudaFree(memory);
-}
-
-static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes,
-					  cudaMemcpyKind kind, cudaStream_t = NULL)
-{
-	return cudaMemcpy(to, from, nbytes, kind);
-}
-
-static inline cudaError_t cudaMemsetAsync(void *to, int value, size_t nbytes, cudaStream_t = NULL)
-{
-	return cudaMemset(to, value, nbytes);
-}
-
-static inline cudaError_t cudaStreamDestroy(cudaStream_t)
-{
-	return cudaSuccess;
-}
-
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
-{
-	return cudaSuccess;
-}
-
-static inline cudaError_t cudaStreamQuery(cudaStream_t)
-{
-	return cudaSuccess;
-}
-
-static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
-{
-	return cudaSuccess;
-}
-
-static inline cudaError_t cudaEventSynchronize(cudaEvent_t)
-{
-	return cudaSuccess;
-}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, cudaMemcpyKind kind,
+			    cudaStream_t stream = NULL);
+cudaError_t cudaMemsetAsync(void *to, int value, size_t nbytes, cudaStream_t stream = NULL);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 
 #include "launch.h"
 

@@ -7,7 +7,11 @@
 #include <csetjmp>
 #include <cstdio>
 #include <ctime>
+#include <deque>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <ucontext.h>
 
 #include <cuda_runtime.h>
@@ -180,10 +184,17 @@ static void run_block(void)
 	} while (waiting);
 }
 
+static bool is_the_one(const char *variable, unsigned *count);
+static bool broken; /* a kernel failed */
+
 void emulated_grid(dim3 blocks, dim3 threads, void (*what)(void *ctx), void *ctx)
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
+	static unsigned launches;
 
+	broken = broken || is_the_one("TERSOR_EMULATED_BAD_LAUNCH", &launches);
+	if (broken)
+		return;
 	body = what;
 	body_ctx = ctx;
 	gridDim = blocks;
@@ -227,9 +238,65 @@ void __syncthreads(void)
 
 #define MEMORY_MAX (UINT64_C(1) << 40)
 
+/*
+ * Work waits until something waits for it: what lacks a wait, such as a copy into memory that a
+ * kernel has yet to read, goes wrong here every time.
+ */
+struct queue {
+	std::deque<std::function<void()>> work;
+	uint64_t done, appended;
+};
+
+struct emulated_stream {
+	std::shared_ptr<struct queue> queue;
+};
+
+/* The work that was in the queue, which may outlive the stream. */
 struct emulated_event {
+	std::shared_ptr<struct queue> queue;
+	uint64_t position;
 	struct timespec at;
 };
+
+static std::set<cudaStream_t> streams;
+static std::map<const char *, size_t> host_memory;
+
+static void advance(struct queue *q, uint64_t position)
+{
+	while (q->done < position) {
+		const std::function<void()> work = q->work.front();
+
+		q->work.pop_front();
+		q->done++;
+		work();
+	}
+}
+
+static void drain(cudaStream_t stream)
+{
+	if (stream)
+		advance(stream->queue.get(), stream->queue->appended);
+}
+
+void emulated_append(cudaStream_t stream, const std::function<void()> &work)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	if (!stream) {
+		work();
+		return;
+	}
+	stream->queue->work.push_back(work);
+	stream->queue->appended++;
+}
+
+static bool is_host_memory(const void *memory)
+{
+	auto after = host_memory.upper_bound((const char *)memory);
+
+	return after != host_memory.begin() &&
+	       (const char *)memory < (--after)->first + after->second;
+}
 
 static thread_local cudaError_t last_error;
 
@@ -247,6 +314,22 @@ static int device_count(void)
 	return n ? atoi(n) : 1;
 }
 
+/* Whether this is the call that an environment variable has the number of, counted from 1. */
+static bool is_the_one(const char *variable, unsigned *count)
+{
+	const char *n = getenv(variable);
+
+	return n && ++*count == (unsigned)atoi(n);
+}
+
+/* What runs after it finds out that a kernel failed; the launch does not. */
+cudaError_t emulated_status(void)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	return broken ? failed(cudaErrorLaunchFailure) : cudaSuccess;
+}
+
 const char *cudaGetErrorString(cudaError_t e)
 {
 	switch (e) {
@@ -256,6 +339,8 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "out of memory";
 	case cudaErrorInvalidDevice:
 		return "invalid device ordinal";
+	case cudaErrorLaunchFailure:
+		return "unspecified launch failure";
 	default:
 		return "invalid argument";
 	}
@@ -294,36 +379,110 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 
 cudaError_t emulated_malloc(void **memory, size_t nbytes)
 {
-	*memory = nbytes < MEMORY_MAX ? aligned_alloc(256, (nbytes + 255) / 256 * 256) : NULL;
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+	static unsigned calls;
+	const bool fails = is_the_one("TERSOR_EMULATED_BAD_MALLOC", &calls);
+
+	*memory = nbytes < MEMORY_MAX && !fails ? aligned_alloc(256, (nbytes + 255) / 256 * 256) : NULL;
 	if (!*memory)
 		return failed(cudaErrorMemoryAllocation);
 	memset(*memory, 0xa7, nbytes);
 	return cudaSuccess;
 }
 
+/* Waits for the whole GPU. */
 cudaError_t cudaFree(void *memory)
 {
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	for (cudaStream_t stream : streams)
+		drain(stream);
 	free(memory);
 	return cudaSuccess;
+}
+
+cudaError_t emulated_malloc_host(void **memory, size_t nbytes)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+	const cudaError_t e = emulated_malloc(memory, nbytes);
+
+	if (e == cudaSuccess)
+		host_memory[(const char *)*memory] = nbytes;
+	return e;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	host_memory.erase((const char *)memory);
+	return cudaFree(memory);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMemcpyKind)
 {
 	if (nbytes)
 		memcpy(to, from, nbytes);
-	return cudaSuccess;
+	return emulated_status();
 }
 
 cudaError_t cudaMemset(void *to, int value, size_t nbytes)
 {
 	memset(to, value, nbytes);
-	return cudaSuccess;
+	return emulated_status();
+}
+
+/* Memory of the host that is not for copies goes through a buffer, at once. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, cudaMemcpyKind kind,
+			    cudaStream_t stream)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	if (kind != cudaMemcpyDeviceToDevice &&
+	    !is_host_memory(kind == cudaMemcpyHostToDevice ? from : to)) {
+		drain(stream);
+		return cudaMemcpy(to, from, nbytes, kind);
+	}
+	emulated_append(stream, [=]() { cudaMemcpy(to, from, nbytes, kind); });
+	return emulated_status();
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t nbytes, cudaStream_t stream)
+{
+	emulated_append(stream, [=]() { cudaMemset(to, value, nbytes); });
+	return emulated_status();
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
-	*stream = NULL;
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	*stream = new emulated_stream{ std::make_shared<struct queue>() };
+	streams.insert(*stream);
 	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	drain(stream);
+	streams.erase(stream);
+	delete stream;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	drain(stream);
+	return emulated_status();
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	return cudaStreamSynchronize(stream);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *event)
@@ -334,14 +493,39 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+	cudaEventSynchronize(event);
 	delete event;
 	return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-	clock_gettime(CLOCK_MONOTONIC, &event->at);
-	return cudaSuccess;
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	emulated_append(stream, [=]() { clock_gettime(CLOCK_MONOTONIC, &event->at); });
+	event->queue = stream ? stream->queue : NULL;
+	event->position = stream ? stream->queue->appended : 0;
+	return emulated_status();
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	if (event->queue)
+		advance(event->queue.get(), event->position);
+	return emulated_status();
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+	const std::shared_ptr<struct queue> other = event->queue;
+	const uint64_t position = event->position;
+
+	if (other)
+		emulated_append(stream, [=]() { advance(other.get(), position); });
+	return emulated_status();
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)

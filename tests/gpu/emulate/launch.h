@@ -6,6 +6,7 @@
  * Launches: `kernel<<<blocks, threads, shared, stream>>>(arguments)` is rewritten to
  * `kernel ->* emulated_launch(blocks, threads, shared, stream)(arguments)`.
  */
+#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -14,21 +15,26 @@ extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 /* Run @body(@ctx) as every thread of every block. */
 void emulated_grid(dim3 blocks, dim3 threads, void (*body)(void *ctx), void *ctx);
 
+/* Append work to a stream, or do it now if that is NULL. */
+void emulated_append(cudaStream_t stream, const std::function<void()> &work);
+
 template <class... Args> struct emulated_call {
 	dim3 blocks, threads;
+	cudaStream_t stream;
 	std::tuple<Args...> args;
 };
 
 struct emulated_launch {
 	dim3 blocks, threads;
+	cudaStream_t stream;
 
-	emulated_launch(dim3 blocks_, dim3 threads_, size_t = 0, cudaStream_t = NULL)
-		: blocks(blocks_), threads(threads_)
+	emulated_launch(dim3 blocks_, dim3 threads_, size_t = 0, cudaStream_t stream_ = NULL)
+		: blocks(blocks_), threads(threads_), stream(stream_)
 	{
 	}
 	template <class... Args> emulated_call<Args...> operator()(Args... args) const
 	{
-		return { blocks, threads, std::tuple<Args...>(args...) };
+		return { blocks, threads, stream, std::tuple<Args...>(args...) };
 	}
 };
 
@@ -40,14 +46,16 @@ static void operator->*(void (*kernel)(Params...), emulated_call<Args...> call)
 		std::tuple<Params...> params;
 	} b = { kernel, std::tuple<Params...>(call.args) };
 
-	emulated_grid(
-		call.blocks, call.threads,
-		[](void *ctx) {
-			struct bound *to = (struct bound *)ctx;
+	emulated_append(call.stream, [b, call]() mutable {
+		emulated_grid(
+			call.blocks, call.threads,
+			[](void *ctx) {
+				struct bound *to = (struct bound *)ctx;
 
-			std::apply(to->kernel, to->params);
-		},
-		&b);
+				std::apply(to->kernel, to->params);
+			},
+			&b);
+	});
 }
 
 /* --- Where the threads of a warp or block wait for each other --------------------------------- */

@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/gpu/replay.py TERSOR [--emulated]: replays on cuda:0 against replays on the CPU, whose
+files must be the same, byte for byte, and whose failures must be the same lines; then what only a
+GPU can fail of.  Needs Python alone."""
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+TERSOR = pathlib.Path(sys.argv[1]).resolve()
+EMULATED = "--emulated" in sys.argv
+GPT = pathlib.Path(__file__).resolve().parent.parent / "data" / "tiny-gpt"
+RECORDING = GPT / "recording"
+CHECKPOINT = GPT / "checkpoint.safetensors"
+WIDTH = {"F32": 4, "BF16": 2, "F16": 2}
+count = 0
+
+
+def expect(condition, *what):
+    global count
+    count += 1
+    if not condition:
+        print("failed:", *what)
+        sys.exit(1)
+
+
+def tersor(*args, **env):
+    return subprocess.run([str(TERSOR), *map(str, args)], capture_output=True, text=True,
+                          env={**os.environ, **env})
+
+
+# ---- Files ----
+
+def write(path, tensors):
+    """A safetensors file of name -> (dtype, shape, bytes)."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
+
+
+def read(path):
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+    return {name: (t["dtype"], t["shape"], raw[slice(*(8 + size + o for o in t["data_offsets"]))])
+            for name, t in header.items() if name != "__metadata__"}
+
+
+def floats(n, seed, scale=1.0):
+    some = random.Random(seed)
+    block = struct.pack("<997f", *(some.gauss(0, scale) for _ in range(997)))
+    return (block * (n // 997 + 1))[:4 * n]
+
+
+def narrow(data, dtype):
+    if dtype == "BF16":
+        return b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
+    n = len(data) // 4
+    return struct.pack(f"<{n}e", *struct.unpack(f"<{n}f", data)) if dtype == "F16" else data
+
+
+class Case:
+    """A checkpoint of weights alone, and a recording."""
+
+    def __init__(self, root, sizes, steps, dtypes=("F32",), scale=1e-2):
+        self.root = pathlib.Path(tempfile.mkdtemp(dir=root))
+        self.start, self.recording = self.root / "in.safetensors", self.root / "rec"
+        self.recording.mkdir()
+        write(self.start, {f"p{i}.weight": ("F32", [n], floats(n, i)) for i, n in enumerate(sizes)})
+        for s in range(1, steps + 1):
+            dtype = dtypes[s % len(dtypes)]
+            write(self.step(s), {f"p{i}.weight": (dtype, [n], narrow(floats(n, 99 * s + i, scale), dtype))
+                                 for i, n in enumerate(sizes)})
+
+    def step(self, s):
+        return self.recording / f"step-{s:03}.safetensors"
+
+    def change(self, s, what):
+        tensors = read(self.step(s))
+        what(tensors)
+        write(self.step(s), tensors)
+
+
+def put_nan(tensor, index):
+    def change(tensors):
+        dtype, shape, data = tensors[tensor]
+        at = index * WIDTH[dtype]
+        nan = b"\0\0\xc0\x7f" if dtype == "F32" else b"\xc0\x7f" if dtype == "BF16" else b"\0\x7e"
+        tensors[tensor] = (dtype, shape, data[:at] + nan + data[at + WIDTH[dtype]:])
+    return change
+
+
+# ---- CPU and GPU ----
+
+def both(root, start, recording, *args, name="x.safetensors", status=0):
+    """Replay on either; the same status, report, messages and file."""
+    done = {}
+    for device in ("cpu", "cuda"):
+        folder = root / device
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        done[device] = tersor("replay", start, recording, "-o", folder / name, "--device", device,
+                              *args)
+    cpu, gpu = done["cpu"], done["cuda"]
+    say = (start, *args, gpu.stderr)
+    expect(cpu.returncode == status, "status", cpu.returncode, cpu.stderr, *say)
+    expect(gpu.returncode == status, "status", gpu.returncode, *say)
+    expect(gpu.stderr == cpu.stderr, cpu.stderr, "is not", *say)
+    expect(gpu.stdout.replace("/cuda/", "/cpu/") == cpu.stdout, "reports differ", *say)
+    files = [sorted(p.name for p in (root / d).iterdir()) for d in ("cpu", "cuda")]
+    expect(files[0] == files[1] and bool(files[0]) == (status == 0), "files", files, *say)
+    for file in files[0]:
+        expect((root / "cpu" / file).read_bytes() == (root / "cuda" / file).read_bytes(),
+               file, "differs", *say)
+    return root / "cuda" / name, gpu.stderr
+
+
+OPTIMIZERS = {
+    "plain sgd": ("--optimizer", "sgd", "--hyper", "momentum=0", "--weight-decay", "0.01"),
+    "sgd": ("--optimizer", "sgd", "--hyper", "momentum=0.9", "--hyper", "dampening=0.1"),
+    "nesterov": ("--optimizer", "sgd", "--hyper", "momentum=0.9", "--nesterov"),
+    "sgdw": ("--optimizer", "sgdw", "--hyper", "momentum=0.9", "--weight-decay", "0.1"),
+    "adam": ("--optimizer", "adam", "--weight-decay", "0.1"),
+    "adamw": ("--decouple-lr",),
+    "lion": ("--optimizer", "lion", "--betas", "0.9,0.99"),
+}
+STATES = [
+    ("--state", "fp32"),
+    ("--state", "flash"),
+    ("--state", "flashoptim"),
+    ("--state", "flash", "--weights", "bf16+ulp16", "--scale", "f32", "--group", "64"),
+    ("--weights", "bf16+exact16", "--momentum", "bf16", "--variance", "bf16"),
+    ("--weights", "bf16+sr8", "--seed", "7", "--momentum", "linear8", "--variance", "sqrt8",
+     "--group", "48"),
+    ("--weights", "fp16+trunc5", "--momentum", "f32", "--variance", "ulinear8", "--group", "128"),
+    ("--weights", "bf16+bf16", "--momentum", "softsign8", "--variance", "ulinear8"),
+    ("--weights", "fp16+ulp8", "--momentum", "linear8", "--variance", "ulinear8"),
+    ("--weights", "bf16", "--momentum", "bf16", "--variance", "sqrt8", "--group", "128"),
+]
+
+
+def optimizers_and_states(root):
+    for optimizer, args in OPTIMIZERS.items():
+        for state in STATES:
+            both(root, CHECKPOINT, RECORDING, *args, *state, "--zero-state", "--lr", "3e-4",
+                 "--steps", "401..403")
+
+
+def containers(root):
+    """From a .pt into a .pt; packed files, with the state that they have; into other forms."""
+    both(root, GPT / "checkpoint.pt", RECORDING, name="x.pt")
+    both(root, CHECKPOINT, RECORDING, "-j", "1")
+    packed = root / "packed.safetensors"
+    expect(tersor("pack", CHECKPOINT, "-o", packed).returncode == 0, "pack")
+    both(root, packed, RECORDING, "-j", "3")
+    both(root, packed, RECORDING, "--to", "safetensors", "--steps", "..404")
+    theirs = GPT / "flashadamw24-after.pt"
+    both(root, theirs, RECORDING, "--count", "400", "--steps", "..402")
+    both(root, theirs, RECORDING, "--count", "400", "--to", "flashoptim", name="x.pt")
+
+
+def parts(root):
+    """8 + 8 = 16, the second half on the CPU or the GPU."""
+    for state in (), ("--state", "flash"):
+        whole = both(root, CHECKPOINT, RECORDING, *state)[0].read_bytes()
+        half = root / "half.safetensors"
+        both(root, CHECKPOINT, RECORDING, *state, "--steps", "..408")[0].rename(half)
+        rest = both(root, half, RECORDING, "--steps", "409..")[0].read_bytes()
+        expect(whole == rest, "8 + 8 is not 16", state)
+
+
+def gradients(root):
+    """Of every type in turn, missing ones, tensors of any size, with and without codecs."""
+    sizes = [1, 31, 0, 4096, 100003]
+    for args in (), ("--state", "flash"), ("--state", "flash", "--group", "48"):
+        case = Case(root, sizes, 10, ("F32", "BF16", "F16"))
+        for s in 1, 2, 9:
+            case.change(s, lambda tensors: tensors.pop("p3.weight"))
+        case.change(4, lambda tensors: [tensors.pop(f"p{i}.weight") for i in range(4)])
+        both(root, case.start, case.recording, "--optimizer", "adamw", "--lr", "1e-2", *args)
+
+
+def long_tensors(root):
+    """More than are copied at once, 2^22 elements, and not a multiple of anything."""
+    n = (1 << 22) + 100003
+    case = Case(root, [50, n], 1 if EMULATED else 3, ("BF16", "F32"))
+    for args in ("--state", "flash"), ("--weights", "bf16+sr8", "--momentum", "bf16"):
+        both(root, case.start, case.recording, "--optimizer", "lion", "--lr", "1e-3", *args)
+    case.change(1, put_nan("p1.weight", n - 2))
+    line = both(root, case.start, case.recording, "--optimizer", "lion", "--lr", "1e-3", status=3)[1]
+    expect(f"tensor p1.weight: gradient element {n - 2} " in line, line)
+
+
+def nonfinite(root):
+    case = Case(root, [50, 700, 90000], 12, ("BF16", "F32", "F16"))
+    args = ("--optimizer", "adam", "--lr", "1e-3", "--state", "flash")
+    case.change(11, put_nan("p0.weight", 3))
+    case.change(10, put_nan("p2.weight", 70001))
+    line = both(root, case.start, case.recording, *args, status=3)[1]
+    expect("step 10: tensor p2.weight: gradient element 70001 is not finite" in line, line)
+    out = both(root, case.start, case.recording, *args, "--on-nonfinite", "skip")[0]
+    expect(out.exists(), "no file")
+
+
+def damage(root):
+    """Files that are not as they should be, values that do not fit."""
+    case = Case(root, [50, 700], 3)
+    args = ("--optimizer", "sgd", "--hyper", "momentum=0.9", "--lr", "1")
+    case.change(2, lambda t: t.update({"p1.weight": ("F32", [700], struct.pack("<f", 7e4) * 700)}))
+    line = both(root, case.start, case.recording, *args, "--momentum", "softsign8",
+                "--scale", "f16", status=3)[1]
+    expect("step 2: tensor p1.weight: found 0 values and 22 scales of its momentum" in line, line)
+    case = Case(root, [50, 70000], 3)
+    for s in 1, 2, 3:
+        zipped = case.recording / f"{s}.pt"
+        expect(tersor("convert", case.step(s), "-o", zipped).returncode == 0, "convert")
+        case.step(s).unlink()
+    both(root, case.start, case.recording, *args)
+    raw = bytearray(zipped.read_bytes())
+    raw[150000] ^= 1
+    zipped.write_bytes(raw)
+    line = both(root, case.start, case.recording, *args, status=3)[1]
+    expect("3.pt" in line, line)
+
+
+# ---- What only a GPU fails of ----
+
+def fails(root, status, what, *args, **env):
+    """One line, and nothing left behind."""
+    before = sorted(root.iterdir())
+    start = args or (CHECKPOINT, RECORDING, "--steps", "401..402")
+    done = tersor("replay", "-o", root / "none.safetensors", "--device", "cuda", *start, **env)
+    expect(done.returncode == status, "status", done.returncode, done.stderr, args, env)
+    expect(what in done.stderr and done.stderr.rstrip("\n").count("\n") == 0,
+           done.stderr, "without", what)
+    expect(sorted(root.iterdir()) == before and not done.stdout, "left something", args, env)
+
+
+def refusals(root):
+    plain = (CHECKPOINT, RECORDING)
+    fails(root, 4, "cuda:63: no such GPU", *plain, "--device", "cuda:63")
+    for option in ("--compare", "fp32"), ("--gate", "update-nmse=1"):
+        fails(root, 2, "--compare runs on the CPU: leave --device cuda out", *plain, *option)
+    fails(root, 2, "--check-numerics runs on the CPU: leave --device cuda:0 out", *plain,
+          "--check-numerics", "--device", "cuda:0")
+    fails(root, 2, "unknown device 'gpu'", *plain, "--device", "gpu")
+
+
+def choice(root):
+    """auto is the CPU for little work or without room on a GPU; -v says so where there is a GPU."""
+    def where(*args, **env):
+        done = tersor("replay", *args, "-v", **env)
+        expect(done.returncode == 0, done.stderr)
+        return [line.split()[3] for line in done.stderr.splitlines() if ": replayed on " in line]
+
+    expect(where(CHECKPOINT, RECORDING) == ["the"], "auto, tiny")
+    expect(where(CHECKPOINT, RECORDING, "--device", "cuda") == ["cuda:0,"], "cuda")
+    # 2 GiB of gradients in holes of files, all of which are left out for their last element.
+    case, n = Case(root, [1], 1), 1 << 26
+    header = json.dumps({"w.weight": {"dtype": "F32", "shape": [n], "data_offsets": [0, 4 * n]}})
+    header = header.encode() + b" " * (-len(header) % 8)
+    for path in [case.start] + [case.step(s) for s in range(1, 9)]:
+        with open(path, "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header)
+            f.seek(4 * n - 4, 1)
+            f.write(b"\0\0\0\0" if path == case.start else b"\0\0\xc0\x7f")
+    much = (case.start, case.recording, "--optimizer", "sgd", "--hyper", "momentum=0", "--lr", "1",
+            "--on-nonfinite", "skip")
+    expect(where(*much) == ["cuda:0,"], "auto, much")
+    if EMULATED:
+        expect(where(*much, TERSOR_EMULATED_BAD_MALLOC="4") == ["the"], "auto without room")
+        expect(where(*much, TERSOR_EMULATED_GPUS="0") == [], "auto without a GPU")
+    else:
+        expect(where(*much, CUDA_VISIBLE_DEVICES="") == [], "auto without a GPU")
+    shutil.rmtree(case.root)
+
+
+def cancelling(root):
+    """SIGINT in the middle: nothing is left."""
+    case = Case(root, [1 << 17 if EMULATED else 1 << 22], 8)
+    folder = case.root / "out"
+    folder.mkdir()
+    run = subprocess.Popen([TERSOR, "replay", case.start, case.recording, "-o", folder / "x",
+                            "--optimizer", "adamw", "--lr", "1e-3", "--state", "flash", "--group",
+                            "48", "--device", "cuda"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(0.3)
+    run.send_signal(signal.SIGINT)
+    run.communicate()
+    expect(run.returncode in (0, -2, 130),
+           "status", run.returncode)
+    expect(run.returncode == 0 or not list(folder.iterdir()), "left something")
+
+
+def out_of_memory(root):
+    """Every allocation in turn; the seventh, behind two checks of the GPU, is that of the state."""
+    fails(root, 4, "bytes for the state: out of memory", TERSOR_EMULATED_BAD_MALLOC="7")
+    state = ("--state", "flash", "--group", "48", "--steps", "401..402")
+    n = 1
+    while tersor("replay", CHECKPOINT, RECORDING, *state, "--device", "cuda",
+                 TERSOR_EMULATED_BAD_MALLOC=str(n)).returncode:
+        fails(root, 4, "cuda:0: ", CHECKPOINT, RECORDING, *state, TERSOR_EMULATED_BAD_MALLOC=str(n))
+        n += 1
+    expect(n > 9, "allocations", n)
+
+
+def failing_kernels(root):
+    for n in 1, 2, 3, 30, 58:
+        fails(root, 4, "cuda:0: ", TERSOR_EMULATED_BAD_LAUNCH=str(n))
+    fails(root, 4, "unspecified launch failure", TERSOR_EMULATED_BAD_LAUNCH="2")
+    fails(root, 4, "cuda:0: no such GPU, found 0", TERSOR_EMULATED_GPUS="0")
+
+
+TESTS = [optimizers_and_states, containers, parts, gradients, long_tensors, nonfinite, damage,
+         refusals, choice, cancelling]
+
+with tempfile.TemporaryDirectory() as scratch:
+    probe = tersor("replay", CHECKPOINT, RECORDING, "--steps", "401", "--device", "cuda")
+    if probe.returncode:
+        print(probe.stderr.strip())
+        sys.exit(77)
+    for test in TESTS + ([out_of_memory, failing_kernels] if EMULATED else []):
+        began = time.monotonic()
+        folder = pathlib.Path(scratch) / test.__name__
+        folder.mkdir()
+        test(folder)
+        shutil.rmtree(folder)
+        print(f"{test.__name__}: ok, {time.monotonic() - began:.1f} s", flush=True)
+print(f"replays on a GPU: {count} checks passed")
