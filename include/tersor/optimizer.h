@@ -65,6 +65,9 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
 enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
 				const char *where, struct tsr_err *err);
 
+/* Whether the update rule has this hyperparameter. */
+bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
+
 /* The kinds of state besides the weight that the optimizer keeps: a mask of enum tsr_kind. */
 unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h);
 

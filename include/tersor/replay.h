@@ -103,6 +103,8 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
  * @to_flashoptim: write a compressed state dict of FlashOptim
  * @max_shard_nbytes, @force, @dry_run: as for packing
+ * @reports:   @nreports paths that will be written afterwards: no input may be among them, as it
+ *             may not be @out
  * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; TSR_REPLAY_CPU;
  *             or TSR_REPLAY_AUTO: a GPU if there is one with room for the state, the gradients are
  *             worth it and nothing is asked for that only the CPU does
@@ -131,6 +133,8 @@ struct tsr_replay_options {
 	uint64_t max_shard_nbytes;
 	bool force;
 	bool dry_run;
+	const char *const *reports;
+	unsigned nreports;
 	int gpu;
 };
 

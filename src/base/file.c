@@ -281,6 +281,17 @@ enum tsr_status tsr_file_check_not(const struct tsr_file *f, const char *path, s
 	return TSR_OK;
 }
 
+enum tsr_status tsr_path_check_not(const char *input, const char *path, struct tsr_err *err)
+{
+	struct stat in, out;
+
+	if (stat(path, &out) == 0 && stat(input, &in) == 0 && in.st_dev == out.st_dev &&
+	    in.st_ino == out.st_ino)
+		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path,
+				input);
+	return TSR_OK;
+}
+
 /* --- Outputs -------------------------------------------------------------------------------- */
 
 struct tsr_outfile {
@@ -300,6 +311,21 @@ static char *directory_of(const char *path)
 	if (!slash)
 		return strdup(".");
 	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
+{
+	char *parent = directory_of(path);
+	struct stat in, out;
+	bool inside;
+
+	if (!parent)
+		return tsr_fail_nomem(err, path);
+	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 &&
+		 in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+	free(parent);
+	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory)
+		      : TSR_OK;
 }
 
 static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,

@@ -70,7 +70,8 @@ static const struct cli_opt opts[] = {
 	{ "check-numerics", 0, NULL, CLI_FLAG, AT(check_numerics), 0, 0, NULL,
 	  "warn of learning rates too small to move the largest weights" },
 	{ "csv", 0, "FILE", CLI_OPTIONAL, AT(csv), 0, 0, "@report",
-	  "print figures per step and tensor, or write them to FILE" },
+	  "print figures per step and tensor, or write them to FILE; implies --compare fp32, as do "
+	  "--svg and --html" },
 	{ "svg", 0, "FILE", CLI_STRING, AT(svg), 0, 0, "@report", "draw the figures over steps" },
 	{ "html", 0, "FILE", CLI_STRING, AT(html), 0, 0, "@report",
 	  "write a page with figures and tables" },
@@ -91,7 +92,8 @@ static const struct cli_opt opts[] = {
 
 /* --- Reports ---------------------------------------------------------------------------------- */
 
-static int check_reports(const struct cli_cmd *cmd, const struct cli_replay_args *a)
+static int check_reports(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+			 struct cli_replay_parsed *parsed)
 {
 	const char *const paths[] = { a->common.json.value, a->csv.value, a->svg, a->html };
 	struct tsr_err err;
@@ -99,8 +101,11 @@ static int check_reports(const struct cli_cmd *cmd, const struct cli_replay_args
 	if (a->csv.given && !a->csv.value && a->common.json.given && !a->common.json.value)
 		return cli_usage(cmd, "--csv and --json both on the standard output");
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
-		if (paths[i] && cli_check_report(paths[i], &err) != TSR_OK)
+		if (!paths[i])
+			continue;
+		if (cli_check_report(paths[i], &err) != TSR_OK)
 			return cli_usage(cmd, "cannot write a report: %s", err.msg);
+		parsed->reports[parsed->options.nreports++] = paths[i];
 	}
 	return CLI_OK;
 }
@@ -228,12 +233,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (status == CLI_OK)
 		status = choose_device(cmd, a->device, &parsed.options);
 	if (status == CLI_OK)
-		status = check_reports(cmd, a);
+		status = check_reports(cmd, a, &parsed);
 	if (status == CLI_OK)
 		status = cli_parse_input(cmd, &a->input, &inputs);
 	if (status != CLI_OK)
 		return status;
 	parsed.options.open = &inputs.open;
+	parsed.options.reports = parsed.reports;
 	status = replay(cmd, a, &parsed.options);
 	cli_input_free(&inputs);
 	return status;

@@ -323,7 +323,13 @@ static int check_list_not(const struct cli_opt *report, const char *path,
 	return status;
 }
 
-/* A report must not land on any other file that the command line names. */
+/* The output is checked by the command against what it reads: operands are left to it. */
+static bool is_output(const struct cli_opt *o)
+{
+	return strcmp(o->name, "output") == 0;
+}
+
+/* A report must not land on any other file that the command line names, nor the output. */
 static int check_report_paths(const struct all_opts *all, const void *args)
 {
 	const struct cli_common *common = args;
@@ -333,9 +339,10 @@ static int check_report_paths(const struct all_opts *all, const void *args)
 		const struct cli_opt *o = all->opt[i];
 		const char *path = path_of(o, args);
 
-		if (!path || strcmp(o->values, "@report") != 0)
+		if (!path || (strcmp(o->values, "@report") != 0 && !is_output(o)))
 			continue;
-		status = check_list_not(o, path, &common->operands);
+		if (!is_output(o))
+			status = check_list_not(o, path, &common->operands);
 		for (unsigned j = 0; j < all->n && status == CLI_OK; j++) {
 			const struct cli_opt *other = all->opt[j];
 

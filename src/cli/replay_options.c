@@ -250,7 +250,7 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 				 a->count);
 	o->has_count = a->count != NULL;
 	o->zero_state = a->zero_state;
-	o->compare = a->compare || a->gate.n;
+	o->compare = a->compare || a->gate.n || a->csv.given || a->svg || a->html;
 	o->check_numerics = a->check_numerics;
 	return parse_steps(cmd, a->steps, o);
 }

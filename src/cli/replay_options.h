@@ -28,9 +28,10 @@ struct cli_replay_args {
 
 /* What they mean; strings are the arguments'. */
 struct cli_replay_parsed {
-	struct tsr_replay_options options; /* `open` is not set */
+	struct tsr_replay_options options; /* `open` and `reports` are not set */
 	struct tsr_gate gates[CLI_REPLAY_GATES_MAX];
 	struct tsr_name_rule rules[CLI_REPLAY_RULES_MAX];
+	const char *reports[4]; /* files */
 };
 
 /* CLI_OK, or the exit status after a message.  Splits the strings of --map in place. */

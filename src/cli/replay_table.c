@@ -257,7 +257,7 @@ static void print_worst_tensors(const struct tsr_replay *r)
 			snprintf(value, sizeof(value), "%.0f", w.value);
 		else
 			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
-		cli_format_name(name, sizeof(name), r->params[w.param], WIDTH - 35);
+		cli_format_name(name, sizeof(name), r->params[w.param], WIDTH - 36);
 		printf("%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]), value,
 		       r->steps[w.step].step, name);
 	}

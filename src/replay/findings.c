@@ -128,7 +128,8 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 	const size_t n = count_tensors(r, TSR_FIGURE_UPDATE_NMSE, limit);
 	char name[NAME_ROOM];
 
-	if (!w.any)
+	/* Of what is infinite there is a sentence already. */
+	if (!w.any || isinf(w.value))
 		return;
 	format_name(name, r, w.param);
 	if (w.value >= TSR_REPLAY_DIVERGED)
@@ -240,7 +241,7 @@ static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings 
 	size_t step = 0;
 	double stalled;
 
-	if (!w.any || !worst_total(r, TSR_FIGURE_STALLED, &step))
+	if (!w.any || isinf(w.value) || !worst_total(r, TSR_FIGURE_STALLED, &step))
 		return;
 	stalled = r->steps[step].total.value[TSR_FIGURE_STALLED];
 	if (w.value < TSR_REPLAY_DIVERGED && stalled < TSR_REPLAY_STALLED * (double)n)

@@ -90,6 +90,65 @@ static enum tsr_status choose_optimizer(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
+/* What is given and would do nothing is a mistake; what the recording has besides is not. */
+static enum tsr_status check_used(const struct tsr_replaying *r)
+{
+	const enum tsr_optimizer optimizer = r->result->optimizer;
+
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		const enum tsr_hyper_name name = (enum tsr_hyper_name)i;
+
+		if (tsr_hyper_is_set(&r->options->hyper, name) &&
+		    !tsr_optimizer_uses(optimizer, name))
+			return tsr_fail(r->err, TSR_E_USAGE, "%s: %s has no hyperparameter %s",
+					r->recording->path, tsr_optimizer_name(optimizer),
+					tsr_hyper_name(name));
+	}
+	return TSR_OK;
+}
+
+/*
+ * The lr that a run began with, if the recording does not say: that of its first step, whichever
+ * is replayed first, so that a replay in parts is one as a whole.
+ */
+static enum tsr_status find_initial_lr(struct tsr_replaying *r, size_t group, double *ret)
+{
+	const struct tsr_recording_step *first = &r->recording->steps[0];
+	const struct tsr_hyper *h = &r->recording->groups[group].hyper;
+	double *schedule;
+
+	*ret = r->result->steps[0].lr[group];
+	if (tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_LR))
+		return TSR_OK;
+	if (r->options->schedule && r->hyper[group].value[TSR_HYPER_DECOUPLE_LR] != 0) {
+		TSR_TRY(tsr_schedule_load(r->options->schedule, first->step, 1, r->result->ngroups,
+					  &schedule, r->err));
+		*ret = schedule[group];
+		free(schedule);
+	} else if (!r->options->schedule && first->lr) {
+		*ret = first->lr[group];
+	} else if (!r->options->schedule && tsr_hyper_is_set(h, TSR_HYPER_LR)) {
+		*ret = h->value[TSR_HYPER_LR];
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
+{
+	struct tsr_hyper *h = &r->hyper[group];
+	double initial;
+
+	*h = r->recording->groups[group].hyper;
+	tsr_hyper_override(h, &r->options->hyper);
+	if (!tsr_hyper_is_set(h, TSR_HYPER_INITIAL_LR)) {
+		TSR_TRY(find_initial_lr(r, group, &initial));
+		tsr_hyper_put(h, TSR_HYPER_INITIAL_LR, initial);
+	}
+	tsr_hyper_put(h, TSR_HYPER_LR, r->result->steps[0].lr[group]);
+	tsr_hyper_defaults(h, r->result->optimizer);
+	return TSR_OK;
+}
+
 /* Everything at every step: an lr may be out of range at any. */
 static enum tsr_status check_group(struct tsr_replaying *r, size_t group)
 {
@@ -113,6 +172,7 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 	enum tsr_status status;
 
 	TSR_TRY(choose_optimizer(r));
+	TSR_TRY(check_used(r));
 	result->ngroups = r->recording->ngroups;
 	r->lr = calloc(result->nsteps * result->ngroups + 1, sizeof(*r->lr));
 	r->hyper = calloc(result->ngroups + 1, sizeof(*r->hyper));
@@ -127,10 +187,7 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 	if (status != TSR_OK)
 		return status;
 	for (size_t g = 0; g < result->ngroups; g++) {
-		r->hyper[g] = r->recording->groups[g].hyper;
-		tsr_hyper_override(&r->hyper[g], &r->options->hyper);
-		tsr_hyper_put(&r->hyper[g], TSR_HYPER_LR, result->steps[0].lr[g]);
-		tsr_hyper_defaults(&r->hyper[g], result->optimizer);
+		TSR_TRY(choose_group(r, g));
 		TSR_TRY(check_group(r, g));
 	}
 	return TSR_OK;

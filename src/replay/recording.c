@@ -85,6 +85,35 @@ void tsr_recording_close(struct tsr_recording *recording)
 	free(r);
 }
 
+/* --- Outputs beside it ------------------------------------------------------------------------ */
+
+/* A step can be a link to elsewhere, or a directory of its own. */
+static enum tsr_status check_not_step(const struct tsr_recording *r, const char *file,
+				      const char *path, struct tsr_err *err)
+{
+	char *step = tsr_recording_path(r->path, file);
+	enum tsr_status status;
+
+	if (!step)
+		return tsr_fail_nomem(err, r->path);
+	status = tsr_path_check_not(step, path, err);
+	if (status == TSR_OK)
+		status = tsr_path_check_not_in(step, path, err);
+	free(step);
+	return status;
+}
+
+enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,
+					struct tsr_err *err)
+{
+	TSR_TRY(tsr_path_check_not_in(r->path, path, err));
+	for (size_t i = 0; i < r->nsteps; i++) {
+		for (size_t f = 0; f < r->steps[i].nfiles; f++)
+			TSR_TRY(check_not_step(r, r->steps[i].files[f], path, err));
+	}
+	return TSR_OK;
+}
+
 /* --- Telling a recording from a checkpoint ---------------------------------------------------- */
 
 /* Whether the beginning of a manifest calls itself one of ours, be it whole or not. */

@@ -61,6 +61,13 @@ char *tsr_recording_path(const char *directory, const char *name);
 enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
 				   struct tsr_checkpoint **ret, struct tsr_err *err);
 
+/* TSR_E_IO if @path is one of the recording's files, or would be in its directory. */
+enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,
+					struct tsr_err *err);
+
+/* Let a message about step @index, which is in @err, name the step if it does not yet. */
+void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err);
+
 /* Whether a part says where its tensors begin. */
 bool tsr_recording_has_offsets(const struct tsr_checkpoint *part);
 

@@ -212,6 +212,11 @@ static void name_step_of(const struct tsr_recording_data *r, const struct tsr_re
 	tsr_fail(err, was.code, "step %llu: %s", number, was.msg);
 }
 
+void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err)
+{
+	name_step_of((const struct tsr_recording_data *)r, &r->steps[index], err);
+}
+
 /*
  * A file that the recording names is a regular one: it is held open meanwhile, so that a link which
  * takes its place is noticed.

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "replay/on_gpu.h"
+#include "replay/recording.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {
@@ -76,13 +77,25 @@ static enum tsr_status plan(struct tsr_replaying *r)
 	return allocate_figures(r);
 }
 
-/* A replay can take long: what can be known to fail at its end fails now. */
-static enum tsr_status check_output(const struct tsr_replaying *r, const char *out)
+/* No file that is written may be one that is read. */
+static enum tsr_status check_not_input(const struct tsr_replaying *r, const char *path)
 {
-	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
 	for (unsigned i = 0; i < r->c->nfiles; i++)
-		TSR_TRY(tsr_file_check_not(r->c->files[i], out, r->err));
-	return TSR_OK;
+		TSR_TRY(tsr_file_check_not(r->c->files[i], path, r->err));
+	if (r->options->schedule)
+		TSR_TRY(tsr_path_check_not(r->options->schedule, path, r->err));
+	return tsr_recording_check_not(r->recording, path, r->err);
+}
+
+/* A replay can take long: what can be known to fail at its end fails now. */
+static enum tsr_status check_outputs(const struct tsr_replaying *r, const char *out)
+{
+	for (unsigned i = 0; i < r->options->nreports; i++)
+		TSR_TRY(check_not_input(r, r->options->reports[i]));
+	if (!out)
+		return TSR_OK;
+	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
+	return check_not_input(r, out);
 }
 
 /* --- Afterwards ------------------------------------------------------------------------------- */
@@ -140,8 +153,7 @@ static void leave_gpu(struct tsr_replaying *r)
 static enum tsr_status replay(struct tsr_replaying *r, const char *out)
 {
 	TSR_TRY(plan(r));
-	if (out)
-		TSR_TRY(check_output(r, out));
+	TSR_TRY(check_outputs(r, out));
 	if (!r->options->dry_run) {
 		TSR_TRY(tsr_replay_gpu_open(r));
 		TSR_TRY(tsr_replay_load_state(r));

@@ -14,6 +14,7 @@
 #include "base/pipeline.h"
 #include "pack/records.h"
 #include "replay/on_gpu.h"
+#include "replay/recording.h"
 
 /* Windows are of one step where that would be too many entries, or files open at once. */
 #define MANY_PARAMS 65536u
@@ -34,11 +35,16 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 {
 	struct tsr_replaying *r = w->r;
 	const struct tsr_checkpoint *c;
+	enum tsr_status status;
 
 	TSR_TRY(tsr_recording_open_step(r->recording, r->first + w->first + step, &w->grads[step],
 					r->err));
 	c = w->grads[step];
-	TSR_TRY(tsr_records_check(c, false, NULL, r->err));
+	status = tsr_records_check(c, false, NULL, r->err);
+	if (status != TSR_OK) {
+		tsr_recording_name_step(r->recording, r->first + w->first + step, r->err);
+		return status;
+	}
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 		const struct tsr_replay_param *p = tsr_replay_param_of(r, t->name);
@@ -245,13 +251,17 @@ enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned s
 					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err)
 {
 	struct tsr_record_crc *crc = &w->crc[step];
+	enum tsr_status status;
 
 	if (!tsr_record_is_streamed(w->grads[step], grad))
 		return TSR_OK;
 	if (begin)
 		crc->crc = 0;
 	tsr_record_add(crc, piece_crc, nbytes);
-	return end ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
+	status = end ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
+	if (status != TSR_OK)
+		tsr_recording_name_step(w->r->recording, w->r->first + w->first + step, err);
+	return status;
 }
 
 static enum tsr_status warn_of(struct tsr_replay_window *w, size_t param, unsigned step,

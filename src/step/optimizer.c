@@ -196,6 +196,11 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 	return uses & BIT(DECOUPLE_LR) ? check_decouple_lr(h, where, err) : TSR_OK;
 }
 
+bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name)
+{
+	return optimizers[optimizer].uses >> name & 1;
+}
+
 unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h)
 {
 	switch (optimizer) {
