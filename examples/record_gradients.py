@@ -36,9 +36,10 @@ class GradientRecorder:
         self.directory, self.optimizer, self.dtype = directory, optimizer, dtype
         self.step, self.loss = first_step, None
         self.names = {id(p): name for name, p in named_parameters}
-        decoupled = any(g.get("decoupled_weight_decay") for g in optimizer.param_groups)
         name = type(optimizer).__name__.lower().replace("flash", "")
-        self.kind = kind or ("adamw" if decoupled else name)
+        if name == "adam" and any(g.get("decoupled_weight_decay") for g in optimizer.param_groups):
+            name = "adamw"  # of RAdam and others the option does not make one
+        self.kind = kind or name
         if self.kind not in OPTIMIZERS:
             raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
         sharded = any(hasattr(p, "to_local") for g in optimizer.param_groups for p in g["params"])

@@ -86,6 +86,8 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * struct tsr_replay_options - How to replay
  * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
  * @flashoptim: FlashOptim's order of operations (docs/optimizers.md)
+ * @order_given: that is meant: else a checkpoint whose scales are f16, and stay so, is refused,
+ *             since FlashOptim may have made it
  * @hyper:     what is set overrides the recording's, in every group
  * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
  * @coding:    the form of the state, per part; "f32": FP32; codec NULL: that of the checkpoint
@@ -112,6 +114,7 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
 struct tsr_replay_options {
 	enum tsr_optimizer optimizer;
 	bool flashoptim;
+	bool order_given;
 	struct tsr_hyper hyper;
 	const char *schedule;
 	struct tsr_coding coding[TSR_PARTS];
@@ -144,6 +147,7 @@ struct tsr_replay_options tsr_replay_defaults(void);
 /* The outcome of tsr_replay(). */
 struct tsr_replay {
 	struct tsr_checkpoint *source;
+	const char *recording; /* its path, as it was given */
 	enum tsr_optimizer optimizer;
 	struct tsr_coding coding[TSR_PARTS];
 	size_t nparams;
@@ -161,6 +165,7 @@ struct tsr_replay {
 	size_t gate, gate_step, gate_param; /* the first that failed; indices */
 	struct tsr_gate failed; /* that gate */
 	int gpu; /* that it was stepped on, or TSR_REPLAY_CPU */
+	uint64_t nonfinite; /* values of the state after the last step that are not finite */
 	uint64_t state_nbytes; /* resident */
 	uint64_t grad_nbytes; /* read */
 	uint64_t out_nbytes; /* written, or to be written */
@@ -179,6 +184,8 @@ struct tsr_replay {
  * Momenta and variances that are already in the wanted form are taken as they are; all else is
  * decoded and encoded.  The bits of the result depend on inputs and options only.  The state is
  * in memory, twice with @compare; gradients pass one tensor at a time.
+ *
+ * A state with values that are not finite after the last step is not written: TSR_E_UNSUPPORTED.
  *
  * Return: also TSR_E_FORMAT for a missing or extra tensor, a wrong shape, a non-finite gradient;
  * messages name step and tensor.

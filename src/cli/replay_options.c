@@ -103,9 +103,14 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	if (status == CLI_OK)
 		status = put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY,
 				    h);
-	if (a->compat && strcmp(a->compat, "flashoptim") != 0)
-		return cli_usage(cmd, "unknown --compat '%s', expected flashoptim", a->compat);
-	o->flashoptim = a->compat || (a->state && strcmp(a->state, "flashoptim") == 0);
+	if (a->compat && strcmp(a->compat, "flashoptim") != 0 && strcmp(a->compat, "pytorch") != 0)
+		return cli_usage(cmd, "unknown --compat '%s', expected flashoptim or pytorch",
+				 a->compat);
+	o->order_given = a->compat || a->state;
+	o->flashoptim = strcmp(a->compat  ? a->compat
+			       : a->state ? a->state
+					  : "pytorch",
+			       "flashoptim") == 0;
 	if (a->nesterov)
 		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
 	if (a->decouple_lr)

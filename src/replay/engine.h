@@ -43,6 +43,7 @@ struct tsr_replay_owned {
 	size_t nparams;
 	struct tsr_hyper *hyper;
 	double *lr;
+	char *recording;
 };
 
 /* A replay under way. */
@@ -103,6 +104,17 @@ struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t
 /* --- Stepping (stepping.c) ------------------------------------------------------------------- */
 
 enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r);
+
+/* --- Values that are not finite (finite.c) ----------------------------------------------------- */
+
+/*
+ * Count those of the state after the last step in the result: TSR_E_UNSUPPORTED if there are any
+ * and it is to be @written, else a note for the user.
+ */
+enum tsr_status tsr_replay_check_finite(struct tsr_replaying *r, bool written);
+
+/* Add "N WHAT" to a list in words, unless @n is 0. */
+void tsr_replay_put_count(char *text, size_t room, uint64_t n, const char *what);
 
 /* --- Numerics (spacing.c) --------------------------------------------------------------------- */
 

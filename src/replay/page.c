@@ -10,6 +10,7 @@
 #include "replay/figures.h"
 #include "replay/findings.h"
 #include "replay/report.h"
+#include "tersor/version.h"
 
 TSR_EMBED(tsr_replay_page_css, "src/replay/page.css");
 TSR_EMBED(tsr_replay_page_js, "src/replay/page.js");
@@ -139,7 +140,8 @@ static void put_hyper(struct tsr_text *html, const struct tsr_replay *r)
 		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
 			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
 
-			if (name == TSR_HYPER_LR || !tsr_hyper_is_set(&r->hyper[g], name))
+			if (name == TSR_HYPER_LR || !tsr_hyper_is_set(&r->hyper[g], name) ||
+			    !tsr_optimizer_uses(r->optimizer, name))
 				continue;
 			tsr_text_printf(html, "%s%s %.6g", lead, tsr_hyper_name(name),
 					r->hyper[g].value[name]);
@@ -155,6 +157,11 @@ static void put_what(struct tsr_text *html, const struct tsr_replay *r)
 	if (r->source) {
 		tsr_text_puts(html, "<dt>checkpoint</dt><dd>");
 		tsr_html_put_text(html, r->source->path);
+		tsr_text_puts(html, "</dd>\n");
+	}
+	if (r->recording) {
+		tsr_text_puts(html, "<dt>recording</dt><dd>");
+		tsr_html_put_text(html, r->recording);
 		tsr_text_puts(html, "</dd>\n");
 	}
 	tsr_text_printf(html, "<dt>optimizer</dt><dd><code>%s</code></dd>\n",
@@ -173,7 +180,7 @@ static void put_what(struct tsr_text *html, const struct tsr_replay *r)
 		tsr_text_printf(html, "; %zu skipped, whose gradients are not finite", r->nskipped);
 	tsr_text_puts(html, "</dd>\n");
 	put_lr(html, r);
-	tsr_text_puts(html, "</dl>\n");
+	tsr_text_puts(html, "<dt>made by</dt><dd>tersor " TSR_VERSION "</dd>\n</dl>\n");
 }
 
 static void put_findings(struct tsr_text *html, const struct tsr_replay *r)

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/file.h"
@@ -62,6 +63,27 @@ static enum tsr_status allocate_figures(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
+/* A state of FlashOptim's, going on with which in another order of operations would show nowhere. */
+static enum tsr_status check_order(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams && !r->options->order_given; i++) {
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			const size_t tensor = r->params[i].tensor[part];
+			const struct tsr_coding *coding = &r->params[i].coding[part];
+
+			if (tensor == SIZE_MAX || !coding->codec || r->options->coding[part].codec)
+				continue;
+			if (coding->codec->grouped && coding->scale == TSR_SCALE_F16)
+				return tsr_fail(r->err, TSR_E_USAGE,
+						"%s: tensor %.200s: its scales are f16, as "
+						"FlashOptim's; --compat flashoptim goes on in its "
+						"order of operations, --compat pytorch in PyTorch's",
+						r->c->path, r->c->tensors[tensor].name);
+		}
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status plan(struct tsr_replaying *r)
 {
 	TSR_TRY(check_options(r));
@@ -73,6 +95,7 @@ static enum tsr_status plan(struct tsr_replaying *r)
 							 &r->hyper[r->params[i].group]);
 	TSR_TRY(tsr_replay_read_counts(r));
 	TSR_TRY(tsr_replay_plan_state(r));
+	TSR_TRY(check_order(r));
 	TSR_TRY(name_params(r));
 	return allocate_figures(r);
 }
@@ -165,6 +188,7 @@ static enum tsr_status replay(struct tsr_replaying *r, const char *out)
 			qsort(r->result->warnings, r->result->nwarnings,
 			      sizeof(*r->result->warnings), by_step);
 		TSR_TRY(check_gates(r));
+		TSR_TRY(tsr_replay_check_finite(r, out != NULL));
 	}
 	return out ? tsr_replay_write(r, out) : TSR_OK;
 }
@@ -198,7 +222,9 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);
-	*r.result->owned = (struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr };
+	*r.result->owned =
+		(struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr, strdup(recording) };
+	r.result->recording = r.result->owned->recording;
 	leave_gpu(&r);
 	free(r.by_recorded);
 	tsr_recording_close(r.recording);
@@ -223,6 +249,7 @@ void tsr_replay_free(struct tsr_replay *r)
 	tsr_replay_free_state(r->owned->params, r->owned->nparams);
 	free(r->owned->hyper);
 	free(r->owned->lr);
+	free(r->owned->recording);
 	free(r->owned);
 	free(r);
 }

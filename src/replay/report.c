@@ -53,7 +53,8 @@ static void put_groups(const struct tsr_replay *r, struct tsr_text *json)
 		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
 			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
 
-			if (name != TSR_HYPER_LR && tsr_hyper_is_set(&r->hyper[g], name))
+			if (name != TSR_HYPER_LR && tsr_hyper_is_set(&r->hyper[g], name) &&
+			    tsr_optimizer_uses(r->optimizer, name))
 				tsr_json_put_double(json, tsr_hyper_name(name),
 						    r->hyper[g].value[name]);
 		}
@@ -206,6 +207,7 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_put_u64(json, "parameters", tsr_replay_numel(r, SIZE_MAX));
 	tsr_json_put_u64(json, "steps_before", r->first_count);
 	tsr_json_put_u64(json, "skipped", r->nskipped);
+	tsr_json_put_u64(json, "nonfinite", r->nonfinite);
 	tsr_json_put_u64(json, "state_nbytes", r->state_nbytes);
 	tsr_json_put_u64(json, "gradient_nbytes", r->grad_nbytes);
 	tsr_json_put_u64(json, "output_nbytes", r->out_nbytes);

@@ -360,18 +360,20 @@ static enum tsr_status check_loaded(const struct loading *l, const struct load *
 	const struct tsr_checkpoint *c = l->r->c;
 	const size_t tensor = load->p->tensor[load->part];
 	const bool variance = load->part == TSR_PART_VARIANCE && coding->codec->grouped;
+	char found[160] = "";
 
-	if (!m->nonfinite && !m->overflow && !e->scale_overflow && !e->narrow_overflow &&
-	    !(variance && m->negative))
+	tsr_replay_put_count(found, sizeof(found), m->nonfinite, "non-finite values");
+	tsr_replay_put_count(found, sizeof(found), variance ? m->negative : 0,
+			     "negative variances");
+	tsr_replay_put_count(found, sizeof(found), m->overflow + e->narrow_overflow,
+			     "values over its range");
+	tsr_replay_put_count(found, sizeof(found), e->scale_overflow, "scales over its range");
+	if (!*found)
 		return TSR_OK;
 	return tsr_fail(err, TSR_E_UNSUPPORTED,
-			"%s: tensor %.200s: found %llu non-finite values, %llu negative variances, "
-			"%llu values and %llu scales over the range of %s, expected none",
-			c->path, tensor == SIZE_MAX ? load->p->name : c->tensors[tensor].name,
-			(unsigned long long)m->nonfinite,
-			(unsigned long long)(variance ? m->negative : 0),
-			(unsigned long long)(m->overflow + e->narrow_overflow),
-			(unsigned long long)e->scale_overflow, coding->codec->name);
+			"%s: tensor %.200s: found %s, which %s cannot hold, expected none", c->path,
+			tensor == SIZE_MAX ? load->p->name : c->tensors[tensor].name, found,
+			coding->codec->name);
 }
 
 static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)

@@ -145,15 +145,17 @@ enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsign
 {
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		const struct tsr_encode_report *e = &report->encode[part];
+		char found[80] = "";
 
-		if (e->scale_overflow || e->narrow_overflow)
+		tsr_replay_put_count(found, sizeof(found), e->narrow_overflow, "values");
+		tsr_replay_put_count(found, sizeof(found), e->scale_overflow, "scales");
+		if (*found)
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
-					"%s: step %llu: tensor %.200s: found %llu values and %llu "
-					"scales of its %s over the range of %s, expected none",
+					"%s: step %llu: tensor %.200s: found %s of its %s over the "
+					"range of %s, expected none",
 					w->grads[step]->path,
 					(unsigned long long)tsr_replay_step_of(w, step)->step,
-					p->name, (unsigned long long)e->narrow_overflow,
-					(unsigned long long)e->scale_overflow,
+					p->name, found,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
 					p->coding[part].codec->name);
 	}
