@@ -321,8 +321,8 @@ enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, s
 
 	if (!parent)
 		return tsr_fail_nomem(err, path);
-	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 &&
-		 in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 && in.st_dev == out.st_dev &&
+		 in.st_ino == out.st_ino;
 	free(parent);
 	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory)
 		      : TSR_OK;

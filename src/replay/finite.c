@@ -148,8 +148,8 @@ enum tsr_status tsr_replay_check_finite(struct tsr_replaying *r, bool written)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: tensor %.200s: after step %llu found %llu values of its %s "
 				"that are not finite, expected none; nothing written",
-				r->c->path, r->params[l.param].name,
-				(unsigned long long)last->step, (unsigned long long)l.n,
+				r->c->path, r->params[l.param].name, (unsigned long long)last->step,
+				(unsigned long long)l.n,
 				tsr_kind_name(tsr_part_kind((enum tsr_part)l.part)));
 	return tsr_build_note(r->c, r->err,
 			      "%s: tensor %.200s: after step %llu %llu values of its %s are not "

@@ -74,11 +74,12 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 			if (tensor == SIZE_MAX || !coding->codec || r->options->coding[part].codec)
 				continue;
 			if (coding->codec->grouped && coding->scale == TSR_SCALE_F16)
-				return tsr_fail(r->err, TSR_E_USAGE,
-						"%s: tensor %.200s: its scales are f16, as "
-						"FlashOptim's; --compat flashoptim goes on in its "
-						"order of operations, --compat pytorch in PyTorch's",
-						r->c->path, r->c->tensors[tensor].name);
+				return tsr_fail(
+					r->err, TSR_E_USAGE,
+					"%s: tensor %.200s: its scales are f16, as "
+					"FlashOptim's; --compat flashoptim goes on in its "
+					"order of operations, --compat pytorch in PyTorch's",
+					r->c->path, r->c->tensors[tensor].name);
 		}
 	}
 	return TSR_OK;
@@ -222,8 +223,8 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);
-	*r.result->owned =
-		(struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr, strdup(recording) };
+	*r.result->owned = (struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr,
+						      strdup(recording) };
 	r.result->recording = r.result->owned->recording;
 	leave_gpu(&r);
 	free(r.by_recorded);
