@@ -52,12 +52,28 @@ static size_t param_of(const struct looking *l, uint64_t job)
 	return low;
 }
 
+static bool is_finite(float x)
+{
+	return x - x == 0;
+}
+
+/* Blocks of a length that compilers see are looked through as vectors; few have such values. */
+#define BLOCK 256u
+
 static uint64_t count_nonfinite(const float *x, size_t n)
 {
 	uint64_t count = 0;
+	size_t i = 0;
 
-	for (size_t i = 0; i < n; i++)
-		count += !(x[i] - x[i] == 0);
+	for (; n - i >= BLOCK; i += BLOCK) {
+		uint32_t found = 0;
+
+		for (size_t j = 0; j < BLOCK; j++)
+			found += !is_finite(x[i + j]);
+		count += found;
+	}
+	for (; i < n; i++)
+		count += !is_finite(x[i]);
 	return count;
 }
 
@@ -84,8 +100,10 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 		for (unsigned i = 0; i < coding.codec->nplanes; i++)
 			plane[i] = p->plane[part][i] + tsr_plane_nbytes(&coding, i, first);
 		coding.first = first;
-		coding.codec->decode(&coding, plane, n, s->x);
-		s->n[part] = count_nonfinite(s->x, n);
+		if (coding.codec->planes[0].dtype != TSR_F32)
+			coding.codec->decode(&coding, plane, n, s->x);
+		s->n[part] = count_nonfinite(
+			coding.codec->planes[0].dtype == TSR_F32 ? plane[0] : s->x, n);
 	}
 	return TSR_OK;
 }
@@ -94,9 +112,11 @@ static enum tsr_status look_commit(void *ctx, void *scratch, uint64_t job, struc
 {
 	struct looking *l = ctx;
 	const struct look *s = scratch;
+	const struct tsr_run *run = l->r->run;
 
 	(void)job;
-	(void)err;
+	if (run && run->progress && !run->progress(run->ctx, 1, 1))
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", l->r->c->path);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		l->r->result->nonfinite += s->n[part];
 		if (s->n[part] && !l->found) {
