@@ -226,6 +226,8 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	*r.result->owned = (struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr,
 						      strdup(recording) };
 	r.result->recording = r.result->owned->recording;
+	if (!r.result->recording && status == TSR_OK)
+		status = tsr_fail_nomem(err, recording);
 	leave_gpu(&r);
 	free(r.by_recorded);
 	tsr_recording_close(r.recording);
