@@ -6,20 +6,14 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
+#include "ckpt/roles.h"
 #include "ckpt/state_dict.h"
-#include "replay/engine.h"
+#include "replay/additions.h"
 
 /* Values that were looked at for a parameter's state. */
 #define MARK_SEARCHED 7u
 
 #define STEP "step"
-
-struct adding {
-	struct tsr_replaying *r;
-	struct tsr_value **dicts; /* per parameter: the mapping of its state in a tree, or NULL */
-	size_t *param_of; /* per array: the parameter whose state it is, or SIZE_MAX */
-	struct tsr_value *optimizer; /* the first state_dict() of an optimizer in the trees */
-};
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
 
@@ -88,25 +82,87 @@ static bool put_at(struct tsr_replaying *r, struct tsr_value *dict, const char *
 	return put(r, dict, tsr_value_string(r->c->arena, key), value);
 }
 
-static void search(struct adding *a, struct tsr_value *v)
+/* Replace what a key has, such as None, or add it. */
+static bool set_at(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
+		   struct tsr_value *value)
+{
+	for (size_t i = dict->list.n / 2; i--;) {
+		if (!tsr_value_is_string(dict->list.items[2 * i], key))
+			continue;
+		dict->list.items[2 * i + 1] = value;
+		return value != NULL;
+	}
+	return put_at(r, dict, key, value);
+}
+
+/* Whether @prefix ends in the name of a parameter and a dot; *head_ret: what is before. */
+static bool ends_in_name(const char *prefix, const char *name, size_t *head_ret)
+{
+	const size_t room = strlen(prefix) - 1, n = strlen(name);
+
+	if (n > room || memcmp(prefix + room - n, name, n) != 0)
+		return false;
+	*head_ret = room - n;
+	return !*head_ret || prefix[*head_ret - 1] == '.';
+}
+
+/* What other keys like this one begin with: the name is the weight's, or that without wrappers. */
+static void learn_keys(struct tsr_replay_adding *a, size_t param)
+{
+	const char *name = a->r->params[param].name;
+	char *canonical = tsr_names_canonical(name);
+
+	a->failed = a->failed || !canonical;
+	if (ends_in_name(a->prefix[param], name, &a->head)) {
+		a->sample = param;
+		a->canonical = false;
+	} else if (canonical && ends_in_name(a->prefix[param], canonical, &a->head)) {
+		a->sample = param;
+		a->canonical = true;
+	}
+	free(canonical);
+}
+
+/*
+ * A mapping is a parameter's own, or its keys tell whose states they have: "NAME.exp_avg", or
+ * "state.NAME.exp_avg".
+ */
+static void found_state(struct tsr_replay_adding *a, struct tsr_value *dict,
+			const struct tsr_value *key, size_t param)
+{
+	const char *field = key->type == TSR_VALUE_STRING ? strrchr(key->text.bytes, '.') : NULL;
+
+	a->dicts[param] = dict;
+	if (!field || a->prefix[param])
+		return;
+	a->prefix[param] = tsr_arena_copy(a->r->c->arena, key->text.bytes,
+					  (size_t)(field + 1 - key->text.bytes));
+	a->failed = a->failed || !a->prefix[param];
+	if (a->prefix[param] && a->sample == SIZE_MAX)
+		learn_keys(a, param);
+}
+
+static void search(struct tsr_replay_adding *a, struct tsr_value *v)
 {
 	if (!v || v->mark == MARK_SEARCHED)
 		return;
 	v->mark = MARK_SEARCHED;
-	if (!a->optimizer && tsr_value_mapping(v) && tsr_optim_is(v))
-		a->optimizer = v;
+	if (tsr_value_mapping(v) && tsr_optim_is(v)) {
+		a->optimizer = a->optimizer ? a->optimizer : v;
+		a->noptimizers++;
+	}
 	for (size_t i = 1; v->type == TSR_VALUE_DICT && i < v->list.n; i += 2) {
 		const struct tsr_value *child = v->list.items[i];
 
 		if (child->type == TSR_VALUE_TENSOR && a->param_of[child->tensor.array] != SIZE_MAX)
-			a->dicts[a->param_of[child->tensor.array]] = v;
+			found_state(a, v, v->list.items[i - 1], a->param_of[child->tensor.array]);
 	}
 	for (size_t i = 0; i < tsr_value_nchildren(v); i++)
 		search(a, tsr_value_child(v, i));
 }
 
 /* Which mappings hold states that are there. */
-static void find_dicts(struct adding *a)
+static void find_dicts(struct tsr_replay_adding *a)
 {
 	struct tsr_replaying *r = a->r;
 
@@ -120,6 +176,7 @@ static void find_dicts(struct adding *a)
 				a->param_of[r->c->tensors[tensor].plane[0]] = i;
 		}
 	}
+	a->sample = SIZE_MAX;
 	for (size_t i = 0; i < r->c->ntrees; i++)
 		search(a, r->c->trees[i]);
 }
@@ -153,14 +210,35 @@ static bool put_betas(struct tsr_replaying *r, struct tsr_value *dict, const str
 	return put_at(r, dict, "betas", betas);
 }
 
+/* What weight decay is decoupled with, where it is; schedulers go on from initial_lr too. */
+static bool put_decoupling(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
+{
+	const struct tsr_hyper *h = &r->hyper[group];
+	const bool decouple = h->value[TSR_HYPER_DECOUPLE_LR] != 0;
+	struct tsr_value *flag;
+
+	if ((decouple ||
+	     tsr_hyper_is_set(&r->recording->groups[group].hyper, TSR_HYPER_INITIAL_LR) ||
+	     tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_INITIAL_LR)) &&
+	    !put_real(r, dict, "initial_lr", h->value[TSR_HYPER_INITIAL_LR]))
+		return false;
+	if (!decouple)
+		return true;
+	flag = tsr_value_new(r->c->arena, TSR_VALUE_BOOL);
+	if (flag)
+		flag->boolean = true;
+	return put_at(r, dict, "decouple_lr", flag);
+}
+
 /* Hyperparameters as PyTorch calls them; lr is that of the last step. */
 static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
 {
 	const enum tsr_optimizer optimizer = r->result->optimizer;
 	const bool sgd = optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW;
 	const struct tsr_hyper *h = &r->hyper[group];
-	bool ok = put_real(r, dict, "lr", r->result->steps[r->result->nsteps - 1].lr[group]) &&
-		  put_real(r, dict, "weight_decay", h->value[TSR_HYPER_WEIGHT_DECAY]);
+	bool ok = put_real(r, dict, "lr", tsr_replay_last_lr(r, group)) &&
+		  put_real(r, dict, "weight_decay", h->value[TSR_HYPER_WEIGHT_DECAY]) &&
+		  put_decoupling(r, dict, group);
 
 	if (sgd) {
 		struct tsr_value *nesterov = tsr_value_new(r->c->arena, TSR_VALUE_BOOL);
@@ -176,9 +254,12 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 		      put_real(r, dict, "eps", h->value[TSR_HYPER_EPS]));
 }
 
-/* One group of the recording: its parameters get the next numbers, those that are stepped a state. */
-static struct tsr_value *make_group(struct adding *a, size_t group, struct tsr_value *state,
-				    int64_t *next)
+/*
+ * One group of the recording: its parameters get the next numbers in the recorded order, which is
+ * that of the run's own optimizer, and those that are stepped a state.
+ */
+static struct tsr_value *make_group(struct tsr_replay_adding *a, size_t group,
+				    struct tsr_value *state, int64_t *next)
 {
 	struct tsr_replaying *r = a->r;
 	struct tsr_arena *arena = r->c->arena;
@@ -187,22 +268,36 @@ static struct tsr_value *make_group(struct adding *a, size_t group, struct tsr_v
 	struct tsr_value *names = tsr_value_new(arena, TSR_VALUE_LIST);
 	bool ok = dict && params && names && put_hyper(r, dict, group);
 
-	for (size_t i = 0; ok && i < r->nparams; i++) {
+	for (size_t i = 0; ok && i < r->nrecorded; i++) {
+		const struct tsr_replay_listed *p = &r->listed[i];
 		struct tsr_value *id, *name;
 
-		if (r->params[i].group != group)
+		if (p->group != group)
 			continue;
 		id = tsr_value_int(arena, (*next)++);
-		name = tsr_value_string(arena, r->params[i].name);
-		a->dicts[i] = tsr_value_new(arena, TSR_VALUE_DICT);
-		ok = id && name && a->dicts[i] && tsr_value_add(arena, params, id) &&
-		     tsr_value_add(arena, names, name) && put(r, state, id, a->dicts[i]);
+		name = tsr_value_string(arena, p->name);
+		ok = id && name && tsr_value_add(arena, params, id) &&
+		     tsr_value_add(arena, names, name);
+		if (!ok || p->param == SIZE_MAX)
+			continue;
+		a->dicts[p->param] = tsr_value_new(arena, TSR_VALUE_DICT);
+		ok = a->dicts[p->param] && put(r, state, id, a->dicts[p->param]);
 	}
 	ok = ok && put_at(r, dict, "params", params) && put_at(r, dict, "param_names", names);
 	return ok ? dict : NULL;
 }
 
-static bool make_optimizer(struct adding *a, struct tsr_value *root)
+/* What a script without an optimizer may have saved as one. */
+static bool is_nothing(const struct tsr_value *v)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(v);
+
+	if (!v || v->type == TSR_VALUE_NONE)
+		return true;
+	return mapping ? !mapping->list.n : tsr_value_is_list(v) && !v->list.n;
+}
+
+static enum tsr_status make_optimizer(struct tsr_replay_adding *a, struct tsr_value *root)
 {
 	struct tsr_replaying *r = a->r;
 	struct tsr_arena *arena = r->c->arena;
@@ -212,14 +307,20 @@ static bool make_optimizer(struct adding *a, struct tsr_value *root)
 	bool ok = optimizer && state && groups;
 	int64_t next = 0;
 
+	if (!is_nothing(tsr_value_at(root, "optimizer")))
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: optimizer: found something else than the state_dict() of an "
+				"optimizer, expected one, or nothing, for the new states",
+				r->c->path);
 	for (size_t g = 0; ok && g < r->result->ngroups; g++) {
 		struct tsr_value *group = make_group(a, g, state, &next);
 
 		ok = group && tsr_value_add(arena, groups, group);
 	}
-	return ok && put_at(r, optimizer, "state", state) &&
-	       put_at(r, optimizer, "param_groups", groups) &&
-	       put_at(r, root, "optimizer", optimizer);
+	ok = ok && put_at(r, optimizer, "state", state) &&
+	     put_at(r, optimizer, "param_groups", groups) &&
+	     set_at(r, root, "optimizer", optimizer);
+	return ok ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
 /* --- Where a state goes ----------------------------------------------------------------------- */
@@ -235,41 +336,7 @@ static bool is_flat(const struct tsr_value *v)
 	return mapping != NULL;
 }
 
-/* The state_dict() that is there has no entry for a parameter yet: find its number. */
-static enum tsr_status find_numbers(struct adding *a)
-{
-	struct tsr_replaying *r = a->r;
-	struct tsr_checkpoint *c = r->c;
-	struct tsr_param *model = calloc(r->nparams + 1, sizeof(*model));
-	struct tsr_optim o;
-	struct tsr_value *state = tsr_value_at(a->optimizer, "state");
-	enum tsr_status status;
-
-	if (!model)
-		return tsr_fail_nomem(r->err, c->path);
-	for (size_t i = 0; i < r->nparams; i++)
-		model[i] = (struct tsr_param){
-			r->params[i].name, c->tensors[r->params[i].tensor[TSR_PART_WEIGHT]].plane[0]
-		};
-	status = tsr_optim_read(c, a->optimizer, "optimizer", "optimizer.", &o, r->err);
-	if (status == TSR_OK)
-		status = tsr_optim_join(c, &o, model, r->nparams, true, NULL, 0, r->err);
-	for (size_t i = 0; status == TSR_OK && i < o.nids; i++) {
-		for (size_t k = 0; o.ids[i].name && k < r->nparams; k++) {
-			if (a->dicts[k] || o.ids[i].state ||
-			    strcmp(o.ids[i].name, r->params[k].name) != 0)
-				continue;
-			a->dicts[k] = tsr_value_new(c->arena, TSR_VALUE_DICT);
-			if (!a->dicts[k] || !put(r, (struct tsr_value *)tsr_value_mapping(state),
-						 (struct tsr_value *)o.ids[i].id, a->dicts[k]))
-				status = tsr_build_nomem(c, r->err);
-		}
-	}
-	free(model);
-	return status;
-}
-
-static bool has_dicts(const struct adding *a)
+static bool has_dicts(const struct tsr_replay_adding *a)
 {
 	for (size_t i = 0; i < a->r->nparams; i++) {
 		if (!a->dicts[i])
@@ -278,8 +345,26 @@ static bool has_dicts(const struct adding *a)
 	return true;
 }
 
+/* Keys that tell whose states they have: those of a new state are like the others'. */
+static enum tsr_status name_keys(struct tsr_replay_adding *a, size_t param)
+{
+	struct tsr_replaying *r = a->r;
+	char *canonical = tsr_names_canonical(r->params[param].name), *own;
+	const char *name = a->canonical ? canonical : r->params[param].name;
+
+	if (!canonical)
+		return tsr_fail_nomem(r->err, r->c->path);
+	own = tsr_arena_alloc(r->c->arena, a->head + strlen(name) + 2);
+	if (own)
+		sprintf(own, "%.*s%s.", (int)a->head, a->prefix[a->sample], name);
+	free(canonical);
+	a->prefix[param] = own;
+	a->dicts[param] = a->dicts[a->sample];
+	return own ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
 /* Make a mapping for each parameter that needs one. */
-static enum tsr_status make_dicts(struct adding *a)
+static enum tsr_status make_dicts(struct tsr_replay_adding *a)
 {
 	struct tsr_replaying *r = a->r;
 	struct tsr_value *root = r->c->ntrees == 1 ? r->c->trees[0] : NULL;
@@ -287,16 +372,38 @@ static enum tsr_status make_dicts(struct adding *a)
 
 	if (has_dicts(a))
 		return TSR_OK;
+	for (size_t i = 0; i < r->nparams && a->sample != SIZE_MAX; i++) {
+		if (!a->dicts[i])
+			TSR_TRY(name_keys(a, i));
+	}
+	if (has_dicts(a))
+		return TSR_OK;
 	if (a->optimizer)
-		return find_numbers(a);
+		return tsr_replay_number_states(a);
 	if (!mapping || is_flat(root))
 		return TSR_OK;
-	/* An optimizer that is new has all states, so no parameter had a mapping. */
-	return make_optimizer(a, mapping) ? TSR_OK : tsr_build_nomem(r->c, r->err);
+	for (size_t i = 0; i < r->nparams; i++) {
+		if (a->dicts[i])
+			return TSR_OK;
+	}
+	return make_optimizer(a, mapping);
+}
+
+static enum tsr_status put_prefixed(struct tsr_replay_adding *a, size_t param, const char *field,
+				    struct tsr_value *value)
+{
+	struct tsr_replaying *r = a->r;
+	char *key = tsr_arena_alloc(r->c->arena, strlen(a->prefix[param]) + strlen(field) + 1);
+
+	if (!key)
+		return tsr_build_nomem(r->c, r->err);
+	sprintf(key, "%s%s", a->prefix[param], field);
+	return put_at(r, a->dicts[param], key, value) ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
 /* A new tensor into the mapping of its parameter, or into a flat one under its own name. */
-static enum tsr_status put_tensor(struct adding *a, size_t param, const char *field, size_t tensor)
+static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, const char *field,
+				  size_t tensor)
 {
 	struct tsr_replaying *r = a->r;
 	struct tsr_value *root = r->c->ntrees ? r->c->trees[0] : NULL;
@@ -306,9 +413,11 @@ static enum tsr_status put_tensor(struct adding *a, size_t param, const char *fi
 	if (!root)
 		return TSR_OK;
 	value = tensor_value(r, tensor);
+	if (a->dicts[param] && a->prefix[param])
+		return put_prefixed(a, param, field, value);
 	if (a->dicts[param])
-		ok = put_at(r, a->dicts[param], field, value);
-	else if (tsr_value_mapping(root))
+		ok = set_at(r, a->dicts[param], field, value);
+	else if (a->flat)
 		ok = put_at(r, (struct tsr_value *)tsr_value_mapping(root),
 			    r->c->tensors[tensor].name, value);
 	else
@@ -342,11 +451,26 @@ static bool lacks_counter(const struct tsr_replaying *r, const struct tsr_replay
 	       (lacks_state(p) || p->count != r->result->steps[r->result->nsteps - 1].step);
 }
 
-static enum tsr_status add_all(struct adding *a)
+static bool lacks_any(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		if (lacks_state(&r->params[i]) || lacks_counter(r, &r->params[i]))
+			return true;
+	}
+	return false;
+}
+
+static enum tsr_status add_all(struct tsr_replay_adding *a)
 {
 	struct tsr_replaying *r = a->r;
 
 	find_dicts(a);
+	if (a->failed)
+		return tsr_build_nomem(r->c, r->err);
+	TSR_TRY(tsr_replay_write_lr(a));
+	if (!lacks_any(r))
+		return TSR_OK;
+	a->flat = r->c->ntrees && !a->optimizer && is_flat(r->c->trees[0]);
 	TSR_TRY(make_dicts(a));
 	for (size_t i = 0; i < r->nparams; i++) {
 		struct tsr_replay_param *p = &r->params[i];
@@ -369,18 +493,18 @@ static enum tsr_status add_all(struct adding *a)
 
 enum tsr_status tsr_replay_add_states(struct tsr_replaying *r)
 {
-	struct adding a = { .r = r };
+	struct tsr_replay_adding a = { .r = r };
 	enum tsr_status status;
-	bool needed = false;
 
-	for (size_t i = 0; i < r->nparams; i++)
-		needed = needed || lacks_state(&r->params[i]) || lacks_counter(r, &r->params[i]);
-	if (!needed)
+	if (!r->c->ntrees && !lacks_any(r))
 		return TSR_OK;
 	a.dicts = calloc(r->nparams + 1, sizeof(struct tsr_value *));
+	a.prefix = calloc(r->nparams + 1, sizeof(char *));
 	a.param_of = malloc((r->c->narrays + 1) * sizeof(*a.param_of));
-	status = a.dicts && a.param_of ? add_all(&a) : tsr_fail_nomem(r->err, r->c->path);
+	status = a.dicts && a.prefix && a.param_of ? add_all(&a)
+						   : tsr_fail_nomem(r->err, r->c->path);
 	free(a.dicts);
+	free(a.prefix);
 	free(a.param_of);
 	return status;
 }

@@ -138,6 +138,28 @@ static void number_set(union number *n, enum tsr_dtype dtype, uint64_t value)
 	}
 }
 
+static size_t number_nbytes(enum tsr_dtype dtype)
+{
+	return tsr_dtype_bits(dtype) / 8;
+}
+
+/* The type itself, or one like it, that holds this count; a narrow one would round it. */
+static enum tsr_dtype dtype_for(enum tsr_dtype dtype, uint64_t count)
+{
+	static const enum tsr_dtype reals[] = { TSR_F32, TSR_F64 };
+	const bool is_int = dtype == TSR_I32 || dtype == TSR_I64;
+	union number n = { .bytes = { 0 } };
+
+	if (is_int)
+		return count > INT32_MAX ? TSR_I64 : dtype;
+	number_set(&n, dtype, count);
+	for (size_t i = 0; number_value(&n, dtype) != (double)count; i++) {
+		dtype = reals[i];
+		number_set(&n, dtype, count);
+	}
+	return dtype;
+}
+
 static bool is_count(double value)
 {
 	return value >= 0 && value <= (double)COUNT_MAX && value == floor(value);
@@ -197,19 +219,26 @@ static uint64_t scalar_count(const struct tsr_value *v)
 
 /* --- Reading ----------------------------------------------------------------------------------- */
 
-static bool has_state(const struct tsr_replaying *r)
+/* Whether some of what the optimizer keeps of a parameter is there. */
+static bool is_begun(const struct tsr_replay_param *p)
 {
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
-			if ((r->params[i].kinds & tsr_part_kind((enum tsr_part)p)) &&
-			    r->params[i].tensor[p] != SIZE_MAX)
-				return true;
-		}
+	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
+		if ((p->kinds & tsr_part_kind((enum tsr_part)part)) && p->tensor[part] != SIZE_MAX)
+			return true;
 	}
 	return false;
 }
 
-/* What the checkpoint says; *any_ret: whether it says anything; the rest get the largest. */
+static bool has_state(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		if (is_begun(&r->params[i]))
+			return true;
+	}
+	return false;
+}
+
+/* What the checkpoint says; *any_ret: whether it says anything; other states get the largest. */
 static enum tsr_status read_recorded(struct tsr_replaying *r, bool *any_ret, uint64_t *most_ret)
 {
 	*any_ret = false;
@@ -230,16 +259,34 @@ static enum tsr_status read_recorded(struct tsr_replaying *r, bool *any_ret, uin
 	}
 	for (size_t i = 0; i < r->nparams; i++) {
 		if (r->params[i].counter == SIZE_MAX && !r->params[i].scalar)
-			r->params[i].count = *most_ret;
+			r->params[i].count = is_begun(&r->params[i]) ? *most_ret : 0;
 	}
 	return TSR_OK;
 }
 
+/* Beside states, a parameter without one has not begun. */
 static void set_all(struct tsr_replaying *r, uint64_t count)
 {
+	const bool begun = has_state(r) && !r->options->zero_state;
+
 	for (size_t i = 0; i < r->nparams; i++)
-		r->params[i].count = count;
+		r->params[i].count = !begun || is_begun(&r->params[i]) ? count : 0;
 	r->result->first_count = count;
+}
+
+static enum tsr_status check_count(const struct tsr_replaying *r)
+{
+	const struct tsr_replay_options *o = r->options;
+
+	if (o->has_count && o->count > COUNT_MAX)
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"--count: found %llu steps, expected at most %llu",
+				(unsigned long long)o->count, (unsigned long long)COUNT_MAX);
+	if (o->has_count && o->count && o->zero_state)
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"--count: found %llu steps with --zero-state, which has seen none",
+				(unsigned long long)o->count);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
@@ -248,6 +295,7 @@ enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
 	uint64_t most;
 	bool any;
 
+	TSR_TRY(check_count(r));
 	TSR_TRY(find_scalars(r));
 	if (r->options->zero_state || r->options->has_count) {
 		set_all(r, r->options->has_count ? r->options->count : 0);
@@ -279,11 +327,14 @@ static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint
 
 	if (!n)
 		return tsr_build_nomem(r->c, r->err);
+	t->dtype = dtype_for(t->dtype, count);
 	number_set(n, t->dtype, count);
+	a->dtype = t->dtype;
+	a->nbytes = number_nbytes(t->dtype);
 	a->memory = n->bytes;
 	a->layout = NULL;
 	a->has_crc = false;
-	t->hash[0] = tsr_hash(n, (size_t)tsr_tensor_nbytes(t), 0);
+	t->hash[0] = tsr_hash(n, number_nbytes(t->dtype), 0);
 	return TSR_OK;
 }
 

@@ -46,6 +46,14 @@ struct tsr_replay_owned {
 	char *recording;
 };
 
+/* A parameter of the recording, whether it is stepped or not. */
+struct tsr_replay_listed {
+	const char *name; /* of its weight in the checkpoint */
+	size_t tensor; /* that weight */
+	size_t group; /* of the recording */
+	size_t param; /* index of the parameter that is stepped; SIZE_MAX: no step has its gradient */
+};
+
 /* A replay under way. */
 struct tsr_replaying {
 	const struct tsr_replay_options *options;
@@ -54,7 +62,10 @@ struct tsr_replaying {
 	struct tsr_recording *recording;
 	struct tsr_replay *result;
 	size_t first; /* index of the first step in the recording; the result says how many */
-	size_t nrecorded; /* parameters of the recording, whether they are stepped or not */
+	size_t nrecorded;
+	/* In the order of the recording's groups; of the checkpoint if the recording lists none. */
+	struct tsr_replay_listed *listed;
+	bool stray_state; /* some state in the checkpoint is of no weight that is known */
 	size_t nparams;
 	struct tsr_replay_param *params; /* those that are stepped, in the checkpoint's order */
 	size_t *by_recorded; /* indices of params, sorted by their name in the recording */
@@ -76,6 +87,12 @@ enum tsr_status tsr_replay_find_params(struct tsr_replaying *r);
 /* The parameter of this name in the recording, or NULL. */
 const struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r,
 						   const char *recorded);
+
+/* Whether the recording lists the parameters of every group, in the order of its optimizer. */
+bool tsr_replay_is_listed(const struct tsr_recording *recording);
+
+/* Whether the checkpoint has a momentum or a variance of a parameter. */
+bool tsr_replay_has_any_state(const struct tsr_replay_param *p);
 
 /* --- Hyperparameters (hyper.c) -------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
+#include "ckpt/read.h"
 #include "ckpt/roles.h"
 #include "replay/engine.h"
 
@@ -85,6 +86,17 @@ static enum tsr_status find_weight(const struct matching *m, const char *name, s
 
 /* --- Parameters ------------------------------------------------------------------------------- */
 
+/* A tensor with one element and no dimensions is a weight only if that is said. */
+static const char *hint_of(const struct matching *m, const char *name)
+{
+	const struct tsr_tensor *t = tsr_checkpoint_find(m->r->c, name);
+
+	return t && !t->rank && tsr_tensor_has_f32(t)
+		       ? "; it has a tensor of this name without dimensions, which --map "
+			 "'^NAME$=weight' makes one"
+		       : "";
+}
+
 /* @step: the number of the step that has the gradient, or 0 for a name of the manifest. */
 static enum tsr_status add_param(struct matching *m, const char *name, size_t group, uint64_t step)
 {
@@ -99,8 +111,8 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	if (tensor == SIZE_MAX)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: %stensor %.200s: found no weight of this name in %.300s, "
-				"expected one",
-				r->recording->path, where, name, r->c->path);
+				"expected one%s",
+				r->recording->path, where, name, r->c->path, hint_of(m, name));
 	if (m->taken[tensor])
 		return tsr_fail(
 			r->err, TSR_E_FORMAT,
@@ -138,7 +150,7 @@ static enum tsr_status add_listed(struct matching *m)
 	return TSR_OK;
 }
 
-static bool is_listed(const struct tsr_recording *recording)
+bool tsr_replay_is_listed(const struct tsr_recording *recording)
 {
 	return recording->ngroups != 1 || recording->groups[0].params;
 }
@@ -257,7 +269,7 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 	enum tsr_status status;
 
 	TSR_TRY(tsr_recording_open_step(r->recording, r->first + index, &step, r->err));
-	status = is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
+	status = tsr_replay_is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
 	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
 		status = check_gradient(m, step, &step->tensors[i], s->step);
 		r->total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
@@ -279,12 +291,47 @@ static int by_weight(const void *va, const void *vb)
 	       (a->tensor[TSR_PART_WEIGHT] < b->tensor[TSR_PART_WEIGHT]);
 }
 
+/* Remember all parameters in their order before some are dropped. */
+static enum tsr_status list_recorded(struct matching *m)
+{
+	struct tsr_replaying *r = m->r;
+
+	r->listed = calloc(m->nparams + 1, sizeof(*r->listed));
+	if (!r->listed)
+		return tsr_fail_nomem(r->err, r->c->path);
+	if (!tsr_replay_is_listed(r->recording) && m->nparams)
+		qsort(m->params, m->nparams, sizeof(*m->params), by_weight);
+	for (size_t i = 0; i < m->nparams; i++)
+		r->listed[i] = (struct tsr_replay_listed){ m->params[i].name,
+							   m->params[i].tensor[TSR_PART_WEIGHT],
+							   m->params[i].group, SIZE_MAX };
+	return TSR_OK;
+}
+
+/* Let what is listed know where it is among the parameters that are stepped. */
+static enum tsr_status index_listed(struct tsr_replaying *r)
+{
+	size_t *param_of = malloc((r->c->ntensors + 1) * sizeof(*param_of));
+
+	if (!param_of)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < r->c->ntensors; i++)
+		param_of[i] = SIZE_MAX;
+	for (size_t i = 0; i < r->nparams; i++)
+		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
+	for (size_t i = 0; i < r->nrecorded; i++)
+		r->listed[i].param = param_of[r->listed[i].tensor];
+	free(param_of);
+	return TSR_OK;
+}
+
 /* Keep the parameters that some step has a gradient for, in the checkpoint's order. */
 static enum tsr_status keep_seen(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
 	size_t n = 0;
 
+	TSR_TRY(list_recorded(m));
 	r->nrecorded = m->nparams;
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].nmissing = m->nparams - r->result->steps[i].nmissing;
@@ -298,6 +345,7 @@ static enum tsr_status keep_seen(struct matching *m)
 	r->params = m->params;
 	r->nparams = n;
 	m->params = NULL;
+	TSR_TRY(index_listed(r));
 	return sort_recorded(r, r->params, n);
 }
 
@@ -305,6 +353,11 @@ static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char
 {
 	return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: tensor %.200s: %s", r->c->path,
 			r->c->tensors[tensor].name, what);
+}
+
+bool tsr_replay_has_any_state(const struct tsr_replay_param *p)
+{
+	return p->tensor[TSR_PART_MOMENTUM] != SIZE_MAX || p->tensor[TSR_PART_VARIANCE] != SIZE_MAX;
 }
 
 /* Give a tensor to the parameter whose state it is. */
@@ -351,6 +404,9 @@ static enum tsr_status add_states(struct matching *m)
 
 		if (weight != SIZE_MAX && param_of[weight] != SIZE_MAX)
 			status = add_state(m, &r->params[param_of[weight]], i);
+		else if (weight == SIZE_MAX && (m->roles[i].role == TSR_ROLE_MOMENTUM ||
+						m->roles[i].role == TSR_ROLE_VARIANCE))
+			r->stray_state = true;
 	}
 	free(param_of);
 	return status;

@@ -230,6 +230,7 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 		status = tsr_fail_nomem(err, recording);
 	leave_gpu(&r);
 	free(r.by_recorded);
+	free(r.listed);
 	tsr_recording_close(r.recording);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
 		tsr_replay_free(r.result);

@@ -80,18 +80,39 @@ static bool keeps(const struct tsr_replay_param *p, unsigned part)
 	return part == TSR_PART_WEIGHT || (p->kinds & tsr_part_kind((enum tsr_part)part));
 }
 
-/* A checkpoint has all states that the optimizer needs, or none. */
+static bool is_adam(const struct tsr_replaying *r)
+{
+	return r->result->optimizer == TSR_OPTIMIZER_ADAM ||
+	       r->result->optimizer == TSR_OPTIMIZER_ADAMW;
+}
+
+/*
+ * Optimizers have no state for a parameter that never had a gradient.  It is taken for one if the
+ * others count their steps, or need not: else nothing tells it from one whose state is missing.
+ */
+static bool may_be_new(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+		       bool counted)
+{
+	return !tsr_replay_has_any_state(p) && p->counter == SIZE_MAX && !p->scalar &&
+	       !r->stray_state && (counted || r->options->has_count || !is_adam(r));
+}
+
+/* A checkpoint has all states of a parameter that the optimizer needs, or none. */
 static enum tsr_status check_complete(const struct tsr_replaying *r)
 {
 	const struct tsr_replay_param *other = NULL;
+	bool counted = false;
 
 	for (size_t i = 0; i < r->nparams && !r->options->zero_state; i++) {
+		counted = counted || r->params[i].counter != SIZE_MAX || r->params[i].scalar;
 		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
 			if (keeps(&r->params[i], part) && r->params[i].tensor[part] != SIZE_MAX)
 				other = &r->params[i];
 		}
 	}
 	for (size_t i = 0; i < r->nparams && other; i++) {
+		if (may_be_new(r, &r->params[i], counted))
+			continue;
 		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
 			if (keeps(&r->params[i], part) && r->params[i].tensor[part] == SIZE_MAX)
 				return tsr_fail(
