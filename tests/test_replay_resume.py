@@ -37,11 +37,16 @@ def replay(*args, check=0, **kwargs):
     return run_tersor("replay", *args, check=check, **kwargs)
 
 
+ADAM = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False,
+        "maximize": False, "foreach": None, "capturable": False}
+SGD = {"momentum": 0.9, "dampening": 0, "nesterov": False, "differentiable": False}
+
+
 def numbered(*params, **more):
     """A state_dict() of an optimizer whose groups number @params parameters."""
     groups, n = [], 0
     for count in params:
-        groups.append({"lr": 0.5, "params": list(range(n, n + count)), **more})
+        groups.append({"lr": 0.5, **ADAM, **SGD, "params": list(range(n, n + count)), **more})
         n += count
     return {"state": {}, "param_groups": groups}
 
