@@ -176,6 +176,39 @@ static enum tsr_status add_entry(struct numbering *n, struct tsr_value *state, s
 	return tsr_build_nomem(n->r->c, n->r->err);
 }
 
+/* Whether parameters go by name in groups that have nothing else of each. */
+static bool goes_by_name(const struct numbering *n, const struct tsr_value *group)
+{
+	for (size_t i = 0; i < n->o.nids; i++) {
+		if (n->o.ids[i].id->type != TSR_VALUE_STRING)
+			return false;
+	}
+	return n->o.nids && n->o.groups->list.n == n->r->result->ngroups &&
+	       !tsr_value_at(group, "param_names");
+}
+
+/* Where parameters go by name, one that no group lists yet is added to its group. */
+static enum tsr_status add_name(struct numbering *n, struct tsr_value *state, size_t param)
+{
+	const struct tsr_replay_param *p = &n->r->params[param];
+	struct tsr_arena *arena = n->r->c->arena;
+	const struct tsr_value *group;
+	struct tsr_value *id, *dict;
+
+	if (n->o.groups->list.n != n->r->result->ngroups)
+		return unsettled(n, param);
+	group = n->o.groups->list.items[p->group];
+	if (!goes_by_name(n, group))
+		return unsettled(n, param);
+	id = tsr_value_string(arena, p->name);
+	dict = tsr_value_new(arena, TSR_VALUE_DICT);
+	n->a->dicts[param] = dict;
+	if (id && dict && tsr_value_add(arena, tsr_value_at(group, "params"), id) &&
+	    tsr_value_add(arena, state, id) && tsr_value_add(arena, state, dict))
+		return TSR_OK;
+	return tsr_build_nomem(n->r->c, n->r->err);
+}
+
 static enum tsr_status number_states(struct numbering *n)
 {
 	struct tsr_value *state;
@@ -198,7 +231,7 @@ static enum tsr_status number_states(struct numbering *n)
 	}
 	for (size_t k = 0; k < n->r->nparams; k++) {
 		if (!n->a->dicts[k])
-			return unsettled(n, k);
+			TSR_TRY(add_name(n, state, k));
 	}
 	return TSR_OK;
 }
