@@ -108,9 +108,9 @@ def goes_on(tmp_path, saved, grads, groups, half, optimizer="Adam", manifest=Tru
         n = len(grads)
         whole, rest = torch_steps(grads, groups, (begin, False, 0, n), (out, True, half, n),
                                   optimizer=optimizer, **hyper)
-        assert rest["lr"] == whole["lr"]
-        close(rest["weights"], whole["weights"])
         close(rest["state"], whole["state"])
+        close(rest["weights"], whole["weights"])
+        assert rest["lr"] == whole["lr"]
     return torchfile.load(out)
 
 
