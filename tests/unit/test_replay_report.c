@@ -503,8 +503,7 @@ static void test_findings_about_updates(void **state)
 	expect_finding(m, 0, TSR_FINDING_BAD,
 		       "diverged from FP32 in 1 of 3 tensors, first at step 404");
 	set_update(m, 1e-6, INFINITY);
-	expect_finding(m, 0, TSR_FINDING_BAD, "diverged");
-	expect_finding(m, 1, TSR_FINDING_BAD, "update-nmse of a.weight is infinite from step 404");
+	expect_finding(m, 0, TSR_FINDING_BAD, "update-nmse of a.weight is infinite from step 404");
 	free(m);
 }
 
