@@ -221,8 +221,10 @@ check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) tests $(PYTEST_ARGS)
 
-check-long: check
+# The tests of check are among them.
+check-long: setup-check
 	@.ci/setup check-long
+	@$(SUBMAKE) check-build
 	@$(MAKE) --no-print-directory TERSOR_LONG=1 check-unit check-cli
 ifdef TERSOR_LONG
 export TERSOR_LONG
@@ -307,7 +309,7 @@ help:
 	@printf '%s\n' \
 	'make demo        install what is needed (says what first), build, show what tersor does' \
 	'make check       install what is needed, build, run the tests (under five minutes)' \
-	'make check-long  the exhaustive rest of the tests' \
+	'make check-long  the same tests and the exhaustive rest' \
 	'make check-gpu   GPU kernels and replays against the CPU (needs a GPU)' \
 	'make check-emulated  the same with kernels as C++ on the CPU (EMULATE_SAN=address,undefined)' \
 	'make gpu-kit     what tests/gpu/run.sh takes to a machine with a GPU' \
