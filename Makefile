@@ -100,15 +100,23 @@ all: $(BUILD)/tersor $(BUILD)/libtersor.a $(BUILD)/libtersor.so
 
 # --- Building -------------------------------------------------------------------------------
 
-# Everything depends on the flags: changing them rebuilds.
-FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS) $(if $(filter 1,$(GPU)),$(NVCC) $(NVCCFLAGS)) GPU=$(GPU)
+# Everything depends on the flags it is built with: changing them rebuilds it.
+FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS) GPU=$(GPU)
 FLAGS_FILE := $(BUILD)/flags
-ifneq ($(FLAGS),$(if $(wildcard $(FLAGS_FILE)),$(shell cat $(FLAGS_FILE))))
-.PHONY: $(FLAGS_FILE)
+CUDA_FLAGS := $(NVCC) $(NVCCFLAGS)
+CUDA_FLAGS_FILE := $(BUILD)/flags-cuda
+
+# A file with the flags, which is made anew when they change.
+define flags_rule
+ifneq ($$($(1)),$$(if $$(wildcard $$($(1)_FILE)),$$(shell cat $$($(1)_FILE))))
+.PHONY: $$($(1)_FILE)
 endif
-$(FLAGS_FILE):
-	@mkdir -p $(@D)
-	@printf '%s\n' '$(FLAGS)' > $@
+$$($(1)_FILE):
+	@mkdir -p $$(@D)
+	@printf '%s\n' '$$($(1))' > $$@
+endef
+$(eval $(call flags_rule,FLAGS))
+$(eval $(call flags_rule,CUDA_FLAGS))
 
 $(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
 	$(call say,CC,$<)
@@ -126,7 +134,7 @@ $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
 endef
 $(foreach isa,$(ISAS),$(eval $(call simd_rule,$(isa))))
 
-$(BUILD)/obj/%.o: %.cu $(FLAGS_FILE)
+$(BUILD)/obj/%.o: %.cu $(CUDA_FLAGS_FILE)
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
