@@ -167,8 +167,9 @@ def containers(root):
     both(root, packed, RECORDING, "-j", "3")
     both(root, packed, RECORDING, "--to", "safetensors", "--steps", "..404")
     theirs = GPT / "flashadamw24-after.pt"
-    both(root, theirs, RECORDING, "--count", "400", "--steps", "..402")
-    both(root, theirs, RECORDING, "--count", "400", "--to", "flashoptim", name="x.pt")
+    go_on = ("--count", "400", "--compat", "flashoptim")
+    both(root, theirs, RECORDING, *go_on, "--steps", "..402")
+    both(root, theirs, RECORDING, *go_on, "--to", "flashoptim", name="x.pt")
 
 
 def parts(root):
@@ -221,7 +222,7 @@ def damage(root):
     case.change(2, lambda t: t.update({"p1.weight": ("F32", [700], struct.pack("<f", 7e4) * 700)}))
     line = both(root, case.start, case.recording, *args, "--momentum", "softsign8",
                 "--scale", "f16", status=3)[1]
-    expect("step 2: tensor p1.weight: found 0 values and 22 scales of its momentum" in line, line)
+    expect("step 2: tensor p1.weight: found 22 scales of its momentum" in line, line)
     case = Case(root, [50, 70000], 3)
     for s in 1, 2, 3:
         zipped = case.recording / f"{s}.pt"
