@@ -87,6 +87,7 @@ struct tsr_encode_report {
  * @planes:  @nplanes arrays that together hold the tensor
  * @grouped: whether elements share scales, so that `scale` and `group` matter
  * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
+ * @lossless: whether every finite value and infinity comes back with its bits
  * @extra_bits: significand bits kept behind the narrow weight, of a truncated split; else 0
  * @encode:  @n elements of @x into @plane; adds to @report
  * @decode:  the planes of @n elements into @x
@@ -107,6 +108,7 @@ struct tsr_codec {
 	struct tsr_plane_desc planes[TSR_PLANES_MAX];
 	bool grouped;
 	bool stochastic;
+	bool lossless;
 	unsigned extra_bits;
 	void (*encode)(const struct tsr_coding *coding, const float *x, size_t n,
 		       void *const plane[], struct tsr_encode_report *report);
@@ -122,6 +124,9 @@ const struct tsr_codec *tsr_codec_find(const char *name);
 
 /* A codec with the scale format and group that are the default, and seed 0. */
 struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
+
+/* Whether planes of one coding, neither without a codec, are planes of the other. */
+bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b);
 
 /* Bits that an element takes in a plane of TSR_BIT_PACKED. */
 static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "tersor/status.h"
 
@@ -46,6 +47,11 @@ enum tsr_json_type {
 enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
 			       struct tsr_json **ret, struct tsr_err *err);
 void tsr_json_free(struct tsr_json *root);
+
+/* The same of a whole file; TSR_E_LIMIT if it has more than @nbytes_max bytes, TSR_E_IO. */
+enum tsr_status tsr_json_read_file(const struct tsr_file *f, uint64_t nbytes_max,
+				   const struct tsr_json_rules *rules, struct tsr_json **ret,
+				   struct tsr_err *err);
 
 /* Only the check: whether a text would be parsed.  Writers apply it to what readers must accept. */
 enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,

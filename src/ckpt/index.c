@@ -148,29 +148,14 @@ static enum tsr_status read_root(struct reading *r)
 static enum tsr_status parse_file(const struct tsr_file *f, struct tsr_json **ret,
 				  struct tsr_err *err)
 {
-	const uint64_t nbytes = tsr_file_size(f);
 	const struct tsr_json_rules rules = {
 		.file = tsr_file_path(f),
 		.part = "index",
 		.max_depth = 16,
 		.max_values = TSR_INDEX_VALUES_MAX,
 	};
-	enum tsr_status status;
-	char *text;
 
-	if (nbytes > TSR_INDEX_NBYTES_MAX)
-		return tsr_fail(err, TSR_E_LIMIT,
-				"%s: index of %llu bytes is over the limit of %llu", rules.file,
-				(unsigned long long)nbytes,
-				(unsigned long long)TSR_INDEX_NBYTES_MAX);
-	text = malloc((size_t)nbytes + 1);
-	if (!text)
-		return tsr_fail_nomem(err, rules.file);
-	status = tsr_file_read(f, text, (size_t)nbytes, 0, err);
-	if (status == TSR_OK)
-		status = tsr_json_parse(text, (size_t)nbytes, &rules, ret, err);
-	free(text);
-	return status;
+	return tsr_json_read_file(f, TSR_INDEX_NBYTES_MAX, &rules, ret, err);
 }
 
 enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,

@@ -176,6 +176,12 @@ struct tsr_coding tsr_coding_default(const struct tsr_codec *codec)
 				    .group = codec->grouped ? TSR_GROUP_DEFAULT : 1 };
 }
 
+bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b)
+{
+	return a->codec == b->codec &&
+	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group));
+}
+
 uint32_t tsr_coding_run(const struct tsr_coding *coding)
 {
 	const struct tsr_codec *c = coding->codec;

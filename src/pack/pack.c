@@ -217,12 +217,6 @@ static enum tsr_status check_record(struct packing *p, const struct scratch *s, 
 	return s->piece.last ? tsr_record_check(p->c, stored, &p->record, err) : TSR_OK;
 }
 
-static bool is_same_coding(const struct tsr_coding *a, const struct tsr_coding *b)
-{
-	return a->codec == b->codec &&
-	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group));
-}
-
 /* Planes that are as they are wanted pass as they are: encoding again could change them. */
 static enum tsr_status take_planes(const struct packing *p, struct scratch *s, struct tsr_err *err)
 {
@@ -250,7 +244,7 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 	s->report = (struct tsr_encode_report){ 0 };
 	if (!t->coding.codec)
 		return read_source(p, s, s->piece.first, s->piece.n, s->plane[0], err);
-	if (is_same_coding(&p->stored[s->piece.tensor].coding, &t->coding))
+	if (tsr_coding_is_same(&p->stored[s->piece.tensor].coding, &t->coding))
 		return take_planes(p, s, err);
 	TSR_TRY(read_source(p, s, s->piece.first * sizeof(float), s->piece.n * sizeof(float), s->x,
 			    err));

@@ -25,18 +25,6 @@ static bool is_f32(const struct tsr_coding *coding)
 	return coding->codec->planes[0].dtype == TSR_F32;
 }
 
-/* Every FP32 value comes back: the other 16 bits are kept. */
-static bool is_lossless(const struct tsr_codec *codec)
-{
-	return strcmp(codec->name, "bf16+exact16") == 0 || strcmp(codec->name, "bf16+trunc16") == 0;
-}
-
-static bool is_same_coding(const struct tsr_coding *a, const struct tsr_coding *b)
-{
-	return a->codec == b->codec &&
-	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group));
-}
-
 /* The coding that a tensor of the checkpoint has, if a state can be encoded in it. */
 static bool own_coding(const struct tsr_replaying *r, size_t tensor, enum tsr_part part,
 		       struct tsr_coding *ret)
@@ -295,7 +283,7 @@ static void planes_at(const struct tsr_replay_param *p, unsigned part, uint64_t 
 static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *coding)
 {
 	if (t->coding.codec)
-		return is_same_coding(&t->coding, coding);
+		return tsr_coding_is_same(&t->coding, coding);
 	return t->dtype == TSR_F32 && is_f32(coding);
 }
 
@@ -414,8 +402,7 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", l->r->c->path);
 	if (job + 1 != s->load->first_job + njobs_of(s->load->p))
 		return TSR_OK;
-	s->load->p->lossy |= l->measure.n > 0 &&
-			     !is_lossless(s->load->p->coding[s->load->part].codec);
+	s->load->p->lossy |= l->measure.n > 0 && !s->load->p->coding[s->load->part].codec->lossless;
 	return check_loaded(l, s->load, err);
 }
 

@@ -270,32 +270,6 @@ static enum tsr_status read_root(struct loading *l, const struct tsr_json *root)
 	return TSR_OK;
 }
 
-/* The whole file, NUL-terminated. */
-static enum tsr_status read_file(const char *path, char **text_ret, size_t *n_ret,
-				 struct tsr_err *err)
-{
-	struct tsr_file *f;
-	enum tsr_status status;
-	char *text = NULL;
-
-	TSR_TRY(tsr_file_open(path, &f, err));
-	*n_ret = (size_t)tsr_file_size(f);
-	if (tsr_file_size(f) > NBYTES_MAX)
-		status = tsr_fail(err, TSR_E_LIMIT, "%s: found %zu bytes, the limit is %zu", path,
-				  *n_ret, (size_t)NBYTES_MAX);
-	else
-		status = (text = malloc(*n_ret + 1)) ? tsr_file_read(f, text, *n_ret, 0, err)
-						     : tsr_fail_nomem(err, path);
-	tsr_file_close(f);
-	if (status != TSR_OK) {
-		free(text);
-		return status;
-	}
-	text[*n_ret] = '\0';
-	*text_ret = text;
-	return TSR_OK;
-}
-
 enum tsr_status tsr_sweep_load(const char *path, struct tsr_sweep **ret, struct tsr_err *err)
 {
 	const struct tsr_json_rules rules = {
@@ -303,13 +277,12 @@ enum tsr_status tsr_sweep_load(const char *path, struct tsr_sweep **ret, struct 
 	};
 	struct loading l = { .path = path, .err = err };
 	struct tsr_json *root = NULL;
+	struct tsr_file *f;
 	enum tsr_status status;
-	char *text = NULL;
-	size_t n;
 
-	TSR_TRY(read_file(path, &text, &n, err));
-	status = tsr_json_parse(text, n, &rules, &root, err);
-	free(text);
+	TSR_TRY(tsr_file_open(path, &f, err));
+	status = tsr_json_read_file(f, NBYTES_MAX, &rules, &root, err);
+	tsr_file_close(f);
 	TSR_TRY(status);
 	l.sweep = calloc(1, sizeof(*l.sweep));
 	status = l.sweep ? read_root(&l, root) : tsr_fail_nomem(err, path);

@@ -376,6 +376,31 @@ static void test_report_of_infinity_is_no_overflow(void **state)
 	coded_free(&r, &exact);
 }
 
+/* The table's word on it, for every codec: finite values of all sizes, and infinities. */
+static void test_lossless_codecs_give_every_bit_back(void **state)
+{
+	enum { N = 1 << 16 };
+	float *x = calloc(N, sizeof(*x));
+	uint64_t seed = 16;
+
+	(void)state;
+	assert_non_null(x);
+	for (size_t i = 0; i < N; i++) {
+		const uint32_t bits = random_u32(&seed);
+
+		x[i] = float_of((bits & 0x7f800000u) == 0x7f800000u ? bits & 0xff800000u : bits);
+	}
+	for (unsigned c = 0; tsr_codecs()[c]; c++) {
+		const struct tsr_coding coding = tsr_coding_default(tsr_codecs()[c]);
+		struct coded r;
+
+		coded_new(&r, &coding, x, N);
+		assert_int_equal(memcmp(decoded_of(&r), x, N * sizeof(*x)) == 0, coding.codec->lossless);
+		coded_free(&r, &coding);
+	}
+	free(x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -390,6 +415,7 @@ int main(void)
 		cmocka_unit_test(test_what_splits_keep),
 		cmocka_unit_test(test_reports_count_what_was_noticed),
 		cmocka_unit_test(test_report_of_infinity_is_no_overflow),
+		cmocka_unit_test(test_lossless_codecs_give_every_bit_back),
 	};
 
 	return cmocka_run_group_tests_name("codec", tests, NULL, NULL);

@@ -40,6 +40,7 @@ const struct tsr_codec TSR_FOR_ISA(codec_bf16_exact16) = {
 	.nplanes = 2,
 	.planes = { { "", TSR_PER_ELEMENT, TSR_BF16 },
 		    { "::error_bits", TSR_PER_ELEMENT, TSR_I16 } },
+	.lossless = true,
 	.encode = encode,
 	.decode = decode,
 };

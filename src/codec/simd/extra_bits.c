@@ -255,6 +255,7 @@ DEFINE_RUNS(f16, tsr_f32_from_f16_extended, TSR_F16_LARGEST)
 		.planes = { { "", TSR_PER_ELEMENT, narrow_dtype }, \
 			    { "::extra_bits", TSR_BIT_PACKED, TSR_U32 } }, \
 		.stochastic = random, \
+		.lossless = k == 16, \
 		.extra_bits = k, \
 		.encode = encode_##format##_##kind, \
 		.decode = decode_##format##_##kind, \

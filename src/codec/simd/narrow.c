@@ -108,6 +108,7 @@ const struct tsr_codec TSR_FOR_ISA(codec_f32) = {
 	.kinds = TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE,
 	.nplanes = 1,
 	.planes = { { "", TSR_PER_ELEMENT, TSR_F32 } },
+	.lossless = true,
 	.encode = encode_f32,
 	.decode = decode_f32,
 };
