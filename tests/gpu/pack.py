@@ -224,6 +224,9 @@ def values_that_do_not_fit(root):
     tiny = training_state(root / "tiny.safetensors", [5000], scale=1e-9)
     line = both(root, "pack", tiny, "--compat", "flashoptim", out="packed.safetensors")[1]
     expect("groups lost their state" in line, line)
+    huge = training_state(root / "huge.safetensors", [5000], scale=1e6)
+    line = both(root, "pack", huge, "--compat", "flashoptim", out="packed.safetensors")[1]
+    expect("found 5000 values and 157 scales overflow" in line, line)
     write(root / "wide.safetensors", {"w.weight": ("F32", [5000], b"".join(
         struct.pack("<I", 0x7f7fff00 ^ (i << 31 & 0xffffffff) ^ i) for i in range(5000)))})
     for weight in "bf16+ulp8", "bf16", "fp16+fp16", "bf16+exact16", "bf16+trunc3", "fp16+sr2":
