@@ -14,7 +14,8 @@ struct tsr_gpu;
  *            false stops the work with TSR_E_CANCELLED.  May be NULL
  * @ctx:      passed to @progress
  * @gpu:      where tsr_pack(), tsr_unpack(), tsr_verify() and tsr_diff() encode and decode, open and
- *            borrowed; NULL: on the CPU, as all other work is
+ *            borrowed; NULL: on the CPU, as all other work is.  They then also fail as tersor/gpu.h
+ *            says, in the same way as when reading fails
  *
  * Results never depend on it.
  */
