@@ -165,18 +165,41 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* As many as there is memory for; what a slot does not use costs none. */
+static enum tsr_status make_slot(const struct tsr_pipeline *p, struct slot *slot,
+				 struct tsr_err *err)
+{
+	enum tsr_status status;
+
+	slot->scratch = aligned_alloc(64, (p->scratch_nbytes + 64) / 64 * 64);
+	if (!slot->scratch)
+		return tsr_fail_nomem(err, "work buffers");
+	status = p->open ? p->open(p->ctx, slot->scratch, err) : TSR_OK;
+	if (status != TSR_OK)
+		free(slot->scratch);
+	return status;
+}
+
+/* As many as there is memory for, one at least; what a slot does not use costs none. */
 static void make_slots(struct shared *s, uint64_t wanted)
 {
-	const size_t nbytes = (s->p->scratch_nbytes + 64) / 64 * 64;
-
 	while (s->nslots < wanted) {
-		struct slot *slot = &s->slots[s->nslots];
+		struct tsr_err err;
+		const enum tsr_status status = make_slot(s->p, &s->slots[s->nslots], &err);
 
-		slot->scratch = aligned_alloc(64, nbytes);
-		if (!slot->scratch)
-			break;
+		if (status != TSR_OK && (status != TSR_E_NOMEM || s->nslots == 0))
+			note_failure(s, 0, &err);
+		if (status != TSR_OK)
+			return;
 		s->nslots++;
+	}
+}
+
+static void free_slots(struct shared *s)
+{
+	for (unsigned i = 0; i < s->nslots; i++) {
+		if (s->p->close)
+			s->p->close(s->p->ctx, s->slots[i].scratch);
+		free(s->slots[i].scratch);
 	}
 }
 
@@ -209,11 +232,8 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 		status = s->err.code;
 		if (err)
 			*err = s->err;
-	} else if (s->finish_turn != p->njobs) {
-		status = tsr_fail_nomem(err, "work buffers");
 	}
-	for (unsigned i = 0; i < s->nslots; i++)
-		free(s->slots[i].scratch);
+	free_slots(s);
 	free(s);
 	return status;
 }
