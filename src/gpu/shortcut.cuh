@@ -137,7 +137,17 @@ static __device__ __forceinline__ float tsr_signed_code(struct tsr_masks masks, 
 	return tsr_f32_from_bits(tsr_byte_below(masks.integer, flipped, i)) - (0x1p23f + 128.0f);
 }
 
-/* RN(q / 255) for a code q: the product with 1/255 in two parts, with one rounding that matters. */
+/*
+ * RN(q / 127) and RN(q / 255) for a code q: the product with the inverse in two parts, with one
+ * rounding that matters.
+ */
+static __device__ __forceinline__ float tsr_signed_ratio(float q)
+{
+	const float high = 1.0f / 127.0f, low = (float)(1.0 / 127.0 - (double)high);
+
+	return tsr_fma(q, high, q * low);
+}
+
 static __device__ __forceinline__ float tsr_unsigned_ratio(float q)
 {
 	const float high = 1.0f / 255.0f, low = (float)(1.0 / 255.0 - (double)high);

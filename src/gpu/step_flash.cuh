@@ -3,8 +3,9 @@
 #define TSR_GPU_STEP_FLASH_CUH
 
 /*
- * Steps of FlashOptim's state, weights bf16+ulp8, momentum softsign8 and variance sqrt8, where all
- * numbers are ordinary: 78 instructions per parameter instead of 117 of step_tile().
+ * Steps of FlashOptim's state, weights bf16+ulp8, momentum softsign8 and variance sqrt8, and of the
+ * same with linear codes, where all numbers are ordinary: AdamW takes 78 instructions per parameter
+ * instead of 117 of step_tile().
  */
 #include "gpu/step_rules.cuh"
 
@@ -14,7 +15,8 @@
  * - the new weight's magnitude is from 2^-38 to 2^100.  So it matters neither what the old one was
  *   if that was zero or subnormal, nor what an update below 2^-65 was;
  * - the largest new momentum of each group is from 2^-60 to 2^60, so that its unit is 1;
- * - new variances are from 2^-100 to 2^60, the largest of each group at least 2^-80.
+ * - new variances are from 2^-100 to 2^60, the largest of each group at least 2^-80, or 2^-60 where
+ *   codes are linear, so that its unit is 1.
  *
  * And for the scalars, so that quotients are those of tsr_quotient_ordinary() unless the update is
  * below 2^-65:
@@ -169,7 +171,101 @@ static __device__ __forceinline__ void flash_weights(struct tsr_masks masks,
 	}
 }
 
-template <int N>
+/*
+ * A codec of momentum or variance for ordinary groups: the value of a code, what elements are
+ * multiplied by, and the code, of which the lowest 8 bits count.
+ */
+template <class codec> struct flash_codec;
+
+template <> struct flash_codec<softsign> {
+	static __device__ __forceinline__ float value(float code, float scale)
+	{
+		return scale * tsr_softsign_ratio(code);
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return scale;
+	}
+	static __device__ __forceinline__ uint32_t code(struct tsr_masks masks, float m,
+							float scale)
+	{
+		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
+	}
+};
+
+template <> struct flash_codec<linear> {
+	static __device__ __forceinline__ float value(float code, float scale)
+	{
+		return tsr_signed_ratio(code) * scale;
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return tsr_quotient_ordinary(127.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t code(struct tsr_masks masks, float m,
+							float factor)
+	{
+		const float t = m * factor;
+		const uint32_t sign = tsr_bits_from_f32(t) & masks.sign;
+
+		return (uint32_t)(int32_t)(t + tsr_f32_from_bits(sign | 0x3f000000u));
+	}
+};
+
+/* Of variances also: whether it is their roots that are encoded, and how large a group has to be. */
+template <> struct flash_codec<root> {
+	static const bool takes_roots = true;
+
+	static __device__ __forceinline__ float least_peak(void)
+	{
+		return 0x1p-80f;
+	}
+	static __device__ __forceinline__ float value(float code, float scale)
+	{
+		const float root = tsr_unsigned_ratio(code) * scale;
+
+		return root * root;
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return tsr_quotient_ordinary(255.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t code(struct tsr_masks, float root, float factor)
+	{
+		return (uint32_t)(int32_t)(root * factor + 0.5f);
+	}
+};
+
+template <> struct flash_codec<ulinear> {
+	static const bool takes_roots = false;
+
+	static __device__ __forceinline__ float least_peak(void)
+	{
+		return 0x1p-60f;
+	}
+	static __device__ __forceinline__ float value(float code, float scale)
+	{
+		return tsr_unsigned_ratio(code) * scale;
+	}
+	static __device__ __forceinline__ float factor(float scale)
+	{
+		return tsr_quotient_ordinary(255.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t code(struct tsr_masks, float v, float factor)
+	{
+		return (uint32_t)(int32_t)(v * factor + 0.5f);
+	}
+};
+
+/* For rules without variances. */
+struct no_codec {
+};
+
+template <> struct flash_codec<no_codec> {
+	static const bool takes_roots = false;
+};
+
+template <class codec, int N>
 static __device__ __forceinline__ void flash_momentum(struct tsr_masks masks,
 						      const struct flash_words<N> *x, float scale,
 						      float *m)
@@ -178,39 +274,35 @@ static __device__ __forceinline__ void flash_momentum(struct tsr_masks masks,
 	for (int k = 0; k < N; k++) {
 		const uint32_t flipped = tsr_flip_signed_codes(x->momentum[k / 4]);
 
-		m[k] = scale * tsr_softsign_ratio(tsr_signed_code(masks, flipped, k % 4));
+		m[k] = flash_codec<codec>::value(tsr_signed_code(masks, flipped, k % 4), scale);
 	}
 }
 
-template <int N>
+template <class codec, int N>
 static __device__ __forceinline__ void flash_variance(struct tsr_masks masks,
 						      const struct flash_words<N> *x, float scale,
 						      float *v)
 {
 #pragma unroll
-	for (int k = 0; k < N; k++) {
-		const float q = tsr_unsigned_code(masks, x->variance[k / 4], k % 4);
-		const float root = tsr_unsigned_ratio(q) * scale;
-
-		v[k] = root * root;
-	}
+	for (int k = 0; k < N; k++)
+		v[k] = flash_codec<codec>::value(
+			tsr_unsigned_code(masks, x->variance[k / 4], k % 4), scale);
 }
 
 /* --- Stepping ---------------------------------------------------------------------------------- */
 
 /* Where a step leads, and what it takes to tell whether that is ordinary. */
 template <int N> struct flash_tile {
-	float w[N], m[N], root[N];
+	float w[N], m[N];
+	float v[N]; /* or roots, where these are what is encoded */
 	uint32_t narrow[N / 2]; /* pairs of weights */
 	float largest_m, largest_v;
-	bool ordinary;
 };
 
-/* Returns whether all variances are ordinary; puts roots in their place. */
-template <class rule, int N>
+/* Returns whether all variances are ordinary. */
+template <class rule, class variance, int N>
 static __device__ __forceinline__ bool flash_adam_tile(const struct tsr_step_scalars *s,
-						       const float *g, const float *v,
-						       struct flash_tile<N> *t)
+						       const float *g, struct flash_tile<N> *t)
 {
 	const float d = s->root_correction2;
 	const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
@@ -218,20 +310,21 @@ static __device__ __forceinline__ bool flash_adam_tile(const struct tsr_step_sca
 
 #pragma unroll
 	for (int k = 0; k < N; k++) {
-		const struct tsr_step_values x = rule::moments(s, g[k], { t->w[k], t->m[k], v[k] });
-		const float up = s->rate * x.momentum;
+		const struct tsr_step_values x = rule::moments(s, g[k],
+							       { t->w[k], t->m[k], t->v[k] });
+		const float up = s->rate * x.momentum, root = tsr_root_ordinary(x.variance);
 
 		t->m[k] = x.momentum;
-		t->root[k] = tsr_root_ordinary(x.variance);
-		t->w[k] = rule::weight(s, t->w[k],
-				       adam_update_ordinary(s, up, t->root[k], inverse));
+		t->v[k] = flash_codec<variance>::takes_roots ? root : x.variance;
+		t->w[k] = rule::weight(s, t->w[k], adam_update_ordinary(s, up, root, inverse));
 		least = fminf(least, x.variance);
 		largest = tsr_max_or_nan(largest, x.variance);
 		if (rule::needs_whole_update)
 			least_up = fminf(least_up, fabsf(up));
 	}
 	t->largest_v = team_max<N>(largest);
-	return least >= 0x1p-100f && is_between(t->largest_v, 0x1p-80f, 0x1p60f) &&
+	return least >= 0x1p-100f &&
+	       is_between(t->largest_v, flash_codec<variance>::least_peak(), 0x1p60f) &&
 	       (!rule::needs_whole_update || least_up >= 0x1p-80f);
 }
 
@@ -247,9 +340,9 @@ static __device__ __forceinline__ bool flash_adam_tile(const struct tsr_step_sca
 		} \
 	} while (0)
 
-template <int NSTATES, int N>
+template <int NSTATES, class variance, int N>
 static __device__ __forceinline__ bool flash_run(const struct step_args *a, const float *g,
-						 const float *v, struct flash_tile<N> *t)
+						 struct flash_tile<N> *t)
 {
 	struct tsr_step_scalars scalars = a->scalars;
 	const struct tsr_step_scalars *s = &scalars;
@@ -257,10 +350,10 @@ static __device__ __forceinline__ bool flash_run(const struct step_args *a, cons
 	scalars.from_grad = 0.0f;
 	if constexpr (NSTATES == 2) {
 		if (a->rule == RULE_ADAMW)
-			return flash_adam_tile<adamw, N>(s, g, v, t);
+			return flash_adam_tile<adamw, variance, N>(s, g, t);
 		if (a->rule == RULE_ADAM)
-			return flash_adam_tile<adam, N>(s, g, v, t);
-		return flash_adam_tile<flash_adam, N>(s, g, v, t);
+			return flash_adam_tile<adam, variance, N>(s, g, t);
+		return flash_adam_tile<flash_adam, variance, N>(s, g, t);
 	} else {
 		if (a->rule == RULE_SGD)
 			RUN(tsr_step_sgd);
@@ -317,26 +410,12 @@ static __device__ __forceinline__ void flash_encode_weights(struct tsr_masks mas
 	}
 }
 
-template <int N>
-static __device__ __forceinline__ void flash_encode_momentum(struct tsr_masks masks, const float *m,
-							     float scale, uint32_t *code)
+/* A tile of momentum or variance. */
+template <class codec, int N>
+static __device__ __forceinline__ void flash_encode(struct tsr_masks masks, const float *x,
+						    float scale, uint32_t *code)
 {
-#pragma unroll
-	for (int k = 0; k < N; k += 4) {
-		uint32_t byte[4];
-
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-			byte[i] = (uint32_t)tsr_softsign_code_ordinary(m[k + i], scale, masks.sign);
-		code[k / 4] = tsr_word_of_bytes(byte);
-	}
-}
-
-template <int N>
-static __device__ __forceinline__ void flash_encode_variance(const float *root, float scale,
-							     uint32_t *code)
-{
-	const float factor = tsr_quotient_ordinary(255.0f, scale);
+	const float factor = flash_codec<codec>::factor(scale);
 
 #pragma unroll
 	for (int k = 0; k < N; k += 4) {
@@ -344,7 +423,7 @@ static __device__ __forceinline__ void flash_encode_variance(const float *root, 
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
-			byte[i] = (uint32_t)(int32_t)(root[k + i] * factor + 0.5f);
+			byte[i] = flash_codec<codec>::code(masks, x[k + i], factor);
 		code[k / 4] = tsr_word_of_bytes(byte);
 	}
 }
@@ -369,30 +448,33 @@ static __device__ __forceinline__ float flash_put_scale(const struct step_args *
 	return divisor;
 }
 
-template <bool USUAL, int NSTATES, int N>
+template <bool USUAL, int NSTATES, class momentum, class variance, int N>
 static __device__ __forceinline__ void flash_store(const struct step_args *a, bool inside,
 						   const struct flash_tile<N> *t)
 {
 	const struct step_part *part = a->part;
-	uint32_t correction[N / 4], momentum[N / 4], variance[N / 4];
+	uint32_t correction[N / 4], m[N / 4], v[N / 4];
 	float scale;
 
 	flash_encode_weights<N>(a->masks, t, correction);
 	scale = flash_put_scale<USUAL, N>(a, TSR_PART_MOMENTUM, inside, t->largest_m,
-					  softsign::e8m8_max);
-	flash_encode_momentum<N>(a->masks, t->m, scale, momentum);
-	if (NSTATES == 2) {
-		scale = flash_put_scale<USUAL, N>(a, TSR_PART_VARIANCE, inside,
-						  tsr_root_ordinary(t->largest_v), root::e8m8_max);
-		flash_encode_variance<N>(t->root, scale, variance);
+					  momentum::e8m8_max);
+	flash_encode<momentum, N>(a->masks, t->m, scale, m);
+	if constexpr (NSTATES == 2) {
+		const bool roots = flash_codec<variance>::takes_roots;
+		const float peak = roots ? tsr_root_ordinary(t->largest_v) : t->largest_v;
+
+		scale = flash_put_scale<USUAL, N>(a, TSR_PART_VARIANCE, inside, peak,
+						  variance::e8m8_max);
+		flash_encode<variance, N>(a->masks, t->v, scale, v);
 	}
 	if (!inside)
 		return;
 	store_words<N / 2>(part[TSR_PART_WEIGHT].plane[0], t->narrow);
 	store_words<N / 4>(part[TSR_PART_WEIGHT].plane[1], correction);
-	store_words<N / 4>(part[TSR_PART_MOMENTUM].plane[0], momentum);
+	store_words<N / 4>(part[TSR_PART_MOMENTUM].plane[0], m);
 	if (NSTATES == 2)
-		store_words<N / 4>(part[TSR_PART_VARIANCE].plane[0], variance);
+		store_words<N / 4>(part[TSR_PART_VARIANCE].plane[0], v);
 }
 
 /* --- All of it --------------------------------------------------------------------------------- */
@@ -401,25 +483,25 @@ static __device__ __forceinline__ void flash_store(const struct step_args *a, bo
  * A step as step_tile() takes it; returns false, with nothing stored, unless all numbers of the warp
  * are ordinary.  A gradient that is not finite makes a momentum that is not.
  */
-template <bool USUAL, int NSTATES, int N>
+template <bool USUAL, int NSTATES, class momentum, class variance, int N>
 static __device__ __forceinline__ bool flash_step(const struct step_args *a, bool inside)
 {
 	const unsigned thread = inside ? threadIdx.x : 0; /* so that nothing is left undefined */
 	struct flash_words<N> x;
 	struct flash_tile<N> t;
-	float g[N], v[N], scale, largest = 0.0f;
+	float g[N], scale, largest = 0.0f;
 	bool ordinary;
 
 	flash_load<USUAL, NSTATES, N>(a, thread, &x);
 	flash_gradients<N>(flash_grad_dtype<USUAL>(a), &x, g);
 	flash_weights<N>(a->masks, &x, t.w);
 	scale = scale_value(x.momentum_scale, flash_scale<USUAL>(a, TSR_PART_MOMENTUM));
-	flash_momentum<N>(a->masks, &x, scale, t.m);
-	if (NSTATES == 2) {
+	flash_momentum<momentum, N>(a->masks, &x, scale, t.m);
+	if constexpr (NSTATES == 2) {
 		scale = scale_value(x.variance_scale, flash_scale<USUAL>(a, TSR_PART_VARIANCE));
-		flash_variance<N>(a->masks, &x, scale, v);
+		flash_variance<variance, N>(a->masks, &x, scale, t.v);
 	}
-	ordinary = flash_run<NSTATES, N>(a, g, v, &t);
+	ordinary = flash_run<NSTATES, variance, N>(a, g, &t);
 	ordinary &= flash_narrow<N>(&t);
 #pragma unroll
 	for (int k = 0; k < N; k++)
@@ -428,7 +510,7 @@ static __device__ __forceinline__ bool flash_step(const struct step_args *a, boo
 	ordinary &= is_between(t.largest_m, 0x1p-60f, 0x1p60f);
 	if (!__all_sync(TSR_WHOLE_WARP, ordinary))
 		return false;
-	flash_store<USUAL, NSTATES, N>(a, inside, &t);
+	flash_store<USUAL, NSTATES, momentum, variance, N>(a, inside, &t);
 	return true;
 }
 

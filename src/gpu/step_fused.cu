@@ -37,16 +37,24 @@ static __device__ __noinline__ void step_any(const struct step_args *a, uint64_t
 	step_tile<NSTATES, momentum, variance, N>(a, tile, inside);
 }
 
-template <bool USUAL, int NSTATES, class variance>
+template <class codec> struct flash_state {
+	typedef grouped_state<codec> state;
+};
+template <> struct flash_state<no_codec> {
+	typedef no_state state;
+};
+
+template <bool USUAL, int NSTATES, class momentum, class variance>
 static __global__ void __launch_bounds__(FLASH_BLOCK, FLASH_BLOCKS)
 	step_flash(const __grid_constant__ step_args args)
 {
 	const uint64_t tile = (uint64_t)blockIdx.x * FLASH_BLOCK + threadIdx.x;
 	const bool inside = tile < args.ntiles;
 
-	if (!args.flash || !flash_step<USUAL, NSTATES, FLASH_TILE>(&args, inside))
-		step_any<NSTATES, grouped_state<softsign>, variance, FLASH_TILE>(&args, tile,
-										 inside);
+	if (!args.flash ||
+	    !flash_step<USUAL, NSTATES, momentum, variance, FLASH_TILE>(&args, inside))
+		step_any<NSTATES, grouped_state<momentum>, typename flash_state<variance>::state,
+			 FLASH_TILE>(&args, tile, inside);
 }
 
 /* --- Which of them a step takes ---------------------------------------------------------------- */
@@ -75,17 +83,24 @@ static const struct kernel kernels[] = {
 	KERNEL("linear8", "ulinear8", 2, grouped_state<linear>, grouped_state<ulinear>, TILE_CODES),
 };
 
-/* FlashOptim's states, with weights bf16+ulp8; first those that are usual. */
-static const struct kernel flash_kernels[][2] = {
+#define FLASH(momentum, variance, ...) \
+	{ \
+		momentum, variance, FLASH_TILE, FLASH_BLOCK, step_flash<__VA_ARGS__> \
+	}
+
+/* With weights bf16+ulp8; first those that are usual. */
+static const struct kernel flash_kernels[][4] = {
 	{
-		{ "softsign8", NULL, FLASH_TILE, FLASH_BLOCK, step_flash<true, 1, no_state> },
-		{ "softsign8", "sqrt8", FLASH_TILE, FLASH_BLOCK,
-		  step_flash<true, 2, grouped_state<root>> },
+		FLASH("softsign8", NULL, true, 1, softsign, no_codec),
+		FLASH("softsign8", "sqrt8", true, 2, softsign, root),
+		FLASH("linear8", NULL, true, 1, linear, no_codec),
+		FLASH("linear8", "ulinear8", true, 2, linear, ulinear),
 	},
 	{
-		{ "softsign8", NULL, FLASH_TILE, FLASH_BLOCK, step_flash<false, 1, no_state> },
-		{ "softsign8", "sqrt8", FLASH_TILE, FLASH_BLOCK,
-		  step_flash<false, 2, grouped_state<root>> },
+		FLASH("softsign8", NULL, false, 1, softsign, no_codec),
+		FLASH("softsign8", "sqrt8", false, 2, softsign, root),
+		FLASH("linear8", NULL, false, 1, linear, no_codec),
+		FLASH("linear8", "ulinear8", false, 2, linear, ulinear),
 	},
 };
 
@@ -126,7 +141,7 @@ static const struct kernel *kernel_of(const struct tsr_step *step)
 	return find_kernel(step, kernels, COUNT(kernels));
 }
 
-/* NULL where it is none of FlashOptim's. */
+/* NULL where there is none for such states. */
 static const struct kernel *flash_kernel_of(const struct tsr_step *step, const struct step_args *a)
 {
 	const struct kernel *from = flash_kernels[!step_is_usual(a)];

@@ -149,6 +149,11 @@ static __global__ void try_codes(struct tsr_masks masks, struct finding *f)
 			differ(f, word, i);
 		if (tsr_bits_from_f32(tsr_unsigned_ratio(q)) != tsr_bits_from_f32(formula))
 			differ(f, byte, tsr_bits_from_f32(formula));
+		if (byte >= 1 && byte <= 127 &&
+		    (tsr_signed_ratio(q) != __fdiv_rn(q, 127.0f) ||
+		     tsr_bits_from_f32(tsr_signed_ratio(-q)) !=
+			     tsr_bits_from_f32(__fdiv_rn(-q, 127.0f))))
+			differ(f, byte, 127);
 	}
 }
 

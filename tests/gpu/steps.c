@@ -273,7 +273,7 @@ static uint64_t check_rule(const struct rule *r, bool few)
 }
 
 /*
- * FlashOptim's states, for which there are kernels that tell ordinary numbers from others: at the
+ * States for which there are kernels that tell ordinary numbers from others: at the
  * edges of what they take for ordinary, with all formats.
  */
 static uint64_t check_edges(unsigned nseeds)
@@ -281,9 +281,10 @@ static uint64_t check_edges(unsigned nseeds)
 	static const enum tsr_dtype dtypes[] = { TSR_BF16, TSR_F32, TSR_F16 };
 	uint64_t cases = 0;
 
-	for (size_t i = 0; i < COUNT_OF(rules) * 3 * 3 * nseeds; i++, cases++) {
+	for (size_t i = 0; i < COUNT_OF(rules) * 2 * 3 * 3 * nseeds; i++, cases++) {
 		const struct rule *r = &rules[i % COUNT_OF(rules)];
-		const size_t rest = i / COUNT_OF(rules);
+		const bool is_linear = i / COUNT_OF(rules) % 2;
+		const size_t rest = i / COUNT_OF(rules) / 2;
 		const enum tsr_scale scale = (enum tsr_scale)(rest / 3 % TSR_SCALE_COUNT);
 		struct trial t = { .n = 9000 + i % 700,
 				   .data = DATA_EDGES,
@@ -296,11 +297,11 @@ static uint64_t check_edges(unsigned nseeds)
 					    .grad_dtype = dtypes[rest % 3] };
 		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", scale, 1);
 		if (has_momentum(r))
-			t.step.coding[TSR_PART_MOMENTUM] = coding_of("softsign8", scale,
-								     TSR_GROUP_DEFAULT);
+			t.step.coding[TSR_PART_MOMENTUM] = coding_of(
+				is_linear ? "linear8" : "softsign8", scale, TSR_GROUP_DEFAULT);
 		if (has_variance(r))
-			t.step.coding[TSR_PART_VARIANCE] = coding_of("sqrt8", scale,
-								     TSR_GROUP_DEFAULT);
+			t.step.coding[TSR_PART_VARIANCE] = coding_of(
+				is_linear ? "ulinear8" : "sqrt8", scale, TSR_GROUP_DEFAULT);
 		compare(&t);
 	}
 	return cases;
