@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torchfile
-from conftest import DATA, ROOT, one_line_error, run_tersor
+from conftest import DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from safetensors.numpy import load_file, save_file
 
 GPT = DATA / "tiny-gpt"
@@ -257,3 +257,26 @@ except ValueError as error:
         assert done.stdout.strip() == expected
     else:
         assert done.stdout.startswith("refused") and "kind=" in done.stdout
+
+
+# ---- Many small tensors ----
+
+def test_many_small_tensors_take_little_memory(tmp_path):
+    """Headers, not elements: some KiB of each tensor were too much."""
+    n, steps = 10000, 9
+    names = [f"layers.{i // 10}.block.{i % 10}.weight" for i in range(n)]
+
+    def write(path, wanted, dtype, nbytes):
+        header = {name: {"dtype": dtype, "shape": [8], "data_offsets": [i * nbytes, (i + 1) * nbytes]}
+                  for i, name in enumerate(wanted)}
+        path.write_bytes(safetensors_bytes(header, bytes(nbytes * len(wanted))))
+
+    write(tmp_path / "in.safetensors", [name + part for part in ("", ".exp_avg", ".exp_avg_sq")
+                                        for name in names], "F32", 32)
+    (tmp_path / "rec").mkdir()
+    for i in range(steps):
+        write(tmp_path / "rec" / f"{i + 1}.safetensors", names, "BF16", 16)
+    done, peak, _ = torchfile.run_measured(
+        "replay", tmp_path / "in.safetensors", tmp_path / "rec", "--optimizer", "adamw", "--lr", "1e-3",
+        "-o", tmp_path / "out.safetensors", "-qq", "-j", "2")
+    assert done.returncode == 0 and peak < 45      # MiB; it was 74

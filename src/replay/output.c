@@ -86,7 +86,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->dtype = TSR_F32;
 	t->nplanes = coding->codec->nplanes;
 	t->coding = is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
-	t->has_error = false;
+	t->error = NULL;
 	return TSR_OK;
 }
 

@@ -299,8 +299,8 @@ static void test_keys_that_differ_as_their_objects_do(void **state)
 		size_t n = 1;
 
 		for (unsigned k = 0; k < 32; k++)
-			n += (size_t)sprintf(text + n, "{\"%s\":1}%-*s", keys[i][k % 2],
-					     apart - 9, k < 31 ? "," : "]");
+			n += (size_t)sprintf(text + n, "{\"%s\":1}%-*s", keys[i][k % 2], apart - 9,
+					     k < 31 ? "," : "]");
 		tsr_json_free(parse_ok(text, n, &open_rules));
 	}
 }
