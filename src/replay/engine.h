@@ -32,7 +32,8 @@ struct tsr_replay_param {
 	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX];
 	float *fp32[TSR_PARTS]; /* the state of the replay in FP32 beside it; NULL without */
 	uint64_t count; /* steps taken */
-	bool seen; /* some step has a gradient for it */
+	size_t nseen; /* steps that have a gradient for it */
+	size_t first_missing; /* index of the first that has none, if any */
 	bool fresh; /* it has no momentum yet */
 	bool lossy; /* something was encoded with loss that was not so before */
 };
@@ -93,6 +94,18 @@ bool tsr_replay_is_listed(const struct tsr_recording *recording);
 
 /* Whether the checkpoint has a momentum or a variance of a parameter. */
 bool tsr_replay_has_any_state(const struct tsr_replay_param *p);
+
+/* --- Gradients that are missing (missing.c) ----------------------------------------------------- */
+
+/* Note that a step has a gradient for the parameter; steps come in their order. */
+void tsr_replay_saw_gradient(struct tsr_replay_param *p, size_t step);
+
+/*
+ * Put what all steps together lack of @n parameters into the result; TSR_E_FORMAT, naming the first
+ * step and parameter, if that is to fail.
+ */
+enum tsr_status tsr_replay_list_missing(struct tsr_replaying *r,
+					const struct tsr_replay_param *params, size_t n);
 
 /* --- Hyperparameters (hyper.c) -------------------------------------------------------------- */
 

@@ -97,8 +97,9 @@ static const char *hint_of(const struct matching *m, const char *name)
 		       : "";
 }
 
-/* @step: the number of the step that has the gradient, or 0 for a name of the manifest. */
-static enum tsr_status add_param(struct matching *m, const char *name, size_t group, uint64_t step)
+/* @path: of what names it; @step: the number of the step, or 0 for a name of the manifest. */
+static enum tsr_status add_param(struct matching *m, const char *name, size_t group,
+				 const char *path, uint64_t step)
 {
 	struct tsr_replaying *r = m->r;
 	struct tsr_replay_param *p;
@@ -112,13 +113,13 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: %stensor %.200s: found no weight of this name in %.300s, "
 				"expected one%s",
-				r->recording->path, where, name, r->c->path, hint_of(m, name));
+				path, where, name, r->c->path, hint_of(m, name));
 	if (m->taken[tensor])
 		return tsr_fail(
 			r->err, TSR_E_FORMAT,
 			"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so is "
 			"another parameter of the recording",
-			r->recording->path, where, name, r->c->tensors[tensor].name);
+			path, where, name, r->c->tensors[tensor].name);
 	if (m->nparams == m->room) {
 		m->room = m->room ? 2 * m->room : 64;
 		p = realloc(m->params, m->room * sizeof(*p));
@@ -145,7 +146,8 @@ static enum tsr_status add_listed(struct matching *m)
 	for (size_t g = 0; g < recording->ngroups; g++) {
 		for (size_t i = 0; recording->groups[g].params && i < recording->groups[g].nparams;
 		     i++)
-			TSR_TRY(add_param(m, recording->groups[g].params[i], g, 0));
+			TSR_TRY(add_param(m, recording->groups[g].params[i], g, recording->path,
+					  0));
 	}
 	return TSR_OK;
 }
@@ -215,10 +217,11 @@ static void shape_text(const struct tsr_tensor *t, char *out, size_t room)
 }
 
 static enum tsr_status check_gradient(struct matching *m, const struct tsr_checkpoint *step,
-				      const struct tsr_tensor *grad, uint64_t number)
+				      const struct tsr_tensor *grad, size_t index)
 {
 	struct tsr_replaying *r = m->r;
 	struct tsr_replay_param *p = find_recorded(r, m->params, m->nparams, grad->name);
+	const uint64_t number = r->result->steps[index].step;
 	const struct tsr_tensor *weight;
 	char found[200], expected[200];
 
@@ -228,7 +231,7 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 				"the recording has this parameter",
 				step->path, (unsigned long long)number, grad->name);
 	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
-	p->seen = true;
+	tsr_replay_saw_gradient(p, index);
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
 	shape_text(grad, found, sizeof(found));
@@ -256,7 +259,7 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 		name = tsr_arena_copy(r->c->arena, name, strlen(name));
 		if (!name)
 			return tsr_build_nomem(r->c, r->err);
-		TSR_TRY(add_param(m, name, 0, number));
+		TSR_TRY(add_param(m, name, 0, step->path, number));
 	}
 	return m->nparams > had ? sort_recorded(r, m->params, m->nparams) : TSR_OK;
 }
@@ -271,7 +274,7 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 	TSR_TRY(tsr_recording_open_step(r->recording, r->first + index, &step, r->err));
 	status = tsr_replay_is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
 	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
-		status = check_gradient(m, step, &step->tensors[i], s->step);
+		status = check_gradient(m, step, &step->tensors[i], index);
 		r->total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
 	}
 	s->nmissing = step->ntensors; /* to be taken from the number of all */
@@ -332,11 +335,12 @@ static enum tsr_status keep_seen(struct matching *m)
 	size_t n = 0;
 
 	TSR_TRY(list_recorded(m));
+	TSR_TRY(tsr_replay_list_missing(r, m->params, m->nparams));
 	r->nrecorded = m->nparams;
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].nmissing = m->nparams - r->result->steps[i].nmissing;
 	for (size_t i = 0; i < m->nparams; i++) {
-		if (m->params[i].seen)
+		if (m->params[i].nseen)
 			m->params[n++] = m->params[i];
 	}
 	m->nparams = n;

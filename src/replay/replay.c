@@ -249,6 +249,7 @@ void tsr_replay_free(struct tsr_replay *r)
 	free(r->steps);
 	free((void *)r->params);
 	free(r->warnings);
+	free(r->missing);
 	tsr_checkpoint_close(r->source);
 	tsr_replay_free_state(r->owned->params, r->owned->nparams);
 	free(r->owned->hyper);
