@@ -419,6 +419,22 @@ def test_packed_state_in_other_forms(tmp_path):
     assert "--to pt" in one_line_error(done)
 
 
+@pytest.mark.parametrize("options, words", [
+    (["--state", "flash", "-o", "x.pt"], "--to pt writes it decoded"),
+    (["--state", "flash", "-o", "x", "--to", "flashoptim"], "found codec softsign8 with e8m8"),
+    (["--state", "fp32", "-o", "x", "--to", "flashoptim"], "--state flashoptim"),
+    (["-o", "."], "output exists and is a directory"),
+    (["-o", "no/x.safetensors"], "cannot open its directory"),
+])
+def test_outputs_that_cannot_be_are_refused_first(options, words, case):
+    """Not when all steps are done: the gradients of the first are not finite here."""
+    case.grads[0]["a"][0] = np.nan
+    case.run()
+    done = replay(case.root / "in.safetensors", case.root / "rec", *options, cwd=case.root,
+                  check=None)
+    assert words in one_line_error(done)
+
+
 def test_frozen_tensors_are_packed_like_the_rest(tmp_path):
     """A weight without gradients, and a tensor that is no weight."""
     rng = np.random.default_rng(2)

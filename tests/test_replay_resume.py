@@ -155,6 +155,11 @@ def test_empty_state_whose_numbers_mean_nothing(tmp_path):
     adam = ["--optimizer", "adam", "--lr", "0.01", "-o", out]
     line = one_line_error(replay(begin, folder, *adam, check=3))
     assert "optimizer" in line and "--params" in line and not out.exists()
+    # Before the first step: what is wrong with its gradients does not show yet.
+    spoilt = record(tmp_path / "spoilt", [{n: np.full(4, np.nan, "f4") for n in model}])
+    assert line == one_line_error(replay(begin, spoilt, *adam, check=3))
+    assert "not finite" in one_line_error(replay(begin, spoilt, *adam[:-2], check=3))
+    assert line == one_line_error(replay(begin, spoilt, *adam, "--dry-run", check=3))
     order.write_text("b\nw\n")
     replay(begin, folder, *adam, "--params", order)
     state = torchfile.load(out)["optimizer"]["state"]

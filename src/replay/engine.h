@@ -73,6 +73,8 @@ struct tsr_replaying {
 	struct tsr_hyper *hyper; /* per group */
 	double *lr; /* per step and group */
 	uint64_t done_nbytes, total_nbytes; /* for progress: of gradients */
+	struct tsr_replay_adding
+		*adding; /* where new states go in the output; NULL: there is none */
 	struct tsr_replay_gpu *gpu; /* that it steps on; NULL: the CPU */
 	struct tsr_err *err;
 };
@@ -162,7 +164,17 @@ bool tsr_replay_is_stalled(const struct tsr_codec *codec, float largest, double 
 /* Whether the state goes into a packed file. */
 bool tsr_replay_is_packed(const struct tsr_replaying *r);
 
-/* Add tensors for states that the checkpoint did not have. */
+/* TSR_E_USAGE or TSR_E_UNSUPPORTED if an output of the asked for kind cannot hold the state. */
+enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char *out);
+
+/*
+ * Settle before the first step where states will go that the checkpoint does not have:
+ * TSR_E_UNSUPPORTED if nothing tells.  Call it if there will be an output.
+ */
+enum tsr_status tsr_replay_plan_additions(struct tsr_replaying *r);
+void tsr_replay_free_additions(struct tsr_replaying *r);
+
+/* Add tensors for these states, and for counters. */
 enum tsr_status tsr_replay_add_states(struct tsr_replaying *r);
 
 /* Write the checkpoint with its new state, or only plan it. */

@@ -112,14 +112,16 @@ static enum tsr_status check_not_input(const struct tsr_replaying *r, const char
 }
 
 /* A replay can take long: what can be known to fail at its end fails now. */
-static enum tsr_status check_outputs(const struct tsr_replaying *r, const char *out)
+static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 {
 	for (unsigned i = 0; i < r->options->nreports; i++)
 		TSR_TRY(check_not_input(r, r->options->reports[i]));
 	if (!out)
 		return TSR_OK;
 	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
-	return check_not_input(r, out);
+	TSR_TRY(check_not_input(r, out));
+	TSR_TRY(tsr_replay_check_form(r, out));
+	return tsr_replay_plan_additions(r);
 }
 
 /* --- Afterwards ------------------------------------------------------------------------------- */
@@ -229,6 +231,7 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	if (!r.result->recording && status == TSR_OK)
 		status = tsr_fail_nomem(err, recording);
 	leave_gpu(&r);
+	tsr_replay_free_additions(&r);
 	free(r.by_recorded);
 	free(r.listed);
 	tsr_recording_close(r.recording);
