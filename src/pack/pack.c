@@ -432,7 +432,8 @@ static enum tsr_status prepare(struct packing *p)
 	struct tsr_checkpoint *c = p->c;
 
 	TSR_TRY(check_source(p));
-	TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
+	if (!p->given->named)
+		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	p->stored = calloc(c->ntensors + 1, sizeof(*p->stored));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));

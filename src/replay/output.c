@@ -202,12 +202,11 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 	if (!kept)
 		return tsr_fail_nomem(r->err, out);
 	given.kept = kept;
+	given.named = true;
 	/* Frozen weights, which the recording does not have, are packed like the others. */
 	pack.weight = r->result->coding[TSR_PART_WEIGHT];
 	pack.momentum = r->result->coding[TSR_PART_MOMENTUM];
 	pack.variance = r->result->coding[TSR_PART_VARIANCE];
-	pack.rules = o->rules;
-	pack.nrules = o->nrules;
 	pack.force = o->force;
 	pack.dry_run = o->dry_run;
 	pack.max_shard_nbytes = o->max_shard_nbytes;
