@@ -12,6 +12,7 @@ import pytest
 import torchfile
 from conftest import DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from safetensors.numpy import load_file, save_file
+from test_replay_report import FIGURES
 
 GPT = DATA / "tiny-gpt"
 RECORDING = GPT / "recording"
@@ -280,3 +281,39 @@ def test_many_small_tensors_take_little_memory(tmp_path):
         "replay", tmp_path / "in.safetensors", tmp_path / "rec", "--optimizer", "adamw", "--lr", "1e-3",
         "-o", tmp_path / "out.safetensors", "-qq", "-j", "2")
     assert done.returncode == 0 and peak < 45      # MiB; it was 74
+
+
+# ---- Gates ----
+
+GATED = [CHECKPOINT, RECORDING, "--state", "flash", "--scale", "f16", "--steps", "..403"]
+
+
+@pytest.fixture(scope="module")
+def gated():
+    return json.loads(replay(*GATED, "--compare", "fp32", "--json").stdout)
+
+
+def test_gates_are_on_every_figure(gated):
+    assert set(gated["worst"]) == set(FIGURES)
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_gate_on_each_figure_passes_and_fails(gated, figure, tmp_path):
+    """At the worst of all tensors and steps, which is not over the limit, and just below it."""
+    def error(value):
+        return None if value is None else 1 - value if figure == "weight-cosine" else value
+
+    values = [(error(tensor[figure][i]), gated["steps"][i]["step"], tensor["name"])
+              for i in range(3) for tensor in gated["tensors"] if figure in tensor]
+    worst = max(value for value, *_ in values if value is not None)
+    assert worst > 0
+    # Figures in JSON have 9 digits; 1 - cosine loses some of these.
+    slack = 2e-9 if figure == "weight-cosine" else 1e-8 * worst
+    out = tmp_path / "out.safetensors"
+    replay(*GATED, "--gate", f"{figure}={worst + slack!r}", "-o", out)
+    out.unlink()
+    limit = worst * 0.999 - slack
+    _, step, name = next(v for v in values if v[0] is not None and v[0] > limit)
+    done = replay(*GATED, "--gate", f"{figure}={limit!r}", "-o", out, check=1)
+    assert f"step {step}: tensor {name}: found {figure} " in one_line_error(done)
+    assert not out.exists()
