@@ -19,15 +19,17 @@ struct slot {
 	struct tsr_err err;
 };
 
+/* Jobs end in their order, so that slots are a ring: job N is in slot N modulo their number. */
 struct shared {
 	const struct tsr_pipeline *p;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* something that a thread may wait for */
+	pthread_cond_t changed; /* there may be a step to take, or no more will come */
 	uint64_t next; /* job to be taken next */
 	uint64_t turn; /* job whose commit is next */
 	uint64_t finish_turn; /* job whose finish is next */
 	unsigned nslots;
-	struct slot slots[TSR_THREADS_MAX + TSR_PIPELINE_WAITING];
+	struct slot *slots;
+	void **scratch; /* that no job has, a stack: the last one used is in a cache */
 	bool committing, finishing; /* a thread is at it */
 	bool failed;
 	uint64_t failed_job;
@@ -56,20 +58,41 @@ static void note_failure(struct shared *s, uint64_t job, const struct tsr_err *e
 	s->err = *err;
 }
 
-static struct slot *find(struct shared *s, enum state state, uint64_t job)
+static struct slot *slot_of(const struct shared *s, uint64_t job)
 {
-	for (unsigned i = 0; i < s->nslots; i++) {
-		struct slot *slot = &s->slots[i];
-
-		if (slot->state == state && (state == FREE || slot->job == job))
-			return slot;
-	}
-	return NULL;
+	return &s->slots[job % s->nslots];
 }
 
 static bool no_more_jobs(const struct shared *s)
 {
 	return s->failed || s->next == s->p->njobs;
+}
+
+static bool can_commit(const struct shared *s)
+{
+	return !s->committing && s->turn < s->next && slot_of(s, s->turn)->state == WORKED;
+}
+
+static bool can_finish(const struct shared *s)
+{
+	return !s->finishing && s->finish_turn < s->turn &&
+	       slot_of(s, s->finish_turn)->state == COMMITTED;
+}
+
+static bool can_begin(const struct shared *s)
+{
+	return !no_more_jobs(s) && s->next - s->finish_turn < s->nslots;
+}
+
+static struct slot *begin(struct shared *s)
+{
+	struct slot *slot = slot_of(s, s->next);
+
+	slot->state = WORKING;
+	slot->scratch = s->scratch[s->nslots - 1 - (s->next - s->finish_turn)];
+	slot->job = s->next++;
+	slot->failed = false;
+	return slot;
 }
 
 /*
@@ -78,30 +101,21 @@ static bool no_more_jobs(const struct shared *s)
  */
 static struct slot *take_step(struct shared *s)
 {
-	struct slot *slot = NULL;
+	struct slot *slot;
 
-	if (!s->committing)
-		slot = find(s, WORKED, s->turn);
-	if (slot) {
+	if (can_commit(s)) {
+		slot = slot_of(s, s->turn);
 		slot->state = COMMITTING;
 		s->committing = true;
 		return slot;
 	}
-	if (!s->finishing)
-		slot = find(s, COMMITTED, s->finish_turn);
-	if (slot) {
+	if (can_finish(s)) {
+		slot = slot_of(s, s->finish_turn);
 		slot->state = FINISHING;
 		s->finishing = true;
 		return slot;
 	}
-	if (!no_more_jobs(s))
-		slot = find(s, FREE, 0);
-	if (slot) {
-		slot->state = WORKING;
-		slot->job = s->next++;
-		slot->failed = false;
-	}
-	return slot;
+	return can_begin(s) ? begin(s) : NULL;
 }
 
 /* Without the lock: call what the step is. */
@@ -133,6 +147,7 @@ static void end_step(struct shared *s, struct slot *slot, bool failed_before)
 		break;
 	default:
 		slot->state = FREE;
+		s->scratch[s->nslots - (s->next - s->finish_turn)] = slot->scratch;
 		s->finishing = false;
 		s->finish_turn++;
 	}
@@ -170,20 +185,29 @@ static void make_slots(struct shared *s, uint64_t wanted)
 {
 	const size_t nbytes = (s->p->scratch_nbytes + 64) / 64 * 64;
 
-	while (s->nslots < wanted) {
-		struct slot *slot = &s->slots[s->nslots];
-
-		slot->scratch = aligned_alloc(64, nbytes);
-		if (!slot->scratch)
+	s->slots = calloc((size_t)wanted + 1, sizeof(*s->slots));
+	s->scratch = calloc((size_t)wanted + 1, sizeof(void *));
+	while (s->slots && s->scratch && s->nslots < wanted) {
+		s->scratch[s->nslots] = aligned_alloc(64, nbytes);
+		if (!s->scratch[s->nslots])
 			break;
 		s->nslots++;
 	}
+}
+
+static void free_slots(struct shared *s)
+{
+	for (unsigned i = 0; i < s->nslots; i++)
+		free(s->scratch[i]);
+	free(s->slots);
+	free(s->scratch);
 }
 
 enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_run *run,
 				 struct tsr_err *err)
 {
 	pthread_t threads[TSR_THREADS_MAX];
+	const unsigned waiting = p->waiting ? p->waiting : TSR_PIPELINE_WAITING;
 	uint64_t wanted = tsr_run_threads(run);
 	unsigned started = 0;
 	struct shared *s = calloc(1, sizeof(*s));
@@ -193,7 +217,7 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 		return tsr_fail_nomem(err, "work buffers");
 	s->p = p;
 	wanted = wanted < p->njobs ? wanted : p->njobs;
-	make_slots(s, wanted > 1 ? wanted + TSR_PIPELINE_WAITING : wanted);
+	make_slots(s, wanted > 1 ? wanted + waiting : wanted);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	while (started + 1 < wanted && started + 1 < s->nslots &&
@@ -212,8 +236,7 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 	} else if (s->finish_turn != p->njobs) {
 		status = tsr_fail_nomem(err, "work buffers");
 	}
-	for (unsigned i = 0; i < s->nslots; i++)
-		free(s->slots[i].scratch);
+	free_slots(s);
 	free(s);
 	return status;
 }

@@ -22,7 +22,9 @@
  * struct tsr_pipeline - Numbered jobs, done by several threads, committed in their order
  * @njobs:         jobs 0 to @njobs - 1
  * @scratch_nbytes: memory that each job under way gets, 64-byte aligned; there is some for as many
- *                  jobs as threads, and for two more if there are several threads
+ *                  jobs as threads, and for those that wait if there are several threads
+ * @waiting:       jobs that may wait for a step, if not TSR_PIPELINE_WAITING: where the time that
+ *                 jobs take differs, more keep the threads busy behind one that takes long
  * @work:          the bulk of a job; any order, many at once
  * @commit:        what must happen in the order of jobs, one at a time; may be NULL
  * @finish:        what comes after that, also in order and one at a time, but while other jobs are
@@ -35,6 +37,7 @@
 struct tsr_pipeline {
 	uint64_t njobs;
 	size_t scratch_nbytes;
+	unsigned waiting;
 	enum tsr_status (*work)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
 	enum tsr_status (*commit)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
 	enum tsr_status (*finish)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);

@@ -45,6 +45,7 @@ struct tsr_replay_owned {
 	struct tsr_hyper *hyper;
 	double *lr;
 	char *recording;
+	unsigned threads; /* that free the state */
 };
 
 /* A parameter of the recording, whether it is stepped or not. */
@@ -128,7 +129,7 @@ enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r);
 /* Settle codings and allocate; then read, verify, decode and encode. */
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r);
 enum tsr_status tsr_replay_load_state(struct tsr_replaying *r);
-void tsr_replay_free_state(struct tsr_replay_param *params, size_t n);
+void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned threads);
 
 /* The coding of a part for the step with this number: random bits differ from step to step. */
 struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t step);

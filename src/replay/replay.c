@@ -225,8 +225,9 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);
-	*r.result->owned = (struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr,
-						      strdup(recording) };
+	*r.result->owned = (struct tsr_replay_owned){ r.params,		 r.nparams,
+						      r.hyper,		 r.lr,
+						      strdup(recording), run ? run->threads : 1 };
 	r.result->recording = r.result->owned->recording;
 	if (!r.result->recording && status == TSR_OK)
 		status = tsr_fail_nomem(err, recording);
@@ -254,7 +255,7 @@ void tsr_replay_free(struct tsr_replay *r)
 	free(r->warnings);
 	free(r->missing);
 	tsr_checkpoint_close(r->source);
-	tsr_replay_free_state(r->owned->params, r->owned->nparams);
+	tsr_replay_free_state(r->owned->params, r->owned->nparams, r->owned->threads);
 	free(r->owned->hyper);
 	free(r->owned->lr);
 	free(r->owned->recording);

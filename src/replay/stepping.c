@@ -24,6 +24,9 @@
 #define MANY_GRADS 65536u
 #define MANY_FILES 256u
 
+/* Memory for pieces that wait for their turn. */
+#define WAITING_NBYTES ((size_t)64 << 20)
+
 /* --- Windows ------------------------------------------------------------------------------------ */
 
 static enum tsr_status changed(const struct tsr_replay_window *w, unsigned step,
@@ -344,12 +347,27 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	return tsr_replay_progress(w, err);
 }
 
+/*
+ * Jobs that may be done before their turn.  Three per thread let the others go on while one takes
+ * ten times as long as usual; what they take in memory is bounded.
+ */
+static unsigned waiting_of(const struct tsr_replay_window *w)
+{
+	const size_t most = WAITING_NBYTES / w->scratch_nbytes;
+	const unsigned wanted = 3 * tsr_run_threads(w->r->run);
+
+	if (most < TSR_PIPELINE_WAITING)
+		return TSR_PIPELINE_WAITING;
+	return most < wanted ? (unsigned)most : wanted;
+}
+
 /* --- All of it ------------------------------------------------------------------------------------ */
 
 static enum tsr_status run_window(struct tsr_replay_window *w)
 {
 	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
 					       .scratch_nbytes = w->scratch_nbytes,
+					       .waiting = waiting_of(w),
 					       .work = piece_work,
 					       .commit = piece_commit,
 					       .ctx = w };
