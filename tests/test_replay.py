@@ -331,6 +331,23 @@ def test_eight_and_eight_are_sixteen(source, state, tmp_path):
         assert packed_header(rest)["generation"] == 1
 
 
+@pytest.mark.parametrize("between", ["half.safetensors", "half.pt"])
+def test_eight_and_eight_from_a_state_with_f16_scales(between, tmp_path):
+    """Packed before as FlashOptim does it, and saved in between as a packed file or its state dict."""
+    start, whole, half, rest, other = (tmp_path / name for name in (
+        "start.safetensors", "whole.safetensors", between, "rest.safetensors", "other.safetensors"))
+    run_tersor("pack", CHECKPOINT, "--compat", "flashoptim", "-o", start, check=0)
+    order = ["--compat", "flashoptim", "-o"]
+    replay(start, RECORDING, *order, whole)
+    replay(start, RECORDING, *order, half, "--steps", "..408",
+           *(["--to", "flashoptim"] if half.suffix == ".pt" else []))
+    replay(half, RECORDING, *order, rest, "--steps", "409..")
+    assert half.suffix == ".pt" or filecmp.cmp(whole, rest, shallow=False)
+    assert "0 differ" in run_tersor("diff", whole, rest, check=0).stdout
+    replay(start, RECORDING, "--compat", "pytorch", "-o", other)
+    assert " 0 differ" not in run_tersor("diff", whole, other).stdout
+
+
 def test_steps_of_many_files(tmp_path):
     """Fewer steps at once than usual, and one that has more files than are open at once."""
     (tmp_path / "rec").mkdir()
