@@ -242,6 +242,7 @@ endif
 ifeq ($(GPU),1)
 check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor
 	$<
+	python3 tests/gpu/pack.py $(BUILD)/tersor
 	python3 tests/gpu/replay.py $(BUILD)/tersor
 else
 check-gpu:
@@ -255,16 +256,17 @@ gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor
 		&& ldd $(BUILD)/tersor | awk '/libcjson|libdeflate|libz\./ { print $$3 }' | xargs -I{} cp {} $(BUILD)/$@/lib
 
 # The kernels as C++ on the CPU, on fewer values: what is wrong with them, but for what only a GPU does.
-# EMULATE_SAN=address,undefined: they, src/replay and the tests under sanitizers.
+# EMULATE_SAN=address,undefined: they, src/pack, src/replay and the tests under sanitizers.
 export EMULATE_SAN ?=
 EMULATED := $(BUILD)/emulated$(EMULATE_SAN:%=-san)
 check-emulated:
 	@$(MAKE) --no-print-directory BUILD=$(EMULATED) GPU=1 NVCC=tests/gpu/emulate/nvcc \
 		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor
 	$(EMULATED)/tests/check_gpu --emulated
+	python3 tests/gpu/pack.py $(EMULATED)/tersor --emulated
 	python3 tests/gpu/replay.py $(EMULATED)/tersor --emulated
 ifneq ($(EMULATE_SAN),)
-$(GPU_TEST_OBJ) $(filter $(BUILD)/obj/src/replay/%,$(LIB_OBJ)): override CFLAGS += -fsanitize=$(EMULATE_SAN)
+$(GPU_TEST_OBJ) $(filter $(BUILD)/obj/src/pack/% $(BUILD)/obj/src/replay/%,$(LIB_OBJ)): override CFLAGS += -fsanitize=$(EMULATE_SAN)
 override LDFLAGS += -fsanitize=$(EMULATE_SAN)
 endif
 
@@ -318,7 +320,7 @@ help:
 	'make demo        install what is needed (says what first), build, show what tersor does' \
 	'make check       install what is needed, build, run the tests (under five minutes)' \
 	'make check-long  the same tests and the exhaustive rest' \
-	'make check-gpu   GPU kernels and replays against the CPU (needs a GPU)' \
+	'make check-gpu   GPU kernels, packing and replays against the CPU (needs a GPU)' \
 	'make check-emulated  the same with kernels as C++ on the CPU (EMULATE_SAN=address,undefined)' \
 	'make gpu-kit     what tests/gpu/run.sh takes to a machine with a GPU' \
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \

@@ -923,3 +923,38 @@ def test_row_74_decimal_comma_changes_nothing(comma_locale, tiny_gpt, packed, tm
             here, there = run_in(env, *args), run_in({"LC_ALL": "C"}, *args)
             assert (here.returncode, here.stdout, here.stderr) == (
                 there.returncode, there.stdout, there.stderr)
+
+
+# ---- Where to encode and decode ----
+
+DEVICE_COMMANDS = {
+    "pack": lambda source, packed, out: ("pack", source, "-o", out),
+    "unpack": lambda source, packed, out: ("unpack", packed / "packed", "-o", out),
+    "verify": lambda source, packed, out: ("verify", packed / "packed"),
+    "diff": lambda source, packed, out: ("diff", packed / "packed", packed / "unpacked"),
+}
+
+
+@pytest.mark.parametrize("command", DEVICE_COMMANDS)
+def test_a_gpu_that_is_not_there(tersor, source, packed, out, command):
+    """One line that names it, status 4, and nothing is left; tests/gpu has what a GPU does."""
+    args = DEVICE_COMMANDS[command](source, packed, out)
+    for device in "cuda:1000", "cuda:63":
+        done = tersor(*args, "--device", device, check=4)
+        assert one_line_error(done).startswith(f"tersor: {device}: "), done.stderr
+        assert not out.exists() and not done.stdout
+    for device in "gpu", "cuda:", "cuda:x", "cuda:99999", "":
+        done = tersor(*args, "--device", device, check=2)
+        assert f"unknown device '{device}', expected auto, cpu, cuda or cuda:N" in done.stderr
+        assert not out.exists() and not done.stdout
+
+
+@pytest.mark.parametrize("command", DEVICE_COMMANDS)
+def test_auto_is_the_cpu(tersor, source, packed, out, command):
+    args = DEVICE_COMMANDS[command](source, packed, out)
+    done = []
+    for device in (), ("--device", "auto"), ("--device", "cpu"):
+        text = tersor(*args, *device, check=0).stdout
+        done.append((text, out.exists() and out.read_bytes()))
+        out.unlink(missing_ok=True)
+    assert done[0] == done[1] == done[2]

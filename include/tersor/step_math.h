@@ -166,22 +166,22 @@ TSR_HD struct tsr_step_values tsr_step_one_nans(struct tsr_step_values x)
 	return x;
 }
 
-/* What the weight becomes by that update; FlashOptim's decays it, too. */
+/* What the weight becomes by that update, but for its NaN; FlashOptim's decays it, too. */
 TSR_HD float tsr_step_adam_weight(float w, float update)
 {
-	return tsr_one_nan(w + update);
+	return w + update;
 }
 
 TSR_HD float tsr_step_flash_adam_weight(const struct tsr_step_scalars *s, float w, float update)
 {
-	return tsr_one_nan(tsr_fma_any(w, s->keep, update));
+	return tsr_fma_any(w, s->keep, update);
 }
 
 TSR_HD struct tsr_step_values tsr_step_adam(const struct tsr_step_scalars *s, float g,
 					    struct tsr_step_values x)
 {
 	x = tsr_step_one_nans(tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x));
-	x.weight = tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x));
+	x.weight = tsr_one_nan(tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x)));
 	return x;
 }
 
@@ -189,7 +189,7 @@ TSR_HD struct tsr_step_values tsr_step_adamw(const struct tsr_step_scalars *s, f
 					     struct tsr_step_values x)
 {
 	x = tsr_step_one_nans(tsr_step_moments(s, g, x));
-	x.weight = tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x));
+	x.weight = tsr_one_nan(tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x)));
 	return x;
 }
 
@@ -198,7 +198,7 @@ TSR_HD struct tsr_step_values tsr_step_flash_adam(const struct tsr_step_scalars 
 						  struct tsr_step_values x)
 {
 	x = tsr_step_one_nans(tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x));
-	x.weight = tsr_step_flash_adam_weight(s, x.weight, tsr_step_adam_update(s, x));
+	x.weight = tsr_one_nan(tsr_step_flash_adam_weight(s, x.weight, tsr_step_adam_update(s, x)));
 	return x;
 }
 

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/read.h"
+#include "pack/coder.h"
 #include "pack/records.h"
 #include "tersor/audit.h"
 #include "tersor/math.h"
@@ -30,7 +31,7 @@ struct tally {
 };
 
 struct scratch {
-	struct tsr_read_scratch read;
+	struct tsr_coder coder;
 	float a[PIECE], b[PIECE];
 	struct tally tally;
 	size_t tensor;
@@ -127,6 +128,22 @@ static size_t tensor_of(const struct diffing *d, uint64_t job)
 	return low;
 }
 
+static enum tsr_status open_scratch(void *ctx, void *scratch, struct tsr_err *err)
+{
+	const struct diffing *d = ctx;
+	struct scratch *s = scratch;
+
+	return tsr_coder_open(&s->coder, d->run ? d->run->gpu : NULL, false, err);
+}
+
+static void close_scratch(void *ctx, void *scratch)
+{
+	struct scratch *s = scratch;
+
+	(void)ctx;
+	tsr_coder_close(&s->coder);
+}
+
 static enum tsr_status diff_piece(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct diffing *d = ctx;
@@ -144,8 +161,8 @@ static enum tsr_status diff_piece(void *ctx, void *scratch, uint64_t job, struct
 	n = (size_t)(left < PIECE ? left : PIECE);
 	s->nbytes = by_value(t) ? n * sizeof(float) : n;
 	if (by_value(t)) {
-		TSR_TRY(tsr_tensor_read_f32(r->a, t->a, first, n, &s->read, s->a, err));
-		TSR_TRY(tsr_tensor_read_f32(r->b, t->b, first, n, &s->read, s->b, err));
+		TSR_TRY(tsr_coder_read_f32(&s->coder, r->a, t->a, first, n, s->a, err));
+		TSR_TRY(tsr_coder_read_f32(&s->coder, r->b, t->b, first, n, s->b, err));
 		tally_values(s, first, n);
 		return TSR_OK;
 	}
@@ -263,6 +280,8 @@ static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tol
 static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 {
 	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
+					 .open = open_scratch,
+					 .close = close_scratch,
 					 .work = diff_piece,
 					 .commit = diff_commit,
 					 .ctx = d };

@@ -29,6 +29,7 @@ struct shared {
 	uint64_t finish_turn; /* job whose finish is next */
 	unsigned nslots;
 	struct slot *slots;
+	void **opened; /* the scratch memory of all, in the order of opening */
 	void **scratch; /* that no job has, a stack: the last one used is in a cache */
 	bool committing, finishing; /* a thread is at it */
 	bool failed;
@@ -180,26 +181,55 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* As many as there is memory for; what a slot does not use costs none. */
+static enum tsr_status make_scratch(const struct tsr_pipeline *p, void **ret, struct tsr_err *err)
+{
+	void *scratch = aligned_alloc(64, (p->scratch_nbytes + 64) / 64 * 64);
+	enum tsr_status status;
+
+	if (!scratch)
+		return tsr_fail_nomem(err, "work buffers");
+	status = p->open ? p->open(p->ctx, scratch, err) : TSR_OK;
+	if (status == TSR_OK)
+		*ret = scratch;
+	else
+		free(scratch);
+	return status;
+}
+
+/* As many as there is memory for, one at least; what a slot does not use costs none. */
 static void make_slots(struct shared *s, uint64_t wanted)
 {
-	const size_t nbytes = (s->p->scratch_nbytes + 64) / 64 * 64;
+	struct tsr_err err;
 
 	s->slots = calloc((size_t)wanted + 1, sizeof(*s->slots));
+	s->opened = calloc((size_t)wanted + 1, sizeof(void *));
 	s->scratch = calloc((size_t)wanted + 1, sizeof(void *));
-	while (s->slots && s->scratch && s->nslots < wanted) {
-		s->scratch[s->nslots] = aligned_alloc(64, nbytes);
-		if (!s->scratch[s->nslots])
-			break;
+	if (!s->slots || !s->opened || !s->scratch) {
+		tsr_fail_nomem(&err, "work buffers");
+		note_failure(s, 0, &err);
+		return;
+	}
+	while (s->nslots < wanted) {
+		const enum tsr_status status = make_scratch(s->p, &s->opened[s->nslots], &err);
+
+		if (status != TSR_OK && (status != TSR_E_NOMEM || s->nslots == 0))
+			note_failure(s, 0, &err);
+		if (status != TSR_OK)
+			return;
+		s->scratch[s->nslots] = s->opened[s->nslots];
 		s->nslots++;
 	}
 }
 
 static void free_slots(struct shared *s)
 {
-	for (unsigned i = 0; i < s->nslots; i++)
-		free(s->scratch[i]);
+	for (unsigned i = 0; i < s->nslots; i++) {
+		if (s->p->close)
+			s->p->close(s->p->ctx, s->opened[i]);
+		free(s->opened[i]);
+	}
 	free(s->slots);
+	free(s->opened);
 	free(s->scratch);
 }
 
@@ -233,8 +263,6 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 		status = s->err.code;
 		if (err)
 			*err = s->err;
-	} else if (s->finish_turn != p->njobs) {
-		status = tsr_fail_nomem(err, "work buffers");
 	}
 	free_slots(s);
 	free(s);

@@ -25,11 +25,14 @@
  *                  jobs as threads, and for those that wait if there are several threads
  * @waiting:       jobs that may wait for a step, if not TSR_PIPELINE_WAITING: where the time that
  *                 jobs take differs, more keep the threads busy behind one that takes long
+ * @open:          called for the memory of each job under way before the first job; if the first fails,
+ *                 the run does, and if a later one has no memory, fewer jobs are under way; may be NULL
+ * @close:         called behind the last job where @open went well; may be NULL
  * @work:          the bulk of a job; any order, many at once
  * @commit:        what must happen in the order of jobs, one at a time; may be NULL
  * @finish:        what comes after that, also in order and one at a time, but while other jobs are
  *                 committed: writing to a file; may be NULL
- * @ctx:           passed to all three, with the scratch memory of the job
+ * @ctx:           passed to all of them, with the scratch memory of the job
  *
  * The steps of one job run one after the other, on any threads.  Because commits are in order,
  * whatever they accumulate is the same for every number of threads.
@@ -38,6 +41,8 @@ struct tsr_pipeline {
 	uint64_t njobs;
 	size_t scratch_nbytes;
 	unsigned waiting;
+	enum tsr_status (*open)(void *ctx, void *scratch, struct tsr_err *err);
+	void (*close)(void *ctx, void *scratch);
 	enum tsr_status (*work)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
 	enum tsr_status (*commit)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
 	enum tsr_status (*finish)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);

@@ -12,9 +12,9 @@ bool tsr_tensor_has_f32(const struct tsr_tensor *t)
 	       t->dtype == TSR_BF16;
 }
 
-static enum tsr_status read_plain(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
-				  uint64_t first, size_t n, void *narrow, float *x,
-				  struct tsr_err *err)
+enum tsr_status tsr_tensor_read_plain(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				      uint64_t first, size_t n, void *narrow, float *x,
+				      struct tsr_err *err)
 {
 	const struct tsr_array *a = &c->arrays[t->plane[0]];
 	const uint16_t *from = narrow;
@@ -27,27 +27,35 @@ static enum tsr_status read_plain(const struct tsr_checkpoint *c, const struct t
 	return TSR_OK;
 }
 
+/* Decoding starts at a run, which is at most TSR_READ_MAX long, so the memory is enough. */
+enum tsr_status tsr_tensor_read_planes(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				       uint64_t first, size_t n, void *const plane[],
+				       size_t *before_ret, struct tsr_err *err)
+{
+	const size_t before = (size_t)(first % tsr_coding_run(&t->coding));
+
+	for (unsigned i = 0; i < t->nplanes; i++)
+		TSR_TRY(tsr_array_read(
+			c, &c->arrays[t->plane[i]], tsr_plane_nbytes(&t->coding, i, first - before),
+			(size_t)tsr_plane_nbytes(&t->coding, i, before + n), plane[i], err));
+	*before_ret = before;
+	return TSR_OK;
+}
+
 enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				    uint64_t first, size_t n, struct tsr_read_scratch *scratch,
 				    float *x, struct tsr_err *err)
 {
-	const void *planes[TSR_PLANES_MAX];
-	uint64_t run, start;
-	size_t count;
+	const void *in[TSR_PLANES_MAX];
+	void *plane[TSR_PLANES_MAX];
+	size_t before;
 
 	if (!t->coding.codec)
-		return read_plain(c, t, first, n, scratch->plane[0], x, err);
-	/* Decoding starts at a run, which is at most TSR_READ_MAX long, so the scratch is enough. */
-	run = tsr_coding_run(&t->coding);
-	start = first / run * run;
-	count = n + (size_t)(first - start);
-	for (unsigned i = 0; i < t->nplanes; i++) {
-		planes[i] = scratch->plane[i];
-		TSR_TRY(tsr_array_read(
-			c, &c->arrays[t->plane[i]], tsr_plane_nbytes(&t->coding, i, start),
-			(size_t)tsr_plane_nbytes(&t->coding, i, count), scratch->plane[i], err));
-	}
-	t->coding.codec->decode(&t->coding, planes, count, scratch->decoded);
-	memcpy(x, scratch->decoded + (first - start), n * sizeof(*x));
+		return tsr_tensor_read_plain(c, t, first, n, scratch->plane[0], x, err);
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
+		in[i] = plane[i] = scratch->plane[i];
+	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, plane, &before, err));
+	t->coding.codec->decode(&t->coding, in, before + n, scratch->decoded);
+	memcpy(x, scratch->decoded + before, n * sizeof(*x));
 	return TSR_OK;
 }

@@ -189,7 +189,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	unsigned index = 0;
 	const bool gpu = a->device && tsr_gpu_parse(a->device, &index);
-	int status = gpu ? CLI_OK : cli_check_device(cmd, a->device);
+	struct cli_device cpu;
+	int status = gpu ? CLI_OK : cli_choose_device(cmd, a->device, false, &cpu);
 
 	if (status != CLI_OK)
 		return status;

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "tersor/audit.h"
@@ -12,20 +13,24 @@ struct args {
 	struct cli_common common;
 	struct cli_input input;
 	struct cli_list tol;
+	const char *device;
 	bool strict;
 };
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = { { "tol", 0, "METRIC=VALUE", CLI_LIST, AT(tol), 0, 0,
-					 "abs= ulp= rel= nmse= cosine=",
-					 "largest difference of any tensor that still counts as "
-					 "equal: abs, ulp, rel, nmse, or cosine "
-					 "(of 1 - cosine); all given ones must hold" },
-				       { "strict", 0, NULL, CLI_FLAG, AT(strict), 0, 0, NULL,
-					 "a tensor that only one side has is always a difference" },
-				       CLI_INPUT_OPTS(struct args),
-				       { 0 } };
+static const struct cli_opt opts[] = {
+	{ "tol", 0, "METRIC=VALUE", CLI_LIST, AT(tol), 0, 0, "abs= ulp= rel= nmse= cosine=",
+	  "largest difference of any tensor that still counts as "
+	  "equal: abs, ulp, rel, nmse, or cosine "
+	  "(of 1 - cosine); all given ones must hold" },
+	{ "strict", 0, NULL, CLI_FLAG, AT(strict), 0, 0, NULL,
+	  "a tensor that only one side has is always a difference" },
+	CLI_INPUT_OPTS(struct args),
+	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
+	  "where to decode: cpu or cuda[:N] (auto, the default, is cpu)" },
+	{ 0 }
+};
 
 static const char *const kind_names[] = {
 	[TSR_DIFF_COMPARED] = "compared",   [TSR_DIFF_ONLY_A] = "only in A",
@@ -150,32 +155,22 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 	return cli_json_end(&json, &a->common);
 }
 
-static int run(const struct cli_cmd *cmd, void *args)
+static int diff(const struct cli_cmd *cmd, const struct args *a, const struct tsr_diff_options *o)
 {
-	struct args *a = args;
-	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
-	struct tsr_diff_options o = { .tolerances = tolerances,
-				      .ntolerances = a->tol.n,
-				      .strict = a->strict };
-	struct cli_inputs inputs;
+	const char *const *operands = a->common.operands.items;
 	struct tsr_comparison *r = NULL;
 	struct cli_progress progress;
-	struct tsr_run run;
+	struct tsr_run run = cli_run_start(&progress, &a->common, "comparing");
 	struct tsr_err err = { 0 };
 	enum tsr_status compared;
 	bool exceeding;
-	int status = cli_parse_bounds(cmd, "tol", &a->tol, tolerances);
+	int status = cli_open_gpu(cmd, &a->common, a->device, "comparing", &run.gpu);
 
-	if (status == CLI_OK)
-		status = cli_parse_input(cmd, &a->input, &inputs);
 	if (status != CLI_OK)
 		return status;
-	o.open = &inputs.open;
-	run = cli_run_start(&progress, &a->common, "comparing");
-	compared = tsr_diff(&a->common.operands.items[0], 1, &a->common.operands.items[1], 1, &o,
-			    &run, &r, &err);
+	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &run, &r, &err);
 	cli_run_end(&progress);
-	cli_input_free(&inputs);
+	tsr_gpu_close(run.gpu);
 	if (compared != TSR_OK)
 		return cli_error(&err);
 	cli_warn_notes(&a->common, r->a);
@@ -187,6 +182,26 @@ static int run(const struct cli_cmd *cmd, void *args)
 	exceeding = r->nexceeding != 0;
 	tsr_comparison_free(r);
 	return status == CLI_OK && exceeding ? CLI_DIFFERS : status;
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	const struct args *a = args;
+	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
+	struct tsr_diff_options o = { .tolerances = tolerances,
+				      .ntolerances = a->tol.n,
+				      .strict = a->strict };
+	struct cli_inputs inputs;
+	int status = cli_parse_bounds(cmd, "tol", &a->tol, tolerances);
+
+	if (status == CLI_OK)
+		status = cli_parse_input(cmd, &a->input, &inputs);
+	if (status != CLI_OK)
+		return status;
+	o.open = &inputs.open;
+	status = diff(cmd, a, &o);
+	cli_input_free(&inputs);
+	return status;
 }
 
 const struct cli_cmd cmd_diff = {

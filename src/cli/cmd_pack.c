@@ -54,7 +54,7 @@ static const struct cli_opt opts[] = {
 	  "write shards of at most SIZE bytes of data, and an index" },
 	CLI_INPUT_OPTS(struct args),
 	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu or cuda[:N]" },
+	  "where to encode and decode: cpu or cuda[:N] (auto, the default, is cpu)" },
 	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
 	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
 	  "show the plan; read headers only, write nothing" },
@@ -264,11 +264,15 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	struct cli_progress progress;
 	struct tsr_run run = cli_run_start(&progress, &a->common, "packing");
 	struct tsr_err err = { 0 };
-	const enum tsr_status packed = tsr_pack(a->common.operands.items, a->common.operands.n,
-						a->output, o, &run, &p, &err);
-	int status = CLI_OK;
+	enum tsr_status packed;
+	int status = cli_open_gpu(cmd, &a->common, a->device, "packing", &run.gpu);
 
+	if (status != CLI_OK)
+		return status;
+	packed = tsr_pack(a->common.operands.items, a->common.operands.n, a->output, o, &run, &p,
+			  &err);
 	cli_run_end(&progress);
+	tsr_gpu_close(run.gpu);
 	if (!p)
 		return cli_error(&err);
 	summarize(p, &summary);
@@ -299,8 +303,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 		status = parse_rules(cmd, a, rules, &o.nrules);
 	if (status == CLI_OK)
 		status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
-	if (status == CLI_OK)
-		status = cli_check_device(cmd, a->device);
 	if (status == CLI_OK)
 		status = cli_parse_input(cmd, &a->input, &inputs);
 	if (status != CLI_OK)

@@ -26,7 +26,7 @@ static const struct cli_opt opts[] = {
 	  "write safetensors shards of at most SIZE bytes of data, and an index" },
 	CLI_INPUT_OPTS(struct args),
 	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu or cuda[:N]" },
+	  "where to decode: cpu or cuda[:N] (auto, the default, is cpu)" },
 	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
 	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
 	  "show the plan; read the header only, write nothing" },
@@ -83,11 +83,14 @@ static int unpack(const struct cli_cmd *cmd, struct args *a, const struct tsr_wr
 	struct cli_progress progress;
 	struct tsr_run run = cli_run_start(&progress, &a->common, "unpacking");
 	struct tsr_err err = { 0 };
-	const enum tsr_status unpacked = tsr_unpack(a->common.operands.items[0], a->output, o, &run,
-						    &u, &err);
-	int status = CLI_OK;
+	enum tsr_status unpacked;
+	int status = cli_open_gpu(cmd, &a->common, a->device, "unpacking", &run.gpu);
 
+	if (status != CLI_OK)
+		return status;
+	unpacked = tsr_unpack(a->common.operands.items[0], a->output, o, &run, &u, &err);
 	cli_run_end(&progress);
+	tsr_gpu_close(run.gpu);
 	if (!u)
 		return cli_error(&err);
 	cli_warn_notes(&a->common, u->source);
@@ -108,9 +111,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (!a->output)
 		return cli_usage(cmd, "no output; give it with -o OUT");
-	status = cli_check_device(cmd, a->device);
-	if (status == CLI_OK)
-		status = cli_parse_container(cmd, a->to, a->output, &o);
+	status = cli_parse_container(cmd, a->to, a->output, &o);
 	if (status == CLI_OK && o.flashoptim)
 		status = cli_usage(cmd, "--to flashoptim is for convert");
 	if (status == CLI_OK)

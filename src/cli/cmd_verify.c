@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "cli/coding.h"
+#include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "tersor/audit.h"
@@ -11,6 +12,7 @@ struct args {
 	struct cli_common common;
 	struct cli_input input;
 	struct cli_list against, max_error;
+	const char *device;
 	bool allow_nonfinite, strict;
 };
 
@@ -27,6 +29,8 @@ static const struct cli_opt opts[] = {
 	  "NaN and infinite values are no fault" },
 	{ "strict", 0, NULL, CLI_FLAG, AT(strict), 0, 0, NULL, "fail if a record has no checksum" },
 	CLI_INPUT_OPTS(struct args),
+	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
+	  "where to decode: cpu or cuda[:N] (auto, the default, is cpu)" },
 	{ 0 }
 };
 
@@ -99,9 +103,35 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 	return cli_json_end(&json, &a->common);
 }
 
+static int verify(const struct cli_cmd *cmd, const struct args *a,
+		  const struct tsr_verify_options *o)
+{
+	struct tsr_verification *v = NULL;
+	struct cli_progress progress;
+	struct tsr_run run = cli_run_start(&progress, &a->common, "verifying");
+	struct tsr_err err = { 0 };
+	enum tsr_status verified;
+	int status = cli_open_gpu(cmd, &a->common, a->device, "verifying", &run.gpu);
+
+	if (status != CLI_OK)
+		return status;
+	verified = tsr_verify(a->common.operands.items[0], o, &run, &v, &err);
+	cli_run_end(&progress);
+	tsr_gpu_close(run.gpu);
+	if (!v)
+		return cli_error(&err);
+	cli_warn_notes(&a->common, v->checked);
+	if (cli_wants_text(&a->common))
+		print_report(a, v);
+	if (a->common.json.given)
+		status = report_json(cmd, a, v);
+	tsr_verification_free(v);
+	return verified == TSR_OK ? status : cli_error(&err);
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	struct args *a = args;
+	const struct args *a = args;
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
 	struct tsr_verify_options o = {
 		.against = a->against.items,
@@ -112,11 +142,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 		.strict = a->strict,
 	};
 	struct cli_inputs inputs;
-	struct tsr_verification *v = NULL;
-	struct cli_progress progress;
-	struct tsr_run run;
-	struct tsr_err err = { 0 };
-	enum tsr_status verified;
 	int status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
 
 	if (status != CLI_OK)
@@ -127,19 +152,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (status != CLI_OK)
 		return status;
 	o.open = &inputs.open;
-	run = cli_run_start(&progress, &a->common, "verifying");
-	verified = tsr_verify(a->common.operands.items[0], &o, &run, &v, &err);
-	cli_run_end(&progress);
+	status = verify(cmd, a, &o);
 	cli_input_free(&inputs);
-	if (!v)
-		return cli_error(&err);
-	cli_warn_notes(&a->common, v->checked);
-	if (cli_wants_text(&a->common))
-		print_report(a, v);
-	if (a->common.json.given)
-		status = report_json(cmd, a, v);
-	tsr_verification_free(v);
-	return verified == TSR_OK ? status : cli_error(&err);
+	return status;
 }
 
 const struct cli_cmd cmd_verify = {

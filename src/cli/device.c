@@ -23,21 +23,6 @@ static int unknown(const struct cli_cmd *cmd, const char *device)
 	return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N", device);
 }
 
-int cli_check_device(const struct cli_cmd *cmd, const char *device)
-{
-	struct tsr_err err;
-	unsigned index;
-
-	if (is_auto(device) || is_cpu(device))
-		return CLI_OK;
-	if (!tsr_gpu_parse(device, &index))
-		return unknown(cmd, device);
-	if (tsr_gpu_check(index, &err) != TSR_OK)
-		return cli_error(&err);
-	return cli_fail(CLI_INPUT, "%s: %s has no GPU path yet; use --device cpu", device,
-			cmd->name);
-}
-
 /* Every GPU that can be used, or with @all every one there is. */
 static enum tsr_status find_gpus(bool all, struct cli_device *ret, struct tsr_err *err)
 {
@@ -88,4 +73,22 @@ void cli_say_device(const struct cli_common *common, const char *what, const str
 		if (tsr_gpu_describe(d->gpus[i], text, sizeof(text), &err) == TSR_OK)
 			fprintf(stderr, "tersor: %s on cuda:%u, %s\n", what, d->gpus[i], text);
 	}
+}
+
+int cli_open_gpu(const struct cli_cmd *cmd, const struct cli_common *common, const char *device,
+		 const char *what, struct tsr_gpu **gpu_ret)
+{
+	struct cli_device one = { .ngpus = 0 };
+	struct tsr_err err;
+
+	*gpu_ret = NULL;
+	if (!is_auto(device) && !is_cpu(device)) {
+		if (!tsr_gpu_parse(device, &one.gpus[0]))
+			return unknown(cmd, device);
+		if (tsr_gpu_open(one.gpus[0], gpu_ret, &err) != TSR_OK)
+			return cli_error(&err);
+		one.ngpus = 1;
+	}
+	cli_say_device(common, what, &one);
+	return CLI_OK;
 }

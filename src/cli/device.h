@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "cli/cli.h"
+#include "tersor/gpu.h"
 
 #define CLI_GPUS_MAX 64
 
@@ -13,9 +14,6 @@ struct cli_device {
 	unsigned gpus[CLI_GPUS_MAX];
 	unsigned ngpus;
 };
-
-/* --device of a command that runs on the CPU only: cuda[:N] is checked, and refused. */
-int cli_check_device(const struct cli_cmd *cmd, const char *device);
 
 /*
  * --device of a command that runs on either; NULL is auto.  "cuda" is every GPU, "cuda:N" that one;
@@ -26,5 +24,13 @@ int cli_choose_device(const struct cli_cmd *cmd, const char *device, bool worth_
 
 /* With -v: say on stderr where @what is done, if there is more than one place for it. */
 void cli_say_device(const struct cli_common *common, const char *what, const struct cli_device *d);
+
+/*
+ * --device of a command that encodes and decodes files, and what @what says is done there, with -v.
+ * *gpu_ret: the GPU, to be closed; NULL for the CPU, which "auto" is, as all data would travel to a
+ * GPU and back.  "cuda" is the first.
+ */
+int cli_open_gpu(const struct cli_cmd *cmd, const struct cli_common *common, const char *device,
+		 const char *what, struct tsr_gpu **gpu_ret);
 
 #endif

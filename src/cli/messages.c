@@ -157,7 +157,9 @@ struct tsr_run cli_run_start(struct cli_progress *p, const struct cli_common *co
 
 	*p = (struct cli_progress){ .verb = show ? verb : NULL, .started = cli_seconds() };
 	p->printed = p->started;
-	return (struct tsr_run){ (unsigned)common->threads, on_progress, p };
+	return (struct tsr_run){ .threads = (unsigned)common->threads,
+				 .progress = on_progress,
+				 .ctx = p };
 }
 
 void cli_run_end(struct cli_progress *p)

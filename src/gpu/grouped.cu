@@ -5,9 +5,10 @@
 
 /* --- Groups of the default size: encoding ---------------------------------------------------- */
 
+#define TILE 16 /* elements of a thread, so that what a group costs is shared by them */
+
 /*
- * A thread has TILE elements and TILE_TEAM threads have a group.  Whole groups only: @ntiles is a
- * multiple of TILE_TEAM.  4 bytes read, 1 + 2/32 written per element.  Threads read 16 bytes at a
+ * A team of threads has a group.  Whole groups only: @ntiles is a multiple of the team.  4 bytes read, 1 + 2/32 written per element.  Threads read 16 bytes at a
  * distance of 64, so a sector is for two reads of a warp, and the first one leaves it in the cache.
  */
 template <class codec>
@@ -26,7 +27,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		for (int k = 0; k < TILE; k += 4)
 			*(float4 *)&in[k] = *(const float4 *)(x + tile * TILE + k);
 	}
-	out = encode_tile<codec>(in, tile, inside, plane, &events);
+	out = encode_tile<codec, TILE>(in, tile, inside, plane, &events);
 	if (inside)
 		tsr_store(codes, tile, out);
 	if (plane.format == TSR_SCALE_F16 && report) {

@@ -267,54 +267,68 @@ struct ulinear {
 	}
 };
 
-/* --- Groups of the default size, TILE elements of a thread -------------------------------------- */
+/* --- Groups of the default size, N consecutive elements of a thread ----------------------------- */
 
-#define TILE 16 /* consecutive elements of a thread, so that what a group costs is shared by them */
-#define TILE_TEAM (TSR_GROUP_DEFAULT / TILE)
+/* How many threads, next to each other in a warp, have a group. */
+static __host__ __device__ constexpr unsigned tsr_team(int n)
+{
+	return TSR_GROUP_DEFAULT / (unsigned)n;
+}
+
+/* The largest of what the threads of a team have, for each of them; NaN if any is. */
+template <int N> static __device__ __forceinline__ float team_max(float max)
+{
+#pragma unroll
+	for (unsigned distance = 1; distance < tsr_team(N); distance *= 2)
+		max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, distance));
+	return max;
+}
 
 /*
  * The largest magnitude of the group as bits, which are ordered like the values; a NaN is larger.
  * Floats are compared first, as one instruction takes their magnitudes; only for which NaN it is,
  * patterns are.
  */
-static __device__ __forceinline__ float group_absmax(const float *x)
+template <int N> static __device__ __forceinline__ float group_absmax(const float *x)
 {
 	float max = fabsf(x[0]);
 	uint32_t bits = 0;
 
 #pragma unroll
-	for (int k = 1; k < TILE; k++)
+	for (int k = 1; k < N; k++)
 		max = tsr_max_or_nan(max, fabsf(x[k]));
-	max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, 1));
+	max = team_max<N>(max);
 	if (!__any_sync(TSR_WHOLE_WARP, is_nan(max)))
 		return max;
-	for (int k = 0; k < TILE; k++)
+	for (int k = 0; k < N; k++)
 		bits = ::max(bits, tsr_bits_from_f32(x[k]) & TSR_F32_MAG);
-	bits = ::max(bits, __shfl_xor_sync(TSR_WHOLE_WARP, bits, 1));
+	for (unsigned distance = 1; distance < tsr_team(N); distance *= 2)
+		bits = ::max(bits, __shfl_xor_sync(TSR_WHOLE_WARP, bits, distance));
 	return tsr_f32_from_bits(bits);
 }
 
-/* Codes of a tile; the first of TILE_TEAM threads stores the scale.  All threads of a warp call it. */
-template <class codec>
-static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, TILE> encode_tile(
+/* Codes of a tile; the first thread of a team stores the scale.  All threads of a warp call it. */
+template <class codec, int N>
+static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> encode_tile(
 	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
 	struct scale_events *events) {
-	const float absmax = group_absmax(in);
-	const float scale = put_scale(plane, tile / TILE_TEAM, codec::peak(absmax), codec::e8m8_max,
-				      inside &&threadIdx.x % TILE_TEAM == 0, events);
-	struct tsr_vec<typename codec::code_type, TILE> out;
+	const float absmax = group_absmax<N>(in);
+	const float scale = put_scale(plane, tile / tsr_team(N), codec::peak(absmax),
+				      codec::e8m8_max, inside &&threadIdx.x % tsr_team(N) == 0,
+				      events);
+	struct tsr_vec<typename codec::code_type, N> out;
 
 	if (absmax < 0x1p126f) {
 		const struct ordinary_group g = codec::ordinary(absmax, scale);
 
 #pragma unroll
-		for (int k = 0; k < TILE; k++)
+		for (int k = 0; k < N; k++)
 			out.v[k] = (typename codec::code_type)codec::ordinary_code(in[k], g);
 	} else {
 		const float unit = codec::unit(scale), factor = codec::factor(scale);
 
 #pragma unroll
-		for (int k = 0; k < TILE; k++)
+		for (int k = 0; k < N; k++)
 			out.v[k] = (typename codec::code_type)codec::code(in[k] * unit, factor);
 	}
 	return out;
@@ -324,20 +338,21 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, TILE
  * The codes of sqrt8 from roots of finite numbers of at least 2^-100: the largest root is that of the
  * largest number, and no code needs to be clamped.
  */
-static __device__ __forceinline__ struct tsr_vec<uint8_t, TILE>
-encode_roots(const float *in, uint64_t tile, bool inside, struct scale_plane plane,
-	     struct scale_events *events) {
-	struct tsr_vec<uint8_t, TILE> out;
+template <int N>
+static __device__ __forceinline__ struct tsr_vec<uint8_t, N> encode_roots(
+	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
+	struct scale_events *events) {
+	struct tsr_vec<uint8_t, N> out;
 	float peak = in[0], factor;
 
 #pragma unroll
-	for (int k = 1; k < TILE; k++)
+	for (int k = 1; k < N; k++)
 		peak = fmaxf(peak, in[k]);
-	peak = fmaxf(peak, __shfl_xor_sync(TSR_WHOLE_WARP, peak, 1));
-	factor = root::factor(put_scale(plane, tile / TILE_TEAM, peak, root::e8m8_max,
-					inside &&threadIdx.x % TILE_TEAM == 0, events));
+	peak = team_max<N>(peak);
+	factor = root::factor(put_scale(plane, tile / tsr_team(N), peak, root::e8m8_max,
+					inside &&threadIdx.x % tsr_team(N) == 0, events));
 #pragma unroll
-	for (int k = 0; k < TILE; k++)
+	for (int k = 0; k < N; k++)
 		out.v[k] = (uint8_t)(int32_t)(in[k] * factor + 0.5f);
 	return out;
 }

@@ -43,6 +43,38 @@ static __device__ __forceinline__ uint32_t tsr_bf16_pair(float low, float high)
 	return pair;
 }
 
+/* Of two pairs of BF16 without signs the smaller ones, and the larger ones; NaN is larger. */
+static __device__ __forceinline__ uint32_t tsr_bf16_pair_min(uint32_t a, uint32_t b)
+{
+	uint32_t min;
+
+	asm("min.bf16x2 %0, %1, %2;" : "=r"(min) : "r"(a), "r"(b));
+	return min;
+}
+
+static __device__ __forceinline__ uint32_t tsr_bf16_pair_max(uint32_t a, uint32_t b)
+{
+	uint32_t max;
+
+	asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
+	return max;
+}
+
+/* Byte @i of a word below the upper three bytes of @above. */
+static __device__ __forceinline__ uint32_t tsr_byte_below(uint32_t above, uint32_t word, unsigned i)
+{
+	return __byte_perm(word, above, 0x7650u | (i & 3));
+}
+
+/* Four bytes, the lowest 8 bits of each, the first one lowest. */
+static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byte)
+{
+	const uint32_t low = __byte_perm(byte[0], byte[1], 0x0040);
+	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0040);
+
+	return __byte_perm(low, high, 0x5410);
+}
+
 static __device__ __forceinline__ uint32_t tsr_f16_pair(float low, float high)
 {
 	uint32_t pair;

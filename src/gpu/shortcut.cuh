@@ -46,20 +46,25 @@ static __device__ __forceinline__ float tsr_quotient_ordinary(float n, float d)
 
 /*
  * tsr_softsign_code(m, scale) for 2^-100 <= scale <= 2^124 and |m| <= scale, from an estimate of
- * 1 / (scale + |m|).  The code changes at 127 quotients; at none of them does it matter.
+ * 1 / (scale + |m|).  The code changes at 127 quotients; at none of them does it matter, nor that
+ * tsr_round_half_away_i32() rounds twice.
  */
-static __device__ __forceinline__ int32_t tsr_softsign_code_from(float m, float d, float estimate)
+static __device__ __forceinline__ int32_t tsr_softsign_code_from(float m, float d, float estimate,
+								 uint32_t sign_mask = TSR_F32_SIGN)
 {
 	const float half_z = tsr_near_quotient(m, d, tsr_reciprocal_step(d, estimate));
 
-	return tsr_round_half_away_i32(254.0f * half_z);
+	const uint32_t sign = tsr_bits_from_f32(half_z) & sign_mask;
+
+	return (int32_t)tsr_fma(254.0f, half_z, tsr_f32_from_bits(sign | 0x3f000000u));
 }
 
-static __device__ __forceinline__ int32_t tsr_softsign_code_ordinary(float m, float scale)
+static __device__ __forceinline__ int32_t
+tsr_softsign_code_ordinary(float m, float scale, uint32_t sign_mask = TSR_F32_SIGN)
 {
 	const float d = scale + fabsf(m);
 
-	return tsr_softsign_code_from(m, d, tsr_reciprocal_estimate(d));
+	return tsr_softsign_code_from(m, d, tsr_reciprocal_estimate(d), sign_mask);
 }
 
 /* RN(q / (254 - |q|)) for a code q, from an estimate of 1 / (254 - |q|). */
@@ -76,21 +81,99 @@ static __device__ __forceinline__ float tsr_softsign_ratio(float q)
 }
 
 /*
- * RN(sqrt(x)) for finite x from 2^-100 on, from an estimate of 1 / sqrt(x).  One step refines root
- * and reciprocal together; the residual then gives the last bit.
+ * RN(sqrt(x)) for finite x from 2^-100 on: the toolkit's own root without its test for other
+ * operands.  Of the nearest estimate it makes the nearest root, and of this GPU's, which is not
+ * always that.
  */
 static __device__ __forceinline__ float tsr_root_from(float x, float estimate)
 {
-	const float guess = x * estimate, half = 0.5f * estimate;
-	const float error = tsr_fma(-guess, half, 0.5f);
-	const float root = tsr_fma(guess, error, guess), half_inverse = tsr_fma(half, error, half);
+	const float guess = x * estimate, half_inverse = 0.5f * estimate;
 
-	return tsr_fma(tsr_fma(-root, root, x), half_inverse, root);
+	return tsr_fma(tsr_fma(-guess, guess, x), half_inverse, guess);
 }
 
 static __device__ __forceinline__ float tsr_root_ordinary(float x)
 {
 	return tsr_root_from(x, tsr_rsqrt_estimate(x));
+}
+
+/* --- By the word ------------------------------------------------------------------------------- */
+
+/*
+ * What an instruction takes from a register because it has room for one constant only.  If the
+ * compiler knew them, it would make two instructions of each that uses them: they come from memory.
+ */
+struct tsr_masks {
+	uint32_t exponent; /* TSR_F32_INF */
+	uint32_t sign; /* TSR_F32_SIGN */
+	uint32_t integer; /* of 2^23 */
+};
+
+static inline struct tsr_masks tsr_masks(void)
+{
+	const struct tsr_masks masks = { TSR_F32_INF, TSR_F32_SIGN, 0x4b000000u };
+
+	return masks;
+}
+
+/*
+ * Codes become numbers as the last places of 2^23, with half the instructions that it takes to
+ * extract bytes and convert them.  Signed ones are flipped first: 128 is added to each byte.
+ */
+static __device__ __forceinline__ float tsr_unsigned_code(struct tsr_masks masks, uint32_t word,
+							  unsigned i)
+{
+	return tsr_f32_from_bits(tsr_byte_below(masks.integer, word, i)) - 0x1p23f;
+}
+
+static __device__ __forceinline__ uint32_t tsr_flip_signed_codes(uint32_t word)
+{
+	return word ^ 0x80808080u;
+}
+
+static __device__ __forceinline__ float tsr_signed_code(struct tsr_masks masks, uint32_t flipped,
+							unsigned i)
+{
+	return tsr_f32_from_bits(tsr_byte_below(masks.integer, flipped, i)) - (0x1p23f + 128.0f);
+}
+
+/* RN(q / 255) for a code q: the product with 1/255 in two parts, with one rounding that matters. */
+static __device__ __forceinline__ float tsr_unsigned_ratio(float q)
+{
+	const float high = 1.0f / 255.0f, low = (float)(1.0 / 255.0 - (double)high);
+
+	return tsr_fma(q, high, q * low);
+}
+
+/*
+ * tsr_ulp_join() of BF16 and an 8-bit correction, for a narrow weight that is finite and not
+ * subnormal or zero: a nonzero fraction with 24 bits more would not be rounded another way, and
+ * adding zero leaves the weight as it is.  1/127 is 2^-7 and the mantissa that goes beside the
+ * weight's exponent.  @bits: of the weight, with any mantissa.
+ */
+static __device__ __forceinline__ float tsr_bf16_ulp8_join(struct tsr_masks masks, float narrow,
+							   uint32_t bits, uint32_t flipped,
+							   unsigned i)
+{
+	const float code = tsr_f32_from_bits(tsr_byte_below(masks.integer, flipped, i));
+	const float fraction = tsr_fma(code, 0x1p-15f, -(0x1p23f + 128.0f) * 0x1p-15f);
+	const float power = tsr_f32_from_bits((bits & masks.exponent) | 0x010204u);
+
+	return tsr_fma(fraction, power, narrow);
+}
+
+/*
+ * The lowest 8 bits are tsr_ulp_correction() of BF16 with 127 levels, for such a narrow weight.
+ * Their product with 2^13 and the difference is t * levels, which has few enough bits to be exact.
+ * The last place of the sum is an integer's; 127 is one ULP larger than it is, so that halves are
+ * rounded away from zero and nothing else another way.
+ */
+static __device__ __forceinline__ uint32_t tsr_bf16_ulp8_correction(struct tsr_masks masks, float x,
+								    float narrow, uint32_t bits)
+{
+	const float inverse = tsr_f32_from_bits((~bits & masks.exponent) | 0x7e0001u);
+
+	return tsr_bits_from_f32(tsr_fma(x - narrow, inverse, 0x1.8p10f));
 }
 
 #endif

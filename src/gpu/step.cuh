@@ -2,7 +2,7 @@
 #ifndef TSR_GPU_STEP_CUH
 #define TSR_GPU_STEP_CUH
 
-/* What an optimizer's state is made of, for the fused step kernels: TILE elements of a thread. */
+/* What an optimizer's state is made of, for the fused step kernels: N elements of a thread, a tile. */
 #include <stddef.h>
 
 #include "gpu/cuda.h"
@@ -62,19 +62,26 @@ struct step_args {
 	enum step_weight weight;
 	enum tsr_dtype grad_dtype;
 	bool ordinary; /* the scalars let Adam's update do without slow paths */
+	bool flash; /* and are what flash_step() is for */
+	struct tsr_masks masks;
 	const void *grad;
 	struct step_part part[TSR_PARTS];
-	uint64_t ntiles; /* a multiple of TILE_TEAM */
+	uint64_t ntiles; /* whole groups */
 	struct tsr_step_report *report; /* or NULL */
 };
 
 /* --- Arrays ------------------------------------------------------------------------------------ */
 
-/* TILE elements of @array, in accesses of 16 bytes. */
-template <typename T>
+/* Elements of an access: 16 bytes of them, or the whole tile. */
+template <typename T, int N> static __host__ __device__ constexpr int access_width(void)
+{
+	return 16 / (int)sizeof(T) < N ? 16 / (int)sizeof(T) : N;
+}
+
+template <typename T, int N>
 static __device__ __forceinline__ void load_tile(const void *array, uint64_t tile, T *x)
 {
-	const int width = 16 / sizeof(T), naccesses = TILE / width;
+	const int width = access_width<T, N>(), naccesses = N / width;
 
 #pragma unroll
 	for (int i = 0; i < naccesses; i++)
@@ -82,10 +89,10 @@ static __device__ __forceinline__ void load_tile(const void *array, uint64_t til
 			(const T *)array, tile * naccesses + i);
 }
 
-template <typename T>
+template <typename T, int N>
 static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, const T *x)
 {
-	const int width = 16 / sizeof(T), naccesses = TILE / width;
+	const int width = access_width<T, N>(), naccesses = N / width;
 
 #pragma unroll
 	for (int i = 0; i < naccesses; i++)
@@ -95,30 +102,30 @@ static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, co
 
 /* --- Weights ----------------------------------------------------------------------------------- */
 
-template <class codec>
+template <class codec, int N>
 static __device__ __forceinline__ void load_split(const struct step_part *p, uint64_t tile,
 						  float *w)
 {
-	typename codec::first a[TILE];
-	typename codec::second b[TILE];
+	typename codec::first a[N];
+	typename codec::second b[N];
 
-	load_tile(p->plane[0], tile, a);
+	load_tile<typename codec::first, N>(p->plane[0], tile, a);
 	if constexpr (codec::nplanes == 2)
-		load_tile(p->plane[1], tile, b);
-	codec::template decode<TILE>(a, b, w);
+		load_tile<typename codec::second, N>(p->plane[1], tile, b);
+	codec::template decode<N>(a, b, w);
 }
 
-template <class codec>
+template <class codec, int N>
 static __device__ __forceinline__ unsigned store_split(const struct step_part *p, uint64_t tile,
 						       const float *w)
 {
-	typename codec::first a[TILE];
-	typename codec::second b[TILE];
-	const unsigned overflow = codec::template encode<TILE>(w, a, b);
+	typename codec::first a[N];
+	typename codec::second b[N];
+	const unsigned overflow = codec::template encode<N>(w, a, b);
 
-	store_tile(p->plane[0], tile, a);
+	store_tile<typename codec::first, N>(p->plane[0], tile, a);
 	if constexpr (codec::nplanes == 2)
-		store_tile(p->plane[1], tile, b);
+		store_tile<typename codec::second, N>(p->plane[1], tile, b);
 	return overflow;
 }
 
@@ -133,6 +140,7 @@ static __device__ __forceinline__ unsigned store_split(const struct step_part *p
 	X(WEIGHT_BF16_BF16, float_split<bf16>) \
 	X(WEIGHT_FP16_FP16, float_split<fp16>)
 
+template <int N>
 static __device__ __forceinline__ void load_weights(const struct step_args *a, uint64_t tile,
 						    float *w)
 {
@@ -141,16 +149,17 @@ static __device__ __forceinline__ void load_weights(const struct step_args *a, u
 	switch (a->weight) {
 #define X(id, ...) \
 	case id: \
-		load_split<__VA_ARGS__>(p, tile, w); \
+		load_split<__VA_ARGS__, N>(p, tile, w); \
 		break;
 		EACH_SPLIT(X)
 #undef X
 	default:
-		load_tile(p->plane[0], tile, w);
+		load_tile<float, N>(p->plane[0], tile, w);
 	}
 }
 
 /* Returns how many narrow weights overflowed. */
+template <int N>
 static __device__ __forceinline__ unsigned store_weights(const struct step_args *a, uint64_t tile,
 							 const float *w)
 {
@@ -159,11 +168,11 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
 	switch (a->weight) {
 #define X(id, ...) \
 	case id: \
-		return store_split<__VA_ARGS__>(p, tile, w);
+		return store_split<__VA_ARGS__, N>(p, tile, w);
 		EACH_SPLIT(X)
 #undef X
 	default:
-		store_tile(p->plane[0], tile, w);
+		store_tile<float, N>(p->plane[0], tile, w);
 		return 0;
 	}
 }
@@ -177,11 +186,13 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
 struct f32_state {
 	static const bool takes_roots = false;
 
+	template <int N>
 	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
 						    float *x)
 	{
-		load_tile(p->plane[0], tile, x);
+		load_tile<float, N>(p->plane[0], tile, x);
 	}
+	template <int N>
 	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
 						     bool inside, const float *x, bool roots,
 						     struct tsr_encode_report *report)
@@ -189,18 +200,20 @@ struct f32_state {
 		(void)roots;
 		(void)report;
 		if (inside)
-			store_tile(p->plane[0], tile, x);
+			store_tile<float, N>(p->plane[0], tile, x);
 	}
 };
 
 struct bf16_state {
 	static const bool takes_roots = false;
 
+	template <int N>
 	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
 						    float *x)
 	{
-		load_split<narrow_only<bf16>>(p, tile, x);
+		load_split<narrow_only<bf16>, N>(p, tile, x);
 	}
+	template <int N>
 	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
 						     bool inside, const float *x, bool roots,
 						     struct tsr_encode_report *report)
@@ -208,53 +221,55 @@ struct bf16_state {
 		(void)roots;
 		(void)report;
 		if (inside)
-			store_split<narrow_only<bf16>>(p, tile, x);
+			store_split<narrow_only<bf16>, N>(p, tile, x);
 	}
 };
 
 template <class codec> struct grouped_state {
-	typedef struct tsr_vec<typename codec::code_type, TILE> codes;
+	typedef typename codec::code_type code_type;
 	static const bool takes_roots = codec::takes_roots;
 
-	static __device__ __forceinline__ codes encode_state(const float *x, uint64_t tile,
-							     bool inside, bool roots,
-							     struct scale_plane scales,
-							     struct scale_events *events)
-	{
+	template <int N>
+	static __device__ __forceinline__ struct tsr_vec<code_type, N> encode_state(
+		const float *x, uint64_t tile, bool inside, bool roots, struct scale_plane scales,
+		struct scale_events *events) {
 		if constexpr (takes_roots) {
 			if (roots)
-				return encode_roots(x, tile, inside, scales, events);
+				return encode_roots<N>(x, tile, inside, scales, events);
 		}
-		return encode_tile<codec>(x, tile, inside, scales, events);
+		return encode_tile<codec, N>(x, tile, inside, scales, events);
 	}
 
+	template <int N>
 	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
 						    float *x)
 	{
-		const float scale = scale_value(load_scale(p->plane[1], p->scale, tile / TILE_TEAM),
-						p->scale);
-		typename codec::code_type code[TILE];
+		const float scale = scale_value(
+			load_scale(p->plane[1], p->scale, tile / tsr_team(N)), p->scale);
+		code_type code[N];
 
-		load_tile(p->plane[0], tile, code);
+		load_tile<code_type, N>(p->plane[0], tile, code);
 #pragma unroll
-		for (int k = 0; k < TILE; k++)
+		for (int k = 0; k < N; k++)
 			x[k] = codec::value(code[k], scale);
 		if ((tsr_bits_from_f32(scale) & TSR_F32_INF) == TSR_F32_INF) {
 #pragma unroll
-			for (int k = 0; k < TILE; k++)
+			for (int k = 0; k < N; k++)
 				x[k] = with_cpu_nan(x[k], scale);
 		}
 	}
+	template <int N>
 	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
 						     bool inside, const float *x, bool roots,
 						     struct tsr_encode_report *report)
 	{
 		struct scale_events events = { 0, 0 };
 		const struct scale_plane scales = { p->plane[1], p->scale };
-		const codes code = encode_state(x, tile, inside, roots, scales, &events);
+		const struct tsr_vec<code_type, N> code = encode_state<N>(x, tile, inside, roots,
+									  scales, &events);
 
 		if (inside)
-			tsr_store((typename codec::code_type *)p->plane[0], tile, code);
+			tsr_store((code_type *)p->plane[0], tile, code);
 		if (p->scale == TSR_SCALE_F16 && report) {
 			tsr_add_count(&report->scale_underflow, events.underflow);
 			tsr_add_count(&report->scale_overflow, events.overflow);
@@ -266,9 +281,11 @@ template <class codec> struct grouped_state {
 struct no_state {
 	static const bool takes_roots = false;
 
+	template <int N>
 	static __device__ __forceinline__ void load(const struct step_part *, uint64_t, float *)
 	{
 	}
+	template <int N>
 	static __device__ __forceinline__ void store(const struct step_part *, uint64_t, bool,
 						     const float *, bool,
 						     struct tsr_encode_report *)
@@ -283,29 +300,35 @@ static __device__ __forceinline__ bool is_nonfinite(float x)
 	return (tsr_bits_from_f32(x) & TSR_F32_INF) == TSR_F32_INF;
 }
 
-/* Returns how many are not finite: 0 times something is 0 unless that is so. */
-static __device__ __forceinline__ unsigned load_gradients(const struct step_args *a, uint64_t tile,
-							  float *g)
+template <int N>
+static __device__ __forceinline__ void load_gradients(const struct step_args *a, uint64_t tile,
+						      float *g)
 {
-	uint16_t narrow[TILE];
+	uint16_t narrow[N];
+
+	if (a->grad_dtype == TSR_F32) {
+		load_tile<float, N>(a->grad, tile, g);
+		return;
+	}
+	load_tile<uint16_t, N>(a->grad, tile, narrow);
+	if (a->grad_dtype == TSR_BF16)
+		bf16::widen<N>(narrow, g);
+	else
+		fp16::widen<N>(narrow, g);
+}
+
+/* How many are not finite: 0 times something is 0 unless that is so. */
+template <int N> static __device__ __forceinline__ unsigned count_nonfinite(const float *g)
+{
 	float zero = 0.0f;
 	unsigned nonfinite = 0;
 
-	if (a->grad_dtype == TSR_F32) {
-		load_tile(a->grad, tile, g);
-	} else {
-		load_tile(a->grad, tile, narrow);
-		if (a->grad_dtype == TSR_BF16)
-			bf16::widen<TILE>(narrow, g);
-		else
-			fp16::widen<TILE>(narrow, g);
-	}
 #pragma unroll
-	for (int k = 0; k < TILE; k++)
+	for (int k = 0; k < N; k++)
 		zero = tsr_fma_any(g[k], 0.0f, zero);
 	if (zero == 0.0f)
 		return 0;
-	for (int k = 0; k < TILE; k++)
+	for (int k = 0; k < N; k++)
 		nonfinite += is_nonfinite(g[k]);
 	return nonfinite;
 }

@@ -1,61 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps in one pass: decode, step, encode, each byte of state moved once each way. */
+/* Steps in one pass. */
+#include "gpu/step_flash.cuh"
 #include "gpu/step_kernels.h"
-#include "gpu/step_rules.cuh"
+#include "gpu/step_tile.cuh"
+
+/* Elements of a thread: FP32 by 16 bytes, codes for what a group costs to be shared. */
+#define TILE_F32 4
+#define TILE_BF16 8
+#define TILE_CODES 16
+
+#define FLASH_TILE 16
+
+/* So many blocks at a time on a multiprocessor leave 72 registers; 5 to 12 were tried. */
+#define FLASH_BLOCKS 7
+
+/* --- Kernels ----------------------------------------------------------------------------------- */
+
+typedef void step_kernel(const struct step_args args);
 
 /*
- * A thread has TILE elements and TILE_TEAM threads have a group.  Per element: the gradient is read,
- * state and weight are read and written.  Which weights there are and which rule it is are conditions
- * that all threads share, so that there are nine kernels and not hundreds.
+ * Which weights there are and which rule it is are conditions that all threads share, so that there
+ * are nine kernels and not hundreds.
  */
-template <int NSTATES, class momentum, class variance>
-static __global__ void __launch_bounds__(TSR_BLOCK) step(const struct step_args args)
+template <int NSTATES, class momentum, class variance, int N>
+static __global__ void __launch_bounds__(TSR_BLOCK) step(const __grid_constant__ step_args args)
 {
-	const struct step_args *a = &args;
 	const uint64_t tile = tsr_first_vector(1);
-	const bool inside = tile < a->ntiles;
-	float g[TILE] = {}, w[TILE] = {}, m[TILE] = {}, v[TILE] = {};
-	unsigned nonfinite = 0, overflow = 0;
-	bool roots;
-	struct tsr_encode_report *report = a->report ? a->report->encode : NULL;
 
-	if (inside) {
-		nonfinite = load_gradients(a, tile, g);
-		load_weights(a, tile, w);
-		momentum::load(&a->part[TSR_PART_MOMENTUM], tile, m);
-		variance::load(&a->part[TSR_PART_VARIANCE], tile, v);
-	}
-	roots = run_rule<NSTATES, variance::takes_roots>(a, inside, g, w, m, v);
-	if (inside)
-		overflow = store_weights(a, tile, w);
-	momentum::store(&a->part[TSR_PART_MOMENTUM], tile, inside, m, false,
-			report ? &report[TSR_PART_MOMENTUM] : NULL);
-	variance::store(&a->part[TSR_PART_VARIANCE], tile, inside, v, roots,
-			report ? &report[TSR_PART_VARIANCE] : NULL);
-	if (a->report) {
-		tsr_add_count(&a->report->nonfinite_grad, nonfinite);
-		tsr_add_count(&report[TSR_PART_WEIGHT].narrow_overflow, overflow);
-	}
+	step_tile<NSTATES, momentum, variance, N>(&args, tile, tile < args.ntiles);
+}
+
+/* Not a part of the kernel: its registers are for the elements that are ordinary. */
+template <int NSTATES, class momentum, class variance, int N>
+static __device__ __noinline__ void step_any(const struct step_args *a, uint64_t tile, bool inside)
+{
+	step_tile<NSTATES, momentum, variance, N>(a, tile, inside);
+}
+
+template <bool USUAL, int NSTATES, class variance>
+static __global__ void __launch_bounds__(FLASH_BLOCK, FLASH_BLOCKS)
+	step_flash(const __grid_constant__ step_args args)
+{
+	const uint64_t tile = (uint64_t)blockIdx.x * FLASH_BLOCK + threadIdx.x;
+	const bool inside = tile < args.ntiles;
+
+	if (!args.flash || !flash_step<USUAL, NSTATES, FLASH_TILE>(&args, inside))
+		step_any<NSTATES, grouped_state<softsign>, variance, FLASH_TILE>(&args, tile,
+										 inside);
 }
 
 /* --- Which of them a step takes ---------------------------------------------------------------- */
 
-typedef void step_kernel(const struct step_args args);
-
 /* States go together: those of one row. */
-static const struct {
+struct kernel {
 	const char *momentum, *variance; /* NULL for a rule without them */
-	step_kernel *kernel;
-} kernels[] = {
-	{ NULL, NULL, step<0, no_state, no_state> },
-	{ "f32", NULL, step<1, f32_state, no_state> },
-	{ "bf16", NULL, step<1, bf16_state, no_state> },
-	{ "softsign8", NULL, step<1, grouped_state<softsign>, no_state> },
-	{ "linear8", NULL, step<1, grouped_state<linear>, no_state> },
-	{ "f32", "f32", step<2, f32_state, f32_state> },
-	{ "bf16", "bf16", step<2, bf16_state, bf16_state> },
-	{ "softsign8", "sqrt8", step<2, grouped_state<softsign>, grouped_state<root>> },
-	{ "linear8", "ulinear8", step<2, grouped_state<linear>, grouped_state<ulinear>> },
+	unsigned tile, block;
+	step_kernel *run;
+};
+
+#define KERNEL(momentum, variance, nstates, m, v, n) \
+	{ \
+		momentum, variance, n, TSR_BLOCK, step<nstates, m, v, n> \
+	}
+
+static const struct kernel kernels[] = {
+	KERNEL(NULL, NULL, 0, no_state, no_state, TILE_F32),
+	KERNEL("f32", NULL, 1, f32_state, no_state, TILE_F32),
+	KERNEL("bf16", NULL, 1, bf16_state, no_state, TILE_BF16),
+	KERNEL("softsign8", NULL, 1, grouped_state<softsign>, no_state, TILE_CODES),
+	KERNEL("linear8", NULL, 1, grouped_state<linear>, no_state, TILE_CODES),
+	KERNEL("f32", "f32", 2, f32_state, f32_state, TILE_F32),
+	KERNEL("bf16", "bf16", 2, bf16_state, bf16_state, TILE_BF16),
+	KERNEL("softsign8", "sqrt8", 2, grouped_state<softsign>, grouped_state<root>, TILE_CODES),
+	KERNEL("linear8", "ulinear8", 2, grouped_state<linear>, grouped_state<ulinear>, TILE_CODES),
+};
+
+/* FlashOptim's states, with weights bf16+ulp8; first those that are usual. */
+static const struct kernel flash_kernels[][2] = {
+	{
+		{ "softsign8", NULL, FLASH_TILE, FLASH_BLOCK, step_flash<true, 1, no_state> },
+		{ "softsign8", "sqrt8", FLASH_TILE, FLASH_BLOCK,
+		  step_flash<true, 2, grouped_state<root>> },
+	},
+	{
+		{ "softsign8", NULL, FLASH_TILE, FLASH_BLOCK, step_flash<false, 1, no_state> },
+		{ "softsign8", "sqrt8", FLASH_TILE, FLASH_BLOCK,
+		  step_flash<false, 2, grouped_state<root>> },
+	},
 };
 
 static const char *const weights[WEIGHT_OTHER] = {
@@ -77,14 +108,31 @@ static bool is_named(const struct tsr_codec *codec, const char *name)
 	return codec && name ? strcmp(codec->name, name) == 0 : !codec && !name;
 }
 
-static step_kernel *kernel_of(const struct tsr_step *step)
+static const struct kernel *find_kernel(const struct tsr_step *step, const struct kernel *from,
+					size_t n)
 {
-	for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++) {
-		if (is_named(step->coding[TSR_PART_MOMENTUM].codec, kernels[i].momentum) &&
-		    is_named(step->coding[TSR_PART_VARIANCE].codec, kernels[i].variance))
-			return kernels[i].kernel;
+	for (size_t i = 0; i < n; i++) {
+		if (is_named(step->coding[TSR_PART_MOMENTUM].codec, from[i].momentum) &&
+		    is_named(step->coding[TSR_PART_VARIANCE].codec, from[i].variance))
+			return &from[i];
 	}
 	return NULL;
+}
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+static const struct kernel *kernel_of(const struct tsr_step *step)
+{
+	return find_kernel(step, kernels, COUNT(kernels));
+}
+
+/* NULL where it is none of FlashOptim's. */
+static const struct kernel *flash_kernel_of(const struct tsr_step *step, const struct step_args *a)
+{
+	const struct kernel *from = flash_kernels[!step_is_usual(a)];
+
+	return a->weight == WEIGHT_BF16_ULP8 ? find_kernel(step, from, COUNT(*flash_kernels))
+					     : NULL;
 }
 
 bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
@@ -117,6 +165,7 @@ uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, en
 			    const void *grad, uint64_t n, struct tsr_step_report *report)
 {
 	const uint64_t part = n - n % TSR_GROUP_DEFAULT;
+	const struct kernel *kernel;
 	struct step_args a = {};
 
 	if (!part || !tsr_gpu_step_has_kernel(step) || !is_aligned(step, grad))
@@ -126,13 +175,19 @@ uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, en
 	a.weight = weight_of(step);
 	a.grad_dtype = step->grad_dtype;
 	a.ordinary = scalars_are_ordinary(&step->scalars);
+	a.flash = scalars_are_flash(&step->scalars, rule);
+	a.masks = tsr_masks();
 	a.grad = grad;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		memcpy(a.part[p].plane, step->plane[p], sizeof(a.part[p].plane));
 		a.part[p].scale = step->coding[p].scale;
 	}
-	a.ntiles = part / TILE;
+	kernel = flash_kernel_of(step, &a);
+	if (!kernel)
+		kernel = kernel_of(step);
+	a.ntiles = part / kernel->tile;
 	a.report = report;
-	kernel_of(step)<<<tsr_blocks(a.ntiles, 1), TSR_BLOCK, 0, stream>>>(a);
+	kernel->run<<<(unsigned)((a.ntiles + kernel->block - 1) / kernel->block), kernel->block, 0,
+		      stream>>>(a);
 	return part;
 }

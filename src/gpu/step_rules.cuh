@@ -42,7 +42,13 @@ static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_st
 	return tsr_quotient_ordinary(up, divisor);
 }
 
+/*
+ * What a rule does but for Adam's update; no NaN is made the one of steps.
+ * needs_whole_update: even an update far below the last place of the weight can decide a bit.
+ */
 struct adam {
+	static const bool needs_whole_update = false;
+
 	static __device__ __forceinline__ struct tsr_step_values moments(
 		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
 	{
@@ -57,6 +63,8 @@ struct adam {
 };
 
 struct adamw {
+	static const bool needs_whole_update = false;
+
 	static __device__ __forceinline__ struct tsr_step_values moments(
 		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
 	{
@@ -70,6 +78,8 @@ struct adamw {
 };
 
 struct flash_adam {
+	static const bool needs_whole_update = true;
+
 	static __device__ __forceinline__ struct tsr_step_values moments(
 		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
 	{
@@ -86,7 +96,7 @@ struct flash_adam {
  * If all elements of the warp are ordinary, roots become of variances where @ROOTS: what stores them
  * takes these, too.  Returns whether it is so.
  */
-template <class rule, bool ROOTS>
+template <class rule, bool ROOTS, int N>
 static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool inside,
 						const float *g, float *w, float *m, float *v)
 {
@@ -94,7 +104,7 @@ static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool 
 	bool ordinary = a->ordinary;
 
 #pragma unroll
-	for (int k = 0; k < TILE; k++) {
+	for (int k = 0; k < N; k++) {
 		const struct tsr_step_values x = rule::moments(s, g[k], { w[k], m[k], v[k] });
 
 		m[k] = x.momentum;
@@ -106,20 +116,20 @@ static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool 
 		const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
 
 #pragma unroll
-		for (int k = 0; k < TILE; k++) {
+		for (int k = 0; k < N; k++) {
 			const float root = tsr_root_ordinary(v[k]);
 
-			w[k] = rule::weight(s, w[k],
-					    adam_update_ordinary(s, s->rate * m[k], root, inverse));
+			w[k] = tsr_one_nan(rule::weight(
+				s, w[k], adam_update_ordinary(s, s->rate * m[k], root, inverse)));
 			v[k] = ROOTS ? root : v[k];
 		}
 		return ROOTS;
 	}
 #pragma unroll
-	for (int k = 0; k < TILE; k++) {
+	for (int k = 0; k < N; k++) {
 		const struct tsr_step_values x = tsr_step_one_nans({ w[k], m[k], v[k] });
 
-		w[k] = rule::weight(s, w[k], tsr_step_adam_update(s, x));
+		w[k] = tsr_one_nan(rule::weight(s, w[k], tsr_step_adam_update(s, x)));
 		m[k] = x.momentum;
 		v[k] = x.variance;
 	}
@@ -131,7 +141,7 @@ static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool 
 /* A rule of step_math.h with one kind of state, or none. */
 #define RUN(rule) \
 	do { \
-		_Pragma("unroll") for (int k = 0; k < TILE; k++) \
+		_Pragma("unroll") for (int k = 0; k < N; k++) \
 		{ \
 			const struct tsr_step_values x = rule(&a->scalars, g[k], \
 							      { w[k], m[k], 0.0f }); \
@@ -142,7 +152,7 @@ static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool 
 	} while (0)
 
 /* A kernel for a number of states has the rules that have as many.  Returns as run_adam(). */
-template <int NSTATES, bool ROOTS>
+template <int NSTATES, bool ROOTS, int N>
 static __device__ __forceinline__ bool run_rule(const struct step_args *a, bool inside,
 						const float *g, float *w, float *m, float *v)
 {
@@ -157,10 +167,10 @@ static __device__ __forceinline__ bool run_rule(const struct step_args *a, bool 
 			RUN(tsr_step_flash_lion);
 	} else {
 		if (a->rule == RULE_ADAM)
-			return run_adam<adam, ROOTS>(a, inside, g, w, m, v);
+			return run_adam<adam, ROOTS, N>(a, inside, g, w, m, v);
 		if (a->rule == RULE_ADAMW)
-			return run_adam<adamw, ROOTS>(a, inside, g, w, m, v);
-		return run_adam<flash_adam, ROOTS>(a, inside, g, w, m, v);
+			return run_adam<adamw, ROOTS, N>(a, inside, g, w, m, v);
+		return run_adam<flash_adam, ROOTS, N>(a, inside, g, w, m, v);
 	}
 	return false;
 }

@@ -14,13 +14,11 @@
 #include "ckpt/packed.h"
 #include "ckpt/read.h"
 #include "ckpt/tree.h"
+#include "pack/coder.h"
 #include "pack/given.h"
 #include "pack/pieces.h"
 #include "pack/plan.h"
 #include "pack/records.h"
-
-/* Elements that are encoded, decoded and measured at a time, so that they stay in the L1 cache. */
-#define STRIP_ELEMENTS 2048u
 
 struct packing {
 	const struct tsr_pack_options *options;
@@ -120,38 +118,29 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 
 /* --- The pieces ------------------------------------------------------------------------------ */
 
-/* One thread's memory for the piece that it works on. */
+/* What there is of a piece under way. */
 struct scratch {
-	float x[TSR_PIECE_ELEMENTS];
-	unsigned char plane[TSR_PLANES_MAX][TSR_PIECE_NBYTES];
-	float decoded[TSR_PIECE_ELEMENTS]; /* a strip at a time, which a group can make long */
+	struct tsr_coder coder;
 	struct tsr_piece piece;
 	uint32_t crc; /* of what was read, where the source has a checksum of it */
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 };
 
-static void encode_and_measure(const struct tsr_coding *coding, struct scratch *s)
+static enum tsr_status open_scratch(void *ctx, void *scratch, struct tsr_err *err)
 {
-	struct tsr_coding strip_coding = *coding;
-	/* Multiples of the lanes too, so that an element's lane is that of its place in the piece. */
-	const size_t step = coding->group % TSR_MEASURE_LANES
-				    ? (size_t)coding->group * TSR_MEASURE_LANES
-				    : coding->group;
-	const size_t strip = step < STRIP_ELEMENTS ? STRIP_ELEMENTS / step * step : step;
+	const struct packing *p = ctx;
+	struct scratch *s = scratch;
 
-	for (size_t first = 0; first < s->piece.n; first += strip) {
-		const size_t n = s->piece.n - first < strip ? s->piece.n - first : strip;
-		void *out[TSR_PLANES_MAX];
-		const void *in[TSR_PLANES_MAX];
+	return tsr_coder_open(&s->coder, p->run ? p->run->gpu : NULL, true, err);
+}
 
-		for (unsigned i = 0; i < coding->codec->nplanes; i++)
-			in[i] = out[i] = s->plane[i] + tsr_plane_nbytes(coding, i, first);
-		strip_coding.first = s->piece.first + first;
-		coding->codec->encode(&strip_coding, s->x + first, n, out, &s->report);
-		coding->codec->decode(coding, in, n, s->decoded);
-		tsr_measure_add(&s->measure, s->x + first, s->decoded, n);
-	}
+static void close_scratch(void *ctx, void *scratch)
+{
+	struct scratch *s = scratch;
+
+	(void)ctx;
+	tsr_coder_close(&s->coder);
 }
 
 /* FP32 elements of a tensor that stands in the compressed form of another tool. */
@@ -224,14 +213,14 @@ static enum tsr_status check_record(struct packing *p, const struct scratch *s, 
 static enum tsr_status take_planes(const struct packing *p, struct scratch *s, struct tsr_err *err)
 {
 	const struct tsr_tensor *t = &p->c->tensors[s->piece.tensor];
-	const void *in[TSR_PLANES_MAX];
-	void *out[TSR_PLANES_MAX];
+	struct tsr_coder_memory *m = s->coder.m;
+	void *plane[TSR_PLANES_MAX];
 
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		in[i] = out[i] = s->plane[i];
-	TSR_TRY(tsr_piece_read(p->c, &s->piece, out, err));
-	t->coding.codec->decode(&t->coding, in, s->piece.n, s->x);
-	tsr_measure_add(&s->measure, s->x, s->x, s->piece.n);
+		plane[i] = m->plane[i];
+	TSR_TRY(tsr_piece_read(p->c, &s->piece, plane, err));
+	TSR_TRY(tsr_coder_decode(&s->coder, &t->coding, s->piece.n, err));
+	tsr_measure_add(&s->measure, m->x, m->x, s->piece.n);
 	return TSR_OK;
 }
 
@@ -239,20 +228,23 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 {
 	struct packing *p = ctx;
 	struct scratch *s = scratch;
+	struct tsr_coder_memory *m = s->coder.m;
 	const struct tsr_tensor *t;
+	struct tsr_coding coding;
 
 	s->piece = tsr_pieces_get(&p->pieces, job);
 	t = &p->c->tensors[s->piece.tensor];
 	s->measure = (struct tsr_measure){ 0 };
 	s->report = (struct tsr_encode_report){ 0 };
 	if (!t->coding.codec)
-		return read_source(p, s, s->piece.first, s->piece.n, s->plane[0], err);
+		return read_source(p, s, s->piece.first, s->piece.n, m->plane[0], err);
 	if (tsr_coding_is_same(&p->stored[s->piece.tensor].coding, &t->coding))
 		return take_planes(p, s, err);
-	TSR_TRY(read_source(p, s, s->piece.first * sizeof(float), s->piece.n * sizeof(float), s->x,
+	TSR_TRY(read_source(p, s, s->piece.first * sizeof(float), s->piece.n * sizeof(float), m->x,
 			    err));
-	encode_and_measure(&t->coding, s);
-	return TSR_OK;
+	coding = t->coding;
+	coding.first = s->piece.first;
+	return tsr_coder_encode(&s->coder, &coding, s->piece.n, &s->measure, &s->report, err);
 }
 
 static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -277,7 +269,8 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		if (s->piece.first == 0)
 			tsr_hasher_reset(p->hasher[i]);
-		tsr_hasher_add(p->hasher[i], s->plane[i], tsr_piece_plane_nbytes(t, i, &s->piece));
+		tsr_hasher_add(p->hasher[i], s->coder.m->plane[i],
+			       tsr_piece_plane_nbytes(t, i, &s->piece));
 		if (s->piece.last) {
 			t->hash[i] = tsr_hasher_value(p->hasher[i]);
 			TSR_TRY(check_hash(p, s, i, err));
@@ -302,7 +295,7 @@ static enum tsr_status piece_finish(void *ctx, void *scratch, uint64_t job, stru
 		const uint64_t at = p->plan.offset[s->piece.tensor][i] +
 				    tsr_piece_plane_offset(t, i, &s->piece);
 
-		TSR_TRY(tsr_outfile_write(p->plan.outputs.files[shard], s->plane[i],
+		TSR_TRY(tsr_outfile_write(p->plan.outputs.files[shard], s->coder.m->plane[i],
 					  tsr_piece_plane_nbytes(t, i, &s->piece), at, err));
 	}
 	return TSR_OK;
@@ -313,6 +306,8 @@ static enum tsr_status encode_all(struct packing *p)
 	const struct tsr_pipeline pipeline = {
 		.njobs = tsr_pieces_count(&p->pieces),
 		.scratch_nbytes = sizeof(struct scratch),
+		.open = open_scratch,
+		.close = close_scratch,
 		.work = piece_work,
 		.commit = piece_commit,
 		.finish = piece_finish,

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/pipeline.h"
+#include "pack/coder.h"
 #include "pack/records.h"
 
 struct walking {
@@ -16,14 +17,29 @@ struct walking {
 	uint64_t done_nbytes, total_nbytes;
 };
 
-/* One thread's memory; the walk's extra bytes follow. */
+/* What there is of a piece under way; the walk's extra bytes follow. */
 struct scratch {
-	unsigned char plane[TSR_PLANES_MAX][TSR_PIECE_NBYTES];
-	float x[TSR_PIECE_ELEMENTS];
+	struct tsr_coder coder;
 	uint32_t crc; /* of what was read, where the file has a checksum of it */
 	struct tsr_restored restored;
 	_Alignas(64) unsigned char extra[];
 };
+
+static enum tsr_status open_scratch(void *ctx, void *scratch, struct tsr_err *err)
+{
+	const struct walking *w = ctx;
+	struct scratch *s = scratch;
+
+	return tsr_coder_open(&s->coder, w->run ? w->run->gpu : NULL, false, err);
+}
+
+static void close_scratch(void *ctx, void *scratch)
+{
+	struct scratch *s = scratch;
+
+	(void)ctx;
+	tsr_coder_close(&s->coder);
+}
 
 static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
@@ -32,22 +48,22 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 	const struct tsr_walk *walk = w->walk;
 	const struct tsr_piece piece = tsr_pieces_get(&w->pieces, job);
 	const struct tsr_tensor *t = &walk->c->tensors[piece.tensor];
-	void *into[TSR_PLANES_MAX];
-	const void *planes[TSR_PLANES_MAX];
+	struct tsr_coder_memory *m = s->coder.m;
+	void *plane[TSR_PLANES_MAX];
 
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		planes[i] = into[i] = s->plane[i];
-	TSR_TRY(tsr_piece_read(walk->c, &piece, into, err));
+		plane[i] = m->plane[i];
+	TSR_TRY(tsr_piece_read(walk->c, &piece, plane, err));
 	if (tsr_record_is_streamed(walk->c, t))
-		s->crc = tsr_crc32(0, s->plane[0], piece.n);
+		s->crc = tsr_crc32(0, m->plane[0], piece.n);
 	s->restored = (struct tsr_restored){ .piece = piece,
 					     .tensor = t,
-					     .data = s->plane[0],
+					     .data = m->plane[0],
 					     .nbytes = piece.n,
 					     .offset = piece.first };
 	if (t->coding.codec) {
-		t->coding.codec->decode(&t->coding, planes, piece.n, s->x);
-		s->restored.data = s->x;
+		TSR_TRY(tsr_coder_decode(&s->coder, &t->coding, piece.n, err));
+		s->restored.data = m->x;
 		s->restored.nbytes *= sizeof(float);
 		s->restored.offset *= sizeof(float);
 	}
@@ -64,7 +80,7 @@ static enum tsr_status check_hashes(struct walking *w, const struct scratch *s, 
 
 		if (s->restored.piece.first == 0)
 			tsr_hasher_reset(w->hasher[i]);
-		tsr_hasher_add(w->hasher[i], s->plane[i],
+		tsr_hasher_add(w->hasher[i], s->coder.m->plane[i],
 			       tsr_piece_plane_nbytes(t, i, &s->restored.piece));
 		if (!s->restored.piece.last)
 			continue;
@@ -128,6 +144,8 @@ enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *
 	struct walking w = { .walk = walk, .run = run };
 	struct tsr_pipeline pipeline = {
 		.scratch_nbytes = sizeof(struct scratch) + walk->extra_nbytes,
+		.open = open_scratch,
+		.close = close_scratch,
 		.work = piece_work,
 		.commit = piece_commit,
 		.finish = walk->finish ? piece_finish : NULL,

@@ -35,6 +35,7 @@ enum data {
 	DATA_STEPS, /* consecutive patterns */
 	DATA_ZERO,
 	DATA_ALL_SPECIAL, /* nothing but NaN and infinities */
+	DATA_EDGES, /* runs of one magnitude, often where kernels change their ways */
 	DATA_COUNT
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encoding and decoding of made-up values by each codec, on both sides. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,10 @@ static const uint32_t specials[] = {
 	0x7fffffff,
 };
 
-static const char *const data_names[DATA_COUNT] = { "special", "finite",     "weights", "variances",
-						    "tiny",    "huge",	     "equal",	"steps",
-						    "zero",    "all special" };
+static const char *const data_names[DATA_COUNT] = { "special",	   "finite", "weights",
+						    "variances",   "tiny",   "huge",
+						    "equal",	   "steps",  "zero",
+						    "all special", "edges" };
 
 static uint64_t random_u64(uint64_t *state)
 {
@@ -77,8 +79,39 @@ static float draw(enum data data, size_t i, uint64_t *seed)
 	}
 }
 
+/* Runs as long as what a warp steps at a time, each of about one magnitude. */
+static void fill_edges(float *x, size_t n, uint64_t seed)
+{
+	static const int exponents[] = { -145, -126, -110, -101, -99, -90, -81, -79, -61, -59,
+					 -50,  -39,  -37,  -30,	 -20, -10, -7,	-5,  -3,  -1,
+					 0,    1,    29,   59,	 61,  98,  100, 126 };
+	static const unsigned spreads[] = { 1, 3, 3, 8, 20 };
+	const size_t run = 512;
+
+	for (size_t from = 0; from < n; from += run) {
+		const uint64_t z = random_u64(&seed);
+		const int exponent = exponents[z % COUNT_OF(exponents)];
+		const unsigned spread = spreads[(z >> 8) % COUNT_OF(spreads)];
+		const bool zeros = (z >> 16) % 8 == 0;
+
+		for (size_t i = from; i < n && i < from + run; i++) {
+			const uint64_t y = random_u64(&seed);
+			const double mantissa = 1.0 + (double)(y & 0x7fffff) * 0x1p-23;
+			const double sign = y >> 63 ? -1.0 : 1.0;
+			const int at = exponent - (int)((y >> 24) % spread);
+
+			x[i] = zeros && (y >> 40) % 16 == 0 ? (float)(0.0 * sign)
+							    : (float)(sign * ldexp(mantissa, at));
+		}
+	}
+}
+
 void fill(float *x, size_t n, enum data data, uint64_t seed)
 {
+	if (data == DATA_EDGES) {
+		fill_edges(x, n, seed);
+		return;
+	}
 	for (size_t i = 0; i < n; i++)
 		x[i] = draw(data, i, &seed);
 }

@@ -82,10 +82,7 @@ static __global__ void try_f16_widen(struct finding *f)
 		differ(f, bits, tsr_bits_from_f32(tsr_f16_widen(bits)));
 }
 
-/*
- * Finite numbers from 2^-100 on, with this GPU's estimate; and with all within 2^-22.9, which is at
- * most 2.2 ULP, so 3 from the nearest.
- */
+/* Finite numbers from 2^-100 on, with this GPU's estimate. */
 static __global__ void try_root(struct finding *f)
 {
 	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
@@ -96,19 +93,75 @@ static __global__ void try_root(struct finding *f)
 		differ(f, bits, tsr_bits_from_f32(tsr_root_ordinary(x)));
 }
 
-static __global__ void try_root_estimates(struct finding *f)
+/* And mantissas of two exponents, an even and an odd one, with the nearest estimate. */
+static __global__ void try_root_of_nearest(struct finding *f)
 {
-	/* Mantissas of two exponents, an even and an odd one; powers of four are exact. */
 	const uint32_t bits = 0x3f800000u + (blockIdx.x * BLOCK + threadIdx.x);
 	const float x = tsr_f32_from_bits(bits);
-	const uint32_t near = tsr_bits_from_f32((float)(1.0 / __dsqrt_rn((double)x)));
+	const float root = tsr_root_from(x, (float)(1.0 / __dsqrt_rn((double)x)));
 
-	for (uint32_t r = near - 3; r != near + 4; r++) {
-		const float root = tsr_root_from(x, tsr_f32_from_bits(r));
+	if (tsr_bits_from_f32(root) != tsr_bits_from_f32(__fsqrt_rn(x)))
+		differ(f, bits, tsr_bits_from_f32(root));
+}
 
-		if (tsr_bits_from_f32(root) != tsr_bits_from_f32(__fsqrt_rn(x)))
-			differ(f, bits, r);
+/* The correction of every number whose narrow weight is neither zero, subnormal nor special. */
+static __global__ void try_bf16_ulp8_correction(struct tsr_masks masks, struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
+	const float x = tsr_f32_from_bits(bits), narrow = tsr_bf16_round(x);
+	const uint32_t narrow_bits = tsr_bits_from_f32(narrow), exponent = narrow_bits >> 23 & 0xff;
+	const int32_t formula = tsr_ulp_correction(tsr_split_bf16(), x, narrow, 127.0f);
+	const uint32_t found = tsr_bf16_ulp8_correction(masks, x, narrow, narrow_bits | 0x5555);
+
+	if (exponent && exponent < 255 && (int8_t)found != formula)
+		differ(f, bits, found);
+}
+
+/* All such narrow weights and all corrections; the first of them, -128, is none. */
+static __global__ void try_bf16_ulp8_join(struct tsr_masks masks, struct finding *f)
+{
+	const uint32_t i = blockIdx.x * BLOCK + threadIdx.x;
+	const uint32_t narrow = i >> 8, exponent = narrow >> 7 & 0xff;
+	const int32_t code = (int8_t)i;
+	const float weight = tsr_f32_from_bf16(narrow);
+	const uint32_t flipped = tsr_flip_signed_codes(i << 16);
+	const float joined = tsr_bf16_ulp8_join(masks, weight, narrow << 16 | 0x3333, flipped, 2);
+	const float formula = tsr_ulp_join(tsr_split_bf16(), weight, code, 127.0f);
+
+	if (exponent && exponent < 255 && code != -128 &&
+	    tsr_bits_from_f32(joined) != tsr_bits_from_f32(formula))
+		differ(f, narrow, (uint32_t)code);
+}
+
+/* Codes in each byte of a word, and quotients of those of sqrt8. */
+static __global__ void try_codes(struct tsr_masks masks, struct finding *f)
+{
+	const uint32_t code = threadIdx.x;
+
+	for (unsigned i = 0; i < 4; i++) {
+		const uint32_t word = code << 8 * i | 0x0a0b0c0du << 8 * (i + 1) % 32 >> 8 * i % 32;
+		const uint32_t byte = word >> 8 * i & 0xff;
+		const float q = tsr_unsigned_code(masks, word, i);
+		const float formula = tsr_code_quotient(q, 255.0f, 1.0f / 255.0f);
+
+		if (q != (float)byte ||
+		    tsr_signed_code(masks, tsr_flip_signed_codes(word), i) != (float)(int8_t)byte)
+			differ(f, word, i);
+		if (tsr_bits_from_f32(tsr_unsigned_ratio(q)) != tsr_bits_from_f32(formula))
+			differ(f, byte, tsr_bits_from_f32(formula));
 	}
+}
+
+/* The last step of softsign8's code, of every quotient: one rounding less. */
+static __global__ void try_softsign_rounding(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x, sign = bits & TSR_F32_SIGN;
+	const float half_z = tsr_f32_from_bits(bits);
+	const int32_t formula = tsr_round_half_away_i32(254.0f * half_z);
+
+	if (fabsf(half_z) <= 0.5f &&
+	    (int32_t)tsr_fma(254.0f, half_z, tsr_f32_from_bits(sign | 0x3f000000u)) != formula)
+		differ(f, bits, (uint32_t)formula);
 }
 
 /* With every estimate within 1 ULP. */
@@ -310,6 +363,12 @@ static void check_all_patterns(void)
 	begin("square roots without the slow path");
 	try_root<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
+	begin("8-bit corrections of BF16 with one rounding");
+	try_bf16_ulp8_correction<<<ALL_BLOCKS, BLOCK>>>(tsr_masks(), found);
+	end(ALL_CASES);
+	begin("softsign8 codes with one rounding less");
+	try_softsign_rounding<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
 	begin("reciprocal estimates are within 1 ULP");
 	try_reciprocal<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
@@ -333,9 +392,15 @@ void check_shortcuts(enum cases cases)
 	begin("FP16 widens as the formula does");
 	try_f16_widen<<<256, BLOCK>>>(found);
 	end(1 << 16);
-	begin("square roots from every estimate within 3 ULP");
-	try_root_estimates<<<(1u << 24) / BLOCK, BLOCK>>>(found);
-	end((UINT64_C(1) << 24) * 7);
+	begin("square roots from the nearest estimate");
+	try_root_of_nearest<<<(1u << 24) / BLOCK, BLOCK>>>(found);
+	end(UINT64_C(1) << 24);
+	begin("BF16 and 8-bit corrections joined without special cases");
+	try_bf16_ulp8_join<<<(1u << 24) / BLOCK, BLOCK>>>(tsr_masks(), found);
+	end(UINT64_C(1) << 24);
+	begin("codes out of words, and their quotients");
+	try_codes<<<1, BLOCK>>>(tsr_masks(), found);
+	end(256 * 4);
 	begin("quotients of softsign8 codes, from every estimate within 1 ULP");
 	try_softsign_ratio<<<1, BLOCK>>>(found);
 	end(256 * 4);

@@ -4,71 +4,20 @@
 files must be the same, byte for byte, and whose failures must be the same lines; then what only a
 GPU can fail of.  Needs Python alone."""
 import json
-import os
 import pathlib
-import random
 import shutil
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 
-TERSOR = pathlib.Path(sys.argv[1]).resolve()
-EMULATED = "--emulated" in sys.argv
-GPT = pathlib.Path(__file__).resolve().parent.parent / "data" / "tiny-gpt"
+from common import DATA, EMULATED, TERSOR, expect, floats, go_through, narrow, read, tersor, write
+
+GPT = DATA / "tiny-gpt"
 RECORDING = GPT / "recording"
 CHECKPOINT = GPT / "checkpoint.safetensors"
 WIDTH = {"F32": 4, "BF16": 2, "F16": 2}
-count = 0
-
-
-def expect(condition, *what):
-    global count
-    count += 1
-    if not condition:
-        print("failed:", *what)
-        sys.exit(1)
-
-
-def tersor(*args, **env):
-    return subprocess.run([str(TERSOR), *map(str, args)], capture_output=True, text=True,
-                          env={**os.environ, **env})
-
-
-# ---- Files ----
-
-def write(path, tensors):
-    """A safetensors file of name -> (dtype, shape, bytes)."""
-    header, at = {}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
-
-
-def read(path):
-    raw = path.read_bytes()
-    size = struct.unpack("<Q", raw[:8])[0]
-    header = json.loads(raw[8:8 + size])
-    return {name: (t["dtype"], t["shape"], raw[slice(*(8 + size + o for o in t["data_offsets"]))])
-            for name, t in header.items() if name != "__metadata__"}
-
-
-def floats(n, seed, scale=1.0):
-    some = random.Random(seed)
-    block = struct.pack("<997f", *(some.gauss(0, scale) for _ in range(997)))
-    return (block * (n // 997 + 1))[:4 * n]
-
-
-def narrow(data, dtype):
-    if dtype == "BF16":
-        return b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
-    n = len(data) // 4
-    return struct.pack(f"<{n}e", *struct.unpack(f"<{n}f", data)) if dtype == "F16" else data
 
 
 class Case:
@@ -326,16 +275,5 @@ def failing_kernels(root):
 TESTS = [optimizers_and_states, containers, parts, gradients, long_tensors, nonfinite, damage,
          refusals, choice, cancelling]
 
-with tempfile.TemporaryDirectory() as scratch:
-    probe = tersor("replay", CHECKPOINT, RECORDING, "--steps", "401", "--device", "cuda")
-    if probe.returncode:
-        print(probe.stderr.strip())
-        sys.exit(77)
-    for test in TESTS + ([out_of_memory, failing_kernels] if EMULATED else []):
-        began = time.monotonic()
-        folder = pathlib.Path(scratch) / test.__name__
-        folder.mkdir()
-        test(folder)
-        shutil.rmtree(folder)
-        print(f"{test.__name__}: ok, {time.monotonic() - began:.1f} s", flush=True)
-print(f"replays on a GPU: {count} checks passed")
+go_through("replays", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),
+           ("replay", CHECKPOINT, RECORDING, "--steps", "401"))

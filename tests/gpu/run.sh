@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tests/gpu/run.sh [FOLDER]: all that only a GPU can show, in about four minutes.
+# tests/gpu/run.sh [FOLDER]: all that only a GPU can show, in about five minutes.
 #
 #   1. check_gpu: every kernel, sweep and step against the CPU, and every shortcut
 #   2. a sweep of all 2^32 patterns with every codec, compared with tests/golden
 #   3. the same report from the CPU for a part of the range: identical files
-#   4. compute-sanitizer: memcheck and racecheck of the short tests, memcheck of a replay
-#   5. replays against the CPU's: identical files
+#   4. compute-sanitizer: memcheck and racecheck of the short tests, memcheck of packing and a replay
+#   5. packing, unpacking and replays against the CPU's: identical files
 #   6. bench: each codec and step beside a copy
 #
 # FOLDER (default build/gpu-kit) is made by `make gpu-kit`, on a machine with the toolkit and the
@@ -62,6 +62,13 @@ sanitize() {
 	compute-sanitizer --tool "$1" --error-exitcode 1 "$kit/check_gpu" --small
 }
 
+sanitize_pack() {
+	local checkpoint=tests/data/tiny-gpt/checkpoint.safetensors run=(compute-sanitizer --tool "$1" --error-exitcode 1)
+
+	"${run[@]}" "$kit/tersor" pack --device cuda "$checkpoint" -fo "$out/packed.safetensors" &&
+		"${run[@]}" "$kit/tersor" unpack --device cuda "$out/packed.safetensors" -fo "$out/unpacked.safetensors"
+}
+
 sanitize_replay() {
 	local gpt=tests/data/tiny-gpt
 
@@ -81,10 +88,12 @@ LINES_SHOWN=20 step eight-codecs eight_codecs
 if command -v compute-sanitizer >/dev/null; then
 	step memcheck sanitize memcheck
 	step racecheck sanitize racecheck
+	step pack-memcheck sanitize_pack memcheck
 	step replay-memcheck sanitize_replay memcheck
 else
 	echo "=== no compute-sanitizer here: memcheck and racecheck are left out"
 fi
+LINES_SHOWN=20 step packing python3 tests/gpu/pack.py "$kit/tersor"
 LINES_SHOWN=20 step replays python3 tests/gpu/replay.py "$kit/tersor"
 LINES_SHOWN=60 step bench bench
 echo "$passed passed, $failed failed"

@@ -53,6 +53,16 @@ static struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint3
 	return c;
 }
 
+static bool has_variance(const struct rule *r)
+{
+	return r->optimizer == TSR_OPTIMIZER_ADAM || r->optimizer == TSR_OPTIMIZER_ADAMW;
+}
+
+static bool has_momentum(const struct rule *r)
+{
+	return has_variance(r) || r->momentum != 0 || r->optimizer == TSR_OPTIMIZER_LION;
+}
+
 static struct tsr_step_scalars scalars_of(const struct rule *r)
 {
 	const uint64_t t = r->first ? 1 : 17;
@@ -100,6 +110,7 @@ struct trial {
 	size_t n, shift;
 	enum data data;
 	const char *rule;
+	uint64_t seed;
 };
 
 static size_t entry_nbytes(const struct tsr_coding *c, unsigned plane)
@@ -118,7 +129,7 @@ static void fill_part(struct trial *t, unsigned part)
 		return;
 	for (unsigned i = 0; i < c->codec->nplanes; i++)
 		t->step.plane[part][i] = planes[part][i].host + t->shift * entry_nbytes(c, i);
-	fill(values, t->n, t->data == DATA_WEIGHTS ? ordinary[part] : t->data, part + 11);
+	fill(values, t->n, t->data == DATA_WEIGHTS ? ordinary[part] : t->data, t->seed + part + 11);
 	for (size_t i = 0; part == TSR_PART_VARIANCE && i < t->n; i++)
 		values[i] = values[i] < 0 ? -values[i] : values[i];
 	c->codec->encode(c, values, t->n, t->step.plane[part], &report);
@@ -133,7 +144,7 @@ static void *fill_grad(const struct trial *t)
 	unsigned char *at = grad_plane.host + t->shift * entry_nbytes(&c, 0);
 	struct tsr_encode_report report = { 0 };
 
-	fill(values, t->n, t->data, 5);
+	fill(values, t->n, t->data, t->seed + 5);
 	c.codec->encode(&c, values, t->n, (void *[]){ at }, &report);
 	return at;
 }
@@ -234,17 +245,15 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 			   .shift = number % 5 == 4 ? number % 3 : 0,
 			   .data = kinds_of_data[data],
 			   .rule = r->name };
-	const bool moments = r->optimizer == TSR_OPTIMIZER_ADAM ||
-			     r->optimizer == TSR_OPTIMIZER_ADAMW;
 
 	t.step = (struct tsr_step){ .optimizer = r->optimizer,
 				    .flashoptim = r->flashoptim,
 				    .scalars = scalars_of(r),
 				    .grad_dtype = dtypes[number % 3] };
 	t.step.coding[TSR_PART_WEIGHT] = coding_of(weight, scale, 1);
-	if (moments || r->momentum != 0 || r->optimizer == TSR_OPTIMIZER_LION)
+	if (has_momentum(r))
 		t.step.coding[TSR_PART_MOMENTUM] = coding_of(states[state].momentum, scale, group);
-	if (moments)
+	if (has_variance(r))
 		t.step.coding[TSR_PART_VARIANCE] = coding_of(states[state].variance, scale, group);
 	compare(&t);
 }
@@ -259,6 +268,40 @@ static uint64_t check_rule(const struct rule *r, bool few)
 			for (size_t d = 0; d < COUNT_OF(kinds_of_data); d += few ? 3 : 1, cases++)
 				run_trial(r, weights[w], s, d, number += (unsigned)(w + s + d + 1));
 		}
+	}
+	return cases;
+}
+
+/*
+ * FlashOptim's states, for which there are kernels that tell ordinary numbers from others: at the
+ * edges of what they take for ordinary, with all formats.
+ */
+static uint64_t check_edges(unsigned nseeds)
+{
+	static const enum tsr_dtype dtypes[] = { TSR_BF16, TSR_F32, TSR_F16 };
+	uint64_t cases = 0;
+
+	for (size_t i = 0; i < COUNT_OF(rules) * 3 * 3 * nseeds; i++, cases++) {
+		const struct rule *r = &rules[i % COUNT_OF(rules)];
+		const size_t rest = i / COUNT_OF(rules);
+		const enum tsr_scale scale = (enum tsr_scale)(rest / 3 % TSR_SCALE_COUNT);
+		struct trial t = { .n = 9000 + i % 700,
+				   .data = DATA_EDGES,
+				   .rule = r->name,
+				   .seed = 1000 * (i + 1) };
+
+		t.step = (struct tsr_step){ .optimizer = r->optimizer,
+					    .flashoptim = r->flashoptim,
+					    .scalars = scalars_of(r),
+					    .grad_dtype = dtypes[rest % 3] };
+		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", scale, 1);
+		if (has_momentum(r))
+			t.step.coding[TSR_PART_MOMENTUM] = coding_of("softsign8", scale,
+								     TSR_GROUP_DEFAULT);
+		if (has_variance(r))
+			t.step.coding[TSR_PART_VARIANCE] = coding_of("sqrt8", scale,
+								     TSR_GROUP_DEFAULT);
+		compare(&t);
 	}
 	return cases;
 }
@@ -280,6 +323,8 @@ void check_steps(enum cases cases)
 		check_begin(claim);
 		check_end(check_rule(&rules[i], cases == CASES_FEW));
 	}
+	check_begin("steps of numbers that are hardly ordinary");
+	check_end(check_edges(cases == CASES_FEW ? 1 : 40));
 	tsr_gpu_free(gpu, device_report);
 	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
 		plane_free(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);

@@ -296,6 +296,90 @@ static void test_cancelling_stops(void **state)
 	free(s);
 }
 
+/* --- What jobs keep in their memory ---------------------------------------------------------- */
+
+/* Memory number @fail_at, counted from 0, is not opened. */
+struct openings {
+	unsigned fail_at, opened, closed;
+	enum tsr_status status;
+	atomic_uint wrong, calls;
+};
+
+static enum tsr_status open_one(void *ctx, void *scratch, struct tsr_err *err)
+{
+	struct openings *o = ctx;
+
+	if (o->opened == o->fail_at)
+		return tsr_fail(err, o->status, "opening %u", o->opened);
+	*(uint64_t *)scratch = 1000 + o->opened++;
+	return TSR_OK;
+}
+
+static void close_one(void *ctx, void *scratch)
+{
+	struct openings *o = ctx;
+
+	o->wrong += *(uint64_t *)scratch != 1000 + o->closed;
+	o->closed++;
+}
+
+static enum tsr_status use_one(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct openings *o = ctx;
+	const uint64_t number = *(uint64_t *)scratch - 1000;
+
+	(void)job;
+	(void)err;
+	o->wrong += number >= o->opened;
+	o->calls++;
+	return TSR_OK;
+}
+
+static void expect_openings(struct openings *o, unsigned threads, uint64_t njobs,
+			    enum tsr_status want)
+{
+	const struct tsr_run run = { .threads = threads };
+	const struct tsr_pipeline p = { .njobs = njobs,
+					.scratch_nbytes = sizeof(uint64_t),
+					.open = open_one,
+					.close = close_one,
+					.work = use_one,
+					.finish = use_one,
+					.ctx = o };
+	struct tsr_err err = { .msg = "untouched" };
+
+	assert_int_equal(tsr_pipeline_run(&p, &run, &err), want);
+	assert_int_equal(o->closed, o->opened);
+	assert_int_equal(o->wrong, 0);
+	assert_int_equal(o->calls, want == TSR_OK ? 2 * njobs : 0);
+	if (want == TSR_OK)
+		assert_string_equal(err.msg, "untouched");
+	else
+		assert_int_equal(err.code, want);
+}
+
+static void test_memory_is_opened_and_closed(void **state)
+{
+	(void)state;
+	for (unsigned threads = 1; threads <= 8; threads++) {
+		const unsigned slots = threads > 1 ? threads + TSR_PIPELINE_WAITING : 1;
+		struct openings all = { .fail_at = UINT32_MAX }, none = all;
+
+		expect_openings(&all, threads, 100, TSR_OK);
+		assert_int_equal(all.opened, slots);
+		expect_openings(&none, threads, 0, TSR_OK);
+		assert_int_equal(none.opened, 0);
+		for (unsigned i = 0; i < slots; i++) {
+			struct openings full = { .fail_at = i, .status = TSR_E_NOMEM },
+					bad = { .fail_at = i, .status = TSR_E_IO };
+
+			expect_openings(&full, threads, 100, i ? TSR_OK : TSR_E_NOMEM);
+			assert_int_equal(full.opened, i);
+			expect_openings(&bad, threads, 100, TSR_E_IO);
+		}
+	}
+}
+
 /* With a sanitizer too, an allocation that cannot be had is NULL and no end of the program. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
@@ -378,6 +462,7 @@ int main(void)
 		cmocka_unit_test(test_cancelling_stops),
 		cmocka_unit_test(test_no_memory_for_scratch),
 		cmocka_unit_test(test_jobs_that_wait),
+		cmocka_unit_test(test_memory_is_opened_and_closed),
 	};
 
 	return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);

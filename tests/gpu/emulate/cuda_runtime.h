@@ -20,6 +20,7 @@
 #define __host__
 #define __device__
 #define __global__
+#define __grid_constant__
 #define __constant__
 #define __shared__ static
 #define __forceinline__ inline __attribute__((always_inline))

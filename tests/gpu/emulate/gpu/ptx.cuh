@@ -37,13 +37,10 @@ static inline float tsr_reciprocal_estimate(float d)
 	return emulated_estimate(1.0 / (double)emulated_flush(d), 1, d);
 }
 
+/* The nearest, or the toolkit's square root would be wrong. */
 static inline float tsr_rsqrt_estimate(float x)
 {
-	const double exact = 1.0 / sqrt((double)emulated_flush(x));
-	int exponent;
-
-	/* 2^-22.9 of the value, which is its mantissa, from 1 on, times 2^23 of its last places. */
-	return emulated_estimate(exact, 2 * frexp(exact, &exponent) * 0x1p23 * 1.2776e-7, x);
+	return emulated_flush((float)(1.0 / sqrt((double)emulated_flush(x))));
 }
 
 static inline float tsr_max_or_nan(float a, float b)
@@ -59,6 +56,36 @@ static inline uint32_t tsr_bf16_pair(float low, float high)
 	const uint32_t h = high != high ? 0x7fff : tsr_bf16_from_f32(high);
 
 	return h << 16 | l;
+}
+
+static inline uint32_t tsr_bf16_pair_min(uint32_t a, uint32_t b)
+{
+	const uint32_t low = std::min(a & 0x7fff, b & 0x7fff);
+	const uint32_t high = std::min(a >> 16 & 0x7fff, b >> 16 & 0x7fff);
+
+	return high << 16 | low; /* none is NaN where it matters */
+}
+
+static inline uint32_t tsr_bf16_pair_max(uint32_t a, uint32_t b)
+{
+	const uint32_t low = std::max(a & 0x7fff, b & 0x7fff);
+	const uint32_t high = std::max(a >> 16 & 0x7fff, b >> 16 & 0x7fff);
+
+	return high << 16 | low;
+}
+
+static inline uint32_t tsr_byte_below(uint32_t above, uint32_t word, unsigned i)
+{
+	return (above & 0xffffff00u) | (word >> 8 * i & 0xff);
+}
+
+static inline uint32_t tsr_word_of_bytes(const uint32_t *byte)
+{
+	uint32_t word = 0;
+
+	for (int i = 0; i < 4; i++)
+		word |= (byte[i] & 0xff) << 8 * i;
+	return word;
 }
 
 static inline uint32_t tsr_f16_pair(float low, float high)
