@@ -208,6 +208,17 @@ def sweep_that_moved(scratch):
     return report(*args, "--baseline", baseline, "--json")
 
 
+def replay_with_a_missing_gradient(scratch):
+    save = safetensors.numpy.save_file
+    save({name: np.ones(2, np.float32) for name in "ab"}, scratch / "in.safetensors")
+    (scratch / "rec").mkdir()
+    for step, names in enumerate(("ab", "a"), 1):
+        save({name: np.ones(2, np.float32) for name in names},
+             scratch / "rec" / f"{step}.safetensors")
+    return report("replay", scratch / "in.safetensors", scratch / "rec", "--optimizer", "sgd", "--lr",
+                  "1", "--json")
+
+
 def reports(command, library, scratch):
     """Objects that between them have every member that this command can report."""
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
@@ -229,7 +240,8 @@ def reports(command, library, scratch):
                                   "--variance", "sqrt8", "--lr", "1e-6", "--check-numerics",
                                   "--gate", "update-nmse=1e-9", "--json"),
                            report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
-                                  "--optimizer", "sgd", "--lr", "1e-6", "--zero-state", "--json")],
+                                  "--optimizer", "sgd", "--lr", "1e-6", "--zero-state", "--json"),
+                           replay_with_a_missing_gradient(scratch)],
         "codecs": lambda: [report("codecs", "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
                           report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json")],

@@ -244,6 +244,8 @@ def test_missing_gradients_and_counts(tmp_path):
                   "0.01", "-o", out, "--json", "-q")
     report = json.loads(done.stdout)
     assert [s["missing"] for s in report["steps"]] == [0, 1, 1, 0]
+    assert report["missing"] == [{"tensor": "a", "first": 3, "steps": 1},
+                                 {"tensor": "b", "first": 2, "steps": 1}]
     got = load_file(out)
     h = model.hyper("adam", lr=0.01)
     for name in "ab":
@@ -327,6 +329,23 @@ def test_eight_and_eight_are_sixteen(source, state, tmp_path):
     if state != "fp32":
         run_tersor("verify", rest, check=0)
         assert packed_header(rest)["generation"] == 1
+
+
+@pytest.mark.parametrize("between", ["half.safetensors", "half.pt"])
+def test_eight_and_eight_from_a_state_with_f16_scales(between, tmp_path):
+    """Packed before as FlashOptim does it, and saved in between as a packed file or its state dict."""
+    start, whole, half, rest, other = (tmp_path / name for name in (
+        "start.safetensors", "whole.safetensors", between, "rest.safetensors", "other.safetensors"))
+    run_tersor("pack", CHECKPOINT, "--compat", "flashoptim", "-o", start, check=0)
+    order = ["--compat", "flashoptim", "-o"]
+    replay(start, RECORDING, *order, whole)
+    replay(start, RECORDING, *order, half, "--steps", "..408",
+           *(["--to", "flashoptim"] if half.suffix == ".pt" else []))
+    replay(half, RECORDING, *order, rest, "--steps", "409..")
+    assert half.suffix == ".pt" or filecmp.cmp(whole, rest, shallow=False)
+    assert "0 differ" in run_tersor("diff", whole, rest, check=0).stdout
+    replay(start, RECORDING, "--compat", "pytorch", "-o", other)
+    assert " 0 differ" not in run_tersor("diff", whole, other).stdout
 
 
 def test_steps_of_many_files(tmp_path):
@@ -415,6 +434,22 @@ def test_packed_state_in_other_forms(tmp_path):
     assert "0 differ" in run_tersor("diff", one, pt, check=0).stdout
     done = replay(TORCH, RECORDING, "-o", tmp_path / "x.pt", "--state", "flash", check=2)
     assert "--to pt" in one_line_error(done)
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--state", "flash", "-o", "x.pt"], "--to pt writes it decoded"),
+    (["--state", "flash", "-o", "x", "--to", "flashoptim"], "found codec softsign8 with e8m8"),
+    (["--state", "fp32", "-o", "x", "--to", "flashoptim"], "--state flashoptim"),
+    (["-o", "."], "output exists and is a directory"),
+    (["-o", "no/x.safetensors"], "cannot open its directory"),
+])
+def test_outputs_that_cannot_be_are_refused_first(options, words, case):
+    """Not when all steps are done: the gradients of the first are not finite here."""
+    case.grads[0]["a"][0] = np.nan
+    case.run()
+    done = replay(case.root / "in.safetensors", case.root / "rec", *options, cwd=case.root,
+                  check=None)
+    assert words in one_line_error(done)
 
 
 def test_frozen_tensors_are_packed_like_the_rest(tmp_path):
@@ -621,6 +656,54 @@ def test_extra_gradient(case):
     case.grads[1]["c"] = np.ones(3, np.float32)
     message = case.run()
     assert "step 2: tensor c: is an extra gradient" in message
+
+
+def test_extra_gradient_without_a_manifest(case):
+    """There every gradient is a parameter, which must be a weight."""
+    case.grads[1]["c"] = np.ones(3, np.float32)
+    case.run("--lr", "0.01")
+    case.root.joinpath("rec", "manifest.json").unlink()
+    message = case.again("--optimizer", "adamw", "--lr", "0.01")
+    assert "rec/2.safetensors: step 2: tensor c: found no weight of this name" in message
+
+
+@pytest.mark.parametrize("options", [[], ["--on-missing", "skip"]])
+def test_missing_gradients_are_told(case, options):
+    """Of parameters that some or all steps lack; those are not stepped."""
+    case.state["c"] = np.ones(40, np.float32)
+    case.manifest["param_groups"][0]["params"].append("c")
+    del case.grads[1]["b"]
+    del case.grads[2]["b"]
+    case.run("--lr", "0.01", check=0)
+    args = [case.root / "in.safetensors", case.root / "rec", *options]
+    report = json.loads(replay(*args, "--json").stdout)
+    assert report["missing"] == [{"tensor": "b", "first": 2, "steps": 2},
+                                 {"tensor": "c", "first": 1, "steps": 3}]
+    assert [s["missing"] for s in report["steps"]] == [1, 2, 2]
+    rows = [line.split() for line in replay(*args).stdout.splitlines()]
+    assert ["2", "3", "2", "b"] in rows and ["3", "3", "1", "c"] in rows
+    report = json.loads(replay(*args, "--json", "--steps", "..1").stdout)
+    assert report["missing"] == [{"tensor": "c", "first": 1, "steps": 1}]
+
+
+def test_missing_gradients_can_be_refused(case):
+    """The first parameter of the first step that lacks any, before anything is computed."""
+    for name in "cd":
+        case.state |= {name: np.ones(40, np.float32), f"{name}.exp_avg": np.zeros(40, np.float32),
+                       f"{name}.exp_avg_sq": np.zeros(40, np.float32)}
+        case.manifest["param_groups"][0]["params"].append(name)
+        for grads in case.grads:
+            grads[name] = np.ones(40, np.float32)
+    case.run("--on-missing", "fail", check=0)
+    case.root.joinpath("out.safetensors").unlink()
+    del case.grads[2]["a"], case.grads[1]["d"], case.grads[1]["c"]
+    case.grads[0]["a"][3] = np.nan
+    message = case.run("--on-missing", "fail")
+    assert "rec/2.safetensors: step 2: tensor c: found no gradient" in message
+    case.root.joinpath("rec", "manifest.json").unlink()
+    message = case.again("--on-missing", "fail", "--optimizer", "adamw", "--lr", "0.01")
+    assert "rec/2.safetensors: step 2: tensor c: found no gradient" in message
+    assert "skip or fail" in case.again("--on-missing", "keep", check=2)
 
 
 def test_gradient_of_another_shape(case):

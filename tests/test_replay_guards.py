@@ -10,8 +10,9 @@ import sys
 import numpy as np
 import pytest
 import torchfile
-from conftest import DATA, ROOT, one_line_error, run_tersor
+from conftest import DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from safetensors.numpy import load_file, save_file
+from test_replay_report import FIGURES
 
 GPT = DATA / "tiny-gpt"
 RECORDING = GPT / "recording"
@@ -257,3 +258,62 @@ except ValueError as error:
         assert done.stdout.strip() == expected
     else:
         assert done.stdout.startswith("refused") and "kind=" in done.stdout
+
+
+# ---- Many small tensors ----
+
+def test_many_small_tensors_take_little_memory(tmp_path):
+    """Headers, not elements: some KiB of each tensor were too much."""
+    n, steps = 10000, 9
+    names = [f"layers.{i // 10}.block.{i % 10}.weight" for i in range(n)]
+
+    def write(path, wanted, dtype, nbytes):
+        header = {name: {"dtype": dtype, "shape": [8], "data_offsets": [i * nbytes, (i + 1) * nbytes]}
+                  for i, name in enumerate(wanted)}
+        path.write_bytes(safetensors_bytes(header, bytes(nbytes * len(wanted))))
+
+    write(tmp_path / "in.safetensors", [name + part for part in ("", ".exp_avg", ".exp_avg_sq")
+                                        for name in names], "F32", 32)
+    (tmp_path / "rec").mkdir()
+    for i in range(steps):
+        write(tmp_path / "rec" / f"{i + 1}.safetensors", names, "BF16", 16)
+    done, peak, _ = torchfile.run_measured(
+        "replay", tmp_path / "in.safetensors", tmp_path / "rec", "--optimizer", "adamw", "--lr", "1e-3",
+        "-o", tmp_path / "out.safetensors", "-qq", "-j", "2")
+    assert done.returncode == 0 and peak < 45      # MiB; it was 74
+
+
+# ---- Gates ----
+
+GATED = [CHECKPOINT, RECORDING, "--state", "flash", "--scale", "f16", "--steps", "..403"]
+
+
+@pytest.fixture(scope="module")
+def gated():
+    return json.loads(replay(*GATED, "--compare", "fp32", "--json").stdout)
+
+
+def test_gates_are_on_every_figure(gated):
+    assert set(gated["worst"]) == set(FIGURES)
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_gate_on_each_figure_passes_and_fails(gated, figure, tmp_path):
+    """At the worst of all tensors and steps, which is not over the limit, and just below it."""
+    def error(value):
+        return None if value is None else 1 - value if figure == "weight-cosine" else value
+
+    values = [(error(tensor[figure][i]), gated["steps"][i]["step"], tensor["name"])
+              for i in range(3) for tensor in gated["tensors"] if figure in tensor]
+    worst = max(value for value, *_ in values if value is not None)
+    assert worst > 0
+    # Figures in JSON have 9 digits; 1 - cosine loses some of these.
+    slack = 2e-9 if figure == "weight-cosine" else 1e-8 * worst
+    out = tmp_path / "out.safetensors"
+    replay(*GATED, "--gate", f"{figure}={worst + slack!r}", "-o", out)
+    out.unlink()
+    limit = worst * 0.999 - slack
+    _, step, name = next(v for v in values if v[0] is not None and v[0] > limit)
+    done = replay(*GATED, "--gate", f"{figure}={limit!r}", "-o", out, check=1)
+    assert f"step {step}: tensor {name}: found {figure} " in one_line_error(done)
+    assert not out.exists()

@@ -155,6 +155,11 @@ def test_empty_state_whose_numbers_mean_nothing(tmp_path):
     adam = ["--optimizer", "adam", "--lr", "0.01", "-o", out]
     line = one_line_error(replay(begin, folder, *adam, check=3))
     assert "optimizer" in line and "--params" in line and not out.exists()
+    # Before the first step: what is wrong with its gradients does not show yet.
+    spoilt = record(tmp_path / "spoilt", [{n: np.full(4, np.nan, "f4") for n in model}])
+    assert line == one_line_error(replay(begin, spoilt, *adam, check=3))
+    assert "not finite" in one_line_error(replay(begin, spoilt, *adam[:-2], check=3))
+    assert line == one_line_error(replay(begin, spoilt, *adam, "--dry-run", check=3))
     order.write_text("b\nw\n")
     replay(begin, folder, *adam, "--params", order)
     state = torchfile.load(out)["optimizer"]["state"]
@@ -324,16 +329,96 @@ def test_count_that_cannot_be(tmp_path, options, reason):
 
 # ---- M10: tensors without dimensions ----
 
-def test_parameter_without_dimensions(tmp_path):
-    begin, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
-    save_file({"w": random(8), "logit_scale": np.array(2.5, np.float32)}, begin)
-    folder = record(tmp_path / "rec", [{"w": random(8), "logit_scale": np.array(.1, np.float32)}],
-                    [{"params": ["w", "logit_scale"], "lr": 0.01}])
-    line = one_line_error(replay(begin, folder, check=3))
+SCALES = [random(8) for _ in range(4)]
+
+
+def scalar_case(tmp_path, name="logit_scale", state=True, manifest=True):
+    """A checkpoint with a parameter without dimensions, and its twin in which it has one."""
+    paths = []
+    for kind, shape in (("none", ()), ("one", (1,))):
+        def array(x):
+            return np.full(shape, x, np.float32)
+
+        root = tmp_path / kind
+        root.mkdir()
+        tensors = {"w": SCALES[0], name: array(2.5)}
+        if state:
+            tensors |= {"w.exp_avg": SCALES[1], "w.exp_avg_sq": SCALES[2] ** 2,
+                        f"{name}.exp_avg": array(0.5), f"{name}.exp_avg_sq": array(0.25),
+                        "w.step": np.float32(0), f"{name}.step": np.float32(0)}
+        save_file({n: np.asarray(x) for n, x in tensors.items()}, root / "in.safetensors")
+        grads = [{"w": SCALES[3], "logit_scale": array(0.1 * i)} for i in range(1, 5)]
+        paths.append((root / "in.safetensors",
+                      record(root / "rec", grads, [{"params": ["w", "logit_scale"]}] if manifest
+                             else None)))
+    return paths
+
+
+def same_but_for_shapes(a, b):
+    a, b = load_file(a), load_file(b)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].tobytes() == b[name].tobytes(), name
+        assert b[name].shape in ((1,), a[name].shape), name
+
+
+@pytest.mark.parametrize("form", [[], ["--state", "flash"]])
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("manifest", [False, True])
+@pytest.mark.parametrize("name", ["logit_scale", "module.logit_scale"])
+def test_parameter_without_dimensions(tmp_path, form, state, manifest, name):
+    """It is one if the recording has it, with its state, and goes on like one that has an element."""
+    outs = []
+    adam = [*form, "--optimizer", "adam", "--lr", "0.01", "-o"]
+    for begin, folder in scalar_case(tmp_path, name, state, manifest):
+        whole, half, rest = (begin.with_name(n) for n in ("whole", "half", "rest"))
+        replay(begin, folder, *adam, whole)
+        replay(begin, folder, *adam, half, "--steps", "..2")
+        replay(half, folder, *adam, rest, "--steps", "3..")
+        assert whole.read_bytes() == rest.read_bytes()
+        outs.append(whole)
+    same_but_for_shapes(*outs)
+    given = tmp_path / "given"
+    begin, folder = tmp_path / "none" / "in.safetensors", tmp_path / "none" / "rec"
+    replay(begin, folder, *adam, given, "--map", rf"^{name}$=weight")
+    assert given.read_bytes() == outs[0].read_bytes()
+
+
+def test_parameter_without_dimensions_of_a_packed_file(tmp_path):
+    """There it was kept raw, and stays so, with its state."""
+    (begin, folder), _ = scalar_case(tmp_path)
+    packed, out, plain = (begin.with_name(n) for n in ("packed", "out", "plain"))
+    run_tersor("pack", begin, "-o", packed, check=0)
+    adam = ["--optimizer", "adam", "--lr", "0.01", "-o"]
+    replay(packed, folder, *adam, out)
+    run_tersor("verify", out, check=0)
+    replay(begin, folder, *adam, plain)
+    got, expected = load_file(out), load_file(plain)
+    for name in ("", ".exp_avg", ".exp_avg_sq", ".step"):
+        assert got["logit_scale" + name].tobytes() == expected["logit_scale" + name].tobytes()
+    assert "w::error_bits" in got and got["logit_scale"] != 2.5
+
+
+def test_what_has_no_dimensions_and_is_not_settled(tmp_path):
+    """A rule says that it is none; two could be it; or it has the name of a state."""
+    (begin, folder), _ = scalar_case(tmp_path, manifest=False)
+    adam = ["--optimizer", "adam", "--lr", "0.01"]
+    line = one_line_error(replay(begin, folder, *adam, "--map", "^logit_scale$=other", check=3))
     assert "tensor logit_scale" in line and "--map '^NAME$=weight'" in line
-    replay(begin, folder, "--map", "^logit_scale$=weight", "-o", out)
-    got = load_file(out)
-    assert got["logit_scale"] == pytest.approx(2.49) and got["logit_scale.exp_avg"].shape == ()
+    save_file({"w": random(8), "module.logit_scale": np.array(1, np.float32),
+               "model.logit_scale": np.array(2, np.float32)}, begin)
+    assert "tensor logit_scale" in one_line_error(replay(begin, folder, *adam, check=3))
+    save_file({"w": random(8), "w.step": np.array(0, np.float32)}, begin)
+    folder = record(tmp_path / "step", [{"w": random(8), "w.step": np.array(1, np.float32)}])
+    assert "tensor w.step" in one_line_error(replay(begin, folder, *adam, check=3))
+
+
+def test_parameter_without_dimensions_in_a_pt(tmp_path):
+    """Its number in the optimizer is found, too."""
+    model = {"w": random(8), "logit_scale": np.array(2.5, np.float32)}
+    saved = {"model": {n: tensor(x) for n, x in model.items()}, "optimizer": numbered(2)}
+    grads = [{"w": random(8), "logit_scale": np.array(0.1, np.float32)} for _ in range(2)]
+    goes_on(tmp_path, saved, grads, [(["w", "logit_scale"], 0.01)], 1)
 
 
 # ---- Learning rates in param_groups ----

@@ -75,8 +75,7 @@ struct tsr_tensor {
 	unsigned nplanes;
 	size_t plane[TSR_PLANES_MAX]; /* indices into struct tsr_checkpoint's arrays */
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
-	bool has_error; /* whether @error was recorded */
-	struct tsr_error_summary error;
+	const struct tsr_error_summary *error; /* that was recorded; NULL: none */
 };
 
 /* Which of the files of one packed checkpoint a file is. */

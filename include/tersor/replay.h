@@ -71,6 +71,13 @@ struct tsr_numerics_warning {
 	double lr;
 };
 
+/* A parameter that some steps have no gradient for; they did not step it. */
+struct tsr_replay_missing {
+	const char *name; /* of its weight in the checkpoint */
+	uint64_t first; /* the number of the first such step */
+	size_t nsteps; /* how many there are */
+};
+
 /* --- Replaying ------------------------------------------------------------------------------------ */
 
 struct tsr_gate {
@@ -81,6 +88,7 @@ struct tsr_gate {
 enum { TSR_REPLAY_CPU = -1, TSR_REPLAY_AUTO = -2 };
 
 enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
+enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
 
 /**
  * struct tsr_replay_options - How to replay
@@ -98,6 +106,8 @@ enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
  * @compare:   replay in FP32 beside it, and report figures
  * @check_numerics: look for learning rates too small to move the largest weights
  * @on_nonfinite: what a gradient with NaN or infinity does: fail, or skip the whole step
+ * @on_missing: what a parameter without a gradient at a step does: skip the step for this parameter,
+ *             as in PyTorch, or fail
  * @gates:     @ngates limits on figures; needs @compare
  * @rules:     names whose kind is given
  * @open:      how to read the checkpoint; NULL for tsr_open_defaults()
@@ -125,6 +135,7 @@ struct tsr_replay_options {
 	bool compare;
 	bool check_numerics;
 	enum tsr_on_nonfinite on_nonfinite;
+	enum tsr_on_missing on_missing;
 	const struct tsr_gate *gates;
 	unsigned ngates;
 	const struct tsr_name_rule *rules;
@@ -160,6 +171,8 @@ struct tsr_replay {
 	size_t nwarnings;
 	struct tsr_numerics_warning *warnings; /* the first per parameter */
 	size_t nskipped; /* steps */
+	size_t nmissing; /* parameters that some step has no gradient for */
+	struct tsr_replay_missing *missing;
 	uint64_t first_count; /* number of steps that the state had seen before */
 	bool gate_failed;
 	size_t gate, gate_step, gate_param; /* the first that failed; indices */
@@ -187,8 +200,8 @@ struct tsr_replay {
  *
  * A state with values that are not finite after the last step is not written: TSR_E_UNSUPPORTED.
  *
- * Return: also TSR_E_FORMAT for a missing or extra tensor, a wrong shape, a non-finite gradient;
- * messages name step and tensor.
+ * Return: also TSR_E_FORMAT for an extra gradient, a missing one if @options say so, a wrong shape,
+ * a non-finite gradient; messages name step and tensor.
  */
 enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
 			   const char *out, const struct tsr_replay_options *options,

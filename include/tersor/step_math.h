@@ -189,7 +189,8 @@ TSR_HD struct tsr_step_values tsr_step_adamw(const struct tsr_step_scalars *s, f
 					     struct tsr_step_values x)
 {
 	x = tsr_step_one_nans(tsr_step_moments(s, g, x));
-	x.weight = tsr_one_nan(tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x)));
+	x.weight = tsr_one_nan(
+		tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x)));
 	return x;
 }
 

@@ -189,14 +189,16 @@ static void judge_error(struct verifying *w, size_t i)
 {
 	const struct tsr_tensor *t = &w->v->checked->tensors[i];
 	const struct tsr_measure *m = &w->v->tensors[i].measure;
-	const struct tsr_error_summary found = tsr_error_summarize(m, t->error.scale_underflow);
+	struct tsr_error_summary found;
 	char text[160];
 
-	if (t->has_error && !tsr_error_summary_equal(&found, &t->error)) {
+	if (t->error)
+		found = tsr_error_summarize(m, t->error->scale_underflow);
+	if (t->error && !tsr_error_summary_equal(&found, t->error)) {
 		snprintf(text, sizeof(text),
 			 "error against the original is not the recorded one: found NMSE "
 			 "%.4g, recorded %.4g",
-			 found.value[TSR_METRIC_NMSE], t->error.value[TSR_METRIC_NMSE]);
+			 found.value[TSR_METRIC_NMSE], t->error->value[TSR_METRIC_NMSE]);
 		fault(w, i, text);
 	}
 	for (unsigned b = 0; b < w->options->nbounds; b++) {

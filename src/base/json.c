@@ -94,10 +94,15 @@ static enum tsr_status key_set_grow(struct scan *s)
 	return TSR_OK;
 }
 
-/* Two keys with one 64-bit hash are taken for duplicates: a refusal, never a wrong acceptance. */
+/*
+ * Two keys with one 64-bit hash are taken for duplicates: a refusal, never a wrong acceptance.  The
+ * hash of a short key is little more than its sum with the seed, so that seeds must lie far apart:
+ * multiples of the golden ratio do.
+ */
 static enum tsr_status add_key(struct scan *s, uint64_t object)
 {
-	uint64_t hash = tsr_hash(s->string.bytes, s->string.nbytes, object);
+	uint64_t hash = tsr_hash(s->string.bytes, s->string.nbytes,
+				 object * UINT64_C(0x9e3779b97f4a7c15));
 	size_t at;
 	char place[PLACE_MAX];
 
@@ -395,6 +400,49 @@ enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr
 	if (!root)
 		return tsr_fail_nomem(err, rules->file);
 	*ret = (struct tsr_json *)root;
+	return TSR_OK;
+}
+
+static size_t after_space(const char *text, size_t nbytes, size_t at)
+{
+	while (at < nbytes && memchr(" \t\n\r", text[at], 4))
+		at++;
+	return at;
+}
+
+/* The value at @*at of a text that passed the check; NULL when out of memory. */
+static cJSON *take_value(const char *text, size_t nbytes, size_t *at)
+{
+	const char *end = text + *at;
+	cJSON *value = cJSON_ParseWithLengthOpts(text + *at, nbytes - *at, &end, 0);
+
+	*at = (size_t)(end - text);
+	return value;
+}
+
+enum tsr_status tsr_json_take_member(const char *text, size_t nbytes, size_t *at,
+				     const struct tsr_json_rules *rules, struct tsr_json **ret,
+				     struct tsr_err *err)
+{
+	cJSON *key, *value;
+
+	*at = after_space(text, nbytes, *at);
+	if (text[*at] != '}') /* '{' or ',' */
+		*at = after_space(text, nbytes, *at + 1);
+	*ret = NULL;
+	if (text[*at] == '}')
+		return TSR_OK;
+	key = take_value(text, nbytes, at);
+	*at = after_space(text, nbytes, *at) + 1;
+	value = key ? take_value(text, nbytes, at) : NULL;
+	if (!value) {
+		cJSON_Delete(key);
+		return tsr_fail_nomem(err, rules->file);
+	}
+	value->string = key->valuestring;
+	key->valuestring = NULL;
+	cJSON_Delete(key);
+	*ret = (struct tsr_json *)value;
 	return TSR_OK;
 }
 

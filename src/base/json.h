@@ -57,6 +57,21 @@ enum tsr_status tsr_json_read_file(const struct tsr_file *f, uint64_t nbytes_max
 enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
 			       struct tsr_err *err);
 
+/**
+ * tsr_json_take_member() - Parse the next member of an object that is the whole text
+ * @text: @nbytes bytes that passed tsr_json_check(), of which the first that is no space is '{'
+ * @at:   where to go on: 0 at first
+ * @ret:  out: the member's value with its key, to be freed with tsr_json_free(); NULL behind the
+ *        last, and on failure
+ *
+ * Memory for one member at a time, where the tree of a whole object is many times as large as its text.
+ *
+ * Return: TSR_OK or TSR_E_NOMEM.
+ */
+enum tsr_status tsr_json_take_member(const char *text, size_t nbytes, size_t *at,
+				     const struct tsr_json_rules *rules, struct tsr_json **ret,
+				     struct tsr_err *err);
+
 enum tsr_json_type tsr_json_type(const struct tsr_json *v);
 
 /* Children of an array or object in the order of the text; NULL at the end. */

@@ -19,15 +19,18 @@ struct slot {
 	struct tsr_err err;
 };
 
+/* Jobs end in their order, so that slots are a ring: job N is in slot N modulo their number. */
 struct shared {
 	const struct tsr_pipeline *p;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* something that a thread may wait for */
+	pthread_cond_t changed; /* there may be a step to take, or no more will come */
 	uint64_t next; /* job to be taken next */
 	uint64_t turn; /* job whose commit is next */
 	uint64_t finish_turn; /* job whose finish is next */
 	unsigned nslots;
-	struct slot slots[TSR_THREADS_MAX + TSR_PIPELINE_WAITING];
+	struct slot *slots;
+	void **opened; /* the scratch memory of all, in the order of opening */
+	void **scratch; /* that no job has, a stack: the last one used is in a cache */
 	bool committing, finishing; /* a thread is at it */
 	bool failed;
 	uint64_t failed_job;
@@ -56,20 +59,41 @@ static void note_failure(struct shared *s, uint64_t job, const struct tsr_err *e
 	s->err = *err;
 }
 
-static struct slot *find(struct shared *s, enum state state, uint64_t job)
+static struct slot *slot_of(const struct shared *s, uint64_t job)
 {
-	for (unsigned i = 0; i < s->nslots; i++) {
-		struct slot *slot = &s->slots[i];
-
-		if (slot->state == state && (state == FREE || slot->job == job))
-			return slot;
-	}
-	return NULL;
+	return &s->slots[job % s->nslots];
 }
 
 static bool no_more_jobs(const struct shared *s)
 {
 	return s->failed || s->next == s->p->njobs;
+}
+
+static bool can_commit(const struct shared *s)
+{
+	return !s->committing && s->turn < s->next && slot_of(s, s->turn)->state == WORKED;
+}
+
+static bool can_finish(const struct shared *s)
+{
+	return !s->finishing && s->finish_turn < s->turn &&
+	       slot_of(s, s->finish_turn)->state == COMMITTED;
+}
+
+static bool can_begin(const struct shared *s)
+{
+	return !no_more_jobs(s) && s->next - s->finish_turn < s->nslots;
+}
+
+static struct slot *begin(struct shared *s)
+{
+	struct slot *slot = slot_of(s, s->next);
+
+	slot->state = WORKING;
+	slot->scratch = s->scratch[s->nslots - 1 - (s->next - s->finish_turn)];
+	slot->job = s->next++;
+	slot->failed = false;
+	return slot;
 }
 
 /*
@@ -78,30 +102,21 @@ static bool no_more_jobs(const struct shared *s)
  */
 static struct slot *take_step(struct shared *s)
 {
-	struct slot *slot = NULL;
+	struct slot *slot;
 
-	if (!s->committing)
-		slot = find(s, WORKED, s->turn);
-	if (slot) {
+	if (can_commit(s)) {
+		slot = slot_of(s, s->turn);
 		slot->state = COMMITTING;
 		s->committing = true;
 		return slot;
 	}
-	if (!s->finishing)
-		slot = find(s, COMMITTED, s->finish_turn);
-	if (slot) {
+	if (can_finish(s)) {
+		slot = slot_of(s, s->finish_turn);
 		slot->state = FINISHING;
 		s->finishing = true;
 		return slot;
 	}
-	if (!no_more_jobs(s))
-		slot = find(s, FREE, 0);
-	if (slot) {
-		slot->state = WORKING;
-		slot->job = s->next++;
-		slot->failed = false;
-	}
-	return slot;
+	return can_begin(s) ? begin(s) : NULL;
 }
 
 /* Without the lock: call what the step is. */
@@ -133,6 +148,7 @@ static void end_step(struct shared *s, struct slot *slot, bool failed_before)
 		break;
 	default:
 		slot->state = FREE;
+		s->scratch[s->nslots - (s->next - s->finish_turn)] = slot->scratch;
 		s->finishing = false;
 		s->finish_turn++;
 	}
@@ -165,31 +181,42 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static enum tsr_status make_slot(const struct tsr_pipeline *p, struct slot *slot,
-				 struct tsr_err *err)
+static enum tsr_status make_scratch(const struct tsr_pipeline *p, void **ret, struct tsr_err *err)
 {
+	void *scratch = aligned_alloc(64, (p->scratch_nbytes + 64) / 64 * 64);
 	enum tsr_status status;
 
-	slot->scratch = aligned_alloc(64, (p->scratch_nbytes + 64) / 64 * 64);
-	if (!slot->scratch)
+	if (!scratch)
 		return tsr_fail_nomem(err, "work buffers");
-	status = p->open ? p->open(p->ctx, slot->scratch, err) : TSR_OK;
-	if (status != TSR_OK)
-		free(slot->scratch);
+	status = p->open ? p->open(p->ctx, scratch, err) : TSR_OK;
+	if (status == TSR_OK)
+		*ret = scratch;
+	else
+		free(scratch);
 	return status;
 }
 
 /* As many as there is memory for, one at least; what a slot does not use costs none. */
 static void make_slots(struct shared *s, uint64_t wanted)
 {
+	struct tsr_err err;
+
+	s->slots = calloc((size_t)wanted + 1, sizeof(*s->slots));
+	s->opened = calloc((size_t)wanted + 1, sizeof(void *));
+	s->scratch = calloc((size_t)wanted + 1, sizeof(void *));
+	if (!s->slots || !s->opened || !s->scratch) {
+		tsr_fail_nomem(&err, "work buffers");
+		note_failure(s, 0, &err);
+		return;
+	}
 	while (s->nslots < wanted) {
-		struct tsr_err err;
-		const enum tsr_status status = make_slot(s->p, &s->slots[s->nslots], &err);
+		const enum tsr_status status = make_scratch(s->p, &s->opened[s->nslots], &err);
 
 		if (status != TSR_OK && (status != TSR_E_NOMEM || s->nslots == 0))
 			note_failure(s, 0, &err);
 		if (status != TSR_OK)
 			return;
+		s->scratch[s->nslots] = s->opened[s->nslots];
 		s->nslots++;
 	}
 }
@@ -198,15 +225,19 @@ static void free_slots(struct shared *s)
 {
 	for (unsigned i = 0; i < s->nslots; i++) {
 		if (s->p->close)
-			s->p->close(s->p->ctx, s->slots[i].scratch);
-		free(s->slots[i].scratch);
+			s->p->close(s->p->ctx, s->opened[i]);
+		free(s->opened[i]);
 	}
+	free(s->slots);
+	free(s->opened);
+	free(s->scratch);
 }
 
 enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_run *run,
 				 struct tsr_err *err)
 {
 	pthread_t threads[TSR_THREADS_MAX];
+	const unsigned waiting = p->waiting ? p->waiting : TSR_PIPELINE_WAITING;
 	uint64_t wanted = tsr_run_threads(run);
 	unsigned started = 0;
 	struct shared *s = calloc(1, sizeof(*s));
@@ -216,7 +247,7 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 		return tsr_fail_nomem(err, "work buffers");
 	s->p = p;
 	wanted = wanted < p->njobs ? wanted : p->njobs;
-	make_slots(s, wanted > 1 ? wanted + TSR_PIPELINE_WAITING : wanted);
+	make_slots(s, wanted > 1 ? wanted + waiting : wanted);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	while (started + 1 < wanted && started + 1 < s->nslots &&

@@ -22,7 +22,9 @@
  * struct tsr_pipeline - Numbered jobs, done by several threads, committed in their order
  * @njobs:         jobs 0 to @njobs - 1
  * @scratch_nbytes: memory that each job under way gets, 64-byte aligned; there is some for as many
- *                  jobs as threads, and for two more if there are several threads
+ *                  jobs as threads, and for those that wait if there are several threads
+ * @waiting:       jobs that may wait for a step, if not TSR_PIPELINE_WAITING: where the time that
+ *                 jobs take differs, more keep the threads busy behind one that takes long
  * @open:          called for the memory of each job under way before the first job; if the first fails,
  *                 the run does, and if a later one has no memory, fewer jobs are under way; may be NULL
  * @close:         called behind the last job where @open went well; may be NULL
@@ -38,6 +40,7 @@
 struct tsr_pipeline {
 	uint64_t njobs;
 	size_t scratch_nbytes;
+	unsigned waiting;
 	enum tsr_status (*open)(void *ctx, void *scratch, struct tsr_err *err);
 	void (*close)(void *ctx, void *scratch);
 	enum tsr_status (*work)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);

@@ -91,6 +91,15 @@ enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tens
 	return TSR_OK;
 }
 
+void tsr_build_drop_tensors(struct tsr_checkpoint *c)
+{
+	free(c->tensors);
+	free(c->tensor_by_name);
+	c->tensors = NULL;
+	c->tensor_by_name = NULL;
+	c->ntensors = 0;
+}
+
 enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const char *value,
 			       struct tsr_err *err)
 {

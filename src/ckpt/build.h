@@ -33,6 +33,9 @@ enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tens
 /* Sort the names of tensors once all are there: TSR_E_FORMAT for two of one name. */
 enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err);
 
+/* Give back what tensors take, for who goes on with the arrays; afterwards there are none. */
+void tsr_build_drop_tensors(struct tsr_checkpoint *c);
+
 /* Add an entry of metadata; both texts must live in the arena. */
 enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const char *value,
 			       struct tsr_err *err);

@@ -20,31 +20,35 @@ struct arranging {
 
 /* --- Planes become tensors ---------------------------------------------------------------------- */
 
-static bool is_codec(const struct tsr_tensor *t, const char *name)
+static bool is_codec(const struct tsr_coding *coding, const char *name)
 {
-	return t->coding.codec && strcmp(t->coding.codec->name, name) == 0;
+	return coding->codec && strcmp(coding->codec->name, name) == 0;
 }
 
-static bool is_state(const struct tsr_tensor *t)
+static bool is_state(const struct tsr_coding *coding)
 {
-	return (is_codec(t, "softsign8") || is_codec(t, "sqrt8")) &&
-	       t->coding.scale == TSR_SCALE_F16 && t->coding.group == 32;
+	return (is_codec(coding, "softsign8") || is_codec(coding, "sqrt8")) &&
+	       coding->scale == TSR_SCALE_F16 && coding->group == 32;
 }
 
-static enum tsr_status check_codec(struct arranging *a, const struct tsr_tensor *t)
+enum tsr_status tsr_flashoptim_check(const char *path, const char *tensor,
+				     const struct tsr_coding *coding, uint64_t *bytewidth,
+				     struct tsr_err *err)
 {
-	const uint64_t bytewidth = is_codec(t, "bf16+ulp8") ? 3 : is_codec(t, "bf16+ulp16") ? 4 : 0;
+	const uint64_t own = is_codec(coding, "bf16+ulp8")    ? 3
+			     : is_codec(coding, "bf16+ulp16") ? 4
+							      : 0;
 
-	if (!t->coding.codec || is_state(t))
+	if (!coding->codec || is_state(coding))
 		return TSR_OK;
-	if (!bytewidth || (a->bytewidth && a->bytewidth != bytewidth))
+	if (!own || (*bytewidth && *bytewidth != own))
 		return tsr_fail(
-			a->err, TSR_E_UNSUPPORTED,
+			err, TSR_E_UNSUPPORTED,
 			"%s: tensor %.200s: found codec %s with %s scales and groups of %u, "
 			"expected FlashOptim's; pack with --compat flashoptim",
-			a->c->path, t->name, t->coding.codec->name, tsr_scale_name(t->coding.scale),
-			t->coding.group);
-	a->bytewidth = bytewidth;
+			path, tensor, coding->codec->name, tsr_scale_name(coding->scale),
+			coding->group);
+	*bytewidth = own;
 	return TSR_OK;
 }
 
@@ -99,7 +103,7 @@ static enum tsr_status split_tensor(struct arranging *a, const struct tsr_tensor
 {
 	if (!t->coding.codec)
 		return add_raw(a, t->name, "", t->plane[0]);
-	if (is_state(t)) {
+	if (is_state(&t->coding)) {
 		/*
 		 * torch casts every float of a state to the type of its parameter when it loads it;
 		 * FlashOptim (0.1.4) takes the bits of scales that are called BF16 for FP16.
@@ -178,7 +182,7 @@ static bool arrange_state(struct arranging *a, struct tsr_value *dict)
 		struct tsr_value *key = old->list.items[i], *value = old->list.items[i + 1];
 		const struct tsr_tensor *t = coded(a, value);
 
-		if (!t || !is_state(t) || key->type != TSR_VALUE_STRING) {
+		if (!t || !is_state(&t->coding) || key->type != TSR_VALUE_STRING) {
 			ok = tsr_value_add(a->c->arena, dict, key) &&
 			     tsr_value_add(a->c->arena, dict, value);
 			continue;
@@ -212,7 +216,7 @@ static bool has_coded_state(const struct arranging *a, const struct tsr_value *d
 	for (size_t i = 1; i < dict->list.n; i += 2) {
 		const struct tsr_tensor *t = coded(a, dict->list.items[i]);
 
-		if (t && is_state(t))
+		if (t && is_state(&t->coding))
 			return true;
 	}
 	return false;
@@ -262,7 +266,7 @@ static bool make_state(struct arranging *a, struct tsr_value *states, struct tsr
 
 	for (size_t i = 0; ok && i < a->n; i++) {
 		const struct tsr_tensor *t = &a->was[i];
-		const char *field = is_state(t) ? field_of(t, weight) : NULL;
+		const char *field = is_state(&t->coding) ? field_of(t, weight) : NULL;
 
 		if (field)
 			ok = put(a, dict, field, QUANTIZED, tensor_value(a, t->plane[0])) &&
@@ -286,7 +290,7 @@ static bool make_optimizer(struct arranging *a, struct tsr_value *model,
 	for (size_t i = 0; ok && i < a->n; i++) {
 		const struct tsr_tensor *t = &a->was[i];
 
-		if (is_state(t))
+		if (is_state(&t->coding))
 			continue;
 		ok = put(a, model, t->name, "", tensor_value(a, t->plane[0]));
 		if (ok && t->coding.codec)
@@ -322,7 +326,8 @@ static enum tsr_status arrange(struct arranging *a)
 	struct tsr_checkpoint *c = a->c;
 
 	for (size_t i = 0; i < a->n; i++)
-		TSR_TRY(check_codec(a, &a->was[i]));
+		TSR_TRY(tsr_flashoptim_check(c->path, a->was[i].name, &a->was[i].coding,
+					     &a->bytewidth, a->err));
 	if (!a->bytewidth)
 		return tsr_fail(a->err, TSR_E_UNSUPPORTED,
 				"%s: holds no packed weights; pack with --compat flashoptim first",

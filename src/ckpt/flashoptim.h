@@ -15,4 +15,12 @@
  */
 enum tsr_status tsr_flashoptim_arrange(struct tsr_checkpoint *c, struct tsr_err *err);
 
+/*
+ * Whether FlashOptim has the codec of a tensor, which is @path's; *@bytewidth, 0 at first, becomes
+ * that of the weights, which all have the same.
+ */
+enum tsr_status tsr_flashoptim_check(const char *path, const char *tensor,
+				     const struct tsr_coding *coding, uint64_t *bytewidth,
+				     struct tsr_err *err);
+
 #endif

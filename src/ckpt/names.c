@@ -70,6 +70,7 @@ struct candidate {
 	bool weak;
 	bool settled; /* by a rule of the user */
 	bool optimizer; /* under "optimizer.", "optim." or "state." */
+	bool param; /* known to be a weight, though it has no dimensions */
 	struct candidate *weight;
 };
 
@@ -228,7 +229,7 @@ static bool may_be_weight(const struct candidate *k)
 		return k->t->rank > 0 && is_floating(k->t->dtype);
 	if (k->slot != SLOT_NONE && !k->weak)
 		return false;
-	return !k->optimizer && k->t->rank > 0 && is_floating(k->t->dtype);
+	return !k->optimizer && (k->t->rank > 0 || k->param) && is_floating(k->t->dtype);
 }
 
 static bool is_master(const struct candidate *k)
@@ -395,10 +396,8 @@ static enum tsr_status check_unique(struct assigning *a)
 	return status;
 }
 
-static enum tsr_kind kind_of(const struct candidate *k)
+static enum tsr_kind kind_by_name(const struct candidate *k)
 {
-	if (k->t->rank == 0 || !is_floating(k->t->dtype))
-		return TSR_KIND_OTHER;
 	switch (k->slot) {
 	case SLOT_NONE:
 		return k->optimizer ? TSR_KIND_OTHER : TSR_KIND_WEIGHT;
@@ -416,22 +415,42 @@ static enum tsr_kind kind_of(const struct candidate *k)
 	return TSR_KIND_OTHER;
 }
 
-/* A packed file knows its kinds: a name that tells of another one tells nothing. */
+static enum tsr_kind kind_of(const struct candidate *k)
+{
+	const bool param = k->param || (k->weight && k->weight->t->rank == 0);
+
+	if ((k->t->rank == 0 && !param) || !is_floating(k->t->dtype))
+		return TSR_KIND_OTHER;
+	return kind_by_name(k);
+}
+
+/*
+ * A packed file knows its kinds: a name that tells of another one tells nothing.  What has no
+ * dimensions is a weight or a state there if it was a parameter's.
+ */
 static void settle_packed(struct assigning *a)
 {
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		k->settled = kind_of(k) != k->t->kind;
+		if (k->t->rank == 0 && k->t->kind != TSR_KIND_OTHER)
+			k->settled = kind_by_name(k) != k->t->kind;
+		else
+			k->settled = !k->param && kind_of(k) != k->t->kind;
+		k->param = k->param ||
+			   (!k->settled && k->t->rank == 0 && k->t->kind == TSR_KIND_WEIGHT);
 	}
 }
 
 static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
-			      unsigned nrules)
+			      unsigned nrules, const bool *params)
 {
 	for (size_t i = 0; i < a->n; i++) {
-		a->all[i].t = &a->c->tensors[i];
-		TSR_TRY(parse_name(&a->all[i], a->err));
+		struct candidate *k = &a->all[i];
+
+		k->t = &a->c->tensors[i];
+		TSR_TRY(parse_name(k, a->err));
+		k->param = params && params[i] && k->slot == SLOT_NONE;
 	}
 	for (unsigned i = 0; i < nrules; i++)
 		TSR_TRY(apply_rule(a, &rules[i]));
@@ -449,7 +468,7 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 
 		if (k->settled)
 			continue;
-		if (!a->c->packed)
+		if (!a->c->packed || k->param || (k->weight && k->weight->param))
 			k->t->kind = kind_of(k);
 		if (is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
 			k->t->weight = k->weight->t->name;
@@ -492,7 +511,8 @@ static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *r
 }
 
 static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-			   unsigned nrules, struct tsr_tensor_role *roles, struct tsr_err *err)
+			   unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
+			   struct tsr_err *err)
 {
 	struct assigning a = { .c = c, .n = c->ntensors, .err = err };
 	enum tsr_status status;
@@ -500,7 +520,7 @@ static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule 
 	a.all = calloc(a.n + 1, sizeof(*a.all));
 	if (!a.all)
 		return tsr_fail_nomem(err, c->path);
-	status = assign(&a, rules, nrules);
+	status = assign(&a, rules, nrules, params);
 	if (status == TSR_OK && roles)
 		status = tell_roles(&a, roles);
 	for (size_t i = 0; i < a.n; i++) {
@@ -515,11 +535,12 @@ static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule 
 enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				 unsigned nrules, struct tsr_err *err)
 {
-	return c->packed ? TSR_OK : run(c, rules, nrules, NULL, err);
+	return c->packed ? TSR_OK : run(c, rules, nrules, NULL, NULL, err);
 }
 
 enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-				unsigned nrules, struct tsr_tensor_role *roles, struct tsr_err *err)
+				unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
+				struct tsr_err *err)
 {
-	return run(c, rules, c->packed ? 0 : nrules, roles, err);
+	return run(c, rules, c->packed ? 0 : nrules, params, roles, err);
 }

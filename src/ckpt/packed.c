@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "ckpt/build.h"
 #include "tersor/version.h"
 
 bool tsr_packed_name_reserved(const char *name)
@@ -71,7 +72,8 @@ static struct tsr_json_rules packed_rules(const char *path)
 
 static void compose_error(const struct tsr_tensor *t, bool widest, struct tsr_text *json)
 {
-	const struct tsr_error_summary *e = &t->error;
+	static const struct tsr_error_summary none;
+	const struct tsr_error_summary *e = t->error ? t->error : &none;
 
 	tsr_json_open(json, "error", '{');
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
@@ -244,22 +246,27 @@ static bool read_hash(const struct tsr_json *v, uint64_t *ret)
 
 static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
 {
+	struct tsr_error_summary *e;
+
 	if (!HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed",
 			 "scale_underflow"))
 		return bad(r, t->name, "error figures are incomplete");
+	e = tsr_arena_alloc(r->c->arena, sizeof(*e));
+	if (!e)
+		return tsr_build_nomem(r->c, r->err);
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
 		const struct tsr_json *value = tsr_json_get(v, tsr_metric_name((enum tsr_metric)i));
 
 		if (tsr_json_type(value) == TSR_JSON_NULL)
-			t->error.value[i] = INFINITY;
-		else if (!tsr_json_double(value, &t->error.value[i]))
+			e->value[i] = INFINITY;
+		else if (!tsr_json_double(value, &e->value[i]))
 			return bad(r, t->name, "an error figure is not a number");
 	}
-	if (!tsr_json_u64(tsr_json_get(v, "exact"), &t->error.exact) ||
-	    !tsr_json_u64(tsr_json_get(v, "flushed"), &t->error.flushed) ||
-	    !tsr_json_u64(tsr_json_get(v, "scale_underflow"), &t->error.scale_underflow))
+	if (!tsr_json_u64(tsr_json_get(v, "exact"), &e->exact) ||
+	    !tsr_json_u64(tsr_json_get(v, "flushed"), &e->flushed) ||
+	    !tsr_json_u64(tsr_json_get(v, "scale_underflow"), &e->scale_underflow))
 		return bad(r, t->name, "an error count is not an integer");
-	t->has_error = true;
+	t->error = e;
 	return TSR_OK;
 }
 

@@ -22,9 +22,13 @@ struct tsr_tensor_role {
 /*
  * tsr_names_assign(), which also tells the role of each tensor: @roles has one entry per tensor.  In
  * a packed file kinds are as they are, roles are found by name.
+ *
+ * @params has one entry per tensor, too: whether it is known to be a parameter, which a tensor
+ * without dimensions is not taken for otherwise, nor are its states for states; NULL: none is.  It
+ * says nothing of tensors that a rule or their name settles.
  */
 enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-				unsigned nrules, struct tsr_tensor_role *roles,
+				unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
 				struct tsr_err *err);
 
 /*

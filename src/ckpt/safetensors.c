@@ -22,7 +22,7 @@ struct reading {
 	uint64_t data_nbytes; /* bytes behind the header */
 	struct tsr_st_contents *c;
 	struct tsr_arena *arena;
-	uint64_t *ends; /* of each array, relative to the data */
+	size_t room; /* for arrays */
 	struct tsr_err *err;
 };
 
@@ -157,10 +157,27 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a,
 	return TSR_OK;
 }
 
+/* Room for one more array. */
+static enum tsr_status grow(struct reading *r)
+{
+	const size_t room = r->room ? 2 * r->room : 64;
+	struct tsr_array *arrays;
+
+	if (r->c->narrays < r->room)
+		return TSR_OK;
+	arrays = realloc(r->c->arrays, room * sizeof(*arrays));
+	if (!arrays)
+		return tsr_fail_nomem(r->err, r->path);
+	r->c->arrays = arrays;
+	r->room = room;
+	return TSR_OK;
+}
+
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entry)
 {
-	struct tsr_array *a = &r->c->arrays[r->c->narrays];
+	struct tsr_array *a;
 	struct entry_members m;
+	uint64_t end;
 
 	if (strlen(tsr_json_key(entry)) > TSR_NAME_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
@@ -169,13 +186,15 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 				r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
 				TSR_NAME_MAX);
 	TSR_TRY(find_members(r, entry, &m));
-	a->name = copy(r, tsr_json_key(entry));
+	TSR_TRY(grow(r));
+	a = &r->c->arrays[r->c->narrays];
+	*a = (struct tsr_array){ .name = copy(r, tsr_json_key(entry)) };
 	if (!a->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->narrays++;
 	TSR_TRY(read_dtype(r, a, m.dtype));
 	TSR_TRY(read_shape(r, a, m.shape));
-	return read_offsets(r, a, m.offsets, &r->ends[r->c->narrays - 1]);
+	return read_offsets(r, a, m.offsets, &end);
 }
 
 static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *object)
@@ -244,26 +263,32 @@ static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
 	return TSR_OK;
 }
 
-static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
+/*
+ * Members pass one at a time: a tree of all of them is many times as large as the header,
+ * which has up to 100 MB.
+ */
+static enum tsr_status read_root(struct reading *r, const struct tsr_json_rules *rules,
 				 uint64_t data_start)
 {
-	size_t n = 0;
+	const char *text = r->c->header;
+	const size_t nbytes = r->c->header_nbytes;
+	enum tsr_status status = TSR_OK;
+	struct tsr_json *v;
+	size_t at = 0;
 
-	if (tsr_json_type(root) != TSR_JSON_OBJECT)
+	if (text[strspn(text, " \t\n\r")] != '{')
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: header is not a JSON object", r->path);
-	for (const struct tsr_json *v = tsr_json_first(root); v; v = tsr_json_next(v))
-		n++;
-	r->c->arrays = calloc(n + 1, sizeof(*r->c->arrays));
-	r->ends = calloc(n + 1, sizeof(*r->ends));
-	if (!r->c->arrays || !r->ends)
-		return tsr_fail_nomem(r->err, r->path);
-	for (const struct tsr_json *v = tsr_json_first(root); v; v = tsr_json_next(v)) {
+	while (status == TSR_OK) {
+		TSR_TRY(tsr_json_take_member(text, nbytes, &at, rules, &v, r->err));
+		if (!v)
+			return check_coverage(r, data_start);
 		if (strcmp(tsr_json_key(v), "__metadata__") == 0)
-			TSR_TRY(read_metadata(r, v));
+			status = read_metadata(r, v);
 		else
-			TSR_TRY(read_entry(r, v));
+			status = read_entry(r, v);
+		tsr_json_free(v);
 	}
-	return check_coverage(r, data_start);
+	return status;
 }
 
 /* The bytes of the header, after its length was found to fit the file. */
@@ -321,18 +346,14 @@ enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
 	struct tsr_st_contents c = { 0 };
 	struct reading r = { .path = tsr_file_path(f), .c = &c, .arena = arena, .err = err };
 	const struct tsr_json_rules rules = tsr_st_rules(r.path);
-	struct tsr_json *root = NULL;
 	enum tsr_status status = read_header(f, &c, err);
 
 	if (status == TSR_OK) {
 		r.data_nbytes = tsr_file_size(f) - 8 - c.header_nbytes;
-		status = tsr_json_parse(c.header, c.header_nbytes, &rules, &root, err);
+		status = tsr_json_check(c.header, c.header_nbytes, &rules, err);
 	}
 	if (status == TSR_OK)
-		status = read_root(&r, root, 8 + c.header_nbytes);
-	free(r.ends);
-	if (root)
-		tsr_json_free(root);
+		status = read_root(&r, &rules, 8 + c.header_nbytes);
 	if (status != TSR_OK) {
 		tsr_st_contents_free(&c);
 		return status;

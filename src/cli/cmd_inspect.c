@@ -79,11 +79,11 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 		tsr_json_open(&json, NULL, '{');
 		cli_json_tensor(&json, t);
 		tsr_json_put_u64(&json, "stored_nbytes", tsr_tensor_stored_nbytes(c, t));
-		if (t->has_error) {
+		if (t->error) {
 			tsr_json_open(&json, "error", '{');
 			for (unsigned m = 0; m < TSR_METRIC_COUNT; m++)
 				tsr_json_put_double(&json, tsr_metric_name((enum tsr_metric)m),
-						    t->error.value[m]);
+						    t->error->value[m]);
 			tsr_json_close(&json, '}');
 		}
 		tsr_json_close(&json, '}');
@@ -123,7 +123,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		const struct tsr_tensor *t = &c->tensors[i];
 
 		cli_summary_add(&summary, t, tsr_tensor_stored_nbytes(c, t),
-				t->has_error ? t->error.value[TSR_METRIC_NMSE] : -1);
+				t->error ? t->error->value[TSR_METRIC_NMSE] : -1);
 	}
 	cli_warn_notes(&a->common, c);
 	if (cli_wants_text(&a->common))

@@ -59,6 +59,9 @@ static const struct cli_opt opts[] = {
 	  "start from zero momentum and variance, at the first step" },
 	{ "on-nonfinite", 0, "WHAT", CLI_STRING, AT(on_nonfinite), 0, 0, "fail skip",
 	  "a gradient with NaN or infinity: fail (default), or skip its step" },
+	{ "on-missing", 0, "WHAT", CLI_STRING, AT(on_missing), 0, 0, "skip fail",
+	  "a parameter without a gradient at a step: skip (default), which does not step it, as in "
+	  "PyTorch; or fail" },
 	{ "compare", 0, "WITH", CLI_STRING, AT(compare), 0, 0, "fp32",
 	  "fp32: replay in FP32, too, and report how far the two part" },
 	{ "gate", 0, "FIGURE=VALUE", CLI_LIST, AT(gate), 0, 0,

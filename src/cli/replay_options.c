@@ -248,6 +248,11 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 	else if (a->on_nonfinite && strcmp(a->on_nonfinite, "fail") != 0)
 		return cli_usage(cmd, "option --on-nonfinite: found '%s', expected fail or skip",
 				 a->on_nonfinite);
+	if (a->on_missing && strcmp(a->on_missing, "fail") == 0)
+		o->on_missing = TSR_MISSING_FAIL;
+	else if (a->on_missing && strcmp(a->on_missing, "skip") != 0)
+		return cli_usage(cmd, "option --on-missing: found '%s', expected skip or fail",
+				 a->on_missing);
 	if (a->compare && strcmp(a->compare, "fp32") != 0)
 		return cli_usage(cmd, "option --compare: found '%s', expected fp32", a->compare);
 	if (a->count && !parse_step(a->count, strlen(a->count), 0, &o->count))

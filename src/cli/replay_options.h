@@ -16,7 +16,7 @@ struct cli_replay_args {
 	struct cli_list hyper;
 	const char *state, *codec[TSR_PARTS], *scale, *compat;
 	uint64_t group, seed, max_shard;
-	const char *steps, *count, *on_nonfinite, *compare;
+	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
 	bool zero_state, check_numerics, force, dry_run;
 	struct cli_list gate, map;
 	struct cli_optional csv;

@@ -335,15 +335,28 @@ static void print_warnings(const struct tsr_replay *r, bool verbose)
 		printf("  ... and %zu more, which -v shows\n", r->nwarnings - shown);
 }
 
+static void print_missing(const struct tsr_replay *r, bool verbose)
+{
+	const size_t shown = verbose || r->nmissing <= LINES_SHOWN ? r->nmissing : LINES_SHOWN;
+	char name[128];
+
+	if (!r->nmissing)
+		return;
+	printf("\nSteps without a gradient for a parameter did not step it:\n\n");
+	printf("%-12s %12s %12s  %s\n", "no gradient", "of steps", "first", "name");
+	for (size_t i = 0; i < shown; i++) {
+		cli_format_name(name, sizeof(name), r->missing[i].name, WIDTH - 40);
+		printf("%-12zu %12zu %12" PRIu64 "  %s\n", r->missing[i].nsteps, r->nsteps,
+		       r->missing[i].first, name);
+	}
+	if (shown < r->nmissing)
+		printf("... and %zu more, which -v shows\n", r->nmissing - shown);
+}
+
 static void print_skipped(const struct tsr_replay *r, bool verbose)
 {
-	size_t shown = 0, missing = 0;
+	size_t shown = 0;
 
-	for (size_t i = 0; i < r->nsteps; i++)
-		missing += r->steps[i].nmissing;
-	if (missing)
-		printf("\n%zu gradients are missing; their parameters were not stepped.\n",
-		       missing);
 	if (!r->nskipped)
 		return;
 	printf("\n%zu of %zu steps skipped, whose gradients are not finite:", r->nskipped,
@@ -389,6 +402,7 @@ void cli_replay_table(const struct tsr_replay *r, const struct cli_common *commo
 		print_findings(r);
 	}
 	print_warnings(r, verbose);
+	print_missing(r, verbose);
 	print_skipped(r, verbose);
 	print_gate(r);
 }

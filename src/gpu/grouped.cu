@@ -8,8 +8,9 @@
 #define TILE 16 /* elements of a thread, so that what a group costs is shared by them */
 
 /*
- * A team of threads has a group.  Whole groups only: @ntiles is a multiple of the team.  4 bytes read, 1 + 2/32 written per element.  Threads read 16 bytes at a
- * distance of 64, so a sector is for two reads of a warp, and the first one leaves it in the cache.
+ * A team of threads has a group.  Whole groups only: @ntiles is a multiple of the team.  4 bytes
+ * read, 1 + 2/32 written per element.  Threads read 16 bytes at a distance of 64, so a sector is for
+ * two reads of a warp, and the first one leaves it in the cache.
  */
 template <class codec>
 static __global__ void __launch_bounds__(TSR_BLOCK)

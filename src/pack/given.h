@@ -13,6 +13,7 @@
 struct tsr_pack_given {
 	size_t n; /* tensors that @kept is about; those that come later are not kept */
 	const bool *kept; /* NULL: none is */
+	bool named; /* kinds are known; else names and rules tell */
 	unsigned generation; /* lossy generations by then, where no tensor is encoded with loss */
 };
 

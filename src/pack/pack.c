@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/pipeline.h"
+#include "ckpt/build.h"
 #include "ckpt/packed.h"
 #include "ckpt/read.h"
 #include "ckpt/tree.h"
@@ -203,7 +204,9 @@ static enum tsr_status check_record(struct packing *p, const struct scratch *s, 
 	if (s->piece.first == 0)
 		p->record = (struct tsr_record_crc){ 0 };
 	tsr_record_add(&p->record, s->crc, s->piece.n * (t->coding.codec ? sizeof(float) : 1));
-	return s->piece.last ? tsr_record_check(p->c, stored, &p->record, err) : TSR_OK;
+	return s->piece.last
+		       ? tsr_record_check(p->c, &p->c->arrays[stored->plane[0]], &p->record, err)
+		       : TSR_OK;
 }
 
 /* Planes that are as they are wanted pass as they are: encoding again could change them. */
@@ -381,23 +384,28 @@ static enum tsr_status check_bounds(struct packing *p)
 	return TSR_OK;
 }
 
-static void record_errors(struct packing *p)
+static enum tsr_status record_errors(struct packing *p)
 {
 	bool lossy = false;
 
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		struct tsr_tensor *t = &p->c->tensors[i];
 		const struct tsr_packed_tensor *r = &p->result->tensors[i];
+		struct tsr_error_summary *e;
 
 		if (!t->coding.codec)
 			continue;
-		t->error = tsr_error_summarize(&r->measure, r->report.scale_underflow);
-		t->has_error = true;
+		e = tsr_arena_alloc(p->c->arena, sizeof(*e));
+		if (!e)
+			return tsr_build_nomem(p->c, p->err);
+		*e = tsr_error_summarize(&r->measure, r->report.scale_underflow);
+		t->error = e;
 		lossy = lossy || r->measure.exact != r->measure.n;
 	}
 	p->result->generation = p->c->generation + lossy;
 	if (p->result->generation < p->given->generation)
 		p->result->generation = p->given->generation;
+	return TSR_OK;
 }
 
 /* --- All of it ------------------------------------------------------------------------------- */
@@ -419,7 +427,8 @@ static enum tsr_status prepare(struct packing *p)
 	struct tsr_checkpoint *c = p->c;
 
 	TSR_TRY(check_source(p));
-	TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
+	if (!p->given->named)
+		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	p->stored = calloc(c->ntensors + 1, sizeof(*p->stored));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
@@ -469,7 +478,7 @@ static enum tsr_status run_packing(struct packing *p)
 		if (again)
 			TSR_TRY(plan(p));
 	}
-	record_errors(p);
+	TSR_TRY(record_errors(p));
 	TSR_TRY(check_bounds(p));
 	TSR_TRY(tsr_pack_plan_write_headers(&p->plan, p->result->generation, p->err));
 	return tsr_outputs_publish(&p->plan.outputs, p->plan.nshards > 1 ? &p->plan.index : NULL,

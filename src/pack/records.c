@@ -11,9 +11,14 @@
 /* Bytes that are read at a time. */
 #define STRIP_NBYTES (1u << 20)
 
+bool tsr_array_is_streamed(const struct tsr_array *a)
+{
+	return a->has_crc && !a->layout;
+}
+
 bool tsr_record_is_streamed(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
 {
-	return !t->coding.codec && c->arrays[t->plane[0]].has_crc && !c->arrays[t->plane[0]].layout;
+	return !t->coding.codec && tsr_array_is_streamed(&c->arrays[t->plane[0]]);
 }
 
 void tsr_record_add(struct tsr_record_crc *r, uint32_t crc, uint64_t nbytes)
@@ -29,14 +34,12 @@ static enum tsr_status damaged(const char *path, const char *tensor, uint32_t fo
 			path, tensor, found, expected);
 }
 
-enum tsr_status tsr_record_check(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+enum tsr_status tsr_record_check(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				 const struct tsr_record_crc *r, struct tsr_err *err)
 {
-	const struct tsr_array *a = &c->arrays[t->plane[0]];
-
 	if (r->crc == a->crc)
 		return TSR_OK;
-	return damaged(tsr_file_path(c->files[a->file]), t->name, r->crc, a->crc, err);
+	return damaged(tsr_file_path(c->files[a->file]), a->name, r->crc, a->crc, err);
 }
 
 /* --- Beforehand ------------------------------------------------------------------------------- */

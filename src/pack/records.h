@@ -13,6 +13,9 @@
 /* Whether the tensor's bytes are checked as they pass: it is read raw and has a checksum. */
 bool tsr_record_is_streamed(const struct tsr_checkpoint *c, const struct tsr_tensor *t);
 
+/* The same of an array that is a tensor as it is stored. */
+bool tsr_array_is_streamed(const struct tsr_array *a);
+
 /* The checksum of a record in the making.  Start from zeros for each tensor. */
 struct tsr_record_crc {
 	uint32_t crc;
@@ -21,8 +24,8 @@ struct tsr_record_crc {
 /* Add the next @nbytes, whose own CRC-32 is @crc. */
 void tsr_record_add(struct tsr_record_crc *r, uint32_t crc, uint64_t nbytes);
 
-/* TSR_E_FORMAT if the tensor's record has another checksum. */
-enum tsr_status tsr_record_check(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+/* TSR_E_FORMAT if the record has another checksum; it is the array of a tensor that is streamed. */
+enum tsr_status tsr_record_check(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				 const struct tsr_record_crc *r, struct tsr_err *err);
 
 /* Read and check every record that is not streamed, or with @all every record. */

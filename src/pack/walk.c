@@ -103,7 +103,10 @@ static enum tsr_status check_record(struct walking *w, const struct scratch *s, 
 	if (r->piece.first == 0)
 		w->record = (struct tsr_record_crc){ 0 };
 	tsr_record_add(&w->record, s->crc, r->piece.n);
-	return r->piece.last ? tsr_record_check(w->walk->c, r->tensor, &w->record, err) : TSR_OK;
+	return r->piece.last
+		       ? tsr_record_check(w->walk->c, &w->walk->c->arrays[r->tensor->plane[0]],
+					  &w->record, err)
+		       : TSR_OK;
 }
 
 static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)

@@ -401,6 +401,13 @@ static enum tsr_status put_prefixed(struct tsr_replay_adding *a, size_t param, c
 	return put_at(r, a->dicts[param], key, value) ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
+static enum tsr_status no_place(const struct tsr_replaying *r, const char *param)
+{
+	return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+			"%s: tensor %.200s: found no mapping to put its new state into", r->c->path,
+			param);
+}
+
 /* A new tensor into the mapping of its parameter, or into a flat one under its own name. */
 static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, const char *field,
 				  size_t tensor)
@@ -421,9 +428,7 @@ static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, con
 		ok = put_at(r, (struct tsr_value *)tsr_value_mapping(root),
 			    r->c->tensors[tensor].name, value);
 	else
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: tensor %.200s: found no mapping to put this new state into",
-				r->c->path, r->c->tensors[tensor].name);
+		return no_place(r, r->params[param].name);
 	return ok ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -460,7 +465,21 @@ static bool lacks_any(const struct tsr_replaying *r)
 	return false;
 }
 
-static enum tsr_status add_all(struct tsr_replay_adding *a)
+/* Every new state has a mapping to go into; of a counter only the last step tells whether it is new. */
+static enum tsr_status find_places(struct tsr_replay_adding *a)
+{
+	const struct tsr_replaying *r = a->r;
+
+	TSR_TRY(make_dicts(a));
+	for (size_t i = 0; i < r->nparams && r->c->ntrees; i++) {
+		if (lacks_state(&r->params[i]) && !a->dicts[i] && !a->flat)
+			return no_place(r, r->params[i].name);
+	}
+	a->placed = true;
+	return TSR_OK;
+}
+
+static enum tsr_status plan_all(struct tsr_replay_adding *a)
 {
 	struct tsr_replaying *r = a->r;
 
@@ -468,10 +487,49 @@ static enum tsr_status add_all(struct tsr_replay_adding *a)
 	if (a->failed)
 		return tsr_build_nomem(r->c, r->err);
 	TSR_TRY(tsr_replay_write_lr(a));
+	a->flat = r->c->ntrees && !a->optimizer && is_flat(r->c->trees[0]);
+	for (size_t i = 0; i < r->nparams; i++) {
+		if (lacks_state(&r->params[i]))
+			return find_places(a);
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_plan_additions(struct tsr_replaying *r)
+{
+	struct tsr_replay_adding *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return tsr_fail_nomem(r->err, r->c->path);
+	r->adding = a;
+	a->r = r;
+	a->dicts = calloc(r->nparams + 1, sizeof(struct tsr_value *));
+	a->prefix = calloc(r->nparams + 1, sizeof(char *));
+	a->param_of = malloc((r->c->narrays + 1) * sizeof(*a->param_of));
+	if (!a->dicts || !a->prefix || !a->param_of)
+		return tsr_fail_nomem(r->err, r->c->path);
+	return plan_all(a);
+}
+
+void tsr_replay_free_additions(struct tsr_replaying *r)
+{
+	if (!r->adding)
+		return;
+	free(r->adding->dicts);
+	free(r->adding->prefix);
+	free(r->adding->param_of);
+	free(r->adding);
+	r->adding = NULL;
+}
+
+enum tsr_status tsr_replay_add_states(struct tsr_replaying *r)
+{
+	struct tsr_replay_adding *a = r->adding;
+
 	if (!lacks_any(r))
 		return TSR_OK;
-	a->flat = r->c->ntrees && !a->optimizer && is_flat(r->c->trees[0]);
-	TSR_TRY(make_dicts(a));
+	if (!a->placed)
+		TSR_TRY(find_places(a));
 	for (size_t i = 0; i < r->nparams; i++) {
 		struct tsr_replay_param *p = &r->params[i];
 		const bool counter = lacks_counter(r, p);
@@ -489,22 +547,4 @@ static enum tsr_status add_all(struct tsr_replay_adding *a)
 		}
 	}
 	return tsr_build_index(r->c, r->err);
-}
-
-enum tsr_status tsr_replay_add_states(struct tsr_replaying *r)
-{
-	struct tsr_replay_adding a = { .r = r };
-	enum tsr_status status;
-
-	if (!r->c->ntrees && !lacks_any(r))
-		return TSR_OK;
-	a.dicts = calloc(r->nparams + 1, sizeof(struct tsr_value *));
-	a.prefix = calloc(r->nparams + 1, sizeof(char *));
-	a.param_of = malloc((r->c->narrays + 1) * sizeof(*a.param_of));
-	status = a.dicts && a.prefix && a.param_of ? add_all(&a)
-						   : tsr_fail_nomem(r->err, r->c->path);
-	free(a.dicts);
-	free(a.prefix);
-	free(a.param_of);
-	return status;
 }

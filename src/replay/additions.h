@@ -17,6 +17,7 @@ struct tsr_replay_adding {
 	struct tsr_value *optimizer; /* the first state_dict() of an optimizer in the trees */
 	size_t noptimizers;
 	bool flat; /* the first tree is one mapping of tensors by name */
+	bool placed; /* every parameter has what it needs of these */
 	bool failed; /* out of memory on the way */
 };
 

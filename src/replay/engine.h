@@ -32,7 +32,8 @@ struct tsr_replay_param {
 	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX];
 	float *fp32[TSR_PARTS]; /* the state of the replay in FP32 beside it; NULL without */
 	uint64_t count; /* steps taken */
-	bool seen; /* some step has a gradient for it */
+	size_t nseen; /* steps that have a gradient for it */
+	size_t first_missing; /* index of the first that has none, if any */
 	bool fresh; /* it has no momentum yet */
 	bool lossy; /* something was encoded with loss that was not so before */
 };
@@ -44,6 +45,7 @@ struct tsr_replay_owned {
 	struct tsr_hyper *hyper;
 	double *lr;
 	char *recording;
+	unsigned threads; /* that free the state */
 };
 
 /* A parameter of the recording, whether it is stepped or not. */
@@ -72,6 +74,8 @@ struct tsr_replaying {
 	struct tsr_hyper *hyper; /* per group */
 	double *lr; /* per step and group */
 	uint64_t done_nbytes, total_nbytes; /* for progress: of gradients */
+	struct tsr_replay_adding
+		*adding; /* where new states go in the output; NULL: there is none */
 	struct tsr_replay_gpu *gpu; /* that it steps on; NULL: the CPU */
 	struct tsr_err *err;
 };
@@ -94,6 +98,18 @@ bool tsr_replay_is_listed(const struct tsr_recording *recording);
 /* Whether the checkpoint has a momentum or a variance of a parameter. */
 bool tsr_replay_has_any_state(const struct tsr_replay_param *p);
 
+/* --- Gradients that are missing (missing.c) ----------------------------------------------------- */
+
+/* Note that a step has a gradient for the parameter; steps come in their order. */
+void tsr_replay_saw_gradient(struct tsr_replay_param *p, size_t step);
+
+/*
+ * Put what all steps together lack of @n parameters into the result; TSR_E_FORMAT, naming the first
+ * step and parameter, if that is to fail.
+ */
+enum tsr_status tsr_replay_list_missing(struct tsr_replaying *r,
+					const struct tsr_replay_param *params, size_t n);
+
 /* --- Hyperparameters (hyper.c) -------------------------------------------------------------- */
 
 /* Choose steps, optimizer, hyperparameters per group and lr per step. */
@@ -113,7 +129,7 @@ enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r);
 /* Settle codings and allocate; then read, verify, decode and encode. */
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r);
 enum tsr_status tsr_replay_load_state(struct tsr_replaying *r);
-void tsr_replay_free_state(struct tsr_replay_param *params, size_t n);
+void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned threads);
 
 /* The coding of a part for the step with this number: random bits differ from step to step. */
 struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t step);
@@ -149,7 +165,17 @@ bool tsr_replay_is_stalled(const struct tsr_codec *codec, float largest, double 
 /* Whether the state goes into a packed file. */
 bool tsr_replay_is_packed(const struct tsr_replaying *r);
 
-/* Add tensors for states that the checkpoint did not have. */
+/* TSR_E_USAGE or TSR_E_UNSUPPORTED if an output of the asked for kind cannot hold the state. */
+enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char *out);
+
+/*
+ * Settle before the first step where states will go that the checkpoint does not have:
+ * TSR_E_UNSUPPORTED if nothing tells.  Call it if there will be an output.
+ */
+enum tsr_status tsr_replay_plan_additions(struct tsr_replaying *r);
+void tsr_replay_free_additions(struct tsr_replaying *r);
+
+/* Add tensors for these states, and for counters. */
 enum tsr_status tsr_replay_add_states(struct tsr_replaying *r);
 
 /* Write the checkpoint with its new state, or only plan it. */

@@ -35,13 +35,12 @@ static enum tsr_status scan_work(void *ctx, void *scratch, uint64_t job, struct 
 	const struct scan *scan = ctx;
 	struct tsr_replay_window *w = scan->w;
 	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
-	const struct tsr_tensor *grad = tsr_replay_entry_of(w, scan->step, s->param)->grad;
-	const struct tsr_checkpoint *c = w->grads[scan->step];
+	const struct tsr_array *grad = tsr_replay_grad(w, scan->step, s->param);
 
 	s->piece[0].index = SIZE_MAX;
 	if (!grad)
 		return TSR_OK;
-	TSR_TRY(tsr_array_read(c, &c->arrays[grad->plane[0]],
+	TSR_TRY(tsr_array_read(w->steps[scan->step], grad,
 			       tsr_replay_grad_nbytes(grad, 1) * s->first,
 			       tsr_replay_grad_nbytes(grad, s->n), s->x, err));
 	s->piece[0].index = first_nonfinite(grad->dtype, s->x, s->n);
@@ -95,10 +94,10 @@ enum tsr_status tsr_replay_name_nonfinite(struct tsr_replay_window *w)
 			return tsr_fail(w->r->err, TSR_E_FORMAT,
 					"%s: step %llu: tensor %.200s: gradient element %llu is "
 					"not finite; --on-nonfinite skip leaves such steps out",
-					w->grads[i]->path,
+					w->steps[i]->path,
 					(unsigned long long)tsr_replay_step_of(w, i)->step,
-					tsr_replay_entry_of(w, i, scan.param)->grad->name,
+					tsr_replay_grad(w, i, scan.param)->name,
 					(unsigned long long)scan.index);
 	}
-	return tsr_fail(w->r->err, TSR_E_IO, "%s: changed while reading", w->grads[0]->path);
+	return tsr_fail(w->r->err, TSR_E_IO, "%s: changed while reading", w->steps[0]->path);
 }

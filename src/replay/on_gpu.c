@@ -249,8 +249,7 @@ struct step_job {
 	unsigned step;
 	uint64_t first;
 	size_t n;
-	const struct tsr_replay_entry *entry;
-	bool idle; /* the step is skipped, or has no gradient */
+	const struct tsr_array *grad; /* NULL: the step is skipped, or has none */
 	struct tsr_replay_buffer *buffer;
 	size_t nbytes;
 	uint32_t crc; /* of these, where the file has a checksum */
@@ -278,8 +277,7 @@ static struct step_job locate(const struct tsr_replay_window *w, uint64_t job)
 	j.first = (chunk - start[low]) * chunk_of(p);
 	left = p->numel - j.first;
 	j.n = (size_t)(left < chunk_of(p) ? left : chunk_of(p));
-	j.entry = &w->entries[j.step * r->nparams + low];
-	j.idle = !j.entry->grad || r->result->steps[w->first + j.step].skipped;
+	j.grad = tsr_replay_grad(w, j.step, low);
 	return j;
 }
 
@@ -287,22 +285,17 @@ static enum tsr_status read_work(void *ctx, void *scratch, uint64_t job, struct 
 {
 	const struct tsr_replay_window *w = ctx;
 	struct step_job *j = scratch;
-	const struct tsr_checkpoint *c;
-	const struct tsr_tensor *grad;
-	size_t width;
 	enum tsr_status status;
 
 	*j = locate(w, job);
-	if (j->idle)
+	if (!j->grad)
 		return TSR_OK;
-	c = w->grads[j->step];
-	grad = j->entry->grad;
-	width = tsr_dtype_bits(grad->dtype) / 8;
-	j->nbytes = j->n * width;
+	j->nbytes = tsr_replay_grad_nbytes(j->grad, j->n);
 	TSR_TRY(tsr_replay_take_buffer(w->r->gpu, &j->buffer, err));
-	status = tsr_array_read(c, &c->arrays[grad->plane[0]], j->first * width, j->nbytes,
+	status = tsr_array_read(w->steps[j->step], j->grad,
+				j->first * tsr_replay_grad_nbytes(j->grad, 1), j->nbytes,
 				j->buffer->host, err);
-	if (status == TSR_OK && tsr_record_is_streamed(c, grad))
+	if (status == TSR_OK && tsr_array_is_streamed(j->grad))
 		j->crc = tsr_crc32(0, j->buffer->host, j->nbytes);
 	if (status != TSR_OK)
 		tsr_replay_give_buffer(w->r->gpu, j->buffer, TSR_BUFFER_FREE);
@@ -310,11 +303,12 @@ static enum tsr_status read_work(void *ctx, void *scratch, uint64_t job, struct 
 }
 
 /* Copy the gradient to the GPU and step with it, when it is there. */
-static enum tsr_status append_step(struct tsr_replay_gpu *g, const struct step_job *j, uint64_t job,
-				   struct tsr_err *err)
+static enum tsr_status append_step(const struct tsr_replay_window *w, const struct step_job *j,
+				   uint64_t job, struct tsr_err *err)
 {
+	struct tsr_replay_gpu *g = w->r->gpu;
 	struct tsr_replay_buffer *b = j->buffer;
-	struct tsr_step step = j->entry->step;
+	struct tsr_step step = tsr_replay_make_step(w, j->step, j->param);
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
@@ -337,11 +331,11 @@ static enum tsr_status commit_grad(struct tsr_replay_window *w, const struct ste
 {
 	const bool last = j->first + j->n == w->r->params[j->param].numel;
 
-	TSR_TRY(append_step(w->r->gpu, j, job, err));
+	TSR_TRY(append_step(w, j, job, err));
 	w->r->result->grad_nbytes += j->nbytes;
 	w->r->done_nbytes += j->nbytes;
-	return tsr_replay_commit_record(w, j->step, j->entry->grad, j->first == 0, last, j->crc,
-					j->nbytes, err);
+	return tsr_replay_commit_record(w, j->step, j->grad, j->first == 0, last, j->crc, j->nbytes,
+					err);
 }
 
 static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -353,7 +347,7 @@ static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struc
 	/* Nothing is appended behind a job that failed. */
 	if (job != w->r->gpu->next)
 		return TSR_OK;
-	if (!j->idle)
+	if (j->grad)
 		TSR_TRY(commit_grad(w, j, job, err));
 	w->r->gpu->next++;
 	if (run && run->progress && !run->progress(run->ctx, w->r->done_nbytes, w->r->total_nbytes))
@@ -380,7 +374,7 @@ static enum tsr_status judge_reports(struct tsr_replay_window *w, uint64_t n, st
 		if (report->nonfinite_grad) {
 			w->nonfinite = true;
 			return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient",
-					w->grads[j.step]->path);
+					w->steps[j.step]->path);
 		}
 		TSR_TRY(tsr_replay_check_range(w, j.step, &w->r->params[j.param], report, err));
 	}

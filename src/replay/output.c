@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "ckpt/build.h"
+#include "ckpt/flashoptim.h"
 #include "pack/given.h"
 #include "replay/engine.h"
 
@@ -24,6 +25,52 @@ bool tsr_replay_is_packed(const struct tsr_replaying *r)
 		}
 	}
 	return false;
+}
+
+/* FlashOptim's state dict has all tensors in codecs of its own, those that are not stepped, too. */
+static enum tsr_status check_flashoptim(const struct tsr_replaying *r)
+{
+	bool *stepped = calloc(r->c->ntensors + 1, sizeof(*stepped));
+	enum tsr_status status = stepped ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+	uint64_t bytewidth = 0;
+
+	for (size_t i = 0; i < r->nparams && status == TSR_OK; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+
+		for (unsigned part = 0; part < TSR_PARTS && status == TSR_OK; part++) {
+			if (p->tensor[part] != SIZE_MAX)
+				stepped[p->tensor[part]] = p->coding[part].codec;
+			if (p->coding[part].codec && !is_f32(&p->coding[part]))
+				status = tsr_flashoptim_check(r->c->path, p->name, &p->coding[part],
+							      &bytewidth, r->err);
+		}
+	}
+	for (size_t i = 0; i < r->c->ntensors && status == TSR_OK; i++) {
+		if (!stepped[i])
+			status = tsr_flashoptim_check(r->c->path, r->c->tensors[i].name,
+						      &r->c->tensors[i].coding, &bytewidth, r->err);
+	}
+	free(stepped);
+	if (status == TSR_OK && !bytewidth)
+		status = tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				  "%s: has no packed weights, expected such for --to flashoptim; "
+				  "--state flashoptim packs them",
+				  r->c->path);
+	return status;
+}
+
+enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char *out)
+{
+	const enum tsr_container container = r->options->container;
+
+	if (r->options->to_flashoptim)
+		return check_flashoptim(r);
+	if (!tsr_replay_is_packed(r) || container == TSR_CONTAINER_COUNT ||
+	    container == TSR_CONTAINER_SAFETENSORS)
+		return TSR_OK;
+	return tsr_fail(r->err, TSR_E_USAGE,
+			"%s: a packed state is a safetensors file; --to %s writes it decoded", out,
+			tsr_container_name(container));
 }
 
 /* --- Planes ----------------------------------------------------------------------------------- */
@@ -86,7 +133,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->dtype = TSR_F32;
 	t->nplanes = coding->codec->nplanes;
 	t->coding = is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
-	t->has_error = false;
+	t->error = NULL;
 	return TSR_OK;
 }
 
@@ -155,12 +202,11 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 	if (!kept)
 		return tsr_fail_nomem(r->err, out);
 	given.kept = kept;
+	given.named = true;
 	/* Frozen weights, which the recording does not have, are packed like the others. */
 	pack.weight = r->result->coding[TSR_PART_WEIGHT];
 	pack.momentum = r->result->coding[TSR_PART_MOMENTUM];
 	pack.variance = r->result->coding[TSR_PART_VARIANCE];
-	pack.rules = o->rules;
-	pack.nrules = o->nrules;
 	pack.force = o->force;
 	pack.dry_run = o->dry_run;
 	pack.max_shard_nbytes = o->max_shard_nbytes;
@@ -202,14 +248,8 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 {
 	const bool packed = tsr_replay_is_packed(r);
-	const enum tsr_container container = r->options->container;
 	enum tsr_status status;
 
-	if (packed && container != TSR_CONTAINER_COUNT && container != TSR_CONTAINER_SAFETENSORS)
-		return tsr_fail(r->err, TSR_E_USAGE,
-				"%s: a packed state is a safetensors file; --to %s writes it "
-				"decoded",
-				out, tsr_container_name(container));
 	TSR_TRY(tsr_replay_add_states(r));
 	TSR_TRY(place(r));
 	TSR_TRY(tsr_replay_write_counts(r));

@@ -16,11 +16,17 @@ struct weight {
 	size_t tensor;
 };
 
+struct weights {
+	struct weight *list; /* sorted by canonical name */
+	size_t n;
+};
+
 struct matching {
 	struct tsr_replaying *r;
 	struct tsr_tensor_role *roles;
-	struct weight *weights; /* sorted by canonical name */
-	size_t nweights;
+	struct weights weights;
+	struct weights scalars; /* tensors without dimensions that may be parameters */
+	bool *is_param; /* per tensor: whether it is one of these and the recording has it */
 	struct tsr_replay_param *params; /* of the recording */
 	size_t nparams, room;
 	bool *taken; /* per tensor: whether it is some parameter */
@@ -34,25 +40,7 @@ static int by_canonical(const void *va, const void *vb)
 		      ((const struct weight *)vb)->canonical);
 }
 
-static enum tsr_status list_weights(struct matching *m)
-{
-	const struct tsr_checkpoint *c = m->r->c;
-
-	m->weights = calloc(c->ntensors + 1, sizeof(*m->weights));
-	if (!m->weights)
-		return tsr_fail_nomem(m->r->err, c->path);
-	for (size_t i = 0; i < c->ntensors; i++) {
-		if (c->tensors[i].kind != TSR_KIND_WEIGHT || m->roles[i].role != TSR_ROLE_NONE)
-			continue;
-		m->weights[m->nweights].tensor = i;
-		m->weights[m->nweights].canonical = tsr_names_canonical(c->tensors[i].name);
-		if (!m->weights[m->nweights++].canonical)
-			return tsr_fail_nomem(m->r->err, c->path);
-	}
-	if (m->nweights)
-		qsort(m->weights, m->nweights, sizeof(*m->weights), by_canonical);
-	return TSR_OK;
-}
+typedef bool test_fn(const struct matching *m, size_t tensor);
 
 static bool is_weight(const struct matching *m, size_t tensor)
 {
@@ -60,26 +48,66 @@ static bool is_weight(const struct matching *m, size_t tensor)
 	       m->roles[tensor].role == TSR_ROLE_NONE;
 }
 
+static bool is_scalar(const struct matching *m, size_t tensor)
+{
+	const struct tsr_tensor *t = &m->r->c->tensors[tensor];
+
+	return !t->rank && t->kind == TSR_KIND_OTHER && tsr_tensor_has_f32(t) &&
+	       m->roles[tensor].role == TSR_ROLE_NONE;
+}
+
+static void free_weights(struct weights *w)
+{
+	for (size_t i = 0; i < w->n; i++)
+		free(w->list[i].canonical);
+	free(w->list);
+	*w = (struct weights){ 0 };
+}
+
+/* The tensors for which @test holds. */
+static enum tsr_status list_weights(const struct matching *m, test_fn *test, struct weights *ret)
+{
+	const struct tsr_checkpoint *c = m->r->c;
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->ntensors; i++)
+		n += test(m, i);
+	ret->list = calloc(n + 1, sizeof(*ret->list));
+	if (!ret->list)
+		return tsr_fail_nomem(m->r->err, c->path);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (!test(m, i))
+			continue;
+		ret->list[ret->n].tensor = i;
+		ret->list[ret->n].canonical = tsr_names_canonical(c->tensors[i].name);
+		if (!ret->list[ret->n++].canonical)
+			return tsr_fail_nomem(m->r->err, c->path);
+	}
+	if (ret->n)
+		qsort(ret->list, ret->n, sizeof(*ret->list), by_canonical);
+	return TSR_OK;
+}
+
 /* By its name, or else without wrappers; SIZE_MAX if there is none, or more than one. */
-static enum tsr_status find_weight(const struct matching *m, const char *name, size_t *ret)
+static enum tsr_status find_weight(const struct matching *m, const struct weights *w, test_fn *test,
+				   const char *name, size_t *ret)
 {
 	const struct tsr_checkpoint *c = m->r->c;
 	const struct tsr_tensor *exact = tsr_checkpoint_find(c, name);
 	struct weight key, *found;
 
 	*ret = SIZE_MAX;
-	if (exact && is_weight(m, (size_t)(exact - c->tensors))) {
+	if (exact && test(m, (size_t)(exact - c->tensors))) {
 		*ret = (size_t)(exact - c->tensors);
 		return TSR_OK;
 	}
 	key.canonical = tsr_names_canonical(name);
 	if (!key.canonical)
 		return tsr_fail_nomem(m->r->err, c->path);
-	found = m->nweights ? bsearch(&key, m->weights, m->nweights, sizeof(key), by_canonical)
-			    : NULL;
+	found = w->n ? bsearch(&key, w->list, w->n, sizeof(key), by_canonical) : NULL;
 	free(key.canonical);
-	if (found && (found == m->weights || by_canonical(found - 1, found) != 0) &&
-	    (found + 1 == m->weights + m->nweights || by_canonical(found + 1, found) != 0))
+	if (found && (found == w->list || by_canonical(found - 1, found) != 0) &&
+	    (found + 1 == w->list + w->n || by_canonical(found + 1, found) != 0))
 		*ret = found->tensor;
 	return TSR_OK;
 }
@@ -97,8 +125,9 @@ static const char *hint_of(const struct matching *m, const char *name)
 		       : "";
 }
 
-/* @step: the number of the step that has the gradient, or 0 for a name of the manifest. */
-static enum tsr_status add_param(struct matching *m, const char *name, size_t group, uint64_t step)
+/* @path: of what names it; @step: the number of the step, or 0 for a name of the manifest. */
+static enum tsr_status add_param(struct matching *m, const char *name, size_t group,
+				 const char *path, uint64_t step)
 {
 	struct tsr_replaying *r = m->r;
 	struct tsr_replay_param *p;
@@ -107,18 +136,18 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 
 	if (step)
 		snprintf(where, sizeof(where), "step %llu: ", (unsigned long long)step);
-	TSR_TRY(find_weight(m, name, &tensor));
+	TSR_TRY(find_weight(m, &m->weights, is_weight, name, &tensor));
 	if (tensor == SIZE_MAX)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: %stensor %.200s: found no weight of this name in %.300s, "
 				"expected one%s",
-				r->recording->path, where, name, r->c->path, hint_of(m, name));
+				path, where, name, r->c->path, hint_of(m, name));
 	if (m->taken[tensor])
 		return tsr_fail(
 			r->err, TSR_E_FORMAT,
 			"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so is "
 			"another parameter of the recording",
-			r->recording->path, where, name, r->c->tensors[tensor].name);
+			path, where, name, r->c->tensors[tensor].name);
 	if (m->nparams == m->room) {
 		m->room = m->room ? 2 * m->room : 64;
 		p = realloc(m->params, m->room * sizeof(*p));
@@ -145,7 +174,8 @@ static enum tsr_status add_listed(struct matching *m)
 	for (size_t g = 0; g < recording->ngroups; g++) {
 		for (size_t i = 0; recording->groups[g].params && i < recording->groups[g].nparams;
 		     i++)
-			TSR_TRY(add_param(m, recording->groups[g].params[i], g, 0));
+			TSR_TRY(add_param(m, recording->groups[g].params[i], g, recording->path,
+					  0));
 	}
 	return TSR_OK;
 }
@@ -215,10 +245,11 @@ static void shape_text(const struct tsr_tensor *t, char *out, size_t room)
 }
 
 static enum tsr_status check_gradient(struct matching *m, const struct tsr_checkpoint *step,
-				      const struct tsr_tensor *grad, uint64_t number)
+				      const struct tsr_tensor *grad, size_t index)
 {
 	struct tsr_replaying *r = m->r;
 	struct tsr_replay_param *p = find_recorded(r, m->params, m->nparams, grad->name);
+	const uint64_t number = r->result->steps[index].step;
 	const struct tsr_tensor *weight;
 	char found[200], expected[200];
 
@@ -228,7 +259,7 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 				"the recording has this parameter",
 				step->path, (unsigned long long)number, grad->name);
 	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
-	p->seen = true;
+	tsr_replay_saw_gradient(p, index);
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
 	shape_text(grad, found, sizeof(found));
@@ -256,7 +287,7 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 		name = tsr_arena_copy(r->c->arena, name, strlen(name));
 		if (!name)
 			return tsr_build_nomem(r->c, r->err);
-		TSR_TRY(add_param(m, name, 0, number));
+		TSR_TRY(add_param(m, name, 0, step->path, number));
 	}
 	return m->nparams > had ? sort_recorded(r, m->params, m->nparams) : TSR_OK;
 }
@@ -271,7 +302,7 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 	TSR_TRY(tsr_recording_open_step(r->recording, r->first + index, &step, r->err));
 	status = tsr_replay_is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
 	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
-		status = check_gradient(m, step, &step->tensors[i], s->step);
+		status = check_gradient(m, step, &step->tensors[i], index);
 		r->total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
 	}
 	s->nmissing = step->ntensors; /* to be taken from the number of all */
@@ -332,11 +363,12 @@ static enum tsr_status keep_seen(struct matching *m)
 	size_t n = 0;
 
 	TSR_TRY(list_recorded(m));
+	TSR_TRY(tsr_replay_list_missing(r, m->params, m->nparams));
 	r->nrecorded = m->nparams;
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].nmissing = m->nparams - r->result->steps[i].nmissing;
 	for (size_t i = 0; i < m->nparams; i++) {
-		if (m->params[i].seen)
+		if (m->params[i].nseen)
 			m->params[n++] = m->params[i];
 	}
 	m->nparams = n;
@@ -412,12 +444,79 @@ static enum tsr_status add_states(struct matching *m)
 	return status;
 }
 
-static enum tsr_status match(struct matching *m)
+/* --- Parameters without dimensions ------------------------------------------------------------ */
+
+/*
+ * A tensor without dimensions is a weight only if something says so: here a parameter of the
+ * recording that is no other weight.
+ */
+static enum tsr_status look_for_scalar(struct matching *m, const char *name, bool *any)
+{
+	size_t weight, scalar;
+
+	TSR_TRY(find_weight(m, &m->weights, is_weight, name, &weight));
+	if (weight != SIZE_MAX)
+		return TSR_OK;
+	TSR_TRY(find_weight(m, &m->scalars, is_scalar, name, &scalar));
+	if (scalar == SIZE_MAX)
+		return TSR_OK;
+	m->is_param[scalar] = true;
+	*any = true;
+	return TSR_OK;
+}
+
+static enum tsr_status look_for_scalars_at(struct matching *m, size_t index, bool *any)
+{
+	struct tsr_checkpoint *step = NULL;
+	enum tsr_status status = TSR_OK;
+
+	TSR_TRY(tsr_recording_open_step(m->r->recording, m->r->first + index, &step, m->r->err));
+	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
+		if (!step->tensors[i].rank)
+			status = look_for_scalar(m, step->tensors[i].name, any);
+	}
+	tsr_checkpoint_close(step);
+	return status;
+}
+
+static enum tsr_status look_for_scalars(struct matching *m, bool *any)
+{
+	const struct tsr_recording *recording = m->r->recording;
+
+	for (size_t g = 0; g < recording->ngroups; g++) {
+		const struct tsr_recording_group *group = &recording->groups[g];
+
+		for (size_t i = 0; group->params && i < group->nparams; i++)
+			TSR_TRY(look_for_scalar(m, group->params[i], any));
+	}
+	for (size_t i = 0; i < m->r->result->nsteps && !tsr_replay_is_listed(recording); i++)
+		TSR_TRY(look_for_scalars_at(m, i, any));
+	return TSR_OK;
+}
+
+static enum tsr_status find_roles(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
 
-	TSR_TRY(tsr_names_roles(r->c, r->options->rules, r->options->nrules, m->roles, r->err));
-	TSR_TRY(list_weights(m));
+	TSR_TRY(tsr_names_roles(r->c, r->options->rules, r->options->nrules, m->is_param, m->roles,
+				r->err));
+	free_weights(&m->weights);
+	return list_weights(m, is_weight, &m->weights);
+}
+
+/* --- All of it -------------------------------------------------------------------------------- */
+
+static enum tsr_status match(struct matching *m)
+{
+	struct tsr_replaying *r = m->r;
+	bool any = false;
+
+	TSR_TRY(find_roles(m));
+	TSR_TRY(list_weights(m, is_scalar, &m->scalars));
+	if (m->scalars.n)
+		TSR_TRY(look_for_scalars(m, &any));
+	if (any)
+		TSR_TRY(find_roles(m));
 	TSR_TRY(add_listed(m));
 	TSR_TRY(sort_recorded(r, m->params, m->nparams));
 	for (size_t i = 0; i < r->result->nsteps; i++)
@@ -433,10 +532,11 @@ enum tsr_status tsr_replay_find_params(struct tsr_replaying *r)
 
 	m.roles = calloc(r->c->ntensors + 1, sizeof(*m.roles));
 	m.taken = calloc(r->c->ntensors + 1, sizeof(*m.taken));
-	status = m.roles && m.taken ? match(&m) : tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < m.nweights; i++)
-		free(m.weights[i].canonical);
-	free(m.weights);
+	m.is_param = calloc(r->c->ntensors + 1, sizeof(*m.is_param));
+	status = m.roles && m.taken && m.is_param ? match(&m) : tsr_fail_nomem(r->err, r->c->path);
+	free_weights(&m.weights);
+	free_weights(&m.scalars);
+	free(m.is_param);
 	free(m.params);
 	free(m.roles);
 	free(m.taken);

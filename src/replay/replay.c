@@ -112,14 +112,16 @@ static enum tsr_status check_not_input(const struct tsr_replaying *r, const char
 }
 
 /* A replay can take long: what can be known to fail at its end fails now. */
-static enum tsr_status check_outputs(const struct tsr_replaying *r, const char *out)
+static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 {
 	for (unsigned i = 0; i < r->options->nreports; i++)
 		TSR_TRY(check_not_input(r, r->options->reports[i]));
 	if (!out)
 		return TSR_OK;
 	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
-	return check_not_input(r, out);
+	TSR_TRY(check_not_input(r, out));
+	TSR_TRY(tsr_replay_check_form(r, out));
+	return tsr_replay_plan_additions(r);
 }
 
 /* --- Afterwards ------------------------------------------------------------------------------- */
@@ -223,12 +225,14 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);
-	*r.result->owned = (struct tsr_replay_owned){ r.params, r.nparams, r.hyper, r.lr,
-						      strdup(recording) };
+	*r.result->owned = (struct tsr_replay_owned){ r.params,		 r.nparams,
+						      r.hyper,		 r.lr,
+						      strdup(recording), run ? run->threads : 1 };
 	r.result->recording = r.result->owned->recording;
 	if (!r.result->recording && status == TSR_OK)
 		status = tsr_fail_nomem(err, recording);
 	leave_gpu(&r);
+	tsr_replay_free_additions(&r);
 	free(r.by_recorded);
 	free(r.listed);
 	tsr_recording_close(r.recording);
@@ -249,8 +253,9 @@ void tsr_replay_free(struct tsr_replay *r)
 	free(r->steps);
 	free((void *)r->params);
 	free(r->warnings);
+	free(r->missing);
 	tsr_checkpoint_close(r->source);
-	tsr_replay_free_state(r->owned->params, r->owned->nparams);
+	tsr_replay_free_state(r->owned->params, r->owned->nparams, r->owned->threads);
 	free(r->owned->hyper);
 	free(r->owned->lr);
 	free(r->owned->recording);

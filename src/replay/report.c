@@ -177,6 +177,21 @@ static void put_warnings(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_close(json, ']');
 }
 
+static void put_missing(const struct tsr_replay *r, struct tsr_text *json)
+{
+	tsr_json_open(json, "missing", '[');
+	for (size_t i = 0; i < r->nmissing; i++) {
+		const struct tsr_replay_missing *m = &r->missing[i];
+
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "tensor", m->name);
+		tsr_json_put_u64(json, "first", m->first);
+		tsr_json_put_u64(json, "steps", m->nsteps);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
+}
+
 static void put_gate(const struct tsr_replay *r, struct tsr_text *json)
 {
 	const struct tsr_replay_step *s;
@@ -214,6 +229,7 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_put_bool(json, "compared", r->compared);
 	put_gate(r, json);
 	put_warnings(r, json);
+	put_missing(r, json);
 	put_steps(r, json);
 	if (r->compared) {
 		put_findings(r, json);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/pages.h"
 #include "base/pipeline.h"
 #include "ckpt/read.h"
 #include "pack/walk.h"
@@ -183,8 +184,38 @@ enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-void tsr_replay_free_state(struct tsr_replay_param *params, size_t n)
+/* Elements from which on it is worth the while to free on several threads. */
+#define DROP_NUMEL (UINT64_C(1) << 20)
+
+static enum tsr_status drop_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
+	const struct tsr_replay_param *p = (const struct tsr_replay_param *)ctx + job / TSR_PARTS;
+	const unsigned part = (unsigned)(job % TSR_PARTS);
+
+	(void)scratch, (void)err;
+	for (unsigned i = 0; i < TSR_PLANES_MAX && p->numel >= DROP_NUMEL; i++) {
+		if (p->plane[part][i])
+			tsr_pages_drop(p->plane[part][i],
+				       (size_t)tsr_plane_nbytes(&p->coding[part], i, p->numel));
+	}
+	if (p->fp32[part] && p->numel >= DROP_NUMEL)
+		tsr_pages_drop(p->fp32[part], (size_t)p->numel * sizeof(float));
+	return TSR_OK;
+}
+
+void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned threads)
+{
+	const struct tsr_run run = { .threads = threads };
+	const struct tsr_pipeline pipeline = { .njobs = n * TSR_PARTS,
+					       .work = drop_work,
+					       .ctx = params };
+	bool large = false;
+
+	for (size_t i = 0; i < n && !large; i++)
+		large = params[i].numel >= DROP_NUMEL;
+	/* Whether it can or not, all is freed. */
+	if (large)
+		(void)tsr_pipeline_run(&pipeline, &run, NULL);
 	for (size_t i = 0; i < n; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			for (unsigned plane = 0; plane < TSR_PLANES_MAX; plane++)

@@ -12,13 +12,20 @@
 #include "base/crc.h"
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "ckpt/build.h"
 #include "pack/records.h"
 #include "replay/on_gpu.h"
 #include "replay/recording.h"
 
-/* Windows are of one step where that would be too many entries, or files open at once. */
-#define MANY_PARAMS 65536u
+/*
+ * Windows are shorter where they would have too many gradients, of which each takes some 150 bytes,
+ * or too many files open at once.
+ */
+#define MANY_GRADS 65536u
 #define MANY_FILES 256u
+
+/* Memory for pieces that wait for their turn. */
+#define WAITING_NBYTES ((size_t)64 << 20)
 
 /* --- Windows ------------------------------------------------------------------------------------ */
 
@@ -26,7 +33,7 @@ static enum tsr_status changed(const struct tsr_replay_window *w, unsigned step,
 			       const struct tsr_tensor *t)
 {
 	return tsr_fail(w->r->err, TSR_E_IO, "%s: step %llu: tensor %.200s: changed while reading",
-			w->grads[step]->path, (unsigned long long)tsr_replay_step_of(w, step)->step,
+			w->steps[step]->path, (unsigned long long)tsr_replay_step_of(w, step)->step,
 			t->name);
 }
 
@@ -34,12 +41,12 @@ static enum tsr_status changed(const struct tsr_replay_window *w, unsigned step,
 static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 {
 	struct tsr_replaying *r = w->r;
-	const struct tsr_checkpoint *c;
+	struct tsr_checkpoint *c;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_recording_open_step(r->recording, r->first + w->first + step, &w->grads[step],
+	TSR_TRY(tsr_recording_open_step(r->recording, r->first + w->first + step, &w->steps[step],
 					r->err));
-	c = w->grads[step];
+	c = w->steps[step];
 	status = tsr_records_check(c, false, NULL, r->err);
 	if (status != TSR_OK) {
 		tsr_recording_name_step(r->recording, r->first + w->first + step, r->err);
@@ -51,22 +58,36 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 
 		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
 			return changed(w, step, t);
-		tsr_replay_entry_of(w, step, (size_t)(p - r->params))->grad = t;
+		w->grads[step * r->nparams + (size_t)(p - r->params)] = &c->arrays[t->plane[0]];
 	}
+	tsr_build_drop_tensors(c);
 	return TSR_OK;
 }
 
-static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned step,
-				 const struct tsr_replay_param *p, const struct tsr_tensor *grad)
+/* How many of the first @n steps of the window a parameter has a gradient for. */
+static unsigned count_grads(const struct tsr_replay_window *w, unsigned n, size_t param)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		count += tsr_replay_grad(w, i, param) != NULL;
+	return count;
+}
+
+struct tsr_step tsr_replay_make_step(const struct tsr_replay_window *w, unsigned step, size_t param)
 {
 	const struct tsr_replaying *r = w->r;
-	struct tsr_step s = { .optimizer = r->result->optimizer, .grad_dtype = grad->dtype };
+	const struct tsr_replay_param *p = &r->params[param];
+	const unsigned before = count_grads(w, step, param);
+	const uint64_t count = p->count + before + 1;
+	struct tsr_step s = { .optimizer = r->result->optimizer };
 	struct tsr_hyper h = r->hyper[p->group];
 
+	s.grad_dtype = tsr_replay_grad(w, step, param)->dtype;
 	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
 	s.flashoptim = r->options->flashoptim;
-	s.scalars = s.flashoptim ? tsr_step_flash_scalars(s.optimizer, &h, p->count)
-				 : tsr_step_scalars(s.optimizer, &h, p->count, p->fresh);
+	s.scalars = s.flashoptim ? tsr_step_flash_scalars(s.optimizer, &h, count)
+				 : tsr_step_scalars(s.optimizer, &h, count, p->fresh && !before);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!p->coding[part].codec)
 			continue;
@@ -78,35 +99,28 @@ static struct tsr_step make_step(const struct tsr_replay_window *w, unsigned ste
 	return s;
 }
 
-/* Count the steps, and settle everything that is the same for all elements. */
-static void plan_steps(struct tsr_replay_window *w)
+/* Count the steps that were taken. */
+static void count_steps(struct tsr_replay_window *w)
 {
-	for (unsigned step = 0; step < w->n; step++) {
-		for (size_t i = 0; i < w->r->nparams && !tsr_replay_step_of(w, step)->skipped;
-		     i++) {
-			struct tsr_replay_param *p = &w->r->params[i];
-			struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, i);
+	for (size_t i = 0; i < w->r->nparams; i++) {
+		const unsigned taken = count_grads(w, w->n, i);
 
-			if (!e->grad)
-				continue;
-			p->count++;
-			e->step = make_step(w, step, p, e->grad);
-			p->fresh = false;
-		}
+		w->r->params[i].count += taken;
+		w->r->params[i].fresh = w->r->params[i].fresh && !taken;
 	}
 }
 
 static void close_window(struct tsr_replay_window *w)
 {
 	for (unsigned i = 0; i < w->n; i++) {
-		tsr_checkpoint_close(w->grads[i]);
-		w->grads[i] = NULL;
+		tsr_checkpoint_close(w->steps[i]);
+		w->steps[i] = NULL;
 	}
 }
 
 static enum tsr_status open_window(struct tsr_replay_window *w)
 {
-	memset(w->entries, 0, w->longest_window * w->r->nparams * sizeof(*w->entries));
+	memset(w->grads, 0, w->n * w->r->nparams * sizeof(struct tsr_array *));
 	for (unsigned i = 0; i < w->n; i++)
 		TSR_TRY(open_step(w, i));
 	return TSR_OK;
@@ -153,7 +167,7 @@ enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsign
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
 					"%s: step %llu: tensor %.200s: found %s of its %s over the "
 					"range of %s, expected none",
-					w->grads[step]->path,
+					w->steps[step]->path,
 					(unsigned long long)tsr_replay_step_of(w, step)->step,
 					p->name, found,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
@@ -203,27 +217,27 @@ static void look_at_weights(const struct tsr_replay_window *w, struct tsr_replay
 static enum tsr_status step_piece(struct tsr_replay_window *w, struct tsr_replay_job *s,
 				  unsigned step, struct tsr_err *err)
 {
-	const struct tsr_replay_entry *e = tsr_replay_entry_of(w, step, s->param);
+	const struct tsr_array *array = tsr_replay_grad(w, step, s->param);
 	const struct tsr_replay_param *p = &w->r->params[s->param];
 	struct tsr_replay_piece *piece = &s->piece[step];
 	void *grad = s->x + w->longest;
 	struct tsr_step_report report = { 0 };
-	struct tsr_step at;
+	struct tsr_step whole, at;
 
 	*piece = (struct tsr_replay_piece){ .nbytes = 0 };
 	if (tsr_replay_step_of(w, step)->skipped)
 		return TSR_OK;
-	if (!e->grad) {
+	if (!array) {
 		tsr_replay_compare_idle(w, p, s->first, s->n, s->x, piece);
 		return TSR_OK;
 	}
-	piece->nbytes = tsr_replay_grad_nbytes(e->grad, s->n);
-	TSR_TRY(tsr_array_read(w->grads[step], &w->grads[step]->arrays[e->grad->plane[0]],
-			       tsr_replay_grad_nbytes(e->grad, 1) * s->first, piece->nbytes, grad,
-			       err));
-	if (tsr_record_is_streamed(w->grads[step], e->grad))
+	piece->nbytes = tsr_replay_grad_nbytes(array, s->n);
+	TSR_TRY(tsr_array_read(w->steps[step], array, tsr_replay_grad_nbytes(array, 1) * s->first,
+			       piece->nbytes, grad, err));
+	if (tsr_array_is_streamed(array))
 		piece->crc = tsr_crc32(0, grad, piece->nbytes);
-	at = tsr_replay_step_at(&e->step, s->first);
+	whole = tsr_replay_make_step(w, step, s->param);
+	at = tsr_replay_step_at(&whole, s->first);
 	look_at_weights(w, s, &at, piece);
 	if (w->r->options->compare)
 		tsr_replay_compare_step(w, p, &at, s->first, s->n, grad, s->x, piece, &report);
@@ -231,7 +245,7 @@ static enum tsr_status step_piece(struct tsr_replay_window *w, struct tsr_replay
 		tsr_step_apply(&at, grad, 0, s->n, &report);
 	if (report.nonfinite_grad) {
 		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
-		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->grads[step]->path);
+		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->steps[step]->path);
 	}
 	return tsr_replay_check_range(w, step, p, &report, err);
 }
@@ -249,18 +263,18 @@ static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct
 /* --- What the pieces found ---------------------------------------------------------------------- */
 
 enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned step,
-					 const struct tsr_tensor *grad, bool begin, bool end,
+					 const struct tsr_array *grad, bool begin, bool end,
 					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err)
 {
 	struct tsr_record_crc *crc = &w->crc[step];
 	enum tsr_status status;
 
-	if (!tsr_record_is_streamed(w->grads[step], grad))
+	if (!tsr_array_is_streamed(grad))
 		return TSR_OK;
 	if (begin)
 		crc->crc = 0;
 	tsr_record_add(crc, piece_crc, nbytes);
-	status = end ? tsr_record_check(w->grads[step], grad, crc, err) : TSR_OK;
+	status = end ? tsr_record_check(w->steps[step], grad, crc, err) : TSR_OK;
 	if (status != TSR_OK)
 		tsr_recording_name_step(w->r->recording, w->r->first + w->first + step, err);
 	return status;
@@ -295,9 +309,9 @@ static enum tsr_status commit_step(struct tsr_replay_window *w, const struct tsr
 				   unsigned step, struct tsr_err *err)
 {
 	const struct tsr_replay_piece *piece = &s->piece[step];
-	const struct tsr_tensor *grad = tsr_replay_entry_of(w, step, s->param)->grad;
+	const struct tsr_array *grad = tsr_replay_grad(w, step, s->param);
 
-	if (grad && !tsr_replay_step_of(w, step)->skipped)
+	if (grad)
 		TSR_TRY(tsr_replay_commit_record(w, step, grad, s->first == 0, s->last, piece->crc,
 						 piece->nbytes, err));
 	w->r->result->grad_nbytes += piece->nbytes;
@@ -333,12 +347,27 @@ static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, stru
 	return tsr_replay_progress(w, err);
 }
 
+/*
+ * Jobs that may be done before their turn.  Three per thread let the others go on while one takes
+ * ten times as long as usual; what they take in memory is bounded.
+ */
+static unsigned waiting_of(const struct tsr_replay_window *w)
+{
+	const size_t most = WAITING_NBYTES / w->scratch_nbytes;
+	const unsigned wanted = 3 * tsr_run_threads(w->r->run);
+
+	if (most < TSR_PIPELINE_WAITING)
+		return TSR_PIPELINE_WAITING;
+	return most < wanted ? (unsigned)most : wanted;
+}
+
 /* --- All of it ------------------------------------------------------------------------------------ */
 
 static enum tsr_status run_window(struct tsr_replay_window *w)
 {
 	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
 					       .scratch_nbytes = w->scratch_nbytes,
+					       .waiting = waiting_of(w),
 					       .work = piece_work,
 					       .commit = piece_commit,
 					       .ctx = w };
@@ -347,16 +376,24 @@ static enum tsr_status run_window(struct tsr_replay_window *w)
 	TSR_TRY(open_window(w));
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
 		TSR_TRY(tsr_replay_skip_steps(w));
-	plan_steps(w);
 	status = w->r->gpu ? tsr_replay_gpu_window(w)
 			   : tsr_pipeline_run(&pipeline, w->r->run, w->r->err);
 	if (status == TSR_E_FORMAT && w->nonfinite)
 		return tsr_replay_name_nonfinite(w);
 	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)
-		status = tsr_checkpoint_check_unchanged(w->grads[i], w->r->err);
-	if (status == TSR_OK)
-		tsr_replay_compare_finish(w);
-	return status;
+		status = tsr_checkpoint_check_unchanged(w->steps[i], w->r->err);
+	if (status != TSR_OK)
+		return status;
+	count_steps(w);
+	tsr_replay_compare_finish(w);
+	return TSR_OK;
+}
+
+static unsigned longest_window_of(size_t nparams)
+{
+	const size_t n = nparams ? MANY_GRADS / nparams : TSR_REPLAY_WINDOW;
+
+	return n < 1 ? 1 : n < TSR_REPLAY_WINDOW ? (unsigned)n : TSR_REPLAY_WINDOW;
 }
 
 static enum tsr_status prepare(struct tsr_replay_window *w)
@@ -365,12 +402,12 @@ static enum tsr_status prepare(struct tsr_replay_window *w)
 	const bool compare = r->options->compare;
 
 	w->start = calloc(r->nparams + 1, sizeof(*w->start));
-	w->longest_window = r->nparams > MANY_PARAMS ? 1 : TSR_REPLAY_WINDOW;
-	w->entries = calloc(w->longest_window * r->nparams + 1, sizeof(*w->entries));
+	w->longest_window = longest_window_of(r->nparams);
+	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(struct tsr_array *));
 	w->warned = calloc(r->nparams + 1, sizeof(*w->warned));
 	if (compare)
 		w->compare = calloc(1, sizeof(*w->compare));
-	if (!w->start || !w->entries || !w->warned || (compare && !w->compare))
+	if (!w->start || !w->grads || !w->warned || (compare && !w->compare))
 		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
@@ -411,7 +448,7 @@ enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r)
 		w.first += w.n;
 	}
 	free(w.start);
-	free(w.entries);
+	free((void *)w.grads);
 	free(w.warned);
 	free(w.compare);
 	return status;

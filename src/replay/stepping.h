@@ -7,12 +7,6 @@
 #include "replay/compare.h"
 #include "replay/engine.h"
 
-/* One step of one parameter. */
-struct tsr_replay_entry {
-	const struct tsr_tensor *grad; /* NULL: the step has none */
-	struct tsr_step step; /* of the whole parameter */
-};
-
 /* What a piece found at one step. */
 struct tsr_replay_piece {
 	size_t nbytes; /* of the gradient */
@@ -34,8 +28,9 @@ struct tsr_replay_window {
 	size_t first; /* index of its first step */
 	unsigned n; /* steps */
 	unsigned longest_window; /* the most that it may have */
-	struct tsr_checkpoint *grads[TSR_REPLAY_WINDOW];
-	struct tsr_replay_entry *entries; /* of all parameters at the first step, and so on */
+	struct tsr_checkpoint *steps[TSR_REPLAY_WINDOW]; /* without their tensors, only arrays */
+	/* Of all parameters at the first step, and so on; NULL: the step has none. */
+	const struct tsr_array **grads;
 	uint64_t *start; /* per parameter: its first job; one entry more at the end */
 	size_t longest; /* elements of a job */
 	size_t scratch_nbytes; /* of a job */
@@ -57,20 +52,21 @@ struct tsr_replay_job {
 	_Alignas(64) float x[];
 };
 
-static inline struct tsr_replay_entry *tsr_replay_entry_of(const struct tsr_replay_window *w,
-							   unsigned step, size_t param)
-{
-	return &w->entries[step * w->r->nparams + param];
-}
-
 static inline const struct tsr_replay_step *tsr_replay_step_of(const struct tsr_replay_window *w,
 							       unsigned step)
 {
 	return &w->r->result->steps[w->first + step];
 }
 
+/* The gradient of a parameter, or NULL if the step does not take it. */
+static inline const struct tsr_array *tsr_replay_grad(const struct tsr_replay_window *w,
+						      unsigned step, size_t param)
+{
+	return tsr_replay_step_of(w, step)->skipped ? NULL : w->grads[step * w->r->nparams + param];
+}
+
 /* Bytes of @n elements of a gradient. */
-static inline size_t tsr_replay_grad_nbytes(const struct tsr_tensor *grad, size_t n)
+static inline size_t tsr_replay_grad_nbytes(const struct tsr_array *grad, size_t n)
 {
 	return n * (tsr_dtype_bits(grad->dtype) / 8);
 }
@@ -80,6 +76,10 @@ static inline size_t tsr_replay_grad_nbytes(const struct tsr_tensor *grad, size_
 /* Let @scratch be the piece with number @job. */
 struct tsr_replay_job *tsr_replay_locate(const struct tsr_replay_window *w, void *scratch,
 					 uint64_t job);
+
+/* A step of a whole parameter that has a gradient for it. */
+struct tsr_step tsr_replay_make_step(const struct tsr_replay_window *w, unsigned step,
+				     size_t param);
 
 /* The step for a piece that is alone: its planes begin at the piece. */
 struct tsr_step tsr_replay_step_at(const struct tsr_step *step, uint64_t first);
@@ -94,7 +94,7 @@ enum tsr_status tsr_replay_check_range(const struct tsr_replay_window *w, unsign
  * and last piece of its parameter.  At the end TSR_E_FORMAT if the file has another one.
  */
 enum tsr_status tsr_replay_commit_record(struct tsr_replay_window *w, unsigned step,
-					 const struct tsr_tensor *grad, bool begin, bool end,
+					 const struct tsr_array *grad, bool begin, bool end,
 					 uint32_t piece_crc, size_t nbytes, struct tsr_err *err);
 
 /* Tell how far it is; TSR_E_CANCELLED. */

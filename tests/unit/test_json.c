@@ -287,6 +287,64 @@ static void test_keys_of_other_objects(void **state)
 	tsr_json_free(parse_ok(text, sizeof(text) - 1, &open_rules));
 }
 
+/* Keys that differ in one bit, in objects whose places differ in that bit. */
+static void test_keys_that_differ_as_their_objects_do(void **state)
+{
+	static const char *const keys[2][2] = { { "aaA", "aaQ" }, { "aaA", "aaa" } };
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		const int apart = 'A' ^ keys[i][1][2];
+		char text[4096] = "[";
+		size_t n = 1;
+
+		for (unsigned k = 0; k < 32; k++)
+			n += (size_t)sprintf(text + n, "{\"%s\":1}%-*s", keys[i][k % 2], apart - 9,
+					     k < 31 ? "," : "]");
+		tsr_json_free(parse_ok(text, n, &open_rules));
+	}
+}
+
+/* Members one by one are those of the whole, and so are their values. */
+static void test_members_one_by_one(void **state)
+{
+	static const char *const texts[] = {
+		"{}",
+		" \n{ \t} ",
+		"{\"a\":1}",
+		"{\"a\":{\"b\":[1,{\"c\":\"}\"}]},\"\\u00e9\\\"\":[],\"\":\"x\"}",
+		" { \"a\" : 1 ,\n\"b\" : { } , \"c\":[ 1 , 2 ] } ",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+		const size_t n = strlen(texts[i]);
+		struct tsr_json *root = parse_ok(texts[i], n, &open_rules), *v;
+		const struct tsr_json *want = tsr_json_first(root);
+		char *copy = malloc(n);
+		size_t at = 0;
+
+		assert_non_null(copy);
+		memcpy(copy, texts[i], n);
+		for (;; want = tsr_json_next(want)) {
+			assert_int_equal(tsr_json_take_member(copy, n, &at, &open_rules, &v, NULL),
+					 TSR_OK);
+			if (!v || !want)
+				break;
+			assert_string_equal(tsr_json_key(v), tsr_json_key(want));
+			assert_int_equal(tsr_json_type(v), tsr_json_type(want));
+			assert_int_equal(tsr_json_first(v) != NULL, tsr_json_first(want) != NULL);
+			if (tsr_json_string(v))
+				assert_string_equal(tsr_json_string(v), tsr_json_string(want));
+			tsr_json_free(v);
+		}
+		assert_null(v);
+		assert_null(want);
+		free(copy);
+		tsr_json_free(root);
+	}
+}
+
 /* --- Rules ---------------------------------------------------------------------------------- */
 
 /* A value inside n brackets is at depth n + 1. */
@@ -679,6 +737,8 @@ int main(void)
 		cmocka_unit_test(test_every_lone_surrogate_is_refused),
 		cmocka_unit_test(test_escapes_mean_their_characters),
 		cmocka_unit_test(test_a_duplicate_among_many_keys),
+		cmocka_unit_test(test_keys_that_differ_as_their_objects_do),
+		cmocka_unit_test(test_members_one_by_one),
 		cmocka_unit_test(test_keys_of_other_objects),
 		cmocka_unit_test(test_depth_limit),
 		cmocka_unit_test(test_depth_limit_holds_against_a_flood),

@@ -2,6 +2,7 @@
 /* Jobs on several threads: commits in order, the lowest failure, nothing after it. */
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/pipeline.h"
@@ -404,6 +405,51 @@ static void test_no_memory_for_scratch(void **state)
 	}
 }
 
+/* Job 0 takes until @until others are worked, or for a long time. */
+struct slow {
+	unsigned until;
+	unsigned patience; /* milliseconds */
+	atomic_uint worked;
+	bool enough;
+};
+
+static enum tsr_status slow_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct slow *s = ctx;
+
+	(void)scratch, (void)err;
+	if (job)
+		atomic_fetch_add(&s->worked, 1);
+	for (unsigned i = 0; !job && i < s->patience && atomic_load(&s->worked) < s->until; i++)
+		usleep(1000);
+	if (!job)
+		s->enough = atomic_load(&s->worked) >= s->until;
+	return TSR_OK;
+}
+
+/* As many jobs are done behind a slow one as may wait, and the threads but one have; no more. */
+static void test_jobs_that_wait(void **state)
+{
+	(void)state;
+	for (unsigned waiting = 0; waiting <= 40; waiting += 10) {
+		const struct tsr_run run = { .threads = 3 };
+		const unsigned slots = 3 + (waiting ? waiting : TSR_PIPELINE_WAITING);
+
+		for (unsigned more = 0; more < 2; more++) {
+			struct slow s = { .until = slots - 1 + more,
+					  .patience = more ? 50 : 10000 };
+			const struct tsr_pipeline p = { .njobs = 100,
+							.scratch_nbytes = 8,
+							.waiting = waiting,
+							.work = slow_work,
+							.ctx = &s };
+
+			assert_int_equal(tsr_pipeline_run(&p, &run, NULL), TSR_OK);
+			assert_int_equal(s.enough, !more);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -415,6 +461,7 @@ int main(void)
 		cmocka_unit_test(test_of_many_failures_the_lowest_counts),
 		cmocka_unit_test(test_cancelling_stops),
 		cmocka_unit_test(test_no_memory_for_scratch),
+		cmocka_unit_test(test_jobs_that_wait),
 		cmocka_unit_test(test_memory_is_opened_and_closed),
 	};
 

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/pages.h"
+
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void tsr_pages_drop(void *block, size_t nbytes)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	const size_t before = -(uintptr_t)block & (page - 1);
+	size_t inside;
+
+	if (nbytes <= before)
+		return;
+	inside = (nbytes - before) / page * page;
+	/* It is only sooner than free(): that it does not work is no error. */
+	if (inside)
+		(void)madvise((char *)block + before, inside, MADV_DONTNEED);
+}
