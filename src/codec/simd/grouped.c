@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "codec/isa.h"
+#include "codec/simd/lanes.h"
 #include "tersor/math.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -196,33 +197,162 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 	return tsr_ulinear_code_in(bounds, v, factor);
 }
 
+/* --- Ordinary groups of the default size ----------------------------------------------------- */
+
+/*
+ * What lanes.h codes like the formulas: groups whose largest magnitude is at most `peak` and whose
+ * scale is 0 or at least `scale`.  Their unit is 1 or does not matter, their codes need no clamp.
+ */
+struct ordinary {
+	float peak, scale;
+};
+
+INLINE bool peaks_are_ordinary(struct ordinary o, const float *absmax, size_t n)
+{
+	const int32_t peak = (int32_t)tsr_bits_from_f32(o.peak);
+	int32_t above = 0;
+
+	for (size_t g = 0; g < n; g++)
+		above |= (int32_t)tsr_bits_from_f32(absmax[g]) > peak;
+	return !above;
+}
+
+INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
+{
+	int32_t below = 0;
+
+	for (size_t g = 0; g < n; g++)
+		below |= (scale[g] < o.scale) & (scale[g] > 0.0f);
+	return !below;
+}
+
+#if TSR_HAS_LANES
+static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };
+#define softsign_ordinary linear_ordinary
+#define ulinear_ordinary linear_ordinary
+static const struct ordinary root_ordinary = { 0x1.fffffep127f, 0.0f };
+#define sqrt_ordinary root_ordinary
+
+/* In a group of zeros any factor gives zeros. */
+INLINE lanes_i32 softsign_lanes(lanes_f32 m, float factor)
+{
+	return lanes_softsign_code(m, lanes_all(factor > 0.0f ? factor : 1.0f));
+}
+INLINE lanes_i32 linear_lanes(lanes_f32 m, float factor)
+{
+	return lanes_linear_code(m, lanes_all(factor));
+}
+INLINE lanes_i32 sqrt_lanes(lanes_f32 v, float factor)
+{
+	return lanes_unsigned_code((lanes_f32)_mm256_sqrt_ps((__m256)v), lanes_all(factor));
+}
+INLINE lanes_i32 root_lanes(lanes_f32 root, float factor)
+{
+	return lanes_unsigned_code(root, lanes_all(factor));
+}
+INLINE lanes_i32 ulinear_lanes(lanes_f32 v, float factor)
+{
+	return lanes_unsigned_code(v, lanes_all(factor));
+}
+
+INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
+{
+	size_t done = 0;
+
+	for (; done + 8 <= ngroups; done += 8)
+		lanes_absmax(x + done * LANES_RUN, absmax + done);
+	return done;
+}
+
+#define DEFINE_LANES_DECODE(id, code_type) \
+	INLINE void decode_lanes_##id(const code_type *code, const void *scales, \
+				      enum tsr_scale format, size_t ngroups, float *x) \
+	{ \
+		for (size_t g = 0; g < ngroups; g++) { \
+			const lanes_f32 scale = lanes_all(get_scale(scales, format, g)); \
+			const size_t first = LANES_RUN * g; \
+\
+			for (size_t i = first; i < first + LANES_RUN; i += 8) \
+				lanes_store(x + i, \
+					    lanes_##id##_value(lanes_from_##code_type(code + i), \
+							       scale)); \
+		} \
+	}
+
+#define DEFINE_LANES_ENCODE(id, code_type) \
+	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
+				      code_type *code) \
+	{ \
+		for (size_t g = 0; g < ngroups; g++) { \
+			lanes_i32 v[4]; \
+\
+			for (int i = 0; i < 4; i++) \
+				v[i] = id##_lanes(lanes_load(x + LANES_RUN * g + 8 * i), \
+						  factor[g]); \
+			lanes_put_##code_type(code + LANES_RUN * g, v); \
+		} \
+	}
+#else
+#define LANES_RUN 0
+#define most_absmax(x, ngroups, absmax) 0
+#define DEFINE_LANES_DECODE(id, code_type) \
+	INLINE void decode_lanes_##id(const code_type *code, const void *scales, \
+				      enum tsr_scale format, size_t ngroups, float *x) \
+	{ \
+		(void)code, (void)scales, (void)format, (void)ngroups, (void)x; \
+	}
+#define DEFINE_LANES_ENCODE(id, code_type) \
+	static const struct ordinary id##_ordinary; \
+	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
+				      code_type *code) \
+	{ \
+		(void)x, (void)ngroups, (void)factor, (void)code; \
+	}
+#endif
+
 /* --- Runs of groups -------------------------------------------------------------------------- */
 
 /* Groups whose scales are computed together, in SIMD lanes. */
 #define BATCH 64
 
 #define DEFINE_ENCODE(id, code_type, max) \
-	INLINE void encode_batch_##id(const float *restrict x, size_t ngroups, size_t group, \
-				      code_type *restrict code, size_t first, \
-				      struct scale_out out) \
+	DEFINE_LANES_ENCODE(id, code_type) \
+\
+	INLINE void encode_by_formula_##id(const float *restrict x, size_t ngroups, size_t group, \
+					   const float *unit, const float *factor, \
+					   code_type *restrict code) \
 	{ \
 		const struct tsr_bounds known = id##_bounds(); \
 		const struct tsr_bounds bounds = { hidden(known.lo), hidden(known.hi) }; \
-		float scale[BATCH], unit[BATCH], factor[BATCH]; \
 \
-		for (size_t g = 0; g < ngroups; g++) \
-			scale[g] = group_absmax(x + g * group, group); \
-		for (size_t g = 0; g < ngroups; g++) \
-			scale[g] = id##_peak(scale[g]); \
-		put_scales(out, first, ngroups, scale); \
-		for (size_t g = 0; g < ngroups; g++) { \
-			unit[g] = id##_unit(scale[g]); \
-			factor[g] = id##_factor(scale[g]); \
-		} \
 		for (size_t g = 0; g < ngroups; g++) { \
 			for (size_t i = g * group; i < (g + 1) * group; i++) \
 				code[i] = (code_type)id##_code(bounds, x[i] * unit[g], factor[g]); \
 		} \
+	} \
+\
+	INLINE void encode_batch_##id(const float *restrict x, size_t ngroups, size_t group, \
+				      code_type *restrict code, size_t first, \
+				      struct scale_out out) \
+	{ \
+		float scale[BATCH], unit[BATCH], factor[BATCH]; \
+		bool ordinary = group == LANES_RUN; \
+\
+		for (size_t g = ordinary ? most_absmax(x, ngroups, scale) : 0; g < ngroups; g++) \
+			scale[g] = group_absmax(x + g * group, group); \
+		ordinary = ordinary && peaks_are_ordinary(id##_ordinary, scale, ngroups); \
+		for (size_t g = 0; g < ngroups; g++) \
+			scale[g] = id##_peak(scale[g]); \
+		put_scales(out, first, ngroups, scale); \
+		ordinary = ordinary && scales_are_ordinary(id##_ordinary, scale, ngroups); \
+		for (size_t g = 0; g < ngroups; g++) { \
+			unit[g] = id##_unit(scale[g]); \
+			factor[g] = id##_factor(scale[g]); \
+		} \
+		if (ordinary) \
+			encode_lanes_##id(x, ngroups, factor, code); \
+		else \
+			encode_by_formula_##id(x, ngroups, group, unit, factor, code); \
 	} \
 \
 	INLINE void encode_runs_##id(const float *restrict x, size_t n, size_t group, \
@@ -251,6 +381,7 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 
 #define DEFINE_GROUPED(id, text, mask, code_type, dtype, max, from, about) \
 	DEFINE_ENCODE(id, code_type, max) \
+	DEFINE_LANES_DECODE(id, code_type) \
 \
 	INLINE void decode_runs_##id(const code_type *restrict code, const void *scales, \
 				     enum tsr_scale format, size_t n, size_t group, \
@@ -268,13 +399,19 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
 				size_t n, float *restrict x) \
 	{ \
-		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
+		const bool usual = coding->group == TSR_GROUP_DEFAULT; \
+		const size_t whole = usual ? n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT : 0; \
+		const void *rest = (const unsigned char *)plane[1] + \
+				   tsr_plane_nbytes(coding, 1, whole); \
 \
-		if (coding->group == TSR_GROUP_DEFAULT && whole == n) \
+		if (TSR_GROUP_DEFAULT == LANES_RUN) \
+			decode_lanes_##id(plane[0], plane[1], coding->scale, \
+					  whole / TSR_GROUP_DEFAULT, x); \
+		else \
 			decode_runs_##id(plane[0], plane[1], coding->scale, whole, \
 					 TSR_GROUP_DEFAULT, x); \
-		else \
-			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
+		decode_runs_##id((const code_type *)plane[0] + whole, rest, coding->scale, \
+				 n - whole, coding->group, x + whole); \
 	} \
 \
 	const struct tsr_codec TSR_FOR_ISA(codec_##id##8) = { \

@@ -4,18 +4,13 @@
  * FlashOptim, Algorithm 1.
  */
 #include "codec/isa.h"
+#include "codec/simd/lanes.h"
 #include "tersor/math.h"
 
-#define DEFINE_ULP_SPLIT(id, text, format, narrow_dtype, narrow_of, round_of, widen, code, \
-			 code_dtype, levels, about) \
-	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, \
-				size_t n, void *const plane[], struct tsr_encode_report *report) \
+#define DEFINE_LOOPS(id, format, narrow_of, round_of, widen, code, levels) \
+	static void encode_run_##id(const float *restrict x, size_t n, uint16_t *restrict narrow, \
+				    code *restrict correction) \
 	{ \
-		uint16_t *restrict narrow = plane[0]; \
-		code *restrict correction = plane[1]; \
-\
-		(void)coding; \
-		(void)report; \
 		for (size_t i = 0; i < n; i++) { \
 			narrow[i] = (uint16_t)narrow_of(x[i]); \
 			correction[i] = (code)tsr_ulp_correction(format(), x[i], round_of(x[i]), \
@@ -23,15 +18,77 @@
 		} \
 	} \
 \
-	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
-				size_t n, float *restrict x) \
+	static void decode_run_##id(const uint16_t *restrict narrow, \
+				    const code *restrict correction, size_t n, float *restrict x) \
 	{ \
-		const uint16_t *restrict narrow = plane[0]; \
-		const code *restrict correction = plane[1]; \
-\
-		(void)coding; \
 		for (size_t i = 0; i < n; i++) \
 			x[i] = tsr_ulp_join(format(), widen(narrow[i]), correction[i], levels); \
+	}
+
+DEFINE_LOOPS(bf16_ulp8, tsr_split_bf16, tsr_bf16_from_f32, tsr_bf16_round, tsr_f32_from_bf16,
+	     int8_t, 127.0f)
+DEFINE_LOOPS(bf16_ulp16, tsr_split_bf16, tsr_bf16_from_f32, tsr_bf16_round, tsr_f32_from_bf16,
+	     int16_t, 32767.0f)
+DEFINE_LOOPS(fp16_ulp8, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32_from_f16, int8_t,
+	     127.0f)
+DEFINE_LOOPS(fp16_ulp16, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32_from_f16, int16_t,
+	     32767.0f)
+
+/* The default codec: as much of a run as there is a shorter way for, and how many elements it was. */
+static size_t encode_most_bf16_ulp8(const float *x, size_t n, uint16_t *narrow, int8_t *correction)
+{
+	size_t done = 0;
+
+#if TSR_HAS_LANES
+	for (; done + LANES_RUN <= n; done += LANES_RUN) {
+		if (!lanes_encode_bf16_ulp8(x + done, narrow + done, correction + done))
+			encode_run_bf16_ulp8(x + done, LANES_RUN, narrow + done, correction + done);
+	}
+#else
+	(void)x, (void)n, (void)narrow, (void)correction;
+#endif
+	return done;
+}
+
+static size_t decode_most_bf16_ulp8(const uint16_t *narrow, const int8_t *correction, size_t n,
+				    float *x)
+{
+	size_t done = 0;
+
+#if TSR_HAS_LANES
+	for (; done + LANES_RUN <= n; done += LANES_RUN)
+		lanes_decode_bf16_ulp8(narrow + done, correction + done, x + done);
+#else
+	(void)narrow, (void)correction, (void)n, (void)x;
+#endif
+	return done;
+}
+
+#define MOST(most) most
+#define NONE(most) 0
+
+#define DEFINE_ULP_SPLIT(id, text, narrow_dtype, code, code_dtype, shorter, about) \
+	static void encode_##id(const struct tsr_coding *coding, const float *x, size_t n, \
+				void *const plane[], struct tsr_encode_report *report) \
+	{ \
+		uint16_t *narrow = plane[0]; \
+		code *correction = plane[1]; \
+		const size_t done = shorter(encode_most_##id(x, n, narrow, correction)); \
+\
+		(void)coding; \
+		(void)report; \
+		encode_run_##id(x + done, n - done, narrow + done, correction + done); \
+	} \
+\
+	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
+				size_t n, float *x) \
+	{ \
+		const uint16_t *narrow = plane[0]; \
+		const code *correction = plane[1]; \
+		const size_t done = shorter(decode_most_##id(narrow, correction, n, x)); \
+\
+		(void)coding; \
+		decode_run_##id(narrow + done, correction + done, n - done, x + done); \
 	} \
 \
 	const struct tsr_codec TSR_FOR_ISA(codec_##id) = { \
@@ -46,15 +103,11 @@
 		.decode = decode_##id, \
 	}
 
-DEFINE_ULP_SPLIT(bf16_ulp8, "bf16+ulp8", tsr_split_bf16, TSR_BF16, tsr_bf16_from_f32,
-		 tsr_bf16_round, tsr_f32_from_bf16, int8_t, TSR_I8, 127.0f,
+DEFINE_ULP_SPLIT(bf16_ulp8, "bf16+ulp8", TSR_BF16, int8_t, TSR_I8, MOST,
 		 "BF16 and an 8-bit correction in its ULP");
-DEFINE_ULP_SPLIT(bf16_ulp16, "bf16+ulp16", tsr_split_bf16, TSR_BF16, tsr_bf16_from_f32,
-		 tsr_bf16_round, tsr_f32_from_bf16, int16_t, TSR_I16, 32767.0f,
+DEFINE_ULP_SPLIT(bf16_ulp16, "bf16+ulp16", TSR_BF16, int16_t, TSR_I16, NONE,
 		 "BF16 and a 16-bit correction in its ULP");
-DEFINE_ULP_SPLIT(fp16_ulp8, "fp16+ulp8", tsr_split_f16, TSR_F16, tsr_f16_from_f32, tsr_f16_round,
-		 tsr_f32_from_f16, int8_t, TSR_I8, 127.0f,
+DEFINE_ULP_SPLIT(fp16_ulp8, "fp16+ulp8", TSR_F16, int8_t, TSR_I8, NONE,
 		 "FP16 and an 8-bit correction in its ULP");
-DEFINE_ULP_SPLIT(fp16_ulp16, "fp16+ulp16", tsr_split_f16, TSR_F16, tsr_f16_from_f32, tsr_f16_round,
-		 tsr_f32_from_f16, int16_t, TSR_I16, 32767.0f,
+DEFINE_ULP_SPLIT(fp16_ulp16, "fp16+ulp16", TSR_F16, int16_t, TSR_I16, NONE,
 		 "FP16 and a 16-bit correction in its ULP");
