@@ -10,7 +10,7 @@
 
 #define N 65536u
 
-static float x_data[N];
+static float x_data[N + 32];
 
 /* Planes and decoded values of one encoding on one level. */
 static unsigned char planes[2][TSR_PLANES_MAX][4 * N];
@@ -106,13 +106,22 @@ static float random_value(uint64_t *seed, int exponent)
 	return ldexpf((float)(int32_t)r, exponent - 31);
 }
 
+/* An infinity or the largest float among ordinary values. */
+static void one_odd_value(size_t first, int exponent, uint32_t which, uint64_t *seed)
+{
+	for (size_t i = first; i < first + 16; i++)
+		x_data[i] = random_value(seed, exponent);
+	for (size_t i = first + 16; i < first + 32; i++)
+		x_data[i] = float_of(which == 1 ? 0x7f800000 : 0x7f7fffff);
+}
+
 /*
- * Groups of all sizes that need no other way, some of them zeros, and in every eighth run one that
+ * Groups of all sizes that need no other way, some of them zeros, and in every fourth run one that
  * does.
  */
 static void fill_groups(uint64_t *seed, bool is_signed, size_t n)
 {
-	const size_t odd_one = random_u32(seed) % (8 * n / 32);
+	const size_t odd_one = random_u32(seed) % (n / 8);
 
 	for (size_t first = 0; first < n; first += 32) {
 		const uint32_t r = random_u32(seed);
@@ -128,6 +137,8 @@ static void fill_groups(uint64_t *seed, bool is_signed, size_t n)
 			if (!is_signed && i % 11)
 				x_data[i] = fabsf(x_data[i]);
 		}
+		if (first / 32 == odd_one && r % 3)
+			one_odd_value(first, exponent, r % 3, seed);
 	}
 }
 
