@@ -13,6 +13,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Groups whose scales are computed together, in SIMD lanes. */
+#define BATCH 64
+
 /*
  * The largest magnitude as bits, which are ordered like the values.  A NaN is larger than all.
  */
@@ -66,13 +69,24 @@ INLINE void put_scales(struct scale_out out, size_t first, size_t n, float *scal
 	}
 }
 
-INLINE float get_scale(const void *plane, enum tsr_scale format, size_t g)
+/* @n scales from entry @first on. */
+INLINE void get_scales(const void *plane, enum tsr_scale format, size_t first, size_t n,
+		       float *restrict scale)
 {
-	if (format == TSR_SCALE_F32)
-		return ((const float *)plane)[g];
-	if (format == TSR_SCALE_E8M8)
-		return tsr_f32_from_e8m8(((const uint16_t *)plane)[g]);
-	return tsr_f32_from_f16(((const uint16_t *)plane)[g]);
+	const uint16_t *narrow = (const uint16_t *)plane + first;
+
+	switch (format) {
+	case TSR_SCALE_E8M8:
+		for (size_t g = 0; g < n; g++)
+			scale[g] = tsr_f32_from_e8m8(narrow[g]);
+		break;
+	case TSR_SCALE_F16:
+		for (size_t g = 0; g < n; g++)
+			scale[g] = tsr_f32_from_f16(narrow[g]);
+		break;
+	default:
+		memcpy(scale, (const float *)plane + first, n * sizeof(*scale));
+	}
 }
 
 /* The same value, of which the compiler knows nothing. */
@@ -233,26 +247,13 @@ static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };
 static const struct ordinary root_ordinary = { 0x1.fffffep127f, 0.0f };
 #define sqrt_ordinary root_ordinary
 
-/* In a group of zeros any factor gives zeros. */
-INLINE lanes_i32 softsign_lanes(lanes_f32 m, float factor)
+#define softsign_lanes lanes_softsign_code
+#define linear_lanes lanes_linear_code
+#define root_lanes lanes_unsigned_code
+#define ulinear_lanes lanes_unsigned_code
+INLINE lanes_i32 sqrt_lanes(lanes_f32 v, lanes_f32 factor)
 {
-	return lanes_softsign_code(m, lanes_all(factor > 0.0f ? factor : 1.0f));
-}
-INLINE lanes_i32 linear_lanes(lanes_f32 m, float factor)
-{
-	return lanes_linear_code(m, lanes_all(factor));
-}
-INLINE lanes_i32 sqrt_lanes(lanes_f32 v, float factor)
-{
-	return lanes_unsigned_code((lanes_f32)_mm256_sqrt_ps((__m256)v), lanes_all(factor));
-}
-INLINE lanes_i32 root_lanes(lanes_f32 root, float factor)
-{
-	return lanes_unsigned_code(root, lanes_all(factor));
-}
-INLINE lanes_i32 ulinear_lanes(lanes_f32 v, float factor)
-{
-	return lanes_unsigned_code(v, lanes_all(factor));
+	return lanes_unsigned_code((lanes_f32)_mm256_sqrt_ps((__m256)v), factor);
 }
 
 INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
@@ -265,17 +266,17 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 }
 
 #define DEFINE_LANES_DECODE(id, code_type) \
-	INLINE void decode_lanes_##id(const code_type *code, const void *scales, \
-				      enum tsr_scale format, size_t ngroups, float *x) \
+	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \
+				      float *x) \
 	{ \
 		for (size_t g = 0; g < ngroups; g++) { \
-			const lanes_f32 scale = lanes_all(get_scale(scales, format, g)); \
-			const size_t first = LANES_RUN * g; \
+			const code_type *from = code + LANES_RUN * g; \
+			const lanes_f32 s = lanes_all(scale[g]); \
+			float *to = x + LANES_RUN * g; \
 \
-			for (size_t i = first; i < first + LANES_RUN; i += 8) \
-				lanes_store(x + i, \
-					    lanes_##id##_value(lanes_from_##code_type(code + i), \
-							       scale)); \
+			for (int i = 0; i < LANES_RUN; i += 8) \
+				lanes_store(to + i, lanes_##id##_value( \
+							    lanes_from_##code_type(from + i), s)); \
 		} \
 	}
 
@@ -284,11 +285,11 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 				      code_type *code) \
 	{ \
 		for (size_t g = 0; g < ngroups; g++) { \
+			const lanes_f32 f = lanes_all(factor[g]); \
 			lanes_i32 v[4]; \
 \
 			for (int i = 0; i < 4; i++) \
-				v[i] = id##_lanes(lanes_load(x + LANES_RUN * g + 8 * i), \
-						  factor[g]); \
+				v[i] = id##_lanes(lanes_load(x + LANES_RUN * g + 8 * i), f); \
 			lanes_put_##code_type(code + LANES_RUN * g, v); \
 		} \
 	}
@@ -296,10 +297,10 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 #define LANES_RUN 0
 #define most_absmax(x, ngroups, absmax) 0
 #define DEFINE_LANES_DECODE(id, code_type) \
-	INLINE void decode_lanes_##id(const code_type *code, const void *scales, \
-				      enum tsr_scale format, size_t ngroups, float *x) \
+	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \
+				      float *x) \
 	{ \
-		(void)code, (void)scales, (void)format, (void)ngroups, (void)x; \
+		(void)code, (void)scale, (void)ngroups, (void)x; \
 	}
 #define DEFINE_LANES_ENCODE(id, code_type) \
 	static const struct ordinary id##_ordinary; \
@@ -311,9 +312,6 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 #endif
 
 /* --- Runs of groups -------------------------------------------------------------------------- */
-
-/* Groups whose scales are computed together, in SIMD lanes. */
-#define BATCH 64
 
 #define DEFINE_ENCODE(id, code_type, max) \
 	DEFINE_LANES_ENCODE(id, code_type) \
@@ -349,6 +347,9 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 			unit[g] = id##_unit(scale[g]); \
 			factor[g] = id##_factor(scale[g]); \
 		} \
+		/* In a group of zeros any other factor gives zeros. */ \
+		for (size_t g = 0; g < ngroups && ordinary; g++) \
+			factor[g] = factor[g] > 0.0f ? factor[g] : 1.0f; \
 		if (ordinary) \
 			encode_lanes_##id(x, ngroups, factor, code); \
 		else \
@@ -383,35 +384,46 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 	DEFINE_ENCODE(id, code_type, max) \
 	DEFINE_LANES_DECODE(id, code_type) \
 \
+	INLINE void decode_by_formula_##id(const code_type *restrict code, const float *scale, \
+					   size_t n, size_t group, float *restrict x) \
+	{ \
+		for (size_t first = 0, g = 0; first < n; first += group, g++) { \
+			const size_t end = n - first < group ? n : first + group; \
+\
+			for (size_t i = first; i < end; i++) \
+				x[i] = tsr_##id##_value(code[i], scale[g]); \
+		} \
+	} \
+\
 	INLINE void decode_runs_##id(const code_type *restrict code, const void *scales, \
 				     enum tsr_scale format, size_t n, size_t group, \
 				     float *restrict x) \
 	{ \
-		for (size_t first = 0, g = 0; first < n; first += group, g++) { \
-			const size_t end = n - first < group ? n : first + group; \
-			const float scale = get_scale(scales, format, g); \
+		const size_t ngroups = (n + group - 1) / group; \
+		float scale[BATCH]; \
 \
-			for (size_t i = first; i < end; i++) \
-				x[i] = tsr_##id##_value(code[i], scale); \
+		for (size_t g = 0; g < ngroups; g += BATCH) { \
+			const size_t first = g * group, left = n - first; \
+			const size_t size = left < BATCH * group ? left : BATCH * group; \
+			const size_t whole = group == LANES_RUN ? size / group * group : 0; \
+\
+			get_scales(scales, format, g, (size + group - 1) / group, scale); \
+			decode_lanes_##id(code + first, scale, whole / group, x + first); \
+			decode_by_formula_##id(code + first + whole, scale + whole / group, \
+					       size - whole, group, x + first + whole); \
 		} \
 	} \
 \
 	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
 				size_t n, float *restrict x) \
 	{ \
-		const bool usual = coding->group == TSR_GROUP_DEFAULT; \
-		const size_t whole = usual ? n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT : 0; \
-		const void *rest = (const unsigned char *)plane[1] + \
-				   tsr_plane_nbytes(coding, 1, whole); \
+		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
 \
-		if (TSR_GROUP_DEFAULT == LANES_RUN) \
-			decode_lanes_##id(plane[0], plane[1], coding->scale, \
-					  whole / TSR_GROUP_DEFAULT, x); \
-		else \
-			decode_runs_##id(plane[0], plane[1], coding->scale, whole, \
+		if (coding->group == TSR_GROUP_DEFAULT && (whole == n || LANES_RUN)) \
+			decode_runs_##id(plane[0], plane[1], coding->scale, LANES_RUN ? n : whole, \
 					 TSR_GROUP_DEFAULT, x); \
-		decode_runs_##id((const code_type *)plane[0] + whole, rest, coding->scale, \
-				 n - whole, coding->group, x + whole); \
+		else \
+			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
 	} \
 \
 	const struct tsr_codec TSR_FOR_ISA(codec_##id##8) = { \
