@@ -97,6 +97,12 @@ LANES lanes_f32 lanes_from_bf16(const uint16_t *narrow)
 	return (lanes_f32)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
 }
 
+LANES void lanes_widen_bf16(const uint16_t *narrow, float *x)
+{
+	for (int i = 0; i < LANES_RUN; i += 8)
+		lanes_store(x + i, lanes_from_bf16(narrow + i));
+}
+
 /* 16 values that fit. */
 LANES void lanes_put_uint16_t(uint16_t *out, lanes_i32 a, lanes_i32 b)
 {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "codec/isa.h"
+#include "codec/simd/lanes.h"
 #include "step/simd.h"
 
 /* Elements that are decoded at a time where groups are not larger; a multiple of the usual ones. */
@@ -16,6 +17,12 @@
 
 /* Arrays a multiple of 4 KiB apart get into each other's way. */
 #define APART 48u
+
+#if defined(__clang__)
+#define UNROLL
+#else
+#define UNROLL _Pragma("GCC unroll 4")
+#endif
 
 /* --- Rules ----------------------------------------------------------------------------------- */
 
@@ -109,6 +116,7 @@ static unsigned count_nonfinite_u16(const uint16_t *bits, size_t n, uint16_t mas
 {
 	uint16_t count = 0;
 
+	UNROLL
 	for (size_t i = 0; i < n; i++)
 		count = (uint16_t)(count + ((bits[i] & mask) == mask));
 	return count;
@@ -123,15 +131,23 @@ static unsigned count_nonfinite_f32(const float *x, size_t n)
 	return count;
 }
 
-#define DEFINE_WIDEN(id, widen) \
-	static void widen_##id(const uint16_t *restrict narrow, size_t n, float *restrict g) \
-	{ \
-		for (size_t i = 0; i < n; i++) \
-			g[i] = widen(narrow[i]); \
-	}
+static void widen_bf16(const uint16_t *restrict narrow, size_t n, float *restrict g)
+{
+	size_t i = 0;
 
-DEFINE_WIDEN(bf16, tsr_f32_from_bf16)
-DEFINE_WIDEN(f16, tsr_f32_from_f16)
+#if TSR_HAS_LANES
+	for (; i + LANES_RUN <= n; i += LANES_RUN)
+		lanes_widen_bf16(narrow + i, g + i);
+#endif
+	for (; i < n; i++)
+		g[i] = tsr_f32_from_bf16(narrow[i]);
+}
+
+static void widen_f16(const uint16_t *restrict narrow, size_t n, float *restrict g)
+{
+	for (size_t i = 0; i < n; i++)
+		g[i] = tsr_f32_from_f16(narrow[i]);
+}
 
 /* At most PIECE elements of the gradient in FP32, in @scratch or where they are. */
 static const float *gradient(const struct tsr_step *step, const void *grad, uint64_t first,
