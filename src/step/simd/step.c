@@ -20,14 +20,23 @@
 
 #if defined(__clang__)
 #define UNROLL
+#define UNROLL_2
 #else
 #define UNROLL _Pragma("GCC unroll 4")
+#define UNROLL_2 _Pragma("GCC unroll 2")
 #endif
 
 /* --- Rules ----------------------------------------------------------------------------------- */
 
 typedef void rule_fn(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
 		     float *restrict w, float *restrict m, float *restrict v);
+
+/* NaN are rare: they are made the one NaN afterwards. */
+static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] = tsr_one_nan(x[i]);
+}
 
 /*
  * `nstates`: 1 with a momentum, 2 with a variance, too; `state2` of y is what becomes of the latter.
@@ -37,20 +46,28 @@ typedef void rule_fn(const struct tsr_step_scalars *scalars, const float *restri
 			       size_t n, float *restrict w, float *restrict m, float *restrict v) \
 	{ \
 		const struct tsr_step_scalars s = *scalars; \
+		int32_t has_nan = 0; \
 \
-		(void)m; \
-		(void)v; \
+		UNROLL_2 \
 		for (size_t i = 0; i < n; i++) { \
 			const struct tsr_step_values x = { w[i], nstates > 0 ? m[i] : 0.0f, \
 							   nstates > 1 ? v[i] : 0.0f }; \
-			const struct tsr_step_values y = tsr_step_##id(&s, g[i], x); \
+			const struct tsr_step_values y = tsr_step_##id##_raw(&s, g[i], x); \
 \
 			w[i] = y.weight; \
 			if (nstates > 0) \
 				m[i] = y.momentum; \
 			if (nstates > 1) \
 				v[i] = state2(y.variance); \
+			has_nan |= -tsr_step_has_nan(y); \
 		} \
+		if (!has_nan) \
+			return; \
+		make_one_nan(n, w); \
+		if (nstates > 0) \
+			make_one_nan(n, m); \
+		if (nstates > 1) \
+			make_one_nan(n, v); \
 	}
 
 #define AS_IT_IS(variance) (variance)
