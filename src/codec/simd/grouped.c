@@ -294,7 +294,6 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		} \
 	}
 #else
-#define LANES_RUN 0
 #define most_absmax(x, ngroups, absmax) 0
 #define DEFINE_LANES_DECODE(id, code_type) \
 	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \

@@ -76,6 +76,20 @@ LANES lanes_i32 lanes_toward_zero(lanes_f32 x)
 	return (lanes_i32)_mm256_cvttps_epi32((__m256)x);
 }
 
+/* Halves away from zero, like tsr_round_half_away_i32(). */
+LANES lanes_i32 lanes_half_away(lanes_f32 x)
+{
+	const lanes_i32 sign = (lanes_i32)x & lanes_all_i32(TSR_F32_SIGN);
+
+	return lanes_toward_zero(x + (lanes_f32)(sign | (lanes_i32)lanes_all(0.5f)));
+}
+
+/* @a where the lane of @which is all ones, @b where it is zero. */
+LANES lanes_f32 lanes_select(lanes_i32 which, lanes_f32 a, lanes_f32 b)
+{
+	return (lanes_f32)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)which);
+}
+
 /* --- Widening and narrowing ------------------------------------------------------------------ */
 
 LANES lanes_f32 lanes_from_int8_t(const int8_t *code)
@@ -88,6 +102,12 @@ LANES lanes_f32 lanes_from_uint8_t(const uint8_t *code)
 {
 	return (lanes_f32)_mm256_cvtepi32_ps(
 		_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)code)));
+}
+
+LANES lanes_f32 lanes_from_int16_t(const int16_t *code)
+{
+	return (lanes_f32)_mm256_cvtepi32_ps(
+		_mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)code)));
 }
 
 LANES lanes_f32 lanes_from_bf16(const uint16_t *narrow)
@@ -117,16 +137,32 @@ LANES __m256i lanes_in_order(__m256i mixed)
 	return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-/* 32 values; those that do not fit become the nearest that does. */
-LANES __m256i lanes_pack_i8(const lanes_i32 v[4])
+/*
+ * 32 values; those that do not fit become the nearest that does.  False if one is the least that
+ * there is, which NaN become.
+ */
+LANES bool lanes_put_int8_t(int8_t *out, const lanes_i32 v[4])
 {
-	return lanes_in_order(_mm256_packs_epi16(_mm256_packs_epi32((__m256i)v[0], (__m256i)v[1]),
-						 _mm256_packs_epi32((__m256i)v[2], (__m256i)v[3])));
+	const __m256i codes = lanes_in_order(
+		_mm256_packs_epi16(_mm256_packs_epi32((__m256i)v[0], (__m256i)v[1]),
+				   _mm256_packs_epi32((__m256i)v[2], (__m256i)v[3])));
+	const __m256i least = _mm256_cmpeq_epi8(codes, _mm256_set1_epi8(INT8_MIN));
+
+	_mm256_storeu_si256((__m256i *)(void *)out, codes);
+	return _mm256_testz_si256(least, least);
 }
 
-LANES void lanes_put_int8_t(int8_t *out, const lanes_i32 v[4])
+LANES bool lanes_put_int16_t(int16_t *out, const lanes_i32 v[4])
 {
-	_mm256_storeu_si256((__m256i *)(void *)out, lanes_pack_i8(v));
+	const __m256i a = _mm256_packs_epi32((__m256i)v[0], (__m256i)v[1]);
+	const __m256i b = _mm256_packs_epi32((__m256i)v[2], (__m256i)v[3]);
+	const __m256i is_least = _mm256_set1_epi16(INT16_MIN);
+	const __m256i least = _mm256_or_si256(_mm256_cmpeq_epi16(a, is_least),
+					      _mm256_cmpeq_epi16(b, is_least));
+
+	_mm256_storeu_si256((__m256i *)(void *)out, _mm256_permute4x64_epi64(a, 0xd8));
+	_mm256_storeu_si256((__m256i *)(void *)(out + 16), _mm256_permute4x64_epi64(b, 0xd8));
+	return _mm256_testz_si256(least, least);
 }
 
 LANES void lanes_put_uint8_t(uint8_t *out, const lanes_i32 v[4])
@@ -137,65 +173,67 @@ LANES void lanes_put_uint8_t(uint8_t *out, const lanes_i32 v[4])
 	_mm256_storeu_si256((__m256i *)(void *)out, lanes_in_order(mixed));
 }
 
-/* --- bf16+ulp8 -------------------------------------------------------------------------------- */
+/* --- ULP split -------------------------------------------------------------------------------- */
 
-LANES lanes_i32 lanes_bf16_power_bits(lanes_i32 narrow)
+LANES lanes_i32 lanes_power_bits(struct tsr_split_format f, lanes_i32 narrow)
 {
-	const lanes_i32 least = lanes_all_i32(tsr_split_bf16().min_power_bits);
-
-	return lanes_max(narrow & lanes_all_i32(TSR_F32_INF), least);
-}
-
-/*
- * tsr_bf16_from_f32() and tsr_ulp_correction().  Where BF16 is the format and a correction has 8
- * bits, t * 127 is exact, and a tie only at 63.5, which goes to 64 even by rounding to even.  An
- * infinite narrow weight or a NaN makes t NaN, and of that the conversion -128, which is no
- * correction: then it returns false, and what it stored is void.
- */
-LANES bool lanes_encode_bf16_ulp8(const float *x, uint16_t *narrow, int8_t *correction)
-{
-	const float scale = tsr_split_bf16().up * 127.0f;
-	lanes_i32 upper[4], code[4];
-	__m256i codes, none;
-
-	for (int i = 0; i < 4; i++) {
-		const lanes_f32 v = lanes_load(x + 8 * i);
-		const lanes_u32 bits = (lanes_u32)v;
-		const lanes_u32 sum = bits + 0x7fffu + (bits >> 16 & 1u);
-		const lanes_i32 rounded = (lanes_i32)(sum & 0xffff0000u);
-		const lanes_i32 inverse = lanes_all_i32(255u << 23) -
-					  lanes_bf16_power_bits(rounded);
-		const lanes_f32 diff = v - (lanes_f32)rounded;
-
-		upper[i] = (lanes_i32)(sum >> 16);
-		code[i] = lanes_nearest(diff * (lanes_f32)inverse * lanes_all(scale));
-	}
-	codes = lanes_pack_i8(code);
-	none = _mm256_cmpeq_epi8(codes, _mm256_set1_epi8(-128));
-	lanes_put_uint16_t(narrow, upper[0], upper[1]);
-	lanes_put_uint16_t(narrow + 16, upper[2], upper[3]);
-	_mm256_storeu_si256((__m256i *)(void *)correction, codes);
-	return _mm256_movemask_epi8(none) == 0;
+	return lanes_max(narrow & lanes_all_i32(TSR_F32_INF), lanes_all_i32(f.min_power_bits));
 }
 
 /* tsr_ulp_join() */
-LANES void lanes_decode_bf16_ulp8(const uint16_t *narrow, const int8_t *correction, float *x)
+LANES lanes_f32 lanes_ulp_join(struct tsr_split_format f, lanes_f32 narrow, lanes_f32 q,
+			       float levels)
 {
-	const struct tsr_inverse inverse = tsr_inverse_of(127.0f, tsr_split_bf16().down);
-	const lanes_f32 above = lanes_all(inverse.above), rest = lanes_all(-inverse.rest);
+	const struct tsr_inverse inverse = tsr_inverse_of(levels, f.down);
+	const lanes_f32 rest = q * lanes_all(-inverse.rest);
+	const lanes_f32 minus = lanes_minus_fma(q, lanes_all(inverse.above), rest);
+	const lanes_i32 power = lanes_power_bits(f, (lanes_i32)narrow);
+	const lanes_f32 joined = lanes_minus_fma(minus, (lanes_f32)power, narrow);
 
-	for (int i = 0; i < 4; i++) {
-		const lanes_f32 n = lanes_from_bf16(narrow + 8 * i);
-		const lanes_f32 q = lanes_from_int8_t(correction + 8 * i);
-		const lanes_f32 minus = lanes_minus_fma(q, above, q * rest);
-		const lanes_i32 power = lanes_bf16_power_bits((lanes_i32)n);
-		const lanes_f32 joined = lanes_minus_fma(minus, (lanes_f32)power, n);
-		const lanes_i32 special = power == lanes_all_i32(TSR_F32_INF);
-
-		lanes_store(x + 8 * i, (lanes_f32)_mm256_blendv_ps((__m256)joined, (__m256)n,
-								   (__m256)special));
-	}
+	return lanes_select(power == lanes_all_i32(TSR_F32_INF), narrow, joined);
 }
+
+/*
+ * tsr_bf16_from_f32() and tsr_ulp_correction().  With 8 bits and BF16, t * 127 is exact, and a tie
+ * only at 63.5, which goes to 64 even by rounding to even.  An infinite narrow weight or a NaN makes
+ * t NaN: then it returns false, and what it stored is void.
+ */
+#define DEFINE_LANES_BF16_ULP(id, code, levels, rounded_as) \
+	LANES bool lanes_encode_##id(const float *x, uint16_t *narrow, code *correction) \
+	{ \
+		const struct tsr_split_format f = tsr_split_bf16(); \
+		lanes_i32 upper[4], c[4]; \
+\
+		for (int i = 0; i < 4; i++) { \
+			const lanes_f32 v = lanes_load(x + 8 * i); \
+			const lanes_u32 bits = (lanes_u32)v; \
+			const lanes_u32 sum = bits + 0x7fffu + (bits >> 16 & 1u); \
+			const lanes_i32 n = (lanes_i32)(sum & 0xffff0000u); \
+			const lanes_i32 inverse = lanes_all_i32(255u << 23) - \
+						  lanes_power_bits(f, n); \
+			const lanes_f32 t = (v - (lanes_f32)n) * (lanes_f32)inverse; \
+\
+			upper[i] = (lanes_i32)(sum >> 16); \
+			c[i] = rounded_as(t * lanes_all(f.up * levels)); \
+		} \
+		lanes_put_uint16_t(narrow, upper[0], upper[1]); \
+		lanes_put_uint16_t(narrow + 16, upper[2], upper[3]); \
+		return lanes_put_##code(correction, c); \
+	} \
+\
+	LANES bool lanes_decode_##id(const uint16_t *narrow, const code *correction, float *x) \
+	{ \
+		for (int i = 0; i < LANES_RUN; i += 8) { \
+			const lanes_f32 n = lanes_from_bf16(narrow + i); \
+			const lanes_f32 q = lanes_from_##code(correction + i); \
+\
+			lanes_store(x + i, lanes_ulp_join(tsr_split_bf16(), n, q, levels)); \
+		} \
+		return true; \
+	}
+
+DEFINE_LANES_BF16_ULP(bf16_ulp8, int8_t, 127.0f, lanes_nearest)
+DEFINE_LANES_BF16_ULP(bf16_ulp16, int16_t, 32767.0f, lanes_half_away)
 
 /* --- Groups of 32 ----------------------------------------------------------------------------- */
 
@@ -254,10 +292,7 @@ LANES lanes_i32 lanes_softsign_code(lanes_f32 m, lanes_f32 scale)
 
 LANES lanes_i32 lanes_linear_code(lanes_f32 m, lanes_f32 inverse)
 {
-	const lanes_f32 t = m * inverse;
-	const lanes_i32 sign = (lanes_i32)t & lanes_all_i32(TSR_F32_SIGN);
-
-	return lanes_toward_zero(t + (lanes_f32)(sign | (lanes_i32)lanes_all(0.5f)));
+	return lanes_half_away(m * inverse);
 }
 
 /* Of roots, or of the values themselves. */
@@ -295,8 +330,23 @@ LANES lanes_f32 lanes_ulinear_value(lanes_f32 q, lanes_f32 scale)
 	return lanes_code_quotient(q, 255.0f) * scale;
 }
 
+/*
+ * As much of @n elements as whole runs make: `done` counts them.  A run that `shorter` says is not
+ * ordinary is gone over by `formula`.
+ */
+#define LANES_MOST(done, n, shorter, formula) \
+	for (; done + LANES_RUN <= n; done += LANES_RUN) { \
+		if (!(shorter)) \
+			formula; \
+	}
+
 #else
 #define TSR_HAS_LANES 0
+#define LANES_RUN 0
+#define LANES_MOST(done, n, shorter, formula)
 #endif
+
+/* Where there is no shorter way. */
+#define LANES_NONE(done, n, shorter, formula)
 
 #endif

@@ -4,7 +4,7 @@
  * FlashOptim, Algorithm 1.
  */
 #include "codec/isa.h"
-#include "codec/simd/lanes.h"
+#include "codec/simd/lanes_f16.h"
 #include "tersor/math.h"
 
 #define DEFINE_LOOPS(id, format, narrow_of, round_of, widen, code, levels) \
@@ -34,49 +34,18 @@ DEFINE_LOOPS(fp16_ulp8, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32_
 DEFINE_LOOPS(fp16_ulp16, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32_from_f16, int16_t,
 	     32767.0f)
 
-/* The default codec: as much of a run as there is a shorter way for, and how many elements it was. */
-static size_t encode_most_bf16_ulp8(const float *x, size_t n, uint16_t *narrow, int8_t *correction)
-{
-	size_t done = 0;
-
-#if TSR_HAS_LANES
-	for (; done + LANES_RUN <= n; done += LANES_RUN) {
-		if (!lanes_encode_bf16_ulp8(x + done, narrow + done, correction + done))
-			encode_run_bf16_ulp8(x + done, LANES_RUN, narrow + done, correction + done);
-	}
-#else
-	(void)x, (void)n, (void)narrow, (void)correction;
-#endif
-	return done;
-}
-
-static size_t decode_most_bf16_ulp8(const uint16_t *narrow, const int8_t *correction, size_t n,
-				    float *x)
-{
-	size_t done = 0;
-
-#if TSR_HAS_LANES
-	for (; done + LANES_RUN <= n; done += LANES_RUN)
-		lanes_decode_bf16_ulp8(narrow + done, correction + done, x + done);
-#else
-	(void)narrow, (void)correction, (void)n, (void)x;
-#endif
-	return done;
-}
-
-#define MOST(most) most
-#define NONE(most) 0
-
-#define DEFINE_ULP_SPLIT(id, text, narrow_dtype, code, code_dtype, shorter, about) \
+#define DEFINE_ULP_SPLIT(id, text, narrow_dtype, code, code_dtype, about) \
 	static void encode_##id(const struct tsr_coding *coding, const float *x, size_t n, \
 				void *const plane[], struct tsr_encode_report *report) \
 	{ \
 		uint16_t *narrow = plane[0]; \
 		code *correction = plane[1]; \
-		const size_t done = shorter(encode_most_##id(x, n, narrow, correction)); \
+		size_t done = 0; \
 \
 		(void)coding; \
 		(void)report; \
+		LANES_MOST(done, n, lanes_encode_##id(x + done, narrow + done, correction + done), \
+			   encode_run_##id(x + done, LANES_RUN, narrow + done, correction + done)) \
 		encode_run_##id(x + done, n - done, narrow + done, correction + done); \
 	} \
 \
@@ -85,9 +54,11 @@ static size_t decode_most_bf16_ulp8(const uint16_t *narrow, const int8_t *correc
 	{ \
 		const uint16_t *narrow = plane[0]; \
 		const code *correction = plane[1]; \
-		const size_t done = shorter(decode_most_##id(narrow, correction, n, x)); \
+		size_t done = 0; \
 \
 		(void)coding; \
+		LANES_MOST(done, n, lanes_decode_##id(narrow + done, correction + done, x + done), \
+			   decode_run_##id(narrow + done, correction + done, LANES_RUN, x + done)) \
 		decode_run_##id(narrow + done, correction + done, n - done, x + done); \
 	} \
 \
@@ -103,11 +74,11 @@ static size_t decode_most_bf16_ulp8(const uint16_t *narrow, const int8_t *correc
 		.decode = decode_##id, \
 	}
 
-DEFINE_ULP_SPLIT(bf16_ulp8, "bf16+ulp8", TSR_BF16, int8_t, TSR_I8, MOST,
+DEFINE_ULP_SPLIT(bf16_ulp8, "bf16+ulp8", TSR_BF16, int8_t, TSR_I8,
 		 "BF16 and an 8-bit correction in its ULP");
-DEFINE_ULP_SPLIT(bf16_ulp16, "bf16+ulp16", TSR_BF16, int16_t, TSR_I16, NONE,
+DEFINE_ULP_SPLIT(bf16_ulp16, "bf16+ulp16", TSR_BF16, int16_t, TSR_I16,
 		 "BF16 and a 16-bit correction in its ULP");
-DEFINE_ULP_SPLIT(fp16_ulp8, "fp16+ulp8", TSR_F16, int8_t, TSR_I8, NONE,
+DEFINE_ULP_SPLIT(fp16_ulp8, "fp16+ulp8", TSR_F16, int8_t, TSR_I8,
 		 "FP16 and an 8-bit correction in its ULP");
-DEFINE_ULP_SPLIT(fp16_ulp16, "fp16+ulp16", TSR_F16, int16_t, TSR_I16, NONE,
+DEFINE_ULP_SPLIT(fp16_ulp16, "fp16+ulp16", TSR_F16, int16_t, TSR_I16,
 		 "FP16 and a 16-bit correction in its ULP");
