@@ -240,7 +240,8 @@ INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
 	return !below;
 }
 
-#if TSR_HAS_LANES
+#if TSR_HAS_WIDEST_LANES
+#define LANES_GROUP LANES_RUN
 static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };
 #define softsign_ordinary linear_ordinary
 #define ulinear_ordinary linear_ordinary
@@ -261,7 +262,7 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 	size_t done = 0;
 
 	for (; done + 8 <= ngroups; done += 8)
-		lanes_absmax(x + done * LANES_RUN, absmax + done);
+		lanes_absmax(x + done * LANES_GROUP, absmax + done);
 	return done;
 }
 
@@ -270,11 +271,11 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 				      float *x) \
 	{ \
 		for (size_t g = 0; g < ngroups; g++) { \
-			const code_type *from = code + LANES_RUN * g; \
+			const code_type *from = code + LANES_GROUP * g; \
 			const lanes_f32 s = lanes_all(scale[g]); \
-			float *to = x + LANES_RUN * g; \
+			float *to = x + LANES_GROUP * g; \
 \
-			for (int i = 0; i < LANES_RUN; i += 8) \
+			for (int i = 0; i < LANES_GROUP; i += 8) \
 				lanes_store(to + i, lanes_##id##_value( \
 							    lanes_from_##code_type(from + i), s)); \
 		} \
@@ -289,11 +290,12 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 			lanes_i32 v[4]; \
 \
 			for (int i = 0; i < 4; i++) \
-				v[i] = id##_lanes(lanes_load(x + LANES_RUN * g + 8 * i), f); \
-			lanes_put_##code_type(code + LANES_RUN * g, v); \
+				v[i] = id##_lanes(lanes_load(x + LANES_GROUP * g + 8 * i), f); \
+			lanes_put_##code_type(code + LANES_GROUP * g, v); \
 		} \
 	}
 #else
+#define LANES_GROUP 0 /* none */
 #define most_absmax(x, ngroups, absmax) 0
 #define DEFINE_LANES_DECODE(id, code_type) \
 	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \
@@ -333,7 +335,7 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 				      struct scale_out out) \
 	{ \
 		float scale[BATCH], unit[BATCH], factor[BATCH]; \
-		bool ordinary = group == LANES_RUN; \
+		bool ordinary = group == LANES_GROUP; \
 \
 		for (size_t g = ordinary ? most_absmax(x, ngroups, scale) : 0; g < ngroups; g++) \
 			scale[g] = group_absmax(x + g * group, group); \
@@ -404,7 +406,7 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		for (size_t g = 0; g < ngroups; g += BATCH) { \
 			const size_t first = g * group, left = n - first; \
 			const size_t size = left < BATCH * group ? left : BATCH * group; \
-			const size_t whole = group == LANES_RUN ? size / group * group : 0; \
+			const size_t whole = group == LANES_GROUP ? size / group * group : 0; \
 \
 			get_scales(scales, format, g, (size + group - 1) / group, scale); \
 			decode_lanes_##id(code + first, scale, whole / group, x + first); \
@@ -418,9 +420,9 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 	{ \
 		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
 \
-		if (coding->group == TSR_GROUP_DEFAULT && (whole == n || LANES_RUN)) \
-			decode_runs_##id(plane[0], plane[1], coding->scale, LANES_RUN ? n : whole, \
-					 TSR_GROUP_DEFAULT, x); \
+		if (coding->group == TSR_GROUP_DEFAULT && (whole == n || LANES_GROUP)) \
+			decode_runs_##id(plane[0], plane[1], coding->scale, \
+					 LANES_GROUP ? n : whole, TSR_GROUP_DEFAULT, x); \
 		else \
 			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
 	} \

@@ -9,8 +9,14 @@
  * know that codes fit; and what special values take is a third of the rest.  The tests compare all
  * of this with the formulas, bit for bit.
  */
-#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && defined(__FMA__)
 #define TSR_HAS_LANES 1
+/* With AVX-512 there are instructions that narrow, and what gcc makes of the formulas is shorter. */
+#ifdef __AVX512F__
+#define TSR_HAS_WIDEST_LANES 0
+#else
+#define TSR_HAS_WIDEST_LANES 1
+#endif
 
 #include <immintrin.h>
 #include <stdbool.h>
@@ -335,18 +341,25 @@ LANES lanes_f32 lanes_ulinear_value(lanes_f32 q, lanes_f32 scale)
  * ordinary is gone over by `formula`.
  */
 #define LANES_MOST(done, n, shorter, formula) \
-	for (; done + LANES_RUN <= n; done += LANES_RUN) { \
-		if (!(shorter)) \
-			formula; \
-	}
+	do { \
+		for (; done + LANES_RUN <= n; done += LANES_RUN) { \
+			if (!(shorter)) \
+				formula; \
+		} \
+	} while (0)
 
 #else
 #define TSR_HAS_LANES 0
-#define LANES_RUN 0
-#define LANES_MOST(done, n, shorter, formula)
+#define TSR_HAS_WIDEST_LANES 0
+#define LANES_MOST LANES_NONE
 #endif
 
-/* Where there is no shorter way. */
-#define LANES_NONE(done, n, shorter, formula)
+/* Where there is no shorter way, or it is one if nothing wider than AVX2 is there. */
+#define LANES_NONE(done, n, shorter, formula) ((void)0)
+#if TSR_HAS_WIDEST_LANES
+#define LANES_MOST_IF_WIDEST LANES_MOST
+#else
+#define LANES_MOST_IF_WIDEST LANES_NONE
+#endif
 
 #endif

@@ -28,8 +28,8 @@
 		(void)coding; \
 		(void)report; \
 		most(done, n, lanes_encode_##id(x + done, narrow + done), \
-		     encode_run_##id(x + done, LANES_RUN, narrow + done)) \
-			encode_run_##id(x + done, n - done, narrow + done); \
+		     encode_run_##id(x + done, LANES_RUN, narrow + done)); \
+		encode_run_##id(x + done, n - done, narrow + done); \
 	} \
 \
 	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
@@ -40,8 +40,8 @@
 \
 		(void)coding; \
 		most(done, n, lanes_decode_##id(narrow + done, x + done), \
-		     decode_run_##id(narrow + done, LANES_RUN, x + done)) \
-			decode_run_##id(narrow + done, n - done, x + done); \
+		     decode_run_##id(narrow + done, LANES_RUN, x + done)); \
+		decode_run_##id(narrow + done, n - done, x + done); \
 	} \
 \
 	const struct tsr_codec TSR_FOR_ISA(codec_##id) = { \
@@ -81,8 +81,8 @@
 		(void)coding; \
 		(void)report; \
 		most(done, n, lanes_encode_##id(x + done, narrow + done, rest + done), \
-		     encode_run_##id(x + done, LANES_RUN, narrow + done, rest + done)) \
-			encode_run_##id(x + done, n - done, narrow + done, rest + done); \
+		     encode_run_##id(x + done, LANES_RUN, narrow + done, rest + done)); \
+		encode_run_##id(x + done, n - done, narrow + done, rest + done); \
 	} \
 \
 	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
@@ -93,8 +93,8 @@
 \
 		(void)coding; \
 		most(done, n, lanes_decode_##id(narrow + done, rest + done, x + done), \
-		     decode_run_##id(narrow + done, rest + done, LANES_RUN, x + done)) \
-			decode_run_##id(narrow + done, rest + done, n - done, x + done); \
+		     decode_run_##id(narrow + done, rest + done, LANES_RUN, x + done)); \
+		decode_run_##id(narrow + done, rest + done, n - done, x + done); \
 	} \
 \
 	const struct tsr_codec TSR_FOR_ISA(codec_##id) = { \

@@ -34,7 +34,7 @@ DEFINE_LOOPS(fp16_ulp8, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32_
 DEFINE_LOOPS(fp16_ulp16, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32_from_f16, int16_t,
 	     32767.0f)
 
-#define DEFINE_ULP_SPLIT(id, text, narrow_dtype, code, code_dtype, about) \
+#define DEFINE_ULP_SPLIT(id, text, narrow_dtype, code, code_dtype, most, about) \
 	static void encode_##id(const struct tsr_coding *coding, const float *x, size_t n, \
 				void *const plane[], struct tsr_encode_report *report) \
 	{ \
@@ -44,8 +44,8 @@ DEFINE_LOOPS(fp16_ulp16, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32
 \
 		(void)coding; \
 		(void)report; \
-		LANES_MOST(done, n, lanes_encode_##id(x + done, narrow + done, correction + done), \
-			   encode_run_##id(x + done, LANES_RUN, narrow + done, correction + done)) \
+		most(done, n, lanes_encode_##id(x + done, narrow + done, correction + done), \
+		     encode_run_##id(x + done, LANES_RUN, narrow + done, correction + done)); \
 		encode_run_##id(x + done, n - done, narrow + done, correction + done); \
 	} \
 \
@@ -57,8 +57,8 @@ DEFINE_LOOPS(fp16_ulp16, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32
 		size_t done = 0; \
 \
 		(void)coding; \
-		LANES_MOST(done, n, lanes_decode_##id(narrow + done, correction + done, x + done), \
-			   decode_run_##id(narrow + done, correction + done, LANES_RUN, x + done)) \
+		most(done, n, lanes_decode_##id(narrow + done, correction + done, x + done), \
+		     decode_run_##id(narrow + done, correction + done, LANES_RUN, x + done)); \
 		decode_run_##id(narrow + done, correction + done, n - done, x + done); \
 	} \
 \
@@ -74,11 +74,11 @@ DEFINE_LOOPS(fp16_ulp16, tsr_split_f16, tsr_f16_from_f32, tsr_f16_round, tsr_f32
 		.decode = decode_##id, \
 	}
 
-DEFINE_ULP_SPLIT(bf16_ulp8, "bf16+ulp8", TSR_BF16, int8_t, TSR_I8,
+DEFINE_ULP_SPLIT(bf16_ulp8, "bf16+ulp8", TSR_BF16, int8_t, TSR_I8, LANES_MOST_IF_WIDEST,
 		 "BF16 and an 8-bit correction in its ULP");
-DEFINE_ULP_SPLIT(bf16_ulp16, "bf16+ulp16", TSR_BF16, int16_t, TSR_I16,
+DEFINE_ULP_SPLIT(bf16_ulp16, "bf16+ulp16", TSR_BF16, int16_t, TSR_I16, LANES_MOST_IF_WIDEST,
 		 "BF16 and a 16-bit correction in its ULP");
-DEFINE_ULP_SPLIT(fp16_ulp8, "fp16+ulp8", TSR_F16, int8_t, TSR_I8,
+DEFINE_ULP_SPLIT(fp16_ulp8, "fp16+ulp8", TSR_F16, int8_t, TSR_I8, LANES_MOST,
 		 "FP16 and an 8-bit correction in its ULP");
-DEFINE_ULP_SPLIT(fp16_ulp16, "fp16+ulp16", TSR_F16, int16_t, TSR_I16,
+DEFINE_ULP_SPLIT(fp16_ulp16, "fp16+ulp16", TSR_F16, int16_t, TSR_I16, LANES_MOST,
 		 "FP16 and a 16-bit correction in its ULP");

@@ -152,7 +152,7 @@ static void widen_bf16(const uint16_t *restrict narrow, size_t n, float *restric
 {
 	size_t i = 0;
 
-#if TSR_HAS_LANES
+#if TSR_HAS_WIDEST_LANES
 	for (; i + LANES_RUN <= n; i += LANES_RUN)
 		lanes_widen_bf16(narrow + i, g + i);
 #endif
