@@ -242,12 +242,15 @@ INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
 
 #if TSR_HAS_WIDEST_LANES
 #define LANES_GROUP LANES_RUN
+
+/* Linear codes where those of softsign8 are, codes of roots wherever nothing is infinite. */
 static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };
 #define softsign_ordinary linear_ordinary
 #define ulinear_ordinary linear_ordinary
 static const struct ordinary root_ordinary = { 0x1.fffffep127f, 0.0f };
 #define sqrt_ordinary root_ordinary
 
+/* Codes of 8 elements, as softsign_code() and so on above give them. */
 #define softsign_lanes lanes_softsign_code
 #define linear_lanes lanes_linear_code
 #define root_lanes lanes_unsigned_code
@@ -257,6 +260,7 @@ INLINE lanes_i32 sqrt_lanes(lanes_f32 v, lanes_f32 factor)
 	return lanes_unsigned_code((lanes_f32)_mm256_sqrt_ps((__m256)v), factor);
 }
 
+/* The largest magnitudes of as many groups as are put together, and how many these are. */
 INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 {
 	size_t done = 0;

@@ -3,9 +3,9 @@
 #define TSR_CODEC_LANES_F16_H
 
 /*
- * Codecs with FP16 weights, 32 elements at a time, by the conversions that processors with AVX2 have:
- * to FP16 they do what tsr_f16_from_f32() does, whatever x is, and from it what tsr_f32_from_f16()
- * does, but for making NaN quiet.
+ * Codecs with FP16 weights, 32 elements at a time, by the conversions that processors with AVX2
+ * have: to FP16 they do what tsr_f16_from_f32() does, whatever x is, and from it what
+ * tsr_f32_from_f16() does, but for making NaN quiet.
  */
 #include "codec/simd/lanes.h"
 
