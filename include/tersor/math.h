@@ -24,6 +24,13 @@
 #define TSR_HD static inline __attribute__((always_inline, unused))
 #endif
 
+/* Whether the processor has a fused multiply-add. */
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
+#define TSR_HAS_FMA 1
+#else
+#define TSR_HAS_FMA 0
+#endif
+
 /* --- Bit patterns ------------------------------------------------------------------------- */
 
 #define TSR_F32_SIGN 0x80000000u
@@ -104,7 +111,7 @@ TSR_HD float tsr_fma(float a, float b, float c)
 {
 #if defined(__CUDA_ARCH__)
 	return __fmaf_rn(a, b, c);
-#elif defined(__FMA__)
+#elif TSR_HAS_FMA
 	return __builtin_fmaf(a, b, c);
 #else
 	return (float)((double)a * (double)b + (double)c);
@@ -112,19 +119,47 @@ TSR_HD float tsr_fma(float a, float b, float c)
 }
 
 /*
- * RN(q / d) for an integer q from -d to d, with `inverse` = RN(1 / d) and d = 127, 255 or 32767.
- * Where there is a fused multiply-add, a product and the correction by its residual give the same
- * value as the division and take a fraction of its time; tested for every q.
+ * 1 / d, or what there is in a unit of that, as the float above it and the rest, which is negative.
+ * Compilers compute it where d is a constant.
  */
-TSR_HD float tsr_code_quotient(float q, float d, float inverse)
-{
-#if defined(__CUDA_ARCH__) || defined(__FMA__)
-	const float guess = q * inverse;
+struct tsr_inverse {
+	float above, rest;
+};
 
-	return tsr_fma(tsr_fma(-guess, d, q), inverse, guess);
+TSR_HD struct tsr_inverse tsr_inverse_of(float d, float unit)
+{
+	const float above = tsr_f32_from_bits(tsr_bits_from_f32(1.0f / d) + 1);
+	const struct tsr_inverse i = { above * unit,
+				       (float)(1.0 / (double)d - (double)above) * unit };
+
+	return i;
+}
+
+/*
+ * RN(q / d) for an integer q from -d - 1 to d, d = 127, 255 or 32767.  Where there is a fused
+ * multiply-add, q times the two parts of the inverse gives the same value as the division and takes
+ * a fraction of its time; tested for every q.
+ */
+TSR_HD float tsr_code_quotient(float q, float d)
+{
+#if TSR_HAS_FMA
+	const struct tsr_inverse inverse = tsr_inverse_of(d, 1.0f);
+
+	return tsr_fma(q, inverse.above, q * inverse.rest);
 #else
-	(void)inverse;
 	return q / d;
+#endif
+}
+
+/* -RN(q / d) * unit, a power of two, but +0 where q is 0. */
+TSR_HD float tsr_minus_code_quotient(float q, float d, float unit)
+{
+#if TSR_HAS_FMA
+	const struct tsr_inverse inverse = tsr_inverse_of(d, unit);
+
+	return tsr_fma(-q, inverse.above, q * -inverse.rest);
+#else
+	return (0.0f - q / d) * unit;
 #endif
 }
 
@@ -290,17 +325,17 @@ TSR_HD int32_t tsr_ulp_correction(struct tsr_split_format f, float x, float narr
 
 /*
  * RN(n + RN(correction / levels) * 2^l), rounded once.  A zero correction gives n itself, which
- * keeps the sign of -0, Inf and every NaN.
+ * keeps the sign of -0, Inf and every NaN: the fraction is made with the other sign, so that what is
+ * added to n is -0 then.
  */
 TSR_HD float tsr_ulp_join(struct tsr_split_format f, float narrow, int32_t correction, float levels)
 {
-	const float power = tsr_f32_from_bits(tsr_split_power_bits(f, narrow));
-	const float fraction = tsr_code_quotient((float)correction, levels, 1.0f / levels);
-	const float joined = tsr_fma(fraction * f.down, power, narrow);
-	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
+	const int32_t power_bits = (int32_t)tsr_split_power_bits(f, narrow);
+	const float minus = tsr_minus_code_quotient((float)correction, levels, f.down);
+	/* Not -minus: gcc 12 makes one operation of it and the one before, and +0 of -0. */
+	const float joined = tsr_fma(minus, -tsr_f32_from_bits((uint32_t)power_bits), narrow);
 
-	/* Of two comparisons of the same width: the correction's own is another in SIMD code. */
-	return (special | (fraction == 0.0f)) ? narrow : joined;
+	return power_bits < (int32_t)TSR_F32_INF ? joined : narrow;
 }
 
 /* --- Exact split: the correction is a difference of bit patterns ---------------------------- */
@@ -569,13 +604,29 @@ TSR_HD float tsr_ulinear_factor(float scale)
 
 /* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
 
-/* Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0. */
+/*
+ * Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0: 127 z
+ * rounded to the nearest, halves away from zero, z = RN(2m / (s + |m|)).  With h = z / 2 the product
+ * and the half that is added in rounding fuse; tested for every h.
+ */
+TSR_HD float tsr_softsign_code_plus_half(float m, float scale)
+{
+	const float half_z = m / (scale + tsr_abs(m));
+	const uint32_t sign = tsr_bits_from_f32(m) & TSR_F32_SIGN;
+	const float half = tsr_f32_from_bits(sign | 0x3f000000u);
+
+#if TSR_HAS_FMA
+	return tsr_fma(half_z, 254.0f, half);
+#else
+	return half_z * 254.0f + half;
+#endif
+}
+
 TSR_HD int32_t tsr_softsign_code_in(struct tsr_bounds b, float m, float scale)
 {
-	const float z = 2.0f * m / (scale + tsr_abs(m));
-	const float t = tsr_clamp(127.0f * z, b.lo, b.hi);
+	const float t = tsr_clamp(tsr_softsign_code_plus_half(m, scale), b.lo, b.hi);
 
-	return scale > 0.0f ? tsr_round_half_away_i32(t) : 0;
+	return scale > 0.0f ? (int32_t)t : 0;
 }
 
 TSR_HD int32_t tsr_softsign_code(float m, float scale)
@@ -608,7 +659,7 @@ TSR_HD int32_t tsr_sqrt_code(float root, float inverse)
 
 TSR_HD float tsr_sqrt_value(int32_t code, float scale)
 {
-	const float root = tsr_code_quotient((float)code, 255.0f, 1.0f / 255.0f) * scale;
+	const float root = tsr_code_quotient((float)code, 255.0f) * scale;
 
 	return root * root;
 }
@@ -627,7 +678,7 @@ TSR_HD int32_t tsr_linear_code(float m, float inverse)
 
 TSR_HD float tsr_linear_value(int32_t code, float scale)
 {
-	return tsr_code_quotient((float)code, 127.0f, 1.0f / 127.0f) * scale;
+	return tsr_code_quotient((float)code, 127.0f) * scale;
 }
 
 TSR_HD int32_t tsr_ulinear_code_in(struct tsr_bounds b, float v, float inverse)
@@ -642,7 +693,7 @@ TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
 
 TSR_HD float tsr_ulinear_value(int32_t code, float scale)
 {
-	return tsr_code_quotient((float)code, 255.0f, 1.0f / 255.0f) * scale;
+	return tsr_code_quotient((float)code, 255.0f) * scale;
 }
 
 #endif

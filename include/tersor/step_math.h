@@ -77,6 +77,40 @@ TSR_HD float tsr_one_nan(float x)
 	return x == x ? x : tsr_f32_from_bits(0x7fc00000u);
 }
 
+/*
+ * Rules come in two forms: tsr_step_x_raw() leaves which NaN a result is to the processor, and
+ * tsr_step_x() makes it the one of the three results, once all of them are computed.
+ */
+TSR_HD struct tsr_step_values tsr_step_one_nans(struct tsr_step_values x)
+{
+	x.momentum = tsr_one_nan(x.momentum);
+	x.variance = tsr_one_nan(x.variance);
+	return x;
+}
+
+TSR_HD struct tsr_step_values tsr_step_all_one_nan(struct tsr_step_values x)
+{
+	x.weight = tsr_one_nan(x.weight);
+	return tsr_step_one_nans(x);
+}
+
+/* Whether a raw result needs that.  A NaN variance has made a NaN weight. */
+TSR_HD int32_t tsr_step_has_nan(struct tsr_step_values x)
+{
+#if defined(__CUDA_ARCH__)
+	return x.weight != x.weight || x.momentum != x.momentum;
+#else
+	return __builtin_isunordered(x.weight, x.momentum);
+#endif
+}
+
+#define TSR_DEFINE_RULE(id) \
+	TSR_HD struct tsr_step_values tsr_step_##id(const struct tsr_step_scalars *s, float g, \
+						    struct tsr_step_values x) \
+	{ \
+		return tsr_step_all_one_nan(tsr_step_##id##_raw(s, g, x)); \
+	}
+
 TSR_HD float tsr_sqrt(float x)
 {
 #if defined(__CUDA_ARCH__)
@@ -97,25 +131,27 @@ TSR_HD float tsr_step_l2(const struct tsr_step_scalars *s, float g, float w)
 /* The weight that moved by rate * update. */
 TSR_HD float tsr_step_move(const struct tsr_step_scalars *s, float update, float w)
 {
-	return tsr_one_nan(tsr_fma_any(s->rate, update, w));
+	return tsr_fma_any(s->rate, update, w);
 }
 
 /* --- SGD and SGDW ---------------------------------------------------------------------------- */
 
 /* Without momentum. */
-TSR_HD struct tsr_step_values tsr_step_plain_sgd(const struct tsr_step_scalars *s, float g,
-						 struct tsr_step_values x)
+TSR_HD struct tsr_step_values tsr_step_plain_sgd_raw(const struct tsr_step_scalars *s, float g,
+						     struct tsr_step_values x)
 {
 	g = tsr_step_l2(s, g, x.weight);
 	x.weight = tsr_step_move(s, g, x.weight * s->keep);
 	return x;
 }
 
-TSR_HD struct tsr_step_values tsr_step_sgd(const struct tsr_step_scalars *s, float g,
-					   struct tsr_step_values x)
+TSR_DEFINE_RULE(plain_sgd)
+
+TSR_HD struct tsr_step_values tsr_step_sgd_raw(const struct tsr_step_scalars *s, float g,
+					       struct tsr_step_values x)
 {
 	g = tsr_step_l2(s, g, x.weight);
-	x.momentum = tsr_one_nan(tsr_fma_any(s->rest1, g, s->beta1 * x.momentum));
+	x.momentum = tsr_fma_any(s->rest1, g, s->beta1 * x.momentum);
 	{
 		const float ahead = tsr_fma_any(s->nesterov, x.momentum, g);
 		const float update = s->nesterov != 0.0f ? ahead : x.momentum;
@@ -124,6 +160,8 @@ TSR_HD struct tsr_step_values tsr_step_sgd(const struct tsr_step_scalars *s, flo
 	}
 	return x;
 }
+
+TSR_DEFINE_RULE(sgd)
 
 /* --- Adam and AdamW -------------------------------------------------------------------------- */
 
@@ -159,14 +197,7 @@ TSR_HD struct tsr_step_values tsr_step_flash_moments(const struct tsr_step_scala
 	return x;
 }
 
-TSR_HD struct tsr_step_values tsr_step_one_nans(struct tsr_step_values x)
-{
-	x.momentum = tsr_one_nan(x.momentum);
-	x.variance = tsr_one_nan(x.variance);
-	return x;
-}
-
-/* What the weight becomes by that update, but for its NaN; FlashOptim's decays it, too. */
+/* What the weight becomes by that update, which FlashOptim's decays, too. */
 TSR_HD float tsr_step_adam_weight(float w, float update)
 {
 	return w + update;
@@ -177,42 +208,51 @@ TSR_HD float tsr_step_flash_adam_weight(const struct tsr_step_scalars *s, float 
 	return tsr_fma_any(w, s->keep, update);
 }
 
-TSR_HD struct tsr_step_values tsr_step_adam(const struct tsr_step_scalars *s, float g,
-					    struct tsr_step_values x)
+TSR_HD struct tsr_step_values tsr_step_adam_raw(const struct tsr_step_scalars *s, float g,
+						struct tsr_step_values x)
 {
-	x = tsr_step_one_nans(tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x));
-	x.weight = tsr_one_nan(tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x)));
+	x = tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x.weight = tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x));
 	return x;
 }
 
-TSR_HD struct tsr_step_values tsr_step_adamw(const struct tsr_step_scalars *s, float g,
-					     struct tsr_step_values x)
+TSR_DEFINE_RULE(adam)
+
+TSR_HD struct tsr_step_values tsr_step_adamw_raw(const struct tsr_step_scalars *s, float g,
+						 struct tsr_step_values x)
 {
-	x = tsr_step_one_nans(tsr_step_moments(s, g, x));
-	x.weight = tsr_one_nan(
-		tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x)));
+	x = tsr_step_moments(s, g, x);
+	x.weight = tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x));
 	return x;
 }
+
+TSR_DEFINE_RULE(adamw)
 
 /* FlashOptim's, as its kernels are contracted; Adam has a `keep` of 1, AdamW an `l2` of 0. */
-TSR_HD struct tsr_step_values tsr_step_flash_adam(const struct tsr_step_scalars *s, float g,
-						  struct tsr_step_values x)
+TSR_HD struct tsr_step_values tsr_step_flash_adam_raw(const struct tsr_step_scalars *s, float g,
+						      struct tsr_step_values x)
 {
-	x = tsr_step_one_nans(tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x));
-	x.weight = tsr_one_nan(tsr_step_flash_adam_weight(s, x.weight, tsr_step_adam_update(s, x)));
+	x = tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x.weight = tsr_step_flash_adam_weight(s, x.weight, tsr_step_adam_update(s, x));
 	return x;
 }
+
+TSR_DEFINE_RULE(flash_adam)
 
 /* --- Lion ------------------------------------------------------------------------------------ */
 
-/* rate * sign(x): for 0 the zero that leaves any weight as it is, for NaN NaN. */
+/* rate * sign(x): for 0 the zero that leaves any weight as it is, -0; for NaN a NaN. */
 TSR_HD float tsr_step_signed_rate(float rate, float x)
 {
 	const uint32_t sign = tsr_bits_from_f32(x) & TSR_F32_SIGN;
 	const float moved = tsr_f32_from_bits(tsr_bits_from_f32(rate) ^ sign);
-	const float number = x == 0.0f ? -0.0f : moved;
+	const float stays = tsr_f32_from_bits(tsr_bits_from_f32(x) | TSR_F32_SIGN);
 
-	return x == x ? number : x;
+#if defined(__CUDA_ARCH__)
+	return x < 0.0f || x > 0.0f ? moved : stays;
+#else
+	return __builtin_islessgreater(x, 0.0f) ? moved : stays;
+#endif
 }
 
 TSR_HD float tsr_step_lion_update(const struct tsr_step_scalars *s, float g, float m)
@@ -220,25 +260,29 @@ TSR_HD float tsr_step_lion_update(const struct tsr_step_scalars *s, float g, flo
 	return tsr_step_signed_rate(s->rate, tsr_fma_any(s->rest1, g, s->beta1 * m));
 }
 
-TSR_HD struct tsr_step_values tsr_step_lion(const struct tsr_step_scalars *s, float g,
-					    struct tsr_step_values x)
+TSR_HD struct tsr_step_values tsr_step_lion_raw(const struct tsr_step_scalars *s, float g,
+						struct tsr_step_values x)
 {
 	const float kept = x.weight * s->keep;
 
-	x.weight = tsr_one_nan(kept + tsr_step_lion_update(s, g, x.momentum));
-	x.momentum = tsr_one_nan(tsr_fma_any(s->rest2, g, s->beta2 * x.momentum));
+	x.weight = kept + tsr_step_lion_update(s, g, x.momentum);
+	x.momentum = tsr_fma_any(s->rest2, g, s->beta2 * x.momentum);
 	return x;
 }
 
+TSR_DEFINE_RULE(lion)
+
 /* FlashOptim's: the decay is not rounded on its own. */
-TSR_HD struct tsr_step_values tsr_step_flash_lion(const struct tsr_step_scalars *s, float g,
-						  struct tsr_step_values x)
+TSR_HD struct tsr_step_values tsr_step_flash_lion_raw(const struct tsr_step_scalars *s, float g,
+						      struct tsr_step_values x)
 {
 	const float update = tsr_step_lion_update(s, g, x.momentum);
 
-	x.weight = tsr_one_nan(tsr_fma_any(x.weight, s->keep, update));
-	x.momentum = tsr_one_nan(tsr_fma_any(s->rest2, g, s->beta2 * x.momentum));
+	x.weight = tsr_fma_any(x.weight, s->keep, update);
+	x.momentum = tsr_fma_any(s->rest2, g, s->beta2 * x.momentum);
 	return x;
 }
+
+TSR_DEFINE_RULE(flash_lion)
 
 #endif

@@ -138,24 +138,6 @@ static __device__ __forceinline__ float tsr_signed_code(struct tsr_masks masks, 
 }
 
 /*
- * RN(q / 127) and RN(q / 255) for a code q: the product with the inverse in two parts, with one
- * rounding that matters.
- */
-static __device__ __forceinline__ float tsr_signed_ratio(float q)
-{
-	const float high = 1.0f / 127.0f, low = (float)(1.0 / 127.0 - (double)high);
-
-	return tsr_fma(q, high, q * low);
-}
-
-static __device__ __forceinline__ float tsr_unsigned_ratio(float q)
-{
-	const float high = 1.0f / 255.0f, low = (float)(1.0 / 255.0 - (double)high);
-
-	return tsr_fma(q, high, q * low);
-}
-
-/*
  * tsr_ulp_join() of BF16 and an 8-bit correction, for a narrow weight that is finite and not
  * subnormal or zero: a nonzero fraction with 24 bits more would not be rounded another way, and
  * adding zero leaves the weight as it is.  1/127 is 2^-7 and the mantissa that goes beside the

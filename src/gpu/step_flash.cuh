@@ -196,7 +196,7 @@ template <> struct flash_codec<softsign> {
 template <> struct flash_codec<linear> {
 	static __device__ __forceinline__ float value(float code, float scale)
 	{
-		return tsr_signed_ratio(code) * scale;
+		return tsr_code_quotient(code, 127.0f) * scale;
 	}
 	static __device__ __forceinline__ float factor(float scale)
 	{
@@ -222,7 +222,7 @@ template <> struct flash_codec<root> {
 	}
 	static __device__ __forceinline__ float value(float code, float scale)
 	{
-		const float root = tsr_unsigned_ratio(code) * scale;
+		const float root = tsr_code_quotient(code, 255.0f) * scale;
 
 		return root * root;
 	}
@@ -245,7 +245,7 @@ template <> struct flash_codec<ulinear> {
 	}
 	static __device__ __forceinline__ float value(float code, float scale)
 	{
-		return tsr_unsigned_ratio(code) * scale;
+		return tsr_code_quotient(code, 255.0f) * scale;
 	}
 	static __device__ __forceinline__ float factor(float scale)
 	{
@@ -356,11 +356,11 @@ static __device__ __forceinline__ bool flash_run(const struct step_args *a, cons
 		return flash_adam_tile<flash_adam, variance, N>(s, g, t);
 	} else {
 		if (a->rule == RULE_SGD)
-			RUN(tsr_step_sgd);
+			RUN(tsr_step_sgd_raw);
 		else if (a->rule == RULE_LION)
-			RUN(tsr_step_lion);
+			RUN(tsr_step_lion_raw);
 		else
-			RUN(tsr_step_flash_lion);
+			RUN(tsr_step_flash_lion_raw);
 		return true;
 	}
 }

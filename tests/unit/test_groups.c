@@ -294,6 +294,34 @@ static void test_codes_are_monotonic_at_their_thresholds(void **state)
 }
 
 /*
+ * Fused or not: round(127 z) of z = RN(2m / (s + |m|)) is what one operation on h = z / 2 makes,
+ * for every h that there is.  Processors that have the operation use it.
+ */
+static void check_fused_softsign(uint32_t h_bits)
+{
+	const float h = float_of(h_bits);
+	const int code = (int)fmaf(h, 254.0f, 0.5f);
+
+	if (code != nearest(rn(127 * (double)rn(2 * (double)h)), 1000))
+		fail_msg("%a: %d", (double)h, code);
+}
+
+static void test_softsign_codes_may_be_fused(void **state)
+{
+	const uint32_t last = 0x3f020000, stride = is_long_run() ? 1 : 4001; /* a little over 0.5 */
+
+	(void)state;
+	for (uint32_t h = 0; h <= last; h += stride)
+		check_fused_softsign(h);
+	for (int code = 0; code < 127; code++) {
+		const uint32_t near = bits_of(rn((code + 0.5) / 254));
+
+		for (uint32_t h = near - 100; h < near + 100; h++)
+			check_fused_softsign(h);
+	}
+}
+
+/*
  * Nothing is fused here: 0x1.030302p-9 * 0x1.fa0be8p+7 is 0.49999996739, rounded up to
  * 0.5 - 2^-25; plus 0.5 that is the tie between 1 - 2^-24 and 1, which goes to 1.  Fused, the sum
  * stays below 1 and the code would be 0.
@@ -379,6 +407,7 @@ int main(void)
 		cmocka_unit_test(test_e8m8_of_all_magnitudes),
 		cmocka_unit_test(test_codes_follow_their_formula),
 		cmocka_unit_test(test_codes_are_monotonic_at_their_thresholds),
+		cmocka_unit_test(test_softsign_codes_may_be_fused),
 		cmocka_unit_test(test_codes_are_not_fused),
 		cmocka_unit_test(test_value_is_one_quotient_times_the_scale),
 		cmocka_unit_test(test_codes_of_an_all_zero_group_are_zero),

@@ -8,9 +8,13 @@
 #include <string.h>
 
 #include "codec/isa.h"
+#include "codec/simd/lanes.h"
 #include "tersor/math.h"
 
 #define INLINE static inline __attribute__((always_inline))
+
+/* Groups whose scales are computed together, in SIMD lanes. */
+#define BATCH 64
 
 /*
  * The largest magnitude as bits, which are ordered like the values.  A NaN is larger than all.
@@ -65,13 +69,24 @@ INLINE void put_scales(struct scale_out out, size_t first, size_t n, float *scal
 	}
 }
 
-INLINE float get_scale(const void *plane, enum tsr_scale format, size_t g)
+/* @n scales from entry @first on. */
+INLINE void get_scales(const void *plane, enum tsr_scale format, size_t first, size_t n,
+		       float *restrict scale)
 {
-	if (format == TSR_SCALE_F32)
-		return ((const float *)plane)[g];
-	if (format == TSR_SCALE_E8M8)
-		return tsr_f32_from_e8m8(((const uint16_t *)plane)[g]);
-	return tsr_f32_from_f16(((const uint16_t *)plane)[g]);
+	const uint16_t *narrow = (const uint16_t *)plane + first;
+
+	switch (format) {
+	case TSR_SCALE_E8M8:
+		for (size_t g = 0; g < n; g++)
+			scale[g] = tsr_f32_from_e8m8(narrow[g]);
+		break;
+	case TSR_SCALE_F16:
+		for (size_t g = 0; g < n; g++)
+			scale[g] = tsr_f32_from_f16(narrow[g]);
+		break;
+	default:
+		memcpy(scale, (const float *)plane + first, n * sizeof(*scale));
+	}
 }
 
 /* The same value, of which the compiler knows nothing. */
@@ -196,33 +211,154 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 	return tsr_ulinear_code_in(bounds, v, factor);
 }
 
+/* --- Ordinary groups of the default size ----------------------------------------------------- */
+
+/*
+ * What lanes.h codes like the formulas: groups whose largest magnitude is at most `peak` and whose
+ * scale is 0 or at least `scale`.  Their unit is 1 or does not matter, their codes need no clamp.
+ */
+struct ordinary {
+	float peak, scale;
+};
+
+INLINE bool peaks_are_ordinary(struct ordinary o, const float *absmax, size_t n)
+{
+	const int32_t peak = (int32_t)tsr_bits_from_f32(o.peak);
+	int32_t above = 0;
+
+	for (size_t g = 0; g < n; g++)
+		above |= (int32_t)tsr_bits_from_f32(absmax[g]) > peak;
+	return !above;
+}
+
+INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
+{
+	int32_t below = 0;
+
+	for (size_t g = 0; g < n; g++)
+		below |= (scale[g] < o.scale) & (scale[g] > 0.0f);
+	return !below;
+}
+
+#if TSR_HAS_WIDEST_LANES
+#define LANES_GROUP LANES_RUN
+
+/* Linear codes where those of softsign8 are, codes of roots wherever nothing is infinite. */
+static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };
+#define softsign_ordinary linear_ordinary
+#define ulinear_ordinary linear_ordinary
+static const struct ordinary root_ordinary = { 0x1.fffffep127f, 0.0f };
+#define sqrt_ordinary root_ordinary
+
+/* Codes of 8 elements, as softsign_code() and so on above give them. */
+#define softsign_lanes lanes_softsign_code
+#define linear_lanes lanes_linear_code
+#define root_lanes lanes_unsigned_code
+#define ulinear_lanes lanes_unsigned_code
+INLINE lanes_i32 sqrt_lanes(lanes_f32 v, lanes_f32 factor)
+{
+	return lanes_unsigned_code((lanes_f32)_mm256_sqrt_ps((__m256)v), factor);
+}
+
+/* The largest magnitudes of as many groups as are put together, and how many these are. */
+INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
+{
+	size_t done = 0;
+
+	for (; done + 8 <= ngroups; done += 8)
+		lanes_absmax(x + done * LANES_GROUP, absmax + done);
+	return done;
+}
+
+#define DEFINE_LANES_DECODE(id, code_type) \
+	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \
+				      float *x) \
+	{ \
+		for (size_t g = 0; g < ngroups; g++) { \
+			const code_type *from = code + LANES_GROUP * g; \
+			const lanes_f32 s = lanes_all(scale[g]); \
+			float *to = x + LANES_GROUP * g; \
+\
+			for (int i = 0; i < LANES_GROUP; i += 8) \
+				lanes_store(to + i, lanes_##id##_value( \
+							    lanes_from_##code_type(from + i), s)); \
+		} \
+	}
+
+#define DEFINE_LANES_ENCODE(id, code_type) \
+	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
+				      code_type *code) \
+	{ \
+		for (size_t g = 0; g < ngroups; g++) { \
+			const lanes_f32 f = lanes_all(factor[g]); \
+			lanes_i32 v[4]; \
+\
+			for (int i = 0; i < 4; i++) \
+				v[i] = id##_lanes(lanes_load(x + LANES_GROUP * g + 8 * i), f); \
+			lanes_put_##code_type(code + LANES_GROUP * g, v); \
+		} \
+	}
+#else
+#define LANES_GROUP 0 /* none */
+#define most_absmax(x, ngroups, absmax) 0
+#define DEFINE_LANES_DECODE(id, code_type) \
+	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \
+				      float *x) \
+	{ \
+		(void)code, (void)scale, (void)ngroups, (void)x; \
+	}
+#define DEFINE_LANES_ENCODE(id, code_type) \
+	static const struct ordinary id##_ordinary; \
+	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
+				      code_type *code) \
+	{ \
+		(void)x, (void)ngroups, (void)factor, (void)code; \
+	}
+#endif
+
 /* --- Runs of groups -------------------------------------------------------------------------- */
 
-/* Groups whose scales are computed together, in SIMD lanes. */
-#define BATCH 64
-
 #define DEFINE_ENCODE(id, code_type, max) \
-	INLINE void encode_batch_##id(const float *restrict x, size_t ngroups, size_t group, \
-				      code_type *restrict code, size_t first, \
-				      struct scale_out out) \
+	DEFINE_LANES_ENCODE(id, code_type) \
+\
+	INLINE void encode_by_formula_##id(const float *restrict x, size_t ngroups, size_t group, \
+					   const float *unit, const float *factor, \
+					   code_type *restrict code) \
 	{ \
 		const struct tsr_bounds known = id##_bounds(); \
 		const struct tsr_bounds bounds = { hidden(known.lo), hidden(known.hi) }; \
-		float scale[BATCH], unit[BATCH], factor[BATCH]; \
 \
-		for (size_t g = 0; g < ngroups; g++) \
-			scale[g] = group_absmax(x + g * group, group); \
-		for (size_t g = 0; g < ngroups; g++) \
-			scale[g] = id##_peak(scale[g]); \
-		put_scales(out, first, ngroups, scale); \
-		for (size_t g = 0; g < ngroups; g++) { \
-			unit[g] = id##_unit(scale[g]); \
-			factor[g] = id##_factor(scale[g]); \
-		} \
 		for (size_t g = 0; g < ngroups; g++) { \
 			for (size_t i = g * group; i < (g + 1) * group; i++) \
 				code[i] = (code_type)id##_code(bounds, x[i] * unit[g], factor[g]); \
 		} \
+	} \
+\
+	INLINE void encode_batch_##id(const float *restrict x, size_t ngroups, size_t group, \
+				      code_type *restrict code, size_t first, \
+				      struct scale_out out) \
+	{ \
+		float scale[BATCH], unit[BATCH], factor[BATCH]; \
+		bool ordinary = group == LANES_GROUP; \
+\
+		for (size_t g = ordinary ? most_absmax(x, ngroups, scale) : 0; g < ngroups; g++) \
+			scale[g] = group_absmax(x + g * group, group); \
+		ordinary = ordinary && peaks_are_ordinary(id##_ordinary, scale, ngroups); \
+		for (size_t g = 0; g < ngroups; g++) \
+			scale[g] = id##_peak(scale[g]); \
+		put_scales(out, first, ngroups, scale); \
+		ordinary = ordinary && scales_are_ordinary(id##_ordinary, scale, ngroups); \
+		for (size_t g = 0; g < ngroups; g++) { \
+			unit[g] = id##_unit(scale[g]); \
+			factor[g] = id##_factor(scale[g]); \
+		} \
+		/* In a group of zeros any other factor gives zeros. */ \
+		for (size_t g = 0; g < ngroups && ordinary; g++) \
+			factor[g] = factor[g] > 0.0f ? factor[g] : 1.0f; \
+		if (ordinary) \
+			encode_lanes_##id(x, ngroups, factor, code); \
+		else \
+			encode_by_formula_##id(x, ngroups, group, unit, factor, code); \
 	} \
 \
 	INLINE void encode_runs_##id(const float *restrict x, size_t n, size_t group, \
@@ -251,17 +387,35 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 
 #define DEFINE_GROUPED(id, text, mask, code_type, dtype, max, from, about) \
 	DEFINE_ENCODE(id, code_type, max) \
+	DEFINE_LANES_DECODE(id, code_type) \
+\
+	INLINE void decode_by_formula_##id(const code_type *restrict code, const float *scale, \
+					   size_t n, size_t group, float *restrict x) \
+	{ \
+		for (size_t first = 0, g = 0; first < n; first += group, g++) { \
+			const size_t end = n - first < group ? n : first + group; \
+\
+			for (size_t i = first; i < end; i++) \
+				x[i] = tsr_##id##_value(code[i], scale[g]); \
+		} \
+	} \
 \
 	INLINE void decode_runs_##id(const code_type *restrict code, const void *scales, \
 				     enum tsr_scale format, size_t n, size_t group, \
 				     float *restrict x) \
 	{ \
-		for (size_t first = 0, g = 0; first < n; first += group, g++) { \
-			const size_t end = n - first < group ? n : first + group; \
-			const float scale = get_scale(scales, format, g); \
+		const size_t ngroups = (n + group - 1) / group; \
+		float scale[BATCH]; \
 \
-			for (size_t i = first; i < end; i++) \
-				x[i] = tsr_##id##_value(code[i], scale); \
+		for (size_t g = 0; g < ngroups; g += BATCH) { \
+			const size_t first = g * group, left = n - first; \
+			const size_t size = left < BATCH * group ? left : BATCH * group; \
+			const size_t whole = group == LANES_GROUP ? size / group * group : 0; \
+\
+			get_scales(scales, format, g, (size + group - 1) / group, scale); \
+			decode_lanes_##id(code + first, scale, whole / group, x + first); \
+			decode_by_formula_##id(code + first + whole, scale + whole / group, \
+					       size - whole, group, x + first + whole); \
 		} \
 	} \
 \
@@ -270,9 +424,9 @@ INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
 	{ \
 		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
 \
-		if (coding->group == TSR_GROUP_DEFAULT && whole == n) \
-			decode_runs_##id(plane[0], plane[1], coding->scale, whole, \
-					 TSR_GROUP_DEFAULT, x); \
+		if (coding->group == TSR_GROUP_DEFAULT && (whole == n || LANES_GROUP)) \
+			decode_runs_##id(plane[0], plane[1], coding->scale, \
+					 LANES_GROUP ? n : whole, TSR_GROUP_DEFAULT, x); \
 		else \
 			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
 	} \

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "codec/isa.h"
+#include "codec/simd/lanes.h"
 #include "step/simd.h"
 
 /* Elements that are decoded at a time where groups are not larger; a multiple of the usual ones. */
@@ -17,10 +18,25 @@
 /* Arrays a multiple of 4 KiB apart get into each other's way. */
 #define APART 48u
 
+#if defined(__clang__)
+#define UNROLL
+#define UNROLL_2
+#else
+#define UNROLL _Pragma("GCC unroll 4")
+#define UNROLL_2 _Pragma("GCC unroll 2")
+#endif
+
 /* --- Rules ----------------------------------------------------------------------------------- */
 
 typedef void rule_fn(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
 		     float *restrict w, float *restrict m, float *restrict v);
+
+/* NaN are rare: they are made the one NaN afterwards. */
+static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] = tsr_one_nan(x[i]);
+}
 
 /*
  * `nstates`: 1 with a momentum, 2 with a variance, too; `state2` of y is what becomes of the latter.
@@ -30,20 +46,28 @@ typedef void rule_fn(const struct tsr_step_scalars *scalars, const float *restri
 			       size_t n, float *restrict w, float *restrict m, float *restrict v) \
 	{ \
 		const struct tsr_step_scalars s = *scalars; \
+		int32_t has_nan = 0; \
 \
-		(void)m; \
-		(void)v; \
+		UNROLL_2 \
 		for (size_t i = 0; i < n; i++) { \
 			const struct tsr_step_values x = { w[i], nstates > 0 ? m[i] : 0.0f, \
 							   nstates > 1 ? v[i] : 0.0f }; \
-			const struct tsr_step_values y = tsr_step_##id(&s, g[i], x); \
+			const struct tsr_step_values y = tsr_step_##id##_raw(&s, g[i], x); \
 \
 			w[i] = y.weight; \
 			if (nstates > 0) \
 				m[i] = y.momentum; \
 			if (nstates > 1) \
 				v[i] = state2(y.variance); \
+			has_nan |= -tsr_step_has_nan(y); \
 		} \
+		if (!has_nan) \
+			return; \
+		make_one_nan(n, w); \
+		if (nstates > 0) \
+			make_one_nan(n, m); \
+		if (nstates > 1) \
+			make_one_nan(n, v); \
 	}
 
 #define AS_IT_IS(variance) (variance)
@@ -109,6 +133,7 @@ static unsigned count_nonfinite_u16(const uint16_t *bits, size_t n, uint16_t mas
 {
 	uint16_t count = 0;
 
+	UNROLL
 	for (size_t i = 0; i < n; i++)
 		count = (uint16_t)(count + ((bits[i] & mask) == mask));
 	return count;
@@ -123,15 +148,23 @@ static unsigned count_nonfinite_f32(const float *x, size_t n)
 	return count;
 }
 
-#define DEFINE_WIDEN(id, widen) \
-	static void widen_##id(const uint16_t *restrict narrow, size_t n, float *restrict g) \
-	{ \
-		for (size_t i = 0; i < n; i++) \
-			g[i] = widen(narrow[i]); \
-	}
+static void widen_bf16(const uint16_t *restrict narrow, size_t n, float *restrict g)
+{
+	size_t i = 0;
 
-DEFINE_WIDEN(bf16, tsr_f32_from_bf16)
-DEFINE_WIDEN(f16, tsr_f32_from_f16)
+#if TSR_HAS_WIDEST_LANES
+	for (; i + LANES_RUN <= n; i += LANES_RUN)
+		lanes_widen_bf16(narrow + i, g + i);
+#endif
+	for (; i < n; i++)
+		g[i] = tsr_f32_from_bf16(narrow[i]);
+}
+
+static void widen_f16(const uint16_t *restrict narrow, size_t n, float *restrict g)
+{
+	for (size_t i = 0; i < n; i++)
+		g[i] = tsr_f32_from_f16(narrow[i]);
+}
 
 /* At most PIECE elements of the gradient in FP32, in @scratch or where they are. */
 static const float *gradient(const struct tsr_step *step, const void *grad, uint64_t first,
