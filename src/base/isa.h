@@ -27,9 +27,11 @@ static inline bool tsr_cpu_has_base(void)
 }
 
 #ifdef __x86_64__
+/* x86-64-v3.  F16C is older than AVX2, and clang 14 cannot ask for it. */
 static inline bool tsr_cpu_has_avx2(void)
 {
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+	       __builtin_cpu_supports("bmi2");
 }
 
 static inline bool tsr_cpu_has_avx512(void)

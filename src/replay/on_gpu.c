@@ -17,8 +17,11 @@
 /* Elements of a gradient that are copied and stepped together, at most: 16 MiB of FP32. */
 #define CHUNK ((uint64_t)TSR_REPLAY_ALIGN_MAX)
 
-/* Bytes of gradients from which on a GPU is faster although it takes a while to start. */
-#define WORTH_A_GPU (UINT64_C(1) << 31)
+/*
+ * Bytes of gradients per thread from which on a GPU is faster although it takes half a second to
+ * start; measured with 16 threads (docs/performance.md, "Replays").
+ */
+#define WORTH_A_GPU (UINT64_C(1) << 29)
 
 /* --- What is asked for ------------------------------------------------------------------------ */
 
@@ -187,6 +190,7 @@ static enum tsr_status open_on(struct tsr_replaying *r, unsigned index, struct t
 enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 {
 	const int asked = r->options->gpu;
+	const uint64_t worth = WORTH_A_GPU * tsr_run_threads(r->run);
 	struct tsr_err err;
 	unsigned n;
 
@@ -194,7 +198,7 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 		return TSR_OK;
 	if (asked >= 0)
 		return open_on(r, (unsigned)asked, r->err);
-	n = needs_cpu(r->options) || r->total_nbytes < WORTH_A_GPU ? 0 : tsr_gpu_count();
+	n = needs_cpu(r->options) || r->total_nbytes < worth ? 0 : tsr_gpu_count();
 	for (unsigned i = 0; i < n && !r->gpu; i++)
 		(void)open_on(r, i, &err);
 	return TSR_OK;

@@ -227,8 +227,9 @@ def choice(root):
             f.seek(4 * n - 4, 1)
             f.write(b"\0\0\0\0" if path == case.start else b"\0\0\xc0\x7f")
     much = (case.start, case.recording, "--optimizer", "sgd", "--hyper", "momentum=0", "--lr", "1",
-            "--on-nonfinite", "skip")
+            "--on-nonfinite", "skip", "-j4")
     expect(where(*much) == ["cuda:0,"], "auto, much")
+    expect(where(*much, "-j5") == ["the"], "auto, not much for so many threads")
     if EMULATED:
         expect(where(*much, TERSOR_EMULATED_BAD_MALLOC="4") == ["the"], "auto without room")
         expect(where(*much, TERSOR_EMULATED_GPUS="0") == [], "auto without a GPU")
