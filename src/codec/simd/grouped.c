@@ -240,7 +240,7 @@ INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
 	return !below;
 }
 
-#if TSR_HAS_WIDEST_LANES
+#if TSR_HAS_LANES
 #define LANES_GROUP LANES_RUN
 
 /* Linear codes where those of softsign8 are, codes of roots wherever nothing is infinite. */

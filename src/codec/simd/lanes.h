@@ -11,7 +11,10 @@
  */
 #if defined(__AVX2__) && defined(__FMA__)
 #define TSR_HAS_LANES 1
-/* With AVX-512 there are instructions that narrow, and what gcc makes of the formulas is shorter. */
+/*
+ * With AVX-512 there are instructions that narrow, and what gcc makes of the formulas of ULP splits
+ * is as fast; what it makes of those of groups is not.
+ */
 #ifdef __AVX512F__
 #define TSR_HAS_WIDEST_LANES 0
 #else
