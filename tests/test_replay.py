@@ -343,7 +343,7 @@ def test_eight_and_eight_from_a_state_with_f16_scales(between, tmp_path):
            *(["--to", "flashoptim"] if half.suffix == ".pt" else []))
     replay(half, RECORDING, *order, rest, "--steps", "409..")
     assert half.suffix == ".pt" or filecmp.cmp(whole, rest, shallow=False)
-    assert "0 differ" in run_tersor("diff", whole, rest, check=0).stdout
+    assert " 0 differ" in run_tersor("diff", whole, rest, check=0).stdout
     replay(start, RECORDING, "--compat", "pytorch", "-o", other)
     assert " 0 differ" not in run_tersor("diff", whole, other).stdout
 
@@ -427,11 +427,11 @@ def test_packed_state_in_other_forms(tmp_path):
     replay(TORCH, RECORDING, "-o", many, "--state", "flashoptim", "--max-shard-size", "200K")
     index = tmp_path / "many.safetensors.index.json"
     run_tersor("verify", index, check=0)
-    assert "0 differ" in run_tersor("diff", one, index, check=0).stdout
+    assert " 0 differ" in run_tersor("diff", one, index, check=0).stdout
     replay(TORCH, RECORDING, "-o", flash, "--state", "flashoptim", "--to", "flashoptim")
-    assert "0 differ" in run_tersor("diff", one, flash, check=0).stdout
+    assert " 0 differ" in run_tersor("diff", one, flash, check=0).stdout
     replay(TORCH, RECORDING, "-o", pt, "--state", "flashoptim", "--to", "pt")
-    assert "0 differ" in run_tersor("diff", one, pt, check=0).stdout
+    assert " 0 differ" in run_tersor("diff", one, pt, check=0).stdout
     done = replay(TORCH, RECORDING, "-o", tmp_path / "x.pt", "--state", "flash", check=2)
     assert "--to pt" in one_line_error(done)
 

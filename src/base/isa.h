@@ -3,6 +3,9 @@
 #define TSR_BASE_ISA_H
 
 #include <stdbool.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 /*
  * The files of src/base/simd/ and src/codec/simd/ are compiled once per SIMD level, with TSR_ISA
@@ -27,11 +30,22 @@ static inline bool tsr_cpu_has_base(void)
 }
 
 #ifdef __x86_64__
-/* x86-64-v3.  F16C is older than AVX2, and clang 14 cannot ask for it. */
+/* F16C, MOVBE and LZCNT, which clang 14 has no names for. */
+static inline bool tsr_cpu_has_rest_of_v3(void)
+{
+	const unsigned f16c_movbe = 1u << 29 | 1u << 22, lzcnt = 1u << 5;
+	unsigned a, b, c = 0, d, extended = 0;
+
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & f16c_movbe) == f16c_movbe &&
+	       __get_cpuid(0x80000001, &a, &b, &extended, &d) && (extended & lzcnt) == lzcnt;
+}
+
+/* x86-64-v3, all of which the compiler may use. */
 static inline bool tsr_cpu_has_avx2(void)
 {
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-	       __builtin_cpu_supports("bmi2");
+	       __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+	       tsr_cpu_has_rest_of_v3();
 }
 
 static inline bool tsr_cpu_has_avx512(void)

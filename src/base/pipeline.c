@@ -238,7 +238,7 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 {
 	pthread_t threads[TSR_THREADS_MAX];
 	const unsigned waiting = p->waiting ? p->waiting : TSR_PIPELINE_WAITING;
-	uint64_t wanted = tsr_run_threads(run);
+	uint64_t wanted = tsr_run_threads(run), slots;
 	unsigned started = 0;
 	struct shared *s = calloc(1, sizeof(*s));
 	enum tsr_status status = TSR_OK;
@@ -247,7 +247,8 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 		return tsr_fail_nomem(err, "work buffers");
 	s->p = p;
 	wanted = wanted < p->njobs ? wanted : p->njobs;
-	make_slots(s, wanted > 1 ? wanted + waiting : wanted);
+	slots = wanted > 1 ? wanted + waiting : wanted;
+	make_slots(s, slots < p->njobs ? slots : p->njobs);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	while (started + 1 < wanted && started + 1 < s->nslots &&

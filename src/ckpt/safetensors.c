@@ -127,32 +127,31 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const 
 
 /* The begin goes to a->offset, relative to the data for now. */
 static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a,
-				    const struct tsr_json *v, uint64_t *end_ret)
+				    const struct tsr_json *v)
 {
-	const struct tsr_json *begin = NULL, *end = NULL;
+	const struct tsr_json *first = NULL, *second = NULL;
+	uint64_t end;
 
 	if (tsr_json_type(v) == TSR_JSON_ARRAY)
-		begin = tsr_json_first(v);
-	if (begin)
-		end = tsr_json_next(begin);
-	if (!end || tsr_json_next(end) || !tsr_json_u64(begin, &a->offset) ||
-	    !tsr_json_u64(end, end_ret))
+		first = tsr_json_first(v);
+	if (first)
+		second = tsr_json_next(first);
+	if (!second || tsr_json_next(second) || !tsr_json_u64(first, &a->offset) ||
+	    !tsr_json_u64(second, &end))
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: data_offsets is not a pair of integers",
 				r->path, a->name);
-	if (*end_ret < a->offset || *end_ret - a->offset != a->nbytes)
+	if (end < a->offset || end - a->offset != a->nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: found data_offsets [%llu, %llu], expected %llu "
-				"bytes for "
-				"its shape",
+				"bytes for its shape",
 				r->path, a->name, (unsigned long long)a->offset,
-				(unsigned long long)*end_ret, (unsigned long long)a->nbytes);
-	if (*end_ret > r->data_nbytes)
+				(unsigned long long)end, (unsigned long long)a->nbytes);
+	if (end > r->data_nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: data ends at byte %llu, expected at most %llu "
-				"(truncated "
-				"file?)",
-				r->path, a->name, (unsigned long long)*end_ret,
+				"(truncated file?)",
+				r->path, a->name, (unsigned long long)end,
 				(unsigned long long)r->data_nbytes);
 	return TSR_OK;
 }
@@ -177,7 +176,6 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 {
 	struct tsr_array *a;
 	struct entry_members m;
-	uint64_t end;
 
 	if (strlen(tsr_json_key(entry)) > TSR_NAME_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
@@ -194,7 +192,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 	r->c->narrays++;
 	TSR_TRY(read_dtype(r, a, m.dtype));
 	TSR_TRY(read_shape(r, a, m.shape));
-	return read_offsets(r, a, m.offsets, &end);
+	return read_offsets(r, a, m.offsets);
 }
 
 static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *object)

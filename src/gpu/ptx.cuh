@@ -34,7 +34,7 @@ static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
 	return max;
 }
 
-/* The bits of two numbers rounded to BF16 or FP16, @low in the lower half; none is NaN. */
+/* The bits of two numbers rounded to BF16 or FP16, @low in the lower half; of a NaN some NaN. */
 static __device__ __forceinline__ uint32_t tsr_bf16_pair(float low, float high)
 {
 	uint32_t pair;

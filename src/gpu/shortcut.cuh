@@ -4,7 +4,8 @@
 
 /*
  * Shorter ways to the same bits, where what goes in is known to be ordinary.  Each one says what it
- * is equal to and when; tests/gpu/proofs.cu tries every case on the GPU at hand.
+ * is equal to and when; tests/gpu/proofs.cu tries them on the GPU at hand: every input of one operand,
+ * quotients at random and next to ties, softsign8's at every place where the code changes.
  *
  * IEEE division and square root are a few instructions around an estimate and a branch for operands
  * near the ends of the exponent range, which a group of elements rules out once for all of them.

@@ -12,8 +12,10 @@
 /*
  * What has to hold for every element of a warp:
  *
- * - the new weight's magnitude is from 2^-38 to 2^100.  So it matters neither what the old one was
- *   if that was zero or subnormal, nor what an update below 2^-65 was;
+ * - the old narrow weight is neither zero nor subnormal, nor special, which would make the new one
+ *   so;
+ * - the new narrow weight's magnitude is from 2^-38 to 2^100.  So, where the update is rounded before
+ *   it is added, it does not matter what one below 2^-65 was: the sum is the other term;
  * - the largest new momentum of each group is from 2^-60 to 2^60, so that its unit is 1;
  * - new variances are from 2^-100 to 2^60, the largest of each group at least 2^-80, or 2^-60 where
  *   codes are linear, so that its unit is 1.
@@ -295,7 +297,7 @@ static __device__ __forceinline__ void flash_variance(struct tsr_masks masks,
 template <int N> struct flash_tile {
 	float w[N], m[N];
 	float v[N]; /* or roots, where these are what is encoded */
-	uint32_t narrow[N / 2]; /* pairs of weights */
+	uint32_t narrow[N / 2]; /* pairs of weights, the new ones */
 	float largest_m, largest_v;
 };
 
@@ -366,6 +368,18 @@ static __device__ __forceinline__ bool flash_run(const struct step_args *a, cons
 }
 
 #undef RUN
+
+/* Whether the weights that were there are neither zero nor subnormal. */
+template <int N>
+static __device__ __forceinline__ bool flash_were_normal(const struct flash_words<N> *x)
+{
+	uint32_t least = x->narrow[0] & 0x7fff7fffu;
+
+#pragma unroll
+	for (int k = 1; k < N / 2; k++)
+		least = tsr_bf16_pair_min(least, x->narrow[k] & 0x7fff7fffu);
+	return (least & 0xffff) >= 0x80 && least >> 16 >= 0x80;
+}
 
 /* Round the weights; returns whether all are ordinary. */
 template <int N> static __device__ __forceinline__ bool flash_narrow(struct flash_tile<N> *t)
@@ -486,7 +500,7 @@ static __device__ __forceinline__ void flash_store(const struct step_args *a, bo
 template <bool USUAL, int NSTATES, class momentum, class variance, int N>
 static __device__ __forceinline__ bool flash_step(const struct step_args *a, bool inside)
 {
-	const unsigned thread = inside ? threadIdx.x : 0; /* so that nothing is left undefined */
+	const unsigned thread = inside ? threadIdx.x : 0; /* what is read there does not count */
 	struct flash_words<N> x;
 	struct flash_tile<N> t;
 	float g[N], scale, largest = 0.0f;
@@ -501,14 +515,15 @@ static __device__ __forceinline__ bool flash_step(const struct step_args *a, boo
 		scale = scale_value(x.variance_scale, flash_scale<USUAL>(a, TSR_PART_VARIANCE));
 		flash_variance<variance, N>(a->masks, &x, scale, t.v);
 	}
-	ordinary = flash_run<NSTATES, variance, N>(a, g, &t);
+	ordinary = flash_were_normal<N>(&x);
+	ordinary &= flash_run<NSTATES, variance, N>(a, g, &t);
 	ordinary &= flash_narrow<N>(&t);
 #pragma unroll
 	for (int k = 0; k < N; k++)
 		largest = tsr_max_or_nan(largest, fabsf(t.m[k]));
 	t.largest_m = team_max<N>(largest);
 	ordinary &= is_between(t.largest_m, 0x1p-60f, 0x1p60f);
-	if (!__all_sync(TSR_WHOLE_WARP, ordinary))
+	if (!__all_sync(TSR_WHOLE_WARP, ordinary || !inside))
 		return false;
 	flash_store<USUAL, NSTATES, momentum, variance, N>(a, inside, &t);
 	return true;

@@ -20,7 +20,7 @@ typedef void step_kernel(const struct step_args args);
 
 /*
  * Which weights there are and which rule it is are conditions that all threads share, so that there
- * are nine kernels and not hundreds.
+ * are a dozen kernels and not hundreds.
  */
 template <int NSTATES, class momentum, class variance, int N>
 static __global__ void __launch_bounds__(TSR_BLOCK) step(const __grid_constant__ step_args args)

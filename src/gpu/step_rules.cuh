@@ -19,7 +19,7 @@ static inline bool scalars_are_ordinary(const struct tsr_step_scalars *s)
 	       s->eps <= 0x1p20f;
 }
 
-/* Whether a positive number has an exponent from @from to @to - 1; one comparison. */
+/* Whether a positive number is at least @from and below @to; one comparison. */
 static __device__ __forceinline__ bool is_between(float x, float from, float to)
 {
 	const uint32_t least = tsr_bits_from_f32(from);

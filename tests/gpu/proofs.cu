@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every shortcut of the kernels against the formula that it stands for: for all inputs where it has
- * one, and at all places where the result changes where it has two.
+ * one; quotients at all places where softsign8's code changes, else at random, next to ties too.
  */
 #include <cuda_runtime.h>
 
@@ -42,6 +42,13 @@ static __global__ void try_bf16_pair(struct finding *f)
 	if (!is_nan_bits(bits) && (pair & 0xffff) != tsr_bf16_from_f32(x))
 		differ(f, bits, pair);
 	if (!is_nan_bits(other) && pair >> 16 != tsr_bf16_from_f32(y))
+		differ(f, other, pair);
+	/* A NaN is larger than all. */
+	if (is_nan_bits(bits) &&
+	    (tsr_bf16_pair_max(pair & 0x7fff7fffu, 0x3f803f80u) & 0xffff) <= 0x7f80)
+		differ(f, bits, pair);
+	if (is_nan_bits(other) &&
+	    tsr_bf16_pair_max(0x3f803f80u, pair & 0x7fff7fffu) >> 16 <= 0x7f80)
 		differ(f, other, pair);
 }
 
@@ -117,7 +124,7 @@ static __global__ void try_bf16_ulp8_correction(struct tsr_masks masks, struct f
 		differ(f, bits, found);
 }
 
-/* All such narrow weights and all corrections; the first of them, -128, is none. */
+/* All such narrow weights and all corrections, also -128, which no encoder makes. */
 static __global__ void try_bf16_ulp8_join(struct tsr_masks masks, struct finding *f)
 {
 	const uint32_t i = blockIdx.x * BLOCK + threadIdx.x;
@@ -128,8 +135,7 @@ static __global__ void try_bf16_ulp8_join(struct tsr_masks masks, struct finding
 	const float joined = tsr_bf16_ulp8_join(masks, weight, narrow << 16 | 0x3333, flipped, 2);
 	const float formula = tsr_ulp_join(tsr_split_bf16(), weight, code, 127.0f);
 
-	if (exponent && exponent < 255 && code != -128 &&
-	    tsr_bits_from_f32(joined) != tsr_bits_from_f32(formula))
+	if (exponent && exponent < 255 && tsr_bits_from_f32(joined) != tsr_bits_from_f32(formula))
 		differ(f, narrow, (uint32_t)code);
 }
 

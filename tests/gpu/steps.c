@@ -111,6 +111,7 @@ struct trial {
 	enum data data;
 	const char *rule;
 	uint64_t seed;
+	void (*spoil)(const struct trial *t); /* NULL, or makes of the state what no encoder does */
 };
 
 static size_t entry_nbytes(const struct tsr_coding *c, unsigned plane)
@@ -133,6 +134,33 @@ static void fill_part(struct trial *t, unsigned part)
 	for (size_t i = 0; part == TSR_PART_VARIANCE && i < t->n; i++)
 		values[i] = values[i] < 0 ? -values[i] : values[i];
 	c->codec->encode(c, values, t->n, t->step.plane[part], &report);
+}
+
+/* Another byte in 700 on average, so that most warps have none. */
+static void damage(const struct trial *t)
+{
+	uint64_t z = t->seed;
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &t->step.coding[p];
+
+		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
+			const uint64_t nbytes = tsr_plane_nbytes(c, i, t->n);
+			unsigned char *plane = t->step.plane[p][i];
+
+			for (uint64_t at = 0; at < nbytes; at += 1 + (z >> 33) % 1400) {
+				z = z * 6364136223846793005u + 1442695040888963407u;
+				plane[at] = z >> 63 ? (unsigned char)(z >> 40) : 0x80;
+			}
+		}
+	}
+}
+
+/* Weights of zero with corrections, the units of which are far below all others. */
+static void empty_weights(const struct trial *t)
+{
+	memset(t->step.plane[TSR_PART_WEIGHT][0], 0, t->n * sizeof(uint16_t));
+	memset(t->step.plane[TSR_PART_WEIGHT][1], 127, t->n);
 }
 
 static void *fill_grad(const struct trial *t)
@@ -212,6 +240,8 @@ static void compare(struct trial *t)
 
 	for (unsigned p = 0; p < TSR_PARTS; p++)
 		fill_part(t, p);
+	if (t->spoil)
+		t->spoil(t);
 	device = upload(t);
 	must(tsr_gpu_zero(stream, device_report, sizeof(*device_report), &err), &err);
 	tsr_step_apply(&t->step, grad, 0, t->n, &want);
@@ -289,7 +319,8 @@ static uint64_t check_edges(unsigned nseeds)
 		struct trial t = { .n = 9000 + i % 700,
 				   .data = DATA_EDGES,
 				   .rule = r->name,
-				   .seed = 1000 * (i + 1) };
+				   .seed = 1000 * (i + 1),
+				   .spoil = rest / 9 % 2 == 1 ? damage : NULL };
 
 		t.step = (struct tsr_step){ .optimizer = r->optimizer,
 					    .flashoptim = r->flashoptim,
@@ -302,6 +333,35 @@ static uint64_t check_edges(unsigned nseeds)
 		if (has_variance(r))
 			t.step.coding[TSR_PART_VARIANCE] = coding_of(
 				is_linear ? "ulinear8" : "sqrt8", scale, TSR_GROUP_DEFAULT);
+		compare(&t);
+	}
+	return cases;
+}
+
+/* Factors so large that what such weights are decides all bits. */
+static uint64_t check_empty_weights(void)
+{
+	uint64_t cases = 0;
+
+	for (size_t i = 0; i < COUNT_OF(rules); i++, cases++) {
+		const struct rule *r = &rules[i];
+		struct trial t = {
+			.n = 4096, .data = DATA_ZERO, .rule = r->name, .spoil = empty_weights
+		};
+
+		t.step = (struct tsr_step){ .optimizer = r->optimizer,
+					    .flashoptim = r->flashoptim,
+					    .scalars = scalars_of(r),
+					    .grad_dtype = TSR_BF16 };
+		t.step.scalars.l2 = 0x1p110f;
+		t.step.scalars.keep = 0x1p110f;
+		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", TSR_SCALE_E8M8, 1);
+		if (has_momentum(r))
+			t.step.coding[TSR_PART_MOMENTUM] = coding_of("softsign8", TSR_SCALE_E8M8,
+								     TSR_GROUP_DEFAULT);
+		if (has_variance(r))
+			t.step.coding[TSR_PART_VARIANCE] = coding_of("sqrt8", TSR_SCALE_E8M8,
+								     TSR_GROUP_DEFAULT);
 		compare(&t);
 	}
 	return cases;
@@ -325,7 +385,9 @@ void check_steps(enum cases cases)
 		check_end(check_rule(&rules[i], cases == CASES_FEW));
 	}
 	check_begin("steps of numbers that are hardly ordinary");
-	check_end(check_edges(cases == CASES_FEW ? 1 : 40));
+	check_end(check_edges(cases == CASES_FEW ? 2 : 40));
+	check_begin("steps of weights that are zero but for their corrections");
+	check_end(check_empty_weights());
 	tsr_gpu_free(gpu, device_report);
 	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
 		plane_free(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);
