@@ -31,7 +31,7 @@ struct tally {
 };
 
 struct scratch {
-	struct tsr_coder coder;
+	struct tsr_coder coder; /* first: the pipeline opens it */
 	float a[PIECE], b[PIECE];
 	struct tally tally;
 	size_t tensor;
@@ -126,22 +126,6 @@ static size_t tensor_of(const struct diffing *d, uint64_t job)
 			high = mid - 1;
 	}
 	return low;
-}
-
-static enum tsr_status open_scratch(void *ctx, void *scratch, struct tsr_err *err)
-{
-	const struct diffing *d = ctx;
-	struct scratch *s = scratch;
-
-	return tsr_coder_open(&s->coder, d->run ? d->run->gpu : NULL, false, err);
-}
-
-static void close_scratch(void *ctx, void *scratch)
-{
-	struct scratch *s = scratch;
-
-	(void)ctx;
-	tsr_coder_close(&s->coder);
 }
 
 static enum tsr_status diff_piece(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -280,8 +264,8 @@ static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tol
 static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 {
 	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
-					 .open = open_scratch,
-					 .close = close_scratch,
+					 .open = tsr_coder_open_decoder,
+					 .close = tsr_coder_close,
 					 .work = diff_piece,
 					 .commit = diff_commit,
 					 .ctx = d };

@@ -181,14 +181,15 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static enum tsr_status make_scratch(const struct tsr_pipeline *p, void **ret, struct tsr_err *err)
+static enum tsr_status make_scratch(const struct tsr_pipeline *p, const struct tsr_run *run,
+				    void **ret, struct tsr_err *err)
 {
 	void *scratch = aligned_alloc(64, (p->scratch_nbytes + 64) / 64 * 64);
 	enum tsr_status status;
 
 	if (!scratch)
 		return tsr_fail_nomem(err, "work buffers");
-	status = p->open ? p->open(p->ctx, scratch, err) : TSR_OK;
+	status = p->open ? p->open(p->ctx, run, scratch, err) : TSR_OK;
 	if (status == TSR_OK)
 		*ret = scratch;
 	else
@@ -197,7 +198,7 @@ static enum tsr_status make_scratch(const struct tsr_pipeline *p, void **ret, st
 }
 
 /* As many as there is memory for, one at least; what a slot does not use costs none. */
-static void make_slots(struct shared *s, uint64_t wanted)
+static void make_slots(struct shared *s, const struct tsr_run *run, uint64_t wanted)
 {
 	struct tsr_err err;
 
@@ -210,7 +211,7 @@ static void make_slots(struct shared *s, uint64_t wanted)
 		return;
 	}
 	while (s->nslots < wanted) {
-		const enum tsr_status status = make_scratch(s->p, &s->opened[s->nslots], &err);
+		const enum tsr_status status = make_scratch(s->p, run, &s->opened[s->nslots], &err);
 
 		if (status != TSR_OK && (status != TSR_E_NOMEM || s->nslots == 0))
 			note_failure(s, 0, &err);
@@ -248,7 +249,7 @@ enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_
 	s->p = p;
 	wanted = wanted < p->njobs ? wanted : p->njobs;
 	slots = wanted > 1 ? wanted + waiting : wanted;
-	make_slots(s, slots < p->njobs ? slots : p->njobs);
+	make_slots(s, run, slots < p->njobs ? slots : p->njobs);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	while (started + 1 < wanted && started + 1 < s->nslots &&

@@ -25,8 +25,9 @@
  *                  jobs as threads, and for those that wait if there are several threads
  * @waiting:       jobs that may wait for a step, if not TSR_PIPELINE_WAITING: where the time that
  *                 jobs take differs, more keep the threads busy behind one that takes long
- * @open:          called for the memory of each job under way before the first job; if the first fails,
- *                 the run does, and if a later one has no memory, fewer jobs are under way; may be NULL
+ * @open:          called with the run for the memory of each job under way, before the first job;
+ *                 if the first fails, the run does, and if a later one has no memory, fewer jobs
+ *                 are under way; may be NULL
  * @close:         called behind the last job where @open went well; may be NULL
  * @work:          the bulk of a job; any order, many at once
  * @commit:        what must happen in the order of jobs, one at a time; may be NULL
@@ -41,7 +42,8 @@ struct tsr_pipeline {
 	uint64_t njobs;
 	size_t scratch_nbytes;
 	unsigned waiting;
-	enum tsr_status (*open)(void *ctx, void *scratch, struct tsr_err *err);
+	enum tsr_status (*open)(void *ctx, const struct tsr_run *run, void *scratch,
+				struct tsr_err *err);
 	void (*close)(void *ctx, void *scratch);
 	enum tsr_status (*work)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
 	enum tsr_status (*commit)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);

@@ -163,9 +163,10 @@ static enum tsr_status open_on_gpu(struct tsr_coder *coder, size_t nbytes, struc
 	return tsr_gpu_stream_new(coder->gpu, &coder->stream, err);
 }
 
-enum tsr_status tsr_coder_open(struct tsr_coder *coder, struct tsr_gpu *gpu, bool encodes,
+static enum tsr_status open_on(struct tsr_coder *coder, const struct tsr_run *run, bool encodes,
 			       struct tsr_err *err)
 {
+	struct tsr_gpu *gpu = run ? run->gpu : NULL;
 	const size_t nbytes = sizeof(*coder->m) +
 			      (encodes ? TSR_PIECE_ELEMENTS * sizeof(*coder->m->decoded) : 0);
 	enum tsr_status status;
@@ -173,12 +174,29 @@ enum tsr_status tsr_coder_open(struct tsr_coder *coder, struct tsr_gpu *gpu, boo
 	*coder = (struct tsr_coder){ .gpu = gpu };
 	status = gpu ? open_on_gpu(coder, nbytes, err) : open_on_cpu(coder, nbytes, err);
 	if (status != TSR_OK)
-		tsr_coder_close(coder);
+		tsr_coder_close(NULL, coder);
 	return status;
 }
 
-void tsr_coder_close(struct tsr_coder *coder)
+enum tsr_status tsr_coder_open_encoder(void *ctx, const struct tsr_run *run, void *coder,
+				       struct tsr_err *err)
 {
+	(void)ctx;
+	return open_on(coder, run, true, err);
+}
+
+enum tsr_status tsr_coder_open_decoder(void *ctx, const struct tsr_run *run, void *coder,
+				       struct tsr_err *err)
+{
+	(void)ctx;
+	return open_on(coder, run, false, err);
+}
+
+void tsr_coder_close(void *ctx, void *memory)
+{
+	struct tsr_coder *coder = memory;
+
+	(void)ctx;
 	if (!coder->gpu) {
 		free(coder->m);
 		return;

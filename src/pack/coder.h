@@ -6,6 +6,7 @@
 #include "tersor/codec.h"
 #include "tersor/gpu.h"
 #include "tersor/measure.h"
+#include "tersor/run.h"
 
 /* Memory of a piece on its way through a codec. */
 struct tsr_coder_memory {
@@ -34,12 +35,15 @@ struct tsr_coder {
 };
 
 /*
- * @gpu is borrowed, NULL for the CPU; @encodes: not only decodes.  Nothing is left behind by a
- * failure.
+ * For a pipeline (base/pipeline.h) whose scratch memory begins with a coder: one that encodes and
+ * decodes, or that only decodes, on run->gpu if there is one, which is borrowed.  Nothing is left
+ * behind by a failure.
  */
-enum tsr_status tsr_coder_open(struct tsr_coder *coder, struct tsr_gpu *gpu, bool encodes,
-			       struct tsr_err *err);
-void tsr_coder_close(struct tsr_coder *coder);
+enum tsr_status tsr_coder_open_encoder(void *ctx, const struct tsr_run *run, void *coder,
+				       struct tsr_err *err);
+enum tsr_status tsr_coder_open_decoder(void *ctx, const struct tsr_run *run, void *coder,
+				       struct tsr_err *err);
+void tsr_coder_close(void *ctx, void *coder);
 
 /*
  * Encode @n elements from m->x into m->plane, decode them again and add the error to @measure, and

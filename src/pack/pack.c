@@ -120,28 +120,12 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 
 /* What there is of a piece under way. */
 struct scratch {
-	struct tsr_coder coder;
+	struct tsr_coder coder; /* first: the pipeline opens it */
 	struct tsr_piece piece;
 	uint32_t crc; /* of what was read, where the source has a checksum of it */
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 };
-
-static enum tsr_status open_scratch(void *ctx, void *scratch, struct tsr_err *err)
-{
-	const struct packing *p = ctx;
-	struct scratch *s = scratch;
-
-	return tsr_coder_open(&s->coder, p->run ? p->run->gpu : NULL, true, err);
-}
-
-static void close_scratch(void *ctx, void *scratch)
-{
-	struct scratch *s = scratch;
-
-	(void)ctx;
-	tsr_coder_close(&s->coder);
-}
 
 /* FP32 elements of a tensor that stands in the compressed form of another tool. */
 static enum tsr_status decode_source(const struct packing *p, const struct tsr_tensor *stored,
@@ -306,8 +290,8 @@ static enum tsr_status encode_all(struct packing *p)
 	const struct tsr_pipeline pipeline = {
 		.njobs = tsr_pieces_count(&p->pieces),
 		.scratch_nbytes = sizeof(struct scratch),
-		.open = open_scratch,
-		.close = close_scratch,
+		.open = tsr_coder_open_encoder,
+		.close = tsr_coder_close,
 		.work = piece_work,
 		.commit = piece_commit,
 		.finish = piece_finish,

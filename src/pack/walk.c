@@ -19,27 +19,11 @@ struct walking {
 
 /* What there is of a piece under way; the walk's extra bytes follow. */
 struct scratch {
-	struct tsr_coder coder;
+	struct tsr_coder coder; /* first: the pipeline opens it */
 	uint32_t crc; /* of what was read, where the file has a checksum of it */
 	struct tsr_restored restored;
 	_Alignas(64) unsigned char extra[];
 };
-
-static enum tsr_status open_scratch(void *ctx, void *scratch, struct tsr_err *err)
-{
-	const struct walking *w = ctx;
-	struct scratch *s = scratch;
-
-	return tsr_coder_open(&s->coder, w->run ? w->run->gpu : NULL, false, err);
-}
-
-static void close_scratch(void *ctx, void *scratch)
-{
-	struct scratch *s = scratch;
-
-	(void)ctx;
-	tsr_coder_close(&s->coder);
-}
 
 static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
@@ -144,8 +128,8 @@ enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *
 	struct walking w = { .walk = walk, .run = run };
 	struct tsr_pipeline pipeline = {
 		.scratch_nbytes = sizeof(struct scratch) + walk->extra_nbytes,
-		.open = open_scratch,
-		.close = close_scratch,
+		.open = tsr_coder_open_decoder,
+		.close = tsr_coder_close,
 		.work = piece_work,
 		.commit = piece_commit,
 		.finish = walk->finish ? piece_finish : NULL,

@@ -305,10 +305,12 @@ struct openings {
 	atomic_uint wrong, calls;
 };
 
-static enum tsr_status open_one(void *ctx, void *scratch, struct tsr_err *err)
+static enum tsr_status open_one(void *ctx, const struct tsr_run *run, void *scratch,
+				struct tsr_err *err)
 {
 	struct openings *o = ctx;
 
+	assert_non_null(run);
 	if (o->opened == o->fail_at)
 		return tsr_fail(err, o->status, "opening %u", o->opened);
 	*(uint64_t *)scratch = 1000 + o->opened++;
