@@ -90,8 +90,8 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-build check-unit check-fuzz fuzz check-cli check-long check-gpu check-emulated gpu-kit demo bench lint \
-	format asan ubsan install uninstall clean help setup setup-check
+.PHONY: all check check-build check-unit check-fuzz fuzz check-cli check-frozen check-long check-gpu check-emulated gpu-kit \
+	demo bench lint format asan ubsan install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
@@ -229,6 +229,10 @@ check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) tests $(PYTEST_ARGS)
 
+# Outputs of some hundred commands are what they were; tests/frozen/run.py says when to --update.
+check-frozen: $(BUILD)/tersor
+	$(PYTHON) tests/frozen/run.py --tersor $<
+
 # The tests of check are among them.
 check-long: setup-check
 	@.ci/setup check-long
@@ -320,6 +324,7 @@ help:
 	'make demo        install what is needed (says what first), build, show what tersor does' \
 	'make check       install what is needed, build, run the tests (under five minutes)' \
 	'make check-long  the same tests and the exhaustive rest' \
+	'make check-frozen  every command still writes what tests/frozen recorded' \
 	'make check-gpu   GPU kernels, packing and replays against the CPU (needs a GPU)' \
 	'make check-emulated  the same with kernels as C++ on the CPU (EMULATE_SAN=address,undefined)' \
 	'make gpu-kit     what tests/gpu/run.sh takes to a machine with a GPU' \
