@@ -56,10 +56,11 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 
 # --- Sources --------------------------------------------------------------------------------
 
-LIB_SRC := $(sort $(wildcard src/base/*.c src/codec/*.c src/ckpt/*.c src/pack/*.c src/audit/*.c \
-	src/sweep/*.c src/step/*.c src/replay/*.c))
-SIMD_SRC := $(sort $(wildcard src/base/simd/*.c src/codec/simd/*.c src/sweep/simd/*.c src/step/simd/*.c))
-CLI_SRC := $(sort $(wildcard src/bench/*.c src/cli/*.c))
+LIB_DIRS := base text format codec step ckpt names torch container pack compare sweep recording replay
+TOOL_DIRS := report bench cli
+LIB_SRC := $(sort $(foreach dir,$(LIB_DIRS),$(wildcard src/$(dir)/*.c)))
+SIMD_SRC := $(sort $(wildcard src/*/simd/*.c))
+CLI_SRC := $(sort $(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c)))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 LIB_SRC += src/gpu/parse.c
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
@@ -123,8 +124,8 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/src/sweep/page.o: src/sweep/page.css src/sweep/page.js
-$(BUILD)/obj/src/replay/page.o: src/replay/page.css src/replay/page.js
+$(BUILD)/obj/src/report/sweep_page.o: src/report/sweep_page.css src/report/sweep_page.js
+$(BUILD)/obj/src/report/replay_page.o: src/report/replay_page.css src/report/replay_page.js
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
@@ -152,13 +153,18 @@ $(BUILD)/tersor: $(CLI_OBJ) $(BUILD)/libtersor.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtersor.a
+# The tool without its main(): what unit tests of reports and tables are linked with.
+$(BUILD)/obj/tool.a: $(filter-out %/main.o,$(CLI_OBJ))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tool.a $(BUILD)/libtersor.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 # Fuzz targets that only replay files; `make fuzz` builds them with libFuzzer.
-$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o $(BUILD)/libtersor.a
+$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o $(BUILD)/obj/tool.a $(BUILD)/libtersor.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-#include "tersor/audit.h"
+#include "tersor/compare.h"
 #include "tersor/checkpoint.h"
 #include "tersor/codec.h"
 #include "tersor/dtype.h"
@@ -21,9 +21,8 @@ extern "C" {
 #include "tersor/replay.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
-#include "tersor/step.h"
 #include "tersor/sweep.h"
-#include "tersor/text.h"
+#include "tersor/escape.h"
 #include "tersor/version.h"
 
 #ifdef __cplusplus

@@ -264,10 +264,10 @@ def test_every_codec_and_dtype_is_specified(tersor):
 
 @pytest.mark.parametrize("file, macro, text", [
     ("src/pack/pieces.h", "TSR_PIECE_ELEMENTS", "floor({} / G) * G elements"),
-    ("src/ckpt/safetensors.h", "TSR_ST_HEADER_MAX", "| N, the header's bytes | {:,} |"),
-    ("src/ckpt/safetensors.h", "TSR_ST_VALUES_MAX", "| JSON values in the header | {:,} "),
-    ("src/ckpt/packed.h", "TSR_PACKED_VERSION", "the version of this format, {}."),
-    ("src/ckpt/packed.h", "TSR_GENERATION_MAX", "| `generation` | {:,} |"),
+    ("src/format/safetensors.h", "TSR_ST_HEADER_MAX", "| N, the header's bytes | {:,} |"),
+    ("src/format/safetensors.h", "TSR_ST_VALUES_MAX", "| JSON values in the header | {:,} "),
+    ("src/container/packed.h", "TSR_PACKED_VERSION", "the version of this format, {}."),
+    ("src/container/packed.h", "TSR_GENERATION_MAX", "| `generation` | {:,} |"),
     ("include/tersor/checkpoint.h", "TSR_RANK_MAX", "| dimensions | {} |"),
     ("include/tersor/checkpoint.h", "TSR_NAME_MAX", "suffix included | {:,} |"),
     ("include/tersor/codec.h", "TSR_GROUP_MAX", "| G | {:,} |"),

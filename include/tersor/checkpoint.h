@@ -135,7 +135,7 @@ struct tsr_checkpoint {
 	struct tsr_shard shard; /* of the last packed file that was read */
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
-	struct tsr_value **trees; /* what was saved around the tensors; see src/ckpt/value.h */
+	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
 	size_t nnotes;
 	char **notes; /* what a user should know though it is no error; safe to print */
 	size_t nunchecked; /* records that should have a checksum and have none */

@@ -8,6 +8,12 @@
 #include "tersor/codec.h"
 #include "tersor/status.h"
 
+/* What an optimizer keeps of a parameter. */
+enum tsr_part { TSR_PART_WEIGHT, TSR_PART_MOMENTUM, TSR_PART_VARIANCE, TSR_PARTS };
+
+/* TSR_KIND_WEIGHT, ... */
+enum tsr_kind tsr_part_kind(enum tsr_part part);
+
 /* The update rules that can be replayed.  docs/optimizers.md writes them out. */
 enum tsr_optimizer {
 	TSR_OPTIMIZER_SGD, /* torch.optim.SGD: momentum, dampening, Nesterov, L2 */

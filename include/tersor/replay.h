@@ -11,7 +11,6 @@
 #include "tersor/optimizer.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
-#include "tersor/step.h"
 
 /* --- What is reported --------------------------------------------------------------------------- */
 

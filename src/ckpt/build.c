@@ -144,3 +144,30 @@ enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, co
 	c->nnotes++;
 	return TSR_OK;
 }
+static int compare_tensors(const void *va, const void *vb, void *tensors)
+{
+	const struct tsr_tensor *t = tensors;
+
+	return strcmp(t[*(const size_t *)va].name, t[*(const size_t *)vb].name);
+}
+
+enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	size_t *by_name = calloc(c->ntensors + 1, sizeof(*by_name));
+
+	if (!by_name)
+		return tsr_fail_nomem(err, c->path);
+	free(c->tensor_by_name);
+	c->tensor_by_name = by_name;
+	for (size_t i = 0; i < c->ntensors; i++)
+		by_name[i] = i;
+	qsort_r(by_name, c->ntensors, sizeof(*by_name), compare_tensors, c->tensors);
+	for (size_t i = 1; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[by_name[i]];
+
+		if (strcmp(t->name, c->tensors[by_name[i - 1]].name) == 0)
+			return tsr_fail(err, TSR_E_FORMAT, "%s: tensor %.200s: found twice",
+					c->path, t->name);
+	}
+	return TSR_OK;
+}

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "ckpt/layout.h"
-#include "ckpt/value.h"
+#include "format/value.h"
 #include "tersor/checkpoint.h"
 
 /* Memory that names, shapes, layouts and values of one checkpoint may take. */
@@ -35,6 +35,10 @@ enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err);
 
 /* Give back what tensors take, for who goes on with the arrays; afterwards there are none. */
 void tsr_build_drop_tensors(struct tsr_checkpoint *c);
+
+/* The metadata entry with the number of lossy generations; more than the limit is malformed. */
+#define TSR_GENERATION_KEY "tersor_generation"
+#define TSR_GENERATION_MAX 1000000u
 
 /* Add an entry of metadata; both texts must live in the arena. */
 enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const char *value,

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "tersor/checkpoint.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 /* The most that is read at once to pick elements from. */
 #define SPAN_NBYTES (256u << 10)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 bool tsr_tensor_has_f32(const struct tsr_tensor *t)
 {

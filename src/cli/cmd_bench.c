@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "bench/bench.h"
 #include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/output.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 
 struct args {
 	struct cli_common common;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "cli/output.h"
 #include "tersor/codec.h"
 

@@ -2,12 +2,12 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
-#include "tersor/audit.h"
+#include "tersor/compare.h"
 
 struct args {
 	struct cli_common common;

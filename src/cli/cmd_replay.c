@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/replay_options.h"
 #include "cli/replay_table.h"
-#include "replay/report.h"
-#include "tersor/gpu.h"
+#include "report/replay_report.h"
+#include "gpu/gpu_work.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)
 

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/sweep_table.h"
-#include "sweep/figure.h"
-#include "sweep/report.h"
+#include "report/sweep_chart.h"
+#include "report/sweep_report.h"
 #include "tersor/sweep.h"
 
 struct args {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/input.h"

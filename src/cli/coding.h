@@ -3,7 +3,7 @@
 #define TSR_CLI_CODING_H
 
 #include "cli/cli.h"
-#include "tersor/audit.h"
+#include "tersor/compare.h"
 #include "tersor/codec.h"
 
 /* Look up a codec for this kind; on failure say what is wrong and return CLI_USAGE. */

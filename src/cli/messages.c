@@ -9,7 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/output.h"
-#include "tersor/text.h"
+#include "tersor/escape.h"
 
 static void print_line(const char *lead, const char *fmt, va_list ap)
 {

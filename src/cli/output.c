@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
-#include "tersor/text.h"
+#include "text/json.h"
+#include "tersor/escape.h"
 
 void cli_format_bytes(char *out, size_t room, double nbytes)
 {

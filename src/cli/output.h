@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_OUTPUT_H
 #define TSR_CLI_OUTPUT_H
 
-#include "base/text.h"
+#include "text/text.h"
 #include "cli/cli.h"
 #include "tersor/checkpoint.h"
 

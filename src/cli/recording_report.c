@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/json.h"
+#include "text/json.h"
 #include "cli/output.h"
 
 /* A tensor that at least one step has. */

@@ -10,8 +10,8 @@
 
 #include "cli/coding.h"
 #include "cli/output.h"
-#include "replay/figures.h"
-#include "replay/findings.h"
+#include "report/replay_figures.h"
+#include "report/replay_findings.h"
 
 /* Without -v: steps in the table besides the worst, and lines of lists. */
 #define STEPS_SHOWN 20

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "cli/coding.h"
 #include "cli/output.h"
 

@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_SUMMARY_H
 #define TSR_CLI_SUMMARY_H
 
-#include "base/text.h"
+#include "text/text.h"
 #include "tersor/checkpoint.h"
 
 /* Totals of the tensors of one kind that share a coding; one line of a summary. */

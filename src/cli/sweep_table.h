@@ -2,7 +2,7 @@
 #ifndef TSR_CLI_SWEEP_TABLE_H
 #define TSR_CLI_SWEEP_TABLE_H
 
-#include "sweep/report.h"
+#include "report/sweep_report.h"
 
 /* The totals of each codec, on stdout; with @verbose then its exponents.  At most 80 columns. */
 void cli_sweep_print(const struct tsr_sweep *s, bool verbose);

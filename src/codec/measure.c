@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tersor/math.h"
+#include "codec/math.h"
 
 static const char *const names[TSR_METRIC_COUNT] = {
 	[TSR_METRIC_MAX_ABS] = "abs", [TSR_METRIC_MAX_ULP] = "ulp",   [TSR_METRIC_MEAN_REL] = "rel",

@@ -9,7 +9,7 @@
 
 extern "C" {
 #include "base/fail.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 }
 
 struct tsr_gpu {

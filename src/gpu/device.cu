@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "gpu/cuda.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e, const char *fmt,
 			     ...)

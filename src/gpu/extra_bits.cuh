@@ -3,7 +3,7 @@
 #define TSR_GPU_EXTRA_BITS_CUH
 
 /* Truncated splits, for kernels: an element at a time. */
-#include "tersor/extra_bits_math.h"
+#include "codec/extra_bits_math.h"
 
 #define EXTRA_BITS_DRAWS 8u /* elements that share tsr_stochastic_bits() */
 

@@ -4,7 +4,7 @@
  * one is never reached.
  */
 #include "base/fail.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 
 static enum tsr_status fail(unsigned index, struct tsr_err *err)
 {

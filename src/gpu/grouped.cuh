@@ -6,7 +6,7 @@
 #include "gpu/shortcut.cuh"
 #include "gpu/vector.cuh"
 #include "tersor/codec.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 /* --- Scales ---------------------------------------------------------------------------------- */
 

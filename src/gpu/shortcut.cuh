@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "gpu/ptx.cuh"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 /* One step of Newton's method takes any such estimate to where quotients can be made of it. */
 static __device__ __forceinline__ float tsr_reciprocal_step(float d, float estimate)

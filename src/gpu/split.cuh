@@ -4,7 +4,7 @@
 
 /* The codecs without groups, for kernels: a few elements of a thread at a time. */
 #include "gpu/shortcut.cuh"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 /* --- Narrow floats: a vector at a time ------------------------------------------------------- */
 

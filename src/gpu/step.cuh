@@ -10,7 +10,7 @@
 #include "gpu/split.cuh"
 
 extern "C" {
-#include "tersor/step.h"
+#include "step/step.h"
 }
 
 /* --- The rules --------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 extern "C" {
 #include "tersor/sweep.h"
 }
-#include "tersor/sweep_math.h"
+#include "codec/sweep_math.h"
 
 #define EACH 8u /* consecutive patterns of a thread: as many as share random bits */
 #define ROUNDS (TSR_GPU_SWEEP_RUN / (TSR_BLOCK * EACH))

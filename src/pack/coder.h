@@ -4,7 +4,7 @@
 
 #include "pack/pieces.h"
 #include "tersor/codec.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 #include "tersor/measure.h"
 #include "tersor/run.h"
 

@@ -11,14 +11,14 @@
 #include "base/hash.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"
-#include "ckpt/packed.h"
+#include "container/packed.h"
 #include "ckpt/read.h"
-#include "ckpt/tree.h"
+#include "container/tree.h"
 #include "pack/coder.h"
 #include "pack/given.h"
 #include "pack/pieces.h"
 #include "pack/plan.h"
-#include "pack/records.h"
+#include "ckpt/checksum.h"
 
 struct packing {
 	const struct tsr_pack_options *options;

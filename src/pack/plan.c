@@ -6,9 +6,9 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
-#include "ckpt/index.h"
-#include "ckpt/packed.h"
-#include "ckpt/tree.h"
+#include "format/shard_index.h"
+#include "container/packed.h"
+#include "container/tree.h"
 
 void tsr_pack_plan_drop(struct tsr_pack_plan *p)
 {

@@ -3,8 +3,8 @@
 #ifndef TSR_PACK_PLAN_H
 #define TSR_PACK_PLAN_H
 
-#include "ckpt/safetensors.h"
-#include "pack/outputs.h"
+#include "format/safetensors.h"
+#include "container/outputs.h"
 #include "tersor/checkpoint.h"
 
 /* A run of source tensors that one file has: each file of a plan is a packed file by itself. */

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/pipeline.h"
 #include "pack/coder.h"
-#include "pack/records.h"
+#include "ckpt/checksum.h"
 
 struct walking {
 	const struct tsr_walk *walk;

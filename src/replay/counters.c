@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "ckpt/build.h"
 #include "replay/engine.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 /* Values that were looked at for counters. */
 #define MARK_COUNTED 6u

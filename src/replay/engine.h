@@ -4,6 +4,7 @@
 #define TSR_REPLAY_ENGINE_H
 
 #include "tersor/recording.h"
+#include "step/step.h"
 #include "tersor/replay.h"
 
 struct tsr_value;

@@ -7,7 +7,7 @@
 
 #include "base/pipeline.h"
 #include "replay/on_gpu.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 
 /* Threads that read; more would only take memory. */
 #define TSR_REPLAY_READERS_MAX 12u

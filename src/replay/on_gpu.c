@@ -12,7 +12,7 @@
 #include "base/crc.h"
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 
 /* Elements of a gradient that are copied and stepped together, at most: 16 MiB of FP32. */
 #define CHUNK ((uint64_t)TSR_REPLAY_ALIGN_MAX)

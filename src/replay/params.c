@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
-#include "ckpt/roles.h"
+#include "names/roles.h"
 #include "replay/engine.h"
 
 /* A weight of the checkpoint, by its name without wrappers. */

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "replay/on_gpu.h"
-#include "replay/recording.h"
+#include "recording/recording_files.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {

@@ -13,9 +13,9 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"
-#include "pack/records.h"
+#include "ckpt/checksum.h"
 #include "replay/on_gpu.h"
-#include "replay/recording.h"
+#include "recording/recording_files.h"
 
 /*
  * Windows are shorter where they would have too many gradients, of which each takes some 150 bytes,

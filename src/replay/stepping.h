@@ -3,8 +3,8 @@
 #ifndef TSR_REPLAY_STEPPING_H
 #define TSR_REPLAY_STEPPING_H
 
-#include "pack/records.h"
-#include "replay/compare.h"
+#include "ckpt/checksum.h"
+#include "replay/compare_fp32.h"
 #include "replay/engine.h"
 
 /* What a piece found at one step. */

@@ -2,7 +2,7 @@
 /* The numbers of a step that all elements share, and where runs of elements may start. */
 #include <math.h>
 
-#include "tersor/step.h"
+#include "step/step.h"
 
 /* An unevaluated sum, about 106 bits. */
 struct twice {

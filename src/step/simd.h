@@ -3,7 +3,7 @@
 #define TSR_STEP_SIMD_H
 
 #include "base/isa.h"
-#include "tersor/step.h"
+#include "step/step.h"
 
 /* tsr_step_apply(), per SIMD level. */
 typedef void tsr_step_fn(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,

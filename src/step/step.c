@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice of a SIMD level for steps. */
-#include "tersor/step.h"
+#include "step/step.h"
 
 #include <string.h>
 

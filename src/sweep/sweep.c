@@ -9,7 +9,7 @@
 #include "base/pipeline.h"
 #include "codec/isa.h"
 #include "sweep/kernels.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 /* Bit patterns of a job, aligned: they have one exponent field. */
 #define BLOCK (UINT32_C(1) << 20)

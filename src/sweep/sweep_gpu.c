@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "sweep/kernels.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 #include "tersor/sweep.h"
 
 #define ROWS_NBYTES (TSR_SWEEP_ROWS * sizeof(struct tsr_sweep_row))

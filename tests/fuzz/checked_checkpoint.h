@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "ckpt/build.h"
 #include "ckpt/layout.h"
-#include "ckpt/value.h"
+#include "format/value.h"
 #include "small_zip.h"
 
 /* Arrays up to this size are read. */

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ckpt/index.h"
+#include "format/shard_index.h"
 
 #define REQUIRE(condition) \
 	do { \

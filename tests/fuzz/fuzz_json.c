@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "base/utf8.h"
-#include "ckpt/safetensors.h"
+#include "format/safetensors.h"
 
 #define REQUIRE(condition) \
 	do { \

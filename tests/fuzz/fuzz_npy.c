@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/npy.h"
+#include "format/npy.h"
 
 #define REQUIRE(condition) \
 	do { \

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "ckpt/packed.h"
+#include "container/packed.h"
 #include "ckpt/read.h"
 #include "tersor/checkpoint.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/pickle.h"
+#include "format/pickle.h"
 
 /* Reads what was written and writes it again. */
 static void check_written(const struct tsr_text *written)

@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "checked_checkpoint.h"
-#include "replay/recording.h"
+#include "recording/recording_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ckpt/index.h"
-#include "ckpt/safetensors.h"
+#include "format/shard_index.h"
+#include "format/safetensors.h"
 
 #define REQUIRE(condition) \
 	do { \

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/crc.h"
-#include "ckpt/zip.h"
+#include "format/zip.h"
 
 #define LOAD_MAX (1u << 20)
 #define PREFIX 7 /* bytes before the archive when it is a part of a file */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "check_gpu.h"
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 
 #define NO_GPU 77
 

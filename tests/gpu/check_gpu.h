@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tersor/gpu.h"
+#include "gpu/gpu_work.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
 

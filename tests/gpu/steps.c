@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "check_gpu.h"
-#include "tersor/step.h"
+#include "step/step.h"
 
 /* --- What is stepped --------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #define TSR_TESTS_DCP_MAKE_H
 
 /* Directories as torch.distributed.checkpoint writes them, put together opcode by opcode. */
-#include "ckpt/dcp.h"
+#include "torch/dcp.h"
 #include "torch_make.h"
 
 #define META "torch.distributed.checkpoint.metadata"

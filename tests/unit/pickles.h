@@ -3,7 +3,7 @@
 #define TSR_TESTS_PICKLES_H
 
 /* Pickles as strings of bytes, and programs that are put together. */
-#include "ckpt/pickle.h"
+#include "format/pickle.h"
 #include "values.h"
 
 struct pickle {

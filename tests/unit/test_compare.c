@@ -3,7 +3,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "replay/compare.h"
+#include "replay/compare_fp32.h"
 #include "unit.h"
 
 #define N_MAX 5003

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "coded.h"
-#include "tersor/extra_bits_math.h"
+#include "codec/extra_bits_math.h"
 
 /* --- The fixed point ------------------------------------------------------------------------- */
 

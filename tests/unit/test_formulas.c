@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * That each codec's loops are its formulas: planes and decoded values against include/tersor/math.h,
+ * That each codec's loops are its formulas: planes and decoded values against src/codec/math.h,
  * one element after the other.  The formulas themselves are the matter of test_math and test_groups.
  */
 #include <math.h>
 
 #include "coded.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 #define N 5003
 

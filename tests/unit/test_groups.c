@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The formulas of groups in include/tersor/math.h: scales and 8-bit codes, against binary64
+ * The formulas of groups in src/codec/math.h: scales and 8-bit codes, against binary64
  * arithmetic with each rounding to binary32 written out.
  */
 #include <math.h>
 
-#include "tersor/math.h"
+#include "codec/math.h"
 #include "unit.h"
 
 /* --- Scales --------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ckpt/index.h"
+#include "format/shard_index.h"
 #include "unit.h"
 
 /* A file without a name, which starts with these bytes and has @nbytes in all. */

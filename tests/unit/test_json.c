@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The strict JSON of src/base/json.h: what is accepted, what it then means, and what is written. */
+/* The strict JSON of src/text/json.h: what is accepted, what it then means, and what is written. */
 #include <math.h>
 
-#include "base/json.h"
+#include "text/json.h"
 #include "unit.h"
 
 static const struct tsr_json_rules open_rules = {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * include/tersor/math.h against arithmetic done another way: values as binary64 or as integer
+ * src/codec/math.h against arithmetic done another way: values as binary64 or as integer
  * multiples of a power of two, and tables of midpoints instead of rounding tricks.
  */
 #include <math.h>
 #include <pthread.h>
 
 #include "tersor/codec.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 #include "unit.h"
 
 /* --- Two threads over the sign bit ---------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /* Headers of .npy files: what is accepted, what it means, and what is written. */
 #include <inttypes.h>
 
-#include "ckpt/npy.h"
+#include "format/npy.h"
 #include "unit.h"
 
 #define DIM_MAX UINT64_C(281474976710655)

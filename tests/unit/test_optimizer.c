@@ -2,7 +2,7 @@
 /* Names, defaults and checks of hyperparameters, and the scalars that steps are made of. */
 #include <math.h>
 
-#include "tersor/step.h"
+#include "step/step.h"
 #include "unit.h"
 
 static void test_names(void **state)

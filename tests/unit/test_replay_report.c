@@ -2,11 +2,11 @@
 /* Reports of replays made by hand: what JSON, CSV, figures and findings say of them. */
 #include <cjson/cJSON.h>
 
-#include "base/json.h"
-#include "replay/curves.h"
-#include "replay/figures.h"
-#include "replay/findings.h"
-#include "replay/report.h"
+#include "text/json.h"
+#include "report/replay_curves.h"
+#include "report/replay_figures.h"
+#include "report/replay_findings.h"
+#include "report/replay_report.h"
 #include "replay_make.h"
 
 static const char *name_of(unsigned figure)

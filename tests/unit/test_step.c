@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "coded.h"
-#include "tersor/step.h"
+#include "step/step.h"
 
 /* --- The fused operation --------------------------------------------------------------------- */
 

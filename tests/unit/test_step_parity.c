@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "tersor/checkpoint.h"
-#include "tersor/step.h"
+#include "step/step.h"
 #include "unit.h"
 
 #define DATA "tests/data/tiny-gpt/"

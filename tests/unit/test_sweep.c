@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "coded.h"
-#include "sweep/report.h"
+#include "report/sweep_report.h"
 #include "tersor/sweep.h"
 
 #define RANGE_MAX 6000

@@ -3,9 +3,9 @@
 #include <errno.h>
 
 #include "base/fail.h"
-#include "base/text.h"
+#include "text/text.h"
 #include "base/utf8.h"
-#include "tersor/text.h"
+#include "tersor/escape.h"
 #include "unit.h"
 
 /* --- UTF-8 ---------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Archives of torch.save: which tensors they hold, and where those stand. */
 #include "ckpt/layout.h"
-#include "ckpt/value.h"
+#include "format/value.h"
 #include "torch_make.h"
 
 /* --- Where tensors stand -------------------------------------------------------------------- */

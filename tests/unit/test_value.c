@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arenas, the values of src/ckpt/value.h that lie in them, and what the check of a graph finds. */
+/* Arenas, the values of src/format/value.h that lie in them, and what the check of a graph finds. */
 #include "values.h"
 
 /* --- Arenas --------------------------------------------------------------------------------- */

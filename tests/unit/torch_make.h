@@ -3,9 +3,9 @@
 #define TSR_TESTS_TORCH_MAKE_H
 
 /* What torch.save writes, put together by hand: pickles opcode by opcode, and archives of them. */
-#include "base/text.h"
+#include "text/text.h"
 #include "ckpt/build.h"
-#include "ckpt/torch.h"
+#include "torch/torch.h"
 #include "zip_make.h"
 
 /* --- Opcodes -------------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
 #define TSR_TESTS_VALUES_H
 
 /* Values for tests: an arena that ends with the test, and a text that shows all that a value is. */
-#include "base/text.h"
-#include "ckpt/value.h"
+#include "text/text.h"
+#include "format/value.h"
 #include "unit.h"
 
 /* Much like Python's repr(). */

@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #include "base/file.h"
-#include "ckpt/zip.h"
+#include "format/zip.h"
 #include "unit.h"
 
 #define ITEMS_MAX 8

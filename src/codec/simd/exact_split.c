@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact split: a narrow weight and the difference of the two bit patterns.  Nothing is lost. */
 #include "codec/isa.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 static void encode(const struct tsr_coding *coding, const float *restrict x, size_t n,
 		   void *const plane[], struct tsr_encode_report *report)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "codec/isa.h"
-#include "tersor/extra_bits_math.h"
+#include "codec/extra_bits_math.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define RUN TSR_BIT_PACKED_RUN

@@ -9,7 +9,7 @@
 
 #include "codec/isa.h"
 #include "codec/simd/lanes.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

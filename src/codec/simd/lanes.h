@@ -3,7 +3,7 @@
 #define TSR_CODEC_LANES_H
 
 /*
- * Conversions of 32 elements with AVX2, written out: the formulas of tersor/math.h where values are
+ * Conversions of 32 elements with AVX2, written out: the formulas of codec/math.h where values are
  * ordinary, 8 at a time.  gcc 12 takes three times as many operations to narrow to 8 bits and two
  * and a half times as many to widen from them, since it works on four vectors at once and cannot
  * know that codes fit; and what special values take is a third of the rest.  The tests compare all
@@ -24,7 +24,7 @@
 #include <immintrin.h>
 #include <stdbool.h>
 
-#include "tersor/math.h"
+#include "codec/math.h"
 
 #define LANES_RUN 32
 #define LANES static inline __attribute__((always_inline))

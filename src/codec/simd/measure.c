@@ -11,7 +11,7 @@
 #endif
 
 #include "codec/isa.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 #define LANES TSR_MEASURE_LANES
 #define INLINE static inline __attribute__((always_inline))

@@ -4,7 +4,7 @@
 
 #include "codec/isa.h"
 #include "codec/simd/lanes_f16.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 #define DEFINE_NARROW(id, text, mask, dtype, narrow_of, widen, most, about) \
 	static void encode_run_##id(const float *restrict x, size_t n, uint16_t *restrict narrow) \

@@ -5,7 +5,7 @@
  */
 #include "codec/isa.h"
 #include "codec/simd/lanes_f16.h"
-#include "tersor/math.h"
+#include "codec/math.h"
 
 #define DEFINE_LOOPS(id, format, narrow_of, round_of, widen, code, levels) \
 	static void encode_run_##id(const float *restrict x, size_t n, uint16_t *restrict narrow, \

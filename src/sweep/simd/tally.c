@@ -8,7 +8,7 @@
 
 #include "codec/isa.h"
 #include "sweep/kernels.h"
-#include "tersor/sweep_math.h"
+#include "codec/sweep_math.h"
 
 #define LANES 8
 #define TERMS ((size_t)TSR_SWEEP_SUM_TERMS * LANES)

@@ -10,7 +10,7 @@
 
 #include "codec/isa.h"
 #include "sweep/kernels.h"
-#include "tersor/extra_bits_math.h"
+#include "codec/extra_bits_math.h"
 
 #define N TSR_SWEEP_STRIP
 

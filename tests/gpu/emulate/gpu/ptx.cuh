@@ -8,7 +8,7 @@
  */
 #include <stdint.h>
 
-#include "tersor/math.h"
+#include "codec/math.h"
 
 static inline float emulated_flush(float x)
 {

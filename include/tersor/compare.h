@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_COMPARE_H
+#define TERSOR_COMPARE_H
+
+#include "tersor/checkpoint.h"
+#include "tersor/measure.h"
+#include "tersor/pack.h"
+#include "tersor/run.h"
+#include "tersor/status.h"
+
+/* --- Verify --------------------------------------------------------------------------------- */
+
+struct tsr_verify_options {
+	const char *const *against; /* the files that were packed, or NULL */
+	unsigned nagainst;
+	const struct tsr_bound *bounds; /* on the error against the original */
+	unsigned nbounds;
+	bool allow_nonfinite;
+	bool strict; /* a record without a checksum is TSR_E_FORMAT */
+	const struct tsr_open_options *open; /* NULL for tsr_open_defaults() */
+};
+
+struct tsr_verified_tensor {
+	uint64_t nonfinite; /* NaN or infinite elements */
+	struct tsr_measure measure; /* against the original */
+	char fault[160]; /* what is wrong; "" if nothing */
+};
+
+struct tsr_verification {
+	struct tsr_checkpoint *checked;
+	struct tsr_checkpoint *original; /* NULL without --against */
+	struct tsr_verified_tensor *tensors; /* one per tensor of @checked */
+	uint64_t nmissing; /* tensors of the original that @checked lacks */
+	const char *first_missing;
+	uint64_t nfaults; /* tensors with a fault, and missing ones */
+	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
+};
+
+/**
+ * tsr_verify() - Read all of a file and check everything that can be checked
+ * @ret: out: to be freed with tsr_verification_free(); set on TSR_OK and TSR_E_BOUND
+ *
+ * Structure, the hash of every plane, non-finite values; with the original also that raw tensors
+ * are equal byte for byte and that errors are the recorded ones and within the bounds.
+ *
+ * Return: TSR_OK if all is well; TSR_E_BOUND if the file is sound but its contents are not as
+ * expected, with the first fault in @err; TSR_E_FORMAT if it is damaged; other failures.
+ */
+enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *options,
+			   const struct tsr_run *run, struct tsr_verification **ret,
+			   struct tsr_err *err);
+void tsr_verification_free(struct tsr_verification *v);
+
+/* --- Diff ----------------------------------------------------------------------------------- */
+
+enum tsr_diff_kind {
+	TSR_DIFF_COMPARED, /* element by element */
+	TSR_DIFF_ONLY_A,
+	TSR_DIFF_ONLY_B,
+	TSR_DIFF_SHAPE, /* both have it, in different shapes */
+	TSR_DIFF_DTYPE, /* both have it, in types that cannot be compared */
+};
+
+struct tsr_diff_tensor {
+	const char *name;
+	enum tsr_diff_kind kind;
+	const struct tsr_tensor *a, *b; /* NULL where absent */
+	uint64_t different; /* elements whose value or bits differ */
+	uint64_t nonfinite_different; /* those where one side is NaN or infinite */
+	struct tsr_measure measure; /* of the other elements; floating-point tensors only */
+	uint64_t worst; /* index of the element furthest off in ULP, or first different */
+	double worst_a, worst_b;
+	bool exceeds; /* the tolerances */
+	bool noted; /* only one side has it, which is no difference: see tsr_diff_options */
+};
+
+struct tsr_comparison {
+	struct tsr_checkpoint *a, *b;
+	struct tsr_diff_tensor *tensors; /* in the order of @a, then those only in @b */
+	size_t ntensors;
+	uint64_t ndiffering; /* tensors that differ in any way */
+	uint64_t nexceeding; /* those that exceed the tolerances */
+	uint64_t nnoted; /* those that one side lacks without that being a difference */
+};
+
+/**
+ * struct tsr_diff_options - What counts as a difference
+ * @tolerances: a tensor exceeds if any of these is exceeded, or values differ where one is not
+ *              finite; with none, every difference exceeds
+ * @strict:     also between different containers a tensor that one side lacks is a difference;
+ *              otherwise it is only noted if it is neither weight nor state, or if it is a state
+ *              and the other side has none at all
+ * @open:       how to read both sides; NULL for tsr_open_defaults()
+ */
+struct tsr_diff_options {
+	const struct tsr_bound *tolerances;
+	unsigned ntolerances;
+	bool strict;
+	const struct tsr_open_options *open;
+};
+
+/**
+ * tsr_diff() - Compare two checkpoints tensor by tensor, packed or not
+ * @a, @b:       files of each side, joined as by tsr_checkpoint_open()
+ * @ret:         out: to be freed with tsr_comparison_free()
+ *
+ * FP32, FP16 and BF16 tensors are compared as FP32 values, with packed ones decoded; all others by
+ * their bytes.
+ */
+enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
+			 const struct tsr_diff_options *options, const struct tsr_run *run,
+			 struct tsr_comparison **ret, struct tsr_err *err);
+void tsr_comparison_free(struct tsr_comparison *c);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How fast steps of optimizers are in memory. */
+#include "bench/bench_steps.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/pipeline.h"
+#include "bench/bench_values.h"
+
+/* Elements that one job covers: a multiple of every power-of-two group. */
+#define JOB_ELEMENTS (UINT64_C(1) << 18)
+
+#define FLASH \
+	{ \
+		"bf16+ulp8", "softsign8", "sqrt8" \
+	}
+#define FLASH_MOMENTUM \
+	{ \
+		"bf16+ulp8", "softsign8", NULL \
+	}
+
+const struct tsr_bench_step_case tsr_bench_step_cases[] = {
+	{ "adamw fp32", TSR_OPTIMIZER_ADAMW, TSR_F32, { "f32", "f32", "f32" } },
+	{ "adamw flash", TSR_OPTIMIZER_ADAMW, TSR_BF16, FLASH },
+	{ "adam flash", TSR_OPTIMIZER_ADAM, TSR_BF16, FLASH },
+	{ "adamw linear", TSR_OPTIMIZER_ADAMW, TSR_BF16, { "bf16+ulp8", "linear8", "ulinear8" } },
+	{ "lion fp32", TSR_OPTIMIZER_LION, TSR_F32, { "f32", "f32", NULL } },
+	{ "lion flash", TSR_OPTIMIZER_LION, TSR_BF16, FLASH_MOMENTUM },
+	{ "sgd fp32", TSR_OPTIMIZER_SGD, TSR_F32, { "f32", "f32", NULL } },
+	{ "sgd flash", TSR_OPTIMIZER_SGD, TSR_BF16, FLASH_MOMENTUM },
+	{ NULL, TSR_OPTIMIZER_COUNT, TSR_F32, { NULL, NULL, NULL } },
+};
+
+struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c)
+{
+	struct tsr_step step = { .optimizer = c->optimizer, .grad_dtype = c->grad_dtype };
+	struct tsr_hyper h = { 0 };
+
+	tsr_hyper_put(&h, TSR_HYPER_LR, 1e-4);
+	tsr_hyper_put(&h, TSR_HYPER_WEIGHT_DECAY, 0.01);
+	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, 0.9);
+	tsr_hyper_defaults(&h, c->optimizer);
+	step.scalars = tsr_step_scalars(c->optimizer, &h, 1000, false);
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (c->codec[p])
+			step.coding[p] = tsr_coding_default(tsr_codec_find(c->codec[p]));
+	}
+	return step;
+}
+
+double tsr_bench_step_nbytes(const struct tsr_step *step)
+{
+	double nbytes = tsr_dtype_bits(step->grad_dtype) / 8.0;
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (step->coding[p].codec)
+			nbytes += 2 * tsr_coding_bytes_per_element(&step->coding[p]);
+	}
+	return nbytes;
+}
+
+uint64_t tsr_bench_step_room(uint64_t n)
+{
+	return n * sizeof(float);
+}
+
+struct bench {
+	uint64_t n;
+	struct tsr_step step;
+	void *grad;
+	bool fill;
+};
+
+static void fill(const struct bench *b, uint64_t first, size_t n, float *x)
+{
+	struct tsr_encode_report report = { 0 };
+	void *plane[TSR_PLANES_MAX];
+
+	tsr_bench_values(x, n, first);
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &b->step.coding[p];
+
+		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++)
+			plane[i] = (unsigned char *)b->step.plane[p][i] +
+				   tsr_plane_nbytes(c, i, first);
+		if (c->codec)
+			c->codec->encode(c, x, n, plane, &report);
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (b->step.grad_dtype == TSR_F32)
+			((float *)b->grad)[first + i] = x[i];
+		else
+			((uint16_t *)b->grad)[first + i] = (uint16_t)tsr_bf16_from_f32(x[i]);
+	}
+}
+
+static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct bench *b = ctx;
+	const uint64_t first = job * JOB_ELEMENTS, left = b->n - first;
+	const size_t n = (size_t)(left < JOB_ELEMENTS ? left : JOB_ELEMENTS);
+	struct tsr_step_report report = { 0 };
+
+	(void)err;
+	if (b->fill)
+		fill(b, first, n, scratch);
+	else
+		tsr_step_apply(&b->step, b->grad, first, n, &report);
+	return TSR_OK;
+}
+
+/* At most 4 bytes an element, so both planes of a part fit; the second one is aligned, too. */
+static void put_planes(struct tsr_step *step, void *const room[TSR_PARTS], uint64_t n)
+{
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		unsigned char *at = room[p];
+
+		for (unsigned i = 0; step->coding[p].codec && i < step->coding[p].codec->nplanes;
+		     i++) {
+			step->plane[p][i] = at;
+			at += (tsr_plane_nbytes(&step->coding[p], i, n) + 1) & ~UINT64_C(1);
+		}
+	}
+}
+
+/* Median seconds of a step, after one that does not count. */
+static enum tsr_status measure(struct bench *b, unsigned repeats, const struct tsr_run *run,
+			       double *seconds, struct tsr_err *err)
+{
+	const struct tsr_pipeline p = { .njobs = (b->n + JOB_ELEMENTS - 1) / JOB_ELEMENTS,
+					.scratch_nbytes = JOB_ELEMENTS * sizeof(float),
+					.work = do_job,
+					.ctx = b };
+
+	b->fill = true;
+	TSR_TRY(tsr_pipeline_run(&p, run, err));
+	b->fill = false;
+	for (unsigned i = 0; i <= repeats; i++) {
+		const double start = tsr_bench_seconds();
+
+		TSR_TRY(tsr_pipeline_run(&p, run, err));
+		if (i)
+			seconds[i - 1] = tsr_bench_seconds() - start;
+		if (run->progress && !run->progress(run->ctx, i, repeats))
+			return tsr_fail(err, TSR_E_CANCELLED, "benchmark: cancelled");
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_bench_steps(void *const room[4], uint64_t n, unsigned repeats,
+				const struct tsr_run *run, struct tsr_bench_kernels *ret,
+				struct tsr_err *err)
+{
+	double *seconds = calloc(repeats, sizeof(*seconds));
+	enum tsr_status status = TSR_OK;
+
+	if (!seconds)
+		return tsr_fail_nomem(err, "timings");
+	for (const struct tsr_bench_step_case *c = tsr_bench_step_cases; c->name; c++) {
+		struct bench b = { .n = n, .step = tsr_bench_step_of(c), .grad = room[TSR_PARTS] };
+		struct tsr_bench_step *s = &ret->steps[ret->nsteps];
+
+		put_planes(&b.step, room, n);
+		status = measure(&b, repeats, run, seconds, err);
+		if (status != TSR_OK)
+			break;
+		s->name = c->name;
+		s->bytes_per_element = tsr_bench_step_nbytes(&b.step);
+		s->gbps = 1e-9 * (double)n * s->bytes_per_element /
+			  tsr_bench_median(seconds, repeats);
+		ret->nsteps++;
+	}
+	free(seconds);
+	return status;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_BENCH_STEPS_H
+#define TSR_BENCH_STEPS_H
+
+#include "bench/bench.h"
+#include "step/step.h"
+
+/* A step that is measured: an optimizer, its state and its gradient. */
+struct tsr_bench_step_case {
+	const char *name;
+	enum tsr_optimizer optimizer;
+	enum tsr_dtype grad_dtype;
+	const char *codec[TSR_PARTS]; /* NULL where the optimizer keeps none */
+};
+
+/* In the order of reports; the last has no name. */
+extern const struct tsr_bench_step_case tsr_bench_step_cases[];
+
+/* The step itself, without planes: ordinary hyperparameters, the default scales and groups. */
+struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c);
+
+/* Bytes of state and gradient that move. */
+double tsr_bench_step_nbytes(const struct tsr_step *step);
+
+/* Room for any part or gradient of @n elements. */
+uint64_t tsr_bench_step_room(uint64_t n);
+
+/*
+ * Measure all of them on @n elements, with the gradient and the parts in @room: four arrays of
+ * tsr_bench_step_room() bytes, which are overwritten.
+ */
+enum tsr_status tsr_bench_steps(void *const room[4], uint64_t n, unsigned repeats,
+				const struct tsr_run *run, struct tsr_bench_kernels *ret,
+				struct tsr_err *err);
+
+#endif

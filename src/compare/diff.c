@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/pipeline.h"
+#include "ckpt/read.h"
+#include "pack/coder.h"
+#include "ckpt/checksum.h"
+#include "tersor/compare.h"
+#include "codec/math.h"
+
+#define PIECE TSR_READ_MAX
+
+struct diffing {
+	struct tsr_comparison *result;
+	const struct tsr_diff_options *options;
+	const struct tsr_run *run;
+	uint64_t *start; /* per result: number of its first piece; one entry more */
+	uint64_t done_nbytes, total_nbytes;
+};
+
+/* What one piece contributes; of the worst element only the first counts. */
+struct tally {
+	struct tsr_measure measure;
+	uint64_t different, nonfinite_different;
+	uint64_t worst;
+	uint64_t worst_ulp; /* UINT64_MAX where one side is not finite */
+	double worst_a, worst_b;
+};
+
+struct scratch {
+	struct tsr_coder coder; /* first: the pipeline opens it */
+	float a[PIECE], b[PIECE];
+	struct tally tally;
+	size_t tensor;
+	uint64_t nbytes;
+};
+
+/* Bytes are compared where there are no values to compare: units of a piece are then bytes. */
+static bool by_value(const struct tsr_diff_tensor *d)
+{
+	return tsr_tensor_has_f32(d->a);
+}
+
+static uint64_t units_of(const struct tsr_diff_tensor *d)
+{
+	if (d->kind != TSR_DIFF_COMPARED)
+		return 0;
+	return by_value(d) ? d->a->numel : tsr_tensor_nbytes(d->a);
+}
+
+static int32_t ordered(float x)
+{
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+
+	return tsr_bits_from_f32(x) & TSR_F32_SIGN ? -mag : mag;
+}
+
+static void note_worst(struct tally *t, uint64_t index, uint64_t ulp, double a, double b)
+{
+	if (t->different > 1 && ulp <= t->worst_ulp)
+		return;
+	t->worst = index;
+	t->worst_ulp = ulp;
+	t->worst_a = a;
+	t->worst_b = b;
+}
+
+/*
+ * Find what differs, and take pairs that are not finite out of the arrays, where they would spoil
+ * the sums: 0 against 0 adds nothing to them.
+ */
+static void tally_values(struct scratch *s, uint64_t first, size_t n)
+{
+	struct tally *t = &s->tally;
+	uint64_t specials = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t a = tsr_bits_from_f32(s->a[i]), b = tsr_bits_from_f32(s->b[i]);
+		const bool special = (a & TSR_F32_INF) == TSR_F32_INF ||
+				     (b & TSR_F32_INF) == TSR_F32_INF;
+
+		if (a != b) {
+			const int64_t distance = (int64_t)ordered(s->a[i]) - ordered(s->b[i]);
+
+			t->different++;
+			t->nonfinite_different += special;
+			note_worst(t, first + i, special ? UINT64_MAX : (uint64_t)llabs(distance),
+				   (double)s->a[i], (double)s->b[i]);
+		}
+		if (special)
+			s->a[i] = s->b[i] = 0.0f;
+		specials += special;
+	}
+	tsr_measure_add(&t->measure, s->a, s->b, n);
+	t->measure.exact -= t->nonfinite_different;
+	t->measure.zeros -= specials;
+	t->measure.nonfinite += specials;
+}
+
+static void tally_bytes(struct scratch *s, enum tsr_dtype dtype, uint64_t first, size_t n)
+{
+	const unsigned char *a = (const unsigned char *)s->a, *b = (const unsigned char *)s->b;
+	const size_t bits = tsr_dtype_bits(dtype), size = bits < 8 ? 1 : bits / 8;
+
+	for (size_t i = 0; i < n; i += size) {
+		if (memcmp(a + i, b + i, size) == 0)
+			continue;
+		s->tally.different++;
+		note_worst(&s->tally, (first + i) / size, 0, NAN, NAN);
+	}
+}
+
+static size_t tensor_of(const struct diffing *d, uint64_t job)
+{
+	size_t low = 0, high = d->result->ntensors - 1;
+
+	while (low < high) {
+		const size_t mid = low + (high - low + 1) / 2;
+
+		if (d->start[mid] <= job)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return low;
+}
+
+static enum tsr_status diff_piece(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct diffing *d = ctx;
+	const struct tsr_comparison *r = d->result;
+	struct scratch *s = scratch;
+	const struct tsr_diff_tensor *t;
+	uint64_t first, left;
+	size_t n;
+
+	s->tensor = tensor_of(d, job);
+	s->tally = (struct tally){ 0 };
+	t = &r->tensors[s->tensor];
+	first = (job - d->start[s->tensor]) * PIECE;
+	left = units_of(t) - first;
+	n = (size_t)(left < PIECE ? left : PIECE);
+	s->nbytes = by_value(t) ? n * sizeof(float) : n;
+	if (by_value(t)) {
+		TSR_TRY(tsr_coder_read_f32(&s->coder, r->a, t->a, first, n, s->a, err));
+		TSR_TRY(tsr_coder_read_f32(&s->coder, r->b, t->b, first, n, s->b, err));
+		tally_values(s, first, n);
+		return TSR_OK;
+	}
+	TSR_TRY(tsr_array_read(r->a, &r->a->arrays[t->a->plane[0]], first, n, s->a, err));
+	TSR_TRY(tsr_array_read(r->b, &r->b->arrays[t->b->plane[0]], first, n, s->b, err));
+	tally_bytes(s, t->a->dtype, first, n);
+	return TSR_OK;
+}
+
+static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct diffing *d = ctx;
+	const struct scratch *s = scratch;
+	struct tsr_diff_tensor *t = &d->result->tensors[s->tensor];
+	const bool worse = s->tally.different &&
+			   (!t->different || (t->nonfinite_different == 0 &&
+					      (s->tally.nonfinite_different ||
+					       s->tally.worst_ulp > t->measure.max_ulp)));
+
+	(void)job;
+	if (worse) {
+		t->worst = s->tally.worst;
+		t->worst_a = s->tally.worst_a;
+		t->worst_b = s->tally.worst_b;
+	}
+	t->different += s->tally.different;
+	t->nonfinite_different += s->tally.nonfinite_different;
+	tsr_measure_merge(&t->measure, &s->tally.measure);
+	d->done_nbytes += s->nbytes;
+	if (d->run && d->run->progress &&
+	    !d->run->progress(d->run->ctx, d->done_nbytes, d->total_nbytes))
+		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", d->result->a->path);
+	return TSR_OK;
+}
+
+/* --- Pairing up ----------------------------------------------------------------------------- */
+
+static void pair(struct tsr_comparison *r, const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+	struct tsr_diff_tensor *d = &r->tensors[r->ntensors++];
+
+	*d = (struct tsr_diff_tensor){ .name = a ? a->name : b->name, .a = a, .b = b };
+	if (!b)
+		d->kind = TSR_DIFF_ONLY_A;
+	else if (!a)
+		d->kind = TSR_DIFF_ONLY_B;
+	else if (!tsr_tensor_same_shape(a, b))
+		d->kind = TSR_DIFF_SHAPE;
+	else if (a->dtype != b->dtype && !(tsr_tensor_has_f32(a) && tsr_tensor_has_f32(b)))
+		d->kind = TSR_DIFF_DTYPE;
+}
+
+static enum tsr_status pair_all(struct tsr_comparison *r, struct tsr_err *err)
+{
+	r->tensors = calloc(r->a->ntensors + r->b->ntensors + 1, sizeof(*r->tensors));
+	if (!r->tensors)
+		return tsr_fail_nomem(err, r->a->path);
+	for (size_t i = 0; i < r->a->ntensors; i++)
+		pair(r, &r->a->tensors[i], tsr_checkpoint_find(r->b, r->a->tensors[i].name));
+	for (size_t i = 0; i < r->b->ntensors; i++) {
+		if (!tsr_checkpoint_find(r->a, r->b->tensors[i].name))
+			pair(r, NULL, &r->b->tensors[i]);
+	}
+	return TSR_OK;
+}
+
+static bool is_state(const struct tsr_tensor *t)
+{
+	return t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
+}
+
+static bool has_states(const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (is_state(&c->tensors[i]))
+			return true;
+	}
+	return false;
+}
+
+/* What a file of another kind may well lack: counters, or all of the optimizer. */
+static void note_absent(struct tsr_comparison *r)
+{
+	const bool states_a = has_states(r->a), states_b = has_states(r->b);
+
+	for (size_t i = 0; i < r->ntensors; i++) {
+		struct tsr_diff_tensor *d = &r->tensors[i];
+		const struct tsr_tensor *t = d->a ? d->a : d->b;
+
+		if (d->kind != TSR_DIFF_ONLY_A && d->kind != TSR_DIFF_ONLY_B)
+			continue;
+		d->noted = t->kind == TSR_KIND_OTHER ||
+			   (is_state(t) && !(d->kind == TSR_DIFF_ONLY_A ? states_b : states_a));
+		r->nnoted += d->noted;
+	}
+}
+
+static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tolerances, unsigned n)
+{
+	if (d->noted)
+		return false;
+	if (d->kind != TSR_DIFF_COMPARED || d->nonfinite_different)
+		return true;
+	if (!d->different)
+		return false;
+	if (!n || !by_value(d))
+		return true;
+	for (unsigned i = 0; i < n; i++) {
+		if (!(tsr_measure_error(&d->measure, tolerances[i].metric) <= tolerances[i].limit))
+			return true;
+	}
+	return false;
+}
+
+static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
+{
+	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
+					 .open = tsr_coder_open_decoder,
+					 .close = tsr_coder_close,
+					 .work = diff_piece,
+					 .commit = diff_commit,
+					 .ctx = d };
+	struct tsr_comparison *r = d->result;
+
+	TSR_TRY(tsr_names_assign(r->a, NULL, 0, err));
+	TSR_TRY(tsr_names_assign(r->b, NULL, 0, err));
+	TSR_TRY(pair_all(r, err));
+	if (r->a->container != r->b->container && !d->options->strict)
+		note_absent(r);
+	TSR_TRY(tsr_records_check(r->a, true, d->run, err));
+	TSR_TRY(tsr_records_check(r->b, true, d->run, err));
+	d->start = calloc(r->ntensors + 1, sizeof(*d->start));
+	if (!d->start)
+		return tsr_fail_nomem(err, r->a->path);
+	for (size_t i = 0; i < r->ntensors; i++) {
+		const uint64_t units = units_of(&r->tensors[i]);
+
+		d->start[i] = pipeline.njobs;
+		pipeline.njobs += units / PIECE + (units % PIECE != 0);
+		d->total_nbytes += units && by_value(&r->tensors[i]) ? units * sizeof(float)
+								     : units;
+	}
+	TSR_TRY(tsr_pipeline_run(&pipeline, d->run, err));
+	TSR_TRY(tsr_checkpoint_check_unchanged(r->a, err));
+	TSR_TRY(tsr_checkpoint_check_unchanged(r->b, err));
+	for (size_t i = 0; i < r->ntensors; i++) {
+		struct tsr_diff_tensor *t = &r->tensors[i];
+
+		t->exceeds = exceeds(t, d->options->tolerances, d->options->ntolerances);
+		r->ndiffering += !t->noted && (t->kind != TSR_DIFF_COMPARED || t->different);
+		r->nexceeding += t->exceeds;
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
+			 const struct tsr_diff_options *options, const struct tsr_run *run,
+			 struct tsr_comparison **ret, struct tsr_err *err)
+{
+	struct diffing d = { .options = options, .run = run };
+	enum tsr_status status;
+
+	d.result = calloc(1, sizeof(*d.result));
+	if (!d.result)
+		return tsr_fail_nomem(err, a[0]);
+	status = tsr_checkpoint_open(a, na, options->open, &d.result->a, err);
+	if (status == TSR_OK)
+		status = tsr_checkpoint_open(b, nb, options->open, &d.result->b, err);
+	if (status == TSR_OK)
+		status = run_diff(&d, err);
+	free(d.start);
+	if (status != TSR_OK) {
+		tsr_comparison_free(d.result);
+		return status;
+	}
+	*ret = d.result;
+	return TSR_OK;
+}
+
+void tsr_comparison_free(struct tsr_comparison *c)
+{
+	if (!c)
+		return;
+	tsr_checkpoint_close(c->a);
+	tsr_checkpoint_close(c->b);
+	free(c->tensors);
+	free(c);
+}

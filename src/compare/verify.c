@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/layout.h"
+#include "container/packed.h"
+#include "ckpt/checksum.h"
+#include "pack/walk.h"
+#include "tersor/compare.h"
+#include "codec/math.h"
+
+struct verifying {
+	const struct tsr_verify_options *options;
+	struct tsr_verification *v;
+	const struct tsr_tensor **original; /* per tensor: its counterpart, or NULL */
+};
+
+/* A thread's memory for the piece it verifies. */
+struct extra {
+	unsigned char original[TSR_PIECE_NBYTES];
+	struct tsr_measure measure;
+	uint64_t nonfinite;
+	bool bytes_differ;
+};
+
+/* Bytes b with (b & mask) == pattern. */
+static uint64_t count_special8(const void *data, size_t n, unsigned mask, unsigned pattern)
+{
+	const unsigned char *bytes = data;
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		count += (bytes[i] & mask) == pattern;
+	return count;
+}
+
+static uint64_t count_special16(const void *data, size_t n, unsigned exponent_mask)
+{
+	const unsigned char *bytes = data;
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint16_t bits;
+
+		memcpy(&bits, bytes + 2 * i, sizeof(bits));
+		count += (bits & exponent_mask) == exponent_mask;
+	}
+	return count;
+}
+
+static uint64_t count_special32(const void *data, size_t n)
+{
+	const unsigned char *bytes = data;
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t bits;
+
+		memcpy(&bits, bytes + 4 * i, sizeof(bits));
+		count += (bits & TSR_F32_INF) == TSR_F32_INF;
+	}
+	return count;
+}
+
+static uint64_t count_special64(const void *data, size_t n)
+{
+	const uint64_t mask = UINT64_C(0x7ff0000000000000);
+	const unsigned char *bytes = data;
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t bits;
+
+		memcpy(&bits, bytes + 8 * i, sizeof(bits));
+		count += (bits & mask) == mask;
+	}
+	return count;
+}
+
+static uint64_t count_nonfinite(enum tsr_dtype dtype, const void *data, size_t nbytes)
+{
+	switch (dtype) {
+	case TSR_F8_E5M2:
+		return count_special8(data, nbytes, 0x7c, 0x7c);
+	case TSR_F8_E4M3:
+		return count_special8(data, nbytes, 0x7f, 0x7f);
+	case TSR_F8_E8M0:
+		return count_special8(data, nbytes, 0xff, 0xff);
+	case TSR_F8_E4M3FNUZ:
+	case TSR_F8_E5M2FNUZ:
+		return count_special8(data, nbytes, 0xff, 0x80);
+	case TSR_F16:
+		return count_special16(data, nbytes / 2, 0x7c00);
+	case TSR_BF16:
+		return count_special16(data, nbytes / 2, 0x7f80);
+	case TSR_F32:
+	case TSR_C64:
+		return count_special32(data, nbytes / 4);
+	case TSR_F64:
+		return count_special64(data, nbytes / 8);
+	default:
+		return 0;
+	}
+}
+
+static enum tsr_status verify_piece(void *ctx, void *extra, const struct tsr_restored *r,
+				    struct tsr_err *err)
+{
+	struct verifying *w = ctx;
+	struct extra *e = extra;
+	const struct tsr_tensor *original = w->original[r->piece.tensor];
+	const struct tsr_checkpoint *c = w->v->original;
+
+	e->nonfinite = count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
+	e->measure = (struct tsr_measure){ 0 };
+	e->bytes_differ = false;
+	if (!original)
+		return TSR_OK;
+	TSR_TRY(tsr_array_read(c, &c->arrays[original->plane[0]], r->offset, r->nbytes, e->original,
+			       err));
+	if (r->tensor->coding.codec)
+		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data,
+				r->piece.n);
+	else
+		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
+	return TSR_OK;
+}
+
+static void fault(struct verifying *w, size_t tensor, const char *what)
+{
+	struct tsr_verified_tensor *t = &w->v->tensors[tensor];
+
+	if (t->fault[0])
+		return;
+	snprintf(t->fault, sizeof(t->fault), "%s", what);
+	w->v->nfaults++;
+}
+
+static enum tsr_status commit_piece(void *ctx, void *extra, const struct tsr_restored *r,
+				    struct tsr_err *err)
+{
+	struct verifying *w = ctx;
+	const struct extra *e = extra;
+	struct tsr_verified_tensor *t = &w->v->tensors[r->piece.tensor];
+
+	(void)err;
+	t->nonfinite += e->nonfinite;
+	tsr_measure_merge(&t->measure, &e->measure);
+	if (e->bytes_differ)
+		fault(w, r->piece.tensor, "raw data differs from the original");
+	return TSR_OK;
+}
+
+static bool same_layout(const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+	return a->dtype == b->dtype && tsr_tensor_same_shape(a, b);
+}
+
+/* Pair up the tensors of both sides. */
+static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
+
+	if (original->packed || original->coded)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is a packed file, expected the original", original->path);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		w->original[i] = tsr_checkpoint_find(original, c->tensors[i].name);
+		if (!w->original[i]) {
+			fault(w, i, "not in the original");
+		} else if (!same_layout(w->original[i], &c->tensors[i])) {
+			fault(w, i, "dtype or shape differs from the original");
+			w->original[i] = NULL;
+		}
+	}
+	for (size_t i = 0; i < original->ntensors; i++) {
+		if (tsr_checkpoint_find(c, original->tensors[i].name))
+			continue;
+		if (!w->v->nmissing++)
+			w->v->first_missing = original->tensors[i].name;
+		w->v->nfaults++;
+	}
+	return TSR_OK;
+}
+
+static void judge_error(struct verifying *w, size_t i)
+{
+	const struct tsr_tensor *t = &w->v->checked->tensors[i];
+	const struct tsr_measure *m = &w->v->tensors[i].measure;
+	struct tsr_error_summary found;
+	char text[160];
+
+	if (t->error)
+		found = tsr_error_summarize(m, t->error->scale_underflow);
+	if (t->error && !tsr_error_summary_equal(&found, t->error)) {
+		snprintf(text, sizeof(text),
+			 "error against the original is not the recorded one: found NMSE "
+			 "%.4g, recorded %.4g",
+			 found.value[TSR_METRIC_NMSE], t->error->value[TSR_METRIC_NMSE]);
+		fault(w, i, text);
+	}
+	for (unsigned b = 0; b < w->options->nbounds; b++) {
+		const struct tsr_bound *bound = &w->options->bounds[b];
+		const double error = tsr_measure_error(m, bound->metric);
+
+		if (error <= bound->limit)
+			continue;
+		snprintf(text, sizeof(text), "found %s error %.4g, expected at most %.4g",
+			 tsr_metric_name(bound->metric), error, bound->limit);
+		fault(w, i, text);
+	}
+}
+
+static void judge(struct verifying *w)
+{
+	const struct tsr_checkpoint *c = w->v->checked;
+	char text[160];
+
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (w->original[i] && c->tensors[i].coding.codec)
+			judge_error(w, i);
+		if (w->v->tensors[i].nonfinite && !w->options->allow_nonfinite) {
+			snprintf(text, sizeof(text), "found %llu non-finite value%s",
+				 (unsigned long long)w->v->tensors[i].nonfinite,
+				 w->v->tensors[i].nonfinite == 1 ? "" : "s");
+			fault(w, i, text);
+		}
+	}
+}
+
+static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->v->checked;
+
+	if (w->v->nmissing)
+		return tsr_fail(err, TSR_E_BOUND,
+				"%s: tensor %.200s: missing, found in the original %s%s", c->path,
+				w->v->first_missing, w->v->original->path,
+				w->v->nfaults > 1 ? " (and other faults)" : "");
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (w->v->tensors[i].fault[0])
+			return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: %s%s", c->path,
+					c->tensors[i].name, w->v->tensors[i].fault,
+					w->v->nfaults > 1 ? " (and other tensors)" : "");
+	}
+	return TSR_OK;
+}
+
+/* Count the checksums of records, which the walk looks at. */
+static enum tsr_status check_checksums(struct verifying *w, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->v->checked;
+
+	for (size_t i = 0; i < c->narrays; i++) {
+		const struct tsr_layout *layout = c->arrays[i].layout;
+
+		w->v->nchecksums += c->arrays[i].has_crc;
+		for (size_t k = 0; layout && k < layout->nchunks; k++)
+			w->v->nchecksums += layout->chunks[k].has_crc;
+	}
+	if (!w->options->strict)
+		return TSR_OK;
+	return tsr_checkpoint_check_strict(c, err);
+}
+
+static enum tsr_status run_verify(struct verifying *w, const char *path, const struct tsr_run *run,
+				  struct tsr_err *err)
+{
+	const struct tsr_verify_options *o = w->options;
+	struct tsr_walk walk = { .extra_nbytes = sizeof(struct extra),
+				 .work = verify_piece,
+				 .commit = commit_piece,
+				 .ctx = w };
+	size_t n;
+
+	TSR_TRY(tsr_checkpoint_open(&path, 1, o->open, &w->v->checked, err));
+	TSR_TRY(check_checksums(w, err));
+	TSR_TRY(tsr_names_assign(w->v->checked, NULL, 0, err));
+	if (o->nagainst)
+		TSR_TRY(tsr_checkpoint_open(o->against, o->nagainst, o->open, &w->v->original,
+					    err));
+	n = w->v->checked->ntensors;
+	w->v->tensors = calloc(n + 1, sizeof(*w->v->tensors));
+	w->original = calloc(n + 1, sizeof(struct tsr_tensor *));
+	if (!w->v->tensors || !w->original)
+		return tsr_fail_nomem(err, path);
+	if (w->v->original) {
+		TSR_TRY(find_originals(w, err));
+		TSR_TRY(tsr_records_check(w->v->original, true, run, err));
+	}
+	walk.c = w->v->checked;
+	TSR_TRY(tsr_walk_run(&walk, run, err));
+	if (w->v->original)
+		TSR_TRY(tsr_checkpoint_check_unchanged(w->v->original, err));
+	judge(w);
+	return report_first_fault(w, err);
+}
+
+enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *options,
+			   const struct tsr_run *run, struct tsr_verification **ret,
+			   struct tsr_err *err)
+{
+	struct verifying w = { .options = options };
+	enum tsr_status status;
+
+	w.v = calloc(1, sizeof(*w.v));
+	if (!w.v)
+		return tsr_fail_nomem(err, path);
+	status = run_verify(&w, path, run, err);
+	free(w.original);
+	if (status != TSR_OK && (status != TSR_E_BOUND || !w.v->nfaults)) {
+		tsr_verification_free(w.v);
+		w.v = NULL;
+	}
+	*ret = w.v;
+	return status;
+}
+
+void tsr_verification_free(struct tsr_verification *v)
+{
+	if (!v)
+		return;
+	tsr_checkpoint_close(v->checked);
+	tsr_checkpoint_close(v->original);
+	free(v->tensors);
+	free(v);
+}

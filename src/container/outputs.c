@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "container/outputs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dir.h"
+#include "base/fail.h"
+#include "format/shard_index.h"
+
+#define EXTENSION ".safetensors"
+
+/* --- Names ------------------------------------------------------------------------------------- */
+
+static size_t directory_len(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+static enum tsr_status take_path(struct tsr_outputs *o, size_t i, struct tsr_text *text,
+				 struct tsr_err *err)
+{
+	if (text->failed)
+		return tsr_fail_nomem(err, o->path);
+	o->paths[i] = text->bytes;
+	*text = (struct tsr_text){ 0 };
+	return TSR_OK;
+}
+
+/* NAME.safetensors, or NAME-rN.safetensors for a round after the first. */
+static void put_round_name(struct tsr_text *text, const char *name, unsigned round)
+{
+	const size_t len = strlen(name) - strlen(EXTENSION);
+
+	tsr_text_put(text, name, len);
+	if (round > 1)
+		tsr_text_printf(text, "-r%u", round);
+	tsr_text_puts(text, EXTENSION);
+}
+
+static enum tsr_status name_round(struct tsr_outputs *o, unsigned round, struct tsr_err *err)
+{
+	const size_t dir = directory_len(o->path);
+	struct tsr_text name = { 0 }, text = { 0 };
+	enum tsr_status status = TSR_OK;
+
+	put_round_name(&name, o->path + dir, round);
+	if (name.failed)
+		status = tsr_fail_nomem(err, o->path);
+	for (size_t i = 0; i < o->n && status == TSR_OK; i++) {
+		free(o->paths[i]);
+		o->paths[i] = NULL;
+		tsr_text_put(&text, o->path, dir);
+		tsr_shard_name(name.bytes, i, o->n, &text);
+		status = take_path(o, i, &text, err);
+	}
+	tsr_text_free(&name);
+	tsr_text_free(&text);
+	return status;
+}
+
+static bool any_exists(const struct tsr_outputs *o)
+{
+	for (size_t i = 0; i < o->n; i++) {
+		if (tsr_dir_has(o->paths[i]))
+			return true;
+	}
+	return false;
+}
+
+/* The shards of the index that is to be replaced; one that cannot be read has none. */
+static enum tsr_status list_old(struct tsr_outputs *o, struct tsr_err *err)
+{
+	const size_t dir = directory_len(o->path);
+	const size_t stem = strlen(o->path) - strlen(EXTENSION) - dir;
+	struct tsr_index *index = NULL;
+	struct tsr_file *f = NULL;
+	enum tsr_status status = TSR_OK;
+
+	if (tsr_file_open(o->paths[o->n], &f, NULL) != TSR_OK)
+		return TSR_OK;
+	if (tsr_index_read(f, &index, NULL) == TSR_OK) {
+		o->old = calloc(index->nshards + 1, sizeof(char *));
+		status = o->old ? TSR_OK : tsr_fail_nomem(err, o->path);
+	}
+	for (size_t i = 0; index && i < index->nshards && status == TSR_OK; i++) {
+		struct tsr_text text = { 0 };
+
+		/* Only what is called as this output calls its shards. */
+		if (strncmp(index->shards[i], o->path + dir, stem) != 0 ||
+		    index->shards[i][stem] != '-')
+			continue;
+		tsr_text_put(&text, o->path, dir);
+		tsr_text_puts(&text, index->shards[i]);
+		if (text.failed)
+			status = tsr_fail_nomem(err, o->path);
+		else
+			o->old[o->nold++] = text.bytes;
+	}
+	tsr_index_free(index);
+	tsr_file_close(f);
+	return status;
+}
+
+static enum tsr_status name_shards(struct tsr_outputs *o, struct tsr_err *err)
+{
+	const size_t dir = directory_len(o->path), len = strlen(o->path);
+	const size_t ext = strlen(EXTENSION);
+	struct tsr_text text = { 0 };
+
+	if (len <= dir + ext || strcmp(o->path + len - ext, EXTENSION) != 0)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: the name of an output in shards must end in " EXTENSION,
+				o->path);
+	tsr_text_puts(&text, o->path);
+	tsr_text_puts(&text, ".index.json");
+	TSR_TRY(take_path(o, o->n, &text, err));
+	TSR_TRY(name_round(o, 1, err));
+	for (unsigned round = 2; o->force && any_exists(o); round++)
+		TSR_TRY(name_round(o, round, err));
+	return o->force ? list_old(o, err) : TSR_OK;
+}
+
+enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
+				 struct tsr_err *err)
+{
+	*o = (struct tsr_outputs){ .path = path, .force = force, .n = n };
+	o->paths = calloc(n + 1, sizeof(char *));
+	o->files = calloc(n, sizeof(struct tsr_outfile *));
+	if (!o->paths || !o->files)
+		return tsr_fail_nomem(err, path);
+	if (n > 1)
+		return name_shards(o, err);
+	o->paths[0] = strdup(path);
+	return o->paths[0] ? TSR_OK : tsr_fail_nomem(err, path);
+}
+
+const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i)
+{
+	return o->paths[i] + directory_len(o->paths[i]);
+}
+
+/* --- Files ------------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
+				  struct tsr_err *err)
+{
+	for (size_t i = 0; i < o->n + (o->n > 1); i++) {
+		for (unsigned f = 0; f < inputs->nfiles; f++)
+			TSR_TRY(tsr_file_check_not(inputs->files[f], o->paths[i], err));
+		TSR_TRY(tsr_outfile_check_target(o->paths[i], o->force, err));
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
+				   struct tsr_err *err)
+{
+	for (size_t i = 0; i < o->n; i++)
+		TSR_TRY(tsr_outfile_create(o->paths[i], o->force && o->n == 1, nbytes[i],
+					   &o->files[i], err));
+	return TSR_OK;
+}
+
+static enum tsr_status publish_index(const struct tsr_outputs *o, const struct tsr_text *index,
+				     struct tsr_err *err)
+{
+	struct tsr_outfile *f = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_outfile_create(o->paths[o->n], o->force, index->nbytes, &f, err));
+	status = tsr_outfile_write(f, index->bytes, index->nbytes, 0, err);
+	if (status == TSR_OK)
+		return tsr_outfile_publish(f, err);
+	tsr_outfile_discard(f);
+	return status;
+}
+
+enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text *index,
+				    struct tsr_err *err)
+{
+	enum tsr_status status = TSR_OK, one;
+	size_t published = 0;
+
+	while (published < o->n && (status == TSR_OK || status == TSR_E_DURABILITY)) {
+		one = tsr_outfile_publish(o->files[published], err);
+		o->files[published] = NULL;
+		published += one == TSR_OK || one == TSR_E_DURABILITY;
+		status = one == TSR_OK ? status : one;
+	}
+	if (index && (status == TSR_OK || status == TSR_E_DURABILITY)) {
+		one = publish_index(o, index, err);
+		status = one == TSR_OK ? status : one;
+	}
+	if (o->n > 1 && status == TSR_OK) {
+		for (size_t i = 0; i < o->nold; i++)
+			tsr_dir_remove_file(o->old[i]);
+	} else if (o->n > 1 && status != TSR_E_DURABILITY) {
+		for (size_t i = 0; i < published; i++)
+			tsr_dir_remove_file(o->paths[i]);
+	}
+	return status;
+}
+
+void tsr_outputs_discard(struct tsr_outputs *o)
+{
+	for (size_t i = 0; o->files && i < o->n; i++) {
+		tsr_outfile_discard(o->files[i]);
+		o->files[i] = NULL;
+	}
+}
+
+void tsr_outputs_free(struct tsr_outputs *o)
+{
+	tsr_outputs_discard(o);
+	for (size_t i = 0; o->paths && i <= o->n; i++)
+		free(o->paths[i]);
+	for (size_t i = 0; i < o->nold; i++)
+		free(o->old[i]);
+	free(o->old);
+	free(o->paths);
+	free(o->files);
+	*o = (struct tsr_outputs){ 0 };
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of one output: a single file, or shards and their index, published together. */
+#ifndef TSR_PACK_OUTPUTS_H
+#define TSR_PACK_OUTPUTS_H
+
+#include "base/file.h"
+#include "text/text.h"
+#include "tersor/checkpoint.h"
+
+struct tsr_outputs {
+	const char *path; /* that the user gave */
+	bool force;
+	size_t n; /* files that hold tensors: 1, or the shards */
+	char **paths; /* of the n files, then of the index if n > 1 */
+	struct tsr_outfile **files; /* once created, n of them */
+	size_t nold;
+	char **old; /* shards of the index that will be replaced */
+};
+
+/*
+ * Decide on names: @path itself for one file, else NAME-00001-of-0000n.safetensors beside it and
+ * NAME.safetensors.index.json.  Several files cannot be replaced at once, so with @force shards
+ * that are there are not: the new ones are called NAME-r2-00001-of-0000n or r3 and so on, the index
+ * is replaced, and only then are the shards that the old index names removed.
+ */
+enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
+				 struct tsr_err *err);
+
+/* Whether they can be created now, and none of them is an input. */
+enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
+				  struct tsr_err *err);
+
+/* Start all files; @nbytes is the size of each. */
+enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
+				   struct tsr_err *err);
+
+/*
+ * Publish every file, the index @index (NULL: there is none) last.  If that fails nothing is left;
+ * TSR_E_DURABILITY as in tsr_outfile_publish().
+ */
+enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text *index,
+				    struct tsr_err *err);
+
+/* Discard what was not published, and free everything in @o. */
+void tsr_outputs_free(struct tsr_outputs *o);
+
+/* Discard the files, keeping the plan. */
+void tsr_outputs_discard(struct tsr_outputs *o);
+
+/* The name of file @i, without its directory. */
+const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A checkpoint in shards, as the Hugging Face libraries write it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "container/containers.h"
+#include "format/shard_index.h"
+
+struct sharded {
+	struct tsr_checkpoint *c;
+	const struct tsr_open_options *options;
+	const char *path; /* of the index */
+	char *directory;
+	const struct tsr_index *index;
+	bool *found; /* per entry */
+	uint64_t nbytes;
+	struct tsr_err *err;
+};
+
+static enum tsr_status check_tensor(struct sharded *s, const char *name, size_t shard)
+{
+	const struct tsr_index_entry *entry = tsr_index_find(s->index, name);
+
+	if (!entry)
+		return tsr_fail(s->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: found in %s, expected it in the weight_map "
+				"(a shard of another checkpoint?)",
+				s->path, name, s->index->shards[shard]);
+	if (entry->shard != shard)
+		return tsr_fail(s->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: found in %s, expected in %s", s->path, name,
+				s->index->shards[shard], s->index->shards[entry->shard]);
+	s->found[entry - s->index->entries] = true;
+	return TSR_OK;
+}
+
+/* A shard of torch.save is one flat mapping from names to tensors. */
+static enum tsr_status check_mapping(struct sharded *s, const struct tsr_value *root, size_t shard)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(root);
+
+	if (!mapping)
+		return tsr_fail(s->err, TSR_E_FORMAT, "%s: %s: is no mapping from names to tensors",
+				s->path, s->index->shards[shard]);
+	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
+		const struct tsr_value *key = mapping->list.items[i];
+
+		if (mapping->list.items[i + 1]->type != TSR_VALUE_TENSOR)
+			continue;
+		if (key->type != TSR_VALUE_STRING)
+			return tsr_fail(s->err, TSR_E_FORMAT,
+					"%s: %s: has a tensor whose key is no text", s->path,
+					s->index->shards[shard]);
+		TSR_TRY(check_tensor(s, key->text.bytes, shard));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_shard(struct sharded *s, size_t shard)
+{
+	struct tsr_checkpoint *c = s->c;
+	const size_t narrays = c->narrays, ntrees = c->ntrees;
+	struct tsr_file *f = NULL;
+
+	TSR_TRY(tsr_file_open_in(s->directory, s->index->shards[shard], s->options->follow, &f,
+				 s->err));
+	TSR_TRY(tsr_read_file(c, f, false, s->options, s->err));
+	for (size_t i = narrays; i < c->narrays; i++) {
+		s->nbytes += c->arrays[i].nbytes;
+		if (c->ntrees == ntrees)
+			TSR_TRY(check_tensor(s, c->arrays[i].name, shard));
+	}
+	if (c->ntrees > ntrees)
+		TSR_TRY(check_mapping(s, c->trees[ntrees], shard));
+	return TSR_OK;
+}
+
+static int by_key(const void *va, const void *vb)
+{
+	const struct tsr_meta *a = va, *b = vb;
+
+	return strcmp(a->key, b->key);
+}
+
+/*
+ * Metadata in which shards differ is about each shard (torch.distributed writes where its part
+ * belongs), and says nothing of the whole.  @first: how much there was before the shards.
+ */
+static enum tsr_status join_meta(struct sharded *s, size_t first)
+{
+	struct tsr_checkpoint *c = s->c;
+	size_t kept = first, end;
+
+	if (c->nmeta > first)
+		qsort(c->meta + first, c->nmeta - first, sizeof(*c->meta), by_key);
+	for (size_t i = first; i < c->nmeta; i = end) {
+		const struct tsr_meta m = c->meta[i];
+		bool differs = false;
+
+		for (end = i + 1; end < c->nmeta && strcmp(c->meta[end].key, m.key) == 0; end++)
+			differs = differs || strcmp(c->meta[end].value, m.value) != 0;
+		if (differs && c->packed)
+			return tsr_fail(
+				s->err, TSR_E_FORMAT,
+				"%s: the shards differ in the metadata %.100s, expected one "
+				"packed checkpoint",
+				s->path, m.key);
+		if (!differs)
+			c->meta[kept++] = m;
+		else
+			TSR_TRY(tsr_build_note(
+				c, s->err,
+				"%s: the shards differ in the metadata %.100s, which "
+				"is left out",
+				s->path, m.key));
+	}
+	c->nmeta = kept;
+	return TSR_OK;
+}
+
+static enum tsr_status check_total(struct sharded *s)
+{
+	const double found = (double)s->nbytes;
+
+	if (!s->index->has_total)
+		return tsr_build_note(s->c, s->err, "%s: has no total_size", s->path);
+	if (s->index->total == found)
+		return TSR_OK;
+	return tsr_build_note(s->c, s->err, "%s: found total_size %.17g, expected %.17g", s->path,
+			      s->index->total, found);
+}
+
+static enum tsr_status read_all(struct sharded *s)
+{
+	const size_t nmeta = s->c->nmeta;
+
+	for (size_t i = 0; i < s->index->nshards; i++)
+		TSR_TRY(read_shard(s, i));
+	for (size_t i = 0; i < s->index->nentries; i++) {
+		const struct tsr_index_entry *e = &s->index->entries[i];
+
+		if (!s->found[i])
+			return tsr_fail(s->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: not found in %s, where the weight_map "
+					"has it",
+					s->path, e->tensor, s->index->shards[e->shard]);
+	}
+	TSR_TRY(join_meta(s, nmeta));
+	return check_total(s);
+}
+
+enum tsr_status tsr_read_sharded(struct tsr_checkpoint *c, struct tsr_file *f,
+				 const struct tsr_open_options *options, struct tsr_err *err)
+{
+	struct sharded s = { .c = c, .options = options, .err = err };
+	struct tsr_index *index = NULL;
+	enum tsr_status status = tsr_index_read(f, &index, err);
+	const char *slash;
+	unsigned file;
+
+	if (status == TSR_OK) {
+		s.index = index;
+		s.path = tsr_file_path(f);
+		slash = strrchr(s.path, '/');
+		s.directory = slash ? strndup(s.path,
+					      slash == s.path ? 1 : (size_t)(slash - s.path))
+				    : strdup(".");
+		s.found = calloc(index->nentries + 1, sizeof(*s.found));
+		status = s.directory && s.found ? read_all(&s) : tsr_fail_nomem(err, s.path);
+	}
+	free(s.directory);
+	free(s.found);
+	tsr_index_free(index);
+	if (status != TSR_OK) {
+		tsr_file_close(f);
+		return status;
+	}
+	return tsr_build_file(c, f, &file, err);
+}

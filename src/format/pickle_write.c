@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "format/pickle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+
+/* As CPython, which reads back a batch at a time. */
+#define BATCH 1000u
+
+/* What `scratch` of a value says: not reached, once, more often, and then its memo id. */
+#define ONCE 1u
+#define SHARED 2u
+#define FIRST_ID 3u
+
+/* A global that was written, in the memo. */
+struct known {
+	const char *module, *name; /* NULL: a free slot */
+	uint32_t id;
+};
+
+/* Strings that stand in every tensor. */
+enum word { WORD_STORAGE, WORD_CPU, WORD_LATIN1, NWORDS };
+
+struct writer {
+	struct tsr_text *out;
+	const struct tsr_pickle_tensor *tensors;
+	const char *where;
+	struct tsr_err *err;
+	uint32_t nmemo;
+	struct known *known; /* hashed, open addressing */
+	size_t nslots, nknown; /* nslots: a power of two, or 0 */
+	uint32_t words[NWORDS]; /* 1 + memo id, or 0 */
+};
+
+static enum tsr_status write_value(struct writer *w, const struct tsr_value *v);
+
+/* --- Bytes ---------------------------------------------------------------------------------- */
+
+static void put_op(struct writer *w, unsigned char op)
+{
+	const char byte = (char)op;
+
+	tsr_text_put(w->out, &byte, 1);
+}
+
+/* Little-endian. */
+static void put_number(struct writer *w, uint64_t value, size_t nbytes)
+{
+	char bytes[8];
+
+	for (size_t i = 0; i < nbytes; i++)
+		bytes[i] = (char)(unsigned char)(value >> 8 * i);
+	tsr_text_put(w->out, bytes, nbytes);
+}
+
+/* An opcode with an operand. */
+static void put_with(struct writer *w, unsigned char op, uint64_t value, size_t nbytes)
+{
+	put_op(w, op);
+	put_number(w, value, nbytes);
+}
+
+/* The value at the top of the stack goes into the memo; returns its id. */
+static uint32_t put_memo(struct writer *w)
+{
+	const uint32_t id = w->nmemo++;
+
+	if (id < 256)
+		put_with(w, 'q', id, 1); /* BINPUT */
+	else
+		put_with(w, 'r', id, 4); /* LONG_BINPUT */
+	return id;
+}
+
+static void put_from_memo(struct writer *w, uint32_t id)
+{
+	if (id < 256)
+		put_with(w, 'h', id, 1); /* BINGET */
+	else
+		put_with(w, 'j', id, 4); /* LONG_BINGET */
+}
+
+/* --- Which values are shared ---------------------------------------------------------------- */
+
+/* `scratch` may change in a const graph; no graph lies in read-only memory. */
+static uint32_t *scratch(const struct tsr_value *v)
+{
+	return &((struct tsr_value *)(uintptr_t)v)->scratch;
+}
+
+/* Whether Python can tell one such value reached twice from two of them.  Globals: see below. */
+static bool has_identity(const struct tsr_value *v)
+{
+	switch (v->type) {
+	case TSR_VALUE_STRING:
+	case TSR_VALUE_BYTES:
+	case TSR_VALUE_TENSOR:
+	case TSR_VALUE_CALL:
+	case TSR_VALUE_PERSISTENT:
+		return true;
+	case TSR_VALUE_TUPLE:
+		return v->list.n > 0;
+	default:
+		return tsr_value_is_list(v);
+	}
+}
+
+/* These walks and the writing recurse as deep as tsr_value_check() allows. */
+static void count_below(const struct tsr_value *v)
+{
+	const size_t n = tsr_value_nchildren(v);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_value *child = tsr_value_child(v, i);
+
+		if (!child || !has_identity(child))
+			continue;
+		if (*scratch(child)) {
+			*scratch(child) = SHARED;
+			continue;
+		}
+		*scratch(child) = ONCE;
+		count_below(child);
+	}
+}
+
+static void clear_below(const struct tsr_value *v)
+{
+	const size_t n = tsr_value_nchildren(v);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_value *child = tsr_value_child(v, i);
+
+		if (!child || !*scratch(child))
+			continue;
+		*scratch(child) = 0;
+		clear_below(child);
+	}
+}
+
+/* --- Globals: written once each, whoever needs them ------------------------------------------ */
+
+/* The slot of a global, or the free one where it belongs. */
+static struct known *find_slot(struct known *slots, size_t nslots, const char *module,
+			       const char *name)
+{
+	const uint64_t hash = tsr_hash(name, strlen(name), tsr_hash(module, strlen(module), 0));
+	size_t at = hash & (nslots - 1);
+
+	while (slots[at].module &&
+	       (strcmp(slots[at].module, module) != 0 || strcmp(slots[at].name, name) != 0))
+		at = (at + 1) & (nslots - 1);
+	return &slots[at];
+}
+
+static enum tsr_status grow_known(struct writer *w)
+{
+	const size_t nslots = w->nslots ? 2 * w->nslots : 64;
+	struct known *slots = calloc(nslots, sizeof(*slots));
+
+	if (!slots)
+		return tsr_fail_nomem(w->err, w->where);
+	for (size_t i = 0; i < w->nslots; i++) {
+		const struct known *k = &w->known[i];
+
+		if (k->module)
+			*find_slot(slots, nslots, k->module, k->name) = *k;
+	}
+	free(w->known);
+	w->known = slots;
+	w->nslots = nslots;
+	return TSR_OK;
+}
+
+/* A newline in a name would start opcodes of its own. */
+static enum tsr_status check_names(struct writer *w, const char *module, const char *name)
+{
+	if (tsr_value_is_name(module, strlen(module)) && tsr_value_is_name(name, strlen(name)))
+		return TSR_OK;
+	return tsr_fail(w->err, TSR_E_FORMAT,
+			"%.400s: found global \"%.200s %.200s\", expected ASCII identifiers with "
+			"dots of at most %u bytes",
+			w->where, module, name, TSR_VALUE_NAME_MAX);
+}
+
+static enum tsr_status write_global(struct writer *w, const char *module, const char *name)
+{
+	struct known *slot;
+
+	if (2 * (w->nknown + 1) > w->nslots)
+		TSR_TRY(grow_known(w));
+	slot = find_slot(w->known, w->nslots, module, name);
+	if (slot->module) {
+		put_from_memo(w, slot->id);
+		return TSR_OK;
+	}
+	TSR_TRY(check_names(w, module, name));
+	put_op(w, 'c'); /* GLOBAL */
+	tsr_text_puts(w->out, module);
+	put_op(w, '\n');
+	tsr_text_puts(w->out, name);
+	put_op(w, '\n');
+	*slot = (struct known){ module, name, put_memo(w) };
+	w->nknown++;
+	return TSR_OK;
+}
+
+/* --- Scalars -------------------------------------------------------------------------------- */
+
+static void write_bool(struct writer *w, bool boolean)
+{
+	put_op(w, boolean ? 0x88 : 0x89); /* NEWTRUE, NEWFALSE */
+}
+
+/* LONG1, LONG4 */
+static enum tsr_status write_long(struct writer *w, const char *bytes, size_t nbytes)
+{
+	if (nbytes > TSR_PICKLE_LONG_MAX)
+		return tsr_fail(w->err, TSR_E_LIMIT,
+				"%.400s: an int of %zu bytes is over the limit of %u", w->where,
+				nbytes, TSR_PICKLE_LONG_MAX);
+	if (nbytes < 256)
+		put_with(w, 0x8a, nbytes, 1);
+	else
+		put_with(w, 0x8b, nbytes, 4);
+	tsr_text_put(w->out, bytes, nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status write_int(struct writer *w, const struct tsr_value *v)
+{
+	int64_t value;
+
+	if (!tsr_value_get_i64(v, &value) || value < INT32_MIN || value > INT32_MAX)
+		return write_long(w, v->text.bytes, v->text.nbytes);
+	if (value >= 0 && value < 256)
+		put_with(w, 'K', (uint64_t)value, 1); /* BININT1 */
+	else if (value >= 0 && value < 65536)
+		put_with(w, 'M', (uint64_t)value, 2); /* BININT2 */
+	else
+		put_with(w, 'J', (uint64_t)value, 4); /* BININT */
+	return TSR_OK;
+}
+
+static enum tsr_status write_u64(struct writer *w, uint64_t value)
+{
+	char bytes[9] = { 0 }; /* the last is for the sign */
+	struct tsr_value v = { .type = TSR_VALUE_INT, .text.bytes = bytes };
+
+	for (size_t i = 0; i < 8; i++)
+		bytes[i] = (char)(unsigned char)(value >> 8 * i);
+	v.text.nbytes = 9;
+	while (v.text.nbytes > 1 && !bytes[v.text.nbytes - 1] && !(bytes[v.text.nbytes - 2] & 0x80))
+		v.text.nbytes--;
+	return write_int(w, &v);
+}
+
+/* BINFLOAT is the one big-endian thing in a pickle. */
+static void write_float(struct writer *w, uint64_t real)
+{
+	put_op(w, 'G');
+	for (int shift = 56; shift >= 0; shift -= 8)
+		put_op(w, (unsigned char)(real >> shift));
+}
+
+/* The opcode and length of a string, whose bytes follow. */
+static enum tsr_status put_string_head(struct writer *w, size_t nbytes)
+{
+	if (nbytes > TSR_PICKLE_STRING_MAX)
+		return tsr_fail(w->err, TSR_E_LIMIT,
+				"%.400s: a string of %zu bytes is over the limit of %llu", w->where,
+				nbytes, (unsigned long long)TSR_PICKLE_STRING_MAX);
+	put_with(w, 'X', nbytes, 4); /* BINUNICODE */
+	return TSR_OK;
+}
+
+static enum tsr_status write_string(struct writer *w, const char *bytes, size_t nbytes)
+{
+	if (!tsr_value_is_text(bytes, nbytes))
+		return tsr_fail(w->err, TSR_E_FORMAT, "%.400s: found a string that is not UTF-8",
+				w->where);
+	TSR_TRY(put_string_head(w, nbytes));
+	tsr_text_put(w->out, bytes, nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status write_word(struct writer *w, enum word word)
+{
+	static const char *const texts[] = {
+		[WORD_STORAGE] = "storage",
+		[WORD_CPU] = "cpu",
+		[WORD_LATIN1] = "latin1",
+	};
+
+	if (w->words[word]) {
+		put_from_memo(w, w->words[word] - 1);
+		return TSR_OK;
+	}
+	TSR_TRY(write_string(w, texts[word], strlen(texts[word])));
+	w->words[word] = 1 + put_memo(w);
+	return TSR_OK;
+}
+
+/* _codecs.encode(str, "latin1"): protocol 2 has no bytes. */
+static enum tsr_status write_bytes(struct writer *w, const struct tsr_value *v)
+{
+	size_t nbytes = v->text.nbytes;
+
+	for (size_t i = 0; i < v->text.nbytes; i++)
+		nbytes += (unsigned char)v->text.bytes[i] >> 7;
+	TSR_TRY(write_global(w, "_codecs", "encode"));
+	TSR_TRY(put_string_head(w, nbytes));
+	for (size_t i = 0; i < v->text.nbytes; i++) {
+		const unsigned char byte = (unsigned char)v->text.bytes[i];
+
+		if (byte & 0x80)
+			put_op(w, (unsigned char)(0xc0 | byte >> 6));
+		put_op(w, byte & 0x80 ? byte & 0xbf : byte);
+	}
+	TSR_TRY(write_word(w, WORD_LATIN1));
+	put_op(w, 0x86); /* TUPLE2 */
+	put_op(w, 'R'); /* REDUCE */
+	return TSR_OK;
+}
+
+/* --- Containers ----------------------------------------------------------------------------- */
+
+/* Values for the list, or pairs for the dict, that is at the top of the stack. */
+static enum tsr_status write_items(struct writer *w, const struct tsr_value *list)
+{
+	const bool pairs = list->type == TSR_VALUE_DICT;
+	const size_t width = pairs ? 2 : 1, n = list->list.n;
+
+	for (size_t start = 0; start < n; start += width * BATCH) {
+		const size_t left = n - start;
+		const size_t batch = left < width * BATCH ? left : width * BATCH;
+
+		if (batch > width)
+			put_op(w, '('); /* MARK */
+		for (size_t i = 0; i < batch; i++)
+			TSR_TRY(write_value(w, list->list.items[start + i]));
+		if (batch > width)
+			put_op(w, pairs ? 'u' : 'e'); /* SETITEMS, APPENDS */
+		else
+			put_op(w, pairs ? 's' : 'a'); /* SETITEM, APPEND */
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status write_tuple(struct writer *w, const struct tsr_value *v)
+{
+	static const unsigned char ops[] = { ')', 0x85, 0x86, 0x87 }; /* EMPTY_TUPLE, TUPLE1.. */
+	const size_t n = v->list.n;
+
+	if (n > 3)
+		put_op(w, '('); /* MARK */
+	for (size_t i = 0; i < n; i++)
+		TSR_TRY(write_value(w, v->list.items[i]));
+	put_op(w, n > 3 ? 't' : ops[n]); /* TUPLE */
+	return TSR_OK;
+}
+
+/* Protocol 2 has no sets: set([...]). */
+static enum tsr_status write_set(struct writer *w, const struct tsr_value *v)
+{
+	const char *name = v->type == TSR_VALUE_SET ? "set" : "frozenset";
+
+	TSR_TRY(write_global(w, "__builtin__", name));
+	put_op(w, ']'); /* EMPTY_LIST */
+	TSR_TRY(write_items(w, v));
+	put_op(w, 0x85); /* TUPLE1 */
+	put_op(w, 'R'); /* REDUCE */
+	return TSR_OK;
+}
+
+static enum tsr_status write_call(struct writer *w, const struct tsr_value *v)
+{
+	TSR_TRY(write_value(w, v->call.callee));
+	TSR_TRY(write_value(w, v->call.args));
+	put_op(w, v->call.is_new ? 0x81 : 'R'); /* NEWOBJ, REDUCE */
+	if (v->call.items)
+		TSR_TRY(write_items(w, v->call.items));
+	if (v->call.state) {
+		TSR_TRY(write_value(w, v->call.state));
+		put_op(w, 'b'); /* BUILD */
+	}
+	return TSR_OK;
+}
+
+/* --- Tensors -------------------------------------------------------------------------------- */
+
+static enum tsr_status write_ordered_dict(struct writer *w)
+{
+	TSR_TRY(write_global(w, "collections", "OrderedDict"));
+	put_op(w, ')'); /* EMPTY_TUPLE */
+	put_op(w, 'R'); /* REDUCE */
+	return TSR_OK;
+}
+
+/* The persistent id of a storage, and what it stands for. */
+static enum tsr_status write_storage(struct writer *w, const struct tsr_pickle_tensor *t)
+{
+	put_op(w, '('); /* MARK */
+	TSR_TRY(write_word(w, WORD_STORAGE));
+	TSR_TRY(write_global(w, t->storage ? "torch" : "torch.storage",
+			     t->storage ? t->storage : "UntypedStorage"));
+	TSR_TRY(write_string(w, t->key, strlen(t->key)));
+	TSR_TRY(write_word(w, WORD_CPU));
+	TSR_TRY(write_u64(w, t->storage_numel));
+	put_op(w, 't'); /* TUPLE */
+	put_op(w, 'Q'); /* BINPERSID */
+	return TSR_OK;
+}
+
+/* The stride of dimension @d, in elements, as torch has it for contiguous tensors. */
+static uint64_t stride_of(const struct tsr_pickle_tensor *t, unsigned d)
+{
+	uint64_t stride = 1;
+
+	for (unsigned i = d + 1; i < t->rank; i++)
+		stride *= t->shape[i] ? t->shape[i] : 1;
+	return stride;
+}
+
+static enum tsr_status write_shape(struct writer *w, const struct tsr_pickle_tensor *t,
+				   bool strides)
+{
+	static const unsigned char ops[] = { ')', 0x85, 0x86, 0x87 }; /* EMPTY_TUPLE, TUPLE1.. */
+
+	if (t->rank > 3)
+		put_op(w, '('); /* MARK */
+	for (unsigned i = 0; i < t->rank; i++)
+		TSR_TRY(write_u64(w, strides ? stride_of(t, i) : t->shape[i]));
+	put_op(w, t->rank > 3 ? 't' : ops[t->rank]); /* TUPLE */
+	return TSR_OK;
+}
+
+static enum tsr_status write_plain_tensor(struct writer *w, const struct tsr_pickle_tensor *t,
+					  bool requires_grad)
+{
+	TSR_TRY(write_global(w, "torch._utils",
+			     t->storage ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3"));
+	put_op(w, '('); /* MARK */
+	TSR_TRY(write_storage(w, t));
+	TSR_TRY(write_u64(w, 0));
+	TSR_TRY(write_shape(w, t, false));
+	TSR_TRY(write_shape(w, t, true));
+	write_bool(w, requires_grad);
+	TSR_TRY(write_ordered_dict(w)); /* hooks */
+	if (!t->storage)
+		TSR_TRY(write_global(w, "torch", t->dtype));
+	put_op(w, 't'); /* TUPLE */
+	put_op(w, 'R'); /* REDUCE */
+	return TSR_OK;
+}
+
+static enum tsr_status write_tensor(struct writer *w, const struct tsr_value *v)
+{
+	const struct tsr_pickle_tensor *t = &w->tensors[v->tensor.array];
+
+	if (!v->tensor.parameter)
+		return write_plain_tensor(w, t, v->tensor.requires_grad);
+	TSR_TRY(write_global(w, "torch._utils", "_rebuild_parameter"));
+	TSR_TRY(write_plain_tensor(w, t, false)); /* its data, which has no gradient of its own */
+	write_bool(w, v->tensor.requires_grad);
+	TSR_TRY(write_ordered_dict(w));
+	put_op(w, 0x87); /* TUPLE3 */
+	put_op(w, 'R'); /* REDUCE */
+	return TSR_OK;
+}
+
+/* --- Values --------------------------------------------------------------------------------- */
+
+static enum tsr_status write_new(struct writer *w, const struct tsr_value *v)
+{
+	switch (v->type) {
+	case TSR_VALUE_NONE:
+		put_op(w, 'N');
+		return TSR_OK;
+	case TSR_VALUE_BOOL:
+		write_bool(w, v->boolean);
+		return TSR_OK;
+	case TSR_VALUE_INT:
+		return write_int(w, v);
+	case TSR_VALUE_FLOAT:
+		write_float(w, v->real);
+		return TSR_OK;
+	case TSR_VALUE_STRING:
+		return write_string(w, v->text.bytes, v->text.nbytes);
+	case TSR_VALUE_BYTES:
+		return write_bytes(w, v);
+	case TSR_VALUE_LIST:
+		put_op(w, ']'); /* EMPTY_LIST */
+		return write_items(w, v);
+	case TSR_VALUE_TUPLE:
+		return write_tuple(w, v);
+	case TSR_VALUE_SET:
+	case TSR_VALUE_FROZENSET:
+		return write_set(w, v);
+	case TSR_VALUE_DICT:
+		put_op(w, '}'); /* EMPTY_DICT */
+		return write_items(w, v);
+	case TSR_VALUE_GLOBAL:
+		return write_global(w, v->global.module, v->global.name);
+	case TSR_VALUE_CALL:
+		return write_call(w, v);
+	case TSR_VALUE_TENSOR:
+		return write_tensor(w, v);
+	case TSR_VALUE_PERSISTENT:
+		break;
+	}
+	return tsr_fail(w->err, TSR_E_UNSUPPORTED,
+			"%.400s: found a persistent object, expected storages inside tensors only",
+			w->where);
+}
+
+static enum tsr_status write_value(struct writer *w, const struct tsr_value *v)
+{
+	if (*scratch(v) >= FIRST_ID) {
+		put_from_memo(w, *scratch(v) - FIRST_ID);
+		return TSR_OK;
+	}
+	TSR_TRY(write_new(w, v));
+	if (*scratch(v) == SHARED)
+		*scratch(v) = FIRST_ID + put_memo(w);
+	return TSR_OK;
+}
+
+static enum tsr_status write_pickle(struct writer *w, const struct tsr_value *root)
+{
+	const size_t start = w->out->nbytes;
+
+	put_with(w, 0x80, 2, 1); /* PROTO */
+	TSR_TRY(write_value(w, root));
+	put_op(w, '.'); /* STOP */
+	if (w->out->nbytes - start > TSR_PICKLE_NBYTES_MAX)
+		return tsr_fail(w->err, TSR_E_LIMIT,
+				"%.400s: pickle of %zu bytes is over the limit of %llu", w->where,
+				w->out->nbytes - start, (unsigned long long)TSR_PICKLE_NBYTES_MAX);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_pickle_write(const struct tsr_value *root,
+				 const struct tsr_pickle_tensor *tensors, const char *where,
+				 struct tsr_text *out, struct tsr_err *err)
+{
+	struct writer w = { .out = out, .tensors = tensors, .where = where, .err = err };
+	enum tsr_status status;
+
+	TSR_TRY(tsr_value_check(root, where, err));
+	count_below(root);
+	status = write_pickle(&w, root);
+	clear_below(root);
+	free(w.known);
+	return status;
+}

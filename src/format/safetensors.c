@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The safetensors container, read strictly and written deterministically. */
+#include "format/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "text/json.h"
+
+/* --- Reading -------------------------------------------------------------------------------- */
+
+struct entry_members {
+	const struct tsr_json *dtype;
+	const struct tsr_json *shape;
+	const struct tsr_json *offsets;
+};
+
+/* A header under examination. */
+struct reading {
+	const char *path;
+	uint64_t data_nbytes; /* bytes behind the header */
+	struct tsr_st_contents *c;
+	struct tsr_arena *arena;
+	size_t room; /* for arrays */
+	struct tsr_err *err;
+};
+
+static char *copy(const struct reading *r, const char *s)
+{
+	return tsr_arena_copy(r->arena, s, strlen(s));
+}
+
+static enum tsr_status find_members(struct reading *r, const struct tsr_json *entry,
+				    struct entry_members *m)
+{
+	const char *name = tsr_json_key(entry);
+
+	*m = (struct entry_members){ 0 };
+	if (tsr_json_type(entry) != TSR_JSON_OBJECT)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: found no object, expected dtype, shape and "
+				"data_offsets",
+				r->path, name);
+	for (const struct tsr_json *v = tsr_json_first(entry); v; v = tsr_json_next(v)) {
+		const char *key = tsr_json_key(v);
+
+		if (strcmp(key, "dtype") == 0)
+			m->dtype = v;
+		else if (strcmp(key, "shape") == 0)
+			m->shape = v;
+		else if (strcmp(key, "data_offsets") == 0)
+			m->offsets = v;
+		else
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: found member %.100s, expected dtype, shape and "
+				"data_offsets only",
+				r->path, name, key);
+	}
+	if (!m->dtype || !m->shape || !m->offsets)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: no %s", r->path, name,
+				!m->dtype   ? "dtype"
+				: !m->shape ? "shape"
+					    : "data_offsets");
+	return TSR_OK;
+}
+
+static enum tsr_status read_dtype(struct reading *r, struct tsr_array *a, const struct tsr_json *v)
+{
+	const char *name = tsr_json_string(v);
+
+	if (!name)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: dtype is not a string",
+				r->path, a->name);
+	a->dtype = tsr_dtype_find(name);
+	if (a->dtype == TSR_DTYPE_COUNT)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: unknown dtype %.40s",
+				r->path, a->name, name);
+	return TSR_OK;
+}
+
+static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const struct tsr_json *v)
+{
+	const unsigned bits = tsr_dtype_bits(a->dtype);
+	uint64_t nbits, *shape;
+	size_t rank = 0;
+
+	if (tsr_json_type(v) != TSR_JSON_ARRAY)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: shape is not an array",
+				r->path, a->name);
+	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d))
+		rank++;
+	if (rank > TSR_RANK_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: tensor %.200s: rank %zu is over the limit of %u", r->path,
+				a->name, rank, TSR_RANK_MAX);
+	shape = tsr_arena_alloc(r->arena, rank * sizeof(*shape));
+	if (!shape)
+		return tsr_fail_nomem(r->err, r->path);
+	a->shape = shape;
+	a->numel = 1;
+	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d)) {
+		if (!tsr_json_u64(d, &shape[a->rank]))
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: shape has an entry that is not an integer",
+				r->path, a->name);
+		if (__builtin_mul_overflow(a->numel, a->shape[a->rank], &a->numel))
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: shape overflows 64 bits", r->path,
+					a->name);
+		a->rank++;
+	}
+	if (__builtin_mul_overflow(a->numel, (uint64_t)bits, &nbits))
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: shape overflows 64 bits of size", r->path,
+				a->name);
+	if (nbits % 8)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: misaligned: %llu elements of %u bits are no "
+				"whole bytes",
+				r->path, a->name, (unsigned long long)a->numel, bits);
+	a->nbytes = nbits / 8;
+	return TSR_OK;
+}
+
+/* The begin goes to a->offset, relative to the data for now. */
+static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a,
+				    const struct tsr_json *v)
+{
+	const struct tsr_json *first = NULL, *second = NULL;
+	uint64_t end;
+
+	if (tsr_json_type(v) == TSR_JSON_ARRAY)
+		first = tsr_json_first(v);
+	if (first)
+		second = tsr_json_next(first);
+	if (!second || tsr_json_next(second) || !tsr_json_u64(first, &a->offset) ||
+	    !tsr_json_u64(second, &end))
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: data_offsets is not a pair of integers",
+				r->path, a->name);
+	if (end < a->offset || end - a->offset != a->nbytes)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: found data_offsets [%llu, %llu], expected %llu "
+				"bytes for its shape",
+				r->path, a->name, (unsigned long long)a->offset,
+				(unsigned long long)end, (unsigned long long)a->nbytes);
+	if (end > r->data_nbytes)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: data ends at byte %llu, expected at most %llu "
+				"(truncated file?)",
+				r->path, a->name, (unsigned long long)end,
+				(unsigned long long)r->data_nbytes);
+	return TSR_OK;
+}
+
+/* Room for one more array. */
+static enum tsr_status grow(struct reading *r)
+{
+	const size_t room = r->room ? 2 * r->room : 64;
+	struct tsr_array *arrays;
+
+	if (r->c->narrays < r->room)
+		return TSR_OK;
+	arrays = realloc(r->c->arrays, room * sizeof(*arrays));
+	if (!arrays)
+		return tsr_fail_nomem(r->err, r->path);
+	r->c->arrays = arrays;
+	r->room = room;
+	return TSR_OK;
+}
+
+static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entry)
+{
+	struct tsr_array *a;
+	struct entry_members m;
+
+	if (strlen(tsr_json_key(entry)) > TSR_NAME_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: tensor %.40s...: name of %zu bytes is over the "
+				"limit of %u",
+				r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
+				TSR_NAME_MAX);
+	TSR_TRY(find_members(r, entry, &m));
+	TSR_TRY(grow(r));
+	a = &r->c->arrays[r->c->narrays];
+	*a = (struct tsr_array){ .name = copy(r, tsr_json_key(entry)) };
+	if (!a->name)
+		return tsr_fail_nomem(r->err, r->path);
+	r->c->narrays++;
+	TSR_TRY(read_dtype(r, a, m.dtype));
+	TSR_TRY(read_shape(r, a, m.shape));
+	return read_offsets(r, a, m.offsets);
+}
+
+static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *object)
+{
+	size_t n = 0;
+
+	if (tsr_json_type(object) != TSR_JSON_OBJECT)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: __metadata__ is not an object", r->path);
+	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v))
+		n++;
+	r->c->meta = calloc(n + 1, sizeof(*r->c->meta));
+	if (!r->c->meta)
+		return tsr_fail_nomem(r->err, r->path);
+	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v)) {
+		struct tsr_meta *m = &r->c->meta[r->c->nmeta];
+
+		if (!tsr_json_string(v))
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: __metadata__: value of %.200s is not a string",
+					r->path, tsr_json_key(v));
+		m->key = copy(r, tsr_json_key(v));
+		m->value = copy(r, tsr_json_string(v));
+		r->c->nmeta++;
+		if (!m->key || !m->value)
+			return tsr_fail_nomem(r->err, r->path);
+	}
+	return TSR_OK;
+}
+
+/* Arrays with the same begin: the empty ones come first, by name. */
+static int by_offset(const void *va, const void *vb)
+{
+	const struct tsr_array *a = va, *b = vb;
+
+	if (a->offset != b->offset)
+		return a->offset < b->offset ? -1 : 1;
+	if (a->nbytes != b->nbytes)
+		return a->nbytes < b->nbytes ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+/* No hole, no overlap, nothing behind the last. */
+static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
+{
+	struct tsr_st_contents *c = r->c;
+	uint64_t at = 0;
+
+	if (c->narrays)
+		qsort(c->arrays, c->narrays, sizeof(*c->arrays), by_offset);
+	for (size_t i = 0; i < c->narrays; i++) {
+		struct tsr_array *a = &c->arrays[i];
+
+		if (a->offset != at)
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: data begins at byte %llu, expected %llu (%s)",
+				r->path, a->name, (unsigned long long)a->offset,
+				(unsigned long long)at, a->offset < at ? "overlap" : "hole");
+		at += a->nbytes;
+		a->offset += data_start;
+	}
+	if (at != r->data_nbytes)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: found %llu bytes of data, expected %llu",
+				r->path, (unsigned long long)r->data_nbytes,
+				(unsigned long long)at);
+	return TSR_OK;
+}
+
+/*
+ * Members pass one at a time: a tree of all of them is many times as large as the header,
+ * which has up to 100 MB.
+ */
+static enum tsr_status read_root(struct reading *r, const struct tsr_json_rules *rules,
+				 uint64_t data_start)
+{
+	const char *text = r->c->header;
+	const size_t nbytes = r->c->header_nbytes;
+	enum tsr_status status = TSR_OK;
+	struct tsr_json *v;
+	size_t at = 0;
+
+	if (text[strspn(text, " \t\n\r")] != '{')
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: header is not a JSON object", r->path);
+	while (status == TSR_OK) {
+		TSR_TRY(tsr_json_take_member(text, nbytes, &at, rules, &v, r->err));
+		if (!v)
+			return check_coverage(r, data_start);
+		if (strcmp(tsr_json_key(v), "__metadata__") == 0)
+			status = read_metadata(r, v);
+		else
+			status = read_entry(r, v);
+		tsr_json_free(v);
+	}
+	return status;
+}
+
+/* The bytes of the header, after its length was found to fit the file. */
+static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_contents *c,
+				   struct tsr_err *err)
+{
+	const char *path = tsr_file_path(f);
+	const uint64_t size = tsr_file_size(f);
+	unsigned char prefix[8];
+	uint64_t n = 0;
+
+	if (size < sizeof(prefix))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: too short for a safetensors file: found %llu bytes, expected "
+				"at least 8",
+				path, (unsigned long long)size);
+	TSR_TRY(tsr_file_read(f, prefix, sizeof(prefix), 0, err));
+	for (int i = 7; i >= 0; i--)
+		n = n << 8 | prefix[i];
+	if (n > TSR_ST_HEADER_MAX)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: not a safetensors file: header of %llu bytes is over the "
+				"limit of %llu",
+				path, (unsigned long long)n, (unsigned long long)TSR_ST_HEADER_MAX);
+	if (n > size - sizeof(prefix))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: truncated header: found a file of %llu bytes, expected at "
+				"least %llu for a "
+				"header of %llu",
+				path, (unsigned long long)size,
+				(unsigned long long)(n + sizeof(prefix)), (unsigned long long)n);
+	c->header = malloc(n + 1);
+	if (!c->header)
+		return tsr_fail_nomem(err, path);
+	c->header[n] = '\0';
+	c->header_nbytes = n;
+	return tsr_file_read(f, c->header, n, sizeof(prefix), err);
+}
+
+struct tsr_json_rules tsr_st_rules(const char *path)
+{
+	return (struct tsr_json_rules){
+		.file = path,
+		.part = "header",
+		.member = "tensor",
+		.max_depth = 4,
+		.max_values = TSR_ST_VALUES_MAX,
+		.integers_only = true,
+	};
+}
+
+enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
+			    struct tsr_st_contents *ret, struct tsr_err *err)
+{
+	struct tsr_st_contents c = { 0 };
+	struct reading r = { .path = tsr_file_path(f), .c = &c, .arena = arena, .err = err };
+	const struct tsr_json_rules rules = tsr_st_rules(r.path);
+	enum tsr_status status = read_header(f, &c, err);
+
+	if (status == TSR_OK) {
+		r.data_nbytes = tsr_file_size(f) - 8 - c.header_nbytes;
+		status = tsr_json_check(c.header, c.header_nbytes, &rules, err);
+	}
+	if (status == TSR_OK)
+		status = read_root(&r, &rules, 8 + c.header_nbytes);
+	if (status != TSR_OK) {
+		tsr_st_contents_free(&c);
+		return status;
+	}
+	*ret = c;
+	return TSR_OK;
+}
+
+void tsr_st_contents_free(struct tsr_st_contents *c)
+{
+	free(c->arrays);
+	free(c->meta);
+	free(c->header);
+	*c = (struct tsr_st_contents){ 0 };
+}
+
+/* --- Writing -------------------------------------------------------------------------------- */
+
+static int in_reference_order(const void *va, const void *vb)
+{
+	const struct tsr_st_entry *a = va, *b = vb;
+
+	if (a->dtype != b->dtype)
+		return a->dtype > b->dtype ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+void tsr_st_sort(struct tsr_st_entry *entries, size_t n)
+{
+	if (n)
+		qsort(entries, n, sizeof(*entries), in_reference_order);
+}
+
+uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n)
+{
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		entries[i].offset = at;
+		at += entries[i].nbytes;
+	}
+	return at;
+}
+
+void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
+		    size_t nmeta, struct tsr_text *json)
+{
+	tsr_json_open(json, NULL, '{');
+	if (nmeta) {
+		tsr_json_open(json, "__metadata__", '{');
+		for (size_t i = 0; i < nmeta; i++)
+			tsr_json_put_string(json, meta[i].key, meta[i].value);
+		tsr_json_close(json, '}');
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_st_entry *e = &entries[i];
+
+		tsr_json_open(json, e->name, '{');
+		tsr_json_put_string(json, "dtype", tsr_dtype_name(e->dtype));
+		tsr_json_open(json, "shape", '[');
+		for (unsigned d = 0; d < e->rank; d++)
+			tsr_json_put_u64(json, NULL, e->shape[d]);
+		tsr_json_close(json, ']');
+		tsr_json_open(json, "data_offsets", '[');
+		tsr_json_put_u64(json, NULL, e->offset);
+		tsr_json_put_u64(json, NULL, e->offset + e->nbytes);
+		tsr_json_close(json, ']');
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, '}');
+}
+
+enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const char *path,
+			     struct tsr_err *err)
+{
+	static const char spaces[] = "                                ";
+	const uint64_t padded = (json_nbytes + 7) / 8 * 8;
+	char prefix[8] = { 0 };
+
+	if (padded > TSR_ST_HEADER_MAX)
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: its header would have %llu bytes, over the limit of "
+				"%llu",
+				path, (unsigned long long)padded,
+				(unsigned long long)TSR_ST_HEADER_MAX);
+	while (!json->failed && json->nbytes < padded) {
+		const uint64_t more = padded - json->nbytes;
+
+		tsr_text_put(json, spaces, more < sizeof(spaces) - 1 ? more : sizeof(spaces) - 1);
+	}
+	tsr_text_put(json, prefix, sizeof(prefix));
+	if (json->failed)
+		return tsr_fail_nomem(err, path);
+	for (unsigned i = 0; i < sizeof(prefix); i++)
+		prefix[i] = (char)(padded >> (8 * i) & 0xff);
+	memmove(json->bytes + sizeof(prefix), json->bytes, padded);
+	memcpy(json->bytes, prefix, sizeof(prefix));
+	return TSR_OK;
+}

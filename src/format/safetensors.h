@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_SAFETENSORS_H
+#define TSR_CKPT_SAFETENSORS_H
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "text/json.h"
+#include "text/text.h"
+#include "tersor/checkpoint.h"
+
+/* The reference's limit on the length of a header. */
+#define TSR_ST_HEADER_MAX UINT64_C(100000000)
+
+/* The limit on JSON values in a header: 7 per tensor of rank 1 and 1 per further dimension. */
+#define TSR_ST_VALUES_MAX 2000000u
+
+/* --- Reading -------------------------------------------------------------------------------- */
+
+/* What the text of a header must obey. */
+struct tsr_json_rules tsr_st_rules(const char *path);
+
+/* What one file holds.  Owned by the caller; see tsr_st_contents_free().  Texts are in an arena. */
+struct tsr_st_contents {
+	size_t narrays;
+	struct tsr_array *arrays; /* in the order of their data; `file` is 0 */
+	size_t nmeta;
+	struct tsr_meta *meta; /* in the order of the header */
+	char *header; /* the header's bytes, NUL-terminated */
+	uint64_t header_nbytes;
+};
+
+/**
+ * tsr_st_read() - Read and check the header of a safetensors file
+ * @arena: what holds names, shapes and metadata
+ * @ret: out: filled; untouched on failure
+ *
+ * Everything that the reference checks, and: exactly the three members in an entry, no duplicate
+ * keys, integers at most 2^48-1, rank at most TSR_RANK_MAX.
+ */
+enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
+			    struct tsr_st_contents *ret, struct tsr_err *err);
+void tsr_st_contents_free(struct tsr_st_contents *c);
+
+/* --- Writing -------------------------------------------------------------------------------- */
+
+/* One array to be written.  @name and @shape are borrowed. */
+struct tsr_st_entry {
+	const char *name;
+	enum tsr_dtype dtype;
+	unsigned rank;
+	const uint64_t *shape;
+	uint64_t nbytes;
+	uint64_t offset; /* set by tsr_st_layout(): in the data, which follows the header */
+	size_t tag; /* the caller's */
+};
+
+/* The reference's order: later dtypes first, so that everything is aligned; then by name. */
+void tsr_st_sort(struct tsr_st_entry *entries, size_t n);
+
+/* Put the arrays one behind the other in the order given; returns the bytes of all. */
+uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n);
+
+/* The JSON text of a header: `__metadata__` if there is any, then the entries in their order. */
+void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
+		    size_t nmeta, struct tsr_text *json);
+
+/*
+ * Put the 8 bytes of the length in front and spaces behind, up to @json_nbytes rounded up to a
+ * multiple of 8.  TSR_E_LIMIT if that is more than a reader accepts.
+ */
+enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const char *path,
+			     struct tsr_err *err);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index of a sharded checkpoint, as Hugging Face tools lay it out. */
+#include "format/shard_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "text/json.h"
+#include "base/utf8.h"
+#include "tersor/checkpoint.h"
+
+/* What a file name may have on Linux. */
+#define SHARD_NAME_MAX 255u
+
+/* --- Reading -------------------------------------------------------------------------------- */
+
+/* An index under examination. */
+struct reading {
+	const char *path;
+	struct tsr_index *x;
+	const char **shard_of; /* of each entry, in the order of the text */
+	struct tsr_err *err;
+};
+
+static bool is_file_name(const char *s)
+{
+	return *s && strlen(s) <= SHARD_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
+	       strcmp(s, "..") != 0;
+}
+
+static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
+{
+	const char *tensor = tsr_json_key(v), *shard = tsr_json_string(v);
+
+	if (strlen(tensor) > TSR_NAME_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: weight_map: tensor %.40s...: name of %zu bytes is over the "
+				"limit of %u",
+				r->path, tensor, strlen(tensor), TSR_NAME_MAX);
+	if (!shard)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: weight_map: tensor %.200s: found no string, expected the name "
+				"of a file",
+				r->path, tensor);
+	if (!is_file_name(shard))
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: weight_map: tensor %.200s: found file '%.200s', expected a "
+				"name of 1 to %u bytes without directories",
+				r->path, tensor, shard, SHARD_NAME_MAX);
+	r->shard_of[r->x->nentries] = shard;
+	r->x->entries[r->x->nentries] = (struct tsr_index_entry){ .tensor = tensor };
+	r->x->nentries++;
+	return TSR_OK;
+}
+
+static enum tsr_status read_map(struct reading *r, const struct tsr_json *map)
+{
+	size_t n = 0;
+
+	if (!map || tsr_json_type(map) != TSR_JSON_OBJECT)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: found no weight_map, expected one: an object", r->path);
+	for (const struct tsr_json *v = tsr_json_first(map); v; v = tsr_json_next(v))
+		n++;
+	if (!n)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: weight_map: has no tensors", r->path);
+	r->x->entries = calloc(n, sizeof(*r->x->entries));
+	r->shard_of = calloc(n, sizeof(*r->shard_of));
+	if (!r->x->entries || !r->shard_of)
+		return tsr_fail_nomem(r->err, r->path);
+	for (const struct tsr_json *v = tsr_json_first(map); v; v = tsr_json_next(v))
+		TSR_TRY(read_entry(r, v));
+	return TSR_OK;
+}
+
+/* total_size has been an integer and a float, and has been wrong: whatever it is, it is advice. */
+static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *metadata)
+{
+	if (!metadata)
+		return TSR_OK;
+	if (tsr_json_type(metadata) != TSR_JSON_OBJECT)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: metadata is not an object", r->path);
+	r->x->has_total = tsr_json_double(tsr_json_get(metadata, "total_size"), &r->x->total);
+	return TSR_OK;
+}
+
+static int by_shard(const void *va, const void *vb, void *shard_of)
+{
+	const char *const *shards = shard_of;
+
+	return strcmp(shards[*(const size_t *)va], shards[*(const size_t *)vb]);
+}
+
+/* Number the distinct file names in their order. */
+static enum tsr_status number_shards(struct reading *r)
+{
+	struct tsr_index *x = r->x;
+	size_t *order = calloc(x->nentries, sizeof(*order));
+	const char *last = NULL;
+	enum tsr_status status = TSR_OK;
+
+	x->shards = calloc(x->nentries, sizeof(*x->shards));
+	if (!order || !x->shards) {
+		free(order);
+		return tsr_fail_nomem(r->err, r->path);
+	}
+	for (size_t i = 0; i < x->nentries; i++)
+		order[i] = i;
+	qsort_r(order, x->nentries, sizeof(*order), by_shard, r->shard_of);
+	for (size_t i = 0; i < x->nentries && status == TSR_OK; i++) {
+		const char *shard = r->shard_of[order[i]];
+
+		if (!last || strcmp(last, shard) != 0) {
+			x->shards[x->nshards] = strdup(shard);
+			if (x->shards[x->nshards])
+				x->nshards++;
+			else
+				status = tsr_fail_nomem(r->err, r->path);
+			last = shard;
+		}
+		x->entries[order[i]].shard = x->nshards - 1;
+	}
+	free(order);
+	return status;
+}
+
+static int by_tensor(const void *va, const void *vb)
+{
+	const struct tsr_index_entry *a = va, *b = vb;
+
+	return strcmp(a->tensor, b->tensor);
+}
+
+static enum tsr_status read_root(struct reading *r)
+{
+	const struct tsr_json *root = r->x->json;
+
+	if (tsr_json_type(root) != TSR_JSON_OBJECT)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: index is not a JSON object", r->path);
+	TSR_TRY(read_metadata(r, tsr_json_get(root, "metadata")));
+	TSR_TRY(read_map(r, tsr_json_get(root, "weight_map")));
+	TSR_TRY(number_shards(r));
+	qsort(r->x->entries, r->x->nentries, sizeof(*r->x->entries), by_tensor);
+	return TSR_OK;
+}
+
+static enum tsr_status parse_file(const struct tsr_file *f, struct tsr_json **ret,
+				  struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = {
+		.file = tsr_file_path(f),
+		.part = "index",
+		.max_depth = 16,
+		.max_values = TSR_INDEX_VALUES_MAX,
+	};
+
+	return tsr_json_read_file(f, TSR_INDEX_NBYTES_MAX, &rules, ret, err);
+}
+
+enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
+			       struct tsr_err *err)
+{
+	struct reading r = { .path = tsr_file_path(f), .err = err };
+	enum tsr_status status;
+
+	r.x = calloc(1, sizeof(*r.x));
+	if (!r.x)
+		return tsr_fail_nomem(err, r.path);
+	status = parse_file(f, &r.x->json, err);
+	if (status == TSR_OK)
+		status = read_root(&r);
+	free(r.shard_of);
+	if (status != TSR_OK) {
+		tsr_index_free(r.x);
+		return status;
+	}
+	*ret = r.x;
+	return TSR_OK;
+}
+
+void tsr_index_free(struct tsr_index *x)
+{
+	if (!x)
+		return;
+	for (size_t i = 0; i < x->nshards; i++)
+		free(x->shards[i]);
+	free(x->shards);
+	free(x->entries);
+	if (x->json)
+		tsr_json_free(x->json);
+	free(x);
+}
+
+const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const char *tensor)
+{
+	const struct tsr_index_entry key = { .tensor = tensor };
+
+	return bsearch(&key, x->entries, x->nentries, sizeof(key), by_tensor);
+}
+
+/* --- Writing -------------------------------------------------------------------------------- */
+
+static void put_escaped(struct tsr_text *t, uint32_t codepoint)
+{
+	if (codepoint >= 0x10000) {
+		codepoint -= 0x10000;
+		tsr_text_printf(t, "\\u%04x\\u%04x", 0xd800 + (codepoint >> 10),
+				0xdc00 + (codepoint & 0x3ff));
+		return;
+	}
+	tsr_text_printf(t, "\\u%04x", codepoint);
+}
+
+/* How many bytes from here on stand for themselves. */
+static size_t plain_run(const char *s)
+{
+	size_t n = 0;
+
+	while (s[n] >= ' ' && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
+		n++;
+	return n;
+}
+
+/* A string as Python's json writes it: printable ASCII, the rest as escapes. */
+static void put_string(struct tsr_text *t, const char *s)
+{
+	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
+	const char *const end = s + strlen(s);
+
+	tsr_text_put(t, "\"", 1);
+	for (;;) {
+		const size_t run = plain_run(s);
+		uint32_t codepoint;
+		const char *escape;
+		size_t len;
+
+		tsr_text_put(t, s, run);
+		s += run;
+		if (s == end)
+			break;
+		len = tsr_utf8_next(s, (size_t)(end - s), &codepoint);
+		escape = strchr(special, *s);
+		if (escape)
+			tsr_text_printf(t, "\\%c", names[escape - special]);
+		else
+			put_escaped(t, len ? codepoint : 0xfffd);
+		s += len ? len : 1;
+	}
+	tsr_text_put(t, "\"", 1);
+}
+
+static int by_name(const void *va, const void *vb, void *names)
+{
+	const char *const *tensors = names;
+
+	return strcmp(tensors[*(const size_t *)va], tensors[*(const size_t *)vb]);
+}
+
+static void put_map(const char *const *tensors, const char *const *shard_of, size_t n,
+		    struct tsr_text *out)
+{
+	size_t *order = calloc(n, sizeof(*order));
+
+	if (!order) {
+		out->failed = true;
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		order[i] = i;
+	/* The order of UTF-8 bytes is that of code points, by which Python sorts. */
+	qsort_r(order, n, sizeof(*order), by_name, (void *)tensors);
+	for (size_t i = 0; i < n; i++) {
+		tsr_text_puts(out, i ? ",\n    " : "\n    ");
+		put_string(out, tensors[order[i]]);
+		tsr_text_puts(out, ": ");
+		put_string(out, shard_of[order[i]]);
+	}
+	tsr_text_puts(out, "\n  ");
+	free(order);
+}
+
+void tsr_index_compose(const char *const *tensors, const char *const *shard_of, size_t n,
+		       uint64_t total_nbytes, struct tsr_text *out)
+{
+	tsr_text_printf(out,
+			"{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
+			"  \"weight_map\": {",
+			(unsigned long long)total_nbytes);
+	if (n)
+		put_map(tensors, shard_of, n, out);
+	tsr_text_puts(out, "}\n}\n");
+}
+
+void tsr_shard_name(const char *file_name, size_t shard, size_t nshards, struct tsr_text *out)
+{
+	const char *slash = strrchr(file_name, '/');
+	const char *name = slash ? slash + 1 : file_name;
+	const char *dot = strrchr(name, '.');
+
+	if (!dot || dot == name)
+		dot = name + strlen(name);
+	tsr_text_put(out, file_name, (size_t)(dot - file_name));
+	tsr_text_printf(out, "-%05zu-of-%05zu%s", shard + 1, nshards, dot);
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "format/value.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/utf8.h"
+
+/* --- Making values -------------------------------------------------------------------------- */
+
+struct tsr_value *tsr_value_new(struct tsr_arena *a, enum tsr_value_type type)
+{
+	struct tsr_value *v = tsr_arena_alloc(a, sizeof(*v));
+
+	if (v)
+		v->type = type;
+	return v;
+}
+
+struct tsr_value *tsr_value_text(struct tsr_arena *a, enum tsr_value_type type, const void *bytes,
+				 size_t nbytes)
+{
+	struct tsr_value *v = tsr_value_new(a, type);
+
+	if (!v)
+		return NULL;
+	v->text.bytes = tsr_arena_copy(a, bytes, nbytes);
+	v->text.nbytes = nbytes;
+	return v->text.bytes ? v : NULL;
+}
+
+struct tsr_value *tsr_value_string(struct tsr_arena *a, const char *s)
+{
+	return tsr_value_text(a, TSR_VALUE_STRING, s, strlen(s));
+}
+
+struct tsr_value *tsr_value_long(struct tsr_arena *a, const void *bytes, size_t nbytes)
+{
+	const unsigned char *b = bytes;
+
+	/* A last byte that only repeats the sign of the one before says nothing; nor does one 0. */
+	while (nbytes > 1 && b[nbytes - 1] == (b[nbytes - 2] & 0x80 ? 0xff : 0))
+		nbytes--;
+	if (nbytes == 1 && b[0] == 0)
+		nbytes = 0;
+	return tsr_value_text(a, TSR_VALUE_INT, b, nbytes);
+}
+
+struct tsr_value *tsr_value_int(struct tsr_arena *a, int64_t value)
+{
+	unsigned char bytes[8];
+
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (unsigned char)((uint64_t)value >> 8 * i);
+	return tsr_value_long(a, bytes, sizeof(bytes));
+}
+
+struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, const char *name)
+{
+	struct tsr_value *v = tsr_value_new(a, TSR_VALUE_GLOBAL);
+
+	if (!v)
+		return NULL;
+	v->global.module = tsr_arena_copy(a, module, strlen(module));
+	v->global.name = tsr_arena_copy(a, name, strlen(name));
+	return v->global.module && v->global.name ? v : NULL;
+}
+
+bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more)
+{
+	const size_t n = list->list.n, room = list->list.room;
+	struct tsr_value **items;
+	size_t want, nbytes;
+
+	if (more <= room - n)
+		return true;
+	if (__builtin_add_overflow(n, more, &want))
+		want = SIZE_MAX;
+	if (want / 2 < room)
+		want = 2 * room; /* room is at most SIZE_MAX / 8 */
+	if (__builtin_mul_overflow(want, sizeof(*items), &nbytes))
+		nbytes = SIZE_MAX; /* cannot be had: the arena says so */
+	items = tsr_arena_grow(a, list->list.items, room * sizeof(*items), nbytes);
+	if (!items)
+		return false;
+	list->list.items = items;
+	list->list.room = want;
+	return true;
+}
+
+bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value *item)
+{
+	if (list->list.n == list->list.room && !tsr_value_reserve(a, list, list->list.room ? 1 : 4))
+		return false;
+	list->list.items[list->list.n++] = item;
+	return true;
+}
+
+/* --- Questions ------------------------------------------------------------------------------ */
+
+static bool is_type(const struct tsr_value *v, enum tsr_value_type type)
+{
+	return v && v->type == type;
+}
+
+bool tsr_value_is_list(const struct tsr_value *v)
+{
+	return v && (v->type == TSR_VALUE_LIST || v->type == TSR_VALUE_TUPLE ||
+		     v->type == TSR_VALUE_SET || v->type == TSR_VALUE_FROZENSET ||
+		     v->type == TSR_VALUE_DICT);
+}
+
+bool tsr_value_is_string(const struct tsr_value *v, const char *s)
+{
+	return is_type(v, TSR_VALUE_STRING) && v->text.nbytes == strlen(s) &&
+	       memcmp(v->text.bytes, s, v->text.nbytes) == 0;
+}
+
+bool tsr_value_is_global(const struct tsr_value *v, const char *module, const char *name)
+{
+	return is_type(v, TSR_VALUE_GLOBAL) && strcmp(v->global.module, module) == 0 &&
+	       strcmp(v->global.name, name) == 0;
+}
+
+static bool is_negative(const struct tsr_value *v)
+{
+	return v->text.nbytes && (unsigned char)v->text.bytes[v->text.nbytes - 1] & 0x80;
+}
+
+/* The low 64 bits, sign-extended. */
+static uint64_t low_bits(const struct tsr_value *v)
+{
+	uint64_t bits = is_negative(v) ? UINT64_MAX : 0;
+
+	for (size_t i = v->text.nbytes < 8 ? v->text.nbytes : 8; i--;)
+		bits = bits << 8 | (unsigned char)v->text.bytes[i];
+	return bits;
+}
+
+bool tsr_value_get_i64(const struct tsr_value *v, int64_t *ret)
+{
+	if (!is_type(v, TSR_VALUE_INT) || v->text.nbytes > 8)
+		return false;
+	*ret = (int64_t)low_bits(v);
+	return true;
+}
+
+bool tsr_value_get_u64(const struct tsr_value *v, uint64_t *ret)
+{
+	if (!is_type(v, TSR_VALUE_INT) || is_negative(v))
+		return false;
+	/* As short as possible: a ninth byte of a 64-bit number is there for the sign only. */
+	if (v->text.nbytes > 9 || (v->text.nbytes == 9 && v->text.bytes[8]))
+		return false;
+	*ret = low_bits(v);
+	return true;
+}
+
+double tsr_value_real(const struct tsr_value *v)
+{
+	double x = 0;
+
+	if (is_type(v, TSR_VALUE_FLOAT))
+		memcpy(&x, &v->real, sizeof(x));
+	return x;
+}
+
+bool tsr_value_is_call(const struct tsr_value *v, const char *module, const char *name)
+{
+	return is_type(v, TSR_VALUE_CALL) && tsr_value_is_global(v->call.callee, module, name);
+}
+
+const struct tsr_value *tsr_value_mapping(const struct tsr_value *v)
+{
+	static const struct tsr_value empty = { .type = TSR_VALUE_DICT };
+	const bool is_default = tsr_value_is_call(v, "collections", "defaultdict");
+	const struct tsr_value *args, *items, *given;
+
+	if (is_type(v, TSR_VALUE_DICT))
+		return v;
+	if (!is_default && !tsr_value_is_call(v, "collections", "OrderedDict") &&
+	    !tsr_value_is_call(v, "collections", "Counter"))
+		return NULL;
+	args = v->call.args;
+	items = v->call.items;
+	if (!is_type(args, TSR_VALUE_TUPLE) || args->list.n > 1)
+		return NULL;
+	if (items && items->type != TSR_VALUE_DICT)
+		return NULL;
+	/* The argument of defaultdict is its factory; that of the others is contents. */
+	given = is_default || !args->list.n ? NULL : args->list.items[0];
+	if (!given)
+		return items ? items : &empty;
+	return given->type == TSR_VALUE_DICT && !items ? given : NULL;
+}
+
+struct tsr_value *tsr_value_at(const struct tsr_value *mapping, const char *key)
+{
+	const struct tsr_value *dict = tsr_value_mapping(mapping);
+
+	for (size_t i = dict ? dict->list.n / 2 : 0; i--;) {
+		if (tsr_value_is_string(dict->list.items[2 * i], key))
+			return dict->list.items[2 * i + 1];
+	}
+	return NULL;
+}
+
+/* --- What texts may hold -------------------------------------------------------------------- */
+
+static bool is_surrogate(const char *bytes, size_t nbytes)
+{
+	return nbytes >= 3 && (unsigned char)bytes[0] == 0xed &&
+	       ((unsigned char)bytes[1] & 0xe0) == 0xa0 && ((unsigned char)bytes[2] & 0xc0) == 0x80;
+}
+
+/* How many bytes from the start are ASCII, looked at eight at a time. */
+static size_t ascii_run(const char *bytes, size_t nbytes)
+{
+	size_t n = 0;
+
+	for (; nbytes - n >= 8; n += 8) {
+		uint64_t word;
+
+		memcpy(&word, bytes + n, sizeof(word));
+		if (word & 0x8080808080808080u)
+			break;
+	}
+	return n;
+}
+
+bool tsr_value_is_text(const char *bytes, size_t nbytes)
+{
+	size_t at = 0;
+
+	while (at < nbytes) {
+		uint32_t codepoint;
+		size_t len = ascii_run(bytes + at, nbytes - at);
+
+		if (!len)
+			len = tsr_utf8_next(bytes + at, nbytes - at, &codepoint);
+		if (!len && is_surrogate(bytes + at, nbytes - at))
+			len = 3;
+		if (!len)
+			return false;
+		at += len;
+	}
+	return true;
+}
+
+bool tsr_value_is_name(const char *bytes, size_t nbytes)
+{
+	bool first = true; /* of an identifier */
+
+	if (nbytes > TSR_VALUE_NAME_MAX)
+		return false;
+	for (size_t i = 0; i < nbytes; i++) {
+		const char c = bytes[i], lower = (char)(c | 0x20);
+		const bool letter = (lower >= 'a' && lower <= 'z') || c == '_';
+
+		if (!letter && (first || !((c >= '0' && c <= '9') || c == '.')))
+			return false;
+		first = c == '.';
+	}
+	return !first;
+}
+
+/* --- Walks ---------------------------------------------------------------------------------- */
+
+size_t tsr_value_nchildren(const struct tsr_value *v)
+{
+	if (tsr_value_is_list(v))
+		return v->list.n;
+	if (v->type == TSR_VALUE_CALL)
+		return 4;
+	return v->type == TSR_VALUE_PERSISTENT;
+}
+
+struct tsr_value *tsr_value_child(const struct tsr_value *v, size_t i)
+{
+	if (v->type == TSR_VALUE_CALL)
+		return i == 0	? v->call.callee
+		       : i == 1 ? v->call.args
+		       : i == 2 ? v->call.items
+				: v->call.state;
+	return v->type == TSR_VALUE_PERSISTENT ? v->inner : v->list.items[i];
+}
+
+/*
+ * The check goes through the graph once, each value after its children, and keeps in `scratch` what
+ * a value that was left is worth as a tree: its leaves in the upper 24 bits, its depth in the lower
+ * 8.  So it takes time by the size of the graph, however many leaves the tree has.
+ */
+#define ENTERED UINT32_MAX /* on the path from the root */
+
+_Static_assert(TSR_VALUE_LEAVES_MAX < 1u << 24, "leaves and depth share 32 bits");
+_Static_assert(TSR_VALUE_DEPTH_MAX < 255, "leaves and depth share 32 bits");
+
+struct step {
+	const struct tsr_value *v;
+	size_t next; /* child */
+	uint32_t leaves, depth; /* of the children so far */
+};
+
+struct walk {
+	struct step path[TSR_VALUE_DEPTH_MAX];
+	size_t n;
+	const char *where;
+	struct tsr_err *err;
+};
+
+/* `scratch` may change in a const graph; no graph lies in read-only memory. */
+static uint32_t *scratch(const struct tsr_value *v)
+{
+	return &((struct tsr_value *)(uintptr_t)v)->scratch;
+}
+
+static enum tsr_status too_deep(const struct walk *w)
+{
+	return tsr_fail(w->err, TSR_E_LIMIT, "%s: values nested deeper than the limit of %u",
+			w->where, TSR_VALUE_DEPTH_MAX);
+}
+
+/* Add what a child is worth to its parent, the last of the path, if any. */
+static enum tsr_status count(struct walk *w, uint32_t worth)
+{
+	struct step *s = w->n ? &w->path[w->n - 1] : NULL;
+
+	if (w->n + (worth & 0xff) > TSR_VALUE_DEPTH_MAX)
+		return too_deep(w);
+	if (!s)
+		return TSR_OK;
+	s->leaves += worth >> 8;
+	if (s->leaves > TSR_VALUE_LEAVES_MAX)
+		return tsr_fail(w->err, TSR_E_LIMIT,
+				"%s: more values than the limit of %u, shared ones counted as "
+				"often as they are reached",
+				w->where, TSR_VALUE_LEAVES_MAX);
+	if (s->depth < (worth & 0xff))
+		s->depth = worth & 0xff;
+	return TSR_OK;
+}
+
+static enum tsr_status enter(struct walk *w, const struct tsr_value *v)
+{
+	if (*scratch(v) == ENTERED)
+		return tsr_fail(w->err, TSR_E_FORMAT, "%s: a value that contains itself", w->where);
+	if (*scratch(v))
+		return count(w, *scratch(v));
+	if (!tsr_value_nchildren(v))
+		return count(w, 1 << 8 | 1); /* leaves need no note */
+	if (w->n == TSR_VALUE_DEPTH_MAX)
+		return too_deep(w);
+	w->path[w->n++] = (struct step){ .v = v };
+	*scratch(v) = ENTERED;
+	return TSR_OK;
+}
+
+static enum tsr_status check(struct walk *w, const struct tsr_value *root)
+{
+	TSR_TRY(enter(w, root));
+	while (w->n) {
+		struct step *s = &w->path[w->n - 1];
+
+		if (s->next < tsr_value_nchildren(s->v)) {
+			const struct tsr_value *child = tsr_value_child(s->v, s->next++);
+
+			if (child)
+				TSR_TRY(enter(w, child));
+			continue;
+		}
+		*scratch(s->v) = s->leaves << 8 | (s->depth + 1);
+		w->n--;
+		TSR_TRY(count(w, *scratch(s->v)));
+	}
+	return TSR_OK;
+}
+
+/*
+ * Set `scratch` back to 0.  Only values with a note lead on to others.  A check that failed leaves
+ * those on its path and those left before, each of the two at most TSR_VALUE_DEPTH_MAX long.
+ */
+static void clear(const struct tsr_value *root)
+{
+	struct {
+		const struct tsr_value *v;
+		size_t next;
+	} path[2 * TSR_VALUE_DEPTH_MAX + 1];
+	size_t n = 0;
+
+	if (*scratch(root))
+		path[n++].v = root;
+	if (n) {
+		path[0].next = 0;
+		*scratch(root) = 0;
+	}
+	while (n) {
+		const struct tsr_value *v = path[n - 1].v, *child;
+
+		if (path[n - 1].next == tsr_value_nchildren(v)) {
+			n--;
+			continue;
+		}
+		child = tsr_value_child(v, path[n - 1].next++);
+		if (child && *scratch(child)) {
+			*scratch(child) = 0;
+			path[n].v = child;
+			path[n++].next = 0;
+		}
+	}
+}
+
+enum tsr_status tsr_value_check(const struct tsr_value *root, const char *where,
+				struct tsr_err *err)
+{
+	struct walk w = { .where = where, .err = err };
+	const enum tsr_status status = check(&w, root);
+
+	clear(root);
+	return status;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "format/value_walk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/utf8.h"
+
+/* --- The walk ------------------------------------------------------------------------------- */
+
+/* The next child of a value on the path that was not visited, or NULL. */
+static struct tsr_value *next_child(struct tsr_value_walk *w)
+{
+	while (w->n) {
+		struct tsr_value *v = w->path[w->n - 1].v;
+
+		while (w->path[w->n - 1].next < tsr_value_nchildren(v)) {
+			struct tsr_value *child = tsr_value_child(v, w->path[w->n - 1].next++);
+
+			if (child && child->mark != w->mark)
+				return child;
+		}
+		w->n--;
+	}
+	return NULL;
+}
+
+struct tsr_value *tsr_value_walk_next(struct tsr_value_walk *w)
+{
+	struct tsr_value *v = w->root ? w->root : next_child(w);
+
+	w->root = NULL;
+	/* No path is longer, for the value was checked. */
+	if (!v || w->n == TSR_VALUE_DEPTH_MAX)
+		return NULL;
+	v->mark = w->mark;
+	w->path[w->n].v = v;
+	w->path[w->n++].next = 0;
+	return v;
+}
+
+const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, size_t up)
+{
+	return up + 1 < w->n ? w->path[w->n - 2 - up].v : NULL;
+}
+
+/* --- Paths ---------------------------------------------------------------------------------- */
+
+/* The most of one key that is shown. */
+#define KEY_NBYTES 100u
+
+/* A text being written into a buffer, as far as it fits. */
+struct line {
+	char *bytes;
+	size_t n, room; /* room: without the NUL */
+};
+
+static void put(struct line *l, const char *bytes, size_t nbytes)
+{
+	if (nbytes > l->room - l->n)
+		return;
+	memcpy(l->bytes + l->n, bytes, nbytes);
+	l->n += nbytes;
+}
+
+/* Text from a file, with a '?' for what is not to be printed. */
+static void put_text(struct line *l, const char *bytes, size_t nbytes)
+{
+	for (size_t at = 0, len; at < nbytes; at += len) {
+		uint32_t codepoint;
+		bool plain;
+
+		len = tsr_utf8_next(bytes + at, nbytes - at, &codepoint);
+		plain = len && codepoint >= 0x20 && (codepoint < 0x7f || codepoint >= 0xa0);
+		if (at + len > KEY_NBYTES) {
+			put(l, "...", 3);
+			return;
+		}
+		put(l, plain ? bytes + at : "?", plain ? len : 1);
+		len = len ? len : 1;
+	}
+}
+
+static void put_number(struct line *l, long long number)
+{
+	char digits[24];
+
+	put(l, digits, (size_t)snprintf(digits, sizeof(digits), "%lld", number));
+}
+
+static void put_key(struct line *l, const struct tsr_value *key)
+{
+	int64_t number;
+
+	if (key->type == TSR_VALUE_STRING)
+		put_text(l, key->text.bytes, key->text.nbytes);
+	else if (tsr_value_get_i64(key, &number))
+		put_number(l, number);
+	else if (key->type == TSR_VALUE_BOOL)
+		put(l, key->boolean ? "True" : "False", key->boolean ? 4 : 5);
+	else
+		put(l, "?", 1);
+}
+
+void tsr_value_walk_path(const struct tsr_value_walk *w, char *out, size_t nbytes)
+{
+	struct line l = { out, 0, nbytes - 1 };
+
+	for (size_t i = 0; i + 1 < w->n; i++) {
+		const struct tsr_value *v = w->path[i].v;
+		const size_t child = w->path[i].next - 1;
+
+		if (!tsr_value_is_list(v))
+			continue;
+		if (l.n)
+			put(&l, ".", 1);
+		if (v->type == TSR_VALUE_DICT)
+			put_key(&l, v->list.items[child & ~(size_t)1]);
+		else
+			put_number(&l, (long long)child);
+	}
+	out[l.n] = '\0';
+}
+
+/* --- Keys ----------------------------------------------------------------------------------- */
+
+/* Keys so far, by hash: the number of each in its dict, counted from 1. */
+struct keys {
+	const struct tsr_value *dict;
+	size_t mask;
+	uint32_t *table;
+};
+
+static bool is_same_key(const struct tsr_value *a, const struct tsr_value *b)
+{
+	return a->type == b->type && a->text.nbytes == b->text.nbytes &&
+	       memcmp(a->text.bytes, b->text.bytes, a->text.nbytes) == 0;
+}
+
+/* Add key number @i, unless there is one like it. */
+static bool add_key(struct keys *k, size_t i)
+{
+	const struct tsr_value *key = k->dict->list.items[2 * i];
+	size_t at = (size_t)tsr_hash(key->text.bytes, key->text.nbytes, key->type) & k->mask;
+
+	for (; k->table[at]; at = (at + 1) & k->mask) {
+		if (is_same_key(k->dict->list.items[2 * ((size_t)k->table[at] - 1)], key))
+			return false;
+	}
+	k->table[at] = (uint32_t)i + 1;
+	return true;
+}
+
+bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret)
+{
+	const size_t n = dict->list.n / 2;
+	struct keys k = { .dict = dict, .mask = 7 };
+
+	*ret = NULL;
+	if (n < 2)
+		return true;
+	while (k.mask - k.mask / 4 < n)
+		k.mask = 2 * k.mask + 1;
+	k.table = calloc(k.mask + 1, sizeof(*k.table));
+	if (!k.table)
+		return false;
+	for (size_t i = 0; i < n && !*ret; i++) {
+		const struct tsr_value *key = dict->list.items[2 * i];
+
+		if (key->type != TSR_VALUE_STRING && key->type != TSR_VALUE_BYTES &&
+		    key->type != TSR_VALUE_INT)
+			continue;
+		if (!add_key(&k, i))
+			*ret = key;
+	}
+	free(k.table);
+	return true;
+}
+
+/* --- Words ---------------------------------------------------------------------------------- */
+
+static const char *kind(const struct tsr_value *v)
+{
+	static const char *const kinds[] = {
+		[TSR_VALUE_NONE] = "None",	 [TSR_VALUE_BOOL] = "a bool",
+		[TSR_VALUE_INT] = "a large int", [TSR_VALUE_FLOAT] = "a float",
+		[TSR_VALUE_STRING] = "a string", [TSR_VALUE_BYTES] = "bytes",
+		[TSR_VALUE_LIST] = "a list",	 [TSR_VALUE_TUPLE] = "a tuple",
+		[TSR_VALUE_SET] = "a set",	 [TSR_VALUE_FROZENSET] = "a frozenset",
+		[TSR_VALUE_DICT] = "a dict",	 [TSR_VALUE_GLOBAL] = "a global",
+		[TSR_VALUE_CALL] = "an object",	 [TSR_VALUE_PERSISTENT] = "a storage",
+		[TSR_VALUE_TENSOR] = "a tensor",
+	};
+
+	return kinds[v->type];
+}
+
+const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DESCRIBED])
+{
+	struct line l = { out, 0, TSR_VALUE_DESCRIBED - 1 };
+	const struct tsr_value *global = v;
+	int64_t number;
+
+	if (v->type == TSR_VALUE_STRING) {
+		put(&l, "\"", 1);
+		put_text(&l, v->text.bytes, v->text.nbytes);
+		put(&l, "\"", 1);
+		out[l.n] = '\0';
+		return out;
+	}
+	if (v->type == TSR_VALUE_BOOL)
+		return v->boolean ? "True" : "False";
+	if (tsr_value_get_i64(v, &number)) {
+		snprintf(out, TSR_VALUE_DESCRIBED, "%lld", (long long)number);
+		return out;
+	}
+	if (v->type == TSR_VALUE_CALL)
+		global = v->call.callee;
+	if (global->type != TSR_VALUE_GLOBAL)
+		return kind(v);
+	snprintf(out, TSR_VALUE_DESCRIBED, "%s%s.%s", v == global ? "" : "a call of ",
+		 global->global.module, global->global.name);
+	return out;
+}

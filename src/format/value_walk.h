@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_VALUE_WALK_H
+#define TSR_CKPT_VALUE_WALK_H
+
+#include "format/value.h"
+
+/*
+ * A walk over a value that passed tsr_value_check() and all below it: parents before children, a
+ * shared value once.  The value at hand may be changed in place; its children are looked at after.
+ * Start with the root, the number of marks and zeros.  Does not recurse.
+ */
+struct tsr_value_walk {
+	struct tsr_value *root;
+	uint32_t mark; /* for values that were visited; not 0, and no other walk's */
+	size_t n;
+	struct {
+		struct tsr_value *v;
+		size_t next; /* child */
+	} path[TSR_VALUE_DEPTH_MAX]; /* to the value at hand */
+};
+
+/* The marks of the walks there are, so that none takes another's for its own. */
+#define TSR_MARK_TORCH 16u
+#define TSR_MARK_DCP 17u
+#define TSR_MARK_DCP_TREE 18u
+
+/* The next value; NULL at the end. */
+struct tsr_value *tsr_value_walk_next(struct tsr_value_walk *w);
+
+/*
+ * The keys that lead to the value at hand, joined with dots; cut to fit.  UTF-8 without control
+ * characters; "" at the root.
+ */
+void tsr_value_walk_path(const struct tsr_value_walk *w, char *out, size_t nbytes);
+
+/* The parent of the value at hand, or of its parent for @up = 1 and so on; NULL above the root. */
+const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, size_t up);
+
+/*
+ * Look for a key that comes twice in a DICT: text, bytes or ints, which are equal only within their
+ * type.  *ret is the second one, or NULL.  False when out of memory.
+ */
+bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret);
+
+/* What a value is, in the words of a message: "a list", "-1", "a call of posix.system". */
+#define TSR_VALUE_DESCRIBED 640u
+const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DESCRIBED]);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contents of a member, in pieces.  The only file that inflates. */
+#include <stdlib.h>
+
+#include <zlib.h>
+
+#include "base/crc.h"
+#include "base/fail.h"
+#include "format/zip.h"
+
+#define INPUT_ROOM (256u << 10)
+#define PIECE_NBYTES (1u << 20)
+
+/* Reads a member from its start. */
+struct stream {
+	const struct tsr_file *f;
+	const struct tsr_zip_member *m;
+	const char *where;
+	struct tsr_err *err;
+	uint64_t at; /* stored bytes taken from the file so far */
+	uint32_t crc; /* of the contents so far */
+	unsigned char *input; /* NULL if not deflated */
+	bool ended; /* the deflated data said so */
+	z_stream z;
+};
+
+static enum tsr_status stream_start(struct stream *s)
+{
+	s->crc = 0;
+	if (!s->m->deflated)
+		return TSR_OK;
+	s->input = malloc(INPUT_ROOM);
+	if (!s->input)
+		return tsr_fail_nomem(s->err, s->where);
+	/* Negative: deflated data without the header of zlib. */
+	if (inflateInit2(&s->z, -MAX_WBITS) == Z_OK)
+		return TSR_OK;
+	free(s->input);
+	s->input = NULL;
+	return tsr_fail_nomem(s->err, s->where);
+}
+
+static void stream_free(struct stream *s)
+{
+	if (!s->input)
+		return;
+	inflateEnd(&s->z);
+	free(s->input);
+}
+
+static enum tsr_status damaged(const struct stream *s, const char *found)
+{
+	return tsr_fail(s->err, TSR_E_FORMAT, "%s: member %.200s: deflated data: %s", s->where,
+			s->m->name, found);
+}
+
+static enum tsr_status refill(struct stream *s)
+{
+	const uint64_t left = s->m->stored_nbytes - s->at;
+	const size_t n = left < INPUT_ROOM ? (size_t)left : INPUT_ROOM;
+
+	TSR_TRY(tsr_file_read(s->f, s->input, n, s->m->offset + s->at, s->err));
+	s->at += n;
+	s->z.next_in = s->input;
+	s->z.avail_in = (uInt)n;
+	return TSR_OK;
+}
+
+/* Up to @n bytes, at most PIECE_NBYTES; fewer only at the end of the data. */
+static enum tsr_status inflate_some(struct stream *s, void *buf, size_t n, size_t *got_ret)
+{
+	s->z.next_out = buf;
+	s->z.avail_out = (uInt)n;
+	while (s->z.avail_out && !s->ended) {
+		int code;
+
+		/* Without input left zlib may still hold output. */
+		if (!s->z.avail_in && s->at < s->m->stored_nbytes)
+			TSR_TRY(refill(s));
+		code = inflate(&s->z, Z_NO_FLUSH);
+		if (code == Z_MEM_ERROR)
+			return tsr_fail_nomem(s->err, s->where);
+		if (code == Z_BUF_ERROR)
+			return damaged(s, "found its end too early");
+		if (code != Z_OK && code != Z_STREAM_END)
+			return damaged(s, s->z.msg ? s->z.msg : "invalid");
+		s->ended = code == Z_STREAM_END;
+	}
+	*got_ret = n - s->z.avail_out;
+	return TSR_OK;
+}
+
+/* Exactly the next @n bytes, at most PIECE_NBYTES. */
+static enum tsr_status stream_read(struct stream *s, void *buf, size_t n)
+{
+	size_t got;
+
+	if (!s->m->deflated) {
+		TSR_TRY(tsr_file_read(s->f, buf, n, s->m->offset + s->at, s->err));
+		s->at += n;
+		return TSR_OK;
+	}
+	TSR_TRY(inflate_some(s, buf, n, &got));
+	if (got == n)
+		return TSR_OK;
+	return tsr_fail(s->err, TSR_E_FORMAT,
+			"%s: member %.200s: found %llu bytes after inflating, expected %llu",
+			s->where, s->m->name, (unsigned long long)s->z.total_out,
+			(unsigned long long)s->m->nbytes);
+}
+
+/* All contents were read: that must be all there is. */
+static enum tsr_status stream_finish(struct stream *s)
+{
+	unsigned char more;
+	size_t got = 0;
+
+	if (s->m->deflated) {
+		TSR_TRY(inflate_some(s, &more, 1, &got));
+		if (got)
+			return tsr_fail(s->err, TSR_E_FORMAT,
+					"%s: member %.200s: found more than %llu bytes after "
+					"inflating, expected no more",
+					s->where, s->m->name, (unsigned long long)s->m->nbytes);
+		if (s->z.avail_in || s->at != s->m->stored_nbytes)
+			return damaged(s, "found bytes behind its end");
+	}
+	if (s->m->has_crc && s->crc != s->m->crc)
+		return tsr_fail(s->err, TSR_E_FORMAT,
+				"%s: member %.200s: found CRC-32 %08x, expected %08x", s->where,
+				s->m->name, s->crc, s->m->crc);
+	return TSR_OK;
+}
+
+static enum tsr_status load_all(struct stream *s, unsigned char *out)
+{
+	for (uint64_t at = 0; at < s->m->nbytes;) {
+		const uint64_t left = s->m->nbytes - at;
+		const size_t n = left < PIECE_NBYTES ? (size_t)left : PIECE_NBYTES;
+
+		TSR_TRY(stream_read(s, out + at, n));
+		s->crc = tsr_crc32(s->crc, out + at, n);
+		at += n;
+	}
+	return stream_finish(s);
+}
+
+enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_member *m,
+			     uint64_t max_nbytes, const char *where, void **ret,
+			     struct tsr_err *err)
+{
+	struct stream s = { .f = f, .m = m, .where = where, .err = err };
+	enum tsr_status status;
+	unsigned char *out;
+
+	if (m->nbytes > max_nbytes)
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: member %.200s: %llu bytes are over the limit of %llu", where,
+				m->name, (unsigned long long)m->nbytes,
+				(unsigned long long)max_nbytes);
+	out = malloc(m->nbytes ? (size_t)m->nbytes : 1);
+	if (!out)
+		return tsr_fail_nomem(err, where);
+	status = stream_start(&s);
+	if (status == TSR_OK)
+		status = load_all(&s, out);
+	stream_free(&s);
+	if (status != TSR_OK) {
+		free(out);
+		return status;
+	}
+	*ret = out;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_member *m, void *buf,
+			     size_t nbytes, size_t *got_ret, const char *where, struct tsr_err *err)
+{
+	struct stream s = { .f = f, .m = m, .where = where, .err = err };
+	const size_t want = m->nbytes < nbytes ? (size_t)m->nbytes : nbytes;
+	enum tsr_status status = stream_start(&s);
+	unsigned char *out = buf;
+
+	for (size_t at = 0; at < want && status == TSR_OK;) {
+		const size_t n = want - at < PIECE_NBYTES ? want - at : PIECE_NBYTES;
+
+		status = stream_read(&s, out + at, n);
+		at += n;
+	}
+	stream_free(&s);
+	if (status == TSR_OK)
+		*got_ret = want;
+	return status;
+}
+
+static enum tsr_status inflate_all(struct stream *s, unsigned char *piece, struct tsr_file *into)
+{
+	for (uint64_t at = 0; at < s->m->nbytes;) {
+		const uint64_t left = s->m->nbytes - at;
+		const size_t n = left < PIECE_NBYTES ? (size_t)left : PIECE_NBYTES;
+
+		TSR_TRY(stream_read(s, piece, n));
+		s->crc = tsr_crc32(s->crc, piece, n);
+		TSR_TRY(tsr_file_scratch_write(into, piece, n, at, s->err));
+		at += n;
+	}
+	return stream_finish(s);
+}
+
+enum tsr_status tsr_zip_inflate(const struct tsr_file *f, const struct tsr_zip_member *m,
+				struct tsr_file *into, const char *where, struct tsr_err *err)
+{
+	struct stream s = { .f = f, .m = m, .where = where, .err = err };
+	unsigned char *piece = malloc(PIECE_NBYTES);
+	enum tsr_status status;
+
+	if (!piece)
+		return tsr_fail_nomem(err, where);
+	status = stream_start(&s);
+	if (status == TSR_OK)
+		status = inflate_all(&s, piece, into);
+	stream_free(&s);
+	free(piece);
+	return status;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Zip archives of stored members, as torch and Python's zipfile read them.  The bytes depend on
+ * names, sizes and contents alone: every date is the first that the format has.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "format/zip.h"
+#include "format/zip_format.h"
+
+#define DOS_DATE 0x0021u /* 1980-01-01; the time is 00:00 */
+#define VERSION_PLAIN 10u
+#define VERSION_ZIP64 45u
+
+/* The padding of torch: an extra field "FB" filled with Z. */
+#define EXTRA_PAD 0x4246u
+#define PAD_BYTE 'Z'
+
+#define EXTRA_HEADER_NBYTES 4u
+#define LOCAL_EXTRA64_NBYTES (EXTRA_HEADER_NBYTES + 16u)
+#define ALIGN_MAX 64u
+
+/* Of a local header; that of a central one is shorter but for 8 bytes. */
+#define HEADER_MAX \
+	(TSR_ZIP_LOCAL_NBYTES + TSR_ZIP_NAME_MAX + LOCAL_EXTRA64_NBYTES + EXTRA_HEADER_NBYTES + \
+	 ALIGN_MAX)
+
+/* --- Layout --------------------------------------------------------------------------------- */
+
+static bool is_large(uint64_t value)
+{
+	return value >= TSR_ZIP_U32_ESCAPE;
+}
+
+/* What a header field of 32 bits says about a value that may need 64. */
+static uint32_t field32(uint64_t value)
+{
+	return is_large(value) ? TSR_ZIP_U32_ESCAPE : (uint32_t)value;
+}
+
+static uint64_t local_extra64_nbytes(const struct tsr_zip_entry *e)
+{
+	return is_large(e->nbytes) ? LOCAL_EXTRA64_NBYTES : 0;
+}
+
+static uint64_t central_extra64_nbytes(const struct tsr_zip_entry *e)
+{
+	const unsigned body = (is_large(e->nbytes) ? 16u : 0) +
+			      (is_large(e->header_offset) ? 8u : 0);
+
+	return body ? EXTRA_HEADER_NBYTES + body : 0;
+}
+
+static uint64_t central_nbytes(const struct tsr_zip_entry *e)
+{
+	return TSR_ZIP_CENTRAL_NBYTES + strlen(e->name) + central_extra64_nbytes(e);
+}
+
+/* The central directory of laid-out members and what ends the archive. */
+struct tail {
+	uint64_t offset, nbytes; /* of the central directory */
+	uint64_t count;
+	bool zip64;
+};
+
+static struct tail tail_of(const struct tsr_zip_entry *entries, size_t n)
+{
+	struct tail t = { .count = n };
+
+	if (n)
+		t.offset = entries[n - 1].offset + entries[n - 1].nbytes;
+	for (size_t i = 0; i < n; i++)
+		t.nbytes += central_nbytes(&entries[i]);
+	t.zip64 = n >= TSR_ZIP_U16_ESCAPE || is_large(t.offset) || is_large(t.nbytes);
+	return t;
+}
+
+uint64_t tsr_zip_layout(struct tsr_zip_entry *entries, size_t n)
+{
+	struct tail t;
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct tsr_zip_entry *e = &entries[i];
+
+		e->header_offset = at;
+		at += TSR_ZIP_LOCAL_NBYTES + strlen(e->name) + local_extra64_nbytes(e);
+		if (e->align > 1) {
+			at += EXTRA_HEADER_NBYTES;
+			at = (at + e->align - 1) & ~(uint64_t)(e->align - 1);
+		}
+		e->offset = at;
+		at += e->nbytes;
+	}
+	t = tail_of(entries, n);
+	return t.offset + t.nbytes + TSR_ZIP_END_NBYTES +
+	       (t.zip64 ? TSR_ZIP_END64_NBYTES + TSR_ZIP_LOCATOR_NBYTES : 0);
+}
+
+/* --- Writing -------------------------------------------------------------------------------- */
+
+/* Bytes on their way to the file. */
+struct output {
+	struct tsr_outfile *f;
+	struct tsr_err *err;
+	uint64_t at; /* where the next byte goes */
+	size_t nbytes; /* of those that wait, which go before @at */
+	unsigned char buf[2 * HEADER_MAX];
+};
+
+static void put16(struct output *o, uint32_t value)
+{
+	o->buf[o->nbytes++] = (unsigned char)value;
+	o->buf[o->nbytes++] = (unsigned char)(value >> 8);
+	o->at += 2;
+}
+
+static void put32(struct output *o, uint32_t value)
+{
+	put16(o, value & 0xffff);
+	put16(o, value >> 16);
+}
+
+static void put64(struct output *o, uint64_t value)
+{
+	put32(o, (uint32_t)value);
+	put32(o, (uint32_t)(value >> 32));
+}
+
+static void put_name(struct output *o, const char *name)
+{
+	const size_t n = strlen(name);
+
+	memcpy(o->buf + o->nbytes, name, n);
+	o->nbytes += n;
+	o->at += n;
+}
+
+static enum tsr_status flush(struct output *o)
+{
+	const size_t n = o->nbytes;
+
+	o->nbytes = 0;
+	return tsr_outfile_write(o->f, o->buf, n, o->at - n, o->err);
+}
+
+/* Make room for one more header. */
+static enum tsr_status make_room(struct output *o)
+{
+	return sizeof(o->buf) - o->nbytes < HEADER_MAX ? flush(o) : TSR_OK;
+}
+
+/* What local and central headers have in common, from the version to the length of the name. */
+static void put_common(struct output *o, const struct tsr_zip_entry *e, uint64_t extra64_nbytes)
+{
+	put16(o, extra64_nbytes ? VERSION_ZIP64 : VERSION_PLAIN);
+	put16(o, TSR_ZIP_FLAG_UTF8);
+	put16(o, TSR_ZIP_STORED);
+	put16(o, 0);
+	put16(o, DOS_DATE);
+	put32(o, e->crc);
+	put32(o, field32(e->nbytes));
+	put32(o, field32(e->nbytes));
+	put16(o, (uint32_t)strlen(e->name));
+}
+
+static enum tsr_status write_local(struct output *o, const struct tsr_zip_entry *e)
+{
+	const uint64_t fixed = TSR_ZIP_LOCAL_NBYTES + strlen(e->name);
+	const uint64_t extra = e->offset - e->header_offset - fixed;
+	uint64_t pad = extra - local_extra64_nbytes(e);
+
+	o->at = e->header_offset;
+	put32(o, TSR_ZIP_LOCAL);
+	put_common(o, e, local_extra64_nbytes(e));
+	put16(o, (uint32_t)extra);
+	put_name(o, e->name);
+	if (is_large(e->nbytes)) {
+		put16(o, TSR_ZIP_EXTRA64);
+		put16(o, 16);
+		put64(o, e->nbytes);
+		put64(o, e->nbytes);
+	}
+	if (pad) {
+		pad -= EXTRA_HEADER_NBYTES;
+		put16(o, EXTRA_PAD);
+		put16(o, (uint32_t)pad);
+		memset(o->buf + o->nbytes, PAD_BYTE, (size_t)pad);
+		o->nbytes += (size_t)pad;
+		o->at += pad;
+	}
+	return flush(o);
+}
+
+static enum tsr_status write_central(struct output *o, const struct tsr_zip_entry *e)
+{
+	const uint32_t extra = (uint32_t)central_extra64_nbytes(e);
+
+	TSR_TRY(make_room(o));
+	put32(o, TSR_ZIP_CENTRAL);
+	put16(o, VERSION_ZIP64); /* that made it; high byte 0: attributes as in MS-DOS, none */
+	put_common(o, e, extra);
+	put16(o, extra);
+	put16(o, 0); /* comment */
+	put16(o, 0); /* disk */
+	put16(o, 0); /* attributes */
+	put32(o, 0);
+	put32(o, field32(e->header_offset));
+	put_name(o, e->name);
+	if (extra) {
+		put16(o, TSR_ZIP_EXTRA64);
+		put16(o, extra - EXTRA_HEADER_NBYTES);
+	}
+	if (is_large(e->nbytes)) {
+		put64(o, e->nbytes);
+		put64(o, e->nbytes);
+	}
+	if (is_large(e->header_offset))
+		put64(o, e->header_offset);
+	return TSR_OK;
+}
+
+static void put_end64(struct output *o, const struct tail *t)
+{
+	const uint64_t at = o->at;
+
+	put32(o, TSR_ZIP_END64);
+	put64(o, TSR_ZIP_END64_NBYTES - 12); /* of what follows */
+	put16(o, VERSION_ZIP64);
+	put16(o, VERSION_ZIP64);
+	put32(o, 0); /* disks */
+	put32(o, 0);
+	put64(o, t->count);
+	put64(o, t->count);
+	put64(o, t->nbytes);
+	put64(o, t->offset);
+	put32(o, TSR_ZIP_LOCATOR);
+	put32(o, 0);
+	put64(o, at);
+	put32(o, 1); /* disks in all */
+}
+
+static enum tsr_status write_end(struct output *o, const struct tail *t)
+{
+	const uint32_t count = t->count < TSR_ZIP_U16_ESCAPE ? (uint32_t)t->count
+							     : TSR_ZIP_U16_ESCAPE;
+
+	TSR_TRY(make_room(o));
+	if (t->zip64)
+		put_end64(o, t);
+	put32(o, TSR_ZIP_END);
+	put16(o, 0); /* disks */
+	put16(o, 0);
+	put16(o, count);
+	put16(o, count);
+	put32(o, field32(t->nbytes));
+	put32(o, field32(t->offset));
+	put16(o, 0); /* comment */
+	return flush(o);
+}
+
+static enum tsr_status write_all(struct output *o, const struct tsr_zip_entry *entries, size_t n)
+{
+	const struct tail t = tail_of(entries, n);
+
+	for (size_t i = 0; i < n; i++)
+		TSR_TRY(write_local(o, &entries[i]));
+	o->at = t.offset;
+	for (size_t i = 0; i < n; i++)
+		TSR_TRY(write_central(o, &entries[i]));
+	return write_end(o, &t);
+}
+
+enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, const struct tsr_zip_entry *entries,
+				      size_t n, struct tsr_err *err)
+{
+	struct output *o;
+	enum tsr_status status;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strlen(entries[i].name) > TSR_ZIP_NAME_MAX)
+			return tsr_fail(err, TSR_E_LIMIT,
+					"member %.40s...: name of %zu bytes is over the limit of "
+					"%u of zip archives",
+					entries[i].name, strlen(entries[i].name), TSR_ZIP_NAME_MAX);
+	}
+	o = calloc(1, sizeof(*o));
+	if (!o)
+		return tsr_fail_nomem(err, "the headers of a zip archive");
+	o->f = f;
+	o->err = err;
+	status = write_all(o, entries, n);
+	free(o);
+	return status;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work on a GPU: its memory, streams and events, and the kernels of codecs, sweeps and steps. */
+#ifndef TSR_GPU_WORK_H
+#define TSR_GPU_WORK_H
+
+#include "step/step.h"
+#include "tersor/codec.h"
+#include "tersor/gpu.h"
+#include "tersor/sweep.h"
+
+struct tsr_gpu_stream; /* work on a GPU, done in the order in which it was submitted */
+struct tsr_gpu_event; /* a point in a stream */
+
+/*
+ * @nbytes of device memory, aligned to 256 bytes, not initialised.  Its addresses are for the
+ * functions below only: the CPU cannot read them.  @what is named if there is no memory left.
+ */
+enum tsr_status tsr_gpu_alloc(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
+			      void **memory_ret, struct tsr_err *err);
+void tsr_gpu_free(struct tsr_gpu *gpu, void *memory);
+
+/*
+ * Host memory that copies need not go through a buffer for, so that they are faster and run beside
+ * the calling thread.
+ */
+enum tsr_status tsr_gpu_alloc_host(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
+				   void **memory_ret, struct tsr_err *err);
+void tsr_gpu_free_host(struct tsr_gpu *gpu, void *memory);
+
+/* --- Streams --------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_gpu_stream_new(struct tsr_gpu *gpu, struct tsr_gpu_stream **stream_ret,
+				   struct tsr_err *err);
+
+/* Waits for the work in it.  NULL is allowed. */
+void tsr_gpu_stream_free(struct tsr_gpu_stream *stream);
+
+/* Wait until all work in the stream is done; a kernel that failed is known here at the latest. */
+enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct tsr_err *err);
+
+/*
+ * Append a copy: from host to device, from device to host, within the device; or zeros.  Host
+ * memory must stay as it is until the copy is done, which is at once unless it is from
+ * tsr_gpu_alloc_host().
+ */
+enum tsr_status tsr_gpu_put(struct tsr_gpu_stream *stream, void *device, const void *host,
+			    uint64_t nbytes, struct tsr_err *err);
+enum tsr_status tsr_gpu_get(struct tsr_gpu_stream *stream, void *host, const void *device,
+			    uint64_t nbytes, struct tsr_err *err);
+enum tsr_status tsr_gpu_copy(struct tsr_gpu_stream *stream, void *to, const void *from,
+			     uint64_t nbytes, struct tsr_err *err);
+enum tsr_status tsr_gpu_zero(struct tsr_gpu_stream *stream, void *device, uint64_t nbytes,
+			     struct tsr_err *err);
+
+/* --- Events ---------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_gpu_event_new(struct tsr_gpu *gpu, struct tsr_gpu_event **event_ret,
+				  struct tsr_err *err);
+void tsr_gpu_event_free(struct tsr_gpu_event *event);
+
+/* Let the event stand for this point of the stream. */
+enum tsr_status tsr_gpu_record(struct tsr_gpu_stream *stream, struct tsr_gpu_event *event,
+			       struct tsr_err *err);
+
+/* Let later work in the stream wait for an event of this or another stream. */
+enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream, const struct tsr_gpu_event *event,
+			     struct tsr_err *err);
+
+/* Wait until the work before the event is done. */
+enum tsr_status tsr_gpu_reach(const struct tsr_gpu_event *event, struct tsr_err *err);
+
+/* Device time between two events; waits for the later one. */
+enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from, const struct tsr_gpu_event *to,
+				double *seconds_ret, struct tsr_err *err);
+
+/* --- Codecs ---------------------------------------------------------------------------------- */
+
+/* Whether there are kernels for a codec.  Every row of tsr_codecs() has them. */
+bool tsr_gpu_has_codec(const struct tsr_codec *codec);
+
+/**
+ * tsr_gpu_encode() - Append the encoding of a run of elements to a stream
+ * @coding: what to encode to
+ * @x:      @n values in device memory
+ * @plane:  one array in device memory per plane, sized by tsr_plane_nbytes()
+ * @report: in device memory, aligned to 8 bytes, added to; NULL is allowed
+ *
+ * As codec->encode(), on arrays of any element alignment; it is fast where they are aligned to 16
+ * bytes and groups have the default size.
+ *
+ * Return: TSR_OK, TSR_E_UNSUPPORTED if there is no kernel for the codec, or as above.
+ */
+enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+			       const float *x, uint64_t n, void *const plane[],
+			       struct tsr_encode_report *report, struct tsr_err *err);
+
+/* The same for decoding: @plane and @x are in device memory. */
+enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+			       const void *const plane[], uint64_t n, float *x,
+			       struct tsr_err *err);
+
+/*
+ * The same on arrays in host memory, through buffers on the GPU that take at most 256 MiB; @report
+ * is not NULL.  Done when it returns.
+ */
+enum tsr_status tsr_gpu_encode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
+				    const float *x, uint64_t n, void *const plane[],
+				    struct tsr_encode_report *report, struct tsr_err *err);
+enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
+				    const void *const plane[], uint64_t n, float *x,
+				    struct tsr_err *err);
+
+/* --- Sweeps ---------------------------------------------------------------------------------- */
+
+#define TSR_GPU_SWEEP_RUN 32768u /* patterns that are swept together */
+
+/*
+ * Append the sweep of @n bit patterns from @first on, both multiples of TSR_GPU_SWEEP_RUN, to a
+ * stream: see tsr_sweep_run().  @rows, one per exponent field, are in device memory and added to;
+ * their `count` stays as it is.
+ *
+ * Return: TSR_OK, TSR_E_UNSUPPORTED for a codec with scales, or as above.
+ */
+enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_codec *codec,
+			      uint32_t first, uint64_t n, struct tsr_sweep_row *rows,
+			      struct tsr_err *err);
+
+/* --- Steps ----------------------------------------------------------------------------------- */
+
+/**
+ * tsr_gpu_step() - Append a step of an optimizer on a tensor to a stream
+ * @step:   as for tsr_step_apply(), with planes in device memory
+ * @grad:   @n elements of step->grad_dtype in device memory
+ * @n:      elements of the tensor, or of a part that begins at a multiple of tsr_step_align() (then
+ *          planes, gradient and the codings' `first` are those of the part)
+ * @report: in device memory, aligned to 8 bytes, added to; NULL is allowed
+ *
+ * The bits of tsr_step_apply().  One kernel does it if tsr_gpu_step_is_fused() and the arrays are
+ * aligned to 16 bytes (all but the scales, which are to their size); elements behind the last whole
+ * group, and every other state, go by way of FP32 copies of up to 2^24 elements of each part, which
+ * belong to the stream.
+ *
+ * Return: TSR_OK, or as above; the state is undefined after a failure.
+ */
+enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+			     const void *grad, uint64_t n, struct tsr_step_report *report,
+			     struct tsr_err *err);
+
+/* Whether one kernel decodes, steps and encodes: groups of 32, and codecs that it has. */
+bool tsr_gpu_step_is_fused(const struct tsr_step *step);
+
+#endif

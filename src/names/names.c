@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tensors of a checkpoint are, by the names that training frameworks give them. */
+#include "tersor/names.h"
+
+#include <ctype.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "text/text.h"
+#include "names/roles.h"
+
+/* The state of one weight that a tensor can be. */
+enum slot {
+	SLOT_NONE, /* not a state: perhaps a weight */
+	SLOT_MOMENTUM,
+	SLOT_VARIANCE,
+	SLOT_MAX_VARIANCE, /* AMSGrad */
+	SLOT_MASTER, /* the FP32 weight that an optimizer keeps */
+	SLOT_SCALAR, /* powers of betas and their like */
+	SLOT_STEP, /* step counters */
+};
+
+/*
+ * The last (or, behind "state.", the first) component of a state's name.  A weak one could as well
+ * be a parameter's own name, and counts only if the rest names a weight of the same shape.
+ */
+static const struct alias {
+	const char *component;
+	enum slot slot;
+	bool weak;
+} aliases[] = {
+	{ "exp_avg", SLOT_MOMENTUM, false }, /* torch.optim */
+	{ "exp_avg_sq", SLOT_VARIANCE, false },
+	{ "max_exp_avg_sq", SLOT_MAX_VARIANCE, false },
+	{ "momentum_buffer", SLOT_MOMENTUM, false },
+	{ "moment1_0", SLOT_MOMENTUM, false }, /* Paddle */
+	{ "moment2_0", SLOT_VARIANCE, false },
+	{ "beta1_pow_acc_0", SLOT_SCALAR, false },
+	{ "beta2_pow_acc_0", SLOT_SCALAR, false },
+	{ "fp32_param", SLOT_MASTER, false }, /* Megatron */
+	{ "master_param", SLOT_MASTER, false }, /* TransformerEngine */
+	{ "fp32", SLOT_MASTER, true }, /* DeepSpeed universal */
+	{ "m", SLOT_MOMENTUM, true }, /* MLX */
+	{ "v", SLOT_VARIANCE, true },
+	{ "mu", SLOT_MOMENTUM, true }, /* Optax */
+	{ "nu", SLOT_VARIANCE, true },
+	{ "state1", SLOT_MOMENTUM, true }, /* bitsandbytes */
+	{ "state2", SLOT_VARIANCE, true },
+	{ "step", SLOT_STEP, true },
+};
+
+#define NALIASES (sizeof(aliases) / sizeof(*aliases))
+
+/* Components that wrappers put into the names of parameters. */
+static const char *const wrappers[] = {
+	"module",
+	"_orig_mod",
+	"_checkpoint_wrapped_module",
+	"_fsdp_wrapped_module",
+};
+
+struct candidate {
+	struct tsr_tensor *t;
+	char *base; /* of a state: the name of its weight as far as its own name tells */
+	char *canonical; /* base or name without wrappers and leading "model." */
+	enum slot slot;
+	bool weak;
+	bool settled; /* by a rule of the user */
+	bool optimizer; /* under "optimizer.", "optim." or "state." */
+	bool param; /* known to be a weight, though it has no dimensions */
+	struct candidate *weight;
+};
+
+struct assigning {
+	struct tsr_checkpoint *c;
+	struct candidate *all; /* one per tensor */
+	size_t n;
+	struct candidate **weights; /* those that may be weights, masters too, by canonical name */
+	size_t nweights;
+	struct tsr_err *err;
+};
+
+static const struct alias *find_alias(const char *component, size_t len)
+{
+	for (size_t i = 0; i < NALIASES; i++) {
+		if (strlen(aliases[i].component) == len &&
+		    memcmp(aliases[i].component, component, len) == 0)
+			return &aliases[i];
+	}
+	return NULL;
+}
+
+/* Behind "prefix" if the name starts with it, else NULL. */
+static const char *after(const char *name, const char *prefix)
+{
+	const size_t len = strlen(prefix);
+
+	return strncmp(name, prefix, len) == 0 ? name + len : NULL;
+}
+
+/* Behind "chained_0." and its like, else NULL. */
+static const char *after_chained(const char *name)
+{
+	const char *at = after(name, "chained_");
+
+	if (!at || !isdigit((unsigned char)*at))
+		return NULL;
+	while (isdigit((unsigned char)*at))
+		at++;
+	return *at == '.' ? at + 1 : NULL;
+}
+
+/* Strip what an optimizer's tree puts in front; *inside tells whether there was anything. */
+static const char *strip_roots(const char *name, bool *inside)
+{
+	*inside = false;
+	for (;;) {
+		const char *at = after(name, "optimizer.");
+
+		at = at ? at : after(name, "optim.");
+		at = at ? at : after(name, "state.");
+		at = at ? at : after_chained(name);
+		if (!at || !*at)
+			return name;
+		name = at;
+		*inside = true;
+	}
+}
+
+/* The name without wrappers and without leading "model." components; NULL when out of memory. */
+char *tsr_names_canonical(const char *name)
+{
+	char *out = malloc(strlen(name) + 1), *end = out;
+	bool leading = true;
+
+	if (!out)
+		return NULL;
+	while (*name) {
+		const char *dot = strchr(name, '.');
+		const size_t len = dot ? (size_t)(dot - name) : strlen(name);
+		bool drop = dot && leading && len == 5 && memcmp(name, "model", 5) == 0;
+
+		for (size_t i = 0; dot && i < sizeof(wrappers) / sizeof(*wrappers); i++)
+			drop = drop ||
+			       (strlen(wrappers[i]) == len && memcmp(wrappers[i], name, len) == 0);
+		if (!drop) {
+			memcpy(end, name, len);
+			end += len;
+			if (dot)
+				*end++ = '.';
+			leading = false;
+		}
+		name += len + (dot != NULL);
+	}
+	*end = '\0';
+	return out;
+}
+
+/* Split a name into the base and what of it this is.  base is NULL if it is no state. */
+static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
+{
+	const char *name = strip_roots(k->t->name, &k->optimizer);
+	const char *last = name + strlen(name), *dot = strchr(name, '.');
+	const struct alias *alias = NULL;
+
+	while (last > name && last[-1] != '.' && last[-1] != '/')
+		last--;
+	if (last > name + 1) {
+		alias = find_alias(last, strlen(last));
+		if (alias)
+			k->base = strndup(name, (size_t)(last - 1 - name));
+	}
+	if (!alias && k->optimizer && dot && dot[1]) {
+		alias = find_alias(name, (size_t)(dot - name));
+		if (alias)
+			k->base = strdup(dot + 1);
+	}
+	if (alias) {
+		k->slot = alias->slot;
+		k->weak = alias->weak && !k->optimizer;
+	}
+	if (alias && !k->base)
+		return tsr_fail_nomem(err, k->t->name);
+	k->canonical = tsr_names_canonical(k->base ? k->base : k->t->name);
+	return k->canonical ? TSR_OK : tsr_fail_nomem(err, k->t->name);
+}
+
+/* --- Rules of the user ---------------------------------------------------------------------- */
+
+static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rule *rule)
+{
+	regex_t regex;
+	const int failed = regcomp(&regex, rule->regex, REG_EXTENDED | REG_NOSUB);
+
+	if (failed) {
+		char reason[200];
+
+		regerror(failed, &regex, reason, sizeof(reason));
+		return tsr_fail(a->err, TSR_E_USAGE, "regular expression '%.200s': %s", rule->regex,
+				reason);
+	}
+	for (size_t i = 0; i < a->n; i++) {
+		struct candidate *k = &a->all[i];
+
+		if (k->settled || regexec(&regex, k->t->name, 0, NULL, 0) != 0)
+			continue;
+		k->settled = true;
+		k->t->kind = rule->kind;
+	}
+	regfree(&regex);
+	return TSR_OK;
+}
+
+/* --- Joining states to weights --------------------------------------------------------------- */
+
+static bool is_floating(enum tsr_dtype dtype)
+{
+	return dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_BF16 || dtype == TSR_F64;
+}
+
+static bool may_be_weight(const struct candidate *k)
+{
+	if (k->settled)
+		return k->t->kind == TSR_KIND_WEIGHT;
+	if (k->slot == SLOT_MASTER && !k->weak)
+		return k->t->rank > 0 && is_floating(k->t->dtype);
+	if (k->slot != SLOT_NONE && !k->weak)
+		return false;
+	return !k->optimizer && (k->t->rank > 0 || k->param) && is_floating(k->t->dtype);
+}
+
+static bool is_master(const struct candidate *k)
+{
+	return k->slot == SLOT_MASTER;
+}
+
+/* A model's own weight before the master copy that an optimizer keeps of it. */
+static int by_canonical(const void *va, const void *vb)
+{
+	struct candidate *const *a = va, *const *b = vb;
+	const int order = strcmp((*a)->canonical, (*b)->canonical);
+
+	return order ? order : is_master(*a) - is_master(*b);
+}
+
+/* A weak alias is also a name of its own: for a weight list it stands under its whole name. */
+static enum tsr_status list_weights(struct assigning *a)
+{
+	a->weights = calloc(a->n + 1, sizeof(struct candidate *));
+	if (!a->weights)
+		return tsr_fail_nomem(a->err, a->c->path);
+	for (size_t i = 0; i < a->n; i++) {
+		if (may_be_weight(&a->all[i]) && (!a->all[i].base || is_master(&a->all[i])))
+			a->weights[a->nweights++] = &a->all[i];
+	}
+	if (a->nweights)
+		qsort(a->weights, a->nweights, sizeof(struct candidate *), by_canonical);
+	return TSR_OK;
+}
+
+/* The weight that a state's base names, exactly or else without wrappers; NULL if none does. */
+static enum tsr_status find_weight(struct assigning *a, const struct candidate *k,
+				   struct candidate **ret)
+{
+	const struct tsr_tensor *exact = tsr_checkpoint_find(a->c, k->base);
+	size_t low = 0, high = a->nweights;
+
+	*ret = NULL;
+	if (exact) {
+		struct candidate *found = &a->all[exact - a->c->tensors];
+
+		if (may_be_weight(found) && found != k) {
+			*ret = found;
+			return TSR_OK;
+		}
+	}
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+
+		if (strcmp(a->weights[mid]->canonical, k->canonical) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low == a->nweights || strcmp(a->weights[low]->canonical, k->canonical) != 0)
+		return TSR_OK;
+	if (low + 1 < a->nweights && strcmp(a->weights[low + 1]->canonical, k->canonical) == 0 &&
+	    is_master(a->weights[low]) == is_master(a->weights[low + 1]))
+		return tsr_fail(a->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; "
+				"--map or --keep "
+				"settles it",
+				a->c->path, k->t->name, a->weights[low]->t->name,
+				a->weights[low + 1]->t->name);
+	*ret = a->weights[low];
+	return TSR_OK;
+}
+
+static void print_shape(const struct tsr_tensor *t, char *out, size_t room)
+{
+	struct tsr_text text = { 0 };
+
+	tsr_text_puts(&text, "[");
+	for (unsigned d = 0; d < t->rank; d++)
+		tsr_text_printf(&text, "%s%llu", d ? ", " : "", (unsigned long long)t->shape[d]);
+	tsr_text_puts(&text, "]");
+	snprintf(out, room, "%s", text.failed ? "?" : text.bytes);
+	tsr_text_free(&text);
+}
+
+static bool is_scalar(const struct candidate *k)
+{
+	return k->slot == SLOT_SCALAR || k->slot == SLOT_STEP;
+}
+
+static enum tsr_status join(struct assigning *a, struct candidate *k)
+{
+	char found[100], expected[100];
+
+	TSR_TRY(find_weight(a, k, &k->weight));
+	if (k->weak) {
+		if (k->weight && (tsr_tensor_same_shape(k->t, k->weight->t) ||
+				  (is_scalar(k) && k->t->numel <= 1)))
+			return TSR_OK;
+		k->slot = SLOT_NONE;
+		k->weight = NULL;
+		return TSR_OK;
+	}
+	if (!k->weight || is_scalar(k) || k->t->numel == 0 ||
+	    tsr_tensor_same_shape(k->t, k->weight->t))
+		return TSR_OK;
+	print_shape(k->t, found, sizeof(found));
+	print_shape(k->weight->t, expected, sizeof(expected));
+	return tsr_fail(
+		a->err, TSR_E_FORMAT,
+		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has; --map or "
+		"--keep settles it",
+		a->c->path, k->t->name, found, expected, k->weight->t->name);
+}
+
+static bool is_state(const struct candidate *k)
+{
+	return !k->settled && (k->slot == SLOT_MOMENTUM || k->slot == SLOT_VARIANCE ||
+			       k->slot == SLOT_MAX_VARIANCE);
+}
+
+/* States of one weight stand side by side; those without a weight go by their base. */
+static int by_weight_and_slot(const void *va, const void *vb)
+{
+	const struct candidate *a = *(struct candidate *const *)va,
+			       *b = *(struct candidate *const *)vb;
+	const char *a_name = a->weight ? a->weight->t->name : a->canonical;
+	const char *b_name = b->weight ? b->weight->t->name : b->canonical;
+	const int order = strcmp(a_name, b_name);
+
+	if (order)
+		return order;
+	if (a->slot != b->slot)
+		return a->slot < b->slot ? -1 : 1;
+	return strcmp(a->t->name, b->t->name);
+}
+
+static enum tsr_status check_unique(struct assigning *a)
+{
+	struct candidate **states = calloc(a->n + 1, sizeof(struct candidate *));
+	enum tsr_status status = TSR_OK;
+	size_t n = 0;
+
+	if (!states)
+		return tsr_fail_nomem(a->err, a->c->path);
+	for (size_t i = 0; i < a->n; i++) {
+		if (is_state(&a->all[i]))
+			states[n++] = &a->all[i];
+	}
+	if (n)
+		qsort(states, n, sizeof(struct candidate *), by_weight_and_slot);
+	for (size_t i = 1; i < n && status == TSR_OK; i++) {
+		const struct candidate *k = states[i - 1], *next = states[i];
+		const bool same_weight = k->weight || next->weight
+						 ? k->weight == next->weight
+						 : strcmp(k->canonical, next->canonical) == 0;
+
+		if (k->slot == next->slot && same_weight)
+			status = tsr_fail(a->err, TSR_E_FORMAT,
+					  "%s: tensor %.200s: ambiguous: %.200s is also the %s of "
+					  "%.200s; --map "
+					  "or --keep settles it",
+					  a->c->path, next->t->name, k->t->name,
+					  k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
+					  k->weight ? k->weight->t->name : k->base);
+	}
+	free(states);
+	return status;
+}
+
+static enum tsr_kind kind_by_name(const struct candidate *k)
+{
+	switch (k->slot) {
+	case SLOT_NONE:
+		return k->optimizer ? TSR_KIND_OTHER : TSR_KIND_WEIGHT;
+	case SLOT_MASTER:
+		return TSR_KIND_WEIGHT;
+	case SLOT_MOMENTUM:
+		return TSR_KIND_MOMENTUM;
+	case SLOT_VARIANCE:
+	case SLOT_MAX_VARIANCE:
+		return TSR_KIND_VARIANCE;
+	case SLOT_SCALAR:
+	case SLOT_STEP:
+		break;
+	}
+	return TSR_KIND_OTHER;
+}
+
+static enum tsr_kind kind_of(const struct candidate *k)
+{
+	const bool param = k->param || (k->weight && k->weight->t->rank == 0);
+
+	if ((k->t->rank == 0 && !param) || !is_floating(k->t->dtype))
+		return TSR_KIND_OTHER;
+	return kind_by_name(k);
+}
+
+/*
+ * A packed file knows its kinds: a name that tells of another one tells nothing.  What has no
+ * dimensions is a weight or a state there if it was a parameter's.
+ */
+static void settle_packed(struct assigning *a)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		struct candidate *k = &a->all[i];
+
+		if (k->t->rank == 0 && k->t->kind != TSR_KIND_OTHER)
+			k->settled = kind_by_name(k) != k->t->kind;
+		else
+			k->settled = !k->param && kind_of(k) != k->t->kind;
+		k->param = k->param ||
+			   (!k->settled && k->t->rank == 0 && k->t->kind == TSR_KIND_WEIGHT);
+	}
+}
+
+static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
+			      unsigned nrules, const bool *params)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		struct candidate *k = &a->all[i];
+
+		k->t = &a->c->tensors[i];
+		TSR_TRY(parse_name(k, a->err));
+		k->param = params && params[i] && k->slot == SLOT_NONE;
+	}
+	for (unsigned i = 0; i < nrules; i++)
+		TSR_TRY(apply_rule(a, &rules[i]));
+	if (a->c->packed)
+		settle_packed(a);
+	TSR_TRY(list_weights(a));
+	for (size_t i = 0; i < a->n; i++) {
+		if (!a->all[i].settled && a->all[i].base &&
+		    !(is_master(&a->all[i]) && !a->all[i].weak))
+			TSR_TRY(join(a, &a->all[i]));
+	}
+	TSR_TRY(check_unique(a));
+	for (size_t i = 0; i < a->n; i++) {
+		struct candidate *k = &a->all[i];
+
+		if (k->settled)
+			continue;
+		if (!a->c->packed || k->param || (k->weight && k->weight->param))
+			k->t->kind = kind_of(k);
+		if (is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
+			k->t->weight = k->weight->t->name;
+	}
+	return TSR_OK;
+}
+
+/* --- Roles ------------------------------------------------------------------------------------ */
+
+static enum tsr_role role_of(const struct candidate *k)
+{
+	switch (k->settled ? SLOT_NONE : k->slot) {
+	case SLOT_MOMENTUM:
+		return TSR_ROLE_MOMENTUM;
+	case SLOT_VARIANCE:
+		return TSR_ROLE_VARIANCE;
+	case SLOT_MAX_VARIANCE:
+		return TSR_ROLE_MAX_VARIANCE;
+	case SLOT_MASTER:
+		return TSR_ROLE_MASTER;
+	case SLOT_STEP:
+		return TSR_ROLE_STEP;
+	default:
+		return TSR_ROLE_NONE;
+	}
+}
+
+static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *roles)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		struct candidate *k = &a->all[i];
+
+		roles[i] = (struct tsr_tensor_role){ role_of(k), SIZE_MAX };
+		if (roles[i].role == TSR_ROLE_MASTER)
+			TSR_TRY(find_weight(a, k, &k->weight));
+		if (roles[i].role != TSR_ROLE_NONE && k->weight && k->weight != k)
+			roles[i].weight = (size_t)(k->weight - a->all);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+			   unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
+			   struct tsr_err *err)
+{
+	struct assigning a = { .c = c, .n = c->ntensors, .err = err };
+	enum tsr_status status;
+
+	a.all = calloc(a.n + 1, sizeof(*a.all));
+	if (!a.all)
+		return tsr_fail_nomem(err, c->path);
+	status = assign(&a, rules, nrules, params);
+	if (status == TSR_OK && roles)
+		status = tell_roles(&a, roles);
+	for (size_t i = 0; i < a.n; i++) {
+		free(a.all[i].base);
+		free(a.all[i].canonical);
+	}
+	free(a.all);
+	free(a.weights);
+	return status;
+}
+
+enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				 unsigned nrules, struct tsr_err *err)
+{
+	return c->packed ? TSR_OK : run(c, rules, nrules, NULL, NULL, err);
+}
+
+enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
+				struct tsr_err *err)
+{
+	return run(c, rules, c->packed ? 0 : nrules, params, roles, err);
+}

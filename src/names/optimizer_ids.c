@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whose state is whose.  torch.optim numbers parameters by their position over all param_groups, so
+ * a number means nothing without the names, or the model whose order it follows.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "names/state_dict.h"
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+bool tsr_optim_is(const struct tsr_value *v)
+{
+	const struct tsr_value *groups = tsr_value_at(v, "param_groups");
+
+	return tsr_value_mapping(tsr_value_at(v, "state")) && groups &&
+	       groups->type == TSR_VALUE_LIST;
+}
+
+static const struct tsr_value *group_of(const struct tsr_optim *o, size_t group)
+{
+	return o->groups->list.items[group];
+}
+
+/* The list of a group's parameters, or NULL. */
+static const struct tsr_value *params_of(const struct tsr_optim *o, size_t group)
+{
+	const struct tsr_value *params = tsr_value_at(group_of(o, group), "params");
+
+	return params && params->type == TSR_VALUE_LIST ? params : NULL;
+}
+
+uint64_t tsr_optim_bytewidth(const struct tsr_optim *o, size_t group)
+{
+	uint64_t n = 0;
+
+	tsr_value_get_u64(tsr_value_at(group_of(o, group), "master_bytewidth"), &n);
+	return n;
+}
+
+/* Ids are strings or integers, and only equal within their type. */
+static int compare_ids(const struct tsr_value *a, const struct tsr_value *b)
+{
+	const size_t n = a->text.nbytes < b->text.nbytes ? a->text.nbytes : b->text.nbytes;
+	int order;
+
+	if (a->type != b->type)
+		return a->type < b->type ? -1 : 1;
+	order = n ? memcmp(a->text.bytes, b->text.bytes, n) : 0;
+	if (order)
+		return order;
+	return (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
+}
+
+static int by_id(const void *va, const void *vb)
+{
+	const struct tsr_optim_id *const *a = va, *const *b = vb;
+
+	return compare_ids((*a)->id, (*b)->id);
+}
+
+static bool is_id(const struct tsr_value *v)
+{
+	return v->type == TSR_VALUE_INT || v->type == TSR_VALUE_STRING;
+}
+
+/* An entry of a state that has its parameter's shape. */
+static size_t find_shaped(const struct tsr_value *state)
+{
+	static const char *const names[] = { "exp_avg",
+					     "exp_avg_sq",
+					     "momentum_buffer",
+					     "exp_avg::quantized",
+					     "exp_avg_sq::quantized",
+					     "momentum_buffer::quantized",
+					     "error_bits",
+					     "master_param",
+					     "state1",
+					     "square_avg",
+					     "sum" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		const struct tsr_value *v = tsr_value_at(state, names[i]);
+
+		if (v && v->type == TSR_VALUE_TENSOR)
+			return v->tensor.array;
+	}
+	return SIZE_MAX;
+}
+
+static enum tsr_status read_group(struct tsr_checkpoint *c, struct tsr_optim *o, size_t group,
+				  struct tsr_err *err)
+{
+	const struct tsr_value *params = params_of(o, group);
+	const struct tsr_value *names = tsr_value_at(group_of(o, group), "param_names");
+
+	if (names && (names->type != TSR_VALUE_LIST || names->list.n != params->list.n))
+		names = NULL;
+	for (size_t i = 0; i < params->list.n; i++) {
+		const struct tsr_value *id = params->list.items[i];
+		struct tsr_optim_id *ret = &o->ids[o->nids++];
+
+		if (!is_id(id))
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: %.200s.param_groups: params has an entry that is "
+					"neither a number nor a name",
+					c->path, o->path);
+		*ret = (struct tsr_optim_id){ .id = id, .group = group, .array = SIZE_MAX };
+		if (names && names->list.items[i]->type == TSR_VALUE_STRING)
+			ret->name = names->list.items[i]->text.bytes;
+		else if (id->type == TSR_VALUE_STRING)
+			ret->name = id->text.bytes;
+	}
+	return TSR_OK;
+}
+
+/* An id for a message. */
+static void id_text(const struct tsr_value *id, char *out, size_t room)
+{
+	int64_t number;
+
+	if (tsr_value_get_i64(id, &number))
+		snprintf(out, room, "%lld", (long long)number);
+	else
+		snprintf(out, room, "%.100s", id->type == TSR_VALUE_STRING ? id->text.bytes : "?");
+}
+
+static struct tsr_optim_id *find_id(struct tsr_optim_id *const *sorted, size_t n,
+				    const struct tsr_value *key)
+{
+	const struct tsr_optim_id wanted = { .id = key }, *at = &wanted;
+	struct tsr_optim_id *const *found = NULL;
+
+	if (is_id(key) && n)
+		found = bsearch(&at, sorted, n, sizeof(struct tsr_optim_id *), by_id);
+	return found ? *found : NULL;
+}
+
+/* Number 3 for text "3": torch.distributed.checkpoint makes text of the keys of mappings. */
+static const struct tsr_value *number_of(struct tsr_checkpoint *c, const struct tsr_value *key)
+{
+	const bool digits = key->type == TSR_VALUE_STRING && key->text.nbytes > 0 &&
+			    key->text.nbytes < 19 &&
+			    strspn(key->text.bytes, "0123456789") == key->text.nbytes;
+
+	return digits ? tsr_value_int(c->arena, strtoll(key->text.bytes, NULL, 10)) : NULL;
+}
+
+/* Hand each entry of `state` to the id that it is for. */
+static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
+				struct tsr_optim_id *const *sorted, struct tsr_err *err)
+{
+	const struct tsr_value *state = tsr_value_mapping(o->state);
+	char text[120];
+
+	for (size_t i = 1; i < o->nids; i++) {
+		id_text(sorted[i]->id, text, sizeof(text));
+		if (compare_ids(sorted[i - 1]->id, sorted[i]->id) == 0)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: %.200s.param_groups: parameter %s is listed twice",
+					c->path, o->path, text);
+	}
+	for (size_t i = 0; i + 1 < state->list.n; i += 2) {
+		const struct tsr_value *key = state->list.items[i], *number;
+		struct tsr_optim_id *found = find_id(sorted, o->nids, key);
+
+		number = found ? NULL : number_of(c, key);
+		found = number ? find_id(sorted, o->nids, number) : found;
+		id_text(key, text, sizeof(text));
+		if (!found)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: %.200s.state: found an entry %s, which no group lists",
+					c->path, o->path, text);
+		found->state = state->list.items[i + 1];
+		found->array = find_shaped(found->state);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status match_states(struct tsr_checkpoint *c, struct tsr_optim *o,
+				    struct tsr_err *err)
+{
+	struct tsr_optim_id **sorted = calloc(o->nids + 1, sizeof(struct tsr_optim_id *));
+	enum tsr_status status;
+
+	if (!sorted)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < o->nids; i++)
+		sorted[i] = &o->ids[i];
+	if (o->nids)
+		qsort(sorted, o->nids, sizeof(struct tsr_optim_id *), by_id);
+	status = hand_out(c, o, sorted, err);
+	free(sorted);
+	return status;
+}
+
+enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value *v,
+			       const char *path, const char *prefix, struct tsr_optim *ret,
+			       struct tsr_err *err)
+{
+	struct tsr_optim o = { .path = path,
+			       .prefix = prefix,
+			       .state = tsr_value_at(v, "state"),
+			       .groups = tsr_value_at(v, "param_groups") };
+	size_t n = 0;
+
+	for (size_t i = 0; i < o.groups->list.n; i++) {
+		if (!params_of(&o, i))
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: %.200s.param_groups.%zu: has no list of params",
+					c->path, path, i);
+		n += params_of(&o, i)->list.n;
+	}
+	o.ids = tsr_arena_alloc(c->arena, n * sizeof(*o.ids));
+	if (!o.ids)
+		return tsr_build_nomem(c, err);
+	for (size_t i = 0; i < o.groups->list.n; i++)
+		TSR_TRY(read_group(c, &o, i, err));
+	TSR_TRY(match_states(c, &o, err));
+	*ret = o;
+	return TSR_OK;
+}
+
+/* --- Joining ---------------------------------------------------------------------------------- */
+
+/* A parameter of the model, or one that an optimizer numbers, to be sorted by shape. */
+struct shaped {
+	const struct tsr_array *array;
+	size_t order; /* in the model, or among the ids */
+};
+
+static int compare_shapes(const struct tsr_array *a, const struct tsr_array *b)
+{
+	if (a->rank != b->rank)
+		return a->rank < b->rank ? -1 : 1;
+	for (unsigned d = 0; d < a->rank; d++) {
+		if (a->shape[d] != b->shape[d])
+			return a->shape[d] < b->shape[d] ? -1 : 1;
+	}
+	return 0;
+}
+
+static int by_shape(const void *va, const void *vb)
+{
+	const struct shaped *a = va, *b = vb;
+	const int order = compare_shapes(a->array, b->array);
+
+	return order ? order : (a->order > b->order) - (a->order < b->order);
+}
+
+static void shape_text(const struct tsr_array *a, char *out, size_t room)
+{
+	size_t n = 0;
+
+	out[0] = '\0';
+	for (unsigned d = 0; d < a->rank && n < room - 24; d++)
+		n += (size_t)snprintf(out + n, room - n, "%s%llu", d ? ", " : "",
+				      (unsigned long long)a->shape[d]);
+}
+
+static enum tsr_status ambiguous(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+				 const struct tsr_array *a, size_t nids, size_t nparams,
+				 struct tsr_err *err)
+{
+	char shape[200];
+
+	shape_text(a, shape, sizeof(shape));
+	return tsr_fail(
+		err, TSR_E_UNSUPPORTED,
+		"%s: %.200s: ambiguous: %zu numbered states of shape [%s] for %zu tensors of "
+		"the model with that shape, which names and order do not settle; list the "
+		"parameters in the optimizer's order in a file and give it with --params",
+		c->path, o->path, nids, shape, nparams);
+}
+
+/* One group over all of the model's parameters: then positions are the model's. */
+static bool join_by_position(const struct tsr_checkpoint *c, struct tsr_optim *o,
+			     const struct tsr_param *params, size_t nparams)
+{
+	if (o->groups->list.n != 1 || o->nids != nparams)
+		return false;
+	for (size_t i = 0; i < o->nids; i++) {
+		if (o->ids[i].array != SIZE_MAX &&
+		    compare_shapes(&c->arrays[o->ids[i].array], &c->arrays[params[i].array]) != 0)
+			return false;
+	}
+	for (size_t i = 0; i < o->nids; i++)
+		o->ids[i].name = params[i].name;
+	return true;
+}
+
+/*
+ * One shape: each group follows the order of the model, so if all states of the shape are in one
+ * group and there are as many as parameters, their order is the model's.
+ */
+static enum tsr_status join_shape(const struct tsr_checkpoint *c, struct tsr_optim *o,
+				  const struct shaped *ids, size_t nids,
+				  const struct tsr_param *params, const struct shaped *model,
+				  size_t nmodel, bool ordered, struct tsr_err *err)
+{
+	for (size_t i = 0; i < nids; i++) {
+		if (nids != nmodel || (nids > 1 && !ordered) ||
+		    o->ids[ids[i].order].group != o->ids[ids[0].order].group)
+			return ambiguous(c, o, ids->array, nids, nmodel, err);
+	}
+	for (size_t i = 0; i < nids; i++)
+		o->ids[ids[i].order].name = params[model[i].order].name;
+	return TSR_OK;
+}
+
+static enum tsr_status join_by_shape(const struct tsr_checkpoint *c, struct tsr_optim *o,
+				     const struct tsr_param *params, size_t nparams, bool ordered,
+				     struct tsr_err *err)
+{
+	struct shaped *ids = calloc(o->nids + nparams + 1, sizeof(*ids)), *model = ids + o->nids;
+	enum tsr_status status = TSR_OK;
+	size_t nids = 0, at = 0;
+
+	if (!ids)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < o->nids; i++) {
+		if (o->ids[i].array != SIZE_MAX && !o->ids[i].name)
+			ids[nids++] = (struct shaped){ &c->arrays[o->ids[i].array], i };
+	}
+	for (size_t i = 0; i < nparams; i++)
+		model[i] = (struct shaped){ &c->arrays[params[i].array], i };
+	if (nids)
+		qsort(ids, nids, sizeof(*ids), by_shape);
+	if (nparams)
+		qsort(model, nparams, sizeof(*model), by_shape);
+	for (size_t i = 0; i < nids && status == TSR_OK;) {
+		size_t n = 1, nmodel = 0;
+
+		while (i + n < nids && compare_shapes(ids[i].array, ids[i + n].array) == 0)
+			n++;
+		while (at < nparams && compare_shapes(model[at].array, ids[i].array) < 0)
+			at++;
+		while (at + nmodel < nparams &&
+		       compare_shapes(model[at + nmodel].array, ids[i].array) == 0)
+			nmodel++;
+		status = join_shape(c, o, ids + i, n, params, model + at, nmodel, ordered, err);
+		i += n;
+	}
+	free(ids);
+	return status;
+}
+
+/* --- Names that were given --------------------------------------------------------------------- */
+
+static int by_param_name(const void *va, const void *vb)
+{
+	const struct tsr_param *a = va, *b = vb;
+
+	return strcmp(a->name, b->name);
+}
+
+/* What a parameter is called must be one of the model's, with the shape of the state. */
+static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+				  const struct tsr_optim_id *id, const struct tsr_param *sorted,
+				  size_t nparams, bool given, struct tsr_err *err)
+{
+	const struct tsr_param wanted = { .name = id->name };
+	const struct tsr_param *found = bsearch(&wanted, sorted, nparams, sizeof(*sorted),
+						by_param_name);
+	char found_shape[200], expected[200];
+
+	if (!found && given)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: %.200s: found parameter %.200s in the names that were given, "
+				"expected one of the model's",
+				c->path, o->path, id->name);
+	if (!found || id->array == SIZE_MAX ||
+	    compare_shapes(&c->arrays[id->array], &c->arrays[found->array]) == 0)
+		return TSR_OK;
+	shape_text(&c->arrays[id->array], found_shape, sizeof(found_shape));
+	shape_text(&c->arrays[found->array], expected, sizeof(expected));
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: %.200s: state of parameter %.200s: found shape [%s], expected [%s]",
+			c->path, o->path, id->name, found_shape, expected);
+}
+
+static enum tsr_status check_names(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+				   const struct tsr_param *params, size_t nparams, bool given,
+				   struct tsr_err *err)
+{
+	struct tsr_param *sorted = calloc(nparams + 1, sizeof(*sorted));
+	enum tsr_status status = TSR_OK;
+
+	if (!sorted)
+		return tsr_fail_nomem(err, c->path);
+	memcpy(sorted, params, nparams * sizeof(*sorted));
+	qsort(sorted, nparams, sizeof(*sorted), by_param_name);
+	for (size_t i = 0; i < o->nids && status == TSR_OK; i++) {
+		if (o->ids[i].name)
+			status = check_name(c, o, &o->ids[i], sorted, nparams, given, err);
+	}
+	free(sorted);
+	return status;
+}
+
+enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
+			       const struct tsr_param *params, size_t nparams, bool ordered,
+			       const char *const *given, size_t ngiven, struct tsr_err *err)
+{
+	size_t unnamed = 0;
+
+	if (given && ngiven != o->nids)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: %.200s: found %zu names of parameters, expected %zu as the "
+				"optimizer numbers",
+				c->path, o->path, ngiven, o->nids);
+	for (size_t i = 0; i < o->nids; i++) {
+		if (given)
+			o->ids[i].name = tsr_arena_copy(c->arena, given[i], strlen(given[i]));
+		if (given && !o->ids[i].name)
+			return tsr_build_nomem(c, err);
+		unnamed += !o->ids[i].name;
+	}
+	if (!nparams)
+		return TSR_OK;
+	if (!unnamed)
+		return check_names(c, o, params, nparams, given != NULL, err);
+	if (ordered && join_by_position(c, o, params, nparams))
+		return TSR_OK;
+	return join_by_shape(c, o, params, nparams, ordered, err);
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names for the tensors of a tree: what a model's own state_dict() calls them, NAME.FIELD for the
+ * optimizer's state of parameter NAME, and the path of keys for everything else.
+ */
+#include "names/state_dict.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "text/text.h"
+#include "base/utf8.h"
+
+/* Values whose tensors were named. */
+#define MARK_NAMED 1u
+
+struct naming {
+	struct tsr_checkpoint *c;
+	const struct tsr_open_options *options;
+	const char **name, **path; /* per array: its name, and the keys that lead to it */
+	size_t nparams;
+	struct tsr_param *params; /* of the model */
+	size_t noptims, optims_room;
+	struct tsr_optim *optims;
+	struct tsr_text at; /* the keys that lead to the value being walked */
+	unsigned bad_keys; /* how many of them cannot be part of a name */
+	struct tsr_err *err;
+};
+
+/* --- Paths ------------------------------------------------------------------------------------ */
+
+static bool is_text(const char *bytes, size_t nbytes)
+{
+	uint32_t codepoint;
+
+	for (size_t i = 0, n; i < nbytes; i += n) {
+		n = tsr_utf8_next(bytes + i, nbytes - i, &codepoint);
+		if (!n || !codepoint)
+			return false;
+	}
+	return true;
+}
+
+static void cut_path(struct naming *n, size_t nbytes)
+{
+	n->at.nbytes = nbytes;
+	if (n->at.bytes)
+		n->at.bytes[nbytes] = '\0';
+}
+
+/* A key that is neither text nor a number is an error only if there is a tensor below it. */
+static enum tsr_status push_key(struct naming *n, const struct tsr_value *key)
+{
+	int64_t number;
+
+	/* bitsandbytes puts one more level around its states. */
+	if (tsr_value_is_string(key, "__bnb_optimizer_quant_state__"))
+		return TSR_OK;
+	if (n->at.nbytes)
+		tsr_text_puts(&n->at, ".");
+	if (key->type == TSR_VALUE_STRING && is_text(key->text.bytes, key->text.nbytes))
+		tsr_text_put(&n->at, key->text.bytes, key->text.nbytes);
+	else if (tsr_value_get_i64(key, &number))
+		tsr_text_printf(&n->at, "%lld", (long long)number);
+	else if (key->type == TSR_VALUE_BOOL)
+		tsr_text_puts(&n->at, key->boolean ? "True" : "False");
+	else
+		n->bad_keys++;
+	return n->at.failed ? tsr_fail_nomem(n->err, n->c->path) : TSR_OK;
+}
+
+static const char *copy_path(struct naming *n, size_t from)
+{
+	const char *bytes = n->at.bytes ? n->at.bytes : "";
+
+	if (from && from < n->at.nbytes && bytes[from] == '.')
+		from++;
+	return tsr_arena_copy(n->c->arena, bytes + from, n->at.nbytes - from);
+}
+
+/* --- The walk --------------------------------------------------------------------------------- */
+
+static bool holds_tensor(const struct tsr_value *v)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(v);
+
+	if (!v)
+		return false;
+	if (v->type == TSR_VALUE_TENSOR)
+		return true;
+	if (!mapping && (v->type == TSR_VALUE_LIST || v->type == TSR_VALUE_TUPLE))
+		mapping = v;
+	for (size_t i = 0; mapping && i < mapping->list.n; i++) {
+		if (holds_tensor(mapping->list.items[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool is_floating(enum tsr_dtype dtype)
+{
+	return dtype == TSR_F32 || dtype == TSR_BF16 || dtype == TSR_F16 || dtype == TSR_F64;
+}
+
+/* A tensor gets the first name by which it is found. */
+static enum tsr_status name_tensor(struct naming *n, size_t array, size_t dropped, bool param)
+{
+	if (n->name[array])
+		return TSR_OK;
+	if (n->bad_keys)
+		return tsr_fail(
+			n->err, TSR_E_UNSUPPORTED,
+			"%s: below %.200s: the key of a tensor is neither text nor a number",
+			n->c->path, n->at.nbytes ? n->at.bytes : "the root");
+	n->path[array] = n->at.nbytes ? copy_path(n, 0) : "tensor";
+	n->name[array] = n->at.nbytes > dropped ? copy_path(n, dropped) : n->path[array];
+	if (!n->path[array] || !n->name[array])
+		return tsr_build_nomem(n->c, n->err);
+	if (strlen(n->path[array]) > TSR_NAME_MAX)
+		return tsr_fail(n->err, TSR_E_LIMIT,
+				"%s: tensor %.40s...: name of %zu bytes is over the limit of %u",
+				n->c->path, n->path[array], strlen(n->path[array]), TSR_NAME_MAX);
+	if (param && is_floating(n->c->arrays[array].dtype))
+		n->params[n->nparams++] = (struct tsr_param){ n->name[array], array };
+	return TSR_OK;
+}
+
+static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
+{
+	const char *path = n->at.nbytes ? copy_path(n, 0) : "optimizer", *prefix;
+
+	tsr_text_puts(&n->at, n->at.nbytes ? "." : "");
+	prefix = copy_path(n, 0);
+	if (!path || !prefix)
+		return tsr_build_nomem(n->c, n->err);
+	cut_path(n, n->at.nbytes ? n->at.nbytes - 1 : 0);
+	if (n->noptims == n->optims_room) {
+		const size_t room = n->optims_room ? 2 * n->optims_room : 4;
+		struct tsr_optim *optims = realloc(n->optims, room * sizeof(*optims));
+
+		if (!optims)
+			return tsr_fail_nomem(n->err, n->c->path);
+		n->optims = optims;
+		n->optims_room = room;
+	}
+	TSR_TRY(tsr_optim_read(n->c, v, path, prefix, &n->optims[n->noptims], n->err));
+	n->noptims++;
+	return TSR_OK;
+}
+
+static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t dropped, bool param);
+
+/* "state.NAME.exp_avg": how torch.distributed flattens the state_dict() of an optimizer. */
+static bool is_flattened_state(const struct tsr_value *key)
+{
+	return key->type == TSR_VALUE_STRING && strncmp(key->text.bytes, "state.", 6) == 0 &&
+	       key->text.nbytes > 6;
+}
+
+static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *mapping,
+				    const struct tsr_value *skipped, size_t dropped, bool param)
+{
+	const size_t nbytes = n->at.nbytes;
+	const unsigned bad_keys = n->bad_keys;
+
+	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
+		const struct tsr_value *key = mapping->list.items[i];
+		struct tsr_value *value = mapping->list.items[i + 1];
+		const bool state = !param && is_flattened_state(key) &&
+				   value->type == TSR_VALUE_TENSOR;
+
+		if (value == skipped)
+			continue;
+		TSR_TRY(push_key(n, key));
+		TSR_TRY(walk(n, value, state ? nbytes + (nbytes != 0) + strlen("state") : dropped,
+			     param));
+		cut_path(n, nbytes);
+		n->bad_keys = bad_keys;
+	}
+	return TSR_OK;
+}
+
+/* @dropped: how much of the path names do not have; @param: whether this is the model. */
+static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t dropped, bool param)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(v);
+	const size_t nbytes = n->at.nbytes;
+
+	if (v->type == TSR_VALUE_TENSOR)
+		return name_tensor(n, v->tensor.array, dropped, param);
+	if (v->mark == MARK_NAMED)
+		return TSR_OK;
+	v->mark = MARK_NAMED;
+	if (mapping && !param && tsr_optim_is(v)) {
+		TSR_TRY(add_optim(n, v));
+		return walk_mapping(n, mapping, tsr_value_at(v, "state"), dropped, param);
+	}
+	if (mapping)
+		return walk_mapping(n, mapping, NULL, dropped, param);
+	if (v->type != TSR_VALUE_LIST && v->type != TSR_VALUE_TUPLE)
+		return TSR_OK;
+	for (size_t i = 0; i < v->list.n; i++) {
+		tsr_text_printf(&n->at, "%s%zu", nbytes ? "." : "", i);
+		if (n->at.failed)
+			return tsr_fail_nomem(n->err, n->c->path);
+		TSR_TRY(walk(n, v->list.items[i], dropped, param));
+		cut_path(n, nbytes);
+	}
+	return TSR_OK;
+}
+
+/* --- Models ----------------------------------------------------------------------------------- */
+
+static bool is_flat(const struct tsr_value *v)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(v);
+
+	if (!mapping || mapping->list.n == 0)
+		return false;
+	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
+		if (mapping->list.items[i]->type != TSR_VALUE_STRING ||
+		    mapping->list.items[i + 1]->type != TSR_VALUE_TENSOR)
+			return false;
+	}
+	return true;
+}
+
+/* The value of the root that is the model's state_dict(), whose key names do not show; or NULL. */
+static struct tsr_value *find_model(struct tsr_value *root)
+{
+	static const char *const keys[] = { "model", "state_dict", "model_state_dict", "module" };
+	const struct tsr_value *mapping = tsr_value_mapping(root);
+	struct tsr_value *found = NULL;
+
+	if (!mapping || tsr_optim_is(root))
+		return NULL;
+	if (is_flat(root))
+		return root;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		struct tsr_value *v = tsr_value_at(root, keys[i]);
+
+		if (tsr_value_mapping(v) && holds_tensor(v))
+			return v;
+	}
+	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
+		if (!is_flat(mapping->list.items[i + 1]))
+			continue;
+		if (found)
+			return NULL;
+		found = mapping->list.items[i + 1];
+	}
+	return found;
+}
+
+/* The model first, so that its names win; then everything else. */
+static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
+{
+	struct tsr_value *model = find_model(root);
+	const struct tsr_value *mapping = tsr_value_mapping(root);
+
+	cut_path(n, 0);
+	if (model == root)
+		return walk(n, root, 0, true);
+	for (size_t i = 0; model && i + 1 < mapping->list.n; i += 2) {
+		if (mapping->list.items[i + 1] != model)
+			continue;
+		TSR_TRY(push_key(n, mapping->list.items[i]));
+		TSR_TRY(walk(n, model, n->at.nbytes, true));
+		cut_path(n, 0);
+		break;
+	}
+	return walk(n, root, 0, false);
+}
+
+/* --- Optimizers ------------------------------------------------------------------------------- */
+
+/*
+ * FlashOptim keeps corrections in tensors of the weight's type: whole numbers, or the bits of
+ * 16-bit integers, as the group's master_bytewidth says.
+ */
+static enum tsr_status type_error_bits(struct naming *n, const struct tsr_optim *o,
+				       const struct tsr_optim_id *id)
+{
+	const struct tsr_value *v = tsr_value_at(id->state, "error_bits");
+	const uint64_t bytewidth = tsr_optim_bytewidth(o, id->group);
+	struct tsr_layout *layout;
+	struct tsr_chunk *chunk;
+	struct tsr_array *a;
+	uint64_t *numbers, step = 1;
+
+	if (!v || v->type != TSR_VALUE_TENSOR || n->options->as_stored)
+		return TSR_OK;
+	a = &n->c->arrays[v->tensor.array];
+	if (a->dtype == TSR_I8 || a->dtype == TSR_I16)
+		return TSR_OK;
+	if (bytewidth == 4 && (a->dtype == TSR_BF16 || a->dtype == TSR_F16)) {
+		a->dtype = TSR_I16;
+		return TSR_OK;
+	}
+	if (bytewidth != 3 || a->dtype != TSR_BF16 || a->layout)
+		return tsr_fail(n->err, TSR_E_UNSUPPORTED,
+				"%s: %.200s: error_bits of %.200s: found dtype %s with "
+				"master_bytewidth %llu, expected BF16 with 3, or 16 bits with 4",
+				n->c->path, o->path, id->name ? id->name : "a parameter",
+				tsr_dtype_name(a->dtype), (unsigned long long)bytewidth);
+	layout = tsr_arena_alloc(n->c->arena, sizeof(*layout));
+	chunk = tsr_arena_alloc(n->c->arena, sizeof(*chunk));
+	numbers = tsr_arena_alloc(n->c->arena, 2 * a->rank * sizeof(*numbers));
+	if (!layout || !chunk || !numbers)
+		return tsr_build_nomem(n->c, n->err);
+	for (unsigned d = a->rank; d-- > 0; step *= a->shape[d])
+		numbers[a->rank + d] = step;
+	*chunk = (struct tsr_chunk){ .start = numbers,
+				     .size = a->shape,
+				     .stride = numbers + a->rank,
+				     .file = a->file,
+				     .offset = a->offset,
+				     .has_crc = a->has_crc,
+				     .crc = a->crc,
+				     .crc_offset = a->offset,
+				     .crc_nbytes = a->nbytes };
+	*layout = (struct tsr_layout){ .nchunks = 1, .chunks = chunk, .bf16_integers = true };
+	a->layout = layout;
+	a->has_crc = false;
+	a->dtype = TSR_I8;
+	a->nbytes = a->numel;
+	return TSR_OK;
+}
+
+static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
+{
+	for (size_t i = 0; i < o->nids; i++) {
+		const struct tsr_optim_id *id = &o->ids[i];
+
+		if (!id->state)
+			continue;
+		cut_path(n, 0);
+		if (id->name && !is_text(id->name, strlen(id->name)))
+			return tsr_fail(n->err, TSR_E_UNSUPPORTED,
+					"%s: %.200s: a parameter's name is not text", n->c->path,
+					o->path);
+		if (id->name) {
+			tsr_text_puts(&n->at, id->name);
+		} else {
+			tsr_text_printf(&n->at, "%sstate", o->prefix);
+			TSR_TRY(push_key(n, id->id));
+		}
+		TSR_TRY(walk(n, id->state, 0, false));
+		TSR_TRY(type_error_bits(n, o, id));
+	}
+	/* What no id claims is found by its path. */
+	cut_path(n, 0);
+	tsr_text_printf(&n->at, "%sstate", o->prefix);
+	return walk_mapping(n, tsr_value_mapping(o->state), NULL, 0, false);
+}
+
+static int by_name(const void *va, const void *vb, void *names)
+{
+	const char *const *name = names;
+	const size_t a = *(const size_t *)va, b = *(const size_t *)vb;
+	const int order = strcmp(name[a], name[b]);
+
+	return order ? order : (a > b) - (a < b);
+}
+
+/* Where two tensors would have one name, all but the first are called by their path. */
+static enum tsr_status settle_names(struct naming *n)
+{
+	struct tsr_checkpoint *c = n->c;
+	size_t *order = calloc(c->narrays + 1, sizeof(*order));
+	size_t last = SIZE_MAX;
+
+	if (!order)
+		return tsr_fail_nomem(n->err, c->path);
+	for (size_t i = 0; i < c->narrays; i++) {
+		n->name[i] = n->name[i] ? n->name[i] : c->arrays[i].name;
+		order[i] = i;
+	}
+	if (c->narrays)
+		qsort_r(order, c->narrays, sizeof(*order), by_name, n->name);
+	for (size_t i = 0; i < c->narrays; i++) {
+		const size_t a = order[i];
+		const bool again = last != SIZE_MAX && strcmp(n->name[a], n->name[last]) == 0;
+
+		c->arrays[a].name = again && n->path[a] ? n->path[a] : n->name[a];
+		/* A name that is another's path: then the first gives way. */
+		if (again && n->path[last] && strcmp(c->arrays[a].name, n->name[last]) == 0)
+			c->arrays[last].name = n->path[last];
+		last = again ? last : a;
+	}
+	free(order);
+	return TSR_OK;
+}
+
+/* A model whose arrays came with names, in an order that is not the model's. */
+static void list_named(struct naming *n)
+{
+	for (size_t i = 0; i < n->c->narrays; i++) {
+		if (n->c->arrays[i].own_name && is_floating(n->c->arrays[i].dtype))
+			n->params[n->nparams++] = (struct tsr_param){ n->c->arrays[i].name, i };
+	}
+}
+
+static enum tsr_status name_all(struct naming *n)
+{
+	struct tsr_checkpoint *c = n->c;
+	bool ordered;
+
+	for (size_t i = 0; i < c->ntrees; i++)
+		TSR_TRY(name_tree(n, c->trees[i]));
+	ordered = n->nparams > 0;
+	if (!ordered)
+		list_named(n);
+	for (size_t i = 0; i < n->noptims; i++) {
+		TSR_TRY(tsr_optim_join(c, &n->optims[i], n->params, n->nparams, ordered,
+				       n->options->params, n->options->nparams, n->err));
+		TSR_TRY(name_states(n, &n->optims[i]));
+	}
+	return settle_names(n);
+}
+
+enum tsr_status tsr_state_dict_name(struct tsr_checkpoint *c,
+				    const struct tsr_open_options *options, struct tsr_err *err)
+{
+	struct naming n = { .c = c, .options = options, .err = err };
+	enum tsr_status status;
+
+	if (!c->ntrees)
+		return TSR_OK;
+	n.name = calloc(c->narrays + 1, sizeof(*n.name));
+	n.path = calloc(c->narrays + 1, sizeof(*n.path));
+	n.params = calloc(c->narrays + 1, sizeof(*n.params));
+	status = n.name && n.path && n.params ? name_all(&n) : tsr_fail_nomem(err, c->path);
+	free(n.name);
+	free(n.path);
+	free(n.params);
+	free(n.optims);
+	tsr_text_free(&n.at);
+	return status;
+}

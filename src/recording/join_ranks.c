@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients that the ranks of a run wrote apart: one checkpoint of several files. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "text/json.h"
+#include "ckpt/build.h"
+#include "recording/recording_files.h"
+
+/* Where a file says where its tensors begin, as torch.distributed.checkpoint writes it. */
+#define OFFSETS_KEY "DCP_SHARDING_INFO"
+
+/* The limit on JSON values in it. */
+#define OFFSETS_VALUES_MAX 2000000u
+
+/* What one part has of a tensor. */
+struct piece {
+	const struct tsr_checkpoint *part;
+	const struct tsr_array *array;
+	unsigned first_file; /* of the part, in the joined checkpoint */
+	const uint64_t *start; /* NULL: not said */
+};
+
+struct joining {
+	struct tsr_checkpoint *c;
+	size_t npieces;
+	struct piece *pieces;
+	struct tsr_err *err;
+};
+
+/* --- Where tensors begin ---------------------------------------------------------------------- */
+
+static const char *offsets_of(const struct tsr_checkpoint *part)
+{
+	const struct tsr_value *v;
+
+	for (size_t i = 0; i < part->nmeta; i++) {
+		if (strcmp(part->meta[i].key, OFFSETS_KEY) == 0)
+			return part->meta[i].value;
+	}
+	for (size_t i = 0; i < part->ntrees; i++) {
+		v = tsr_value_at(tsr_value_mapping(part->trees[i]), OFFSETS_KEY);
+		if (v && v->type == TSR_VALUE_STRING)
+			return v->text.bytes;
+	}
+	return NULL;
+}
+
+bool tsr_recording_has_offsets(const struct tsr_checkpoint *part)
+{
+	return offsets_of(part) != NULL;
+}
+
+static int by_key(const void *va, const void *vb)
+{
+	const struct tsr_json *const *a = va, *const *b = vb;
+
+	return strcmp(tsr_json_key(*a), tsr_json_key(*b));
+}
+
+/* The members of an object, sorted by key; NULL when out of memory. */
+static const struct tsr_json **sort_members(const struct tsr_json *object, size_t *n_ret)
+{
+	const struct tsr_json **members;
+	size_t n = 0;
+
+	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v))
+		n++;
+	members = calloc(n + 1, sizeof(*members));
+	*n_ret = n;
+	n = 0;
+	for (const struct tsr_json *v = tsr_json_first(object); v && members; v = tsr_json_next(v))
+		members[n++] = v;
+	if (n)
+		qsort(members, n, sizeof(*members), by_key);
+	return members;
+}
+
+static const struct tsr_json *find_member(const struct tsr_json **members, size_t n,
+					  const char *key)
+{
+	size_t low = 0;
+
+	while (low < n) {
+		const size_t mid = low + (n - low) / 2;
+		const int order = strcmp(tsr_json_key(members[mid]), key);
+
+		if (order == 0)
+			return members[mid];
+		if (order < 0)
+			low = mid + 1;
+		else
+			n = mid;
+	}
+	return NULL;
+}
+
+/* {"saved_offsets": [12, 0]}: one number per dimension. */
+static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, struct piece *p)
+{
+	const struct tsr_json *list = tsr_json_get(v, "saved_offsets");
+	uint64_t *start = tsr_arena_alloc(j->c->arena, p->array->rank * sizeof(*start)), end;
+	unsigned n = 0;
+	bool good = list && tsr_json_type(list) == TSR_JSON_ARRAY;
+
+	if (!start)
+		return tsr_build_nomem(j->c, j->err);
+	v = good ? tsr_json_first(list) : NULL;
+	for (; v && good; v = tsr_json_next(v), n++)
+		good = n < p->array->rank && tsr_json_u64(v, &start[n]) &&
+		       !__builtin_add_overflow(start[n], p->array->shape[n], &end);
+	if (!good || n != p->array->rank)
+		return tsr_fail(j->err, TSR_E_FORMAT,
+				"%s: " OFFSETS_KEY ": tensor %.200s: expected saved_offsets, a "
+				"list of %u integers",
+				p->part->path, p->array->name, p->array->rank);
+	p->start = start;
+	return TSR_OK;
+}
+
+static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoint *part,
+				    struct piece *pieces)
+{
+	const char *text = offsets_of(part);
+	const struct tsr_json_rules rules = { .file = part->path,
+					      .part = OFFSETS_KEY,
+					      .max_depth = 8,
+					      .max_values = OFFSETS_VALUES_MAX };
+	const struct tsr_json **members;
+	struct tsr_json *root = NULL;
+	enum tsr_status status;
+	size_t n = 0;
+
+	if (!text)
+		return TSR_OK;
+	TSR_TRY(tsr_json_parse(text, strlen(text), &rules, &root, j->err));
+	if (tsr_json_type(root) != TSR_JSON_OBJECT) {
+		tsr_json_free(root);
+		return tsr_fail(j->err, TSR_E_FORMAT,
+				"%s: " OFFSETS_KEY ": expected an object with a member per tensor",
+				part->path);
+	}
+	members = sort_members(root, &n);
+	status = members ? TSR_OK : tsr_fail_nomem(j->err, part->path);
+	for (size_t i = 0; i < part->ntensors && status == TSR_OK; i++) {
+		const struct tsr_json *v = find_member(members, n, pieces[i].array->name);
+
+		if (v)
+			status = read_start(j, v, &pieces[i]);
+	}
+	free(members);
+	tsr_json_free(root);
+	return status;
+}
+
+/* --- Taking parts over ------------------------------------------------------------------------ */
+
+/* A tensor as it stands in its file. */
+static enum tsr_status check_plain(struct joining *j, const struct tsr_checkpoint *part,
+				   const struct tsr_tensor *t)
+{
+	const struct tsr_array *a = &part->arrays[t->plane[0]];
+
+	if (t->nplanes == 1 && !t->coding.codec &&
+	    !(a->layout && (a->layout->bf16_integers || a->layout->integers_bf16)))
+		return TSR_OK;
+	return tsr_fail(j->err, TSR_E_UNSUPPORTED,
+			"%s: tensor %.200s: is compressed, expected a gradient", part->path,
+			t->name);
+}
+
+static enum tsr_status add_part(struct joining *j, struct tsr_checkpoint *part)
+{
+	const unsigned first_file = j->c->nfiles;
+	struct piece *pieces = j->pieces + j->npieces;
+	unsigned index;
+
+	for (unsigned i = 0; i < part->nfiles; i++) {
+		struct tsr_file *f = part->files[i];
+
+		part->files[i] = NULL;
+		TSR_TRY(tsr_build_file(j->c, f, &index, j->err));
+	}
+	part->nfiles = 0;
+	for (size_t i = 0; i < part->ntensors; i++) {
+		const struct tsr_tensor *t = &part->tensors[i];
+
+		TSR_TRY(check_plain(j, part, t));
+		pieces[i] = (struct piece){ .part = part,
+					    .array = &part->arrays[t->plane[0]],
+					    .first_file = first_file };
+	}
+	j->npieces += part->ntensors;
+	j->c->nunchecked += part->nunchecked;
+	return read_offsets(j, part, pieces);
+}
+
+/* --- Putting pieces together ------------------------------------------------------------------ */
+
+static enum tsr_status refuse(const struct joining *j, enum tsr_status code, const struct piece *p,
+			      const char *what)
+{
+	return tsr_fail(j->err, code, "%s: tensor %.200s: %s", p->part->path, p->array->name, what);
+}
+
+static uint64_t *copy_numbers(const struct joining *j, const uint64_t *numbers, unsigned n)
+{
+	uint64_t *copy = tsr_arena_alloc(j->c->arena, n * sizeof(*copy));
+
+	if (copy && n)
+		memcpy(copy, numbers, n * sizeof(*copy));
+	return copy;
+}
+
+/* A piece's box, @chunk of the array as the part has it, as a box of the whole. */
+static bool move_chunk(const struct joining *j, const struct piece *p, struct tsr_chunk *chunk)
+{
+	const unsigned rank = p->array->rank;
+	uint64_t *start = copy_numbers(j, chunk->start, rank);
+
+	chunk->start = start;
+	chunk->size = copy_numbers(j, chunk->size, rank);
+	chunk->stride = copy_numbers(j, chunk->stride, rank);
+	chunk->file += p->first_file;
+	for (unsigned d = 0; d < rank && start && p->start; d++)
+		start[d] += p->start[d];
+	return chunk->start && chunk->size && chunk->stride;
+}
+
+/* An array that is one run of bytes, as a box. */
+static struct tsr_chunk whole(const struct tsr_array *a, const uint64_t zeros[TSR_RANK_MAX],
+			      uint64_t stride[TSR_RANK_MAX])
+{
+	uint64_t step = 1;
+
+	for (unsigned d = a->rank; d-- > 0;) {
+		stride[d] = step;
+		step *= a->shape[d];
+	}
+	return (struct tsr_chunk){ .start = zeros,
+				   .size = a->shape,
+				   .stride = stride,
+				   .file = a->file,
+				   .offset = a->offset,
+				   .has_crc = a->has_crc,
+				   .crc = a->crc,
+				   .crc_offset = a->offset,
+				   .crc_nbytes = a->nbytes };
+}
+
+/* Write the boxes of a piece to @chunks, which has room for them. */
+static enum tsr_status add_chunks(const struct joining *j, const struct piece *p,
+				  struct tsr_chunk *chunks, size_t *n)
+{
+	static const uint64_t zeros[TSR_RANK_MAX];
+	const struct tsr_layout *layout = p->array->layout;
+	uint64_t stride[TSR_RANK_MAX];
+
+	for (size_t i = 0; i < (layout ? layout->nchunks : 1); i++) {
+		chunks[*n] = layout ? layout->chunks[i] : whole(p->array, zeros, stride);
+		if (!move_chunk(j, p, &chunks[*n]))
+			return tsr_build_nomem(j->c, j->err);
+		++*n;
+	}
+	return TSR_OK;
+}
+
+static int by_start(const void *va, const void *vb, void *rank)
+{
+	const struct tsr_chunk *a = va, *b = vb;
+
+	for (unsigned d = 0; d < *(const unsigned *)rank; d++) {
+		if (a->start[d] != b->start[d])
+			return a->start[d] < b->start[d] ? -1 : 1;
+	}
+	return 0;
+}
+
+/* Where the elements of @n pieces are, into @a. */
+static enum tsr_status lay_out(const struct joining *j, const struct piece *pieces, size_t n,
+			       struct tsr_array *a)
+{
+	struct tsr_layout *layout = tsr_arena_alloc(j->c->arena, sizeof(*layout));
+	struct tsr_chunk *chunks;
+	size_t nchunks = 0;
+
+	for (size_t i = 0; i < n; i++)
+		nchunks += pieces[i].array->layout ? pieces[i].array->layout->nchunks : 1;
+	chunks = tsr_arena_alloc(j->c->arena, nchunks * sizeof(*chunks));
+	if (!layout || !chunks)
+		return tsr_build_nomem(j->c, j->err);
+	layout->chunks = chunks;
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_layout *of_piece = pieces[i].array->layout;
+		const bool swapped = of_piece && of_piece->swapped;
+
+		if (i && swapped != layout->swapped)
+			return refuse(j, TSR_E_UNSUPPORTED, &pieces[i],
+				      "found pieces that differ in byte order");
+		layout->swapped = swapped;
+		TSR_TRY(add_chunks(j, &pieces[i], chunks, &layout->nchunks));
+	}
+	qsort_r(chunks, layout->nchunks, sizeof(*chunks), by_start, &a->rank);
+	a->layout = layout;
+	return TSR_OK;
+}
+
+/* --- Geometry --------------------------------------------------------------------------------- */
+
+struct by_dimension {
+	unsigned d;
+};
+
+static int compare_in_dimension(const void *va, const void *vb, void *vd)
+{
+	const struct piece *a = va, *b = vb;
+	const unsigned d = ((const struct by_dimension *)vd)->d;
+
+	return (a->start[d] > b->start[d]) - (a->start[d] < b->start[d]);
+}
+
+/* The one dimension in which pieces begin elsewhere than at 0. */
+static enum tsr_status find_cut(const struct joining *j, const struct piece *pieces, size_t n,
+				unsigned *ret)
+{
+	bool found = false;
+
+	*ret = 0;
+	for (size_t i = 0; i < n; i++) {
+		for (unsigned d = 0; d < pieces[i].array->rank; d++) {
+			if (!pieces[i].start[d])
+				continue;
+			if (found && d != *ret)
+				return refuse(j, TSR_E_UNSUPPORTED, &pieces[i],
+					      "is cut along two dimensions, expected one");
+			*ret = d;
+			found = true;
+		}
+	}
+	return TSR_OK;
+}
+
+static bool same_but_for(const struct tsr_array *a, const struct tsr_array *b, unsigned cut)
+{
+	for (unsigned d = 0; d < a->rank; d++) {
+		if (d != cut && a->shape[d] != b->shape[d])
+			return false;
+	}
+	return true;
+}
+
+/* Put @n pieces in their order and check that they are all of a tensor, whose shape is written. */
+static enum tsr_status fit(const struct joining *j, struct piece *pieces, size_t n, uint64_t *shape)
+{
+	struct by_dimension by;
+	uint64_t end = 0;
+
+	if (!pieces[0].array->rank) {
+		return n == 1 ? TSR_OK
+			      : refuse(j, TSR_E_FORMAT, &pieces[1],
+				       "has no dimensions and is in several files");
+	}
+	TSR_TRY(find_cut(j, pieces, n, &by.d));
+	qsort_r(pieces, n, sizeof(*pieces), compare_in_dimension, &by);
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_array *a = pieces[i].array;
+
+		if (!same_but_for(a, pieces[0].array, by.d))
+			return refuse(j, TSR_E_FORMAT, &pieces[i],
+				      "found a piece of another shape than in the other files");
+		if (pieces[i].start[by.d] != end)
+			return tsr_fail(j->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: found a piece that begins at %llu of "
+					"dimension %u, expected %llu",
+					pieces[i].part->path, a->name,
+					(unsigned long long)pieces[i].start[by.d], by.d,
+					(unsigned long long)end);
+		end += a->shape[by.d];
+	}
+	memcpy(shape, pieces[0].array->shape, pieces[0].array->rank * sizeof(*shape));
+	shape[by.d] = end;
+	return TSR_OK;
+}
+
+/* --- Tensors ---------------------------------------------------------------------------------- */
+
+static bool is_empty(const struct piece *p)
+{
+	for (unsigned d = 0; d < p->array->rank; d++) {
+		if (!p->array->shape[d])
+			return true;
+	}
+	return false;
+}
+
+/* Pieces agree in what they are, and each says where it begins; the first may not if it is alone. */
+static enum tsr_status check_pieces(const struct joining *j, const struct piece *pieces, size_t n)
+{
+	for (size_t i = 1; i < n; i++) {
+		const struct tsr_array *a = pieces[i].array, *first = pieces[0].array;
+
+		if (a->dtype != first->dtype || a->rank != first->rank)
+			return tsr_fail(j->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: found dtype %s and %u dimensions, "
+					"expected %s and %u as in %s",
+					pieces[i].part->path, a->name, tsr_dtype_name(a->dtype),
+					a->rank, tsr_dtype_name(first->dtype), first->rank,
+					pieces[0].part->path);
+	}
+	for (size_t i = 0; i < n && n > 1; i++) {
+		if (!pieces[i].start)
+			return tsr_fail(j->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: is in %zu files, expected " OFFSETS_KEY
+					" to say where each piece begins",
+					pieces[i].part->path, pieces[i].array->name, n);
+	}
+	return TSR_OK;
+}
+
+/* Move the pieces that have elements to the front; returns how many, at least 1. */
+static size_t drop_empty(struct piece *pieces, size_t n)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!is_empty(&pieces[i]))
+			pieces[kept++] = pieces[i];
+	}
+	return kept ? kept : 1;
+}
+
+static enum tsr_status add_tensor(const struct joining *j, const struct tsr_array *a)
+{
+	struct tsr_tensor t = { .name = a->name,
+				.dtype = a->dtype,
+				.rank = a->rank,
+				.shape = a->shape,
+				.kind = TSR_KIND_OTHER,
+				.nplanes = 1 };
+
+	TSR_TRY(tsr_build_array(j->c, a, &t.plane[0], j->err));
+	t.numel = j->c->arrays[t.plane[0]].numel;
+	return tsr_build_tensor(j->c, &t, j->err);
+}
+
+/* One tensor of its @n pieces. */
+static enum tsr_status join(const struct joining *j, struct piece *pieces, size_t n)
+{
+	static const uint64_t zeros[TSR_RANK_MAX];
+	const struct tsr_array *first = pieces[0].array;
+	uint64_t *shape = copy_numbers(j, first->shape, first->rank);
+	struct tsr_array a = { .dtype = first->dtype, .rank = first->rank, .shape = shape };
+
+	a.name = tsr_arena_copy(j->c->arena, first->name, strlen(first->name));
+	if (!a.name || !shape)
+		return tsr_build_nomem(j->c, j->err);
+	TSR_TRY(check_pieces(j, pieces, n));
+	n = drop_empty(pieces, n);
+	if (is_empty(&pieces[0])) /* then all are, and where they stand says nothing */
+		return add_tensor(j, &a);
+	if (!pieces[0].start)
+		pieces[0].start = zeros;
+	TSR_TRY(fit(j, pieces, n, shape));
+	if (n == 1 && !first->layout) {
+		a.file = pieces[0].array->file + pieces[0].first_file;
+		a.offset = pieces[0].array->offset;
+		a.has_crc = pieces[0].array->has_crc;
+		a.crc = pieces[0].array->crc;
+	} else {
+		TSR_TRY(lay_out(j, pieces, n, &a));
+	}
+	return add_tensor(j, &a);
+}
+
+static int by_name(const void *va, const void *vb)
+{
+	const struct piece *a = va, *b = vb;
+
+	return strcmp(a->array->name, b->array->name);
+}
+
+/* Tensors come in the order of their names. */
+static enum tsr_status join_all(struct joining *j)
+{
+	struct tsr_checkpoint *c = j->c;
+	size_t end;
+
+	if (j->npieces)
+		qsort(j->pieces, j->npieces, sizeof(*j->pieces), by_name);
+	for (size_t i = 0; i < j->npieces; i = end) {
+		end = i + 1;
+		while (end < j->npieces && by_name(&j->pieces[i], &j->pieces[end]) == 0)
+			end++;
+		TSR_TRY(join(j, j->pieces + i, end - i));
+	}
+	c->tensor_by_name = calloc(c->ntensors + 1, sizeof(*c->tensor_by_name));
+	if (!c->tensor_by_name)
+		return tsr_fail_nomem(j->err, c->path);
+	for (size_t i = 0; i < c->ntensors; i++)
+		c->tensor_by_name[i] = i;
+	return TSR_OK;
+}
+
+static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, size_t nparts)
+{
+	struct tsr_checkpoint *c = j->c;
+	size_t n = 0;
+
+	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
+	c->path = c->arena ? tsr_arena_copy(c->arena, parts[0]->path, strlen(parts[0]->path))
+			   : NULL;
+	if (!c->path)
+		return tsr_fail_nomem(j->err, parts[0]->path);
+	c->container = parts[0]->container;
+	for (size_t i = 0; i < nparts; i++)
+		n += parts[i]->ntensors;
+	j->pieces = calloc(n + 1, sizeof(*j->pieces));
+	if (!j->pieces)
+		return tsr_fail_nomem(j->err, c->path);
+	for (size_t i = 0; i < nparts; i++)
+		TSR_TRY(add_part(j, parts[i]));
+	return join_all(j);
+}
+
+enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
+				   struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	struct joining j = { .c = calloc(1, sizeof(*j.c)), .err = err };
+	enum tsr_status status;
+
+	if (!j.c)
+		return tsr_fail_nomem(err, parts[0]->path);
+	status = build(&j, parts, nparts);
+	free(j.pieces);
+	if (status != TSR_OK) {
+		tsr_checkpoint_close(j.c);
+		return status;
+	}
+	*ret = j.c;
+	return TSR_OK;
+}

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The manifest of a recording (docs/recording.md). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "text/json.h"
+#include "recording/recording_files.h"
+
+/* What a file name may have on Linux. */
+#define FILE_NAME_MAX 255u
+
+/* A manifest under examination. */
+struct reading {
+	struct tsr_recording_data *r;
+	const char *path;
+	struct tsr_err *err;
+};
+
+/* --- Values ----------------------------------------------------------------------------------- */
+
+/* What a value is, in the words of a message. */
+static const char *describe(const struct tsr_json *v, char out[80])
+{
+	double number = 0;
+
+	if (!v)
+		return "nothing";
+	switch (tsr_json_type(v)) {
+	case TSR_JSON_NULL:
+		return "null";
+	case TSR_JSON_BOOL:
+		return "a boolean";
+	case TSR_JSON_ARRAY:
+		return tsr_json_first(v) ? "a list" : "an empty list";
+	case TSR_JSON_OBJECT:
+		return "an object";
+	case TSR_JSON_STRING:
+		snprintf(out, 80, "\"%.60s\"", tsr_json_string(v));
+		return out;
+	default:
+		tsr_json_double(v, &number);
+		snprintf(out, 80, "%.17g", number);
+		return out;
+	}
+}
+
+/* "FILE: WHERE: MEMBER: found X, expected Y". */
+static enum tsr_status wrong(struct reading *m, const char *where, const char *member,
+			     const struct tsr_json *v, const char *expected)
+{
+	char found[80];
+
+	return tsr_fail(m->err, TSR_E_FORMAT, "%s: %s%s: found %s, expected %s", m->path, where,
+			member, describe(v, found), expected);
+}
+
+static size_t count(const struct tsr_json *list)
+{
+	size_t n = 0;
+
+	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
+		n++;
+	return n;
+}
+
+static bool is_list(const struct tsr_json *v)
+{
+	return v && tsr_json_type(v) == TSR_JSON_ARRAY;
+}
+
+static bool is_finite(const struct tsr_json *v, double *ret)
+{
+	return tsr_json_double(v, ret) && isfinite(*ret);
+}
+
+static const char *copy(struct reading *m, const char *text)
+{
+	return tsr_arena_copy(m->r->arena, text, strlen(text));
+}
+
+/* --- Hyperparameters -------------------------------------------------------------------------- */
+
+/* Names of hyperparameters of one number; betas are apart. */
+static const struct {
+	const char *name;
+	enum tsr_hyper_name hyper;
+	bool flag;
+} hypers[] = {
+	{ "lr", TSR_HYPER_LR, false },
+	{ "initial_lr", TSR_HYPER_INITIAL_LR, false },
+	{ "eps", TSR_HYPER_EPS, false },
+	{ "weight_decay", TSR_HYPER_WEIGHT_DECAY, false },
+	{ "momentum", TSR_HYPER_MOMENTUM, false },
+	{ "dampening", TSR_HYPER_DAMPENING, false },
+	{ "nesterov", TSR_HYPER_NESTEROV, true },
+	{ "decouple_lr", TSR_HYPER_DECOUPLE_LR, true },
+};
+
+/* Switches that change the update and that no step here has: they must be off. */
+static const char *const must_be_off[] = { "maximize", "amsgrad" };
+
+/* What tells PyTorch's Adam and AdamW apart where one class is both. */
+#define DECOUPLED "decoupled_weight_decay"
+
+/* Members of PyTorch's groups that do not change the update, or that lr already shows. */
+static const char *const ignored[] = { "name",	     "param_names",    "foreach",      "fused",
+				       "capturable", "differentiable", "max_lr",       "min_lr",
+				       "swa_lr",     "max_momentum",   "base_momentum" };
+
+static bool is_among(const char *name, const char *const *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(list[i], name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* false, true, 0 or 1. */
+static bool is_flag(const struct tsr_json *v, double *ret)
+{
+	bool on;
+
+	if (tsr_json_bool(v, &on)) {
+		*ret = on;
+		return true;
+	}
+	return tsr_json_double(v, ret) && (*ret == 0 || *ret == 1);
+}
+
+static enum tsr_status read_betas(struct reading *m, const char *where, const struct tsr_json *v,
+				  struct tsr_hyper *h)
+{
+	const struct tsr_json *first = is_list(v) && count(v) == 2 ? tsr_json_first(v) : NULL;
+	double beta1, beta2;
+
+	if (!first || !is_finite(first, &beta1) || !is_finite(tsr_json_next(first), &beta2))
+		return wrong(m, where, "betas", v, "a list of two finite numbers");
+	tsr_hyper_put(h, TSR_HYPER_BETA1, beta1);
+	tsr_hyper_put(h, TSR_HYPER_BETA2, beta2);
+	return TSR_OK;
+}
+
+static enum tsr_status refuse_unless_off(struct reading *m, const char *where,
+					 const struct tsr_json *v)
+{
+	double on;
+
+	if (!is_flag(v, &on))
+		return wrong(m, where, tsr_json_key(v), v, "true or false");
+	if (on != 0)
+		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
+				"%s: %s%s: found true, which this optimizer cannot be replayed "
+				"with",
+				m->path, where, tsr_json_key(v));
+	return TSR_OK;
+}
+
+/* A member of a group other than `params`. */
+static enum tsr_status read_hyper(struct reading *m, const char *where, const struct tsr_json *v,
+				  struct tsr_hyper *h)
+{
+	const char *name = tsr_json_key(v);
+	double value;
+
+	for (size_t i = 0; i < sizeof(hypers) / sizeof(*hypers); i++) {
+		if (strcmp(hypers[i].name, name) != 0)
+			continue;
+		if (hypers[i].flag ? !is_flag(v, &value) : !is_finite(v, &value))
+			return wrong(m, where, name, v,
+				     hypers[i].flag ? "true or false" : "a finite number");
+		tsr_hyper_put(h, hypers[i].hyper, value);
+		return TSR_OK;
+	}
+	if (strcmp(name, "betas") == 0)
+		return read_betas(m, where, v, h);
+	if (strcmp(name, DECOUPLED) == 0 && m->r->pub.optimizer == TSR_OPTIMIZER_ADAMW)
+		return TSR_OK;
+	if (strcmp(name, DECOUPLED) == 0 ||
+	    is_among(name, must_be_off, sizeof(must_be_off) / sizeof(*must_be_off)))
+		return refuse_unless_off(m, where, v);
+	if (is_among(name, ignored, sizeof(ignored) / sizeof(*ignored)))
+		return TSR_OK;
+	return tsr_fail(m->err, TSR_E_UNSUPPORTED,
+			"%s: %sfound the hyperparameter %.100s, which no optimizer here has",
+			m->path, where, name);
+}
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+static enum tsr_status read_params(struct reading *m, const char *where, const struct tsr_json *v,
+				   struct tsr_recording_group *g)
+{
+	const char **params;
+
+	if (!is_list(v))
+		return wrong(m, where, "params", v, "a list of names");
+	params = tsr_arena_alloc(m->r->arena, count(v) * sizeof(*params));
+	if (!params)
+		return tsr_recording_nomem(m->r, m->err);
+	g->params = params;
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
+		const char *name = tsr_json_string(v);
+
+		if (!name || !*name)
+			return wrong(m, where, "params", v, "the name of a parameter");
+		if (strlen(name) > TSR_NAME_MAX)
+			return tsr_fail(m->err, TSR_E_LIMIT,
+					"%s: %sparams: name %.40s... of %zu bytes is over the "
+					"limit of %u",
+					m->path, where, name, strlen(name), TSR_NAME_MAX);
+		params[g->nparams] = copy(m, name);
+		if (!params[g->nparams++])
+			return tsr_recording_nomem(m->r, m->err);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_group(struct reading *m, size_t number, const struct tsr_json *v,
+				  struct tsr_recording_group *g)
+{
+	char where[48];
+
+	snprintf(where, sizeof(where), "param_groups[%zu]: ", number);
+	if (tsr_json_type(v) != TSR_JSON_OBJECT)
+		return wrong(m, where, "group", v, "an object");
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
+		if (strcmp(tsr_json_key(v), "params") == 0)
+			TSR_TRY(read_params(m, where, v, g));
+		else
+			TSR_TRY(read_hyper(m, where, v, &g->hyper));
+	}
+	if (!g->params && m->r->pub.ngroups > 1)
+		return wrong(m, where, "params", NULL, "a list of names");
+	if (g->params && !g->nparams && m->r->pub.ngroups == 1)
+		return tsr_fail(m->err, TSR_E_FORMAT,
+				"%s: %sparams: found an empty list, expected names", m->path,
+				where);
+	return TSR_OK;
+}
+
+static int by_name(const void *va, const void *vb)
+{
+	const struct tsr_recorded_param *a = va, *b = vb;
+	const int order = strcmp(a->name, b->name);
+
+	return order ? order : (a->group > b->group) - (a->group < b->group);
+}
+
+/* All parameters by name; each is in one group, once. */
+static enum tsr_status index_params(struct reading *m)
+{
+	const struct tsr_recording *pub = &m->r->pub;
+	struct tsr_recorded_param *params;
+	size_t n = 0;
+
+	for (size_t g = 0; g < pub->ngroups; g++)
+		n += pub->groups[g].nparams;
+	params = tsr_arena_alloc(m->r->arena, n * sizeof(*params));
+	if (!params)
+		return tsr_recording_nomem(m->r, m->err);
+	m->r->params = params;
+	for (size_t g = 0; g < pub->ngroups; g++) {
+		for (size_t i = 0; i < pub->groups[g].nparams; i++)
+			params[m->r->nparams++] = (struct tsr_recorded_param){
+				pub->groups[g].params[i], g
+			};
+	}
+	if (n)
+		qsort(params, n, sizeof(*params), by_name);
+	for (size_t i = 1; i < n; i++) {
+		if (strcmp(params[i - 1].name, params[i].name) == 0)
+			return tsr_fail(m->err, TSR_E_FORMAT,
+					"%s: param_groups: parameter %.200s: found in group %zu "
+					"and in group %zu, expected it once",
+					m->path, params[i].name, params[i - 1].group,
+					params[i].group);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_groups(struct reading *m, const struct tsr_json *v)
+{
+	struct tsr_recording *pub = &m->r->pub;
+	const size_t n = is_list(v) ? count(v) : v ? 0 : 1;
+	struct tsr_recording_group *groups;
+
+	if (!n)
+		return wrong(m, "", "param_groups", v, "a list of groups");
+	groups = tsr_arena_alloc(m->r->arena, n * sizeof(*groups));
+	if (!groups)
+		return tsr_recording_nomem(m->r, m->err);
+	pub->groups = groups;
+	pub->ngroups = n;
+	if (!v)
+		return TSR_OK;
+	v = tsr_json_first(v);
+	for (size_t i = 0; i < n; i++, v = tsr_json_next(v))
+		TSR_TRY(read_group(m, i, v, &groups[i]));
+	return index_params(m);
+}
+
+/* --- Steps ------------------------------------------------------------------------------------ */
+
+/* One name in the directory itself. */
+static bool is_file_name(const char *s)
+{
+	return s && *s && strlen(s) <= FILE_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
+	       strcmp(s, "..") != 0;
+}
+
+static enum tsr_status read_file_name(struct reading *m, const char *where,
+				      const struct tsr_json *v, const char **ret)
+{
+	if (!is_file_name(tsr_json_string(v)))
+		return wrong(m, where, "file", v, "a name of 1 to 255 bytes without directories");
+	*ret = copy(m, tsr_json_string(v));
+	return *ret ? TSR_OK : tsr_recording_nomem(m->r, m->err);
+}
+
+/* `file`, or `files` with one per rank. */
+static enum tsr_status read_files(struct reading *m, const char *where, const struct tsr_json *v,
+				  struct tsr_recording_step *step)
+{
+	const struct tsr_json *file = tsr_json_get(v, "file"), *list = tsr_json_get(v, "files");
+	const char **files;
+
+	if (file && list)
+		return tsr_fail(m->err, TSR_E_FORMAT,
+				"%s: %sfound both file and files, expected one of them", m->path,
+				where);
+	if (list && (!is_list(list) || !tsr_json_first(list)))
+		return wrong(m, where, "files", list, "a list of file names");
+	step->nfiles = list ? count(list) : 1;
+	files = tsr_arena_alloc(m->r->arena, step->nfiles * sizeof(*files));
+	if (!files)
+		return tsr_recording_nomem(m->r, m->err);
+	step->files = files;
+	v = list ? tsr_json_first(list) : file;
+	for (size_t i = 0; i < step->nfiles; i++, v = tsr_json_next(v))
+		TSR_TRY(read_file_name(m, where, v, &files[i]));
+	return TSR_OK;
+}
+
+static enum tsr_status read_lr(struct reading *m, const char *where, const struct tsr_json *v,
+			       struct tsr_recording_step *step)
+{
+	const size_t ngroups = m->r->pub.ngroups;
+	double *lr;
+
+	if (!v)
+		return TSR_OK;
+	if (!is_list(v))
+		return wrong(m, where, "lr", v, "a list with one number per group");
+	if (count(v) != ngroups)
+		return tsr_fail(m->err, TSR_E_FORMAT,
+				"%s: %slr: found a list of %zu, expected %zu: one number per group",
+				m->path, where, count(v), ngroups);
+	lr = tsr_arena_alloc(m->r->arena, ngroups * sizeof(*lr));
+	if (!lr)
+		return tsr_recording_nomem(m->r, m->err);
+	step->lr = lr;
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v), lr++) {
+		if (!is_finite(v, lr) || *lr < 0)
+			return wrong(m, where, "lr", v, "a finite number that is not negative");
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_loss(struct reading *m, const char *where, const struct tsr_json *v,
+				 struct tsr_recording_step *step)
+{
+	if (!v || tsr_json_type(v) == TSR_JSON_NULL)
+		return TSR_OK;
+	if (!is_finite(v, &step->loss))
+		return wrong(m, where, "loss", v, "a finite number");
+	step->has_loss = true;
+	return TSR_OK;
+}
+
+static enum tsr_status read_step(struct reading *m, size_t number, const struct tsr_json *v,
+				 struct tsr_recording_step *step)
+{
+	const struct tsr_json *n = tsr_json_get(v, "step");
+	char where[48];
+
+	snprintf(where, sizeof(where), "steps[%zu]: ", number);
+	if (tsr_json_type(v) != TSR_JSON_OBJECT)
+		return wrong(m, where, "step", v, "an object");
+	if (!tsr_json_u64(n, &step->step) || !step->step)
+		return wrong(m, where, "step", n, "an integer from 1 to 2^48-1");
+	snprintf(where, sizeof(where), "step %llu: ", (unsigned long long)step->step);
+	TSR_TRY(read_files(m, where, v, step));
+	TSR_TRY(read_lr(m, where, tsr_json_get(v, "lr"), step));
+	return read_loss(m, where, tsr_json_get(v, "loss"), step);
+}
+
+static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
+{
+	struct tsr_recording *pub = &m->r->pub;
+	const size_t n = is_list(v) ? count(v) : 0;
+	struct tsr_recording_step *steps;
+
+	if (!n)
+		return wrong(m, "", "steps", v, "a list of steps");
+	steps = tsr_arena_alloc(m->r->arena, n * sizeof(*steps));
+	if (!steps)
+		return tsr_recording_nomem(m->r, m->err);
+	pub->steps = steps;
+	pub->nsteps = n;
+	v = tsr_json_first(v);
+	for (size_t i = 0; i < n; i++, v = tsr_json_next(v)) {
+		TSR_TRY(read_step(m, i, v, &steps[i]));
+		if (i && steps[i].step != steps[i - 1].step + 1)
+			return tsr_fail(m->err, TSR_E_FORMAT,
+					"%s: steps: found step %llu after step %llu, expected %llu",
+					m->path, (unsigned long long)steps[i].step,
+					(unsigned long long)steps[i - 1].step,
+					(unsigned long long)steps[i - 1].step + 1);
+	}
+	return TSR_OK;
+}
+
+/* --- The whole -------------------------------------------------------------------------------- */
+
+static enum tsr_status read_version(struct reading *m, const struct tsr_json *root)
+{
+	const struct tsr_json *format = tsr_json_get(root, "format");
+	const struct tsr_json *version = tsr_json_get(root, "version");
+	const char *text = tsr_json_string(format);
+	uint64_t number;
+
+	if (!text || strcmp(text, "tersor-recording") != 0)
+		return wrong(m, "", "format", format, "\"tersor-recording\"");
+	if (!tsr_json_u64(version, &number))
+		return wrong(m, "", "version", version, "1");
+	if (number != 1)
+		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
+				"%s: version: found %llu, expected 1: written for a newer tersor?",
+				m->path, (unsigned long long)number);
+	return TSR_OK;
+}
+
+static enum tsr_status read_optimizer(struct reading *m, const struct tsr_json *v)
+{
+	if (!v || tsr_json_type(v) == TSR_JSON_NULL)
+		return TSR_OK;
+	if (!tsr_json_string(v))
+		return wrong(m, "", "optimizer", v, "the name of an optimizer");
+	if (!tsr_optimizer_find(tsr_json_string(v), &m->r->pub.optimizer))
+		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
+				"%s: optimizer: found \"%.60s\", expected sgd, sgdw, adam, adamw "
+				"or lion",
+				m->path, tsr_json_string(v));
+	return TSR_OK;
+}
+
+static enum tsr_status read_root(struct reading *m, const struct tsr_json *root)
+{
+	if (tsr_json_type(root) != TSR_JSON_OBJECT)
+		return wrong(m, "", "manifest", root, "an object");
+	TSR_TRY(read_version(m, root));
+	TSR_TRY(read_optimizer(m, tsr_json_get(root, "optimizer")));
+	TSR_TRY(read_groups(m, tsr_json_get(root, "param_groups")));
+	return read_steps(m, tsr_json_get(root, "steps"));
+}
+
+static enum tsr_status parse(const struct tsr_file *f, struct tsr_json **ret, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = {
+		.file = tsr_file_path(f),
+		.part = "manifest",
+		.max_depth = 16,
+		.max_values = TSR_MANIFEST_VALUES_MAX,
+	};
+
+	return tsr_json_read_file(f, TSR_MANIFEST_NBYTES_MAX, &rules, ret, err);
+}
+
+enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err)
+{
+	struct reading m = { .r = r, .err = err };
+	struct tsr_json *root = NULL;
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
+	m.path = tsr_file_path(f);
+	status = parse(f, &root, err);
+	if (status == TSR_OK)
+		status = read_root(&m, root);
+	if (root)
+		tsr_json_free(root);
+	tsr_file_close(f);
+	return status;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recordings: opening and closing, and what they are asked. */
+#include "recording/recording_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dir.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "torch/dcp.h"
+
+/* What a recording may take in memory: names of files and parameters, learning rates. */
+#define ARENA_NBYTES_MAX (UINT64_C(512) << 20)
+
+enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct tsr_err *err)
+{
+	if (!tsr_arena_full(r->arena))
+		return tsr_fail_nomem(err, r->pub.path);
+	return tsr_fail(err, TSR_E_LIMIT,
+			"%s: names and values take more memory than the limit of %llu MiB",
+			r->pub.path, (unsigned long long)(ARENA_NBYTES_MAX >> 20));
+}
+
+char *tsr_recording_path(const char *directory, const char *name)
+{
+	const size_t n = strlen(directory);
+	char *path = malloc(n + strlen(name) + 2);
+
+	if (!path)
+		return NULL;
+	strcpy(path, directory);
+	if (n && path[n - 1] != '/')
+		strcat(path, "/");
+	return strcat(path, name);
+}
+
+/* --- Opening ---------------------------------------------------------------------------------- */
+
+static bool has_manifest(const char *directory)
+{
+	char *path = tsr_recording_path(directory, TSR_MANIFEST_NAME);
+	const bool has = path && tsr_dir_has(path);
+
+	free(path);
+	return has;
+}
+
+enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
+				   struct tsr_recording **ret, struct tsr_err *err)
+{
+	struct tsr_recording_data *r = calloc(1, sizeof(*r));
+	enum tsr_status status;
+
+	if (!r)
+		return tsr_fail_nomem(err, path);
+	r->options = options ? *options : tsr_open_defaults();
+	/* Gradients are what they are, whatever their names look like. */
+	r->options.as_stored = true;
+	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
+	r->arena = tsr_arena_new(ARENA_NBYTES_MAX);
+	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
+	r->pub.has_manifest = has_manifest(path);
+	if (!r->pub.path)
+		status = tsr_fail_nomem(err, path);
+	else if (r->pub.has_manifest)
+		status = tsr_recording_read_manifest(r, err);
+	else
+		status = tsr_recording_list_steps(r, err);
+	if (status != TSR_OK) {
+		tsr_recording_close(&r->pub);
+		return status;
+	}
+	*ret = &r->pub;
+	return TSR_OK;
+}
+
+void tsr_recording_close(struct tsr_recording *recording)
+{
+	struct tsr_recording_data *r = (struct tsr_recording_data *)recording;
+
+	if (!r)
+		return;
+	tsr_arena_free(r->arena);
+	free(r);
+}
+
+/* --- Outputs beside it ------------------------------------------------------------------------ */
+
+/* A step can be a link to elsewhere, or a directory of its own. */
+static enum tsr_status check_not_step(const struct tsr_recording *r, const char *file,
+				      const char *path, struct tsr_err *err)
+{
+	char *step = tsr_recording_path(r->path, file);
+	enum tsr_status status;
+
+	if (!step)
+		return tsr_fail_nomem(err, r->path);
+	status = tsr_path_check_not(step, path, err);
+	if (status == TSR_OK)
+		status = tsr_path_check_not_in(step, path, err);
+	free(step);
+	return status;
+}
+
+enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,
+					struct tsr_err *err)
+{
+	TSR_TRY(tsr_path_check_not_in(r->path, path, err));
+	for (size_t i = 0; i < r->nsteps; i++) {
+		for (size_t f = 0; f < r->steps[i].nfiles; f++)
+			TSR_TRY(check_not_step(r, r->steps[i].files[f], path, err));
+	}
+	return TSR_OK;
+}
+
+/* --- Telling a recording from a checkpoint ---------------------------------------------------- */
+
+/* Whether the beginning of a manifest calls itself one of ours, be it whole or not. */
+static bool claims_to_be_ours(const char *directory)
+{
+	char *path = tsr_recording_path(directory, TSR_MANIFEST_NAME), text[4096];
+	struct tsr_file *f = NULL;
+	bool ours = false;
+
+	if (path && tsr_file_open(path, &f, NULL) == TSR_OK) {
+		const uint64_t size = tsr_file_size(f);
+		const size_t n = size < sizeof(text) ? (size_t)size : sizeof(text);
+
+		ours = tsr_file_read(f, text, n, 0, NULL) == TSR_OK &&
+		       memmem(text, n, "tersor-recording", strlen("tersor-recording"));
+		tsr_file_close(f);
+	}
+	free(path);
+	return ours;
+}
+
+static size_t count(const char *directory, const char *suffix, bool steps_only)
+{
+	struct tsr_dir found = { 0 };
+	size_t n = 0;
+
+	if (tsr_dir_list(directory, suffix, &found, NULL) != TSR_OK)
+		return 0;
+	for (size_t i = 0; i < found.n; i++) {
+		uint64_t step;
+
+		n += !steps_only || tsr_recording_step_of(found.names[i], &step);
+	}
+	tsr_dir_free(&found);
+	return n;
+}
+
+/* What tsr_checkpoint_open() takes is left to it, unless the manifest says that it is ours. */
+bool tsr_recording_probe(const char *path)
+{
+	if (!tsr_dir_is(path) || tsr_dcp_looks_like(path))
+		return false;
+	if (claims_to_be_ours(path))
+		return true;
+	if (count(path, ".index.json", false) || count(path, ".safetensors", false) == 1)
+		return false;
+	return has_manifest(path) || count(path, "", true) > 0;
+}
+
+/* --- Questions -------------------------------------------------------------------------------- */
+
+static int by_name(const void *va, const void *vb)
+{
+	const struct tsr_recorded_param *a = va, *b = vb;
+
+	return strcmp(a->name, b->name);
+}
+
+const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *recording,
+							 const char *param)
+{
+	const struct tsr_recording_data *r = (const struct tsr_recording_data *)recording;
+	const struct tsr_recorded_param key = { .name = param }, *found;
+
+	if (recording->ngroups == 1 && !recording->groups[0].params)
+		return recording->groups;
+	found = r->nparams ? bsearch(&key, r->params, r->nparams, sizeof(key), by_name) : NULL;
+	return found ? &recording->groups[found->group] : NULL;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums over one step of a replay, beside the replay in FP32. */
+#include "replay/compare_fp32.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Elements whose differences are computed at a time: they stay in the L1 cache. */
+#define STRIP 1024
+_Static_assert(STRIP % TSR_MEASURE_LANES == 0, "an element's lane is that of its index in the run");
+
+/* What the step adds to the weights. */
+struct updates {
+	float fp32[STRIP]; /* in the FP32 replay */
+	float stepped[STRIP], stored[STRIP]; /* in the other, before and after they are stored */
+};
+
+/* --- Loops ------------------------------------------------------------------------------------ */
+
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+typedef float f32x2 __attribute__((vector_size(8)));
+typedef double f64x2 __attribute__((vector_size(16)));
+
+/* to[i] = after[i] - before[i] */
+static void subtract(float *restrict to, const float *restrict after, const float *restrict before,
+		     size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = after[i] - before[i];
+}
+
+/* norm[i mod lanes] += x[i]^2; the squares are exact in binary64. */
+static void add_squares(double norm[TSR_MEASURE_LANES], const float *x, size_t n)
+{
+	const size_t whole = n - n % TSR_MEASURE_LANES;
+	f64x2 sum[TSR_MEASURE_LANES / 2];
+
+	memcpy(sum, norm, sizeof(sum));
+	for (size_t i = 0; i < whole; i += TSR_MEASURE_LANES) {
+		for (size_t j = 0; j < TSR_MEASURE_LANES / 2; j++) {
+			f32x2 pair;
+			f64x2 wide;
+
+			memcpy(&pair, x + i + 2 * j, sizeof(pair));
+			wide = __builtin_convertvector(pair, f64x2);
+			sum[j] += wide * wide;
+		}
+	}
+	memcpy(norm, sum, sizeof(sum));
+	for (size_t i = whole; i < n; i++)
+		norm[i - whole] += (double)x[i] * (double)x[i];
+}
+
+/* Weights that the update moves in FP32 and that are stored as what they were. */
+static uint64_t count_stalled(const float *before, const float *stepped, const float *after,
+			      size_t n)
+{
+	const size_t whole = n - n % 4;
+	i32x4 lanes = { 0 };
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < whole; i += 4) {
+		f32x4 b, s, a;
+
+		memcpy(&b, before + i, sizeof(b));
+		memcpy(&s, stepped + i, sizeof(s));
+		memcpy(&a, after + i, sizeof(a));
+		lanes -= (s != b) & (a == b);
+	}
+	for (int i = 0; i < 4; i++)
+		count += (uint64_t)lanes[i];
+	for (size_t i = whole; i < n; i++)
+		count += stepped[i] != before[i] && after[i] == before[i];
+	return count;
+}
+
+/* --- Adding and merging ----------------------------------------------------------------------- */
+
+static void add_updates(struct tsr_compare *c, const struct tsr_compare_run *run)
+{
+	const float *before = run->before[TSR_PART_WEIGHT], *after = run->after[TSR_PART_WEIGHT];
+	const float *stepped = run->stepped[TSR_PART_WEIGHT];
+	struct updates u;
+
+	for (size_t i = 0; i < run->n; i += STRIP) {
+		const size_t n = run->n - i < STRIP ? run->n - i : STRIP;
+
+		subtract(u.fp32, run->fp32_after[TSR_PART_WEIGHT] + i, run->fp32_before + i, n);
+		subtract(u.stepped, stepped + i, before + i, n);
+		subtract(u.stored, after + i, before + i, n);
+		tsr_measure_add(&c->update, u.fp32, u.stepped, n);
+		tsr_measure_add(&c->update_quant, u.stepped, u.stored, n);
+		add_squares(c->norm, u.stored, n);
+		c->stalled += count_stalled(before + i, stepped + i, after + i, n);
+	}
+}
+
+void tsr_compare_add(struct tsr_compare *c, const struct tsr_compare_run *run)
+{
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (run->after[p] && run->fp32_after[p])
+			tsr_measure_add(&c->state[p], run->fp32_after[p], run->after[p], run->n);
+		if (run->after[p] && run->stepped[p])
+			tsr_measure_add(&c->quant[p], run->stepped[p], run->after[p], run->n);
+	}
+	add_updates(c, run);
+}
+
+void tsr_compare_merge(struct tsr_compare *into, const struct tsr_compare *from)
+{
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		tsr_measure_merge(&into->state[p], &from->state[p]);
+		tsr_measure_merge(&into->quant[p], &from->quant[p]);
+	}
+	tsr_measure_merge(&into->update, &from->update);
+	tsr_measure_merge(&into->update_quant, &from->update_quant);
+	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
+		into->norm[i] += from->norm[i];
+	into->stalled += from->stalled;
+	into->underflow += from->underflow;
+}
+
+/* --- Figures ---------------------------------------------------------------------------------- */
+
+/* What is not finite is as far off as can be; NaN is left to mean that there is no such state. */
+static double error_of(const struct tsr_measure *m, enum tsr_metric metric)
+{
+	const double error = tsr_measure_error(m, metric);
+
+	return isnan(error) ? INFINITY : error;
+}
+
+/* The cosine of something that is not finite is that of a right angle. */
+static double cosine_of(const struct tsr_measure *m)
+{
+	return isinf(error_of(m, TSR_METRIC_NMSE)) ? 0 : tsr_measure_value(m, TSR_METRIC_COSINE);
+}
+
+static double norm_of(const struct tsr_compare *c)
+{
+	double sum = 0;
+
+	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
+		sum += c->norm[i];
+	return isnan(sum) ? INFINITY : sqrt(sum);
+}
+
+struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsigned kinds)
+{
+	const bool momentum = kinds & TSR_KIND_MOMENTUM, variance = kinds & TSR_KIND_VARIANCE;
+	const struct tsr_measure *state = c->state, *quant = c->quant;
+	struct tsr_replay_figures f;
+	double *v = f.value;
+
+	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
+		v[i] = NAN;
+	v[TSR_FIGURE_WEIGHT_ULP] = error_of(&state[TSR_PART_WEIGHT], TSR_METRIC_MAX_ULP);
+	v[TSR_FIGURE_WEIGHT_NMSE] = error_of(&state[TSR_PART_WEIGHT], TSR_METRIC_NMSE);
+	v[TSR_FIGURE_WEIGHT_COSINE] = cosine_of(&state[TSR_PART_WEIGHT]);
+	v[TSR_FIGURE_UPDATE_NMSE] = error_of(&c->update, TSR_METRIC_NMSE);
+	v[TSR_FIGURE_UPDATE_QUANT] = error_of(&c->update_quant, TSR_METRIC_NMSE);
+	v[TSR_FIGURE_UPDATE_NORM] = norm_of(c);
+	v[TSR_FIGURE_STALLED] = (double)c->stalled;
+	if (momentum) {
+		v[TSR_FIGURE_MOMENTUM_NMSE] = error_of(&state[TSR_PART_MOMENTUM], TSR_METRIC_NMSE);
+		v[TSR_FIGURE_MOMENTUM_QUANT] = error_of(&quant[TSR_PART_MOMENTUM], TSR_METRIC_NMSE);
+	}
+	if (variance) {
+		v[TSR_FIGURE_VARIANCE_NMSE] = error_of(&state[TSR_PART_VARIANCE], TSR_METRIC_NMSE);
+		v[TSR_FIGURE_VARIANCE_QUANT] = error_of(&quant[TSR_PART_VARIANCE], TSR_METRIC_NMSE);
+		v[TSR_FIGURE_VARIANCE_LOST] = (double)quant[TSR_PART_VARIANCE].flushed;
+	}
+	if (momentum || variance)
+		v[TSR_FIGURE_UNDERFLOW] = (double)c->underflow;
+	return f;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The names of figures, and where they are worst. */
+#include "report/replay_figures.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const names[TSR_FIGURE_COUNT] = {
+	[TSR_FIGURE_WEIGHT_ULP] = "weight-ulp",
+	[TSR_FIGURE_WEIGHT_NMSE] = "weight-nmse",
+	[TSR_FIGURE_WEIGHT_COSINE] = "weight-cosine",
+	[TSR_FIGURE_MOMENTUM_NMSE] = "momentum-nmse",
+	[TSR_FIGURE_VARIANCE_NMSE] = "variance-nmse",
+	[TSR_FIGURE_MOMENTUM_QUANT] = "momentum-quant",
+	[TSR_FIGURE_VARIANCE_QUANT] = "variance-quant",
+	[TSR_FIGURE_UPDATE_NMSE] = "update-nmse",
+	[TSR_FIGURE_UPDATE_QUANT] = "update-quant",
+	[TSR_FIGURE_UPDATE_NORM] = "update-norm",
+	[TSR_FIGURE_STALLED] = "stalled",
+	[TSR_FIGURE_UNDERFLOW] = "underflow",
+	[TSR_FIGURE_VARIANCE_LOST] = "variance-lost",
+};
+
+const char *tsr_figure_name(enum tsr_figure_name name)
+{
+	return names[name];
+}
+
+bool tsr_figure_find(const char *name, enum tsr_figure_name *name_ret)
+{
+	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
+		if (strcmp(names[i], name) == 0) {
+			*name_ret = (enum tsr_figure_name)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+double tsr_figure_error(const struct tsr_replay_figures *f, enum tsr_figure_name name)
+{
+	return name == TSR_FIGURE_WEIGHT_COSINE ? 1 - f->value[name] : f->value[name];
+}
+
+bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step)
+{
+	return r->compared && !r->steps[step].skipped && r->steps[step].tensors;
+}
+
+struct tsr_replay_worst tsr_replay_worst_at(const struct tsr_replay *r, size_t step,
+					    enum tsr_figure_name name)
+{
+	struct tsr_replay_worst worst = { .step = step };
+	double most = 0;
+
+	if (!tsr_replay_has_figures(r, step))
+		return worst;
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_figures *f = &r->steps[step].tensors[i];
+		const double error = tsr_figure_error(f, name);
+
+		if (isnan(error) || (worst.any && error <= most))
+			continue;
+		worst = (struct tsr_replay_worst){ true, step, i, f->value[name] };
+		most = error;
+	}
+	return worst;
+}
+
+struct tsr_replay_worst tsr_replay_worst(const struct tsr_replay *r, enum tsr_figure_name name)
+{
+	struct tsr_replay_worst worst = { .any = false };
+	double most = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		const struct tsr_replay_worst here = tsr_replay_worst_at(r, i, name);
+		const double error = here.any ? tsr_figure_error(&r->steps[i].tensors[here.param],
+								 name)
+					      : 0;
+
+		if (!here.any || (worst.any && error <= most))
+			continue;
+		worst = here;
+		most = error;
+	}
+	return worst;
+}
+
+/* Those on which a multiple of (nsteps - 1) / (rows - 1) falls, rounded up. */
+bool tsr_replay_in_sample(const struct tsr_replay *r, size_t step, size_t rows)
+{
+	const uint64_t last = r->nsteps - 1;
+
+	return r->nsteps <= rows || (uint64_t)step * (rows - 1) % last < rows - 1;
+}
+
+uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param)
+{
+	const struct tsr_tensor *t;
+	uint64_t sum = 0;
+
+	if (param == SIZE_MAX) {
+		for (size_t i = 0; i < r->nparams; i++)
+			sum += tsr_replay_numel(r, i);
+		return sum;
+	}
+	t = r->source ? tsr_checkpoint_find(r->source, r->params[param]) : NULL;
+	return t ? t->numel : 0;
+}
+
+uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param)
+{
+	const uint64_t numel = param == SIZE_MAX ? 0 : tsr_replay_numel(r, param);
+	uint64_t sum = 0;
+
+	if (param == SIZE_MAX) {
+		for (size_t i = 0; i < r->nparams; i++)
+			sum += tsr_replay_ngroups(r, i);
+		return sum;
+	}
+	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &r->coding[p];
+
+		if (c->codec && c->codec->grouped)
+			sum += numel / c->group + (numel % c->group != 0);
+	}
+	return sum;
+}

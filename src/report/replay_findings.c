@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the figures of a replay say, in words. */
+#include "report/replay_findings.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report/replay_figures.h"
+#include "tersor/escape.h"
+
+/* Bytes of a name in a sentence. */
+#define NAME_ROOM 120
+
+const char *tsr_finding_level_name(enum tsr_finding_level level)
+{
+	static const char *const names[] = { "fine", "watch", "bad" };
+
+	return names[level];
+}
+
+static void add(struct tsr_findings *f, enum tsr_finding_level level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void add(struct tsr_findings *f, enum tsr_finding_level level, const char *fmt, ...)
+{
+	struct tsr_finding *item = &f->item[f->n];
+	va_list ap;
+
+	if (f->n == TSR_FINDINGS_MAX)
+		return;
+	f->n++;
+	item->level = level;
+	va_start(ap, fmt);
+	vsnprintf(item->text, sizeof(item->text), fmt, ap);
+	va_end(ap);
+}
+
+static void format_name(char out[NAME_ROOM], const struct tsr_replay *r, size_t param)
+{
+	tsr_escape(out, NAME_ROOM, r->params[param]);
+}
+
+/* A share in percent; 100 and 0 only where it is all and none. */
+static void format_share(char out[16], double part, uint64_t whole)
+{
+	const double percent = whole ? 100 * part / (double)whole : 0;
+
+	if (percent <= 0 || percent >= 100)
+		snprintf(out, 16, "%d%%", percent > 0 ? 100 : 0);
+	else if (percent < 0.01 || percent > 99.99)
+		snprintf(out, 16, "%s", percent < 1 ? "<0.01%" : ">99.99%");
+	else
+		snprintf(out, 16, "%.3g%%", percent > 99.9 ? 99.9 : percent);
+}
+
+/* How many tensors reach this error at some step. */
+static size_t count_tensors(const struct tsr_replay *r, enum tsr_figure_name name, double limit)
+{
+	size_t n = 0;
+
+	for (size_t p = 0; p < r->nparams; p++) {
+		bool reaches = false;
+
+		for (size_t i = 0; i < r->nsteps && !reaches; i++)
+			reaches = tsr_replay_has_figures(r, i) &&
+				  tsr_figure_error(&r->steps[i].tensors[p], name) >= limit;
+		n += reaches;
+	}
+	return n;
+}
+
+/* The first step at which a tensor reaches this error. */
+static size_t first_step(const struct tsr_replay *r, enum tsr_figure_name name, double limit)
+{
+	for (size_t i = 0; i < r->nsteps; i++) {
+		const struct tsr_replay_worst w = tsr_replay_worst_at(r, i, name);
+
+		if (w.any && tsr_figure_error(&r->steps[i].tensors[w.param], name) >= limit)
+			return i;
+	}
+	return 0;
+}
+
+/* The step at which the total of a figure is largest; false if no step has it. */
+static bool worst_total(const struct tsr_replay *r, enum tsr_figure_name name, size_t *step_ret)
+{
+	double most = -1;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (!tsr_replay_has_figures(r, i) || !(r->steps[i].total.value[name] > most))
+			continue;
+		most = r->steps[i].total.value[name];
+		*step_ret = i;
+	}
+	return most >= 0;
+}
+
+/* --- Findings --------------------------------------------------------------------------------- */
+
+/* Values that no arithmetic comes back from. */
+static void find_infinite(const struct tsr_replay *r, struct tsr_findings *f)
+{
+	char name[NAME_ROOM];
+	struct tsr_replay_worst w;
+
+	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
+		w = tsr_replay_worst(r, (enum tsr_figure_name)i);
+		if (!w.any || !isinf(w.value))
+			continue;
+		format_name(name, r, w.param);
+		add(f, TSR_FINDING_BAD,
+		    "%s of %s is infinite from step %" PRIu64
+		    " on: the replay has values there that are not finite, or that FP32 leaves at "
+		    "zero.",
+		    tsr_figure_name((enum tsr_figure_name)i), name, r->steps[w.step].step);
+		return;
+	}
+}
+
+static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
+{
+	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_NMSE);
+	const double limit = w.value >= TSR_REPLAY_DIVERGED ? TSR_REPLAY_DIVERGED
+							    : TSR_REPLAY_DRIFTING;
+	const size_t n = count_tensors(r, TSR_FIGURE_UPDATE_NMSE, limit);
+	char name[NAME_ROOM];
+
+	/* Of what is infinite there is a sentence already. */
+	if (!w.any || isinf(w.value))
+		return;
+	format_name(name, r, w.param);
+	if (w.value >= TSR_REPLAY_DIVERGED)
+		add(f, TSR_FINDING_BAD,
+		    "The replay has diverged from FP32 in %zu of %zu tensors, first at step "
+		    "%" PRIu64
+		    ": the error of an update is as large as the update itself. Worst is %s at "
+		    "step %" PRIu64 ", with an update-nmse of %.3g.",
+		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
+		    name, r->steps[w.step].step, w.value);
+	else if (w.value >= TSR_REPLAY_DRIFTING)
+		add(f, TSR_FINDING_WATCH,
+		    "Updates of %zu of %zu tensors are more than 10%% of their length off, first "
+		    "at step %" PRIu64 ". Worst is %s at step %" PRIu64
+		    ": %.3g%% (update-nmse %.3g).",
+		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
+		    name, r->steps[w.step].step, 100 * sqrt(w.value), w.value);
+	else
+		add(f, TSR_FINDING_FINE,
+		    "Every update of every tensor is within %.2g%% of its length of FP32's "
+		    "(update-nmse at most %.3g: %s at step %" PRIu64 ").",
+		    100 * sqrt(w.value), w.value, name, r->steps[w.step].step);
+}
+
+static double largest_of(const struct tsr_replay *r, enum tsr_figure_name name, size_t param)
+{
+	double largest = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (tsr_replay_has_figures(r, i))
+			largest = fmax(largest,
+				       tsr_figure_error(&r->steps[i].tensors[param], name));
+	}
+	return largest;
+}
+
+/* The tensor that loses most variances of those whose updates suffer; false if none does. */
+static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double *lost_ret)
+{
+	*lost_ret = 0;
+	for (size_t p = 0; p < r->nparams; p++) {
+		const double lost = largest_of(r, TSR_FIGURE_VARIANCE_LOST, p);
+
+		if (lost <= *lost_ret ||
+		    largest_of(r, TSR_FIGURE_UPDATE_NMSE, p) < TSR_REPLAY_DRIFTING)
+			continue;
+		*lost_ret = lost;
+		*param_ret = p;
+	}
+	return *lost_ret > 0;
+}
+
+/* Only where updates suffer: a companded code, too, stores the least of a group as 0. */
+static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *f)
+{
+	const struct tsr_codec *codec = r->coding[TSR_PART_VARIANCE].codec;
+	char name[NAME_ROOM], share[16], there[16];
+	size_t step = 0, param = 0;
+	double lost;
+
+	if (!find_sufferer(r, &param, &lost) || !worst_total(r, TSR_FIGURE_VARIANCE_LOST, &step))
+		return;
+	format_name(name, r, param);
+	format_share(share, r->steps[step].total.value[TSR_FIGURE_VARIANCE_LOST],
+		     tsr_replay_numel(r, SIZE_MAX));
+	format_share(there, lost, tsr_replay_numel(r, param));
+	add(f,
+	    largest_of(r, TSR_FIGURE_UPDATE_NMSE, param) >= TSR_REPLAY_DIVERGED ? TSR_FINDING_BAD
+										: TSR_FINDING_WATCH,
+	    "%s stores variances as 0 that are not: %s of all at step %" PRIu64
+	    ", at most %s of %s. The next update of such a weight is divided by little more than "
+	    "its last gradient and eps, and explodes where the momentum survived. %s",
+	    codec ? codec->name : "The codec", share, r->steps[step].step, there, name,
+	    codec && strcmp(codec->name, "ulinear8") == 0
+		    ? "Companded variances (sqrt8) reach far lower."
+		    : "Variances in bf16 keep their range.");
+}
+
+static void find_underflow(const struct tsr_replay *r, struct tsr_findings *f)
+{
+	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UNDERFLOW);
+	char name[NAME_ROOM], share[16], worst_share[16];
+	size_t step = 0;
+
+	if (!w.any || !(w.value > 0) || !worst_total(r, TSR_FIGURE_UNDERFLOW, &step))
+		return;
+	format_name(name, r, w.param);
+	format_share(share, r->steps[step].total.value[TSR_FIGURE_UNDERFLOW],
+		     tsr_replay_ngroups(r, SIZE_MAX));
+	format_share(worst_share, w.value, tsr_replay_ngroups(r, w.param));
+	add(f, TSR_FINDING_BAD,
+	    "Scales underflow: at step %" PRIu64 " %.0f of %" PRIu64
+	    " groups (%s) have a scale stored as 0 and lose their momentum or variance, in %zu of "
+	    "%zu tensors over all steps. Worst is %s: %.0f of %" PRIu64 " (%s) at step %" PRIu64
+	    ". Scales in e8m8 have the range of FP32.",
+	    r->steps[step].step, r->steps[step].total.value[TSR_FIGURE_UNDERFLOW],
+	    tsr_replay_ngroups(r, SIZE_MAX), share, count_tensors(r, TSR_FIGURE_UNDERFLOW, 1),
+	    r->nparams, name, w.value, tsr_replay_ngroups(r, w.param), worst_share,
+	    r->steps[w.step].step);
+}
+
+/* Weights whose stored form is too coarse for the updates. */
+static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings *f)
+{
+	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_QUANT);
+	const struct tsr_codec *codec = r->coding[TSR_PART_WEIGHT].codec;
+	const uint64_t n = tsr_replay_numel(r, SIZE_MAX);
+	char name[NAME_ROOM], share[16];
+	size_t step = 0;
+	double stalled;
+
+	if (!w.any || isinf(w.value) || !worst_total(r, TSR_FIGURE_STALLED, &step))
+		return;
+	stalled = r->steps[step].total.value[TSR_FIGURE_STALLED];
+	if (w.value < TSR_REPLAY_DIVERGED && stalled < TSR_REPLAY_STALLED * (double)n)
+		return;
+	format_name(name, r, w.param);
+	format_share(share, stalled, n);
+	add(f, TSR_FINDING_WATCH,
+	    "Weights in %s are too coarse for these updates: %s of them are stalled at step "
+	    "%" PRIu64 ", where the update moves them in FP32 and what is stored stays. Storing "
+	    "costs an update "
+	    "of %s %.3g%% of its length (update-quant %.3g at step %" PRIu64 ").",
+	    codec ? codec->name : "their codec", share, r->steps[step].step, name,
+	    100 * sqrt(w.value), w.value, r->steps[w.step].step);
+}
+
+/* The worst first; those of a level in the order in which they were found. */
+static void sort(struct tsr_findings *f)
+{
+	for (unsigned i = 1; i < f->n; i++) {
+		for (unsigned j = i; j && f->item[j].level > f->item[j - 1].level; j--) {
+			const struct tsr_finding moved = f->item[j];
+
+			f->item[j] = f->item[j - 1];
+			f->item[j - 1] = moved;
+		}
+	}
+}
+
+void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret)
+{
+	ret->n = 0;
+	if (!r->compared)
+		return;
+	find_divergence(r, ret);
+	find_infinite(r, ret);
+	find_lost_variance(r, ret);
+	find_underflow(r, ret);
+	find_coarse_weights(r, ret);
+	sort(ret);
+}

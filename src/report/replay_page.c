@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The page of a replay: what was found, the curves, their values and tables, in one file. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "text/json.h"
+#include "report/markup.h"
+#include "report/replay_curves.h"
+#include "report/replay_figures.h"
+#include "report/replay_findings.h"
+#include "report/replay_report.h"
+#include "tersor/version.h"
+
+TSR_EMBED(tsr_replay_page_css, "src/report/replay_page.css");
+TSR_EMBED(tsr_replay_page_js, "src/report/replay_page.js");
+
+/* Rows of tables; there can be many more steps and tensors. */
+#define STEPS_SHOWN 200
+#define TENSORS_SHOWN 1000
+
+/* --- Values for the script -------------------------------------------------------------------- */
+
+/* JSON knows no infinity, but a number too large for a reader is one. */
+static void put_number(struct tsr_text *json, const char *lead, double value)
+{
+	if (isnan(value))
+		tsr_text_printf(json, "%snull", lead);
+	else if (isinf(value))
+		tsr_text_printf(json, "%s1e999", lead);
+	else
+		tsr_text_printf(json, "%s%.*g", lead, value >= 1e4 && value < 1e10 ? 10 : 4, value);
+}
+
+static void put_values(struct tsr_text *json, const char *key, const double *values, size_t n)
+{
+	tsr_json_open(json, key, '[');
+	for (size_t i = 0; i < n; i++)
+		put_number(json, i ? "," : "", values[i]);
+	tsr_json_close(json, ']');
+}
+
+static void put_panel_data(struct tsr_text *json, const struct tsr_curve *c, size_t n)
+{
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "title", c->kind->title);
+	tsr_json_put_string(json, "unit", c->kind->unit);
+	put_values(json, "total", c->total, n);
+	put_values(json, "worst", c->worst, n);
+	tsr_json_open(json, "tensor", '[');
+	for (size_t i = 0; i < n; i++)
+		tsr_json_put_u64(json, NULL, c->tensor[i]);
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+static void put_json(struct tsr_text *json, const struct tsr_curves *c)
+{
+	const struct tsr_replay *r = c->replay;
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_u64(json, "first", r->nsteps ? r->steps[0].step : 0);
+	tsr_json_put_u64(json, "n", r->nsteps);
+	tsr_json_open(json, "names", '[');
+	for (size_t p = 0; p < r->nparams; p++)
+		tsr_json_put_string(json, NULL, r->params[p]);
+	tsr_json_close(json, ']');
+	tsr_json_open(json, "panels", '[');
+	for (unsigned i = 0; i < c->n; i++)
+		put_panel_data(json, &c->curve[i], r->nsteps);
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+/* Names are strings of JSON in which nothing may end the element. */
+static void put_data(struct tsr_text *html, const struct tsr_curves *c)
+{
+	struct tsr_text json = { 0 };
+
+	put_json(&json, c);
+	html->failed = html->failed || json.failed;
+	tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">");
+	for (size_t i = 0, from = 0; i <= json.nbytes && !json.failed; i++) {
+		if (i < json.nbytes && json.bytes[i] != '<')
+			continue;
+		tsr_text_put(html, json.bytes + from, i - from);
+		if (i < json.nbytes)
+			tsr_text_puts(html, "\\u003c");
+		from = i + 1;
+	}
+	tsr_text_puts(html, "</script>\n");
+	tsr_text_free(&json);
+}
+
+/* --- What was replayed ------------------------------------------------------------------------ */
+
+static void put_state(struct tsr_text *html, const struct tsr_replay *r)
+{
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &r->coding[p];
+
+		if (!c->codec)
+			continue;
+		tsr_text_printf(html, "%s%s <code>%s</code>", p ? ", " : "",
+				tsr_kind_name(tsr_part_kind((enum tsr_part)p)), c->codec->name);
+		if (c->codec->grouped)
+			tsr_text_printf(html, " with <code>%s</code> scales of %u",
+					tsr_scale_name(c->scale), c->group);
+	}
+}
+
+static void put_lr(struct tsr_text *html, const struct tsr_replay *r)
+{
+	double least = INFINITY, most = -INFINITY;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		for (size_t g = 0; g < r->ngroups && r->steps[i].lr; g++) {
+			least = fmin(least, r->steps[i].lr[g]);
+			most = fmax(most, r->steps[i].lr[g]);
+		}
+	}
+	if (least <= most)
+		tsr_text_printf(html, "<dt>learning rate</dt><dd>%.6g", least);
+	if (least < most)
+		tsr_text_printf(html, " to %.6g", most);
+	if (least <= most)
+		tsr_text_puts(html, "</dd>\n");
+}
+
+/* Of each group. */
+static void put_hyper(struct tsr_text *html, const struct tsr_replay *r)
+{
+	for (size_t g = 0; g < r->ngroups && r->hyper; g++) {
+		const char *lead = "";
+
+		tsr_text_puts(html, "<dt>hyperparameters");
+		if (r->ngroups > 1)
+			tsr_text_printf(html, " %zu", g + 1);
+		tsr_text_puts(html, "</dt><dd>");
+		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
+			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
+
+			if (name == TSR_HYPER_LR || !tsr_hyper_is_set(&r->hyper[g], name) ||
+			    !tsr_optimizer_uses(r->optimizer, name))
+				continue;
+			tsr_text_printf(html, "%s%s %.6g", lead, tsr_hyper_name(name),
+					r->hyper[g].value[name]);
+			lead = ", ";
+		}
+		tsr_text_puts(html, "</dd>\n");
+	}
+}
+
+static void put_what(struct tsr_text *html, const struct tsr_replay *r)
+{
+	tsr_text_puts(html, "<dl class=\"what\">\n");
+	if (r->source) {
+		tsr_text_puts(html, "<dt>checkpoint</dt><dd>");
+		tsr_html_put_text(html, r->source->path);
+		tsr_text_puts(html, "</dd>\n");
+	}
+	if (r->recording) {
+		tsr_text_puts(html, "<dt>recording</dt><dd>");
+		tsr_html_put_text(html, r->recording);
+		tsr_text_puts(html, "</dd>\n");
+	}
+	tsr_text_printf(html, "<dt>optimizer</dt><dd><code>%s</code></dd>\n",
+			tsr_optimizer_name(r->optimizer));
+	put_hyper(html, r);
+	tsr_text_puts(html, "<dt>state</dt><dd>");
+	put_state(html, r);
+	tsr_text_puts(html, "</dd>\n<dt>parameters</dt><dd>");
+	tsr_html_put_count(html, "span", tsr_replay_numel(r, SIZE_MAX));
+	tsr_text_printf(html, " in %zu tensors</dd>\n<dt>steps</dt><dd>", r->nparams);
+	tsr_html_put_count(html, "span", r->nsteps);
+	if (r->nsteps)
+		tsr_text_printf(html, ", %" PRIu64 " to %" PRIu64, r->steps[0].step,
+				r->steps[r->nsteps - 1].step);
+	if (r->nskipped)
+		tsr_text_printf(html, "; %zu skipped, whose gradients are not finite", r->nskipped);
+	tsr_text_puts(html, "</dd>\n");
+	put_lr(html, r);
+	tsr_text_puts(html, "<dt>made by</dt><dd>tersor " TSR_VERSION "</dd>\n</dl>\n");
+}
+
+static void put_findings(struct tsr_text *html, const struct tsr_replay *r)
+{
+	struct tsr_findings f;
+
+	tsr_replay_find(r, &f);
+	if (!f.n)
+		return;
+	tsr_text_puts(html, "<ul class=\"findings\">\n");
+	for (unsigned i = 0; i < f.n; i++) {
+		const char *level = tsr_finding_level_name(f.item[i].level);
+
+		tsr_text_printf(html, "<li class=\"%s\"><b>%s</b> ", level, level);
+		tsr_html_put_text(html, f.item[i].text);
+		tsr_text_puts(html, "</li>\n");
+	}
+	tsr_text_puts(html, "</ul>\n");
+}
+
+/* --- Tables ----------------------------------------------------------------------------------- */
+
+static void put_cell(struct tsr_text *html, const struct tsr_curve *c, double value, bool worst)
+{
+	tsr_text_puts(html, worst ? "<td class=\"worst\">" : "<td>");
+	if (isnan(value))
+		tsr_text_puts(html, "\xe2\x80\x93");
+	else if (isinf(value))
+		tsr_text_puts(html, "\xe2\x88\x9e");
+	else if (value == 0)
+		tsr_text_puts(html, "0");
+	else if (c->kind->figure == TSR_FIGURE_WEIGHT_ULP)
+		tsr_html_put_count(html, "span", (uint64_t)value);
+	else if (c->kind->percent)
+		tsr_text_printf(html, "%.4f", fmax(value, 0.0001));
+	else
+		tsr_text_printf(html, "%.2e", value);
+	tsr_text_puts(html, "</td>");
+}
+
+static void put_heads(struct tsr_text *html, const struct tsr_curves *c)
+{
+	for (unsigned i = 0; i < c->n; i++)
+		tsr_text_printf(html, "<th>%s<small>%s</small></th>", c->curve[i].kind->title,
+				*c->curve[i].kind->unit ? c->curve[i].kind->unit : "&nbsp;");
+	tsr_text_puts(html, "</tr></thead>\n<tbody>\n");
+}
+
+/* The step with the largest total, the first of equals; SIZE_MAX if all are 0. */
+static size_t worst_step(const struct tsr_curve *c, size_t n)
+{
+	size_t worst = SIZE_MAX;
+	double most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!(c->total[i] > most))
+			continue;
+		most = c->total[i];
+		worst = i;
+	}
+	return worst;
+}
+
+static void put_step(struct tsr_text *html, const struct tsr_curves *c, size_t step,
+		     const size_t *worst)
+{
+	const struct tsr_replay_step *s = &c->replay->steps[step];
+
+	tsr_text_printf(html, "<tr><td>%" PRIu64 "%s</td>", s->step,
+			s->skipped ? " (skipped)" : "");
+	if (s->lr)
+		tsr_text_printf(html, "<td>%.6g</td>", s->lr[0]);
+	else
+		tsr_text_puts(html, "<td>\xe2\x80\x93</td>");
+	for (unsigned i = 0; i < c->n; i++)
+		put_cell(html, &c->curve[i], c->curve[i].total[step], worst[i] == step);
+	tsr_text_puts(html, "</tr>\n");
+}
+
+static void put_steps(struct tsr_text *html, const struct tsr_curves *c)
+{
+	const struct tsr_replay *r = c->replay;
+	size_t worst[TSR_CURVES_MAX];
+
+	tsr_text_puts(html, "<h2>Steps</h2>\n<p>Over all tensors; the largest of each column is "
+			    "bold.");
+	if (r->nsteps > STEPS_SHOWN)
+		tsr_text_puts(html, " Steps are evenly spaced, with the largest among them.");
+	if (r->ngroups > 1)
+		tsr_text_puts(html, " The learning rate is that of the first group.");
+	tsr_text_puts(html, "</p>\n<div class=\"scroll\" tabindex=\"0\"><table class=\"figures\">\n"
+			    "<thead><tr><th>Step</th><th>lr<small>&nbsp;</small></th>");
+	put_heads(html, c);
+	for (unsigned i = 0; i < c->n; i++)
+		worst[i] = worst_step(&c->curve[i], r->nsteps);
+	for (size_t s = 0; s < r->nsteps; s++) {
+		bool shown = tsr_replay_in_sample(r, s, STEPS_SHOWN);
+
+		for (unsigned i = 0; i < c->n; i++)
+			shown = shown || worst[i] == s;
+		if (shown)
+			put_step(html, c, s, worst);
+	}
+	tsr_text_puts(html, "</tbody></table></div>\n");
+}
+
+/* The largest value of a tensor over the steps. */
+static double largest_of(const struct tsr_replay *r, const struct tsr_curve *c, size_t param)
+{
+	const enum tsr_figure_name name = c->kind->figure;
+	const uint64_t whole = name == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
+							    : tsr_replay_numel(r, param);
+	double largest = NAN;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (tsr_replay_has_figures(r, i))
+			largest = fmax(largest, r->steps[i].tensors[param].value[name]);
+	}
+	if (!c->kind->percent)
+		return largest;
+	return whole ? 100 * largest / (double)whole : 0;
+}
+
+/* The tensor that is worst at any step; SIZE_MAX if all are 0. */
+static size_t worst_tensor(const struct tsr_curve *c, size_t n)
+{
+	size_t worst = SIZE_MAX;
+	double most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!(c->worst[i] > most))
+			continue;
+		most = c->worst[i];
+		worst = c->tensor[i];
+	}
+	return worst;
+}
+
+static void put_tensors(struct tsr_text *html, const struct tsr_curves *c)
+{
+	const struct tsr_replay *r = c->replay;
+	size_t worst[TSR_CURVES_MAX];
+
+	tsr_text_puts(html, "<h2>Tensors</h2>\n<p>The largest value of each over the steps; the "
+			    "largest of each column is bold.");
+	if (r->nparams > TENSORS_SHOWN)
+		tsr_text_printf(html, " The first %d of %zu.", TENSORS_SHOWN, r->nparams);
+	tsr_text_puts(html, "</p>\n<div class=\"scroll\" tabindex=\"0\"><table class=\"figures\">\n"
+			    "<thead><tr><th>Tensor</th>");
+	put_heads(html, c);
+	for (unsigned i = 0; i < c->n; i++)
+		worst[i] = worst_tensor(&c->curve[i], r->nsteps);
+	for (size_t p = 0; p < r->nparams && p < TENSORS_SHOWN; p++) {
+		tsr_text_puts(html, "<tr><td title=\"");
+		tsr_html_put_text(html, r->params[p]);
+		tsr_text_puts(html, "\">");
+		tsr_html_put_text(html, r->params[p]);
+		tsr_text_puts(html, "</td>");
+		for (unsigned i = 0; i < c->n; i++)
+			put_cell(html, &c->curve[i], largest_of(r, &c->curve[i], p), worst[i] == p);
+		tsr_text_puts(html, "</tr>\n");
+	}
+	tsr_text_puts(html, "</tbody></table></div>\n");
+}
+
+static void put_warnings(struct tsr_text *html, const struct tsr_replay *r)
+{
+	if (!r->nwarnings)
+		return;
+	tsr_text_puts(html, "<h2>Learning rates that are too small</h2>\n<p>They cannot move the "
+			    "largest weights of these tensors.</p>\n<div class=\"scroll\" "
+			    "tabindex=\"0\"><table class=\"figures\">\n<thead><tr><th>Tensor</th>"
+			    "<th>from step</th><th>lr</th><th>largest weight</th></tr></thead>\n"
+			    "<tbody>\n");
+	for (size_t i = 0; i < r->nwarnings && i < TENSORS_SHOWN; i++) {
+		const struct tsr_numerics_warning *w = &r->warnings[i];
+
+		tsr_text_puts(html, "<tr><td>");
+		tsr_html_put_text(html, r->params[w->param]);
+		tsr_text_printf(html, "</td><td>%" PRIu64 "</td><td>%.4g</td><td>%.4g</td></tr>\n",
+				w->step, w->lr, w->largest);
+	}
+	tsr_text_puts(html, "</tbody></table></div>\n");
+}
+
+/* --- The page --------------------------------------------------------------------------------- */
+
+static const char how_to_read[] =
+	"<h2>How to read it</h2>\n<ul>\n"
+	"<li>The same gradients were stepped twice: with the state in the form above, and in FP32. "
+	"Figures compare the two. NMSE is the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of "
+	"x\xc2\xb2, x being FP32's: its square root is the error as a share of the length.</li>\n"
+	"<li>The <em>update error</em> is that of what a step adds to the weights, before they are "
+	"stored. 1 is that of not stepping at all; at 0.01 the update is 10% of its length off. "
+	"The noise of gradients is larger, but averages out; what a form of state does to an "
+	"update comes back at every step.</li>\n"
+	"<li>The <em>storing error of updates</em> is what storing the weights makes of that: 1 is "
+	"that of weights that stay where they were. Below, it is rounding. <em>Stalled</em> are "
+	"weights that the update moves in FP32 arithmetic, and that are stored as what they "
+	"were.</li>\n"
+	"<li>A group whose scale is stored as 0 loses its momentum or variance. Where a variance "
+	"is "
+	"stored as 0, the next update is divided by little more than its own gradient and eps, and "
+	"explodes if the momentum survived.</li>\n"
+	"<li>ULP count the FP32 numbers between two weights. Near 0 there are a great many: read "
+	"the error of the weights beside it.</li>\n"
+	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
+	"step breaks the lines.</li>\n</ul>\n";
+
+static void put_chart(struct tsr_text *html, const struct tsr_curves *c)
+{
+	const struct tsr_curves_layout wide = { .id = "wide", .width = 1040, .columns = 2 };
+	const struct tsr_curves_layout narrow = { .id = "narrow", .width = 366, .columns = 1 };
+
+	tsr_text_puts(html, "<div class=\"chart\">\n");
+	tsr_curves_put(c, &wide, html);
+	tsr_curves_put(c, &narrow, html);
+	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
+}
+
+static void put_page(struct tsr_text *html, const struct tsr_curves *c)
+{
+	const struct tsr_replay *r = c->replay;
+
+	tsr_text_puts(html,
+		      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+		      "<meta name=\"viewport\" content=\"width=device-width, "
+		      "initial-scale=1\">\n<title>tersor replay</title>\n<style>\n");
+	tsr_text_puts(html, tsr_replay_page_css);
+	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n<h1>Replay</h1>\n");
+	put_what(html, r);
+	put_findings(html, r);
+	put_warnings(html, r);
+	if (r->compared && r->nsteps) {
+		put_chart(html, c);
+		put_steps(html, c);
+		put_tensors(html, c);
+		tsr_text_puts(html, how_to_read);
+	}
+	tsr_text_puts(html, "</main>\n");
+	if (r->compared && r->nsteps) {
+		put_data(html, c);
+		tsr_text_puts(html, "<script>\n");
+		tsr_text_puts(html, tsr_replay_page_js);
+		tsr_text_puts(html, "</script>\n");
+	}
+	tsr_text_puts(html, "</body>\n</html>\n");
+}
+
+void tsr_replay_put_html(const struct tsr_replay *r, struct tsr_text *html)
+{
+	struct tsr_curves c;
+
+	if (!tsr_curves_find(&c, r)) {
+		html->failed = true;
+		return;
+	}
+	put_page(html, &c);
+	tsr_curves_free(&c);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The page of a sweep: the figure, its values, the table and how to read it, in one file. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "text/json.h"
+#include "report/markup.h"
+#include "report/sweep_chart.h"
+#include "report/sweep_report.h"
+
+TSR_EMBED(tsr_page_css, "src/report/sweep_page.css");
+TSR_EMBED(tsr_page_js, "src/report/sweep_page.js");
+
+static const char *const panel_names[TSR_PANEL_COUNT + 1] = { "BF16", "FP16", "" };
+
+/* --- Values ----------------------------------------------------------------------------------- */
+
+/* Rows of exponents with the same figures are one. */
+static void put_rows(const struct tsr_sweep_result *r, struct tsr_text *json)
+{
+	for (unsigned e = 0, next; e + 1 < TSR_SWEEP_ROWS; e = next) {
+		const struct tsr_sweep_row *row = &r->rows[e];
+
+		next = e + 1;
+		while (next + 1 < TSR_SWEEP_ROWS && tsr_sweep_row_equal(row, &r->rows[next]))
+			next++;
+		if (!row->count)
+			continue;
+		tsr_json_open(json, NULL, '[');
+		tsr_text_printf(json, "%d,%d", (int)e - 127, (int)next - 128);
+		tsr_json_put_u64(json, NULL, row->count);
+		tsr_json_put_u64(json, NULL, row->exact);
+		tsr_json_put_double(json, NULL, tsr_sweep_row_mean(row));
+		tsr_json_put_double(json, NULL, (double)row->max_rel);
+		tsr_json_put_u64(json, NULL, row->max_ulp);
+		tsr_json_put_u64(json, NULL, row->overflow);
+		tsr_json_close(json, ']');
+	}
+}
+
+static void put_data(const struct tsr_sweep *s, struct tsr_text *html)
+{
+	tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">[");
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		const struct tsr_sweep_result *r = &s->results[i];
+
+		tsr_json_open(html, NULL, '{');
+		tsr_json_put_string(html, "codec", r->codec->name);
+		tsr_json_put_string(html, "panel", panel_names[tsr_figure_panel_of(r->codec)]);
+		tsr_json_open(html, "rows", '[');
+		put_rows(r, html);
+		tsr_json_close(html, ']');
+		tsr_json_close(html, '}');
+	}
+	tsr_text_puts(html, "]</script>\n");
+}
+
+/* --- The table -------------------------------------------------------------------------------- */
+
+static void put_error(struct tsr_text *html, double value)
+{
+	tsr_text_printf(html, value > 0 ? "<td>%.3e</td>" : "<td>0</td>", value);
+}
+
+/* All and none are told from nearly so. */
+static void put_share(struct tsr_text *html, uint64_t part, uint64_t whole)
+{
+	const double percent = whole ? 100.0 * (double)part / (double)whole : 0;
+
+	if (!whole)
+		tsr_text_puts(html, "<td>\xe2\x80\x93</td>");
+	else if (part == whole || !part)
+		tsr_text_printf(html, "<td>%d</td>", part ? 100 : 0);
+	else
+		tsr_text_printf(html, "<td>%.4f</td>",
+				percent > 99.9999  ? 99.9999
+				: percent < 0.0001 ? 0.0001
+						   : percent);
+}
+
+static void put_table(const struct tsr_sweep *s, struct tsr_text *html)
+{
+	tsr_text_puts(html,
+		      "<div class=\"scroll\"><table class=\"totals\">\n<thead><tr><th>codec</th>"
+		      "<th>bytes</th><th>exact, %</th><th>mean error</th><th>max error</th>"
+		      "<th>max ULP</th><th>overflow, %</th></tr></thead>\n<tbody>\n");
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		const struct tsr_sweep_result *r = &s->results[i];
+		const struct tsr_coding coding = tsr_coding_default(r->codec);
+		const struct tsr_sweep_row row = tsr_sweep_finite(r);
+
+		tsr_text_printf(html, "<tr><td>%s</td><td>%.5g</td>", r->codec->name,
+				tsr_coding_bytes_per_element(&coding));
+		put_share(html, row.exact, row.count);
+		put_error(html, tsr_sweep_row_mean(&row));
+		put_error(html, (double)row.max_rel);
+		tsr_html_put_count(html, "td", row.max_ulp);
+		put_share(html, row.overflow, row.count);
+		tsr_text_puts(html, "</tr>\n");
+	}
+	tsr_text_puts(html, "</tbody></table></div>\n");
+}
+
+/* --- The figure ------------------------------------------------------------------------------- */
+
+/* Boxes for the lines of a panel that are shown, or for the others; returns how many. */
+static unsigned put_boxes(const struct tsr_sweep *s, unsigned panel, bool shown,
+			  struct tsr_text *html)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		const struct tsr_codec *c = s->results[i].codec;
+
+		if (tsr_figure_panel_of(c) != panel || tsr_figure_shows(s, c) != shown)
+			continue;
+		n++;
+		if (!html)
+			continue;
+		tsr_text_printf(html,
+				"<label><input type=\"checkbox\" data-codec=\"%s\" "
+				"autocomplete=\"off\"%s>",
+				c->name, shown ? " checked" : "");
+		tsr_figure_put_sample(s, i, html);
+		tsr_text_printf(html, "%s</label>\n", c->name);
+	}
+	return n;
+}
+
+static void put_keys(const struct tsr_sweep *s, unsigned panel, struct tsr_text *html)
+{
+	const unsigned shown = put_boxes(s, panel, true, NULL);
+	const unsigned more = put_boxes(s, panel, false, NULL);
+
+	if (!shown && !more)
+		return;
+	tsr_text_printf(html, "<fieldset><legend>%s lines</legend>\n<div class=\"keys\">\n",
+			panel_names[panel]);
+	put_boxes(s, panel, true, html);
+	tsr_text_puts(html, "</div>\n");
+	if (more) {
+		tsr_text_printf(html, "<details><summary>%u more</summary>\n<div class=\"keys\">\n",
+				more);
+		put_boxes(s, panel, false, html);
+		tsr_text_puts(html, "</div></details>\n");
+	}
+	tsr_text_puts(html, "</fieldset>\n");
+}
+
+static void put_figure(const struct tsr_sweep *s, struct tsr_text *html)
+{
+	const struct tsr_figure wide = {
+		.sweep = s, .id = "wide", .width = 1040, .panel_height = 380, .all = true
+	};
+	const struct tsr_figure narrow = {
+		.sweep = s, .id = "narrow", .width = 366, .panel_height = 330, .all = true
+	};
+
+	tsr_text_puts(html, "<div class=\"chart\">\n");
+	tsr_figure_put(&wide, html);
+	tsr_figure_put(&narrow, html);
+	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
+	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
+		put_keys(s, p, html);
+	tsr_text_puts(html, "<button id=\"reset\" type=\"button\">As at first</button>"
+			    "<button id=\"all\" type=\"button\">All</button>"
+			    "<button id=\"none\" type=\"button\">None</button>\n");
+}
+
+/* --- The page --------------------------------------------------------------------------------- */
+
+static const char how_to_read[] =
+	"<h2>How to read it</h2>\n<ul>\n"
+	"<li>Every FP32 bit pattern of the range went through each codec: encoded, decoded, "
+	"compared. "
+	"Nothing is sampled.</li>\n"
+	"<li>A line shows, for each power of two, the mean of |x \xe2\x88\x92 y| / |x| over all "
+	"weights x from it to the next, y being what came back. Both axes are logarithmic; "
+	"further down is better, and on the line marked 0 every weight comes back bit for "
+	"bit.</li>\n"
+	"<li>Grey bands between dotted lines are the ranges in which the narrow format has only "
+	"subnormal numbers, with fewer bits the smaller they are. The leftmost point of the BF16 "
+	"panel stands for all FP32 subnormals.</li>\n"
+	"<li>An error of 1 means that weights come back as zero. Where FP16 overflows there is no "
+	"line: infinite values have no relative error and are counted in the table.</li>\n"
+	"<li>With stochastic rounding (<code>sr</code>) the rounding is undone, so its lines are "
+	"those of the truncated split (<code>trunc</code>) with as many bits.</li>\n"
+	"<li>Point at a panel, or move through it with the arrow keys, for the values of one "
+	"power of two: mean and largest relative error, and the share that comes back bit for "
+	"bit.</li>\n</ul>\n";
+
+static const char table_note[] =
+	"<p>Of all finite patterns of the range. <em>exact</em>: come back bit for bit; "
+	"<em>error</em>: |x \xe2\x88\x92 y| / |x| over all that are not zero and come back finite; "
+	"<em>ULP</em>: distance in FP32 bit patterns; <em>overflow</em>: come back infinite; "
+	"<em>bytes</em> are per weight.</p>\n";
+
+void tsr_sweep_put_html(const struct tsr_sweep *s, struct tsr_text *html)
+{
+	tsr_text_puts(html,
+		      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+		      "<meta name=\"viewport\" content=\"width=device-width, "
+		      "initial-scale=1\">\n<title>tersor sweep</title>\n<style>\n");
+	tsr_text_puts(html, tsr_page_css);
+	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n"
+			    "<h1>What comes back of FP32 weights</h1>\n");
+	tsr_text_puts(html, "<p>All ");
+	tsr_html_put_count(html, "span", (uint64_t)s->last - s->first + 1);
+	tsr_text_printf(
+		html,
+		" bit patterns from <code>0x%08" PRIx32 "</code> to <code>0x%08" PRIx32
+		"</code>, encoded and decoded by %u codec%s of <code>tersor sweep</code>.</p>\n",
+		s->first, s->last, s->ncodecs, s->ncodecs == 1 ? "" : "s");
+	put_figure(s, html);
+	tsr_text_puts(html, how_to_read);
+	tsr_text_puts(html, "<h2>Totals</h2>\n");
+	tsr_text_puts(html, table_note);
+	put_table(s, html);
+	tsr_text_puts(html, "</main>\n");
+	put_data(s, html);
+	tsr_text_puts(html, "<script>\n");
+	tsr_text_puts(html, tsr_page_js);
+	tsr_text_puts(html, "</script>\n</body>\n</html>\n");
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One step of an optimizer on one tensor, over any form of its state. */
+#ifndef TSR_STEP_STEP_H
+#define TSR_STEP_STEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/codec.h"
+#include "tersor/dtype.h"
+#include "tersor/optimizer.h"
+#include "step/step_math.h"
+
+/**
+ * struct tsr_step - One step of an optimizer on one tensor, whatever form its state has
+ * @optimizer:  the update rule
+ * @flashoptim: FlashOptim's order of operations instead of PyTorch's, where they differ
+ * @scalars:    from tsr_step_scalars(), for the number of this step; with @flashoptim from
+ *              tsr_step_flash_scalars()
+ * @grad_dtype: TSR_F32, TSR_BF16 or TSR_F16
+ * @coding:     of each part; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
+ *              seed of a stochastic codec must differ from step to step
+ * @plane:      the planes of each part: of the whole tensor
+ *
+ * Decode, update by the formulas of step_math.h in FP32, encode: the bits are those of the codecs
+ * called one after the other, on every SIMD level and GPU.
+ */
+struct tsr_step {
+	enum tsr_optimizer optimizer;
+	bool flashoptim;
+	struct tsr_step_scalars scalars;
+	enum tsr_dtype grad_dtype;
+	struct tsr_coding coding[TSR_PARTS];
+	void *plane[TSR_PARTS][TSR_PLANES_MAX];
+};
+
+/* What a step noticed; added up over calls.  Start from zeros. */
+struct tsr_step_report {
+	uint64_t nonfinite_grad; /* elements of the gradient that are NaN or infinite */
+	struct tsr_encode_report encode[TSR_PARTS];
+};
+
+/*
+ * The scalars of step number @t (1 for the first) of a group, computed in binary64 and rounded once.
+ * @h has passed tsr_hyper_check().  @fresh: there is no momentum yet (it decodes to zeros), which
+ * SGD then starts from the gradient itself, undampened.
+ */
+struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const struct tsr_hyper *h,
+					 uint64_t t, bool fresh);
+
+/*
+ * The same as FlashOptim's kernels compute them from hyperparameters in FP32.  A first step of SGD
+ * is like any other there.
+ */
+struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
+					       const struct tsr_hyper *h, uint64_t t);
+
+/* Where a run of elements may start: at multiples of this. */
+uint64_t tsr_step_align(const struct tsr_step *step);
+
+/*
+ * Step elements @first to @first + @n - 1; @first is a multiple of tsr_step_align().  @grad and
+ * planes point to the first element of the tensor, aligned for their elements.  Thread-safe on
+ * disjoint runs.  A non-finite gradient is stepped like any other, and counted.  Takes 40 KiB of
+ * stack, with groups of more than 2048 elements 800 KiB.
+ */
+void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,
+		    struct tsr_step_report *report);
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TERSOR_STEP_MATH_H
+#define TERSOR_STEP_MATH_H
+
+/*
+ * The update rules of optimizers, once, for C and for CUDA: see codec/math.h, whose contract this
+ * keeps.  docs/optimizers.md derives them; operations and their order are those of PyTorch on the
+ * CPU (foreach=False), so that results can be compared by their bits, or where the name says so
+ * those of FlashOptim's kernels.
+ */
+
+#include "codec/math.h"
+
+/*
+ * What a rule needs to know of a step besides the elements.  Computed on the host in binary64, each
+ * rounded once.  A rule uses those that its formula names.
+ */
+struct tsr_step_scalars {
+	float keep; /* decoupled weight decay: w * keep, 1 - lr * weight_decay */
+	float l2; /* coupled weight decay: g + l2 * w; 0 leaves g as it is */
+	float beta1, rest1; /* beta1 and 1 - beta1; SGD: momentum and 1 - dampening */
+	float beta2, rest2; /* beta2 and 1 - beta2 */
+	float blend1; /* Adam: the momentum moves by blend1 * (g - m) ... */
+	float from_grad; /* ... from itself, or, if this is not 0, from g */
+	float root_correction2; /* sqrt(1 - beta2^t) */
+	float eps;
+	float rate; /* what the update is multiplied by: -lr, -lr / (1 - beta1^t) */
+	float nesterov; /* SGD: the momentum if Nesterov's form is used, else 0 */
+};
+
+/* An element of each part; a rule leaves those alone that it does not use. */
+struct tsr_step_values {
+	float weight, momentum, variance;
+};
+
+/* --- Building blocks ------------------------------------------------------------------------ */
+
+/*
+ * RN(a * b + c) with one rounding, for any operands.
+ *
+ * Without a fused instruction: the product is exact in binary64, the sum is rounded to odd there
+ * (its last bit says that something is missing), and so the rounding to binary32 is the only one
+ * that matters, also where the result is subnormal (Boldo and Melquiond, 2008).  The error of the
+ * sum is Knuth's TwoSum; it is NaN where something is infinite, and then compares as no error.
+ */
+TSR_HD float tsr_fma_any(float a, float b, float c)
+{
+#if defined(__CUDA_ARCH__)
+	return __fmaf_rn(a, b, c);
+#elif defined(__FMA__)
+	return __builtin_fmaf(a, b, c);
+#else
+	const double product = (double)a * (double)b;
+	const double addend = (double)c;
+	const double sum = product + addend;
+	const double back = sum - product;
+	const double error = (product - (sum - back)) + (addend - back);
+	uint64_t bits;
+	double odd;
+
+	memcpy(&bits, &sum, sizeof(bits));
+	{
+		const uint64_t even = ~bits & 1;
+		const uint64_t outward = error > 0 ? even : 0, inward = error < 0 ? even : 0;
+		const uint64_t up = sum > 0 ? outward : inward, down = sum > 0 ? inward : outward;
+
+		bits = bits + up - down;
+	}
+	memcpy(&odd, &bits, sizeof(odd));
+	return (float)odd;
+#endif
+}
+
+/* The one NaN that steps make: which one an operation passes on differs between processors. */
+TSR_HD float tsr_one_nan(float x)
+{
+	return x == x ? x : tsr_f32_from_bits(0x7fc00000u);
+}
+
+/*
+ * Rules come in two forms: tsr_step_x_raw() leaves which NaN a result is to the processor, and
+ * tsr_step_x() makes it the one of the three results, once all of them are computed.
+ */
+TSR_HD struct tsr_step_values tsr_step_one_nans(struct tsr_step_values x)
+{
+	x.momentum = tsr_one_nan(x.momentum);
+	x.variance = tsr_one_nan(x.variance);
+	return x;
+}
+
+TSR_HD struct tsr_step_values tsr_step_all_one_nan(struct tsr_step_values x)
+{
+	x.weight = tsr_one_nan(x.weight);
+	return tsr_step_one_nans(x);
+}
+
+/* Whether a raw result needs that.  A NaN variance has made a NaN weight. */
+TSR_HD int32_t tsr_step_has_nan(struct tsr_step_values x)
+{
+#if defined(__CUDA_ARCH__)
+	return x.weight != x.weight || x.momentum != x.momentum;
+#else
+	return __builtin_isunordered(x.weight, x.momentum);
+#endif
+}
+
+#define TSR_DEFINE_RULE(id) \
+	TSR_HD struct tsr_step_values tsr_step_##id(const struct tsr_step_scalars *s, float g, \
+						    struct tsr_step_values x) \
+	{ \
+		return tsr_step_all_one_nan(tsr_step_##id##_raw(s, g, x)); \
+	}
+
+TSR_HD float tsr_sqrt(float x)
+{
+#if defined(__CUDA_ARCH__)
+	return __fsqrt_rn(x);
+#else
+	return __builtin_sqrtf(x);
+#endif
+}
+
+/* The gradient with coupled weight decay.  Not g + 0 * w, which could turn -0 into +0. */
+TSR_HD float tsr_step_l2(const struct tsr_step_scalars *s, float g, float w)
+{
+	const float decayed = tsr_fma_any(s->l2, w, g);
+
+	return s->l2 != 0.0f ? decayed : g;
+}
+
+/* The weight that moved by rate * update. */
+TSR_HD float tsr_step_move(const struct tsr_step_scalars *s, float update, float w)
+{
+	return tsr_fma_any(s->rate, update, w);
+}
+
+/* --- SGD and SGDW ---------------------------------------------------------------------------- */
+
+/* Without momentum. */
+TSR_HD struct tsr_step_values tsr_step_plain_sgd_raw(const struct tsr_step_scalars *s, float g,
+						     struct tsr_step_values x)
+{
+	g = tsr_step_l2(s, g, x.weight);
+	x.weight = tsr_step_move(s, g, x.weight * s->keep);
+	return x;
+}
+
+TSR_DEFINE_RULE(plain_sgd)
+
+TSR_HD struct tsr_step_values tsr_step_sgd_raw(const struct tsr_step_scalars *s, float g,
+					       struct tsr_step_values x)
+{
+	g = tsr_step_l2(s, g, x.weight);
+	x.momentum = tsr_fma_any(s->rest1, g, s->beta1 * x.momentum);
+	{
+		const float ahead = tsr_fma_any(s->nesterov, x.momentum, g);
+		const float update = s->nesterov != 0.0f ? ahead : x.momentum;
+
+		x.weight = tsr_step_move(s, update, x.weight * s->keep);
+	}
+	return x;
+}
+
+TSR_DEFINE_RULE(sgd)
+
+/* --- Adam and AdamW -------------------------------------------------------------------------- */
+
+/* rate * m / (sqrt(v) / root_correction2 + eps), from what the moments have become. */
+TSR_HD float tsr_step_adam_update(const struct tsr_step_scalars *s, struct tsr_step_values x)
+{
+	const float divisor = tsr_sqrt(x.variance) / s->root_correction2 + s->eps;
+
+	return s->rate * x.momentum / divisor;
+}
+
+TSR_HD float tsr_step_variance(const struct tsr_step_scalars *s, float g, float v)
+{
+	return tsr_fma_any(s->rest2 * g, g, s->beta2 * v);
+}
+
+/* What the moments become, but for their NaN: PyTorch's, and FlashOptim's. */
+TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s, float g,
+					       struct tsr_step_values x)
+{
+	const float base = s->from_grad != 0.0f ? g : x.momentum;
+
+	x.momentum = tsr_fma_any(s->blend1, g - x.momentum, base);
+	x.variance = tsr_step_variance(s, g, x.variance);
+	return x;
+}
+
+TSR_HD struct tsr_step_values tsr_step_flash_moments(const struct tsr_step_scalars *s, float g,
+						     struct tsr_step_values x)
+{
+	x.momentum = tsr_fma_any(s->rest1, g, s->beta1 * x.momentum);
+	x.variance = tsr_step_variance(s, g, x.variance);
+	return x;
+}
+
+/* What the weight becomes by that update, which FlashOptim's decays, too. */
+TSR_HD float tsr_step_adam_weight(float w, float update)
+{
+	return w + update;
+}
+
+TSR_HD float tsr_step_flash_adam_weight(const struct tsr_step_scalars *s, float w, float update)
+{
+	return tsr_fma_any(w, s->keep, update);
+}
+
+TSR_HD struct tsr_step_values tsr_step_adam_raw(const struct tsr_step_scalars *s, float g,
+						struct tsr_step_values x)
+{
+	x = tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x.weight = tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x));
+	return x;
+}
+
+TSR_DEFINE_RULE(adam)
+
+TSR_HD struct tsr_step_values tsr_step_adamw_raw(const struct tsr_step_scalars *s, float g,
+						 struct tsr_step_values x)
+{
+	x = tsr_step_moments(s, g, x);
+	x.weight = tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x));
+	return x;
+}
+
+TSR_DEFINE_RULE(adamw)
+
+/* FlashOptim's, as its kernels are contracted; Adam has a `keep` of 1, AdamW an `l2` of 0. */
+TSR_HD struct tsr_step_values tsr_step_flash_adam_raw(const struct tsr_step_scalars *s, float g,
+						      struct tsr_step_values x)
+{
+	x = tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x.weight = tsr_step_flash_adam_weight(s, x.weight, tsr_step_adam_update(s, x));
+	return x;
+}
+
+TSR_DEFINE_RULE(flash_adam)
+
+/* --- Lion ------------------------------------------------------------------------------------ */
+
+/* rate * sign(x): for 0 the zero that leaves any weight as it is, -0; for NaN a NaN. */
+TSR_HD float tsr_step_signed_rate(float rate, float x)
+{
+	const uint32_t sign = tsr_bits_from_f32(x) & TSR_F32_SIGN;
+	const float moved = tsr_f32_from_bits(tsr_bits_from_f32(rate) ^ sign);
+	const float stays = tsr_f32_from_bits(tsr_bits_from_f32(x) | TSR_F32_SIGN);
+
+#if defined(__CUDA_ARCH__)
+	return x < 0.0f || x > 0.0f ? moved : stays;
+#else
+	return __builtin_islessgreater(x, 0.0f) ? moved : stays;
+#endif
+}
+
+TSR_HD float tsr_step_lion_update(const struct tsr_step_scalars *s, float g, float m)
+{
+	return tsr_step_signed_rate(s->rate, tsr_fma_any(s->rest1, g, s->beta1 * m));
+}
+
+TSR_HD struct tsr_step_values tsr_step_lion_raw(const struct tsr_step_scalars *s, float g,
+						struct tsr_step_values x)
+{
+	const float kept = x.weight * s->keep;
+
+	x.weight = kept + tsr_step_lion_update(s, g, x.momentum);
+	x.momentum = tsr_fma_any(s->rest2, g, s->beta2 * x.momentum);
+	return x;
+}
+
+TSR_DEFINE_RULE(lion)
+
+/* FlashOptim's: the decay is not rounded on its own. */
+TSR_HD struct tsr_step_values tsr_step_flash_lion_raw(const struct tsr_step_scalars *s, float g,
+						      struct tsr_step_values x)
+{
+	const float update = tsr_step_lion_update(s, g, x.momentum);
+
+	x.weight = tsr_fma_any(x.weight, s->keep, update);
+	x.momentum = tsr_fma_any(s->rest2, g, s->beta2 * x.momentum);
+	return x;
+}
+
+TSR_DEFINE_RULE(flash_lion)
+
+#endif

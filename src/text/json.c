@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The only file that knows cJSON.  cJSON accepts a good deal that is not JSON, keeps duplicate
+ * keys, cuts strings at NUL and rounds large integers; so no text reaches it that has not passed
+ * the strict scan below.
+ */
+#include "text/json.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "base/utf8.h"
+
+/* --- The strict scan ------------------------------------------------------------------------ */
+
+/* Hashes of the keys seen, seeded by the object they stand in.  Open addressing; 0 is empty. */
+struct key_set {
+	uint64_t *slots;
+	size_t nslots; /* a power of two, or 0 */
+	size_t nkeys;
+};
+
+struct scan {
+	const char *text;
+	size_t nbytes;
+	size_t at;
+	const struct tsr_json_rules *rules;
+	size_t nvalues;
+	struct key_set keys;
+	struct tsr_text string; /* the last string, without its escapes */
+	struct tsr_text
+		member; /* the member of the root that the scan is in; "" before the first */
+	struct tsr_err *err;
+};
+
+/* Whether the scan is in the __metadata__ of a header, whose values must be strings anyway. */
+static bool in_metadata(const struct scan *s)
+{
+	return s->rules->member && s->member.nbytes && strcmp(s->member.bytes, "__metadata__") == 0;
+}
+
+/* Where in the file byte @at is: "FILE: tensor NAME: header byte 12". */
+static const char *locate(const struct scan *s, size_t at, char *out, size_t room)
+{
+	const bool named = s->rules->member && s->member.nbytes;
+
+	if (in_metadata(s))
+		snprintf(out, room, "%.300s: __metadata__: %.100s: %s byte %zu", s->rules->file,
+			 s->string.nbytes ? s->string.bytes : "", s->rules->part, at);
+	else if (named)
+		snprintf(out, room, "%.300s: %s %.200s: %s byte %zu", s->rules->file,
+			 s->rules->member, s->member.bytes, s->rules->part, at);
+	else
+		snprintf(out, room, "%.300s: %s byte %zu", s->rules->file, s->rules->part, at);
+	return out;
+}
+
+#define PLACE_MAX 640
+
+static enum tsr_status malformed(struct scan *s, const char *found)
+{
+	char place[PLACE_MAX];
+
+	return tsr_fail(s->err, TSR_E_FORMAT, "%s: %s", locate(s, s->at, place, sizeof(place)),
+			found);
+}
+
+static enum tsr_status key_set_grow(struct scan *s)
+{
+	const size_t nslots = s->keys.nslots ? 2 * s->keys.nslots : 1024;
+	uint64_t *slots = calloc(nslots, sizeof(*slots));
+
+	if (!slots)
+		return tsr_fail_nomem(s->err, s->rules->file);
+	for (size_t i = 0; i < s->keys.nslots; i++) {
+		size_t at = s->keys.slots[i] & (nslots - 1);
+
+		if (!s->keys.slots[i])
+			continue;
+		while (slots[at])
+			at = (at + 1) & (nslots - 1);
+		slots[at] = s->keys.slots[i];
+	}
+	free(s->keys.slots);
+	s->keys.slots = slots;
+	s->keys.nslots = nslots;
+	return TSR_OK;
+}
+
+/*
+ * Two keys with one 64-bit hash are taken for duplicates: a refusal, never a wrong acceptance.  The
+ * hash of a short key is little more than its sum with the seed, so that seeds must lie far apart:
+ * multiples of the golden ratio do.
+ */
+static enum tsr_status add_key(struct scan *s, uint64_t object)
+{
+	uint64_t hash = tsr_hash(s->string.bytes, s->string.nbytes,
+				 object * UINT64_C(0x9e3779b97f4a7c15));
+	size_t at;
+	char place[PLACE_MAX];
+
+	if (2 * (s->keys.nkeys + 1) > s->keys.nslots)
+		TSR_TRY(key_set_grow(s));
+	hash += hash == 0;
+	at = hash & (s->keys.nslots - 1);
+	while (s->keys.slots[at]) {
+		if (s->keys.slots[at] == hash)
+			return tsr_fail(s->err, TSR_E_FORMAT, "%s: duplicate key \"%.200s\"",
+					locate(s, s->at, place, sizeof(place)), s->string.bytes);
+		at = (at + 1) & (s->keys.nslots - 1);
+	}
+	s->keys.slots[at] = hash;
+	s->keys.nkeys++;
+	return TSR_OK;
+}
+
+static void skip_space(struct scan *s)
+{
+	while (s->at < s->nbytes && memchr(" \t\n\r", s->text[s->at], 4))
+		s->at++;
+}
+
+static int peek(const struct scan *s)
+{
+	return s->at < s->nbytes ? (unsigned char)s->text[s->at] : -1;
+}
+
+static bool scan_hex4(struct scan *s, uint32_t *ret)
+{
+	uint32_t value = 0;
+
+	if (s->nbytes - s->at < 4)
+		return false;
+	for (int i = 0; i < 4; i++) {
+		const char c = s->text[s->at + (size_t)i];
+		const char *digits = "0123456789abcdef";
+		const char lower = c >= 'A' && c <= 'F' ? (char)(c - 'A' + 'a') : c;
+		const char *digit = lower ? strchr(digits, lower) : NULL;
+
+		if (!digit)
+			return false;
+		value = value << 4 | (uint32_t)(digit - digits);
+	}
+	s->at += 4;
+	*ret = value;
+	return true;
+}
+
+/* After "\u". */
+static enum tsr_status scan_unicode_escape(struct scan *s)
+{
+	uint32_t high, low;
+	char utf8[4];
+
+	if (!scan_hex4(s, &high))
+		return malformed(s, "\\u without four hexadecimal digits");
+	if (high == 0)
+		return malformed(s, "a NUL character in a string");
+	if (high >= 0xdc00 && high < 0xe000)
+		return malformed(s, "a lone surrogate escape");
+	if (high >= 0xd800 && high < 0xdc00) {
+		if (s->nbytes - s->at < 2 || memcmp(s->text + s->at, "\\u", 2) != 0)
+			return malformed(s, "a lone surrogate escape");
+		s->at += 2;
+		if (!scan_hex4(s, &low) || low < 0xdc00 || low >= 0xe000)
+			return malformed(s, "a lone surrogate escape");
+		high = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+	}
+	tsr_text_put(&s->string, utf8, tsr_utf8_put(utf8, high));
+	return TSR_OK;
+}
+
+static enum tsr_status scan_escape(struct scan *s)
+{
+	static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+	const int c = peek(s);
+	const char *name = c > 0 ? strchr(names, c) : NULL;
+
+	if (name) {
+		tsr_text_put(&s->string, values + (name - names), 1);
+		s->at++;
+		return TSR_OK;
+	}
+	if (c != 'u')
+		return malformed(s, "an unknown escape in a string");
+	s->at++;
+	return scan_unicode_escape(s);
+}
+
+/* Take over printable ASCII up to the next byte that needs a look. */
+static void put_plain_run(struct scan *s)
+{
+	const size_t start = s->at;
+
+	while (s->at < s->nbytes && s->text[s->at] >= 0x20 && s->text[s->at] < 0x7f &&
+	       s->text[s->at] != '"' && s->text[s->at] != '\\')
+		s->at++;
+	tsr_text_put(&s->string, s->text + start, s->at - start);
+}
+
+/* At the opening quote.  Leaves the string, without escapes, in s->string. */
+static enum tsr_status scan_string(struct scan *s)
+{
+	s->string.nbytes = 0;
+	tsr_text_put(&s->string, "", 0);
+	s->at++;
+	for (;;) {
+		uint32_t codepoint;
+		size_t len;
+		int c;
+
+		put_plain_run(s);
+		c = peek(s);
+		if (c < 0)
+			return malformed(s, "a string without end");
+		if (c == '"')
+			break;
+		if (c == '\\') {
+			s->at++;
+			TSR_TRY(scan_escape(s));
+			continue;
+		}
+		if (c < 0x20)
+			return malformed(s, "a raw control byte in a string");
+		len = tsr_utf8_next(s->text + s->at, s->nbytes - s->at, &codepoint);
+		if (!len)
+			return malformed(s, "bytes that are not UTF-8");
+		tsr_text_put(&s->string, s->text + s->at, len);
+		s->at += len;
+	}
+	s->at++;
+	return s->string.failed ? tsr_fail_nomem(s->err, s->rules->file) : TSR_OK;
+}
+
+static size_t scan_digits(struct scan *s)
+{
+	const size_t start = s->at;
+
+	while (peek(s) >= '0' && peek(s) <= '9')
+		s->at++;
+	return s->at - start;
+}
+
+/* The grammar of RFC 8259; then what the rules add. */
+static enum tsr_status scan_number(struct scan *s)
+{
+	const size_t start = s->at;
+	bool negative = false, integer = true;
+	uint64_t value = 0;
+	char place[PLACE_MAX];
+	size_t ndigits;
+
+	if (peek(s) == '-') {
+		negative = true;
+		s->at++;
+	}
+	ndigits = scan_digits(s);
+	if (!ndigits || (ndigits > 1 && s->text[s->at - ndigits] == '0'))
+		return malformed(s, "not a number");
+	for (size_t i = s->at - ndigits; i < s->at && value <= TSR_JSON_INT_MAX; i++)
+		value = 10 * value + (uint64_t)(s->text[i] - '0');
+	if (peek(s) == '.') {
+		integer = false;
+		s->at++;
+		if (!scan_digits(s))
+			return malformed(s, "a number without digits after its point");
+	}
+	if (peek(s) == 'e' || peek(s) == 'E') {
+		integer = false;
+		s->at++;
+		if (peek(s) == '+' || peek(s) == '-')
+			s->at++;
+		if (!scan_digits(s))
+			return malformed(s, "a number without digits in its exponent");
+	}
+	if (!s->rules->integers_only || in_metadata(s))
+		return TSR_OK;
+	if (negative || !integer || value > TSR_JSON_INT_MAX)
+		return tsr_fail(
+			s->err, TSR_E_FORMAT,
+			"%s: found number %.*s, expected an integer from 0 to the limit of 2^48-1",
+			locate(s, start, place, sizeof(place)),
+			(int)(s->at - start < 40 ? s->at - start : 40), s->text + start);
+	return TSR_OK;
+}
+
+static enum tsr_status scan_word(struct scan *s, const char *word)
+{
+	const size_t len = strlen(word);
+
+	if (s->nbytes - s->at < len || memcmp(s->text + s->at, word, len) != 0)
+		return malformed(s, "not a JSON value");
+	s->at += len;
+	return TSR_OK;
+}
+
+static enum tsr_status scan_value(struct scan *s, unsigned depth);
+
+/* At the opening bracket.  `object` tells which of the two; the recursion is bounded by depth. */
+static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
+{
+	const int end = object ? '}' : ']';
+	const uint64_t id = s->at;
+
+	s->at++;
+	skip_space(s);
+	if (peek(s) == end) {
+		s->at++;
+		return TSR_OK;
+	}
+	for (;;) {
+		skip_space(s);
+		if (object) {
+			if (peek(s) != '"')
+				return malformed(s, "expected a key");
+			TSR_TRY(scan_string(s));
+			TSR_TRY(add_key(s, id));
+			if (depth == 1) {
+				s->member.nbytes = 0;
+				tsr_text_put(&s->member, s->string.bytes, s->string.nbytes);
+			}
+			skip_space(s);
+			if (peek(s) != ':')
+				return malformed(s, "expected ':'");
+			s->at++;
+		}
+		TSR_TRY(scan_value(s, depth + 1));
+		skip_space(s);
+		if (peek(s) == end)
+			break;
+		if (peek(s) != ',')
+			return malformed(s, object ? "expected ',' or '}'" : "expected ',' or ']'");
+		s->at++;
+	}
+	s->at++;
+	return TSR_OK;
+}
+
+static enum tsr_status scan_value(struct scan *s, unsigned depth)
+{
+	char place[PLACE_MAX];
+
+	skip_space(s);
+	if (depth > s->rules->max_depth)
+		return tsr_fail(s->err, TSR_E_LIMIT, "%s: nested deeper than the limit of %u",
+				locate(s, s->at, place, sizeof(place)), s->rules->max_depth);
+	if (s->nvalues++ >= s->rules->max_values)
+		return tsr_fail(s->err, TSR_E_LIMIT, "%s: more values than the limit of %zu",
+				locate(s, s->at, place, sizeof(place)), s->rules->max_values);
+	switch (peek(s)) {
+	case '{':
+		return scan_members(s, depth, true);
+	case '[':
+		return scan_members(s, depth, false);
+	case '"':
+		return scan_string(s);
+	case 't':
+		return scan_word(s, "true");
+	case 'f':
+		return scan_word(s, "false");
+	case 'n':
+		return scan_word(s, "null");
+	default:
+		return scan_number(s);
+	}
+}
+
+enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
+			       struct tsr_err *err)
+{
+	struct scan s = { .text = text, .nbytes = nbytes, .rules = rules, .err = err };
+	enum tsr_status status = scan_value(&s, 1);
+
+	if (status == TSR_OK) {
+		s.member.nbytes = 0;
+		skip_space(&s);
+		if (s.at != nbytes)
+			status = malformed(&s, "something after the end of the value");
+	}
+	free(s.keys.slots);
+	tsr_text_free(&s.string);
+	tsr_text_free(&s.member);
+	return status;
+}
+
+enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
+			       struct tsr_json **ret, struct tsr_err *err)
+{
+	cJSON *root;
+
+	TSR_TRY(tsr_json_check(text, nbytes, rules, err));
+	root = cJSON_ParseWithLengthOpts(text, nbytes, NULL, 0);
+	if (!root)
+		return tsr_fail_nomem(err, rules->file);
+	*ret = (struct tsr_json *)root;
+	return TSR_OK;
+}
+
+static size_t after_space(const char *text, size_t nbytes, size_t at)
+{
+	while (at < nbytes && memchr(" \t\n\r", text[at], 4))
+		at++;
+	return at;
+}
+
+/* The value at @*at of a text that passed the check; NULL when out of memory. */
+static cJSON *take_value(const char *text, size_t nbytes, size_t *at)
+{
+	const char *end = text + *at;
+	cJSON *value = cJSON_ParseWithLengthOpts(text + *at, nbytes - *at, &end, 0);
+
+	*at = (size_t)(end - text);
+	return value;
+}
+
+enum tsr_status tsr_json_take_member(const char *text, size_t nbytes, size_t *at,
+				     const struct tsr_json_rules *rules, struct tsr_json **ret,
+				     struct tsr_err *err)
+{
+	cJSON *key, *value;
+
+	*at = after_space(text, nbytes, *at);
+	if (text[*at] != '}') /* '{' or ',' */
+		*at = after_space(text, nbytes, *at + 1);
+	*ret = NULL;
+	if (text[*at] == '}')
+		return TSR_OK;
+	key = take_value(text, nbytes, at);
+	*at = after_space(text, nbytes, *at) + 1;
+	value = key ? take_value(text, nbytes, at) : NULL;
+	if (!value) {
+		cJSON_Delete(key);
+		return tsr_fail_nomem(err, rules->file);
+	}
+	value->string = key->valuestring;
+	key->valuestring = NULL;
+	cJSON_Delete(key);
+	*ret = (struct tsr_json *)value;
+	return TSR_OK;
+}
+
+/* --- Parsed values -------------------------------------------------------------------------- */
+
+static const cJSON *node(const struct tsr_json *v)
+{
+	return (const cJSON *)v;
+}
+
+void tsr_json_free(struct tsr_json *root)
+{
+	cJSON_Delete((cJSON *)root);
+}
+
+enum tsr_json_type tsr_json_type(const struct tsr_json *v)
+{
+	if (cJSON_IsObject(node(v)))
+		return TSR_JSON_OBJECT;
+	if (cJSON_IsArray(node(v)))
+		return TSR_JSON_ARRAY;
+	if (cJSON_IsString(node(v)))
+		return TSR_JSON_STRING;
+	if (cJSON_IsNumber(node(v)))
+		return TSR_JSON_NUMBER;
+	return cJSON_IsBool(node(v)) ? TSR_JSON_BOOL : TSR_JSON_NULL;
+}
+
+const struct tsr_json *tsr_json_first(const struct tsr_json *v)
+{
+	return (const struct tsr_json *)node(v)->child;
+}
+
+const struct tsr_json *tsr_json_next(const struct tsr_json *child)
+{
+	return (const struct tsr_json *)node(child)->next;
+}
+
+const char *tsr_json_key(const struct tsr_json *child)
+{
+	return node(child)->string;
+}
+
+const struct tsr_json *tsr_json_get(const struct tsr_json *v, const char *key)
+{
+	if (!v || tsr_json_type(v) != TSR_JSON_OBJECT)
+		return NULL;
+	for (const struct tsr_json *c = tsr_json_first(v); c; c = tsr_json_next(c)) {
+		if (strcmp(tsr_json_key(c), key) == 0)
+			return c;
+	}
+	return NULL;
+}
+
+const char *tsr_json_string(const struct tsr_json *v)
+{
+	return v && cJSON_IsString(node(v)) ? node(v)->valuestring : NULL;
+}
+
+bool tsr_json_bool(const struct tsr_json *v, bool *ret)
+{
+	if (!v || !cJSON_IsBool(node(v)))
+		return false;
+	*ret = cJSON_IsTrue(node(v));
+	return true;
+}
+
+bool tsr_json_double(const struct tsr_json *v, double *ret)
+{
+	if (!v || !cJSON_IsNumber(node(v)))
+		return false;
+	*ret = node(v)->valuedouble;
+	return true;
+}
+
+bool tsr_json_u64(const struct tsr_json *v, uint64_t *ret)
+{
+	double value;
+
+	if (!tsr_json_double(v, &value) || !(value >= 0 && value <= (double)TSR_JSON_INT_MAX) ||
+	    value != floor(value))
+		return false;
+	*ret = (uint64_t)value;
+	return true;
+}
+
+/* --- Writing -------------------------------------------------------------------------------- */
+
+static void put_quoted(struct tsr_text *t, const char *s)
+{
+	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
+	size_t left = strlen(s);
+
+	tsr_text_put(t, "\"", 1);
+	while (left) {
+		const unsigned char c = (unsigned char)*s;
+		const char *escape = strchr(special, *s);
+		uint32_t codepoint;
+		size_t len = tsr_utf8_next(s, left, &codepoint);
+
+		if (escape)
+			tsr_text_printf(t, "\\%c", names[escape - special]);
+		else if (c < 0x20)
+			tsr_text_printf(t, "\\u%04x", c);
+		else if (len)
+			tsr_text_put(t, s, len);
+		else
+			tsr_text_puts(t, "\xef\xbf\xbd");
+		len = len ? len : 1;
+		s += len;
+		left -= len;
+	}
+	tsr_text_put(t, "\"", 1);
+}
+
+static void put_key(struct tsr_text *t, const char *key)
+{
+	const char last = t->nbytes ? t->bytes[t->nbytes - 1] : '{';
+
+	if (last != '{' && last != '[')
+		tsr_text_put(t, ",", 1);
+	if (key) {
+		put_quoted(t, key);
+		tsr_text_put(t, ":", 1);
+	}
+}
+
+void tsr_json_open(struct tsr_text *t, const char *key, char bracket)
+{
+	put_key(t, key);
+	tsr_text_put(t, &bracket, 1);
+}
+
+void tsr_json_close(struct tsr_text *t, char bracket)
+{
+	tsr_text_put(t, &bracket, 1);
+}
+
+void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
+{
+	put_key(t, key);
+	put_quoted(t, value);
+}
+
+void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
+{
+	put_key(t, key);
+	tsr_text_printf(t, "%llu", (unsigned long long)value);
+}
+
+/* A program that uses the library may have set a locale with another decimal point. */
+static locale_t enter_c_locale(locale_t *c)
+{
+	*c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	return *c ? uselocale(*c) : (locale_t)0;
+}
+
+static void leave_c_locale(locale_t c, locale_t before)
+{
+	if (!c)
+		return;
+	uselocale(before);
+	freelocale(c);
+}
+
+void tsr_json_format_double(char *out, size_t room, double value)
+{
+	const bool integer = fabs(value) < 1e15 && value == floor(value);
+	locale_t c;
+	const locale_t before = enter_c_locale(&c);
+
+	if (!isfinite(value))
+		snprintf(out, room, "null");
+	else
+		snprintf(out, room, integer ? "%.0f" : "%.9g", value);
+	leave_c_locale(c, before);
+}
+
+double tsr_json_round_double(double value)
+{
+	char text[40];
+	locale_t c, before;
+
+	if (!isfinite(value))
+		return INFINITY;
+	tsr_json_format_double(text, sizeof(text), value);
+	before = enter_c_locale(&c);
+	value = strtod(text, NULL);
+	leave_c_locale(c, before);
+	return value;
+}
+
+void tsr_json_put_double(struct tsr_text *t, const char *key, double value)
+{
+	char text[40];
+
+	tsr_json_format_double(text, sizeof(text), value);
+	put_key(t, key);
+	tsr_text_puts(t, text);
+}
+
+void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value)
+{
+	put_key(t, key);
+	tsr_text_puts(t, value ? "true" : "false");
+}
+
+void tsr_json_put_null(struct tsr_text *t, const char *key)
+{
+	put_key(t, key);
+	tsr_text_puts(t, "null");
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "torch/dcp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dir.h"
+#include "base/fail.h"
+#include "torch/dcp_read.h"
+#include "torch/torch_archive.h"
+
+/* --- The directory -------------------------------------------------------------------------- */
+
+static bool has(const char *directory, const char *name)
+{
+	char *path;
+	bool found;
+
+	if (asprintf(&path, "%s/%s", directory, name) < 0)
+		return false;
+	found = tsr_dir_has(path);
+	free(path);
+	return found;
+}
+
+static bool has_data(const char *directory)
+{
+	struct tsr_dir found = { 0 };
+	bool any;
+
+	if (tsr_dir_list(directory, ".distcp", &found, NULL) != TSR_OK)
+		return false;
+	any = found.n > 0;
+	tsr_dir_free(&found);
+	return any;
+}
+
+bool tsr_dcp_looks_like(const char *directory)
+{
+	return has(directory, ".metadata") || has(directory, ".metadata.tmp") ||
+	       has_data(directory);
+}
+
+static enum tsr_status check_committed(const char *directory, struct tsr_err *err)
+{
+	if (has(directory, ".metadata"))
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: found no .metadata%s: the save did not finish, so the directory holds "
+			"no checkpoint",
+			directory, has(directory, ".metadata.tmp") ? ", only .metadata.tmp" : "");
+}
+
+/* --- Data files ----------------------------------------------------------------------------- */
+
+static int by_file(const void *va, const void *vb)
+{
+	const struct tsr_dcp_part *const *a = va, *const *b = vb;
+	const int order = strcmp((*a)->file, (*b)->file);
+
+	if (order)
+		return order;
+	if ((*a)->offset != (*b)->offset)
+		return (*a)->offset < (*b)->offset ? -1 : 1;
+	return ((*a)->nbytes > (*b)->nbytes) - ((*a)->nbytes < (*b)->nbytes);
+}
+
+/* That a part is in its file, and behind the one before it there. */
+static enum tsr_status check_extent(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
+				    const struct tsr_dcp_part *before)
+{
+	const uint64_t size = tsr_file_size(r->c->files[p->index]);
+
+	if (p->offset > size || p->nbytes > size - p->offset)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %.200s: found %llu bytes at offset %llu of %s, which has %llu "
+				"(is this a mix of two saves?)",
+				r->path, p->fqn, (unsigned long long)p->nbytes,
+				(unsigned long long)p->offset, p->file, (unsigned long long)size);
+	if (before && p->offset - before->offset < before->nbytes)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %.200s: found it in bytes of %s that %.200s has too", r->path,
+				p->fqn, p->file, before->fqn);
+	return TSR_OK;
+}
+
+/* Open each file once; @sorted are all parts by file and offset. */
+static enum tsr_status open_files(struct tsr_dcp_reading *r, struct tsr_dcp_part **sorted)
+{
+	size_t nfiles = 0;
+
+	for (size_t i = 0; i < r->m.nparts; i++) {
+		struct tsr_dcp_part *p = sorted[i], *before = i ? sorted[i - 1] : NULL;
+		struct tsr_file *f = NULL;
+
+		if (before && strcmp(before->file, p->file) == 0) {
+			p->index = before->index;
+		} else {
+			before = NULL;
+			if (nfiles++ == TSR_DCP_FILES_MAX)
+				return tsr_fail(r->err, TSR_E_LIMIT,
+						"%s: names more files than the limit of %u",
+						r->path, TSR_DCP_FILES_MAX);
+			TSR_TRY(tsr_file_open_in(r->directory, p->file, r->follow, &f, r->err));
+			TSR_TRY(tsr_build_file(r->c, f, &p->index, r->err));
+		}
+		TSR_TRY(check_extent(r, p, before));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status find_parts(struct tsr_dcp_reading *r)
+{
+	const size_t n = r->m.nparts;
+	struct tsr_dcp_part **sorted = calloc(n + 1, sizeof(struct tsr_dcp_part *));
+	enum tsr_status status;
+
+	if (!sorted)
+		return tsr_fail_nomem(r->err, r->path);
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = &r->m.parts[i];
+	qsort(sorted, n, sizeof(struct tsr_dcp_part *), by_file);
+	status = open_files(r, sorted);
+	free(sorted);
+	return status;
+}
+
+char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p)
+{
+	char *where;
+
+	if (asprintf(&where, "%s: %.200s", tsr_file_path(r->c->files[p->index]), p->fqn) < 0)
+		return NULL;
+	return where;
+}
+
+/* --- Entries -------------------------------------------------------------------------------- */
+
+/*
+ * What was saved as a Python object.  One that is not all plain values is left out with a note: the
+ * tensors of a checkpoint should not be lost for the sake of, say, a data loader's state.
+ */
+static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
+				   const char *where, struct tsr_value **ret)
+{
+	const size_t narrays = r->c->narrays;
+	struct tsr_err reason = { .msg = "" };
+	const enum tsr_status status = tsr_torch_read_as(r->c, p->index, p->offset, p->nbytes,
+							 where, p->fqn, ret, &reason);
+
+	if (status == TSR_E_UNSUPPORTED) {
+		r->c->narrays = narrays;
+		return tsr_build_note(r->c, r->err, "%s (left out)", reason.msg);
+	}
+	if (status != TSR_OK && r->err)
+		*r->err = reason;
+	return status;
+}
+
+static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,
+				  struct tsr_value **ret)
+{
+	struct tsr_dcp_part *p = tsr_dcp_find_part(&r->m, e->fqn, NULL, 0);
+	enum tsr_status status;
+	char *where;
+
+	if (!p)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %.200s: found in state_dict_metadata, but not in storage_data",
+				r->path, e->fqn);
+	p->used = true;
+	where = tsr_dcp_where(r, p);
+	if (!where)
+		return tsr_fail_nomem(r->err, r->path);
+	status = read_object(r, p, where, ret);
+	free(where);
+	return status;
+}
+
+static enum tsr_status read_tensor(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,
+				   struct tsr_value **ret)
+{
+	struct tsr_value *v = tsr_value_new(r->c->arena, TSR_VALUE_TENSOR);
+
+	if (!v)
+		return tsr_build_nomem(r->c, r->err);
+	*ret = v;
+	return tsr_dcp_read_tensor(r, e, &v->tensor.array);
+}
+
+static enum tsr_status read_entries(struct tsr_dcp_reading *r, struct tsr_dcp_tree *t)
+{
+	for (size_t i = 0; i < r->m.nentries; i++) {
+		const struct tsr_dcp_entry *e = &r->m.entries[i];
+		struct tsr_value *v = NULL;
+
+		TSR_TRY(e->bytes ? read_bytes(r, e, &v) : read_tensor(r, e, &v));
+		if (v)
+			TSR_TRY(tsr_dcp_tree_put(t, r, e, v));
+	}
+	for (size_t i = 0; i < r->m.nparts; i++) {
+		if (!r->m.parts[i].used)
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: %.200s: found in storage_data, but no chunk in "
+					"state_dict_metadata is stored there",
+					r->path, r->m.parts[i].fqn);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_tree(struct tsr_dcp_reading *r)
+{
+	struct tsr_dcp_tree *t = tsr_dcp_tree_new(r->c->arena);
+	struct tsr_value *root = NULL;
+	enum tsr_status status;
+
+	if (!t)
+		return tsr_build_nomem(r->c, r->err);
+	status = read_entries(r, t);
+	if (status == TSR_OK)
+		status = tsr_dcp_tree_finish(t, r, &root);
+	tsr_dcp_tree_free(t);
+	return status == TSR_OK ? tsr_build_tree(r->c, root, r->err) : status;
+}
+
+/* .metadata becomes a file of the checkpoint too, so that a change of it is noticed. */
+static enum tsr_status read_directory(struct tsr_dcp_reading *r)
+{
+	struct tsr_file *f = NULL;
+	unsigned file;
+
+	TSR_TRY(check_committed(r->directory, r->err));
+	TSR_TRY(tsr_file_open_in(r->directory, ".metadata", r->follow, &f, r->err));
+	TSR_TRY(tsr_build_file(r->c, f, &file, r->err));
+	r->path = tsr_file_path(f);
+	TSR_TRY(tsr_dcp_metadata_read(f, &r->m, r->err));
+	TSR_TRY(find_parts(r));
+	return read_tree(r);
+}
+
+enum tsr_status tsr_dcp_read_links(struct tsr_checkpoint *c, const char *directory, bool follow,
+				   struct tsr_err *err)
+{
+	struct tsr_dcp_reading r = { .c = c, .directory = directory, .follow = follow, .err = err };
+	const enum tsr_status status = read_directory(&r);
+
+	tsr_dcp_metadata_free(&r.m);
+	return status;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors of torch.distributed.checkpoint: boxes that together are the tensor, each in an archive. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "torch/dcp_read.h"
+#include "torch/torch_archive.h"
+
+/* One tensor being put together. */
+struct joining {
+	struct tsr_dcp_reading *r;
+	const struct tsr_dcp_entry *e;
+	const char *name; /* of the array */
+	size_t nboxes; /* that have elements */
+	struct tsr_dcp_box *boxes;
+	struct tsr_chunk *chunks; /* of the layout, in the order of boxes */
+	bool swapped;
+};
+
+static enum tsr_status fail(const struct joining *j, enum tsr_status code, const char *what)
+{
+	return tsr_fail(j->r->err, code, "%s: %.200s: %s", j->r->path, j->e->fqn, what);
+}
+
+/* --- Geometry ------------------------------------------------------------------------------- */
+
+static int compare_starts(const void *va, const void *vb, void *rank)
+{
+	const struct tsr_dcp_box *a = va, *b = vb;
+
+	for (unsigned d = 0; d < *(const unsigned *)rank; d++) {
+		if (a->start[d] != b->start[d])
+			return a->start[d] < b->start[d] ? -1 : 1;
+	}
+	return 0;
+}
+
+struct by_dimension {
+	unsigned d;
+};
+
+static int compare_in_dimension(const void *va, const void *vb, void *vd)
+{
+	const struct tsr_dcp_box *a = va, *b = vb;
+	const unsigned d = ((const struct by_dimension *)vd)->d;
+
+	return (a->start[d] > b->start[d]) - (a->start[d] < b->start[d]);
+}
+
+/* Sort boxes along one dimension; returns how many starts there are in it. */
+static size_t sort_along(struct joining *j, unsigned d)
+{
+	struct by_dimension by = { d };
+	size_t n = 1;
+
+	qsort_r(j->boxes, j->nboxes, sizeof(*j->boxes), compare_in_dimension, &by);
+	for (size_t i = 1; i < j->nboxes; i++)
+		n += j->boxes[i].start[d] != j->boxes[i - 1].start[d];
+	return n;
+}
+
+static bool overlap(const struct tsr_dcp_box *a, const struct tsr_dcp_box *b, unsigned rank)
+{
+	for (unsigned d = 0; d < rank; d++) {
+		if (a->start[d] >= b->start[d] + b->size[d] ||
+		    b->start[d] >= a->start[d] + a->size[d])
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Boxes are compared with those that start before they end in the dimension in which they were cut
+ * most, which leaves few pairs unless someone means harm.
+ */
+static enum tsr_status check_disjoint(struct joining *j)
+{
+	unsigned best = 0;
+	size_t most = 0;
+
+	for (unsigned d = 0; d < j->e->rank; d++) {
+		const size_t n = sort_along(j, d);
+
+		if (n > most)
+			best = d;
+		most = n > most ? n : most;
+	}
+	if (j->e->rank)
+		sort_along(j, best);
+	for (size_t i = 0; i < j->nboxes; i++) {
+		const struct tsr_dcp_box *a = &j->boxes[i];
+
+		for (size_t k = i + 1; k < j->nboxes; k++) {
+			const struct tsr_dcp_box *b = &j->boxes[k];
+
+			if (j->e->rank && b->start[best] >= a->start[best] + a->size[best])
+				break;
+			if (overlap(a, b, j->e->rank))
+				return fail(j, TSR_E_FORMAT, "found chunks that overlap");
+			if (++j->r->npairs > TSR_DCP_PAIRS_MAX)
+				return fail(j, TSR_E_LIMIT,
+					    "comparing its chunks goes over the limit of 2^27 "
+					    "pairs");
+		}
+	}
+	return TSR_OK;
+}
+
+static bool multiply(const uint64_t *sizes, unsigned rank, uint64_t *ret)
+{
+	bool overflow = false;
+
+	*ret = 1;
+	for (unsigned d = 0; d < rank; d++)
+		overflow |= __builtin_mul_overflow(*ret, sizes[d], ret);
+	return !overflow;
+}
+
+/* Boxes lie in the tensor, so if they do not overlap and are as much as it, they are all of it. */
+static enum tsr_status check_boxes(struct joining *j)
+{
+	const struct tsr_dcp_entry *e = j->e;
+	uint64_t numel, volume, total = 0;
+	bool overflow = false;
+
+	if (!multiply(e->shape, e->rank, &numel))
+		return fail(j, TSR_E_LIMIT, "shape is over the limit of 2^64 elements");
+	for (size_t i = 0; i < e->nboxes; i++) {
+		/* A box without elements may have large sizes all the same. */
+		if (!multiply(e->boxes[i].size, e->rank, &volume))
+			volume = 0;
+		if (volume)
+			j->boxes[j->nboxes++] = e->boxes[i];
+		overflow |= __builtin_add_overflow(total, volume, &total);
+	}
+	if (total != numel || overflow)
+		return tsr_fail(j->r->err, TSR_E_FORMAT,
+				"%s: %.200s: found chunks of %llu elements together, expected %llu",
+				j->r->path, e->fqn, (unsigned long long)total,
+				(unsigned long long)numel);
+	return check_disjoint(j);
+}
+
+/* --- Contents ------------------------------------------------------------------------------- */
+
+static enum tsr_status check_view(const struct joining *j, const struct tsr_dcp_box *box,
+				  const struct tsr_torch_view *v, const char *where)
+{
+	const struct tsr_dcp_entry *e = j->e;
+
+	if (v->dtype != e->dtype)
+		return tsr_fail(j->r->err, TSR_E_FORMAT,
+				"%s: found dtype %s, expected %s as .metadata says (is this a mix "
+				"of two saves?)",
+				where, tsr_dtype_name(v->dtype), tsr_dtype_name(e->dtype));
+	if (v->rank != e->rank ||
+	    (e->rank && memcmp(v->shape, box->size, e->rank * sizeof(*v->shape)) != 0))
+		return tsr_fail(j->r->err, TSR_E_FORMAT,
+				"%s: found another shape of %u dimensions and %llu elements, "
+				"expected that in .metadata (is this a mix of two saves?)",
+				where, v->rank, (unsigned long long)v->numel);
+	return TSR_OK;
+}
+
+static enum tsr_status read_box(const struct joining *j, const struct tsr_dcp_box *box,
+				struct tsr_dcp_part *part, struct tsr_torch_view *v)
+{
+	char *where = tsr_dcp_where(j->r, part);
+	enum tsr_status status;
+
+	if (!where)
+		return tsr_fail_nomem(j->r->err, j->r->path);
+	status = tsr_torch_read_tensor(j->r->c, part->index, part->offset, part->nbytes, where, v,
+				       j->r->err);
+	if (status == TSR_OK)
+		status = check_view(j, box, v, where);
+	free(where);
+	return status;
+}
+
+/* The part for a box, which then is used; a box without elements may have none. */
+static enum tsr_status take_part(const struct joining *j, const struct tsr_dcp_box *box,
+				 bool needed, struct tsr_dcp_part **ret)
+{
+	struct tsr_dcp_part *part = tsr_dcp_find_part(&j->r->m, j->e->fqn, box->start, j->e->rank);
+
+	*ret = NULL;
+	if (!part || part->used)
+		return needed ? fail(j, TSR_E_FORMAT,
+				     part ? "found two chunks for one entry of storage_data"
+					  : "found a chunk that storage_data does not have")
+			      : TSR_OK;
+	part->used = true;
+	*ret = part;
+	return TSR_OK;
+}
+
+static uint64_t *copy_numbers(const struct joining *j, const uint64_t *numbers)
+{
+	const size_t nbytes = j->e->rank * sizeof(*numbers);
+	uint64_t *copy = tsr_arena_alloc(j->r->c->arena, nbytes);
+
+	if (copy && nbytes)
+		memcpy(copy, numbers, nbytes);
+	return copy;
+}
+
+static enum tsr_status add_chunk(struct joining *j, size_t i, const struct tsr_torch_view *v)
+{
+	struct tsr_chunk *chunk = &j->chunks[i];
+
+	if (i > 0 && v->swapped != j->swapped)
+		return fail(j, TSR_E_UNSUPPORTED, "found chunks that differ in byte order");
+	j->swapped = v->swapped;
+	tsr_torch_chunk(v, chunk);
+	chunk->start = copy_numbers(j, j->boxes[i].start);
+	chunk->size = copy_numbers(j, j->boxes[i].size);
+	chunk->stride = copy_numbers(j, v->stride);
+	if (!chunk->start || !chunk->size || !chunk->stride)
+		return tsr_build_nomem(j->r->c, j->r->err);
+	return TSR_OK;
+}
+
+/* Chunks without elements are no part of the array, but what is stored for them is looked at. */
+static enum tsr_status read_empty_boxes(const struct joining *j)
+{
+	struct tsr_torch_view view;
+
+	for (size_t i = 0; i < j->e->nboxes; i++) {
+		const struct tsr_dcp_box *box = &j->e->boxes[i];
+		struct tsr_dcp_part *part;
+		bool empty = false;
+
+		for (unsigned d = 0; d < j->e->rank; d++)
+			empty = empty || !box->size[d];
+		if (!empty)
+			continue;
+		TSR_TRY(take_part(j, box, false, &part));
+		if (part)
+			TSR_TRY(read_box(j, box, part, &view));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_boxes(struct joining *j, struct tsr_torch_view *v)
+{
+	TSR_TRY(read_empty_boxes(j));
+	for (size_t i = 0; i < j->nboxes; i++) {
+		struct tsr_dcp_part *part;
+
+		TSR_TRY(take_part(j, &j->boxes[i], true, &part));
+		TSR_TRY(read_box(j, &j->boxes[i], part, v));
+		if (j->nboxes > 1)
+			TSR_TRY(add_chunk(j, i, v));
+	}
+	return TSR_OK;
+}
+
+/* --- The array ------------------------------------------------------------------------------ */
+
+/* Of several chunks; or without elements, then it is nowhere. */
+static enum tsr_status join_chunks(const struct joining *j, struct tsr_array *a)
+{
+	struct tsr_checkpoint *c = j->r->c;
+	struct tsr_layout *layout;
+
+	*a = (struct tsr_array){ .dtype = j->e->dtype,
+				 .rank = j->e->rank,
+				 .shape = copy_numbers(j, j->e->shape) };
+	if (!a->shape)
+		return tsr_build_nomem(c, j->r->err);
+	if (!j->nboxes)
+		return TSR_OK;
+	layout = tsr_arena_alloc(c->arena, sizeof(*layout));
+	if (!layout)
+		return tsr_build_nomem(c, j->r->err);
+	layout->nchunks = j->nboxes;
+	layout->chunks = j->chunks;
+	layout->swapped = j->swapped;
+	a->layout = layout;
+	return TSR_OK;
+}
+
+static enum tsr_status join(struct joining *j, size_t *array_ret)
+{
+	struct tsr_checkpoint *c = j->r->c;
+	unsigned rank = j->e->rank;
+	struct tsr_torch_view view;
+	struct tsr_array a;
+
+	TSR_TRY(check_boxes(j));
+	if (j->nboxes > 1) {
+		qsort_r(j->boxes, j->nboxes, sizeof(*j->boxes), compare_starts, &rank);
+		j->chunks = tsr_arena_alloc(c->arena, j->nboxes * sizeof(*j->chunks));
+		if (!j->chunks)
+			return tsr_build_nomem(c, j->r->err);
+	}
+	TSR_TRY(read_boxes(j, &view));
+	TSR_TRY(j->nboxes == 1 ? tsr_torch_array(c, &view, &a, j->r->err) : join_chunks(j, &a));
+	a.name = tsr_arena_copy(c->arena, j->e->fqn, strlen(j->e->fqn));
+	if (!a.name)
+		return tsr_build_nomem(c, j->r->err);
+	return tsr_build_array(c, &a, array_ret, j->r->err);
+}
+
+enum tsr_status tsr_dcp_read_tensor(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,
+				    size_t *array_ret)
+{
+	struct joining j = { .r = r, .e = e };
+	enum tsr_status status;
+
+	j.boxes = calloc(e->nboxes + 1, sizeof(*j.boxes));
+	if (!j.boxes)
+		return tsr_fail_nomem(r->err, r->path);
+	status = join(&j, array_ret);
+	free(j.boxes);
+	return status;
+}

@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The .metadata of a directory of torch.distributed.checkpoint: a pickle of dataclasses.  Fields
+ * that are not needed here are not looked at.
+ */
+#include "torch/dcp_metadata.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "text/text.h"
+#include "base/utf8.h"
+#include "format/pickle.h"
+#include "torch/torch.h"
+#include "torch/torch_archive.h"
+#include "format/value_walk.h"
+
+#define METADATA "torch.distributed.checkpoint.metadata"
+#define FILESYSTEM "torch.distributed.checkpoint.filesystem"
+
+/* Where torch kept TensorProperties before 2.3. */
+#define OLD_PROPERTIES "torch.distributed._shard.sharded_tensor.metadata"
+
+/* What a file name may have on Linux. */
+#define FILE_NAME_MAX 255u
+
+/* How many of a list a message names. */
+#define NAMED_MAX 4u
+
+/* A file under examination. */
+struct reading {
+	const char *path;
+	struct tsr_dcp_metadata *m;
+	struct tsr_err *err;
+};
+
+/* --- Values --------------------------------------------------------------------------------- */
+
+static enum tsr_status bad(const struct reading *r, const char *where, const struct tsr_value *v,
+			   const char *expected)
+{
+	char text[TSR_VALUE_DESCRIBED];
+
+	return tsr_fail(r->err, TSR_E_FORMAT, "%s: %.200s: found %s, expected %s", r->path, where,
+			v ? tsr_value_describe(v, text) : "nothing", expected);
+}
+
+static enum tsr_status nomem(const struct reading *r)
+{
+	if (!tsr_arena_full(r->m->arena))
+		return tsr_fail_nomem(r->err, r->path);
+	return tsr_fail(r->err, TSR_E_LIMIT, "%s: takes more memory than the limit of %llu MiB",
+			r->path, (unsigned long long)(TSR_BUILD_NBYTES_MAX >> 20));
+}
+
+static bool is_object(const struct tsr_value *v, const char *module, const char *name)
+{
+	return tsr_value_is_call(v, module, name) && v->call.is_new && !v->call.items;
+}
+
+/* The fields of an object; NULL if it is another or has none. */
+static const struct tsr_value *fields_of(const struct tsr_value *v, const char *module,
+					 const char *name)
+{
+	if (!is_object(v, module, name) || !v->call.state || v->call.state->type != TSR_VALUE_DICT)
+		return NULL;
+	return v->call.state;
+}
+
+/* A string that can be a C string: no NUL in it, no surrogates, not too long. */
+static bool is_name(const struct tsr_value *v)
+{
+	uint32_t codepoint = 1;
+
+	if (!v || v->type != TSR_VALUE_STRING || v->text.nbytes > TSR_NAME_MAX)
+		return false;
+	for (size_t at = 0, len; at < v->text.nbytes && codepoint; at += len) {
+		len = tsr_utf8_next(v->text.bytes + at, v->text.nbytes - at, &codepoint);
+		if (!len)
+			return false;
+	}
+	return codepoint != 0;
+}
+
+/* A torch.Size: numbers of dimensions. */
+static enum tsr_status read_size(const struct reading *r, const char *fqn, const char *what,
+				 const struct tsr_value *v, const uint64_t **ret,
+				 unsigned *rank_ret)
+{
+	const struct tsr_value *list = v;
+	uint64_t *numbers;
+
+	if (tsr_value_is_call(v, "torch", "Size") && v->call.args->list.n == 1)
+		list = v->call.args->list.items[0];
+	if (!list || (list->type != TSR_VALUE_TUPLE && list->type != TSR_VALUE_LIST))
+		return bad(r, fqn, v, what);
+	if (list->list.n > TSR_RANK_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: %.200s: %zu dimensions are over the limit of %u", r->path, fqn,
+				list->list.n, TSR_RANK_MAX);
+	numbers = tsr_arena_alloc(r->m->arena, list->list.n * sizeof(*numbers));
+	if (!numbers)
+		return nomem(r);
+	for (size_t i = 0; i < list->list.n; i++) {
+		if (!tsr_value_get_u64(list->list.items[i], &numbers[i]) ||
+		    numbers[i] > TSR_TORCH_DIM_MAX)
+			return bad(r, fqn, list->list.items[i],
+				   "an int from 0 to 2^48-1 as a size or offset");
+	}
+	*ret = numbers;
+	*rank_ret = (unsigned)list->list.n;
+	return TSR_OK;
+}
+
+/* --- Tensors -------------------------------------------------------------------------------- */
+
+/* The tuple (dtype, layout, requires_grad, memory format, pin_memory). */
+static enum tsr_status read_properties(const struct reading *r, struct tsr_dcp_entry *e,
+				       const struct tsr_value *v)
+{
+	const bool known = is_object(v, METADATA, "TensorProperties") ||
+			   is_object(v, OLD_PROPERTIES, "TensorProperties");
+	const struct tsr_value *state = known ? v->call.state : NULL, *layout;
+	const struct tsr_torch_dtype *dtype = NULL;
+	char text[TSR_VALUE_DESCRIBED];
+
+	/* Newer ones have the strides too, which the tensors themselves say as well. */
+	if (!state || state->type != TSR_VALUE_TUPLE || state->list.n < 5 || state->list.n > 6)
+		return bad(r, e->fqn, v, "TensorProperties with 5 or 6 fields");
+	layout = state->list.items[1];
+	if (!tsr_value_is_call(layout, "torch.serialization", "_get_layout") ||
+	    layout->call.args->list.n != 1 ||
+	    !tsr_value_is_string(layout->call.args->list.items[0], "torch.strided"))
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: %.200s: found a tensor that is not strided (sparse?)", r->path,
+				e->fqn);
+	if (state->list.items[0]->type == TSR_VALUE_GLOBAL &&
+	    strcmp(state->list.items[0]->global.module, "torch") == 0)
+		dtype = tsr_torch_dtype_by_name(state->list.items[0]->global.name);
+	if (!dtype)
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: %.200s: found type %s, expected one that safetensors knows",
+				r->path, e->fqn, tsr_value_describe(state->list.items[0], text));
+	e->dtype = dtype->dtype;
+	return TSR_OK;
+}
+
+/* A box that lies in the tensor. */
+static enum tsr_status read_box(const struct reading *r, const struct tsr_dcp_entry *e,
+				const struct tsr_value *v, struct tsr_dcp_box *ret)
+{
+	const struct tsr_value *fields = fields_of(v, METADATA, "ChunkStorageMetadata");
+	unsigned nstarts = 0, nsizes = 0;
+
+	if (!fields)
+		return bad(r, e->fqn, v, "a ChunkStorageMetadata with its fields");
+	TSR_TRY(read_size(r, e->fqn, "a torch.Size as offsets of a chunk",
+			  tsr_value_at(fields, "offsets"), &ret->start, &nstarts));
+	TSR_TRY(read_size(r, e->fqn, "a torch.Size as sizes of a chunk",
+			  tsr_value_at(fields, "sizes"), &ret->size, &nsizes));
+	if (nstarts != e->rank || nsizes != e->rank)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %.200s: found a chunk with %u offsets and %u sizes, expected "
+				"%u",
+				r->path, e->fqn, nstarts, nsizes, e->rank);
+	for (unsigned d = 0; d < e->rank; d++) {
+		if (ret->start[d] > e->shape[d] || ret->size[d] > e->shape[d] - ret->start[d])
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: %.200s: found a chunk of %llu at %llu in dimension %u, "
+				"expected it within %llu",
+				r->path, e->fqn, (unsigned long long)ret->size[d],
+				(unsigned long long)ret->start[d], d,
+				(unsigned long long)e->shape[d]);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_tensor(const struct reading *r, struct tsr_dcp_entry *e,
+				   const struct tsr_value *fields)
+{
+	const struct tsr_value *chunks = tsr_value_at(fields, "chunks");
+
+	TSR_TRY(read_properties(r, e, tsr_value_at(fields, "properties")));
+	TSR_TRY(read_size(r, e->fqn, "a torch.Size as its size", tsr_value_at(fields, "size"),
+			  &e->shape, &e->rank));
+	if (!chunks || chunks->type != TSR_VALUE_LIST)
+		return bad(r, e->fqn, chunks, "a list of chunks");
+	if (chunks->list.n > TSR_DCP_CHUNKS_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: %.200s: %zu chunks are over the limit of %u", r->path, e->fqn,
+				chunks->list.n, TSR_DCP_CHUNKS_MAX);
+	e->boxes = tsr_arena_alloc(r->m->arena, chunks->list.n * sizeof(*e->boxes));
+	if (!e->boxes)
+		return nomem(r);
+	for (size_t i = 0; i < chunks->list.n; i++)
+		TSR_TRY(read_box(r, e, chunks->list.items[i], &e->boxes[i]));
+	e->nboxes = chunks->list.n;
+	return TSR_OK;
+}
+
+/* --- Entries -------------------------------------------------------------------------------- */
+
+static enum tsr_status read_entry(const struct reading *r, const struct tsr_value *key,
+				  const struct tsr_value *v)
+{
+	struct tsr_dcp_entry *e = &r->m->entries[r->m->nentries++];
+	const struct tsr_value *fields;
+
+	if (!is_name(key))
+		return bad(r, "state_dict_metadata", key, "a name");
+	e->fqn = key->text.bytes;
+	fields = fields_of(v, METADATA, "TensorStorageMetadata");
+	if (fields)
+		return read_tensor(r, e, fields);
+	e->bytes = true;
+	/* It has no fields; some versions of Python say so, others say nothing. */
+	if (!is_object(v, METADATA, "BytesStorageMetadata") ||
+	    (v->call.state && (v->call.state->type != TSR_VALUE_DICT || v->call.state->list.n)))
+		return bad(r, e->fqn, v, "a TensorStorageMetadata or BytesStorageMetadata");
+	return TSR_OK;
+}
+
+static int entries_by_name(const void *va, const void *vb)
+{
+	const struct tsr_dcp_entry *const *a = va, *const *b = vb;
+
+	return strcmp((*a)->fqn, (*b)->fqn);
+}
+
+static enum tsr_status check_names(const struct reading *r)
+{
+	const size_t n = r->m->nentries;
+	const struct tsr_dcp_entry **sorted = tsr_arena_alloc(
+		r->m->arena, n * sizeof(const struct tsr_dcp_entry *));
+
+	if (!sorted)
+		return nomem(r);
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = &r->m->entries[i];
+	qsort(sorted, n, sizeof(const struct tsr_dcp_entry *), entries_by_name);
+	for (size_t i = 1; i < n; i++) {
+		if (strcmp(sorted[i - 1]->fqn, sorted[i]->fqn) == 0)
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: %.200s: found more than once in state_dict_metadata",
+					r->path, sorted[i]->fqn);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_entries(const struct reading *r, const struct tsr_value *dict)
+{
+	if (!dict || dict->type != TSR_VALUE_DICT)
+		return bad(r, "state_dict_metadata", dict, "a dict");
+	r->m->entries = tsr_arena_alloc(r->m->arena, dict->list.n / 2 * sizeof(*r->m->entries));
+	if (!r->m->entries)
+		return nomem(r);
+	for (size_t i = 0; i + 1 < dict->list.n; i += 2)
+		TSR_TRY(read_entry(r, dict->list.items[i], dict->list.items[i + 1]));
+	return check_names(r);
+}
+
+/* --- Parts ---------------------------------------------------------------------------------- */
+
+static bool is_file_name(const struct tsr_value *v)
+{
+	return is_name(v) && v->text.nbytes && v->text.nbytes <= FILE_NAME_MAX &&
+	       !strpbrk(v->text.bytes, "/\\") && strcmp(v->text.bytes, ".") != 0 &&
+	       strcmp(v->text.bytes, "..") != 0;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), len = strlen(end);
+
+	return n >= len && strcmp(s + n - len, end) == 0;
+}
+
+/* What was done to the bytes on their way to the file: nothing, as far as can be read. */
+static enum tsr_status check_transforms(const struct reading *r, const struct tsr_dcp_part *p,
+					const struct tsr_value *v)
+{
+	char text[TSR_VALUE_DESCRIBED];
+	struct tsr_text names = { 0 };
+	enum tsr_status status;
+
+	if (!v || v->type == TSR_VALUE_NONE || (tsr_value_is_list(v) && !v->list.n))
+		return TSR_OK;
+	if (!tsr_value_is_list(v))
+		tsr_text_puts(&names, tsr_value_describe(v, text));
+	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n && i < NAMED_MAX; i++)
+		tsr_text_printf(&names, "%s%s", i ? ", " : "",
+				tsr_value_describe(v->list.items[i], text));
+	status = names.failed
+			 ? tsr_fail_nomem(r->err, r->path)
+			 : tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				    "%s: %.200s: found transform_descriptors (%s), expected "
+				    "data that is neither compressed nor otherwise transformed",
+				    r->path, p->fqn, names.bytes);
+	tsr_text_free(&names);
+	return status;
+}
+
+static enum tsr_status read_index(const struct reading *r, struct tsr_dcp_part *p,
+				  const struct tsr_value *v)
+{
+	const struct tsr_value *fields = fields_of(v, METADATA, "MetadataIndex");
+	const struct tsr_value *fqn = tsr_value_at(fields, "fqn");
+	const struct tsr_value *start = tsr_value_at(fields, "offset");
+
+	if (!is_name(fqn))
+		return bad(r, "storage_data", v, "a MetadataIndex with a name");
+	p->fqn = fqn->text.bytes;
+	p->has_start = start && start->type != TSR_VALUE_NONE;
+	if (!p->has_start)
+		return TSR_OK;
+	return read_size(r, p->fqn, "a torch.Size as offset of its MetadataIndex", start, &p->start,
+			 &p->rank);
+}
+
+static enum tsr_status read_part(const struct reading *r, const struct tsr_value *key,
+				 const struct tsr_value *v)
+{
+	struct tsr_dcp_part *p = &r->m->parts[r->m->nparts++];
+	const struct tsr_value *fields = fields_of(v, FILESYSTEM, "_StorageInfo"), *file;
+
+	TSR_TRY(read_index(r, p, key));
+	if (!fields)
+		return bad(r, p->fqn, v, "a _StorageInfo with its fields");
+	TSR_TRY(check_transforms(r, p, tsr_value_at(fields, "transform_descriptors")));
+	file = tsr_value_at(fields, "relative_path");
+	if (!is_file_name(file))
+		return bad(r, p->fqn, file, "the name of a file without directories");
+	p->file = file->text.bytes;
+	if (ends_with(p->file, ".safetensors"))
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: %.200s: found data in %s, expected .distcp files; give the "
+				"safetensors files themselves",
+				r->path, p->fqn, p->file);
+	if (!tsr_value_get_u64(tsr_value_at(fields, "offset"), &p->offset))
+		return bad(r, p->fqn, tsr_value_at(fields, "offset"), "an offset from 0 to 2^64-1");
+	if (!tsr_value_get_u64(tsr_value_at(fields, "length"), &p->nbytes))
+		return bad(r, p->fqn, tsr_value_at(fields, "length"), "a length from 0 to 2^64-1");
+	return TSR_OK;
+}
+
+static int compare_parts(const void *va, const void *vb)
+{
+	const struct tsr_dcp_part *a = va, *b = vb;
+	const int order = strcmp(a->fqn, b->fqn);
+
+	if (order)
+		return order;
+	if (a->has_start != b->has_start)
+		return a->has_start ? 1 : -1;
+	if (a->rank != b->rank)
+		return a->rank < b->rank ? -1 : 1;
+	for (unsigned d = 0; d < a->rank; d++) {
+		if (a->start[d] != b->start[d])
+			return a->start[d] < b->start[d] ? -1 : 1;
+	}
+	return 0;
+}
+
+static enum tsr_status read_parts(const struct reading *r, const struct tsr_value *dict)
+{
+	struct tsr_dcp_metadata *m = r->m;
+
+	if (!dict || dict->type != TSR_VALUE_DICT)
+		return bad(r, "storage_data", dict, "a dict");
+	m->parts = tsr_arena_alloc(m->arena, dict->list.n / 2 * sizeof(*m->parts));
+	if (!m->parts)
+		return nomem(r);
+	for (size_t i = 0; i + 1 < dict->list.n; i += 2)
+		TSR_TRY(read_part(r, dict->list.items[i], dict->list.items[i + 1]));
+	qsort(m->parts, m->nparts, sizeof(*m->parts), compare_parts);
+	for (size_t i = 1; i < m->nparts; i++) {
+		if (compare_parts(&m->parts[i - 1], &m->parts[i]) == 0)
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: %.200s: found the same chunk more than once in "
+					"storage_data",
+					r->path, m->parts[i].fqn);
+	}
+	return TSR_OK;
+}
+
+struct tsr_dcp_part *tsr_dcp_find_part(const struct tsr_dcp_metadata *m, const char *fqn,
+				       const uint64_t *start, unsigned rank)
+{
+	const struct tsr_dcp_part key = {
+		.fqn = fqn, .has_start = start != NULL, .rank = rank, .start = start
+	};
+
+	return bsearch(&key, m->parts, m->nparts, sizeof(*m->parts), compare_parts);
+}
+
+/* --- Paths ---------------------------------------------------------------------------------- */
+
+static bool is_path(const struct tsr_value *v)
+{
+	uint64_t index;
+
+	if (v->type != TSR_VALUE_TUPLE || !v->list.n || v->list.n > TSR_VALUE_DEPTH_MAX)
+		return false;
+	for (size_t i = 0; i < v->list.n; i++) {
+		const struct tsr_value *key = v->list.items[i];
+
+		if (key->type != TSR_VALUE_STRING && !tsr_value_get_u64(key, &index))
+			return false;
+	}
+	return true;
+}
+
+static int compare_paths(const void *va, const void *vb)
+{
+	const struct tsr_dcp_path *a = va, *b = vb;
+
+	return strcmp(a->fqn, b->fqn);
+}
+
+static enum tsr_status read_paths(const struct reading *r, const struct tsr_value *dict)
+{
+	struct tsr_dcp_metadata *m = r->m;
+
+	if (!dict || dict->type == TSR_VALUE_NONE)
+		return TSR_OK;
+	if (dict->type != TSR_VALUE_DICT)
+		return bad(r, "planner_data", dict, "a dict");
+	m->paths = tsr_arena_alloc(m->arena, dict->list.n / 2 * sizeof(*m->paths));
+	if (!m->paths)
+		return nomem(r);
+	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
+		const struct tsr_value *key = dict->list.items[i], *path = dict->list.items[i + 1];
+
+		if (!is_name(key))
+			return bad(r, "planner_data", key, "a name");
+		if (!is_path(path))
+			return bad(r, key->text.bytes, path,
+				   "its path: a tuple of 1 to 200 keys, each a string or a list "
+				   "index");
+		m->paths[m->npaths++] = (struct tsr_dcp_path){ key->text.bytes, path };
+	}
+	qsort(m->paths, m->npaths, sizeof(*m->paths), compare_paths);
+	for (size_t i = 1; i < m->npaths; i++) {
+		if (compare_paths(&m->paths[i - 1], &m->paths[i]) == 0)
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: %.200s: found more than once in planner_data", r->path,
+					m->paths[i].fqn);
+	}
+	return TSR_OK;
+}
+
+const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m, const char *fqn)
+{
+	const struct tsr_dcp_path key = { .fqn = fqn };
+	const struct tsr_dcp_path *found = NULL;
+
+	if (m->npaths)
+		found = bsearch(&key, m->paths, m->npaths, sizeof(*m->paths), compare_paths);
+	return found ? found->keys : NULL;
+}
+
+/* --- The file ------------------------------------------------------------------------------- */
+
+/* Some versions of Python pickle the member of an enum as getattr(class, name). */
+static bool is_enum_member(const struct tsr_value *v)
+{
+	const struct tsr_value *args;
+
+	if (!tsr_value_is_call(v, "__builtin__", "getattr"))
+		return false;
+	args = v->call.args;
+	return args->list.n == 2 && args->list.items[0]->type == TSR_VALUE_GLOBAL &&
+	       args->list.items[1]->type == TSR_VALUE_STRING;
+}
+
+static bool is_known_global(const struct tsr_value *v)
+{
+	return v->type == TSR_VALUE_GLOBAL &&
+	       (strncmp(v->global.module, "torch.distributed.", 18) == 0 ||
+		tsr_torch_is_harmless(v));
+}
+
+static bool is_known(const struct tsr_value *v, const struct tsr_value *parent)
+{
+	if (v->type == TSR_VALUE_CALL)
+		return is_known_global(v->call.callee) || is_enum_member(v);
+	if (v->type == TSR_VALUE_GLOBAL)
+		return is_known_global(v) || (parent && is_enum_member(parent));
+	return v->type != TSR_VALUE_PERSISTENT;
+}
+
+/* Nothing here is ever called; but what torch would call on loading should not pass in silence. */
+static enum tsr_status check_globals(const struct reading *r, struct tsr_value *root)
+{
+	struct tsr_value_walk *w = calloc(1, sizeof(*w));
+	char text[TSR_VALUE_DESCRIBED], at[256];
+	struct tsr_value *v;
+
+	if (!w)
+		return tsr_fail_nomem(r->err, r->path);
+	w->root = root;
+	w->mark = TSR_MARK_DCP;
+	do {
+		v = tsr_value_walk_next(w);
+	} while (v && is_known(v, tsr_value_walk_parent(w, 0)));
+	tsr_value_walk_path(w, at, sizeof(at));
+	free(w);
+	if (!v)
+		return TSR_OK;
+	return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+			"%s: %s: found %s, expected only classes of torch.distributed and plain "
+			"values; nothing was executed",
+			r->path, *at ? at : "the root", tsr_value_describe(v, text));
+}
+
+static enum tsr_status interpret(const struct reading *r, struct tsr_value *root)
+{
+	const struct tsr_value *fields = fields_of(root, METADATA, "Metadata");
+
+	TSR_TRY(check_globals(r, root));
+	if (!fields)
+		return bad(r, "the root", root, "a " METADATA ".Metadata with its fields");
+	TSR_TRY(read_entries(r, tsr_value_at(fields, "state_dict_metadata")));
+	TSR_TRY(read_parts(r, tsr_value_at(fields, "storage_data")));
+	return read_paths(r, tsr_value_at(fields, "planner_data"));
+}
+
+static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
+			    struct tsr_value **ret)
+{
+	const uint64_t nbytes = tsr_file_size(f);
+	enum tsr_status status;
+	char *bytes;
+
+	if (nbytes > TSR_DCP_METADATA_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT, "%s: %llu bytes are over the limit of %llu",
+				r->path, (unsigned long long)nbytes,
+				(unsigned long long)TSR_DCP_METADATA_MAX);
+	bytes = malloc(nbytes + 1);
+	if (!bytes)
+		return tsr_fail_nomem(r->err, r->path);
+	status = tsr_file_read(f, bytes, (size_t)nbytes, 0, r->err);
+	if (status == TSR_OK)
+		status = tsr_pickle_read(bytes, (size_t)nbytes, r->path, r->m->arena, ret, r->err);
+	free(bytes);
+	return status;
+}
+
+enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_metadata *ret,
+				      struct tsr_err *err)
+{
+	const struct reading r = { tsr_file_path(f), ret, err };
+	struct tsr_value *root = NULL;
+	enum tsr_status status;
+
+	*ret = (struct tsr_dcp_metadata){ .arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX) };
+	if (!ret->arena)
+		return tsr_fail_nomem(err, r.path);
+	status = load(&r, f, &root);
+	return status == TSR_OK ? interpret(&r, root) : status;
+}
+
+void tsr_dcp_metadata_free(struct tsr_dcp_metadata *m)
+{
+	tsr_arena_free(m->arena);
+	*m = (struct tsr_dcp_metadata){ 0 };
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the reader of torch.distributed.checkpoint directories. */
+#ifndef TSR_CKPT_DCP_READ_H
+#define TSR_CKPT_DCP_READ_H
+
+#include "torch/dcp.h"
+#include "torch/dcp_metadata.h"
+
+/* How many pairs of chunks may be compared to see whether they overlap. */
+#define TSR_DCP_PAIRS_MAX (UINT64_C(1) << 27)
+
+/* A directory being read. */
+struct tsr_dcp_reading {
+	struct tsr_checkpoint *c;
+	const char *directory, *path; /* path: of .metadata */
+	bool follow; /* links */
+	struct tsr_dcp_metadata m;
+	uint64_t npairs; /* of chunks that were compared */
+	struct tsr_err *err;
+};
+
+/* The start of a message about a part: "DIRECTORY/FILE: FQN"; NULL when out of memory. */
+char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p);
+
+/* Put a tensor together from its chunks and add it as an array. */
+enum tsr_status tsr_dcp_read_tensor(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,
+				    size_t *array_ret);
+
+/* Values by the paths that lead to them. */
+struct tsr_dcp_tree;
+
+/* NULL when out of memory. */
+struct tsr_dcp_tree *tsr_dcp_tree_new(struct tsr_arena *arena);
+void tsr_dcp_tree_free(struct tsr_dcp_tree *t);
+
+/* Put the value of an entry where its path says, or under its name if it has none. */
+enum tsr_status tsr_dcp_tree_put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,
+				 const struct tsr_dcp_entry *e, struct tsr_value *v);
+
+/* The root; places in lists to which nothing was put are None. */
+enum tsr_status tsr_dcp_tree_finish(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,
+				    struct tsr_value **ret);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nesting that was flattened on saving.  A path is a tuple of keys: strings are keys of dicts
+ * and ints are indices of lists.  (Keys of dicts that were ints became strings when it was saved.)
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "torch/dcp_read.h"
+#include "format/value_walk.h"
+
+/* The longest list that is built of indices. */
+#define INDEX_MAX 1000000u
+
+/* An item of a dict, by dict and key. */
+struct slot {
+	const struct tsr_value *dict;
+	size_t item; /* the key; the value is the next one */
+};
+
+struct tsr_dcp_tree {
+	struct tsr_arena *arena;
+	struct tsr_value *root;
+	size_t nslots, room; /* room: a power of 2 */
+	struct slot *slots;
+	size_t nlists, lists_room;
+	struct tsr_value **lists; /* those made here */
+};
+
+/* --- Dicts ---------------------------------------------------------------------------------- */
+
+static uint64_t hash_key(const struct tsr_value *dict, const struct tsr_value *key)
+{
+	return tsr_hash(key->text.bytes, key->text.nbytes, (uint64_t)(uintptr_t)dict);
+}
+
+static bool same_text(const struct tsr_value *a, const struct tsr_value *b)
+{
+	return a->text.nbytes == b->text.nbytes &&
+	       memcmp(a->text.bytes, b->text.bytes, a->text.nbytes) == 0;
+}
+
+static struct slot *slot_of(const struct tsr_dcp_tree *t, const struct tsr_value *dict,
+			    const struct tsr_value *key)
+{
+	size_t i = (size_t)hash_key(dict, key) & (t->room - 1);
+
+	for (; t->slots[i].dict; i = (i + 1) & (t->room - 1)) {
+		const struct slot *s = &t->slots[i];
+
+		if (s->dict == dict && same_text(dict->list.items[s->item], key))
+			break;
+	}
+	return &t->slots[i];
+}
+
+static bool grow_slots(struct tsr_dcp_tree *t)
+{
+	const size_t old_room = t->room;
+	struct slot *old = t->slots;
+
+	if (t->nslots < t->room / 2)
+		return true;
+	t->slots = calloc(old_room ? 2 * old_room : 64, sizeof(*old));
+	if (!t->slots) {
+		t->slots = old;
+		return false;
+	}
+	t->room = old_room ? 2 * old_room : 64;
+	for (size_t i = 0; i < old_room; i++) {
+		if (old[i].dict)
+			*slot_of(t, old[i].dict, old[i].dict->list.items[old[i].item]) = old[i];
+	}
+	free(old);
+	return true;
+}
+
+/* Where the value of a key is kept, which is NULL if it is new; NULL: no memory. */
+static struct tsr_value **value_in_dict(struct tsr_dcp_tree *t, struct tsr_value *dict,
+					const struct tsr_value *key)
+{
+	struct tsr_value *copy;
+	struct slot *s;
+
+	if (!grow_slots(t))
+		return NULL;
+	s = slot_of(t, dict, key);
+	if (s->dict)
+		return &dict->list.items[s->item + 1];
+	copy = tsr_value_text(t->arena, TSR_VALUE_STRING, key->text.bytes, key->text.nbytes);
+	if (!copy || !tsr_value_add(t->arena, dict, copy) || !tsr_value_add(t->arena, dict, NULL))
+		return NULL;
+	*s = (struct slot){ dict, dict->list.n - 2 };
+	t->nslots++;
+	return &dict->list.items[s->item + 1];
+}
+
+/* --- Lists ---------------------------------------------------------------------------------- */
+
+static struct tsr_value **value_in_list(struct tsr_dcp_tree *t, struct tsr_value *list, size_t i)
+{
+	if (i >= list->list.n && !tsr_value_reserve(t->arena, list, i + 1 - list->list.n))
+		return NULL;
+	while (list->list.n <= i)
+		list->list.items[list->list.n++] = NULL;
+	return &list->list.items[i];
+}
+
+static bool remember_list(struct tsr_dcp_tree *t, struct tsr_value *list)
+{
+	if (t->nlists == t->lists_room) {
+		const size_t room = t->lists_room ? 2 * t->lists_room : 16;
+		struct tsr_value **lists = realloc(t->lists, room * sizeof(*lists));
+
+		if (!lists)
+			return false;
+		t->lists = lists;
+		t->lists_room = room;
+	}
+	t->lists[t->nlists++] = list;
+	return true;
+}
+
+/* --- Paths ---------------------------------------------------------------------------------- */
+
+static struct tsr_value *new_container(struct tsr_dcp_tree *t, enum tsr_value_type type)
+{
+	struct tsr_value *v = tsr_value_new(t->arena, type);
+
+	if (!v || (type == TSR_VALUE_LIST && !remember_list(t, v)))
+		return NULL;
+	v->mark = TSR_MARK_DCP_TREE;
+	return v;
+}
+
+static enum tsr_value_type container_for(const struct tsr_value *key)
+{
+	return key->type == TSR_VALUE_STRING ? TSR_VALUE_DICT : TSR_VALUE_LIST;
+}
+
+/* Where the value for one key of a container is kept. */
+static enum tsr_status descend(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r, const char *fqn,
+			       struct tsr_value *in, const struct tsr_value *key,
+			       struct tsr_value ***ret)
+{
+	uint64_t index;
+
+	if (in->mark != TSR_MARK_DCP_TREE || in->type != container_for(key))
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %.200s: found a path through what another path has as %s",
+				r->path, fqn,
+				in->mark != TSR_MARK_DCP_TREE ? "a value"
+				: in->type == TSR_VALUE_DICT  ? "a dict"
+							      : "a list");
+	if (in->type == TSR_VALUE_DICT) {
+		*ret = value_in_dict(t, in, key);
+	} else {
+		if (!tsr_value_get_u64(key, &index) || index > INDEX_MAX)
+			return tsr_fail(r->err, TSR_E_LIMIT,
+					"%s: %.200s: its path has a list index over the limit of "
+					"%u",
+					r->path, fqn, INDEX_MAX);
+		*ret = value_in_list(t, in, (size_t)index);
+	}
+	return *ret ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
+static enum tsr_status put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r, const char *fqn,
+			   struct tsr_value *const *keys, size_t nkeys, struct tsr_value *v)
+{
+	struct tsr_value *in = t->root, **at = NULL;
+
+	for (size_t i = 0; i < nkeys; i++) {
+		TSR_TRY(descend(t, r, fqn, in, keys[i], &at));
+		if (i + 1 == nkeys)
+			break;
+		if (!*at)
+			*at = new_container(t, container_for(keys[i + 1]));
+		if (!*at)
+			return tsr_build_nomem(r->c, r->err);
+		in = *at;
+	}
+	if (*at)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %.200s: found a path that another entry has too", r->path,
+				fqn);
+	*at = v;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_dcp_tree_put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,
+				 const struct tsr_dcp_entry *e, struct tsr_value *v)
+{
+	const struct tsr_value *path = tsr_dcp_find_path(&r->m, e->fqn);
+	struct tsr_value name = { .type = TSR_VALUE_STRING };
+	struct tsr_value *const key = &name;
+
+	if (path)
+		return put(t, r, e->fqn, path->list.items, path->list.n, v);
+	name.text.bytes = e->fqn;
+	name.text.nbytes = strlen(e->fqn);
+	return put(t, r, e->fqn, &key, 1, v);
+}
+
+enum tsr_status tsr_dcp_tree_finish(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,
+				    struct tsr_value **ret)
+{
+	struct tsr_value *none = tsr_value_new(t->arena, TSR_VALUE_NONE);
+
+	if (!none)
+		return tsr_build_nomem(r->c, r->err);
+	for (size_t i = 0; i < t->nlists; i++) {
+		for (size_t k = 0; k < t->lists[i]->list.n; k++) {
+			if (!t->lists[i]->list.items[k])
+				t->lists[i]->list.items[k] = none;
+		}
+	}
+	*ret = t->root;
+	return tsr_value_check(t->root, r->directory, r->err);
+}
+
+struct tsr_dcp_tree *tsr_dcp_tree_new(struct tsr_arena *arena)
+{
+	struct tsr_dcp_tree *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->arena = arena;
+	t->root = new_container(t, TSR_VALUE_DICT);
+	if (t->root)
+		return t;
+	free(t);
+	return NULL;
+}
+
+void tsr_dcp_tree_free(struct tsr_dcp_tree *t)
+{
+	if (!t)
+		return;
+	free(t->slots);
+	free(t->lists);
+	free(t);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One archive of torch.save and the tensors in it; between the files that read it only. */
+#ifndef TSR_CKPT_TORCH_ARCHIVE_H
+#define TSR_CKPT_TORCH_ARCHIVE_H
+
+#include "torch/torch.h"
+#include "format/zip.h"
+
+/* The record data/KEY of a storage. */
+struct tsr_torch_record {
+	const struct tsr_torch_dtype *dtype; /* of its elements; NULL: untyped, bytes */
+	uint64_t numel; /* as its storage was said to have: elements, or bytes */
+	unsigned file; /* of the checkpoint; where it can be read in place */
+	uint64_t offset, nbytes;
+	bool has_crc; /* of the bytes in that file */
+	uint32_t crc;
+};
+
+/* A view of a storage. */
+struct tsr_torch_view {
+	struct tsr_torch_record record;
+	size_t member; /* of the archive: tells records apart */
+	enum tsr_dtype dtype;
+	bool swapped; /* elements are big-endian */
+	bool requires_grad;
+	bool contiguous;
+	unsigned rank;
+	uint64_t shape[TSR_RANK_MAX];
+	uint64_t stride[TSR_RANK_MAX]; /* as of a contiguous tensor where they do not matter */
+	uint64_t first; /* element of the storage */
+	uint64_t numel, nbytes; /* of the tensor */
+};
+
+struct tsr_torch_archive {
+	struct tsr_checkpoint *c;
+	unsigned file;
+	const char *where;
+	struct tsr_zip *zip;
+	char *name; /* room for "ROOT/" and the name of a record */
+	size_t root_len; /* of "ROOT/" */
+	bool swapped;
+	bool *used; /* per member: whether it has a meaning here, as far as known */
+	struct tsr_torch_record *records; /* per member; numel and the like once @used */
+	struct tsr_err *err;
+};
+
+/*
+ * Open the archive at @base of file number @file: check its directory, what it says about itself
+ * and that it is no program.  To be closed with tsr_torch_close(), also on failure.
+ */
+enum tsr_status tsr_torch_open(struct tsr_torch_archive *a, uint64_t base, uint64_t nbytes);
+void tsr_torch_close(struct tsr_torch_archive *a);
+
+/* The member ROOT/@name, at most 40 bytes long, or NULL. */
+const struct tsr_zip_member *tsr_torch_find(const struct tsr_torch_archive *a, const char *name);
+
+/* The value in data.pkl, as tsr_pickle_read() gives it. */
+enum tsr_status tsr_torch_load(struct tsr_torch_archive *a, struct tsr_arena *arena,
+			       struct tsr_value **ret);
+
+/* Fail with "WHERE: data.pkl: AT: " before the message; @at "" is the root. */
+enum tsr_status tsr_torch_fail(const struct tsr_torch_archive *a, enum tsr_status code,
+			       const char *at, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* Whether a value is a call of what makes a plain tensor. */
+bool tsr_torch_is_tensor(const struct tsr_value *v);
+
+/* What such a call says, checked against the archive.  @at: the keys that lead to it. */
+enum tsr_status tsr_torch_view(struct tsr_torch_archive *a, const struct tsr_value *call,
+			       const char *at, struct tsr_torch_view *ret);
+
+/* Fill @ret, but for its name, with the view; shape and layout are put into the arena. */
+enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch_view *view,
+				struct tsr_array *ret, struct tsr_err *err);
+
+/* Where a view stands; start, size and stride of @ret are the caller's. */
+void tsr_torch_chunk(const struct tsr_torch_view *view, struct tsr_chunk *ret);
+
+/* Whether hooks, which a tensor has for an argument, are none. */
+bool tsr_torch_no_hooks(const struct tsr_value *v);
+
+/*
+ * Turn the tensors of a value into TENSOR values, adding arrays whose names start with @prefix and,
+ * if both are not empty, a dot; refuse what is not known to be harmless.
+ */
+enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
+			       const char *prefix);
+
+/* As tsr_torch_read(), with such a prefix. */
+enum tsr_status tsr_torch_read_as(struct tsr_checkpoint *c, unsigned file, uint64_t base,
+				  uint64_t nbytes, const char *where, const char *prefix,
+				  struct tsr_value **root_ret, struct tsr_err *err);
+
+/*
+ * The one tensor that an archive holds and nothing else, as torch.distributed.checkpoint writes
+ * them.  No array is added.
+ */
+enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, uint64_t base,
+				      uint64_t nbytes, const char *where,
+				      struct tsr_torch_view *ret, struct tsr_err *err);
+
+/* Whether a class or function only makes plain values. */
+bool tsr_torch_is_harmless(const struct tsr_value *global);
+
+/* Refuse a class or function, or a call of one (@v), by the kind of thing it is. */
+enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *at,
+				 const struct tsr_value *v);
+
+#endif

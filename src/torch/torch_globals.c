@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Classes and functions that a pickle may name.  None is ever called; those that only make plain
+ * values are kept as they are, so that they can be written back, and all others are refused.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "torch/torch_archive.h"
+#include "format/value_walk.h"
+
+/* "MODULE NAME"; names of builtins are as protocol 2 has them. */
+static const char *const harmless[] = {
+	"__builtin__ bool",
+	"__builtin__ bytearray",
+	"__builtin__ bytes",
+	"__builtin__ complex",
+	"__builtin__ dict",
+	"__builtin__ float",
+	"__builtin__ frozenset",
+	"__builtin__ int",
+	"__builtin__ list",
+	"__builtin__ range",
+	"__builtin__ set",
+	"__builtin__ slice",
+	"__builtin__ str",
+	"__builtin__ tuple",
+	"__builtin__ xrange",
+	"_codecs encode",
+	"argparse Namespace",
+	"collections Counter",
+	"collections OrderedDict",
+	"collections defaultdict",
+	"datetime date",
+	"datetime datetime",
+	"datetime time",
+	"datetime timedelta",
+	"datetime timezone",
+	"decimal Decimal",
+	"fractions Fraction",
+	"numpy dtype",
+	"numpy ndarray",
+	"numpy._core.multiarray _reconstruct",
+	"numpy._core.multiarray scalar",
+	"numpy.core.multiarray _reconstruct",
+	"numpy.core.multiarray scalar",
+	"pathlib Path",
+	"pathlib PosixPath",
+	"pathlib PurePath",
+	"pathlib PurePosixPath",
+	"pathlib PureWindowsPath",
+	"pathlib WindowsPath",
+	"pathlib._local Path",
+	"pathlib._local PosixPath",
+	"pathlib._local PurePath",
+	"pathlib._local PurePosixPath",
+	"pathlib._local PureWindowsPath",
+	"pathlib._local WindowsPath",
+	"torch Size",
+	"torch device",
+	"torch.serialization _get_layout",
+};
+
+/* Whether "MODULE NAME" is what a global says. */
+static bool is_listed(const struct tsr_value *global, const char *entry)
+{
+	const size_t len = strlen(global->global.module);
+
+	return strncmp(entry, global->global.module, len) == 0 && entry[len] == ' ' &&
+	       strcmp(entry + len + 1, global->global.name) == 0;
+}
+
+bool tsr_torch_is_harmless(const struct tsr_value *global)
+{
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
+		if (is_listed(global, harmless[i]))
+			return true;
+	}
+	return strcmp(global->global.module, "torch") == 0 &&
+	       tsr_torch_is_dtype(global->global.name);
+}
+
+/* --- Refusals ------------------------------------------------------------------------------- */
+
+/* Tensors that are not plain: module, or a prefix of it that ends with a dot, name and kind. */
+static const struct {
+	const char *module, *name; /* name NULL: any */
+	const char *kind;
+} kinds[] = {
+	{ "torch._utils", "_rebuild_sparse_tensor", "a sparse tensor" },
+	{ "torch._utils", "_rebuild_sparse_csr_tensor", "a sparse (csr) tensor" },
+	{ "torch._utils", "_rebuild_nested_tensor", "a nested tensor" },
+	{ "torch._utils", "_rebuild_qtensor", "a quantized tensor" },
+	{ "torch._utils", "_rebuild_meta_tensor_no_storage", "a meta tensor, which has no data" },
+	{ "torch._utils", "_rebuild_device_tensor_from_numpy", "a tensor of another device" },
+	{ "torch._utils", "_rebuild_device_tensor_from_cpu_tensor", "a tensor of another device" },
+	{ "torch._utils", "_rebuild_wrapper_subclass", "a wrapper subclass of tensor" },
+	{ "torch._tensor", "_rebuild_from_type_v2", "a tensor subclass, or one with attributes" },
+	{ "torch.distributed.tensor", NULL, "a DTensor" },
+	{ "torch.distributed.tensor.", NULL, "a DTensor" },
+	{ "torch.distributed._tensor.", NULL, "a DTensor" },
+	{ "torch.distributed._shard.", NULL, "a ShardedTensor" },
+};
+
+static const char *kind_of(const struct tsr_value *global)
+{
+	const char *module = global->global.module;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		const size_t len = strlen(kinds[i].module);
+		const bool prefix = kinds[i].module[len - 1] == '.';
+
+		if ((prefix ? strncmp(module, kinds[i].module, len)
+			    : strcmp(module, kinds[i].module)) == 0 &&
+		    (!kinds[i].name || strcmp(global->global.name, kinds[i].name) == 0))
+			return kinds[i].kind;
+	}
+	return NULL;
+}
+
+/* Whether an object has what a torch.nn.Module has. */
+static bool is_module(const struct tsr_value *v, const struct tsr_value *global)
+{
+	const struct tsr_value *state = v->type == TSR_VALUE_CALL ? v->call.state : NULL;
+
+	return strncmp(global->global.module, "torch.nn.modules.", 17) == 0 ||
+	       tsr_value_at(state, "_parameters") || tsr_value_at(state, "_modules");
+}
+
+/* The global at the bottom of calls of what calls return. */
+static const struct tsr_value *callee_of(const struct tsr_value *v)
+{
+	while (v->type == TSR_VALUE_CALL)
+		v = v->call.callee;
+	return v;
+}
+
+enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *at,
+				 const struct tsr_value *v)
+{
+	const struct tsr_value *global = callee_of(v);
+	const char *module, *name, *kind;
+	bool builtin;
+
+	/* What a call would return may have become a tensor already. */
+	if (global->type != TSR_VALUE_GLOBAL)
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "found a call of what is no class or function; nothing was "
+				      "executed");
+	module = global->global.module;
+	name = global->global.name;
+	builtin = strcmp(module, "__builtin__") == 0;
+	kind = kind_of(global);
+	if (kind)
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "found %s (%s.%s), expected a plain one; nothing was "
+				      "executed",
+				      kind, module, name);
+	if (is_module(v, global))
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "found an object of %s.%s: a whole module was pickled; save "
+				      "its state_dict() instead; nothing was executed",
+				      module, name);
+	return tsr_torch_fail(
+		a, TSR_E_UNSUPPORTED, at,
+		"found %s%s.%s%s%s%s, which is not known to be a plain value; nothing "
+		"was executed",
+		v->type == TSR_VALUE_CALL ? "a call of " : "", module, name,
+		builtin ? " (builtins." : "", builtin ? name : "", builtin ? ")" : "");
+}

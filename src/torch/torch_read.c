@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the value that a pickle describes to tensors and plain values. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "torch/torch_archive.h"
+#include "format/value_walk.h"
+
+/* The most of a path that messages and provisional names have. */
+#define PATH_NBYTES 512u
+
+/* --- Arrays, each view once ----------------------------------------------------------------- */
+
+/* A view that has an array. */
+struct seen {
+	uint64_t hash;
+	size_t array;
+	size_t member;
+	uint64_t first;
+	const uint64_t *shape, *stride; /* the array's; NULL: contiguous */
+};
+
+/* All of them, and a table of places in the list, from 1 on, by hash; 0 is free. */
+struct views {
+	size_t n, room;
+	struct seen *list;
+	size_t *table; /* 2 * room, a power of 2 */
+};
+
+/* The pass over a value. */
+struct binding {
+	struct tsr_torch_archive *a;
+	struct tsr_value_walk walk;
+	const char *prefix;
+	struct views views;
+	uint64_t nbytes; /* of the tensors so far */
+	size_t nnumpy;
+	char numpy[PATH_NBYTES]; /* where the first NumPy value stands */
+};
+
+static uint64_t hash_view(const struct tsr_torch_view *v)
+{
+	const uint64_t facts[] = { v->member, v->dtype, v->rank, v->first };
+	const uint64_t hash = tsr_hash(v->shape, v->rank * sizeof(*v->shape),
+				       tsr_hash(facts, sizeof(facts), 0));
+
+	return tsr_hash(v->stride, v->rank * sizeof(*v->stride), hash);
+}
+
+static bool is_same(const struct binding *b, const struct seen *s, const struct tsr_torch_view *v)
+{
+	const struct tsr_array *a = &b->a->c->arrays[s->array];
+	const size_t nbytes = v->rank * sizeof(*v->shape);
+
+	return s->member == v->member && s->first == v->first && a->dtype == v->dtype &&
+	       a->rank == v->rank && (!nbytes || memcmp(s->shape, v->shape, nbytes) == 0) &&
+	       (s->stride ? !nbytes || memcmp(s->stride, v->stride, nbytes) == 0 : v->contiguous);
+}
+
+/* Where a view is in the table, or is to be put. */
+static size_t *place_of(const struct binding *b, uint64_t hash, const struct tsr_torch_view *v)
+{
+	const size_t mask = 2 * b->views.room - 1;
+	size_t i = (size_t)hash & mask;
+
+	for (; b->views.table[i]; i = (i + 1) & mask) {
+		const struct seen *s = &b->views.list[b->views.table[i] - 1];
+
+		if (v && s->hash == hash && is_same(b, s, v))
+			break;
+	}
+	return &b->views.table[i];
+}
+
+static enum tsr_status grow_views(struct binding *b)
+{
+	struct views *views = &b->views;
+	const size_t room = views->room ? 2 * views->room : 64;
+	struct seen *list = realloc(views->list, room * sizeof(*list));
+	size_t *table;
+
+	if (!list)
+		return tsr_fail_nomem(b->a->err, b->a->where);
+	views->list = list;
+	table = calloc(2 * room, sizeof(*table));
+	if (!table)
+		return tsr_fail_nomem(b->a->err, b->a->where);
+	free(views->table);
+	views->table = table;
+	views->room = room;
+	for (size_t i = 0; i < views->n; i++)
+		*place_of(b, views->list[i].hash, NULL) = i + 1;
+	return TSR_OK;
+}
+
+static const char *name_of(const struct binding *b, const char *at)
+{
+	const size_t n = strlen(b->prefix), len = strlen(at);
+	char *name = tsr_arena_alloc(b->a->c->arena, n + len + 2);
+
+	if (!name)
+		return NULL;
+	memcpy(name, b->prefix, n);
+	if (n && len)
+		name[n] = '.';
+	memcpy(name + n + (n && len), at, len);
+	return name;
+}
+
+static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view *v, const char *at,
+				 struct seen *s)
+{
+	struct tsr_checkpoint *c = b->a->c;
+	struct tsr_array array;
+
+	TSR_TRY(tsr_torch_array(c, v, &array, b->a->err));
+	array.name = name_of(b, at);
+	if (!array.name)
+		return tsr_build_nomem(c, b->a->err);
+	TSR_TRY(tsr_build_array(c, &array, &s->array, b->a->err));
+	s->member = v->member;
+	s->first = v->first;
+	s->shape = array.shape;
+	s->stride = array.layout ? array.layout->chunks->stride : NULL;
+	return TSR_OK;
+}
+
+/* The array of a view: one that is there already, or a new one. */
+static enum tsr_status find_array(struct binding *b, const struct tsr_torch_view *v, const char *at,
+				  size_t *ret)
+{
+	const uint64_t hash = hash_view(v);
+	size_t *place;
+
+	if (b->views.n == b->views.room)
+		TSR_TRY(grow_views(b));
+	place = place_of(b, hash, v);
+	if (!*place) {
+		struct seen *s = &b->views.list[b->views.n];
+
+		s->hash = hash;
+		TSR_TRY(add_array(b, v, at, s));
+		if (__builtin_add_overflow(b->nbytes, v->nbytes, &b->nbytes))
+			b->nbytes = UINT64_MAX;
+		*place = ++b->views.n;
+	}
+	*ret = b->views.list[*place - 1].array;
+	return TSR_OK;
+}
+
+/* --- Tensors and parameters ------------------------------------------------------------------ */
+
+static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const char *at)
+{
+	struct tsr_torch_view view;
+	size_t array = 0;
+
+	TSR_TRY(tsr_torch_view(b->a, v, at, &view));
+	TSR_TRY(find_array(b, &view, at, &array));
+	v->type = TSR_VALUE_TENSOR;
+	v->mark = b->walk.mark;
+	v->tensor.array = array;
+	v->tensor.requires_grad = view.requires_grad;
+	v->tensor.parameter = false;
+	return TSR_OK;
+}
+
+static bool is_parameter(const struct tsr_value *v)
+{
+	return tsr_value_is_call(v, "torch._utils", "_rebuild_parameter") ||
+	       tsr_value_is_call(v, "torch._utils", "_rebuild_parameter_with_state");
+}
+
+/* The arguments are tensor, requires_grad, hooks, and for the second kind a state. */
+static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v, const char *at)
+{
+	const bool stateful = strcmp(v->call.callee->global.name, "_rebuild_parameter") != 0;
+	struct tsr_value *const *args = v->call.args->list.items;
+	const size_t want = stateful ? 4 : 3;
+	bool requires_grad;
+
+	if (v->call.args->list.n != want || v->call.is_new || v->call.state || v->call.items ||
+	    args[1]->type != TSR_VALUE_BOOL || !tsr_torch_no_hooks(args[2]))
+		return tsr_torch_fail(
+			b->a, TSR_E_FORMAT, at,
+			"found a parameter of another form, expected a tensor, a bool "
+			"and no hooks");
+	if (stateful && (args[3]->type != TSR_VALUE_DICT || args[3]->list.n))
+		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+				      "found a parameter with attributes of its own, expected one "
+				      "without");
+	if (tsr_torch_is_tensor(args[0]))
+		TSR_TRY(bind_tensor(b, args[0], at));
+	if (args[0]->type == TSR_VALUE_CALL)
+		return tsr_torch_refuse(b->a, at, args[0]);
+	if (args[0]->type != TSR_VALUE_TENSOR || args[0]->tensor.parameter)
+		return tsr_torch_fail(b->a, TSR_E_FORMAT, at,
+				      "found a parameter without a tensor in it");
+	requires_grad = args[1]->boolean;
+	v->tensor.array = args[0]->tensor.array;
+	v->tensor.requires_grad = requires_grad;
+	v->tensor.parameter = true;
+	v->type = TSR_VALUE_TENSOR;
+	return TSR_OK;
+}
+
+/* --- Everything else ------------------------------------------------------------------------ */
+
+/* Nothing reads a tensor out of a call's arguments again, nor out of a key. */
+static enum tsr_status check_place(const struct binding *b, const char *at)
+{
+	const struct tsr_value_walk *w = &b->walk;
+
+	for (size_t i = 0; i + 1 < w->n; i++) {
+		const struct tsr_value *v = w->path[i].v;
+		const size_t child = w->path[i].next - 1;
+
+		if (v->type == TSR_VALUE_CALL && v->call.callee->type != TSR_VALUE_GLOBAL)
+			return tsr_torch_refuse(b->a, at, v);
+		if (v->type == TSR_VALUE_CALL && v->call.args == w->path[i + 1].v &&
+		    !tsr_value_mapping(v))
+			return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+					      "found a tensor among the arguments of %s.%s, "
+					      "expected one in a list, tuple or dict",
+					      v->call.callee->global.module,
+					      v->call.callee->global.name);
+		if (v->type == TSR_VALUE_DICT && child % 2 == 0)
+			return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+					      "found a tensor in the key of a dict");
+	}
+	return TSR_OK;
+}
+
+static void remember_numpy(struct binding *b, const struct tsr_value *callee, const char *at)
+{
+	if (strncmp(callee->global.module, "numpy.", 6) != 0)
+		return;
+	if (!b->nnumpy++)
+		memcpy(b->numpy, at, strlen(at) + 1);
+}
+
+static enum tsr_status check_call(struct binding *b, const struct tsr_value *v, const char *at)
+{
+	const struct tsr_value *callee = v->call.callee;
+
+	if (callee->type != TSR_VALUE_GLOBAL || !tsr_torch_is_harmless(callee))
+		return tsr_torch_refuse(b->a, at, v);
+	remember_numpy(b, callee, at);
+	return TSR_OK;
+}
+
+/* Python would keep the last of two values, other readers the first. */
+static enum tsr_status check_dict(const struct binding *b, const struct tsr_value *v)
+{
+	char at[PATH_NBYTES], text[TSR_VALUE_DESCRIBED];
+	const struct tsr_value *twin;
+
+	if (!tsr_value_find_twin(v, &twin))
+		return tsr_fail_nomem(b->a->err, b->a->where);
+	if (!twin)
+		return TSR_OK;
+	tsr_value_walk_path(&b->walk, at, sizeof(at));
+	return tsr_torch_fail(b->a, TSR_E_FORMAT, at, "found key %s twice in a dict",
+			      tsr_value_describe(twin, text));
+}
+
+static enum tsr_status bind_value(struct binding *b, struct tsr_value *v)
+{
+	char at[PATH_NBYTES];
+
+	if (v->type == TSR_VALUE_DICT)
+		return check_dict(b, v);
+	if (v->type != TSR_VALUE_CALL && v->type != TSR_VALUE_GLOBAL &&
+	    v->type != TSR_VALUE_PERSISTENT)
+		return TSR_OK;
+	tsr_value_walk_path(&b->walk, at, sizeof(at));
+	if (v->type == TSR_VALUE_PERSISTENT)
+		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+				      "found a storage that is not in a tensor, expected tensors");
+	if (v->type == TSR_VALUE_GLOBAL)
+		return tsr_torch_is_harmless(v) ? TSR_OK : tsr_torch_refuse(b->a, at, v);
+	if (!tsr_torch_is_tensor(v) && !is_parameter(v))
+		return check_call(b, v, at);
+	TSR_TRY(check_place(b, at));
+	return is_parameter(v) ? bind_parameter(b, v, at) : bind_tensor(b, v, at);
+}
+
+/* The tensors together, as each by itself, are no more than a multiple of what is stored. */
+static enum tsr_status check_total(const struct binding *b)
+{
+	const struct tsr_torch_archive *a = b->a;
+	uint64_t most = TSR_TORCH_EXPANSION_FREE_ALL;
+
+	for (size_t i = 0; i < a->zip->nmembers; i++) {
+		uint64_t more;
+
+		if (__builtin_mul_overflow(a->records[i].nbytes, (uint64_t)TSR_TORCH_EXPANSION_MAX,
+					   &more) ||
+		    __builtin_add_overflow(most, more, &most))
+			return TSR_OK;
+	}
+	if (b->nbytes <= most)
+		return TSR_OK;
+	return tsr_fail(a->err, TSR_E_LIMIT,
+			"%s: tensors of %llu bytes together are over the limit of %u times what is "
+			"stored and 64 MiB, %llu bytes",
+			a->where, (unsigned long long)b->nbytes, TSR_TORCH_EXPANSION_MAX,
+			(unsigned long long)most);
+}
+
+static enum tsr_status bind_all(struct binding *b)
+{
+	struct tsr_value *v;
+
+	while ((v = tsr_value_walk_next(&b->walk)) != NULL)
+		TSR_TRY(bind_value(b, v));
+	TSR_TRY(check_total(b));
+	if (!b->nnumpy)
+		return TSR_OK;
+	return tsr_build_note(b->a->c, b->a->err,
+			      "%.200s: %s: a NumPy value is kept as it is, not as a tensor "
+			      "(%zu in all)",
+			      b->a->where, *b->numpy ? b->numpy : "the root", b->nnumpy);
+}
+
+enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
+			       const char *prefix)
+{
+	struct binding *b = calloc(1, sizeof(*b));
+	enum tsr_status status;
+
+	if (!b)
+		return tsr_fail_nomem(a->err, a->where);
+	b->a = a;
+	b->prefix = prefix;
+	b->walk.root = root;
+	b->walk.mark = TSR_MARK_TORCH;
+	status = bind_all(b);
+	free(b->views.list);
+	free(b->views.table);
+	free(b);
+	return status;
+}
+
+/* --- A whole archive ------------------------------------------------------------------------ */
+
+static enum tsr_status note_unused(struct tsr_torch_archive *a)
+{
+	size_t n = 0, first = 0;
+
+	for (size_t i = a->zip->nmembers; i--;) {
+		if (a->used[i])
+			continue;
+		first = i;
+		n++;
+	}
+	a->c->nunused += n;
+	if (!n)
+		return TSR_OK;
+	a->c->unused = tsr_arena_copy(a->c->arena, a->zip->members[first].name,
+				      strlen(a->zip->members[first].name));
+	if (!a->c->unused)
+		return tsr_build_nomem(a->c, a->err);
+	return tsr_build_note(a->c, a->err,
+			      "%.200s: member %.200s is part of no tensor (%zu in all)", a->where,
+			      a->zip->members[first].name, n);
+}
+
+/* How often the values went through a lossy codec, which tersor writes into a record of its own. */
+static enum tsr_status read_generation(struct tsr_torch_archive *a)
+{
+	const struct tsr_zip_member *m = tsr_torch_find(a, TSR_GENERATION_KEY);
+	const char *copy;
+	void *text = NULL;
+
+	if (!m)
+		return TSR_OK;
+	a->used[m - a->zip->members] = true;
+	TSR_TRY(tsr_zip_load(a->c->files[a->file], m, 16, a->where, &text, a->err));
+	copy = tsr_arena_copy(a->c->arena, text, m->nbytes);
+	free(text);
+	if (!copy)
+		return tsr_build_nomem(a->c, a->err);
+	return tsr_build_meta(a->c, TSR_GENERATION_KEY, copy, a->err);
+}
+
+enum tsr_status tsr_torch_read_as(struct tsr_checkpoint *c, unsigned file, uint64_t base,
+				  uint64_t nbytes, const char *where, const char *prefix,
+				  struct tsr_value **root_ret, struct tsr_err *err)
+{
+	struct tsr_torch_archive a = { .c = c, .file = file, .where = where, .err = err };
+	struct tsr_value *root = NULL;
+	enum tsr_status status = tsr_torch_open(&a, base, nbytes);
+
+	if (status == TSR_OK)
+		status = tsr_torch_load(&a, c->arena, &root);
+	if (status == TSR_OK)
+		status = tsr_torch_bind(&a, root, prefix);
+	if (status == TSR_OK)
+		status = read_generation(&a);
+	if (status == TSR_OK)
+		status = note_unused(&a);
+	tsr_torch_close(&a);
+	if (status == TSR_OK)
+		*root_ret = root;
+	return status;
+}
+
+enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t base,
+			       uint64_t nbytes, const char *where, struct tsr_value **root_ret,
+			       struct tsr_err *err)
+{
+	return tsr_torch_read_as(c, file, base, nbytes, where, "", root_ret, err);
+}
+
+enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, uint64_t base,
+				      uint64_t nbytes, const char *where,
+				      struct tsr_torch_view *ret, struct tsr_err *err)
+{
+	struct tsr_torch_archive a = { .c = c, .file = file, .where = where, .err = err };
+	struct tsr_arena *arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
+	struct tsr_value *root = NULL;
+	enum tsr_status status;
+
+	if (!arena)
+		return tsr_fail_nomem(err, where);
+	status = tsr_torch_open(&a, base, nbytes);
+	if (status == TSR_OK)
+		status = tsr_torch_load(&a, arena, &root);
+	if (status == TSR_OK && !tsr_torch_is_tensor(root))
+		status = tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one");
+	if (status == TSR_OK)
+		status = tsr_torch_view(&a, root, "", ret);
+	tsr_torch_close(&a);
+	tsr_arena_free(arena);
+	return status;
+}

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the calls that rebuild a tensor say, checked against the record of its storage. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "torch/torch_archive.h"
+#include "format/value_walk.h"
+
+/* The arguments of _rebuild_tensor_v2; _v3 has the type behind them.  Metadata may follow. */
+enum { STORAGE, OFFSET, SIZE, STRIDE, REQUIRES_GRAD, HOOKS, ARG_COUNT };
+
+#define KEY_DIGITS_MAX 10u
+
+/* A tensor being understood. */
+struct building {
+	struct tsr_torch_archive *a;
+	const char *at; /* the keys that lead to it */
+	struct tsr_torch_view *v;
+};
+
+static enum tsr_status bad(const struct building *b, const char *what,
+			   const struct tsr_value *found, const char *expected)
+{
+	char text[TSR_VALUE_DESCRIBED];
+
+	return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at, "%s: found %s, expected %s", what,
+			      tsr_value_describe(found, text), expected);
+}
+
+static bool is_v3(const struct tsr_value *call)
+{
+	return tsr_value_is_call(call, "torch._utils", "_rebuild_tensor_v3");
+}
+
+bool tsr_torch_is_tensor(const struct tsr_value *v)
+{
+	return tsr_value_is_call(v, "torch._utils", "_rebuild_tensor_v2") || is_v3(v);
+}
+
+/* --- The storage ---------------------------------------------------------------------------- */
+
+/* What a message calls the elements of a storage. */
+static const char *elements(const struct tsr_torch_dtype *dtype)
+{
+	return dtype ? dtype->name : "untyped bytes";
+}
+
+/* NULL in *ret is an untyped storage, which _rebuild_tensor_v3 has and _v2 has not. */
+static enum tsr_status read_class(const struct building *b, const struct tsr_value *class, bool v3,
+				  const struct tsr_torch_dtype **ret)
+{
+	const char *module = class->global.module, *name = class->global.name;
+	const bool untyped = strcmp(name, "UntypedStorage") == 0 &&
+			     (strcmp(module, "torch.storage") == 0 || strcmp(module, "torch") == 0);
+
+	*ret = strcmp(module, "torch") == 0 ? tsr_torch_dtype_by_storage(name) : NULL;
+	if (v3 ? untyped : *ret != NULL)
+		return TSR_OK;
+	return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, b->at,
+			      "found a storage of class %s.%s, expected %s", module, name,
+			      v3 ? "torch.storage.UntypedStorage"
+				 : "one whose type safetensors knows (torch.FloatStorage, ...)");
+}
+
+/* Whether a key is fit for a name: digits, which lead nowhere. */
+static bool is_key(const struct tsr_value *v)
+{
+	if (v->type != TSR_VALUE_STRING || !v->text.nbytes || v->text.nbytes > KEY_DIGITS_MAX)
+		return false;
+	for (size_t i = 0; i < v->text.nbytes; i++) {
+		if (v->text.bytes[i] < '0' || v->text.bytes[i] > '9')
+			return false;
+	}
+	return true;
+}
+
+/* Make the bytes of a member readable in place. */
+static enum tsr_status locate(const struct building *b, const struct tsr_zip_member *m,
+			      struct tsr_torch_record *r)
+{
+	struct tsr_checkpoint *c = b->a->c;
+	struct tsr_file *scratch = NULL;
+
+	c->nunchecked += !m->has_crc;
+	r->nbytes = m->nbytes;
+	r->file = b->a->file;
+	r->offset = m->offset;
+	r->has_crc = m->has_crc;
+	r->crc = m->crc;
+	if (!m->deflated)
+		return TSR_OK;
+	TSR_TRY(tsr_file_scratch(b->a->where, &scratch, b->a->err));
+	TSR_TRY(tsr_build_file(c, scratch, &r->file, b->a->err));
+	r->offset = 0;
+	r->has_crc = false; /* it is checked now */
+	return tsr_zip_inflate(c->files[b->a->file], m, scratch, b->a->where, b->a->err);
+}
+
+/* A record must hold exactly what its storage is said to have: torch reads past a short one. */
+static enum tsr_status check_record(const struct building *b, const char *name,
+				    const struct tsr_zip_member *m,
+				    const struct tsr_torch_dtype *dtype, uint64_t numel)
+{
+	const uint64_t item = dtype ? tsr_dtype_bits(dtype->dtype) / 8 : 1;
+	uint64_t nbytes;
+
+	if (!__builtin_mul_overflow(numel, item, &nbytes) && nbytes == m->nbytes)
+		return TSR_OK;
+	return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
+			      "record %s: found %llu bytes, expected %llu elements of %s", name,
+			      (unsigned long long)m->nbytes, (unsigned long long)numel,
+			      elements(dtype));
+}
+
+static enum tsr_status read_record(const struct building *b, const char *name,
+				   const struct tsr_torch_dtype *dtype, uint64_t numel)
+{
+	struct tsr_torch_archive *a = b->a;
+	const struct tsr_zip_member *m = tsr_torch_find(a, name);
+	struct tsr_torch_record *r;
+
+	if (!m)
+		return tsr_torch_fail(a, TSR_E_FORMAT, b->at,
+				      "found no record %s in the archive for its storage", name);
+	b->v->member = (size_t)(m - a->zip->members);
+	r = &a->records[b->v->member];
+	if (!a->used[b->v->member]) {
+		TSR_TRY(check_record(b, name, m, dtype, numel));
+		TSR_TRY(locate(b, m, r));
+		r->dtype = dtype;
+		r->numel = numel;
+		a->used[b->v->member] = true;
+	} else if (r->dtype != dtype || r->numel != numel) {
+		return tsr_torch_fail(a, TSR_E_FORMAT, b->at,
+				      "record %s: found a storage of %llu elements of %s, expected "
+				      "%llu of %s as another tensor has it",
+				      name, (unsigned long long)numel, elements(dtype),
+				      (unsigned long long)r->numel, elements(r->dtype));
+	}
+	b->v->record = *r;
+	return TSR_OK;
+}
+
+/* The tuple ('storage', class, key, location, numel) behind a persistent id. */
+static enum tsr_status read_storage(const struct building *b, const struct tsr_value *v, bool v3)
+{
+	const struct tsr_value *id = v->type == TSR_VALUE_PERSISTENT ? v->inner : NULL;
+	struct tsr_value *const *items = id && id->type == TSR_VALUE_TUPLE ? id->list.items : NULL;
+	const struct tsr_torch_dtype *dtype = NULL;
+	char name[sizeof("data/") + KEY_DIGITS_MAX];
+	uint64_t numel;
+
+	if (!items || id->list.n != 5 || !tsr_value_is_string(items[0], "storage") ||
+	    items[1]->type != TSR_VALUE_GLOBAL)
+		return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
+				      "found no storage, expected a persistent id of 'storage', "
+				      "class, key, location and number of elements");
+	TSR_TRY(read_class(b, items[1], v3, &dtype));
+	if (!is_key(items[2]))
+		return bad(b, "key of its storage", items[2], "a string of 1 to 10 digits");
+	if (!tsr_value_get_u64(items[4], &numel))
+		return bad(b, "number of elements of its storage", items[4],
+			   "an int from 0 to 2^64-1");
+	snprintf(name, sizeof(name), "data/%s", items[2]->text.bytes);
+	return read_record(b, name, dtype, numel);
+}
+
+/* --- The view ------------------------------------------------------------------------------- */
+
+/* Sizes or strides; *n_ret numbers, each at most @most. */
+static enum tsr_status read_numbers(const struct building *b, const char *what,
+				    const struct tsr_value *v, uint64_t most, uint64_t *out,
+				    unsigned *n_ret)
+{
+	char which[40];
+
+	if (v->type != TSR_VALUE_TUPLE)
+		return bad(b, what, v, "a tuple");
+	if (v->list.n > TSR_RANK_MAX)
+		return tsr_torch_fail(b->a, TSR_E_LIMIT, b->at,
+				      "%s: %zu dimensions are over the limit of %u", what,
+				      v->list.n, TSR_RANK_MAX);
+	for (size_t i = 0; i < v->list.n; i++) {
+		snprintf(which, sizeof(which), "%s, dimension %zu", what, i);
+		if (!tsr_value_get_u64(v->list.items[i], &out[i]) || out[i] > most)
+			return bad(b, which, v->list.items[i],
+				   most == UINT64_MAX ? "an int from 0 to 2^64-1"
+						      : "an int from 0 to 2^48-1");
+	}
+	*n_ret = (unsigned)v->list.n;
+	return TSR_OK;
+}
+
+/* Elements of the tensor, and their bytes. */
+static enum tsr_status measure(const struct building *b)
+{
+	struct tsr_torch_view *v = b->v;
+	uint64_t nbits;
+	bool overflow = false;
+
+	v->numel = 1;
+	for (unsigned d = 0; d < v->rank; d++)
+		overflow |= __builtin_mul_overflow(v->numel, v->shape[d], &v->numel);
+	overflow |= __builtin_mul_overflow(v->numel, (uint64_t)tsr_dtype_bits(v->dtype), &nbits);
+	if (overflow)
+		return tsr_torch_fail(b->a, TSR_E_LIMIT, b->at,
+				      "shape is over the limit of 2^64 bits");
+	v->nbytes = nbits / 8;
+	return TSR_OK;
+}
+
+/* That the element with the highest index is in the storage. */
+static enum tsr_status check_bounds(const struct building *b)
+{
+	const struct tsr_torch_view *v = b->v;
+	const uint64_t item = tsr_dtype_bits(v->dtype) / 8, room = v->record.nbytes / item;
+	uint64_t last = v->first, step;
+
+	for (unsigned d = 0; d < v->rank; d++) {
+		if (!v->shape[d])
+			return TSR_OK;
+	}
+	for (unsigned d = 0; d < v->rank; d++) {
+		if (__builtin_mul_overflow(v->shape[d] - 1, v->stride[d], &step) ||
+		    __builtin_add_overflow(last, step, &last))
+			last = UINT64_MAX;
+		if (last == UINT64_MAX)
+			break;
+	}
+	if (last < room)
+		return TSR_OK;
+	return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
+			      "its last element is number %llu of its storage or beyond, counted "
+			      "from 0, expected it within the %llu elements of the record",
+			      (unsigned long long)last, (unsigned long long)room);
+}
+
+/* Zero strides make much of little: a bomb, if it is too much. */
+static enum tsr_status check_expansion(const struct building *b)
+{
+	const uint64_t stored = b->v->record.nbytes;
+
+	if (b->v->nbytes <= TSR_TORCH_EXPANSION_FREE ||
+	    (b->v->nbytes - TSR_TORCH_EXPANSION_FREE) / TSR_TORCH_EXPANSION_MAX <= stored)
+		return TSR_OK;
+	return tsr_torch_fail(b->a, TSR_E_LIMIT, b->at,
+			      "%llu bytes out of a storage of %llu are over the limit of %u times "
+			      "and 1 MiB",
+			      (unsigned long long)b->v->nbytes, (unsigned long long)stored,
+			      TSR_TORCH_EXPANSION_MAX);
+}
+
+/* Strides that cannot matter become those of a contiguous tensor, so that equal views look equal. */
+static void settle_strides(struct tsr_torch_view *v)
+{
+	uint64_t step = 1;
+
+	v->contiguous = true;
+	for (unsigned d = v->rank; d-- > 0;) {
+		if (!v->numel || v->shape[d] == 1)
+			v->stride[d] = step;
+		v->contiguous = v->contiguous && v->stride[d] == step;
+		step *= v->shape[d] ? v->shape[d] : 1;
+	}
+	if (!v->numel)
+		v->first = 0;
+}
+
+static enum tsr_status read_dtype(const struct building *b, const struct tsr_value *v)
+{
+	const struct tsr_torch_dtype *dtype = NULL;
+	char text[TSR_VALUE_DESCRIBED];
+
+	if (v->type == TSR_VALUE_GLOBAL && strcmp(v->global.module, "torch") == 0)
+		dtype = tsr_torch_dtype_by_name(v->global.name);
+	if (!dtype)
+		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, b->at,
+				      "found type %s, expected one that safetensors knows",
+				      tsr_value_describe(v, text));
+	b->v->dtype = dtype->dtype;
+	return TSR_OK;
+}
+
+/* --- What else a tensor can have ------------------------------------------------------------ */
+
+bool tsr_torch_no_hooks(const struct tsr_value *v)
+{
+	return tsr_value_is_call(v, "collections", "OrderedDict") && !v->call.is_new &&
+	       !v->call.state && !v->call.args->list.n &&
+	       (!v->call.items || !v->call.items->list.n);
+}
+
+/* Flags that change what the elements mean. */
+static enum tsr_status check_metadata(const struct building *b, const struct tsr_value *v)
+{
+	char text[TSR_VALUE_DESCRIBED];
+
+	if (v->type == TSR_VALUE_NONE)
+		return TSR_OK;
+	if (v->type != TSR_VALUE_DICT)
+		return bad(b, "metadata", v, "a dict");
+	for (size_t i = 0; i + 1 < v->list.n; i += 2) {
+		const struct tsr_value *key = v->list.items[i], *value = v->list.items[i + 1];
+		const bool known = tsr_value_is_string(key, "conj") ||
+				   tsr_value_is_string(key, "neg");
+
+		if (known && value->type == TSR_VALUE_BOOL && !value->boolean)
+			continue;
+		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, b->at,
+				      "found metadata %s that is set, expected a tensor whose "
+				      "elements are what is stored",
+				      tsr_value_describe(key, text));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_arguments(const struct building *b, struct tsr_value *const *args,
+				      size_t nargs, bool v3)
+{
+	struct tsr_torch_view *v = b->v;
+	const size_t fixed = ARG_COUNT + v3;
+	unsigned nstrides = 0;
+
+	TSR_TRY(read_storage(b, args[STORAGE], v3));
+	if (v3)
+		TSR_TRY(read_dtype(b, args[ARG_COUNT]));
+	else
+		v->dtype = v->record.dtype->dtype;
+	v->swapped = b->a->swapped && tsr_dtype_bits(v->dtype) > 8;
+	if (!tsr_value_get_u64(args[OFFSET], &v->first))
+		return bad(b, "offset", args[OFFSET], "an int from 0 to 2^64-1");
+	TSR_TRY(read_numbers(b, "size", args[SIZE], TSR_TORCH_DIM_MAX, v->shape, &v->rank));
+	TSR_TRY(read_numbers(b, "stride", args[STRIDE], UINT64_MAX, v->stride, &nstrides));
+	if (nstrides != v->rank)
+		return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
+				      "found %u strides, expected %u as there are dimensions",
+				      nstrides, v->rank);
+	if (args[REQUIRES_GRAD]->type != TSR_VALUE_BOOL)
+		return bad(b, "requires_grad", args[REQUIRES_GRAD], "a bool");
+	v->requires_grad = args[REQUIRES_GRAD]->boolean;
+	if (!tsr_torch_no_hooks(args[HOOKS]))
+		return bad(b, "hooks", args[HOOKS], "an empty OrderedDict");
+	return nargs > fixed ? check_metadata(b, args[fixed]) : TSR_OK;
+}
+
+enum tsr_status tsr_torch_view(struct tsr_torch_archive *a, const struct tsr_value *call,
+			       const char *at, struct tsr_torch_view *ret)
+{
+	const struct building b = { a, at, ret };
+	const struct tsr_value *args = call->call.args;
+	const bool v3 = is_v3(call);
+	const size_t fixed = ARG_COUNT + v3, n = args->list.n;
+
+	memset(ret, 0, sizeof(*ret));
+	if (call->call.is_new || call->call.state || call->call.items || n < fixed || n > fixed + 1)
+		return tsr_torch_fail(a, TSR_E_FORMAT, at,
+				      "found %s with %zu arguments%s, expected %zu or %zu and no "
+				      "state",
+				      call->call.callee->global.name, n,
+				      call->call.state || call->call.items ? " and a state" : "",
+				      fixed, fixed + 1);
+	TSR_TRY(read_arguments(&b, args->list.items, n, v3));
+	TSR_TRY(measure(&b));
+	TSR_TRY(check_bounds(&b));
+	TSR_TRY(check_expansion(&b));
+	settle_strides(ret);
+	return TSR_OK;
+}
+
+/* --- The array ------------------------------------------------------------------------------ */
+
+void tsr_torch_chunk(const struct tsr_torch_view *view, struct tsr_chunk *ret)
+{
+	const struct tsr_torch_record *r = &view->record;
+
+	ret->file = r->file;
+	ret->offset = r->offset + view->first * (tsr_dtype_bits(view->dtype) / 8);
+	ret->has_crc = r->has_crc;
+	ret->crc = r->crc;
+	ret->crc_offset = r->offset;
+	ret->crc_nbytes = r->nbytes;
+}
+
+static enum tsr_status add_layout(struct tsr_checkpoint *c, const struct tsr_torch_view *view,
+				  struct tsr_array *ret, struct tsr_err *err)
+{
+	const size_t n = view->rank;
+	struct tsr_layout *layout = tsr_arena_alloc(c->arena, sizeof(*layout));
+	struct tsr_chunk *chunk = tsr_arena_alloc(c->arena, sizeof(*chunk));
+	uint64_t *numbers = tsr_arena_alloc(c->arena, 2 * n * sizeof(*numbers));
+
+	if (!layout || !chunk || !numbers)
+		return tsr_build_nomem(c, err);
+	if (n)
+		memcpy(numbers + n, view->stride, n * sizeof(*numbers));
+	tsr_torch_chunk(view, chunk);
+	chunk->start = numbers;
+	chunk->size = ret->shape;
+	chunk->stride = numbers + n;
+	layout->nchunks = 1;
+	layout->chunks = chunk;
+	layout->swapped = view->swapped;
+	ret->layout = layout;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch_view *view,
+				struct tsr_array *ret, struct tsr_err *err)
+{
+	const struct tsr_torch_record *r = &view->record;
+	const bool whole = view->nbytes == r->nbytes;
+	uint64_t *shape = tsr_arena_alloc(c->arena, view->rank * sizeof(*shape));
+
+	if (!shape)
+		return tsr_build_nomem(c, err);
+	if (view->rank)
+		memcpy(shape, view->shape, view->rank * sizeof(*shape));
+	memset(ret, 0, sizeof(*ret));
+	ret->dtype = view->dtype;
+	ret->rank = view->rank;
+	ret->shape = shape;
+	ret->file = r->file;
+	/* A part of a record with a checksum gets a layout for the checksum's sake. */
+	if (view->numel && (!view->contiguous || view->swapped || (r->has_crc && !whole)))
+		return add_layout(c, view, ret, err);
+	ret->offset = r->offset + view->first * (tsr_dtype_bits(view->dtype) / 8);
+	ret->has_crc = r->has_crc && whole;
+	ret->crc = r->crc;
+	return TSR_OK;
+}
