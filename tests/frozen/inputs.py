@@ -55,7 +55,8 @@ def shapes_of(path):
     """Name -> shape of the weights in a file."""
     content = path.read_bytes()
     header = json.loads(content[8:8 + struct.unpack("<Q", content[:8])[0]])
-    return {name: t["shape"] for name, t in header.items() if name != "__metadata__" and "exp_avg" not in name}
+    return {name: t["shape"] for name, t in header.items()
+            if name != "__metadata__" and "exp_avg" not in name}
 
 
 def state(name, shape, seed, scale=0.02):
@@ -221,7 +222,8 @@ def transformer_engine():
     low = [(v & 0xffff) - (v >> 15 & 1) * 0x10000 for v in values]
     high = [(v - r) >> 16 for v, r in zip(values, low)]
     return training(Tensor("BF16", [50, 80], struct.pack(f"<{n}H", *high)), {
-        "exp_avg": Tensor("F32", [50, 80], floats(n, 20)), "exp_avg_sq": Tensor("F32", [50, 80], squares(n, 21)),
+        "exp_avg": Tensor("F32", [50, 80], floats(n, 20)),
+        "exp_avg_sq": Tensor("F32", [50, 80], squares(n, 21)),
         "master_param": Tensor("I16", [50, 80], struct.pack(f"<{n}h", *low))}, step=5)
 
 
@@ -234,7 +236,7 @@ def narrow_states():
 
 # ---- Recordings ----
 
-def recording(folder, shapes, steps, optimizer="adamw", missing=(), change=None, **group):
+def recording(folder, shapes, steps, optimizer="adamw", missing=(), change=None, kind="safetensors", **group):
     """Gradients of @steps steps in FP32, BF16 and FP16 in turn, without the (step, name) in @missing."""
     folder.mkdir()
     listed = []
@@ -249,12 +251,21 @@ def recording(folder, shapes, steps, optimizer="adamw", missing=(), change=None,
                 tensors[name] = (dtype, shape, narrow(floats(n, 100 * step + i, 0.01), dtype))
         if change:
             change(step, tensors)
-        file = f"step-{step:08}.safetensors"
-        (folder / file).write_bytes(safetensors(tensors))
+        file = f"step-{step:08}.{kind}"
+        (folder / file).write_bytes(WRITE[kind](tensors))
         listed.append({"step": step, "file": file, "lr": [0.01 / step], "loss": 1 / step})
     (folder / "manifest.json").write_text(json.dumps({
         "format": "tersor-recording", "version": 1, "optimizer": optimizer,
         "param_groups": [{"params": list(shapes), **group}], "steps": listed}, indent=1))
+
+
+WRITE = {
+    "safetensors": safetensors,
+    "pt": lambda tensors: pt({name: Tensor(*t) for name, t in tensors.items()}),
+    "npz": lambda tensors: archive({
+        f"{name}.npy": npy("<f4" if dtype == "F32" else "<f2", shape, data)
+        for name, (dtype, shape, data) in tensors.items() if dtype != "BF16"}),
+}
 
 
 def put_nan(step, tensors):
@@ -282,7 +293,8 @@ def make_bad(folder, good):
         n: {"dtype": "F32", "shape": [2], "data_offsets": [4 * i, 4 * i + 8]} for i, n in enumerate("ab")
     }).encode().ljust(128) + bytes(12))
     put("text.pt", b"not a checkpoint\n")
-    put("evil.pt", archive({"in/data.pkl": b"\x80\x02cos\nsystem\nX\4\0\0\0trueq\0\x85R.", "in/version": b"3\n"}))
+    call = b"\x80\x02cos\nsystem\nX\4\0\0\0trueq\0\x85R."
+    put("evil.pt", archive({"in/data.pkl": call, "in/version": b"3\n"}))
     put("duplicate.json", b'{"weight_map":{"a":"x","a":"y"}}')
     put("objects.npy", npy("|O", [1], b"\x80\x02N."))
 
@@ -324,9 +336,13 @@ def make(root, data, tersor):
     put("names.txt", b"w\n")
     put("two-names.txt", b"w\nv\n")
     put("unnamed.pt", pt(training(Tensor("F32", [6], floats(6, 60)), {
-        "exp_avg": Tensor("F32", [6], floats(6, 61)), "exp_avg_sq": Tensor("F32", [6], squares(6, 62))})["optimizer"]))
+        "exp_avg": Tensor("F32", [6], floats(6, 61)),
+        "exp_avg_sq": Tensor("F32", [6], squares(6, 62))})["optimizer"]))
     put("schedule.txt", b"# step lr\n" + b"".join(b"%d %g\n" % (s, 1e-3 / s) for s in range(1, 5)))
     put("short-schedule.txt", b"1 0.1\n")
+    put("fsdp2-weights.safetensors", safetensors({
+        "0.weight": ("F32", [7, 4], floats(28, 70)), "0.bias": ("F32", [7], floats(7, 71)),
+        "2.weight": ("F32", [1, 7], floats(7, 72)), "2.bias": ("F32", [1], floats(1, 73))}))
     (folder / "linked").mkdir()
     index = "model.safetensors.index.json"
     (folder / "linked" / index).write_bytes((data / "tiny-gpt/hf" / index).read_bytes())
@@ -337,6 +353,8 @@ def make(root, data, tersor):
     recording(folder / "rec-sgd", shapes, 3, "sgd", momentum=0.9, dampening=0.1, weight_decay=0.01)
     recording(folder / "rec-torch", shapes_of(data / "torch/expected-adamw.safetensors"), 3, weight_decay=0.1)
     recording(folder / "rec-nan", shapes, 3, change=put_nan)
+    recording(folder / "rec-pt", {"w": [10, 20]}, 3, kind="pt")
+    recording(folder / "rec-npz", {"b": [700, 33]}, 3, kind="npz")
     recording(folder / "rec-bare", shapes, 2)
     (folder / "rec-bare" / "manifest.json").unlink()
     (folder / "rec-broken").mkdir()
@@ -348,6 +366,15 @@ def make(root, data, tersor):
     content = packed.read_bytes()
     put("damaged.safetensors", damaged(content, len(content) - 1000))
     put("damaged-header.safetensors", damaged(content, content.index(b"generation") + 1))
+    for name in ("linked-packed", "shards"):
+        (folder / name).mkdir()
+    subprocess.run([tersor, "pack", folder / "small.safetensors", "-o", folder / "shards/p.safetensors",
+                    "--max-shard-size", "3K", "-qq"], check=True)
+    for shard in (folder / "shards").iterdir():
+        if shard.name.endswith(".json"):
+            put(f"linked-packed/{shard.name}", shard.read_bytes())
+        else:
+            (folder / "linked-packed" / shard.name).symlink_to(shard)
     # A report of a sweep with another figure than that of today.
     report = subprocess.run([tersor, "sweep", "--codec", "bf16+ulp8", "--first", "0x3f7fff00", "--last",
                              "0x3f8100ff", "--json"], check=True, capture_output=True).stdout
