@@ -1,4 +1,4 @@
-"""The command line: usage, help, reports, refusals, discovery by name; rows 71, 72 and 74."""
+"""The command line: usage, help, reports, refusals, discovery by name, and what packs give back."""
 import hashlib
 import json
 import os
@@ -802,9 +802,9 @@ def test_diff_of_other_tensors(tersor, tmp_path, other):
             assert name in re.findall(r"\w+", text)
 
 
-# Rows 71, 72 and 74 of the reliability matrix
+# What comes back, and surroundings that change nothing
 
-def test_row_71_lossless_codecs_give_back_every_bit(tersor, source, out, tmp_path):
+def test_lossless_codecs_give_back_every_bit(tersor, source, out, tmp_path):
     """Names, their order, metadata and every bit, NaN payloads of raw tensors included."""
     rng = np.random.default_rng(71)
     finite = rng.integers(0, 2**32, 5000, np.uint32)
@@ -843,7 +843,7 @@ def test_row_71_lossless_codecs_give_back_every_bit(tersor, source, out, tmp_pat
         tersor("diff", source, tmp_path / "back", check=0)
 
 
-def test_row_71_default_codecs_keep_names_order_shapes_and_metadata(tiny_gpt, packed):
+def test_default_codecs_keep_names_order_shapes_and_metadata(tiny_gpt, packed):
     before, after = header_of(tiny_gpt), header_of(packed / "unpacked")
     assert after["__metadata__"].pop("tersor_generation") == "1"
     assert json.dumps(after) == json.dumps(before)
@@ -872,7 +872,7 @@ def digest(path):
     (1, 0o022, {}), (2, 0o077, {"TZ": "Asia/Kathmandu"}), (7, 0o000, {"TZ": "UTC", "HOME": "/"}),
     (0, 0o027, {"LANG": "tr_TR.UTF-8", "TZ": "America/St_Johns"}),
 ])
-def test_row_72_same_bytes_whatever_the_surroundings(tersor, large, tmp_path, threads, umask, env):
+def test_packed_bytes_are_the_same_whatever_the_surroundings(tersor, large, tmp_path, threads, umask, env):
     cwd = tmp_path / "elsewhere"
     cwd.mkdir()
     name = os.path.relpath(large / "in.safetensors", cwd)
@@ -904,7 +904,7 @@ def comma_locale(tmp_path_factory):
     return [numeric, {"LC_ALL": "de_DE.UTF-8", "LC_NUMERIC": "de_DE.UTF-8"}]
 
 
-def test_row_74_decimal_comma_changes_nothing(comma_locale, tiny_gpt, packed, tmp_path):
+def test_decimal_comma_changes_nothing(comma_locale, tiny_gpt, packed, tmp_path):
     def run_in(env, *args):
         return subprocess.run([BINARY, *args], env=dict(os.environ, **env), capture_output=True,
                               timeout=60)

@@ -1,4 +1,4 @@
-"""Rows 48 to 51 of the reliability matrix: directories of torch.distributed.checkpoint.
+"""Directories of torch.distributed.checkpoint.
 
 Real ones come from PyTorch 2.11, on one rank and on two; the others are made by torchfile.dcp.
 """
@@ -59,26 +59,26 @@ def read(folder, *options):
     return converted(folder, *options, to=folder.parent / "out.safetensors")
 
 
-# ---- Row 48: what makes a directory a checkpoint ----
+# ---- What makes a directory a checkpoint ----
 
-def test_row_48_no_metadata(folder, refused):
+def test_directory_without_metadata_is_refused(folder, refused):
     dcp(folder, {"model.a": whole(tensor(A))}, metadata=False)
     refused(".metadata")
 
 
-def test_row_48_interrupted_save(folder, refused):
+def test_interrupted_save_is_refused(folder, refused):
     dcp(folder, {"model.a": whole(tensor(A))})
     (folder / ".metadata").rename(folder / ".metadata.tmp")
     refused(".metadata")
 
 
-def test_row_48_a_leftover_beside_the_metadata_is_no_harm(folder):
+def test_a_leftover_beside_the_metadata_does_no_harm(folder):
     dcp(folder, {"model.a": whole(tensor(A))})
     (folder / ".metadata.tmp").write_bytes(b"half")
     assert read(folder) == {"a": as_array(tensor(A))}
 
 
-def test_row_48_zero_length_data_file(folder):
+def test_zero_length_data_file_is_accepted(folder):
     dcp(folder, {"model.a": whole(tensor(A))}, files=["__1_0.distcp", "__2_0.distcp"])
     assert (folder / "__1_0.distcp").stat().st_size == 0
     assert read(folder) == {"a": as_array(tensor(A))}
@@ -87,13 +87,13 @@ def test_row_48_zero_length_data_file(folder):
 
 @pytest.mark.parametrize("content", [b"", b"\x80", b"PK\3\4", b"{}", b"\x80\4N.", b"\x80\4}.",
                                      b"\x80\4\x95\2\0\0\0\0\0\0\0N.", b"\xff" * 100], ids=repr)
-def test_row_48_metadata_that_is_none(folder, refused, content):
+def test_metadata_that_is_not_metadata_is_refused(folder, refused, content):
     dcp(folder, {"model.a": whole(tensor(A))})
     (folder / ".metadata").write_bytes(content)
     refused(".metadata")
 
 
-def test_row_48_metadata_cut_anywhere(folder):
+def test_metadata_cut_anywhere_is_refused(folder):
     dcp(folder, {"model.a": whole(tensor(A)), "step": 3})
     good = (folder / ".metadata").read_bytes()
     for length in sorted({*range(0, len(good), 23), *range(len(good) - 20, len(good))}):
@@ -101,7 +101,7 @@ def test_row_48_metadata_cut_anywhere(folder):
         one_line_error(run_tersor("inspect", folder, check=3))
 
 
-def test_row_48_missing_data_file(folder):
+def test_missing_data_file_is_named(folder):
     dcp(folder, {"model.a": whole(tensor(A))})
     (folder / "__0_0.distcp").unlink()
     for args in (["inspect", folder], ["verify", folder],
@@ -110,7 +110,7 @@ def test_row_48_missing_data_file(folder):
         assert done.returncode in (3, 4) and "__0_0.distcp" in one_line_error(done)
 
 
-# ---- Row 49: chunks ----
+# ---- Chunks ----
 
 @pytest.mark.parametrize("offsets, shape", [
     ((0, 6), (6, 8)), ((1, 0), (6, 8)), ((0, 2**63), (6, 8)), ((2**64 - 1, 0), (6, 8)),
@@ -118,20 +118,20 @@ def test_row_48_missing_data_file(folder):
     ((0, 0), (6, 7)), ((0, 0), (5, 8)), ((0, 0), (6, 9)), ((0, 0), (48,)), ((0, 0), (8, 6)),
     ((0, 0), ()), ((0, 0), (6, -8)), ((0, 0), (2**32, 2**32)),
 ], ids=str)
-def test_row_49_chunk_out_of_bounds_or_uncovered(folder, refused, offsets, shape):
+def test_chunk_out_of_bounds_or_uncovered_is_refused(folder, refused, offsets, shape):
     dcp(folder, {"model.a": Sharded(shape, [Chunk(offsets, tensor(A))]),
                  "model.b": whole(tensor(A))})
     refused("model.a", bounded=True)
 
 
-def test_row_49_overlapping_chunks(folder, refused):
+def test_overlapping_chunks_are_refused(folder, refused):
     for rows in ([(0, 4), (3, 6)], [(0, 6), (0, 6)], [(0, 6), (2, 3)], [(0, 3), (0, 3)]):
         dcp(folder, {"model.a": Sharded((6, 8), [
             Chunk((r, 0), tensor(A[r:end].copy()), index=i) for i, (r, end) in enumerate(rows)])})
         refused("model.a")
 
 
-def test_row_49_chunks_that_overlap_and_leave_a_gap_of_the_same_size(folder, refused):
+def test_chunks_that_overlap_and_leave_a_gap_of_the_same_size_are_refused(folder, refused):
     """The volumes add up: only looking at the boxes finds it."""
     half = A[:3, :4].copy()
     places = [(0, 0), (0, 4), (3, 0), (2, 0)]
@@ -140,32 +140,32 @@ def test_row_49_chunks_that_overlap_and_leave_a_gap_of_the_same_size(folder, ref
     refused("model.a")
 
 
-def test_row_49_uncovered(folder, refused):
+def test_uncovered_elements_are_refused(folder, refused):
     for chunks in ([], [(0, 5)], [(1, 6)], [(0, 2), (3, 6)]):
         dcp(folder, {"model.a": Sharded((6, 8), [Chunk((r, 0), tensor(A[r:end].copy()), index=i)
                                                  for i, (r, end) in enumerate(chunks)])})
         refused("model.a")
 
 
-def test_row_49_dtype_is_not_that_of_the_blob(folder, refused):
+def test_dtype_other_than_that_of_the_blob_is_refused(folder, refused):
     for values in (A.astype(np.float64), A.astype(np.int32), A.astype(np.float16)):
         dcp(folder, {"model.a": Sharded((6, 8), [Chunk((0, 0), tensor(values))], "float32")})
         refused("model.a")
 
 
-def test_row_49_shape_is_not_that_of_the_blob(folder, refused):
+def test_shape_other_than_that_of_the_blob_is_refused(folder, refused):
     for values in (A.T.copy(), A.reshape(48), A[:5].copy(), A.reshape(6, 2, 4), np.float32(1)):
         dcp(folder, {"model.a": Sharded((6, 8), [Chunk((0, 0), tensor(values), sizes=(6, 8))])})
         refused("model.a")
 
 
-def test_row_49_blob_that_is_no_tensor(folder, refused):
+def test_blob_that_is_not_a_tensor_is_refused(folder, refused):
     for value in ({"a": tensor(A)}, [tensor(A)], 5, None, "text", ()):
         dcp(folder, {"model.a": Sharded((6, 8), [Chunk((0, 0), pt(value), sizes=(6, 8))])})
         refused("model.a")
 
 
-def test_row_49_blob_that_is_no_archive(folder, refused):
+def test_blob_that_is_not_an_archive_is_refused(folder, refused):
     good = pt(tensor(A))
     for blob in (b"", b"PK\3\4", bytes(len(good)), good[:-1], good + b"\0", b"\0" + good,
                  good[::-1], good[:200] + good):
@@ -173,7 +173,7 @@ def test_row_49_blob_that_is_no_archive(folder, refused):
         refused("model.a")
 
 
-def test_row_49_blob_that_is_damaged(folder, refused):
+def test_damaged_blob_is_refused(folder, refused):
     blob = bytearray(pt(tensor(A)))
     at = torchfile.data_offsets(bytes(blob))["archive/data/0"]
     blob[at + 5] ^= 1
@@ -181,14 +181,14 @@ def test_row_49_blob_that_is_damaged(folder, refused):
     refused(("model.a", "tensor a"), re.compile("(?i)crc|checksum"), commands=torchfile.WHOLE)
 
 
-def test_row_49_unknown_dtypes(folder, refused):
+def test_unknown_dtypes_are_refused(folder, refused):
     for dtype in ("complex128", "qint8", "float7"):
         dcp(folder, {"model.a": Sharded((6, 8), [Chunk((0, 0), tensor(A))], dtype)})
         refused("model.a")
 
 
 @pytest.mark.skipif(not LONG, reason="TERSOR_LONG=1 makes 60,000 chunks")
-def test_row_49_many_chunks_are_checked_in_little_time(folder):
+def test_many_chunks_are_checked_in_little_time(folder):
     """60,000 chunks: not every pair can be looked at."""
     n, blob = 60_000, pt(tensor(A[0, :1].copy()))
     chunks = [Chunk((i,), b"", (1,), at=0, length=len(blob), index=i) for i in range(n)]
@@ -199,7 +199,7 @@ def test_row_49_many_chunks_are_checked_in_little_time(folder):
     assert peak < 512 and seconds < 2
 
 
-def test_row_49_more_chunks_than_the_limit(folder, refused):
+def test_more_chunks_than_the_limit_are_refused(folder, refused):
     def edit(state):
         entry = state["state_dict_metadata"].pairs[0][1].state
         entry["chunks"] = entry["chunks"] * 70_000
@@ -208,12 +208,12 @@ def test_row_49_more_chunks_than_the_limit(folder, refused):
     refused(bounded="limit", commands=("inspect", "convert"))
 
 
-# ---- Row 50: places in files ----
+# ---- Places in files ----
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "..", ".", "", "x\0", "..\\x",
                                   "./__0_0.distcp", "a" * 256, "\ud800"],
                          ids=lambda n: repr(n)[:20])
-def test_row_50_relative_paths(folder, refused, name):
+def test_paths_that_lead_out_are_refused(folder, refused, name):
     dcp(folder, {"model.a": whole(tensor(A))})
     (folder.parent / "x").write_bytes((folder / "__0_0.distcp").read_bytes())
 
@@ -224,7 +224,7 @@ def test_row_50_relative_paths(folder, refused, name):
     refused()
 
 
-def test_row_50_nothing_outside_is_opened(folder):
+def test_nothing_outside_is_opened(folder):
     dcp(folder, {"model.a": whole(tensor(A))},
         edit=lambda state: state["storage_data"].pairs[0][1].state.update(relative_path="../out"))
     (folder.parent / "out").write_bytes(pt(tensor(A)))
@@ -241,13 +241,13 @@ def test_row_50_nothing_outside_is_opened(folder):
     (0, 10**6), (1, None), (10**6, None), (2**64 - 1, None), (2**63, None), (0, 2**64 - 1),
     (2**64 - 100, 200), (0, 0), (0, 100), (-1, None), (0, -1), (2**70, None), (0, 2**70),
 ], ids=str)
-def test_row_50_offset_and_length(folder, refused, at, length):
+def test_offset_and_length_outside_the_file_are_refused(folder, refused, at, length):
     dcp(folder, {"model.a": Sharded((6, 8), [Chunk((0, 0), tensor(A), at=at, length=length)]),
                  "model.b": whole(tensor(A))})
     refused(bounded=True)
 
 
-def test_row_50_blobs_that_share_bytes(folder, refused):
+def test_blobs_that_share_bytes_are_refused(folder, refused):
     blob = pt(tensor(A))
     dcp(folder, {"model.a": Sharded((6, 8), [Chunk((0, 0), blob, (6, 8))]),
                  "model.b": Sharded((6, 8), [Chunk((0, 0), b"", (6, 8), at=0, length=len(blob))])})
@@ -257,21 +257,21 @@ def test_row_50_blobs_that_share_bytes(folder, refused):
 @pytest.mark.parametrize("key, value", [
     ("offset", "0"), ("offset", 0.0), ("offset", None), ("length", "5"), ("length", None),
     ("relative_path", 5), ("relative_path", None), ("relative_path", ["__0_0.distcp"])], ids=str)
-def test_row_50_members_of_the_wrong_type(folder, refused, key, value):
+def test_members_of_the_wrong_type_are_refused(folder, refused, key, value):
     dcp(folder, {"model.a": whole(tensor(A))},
         edit=lambda state: state["storage_data"].pairs[0][1].state.update({key: value}))
     refused()
 
 
 @pytest.mark.parametrize("key", ["offset", "length", "relative_path"])
-def test_row_50_members_that_are_missing(folder, refused, key):
+def test_missing_members_are_refused(folder, refused, key):
     dcp(folder, {"model.a": whole(tensor(A))},
         edit=lambda state: state["storage_data"].pairs[0][1].state.pop(key))
     refused()
 
 
 @pytest.mark.parametrize("kind", ["symlink", "fifo", "directory", "device"])
-def test_row_50_data_file_that_is_no_regular_file(folder, kind):
+def test_data_file_that_is_not_a_regular_file_is_refused(folder, kind):
     dcp(folder, {"model.a": whole(tensor(A))})
     data = folder / "__0_0.distcp"
     data.rename(folder.parent / "real")
@@ -289,7 +289,7 @@ def test_row_50_data_file_that_is_no_regular_file(folder, kind):
         assert read(folder, "--follow-symlinks") == {"a": as_array(tensor(A))}
 
 
-# ---- Row 51: flattening ----
+# ---- Flattening ----
 
 GROUPS = [{"lr": 0.001, "betas": (0.9, 0.999), "amsgrad": False, "foreach": None,
            "params": ["a", "b.c"]}]
@@ -300,7 +300,7 @@ def adam(name, t):
     return {f"{name}.exp_avg": m, f"{name}.exp_avg_sq": v, f"{name}.step": tensor(np.float32(3))}
 
 
-def test_row_51_flattening_of_2_4_and_later(folder):
+def test_flattening_of_torch_2_4_and_later_is_undone(folder):
     """Dicts and lists of dicts are taken apart to leaves; tuples and plain lists are blobs."""
     t = {"a": tensor(A), "b.c": tensor(A[0].copy())}
     entries, paths = {}, {}
@@ -328,7 +328,7 @@ def test_row_51_flattening_of_2_4_and_later(folder):
     assert list(found["optim"]["state"].keys()) == ["a", "b.c"]
 
 
-def test_row_51_flattening_of_2_3(folder):
+def test_flattening_of_torch_2_3_is_undone(folder):
     """Containers without tensors are one blob each."""
     t = tensor(A)
     entries = {"model.a": whole(t), "optim.param_groups": GROUPS, "args": {"x": [1, {"y": 2}]}}
@@ -345,7 +345,7 @@ def test_row_51_flattening_of_2_3(folder):
     torchfile.same({"x": [1, {"y": 2}]}, torchfile.load(out)["args"])
 
 
-def test_row_51_flattened_optimizer_of_torchtitan(folder):
+def test_flattened_optimizer_of_torchtitan_is_read(folder):
     """The path stops at ("optim", "state.<name>.exp_avg"), and groups repeat per parameter."""
     t = tensor(A)
     entries = {"model.b.c": whole(t)}
@@ -360,7 +360,7 @@ def test_row_51_flattened_optimizer_of_torchtitan(folder):
                             **{k: as_array(v) for k, v in adam("b.c", t).items()}}
 
 
-def test_row_51_optimizer_ids_became_strings(folder):
+def test_optimizer_ids_became_strings(folder):
     """optimizer.state_dict() saved as it is: ids "0", "1"; joined through param_groups."""
     t = {"w": tensor(A), "b": tensor(A[0].copy())}
     entries = {f"model.{k}": whole(v) for k, v in t.items()}
@@ -378,7 +378,7 @@ def test_row_51_optimizer_ids_became_strings(folder):
     assert read(folder) == expected
 
 
-def test_row_51_dotted_names_are_told_apart_by_the_planner(folder):
+def test_dotted_names_are_distinguished_by_the_planner(folder):
     entries = {"part.x.y": whole(tensor(A)), "part.x.z.0": whole(tensor(A + 1)),
                "list.0": whole(tensor(A + 2)), "list.1": "text"}
     paths = {"part.x.y": ("part", "x.y"), "part.x.z.0": ("part", "x", "z.0"), "list.0": ("list", 0),
@@ -391,20 +391,20 @@ def test_row_51_dotted_names_are_told_apart_by_the_planner(folder):
 
 
 @pytest.mark.parametrize("descriptors", [["zstd"], ["quantize", "zstd"]])
-def test_row_51_transforms_are_unsupported_by_name(folder, refused, descriptors):
+def test_transforms_are_unsupported_by_name(folder, refused, descriptors):
     dcp(folder, {"model.a": Sharded((6, 8), [
         Chunk((0, 0), tensor(A), more={"transform_descriptors": descriptors})])})
     refused("zstd")
 
 
 @pytest.mark.parametrize("descriptors", [None, [], ()])
-def test_row_51_no_transforms(folder, descriptors):
+def test_empty_transforms_are_accepted(folder, descriptors):
     dcp(folder, {"model.a": Sharded((6, 8), [
         Chunk((0, 0), tensor(A), more={"transform_descriptors": descriptors})])})
     assert read(folder) == {"a": as_array(tensor(A))}
 
 
-def test_row_51_old_and_new_metadata(folder):
+def test_old_and_new_metadata_are_read(folder):
     """Members come and go with versions of torch: storage_meta, version, planner_data."""
     class_of_path = Call(Global("pathlib", "PosixPath"), ("/", "tmp", "x"))
     new_path = Call(Global("pathlib._local", "PosixPath"), ("/", "tmp", "x"))
@@ -419,7 +419,7 @@ def test_row_51_old_and_new_metadata(folder):
     assert [v for _, v in sorted(read(folder).items())] == [as_array(tensor(A))]
 
 
-def test_row_51_bytes_entries_with_and_without_state(folder):
+def test_bytes_entries_with_and_without_state_are_read(folder):
     for state in (None, {}):
         def edit(meta):
             meta["state_dict_metadata"].pairs[1] = (
@@ -430,7 +430,7 @@ def test_row_51_bytes_entries_with_and_without_state(folder):
         assert torchfile.load(folder.parent / "out.pt")["step"] == 4
 
 
-def test_row_51_properties_of_older_torch(folder):
+def test_properties_of_older_torch_are_read(folder):
     """TensorProperties and its enum once lived under torch.distributed._shard."""
     old = "torch.distributed._shard.sharded_tensor.metadata"
     layout = Call(Global("torch.serialization", "_get_layout"), ("torch.strided",))
@@ -446,7 +446,7 @@ def test_row_51_properties_of_older_torch(folder):
 
 
 @pytest.mark.parametrize("strides", [None, (8, 1), (1, 6)])
-def test_row_51_properties_of_newer_torch(folder, strides):
+def test_properties_of_newer_torch_are_read(folder, strides):
     """A sixth member, the strides that the tensor had; an enum by getattr; names by Python 3.11."""
     layout = Call(Global("torch.serialization", "_get_layout"), ("torch.strided",))
     encoding = Call(Global("builtins", "getattr"), (Global(META, "_MEM_FORMAT_ENCODING"),

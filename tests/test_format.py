@@ -1,7 +1,7 @@
-"""docs/format.md against the binary, and row 70 of the reliability matrix.
+"""docs/format.md against the binary, and damage to packed files.
 
 The document's dump, test vectors and definitions are read from the document and must be what the
-binary does today. Row 70: every truncation, every bit flip, swapped planes, wrong versions and
+binary does today. Damage: every truncation, every bit flip, swapped planes, wrong versions and
 unknown parts of a packed file are refused with exit status 3, and nothing is written.
 """
 import concurrent.futures
@@ -462,7 +462,7 @@ def test_error_figures_are_as_defined(options, group, real, tmp_path):
     assert ngrouped == 3
 
 
-# ---- row 70: every truncation, every bit flip ----------------------------------------------------
+# ---- damage: every truncation, every bit flip ----------------------------------------------------
 
 class Hang(Exception):
     pass
@@ -582,7 +582,7 @@ def test_70_damaged_files_are_not_unpacked(tiny, tmp_path):
         assert sorted(os.listdir(tmp_path)) == ["err", "in"]
 
 
-# ---- row 70: swapped planes, wrong versions, unknown and missing parts ---------------------------
+# ---- damage: swapped planes, wrong versions, unknown and missing parts ---------------------------
 
 def refused(folder, blob, expect=""):
     """Both readers refuse it; the reason contains `expect`."""

@@ -1,8 +1,8 @@
-"""Files under faults: rows 55-61, 63-68 and 72 of the reliability matrix, and hazards of inputs.
+"""Files under faults, and hazards of inputs (docs/reliability.md).
 
 The faults come from outside, by LD_PRELOAD of build/tests/libfaults.so (tests/faults/faults.c tells
 its rules).  TERSOR_LONG=1 runs the full products instead of samples; with a TERSOR that was built
-with AddressSanitizer row 68 also finds leaks.
+with AddressSanitizer the test of failing allocations also finds leaks.
 """
 import ctypes
 import fcntl
@@ -308,7 +308,7 @@ def test_faults_shorten_signal_and_count(tmp_path):
     assert run_self_test(directory, "write", "wrote:1:EIO").returncode == 125
 
 
-# ---- 55: every call fails once ----
+# ---- Every call fails once ----
 
 def may_be_ignored(event, job):
     """Failures that harm nothing: of closing a file that was only read, and of preallocation by an
@@ -341,7 +341,7 @@ def one_fault(job, fault, *extra):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_row55_every_call_fails_once(job, threads):
+def test_every_call_fails_once_and_leaves_the_target_clean(job, threads):
     job.must_have_worked(job.run(NEVER, "-j", threads))
     begun = [e for e in job.events() if e.mark == ">"]
     faults = []
@@ -356,7 +356,7 @@ def test_row55_every_call_fails_once(job, threads):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_row55_every_call_fails_from_then_on(job, threads):
+def test_every_call_fails_from_then_on_and_leaves_the_target_clean(job, threads):
     """A disk that goes away: even cleaning up fails, then a temporary file may stay."""
     job.run(NEVER, "-j", threads)
     n_calls = sum(e.mark == ">" for e in job.events())
@@ -375,7 +375,7 @@ def test_row55_every_call_fails_from_then_on(job, threads):
 
 
 @pytest.mark.parametrize("command", ["verify", "inspect", "diff"])
-def test_row55_every_call_of_a_reader_fails_once(command, make_job):
+def test_every_call_of_a_reader_fails_once(command, make_job):
     job = make_job("unpack")                    # its source is a packed checkpoint
     args = [command, job.source, *([job.source] if command == "diff" else [])]
     clean = run_tersor(*args, check=0, env=shim(job.root, log=job.log))
@@ -395,7 +395,7 @@ def test_row55_every_call_of_a_reader_fails_once(command, make_job):
             assert job.state() == "old"
 
 
-# ---- 56: short transfers and interruptions ----
+# ---- Short transfers and interruptions ----
 
 @pytest.mark.parametrize("fault", [
     "any:1:short1-all",
@@ -405,7 +405,7 @@ def test_row55_every_call_of_a_reader_fails_once(command, make_job):
     *(f"{call}:1:eintr-all" for call in
       ("open", "read", "pread", "write", "pwrite", "fallocate", "ftruncate", "fsync", "close")),
 ])
-def test_row56_short_and_interrupted_calls_change_nothing(job, fault):
+def test_short_and_interrupted_calls_change_nothing(job, fault):
     done = job.run(fault)
     job.must_have_worked(done)
     moved = sum(e.n for e in job.events() if e.mark == "<" and e.err == 0
@@ -414,12 +414,12 @@ def test_row56_short_and_interrupted_calls_change_nothing(job, fault):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row56_on_a_real_checkpoint(command, make_job):
+def test_short_and_interrupted_calls_change_nothing_of_a_real_checkpoint(command, make_job):
     job = make_job(command, "tiny-gpt")
     job.must_have_worked(job.run("any:1+:short=1021,any:1:eintr-all", "-j", 3))
 
 
-def test_row56_a_write_of_nothing_is_an_error(job):
+def test_a_write_of_nothing_is_an_error(job):
     for call in ("write", "pwrite"):
         job.reset()
         done = job.run(f"{call}:1+:short=0", timeout=20)
@@ -427,7 +427,7 @@ def test_row56_a_write_of_nothing_is_an_error(job):
             job.must_be_clean(done)
 
 
-# ---- 57: no space ----
+# ---- No space ----
 
 def write_call(job):
     """The call that the tool writes with, and how often it does in pieces of 512 bytes."""
@@ -440,7 +440,7 @@ def write_call(job):
 
 
 @pytest.mark.parametrize("errno", ["ENOSPC", "EDQUOT"])
-def test_row57_disk_is_full_after_some_writes(job, errno):
+def test_disk_full_after_some_writes_leaves_the_target_clean(job, errno):
     call, n_writes = write_call(job)
     for percent in (0, 1, 50, 99):
         n = 1 + n_writes * percent // 100
@@ -452,14 +452,14 @@ def test_row57_disk_is_full_after_some_writes(job, errno):
 
 
 @pytest.mark.parametrize("errno", ["ENOSPC", "EDQUOT"])
-def test_row57_preallocation_finds_the_disk_full(job, errno):
+def test_preallocation_finds_the_disk_full(job, errno):
     done = job.run(f"fallocate:1+:{errno}")
     if any(e.call == "fallocate" for e in job.events()):
         job.must_be_clean(done)
 
 
 @pytest.mark.parametrize("percent", [0, 1, 50, 99])
-def test_row57_rlimit_fsize(job, percent):
+def test_limit_of_file_sizes_leaves_the_target_clean(job, percent):
     limit = len(job.expected) * percent // 100
 
     def set_limit():
@@ -483,7 +483,7 @@ def may_mount(tmp_path_factory):
 
 @pytest.mark.parametrize("percent", [0, 1, 50, 99])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row57_small_tmpfs(command, percent, make_job, may_mount, tmp_path):
+def test_full_tmpfs_leaves_the_target_clean(command, percent, make_job, may_mount, tmp_path):
     """A really full disk.  Where mounting is not allowed, the same by faults alone."""
     point = tmp_path / "disk"
     point.mkdir()
@@ -511,9 +511,9 @@ def test_row57_small_tmpfs(command, percent, make_job, may_mount, tmp_path):
         subprocess.run(["umount", point], check=True)
 
 
-# ---- 58: publishing fails ----
+# ---- Publishing fails ----
 
-def test_row58_failed_fsync_is_final(job):
+def test_failed_fsync_is_final(job):
     job.run()
     n = ordinal(job.events(), "fsync", lambda e: is_temp(e.path, job.target))
     job.reset()
@@ -522,7 +522,7 @@ def test_row58_failed_fsync_is_final(job):
 
 
 @pytest.mark.parametrize("errno", ["EIO", "ENOSPC", "EDQUOT"])
-def test_row58_failed_close_of_the_output(job, errno):
+def test_failed_close_of_the_output_leaves_the_target_clean(job, errno):
     job.run()
     n = ordinal(job.events(), "close", lambda e: is_temp(e.path, job.target))
     job.reset()
@@ -530,11 +530,11 @@ def test_row58_failed_close_of_the_output(job, errno):
 
 
 @pytest.mark.parametrize("errno", ["EXDEV", "EACCES", "EIO", "EPERM", "EROFS"])
-def test_row58_failed_rename(job, errno):
+def test_failed_rename_leaves_the_target_clean(job, errno):
     job.must_be_clean(job.run(f"rename:1+:{errno},linkat:1+:{errno}"))
 
 
-def test_row58_kernel_without_rename_noreplace(job):
+def test_kernel_without_rename_noreplace_is_served_or_fails_cleanly(job):
     """The file system may not know the flag: another way, or a clean failure."""
     done = job.run("rename:1:EINVAL")
     if done.returncode == 0:
@@ -543,7 +543,7 @@ def test_row58_kernel_without_rename_noreplace(job):
         job.must_be_clean(done)
 
 
-def test_row58_rename_by_linking_cannot_remove_the_temporary_name(job):
+def test_rename_by_linking_cannot_remove_the_temporary_name(job):
     """The target is there: to say that it is not would be worse than the leftover."""
     done = job.run("rename:1:EINVAL,unlink:1+:EIO")
     if any(e.call == "linkat" for e in job.events()):
@@ -553,7 +553,7 @@ def test_row58_rename_by_linking_cannot_remove_the_temporary_name(job):
         assert done.returncode == 0 or "published" in one_line_error(done)
 
 
-def test_row58_failed_fsync_of_the_directory(job):
+def test_failed_fsync_of_the_directory_has_its_own_message(job):
     """Its own message: the file is published, but may not be durable."""
     job.run()
     n = ordinal(job.events(), "fsync", lambda e: e.path == str(job.out))
@@ -565,7 +565,7 @@ def test_row58_failed_fsync_of_the_directory(job):
     assert str(job.target) in line and "published" in line
 
 
-def test_row58_failure_while_cleaning_up(job):
+def test_failure_while_cleaning_up_keeps_the_first_message(job):
     """The first error is the one to report; the temporary file cannot but stay."""
     call, _ = write_call(job)
     done = job.run(f"{call}:1:ENOSPC,unlink:1+:EIO")
@@ -577,7 +577,7 @@ def test_row58_failure_while_cleaning_up(job):
     assert job.state() == "old"
 
 
-# ---- 59: kill -9 ----
+# ---- Kill -9 ----
 
 def check_after_kill(job, wrong, where):
     left = [name for name in job.names() if name != job.target.name]
@@ -593,7 +593,7 @@ def check_after_kill(job, wrong, where):
     return state, bool(left)
 
 
-def test_row59_kill_at_every_call(job):
+def test_kill_at_every_call_leaves_the_old_or_the_new_file(job):
     job.run()
     n_calls = sum(e.mark == ">" for e in job.events())
     wrong, seen = [], set()
@@ -608,7 +608,7 @@ def test_row59_kill_at_every_call(job):
 
 @pytest.mark.parametrize("size, slow", [
     ("small", "write:1+:short=512,pwrite:1+:short=512,any:1+:delay=1"), ("tiny-gpt", NEVER)])
-def test_row59_kill_at_random_points(size, slow, make_job):
+def test_kill_at_random_points_leaves_the_old_or_the_new_file(size, slow, make_job):
     rng = random.Random(59)
     for command in COMMANDS:
         job = make_job(command, size, replace=True)
@@ -631,10 +631,10 @@ def test_row59_kill_at_random_points(size, slow, make_job):
         assert len(job.names()) == 2            # and is not deleted blindly
 
 
-# ---- 60: signals that ask to stop ----
+# ---- Signals that ask to stop ----
 
 @pytest.mark.parametrize("name", ["sigint", "sigterm", "sighup"])
-def test_row60_signal_at_any_call(job, name):
+def test_signal_at_any_call_cleans_up(job, name):
     number = getattr(signal, name.upper())
     ended = {128 + number, -number}             # by exit, or by the signal itself: same to a shell
     job.run()
@@ -654,7 +654,7 @@ def test_row60_signal_at_any_call(job, name):
 
 @pytest.mark.parametrize("name", ["sigint", "sigterm", "sighup"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row60_signal_from_outside_mid_write(command, name, make_job):
+def test_signal_from_outside_mid_write_cleans_up(command, name, make_job):
     number = getattr(signal, name.upper())
     job = make_job(command, "tiny-gpt", replace=True)
     slow = "write:1+:short=16384,pwrite:1+:short=16384,write:1+:delay=10,pwrite:1+:delay=10"
@@ -672,7 +672,7 @@ def test_row60_signal_from_outside_mid_write(command, name, make_job):
         assert job.state() == "old"
 
 
-def test_row60_ignored_hangup_stays_ignored(make_job):
+def test_ignored_hangup_stays_ignored(make_job):
     """As nohup asks."""
     job = make_job("pack")
     done = job.run("any:3:sighup",
@@ -680,9 +680,9 @@ def test_row60_ignored_hangup_stays_ignored(make_job):
     job.must_have_worked(done)
 
 
-# ---- 61: order of writes, and the states that a power cut can leave ----
+# ---- Order of writes, and the states that a power cut can leave ----
 
-def test_row61_order_of_calls(job):
+def test_data_is_synced_before_it_is_renamed(job):
     job.must_have_worked(job.run(NEVER, "-j", 3))
     events = job.events()
 
@@ -747,7 +747,7 @@ def crash_contents(done, pending, job):
             yield from (image(name, choose) for choose in kept)
 
 
-def test_row61_power_cut_at_every_call(job):
+def test_power_cut_at_every_call_leaves_the_old_or_the_new_file(job):
     job.must_have_worked(job.run("write:1+:short=512,pwrite:1+:short=512"))
     events = job.events()
     seen = set()
@@ -763,12 +763,12 @@ def test_row61_power_cut_at_every_call(job):
     assert not set(crash_contents(lame, None, job)) <= {job.old, job.expected}
 
 
-# ---- 63: the output is an input ----
+# ---- The output is an input ----
 
 @pytest.mark.parametrize("force", [[], ["--force"]], ids=["plain", "force"])
 @pytest.mark.parametrize("how", ["path", "dot", "parent", "hard-link", "symlink", "linked-dir"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row63_output_is_the_input(command, how, force, make_job):
+def test_output_that_is_the_input_is_refused(command, how, force, make_job):
     job = make_job(command)
     target = job.out / "t"
     if how == "path":
@@ -797,7 +797,7 @@ def test_row63_output_is_the_input(command, how, force, make_job):
 
 @pytest.mark.parametrize("how", ["path", "hard-link"])
 @pytest.mark.parametrize("command", [*COMMANDS, "verify", "inspect", "diff"])
-def test_row63_json_report_is_the_input(command, how, make_job):
+def test_json_report_over_the_input_is_refused(command, how, make_job):
     job = make_job(command if command in COMMANDS else "unpack")
     args = job.args()
     if command not in COMMANDS:
@@ -812,14 +812,14 @@ def test_row63_json_report_is_the_input(command, how, make_job):
     assert job.names() == []
 
 
-def test_row63_json_report_is_the_output(job):
+def test_json_report_over_the_output_is_refused(job):
     done = run_tersor(*job.args(), f"--json={job.target}")
     assert done.returncode in (2, 4)
     one_line_error(done)
     assert job.state() == "old"
 
 
-# ---- 64: targets that must not be replaced ----
+# ---- Targets that must not be replaced ----
 
 def listing(directory):
     result = []
@@ -834,7 +834,7 @@ def listing(directory):
 @pytest.mark.parametrize("kind", ["dir", "full-dir", "symlink", "dangling", "symlink-dir", "fifo",
                                   "socket"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row64_target_is_not_a_file(command, kind, force, make_job):
+def test_target_that_is_not_a_file_is_refused(command, kind, force, make_job):
     job = make_job(command)
     if kind in ("dir", "full-dir"):
         job.target.mkdir()
@@ -861,7 +861,7 @@ def test_row64_target_is_not_a_file(command, kind, force, make_job):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row64_target_exists(command, make_job):
+def test_target_that_exists_is_kept_without_force(command, make_job):
     job = make_job(command, replace=True)
     before = listing(job.out)
     done = run_tersor(command, job.source, "-o", job.target)
@@ -880,7 +880,7 @@ def drop_root_override():
                 raise OSError(ctypes.get_errno(), "prctl")
 
 
-def test_row64_target_in_a_read_only_directory(job):
+def test_target_in_a_read_only_directory_is_refused(job):
     job.out.chmod(0o555)
     try:
         done = run_tersor(*job.args(), preexec_fn=drop_root_override)
@@ -892,7 +892,7 @@ def test_row64_target_in_a_read_only_directory(job):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["missing-dir", "file-as-dir", "long-name", "slash"])
-def test_row64_target_cannot_be_created(command, kind, make_job):
+def test_target_that_cannot_be_created_is_refused(command, kind, make_job):
     job = make_job(command)
     target = {"missing-dir": job.out / "no" / "t", "file-as-dir": job.source / "t",
               "long-name": job.out / ("t" * 256), "slash": f"{job.out}/t/"}[kind]
@@ -904,7 +904,7 @@ def test_row64_target_cannot_be_created(command, kind, make_job):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row64_longest_name(command, make_job):
+def test_target_with_the_longest_name_is_written_or_fails_cleanly(command, make_job):
     """The temporary name is longer than the target's: it works, or fails cleanly."""
     job = make_job(command)
     job.target = job.out / ("t" * 255)
@@ -915,11 +915,11 @@ def test_row64_longest_name(command, make_job):
         job.must_be_clean(done)
 
 
-# ---- 65: two writers ----
+# ---- Two writers ----
 
 @pytest.mark.parametrize("force", [False, True], ids=["no-clobber", "force"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row65_writers_race(command, force, make_job, material):
+def test_of_racing_writers_one_complete_file_remains(command, force, make_job, material):
     jobs = [make_job(command, size) for size in ("small", "other") * 2]
     target = jobs[0].target
     whole = {material[size][command][1] for size in ("small", "other")}
@@ -941,7 +941,7 @@ def test_row65_writers_race(command, force, make_job, material):
 
 @pytest.mark.parametrize("force", [False, True], ids=["no-clobber", "force"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row65_target_appears_before_publishing(command, force, make_job):
+def test_target_that_appears_before_publishing_is_kept(command, force, make_job):
     """The slow writer has checked that the target is absent; then the quick one publishes."""
     slow, quick = make_job(command), make_job(command, "other")
     process = slow.start("rename:1:stop,linkat:1:stop", *(["--force"] if force else []))
@@ -962,7 +962,7 @@ def test_row65_target_appears_before_publishing(command, force, make_job):
         assert slow.target.read_bytes() == quick.expected
 
 
-# ---- 66: the input changes while it is read ----
+# ---- The input changes while it is read ----
 
 def change(path, how):
     size = path.stat().st_size
@@ -985,7 +985,7 @@ def change(path, how):
 
 @pytest.mark.parametrize("how", ["truncated", "emptied", "grown", "rewritten", "replaced"])
 @pytest.mark.parametrize("command", ["pack", "unpack", "verify", "diff"])
-def test_row66_input_changes_while_reading(command, how, make_job):
+def test_input_that_changes_while_it_is_read_is_refused(command, how, make_job):
     job = make_job("unpack" if command in ("verify", "diff") else command)
     args = job.args()
     if command in ("verify", "diff"):
@@ -1014,7 +1014,7 @@ def test_row66_input_changes_while_reading(command, how, make_job):
         assert job.state() == "old"
 
 
-def test_row66_file_ends_early(job):
+def test_input_that_ends_early_is_refused(job):
     """A read that returns nothing before the known end."""
     for call in ("read", "pread"):
         job.reset()
@@ -1029,7 +1029,7 @@ def test_row66_file_ends_early(job):
             assert "changed" in one_line_error(done)
 
 
-# ---- 67: standard streams ----
+# ---- Standard streams ----
 
 @pytest.fixture
 def printing(make_job):
@@ -1051,7 +1051,7 @@ def run_on(args, stdout, **kwargs):
 
 @pytest.mark.parametrize("kind", ["closed", "dev-full", "no-reader", "no-reader-ignored",
                                   "full-pipe"])
-def test_row67_results_cannot_be_printed(kind, printing):
+def test_results_that_cannot_be_printed_are_an_error(kind, printing):
     for args, job in printing:
         if job:
             job.reset()
@@ -1086,7 +1086,7 @@ def test_row67_results_cannot_be_printed(kind, printing):
             assert job.source.read_bytes() == job.source_bytes
 
 
-def test_row67_json_file_cannot_be_written(job):
+def test_json_file_that_cannot_be_written_is_an_error(job):
     done = run_tersor(*job.args(), "--json=/dev/full")
     assert done.returncode == 4
     one_line_error(done)
@@ -1095,7 +1095,7 @@ def test_row67_json_file_cannot_be_written(job):
 
 @pytest.mark.parametrize("closed", [(0,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)],
                          ids=lambda fds: "".join(map(str, fds)))
-def test_row67_closed_streams_do_not_become_files(job, closed):
+def test_closed_streams_do_not_become_files(job, closed):
     """The first file that is opened must not take the place of stdout and get its text."""
     def close_some():
         for fd in closed:
@@ -1109,7 +1109,7 @@ def test_row67_closed_streams_do_not_become_files(job, closed):
     assert job.state() in (("old", "new") if 1 in closed else ("new",))
 
 
-def test_row67_full_stderr_does_not_hide_the_status(make_job):
+def test_full_stderr_does_not_hide_the_status(make_job):
     with open("/dev/full", "w") as full:
         done = subprocess.run([BINARY, "inspect", "/nonexistent"], stderr=full, timeout=20)
     assert done.returncode == 4
@@ -1121,11 +1121,11 @@ def test_row67_full_stderr_does_not_hide_the_status(make_job):
     assert job.state() in ("old", "new") if done.returncode else job.state() == "new"
 
 
-# ---- 68: no memory ----
+# ---- No memory ----
 
 @pytest.mark.parametrize("how", ["once", "forever"])
 @pytest.mark.parametrize("command", ["pack", "unpack", "verify", "diff", "inspect"])
-def test_row68_every_allocation_fails(command, how, make_job):
+def test_every_allocation_fails_cleanly(command, how, make_job):
     job = make_job(command if command in COMMANDS else "unpack")
     args = job.args()
     if command not in COMMANDS:
@@ -1156,10 +1156,10 @@ def test_row68_every_allocation_fails(command, how, make_job):
     assert failures > 0
 
 
-# ---- 72: surroundings that must not matter ----
+# ---- Surroundings that must not matter ----
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row72_output_does_not_depend_on_surroundings(command, make_job):
+def test_output_does_not_depend_on_surroundings(command, make_job):
     job = make_job(command, "tiny-gpt")
     elsewhere = job.root / "elsewhere"
     elsewhere.mkdir()
@@ -1178,7 +1178,7 @@ def test_row72_output_does_not_depend_on_surroundings(command, make_job):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row72_relative_names_and_times_of_the_input(command, make_job):
+def test_output_does_not_depend_on_names_and_times_of_the_input(command, make_job):
     job = make_job(command)
     run_tersor(command, job.source.name, "-o", f"out/{job.target.name}", cwd=job.root, check=0)
     assert job.state() == "new"
@@ -1193,7 +1193,7 @@ def test_row72_relative_names_and_times_of_the_input(command, make_job):
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o027, 0o077])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row72_mode_of_the_output_is_the_umask(command, umask, make_job):
+def test_mode_of_the_output_is_the_umask(command, umask, make_job):
     job = make_job(command)
     run_tersor(*job.args(), umask=umask, check=0)
     assert stat.S_IMODE(job.target.stat().st_mode) == 0o666 & ~umask
@@ -1201,7 +1201,7 @@ def test_row72_mode_of_the_output_is_the_umask(command, umask, make_job):
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_row72_replaced_file_keeps_its_mode(command, mode, make_job):
+def test_replaced_file_keeps_its_mode(command, mode, make_job):
     job = make_job(command, replace=True)
     job.target.chmod(mode)
     run_tersor(*job.args(), umask=0o022, check=0)

@@ -1,4 +1,4 @@
-"""Rows 52 to 54 of the reliability matrix, and row 30's archives of numpy: .npy and .npz.
+""".npy and .npz files, good and hostile (docs/reliability.md).
 
 numpy writes and reads the good files; hostile headers are made by hand.
 """
@@ -79,7 +79,7 @@ def read(path):
     return check
 
 
-# ---- Row 52: types that are not read ----
+# ---- Types that are not read ----
 
 @pytest.mark.parametrize("descr", [
     "'|O'", "'O'", "'|S4'", "'<U2'", "'<M8[s]'", "'<m8'", "'<f16'", "'<g'", "'<c32'", "'<f3'",
@@ -90,11 +90,11 @@ def read(path):
     "[('a', '<f4')]", "[('a', '<f4'), ('b', '<i4')]", "('<f4', (2,))", "4", "None", "True", "{}",
     "'float32'", "'<q8'",
 ])
-def test_row_52_types_that_are_not_read(refused, descr):
+def test_types_that_are_not_read_are_refused(refused, descr):
     refused(npy(head(descr, shape="(2,)"), bytes(64)))
 
 
-def test_row_52_object_arrays_are_never_unpickled(refused, tmp_path):
+def test_object_arrays_are_never_unpickled(refused, tmp_path):
     class Evil:
         def __reduce__(self):
             return os.system, (f"touch {tmp_path / 'canary'}",)
@@ -104,7 +104,7 @@ def test_row_52_object_arrays_are_never_unpickled(refused, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn], ids=str)
-def test_row_52_types_without_a_name_are_refused_without_as(refused, dtype):
+def test_types_without_a_name_are_refused_without_as(refused, dtype):
     content = saved(np.arange(8).astype(dtype))
     assert b"V" in content[:60]
     refused(content, "--as")
@@ -118,7 +118,7 @@ AS = {"bf16": (ml_dtypes.bfloat16, "BF16"), "f8_e4m3": (ml_dtypes.float8_e4m3fn,
 
 
 @pytest.mark.parametrize("name", AS)
-def test_row_52_types_without_a_name_are_read_with_as(read, name):
+def test_types_without_a_name_are_read_with_as(read, name):
     dtype, wanted = AS[name]
     values = np.arange(1, 13).astype(dtype)
     size = "V2" if name == "bf16" else "V1"
@@ -127,7 +127,7 @@ def test_row_52_types_without_a_name_are_read_with_as(read, name):
         assert read(content, "--as", name) == (wanted, [3, 4], values.tobytes())
 
 
-def test_row_52_big_endian_opaque_types(read):
+def test_big_endian_opaque_types_are_swapped(read):
     values = np.arange(1, 13).astype(ml_dtypes.bfloat16)
     big = values.view(np.uint16).astype(">u2").tobytes()
     assert read(npy(head("'>V2'", shape="(12,)"), big), "--as", "bf16") == (
@@ -135,28 +135,28 @@ def test_row_52_big_endian_opaque_types(read):
 
 
 @pytest.mark.parametrize("name, descr", [("bf16", "'<V1'"), ("f8_e4m3", "'<V2'"), ("f32", "'<V4'")])
-def test_row_52_as_of_another_size(path, name, descr):
+def test_as_of_another_size_is_refused(path, name, descr):
     path.write_bytes(npy(head(descr, shape="(2,)"), bytes(2 * int(descr[-2]))))
     done = run_tersor("convert", path, "-o", path.with_suffix(".safetensors"), "--as", name)
     assert done.returncode in (2, 3) and not path.with_suffix(".safetensors").exists()
     one_line_error(done)
 
 
-def test_row_52_as_does_not_change_what_has_a_type(read):
+def test_as_does_not_change_what_has_a_type(read):
     assert read(saved(A), "--as", "bf16") == triple(A)
 
 
-def test_row_52_unknown_as(path):
+def test_unknown_as_is_refused(path):
     path.write_bytes(saved(A))
     done = run_tersor("convert", path, "-o", path.with_suffix(".safetensors"), "--as", "purple",
                       check=2)
     assert "bf16" in one_line_error(done)
 
 
-# ---- Row 53: good files of all ages ----
+# ---- Good files of all ages ----
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)], ids=str)
-def test_row_53_versions(read, version):
+def test_versions_1_to_3_are_read(read, version):
     file = io.BytesIO()
     np.lib.format.write_array(file, A, version)
     assert file.getvalue()[6:8] == bytes(version)
@@ -166,7 +166,7 @@ def test_row_53_versions(read, version):
 @pytest.mark.parametrize("dtype", NAMES)
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("layout", ["C", "F"])
-def test_row_53_types_and_orders(read, dtype, order, layout):
+def test_types_and_orders_are_read(read, dtype, order, layout):
     rng = np.random.default_rng(0)
     values = (rng.standard_normal((3, 4, 5)) * 50).astype(dtype)
     if dtype == "complex64":
@@ -181,12 +181,12 @@ def test_row_53_types_and_orders(read, dtype, order, layout):
 
 @pytest.mark.parametrize("shape", [(), (3,), (0,), (1,), (2, 0, 3), (1, 1, 1), (1,) * 32], ids=str)
 @pytest.mark.parametrize("layout", ["C", "F"])
-def test_row_53_shapes(read, shape, layout):
+def test_shapes_of_every_rank_are_read(read, shape, layout):
     values = np.arange(np.prod(shape, dtype=int), dtype=np.int16).reshape(shape)
     assert read(saved(np.array(values, order=layout))) == triple(values)
 
 
-def test_row_53_header_of_an_old_numpy_is_16_aligned(read):
+def test_16_aligned_header_of_an_old_numpy_is_read(read):
     text = head().encode()
     text += b" " * (-(10 + len(text) + 1) % 16) + b"\n"
     content = npy(text, A.tobytes(), pad=False)
@@ -204,7 +204,7 @@ def test_row_53_header_of_an_old_numpy_is_16_aligned(read):
     "{'descr': 'f4', 'fortran_order': False, 'shape': (2, 3, 4), }",
     "{'descr': '=f4', 'fortran_order': False, 'shape': (2, 3, 4), }",
 ])
-def test_row_53_spellings(path, text):
+def test_spellings_of_the_header_by_any_numpy_are_read(path, text):
     """The first six are written by some numpy; of the last two either answer is right."""
     path.write_bytes(npy(text, A.tobytes()))
     done = run_tersor("convert", path, "-o", path.with_suffix(".safetensors"))
@@ -216,48 +216,48 @@ def test_row_53_spellings(path, text):
         assert list(arrays_in(path.with_suffix(".safetensors")).values()) == [triple(A)]
 
 
-def test_row_53_spaces_and_growth_padding(read):
+def test_spaces_and_growth_padding_are_read(read):
     for pad in (0, 1, 21, 63, 64, 5000):
         text = head().encode() + b" " * pad + b"\n"
         assert read(npy(text, A.tobytes(), pad=False)) == triple(A)
 
 
-def test_row_53_bits_of_floats_survive(read):
+def test_bits_of_floats_survive(read):
     bits = np.array([0x7fc00001, 0xff800001, 0x7f800001, 0x80000000, 1, 0x807fffff], np.uint32)
     assert read(saved(bits.view(np.float32)))[2] == bits.tobytes()
     big = npy(head("'>f4'", shape="(6,)"), bits.astype(">u4").tobytes())
     assert read(big)[2] == bits.tobytes()
 
 
-def test_row_53_large_fortran_order(read):
+def test_large_array_in_fortran_order_is_read(read):
     values = np.random.default_rng(1).standard_normal((700, 3, 500)).astype(np.float32)
     assert read(saved(np.asfortranarray(values))) == triple(values)
 
 
-# ---- Row 54: hostile headers ----
+# ---- Hostile headers ----
 
 @pytest.mark.parametrize("version, length", [((1, 0), 0), ((1, 0), 1), ((1, 0), 65535),
                                              ((2, 0), 0), ((2, 0), 2**32 - 1), ((3, 0), 2**31),
                                              ((2, 0), 65536)], ids=str)
-def test_row_54_length_of_the_header(refused, version, length):
+def test_impossible_header_length_is_refused(refused, version, length):
     size = "<H" if version[0] == 1 else "<I"
     content = b"\x93NUMPY" + bytes(version) + struct.pack(size, length)
     refused(content + head().encode() + b"\n" + A.tobytes(), bounded=True)
     refused(content, bounded=True)
 
 
-def test_row_54_length_of_the_header_that_is_there(refused):
+def test_header_over_the_limit_is_refused_even_when_it_is_there(refused):
     """65,535 bytes of header, and more than a reader should take."""
     refused(npy(head().encode() + b" " * 200_000, A.tobytes(), (2, 0)), bounded=True)
 
 
 @pytest.mark.parametrize("version", [(0, 0), (4, 0), (1, 1), (2, 5), (255, 255), (0, 1)], ids=str)
-def test_row_54_versions(refused, version):
+def test_unknown_versions_are_refused(refused, version):
     refused(npy(head(), A.tobytes(), version))
 
 
 @pytest.mark.parametrize("cut", range(0, 140, 3))
-def test_row_54_cut_in_the_header(path, cut):
+def test_file_cut_in_the_header_is_refused(path, cut):
     path.write_bytes(saved(A)[:cut])
     one_line_error(run_tersor("inspect", path, check=3))
 
@@ -302,7 +302,7 @@ def test_row_54_cut_in_the_header(path, cut):
     "{'de\\x73cr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4)}",
     "(" * 50000, "{'a':" * 10000,
 ], ids=lambda text: text[:60])
-def test_row_54_header_text(refused, text, tmp_path):
+def test_hostile_header_text_is_refused(refused, text, tmp_path):
     long = len(text) > 1000
     refused(npy(text, A.tobytes()), bounded=long, stack=(256 << 10) * long)
     assert not (tmp_path / "canary").exists() and not os.path.exists("canary")
@@ -316,16 +316,16 @@ def test_row_54_header_text(refused, text, tmp_path):
     "(999999999999999999999999999999,)",
     "(" + "1, " * 65 + ")",
 ], ids=lambda shape: shape[:30])
-def test_row_54_shapes(refused, shape):
+def test_impossible_shapes_are_refused(refused, shape):
     refused(npy(head(shape=shape), A.tobytes()), bounded=True)
 
 
 @pytest.mark.parametrize("delta", [-96, -4, -1, 1, 4, 1000])
-def test_row_54_file_must_have_just_its_data(refused, delta):
+def test_file_must_have_just_its_data(refused, delta):
     refused(npy(head(), (A.tobytes() + bytes(1000))[:96 + delta]))
 
 
-def test_row_54_file_that_ends_without_a_newline_in_its_header(path):
+def test_header_without_its_newline_is_refused(path):
     text = head().encode()
     path.write_bytes(npy(text + b" " * (-(10 + len(text)) % 64), A.tobytes(), pad=False))
     assert run_tersor("inspect", path).returncode in (0, 3)
@@ -333,7 +333,7 @@ def test_row_54_file_that_ends_without_a_newline_in_its_header(path):
 
 # ---- Archives ----
 
-def test_row_30_archives_of_numpy_have_zip64_headers(tmp_path):
+def test_zip64_headers_of_numpy_archives_are_read(tmp_path):
     """np.savez puts a zip64 extra field even into the local headers of small members."""
     path = tmp_path / "a.npz"
     arrays = {"w": A, "layer.1/b": np.asfortranarray(A[0]), "s": np.float64(2),
@@ -346,7 +346,7 @@ def test_row_30_archives_of_numpy_have_zip64_headers(tmp_path):
     assert converted(path) == {k: triple(v) for k, v in arrays.items()}
 
 
-def test_row_30_archives_that_were_streamed(tmp_path):
+def test_streamed_archives_are_read(tmp_path):
     """Written to a pipe: sizes stand behind the data."""
     class Pipe(io.RawIOBase):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""Rows 19 to 22 of the reliability matrix: Hugging Face's shards with an index, in and out."""
+"""Hugging Face's shards with an index, in and out (docs/reliability.md)."""
 import collections
 import hashlib
 import json
@@ -62,24 +62,24 @@ def refused(folder):
     return check
 
 
-# ---- Row 19: names in the index ----
+# ---- Names in the index ----
 
 @pytest.mark.parametrize("name", [
     "../x", "/etc/passwd", "a/b", "..", ".", "", "x\0", "x\0.safetensors", "\\x", "..\\x", "a\\b",
     "./model-00001-of-00002.safetensors", "/", "a/", "x" * 256,
 ], ids=lambda name: repr(name)[:20])
-def test_row_19_names_that_are_no_names(folder, refused, name):
+def test_shard_names_that_lead_elsewhere_are_refused(folder, refused, name):
     (folder.parent / "x").mkdir()
     index = write(folder, weight_map={"a": name, "b": name, "c": name})
     refused(index)
 
 
 @pytest.mark.parametrize("value", ["1", "null", "[]", "{}", "true", '["model.safetensors"]'])
-def test_row_19_names_that_are_no_strings(folder, refused, value):
+def test_shard_names_that_are_not_strings_are_refused(folder, refused, value):
     refused(write(folder, weight_map='{"a": %s}' % value))
 
 
-def test_row_19_nothing_is_opened_before_the_names_are_checked(folder):
+def test_nothing_is_opened_before_the_names_are_checked(folder):
     """One bad name, behind good ones: not even the good shards are opened."""
     weight_map = {"a": "model-00001-of-00002.safetensors", "c": "../outside.safetensors"}
     index = write(folder, weight_map=weight_map)
@@ -94,10 +94,10 @@ def test_row_19_nothing_is_opened_before_the_names_are_checked(folder):
     assert not re.search(r"outside\.safetensors|model-0000", log.read_text())
 
 
-# ---- Row 20: shards that are no regular files ----
+# ---- Shards that are not regular files ----
 
 @pytest.mark.parametrize("kind", ["symlink", "dangling", "fifo", "directory", "device", "socket"])
-def test_row_20_shard_that_is_no_regular_file(folder, kind):
+def test_shard_that_is_not_a_regular_file_is_refused(folder, kind):
     index = write(folder)
     shard = folder / "model-00002-of-00002.safetensors"
     shard.rename(folder.parent / "real")
@@ -123,7 +123,7 @@ def test_row_20_shard_that_is_no_regular_file(folder, kind):
             assert not (folder.parent / "out.safetensors").exists()
 
 
-def test_row_20_links_are_followed_if_asked(folder):
+def test_links_are_followed_if_asked(folder):
     """As the snapshots of the Hugging Face cache have them: links into ../blobs."""
     index = write(folder)
     blobs = folder.parent / "blobs"
@@ -143,7 +143,7 @@ def test_row_20_links_are_followed_if_asked(folder):
                    "--force", check=0)
 
 
-def test_row_20_a_followed_link_still_leads_to_a_regular_file(folder):
+def test_a_followed_link_still_leads_to_a_regular_file(folder):
     index = write(folder)
     shard = folder / "model-00002-of-00002.safetensors"
     shard.unlink()
@@ -155,9 +155,9 @@ def test_row_20_a_followed_link_still_leads_to_a_regular_file(folder):
         os.mkfifo(shard) if not shard.exists() else None
 
 
-# ---- Row 21: index and shards must say the same ----
+# ---- Index and shards must say the same ----
 
-def test_row_21_missing_shard(folder):
+def test_missing_shard_is_named(folder):
     index = write(folder)
     (folder / "model-00002-of-00002.safetensors").unlink()
     for path in (index, folder):
@@ -168,7 +168,7 @@ def test_row_21_missing_shard(folder):
             assert "model-00002-of-00002.safetensors" in one_line_error(done)
 
 
-def test_row_21_tensor_missing_in_its_shard(folder, refused):
+def test_tensor_missing_in_its_shard_is_named(folder, refused):
     weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00001-of-00002.safetensors",
                   "c": "model-00002-of-00002.safetensors"}
     refused(write(folder, weight_map={**weight_map, "phantom": "model-00002-of-00002.safetensors"}),
@@ -176,18 +176,18 @@ def test_row_21_tensor_missing_in_its_shard(folder, refused):
     refused(write(folder, weight_map={**weight_map, "b": "model-00002-of-00002.safetensors"}), "b")
 
 
-def test_row_21_tensor_that_the_index_lacks(folder, refused):
+def test_tensor_that_the_index_lacks_is_named(folder, refused):
     refused(write(folder, weight_map={"a": "model-00001-of-00002.safetensors",
                                       "c": "model-00002-of-00002.safetensors"}), "b")
 
 
-def test_row_21_tensor_in_two_shards(folder, refused):
+def test_tensor_in_two_shards_is_named(folder, refused):
     shards = {**SHARDS, "model-00002-of-00002.safetensors": {"c": A + 2, "stale": A},
               "model-00001-of-00002.safetensors": {"a": A, "b": A + 1, "stale": A}}
     refused(write(folder, shards), "stale")
 
 
-def test_row_21_shard_that_is_damaged(folder):
+def test_damaged_shard_is_named(folder):
     index = write(folder)
     shard = folder / "model-00001-of-00002.safetensors"
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -195,7 +195,7 @@ def test_row_21_shard_that_is_damaged(folder):
     assert shard.name in run_tersor("inspect", index).stderr
 
 
-def test_row_21_shard_that_is_packed(folder, tmp_path):
+def test_packed_shard_is_refused(folder, tmp_path):
     index = write(folder)
     shard = folder / "model-00001-of-00002.safetensors"
     run_tersor("pack", shard, "-o", tmp_path / "packed.safetensors", check=0)
@@ -203,7 +203,7 @@ def test_row_21_shard_that_is_packed(folder, tmp_path):
     must_refuse(index, among=folder, other=SOURCE)
 
 
-# ---- Row 22: total_size is advice ----
+# ---- total_size is advice ----
 
 @pytest.mark.parametrize("metadata, warned", [
     ('{"total_size": 72}', False), ('{"total_size": 72.0}', None), ('{"total_size": 7.2e1}', None),
@@ -213,7 +213,7 @@ def test_row_21_shard_that_is_packed(folder, tmp_path):
     ('{"total_size": 72, "total_parameters": 18}', False),
     ('{"total_size": 72, "anything": ["else", {"x": null}]}', False),
 ], ids=str)
-def test_row_22_total_size(folder, metadata, warned):
+def test_wrong_total_size_is_a_warning(folder, metadata, warned):
     index = write(folder, metadata=metadata)
     for path in (index, folder):
         assert converted(path, to=folder.parent / "out.safetensors") == expected()
@@ -549,7 +549,7 @@ def test_shards_are_published_before_the_index(tmp_path):
 
 @pytest.mark.parametrize("n", range(1, 6))
 @pytest.mark.parametrize("action", ["EIO", "kill"])
-def test_row_62_failure_between_shards_leaves_no_index(tmp_path, n, action):
+def test_failure_between_shards_leaves_no_index(tmp_path, n, action):
     """However far it got: without an index there is no checkpoint to be taken for one."""
     folder = tmp_path / "out"
     folder.mkdir()
@@ -575,7 +575,7 @@ def test_row_62_failure_between_shards_leaves_no_index(tmp_path, n, action):
 
 
 @pytest.mark.parametrize("n", range(1, 6))
-def test_row_62_old_index_is_still_consistent_when_replacing_fails(tmp_path, n):
+def test_old_index_is_still_consistent_when_replacing_fails(tmp_path, n):
     """--force over shards: until the index is renamed nothing of the old checkpoint is mixed in."""
     folder, old = tmp_path / "out", tmp_path / "old.safetensors"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Rows 46 and 47 of the reliability matrix, and that torch goes on with the .pt files we write.
+"""The .pt files we write: torch loads them and goes on with them (docs/reliability.md).
 
 The system's torch 1.13.1 loads what we write.  Its weights_only loader knows no floats (BINFLOAT),
 so files with hyperparameters are loaded there without it; `torchfile.load` then holds them against
@@ -74,7 +74,7 @@ def all_made(made):
     return sorted(set(made.glob("*.pt")) - {made / "original.pt"})
 
 
-# ---- Row 46: torch loads it ----
+# ---- Torch loads it ----
 
 TORCH_SAYS = """
 import hashlib, json, sys, torch
@@ -168,14 +168,14 @@ def loaded(torch_says):
     return torch_says["loaded"]
 
 
-def test_row_46_torch_loads_equal_values(made, loaded):
+def test_torch_loads_equal_values(made, loaded):
     original = loaded[str(made / "original.pt")]["plain"]
     assert set(original) == {"model", "optimizer", "step", "args"}
     for name in ("exact", "converted", "again"):
         assert loaded[str(made / f"{name}.pt")]["plain"] == original, name
 
 
-def test_row_46_torch_loads_what_was_packed(made, loaded):
+def test_torch_loads_what_was_packed(made, loaded):
     back = loaded[str(made / "back.pt")]["plain"]
     original = loaded[str(made / "original.pt")]["plain"]
     for part in ("step", "args"):
@@ -188,7 +188,7 @@ def test_row_46_torch_loads_what_was_packed(made, loaded):
         k: v["step"] for k, v in original["optimizer"]["state"].items()}
 
 
-def test_row_46_torch_1_13_loads_tensors_with_weights_only(made, loaded):
+def test_torch_1_13_loads_tensors_with_weights_only(made, loaded):
     for name in ("model", "flat", "hf"):
         result = loaded[str(made / f"{name}.pt")]
         assert isinstance(result["weights_only"], dict), result["weights_only"]
@@ -196,7 +196,7 @@ def test_row_46_torch_1_13_loads_tensors_with_weights_only(made, loaded):
     assert loaded[str(made / "model.pt")]["type"] == "OrderedDict"
 
 
-def test_row_46_plain_safetensors_become_a_flat_dict(made, loaded):
+def test_plain_safetensors_become_a_flat_dict(made, loaded):
     tensors = safetensors.numpy.load_file(DATA / "tiny-gpt" / "checkpoint.safetensors")
     found = loaded[str(made / "flat.pt")]["plain"]
     assert set(found) == set(tensors)
@@ -205,14 +205,14 @@ def test_row_46_plain_safetensors_become_a_flat_dict(made, loaded):
                                hashlib.sha1(values.tobytes()).hexdigest()]
 
 
-def test_row_46_loads_onto_the_meta_device(made, loaded):
+def test_our_file_loads_onto_the_meta_device(made, loaded):
     """As far as torch 1.13.1 can: it says the same of a file of its own."""
     want = loaded[str(made / "original.pt")]["meta"]
     for path in all_made(made):
         assert loaded[str(path)]["meta"] == want, path
 
 
-def test_row_46_current_weights_only_permits_all_of_it(made):
+def test_current_weights_only_permits_all_of_it(made):
     """Opcodes, globals, and what SETITEMS, APPENDS, BUILD and REDUCE may be applied to."""
     paths = all_made(made)
     assert len(paths) == 9
@@ -222,19 +222,19 @@ def test_row_46_current_weights_only_permits_all_of_it(made):
         torchfile.load(FILES / "protocol4.pt")
 
 
-def test_row_46_every_storage_type_loads(made, loaded):
+def test_every_storage_type_loads(made, loaded):
     mine, source = loaded[str(made / "types.pt")], loaded[str(made / "types.source")]
     assert isinstance(mine["weights_only"], dict), mine["weights_only"]
     assert mine == source
     torchfile.same(every_type(), torchfile.load(made / "types.pt"))
 
 
-def test_row_46_what_came_from_a_dcp_directory_loads(made, loaded):
+def test_what_came_from_a_dcp_directory_loads(made, loaded):
     found = loaded[str(made / "dcp.pt")]["plain"]
     assert set(found) == {"model", "optim", "step", "extra"} and len(found["model"]) == 7
 
 
-def test_row_46_types_that_only_untyped_storages_hold(tmp_path):
+def test_types_that_only_untyped_storages_hold_load(tmp_path):
     """torch 1.13.1 has none of these; what we write is what PyTorch 2.11 writes."""
     rng = np.random.default_rng(1)
     value = {name: untyped(name, rng.bytes(6 * size), (2, 3))
@@ -249,7 +249,7 @@ def test_row_46_types_that_only_untyped_storages_hold(tmp_path):
 
 @pytest.mark.parametrize("dtype, shape, nbytes", [("F4", [4], 2), ("F6_E2M3", [4], 3),
                                                   ("F6_E3M2", [4], 3)])
-def test_row_46_types_that_torch_has_not_are_refused(tmp_path, dtype, shape, nbytes):
+def test_types_that_torch_lacks_are_refused(tmp_path, dtype, shape, nbytes):
     path, out = tmp_path / "in.safetensors", tmp_path / "out.pt"
     path.write_bytes(torchfile.safetensors_bytes(
         {"the weight": {"dtype": dtype, "shape": shape, "data_offsets": [0, nbytes]}},
@@ -259,9 +259,9 @@ def test_row_46_types_that_torch_has_not_are_refused(tmp_path, dtype, shape, nby
     assert "the weight" in line and dtype in line and not out.exists()
 
 
-# ---- Row 47: the archive ----
+# ---- The archive ----
 
-def test_row_47_unzip_and_zipfile_find_no_fault(made):
+def test_unzip_and_zipfile_find_no_fault(made):
     if shutil.which("unzip") is None:
         pytest.fail("unzip is not installed")
     for path in all_made(made):
@@ -271,7 +271,7 @@ def test_row_47_unzip_and_zipfile_find_no_fault(made):
             assert archive.testzip() is None
 
 
-def test_row_47_every_record_is_aligned_and_stored(made):
+def test_every_record_is_aligned_and_stored(made):
     for path in all_made(made):
         data = path.read_bytes()
         offsets = torchfile.data_offsets(data)
@@ -282,7 +282,7 @@ def test_row_47_every_record_is_aligned_and_stored(made):
                     assert offsets[info.filename] % 64 == 0, info.filename
 
 
-def test_row_47_layout(made):
+def test_our_archive_has_the_layout_of_torch(made):
     """One root, its pickle first, the version last or near it, dense keys, nothing that lies."""
     for path in all_made(made):
         root, records = torchfile.records_of(path.read_bytes())
@@ -294,7 +294,7 @@ def test_row_47_layout(made):
         assert keys == list(range(len(keys))) and keys
 
 
-def test_row_47_every_record_is_used_and_as_long_as_its_tensor(made):
+def test_every_record_is_used_and_as_long_as_its_tensor(made):
     for path in all_made(made):
         _, records = torchfile.records_of(path.read_bytes())
         used = {t.storage.record: t for _, t in tensors_in(torchfile.load(path))}
@@ -304,12 +304,12 @@ def test_row_47_every_record_is_used_and_as_long_as_its_tensor(made):
             assert t.offset == 0 and tuple(t.stride) == torchfile.contiguous(t.shape)
 
 
-def test_row_47_our_own_files_are_checked_files(made):
+def test_our_own_files_are_checked_files(made):
     for path in all_made(made):
         run_tersor("verify", "--strict", path, check=0)
 
 
-def test_row_47_same_input_same_bytes(made, tmp_path):
+def test_same_input_gives_the_same_archive(made, tmp_path):
     """Whatever the directory, the name, the time, the threads and the locale."""
     for name, source, env in (("one", tmp_path, {"TZ": "Asia/Tokyo"}),
                               ("two", "/", {"LC_ALL": "C.UTF-8"})):
@@ -322,14 +322,14 @@ def test_row_47_same_input_same_bytes(made, tmp_path):
         assert out.read_bytes() == (made / "back.pt").read_bytes()
 
 
-def test_row_47_writing_it_again_changes_nothing(made, tmp_path):
+def test_writing_it_again_changes_nothing(made, tmp_path):
     for name in ("converted", "again", "model", "flat"):
         out = tmp_path / f"{name}.pt"
         run_tersor("convert", made / f"{name}.pt", "-o", out, check=0)
         assert out.read_bytes() == (made / f"{name}.pt").read_bytes(), name
 
 
-def test_row_47_more_members_than_a_classic_directory_counts(tmp_path):
+def test_archive_may_hold_more_members_than_a_classic_directory_counts(tmp_path):
     """70,000 records: the count takes a zip64 end of directory."""
     n = 70_000
     header = {f"t{i}": {"dtype": "I16", "shape": [1], "data_offsets": [2 * i, 2 * i + 2]}
@@ -347,7 +347,7 @@ def test_row_47_more_members_than_a_classic_directory_counts(tmp_path):
     run_tersor("verify", "-qq", out, check=0)
 
 
-def test_row_47_zip64_only_where_it_is_needed(made):
+def test_zip64_is_written_only_where_it_is_needed(made):
     for path in all_made(made):
         assert b"PK\6\6" not in path.read_bytes()[-200:], path
 
