@@ -528,22 +528,22 @@ def all_flips(blob):
     return [("flip", bit) for bit in range(8 * len(blob))]
 
 
-def test_70_undamaged_file_is_accepted(tiny, tmp_path):
+def test_undamaged_file_is_accepted(tiny, tmp_path):
     """The control: what the others damage is sound."""
     (tmp_path / "p").write_bytes(tiny)
     assert len(tiny) < 2048
     run_tersor("verify", tmp_path / "p", check=0)
 
 
-def test_70_every_truncation(tiny, tmp_path):
+def test_every_truncation_is_refused(tiny, tmp_path):
     check_all_refused(tmp_path, tiny, [("cut", size) for size in range(len(tiny))])
 
 
-def test_70_every_bit_flip(tiny, tmp_path):
+def test_every_bit_flip_is_refused(tiny, tmp_path):
     check_all_refused(tmp_path, tiny, all_flips(tiny))
 
 
-def test_70_every_bit_flip_of_a_file_with_every_codec(tmp_path):
+def test_every_bit_flip_of_a_file_with_every_codec_is_refused(tmp_path):
     """All bits only with TERSOR_LONG=1; else a prime stride, which meets every bit position."""
     blob = every_codec()
     (tmp_path / "p").write_bytes(blob)
@@ -565,7 +565,7 @@ def every_codec():
     return forged(tensors)
 
 
-def test_70_damaged_files_are_not_unpacked(tiny, tmp_path):
+def test_damaged_files_are_not_unpacked(tiny, tmp_path):
     """A sample of the same damage: unpack refuses it too and leaves nothing behind."""
     sample = all_flips(tiny)[::7 if SANITIZED else 61]
     sample += [("cut", size) for size in range(0, len(tiny), 37)]
@@ -608,7 +608,7 @@ def swap(a, b):
     ("w.exp_avg::quantized", "w::error_bits"),
     ("w.exp_avg_sq::quantized", "w.exp_avg::quantized"),
 ])
-def test_70_swapped_planes(a, b, tiny, tmp_path):
+def test_swapped_planes_are_refused(a, b, tiny, tmp_path):
     header, tersor, data = parts(tiny)
     (s, e), (t, f) = header[a]["data_offsets"], header[b]["data_offsets"]
     moved = bytearray(data)
@@ -619,7 +619,7 @@ def test_70_swapped_planes(a, b, tiny, tmp_path):
     refused(tmp_path, joined(header, tersor, data), "is damaged")               # the offsets
 
 
-def test_70_swapped_hashes_and_names(tiny, tmp_path):
+def test_swapped_hashes_and_names_are_refused(tiny, tmp_path):
     header, tersor, data = parts(tiny)
     changed = copy.deepcopy(tersor)
     changed["tensors"][0]["xxh3"].reverse()
@@ -799,7 +799,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_70_wrong_version_unknown_or_missing_part(name, tiny, tmp_path):
+def test_wrong_version_unknown_or_missing_part_is_refused(name, tiny, tmp_path):
     """Changes that fit the header's check again: only the rule itself can refuse them."""
     change, expect = CHANGES[name]
     header, tersor, data = parts(tiny)
@@ -829,7 +829,7 @@ def sr_file(change):
     (lambda h, t: h["w::extra_bits"].update(shape=[3, 1]), "does not fit its codec"),
     (lambda h, t: h.update({"w::error_bits": h.pop("w::extra_bits")}), "no plane w::extra_bits"),
 ])
-def test_70_wrong_seed_or_extra_bits(change, expect, tmp_path):
+def test_wrong_seed_or_extra_bits_are_refused(change, expect, tmp_path):
     out, _ = unpacked(tmp_path, sr_file(lambda h, t: None))
     assert out["w"].hex() == "0020803f"
     refused(tmp_path, sr_file(change), expect)
@@ -839,12 +839,12 @@ def test_70_wrong_seed_or_extra_bits(change, expect, tmp_path):
     "", "null", "[]", "1", "{}", '{"version":1', "{version:1}", '{"version":1,"version":1}',
     "\ufeff{}", '{"version":1}x', '{"version":01}', '{"version":1,}', "{'version':1}",
 ], ids=repr)
-def test_70_text_that_is_no_packed_metadata(text, tiny, tmp_path):
+def test_text_that_is_not_packed_metadata_is_refused(text, tiny, tmp_path):
     header, _, data = parts(tiny)
     refused(tmp_path, joined(header, text, data))
 
 
-def test_70_duplicate_key_in_the_text(tiny, tmp_path):
+def test_duplicate_key_in_the_text_is_refused(tiny, tmp_path):
     header, tersor, data = parts(tiny)
     text = compact(tersor)
     for extra in ('"codec":"raw",', '"\\u0063odec":"raw",'):
@@ -864,7 +864,7 @@ def test_70_duplicate_key_in_the_text(tiny, tmp_path):
     lambda text: text + b"        ",
 ], ids=["no check", "space before it", "escaped key", "check only", "zeros", "capitals",
         "15 digits", "17 digits", "more padding"])
-def test_70_header_check_in_another_form(change, tiny, tmp_path):
+def test_header_check_in_another_form_is_refused(change, tiny, tmp_path):
     header, _, data = parts(tiny)
     text = tiny[8:-len(data)]
     assert re.search(rb'"tersor_check":"[0-9a-f]*[a-f]', text)      # so that capitals differ
