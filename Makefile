@@ -119,7 +119,13 @@ endef
 $(eval $(call flags_rule,FLAGS))
 $(eval $(call flags_rule,CUDA_FLAGS))
 
-$(BUILD)/obj/%.o: %.c $(FLAGS_FILE)
+# Without its libraries nothing is compiled: make says which packages to install.
+LIBRARIES := $(BUILD)/libraries
+$(LIBRARIES): .ci/setup $(FLAGS_FILE)
+	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' .ci/setup --missing build
+	@touch $@
+
+$(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
@@ -128,7 +134,7 @@ $(BUILD)/obj/src/report/sweep_page.o: src/report/sweep_page.css src/report/sweep
 $(BUILD)/obj/src/report/replay_page.o: src/report/replay_page.css src/report/replay_page.js
 
 define simd_rule
-$(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE)
+$(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -O3 -Wno-psabi $(ISA_FLAGS_$(1)) -DTSR_ISA=$(1) -MMD -MP -c $$< -o $$@

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "base/platform.h"
 #include "tersor/status.h"
 
 /*
