@@ -6,7 +6,7 @@
 #include "base/dir.h"
 #include "base/fail.h"
 #include "container/containers.h"
-#include "names/foreign.h"
+#include "names/import_states.h"
 #include "names/state_dict.h"
 #include "torch/dcp.h"
 #include "container/packed.h"
@@ -268,7 +268,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	if (!c->packed) {
 		TSR_TRY(read_generation(c, err));
 		TSR_TRY(tsr_state_dict_name(c, options, err));
-		TSR_TRY(tsr_foreign_tensors(c, options, err));
+		TSR_TRY(tsr_import_states(c, options, err));
 	}
 	TSR_TRY(tsr_build_index(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "format/pickle.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "base/map.h"
 
 /* As CPython, which reads back a batch at a time. */
 #define BATCH 1000u
@@ -15,10 +14,10 @@
 #define SHARED 2u
 #define FIRST_ID 3u
 
-/* A global that was written, in the memo. */
+/* A global that was written: the memo has it. */
 struct known {
-	const char *module, *name; /* NULL: a free slot */
-	uint32_t id;
+	const char *module, *name;
+	uint64_t id;
 };
 
 /* Strings that stand in every tensor. */
@@ -30,8 +29,7 @@ struct writer {
 	const char *where;
 	struct tsr_err *err;
 	uint32_t nmemo;
-	struct known *known; /* hashed, open addressing */
-	size_t nslots, nknown; /* nslots: a power of two, or 0 */
+	struct tsr_map known; /* of struct known */
 	uint32_t words[NWORDS]; /* 1 + memo id, or 0 */
 };
 
@@ -143,36 +141,11 @@ static void clear_below(const struct tsr_value *v)
 
 /* --- Globals: written once each, whoever needs them ------------------------------------------ */
 
-/* The slot of a global, or the free one where it belongs. */
-static struct known *find_slot(struct known *slots, size_t nslots, const char *module,
-			       const char *name)
+static bool is_global(const void *item, const void *key)
 {
-	const uint64_t hash = tsr_hash(name, strlen(name), tsr_hash(module, strlen(module), 0));
-	size_t at = hash & (nslots - 1);
+	const struct known *a = item, *b = key;
 
-	while (slots[at].module &&
-	       (strcmp(slots[at].module, module) != 0 || strcmp(slots[at].name, name) != 0))
-		at = (at + 1) & (nslots - 1);
-	return &slots[at];
-}
-
-static enum tsr_status grow_known(struct writer *w)
-{
-	const size_t nslots = w->nslots ? 2 * w->nslots : 64;
-	struct known *slots = calloc(nslots, sizeof(*slots));
-
-	if (!slots)
-		return tsr_fail_nomem(w->err, w->where);
-	for (size_t i = 0; i < w->nslots; i++) {
-		const struct known *k = &w->known[i];
-
-		if (k->module)
-			*find_slot(slots, nslots, k->module, k->name) = *k;
-	}
-	free(w->known);
-	w->known = slots;
-	w->nslots = nslots;
-	return TSR_OK;
+	return strcmp(a->module, b->module) == 0 && strcmp(a->name, b->name) == 0;
 }
 
 /* A newline in a name would start opcodes of its own. */
@@ -188,23 +161,26 @@ static enum tsr_status check_names(struct writer *w, const char *module, const c
 
 static enum tsr_status write_global(struct writer *w, const char *module, const char *name)
 {
-	struct known *slot;
+	const struct known key = { .module = module, .name = name };
+	const uint64_t hash = tsr_map_hash(&w->known, module, strlen(module), 0) ^
+			      tsr_map_hash(&w->known, name, strlen(name), 1);
+	bool is_new;
+	struct known *known = tsr_map_put(&w->known, hash, &key, &is_new);
 
-	if (2 * (w->nknown + 1) > w->nslots)
-		TSR_TRY(grow_known(w));
-	slot = find_slot(w->known, w->nslots, module, name);
-	if (slot->module) {
-		put_from_memo(w, slot->id);
+	if (!known)
+		return tsr_fail_nomem(w->err, w->where);
+	if (!is_new) {
+		put_from_memo(w, (uint32_t)known->id);
 		return TSR_OK;
 	}
+	*known = key;
 	TSR_TRY(check_names(w, module, name));
 	put_op(w, 'c'); /* GLOBAL */
 	tsr_text_puts(w->out, module);
 	put_op(w, '\n');
 	tsr_text_puts(w->out, name);
 	put_op(w, '\n');
-	*slot = (struct known){ module, name, put_memo(w) };
-	w->nknown++;
+	known->id = put_memo(w);
 	return TSR_OK;
 }
 
@@ -550,10 +526,11 @@ enum tsr_status tsr_pickle_write(const struct tsr_value *root,
 	struct writer w = { .out = out, .tensors = tensors, .where = where, .err = err };
 	enum tsr_status status;
 
+	w.known = (struct tsr_map){ .item_nbytes = sizeof(struct known), .same = is_global };
 	TSR_TRY(tsr_value_check(root, where, err));
 	count_below(root);
 	status = write_pickle(&w, root);
 	clear_below(root);
-	free(w.known);
+	tsr_map_free(&w.known);
 	return status;
 }

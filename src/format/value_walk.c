@@ -2,10 +2,9 @@
 #include "format/value_walk.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/map.h"
 #include "base/utf8.h"
 
 /* --- The walk ------------------------------------------------------------------------------- */
@@ -126,57 +125,42 @@ void tsr_value_walk_path(const struct tsr_value_walk *w, char *out, size_t nbyte
 
 /* --- Keys ----------------------------------------------------------------------------------- */
 
-/* Keys so far, by hash: the number of each in its dict, counted from 1. */
-struct keys {
-	const struct tsr_value *dict;
-	size_t mask;
-	uint32_t *table;
-};
-
-static bool is_same_key(const struct tsr_value *a, const struct tsr_value *b)
+static bool is_same_key(const void *item, const void *key)
 {
+	const struct tsr_value *a = *(const struct tsr_value *const *)item, *b = key;
+
 	return a->type == b->type && a->text.nbytes == b->text.nbytes &&
 	       memcmp(a->text.bytes, b->text.bytes, a->text.nbytes) == 0;
 }
 
-/* Add key number @i, unless there is one like it. */
-static bool add_key(struct keys *k, size_t i)
+static bool is_comparable(const struct tsr_value *key)
 {
-	const struct tsr_value *key = k->dict->list.items[2 * i];
-	size_t at = (size_t)tsr_hash(key->text.bytes, key->text.nbytes, key->type) & k->mask;
-
-	for (; k->table[at]; at = (at + 1) & k->mask) {
-		if (is_same_key(k->dict->list.items[2 * ((size_t)k->table[at] - 1)], key))
-			return false;
-	}
-	k->table[at] = (uint32_t)i + 1;
-	return true;
+	return key->type == TSR_VALUE_STRING || key->type == TSR_VALUE_BYTES ||
+	       key->type == TSR_VALUE_INT;
 }
 
 bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret)
 {
-	const size_t n = dict->list.n / 2;
-	struct keys k = { .dict = dict, .mask = 7 };
+	struct tsr_map keys = { .item_nbytes = sizeof(dict), .same = is_same_key };
+	const struct tsr_value **item = ret;
 
 	*ret = NULL;
-	if (n < 2)
-		return true;
-	while (k.mask - k.mask / 4 < n)
-		k.mask = 2 * k.mask + 1;
-	k.table = calloc(k.mask + 1, sizeof(*k.table));
-	if (!k.table)
-		return false;
-	for (size_t i = 0; i < n && !*ret; i++) {
-		const struct tsr_value *key = dict->list.items[2 * i];
+	for (size_t i = 0; i + 1 < dict->list.n && item && !*ret; i += 2) {
+		const struct tsr_value *key = dict->list.items[i];
+		bool is_new;
 
-		if (key->type != TSR_VALUE_STRING && key->type != TSR_VALUE_BYTES &&
-		    key->type != TSR_VALUE_INT)
+		if (!is_comparable(key))
 			continue;
-		if (!add_key(&k, i))
+		item = tsr_map_put(
+			&keys, tsr_map_hash(&keys, key->text.bytes, key->text.nbytes, key->type),
+			key, &is_new);
+		if (item && is_new)
+			*item = key;
+		else
 			*ret = key;
 	}
-	free(k.table);
-	return true;
+	tsr_map_free(&keys);
+	return item != NULL;
 }
 
 /* --- Words ---------------------------------------------------------------------------------- */

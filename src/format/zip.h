@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/file.h"
+#include "base/named.h"
 #include "tersor/status.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
@@ -32,7 +33,7 @@ struct tsr_zip_member {
 struct tsr_zip {
 	size_t nmembers;
 	struct tsr_zip_member *members; /* in the order of the central directory; names differ */
-	size_t *by_name; /* indices of members, sorted by name */
+	struct tsr_named *by_name; /* the members, sorted */
 	char *names;
 };
 

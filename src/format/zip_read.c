@@ -409,47 +409,27 @@ static enum tsr_status check_members(struct reading *r)
 
 /* --- Names ---------------------------------------------------------------------------------- */
 
-static int compare_names(const void *va, const void *vb, void *members)
-{
-	const struct tsr_zip_member *m = members;
-	const size_t *a = va, *b = vb;
-
-	return strcmp(m[*a].name, m[*b].name);
-}
-
 static enum tsr_status sort_names(struct reading *r)
 {
 	struct tsr_zip *z = r->z;
 
 	for (size_t i = 0; i < z->nmembers; i++)
-		z->by_name[i] = i;
-	qsort_r(z->by_name, z->nmembers, sizeof(*z->by_name), compare_names, z->members);
+		z->by_name[i] = (struct tsr_named){ z->members[i].name, i };
+	tsr_named_sort(z->by_name, z->nmembers);
 	for (size_t i = 1; i < z->nmembers; i++) {
-		if (compare_names(&z->by_name[i - 1], &z->by_name[i], z->members) == 0)
+		if (strcmp(z->by_name[i - 1].name, z->by_name[i].name) == 0)
 			return tsr_fail(r->part.err, TSR_E_FORMAT,
 					"%s: member %.200s: found twice, expected once",
-					r->part.where, z->members[z->by_name[i]].name);
+					r->part.where, z->by_name[i].name);
 	}
 	return TSR_OK;
 }
 
 const struct tsr_zip_member *tsr_zip_find(const struct tsr_zip *z, const char *name)
 {
-	size_t low = 0, high = z->nmembers;
+	const struct tsr_named *found = tsr_named_find(z->by_name, z->nmembers, name);
 
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		const struct tsr_zip_member *m = &z->members[z->by_name[mid]];
-		const int order = strcmp(name, m->name);
-
-		if (order == 0)
-			return m;
-		if (order < 0)
-			high = mid;
-		else
-			low = mid + 1;
-	}
-	return NULL;
+	return found ? &z->members[found->index] : NULL;
 }
 
 /* --- The whole ------------------------------------------------------------------------------ */

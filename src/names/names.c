@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/named.h"
 #include "text/text.h"
 #include "names/roles.h"
 
@@ -78,7 +79,11 @@ struct assigning {
 	struct tsr_checkpoint *c;
 	struct candidate *all; /* one per tensor */
 	size_t n;
-	struct candidate **weights; /* those that may be weights, masters too, by canonical name */
+	/*
+	 * Those that may be weights, by canonical name.  The index of a master copy has @n added, so
+	 * that it comes behind the model's own weight.
+	 */
+	struct tsr_named *weights;
 	size_t nweights;
 	struct tsr_err *err;
 };
@@ -237,28 +242,27 @@ static bool is_master(const struct candidate *k)
 	return k->slot == SLOT_MASTER;
 }
 
-/* A model's own weight before the master copy that an optimizer keeps of it. */
-static int by_canonical(const void *va, const void *vb)
-{
-	struct candidate *const *a = va, *const *b = vb;
-	const int order = strcmp((*a)->canonical, (*b)->canonical);
-
-	return order ? order : is_master(*a) - is_master(*b);
-}
-
 /* A weak alias is also a name of its own: for a weight list it stands under its whole name. */
 static enum tsr_status list_weights(struct assigning *a)
 {
-	a->weights = calloc(a->n + 1, sizeof(struct candidate *));
+	a->weights = calloc(a->n + 1, sizeof(*a->weights));
 	if (!a->weights)
 		return tsr_fail_nomem(a->err, a->c->path);
 	for (size_t i = 0; i < a->n; i++) {
-		if (may_be_weight(&a->all[i]) && (!a->all[i].base || is_master(&a->all[i])))
-			a->weights[a->nweights++] = &a->all[i];
+		const struct candidate *k = &a->all[i];
+
+		if (may_be_weight(k) && (!k->base || is_master(k)))
+			a->weights[a->nweights++] = (struct tsr_named){ k->canonical,
+									is_master(k) ? a->n + i
+										     : i };
 	}
-	if (a->nweights)
-		qsort(a->weights, a->nweights, sizeof(struct candidate *), by_canonical);
+	tsr_named_sort(a->weights, a->nweights);
 	return TSR_OK;
+}
+
+static struct candidate *weight_of(const struct assigning *a, const struct tsr_named *entry)
+{
+	return &a->all[entry->index % a->n];
 }
 
 /* The weight that a state's base names, exactly or else without wrappers; NULL if none does. */
@@ -266,37 +270,25 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 				   struct candidate **ret)
 {
 	const struct tsr_tensor *exact = tsr_checkpoint_find(a->c, k->base);
-	size_t low = 0, high = a->nweights;
+	struct candidate *found = exact ? &a->all[exact - a->c->tensors] : NULL;
+	const struct tsr_named *at, *end = a->weights + a->nweights;
 
 	*ret = NULL;
-	if (exact) {
-		struct candidate *found = &a->all[exact - a->c->tensors];
-
-		if (may_be_weight(found) && found != k) {
-			*ret = found;
-			return TSR_OK;
-		}
-	}
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-
-		if (strcmp(a->weights[mid]->canonical, k->canonical) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	if (low == a->nweights || strcmp(a->weights[low]->canonical, k->canonical) != 0)
+	if (found && may_be_weight(found) && found != k) {
+		*ret = found;
 		return TSR_OK;
-	if (low + 1 < a->nweights && strcmp(a->weights[low + 1]->canonical, k->canonical) == 0 &&
-	    is_master(a->weights[low]) == is_master(a->weights[low + 1]))
-		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; "
-				"--map or --keep "
-				"settles it",
-				a->c->path, k->t->name, a->weights[low]->t->name,
-				a->weights[low + 1]->t->name);
-	*ret = a->weights[low];
-	return TSR_OK;
+	}
+	at = tsr_named_find(a->weights, a->nweights, k->canonical);
+	if (!at)
+		return TSR_OK;
+	*ret = weight_of(a, at);
+	if (at + 1 == end || strcmp(at[1].name, at->name) != 0 ||
+	    is_master(*ret) != is_master(weight_of(a, at + 1)))
+		return TSR_OK;
+	return tsr_fail(a->err, TSR_E_FORMAT,
+			"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; "
+			"--map or --keep settles it",
+			a->c->path, k->t->name, (*ret)->t->name, weight_of(a, at + 1)->t->name);
 }
 
 static void print_shape(const struct tsr_tensor *t, char *out, size_t room)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "names/state_dict.h"
+#include "names/optimizer_ids.h"
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 

@@ -11,6 +11,8 @@
 #include "base/fail.h"
 #include "text/text.h"
 #include "base/utf8.h"
+#include "names/flashoptim_import.h"
+#include "names/optimizer_ids.h"
 
 /* Values whose tensors were named. */
 #define MARK_NAMED 1u
@@ -275,59 +277,6 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 
 /* --- Optimizers ------------------------------------------------------------------------------- */
 
-/*
- * FlashOptim keeps corrections in tensors of the weight's type: whole numbers, or the bits of
- * 16-bit integers, as the group's master_bytewidth says.
- */
-static enum tsr_status type_error_bits(struct naming *n, const struct tsr_optim *o,
-				       const struct tsr_optim_id *id)
-{
-	const struct tsr_value *v = tsr_value_at(id->state, "error_bits");
-	const uint64_t bytewidth = tsr_optim_bytewidth(o, id->group);
-	struct tsr_layout *layout;
-	struct tsr_chunk *chunk;
-	struct tsr_array *a;
-	uint64_t *numbers, step = 1;
-
-	if (!v || v->type != TSR_VALUE_TENSOR || n->options->as_stored)
-		return TSR_OK;
-	a = &n->c->arrays[v->tensor.array];
-	if (a->dtype == TSR_I8 || a->dtype == TSR_I16)
-		return TSR_OK;
-	if (bytewidth == 4 && (a->dtype == TSR_BF16 || a->dtype == TSR_F16)) {
-		a->dtype = TSR_I16;
-		return TSR_OK;
-	}
-	if (bytewidth != 3 || a->dtype != TSR_BF16 || a->layout)
-		return tsr_fail(n->err, TSR_E_UNSUPPORTED,
-				"%s: %.200s: error_bits of %.200s: found dtype %s with "
-				"master_bytewidth %llu, expected BF16 with 3, or 16 bits with 4",
-				n->c->path, o->path, id->name ? id->name : "a parameter",
-				tsr_dtype_name(a->dtype), (unsigned long long)bytewidth);
-	layout = tsr_arena_alloc(n->c->arena, sizeof(*layout));
-	chunk = tsr_arena_alloc(n->c->arena, sizeof(*chunk));
-	numbers = tsr_arena_alloc(n->c->arena, 2 * a->rank * sizeof(*numbers));
-	if (!layout || !chunk || !numbers)
-		return tsr_build_nomem(n->c, n->err);
-	for (unsigned d = a->rank; d-- > 0; step *= a->shape[d])
-		numbers[a->rank + d] = step;
-	*chunk = (struct tsr_chunk){ .start = numbers,
-				     .size = a->shape,
-				     .stride = numbers + a->rank,
-				     .file = a->file,
-				     .offset = a->offset,
-				     .has_crc = a->has_crc,
-				     .crc = a->crc,
-				     .crc_offset = a->offset,
-				     .crc_nbytes = a->nbytes };
-	*layout = (struct tsr_layout){ .nchunks = 1, .chunks = chunk, .bf16_integers = true };
-	a->layout = layout;
-	a->has_crc = false;
-	a->dtype = TSR_I8;
-	a->nbytes = a->numel;
-	return TSR_OK;
-}
-
 static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 {
 	for (size_t i = 0; i < o->nids; i++) {
@@ -347,7 +296,8 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 			TSR_TRY(push_key(n, id->id));
 		}
 		TSR_TRY(walk(n, id->state, 0, false));
-		TSR_TRY(type_error_bits(n, o, id));
+		if (!n->options->as_stored)
+			TSR_TRY(tsr_import_flashoptim_type(n->c, o, id, n->err));
 	}
 	/* What no id claims is found by its path. */
 	cut_path(n, 0);

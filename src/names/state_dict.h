@@ -1,53 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_STATE_DICT_H
-#define TSR_CKPT_STATE_DICT_H
+/* Names of the tensors in what was saved: a tree of values. */
+#ifndef TSR_NAMES_STATE_DICT_H
+#define TSR_NAMES_STATE_DICT_H
 
 #include "ckpt/build.h"
-
-/* A tensor of a model, in the order of the model. */
-struct tsr_param {
-	const char *name;
-	size_t array;
-};
-
-/* A parameter as an optimizer knows it: by its position over all param_groups. */
-struct tsr_optim_id {
-	const struct tsr_value *id; /* an int, or the parameter's name */
-	size_t group;
-	const char *name; /* of the parameter; NULL until known */
-	struct tsr_value *state; /* mapping of its state, or NULL */
-	size_t array; /* one of its state with its shape; SIZE_MAX: there is none */
-};
-
-/* One optimizer's state_dict(). */
-struct tsr_optim {
-	const char *path; /* where it stands, for messages: "optimizer" */
-	const char *prefix; /* of the names of what is in it: "optimizer." or "" */
-	const struct tsr_value *state, *groups;
-	size_t nids;
-	struct tsr_optim_id *ids;
-};
-
-/* Whether a value is the state_dict() of an optimizer: it has `state` and `param_groups`. */
-bool tsr_optim_is(const struct tsr_value *v);
-
-/* Fill @ret from a value for which tsr_optim_is() holds; memory is the checkpoint's arena. */
-enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value *v,
-			       const char *path, const char *prefix, struct tsr_optim *ret,
-			       struct tsr_err *err);
-
-/*
- * Give each id of an optimizer the name of its parameter: its own, from param_names, from @given
- * (@ngiven names in the order of ids), or by shape and order from @params of the model, which come
- * in the model's order if @ordered.  Without parameters names stay NULL.  TSR_E_UNSUPPORTED where
- * more than one assignment fits.
- */
-enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
-			       const struct tsr_param *params, size_t nparams, bool ordered,
-			       const char *const *given, size_t ngiven, struct tsr_err *err);
-
-/* The bytes per weight that a FlashOptim group keeps (`master_bytewidth`), or 0. */
-uint64_t tsr_optim_bytewidth(const struct tsr_optim *o, size_t group);
 
 /* Tensors of a tree: give them and the arrays their names, joining optimizer states to parameters. */
 enum tsr_status tsr_state_dict_name(struct tsr_checkpoint *c,

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "names/roles.h"
-#include "names/state_dict.h"
+#include "names/optimizer_ids.h"
 #include "replay/new_states.h"
 
 /* Values that were looked at for a parameter's state. */

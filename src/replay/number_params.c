@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "names/state_dict.h"
+#include "names/optimizer_ids.h"
 #include "replay/new_states.h"
 
 struct numbering {

@@ -15,17 +15,10 @@
 #include <cjson/cJSON.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "base/map.h"
 #include "base/utf8.h"
 
 /* --- The strict scan ------------------------------------------------------------------------ */
-
-/* Hashes of the keys seen, seeded by the object they stand in.  Open addressing; 0 is empty. */
-struct key_set {
-	uint64_t *slots;
-	size_t nslots; /* a power of two, or 0 */
-	size_t nkeys;
-};
 
 struct scan {
 	const char *text;
@@ -33,7 +26,7 @@ struct scan {
 	size_t at;
 	const struct tsr_json_rules *rules;
 	size_t nvalues;
-	struct key_set keys;
+	struct tsr_map keys; /* of all objects, hashed with the object they stand in */
 	struct tsr_text string; /* the last string, without its escapes */
 	struct tsr_text
 		member; /* the member of the root that the scan is in; "" before the first */
@@ -72,53 +65,22 @@ static enum tsr_status malformed(struct scan *s, const char *found)
 			found);
 }
 
-static enum tsr_status key_set_grow(struct scan *s)
-{
-	const size_t nslots = s->keys.nslots ? 2 * s->keys.nslots : 1024;
-	uint64_t *slots = calloc(nslots, sizeof(*slots));
-
-	if (!slots)
-		return tsr_fail_nomem(s->err, s->rules->file);
-	for (size_t i = 0; i < s->keys.nslots; i++) {
-		size_t at = s->keys.slots[i] & (nslots - 1);
-
-		if (!s->keys.slots[i])
-			continue;
-		while (slots[at])
-			at = (at + 1) & (nslots - 1);
-		slots[at] = s->keys.slots[i];
-	}
-	free(s->keys.slots);
-	s->keys.slots = slots;
-	s->keys.nslots = nslots;
-	return TSR_OK;
-}
-
 /*
- * Two keys with one 64-bit hash are taken for duplicates: a refusal, never a wrong acceptance.  The
- * hash of a short key is little more than its sum with the seed, so that seeds must lie far apart:
- * multiples of the golden ratio do.
+ * Two keys with one 64-bit hash are taken for duplicates: a refusal, never a wrong acceptance.
+ * @object: where the object starts.
  */
 static enum tsr_status add_key(struct scan *s, uint64_t object)
 {
-	uint64_t hash = tsr_hash(s->string.bytes, s->string.nbytes,
-				 object * UINT64_C(0x9e3779b97f4a7c15));
-	size_t at;
+	const uint64_t hash = tsr_map_hash(&s->keys, s->string.bytes, s->string.nbytes, object);
 	char place[PLACE_MAX];
+	bool is_new;
 
-	if (2 * (s->keys.nkeys + 1) > s->keys.nslots)
-		TSR_TRY(key_set_grow(s));
-	hash += hash == 0;
-	at = hash & (s->keys.nslots - 1);
-	while (s->keys.slots[at]) {
-		if (s->keys.slots[at] == hash)
-			return tsr_fail(s->err, TSR_E_FORMAT, "%s: duplicate key \"%.200s\"",
-					locate(s, s->at, place, sizeof(place)), s->string.bytes);
-		at = (at + 1) & (s->keys.nslots - 1);
-	}
-	s->keys.slots[at] = hash;
-	s->keys.nkeys++;
-	return TSR_OK;
+	if (!tsr_map_put(&s->keys, hash, NULL, &is_new))
+		return tsr_fail_nomem(s->err, s->rules->file);
+	if (is_new)
+		return TSR_OK;
+	return tsr_fail(s->err, TSR_E_FORMAT, "%s: duplicate key \"%.200s\"",
+			locate(s, s->at, place, sizeof(place)), s->string.bytes);
 }
 
 static void skip_space(struct scan *s)
@@ -384,7 +346,7 @@ enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr
 		if (s.at != nbytes)
 			status = malformed(&s, "something after the end of the value");
 	}
-	free(s.keys.slots);
+	tsr_map_free(&s.keys);
 	tsr_text_free(&s.string);
 	tsr_text_free(&s.member);
 	return status;

@@ -7,94 +7,67 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "base/map.h"
 #include "torch/dcp_read.h"
 #include "format/value_walk.h"
 
 /* The longest list that is built of indices. */
 #define INDEX_MAX 1000000u
 
-/* An item of a dict, by dict and key. */
-struct slot {
+/* An item of a dict. */
+struct item {
 	const struct tsr_value *dict;
-	size_t item; /* the key; the value is the next one */
+	size_t key; /* its place in the dict; the value is the next one */
+};
+
+/* What an item is found by. */
+struct key {
+	const struct tsr_value *dict, *key;
 };
 
 struct tsr_dcp_tree {
 	struct tsr_arena *arena;
 	struct tsr_value *root;
-	size_t nslots, room; /* room: a power of 2 */
-	struct slot *slots;
+	struct tsr_map items; /* of struct item */
 	size_t nlists, lists_room;
 	struct tsr_value **lists; /* those made here */
 };
 
 /* --- Dicts ---------------------------------------------------------------------------------- */
 
-static uint64_t hash_key(const struct tsr_value *dict, const struct tsr_value *key)
+static bool is_item(const void *item, const void *key)
 {
-	return tsr_hash(key->text.bytes, key->text.nbytes, (uint64_t)(uintptr_t)dict);
-}
+	const struct item *a = item;
+	const struct key *b = key;
+	const struct tsr_value *text;
 
-static bool same_text(const struct tsr_value *a, const struct tsr_value *b)
-{
-	return a->text.nbytes == b->text.nbytes &&
-	       memcmp(a->text.bytes, b->text.bytes, a->text.nbytes) == 0;
-}
-
-static struct slot *slot_of(const struct tsr_dcp_tree *t, const struct tsr_value *dict,
-			    const struct tsr_value *key)
-{
-	size_t i = (size_t)hash_key(dict, key) & (t->room - 1);
-
-	for (; t->slots[i].dict; i = (i + 1) & (t->room - 1)) {
-		const struct slot *s = &t->slots[i];
-
-		if (s->dict == dict && same_text(dict->list.items[s->item], key))
-			break;
-	}
-	return &t->slots[i];
-}
-
-static bool grow_slots(struct tsr_dcp_tree *t)
-{
-	const size_t old_room = t->room;
-	struct slot *old = t->slots;
-
-	if (t->nslots < t->room / 2)
-		return true;
-	t->slots = calloc(old_room ? 2 * old_room : 64, sizeof(*old));
-	if (!t->slots) {
-		t->slots = old;
+	if (a->dict != b->dict)
 		return false;
-	}
-	t->room = old_room ? 2 * old_room : 64;
-	for (size_t i = 0; i < old_room; i++) {
-		if (old[i].dict)
-			*slot_of(t, old[i].dict, old[i].dict->list.items[old[i].item]) = old[i];
-	}
-	free(old);
-	return true;
+	text = a->dict->list.items[a->key];
+	return text->text.nbytes == b->key->text.nbytes &&
+	       memcmp(text->text.bytes, b->key->text.bytes, b->key->text.nbytes) == 0;
 }
 
 /* Where the value of a key is kept, which is NULL if it is new; NULL: no memory. */
 static struct tsr_value **value_in_dict(struct tsr_dcp_tree *t, struct tsr_value *dict,
 					const struct tsr_value *key)
 {
+	const struct key wanted = { dict, key };
+	const uint64_t hash = tsr_map_hash(&t->items, key->text.bytes, key->text.nbytes,
+					   (uint64_t)(uintptr_t)dict);
+	bool is_new;
+	struct item *item = tsr_map_put(&t->items, hash, &wanted, &is_new);
 	struct tsr_value *copy;
-	struct slot *s;
 
-	if (!grow_slots(t))
+	if (!item)
 		return NULL;
-	s = slot_of(t, dict, key);
-	if (s->dict)
-		return &dict->list.items[s->item + 1];
+	if (!is_new)
+		return &dict->list.items[item->key + 1];
 	copy = tsr_value_text(t->arena, TSR_VALUE_STRING, key->text.bytes, key->text.nbytes);
 	if (!copy || !tsr_value_add(t->arena, dict, copy) || !tsr_value_add(t->arena, dict, NULL))
 		return NULL;
-	*s = (struct slot){ dict, dict->list.n - 2 };
-	t->nslots++;
-	return &dict->list.items[s->item + 1];
+	*item = (struct item){ dict, dict->list.n - 2 };
+	return &dict->list.items[item->key + 1];
 }
 
 /* --- Lists ---------------------------------------------------------------------------------- */
@@ -228,6 +201,7 @@ struct tsr_dcp_tree *tsr_dcp_tree_new(struct tsr_arena *arena)
 	if (!t)
 		return NULL;
 	t->arena = arena;
+	t->items = (struct tsr_map){ .item_nbytes = sizeof(struct item), .same = is_item };
 	t->root = new_container(t, TSR_VALUE_DICT);
 	if (t->root)
 		return t;
@@ -239,7 +213,7 @@ void tsr_dcp_tree_free(struct tsr_dcp_tree *t)
 {
 	if (!t)
 		return;
-	free(t->slots);
+	tsr_map_free(&t->items);
 	free(t->lists);
 	free(t);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "base/map.h"
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"
 
@@ -15,18 +15,11 @@
 
 /* A view that has an array. */
 struct seen {
-	uint64_t hash;
+	const struct tsr_torch_archive *archive;
 	size_t array;
 	size_t member;
 	uint64_t first;
 	const uint64_t *shape, *stride; /* the array's; NULL: contiguous */
-};
-
-/* All of them, and a table of places in the list, from 1 on, by hash; 0 is free. */
-struct views {
-	size_t n, room;
-	struct seen *list;
-	size_t *table; /* 2 * room, a power of 2 */
 };
 
 /* The pass over a value. */
@@ -34,65 +27,31 @@ struct binding {
 	struct tsr_torch_archive *a;
 	struct tsr_value_walk walk;
 	const char *prefix;
-	struct views views;
+	struct tsr_map views; /* of struct seen */
 	uint64_t nbytes; /* of the tensors so far */
 	size_t nnumpy;
 	char numpy[PATH_NBYTES]; /* where the first NumPy value stands */
 };
 
-static uint64_t hash_view(const struct tsr_torch_view *v)
+static uint64_t hash_view(struct tsr_map *views, const struct tsr_torch_view *v)
 {
 	const uint64_t facts[] = { v->member, v->dtype, v->rank, v->first };
-	const uint64_t hash = tsr_hash(v->shape, v->rank * sizeof(*v->shape),
-				       tsr_hash(facts, sizeof(facts), 0));
+	const uint64_t hash = tsr_map_hash(views, v->shape, v->rank * sizeof(*v->shape),
+					   tsr_map_hash(views, facts, sizeof(facts), 0));
 
-	return tsr_hash(v->stride, v->rank * sizeof(*v->stride), hash);
+	return tsr_map_hash(views, v->stride, v->rank * sizeof(*v->stride), hash);
 }
 
-static bool is_same(const struct binding *b, const struct seen *s, const struct tsr_torch_view *v)
+static bool is_seen(const void *item, const void *key)
 {
-	const struct tsr_array *a = &b->a->c->arrays[s->array];
+	const struct seen *s = item;
+	const struct tsr_torch_view *v = key;
+	const struct tsr_array *a = &s->archive->c->arrays[s->array];
 	const size_t nbytes = v->rank * sizeof(*v->shape);
 
 	return s->member == v->member && s->first == v->first && a->dtype == v->dtype &&
 	       a->rank == v->rank && (!nbytes || memcmp(s->shape, v->shape, nbytes) == 0) &&
 	       (s->stride ? !nbytes || memcmp(s->stride, v->stride, nbytes) == 0 : v->contiguous);
-}
-
-/* Where a view is in the table, or is to be put. */
-static size_t *place_of(const struct binding *b, uint64_t hash, const struct tsr_torch_view *v)
-{
-	const size_t mask = 2 * b->views.room - 1;
-	size_t i = (size_t)hash & mask;
-
-	for (; b->views.table[i]; i = (i + 1) & mask) {
-		const struct seen *s = &b->views.list[b->views.table[i] - 1];
-
-		if (v && s->hash == hash && is_same(b, s, v))
-			break;
-	}
-	return &b->views.table[i];
-}
-
-static enum tsr_status grow_views(struct binding *b)
-{
-	struct views *views = &b->views;
-	const size_t room = views->room ? 2 * views->room : 64;
-	struct seen *list = realloc(views->list, room * sizeof(*list));
-	size_t *table;
-
-	if (!list)
-		return tsr_fail_nomem(b->a->err, b->a->where);
-	views->list = list;
-	table = calloc(2 * room, sizeof(*table));
-	if (!table)
-		return tsr_fail_nomem(b->a->err, b->a->where);
-	free(views->table);
-	views->table = table;
-	views->room = room;
-	for (size_t i = 0; i < views->n; i++)
-		*place_of(b, views->list[i].hash, NULL) = i + 1;
-	return TSR_OK;
 }
 
 static const char *name_of(const struct binding *b, const char *at)
@@ -120,6 +79,7 @@ static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view 
 	if (!array.name)
 		return tsr_build_nomem(c, b->a->err);
 	TSR_TRY(tsr_build_array(c, &array, &s->array, b->a->err));
+	s->archive = b->a;
 	s->member = v->member;
 	s->first = v->first;
 	s->shape = array.shape;
@@ -131,22 +91,18 @@ static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view 
 static enum tsr_status find_array(struct binding *b, const struct tsr_torch_view *v, const char *at,
 				  size_t *ret)
 {
-	const uint64_t hash = hash_view(v);
-	size_t *place;
+	const uint64_t hash = hash_view(&b->views, v);
+	bool is_new;
+	struct seen *s = tsr_map_put(&b->views, hash, v, &is_new);
 
-	if (b->views.n == b->views.room)
-		TSR_TRY(grow_views(b));
-	place = place_of(b, hash, v);
-	if (!*place) {
-		struct seen *s = &b->views.list[b->views.n];
-
-		s->hash = hash;
+	if (!s)
+		return tsr_fail_nomem(b->a->err, b->a->where);
+	if (is_new) {
 		TSR_TRY(add_array(b, v, at, s));
 		if (__builtin_add_overflow(b->nbytes, v->nbytes, &b->nbytes))
 			b->nbytes = UINT64_MAX;
-		*place = ++b->views.n;
 	}
-	*ret = b->views.list[*place - 1].array;
+	*ret = s->array;
 	return TSR_OK;
 }
 
@@ -335,11 +291,11 @@ enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *ro
 		return tsr_fail_nomem(a->err, a->where);
 	b->a = a;
 	b->prefix = prefix;
+	b->views = (struct tsr_map){ .item_nbytes = sizeof(struct seen), .same = is_seen };
 	b->walk.root = root;
 	b->walk.mark = TSR_MARK_TORCH;
 	status = bind_all(b);
-	free(b->views.list);
-	free(b->views.table);
+	tsr_map_free(&b->views);
 	free(b);
 	return status;
 }

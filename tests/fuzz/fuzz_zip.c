@@ -81,8 +81,7 @@ static void check_names(const struct tsr_zip *z)
 		REQUIRE(strncmp(m->name, "../", 3) != 0 && strcmp(m->name, "..") != 0);
 		REQUIRE(tsr_zip_find(z, m->name) == m);
 		if (i)
-			REQUIRE(strcmp(z->members[z->by_name[i - 1]].name,
-				       z->members[z->by_name[i]].name) < 0);
+			REQUIRE(strcmp(z->by_name[i - 1].name, z->by_name[i].name) < 0);
 	}
 }
 

@@ -60,8 +60,7 @@ static void expect_items(const struct tsr_file *f, const struct item *items, siz
 		expect_contents(f, m, items[i].data ? items[i].data : "", items[i].nbytes);
 	}
 	for (size_t i = 1; i < n; i++)
-		assert_true(strcmp(z->members[z->by_name[i - 1]].name,
-				   z->members[z->by_name[i]].name) < 0);
+		assert_true(strcmp(z->by_name[i - 1].name, z->by_name[i].name) < 0);
 	assert_null(tsr_zip_find(z, "no such member"));
 	assert_null(tsr_zip_find(z, ""));
 	tsr_zip_free(z);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Import of FlashOptim's compressed states: corrections of weights, codes and scales of states. */
+#include "names/flashoptim_import.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+#define QUANTIZED "::quantized"
+
+static const struct tsr_codec *codec_of(enum tsr_dtype narrow, enum tsr_dtype rest)
+{
+	const bool wide = rest == TSR_I16;
+
+	if (rest != TSR_I8 && !wide)
+		return NULL;
+	if (narrow == TSR_BF16)
+		return tsr_codec_find(wide ? "bf16+ulp16" : "bf16+ulp8");
+	if (narrow == TSR_F16)
+		return tsr_codec_find(wide ? "fp16+ulp16" : "fp16+ulp8");
+	return NULL;
+}
+
+enum tsr_status tsr_import_flashoptim_weight(struct tsr_importing *m, size_t i)
+{
+	return tsr_import_weight(m, i, ".error_bits", codec_of);
+}
+
+enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i)
+{
+	struct tsr_array *a = &m->c->arrays[i], *s;
+	const size_t len = tsr_import_stem(a->name, QUANTIZED);
+	struct tsr_coding coding = { .scale = TSR_SCALE_F16, .group = TSR_GROUP_DEFAULT };
+	size_t scales;
+
+	if (!len)
+		return TSR_OK;
+	scales = tsr_import_find(m, a->name, len, "::scales");
+	if (scales == SIZE_MAX)
+		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: found codes without their ::scales", m->c->path,
+				a->name);
+	s = &m->c->arrays[scales];
+	/* Later versions call the scales of BF16 weights BF16, so that torch does not round them. */
+	s->dtype = s->dtype == TSR_BF16 ? TSR_F16 : s->dtype;
+	if ((a->dtype != TSR_I8 && a->dtype != TSR_U8) || s->dtype != TSR_F16 ||
+	    s->numel != a->numel / coding.group + (a->numel % coding.group != 0))
+		return tsr_import_bad_scales(m, a, s);
+	coding.codec = tsr_codec_find(a->dtype == TSR_I8 ? "softsign8" : "sqrt8");
+	tsr_import_join(m, i, scales, coding);
+	a->name = tsr_arena_copy(m->c->arena, a->name, len);
+	return a->name ? TSR_OK : tsr_build_nomem(m->c, m->err);
+}
+
+enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_value **key)
+{
+	const bool text = (*key)->type == TSR_VALUE_STRING;
+	const size_t len = text ? tsr_import_stem((*key)->text.bytes, QUANTIZED) : 0;
+
+	if (!len)
+		return TSR_OK;
+	*key = tsr_value_text(m->c->arena, TSR_VALUE_STRING, (*key)->text.bytes, len);
+	return *key ? TSR_OK : tsr_build_nomem(m->c, m->err);
+}
+
+/* Read an array of BF16 that hold whole numbers as one of 8-bit integers. */
+static enum tsr_status read_as_integers(struct tsr_checkpoint *c, struct tsr_array *a,
+					struct tsr_err *err)
+{
+	struct tsr_layout *layout = tsr_arena_alloc(c->arena, sizeof(*layout));
+	struct tsr_chunk *chunk = tsr_arena_alloc(c->arena, sizeof(*chunk));
+	uint64_t *numbers = tsr_arena_alloc(c->arena, 2 * a->rank * sizeof(*numbers)), step = 1;
+
+	if (!layout || !chunk || !numbers)
+		return tsr_build_nomem(c, err);
+	for (unsigned d = a->rank; d-- > 0; step *= a->shape[d])
+		numbers[a->rank + d] = step;
+	*chunk = (struct tsr_chunk){ .start = numbers,
+				     .size = a->shape,
+				     .stride = numbers + a->rank,
+				     .file = a->file,
+				     .offset = a->offset,
+				     .has_crc = a->has_crc,
+				     .crc = a->crc,
+				     .crc_offset = a->offset,
+				     .crc_nbytes = a->nbytes };
+	*layout = (struct tsr_layout){ .nchunks = 1, .chunks = chunk, .bf16_integers = true };
+	a->layout = layout;
+	a->has_crc = false;
+	a->dtype = TSR_I8;
+	a->nbytes = a->numel;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_import_flashoptim_type(struct tsr_checkpoint *c, const struct tsr_optim *o,
+					   const struct tsr_optim_id *id, struct tsr_err *err)
+{
+	const struct tsr_value *v = tsr_value_at(id->state, "error_bits");
+	const uint64_t bytewidth = tsr_optim_bytewidth(o, id->group);
+	struct tsr_array *a;
+
+	if (!v || v->type != TSR_VALUE_TENSOR)
+		return TSR_OK;
+	a = &c->arrays[v->tensor.array];
+	if (a->dtype == TSR_I8 || a->dtype == TSR_I16)
+		return TSR_OK;
+	if (bytewidth == 4 && (a->dtype == TSR_BF16 || a->dtype == TSR_F16)) {
+		a->dtype = TSR_I16;
+		return TSR_OK;
+	}
+	if (bytewidth == 3 && a->dtype == TSR_BF16 && !a->layout)
+		return read_as_integers(c, a, err);
+	return tsr_fail(err, TSR_E_UNSUPPORTED,
+			"%s: %.200s: error_bits of %.200s: found dtype %s with "
+			"master_bytewidth %" PRIu64 ", expected BF16 with 3, or 16 bits with 4",
+			c->path, o->path, id->name ? id->name : "a parameter",
+			tsr_dtype_name(a->dtype), bytewidth);
+}

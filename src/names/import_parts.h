@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the imports of other tools' states share: finding the parts of a tensor and joining them. */
+#ifndef TSR_NAMES_IMPORT_PARTS_H
+#define TSR_NAMES_IMPORT_PARTS_H
+
+#include "base/named.h"
+#include "ckpt/build.h"
+
+/* An import under way. */
+struct tsr_importing {
+	struct tsr_checkpoint *c;
+	struct tsr_named *by_name; /* its arrays, sorted */
+	bool *part; /* per array: whether it belongs to another array's tensor, or is used up */
+	struct tsr_coding *coding; /* per array: of the tensor whose first plane it is */
+	size_t *second; /* per array: the tensor's second plane */
+	struct tsr_err *err;
+};
+
+/* The array whose name is the first @len bytes of @name and @suffix, or SIZE_MAX. */
+size_t tsr_import_find(const struct tsr_importing *m, const char *name, size_t len,
+		       const char *suffix);
+
+/* The length of @name without @suffix, which it must end with and not be; else 0. */
+size_t tsr_import_stem(const char *name, const char *suffix);
+
+/* Make one tensor of two arrays. */
+void tsr_import_join(struct tsr_importing *m, size_t first, size_t second,
+		     struct tsr_coding coding);
+
+/* If array @rest is WEIGHT + @suffix: join it to its weight, by the codec that fits both, if any. */
+enum tsr_status tsr_import_weight(struct tsr_importing *m, size_t rest, const char *suffix,
+				  const struct tsr_codec *(*codec)(enum tsr_dtype narrow,
+								   enum tsr_dtype rest));
+
+/* Refuse scales that do not fit their codes. */
+enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,
+				      const struct tsr_array *scales);
+
+#endif

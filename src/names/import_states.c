@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The compressed states of other tools, as tensors that decode to FP32.  docs/containers.md has
+ * their layouts.
+ */
+#include "names/import_states.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "names/bitsandbytes_import.h"
+#include "names/flashoptim_import.h"
+#include "names/transformer_engine_import.h"
+
+static enum tsr_status recognise(struct tsr_importing *m)
+{
+	for (size_t i = 0; i < m->c->narrays; i++) {
+		TSR_TRY(tsr_import_bitsandbytes(m, i));
+		TSR_TRY(tsr_import_flashoptim_weight(m, i));
+		TSR_TRY(tsr_import_transformer_engine(m, i));
+	}
+	/* These change names, by which the others are found. */
+	for (size_t i = 0; i < m->c->narrays; i++)
+		TSR_TRY(tsr_import_flashoptim_state(m, i));
+	return TSR_OK;
+}
+
+/* --- The tree ---------------------------------------------------------------------------------- */
+
+/* Values whose parts were taken out. */
+#define MARK_CLEANED 2u
+
+static bool is_part(const struct tsr_importing *m, const struct tsr_value *v)
+{
+	return v->type == TSR_VALUE_TENSOR && m->part[v->tensor.array];
+}
+
+/* Parts of tensors go; what they were part of is a tensor of its own. */
+static enum tsr_status clean(struct tsr_importing *m, struct tsr_value *v)
+{
+	size_t kept = 0;
+
+	if (!v || v->mark == MARK_CLEANED)
+		return TSR_OK;
+	v->mark = MARK_CLEANED;
+	if (v->type == TSR_VALUE_CALL) {
+		TSR_TRY(clean(m, v->call.args));
+		return clean(m, v->call.items);
+	}
+	if (v->type == TSR_VALUE_DICT) {
+		for (size_t i = 0; i + 1 < v->list.n; i += 2) {
+			struct tsr_value **pair = &v->list.items[i];
+
+			if (is_part(m, pair[1]))
+				continue;
+			if (pair[1]->type == TSR_VALUE_TENSOR &&
+			    m->coding[pair[1]->tensor.array].codec)
+				TSR_TRY(tsr_import_flashoptim_key(m, &pair[0]));
+			v->list.items[kept++] = pair[0];
+			v->list.items[kept++] = pair[1];
+		}
+		v->list.n = kept;
+	}
+	if (v->type == TSR_VALUE_DICT || v->type == TSR_VALUE_LIST || v->type == TSR_VALUE_TUPLE) {
+		for (size_t i = 0; i < v->list.n; i++)
+			TSR_TRY(clean(m, v->list.items[i]));
+	}
+	return TSR_OK;
+}
+
+/* --- Tensors ----------------------------------------------------------------------------------- */
+
+static enum tsr_status add_tensor(struct tsr_importing *m, size_t i)
+{
+	const struct tsr_array *a = &m->c->arrays[i];
+	struct tsr_tensor t = { .name = a->name,
+				.dtype = a->dtype,
+				.rank = a->rank,
+				.shape = a->shape,
+				.numel = a->numel,
+				.coding = { .group = 1 },
+				.nplanes = 1,
+				.plane = { i } };
+
+	if (m->coding[i].codec) {
+		t.dtype = TSR_F32;
+		t.coding = m->coding[i];
+		t.nplanes = 2;
+		t.plane[1] = m->second[i];
+		m->c->coded = true;
+	}
+	return tsr_build_tensor(m->c, &t, m->err);
+}
+
+static enum tsr_status make_tensors(struct tsr_importing *m, bool as_stored)
+{
+	struct tsr_checkpoint *c = m->c;
+
+	if (c->ntrees && !as_stored) {
+		for (size_t i = 0; i < c->narrays; i++)
+			m->by_name[i] = (struct tsr_named){ c->arrays[i].name, i };
+		tsr_named_sort(m->by_name, c->narrays);
+		TSR_TRY(recognise(m));
+		for (size_t i = 0; i < c->ntrees; i++)
+			TSR_TRY(clean(m, c->trees[i]));
+	}
+	for (size_t i = 0; i < c->narrays; i++) {
+		if (!m->part[i])
+			TSR_TRY(add_tensor(m, i));
+	}
+	if (c->coded && !c->generation)
+		c->generation = 1;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_import_states(struct tsr_checkpoint *c, const struct tsr_open_options *options,
+				  struct tsr_err *err)
+{
+	struct tsr_importing m = { .c = c, .err = err };
+	const size_t n = c->narrays + 1;
+	enum tsr_status status;
+
+	m.by_name = calloc(n, sizeof(*m.by_name));
+	m.part = calloc(n, sizeof(*m.part));
+	m.coding = calloc(n, sizeof(*m.coding));
+	m.second = calloc(n, sizeof(*m.second));
+	status = m.by_name && m.part && m.coding && m.second ? make_tensors(&m, options->as_stored)
+							     : tsr_fail_nomem(err, c->path);
+	free(m.by_name);
+	free(m.part);
+	free(m.coding);
+	free(m.second);
+	return status;
+}
