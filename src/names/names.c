@@ -289,12 +289,10 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 		return TSR_OK;
 	if (low + 1 < a->nweights && strcmp(a->weights[low + 1]->canonical, k->canonical) == 0 &&
 	    is_master(a->weights[low]) == is_master(a->weights[low + 1]))
-		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; "
-				"--map or --keep "
-				"settles it",
-				a->c->path, k->t->name, a->weights[low]->t->name,
-				a->weights[low + 1]->t->name);
+		return tsr_fail_hint(a->err, TSR_E_FORMAT, TSR_HINT_RULES,
+				     "%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s",
+				     a->c->path, k->t->name, a->weights[low]->t->name,
+				     a->weights[low + 1]->t->name);
 	*ret = a->weights[low];
 	return TSR_OK;
 }
@@ -334,10 +332,9 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		return TSR_OK;
 	print_shape(k->t, found, sizeof(found));
 	print_shape(k->weight->t, expected, sizeof(expected));
-	return tsr_fail(
-		a->err, TSR_E_FORMAT,
-		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has; --map or "
-		"--keep settles it",
+	return tsr_fail_hint(
+		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
+		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",
 		a->c->path, k->t->name, found, expected, k->weight->t->name);
 }
 
@@ -384,13 +381,12 @@ static enum tsr_status check_unique(struct assigning *a)
 						 : strcmp(k->canonical, next->canonical) == 0;
 
 		if (k->slot == next->slot && same_weight)
-			status = tsr_fail(a->err, TSR_E_FORMAT,
-					  "%s: tensor %.200s: ambiguous: %.200s is also the %s of "
-					  "%.200s; --map "
-					  "or --keep settles it",
-					  a->c->path, next->t->name, k->t->name,
-					  k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
-					  k->weight ? k->weight->t->name : k->base);
+			status = tsr_fail_hint(
+				a->err, TSR_E_FORMAT, TSR_HINT_RULES,
+				"%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s",
+				a->c->path, next->t->name, k->t->name,
+				k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
+				k->weight ? k->weight->t->name : k->base);
 	}
 	free(states);
 	return status;
