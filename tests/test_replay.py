@@ -437,7 +437,7 @@ def test_packed_state_in_other_forms(tmp_path):
 
 
 @pytest.mark.parametrize("options, words", [
-    (["--state", "flash", "-o", "x.pt"], "--to pt writes it decoded"),
+    (["--state", "flash", "-o", "x.pt"], "not pt; --to pt"),
     (["--state", "flash", "-o", "x", "--to", "flashoptim"], "found codec softsign8 with e8m8"),
     (["--state", "fp32", "-o", "x", "--to", "flashoptim"], "--state flashoptim"),
     (["-o", "."], "output exists and is a directory"),

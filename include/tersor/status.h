@@ -33,6 +33,41 @@ enum tsr_status {
 #undef X
 };
 
+/*
+ * What a caller can change so that the call does what was meant: a code, since only the caller knows
+ * what its own user calls the setting.  The text names the member of the options that helps.
+ * Numbers are pinned; new ones are appended.
+ */
+#define TSR_HINT_LIST(X) \
+	X(TSR_HINT_NONE, 0, "") \
+	X(TSR_HINT_FORCE, 1, "force replaces an existing output") \
+	X(TSR_HINT_FOLLOW_LINKS, 2, "follow allows symbolic links") \
+	X(TSR_HINT_DTYPE, 3, "as says what opaque elements hold") \
+	X(TSR_HINT_STRICT, 4, "only strict refuses this") \
+	X(TSR_HINT_RULES, 5, "rules settle what a tensor is") \
+	X(TSR_HINT_PARAMS, 6, "params lists the parameters in the optimizer's order") \
+	X(TSR_HINT_PACK_COMPAT, 7, "pack in FlashOptim's form first") \
+	X(TSR_HINT_SCALAR_WEIGHT, 8, "a rule can make a tensor without dimensions a weight") \
+	X(TSR_HINT_OPTIMIZER, 9, "optimizer names it") \
+	X(TSR_HINT_COMPAT, 10, "order_given says that flashoptim is as meant") \
+	X(TSR_HINT_LR, 11, "lr or schedule gives it") \
+	X(TSR_HINT_STEPS, 12, "first_step and last_step choose the steps") \
+	X(TSR_HINT_FIRST_STEP, 13, "first_step or count settles it") \
+	X(TSR_HINT_COUNT, 14, "count says how many steps a state has seen") \
+	X(TSR_HINT_COUNT_OR_ZERO, 15, "count and zero_state exclude each other") \
+	X(TSR_HINT_ZERO_STATE, 16, "zero_state starts without a state") \
+	X(TSR_HINT_SKIP_MISSING, 17, "on_missing leaves such parameters as they are") \
+	X(TSR_HINT_SKIP_NONFINITE, 18, "on_nonfinite leaves such steps out") \
+	X(TSR_HINT_PACK_STATE, 19, "coding of the weight packs them") \
+	X(TSR_HINT_DECODE, 20, "container writes it decoded") \
+	X(TSR_HINT_CPU, 21, "gpu below 0 runs on the CPU")
+
+enum tsr_hint {
+#define X(name, number, text) name = number,
+	TSR_HINT_LIST(X)
+#undef X
+};
+
 #define TSR_ERR_MAX 1024
 
 /*
@@ -42,9 +77,13 @@ enum tsr_status {
 struct tsr_err {
 	enum tsr_status code;
 	char msg[TSR_ERR_MAX];
+	enum tsr_hint hint; /* what would help */
 };
 
 /* The short text of a status.  Never NULL; static storage. */
 const char *tsr_status_text(enum tsr_status status);
+
+/* The text of a hint, for messages to programmers.  Never NULL; static storage. */
+const char *tsr_hint_text(enum tsr_hint hint);
 
 #endif

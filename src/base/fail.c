@@ -20,18 +20,49 @@ const char *tsr_status_text(enum tsr_status status)
 	return "unknown status";
 }
 
-enum tsr_status tsr_fail(struct tsr_err *err, enum tsr_status code, const char *fmt, ...)
+const char *tsr_hint_text(enum tsr_hint hint)
+{
+	switch (hint) {
+#define X(name, number, text) \
+	case name: \
+		return text;
+		TSR_HINT_LIST(X)
+#undef X
+	}
+	return "";
+}
+
+static void compose(struct tsr_err *err, enum tsr_status code, enum tsr_hint hint, const char *fmt,
+		    va_list ap)
 {
 	char raw[TSR_ERR_MAX];
-	va_list ap;
 
 	if (!err)
-		return code;
-	va_start(ap, fmt);
+		return;
 	vsnprintf(raw, sizeof(raw), fmt, ap);
-	va_end(ap);
 	err->code = code;
+	err->hint = hint;
 	tsr_escape(err->msg, sizeof(err->msg), raw);
+}
+
+enum tsr_status tsr_fail(struct tsr_err *err, enum tsr_status code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	compose(err, code, TSR_HINT_NONE, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+enum tsr_status tsr_fail_hint(struct tsr_err *err, enum tsr_status code, enum tsr_hint hint,
+			      const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	compose(err, code, hint, fmt, ap);
+	va_end(ap);
 	return code;
 }
 

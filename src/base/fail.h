@@ -14,7 +14,11 @@
 enum tsr_status tsr_fail(struct tsr_err *err, enum tsr_status code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same, with ": " and the text of errno value `errnum` at the end; TSR_E_IO. */
+/* The same with a hint at what the caller can change.  Messages themselves name no option of a tool. */
+enum tsr_status tsr_fail_hint(struct tsr_err *err, enum tsr_status code, enum tsr_hint hint,
+			      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* As tsr_fail(), with ": " and the text of errno value `errnum` at the end; TSR_E_IO. */
 enum tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

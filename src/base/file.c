@@ -82,10 +82,8 @@ static enum tsr_status open_path(struct tsr_file *f, int flags, struct tsr_file 
 		f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
 	} while (f->fd < 0 && errno == EINTR);
 	if (f->fd < 0 && errno == ELOOP && (flags & O_NOFOLLOW)) {
-		tsr_fail(err, TSR_E_IO,
-			 "%s: found a symbolic link, expected a regular file (--follow-symlinks "
-			 "allows links)",
-			 f->path);
+		tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FOLLOW_LINKS,
+			      "%s: found a symbolic link, expected a regular file", f->path);
 		tsr_file_close(f);
 		return TSR_E_IO;
 	}
@@ -343,7 +341,7 @@ static enum tsr_status check_target(int dir_fd, const char *name, const char *pa
 		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file",
 				path, kind_of(st.st_mode));
 	if (!force)
-		return tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it", path);
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
 	*mode_ret = st.st_mode & 07777;
 	return TSR_OK;
 }
@@ -556,8 +554,8 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 	} while (failed && errno == EINTR);
 	if (failed) {
 		if (errno == EEXIST)
-			status = tsr_fail(err, TSR_E_IO, "%s: output exists; --force replaces it",
-					  f->path);
+			status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists",
+					       f->path);
 		else
 			status = tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
 		goto discard;

@@ -79,15 +79,14 @@ enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_
 enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	if (c->nunchecked)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: found %zu records without a checksum, expected none with "
-				"--strict",
-				c->path, c->nunchecked);
+		return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_STRICT,
+				     "%s: found %zu records without a checksum, expected none",
+				     c->path, c->nunchecked);
 	if (c->nunused)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: member %.200s is part of nothing (%zu in all), expected none "
-				"such with --strict",
-				c->path, c->unused, c->nunused);
+		return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_STRICT,
+				     "%s: member %.200s is part of nothing (%zu in all), expected "
+				     "no such members",
+				     c->path, c->unused, c->nunused);
 	return TSR_OK;
 }
 

@@ -103,6 +103,9 @@ int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 void cli_warn(const struct cli_common *common, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* What the user can do about a failure, in the words of this tool: "; --force ...", or "". */
+const char *cli_hint(const struct tsr_err *err);
+
 /* Print why a library call failed and return the exit status that stands for it. */
 int cli_error(const struct tsr_err *err);
 

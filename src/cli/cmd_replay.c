@@ -107,7 +107,8 @@ static int check_reports(const struct cli_cmd *cmd, const struct cli_replay_args
 		if (!paths[i])
 			continue;
 		if (cli_check_report(paths[i], &err) != TSR_OK)
-			return cli_usage(cmd, "cannot write a report: %s", err.msg);
+			return cli_usage(cmd, "cannot write a report: %s%s", err.msg,
+					 cli_hint(&err));
 		parsed->reports[parsed->options.nreports++] = paths[i];
 	}
 	return CLI_OK;

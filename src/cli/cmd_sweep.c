@@ -163,7 +163,8 @@ static int check_reports(const struct cli_cmd *cmd, const struct args *a)
 		return cli_usage(cmd, "--csv and --json both on the standard output");
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
 		if (paths[i] && cli_check_report(paths[i], &err) != TSR_OK)
-			return cli_usage(cmd, "cannot write a report: %s", err.msg);
+			return cli_usage(cmd, "cannot write a report: %s%s", err.msg,
+					 cli_hint(&err));
 	}
 	return CLI_OK;
 }

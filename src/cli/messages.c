@@ -52,11 +52,44 @@ void cli_warn(const struct cli_common *common, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* Each is appended to the library's message. */
+static const char *const hints[] = {
+	[TSR_HINT_FORCE] = "; --force replaces it",
+	[TSR_HINT_FOLLOW_LINKS] = "; --follow-symlinks allows links",
+	[TSR_HINT_DTYPE] = "; --as does",
+	[TSR_HINT_STRICT] = "; only --strict refuses this",
+	[TSR_HINT_RULES] = "; --map or --keep settles it",
+	[TSR_HINT_PARAMS] = "; list the parameters in the optimizer's order in a file and give it "
+			    "with --params",
+	[TSR_HINT_PACK_COMPAT] = "; pack with --compat flashoptim",
+	[TSR_HINT_SCALAR_WEIGHT] = "; --map '^NAME$=weight' makes it a weight",
+	[TSR_HINT_OPTIMIZER] = "; --optimizer does",
+	[TSR_HINT_COMPAT] = "; choose --compat flashoptim or --compat pytorch",
+	[TSR_HINT_LR] = "; --lr or --schedule gives it",
+	[TSR_HINT_STEPS] = " with --steps",
+	[TSR_HINT_FIRST_STEP] =
+		"; --steps begins elsewhere, --count says how many steps it has seen",
+	[TSR_HINT_COUNT] = " (--count)",
+	[TSR_HINT_COUNT_OR_ZERO] = "; leave out --count or --zero-state",
+	[TSR_HINT_ZERO_STATE] = "; --zero-state starts without",
+	[TSR_HINT_SKIP_MISSING] = "; --on-missing skip does not step such parameters",
+	[TSR_HINT_SKIP_NONFINITE] = "; --on-nonfinite skip leaves such steps out",
+	[TSR_HINT_PACK_STATE] = "; --state flashoptim packs them",
+	[TSR_HINT_DECODE] = "; --to pt, npz or npy writes it decoded",
+	[TSR_HINT_CPU] = "; leave out --device cuda",
+};
+
+const char *cli_hint(const struct tsr_err *err)
+{
+	return err->hint < sizeof(hints) / sizeof(*hints) && hints[err->hint] ? hints[err->hint]
+									      : "";
+}
+
 int cli_error(const struct tsr_err *err)
 {
 	if (err->code == TSR_E_CANCELLED && cli_signal())
 		return 128 + cli_signal();
-	fprintf(stderr, "tersor: %s\n", err->msg);
+	fprintf(stderr, "tersor: %s%s\n", err->msg, cli_hint(err));
 	switch (err->code) {
 	case TSR_OK:
 		return CLI_OK;

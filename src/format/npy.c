@@ -202,10 +202,10 @@ static const char *kind_of(struct span descr)
 static enum tsr_status read_opaque(struct reading *r, struct span descr, unsigned nbytes)
 {
 	if (r->as == TSR_DTYPE_COUNT)
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: npy header: found type %.*s, opaque bytes, and nothing that "
-				"says what they hold; --as does",
-				r->where, (int)descr.nbytes, descr.bytes);
+		return tsr_fail_hint(r->err, TSR_E_UNSUPPORTED, TSR_HINT_DTYPE,
+				     "%s: npy header: found type %.*s, opaque bytes, and nothing "
+				     "that says what they hold",
+				     r->where, (int)descr.nbytes, descr.bytes);
 	if (tsr_dtype_bits(r->as) != 8 * nbytes)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: npy header: found type %.*s, which cannot hold %s of %u bits",

@@ -42,12 +42,11 @@ enum tsr_status tsr_flashoptim_check(const char *path, const char *tensor,
 	if (!coding->codec || is_state(coding))
 		return TSR_OK;
 	if (!own || (*bytewidth && *bytewidth != own))
-		return tsr_fail(
-			err, TSR_E_UNSUPPORTED,
-			"%s: tensor %.200s: found codec %s with %s scales and groups of %u, "
-			"expected FlashOptim's; pack with --compat flashoptim",
-			path, tensor, coding->codec->name, tsr_scale_name(coding->scale),
-			coding->group);
+		return tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_COMPAT,
+				     "%s: tensor %.200s: found codec %s with %s scales and groups "
+				     "of %u, expected FlashOptim's",
+				     path, tensor, coding->codec->name,
+				     tsr_scale_name(coding->scale), coding->group);
 	*bytewidth = own;
 	return TSR_OK;
 }
@@ -329,9 +328,8 @@ static enum tsr_status arrange(struct arranging *a)
 		TSR_TRY(tsr_flashoptim_check(c->path, a->was[i].name, &a->was[i].coding,
 					     &a->bytewidth, a->err));
 	if (!a->bytewidth)
-		return tsr_fail(a->err, TSR_E_UNSUPPORTED,
-				"%s: holds no packed weights; pack with --compat flashoptim first",
-				c->path);
+		return tsr_fail_hint(a->err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_COMPAT,
+				     "%s: holds no packed weights", c->path);
 	c->tensors = NULL;
 	c->ntensors = 0;
 	for (size_t i = 0; i < a->n; i++)

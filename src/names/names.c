@@ -285,10 +285,11 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 	if (at + 1 == end || strcmp(at[1].name, at->name) != 0 ||
 	    is_master(*ret) != is_master(weight_of(a, at + 1)))
 		return TSR_OK;
-	return tsr_fail(a->err, TSR_E_FORMAT,
-			"%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s; "
-			"--map or --keep settles it",
-			a->c->path, k->t->name, (*ret)->t->name, weight_of(a, at + 1)->t->name);
+	return tsr_fail_hint(a->err, TSR_E_FORMAT, TSR_HINT_RULES,
+			     "%s: tensor %.200s: ambiguous: belongs to %.200s or to %.200s",
+			     a->c->path, k->t->name, (*ret)->t->name,
+			     weight_of(a, at + 1)->t->name);
+}
 }
 
 static void print_shape(const struct tsr_tensor *t, char *out, size_t room)
@@ -326,10 +327,9 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		return TSR_OK;
 	print_shape(k->t, found, sizeof(found));
 	print_shape(k->weight->t, expected, sizeof(expected));
-	return tsr_fail(
-		a->err, TSR_E_FORMAT,
-		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has; --map or "
-		"--keep settles it",
+	return tsr_fail_hint(
+		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
+		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",
 		a->c->path, k->t->name, found, expected, k->weight->t->name);
 }
 
@@ -376,13 +376,12 @@ static enum tsr_status check_unique(struct assigning *a)
 						 : strcmp(k->canonical, next->canonical) == 0;
 
 		if (k->slot == next->slot && same_weight)
-			status = tsr_fail(a->err, TSR_E_FORMAT,
-					  "%s: tensor %.200s: ambiguous: %.200s is also the %s of "
-					  "%.200s; --map "
-					  "or --keep settles it",
-					  a->c->path, next->t->name, k->t->name,
-					  k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
-					  k->weight ? k->weight->t->name : k->base);
+			status = tsr_fail_hint(
+				a->err, TSR_E_FORMAT, TSR_HINT_RULES,
+				"%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s",
+				a->c->path, next->t->name, k->t->name,
+				k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
+				k->weight ? k->weight->t->name : k->base);
 	}
 	free(states);
 	return status;

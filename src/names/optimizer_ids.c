@@ -268,11 +268,10 @@ static enum tsr_status ambiguous(const struct tsr_checkpoint *c, const struct ts
 	char shape[200];
 
 	shape_text(a, shape, sizeof(shape));
-	return tsr_fail(
-		err, TSR_E_UNSUPPORTED,
-		"%s: %.200s: ambiguous: %zu numbered states of shape [%s] for %zu tensors of "
-		"the model with that shape, which names and order do not settle; list the "
-		"parameters in the optimizer's order in a file and give it with --params",
+	return tsr_fail_hint(
+		err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
+		"%s: %.200s: ambiguous: %zu numbered states of shape [%s] for %zu tensors of the "
+		"model with that shape, which names and order do not settle",
 		c->path, o->path, nids, shape, nparams);
 }
 

@@ -335,9 +335,9 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		r->raw = raw;
 		if (p->options->strict) {
 			tsr_raw_reason_text(r, reason, sizeof(reason));
-			return tsr_fail(p->err, TSR_E_UNSUPPORTED,
-					"%s: tensor %.200s: found %s, expected none with --strict",
-					p->c->path, t->name, reason);
+			return tsr_fail_hint(p->err, TSR_E_UNSUPPORTED, TSR_HINT_STRICT,
+					     "%s: tensor %.200s: found %s, expected none",
+					     p->c->path, t->name, reason);
 		}
 		t->coding = (struct tsr_coding){ .group = 1 };
 		t->nplanes = 1;

@@ -130,9 +130,10 @@ static enum tsr_status note_types(struct writing *w, struct tsr_err *err)
 	}
 	if (!n)
 		return TSR_OK;
-	return tsr_build_note(w->c, err,
-			      "%s: NumPy has no name for the type of %zu tensor%s; read with --as",
-			      w->path, n, n == 1 ? "" : "s");
+	return tsr_build_note(
+		w->c, err,
+		"%s: NumPy has no name for the type of %zu tensor%s; readers must be told it",
+		w->path, n, n == 1 ? "" : "s");
 }
 
 /* What the container cannot hold is named. */

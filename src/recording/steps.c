@@ -188,7 +188,8 @@ static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
 	if (strncmp(err->msg, path, n) != 0 || err->msg[n] != ':')
 		return false;
 	was = *err;
-	tsr_fail(err, was.code, "%s: step %llu%s", path, (unsigned long long)step, was.msg + n);
+	tsr_fail_hint(err, was.code, was.hint, "%s: step %llu%s", path, (unsigned long long)step,
+		      was.msg + n);
 	return true;
 }
 

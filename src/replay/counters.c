@@ -279,13 +279,14 @@ static enum tsr_status check_count(const struct tsr_replaying *r)
 	const struct tsr_replay_options *o = r->options;
 
 	if (o->has_count && o->count > COUNT_MAX)
-		return tsr_fail(r->err, TSR_E_USAGE,
-				"--count: found %llu steps, expected at most %llu",
-				(unsigned long long)o->count, (unsigned long long)COUNT_MAX);
+		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_COUNT,
+				     "steps taken so far: found %llu, expected at most %llu",
+				     (unsigned long long)o->count, (unsigned long long)COUNT_MAX);
 	if (o->has_count && o->count && o->zero_state)
-		return tsr_fail(r->err, TSR_E_USAGE,
-				"--count: found %llu steps with --zero-state, which has seen none",
-				(unsigned long long)o->count);
+		return tsr_fail_hint(
+			r->err, TSR_E_USAGE, TSR_HINT_COUNT_OR_ZERO,
+			"steps taken so far: found %llu, expected none of a state of zeros",
+			(unsigned long long)o->count);
 	return TSR_OK;
 }
 
@@ -308,12 +309,12 @@ enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
 	}
 	r->result->first_count = most;
 	if (most + 1 != first)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: step %llu: found gradients of this step first, expected those "
-				"of step %llu, since %.300s has seen %llu; --steps begins "
-				"elsewhere, --count says how many it has seen",
-				r->recording->path, (unsigned long long)first,
-				(unsigned long long)most + 1, r->c->path, (unsigned long long)most);
+		return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_FIRST_STEP,
+				     "%s: step %llu: found gradients of this step first, expected "
+				     "those of step %llu, since %.300s has seen %llu",
+				     r->recording->path, (unsigned long long)first,
+				     (unsigned long long)most + 1, r->c->path,
+				     (unsigned long long)most);
 	return TSR_OK;
 }
 

@@ -22,10 +22,10 @@ enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
 	last = recording->steps[recording->nsteps - 1].step;
 	if ((o->first_step && (o->first_step < first || o->first_step > last)) ||
 	    (o->last_step && (o->last_step < first || o->last_step > last)))
-		return tsr_fail(r->err, TSR_E_USAGE,
-				"%s: found steps %llu to %llu, not all that --steps asks for",
-				recording->path, (unsigned long long)first,
-				(unsigned long long)last);
+		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_STEPS,
+				     "%s: found steps %llu to %llu, not all that were asked for",
+				     recording->path, (unsigned long long)first,
+				     (unsigned long long)last);
 	r->first = o->first_step ? (size_t)(o->first_step - first) : 0;
 	r->result->nsteps = (size_t)((o->last_step ? o->last_step : last) - first) + 1 - r->first;
 	r->result->steps = calloc(r->result->nsteps, sizeof(*r->result->steps));
@@ -66,11 +66,10 @@ static enum tsr_status fill_lr(struct tsr_replaying *r, const double *schedule)
 		r->result->steps[i].lr = r->lr + i * ngroups;
 		for (size_t g = 0; g < ngroups; g++) {
 			if (!find_lr(r, schedule, i, g, &r->lr[i * ngroups + g]))
-				return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-						"%s: step %llu: found no lr, expected one; --lr or "
-						"--schedule gives it",
-						r->recording->path,
-						(unsigned long long)r->result->steps[i].step);
+				return tsr_fail_hint(r->err, TSR_E_UNSUPPORTED, TSR_HINT_LR,
+						     "%s: step %llu: found no lr, expected one",
+						     r->recording->path,
+						     (unsigned long long)r->result->steps[i].step);
 		}
 	}
 	return TSR_OK;
@@ -84,9 +83,9 @@ static enum tsr_status choose_optimizer(struct tsr_replaying *r)
 				       ? r->options->optimizer
 				       : r->recording->optimizer;
 	if (r->result->optimizer == TSR_OPTIMIZER_COUNT)
-		return tsr_fail(r->err, TSR_E_USAGE,
-				"%s: does not say which optimizer to replay; --optimizer does",
-				r->recording->path);
+		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_OPTIMIZER,
+				     "%s: does not say which optimizer to replay",
+				     r->recording->path);
 	return TSR_OK;
 }
 

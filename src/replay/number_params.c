@@ -140,11 +140,10 @@ static enum tsr_status name_ids(struct numbering *n)
 
 static enum tsr_status unsettled(const struct numbering *n, size_t param)
 {
-	return tsr_fail(n->r->err, TSR_E_UNSUPPORTED,
-			"%s: optimizer: found no number for the new state of parameter %.200s: "
-			"neither names nor the groups of the recording settle it; list the "
-			"parameters in the optimizer's order in a file and give it with --params",
-			n->r->c->path, n->r->params[param].name);
+	return tsr_fail_hint(n->r->err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
+			     "%s: optimizer: found no number for the new state of parameter "
+			     "%.200s: neither names nor the groups of the recording settle it",
+			     n->r->c->path, n->r->params[param].name);
 }
 
 /* --- New states ------------------------------------------------------------------------------- */

@@ -34,9 +34,9 @@ enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
 {
 	if (r->options->gpu < 0 || !needs_cpu(r->options))
 		return TSR_OK;
-	return tsr_fail(r->err, TSR_E_USAGE, "cuda:%d: %s runs on the CPU: leave --device cuda out",
-			r->options->gpu,
-			r->options->compare ? "comparing with FP32" : "--check-numerics");
+	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%d: %s only runs on the CPU",
+			     r->options->gpu,
+			     r->options->compare ? "comparing with FP32" : "checking numerics");
 }
 
 /* --- Memory on the GPU -------------------------------------------------------------------------- */

@@ -52,10 +52,10 @@ static enum tsr_status check_flashoptim(const struct tsr_replaying *r)
 	}
 	free(stepped);
 	if (status == TSR_OK && !bytewidth)
-		status = tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				  "%s: has no packed weights, expected such for --to flashoptim; "
-				  "--state flashoptim packs them",
-				  r->c->path);
+		status = tsr_fail_hint(
+			r->err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_STATE,
+			"%s: has no packed weights, expected some to write in FlashOptim's form",
+			r->c->path);
 	return status;
 }
 
@@ -68,9 +68,9 @@ enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char 
 	if (!tsr_replay_is_packed(r) || container == TSR_CONTAINER_COUNT ||
 	    container == TSR_CONTAINER_SAFETENSORS)
 		return TSR_OK;
-	return tsr_fail(r->err, TSR_E_USAGE,
-			"%s: a packed state is a safetensors file; --to %s writes it decoded", out,
-			tsr_container_name(container));
+	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_DECODE,
+			     "%s: a packed state is a safetensors file, not %s", out,
+			     tsr_container_name(container));
 }
 
 /* --- Planes ----------------------------------------------------------------------------------- */

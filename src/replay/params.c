@@ -114,15 +114,12 @@ static enum tsr_status find_weight(const struct matching *m, const struct weight
 
 /* --- Parameters ------------------------------------------------------------------------------- */
 
-/* A tensor with one element and no dimensions is a weight only if that is said. */
-static const char *hint_of(const struct matching *m, const char *name)
+/* A tensor with one element and no dimensions is a weight only if a rule says so. */
+static bool has_scalar(const struct matching *m, const char *name)
 {
 	const struct tsr_tensor *t = tsr_checkpoint_find(m->r->c, name);
 
-	return t && !t->rank && tsr_tensor_has_f32(t)
-		       ? "; it has a tensor of this name without dimensions, which --map "
-			 "'^NAME$=weight' makes one"
-		       : "";
+	return t && !t->rank && tsr_tensor_has_f32(t);
 }
 
 /* @path: of what names it; @step: the number of the step, or 0 for a name of the manifest. */
@@ -137,11 +134,16 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	if (step)
 		snprintf(where, sizeof(where), "step %llu: ", (unsigned long long)step);
 	TSR_TRY(find_weight(m, &m->weights, is_weight, name, &tensor));
+	if (tensor == SIZE_MAX && has_scalar(m, name))
+		return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SCALAR_WEIGHT,
+				     "%s: %stensor %.200s: found a tensor without dimensions in "
+				     "%.300s, expected a weight",
+				     path, where, name, r->c->path);
 	if (tensor == SIZE_MAX)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: %stensor %.200s: found no weight of this name in %.300s, "
-				"expected one%s",
-				path, where, name, r->c->path, hint_of(m, name));
+				"expected one",
+				path, where, name, r->c->path);
 	if (m->taken[tensor])
 		return tsr_fail(
 			r->err, TSR_E_FORMAT,

@@ -74,11 +74,10 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 			if (tensor == SIZE_MAX || !coding->codec || r->options->coding[part].codec)
 				continue;
 			if (coding->codec->grouped && coding->scale == TSR_SCALE_F16)
-				return tsr_fail(
-					r->err, TSR_E_USAGE,
-					"%s: tensor %.200s: its scales are f16, as "
-					"FlashOptim's; --compat flashoptim goes on in its "
-					"order of operations, --compat pytorch in PyTorch's",
+				return tsr_fail_hint(
+					r->err, TSR_E_USAGE, TSR_HINT_COMPAT,
+					"%s: tensor %.200s: its scales are f16, as FlashOptim's, "
+					"which does not say whose order of operations to continue",
 					r->c->path, r->c->tensors[tensor].name);
 		}
 	}

@@ -104,11 +104,10 @@ static enum tsr_status check_complete(const struct tsr_replaying *r)
 			continue;
 		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
 			if (keeps(&r->params[i], part) && r->params[i].tensor[part] == SIZE_MAX)
-				return tsr_fail(
-					r->err, TSR_E_FORMAT,
+				return tsr_fail_hint(
+					r->err, TSR_E_FORMAT, TSR_HINT_ZERO_STATE,
 					"%s: tensor %.200s: found no %s of this weight, expected "
-					"one "
-					"since %.200s has its state; --zero-state starts without",
+					"one since %.200s has its state",
 					r->c->path, r->params[i].name,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
 					other->name);

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/fail.h"
+#include "cli/cli.h"
 #include "text/text.h"
 #include "base/utf8.h"
 #include "tersor/escape.h"
@@ -301,6 +302,24 @@ static void test_messages_are_escaped_and_cut(void **state)
 	free(name);
 }
 
+static void test_every_hint_is_worded_by_the_tool(void **state)
+{
+	struct tsr_err err = { 0 };
+
+	(void)state;
+#define X(name, number, text) \
+	assert_int_equal(tsr_fail_hint(&err, TSR_E_USAGE, name, "%s", "m"), TSR_E_USAGE); \
+	assert_int_equal(err.hint, number); \
+	assert_string_equal(err.msg, "m"); \
+	assert_string_equal(tsr_hint_text(err.hint), text); \
+	assert_int_equal(strstr(cli_hint(&err), "--") != NULL, number != 0);
+	TSR_HINT_LIST(X)
+#undef X
+	/* A failure without a hint forgets that of the last one. */
+	tsr_fail(&err, TSR_E_USAGE, "%s", "m");
+	assert_int_equal(err.hint, TSR_HINT_NONE);
+}
+
 static void test_errno_messages(void **state)
 {
 	struct tsr_err err = { 0 };
@@ -418,6 +437,7 @@ int main(void)
 		cmocka_unit_test(test_truncation_splits_nothing),
 		cmocka_unit_test(test_escaped_text_is_safe_whatever_the_bytes),
 		cmocka_unit_test(test_messages_are_escaped_and_cut),
+		cmocka_unit_test(test_every_hint_is_worded_by_the_tool),
 		cmocka_unit_test(test_errno_messages),
 		cmocka_unit_test(test_every_status_has_its_text),
 		cmocka_unit_test(test_text_grows),
