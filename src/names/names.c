@@ -290,7 +290,6 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 			     a->c->path, k->t->name, (*ret)->t->name,
 			     weight_of(a, at + 1)->t->name);
 }
-}
 
 static void print_shape(const struct tsr_tensor *t, char *out, size_t room)
 {
