@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,13 +200,13 @@ enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes
 			continue;
 		if (got < 0)
 			return tsr_fail_errno(err, errno,
-					      "%s: cannot read %zu bytes at offset %llu", f->path,
-					      want, (unsigned long long)offset);
+					      "%s: cannot read %zu bytes at offset %" PRIu64,
+					      f->path, want, offset);
 		if (got == 0)
-			return tsr_fail(
-				err, TSR_E_IO,
-				"%s: changed while reading: ends at offset %llu, was %lld bytes",
-				f->path, (unsigned long long)offset, (long long)f->at_open.st_size);
+			return tsr_fail(err, TSR_E_IO,
+					"%s: changed while reading: ends at offset %" PRIu64
+					", was %lld bytes",
+					f->path, offset, (long long)f->at_open.st_size);
 		at += got;
 		nbytes -= (size_t)got;
 		offset += (uint64_t)got;
@@ -383,9 +384,7 @@ enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct ts
 
 static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
 {
-	const size_t room = strlen(f->name) + sizeof(".."
-						     "0123456789abcdef"
-						     ".tmp");
+	const size_t room = strlen(f->name) + sizeof("..0123456789abcdef.tmp");
 	char *temp = malloc(room);
 
 	if (!temp)
@@ -399,7 +398,7 @@ static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
 			free(temp);
 			return tsr_fail_errno(err, errno, "%s: no random name", f->path);
 		}
-		snprintf(temp, room, ".%s.%016llx.tmp", f->name, (unsigned long long)random);
+		snprintf(temp, room, ".%s.%016" PRIx64 ".tmp", f->name, random);
 		f->fd = openat(f->dir_fd, temp,
 			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
@@ -425,16 +424,16 @@ static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct ts
 		return TSR_OK;
 	if (fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
 		if (fs.f_blocks && nbytes / (uint64_t)fs.f_bsize > fs.f_bavail)
-			return tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %llu bytes", f->path,
-					      (unsigned long long)nbytes);
+			return tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %" PRIu64 " bytes",
+					      f->path, nbytes);
 		return TSR_OK;
 	}
 	do {
 		failed = fallocate(f->fd, 0, 0, (off_t)nbytes);
 	} while (failed && errno == EINTR);
 	if (failed && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
-		return tsr_fail_errno(err, errno, "%s: cannot reserve %llu bytes", f->path,
-				      (unsigned long long)nbytes);
+		return tsr_fail_errno(err, errno, "%s: cannot reserve %" PRIu64 " bytes", f->path,
+				      nbytes);
 	return TSR_OK;
 }
 
@@ -514,10 +513,10 @@ static int sync_fd(int fd)
 static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, struct tsr_err *err)
 {
 	if (temp_remains)
-		tsr_fail_errno(err, errno,
-			       "%s: published and complete, but cannot remove its temporary name "
-			       "%s",
-			       f->path, f->temp);
+		tsr_fail_errno(
+			err, errno,
+			"%s: published and complete, but cannot remove its temporary name %s",
+			f->path, f->temp);
 	free(f->temp);
 	f->temp = NULL;
 	if (!temp_remains && sync_fd(f->dir_fd) == 0)

@@ -5,6 +5,7 @@
  */
 #include "format/npy.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -143,11 +144,11 @@ static enum tsr_status read_dimension(struct reading *r)
 		return malformed(r, "a dimension without leading zeros");
 	}
 	if (value > TSR_NPY_DIM_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: npy header byte %zu: found dimension %.*s, over the limit of "
-				"2^48-1",
-				r->where, r->start + start,
-				(int)(r->at - start < 40 ? r->at - start : 40), r->text + start);
+		return tsr_fail(
+			r->err, TSR_E_LIMIT,
+			"%s: npy header byte %zu: found dimension %.*s, over the limit of 2^48-1",
+			r->where, r->start + start, (int)(r->at - start < 40 ? r->at - start : 40),
+			r->text + start);
 	if (r->major < 3 && peek(r) == 'L')
 		r->at++;
 	r->h.shape[r->h.rank++] = value;
@@ -234,12 +235,11 @@ static enum tsr_status read_type(struct reading *r, struct span descr)
 			return TSR_OK;
 		}
 	}
-	return tsr_fail(
-		r->err, TSR_E_UNSUPPORTED,
-		"%s: npy header: found type '%.*s' (%s), expected one of b1, i1 to i8, u1 to "
-		"u8, f2 to f8 or c8 behind its byte order",
-		r->where, (int)(descr.nbytes < 40 ? descr.nbytes : 40), descr.bytes,
-		kind_of(descr));
+	return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+			"%s: npy header: found type '%.*s' (%s), expected one of b1, i1 to i8, u1 "
+			"to u8, f2 to f8 or c8 behind its byte order",
+			r->where, (int)(descr.nbytes < 40 ? descr.nbytes : 40), descr.bytes,
+			kind_of(descr));
 }
 
 static enum tsr_status read_descr(struct reading *r)
@@ -353,10 +353,9 @@ static enum tsr_status check_size(struct reading *r, uint64_t data_nbytes)
 				"%s: npy header: shape overflows 64 bits of size", r->where);
 	if (h->nbytes != data_nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: found %llu bytes behind the npy header, expected %llu for its "
-				"shape",
-				r->where, (unsigned long long)data_nbytes,
-				(unsigned long long)h->nbytes);
+				"%s: found %" PRIu64
+				" bytes behind the npy header, expected %" PRIu64 " for its shape",
+				r->where, data_nbytes, h->nbytes);
 	return TSR_OK;
 }
 
@@ -387,14 +386,13 @@ static enum tsr_status find_text(struct reading *r, const unsigned char *bytes, 
 		text_nbytes = text_nbytes << 8 | bytes[MAGIC_NBYTES + 2 + width];
 	if (text_nbytes > file_nbytes - r->start)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: truncated npy header: found %llu bytes behind its length, "
-				"expected at least %llu",
-				r->where, (unsigned long long)(file_nbytes - r->start),
-				(unsigned long long)text_nbytes);
+				"%s: truncated npy header: found %" PRIu64
+				" bytes behind its length, expected at least %" PRIu64,
+				r->where, file_nbytes - r->start, text_nbytes);
 	if (text_nbytes > TSR_NPY_HEADER_MAX - r->start || text_nbytes > nbytes - r->start)
 		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: npy header of %llu bytes is over the limit of %u", r->where,
-				(unsigned long long)(text_nbytes + r->start), TSR_NPY_HEADER_MAX);
+				"%s: npy header of %" PRIu64 " bytes is over the limit of %u",
+				r->where, text_nbytes + r->start, TSR_NPY_HEADER_MAX);
 	r->text = (const char *)bytes + r->start;
 	r->nbytes = (size_t)text_nbytes;
 	return TSR_OK;
@@ -439,9 +437,9 @@ static int put_shape(struct tsr_text *out, unsigned rank, const uint64_t *shape)
 {
 	tsr_text_puts(out, "(");
 	for (unsigned d = 0; d < rank; d++)
-		tsr_text_printf(out, d ? ", %llu" : "%llu", (unsigned long long)shape[d]);
+		tsr_text_printf(out, d ? ", %" PRIu64 : "%" PRIu64, shape[d]);
 	tsr_text_puts(out, rank == 1 ? ",)" : ")");
-	return rank ? snprintf(NULL, 0, "%llu", (unsigned long long)shape[0]) : GROWTH_DIGITS;
+	return rank ? snprintf(NULL, 0, "%" PRIu64, shape[0]) : GROWTH_DIGITS;
 }
 
 enum tsr_status tsr_npy_compose(enum tsr_dtype dtype, unsigned rank, const uint64_t *shape,

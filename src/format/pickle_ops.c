@@ -2,6 +2,7 @@
 /* What the opcodes do to the stack and the memo; and calls whose value is known without calling. */
 #include "format/pickle_vm.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,13 +143,13 @@ static enum tsr_status put(struct tsr_pickle_vm *vm, uint64_t id)
 	TSR_TRY(tsr_vm_need(vm, 1));
 	if (id > vm->nputs + 1)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found memo id %llu, expected at most %zu after %zu others",
-				   (unsigned long long)id, vm->nputs + 1, vm->nputs);
+				   "found memo id %" PRIu64
+				   ", expected at most %zu after %zu others",
+				   id, vm->nputs + 1, vm->nputs);
 	if (id >= vm->memo_room)
 		TSR_TRY(grow_memo(vm));
 	if (vm->memo[id])
-		return tsr_vm_fail(vm, TSR_E_FORMAT, "found memo id %llu a second time",
-				   (unsigned long long)id);
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found memo id %" PRIu64 " a second time", id);
 	vm->memo[id] = vm->stack[vm->n - 1];
 	vm->nputs++;
 	return TSR_OK;
@@ -157,8 +158,8 @@ static enum tsr_status put(struct tsr_pickle_vm *vm, uint64_t id)
 static enum tsr_status get(struct tsr_pickle_vm *vm, uint64_t id)
 {
 	if (id >= vm->memo_room || !vm->memo[id])
-		return tsr_vm_fail(vm, TSR_E_FORMAT, "found memo id %llu, which was not put before",
-				   (unsigned long long)id);
+		return tsr_vm_fail(vm, TSR_E_FORMAT,
+				   "found memo id %" PRIu64 ", which was not put before", id);
 	return tsr_vm_push(vm, vm->memo[id]);
 }
 

@@ -3,6 +3,7 @@
  * Pickles are programs for a stack machine.  This one knows the opcodes that build values; what
  * others would import or call becomes a GLOBAL or a CALL, and nothing is ever carried out.
  */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,11 +46,12 @@ static enum tsr_status take_counted(struct tsr_pickle_vm *vm, size_t nlength, ui
 	TSR_TRY(tsr_vm_take_number(vm, nlength, &n));
 	if (n > vm->nbytes - vm->at)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found a length of %llu bytes, expected at most the %zu left",
-				   (unsigned long long)n, vm->nbytes - vm->at);
+				   "found a length of %" PRIu64
+				   " bytes, expected at most the %zu left",
+				   n, vm->nbytes - vm->at);
 	if (n > limit)
-		return tsr_vm_fail(vm, TSR_E_LIMIT, "%llu bytes are over the limit of %llu",
-				   (unsigned long long)n, (unsigned long long)limit);
+		return tsr_vm_fail(vm, TSR_E_LIMIT,
+				   "%" PRIu64 " bytes are over the limit of %" PRIu64, n, limit);
 	*nbytes_ret = (size_t)n;
 	return tsr_vm_take(vm, (size_t)n, ret);
 }
@@ -75,8 +77,9 @@ static enum tsr_status op_frame(struct tsr_pickle_vm *vm)
 	TSR_TRY(tsr_vm_take_number(vm, 8, &nbytes));
 	if (nbytes > vm->nbytes - vm->at)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found a frame of %llu bytes, expected at most the %zu left",
-				   (unsigned long long)nbytes, vm->nbytes - vm->at);
+				   "found a frame of %" PRIu64
+				   " bytes, expected at most the %zu left",
+				   nbytes, vm->nbytes - vm->at);
 	return TSR_OK;
 }
 
@@ -483,8 +486,8 @@ enum tsr_status tsr_pickle_read(const void *bytes, size_t nbytes, const char *wh
 
 	if (nbytes > TSR_PICKLE_NBYTES_MAX)
 		return tsr_fail(err, TSR_E_LIMIT,
-				"%.400s: pickle of %zu bytes is over the limit of %llu", where,
-				nbytes, (unsigned long long)TSR_PICKLE_NBYTES_MAX);
+				"%.400s: pickle of %zu bytes is over the limit of %" PRIu64, where,
+				nbytes, TSR_PICKLE_NBYTES_MAX);
 	before = set_limit(&vm);
 	status = run(&vm);
 	tsr_arena_limit(arena, before);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "format/pickle.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -247,8 +248,8 @@ static enum tsr_status put_string_head(struct writer *w, size_t nbytes)
 {
 	if (nbytes > TSR_PICKLE_STRING_MAX)
 		return tsr_fail(w->err, TSR_E_LIMIT,
-				"%.400s: a string of %zu bytes is over the limit of %llu", w->where,
-				nbytes, (unsigned long long)TSR_PICKLE_STRING_MAX);
+				"%.400s: a string of %zu bytes is over the limit of %" PRIu64,
+				w->where, nbytes, TSR_PICKLE_STRING_MAX);
 	put_with(w, 'X', nbytes, 4); /* BINUNICODE */
 	return TSR_OK;
 }
@@ -514,8 +515,8 @@ static enum tsr_status write_pickle(struct writer *w, const struct tsr_value *ro
 	put_op(w, '.'); /* STOP */
 	if (w->out->nbytes - start > TSR_PICKLE_NBYTES_MAX)
 		return tsr_fail(w->err, TSR_E_LIMIT,
-				"%.400s: pickle of %zu bytes is over the limit of %llu", w->where,
-				w->out->nbytes - start, (unsigned long long)TSR_PICKLE_NBYTES_MAX);
+				"%.400s: pickle of %zu bytes is over the limit of %" PRIu64,
+				w->where, w->out->nbytes - start, TSR_PICKLE_NBYTES_MAX);
 	return TSR_OK;
 }
 

@@ -2,6 +2,7 @@
 /* The safetensors container, read strictly and written deterministically. */
 #include "format/safetensors.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,11 +53,10 @@ static enum tsr_status find_members(struct reading *r, const struct tsr_json *en
 		else if (strcmp(key, "data_offsets") == 0)
 			m->offsets = v;
 		else
-			return tsr_fail(
-				r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found member %.100s, expected dtype, shape and "
-				"data_offsets only",
-				r->path, name, key);
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: found member %.100s, expected dtype, "
+					"shape and data_offsets only",
+					r->path, name, key);
 	}
 	if (!m->dtype || !m->shape || !m->offsets)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: no %s", r->path, name,
@@ -118,9 +118,9 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const 
 				a->name);
 	if (nbits % 8)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: misaligned: %llu elements of %u bits are no "
-				"whole bytes",
-				r->path, a->name, (unsigned long long)a->numel, bits);
+				"%s: tensor %.200s: misaligned: %" PRIu64
+				" elements of %u bits are no whole bytes",
+				r->path, a->name, a->numel, bits);
 	a->nbytes = nbits / 8;
 	return TSR_OK;
 }
@@ -143,16 +143,14 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a,
 				r->path, a->name);
 	if (end < a->offset || end - a->offset != a->nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found data_offsets [%llu, %llu], expected %llu "
-				"bytes for its shape",
-				r->path, a->name, (unsigned long long)a->offset,
-				(unsigned long long)end, (unsigned long long)a->nbytes);
+				"%s: tensor %.200s: found data_offsets [%" PRIu64 ", %" PRIu64
+				"], expected %" PRIu64 " bytes for its shape",
+				r->path, a->name, a->offset, end, a->nbytes);
 	if (end > r->data_nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: data ends at byte %llu, expected at most %llu "
-				"(truncated file?)",
-				r->path, a->name, (unsigned long long)end,
-				(unsigned long long)r->data_nbytes);
+				"%s: tensor %.200s: data ends at byte %" PRIu64
+				", expected at most %" PRIu64 " (truncated file?)",
+				r->path, a->name, end, r->data_nbytes);
 	return TSR_OK;
 }
 
@@ -179,8 +177,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 
 	if (strlen(tsr_json_key(entry)) > TSR_NAME_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: tensor %.40s...: name of %zu bytes is over the "
-				"limit of %u",
+				"%s: tensor %.40s...: name of %zu bytes is over the limit of %u",
 				r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
 				TSR_NAME_MAX);
 	TSR_TRY(find_members(r, entry, &m));
@@ -246,18 +243,18 @@ static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
 		struct tsr_array *a = &c->arrays[i];
 
 		if (a->offset != at)
-			return tsr_fail(
-				r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: data begins at byte %llu, expected %llu (%s)",
-				r->path, a->name, (unsigned long long)a->offset,
-				(unsigned long long)at, a->offset < at ? "overlap" : "hole");
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: data begins at byte %" PRIu64
+					", expected %" PRIu64 " (%s)",
+					r->path, a->name, a->offset, at,
+					a->offset < at ? "overlap" : "hole");
 		at += a->nbytes;
 		a->offset += data_start;
 	}
 	if (at != r->data_nbytes)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: found %llu bytes of data, expected %llu",
-				r->path, (unsigned long long)r->data_nbytes,
-				(unsigned long long)at);
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: found %" PRIu64 " bytes of data, expected %" PRIu64, r->path,
+				r->data_nbytes, at);
 	return TSR_OK;
 }
 
@@ -300,24 +297,22 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 
 	if (size < sizeof(prefix))
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: too short for a safetensors file: found %llu bytes, expected "
-				"at least 8",
-				path, (unsigned long long)size);
+				"%s: too short for a safetensors file: found %" PRIu64
+				" bytes, expected at least 8",
+				path, size);
 	TSR_TRY(tsr_file_read(f, prefix, sizeof(prefix), 0, err));
 	for (int i = 7; i >= 0; i--)
 		n = n << 8 | prefix[i];
 	if (n > TSR_ST_HEADER_MAX)
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: not a safetensors file: header of %llu bytes is over the "
-				"limit of %llu",
-				path, (unsigned long long)n, (unsigned long long)TSR_ST_HEADER_MAX);
+				"%s: not a safetensors file: header of %" PRIu64
+				" bytes is over the limit of %" PRIu64,
+				path, n, TSR_ST_HEADER_MAX);
 	if (n > size - sizeof(prefix))
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: truncated header: found a file of %llu bytes, expected at "
-				"least %llu for a "
-				"header of %llu",
-				path, (unsigned long long)size,
-				(unsigned long long)(n + sizeof(prefix)), (unsigned long long)n);
+				"%s: truncated header: found a file of %" PRIu64
+				" bytes, expected at least %" PRIu64 " for a header of %" PRIu64,
+				path, size, n + sizeof(prefix), n);
 	c->header = malloc(n + 1);
 	if (!c->header)
 		return tsr_fail_nomem(err, path);
@@ -433,10 +428,9 @@ enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const 
 
 	if (padded > TSR_ST_HEADER_MAX)
 		return tsr_fail(err, TSR_E_LIMIT,
-				"%s: its header would have %llu bytes, over the limit of "
-				"%llu",
-				path, (unsigned long long)padded,
-				(unsigned long long)TSR_ST_HEADER_MAX);
+				"%s: its header would have %" PRIu64
+				" bytes, over the limit of %" PRIu64,
+				path, padded, TSR_ST_HEADER_MAX);
 	while (!json->failed && json->nbytes < padded) {
 		const uint64_t more = padded - json->nbytes;
 

@@ -2,6 +2,7 @@
 /* The index of a sharded checkpoint, as Hugging Face tools lay it out. */
 #include "format/shard_index.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -284,9 +285,9 @@ void tsr_index_compose(const char *const *tensors, const char *const *shard_of, 
 		       uint64_t total_nbytes, struct tsr_text *out)
 {
 	tsr_text_printf(out,
-			"{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n"
+			"{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n"
 			"  \"weight_map\": {",
-			(unsigned long long)total_nbytes);
+			total_nbytes);
 	if (n)
 		put_map(tensors, shard_of, n, out);
 	tsr_text_puts(out, "}\n}\n");

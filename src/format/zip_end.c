@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The records that end a zip archive: classic, and zip64, which torch always writes. */
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -62,15 +63,14 @@ static enum tsr_status read_end64(const struct tsr_zip_part *a, struct tsr_zip_d
 		return tsr_zip_fail_split(a);
 	if (at > locator_at || locator_at - at != sizeof(b))
 		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: zip64 locator: found offset %llu, expected %zu bytes before "
-				"its own, %llu",
-				a->where, (unsigned long long)at, sizeof(b),
-				(unsigned long long)locator_at);
+				"%s: zip64 locator: found offset %" PRIu64
+				", expected %zu bytes before its own, %" PRIu64,
+				a->where, at, sizeof(b), locator_at);
 	TSR_TRY(tsr_zip_read_part(a, b, sizeof(b), at));
 	if (tsr_zip_get32(b) != TSR_ZIP_END64 || tsr_zip_get64(b + 4) != locator_at - at - 12)
 		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: zip64 end at offset %llu: wrong signature or length", a->where,
-				(unsigned long long)at);
+				"%s: zip64 end at offset %" PRIu64 ": wrong signature or length",
+				a->where, at);
 	if (tsr_zip_get32(b + 16) != 0 || tsr_zip_get32(b + 20) != 0 ||
 	    tsr_zip_get64(b + 24) != tsr_zip_get64(b + 32))
 		return tsr_zip_fail_split(a);
@@ -112,25 +112,24 @@ static enum tsr_status check_directory(const struct tsr_zip_part *a,
 {
 	if (d->offset > end_at || d->nbytes != end_at - d->offset)
 		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: central directory: found %llu bytes at offset %llu, expected "
-				"it to end at %llu",
-				a->where, (unsigned long long)d->nbytes,
-				(unsigned long long)d->offset, (unsigned long long)end_at);
+				"%s: central directory: found %" PRIu64 " bytes at offset %" PRIu64
+				", expected it to end at %" PRIu64,
+				a->where, d->nbytes, d->offset, end_at);
 	if (d->count > TSR_ZIP_MEMBERS_MAX)
 		return tsr_fail(a->err, TSR_E_LIMIT,
-				"%s: central directory: %llu members are over the limit of %u",
-				a->where, (unsigned long long)d->count, TSR_ZIP_MEMBERS_MAX);
+				"%s: central directory: %" PRIu64
+				" members are over the limit of %u",
+				a->where, d->count, TSR_ZIP_MEMBERS_MAX);
 	if (d->nbytes > TSR_ZIP_DIRECTORY_MAX)
 		return tsr_fail(a->err, TSR_E_LIMIT,
-				"%s: central directory: %llu bytes are over the limit of %llu",
-				a->where, (unsigned long long)d->nbytes,
-				(unsigned long long)TSR_ZIP_DIRECTORY_MAX);
+				"%s: central directory: %" PRIu64
+				" bytes are over the limit of %" PRIu64,
+				a->where, d->nbytes, TSR_ZIP_DIRECTORY_MAX);
 	if (d->count > d->nbytes / TSR_ZIP_CENTRAL_NBYTES)
 		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: central directory: found %llu bytes, expected %llu members in "
-				"them",
-				a->where, (unsigned long long)d->nbytes,
-				(unsigned long long)d->count);
+				"%s: central directory: found %" PRIu64 " bytes, expected %" PRIu64
+				" members in them",
+				a->where, d->nbytes, d->count);
 	return TSR_OK;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contents of a member, in pieces.  The only file that inflates. */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include <zlib.h>
@@ -104,9 +105,9 @@ static enum tsr_status stream_read(struct stream *s, void *buf, size_t n)
 	if (got == n)
 		return TSR_OK;
 	return tsr_fail(s->err, TSR_E_FORMAT,
-			"%s: member %.200s: found %llu bytes after inflating, expected %llu",
-			s->where, s->m->name, (unsigned long long)s->z.total_out,
-			(unsigned long long)s->m->nbytes);
+			"%s: member %.200s: found %" PRIu64
+			" bytes after inflating, expected %" PRIu64,
+			s->where, s->m->name, s->z.total_out, s->m->nbytes);
 }
 
 /* All contents were read: that must be all there is. */
@@ -119,9 +120,9 @@ static enum tsr_status stream_finish(struct stream *s)
 		TSR_TRY(inflate_some(s, &more, 1, &got));
 		if (got)
 			return tsr_fail(s->err, TSR_E_FORMAT,
-					"%s: member %.200s: found more than %llu bytes after "
-					"inflating, expected no more",
-					s->where, s->m->name, (unsigned long long)s->m->nbytes);
+					"%s: member %.200s: found more than %" PRIu64
+					" bytes after inflating, expected no more",
+					s->where, s->m->name, s->m->nbytes);
 		if (s->z.avail_in || s->at != s->m->stored_nbytes)
 			return damaged(s, "found bytes behind its end");
 	}
@@ -155,9 +156,9 @@ enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_memb
 
 	if (m->nbytes > max_nbytes)
 		return tsr_fail(err, TSR_E_LIMIT,
-				"%s: member %.200s: %llu bytes are over the limit of %llu", where,
-				m->name, (unsigned long long)m->nbytes,
-				(unsigned long long)max_nbytes);
+				"%s: member %.200s: %" PRIu64
+				" bytes are over the limit of %" PRIu64,
+				where, m->name, m->nbytes, max_nbytes);
 	out = malloc(m->nbytes ? (size_t)m->nbytes : 1);
 	if (!out)
 		return tsr_fail_nomem(err, where);

@@ -5,6 +5,7 @@
  */
 #include "format/zip.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,10 +49,10 @@ struct reading {
 
 static enum tsr_status bad_name(const struct reading *r, const char *name, const char *found)
 {
-	return tsr_fail(r->part.err, TSR_E_FORMAT,
-			"%s: member \"%.200s\": found %s in its name, expected a plain relative "
-			"path",
-			r->part.where, name, found);
+	return tsr_fail(
+		r->part.err, TSR_E_FORMAT,
+		"%s: member \"%.200s\": found %s in its name, expected a plain relative path",
+		r->part.where, name, found);
 }
 
 static bool is_dots(const char *component, size_t n)
@@ -177,9 +178,9 @@ static enum tsr_status check_sizes(struct reading *r, const struct tsr_zip_membe
 
 	if (!m->deflated && m->nbytes != m->stored_nbytes)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: stored, but found sizes %llu and %llu",
-				r->part.where, m->name, (unsigned long long)m->stored_nbytes,
-				(unsigned long long)m->nbytes);
+				"%s: member %.200s: stored, but found sizes %" PRIu64
+				" and %" PRIu64,
+				r->part.where, m->name, m->stored_nbytes, m->nbytes);
 	if (!m->deflated)
 		return TSR_OK;
 	if (__builtin_mul_overflow(m->stored_nbytes, (uint64_t)TSR_ZIP_RATIO_MAX, &most) ||
@@ -187,18 +188,18 @@ static enum tsr_status check_sizes(struct reading *r, const struct tsr_zip_membe
 		most = UINT64_MAX;
 	if (m->nbytes > most)
 		return tsr_fail(r->part.err, TSR_E_LIMIT,
-				"%s: member %.200s: %llu bytes in %llu are over the limit of "
-				"%u:1 for deflated data",
-				r->part.where, m->name, (unsigned long long)m->nbytes,
-				(unsigned long long)m->stored_nbytes, TSR_ZIP_RATIO_MAX);
+				"%s: member %.200s: %" PRIu64 " bytes in %" PRIu64
+				" are over the limit of %u:1 for deflated data",
+				r->part.where, m->name, m->nbytes, m->stored_nbytes,
+				TSR_ZIP_RATIO_MAX);
 	if (__builtin_mul_overflow(r->part.nbytes, (uint64_t)4, &most) ||
 	    most < TSR_ZIP_INFLATED_MAX)
 		most = TSR_ZIP_INFLATED_MAX;
 	if (__builtin_add_overflow(r->inflated_nbytes, m->nbytes, &total) || total > most)
 		return tsr_fail(r->part.err, TSR_E_LIMIT,
 				"%s: member %.200s: deflated members up to here inflate to more "
-				"than the limit of %llu bytes",
-				r->part.where, m->name, (unsigned long long)most);
+				"than the limit of %" PRIu64 " bytes",
+				r->part.where, m->name, most);
 	r->inflated_nbytes = total;
 	return TSR_OK;
 }
@@ -313,9 +314,9 @@ static enum tsr_status check_rest(struct reading *r, const struct tsr_zip_member
 	if (!(x->flags & TSR_ZIP_FLAG_DESCRIPTOR) ||
 	    (nbytes != 12 && nbytes != 16 && nbytes != 20 && nbytes != 24))
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: found %llu bytes between it and what follows, "
-				"expected %s",
-				r->part.where, m->name, (unsigned long long)nbytes,
+				"%s: member %.200s: found %" PRIu64
+				" bytes between it and what follows, expected %s",
+				r->part.where, m->name, nbytes,
 				x->flags & TSR_ZIP_FLAG_DESCRIPTOR ? "a data descriptor" : "none");
 	TSR_TRY(view(r, at, (size_t)nbytes, 4096, &p));
 	same = nbytes % 8 != 0 || tsr_zip_get32(p) == TSR_ZIP_DESCRIPTOR;
@@ -329,10 +330,10 @@ static enum tsr_status check_rest(struct reading *r, const struct tsr_zip_member
 		same = same && tsr_zip_get32(p + 4) == m->stored_nbytes &&
 		       tsr_zip_get32(p + 8) == m->nbytes;
 	if (!same)
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: its data descriptor and the central directory "
-				"disagree",
-				r->part.where, m->name);
+		return tsr_fail(
+			r->part.err, TSR_E_FORMAT,
+			"%s: member %.200s: its data descriptor and the central directory disagree",
+			r->part.where, m->name);
 	return TSR_OK;
 }
 
@@ -354,8 +355,8 @@ static enum tsr_status check_local(struct reading *r, const struct extent *x, ui
 	TSR_TRY(view(r, x->header, fixed, room < 16384 ? WINDOW_ROOM : fixed, &p));
 	if (tsr_zip_get32(p) != TSR_ZIP_LOCAL)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: no local header at offset %llu", r->part.where,
-				m->name, (unsigned long long)x->header);
+				"%s: member %.200s: no local header at offset %" PRIu64,
+				r->part.where, m->name, x->header);
 	if (tsr_zip_get16(p + 26) != name_nbytes ||
 	    memcmp(p + TSR_ZIP_LOCAL_NBYTES, m->name, name_nbytes) != 0)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
@@ -363,10 +364,10 @@ static enum tsr_status check_local(struct reading *r, const struct extent *x, ui
 				r->part.where, m->name);
 	if (tsr_zip_get16(p + 6) != x->flags ||
 	    tsr_zip_get16(p + 8) != (m->deflated ? TSR_ZIP_DEFLATED : TSR_ZIP_STORED))
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: its local header has other flags or another "
-				"method",
-				r->part.where, m->name);
+		return tsr_fail(
+			r->part.err, TSR_E_FORMAT,
+			"%s: member %.200s: its local header has other flags or another method",
+			r->part.where, m->name);
 	data = fixed + tsr_zip_get16(p + 28);
 	if (data > room || m->stored_nbytes > room - data)
 		return overlaps(r, m);
@@ -394,14 +395,15 @@ static enum tsr_status check_members(struct reading *r)
 	qsort(x, n, sizeof(*x), compare_headers);
 	if (n && x[n - 1].header > end)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: found its header at offset %llu, expected it "
-				"before the central directory at %llu",
-				r->part.where, r->z->members[x[n - 1].member].name,
-				(unsigned long long)x[n - 1].header, (unsigned long long)end);
+				"%s: member %.200s: found its header at offset %" PRIu64
+				", expected it before the central directory at %" PRIu64,
+				r->part.where, r->z->members[x[n - 1].member].name, x[n - 1].header,
+				end);
 	if ((n ? x[0].header : end) != first_expected)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: found %llu bytes before the first member, expected none",
-				r->part.where, (unsigned long long)(n ? x[0].header : end));
+				"%s: found %" PRIu64
+				" bytes before the first member, expected none",
+				r->part.where, n ? x[0].header : end);
 	for (size_t i = 0; i < n; i++)
 		TSR_TRY(check_local(r, &x[i], i + 1 < n ? x[i + 1].header : end));
 	return TSR_OK;
@@ -440,11 +442,10 @@ static enum tsr_status read_all(struct reading *r)
 
 	if (r->part.base > size || r->part.nbytes > size - r->part.base)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: found %llu bytes in the file, expected a zip archive of %llu "
-				"at offset %llu",
-				r->part.where, (unsigned long long)size,
-				(unsigned long long)r->part.nbytes,
-				(unsigned long long)r->part.base);
+				"%s: found %" PRIu64
+				" bytes in the file, expected a zip archive of %" PRIu64
+				" at offset %" PRIu64,
+				r->part.where, size, r->part.nbytes, r->part.base);
 	TSR_TRY(tsr_zip_find_directory(&r->part, &r->directory));
 	TSR_TRY(read_directory(r));
 	TSR_TRY(sort_names(r));

@@ -56,10 +56,10 @@ static enum tsr_status try_state(struct tsr_importing *m, size_t i, size_t which
 	table = tsr_import_find(m, a->name, len, states[which].table);
 	scales = tsr_import_find(m, a->name, len, states[which].scales);
 	if (table == SIZE_MAX || scales == SIZE_MAX)
-		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
-				"%s: tensor %.200s: found 8-bit codes, expected %s and %s beside "
-				"them",
-				m->c->path, a->name, states[which].table, states[which].scales);
+		return tsr_fail(
+			m->err, TSR_E_UNSUPPORTED,
+			"%s: tensor %.200s: found 8-bit codes, expected %s and %s beside them",
+			m->c->path, a->name, states[which].table, states[which].scales);
 	TSR_TRY(read_codec(m, &m->c->arrays[table], &coding.codec));
 	coding.group = group_of(a->numel, m->c->arrays[scales].numel);
 	if (!coding.group || m->c->arrays[scales].dtype != TSR_F32)

@@ -310,11 +310,10 @@ static enum tsr_status make_tree(struct arranging *a)
 	if (!root || !model || !optimizer || !make_optimizer(a, model, optimizer) ||
 	    !put(a, root, "model", "", model) || !put(a, root, "optimizer", "", optimizer))
 		return tsr_build_nomem(a->c, a->err);
-	TSR_TRY(tsr_build_note(
-		a->c, a->err,
-		"%s: holds no param_groups: the state dict numbers parameters in the "
-		"order of the file and has no hyperparameters",
-		a->c->path));
+	TSR_TRY(tsr_build_note(a->c, a->err,
+			       "%s: holds no param_groups: the state dict numbers parameters in "
+			       "the order of the file and has no hyperparameters",
+			       a->c->path));
 	return tsr_build_tree(a->c, root, a->err);
 }
 

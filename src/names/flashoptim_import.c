@@ -111,9 +111,10 @@ enum tsr_status tsr_import_flashoptim_type(struct tsr_checkpoint *c, const struc
 	}
 	if (bytewidth == 3 && a->dtype == TSR_BF16 && !a->layout)
 		return read_as_integers(c, a, err);
-	return tsr_fail(err, TSR_E_UNSUPPORTED,
-			"%s: %.200s: error_bits of %.200s: found dtype %s with "
-			"master_bytewidth %" PRIu64 ", expected BF16 with 3, or 16 bits with 4",
-			c->path, o->path, id->name ? id->name : "a parameter",
-			tsr_dtype_name(a->dtype), bytewidth);
+	return tsr_fail(
+		err, TSR_E_UNSUPPORTED,
+		"%s: %.200s: error_bits of %.200s: found dtype %s with master_bytewidth %" PRIu64
+		", expected BF16 with 3, or 16 bits with 4",
+		c->path, o->path, id->name ? id->name : "a parameter", tsr_dtype_name(a->dtype),
+		bytewidth);
 }

@@ -3,6 +3,7 @@
 #include "tersor/names.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,7 +298,7 @@ static void print_shape(const struct tsr_tensor *t, char *out, size_t room)
 
 	tsr_text_puts(&text, "[");
 	for (unsigned d = 0; d < t->rank; d++)
-		tsr_text_printf(&text, "%s%llu", d ? ", " : "", (unsigned long long)t->shape[d]);
+		tsr_text_printf(&text, "%s%" PRIu64, d ? ", " : "", t->shape[d]);
 	tsr_text_puts(&text, "]");
 	snprintf(out, room, "%s", text.failed ? "?" : text.bytes);
 	tsr_text_free(&text);

@@ -3,6 +3,7 @@
  * Whose state is whose.  torch.optim numbers parameters by their position over all param_groups, so
  * a number means nothing without the names, or the model whose order it follows.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,8 +258,7 @@ static void shape_text(const struct tsr_array *a, char *out, size_t room)
 
 	out[0] = '\0';
 	for (unsigned d = 0; d < a->rank && n < room - 24; d++)
-		n += (size_t)snprintf(out + n, room - n, "%s%llu", d ? ", " : "",
-				      (unsigned long long)a->shape[d]);
+		n += (size_t)snprintf(out + n, room - n, "%s%" PRIu64, d ? ", " : "", a->shape[d]);
 }
 
 static enum tsr_status ambiguous(const struct tsr_checkpoint *c, const struct tsr_optim *o,

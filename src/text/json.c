@@ -6,6 +6,7 @@
  */
 #include "text/json.h"
 
+#include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -552,7 +553,7 @@ void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
 void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
 {
 	put_key(t, key);
-	tsr_text_printf(t, "%llu", (unsigned long long)value);
+	tsr_text_printf(t, "%" PRIu64, value);
 }
 
 /* A program that uses the library may have set a locale with another decimal point. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -13,9 +14,9 @@ enum tsr_status tsr_json_read_file(const struct tsr_file *f, uint64_t nbytes_max
 	char *text;
 
 	if (nbytes > nbytes_max)
-		return tsr_fail(err, TSR_E_LIMIT, "%s: %s of %llu bytes is over the limit of %llu",
-				rules->file, rules->part, (unsigned long long)nbytes,
-				(unsigned long long)nbytes_max);
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: %s of %" PRIu64 " bytes is over the limit of %" PRIu64,
+				rules->file, rules->part, nbytes, nbytes_max);
 	text = malloc((size_t)nbytes + 1);
 	if (!text)
 		return tsr_fail_nomem(err, rules->file);

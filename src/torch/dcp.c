@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch/dcp.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +75,9 @@ static enum tsr_status check_extent(const struct tsr_dcp_reading *r, const struc
 
 	if (p->offset > size || p->nbytes > size - p->offset)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found %llu bytes at offset %llu of %s, which has %llu "
-				"(is this a mix of two saves?)",
-				r->path, p->fqn, (unsigned long long)p->nbytes,
-				(unsigned long long)p->offset, p->file, (unsigned long long)size);
+				"%s: %.200s: found %" PRIu64 " bytes at offset %" PRIu64
+				" of %s, which has %" PRIu64 " (is this a mix of two saves?)",
+				r->path, p->fqn, p->nbytes, p->offset, p->file, size);
 	if (before && p->offset - before->offset < before->nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: %.200s: found it in bytes of %s that %.200s has too", r->path,

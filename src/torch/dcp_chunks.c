@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of torch.distributed.checkpoint: boxes that together are the tensor, each in an archive. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,9 +100,9 @@ static enum tsr_status check_disjoint(struct joining *j)
 			if (overlap(a, b, j->e->rank))
 				return fail(j, TSR_E_FORMAT, "found chunks that overlap");
 			if (++j->r->npairs > TSR_DCP_PAIRS_MAX)
-				return fail(j, TSR_E_LIMIT,
-					    "comparing its chunks goes over the limit of 2^27 "
-					    "pairs");
+				return fail(
+					j, TSR_E_LIMIT,
+					"comparing its chunks goes over the limit of 2^27 pairs");
 		}
 	}
 	return TSR_OK;
@@ -136,9 +137,9 @@ static enum tsr_status check_boxes(struct joining *j)
 	}
 	if (total != numel || overflow)
 		return tsr_fail(j->r->err, TSR_E_FORMAT,
-				"%s: %.200s: found chunks of %llu elements together, expected %llu",
-				j->r->path, e->fqn, (unsigned long long)total,
-				(unsigned long long)numel);
+				"%s: %.200s: found chunks of %" PRIu64
+				" elements together, expected %" PRIu64,
+				j->r->path, e->fqn, total, numel);
 	return check_disjoint(j);
 }
 
@@ -156,10 +157,11 @@ static enum tsr_status check_view(const struct joining *j, const struct tsr_dcp_
 				where, tsr_dtype_name(v->dtype), tsr_dtype_name(e->dtype));
 	if (v->rank != e->rank ||
 	    (e->rank && memcmp(v->shape, box->size, e->rank * sizeof(*v->shape)) != 0))
-		return tsr_fail(j->r->err, TSR_E_FORMAT,
-				"%s: found another shape of %u dimensions and %llu elements, "
-				"expected that in .metadata (is this a mix of two saves?)",
-				where, v->rank, (unsigned long long)v->numel);
+		return tsr_fail(
+			j->r->err, TSR_E_FORMAT,
+			"%s: found another shape of %u dimensions and %" PRIu64
+			" elements, expected that in .metadata (is this a mix of two saves?)",
+			where, v->rank, v->numel);
 	return TSR_OK;
 }
 

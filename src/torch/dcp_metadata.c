@@ -5,6 +5,7 @@
  */
 #include "torch/dcp_metadata.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,8 +51,9 @@ static enum tsr_status nomem(const struct reading *r)
 {
 	if (!tsr_arena_full(r->m->arena))
 		return tsr_fail_nomem(r->err, r->path);
-	return tsr_fail(r->err, TSR_E_LIMIT, "%s: takes more memory than the limit of %llu MiB",
-			r->path, (unsigned long long)(TSR_BUILD_NBYTES_MAX >> 20));
+	return tsr_fail(r->err, TSR_E_LIMIT,
+			"%s: takes more memory than the limit of %" PRIu64 " MiB", r->path,
+			TSR_BUILD_NBYTES_MAX >> 20);
 }
 
 static bool is_object(const struct tsr_value *v, const char *module, const char *name)
@@ -160,19 +162,17 @@ static enum tsr_status read_box(const struct reading *r, const struct tsr_dcp_en
 	TSR_TRY(read_size(r, e->fqn, "a torch.Size as sizes of a chunk",
 			  tsr_value_at(fields, "sizes"), &ret->size, &nsizes));
 	if (nstarts != e->rank || nsizes != e->rank)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found a chunk with %u offsets and %u sizes, expected "
-				"%u",
-				r->path, e->fqn, nstarts, nsizes, e->rank);
+		return tsr_fail(
+			r->err, TSR_E_FORMAT,
+			"%s: %.200s: found a chunk with %u offsets and %u sizes, expected %u",
+			r->path, e->fqn, nstarts, nsizes, e->rank);
 	for (unsigned d = 0; d < e->rank; d++) {
 		if (ret->start[d] > e->shape[d] || ret->size[d] > e->shape[d] - ret->start[d])
-			return tsr_fail(
-				r->err, TSR_E_FORMAT,
-				"%s: %.200s: found a chunk of %llu at %llu in dimension %u, "
-				"expected it within %llu",
-				r->path, e->fqn, (unsigned long long)ret->size[d],
-				(unsigned long long)ret->start[d], d,
-				(unsigned long long)e->shape[d]);
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: %.200s: found a chunk of %" PRIu64 " at %" PRIu64
+					" in dimension %u, expected it within %" PRIu64,
+					r->path, e->fqn, ret->size[d], ret->start[d], d,
+					e->shape[d]);
 	}
 	return TSR_OK;
 }
@@ -295,8 +295,8 @@ static enum tsr_status check_transforms(const struct reading *r, const struct ts
 	status = names.failed
 			 ? tsr_fail_nomem(r->err, r->path)
 			 : tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				    "%s: %.200s: found transform_descriptors (%s), expected "
-				    "data that is neither compressed nor otherwise transformed",
+				    "%s: %.200s: found transform_descriptors (%s), expected data "
+				    "that is neither compressed nor otherwise transformed",
 				    r->path, p->fqn, names.bytes);
 	tsr_text_free(&names);
 	return status;
@@ -377,10 +377,10 @@ static enum tsr_status read_parts(const struct reading *r, const struct tsr_valu
 	qsort(m->parts, m->nparts, sizeof(*m->parts), compare_parts);
 	for (size_t i = 1; i < m->nparts; i++) {
 		if (compare_parts(&m->parts[i - 1], &m->parts[i]) == 0)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: %.200s: found the same chunk more than once in "
-					"storage_data",
-					r->path, m->parts[i].fqn);
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: %.200s: found the same chunk more than once in storage_data",
+				r->path, m->parts[i].fqn);
 	}
 	return TSR_OK;
 }
@@ -535,9 +535,9 @@ static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
 	char *bytes;
 
 	if (nbytes > TSR_DCP_METADATA_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT, "%s: %llu bytes are over the limit of %llu",
-				r->path, (unsigned long long)nbytes,
-				(unsigned long long)TSR_DCP_METADATA_MAX);
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: %" PRIu64 " bytes are over the limit of %" PRIu64, r->path,
+				nbytes, TSR_DCP_METADATA_MAX);
 	bytes = malloc(nbytes + 1);
 	if (!bytes)
 		return tsr_fail_nomem(r->err, r->path);

@@ -131,10 +131,10 @@ static enum tsr_status descend(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r
 		*ret = value_in_dict(t, in, key);
 	} else {
 		if (!tsr_value_get_u64(key, &index) || index > INDEX_MAX)
-			return tsr_fail(r->err, TSR_E_LIMIT,
-					"%s: %.200s: its path has a list index over the limit of "
-					"%u",
-					r->path, fqn, INDEX_MAX);
+			return tsr_fail(
+				r->err, TSR_E_LIMIT,
+				"%s: %.200s: its path has a list index over the limit of %u",
+				r->path, fqn, INDEX_MAX);
 		*ret = value_in_list(t, in, (size_t)index);
 	}
 	return *ret ? TSR_OK : tsr_build_nomem(r->c, r->err);

@@ -193,10 +193,10 @@ static enum tsr_status read_members(struct tsr_torch_archive *a)
 	bool has_version = false;
 
 	if (!use(a, "data.pkl"))
-		return tsr_fail(a->err, TSR_E_FORMAT,
-				"%s: found a zip archive without data.pkl: not a file of "
-				"torch.save",
-				a->where);
+		return tsr_fail(
+			a->err, TSR_E_FORMAT,
+			"%s: found a zip archive without data.pkl: not a file of torch.save",
+			a->where);
 	TSR_TRY(check_version(a, "version", &has_version));
 	TSR_TRY(check_version(a, ".data/version", &has_version));
 	if (!has_version)

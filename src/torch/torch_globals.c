@@ -145,18 +145,18 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 
 	/* What a call would return may have become a tensor already. */
 	if (global->type != TSR_VALUE_GLOBAL)
-		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
-				      "found a call of what is no class or function; nothing was "
-				      "executed");
+		return tsr_torch_fail(
+			a, TSR_E_UNSUPPORTED, at,
+			"found a call of what is no class or function; nothing was executed");
 	module = global->global.module;
 	name = global->global.name;
 	builtin = strcmp(module, "__builtin__") == 0;
 	kind = kind_of(global);
 	if (kind)
-		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
-				      "found %s (%s.%s), expected a plain one; nothing was "
-				      "executed",
-				      kind, module, name);
+		return tsr_torch_fail(
+			a, TSR_E_UNSUPPORTED, at,
+			"found %s (%s.%s), expected a plain one; nothing was executed", kind,
+			module, name);
 	if (is_module(v, global))
 		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
 				      "found an object of %s.%s: a whole module was pickled; save "
@@ -164,8 +164,7 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 				      module, name);
 	return tsr_torch_fail(
 		a, TSR_E_UNSUPPORTED, at,
-		"found %s%s.%s%s%s%s, which is not known to be a plain value; nothing "
-		"was executed",
+		"found %s%s.%s%s%s%s, which is not known to be a plain value; nothing was executed",
 		v->type == TSR_VALUE_CALL ? "a call of " : "", module, name,
 		builtin ? " (builtins." : "", builtin ? name : "", builtin ? ")" : "");
 }

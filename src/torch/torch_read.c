@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the value that a pickle describes to tensors and plain values. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,14 +140,13 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v, co
 
 	if (v->call.args->list.n != want || v->call.is_new || v->call.state || v->call.items ||
 	    args[1]->type != TSR_VALUE_BOOL || !tsr_torch_no_hooks(args[2]))
-		return tsr_torch_fail(
-			b->a, TSR_E_FORMAT, at,
-			"found a parameter of another form, expected a tensor, a bool "
-			"and no hooks");
+		return tsr_torch_fail(b->a, TSR_E_FORMAT, at,
+				      "found a parameter of another form, expected a tensor, a "
+				      "bool and no hooks");
 	if (stateful && (args[3]->type != TSR_VALUE_DICT || args[3]->list.n))
-		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
-				      "found a parameter with attributes of its own, expected one "
-				      "without");
+		return tsr_torch_fail(
+			b->a, TSR_E_UNSUPPORTED, at,
+			"found a parameter with attributes of its own, expected one without");
 	if (tsr_torch_is_tensor(args[0]))
 		TSR_TRY(bind_tensor(b, args[0], at));
 	if (args[0]->type == TSR_VALUE_CALL)
@@ -259,11 +259,12 @@ static enum tsr_status check_total(const struct binding *b)
 	}
 	if (b->nbytes <= most)
 		return TSR_OK;
-	return tsr_fail(a->err, TSR_E_LIMIT,
-			"%s: tensors of %llu bytes together are over the limit of %u times what is "
-			"stored and 64 MiB, %llu bytes",
-			a->where, (unsigned long long)b->nbytes, TSR_TORCH_EXPANSION_MAX,
-			(unsigned long long)most);
+	return tsr_fail(
+		a->err, TSR_E_LIMIT,
+		"%s: tensors of %" PRIu64
+		" bytes together are over the limit of %u times what is stored and 64 MiB, %" PRIu64
+		" bytes",
+		a->where, b->nbytes, TSR_TORCH_EXPANSION_MAX, most);
 }
 
 static enum tsr_status bind_all(struct binding *b)
@@ -275,10 +276,10 @@ static enum tsr_status bind_all(struct binding *b)
 	TSR_TRY(check_total(b));
 	if (!b->nnumpy)
 		return TSR_OK;
-	return tsr_build_note(b->a->c, b->a->err,
-			      "%.200s: %s: a NumPy value is kept as it is, not as a tensor "
-			      "(%zu in all)",
-			      b->a->where, *b->numpy ? b->numpy : "the root", b->nnumpy);
+	return tsr_build_note(
+		b->a->c, b->a->err,
+		"%.200s: %s: a NumPy value is kept as it is, not as a tensor (%zu in all)",
+		b->a->where, *b->numpy ? b->numpy : "the root", b->nnumpy);
 }
 
 enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the calls that rebuild a tensor say, checked against the record of its storage. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,9 +109,9 @@ static enum tsr_status check_record(const struct building *b, const char *name,
 	if (!__builtin_mul_overflow(numel, item, &nbytes) && nbytes == m->nbytes)
 		return TSR_OK;
 	return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
-			      "record %s: found %llu bytes, expected %llu elements of %s", name,
-			      (unsigned long long)m->nbytes, (unsigned long long)numel,
-			      elements(dtype));
+			      "record %s: found %" PRIu64 " bytes, expected %" PRIu64
+			      " elements of %s",
+			      name, m->nbytes, numel, elements(dtype));
 }
 
 static enum tsr_status read_record(const struct building *b, const char *name,
@@ -133,10 +134,10 @@ static enum tsr_status read_record(const struct building *b, const char *name,
 		a->used[b->v->member] = true;
 	} else if (r->dtype != dtype || r->numel != numel) {
 		return tsr_torch_fail(a, TSR_E_FORMAT, b->at,
-				      "record %s: found a storage of %llu elements of %s, expected "
-				      "%llu of %s as another tensor has it",
-				      name, (unsigned long long)numel, elements(dtype),
-				      (unsigned long long)r->numel, elements(r->dtype));
+				      "record %s: found a storage of %" PRIu64
+				      " elements of %s, expected %" PRIu64
+				      " of %s as another tensor has it",
+				      name, numel, elements(dtype), r->numel, elements(r->dtype));
 	}
 	b->v->record = *r;
 	return TSR_OK;
@@ -230,10 +231,12 @@ static enum tsr_status check_bounds(const struct building *b)
 	}
 	if (last < room)
 		return TSR_OK;
-	return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
-			      "its last element is number %llu of its storage or beyond, counted "
-			      "from 0, expected it within the %llu elements of the record",
-			      (unsigned long long)last, (unsigned long long)room);
+	return tsr_torch_fail(
+		b->a, TSR_E_FORMAT, b->at,
+		"its last element is number %" PRIu64
+		" of its storage or beyond, counted from 0, expected it within the %" PRIu64
+		" elements of the record",
+		last, room);
 }
 
 /* Zero strides make much of little: a bomb, if it is too much. */
@@ -245,10 +248,9 @@ static enum tsr_status check_expansion(const struct building *b)
 	    (b->v->nbytes - TSR_TORCH_EXPANSION_FREE) / TSR_TORCH_EXPANSION_MAX <= stored)
 		return TSR_OK;
 	return tsr_torch_fail(b->a, TSR_E_LIMIT, b->at,
-			      "%llu bytes out of a storage of %llu are over the limit of %u times "
-			      "and 1 MiB",
-			      (unsigned long long)b->v->nbytes, (unsigned long long)stored,
-			      TSR_TORCH_EXPANSION_MAX);
+			      "%" PRIu64 " bytes out of a storage of %" PRIu64
+			      " are over the limit of %u times and 1 MiB",
+			      b->v->nbytes, stored, TSR_TORCH_EXPANSION_MAX);
 }
 
 /* Strides that cannot matter become those of a contiguous tensor, so that equal views look equal. */
@@ -354,12 +356,12 @@ enum tsr_status tsr_torch_view(struct tsr_torch_archive *a, const struct tsr_val
 
 	memset(ret, 0, sizeof(*ret));
 	if (call->call.is_new || call->call.state || call->call.items || n < fixed || n > fixed + 1)
-		return tsr_torch_fail(a, TSR_E_FORMAT, at,
-				      "found %s with %zu arguments%s, expected %zu or %zu and no "
-				      "state",
-				      call->call.callee->global.name, n,
-				      call->call.state || call->call.items ? " and a state" : "",
-				      fixed, fixed + 1);
+		return tsr_torch_fail(
+			a, TSR_E_FORMAT, at,
+			"found %s with %zu arguments%s, expected %zu or %zu and no state",
+			call->call.callee->global.name, n,
+			call->call.state || call->call.items ? " and a state" : "", fixed,
+			fixed + 1);
 	TSR_TRY(read_arguments(&b, args->list.items, n, v3));
 	TSR_TRY(measure(&b));
 	TSR_TRY(check_bounds(&b));
