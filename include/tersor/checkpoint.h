@@ -11,10 +11,6 @@
 #include "tersor/measure.h"
 #include "tersor/status.h"
 
-/* Limits on what a file may ask for; see docs/format.md. */
-#define TSR_RANK_MAX 64u
-#define TSR_NAME_MAX 65535u
-
 struct tsr_layout;
 
 /* An array of a file. */
@@ -82,11 +78,6 @@ struct tsr_tensor {
 struct tsr_shard {
 	uint64_t number, count; /* from 1 on */
 	uint64_t set; /* the same in all of them, and hardly in any others */
-};
-
-struct tsr_meta {
-	const char *key;
-	const char *value;
 };
 
 struct tsr_file;

@@ -40,6 +40,16 @@ enum tsr_dtype {
 		TSR_DTYPE_COUNT
 };
 
+/* Limits on what a file may ask for; see docs/format.md. */
+#define TSR_RANK_MAX 64u
+#define TSR_NAME_MAX 65535u
+
+/* A key of a file's metadata. */
+struct tsr_meta {
+	const char *key;
+	const char *value;
+};
+
 /* "F32", ...; static storage. */
 const char *tsr_dtype_name(enum tsr_dtype dtype);
 

@@ -30,15 +30,33 @@ static bool has_meta(const struct tsr_st_contents *contents, const char *key)
 	return false;
 }
 
+/* To be freed; NULL when out of memory. */
+static struct tsr_array *arrays_of(const struct tsr_st_contents *contents)
+{
+	struct tsr_array *arrays = calloc(contents->narrays + 1, sizeof(*arrays));
+
+	for (size_t i = 0; arrays && i < contents->narrays; i++) {
+		const struct tsr_st_entry *e = &contents->arrays[i];
+
+		arrays[i] = (struct tsr_array){ .name = e->name,
+						.dtype = e->dtype,
+						.rank = e->rank,
+						.shape = e->shape,
+						.numel = e->numel,
+						.nbytes = e->nbytes,
+						.offset = e->offset,
+						.own_name = true };
+	}
+	return arrays;
+}
+
 static enum tsr_status add_contents(struct tsr_checkpoint *c, unsigned file,
-				    const struct tsr_st_contents *contents, struct tsr_err *err)
+				    const struct tsr_st_contents *contents,
+				    struct tsr_array *arrays, struct tsr_err *err)
 {
 	for (size_t i = 0; i < contents->narrays; i++) {
-		struct tsr_array a = contents->arrays[i];
-
-		a.file = file;
-		a.own_name = true;
-		TSR_TRY(tsr_build_array(c, &a, NULL, err));
+		arrays[i].file = file;
+		TSR_TRY(tsr_build_array(c, &arrays[i], NULL, err));
 	}
 	for (size_t i = 0; i < contents->nmeta; i++)
 		TSR_TRY(tsr_build_meta(c, contents->meta[i].key, contents->meta[i].value, err));
@@ -47,12 +65,13 @@ static enum tsr_status add_contents(struct tsr_checkpoint *c, unsigned file,
 
 /* A packed file stands on its own: it is read apart, then its tensors are added. */
 static enum tsr_status add_packed(struct tsr_checkpoint *c, unsigned file,
-				  struct tsr_st_contents *contents, struct tsr_err *err)
+				  struct tsr_st_contents *contents, struct tsr_array *arrays,
+				  struct tsr_err *err)
 {
 	struct tsr_checkpoint part = { .path = tsr_file_path(c->files[file]),
 				       .arena = c->arena,
 				       .narrays = contents->narrays,
-				       .arrays = contents->arrays,
+				       .arrays = arrays,
 				       .nmeta = contents->nmeta,
 				       .meta = contents->meta };
 	const size_t narrays = c->narrays;
@@ -79,7 +98,7 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, unsigned file,
 	c->container = part.container;
 	c->packed = true;
 	if (status == TSR_OK)
-		status = add_contents(c, file, contents, err);
+		status = add_contents(c, file, contents, arrays, err);
 	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++) {
 		for (unsigned p = 0; p < part.tensors[i].nplanes; p++)
 			part.tensors[i].plane[p] += narrays;
@@ -93,15 +112,19 @@ enum tsr_status tsr_read_safetensors(struct tsr_checkpoint *c, struct tsr_file *
 				     struct tsr_err *err)
 {
 	struct tsr_st_contents contents = { 0 };
+	struct tsr_array *arrays = NULL;
 	enum tsr_status status;
 	unsigned file;
 
 	set_container(c, TSR_CONTAINER_SAFETENSORS);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
 	TSR_TRY(tsr_st_read(f, c->arena, &contents, err));
-	if (has_meta(&contents, TSR_PACKED_KEY))
+	arrays = arrays_of(&contents);
+	if (!arrays)
+		status = tsr_fail_nomem(err, tsr_file_path(f));
+	else if (has_meta(&contents, TSR_PACKED_KEY))
 		status = !c->narrays || c->packed
-				 ? add_packed(c, file, &contents, err)
+				 ? add_packed(c, file, &contents, arrays, err)
 				 : tsr_fail(err, TSR_E_UNSUPPORTED,
 					    "%s: is a packed file, which cannot be joined with "
 					    "others",
@@ -114,7 +137,8 @@ enum tsr_status tsr_read_safetensors(struct tsr_checkpoint *c, struct tsr_file *
 				  "%s: is no packed file, unlike the inputs before it",
 				  tsr_file_path(f));
 	else
-		status = add_contents(c, file, &contents, err);
+		status = add_contents(c, file, &contents, arrays, err);
+	free(arrays);
 	tsr_st_contents_free(&contents);
 	return status;
 }

@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 #include "text/text.h"
-#include "tersor/checkpoint.h"
+#include "tersor/dtype.h"
+#include "tersor/status.h"
 
 /* The longest header that is read, of magic, length and text. */
 #define TSR_NPY_HEADER_MAX (64u << 10)

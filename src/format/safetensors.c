@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "text/json.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
@@ -66,7 +65,8 @@ static enum tsr_status find_members(struct reading *r, const struct tsr_json *en
 	return TSR_OK;
 }
 
-static enum tsr_status read_dtype(struct reading *r, struct tsr_array *a, const struct tsr_json *v)
+static enum tsr_status read_dtype(struct reading *r, struct tsr_st_entry *a,
+				  const struct tsr_json *v)
 {
 	const char *name = tsr_json_string(v);
 
@@ -80,7 +80,8 @@ static enum tsr_status read_dtype(struct reading *r, struct tsr_array *a, const 
 	return TSR_OK;
 }
 
-static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const struct tsr_json *v)
+static enum tsr_status read_shape(struct reading *r, struct tsr_st_entry *a,
+				  const struct tsr_json *v)
 {
 	const unsigned bits = tsr_dtype_bits(a->dtype);
 	uint64_t nbits, *shape;
@@ -126,7 +127,7 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_array *a, const 
 }
 
 /* The begin goes to a->offset, relative to the data for now. */
-static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a,
+static enum tsr_status read_offsets(struct reading *r, struct tsr_st_entry *a,
 				    const struct tsr_json *v)
 {
 	const struct tsr_json *first = NULL, *second = NULL;
@@ -158,7 +159,7 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_array *a,
 static enum tsr_status grow(struct reading *r)
 {
 	const size_t room = r->room ? 2 * r->room : 64;
-	struct tsr_array *arrays;
+	struct tsr_st_entry *arrays;
 
 	if (r->c->narrays < r->room)
 		return TSR_OK;
@@ -172,7 +173,7 @@ static enum tsr_status grow(struct reading *r)
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entry)
 {
-	struct tsr_array *a;
+	struct tsr_st_entry *a;
 	struct entry_members m;
 
 	if (strlen(tsr_json_key(entry)) > TSR_NAME_MAX)
@@ -183,7 +184,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 	TSR_TRY(find_members(r, entry, &m));
 	TSR_TRY(grow(r));
 	a = &r->c->arrays[r->c->narrays];
-	*a = (struct tsr_array){ .name = copy(r, tsr_json_key(entry)) };
+	*a = (struct tsr_st_entry){ .name = copy(r, tsr_json_key(entry)) };
 	if (!a->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->narrays++;
@@ -222,7 +223,7 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 /* Arrays with the same begin: the empty ones come first, by name. */
 static int by_offset(const void *va, const void *vb)
 {
-	const struct tsr_array *a = va, *b = vb;
+	const struct tsr_st_entry *a = va, *b = vb;
 
 	if (a->offset != b->offset)
 		return a->offset < b->offset ? -1 : 1;
@@ -240,7 +241,7 @@ static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
 	if (c->narrays)
 		qsort(c->arrays, c->narrays, sizeof(*c->arrays), by_offset);
 	for (size_t i = 0; i < c->narrays; i++) {
-		struct tsr_array *a = &c->arrays[i];
+		struct tsr_st_entry *a = &c->arrays[i];
 
 		if (a->offset != at)
 			return tsr_fail(r->err, TSR_E_FORMAT,

@@ -6,13 +6,26 @@
 #include "base/file.h"
 #include "text/json.h"
 #include "text/text.h"
-#include "tersor/checkpoint.h"
+#include "tersor/dtype.h"
+#include "tersor/status.h"
 
 /* The reference's limit on the length of a header. */
 #define TSR_ST_HEADER_MAX UINT64_C(100000000)
 
 /* The limit on JSON values in a header: 7 per tensor of rank 1 and 1 per further dimension. */
 #define TSR_ST_VALUES_MAX 2000000u
+
+/* One array. */
+struct tsr_st_entry {
+	const char *name; /* borrowed by a writer, as @shape is */
+	enum tsr_dtype dtype;
+	unsigned rank;
+	const uint64_t *shape;
+	uint64_t numel; /* the product of @shape; set by a reader only */
+	uint64_t nbytes;
+	uint64_t offset; /* for a writer: in the data; set by tsr_st_layout() */
+	size_t tag; /* the caller's */
+};
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
@@ -22,7 +35,7 @@ struct tsr_json_rules tsr_st_rules(const char *path);
 /* What one file holds.  Owned by the caller; see tsr_st_contents_free().  Texts are in an arena. */
 struct tsr_st_contents {
 	size_t narrays;
-	struct tsr_array *arrays; /* in the order of their data; `file` is 0 */
+	struct tsr_st_entry *arrays; /* in the order of their data; offsets are those in the file */
 	size_t nmeta;
 	struct tsr_meta *meta; /* in the order of the header */
 	char *header; /* the header's bytes, NUL-terminated */
@@ -42,17 +55,6 @@ enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
 void tsr_st_contents_free(struct tsr_st_contents *c);
 
 /* --- Writing -------------------------------------------------------------------------------- */
-
-/* One array to be written.  @name and @shape are borrowed. */
-struct tsr_st_entry {
-	const char *name;
-	enum tsr_dtype dtype;
-	unsigned rank;
-	const uint64_t *shape;
-	uint64_t nbytes;
-	uint64_t offset; /* set by tsr_st_layout(): in the data, which follows the header */
-	size_t tag; /* the caller's */
-};
 
 /* The reference's order: later dtypes first, so that everything is aligned; then by name. */
 void tsr_st_sort(struct tsr_st_entry *entries, size_t n);

@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "text/json.h"
 #include "base/utf8.h"
-#include "tersor/checkpoint.h"
+#include "tersor/dtype.h"
 
 /* What a file name may have on Linux. */
 #define SHARD_NAME_MAX 255u

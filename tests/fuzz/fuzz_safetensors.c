@@ -44,10 +44,10 @@ static uint64_t check_contents(const struct tsr_st_contents *c, uint64_t file_nb
 
 	REQUIRE(c->header_nbytes <= TSR_ST_HEADER_MAX && data_start <= file_nbytes);
 	for (size_t i = 0; i < c->narrays; i++) {
-		const struct tsr_array *a = &c->arrays[i];
+		const struct tsr_st_entry *a = &c->arrays[i];
 		uint64_t numel = 1, nbits;
 
-		REQUIRE(a->dtype < TSR_DTYPE_COUNT && a->rank <= TSR_RANK_MAX && a->file == 0);
+		REQUIRE(a->dtype < TSR_DTYPE_COUNT && a->rank <= TSR_RANK_MAX);
 		REQUIRE(strlen(a->name) <= TSR_NAME_MAX);
 		for (unsigned d = 0; d < a->rank; d++) {
 			REQUIRE(a->shape[d] <= TSR_JSON_INT_MAX);
@@ -67,7 +67,7 @@ static void check_equal(const struct tsr_st_contents *a, const struct tsr_st_con
 {
 	REQUIRE(a->narrays == b->narrays && a->nmeta == b->nmeta);
 	for (size_t i = 0; i < a->narrays; i++) {
-		const struct tsr_array *x = &a->arrays[i], *y = &b->arrays[i];
+		const struct tsr_st_entry *x = &a->arrays[i], *y = &b->arrays[i];
 
 		REQUIRE(strcmp(x->name, y->name) == 0 && x->dtype == y->dtype);
 		REQUIRE(x->rank == y->rank && x->numel == y->numel && x->nbytes == y->nbytes);
@@ -92,7 +92,7 @@ static void check_round_trip(const struct tsr_st_contents *c, uint64_t data_nbyt
 
 	REQUIRE(entries && arena);
 	for (size_t i = 0; i < c->narrays; i++) {
-		const struct tsr_array *a = &c->arrays[i];
+		const struct tsr_st_entry *a = &c->arrays[i];
 
 		entries[i] = (struct tsr_st_entry){
 			.name = a->name,
