@@ -40,9 +40,9 @@ CONTRACT_clang := -ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping
 IS_CLANG := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
 
 override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE
-override CFLAGS += -std=c11 -fPIC -pthread $(WARN) $(SAN_FLAGS) \
+override CFLAGS += -std=c11 -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN_FLAGS) \
 	$(if $(IS_CLANG),$(CONTRACT_clang),$(CONTRACT))
-override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-ffp-contract=off,-fno-threadsafe-statics \
+override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-ffp-contract=off,-fno-threadsafe-statics \
 	--fmad=false --ftz=false --prec-div=true --prec-sqrt=true
 override LDFLAGS += -pthread $(SAN_FLAGS)
 LDLIBS_CPU := -lcjson -ldeflate -lz -lm
@@ -152,7 +152,7 @@ $(BUILD)/libtersor.a: $(LIB_OBJ)
 
 $(BUILD)/libtersor.so: $(LIB_OBJ) src/tersor.map
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SO_NAME) -Wl,--version-script,src/tersor.map \
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SO_NAME) $(if $(SAN),,-Wl,--no-undefined) -Wl,--version-script,src/tersor.map \
 		-o $@ $(LIB_OBJ) $(LDLIBS)
 
 $(BUILD)/tersor: $(CLI_OBJ) $(BUILD)/libtersor.a
