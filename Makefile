@@ -6,6 +6,11 @@
 
 BUILD ?= build
 PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+MANDIR ?= $(DATADIR)/man
 DESTDIR ?=
 CC = gcc
 NVCC ?= nvcc
@@ -40,9 +45,9 @@ CONTRACT_clang := -ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping
 IS_CLANG := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
 
 override CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE
-override CFLAGS += -std=c11 -fPIC -pthread $(WARN) $(SAN_FLAGS) \
+override CFLAGS += -std=c11 -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN_FLAGS) \
 	$(if $(IS_CLANG),$(CONTRACT_clang),$(CONTRACT))
-override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-ffp-contract=off,-fno-threadsafe-statics \
+override NVCCFLAGS += -std=c++17 $(GENCODE) -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-ffp-contract=off,-fno-threadsafe-statics \
 	--fmad=false --ftz=false --prec-div=true --prec-sqrt=true
 override LDFLAGS += -pthread $(SAN_FLAGS)
 LDLIBS_CPU := -lcjson -ldeflate -lz -lm
@@ -152,7 +157,7 @@ $(BUILD)/libtersor.a: $(LIB_OBJ)
 
 $(BUILD)/libtersor.so: $(LIB_OBJ) src/tersor.map
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SO_NAME) -Wl,--version-script,src/tersor.map \
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SO_NAME) $(if $(SAN),,-Wl,--no-undefined) -Wl,--version-script,src/tersor.map \
 		-o $@ $(LIB_OBJ) $(LDLIBS)
 
 $(BUILD)/tersor: $(CLI_OBJ) $(BUILD)/libtersor.a
@@ -214,7 +219,7 @@ check: setup-check
 	@$(SUBMAKE) check-build
 	@$(MAKE) --no-print-directory check-unit check-cli
 
-check-build: $(BUILD)/tersor $(UNIT_BIN) $(FUZZ_BIN) $(FAULTS) $(VENV)/ready
+check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAULTS) $(VENV)/ready
 
 check-unit: $(UNIT_BIN) check-fuzz
 	@for t in $(UNIT_BIN); do $$t || exit 1; done
@@ -237,7 +242,7 @@ fuzz:
 			-artifact_prefix=$(BUILD)/fuzz/$$t- $(BUILD)/fuzz/corpus/$$t tests/fuzz/corpus/$$t || exit 1; \
 	done
 
-check-cli: $(BUILD)/tersor $(FAULTS) $(VENV)/ready
+check-cli: $(BUILD)/tersor $(BUILD)/libtersor.so $(FAULTS) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) tests $(PYTEST_ARGS)
 
@@ -304,29 +309,31 @@ format:
 
 # --- Installation ---------------------------------------------------------------------------
 
-INSTALLED = bin/tersor lib/libtersor.a lib/libtersor.so lib/$(SO_NAME) include/tersor.h \
-	$(wildcard include/tersor/*.h) $(addprefix share/,$(wildcard man/*.1)) \
-	share/bash-completion/completions/tersor share/zsh/site-functions/_tersor \
-	share/fish/vendor_completions.d/tersor.fish
+INSTALLED = $(BINDIR)/tersor $(addprefix $(LIBDIR)/,libtersor.a libtersor.so $(SO_NAME) pkgconfig/tersor.pc) \
+	$(patsubst include/%,$(INCLUDEDIR)/%,include/tersor.h $(wildcard include/tersor/*.h)) \
+	$(patsubst man/%,$(MANDIR)/man1/%,$(wildcard man/*.1)) \
+	$(addprefix $(DATADIR)/,bash-completion/completions/tersor zsh/site-functions/_tersor \
+		fish/vendor_completions.d/tersor.fish)
 
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/tersor \
-		$(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
-		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	install -m 755 $(BUILD)/tersor $(DESTDIR)$(PREFIX)/bin/tersor
-	install -m 644 $(BUILD)/libtersor.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $(BUILD)/libtersor.so $(DESTDIR)$(PREFIX)/lib/$(SO_NAME)
-	ln -sf $(SO_NAME) $(DESTDIR)$(PREFIX)/lib/libtersor.so
-	install -m 644 include/tersor.h $(DESTDIR)$(PREFIX)/include/
-	install -m 644 include/tersor/*.h $(DESTDIR)$(PREFIX)/include/tersor/
-	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	$(BUILD)/tersor completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tersor
-	$(BUILD)/tersor completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tersor
-	$(BUILD)/tersor completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tersor.fish
+	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
+	install -m 755 $(BUILD)/tersor $(DESTDIR)$(BINDIR)/
+	install -m 644 $(BUILD)/libtersor.a $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(BUILD)/libtersor.so $(DESTDIR)$(LIBDIR)/$(SO_NAME)
+	ln -sf $(SO_NAME) $(DESTDIR)$(LIBDIR)/libtersor.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|-pthread $(LDLIBS)|' src/tersor.pc.in \
+		> $(DESTDIR)$(LIBDIR)/pkgconfig/tersor.pc
+	install -m 644 include/tersor.h $(DESTDIR)$(INCLUDEDIR)/
+	install -m 644 include/tersor/*.h $(DESTDIR)$(INCLUDEDIR)/tersor/
+	install -m 644 man/*.1 $(DESTDIR)$(MANDIR)/man1/
+	$(BUILD)/tersor completion bash > $(DESTDIR)$(DATADIR)/bash-completion/completions/tersor
+	$(BUILD)/tersor completion zsh > $(DESTDIR)$(DATADIR)/zsh/site-functions/_tersor
+	$(BUILD)/tersor completion fish > $(DESTDIR)$(DATADIR)/fish/vendor_completions.d/tersor.fish
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(subst share/man/,share/man/man1/,$(INSTALLED)))
-	-rmdir $(DESTDIR)$(PREFIX)/include/tersor
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	-rmdir $(DESTDIR)$(INCLUDEDIR)/tersor
 
 clean:
 	rm -rf $(BUILD)
@@ -347,4 +354,5 @@ help:
 	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
 	'make install     into PREFIX (now $(PREFIX)), below DESTDIR; make uninstall removes it' \
 	'make clean       remove $(BUILD)' \
-	'Variables: GPU=0|1 (now $(GPU)), CC, CFLAGS, WERROR=1, V=1, BUILD, PREFIX, DESTDIR'
+	'Variables: GPU=0|1 (now $(GPU)), CC, CFLAGS, WERROR=1, V=1, BUILD, DESTDIR, PREFIX and, below it,' \
+	'BINDIR, LIBDIR, INCLUDEDIR, DATADIR, MANDIR'

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/codec.h"
 #include "tersor/dtype.h"
 #include "tersor/measure.h"
@@ -43,7 +44,7 @@ enum tsr_container {
 };
 
 /* "safetensors", "pt", "dcp", "npz", "npy". */
-const char *tsr_container_name(enum tsr_container container);
+TSR_API const char *tsr_container_name(enum tsr_container container);
 
 /*
  * The figures of one tensor's measurement that a packed file keeps, rounded to 9 digits.
@@ -101,7 +102,7 @@ struct tsr_open_options {
 };
 
 /* Nothing opaque, no links, states decoded. */
-struct tsr_open_options tsr_open_defaults(void);
+TSR_API struct tsr_open_options tsr_open_defaults(void);
 
 /**
  * struct tsr_checkpoint - Training state in one or more files, opened for reading
@@ -150,34 +151,39 @@ struct tsr_checkpoint {
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in
  * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
  */
-enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
-				    const struct tsr_open_options *options,
-				    struct tsr_checkpoint **ret, struct tsr_err *err);
-void tsr_checkpoint_close(struct tsr_checkpoint *c);
+TSR_API enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
+					    const struct tsr_open_options *options,
+					    struct tsr_checkpoint **ret, struct tsr_err *err);
+TSR_API void tsr_checkpoint_close(struct tsr_checkpoint *c);
 
 /* The tensor with this name, or NULL. */
-const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c, const char *name);
+TSR_API const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c,
+						     const char *name);
 
 /*
  * @nbytes of an array's data from byte @offset in it, in row-major order and little-endian; whole
  * elements, inside the array.
  */
-enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
-			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);
+TSR_API enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				       uint64_t offset, size_t nbytes, void *buf,
+				       struct tsr_err *err);
 
 /* TSR_E_FORMAT if a record has no checksum, or is part of nothing: what --strict refuses. */
-enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c, struct tsr_err *err);
+TSR_API enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c,
+						    struct tsr_err *err);
 
 /* TSR_E_IO if a file changed since it was opened. */
-enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c, struct tsr_err *err);
+TSR_API enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c,
+						       struct tsr_err *err);
 
 /* Bytes that all arrays of a tensor take. */
-uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c, const struct tsr_tensor *t);
+TSR_API uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c,
+					  const struct tsr_tensor *t);
 
 /* Whether two tensors have the same dimensions. */
-bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);
+TSR_API bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);
 
 /* Bytes of a tensor in its own dtype. */
-uint64_t tsr_tensor_nbytes(const struct tsr_tensor *t);
+TSR_API uint64_t tsr_tensor_nbytes(const struct tsr_tensor *t);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/dtype.h"
 
 /* What a tensor is to a training run.  The values are bits of a mask in struct tsr_codec. */
@@ -17,10 +18,10 @@ enum tsr_kind {
 };
 
 /* "weight", ...; "other" for TSR_KIND_OTHER. */
-const char *tsr_kind_name(enum tsr_kind kind);
+TSR_API const char *tsr_kind_name(enum tsr_kind kind);
 
 /* The kind with this name ("weight", "momentum", "variance", "other"); false if there is none. */
-bool tsr_kind_find(const char *name, enum tsr_kind *kind_ret);
+TSR_API bool tsr_kind_find(const char *name, enum tsr_kind *kind_ret);
 
 /* How the scale of a group is stored. */
 enum tsr_scale {
@@ -30,9 +31,9 @@ enum tsr_scale {
 	TSR_SCALE_COUNT
 };
 
-const char *tsr_scale_name(enum tsr_scale scale);
-enum tsr_dtype tsr_scale_dtype(enum tsr_scale scale);
-bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
+TSR_API const char *tsr_scale_name(enum tsr_scale scale);
+TSR_API enum tsr_dtype tsr_scale_dtype(enum tsr_scale scale);
+TSR_API bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
 
 #define TSR_GROUP_DEFAULT 32u
 #define TSR_GROUP_MAX 65536u
@@ -117,16 +118,16 @@ struct tsr_codec {
 };
 
 /* Every codec, for the SIMD level in use; NULL at the end. */
-const struct tsr_codec *const *tsr_codecs(void);
+TSR_API const struct tsr_codec *const *tsr_codecs(void);
 
 /* The codec with this name, or NULL. */
-const struct tsr_codec *tsr_codec_find(const char *name);
+TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 
 /* A codec with the scale format and group that are the default, and seed 0. */
-struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
+TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 
 /* Whether planes of one coding, neither without a codec, are planes of the other. */
-bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b);
+TSR_API bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b);
 
 /* Bits that an element takes in a plane of TSR_BIT_PACKED. */
 static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)
@@ -135,38 +136,38 @@ static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)
 }
 
 /* Where a run of elements may start: at multiples of this. */
-uint32_t tsr_coding_run(const struct tsr_coding *coding);
+TSR_API uint32_t tsr_coding_run(const struct tsr_coding *coding);
 
 /* The `stream` of the tensor with this name. */
-uint64_t tsr_coding_stream(const char *name);
+TSR_API uint64_t tsr_coding_stream(const char *name);
 
 /* Element type of a plane. */
-enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane);
+TSR_API enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane);
 
 /*
  * Entries that a plane needs for @n elements; also the index of the entry of element @n if that
  * begins a run.
  */
-uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n);
+TSR_API uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n);
 
 /* Bytes that a plane needs for @n elements; also the offset of element @n in it. */
-uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plane, uint64_t n);
+TSR_API uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plane, uint64_t n);
 
 /* Bytes per element over all planes, for long tensors. */
-double tsr_coding_bytes_per_element(const struct tsr_coding *coding);
+TSR_API double tsr_coding_bytes_per_element(const struct tsr_coding *coding);
 
 /* --- SIMD levels --------------------------------------------------------------------------- */
 
 /* The names of the levels of this build, lowest first; NULL at the end. */
-const char *const *tsr_isa_names(void);
+TSR_API const char *const *tsr_isa_names(void);
 
 /*
  * Use this SIMD level from now on, or the best one that the processor has for NULL.  False if there
  * is no such level in this build or the processor lacks it.  Not thread-safe: call it first.
  */
-bool tsr_isa_select(const char *name);
+TSR_API bool tsr_isa_select(const char *name);
 
 /* The level in use. */
-const char *tsr_isa_name(void);
+TSR_API const char *tsr_isa_name(void);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef TERSOR_COMPARE_H
 #define TERSOR_COMPARE_H
 
+#include "tersor/api.h"
 #include "tersor/checkpoint.h"
 #include "tersor/measure.h"
 #include "tersor/pack.h"
@@ -46,10 +47,10 @@ struct tsr_verification {
  * Return: TSR_OK if all is well; TSR_E_BOUND if the file is sound but its contents are not as
  * expected, with the first fault in @err; TSR_E_FORMAT if it is damaged; other failures.
  */
-enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *options,
-			   const struct tsr_run *run, struct tsr_verification **ret,
-			   struct tsr_err *err);
-void tsr_verification_free(struct tsr_verification *v);
+TSR_API enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *options,
+				   const struct tsr_run *run, struct tsr_verification **ret,
+				   struct tsr_err *err);
+TSR_API void tsr_verification_free(struct tsr_verification *v);
 
 /* --- Diff ----------------------------------------------------------------------------------- */
 
@@ -107,9 +108,10 @@ struct tsr_diff_options {
  * FP32, FP16 and BF16 tensors are compared as FP32 values, with packed ones decoded; all others by
  * their bytes.
  */
-enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
-			 const struct tsr_diff_options *options, const struct tsr_run *run,
-			 struct tsr_comparison **ret, struct tsr_err *err);
-void tsr_comparison_free(struct tsr_comparison *c);
+TSR_API enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b,
+				 unsigned nb, const struct tsr_diff_options *options,
+				 const struct tsr_run *run, struct tsr_comparison **ret,
+				 struct tsr_err *err);
+TSR_API void tsr_comparison_free(struct tsr_comparison *c);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
+
 /*
  * Element types, in the order of the safetensors reference: a writer puts tensors of a later type
  * first.  X(identifier, name in a file, bits)
@@ -51,12 +53,12 @@ struct tsr_meta {
 };
 
 /* "F32", ...; static storage. */
-const char *tsr_dtype_name(enum tsr_dtype dtype);
+TSR_API const char *tsr_dtype_name(enum tsr_dtype dtype);
 
 /* Bits per element: 4, 6, 8, 16, 32 or 64. */
-unsigned tsr_dtype_bits(enum tsr_dtype dtype);
+TSR_API unsigned tsr_dtype_bits(enum tsr_dtype dtype);
 
 /* The type with this name (case matters), or TSR_DTYPE_COUNT. */
-enum tsr_dtype tsr_dtype_find(const char *name);
+TSR_API enum tsr_dtype tsr_dtype_find(const char *name);
 
 #endif

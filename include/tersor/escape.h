@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "tersor/api.h"
+
 /**
  * tsr_escape() - Make text from a file safe to print on a terminal
  * @dst:     out: at most @dst_nbytes bytes (at least 1), always NUL-terminated
@@ -12,6 +14,6 @@
  * Control bytes (C0, DEL, C1), bidirectional controls and bytes that are not UTF-8 become \xNN.
  * Text that does not fit ends in "...".  Thread-safe.
  */
-void tsr_escape(char *dst, size_t dst_nbytes, const char *src);
+TSR_API void tsr_escape(char *dst, size_t dst_nbytes, const char *src);
 
 #endif

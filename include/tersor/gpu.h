@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/status.h"
 
 /*
@@ -21,33 +22,34 @@
 /* --- Which GPUs there are -------------------------------------------------------------------- */
 
 /* Whether this build has CUDA code. */
-bool tsr_gpu_built(void);
+TSR_API bool tsr_gpu_built(void);
 
 /* Number of GPUs that can be used; 0 without CUDA, without a driver or without a GPU. */
-unsigned tsr_gpu_count(void);
+TSR_API unsigned tsr_gpu_count(void);
 
 /* The index that "cuda" (0) or "cuda:N" names; false for anything else.  It need not exist. */
-bool tsr_gpu_parse(const char *device, unsigned *index_ret);
+TSR_API bool tsr_gpu_parse(const char *device, unsigned *index_ret);
 
 /* "NVIDIA H100 80GB HBM3, compute capability 9.0, 79 GiB" of GPU @index into @text. */
-enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t room, struct tsr_err *err);
+TSR_API enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t room,
+					 struct tsr_err *err);
 
 /*
  * TSR_OK if GPU @index is there and its code keeps the numerics contract; else TSR_E_IO with the
  * reason: built without CUDA, no driver, no such GPU, a kernel that rounds differently.
  */
-enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err);
+TSR_API enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err);
 
 /* --- Using one ------------------------------------------------------------------------------- */
 
 struct tsr_gpu; /* a GPU in use */
 
 /* Check GPU @index as tsr_gpu_check() does, and use it. */
-enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct tsr_err *err);
+TSR_API enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct tsr_err *err);
 
 /* NULL is allowed.  Its memory, streams and events must have been freed. */
-void tsr_gpu_close(struct tsr_gpu *gpu);
+TSR_API void tsr_gpu_close(struct tsr_gpu *gpu);
 
-unsigned tsr_gpu_index(const struct tsr_gpu *gpu);
+TSR_API unsigned tsr_gpu_index(const struct tsr_gpu *gpu);
 
 #endif

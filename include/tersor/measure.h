@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
+
 #define TSR_MEASURE_LANES 8
 
 /**
@@ -33,10 +35,10 @@ struct tsr_measure {
 };
 
 /* Add @n pairs.  The arrays may be unaligned and may be the same.  Not thread-safe on one @m. */
-void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size_t n);
+TSR_API void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size_t n);
 
 /* Add what @from has seen, after what @into has. */
-void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from);
+TSR_API void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from);
 
 /* The figures that are reported and that bounds are set on. */
 enum tsr_metric {
@@ -49,16 +51,16 @@ enum tsr_metric {
 };
 
 /* "abs", "ulp", "rel", "nmse", "cosine". */
-const char *tsr_metric_name(enum tsr_metric metric);
-bool tsr_metric_find(const char *name, enum tsr_metric *metric_ret);
+TSR_API const char *tsr_metric_name(enum tsr_metric metric);
+TSR_API bool tsr_metric_find(const char *name, enum tsr_metric *metric_ret);
 
 /*
  * The value of a metric.  For no elements, or all-zero x that y equals: 0, and 1 for the cosine.
  * For all-zero x that y does not equal: infinity, and 0 for the cosine.
  */
-double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric metric);
+TSR_API double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric metric);
 
 /* The value that a bound limits: the value itself, or 1 - cosine. */
-double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric);
+TSR_API double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef TERSOR_NAMES_H
 #define TERSOR_NAMES_H
 
+#include "tersor/api.h"
 #include "tersor/checkpoint.h"
 #include "tersor/status.h"
 
@@ -23,7 +24,8 @@ struct tsr_name_rule {
  * Return: TSR_OK; TSR_E_FORMAT for a state that fits no weight's shape or that two tensors claim
  * to be; TSR_E_USAGE for a malformed expression; TSR_E_NOMEM.
  */
-enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-				 unsigned nrules, struct tsr_err *err);
+TSR_API enum tsr_status tsr_names_assign(struct tsr_checkpoint *c,
+					 const struct tsr_name_rule *rules, unsigned nrules,
+					 struct tsr_err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/codec.h"
 #include "tersor/status.h"
 
@@ -12,7 +13,7 @@
 enum tsr_part { TSR_PART_WEIGHT, TSR_PART_MOMENTUM, TSR_PART_VARIANCE, TSR_PARTS };
 
 /* TSR_KIND_WEIGHT, ... */
-enum tsr_kind tsr_part_kind(enum tsr_part part);
+TSR_API enum tsr_kind tsr_part_kind(enum tsr_part part);
 
 /* The update rules that can be replayed.  docs/optimizers.md writes them out. */
 enum tsr_optimizer {
@@ -25,8 +26,8 @@ enum tsr_optimizer {
 };
 
 /* "sgd", "sgdw", "adam", "adamw", "lion". */
-const char *tsr_optimizer_name(enum tsr_optimizer optimizer);
-bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret);
+TSR_API const char *tsr_optimizer_name(enum tsr_optimizer optimizer);
+TSR_API bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret);
 
 /* Hyperparameters, as names in recordings, options and reports say them; all are numbers. */
 enum tsr_hyper_name {
@@ -44,7 +45,7 @@ enum tsr_hyper_name {
 };
 
 /* "lr", "initial_lr", "beta1", ... */
-const char *tsr_hyper_name(enum tsr_hyper_name name);
+TSR_API const char *tsr_hyper_name(enum tsr_hyper_name name);
 
 /* The hyperparameters of a group of parameters: those in the mask @set, by enum tsr_hyper_name. */
 struct tsr_hyper {
@@ -52,29 +53,29 @@ struct tsr_hyper {
 	unsigned set;
 };
 
-bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name);
-void tsr_hyper_put(struct tsr_hyper *h, enum tsr_hyper_name name, double value);
+TSR_API bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name);
+TSR_API void tsr_hyper_put(struct tsr_hyper *h, enum tsr_hyper_name name, double value);
 
 /* Put every hyperparameter that @from has set. */
-void tsr_hyper_override(struct tsr_hyper *h, const struct tsr_hyper *from);
+TSR_API void tsr_hyper_override(struct tsr_hyper *h, const struct tsr_hyper *from);
 
 /*
  * Fill in what is not set and has a default (PyTorch's: betas, eps, weight_decay, momentum,
  * dampening, nesterov 0, decouple_lr 0; initial_lr: the lr).  An lr has none.
  */
-void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
+TSR_API void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
 
 /*
  * TSR_E_UNSUPPORTED if a hyperparameter that the optimizer uses is missing or out of range, such as
  * a beta outside [0, 1) or a negative lr; the message begins with @where.
  */
-enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
-				const char *where, struct tsr_err *err);
+TSR_API enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
+					const char *where, struct tsr_err *err);
 
 /* Whether the update rule has this hyperparameter. */
-bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
+TSR_API bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
 
 /* The kinds of state besides the weight that the optimizer keeps: a mask of enum tsr_kind. */
-unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h);
+TSR_API unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h);
 
 #endif

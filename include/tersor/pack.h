@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/checkpoint.h"
 #include "tersor/codec.h"
 #include "tersor/measure.h"
@@ -46,7 +47,7 @@ struct tsr_pack_options {
 };
 
 /* bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32. */
-struct tsr_pack_options tsr_pack_defaults(void);
+TSR_API struct tsr_pack_options tsr_pack_defaults(void);
 
 /* Why a tensor that should have been packed was kept raw: its codec has no code for these. */
 enum tsr_raw_reason {
@@ -86,13 +87,13 @@ struct tsr_packing {
  * an input that is packed already, a reserved name, or with @strict a tensor that would stay raw;
  * or any failure of reading and writing, and nothing is written.
  */
-enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
-			 const struct tsr_pack_options *options, const struct tsr_run *run,
-			 struct tsr_packing **ret, struct tsr_err *err);
-void tsr_packing_free(struct tsr_packing *p);
+TSR_API enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
+				 const struct tsr_pack_options *options, const struct tsr_run *run,
+				 struct tsr_packing **ret, struct tsr_err *err);
+TSR_API void tsr_packing_free(struct tsr_packing *p);
 
 /* "3 non-finite values", ... into @text: why a tensor stayed raw, and how many elements. */
-void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room);
+TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room);
 
 /**
  * struct tsr_write_options - How to write a checkpoint that is not packed
@@ -115,7 +116,7 @@ struct tsr_write_options {
 };
 
 /* The source's container, nothing forced. */
-struct tsr_write_options tsr_write_defaults(void);
+TSR_API struct tsr_write_options tsr_write_defaults(void);
 
 /* The outcome of tsr_unpack() and tsr_convert(). */
 struct tsr_unpacking {
@@ -135,9 +136,10 @@ struct tsr_unpacking {
  * every plane is checked against its hash.  If a lossy codec was involved, the output says so: in
  * the metadata, or a record of its own, tersor_generation.
  */
-enum tsr_status tsr_unpack(const char *path, const char *out,
-			   const struct tsr_write_options *options, const struct tsr_run *run,
-			   struct tsr_unpacking **ret, struct tsr_err *err);
+TSR_API enum tsr_status tsr_unpack(const char *path, const char *out,
+				   const struct tsr_write_options *options,
+				   const struct tsr_run *run, struct tsr_unpacking **ret,
+				   struct tsr_err *err);
 
 /**
  * tsr_convert() - Write a checkpoint into another container, without touching an element
@@ -146,9 +148,10 @@ enum tsr_status tsr_unpack(const char *path, const char *out,
  * What safetensors cannot hold besides tensors is kept in the metadata, and given back by a
  * conversion to torch; NumPy containers drop it, which @ret->source->notes says.
  */
-enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
-			    const struct tsr_write_options *options, const struct tsr_run *run,
-			    struct tsr_unpacking **ret, struct tsr_err *err);
-void tsr_unpacking_free(struct tsr_unpacking *u);
+TSR_API enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
+				    const struct tsr_write_options *options,
+				    const struct tsr_run *run, struct tsr_unpacking **ret,
+				    struct tsr_err *err);
+TSR_API void tsr_unpacking_free(struct tsr_unpacking *u);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/checkpoint.h"
 #include "tersor/optimizer.h"
 #include "tersor/status.h"
@@ -55,23 +56,23 @@ struct tsr_recording {
  * Return: TSR_OK; TSR_E_FORMAT for a malformed manifest or a gap in the steps; TSR_E_UNSUPPORTED for
  * another version, optimizer or hyperparameter; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
  */
-enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
-				   struct tsr_recording **ret, struct tsr_err *err);
-void tsr_recording_close(struct tsr_recording *r);
+TSR_API enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
+					   struct tsr_recording **ret, struct tsr_err *err);
+TSR_API void tsr_recording_close(struct tsr_recording *r);
 
 /* Whether this directory is a recording rather than a checkpoint. */
-bool tsr_recording_probe(const char *path);
+TSR_API bool tsr_recording_probe(const char *path);
 
 /*
  * Open the gradients of step @index (from 0) as a checkpoint whose tensors are named after the
  * parameters and are BF16, F16 or F32.  Errors name the step.  Thread-safe.
  */
-enum tsr_status tsr_recording_open_step(const struct tsr_recording *r, size_t index,
-					struct tsr_checkpoint **ret, struct tsr_err *err);
+TSR_API enum tsr_status tsr_recording_open_step(const struct tsr_recording *r, size_t index,
+						struct tsr_checkpoint **ret, struct tsr_err *err);
 
 /* The group of a parameter, or NULL if the recording does not have it. */
-const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *r,
-							 const char *param);
+TSR_API const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *r,
+								 const char *param);
 
 /* --- Learning rates from a file --------------------------------------------------------------- */
 
@@ -81,7 +82,7 @@ const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_record
  *
  * '#' begins a comment, ',' counts as a space.  Every step must have a line; others are ignored.
  */
-enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps, size_t ngroups,
-				  double **lr_ret, struct tsr_err *err);
+TSR_API enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps,
+					  size_t ngroups, double **lr_ret, struct tsr_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/checkpoint.h"
 #include "tersor/names.h"
 #include "tersor/optimizer.h"
@@ -37,8 +38,8 @@ enum tsr_figure_name {
 };
 
 /* "weight-ulp", "weight-nmse", ...: in reports and gates. */
-const char *tsr_figure_name(enum tsr_figure_name name);
-bool tsr_figure_find(const char *name, enum tsr_figure_name *name_ret);
+TSR_API const char *tsr_figure_name(enum tsr_figure_name name);
+TSR_API bool tsr_figure_find(const char *name, enum tsr_figure_name *name_ret);
 
 /*
  * Values of all figures.  NaN: the optimizer has no such state.  Infinity: something is not finite,
@@ -49,7 +50,7 @@ struct tsr_replay_figures {
 };
 
 /* What a gate limits: the value, or 1 - cosine; larger is worse.  NaN as in the figures. */
-double tsr_figure_error(const struct tsr_replay_figures *f, enum tsr_figure_name name);
+TSR_API double tsr_figure_error(const struct tsr_replay_figures *f, enum tsr_figure_name name);
 
 /* One step of the replay. */
 struct tsr_replay_step {
@@ -152,7 +153,7 @@ struct tsr_replay_options {
 };
 
 /* The checkpoint's own form of state, everything as recorded. */
-struct tsr_replay_options tsr_replay_defaults(void);
+TSR_API struct tsr_replay_options tsr_replay_defaults(void);
 
 /* The outcome of tsr_replay(). */
 struct tsr_replay {
@@ -202,9 +203,10 @@ struct tsr_replay {
  * Return: also TSR_E_FORMAT for an extra gradient, a missing one if @options say so, a wrong shape,
  * a non-finite gradient; messages name step and tensor.
  */
-enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
-			   const char *out, const struct tsr_replay_options *options,
-			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err);
-void tsr_replay_free(struct tsr_replay *r);
+TSR_API enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
+				   const char *out, const struct tsr_replay_options *options,
+				   const struct tsr_run *run, struct tsr_replay **ret,
+				   struct tsr_err *err);
+TSR_API void tsr_replay_free(struct tsr_replay *r);
 
 #endif

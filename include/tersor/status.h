@@ -2,6 +2,8 @@
 #ifndef TERSOR_STATUS_H
 #define TERSOR_STATUS_H
 
+#include "tersor/api.h"
+
 /*
  * What a call can return.  Numbers are pinned; new ones are appended.
  *
@@ -81,9 +83,9 @@ struct tsr_err {
 };
 
 /* The short text of a status.  Never NULL; static storage. */
-const char *tsr_status_text(enum tsr_status status);
+TSR_API const char *tsr_status_text(enum tsr_status status);
 
 /* The text of a hint, for messages to programmers.  Never NULL; static storage. */
-const char *tsr_hint_text(enum tsr_hint hint);
+TSR_API const char *tsr_hint_text(enum tsr_hint hint);
 
 #endif

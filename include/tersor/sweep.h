@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "tersor/api.h"
 #include "tersor/codec.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
@@ -28,10 +29,10 @@ struct tsr_sweep_row {
 	uint32_t max_ulp; /* of those that are and came back finite */
 };
 
-void tsr_sweep_row_add(struct tsr_sweep_row *into, const struct tsr_sweep_row *from);
+TSR_API void tsr_sweep_row_add(struct tsr_sweep_row *into, const struct tsr_sweep_row *from);
 
 /* The mean relative error of what was compared; 0 if nothing was. */
-double tsr_sweep_row_mean(const struct tsr_sweep_row *row);
+TSR_API double tsr_sweep_row_mean(const struct tsr_sweep_row *row);
 
 struct tsr_sweep_result {
 	const struct tsr_codec *codec;
@@ -39,7 +40,7 @@ struct tsr_sweep_result {
 };
 
 /* Rows 0 to 254, finite values, in one; row 255 holds infinities and NaN. */
-struct tsr_sweep_row tsr_sweep_finite(const struct tsr_sweep_result *r);
+TSR_API struct tsr_sweep_row tsr_sweep_finite(const struct tsr_sweep_result *r);
 
 /* The outcome of tsr_sweep_run(). */
 struct tsr_sweep {
@@ -63,9 +64,9 @@ struct tsr_sweep {
  * Return: TSR_OK; TSR_E_USAGE for an inverted range or a codec with scales; TSR_E_CANCELLED;
  * TSR_E_NOMEM.
  */
-enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned ncodecs,
-			      uint32_t first, uint32_t last, const struct tsr_run *run,
-			      struct tsr_sweep **ret, struct tsr_err *err);
+TSR_API enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned ncodecs,
+				      uint32_t first, uint32_t last, const struct tsr_run *run,
+				      struct tsr_sweep **ret, struct tsr_err *err);
 
 /**
  * tsr_sweep_run_gpu() - The same on GPUs, which share the range
@@ -75,12 +76,12 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
  *
  * Return: as tsr_sweep_run() and tsr_gpu_open().
  */
-enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigned ncodecs,
-				  uint32_t first, uint32_t last, const unsigned *gpus,
-				  unsigned ngpus, const struct tsr_run *run, struct tsr_sweep **ret,
-				  struct tsr_err *err);
+TSR_API enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigned ncodecs,
+					  uint32_t first, uint32_t last, const unsigned *gpus,
+					  unsigned ngpus, const struct tsr_run *run,
+					  struct tsr_sweep **ret, struct tsr_err *err);
 
 /* NULL is allowed. */
-void tsr_sweep_free(struct tsr_sweep *s);
+TSR_API void tsr_sweep_free(struct tsr_sweep *s);
 
 #endif
