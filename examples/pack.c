@@ -31,13 +31,13 @@ int main(int argc, char **argv)
 	/* What is in the file?  Nothing but headers is read here. */
 	if (tsr_checkpoint_open(&in, 1, NULL, &checkpoint, &err) != TSR_OK)
 		return fail("cannot open", &err);
-	printf("%zu tensors\n", checkpoint->ntensors);
+	printf("%zu tensors\n", tsr_checkpoint_ntensors(checkpoint));
 	tsr_checkpoint_close(checkpoint);
 
 	/* Pack it with the default codecs. */
 	if (tsr_pack(&in, 1, argv[2], &options, &run, &packing, &err) != TSR_OK)
 		return fail("cannot pack", &err);
-	for (size_t i = 0; i < packing->source->ntensors; i++) {
+	for (size_t i = 0; i < tsr_checkpoint_ntensors(packing->source); i++) {
 		const double error = tsr_measure_value(&packing->tensors[i].measure,
 						       TSR_METRIC_MAX_ABS);
 

@@ -1,11 +1,13 @@
 """libtersor as its users have it: examples/pack.c in C and C++, and the shared library by ctypes."""
 import ctypes
+import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from conftest import BINARY, ROOT
@@ -76,14 +78,74 @@ def test_only_what_the_headers_declare_is_exported(library):
             getattr(library, internal)
 
 
-def test_open_and_find(library, tiny_gpt):
-    checkpoint, err = ctypes.c_void_p(), Err()
-    assert library.tsr_checkpoint_open(strings(tiny_gpt), 1, None, ctypes.byref(checkpoint),
-                                       ctypes.byref(err)) == 0
-    library.tsr_checkpoint_find.restype = ctypes.c_void_p
-    library.tsr_checkpoint_find.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    assert library.tsr_checkpoint_find(checkpoint, b"no such tensor") is None
-    library.tsr_checkpoint_close(checkpoint)
+class Checkpoint:
+    """An open checkpoint; its functions without their common beginning."""
+
+    def __init__(self, library, path):
+        self.library, self.handle, self.err = library, ctypes.c_void_p(), Err()
+        status = library.tsr_checkpoint_open(strings(path), 1, None, ctypes.byref(self.handle),
+                                             ctypes.byref(self.err))
+        assert status == 0, self.err.msg
+
+    def __getattr__(self, name):
+        function = self.library["tsr_checkpoint_" + name]  # a new object, with types of its own
+
+        def call(*args, restype=ctypes.c_size_t):
+            function.restype = restype
+            return function(self.handle, *args)
+        return call
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_uint),
+                ("shape", ctypes.POINTER(ctypes.c_uint64)), ("numel", ctypes.c_uint64)]
+
+
+def header_of(path):
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    return json.loads(content[8:8 + size]), content[8 + size:]
+
+
+def test_a_checkpoint_is_opened_searched_and_read(library, tiny_gpt, tersor, tmp_path):
+    packed = tmp_path / "packed"
+    tersor("pack", tiny_gpt, "-o", packed, check=0)
+    header, data = header_of(tiny_gpt)
+    meta = header.pop("__metadata__", {})
+    plain = Checkpoint(library, tiny_gpt)
+    both = [(plain, False), (Checkpoint(library, packed), True)]
+    for c, is_packed in both:
+        assert c.ntensors() == len(header) and c.nnotes() == 0
+        assert c.tensor(ctypes.c_size_t(len(header)), restype=ctypes.c_void_p) is None
+        assert c.find(b"no such tensor", restype=ctypes.c_void_p) is None
+        assert c.is_packed(restype=ctypes.c_bool) == is_packed
+        assert c.generation(restype=ctypes.c_uint) == is_packed
+        assert c.container(restype=ctypes.c_int) == 0 and c.nmeta() == len(meta)
+    assert plain.path(restype=ctypes.c_char_p) == os.fsencode(tiny_gpt)
+    name, entry = next((n, e) for n, e in header.items() if e["dtype"] == "F32" and len(e["shape"]) > 1)
+    begin, end = entry["data_offsets"]
+    wanted = np.frombuffer(data[begin:end], "<f4")
+    for c, is_packed in both:
+        t = c.find(name.encode(), restype=ctypes.POINTER(Tensor))
+        assert list(t.contents.shape[:t.contents.rank]) == entry["shape"]
+        assert t.contents.numel == wanted.size
+        x = np.zeros(wanted.size - 3, "<f4")
+        read = [t, ctypes.c_uint64(3), ctypes.c_size_t(x.size), x.ctypes.data_as(ctypes.c_void_p),
+                ctypes.byref(c.err)]
+        assert c.read_f32(*read, restype=ctypes.c_int) == 0
+        assert np.abs(x - wanted[3:]).max() < 1e-3 and (is_packed or (x == wanted[3:]).all())
+        read[1] = ctypes.c_uint64(4)
+        assert c.read_f32(*read, restype=ctypes.c_int) == 1 and b"past its end" in c.err.msg
+    raw = ctypes.create_string_buffer(8)
+    read = [plain.find(name.encode(), restype=ctypes.c_void_p), 0, ctypes.c_uint64(4),
+            ctypes.c_size_t(8), raw, ctypes.byref(plain.err)]
+    read[0] = ctypes.c_void_p(read[0])
+    assert plain.read_stored(*read, restype=ctypes.c_int) == 0
+    assert raw.raw == data[begin + 4:begin + 12]
+    read[1] = 1
+    assert plain.read_stored(*read, restype=ctypes.c_int) == 1
+    for c, _ in both:
+        c.close(restype=None)
 
 
 @pytest.mark.parametrize("content, code, words", [

@@ -12,27 +12,6 @@
 #include "tersor/measure.h"
 #include "tersor/status.h"
 
-struct tsr_layout;
-
-/* An array of a file. */
-struct tsr_array {
-	const char *name;
-	enum tsr_dtype dtype;
-	unsigned rank;
-	const uint64_t *shape; /* @rank dimensions */
-	uint64_t numel; /* their product; 1 for rank 0 */
-	uint64_t nbytes;
-	unsigned file; /* index into struct tsr_checkpoint's files */
-	uint64_t offset; /* from the start of that file: contiguous, row-major, little-endian */
-	const struct tsr_layout
-		*layout; /* NULL: as @file and @offset say; else they mean nothing */
-	const unsigned char
-		*memory; /* the data itself, borrowed; then no file holds it.  NULL: a file does */
-	bool has_crc; /* whether the file has a CRC-32 of exactly these bytes; not with a layout */
-	uint32_t crc;
-	bool own_name; /* @name is the file's own, not found from what was saved around it */
-};
-
 /* What a checkpoint was read from, or is to be written as. */
 enum tsr_container {
 	TSR_CONTAINER_SAFETENSORS,
@@ -57,8 +36,8 @@ struct tsr_error_summary {
 };
 
 /*
- * A tensor of the training state.  In a packed file it is spread over planes; anywhere else it is
- * one array.
+ * A tensor of the training state, to look at: it belongs to its checkpoint.  A packed tensor is stored
+ * as the planes of its codec; any other one as a single plane, its elements.  Members may be appended.
  */
 struct tsr_tensor {
 	const char *name;
@@ -68,22 +47,12 @@ struct tsr_tensor {
 	uint64_t numel;
 	enum tsr_kind kind;
 	const char *weight; /* of a momentum or variance: the name of its weight, or NULL */
-	struct tsr_coding coding; /* codec NULL: stored as it is, in plane[0] */
+	struct tsr_coding coding; /* codec NULL: stored as it is */
 	unsigned nplanes;
-	size_t plane[TSR_PLANES_MAX]; /* indices into struct tsr_checkpoint's arrays */
+	size_t plane[TSR_PLANES_MAX]; /* internal: which arrays of the checkpoint the planes are */
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
-	const struct tsr_error_summary *error; /* that was recorded; NULL: none */
+	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
 };
-
-/* Which of the files of one packed checkpoint a file is. */
-struct tsr_shard {
-	uint64_t number, count; /* from 1 on */
-	uint64_t set; /* the same in all of them, and hardly in any others */
-};
-
-struct tsr_file;
-struct tsr_arena;
-struct tsr_value;
 
 /**
  * struct tsr_open_options - How to read what does not say everything itself
@@ -104,37 +73,11 @@ struct tsr_open_options {
 /* Nothing opaque, no links, states decoded. */
 TSR_API struct tsr_open_options tsr_open_defaults(void);
 
-/**
- * struct tsr_checkpoint - Training state in one or more files, opened for reading
- *
- * Everything but the elements is in memory.  Read-only after opening, so all reading functions are
- * thread-safe.  Names are unique.
+/*
+ * Training state in one or more files, opened for reading.  Everything but the elements is in memory.
+ * Names are unique.  What is read from it is borrowed until it is closed; reading is thread-safe.
  */
-struct tsr_checkpoint {
-	const char *path; /* of the first file */
-	unsigned nfiles;
-	struct tsr_file **files;
-	size_t narrays;
-	struct tsr_array *arrays; /* in the order of their data, file by file */
-	size_t ntensors;
-	struct tsr_tensor *tensors; /* in the order of the source's data */
-	size_t nmeta;
-	struct tsr_meta *meta; /* sorted by key; without the entry of a packed file itself */
-	enum tsr_container container; /* of the first input */
-	bool packed;
-	bool coded; /* some tensors are in the compressed form of another tool */
-	unsigned generation; /* lossy generations so far: 0 for what was never packed */
-	struct tsr_shard shard; /* of the last packed file that was read */
-	size_t *tensor_by_name; /* indices of tensors, sorted by name */
-	size_t ntrees;
-	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
-	size_t nnotes;
-	char **notes; /* what a user should know though it is no error; safe to print */
-	size_t nunchecked; /* records that should have a checksum and have none */
-	size_t nunused; /* records of archives that are part of nothing */
-	const char *unused; /* the name of one of them */
-	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
-};
+struct tsr_checkpoint;
 
 /**
  * tsr_checkpoint_open() - Open files as one checkpoint
@@ -156,19 +99,67 @@ TSR_API enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned n
 					    struct tsr_checkpoint **ret, struct tsr_err *err);
 TSR_API void tsr_checkpoint_close(struct tsr_checkpoint *c);
 
+/* The path of the first file, as it was given. */
+TSR_API const char *tsr_checkpoint_path(const struct tsr_checkpoint *c);
+
+/* The container of the first input. */
+TSR_API enum tsr_container tsr_checkpoint_container(const struct tsr_checkpoint *c);
+
+/* Whether it is a packed file. */
+TSR_API bool tsr_checkpoint_is_packed(const struct tsr_checkpoint *c);
+
+/* How often its elements went through a lossy codec; 0 for what was never packed. */
+TSR_API unsigned tsr_checkpoint_generation(const struct tsr_checkpoint *c);
+
+/* Tensors in the order of the source's data; NULL past the end. */
+TSR_API size_t tsr_checkpoint_ntensors(const struct tsr_checkpoint *c);
+TSR_API const struct tsr_tensor *tsr_checkpoint_tensor(const struct tsr_checkpoint *c,
+						       size_t index);
+
 /* The tensor with this name, or NULL. */
 TSR_API const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c,
 						     const char *name);
 
-/*
- * @nbytes of an array's data from byte @offset in it, in row-major order and little-endian; whole
- * elements, inside the array.
- */
-TSR_API enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				       uint64_t offset, size_t nbytes, void *buf,
-				       struct tsr_err *err);
+/* Metadata sorted by key, without the entry that describes a packed file; NULL past the end. */
+TSR_API size_t tsr_checkpoint_nmeta(const struct tsr_checkpoint *c);
+TSR_API const struct tsr_meta *tsr_checkpoint_meta(const struct tsr_checkpoint *c, size_t index);
 
-/* TSR_E_FORMAT if a record has no checksum, or is part of nothing: what --strict refuses. */
+/* What a user should know though it is not an error: lines safe to print; NULL past the end. */
+TSR_API size_t tsr_checkpoint_nnotes(const struct tsr_checkpoint *c);
+TSR_API const char *tsr_checkpoint_note(const struct tsr_checkpoint *c, size_t index);
+
+/**
+ * tsr_checkpoint_read_f32() - Elements of a tensor as FP32, decoded or widened
+ * @t:     a tensor of @c that is packed or F32, F16 or BF16
+ * @first: index of the first element, in row-major order
+ * @n:     how many
+ * @x:     out: @n values; undefined on failure
+ *
+ * Return: TSR_OK; TSR_E_UNSUPPORTED for another dtype; TSR_E_USAGE for elements that the tensor does
+ * not have; TSR_E_IO; TSR_E_FORMAT for a damaged file; TSR_E_NOMEM.
+ */
+TSR_API enum tsr_status tsr_checkpoint_read_f32(const struct tsr_checkpoint *c,
+						const struct tsr_tensor *t, uint64_t first,
+						size_t n, float *x, struct tsr_err *err);
+
+/**
+ * tsr_checkpoint_read_stored() - Bytes of a tensor as they are stored
+ * @t:      a tensor of @c
+ * @plane:  below t->nplanes
+ * @offset: of the first byte in the plane, a multiple of its elements' size
+ * @nbytes: how many; whole elements
+ * @buf:    out: little-endian, row-major; undefined on failure
+ *
+ * Nothing is checked against hashes or checksums: tsr_verify() does that.
+ *
+ * Return: TSR_OK; TSR_E_USAGE for bytes that the plane does not have; TSR_E_IO; TSR_E_FORMAT.
+ */
+TSR_API enum tsr_status tsr_checkpoint_read_stored(const struct tsr_checkpoint *c,
+						   const struct tsr_tensor *t, unsigned plane,
+						   uint64_t offset, size_t nbytes, void *buf,
+						   struct tsr_err *err);
+
+/* TSR_E_FORMAT if a record of an archive has no checksum, or a member is not part of anything. */
 TSR_API enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c,
 						    struct tsr_err *err);
 
@@ -179,9 +170,6 @@ TSR_API enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoi
 /* Bytes that all arrays of a tensor take. */
 TSR_API uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c,
 					  const struct tsr_tensor *t);
-
-/* Whether two tensors have the same dimensions. */
-TSR_API bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);
 
 /* Bytes of a tensor in its own dtype. */
 TSR_API uint64_t tsr_tensor_nbytes(const struct tsr_tensor *t);

@@ -46,7 +46,7 @@ enum tsr_dtype {
 #define TSR_RANK_MAX 64u
 #define TSR_NAME_MAX 65535u
 
-/* A key of a file's metadata. */
+/* An entry of the metadata. */
 struct tsr_meta {
 	const char *key;
 	const char *value;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 
 struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c)
 {

@@ -5,9 +5,9 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "format/value.h"
-#include "tersor/checkpoint.h"
 
 /* Memory that names, shapes, layouts and values of one checkpoint may take. */
 #define TSR_BUILD_NBYTES_MAX (UINT64_C(1) << 30)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tersor/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 
 const char *tsr_container_name(enum tsr_container container)

@@ -6,6 +6,7 @@
 #include "base/crc.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 
 /* Bytes that are read at a time. */

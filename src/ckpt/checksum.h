@@ -2,7 +2,7 @@
 #ifndef TSR_PACK_RECORDS_H
 #define TSR_PACK_RECORDS_H
 
-#include "tersor/checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 #include "tersor/run.h"
 
 /*

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "base/file.h"
-#include "tersor/checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 #include "codec/math.h"
 
 /* The most that is read at once to pick elements from. */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "tersor/status.h"
 
 struct tsr_checkpoint;

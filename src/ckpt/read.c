@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "codec/math.h"
 
 bool tsr_tensor_has_f32(const struct tsr_tensor *t)

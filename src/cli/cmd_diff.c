@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "cli/coding.h"
 #include "cli/device.h"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "cli/input.h"
 #include "cli/output.h"

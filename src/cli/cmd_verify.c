@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "cli/coding.h"
 #include "cli/device.h"

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/file.h"
+#include "ckpt/checkpoint_model.h"
 
 /* The longest file of --params. */
 #define PARAMS_MAX (64u << 20)

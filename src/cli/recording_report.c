@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "cli/output.h"
 

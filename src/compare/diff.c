@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "pack/coder.h"
 #include "ckpt/checksum.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "container/packed.h"
 #include "ckpt/checksum.h"

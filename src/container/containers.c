@@ -6,6 +6,7 @@
 #include "base/crc.h"
 #include "base/fail.h"
 #include "container/containers.h"
+#include "ckpt/checkpoint_model.h"
 #include "format/npy.h"
 #include "container/packed.h"
 #include "format/safetensors.h"

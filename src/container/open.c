@@ -5,6 +5,7 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "names/import_states.h"
 #include "names/state_dict.h"

@@ -6,6 +6,7 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "format/shard_index.h"
 
 #define EXTENSION ".safetensors"

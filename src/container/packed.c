@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "ckpt/build.h"
 #include "tersor/version.h"

@@ -2,9 +2,9 @@
 #ifndef TSR_CKPT_PACKED_H
 #define TSR_CKPT_PACKED_H
 
+#include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "format/safetensors.h"
-#include "tersor/checkpoint.h"
 
 /* docs/format.md describes what this reads and writes. */
 #define TSR_PACKED_VERSION 1

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "text/base64.h"
 #include "base/fail.h"
 #include "base/hash.h"

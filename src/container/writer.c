@@ -7,6 +7,7 @@
 
 #include "base/crc.h"
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "format/shard_index.h"
 #include "format/npy.h"
 #include "container/packed.h"

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "codec/codebook.h"
 
 /* What the arrays of a state are called behind the parameter's name. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 
 #define QUANTIZED "::quantized"
 #define SCALES "::scales"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 
 #define QUANTIZED "::quantized"
 

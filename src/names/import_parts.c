@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 
 size_t tsr_import_find(const struct tsr_importing *m, const char *name, size_t len,
 		       const char *suffix)

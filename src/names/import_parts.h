@@ -5,6 +5,7 @@
 
 #include "base/named.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 
 /* An import under way. */
 struct tsr_importing {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "names/bitsandbytes_import.h"
 #include "names/flashoptim_import.h"
 #include "names/transformer_engine_import.h"

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/named.h"
+#include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "names/roles.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "names/optimizer_ids.h"
 
 /* --- Reading ---------------------------------------------------------------------------------- */

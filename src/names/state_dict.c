@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "base/utf8.h"
 #include "names/flashoptim_import.h"

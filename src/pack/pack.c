@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "container/packed.h"
 #include "ckpt/read.h"
 #include "container/tree.h"

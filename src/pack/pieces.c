@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 
 /* Units of a tensor: elements, or bytes if it has no codec. */
 static uint64_t units_of(const struct tsr_tensor *t)

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "ckpt/checkpoint_model.h"
 #include "format/shard_index.h"
 #include "container/packed.h"
 #include "container/tree.h"

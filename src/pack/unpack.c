@@ -7,6 +7,7 @@
 #include "base/crc.h"
 #include "base/fail.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "names/flashoptim_export.h"
 #include "container/packed.h"
 #include "container/tree.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "ckpt/build.h"
 #include "recording/recording_files.h"

@@ -6,6 +6,7 @@
 #include "base/dir.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "ckpt/checkpoint_model.h"
 #include "torch/dcp.h"
 #include "recording/recording_files.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "ckpt/checkpoint_model.h"
 #include "replay/stepping.h"
 
 /* The first element that is not, or SIZE_MAX. */

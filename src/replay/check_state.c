@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "replay/engine.h"
 
 void tsr_replay_put_count(char *text, size_t room, uint64_t n, const char *what)

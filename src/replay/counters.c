@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "replay/engine.h"
 #include "codec/math.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "replay/gpu_buffers.h"
 
 /* A plane, and the job that begins it. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "replay/engine.h"
 #include "recording/recording_files.h"
 

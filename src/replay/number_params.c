@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "names/optimizer_ids.h"
 #include "replay/new_states.h"
 

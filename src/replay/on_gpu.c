@@ -5,6 +5,7 @@
  * read.  A buffer comes back when the step with it is done.  What the steps noticed stays on the
  * GPU until the window of steps is over, with a report per piece and step.
  */
+#include "ckpt/checkpoint_model.h"
 #include "replay/gpu_buffers.h"
 
 #include <stdlib.h>

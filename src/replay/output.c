@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "names/flashoptim_export.h"
 #include "pack/given.h"
 #include "replay/engine.h"

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "names/roles.h"
 #include "replay/engine.h"

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/file.h"
+#include "ckpt/checkpoint_model.h"
 #include "replay/on_gpu.h"
 #include "recording/recording_files.h"
 

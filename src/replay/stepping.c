@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
 #include "replay/on_gpu.h"
 #include "recording/recording_files.h"

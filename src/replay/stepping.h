@@ -3,6 +3,7 @@
 #ifndef TSR_REPLAY_STEPPING_H
 #define TSR_REPLAY_STEPPING_H
 
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
 #include "replay/compare_fp32.h"
 #include "replay/engine.h"

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "report/markup.h"
 #include "report/replay_curves.h"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"

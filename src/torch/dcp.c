@@ -8,6 +8,7 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "torch/dcp_read.h"
 #include "torch/torch_archive.h"
 

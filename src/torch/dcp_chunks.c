@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "torch/dcp_read.h"
 #include "torch/torch_archive.h"
 

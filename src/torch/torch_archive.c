@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "format/pickle.h"
 

@@ -3,6 +3,7 @@
 #ifndef TSR_CKPT_TORCH_ARCHIVE_H
 #define TSR_CKPT_TORCH_ARCHIVE_H
 
+#include "ckpt/checkpoint_model.h"
 #include "torch/torch.h"
 #include "format/zip.h"
 

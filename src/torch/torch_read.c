@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/map.h"
+#include "ckpt/checkpoint_model.h"
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"
 

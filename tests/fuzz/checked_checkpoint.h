@@ -5,6 +5,7 @@
 /* What must hold of a checkpoint that a reader filled. */
 #include "base/file.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "format/value.h"
 #include "small_zip.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "checked_checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 #include "torch/dcp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "ckpt/checkpoint_model.h"
 #include "container/packed.h"
 #include "ckpt/read.h"
-#include "tersor/checkpoint.h"
 
 #define REQUIRE(condition) \
 	do { \

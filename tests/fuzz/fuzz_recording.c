@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "checked_checkpoint.h"
 #include "recording/recording_files.h"

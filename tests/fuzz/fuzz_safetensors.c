@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "format/shard_index.h"
 #include "format/safetensors.h"
 

@@ -5,6 +5,7 @@
 /* Outcomes of replays made by hand, for what reports say of them. */
 #include <math.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "tersor/replay.h"
 #include "unit.h"
 

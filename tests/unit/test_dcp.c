@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of torch.distributed.checkpoint: chunks become tensors, names the tree they were. */
+#include "ckpt/checkpoint_model.h"
 #include "dcp_make.h"
 #include "values.h"
 

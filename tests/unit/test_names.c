@@ -2,7 +2,7 @@
 /* What tensors are by their names: small checkpoints with the kind and weight of each tensor. */
 #include <unistd.h>
 
-#include "tersor/checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 #include "tersor/names.h"
 #include "unit.h"
 

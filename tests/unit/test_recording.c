@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "tersor/recording.h"
 #include "unit.h"
 

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "tersor/checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 #include "step/step.h"
 #include "unit.h"
 

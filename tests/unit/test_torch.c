@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Archives of torch.save: which tensors they hold, and where those stand. */
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "format/value.h"
 #include "torch_make.h"

@@ -3,6 +3,7 @@
 #define TSR_TESTS_TORCH_MAKE_H
 
 /* What torch.save writes, put together by hand: pickles opcode by opcode, and archives of them. */
+#include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "ckpt/build.h"
 #include "torch/torch.h"

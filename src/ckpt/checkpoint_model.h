@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_CKPT_CHECKPOINT_MODEL_H
+#define TSR_CKPT_CHECKPOINT_MODEL_H
+
+/* What a checkpoint is made of; its users have tersor/checkpoint.h. */
+
+#include "tersor/checkpoint.h"
+
+struct tsr_layout;
+struct tsr_file;
+struct tsr_arena;
+struct tsr_value;
+
+/* An array of a file. */
+struct tsr_array {
+	const char *name;
+	enum tsr_dtype dtype;
+	unsigned rank;
+	const uint64_t *shape; /* @rank dimensions */
+	uint64_t numel; /* their product; 1 for rank 0 */
+	uint64_t nbytes;
+	unsigned file; /* index into the files of the checkpoint */
+	uint64_t offset; /* from the start of that file: contiguous, row-major, little-endian */
+	/* If not NULL, the elements lie as this says, and @file and @offset mean nothing. */
+	const struct tsr_layout *layout;
+	/* If not NULL, the data itself, borrowed: no file holds it. */
+	const unsigned char *memory;
+	bool has_crc; /* whether the file has a CRC-32 of exactly these bytes; not with a layout */
+	uint32_t crc;
+	bool own_name; /* @name is the file's own, not found from what was saved around it */
+};
+
+/* Which of the files of one packed checkpoint a file is. */
+struct tsr_shard {
+	uint64_t number, count; /* from 1 on */
+	uint64_t set; /* the same in all of them, and hardly in any others */
+};
+
+/**
+ * struct tsr_checkpoint - Training state in one or more files, opened for reading
+ *
+ * Everything but the elements is in memory.  Read-only after opening, so all reading functions are
+ * thread-safe.  Names are unique.
+ */
+struct tsr_checkpoint {
+	const char *path; /* of the first file */
+	unsigned nfiles;
+	struct tsr_file **files;
+	size_t narrays;
+	struct tsr_array *arrays; /* in the order of their data, file by file */
+	size_t ntensors;
+	struct tsr_tensor *tensors; /* in the order of the source's data */
+	size_t nmeta;
+	struct tsr_meta *meta; /* sorted by key; without the entry of a packed file itself */
+	enum tsr_container container; /* of the first input */
+	bool packed;
+	bool coded; /* some tensors are in the compressed form of another tool */
+	unsigned generation; /* lossy generations so far: 0 for what was never packed */
+	struct tsr_shard shard; /* of the last packed file that was read */
+	size_t *tensor_by_name; /* indices of tensors, sorted by name */
+	size_t ntrees;
+	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
+	size_t nnotes;
+	char **notes; /* what a user should know though it is no error; safe to print */
+	size_t nunchecked; /* records that should have a checksum and have none */
+	size_t nunused; /* records of archives that are part of nothing */
+	const char *unused; /* the name of one of them */
+	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
+};
+
+/*
+ * @nbytes of an array's data from byte @offset in it, in row-major order and little-endian; whole
+ * elements, inside the array.
+ */
+enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);
+
+/* Whether two tensors have the same dimensions. */
+bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);
+
+#endif
