@@ -135,8 +135,8 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/src/report/sweep_page.o: src/report/sweep_page.css src/report/sweep_page.js
-$(BUILD)/obj/src/report/replay_page.o: src/report/replay_page.css src/report/replay_page.js
+$(foreach page,page sweep_page replay_page,$(eval \
+	$(BUILD)/obj/src/report/$(page).o: src/report/$(page).css src/report/$(page).js))
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE) | $(LIBRARIES)

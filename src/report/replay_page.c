@@ -6,7 +6,7 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
-#include "report/markup.h"
+#include "report/page.h"
 #include "report/replay_curves.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
@@ -71,26 +71,6 @@ static void put_json(struct tsr_text *json, const struct tsr_curves *c)
 		put_panel_data(json, &c->curve[i], r->nsteps);
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
-}
-
-/* Names are strings of JSON in which nothing may end the element. */
-static void put_data(struct tsr_text *html, const struct tsr_curves *c)
-{
-	struct tsr_text json = { 0 };
-
-	put_json(&json, c);
-	html->failed = html->failed || json.failed;
-	tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">");
-	for (size_t i = 0, from = 0; i <= json.nbytes && !json.failed; i++) {
-		if (i < json.nbytes && json.bytes[i] != '<')
-			continue;
-		tsr_text_put(html, json.bytes + from, i - from);
-		if (i < json.nbytes)
-			tsr_text_puts(html, "\\u003c");
-		from = i + 1;
-	}
-	tsr_text_puts(html, "</script>\n");
-	tsr_text_free(&json);
 }
 
 /* --- What was replayed ------------------------------------------------------------------------ */
@@ -391,44 +371,38 @@ static const char how_to_read[] =
 	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
 	"step breaks the lines.</li>\n</ul>\n";
 
-static void put_chart(struct tsr_text *html, const struct tsr_curves *c)
+static void put_curves(const void *ctx, bool wide, struct tsr_text *svg)
 {
-	const struct tsr_curves_layout wide = { .id = "wide", .width = 1040, .columns = 2 };
-	const struct tsr_curves_layout narrow = { .id = "narrow", .width = 366, .columns = 1 };
+	const struct tsr_curves_layout layout = { .id = wide ? "wide" : "narrow",
+						  .width = wide ? 1040 : 366,
+						  .columns = wide ? 2 : 1 };
 
-	tsr_text_puts(html, "<div class=\"chart\">\n");
-	tsr_curves_put(c, &wide, html);
-	tsr_curves_put(c, &narrow, html);
-	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
+	tsr_curves_put(ctx, &layout, svg);
 }
 
 static void put_page(struct tsr_text *html, const struct tsr_curves *c)
 {
 	const struct tsr_replay *r = c->replay;
+	const bool drawn = r->compared && r->nsteps;
+	struct tsr_text json = { 0 };
 
-	tsr_text_puts(html,
-		      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-		      "<meta name=\"viewport\" content=\"width=device-width, "
-		      "initial-scale=1\">\n<title>tersor replay</title>\n<style>\n");
-	tsr_text_puts(html, tsr_replay_page_css);
-	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n<h1>Replay</h1>\n");
+	tsr_page_open(html, "tersor replay", tsr_replay_page_css);
+	tsr_text_puts(html, "<h1>Replay</h1>\n");
 	put_what(html, r);
 	put_findings(html, r);
 	put_warnings(html, r);
-	if (r->compared && r->nsteps) {
-		put_chart(html, c);
+	if (drawn) {
+		tsr_page_put_charts(html, put_curves, c);
 		put_steps(html, c);
 		put_tensors(html, c);
 		tsr_text_puts(html, how_to_read);
 	}
 	tsr_text_puts(html, "</main>\n");
-	if (r->compared && r->nsteps) {
-		put_data(html, c);
-		tsr_text_puts(html, "<script>\n");
-		tsr_text_puts(html, tsr_replay_page_js);
-		tsr_text_puts(html, "</script>\n");
+	if (drawn) {
+		put_json(&json, c);
+		tsr_page_put_script(html, &json, tsr_replay_page_js);
 	}
-	tsr_text_puts(html, "</body>\n</html>\n");
+	tsr_page_close(html);
 }
 
 void tsr_replay_put_html(const struct tsr_replay *r, struct tsr_text *html)

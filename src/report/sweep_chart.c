@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figure of a sweep.  Coordinates are integers in tenths of a pixel. */
+/* The chart of a sweep.  Coordinates are integers in tenths of a pixel. */
 #include "report/sweep_chart.h"
 
-#include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "report/markup.h"
+#include "report/chart.h"
 #include "report/sweep_report.h"
 
 /* --- Panels ----------------------------------------------------------------------------------- */
@@ -48,6 +47,11 @@ enum tsr_figure_panel tsr_figure_panel_of(const struct tsr_codec *codec)
 	return (enum tsr_figure_panel)p;
 }
 
+static bool is_in(const struct tsr_codec *codec, const struct panel *panel)
+{
+	return codec->planes[0].dtype == panel->dtype;
+}
+
 /* Members of a family beyond which a drawing shows a selection. */
 #define FAMILY_SHOWN 3
 
@@ -72,7 +76,7 @@ bool tsr_figure_shows(const struct tsr_sweep *s, const struct tsr_codec *codec)
 	       codec->extra_bits == 12;
 }
 
-/* --- Styles: told apart without colour, too --------------------------------------------------- */
+/* --- Styles: distinct without colour, too --------------------------------------------------- */
 
 /* Okabe and Ito's palette, with a grey for the yellow. */
 static const char *const colours[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -130,78 +134,80 @@ static void put_style(struct tsr_text *svg, unsigned style)
 
 /* --- Coordinates ------------------------------------------------------------------------------ */
 
-struct area {
-	int left, right, top, bottom; /* of the plot, in tenths of a pixel */
-	int zero; /* where an error of 0 is drawn, below the bottom */
-	int decades; /* the bottom is 10^-decades, the top 1 */
+struct plot {
+	struct tsr_chart_area area; /* the bottom is the x axis */
+	struct tsr_chart_scale x, y; /* exponents; decades of errors, from 1 at the top */
+	int zero; /* where an error of 0 is drawn, below the scale */
 	const struct panel *panel;
 };
 
-static int x_of(const struct area *a, int exponent)
+static int x_of(const struct plot *p, int exponent)
 {
-	const int span = a->panel->last - a->panel->first;
-
-	return a->left + (exponent - a->panel->first) * (a->right - a->left) / span;
+	return tsr_chart_tick(&p->x, exponent);
 }
 
-static int y_of(const struct area *a, double error)
+static int y_of(const struct plot *p, double error)
 {
-	const double share = error > 0 ? -tsr_svg_log10(error) / a->decades : 0;
+	int y;
 
 	if (!(error > 0))
-		return a->zero;
-	if (share <= 0)
-		return a->top;
-	return share >= 1 ? a->bottom : a->top + (int)(share * (a->bottom - a->top) + 0.5);
+		return p->zero;
+	y = tsr_chart_at(&p->y, error);
+	return y < p->y.from ? p->y.from : y > p->y.to ? p->y.to : y;
 }
 
 /* --- Axes ------------------------------------------------------------------------------------- */
 
-static void put_mark(struct tsr_text *svg, const struct area *a, const struct mark *m)
+static void put_mark(struct tsr_text *svg, const struct plot *p, const struct mark *m)
 {
-	const int from = x_of(a, m->from), to = x_of(a, m->to);
+	const struct tsr_chart_area *a = &p->area;
+	const int from = x_of(p, m->from), to = x_of(p, m->to), y = a->top + 150;
 
 	if (!m->text)
 		return;
 	tsr_text_puts(svg, "<rect class=\"mark\"");
-	tsr_svg_put_attribute(svg, "x", from);
-	tsr_svg_put_attribute(svg, "y", a->top);
-	tsr_svg_put_attribute(svg, "width", to - from);
-	tsr_svg_put_attribute(svg, "height", a->zero + 80 - a->top);
+	tsr_chart_put_attribute(svg, "x", from);
+	tsr_chart_put_attribute(svg, "y", a->top);
+	tsr_chart_put_attribute(svg, "width", to - from);
+	tsr_chart_put_attribute(svg, "height", a->bottom - a->top);
 	tsr_text_puts(svg, "/>\n");
-	tsr_svg_put_segment(svg, "edge", from, a->top, from, a->zero + 80);
-	tsr_svg_put_segment(svg, "edge", to, a->top, to, a->zero + 80);
+	tsr_chart_put_line(svg, "edge", from, a->top, from, a->bottom);
+	tsr_chart_put_line(svg, "edge", to, a->top, to, a->bottom);
 	if (to - from > 700)
-		tsr_svg_put_label(svg, "note mid", (from + to) / 2, a->top + 150, m->text);
+		tsr_chart_put_label(svg, "note mid", (from + to) / 2, y, m->text);
 	else if (from > a->left + (a->right - a->left) / 2)
-		tsr_svg_put_label(svg, "note end", from - 50, a->top + 150, m->text);
+		tsr_chart_put_label(svg, "note end", from - 50, y, m->text);
 	else
-		tsr_svg_put_label(svg, "note", to + 50, a->top + 150, m->text);
+		tsr_chart_put_label(svg, "note", to + 50, y, m->text);
 }
 
-static void put_axes(struct tsr_text *svg, const struct area *a)
+static void put_axes(struct tsr_text *svg, const struct plot *p)
 {
-	const struct panel *p = a->panel;
+	const struct tsr_chart_area *a = &p->area;
+	const int *ticks = p->panel->ticks;
 
-	put_mark(svg, a, &p->subnormal);
-	put_mark(svg, a, &p->other);
-	for (int d = 0; d <= a->decades; d++) {
-		const int y = a->top + d * (a->bottom - a->top) / a->decades;
+	put_mark(svg, p, &p->panel->subnormal);
+	put_mark(svg, p, &p->panel->other);
+	for (int d = 0; d >= (int)p->y.high; d--) {
+		const int y = tsr_chart_tick(&p->y, d);
 
-		tsr_svg_put_segment(svg, "grid", a->left, y, a->right, y);
-		if (d % 2 == 0)
-			tsr_svg_put_power(svg, "tick end", a->left - 60, y + 40, 10, -d);
+		if (d % 2 != 0) {
+			tsr_chart_put_line(svg, "grid", a->left, y, a->right, y);
+		} else {
+			tsr_chart_open_y_tick(svg, a, y);
+			tsr_chart_close_power(svg, 10, d);
+		}
 	}
-	tsr_svg_put_segment(svg, "grid", a->left, a->zero, a->right, a->zero);
-	tsr_svg_put_label(svg, "tick end", a->left - 60, a->zero + 40, "0");
-	tsr_svg_put_segment(svg, "axis", a->left, a->zero + 80, a->right, a->zero + 80);
-	for (unsigned i = 0; !i || p->ticks[i] != p->ticks[i - 1]; i++) {
-		const int x = x_of(a, p->ticks[i]);
+	tsr_chart_put_y_tick(svg, a, p->zero, "0");
+	tsr_chart_put_line(svg, "axis", a->left, a->bottom, a->right, a->bottom);
+	for (unsigned i = 0; !i || ticks[i] != ticks[i - 1]; i++) {
+		const int x = x_of(p, ticks[i]);
 
-		tsr_svg_put_segment(svg, "axis", x, a->zero + 80, x, a->zero + 130);
-		tsr_svg_put_power(svg, "tick mid", x, a->zero + 270, 2, p->ticks[i]);
+		tsr_chart_put_line(svg, "axis", x, a->bottom, x, a->bottom + 50);
+		tsr_chart_open_label(svg, "tick mid", x, a->bottom + 190);
+		tsr_chart_close_power(svg, 2, ticks[i]);
 	}
-	tsr_svg_put_label(svg, "title", a->left, a->top - 100, p->title);
+	tsr_chart_put_label(svg, "title", a->left, a->top - 100, p->panel->title);
 }
 
 /* --- Lines ------------------------------------------------------------------------------------ */
@@ -216,28 +222,24 @@ static const struct tsr_sweep_row *row_at(const struct tsr_sweep_result *r, int 
 }
 
 /* The path through the means; points in the middle of a level stretch are left out. */
-static void put_path(struct tsr_text *svg, const struct area *a, const struct tsr_sweep_result *r)
+static void put_path(struct tsr_text *svg, const struct plot *p, const struct tsr_sweep_result *r)
 {
 	bool pen = false;
 
 	tsr_text_puts(svg, "<path fill=\"none\" d=\"");
-	for (int e = a->panel->first; e <= a->panel->last; e++) {
+	for (int e = p->panel->first; e <= p->panel->last; e++) {
 		const struct tsr_sweep_row *row = row_at(r, e), *before = row_at(r, e - 1);
 		const struct tsr_sweep_row *after = row_at(r, e + 1);
-		const int y = row ? y_of(a, tsr_sweep_row_mean(row)) : 0;
+		const int y = row ? y_of(p, tsr_sweep_row_mean(row)) : 0;
 
-		if (row && pen && before && after && e < a->panel->last &&
-		    y_of(a, tsr_sweep_row_mean(before)) == y &&
-		    y_of(a, tsr_sweep_row_mean(after)) == y)
+		if (row && pen && before && after && e < p->panel->last &&
+		    y_of(p, tsr_sweep_row_mean(before)) == y &&
+		    y_of(p, tsr_sweep_row_mean(after)) == y)
 			continue;
 		if (row) {
-			tsr_text_puts(svg, pen ? "L" : "M");
-			tsr_svg_put_tenths(svg, x_of(a, e));
-			tsr_text_puts(svg, " ");
-			tsr_svg_put_tenths(svg, y);
-			/* A point alone is a dot. */
+			tsr_chart_put_point(svg, pen, x_of(p, e), y);
 			if (!pen && !after)
-				tsr_text_puts(svg, "h0.1");
+				tsr_chart_put_dot(svg);
 		}
 		pen = row != NULL;
 	}
@@ -245,28 +247,28 @@ static void put_path(struct tsr_text *svg, const struct area *a, const struct ts
 }
 
 /* Markers of different lines stand at different exponents; a short line has one at its start. */
-static void put_markers(struct tsr_text *svg, const struct area *a,
+static void put_markers(struct tsr_text *svg, const struct plot *p,
 			const struct tsr_sweep_result *r, unsigned style)
 {
-	const int span = a->panel->last - a->panel->first, step = span / 6;
-	int next = a->panel->first + 1 + (int)(style % NSTYLES) * step / (int)NSTYLES;
+	const int span = p->panel->last - p->panel->first, step = span / 6;
+	int next = p->panel->first + 1 + (int)(style % NSTYLES) * step / (int)NSTYLES;
 	bool none = true;
 
-	for (int e = next; e <= a->panel->last; e += step)
+	for (int e = next; e <= p->panel->last; e += step)
 		none = none && !row_at(r, e);
-	for (int e = a->panel->first; e <= a->panel->last; e++) {
+	for (int e = p->panel->first; e <= p->panel->last; e++) {
 		const struct tsr_sweep_row *row = row_at(r, e);
 
 		if (row && (none || e == next)) {
-			tsr_svg_put_marker(svg, x_of(a, e), y_of(a, tsr_sweep_row_mean(row)),
-					   style);
+			tsr_chart_put_marker(svg, x_of(p, e), y_of(p, tsr_sweep_row_mean(row)),
+					     style);
 			none = false;
 		}
 		next += e == next ? step : 0;
 	}
 }
 
-static void put_line(struct tsr_text *svg, const struct tsr_figure *f, const struct area *a,
+static void put_line(struct tsr_text *svg, const struct tsr_figure *f, const struct plot *p,
 		     unsigned codec)
 {
 	const struct tsr_sweep_result *r = &f->sweep->results[codec];
@@ -276,9 +278,9 @@ static void put_line(struct tsr_text *svg, const struct tsr_figure *f, const str
 			tsr_figure_shows(f->sweep, r->codec) ? "" : " off", r->codec->name);
 	put_style(svg, style);
 	tsr_text_puts(svg, ">\n");
-	put_path(svg, a, r);
+	put_path(svg, p, r);
 	tsr_text_puts(svg, "<g stroke-dasharray=\"none\">\n");
-	put_markers(svg, a, r, style);
+	put_markers(svg, p, r, style);
 	tsr_text_puts(svg, "</g></g>\n");
 }
 
@@ -286,13 +288,8 @@ static void put_sample(struct tsr_text *svg, int x, int y, unsigned style)
 {
 	tsr_text_puts(svg, "<g class=\"sample\"");
 	put_style(svg, style);
-	tsr_text_puts(svg, "><path fill=\"none\" d=\"M");
-	tsr_svg_put_tenths(svg, x);
-	tsr_text_puts(svg, " ");
-	tsr_svg_put_tenths(svg, y);
-	tsr_text_puts(svg, "h34\"/><g stroke-dasharray=\"none\">");
-	tsr_svg_put_marker(svg, x + 170, y, style);
-	tsr_text_puts(svg, "</g></g>\n");
+	tsr_text_puts(svg, ">");
+	tsr_chart_put_sample(svg, x, y, style, "<g stroke-dasharray=\"none\">", "</g>");
 }
 
 void tsr_figure_put_sample(const struct tsr_sweep *s, unsigned codec, struct tsr_text *svg)
@@ -303,17 +300,17 @@ void tsr_figure_put_sample(const struct tsr_sweep *s, unsigned codec, struct tsr
 	tsr_text_puts(svg, "</svg>");
 }
 
-static void put_legend(struct tsr_text *svg, const struct tsr_figure *f, const struct area *a)
+static void put_legend(struct tsr_text *svg, const struct tsr_figure *f, const struct plot *p)
 {
-	int y = a->top + 60;
+	int y = p->area.top + 60;
 
 	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
 		const struct tsr_codec *c = f->sweep->results[i].codec;
 
-		if (!tsr_figure_shows(f->sweep, c) || &panels[tsr_figure_panel_of(c)] != a->panel)
+		if (!tsr_figure_shows(f->sweep, c) || !is_in(c, p->panel))
 			continue;
-		put_sample(svg, a->right + 200, y, style_of(f->sweep, i));
-		tsr_svg_put_label(svg, "key", a->right + 610, y + 40, c->name);
+		put_sample(svg, p->area.right + 200, y, style_of(f->sweep, i));
+		tsr_chart_put_label(svg, "key", p->area.right + 610, y + 40, c->name);
 		y += 190;
 	}
 }
@@ -333,50 +330,51 @@ static int decades_of(const struct tsr_sweep *s)
 			least = mean > 0 && mean < least ? mean : least;
 		}
 	}
-	while (decades < 16 && -tsr_svg_log10(least) > decades)
+	while (decades < 16 && -tsr_chart_log10(least) > decades)
 		decades++;
 	return decades + decades % 2;
 }
 
-static bool has_panel(const struct tsr_figure *f, unsigned panel)
+static bool has_panel(const struct tsr_figure *f, const struct panel *panel)
 {
 	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
-		if (tsr_figure_panel_of(f->sweep->results[i].codec) == panel)
+		if (is_in(f->sweep->results[i].codec, panel))
 			return true;
 	}
 	return false;
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_figure *f, unsigned panel, int top)
+static void put_panel(struct tsr_text *svg, const struct tsr_figure *f, const struct panel *panel,
+		      int top)
 {
 	const int height = 10 * f->panel_height;
-	const struct area a = { .left = 520,
-				.right = 10 * f->width - (f->legend ? 1900 : 160),
-				.top = top + 320,
-				.bottom = top + height - 750,
-				.zero = top + height - 600,
-				.decades = decades_of(f->sweep),
-				.panel = &panels[panel] };
+	const struct tsr_chart_area area = { .left = 520,
+					     .right = 10 * f->width - (f->legend ? 1900 : 160),
+					     .top = top + 320,
+					     .bottom = top + height - 520 };
+	const struct plot p = {
+		.area = area,
+		.x = { area.left, area.right, panel->first, panel->last, false },
+		.y = { area.top, area.bottom - 230, 0, -decades_of(f->sweep), true },
+		.zero = area.bottom - 80,
+		.panel = panel,
+	};
+	char exponents[64];
 
-	tsr_text_printf(svg,
-			"<g class=\"panel\" data-panel=\"%s\" data-first=\"%d\" data-last=\"%d\"",
-			panels[panel].title, panels[panel].first, panels[panel].last);
-	tsr_svg_put_attribute(svg, "data-left", a.left);
-	tsr_svg_put_attribute(svg, "data-right", a.right);
-	tsr_svg_put_attribute(svg, "data-top", a.top);
-	tsr_svg_put_attribute(svg, "data-bottom", a.zero + 80);
-	tsr_text_puts(svg, ">\n");
-	put_axes(svg, &a);
+	snprintf(exponents, sizeof(exponents), " data-first=\"%d\" data-last=\"%d\"", panel->first,
+		 panel->last);
+	tsr_chart_open_panel(svg, panel->title, exponents, &area);
+	put_axes(svg, &p);
 	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
 		const struct tsr_codec *c = f->sweep->results[i].codec;
 
-		if (tsr_figure_panel_of(c) == panel && (f->all || tsr_figure_shows(f->sweep, c)))
-			put_line(svg, f, &a, i);
+		if (is_in(c, panel) && (f->all || tsr_figure_shows(f->sweep, c)))
+			put_line(svg, f, &p, i);
 	}
 	if (f->legend)
-		put_legend(svg, f, &a);
-	tsr_svg_put_label(svg, "name mid", (a.left + a.right) / 2, a.zero + 480,
-			  "|x|, from this power of two to the next");
+		put_legend(svg, f, &p);
+	tsr_chart_put_label(svg, "name mid", (area.left + area.right) / 2, area.bottom + 400,
+			    "|x|, from this power of two to the next");
 	tsr_text_puts(svg, "</g>\n");
 }
 
@@ -390,23 +388,21 @@ static const char style[] =
 
 void tsr_figure_put(const struct tsr_figure *f, struct tsr_text *svg)
 {
+	struct tsr_chart_head head = { .id = f->id,
+				       .width = f->width,
+				       .height = 14,
+				       .label = "Mean relative error against exponent",
+				       .style = style };
 	int top = 140;
 
-	tsr_text_printf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" id=\"%s\" ", f->id);
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
-		top += has_panel(f, p) ? 10 * f->panel_height : 0;
-	tsr_text_printf(
-		svg,
-		"width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
-		"aria-label=\"Mean relative error against exponent\">\n"
-		"<style>%s</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-		f->width, top / 10, f->width, top / 10, style);
-	tsr_svg_put_label(svg, "name", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
-	top = 140;
+		head.height += has_panel(f, &panels[p]) ? f->panel_height : 0;
+	tsr_chart_open(svg, &head);
+	tsr_chart_put_label(svg, "name", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++) {
-		if (!has_panel(f, p))
+		if (!has_panel(f, &panels[p]))
 			continue;
-		put_panel(svg, f, p, top);
+		put_panel(svg, f, &panels[p], top);
 		top += 10 * f->panel_height;
 	}
 	tsr_text_puts(svg, "</svg>\n");

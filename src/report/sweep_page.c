@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page of a sweep: the figure, its values, the table and how to read it, in one file. */
+/* The page of a sweep: the chart, its values, the table and how to read it, in one file. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "text/json.h"
-#include "report/markup.h"
+#include "report/format.h"
+#include "report/page.h"
 #include "report/sweep_chart.h"
 #include "report/sweep_report.h"
 
-TSR_EMBED(tsr_page_css, "src/report/sweep_page.css");
-TSR_EMBED(tsr_page_js, "src/report/sweep_page.js");
+TSR_EMBED(tsr_sweep_page_css, "src/report/sweep_page.css");
+TSR_EMBED(tsr_sweep_page_js, "src/report/sweep_page.js");
 
 static const char *const panel_names[TSR_PANEL_COUNT + 1] = { "BF16", "FP16", "" };
 
@@ -38,21 +39,21 @@ static void put_rows(const struct tsr_sweep_result *r, struct tsr_text *json)
 	}
 }
 
-static void put_data(const struct tsr_sweep *s, struct tsr_text *html)
+static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 {
-	tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">[");
+	tsr_json_open(json, NULL, '[');
 	for (unsigned i = 0; i < s->ncodecs; i++) {
 		const struct tsr_sweep_result *r = &s->results[i];
 
-		tsr_json_open(html, NULL, '{');
-		tsr_json_put_string(html, "codec", r->codec->name);
-		tsr_json_put_string(html, "panel", panel_names[tsr_figure_panel_of(r->codec)]);
-		tsr_json_open(html, "rows", '[');
-		put_rows(r, html);
-		tsr_json_close(html, ']');
-		tsr_json_close(html, '}');
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "codec", r->codec->name);
+		tsr_json_put_string(json, "panel", panel_names[tsr_figure_panel_of(r->codec)]);
+		tsr_json_open(json, "rows", '[');
+		put_rows(r, json);
+		tsr_json_close(json, ']');
+		tsr_json_close(json, '}');
 	}
-	tsr_text_puts(html, "]</script>\n");
+	tsr_json_close(json, ']');
 }
 
 /* --- The table -------------------------------------------------------------------------------- */
@@ -62,20 +63,13 @@ static void put_error(struct tsr_text *html, double value)
 	tsr_text_printf(html, value > 0 ? "<td>%.3e</td>" : "<td>0</td>", value);
 }
 
-/* All and none are told from nearly so. */
+/* Shares are as in tables, but for a dash of their own. */
 static void put_share(struct tsr_text *html, uint64_t part, uint64_t whole)
 {
-	const double percent = whole ? 100.0 * (double)part / (double)whole : 0;
+	char share[TSR_PERCENT_ROOM];
 
-	if (!whole)
-		tsr_text_puts(html, "<td>\xe2\x80\x93</td>");
-	else if (part == whole || !part)
-		tsr_text_printf(html, "<td>%d</td>", part ? 100 : 0);
-	else
-		tsr_text_printf(html, "<td>%.4f</td>",
-				percent > 99.9999  ? 99.9999
-				: percent < 0.0001 ? 0.0001
-						   : percent);
+	tsr_format_percent(share, part, whole);
+	tsr_text_printf(html, "<td>%s</td>", whole ? share : "\xe2\x80\x93");
 }
 
 static void put_table(const struct tsr_sweep *s, struct tsr_text *html)
@@ -147,19 +141,20 @@ static void put_keys(const struct tsr_sweep *s, unsigned panel, struct tsr_text 
 	tsr_text_puts(html, "</fieldset>\n");
 }
 
-static void put_figure(const struct tsr_sweep *s, struct tsr_text *html)
+static void put_figure(const void *ctx, bool wide, struct tsr_text *svg)
 {
-	const struct tsr_figure wide = {
-		.sweep = s, .id = "wide", .width = 1040, .panel_height = 380, .all = true
-	};
-	const struct tsr_figure narrow = {
-		.sweep = s, .id = "narrow", .width = 366, .panel_height = 330, .all = true
-	};
+	const struct tsr_figure f = { .sweep = ctx,
+				      .id = wide ? "wide" : "narrow",
+				      .width = wide ? 1040 : 366,
+				      .panel_height = wide ? 380 : 330,
+				      .all = true };
 
-	tsr_text_puts(html, "<div class=\"chart\">\n");
-	tsr_figure_put(&wide, html);
-	tsr_figure_put(&narrow, html);
-	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
+	tsr_figure_put(&f, svg);
+}
+
+static void put_chart(const struct tsr_sweep *s, struct tsr_text *html)
+{
+	tsr_page_put_charts(html, put_figure, s);
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
 		put_keys(s, p, html);
 	tsr_text_puts(html, "<button id=\"reset\" type=\"button\">As at first</button>"
@@ -197,28 +192,23 @@ static const char table_note[] =
 
 void tsr_sweep_put_html(const struct tsr_sweep *s, struct tsr_text *html)
 {
-	tsr_text_puts(html,
-		      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-		      "<meta name=\"viewport\" content=\"width=device-width, "
-		      "initial-scale=1\">\n<title>tersor sweep</title>\n<style>\n");
-	tsr_text_puts(html, tsr_page_css);
-	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n"
-			    "<h1>What comes back of FP32 weights</h1>\n");
-	tsr_text_puts(html, "<p>All ");
+	struct tsr_text json = { 0 };
+
+	tsr_page_open(html, "tersor sweep", tsr_sweep_page_css);
+	tsr_text_puts(html, "<h1>What comes back of FP32 weights</h1>\n<p>All ");
 	tsr_html_put_count(html, "span", (uint64_t)s->last - s->first + 1);
 	tsr_text_printf(
 		html,
 		" bit patterns from <code>0x%08" PRIx32 "</code> to <code>0x%08" PRIx32
 		"</code>, encoded and decoded by %u codec%s of <code>tersor sweep</code>.</p>\n",
 		s->first, s->last, s->ncodecs, s->ncodecs == 1 ? "" : "s");
-	put_figure(s, html);
+	put_chart(s, html);
 	tsr_text_puts(html, how_to_read);
 	tsr_text_puts(html, "<h2>Totals</h2>\n");
 	tsr_text_puts(html, table_note);
 	put_table(s, html);
 	tsr_text_puts(html, "</main>\n");
-	put_data(s, html);
-	tsr_text_puts(html, "<script>\n");
-	tsr_text_puts(html, tsr_page_js);
-	tsr_text_puts(html, "</script>\n</body>\n</html>\n");
+	put_values(s, &json);
+	tsr_page_put_script(html, &json, tsr_sweep_page_js);
+	tsr_page_close(html);
 }
