@@ -46,12 +46,20 @@ enum tsr_plane_unit {
 };
 
 /* Elements that share whole words in a plane of TSR_BIT_PACKED. */
-#define TSR_BIT_PACKED_RUN 32u
+#define TSR_BIT_PACKED_SHARE 32u
 
 struct tsr_plane_desc {
 	const char *suffix; /* appended to the tensor's name; "" for the plane that keeps it */
 	enum tsr_plane_unit unit;
 	enum tsr_dtype dtype; /* unused for TSR_PER_GROUP */
+};
+
+/* What is done to values before they become codes with a shared scale. */
+enum tsr_companding {
+	TSR_COMPANDING_NONE, /* no codes, or none with a shared scale */
+	TSR_COMPANDING_LINEAR, /* nothing */
+	TSR_COMPANDING_SOFTSIGN,
+	TSR_COMPANDING_SQRT,
 };
 
 struct tsr_codec;
@@ -77,44 +85,62 @@ struct tsr_encode_report {
 		narrow_overflow; /* finite elements that decode, but whose narrow weight is infinite */
 };
 
+typedef void tsr_encode_fn(const struct tsr_coding *coding, const float *x, size_t n,
+			   void *const plane[], struct tsr_encode_report *report);
+typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const plane[], size_t n,
+			   float *x);
+
 /**
  * struct tsr_codec - One way to store the FP32 elements of a tensor
- * @name:    as in the command line and in packed files; never reused for another meaning
- * @summary: a few words for help and documentation
- * @source:  the paper or program it comes from
- * @kinds:   mask of enum tsr_kind that it may be used for
- * @family:  what the names of codecs that differ in @extra_bits only have in common, with <k> for
- *           these; NULL for a codec on its own
- * @planes:  @nplanes arrays that together hold the tensor
- * @grouped: whether elements share scales, so that `scale` and `group` matter
- * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
- * @lossless: whether every finite value and infinity comes back with its bits
+ * @name:       as in the command line and in packed files; never reused for another meaning
+ * @summary:    a few words for help and documentation
+ * @source:     the paper or program it comes from
+ * @family:     what the names of codecs that differ in @extra_bits only have in common, with <k>
+ *              for these; NULL for a codec on its own
+ * @row:        its row of src/codec/list.h, which codecs of a family share; 0 for a codec not in it
+ * @kinds:      mask of enum tsr_kind that it may be used for
+ * @planes:     @nplanes arrays that together hold the tensor
+ * @narrow:     type of the narrow weight; TSR_F32 if there is none
+ * @parts:      into how many parts the correction divides the ULP of the narrow weight; 1 without a
+ *              correction
+ * @finest:     the smallest difference that a correction can store; 0 if nothing but @parts and
+ *              FP32 limits it
  * @extra_bits: significand bits kept behind the narrow weight, of a truncated split; else 0
- * @encode:  @n elements of @x into @plane; adds to @report
- * @decode:  the planes of @n elements into @x
+ * @companding: what is done to values that share a scale
+ * @grouped:    whether elements share scales, so that `scale` and `group` matter
+ * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
+ * @lossless:   whether every finite value and infinity comes back with its bits
+ * @encode:     @n elements of @x into @plane; adds to @report
+ * @encode_roots: the same for nonnegative elements of which @x has the square roots; NULL unless
+ *              the codec stores roots
+ * @decode:     the planes of @n elements into @x
  *
- * encode and decode work on any run of elements that starts at a multiple of tsr_coding_run(), so
- * large tensors go through in pieces.  All arrays are contiguous, little-endian and of any alignment
- * that malloc or an element boundary gives; they do not overlap.  Values are never rejected here:
- * for NaN, infinities and overflow see docs/numerics.md; callers measure.  Thread-safe.
- * The same bits on every SIMD level and GPU.
+ * encode and decode work on any elements of a tensor from a multiple of tsr_coding_align() on, so
+ * that a large tensor can be coded tile by tile.  All arrays are contiguous, little-endian and of
+ * any alignment that malloc or an element boundary gives; they do not overlap.  Values are never
+ * rejected here: for NaN, infinities and overflow see docs/numerics.md; callers measure.
+ * Thread-safe.  The same bits on every SIMD level and GPU.
  */
 struct tsr_codec {
 	const char *name;
 	const char *summary;
 	const char *source;
 	const char *family;
+	unsigned row;
 	unsigned kinds;
 	unsigned nplanes;
 	struct tsr_plane_desc planes[TSR_PLANES_MAX];
+	enum tsr_dtype narrow;
+	unsigned parts;
+	double finest;
+	unsigned extra_bits;
+	enum tsr_companding companding;
 	bool grouped;
 	bool stochastic;
 	bool lossless;
-	unsigned extra_bits;
-	void (*encode)(const struct tsr_coding *coding, const float *x, size_t n,
-		       void *const plane[], struct tsr_encode_report *report);
-	void (*decode)(const struct tsr_coding *coding, const void *const plane[], size_t n,
-		       float *x);
+	tsr_encode_fn *encode;
+	tsr_encode_fn *encode_roots;
+	tsr_decode_fn *decode;
 };
 
 /* Every codec, for the SIMD level in use; NULL at the end. */
@@ -135,8 +161,8 @@ static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)
 	return codec->extra_bits + codec->stochastic;
 }
 
-/* Where a run of elements may start: at multiples of this. */
-TSR_API uint32_t tsr_coding_run(const struct tsr_coding *coding);
+/* Elements that are coded together: a tile of a tensor has to begin at a multiple of this. */
+TSR_API uint32_t tsr_coding_align(const struct tsr_coding *coding);
 
 /* The `stream` of the tensor with this name. */
 TSR_API uint64_t tsr_coding_stream(const char *name);
@@ -145,8 +171,8 @@ TSR_API uint64_t tsr_coding_stream(const char *name);
 TSR_API enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane);
 
 /*
- * Entries that a plane needs for @n elements; also the index of the entry of element @n if that
- * begins a run.
+ * Entries that a plane needs for @n elements; also the index of the entry of element @n if that is
+ * a multiple of tsr_coding_align().
  */
 TSR_API uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n);
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* XXH3-64, of bytes in one place or arriving one after the other. */
 #ifndef TSR_BASE_HASH_H
 #define TSR_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* XXH3-64 of a run of bytes. */
+#include "base/isa.h"
+
+/* Of bytes in one place. */
 uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed);
 
-/* XXH3-64, seed 0, of bytes that arrive in pieces. */
+/* With seed 0, of bytes that arrive one after the other. */
 struct tsr_hasher;
 
 /* NULL when out of memory; to be freed with tsr_hasher_free(), which takes NULL. */
@@ -17,5 +20,9 @@ void tsr_hasher_reset(struct tsr_hasher *h);
 void tsr_hasher_add(struct tsr_hasher *h, const void *bytes, size_t nbytes);
 uint64_t tsr_hasher_value(const struct tsr_hasher *h);
 void tsr_hasher_free(struct tsr_hasher *h);
+
+/* tsr_hasher_add(), per SIMD level. */
+typedef void tsr_hash_add_fn(struct tsr_hasher *h, const void *bytes, size_t nbytes);
+TSR_ISA_DECLARE(tsr_hash_add_fn, hash_add)
 
 #endif

@@ -33,7 +33,7 @@ enum tsr_status tsr_tensor_read_planes(const struct tsr_checkpoint *c, const str
 				       uint64_t first, size_t n, void *const plane[],
 				       size_t *before_ret, struct tsr_err *err)
 {
-	const size_t before = (size_t)(first % tsr_coding_run(&t->coding));
+	const size_t before = (size_t)(first % tsr_coding_align(&t->coding));
 
 	for (unsigned i = 0; i < t->nplanes; i++)
 		TSR_TRY(tsr_array_read(

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The codec table, its lookups, and the choice of a SIMD level. */
+/* Codecs by name, and what a coding makes of a tensor: planes and their sizes. */
 #include "tersor/codec.h"
 
 #include <string.h>
 
 #include "base/hash.h"
-#include "codec/isa.h"
+#include "codec/loops.h"
 
 static const struct {
 	enum tsr_kind kind;
@@ -67,98 +67,23 @@ bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret)
 	return false;
 }
 
-/* --- SIMD levels --------------------------------------------------------------------------- */
+/* --- Tables, per SIMD level ----------------------------------------------------------------- */
 
-#define X_BASE(id) &tsr_codec_##id##_base,
-#define X_AVX2(id) &tsr_codec_##id##_avx2,
-#define X_AVX512(id) &tsr_codec_##id##_avx512,
-
-static const struct tsr_codec *const codecs_base[] = { TSR_CODEC_LIST(X_BASE) NULL };
-
-#ifdef __x86_64__
-static const struct tsr_codec *const codecs_avx2[] = { TSR_CODEC_LIST(X_AVX2) NULL };
-static const struct tsr_codec *const codecs_avx512[] = { TSR_CODEC_LIST(X_AVX512) NULL };
-#endif
-
-static const struct isa {
-	const char *name;
-	bool (*supported)(void);
-	const struct tsr_codec *const *codecs;
-	tsr_measure_fn *measure_add;
-} isas[] = {
-#define X(isa) { #isa, tsr_cpu_has_##isa, codecs_##isa, tsr_measure_add_##isa },
-	TSR_ISA_LIST(X)
-#undef X
-};
-
-#define NISAS (sizeof(isas) / sizeof(*isas))
-
-static const struct isa *isa_in_use;
-
-static const struct isa *best_isa(void)
+const struct tsr_codec *const *tsr_codecs(void)
 {
-	size_t i = NISAS - 1;
+	static const struct tsr_codec *const *const tables[] = TSR_ISA_VARIANTS(codecs);
 
-	while (!isas[i].supported())
-		i--;
-	return &isas[i];
-}
-
-/* Racing first calls all store the same pointer. */
-static const struct isa *isa(void)
-{
-	const struct isa *now = __atomic_load_n(&isa_in_use, __ATOMIC_RELAXED);
-
-	if (!now) {
-		now = best_isa();
-		__atomic_store_n(&isa_in_use, now, __ATOMIC_RELAXED);
-	}
-	return now;
-}
-
-bool tsr_isa_select(const char *name)
-{
-	if (!name) {
-		isa_in_use = best_isa();
-		return true;
-	}
-	for (size_t i = 0; i < NISAS; i++) {
-		if (strcmp(isas[i].name, name) == 0 && isas[i].supported()) {
-			isa_in_use = &isas[i];
-			return true;
-		}
-	}
-	return false;
-}
-
-const char *tsr_isa_name(void)
-{
-	return isa()->name;
-}
-
-const char *const *tsr_isa_names(void)
-{
-	static const char *const names[] = {
-#define X(isa) #isa,
-		TSR_ISA_LIST(X)
-#undef X
-			NULL
-	};
-
-	return names;
+	return tables[tsr_isa_level()];
 }
 
 void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size_t n)
 {
-	isa()->measure_add(m, x, y, n);
+	static tsr_measure_fn *const add[] = TSR_ISA_VARIANTS(measure_add);
+
+	add[tsr_isa_level()](m, x, y, n);
 }
 
 /* --- Lookups ------------------------------------------------------------------------------- */
-
-const struct tsr_codec *const *tsr_codecs(void)
-{
-	return isa()->codecs;
-}
 
 const struct tsr_codec *tsr_codec_find(const char *name)
 {
@@ -182,13 +107,13 @@ bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b)
 	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group));
 }
 
-uint32_t tsr_coding_run(const struct tsr_coding *coding)
+uint32_t tsr_coding_align(const struct tsr_coding *coding)
 {
 	const struct tsr_codec *c = coding->codec;
 
 	for (unsigned i = 0; i < c->nplanes; i++) {
 		if (c->planes[i].unit == TSR_BIT_PACKED)
-			return TSR_BIT_PACKED_RUN;
+			return TSR_BIT_PACKED_SHARE;
 	}
 	return coding->group;
 }
@@ -208,16 +133,16 @@ enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane)
 uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n)
 {
 	const struct tsr_plane_desc *p = &coding->codec->planes[plane];
-	const uint64_t run = p->unit == TSR_BIT_PACKED ? TSR_BIT_PACKED_RUN : coding->group;
-	const uint64_t nruns = n / run + (n % run != 0);
+	const uint64_t share = p->unit == TSR_BIT_PACKED ? TSR_BIT_PACKED_SHARE : coding->group;
+	const uint64_t nshares = n / share + (n % share != 0);
 
 	switch (p->unit) {
 	case TSR_PER_ELEMENT:
 		return n;
 	case TSR_PER_GROUP:
-		return nruns;
+		return nshares;
 	case TSR_BIT_PACKED:
-		return nruns * tsr_packed_bits(coding->codec);
+		return nshares * tsr_packed_bits(coding->codec);
 	}
 	return 0;
 }

@@ -63,8 +63,15 @@ TSR_HD uint32_t tsr_stochastic_up(uint32_t extended, uint32_t random, uint32_t l
 	return extended >> 16 == largest ? 0 : carry;
 }
 
-#define TSR_BF16_LARGEST 0x7f7fu
-#define TSR_F16_LARGEST 0x7bffu
+TSR_HD uint32_t tsr_bf16_largest(void)
+{
+	return 0x7f7f;
+}
+
+TSR_HD uint32_t tsr_f16_largest(void)
+{
+	return 0x7bff;
+}
 
 /* The extended magnitude of a narrow weight that was rounded @up, with its @k extra bits. */
 TSR_HD uint32_t tsr_trunc_join(uint32_t narrow, uint32_t up, uint32_t extra, uint32_t k)

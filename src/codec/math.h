@@ -3,7 +3,13 @@
 #define TERSOR_MATH_H
 
 /*
- * Every formula that decides a stored bit, once, for C and for CUDA.  docs/numerics.md derives them.
+ * The formulas that decide stored bits, for C and for CUDA; extra_bits_math.h and group_math.h have
+ * the others.  docs/numerics.md derives them.
+ *
+ * Each formula stands here once, and whatever else computes it is for speed only and proven equal:
+ * codec/simd/lanes.h and lanes_f16.h have the ULP split and the companding of ordinary values for
+ * AVX2 (tests/unit/test_ordinary.c and test_levels.c compare all codes), gpu/shortcut.cuh has
+ * quotients, roots, companding and the ULP split for GPUs (tests/gpu/proofs.cu).
  *
  * All arithmetic is IEEE binary32, round to nearest even, one rounding per operation, nothing
  * contracted: build with -ffp-contract=off, nvcc --fmad=false --ftz=false --prec-div=true
@@ -79,28 +85,6 @@ TSR_HD float tsr_clamp(float x, float lo, float hi)
 }
 
 /*
- * The bounds of codes.  They are arguments because gcc 12, where it knows both, makes twelve
- * instructions of the two that a clamp takes: a loop can hide that they are constants.
- */
-struct tsr_bounds {
-	float lo, hi;
-};
-
-TSR_HD struct tsr_bounds tsr_bounds_i8(void)
-{
-	const struct tsr_bounds b = { -127.0f, 127.0f };
-
-	return b;
-}
-
-TSR_HD struct tsr_bounds tsr_bounds_u8(void)
-{
-	const struct tsr_bounds b = { 0.0f, 255.0f };
-
-	return b;
-}
-
-/*
  * RN(a * b + c) with one rounding.
  *
  * Without a fused instruction the sum is formed in binary64.  That is the same value wherever the
@@ -115,6 +99,15 @@ TSR_HD float tsr_fma(float a, float b, float c)
 	return __builtin_fmaf(a, b, c);
 #else
 	return (float)((double)a * (double)b + (double)c);
+#endif
+}
+
+TSR_HD float tsr_sqrt(float x)
+{
+#if defined(__CUDA_ARCH__)
+	return __fsqrt_rn(x);
+#else
+	return __builtin_sqrtf(x);
 #endif
 }
 
@@ -308,6 +301,9 @@ TSR_HD uint32_t tsr_split_power_bits(struct tsr_split_format f, float narrow)
 	return (uint32_t)(power > (int32_t)f.min_power_bits ? power : (int32_t)f.min_power_bits);
 }
 
+/* Codes of a signed type go from minus this to this. */
+#define TSR_LEVELS(type) (sizeof(type) == 1 ? 127.0f : 32767.0f)
+
 /*
  * The correction of x against its narrow weight n: round(t * levels), t = (x - n) * 2^-l.
  * 2^-l is applied as 2^(128 - E) * 2^mant because alone it is not always a float; the difference
@@ -395,173 +391,23 @@ TSR_HD float tsr_float_rest(float x, float narrow)
 	return tsr_f32_from_bits(tsr_bits_from_f32(x - narrow) & (0 - finite));
 }
 
+/* The narrow float of such a rest: half an ULP of FP16 is at most 16. */
+TSR_HD uint32_t tsr_bf16_from_rest(float rest)
+{
+	return tsr_bf16_from_f32(rest);
+}
+
+TSR_HD uint32_t tsr_f16_from_rest(float rest)
+{
+	return tsr_f16_from_small_f32(rest);
+}
+
 /* The narrow weight itself where the rest is zero, which keeps -0, or where it is Inf or NaN. */
 TSR_HD float tsr_float_join(float narrow, float rest)
 {
 	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
 
 	return (special | (rest == 0.0f)) ? narrow : narrow + rest;
-}
-
-/* --- Scales of groups ------------------------------------------------------------------------ */
-
-/* Top 16 bits below the sign, rounded up, never to infinity: 8 exponent and 8 mantissa bits. */
-#define TSR_E8M8_MAX 0xfeffu
-
-TSR_HD uint32_t tsr_e8m8_from_f32(float absmax)
-{
-	const uint32_t code = (tsr_bits_from_f32(absmax) + 0x7fffu) >> 15;
-
-	return code < TSR_E8M8_MAX ? code : TSR_E8M8_MAX;
-}
-
-TSR_HD float tsr_f32_from_e8m8(uint32_t code)
-{
-	return tsr_f32_from_bits(code << 15);
-}
-
-/*
- * What FlashOptim's encoder divides by when it stores scales as FP16: the unrounded scale, at least
- * 1e-12.  What is stored is then 0 anyway (from 2^-25 down).
- */
-TSR_HD float tsr_f16_divisor(float absmax)
-{
-	return absmax > 1e-12f ? absmax : 1e-12f;
-}
-
-/*
- * A power of two that takes a group with this scale away from both ends of the exponent range,
- * so that s + |m| cannot overflow and levels / s neither overflows nor is subnormal.
- */
-TSR_HD float tsr_group_unit(float scale)
-{
-	const float unit = scale < 0x1p-60f ? 0x1p64f : 1.0f;
-
-	return scale >= 0x1p120f ? 0x1p-4f : unit;
-}
-
-/* levels / s, or 0 for the scale of an all-zero group, whose codes are then 0. */
-TSR_HD float tsr_inverse_scale(float levels, float scale)
-{
-	return scale > 0.0f ? levels / scale : 0.0f;
-}
-
-/*
- * What elements are coded by, made of their scale once per group.  They are multiplied by the unit
- * before, but for roots, which need none.
- */
-TSR_HD float tsr_softsign_factor(float scale)
-{
-	return scale * tsr_group_unit(scale);
-}
-
-TSR_HD float tsr_linear_factor(float scale)
-{
-	return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
-}
-
-TSR_HD float tsr_sqrt_factor(float scale)
-{
-	return tsr_inverse_scale(255.0f, scale);
-}
-
-TSR_HD float tsr_ulinear_factor(float scale)
-{
-	return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
-}
-
-/* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
-
-/*
- * Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0: 127 z
- * rounded to the nearest, halves away from zero, z = RN(2m / (s + |m|)).  With h = z / 2 the product
- * and the half that is added in rounding fuse; tested for every h.
- */
-TSR_HD float tsr_softsign_code_plus_half(float m, float scale)
-{
-	const float half_z = m / (scale + tsr_abs(m));
-	const uint32_t sign = tsr_bits_from_f32(m) & TSR_F32_SIGN;
-	const float half = tsr_f32_from_bits(sign | 0x3f000000u);
-
-#if TSR_HAS_FMA
-	return tsr_fma(half_z, 254.0f, half);
-#else
-	return half_z * 254.0f + half;
-#endif
-}
-
-TSR_HD int32_t tsr_softsign_code_in(struct tsr_bounds b, float m, float scale)
-{
-	const float t = tsr_clamp(tsr_softsign_code_plus_half(m, scale), b.lo, b.hi);
-
-	return scale > 0.0f ? (int32_t)t : 0;
-}
-
-TSR_HD int32_t tsr_softsign_code(float m, float scale)
-{
-	return tsr_softsign_code_in(tsr_bounds_i8(), m, scale);
-}
-
-/* s * (q / (254 - |q|)): the inverse companding (q/127) / (2 - |q/127|) as one IEEE quotient. */
-TSR_HD float tsr_softsign_value(int32_t code, float scale)
-{
-	const float q = (float)code;
-
-	return scale * (q / (254.0f - tsr_abs(q)));
-}
-
-/* --- Variance (FlashOptim, Algorithm 3): square root companding ------------------------------ */
-
-/* The largest scale whose square is finite as e8m8; sqrt(FLT_MAX) itself rounds up past it. */
-#define TSR_E8M8_SQRT_MAX 0xbeffu /* 2^64 (1 - 2^-9) */
-
-TSR_HD int32_t tsr_sqrt_code_in(struct tsr_bounds b, float root, float inverse)
-{
-	return (int32_t)tsr_clamp(root * inverse + 0.5f, b.lo, b.hi);
-}
-
-TSR_HD int32_t tsr_sqrt_code(float root, float inverse)
-{
-	return tsr_sqrt_code_in(tsr_bounds_u8(), root, inverse);
-}
-
-TSR_HD float tsr_sqrt_value(int32_t code, float scale)
-{
-	const float root = tsr_code_quotient((float)code, 255.0f) * scale;
-
-	return root * root;
-}
-
-/* --- Linear baselines ------------------------------------------------------------------------ */
-
-TSR_HD int32_t tsr_linear_code_in(struct tsr_bounds b, float m, float inverse)
-{
-	return tsr_round_half_away_i32(tsr_clamp(m * inverse, b.lo, b.hi));
-}
-
-TSR_HD int32_t tsr_linear_code(float m, float inverse)
-{
-	return tsr_linear_code_in(tsr_bounds_i8(), m, inverse);
-}
-
-TSR_HD float tsr_linear_value(int32_t code, float scale)
-{
-	return tsr_code_quotient((float)code, 127.0f) * scale;
-}
-
-TSR_HD int32_t tsr_ulinear_code_in(struct tsr_bounds b, float v, float inverse)
-{
-	return (int32_t)tsr_clamp(v * inverse + 0.5f, b.lo, b.hi);
-}
-
-TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
-{
-	return tsr_ulinear_code_in(tsr_bounds_u8(), v, inverse);
-}
-
-TSR_HD float tsr_ulinear_value(int32_t code, float scale)
-{
-	return tsr_code_quotient((float)code, 255.0f) * scale;
 }
 
 #endif

@@ -97,7 +97,7 @@ static void piece_free(struct piece *p)
 static enum tsr_status piece_new(struct piece *p, struct tsr_gpu *gpu,
 				 const struct tsr_coding *coding, uint64_t n, struct tsr_err *err)
 {
-	const uint64_t limit = PIECE_ELEMENTS - PIECE_ELEMENTS % tsr_coding_run(coding);
+	const uint64_t limit = PIECE_ELEMENTS - PIECE_ELEMENTS % tsr_coding_align(coding);
 
 	*p = (struct piece){};
 	p->gpu = gpu;

@@ -8,7 +8,7 @@
 #define SPAN (32u * SHARE) /* elements of a warp */
 #define WARPS (TSR_BLOCK / 32u)
 #define BITS_MAX 17u
-#define WORDS_MAX (SPAN / TSR_BIT_PACKED_RUN * BITS_MAX)
+#define WORDS_MAX (SPAN / TSR_BIT_PACKED_SHARE * BITS_MAX)
 
 /* What the random bits depend on; and the number of extra bits. */
 struct params {
@@ -38,7 +38,7 @@ static __device__ __forceinline__ unsigned warp_words(struct place p, uint64_t n
 	const uint64_t left = n - p.warp;
 	const unsigned elements = left < SPAN ? (unsigned)left : SPAN;
 
-	return (elements + TSR_BIT_PACKED_RUN - 1) / TSR_BIT_PACKED_RUN * bits;
+	return (elements + TSR_BIT_PACKED_SHARE - 1) / TSR_BIT_PACKED_SHARE * bits;
 }
 
 /* The lowest bits of the first value first.  SHARE values of some bits are as many bytes. */
@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	}
 	__syncwarp();
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
-		words[p.warp / TSR_BIT_PACKED_RUN * bits + i] = staged[threadIdx.x / 32][i];
+		words[p.warp / TSR_BIT_PACKED_SHARE * bits + i] = staged[threadIdx.x / 32][i];
 }
 
 template <class format, bool RANDOM>
@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 			in.v[i] = i < count ? narrow[p.thread + i] : 0;
 	}
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
-		staged[threadIdx.x / 32][i] = words[p.warp / TSR_BIT_PACKED_RUN * bits + i];
+		staged[threadIdx.x / 32][i] = words[p.warp / TSR_BIT_PACKED_SHARE * bits + i];
 	__syncwarp();
 	unpack((const unsigned char *)staged[threadIdx.x / 32] + p.lane * bits, bits, value);
 #pragma unroll

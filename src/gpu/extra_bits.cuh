@@ -8,7 +8,10 @@
 #define EXTRA_BITS_DRAWS 8u /* elements that share tsr_stochastic_bits() */
 
 struct bf16_bits {
-	static const uint32_t largest = TSR_BF16_LARGEST;
+	static __device__ __forceinline__ uint32_t largest(void)
+	{
+		return tsr_bf16_largest();
+	}
 
 	static __device__ __forceinline__ uint32_t extended(float x)
 	{
@@ -21,7 +24,10 @@ struct bf16_bits {
 };
 
 struct fp16_bits {
-	static const uint32_t largest = TSR_F16_LARGEST;
+	static __device__ __forceinline__ uint32_t largest(void)
+	{
+		return tsr_f16_largest();
+	}
 
 	static __device__ __forceinline__ uint32_t extended(float x)
 	{
@@ -48,7 +54,7 @@ template <class format, bool RANDOM>
 static __device__ __forceinline__ struct extra_bits encode_extra(float x, uint32_t k, uint32_t draw)
 {
 	const uint32_t e = format::extended(x);
-	const uint32_t up = RANDOM ? tsr_stochastic_up(e, draw, format::largest) : 0;
+	const uint32_t up = RANDOM ? tsr_stochastic_up(e, draw, format::largest()) : 0;
 	const struct extra_bits out = { tsr_trunc_narrow(x, e) + up,
 					tsr_trunc_extra(e, k) | up << k };
 

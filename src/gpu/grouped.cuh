@@ -6,7 +6,7 @@
 #include "gpu/shortcut.cuh"
 #include "gpu/vector.cuh"
 #include "tersor/codec.h"
-#include "codec/math.h"
+#include "codec/group_math.h"
 
 /* --- Scales ---------------------------------------------------------------------------------- */
 
@@ -179,7 +179,7 @@ struct linear {
 	}
 	static __device__ __forceinline__ float value(int32_t code, float scale)
 	{
-		return tsr_linear_value(code, scale);
+		return tsr_linear_value((float)code, scale);
 	}
 };
 
@@ -203,7 +203,7 @@ struct root {
 	}
 	static __device__ __forceinline__ int32_t code(float v, float factor)
 	{
-		return tsr_sqrt_code(__fsqrt_rn(v), factor);
+		return tsr_root_code(__fsqrt_rn(v), factor);
 	}
 	/*
 	 * The unit, a power of 4, brings tiny groups up.  What is then below 2^-100 has code 0, and
@@ -225,7 +225,7 @@ struct root {
 	}
 	static __device__ __forceinline__ float value(int32_t code, float scale)
 	{
-		return tsr_sqrt_value(code, scale);
+		return tsr_sqrt_value((float)code, scale);
 	}
 };
 
@@ -263,7 +263,7 @@ struct ulinear {
 	}
 	static __device__ __forceinline__ float value(int32_t code, float scale)
 	{
-		return tsr_ulinear_value(code, scale);
+		return tsr_ulinear_value((float)code, scale);
 	}
 };
 

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "report/replay_figures.h"
 #include "tersor/escape.h"
@@ -203,7 +202,7 @@ static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *
 	    ", at most %s of %s. The next update of such a weight is divided by little more than "
 	    "its last gradient and eps, and explodes where the momentum survived. %s",
 	    codec ? codec->name : "The codec", share, r->steps[step].step, there, name,
-	    codec && strcmp(codec->name, "ulinear8") == 0
+	    codec && codec->companding == TSR_COMPANDING_LINEAR
 		    ? "Companded variances (sqrt8) reach far lower."
 		    : "Variances in bf16 keep their range.");
 }

@@ -164,7 +164,7 @@ uint64_t tsr_step_align(const struct tsr_step *step)
 
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (step->coding[p].codec)
-			align = common_multiple(align, tsr_coding_run(&step->coding[p]));
+			align = common_multiple(align, tsr_coding_align(&step->coding[p]));
 	}
 	return align;
 }

@@ -9,7 +9,6 @@
 typedef void tsr_step_fn(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,
 			 struct tsr_step_report *report);
 
-#define X_DECLARE_STEP(isa) extern tsr_step_fn tsr_step_apply_##isa;
-TSR_ISA_LIST(X_DECLARE_STEP)
+TSR_ISA_DECLARE(tsr_step_fn, step_apply)
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The choice of a SIMD level for steps. */
+/* Steps: the kind of each part, and a step at the SIMD level in use. */
 #include "step/step.h"
-
-#include <string.h>
 
 #include "step/simd.h"
 
@@ -17,21 +15,10 @@ enum tsr_kind tsr_part_kind(enum tsr_part part)
 	return kinds[part];
 }
 
-static const struct {
-	const char *isa;
-	tsr_step_fn *apply;
-} levels[] = {
-#define X(isa) { #isa, tsr_step_apply_##isa },
-	TSR_ISA_LIST(X)
-#undef X
-};
-
 void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,
 		    struct tsr_step_report *report)
 {
-	size_t i = 0;
+	static tsr_step_fn *const apply[] = TSR_ISA_VARIANTS(step_apply);
 
-	while (strcmp(levels[i].isa, tsr_isa_name()) != 0)
-		i++;
-	levels[i].apply(step, grad, first, n, report);
+	apply[tsr_isa_level()](step, grad, first, n, report);
 }

@@ -111,15 +111,6 @@ TSR_HD int32_t tsr_step_has_nan(struct tsr_step_values x)
 		return tsr_step_all_one_nan(tsr_step_##id##_raw(s, g, x)); \
 	}
 
-TSR_HD float tsr_sqrt(float x)
-{
-#if defined(__CUDA_ARCH__)
-	return __fsqrt_rn(x);
-#else
-	return __builtin_sqrtf(x);
-#endif
-}
-
 /* The gradient with coupled weight decay.  Not g + 0 * w, which could turn -0 into +0. */
 TSR_HD float tsr_step_l2(const struct tsr_step_scalars *s, float g, float w)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every bit pattern of a range through codecs, in blocks that threads take one after the other. */
+/* Sweeps on the CPU: every bit pattern of a range through codecs, in tiles that threads take in turn. */
 #include "tersor/sweep.h"
 
 #include <stdlib.h>
@@ -7,36 +7,23 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "codec/isa.h"
 #include "sweep/kernels.h"
 #include "codec/math.h"
 
-/* Bit patterns of a job, aligned: they have one exponent field. */
-#define BLOCK (UINT32_C(1) << 20)
-
-TSR_ISA_LIST(X_DECLARE_SWEEP)
-
-static const struct level {
-	const char *isa;
-	const struct tsr_sweep_trip *trips;
-	tsr_sweep_tally_fn *tally;
-} levels[] = {
-#define X(isa) { #isa, tsr_sweep_trips_##isa, tsr_sweep_tally_##isa },
-	TSR_ISA_LIST(X)
-#undef X
-};
+/* Bit patterns of a tile, aligned: they have one exponent field. */
+#define TILE (UINT32_C(1) << 20)
 
 struct sweeping {
-	const struct level *level;
-	tsr_sweep_trip_fn **trips; /* per codec, NULL where it has none */
+	tsr_sweep_trip_fn *const *trips; /* by row of a codec, NULL where it has none */
+	tsr_sweep_tally_fn *tally;
 	const struct tsr_run *run;
 	struct tsr_sweep *sweep;
-	uint64_t first_block, done_nbytes, total_nbytes;
+	uint64_t first_tile, done_nbytes, total_nbytes;
 };
 
-/* A thread's memory for a job. */
+/* A thread's memory for a tile. */
 struct scratch {
-	struct tsr_sweep_strip strip;
+	struct tsr_sweep_batch batch;
 	unsigned exponent;
 	uint32_t count;
 	struct tsr_sweep_row rows[]; /* per codec */
@@ -75,64 +62,65 @@ struct tsr_sweep_row tsr_sweep_finite(const struct tsr_sweep_result *r)
 	return total;
 }
 
-/* --- Blocks ----------------------------------------------------------------------------------- */
+/* --- Tiles ------------------------------------------------------------------------------------ */
 
-static void round_trip(const struct sweeping *w, unsigned codec, struct tsr_sweep_strip *s)
+static void round_trip(const struct sweeping *w, unsigned codec, struct tsr_sweep_batch *s)
 {
 	struct tsr_coding coding = tsr_coding_default(w->sweep->results[codec].codec);
+	tsr_sweep_trip_fn *const trip = w->trips[coding.codec->row];
 	struct tsr_encode_report report = { 0 };
 	void *out[TSR_PLANES_MAX];
 	const void *in[TSR_PLANES_MAX];
 
-	if (w->trips[codec] && tsr_exponent_bits(s->x[0]) != (int32_t)TSR_F32_INF) {
-		w->trips[codec](s, coding.codec);
+	if (trip && tsr_exponent_bits(s->x[0]) != (int32_t)TSR_F32_INF) {
+		trip(s, coding.codec);
 		return;
 	}
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		in[i] = out[i] = s->plane[i];
 	coding.first = s->first;
-	coding.codec->encode(&coding, s->x, TSR_SWEEP_STRIP, out, &report);
-	coding.codec->decode(&coding, in, TSR_SWEEP_STRIP, s->y);
+	coding.codec->encode(&coding, s->x, TSR_SWEEP_BATCH, out, &report);
+	coding.codec->decode(&coding, in, TSR_SWEEP_BATCH, s->y);
 }
 
-/* Bit patterns @from to @to of one strip.  All of it makes the trip; these are counted. */
-static void sweep_strip(const struct sweeping *w, struct scratch *s, uint32_t from, uint32_t to)
+/* Bit patterns @from to @to of one batch.  All of it is encoded and decoded; these are counted. */
+static void sweep_batch(const struct sweeping *w, struct scratch *s, uint32_t from, uint32_t to)
 {
-	const uint32_t start = from / TSR_SWEEP_STRIP * TSR_SWEEP_STRIP;
+	const uint32_t start = from / TSR_SWEEP_BATCH * TSR_SWEEP_BATCH;
 	const size_t n = to - start + 1;
 
-	s->strip.first = start;
-	s->strip.has_bf16 = s->strip.has_fp16 = s->strip.has_random = false;
-	for (uint32_t i = 0; i < TSR_SWEEP_STRIP; i++)
-		s->strip.x[i] = tsr_f32_from_bits(start + i);
+	s->batch.first = start;
+	s->batch.has_bf16 = s->batch.has_f16 = s->batch.has_random = false;
+	for (uint32_t i = 0; i < TSR_SWEEP_BATCH; i++)
+		s->batch.x[i] = tsr_f32_from_bits(start + i);
 	for (unsigned i = 0; i < w->sweep->ncodecs; i++) {
-		round_trip(w, i, &s->strip);
-		w->level->tally(&s->strip, from - start, n, &s->rows[i]);
+		round_trip(w, i, &s->batch);
+		w->tally(&s->batch, from - start, n, &s->rows[i]);
 	}
 }
 
-static enum tsr_status block_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct sweeping *w = ctx;
 	struct scratch *s = scratch;
-	const uint32_t start = (uint32_t)((w->first_block + job) * BLOCK);
+	const uint32_t start = (uint32_t)((w->first_tile + job) * TILE);
 	const uint32_t first = w->sweep->first > start ? w->sweep->first : start;
-	const uint32_t end = start + (BLOCK - 1);
+	const uint32_t end = start + (TILE - 1);
 	const uint32_t last = w->sweep->last < end ? w->sweep->last : end;
 
 	(void)err;
 	memset(s->rows, 0, w->sweep->ncodecs * sizeof(*s->rows));
 	s->exponent = first >> 23 & 0xff;
 	s->count = last - first + 1;
-	for (uint64_t from = first; from <= last; from = (from | (TSR_SWEEP_STRIP - 1)) + 1) {
-		const uint64_t to = from | (TSR_SWEEP_STRIP - 1);
+	for (uint64_t from = first; from <= last; from = (from | (TSR_SWEEP_BATCH - 1)) + 1) {
+		const uint64_t to = from | (TSR_SWEEP_BATCH - 1);
 
-		sweep_strip(w, s, (uint32_t)from, to < last ? (uint32_t)to : last);
+		sweep_batch(w, s, (uint32_t)from, to < last ? (uint32_t)to : last);
 	}
 	return TSR_OK;
 }
 
-static enum tsr_status block_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct sweeping *w = ctx;
 	const struct scratch *s = scratch;
@@ -149,42 +137,24 @@ static enum tsr_status block_commit(void *ctx, void *scratch, uint64_t job, stru
 
 /* --- A sweep ---------------------------------------------------------------------------------- */
 
-static void choose_kernels(struct sweeping *w)
+static enum tsr_status run_tiles(struct sweeping *w, struct tsr_err *err)
 {
-	size_t i = 0;
-
-	while (strcmp(levels[i].isa, tsr_isa_name()) != 0)
-		i++;
-	w->level = &levels[i];
-	for (unsigned c = 0; c < w->sweep->ncodecs; c++) {
-		const struct tsr_codec *codec = w->sweep->results[c].codec;
-		const char *name = codec->family ? codec->family : codec->name;
-
-		for (const struct tsr_sweep_trip *t = w->level->trips; t->name; t++) {
-			if (strcmp(t->name, name) == 0)
-				w->trips[c] = t->run;
-		}
-	}
-}
-
-static enum tsr_status run_blocks(struct sweeping *w, struct tsr_err *err)
-{
+	static tsr_sweep_trip_fn *const *const trips[] = TSR_ISA_VARIANTS(sweep_trips);
+	static tsr_sweep_tally_fn *const tally[] = TSR_ISA_VARIANTS(sweep_tally);
 	const struct tsr_sweep *s = w->sweep;
 	struct tsr_pipeline pipeline = {
 		.scratch_nbytes = sizeof(struct scratch) +
 				  s->ncodecs * sizeof(struct tsr_sweep_row),
-		.work = block_work,
-		.commit = block_commit,
+		.work = tile_work,
+		.commit = tile_commit,
 		.ctx = w,
 	};
 
-	w->trips = calloc(s->ncodecs + 1, sizeof(*w->trips));
-	if (!w->trips)
-		return tsr_fail_nomem(err, "sweep");
-	choose_kernels(w);
-	w->first_block = s->first / BLOCK;
+	w->trips = trips[tsr_isa_level()];
+	w->tally = tally[tsr_isa_level()];
+	w->first_tile = s->first / TILE;
 	w->total_nbytes = ((uint64_t)s->last - s->first + 1) * sizeof(float) * s->ncodecs;
-	pipeline.njobs = s->last / BLOCK - w->first_block + 1;
+	pipeline.njobs = s->last / TILE - w->first_tile + 1;
 	return tsr_pipeline_run(&pipeline, w->run, err);
 }
 
@@ -220,8 +190,7 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
 	for (unsigned i = 0; i < ncodecs && status == TSR_OK; i++)
 		w.sweep->results[i].codec = codecs[i];
 	if (status == TSR_OK)
-		status = run_blocks(&w, err);
-	free(w.trips);
+		status = run_tiles(&w, err);
 	if (status != TSR_OK) {
 		tsr_sweep_free(w.sweep);
 		return status;

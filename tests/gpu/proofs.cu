@@ -5,6 +5,7 @@
  */
 #include <cuda_runtime.h>
 
+#include "codec/group_math.h"
 #include "gpu/shortcut.cuh"
 
 extern "C" {

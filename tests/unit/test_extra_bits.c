@@ -124,10 +124,10 @@ static struct expected expect(const struct tsr_coding *coding, float x, size_t i
 	const uint64_t at = coding->first + i;
 	const struct tsr_philox r = tsr_stochastic_bits(coding->seed, coding->stream, at / 8);
 	const uint32_t random = r.word[at % 8 / 2] >> (at % 2 * 16) & 0xffff;
-	const uint32_t up = coding->codec->stochastic
-				    ? tsr_stochastic_up(e, random,
-							bf16 ? TSR_BF16_LARGEST : TSR_F16_LARGEST)
-				    : 0;
+	const uint32_t up = coding->codec->stochastic ? tsr_stochastic_up(e, random,
+									  bf16 ? tsr_bf16_largest()
+									       : tsr_f16_largest())
+						      : 0;
 	struct expected want = { .narrow = tsr_trunc_narrow(x, e) + up,
 				 .stored = tsr_trunc_extra(e, k) | up << k };
 	const uint32_t joined = tsr_trunc_join(want.narrow, up, tsr_trunc_extra(e, k), k);
@@ -225,15 +225,15 @@ static void test_largest_narrow_weight_is_never_rounded_up(void **state)
 {
 	(void)state;
 	for (uint32_t random = 0; random < 0x10000; random += 0xffff) {
-		assert_int_equal(tsr_stochastic_up(0x7f7fffff, random, TSR_BF16_LARGEST), 0);
-		assert_int_equal(tsr_stochastic_up(0x7bffffff, random, TSR_F16_LARGEST), 0);
-		assert_int_equal(tsr_stochastic_up(0x7f800000, random, TSR_BF16_LARGEST), 0);
-		assert_int_equal(tsr_stochastic_up(0x12340000, random, TSR_BF16_LARGEST), 0);
+		assert_int_equal(tsr_stochastic_up(0x7f7fffff, random, tsr_bf16_largest()), 0);
+		assert_int_equal(tsr_stochastic_up(0x7bffffff, random, tsr_f16_largest()), 0);
+		assert_int_equal(tsr_stochastic_up(0x7f800000, random, tsr_bf16_largest()), 0);
+		assert_int_equal(tsr_stochastic_up(0x12340000, random, tsr_bf16_largest()), 0);
 	}
-	assert_int_equal(tsr_stochastic_up(0x7f7e0001, 0xffff, TSR_BF16_LARGEST), 1);
-	assert_int_equal(tsr_stochastic_up(0x7f7e0001, 0xfffe, TSR_BF16_LARGEST), 0);
-	assert_int_equal(tsr_stochastic_up(0x7bfeffff, 1, TSR_F16_LARGEST), 1);
-	assert_int_equal(tsr_stochastic_up(0x7bfeffff, 0, TSR_F16_LARGEST), 0);
+	assert_int_equal(tsr_stochastic_up(0x7f7e0001, 0xffff, tsr_bf16_largest()), 1);
+	assert_int_equal(tsr_stochastic_up(0x7f7e0001, 0xfffe, tsr_bf16_largest()), 0);
+	assert_int_equal(tsr_stochastic_up(0x7bfeffff, 1, tsr_f16_largest()), 1);
+	assert_int_equal(tsr_stochastic_up(0x7bfeffff, 0, tsr_f16_largest()), 0);
 }
 
 int main(void)

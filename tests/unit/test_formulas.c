@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * That each codec's loops are its formulas: planes and decoded values against src/codec/math.h,
+ * That each codec's loops are its formulas: planes and decoded values against src/codec/group_math.h,
  * one element after the other.  The formulas themselves are the matter of test_math and test_groups.
  */
 #include <math.h>
 
 #include "coded.h"
-#include "codec/math.h"
+#include "codec/group_math.h"
 
 #define N 5003
 
@@ -229,7 +229,7 @@ static int32_t code_of(enum grouped g, float x, float scale)
 	case LINEAR:
 		return tsr_linear_code(x * unit, tsr_inverse_scale(127.0f, scale * unit));
 	case SQRT:
-		return tsr_sqrt_code(sqrtf(x), tsr_inverse_scale(255.0f, scale));
+		return tsr_root_code(sqrtf(x), tsr_inverse_scale(255.0f, scale));
 	default:
 		return tsr_ulinear_code(x * unit, tsr_inverse_scale(255.0f, scale * unit));
 	}
@@ -237,10 +237,10 @@ static int32_t code_of(enum grouped g, float x, float scale)
 
 static float value_of(enum grouped g, int32_t code, float scale)
 {
-	return g == SOFTSIGN ? tsr_softsign_value(code, scale)
-	       : g == LINEAR ? tsr_linear_value(code, scale)
-	       : g == SQRT   ? tsr_sqrt_value(code, scale)
-			     : tsr_ulinear_value(code, scale);
+	return g == SOFTSIGN ? tsr_softsign_value((float)code, scale)
+	       : g == LINEAR ? tsr_linear_value((float)code, scale)
+	       : g == SQRT   ? tsr_sqrt_value((float)code, scale)
+			     : tsr_ulinear_value((float)code, scale);
 }
 
 static void check_grouped(enum grouped g, const struct tsr_coding *coding, const struct coded *r)

@@ -298,7 +298,7 @@ static void compare_cuts(const struct tsr_coding *coding)
 	fill(x, n, coding->group % 2 ? DATA_SPECIAL : DATA_FINITE, coding->group);
 	coded_new(&whole, coding, x, n);
 	for (int i = 0; i < 8; i++) {
-		const size_t run = tsr_coding_run(coding);
+		const size_t run = tsr_coding_align(coding);
 		const size_t cut = random_u32(&seed) % (n / run + 1) * run;
 
 		compare_cut(coding, &whole, x, n, cut, (size_t)i);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XXH3 takes half the time with wider vectors.  Its state is the same for all of them. */
+/* XXH3, which takes half the time with wider vectors.  Its state is the same for all of them. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "base/hash.h"
 #include "base/isa.h"
-
-void TSR_FOR_ISA(hash_add)(struct tsr_hasher *h, const void *bytes, size_t nbytes);
 
 void TSR_FOR_ISA(hash_add)(struct tsr_hasher *h, const void *bytes, size_t nbytes)
 {

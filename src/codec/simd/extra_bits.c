@@ -6,15 +6,16 @@
  */
 #include <string.h>
 
-#include "codec/isa.h"
+#include "codec/loops.h"
 #include "codec/extra_bits_math.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define RUN TSR_BIT_PACKED_RUN
+#define RUN TSR_BIT_PACKED_SHARE
 
 /* Elements whose extra bits are unpacked at a time: they stay in the L1 cache. */
 #define BATCH 512
-#define BITS_MAX 17
+
+#define EACH_WIDTH(X) TSR_EACH_16(X, ) X(17, )
 
 /* --- Bit packing ----------------------------------------------------------------------------- */
 
@@ -103,7 +104,7 @@ INLINE void unpack_runs(union batch *restrict b, size_t nruns, const unsigned ch
 		b->pair[i] = (b->pair[i] & mask) | b->pair[i] >> bits << 32;
 }
 
-#define X_PACK(bits) \
+#define X(bits, ...) \
 	static void pack##bits(union batch *b, size_t nruns, unsigned char *word) \
 	{ \
 		pack_runs(b, nruns, word, bits); \
@@ -112,17 +113,18 @@ INLINE void unpack_runs(union batch *restrict b, size_t nruns, const unsigned ch
 	{ \
 		unpack_runs(b, nruns, word, bits); \
 	}
-TSR_1_TO_16(X_PACK, )
-X_PACK(17)
+EACH_WIDTH(X)
+#undef X
 
 typedef void pack_fn(union batch *b, size_t nruns, unsigned char *word);
 typedef void unpack_fn(union batch *b, size_t nruns, const unsigned char *word);
 
-#define X_PACK_NAME(bits) pack##bits,
-#define X_UNPACK_NAME(bits) unpack##bits,
-static pack_fn *const pack_by_bits[BITS_MAX + 1] = { NULL, TSR_1_TO_16(X_PACK_NAME, ) pack17 };
-static unpack_fn *const unpack_by_bits[BITS_MAX + 1] = { NULL,
-							 TSR_1_TO_16(X_UNPACK_NAME, ) unpack17 };
+#define X(bits, ...) pack##bits,
+static pack_fn *const pack_by_bits[] = { NULL, EACH_WIDTH(X) };
+#undef X
+#define X(bits, ...) unpack##bits,
+static unpack_fn *const unpack_by_bits[] = { NULL, EACH_WIDTH(X) };
+#undef X
 
 /* --- Runs of elements ------------------------------------------------------------------------ */
 
@@ -137,74 +139,30 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 	memcpy(random, block, nblocks * sizeof(*block));
 }
 
-#define DEFINE_RUNS(format, from_extended, largest) \
-	static void encode_##format##_trunc(const struct tsr_coding *coding, \
-					    const float *restrict x, size_t n, \
-					    void *const plane[], struct tsr_encode_report *report) \
+#define X(id, each, loops, format, random, ...) \
+	void TSR_FOR_ISA(encode_##id)(const struct tsr_coding *coding, const float *restrict x, \
+				      size_t n, void *const plane[], \
+				      struct tsr_encode_report *report) \
 	{ \
-		const uint32_t k = coding->codec->extra_bits; \
-		uint16_t *restrict narrow = plane[0]; \
-		unsigned char *restrict word = plane[1]; \
-		union batch extra; \
-\
-		(void)report; \
-		for (size_t first = 0; first < n; first += BATCH) { \
-			const size_t left = n - first < BATCH ? n - first : BATCH; \
-			const size_t nruns = (left + RUN - 1) / RUN; \
-\
-			for (size_t i = 0; i < left; i++) { \
-				const uint32_t e = tsr_##format##_extended(x[first + i]); \
-\
-				narrow[first + i] = (uint16_t)tsr_trunc_narrow(x[first + i], e); \
-				extra.value[i] = tsr_trunc_extra(e, k); \
-			} \
-			for (size_t i = left; i < nruns * RUN; i++) \
-				extra.value[i] = 0; \
-			pack_by_bits[k](&extra, nruns, word + first / 8 * k); \
-		} \
-	} \
-\
-	static void decode_##format##_trunc(const struct tsr_coding *coding, \
-					    const void *const plane[], size_t n, \
-					    float *restrict x) \
-	{ \
-		const uint32_t k = coding->codec->extra_bits; \
-		const uint16_t *restrict narrow = plane[0]; \
-		const unsigned char *restrict word = plane[1]; \
-		union batch extra; \
-\
-		for (size_t first = 0; first < n; first += BATCH) { \
-			const size_t left = n - first < BATCH ? n - first : BATCH; \
-\
-			unpack_by_bits[k](&extra, (left + RUN - 1) / RUN, word + first / 8 * k); \
-			for (size_t i = 0; i < left; i++) { \
-				const uint32_t w = narrow[first + i]; \
-\
-				x[first + i] = from_extended( \
-					w, tsr_trunc_join(w, 0, extra.value[i], k)); \
-			} \
-		} \
-	} \
-\
-	static void encode_##format##_sr(const struct tsr_coding *coding, const float *restrict x, \
-					 size_t n, void *const plane[], \
-					 struct tsr_encode_report *report) \
-	{ \
-		const uint32_t k = coding->codec->extra_bits; \
+		const uint32_t k = coding->codec->extra_bits, bits = k + random; \
 		uint16_t *restrict narrow = plane[0]; \
 		unsigned char *restrict word = plane[1]; \
 		union batch stored; \
-		uint16_t random[BATCH]; \
+		uint16_t draws[BATCH]; \
 \
 		(void)report; \
 		for (size_t first = 0; first < n; first += BATCH) { \
 			const size_t left = n - first < BATCH ? n - first : BATCH; \
 			const size_t nruns = (left + RUN - 1) / RUN; \
 \
-			draw(coding, coding->first + first, left, random); \
+			if (random) \
+				draw(coding, coding->first + first, left, draws); \
 			for (size_t i = 0; i < left; i++) { \
 				const uint32_t e = tsr_##format##_extended(x[first + i]); \
-				const uint32_t up = tsr_stochastic_up(e, random[i], largest); \
+				const uint32_t up = random ? tsr_stochastic_up( \
+								     e, draws[i], \
+								     tsr_##format##_largest()) \
+							   : 0; \
 \
 				narrow[first + i] = (uint16_t)(tsr_trunc_narrow(x[first + i], e) + \
 							       up); \
@@ -212,14 +170,15 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 			} \
 			for (size_t i = left; i < nruns * RUN; i++) \
 				stored.value[i] = 0; \
-			pack_by_bits[k + 1](&stored, nruns, word + first / 8 * (k + 1)); \
+			pack_by_bits[bits](&stored, nruns, word + first / 8 * bits); \
 		} \
 	} \
 \
-	static void decode_##format##_sr(const struct tsr_coding *coding, \
-					 const void *const plane[], size_t n, float *restrict x) \
+	void TSR_FOR_ISA(decode_##id)(const struct tsr_coding *coding, const void *const plane[], \
+				      size_t n, float *restrict x) \
 	{ \
-		const uint32_t k = coding->codec->extra_bits, mask = (1u << k) - 1; \
+		const uint32_t k = coding->codec->extra_bits, bits = k + random; \
+		const uint32_t mask = (1u << k) - 1; \
 		const uint16_t *restrict narrow = plane[0]; \
 		const unsigned char *restrict word = plane[1]; \
 		union batch stored; \
@@ -227,54 +186,15 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 		for (size_t first = 0; first < n; first += BATCH) { \
 			const size_t left = n - first < BATCH ? n - first : BATCH; \
 \
-			unpack_by_bits[k + 1](&stored, (left + RUN - 1) / RUN, \
-					      word + first / 8 * (k + 1)); \
+			unpack_by_bits[bits](&stored, (left + RUN - 1) / RUN, \
+					     word + first / 8 * bits); \
 			for (size_t i = 0; i < left; i++) { \
-				const uint32_t w = narrow[first + i]; \
-				const uint32_t extra = stored.value[i] & mask; \
+				const uint32_t w = narrow[first + i], s = stored.value[i]; \
+				const uint32_t up = random ? s >> k : 0; \
 \
-				x[first + i] = from_extended( \
-					w, tsr_trunc_join(w, stored.value[i] >> k, extra, k)); \
+				x[first + i] = tsr_f32_from_##format##_extended( \
+					w, tsr_trunc_join(w, up, random ? s & mask : s, k)); \
 			} \
 		} \
 	}
-
-DEFINE_RUNS(bf16, tsr_f32_from_bf16_extended, TSR_BF16_LARGEST)
-DEFINE_RUNS(f16, tsr_f32_from_f16_extended, TSR_F16_LARGEST)
-
-/* --- The codecs ------------------------------------------------------------------------------ */
-
-#define DEFINE_CODEC(id, format, kind, text, narrow_dtype, k, random, about) \
-	const struct tsr_codec TSR_FOR_ISA(id) = { \
-		.name = text #k, \
-		.summary = about, \
-		.source = "extra-bits paper", \
-		.family = text "<k>", \
-		.kinds = TSR_KIND_WEIGHT, \
-		.nplanes = 2, \
-		.planes = { { "", TSR_PER_ELEMENT, narrow_dtype }, \
-			    { "::extra_bits", TSR_BIT_PACKED, TSR_U32 } }, \
-		.stochastic = random, \
-		.lossless = k == 16, \
-		.extra_bits = k, \
-		.encode = encode_##format##_##kind, \
-		.decode = decode_##format##_##kind, \
-	};
-
-#define X_BF16_TRUNC(k) \
-	DEFINE_CODEC(codec_bf16_trunc##k, bf16, trunc, "bf16+trunc", TSR_BF16, k, false, \
-		     "BF16 toward zero and the next k bits")
-#define X_FP16_TRUNC(k) \
-	DEFINE_CODEC(codec_fp16_trunc##k, f16, trunc, "fp16+trunc", TSR_F16, k, false, \
-		     "FP16 toward zero and the next k bits")
-#define X_BF16_SR(k) \
-	DEFINE_CODEC(codec_bf16_sr##k, bf16, sr, "bf16+sr", TSR_BF16, k, true, \
-		     "BF16 rounded at random, k bits, 1 to undo it")
-#define X_FP16_SR(k) \
-	DEFINE_CODEC(codec_fp16_sr##k, f16, sr, "fp16+sr", TSR_F16, k, true, \
-		     "FP16 rounded at random, k bits, 1 to undo it")
-
-TSR_1_TO_16(X_BF16_TRUNC, )
-TSR_1_TO_13(X_FP16_TRUNC, )
-TSR_1_TO_16(X_BF16_SR, )
-TSR_1_TO_13(X_FP16_SR, )
+TSR_PACKED_LIST(X)

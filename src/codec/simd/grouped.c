@@ -7,9 +7,9 @@
  */
 #include <string.h>
 
-#include "codec/isa.h"
+#include "codec/loops.h"
 #include "codec/simd/lanes.h"
-#include "codec/math.h"
+#include "codec/group_math.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -98,119 +98,6 @@ INLINE float hidden(float x)
 	return tsr_f32_from_bits(bits);
 }
 
-/* --- Codecs: what differs between them ------------------------------------------------------- */
-
-/*
- * Encoding a group takes its peak (what the scale is made of), a unit that elements are multiplied
- * by, a factor made of the scale, and the code of an element within the bounds of codes.
- */
-INLINE float softsign_peak(float absmax)
-{
-	return absmax;
-}
-INLINE float softsign_unit(float scale)
-{
-	return tsr_group_unit(scale);
-}
-INLINE float softsign_factor(float scale)
-{
-	return tsr_softsign_factor(scale);
-}
-INLINE struct tsr_bounds softsign_bounds(void)
-{
-	return tsr_bounds_i8();
-}
-INLINE int32_t softsign_code(struct tsr_bounds bounds, float m, float factor)
-{
-	return tsr_softsign_code_in(bounds, m, factor);
-}
-
-INLINE float linear_peak(float absmax)
-{
-	return absmax;
-}
-INLINE float linear_unit(float scale)
-{
-	return tsr_group_unit(scale);
-}
-INLINE float linear_factor(float scale)
-{
-	return tsr_linear_factor(scale);
-}
-INLINE struct tsr_bounds linear_bounds(void)
-{
-	return tsr_bounds_i8();
-}
-INLINE int32_t linear_code(struct tsr_bounds bounds, float m, float factor)
-{
-	return tsr_linear_code_in(bounds, m, factor);
-}
-
-/* RN(sqrt) is monotonic: the largest root is the root of the largest. */
-INLINE float sqrt_peak(float absmax)
-{
-	return __builtin_sqrtf(absmax);
-}
-INLINE float sqrt_unit(float scale)
-{
-	return (void)scale, 1.0f;
-}
-INLINE float sqrt_factor(float scale)
-{
-	return tsr_sqrt_factor(scale);
-}
-INLINE struct tsr_bounds sqrt_bounds(void)
-{
-	return tsr_bounds_u8();
-}
-INLINE int32_t sqrt_code(struct tsr_bounds bounds, float v, float factor)
-{
-	return tsr_sqrt_code_in(bounds, __builtin_sqrtf(v), factor);
-}
-
-/* The same, from roots. */
-INLINE float root_peak(float absmax)
-{
-	return absmax;
-}
-INLINE float root_unit(float scale)
-{
-	return (void)scale, 1.0f;
-}
-INLINE float root_factor(float scale)
-{
-	return sqrt_factor(scale);
-}
-INLINE struct tsr_bounds root_bounds(void)
-{
-	return tsr_bounds_u8();
-}
-INLINE int32_t root_code(struct tsr_bounds bounds, float root, float factor)
-{
-	return tsr_sqrt_code_in(bounds, root, factor);
-}
-
-INLINE float ulinear_peak(float absmax)
-{
-	return absmax;
-}
-INLINE float ulinear_unit(float scale)
-{
-	return tsr_group_unit(scale);
-}
-INLINE float ulinear_factor(float scale)
-{
-	return tsr_ulinear_factor(scale);
-}
-INLINE struct tsr_bounds ulinear_bounds(void)
-{
-	return tsr_bounds_u8();
-}
-INLINE int32_t ulinear_code(struct tsr_bounds bounds, float v, float factor)
-{
-	return tsr_ulinear_code_in(bounds, v, factor);
-}
-
 /* --- Ordinary groups of the default size ----------------------------------------------------- */
 
 /*
@@ -250,7 +137,7 @@ static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };
 static const struct ordinary root_ordinary = { 0x1.fffffep127f, 0.0f };
 #define sqrt_ordinary root_ordinary
 
-/* Codes of 8 elements, as softsign_code() and so on above give them. */
+/* Codes of 8 elements, as tsr_softsign_code_in() and so on give them. */
 #define softsign_lanes lanes_softsign_code
 #define linear_lanes lanes_linear_code
 #define root_lanes lanes_unsigned_code
@@ -318,19 +205,20 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 
 /* --- Runs of groups -------------------------------------------------------------------------- */
 
-#define DEFINE_ENCODE(id, code_type, max) \
+#define DEFINE_ENCODE(codec, id, code_type) \
 	DEFINE_LANES_ENCODE(id, code_type) \
 \
 	INLINE void encode_by_formula_##id(const float *restrict x, size_t ngroups, size_t group, \
 					   const float *unit, const float *factor, \
 					   code_type *restrict code) \
 	{ \
-		const struct tsr_bounds known = id##_bounds(); \
+		const struct tsr_bounds known = tsr_##id##_bounds(); \
 		const struct tsr_bounds bounds = { hidden(known.lo), hidden(known.hi) }; \
 \
 		for (size_t g = 0; g < ngroups; g++) { \
 			for (size_t i = g * group; i < (g + 1) * group; i++) \
-				code[i] = (code_type)id##_code(bounds, x[i] * unit[g], factor[g]); \
+				code[i] = (code_type)tsr_##id##_code_in(bounds, x[i] * unit[g], \
+									factor[g]); \
 		} \
 	} \
 \
@@ -345,12 +233,12 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 			scale[g] = group_absmax(x + g * group, group); \
 		ordinary = ordinary && peaks_are_ordinary(id##_ordinary, scale, ngroups); \
 		for (size_t g = 0; g < ngroups; g++) \
-			scale[g] = id##_peak(scale[g]); \
+			scale[g] = tsr_##id##_peak(scale[g]); \
 		put_scales(out, first, ngroups, scale); \
 		ordinary = ordinary && scales_are_ordinary(id##_ordinary, scale, ngroups); \
 		for (size_t g = 0; g < ngroups; g++) { \
-			unit[g] = id##_unit(scale[g]); \
-			factor[g] = id##_factor(scale[g]); \
+			unit[g] = tsr_##id##_unit(scale[g]); \
+			factor[g] = tsr_##id##_factor(scale[g]); \
 		} \
 		/* In a group of zeros any other factor gives zeros. */ \
 		for (size_t g = 0; g < ngroups && ordinary; g++) \
@@ -374,10 +262,12 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 					  whole, out); \
 	} \
 \
-	static void encode_##id(const struct tsr_coding *coding, const float *restrict x, \
-				size_t n, void *const plane[], struct tsr_encode_report *report) \
+	void TSR_FOR_ISA(encode_##codec)(const struct tsr_coding *coding, const float *restrict x, \
+					 size_t n, void *const plane[], \
+					 struct tsr_encode_report *report) \
 	{ \
-		const struct scale_out out = { plane[1], coding->scale, max, report }; \
+		const struct scale_out out = { plane[1], coding->scale, tsr_##id##_e8m8_max(), \
+					       report }; \
 \
 		if (coding->group == TSR_GROUP_DEFAULT) \
 			encode_runs_##id(x, n, TSR_GROUP_DEFAULT, plane[0], out); \
@@ -385,8 +275,8 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 			encode_runs_##id(x, n, coding->group, plane[0], out); \
 	}
 
-#define DEFINE_GROUPED(id, text, mask, code_type, dtype, max, from, about) \
-	DEFINE_ENCODE(id, code_type, max) \
+#define X(codec, each, loops, id, code_type, ...) \
+	DEFINE_ENCODE(codec, id, code_type) \
 	DEFINE_LANES_DECODE(id, code_type) \
 \
 	INLINE void decode_by_formula_##id(const code_type *restrict code, const float *scale, \
@@ -396,7 +286,7 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 			const size_t end = n - first < group ? n : first + group; \
 \
 			for (size_t i = first; i < end; i++) \
-				x[i] = tsr_##id##_value(code[i], scale[g]); \
+				x[i] = tsr_##id##_value((float)(int32_t)code[i], scale[g]); \
 		} \
 	} \
 \
@@ -419,8 +309,8 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		} \
 	} \
 \
-	static void decode_##id(const struct tsr_coding *coding, const void *const plane[], \
-				size_t n, float *restrict x) \
+	void TSR_FOR_ISA(decode_##codec)(const struct tsr_coding *coding, \
+					 const void *const plane[], size_t n, float *restrict x) \
 	{ \
 		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
 \
@@ -429,34 +319,7 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 					 LANES_GROUP ? n : whole, TSR_GROUP_DEFAULT, x); \
 		else \
 			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
-	} \
-\
-	const struct tsr_codec TSR_FOR_ISA(codec_##id##8) = { \
-		.name = text, \
-		.summary = about, \
-		.source = from, \
-		.kinds = mask, \
-		.nplanes = 2, \
-		.planes = { { "::quantized", TSR_PER_ELEMENT, dtype }, \
-			    { "::scales", TSR_PER_GROUP, TSR_F32 } }, \
-		.grouped = true, \
-		.encode = encode_##id, \
-		.decode = decode_##id, \
 	}
+TSR_GROUPED_LIST(X)
 
-DEFINE_GROUPED(softsign, "softsign8", TSR_KIND_MOMENTUM, int8_t, TSR_I8, TSR_E8M8_MAX, "FlashOptim",
-	       "8 bits after softsign companding");
-DEFINE_GROUPED(linear, "linear8", TSR_KIND_MOMENTUM, int8_t, TSR_I8, TSR_E8M8_MAX, "baseline",
-	       "8 bits, linear");
-DEFINE_GROUPED(sqrt, "sqrt8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, TSR_E8M8_SQRT_MAX, "FlashOptim",
-	       "8 bits of the square root");
-DEFINE_GROUPED(ulinear, "ulinear8", TSR_KIND_VARIANCE, uint8_t, TSR_U8, TSR_E8M8_MAX, "baseline",
-	       "8 bits, linear, unsigned");
-
-DEFINE_ENCODE(root, uint8_t, TSR_E8M8_SQRT_MAX)
-
-void TSR_FOR_ISA(sqrt8_encode_roots)(const struct tsr_coding *coding, const float *x, size_t n,
-				     void *const plane[], struct tsr_encode_report *report)
-{
-	encode_root(coding, x, n, plane, report);
-}
+DEFINE_ENCODE(sqrt8_roots, root, uint8_t)

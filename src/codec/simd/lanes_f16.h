@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CODEC_LANES_F16_H
-#define TSR_CODEC_LANES_F16_H
-
 /*
  * Codecs with FP16 weights, 32 elements at a time, by the conversions that processors with AVX2
  * have: to FP16 they do what tsr_f16_from_f32() does, whatever x is, and from it what
  * tsr_f32_from_f16() does, but for making NaN quiet.
  */
+#ifndef TSR_CODEC_LANES_F16_H
+#define TSR_CODEC_LANES_F16_H
+
 #include "codec/simd/lanes.h"
 
 #if TSR_HAS_LANES
@@ -45,15 +45,17 @@ LANES bool lanes_have_no_f16_nan(const uint16_t *narrow)
 
 /* --- fp16 ------------------------------------------------------------------------------------- */
 
-LANES bool lanes_encode_fp16(const float *x, uint16_t *narrow)
+LANES bool lanes_encode_fp16(const float *x, uint16_t *narrow, uint16_t *unused)
 {
+	(void)unused;
 	for (int i = 0; i < LANES_RUN; i += 8)
 		lanes_store_u16(narrow + i, lanes_f16(lanes_load(x + i)));
 	return true;
 }
 
-LANES bool lanes_decode_fp16(const uint16_t *narrow, float *x)
+LANES bool lanes_decode_fp16(const uint16_t *narrow, const uint16_t *unused, float *x)
 {
+	(void)unused;
 	for (int i = 0; i < LANES_RUN; i += 8)
 		lanes_store(x + i, lanes_from_f16(lanes_load_u16(narrow + i)));
 	return lanes_have_no_f16_nan(narrow);

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "codec/isa.h"
+#include "codec/loops.h"
 #include "codec/math.h"
 
 #define LANES TSR_MEASURE_LANES

@@ -6,9 +6,7 @@
  * the same size; the rule runs on what the current windows have in common.  FP32 parts have one
  * window, their plane itself.
  */
-#include <string.h>
-
-#include "codec/isa.h"
+#include "tersor/codec.h"
 #include "codec/simd/lanes.h"
 #include "step/simd.h"
 
@@ -74,7 +72,7 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 
 #define DEFINE_RULE(id, nstates) DEFINE_RULE_AS(id, id, nstates, AS_IT_IS)
 
-/* Also one that leaves the root of the variance, which sqrt8 encodes: roots take long. */
+/* Also one that leaves the root of the variance, for codecs that store it: roots take long. */
 #define DEFINE_ADAM(id) \
 	DEFINE_RULE(id, 2) \
 	DEFINE_RULE_AS(id##_root, id, 2, tsr_sqrt)
@@ -88,14 +86,14 @@ DEFINE_ADAM(flash_adam)
 DEFINE_RULE(flash_lion, 1)
 
 /*
- * Whether the rule leaves roots.  What sqrt8 decodes is not negative, and no rule makes it so: the
- * codec, which measures a group by its magnitudes, gives the same codes.
+ * Whether the rule leaves roots.  What a codec of roots decodes is not negative, and no rule makes it
+ * so: the codec, which measures a group by its magnitudes, gives the same codes.
  */
 static bool leaves_roots(const struct tsr_step *step)
 {
 	const struct tsr_codec *c = step->coding[TSR_PART_VARIANCE].codec;
 
-	return c && strcmp(c->name, "sqrt8") == 0;
+	return c && c->encode_roots;
 }
 
 static rule_fn *adam_rule_of(const struct tsr_step *step)
@@ -260,10 +258,10 @@ static void windows_open(const struct run *r, float *const scratch[], size_t cap
 			.coding = *coding,
 			.plane = r->step->plane[p],
 			.scratch = scratch[p],
-			.capacity = capacity - capacity % tsr_coding_run(coding),
+			.capacity = capacity - capacity % tsr_coding_align(coding),
 			.end = r->first,
 			.encode = p == TSR_PART_VARIANCE && leaves_roots(r->step)
-					  ? TSR_FOR_ISA(sqrt8_encode_roots)
+					  ? coding->codec->encode_roots
 					  : coding->codec->encode,
 			.in_place = coding->codec->planes[0].dtype == TSR_F32,
 		};
@@ -339,7 +337,7 @@ void TSR_FOR_ISA(step_apply)(const struct tsr_step *step, const void *grad, uint
 	bool large = false;
 
 	for (unsigned p = 0; p < TSR_PARTS; p++)
-		large |= step->coding[p].codec && tsr_coding_run(&step->coding[p]) > PIECE;
+		large |= step->coding[p].codec && tsr_coding_align(&step->coding[p]) > PIECE;
 	if (large)
 		step_large_groups(&r);
 	else

@@ -6,7 +6,6 @@
 #include <immintrin.h>
 #endif
 
-#include "codec/isa.h"
 #include "sweep/kernels.h"
 #include "codec/sweep_math.h"
 
@@ -86,7 +85,7 @@ static inline int32_t max_i32(int32_t a, int32_t b)
 }
 
 /*
- * For strips without zeros, most of which are simple.  Returns whether this one was; if not, the
+ * For batches without zeros, most of which are simple.  Returns whether this one was; if not, the
  * counts mean nothing.
  *
  * Functions of their own: what becomes of the counts kept clang 14 from vectorising the loops.
@@ -159,11 +158,7 @@ static void tally_special(const float *x, const float *y, size_t n, struct tsr_s
 	}
 }
 
-X_DECLARE_SWEEP(base)
-X_DECLARE_SWEEP(avx2)
-X_DECLARE_SWEEP(avx512)
-
-void TSR_FOR_ISA(sweep_tally)(struct tsr_sweep_strip *s, size_t first, size_t n,
+void TSR_FOR_ISA(sweep_tally)(struct tsr_sweep_batch *s, size_t first, size_t n,
 			      struct tsr_sweep_row *row)
 {
 	const float *x = s->x + first, *y = s->y + first;

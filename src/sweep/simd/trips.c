@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * There and back: the codecs whose formulas are worth loops of their own.  The formulas are those of
- * math.h; what several codecs have in common is computed once, and nothing is packed on the way.
+ * Encoding and decoding for sweeps: faster loops of those codecs where it pays.  They use the same
+ * formulas, compute once what several codecs share, and pack nothing.
  *
- * Encoding and decoding are two loops with the codes in memory between them: in one, the compiler
- * sees that conditions of the two depend on each other and makes branches of them.
+ * Encoding and decoding are two loops with the codes in memory between them: in one loop, the
+ * compiler sees that conditions of the two depend on each other and makes branches of them.
  */
 #include <string.h>
 
-#include "codec/isa.h"
+#include "codec/loops.h"
 #include "sweep/kernels.h"
 #include "codec/extra_bits_math.h"
 
-#define N TSR_SWEEP_STRIP
+#define N TSR_SWEEP_BATCH
 
 /* --- Narrow weights --------------------------------------------------------------------------- */
 
-/* Narrow weights there and back, which are the same for every codec that rounds to nearest. */
-#define DEFINE_WEIGHTS(fmt, encode, decode) \
-	static const float *fmt##_weights(struct tsr_sweep_strip *s) \
+/* Narrow weights, decoded: the same for every codec that rounds to nearest. */
+#define DEFINE_WEIGHTS(format) \
+	static const float *format##_weights(struct tsr_sweep_batch *s) \
 	{ \
 		const float *restrict x = s->x; \
 		uint32_t *restrict narrow = s->plane[0]; \
-		float *restrict decoded = s->fmt; \
+		float *restrict decoded = s->format; \
 \
-		if (s->has_##fmt) \
+		if (s->has_##format) \
 			return decoded; \
 		for (size_t i = 0; i < N; i++) \
-			narrow[i] = encode(x[i]); \
+			narrow[i] = tsr_##format##_from_f32(x[i]); \
 		for (size_t i = 0; i < N; i++) \
-			decoded[i] = decode(narrow[i]); \
-		s->has_##fmt = true; \
+			decoded[i] = tsr_f32_from_##format(narrow[i]); \
+		s->has_##format = true; \
 		return decoded; \
 	}
 
-DEFINE_WEIGHTS(bf16, tsr_bf16_from_f32, tsr_f32_from_bf16)
-DEFINE_WEIGHTS(fp16, tsr_f16_from_f32, tsr_f32_from_f16)
+DEFINE_WEIGHTS(bf16)
+DEFINE_WEIGHTS(f16)
 
 /* The random bits of a stochastic codec: those of seed 0 and stream 0. */
-static const uint16_t *random_bits(struct tsr_sweep_strip *s)
+static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 {
 	struct tsr_philox block[N / 8];
 
@@ -53,108 +53,78 @@ static const uint16_t *random_bits(struct tsr_sweep_strip *s)
 
 /* --- Codecs ----------------------------------------------------------------------------------- */
 
-#define DEFINE_NARROW(fmt) \
-	static void trip_##fmt(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
+#define DEFINE_narrow_only(id, format, code) \
+	static void trip_##id(struct tsr_sweep_batch *s, const struct tsr_codec *codec) \
 	{ \
 		(void)codec; \
-		memcpy(s->y, fmt##_weights(s), N * sizeof(*s->y)); \
+		memcpy(s->y, format##_weights(s), N * sizeof(*s->y)); \
 	}
 
-#define DEFINE_FLOAT_SPLIT(fmt, narrow_of, widen) \
-	static void trip_##fmt##_##fmt(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
+#define DEFINE_float_split(id, format, code) \
+	static void trip_##id(struct tsr_sweep_batch *s, const struct tsr_codec *codec) \
 	{ \
-		const float *restrict x = s->x, *restrict narrow = fmt##_weights(s); \
+		const float *restrict x = s->x, *restrict narrow = format##_weights(s); \
 		uint32_t *restrict rest = s->plane[1]; \
 		float *restrict y = s->y; \
 \
 		(void)codec; \
 		for (size_t i = 0; i < N; i++) \
-			rest[i] = narrow_of(tsr_float_rest(x[i], narrow[i])); \
+			rest[i] = tsr_##format##_from_rest(tsr_float_rest(x[i], narrow[i])); \
 		for (size_t i = 0; i < N; i++) \
-			y[i] = tsr_float_join(narrow[i], widen(rest[i])); \
+			y[i] = tsr_float_join(narrow[i], tsr_f32_from_##format(rest[i])); \
 	}
 
-#define DEFINE_ULP_SPLIT(fmt, format, id, levels) \
-	static void trip_##fmt##_##id(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
+#define DEFINE_ulp_split(id, format, code) \
+	static void trip_##id(struct tsr_sweep_batch *s, const struct tsr_codec *codec) \
 	{ \
-		const float *restrict x = s->x, *restrict narrow = fmt##_weights(s); \
+		const float *restrict x = s->x, *restrict narrow = format##_weights(s); \
 		int32_t *restrict correction = (int32_t *)s->plane[1]; \
 		float *restrict y = s->y; \
 \
 		(void)codec; \
 		for (size_t i = 0; i < N; i++) \
-			correction[i] = tsr_ulp_correction(format(), x[i], narrow[i], levels); \
+			correction[i] = tsr_ulp_correction(tsr_split_##format(), x[i], narrow[i], \
+							   TSR_LEVELS(code)); \
 		for (size_t i = 0; i < N; i++) \
-			y[i] = tsr_ulp_join(format(), narrow[i], correction[i], levels); \
+			y[i] = tsr_ulp_join(tsr_split_##format(), narrow[i], correction[i], \
+					    TSR_LEVELS(code)); \
 	}
 
-#define DEFINE_TRUNCATED(fmt, format, largest) \
-	static void trip_##fmt##_trunc(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
-	{ \
-		const uint32_t k = codec->extra_bits; \
-		const float *restrict x = s->x; \
-		uint32_t *restrict narrow = s->plane[0], *restrict extra = s->plane[1]; \
-		float *restrict y = s->y; \
-\
-		for (size_t i = 0; i < N; i++) { \
-			const uint32_t e = tsr_##format##_extended(x[i]); \
-\
-			narrow[i] = tsr_trunc_narrow(x[i], e); \
-			extra[i] = tsr_trunc_extra(e, k); \
-		} \
-		for (size_t i = 0; i < N; i++) \
-			y[i] = tsr_f32_from_##format##_extended( \
-				narrow[i], tsr_trunc_join(narrow[i], 0, extra[i], k)); \
-	} \
-\
-	static void trip_##fmt##_sr(struct tsr_sweep_strip *s, const struct tsr_codec *codec) \
+#define DEFINE_extra_bits(id, format, random) \
+	static void trip_##id(struct tsr_sweep_batch *s, const struct tsr_codec *codec) \
 	{ \
 		const uint32_t k = codec->extra_bits, mask = (1u << k) - 1; \
 		const float *restrict x = s->x; \
-		const uint16_t *restrict random = random_bits(s); \
+		const uint16_t *restrict draw = random ? random_bits(s) : NULL; \
 		uint32_t *restrict narrow = s->plane[0], *restrict stored = s->plane[1]; \
 		float *restrict y = s->y; \
 \
 		for (size_t i = 0; i < N; i++) { \
 			const uint32_t e = tsr_##format##_extended(x[i]); \
-			const uint32_t up = tsr_stochastic_up(e, random[i], largest); \
+			const uint32_t up = random ? tsr_stochastic_up(e, draw[i], \
+								       tsr_##format##_largest()) \
+						   : 0; \
 \
 			narrow[i] = tsr_trunc_narrow(x[i], e) + up; \
 			stored[i] = tsr_trunc_extra(e, k) | up << k; \
 		} \
-		for (size_t i = 0; i < N; i++) \
+		for (size_t i = 0; i < N; i++) { \
+			const uint32_t up = random ? stored[i] >> k : 0; \
+			const uint32_t extra = random ? stored[i] & mask : stored[i]; \
+\
 			y[i] = tsr_f32_from_##format##_extended( \
-				narrow[i], \
-				tsr_trunc_join(narrow[i], stored[i] >> k, stored[i] & mask, k)); \
+				narrow[i], tsr_trunc_join(narrow[i], up, extra, k)); \
+		} \
 	}
 
-DEFINE_NARROW(bf16)
-DEFINE_NARROW(fp16)
-DEFINE_FLOAT_SPLIT(bf16, tsr_bf16_from_f32, tsr_f32_from_bf16)
-DEFINE_FLOAT_SPLIT(fp16, tsr_f16_from_small_f32, tsr_f32_from_f16)
-DEFINE_ULP_SPLIT(bf16, tsr_split_bf16, ulp8, 127.0f)
-DEFINE_ULP_SPLIT(bf16, tsr_split_bf16, ulp16, 32767.0f)
-DEFINE_ULP_SPLIT(fp16, tsr_split_f16, ulp8, 127.0f)
-DEFINE_ULP_SPLIT(fp16, tsr_split_f16, ulp16, 32767.0f)
-DEFINE_TRUNCATED(bf16, bf16, TSR_BF16_LARGEST)
-DEFINE_TRUNCATED(fp16, f16, TSR_F16_LARGEST)
+/* No faster than those of the codec, or never swept. */
+#define DEFINE_exact_split(id, format, code) enum { trip_##id = 0 };
+#define DEFINE_grouped DEFINE_exact_split
+#define DEFINE_plain DEFINE_exact_split
 
-X_DECLARE_SWEEP(base)
-X_DECLARE_SWEEP(avx2)
-X_DECLARE_SWEEP(avx512)
+#define X(id, each, loops, format, code, ...) DEFINE_##loops(id, format, code)
+TSR_CODEC_LIST(X)
+#undef X
 
-const struct tsr_sweep_trip TSR_FOR_ISA(sweep_trips)[] = {
-	{ "bf16", trip_bf16 },
-	{ "fp16", trip_fp16 },
-	{ "bf16+bf16", trip_bf16_bf16 },
-	{ "fp16+fp16", trip_fp16_fp16 },
-	{ "bf16+ulp8", trip_bf16_ulp8 },
-	{ "bf16+ulp16", trip_bf16_ulp16 },
-	{ "fp16+ulp8", trip_fp16_ulp8 },
-	{ "fp16+ulp16", trip_fp16_ulp16 },
-	{ "bf16+trunc<k>", trip_bf16_trunc },
-	{ "fp16+trunc<k>", trip_fp16_trunc },
-	{ "bf16+sr<k>", trip_bf16_sr },
-	{ "fp16+sr<k>", trip_fp16_sr },
-	{ NULL, NULL },
-};
+#define X(id, ...) trip_##id,
+tsr_sweep_trip_fn *const TSR_FOR_ISA(sweep_trips)[] = { NULL, TSR_CODEC_LIST(X) };

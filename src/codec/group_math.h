@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The formulas of codecs whose elements share scales in groups, for C and for CUDA: see codec/math.h,
+ * whose contract they keep.
+ *
+ * A codec <id> has tsr_<id>_peak() of the largest magnitude, of which the scale is made; _unit() of
+ * the scale, by which elements are multiplied first; _factor() of the scale, by which the _code_in()
+ * of an element is found within _bounds(); and _value() of a code.
+ */
+#ifndef TSR_CODEC_GROUP_MATH_H
+#define TSR_CODEC_GROUP_MATH_H
+
+#include "codec/math.h"
+
+/* --- Codes ---------------------------------------------------------------------------------- */
+
+/*
+ * The bounds of codes.  They are arguments because gcc 12, where it knows both, makes twelve
+ * instructions of the two that a clamp takes: a loop can hide that they are constants.
+ */
+struct tsr_bounds {
+	float lo, hi;
+};
+
+TSR_HD struct tsr_bounds tsr_bounds_i8(void)
+{
+	const struct tsr_bounds b = { -127.0f, 127.0f };
+
+	return b;
+}
+
+TSR_HD struct tsr_bounds tsr_bounds_u8(void)
+{
+	const struct tsr_bounds b = { 0.0f, 255.0f };
+
+	return b;
+}
+
+/* --- Scales of groups ------------------------------------------------------------------------ */
+
+/* Top 16 bits below the sign, rounded up, never to infinity: 8 exponent and 8 mantissa bits. */
+#define TSR_E8M8_MAX 0xfeffu
+
+TSR_HD uint32_t tsr_e8m8_from_f32(float absmax)
+{
+	const uint32_t code = (tsr_bits_from_f32(absmax) + 0x7fffu) >> 15;
+
+	return code < TSR_E8M8_MAX ? code : TSR_E8M8_MAX;
+}
+
+TSR_HD float tsr_f32_from_e8m8(uint32_t code)
+{
+	return tsr_f32_from_bits(code << 15);
+}
+
+/*
+ * What FlashOptim's encoder divides by when it stores scales as FP16: the unrounded scale, at least
+ * 1e-12.  What is stored is then 0 anyway (from 2^-25 down).
+ */
+TSR_HD float tsr_f16_divisor(float absmax)
+{
+	return absmax > 1e-12f ? absmax : 1e-12f;
+}
+
+/*
+ * A power of two that takes a group with this scale away from both ends of the exponent range,
+ * so that s + |m| cannot overflow and levels / s neither overflows nor is subnormal.
+ */
+TSR_HD float tsr_group_unit(float scale)
+{
+	const float unit = scale < 0x1p-60f ? 0x1p64f : 1.0f;
+
+	return scale >= 0x1p120f ? 0x1p-4f : unit;
+}
+
+/* levels / s, or 0 for the scale of an all-zero group, whose codes are then 0. */
+TSR_HD float tsr_inverse_scale(float levels, float scale)
+{
+	return scale > 0.0f ? levels / scale : 0.0f;
+}
+
+/*
+ * What elements are coded by, made of their scale once per group.  They are multiplied by the unit
+ * before, but for roots, which need none.
+ */
+TSR_HD float tsr_softsign_factor(float scale)
+{
+	return scale * tsr_group_unit(scale);
+}
+
+TSR_HD float tsr_linear_factor(float scale)
+{
+	return tsr_inverse_scale(127.0f, scale * tsr_group_unit(scale));
+}
+
+TSR_HD float tsr_sqrt_factor(float scale)
+{
+	return tsr_inverse_scale(255.0f, scale);
+}
+
+TSR_HD float tsr_root_factor(float scale)
+{
+	return tsr_sqrt_factor(scale);
+}
+
+TSR_HD float tsr_ulinear_factor(float scale)
+{
+	return tsr_inverse_scale(255.0f, scale * tsr_group_unit(scale));
+}
+
+/* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
+
+/*
+ * Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0: 127 z
+ * rounded to the nearest, halves away from zero, z = RN(2m / (s + |m|)).  With h = z / 2 the product
+ * and the half that is added in rounding fuse; tested for every h.
+ */
+TSR_HD float tsr_softsign_code_plus_half(float m, float scale)
+{
+	const float half_z = m / (scale + tsr_abs(m));
+	const uint32_t sign = tsr_bits_from_f32(m) & TSR_F32_SIGN;
+	const float half = tsr_f32_from_bits(sign | 0x3f000000u);
+
+#if TSR_HAS_FMA
+	return tsr_fma(half_z, 254.0f, half);
+#else
+	return half_z * 254.0f + half;
+#endif
+}
+
+TSR_HD int32_t tsr_softsign_code_in(struct tsr_bounds b, float m, float scale)
+{
+	const float t = tsr_clamp(tsr_softsign_code_plus_half(m, scale), b.lo, b.hi);
+
+	return scale > 0.0f ? (int32_t)t : 0;
+}
+
+TSR_HD int32_t tsr_softsign_code(float m, float scale)
+{
+	return tsr_softsign_code_in(tsr_bounds_i8(), m, scale);
+}
+
+/* s * (q / (254 - |q|)): the inverse companding (q/127) / (2 - |q/127|) as one IEEE quotient. */
+TSR_HD float tsr_softsign_value(float q, float scale)
+{
+	return scale * (q / (254.0f - tsr_abs(q)));
+}
+
+/* --- Variance (FlashOptim, Algorithm 3): square root companding ------------------------------ */
+
+/* The largest scale whose square is finite as e8m8; sqrt(FLT_MAX) itself rounds up past it. */
+#define TSR_E8M8_SQRT_MAX 0xbeffu /* 2^64 (1 - 2^-9) */
+
+/* The code of an element whose root is known, and of an element. */
+TSR_HD int32_t tsr_root_code_in(struct tsr_bounds b, float root, float inverse)
+{
+	return (int32_t)tsr_clamp(root * inverse + 0.5f, b.lo, b.hi);
+}
+
+TSR_HD int32_t tsr_root_code(float root, float inverse)
+{
+	return tsr_root_code_in(tsr_bounds_u8(), root, inverse);
+}
+
+TSR_HD int32_t tsr_sqrt_code_in(struct tsr_bounds b, float v, float inverse)
+{
+	return tsr_root_code_in(b, tsr_sqrt(v), inverse);
+}
+
+/* RN(sqrt) is monotonic: the largest root is the root of the largest. */
+TSR_HD float tsr_sqrt_of_largest(float absmax)
+{
+#if defined(__CUDA_ARCH__)
+	/* GPUs make one NaN of all; CPUs keep it and make it quiet. */
+	if (absmax != absmax)
+		return tsr_f32_from_bits(tsr_bits_from_f32(absmax) | 0x400000u);
+#endif
+	return tsr_sqrt(absmax);
+}
+
+TSR_HD float tsr_sqrt_value(float q, float scale)
+{
+	const float root = tsr_code_quotient(q, 255.0f) * scale;
+
+	return root * root;
+}
+
+/* --- Linear baselines ------------------------------------------------------------------------ */
+
+TSR_HD int32_t tsr_linear_code_in(struct tsr_bounds b, float m, float inverse)
+{
+	return tsr_round_half_away_i32(tsr_clamp(m * inverse, b.lo, b.hi));
+}
+
+TSR_HD int32_t tsr_linear_code(float m, float inverse)
+{
+	return tsr_linear_code_in(tsr_bounds_i8(), m, inverse);
+}
+
+TSR_HD float tsr_linear_value(float q, float scale)
+{
+	return tsr_code_quotient(q, 127.0f) * scale;
+}
+
+TSR_HD int32_t tsr_ulinear_code_in(struct tsr_bounds b, float v, float inverse)
+{
+	return (int32_t)tsr_clamp(v * inverse + 0.5f, b.lo, b.hi);
+}
+
+TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
+{
+	return tsr_ulinear_code_in(tsr_bounds_u8(), v, inverse);
+}
+
+TSR_HD float tsr_ulinear_value(float q, float scale)
+{
+	return tsr_code_quotient(q, 255.0f) * scale;
+}
+
+/* --- What codecs have in common ------------------------------------------------------------- */
+
+TSR_HD float tsr_largest_itself(float absmax)
+{
+	return absmax;
+}
+
+TSR_HD float tsr_no_unit(float scale)
+{
+	return (void)scale, 1.0f;
+}
+
+#define TSR_DEFINE_GROUP(id, codes, largest_scale, peak_of, unit_of) \
+	TSR_HD struct tsr_bounds tsr_##id##_bounds(void) \
+	{ \
+		return tsr_bounds_##codes(); \
+	} \
+	TSR_HD uint32_t tsr_##id##_e8m8_max(void) \
+	{ \
+		return largest_scale; \
+	} \
+	TSR_HD float tsr_##id##_peak(float absmax) \
+	{ \
+		return peak_of(absmax); \
+	} \
+	TSR_HD float tsr_##id##_unit(float scale) \
+	{ \
+		return unit_of(scale); \
+	}
+
+TSR_DEFINE_GROUP(softsign, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit)
+TSR_DEFINE_GROUP(linear, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit)
+TSR_DEFINE_GROUP(ulinear, u8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit)
+TSR_DEFINE_GROUP(sqrt, u8, TSR_E8M8_SQRT_MAX, tsr_sqrt_of_largest, tsr_no_unit)
+TSR_DEFINE_GROUP(root, u8, TSR_E8M8_SQRT_MAX, tsr_largest_itself, tsr_no_unit)
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every codec, in the order that help and documentation show: the only list of them.  From it come
+ * the tables of the CPU (codec/simd/codecs.c), of sweeps (sweep/simd/trips.c, gpu/sweep.cu), of GPU
+ * kernels (gpu/codec.cu) and of fused steps (gpu/step_fused.cu).
+ *
+ * X(id, each, loops, format, code, name, members...), in C and in CUDA:
+ *
+ * id       names its functions: tsr_encode_<id>_<SIMD level>, tsr_gpu_codec_<id>
+ * each     1, or how many codecs the row makes: with 1, 2, ... extra bits, which end their names
+ * loops    how it works: a macro of codec/simd/, where there is a faster way one of
+ *          sweep/simd/trips.c, and a class template of gpu/, all with the next two as arguments
+ * format   the narrow weight: formulas of math.h are called tsr_<format>_...; or the traits of a
+ *          group in group_math.h
+ * code     type of a code or a correction (of codes without one any); of extra bits whether the
+ *          narrow weight is rounded at random
+ * members  of struct tsr_codec
+ */
+#ifndef TSR_CODEC_LIST_H
+#define TSR_CODEC_LIST_H
+
+#define TSR_KIND_ANY (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
+
+/* One float per element. */
+#define TSR_ALONE(dtype) \
+	.nplanes = 1, .planes = { { "", TSR_PER_ELEMENT, TSR_##dtype } }, .narrow = TSR_##dtype, \
+	.parts = 1
+
+/* A narrow weight, and a correction that divides its ULP into so many parts. */
+#define TSR_CORRECTED(dtype, correction, nparts) \
+	.kinds = TSR_KIND_WEIGHT, .nplanes = 2, \
+	.planes = { { "", TSR_PER_ELEMENT, TSR_##dtype }, \
+		    { "::error_bits", TSR_PER_ELEMENT, TSR_##correction } }, \
+	.narrow = TSR_##dtype, .parts = nparts
+
+/* A narrow weight, and extra bits. */
+#define TSR_EXTENDED(dtype) \
+	.kinds = TSR_KIND_WEIGHT, .nplanes = 2, \
+	.planes = { { "", TSR_PER_ELEMENT, TSR_##dtype }, \
+		    { "::extra_bits", TSR_BIT_PACKED, TSR_U32 } }, \
+	.narrow = TSR_##dtype, .source = "extra-bits paper"
+
+/* Codes with a scale per group. */
+#define TSR_GROUPED(dtype, how) \
+	.nplanes = 2, \
+	.planes = { { "::quantized", TSR_PER_ELEMENT, TSR_##dtype }, \
+		    { "::scales", TSR_PER_GROUP, TSR_F32 } }, \
+	.narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_##how
+
+/* clang-format off */
+
+/* Elements by themselves. */
+#define TSR_SPLIT_LIST(X) \
+	X(bf16_ulp8, 1, ulp_split, bf16, int8_t, "bf16+ulp8", \
+	  .summary = "BF16 and an 8-bit correction in its ULP", .source = "FlashOptim", \
+	  TSR_CORRECTED(BF16, I8, 2 * 127)) \
+	X(bf16_ulp16, 1, ulp_split, bf16, int16_t, "bf16+ulp16", \
+	  .summary = "BF16 and a 16-bit correction in its ULP", .source = "FlashOptim", \
+	  TSR_CORRECTED(BF16, I16, 2 * 32767)) \
+	X(fp16_ulp8, 1, ulp_split, f16, int8_t, "fp16+ulp8", \
+	  .summary = "FP16 and an 8-bit correction in its ULP", .source = "FlashOptim", \
+	  TSR_CORRECTED(F16, I8, 2 * 127)) \
+	X(fp16_ulp16, 1, ulp_split, f16, int16_t, "fp16+ulp16", \
+	  .summary = "FP16 and a 16-bit correction in its ULP", .source = "FlashOptim", \
+	  TSR_CORRECTED(F16, I16, 2 * 32767)) \
+	X(bf16_exact16, 1, exact_split, bf16, int16_t, "bf16+exact16", \
+	  .summary = "BF16 and the other 16 bits: nothing is lost", .source = "tersor", \
+	  TSR_CORRECTED(BF16, I16, 65536), .lossless = true) \
+	/* A float of at most half an ULP: its own significand begins one bit further down. */ \
+	X(bf16_bf16, 1, float_split, bf16, uint16_t, "bf16+bf16", \
+	  .summary = "BF16 and a BF16 for what it leaves", \
+	  .source = "Kahan buffer (Zamirai et al.)", TSR_CORRECTED(BF16, BF16, 1 << 9)) \
+	X(fp16_fp16, 1, float_split, f16, uint16_t, "fp16+fp16", \
+	  .summary = "FP16 and an FP16 for what it leaves", \
+	  .source = "Kahan buffer (Zamirai et al.)", TSR_CORRECTED(F16, F16, 1 << 12), \
+	  .finest = 0x1p-24) \
+	X(bf16, 1, narrow_only, bf16, uint16_t, "bf16", .summary = "BF16 alone", \
+	  .source = "baseline", .kinds = TSR_KIND_ANY, TSR_ALONE(BF16)) \
+	X(fp16, 1, narrow_only, f16, uint16_t, "fp16", .summary = "FP16 alone", \
+	  .source = "baseline", .kinds = TSR_KIND_WEIGHT, TSR_ALONE(F16))
+
+/* A narrow weight and k bits that follow it, 32 elements in k words. */
+#define TSR_PACKED_LIST(X) \
+	X(bf16_trunc, 16, extra_bits, bf16, false, "bf16+trunc", \
+	  .summary = "BF16 toward zero and the next k bits", TSR_EXTENDED(BF16)) \
+	X(fp16_trunc, 13, extra_bits, f16, false, "fp16+trunc", \
+	  .summary = "FP16 toward zero and the next k bits", TSR_EXTENDED(F16)) \
+	X(bf16_sr, 16, extra_bits, bf16, true, "bf16+sr", .stochastic = true, \
+	  .summary = "BF16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(BF16)) \
+	X(fp16_sr, 13, extra_bits, f16, true, "fp16+sr", .stochastic = true, \
+	  .summary = "FP16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F16))
+
+/* Groups that share a scale. */
+#define TSR_GROUPED_LIST(X) \
+	X(softsign8, 1, grouped, softsign, int8_t, "softsign8", \
+	  .summary = "8 bits after softsign companding", .source = "FlashOptim", \
+	  .kinds = TSR_KIND_MOMENTUM, TSR_GROUPED(I8, SOFTSIGN)) \
+	X(linear8, 1, grouped, linear, int8_t, "linear8", .summary = "8 bits, linear", \
+	  .source = "baseline", .kinds = TSR_KIND_MOMENTUM, TSR_GROUPED(I8, LINEAR)) \
+	X(sqrt8, 1, grouped, sqrt, uint8_t, "sqrt8", .summary = "8 bits of the square root", \
+	  .source = "FlashOptim", .kinds = TSR_KIND_VARIANCE, TSR_GROUPED(U8, SQRT), \
+	  .encode_roots = TSR_FOR_ISA(encode_sqrt8_roots)) \
+	X(ulinear8, 1, grouped, ulinear, uint8_t, "ulinear8", \
+	  .summary = "8 bits, linear, unsigned", .source = "baseline", \
+	  .kinds = TSR_KIND_VARIANCE, TSR_GROUPED(U8, LINEAR))
+
+/* FP32. */
+#define TSR_PLAIN_LIST(X) \
+	X(f32, 1, plain, float, float, "f32", .summary = "as it is", .source = "baseline", \
+	  .kinds = TSR_KIND_ANY, TSR_ALONE(F32), .lossless = true)
+
+#define TSR_CODEC_LIST(X) \
+	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_PLAIN_LIST(X)
+
+/* X(1, ...) X(2, ...) and so on: what a row with `each` of 13 or 16 makes. */
+#define TSR_EACH_13(X, ...) \
+	X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) \
+	X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) \
+	X(11, __VA_ARGS__) X(12, __VA_ARGS__) X(13, __VA_ARGS__)
+#define TSR_EACH_16(X, ...) \
+	TSR_EACH_13(X, __VA_ARGS__) X(14, __VA_ARGS__) X(15, __VA_ARGS__) X(16, __VA_ARGS__)
+
+/* clang-format on */
+
+/* The `row` of struct tsr_codec: the index in tables of codecs.  A codec of the caller has none. */
+enum tsr_codec_row {
+	TSR_ROW_NONE,
+#define X(id, ...) TSR_ROW_##id,
+	TSR_CODEC_LIST(X)
+#undef X
+		TSR_ROWS
+};
+
+#endif

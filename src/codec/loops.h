@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of codecs and of measuring, each once per SIMD level. */
+#ifndef TSR_CODEC_LOOPS_H
+#define TSR_CODEC_LOOPS_H
+
+#include "base/isa.h"
+#include "codec/list.h"
+#include "tersor/codec.h"
+#include "tersor/measure.h"
+
+/* clang-format off */
+#define X(id, ...) \
+	TSR_ISA_DECLARE(tsr_encode_fn, encode_##id) \
+	TSR_ISA_DECLARE(tsr_decode_fn, decode_##id)
+TSR_CODEC_LIST(X)
+#undef X
+/* clang-format on */
+TSR_ISA_DECLARE(tsr_encode_fn, encode_sqrt8_roots)
+
+/* The result of tsr_codecs(). */
+typedef const struct tsr_codec *const tsr_codec_table[];
+TSR_ISA_DECLARE(tsr_codec_table, codecs)
+
+typedef void tsr_measure_fn(struct tsr_measure *m, const float *x, const float *y, size_t n);
+TSR_ISA_DECLARE(tsr_measure_fn, measure_add)
+
+#endif

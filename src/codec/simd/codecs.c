@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of codecs of a SIMD level: the rows of list.h. */
+#include "codec/loops.h"
+
+#define ALL_OF(id) \
+	.row = TSR_ROW_##id, .encode = TSR_FOR_ISA(encode_##id), .decode = TSR_FOR_ISA(decode_##id)
+
+/* A codec on its own, and one of a family, with k extra bits. */
+#define EACH_1(id, text, ...) &(const struct tsr_codec){ .name = text, ALL_OF(id), __VA_ARGS__ },
+#define EXTENDED(k, id, text, ...) \
+	&(const struct tsr_codec){ .name = text #k, \
+				   .family = text "<k>", \
+				   .parts = 1u << k, \
+				   .extra_bits = k, \
+				   .lossless = k == 16, \
+				   ALL_OF(id), \
+				   __VA_ARGS__ },
+#define EACH_13(...) TSR_EACH_13(EXTENDED, __VA_ARGS__)
+#define EACH_16(...) TSR_EACH_16(EXTENDED, __VA_ARGS__)
+
+#define X(id, each, loops, format, code, ...) EACH_##each(id, __VA_ARGS__)
+const struct tsr_codec *const TSR_FOR_ISA(codecs)[] = { TSR_CODEC_LIST(X) NULL };
