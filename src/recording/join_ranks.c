@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients that the ranks of a run wrote apart: one checkpoint of several files. */
+/* Gradients that the ranks of a run wrote separately, as one checkpoint. */
+#include "recording/join_ranks.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +9,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "ckpt/build.h"
-#include "recording/recording_files.h"
 
 /* Where a file says where its tensors begin, as torch.distributed.checkpoint writes it. */
 #define OFFSETS_KEY "DCP_SHARDING_INFO"

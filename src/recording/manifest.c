@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The manifest of a recording (docs/recording.md). */
+#include "recording/manifest.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +10,10 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "text/json.h"
-#include "recording/recording_files.h"
+
+/* Limits on a manifest: its text, the JSON values in it. */
+#define MANIFEST_NBYTES_MAX (UINT64_C(64) << 20)
+#define MANIFEST_VALUES_MAX 2000000u
 
 /* What a file name may have on Linux. */
 #define FILE_NAME_MAX 255u
@@ -475,10 +480,10 @@ static enum tsr_status parse(const struct tsr_file *f, struct tsr_json **ret, st
 		.file = tsr_file_path(f),
 		.part = "manifest",
 		.max_depth = 16,
-		.max_values = TSR_MANIFEST_VALUES_MAX,
+		.max_values = MANIFEST_VALUES_MAX,
 	};
 
-	return tsr_json_read_file(f, TSR_MANIFEST_NBYTES_MAX, &rules, ret, err);
+	return tsr_json_read_file(f, MANIFEST_NBYTES_MAX, &rules, ret, err);
 }
 
 enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err)

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "replay/engine.h"
-#include "recording/recording_files.h"
+#include "recording/recording_data.h"
 
 void tsr_replay_saw_gradient(struct tsr_replay_param *p, size_t step)
 {

@@ -10,6 +10,7 @@
 #include "ckpt/read.h"
 #include "names/roles.h"
 #include "replay/engine.h"
+#include "text/shape.h"
 
 /* A weight of the checkpoint, by its name without wrappers. */
 struct weight {
@@ -237,16 +238,6 @@ const struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 
-static void shape_text(const struct tsr_tensor *t, char *out, size_t room)
-{
-	size_t n = 0;
-
-	out[0] = '\0';
-	for (unsigned d = 0; d < t->rank && n < room - 24; d++)
-		n += (size_t)snprintf(out + n, room - n, "%s%llu", d ? ", " : "",
-				      (unsigned long long)t->shape[d]);
-}
-
 static enum tsr_status check_gradient(struct matching *m, const struct tsr_checkpoint *step,
 				      const struct tsr_tensor *grad, size_t index)
 {
@@ -265,10 +256,10 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 	tsr_replay_saw_gradient(p, index);
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
-	shape_text(grad, found, sizeof(found));
-	shape_text(weight, expected, sizeof(expected));
+	tsr_shape_text(found, sizeof(found), grad->rank, grad->shape);
+	tsr_shape_text(expected, sizeof(expected), weight->rank, weight->shape);
 	return tsr_fail(r->err, TSR_E_FORMAT,
-			"%s: step %llu: tensor %.200s: found shape [%s], expected [%s] as %.200s "
+			"%s: step %llu: tensor %.200s: found shape %s, expected %s as %.200s "
 			"has",
 			step->path, (unsigned long long)number, grad->name, found, expected,
 			weight->name);

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "replay/on_gpu.h"
-#include "recording/recording_files.h"
+#include "recording/recording_data.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {

@@ -16,7 +16,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
 #include "replay/on_gpu.h"
-#include "recording/recording_files.h"
+#include "recording/open_step.h"
 
 /*
  * Windows are shorter where they would have too many gradients, of which each takes some 150 bytes,
