@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients that are not finite: finding them before a step, or naming the first afterwards. */
-#include <stdlib.h>
+/* Gradients that are not finite: skipping their steps, or naming the first. */
+#include "replay/check_gradients.h"
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "ckpt/checkpoint_model.h"
-#include "replay/stepping.h"
+#include "codec/nonfinite.h"
 
-/* The first element that is not, or SIZE_MAX. */
-static size_t first_nonfinite(enum tsr_dtype dtype, const void *grad, size_t n)
-{
-	const uint16_t exponent = dtype == TSR_BF16 ? 0x7f80 : 0x7c00;
-	const uint16_t *narrow = grad;
-	const uint32_t *wide = grad;
-
-	for (size_t i = 0; i < n; i++) {
-		if (dtype == TSR_F32 ? (wide[i] & 0x7f800000u) == 0x7f800000u
-				     : (narrow[i] & exponent) == exponent)
-			return i;
-	}
-	return SIZE_MAX;
-}
-
-/* Looking through the gradients of one step; jobs as for stepping. */
+/* Looking through the gradients of one step. */
 struct scan {
 	struct tsr_replay_window *w;
 	unsigned step;
@@ -31,41 +15,50 @@ struct scan {
 	uint64_t index;
 };
 
+struct scan_scratch {
+	struct tsr_tile tile;
+	size_t index; /* in the tile; SIZE_MAX: all are finite */
+	_Alignas(64) float grad[];
+};
+
 static enum tsr_status scan_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct scan *scan = ctx;
-	struct tsr_replay_window *w = scan->w;
-	struct tsr_replay_job *s = tsr_replay_locate(w, scratch, job);
-	const struct tsr_array *grad = tsr_replay_grad(w, scan->step, s->param);
+	const struct tsr_replay_window *w = scan->w;
+	struct scan_scratch *s = scratch;
+	const struct tsr_array *grad;
+	size_t nbytes;
 
-	s->piece[0].index = SIZE_MAX;
+	s->tile = tsr_tiles_get(&w->r->tiles, job);
+	s->index = SIZE_MAX;
+	grad = tsr_replay_grad(w, scan->step, s->tile.tensor);
 	if (!grad)
 		return TSR_OK;
-	TSR_TRY(tsr_array_read(w->steps[scan->step], grad,
-			       tsr_replay_grad_nbytes(grad, 1) * s->first,
-			       tsr_replay_grad_nbytes(grad, s->n), s->x, err));
-	s->piece[0].index = first_nonfinite(grad->dtype, s->x, s->n);
+	TSR_TRY(tsr_replay_read_grad(w, scan->step, &s->tile, s->grad, &nbytes, NULL, err));
+	if (tsr_count_nonfinite(grad->dtype, s->grad, nbytes))
+		s->index = tsr_first_nonfinite(grad->dtype, s->grad, nbytes);
 	return TSR_OK;
 }
 
 static enum tsr_status scan_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct scan *scan = ctx;
-	const struct tsr_replay_job *s = scratch;
+	const struct scan_scratch *s = scratch;
 
 	(void)job;
-	if (!scan->found && s->piece[0].index != SIZE_MAX) {
+	if (!scan->found && s->index != SIZE_MAX) {
 		scan->found = true;
-		scan->param = s->param;
-		scan->index = s->first + s->piece[0].index;
+		scan->param = s->tile.tensor;
+		scan->index = s->tile.first + s->index;
 	}
-	return tsr_replay_progress(scan->w, err);
+	return tsr_progress_add(&scan->w->r->progress, 0, err);
 }
 
 static enum tsr_status scan_step(struct tsr_replay_window *w, struct scan *scan)
 {
-	const struct tsr_pipeline pipeline = { .njobs = w->start[w->r->nparams],
-					       .scratch_nbytes = w->scratch_nbytes,
+	const struct tsr_pipeline pipeline = { .njobs = w->r->tiles.njobs,
+					       .scratch_nbytes = sizeof(struct scan_scratch) +
+								 w->r->longest * sizeof(float),
 					       .work = scan_work,
 					       .commit = scan_commit,
 					       .ctx = scan };
@@ -79,7 +72,7 @@ enum tsr_status tsr_replay_skip_steps(struct tsr_replay_window *w)
 		struct scan scan = { .w = w, .step = i };
 
 		TSR_TRY(scan_step(w, &scan));
-		w->r->result->steps[w->first + i].skipped = scan.found;
+		tsr_replay_step_of(w, i)->skipped = scan.found;
 		w->r->result->nskipped += scan.found;
 	}
 	return TSR_OK;

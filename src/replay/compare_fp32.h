@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_REPLAY_COMPARE_H
-#define TSR_REPLAY_COMPARE_H
+/* Figures of one step of a comparison with a replay in FP32. */
+#ifndef TSR_REPLAY_COMPARE_FP32_H
+#define TSR_REPLAY_COMPARE_FP32_H
 
 #include <stddef.h>
 

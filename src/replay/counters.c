@@ -3,6 +3,8 @@
  * How many steps a parameter has seen: a tensor NAME.step, or a number beside its state in what
  * was saved around the tensors.
  */
+#include "replay/counters.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +12,6 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
-#include "replay/engine.h"
 #include "codec/math.h"
 
 /* Values that were looked at for counters. */
@@ -65,19 +65,9 @@ static enum tsr_status find_scalars(struct tsr_replaying *r)
 {
 	struct counting k = { .r = r };
 
-	k.param_of = malloc((r->c->narrays + 1) * sizeof(*k.param_of));
+	k.param_of = tsr_replay_index_states(r);
 	if (!k.param_of)
 		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->narrays; i++)
-		k.param_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
-			const size_t tensor = r->params[i].tensor[p];
-
-			if (tensor != SIZE_MAX)
-				k.param_of[r->c->tensors[tensor].plane[0]] = i;
-		}
-	}
 	for (size_t i = 0; i < r->c->ntrees; i++)
 		walk(&k, r->c->trees[i]);
 	free(k.param_of);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which steps are replayed, by which rule, with which hyperparameters. */
+#include "replay/hyper.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "replay/engine.h"
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that some steps have no gradient for. */
+#include "replay/missing_gradients.h"
+
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
-#include "replay/engine.h"
 #include "recording/recording_data.h"
 
 void tsr_replay_saw_gradient(struct tsr_replay_param *p, size_t step)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which tensors of the checkpoint the recording's gradients are for. */
+#include "replay/params.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/named.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "names/roles.h"
-#include "replay/engine.h"
+#include "replay/missing_gradients.h"
 #include "text/shape.h"
 
 /* A weight of the checkpoint, by its name without wrappers. */
@@ -184,56 +186,18 @@ static enum tsr_status add_listed(struct matching *m)
 	return TSR_OK;
 }
 
-bool tsr_replay_is_listed(const struct tsr_recording *recording)
-{
-	return recording->ngroups != 1 || recording->groups[0].params;
-}
-
-static int by_recorded(const void *va, const void *vb, void *params)
-{
-	const struct tsr_replay_param *p = params;
-
-	return strcmp(p[*(const size_t *)va].recorded, p[*(const size_t *)vb].recorded);
-}
-
-static enum tsr_status sort_recorded(struct tsr_replaying *r, struct tsr_replay_param *params,
-				     size_t n)
+/* Index the first @n of what will be the replay's parameters by their recorded names. */
+static enum tsr_status index_recorded(struct tsr_replaying *r,
+				      const struct tsr_replay_param *params, size_t n)
 {
 	free(r->by_recorded);
 	r->by_recorded = calloc(n + 1, sizeof(*r->by_recorded));
 	if (!r->by_recorded)
 		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < n; i++)
-		r->by_recorded[i] = i;
-	if (n)
-		qsort_r(r->by_recorded, n, sizeof(*r->by_recorded), by_recorded, params);
+		r->by_recorded[i] = (struct tsr_named){ params[i].recorded, i };
+	tsr_named_sort(r->by_recorded, n);
 	return TSR_OK;
-}
-
-static struct tsr_replay_param *find_recorded(const struct tsr_replaying *r,
-					      struct tsr_replay_param *params, size_t n,
-					      const char *name)
-{
-	size_t low = 0, high = n;
-
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		const int order = strcmp(params[r->by_recorded[mid]].recorded, name);
-
-		if (order == 0)
-			return &params[r->by_recorded[mid]];
-		if (order < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return NULL;
-}
-
-const struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r,
-						   const char *recorded)
-{
-	return find_recorded(r, r->params, r->nparams, recorded);
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -242,16 +206,18 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 				      const struct tsr_tensor *grad, size_t index)
 {
 	struct tsr_replaying *r = m->r;
-	struct tsr_replay_param *p = find_recorded(r, m->params, m->nparams, grad->name);
+	const struct tsr_named *named = tsr_named_find(r->by_recorded, m->nparams, grad->name);
 	const uint64_t number = r->result->steps[index].step;
 	const struct tsr_tensor *weight;
 	char found[200], expected[200];
+	struct tsr_replay_param *p;
 
-	if (!p)
+	if (!named)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: step %llu: tensor %.200s: is an extra gradient: no group of "
 				"the recording has this parameter",
 				step->path, (unsigned long long)number, grad->name);
+	p = &m->params[named->index];
 	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
 	tsr_replay_saw_gradient(p, index);
 	if (tsr_tensor_same_shape(grad, weight))
@@ -276,14 +242,14 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 		const char *name = step->tensors[i].name;
 
 		/* All but the first steps have the same names. */
-		if (had && find_recorded(r, m->params, had, name))
+		if (tsr_named_find(r->by_recorded, had, name))
 			continue;
 		name = tsr_arena_copy(r->c->arena, name, strlen(name));
 		if (!name)
 			return tsr_build_nomem(r->c, r->err);
 		TSR_TRY(add_param(m, name, 0, step->path, number));
 	}
-	return m->nparams > had ? sort_recorded(r, m->params, m->nparams) : TSR_OK;
+	return m->nparams > had ? index_recorded(r, m->params, m->nparams) : TSR_OK;
 }
 
 static enum tsr_status look_at_step(struct matching *m, size_t index)
@@ -297,13 +263,11 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 	status = tsr_replay_is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
 	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
 		status = check_gradient(m, step, &step->tensors[i], index);
-		r->total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
+		r->progress.total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
 	}
 	s->nmissing = step->ntensors; /* to be taken from the number of all */
 	tsr_checkpoint_close(step);
-	if (status == TSR_OK && r->run && r->run->progress && !r->run->progress(r->run->ctx, 0, 1))
-		status = tsr_fail(r->err, TSR_E_CANCELLED, "%s: cancelled", r->recording->path);
-	return status;
+	return status == TSR_OK ? tsr_progress_add(&r->progress, 0, r->err) : status;
 }
 
 /* --- Their states ----------------------------------------------------------------------------- */
@@ -336,14 +300,10 @@ static enum tsr_status list_recorded(struct matching *m)
 /* Let what is listed know where it is among the parameters that are stepped. */
 static enum tsr_status index_listed(struct tsr_replaying *r)
 {
-	size_t *param_of = malloc((r->c->ntensors + 1) * sizeof(*param_of));
+	size_t *param_of = tsr_replay_index_weights(r);
 
 	if (!param_of)
 		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->ntensors; i++)
-		param_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < r->nparams; i++)
-		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
 	for (size_t i = 0; i < r->nrecorded; i++)
 		r->listed[i].param = param_of[r->listed[i].tensor];
 	free(param_of);
@@ -372,7 +332,7 @@ static enum tsr_status keep_seen(struct matching *m)
 	r->nparams = n;
 	m->params = NULL;
 	TSR_TRY(index_listed(r));
-	return sort_recorded(r, r->params, n);
+	return index_recorded(r, r->params, n);
 }
 
 static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char *what)
@@ -381,17 +341,9 @@ static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char
 			r->c->tensors[tensor].name, what);
 }
 
-bool tsr_replay_has_any_state(const struct tsr_replay_param *p)
-{
-	return p->tensor[TSR_PART_MOMENTUM] != SIZE_MAX || p->tensor[TSR_PART_VARIANCE] != SIZE_MAX;
-}
-
 /* Give a tensor to the parameter whose state it is. */
 static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p, size_t tensor)
 {
-	const bool adam = m->r->result->optimizer == TSR_OPTIMIZER_ADAM ||
-			  m->r->result->optimizer == TSR_OPTIMIZER_ADAMW;
-
 	switch (m->roles[tensor].role) {
 	case TSR_ROLE_MOMENTUM:
 		p->tensor[TSR_PART_MOMENTUM] = tensor;
@@ -403,7 +355,8 @@ static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p,
 		p->counter = tensor;
 		return TSR_OK;
 	case TSR_ROLE_MAX_VARIANCE:
-		return adam ? refuse(m->r, tensor, "AMSGrad is not replayed") : TSR_OK;
+		return tsr_replay_is_adam(m->r) ? refuse(m->r, tensor, "AMSGrad is not replayed")
+						: TSR_OK;
 	case TSR_ROLE_MASTER:
 		return refuse(m->r, tensor,
 			      "is a second copy of its weight, which would be left as it is; "
@@ -416,15 +369,11 @@ static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p,
 static enum tsr_status add_states(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
-	size_t *param_of = malloc((r->c->ntensors + 1) * sizeof(*param_of));
+	size_t *param_of = tsr_replay_index_weights(r);
 	enum tsr_status status = TSR_OK;
 
 	if (!param_of)
 		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->ntensors; i++)
-		param_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < r->nparams; i++)
-		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
 	for (size_t i = 0; i < r->c->ntensors && status == TSR_OK; i++) {
 		const size_t weight = m->roles[i].weight;
 
@@ -512,7 +461,7 @@ static enum tsr_status match(struct matching *m)
 	if (any)
 		TSR_TRY(find_roles(m));
 	TSR_TRY(add_listed(m));
-	TSR_TRY(sort_recorded(r, m->params, m->nparams));
+	TSR_TRY(index_recorded(r, m->params, m->nparams));
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		TSR_TRY(look_at_step(m, i));
 	TSR_TRY(keep_seen(m));

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A replay from beginning to end: plan, load the state, step, check, write. */
 #include "tersor/replay.h"
 
 #include <math.h>
@@ -7,9 +8,17 @@
 
 #include "base/fail.h"
 #include "base/file.h"
-#include "ckpt/checkpoint_model.h"
-#include "replay/on_gpu.h"
 #include "recording/recording_data.h"
+#include "replay/check_state.h"
+#include "replay/counters.h"
+#include "replay/gpu_memory.h"
+#include "replay/gpu_state.h"
+#include "replay/hyper.h"
+#include "replay/new_states.h"
+#include "replay/params.h"
+#include "replay/replay_output.h"
+#include "replay/state.h"
+#include "replay/stepping.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {
@@ -121,7 +130,7 @@ static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
 	TSR_TRY(check_not_input(r, out));
 	TSR_TRY(tsr_replay_check_form(r, out));
-	return tsr_replay_plan_additions(r);
+	return tsr_replay_plan_new_states(r);
 }
 
 /* --- Afterwards ------------------------------------------------------------------------------- */
@@ -191,7 +200,7 @@ static enum tsr_status replay(struct tsr_replaying *r, const char *out)
 			qsort(r->result->warnings, r->result->nwarnings,
 			      sizeof(*r->result->warnings), by_step);
 		TSR_TRY(check_gates(r));
-		TSR_TRY(tsr_replay_check_finite(r, out != NULL));
+		TSR_TRY(tsr_replay_check_state(r, out != NULL));
 	}
 	return out ? tsr_replay_write(r, out) : TSR_OK;
 }
@@ -208,7 +217,10 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 			   const char *out, const struct tsr_replay_options *options,
 			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
 {
-	struct tsr_replaying r = { .options = options, .run = run, .err = err };
+	struct tsr_replaying r = { .options = options,
+				   .run = run,
+				   .progress = { .run = run, .what = recording },
+				   .err = err };
 	struct tsr_err own;
 	enum tsr_status status;
 
@@ -232,7 +244,8 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	if (!r.result->recording && status == TSR_OK)
 		status = tsr_fail_nomem(err, recording);
 	leave_gpu(&r);
-	tsr_replay_free_additions(&r);
+	tsr_replay_free_new_states(&r);
+	tsr_tiles_free(&r.tiles);
 	free(r.by_recorded);
 	free(r.listed);
 	tsr_recording_close(r.recording);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The replay in FP32 beside the one that is asked for. */
-#include <string.h>
+/* Steps of a comparison: the replay in FP32 beside the one that is asked for. */
+#include "replay/step_fp32.h"
 
-#include "replay/stepping.h"
+#include <string.h>
 
 /* A step on FP32 arrays. */
 static void step_f32(const struct tsr_step *like, float *const x[], const void *grad, size_t n,
@@ -22,31 +22,31 @@ static void step_f32(const struct tsr_step *like, float *const x[], const void *
 	tsr_step_apply(&step, grad, 0, n, report);
 }
 
-/* The arrays of a piece.  The second is the gradient's. */
+/* The arrays of a tile. */
 struct arrays {
 	float *before[TSR_PARTS], *stepped[TSR_PARTS], *after[TSR_PARTS];
-	float *fp32_before;
+	float *fp32_before, *grad;
 	float *fp32[TSR_PARTS]; /* of the replay in FP32, where they are */
 };
 
-static struct arrays place(const struct tsr_replay_window *w, const struct tsr_replay_param *p,
-			   uint64_t first, float *x)
+static struct arrays place(const struct tsr_replaying *r, const struct tsr_tile *tile, float *x)
 {
-	struct arrays a = { .fp32_before = x };
+	const struct tsr_replay_param *p = &r->params[tile->tensor];
+	struct arrays a = { .fp32_before = x, .grad = x + r->longest };
 
-	x += 2 * w->longest;
+	x += 2 * r->longest;
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!p->coding[part].codec)
 			continue;
-		a.before[part] = x + (3 * part + 0) * w->longest;
-		a.stepped[part] = x + (3 * part + 1) * w->longest;
-		a.after[part] = x + (3 * part + 2) * w->longest;
-		a.fp32[part] = p->fp32[part] + first;
+		a.before[part] = x + (3 * part + 0) * r->longest;
+		a.stepped[part] = x + (3 * part + 1) * r->longest;
+		a.after[part] = x + (3 * part + 2) * r->longest;
+		a.fp32[part] = p->fp32[part] + tile->first;
 	}
 	return a;
 }
 
-static void add(struct tsr_replay_piece *piece, const struct arrays *a, size_t n)
+static void add(struct tsr_compare *c, const struct arrays *a, size_t n)
 {
 	struct tsr_compare_run run = { .n = n, .fp32_before = a->fp32_before };
 
@@ -56,15 +56,15 @@ static void add(struct tsr_replay_piece *piece, const struct arrays *a, size_t n
 		run.after[part] = a->after[part];
 		run.fp32_after[part] = a->fp32[part];
 	}
-	tsr_compare_add(&piece->compare, &run);
+	tsr_compare_add(c, &run);
 }
 
-void tsr_replay_compare_step(const struct tsr_replay_window *w, const struct tsr_replay_param *p,
-			     const struct tsr_step *at, uint64_t first, size_t n, const void *grad,
-			     float *x, struct tsr_replay_piece *piece,
+void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_tile *tile,
+			     const struct tsr_step *at, float *x, struct tsr_compare *ret,
 			     struct tsr_step_report *report)
 {
-	const struct arrays a = place(w, p, first, x);
+	const struct arrays a = place(r, tile, x);
+	const size_t n = tile->n;
 	struct tsr_step_report fp32_report = { 0 };
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
@@ -74,7 +74,7 @@ void tsr_replay_compare_step(const struct tsr_replay_window *w, const struct tsr
 			&at->coding[part], (const void *const *)at->plane[part], n, a.before[part]);
 		memcpy(a.stepped[part], a.before[part], n * sizeof(float));
 	}
-	step_f32(at, a.stepped, grad, n, report);
+	step_f32(at, a.stepped, a.grad, n, report);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!a.before[part])
 			continue;
@@ -84,50 +84,46 @@ void tsr_replay_compare_step(const struct tsr_replay_window *w, const struct tsr
 			&at->coding[part], (const void *const *)at->plane[part], n, a.after[part]);
 	}
 	memcpy(a.fp32_before, a.fp32[TSR_PART_WEIGHT], n * sizeof(float));
-	step_f32(at, a.fp32, grad, n, &fp32_report);
-	add(piece, &a, n);
-	piece->compare.underflow += report->encode[TSR_PART_MOMENTUM].scale_underflow +
-				    report->encode[TSR_PART_VARIANCE].scale_underflow;
+	step_f32(at, a.fp32, a.grad, n, &fp32_report);
+	add(ret, &a, n);
+	ret->underflow += report->encode[TSR_PART_MOMENTUM].scale_underflow +
+			  report->encode[TSR_PART_VARIANCE].scale_underflow;
 }
 
-void tsr_replay_compare_idle(const struct tsr_replay_window *w, const struct tsr_replay_param *p,
-			     uint64_t first, size_t n, float *x, struct tsr_replay_piece *piece)
+void tsr_replay_compare_idle(const struct tsr_replaying *r, const struct tsr_tile *tile, float *x,
+			     struct tsr_compare *ret)
 {
-	struct arrays a;
+	const struct tsr_replay_param *p = &r->params[tile->tensor];
+	struct arrays a = place(r, tile, x);
 
-	if (!w->r->options->compare)
-		return;
-	a = place(w, p, first, x);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		const struct tsr_coding *coding = &p->coding[part];
-		const void *plane[TSR_PLANES_MAX];
+		void *plane[TSR_PLANES_MAX];
 
 		if (!a.before[part])
 			continue;
-		for (unsigned i = 0; i < coding->codec->nplanes; i++)
-			plane[i] = p->plane[part][i] + tsr_plane_nbytes(coding, i, first);
-		coding->codec->decode(coding, plane, n, a.before[part]);
+		tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
+		coding->codec->decode(coding, (const void *const *)plane, tile->n, a.before[part]);
 		a.stepped[part] = a.after[part] = a.before[part];
 	}
 	a.fp32_before = a.fp32[TSR_PART_WEIGHT];
-	add(piece, &a, n);
+	add(ret, &a, tile->n);
 }
 
 /* --- Sums ------------------------------------------------------------------------------------ */
 
-void tsr_replay_compare_commit(struct tsr_replay_window *w, size_t param, unsigned step,
-			       const struct tsr_replay_piece *piece, bool begin, bool end)
+void tsr_replay_compare_commit(const struct tsr_replay_window *w, struct tsr_replay_sums *sums,
+			       unsigned step, const struct tsr_tile *tile,
+			       const struct tsr_compare *compare)
 {
-	struct tsr_replay_sums *sums = w->compare;
-
-	if (begin)
-		sums->param[step] = piece->compare;
+	if (!tile->first)
+		sums->param[step] = *compare;
 	else
-		tsr_compare_merge(&sums->param[step], &piece->compare);
-	if (!end)
+		tsr_compare_merge(&sums->param[step], compare);
+	if (!tile->last)
 		return;
-	w->r->result->steps[w->first + step].tensors[param] = tsr_compare_figures(
-		&sums->param[step], w->r->params[param].kinds);
+	tsr_replay_step_of(w, step)->tensors[tile->tensor] = tsr_compare_figures(
+		&sums->param[step], w->r->params[tile->tensor].kinds);
 	if (sums->any[step])
 		tsr_compare_merge(&sums->total[step], &sums->param[step]);
 	else
@@ -135,16 +131,16 @@ void tsr_replay_compare_commit(struct tsr_replay_window *w, size_t param, unsign
 	sums->any[step] = true;
 }
 
-void tsr_replay_compare_finish(struct tsr_replay_window *w)
+void tsr_replay_compare_finish(const struct tsr_replay_window *w, struct tsr_replay_sums *sums)
 {
 	unsigned kinds = 0;
 
 	for (size_t i = 0; i < w->r->nparams; i++)
 		kinds |= w->r->params[i].kinds;
-	for (unsigned i = 0; w->compare && i < w->n; i++) {
-		if (w->compare->any[i])
-			w->r->result->steps[w->first + i].total = tsr_compare_figures(
-				&w->compare->total[i], kinds);
-		w->compare->any[i] = false;
+	for (unsigned i = 0; i < w->n; i++) {
+		if (sums->any[i])
+			tsr_replay_step_of(w, i)->total = tsr_compare_figures(&sums->total[i],
+									      kinds);
+		sums->any[i] = false;
 	}
 }
