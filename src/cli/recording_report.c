@@ -2,6 +2,7 @@
 /* What inspect says of a recording, for people and for machines. */
 #include "cli/recording_report.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "text/json.h"
@@ -55,8 +56,8 @@ static void print_group(const struct tsr_recording_summary *t, size_t group)
 	char count[32];
 
 	cli_format_count(count, sizeof(count), g->numel);
-	printf("group %-2zu %llu parameter%s, %s elements, lr ", group,
-	       (unsigned long long)g->nparams, g->nparams == 1 ? "" : "s", count);
+	printf("group %-2zu %" PRIu64 " parameter%s, %s elements, lr ", group, g->nparams,
+	       g->nparams == 1 ? "" : "s", count);
 	print_range(&g->lr);
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
 		if (!tsr_hyper_is_set(h, (enum tsr_hyper_name)i))
@@ -80,8 +81,8 @@ static void print_steps(const struct tsr_recording_summary *t)
 			snprintf(lr, sizeof(lr), "%.6g", s->lr[0]);
 		if (s->has_loss)
 			snprintf(loss, sizeof(loss), "%.6g", s->loss);
-		printf("%9llu %7llu %8s %11s %11s  %s", (unsigned long long)s->step,
-		       (unsigned long long)t->steps[i].ntensors, size, lr, loss, name);
+		printf("%9" PRIu64 " %7" PRIu64 " %8s %11s %11s  %s", s->step, t->steps[i].ntensors,
+		       size, lr, loss, name);
 		if (s->nfiles > 1)
 			printf(" +%zu", s->nfiles - 1);
 		printf("\n");
@@ -98,15 +99,15 @@ static void print_report(const struct cli_common *common, const struct tsr_recor
 	printf("%s: recording, %s\n\n", name,
 	       r->optimizer == TSR_OPTIMIZER_COUNT ? "optimizer not recorded"
 						   : tsr_optimizer_name(r->optimizer));
-	printf("steps    %llu to %llu (%zu), %llu file%s, %s\n", (unsigned long long)r->steps->step,
-	       (unsigned long long)r->steps[r->nsteps - 1].step, r->nsteps,
-	       (unsigned long long)t->nfiles, t->nfiles == 1 ? "" : "s", size);
+	printf("steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
+	       r->steps->step, r->steps[r->nsteps - 1].step, r->nsteps, t->nfiles,
+	       t->nfiles == 1 ? "" : "s", size);
 	printf("loss     ");
 	print_range(&t->loss);
 	printf("\ntensors  %zu, ", t->ngradients);
 	print_dtypes(t->dtypes);
 	if (t->nmissing)
-		printf(", %llu gradient%s missing", (unsigned long long)t->nmissing,
+		printf(", %" PRIu64 " gradient%s missing", t->nmissing,
 		       t->nmissing == 1 ? "" : "s");
 	printf("\n");
 	for (size_t g = 0; g < r->ngroups; g++)

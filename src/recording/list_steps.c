@@ -2,6 +2,7 @@
 /* The steps of a directory without a manifest, found by the names of its files. */
 #include "recording/list_steps.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,8 +89,8 @@ static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, b
 	if (!number_at_end(name, n, step))
 		return tsr_fail(
 			err, TSR_E_FORMAT,
-			"%s/%.255s: found no number of a step at the end of the name, "
-			"expected one in every file of a recording without " TSR_MANIFEST_NAME,
+			"%s/%.255s: found no number of a step at the end of the name, expected one "
+			"in every file of a recording without " TSR_MANIFEST_NAME,
 			r->pub.path, name);
 	if (!*step)
 		return tsr_fail(err, TSR_E_FORMAT,
@@ -121,14 +122,14 @@ static enum tsr_status find_steps(struct tsr_recording_data *r, const struct tsr
 
 		if (a->step == b->step)
 			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: step %llu: found %.255s and %.255s, expected one file",
-					r->pub.path, (unsigned long long)a->step, a->name, b->name);
+					"%s: step %" PRIu64
+					": found %.255s and %.255s, expected one file",
+					r->pub.path, a->step, a->name, b->name);
 		if (b->step != a->step + 1)
 			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: found step %llu after step %llu, expected %llu",
-					r->pub.path, (unsigned long long)b->step,
-					(unsigned long long)a->step,
-					(unsigned long long)a->step + 1);
+					"%s: found step %" PRIu64 " after step %" PRIu64
+					", expected %" PRIu64,
+					r->pub.path, b->step, a->step, a->step + 1);
 	}
 	*n_ret = n;
 	return TSR_OK;

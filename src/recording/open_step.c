@@ -2,6 +2,7 @@
 /* Opening the gradients of one step, from one file or one per rank. */
 #include "recording/open_step.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,7 @@ static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
 	if (strncmp(err->msg, path, n) != 0 || err->msg[n] != ':')
 		return false;
 	was = *err;
-	tsr_fail_hint(err, was.code, was.hint, "%s: step %llu%s", path, (unsigned long long)step,
-		      was.msg + n);
+	tsr_fail_hint(err, was.code, was.hint, "%s: step %" PRIu64 "%s", path, step, was.msg + n);
 	return true;
 }
 
@@ -30,7 +30,6 @@ static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
 static void name_step_of(const struct tsr_recording_data *r, const struct tsr_recording_step *step,
 			 struct tsr_err *err)
 {
-	const unsigned long long number = step->step;
 	struct tsr_err was;
 	bool named = !err;
 
@@ -43,7 +42,7 @@ static void name_step_of(const struct tsr_recording_data *r, const struct tsr_re
 	if (named)
 		return;
 	was = *err;
-	tsr_fail_hint(err, was.code, was.hint, "step %llu: %s", number, was.msg);
+	tsr_fail_hint(err, was.code, was.hint, "step %" PRIu64 ": %s", step->step, was.msg);
 }
 
 void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err)

@@ -2,6 +2,7 @@
 /* Paths and memory of a recording. */
 #include "recording/recording_data.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +14,8 @@ enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct t
 	if (!tsr_arena_full(r->arena))
 		return tsr_fail_nomem(err, r->pub.path);
 	return tsr_fail(err, TSR_E_LIMIT,
-			"%s: names and values take more memory than the limit of %llu MiB",
-			r->pub.path, (unsigned long long)(TSR_RECORDING_ARENA_MAX >> 20));
+			"%s: names and values take more memory than the limit of %" PRIu64 " MiB",
+			r->pub.path, (TSR_RECORDING_ARENA_MAX >> 20));
 }
 
 char *tsr_recording_path(const char *directory, const char *name)

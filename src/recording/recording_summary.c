@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a recording has in all: its gradients, and totals of steps and groups. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,10 +73,9 @@ static enum tsr_status add_tensor(struct summing *m, const struct tsr_checkpoint
 	tsr_shape_text(found, sizeof(found), t->rank, t->shape);
 	tsr_shape_text(expected, sizeof(expected), g->rank, g->shape);
 	return tsr_fail(m->err, TSR_E_FORMAT,
-			"%s: step %llu: tensor %.200s: found shape %s, expected %s as in the steps "
-			"before",
-			c->path, (unsigned long long)m->r->steps[index].step, t->name, found,
-			expected);
+			"%s: step %" PRIu64
+			": tensor %.200s: found shape %s, expected %s as in the steps before",
+			c->path, m->r->steps[index].step, t->name, found, expected);
 }
 
 static enum tsr_status add_step(struct summing *m, size_t index)

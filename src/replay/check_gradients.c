@@ -2,6 +2,8 @@
 /* Gradients that are not finite: skipping their steps, or naming the first. */
 #include "replay/check_gradients.h"
 
+#include <inttypes.h>
+
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "codec/nonfinite.h"
@@ -85,13 +87,12 @@ enum tsr_status tsr_replay_name_nonfinite(struct tsr_replay_window *w)
 
 		TSR_TRY(scan_step(w, &scan));
 		if (scan.found)
-			return tsr_fail_hint(
-				w->r->err, TSR_E_FORMAT, TSR_HINT_SKIP_NONFINITE,
-				"%s: step %llu: tensor %.200s: gradient element %llu is not finite",
-				w->steps[i]->path,
-				(unsigned long long)tsr_replay_step_of(w, i)->step,
-				tsr_replay_grad(w, i, scan.param)->name,
-				(unsigned long long)scan.index);
+			return tsr_fail_hint(w->r->err, TSR_E_FORMAT, TSR_HINT_SKIP_NONFINITE,
+					     "%s: step %" PRIu64
+					     ": tensor %.200s: gradient element %" PRIu64
+					     " is not finite",
+					     w->steps[i]->path, tsr_replay_step_of(w, i)->step,
+					     tsr_replay_grad(w, i, scan.param)->name, scan.index);
 	}
 	return tsr_fail(w->r->err, TSR_E_IO, "%s: changed while reading", w->steps[0]->path);
 }

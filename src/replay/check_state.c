@@ -2,6 +2,8 @@
 /* Values of the state that are not finite after the last step. */
 #include "replay/check_state.h"
 
+#include <inttypes.h>
+
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"
@@ -85,16 +87,15 @@ enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 	if (!l.found)
 		return TSR_OK;
 	if (written)
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: tensor %.200s: after step %llu found %llu values of its %s "
-				"that are not finite, expected none; nothing written",
-				r->c->path, r->params[l.param].name, (unsigned long long)last->step,
-				(unsigned long long)l.n,
-				tsr_kind_name(tsr_part_kind((enum tsr_part)l.part)));
+		return tsr_fail(
+			r->err, TSR_E_UNSUPPORTED,
+			"%s: tensor %.200s: after step %" PRIu64 " found %" PRIu64
+			" values of its %s that are not finite, expected none; nothing written",
+			r->c->path, r->params[l.param].name, last->step, l.n,
+			tsr_kind_name(tsr_part_kind((enum tsr_part)l.part)));
 	return tsr_build_note(r->c, r->err,
-			      "%s: tensor %.200s: after step %llu %llu values of its %s are not "
-			      "finite",
-			      r->c->path, r->params[l.param].name, (unsigned long long)last->step,
-			      (unsigned long long)l.n,
+			      "%s: tensor %.200s: after step %" PRIu64 " %" PRIu64
+			      " values of its %s are not finite",
+			      r->c->path, r->params[l.param].name, last->step, l.n,
 			      tsr_kind_name(tsr_part_kind((enum tsr_part)l.part)));
 }

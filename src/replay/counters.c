@@ -5,6 +5,7 @@
  */
 #include "replay/counters.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,10 +175,9 @@ static enum tsr_status read_tensor(struct tsr_replaying *r, size_t tensor, uint6
 	}
 	if (!is_count(value))
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found %g in %llu elements of %s, expected a "
-				"number of steps",
-				r->c->path, t->name, value, (unsigned long long)t->numel,
-				tsr_dtype_name(t->dtype));
+				"%s: tensor %.200s: found %g in %" PRIu64
+				" elements of %s, expected a number of steps",
+				r->c->path, t->name, value, t->numel, tsr_dtype_name(t->dtype));
 	*ret = (uint64_t)value;
 	return TSR_OK;
 }
@@ -271,13 +271,14 @@ static enum tsr_status check_count(const struct tsr_replaying *r)
 
 	if (o->has_count && o->count > COUNT_MAX)
 		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_COUNT,
-				     "steps taken so far: found %llu, expected at most %llu",
-				     (unsigned long long)o->count, (unsigned long long)COUNT_MAX);
+				     "steps taken so far: found %" PRIu64
+				     ", expected at most %" PRIu64,
+				     o->count, COUNT_MAX);
 	if (o->has_count && o->count && o->zero_state)
-		return tsr_fail_hint(
-			r->err, TSR_E_USAGE, TSR_HINT_COUNT_OR_ZERO,
-			"steps taken so far: found %llu, expected none of a state of zeros",
-			(unsigned long long)o->count);
+		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_COUNT_OR_ZERO,
+				     "steps taken so far: found %" PRIu64
+				     ", expected none of a state of zeros",
+				     o->count);
 	return TSR_OK;
 }
 
@@ -300,12 +301,12 @@ enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
 	}
 	r->result->first_count = most;
 	if (most + 1 != first)
-		return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_FIRST_STEP,
-				     "%s: step %llu: found gradients of this step first, expected "
-				     "those of step %llu, since %.300s has seen %llu",
-				     r->recording->path, (unsigned long long)first,
-				     (unsigned long long)most + 1, r->c->path,
-				     (unsigned long long)most);
+		return tsr_fail_hint(
+			r->err, TSR_E_FORMAT, TSR_HINT_FIRST_STEP,
+			"%s: step %" PRIu64
+			": found gradients of this step first, expected those of step %" PRIu64
+			", since %.300s has seen %" PRIu64,
+			r->recording->path, first, most + 1, r->c->path, most);
 	return TSR_OK;
 }
 

@@ -2,6 +2,7 @@
 /* Parameters that some steps have no gradient for. */
 #include "replay/missing_gradients.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -35,11 +36,11 @@ static enum tsr_status refuse(const struct tsr_replaying *r, const struct tsr_re
 
 	if (!path)
 		return tsr_fail_nomem(r->err, r->recording->path);
-	status = tsr_fail_hint(
-		r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
-		"%s: step %llu: tensor %.200s: found no gradient of this parameter, expected one",
-		step->nfiles == 1 ? path : r->recording->path, (unsigned long long)step->step,
-		p->recorded);
+	status = tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
+			       "%s: step %" PRIu64
+			       ": tensor %.200s: found no gradient of this parameter, expected one",
+			       step->nfiles == 1 ? path : r->recording->path, step->step,
+			       p->recorded);
 	free(path);
 	return status;
 }

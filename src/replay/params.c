@@ -2,6 +2,7 @@
 /* Which tensors of the checkpoint the recording's gradients are for. */
 #include "replay/params.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +137,7 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	size_t tensor;
 
 	if (step)
-		snprintf(where, sizeof(where), "step %llu: ", (unsigned long long)step);
+		snprintf(where, sizeof(where), "step %" PRIu64 ": ", step);
 	TSR_TRY(find_weight(m, &m->weights, is_weight, name, &tensor));
 	if (tensor == SIZE_MAX && has_scalar(m, name))
 		return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SCALAR_WEIGHT,
@@ -144,16 +145,15 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 				     "%.300s, expected a weight",
 				     path, where, name, r->c->path);
 	if (tensor == SIZE_MAX)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %stensor %.200s: found no weight of this name in %.300s, "
-				"expected one",
-				path, where, name, r->c->path);
-	if (m->taken[tensor])
 		return tsr_fail(
 			r->err, TSR_E_FORMAT,
-			"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so is "
-			"another parameter of the recording",
-			path, where, name, r->c->tensors[tensor].name);
+			"%s: %stensor %.200s: found no weight of this name in %.300s, expected one",
+			path, where, name, r->c->path);
+	if (m->taken[tensor])
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so "
+				"is another parameter of the recording",
+				path, where, name, r->c->tensors[tensor].name);
 	if (m->nparams == m->room) {
 		m->room = m->room ? 2 * m->room : 64;
 		p = realloc(m->params, m->room * sizeof(*p));
@@ -214,9 +214,9 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 
 	if (!named)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: step %llu: tensor %.200s: is an extra gradient: no group of "
-				"the recording has this parameter",
-				step->path, (unsigned long long)number, grad->name);
+				"%s: step %" PRIu64 ": tensor %.200s: is an extra gradient: no "
+						    "group of the recording has this parameter",
+				step->path, number, grad->name);
 	p = &m->params[named->index];
 	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
 	tsr_replay_saw_gradient(p, index);
@@ -225,10 +225,9 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 	tsr_shape_text(found, sizeof(found), grad->rank, grad->shape);
 	tsr_shape_text(expected, sizeof(expected), weight->rank, weight->shape);
 	return tsr_fail(r->err, TSR_E_FORMAT,
-			"%s: step %llu: tensor %.200s: found shape %s, expected %s as %.200s "
-			"has",
-			step->path, (unsigned long long)number, grad->name, found, expected,
-			weight->name);
+			"%s: step %" PRIu64
+			": tensor %.200s: found shape %s, expected %s as %.200s has",
+			step->path, number, grad->name, found, expected, weight->name);
 }
 
 /* The names of gradients that are new, which then are parameters. */

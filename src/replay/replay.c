@@ -2,6 +2,7 @@
 /* A replay from beginning to end: plan, load the state, step, check, write. */
 #include "tersor/replay.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +40,9 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 		return tsr_fail(r->err, TSR_E_USAGE, "%s: a gate needs a comparison with FP32",
 				r->recording->path);
 	if (o->first_step && o->last_step && o->first_step > o->last_step)
-		return tsr_fail(r->err, TSR_E_USAGE, "%s: steps %llu to %llu are none",
-				r->recording->path, (unsigned long long)o->first_step,
-				(unsigned long long)o->last_step);
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"%s: steps %" PRIu64 " to %" PRIu64 " are none", r->recording->path,
+				o->first_step, o->last_step);
 	return tsr_replay_gpu_check(r);
 }
 
@@ -150,9 +151,9 @@ static enum tsr_status check_gate(struct tsr_replaying *r, size_t gate, size_t s
 	result->gate_param = param;
 	result->failed = *g;
 	return tsr_fail(r->err, TSR_E_BOUND,
-			"%s: step %llu: tensor %.200s: found %s %.4g, expected at most %.4g; "
-			"nothing written",
-			r->recording->path, (unsigned long long)s->step, result->params[param],
+			"%s: step %" PRIu64
+			": tensor %.200s: found %s %.4g, expected at most %.4g; nothing written",
+			r->recording->path, s->step, result->params[param],
 			tsr_figure_name(g->figure), error, g->limit);
 }
 

@@ -2,6 +2,7 @@
 /* What all parts of a replay ask of its parameters. */
 #include "replay/replaying.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +120,5 @@ void tsr_replay_put_count(char *text, size_t room, uint64_t n, const char *what)
 	const size_t at = strlen(text);
 
 	if (n)
-		snprintf(text + at, room - at, "%s%llu %s", at ? ", " : "", (unsigned long long)n,
-			 what);
+		snprintf(text + at, room - at, "%s%" PRIu64 " %s", at ? ", " : "", n, what);
 }

@@ -2,6 +2,7 @@
 /* The resident state: what it is coded as, and how it gets into memory. */
 #include "replay/state.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,10 +119,9 @@ static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_rep
 	p->align = tsr_step_align(&step);
 	if (p->align > TSR_REPLAY_ALIGN_MAX && p->numel > TSR_REPLAY_ALIGN_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: tensor %.200s: groups of its codecs meet every %llu elements, "
-				"over the limit of %llu",
-				r->c->path, p->name, (unsigned long long)p->align,
-				(unsigned long long)TSR_REPLAY_ALIGN_MAX);
+				"%s: tensor %.200s: groups of its codecs meet every %" PRIu64
+				" elements, over the limit of %" PRIu64,
+				r->c->path, p->name, p->align, TSR_REPLAY_ALIGN_MAX);
 	return TSR_OK;
 }
 
@@ -229,8 +229,8 @@ static enum tsr_status allocate_part(struct tsr_replaying *r, struct tsr_replay_
 	if (ok)
 		return TSR_OK;
 	return tsr_fail(r->err, TSR_E_NOMEM,
-			"%s: tensor %.200s: out of memory: the state takes %llu bytes", r->c->path,
-			p->name, (unsigned long long)r->result->state_nbytes);
+			"%s: tensor %.200s: out of memory: the state takes %" PRIu64 " bytes",
+			r->c->path, p->name, r->result->state_nbytes);
 }
 
 /* --- Loading ---------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 /* Windows of steps: their files, which gradient is for which parameter, and the scalars of steps. */
 #include "replay/window.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,10 +70,10 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 		const struct tsr_replay_param *p = tsr_replay_param_of(r, t->name);
 
 		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
-			return tsr_fail(
-				r->err, TSR_E_IO,
-				"%s: step %llu: tensor %.200s: changed while reading", c->path,
-				(unsigned long long)tsr_replay_step_of(w, step)->step, t->name);
+			return tsr_fail(r->err, TSR_E_IO,
+					"%s: step %" PRIu64
+					": tensor %.200s: changed while reading",
+					c->path, tsr_replay_step_of(w, step)->step, t->name);
 		w->grads[step * r->nparams + (size_t)(p - r->params)].array =
 			&c->arrays[t->plane[0]];
 	}
@@ -236,10 +237,9 @@ enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, unsigned st
 		tsr_replay_put_count(found, sizeof(found), e->scale_overflow, "scales");
 		if (*found)
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
-					"%s: step %llu: tensor %.200s: found %s of its %s over the "
-					"range of %s, expected none",
-					w->steps[step]->path,
-					(unsigned long long)tsr_replay_step_of(w, step)->step,
+					"%s: step %" PRIu64 ": tensor %.200s: found %s of its %s "
+							    "over the range of %s, expected none",
+					w->steps[step]->path, tsr_replay_step_of(w, step)->step,
 					p->name, found,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
 					p->coding[part].codec->name);
