@@ -77,4 +77,8 @@ void tsr_replay_give_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer *
 /* Call this before a pipeline, when the GPU is idle. */
 void tsr_replay_begin_pass(struct tsr_replay_gpu *g);
 
+/* Copy the loaded state to the GPU, and back after the last step; nothing without r->gpu. */
+enum tsr_status tsr_replay_gpu_put_state(struct tsr_replaying *r);
+enum tsr_status tsr_replay_gpu_get_state(struct tsr_replaying *r);
+
 #endif

@@ -12,17 +12,12 @@
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "names/roles.h"
-#include "replay/missing_gradients.h"
+#include "recording/recording_data.h"
 #include "text/shape.h"
 
-/* A weight of the checkpoint, by its name without wrappers. */
-struct weight {
-	char *canonical;
-	size_t tensor;
-};
-
+/* Weights of the checkpoint by their names without wrappers, which the list owns. */
 struct weights {
-	struct weight *list; /* sorted by canonical name */
+	struct tsr_named *list;
 	size_t n;
 };
 
@@ -38,12 +33,6 @@ struct matching {
 };
 
 /* --- Finding a weight by name ----------------------------------------------------------------- */
-
-static int by_canonical(const void *va, const void *vb)
-{
-	return strcmp(((const struct weight *)va)->canonical,
-		      ((const struct weight *)vb)->canonical);
-}
 
 typedef bool test_fn(const struct matching *m, size_t tensor);
 
@@ -64,7 +53,7 @@ static bool is_scalar(const struct matching *m, size_t tensor)
 static void free_weights(struct weights *w)
 {
 	for (size_t i = 0; i < w->n; i++)
-		free(w->list[i].canonical);
+		free((char *)w->list[i].name);
 	free(w->list);
 	*w = (struct weights){ 0 };
 }
@@ -83,13 +72,12 @@ static enum tsr_status list_weights(const struct matching *m, test_fn *test, str
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (!test(m, i))
 			continue;
-		ret->list[ret->n].tensor = i;
-		ret->list[ret->n].canonical = tsr_names_canonical(c->tensors[i].name);
-		if (!ret->list[ret->n++].canonical)
+		ret->list[ret->n].index = i;
+		ret->list[ret->n].name = tsr_names_canonical(c->tensors[i].name);
+		if (!ret->list[ret->n++].name)
 			return tsr_fail_nomem(m->r->err, c->path);
 	}
-	if (ret->n)
-		qsort(ret->list, ret->n, sizeof(*ret->list), by_canonical);
+	tsr_named_sort(ret->list, ret->n);
 	return TSR_OK;
 }
 
@@ -99,21 +87,21 @@ static enum tsr_status find_weight(const struct matching *m, const struct weight
 {
 	const struct tsr_checkpoint *c = m->r->c;
 	const struct tsr_tensor *exact = tsr_checkpoint_find(c, name);
-	struct weight key, *found;
+	const struct tsr_named *found;
+	char *canonical;
 
 	*ret = SIZE_MAX;
 	if (exact && test(m, (size_t)(exact - c->tensors))) {
 		*ret = (size_t)(exact - c->tensors);
 		return TSR_OK;
 	}
-	key.canonical = tsr_names_canonical(name);
-	if (!key.canonical)
+	canonical = tsr_names_canonical(name);
+	if (!canonical)
 		return tsr_fail_nomem(m->r->err, c->path);
-	found = w->n ? bsearch(&key, w->list, w->n, sizeof(key), by_canonical) : NULL;
-	free(key.canonical);
-	if (found && (found == w->list || by_canonical(found - 1, found) != 0) &&
-	    (found + 1 == w->list + w->n || by_canonical(found + 1, found) != 0))
-		*ret = found->tensor;
+	found = tsr_named_find(w->list, w->n, canonical);
+	free(canonical);
+	if (found && (found + 1 == w->list + w->n || strcmp(found[1].name, found->name) != 0))
+		*ret = found->index;
 	return TSR_OK;
 }
 
@@ -200,6 +188,76 @@ static enum tsr_status index_recorded(struct tsr_replaying *r,
 	return TSR_OK;
 }
 
+/* --- Gradients that are missing --------------------------------------------------------------- */
+
+/* Note that a step has a gradient for the parameter; steps come in their order. */
+static void saw_gradient(struct tsr_replay_param *p, size_t step)
+{
+	p->first_missing += p->first_missing == step;
+	p->nseen++;
+}
+
+/* The first of the first step that lacks any; NULL: no step does. */
+static const struct tsr_replay_param *find_first(const struct tsr_replay_param *params, size_t n,
+						 size_t nsteps)
+{
+	const struct tsr_replay_param *first = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (params[i].nseen < nsteps &&
+		    (!first || params[i].first_missing < first->first_missing))
+			first = &params[i];
+	}
+	return first;
+}
+
+static enum tsr_status refuse_missing(const struct tsr_replaying *r,
+				      const struct tsr_replay_param *p)
+{
+	const struct tsr_recording_step *step = &r->recording->steps[r->first + p->first_missing];
+	char *path = tsr_recording_path(r->recording->path, step->files[0]);
+	enum tsr_status status;
+
+	if (!path)
+		return tsr_fail_nomem(r->err, r->recording->path);
+	status = tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
+			       "%s: step %" PRIu64
+			       ": tensor %.200s: found no gradient of this parameter, expected one",
+			       step->nfiles == 1 ? path : r->recording->path, step->step,
+			       p->recorded);
+	free(path);
+	return status;
+}
+
+/* List what all steps together lack; the first is an error if that is asked for. */
+static enum tsr_status list_missing(struct tsr_replaying *r, const struct tsr_replay_param *params,
+				    size_t n)
+{
+	struct tsr_replay *result = r->result;
+	const struct tsr_replay_param *first = find_first(params, n, result->nsteps);
+	size_t nmissing = 0;
+
+	if (!first)
+		return TSR_OK;
+	if (r->options->on_missing == TSR_MISSING_FAIL)
+		return refuse_missing(r, first);
+	for (size_t i = 0; i < n; i++)
+		nmissing += params[i].nseen < result->nsteps;
+	result->missing = calloc(nmissing, sizeof(*result->missing));
+	if (!result->missing)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < n; i++) {
+		if (params[i].nseen == result->nsteps)
+			continue;
+		result->missing[result->nmissing++] = (struct tsr_replay_missing){
+			.name = params[i].name,
+			.first = result->steps[params[i].first_missing].step,
+			.nsteps = result->nsteps - params[i].nseen,
+		};
+	}
+	return TSR_OK;
+}
+
 /* --- Steps ------------------------------------------------------------------------------------ */
 
 static enum tsr_status check_gradient(struct matching *m, const struct tsr_checkpoint *step,
@@ -215,11 +273,11 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 	if (!named)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: step %" PRIu64 ": tensor %.200s: is an extra gradient: no "
-						    "group of the recording has this parameter",
+				"group of the recording has this parameter",
 				step->path, number, grad->name);
 	p = &m->params[named->index];
 	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
-	tsr_replay_saw_gradient(p, index);
+	saw_gradient(p, index);
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
 	tsr_shape_text(found, sizeof(found), grad->rank, grad->shape);
@@ -316,7 +374,7 @@ static enum tsr_status keep_seen(struct matching *m)
 	size_t n = 0;
 
 	TSR_TRY(list_recorded(m));
-	TSR_TRY(tsr_replay_list_missing(r, m->params, m->nparams));
+	TSR_TRY(list_missing(r, m->params, m->nparams));
 	r->nrecorded = m->nparams;
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].nmissing = m->nparams - r->result->steps[i].nmissing;

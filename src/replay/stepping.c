@@ -10,10 +10,10 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "replay/check_gradients.h"
+#include "replay/check_finite.h"
+#include "replay/compare_fp32.h"
 #include "replay/gpu_steps.h"
 #include "replay/spacing.h"
-#include "replay/step_fp32.h"
 
 /* Memory for tiles that wait for their turn. */
 #define WAITING_NBYTES ((size_t)64 << 20)

@@ -238,7 +238,7 @@ enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, unsigned st
 		if (*found)
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
 					"%s: step %" PRIu64 ": tensor %.200s: found %s of its %s "
-							    "over the range of %s, expected none",
+					"over the range of %s, expected none",
 					w->steps[step]->path, tsr_replay_step_of(w, step)->step,
 					p->name, found,
 					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
