@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The command `verify`: is a checkpoint whole, and does it hold what the original holds? */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "ckpt/checksum.h"
 #include "pack/walk.h"
 #include "tersor/compare.h"
-#include "codec/math.h"
+#include "codec/nonfinite.h"
 
 struct verifying {
 	const struct tsr_verify_options *options;
@@ -26,86 +27,6 @@ struct extra {
 	bool bytes_differ;
 };
 
-/* Bytes b with (b & mask) == pattern. */
-static uint64_t count_special8(const void *data, size_t n, unsigned mask, unsigned pattern)
-{
-	const unsigned char *bytes = data;
-	uint64_t count = 0;
-
-	for (size_t i = 0; i < n; i++)
-		count += (bytes[i] & mask) == pattern;
-	return count;
-}
-
-static uint64_t count_special16(const void *data, size_t n, unsigned exponent_mask)
-{
-	const unsigned char *bytes = data;
-	uint64_t count = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		uint16_t bits;
-
-		memcpy(&bits, bytes + 2 * i, sizeof(bits));
-		count += (bits & exponent_mask) == exponent_mask;
-	}
-	return count;
-}
-
-static uint64_t count_special32(const void *data, size_t n)
-{
-	const unsigned char *bytes = data;
-	uint64_t count = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		uint32_t bits;
-
-		memcpy(&bits, bytes + 4 * i, sizeof(bits));
-		count += (bits & TSR_F32_INF) == TSR_F32_INF;
-	}
-	return count;
-}
-
-static uint64_t count_special64(const void *data, size_t n)
-{
-	const uint64_t mask = UINT64_C(0x7ff0000000000000);
-	const unsigned char *bytes = data;
-	uint64_t count = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		uint64_t bits;
-
-		memcpy(&bits, bytes + 8 * i, sizeof(bits));
-		count += (bits & mask) == mask;
-	}
-	return count;
-}
-
-static uint64_t count_nonfinite(enum tsr_dtype dtype, const void *data, size_t nbytes)
-{
-	switch (dtype) {
-	case TSR_F8_E5M2:
-		return count_special8(data, nbytes, 0x7c, 0x7c);
-	case TSR_F8_E4M3:
-		return count_special8(data, nbytes, 0x7f, 0x7f);
-	case TSR_F8_E8M0:
-		return count_special8(data, nbytes, 0xff, 0xff);
-	case TSR_F8_E4M3FNUZ:
-	case TSR_F8_E5M2FNUZ:
-		return count_special8(data, nbytes, 0xff, 0x80);
-	case TSR_F16:
-		return count_special16(data, nbytes / 2, 0x7c00);
-	case TSR_BF16:
-		return count_special16(data, nbytes / 2, 0x7f80);
-	case TSR_F32:
-	case TSR_C64:
-		return count_special32(data, nbytes / 4);
-	case TSR_F64:
-		return count_special64(data, nbytes / 8);
-	default:
-		return 0;
-	}
-}
-
 static enum tsr_status verify_piece(void *ctx, void *extra, const struct tsr_restored *r,
 				    struct tsr_err *err)
 {
@@ -114,7 +35,7 @@ static enum tsr_status verify_piece(void *ctx, void *extra, const struct tsr_res
 	const struct tsr_tensor *original = w->original[r->piece.tensor];
 	const struct tsr_checkpoint *c = w->v->original;
 
-	e->nonfinite = count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
+	e->nonfinite = tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
 	e->measure = (struct tsr_measure){ 0 };
 	e->bytes_differ = false;
 	if (!original)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients that the ranks of a run wrote apart: one checkpoint of several files. */
+/* Gradients that the ranks of a run wrote separately, as one checkpoint. */
+#include "recording/join_ranks.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +10,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "ckpt/build.h"
-#include "recording/recording_files.h"
 
 /* Where a file says where its tensors begin, as torch.distributed.checkpoint writes it. */
 #define OFFSETS_KEY "DCP_SHARDING_INFO"
@@ -113,8 +115,8 @@ static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, s
 		       !__builtin_add_overflow(start[n], p->array->shape[n], &end);
 	if (!good || n != p->array->rank)
 		return tsr_fail(j->err, TSR_E_FORMAT,
-				"%s: " OFFSETS_KEY ": tensor %.200s: expected saved_offsets, a "
-				"list of %u integers",
+				"%s: " OFFSETS_KEY
+				": tensor %.200s: expected saved_offsets, a list of %u integers",
 				p->part->path, p->array->name, p->array->rank);
 	p->start = start;
 	return TSR_OK;
@@ -372,11 +374,10 @@ static enum tsr_status fit(const struct joining *j, struct piece *pieces, size_t
 				      "found a piece of another shape than in the other files");
 		if (pieces[i].start[by.d] != end)
 			return tsr_fail(j->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: found a piece that begins at %llu of "
-					"dimension %u, expected %llu",
-					pieces[i].part->path, a->name,
-					(unsigned long long)pieces[i].start[by.d], by.d,
-					(unsigned long long)end);
+					"%s: tensor %.200s: found a piece that begins at %" PRIu64
+					" of dimension %u, expected %" PRIu64,
+					pieces[i].part->path, a->name, pieces[i].start[by.d], by.d,
+					end);
 		end += a->shape[by.d];
 	}
 	memcpy(shape, pieces[0].array->shape, pieces[0].array->rank * sizeof(*shape));

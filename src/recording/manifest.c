@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The manifest of a recording (docs/recording.md). */
+#include "recording/manifest.h"
+
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +11,10 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "text/json.h"
-#include "recording/recording_files.h"
+
+/* Limits on a manifest: its text, the JSON values in it. */
+#define MANIFEST_NBYTES_MAX (UINT64_C(64) << 20)
+#define MANIFEST_VALUES_MAX 2000000u
 
 /* What a file name may have on Linux. */
 #define FILE_NAME_MAX 255u
@@ -153,10 +159,10 @@ static enum tsr_status refuse_unless_off(struct reading *m, const char *where,
 	if (!is_flag(v, &on))
 		return wrong(m, where, tsr_json_key(v), v, "true or false");
 	if (on != 0)
-		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
-				"%s: %s%s: found true, which this optimizer cannot be replayed "
-				"with",
-				m->path, where, tsr_json_key(v));
+		return tsr_fail(
+			m->err, TSR_E_UNSUPPORTED,
+			"%s: %s%s: found true, which this optimizer cannot be replayed with",
+			m->path, where, tsr_json_key(v));
 	return TSR_OK;
 }
 
@@ -209,10 +215,10 @@ static enum tsr_status read_params(struct reading *m, const char *where, const s
 		if (!name || !*name)
 			return wrong(m, where, "params", v, "the name of a parameter");
 		if (strlen(name) > TSR_NAME_MAX)
-			return tsr_fail(m->err, TSR_E_LIMIT,
-					"%s: %sparams: name %.40s... of %zu bytes is over the "
-					"limit of %u",
-					m->path, where, name, strlen(name), TSR_NAME_MAX);
+			return tsr_fail(
+				m->err, TSR_E_LIMIT,
+				"%s: %sparams: name %.40s... of %zu bytes is over the limit of %u",
+				m->path, where, name, strlen(name), TSR_NAME_MAX);
 		params[g->nparams] = copy(m, name);
 		if (!params[g->nparams++])
 			return tsr_recording_nomem(m->r, m->err);
@@ -393,7 +399,7 @@ static enum tsr_status read_step(struct reading *m, size_t number, const struct 
 		return wrong(m, where, "step", v, "an object");
 	if (!tsr_json_u64(n, &step->step) || !step->step)
 		return wrong(m, where, "step", n, "an integer from 1 to 2^48-1");
-	snprintf(where, sizeof(where), "step %llu: ", (unsigned long long)step->step);
+	snprintf(where, sizeof(where), "step %" PRIu64 ": ", step->step);
 	TSR_TRY(read_files(m, where, v, step));
 	TSR_TRY(read_lr(m, where, tsr_json_get(v, "lr"), step));
 	return read_loss(m, where, tsr_json_get(v, "loss"), step);
@@ -417,10 +423,10 @@ static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
 		TSR_TRY(read_step(m, i, v, &steps[i]));
 		if (i && steps[i].step != steps[i - 1].step + 1)
 			return tsr_fail(m->err, TSR_E_FORMAT,
-					"%s: steps: found step %llu after step %llu, expected %llu",
-					m->path, (unsigned long long)steps[i].step,
-					(unsigned long long)steps[i - 1].step,
-					(unsigned long long)steps[i - 1].step + 1);
+					"%s: steps: found step %" PRIu64 " after step %" PRIu64
+					", expected %" PRIu64,
+					m->path, steps[i].step, steps[i - 1].step,
+					steps[i - 1].step + 1);
 	}
 	return TSR_OK;
 }
@@ -440,8 +446,9 @@ static enum tsr_status read_version(struct reading *m, const struct tsr_json *ro
 		return wrong(m, "", "version", version, "1");
 	if (number != 1)
 		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
-				"%s: version: found %llu, expected 1: written for a newer tersor?",
-				m->path, (unsigned long long)number);
+				"%s: version: found %" PRIu64
+				", expected 1: written for a newer tersor?",
+				m->path, number);
 	return TSR_OK;
 }
 
@@ -452,10 +459,10 @@ static enum tsr_status read_optimizer(struct reading *m, const struct tsr_json *
 	if (!tsr_json_string(v))
 		return wrong(m, "", "optimizer", v, "the name of an optimizer");
 	if (!tsr_optimizer_find(tsr_json_string(v), &m->r->pub.optimizer))
-		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
-				"%s: optimizer: found \"%.60s\", expected sgd, sgdw, adam, adamw "
-				"or lion",
-				m->path, tsr_json_string(v));
+		return tsr_fail(
+			m->err, TSR_E_UNSUPPORTED,
+			"%s: optimizer: found \"%.60s\", expected sgd, sgdw, adam, adamw or lion",
+			m->path, tsr_json_string(v));
 	return TSR_OK;
 }
 
@@ -475,10 +482,10 @@ static enum tsr_status parse(const struct tsr_file *f, struct tsr_json **ret, st
 		.file = tsr_file_path(f),
 		.part = "manifest",
 		.max_depth = 16,
-		.max_values = TSR_MANIFEST_VALUES_MAX,
+		.max_values = MANIFEST_VALUES_MAX,
 	};
 
-	return tsr_json_read_file(f, TSR_MANIFEST_NBYTES_MAX, &rules, ret, err);
+	return tsr_json_read_file(f, MANIFEST_NBYTES_MAX, &rules, ret, err);
 }
 
 enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err)

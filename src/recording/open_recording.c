@@ -1,39 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recordings: opening and closing, and what they are asked. */
-#include "recording/recording_files.h"
-
+/* Recordings: opening, closing, recognizing them, and the group of a parameter. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dir.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "recording/list_steps.h"
+#include "recording/manifest.h"
 #include "torch/dcp.h"
-
-/* What a recording may take in memory: names of files and parameters, learning rates. */
-#define ARENA_NBYTES_MAX (UINT64_C(512) << 20)
-
-enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct tsr_err *err)
-{
-	if (!tsr_arena_full(r->arena))
-		return tsr_fail_nomem(err, r->pub.path);
-	return tsr_fail(err, TSR_E_LIMIT,
-			"%s: names and values take more memory than the limit of %llu MiB",
-			r->pub.path, (unsigned long long)(ARENA_NBYTES_MAX >> 20));
-}
-
-char *tsr_recording_path(const char *directory, const char *name)
-{
-	const size_t n = strlen(directory);
-	char *path = malloc(n + strlen(name) + 2);
-
-	if (!path)
-		return NULL;
-	strcpy(path, directory);
-	if (n && path[n - 1] != '/')
-		strcat(path, "/");
-	return strcat(path, name);
-}
 
 /* --- Opening ---------------------------------------------------------------------------------- */
 
@@ -55,10 +30,10 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	if (!r)
 		return tsr_fail_nomem(err, path);
 	r->options = options ? *options : tsr_open_defaults();
-	/* Gradients are what they are, whatever their names look like. */
+	/* Names of gradients say nothing of their kind. */
 	r->options.as_stored = true;
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
-	r->arena = tsr_arena_new(ARENA_NBYTES_MAX);
+	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
 	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
 	r->pub.has_manifest = has_manifest(path);
 	if (!r->pub.path)
@@ -85,36 +60,7 @@ void tsr_recording_close(struct tsr_recording *recording)
 	free(r);
 }
 
-/* --- Outputs beside it ------------------------------------------------------------------------ */
-
-/* A step can be a link to elsewhere, or a directory of its own. */
-static enum tsr_status check_not_step(const struct tsr_recording *r, const char *file,
-				      const char *path, struct tsr_err *err)
-{
-	char *step = tsr_recording_path(r->path, file);
-	enum tsr_status status;
-
-	if (!step)
-		return tsr_fail_nomem(err, r->path);
-	status = tsr_path_check_not(step, path, err);
-	if (status == TSR_OK)
-		status = tsr_path_check_not_in(step, path, err);
-	free(step);
-	return status;
-}
-
-enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,
-					struct tsr_err *err)
-{
-	TSR_TRY(tsr_path_check_not_in(r->path, path, err));
-	for (size_t i = 0; i < r->nsteps; i++) {
-		for (size_t f = 0; f < r->steps[i].nfiles; f++)
-			TSR_TRY(check_not_step(r, r->steps[i].files[f], path, err));
-	}
-	return TSR_OK;
-}
-
-/* --- Telling a recording from a checkpoint ---------------------------------------------------- */
+/* --- Recognizing a recording -------------------------------------------------------------- */
 
 /* Whether the beginning of a manifest calls itself one of ours, be it whole or not. */
 static bool claims_to_be_ours(const char *directory)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Learning rates from a text file. */
+#include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,8 +28,8 @@ struct reading {
 
 static enum tsr_status wrong(const struct reading *r, const char *found, const char *expected)
 {
-	return tsr_fail(r->err, TSR_E_FORMAT, "%s: line %llu: found \"%.60s\", expected %s",
-			r->path, (unsigned long long)r->line, found, expected);
+	return tsr_fail(r->err, TSR_E_FORMAT, "%s: line %" PRIu64 ": found \"%.60s\", expected %s",
+			r->path, r->line, found, expected);
 }
 
 /* The next word of a line, ended where it ends; NULL at the end of the line. */
@@ -87,10 +88,11 @@ static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
 			lr[n] = value;
 	}
 	if (n != 1 && n != r->ngroups)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: line %llu: found a list of %zu, expected 1 learning rate or "
-				"%zu: one per group",
-				r->path, (unsigned long long)r->line, n, r->ngroups);
+		return tsr_fail(
+			r->err, TSR_E_FORMAT,
+			"%s: line %" PRIu64
+			": found a list of %zu, expected 1 learning rate or %zu: one per group",
+			r->path, r->line, n, r->ngroups);
 	if (lr && n == 1) {
 		for (size_t g = 1; g < r->ngroups; g++)
 			lr[g] = value;
@@ -114,9 +116,9 @@ static enum tsr_status read_line(const struct reading *r, char *line)
 		lr = r->lr + (step - r->first) * r->ngroups;
 		if (!isnan(*lr))
 			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: line %llu: found step %llu again, expected it once",
-					r->path, (unsigned long long)r->line,
-					(unsigned long long)step);
+					"%s: line %" PRIu64 ": found step %" PRIu64
+					" again, expected it once",
+					r->path, r->line, step);
 	}
 	return read_rates(r, line, lr);
 }
@@ -136,11 +138,9 @@ static enum tsr_status read_lines(struct reading *r, char *text)
 		if (isnan(r->lr[i * r->ngroups]))
 			return tsr_fail(
 				r->err, TSR_E_FORMAT,
-				"%s: step %llu: found no line, expected a learning rate for "
-				"every step from %llu to %llu",
-				r->path, (unsigned long long)(r->first + i),
-				(unsigned long long)r->first,
-				(unsigned long long)(r->first + r->nsteps - 1));
+				"%s: step %" PRIu64 ": found no line, expected a learning rate for "
+						    "every step from %" PRIu64 " to %" PRIu64,
+				r->path, (r->first + i), r->first, (r->first + r->nsteps - 1));
 	}
 	return TSR_OK;
 }
@@ -156,9 +156,9 @@ static enum tsr_status read_text(const char *path, char **ret, struct tsr_err *e
 	TSR_TRY(tsr_file_open(path, &f, err));
 	nbytes = tsr_file_size(f);
 	if (nbytes > SCHEDULE_NBYTES_MAX) {
-		status = tsr_fail(
-			err, TSR_E_LIMIT, "%s: schedule of %llu bytes is over the limit of %llu",
-			path, (unsigned long long)nbytes, (unsigned long long)SCHEDULE_NBYTES_MAX);
+		status = tsr_fail(err, TSR_E_LIMIT,
+				  "%s: schedule of %" PRIu64 " bytes is over the limit of %" PRIu64,
+				  path, nbytes, SCHEDULE_NBYTES_MAX);
 	} else {
 		text = calloc(1, (size_t)nbytes + 1);
 		status = text ? tsr_file_read(f, text, (size_t)nbytes, 0, err)

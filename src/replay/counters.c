@@ -3,6 +3,9 @@
  * How many steps a parameter has seen: a tensor NAME.step, or a number beside its state in what
  * was saved around the tensors.
  */
+#include "replay/counters.h"
+
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +13,6 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
-#include "replay/engine.h"
 #include "codec/math.h"
 
 /* Values that were looked at for counters. */
@@ -65,19 +66,9 @@ static enum tsr_status find_scalars(struct tsr_replaying *r)
 {
 	struct counting k = { .r = r };
 
-	k.param_of = malloc((r->c->narrays + 1) * sizeof(*k.param_of));
+	k.param_of = tsr_replay_index_states(r);
 	if (!k.param_of)
 		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->narrays; i++)
-		k.param_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
-			const size_t tensor = r->params[i].tensor[p];
-
-			if (tensor != SIZE_MAX)
-				k.param_of[r->c->tensors[tensor].plane[0]] = i;
-		}
-	}
 	for (size_t i = 0; i < r->c->ntrees; i++)
 		walk(&k, r->c->trees[i]);
 	free(k.param_of);
@@ -184,10 +175,9 @@ static enum tsr_status read_tensor(struct tsr_replaying *r, size_t tensor, uint6
 	}
 	if (!is_count(value))
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found %g in %llu elements of %s, expected a "
-				"number of steps",
-				r->c->path, t->name, value, (unsigned long long)t->numel,
-				tsr_dtype_name(t->dtype));
+				"%s: tensor %.200s: found %g in %" PRIu64
+				" elements of %s, expected a number of steps",
+				r->c->path, t->name, value, t->numel, tsr_dtype_name(t->dtype));
 	*ret = (uint64_t)value;
 	return TSR_OK;
 }
@@ -281,13 +271,14 @@ static enum tsr_status check_count(const struct tsr_replaying *r)
 
 	if (o->has_count && o->count > COUNT_MAX)
 		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_COUNT,
-				     "steps taken so far: found %llu, expected at most %llu",
-				     (unsigned long long)o->count, (unsigned long long)COUNT_MAX);
+				     "steps taken so far: found %" PRIu64
+				     ", expected at most %" PRIu64,
+				     o->count, COUNT_MAX);
 	if (o->has_count && o->count && o->zero_state)
-		return tsr_fail_hint(
-			r->err, TSR_E_USAGE, TSR_HINT_COUNT_OR_ZERO,
-			"steps taken so far: found %llu, expected none of a state of zeros",
-			(unsigned long long)o->count);
+		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_COUNT_OR_ZERO,
+				     "steps taken so far: found %" PRIu64
+				     ", expected none of a state of zeros",
+				     o->count);
 	return TSR_OK;
 }
 
@@ -310,12 +301,12 @@ enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
 	}
 	r->result->first_count = most;
 	if (most + 1 != first)
-		return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_FIRST_STEP,
-				     "%s: step %llu: found gradients of this step first, expected "
-				     "those of step %llu, since %.300s has seen %llu",
-				     r->recording->path, (unsigned long long)first,
-				     (unsigned long long)most + 1, r->c->path,
-				     (unsigned long long)most);
+		return tsr_fail_hint(
+			r->err, TSR_E_FORMAT, TSR_HINT_FIRST_STEP,
+			"%s: step %" PRIu64
+			": found gradients of this step first, expected those of step %" PRIu64
+			", since %.300s has seen %" PRIu64,
+			r->recording->path, first, most + 1, r->c->path, most);
 	return TSR_OK;
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which steps are replayed, by which rule, with which hyperparameters. */
+#include "replay/hyper.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "replay/engine.h"
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 
@@ -23,9 +25,9 @@ enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
 	if ((o->first_step && (o->first_step < first || o->first_step > last)) ||
 	    (o->last_step && (o->last_step < first || o->last_step > last)))
 		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_STEPS,
-				     "%s: found steps %llu to %llu, not all that were asked for",
-				     recording->path, (unsigned long long)first,
-				     (unsigned long long)last);
+				     "%s: found steps %" PRIu64 " to %" PRIu64
+				     ", not all that were asked for",
+				     recording->path, first, last);
 	r->first = o->first_step ? (size_t)(o->first_step - first) : 0;
 	r->result->nsteps = (size_t)((o->last_step ? o->last_step : last) - first) + 1 - r->first;
 	r->result->steps = calloc(r->result->nsteps, sizeof(*r->result->steps));
@@ -67,9 +69,9 @@ static enum tsr_status fill_lr(struct tsr_replaying *r, const double *schedule)
 		for (size_t g = 0; g < ngroups; g++) {
 			if (!find_lr(r, schedule, i, g, &r->lr[i * ngroups + g]))
 				return tsr_fail_hint(r->err, TSR_E_UNSUPPORTED, TSR_HINT_LR,
-						     "%s: step %llu: found no lr, expected one",
-						     r->recording->path,
-						     (unsigned long long)r->result->steps[i].step);
+						     "%s: step %" PRIu64
+						     ": found no lr, expected one",
+						     r->recording->path, r->result->steps[i].step);
 		}
 	}
 	return TSR_OK;
@@ -156,8 +158,8 @@ static enum tsr_status check_group(struct tsr_replaying *r, size_t group)
 	for (size_t i = 0; i < r->result->nsteps; i++) {
 		struct tsr_hyper h = r->hyper[group];
 
-		snprintf(where, sizeof(where), "%.500s: step %llu: group %zu", r->recording->path,
-			 (unsigned long long)r->result->steps[i].step, group);
+		snprintf(where, sizeof(where), "%.500s: step %" PRIu64 ": group %zu",
+			 r->recording->path, r->result->steps[i].step, group);
 		tsr_hyper_put(&h, TSR_HYPER_LR, r->result->steps[i].lr[group]);
 		TSR_TRY(tsr_hyper_check(&h, r->result->optimizer, where, r->err));
 	}

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* States that the checkpoint did not have get a tensor, and a place in what was saved around it. */
+#include "replay/new_states.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
 #include "names/roles.h"
 #include "names/optimizer_ids.h"
-#include "replay/new_states.h"
+#include "replay/number_params.h"
 
 /* Values that were looked at for a parameter's state. */
 #define MARK_SEARCHED 7u
@@ -23,10 +24,7 @@ static const char *field_of(const struct tsr_replaying *r, unsigned part)
 {
 	if (part == TSR_PART_VARIANCE)
 		return "exp_avg_sq";
-	return r->result->optimizer == TSR_OPTIMIZER_SGD ||
-			       r->result->optimizer == TSR_OPTIMIZER_SGDW
-		       ? "momentum_buffer"
-		       : "exp_avg";
+	return tsr_replay_is_sgd(r) ? "momentum_buffer" : "exp_avg";
 }
 
 static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_replay_param *p,
@@ -167,16 +165,6 @@ static void find_dicts(struct tsr_replay_adding *a)
 {
 	struct tsr_replaying *r = a->r;
 
-	for (size_t i = 0; i < r->c->narrays; i++)
-		a->param_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-			const size_t tensor = r->params[i].tensor[part];
-
-			if (tensor != SIZE_MAX)
-				a->param_of[r->c->tensors[tensor].plane[0]] = i;
-		}
-	}
 	a->sample = SIZE_MAX;
 	for (size_t i = 0; i < r->c->ntrees; i++)
 		search(a, r->c->trees[i]);
@@ -235,13 +223,12 @@ static bool put_decoupling(struct tsr_replaying *r, struct tsr_value *dict, size
 static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
 {
 	const enum tsr_optimizer optimizer = r->result->optimizer;
-	const bool sgd = optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW;
 	const struct tsr_hyper *h = &r->hyper[group];
 	bool ok = put_real(r, dict, "lr", tsr_replay_last_lr(r, group)) &&
 		  put_real(r, dict, "weight_decay", h->value[TSR_HYPER_WEIGHT_DECAY]) &&
 		  put_decoupling(r, dict, group);
 
-	if (sgd) {
+	if (tsr_replay_is_sgd(r)) {
 		struct tsr_value *nesterov = tsr_value_new(r->c->arena, TSR_VALUE_BOOL);
 
 		if (nesterov)
@@ -435,12 +422,6 @@ static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, con
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static bool is_adam(const struct tsr_replaying *r)
-{
-	return r->result->optimizer == TSR_OPTIMIZER_ADAM ||
-	       r->result->optimizer == TSR_OPTIMIZER_ADAMW;
-}
-
 static bool lacks_state(const struct tsr_replay_param *p)
 {
 	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
@@ -453,7 +434,7 @@ static bool lacks_state(const struct tsr_replay_param *p)
 /* Whether the number of the last step does not tell how many steps a parameter has seen. */
 static bool lacks_counter(const struct tsr_replaying *r, const struct tsr_replay_param *p)
 {
-	return is_adam(r) && p->counter == SIZE_MAX && !p->scalar &&
+	return tsr_replay_is_adam(r) && p->counter == SIZE_MAX && !p->scalar &&
 	       (lacks_state(p) || p->count != r->result->steps[r->result->nsteps - 1].step);
 }
 
@@ -496,7 +477,7 @@ static enum tsr_status plan_all(struct tsr_replay_adding *a)
 	return TSR_OK;
 }
 
-enum tsr_status tsr_replay_plan_additions(struct tsr_replaying *r)
+enum tsr_status tsr_replay_plan_new_states(struct tsr_replaying *r)
 {
 	struct tsr_replay_adding *a = calloc(1, sizeof(*a));
 
@@ -506,13 +487,13 @@ enum tsr_status tsr_replay_plan_additions(struct tsr_replaying *r)
 	a->r = r;
 	a->dicts = calloc(r->nparams + 1, sizeof(struct tsr_value *));
 	a->prefix = calloc(r->nparams + 1, sizeof(char *));
-	a->param_of = malloc((r->c->narrays + 1) * sizeof(*a->param_of));
+	a->param_of = tsr_replay_index_states(r);
 	if (!a->dicts || !a->prefix || !a->param_of)
 		return tsr_fail_nomem(r->err, r->c->path);
 	return plan_all(a);
 }
 
-void tsr_replay_free_additions(struct tsr_replaying *r)
+void tsr_replay_free_new_states(struct tsr_replaying *r)
 {
 	if (!r->adding)
 		return;
@@ -523,7 +504,7 @@ void tsr_replay_free_additions(struct tsr_replaying *r)
 	r->adding = NULL;
 }
 
-enum tsr_status tsr_replay_add_states(struct tsr_replaying *r)
+enum tsr_status tsr_replay_add_new_states(struct tsr_replaying *r)
 {
 	struct tsr_replay_adding *a = r->adding;
 

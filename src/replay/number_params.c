@@ -1,51 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which number of an optimizer is which parameter, where its state_dict() has no state to tell. */
+#include "replay/number_params.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/named.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
 #include "names/optimizer_ids.h"
-#include "replay/new_states.h"
 
 struct numbering {
 	struct tsr_replay_adding *a;
 	struct tsr_replaying *r;
 	struct tsr_optim o;
 	size_t *param; /* per id: the parameter that it is, or SIZE_MAX */
-	size_t *by_name; /* indices of parameters, sorted by name */
+	struct tsr_named *by_name; /* the parameters */
 };
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-static int by_name(const void *va, const void *vb, void *params)
-{
-	const struct tsr_replay_param *p = params;
-
-	return strcmp(p[*(const size_t *)va].name, p[*(const size_t *)vb].name);
-}
-
 /* By its name in the checkpoint, or else in the recording; SIZE_MAX: it is not stepped. */
 static size_t param_named(const struct numbering *n, const char *name)
 {
-	const struct tsr_replaying *r = n->r;
+	const struct tsr_named *named = tsr_named_find(n->by_name, n->r->nparams, name);
 	const struct tsr_replay_param *recorded;
-	size_t low = 0, high = r->nparams;
 
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		const int order = strcmp(r->params[n->by_name[mid]].name, name);
-
-		if (order == 0)
-			return n->by_name[mid];
-		if (order < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	recorded = tsr_replay_param_of(r, name);
-	return recorded ? (size_t)(recorded - r->params) : SIZE_MAX;
+	if (named)
+		return named->index;
+	recorded = tsr_replay_param_of(n->r, name);
+	return recorded ? (size_t)(recorded - n->r->params) : SIZE_MAX;
 }
 
 /* The parameter whose tensors are in the state of an id. */
@@ -72,9 +56,8 @@ static enum tsr_status begin(struct numbering *n)
 	if (!n->param || !n->by_name)
 		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < r->nparams; i++)
-		n->by_name[i] = i;
-	if (r->nparams)
-		qsort_r(n->by_name, r->nparams, sizeof(*n->by_name), by_name, r->params);
+		n->by_name[i] = (struct tsr_named){ r->params[i].name, i };
+	tsr_named_sort(n->by_name, r->nparams);
 	for (size_t i = 0; i < n->o.nids; i++) {
 		n->param[i] = param_holding(n, &n->o.ids[i]);
 		if (!n->o.ids[i].name && n->param[i] != SIZE_MAX)

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which tensors of the checkpoint the recording's gradients are for. */
+#include "replay/params.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/named.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "names/roles.h"
-#include "replay/engine.h"
+#include "recording/recording_data.h"
+#include "text/shape.h"
 
-/* A weight of the checkpoint, by its name without wrappers. */
-struct weight {
-	char *canonical;
-	size_t tensor;
-};
-
+/* Weights of the checkpoint by their names without wrappers, which the list owns. */
 struct weights {
-	struct weight *list; /* sorted by canonical name */
+	struct tsr_named *list;
 	size_t n;
 };
 
@@ -34,12 +33,6 @@ struct matching {
 };
 
 /* --- Finding a weight by name ----------------------------------------------------------------- */
-
-static int by_canonical(const void *va, const void *vb)
-{
-	return strcmp(((const struct weight *)va)->canonical,
-		      ((const struct weight *)vb)->canonical);
-}
 
 typedef bool test_fn(const struct matching *m, size_t tensor);
 
@@ -60,7 +53,7 @@ static bool is_scalar(const struct matching *m, size_t tensor)
 static void free_weights(struct weights *w)
 {
 	for (size_t i = 0; i < w->n; i++)
-		free(w->list[i].canonical);
+		free((char *)w->list[i].name);
 	free(w->list);
 	*w = (struct weights){ 0 };
 }
@@ -79,13 +72,12 @@ static enum tsr_status list_weights(const struct matching *m, test_fn *test, str
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (!test(m, i))
 			continue;
-		ret->list[ret->n].tensor = i;
-		ret->list[ret->n].canonical = tsr_names_canonical(c->tensors[i].name);
-		if (!ret->list[ret->n++].canonical)
+		ret->list[ret->n].index = i;
+		ret->list[ret->n].name = tsr_names_canonical(c->tensors[i].name);
+		if (!ret->list[ret->n++].name)
 			return tsr_fail_nomem(m->r->err, c->path);
 	}
-	if (ret->n)
-		qsort(ret->list, ret->n, sizeof(*ret->list), by_canonical);
+	tsr_named_sort(ret->list, ret->n);
 	return TSR_OK;
 }
 
@@ -95,21 +87,21 @@ static enum tsr_status find_weight(const struct matching *m, const struct weight
 {
 	const struct tsr_checkpoint *c = m->r->c;
 	const struct tsr_tensor *exact = tsr_checkpoint_find(c, name);
-	struct weight key, *found;
+	const struct tsr_named *found;
+	char *canonical;
 
 	*ret = SIZE_MAX;
 	if (exact && test(m, (size_t)(exact - c->tensors))) {
 		*ret = (size_t)(exact - c->tensors);
 		return TSR_OK;
 	}
-	key.canonical = tsr_names_canonical(name);
-	if (!key.canonical)
+	canonical = tsr_names_canonical(name);
+	if (!canonical)
 		return tsr_fail_nomem(m->r->err, c->path);
-	found = w->n ? bsearch(&key, w->list, w->n, sizeof(key), by_canonical) : NULL;
-	free(key.canonical);
-	if (found && (found == w->list || by_canonical(found - 1, found) != 0) &&
-	    (found + 1 == w->list + w->n || by_canonical(found + 1, found) != 0))
-		*ret = found->tensor;
+	found = tsr_named_find(w->list, w->n, canonical);
+	free(canonical);
+	if (found && (found + 1 == w->list + w->n || strcmp(found[1].name, found->name) != 0))
+		*ret = found->index;
 	return TSR_OK;
 }
 
@@ -133,7 +125,7 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	size_t tensor;
 
 	if (step)
-		snprintf(where, sizeof(where), "step %llu: ", (unsigned long long)step);
+		snprintf(where, sizeof(where), "step %" PRIu64 ": ", step);
 	TSR_TRY(find_weight(m, &m->weights, is_weight, name, &tensor));
 	if (tensor == SIZE_MAX && has_scalar(m, name))
 		return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SCALAR_WEIGHT,
@@ -141,16 +133,15 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 				     "%.300s, expected a weight",
 				     path, where, name, r->c->path);
 	if (tensor == SIZE_MAX)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %stensor %.200s: found no weight of this name in %.300s, "
-				"expected one",
-				path, where, name, r->c->path);
-	if (m->taken[tensor])
 		return tsr_fail(
 			r->err, TSR_E_FORMAT,
-			"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so is "
-			"another parameter of the recording",
-			path, where, name, r->c->tensors[tensor].name);
+			"%s: %stensor %.200s: found no weight of this name in %.300s, expected one",
+			path, where, name, r->c->path);
+	if (m->taken[tensor])
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so "
+				"is another parameter of the recording",
+				path, where, name, r->c->tensors[tensor].name);
 	if (m->nparams == m->room) {
 		m->room = m->room ? 2 * m->room : 64;
 		p = realloc(m->params, m->room * sizeof(*p));
@@ -183,95 +174,118 @@ static enum tsr_status add_listed(struct matching *m)
 	return TSR_OK;
 }
 
-bool tsr_replay_is_listed(const struct tsr_recording *recording)
-{
-	return recording->ngroups != 1 || recording->groups[0].params;
-}
-
-static int by_recorded(const void *va, const void *vb, void *params)
-{
-	const struct tsr_replay_param *p = params;
-
-	return strcmp(p[*(const size_t *)va].recorded, p[*(const size_t *)vb].recorded);
-}
-
-static enum tsr_status sort_recorded(struct tsr_replaying *r, struct tsr_replay_param *params,
-				     size_t n)
+/* Index the first @n of what will be the replay's parameters by their recorded names. */
+static enum tsr_status index_recorded(struct tsr_replaying *r,
+				      const struct tsr_replay_param *params, size_t n)
 {
 	free(r->by_recorded);
 	r->by_recorded = calloc(n + 1, sizeof(*r->by_recorded));
 	if (!r->by_recorded)
 		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < n; i++)
-		r->by_recorded[i] = i;
-	if (n)
-		qsort_r(r->by_recorded, n, sizeof(*r->by_recorded), by_recorded, params);
+		r->by_recorded[i] = (struct tsr_named){ params[i].recorded, i };
+	tsr_named_sort(r->by_recorded, n);
 	return TSR_OK;
 }
 
-static struct tsr_replay_param *find_recorded(const struct tsr_replaying *r,
-					      struct tsr_replay_param *params, size_t n,
-					      const char *name)
+/* --- Gradients that are missing --------------------------------------------------------------- */
+
+/* Note that a step has a gradient for the parameter; steps come in their order. */
+static void saw_gradient(struct tsr_replay_param *p, size_t step)
 {
-	size_t low = 0, high = n;
-
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		const int order = strcmp(params[r->by_recorded[mid]].recorded, name);
-
-		if (order == 0)
-			return &params[r->by_recorded[mid]];
-		if (order < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return NULL;
+	p->first_missing += p->first_missing == step;
+	p->nseen++;
 }
 
-const struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r,
-						   const char *recorded)
+/* The first of the first step that lacks any; NULL: no step does. */
+static const struct tsr_replay_param *find_first(const struct tsr_replay_param *params, size_t n,
+						 size_t nsteps)
 {
-	return find_recorded(r, r->params, r->nparams, recorded);
+	const struct tsr_replay_param *first = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (params[i].nseen < nsteps &&
+		    (!first || params[i].first_missing < first->first_missing))
+			first = &params[i];
+	}
+	return first;
+}
+
+static enum tsr_status refuse_missing(const struct tsr_replaying *r,
+				      const struct tsr_replay_param *p)
+{
+	const struct tsr_recording_step *step = &r->recording->steps[r->first + p->first_missing];
+	char *path = tsr_recording_path(r->recording->path, step->files[0]);
+	enum tsr_status status;
+
+	if (!path)
+		return tsr_fail_nomem(r->err, r->recording->path);
+	status = tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
+			       "%s: step %" PRIu64
+			       ": tensor %.200s: found no gradient of this parameter, expected one",
+			       step->nfiles == 1 ? path : r->recording->path, step->step,
+			       p->recorded);
+	free(path);
+	return status;
+}
+
+/* List what all steps together lack; the first is an error if that is asked for. */
+static enum tsr_status list_missing(struct tsr_replaying *r, const struct tsr_replay_param *params,
+				    size_t n)
+{
+	struct tsr_replay *result = r->result;
+	const struct tsr_replay_param *first = find_first(params, n, result->nsteps);
+	size_t nmissing = 0;
+
+	if (!first)
+		return TSR_OK;
+	if (r->options->on_missing == TSR_MISSING_FAIL)
+		return refuse_missing(r, first);
+	for (size_t i = 0; i < n; i++)
+		nmissing += params[i].nseen < result->nsteps;
+	result->missing = calloc(nmissing, sizeof(*result->missing));
+	if (!result->missing)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < n; i++) {
+		if (params[i].nseen == result->nsteps)
+			continue;
+		result->missing[result->nmissing++] = (struct tsr_replay_missing){
+			.name = params[i].name,
+			.first = result->steps[params[i].first_missing].step,
+			.nsteps = result->nsteps - params[i].nseen,
+		};
+	}
+	return TSR_OK;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
-
-static void shape_text(const struct tsr_tensor *t, char *out, size_t room)
-{
-	size_t n = 0;
-
-	out[0] = '\0';
-	for (unsigned d = 0; d < t->rank && n < room - 24; d++)
-		n += (size_t)snprintf(out + n, room - n, "%s%llu", d ? ", " : "",
-				      (unsigned long long)t->shape[d]);
-}
 
 static enum tsr_status check_gradient(struct matching *m, const struct tsr_checkpoint *step,
 				      const struct tsr_tensor *grad, size_t index)
 {
 	struct tsr_replaying *r = m->r;
-	struct tsr_replay_param *p = find_recorded(r, m->params, m->nparams, grad->name);
+	const struct tsr_named *named = tsr_named_find(r->by_recorded, m->nparams, grad->name);
 	const uint64_t number = r->result->steps[index].step;
 	const struct tsr_tensor *weight;
 	char found[200], expected[200];
+	struct tsr_replay_param *p;
 
-	if (!p)
+	if (!named)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: step %llu: tensor %.200s: is an extra gradient: no group of "
-				"the recording has this parameter",
-				step->path, (unsigned long long)number, grad->name);
+				"%s: step %" PRIu64 ": tensor %.200s: is an extra gradient: no "
+				"group of the recording has this parameter",
+				step->path, number, grad->name);
+	p = &m->params[named->index];
 	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
-	tsr_replay_saw_gradient(p, index);
+	saw_gradient(p, index);
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
-	shape_text(grad, found, sizeof(found));
-	shape_text(weight, expected, sizeof(expected));
+	tsr_shape_text(found, sizeof(found), grad->rank, grad->shape);
+	tsr_shape_text(expected, sizeof(expected), weight->rank, weight->shape);
 	return tsr_fail(r->err, TSR_E_FORMAT,
-			"%s: step %llu: tensor %.200s: found shape [%s], expected [%s] as %.200s "
-			"has",
-			step->path, (unsigned long long)number, grad->name, found, expected,
-			weight->name);
+			"%s: step %" PRIu64
+			": tensor %.200s: found shape %s, expected %s as %.200s has",
+			step->path, number, grad->name, found, expected, weight->name);
 }
 
 /* The names of gradients that are new, which then are parameters. */
@@ -285,14 +299,14 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 		const char *name = step->tensors[i].name;
 
 		/* All but the first steps have the same names. */
-		if (had && find_recorded(r, m->params, had, name))
+		if (tsr_named_find(r->by_recorded, had, name))
 			continue;
 		name = tsr_arena_copy(r->c->arena, name, strlen(name));
 		if (!name)
 			return tsr_build_nomem(r->c, r->err);
 		TSR_TRY(add_param(m, name, 0, step->path, number));
 	}
-	return m->nparams > had ? sort_recorded(r, m->params, m->nparams) : TSR_OK;
+	return m->nparams > had ? index_recorded(r, m->params, m->nparams) : TSR_OK;
 }
 
 static enum tsr_status look_at_step(struct matching *m, size_t index)
@@ -306,13 +320,11 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 	status = tsr_replay_is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
 	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
 		status = check_gradient(m, step, &step->tensors[i], index);
-		r->total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
+		r->progress.total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
 	}
 	s->nmissing = step->ntensors; /* to be taken from the number of all */
 	tsr_checkpoint_close(step);
-	if (status == TSR_OK && r->run && r->run->progress && !r->run->progress(r->run->ctx, 0, 1))
-		status = tsr_fail(r->err, TSR_E_CANCELLED, "%s: cancelled", r->recording->path);
-	return status;
+	return status == TSR_OK ? tsr_progress_add(&r->progress, 0, r->err) : status;
 }
 
 /* --- Their states ----------------------------------------------------------------------------- */
@@ -345,14 +357,10 @@ static enum tsr_status list_recorded(struct matching *m)
 /* Let what is listed know where it is among the parameters that are stepped. */
 static enum tsr_status index_listed(struct tsr_replaying *r)
 {
-	size_t *param_of = malloc((r->c->ntensors + 1) * sizeof(*param_of));
+	size_t *param_of = tsr_replay_index_weights(r);
 
 	if (!param_of)
 		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->ntensors; i++)
-		param_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < r->nparams; i++)
-		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
 	for (size_t i = 0; i < r->nrecorded; i++)
 		r->listed[i].param = param_of[r->listed[i].tensor];
 	free(param_of);
@@ -366,7 +374,7 @@ static enum tsr_status keep_seen(struct matching *m)
 	size_t n = 0;
 
 	TSR_TRY(list_recorded(m));
-	TSR_TRY(tsr_replay_list_missing(r, m->params, m->nparams));
+	TSR_TRY(list_missing(r, m->params, m->nparams));
 	r->nrecorded = m->nparams;
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].nmissing = m->nparams - r->result->steps[i].nmissing;
@@ -381,7 +389,7 @@ static enum tsr_status keep_seen(struct matching *m)
 	r->nparams = n;
 	m->params = NULL;
 	TSR_TRY(index_listed(r));
-	return sort_recorded(r, r->params, n);
+	return index_recorded(r, r->params, n);
 }
 
 static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char *what)
@@ -390,17 +398,9 @@ static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char
 			r->c->tensors[tensor].name, what);
 }
 
-bool tsr_replay_has_any_state(const struct tsr_replay_param *p)
-{
-	return p->tensor[TSR_PART_MOMENTUM] != SIZE_MAX || p->tensor[TSR_PART_VARIANCE] != SIZE_MAX;
-}
-
 /* Give a tensor to the parameter whose state it is. */
 static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p, size_t tensor)
 {
-	const bool adam = m->r->result->optimizer == TSR_OPTIMIZER_ADAM ||
-			  m->r->result->optimizer == TSR_OPTIMIZER_ADAMW;
-
 	switch (m->roles[tensor].role) {
 	case TSR_ROLE_MOMENTUM:
 		p->tensor[TSR_PART_MOMENTUM] = tensor;
@@ -412,7 +412,8 @@ static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p,
 		p->counter = tensor;
 		return TSR_OK;
 	case TSR_ROLE_MAX_VARIANCE:
-		return adam ? refuse(m->r, tensor, "AMSGrad is not replayed") : TSR_OK;
+		return tsr_replay_is_adam(m->r) ? refuse(m->r, tensor, "AMSGrad is not replayed")
+						: TSR_OK;
 	case TSR_ROLE_MASTER:
 		return refuse(m->r, tensor,
 			      "is a second copy of its weight, which would be left as it is; "
@@ -425,15 +426,11 @@ static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p,
 static enum tsr_status add_states(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
-	size_t *param_of = malloc((r->c->ntensors + 1) * sizeof(*param_of));
+	size_t *param_of = tsr_replay_index_weights(r);
 	enum tsr_status status = TSR_OK;
 
 	if (!param_of)
 		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->ntensors; i++)
-		param_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < r->nparams; i++)
-		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
 	for (size_t i = 0; i < r->c->ntensors && status == TSR_OK; i++) {
 		const size_t weight = m->roles[i].weight;
 
@@ -521,7 +518,7 @@ static enum tsr_status match(struct matching *m)
 	if (any)
 		TSR_TRY(find_roles(m));
 	TSR_TRY(add_listed(m));
-	TSR_TRY(sort_recorded(r, m->params, m->nparams));
+	TSR_TRY(index_recorded(r, m->params, m->nparams));
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		TSR_TRY(look_at_step(m, i));
 	TSR_TRY(keep_seen(m));

@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A replay from beginning to end: plan, load the state, step, check, write. */
 #include "tersor/replay.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/file.h"
-#include "ckpt/checkpoint_model.h"
-#include "replay/on_gpu.h"
-#include "recording/recording_files.h"
+#include "recording/recording_data.h"
+#include "replay/check_finite.h"
+#include "replay/counters.h"
+#include "replay/gpu_memory.h"
+#include "replay/hyper.h"
+#include "replay/new_states.h"
+#include "replay/params.h"
+#include "replay/replay_output.h"
+#include "replay/state.h"
+#include "replay/stepping.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {
@@ -30,9 +39,9 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 		return tsr_fail(r->err, TSR_E_USAGE, "%s: a gate needs a comparison with FP32",
 				r->recording->path);
 	if (o->first_step && o->last_step && o->first_step > o->last_step)
-		return tsr_fail(r->err, TSR_E_USAGE, "%s: steps %llu to %llu are none",
-				r->recording->path, (unsigned long long)o->first_step,
-				(unsigned long long)o->last_step);
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"%s: steps %" PRIu64 " to %" PRIu64 " are none", r->recording->path,
+				o->first_step, o->last_step);
 	return tsr_replay_gpu_check(r);
 }
 
@@ -121,7 +130,7 @@ static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
 	TSR_TRY(check_not_input(r, out));
 	TSR_TRY(tsr_replay_check_form(r, out));
-	return tsr_replay_plan_additions(r);
+	return tsr_replay_plan_new_states(r);
 }
 
 /* --- Afterwards ------------------------------------------------------------------------------- */
@@ -141,9 +150,9 @@ static enum tsr_status check_gate(struct tsr_replaying *r, size_t gate, size_t s
 	result->gate_param = param;
 	result->failed = *g;
 	return tsr_fail(r->err, TSR_E_BOUND,
-			"%s: step %llu: tensor %.200s: found %s %.4g, expected at most %.4g; "
-			"nothing written",
-			r->recording->path, (unsigned long long)s->step, result->params[param],
+			"%s: step %" PRIu64
+			": tensor %.200s: found %s %.4g, expected at most %.4g; nothing written",
+			r->recording->path, s->step, result->params[param],
 			tsr_figure_name(g->figure), error, g->limit);
 }
 
@@ -191,7 +200,7 @@ static enum tsr_status replay(struct tsr_replaying *r, const char *out)
 			qsort(r->result->warnings, r->result->nwarnings,
 			      sizeof(*r->result->warnings), by_step);
 		TSR_TRY(check_gates(r));
-		TSR_TRY(tsr_replay_check_finite(r, out != NULL));
+		TSR_TRY(tsr_replay_check_state(r, out != NULL));
 	}
 	return out ? tsr_replay_write(r, out) : TSR_OK;
 }
@@ -208,7 +217,10 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 			   const char *out, const struct tsr_replay_options *options,
 			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
 {
-	struct tsr_replaying r = { .options = options, .run = run, .err = err };
+	struct tsr_replaying r = { .options = options,
+				   .run = run,
+				   .progress = { .run = run, .what = recording },
+				   .err = err };
 	struct tsr_err own;
 	enum tsr_status status;
 
@@ -232,7 +244,8 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	if (!r.result->recording && status == TSR_OK)
 		status = tsr_fail_nomem(err, recording);
 	leave_gpu(&r);
-	tsr_replay_free_additions(&r);
+	tsr_replay_free_new_states(&r);
+	tsr_tiles_free(&r.tiles);
 	free(r.by_recorded);
 	free(r.listed);
 	tsr_recording_close(r.recording);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the learning rate can move the largest weights: FlashOptim's check_numerics. */
+#include "replay/spacing.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "replay/engine.h"
 
 /* Formats of the narrow weight: significand bits behind the point, and exponents of finite ones. */
 struct narrow {

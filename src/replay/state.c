@@ -1,31 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The resident state: what it is coded as, and how it gets into memory. */
+#include "replay/state.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/pages.h"
 #include "base/pipeline.h"
-#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "pack/walk.h"
-#include "replay/engine.h"
+#include "step/step.h"
 #include "tersor/measure.h"
 
 /* --- Codings ---------------------------------------------------------------------------------- */
-
-struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t step)
-{
-	struct tsr_coding at = *coding;
-
-	at.seed += step * UINT64_C(0x9e3779b97f4a7c15);
-	return at;
-}
-
-static bool is_f32(const struct tsr_coding *coding)
-{
-	return coding->codec->planes[0].dtype == TSR_F32;
-}
 
 /* The coding that a tensor of the checkpoint has, if a state can be encoded in it. */
 static bool own_coding(const struct tsr_replaying *r, size_t tensor, enum tsr_part part,
@@ -70,12 +59,6 @@ static bool keeps(const struct tsr_replay_param *p, unsigned part)
 	return part == TSR_PART_WEIGHT || (p->kinds & tsr_part_kind((enum tsr_part)part));
 }
 
-static bool is_adam(const struct tsr_replaying *r)
-{
-	return r->result->optimizer == TSR_OPTIMIZER_ADAM ||
-	       r->result->optimizer == TSR_OPTIMIZER_ADAMW;
-}
-
 /*
  * Optimizers have no state for a parameter that never had a gradient.  It is taken for one if the
  * others count their steps, or need not: else nothing tells it from one whose state is missing.
@@ -84,7 +67,7 @@ static bool may_be_new(const struct tsr_replaying *r, const struct tsr_replay_pa
 		       bool counted)
 {
 	return !tsr_replay_has_any_state(p) && p->counter == SIZE_MAX && !p->scalar &&
-	       !r->stray_state && (counted || r->options->has_count || !is_adam(r));
+	       !r->stray_state && (counted || r->options->has_count || !tsr_replay_is_adam(r));
 }
 
 /* A checkpoint has all states of a parameter that the optimizer needs, or none. */
@@ -128,20 +111,17 @@ static enum tsr_status check_readable(const struct tsr_replaying *r, size_t tens
 			r->c->path, t->name, tsr_dtype_name(t->dtype));
 }
 
-static enum tsr_status plan_piece(const struct tsr_replaying *r, struct tsr_replay_param *p)
+static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_replay_param *p)
 {
 	struct tsr_step step = { .optimizer = r->result->optimizer };
-	uint64_t align;
 
 	memcpy(step.coding, p->coding, sizeof(step.coding));
-	align = tsr_step_align(&step);
-	p->piece = align < TSR_REPLAY_PIECE ? TSR_REPLAY_PIECE / align * align : align;
-	if (align > TSR_REPLAY_ALIGN_MAX && p->numel > TSR_REPLAY_ALIGN_MAX)
+	p->align = tsr_step_align(&step);
+	if (p->align > TSR_REPLAY_ALIGN_MAX && p->numel > TSR_REPLAY_ALIGN_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: tensor %.200s: groups of its codecs meet every %llu elements, "
-				"over the limit of %llu",
-				r->c->path, p->name, (unsigned long long)align,
-				(unsigned long long)TSR_REPLAY_ALIGN_MAX);
+				"%s: tensor %.200s: groups of its codecs meet every %" PRIu64
+				" elements, over the limit of %" PRIu64,
+				r->c->path, p->name, p->align, TSR_REPLAY_ALIGN_MAX);
 	return TSR_OK;
 }
 
@@ -161,7 +141,7 @@ static enum tsr_status plan_param(struct tsr_replaying *r, struct tsr_replay_par
 			r->result->state_nbytes += p->numel * sizeof(float);
 	}
 	p->fresh = r->options->zero_state || p->tensor[TSR_PART_MOMENTUM] == SIZE_MAX;
-	return plan_piece(r, p);
+	return align_param(r, p);
 }
 
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
@@ -179,12 +159,12 @@ enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
 	}
 	for (size_t i = 0; i < r->nparams; i++)
 		TSR_TRY(plan_param(r, &r->params[i]));
-	return TSR_OK;
+	return tsr_replay_cut(r, TSR_REPLAY_TILE, &r->tiles, &r->longest);
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* Elements from which on it is worth the while to free on several threads. */
+/* Parameters of so many elements are freed by several threads. */
 #define DROP_NUMEL (UINT64_C(1) << 20)
 
 static enum tsr_status drop_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -213,7 +193,7 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned t
 
 	for (size_t i = 0; i < n && !large; i++)
 		large = params[i].numel >= DROP_NUMEL;
-	/* Whether it can or not, all is freed. */
+	/* That only saves time: if it fails, everything is freed all the same. */
 	if (large)
 		(void)tsr_pipeline_run(&pipeline, &run, NULL);
 	for (size_t i = 0; i < n; i++) {
@@ -226,7 +206,7 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned t
 	free(params);
 }
 
-/* What will be filled as a whole; a tensor without elements has a byte all the same. */
+/* Uninitialized; for a tensor without elements, too. */
 static void *allocate(uint64_t nbytes)
 {
 	return nbytes < SIZE_MAX ? malloc((size_t)nbytes + 1) : NULL;
@@ -249,159 +229,141 @@ static enum tsr_status allocate_part(struct tsr_replaying *r, struct tsr_replay_
 	if (ok)
 		return TSR_OK;
 	return tsr_fail(r->err, TSR_E_NOMEM,
-			"%s: tensor %.200s: out of memory: the state takes %llu bytes", r->c->path,
-			p->name, (unsigned long long)r->result->state_nbytes);
+			"%s: tensor %.200s: out of memory: the state takes %" PRIu64 " bytes",
+			r->c->path, p->name, r->result->state_nbytes);
 }
 
 /* --- Loading ---------------------------------------------------------------------------------- */
 
-/* A part of a parameter, and its first job. */
-struct load {
-	struct tsr_replay_param *p;
-	unsigned part;
-	uint64_t first_job;
+/* What loading a part of a parameter found. */
+struct loaded {
+	struct tsr_measure measure;
+	struct tsr_encode_report report;
 };
 
 struct loading {
 	struct tsr_replaying *r;
-	struct load *loads;
-	size_t n;
 	uint64_t step; /* number of the step before the first */
-	size_t scratch_elements;
-	/* Of the part being committed: */
-	struct tsr_measure measure;
-	struct tsr_encode_report report;
+	struct loaded loaded[TSR_PARTS]; /* of the parameter being committed */
 };
 
 struct load_scratch {
 	struct tsr_read_scratch read;
-	const struct load *load;
-	uint64_t first;
-	size_t n;
-	struct tsr_measure measure;
-	struct tsr_encode_report report;
-	_Alignas(64) float x[]; /* as it was, then as it is decoded */
+	struct tsr_tile tile;
+	struct loaded loaded[TSR_PARTS];
+	_Alignas(64) float x[]; /* two arrays: as it was, and decoded again */
 };
-
-static uint64_t njobs_of(const struct tsr_replay_param *p)
-{
-	return p->numel ? (p->numel - 1) / p->piece + 1 : 1;
-}
-
-static const struct load *find_load(const struct loading *l, uint64_t job)
-{
-	size_t low = 0, high = l->n - 1;
-
-	while (low < high) {
-		const size_t mid = low + (high - low + 1) / 2;
-
-		if (l->loads[mid].first_job <= job)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return &l->loads[low];
-}
-
-static void planes_at(const struct tsr_replay_param *p, unsigned part, uint64_t first,
-		      void *plane[])
-{
-	for (unsigned i = 0; i < p->coding[part].codec->nplanes; i++)
-		plane[i] = p->plane[part][i] + tsr_plane_nbytes(&p->coding[part], i, first);
-}
 
 /* Whether a tensor's planes are what a state in this coding has. */
 static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *coding)
 {
 	if (t->coding.codec)
 		return tsr_coding_is_same(&t->coding, coding);
-	return t->dtype == TSR_F32 && is_f32(coding);
+	return t->dtype == TSR_F32 && tsr_replay_is_f32(coding);
 }
 
-/* Planes of the wanted coding are taken as they are: encoding again could change them. */
-static enum tsr_status take(const struct loading *l, struct load_scratch *s, struct tsr_err *err)
+/* The tensor that a part is loaded from; SIZE_MAX: it starts from zeros. */
+static size_t source_of(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+			unsigned part)
 {
-	const struct tsr_checkpoint *c = l->r->c;
-	const struct tsr_replay_param *p = s->load->p;
-	const unsigned part = s->load->part;
-	const struct tsr_tensor *t = &c->tensors[p->tensor[part]];
+	return r->options->zero_state && part != TSR_PART_WEIGHT ? SIZE_MAX : p->tensor[part];
+}
+
+/* Planes that already have the wanted coding are copied: encoding again could change them. */
+static enum tsr_status copy_planes(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+				   unsigned part, const struct tsr_tile *tile, struct tsr_err *err)
+{
+	const struct tsr_tensor *t = &r->c->tensors[p->tensor[part]];
 	const struct tsr_coding *coding = &p->coding[part];
 	void *plane[TSR_PLANES_MAX];
 
-	planes_at(p, part, s->first, plane);
+	tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
 	for (unsigned i = 0; i < t->nplanes; i++)
-		TSR_TRY(tsr_array_read(c, &c->arrays[t->plane[i]],
-				       tsr_plane_nbytes(coding, i, s->first),
-				       (size_t)tsr_plane_nbytes(coding, i, s->n), plane[i], err));
+		TSR_TRY(tsr_array_read(
+			r->c, &r->c->arrays[t->plane[i]], tsr_plane_nbytes(coding, i, tile->first),
+			(size_t)tsr_plane_nbytes(coding, i, tile->n), plane[i], err));
 	if (p->fp32[part])
-		coding->codec->decode(coding, (const void *const *)plane, s->n,
-				      p->fp32[part] + s->first);
+		coding->codec->decode(coding, (const void *const *)plane, tile->n,
+				      p->fp32[part] + tile->first);
 	return TSR_OK;
 }
 
-static enum tsr_status encode(const struct loading *l, struct load_scratch *s, struct tsr_err *err)
+static enum tsr_status read_f32(const struct tsr_replaying *r, size_t tensor,
+				struct load_scratch *s, struct tsr_err *err)
 {
-	const struct tsr_replay_param *p = s->load->p;
-	const unsigned part = s->load->part;
-	const size_t tensor = l->r->options->zero_state && part != TSR_PART_WEIGHT
-				      ? SIZE_MAX
-				      : p->tensor[part];
-	struct tsr_coding coding = tsr_replay_coding_at(&p->coding[part], l->step);
-	void *plane[TSR_PLANES_MAX];
+	const struct tsr_tile *tile = &s->tile;
 
-	memset(s->x, 0, s->n * sizeof(*s->x));
-	for (size_t at = 0; at < s->n && tensor != SIZE_MAX; at += TSR_READ_MAX) {
-		const size_t left = s->n - at;
+	if (tensor == SIZE_MAX)
+		memset(s->x, 0, tile->n * sizeof(*s->x));
+	for (size_t at = 0; at < tile->n && tensor != SIZE_MAX; at += TSR_READ_MAX) {
+		const size_t left = tile->n - at;
 
-		TSR_TRY(tsr_tensor_read_f32(l->r->c, &l->r->c->tensors[tensor], s->first + at,
+		TSR_TRY(tsr_tensor_read_f32(r->c, &r->c->tensors[tensor], tile->first + at,
 					    left < TSR_READ_MAX ? left : TSR_READ_MAX, &s->read,
 					    s->x + at, err));
 	}
+	return TSR_OK;
+}
+
+static enum tsr_status encode(const struct loading *l, struct load_scratch *s, unsigned part,
+			      struct tsr_err *err)
+{
+	const struct tsr_replaying *r = l->r;
+	const struct tsr_replay_param *p = &r->params[s->tile.tensor];
+	const size_t n = s->tile.n;
+	struct tsr_coding coding = tsr_replay_coding_at(&p->coding[part], l->step);
+	struct loaded *loaded = &s->loaded[part];
+	float *decoded = s->x + r->longest;
+	void *plane[TSR_PLANES_MAX];
+
+	TSR_TRY(read_f32(r, source_of(r, p, part), s, err));
 	if (p->fp32[part])
-		memcpy(p->fp32[part] + s->first, s->x, s->n * sizeof(*s->x));
-	planes_at(p, part, s->first, plane);
-	coding.first = s->first;
-	coding.codec->encode(&coding, s->x, s->n, plane, &s->report);
-	if (is_f32(&coding))
+		memcpy(p->fp32[part] + s->tile.first, s->x, n * sizeof(*s->x));
+	tsr_replay_planes_at(&coding, p->plane[part], s->tile.first, plane);
+	coding.first = s->tile.first;
+	coding.codec->encode(&coding, s->x, n, plane, &loaded->report);
+	if (tsr_replay_is_f32(&coding))
 		return TSR_OK;
-	coding.codec->decode(&coding, (const void *const *)plane, s->n, s->x + l->scratch_elements);
-	tsr_measure_add(&s->measure, s->x, s->x + l->scratch_elements, s->n);
+	coding.codec->decode(&coding, (const void *const *)plane, n, decoded);
+	tsr_measure_add(&loaded->measure, s->x, decoded, n);
 	return TSR_OK;
 }
 
 static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct loading *l = ctx;
+	const struct tsr_replaying *r = l->r;
 	struct load_scratch *s = scratch;
 	const struct tsr_replay_param *p;
-	size_t tensor;
 
-	s->load = find_load(l, job);
-	p = s->load->p;
-	tensor = p->tensor[s->load->part];
-	s->first = (job - s->load->first_job) * p->piece;
-	s->n = (size_t)(p->numel - s->first < p->piece ? p->numel - s->first : p->piece);
-	s->measure = (struct tsr_measure){ 0 };
-	s->report = (struct tsr_encode_report){ 0 };
-	if (tensor != SIZE_MAX &&
-	    !(l->r->options->zero_state && s->load->part != TSR_PART_WEIGHT) &&
-	    has_coding(&l->r->c->tensors[tensor], &p->coding[s->load->part]))
-		return take(l, s, err);
-	return encode(l, s, err);
+	s->tile = tsr_tiles_get(&r->tiles, job);
+	p = &r->params[s->tile.tensor];
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const size_t source = source_of(r, p, part);
+
+		s->loaded[part] = (struct loaded){ .measure = { 0 } };
+		if (!p->coding[part].codec)
+			continue;
+		if (source != SIZE_MAX && has_coding(&r->c->tensors[source], &p->coding[part]))
+			TSR_TRY(copy_planes(r, p, part, &s->tile, err));
+		else
+			TSR_TRY(encode(l, s, part, err));
+	}
+	return TSR_OK;
 }
 
-/* As when packing, but there is no way to keep such a tensor raw. */
-static enum tsr_status check_loaded(const struct loading *l, const struct load *load,
-				    struct tsr_err *err)
+/* As when packing, but such a tensor cannot be kept raw. */
+static enum tsr_status check_loaded(const struct tsr_replaying *r, struct tsr_replay_param *p,
+				    unsigned part, const struct loaded *loaded, struct tsr_err *err)
 {
-	const struct tsr_measure *m = &l->measure;
-	const struct tsr_encode_report *e = &l->report;
-	const struct tsr_coding *coding = &load->p->coding[load->part];
-	const struct tsr_checkpoint *c = l->r->c;
-	const size_t tensor = load->p->tensor[load->part];
-	const bool variance = load->part == TSR_PART_VARIANCE && coding->codec->grouped;
+	const struct tsr_measure *m = &loaded->measure;
+	const struct tsr_encode_report *e = &loaded->report;
+	const struct tsr_codec *codec = p->coding[part].codec;
+	const size_t tensor = p->tensor[part];
+	const bool variance = part == TSR_PART_VARIANCE && codec->grouped;
 	char found[160] = "";
 
+	p->lossy |= m->n > 0 && !codec->lossless;
 	tsr_replay_put_count(found, sizeof(found), m->nonfinite, "non-finite values");
 	tsr_replay_put_count(found, sizeof(found), variance ? m->negative : 0,
 			     "negative variances");
@@ -411,55 +373,40 @@ static enum tsr_status check_loaded(const struct loading *l, const struct load *
 	if (!*found)
 		return TSR_OK;
 	return tsr_fail(err, TSR_E_UNSUPPORTED,
-			"%s: tensor %.200s: found %s, which %s cannot hold, expected none", c->path,
-			tensor == SIZE_MAX ? load->p->name : c->tensors[tensor].name, found,
-			coding->codec->name);
+			"%s: tensor %.200s: found %s, which %s cannot hold, expected none",
+			r->c->path, tensor == SIZE_MAX ? p->name : r->c->tensors[tensor].name,
+			found, codec->name);
 }
 
 static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct loading *l = ctx;
-	struct load_scratch *s = scratch;
-	const struct tsr_run *run = l->r->run;
+	const struct load_scratch *s = scratch;
+	struct tsr_replay_param *p = &l->r->params[s->tile.tensor];
 
-	if (job == s->load->first_job) {
-		l->measure = (struct tsr_measure){ 0 };
-		l->report = (struct tsr_encode_report){ 0 };
+	(void)job;
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		struct loaded *sum = &l->loaded[part];
+
+		if (!s->tile.first)
+			*sum = (struct loaded){ .measure = { 0 } };
+		tsr_measure_merge(&sum->measure, &s->loaded[part].measure);
+		sum->report.scale_overflow += s->loaded[part].report.scale_overflow;
+		sum->report.narrow_overflow += s->loaded[part].report.narrow_overflow;
+		if (s->tile.last && p->coding[part].codec)
+			TSR_TRY(check_loaded(l->r, p, part, sum, err));
 	}
-	tsr_measure_merge(&l->measure, &s->measure);
-	l->report.scale_overflow += s->report.scale_overflow;
-	l->report.narrow_overflow += s->report.narrow_overflow;
-	if (run && run->progress && !run->progress(run->ctx, 0, 1))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", l->r->c->path);
-	if (job + 1 != s->load->first_job + njobs_of(s->load->p))
-		return TSR_OK;
-	s->load->p->lossy |= l->measure.n > 0 && !s->load->p->coding[s->load->part].codec->lossless;
-	return check_loaded(l, s->load, err);
+	return tsr_progress_add(&l->r->progress, 0, err);
 }
 
-static enum tsr_status plan_loads(struct loading *l, uint64_t *njobs_ret)
+static enum tsr_status allocate_state(struct tsr_replaying *r)
 {
-	struct tsr_replaying *r = l->r;
-	uint64_t njobs = 0;
-
-	l->loads = calloc(r->nparams * TSR_PARTS + 1, sizeof(*l->loads));
-	if (!l->loads)
-		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < r->nparams; i++) {
-		struct tsr_replay_param *p = &r->params[i];
-		const uint64_t longest = p->piece < p->numel ? p->piece : p->numel;
-
-		l->scratch_elements = longest > l->scratch_elements ? (size_t)longest
-								    : l->scratch_elements;
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			if (!p->coding[part].codec)
-				continue;
-			TSR_TRY(allocate_part(r, p, part));
-			l->loads[l->n++] = (struct load){ p, part, njobs };
-			njobs += njobs_of(p);
+			if (r->params[i].coding[part].codec)
+				TSR_TRY(allocate_part(r, &r->params[i], part));
 		}
 	}
-	*njobs_ret = njobs;
 	return TSR_OK;
 }
 
@@ -502,15 +449,16 @@ static enum tsr_status verify(struct tsr_replaying *r)
 enum tsr_status tsr_replay_load_state(struct tsr_replaying *r)
 {
 	struct loading l = { .r = r, .step = r->result->steps[0].step - 1 };
-	struct tsr_pipeline pipeline = { .work = load_work, .commit = load_commit, .ctx = &l };
-	enum tsr_status status = plan_loads(&l, &pipeline.njobs);
+	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
+					       .scratch_nbytes = sizeof(struct load_scratch) +
+								 2 * r->longest * sizeof(float),
+					       .work = load_work,
+					       .commit = load_commit,
+					       .ctx = &l };
 
-	pipeline.scratch_nbytes = sizeof(struct load_scratch) +
-				  2 * l.scratch_elements * sizeof(float);
-	if (status == TSR_OK)
-		status = verify(r);
-	if (status == TSR_OK && l.n)
-		status = tsr_pipeline_run(&pipeline, r->run, r->err);
-	free(l.loads);
-	return status == TSR_OK ? tsr_checkpoint_check_unchanged(r->c, r->err) : status;
+	TSR_TRY(allocate_state(r));
+	TSR_TRY(verify(r));
+	if (r->nparams)
+		TSR_TRY(tsr_pipeline_run(&pipeline, r->run, r->err));
+	return tsr_checkpoint_check_unchanged(r->c, r->err);
 }

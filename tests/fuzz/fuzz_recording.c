@@ -14,7 +14,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "checked_checkpoint.h"
-#include "recording/recording_files.h"
+#include "recording/recording_data.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a replay has on a GPU, and the buffers by which bytes get there. */
-#ifndef TSR_REPLAY_GPU_BUFFERS_H
-#define TSR_REPLAY_GPU_BUFFERS_H
+/* What a replay has on a GPU: the state, and buffers by which bytes get there and back. */
+#ifndef TSR_REPLAY_GPU_MEMORY_H
+#define TSR_REPLAY_GPU_MEMORY_H
 
 #include <pthread.h>
 
 #include "base/pipeline.h"
-#include "replay/on_gpu.h"
 #include "gpu/gpu_work.h"
+#include "replay/window.h"
 
 /* Threads that read; more would only take memory. */
 #define TSR_REPLAY_READERS_MAX 12u
 
-/* Buffers: one per job under way, and those that the GPU is not yet done with. */
+/* Buffers: one per job under way, and those that the GPU still uses. */
 #define TSR_REPLAY_IN_FLIGHT 4u
 #define TSR_REPLAY_BUFFERS_MAX \
 	(TSR_REPLAY_READERS_MAX + TSR_PIPELINE_WAITING + TSR_REPLAY_IN_FLIGHT)
 
-enum tsr_replay_buffer_state { TSR_BUFFER_FREE, TSR_BUFFER_HELD, TSR_BUFFER_ON_ITS_WAY };
+enum tsr_replay_buffer_state { TSR_BUFFER_FREE, TSR_BUFFER_HELD, TSR_BUFFER_IN_FLIGHT };
 
 /* Host memory and as much on the GPU. */
 struct tsr_replay_buffer {
 	enum tsr_replay_buffer_state state;
-	uint64_t ticket; /* of those on their way: the lower, the earlier */
+	uint64_t ticket; /* of those in flight: the lower, the earlier */
 	struct tsr_gpu_event *copied, *done;
 	unsigned char *host, *device;
 };
@@ -36,8 +36,8 @@ struct tsr_replay_gpu {
 	struct tsr_gpu_stream *copies, *steps;
 	unsigned char *state;
 	struct tsr_replay_planes *planes; /* per parameter */
-	uint64_t *start; /* per parameter: its first chunk; one entry more at the end */
-	struct tsr_step_report *reports; /* on the GPU: of a chunk at each step, and so on */
+	struct tsr_tiles tiles; /* of parameters; longer than on the CPU */
+	struct tsr_step_report *reports; /* on the GPU: of a tile at each step, and so on */
 	struct tsr_step_report *found; /* the same, fetched */
 	struct tsr_run run; /* how many threads read */
 	unsigned nbuffers;
@@ -49,6 +49,20 @@ struct tsr_replay_gpu {
 	uint64_t next; /* the job to be committed next */
 };
 
+/* TSR_E_USAGE if the options ask for a GPU, and for what only the CPU does. */
+enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r);
+
+/*
+ * Take the GPU that the options ask for, and all memory on it that the replay needs; sets r->gpu,
+ * NULL for the CPU.  The state must have been planned.
+ *
+ * Return: TSR_E_NOMEM if the state does not fit; TSR_E_IO if the GPU cannot be used.
+ */
+enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r);
+
+/* Waits for what the GPU still does.  NULL is allowed. */
+void tsr_replay_gpu_close(struct tsr_replay_gpu *gpu);
+
 /*
  * A buffer that is free, or the one that is free next, once the GPU is done with it.  There are more
  * than jobs under way, each of which takes one.
@@ -56,11 +70,15 @@ struct tsr_replay_gpu {
 enum tsr_status tsr_replay_take_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer **ret,
 				       struct tsr_err *err);
 
-/* Free again; or on its way, and free when its event `done`, which was recorded, is reached. */
+/* Free again; or in flight, and free once its event `done`, which was recorded, is reached. */
 void tsr_replay_give_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer *b,
 			    enum tsr_replay_buffer_state state);
 
-/* Before a pipeline, when the GPU has nothing to do. */
+/* Call this before a pipeline, when the GPU is idle. */
 void tsr_replay_begin_pass(struct tsr_replay_gpu *g);
+
+/* Copy the loaded state to the GPU, and back after the last step; nothing without r->gpu. */
+enum tsr_status tsr_replay_gpu_put_state(struct tsr_replaying *r);
+enum tsr_status tsr_replay_gpu_get_state(struct tsr_replaying *r);
 
 #endif

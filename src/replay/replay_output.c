@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The result: the checkpoint that was read, whose stepped tensors are in memory now. */
+#include "replay/replay_output.h"
+
 #include <stdlib.h>
 
 #include "base/fail.h"
 #include "base/hash.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
 #include "names/flashoptim_export.h"
 #include "pack/given.h"
-#include "replay/engine.h"
+#include "replay/counters.h"
+#include "replay/new_states.h"
 
-static bool is_f32(const struct tsr_coding *coding)
-{
-	return coding->codec->planes[0].dtype == TSR_F32;
-}
-
-bool tsr_replay_is_packed(const struct tsr_replaying *r)
+/* Whether the state goes into a packed file. */
+static bool is_packed(const struct tsr_replaying *r)
 {
 	for (size_t i = 0; i < r->nparams && !r->options->decode; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			const struct tsr_coding *coding = &r->params[i].coding[part];
 
-			if (coding->codec && !is_f32(coding))
+			if (coding->codec && !tsr_replay_is_f32(coding))
 				return true;
 		}
 	}
@@ -41,7 +39,7 @@ static enum tsr_status check_flashoptim(const struct tsr_replaying *r)
 		for (unsigned part = 0; part < TSR_PARTS && status == TSR_OK; part++) {
 			if (p->tensor[part] != SIZE_MAX)
 				stepped[p->tensor[part]] = p->coding[part].codec;
-			if (p->coding[part].codec && !is_f32(&p->coding[part]))
+			if (p->coding[part].codec && !tsr_replay_is_f32(&p->coding[part]))
 				status = tsr_flashoptim_check(r->c->path, p->name, &p->coding[part],
 							      &bytewidth, r->err);
 		}
@@ -66,7 +64,7 @@ enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char 
 
 	if (r->options->to_flashoptim)
 		return check_flashoptim(r);
-	if (!tsr_replay_is_packed(r) || container == TSR_CONTAINER_COUNT ||
+	if (!is_packed(r) || container == TSR_CONTAINER_COUNT ||
 	    container == TSR_CONTAINER_SAFETENSORS)
 		return TSR_OK;
 	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_DECODE,
@@ -133,7 +131,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t = &r->c->tensors[tensor];
 	t->dtype = TSR_F32;
 	t->nplanes = coding->codec->nplanes;
-	t->coding = is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
+	t->coding = tsr_replay_is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
 	t->error = NULL;
 	return TSR_OK;
 }
@@ -248,10 +246,10 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 
 enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 {
-	const bool packed = tsr_replay_is_packed(r);
+	const bool packed = is_packed(r);
 	enum tsr_status status;
 
-	TSR_TRY(tsr_replay_add_states(r));
+	TSR_TRY(tsr_replay_add_new_states(r));
 	TSR_TRY(place(r));
 	TSR_TRY(tsr_replay_write_counts(r));
 	status = packed ? write_packed(r, out) : write_plain(r, out);

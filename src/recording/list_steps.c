@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps of a directory without a manifest, found by the names of its files. */
+#include "recording/list_steps.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dir.h"
+#include "base/fail.h"
+#include "torch/dcp.h"
+
+/* Extensions of files that may be steps; .npy is not, since it names no parameter. */
+static const char *const extensions[] = { ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz" };
+
+/* The length of a name without its extension; 0 if it has none of these. */
+static size_t stem_of(const char *name)
+{
+	const size_t n = strlen(name);
+
+	for (size_t i = 0; i < sizeof(extensions) / sizeof(*extensions); i++) {
+		const size_t len = strlen(extensions[i]);
+
+		if (n > len && strcmp(name + n - len, extensions[i]) == 0)
+			return n - len;
+	}
+	return 0;
+}
+
+/* The number that the first @n bytes end in; false if there is none, or it is over the limit. */
+static bool number_at_end(const char *name, size_t n, uint64_t *ret)
+{
+	size_t at = n;
+	uint64_t value = 0;
+
+	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
+		at--;
+	if (at == n)
+		return false;
+	for (; at < n; at++) {
+		value = 10 * value + (uint64_t)(name[at] - '0');
+		if (value > TSR_STEP_MAX)
+			return false;
+	}
+	*ret = value;
+	return true;
+}
+
+bool tsr_recording_step_of(const char *name, uint64_t *step_ret)
+{
+	const size_t n = stem_of(name);
+
+	return n && number_at_end(name, n, step_ret);
+}
+
+/* A step and its file, or its directory of torch.distributed.checkpoint. */
+struct found_step {
+	uint64_t step;
+	const char *name;
+};
+
+static int by_step(const void *va, const void *vb)
+{
+	const struct found_step *a = va, *b = vb;
+
+	if (a->step != b->step)
+		return a->step < b->step ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+/* Whether a name of the directory is one of its steps; its number. */
+static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, bool *is_step,
+			       uint64_t *step, struct tsr_err *err)
+{
+	size_t n = stem_of(name);
+	char *path;
+
+	*is_step = n > 0;
+	if (!n) {
+		path = tsr_recording_path(r->pub.path, name);
+		if (!path)
+			return tsr_fail_nomem(err, r->pub.path);
+		*is_step = tsr_dir_is(path) && tsr_dcp_looks_like(path);
+		free(path);
+		n = strlen(name);
+	}
+	if (!*is_step)
+		return TSR_OK;
+	if (!number_at_end(name, n, step))
+		return tsr_fail(
+			err, TSR_E_FORMAT,
+			"%s/%.255s: found no number of a step at the end of the name, expected one "
+			"in every file of a recording without " TSR_MANIFEST_NAME,
+			r->pub.path, name);
+	if (!*step)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s/%.255s: found step 0, expected 1 for the first step ever",
+				r->pub.path, name);
+	return TSR_OK;
+}
+
+static enum tsr_status find_steps(struct tsr_recording_data *r, const struct tsr_dir *d,
+				  struct found_step *steps, size_t *n_ret, struct tsr_err *err)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->n; i++) {
+		bool is_step;
+
+		TSR_TRY(look_at(r, d->names[i], &is_step, &steps[n].step, err));
+		steps[n].name = d->names[i];
+		n += is_step;
+	}
+	if (!n)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: found neither " TSR_MANIFEST_NAME
+				" nor files named by step, expected a recording",
+				r->pub.path);
+	qsort(steps, n, sizeof(*steps), by_step);
+	for (size_t i = 1; i < n; i++) {
+		const struct found_step *a = &steps[i - 1], *b = &steps[i];
+
+		if (a->step == b->step)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: step %" PRIu64
+					": found %.255s and %.255s, expected one file",
+					r->pub.path, a->step, a->name, b->name);
+		if (b->step != a->step + 1)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: found step %" PRIu64 " after step %" PRIu64
+					", expected %" PRIu64,
+					r->pub.path, b->step, a->step, a->step + 1);
+	}
+	*n_ret = n;
+	return TSR_OK;
+}
+
+static enum tsr_status keep_steps(struct tsr_recording_data *r, const struct found_step *found,
+				  size_t n, struct tsr_err *err)
+{
+	struct tsr_recording_step *steps = tsr_arena_alloc(r->arena, n * sizeof(*steps));
+	struct tsr_recording_group *group = tsr_arena_alloc(r->arena, sizeof(*group));
+	const char **files = tsr_arena_alloc(r->arena, n * sizeof(*files));
+
+	if (!steps || !group || !files)
+		return tsr_recording_nomem(r, err);
+	for (size_t i = 0; i < n; i++) {
+		files[i] = tsr_arena_copy(r->arena, found[i].name, strlen(found[i].name));
+		if (!files[i])
+			return tsr_recording_nomem(r, err);
+		steps[i] = (struct tsr_recording_step){ .step = found[i].step,
+							.nfiles = 1,
+							.files = &files[i] };
+	}
+	r->pub.ngroups = 1;
+	r->pub.groups = group;
+	r->pub.nsteps = n;
+	r->pub.steps = steps;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct tsr_err *err)
+{
+	struct tsr_dir d = { 0 };
+	struct found_step *found;
+	enum tsr_status status;
+	size_t n = 0;
+
+	TSR_TRY(tsr_dir_list(r->pub.path, "", &d, err));
+	found = calloc(d.n + 1, sizeof(*found));
+	status = found ? find_steps(r, &d, found, &n, err) : tsr_fail_nomem(err, r->pub.path);
+	if (status == TSR_OK)
+		status = keep_steps(r, found, n, err);
+	free(found);
+	tsr_dir_free(&d);
+	return status;
+}

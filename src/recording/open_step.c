@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening the gradients of one step, from one file or one per rank. */
+#include "recording/open_step.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dir.h"
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "base/file.h"
+#include "recording/join_ranks.h"
+#include "recording/recording_data.h"
+
+/* Put the step into a message that begins with the path of a file; false if it does not. */
+static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
+{
+	const size_t n = strlen(path);
+	struct tsr_err was;
+
+	if (strncmp(err->msg, path, n) != 0 || err->msg[n] != ':')
+		return false;
+	was = *err;
+	tsr_fail_hint(err, was.code, was.hint, "%s: step %" PRIu64 "%s", path, step, was.msg + n);
+	return true;
+}
+
+/* The same for whichever of a step's files it is. */
+static void name_step_of(const struct tsr_recording_data *r, const struct tsr_recording_step *step,
+			 struct tsr_err *err)
+{
+	struct tsr_err was;
+	bool named = !err;
+
+	for (size_t i = 0; i < step->nfiles && !named; i++) {
+		char *path = tsr_recording_path(r->pub.path, step->files[i]);
+
+		named = path && name_step(path, step->step, err);
+		free(path);
+	}
+	if (named)
+		return;
+	was = *err;
+	tsr_fail_hint(err, was.code, was.hint, "step %" PRIu64 ": %s", step->step, was.msg);
+}
+
+void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err)
+{
+	name_step_of((const struct tsr_recording_data *)r, &r->steps[index], err);
+}
+
+/*
+ * A file that the recording names is a regular one: it is held open meanwhile, so that a link which
+ * takes its place is noticed.
+ */
+static enum tsr_status open_part(const struct tsr_recording_data *r, const char *name,
+				 const char *path, struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+
+	if (r->pub.has_manifest || !tsr_dir_is(path))
+		TSR_TRY(tsr_file_open_in(r->pub.path, name, r->options.follow, &f, err));
+	status = tsr_checkpoint_open(&path, 1, &r->options, ret, err);
+	if (status == TSR_OK && f)
+		status = tsr_file_check_unchanged(f, err);
+	tsr_file_close(f);
+	return status;
+}
+
+static enum tsr_status open_parts(const struct tsr_recording_data *r,
+				  const struct tsr_recording_step *step,
+				  struct tsr_checkpoint **parts, struct tsr_err *err)
+{
+	for (size_t i = 0; i < step->nfiles; i++) {
+		char *path = tsr_recording_path(r->pub.path, step->files[i]);
+		enum tsr_status status;
+
+		if (!path)
+			return tsr_fail_nomem(err, r->pub.path);
+		status = open_part(r, step->files[i], path, &parts[i], err);
+		free(path);
+		if (status != TSR_OK)
+			return status;
+	}
+	return TSR_OK;
+}
+
+/* One part as it is; several, or one that says where its tensors begin, put together. */
+static enum tsr_status join_parts(struct tsr_checkpoint **parts, size_t n,
+				  struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	if (n > 1 || tsr_recording_has_offsets(parts[0]))
+		return tsr_recording_join(parts, n, ret, err);
+	*ret = parts[0];
+	parts[0] = NULL;
+	return TSR_OK;
+}
+
+static enum tsr_status check_gradients(const struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	if (c->packed)
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is a packed file, expected gradients",
+				c->path);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		if (t->dtype != TSR_BF16 && t->dtype != TSR_F16 && t->dtype != TSR_F32)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: tensor %.200s: found dtype %s, expected a gradient in "
+					"BF16, F16 or F32",
+					c->path, t->name, tsr_dtype_name(t->dtype));
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_recording_open_step(const struct tsr_recording *recording, size_t index,
+					struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	const struct tsr_recording_data *r = (const struct tsr_recording_data *)recording;
+	const struct tsr_recording_step *step = &recording->steps[index];
+	struct tsr_checkpoint **parts = calloc(step->nfiles, sizeof(struct tsr_checkpoint *));
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status;
+
+	if (!parts)
+		return tsr_fail_nomem(err, recording->path);
+	status = open_parts(r, step, parts, err);
+	if (status == TSR_OK)
+		status = join_parts(parts, step->nfiles, &c, err);
+	if (status == TSR_OK)
+		status = check_gradients(c, err);
+	for (size_t i = 0; i < step->nfiles; i++)
+		tsr_checkpoint_close(parts[i]);
+	free(parts);
+	if (status != TSR_OK) {
+		tsr_checkpoint_close(c);
+		name_step_of(r, step, err);
+		return status;
+	}
+	*ret = c;
+	return TSR_OK;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Paths and memory of a recording. */
+#include "recording/recording_data.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+
+enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct tsr_err *err)
+{
+	if (!tsr_arena_full(r->arena))
+		return tsr_fail_nomem(err, r->pub.path);
+	return tsr_fail(err, TSR_E_LIMIT,
+			"%s: names and values take more memory than the limit of %" PRIu64 " MiB",
+			r->pub.path, (TSR_RECORDING_ARENA_MAX >> 20));
+}
+
+char *tsr_recording_path(const char *directory, const char *name)
+{
+	const size_t n = strlen(directory);
+	char *path = malloc(n + strlen(name) + 2);
+
+	if (!path)
+		return NULL;
+	strcpy(path, directory);
+	if (n && path[n - 1] != '/')
+		strcat(path, "/");
+	return strcat(path, name);
+}
+
+/* A step can be a link to elsewhere, or a directory of its own. */
+static enum tsr_status check_not_step(const struct tsr_recording *r, const char *file,
+				      const char *path, struct tsr_err *err)
+{
+	char *step = tsr_recording_path(r->path, file);
+	enum tsr_status status;
+
+	if (!step)
+		return tsr_fail_nomem(err, r->path);
+	status = tsr_path_check_not(step, path, err);
+	if (status == TSR_OK)
+		status = tsr_path_check_not_in(step, path, err);
+	free(step);
+	return status;
+}
+
+enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,
+					struct tsr_err *err)
+{
+	TSR_TRY(tsr_path_check_not_in(r->path, path, err));
+	for (size_t i = 0; i < r->nsteps; i++) {
+		for (size_t f = 0; f < r->steps[i].nfiles; f++)
+			TSR_TRY(check_not_step(r, r->steps[i].files[f], path, err));
+	}
+	return TSR_OK;
+}

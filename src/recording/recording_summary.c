@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a recording has in all: its gradients, and totals of steps and groups. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "tersor/recording.h"
+#include "text/shape.h"
+
+/* What names and shapes of gradients may take in memory. */
+#define ARENA_NBYTES_MAX (UINT64_C(1) << 30)
+
+struct summing {
+	const struct tsr_recording *r;
+	struct tsr_recording_summary *s;
+	size_t nsorted; /* so many gradients are sorted by name: those of earlier steps */
+	struct tsr_err *err;
+};
+
+static int by_name(const void *va, const void *vb)
+{
+	const struct tsr_recorded_gradient *a = va, *b = vb;
+
+	return strcmp(a->name, b->name);
+}
+
+static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *t)
+{
+	struct tsr_recording_summary *s = m->s;
+	const size_t n = s->ngradients;
+	struct tsr_recorded_gradient *g = s->gradients;
+	uint64_t *shape = tsr_arena_alloc(s->arena, (t->rank + 1) * sizeof(*shape));
+	const char *name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
+
+	if ((n & (n - 1)) == 0) /* room for a power of two */
+		g = realloc(g, (n ? 2 * n : 1) * sizeof(*g));
+	if (g)
+		s->gradients = g;
+	if (!g || !shape || !name)
+		return tsr_fail_nomem(m->err, m->r->path);
+	if (t->rank)
+		memcpy(shape, t->shape, t->rank * sizeof(*shape));
+	g[s->ngradients++] = (struct tsr_recorded_gradient){
+		.name = name,
+		.group = tsr_recording_group_of(m->r, name),
+		.dtype = t->dtype,
+		.rank = t->rank,
+		.shape = shape,
+		.numel = t->numel,
+		.nsteps = 1,
+	};
+	return TSR_OK;
+}
+
+static enum tsr_status add_tensor(struct summing *m, const struct tsr_checkpoint *c, size_t index,
+				  const struct tsr_tensor *t)
+{
+	const struct tsr_recorded_gradient key = { .name = t->name };
+	char found[64], expected[64];
+	struct tsr_recorded_gradient *g = m->nsorted ? bsearch(&key, m->s->gradients, m->nsorted,
+							       sizeof(*g), by_name)
+						     : NULL;
+
+	if (!g)
+		return add_gradient(m, t);
+	g->nsteps++;
+	if (g->rank == t->rank &&
+	    (!g->rank || memcmp(g->shape, t->shape, g->rank * sizeof(*g->shape)) == 0))
+		return TSR_OK;
+	tsr_shape_text(found, sizeof(found), t->rank, t->shape);
+	tsr_shape_text(expected, sizeof(expected), g->rank, g->shape);
+	return tsr_fail(m->err, TSR_E_FORMAT,
+			"%s: step %" PRIu64
+			": tensor %.200s: found shape %s, expected %s as in the steps before",
+			c->path, m->r->steps[index].step, t->name, found, expected);
+}
+
+static enum tsr_status add_step(struct summing *m, size_t index)
+{
+	struct tsr_recording_summary *s = m->s;
+	struct tsr_recorded_step *step = &s->steps[index];
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status = tsr_recording_open_step(m->r, index, &c, m->err);
+
+	for (size_t i = 0; status == TSR_OK && i < c->ntensors; i++) {
+		status = add_tensor(m, c, index, &c->tensors[i]);
+		step->nbytes += tsr_tensor_nbytes(&c->tensors[i]);
+		step->dtypes |= 1u << c->tensors[i].dtype;
+		step->ntensors++;
+	}
+	tsr_checkpoint_close(c);
+	if (m->nsorted < s->ngradients)
+		qsort(s->gradients, s->ngradients, sizeof(*s->gradients), by_name);
+	m->nsorted = s->ngradients;
+	s->nbytes += step->nbytes;
+	s->dtypes |= step->dtypes;
+	s->nfiles += m->r->steps[index].nfiles;
+	return status;
+}
+
+static void widen(struct tsr_recorded_range *r, double value)
+{
+	r->low = r->n && r->low <= value ? r->low : value;
+	r->high = r->n && r->high >= value ? r->high : value;
+	r->n++;
+}
+
+static void add_ranges(struct summing *m)
+{
+	for (size_t i = 0; i < m->r->nsteps; i++) {
+		const struct tsr_recording_step *step = &m->r->steps[i];
+
+		if (step->has_loss)
+			widen(&m->s->loss, step->loss);
+		for (size_t g = 0; step->lr && g < m->r->ngroups; g++)
+			widen(&m->s->groups[g].lr, step->lr[g]);
+	}
+}
+
+static void add_groups(struct summing *m)
+{
+	struct tsr_recording_summary *s = m->s;
+	uint64_t found = 0;
+
+	for (size_t i = 0; i < s->ngradients; i++) {
+		const struct tsr_recorded_gradient *g = &s->gradients[i];
+
+		if (!g->group)
+			continue;
+		s->groups[g->group - m->r->groups].nparams++;
+		s->groups[g->group - m->r->groups].numel += g->numel;
+		found += g->nsteps;
+	}
+	for (size_t g = 0; g < m->r->ngroups; g++) {
+		if (m->r->groups[g].params)
+			s->groups[g].nparams = m->r->groups[g].nparams;
+		s->nmissing += s->groups[g].nparams * m->r->nsteps;
+	}
+	s->nmissing -= found;
+}
+
+enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
+					struct tsr_recording_summary **ret, struct tsr_err *err)
+{
+	struct summing m = { .r = r, .s = calloc(1, sizeof(*m.s)), .err = err };
+	enum tsr_status status = TSR_OK;
+
+	if (!m.s)
+		return tsr_fail_nomem(err, r->path);
+	m.s->recording = r;
+	m.s->arena = tsr_arena_new(ARENA_NBYTES_MAX);
+	m.s->steps = calloc(r->nsteps + 1, sizeof(*m.s->steps));
+	m.s->groups = calloc(r->ngroups + 1, sizeof(*m.s->groups));
+	if (!m.s->arena || !m.s->steps || !m.s->groups)
+		status = tsr_fail_nomem(err, r->path);
+	for (size_t i = 0; i < r->nsteps && status == TSR_OK; i++)
+		status = add_step(&m, i);
+	if (status != TSR_OK) {
+		tsr_recording_summary_free(m.s);
+		return status;
+	}
+	add_ranges(&m);
+	add_groups(&m);
+	*ret = m.s;
+	return TSR_OK;
+}
+
+void tsr_recording_summary_free(struct tsr_recording_summary *s)
+{
+	if (!s)
+		return;
+	tsr_arena_free(s->arena);
+	free(s->gradients);
+	free(s->steps);
+	free(s->groups);
+	free(s);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps on a GPU.  Threads read tiles of gradients into buffers.  In the order of tiles each is
+ * copied to the GPU in one stream and stepped with in another, while the next ones are read; its
+ * buffer is free again once that step is done.  What steps notice stays on the GPU until the end of
+ * the window, in one report per tile and step.
+ */
+#include "replay/gpu_steps.h"
+
+#include "base/fail.h"
+#include "base/pipeline.h"
+#include "gpu/gpu_work.h"
+#include "replay/gpu_memory.h"
+
+/* --- Jobs ------------------------------------------------------------------------------------- */
+
+/* One thread's job: a tile at one step. */
+struct step_job {
+	struct tsr_tile tile;
+	unsigned step;
+	struct tsr_replay_buffer *buffer; /* NULL: the step is skipped, or has no such gradient */
+	size_t nbytes;
+	uint32_t crc; /* of these, where the file has a checksum */
+};
+
+static struct step_job locate(const struct tsr_replay_window *w, uint64_t job)
+{
+	return (struct step_job){ .tile = tsr_tiles_get(&w->r->gpu->tiles, job / w->n),
+				  .step = (unsigned)(job % w->n) };
+}
+
+static enum tsr_status read_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct tsr_replay_window *w = ctx;
+	struct step_job *j = scratch;
+	enum tsr_status status;
+
+	*j = locate(w, job);
+	if (!tsr_replay_grad(w, j->step, j->tile.tensor))
+		return TSR_OK;
+	TSR_TRY(tsr_replay_take_buffer(w->r->gpu, &j->buffer, err));
+	status = tsr_replay_read_grad(w, j->step, &j->tile, j->buffer->host, &j->nbytes, &j->crc,
+				      err);
+	if (status != TSR_OK)
+		tsr_replay_give_buffer(w->r->gpu, j->buffer, TSR_BUFFER_FREE);
+	return status;
+}
+
+/* Copy the gradient to the GPU and step with it, when it is there. */
+static enum tsr_status append_step(const struct tsr_replay_window *w, const struct step_job *j,
+				   uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_gpu *g = w->r->gpu;
+	struct tsr_replay_buffer *b = j->buffer;
+	const size_t param = j->tile.tensor;
+	const struct tsr_step step = tsr_replay_step_at(w, j->step, param, g->planes[param].plane,
+							j->tile.first);
+
+	if (j->tile.n) {
+		TSR_TRY(tsr_gpu_put(g->copies, b->device, b->host, j->nbytes, err));
+		TSR_TRY(tsr_gpu_record(g->copies, b->copied, err));
+		TSR_TRY(tsr_gpu_wait(g->steps, b->copied, err));
+		TSR_TRY(tsr_gpu_step(g->steps, &step, b->device, j->tile.n, &g->reports[job], err));
+	}
+	TSR_TRY(tsr_gpu_record(g->steps, b->done, err));
+	tsr_replay_give_buffer(g, b, TSR_BUFFER_IN_FLIGHT);
+	return TSR_OK;
+}
+
+static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replay_window *w = ctx;
+	const struct step_job *j = scratch;
+
+	/* Nothing is appended after a job that failed. */
+	if (job != w->r->gpu->next)
+		return TSR_OK;
+	if (j->buffer) {
+		TSR_TRY(append_step(w, j, job, err));
+		TSR_TRY(tsr_replay_commit_grad(w, j->step, &j->tile, j->crc, j->nbytes, err));
+	}
+	w->r->gpu->next++;
+	return tsr_progress_add(&w->r->progress, j->nbytes, err);
+}
+
+/* --- What the steps noticed --------------------------------------------------------------------- */
+
+static enum tsr_status fetch_reports(struct tsr_replay_gpu *g, uint64_t n, struct tsr_err *err)
+{
+	if (n)
+		TSR_TRY(tsr_gpu_get(g->steps, g->found, g->reports, n * sizeof(*g->found), err));
+	return tsr_gpu_sync(g->steps, err);
+}
+
+/* The first complaint in the order of jobs, as on the CPU. */
+static enum tsr_status judge_reports(struct tsr_replay_window *w, uint64_t n, struct tsr_err *err)
+{
+	for (uint64_t job = 0; job < n; job++) {
+		const struct step_job j = locate(w, job);
+
+		TSR_TRY(tsr_replay_check_report(w, j.step, j.tile.tensor, &w->r->gpu->found[job],
+						err));
+	}
+	return TSR_OK;
+}
+
+/*
+ * @status is that of the pipeline.  If it failed, what was noticed before that job comes first: a
+ * damaged file often has gradients that are not finite.
+ */
+static enum tsr_status settle(struct tsr_replay_window *w, enum tsr_status status)
+{
+	struct tsr_replay_gpu *g = w->r->gpu;
+	struct tsr_err err;
+	enum tsr_status noticed;
+
+	if (status == TSR_E_CANCELLED)
+		return status;
+	/* A job that was appended and then failed counts, too. */
+	if (status != TSR_OK && g->next < g->tiles.njobs * w->n)
+		g->next++;
+	noticed = fetch_reports(g, g->next, &err);
+	if (noticed == TSR_OK)
+		noticed = judge_reports(w, g->next, &err);
+	else if (status != TSR_OK)
+		return status;
+	if (noticed == TSR_OK)
+		return status;
+	*w->r->err = err;
+	return noticed;
+}
+
+enum tsr_status tsr_replay_gpu_steps(struct tsr_replay_window *w)
+{
+	struct tsr_replay_gpu *g = w->r->gpu;
+	const struct tsr_pipeline pipeline = { .njobs = g->tiles.njobs * w->n,
+					       .scratch_nbytes = sizeof(struct step_job),
+					       .work = read_work,
+					       .commit = step_commit,
+					       .ctx = w };
+
+	tsr_replay_begin_pass(g);
+	TSR_TRY(tsr_gpu_zero(g->steps, g->reports, pipeline.njobs * sizeof(*g->reports),
+			     w->r->err));
+	return settle(w, tsr_pipeline_run(&pipeline, &g->run, w->r->err));
+}

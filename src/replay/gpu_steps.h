@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps on a GPU. */
+#ifndef TSR_REPLAY_GPU_STEPS_H
+#define TSR_REPLAY_GPU_STEPS_H
+
+#include "replay/window.h"
+
+/*
+ * The steps of a window that is open and planned, with the state on r->gpu.  Fails as
+ * tsr_replay_check_report() does.
+ */
+enum tsr_status tsr_replay_gpu_steps(struct tsr_replay_window *w);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which tensors of the checkpoint the recording's gradients are for. */
+#ifndef TSR_REPLAY_PARAMS_H
+#define TSR_REPLAY_PARAMS_H
+
+#include "replay/replaying.h"
+
+/*
+ * Match the recording's parameters with the checkpoint's tensors, and look at the headers of every
+ * step: TSR_E_FORMAT names the step and the tensor that is missing, extra or of another shape.
+ */
+enum tsr_status tsr_replay_find_params(struct tsr_replaying *r);
+
+#endif

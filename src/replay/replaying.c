@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all parts of a replay ask of its parameters. */
+#include "replay/replaying.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/named.h"
+
+struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded)
+{
+	const struct tsr_named *found = tsr_named_find(r->by_recorded, r->nparams, recorded);
+
+	return found ? &r->params[found->index] : NULL;
+}
+
+bool tsr_replay_is_listed(const struct tsr_recording *recording)
+{
+	return recording->ngroups != 1 || recording->groups[0].params;
+}
+
+bool tsr_replay_is_adam(const struct tsr_replaying *r)
+{
+	return r->result->optimizer == TSR_OPTIMIZER_ADAM ||
+	       r->result->optimizer == TSR_OPTIMIZER_ADAMW;
+}
+
+bool tsr_replay_is_sgd(const struct tsr_replaying *r)
+{
+	return r->result->optimizer == TSR_OPTIMIZER_SGD ||
+	       r->result->optimizer == TSR_OPTIMIZER_SGDW;
+}
+
+bool tsr_replay_is_f32(const struct tsr_coding *coding)
+{
+	return coding->codec->planes[0].dtype == TSR_F32;
+}
+
+bool tsr_replay_has_any_state(const struct tsr_replay_param *p)
+{
+	return p->tensor[TSR_PART_MOMENTUM] != SIZE_MAX || p->tensor[TSR_PART_VARIANCE] != SIZE_MAX;
+}
+
+/* --- Indices ---------------------------------------------------------------------------------- */
+
+static size_t *new_index(size_t n)
+{
+	size_t *index = malloc((n + 1) * sizeof(*index));
+
+	for (size_t i = 0; index && i < n; i++)
+		index[i] = SIZE_MAX;
+	return index;
+}
+
+size_t *tsr_replay_index_weights(const struct tsr_replaying *r)
+{
+	size_t *param_of = new_index(r->c->ntensors);
+
+	for (size_t i = 0; param_of && i < r->nparams; i++)
+		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
+	return param_of;
+}
+
+size_t *tsr_replay_index_states(const struct tsr_replaying *r)
+{
+	size_t *param_of = new_index(r->c->narrays);
+
+	for (size_t i = 0; param_of && i < r->nparams; i++) {
+		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
+			const size_t tensor = r->params[i].tensor[part];
+
+			if (tensor != SIZE_MAX)
+				param_of[r->c->tensors[tensor].plane[0]] = i;
+		}
+	}
+	return param_of;
+}
+
+/* --- Tiles ------------------------------------------------------------------------------------ */
+
+enum tsr_status tsr_replay_cut(const struct tsr_replaying *r, uint64_t most,
+			       struct tsr_tiles *tiles, size_t *longest_ret)
+{
+	TSR_TRY(tsr_tiles_init(tiles, r->nparams, r->c->path, r->err));
+	*longest_ret = 0;
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+		const uint64_t n = p->align < most ? most / p->align * p->align : p->align;
+		const uint64_t longest = n < p->numel ? n : p->numel;
+
+		*longest_ret = longest > *longest_ret ? (size_t)longest : *longest_ret;
+		tsr_tiles_add(tiles, p->numel, n);
+	}
+	*longest_ret = (*longest_ret + 15) / 16 * 16;
+	return TSR_OK;
+}
+
+struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t step)
+{
+	struct tsr_coding at = *coding;
+
+	at.seed += step * UINT64_C(0x9e3779b97f4a7c15);
+	return at;
+}
+
+void tsr_replay_planes_at(const struct tsr_coding *coding, unsigned char *const *plane,
+			  uint64_t first, void **ret)
+{
+	for (unsigned i = 0; i < coding->codec->nplanes; i++)
+		ret[i] = plane[i] + tsr_plane_nbytes(coding, i, first);
+}
+
+/* --- Messages --------------------------------------------------------------------------------- */
+
+void tsr_replay_put_count(char *text, size_t room, uint64_t n, const char *what)
+{
+	const size_t at = strlen(text);
+
+	if (n)
+		snprintf(text + at, room - at, "%s%" PRIu64 " %s", at ? ", " : "", n, what);
+}

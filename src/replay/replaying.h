@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A replay under way: its parameters with their resident state, and what all its parts ask of them. */
+#ifndef TSR_REPLAY_REPLAYING_H
+#define TSR_REPLAY_REPLAYING_H
+
+#include "base/progress.h"
+#include "base/tiles.h"
+#include "ckpt/checkpoint_model.h"
+#include "tersor/recording.h"
+#include "tersor/replay.h"
+
+struct tsr_value;
+
+/* The most elements of a tile on the CPU; docs/replay.md names it, since sums are added by tile. */
+#define TSR_REPLAY_TILE 65536u
+
+/* The largest alignment of tiles: groups of two codecs may have little in common. */
+#define TSR_REPLAY_ALIGN_MAX (UINT64_C(1) << 22)
+
+/* A parameter and its state, which is resident once it is loaded. */
+struct tsr_replay_param {
+	const char *name; /* of its weight in the checkpoint */
+	const char *recorded; /* in the recording */
+	size_t group; /* of the recording */
+	unsigned kinds; /* what it keeps besides the weight: a mask of enum tsr_kind */
+	uint64_t numel;
+	uint64_t align; /* tiles are multiples of so many elements, as steps and codecs need */
+	size_t tensor[TSR_PARTS]; /* indices into the checkpoint's; SIZE_MAX: not there yet */
+	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */
+	struct tsr_value *scalar; /* the number that does, if no tensor does; NULL: none */
+	struct tsr_coding coding[TSR_PARTS]; /* codec NULL: the rule keeps no such part */
+	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX];
+	float *fp32[TSR_PARTS]; /* the state of the comparison in FP32; NULL without one */
+	uint64_t count; /* steps taken */
+	size_t nseen; /* steps that have a gradient for it */
+	size_t first_missing; /* index of the first that has none, if any */
+	bool fresh; /* it has no momentum yet */
+	bool lossy; /* something was encoded with loss that was not so before */
+};
+
+/* What a struct tsr_replay has that its users need not see. */
+struct tsr_replay_owned {
+	struct tsr_replay_param *params; /* with the state, which the source's tensors refer to */
+	size_t nparams;
+	struct tsr_hyper *hyper;
+	double *lr;
+	char *recording;
+	unsigned threads; /* that free the state */
+};
+
+/* A parameter of the recording, whether it is stepped or not. */
+struct tsr_replay_listed {
+	const char *name; /* of its weight in the checkpoint */
+	size_t tensor; /* that weight */
+	size_t group; /* of the recording */
+	size_t param; /* index of the parameter that is stepped; SIZE_MAX: no step has its gradient */
+};
+
+/* A replay under way. */
+struct tsr_replaying {
+	const struct tsr_replay_options *options;
+	const struct tsr_run *run;
+	struct tsr_checkpoint *c;
+	struct tsr_recording *recording;
+	struct tsr_replay *result;
+	size_t first; /* index of the first step in the recording; the result has their number */
+	size_t nrecorded;
+	/* In the order of the recording's groups; of the checkpoint if the recording lists none. */
+	struct tsr_replay_listed *listed;
+	bool stray_state; /* some state in the checkpoint belongs to no weight that is known */
+	size_t nparams;
+	struct tsr_replay_param *params; /* those that are stepped, in the checkpoint's order */
+	struct tsr_named *by_recorded; /* params by their name in the recording */
+	struct tsr_hyper *hyper; /* per group */
+	double *lr; /* per step and group */
+	struct tsr_tiles tiles; /* of params, for work on the CPU */
+	size_t longest; /* elements of the longest tile */
+	struct tsr_progress progress; /* in bytes of gradients */
+	struct tsr_replay_adding *adding; /* where new states go in the output; NULL: no output */
+	struct tsr_replay_gpu *gpu; /* NULL: steps run on the CPU */
+	struct tsr_err *err;
+};
+
+/* The parameter of this name in the recording, or NULL. */
+struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded);
+
+/* Whether the recording lists the parameters of every group, in the order of its optimizer. */
+bool tsr_replay_is_listed(const struct tsr_recording *recording);
+
+bool tsr_replay_is_adam(const struct tsr_replaying *r);
+bool tsr_replay_is_sgd(const struct tsr_replaying *r);
+
+/* Whether a state in this coding is plain FP32. */
+bool tsr_replay_is_f32(const struct tsr_coding *coding);
+
+/* Whether the checkpoint has a momentum or a variance of a parameter. */
+bool tsr_replay_has_any_state(const struct tsr_replay_param *p);
+
+/*
+ * Per tensor of the checkpoint: the parameter whose weight it is; per array: the one whose momentum
+ * or variance it is; SIZE_MAX: none.  To be freed; NULL when out of memory.
+ */
+size_t *tsr_replay_index_weights(const struct tsr_replaying *r);
+size_t *tsr_replay_index_states(const struct tsr_replaying *r);
+
+/*
+ * Cut all parameters into tiles of at most @most elements, or of their alignment if that is more.
+ * *longest_ret: elements of the longest, rounded up to whole cache lines of FP32.
+ */
+enum tsr_status tsr_replay_cut(const struct tsr_replaying *r, uint64_t most,
+			       struct tsr_tiles *tiles, size_t *longest_ret);
+
+/* The coding of a part for the step with this number: random bits differ from step to step. */
+struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t step);
+
+/* Where the planes of a part have element @first. */
+void tsr_replay_planes_at(const struct tsr_coding *coding, unsigned char *const *plane,
+			  uint64_t first, void **ret);
+
+/* Add "N WHAT" to a list in words, unless @n is 0. */
+void tsr_replay_put_count(char *text, size_t room, uint64_t n, const char *what);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The resident state: what it is coded as, and how it gets into memory. */
+#ifndef TSR_REPLAY_STATE_H
+#define TSR_REPLAY_STATE_H
+
+#include "replay/replaying.h"
+
+/* Choose the codings, and cut the parameters into tiles. */
+enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r);
+
+/* Allocate the state; read, verify, decode and encode it. */
+enum tsr_status tsr_replay_load_state(struct tsr_replaying *r);
+
+void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned threads);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Windows of steps: their files, which gradient is for which parameter, and the scalars of steps. */
+#include "replay/window.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/fail.h"
+#include "ckpt/build.h"
+#include "recording/open_step.h"
+
+/*
+ * Windows are shorter where they would have too many gradients, of which each takes some 200 bytes,
+ * or too many files open at once.
+ */
+#define MANY_GRADS 65536u
+#define MANY_FILES 256u
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_replaying *r)
+{
+	const size_t n = r->nparams ? MANY_GRADS / r->nparams : TSR_REPLAY_WINDOW;
+
+	*w = (struct tsr_replay_window){ .r = r };
+	w->longest_window = n < 1 ? 1 : n < TSR_REPLAY_WINDOW ? (unsigned)n : TSR_REPLAY_WINDOW;
+	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(*w->grads));
+	return w->grads ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+}
+
+void tsr_replay_window_free(struct tsr_replay_window *w)
+{
+	free(w->grads);
+}
+
+/* --- Files ------------------------------------------------------------------------------------ */
+
+/* How many steps the window from w->first on has: their files are all open. */
+static unsigned length(const struct tsr_replay_window *w)
+{
+	const struct tsr_recording_step *steps = w->r->recording->steps + w->r->first + w->first;
+	size_t nfiles = steps[0].nfiles;
+	unsigned n = 1;
+
+	while (n < w->longest_window && w->first + n < w->r->result->nsteps &&
+	       steps[n].nfiles <= MANY_FILES - (nfiles < MANY_FILES ? nfiles : MANY_FILES))
+		nfiles += steps[n++].nfiles;
+	return n;
+}
+
+/* Which gradient is for which parameter; what was found of them before must still be so. */
+static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
+{
+	struct tsr_replaying *r = w->r;
+	const size_t index = r->first + w->first + step;
+	struct tsr_checkpoint *c;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_recording_open_step(r->recording, index, &w->steps[step], r->err));
+	c = w->steps[step];
+	status = tsr_records_check(c, false, NULL, r->err);
+	if (status != TSR_OK) {
+		tsr_recording_name_step(r->recording, index, r->err);
+		return status;
+	}
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_replay_param *p = tsr_replay_param_of(r, t->name);
+
+		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
+			return tsr_fail(r->err, TSR_E_IO,
+					"%s: step %" PRIu64
+					": tensor %.200s: changed while reading",
+					c->path, tsr_replay_step_of(w, step)->step, t->name);
+		w->grads[step * r->nparams + (size_t)(p - r->params)].array =
+			&c->arrays[t->plane[0]];
+	}
+	tsr_build_drop_tensors(c);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_window_open(struct tsr_replay_window *w)
+{
+	w->n = length(w);
+	memset(w->grads, 0, w->n * w->r->nparams * sizeof(*w->grads));
+	for (unsigned i = 0; i < w->n; i++)
+		TSR_TRY(open_step(w, i));
+	return TSR_OK;
+}
+
+void tsr_replay_window_close(struct tsr_replay_window *w)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		tsr_checkpoint_close(w->steps[i]);
+		w->steps[i] = NULL;
+	}
+}
+
+/* --- Steps ------------------------------------------------------------------------------------ */
+
+/* The entry of a parameter that the step takes, or NULL. */
+static struct tsr_replay_grad *grad_of(const struct tsr_replay_window *w, unsigned step,
+				       size_t param)
+{
+	struct tsr_replay_grad *g = &w->grads[step * w->r->nparams + param];
+
+	return !g->array || tsr_replay_step_of(w, step)->skipped ? NULL : g;
+}
+
+const struct tsr_array *tsr_replay_grad(const struct tsr_replay_window *w, unsigned step,
+					size_t param)
+{
+	const struct tsr_replay_grad *g = grad_of(w, step, param);
+
+	return g ? g->array : NULL;
+}
+
+/* The scalars of a parameter's next step; most parameters have those of another of their group. */
+struct counted {
+	const struct tsr_replay_grad *like; /* the last that had any at this step */
+	size_t group;
+	uint64_t count;
+	bool fresh;
+};
+
+static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w, unsigned step,
+					  const struct counted *k)
+{
+	const struct tsr_replaying *r = w->r;
+	struct tsr_hyper h = r->hyper[k->group];
+
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[k->group]);
+	return r->options->flashoptim
+		       ? tsr_step_flash_scalars(r->result->optimizer, &h, k->count)
+		       : tsr_step_scalars(r->result->optimizer, &h, k->count, k->fresh);
+}
+
+void tsr_replay_plan_steps(struct tsr_replay_window *w)
+{
+	struct counted last[TSR_REPLAY_WINDOW] = { { .like = NULL } };
+
+	for (size_t i = 0; i < w->r->nparams; i++) {
+		struct tsr_replay_param *p = &w->r->params[i];
+
+		for (unsigned step = 0; step < w->n; step++) {
+			struct tsr_replay_grad *g = grad_of(w, step, i);
+			struct counted *k = &last[step];
+
+			if (!g)
+				continue;
+			p->count++;
+			if (k->like && k->group == p->group && k->count == p->count &&
+			    k->fresh == p->fresh) {
+				g->scalars = k->like->scalars;
+			} else {
+				*k = (struct counted){ g, p->group, p->count, p->fresh };
+				g->scalars = scalars_of(w, step, k);
+			}
+			p->fresh = false;
+		}
+	}
+}
+
+struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, unsigned step, size_t param,
+				   unsigned char *plane[][TSR_PLANES_MAX], uint64_t first)
+{
+	const struct tsr_replaying *r = w->r;
+	const struct tsr_replay_param *p = &r->params[param];
+	const struct tsr_replay_grad *g = grad_of(w, step, param);
+	struct tsr_step s = { .optimizer = r->result->optimizer,
+			      .flashoptim = r->options->flashoptim,
+			      .scalars = g->scalars,
+			      .grad_dtype = g->array->dtype };
+
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		if (!p->coding[part].codec)
+			continue;
+		s.coding[part] = tsr_replay_coding_at(&p->coding[part],
+						      tsr_replay_step_of(w, step)->step);
+		s.coding[part].first = first;
+		tsr_replay_planes_at(&p->coding[part], plane[part], first, s.plane[part]);
+	}
+	return s;
+}
+
+/* --- Gradients -------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_replay_read_grad(const struct tsr_replay_window *w, unsigned step,
+				     const struct tsr_tile *tile, void *out, size_t *nbytes_ret,
+				     uint32_t *crc_ret, struct tsr_err *err)
+{
+	const struct tsr_array *a = tsr_replay_grad(w, step, tile->tensor);
+	const size_t each = tsr_dtype_bits(a->dtype) / 8;
+
+	*nbytes_ret = tile->n * each;
+	TSR_TRY(tsr_array_read(w->steps[step], a, tile->first * each, *nbytes_ret, out, err));
+	if (crc_ret)
+		*crc_ret = tsr_array_is_streamed(a) ? tsr_crc32(0, out, *nbytes_ret) : 0;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_commit_grad(struct tsr_replay_window *w, unsigned step,
+				       const struct tsr_tile *tile, uint32_t crc, size_t nbytes,
+				       struct tsr_err *err)
+{
+	const struct tsr_array *a = tsr_replay_grad(w, step, tile->tensor);
+	enum tsr_status status;
+
+	w->r->result->grad_nbytes += nbytes;
+	if (!tsr_array_is_streamed(a))
+		return TSR_OK;
+	if (!tile->first)
+		w->crc[step].crc = 0;
+	tsr_record_add(&w->crc[step], crc, nbytes);
+	status = tile->last ? tsr_record_check(w->steps[step], a, &w->crc[step], err) : TSR_OK;
+	if (status != TSR_OK)
+		tsr_recording_name_step(w->r->recording, w->r->first + w->first + step, err);
+	return status;
+}
+
+enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, unsigned step, size_t param,
+					const struct tsr_step_report *report, struct tsr_err *err)
+{
+	const struct tsr_replay_param *p = &w->r->params[param];
+
+	if (report->nonfinite_grad) {
+		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
+		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->steps[step]->path);
+	}
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const struct tsr_encode_report *e = &report->encode[part];
+		char found[80] = "";
+
+		tsr_replay_put_count(found, sizeof(found), e->narrow_overflow, "values");
+		tsr_replay_put_count(found, sizeof(found), e->scale_overflow, "scales");
+		if (*found)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: step %" PRIu64 ": tensor %.200s: found %s of its %s "
+					"over the range of %s, expected none",
+					w->steps[step]->path, tsr_replay_step_of(w, step)->step,
+					p->name, found,
+					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
+					p->coding[part].codec->name);
+	}
+	return TSR_OK;
+}
