@@ -127,9 +127,10 @@ struct tsr_recording_summary {
  * Return: TSR_OK; TSR_E_FORMAT if a tensor has two shapes; whatever tsr_recording_open_step()
  * returns.
  */
-enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
-					struct tsr_recording_summary **ret, struct tsr_err *err);
-void tsr_recording_summary_free(struct tsr_recording_summary *summary);
+TSR_API enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
+						struct tsr_recording_summary **ret,
+						struct tsr_err *err);
+TSR_API void tsr_recording_summary_free(struct tsr_recording_summary *summary);
 
 /* --- Learning rates from a file --------------------------------------------------------------- */
 

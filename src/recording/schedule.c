@@ -139,7 +139,7 @@ static enum tsr_status read_lines(struct reading *r, char *text)
 			return tsr_fail(
 				r->err, TSR_E_FORMAT,
 				"%s: step %" PRIu64 ": found no line, expected a learning rate for "
-						    "every step from %" PRIu64 " to %" PRIu64,
+				"every step from %" PRIu64 " to %" PRIu64,
 				r->path, (r->first + i), r->first, (r->first + r->nsteps - 1));
 	}
 	return TSR_OK;
