@@ -263,7 +263,7 @@ def test_every_codec_and_dtype_is_specified(tersor):
 
 
 @pytest.mark.parametrize("macro, text", [
-    ("TSR_PIECE_ELEMENTS", "floor({} / G) * G elements"),
+    ("TSR_TILE_ELEMENTS", "floor({} / G) * G elements"),
     ("TSR_ST_HEADER_MAX", "| N, the header's bytes | {:,} |"),
     ("TSR_ST_VALUES_MAX", "| JSON values in the header | {:,} "),
     ("TSR_PACKED_VERSION", "| the version of this format, {} |"),

@@ -1,31 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checksums of what a checkpoint stores: CRC-32 of a container's records, XXH3 of packed planes. */
 #include "ckpt/checksum.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/crc.h"
 #include "base/fail.h"
 #include "base/file.h"
-#include "ckpt/checkpoint_model.h"
+#include "base/progress.h"
 #include "ckpt/layout.h"
+#include "ckpt/tensor_tiles.h"
 
-/* Bytes that are read at a time. */
-#define STRIP_NBYTES (1u << 20)
-
-bool tsr_array_is_streamed(const struct tsr_array *a)
-{
-	return a->has_crc && !a->layout;
-}
-
-bool tsr_record_is_streamed(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
-{
-	return !t->coding.codec && tsr_array_is_streamed(&c->arrays[t->plane[0]]);
-}
-
-void tsr_record_add(struct tsr_record_crc *r, uint32_t crc, uint64_t nbytes)
-{
-	r->crc = tsr_crc32_combine(r->crc, crc, nbytes);
-}
+/* --- Records that are checked while they are read ----------------------------------------------- */
 
 static enum tsr_status damaged(const char *path, const char *tensor, uint32_t found,
 			       uint32_t expected, struct tsr_err *err)
@@ -35,15 +22,33 @@ static enum tsr_status damaged(const char *path, const char *tensor, uint32_t fo
 			path, tensor, found, expected);
 }
 
-enum tsr_status tsr_record_check(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				 const struct tsr_record_crc *r, struct tsr_err *err)
+/* Whether the bytes of an array, read in order, are a whole record that has a checksum. */
+static bool is_record(const struct tsr_array *a)
 {
-	if (r->crc == a->crc)
+	return a->has_crc && !a->layout;
+}
+
+uint32_t tsr_record_sum(const struct tsr_array *a, const void *bytes, size_t nbytes)
+{
+	return is_record(a) ? tsr_crc32(0, bytes, nbytes) : 0;
+}
+
+enum tsr_status tsr_record_commit(struct tsr_record_crc *r, const struct tsr_checkpoint *c,
+				  const struct tsr_array *a, uint64_t offset, uint64_t nbytes,
+				  uint32_t crc, struct tsr_err *err)
+{
+	if (!is_record(a))
+		return TSR_OK;
+	r->crc = offset ? tsr_crc32_combine(r->crc, crc, nbytes) : crc;
+	if (offset + nbytes < a->nbytes || r->crc == a->crc)
 		return TSR_OK;
 	return damaged(tsr_file_path(c->files[a->file]), a->name, r->crc, a->crc, err);
 }
 
-/* --- Beforehand ------------------------------------------------------------------------------- */
+/* --- Records that are checked beforehand -------------------------------------------------------- */
+
+/* Bytes that are read at a time. */
+#define READ_NBYTES (1u << 20)
 
 struct record {
 	unsigned file;
@@ -97,17 +102,17 @@ static int by_place(const void *va, const void *vb)
 	return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-static enum tsr_status check(const struct records *r, const struct record *record, char *strip)
+static enum tsr_status check(const struct records *r, const struct record *record, char *buf)
 {
 	const struct tsr_file *f = r->c->files[record->file];
 	uint32_t crc = 0;
 
-	for (uint64_t at = 0; at < record->nbytes; at += STRIP_NBYTES) {
+	for (uint64_t at = 0; at < record->nbytes; at += READ_NBYTES) {
 		const uint64_t left = record->nbytes - at;
-		const size_t n = (size_t)(left < STRIP_NBYTES ? left : STRIP_NBYTES);
+		const size_t n = (size_t)(left < READ_NBYTES ? left : READ_NBYTES);
 
-		TSR_TRY(tsr_file_read(f, strip, n, record->offset + at, r->err));
-		crc = tsr_crc32(crc, strip, n);
+		TSR_TRY(tsr_file_read(f, buf, n, record->offset + at, r->err));
+		crc = tsr_crc32(crc, buf, n);
 	}
 	if (crc == record->crc)
 		return TSR_OK;
@@ -116,8 +121,9 @@ static enum tsr_status check(const struct records *r, const struct record *recor
 
 static enum tsr_status check_list(struct records *r, const struct tsr_run *run)
 {
-	char *strip = malloc(STRIP_NBYTES);
-	enum tsr_status status = strip ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+	struct tsr_progress progress = { .run = run, .what = r->c->path, .total_nbytes = 1 };
+	char *buf = malloc(READ_NBYTES);
+	enum tsr_status status = buf ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
 
 	if (r->n)
 		qsort(r->list, r->n, sizeof(*r->list), by_place);
@@ -125,16 +131,16 @@ static enum tsr_status check_list(struct records *r, const struct tsr_run *run)
 		const bool again = i && by_place(&r->list[i - 1], &r->list[i]) == 0;
 
 		if (!again)
-			status = check(r, &r->list[i], strip);
-		if (status == TSR_OK && run && run->progress && !run->progress(run->ctx, 0, 1))
-			status = tsr_fail(r->err, TSR_E_CANCELLED, "%s: cancelled", r->c->path);
+			status = check(r, &r->list[i], buf);
+		if (status == TSR_OK)
+			status = tsr_progress_add(&progress, 0, r->err);
 	}
-	free(strip);
+	free(buf);
 	return status;
 }
 
-enum tsr_status tsr_records_check(const struct tsr_checkpoint *c, bool all,
-				  const struct tsr_run *run, struct tsr_err *err)
+static enum tsr_status check_records(const struct tsr_checkpoint *c, bool all,
+				     const struct tsr_run *run, struct tsr_err *err)
 {
 	struct records r = { .c = c, .err = err };
 	enum tsr_status status = TSR_OK;
@@ -143,12 +149,75 @@ enum tsr_status tsr_records_check(const struct tsr_checkpoint *c, bool all,
 		const struct tsr_tensor *t = &c->tensors[i];
 
 		for (unsigned p = 0; p < t->nplanes && status == TSR_OK; p++) {
-			if (all || !tsr_record_is_streamed(c, t))
-				status = add_array(&r, &c->arrays[t->plane[p]]);
+			const struct tsr_array *a = &c->arrays[t->plane[p]];
+
+			if (all || t->coding.codec || !is_record(a))
+				status = add_array(&r, a);
 		}
 	}
 	if (status == TSR_OK)
 		status = check_list(&r, run);
 	free(r.list);
 	return status;
+}
+
+enum tsr_status tsr_records_check(const struct tsr_checkpoint *c, const struct tsr_run *run,
+				  struct tsr_err *err)
+{
+	return check_records(c, false, run, err);
+}
+
+enum tsr_status tsr_records_check_all(const struct tsr_checkpoint *c, const struct tsr_run *run,
+				      struct tsr_err *err)
+{
+	return check_records(c, true, run, err);
+}
+
+/* --- Planes of packed files --------------------------------------------------------------------- */
+
+enum tsr_status tsr_plane_hashes_init(struct tsr_plane_hashes *h, const char *what,
+				      struct tsr_err *err)
+{
+	*h = (struct tsr_plane_hashes){ .plane = { NULL } };
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
+		h->plane[i] = tsr_hasher_new();
+		if (!h->plane[i]) {
+			tsr_plane_hashes_free(h);
+			return tsr_fail_nomem(err, what);
+		}
+	}
+	return TSR_OK;
+}
+
+void tsr_plane_hashes_free(struct tsr_plane_hashes *h)
+{
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
+		tsr_hasher_free(h->plane[i]);
+	*h = (struct tsr_plane_hashes){ .plane = { NULL } };
+}
+
+void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
+			  const struct tsr_tile *tile, void *const plane[], uint64_t hash[])
+{
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		if (tile->first == 0)
+			tsr_hasher_reset(h->plane[i]);
+		tsr_hasher_add(h->plane[i], plane[i], tsr_tile_plane_nbytes(t, i, tile));
+		if (tile->last)
+			hash[i] = tsr_hasher_value(h->plane[i]);
+	}
+}
+
+enum tsr_status tsr_plane_hashes_check(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				       const uint64_t hash[], struct tsr_err *err)
+{
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		if (hash[i] != t->hash[i])
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: tensor %.200s: data of %.200s is damaged: found hash "
+					"%016" PRIx64 ", expected %016" PRIx64,
+					c->path, t->name, c->arrays[t->plane[i]].name, hash[i],
+					t->hash[i]);
+	}
+	return TSR_OK;
 }

@@ -1,35 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_PACK_RECORDS_H
-#define TSR_PACK_RECORDS_H
+/* Checksums of what a checkpoint stores: CRC-32 of a container's records, XXH3 of packed planes. */
+#ifndef TSR_CKPT_CHECKSUM_H
+#define TSR_CKPT_CHECKSUM_H
 
+#include "base/hash.h"
+#include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/run.h"
 
-/*
- * Checksums that containers have of their records.  A tensor that is one whole record is checked
- * while it is read, piece by piece; records that are read otherwise are checked beforehand.
- */
+/* --- Records: zip members of .pt and .npz ------------------------------------------------------ */
 
-/* Whether the tensor's bytes are checked as they pass: it is read raw and has a checksum. */
-bool tsr_record_is_streamed(const struct tsr_checkpoint *c, const struct tsr_tensor *t);
-
-/* The same of an array that is a tensor as it is stored. */
-bool tsr_array_is_streamed(const struct tsr_array *a);
-
-/* The checksum of a record in the making.  Start from zeros for each tensor. */
+/* An array that is one whole record is checked while it is read; the CRC-32 of what was read so far. */
 struct tsr_record_crc {
 	uint32_t crc;
 };
 
-/* Add the next @nbytes, whose own CRC-32 is @crc. */
-void tsr_record_add(struct tsr_record_crc *r, uint32_t crc, uint64_t nbytes);
+/* The CRC-32 of some bytes of an array as it is stored; 0 if there is nothing to check them against. */
+uint32_t tsr_record_sum(const struct tsr_array *a, const void *bytes, size_t nbytes);
 
-/* TSR_E_FORMAT if the record has another checksum; it is the array of a tensor that is streamed. */
-enum tsr_status tsr_record_check(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				 const struct tsr_record_crc *r, struct tsr_err *err);
+/*
+ * Check the next @nbytes bytes of an array, from byte @offset on, whose tsr_record_sum() is @crc.
+ * Tiles come in order; the first one starts @r anew and the last one compares: TSR_E_FORMAT if the
+ * file has another checksum.  Does nothing for an array that has none of its own.
+ */
+enum tsr_status tsr_record_commit(struct tsr_record_crc *r, const struct tsr_checkpoint *c,
+				  const struct tsr_array *a, uint64_t offset, uint64_t nbytes,
+				  uint32_t crc, struct tsr_err *err);
 
-/* Read and check every record that is not streamed, or with @all every record. */
-enum tsr_status tsr_records_check(const struct tsr_checkpoint *c, bool all,
-				  const struct tsr_run *run, struct tsr_err *err);
+/*
+ * Read and check the records that tsr_record_commit() cannot check: tensors that are part of a
+ * record or strided in it, or that are decoded as they are read.
+ */
+enum tsr_status tsr_records_check(const struct tsr_checkpoint *c, const struct tsr_run *run,
+				  struct tsr_err *err);
+
+/* Read and check every record: for readers that do not go through tensors in order. */
+enum tsr_status tsr_records_check_all(const struct tsr_checkpoint *c, const struct tsr_run *run,
+				      struct tsr_err *err);
+
+/* --- Planes of packed files -------------------------------------------------------------------- */
+
+/* The hashes of one tensor's planes, made tile by tile. */
+struct tsr_plane_hashes {
+	struct tsr_hasher *plane[TSR_PLANES_MAX];
+};
+
+enum tsr_status tsr_plane_hashes_init(struct tsr_plane_hashes *h, const char *what,
+				      struct tsr_err *err);
+void tsr_plane_hashes_free(struct tsr_plane_hashes *h);
+
+/* Add the next tile of a tensor, in order; the last one puts the hashes into @hash. */
+void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
+			  const struct tsr_tile *tile, void *const plane[], uint64_t hash[]);
+
+/* TSR_E_FORMAT if the planes of a tensor of a packed file have hashes other than the recorded ones. */
+enum tsr_status tsr_plane_hashes_check(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				       const uint64_t hash[], struct tsr_err *err);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Elements of stored tensors as FP32 values: decoded, widened or as they are. */
 #include "ckpt/read.h"
 
 #include <string.h>
@@ -28,11 +29,11 @@ enum tsr_status tsr_tensor_read_plain(const struct tsr_checkpoint *c, const stru
 	return TSR_OK;
 }
 
-/* Decoding starts at a run, which is at most TSR_READ_MAX long, so the memory is enough. */
 enum tsr_status tsr_tensor_read_planes(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				       uint64_t first, size_t n, void *const plane[],
 				       size_t *before_ret, struct tsr_err *err)
 {
+	/* Decoding starts at a group, which is at most TSR_READ_MAX long, so the memory suffices. */
 	const size_t before = (size_t)(first % tsr_coding_align(&t->coding));
 
 	for (unsigned i = 0; i < t->nplanes; i++)
@@ -43,9 +44,9 @@ enum tsr_status tsr_tensor_read_planes(const struct tsr_checkpoint *c, const str
 	return TSR_OK;
 }
 
-enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
-				    uint64_t first, size_t n, struct tsr_read_scratch *scratch,
-				    float *x, struct tsr_err *err)
+static enum tsr_status read_some(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				 uint64_t first, size_t n, struct tsr_read_scratch *scratch,
+				 float *x, struct tsr_err *err)
 {
 	const void *in[TSR_PLANES_MAX];
 	void *plane[TSR_PLANES_MAX];
@@ -58,5 +59,18 @@ enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct
 	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, plane, &before, err));
 	t->coding.codec->decode(&t->coding, in, before + n, scratch->decoded);
 	memcpy(x, scratch->decoded + before, n * sizeof(*x));
+	return TSR_OK;
+}
+
+enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				    uint64_t first, size_t n, struct tsr_read_scratch *scratch,
+				    float *x, struct tsr_err *err)
+{
+	for (size_t at = 0; at < n; at += TSR_READ_MAX) {
+		const size_t left = n - at;
+
+		TSR_TRY(read_some(c, t, first + at, left < TSR_READ_MAX ? left : TSR_READ_MAX,
+				  scratch, x + at, err));
+	}
 	return TSR_OK;
 }

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The command `diff`: how far the tensors of two checkpoints differ, in whatever form they are stored. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "ckpt/checkpoint_model.h"
+#include "base/progress.h"
 #include "ckpt/read.h"
 #include "pack/coder.h"
 #include "ckpt/checksum.h"
 #include "tersor/compare.h"
 #include "codec/math.h"
 
-#define PIECE TSR_READ_MAX
+/* Differences are summed tile by tile, so this size decides the last bits of the figures. */
+#define TILE TSR_READ_MAX
 
 struct diffing {
 	struct tsr_comparison *result;
 	const struct tsr_diff_options *options;
-	const struct tsr_run *run;
-	uint64_t *start; /* per result: number of its first piece; one entry more */
-	uint64_t done_nbytes, total_nbytes;
+	struct tsr_tiles tiles; /* one entry per tensor of the result */
+	struct tsr_progress progress;
 };
 
-/* What one piece contributes; of the worst element only the first counts. */
+/* What one tile contributes; of equally bad elements the first is the worst. */
 struct tally {
 	struct tsr_measure measure;
 	uint64_t different, nonfinite_different;
@@ -33,13 +34,13 @@ struct tally {
 
 struct scratch {
 	struct tsr_coder coder; /* first: the pipeline opens it */
-	float a[PIECE], b[PIECE];
+	float a[TILE], b[TILE];
 	struct tally tally;
-	size_t tensor;
+	struct tsr_tile tile;
 	uint64_t nbytes;
 };
 
-/* Bytes are compared where there are no values to compare: units of a piece are then bytes. */
+/* Tensors without FP32 values are compared byte by byte; units of a tile are then bytes. */
 static bool by_value(const struct tsr_diff_tensor *d)
 {
 	return tsr_tensor_has_f32(d->a);
@@ -114,46 +115,30 @@ static void tally_bytes(struct scratch *s, enum tsr_dtype dtype, uint64_t first,
 	}
 }
 
-static size_t tensor_of(const struct diffing *d, uint64_t job)
-{
-	size_t low = 0, high = d->result->ntensors - 1;
-
-	while (low < high) {
-		const size_t mid = low + (high - low + 1) / 2;
-
-		if (d->start[mid] <= job)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return low;
-}
-
-static enum tsr_status diff_piece(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status diff_tile(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct diffing *d = ctx;
 	const struct tsr_comparison *r = d->result;
 	struct scratch *s = scratch;
-	const struct tsr_diff_tensor *t;
-	uint64_t first, left;
-	size_t n;
+	const struct tsr_tile tile = tsr_tiles_get(&d->tiles, job);
+	const struct tsr_diff_tensor *t = &r->tensors[tile.tensor];
 
-	s->tensor = tensor_of(d, job);
+	s->tile = tile;
 	s->tally = (struct tally){ 0 };
-	t = &r->tensors[s->tensor];
-	first = (job - d->start[s->tensor]) * PIECE;
-	left = units_of(t) - first;
-	n = (size_t)(left < PIECE ? left : PIECE);
-	s->nbytes = by_value(t) ? n * sizeof(float) : n;
+	s->nbytes = 0;
+	/* Nothing is read of an empty tensor, nor of one that only one side has. */
+	if (!tile.n)
+		return TSR_OK;
+	s->nbytes = by_value(t) ? tile.n * sizeof(float) : tile.n;
 	if (by_value(t)) {
-		TSR_TRY(tsr_coder_read_f32(&s->coder, r->a, t->a, first, n, s->a, err));
-		TSR_TRY(tsr_coder_read_f32(&s->coder, r->b, t->b, first, n, s->b, err));
-		tally_values(s, first, n);
+		TSR_TRY(tsr_coder_read_f32(&s->coder, r->a, t->a, tile.first, tile.n, s->a, err));
+		TSR_TRY(tsr_coder_read_f32(&s->coder, r->b, t->b, tile.first, tile.n, s->b, err));
+		tally_values(s, tile.first, tile.n);
 		return TSR_OK;
 	}
-	TSR_TRY(tsr_array_read(r->a, &r->a->arrays[t->a->plane[0]], first, n, s->a, err));
-	TSR_TRY(tsr_array_read(r->b, &r->b->arrays[t->b->plane[0]], first, n, s->b, err));
-	tally_bytes(s, t->a->dtype, first, n);
+	TSR_TRY(tsr_array_read(r->a, &r->a->arrays[t->a->plane[0]], tile.first, tile.n, s->a, err));
+	TSR_TRY(tsr_array_read(r->b, &r->b->arrays[t->b->plane[0]], tile.first, tile.n, s->b, err));
+	tally_bytes(s, t->a->dtype, tile.first, tile.n);
 	return TSR_OK;
 }
 
@@ -161,7 +146,7 @@ static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struc
 {
 	struct diffing *d = ctx;
 	const struct scratch *s = scratch;
-	struct tsr_diff_tensor *t = &d->result->tensors[s->tensor];
+	struct tsr_diff_tensor *t = &d->result->tensors[s->tile.tensor];
 	const bool worse = s->tally.different &&
 			   (!t->different || (t->nonfinite_different == 0 &&
 					      (s->tally.nonfinite_different ||
@@ -176,11 +161,7 @@ static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struc
 	t->different += s->tally.different;
 	t->nonfinite_different += s->tally.nonfinite_different;
 	tsr_measure_merge(&t->measure, &s->tally.measure);
-	d->done_nbytes += s->nbytes;
-	if (d->run && d->run->progress &&
-	    !d->run->progress(d->run->ctx, d->done_nbytes, d->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", d->result->a->path);
-	return TSR_OK;
+	return tsr_progress_add(&d->progress, s->nbytes, err);
 }
 
 /* --- Pairing up ----------------------------------------------------------------------------- */
@@ -228,7 +209,7 @@ static bool has_states(const struct tsr_checkpoint *c)
 	return false;
 }
 
-/* What a file of another kind may well lack: counters, or all of the optimizer. */
+/* A file of another kind may lack counters, or all of the optimizer's state. */
 static void note_absent(struct tsr_comparison *r)
 {
 	const bool states_a = has_states(r->a), states_b = has_states(r->b);
@@ -267,7 +248,7 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
 					 .open = tsr_coder_open_decoder,
 					 .close = tsr_coder_close,
-					 .work = diff_piece,
+					 .work = diff_tile,
 					 .commit = diff_commit,
 					 .ctx = d };
 	struct tsr_comparison *r = d->result;
@@ -277,20 +258,20 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 	TSR_TRY(pair_all(r, err));
 	if (r->a->container != r->b->container && !d->options->strict)
 		note_absent(r);
-	TSR_TRY(tsr_records_check(r->a, true, d->run, err));
-	TSR_TRY(tsr_records_check(r->b, true, d->run, err));
-	d->start = calloc(r->ntensors + 1, sizeof(*d->start));
-	if (!d->start)
-		return tsr_fail_nomem(err, r->a->path);
+	TSR_TRY(tsr_records_check_all(r->a, d->progress.run, err));
+	TSR_TRY(tsr_records_check_all(r->b, d->progress.run, err));
+	TSR_TRY(tsr_tiles_init(&d->tiles, r->ntensors, r->a->path, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
 		const uint64_t units = units_of(&r->tensors[i]);
 
-		d->start[i] = pipeline.njobs;
-		pipeline.njobs += units / PIECE + (units % PIECE != 0);
-		d->total_nbytes += units && by_value(&r->tensors[i]) ? units * sizeof(float)
-								     : units;
+		tsr_tiles_add(&d->tiles, units, TILE);
+		d->progress.total_nbytes += units && by_value(&r->tensors[i])
+						    ? units * sizeof(float)
+						    : units;
 	}
-	TSR_TRY(tsr_pipeline_run(&pipeline, d->run, err));
+	d->progress.what = r->a->path;
+	pipeline.njobs = d->tiles.njobs;
+	TSR_TRY(tsr_pipeline_run(&pipeline, d->progress.run, err));
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->a, err));
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->b, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
@@ -307,7 +288,7 @@ enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b
 			 const struct tsr_diff_options *options, const struct tsr_run *run,
 			 struct tsr_comparison **ret, struct tsr_err *err)
 {
-	struct diffing d = { .options = options, .run = run };
+	struct diffing d = { .options = options, .progress = { .run = run } };
 	enum tsr_status status;
 
 	d.result = calloc(1, sizeof(*d.result));
@@ -318,7 +299,7 @@ enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b
 		status = tsr_checkpoint_open(b, nb, options->open, &d.result->b, err);
 	if (status == TSR_OK)
 		status = run_diff(&d, err);
-	free(d.start);
+	tsr_tiles_free(&d.tiles);
 	if (status != TSR_OK) {
 		tsr_comparison_free(d.result);
 		return status;

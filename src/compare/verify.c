@@ -19,20 +19,20 @@ struct verifying {
 	const struct tsr_tensor **original; /* per tensor: its counterpart, or NULL */
 };
 
-/* A thread's memory for the piece it verifies. */
+/* A thread's memory for the tile it verifies. */
 struct extra {
-	unsigned char original[TSR_PIECE_NBYTES];
+	unsigned char original[TSR_TILE_NBYTES];
 	struct tsr_measure measure;
 	uint64_t nonfinite;
 	bool bytes_differ;
 };
 
-static enum tsr_status verify_piece(void *ctx, void *extra, const struct tsr_restored *r,
-				    struct tsr_err *err)
+static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walked *r,
+				   struct tsr_err *err)
 {
 	struct verifying *w = ctx;
 	struct extra *e = extra;
-	const struct tsr_tensor *original = w->original[r->piece.tensor];
+	const struct tsr_tensor *original = w->original[r->tile.tensor];
 	const struct tsr_checkpoint *c = w->v->original;
 
 	e->nonfinite = tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
@@ -44,7 +44,7 @@ static enum tsr_status verify_piece(void *ctx, void *extra, const struct tsr_res
 			       err));
 	if (r->tensor->coding.codec)
 		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data,
-				r->piece.n);
+				r->tile.n);
 	else
 		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
 	return TSR_OK;
@@ -60,18 +60,18 @@ static void fault(struct verifying *w, size_t tensor, const char *what)
 	w->v->nfaults++;
 }
 
-static enum tsr_status commit_piece(void *ctx, void *extra, const struct tsr_restored *r,
-				    struct tsr_err *err)
+static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *r,
+				   struct tsr_err *err)
 {
 	struct verifying *w = ctx;
 	const struct extra *e = extra;
-	struct tsr_verified_tensor *t = &w->v->tensors[r->piece.tensor];
+	struct tsr_verified_tensor *t = &w->v->tensors[r->tile.tensor];
 
 	(void)err;
 	t->nonfinite += e->nonfinite;
 	tsr_measure_merge(&t->measure, &e->measure);
 	if (e->bytes_differ)
-		fault(w, r->piece.tensor, "raw data differs from the original");
+		fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
 }
 
@@ -192,8 +192,8 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 {
 	const struct tsr_verify_options *o = w->options;
 	struct tsr_walk walk = { .extra_nbytes = sizeof(struct extra),
-				 .work = verify_piece,
-				 .commit = commit_piece,
+				 .work = verify_tile,
+				 .commit = commit_tile,
 				 .ctx = w };
 	size_t n;
 
@@ -210,7 +210,7 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		return tsr_fail_nomem(err, path);
 	if (w->v->original) {
 		TSR_TRY(find_originals(w, err));
-		TSR_TRY(tsr_records_check(w->v->original, true, run, err));
+		TSR_TRY(tsr_records_check_all(w->v->original, run, err));
 	}
 	walk.c = w->v->checked;
 	TSR_TRY(tsr_walk_run(&walk, run, err));

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "text/text.h"
-#include "tersor/checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 
 struct tsr_outputs {
 	const char *path; /* that the user gave */

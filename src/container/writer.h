@@ -4,7 +4,7 @@
 #define TSR_PACK_CONTAINER_H
 
 #include "format/safetensors.h"
-#include "tersor/checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 
 /* What to write.  Everything is borrowed. */
 struct tsr_container_plan {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs at work on one tile after the other, on the CPU or on a GPU. */
 #include "pack/coder.h"
 
 #include <stdlib.h>
@@ -7,17 +8,17 @@
 #include "base/fail.h"
 #include "ckpt/read.h"
 
-/* Elements that are encoded, decoded and measured at a time, so that they stay in the L1 cache. */
-#define STRIP_ELEMENTS 2048u
+/* Elements that are encoded, decoded and measured together, so that they stay in the L1 cache. */
+#define BATCH_ELEMENTS 2048u
 
-/* Multiples of the lanes too, so that an element's lane is that of its place in the piece. */
-static size_t strip_of(const struct tsr_coding *coding)
+/* A multiple of the lanes too, so that an element's lane is that of its place in the tile. */
+static size_t batch_of(const struct tsr_coding *coding)
 {
 	const size_t step = coding->group % TSR_MEASURE_LANES
 				    ? (size_t)coding->group * TSR_MEASURE_LANES
 				    : coding->group;
 
-	return step < STRIP_ELEMENTS ? STRIP_ELEMENTS / step * step : step;
+	return step < BATCH_ELEMENTS ? BATCH_ELEMENTS / step * step : step;
 }
 
 /* --- On the CPU ------------------------------------------------------------------------------- */
@@ -27,19 +28,19 @@ static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 				     struct tsr_encode_report *report, struct tsr_err *err)
 {
 	struct tsr_coder_memory *m = coder->m;
-	struct tsr_coding strip_coding = *coding;
-	const size_t strip = strip_of(coding);
+	struct tsr_coding batch_coding = *coding;
+	const size_t batch = batch_of(coding);
 
 	(void)err;
-	for (size_t first = 0; first < n; first += strip) {
-		const size_t count = n - first < strip ? n - first : strip;
+	for (size_t first = 0; first < n; first += batch) {
+		const size_t count = n - first < batch ? n - first : batch;
 		void *out[TSR_PLANES_MAX];
 		const void *in[TSR_PLANES_MAX];
 
 		for (unsigned i = 0; i < coding->codec->nplanes; i++)
 			in[i] = out[i] = m->plane[i] + tsr_plane_nbytes(coding, i, first);
-		strip_coding.first = coding->first + first;
-		coding->codec->encode(&strip_coding, m->x + first, count, out, report);
+		batch_coding.first = coding->first + first;
+		coding->codec->encode(&batch_coding, m->x + first, count, out, report);
 		coding->codec->decode(coding, in, count, m->decoded);
 		tsr_measure_add(measure, m->x + first, m->decoded, count);
 	}
@@ -49,12 +50,8 @@ static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 static enum tsr_status decode_on_cpu(struct tsr_coder *coder, const struct tsr_coding *coding,
 				     size_t n, struct tsr_err *err)
 {
-	const void *plane[TSR_PLANES_MAX];
-
 	(void)err;
-	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		plane[i] = coder->m->plane[i];
-	coding->codec->decode(coding, plane, n, coder->m->x);
+	coding->codec->decode(coding, (const void *const *)coder->plane, n, coder->m->x);
 	return TSR_OK;
 }
 
@@ -65,7 +62,7 @@ static enum tsr_status put_planes(struct tsr_coder *coder, const struct tsr_codi
 				  size_t n, struct tsr_err *err)
 {
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_put(coder->stream, coder->device->plane[i], coder->m->plane[i],
+		TSR_TRY(tsr_gpu_put(coder->stream, coder->device_plane[i], coder->m->plane[i],
 				    tsr_plane_nbytes(coding, i, n), err));
 	return TSR_OK;
 }
@@ -74,7 +71,7 @@ static enum tsr_status get_planes(struct tsr_coder *coder, const struct tsr_codi
 				  size_t n, struct tsr_err *err)
 {
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_get(coder->stream, coder->m->plane[i], coder->device->plane[i],
+		TSR_TRY(tsr_gpu_get(coder->stream, coder->m->plane[i], coder->device_plane[i],
 				    tsr_plane_nbytes(coding, i, n), err));
 	return TSR_OK;
 }
@@ -84,39 +81,34 @@ static enum tsr_status decode_there(struct tsr_coder *coder, const struct tsr_co
 				    size_t n, float *x, struct tsr_err *err)
 {
 	struct tsr_coder_memory *d = coder->device;
-	const void *plane[TSR_PLANES_MAX];
 
-	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		plane[i] = d->plane[i];
-	TSR_TRY(tsr_gpu_decode(coder->stream, coding, plane, n, d->x, err));
+	TSR_TRY(tsr_gpu_decode(coder->stream, coding, (const void *const *)coder->device_plane, n,
+			       d->x, err));
 	return tsr_gpu_get(coder->stream, x, d->x, n * sizeof(*x), err);
 }
 
-/* Append the way of the elements to the GPU and back, as planes and decoded. */
+/* Append all of it: elements to the GPU, encode, planes and report back, decode, elements back. */
 static enum tsr_status encode_there(struct tsr_coder *coder, const struct tsr_coding *coding,
 				    size_t n, struct tsr_err *err)
 {
 	struct tsr_coder_memory *m = coder->m, *d = coder->device;
 	struct tsr_gpu_stream *stream = coder->stream;
-	void *plane[TSR_PLANES_MAX];
 
-	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		plane[i] = d->plane[i];
 	TSR_TRY(tsr_gpu_put(stream, d->x, m->x, n * sizeof(*m->x), err));
 	TSR_TRY(tsr_gpu_zero(stream, &d->report, sizeof(d->report), err));
-	TSR_TRY(tsr_gpu_encode(stream, coding, d->x, n, plane, &d->report, err));
+	TSR_TRY(tsr_gpu_encode(stream, coding, d->x, n, coder->device_plane, &d->report, err));
 	TSR_TRY(get_planes(coder, coding, n, err));
 	TSR_TRY(tsr_gpu_get(stream, &m->report, &d->report, sizeof(m->report), err));
 	return decode_there(coder, coding, n, m->decoded, err);
 }
 
-/* Measured by the CPU, in the order in which it does that for itself. */
+/* The CPU measures, in the same order as when it encodes, so that sums round alike. */
 static enum tsr_status encode_on_gpu(struct tsr_coder *coder, const struct tsr_coding *coding,
 				     size_t n, struct tsr_measure *measure,
 				     struct tsr_encode_report *report, struct tsr_err *err)
 {
 	const struct tsr_coder_memory *m = coder->m;
-	const size_t strip = strip_of(coding);
+	const size_t batch = batch_of(coding);
 
 	if (n == 0)
 		return TSR_OK;
@@ -125,16 +117,16 @@ static enum tsr_status encode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 	report->scale_underflow += m->report.scale_underflow;
 	report->scale_overflow += m->report.scale_overflow;
 	report->narrow_overflow += m->report.narrow_overflow;
-	for (size_t first = 0; first < n; first += strip)
+	for (size_t first = 0; first < n; first += batch)
 		tsr_measure_add(measure, m->x + first, m->decoded + first,
-				n - first < strip ? n - first : strip);
+				n - first < batch ? n - first : batch);
 	return TSR_OK;
 }
 
 static enum tsr_status decode_on_gpu(struct tsr_coder *coder, const struct tsr_coding *coding,
 				     size_t n, struct tsr_err *err)
 {
-	/* Codes into a table of the file's own have no kernels. */
+	/* There are no kernels for codes into a table that the file itself brings. */
 	if (n == 0 || !tsr_gpu_has_codec(coding->codec))
 		return decode_on_cpu(coder, coding, n, err);
 	TSR_TRY(put_planes(coder, coding, n, err));
@@ -156,9 +148,9 @@ static enum tsr_status open_on_gpu(struct tsr_coder *coder, size_t nbytes, struc
 {
 	coder->encode = encode_on_gpu;
 	coder->decode = decode_on_gpu;
-	TSR_TRY(tsr_gpu_alloc_host(coder->gpu, nbytes, "pieces, in host memory", (void **)&coder->m,
+	TSR_TRY(tsr_gpu_alloc_host(coder->gpu, nbytes, "tiles, in host memory", (void **)&coder->m,
 				   err));
-	TSR_TRY(tsr_gpu_alloc(coder->gpu, sizeof(*coder->device), "pieces", (void **)&coder->device,
+	TSR_TRY(tsr_gpu_alloc(coder->gpu, sizeof(*coder->device), "tiles", (void **)&coder->device,
 			      err));
 	return tsr_gpu_stream_new(coder->gpu, &coder->stream, err);
 }
@@ -168,14 +160,20 @@ static enum tsr_status open_on(struct tsr_coder *coder, const struct tsr_run *ru
 {
 	struct tsr_gpu *gpu = run ? run->gpu : NULL;
 	const size_t nbytes = sizeof(*coder->m) +
-			      (encodes ? TSR_PIECE_ELEMENTS * sizeof(*coder->m->decoded) : 0);
+			      (encodes ? TSR_TILE_ELEMENTS * sizeof(*coder->m->decoded) : 0);
 	enum tsr_status status;
 
 	*coder = (struct tsr_coder){ .gpu = gpu };
 	status = gpu ? open_on_gpu(coder, nbytes, err) : open_on_cpu(coder, nbytes, err);
-	if (status != TSR_OK)
+	if (status != TSR_OK) {
 		tsr_coder_close(NULL, coder);
-	return status;
+		return status;
+	}
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
+		coder->plane[i] = coder->m->plane[i];
+		coder->device_plane[i] = gpu ? coder->device->plane[i] : NULL;
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_coder_open_encoder(void *ctx, const struct tsr_run *run, void *coder,
@@ -206,32 +204,16 @@ void tsr_coder_close(void *ctx, void *memory)
 	tsr_gpu_free_host(coder->gpu, coder->m);
 }
 
-enum tsr_status tsr_coder_encode(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n,
-				 struct tsr_measure *measure, struct tsr_encode_report *report,
-				 struct tsr_err *err)
-{
-	return coder->encode(coder, coding, n, measure, report, err);
-}
-
-enum tsr_status tsr_coder_decode(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n,
-				 struct tsr_err *err)
-{
-	return coder->decode(coder, coding, n, err);
-}
-
 enum tsr_status tsr_coder_read_f32(struct tsr_coder *coder, const struct tsr_checkpoint *c,
 				   const struct tsr_tensor *t, uint64_t first, size_t n, float *x,
 				   struct tsr_err *err)
 {
 	size_t before;
-	void *plane[TSR_PLANES_MAX];
 
-	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		plane[i] = coder->m->plane[i];
 	if (!t->coding.codec)
-		return tsr_tensor_read_plain(c, t, first, n, plane[0], x, err);
-	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, plane, &before, err));
-	TSR_TRY(tsr_coder_decode(coder, &t->coding, before + n, err));
+		return tsr_tensor_read_plain(c, t, first, n, coder->plane[0], x, err);
+	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, coder->plane, &before, err));
+	TSR_TRY(coder->decode(coder, &t->coding, before + n, err));
 	memcpy(x, coder->m->x + before, n * sizeof(*x));
 	return TSR_OK;
 }

@@ -1,28 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs at work on one tile after the other, on the CPU or on a GPU. */
 #ifndef TSR_PACK_CODER_H
 #define TSR_PACK_CODER_H
 
-#include "pack/pieces.h"
-#include "tersor/codec.h"
+#include "ckpt/tensor_tiles.h"
 #include "gpu/gpu_work.h"
+#include "tersor/codec.h"
 #include "tersor/measure.h"
 #include "tersor/run.h"
 
-/* Memory of a piece on its way through a codec. */
+/* Memory of a tile on its way through a codec. */
 struct tsr_coder_memory {
-	float x[TSR_PIECE_ELEMENTS];
-	unsigned char plane[TSR_PLANES_MAX][TSR_PIECE_NBYTES];
+	float x[TSR_TILE_ELEMENTS];
+	unsigned char plane[TSR_PLANES_MAX][TSR_TILE_NBYTES];
 	_Alignas(64) struct tsr_encode_report report; /* on its way from the GPU */
-	_Alignas(64) float decoded[]; /* TSR_PIECE_ELEMENTS of coders that encode */
+	_Alignas(64) float decoded[]; /* TSR_TILE_ELEMENTS of coders that encode */
 };
 
 /*
- * Encodes and decodes one piece after the other in its own memory, on the CPU or on a GPU, with the
- * same bits.  On a GPU there is as much memory, and a stream; pieces are copied there and back,
- * without a detour as the memory here is the GPU's kind of host memory.  For one thread at a time.
+ * Encodes and decodes tiles in its own memory, with the same bits on the CPU and on a GPU.  With a
+ * GPU this memory is pinned, so copies need no staging, and there is as much on the GPU and a stream.
+ * For one thread at a time.
+ *
+ * encode: @n elements from m->x into m->plane, decoded again into m->decoded to add the error to
+ * @measure, and what the encoder noticed to @report.  coding->first is the index of the first
+ * element in its tensor.
+ * decode: @n elements from m->plane into m->x.  The CPU decodes what the GPU has no kernel for.
  */
 struct tsr_coder {
 	struct tsr_coder_memory *m;
+	void *plane[TSR_PLANES_MAX]; /* m->plane */
 	enum tsr_status (*encode)(struct tsr_coder *coder, const struct tsr_coding *coding,
 				  size_t n, struct tsr_measure *measure,
 				  struct tsr_encode_report *report, struct tsr_err *err);
@@ -32,31 +39,19 @@ struct tsr_coder {
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *stream;
 	struct tsr_coder_memory *device; /* on the GPU; addresses only */
+	void *device_plane[TSR_PLANES_MAX]; /* device->plane */
 };
 
 /*
  * For a pipeline (base/pipeline.h) whose scratch memory begins with a coder: one that encodes and
- * decodes, or that only decodes, on run->gpu if there is one, which is borrowed.  Nothing is left
- * behind by a failure.
+ * decodes, or that only decodes, on run->gpu if there is one, which is borrowed.  A failure leaves
+ * nothing behind.
  */
 enum tsr_status tsr_coder_open_encoder(void *ctx, const struct tsr_run *run, void *coder,
 				       struct tsr_err *err);
 enum tsr_status tsr_coder_open_decoder(void *ctx, const struct tsr_run *run, void *coder,
 				       struct tsr_err *err);
 void tsr_coder_close(void *ctx, void *coder);
-
-/*
- * Encode @n elements from m->x into m->plane, decode them again and add the error to @measure, and
- * what the encoder noticed to @report.  coding->first is the index of the first in its tensor.
- * m->decoded is overwritten.
- */
-enum tsr_status tsr_coder_encode(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n,
-				 struct tsr_measure *measure, struct tsr_encode_report *report,
-				 struct tsr_err *err);
-
-/* Decode @n elements from m->plane into m->x.  A codec that the GPU lacks is decoded by the CPU. */
-enum tsr_status tsr_coder_decode(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n,
-				 struct tsr_err *err);
 
 /*
  * Elements @first to @first + @n - 1 of a tensor into @x, decoded or widened, as by

@@ -5,7 +5,7 @@
 
 #include "format/safetensors.h"
 #include "container/outputs.h"
-#include "tersor/checkpoint.h"
+#include "ckpt/checkpoint_model.h"
 
 /* A run of source tensors that one file has: each file of a plan is a packed file by itself. */
 struct tsr_pack_shard {

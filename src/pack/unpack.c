@@ -12,7 +12,7 @@
 #include "container/packed.h"
 #include "container/tree.h"
 #include "container/writer.h"
-#include "pack/given.h"
+#include "pack/open_checkpoint.h"
 #include "ckpt/checksum.h"
 #include "pack/walk.h"
 #include "tersor/pack.h"
@@ -21,11 +21,10 @@ struct writing {
 	struct tsr_checkpoint *c;
 	const struct tsr_write_options *options;
 	const char *path;
-	bool lossy; /* say how many lossy generations there are */
 	struct tsr_meta *meta;
 	size_t nmeta;
 	struct tsr_writer *writer;
-	struct tsr_record_crc crc; /* of the tensor being committed, as it is written */
+	uint32_t crc; /* of the tensor being committed, as it is written */
 };
 
 struct tsr_write_options tsr_write_defaults(void)
@@ -33,10 +32,10 @@ struct tsr_write_options tsr_write_defaults(void)
 	return (struct tsr_write_options){ .container = TSR_CONTAINER_COUNT };
 }
 
-/* --- Pieces ------------------------------------------------------------------------------------ */
+/* --- Tiles ------------------------------------------------------------------------------------ */
 
-static enum tsr_status sum_piece(void *ctx, void *extra, const struct tsr_restored *r,
-				 struct tsr_err *err)
+static enum tsr_status sum_tile(void *ctx, void *extra, const struct tsr_walked *r,
+				struct tsr_err *err)
 {
 	const struct writing *w = ctx;
 	uint32_t *crc = extra;
@@ -47,8 +46,8 @@ static enum tsr_status sum_piece(void *ctx, void *extra, const struct tsr_restor
 	return TSR_OK;
 }
 
-static enum tsr_status commit_piece(void *ctx, void *extra, const struct tsr_restored *r,
-				    struct tsr_err *err)
+static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *r,
+				   struct tsr_err *err)
 {
 	struct writing *w = ctx;
 	const uint32_t *crc = extra;
@@ -56,21 +55,19 @@ static enum tsr_status commit_piece(void *ctx, void *extra, const struct tsr_res
 	(void)err;
 	if (!tsr_writer_wants_crc(w->writer))
 		return TSR_OK;
-	if (r->piece.first == 0)
-		w->crc = (struct tsr_record_crc){ 0 };
-	tsr_record_add(&w->crc, *crc, r->nbytes);
-	if (r->piece.last)
-		tsr_writer_set_crc(w->writer, r->piece.tensor, w->crc.crc);
+	w->crc = r->tile.first ? tsr_crc32_combine(w->crc, *crc, r->nbytes) : *crc;
+	if (r->tile.last)
+		tsr_writer_set_crc(w->writer, r->tile.tensor, w->crc);
 	return TSR_OK;
 }
 
-static enum tsr_status write_piece(void *ctx, void *extra, const struct tsr_restored *r,
-				   struct tsr_err *err)
+static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *r,
+				  struct tsr_err *err)
 {
 	struct writing *w = ctx;
 
 	(void)extra;
-	return tsr_writer_put(w->writer, r->piece.tensor, r->data, r->nbytes, r->offset, err);
+	return tsr_writer_put(w->writer, r->tile.tensor, r->data, r->nbytes, r->offset, err);
 }
 
 /* --- The plan ---------------------------------------------------------------------------------- */
@@ -91,7 +88,7 @@ static int by_key(const void *va, const void *vb)
 	return strcmp(a->key, b->key);
 }
 
-/* The source's metadata, what PyTorch's users expect, and the lossy generations. */
+/* The source's metadata, the `format` that PyTorch's users expect, and the lossy generations. */
 static enum tsr_status compose_meta(struct writing *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
@@ -101,12 +98,12 @@ static enum tsr_status compose_meta(struct writing *w, struct tsr_err *err)
 	if (!w->meta)
 		return tsr_fail_nomem(err, w->path);
 	for (size_t i = 0; i < c->nmeta; i++) {
-		if (!w->lossy || strcmp(c->meta[i].key, TSR_GENERATION_KEY) != 0)
+		if (strcmp(c->meta[i].key, TSR_GENERATION_KEY) != 0)
 			w->meta[w->nmeta++] = c->meta[i];
 	}
 	if (c->container != TSR_CONTAINER_SAFETENSORS && !has_meta(c, "format"))
 		w->meta[w->nmeta++] = (struct tsr_meta){ "format", "pt" };
-	if (w->lossy && c->generation) {
+	if (c->generation) {
 		snprintf(text, sizeof(text), "%u", c->generation);
 		w->meta[w->nmeta] = (struct tsr_meta){
 			TSR_GENERATION_KEY, tsr_arena_copy(c->arena, text, strlen(text))
@@ -137,7 +134,7 @@ static enum tsr_status note_types(struct writing *w, struct tsr_err *err)
 		w->path, n, n == 1 ? "" : "s");
 }
 
-/* What the container cannot hold is named. */
+/* Name what the container cannot hold. */
 static enum tsr_status note_losses(struct writing *w, enum tsr_container container,
 				   struct tsr_err *err)
 {
@@ -191,9 +188,9 @@ static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, s
 {
 	const struct tsr_walk walk = { .c = w->c,
 				       .extra_nbytes = sizeof(uint32_t),
-				       .work = sum_piece,
-				       .commit = commit_piece,
-				       .finish = write_piece,
+				       .work = sum_tile,
+				       .commit = commit_tile,
+				       .finish = write_tile,
 				       .ctx = w };
 
 	if (w->options->dry_run)
@@ -212,7 +209,7 @@ static enum tsr_container choose(const struct tsr_write_options *o, const struct
 	return c->container == TSR_CONTAINER_DCP ? TSR_CONTAINER_TORCH : c->container;
 }
 
-/* Planes are given out one by one, so their hashes are checked before. */
+/* Planes are written as arrays of their own, so their hashes are checked beforehand. */
 static enum tsr_status arrange(struct tsr_checkpoint *c, const struct tsr_write_options *options,
 			       const struct tsr_run *run, struct tsr_err *err)
 {
@@ -223,11 +220,11 @@ static enum tsr_status arrange(struct tsr_checkpoint *c, const struct tsr_write_
 	return tsr_flashoptim_arrange(c, err);
 }
 
-static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path, bool lossy,
+static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 				   const struct tsr_write_options *options,
 				   const struct tsr_run *run, struct tsr_err *err)
 {
-	struct writing w = { .c = u->source, .options = options, .path = path, .lossy = lossy };
+	struct writing w = { .c = u->source, .options = options, .path = path };
 	enum tsr_status status = TSR_OK;
 
 	u->container = choose(options, u->source);
@@ -246,7 +243,7 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path, bo
 	return status;
 }
 
-enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out, bool lossy,
+enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out,
 				     const struct tsr_write_options *options,
 				     const struct tsr_run *run, struct tsr_unpacking **ret,
 				     struct tsr_err *err)
@@ -257,7 +254,7 @@ enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out, 
 	if (!u)
 		return tsr_fail_nomem(err, out);
 	u->source = c;
-	status = run_writing(u, out, lossy, options, run, err);
+	status = run_writing(u, out, options, run, err);
 	if (status == TSR_OK || status == TSR_E_DURABILITY)
 		*ret = u;
 	else
@@ -268,12 +265,12 @@ enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out, 
 /* --- The two commands --------------------------------------------------------------------------- */
 
 /* Write a checkpoint out and close it, unless it is part of the result. */
-static enum tsr_status write_and_close(struct tsr_checkpoint *c, const char *out, bool lossy,
+static enum tsr_status write_and_close(struct tsr_checkpoint *c, const char *out,
 				       const struct tsr_write_options *options,
 				       const struct tsr_run *run, struct tsr_unpacking **ret,
 				       struct tsr_err *err)
 {
-	const enum tsr_status status = tsr_write_checkpoint(c, out, lossy, options, run, ret, err);
+	const enum tsr_status status = tsr_write_checkpoint(c, out, options, run, ret, err);
 
 	if (status != TSR_OK && status != TSR_E_DURABILITY)
 		tsr_checkpoint_close(c);
@@ -291,7 +288,7 @@ enum tsr_status tsr_unpack(const char *path, const char *out,
 		tsr_checkpoint_close(c);
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
 	}
-	return write_and_close(c, out, true, options, run, ret, err);
+	return write_and_close(c, out, options, run, ret, err);
 }
 
 enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
@@ -309,7 +306,7 @@ enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const cha
 				"%s: is a packed file; tersor unpack gives its checkpoint back",
 				paths[0]);
 	}
-	return write_and_close(c, out, false, options, run, ret, err);
+	return write_and_close(c, out, options, run, ret, err);
 }
 
 void tsr_unpacking_free(struct tsr_unpacking *u)

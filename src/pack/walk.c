@@ -1,159 +1,190 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Going through all tensors of a checkpoint, tile by tile: each is read, checked and decoded. */
 #include "pack/walk.h"
 
-#include "base/crc.h"
+#include <stdlib.h>
+
 #include "base/fail.h"
-#include "base/hash.h"
 #include "base/pipeline.h"
-#include "ckpt/checkpoint_model.h"
-#include "pack/coder.h"
+#include "base/progress.h"
 #include "ckpt/checksum.h"
+#include "ckpt/read.h"
 
 struct walking {
 	const struct tsr_walk *walk;
-	const struct tsr_run *run;
-	struct tsr_pieces pieces;
-	struct tsr_hasher *hasher[TSR_PLANES_MAX];
-	struct tsr_record_crc record; /* of the tensor being committed */
-	uint64_t done_nbytes, total_nbytes;
+	const struct tsr_tensor *wanted; /* per tensor */
+	struct tsr_tiles tiles;
+	struct tsr_plane_hashes hashes;
+	uint64_t hash[TSR_PLANES_MAX]; /* of the tensor being committed */
+	struct tsr_record_crc record; /* likewise */
+	struct tsr_progress progress;
 };
 
-/* What there is of a piece under way; the walk's extra bytes follow. */
+/* Memory of a tile in flight; the walk's extra bytes follow. */
 struct scratch {
 	struct tsr_coder coder; /* first: the pipeline opens it */
-	uint32_t crc; /* of what was read, where the file has a checksum of it */
-	struct tsr_restored restored;
+	uint32_t crc; /* of the bytes read, where the file has a checksum of them */
+	struct tsr_walked walked;
 	_Alignas(64) unsigned char extra[];
 };
 
-static enum tsr_status piece_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+/* --- Reading ------------------------------------------------------------------------------------ */
+
+/* What a codec other than the one wanted holds: compressed states of other tools. */
+static enum tsr_status read_decoded(const struct walking *w, const struct tsr_tensor *stored,
+				    const struct tsr_walked *t, float *x, struct tsr_err *err)
+{
+	struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
+	enum tsr_status status;
+
+	if (!scratch)
+		return tsr_fail_nomem(err, w->walk->c->path);
+	status = tsr_tensor_read_f32(w->walk->c, stored, t->offset / sizeof(*x),
+				     t->nbytes / sizeof(*x), scratch, x, err);
+	free(scratch);
+	return status;
+}
+
+static enum tsr_status read_planes(const struct walking *w, const struct tsr_tensor *stored,
+				   struct scratch *s, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->walk->c;
+	const struct tsr_tile *tile = &s->walked.tile;
+
+	for (unsigned i = 0; i < stored->nplanes; i++)
+		TSR_TRY(tsr_array_read(
+			c, &c->arrays[stored->plane[i]], tsr_tile_plane_offset(stored, i, tile),
+			tsr_tile_plane_nbytes(stored, i, tile), s->coder.plane[i], err));
+	return TSR_OK;
+}
+
+/* Read a tile: its planes, or else its elements or bytes, to where @data says. */
+static enum tsr_status read_tile(const struct walking *w, const struct tsr_tensor *stored,
+				 struct scratch *s, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->walk->c;
+	const struct tsr_array *a = &c->arrays[stored->plane[0]];
+	const struct tsr_walked *t = &s->walked;
+	void *to = t->tensor->coding.codec ? (void *)s->coder.m->x : s->coder.plane[0];
+
+	if (t->has_planes && stored->coding.codec) {
+		TSR_TRY(read_planes(w, stored, s, err));
+		return s->coder.decode(&s->coder, &stored->coding, t->tile.n, err);
+	}
+	if (stored->coding.codec)
+		return read_decoded(w, stored, t, to, err);
+	TSR_TRY(tsr_array_read(c, a, t->offset, t->nbytes, to, err));
+	s->crc = tsr_record_sum(a, to, t->nbytes);
+	return TSR_OK;
+}
+
+static bool is_as_wanted(const struct tsr_tensor *stored, const struct tsr_tensor *wanted)
+{
+	if (!stored->coding.codec || !wanted->coding.codec)
+		return stored->coding.codec == wanted->coding.codec;
+	return tsr_coding_is_same(&stored->coding, &wanted->coding);
+}
+
+static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct walking *w = ctx;
 	struct scratch *s = scratch;
 	const struct tsr_walk *walk = w->walk;
-	const struct tsr_piece piece = tsr_pieces_get(&w->pieces, job);
-	const struct tsr_tensor *t = &walk->c->tensors[piece.tensor];
-	struct tsr_coder_memory *m = s->coder.m;
-	void *plane[TSR_PLANES_MAX];
+	const struct tsr_tile tile = tsr_tiles_get(&w->tiles, job);
+	const struct tsr_tensor *stored = &walk->c->tensors[tile.tensor];
+	const struct tsr_tensor *wanted = &w->wanted[tile.tensor];
+	const bool coded = wanted->coding.codec != NULL, same = is_as_wanted(stored, wanted);
 
-	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		plane[i] = m->plane[i];
-	TSR_TRY(tsr_piece_read(walk->c, &piece, plane, err));
-	if (tsr_record_is_streamed(walk->c, t))
-		s->crc = tsr_crc32(0, m->plane[0], piece.n);
-	s->restored = (struct tsr_restored){ .piece = piece,
-					     .tensor = t,
-					     .data = m->plane[0],
-					     .nbytes = piece.n,
-					     .offset = piece.first };
-	if (t->coding.codec) {
-		TSR_TRY(tsr_coder_decode(&s->coder, &t->coding, piece.n, err));
-		s->restored.data = m->x;
-		s->restored.nbytes *= sizeof(float);
-		s->restored.offset *= sizeof(float);
-	}
-	return walk->work ? walk->work(walk->ctx, s->extra, &s->restored, err) : TSR_OK;
+	s->walked = (struct tsr_walked){ .tile = tile,
+					 .tensor = wanted,
+					 .data = coded ? (void *)s->coder.m->x : s->coder.plane[0],
+					 .nbytes = tile.n * (coded ? sizeof(float) : 1),
+					 .offset = tile.first * (coded ? sizeof(float) : 1),
+					 .coder = &s->coder,
+					 .has_planes = same || !coded,
+					 .hashed = same && walk->c->packed };
+	TSR_TRY(read_tile(w, stored, s, err));
+	return walk->work ? walk->work(walk->ctx, s->extra, &s->walked, err) : TSR_OK;
 }
 
-static enum tsr_status check_hashes(struct walking *w, const struct scratch *s, struct tsr_err *err)
+/* --- Checking ----------------------------------------------------------------------------------- */
+
+static enum tsr_status check_tile(struct walking *w, const struct scratch *s, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->walk->c;
-	const struct tsr_tensor *t = s->restored.tensor;
+	const struct tsr_walked *t = &s->walked;
+	const struct tsr_tensor *stored = &c->tensors[t->tile.tensor];
 
-	for (unsigned i = 0; i < t->nplanes; i++) {
-		uint64_t found;
-
-		if (s->restored.piece.first == 0)
-			tsr_hasher_reset(w->hasher[i]);
-		tsr_hasher_add(w->hasher[i], s->coder.m->plane[i],
-			       tsr_piece_plane_nbytes(t, i, &s->restored.piece));
-		if (!s->restored.piece.last)
-			continue;
-		found = tsr_hasher_value(w->hasher[i]);
-		if (found != t->hash[i])
-			return tsr_fail(
-				err, TSR_E_FORMAT,
-				"%s: tensor %.200s: data of %.200s is damaged: found hash %016llx, "
-				"expected %016llx",
-				c->path, t->name, c->arrays[t->plane[i]].name,
-				(unsigned long long)found, (unsigned long long)t->hash[i]);
+	if (t->hashed) {
+		tsr_plane_hashes_add(&w->hashes, stored, &t->tile, s->coder.plane, w->hash);
+		if (t->tile.last)
+			TSR_TRY(tsr_plane_hashes_check(c, stored, w->hash, err));
 	}
-	return TSR_OK;
+	if (stored->coding.codec)
+		return TSR_OK;
+	return tsr_record_commit(&w->record, c, &c->arrays[stored->plane[0]], t->offset, t->nbytes,
+				 s->crc, err);
 }
 
-static enum tsr_status check_record(struct walking *w, const struct scratch *s, struct tsr_err *err)
-{
-	const struct tsr_restored *r = &s->restored;
-
-	if (r->piece.first == 0)
-		w->record = (struct tsr_record_crc){ 0 };
-	tsr_record_add(&w->record, s->crc, r->piece.n);
-	return r->piece.last
-		       ? tsr_record_check(w->walk->c, &w->walk->c->arrays[r->tensor->plane[0]],
-					  &w->record, err)
-		       : TSR_OK;
-}
-
-static enum tsr_status piece_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct walking *w = ctx;
 	struct scratch *s = scratch;
 	const struct tsr_walk *walk = w->walk;
 
 	(void)job;
-	if (walk->c->packed)
-		TSR_TRY(check_hashes(w, s, err));
-	if (tsr_record_is_streamed(walk->c, s->restored.tensor))
-		TSR_TRY(check_record(w, s, err));
+	TSR_TRY(check_tile(w, s, err));
 	if (walk->commit)
-		TSR_TRY(walk->commit(walk->ctx, s->extra, &s->restored, err));
-	w->done_nbytes += s->restored.nbytes;
-	if (w->run && w->run->progress &&
-	    !w->run->progress(w->run->ctx, w->done_nbytes, w->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "%s: cancelled", walk->c->path);
-	return TSR_OK;
+		TSR_TRY(walk->commit(walk->ctx, s->extra, &s->walked, err));
+	return tsr_progress_add(&w->progress, s->walked.nbytes, err);
 }
 
-static enum tsr_status piece_finish(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status tile_finish(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct walking *w = ctx;
 	struct scratch *s = scratch;
 
 	(void)job;
-	return w->walk->finish(w->walk->ctx, s->extra, &s->restored, err);
+	return w->walk->finish(w->walk->ctx, s->extra, &s->walked, err);
+}
+
+/* --- All of it ---------------------------------------------------------------------------------- */
+
+static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
+{
+	const struct tsr_walk *walk = w->walk;
+	const struct tsr_pipeline pipeline = {
+		.njobs = w->tiles.njobs,
+		.scratch_nbytes = sizeof(struct scratch) + walk->extra_nbytes,
+		.open = walk->encodes ? tsr_coder_open_encoder : tsr_coder_open_decoder,
+		.close = tsr_coder_close,
+		.work = tile_work,
+		.commit = tile_commit,
+		.finish = walk->finish ? tile_finish : NULL,
+		.ctx = w,
+	};
+
+	TSR_TRY(tsr_pipeline_run(&pipeline, w->progress.run, err));
+	return tsr_checkpoint_check_unchanged(walk->c, err);
 }
 
 enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *run,
 			     struct tsr_err *err)
 {
-	struct walking w = { .walk = walk, .run = run };
-	struct tsr_pipeline pipeline = {
-		.scratch_nbytes = sizeof(struct scratch) + walk->extra_nbytes,
-		.open = tsr_coder_open_decoder,
-		.close = tsr_coder_close,
-		.work = piece_work,
-		.commit = piece_commit,
-		.finish = walk->finish ? piece_finish : NULL,
-		.ctx = &w,
-	};
-	enum tsr_status status = tsr_records_check(walk->c, false, run, err);
+	const struct tsr_checkpoint *c = walk->c;
+	struct walking w = { .walk = walk, .wanted = walk->wanted ? walk->wanted : c->tensors };
+	enum tsr_status status;
 
+	w.progress = (struct tsr_progress){ .run = run, .what = walk->what ? walk->what : c->path };
+	for (size_t i = 0; i < c->ntensors; i++)
+		w.progress.total_nbytes += tsr_tensor_nbytes(&c->tensors[i]);
+	TSR_TRY(tsr_records_check(c, run, err));
+	status = tsr_tensor_tiles(&w.tiles, w.wanted, c->ntensors, c->path, err);
 	if (status == TSR_OK)
-		status = tsr_pieces_init(&w.pieces, walk->c, err);
-
-	for (unsigned i = 0; i < TSR_PLANES_MAX && status == TSR_OK; i++) {
-		w.hasher[i] = tsr_hasher_new();
-		if (!w.hasher[i])
-			status = tsr_fail_nomem(err, walk->c->path);
-	}
-	for (size_t i = 0; i < walk->c->ntensors; i++)
-		w.total_nbytes += tsr_tensor_nbytes(&walk->c->tensors[i]);
-	if (status == TSR_OK) {
-		pipeline.njobs = tsr_pieces_count(&w.pieces);
-		status = tsr_pipeline_run(&pipeline, run, err);
-	}
-	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		tsr_hasher_free(w.hasher[i]);
-	tsr_pieces_free(&w.pieces);
-	return status == TSR_OK ? tsr_checkpoint_check_unchanged(walk->c, err) : status;
+		status = tsr_plane_hashes_init(&w.hashes, c->path, err);
+	if (status == TSR_OK)
+		status = run_tiles(&w, err);
+	tsr_plane_hashes_free(&w.hashes);
+	tsr_tiles_free(&w.tiles);
+	return status;
 }

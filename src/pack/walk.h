@@ -1,37 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Going through all tensors of a checkpoint, tile by tile: each is read, checked and decoded. */
 #ifndef TSR_PACK_WALK_H
 #define TSR_PACK_WALK_H
 
-#include "pack/pieces.h"
-#include "tersor/checkpoint.h"
+#include "base/tiles.h"
+#include "pack/coder.h"
+#include "ckpt/checkpoint_model.h"
 #include "tersor/run.h"
 
-/* A piece of a tensor as it was before packing. */
-struct tsr_restored {
-	struct tsr_piece piece;
-	const struct tsr_tensor *tensor;
-	const void *data; /* FP32 elements if the tensor has a codec, else its bytes */
+/* A tile of a tensor as it was before packing. */
+struct tsr_walked {
+	struct tsr_tile tile; /* in elements of a tensor with a codec, else in bytes */
+	const struct tsr_tensor *tensor; /* as the walk wants it */
+	const void *data; /* FP32 elements if it has a codec, else bytes */
 	size_t nbytes;
 	uint64_t offset; /* of @data in the tensor's bytes */
+	struct tsr_coder *coder; /* @data is in its memory */
+	bool has_planes; /* coder->m->plane holds the tile as it is wanted */
+	bool hashed; /* and it is checked against the hashes in @tensor */
 };
 
 /**
- * struct tsr_walk - Go through everything that a checkpoint stores, decoded
+ * struct tsr_walk - How to go through a checkpoint
+ * @c:       the checkpoint
+ * @wanted:  NULL, or per tensor how it will be stored.  Tiles are those of this coding.  A tensor that
+ *           is stored so already comes with its planes; encoding it again could change them
+ * @encodes: the callers' steps encode with the coder
+ * @what:    the file that a message of cancellation names
  * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL
  * @extra_nbytes: memory that each thread gets for them
  *
- * In a packed file every plane is checked against its hash, in other containers every record
- * against its CRC-32 if it has one: at the latest at the end of its tensor, before the @commit of
- * the last piece.
+ * In a packed file every plane is checked against its hash, in other containers every record against
+ * its CRC-32 if it has one: at the latest before the @commit of its tensor's last tile.
  */
 struct tsr_walk {
 	const struct tsr_checkpoint *c;
+	const struct tsr_tensor *wanted;
+	bool encodes;
+	const char *what;
 	size_t extra_nbytes;
-	enum tsr_status (*work)(void *ctx, void *extra, const struct tsr_restored *r,
+	enum tsr_status (*work)(void *ctx, void *extra, const struct tsr_walked *t,
 				struct tsr_err *err);
-	enum tsr_status (*commit)(void *ctx, void *extra, const struct tsr_restored *r,
+	enum tsr_status (*commit)(void *ctx, void *extra, const struct tsr_walked *t,
 				  struct tsr_err *err);
-	enum tsr_status (*finish)(void *ctx, void *extra, const struct tsr_restored *r,
+	enum tsr_status (*finish)(void *ctx, void *extra, const struct tsr_walked *t,
 				  struct tsr_err *err);
 	void *ctx;
 };

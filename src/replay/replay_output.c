@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "ckpt/build.h"
 #include "names/flashoptim_export.h"
-#include "pack/given.h"
+#include "pack/open_checkpoint.h"
 #include "replay/counters.h"
 #include "replay/new_states.h"
 
@@ -235,7 +235,7 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 	write.force = o->force;
 	write.dry_run = o->dry_run;
 	r->c->generation += is_lossy(r);
-	status = tsr_write_checkpoint(r->c, out, true, &write, r->run, &unpacking, r->err);
+	status = tsr_write_checkpoint(r->c, out, &write, r->run, &unpacking, r->err);
 	if (unpacking) {
 		r->result->out_nbytes = unpacking->nbytes;
 		unpacking->source = NULL;

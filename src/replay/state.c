@@ -293,15 +293,10 @@ static enum tsr_status read_f32(const struct tsr_replaying *r, size_t tensor,
 {
 	const struct tsr_tile *tile = &s->tile;
 
-	if (tensor == SIZE_MAX)
-		memset(s->x, 0, tile->n * sizeof(*s->x));
-	for (size_t at = 0; at < tile->n && tensor != SIZE_MAX; at += TSR_READ_MAX) {
-		const size_t left = tile->n - at;
-
-		TSR_TRY(tsr_tensor_read_f32(r->c, &r->c->tensors[tensor], tile->first + at,
-					    left < TSR_READ_MAX ? left : TSR_READ_MAX, &s->read,
-					    s->x + at, err));
-	}
+	if (tensor != SIZE_MAX)
+		return tsr_tensor_read_f32(r->c, &r->c->tensors[tensor], tile->first, tile->n,
+					   &s->read, s->x, err);
+	memset(s->x, 0, tile->n * sizeof(*s->x));
 	return TSR_OK;
 }
 

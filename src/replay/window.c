@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "recording/open_step.h"
@@ -60,7 +59,7 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 
 	TSR_TRY(tsr_recording_open_step(r->recording, index, &w->steps[step], r->err));
 	c = w->steps[step];
-	status = tsr_records_check(c, false, NULL, r->err);
+	status = tsr_records_check(c, NULL, r->err);
 	if (status != TSR_OK) {
 		tsr_recording_name_step(r->recording, index, r->err);
 		return status;
@@ -197,7 +196,7 @@ enum tsr_status tsr_replay_read_grad(const struct tsr_replay_window *w, unsigned
 	*nbytes_ret = tile->n * each;
 	TSR_TRY(tsr_array_read(w->steps[step], a, tile->first * each, *nbytes_ret, out, err));
 	if (crc_ret)
-		*crc_ret = tsr_array_is_streamed(a) ? tsr_crc32(0, out, *nbytes_ret) : 0;
+		*crc_ret = tsr_record_sum(a, out, *nbytes_ret);
 	return TSR_OK;
 }
 
@@ -206,15 +205,12 @@ enum tsr_status tsr_replay_commit_grad(struct tsr_replay_window *w, unsigned ste
 				       struct tsr_err *err)
 {
 	const struct tsr_array *a = tsr_replay_grad(w, step, tile->tensor);
+	const size_t each = tsr_dtype_bits(a->dtype) / 8;
 	enum tsr_status status;
 
 	w->r->result->grad_nbytes += nbytes;
-	if (!tsr_array_is_streamed(a))
-		return TSR_OK;
-	if (!tile->first)
-		w->crc[step].crc = 0;
-	tsr_record_add(&w->crc[step], crc, nbytes);
-	status = tile->last ? tsr_record_check(w->steps[step], a, &w->crc[step], err) : TSR_OK;
+	status = tsr_record_commit(&w->crc[step], w->steps[step], a, tile->first * each, nbytes,
+				   crc, err);
 	if (status != TSR_OK)
 		tsr_recording_name_step(w->r->recording, w->r->first + w->first + step, err);
 	return status;

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tiles that a checkpoint's tensors are read, coded and measured in. */
+#ifndef TSR_CKPT_TENSOR_TILES_H
+#define TSR_CKPT_TENSOR_TILES_H
+
+#include "base/tiles.h"
+#include "ckpt/checkpoint_model.h"
+
+/*
+ * A tile is 262,144 elements, or the next lower multiple of the group; of a tensor without a codec it
+ * is as many bytes as such a tile of FP32.  Errors are summed tile by tile, so these sizes decide the
+ * last bits of the figures: docs/format.md names them.
+ */
+#define TSR_TILE_ELEMENTS 262144u
+#define TSR_TILE_NBYTES (TSR_TILE_ELEMENTS * 4)
+
+/* The tiles of @n tensors: elements of those with a codec, bytes of the others.  @what: for messages. */
+enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
+				 size_t n, const char *what, struct tsr_err *err);
+
+/* Where a tile begins in one of the tensor's planes, and how many bytes of the plane it covers. */
+uint64_t tsr_tile_plane_offset(const struct tsr_tensor *t, unsigned plane,
+			       const struct tsr_tile *tile);
+size_t tsr_tile_plane_nbytes(const struct tsr_tensor *t, unsigned plane,
+			     const struct tsr_tile *tile);
+
+#endif
