@@ -172,7 +172,7 @@ TSR_HD float tsr_sqrt_of_largest(float absmax)
 {
 #if defined(__CUDA_ARCH__)
 	/* GPUs make one NaN of all; CPUs keep it and make it quiet. */
-	if (absmax != absmax)
+	if ((tsr_bits_from_f32(absmax) & TSR_F32_MAG) > TSR_F32_INF)
 		return tsr_f32_from_bits(tsr_bits_from_f32(absmax) | 0x400000u);
 #endif
 	return tsr_sqrt(absmax);

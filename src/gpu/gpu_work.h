@@ -112,10 +112,10 @@ enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct tsr_coding
 
 /* --- Sweeps ---------------------------------------------------------------------------------- */
 
-#define TSR_GPU_SWEEP_RUN 32768u /* patterns that are swept together */
+#define TSR_GPU_SWEEP_BATCH 32768u /* patterns that are swept together */
 
 /*
- * Append the sweep of @n bit patterns from @first on, both multiples of TSR_GPU_SWEEP_RUN, to a
+ * Append the sweep of @n bit patterns from @first on, both multiples of TSR_GPU_SWEEP_BATCH, to a
  * stream: see tsr_sweep_run().  @rows, one per exponent field, are in device memory and added to;
  * their `count` stays as it is.
  *
