@@ -59,7 +59,8 @@ static void share(const struct sweeping *s, uint64_t begin, uint64_t end)
 	const uint64_t nbatches = (end - begin) / TSR_GPU_SWEEP_BATCH;
 
 	for (unsigned i = 0; i < s->nworkers; i++) {
-		const uint64_t from = nbatches * i / s->nworkers, to = nbatches * (i + 1) / s->nworkers;
+		const uint64_t from = nbatches * i / s->nworkers,
+			       to = nbatches * (i + 1) / s->nworkers;
 
 		s->workers[i].first = begin + from * TSR_GPU_SWEEP_BATCH;
 		s->workers[i].n = (to - from) * TSR_GPU_SWEEP_BATCH;
