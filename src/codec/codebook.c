@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Decoding of 8-bit states with a table of values. */
 #include "codec/codebook.h"
 
 #include <string.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * State of 8-bit optimizers with a table: a U8 code per element and an F32 scale per group;
+ * the value is table[code] * scale (bitsandbytes 8-bit optimizers, "dynamic" maps).  Only decoded:
+ * it is not a row of codec/list.h.  Each tensor may have a table of its own.
+ */
 #ifndef TSR_CODEC_CODEBOOK_H
 #define TSR_CODEC_CODEBOOK_H
 
 #include "tersor/codec.h"
 
-/*
- * State of 8-bit optimizers with a table: a U8 code per element and an F32 scale per group;
- * the value is table[code] * scale (bitsandbytes 8-bit optimizers, "dynamic" maps).  Only decoded:
- * it is no row of the codec table.  Each tensor may have a table of its own.
- */
 struct tsr_codebook {
 	struct tsr_codec codec; /* first: a coding points to it */
 	float table[256];

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TERSOR_EXTRA_BITS_MATH_H
-#define TERSOR_EXTRA_BITS_MATH_H
-
 /*
- * The formulas of the truncated and the stochastic split, once, for C and for CUDA: see codec/math.h,
- * whose contract they keep.
+ * The formulas of the truncated and the stochastic split, for C and for CUDA: see codec/math.h, whose
+ * contract they keep.
  */
+#ifndef TSR_CODEC_EXTRA_BITS_MATH_H
+#define TSR_CODEC_EXTRA_BITS_MATH_H
 
 #include "codec/math.h"
 

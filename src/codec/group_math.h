@@ -172,10 +172,12 @@ TSR_HD float tsr_sqrt_of_largest(float absmax)
 {
 #if defined(__CUDA_ARCH__)
 	/* GPUs make one NaN of all; CPUs keep it and make it quiet. */
-	if (absmax != absmax)
-		return tsr_f32_from_bits(tsr_bits_from_f32(absmax) | 0x400000u);
-#endif
+	const uint32_t bits = tsr_bits_from_f32(absmax);
+
+	return bits > TSR_F32_INF ? tsr_f32_from_bits(bits | 0x400000u) : tsr_sqrt(absmax);
+#else
 	return tsr_sqrt(absmax);
+#endif
 }
 
 TSR_HD float tsr_sqrt_value(float q, float scale)

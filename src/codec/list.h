@@ -112,6 +112,13 @@
 #define TSR_CODEC_LIST(X) \
 	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_PLAIN_LIST(X)
 
+/*
+ * X(momentum, variance): states that one GPU kernel steps together; the first ones also by
+ * gpu/step_flash.cuh, for which their groups have shortcuts in gpu/grouped.cuh.
+ */
+#define TSR_FLASH_PAIRS(X) X(softsign8, sqrt8) X(linear8, ulinear8)
+#define TSR_STATE_PAIRS(X) TSR_FLASH_PAIRS(X) X(f32, f32) X(bf16, bf16)
+
 /* X(1, ...) X(2, ...) and so on: what a row with `each` of 13 or 16 makes. */
 #define TSR_EACH_13(X, ...) \
 	X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) \

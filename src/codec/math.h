@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TERSOR_MATH_H
-#define TERSOR_MATH_H
-
 /*
  * The formulas that decide stored bits, for C and for CUDA; extra_bits_math.h and group_math.h have
  * the others.  docs/numerics.md derives them.
@@ -16,6 +13,8 @@
  * --prec-sqrt=true.  The only fused operation is tsr_fma().  Special values are settled on bit
  * patterns.  The functions are branch-free, so that loops over them become SIMD code.
  */
+#ifndef TSR_CODEC_MATH_H
+#define TSR_CODEC_MATH_H
 
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Error metrics: their names and their values from what was counted. */
 #include "tersor/measure.h"
 
 #include <math.h>

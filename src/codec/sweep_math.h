@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TERSOR_SWEEP_MATH_H
-#define TERSOR_SWEEP_MATH_H
-
 /*
- * What a sweep computes of one value x and what came back for it, y; for C and for CUDA.  All of it
- * is counted, added or compared as integers, so a report does not depend on the order.
+ * What a sweep computes from one value x and the decoded value y; for C and for CUDA.  All of it is
+ * counted, added or compared as integers, so a report does not depend on the order.
  */
+#ifndef TSR_CODEC_SWEEP_MATH_H
+#define TSR_CODEC_SWEEP_MATH_H
 
 #include "codec/math.h"
 
@@ -13,7 +12,7 @@
  * The relative error of y is the quotient of these: |x - y| and |x|, for finite x and y and nonzero
  * x, both times a power of two that takes x to [1/2, 1) (as far as there is one; @exponent is its
  * exponent field).  That is exact, and keeps differences of small x away from the subnormal numbers,
- * which some CPUs divide slowly and GPUs by a detour.  Where y times the power overflows, so would
+ * which some CPUs and GPUs are slow to divide.  Where y times the power overflows, so would
  * the quotient.
  */
 TSR_HD float tsr_sweep_unit(uint32_t exponent)
@@ -87,8 +86,8 @@ TSR_HD struct tsr_sweep_outcome tsr_sweep_finite_outcome(float x, float y, float
 }
 
 /*
- * The same for a run of nonzero x all of which come back finite and with their sign, which is nearly
- * all: then the distance is the difference of the patterns.  Whether it was such a run is known from
+ * The same for nonzero x all of which come back finite and with their sign, which is nearly always
+ * so: then the distance is the difference of the patterns.  Whether it was so is known from
  * the largest of each @changed (below the sign bit) and the largest relative error (at most 1; a
  * codec that overshoots by more is counted the other way, too).
  */

@@ -1,31 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding a codec's kernels, and running them on arrays in device or host memory. */
-#include <string.h>
-
+/* Encoding and decoding by a codec's kernels, of arrays in device or host memory. */
 #include "gpu/cuda.h"
 
-/* Elements that a call on host memory has on the GPU at a time, rounded down to whole runs. */
-#define PIECE_ELEMENTS (UINT64_C(1) << 24)
+/* Elements that a call on host memory has on the GPU at a time, rounded down to whole groups. */
+#define BATCH_ELEMENTS (UINT64_C(1) << 24)
 
-static const struct tsr_gpu_codec *find_in(const struct tsr_gpu_codec *table, const char *name)
-{
-	while (table->name && strcmp(table->name, name) != 0)
-		table++;
-	return table->name ? table : NULL;
-}
-
-static const struct tsr_gpu_codec *find(const struct tsr_codec *codec)
-{
-	const char *name = codec->family ? codec->family : codec->name;
-	const struct tsr_gpu_codec *found = find_in(tsr_gpu_split_codecs, name);
-
-	found = found ? found : find_in(tsr_gpu_grouped_codecs, name);
-	return found ? found : find_in(tsr_gpu_extra_bits_codecs, name);
-}
+/* By the row of a codec. */
+#define X(id, ...) &tsr_gpu_codec_##id,
+static const struct tsr_gpu_codec *const codecs[] = { NULL, TSR_CODEC_LIST(X) };
+#undef X
 
 extern "C" bool tsr_gpu_has_codec(const struct tsr_codec *codec)
 {
-	return find(codec) != NULL;
+	return codecs[codec->row] != NULL;
 }
 
 /* The kernels of a codec, and the stream's device made current. */
@@ -34,7 +21,7 @@ static enum tsr_status prepare(struct tsr_gpu_stream *stream, const struct tsr_c
 {
 	const unsigned index = stream->gpu->index;
 
-	*codec_ret = find(coding->codec);
+	*codec_ret = codecs[coding->codec->row];
 	if (!*codec_ret)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s", index,
 				coding->codec->name);
@@ -74,68 +61,68 @@ extern "C" enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream,
 
 /* --- Arrays in host memory ------------------------------------------------------------------- */
 
-struct piece {
+struct batch {
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *stream;
 	const struct tsr_coding *coding;
-	uint64_t room; /* elements, where n is more a multiple of the run */
+	uint64_t room; /* elements; a multiple of tsr_coding_align() unless it is all there are */
 	float *x;
 	void *plane[TSR_PLANES_MAX];
 	struct tsr_encode_report *report;
 };
 
-static void piece_free(struct piece *p)
+static void batch_free(struct batch *b)
 {
-	tsr_gpu_stream_free(p->stream);
-	tsr_gpu_free(p->gpu, p->x);
+	tsr_gpu_stream_free(b->stream);
+	tsr_gpu_free(b->gpu, b->x);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-		tsr_gpu_free(p->gpu, p->plane[i]);
-	tsr_gpu_free(p->gpu, p->report);
+		tsr_gpu_free(b->gpu, b->plane[i]);
+	tsr_gpu_free(b->gpu, b->report);
 }
 
-/* On failure, piece_free() frees what there is. */
-static enum tsr_status piece_new(struct piece *p, struct tsr_gpu *gpu,
+/* On failure, batch_free() frees what there is. */
+static enum tsr_status batch_new(struct batch *b, struct tsr_gpu *gpu,
 				 const struct tsr_coding *coding, uint64_t n, struct tsr_err *err)
 {
-	const uint64_t limit = PIECE_ELEMENTS - PIECE_ELEMENTS % tsr_coding_align(coding);
+	const uint64_t limit = BATCH_ELEMENTS - BATCH_ELEMENTS % tsr_coding_align(coding);
 
-	*p = (struct piece){};
-	p->gpu = gpu;
-	p->coding = coding;
-	p->room = n < limit ? n : limit;
-	TSR_TRY(tsr_gpu_stream_new(gpu, &p->stream, err));
-	TSR_TRY(tsr_gpu_alloc(gpu, p->room * sizeof(float), "elements", (void **)&p->x, err));
+	*b = (struct batch){};
+	b->gpu = gpu;
+	b->coding = coding;
+	b->room = n < limit ? n : limit;
+	TSR_TRY(tsr_gpu_stream_new(gpu, &b->stream, err));
+	TSR_TRY(tsr_gpu_alloc(gpu, b->room * sizeof(float), "elements", (void **)&b->x, err));
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_alloc(gpu, tsr_plane_nbytes(coding, i, p->room), "a plane",
-				      &p->plane[i], err));
-	TSR_TRY(tsr_gpu_alloc(gpu, sizeof(*p->report), "a report", (void **)&p->report, err));
-	return tsr_gpu_zero(p->stream, p->report, sizeof(*p->report), err);
+		TSR_TRY(tsr_gpu_alloc(gpu, tsr_plane_nbytes(coding, i, b->room), "a plane",
+				      &b->plane[i], err));
+	TSR_TRY(tsr_gpu_alloc(gpu, sizeof(*b->report), "a report", (void **)&b->report, err));
+	return tsr_gpu_zero(b->stream, b->report, sizeof(*b->report), err);
 }
 
-static enum tsr_status encode_piece(struct piece *p, const float *x, uint64_t first, uint64_t n,
+static enum tsr_status encode_batch(struct batch *b, const float *x, uint64_t first, uint64_t n,
 				    void *const plane[], struct tsr_err *err)
 {
-	struct tsr_coding at = *p->coding;
+	struct tsr_coding at = *b->coding;
 
 	at.first += first;
-	TSR_TRY(tsr_gpu_put(p->stream, p->x, x + first, n * sizeof(*x), err));
-	TSR_TRY(tsr_gpu_encode(p->stream, &at, p->x, n, p->plane, p->report, err));
-	for (unsigned i = 0; i < p->coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_get(p->stream,
-				    (char *)plane[i] + tsr_plane_nbytes(p->coding, i, first),
-				    p->plane[i], tsr_plane_nbytes(p->coding, i, n), err));
+	TSR_TRY(tsr_gpu_put(b->stream, b->x, x + first, n * sizeof(*x), err));
+	TSR_TRY(tsr_gpu_encode(b->stream, &at, b->x, n, b->plane, b->report, err));
+	for (unsigned i = 0; i < b->coding->codec->nplanes; i++)
+		TSR_TRY(tsr_gpu_get(b->stream,
+				    (char *)plane[i] + tsr_plane_nbytes(b->coding, i, first),
+				    b->plane[i], tsr_plane_nbytes(b->coding, i, n), err));
 	return TSR_OK;
 }
 
-static enum tsr_status decode_piece(struct piece *p, const void *const plane[], uint64_t first,
+static enum tsr_status decode_batch(struct batch *b, const void *const plane[], uint64_t first,
 				    uint64_t n, float *x, struct tsr_err *err)
 {
-	for (unsigned i = 0; i < p->coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_put(p->stream, p->plane[i],
-				    (const char *)plane[i] + tsr_plane_nbytes(p->coding, i, first),
-				    tsr_plane_nbytes(p->coding, i, n), err));
-	TSR_TRY(tsr_gpu_decode(p->stream, p->coding, (const void *const *)p->plane, n, p->x, err));
-	return tsr_gpu_get(p->stream, x + first, p->x, n * sizeof(*x), err);
+	for (unsigned i = 0; i < b->coding->codec->nplanes; i++)
+		TSR_TRY(tsr_gpu_put(b->stream, b->plane[i],
+				    (const char *)plane[i] + tsr_plane_nbytes(b->coding, i, first),
+				    tsr_plane_nbytes(b->coding, i, n), err));
+	TSR_TRY(tsr_gpu_decode(b->stream, b->coding, (const void *const *)b->plane, n, b->x, err));
+	return tsr_gpu_get(b->stream, x + first, b->x, n * sizeof(*x), err);
 }
 
 extern "C" enum tsr_status tsr_gpu_encode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
@@ -144,22 +131,22 @@ extern "C" enum tsr_status tsr_gpu_encode_host(struct tsr_gpu *gpu, const struct
 					       struct tsr_err *err)
 {
 	struct tsr_encode_report found = { 0, 0, 0 };
-	struct piece p;
-	enum tsr_status status = piece_new(&p, gpu, coding, n, err);
+	struct batch b;
+	enum tsr_status status = batch_new(&b, gpu, coding, n, err);
 
-	for (uint64_t first = 0; first < n && status == TSR_OK; first += p.room)
-		status = encode_piece(&p, x, first, n - first < p.room ? n - first : p.room, plane,
+	for (uint64_t first = 0; first < n && status == TSR_OK; first += b.room)
+		status = encode_batch(&b, x, first, n - first < b.room ? n - first : b.room, plane,
 				      err);
 	if (status == TSR_OK)
-		status = tsr_gpu_get(p.stream, &found, p.report, sizeof(found), err);
+		status = tsr_gpu_get(b.stream, &found, b.report, sizeof(found), err);
 	if (status == TSR_OK)
-		status = tsr_gpu_sync(p.stream, err);
+		status = tsr_gpu_sync(b.stream, err);
 	if (status == TSR_OK) {
 		report->scale_underflow += found.scale_underflow;
 		report->scale_overflow += found.scale_overflow;
 		report->narrow_overflow += found.narrow_overflow;
 	}
-	piece_free(&p);
+	batch_free(&b);
 	return status;
 }
 
@@ -167,14 +154,14 @@ extern "C" enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct
 					       const void *const plane[], uint64_t n, float *x,
 					       struct tsr_err *err)
 {
-	struct piece p;
-	enum tsr_status status = piece_new(&p, gpu, coding, n, err);
+	struct batch b;
+	enum tsr_status status = batch_new(&b, gpu, coding, n, err);
 
-	for (uint64_t first = 0; first < n && status == TSR_OK; first += p.room)
-		status = decode_piece(&p, plane, first, n - first < p.room ? n - first : p.room, x,
+	for (uint64_t first = 0; first < n && status == TSR_OK; first += b.room)
+		status = decode_batch(&b, plane, first, n - first < b.room ? n - first : b.room, x,
 				      err);
 	if (status == TSR_OK)
-		status = tsr_gpu_sync(p.stream, err);
-	piece_free(&p);
+		status = tsr_gpu_sync(b.stream, err);
+	batch_free(&b);
 	return status;
 }

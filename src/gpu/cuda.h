@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the .cu files share: handles, errors, and the kernels of each codec. */
 #ifndef TSR_GPU_CUDA_H
 #define TSR_GPU_CUDA_H
 
-/* What the files of the GPU backend share. */
 #include <stdint.h>
 
 #include <cuda_runtime.h>
@@ -11,6 +11,7 @@ extern "C" {
 #include "base/fail.h"
 #include "gpu/gpu_work.h"
 }
+#include "codec/list.h"
 
 struct tsr_gpu {
 	unsigned index;
@@ -52,16 +53,14 @@ enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e,
  * of the launch is found by cudaGetLastError().
  */
 struct tsr_gpu_codec {
-	const char *name; /* of the codec, or of its family */
 	void (*encode)(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
 		       uint64_t n, void *const plane[], struct tsr_encode_report *report);
 	void (*decode)(cudaStream_t stream, const struct tsr_coding *coding,
 		       const void *const plane[], uint64_t n, float *x);
 };
 
-/* Tables that end with a row without a name. */
-extern const struct tsr_gpu_codec tsr_gpu_split_codecs[];
-extern const struct tsr_gpu_codec tsr_gpu_grouped_codecs[];
-extern const struct tsr_gpu_codec tsr_gpu_extra_bits_codecs[];
+#define X(id, ...) extern const struct tsr_gpu_codec tsr_gpu_codec_##id;
+TSR_CODEC_LIST(X)
+#undef X
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Truncated splits: a narrow weight and k bits that follow it, 32 values in k words. */
+/* Kernels of truncated splits: a narrow weight and k bits that follow it, 32 values in k words. */
 #include "gpu/cuda.h"
 #include "gpu/extra_bits.cuh"
 #include "gpu/vector.cuh"
 
-#define SHARE EXTRA_BITS_DRAWS /* consecutive elements of a thread: as many as its bits are bytes */
+#define SHARE EXTRA_BITS_DRAWS /* consecutive elements of a thread, which take `bits` bytes */
 #define SPAN (32u * SHARE) /* elements of a warp */
 #define WARPS (TSR_BLOCK / 32u)
 #define BITS_MAX 17u
@@ -76,14 +76,13 @@ static __device__ __forceinline__ void unpack_as(const unsigned char *bytes, uin
 	}
 }
 
-/* All shifts are constants; which they are is the same for all threads. */
-#define EACH_WIDTH(X) \
-	X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17)
+/* All shifts are constants; the width is the same for all threads. */
+#define EACH_WIDTH(X) TSR_EACH_16(X, ) X(17, )
 
 static __device__ __forceinline__ void pack(const uint32_t *value, unsigned bits,
 					    unsigned char *bytes)
 {
-#define X(width) \
+#define X(width, ...) \
 	case width: \
 		return pack_as<width>(value, bytes);
 	switch (bits) {
@@ -95,7 +94,7 @@ static __device__ __forceinline__ void pack(const uint32_t *value, unsigned bits
 static __device__ __forceinline__ void unpack(const unsigned char *bytes, unsigned bits,
 					      uint32_t *value)
 {
-#define X(width) \
+#define X(width, ...) \
 	case width: \
 		return unpack_as<width>(bytes, value);
 	switch (bits) {
@@ -144,8 +143,8 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 					     (params.first + p.thread) / 8);
 #pragma unroll
 	for (unsigned i = 0; i < SHARE; i++) {
-		const struct extra_bits e = encode_extra<format, RANDOM>(in[i], params.k,
-									 draw_of(random, i));
+		const struct extended e = encode_extra<format, RANDOM>(in[i], params.k,
+								       draw_of(random, i));
 
 		out.v[i] = (uint16_t)e.narrow;
 		value[i] = i < count ? e.bits : 0;
@@ -238,10 +237,7 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 		coding->codec->extra_bits, x);
 }
 
-const struct tsr_gpu_codec tsr_gpu_extra_bits_codecs[] = {
-	{ "bf16+trunc<k>", run_encode<bf16_bits, false>, run_decode<bf16_bits, false> },
-	{ "fp16+trunc<k>", run_encode<fp16_bits, false>, run_decode<fp16_bits, false> },
-	{ "bf16+sr<k>", run_encode<bf16_bits, true>, run_decode<bf16_bits, true> },
-	{ "fp16+sr<k>", run_encode<fp16_bits, true>, run_decode<fp16_bits, true> },
-	{ NULL, NULL, NULL },
-};
+#define X(id, each, loops, format, random, ...) \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format, random>, \
+							  run_decode<format, random> };
+TSR_PACKED_LIST(X)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stands in for the .cu files in a build without CUDA.  No GPU can be opened, so what needs an open
- * one is never reached.
+ * Stands in for the .cu files in a build without CUDA.  No GPU can be opened, so whatever needs an
+ * open one is never reached.
  */
 #include "base/fail.h"
 #include "gpu/gpu_work.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 static enum tsr_status fail(unsigned index, struct tsr_err *err)
 {
@@ -12,20 +14,8 @@ static enum tsr_status fail(unsigned index, struct tsr_err *err)
 			"cuda:%u: built without CUDA; build where nvcc is on the PATH", index);
 }
 
-bool tsr_gpu_built(void)
-{
-	return false;
-}
-
-unsigned tsr_gpu_count(void)
-{
-	return 0;
-}
-
 enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t room, struct tsr_err *err)
 {
-	(void)text;
-	(void)room;
 	return fail(index, err);
 }
 
@@ -40,200 +30,60 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	return fail(index, err);
 }
 
-void tsr_gpu_close(struct tsr_gpu *gpu)
-{
-	(void)gpu;
-}
+/* clang-format off */
 
-unsigned tsr_gpu_index(const struct tsr_gpu *gpu)
-{
-	(void)gpu;
-	return 0;
-}
+/* X(type, function, value, arguments): those that say there is nothing. */
+#define SAYING(X) \
+	X(bool, tsr_gpu_built, false, void) \
+	X(unsigned, tsr_gpu_count, 0, void) \
+	X(unsigned, tsr_gpu_index, 0, const struct tsr_gpu *gpu) \
+	X(bool, tsr_gpu_has_codec, false, const struct tsr_codec *codec) \
+	X(bool, tsr_gpu_step_is_fused, false, const struct tsr_step *step)
 
-enum tsr_status tsr_gpu_alloc(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
-			      void **memory_ret, struct tsr_err *err)
-{
-	(void)gpu;
-	(void)nbytes;
-	(void)what;
-	*memory_ret = NULL;
-	return fail(0, err);
-}
+/* X(function, arguments): those that only free. */
+#define FREEING(X) \
+	X(tsr_gpu_close, struct tsr_gpu *gpu) \
+	X(tsr_gpu_free, struct tsr_gpu *gpu, void *memory) \
+	X(tsr_gpu_free_host, struct tsr_gpu *gpu, void *memory) \
+	X(tsr_gpu_stream_free, struct tsr_gpu_stream *stream) \
+	X(tsr_gpu_event_free, struct tsr_gpu_event *event)
 
-void tsr_gpu_free(struct tsr_gpu *gpu, void *memory)
-{
-	(void)gpu;
-	(void)memory;
-}
+/* X(function, arguments but for `err`): those that fail. */
+#define STREAM struct tsr_gpu_stream *stream
+#define EVENT struct tsr_gpu_event *event
+#define FAILING(X) \
+	X(tsr_gpu_alloc, struct tsr_gpu *gpu, uint64_t nbytes, const char *what, void **memory_ret) \
+	X(tsr_gpu_alloc_host, struct tsr_gpu *gpu, uint64_t nbytes, const char *what, void **memory_ret) \
+	X(tsr_gpu_stream_new, struct tsr_gpu *gpu, struct tsr_gpu_stream **stream_ret) \
+	X(tsr_gpu_sync, STREAM) \
+	X(tsr_gpu_put, STREAM, void *device, const void *host, uint64_t nbytes) \
+	X(tsr_gpu_get, STREAM, void *host, const void *device, uint64_t nbytes) \
+	X(tsr_gpu_copy, STREAM, void *to, const void *from, uint64_t nbytes) \
+	X(tsr_gpu_zero, STREAM, void *device, uint64_t nbytes) \
+	X(tsr_gpu_event_new, struct tsr_gpu *gpu, struct tsr_gpu_event **event_ret) \
+	X(tsr_gpu_record, STREAM, EVENT) \
+	X(tsr_gpu_wait, STREAM, const EVENT) \
+	X(tsr_gpu_reach, const EVENT) \
+	X(tsr_gpu_seconds, const struct tsr_gpu_event *from, const struct tsr_gpu_event *to, double *ret) \
+	X(tsr_gpu_encode, STREAM, const struct tsr_coding *coding, const float *x, uint64_t n, \
+	  void *const plane[], struct tsr_encode_report *report) \
+	X(tsr_gpu_decode, STREAM, const struct tsr_coding *coding, const void *const plane[], uint64_t n, \
+	  float *x) \
+	X(tsr_gpu_encode_host, struct tsr_gpu *gpu, const struct tsr_coding *coding, const float *x, \
+	  uint64_t n, void *const plane[], struct tsr_encode_report *report) \
+	X(tsr_gpu_decode_host, struct tsr_gpu *gpu, const struct tsr_coding *coding, \
+	  const void *const plane[], uint64_t n, float *x) \
+	X(tsr_gpu_sweep, STREAM, const struct tsr_codec *codec, uint32_t first, uint64_t n, \
+	  struct tsr_sweep_row *rows) \
+	X(tsr_gpu_step, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \
+	  struct tsr_step_report *report)
 
-enum tsr_status tsr_gpu_alloc_host(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
-				   void **memory_ret, struct tsr_err *err)
-{
-	return tsr_gpu_alloc(gpu, nbytes, what, memory_ret, err);
-}
-
-void tsr_gpu_free_host(struct tsr_gpu *gpu, void *memory)
-{
-	tsr_gpu_free(gpu, memory);
-}
-
-enum tsr_status tsr_gpu_stream_new(struct tsr_gpu *gpu, struct tsr_gpu_stream **stream_ret,
-				   struct tsr_err *err)
-{
-	(void)gpu;
-	*stream_ret = NULL;
-	return fail(0, err);
-}
-
-void tsr_gpu_stream_free(struct tsr_gpu_stream *stream)
-{
-	(void)stream;
-}
-
-enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct tsr_err *err)
-{
-	(void)stream;
-	return fail(0, err);
-}
-
-enum tsr_status tsr_gpu_put(struct tsr_gpu_stream *stream, void *device, const void *host,
-			    uint64_t nbytes, struct tsr_err *err)
-{
-	(void)device;
-	(void)host;
-	(void)nbytes;
-	return tsr_gpu_sync(stream, err);
-}
-
-enum tsr_status tsr_gpu_get(struct tsr_gpu_stream *stream, void *host, const void *device,
-			    uint64_t nbytes, struct tsr_err *err)
-{
-	return tsr_gpu_put(stream, host, device, nbytes, err);
-}
-
-enum tsr_status tsr_gpu_copy(struct tsr_gpu_stream *stream, void *to, const void *from,
-			     uint64_t nbytes, struct tsr_err *err)
-{
-	return tsr_gpu_put(stream, to, from, nbytes, err);
-}
-
-enum tsr_status tsr_gpu_zero(struct tsr_gpu_stream *stream, void *device, uint64_t nbytes,
-			     struct tsr_err *err)
-{
-	return tsr_gpu_put(stream, device, NULL, nbytes, err);
-}
-
-enum tsr_status tsr_gpu_event_new(struct tsr_gpu *gpu, struct tsr_gpu_event **event_ret,
-				  struct tsr_err *err)
-{
-	(void)gpu;
-	*event_ret = NULL;
-	return fail(0, err);
-}
-
-void tsr_gpu_event_free(struct tsr_gpu_event *event)
-{
-	(void)event;
-}
-
-enum tsr_status tsr_gpu_record(struct tsr_gpu_stream *stream, struct tsr_gpu_event *event,
-			       struct tsr_err *err)
-{
-	(void)event;
-	return tsr_gpu_sync(stream, err);
-}
-
-enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream, const struct tsr_gpu_event *event,
-			     struct tsr_err *err)
-{
-	(void)event;
-	return tsr_gpu_sync(stream, err);
-}
-
-enum tsr_status tsr_gpu_reach(const struct tsr_gpu_event *event, struct tsr_err *err)
-{
-	(void)event;
-	return fail(0, err);
-}
-
-enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from, const struct tsr_gpu_event *to,
-				double *seconds_ret, struct tsr_err *err)
-{
-	(void)from;
-	(void)to;
-	*seconds_ret = 0;
-	return fail(0, err);
-}
-
-bool tsr_gpu_has_codec(const struct tsr_codec *codec)
-{
-	(void)codec;
-	return false;
-}
-
-enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			       const float *x, uint64_t n, void *const plane[],
-			       struct tsr_encode_report *report, struct tsr_err *err)
-{
-	(void)coding;
-	(void)x;
-	(void)n;
-	(void)plane;
-	(void)report;
-	return tsr_gpu_sync(stream, err);
-}
-
-enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			       const void *const plane[], uint64_t n, float *x, struct tsr_err *err)
-{
-	(void)coding;
-	(void)plane;
-	(void)n;
-	(void)x;
-	return tsr_gpu_sync(stream, err);
-}
-
-enum tsr_status tsr_gpu_encode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
-				    const float *x, uint64_t n, void *const plane[],
-				    struct tsr_encode_report *report, struct tsr_err *err)
-{
-	(void)gpu;
-	return tsr_gpu_encode(NULL, coding, x, n, plane, report, err);
-}
-
-enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
-				    const void *const plane[], uint64_t n, float *x,
-				    struct tsr_err *err)
-{
-	(void)gpu;
-	return tsr_gpu_decode(NULL, coding, plane, n, x, err);
-}
-
-enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_codec *codec,
-			      uint32_t first, uint64_t n, struct tsr_sweep_row *rows,
-			      struct tsr_err *err)
-{
-	(void)codec;
-	(void)first;
-	(void)n;
-	(void)rows;
-	return tsr_gpu_sync(stream, err);
-}
-
-enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-			     const void *grad, uint64_t n, struct tsr_step_report *report,
-			     struct tsr_err *err)
-{
-	(void)step;
-	(void)grad;
-	(void)n;
-	(void)report;
-	return tsr_gpu_sync(stream, err);
-}
-
-bool tsr_gpu_step_is_fused(const struct tsr_step *step)
-{
-	(void)step;
-	return false;
-}
+#define X(type, function, value, ...) type function(__VA_ARGS__) { return value; }
+SAYING(X)
+#undef X
+#define X(function, ...) void function(__VA_ARGS__) {}
+FREEING(X)
+#undef X
+#define X(function, ...) \
+	enum tsr_status function(__VA_ARGS__, struct tsr_err *err) { return fail(0, err); }
+FAILING(X)

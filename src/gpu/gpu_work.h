@@ -19,10 +19,7 @@ enum tsr_status tsr_gpu_alloc(struct tsr_gpu *gpu, uint64_t nbytes, const char *
 			      void **memory_ret, struct tsr_err *err);
 void tsr_gpu_free(struct tsr_gpu *gpu, void *memory);
 
-/*
- * Host memory that copies need not go through a buffer for, so that they are faster and run beside
- * the calling thread.
- */
+/* Pinned host memory: copies need no staging, so they are faster and run beside the calling thread. */
 enum tsr_status tsr_gpu_alloc_host(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
 				   void **memory_ret, struct tsr_err *err);
 void tsr_gpu_free_host(struct tsr_gpu *gpu, void *memory);
@@ -58,7 +55,7 @@ enum tsr_status tsr_gpu_event_new(struct tsr_gpu *gpu, struct tsr_gpu_event **ev
 				  struct tsr_err *err);
 void tsr_gpu_event_free(struct tsr_gpu_event *event);
 
-/* Let the event stand for this point of the stream. */
+/* Set the event to this point of the stream. */
 enum tsr_status tsr_gpu_record(struct tsr_gpu_stream *stream, struct tsr_gpu_event *event,
 			       struct tsr_err *err);
 
@@ -79,7 +76,7 @@ enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from, const struct t
 bool tsr_gpu_has_codec(const struct tsr_codec *codec);
 
 /**
- * tsr_gpu_encode() - Append the encoding of a run of elements to a stream
+ * tsr_gpu_encode() - Append the encoding of elements to a stream
  * @coding: what to encode to
  * @x:      @n values in device memory
  * @plane:  one array in device memory per plane, sized by tsr_plane_nbytes()
@@ -112,10 +109,10 @@ enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct tsr_coding
 
 /* --- Sweeps ---------------------------------------------------------------------------------- */
 
-#define TSR_GPU_SWEEP_RUN 32768u /* patterns that are swept together */
+#define TSR_GPU_SWEEP_BATCH 32768u /* bit patterns that are swept together */
 
 /*
- * Append the sweep of @n bit patterns from @first on, both multiples of TSR_GPU_SWEEP_RUN, to a
+ * Append the sweep of @n bit patterns from @first on, both multiples of TSR_GPU_SWEEP_BATCH, to a
  * stream: see tsr_sweep_run().  @rows, one per exponent field, are in device memory and added to;
  * their `count` stays as it is.
  *

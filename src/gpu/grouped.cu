@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs whose elements share scales in groups. */
+/* Kernels of codecs whose elements share scales in groups. */
 #include "gpu/cuda.h"
 #include "gpu/grouped.cuh"
 
 /* --- Groups of the default size: encoding ---------------------------------------------------- */
 
-#define TILE 16 /* elements of a thread, so that what a group costs is shared by them */
+#define TILE 16 /* elements of a thread, which share what a group costs */
 
 /*
  * A team of threads has a group.  Whole groups only: @ntiles is a multiple of the team.  4 bytes
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 			break;
 #pragma unroll
 		for (int k = 0; k < W; k++)
-			out.v[k] = codec::value(in[u].v[k], scale);
+			out.v[k] = codec::value((float)(int32_t)in[u].v[k], scale);
 		if ((tsr_bits_from_f32(scale) & TSR_F32_INF) == TSR_F32_INF) {
 #pragma unroll
 			for (int k = 0; k < W; k++)
@@ -132,7 +132,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		max = ::max(max, tsr_bits_from_f32(x[t.first + k]) & TSR_F32_MAG);
 	for (uint32_t distance = t.nthreads / 2; distance; distance /= 2)
 		max = ::max(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, distance));
-	scale = put_scale(plane, t.group, codec::peak(tsr_f32_from_bits(max)), codec::e8m8_max,
+	scale = put_scale(plane, t.group, codec::peak(tsr_f32_from_bits(max)), codec::e8m8_max(),
 			  t.count && t.thread == 0, &events);
 	unit = codec::unit(scale);
 	factor = codec::factor(scale);
@@ -157,7 +157,8 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		return;
 	scale = scale_value(load_scale(scales, format, t.group), format);
 	for (uint32_t k = t.thread; k < t.count; k += t.nthreads)
-		x[t.first + k] = with_cpu_nan(codec::value(codes[t.first + k], scale), scale);
+		x[t.first + k] = with_cpu_nan(
+			codec::value((float)(int32_t)codes[t.first + k], scale), scale);
 }
 
 /* --- Launches -------------------------------------------------------------------------------- */
@@ -234,10 +235,8 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 				log_team, x + part);
 }
 
-const struct tsr_gpu_codec tsr_gpu_grouped_codecs[] = {
-	{ "softsign8", run_encode<softsign>, run_decode<softsign> },
-	{ "linear8", run_encode<linear>, run_decode<linear> },
-	{ "sqrt8", run_encode<root>, run_decode<root> },
-	{ "ulinear8", run_encode<ulinear>, run_decode<ulinear> },
-	{ NULL, NULL, NULL },
-};
+#define X(id, each, loops, group, code, ...) \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { \
+		run_encode<loops<group_##group, code>>, run_decode<loops<group_##group, code>> \
+	};
+TSR_GROUPED_LIST(X)

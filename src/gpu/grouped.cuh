@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs whose elements share scales in groups, for kernels. */
 #ifndef TSR_GPU_GROUPED_CUH
 #define TSR_GPU_GROUPED_CUH
 
-/* Codecs whose elements share scales in groups, for kernels. */
+#include "codec/group_math.h"
 #include "gpu/shortcut.cuh"
 #include "gpu/vector.cuh"
 #include "tersor/codec.h"
-#include "codec/group_math.h"
 
 /* --- Scales ---------------------------------------------------------------------------------- */
 
@@ -83,49 +83,74 @@ static __device__ __forceinline__ bool is_nan(float x)
 	return (tsr_bits_from_f32(x) & TSR_F32_MAG) > TSR_F32_INF;
 }
 
-static __device__ __forceinline__ float quiet(float nan)
-{
-	return tsr_f32_from_bits(tsr_bits_from_f32(nan) | 0x400000u);
-}
-
 /* A decoded value, with the NaN that a CPU makes of this scale. */
 static __device__ __forceinline__ float with_cpu_nan(float value, float scale)
 {
 	if (is_nan(scale))
-		return quiet(scale);
+		return tsr_f32_from_bits(tsr_bits_from_f32(scale) | 0x400000u);
 	return is_nan(value) ? tsr_f32_from_bits(CPU_NAN) : value;
 }
 
 /*
- * Peak, unit, factor and code of an element; and its value.
+ * The formulas of group_math.h for a codec, and its shortcuts:
  *
- * ordinary_code() is the same code for a group whose largest magnitude is below 2^126: there, no
- * code needs to be clamped.
+ * ordinary_code() is code() for a group whose largest magnitude is below 2^126, with what ordinary()
+ * made of its scale: no code needs to be clamped.
+ * flash_code() is that for a group of step_flash.cuh, whose unit is 1, with what flash_factor() made
+ * of its scale; the lowest 8 bits count, and with takes_roots the argument is the root of an element.
+ * flash_least() is how large such a group of variances has to be.
  */
 struct ordinary_group {
 	float unit, factor;
 };
 
-struct softsign {
-	static const bool takes_roots = false;
-	typedef int8_t code_type;
-	static const uint32_t e8m8_max = TSR_E8M8_MAX;
+#define DEFINE_FORMULAS(id) \
+	struct id##_formulas { \
+		static const bool takes_roots = false; \
+\
+		static __device__ __forceinline__ uint32_t e8m8_max(void) \
+		{ \
+			return tsr_##id##_e8m8_max(); \
+		} \
+		static __device__ __forceinline__ float peak(float absmax) \
+		{ \
+			return tsr_##id##_peak(absmax); \
+		} \
+		static __device__ __forceinline__ float unit(float scale) \
+		{ \
+			return tsr_##id##_unit(scale); \
+		} \
+		static __device__ __forceinline__ float factor(float scale) \
+		{ \
+			return tsr_##id##_factor(scale); \
+		} \
+		static __device__ __forceinline__ int32_t code(float x, float factor) \
+		{ \
+			return tsr_##id##_code_in(tsr_##id##_bounds(), x, factor); \
+		} \
+		static __device__ __forceinline__ float value(float code, float scale) \
+		{ \
+			return tsr_##id##_value(code, scale); \
+		} \
+		static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, \
+										 float scale) \
+		{ \
+			const struct ordinary_group g = { unit(scale), factor(scale) }; \
+\
+			(void)absmax; \
+			return g; \
+		} \
+	};
 
-	static __device__ __forceinline__ float peak(float absmax)
+DEFINE_FORMULAS(softsign)
+DEFINE_FORMULAS(linear)
+DEFINE_FORMULAS(sqrt)
+DEFINE_FORMULAS(ulinear)
+
+struct group_softsign : softsign_formulas {
+	static __device__ __forceinline__ float value(float code, float scale)
 	{
-		return absmax;
-	}
-	static __device__ __forceinline__ float unit(float scale)
-	{
-		return tsr_group_unit(scale);
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return tsr_softsign_factor(scale);
-	}
-	static __device__ __forceinline__ int32_t code(float m, float factor)
-	{
-		return tsr_softsign_code(m, factor);
+		return scale * tsr_softsign_ratio(code);
 	}
 	/* Any positive factor will do for a group of zeros. */
 	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
@@ -139,72 +164,39 @@ struct softsign {
 	{
 		return tsr_softsign_code_ordinary(m * g.unit, g.factor);
 	}
-	static __device__ __forceinline__ float value(int32_t code, float scale)
+	static __device__ __forceinline__ float flash_factor(float scale)
 	{
-		return scale * tsr_softsign_ratio((float)code);
+		return scale;
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
+							      float scale)
+	{
+		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
 	}
 };
 
-struct linear {
-	static const bool takes_roots = false;
-	typedef int8_t code_type;
-	static const uint32_t e8m8_max = TSR_E8M8_MAX;
-
-	static __device__ __forceinline__ float peak(float absmax)
-	{
-		return absmax;
-	}
-	static __device__ __forceinline__ float unit(float scale)
-	{
-		return tsr_group_unit(scale);
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return tsr_linear_factor(scale);
-	}
-	static __device__ __forceinline__ int32_t code(float m, float factor)
-	{
-		return tsr_linear_code(m, factor);
-	}
-	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
-	{
-		const struct ordinary_group g = { unit(scale), factor(scale) };
-
-		(void)absmax;
-		return g;
-	}
+struct group_linear : linear_formulas {
 	static __device__ __forceinline__ int32_t ordinary_code(float m, struct ordinary_group g)
 	{
 		return tsr_round_half_away_i32(m * g.unit * g.factor);
 	}
-	static __device__ __forceinline__ float value(int32_t code, float scale)
+	static __device__ __forceinline__ float flash_factor(float scale)
 	{
-		return tsr_linear_value((float)code, scale);
+		return tsr_quotient_ordinary(127.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
+							      float factor)
+	{
+		const float t = m * factor;
+		const uint32_t sign = tsr_bits_from_f32(t) & masks.sign;
+
+		return (uint32_t)(int32_t)(t + tsr_f32_from_bits(sign | 0x3f000000u));
 	}
 };
 
-struct root {
+struct group_sqrt : sqrt_formulas {
 	static const bool takes_roots = true;
-	typedef uint8_t code_type;
-	static const uint32_t e8m8_max = TSR_E8M8_SQRT_MAX;
 
-	static __device__ __forceinline__ float peak(float absmax)
-	{
-		return is_nan(absmax) ? quiet(absmax) : __fsqrt_rn(absmax);
-	}
-	static __device__ __forceinline__ float unit(float scale)
-	{
-		(void)scale;
-		return 1.0f;
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return tsr_sqrt_factor(scale);
-	}
-	static __device__ __forceinline__ int32_t code(float v, float factor)
-	{
-		return tsr_root_code(__fsqrt_rn(v), factor);
-	}
 	/*
 	 * The unit, a power of 4, brings tiny groups up.  What is then below 2^-100 has code 0, and
 	 * so has what is negative: they become 2^-100.
@@ -223,51 +215,46 @@ struct root {
 
 		return (int32_t)(root * g.factor + 0.5f);
 	}
-	static __device__ __forceinline__ float value(int32_t code, float scale)
+	static __device__ __forceinline__ float flash_least(void)
 	{
-		return tsr_sqrt_value((float)code, scale);
+		return 0x1p-80f;
+	}
+	static __device__ __forceinline__ float flash_factor(float scale)
+	{
+		return tsr_quotient_ordinary(255.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float root,
+							      float factor)
+	{
+		return (uint32_t)(int32_t)(root * factor + 0.5f);
 	}
 };
 
-struct ulinear {
-	static const bool takes_roots = false;
-	typedef uint8_t code_type;
-	static const uint32_t e8m8_max = TSR_E8M8_MAX;
-
-	static __device__ __forceinline__ float peak(float absmax)
-	{
-		return absmax;
-	}
-	static __device__ __forceinline__ float unit(float scale)
-	{
-		return tsr_group_unit(scale);
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return tsr_ulinear_factor(scale);
-	}
-	static __device__ __forceinline__ int32_t code(float v, float factor)
-	{
-		return tsr_ulinear_code(v, factor);
-	}
-	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
-	{
-		const struct ordinary_group g = { unit(scale), factor(scale) };
-
-		(void)absmax;
-		return g;
-	}
+struct group_ulinear : ulinear_formulas {
 	static __device__ __forceinline__ int32_t ordinary_code(float v, struct ordinary_group g)
 	{
 		return (int32_t)fmaxf(v * g.unit * g.factor + 0.5f, 0.0f);
 	}
-	static __device__ __forceinline__ float value(int32_t code, float scale)
+	static __device__ __forceinline__ float flash_least(void)
 	{
-		return tsr_ulinear_value((float)code, scale);
+		return 0x1p-60f;
+	}
+	static __device__ __forceinline__ float flash_factor(float scale)
+	{
+		return tsr_quotient_ordinary(255.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float v,
+							      float factor)
+	{
+		return (uint32_t)(int32_t)(v * factor + 0.5f);
 	}
 };
 
-/* --- Groups of the default size, N consecutive elements of a thread ----------------------------- */
+template <class group, typename code> struct grouped : group {
+	typedef code code_type;
+};
+
+/* --- Groups of the default size: N consecutive elements of a thread, its tile ------------------ */
 
 /* How many threads, next to each other in a warp, have a group. */
 static __host__ __device__ constexpr unsigned tsr_team(int n)
@@ -313,9 +300,9 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> e
 	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
 	struct scale_events *events) {
 	const float absmax = group_absmax<N>(in);
+	const bool stores = inside && threadIdx.x % tsr_team(N) == 0;
 	const float scale = put_scale(plane, tile / tsr_team(N), codec::peak(absmax),
-				      codec::e8m8_max, inside &&threadIdx.x % tsr_team(N) == 0,
-				      events);
+				      codec::e8m8_max(), stores, events);
 	struct tsr_vec<typename codec::code_type, N> out;
 
 	if (absmax < 0x1p126f) {
@@ -335,25 +322,26 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> e
 }
 
 /*
- * The codes of sqrt8 from roots of finite numbers of at least 2^-100: the largest root is that of the
- * largest number, and no code needs to be clamped.
+ * The same from roots of finite numbers of at least 2^-100, for codecs that take them: the largest
+ * root is that of the largest number, and no code needs to be clamped.
  */
-template <int N>
-static __device__ __forceinline__ struct tsr_vec<uint8_t, N> encode_roots(
+template <class codec, int N>
+static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> encode_roots(
 	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
 	struct scale_events *events) {
-	struct tsr_vec<uint8_t, N> out;
+	struct tsr_vec<typename codec::code_type, N> out;
+	const bool stores = inside && threadIdx.x % tsr_team(N) == 0;
 	float peak = in[0], factor;
 
 #pragma unroll
 	for (int k = 1; k < N; k++)
 		peak = fmaxf(peak, in[k]);
 	peak = team_max<N>(peak);
-	factor = root::factor(put_scale(plane, tile / tsr_team(N), peak, root::e8m8_max,
-					inside &&threadIdx.x % tsr_team(N) == 0, events));
+	factor = codec::factor(
+		put_scale(plane, tile / tsr_team(N), peak, codec::e8m8_max(), stores, events));
 #pragma unroll
 	for (int k = 0; k < N; k++)
-		out.v[k] = (uint8_t)(int32_t)(in[k] * factor + 0.5f);
+		out.v[k] = (typename codec::code_type)(int32_t)(in[k] * factor + 0.5f);
 	return out;
 }
 

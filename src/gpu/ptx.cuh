@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_GPU_PTX_CUH
-#define TSR_GPU_PTX_CUH
-
 /*
  * The instructions that have no name in CUDA C++.  tests/gpu/emulate has them for the CPU.
  */
+#ifndef TSR_GPU_PTX_CUH
+#define TSR_GPU_PTX_CUH
+
 #include <stdint.h>
 
 /* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */

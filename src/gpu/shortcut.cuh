@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_GPU_SHORTCUT_CUH
-#define TSR_GPU_SHORTCUT_CUH
-
 /*
- * Shorter ways to the same bits, where what goes in is known to be ordinary.  Each one says what it
- * is equal to and when; tests/gpu/proofs.cu tries them on the GPU at hand: every input of one operand,
- * quotients at random and next to ties, softsign8's at every place where the code changes.
+ * The fast paths: fewer instructions for the same bits where the operands are known to be ordinary.
+ * Each function says what it is equal to and when; tests/gpu/proofs.cu tries them on the GPU at hand:
+ * every input of one operand, quotients at random and next to ties, softsign8's at every place where
+ * the code changes.
  *
  * IEEE division and square root are a few instructions around an estimate and a branch for operands
  * near the ends of the exponent range, which a group of elements rules out once for all of them.
  */
+#ifndef TSR_GPU_SHORTCUT_CUH
+#define TSR_GPU_SHORTCUT_CUH
+
 #include <stdint.h>
 
 #include "gpu/ptx.cuh"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs without groups: each element by itself. */
+/* Kernels of codecs that store each element by itself. */
 #include "gpu/cuda.h"
 #include "gpu/split.cuh"
 #include "gpu/vector.cuh"
@@ -113,7 +113,7 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 			p.first, p.second, rest, x + part);
 }
 
-/* --- As it is -------------------------------------------------------------------------------- */
+/* --- FP32 ------------------------------------------------------------------------------------ */
 
 static void run_encode_f32(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
 			   uint64_t n, void *const plane[], struct tsr_encode_report *report)
@@ -130,23 +130,11 @@ static void run_decode_f32(cudaStream_t stream, const struct tsr_coding *coding,
 	cudaMemcpyAsync(x, plane[0], n * sizeof(*x), cudaMemcpyDeviceToDevice, stream);
 }
 
-/* --- Table ----------------------------------------------------------------------------------- */
+const struct tsr_gpu_codec tsr_gpu_codec_f32 = { run_encode_f32, run_decode_f32 };
 
-#define SPLIT(name, ...) \
-	{ \
-		name, run_encode<__VA_ARGS__>, run_decode<__VA_ARGS__> \
-	}
+/* --- The others ------------------------------------------------------------------------------ */
 
-const struct tsr_gpu_codec tsr_gpu_split_codecs[] = {
-	SPLIT("bf16+ulp8", ulp_split<bf16, int8_t, 127>),
-	SPLIT("bf16+ulp16", ulp_split<bf16, int16_t, 32767>),
-	SPLIT("fp16+ulp8", ulp_split<fp16, int8_t, 127>),
-	SPLIT("fp16+ulp16", ulp_split<fp16, int16_t, 32767>),
-	SPLIT("bf16+exact16", exact_split),
-	SPLIT("bf16+bf16", float_split<bf16>),
-	SPLIT("fp16+fp16", float_split<fp16>),
-	SPLIT("bf16", narrow_only<bf16>),
-	SPLIT("fp16", narrow_only<fp16>),
-	{ "f32", run_encode_f32, run_decode_f32 },
-	{ NULL, NULL, NULL },
-};
+#define X(id, each, loops, format, code, ...) \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<loops<format, code>>, \
+							  run_decode<loops<format, code>> };
+TSR_SPLIT_LIST(X)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs that store each element by itself, for kernels: a few elements of a thread at a time. */
 #ifndef TSR_GPU_SPLIT_CUH
 #define TSR_GPU_SPLIT_CUH
 
-/* The codecs without groups, for kernels: a few elements of a thread at a time. */
 #include "gpu/shortcut.cuh"
-#include "codec/math.h"
+#include "codec/extra_bits_math.h"
 
 /* --- Narrow floats: a vector at a time ------------------------------------------------------- */
 
 /*
  * GPUs convert two numbers with one instruction, and make one NaN of all; so a vector that holds a
- * NaN, which is rare, goes by the formulas.
+ * NaN, which is rare, is left to the formulas.
  */
 template <int W> static __device__ __forceinline__ bool holds_nan(const float *x)
 {
@@ -49,9 +49,22 @@ struct bf16 {
 	{
 		return tsr_split_bf16();
 	}
+	/* The magnitude with the bits behind it, as a truncated split keeps it. */
+	static __device__ __forceinline__ uint32_t extended(float x)
+	{
+		return tsr_bf16_extended(x);
+	}
+	static __device__ __forceinline__ float from_extended(uint32_t narrow, uint32_t extended)
+	{
+		return tsr_f32_from_bf16_extended(narrow, extended);
+	}
+	static __device__ __forceinline__ uint32_t largest(void)
+	{
+		return tsr_bf16_largest();
+	}
 };
 
-struct fp16 {
+struct f16 {
 	template <int W> static __device__ __forceinline__ void narrow(const float *x, uint16_t *n)
 	{
 		if (W == 1 || holds_nan<W>(x)) {
@@ -83,6 +96,19 @@ struct fp16 {
 	{
 		return tsr_split_f16();
 	}
+	/* The magnitude with the bits behind it, as a truncated split keeps it. */
+	static __device__ __forceinline__ uint32_t extended(float x)
+	{
+		return tsr_f16_extended(x);
+	}
+	static __device__ __forceinline__ float from_extended(uint32_t narrow, uint32_t extended)
+	{
+		return tsr_f32_from_f16_extended(narrow, extended);
+	}
+	static __device__ __forceinline__ uint32_t largest(void)
+	{
+		return tsr_f16_largest();
+	}
 };
 
 /* --- Codecs: a vector and its two planes ----------------------------------------------------- */
@@ -92,7 +118,7 @@ struct fp16 {
  * encode() returns how many finite values that decode have an infinite narrow weight.
  */
 
-template <class format, typename code, int LEVELS> struct ulp_split {
+template <class format, typename code> struct ulp_split {
 	typedef uint16_t first;
 	typedef code second;
 	static const unsigned nplanes = 2;
@@ -108,7 +134,7 @@ template <class format, typename code, int LEVELS> struct ulp_split {
 #pragma unroll
 		for (int k = 0; k < W; k++)
 			c[k] = (second)tsr_ulp_correction(format::format(), x[k], rounded[k],
-							  (float)LEVELS);
+							  TSR_LEVELS(code));
 		return 0;
 	}
 	template <int W>
@@ -119,13 +145,13 @@ template <class format, typename code, int LEVELS> struct ulp_split {
 		format::template widen<W>(n, narrow);
 #pragma unroll
 		for (int k = 0; k < W; k++)
-			x[k] = tsr_ulp_join(format::format(), narrow[k], c[k], (float)LEVELS);
+			x[k] = tsr_ulp_join(format::format(), narrow[k], c[k], TSR_LEVELS(code));
 	}
 };
 
-struct exact_split {
+template <class format, typename code> struct exact_split {
 	typedef uint16_t first;
-	typedef int16_t second;
+	typedef code second;
 	static const unsigned nplanes = 2;
 	static const bool counts = true;
 
@@ -153,9 +179,9 @@ struct exact_split {
 	}
 };
 
-template <class format> struct float_split {
+template <class format, typename code> struct float_split {
 	typedef uint16_t first;
-	typedef uint16_t second;
+	typedef code second;
 	static const unsigned nplanes = 2;
 	static const bool counts = false;
 
@@ -193,7 +219,7 @@ template <class format> struct float_split {
 	}
 };
 
-template <class format> struct narrow_only {
+template <class format, typename code> struct narrow_only {
 	typedef uint16_t first;
 	typedef uint8_t second; /* there is none */
 	static const unsigned nplanes = 1;
@@ -211,6 +237,28 @@ template <class format> struct narrow_only {
 	{
 		(void)c;
 		format::template widen<W>(n, x);
+	}
+};
+
+template <class format, typename code> struct plain {
+	typedef float first;
+	typedef uint8_t second; /* there is none */
+	static const unsigned nplanes = 1;
+	static const bool counts = false;
+
+	template <int W>
+	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	{
+		decode<W>(x, c, n);
+		return 0;
+	}
+	template <int W>
+	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	{
+		(void)c;
+#pragma unroll
+		for (int k = 0; k < W; k++)
+			x[k] = n[k];
 	}
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of any state: those of the fused kernels, and for the others decode, step and encode. */
-#include "gpu/step_kernels.h"
+/* Steps of any state: by the fused kernels, or else by decoding, stepping and encoding. */
+#include "gpu/step.cuh"
 
 /* Elements that are in FP32 at a time, where groups allow. */
-#define PIECE (UINT64_C(1) << 24)
+#define BATCH (UINT64_C(1) << 24)
 
 /* --- The rule on FP32 arrays ------------------------------------------------------------------- */
 
@@ -66,7 +66,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		tsr_add_count(&report->nonfinite_grad, nonfinite);
 }
 
-/* --- Pieces ------------------------------------------------------------------------------------ */
+/* --- Batches ----------------------------------------------------------------------------------- */
 
 static enum step_rule rule_of(const struct tsr_step *step)
 {
@@ -92,8 +92,8 @@ static bool is_f32(const struct tsr_coding *coding)
 	return coding->codec->planes[0].dtype == TSR_F32;
 }
 
-/* Elements @first to @first + @n - 1 by way of FP32 arrays; @first begins a run of each part. */
-struct piece {
+/* Elements @first to @first + @n - 1 by way of FP32 arrays; @first is a multiple of tsr_step_align(). */
+struct batch {
 	struct tsr_gpu_stream *stream;
 	const struct tsr_step *step;
 	const void *grad;
@@ -102,60 +102,60 @@ struct piece {
 	struct tsr_step_report *report;
 };
 
-static void planes_at(const struct piece *p, unsigned part, void *plane[])
+static void planes_at(const struct batch *b, unsigned part, void *plane[])
 {
-	const struct tsr_coding *coding = &p->step->coding[part];
+	const struct tsr_coding *coding = &b->step->coding[part];
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		plane[i] = (char *)p->step->plane[part][i] + tsr_plane_nbytes(coding, i, p->first);
+		plane[i] = (char *)b->step->plane[part][i] + tsr_plane_nbytes(coding, i, b->first);
 }
 
-static enum tsr_status decode_part(const struct piece *p, unsigned part, struct arrays *arrays,
+static enum tsr_status decode_part(const struct batch *b, unsigned part, struct arrays *arrays,
 				   struct tsr_err *err)
 {
-	const struct tsr_coding *coding = &p->step->coding[part];
+	const struct tsr_coding *coding = &b->step->coding[part];
 	void *plane[TSR_PLANES_MAX];
 
 	if (!coding->codec)
 		return TSR_OK;
-	planes_at(p, part, plane);
-	arrays->x[part] = is_f32(coding) ? (float *)plane[0] : p->scratch[part];
+	planes_at(b, part, plane);
+	arrays->x[part] = is_f32(coding) ? (float *)plane[0] : b->scratch[part];
 	if (is_f32(coding))
 		return TSR_OK;
-	return tsr_gpu_decode(p->stream, coding, (const void *const *)plane, p->n, arrays->x[part],
+	return tsr_gpu_decode(b->stream, coding, (const void *const *)plane, b->n, arrays->x[part],
 			      err);
 }
 
-static enum tsr_status encode_part(const struct piece *p, unsigned part,
+static enum tsr_status encode_part(const struct batch *b, unsigned part,
 				   const struct arrays *arrays, struct tsr_err *err)
 {
-	struct tsr_coding coding = p->step->coding[part];
+	struct tsr_coding coding = b->step->coding[part];
 	void *plane[TSR_PLANES_MAX];
 
 	if (!coding.codec || is_f32(&coding))
 		return TSR_OK;
-	planes_at(p, part, plane);
-	coding.first += p->first;
-	return tsr_gpu_encode(p->stream, &coding, arrays->x[part], p->n, plane,
-			      p->report ? &p->report->encode[part] : NULL, err);
+	planes_at(b, part, plane);
+	coding.first += b->first;
+	return tsr_gpu_encode(b->stream, &coding, arrays->x[part], b->n, plane,
+			      b->report ? &b->report->encode[part] : NULL, err);
 }
 
-static enum tsr_status step_piece(const struct piece *p, struct tsr_err *err)
+static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 {
-	const struct tsr_step *s = p->step;
-	const unsigned index = p->stream->gpu->index;
+	const struct tsr_step *s = b->step;
+	const unsigned index = b->stream->gpu->index;
 	struct arrays arrays = {};
 
 	for (unsigned part = 0; part < TSR_PARTS; part++)
-		TSR_TRY(decode_part(p, part, &arrays, err));
+		TSR_TRY(decode_part(b, part, &arrays, err));
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	step_f32<<<tsr_blocks(p->n, 1), TSR_BLOCK, 0, p->stream->handle>>>(
-		s->scalars, rule_of(s), (const char *)p->grad + p->first * grad_nbytes(s),
-		s->grad_dtype, arrays, p->n, p->report);
+	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
+		s->scalars, rule_of(s), (const char *)b->grad + b->first * grad_nbytes(s),
+		s->grad_dtype, arrays, b->n, b->report);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(s->optimizer));
 	for (unsigned part = 0; part < TSR_PARTS; part++)
-		TSR_TRY(encode_part(p, part, &arrays, err));
+		TSR_TRY(encode_part(b, part, &arrays, err));
 	return TSR_OK;
 }
 
@@ -166,29 +166,29 @@ extern "C" bool tsr_gpu_step_is_fused(const struct tsr_step *step)
 	return tsr_gpu_step_has_kernel(step);
 }
 
-/* Elements of a piece: as many as fit that begin and end with runs of each part. */
-static uint64_t piece_size(const struct tsr_step *step, uint64_t n)
+/* Elements of a batch: as many as fit, and a multiple of tsr_step_align(). */
+static uint64_t batch_size(const struct tsr_step *step, uint64_t n)
 {
 	const uint64_t align = tsr_step_align(step);
-	const uint64_t size = align < PIECE ? PIECE - PIECE % align : align;
+	const uint64_t size = align < BATCH ? BATCH - BATCH % align : align;
 
 	return size < n ? size : n;
 }
 
-static enum tsr_status step_pieces(struct piece *p, uint64_t end, struct tsr_err *err)
+static enum tsr_status step_batches(struct batch *b, uint64_t end, struct tsr_err *err)
 {
-	const uint64_t size = piece_size(p->step, end - p->first);
+	const uint64_t size = batch_size(b->step, end - b->first);
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &p->step->coding[part];
+		const struct tsr_coding *coding = &b->step->coding[part];
 
 		if (coding->codec && !is_f32(coding))
-			TSR_TRY(tsr_gpu_scratch(p->stream, part, size * sizeof(float),
-						(void **)&p->scratch[part], err));
+			TSR_TRY(tsr_gpu_scratch(b->stream, part, size * sizeof(float),
+						(void **)&b->scratch[part], err));
 	}
-	for (; p->first < end; p->first += p->n) {
-		p->n = end - p->first < size ? end - p->first : size;
-		TSR_TRY(step_piece(p, err));
+	for (; b->first < end; b->first += b->n) {
+		b->n = end - b->first < size ? end - b->first : size;
+		TSR_TRY(step_batch(b, err));
 	}
 	return TSR_OK;
 }
@@ -198,7 +198,7 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 					struct tsr_step_report *report, struct tsr_err *err)
 {
 	const unsigned index = stream->gpu->index;
-	struct piece rest = {};
+	struct batch rest = {};
 
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
 	rest.first = tsr_gpu_step_fused(stream->handle, step, rule_of(step), grad, n, report);
@@ -210,5 +210,5 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 	rest.step = step;
 	rest.grad = grad;
 	rest.report = report;
-	return step_pieces(&rest, n, err);
+	return step_batches(&rest, n, err);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps on GPUs: step.cu does any step in three passes, step_fused.cu those of a few states in one.
+ * This header is what they share, and how fused kernels load and store weights, states and gradients.
+ * In kernels, a tile is N consecutive elements, those of one thread.
+ */
 #ifndef TSR_GPU_STEP_CUH
 #define TSR_GPU_STEP_CUH
 
-/* What an optimizer's state is made of, for the fused step kernels: N elements of a thread, a tile. */
 #include <stddef.h>
 
 #include "gpu/cuda.h"
@@ -31,21 +35,17 @@ static inline unsigned step_states(enum step_rule rule)
 	return rule == RULE_PLAIN_SGD ? 0 : rule < RULE_ADAM ? 1 : 2;
 }
 
-/* --- What a kernel is told --------------------------------------------------------------------- */
+/* Whether one kernel takes all parts together. */
+bool tsr_gpu_step_has_kernel(const struct tsr_step *step);
 
-enum step_weight {
-	WEIGHT_F32,
-	WEIGHT_BF16,
-	WEIGHT_FP16,
-	WEIGHT_BF16_ULP8,
-	WEIGHT_BF16_ULP16,
-	WEIGHT_FP16_ULP8,
-	WEIGHT_FP16_ULP16,
-	WEIGHT_BF16_EXACT16,
-	WEIGHT_BF16_BF16,
-	WEIGHT_FP16_FP16,
-	WEIGHT_OTHER /* not fused */
-};
+/*
+ * Start the step of as many elements from the first on as one kernel takes: none if there is no
+ * kernel or an array is not aligned, else all whole groups.  Returns how many.
+ */
+uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, enum step_rule rule,
+			    const void *grad, uint64_t n, struct tsr_step_report *report);
+
+/* --- What a kernel is told --------------------------------------------------------------------- */
 
 struct step_part {
 	void *plane[TSR_PLANES_MAX];
@@ -59,10 +59,10 @@ struct step_part {
 struct step_args {
 	struct tsr_step_scalars scalars;
 	enum step_rule rule;
-	enum step_weight weight;
+	unsigned weight; /* row of the codec */
 	enum tsr_dtype grad_dtype;
-	bool ordinary; /* the scalars let Adam's update do without slow paths */
-	bool flash; /* and are what flash_step() is for */
+	bool ordinary; /* scalars_are_ordinary(): Adam's update needs no slow paths */
+	bool flash; /* scalars_are_flash() */
 	struct tsr_masks masks;
 	const void *grad;
 	struct step_part part[TSR_PARTS];
@@ -100,7 +100,7 @@ static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, co
 				    *(const struct tsr_vec<T, width> *)&x[i * width]);
 }
 
-/* --- Weights ----------------------------------------------------------------------------------- */
+/* --- Split codecs ------------------------------------------------------------------------------ */
 
 template <class codec, int N>
 static __device__ __forceinline__ void load_split(const struct step_part *p, uint64_t tile,
@@ -129,16 +129,7 @@ static __device__ __forceinline__ unsigned store_split(const struct step_part *p
 	return overflow;
 }
 
-#define EACH_SPLIT(X) \
-	X(WEIGHT_BF16, narrow_only<bf16>) \
-	X(WEIGHT_FP16, narrow_only<fp16>) \
-	X(WEIGHT_BF16_ULP8, ulp_split<bf16, int8_t, 127>) \
-	X(WEIGHT_BF16_ULP16, ulp_split<bf16, int16_t, 32767>) \
-	X(WEIGHT_FP16_ULP8, ulp_split<fp16, int8_t, 127>) \
-	X(WEIGHT_FP16_ULP16, ulp_split<fp16, int16_t, 32767>) \
-	X(WEIGHT_BF16_EXACT16, exact_split) \
-	X(WEIGHT_BF16_BF16, float_split<bf16>) \
-	X(WEIGHT_FP16_FP16, float_split<fp16>)
+/* --- Weights ----------------------------------------------------------------------------------- */
 
 template <int N>
 static __device__ __forceinline__ void load_weights(const struct step_args *a, uint64_t tile,
@@ -147,11 +138,11 @@ static __device__ __forceinline__ void load_weights(const struct step_args *a, u
 	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
 
 	switch (a->weight) {
-#define X(id, ...) \
-	case id: \
-		load_split<__VA_ARGS__, N>(p, tile, w); \
+#define X(id, each, loops, format, code, ...) \
+	case TSR_ROW_##id: \
+		load_split<loops<format, code>, N>(p, tile, w); \
 		break;
-		EACH_SPLIT(X)
+		TSR_SPLIT_LIST(X)
 #undef X
 	default:
 		load_tile<float, N>(p->plane[0], tile, w);
@@ -166,10 +157,10 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
 	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
 
 	switch (a->weight) {
-#define X(id, ...) \
-	case id: \
-		return store_split<__VA_ARGS__, N>(p, tile, w);
-		EACH_SPLIT(X)
+#define X(id, each, loops, format, code, ...) \
+	case TSR_ROW_##id: \
+		return store_split<loops<format, code>, N>(p, tile, w);
+		TSR_SPLIT_LIST(X)
 #undef X
 	default:
 		store_tile<float, N>(p->plane[0], tile, w);
@@ -181,16 +172,18 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
 
 /*
  * store() is called by all threads of a warp, as those of a group talk to each other, and stores if
- * @inside.  With takes_roots it can be given the roots of ordinary elements instead of these.
+ * @inside.  With takes_roots it can be given the roots of ordinary elements instead of these.  A tile
+ * is 16 bytes of the first plane.
  */
-struct f32_state {
+template <class split> struct split_state {
 	static const bool takes_roots = false;
+	static const int tile = 16 / sizeof(typename split::first);
 
 	template <int N>
 	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
 						    float *x)
 	{
-		load_tile<float, N>(p->plane[0], tile, x);
+		load_split<split, N>(p, tile, x);
 	}
 	template <int N>
 	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
@@ -200,34 +193,15 @@ struct f32_state {
 		(void)roots;
 		(void)report;
 		if (inside)
-			store_tile<float, N>(p->plane[0], tile, x);
+			store_split<split, N>(p, tile, x);
 	}
 };
 
-struct bf16_state {
-	static const bool takes_roots = false;
-
-	template <int N>
-	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
-						    float *x)
-	{
-		load_split<narrow_only<bf16>, N>(p, tile, x);
-	}
-	template <int N>
-	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
-						     bool inside, const float *x, bool roots,
-						     struct tsr_encode_report *report)
-	{
-		(void)roots;
-		(void)report;
-		if (inside)
-			store_split<narrow_only<bf16>, N>(p, tile, x);
-	}
-};
-
-template <class codec> struct grouped_state {
+template <class group> struct grouped_state {
+	typedef group codec;
 	typedef typename codec::code_type code_type;
 	static const bool takes_roots = codec::takes_roots;
+	static const int tile = 16 / sizeof(code_type);
 
 	template <int N>
 	static __device__ __forceinline__ struct tsr_vec<code_type, N> encode_state(
@@ -235,7 +209,7 @@ template <class codec> struct grouped_state {
 		struct scale_events *events) {
 		if constexpr (takes_roots) {
 			if (roots)
-				return encode_roots<N>(x, tile, inside, scales, events);
+				return encode_roots<codec, N>(x, tile, inside, scales, events);
 		}
 		return encode_tile<codec, N>(x, tile, inside, scales, events);
 	}
@@ -251,7 +225,7 @@ template <class codec> struct grouped_state {
 		load_tile<code_type, N>(p->plane[0], tile, code);
 #pragma unroll
 		for (int k = 0; k < N; k++)
-			x[k] = codec::value(code[k], scale);
+			x[k] = codec::value((float)(int32_t)code[k], scale);
 		if ((tsr_bits_from_f32(scale) & TSR_F32_INF) == TSR_F32_INF) {
 #pragma unroll
 			for (int k = 0; k < N; k++)
@@ -279,6 +253,7 @@ template <class codec> struct grouped_state {
 
 /* For parts that a rule does not have. */
 struct no_state {
+	typedef no_state codec;
 	static const bool takes_roots = false;
 
 	template <int N>
@@ -292,6 +267,17 @@ struct no_state {
 	{
 	}
 };
+
+/* state_<id>, of every codec that a part can have. */
+#define SPLIT(id, each, loops, format, code, ...) \
+	typedef split_state<loops<format, code>> state_##id;
+#define GROUPED(id, each, loops, group, code, ...) \
+	typedef grouped_state<loops<group_##group, code>> state_##id;
+TSR_SPLIT_LIST(SPLIT)
+TSR_GROUPED_LIST(GROUPED)
+TSR_PLAIN_LIST(SPLIT)
+#undef SPLIT
+#undef GROUPED
 
 /* --- Gradients --------------------------------------------------------------------------------- */
 
@@ -314,7 +300,7 @@ static __device__ __forceinline__ void load_gradients(const struct step_args *a,
 	if (a->grad_dtype == TSR_BF16)
 		bf16::widen<N>(narrow, g);
 	else
-		fp16::widen<N>(narrow, g);
+		f16::widen<N>(narrow, g);
 }
 
 /* How many are not finite: 0 times something is 0 unless that is so. */

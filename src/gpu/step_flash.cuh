@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_GPU_STEP_FLASH_CUH
-#define TSR_GPU_STEP_FLASH_CUH
-
 /*
  * Steps of FlashOptim's state, weights bf16+ulp8, momentum softsign8 and variance sqrt8, and of the
  * same with linear codes, where all numbers are ordinary: AdamW takes 78 instructions per parameter
  * instead of 117 of step_tile().
  */
+#ifndef TSR_GPU_STEP_FLASH_CUH
+#define TSR_GPU_STEP_FLASH_CUH
+
 #include "gpu/step_rules.cuh"
 
 /*
@@ -173,100 +173,6 @@ static __device__ __forceinline__ void flash_weights(struct tsr_masks masks,
 	}
 }
 
-/*
- * A codec of momentum or variance for ordinary groups: the value of a code, what elements are
- * multiplied by, and the code, of which the lowest 8 bits count.
- */
-template <class codec> struct flash_codec;
-
-template <> struct flash_codec<softsign> {
-	static __device__ __forceinline__ float value(float code, float scale)
-	{
-		return scale * tsr_softsign_ratio(code);
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return scale;
-	}
-	static __device__ __forceinline__ uint32_t code(struct tsr_masks masks, float m,
-							float scale)
-	{
-		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
-	}
-};
-
-template <> struct flash_codec<linear> {
-	static __device__ __forceinline__ float value(float code, float scale)
-	{
-		return tsr_code_quotient(code, 127.0f) * scale;
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return tsr_quotient_ordinary(127.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t code(struct tsr_masks masks, float m,
-							float factor)
-	{
-		const float t = m * factor;
-		const uint32_t sign = tsr_bits_from_f32(t) & masks.sign;
-
-		return (uint32_t)(int32_t)(t + tsr_f32_from_bits(sign | 0x3f000000u));
-	}
-};
-
-/* Of variances also: whether it is their roots that are encoded, and how large a group has to be. */
-template <> struct flash_codec<root> {
-	static const bool takes_roots = true;
-
-	static __device__ __forceinline__ float least_peak(void)
-	{
-		return 0x1p-80f;
-	}
-	static __device__ __forceinline__ float value(float code, float scale)
-	{
-		const float root = tsr_code_quotient(code, 255.0f) * scale;
-
-		return root * root;
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return tsr_quotient_ordinary(255.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t code(struct tsr_masks, float root, float factor)
-	{
-		return (uint32_t)(int32_t)(root * factor + 0.5f);
-	}
-};
-
-template <> struct flash_codec<ulinear> {
-	static const bool takes_roots = false;
-
-	static __device__ __forceinline__ float least_peak(void)
-	{
-		return 0x1p-60f;
-	}
-	static __device__ __forceinline__ float value(float code, float scale)
-	{
-		return tsr_code_quotient(code, 255.0f) * scale;
-	}
-	static __device__ __forceinline__ float factor(float scale)
-	{
-		return tsr_quotient_ordinary(255.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t code(struct tsr_masks, float v, float factor)
-	{
-		return (uint32_t)(int32_t)(v * factor + 0.5f);
-	}
-};
-
-/* For rules without variances. */
-struct no_codec {
-};
-
-template <> struct flash_codec<no_codec> {
-	static const bool takes_roots = false;
-};
-
 template <class codec, int N>
 static __device__ __forceinline__ void flash_momentum(struct tsr_masks masks,
 						      const struct flash_words<N> *x, float scale,
@@ -276,7 +182,7 @@ static __device__ __forceinline__ void flash_momentum(struct tsr_masks masks,
 	for (int k = 0; k < N; k++) {
 		const uint32_t flipped = tsr_flip_signed_codes(x->momentum[k / 4]);
 
-		m[k] = flash_codec<codec>::value(tsr_signed_code(masks, flipped, k % 4), scale);
+		m[k] = codec::value(tsr_signed_code(masks, flipped, k % 4), scale);
 	}
 }
 
@@ -287,8 +193,7 @@ static __device__ __forceinline__ void flash_variance(struct tsr_masks masks,
 {
 #pragma unroll
 	for (int k = 0; k < N; k++)
-		v[k] = flash_codec<codec>::value(
-			tsr_unsigned_code(masks, x->variance[k / 4], k % 4), scale);
+		v[k] = codec::value(tsr_unsigned_code(masks, x->variance[k / 4], k % 4), scale);
 }
 
 /* --- Stepping ---------------------------------------------------------------------------------- */
@@ -317,7 +222,7 @@ static __device__ __forceinline__ bool flash_adam_tile(const struct tsr_step_sca
 		const float up = s->rate * x.momentum, root = tsr_root_ordinary(x.variance);
 
 		t->m[k] = x.momentum;
-		t->v[k] = flash_codec<variance>::takes_roots ? root : x.variance;
+		t->v[k] = variance::takes_roots ? root : x.variance;
 		t->w[k] = rule::weight(s, t->w[k], adam_update_ordinary(s, up, root, inverse));
 		least = fminf(least, x.variance);
 		largest = tsr_max_or_nan(largest, x.variance);
@@ -325,8 +230,7 @@ static __device__ __forceinline__ bool flash_adam_tile(const struct tsr_step_sca
 			least_up = fminf(least_up, fabsf(up));
 	}
 	t->largest_v = team_max<N>(largest);
-	return least >= 0x1p-100f &&
-	       is_between(t->largest_v, flash_codec<variance>::least_peak(), 0x1p60f) &&
+	return least >= 0x1p-100f && is_between(t->largest_v, variance::flash_least(), 0x1p60f) &&
 	       (!rule::needs_whole_update || least_up >= 0x1p-80f);
 }
 
@@ -429,7 +333,7 @@ template <class codec, int N>
 static __device__ __forceinline__ void flash_encode(struct tsr_masks masks, const float *x,
 						    float scale, uint32_t *code)
 {
-	const float factor = flash_codec<codec>::factor(scale);
+	const float factor = codec::flash_factor(scale);
 
 #pragma unroll
 	for (int k = 0; k < N; k += 4) {
@@ -437,7 +341,7 @@ static __device__ __forceinline__ void flash_encode(struct tsr_masks masks, cons
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
-			byte[i] = flash_codec<codec>::code(masks, x[k + i], factor);
+			byte[i] = codec::flash_code(masks, x[k + i], factor);
 		code[k / 4] = tsr_word_of_bytes(byte);
 	}
 }
@@ -472,14 +376,14 @@ static __device__ __forceinline__ void flash_store(const struct step_args *a, bo
 
 	flash_encode_weights<N>(a->masks, t, correction);
 	scale = flash_put_scale<USUAL, N>(a, TSR_PART_MOMENTUM, inside, t->largest_m,
-					  momentum::e8m8_max);
+					  momentum::e8m8_max());
 	flash_encode<momentum, N>(a->masks, t->m, scale, m);
 	if constexpr (NSTATES == 2) {
-		const bool roots = flash_codec<variance>::takes_roots;
+		const bool roots = variance::takes_roots;
 		const float peak = roots ? tsr_root_ordinary(t->largest_v) : t->largest_v;
 
 		scale = flash_put_scale<USUAL, N>(a, TSR_PART_VARIANCE, inside, peak,
-						  variance::e8m8_max);
+						  variance::e8m8_max());
 		flash_encode<variance, N>(a->masks, t->v, scale, v);
 	}
 	if (!inside)
@@ -494,7 +398,7 @@ static __device__ __forceinline__ void flash_store(const struct step_args *a, bo
 /* --- All of it --------------------------------------------------------------------------------- */
 
 /*
- * A step as step_tile() takes it; returns false, with nothing stored, unless all numbers of the warp
+ * A step as of step_tile(); returns false, with nothing stored, unless all numbers of the warp
  * are ordinary.  A gradient that is not finite makes a momentum that is not.
  */
 template <bool USUAL, int NSTATES, class momentum, class variance, int N>

@@ -1,20 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps in one pass. */
+/* Steps in one pass: one kernel decodes, steps and encodes. */
 #include "gpu/step_flash.cuh"
-#include "gpu/step_kernels.h"
-#include "gpu/step_tile.cuh"
-
-/* Elements of a thread: FP32 by 16 bytes, codes for what a group costs to be shared. */
-#define TILE_F32 4
-#define TILE_BF16 8
-#define TILE_CODES 16
-
-#define FLASH_TILE 16
 
 /* So many blocks at a time on a multiprocessor leave 72 registers; 5 to 12 were tried. */
 #define FLASH_BLOCKS 7
 
+#define FLASH_TILE 16
+
 /* --- Kernels ----------------------------------------------------------------------------------- */
+
+/*
+ * Decode, step, encode: each byte of state moved once each way.  Called by all threads of a warp,
+ * since those that have a group talk to each other; loads and stores if @inside.
+ */
+template <int NSTATES, class momentum, class variance, int N>
+static __device__ __forceinline__ void step_tile(const struct step_args *a, uint64_t tile,
+						 bool inside)
+{
+	float g[N] = {}, w[N] = {}, m[N] = {}, v[N] = {};
+	unsigned nonfinite = 0, overflow = 0;
+	bool roots;
+	struct tsr_encode_report *report = a->report ? a->report->encode : NULL;
+
+	if (inside) {
+		load_gradients<N>(a, tile, g);
+		nonfinite = count_nonfinite<N>(g);
+		load_weights<N>(a, tile, w);
+		momentum::template load<N>(&a->part[TSR_PART_MOMENTUM], tile, m);
+		variance::template load<N>(&a->part[TSR_PART_VARIANCE], tile, v);
+	}
+	roots = run_rule<NSTATES, variance::takes_roots, N>(a, inside, g, w, m, v);
+	if (inside)
+		overflow = store_weights<N>(a, tile, w);
+	momentum::template store<N>(&a->part[TSR_PART_MOMENTUM], tile, inside, m, false,
+				    report ? &report[TSR_PART_MOMENTUM] : NULL);
+	variance::template store<N>(&a->part[TSR_PART_VARIANCE], tile, inside, v, roots,
+				    report ? &report[TSR_PART_VARIANCE] : NULL);
+	if (a->report) {
+		tsr_add_count(&a->report->nonfinite_grad, nonfinite);
+		tsr_add_count(&report[TSR_PART_WEIGHT].narrow_overflow, overflow);
+	}
+}
 
 typedef void step_kernel(const struct step_args args);
 
@@ -37,13 +63,6 @@ static __device__ __noinline__ void step_any(const struct step_args *a, uint64_t
 	step_tile<NSTATES, momentum, variance, N>(a, tile, inside);
 }
 
-template <class codec> struct flash_state {
-	typedef grouped_state<codec> state;
-};
-template <> struct flash_state<no_codec> {
-	typedef no_state state;
-};
-
 template <bool USUAL, int NSTATES, class momentum, class variance>
 static __global__ void __launch_bounds__(FLASH_BLOCK, FLASH_BLOCKS)
 	step_flash(const __grid_constant__ step_args args)
@@ -51,103 +70,92 @@ static __global__ void __launch_bounds__(FLASH_BLOCK, FLASH_BLOCKS)
 	const uint64_t tile = (uint64_t)blockIdx.x * FLASH_BLOCK + threadIdx.x;
 	const bool inside = tile < args.ntiles;
 
-	if (!args.flash ||
-	    !flash_step<USUAL, NSTATES, momentum, variance, FLASH_TILE>(&args, inside))
-		step_any<NSTATES, grouped_state<momentum>, typename flash_state<variance>::state,
-			 FLASH_TILE>(&args, tile, inside);
+	if (!args.flash || !flash_step<USUAL, NSTATES, typename momentum::codec,
+				       typename variance::codec, FLASH_TILE>(&args, inside))
+		step_any<NSTATES, momentum, variance, FLASH_TILE>(&args, tile, inside);
 }
 
 /* --- Which of them a step takes ---------------------------------------------------------------- */
 
-/* States go together: those of one row. */
 struct kernel {
-	const char *momentum, *variance; /* NULL for a rule without them */
+	unsigned momentum, variance; /* rows; TSR_ROW_NONE for a rule without them */
 	unsigned tile, block;
 	step_kernel *run;
 };
 
-#define KERNEL(momentum, variance, nstates, m, v, n) \
+#define KERNEL(m, v, nstates, momentum, variance, n) \
 	{ \
-		momentum, variance, n, TSR_BLOCK, step<nstates, m, v, n> \
+		m, v, n, TSR_BLOCK, step<nstates, momentum, variance, n> \
 	}
+#define X(m, v) \
+	KERNEL(TSR_ROW_##m, TSR_ROW_NONE, 1, state_##m, no_state, state_##m::tile), \
+		KERNEL(TSR_ROW_##m, TSR_ROW_##v, 2, state_##m, state_##v, state_##m::tile),
 
-static const struct kernel kernels[] = {
-	KERNEL(NULL, NULL, 0, no_state, no_state, TILE_F32),
-	KERNEL("f32", NULL, 1, f32_state, no_state, TILE_F32),
-	KERNEL("bf16", NULL, 1, bf16_state, no_state, TILE_BF16),
-	KERNEL("softsign8", NULL, 1, grouped_state<softsign>, no_state, TILE_CODES),
-	KERNEL("linear8", NULL, 1, grouped_state<linear>, no_state, TILE_CODES),
-	KERNEL("f32", "f32", 2, f32_state, f32_state, TILE_F32),
-	KERNEL("bf16", "bf16", 2, bf16_state, bf16_state, TILE_BF16),
-	KERNEL("softsign8", "sqrt8", 2, grouped_state<softsign>, grouped_state<root>, TILE_CODES),
-	KERNEL("linear8", "ulinear8", 2, grouped_state<linear>, grouped_state<ulinear>, TILE_CODES),
-};
+static const struct kernel kernels[] = { KERNEL(TSR_ROW_NONE, TSR_ROW_NONE, 0, no_state, no_state,
+						state_f32::tile),
+					 TSR_STATE_PAIRS(X) };
+#undef X
 
-#define FLASH(momentum, variance, ...) \
+#define FLASH(m, v, ...) \
 	{ \
-		momentum, variance, FLASH_TILE, FLASH_BLOCK, step_flash<__VA_ARGS__> \
+		m, v, FLASH_TILE, FLASH_BLOCK, step_flash<__VA_ARGS__> \
 	}
+#define X(m, v) \
+	{ FLASH(TSR_ROW_##m, TSR_ROW_NONE, false, 1, state_##m, no_state), \
+	  FLASH(TSR_ROW_##m, TSR_ROW_NONE, true, 1, state_##m, no_state) }, \
+		{ FLASH(TSR_ROW_##m, TSR_ROW_##v, false, 2, state_##m, state_##v), \
+		  FLASH(TSR_ROW_##m, TSR_ROW_##v, true, 2, state_##m, state_##v) },
 
-/* With weights bf16+ulp8; first those that are usual. */
-static const struct kernel flash_kernels[][4] = {
-	{
-		FLASH("softsign8", NULL, true, 1, softsign, no_codec),
-		FLASH("softsign8", "sqrt8", true, 2, softsign, root),
-		FLASH("linear8", NULL, true, 1, linear, no_codec),
-		FLASH("linear8", "ulinear8", true, 2, linear, ulinear),
-	},
-	{
-		FLASH("softsign8", NULL, false, 1, softsign, no_codec),
-		FLASH("softsign8", "sqrt8", false, 2, softsign, root),
-		FLASH("linear8", NULL, false, 1, linear, no_codec),
-		FLASH("linear8", "ulinear8", false, 2, linear, ulinear),
-	},
-};
+/* With weights bf16+ulp8; second those for a step_is_usual(). */
+static const struct kernel flash_kernels[][2] = { TSR_FLASH_PAIRS(X) };
+#undef X
 
-static const char *const weights[WEIGHT_OTHER] = {
-	"f32",	     "bf16",	   "fp16",	   "bf16+ulp8", "bf16+ulp16",
-	"fp16+ulp8", "fp16+ulp16", "bf16+exact16", "bf16+bf16", "fp16+fp16",
-};
-
-static enum step_weight weight_of(const struct tsr_step *step)
+/* TSR_ROWS, which no kernel has, for a codec that is not in the list. */
+static unsigned row_of(const struct tsr_codec *codec)
 {
-	unsigned i = 0;
-
-	while (i < WEIGHT_OTHER && strcmp(weights[i], step->coding[TSR_PART_WEIGHT].codec->name))
-		i++;
-	return (enum step_weight)i;
+	if (!codec)
+		return TSR_ROW_NONE;
+	return codec->row ? codec->row : (unsigned)TSR_ROWS;
 }
 
-static bool is_named(const struct tsr_codec *codec, const char *name)
+static bool has_weights(unsigned row)
 {
-	return codec && name ? strcmp(codec->name, name) == 0 : !codec && !name;
+	switch (row) {
+#define X(id, ...) case TSR_ROW_##id:
+		TSR_SPLIT_LIST(X)
+		TSR_PLAIN_LIST(X)
+#undef X
+		return true;
+	default:
+		return false;
+	}
 }
 
-static const struct kernel *find_kernel(const struct tsr_step *step, const struct kernel *from,
-					size_t n)
+static bool takes(const struct kernel *k, const struct tsr_step *step)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (is_named(step->coding[TSR_PART_MOMENTUM].codec, from[i].momentum) &&
-		    is_named(step->coding[TSR_PART_VARIANCE].codec, from[i].variance))
-			return &from[i];
-	}
-	return NULL;
+	return k->momentum == row_of(step->coding[TSR_PART_MOMENTUM].codec) &&
+	       k->variance == row_of(step->coding[TSR_PART_VARIANCE].codec);
 }
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
+/* NULL where there is none for such states. */
 static const struct kernel *kernel_of(const struct tsr_step *step)
 {
-	return find_kernel(step, kernels, COUNT(kernels));
+	for (size_t i = 0; i < COUNT(kernels); i++) {
+		if (takes(&kernels[i], step))
+			return &kernels[i];
+	}
+	return NULL;
 }
 
-/* NULL where there is none for such states. */
 static const struct kernel *flash_kernel_of(const struct tsr_step *step, const struct step_args *a)
 {
-	const struct kernel *from = flash_kernels[!step_is_usual(a)];
-
-	return a->weight == WEIGHT_BF16_ULP8 ? find_kernel(step, from, COUNT(*flash_kernels))
-					     : NULL;
+	for (size_t i = 0; i < COUNT(flash_kernels) && a->weight == TSR_ROW_bf16_ulp8; i++) {
+		if (takes(flash_kernels[i], step))
+			return &flash_kernels[i][step_is_usual(a)];
+	}
+	return NULL;
 }
 
 bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
@@ -158,7 +166,7 @@ bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
 		if (c->codec && c->codec->grouped && c->group != TSR_GROUP_DEFAULT)
 			return false;
 	}
-	return weight_of(step) != WEIGHT_OTHER && kernel_of(step);
+	return has_weights(row_of(step->coding[TSR_PART_WEIGHT].codec)) && kernel_of(step);
 }
 
 /* Scales are read one by one; everything else by 16 bytes. */
@@ -187,7 +195,7 @@ uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, en
 		return 0;
 	a.scalars = step->scalars;
 	a.rule = rule;
-	a.weight = weight_of(step);
+	a.weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
 	a.grad_dtype = step->grad_dtype;
 	a.ordinary = scalars_are_ordinary(&step->scalars);
 	a.flash = scalars_are_flash(&step->scalars, rule);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of step_math.h on the elements of a thread. */
 #ifndef TSR_GPU_STEP_RULES_CUH
 #define TSR_GPU_STEP_RULES_CUH
 
-/* The rules of step_math.h on the elements of a thread. */
 #include "gpu/step.cuh"
 
 /* --- Adam -------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every bit pattern of a range through a codec without groups, there, back and compared. */
+/* Sweeps: every bit pattern of a range encoded and decoded by a codec without groups, and compared. */
 #include "gpu/cuda.h"
 #include "gpu/extra_bits.cuh"
 #include "gpu/shortcut.cuh"
@@ -12,7 +12,7 @@ extern "C" {
 #include "codec/sweep_math.h"
 
 #define EACH 8u /* consecutive patterns of a thread: as many as share random bits */
-#define ROUNDS (TSR_GPU_SWEEP_RUN / (TSR_BLOCK * EACH))
+#define ROUNDS (TSR_GPU_SWEEP_BATCH / (TSR_BLOCK * EACH))
 
 /* --- Codecs: patterns from @first on, there and back ------------------------------------------ */
 
@@ -42,18 +42,6 @@ template <class format, bool RANDOM> struct extra_bits_trip {
 		for (unsigned i = 0; i < EACH; i++)
 			y[i] = decode_extra<format, RANDOM>(
 				encode_extra<format, RANDOM>(x[i], k, draw_of(random, i)), k);
-	}
-};
-
-struct f32_trip {
-	static __device__ __forceinline__ void run(uint32_t first, uint32_t k, const float *x,
-						   float *y)
-	{
-		(void)first;
-		(void)k;
-#pragma unroll
-		for (unsigned i = 0; i < EACH; i++)
-			y[i] = x[i];
 	}
 };
 
@@ -209,14 +197,14 @@ static __device__ __forceinline__ void add_block(struct tsr_sweep_row *row, stru
 /* --- The kernel -------------------------------------------------------------------------------- */
 
 /*
- * A block has TSR_GPU_SWEEP_RUN patterns, which have one exponent field; a thread has EACH of them at
+ * A block has TSR_GPU_SWEEP_BATCH patterns, which have one exponent field; a thread has EACH of them at
  * a time.  Nothing is read or written but the row.
  */
 template <class trip>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	sweep(uint32_t first, uint32_t k, struct tsr_sweep_row *rows)
 {
-	const uint32_t start = first + blockIdx.x * TSR_GPU_SWEEP_RUN;
+	const uint32_t start = first + blockIdx.x * TSR_GPU_SWEEP_BATCH;
 	const uint32_t exponent = start >> 23 & 0xff;
 	const float unit = tsr_sweep_unit(exponent);
 	struct tally t = {};
@@ -241,44 +229,29 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 typedef void sweep_kernel(uint32_t first, uint32_t k, struct tsr_sweep_row *rows);
 
-static const struct {
-	const char *name; /* of the codec, or of its family */
-	sweep_kernel *kernel;
-} kernels[] = {
-	{ "bf16+ulp8", sweep<split_trip<ulp_split<bf16, int8_t, 127>>> },
-	{ "bf16+ulp16", sweep<split_trip<ulp_split<bf16, int16_t, 32767>>> },
-	{ "fp16+ulp8", sweep<split_trip<ulp_split<fp16, int8_t, 127>>> },
-	{ "fp16+ulp16", sweep<split_trip<ulp_split<fp16, int16_t, 32767>>> },
-	{ "bf16+exact16", sweep<split_trip<exact_split>> },
-	{ "bf16+bf16", sweep<split_trip<float_split<bf16>>> },
-	{ "fp16+fp16", sweep<split_trip<float_split<fp16>>> },
-	{ "bf16", sweep<split_trip<narrow_only<bf16>>> },
-	{ "fp16", sweep<split_trip<narrow_only<fp16>>> },
-	{ "bf16+trunc<k>", sweep<extra_bits_trip<bf16_bits, false>> },
-	{ "fp16+trunc<k>", sweep<extra_bits_trip<fp16_bits, false>> },
-	{ "bf16+sr<k>", sweep<extra_bits_trip<bf16_bits, true>> },
-	{ "fp16+sr<k>", sweep<extra_bits_trip<fp16_bits, true>> },
-	{ "f32", sweep<f32_trip> },
-};
+/* By the row of a codec. */
+#define SPLIT(id, each, loops, format, code, ...) sweep<split_trip<loops<format, code>>>,
+#define PACKED(id, each, loops, format, random, ...) sweep<extra_bits_trip<format, random>>,
+#define GROUPED(...) NULL,
+
+static sweep_kernel *const kernels[] = { NULL,
+					 TSR_SPLIT_LIST(SPLIT) TSR_PACKED_LIST(PACKED)
+						 TSR_GROUPED_LIST(GROUPED) TSR_PLAIN_LIST(SPLIT) };
 
 extern "C" enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream,
 					 const struct tsr_codec *codec, uint32_t first, uint64_t n,
 					 struct tsr_sweep_row *rows, struct tsr_err *err)
 {
-	const char *name = codec->family ? codec->family : codec->name;
+	sweep_kernel *const kernel = kernels[codec->row];
 	const unsigned index = stream->gpu->index;
-	const unsigned nblocks = (unsigned)(n / TSR_GPU_SWEEP_RUN);
-	size_t i = 0;
+	const unsigned nblocks = (unsigned)(n / TSR_GPU_SWEEP_BATCH);
 
-	while (i < sizeof(kernels) / sizeof(*kernels) && strcmp(kernels[i].name, name) != 0)
-		i++;
-	if (i == sizeof(kernels) / sizeof(*kernels))
+	if (!kernel)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no sweep of codec %s", index,
 				codec->name);
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
 	if (nblocks)
-		kernels[i].kernel<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(
-			first, codec->extra_bits, rows);
+		kernel<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(first, codec->extra_bits, rows);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start the sweep of %s", codec->name);
 	return TSR_OK;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_GPU_VECTOR_CUH
-#define TSR_GPU_VECTOR_CUH
-
 /*
  * The shape of the kernels: TSR_BLOCK threads, each of which has one or a few vectors of W
  * consecutive elements; the vectors of a warp are side by side, so each access of it covers whole
  * sectors.  W is 4 (16 bytes of FP32 at a time), or 1 where arrays are not aligned for that.
  */
+#ifndef TSR_GPU_VECTOR_CUH
+#define TSR_GPU_VECTOR_CUH
+
 #include <stdint.h>
 #include <string.h>
 

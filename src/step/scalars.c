@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The numbers of a step that all elements share, and where runs of elements may start. */
+/* The numbers of a step that all elements share, and where tiles may begin. */
 #include <math.h>
 
 #include "step/step.h"

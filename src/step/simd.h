@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of steps, each once per SIMD level. */
 #ifndef TSR_STEP_SIMD_H
 #define TSR_STEP_SIMD_H
 

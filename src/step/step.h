@@ -56,13 +56,13 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const str
 struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
 					       const struct tsr_hyper *h, uint64_t t);
 
-/* Where a run of elements may start: at multiples of this. */
+/* A tile has to begin at a multiple of this. */
 uint64_t tsr_step_align(const struct tsr_step *step);
 
 /*
  * Step elements @first to @first + @n - 1; @first is a multiple of tsr_step_align().  @grad and
  * planes point to the first element of the tensor, aligned for their elements.  Thread-safe on
- * disjoint runs.  A non-finite gradient is stepped like any other, and counted.  Takes 40 KiB of
+ * disjoint tiles.  A non-finite gradient is stepped like any other, and counted.  Takes 40 KiB of
  * stack, with groups of more than 2048 elements 800 KiB.
  */
 void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,

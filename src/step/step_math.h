@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TERSOR_STEP_MATH_H
-#define TERSOR_STEP_MATH_H
-
 /*
- * The update rules of optimizers, once, for C and for CUDA: see codec/math.h, whose contract this
+ * The update rules of optimizers, for C and for CUDA: see codec/math.h, whose contract this
  * keeps.  docs/optimizers.md derives them; operations and their order are those of PyTorch on the
  * CPU (foreach=False), so that results can be compared by their bits, or where the name says so
  * those of FlashOptim's kernels.
  */
+#ifndef TSR_STEP_STEP_MATH_H
+#define TSR_STEP_STEP_MATH_H
 
 #include "codec/math.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sweeps on GPUs: each has a part of the range; what is left at its ends is for the CPU. */
+/* Sweeps on GPUs: each takes a part of the range, and the CPU what is left at its ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,16 +53,17 @@ static void worker_free(struct worker *w)
 	tsr_gpu_close(w->gpu);
 }
 
-/* The whole runs from @begin to @end, in parts that differ by a run at most. */
+/* The whole batches from @begin to @end, in parts that differ by one batch at most. */
 static void share(const struct sweeping *s, uint64_t begin, uint64_t end)
 {
-	const uint64_t nruns = (end - begin) / TSR_GPU_SWEEP_RUN;
+	const uint64_t nbatches = (end - begin) / TSR_GPU_SWEEP_BATCH;
 
 	for (unsigned i = 0; i < s->nworkers; i++) {
-		const uint64_t from = nruns * i / s->nworkers, to = nruns * (i + 1) / s->nworkers;
+		const uint64_t from = nbatches * i / s->nworkers,
+			       to = nbatches * (i + 1) / s->nworkers;
 
-		s->workers[i].first = begin + from * TSR_GPU_SWEEP_RUN;
-		s->workers[i].n = (to - from) * TSR_GPU_SWEEP_RUN;
+		s->workers[i].first = begin + from * TSR_GPU_SWEEP_BATCH;
+		s->workers[i].n = (to - from) * TSR_GPU_SWEEP_BATCH;
 	}
 }
 
@@ -77,7 +78,7 @@ static enum tsr_status start_codec(const struct sweeping *s, unsigned codec, str
 	return TSR_OK;
 }
 
-/* One codec is under way while the next one is waited with: the GPUs always have work. */
+/* The next codec is started before the last one is waited for: the GPUs always have work. */
 static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 {
 	const uint64_t nbytes = ((uint64_t)s->last - s->first + 1) * sizeof(float);
@@ -99,8 +100,8 @@ static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 
 static void count_patterns(struct tsr_sweep_result *r, uint64_t first, uint64_t n)
 {
-	for (uint64_t at = first; at < first + n; at += TSR_GPU_SWEEP_RUN)
-		r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_RUN;
+	for (uint64_t at = first; at < first + n; at += TSR_GPU_SWEEP_BATCH)
+		r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_BATCH;
 }
 
 static enum tsr_status collect(const struct sweeping *s, struct tsr_err *err)
@@ -144,8 +145,8 @@ static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_
 
 static enum tsr_status sweep_range(const struct sweeping *s, struct tsr_err *err)
 {
-	const uint64_t run = TSR_GPU_SWEEP_RUN, end = (uint64_t)s->last + 1;
-	const uint64_t up = (s->first + run - 1) / run * run, down = end / run * run;
+	const uint64_t batch = TSR_GPU_SWEEP_BATCH, end = (uint64_t)s->last + 1;
+	const uint64_t up = (s->first + batch - 1) / batch * batch, down = end / batch * batch;
 	const uint64_t middle = up < down ? up : end, middle_end = up < down ? down : end;
 
 	share(s, middle, middle_end);

@@ -64,9 +64,9 @@ static uint64_t compare_strata(bool every)
 		const uint32_t sign = i % 2 ? 0x80000000u : 0, from = sign | strata[i] << 23;
 		const uint32_t middle = from + (37u << 15), end = from + (1u << 23);
 
-		compare(from, from + (TSR_GPU_SWEEP_RUN - 1), one, 1);
-		compare(middle, middle + (TSR_GPU_SWEEP_RUN - 1), one, 1);
-		compare(end - TSR_GPU_SWEEP_RUN, end - 1, one, 1);
+		compare(from, from + (TSR_GPU_SWEEP_BATCH - 1), one, 1);
+		compare(middle, middle + (TSR_GPU_SWEEP_BATCH - 1), one, 1);
+		compare(end - TSR_GPU_SWEEP_BATCH, end - 1, one, 1);
 		cases += 3 * ncodecs;
 	}
 	return cases;

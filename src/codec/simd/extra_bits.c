@@ -10,7 +10,7 @@
 #include "codec/extra_bits_math.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define RUN TSR_BIT_PACKED_SHARE
+#define SHARE TSR_BIT_PACKED_SHARE
 
 /* Elements whose extra bits are unpacked at a time: they stay in the L1 cache. */
 #define BATCH 512
@@ -20,7 +20,7 @@
 /* --- Bit packing ----------------------------------------------------------------------------- */
 
 /*
- * Value i of a run takes bits i * bits and up of its words, the lowest first.  First two values
+ * Value i of a share takes bits i * bits and up of its words, the lowest first.  First two values
  * become one of twice the bits, in SIMD lanes of 64 bits; those are then strung together.  `bits`
  * is a constant in the functions below, so that all shifts are.
  */
@@ -36,13 +36,13 @@ union batch {
 	uint64_t pair[BATCH / 2];
 };
 
-INLINE void pack_run(const uint64_t *pair, unsigned char *word, const unsigned bits)
+INLINE void pack_share(const uint64_t *pair, unsigned char *word, const unsigned bits)
 {
 	uint64_t held = 0;
 	unsigned nheld = 0;
 
 	UNROLL
-	for (unsigned i = 0; i < RUN / 2; i++) {
+	for (unsigned i = 0; i < SHARE / 2; i++) {
 		held |= pair[i] << nheld;
 		nheld += bits;
 		if (nheld < 64)
@@ -56,14 +56,14 @@ INLINE void pack_run(const uint64_t *pair, unsigned char *word, const unsigned b
 		memcpy(word, &held, 4);
 }
 
-INLINE void unpack_run(const unsigned char *word, uint64_t *pair, const unsigned bits)
+INLINE void unpack_share(const unsigned char *word, uint64_t *pair, const unsigned bits)
 {
 	const uint64_t mask = (UINT64_C(1) << bits) - 1;
-	unsigned left = RUN / 2 * bits, nheld = 0;
+	unsigned left = SHARE / 2 * bits, nheld = 0;
 	uint64_t held = 0;
 
 	UNROLL
-	for (unsigned i = 0; i < RUN / 2; i++) {
+	for (unsigned i = 0; i < SHARE / 2; i++) {
 		const unsigned have = nheld;
 
 		pair[i] = held;
@@ -84,40 +84,40 @@ INLINE void unpack_run(const unsigned char *word, uint64_t *pair, const unsigned
 	}
 }
 
-INLINE void pack_runs(union batch *restrict b, size_t nruns, unsigned char *restrict word,
-		      const unsigned bits)
+INLINE void pack_batch(union batch *restrict b, size_t nshares, unsigned char *restrict word,
+		       const unsigned bits)
 {
-	for (size_t i = 0; i < nruns * (RUN / 2); i++)
+	for (size_t i = 0; i < nshares * (SHARE / 2); i++)
 		b->pair[i] = (b->pair[i] & UINT32_MAX) | b->pair[i] >> 32 << bits;
-	for (size_t r = 0; r < nruns; r++)
-		pack_run(b->pair + RUN / 2 * r, word + 4 * bits * r, 2 * bits);
+	for (size_t r = 0; r < nshares; r++)
+		pack_share(b->pair + SHARE / 2 * r, word + 4 * bits * r, 2 * bits);
 }
 
-INLINE void unpack_runs(union batch *restrict b, size_t nruns, const unsigned char *restrict word,
-			const unsigned bits)
+INLINE void unpack_batch(union batch *restrict b, size_t nshares,
+			 const unsigned char *restrict word, const unsigned bits)
 {
 	const uint64_t mask = (UINT64_C(1) << bits) - 1;
 
-	for (size_t r = 0; r < nruns; r++)
-		unpack_run(word + 4 * bits * r, b->pair + RUN / 2 * r, 2 * bits);
-	for (size_t i = 0; i < nruns * (RUN / 2); i++)
+	for (size_t r = 0; r < nshares; r++)
+		unpack_share(word + 4 * bits * r, b->pair + SHARE / 2 * r, 2 * bits);
+	for (size_t i = 0; i < nshares * (SHARE / 2); i++)
 		b->pair[i] = (b->pair[i] & mask) | b->pair[i] >> bits << 32;
 }
 
 #define X(bits, ...) \
-	static void pack##bits(union batch *b, size_t nruns, unsigned char *word) \
+	static void pack##bits(union batch *b, size_t nshares, unsigned char *word) \
 	{ \
-		pack_runs(b, nruns, word, bits); \
+		pack_batch(b, nshares, word, bits); \
 	} \
-	static void unpack##bits(union batch *b, size_t nruns, const unsigned char *word) \
+	static void unpack##bits(union batch *b, size_t nshares, const unsigned char *word) \
 	{ \
-		unpack_runs(b, nruns, word, bits); \
+		unpack_batch(b, nshares, word, bits); \
 	}
 EACH_WIDTH(X)
 #undef X
 
-typedef void pack_fn(union batch *b, size_t nruns, unsigned char *word);
-typedef void unpack_fn(union batch *b, size_t nruns, const unsigned char *word);
+typedef void pack_fn(union batch *b, size_t nshares, unsigned char *word);
+typedef void unpack_fn(union batch *b, size_t nshares, const unsigned char *word);
 
 #define X(bits, ...) pack##bits,
 static pack_fn *const pack_by_bits[] = { NULL, EACH_WIDTH(X) };
@@ -126,7 +126,7 @@ static pack_fn *const pack_by_bits[] = { NULL, EACH_WIDTH(X) };
 static unpack_fn *const unpack_by_bits[] = { NULL, EACH_WIDTH(X) };
 #undef X
 
-/* --- Runs of elements ------------------------------------------------------------------------ */
+/* --- Encoding and decoding-------------------------------------------------------------------- */
 
 /* The random bits of @n elements from @first on, a multiple of 8; @n is rounded up to one. */
 static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint16_t *random)
@@ -153,7 +153,7 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 		(void)report; \
 		for (size_t first = 0; first < n; first += BATCH) { \
 			const size_t left = n - first < BATCH ? n - first : BATCH; \
-			const size_t nruns = (left + RUN - 1) / RUN; \
+			const size_t nshares = (left + SHARE - 1) / SHARE; \
 \
 			if (random) \
 				draw(coding, coding->first + first, left, draws); \
@@ -168,9 +168,9 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 							       up); \
 				stored.value[i] = tsr_trunc_extra(e, k) | up << k; \
 			} \
-			for (size_t i = left; i < nruns * RUN; i++) \
+			for (size_t i = left; i < nshares * SHARE; i++) \
 				stored.value[i] = 0; \
-			pack_by_bits[bits](&stored, nruns, word + first / 8 * bits); \
+			pack_by_bits[bits](&stored, nshares, word + first / 8 * bits); \
 		} \
 	} \
 \
@@ -186,7 +186,7 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 		for (size_t first = 0; first < n; first += BATCH) { \
 			const size_t left = n - first < BATCH ? n - first : BATCH; \
 \
-			unpack_by_bits[bits](&stored, (left + RUN - 1) / RUN, \
+			unpack_by_bits[bits](&stored, (left + SHARE - 1) / SHARE, \
 					     word + first / 8 * bits); \
 			for (size_t i = 0; i < left; i++) { \
 				const uint32_t w = narrow[first + i], s = stored.value[i]; \

@@ -128,7 +128,7 @@ INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
 }
 
 #if TSR_HAS_LANES
-#define LANES_GROUP LANES_RUN
+#define LANES_GROUP LANES_BATCH
 
 /* Linear codes where those of softsign8 are, codes of roots wherever nothing is infinite. */
 static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };

@@ -48,7 +48,7 @@ LANES bool lanes_have_no_f16_nan(const uint16_t *narrow)
 LANES bool lanes_encode_fp16(const float *x, uint16_t *narrow, uint16_t *unused)
 {
 	(void)unused;
-	for (int i = 0; i < LANES_RUN; i += 8)
+	for (int i = 0; i < LANES_BATCH; i += 8)
 		lanes_store_u16(narrow + i, lanes_f16(lanes_load(x + i)));
 	return true;
 }
@@ -56,7 +56,7 @@ LANES bool lanes_encode_fp16(const float *x, uint16_t *narrow, uint16_t *unused)
 LANES bool lanes_decode_fp16(const uint16_t *narrow, const uint16_t *unused, float *x)
 {
 	(void)unused;
-	for (int i = 0; i < LANES_RUN; i += 8)
+	for (int i = 0; i < LANES_BATCH; i += 8)
 		lanes_store(x + i, lanes_from_f16(lanes_load_u16(narrow + i)));
 	return lanes_have_no_f16_nan(narrow);
 }
@@ -73,7 +73,7 @@ LANES lanes_i32 lanes_special(lanes_f32 narrow)
 /* tsr_float_rest() */
 LANES bool lanes_encode_fp16_fp16(const float *x, uint16_t *narrow, uint16_t *rest)
 {
-	for (int i = 0; i < LANES_RUN; i += 8) {
+	for (int i = 0; i < LANES_BATCH; i += 8) {
 		const lanes_f32 v = lanes_load(x + i);
 		const __m128i n = lanes_f16(v);
 		const lanes_f32 wide = lanes_from_f16(n);
@@ -88,7 +88,7 @@ LANES bool lanes_encode_fp16_fp16(const float *x, uint16_t *narrow, uint16_t *re
 /* tsr_float_join() */
 LANES bool lanes_decode_fp16_fp16(const uint16_t *narrow, const uint16_t *rest, float *x)
 {
-	for (int i = 0; i < LANES_RUN; i += 8) {
+	for (int i = 0; i < LANES_BATCH; i += 8) {
 		const lanes_f32 n = lanes_from_f16(lanes_load_u16(narrow + i));
 		const lanes_f32 r = lanes_from_f16(lanes_load_u16(rest + i));
 		const lanes_i32 alone = lanes_special(n) | (r == lanes_all(0.0f));
@@ -129,7 +129,7 @@ LANES lanes_i32 lanes_f16_correction(lanes_f32 x, lanes_f32 narrow, float levels
 \
 	LANES bool lanes_decode_##id(const uint16_t *narrow, const code *correction, float *x) \
 	{ \
-		for (int i = 0; i < LANES_RUN; i += 8) { \
+		for (int i = 0; i < LANES_BATCH; i += 8) { \
 			const lanes_f32 n = lanes_from_f16(lanes_load_u16(narrow + i)); \
 			const lanes_f32 q = lanes_from_##code(correction + i); \
 \

@@ -211,7 +211,7 @@ LOOP void add_products(struct products *s, const float *x, const float *y, size_
 	s->xd = xd;
 }
 
-/* Of one strip. */
+/* Of one batch. */
 struct counts {
 	counter same, negative, flushed, nonzero;
 	i32xl max_ulp, max_abs; /* as bits, which are ordered like the values */
@@ -239,7 +239,7 @@ LOOP void add_relative(struct f64xl *rel_sum, struct counts *c, const float *x, 
 		const i32xl x_nonzero = not_zero(&xv), y_nonzero = not_zero(&yv);
 		const f32xl quotient = (f32xl)d_mag / (f32xl)x_mag;
 		const f32xl relative = (f32xl)((i32xl)quotient & x_nonzero);
-		/* May wrap: add_strip() sees that it can have, and takes the long way. */
+		/* May wrap: add_batch() sees that it can have, and takes the long way. */
 		const i32xl distance = (i32xl)((u32xl)place_of(&x_mag, &xv) -
 					       (u32xl)place_of(&y_mag, &yv));
 		const i32xl ulp = abs_i32(&distance);
@@ -282,7 +282,7 @@ static bool all_finite(const struct products *s)
 	return finite;
 }
 
-/* The rare strip in which a distance may not fit in 31 bits. */
+/* The rare batch in which a distance may not fit in 31 bits. */
 static uint32_t max_ulp_of(const float *x, const float *y, size_t n)
 {
 	uint32_t max_ulp = 0;
@@ -308,7 +308,7 @@ static uint32_t count_negative_zeros(const float *x, size_t n)
 	return count;
 }
 
-/* The rare strip in which something is not finite. */
+/* The rare batch in which something is not finite. */
 static void add_nonfinite(struct tsr_measure *m, const float *x, const float *y, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -321,14 +321,14 @@ static void add_nonfinite(struct tsr_measure *m, const float *x, const float *y,
 }
 
 /* Elements between two folds of the 32-bit counts; short enough to stay in the L1 cache. */
-#define STRIP 4096
+#define BATCH 4096
 
 struct sums {
 	struct f64xl rel;
 	struct products products;
 };
 
-static void add_strip(struct tsr_measure *m, struct sums *s, const float *x, const float *y,
+static void add_batch(struct tsr_measure *m, struct sums *s, const float *x, const float *y,
 		      size_t n)
 {
 	struct counts c;
@@ -364,15 +364,15 @@ void TSR_FOR_ISA(measure_add)(struct tsr_measure *m, const float *x, const float
 	memcpy(&s.products.xx, m->sum_xx, sizeof(s.products.xx));
 	memcpy(&s.products.dd, m->sum_dd, sizeof(s.products.dd));
 	memcpy(&s.products.xd, m->sum_xd, sizeof(s.products.xd));
-	for (size_t i = 0; i < whole; i += STRIP)
-		add_strip(m, &s, x + i, y + i, whole - i < STRIP ? whole - i : STRIP);
+	for (size_t i = 0; i < whole; i += BATCH)
+		add_batch(m, &s, x + i, y + i, whole - i < BATCH ? whole - i : BATCH);
 	if (n > whole) {
 		float x_tail[LANES] = { 0 }, y_tail[LANES] = { 0 };
 		const uint64_t padding = LANES - (n - whole);
 
 		memcpy(x_tail, x + whole, (n - whole) * sizeof(*x));
 		memcpy(y_tail, y + whole, (n - whole) * sizeof(*y));
-		add_strip(m, &s, x_tail, y_tail, LANES);
+		add_batch(m, &s, x_tail, y_tail, LANES);
 		m->exact -= padding;
 		m->zeros -= padding;
 	}

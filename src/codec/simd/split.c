@@ -83,7 +83,7 @@
 		(void)coding; \
 		FAST_##loops##_##format( \
 			done, n, lanes_encode_##id(x + done, narrow + done, rest + done), \
-			encode_run_##id(x + done, LANES_RUN, narrow + done, rest + done)); \
+			encode_run_##id(x + done, LANES_BATCH, narrow + done, rest + done)); \
 		report->narrow_overflow += encode_run_##id(x + done, n - done, narrow + done, \
 							   rest + done); \
 	} \
@@ -98,7 +98,7 @@
 		(void)coding; \
 		FAST_##loops##_##format( \
 			done, n, lanes_decode_##id(narrow + done, rest + done, x + done), \
-			decode_run_##id(narrow + done, rest + done, LANES_RUN, x + done)); \
+			decode_run_##id(narrow + done, rest + done, LANES_BATCH, x + done)); \
 		decode_run_##id(narrow + done, rest + done, n - done, x + done); \
 	}
 TSR_SPLIT_LIST(X)

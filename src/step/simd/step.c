@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A step on a run of elements: pieces that stay in the L1 cache are decoded, stepped and encoded.
+ * A step on a tile: batches that stay in the L1 cache are decoded, stepped and encoded.
  *
- * Each part goes by windows of its own, of whole groups, since groups of the parts need not have
- * the same size; the rule runs on what the current windows have in common.  FP32 parts have one
- * window, their plane itself.
+ * Each part has a buffer of its own for whole groups, since groups of the parts need not have the
+ * same size; the rule runs on the elements that all buffers hold.  The buffer of an FP32 part is its
+ * plane itself.
  */
 #include "tersor/codec.h"
 #include "codec/simd/lanes.h"
 #include "step/simd.h"
 
 /* Elements that are decoded at a time where groups are not larger; a multiple of the usual ones. */
-#define PIECE 2048u
+#define BATCH 2048u
 
-/* Arrays a multiple of 4 KiB apart get into each other's way. */
+/* Arrays that are a multiple of 4 KiB apart evict each other. */
 #define APART 48u
 
 #if defined(__clang__)
@@ -151,7 +151,7 @@ static void widen_bf16(const uint16_t *restrict narrow, size_t n, float *restric
 	size_t i = 0;
 
 #if TSR_HAS_WIDEST_LANES
-	for (; i + LANES_RUN <= n; i += LANES_RUN)
+	for (; i + LANES_BATCH <= n; i += LANES_BATCH)
 		lanes_widen_bf16(narrow + i, g + i);
 #endif
 	for (; i < n; i++)
@@ -164,7 +164,7 @@ static void widen_f16(const uint16_t *restrict narrow, size_t n, float *restrict
 		g[i] = tsr_f32_from_f16(narrow[i]);
 }
 
-/* At most PIECE elements of the gradient in FP32, in @scratch or where they are. */
+/* At most BATCH elements of the gradient in FP32, in @scratch or where they are. */
 static const float *gradient(const struct tsr_step *step, const void *grad, uint64_t first,
 			     size_t n, float *scratch, struct tsr_step_report *report)
 {
@@ -186,10 +186,10 @@ static const float *gradient(const struct tsr_step *step, const void *grad, uint
 	}
 }
 
-/* --- Windows --------------------------------------------------------------------------------- */
+/* --- Buffers --------------------------------------------------------------------------------- */
 
 /* Elements @first to @end - 1 of a part, in FP32 at @x. */
-struct window {
+struct buffer {
 	struct tsr_coding coding;
 	void *const *plane;
 	float *scratch, *x;
@@ -199,68 +199,68 @@ struct window {
 	bool in_place;
 };
 
-static void window_planes(const struct window *w, void *plane[])
+static void buffer_planes(const struct buffer *b, void *plane[])
 {
-	for (unsigned i = 0; i < w->coding.codec->nplanes; i++)
-		plane[i] = (unsigned char *)w->plane[i] + tsr_plane_nbytes(&w->coding, i, w->first);
+	for (unsigned i = 0; i < b->coding.codec->nplanes; i++)
+		plane[i] = (unsigned char *)b->plane[i] + tsr_plane_nbytes(&b->coding, i, b->first);
 }
 
-/* Fill the window from @first on; @end is that of the run. */
-static void window_load(struct window *w, uint64_t first, uint64_t end)
+/* Fill the buffer from @first on; @end is that of the tile. */
+static void buffer_load(struct buffer *b, uint64_t first, uint64_t end)
 {
 	void *plane[TSR_PLANES_MAX];
 
-	w->first = first;
-	w->end = end;
-	if (w->in_place) {
-		w->x = (float *)w->plane[0] + first;
+	b->first = first;
+	b->end = end;
+	if (b->in_place) {
+		b->x = (float *)b->plane[0] + first;
 		return;
 	}
-	if (end - first > w->capacity)
-		w->end = first + w->capacity;
-	window_planes(w, plane);
-	w->coding.codec->decode(&w->coding, (const void *const *)plane, (size_t)(w->end - first),
-				w->scratch);
-	w->x = w->scratch;
+	if (end - first > b->capacity)
+		b->end = first + b->capacity;
+	buffer_planes(b, plane);
+	b->coding.codec->decode(&b->coding, (const void *const *)plane, (size_t)(b->end - first),
+				b->scratch);
+	b->x = b->scratch;
 }
 
-static void window_store(const struct window *w, struct tsr_encode_report *report)
+static void buffer_store(const struct buffer *b, struct tsr_encode_report *report)
 {
-	struct tsr_coding coding = w->coding;
+	struct tsr_coding coding = b->coding;
 	void *plane[TSR_PLANES_MAX];
 
-	if (w->in_place)
+	if (b->in_place)
 		return;
-	coding.first += w->first;
-	window_planes(w, plane);
-	w->encode(&coding, w->x, (size_t)(w->end - w->first), plane, report);
+	coding.first += b->first;
+	buffer_planes(b, plane);
+	b->encode(&coding, b->x, (size_t)(b->end - b->first), plane, report);
 }
 
-/* --- Runs ------------------------------------------------------------------------------------ */
+/* --- Tiles ----------------------------------------------------------------------------------- */
 
-struct run {
+struct tile {
 	const struct tsr_step *step;
 	const void *grad;
 	uint64_t first, end;
 	struct tsr_step_report *report;
 };
 
-/* Windows that end where the run begins.  @scratch: of each part, room for @capacity elements. */
-static void windows_open(const struct run *r, float *const scratch[], size_t capacity,
-			 struct window window[])
+/* Buffers that end where the tile begins.  @scratch: of each part, room for @capacity elements. */
+static void buffers_open(const struct tile *t, float *const scratch[], size_t capacity,
+			 struct buffer buffer[])
 {
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		const struct tsr_coding *coding = &r->step->coding[p];
+		const struct tsr_coding *coding = &t->step->coding[p];
 
 		if (!coding->codec)
 			continue;
-		window[p] = (struct window){
+		buffer[p] = (struct buffer){
 			.coding = *coding,
-			.plane = r->step->plane[p],
+			.plane = t->step->plane[p],
 			.scratch = scratch[p],
 			.capacity = capacity - capacity % tsr_coding_align(coding),
-			.end = r->first,
-			.encode = p == TSR_PART_VARIANCE && leaves_roots(r->step)
+			.end = t->first,
+			.encode = p == TSR_PART_VARIANCE && leaves_roots(t->step)
 					  ? coding->codec->encode_roots
 					  : coding->codec->encode,
 			.in_place = coding->codec->planes[0].dtype == TSR_F32,
@@ -269,77 +269,77 @@ static void windows_open(const struct run *r, float *const scratch[], size_t cap
 }
 
 /* Where the elements from @at on are in FP32, and where what is there ends: at most @end. */
-static uint64_t windows_at(const struct run *r, struct window window[], uint64_t at, uint64_t end,
+static uint64_t buffers_at(const struct tile *t, struct buffer buffer[], uint64_t at, uint64_t end,
 			   float *x[])
 {
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		struct window *w = &window[p];
+		struct buffer *b = &buffer[p];
 
-		if (!w->coding.codec)
+		if (!b->coding.codec)
 			continue;
-		if (w->end == at)
-			window_load(w, at, r->end);
-		x[p] = w->x + (at - w->first);
-		end = end < w->end ? end : w->end;
+		if (b->end == at)
+			buffer_load(b, at, t->end);
+		x[p] = b->x + (at - b->first);
+		end = end < b->end ? end : b->end;
 	}
 	return end;
 }
 
 /* Encode what is complete. */
-static void windows_done(const struct run *r, const struct window window[], uint64_t end)
+static void buffers_done(const struct tile *t, const struct buffer buffer[], uint64_t end)
 {
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		if (window[p].coding.codec && window[p].end == end)
-			window_store(&window[p], &r->report->encode[p]);
+		if (buffer[p].coding.codec && buffer[p].end == end)
+			buffer_store(&buffer[p], &t->report->encode[p]);
 	}
 }
 
-static void step_run(const struct run *r, float *const scratch[], size_t capacity)
+static void step_tile(const struct tile *t, float *const scratch[], size_t capacity)
 {
-	rule_fn *const rule = rule_of(r->step);
-	struct window window[TSR_PARTS] = { 0 };
-	float grad[PIECE];
+	rule_fn *const rule = rule_of(t->step);
+	struct buffer buffer[TSR_PARTS] = { 0 };
+	float grad[BATCH];
 
-	windows_open(r, scratch, capacity, window);
-	for (uint64_t at = r->first, end; at < r->end; at = end) {
+	buffers_open(t, scratch, capacity, buffer);
+	for (uint64_t at = t->first, end; at < t->end; at = end) {
 		float *x[TSR_PARTS] = { NULL };
 		const float *g;
 
-		end = windows_at(r, window, at, r->end - at < PIECE ? r->end : at + PIECE, x);
-		g = gradient(r->step, r->grad, at, (size_t)(end - at), grad, r->report);
-		rule(&r->step->scalars, g, (size_t)(end - at), x[TSR_PART_WEIGHT],
+		end = buffers_at(t, buffer, at, t->end - at < BATCH ? t->end : at + BATCH, x);
+		g = gradient(t->step, t->grad, at, (size_t)(end - at), grad, t->report);
+		rule(&t->step->scalars, g, (size_t)(end - at), x[TSR_PART_WEIGHT],
 		     x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE]);
-		windows_done(r, window, end);
+		buffers_done(t, buffer, end);
 	}
 }
 
-static void step_small_groups(const struct run *r)
+static void step_small_groups(const struct tile *t)
 {
-	float x[TSR_PARTS][PIECE + APART];
+	float x[TSR_PARTS][BATCH + APART];
 	float *const scratch[TSR_PARTS] = { x[0], x[1], x[2] };
 
-	step_run(r, scratch, PIECE);
+	step_tile(t, scratch, BATCH);
 }
 
 /* The values of a whole group must be there before its scale is known. */
-static __attribute__((noinline)) void step_large_groups(const struct run *r)
+static __attribute__((noinline)) void step_large_groups(const struct tile *t)
 {
 	float x[TSR_PARTS][TSR_GROUP_MAX + APART];
 	float *const scratch[TSR_PARTS] = { x[0], x[1], x[2] };
 
-	step_run(r, scratch, TSR_GROUP_MAX);
+	step_tile(t, scratch, TSR_GROUP_MAX);
 }
 
 void TSR_FOR_ISA(step_apply)(const struct tsr_step *step, const void *grad, uint64_t first,
 			     size_t n, struct tsr_step_report *report)
 {
-	const struct run r = { step, grad, first, first + n, report };
+	const struct tile t = { step, grad, first, first + n, report };
 	bool large = false;
 
 	for (unsigned p = 0; p < TSR_PARTS; p++)
-		large |= step->coding[p].codec && tsr_coding_align(&step->coding[p]) > PIECE;
+		large |= step->coding[p].codec && tsr_coding_align(&step->coding[p]) > BATCH;
 	if (large)
-		step_large_groups(&r);
+		step_large_groups(&t);
 	else
-		step_small_groups(&r);
+		step_small_groups(&t);
 }
