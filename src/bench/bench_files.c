@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast whole files go through, beside copying them. */
+/* The speed of packing, unpacking and verifying files, and of copying them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/pipeline.h"
 #include "text/text.h"
 #include "bench/bench.h"
-#include "bench/bench_values.h"
+#include "bench/bench_timing.h"
 #include "format/safetensors.h"
 #include "tersor/compare.h"
 #include "tersor/pack.h"
@@ -159,9 +160,9 @@ static enum tsr_status timed(enum tsr_status (*action)(const struct bench *, str
 
 	if (output)
 		unlink(output);
-	start = tsr_bench_seconds();
+	start = tsr_seconds();
 	TSR_TRY(action(b, err));
-	*seconds = tsr_bench_seconds() - start;
+	*seconds = tsr_seconds() - start;
 	return TSR_OK;
 }
 
@@ -179,7 +180,7 @@ static enum tsr_status run_bench(const struct bench *b, uint64_t nbytes, unsigne
 	TSR_TRY(tsr_file_open(b->source, &source, err));
 	r->nbytes = tsr_file_size(source);
 	tsr_file_close(source);
-	/* Round by round, so that a change of the machine's mood hits all of them. */
+	/* Round by round, so that a change in the machine's speed affects all of them. */
 	for (unsigned i = 0; i < repeats; i++) {
 		TSR_TRY(timed(copy_file, b, b->copy, &copy[i], err));
 		unlink(b->copy);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast the codecs are on a GPU, in device time. */
+/* The speed of codecs on a GPU, in device time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "bench/bench.h"
 #include "bench/bench_steps_gpu.h"
-#include "bench/bench_values.h"
+#include "bench/bench_timing.h"
 #include "tersor/codec.h"
 #include "gpu/gpu_work.h"
 
@@ -52,8 +52,7 @@ static enum tsr_status measure(struct bench *b, enum action action, const struct
 		TSR_TRY(append(b, action, coding, err));
 		TSR_TRY(tsr_gpu_record(b->stream, b->stop, err));
 		TSR_TRY(tsr_gpu_seconds(b->start, b->stop, &b->seconds[i], err));
-		if (b->run->progress && !b->run->progress(b->run->ctx, i + 1, b->repeats))
-			return tsr_fail(err, TSR_E_CANCELLED, "benchmark: cancelled");
+		TSR_TRY(tsr_bench_progress(b->run, i + 1, b->repeats, err));
 	}
 	*seconds_ret = tsr_bench_median(b->seconds, b->repeats);
 	return TSR_OK;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast steps of optimizers are on a GPU, in device time. */
+/* The speed of optimizer steps on a GPU, in device time. */
 #include "bench/bench_steps_gpu.h"
 
 #include <string.h>
 
 #include "base/fail.h"
 #include "bench/bench_steps.h"
-#include "bench/bench_values.h"
+#include "bench/bench_timing.h"
 
 #define WARM_UPS 3u
 
@@ -72,8 +72,7 @@ static enum tsr_status measure(struct bench *b, double *seconds_ret, struct tsr_
 		TSR_TRY(tsr_gpu_step(on->stream, &b->step, b->grad, on->n, NULL, err));
 		TSR_TRY(tsr_gpu_record(on->stream, on->stop, err));
 		TSR_TRY(tsr_gpu_seconds(on->start, on->stop, &on->seconds[i], err));
-		if (on->run->progress && !on->run->progress(on->run->ctx, i + 1, on->repeats))
-			return tsr_fail(err, TSR_E_CANCELLED, "benchmark: cancelled");
+		TSR_TRY(tsr_bench_progress(on->run, i + 1, on->repeats, err));
 	}
 	*seconds_ret = tsr_bench_median(on->seconds, on->repeats);
 	return TSR_OK;
@@ -87,15 +86,12 @@ enum tsr_status tsr_bench_steps_gpu(const struct tsr_bench_gpu *on, struct tsr_b
 
 	for (const struct tsr_bench_step_case *c = tsr_bench_step_cases;
 	     c->name && status == TSR_OK; c++) {
-		struct tsr_bench_step *s = &ret->steps[ret->nsteps];
-		double seconds = 1;
+		double seconds;
 
 		b.step = tsr_bench_step_of(c);
 		status = measure(&b, &seconds, err);
-		s->name = c->name;
-		s->bytes_per_element = tsr_bench_step_nbytes(&b.step);
-		s->gbps = 1e-9 * (double)on->n * s->bytes_per_element / seconds;
-		ret->nsteps += status == TSR_OK;
+		if (status == TSR_OK)
+			tsr_bench_add_step(ret, c, &b.step, on->n, seconds);
 	}
 	for (unsigned p = 0; p < TSR_PARTS; p++)
 		tsr_gpu_free(on->gpu, b.room[p]);

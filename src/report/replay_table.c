@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a replay for people. */
-#include "cli/replay_table.h"
+/* The tables of a replay: what was replayed and how far it is from FP32. */
+#include "report/replay_table.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,72 +8,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/coding.h"
-#include "cli/output.h"
+#include "report/format.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
 
 /* Without -v: steps in the table besides the worst, and lines of lists. */
 #define STEPS_SHOWN 20
 #define LINES_SHOWN 8
-#define WIDTH 80
-
-/* Break lines between words; every line but the first is indented. */
-static void print_wrapped(const char *text, int indent)
-{
-	int column = 0;
-
-	while (*text) {
-		const int len = (int)strcspn(text, " ");
-
-		if (column && column + 1 + len > WIDTH) {
-			printf("\n%*s", indent, "");
-			column = indent;
-		} else if (column) {
-			printf(" ");
-			column++;
-		}
-		printf("%.*s", len, text);
-		column += len;
-		text += len;
-		text += *text == ' ';
-	}
-	printf("\n");
-}
 
 /* --- What was replayed ------------------------------------------------------------------------ */
 
-static void print_range(const struct tsr_replay *r)
+static void put_range(struct tsr_text *out, const struct tsr_replay *r)
 {
-	char count[32];
+	char count[TSR_COUNT_ROOM];
 
-	cli_format_count(count, sizeof(count), tsr_replay_numel(r, SIZE_MAX));
-	printf("%s, ", tsr_optimizer_name(r->optimizer));
+	tsr_format_count(count, tsr_replay_numel(r, SIZE_MAX));
+	tsr_text_printf(out, "%s, ", tsr_optimizer_name(r->optimizer));
 	if (r->nsteps)
-		printf("%zu step%s, %" PRIu64 " to %" PRIu64 "; ", r->nsteps,
-		       r->nsteps == 1 ? "" : "s", r->steps[0].step, r->steps[r->nsteps - 1].step);
+		tsr_text_printf(out, "%zu step%s, %" PRIu64 " to %" PRIu64 "; ", r->nsteps,
+				r->nsteps == 1 ? "" : "s", r->steps[0].step,
+				r->steps[r->nsteps - 1].step);
 	else
-		printf("no steps; ");
-	printf("%s parameters in %zu tensor%s\n", count, r->nparams, r->nparams == 1 ? "" : "s");
+		tsr_text_printf(out, "no steps; ");
+	tsr_text_printf(out, "%s parameters in %zu tensor%s\n", count, r->nparams,
+			r->nparams == 1 ? "" : "s");
 }
 
-static void print_state(const struct tsr_replay *r)
+static void put_state(struct tsr_text *out, const struct tsr_replay *r)
 {
 	static const char *const parts[TSR_PARTS] = { "weight", "momentum", "variance" };
-	char line[256] = "state    ", coding[64];
+	char line[256] = "state    ", coding[TSR_CODING_ROOM];
 	size_t at = strlen(line);
 
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!r->coding[p].codec)
 			continue;
-		cli_format_coding(coding, sizeof(coding), &r->coding[p]);
+		tsr_format_coding(coding, &r->coding[p]);
 		at += (size_t)snprintf(line + at, sizeof(line) - at, "%s %s %s", at > 9 ? "," : "",
 				       parts[p], coding);
 	}
-	print_wrapped(line, 10);
+	tsr_put_wrapped(out, line, 0, 10);
 }
 
-static void print_lr(const struct tsr_replay *r)
+static void put_lr(struct tsr_text *out, const struct tsr_replay *r)
 {
 	double least = INFINITY, most = -INFINITY;
 
@@ -85,23 +62,23 @@ static void print_lr(const struct tsr_replay *r)
 	}
 	if (least > most)
 		return;
-	printf("lr        %.6g", least);
+	tsr_text_printf(out, "lr        %.6g", least);
 	if (most > least)
-		printf(" to %.6g", most);
-	printf(r->ngroups > 1 ? " in %zu groups of parameters\n" : "\n", r->ngroups);
+		tsr_text_printf(out, " to %.6g", most);
+	tsr_text_printf(out, r->ngroups > 1 ? " in %zu groups of parameters\n" : "\n", r->ngroups);
 }
 
-static void print_bytes(const struct tsr_replay *r)
+static void put_bytes(struct tsr_text *out, const struct tsr_replay *r)
 {
-	char state[16], grads[16], out[16];
+	char state[TSR_BYTES_ROOM], grads[TSR_BYTES_ROOM], written[TSR_BYTES_ROOM];
 
-	cli_format_bytes(state, sizeof(state), (double)r->state_nbytes);
-	cli_format_bytes(grads, sizeof(grads), (double)r->grad_nbytes);
-	cli_format_bytes(out, sizeof(out), (double)r->out_nbytes);
-	printf("bytes     %s of state, %s of gradients read", state, grads);
+	tsr_format_bytes(state, (double)r->state_nbytes);
+	tsr_format_bytes(grads, (double)r->grad_nbytes);
+	tsr_format_bytes(written, (double)r->out_nbytes);
+	tsr_text_printf(out, "bytes     %s of state, %s of gradients read", state, grads);
 	if (r->out_nbytes)
-		printf(", %s %s", out, r->dry_run ? "to be written" : "written");
-	printf("\n");
+		tsr_text_printf(out, ", %s %s", written, r->dry_run ? "to be written" : "written");
+	tsr_text_printf(out, "\n");
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -167,26 +144,26 @@ static void find_worst(struct table *t)
 	}
 }
 
-static void print_step(const struct table *t, size_t i)
+static void put_step(struct tsr_text *out, const struct table *t, size_t i)
 {
 	const struct tsr_replay_step *s = &t->r->steps[i];
 	char cell[24];
 
-	printf("%8" PRIu64, s->step);
+	tsr_text_printf(out, "%8" PRIu64, s->step);
 	if (s->lr)
-		printf(" %8.2e", s->lr[0]);
+		tsr_text_printf(out, " %8.2e", s->lr[0]);
 	else
-		printf(" %8s", "-");
+		tsr_text_printf(out, " %8s", "-");
 	if (s->skipped)
-		printf("  skipped: its gradients are not finite");
+		tsr_text_printf(out, "  skipped: its gradients are not finite");
 	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(t->r, i); c++) {
 		format_figure(cell, columns[c].figure, s->total.value[columns[c].figure], t->n);
-		printf(" %*s", columns[c].width, cell);
+		tsr_text_printf(out, " %*s", columns[c].width, cell);
 		/* No blanks at the end of a line. */
 		if (t->worst[c] == i || c + 1 < NCOLUMNS)
-			printf("%c", t->worst[c] == i ? '*' : ' ');
+			tsr_text_printf(out, "%c", t->worst[c] == i ? '*' : ' ');
 	}
-	printf("\n");
+	tsr_text_printf(out, "\n");
 }
 
 static bool is_shown(const struct table *t, size_t i)
@@ -198,39 +175,42 @@ static bool is_shown(const struct table *t, size_t i)
 	return t->verbose || tsr_replay_in_sample(t->r, i, STEPS_SHOWN);
 }
 
-static void print_head(void)
+static void put_head(struct tsr_text *out)
 {
-	printf("\n%8s %8s", "step", "lr");
+	tsr_text_printf(out, "\n%8s %8s", "step", "lr");
 	for (size_t c = 0; c < NCOLUMNS; c++)
-		printf(" %*s%s", columns[c].width, columns[c].head, c + 1 < NCOLUMNS ? " " : "");
-	printf("\n%17s", "");
+		tsr_text_printf(out, " %*s%s", columns[c].width, columns[c].head,
+				c + 1 < NCOLUMNS ? " " : "");
+	tsr_text_printf(out, "\n%17s", "");
 	for (size_t c = 0; c < NCOLUMNS; c++)
-		printf(" %*s%s", columns[c].width, columns[c].unit, c + 1 < NCOLUMNS ? " " : "");
-	printf("\n");
+		tsr_text_printf(out, " %*s%s", columns[c].width, columns[c].unit,
+				c + 1 < NCOLUMNS ? " " : "");
+	tsr_text_printf(out, "\n");
 }
 
-static void print_steps(const struct tsr_replay *r, bool verbose)
+static void put_steps(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
 	struct table t = { .r = r, .verbose = verbose };
 	size_t shown = 0;
-	char all[32];
+	char all[TSR_COUNT_ROOM];
 
 	t.n = (double)tsr_replay_numel(r, SIZE_MAX);
 	find_worst(&t);
-	printf("\nAgainst a replay in FP32 of the same gradients, over all tensors:\n");
-	print_head();
+	tsr_text_printf(out,
+			"\nAgainst a replay in FP32 of the same gradients, over all tensors:\n");
+	put_head(out);
 	for (size_t i = 0; i < r->nsteps; i++) {
 		if (!is_shown(&t, i))
 			continue;
-		print_step(&t, i);
+		put_step(out, &t, i);
 		shown++;
 	}
-	cli_format_count(all, sizeof(all), r->nsteps);
-	printf("\n");
+	tsr_format_count(all, r->nsteps);
+	tsr_text_printf(out, "\n");
 	if (shown < r->nsteps)
-		printf("%zu of %s steps; -v shows all. ", shown, all);
-	printf("* is the largest of its column.%s\n",
-	       r->ngroups > 1 ? " The lr is that of the first group." : "");
+		tsr_text_printf(out, "%zu of %s steps; -v shows all. ", shown, all);
+	tsr_text_printf(out, "* is the largest of its column.%s\n",
+			r->ngroups > 1 ? " The lr is that of the first group." : "");
 }
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
@@ -243,11 +223,11 @@ static const enum tsr_figure_name named[] = {
 	TSR_FIGURE_UNDERFLOW,	   TSR_FIGURE_VARIANCE_LOST,
 };
 
-static void print_worst_tensors(const struct tsr_replay *r)
+static void put_worst_tensors(struct tsr_text *out, const struct tsr_replay *r)
 {
-	char name[128], value[24];
+	char name[TSR_NAME_ROOM], value[24];
 
-	printf("\n%-14s %10s %8s  %s\n", "worst tensor", "value", "step", "name");
+	tsr_text_printf(out, "\n%-14s %10s %8s  %s\n", "worst tensor", "value", "step", "name");
 	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
 		const struct tsr_replay_worst w = tsr_replay_worst(r, named[i]);
 
@@ -257,9 +237,9 @@ static void print_worst_tensors(const struct tsr_replay *r)
 			snprintf(value, sizeof(value), "%.0f", w.value);
 		else
 			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
-		cli_format_name(name, sizeof(name), r->params[w.param], WIDTH - 36);
-		printf("%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]), value,
-		       r->steps[w.step].step, name);
+		tsr_format_name(name, r->params[w.param], TSR_COLUMNS - 36);
+		tsr_text_printf(out, "%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]),
+				value, r->steps[w.step].step, name);
 	}
 }
 
@@ -276,9 +256,9 @@ static uint64_t lost_groups(const struct tsr_replay *r, size_t param)
 }
 
 /* The tensors whose scales underflow, in their order. */
-static void print_lost_groups(const struct tsr_replay *r, bool verbose)
+static void put_lost_groups(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
-	char name[128];
+	char name[TSR_NAME_ROOM];
 	size_t n = 0;
 
 	for (size_t p = 0; p < r->nparams; p++) {
@@ -287,122 +267,123 @@ static void print_lost_groups(const struct tsr_replay *r, bool verbose)
 		if (!lost || (n++ >= LINES_SHOWN && !verbose))
 			continue;
 		if (n == 1)
-			printf("\n%-12s %12s %6s  %s\n", "groups lost", "of", "%", "name");
-		cli_format_name(name, sizeof(name), r->params[p], WIDTH - 34);
-		printf("%-12" PRIu64 " %12" PRIu64 " %6.2f  %s\n", lost, all,
-		       all ? 100.0 * (double)lost / (double)all : 0, name);
+			tsr_text_printf(out, "\n%-12s %12s %6s  %s\n", "groups lost", "of", "%",
+					"name");
+		tsr_format_name(name, r->params[p], TSR_COLUMNS - 34);
+		tsr_text_printf(out, "%-12" PRIu64 " %12" PRIu64 " %6.2f  %s\n", lost, all,
+				all ? 100.0 * (double)lost / (double)all : 0, name);
 	}
 	if (n > LINES_SHOWN && !verbose)
-		printf("... and %zu more, which -v shows\n", n - LINES_SHOWN);
+		tsr_text_printf(out, "... and %zu more, which -v shows\n", n - LINES_SHOWN);
 }
 
 /* --- Words ------------------------------------------------------------------------------------ */
 
-static void print_findings(const struct tsr_replay *r)
+static void put_findings(struct tsr_text *out, const struct tsr_replay *r)
 {
 	struct tsr_findings f;
 	char line[sizeof(f.item[0].text) + 8];
 
 	tsr_replay_find(r, &f);
 	if (f.n)
-		printf("\n");
+		tsr_text_printf(out, "\n");
 	for (unsigned i = 0; i < f.n; i++) {
 		snprintf(line, sizeof(line), "%-5s %s", tsr_finding_level_name(f.item[i].level),
 			 f.item[i].text);
-		print_wrapped(line, 6);
+		tsr_put_wrapped(out, line, 0, 6);
 	}
 }
 
-static void print_warnings(const struct tsr_replay *r, bool verbose)
+static void put_warnings(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
 	const size_t shown = verbose || r->nwarnings <= LINES_SHOWN ? r->nwarnings : LINES_SHOWN;
-	char line[512], name[128];
+	char line[512], name[TSR_NAME_ROOM];
 
 	if (!r->nwarnings)
 		return;
-	printf("\nThe lr is too small to move the largest weights of %zu of %zu tensors:\n",
-	       r->nwarnings, r->nparams);
+	tsr_text_printf(
+		out, "\nThe lr is too small to move the largest weights of %zu of %zu tensors:\n",
+		r->nwarnings, r->nparams);
 	for (size_t i = 0; i < shown; i++) {
 		const struct tsr_numerics_warning *w = &r->warnings[i];
 
-		cli_format_name(name, sizeof(name), r->params[w->param], 60);
+		tsr_format_name(name, r->params[w->param], 60);
 		snprintf(line, sizeof(line), "%s: lr %.3g at step %" PRIu64 ", |w| %.3g", name,
 			 w->lr, w->step, w->largest);
-		printf("  ");
-		print_wrapped(line, 4);
+		tsr_text_puts(out, "  ");
+		tsr_put_wrapped(out, line, 2, 4);
 	}
 	if (shown < r->nwarnings)
-		printf("  ... and %zu more, which -v shows\n", r->nwarnings - shown);
+		tsr_text_printf(out, "  ... and %zu more, which -v shows\n", r->nwarnings - shown);
 }
 
-static void print_missing(const struct tsr_replay *r, bool verbose)
+static void put_missing(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
 	const size_t shown = verbose || r->nmissing <= LINES_SHOWN ? r->nmissing : LINES_SHOWN;
-	char name[128];
+	char name[TSR_NAME_ROOM];
 
 	if (!r->nmissing)
 		return;
-	printf("\nSteps without a gradient for a parameter did not step it:\n\n");
-	printf("%-12s %12s %12s  %s\n", "no gradient", "of steps", "first", "name");
+	tsr_text_printf(out, "\nSteps without a gradient for a parameter did not step it:\n\n");
+	tsr_text_printf(out, "%-12s %12s %12s  %s\n", "no gradient", "of steps", "first", "name");
 	for (size_t i = 0; i < shown; i++) {
-		cli_format_name(name, sizeof(name), r->missing[i].name, WIDTH - 40);
-		printf("%-12zu %12zu %12" PRIu64 "  %s\n", r->missing[i].nsteps, r->nsteps,
-		       r->missing[i].first, name);
+		tsr_format_name(name, r->missing[i].name, TSR_COLUMNS - 40);
+		tsr_text_printf(out, "%-12zu %12zu %12" PRIu64 "  %s\n", r->missing[i].nsteps,
+				r->nsteps, r->missing[i].first, name);
 	}
 	if (shown < r->nmissing)
-		printf("... and %zu more, which -v shows\n", r->nmissing - shown);
+		tsr_text_printf(out, "... and %zu more, which -v shows\n", r->nmissing - shown);
 }
 
-static void print_skipped(const struct tsr_replay *r, bool verbose)
+static void put_skipped(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
 	size_t shown = 0;
 
 	if (!r->nskipped)
 		return;
-	printf("\n%zu of %zu steps skipped, whose gradients are not finite:", r->nskipped,
-	       r->nsteps);
+	tsr_text_printf(out,
+			"\n%zu of %zu steps skipped, whose gradients are not finite:", r->nskipped,
+			r->nsteps);
 	for (size_t i = 0; i < r->nsteps && (verbose || shown < LINES_SHOWN); i++) {
 		if (r->steps[i].skipped)
-			printf("%s %" PRIu64, shown++ ? "," : "", r->steps[i].step);
+			tsr_text_printf(out, "%s %" PRIu64, shown++ ? "," : "", r->steps[i].step);
 	}
-	printf(shown < r->nskipped ? ", ...\n" : "\n");
+	tsr_text_printf(out, shown < r->nskipped ? ", ...\n" : "\n");
 }
 
-static void print_gate(const struct tsr_replay *r)
+static void put_gate(struct tsr_text *out, const struct tsr_replay *r)
 {
 	const struct tsr_replay_step *s;
-	char line[512], name[160];
+	char line[512], name[TSR_NAME_ROOM];
 
 	if (!r->gate_failed)
 		return;
 	s = &r->steps[r->gate_step];
-	cli_format_name(name, sizeof(name), r->params[r->gate_param], 120);
+	tsr_format_name(name, r->params[r->gate_param], 120);
 	snprintf(line, sizeof(line),
 		 "Gate failed: %s of %s at step %" PRIu64
 		 " is %.6g, the limit %.6g. Nothing was written.",
 		 tsr_figure_name(r->failed.figure), name, s->step,
 		 s->tensors ? tsr_figure_error(&s->tensors[r->gate_param], r->failed.figure) : NAN,
 		 r->failed.limit);
-	printf("\n");
-	print_wrapped(line, 0);
+	tsr_text_printf(out, "\n");
+	tsr_put_wrapped(out, line, 0, 0);
 }
 
-void cli_replay_table(const struct tsr_replay *r, const struct cli_common *common)
+void tsr_replay_put_table(const struct tsr_replay *r, bool verbose, struct tsr_text *out)
 {
-	const bool verbose = common->verbose != 0;
-
-	print_range(r);
-	print_state(r);
-	print_lr(r);
-	print_bytes(r);
+	put_range(out, r);
+	put_state(out, r);
+	put_lr(out, r);
+	put_bytes(out, r);
 	if (r->compared && r->nsteps) {
-		print_steps(r, verbose);
-		print_worst_tensors(r);
-		print_lost_groups(r, verbose);
-		print_findings(r);
+		put_steps(out, r, verbose);
+		put_worst_tensors(out, r);
+		put_lost_groups(out, r, verbose);
+		put_findings(out, r);
 	}
-	print_warnings(r, verbose);
-	print_missing(r, verbose);
-	print_skipped(r, verbose);
-	print_gate(r);
+	put_warnings(out, r, verbose);
+	put_missing(out, r, verbose);
+	put_skipped(out, r, verbose);
+	put_gate(out, r);
 }
