@@ -52,20 +52,16 @@ static void put_state(struct tsr_text *out, const struct tsr_replay *r)
 
 static void put_lr(struct tsr_text *out, const struct tsr_replay *r)
 {
-	double least = INFINITY, most = -INFINITY;
+	double least, most;
 
-	for (size_t i = 0; i < r->nsteps; i++) {
-		for (size_t g = 0; g < r->ngroups && r->steps[i].lr; g++) {
-			least = fmin(least, r->steps[i].lr[g]);
-			most = fmax(most, r->steps[i].lr[g]);
-		}
-	}
-	if (least > most)
+	if (!tsr_replay_lr_range(r, &least, &most))
 		return;
 	tsr_text_printf(out, "lr        %.6g", least);
 	if (most > least)
 		tsr_text_printf(out, " to %.6g", most);
-	tsr_text_printf(out, r->ngroups > 1 ? " in %zu groups of parameters\n" : "\n", r->ngroups);
+	if (r->ngroups > 1)
+		tsr_text_printf(out, " in %zu groups of parameters", r->ngroups);
+	tsr_text_puts(out, "\n");
 }
 
 static void put_bytes(struct tsr_text *out, const struct tsr_replay *r)
@@ -78,7 +74,7 @@ static void put_bytes(struct tsr_text *out, const struct tsr_replay *r)
 	tsr_text_printf(out, "bytes     %s of state, %s of gradients read", state, grads);
 	if (r->out_nbytes)
 		tsr_text_printf(out, ", %s %s", written, r->dry_run ? "to be written" : "written");
-	tsr_text_printf(out, "\n");
+	tsr_text_puts(out, "\n");
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -106,14 +102,12 @@ static void format_figure(char out[24], enum tsr_figure_name figure, double valu
 		snprintf(out, 24, "-");
 	else if (isinf(value))
 		snprintf(out, 24, "inf");
-	else if (value == 0)
-		snprintf(out, 24, "0");
 	else if (figure == TSR_FIGURE_WEIGHT_ULP)
 		snprintf(out, 24, "%.0f", value);
 	else if (figure == TSR_FIGURE_STALLED && n > 0)
-		snprintf(out, 24, "%.4f", fmax(100 * value / n, 0.0001));
+		tsr_figure_format(out, 100 * value / n, true);
 	else
-		snprintf(out, 24, "%.2e", value);
+		tsr_figure_format(out, value, false);
 }
 
 struct table {
@@ -122,27 +116,6 @@ struct table {
 	double n; /* weights */
 	size_t worst[NCOLUMNS]; /* steps with the largest totals; SIZE_MAX where all are 0 */
 };
-
-static void find_worst(struct table *t)
-{
-	const struct tsr_replay *r = t->r;
-
-	for (size_t c = 0; c < NCOLUMNS; c++) {
-		double most = 0;
-
-		t->worst[c] = SIZE_MAX;
-		for (size_t i = 0; i < r->nsteps; i++) {
-			const double value = tsr_replay_has_figures(r, i)
-						     ? r->steps[i].total.value[columns[c].figure]
-						     : 0;
-
-			if (!(value > most))
-				continue;
-			most = value;
-			t->worst[c] = i;
-		}
-	}
-}
 
 static void put_step(struct tsr_text *out, const struct table *t, size_t i)
 {
@@ -163,7 +136,7 @@ static void put_step(struct tsr_text *out, const struct table *t, size_t i)
 		if (t->worst[c] == i || c + 1 < NCOLUMNS)
 			tsr_text_printf(out, "%c", t->worst[c] == i ? '*' : ' ');
 	}
-	tsr_text_printf(out, "\n");
+	tsr_text_puts(out, "\n");
 }
 
 static bool is_shown(const struct table *t, size_t i)
@@ -185,7 +158,7 @@ static void put_head(struct tsr_text *out)
 	for (size_t c = 0; c < NCOLUMNS; c++)
 		tsr_text_printf(out, " %*s%s", columns[c].width, columns[c].unit,
 				c + 1 < NCOLUMNS ? " " : "");
-	tsr_text_printf(out, "\n");
+	tsr_text_puts(out, "\n");
 }
 
 static void put_steps(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
@@ -195,7 +168,8 @@ static void put_steps(struct tsr_text *out, const struct tsr_replay *r, bool ver
 	char all[TSR_COUNT_ROOM];
 
 	t.n = (double)tsr_replay_numel(r, SIZE_MAX);
-	find_worst(&t);
+	for (size_t c = 0; c < NCOLUMNS; c++)
+		t.worst[c] = tsr_replay_worst_step(r, columns[c].figure);
 	tsr_text_printf(out,
 			"\nAgainst a replay in FP32 of the same gradients, over all tensors:\n");
 	put_head(out);
@@ -206,7 +180,7 @@ static void put_steps(struct tsr_text *out, const struct tsr_replay *r, bool ver
 		shown++;
 	}
 	tsr_format_count(all, r->nsteps);
-	tsr_text_printf(out, "\n");
+	tsr_text_puts(out, "\n");
 	if (shown < r->nsteps)
 		tsr_text_printf(out, "%zu of %s steps; -v shows all. ", shown, all);
 	tsr_text_printf(out, "* is the largest of its column.%s\n",
@@ -243,18 +217,6 @@ static void put_worst_tensors(struct tsr_text *out, const struct tsr_replay *r)
 	}
 }
 
-/* Most groups of a tensor that are lost at a step. */
-static uint64_t lost_groups(const struct tsr_replay *r, size_t param)
-{
-	double most = 0;
-
-	for (size_t i = 0; i < r->nsteps; i++) {
-		if (tsr_replay_has_figures(r, i))
-			most = fmax(most, r->steps[i].tensors[param].value[TSR_FIGURE_UNDERFLOW]);
-	}
-	return (uint64_t)most;
-}
-
 /* The tensors whose scales underflow, in their order. */
 static void put_lost_groups(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
@@ -262,7 +224,9 @@ static void put_lost_groups(struct tsr_text *out, const struct tsr_replay *r, bo
 	size_t n = 0;
 
 	for (size_t p = 0; p < r->nparams; p++) {
-		const uint64_t lost = lost_groups(r, p), all = tsr_replay_ngroups(r, p);
+		const uint64_t lost = (uint64_t)fmax(
+			0, tsr_replay_largest(r, p, TSR_FIGURE_UNDERFLOW));
+		const uint64_t all = tsr_replay_ngroups(r, p);
 
 		if (!lost || (n++ >= LINES_SHOWN && !verbose))
 			continue;
@@ -286,7 +250,7 @@ static void put_findings(struct tsr_text *out, const struct tsr_replay *r)
 
 	tsr_replay_find(r, &f);
 	if (f.n)
-		tsr_text_printf(out, "\n");
+		tsr_text_puts(out, "\n");
 	for (unsigned i = 0; i < f.n; i++) {
 		snprintf(line, sizeof(line), "%-5s %s", tsr_finding_level_name(f.item[i].level),
 			 f.item[i].text);
@@ -366,7 +330,7 @@ static void put_gate(struct tsr_text *out, const struct tsr_replay *r)
 		 tsr_figure_name(r->failed.figure), name, s->step,
 		 s->tensors ? tsr_figure_error(&s->tensors[r->gate_param], r->failed.figure) : NAN,
 		 r->failed.limit);
-	tsr_text_printf(out, "\n");
+	tsr_text_puts(out, "\n");
 	tsr_put_wrapped(out, line, 0, 0);
 }
 
