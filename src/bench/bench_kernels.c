@@ -5,10 +5,26 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "bench/bench.h"
+#include "bench/bench_kernels.h"
 #include "bench/bench_steps.h"
 #include "bench/bench_timing.h"
-#include "tersor/codec.h"
+
+void tsr_bench_set_kernel(struct tsr_bench_kernel *k, const struct tsr_coding *coding, uint64_t n,
+			  double encode_seconds, double decode_seconds)
+{
+	double gigabytes;
+
+	k->name = coding->codec->name;
+	k->bytes_per_element = sizeof(float) + tsr_coding_bytes_per_element(coding);
+	gigabytes = 1e-9 * (double)n * k->bytes_per_element;
+	k->encode_gbps = gigabytes / encode_seconds;
+	k->decode_gbps = gigabytes / decode_seconds;
+}
+
+bool tsr_bench_wants(const struct tsr_codec *codec, const char *choice)
+{
+	return choice ? strcmp(choice, codec->name) == 0 : !codec->family || codec->extra_bits == 8;
+}
 
 enum action { FILL, COPY, ENCODE, DECODE };
 
@@ -64,23 +80,13 @@ static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *co
 				     unsigned repeats, const struct tsr_run *run,
 				     struct tsr_bench_kernel *k, struct tsr_err *err)
 {
-	double encode, decode, gigabytes;
+	double encode, decode;
 
 	b->coding = tsr_coding_default(codec);
 	TSR_TRY(measure(b, ENCODE, repeats, run, &encode, err));
 	TSR_TRY(measure(b, DECODE, repeats, run, &decode, err));
-	k->name = codec->name;
-	k->bytes_per_element = sizeof(float) + tsr_coding_bytes_per_element(&b->coding);
-	gigabytes = 1e-9 * (double)b->n * k->bytes_per_element;
-	k->encode_gbps = gigabytes / encode;
-	k->decode_gbps = gigabytes / decode;
+	tsr_bench_set_kernel(k, &b->coding, b->n, encode, decode);
 	return TSR_OK;
-}
-
-/* Without a choice: of a family only those with 8 extra bits. */
-static bool is_measured(const struct tsr_codec *c, const char *choice)
-{
-	return choice ? strcmp(choice, c->name) == 0 : !c->family || c->extra_bits == 8;
 }
 
 static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned repeats,
@@ -93,7 +99,7 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned re
 	TSR_TRY(measure(b, COPY, repeats, run, &seconds, err));
 	r->copy_gbps = 1e-9 * (double)b->n * 2 * sizeof(float) / seconds;
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if (is_measured(*c, codec))
+		if (tsr_bench_wants(*c, codec))
 			TSR_TRY(measure_codec(b, *c, repeats, run, &r->kernels[r->nkernels++],
 					      err));
 	}

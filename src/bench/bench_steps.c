@@ -61,6 +61,20 @@ uint64_t tsr_bench_step_room(uint64_t n)
 	return n * sizeof(float);
 }
 
+void tsr_bench_put_planes(struct tsr_step *step, void *const room[TSR_PARTS], uint64_t n,
+			  uint64_t alignment)
+{
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &step->coding[p];
+		unsigned char *at = room[p];
+
+		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
+			step->plane[p][i] = at;
+			at += (tsr_plane_nbytes(c, i, n) + alignment - 1) / alignment * alignment;
+		}
+	}
+}
+
 void tsr_bench_add_step(struct tsr_bench_kernels *ret, const struct tsr_bench_step_case *c,
 			const struct tsr_step *step, uint64_t n, double seconds)
 {
@@ -116,20 +130,6 @@ static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr
 	return TSR_OK;
 }
 
-/* At most 4 bytes an element, so both planes of a part fit; the second one is aligned, too. */
-static void put_planes(struct tsr_step *step, void *const room[TSR_PARTS], uint64_t n)
-{
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		unsigned char *at = room[p];
-
-		for (unsigned i = 0; step->coding[p].codec && i < step->coding[p].codec->nplanes;
-		     i++) {
-			step->plane[p][i] = at;
-			at += (tsr_plane_nbytes(&step->coding[p], i, n) + 1) & ~UINT64_C(1);
-		}
-	}
-}
-
 /* Median seconds of a step. */
 static enum tsr_status measure(struct bench *b, unsigned repeats, const struct tsr_run *run,
 			       double *seconds_ret, struct tsr_err *err)
@@ -153,7 +153,7 @@ enum tsr_status tsr_bench_steps(void *const room[4], uint64_t n, unsigned repeat
 		struct bench b = { .n = n, .step = tsr_bench_step_of(c), .grad = room[TSR_PARTS] };
 		double seconds;
 
-		put_planes(&b.step, room, n);
+		tsr_bench_put_planes(&b.step, room, n, sizeof(uint16_t));
 		TSR_TRY(measure(&b, repeats, run, &seconds, err));
 		tsr_bench_add_step(ret, c, &b.step, n, seconds);
 	}

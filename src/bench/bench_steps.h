@@ -24,7 +24,14 @@ struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c);
 void tsr_bench_add_step(struct tsr_bench_kernels *ret, const struct tsr_bench_step_case *c,
 			const struct tsr_step *step, uint64_t n, double seconds);
 
-/* Room for any part or gradient of @n elements. */
+/*
+ * Put the planes of each part into its room, one behind the other; each begins at a multiple of
+ * @alignment.
+ */
+void tsr_bench_put_planes(struct tsr_step *step, void *const room[TSR_PARTS], uint64_t n,
+			  uint64_t alignment);
+
+/* Room for any part or gradient of @n elements: no coding takes more than 4 bytes of each. */
 uint64_t tsr_bench_step_room(uint64_t n);
 
 /*
