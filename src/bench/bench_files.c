@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast whole files go through, beside copying them. */
+/* The speed of packing, unpacking and verifying files, and of copying them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/pipeline.h"
 #include "text/text.h"
 #include "bench/bench.h"
-#include "bench/bench_values.h"
+#include "bench/bench_timing.h"
 #include "format/safetensors.h"
 #include "tersor/compare.h"
 #include "tersor/pack.h"
@@ -151,47 +152,59 @@ static enum tsr_status verify_file(const struct bench *b, struct tsr_err *err)
 	return status;
 }
 
-static enum tsr_status timed(enum tsr_status (*action)(const struct bench *, struct tsr_err *),
-			     const struct bench *b, const char *output, double *seconds,
-			     struct tsr_err *err)
-{
-	double start;
+#define REPEATS_MAX 1000
 
-	if (output)
-		unlink(output);
-	start = tsr_bench_seconds();
-	TSR_TRY(action(b, err));
-	*seconds = tsr_bench_seconds() - start;
+/* What is measured, in the order of a round; outputs are removed before it runs again. */
+enum { COPY, PACK, UNPACK, VERIFY, ACTIONS };
+
+static enum tsr_status measure(const struct bench *b, unsigned repeats, double median[ACTIONS],
+			       struct tsr_err *err)
+{
+	static enum tsr_status (*const actions[])(const struct bench *, struct tsr_err *) = {
+		[COPY] = copy_file,
+		[PACK] = pack_file,
+		[UNPACK] = unpack_file,
+		[VERIFY] = verify_file,
+	};
+	static double seconds[ACTIONS][REPEATS_MAX];
+	const char *const outputs[] = { b->copy, b->packed, b->unpacked, NULL };
+
+	/* Round by round, so that a change in the machine's speed affects all of them. */
+	for (unsigned i = 0; i < repeats; i++) {
+		for (unsigned a = 0; a < ACTIONS; a++) {
+			double start;
+
+			if (outputs[a])
+				unlink(outputs[a]);
+			start = tsr_seconds();
+			TSR_TRY(actions[a](b, err));
+			seconds[a][i] = tsr_seconds() - start;
+			if (outputs[a] && a != PACK)
+				unlink(outputs[a]);
+		}
+	}
+	for (unsigned a = 0; a < ACTIONS; a++)
+		median[a] = tsr_bench_median(seconds[a], repeats);
 	return TSR_OK;
 }
-
-#define REPEATS_MAX 1000
 
 static enum tsr_status run_bench(const struct bench *b, uint64_t nbytes, unsigned repeats,
 				 struct tsr_bench_files *r, struct tsr_err *err)
 {
-	static double copy[REPEATS_MAX], pack[REPEATS_MAX], unpack[REPEATS_MAX],
-		verify[REPEATS_MAX];
 	struct tsr_file *source = NULL;
+	double median[ACTIONS], gigabytes;
 	struct rusage usage;
 
 	TSR_TRY(make_source(b, nbytes, err));
 	TSR_TRY(tsr_file_open(b->source, &source, err));
 	r->nbytes = tsr_file_size(source);
 	tsr_file_close(source);
-	/* Round by round, so that a change of the machine's mood hits all of them. */
-	for (unsigned i = 0; i < repeats; i++) {
-		TSR_TRY(timed(copy_file, b, b->copy, &copy[i], err));
-		unlink(b->copy);
-		TSR_TRY(timed(pack_file, b, b->packed, &pack[i], err));
-		TSR_TRY(timed(unpack_file, b, b->unpacked, &unpack[i], err));
-		unlink(b->unpacked);
-		TSR_TRY(timed(verify_file, b, NULL, &verify[i], err));
-	}
-	r->copy_gbps = 1e-9 * (double)r->nbytes / tsr_bench_median(copy, repeats);
-	r->pack_gbps = 1e-9 * (double)r->nbytes / tsr_bench_median(pack, repeats);
-	r->unpack_gbps = 1e-9 * (double)r->nbytes / tsr_bench_median(unpack, repeats);
-	r->verify_gbps = 1e-9 * (double)r->nbytes / tsr_bench_median(verify, repeats);
+	TSR_TRY(measure(b, repeats, median, err));
+	gigabytes = 1e-9 * (double)r->nbytes;
+	r->copy_gbps = gigabytes / median[COPY];
+	r->pack_gbps = gigabytes / median[PACK];
+	r->unpack_gbps = gigabytes / median[UNPACK];
+	r->verify_gbps = gigabytes / median[VERIFY];
 	getrusage(RUSAGE_SELF, &usage);
 	r->peak_rss_nbytes = (uint64_t)usage.ru_maxrss * 1024;
 	return TSR_OK;

@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast the codecs are in memory. */
+/* The speed of codecs in memory. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "bench/bench.h"
+#include "bench/bench_kernels.h"
 #include "bench/bench_steps.h"
-#include "bench/bench_values.h"
-#include "tersor/codec.h"
+#include "bench/bench_timing.h"
 
-/* Elements that one job covers: a multiple of every power-of-two group. */
-#define JOB_ELEMENTS (UINT64_C(1) << 18)
+void tsr_bench_set_kernel(struct tsr_bench_kernel *k, const struct tsr_coding *coding, uint64_t n,
+			  double encode_seconds, double decode_seconds)
+{
+	double gigabytes;
+
+	k->name = coding->codec->name;
+	k->bytes_per_element = sizeof(float) + tsr_coding_bytes_per_element(coding);
+	gigabytes = 1e-9 * (double)n * k->bytes_per_element;
+	k->encode_gbps = gigabytes / encode_seconds;
+	k->decode_gbps = gigabytes / decode_seconds;
+}
+
+bool tsr_bench_wants(const struct tsr_codec *codec, const char *choice)
+{
+	return choice ? strcmp(choice, codec->name) == 0 : !codec->family || codec->extra_bits == 8;
+}
 
 enum action { FILL, COPY, ENCODE, DECODE };
 
@@ -24,32 +36,11 @@ struct bench {
 	enum action action;
 };
 
-double tsr_bench_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *va, const void *vb)
-{
-	const double a = *(const double *)va, b = *(const double *)vb;
-
-	return a < b ? -1 : a > b;
-}
-
-double tsr_bench_median(double *seconds, unsigned n)
-{
-	qsort(seconds, n, sizeof(*seconds), ascending);
-	return seconds[n / 2];
-}
-
 static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct bench *b = ctx;
-	const uint64_t first = job * JOB_ELEMENTS, left = b->n - first;
-	const size_t n = (size_t)(left < JOB_ELEMENTS ? left : JOB_ELEMENTS);
+	const uint64_t first = job * TSR_BENCH_TILE;
+	const size_t n = tsr_bench_tile(b->n, first);
 	struct tsr_encode_report report = { 0 };
 	void *out[TSR_PLANES_MAX];
 	const void *in[TSR_PLANES_MAX];
@@ -75,54 +66,27 @@ static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr
 	return TSR_OK;
 }
 
-/* Median seconds of `repeats` runs of one action, after one that does not count. */
+/* Median seconds of an action. */
 static enum tsr_status measure(struct bench *b, enum action action, unsigned repeats,
 			       const struct tsr_run *run, double *seconds_ret, struct tsr_err *err)
 {
-	const struct tsr_pipeline p = { .njobs = (b->n + JOB_ELEMENTS - 1) / JOB_ELEMENTS,
-					.work = do_job,
-					.ctx = b };
-	double *seconds = calloc(repeats, sizeof(*seconds));
-	enum tsr_status status = TSR_OK;
+	const struct tsr_pipeline p = { .njobs = tsr_bench_njobs(b->n), .work = do_job, .ctx = b };
 
-	if (!seconds)
-		return tsr_fail_nomem(err, "timings");
 	b->action = action;
-	for (unsigned i = 0; i <= repeats && status == TSR_OK; i++) {
-		const double start = tsr_bench_seconds();
-
-		status = tsr_pipeline_run(&p, run, err);
-		if (i)
-			seconds[i - 1] = tsr_bench_seconds() - start;
-		if (status == TSR_OK && run->progress && !run->progress(run->ctx, i, repeats))
-			status = tsr_fail(err, TSR_E_CANCELLED, "benchmark: cancelled");
-	}
-	*seconds_ret = tsr_bench_median(seconds, repeats);
-	free(seconds);
-	return status;
+	return tsr_bench_time(&p, repeats, run, seconds_ret, err);
 }
 
 static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *codec,
 				     unsigned repeats, const struct tsr_run *run,
 				     struct tsr_bench_kernel *k, struct tsr_err *err)
 {
-	double encode, decode, gigabytes;
+	double encode, decode;
 
 	b->coding = tsr_coding_default(codec);
 	TSR_TRY(measure(b, ENCODE, repeats, run, &encode, err));
 	TSR_TRY(measure(b, DECODE, repeats, run, &decode, err));
-	k->name = codec->name;
-	k->bytes_per_element = sizeof(float) + tsr_coding_bytes_per_element(&b->coding);
-	gigabytes = 1e-9 * (double)b->n * k->bytes_per_element;
-	k->encode_gbps = gigabytes / encode;
-	k->decode_gbps = gigabytes / decode;
+	tsr_bench_set_kernel(k, &b->coding, b->n, encode, decode);
 	return TSR_OK;
-}
-
-/* Without a choice: of a family only those with 8 extra bits. */
-static bool is_measured(const struct tsr_codec *c, const char *choice)
-{
-	return choice ? strcmp(choice, c->name) == 0 : !c->family || c->extra_bits == 8;
 }
 
 static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned repeats,
@@ -135,7 +99,7 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned re
 	TSR_TRY(measure(b, COPY, repeats, run, &seconds, err));
 	r->copy_gbps = 1e-9 * (double)b->n * 2 * sizeof(float) / seconds;
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if (is_measured(*c, codec))
+		if (tsr_bench_wants(*c, codec))
 			TSR_TRY(measure_codec(b, *c, repeats, run, &r->kernels[r->nkernels++],
 					      err));
 	}

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast steps of optimizers are in memory. */
+/* The speed of optimizer steps in memory. */
 #include "bench/bench_steps.h"
-
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "bench/bench_values.h"
-
-/* Elements that one job covers: a multiple of every power-of-two group. */
-#define JOB_ELEMENTS (UINT64_C(1) << 18)
+#include "bench/bench_timing.h"
 
 #define FLASH \
 	{ \
@@ -49,7 +44,8 @@ struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c)
 	return step;
 }
 
-double tsr_bench_step_nbytes(const struct tsr_step *step)
+/* Bytes of state and gradient that move. */
+static double step_nbytes(const struct tsr_step *step)
 {
 	double nbytes = tsr_dtype_bits(step->grad_dtype) / 8.0;
 
@@ -63,6 +59,30 @@ double tsr_bench_step_nbytes(const struct tsr_step *step)
 uint64_t tsr_bench_step_room(uint64_t n)
 {
 	return n * sizeof(float);
+}
+
+void tsr_bench_put_planes(struct tsr_step *step, void *const room[TSR_PARTS], uint64_t n,
+			  uint64_t alignment)
+{
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const struct tsr_coding *c = &step->coding[p];
+		unsigned char *at = room[p];
+
+		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
+			step->plane[p][i] = at;
+			at += (tsr_plane_nbytes(c, i, n) + alignment - 1) / alignment * alignment;
+		}
+	}
+}
+
+void tsr_bench_add_step(struct tsr_bench_kernels *ret, const struct tsr_bench_step_case *c,
+			const struct tsr_step *step, uint64_t n, double seconds)
+{
+	struct tsr_bench_step *s = &ret->steps[ret->nsteps++];
+
+	s->name = c->name;
+	s->bytes_per_element = step_nbytes(step);
+	s->gbps = 1e-9 * (double)n * s->bytes_per_element / seconds;
 }
 
 struct bench {
@@ -98,8 +118,8 @@ static void fill(const struct bench *b, uint64_t first, size_t n, float *x)
 static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct bench *b = ctx;
-	const uint64_t first = job * JOB_ELEMENTS, left = b->n - first;
-	const size_t n = (size_t)(left < JOB_ELEMENTS ? left : JOB_ELEMENTS);
+	const uint64_t first = job * TSR_BENCH_TILE;
+	const size_t n = tsr_bench_tile(b->n, first);
 	struct tsr_step_report report = { 0 };
 
 	(void)err;
@@ -110,67 +130,32 @@ static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr
 	return TSR_OK;
 }
 
-/* At most 4 bytes an element, so both planes of a part fit; the second one is aligned, too. */
-static void put_planes(struct tsr_step *step, void *const room[TSR_PARTS], uint64_t n)
-{
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		unsigned char *at = room[p];
-
-		for (unsigned i = 0; step->coding[p].codec && i < step->coding[p].codec->nplanes;
-		     i++) {
-			step->plane[p][i] = at;
-			at += (tsr_plane_nbytes(&step->coding[p], i, n) + 1) & ~UINT64_C(1);
-		}
-	}
-}
-
-/* Median seconds of a step, after one that does not count. */
+/* Median seconds of a step. */
 static enum tsr_status measure(struct bench *b, unsigned repeats, const struct tsr_run *run,
-			       double *seconds, struct tsr_err *err)
+			       double *seconds_ret, struct tsr_err *err)
 {
-	const struct tsr_pipeline p = { .njobs = (b->n + JOB_ELEMENTS - 1) / JOB_ELEMENTS,
-					.scratch_nbytes = JOB_ELEMENTS * sizeof(float),
+	const struct tsr_pipeline p = { .njobs = tsr_bench_njobs(b->n),
+					.scratch_nbytes = TSR_BENCH_TILE * sizeof(float),
 					.work = do_job,
 					.ctx = b };
 
 	b->fill = true;
 	TSR_TRY(tsr_pipeline_run(&p, run, err));
 	b->fill = false;
-	for (unsigned i = 0; i <= repeats; i++) {
-		const double start = tsr_bench_seconds();
-
-		TSR_TRY(tsr_pipeline_run(&p, run, err));
-		if (i)
-			seconds[i - 1] = tsr_bench_seconds() - start;
-		if (run->progress && !run->progress(run->ctx, i, repeats))
-			return tsr_fail(err, TSR_E_CANCELLED, "benchmark: cancelled");
-	}
-	return TSR_OK;
+	return tsr_bench_time(&p, repeats, run, seconds_ret, err);
 }
 
 enum tsr_status tsr_bench_steps(void *const room[4], uint64_t n, unsigned repeats,
 				const struct tsr_run *run, struct tsr_bench_kernels *ret,
 				struct tsr_err *err)
 {
-	double *seconds = calloc(repeats, sizeof(*seconds));
-	enum tsr_status status = TSR_OK;
-
-	if (!seconds)
-		return tsr_fail_nomem(err, "timings");
 	for (const struct tsr_bench_step_case *c = tsr_bench_step_cases; c->name; c++) {
 		struct bench b = { .n = n, .step = tsr_bench_step_of(c), .grad = room[TSR_PARTS] };
-		struct tsr_bench_step *s = &ret->steps[ret->nsteps];
+		double seconds;
 
-		put_planes(&b.step, room, n);
-		status = measure(&b, repeats, run, seconds, err);
-		if (status != TSR_OK)
-			break;
-		s->name = c->name;
-		s->bytes_per_element = tsr_bench_step_nbytes(&b.step);
-		s->gbps = 1e-9 * (double)n * s->bytes_per_element /
-			  tsr_bench_median(seconds, repeats);
-		ret->nsteps++;
+		tsr_bench_put_planes(&b.step, room, n, sizeof(uint16_t));
+		TSR_TRY(measure(&b, repeats, run, &seconds, err));
+		tsr_bench_add_step(ret, c, &b.step, n, seconds);
 	}
-	free(seconds);
-	return status;
+	return TSR_OK;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The speed of optimizer steps in memory. */
 #ifndef TSR_BENCH_STEPS_H
 #define TSR_BENCH_STEPS_H
 
 #include "bench/bench.h"
 #include "step/step.h"
 
-/* A step that is measured: an optimizer, its state and its gradient. */
+/* A step to measure: an optimizer, its state and its gradient. */
 struct tsr_bench_step_case {
 	const char *name;
 	enum tsr_optimizer optimizer;
@@ -19,10 +20,18 @@ extern const struct tsr_bench_step_case tsr_bench_step_cases[];
 /* The step itself, without planes: ordinary hyperparameters, the default scales and groups. */
 struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c);
 
-/* Bytes of state and gradient that move. */
-double tsr_bench_step_nbytes(const struct tsr_step *step);
+/* Add the speed of a step on @n elements to a report. */
+void tsr_bench_add_step(struct tsr_bench_kernels *ret, const struct tsr_bench_step_case *c,
+			const struct tsr_step *step, uint64_t n, double seconds);
 
-/* Room for any part or gradient of @n elements. */
+/*
+ * Put the planes of each part into its room, one behind the other; each begins at a multiple of
+ * @alignment.
+ */
+void tsr_bench_put_planes(struct tsr_step *step, void *const room[TSR_PARTS], uint64_t n,
+			  uint64_t alignment);
+
+/* Room for any part or gradient of @n elements: no coding takes more than 4 bytes of each. */
 uint64_t tsr_bench_step_room(uint64_t n);
 
 /*

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What every command of the tool shares: options, messages and exit statuses. */
 #ifndef TSR_CLI_CLI_H
 #define TSR_CLI_CLI_H
 
@@ -6,8 +7,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tersor/run.h"
+#include "tersor/checkpoint.h"
 #include "tersor/status.h"
+
+/*
+ * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
+ * headers the tool includes these of the library, as it is linked with libtersor.a:
+ *   base/clock.h, base/fail.h, base/file.h, base/pipeline.h
+ *   text/json.h, text/shape.h, text/text.h
+ *   ckpt/checkpoint_model.h: the members of a checkpoint
+ *   src/bench alone: format/safetensors.h, gpu/gpu_work.h, step/step.h
+ */
 
 /* Exit status; 128 + n on signal n. */
 enum cli_exit {
@@ -24,6 +34,7 @@ enum cli_type {
 	CLI_FLAG, /* bool: set to true */
 	CLI_COUNT, /* unsigned: one more each time */
 	CLI_STRING, /* const char * */
+	CLI_WORD, /* const char *: one of the option's `values` */
 	CLI_OPTIONAL, /* struct cli_optional: the argument may be left out */
 	CLI_LIST, /* struct cli_list: may be given more than once */
 	CLI_NUMBER, /* uint64_t, from min to max; suffixes K, M, G (KiB and so on) */
@@ -39,7 +50,7 @@ struct cli_list {
 	unsigned n;
 };
 
-/* A row of a command's option table.  Parsing, --help and completion walk it. */
+/* A row of an option table.  Parsing, --help and completion walk it. */
 struct cli_opt {
 	const char *name; /* long name; NULL ends the table */
 	char key; /* short name, or 0 */
@@ -47,19 +58,55 @@ struct cli_opt {
 	enum cli_type type;
 	size_t at; /* offset in the command's arguments */
 	uint64_t min, max; /* of a CLI_NUMBER */
-	const char
-		*values; /* words for completion, or "@weight", "@momentum", "@variance", "@file";
-			 * "@report": a file that is written, besides any output */
+	/*
+	 * Words that the argument can be, separated by spaces; or "@weight", "@momentum",
+	 * "@variance": the codecs for these, "@file", "@report": a file that is written besides
+	 * any output.  NULL: anything.
+	 */
+	const char *values;
 	const char *help;
 };
 
-/* What every command takes; the first member of each command's arguments. */
+/* Rows of these tables; a file that uses them defines AT(field), the offset of a field. */
+#define CLI_OPT_FLAG(name, field, help) \
+	{ \
+		name, 0, NULL, CLI_FLAG, AT(field), 0, 0, NULL, help \
+	}
+#define CLI_OPT_NUMBER(name, arg, field, min, max, help) \
+	{ \
+		name, 0, arg, CLI_NUMBER, AT(field), min, max, NULL, help \
+	}
+#define CLI_OPT(name, arg, type, field, values, help) \
+	{ \
+		name, 0, arg, type, AT(field), 0, 0, values, help \
+	}
+
+/* Options that several commands take; bits of cli_cmd.takes. */
+enum cli_takes {
+	CLI_WRITES = 1, /* -o, --max-shard-size, -f, --dry-run */
+	CLI_READS = 2, /* --follow-symlinks, --as, --params */
+	CLI_DRAWS = 4, /* --csv, --svg, --html */
+	CLI_COMPUTES = 8, /* --device */
+	CLI_WORKS = 16, /* -j, --no-progress */
+	CLI_REPORTS = 32, /* --json, -q, -v */
+};
+
+/* Their values; the first member of each command's arguments. */
 struct cli_common {
 	bool help;
+	const char *output;
+	uint64_t max_shard;
+	bool force, dry_run;
+	bool follow;
+	const char *as, *params;
+	struct tsr_open_options open; /* what CLI_READS options mean */
+	struct cli_optional csv;
+	const char *svg, *html;
+	const char *device;
+	uint64_t threads;
+	bool no_progress;
 	struct cli_optional json;
 	unsigned quiet, verbose;
-	bool no_progress;
-	uint64_t threads;
 	struct cli_list operands;
 };
 
@@ -69,9 +116,9 @@ struct cli_cmd {
 	const char *operands; /* for the usage line */
 	const char *details; /* a paragraph for --help */
 	const char *examples; /* lines for --help */
-	const struct cli_opt *opts;
-	bool long_work; /* takes -j and --no-progress */
-	bool reports; /* takes --json, -q and -v */
+	const struct cli_opt *opts; /* its own; NULL for none */
+	unsigned takes; /* enum cli_takes */
+	bool output_needed; /* of a command with CLI_WRITES */
 	unsigned operands_min, operands_max;
 	size_t args_nbytes;
 	int (*run)(const struct cli_cmd *cmd, void *args);
@@ -80,17 +127,19 @@ struct cli_cmd {
 /* The table of commands; NULL at the end. */
 extern const struct cli_cmd *const cli_cmds[];
 
-/* The options that this command takes besides its own; NULL-named at the end. */
-const struct cli_opt *cli_common_opts(const struct cli_cmd *cmd);
+/* Every option of a command, in the order of its help. */
+struct cli_opts {
+	const struct cli_opt *opt[64];
+	unsigned n;
+};
+
+void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret);
 
 /* Parse and run a command; argv[0] is its name.  Returns the exit status. */
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
 
 void cli_print_help(const struct cli_cmd *cmd);
 void cli_print_main_help(void);
-
-/* The name nearest to a mistyped one, NULL if none is near.  `next` yields names until NULL. */
-const char *cli_nearest(const char *wrong, const char *(*next)(void *ctx), void *ctx);
 
 /* --- Messages ------------------------------------------------------------------------------- */
 
@@ -109,25 +158,8 @@ const char *cli_hint(const struct tsr_err *err);
 /* Print why a library call failed and return the exit status that stands for it. */
 int cli_error(const struct tsr_err *err);
 
-/* --- Long work ------------------------------------------------------------------------------ */
-
-/* Install handlers that make the work stop; cli_signal() is the signal that came, or 0. */
+/* Install handlers for signals that stop the tool; cli_signal() is the one that came, or 0. */
 void cli_catch_signals(void);
 int cli_signal(void);
-
-struct cli_progress {
-	const char *verb;
-	bool shown;
-	double started, printed;
-	uint64_t done;
-};
-
-/* A run with -j's threads that can be interrupted and shows a bar on a terminal. */
-struct tsr_run cli_run_start(struct cli_progress *p, const struct cli_common *common,
-			     const char *verb);
-void cli_run_end(struct cli_progress *p);
-
-/* Seconds of a clock that only goes forward. */
-double cli_seconds(void);
 
 #endif

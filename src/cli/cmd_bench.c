@@ -1,35 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tersor bench: speed of codecs, optimizer steps and files. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "text/json.h"
 #include "bench/bench.h"
 #include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/output.h"
-#include "gpu/gpu_work.h"
+#include "cli/work.h"
+#include "text/json.h"
 
 struct args {
 	struct cli_common common;
-	const char *device, *codec, *dir;
+	const char *codec, *dir;
 	uint64_t elements, repeats, file_size;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	{ "codec", 0, "CODEC", CLI_STRING, AT(codec), 0, 0, "@weight", "this codec only" },
-	{ "elements", 0, "N", CLI_NUMBER, AT(elements), 1024, UINT64_C(1) << 34, NULL,
-	  "FP32 elements per kernel run (default 64M, on a GPU 1G)" },
-	{ "repeats", 0, "N", CLI_NUMBER, AT(repeats), 1, 1000, NULL,
-	  "runs, of which the median counts (default 7, with --dir 3, on a GPU 20)" },
-	{ "dir", 0, "DIR", CLI_STRING, AT(dir), 0, 0, "@file",
-	  "measure pack, unpack and verify on files in DIR, beside plain copying" },
-	{ "file-size", 0, "BYTES", CLI_NUMBER, AT(file_size), 1 << 20, UINT64_C(1) << 42, NULL,
-	  "size of the checkpoint made for --dir (default 3G)" },
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu or cuda[:N]" },
+	CLI_OPT("codec", "CODEC", CLI_STRING, codec, "@weight", "measure this codec only"),
+	CLI_OPT_NUMBER("elements", "N", elements, 1024, UINT64_C(1) << 34,
+		       "FP32 elements per run (default 64M, on a GPU 1G)"),
+	CLI_OPT_NUMBER("repeats", "N", repeats, 1, 1000,
+		       "runs, of which the median counts (default 7, with --dir 3, on a GPU 20)"),
+	CLI_OPT("dir", "DIR", CLI_STRING, dir, "@file",
+		"measure pack, unpack and verify on files in DIR, and plain copying"),
+	CLI_OPT_NUMBER("file-size", "BYTES", file_size, 1 << 20, UINT64_C(1) << 42,
+		       "size of the checkpoint made for --dir (default 3G)"),
 	{ 0 }
 };
 
@@ -147,16 +144,18 @@ static int run_kernels(const struct cli_cmd *cmd, const struct args *a, bool gpu
 				  : gpu	      ? UINT64_C(1) << 30
 					      : UINT64_C(64) << 20;
 	const unsigned repeats = a->repeats ? (unsigned)a->repeats : gpu ? 20 : 7;
-	struct cli_progress progress;
-	const struct tsr_run run = cli_run_start(&progress, &a->common, "measuring");
 	struct tsr_bench_kernels r;
 	struct tsr_err err = { 0 };
-	const enum tsr_status status = gpu ? tsr_bench_kernels_gpu(index, a->codec, elements,
-								   repeats, &run, &r, &err)
-					   : tsr_bench_kernels(a->codec, elements, repeats, &run,
-							       &r, &err);
+	enum tsr_status status;
+	struct cli_work work;
 
-	cli_run_end(&progress);
+	cli_work_start(&work, &a->common, "measuring");
+	if (gpu)
+		status = tsr_bench_kernels_gpu(index, a->codec, elements, repeats, &work.run, &r,
+					       &err);
+	else
+		status = tsr_bench_kernels(a->codec, elements, repeats, &work.run, &r, &err);
+	cli_work_end(&work);
 	if (status != TSR_OK)
 		return cli_error(&err);
 	if (cli_wants_text(&a->common))
@@ -170,13 +169,14 @@ static int run_files(const struct cli_cmd *cmd, const struct args *a)
 {
 	const uint64_t nbytes = a->file_size ? a->file_size : UINT64_C(3) << 30;
 	const unsigned repeats = a->repeats ? (unsigned)a->repeats : 3;
-	struct cli_progress progress;
-	struct tsr_run run = cli_run_start(&progress, &a->common, "measuring");
 	struct tsr_bench_files r;
 	struct tsr_err err = { 0 };
-	const enum tsr_status status = tsr_bench_files(a->dir, nbytes, repeats, &run, &r, &err);
+	enum tsr_status status;
+	struct cli_work work;
 
-	cli_run_end(&progress);
+	cli_work_start(&work, &a->common, "measuring");
+	status = tsr_bench_files(a->dir, nbytes, repeats, &work.run, &r, &err);
+	cli_work_end(&work);
 	if (status != TSR_OK)
 		return cli_error(&err);
 	if (cli_wants_text(&a->common))
@@ -184,24 +184,28 @@ static int run_files(const struct cli_cmd *cmd, const struct args *a)
 	return a->common.json.given ? report_files_json(cmd, a, &r) : CLI_OK;
 }
 
+#define ANY_KIND (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
+	const char *device = a->common.device;
 	unsigned index = 0;
-	const bool gpu = a->device && tsr_gpu_parse(a->device, &index);
+	const bool gpu = device && tsr_gpu_parse(device, &index);
+	const struct tsr_codec *codec;
 	struct cli_device cpu;
-	int status = gpu ? CLI_OK : cli_choose_device(cmd, a->device, false, &cpu);
+	int status = gpu ? CLI_OK : cli_choose_device(cmd, device, false, &cpu);
 
 	if (status != CLI_OK)
 		return status;
 	if (gpu && a->dir)
-		return cli_usage(cmd, "--dir does not go with --device %s", a->device);
+		return cli_usage(cmd, "--dir does not go with --device %s", device);
 	if (a->dir && (a->codec || a->elements))
 		return cli_usage(cmd, "--codec and --elements do not go with --dir");
 	if (!a->dir && a->file_size)
 		return cli_usage(cmd, "--file-size needs --dir");
 	if (a->codec)
-		status = cli_parse_any_codec(cmd, a->codec);
+		status = cli_parse_codec(cmd, a->codec, ANY_KIND, &codec);
 	if (status != CLI_OK)
 		return status;
 	return a->dir ? run_files(cmd, a) : run_kernels(cmd, a, gpu, index);
@@ -209,18 +213,16 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 const struct cli_cmd cmd_bench = {
 	.name = "bench",
-	.summary = "speed of codecs and files beside plain copying",
+	.summary = "measure codecs and files, and plain copying to compare with",
 	.operands = "",
 	.details = "Measures every codec, and steps of optimizers, in memory: bytes read and "
 		   "written per second, and their share of the copy bandwidth measured in the "
-		   "same run. With --dir: packing, unpacking and "
-		   "verifying a "
-		   "made-up checkpoint, beside copying the same file.",
+		   "same run. With --dir, measures packing, unpacking and verifying a generated "
+		   "checkpoint, and copying the same file. --device cuda is the first GPU.",
 	.examples = "  tersor bench\n"
 		    "  tersor bench --dir /dev/shm --file-size 4G -j 2\n",
 	.opts = opts,
-	.long_work = true,
-	.reports = true,
+	.takes = CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tersor codecs: the list of codecs. */
 #include <stdio.h>
 #include <string.h>
 
 #include "text/json.h"
 #include "cli/output.h"
-#include "tersor/codec.h"
-
-struct args {
-	struct cli_common common;
-};
-
-static const struct cli_opt opts[] = { { 0 } };
+#include "tersor/pack.h"
 
 static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
 
 static bool is_default(const struct tsr_codec *c, enum tsr_kind kind)
 {
-	return c == tsr_codec_find(kind == TSR_KIND_WEIGHT     ? "bf16+ulp8"
-				   : kind == TSR_KIND_MOMENTUM ? "softsign8"
-							       : "sqrt8");
+	const struct tsr_pack_options o = tsr_pack_defaults();
+
+	return c == (kind == TSR_KIND_WEIGHT	 ? o.weight.codec
+		     : kind == TSR_KIND_MOMENTUM ? o.momentum.codec
+						 : o.variance.codec);
 }
 
 static bool same_family(const struct tsr_codec *a, const struct tsr_codec *b)
@@ -26,7 +23,7 @@ static bool same_family(const struct tsr_codec *a, const struct tsr_codec *b)
 	return a && b && a->family && b->family && strcmp(a->family, b->family) == 0;
 }
 
-/* One row for a codec, or for a family, whose members stand one behind the other. */
+/* One row for a codec, or for a whole family, whose members follow each other. */
 static const struct tsr_codec *const *print_row(const struct tsr_codec *const *c,
 						enum tsr_kind kind)
 {
@@ -49,7 +46,7 @@ static const struct tsr_codec *const *print_row(const struct tsr_codec *const *c
 	return last;
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a)
+static int report_json(const struct cli_cmd *cmd, const struct cli_common *common)
 {
 	struct tsr_text json = { 0 };
 
@@ -62,10 +59,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a)
 		tsr_json_put_string(&json, "name", (*c)->name);
 		tsr_json_put_string(&json, "summary", (*c)->summary);
 		tsr_json_put_string(&json, "source", (*c)->source);
-		if ((*c)->family)
-			tsr_json_put_string(&json, "family", (*c)->family);
-		else
-			tsr_json_put_null(&json, "family");
+		cli_json_string(&json, "family", (*c)->family);
 		tsr_json_open(&json, "kinds", '[');
 		for (unsigned k = 0; k < 3; k++) {
 			if ((*c)->kinds & kinds[k])
@@ -88,14 +82,14 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a)
 		tsr_json_close(&json, '}');
 	}
 	tsr_json_close(&json, ']');
-	return cli_json_end(&json, &a->common);
+	return cli_json_end(&json, common);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct args *a = args;
+	const struct cli_common *common = args;
 
-	for (unsigned k = 0; k < 3 && cli_wants_text(&a->common); k++) {
+	for (unsigned k = 0; k < 3 && cli_wants_text(common); k++) {
 		printf("%s%-8s codecs    %-14s what it keeps\n", k ? "\n" : "",
 		       tsr_kind_name(kinds[k]), "bytes");
 		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
@@ -103,20 +97,19 @@ static int run(const struct cli_cmd *cmd, void *args)
 				c = print_row(c, kinds[k]);
 		}
 	}
-	if (cli_wants_text(&a->common))
+	if (cli_wants_text(common))
 		printf("\nbytes per element, with groups of 32 and 2-byte scales; * is the "
 		       "default\n");
-	return a->common.json.given ? report_json(cmd, a) : CLI_OK;
+	return common->json.given ? report_json(cmd, common) : CLI_OK;
 }
 
 const struct cli_cmd cmd_codecs = {
 	.name = "codecs",
-	.summary = "the codecs for weights, momenta and variances",
+	.summary = "list the codecs for weights, momenta and variances",
 	.operands = "",
 	.details = "Lists every codec with its bytes per element.",
 	.examples = "  tersor codecs\n",
-	.opts = opts,
-	.reports = true,
-	.args_nbytes = sizeof(struct args),
+	.takes = CLI_REPORTS,
+	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

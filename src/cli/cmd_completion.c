@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completion scripts for bash, zsh and fish, made from the option tables. */
+/* tersor completion: scripts for bash, zsh and fish, made from the option tables. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "tersor/codec.h"
 
-struct args {
-	struct cli_common common;
-};
-
-static const struct cli_opt opts[] = { { 0 } };
-
-/* Call `each` for every option of a command, its own and the common ones. */
+/* Call @each for every option of a command. */
 static void for_each_opt(const struct cli_cmd *cmd,
 			 void (*each)(const struct cli_cmd *cmd, const struct cli_opt *o))
 {
-	for (const struct cli_opt *o = cmd->opts; o && o->name; o++)
-		each(cmd, o);
-	for (const struct cli_opt *o = cli_common_opts(cmd); o->name; o++)
-		each(cmd, o);
+	struct cli_opts all;
+
+	cli_collect_opts(cmd, &all);
+	for (unsigned i = 0; i < all.n; i++)
+		each(cmd, all.opt[i]);
 }
 
 static void print_codecs(enum tsr_kind kind)
@@ -227,8 +222,8 @@ static void print_fish(void)
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct args *a = args;
-	const char *shell = a->common.operands.items[0];
+	const struct cli_common *common = args;
+	const char *shell = common->operands.items[0];
 
 	if (strcmp(shell, "bash") == 0)
 		print_bash();
@@ -243,14 +238,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 const struct cli_cmd cmd_completion = {
 	.name = "completion",
-	.summary = "a completion script for bash, zsh or fish",
+	.summary = "print a completion script for bash, zsh or fish",
 	.operands = "SHELL",
 	.details = "Prints a script that completes commands, options, codecs and files.",
 	.examples = "  source <(tersor completion bash)\n"
 		    "  tersor completion fish > ~/.config/fish/completions/tersor.fish\n",
-	.opts = opts,
 	.operands_min = 1,
 	.operands_max = 1,
-	.args_nbytes = sizeof(struct args),
+	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

@@ -1,154 +1,102 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tersor convert: checkpoints from one file format to another. */
 #include <stdio.h>
 
-#include "ckpt/checkpoint_model.h"
-#include "text/json.h"
-#include "cli/input.h"
+#include "cli/unpacking.h"
 #include "cli/output.h"
-#include "tersor/pack.h"
+#include "report/format.h"
+#include "text/json.h"
+#include "text/shape.h"
 
 struct args {
 	struct cli_common common;
-	struct cli_input input;
-	const char *output, *to;
-	uint64_t max_shard;
-	bool strict, force, dry_run;
+	const char *to;
+	bool strict;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	{ "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file", "the file to write" },
-	{ "to", 0, "CONTAINER", CLI_STRING, AT(to), 0, 0, "safetensors pt npz npy flashoptim",
-	  "safetensors, pt, npz, npy or flashoptim; by default what OUT's name ends in" },
-	{ "max-shard-size", 0, "SIZE", CLI_NUMBER, AT(max_shard), 1, UINT64_MAX, NULL,
-	  "write safetensors shards of at most SIZE bytes of data, and an index" },
-	{ "strict", 0, NULL, CLI_FLAG, AT(strict), 0, 0, NULL,
-	  "fail if a record of the input has no checksum" },
-	CLI_INPUT_OPTS(struct args),
-	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
-	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
-	  "show the plan; read headers only, write nothing" },
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
+		"safetensors, pt, npz, npy or flashoptim (default: by OUT's extension)"),
+	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
 	{ 0 }
 };
 
-static void print_report(const struct args *a, const struct tsr_unpacking *u)
+static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
 {
-	char name[128], shape[64], size[16];
+	char name[TSR_NAME_ROOM], shape[TSR_SHAPE_ROOM], size[TSR_BYTES_ROOM];
 
-	for (size_t i = 0; a->common.verbose && i < u->source->ntensors; i++) {
+	for (size_t i = 0; common->verbose && i < u->source->ntensors; i++) {
 		const struct tsr_tensor *t = &u->source->tensors[i];
 
-		cli_format_name(name, sizeof(name), t->name, 46);
-		cli_format_shape(shape, sizeof(shape), t->rank, t->shape);
+		tsr_format_name(name, t->name, 46);
+		tsr_shape_text(shape, sizeof(shape), t->rank, t->shape);
 		printf("  %-46s %-8s %s\n", name, tsr_dtype_name(t->dtype), shape);
 	}
-	cli_format_bytes(size, sizeof(size), (double)u->nbytes);
-	cli_format_name(name, sizeof(name), a->output, 40);
+	tsr_format_bytes(size, (double)u->nbytes);
+	tsr_format_name(name, common->output, 40);
 	printf("%s: %s, %zu tensors, %s%s\n", name, tsr_container_name(u->container),
-	       u->source->ntensors, size, a->dry_run ? " planned" : "");
+	       u->source->ntensors, size, common->dry_run ? " planned" : "");
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a,
-		       const struct tsr_unpacking *u)
+static void put_json(struct tsr_text *json, const struct cli_common *common,
+		     const struct tsr_unpacking *u)
 {
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	tsr_json_open(&json, "inputs", '[');
-	for (unsigned i = 0; i < a->common.operands.n; i++)
-		tsr_json_put_string(&json, NULL, a->common.operands.items[i]);
-	tsr_json_close(&json, ']');
-	tsr_json_put_string(&json, "output", a->output);
-	tsr_json_put_string(&json, "from", tsr_container_name(u->source->container));
-	tsr_json_put_string(&json, "to", tsr_container_name(u->container));
-	tsr_json_put_bool(&json, "dry_run", a->dry_run);
-	tsr_json_put_u64(&json, "nbytes", u->nbytes);
-	tsr_json_put_u64(&json, "unchecked", u->source->nunchecked);
-	tsr_json_open(&json, "notes", '[');
+	cli_json_inputs(json, common);
+	tsr_json_put_string(json, "output", common->output);
+	tsr_json_put_string(json, "from", tsr_container_name(u->source->container));
+	tsr_json_put_string(json, "to", tsr_container_name(u->container));
+	tsr_json_put_bool(json, "dry_run", common->dry_run);
+	tsr_json_put_u64(json, "nbytes", u->nbytes);
+	tsr_json_put_u64(json, "unchecked", u->source->nunchecked);
+	tsr_json_open(json, "notes", '[');
 	for (size_t i = 0; i < u->source->nnotes; i++)
-		tsr_json_put_string(&json, NULL, u->source->notes[i]);
-	tsr_json_close(&json, ']');
-	tsr_json_open(&json, "tensors", '[');
-	for (size_t i = 0; i < u->source->ntensors; i++) {
-		tsr_json_open(&json, NULL, '{');
-		cli_json_tensor(&json, &u->source->tensors[i]);
-		tsr_json_close(&json, '}');
-	}
-	tsr_json_close(&json, ']');
-	return cli_json_end(&json, &a->common);
+		tsr_json_put_string(json, NULL, u->source->notes[i]);
+	tsr_json_close(json, ']');
 }
 
-static int convert(const struct cli_cmd *cmd, struct args *a, const struct tsr_write_options *o)
+static enum tsr_status convert(const struct cli_common *common, const struct tsr_write_options *o,
+			       const struct tsr_run *run, struct tsr_unpacking **ret,
+			       struct tsr_err *err)
 {
-	struct tsr_unpacking *u = NULL;
-	struct cli_progress progress;
-	struct tsr_run run = cli_run_start(&progress, &a->common, "converting");
-	struct tsr_err err = { 0 };
-	const enum tsr_status converted = tsr_convert(
-		a->common.operands.items, a->common.operands.n, a->output, o, &run, &u, &err);
-	int status = CLI_OK;
-
-	cli_run_end(&progress);
-	if (!u)
-		return cli_error(&err);
-	cli_warn_notes(&a->common, u->source);
-	if (cli_wants_text(&a->common))
-		print_report(a, u);
-	if (a->common.json.given)
-		status = report_json(cmd, a, u);
-	tsr_unpacking_free(u);
-	return converted == TSR_OK ? status : cli_error(&err);
+	return tsr_convert(common->operands.items, common->operands.n, common->output, o, run, ret,
+			   err);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	struct args *a = args;
-	struct tsr_write_options o = tsr_write_defaults();
-	struct cli_inputs inputs;
-	int status;
+	static const struct cli_unpacking how = { "converting", convert, print_report, put_json };
+	const struct args *a = args;
+	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
-	if (!a->output)
-		return cli_usage(cmd, "no output; give it with -o OUT");
-	status = cli_parse_container(cmd, a->to, a->output, &o);
-	if (status != CLI_OK)
-		return status;
 	if (o.container == TSR_CONTAINER_COUNT)
 		return cli_usage(cmd,
-				 "'%s' does not end in .safetensors, .pt, .npz or .npy; say with "
-				 "--to what it is to be",
-				 a->output);
-	if (a->max_shard && o.container != TSR_CONTAINER_SAFETENSORS)
+				 "'%s' does not end in .safetensors, .pt, .npz or .npy; name the "
+				 "format with --to",
+				 a->common.output);
+	if (a->common.max_shard && o.container != TSR_CONTAINER_SAFETENSORS)
 		return cli_usage(cmd, "--max-shard-size is for safetensors only");
-	status = cli_parse_input(cmd, &a->input, &inputs);
-	if (status != CLI_OK)
-		return status;
-	o.max_shard_nbytes = a->max_shard;
-	o.open = &inputs.open;
 	o.strict = a->strict;
-	o.force = a->force;
-	o.dry_run = a->dry_run;
-	status = convert(cmd, a, &o);
-	cli_input_free(&inputs);
-	return status;
+	return cli_unpack(cmd, &a->common, &how, &o);
 }
 
 const struct cli_cmd cmd_convert = {
 	.name = "convert",
-	.summary = "one container to another, elements untouched",
+	.summary = "write a checkpoint in another file format, elements unchanged",
 	.operands = "IN...",
 	.details =
 		"Writes the tensors of one or more inputs into another kind of file: safetensors, "
-		"also in shards; what torch.load reads; NumPy's .npz and .npy. Inputs may also be "
-		"directories of torch.distributed.checkpoint. What stands around the tensors in a "
-		".pt (param_groups, steps, arguments) survives in safetensors, and comes back in "
-		"a .pt. --to flashoptim makes a FlashOptim state dict of a packed file.",
+		"in shards if wanted, a .pt for torch.load, NumPy's .npz or .npy. Inputs may also "
+		"be directories of torch.distributed.checkpoint. What a .pt holds besides tensors "
+		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
+		"--to flashoptim writes a packed file as a FlashOptim state dict.",
 	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"
 		    "  tersor convert model.safetensors.index.json -o model.pt\n"
 		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n",
 	.opts = opts,
-	.long_work = true,
-	.reports = true,
+	.takes = CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS,
+	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),

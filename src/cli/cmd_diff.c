@@ -1,35 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
+/* tersor diff: compare two checkpoints. */
+#include <inttypes.h>
 #include <stdio.h>
 
-#include "ckpt/checkpoint_model.h"
-#include "text/json.h"
 #include "cli/coding.h"
-#include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
-#include "tersor/compare.h"
+#include "cli/work.h"
+#include "report/format.h"
+#include "text/json.h"
 
 struct args {
 	struct cli_common common;
-	struct cli_input input;
 	struct cli_list tol;
-	const char *device;
 	bool strict;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	{ "tol", 0, "METRIC=VALUE", CLI_LIST, AT(tol), 0, 0, "abs= ulp= rel= nmse= cosine=",
-	  "largest difference of any tensor that still counts as "
-	  "equal: abs, ulp, rel, nmse, or cosine "
-	  "(of 1 - cosine); all given ones must hold" },
-	{ "strict", 0, NULL, CLI_FLAG, AT(strict), 0, 0, NULL,
-	  "a tensor that only one side has is always a difference" },
-	CLI_INPUT_OPTS(struct args),
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "where to decode: cpu or cuda[:N] (auto, the default, is cpu)" },
+	CLI_OPT("tol", "METRIC=VALUE", CLI_LIST, tol, "abs= ulp= rel= nmse= cosine=",
+		"the largest difference of a tensor that counts as equal: abs, ulp, rel, nmse, or "
+		"cosine (1 - cosine similarity); all that are given must hold"),
+	CLI_OPT_FLAG("strict", strict, "count every tensor that only one side has"),
 	{ 0 }
 };
 
@@ -46,22 +39,22 @@ static bool differs(const struct tsr_diff_tensor *d)
 
 static void print_tensor(const struct tsr_diff_tensor *d)
 {
-	char name[128];
+	char name[TSR_NAME_ROOM];
 
-	cli_format_name(name, sizeof(name), d->name, 30);
+	tsr_format_name(name, d->name, 30);
 	if (d->kind != TSR_DIFF_COMPARED) {
 		printf("%-30s %s\n", name, kind_names[d->kind]);
 		return;
 	}
-	printf("%-30s %10llu", name, (unsigned long long)d->different);
+	printf("%-30s %10" PRIu64, name, d->different);
 	if (d->measure.n && d->nonfinite_different < d->different)
 		printf(" %10u %9.2e %9.2e %7.1e", d->measure.max_ulp, (double)d->measure.max_abs,
 		       tsr_measure_value(&d->measure, TSR_METRIC_MEAN_REL),
 		       tsr_measure_value(&d->measure, TSR_METRIC_NMSE));
 	else if (d->different)
-		printf("   at element %llu", (unsigned long long)d->worst);
+		printf("   at element %" PRIu64, d->worst);
 	if (d->nonfinite_different)
-		printf(" (%llu non-finite)", (unsigned long long)d->nonfinite_different);
+		printf(" (%" PRIu64 " non-finite)", d->nonfinite_different);
 	printf("\n");
 }
 
@@ -86,7 +79,7 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 static void print_report(const struct args *a, const struct tsr_comparison *r)
 {
 	const struct tsr_diff_tensor *worst = worst_of(r);
-	char name[128];
+	char name[TSR_NAME_ROOM];
 
 	if (r->ndiffering || a->common.verbose)
 		printf("%-30s %10s %10s %9s %9s %7s\n", "tensor", "different", "max ULP", "max abs",
@@ -96,21 +89,21 @@ static void print_report(const struct args *a, const struct tsr_comparison *r)
 			print_tensor(&r->tensors[i]);
 	}
 	if (worst) {
-		cli_format_name(name, sizeof(name), worst->name, 40);
-		printf("\nworst: %s, element %llu", name, (unsigned long long)worst->worst);
+		tsr_format_name(name, worst->name, 40);
+		printf("\nworst: %s, element %" PRIu64, name, worst->worst);
 		if (worst->measure.n)
 			printf(": %.9g against %.9g", worst->worst_a, worst->worst_b);
 		printf("\n");
 	}
 	if (r->nnoted)
-		printf("%llu tensors that the other side's kind of file has no place for, or none "
-		       "of: "
+		printf("%" PRIu64
+		       " tensors that the other kind of file has no place for, or has none of: "
 		       "not counted\n",
-		       (unsigned long long)r->nnoted);
-	printf("%zu tensors compared: %llu differ", r->ntensors - (size_t)r->nnoted,
-	       (unsigned long long)r->ndiffering);
+		       r->nnoted);
+	printf("%zu tensors compared: %" PRIu64 " differ", r->ntensors - (size_t)r->nnoted,
+	       r->ndiffering);
 	if (a->tol.n)
-		printf(", %llu beyond the tolerances", (unsigned long long)r->nexceeding);
+		printf(", %" PRIu64 " beyond the tolerances", r->nexceeding);
 	printf("\n");
 }
 
@@ -160,18 +153,16 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 {
 	const char *const *operands = a->common.operands.items;
 	struct tsr_comparison *r = NULL;
-	struct cli_progress progress;
-	struct tsr_run run = cli_run_start(&progress, &a->common, "comparing");
 	struct tsr_err err = { 0 };
 	enum tsr_status compared;
+	struct cli_work work;
 	bool exceeding;
-	int status = cli_open_gpu(cmd, &a->common, a->device, "comparing", &run.gpu);
+	int status = cli_work_open(&work, cmd, &a->common, "comparing");
 
 	if (status != CLI_OK)
 		return status;
-	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &run, &r, &err);
-	cli_run_end(&progress);
-	tsr_gpu_close(run.gpu);
+	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &err);
+	cli_work_end(&work);
 	if (compared != TSR_OK)
 		return cli_error(&err);
 	cli_warn_notes(&a->common, r->a);
@@ -189,20 +180,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
 	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
-	struct tsr_diff_options o = { .tolerances = tolerances,
-				      .ntolerances = a->tol.n,
-				      .strict = a->strict };
-	struct cli_inputs inputs;
-	int status = cli_parse_bounds(cmd, "tol", &a->tol, tolerances);
+	const struct tsr_diff_options o = { .tolerances = tolerances,
+					    .ntolerances = a->tol.n,
+					    .strict = a->strict,
+					    .open = &a->common.open };
+	const int status = cli_parse_bounds(cmd, "tol", &a->tol, tolerances);
 
-	if (status == CLI_OK)
-		status = cli_parse_input(cmd, &a->input, &inputs);
-	if (status != CLI_OK)
-		return status;
-	o.open = &inputs.open;
-	status = diff(cmd, a, &o);
-	cli_input_free(&inputs);
-	return status;
+	return status == CLI_OK ? diff(cmd, a, &o) : status;
 }
 
 const struct cli_cmd cmd_diff = {
@@ -211,17 +195,14 @@ const struct cli_cmd cmd_diff = {
 	.operands = "A B",
 	.details =
 		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
-		"others by their "
-		"bytes. Exits 1 if anything differs, or with --tol if a tensor differs by more. "
-		"Metadata is "
-		"not compared. Between different kinds of files, counters and other tensors that "
-		"are no weights or states, and the states where one side has only weights, are "
-		"noted and not counted if one side lacks them; --strict counts them.",
+		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
+		"differs by more. Metadata is not compared. Between different kinds of files a "
+		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
+		"a state, or if that side has weights only; --strict counts it.",
 	.examples = "  tersor diff before.safetensors after.safetensors\n"
 		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",
 	.opts = opts,
-	.long_work = true,
-	.reports = true,
+	.takes = CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.operands_min = 2,
 	.operands_max = 2,
 	.args_nbytes = sizeof(struct args),

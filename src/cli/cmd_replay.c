@@ -1,173 +1,117 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
-#include <stdlib.h>
+/* tersor replay: repeat optimizer steps from recorded gradients. */
 #include <string.h>
 
-#include "text/json.h"
-#include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/replay_options.h"
-#include "cli/replay_table.h"
+#include "cli/work.h"
 #include "report/replay_report.h"
-#include "gpu/gpu_work.h"
+#include "report/replay_table.h"
+#include "text/json.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)
 
 static const struct cli_opt opts[] = {
-	{ "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file",
-	  "the checkpoint to write; without it there is only the report" },
-	{ "optimizer", 0, "NAME", CLI_STRING, AT(optimizer), 0, 0, "sgd sgdw adam adamw lion",
-	  "sgd, sgdw, adam, adamw or lion (default: the recording's)" },
-	{ "lr", 0, "X", CLI_STRING, AT(lr), 0, 0, NULL, "learning rate of every step and group" },
-	{ "schedule", 0, "FILE", CLI_STRING, AT(schedule), 0, 0, "@file",
-	  "learning rates, a line STEP LR per step" },
-	{ "betas", 0, "B1,B2", CLI_STRING, AT(betas), 0, 0, NULL, "of adam, adamw and lion" },
-	{ "eps", 0, "X", CLI_STRING, AT(eps), 0, 0, NULL, "of adam and adamw" },
-	{ "weight-decay", 0, "X", CLI_STRING, AT(weight_decay), 0, 0, NULL,
-	  "of every group; L2 for sgd and adam" },
-	{ "nesterov", 0, NULL, CLI_FLAG, AT(nesterov), 0, 0, NULL, "of sgd and sgdw" },
-	{ "decouple-lr", 0, NULL, CLI_FLAG, AT(decouple_lr), 0, 0, NULL,
-	  "weights shrink by weight_decay * lr / initial_lr" },
-	{ "hyper", 0, "NAME=X", CLI_LIST, AT(hyper), 0, 0,
-	  "lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
-	  "decouple_lr=",
-	  "any hyperparameter of every group: momentum, dampening, initial_lr, ..." },
-	{ "state", 0, "FORM", CLI_STRING, AT(state), 0, 0, "fp32 flash flashoptim",
-	  "fp32; flash: bf16+ulp8, softsign8 and sqrt8; flashoptim: with f16 scales (default: as "
-	  "the checkpoint is)" },
-	{ "weights", 0, "CODEC", CLI_STRING, AT(codec[TSR_PART_WEIGHT]), 0, 0, "@weight",
-	  "codec of weights" },
-	{ "momentum", 0, "CODEC", CLI_STRING, AT(codec[TSR_PART_MOMENTUM]), 0, 0, "@momentum",
-	  "codec of momenta" },
-	{ "variance", 0, "CODEC", CLI_STRING, AT(codec[TSR_PART_VARIANCE]), 0, 0, "@variance",
-	  "codec of variances" },
-	{ "scale", 0, "FORMAT", CLI_STRING, AT(scale), 0, 0, "e8m8 f16 f32",
-	  "how scales are stored: e8m8, f16 or f32" },
-	{ "group", 0, "N", CLI_NUMBER, AT(group), 1, TSR_GROUP_MAX, NULL,
-	  "elements that share a scale (default 32)" },
-	{ "seed", 0, "N", CLI_NUMBER, AT(seed), 0, TSR_JSON_INT_MAX, NULL,
-	  "of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)" },
-	{ "compat", 0, "NAME", CLI_STRING, AT(compat), 0, 0, "flashoptim pytorch",
-	  "whose order of operations: pytorch, or flashoptim, which --state flashoptim implies" },
-	{ "steps", 0, "A..B", CLI_STRING, AT(steps), 0, 0, NULL,
-	  "replay steps A to B only; either may be left out" },
-	{ "count", 0, "N", CLI_STRING, AT(count), 0, 0, NULL,
-	  "steps that the state has seen (default: what the checkpoint says)" },
-	{ "zero-state", 0, NULL, CLI_FLAG, AT(zero_state), 0, 0, NULL,
-	  "start from zero momentum and variance, at the first step" },
-	{ "on-nonfinite", 0, "WHAT", CLI_STRING, AT(on_nonfinite), 0, 0, "fail skip",
-	  "a gradient with NaN or infinity: fail (default), or skip its step" },
-	{ "on-missing", 0, "WHAT", CLI_STRING, AT(on_missing), 0, 0, "skip fail",
-	  "a parameter without a gradient at a step: skip (default), which does not step it, as in "
-	  "PyTorch; or fail" },
-	{ "compare", 0, "WITH", CLI_STRING, AT(compare), 0, 0, "fp32",
-	  "fp32: replay in FP32, too, and report how far the two part" },
-	{ "gate", 0, "FIGURE=VALUE", CLI_LIST, AT(gate), 0, 0,
-	  "weight-ulp= weight-nmse= weight-cosine= momentum-nmse= variance-nmse= momentum-quant= "
-	  "variance-quant= update-nmse= update-norm= stalled= underflow= variance-lost= "
-	  "update-quant=",
-	  "exit 1 and write nothing if a figure of any tensor is larger at any step; implies "
-	  "--compare fp32" },
-	{ "check-numerics", 0, NULL, CLI_FLAG, AT(check_numerics), 0, 0, NULL,
-	  "warn of learning rates too small to move the largest weights" },
-	{ "csv", 0, "FILE", CLI_OPTIONAL, AT(csv), 0, 0, "@report",
-	  "print figures per step and tensor, or write them to FILE; implies --compare fp32, as do "
-	  "--svg and --html" },
-	{ "svg", 0, "FILE", CLI_STRING, AT(svg), 0, 0, "@report", "draw the figures over steps" },
-	{ "html", 0, "FILE", CLI_STRING, AT(html), 0, 0, "@report",
-	  "write a page with figures and tables" },
-	{ "to", 0, "CONTAINER", CLI_STRING, AT(to), 0, 0, "safetensors pt npz npy flashoptim",
-	  "write FP32, whatever the state, as safetensors, pt, npz or npy; or flashoptim" },
-	{ "max-shard-size", 0, "SIZE", CLI_NUMBER, AT(max_shard), 1, UINT64_MAX, NULL,
-	  "write safetensors shards of at most SIZE bytes of data, and an index" },
-	{ "map", 0, "REGEX=KIND", CLI_LIST, AT(map), 0, 0, NULL,
-	  "tensors with a matching name are weight, momentum, variance or other" },
-	CLI_INPUT_OPTS(struct cli_replay_args),
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu, cuda (the first GPU) or cuda:N" },
-	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
-	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
-	  "show the plan; read headers only, write nothing" },
+	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer, "sgd sgdw adam adamw lion",
+		"sgd, sgdw, adam, adamw or lion (default: the recording's)"),
+	CLI_OPT("lr", "X", CLI_STRING, lr, NULL, "learning rate of every step and group"),
+	CLI_OPT("schedule", "FILE", CLI_STRING, schedule, "@file",
+		"file of learning rates: a line STEP LR for each step"),
+	CLI_OPT("betas", "B1,B2", CLI_STRING, betas, NULL, "betas of adam, adamw and lion"),
+	CLI_OPT("eps", "X", CLI_STRING, eps, NULL, "eps of adam and adamw"),
+	CLI_OPT("weight-decay", "X", CLI_STRING, weight_decay, NULL,
+		"weight decay of every group; L2 for sgd and adam"),
+	CLI_OPT_FLAG("nesterov", nesterov, "Nesterov momentum for sgd and sgdw"),
+	CLI_OPT_FLAG("decouple-lr", decouple_lr,
+		     "weights shrink by weight_decay * lr / initial_lr"),
+	CLI_OPT("hyper", "NAME=X", CLI_LIST, hyper,
+		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
+		"decouple_lr=",
+		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
+	CLI_OPT("state", "FORM", CLI_WORD, state, "fp32 flash flashoptim",
+		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
+		"same with f16 scales) (default: the checkpoint's)"),
+	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_PART_WEIGHT], "@weight",
+		"codec for weights"),
+	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_PART_MOMENTUM], "@momentum",
+		"codec for momenta"),
+	CLI_OPT("variance", "CODEC", CLI_STRING, codec[TSR_PART_VARIANCE], "@variance",
+		"codec for variances"),
+	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
+		"how scales are stored: e8m8, f16 or f32"),
+	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
+		       "elements that share a scale (default 32)"),
+	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
+		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
+	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim pytorch",
+		"whose order of operations: pytorch, or flashoptim (implied by --state "
+		"flashoptim)"),
+	CLI_OPT("steps", "A..B", CLI_STRING, steps, NULL,
+		"replay steps A to B only; either may be left out"),
+	CLI_OPT("count", "N", CLI_STRING, count, NULL,
+		"steps that the state has seen (default: what the checkpoint says)"),
+	CLI_OPT_FLAG("zero-state", zero_state,
+		     "start from zero momentum and variance, at the first step"),
+	CLI_OPT("on-nonfinite", "WHAT", CLI_WORD, on_nonfinite, "fail skip",
+		"at a gradient with NaN or infinity: fail (default) or skip the step"),
+	CLI_OPT("on-missing", "WHAT", CLI_WORD, on_missing, "skip fail",
+		"at a parameter without a gradient: skip it for this step (default), as PyTorch "
+		"does, or fail"),
+	CLI_OPT("compare", "WITH", CLI_WORD, compare, "fp32",
+		"fp32: also replay in FP32, and report how far the two diverge"),
+	CLI_OPT("gate", "FIGURE=VALUE", CLI_LIST, gate,
+		"weight-ulp= weight-nmse= weight-cosine= momentum-nmse= variance-nmse= "
+		"momentum-quant= variance-quant= update-nmse= update-norm= stalled= underflow= "
+		"variance-lost= update-quant=",
+		"exit 1 and write nothing if a figure of any tensor is larger at any step; implies "
+		"--compare fp32, as do --csv, --svg and --html"),
+	CLI_OPT_FLAG("check-numerics", check_numerics,
+		     "warn about learning rates too small to move the largest weights"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
+		"write decoded FP32 as safetensors, pt, npz or npy; or flashoptim"),
+	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL,
+		"treat tensors with a matching name as weight, momentum, variance or other"),
 	{ 0 }
 };
 
 /* --- Reports ---------------------------------------------------------------------------------- */
 
-static int check_reports(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			 struct cli_replay_parsed *parsed)
-{
-	const char *const paths[] = { a->common.json.value, a->csv.value, a->svg, a->html };
-	struct tsr_err err;
-
-	if (a->csv.given && !a->csv.value && a->common.json.given && !a->common.json.value)
-		return cli_usage(cmd, "--csv and --json both on the standard output");
-	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
-		if (!paths[i])
-			continue;
-		if (cli_check_report(paths[i], &err) != TSR_OK)
-			return cli_usage(cmd, "cannot write a report: %s%s", err.msg,
-					 cli_hint(&err));
-		parsed->reports[parsed->options.nreports++] = paths[i];
-	}
-	return CLI_OK;
-}
-
-static int report_file(const struct tsr_replay *r, const char *path,
-		       void (*put)(const struct tsr_replay *r, struct tsr_text *text))
-{
-	struct tsr_text text = { 0 };
-
-	if (!path)
-		return CLI_OK;
-	put(r, &text);
-	return cli_write_report(&text, path);
-}
-
-static int report_json(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_replay *r, bool written)
 {
 	struct tsr_text json = { 0 };
 
 	cli_json_begin(&json, cmd);
-	tsr_json_open(&json, "inputs", '[');
-	for (unsigned i = 0; i < a->common.operands.n; i++)
-		tsr_json_put_string(&json, NULL, a->common.operands.items[i]);
-	tsr_json_close(&json, ']');
-	if (a->output)
-		tsr_json_put_string(&json, "output", a->output);
-	else
-		tsr_json_put_null(&json, "output");
-	tsr_json_put_bool(&json, "dry_run", a->dry_run);
+	cli_json_inputs(&json, common);
+	cli_json_string(&json, "output", common->output);
+	tsr_json_put_bool(&json, "dry_run", common->dry_run);
 	tsr_json_put_bool(&json, "written", written);
 	tsr_replay_put_json(r, &json);
-	return cli_json_end(&json, &a->common);
+	return cli_json_end(&json, common);
 }
 
-static int report(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct tsr_replay *r, bool written)
 {
-	int status = CLI_OK;
+	struct cli_reports reports = { 0 };
+	int status;
 
-	cli_warn_notes(&a->common, r->source);
+	cli_warn_notes(common, r->source);
 	if (r->nskipped)
-		cli_warn(&a->common, "%zu of %zu steps skipped: their gradients are not finite",
+		cli_warn(common, "%zu of %zu steps skipped: their gradients are not finite",
 			 r->nskipped, r->nsteps);
-	if (cli_wants_text(&a->common) && !(a->csv.given && !a->csv.value))
-		cli_replay_table(r, &a->common);
-	if (a->csv.given) {
-		struct tsr_text csv = { 0 };
-
-		tsr_replay_put_csv(r, &csv);
-		status = cli_write_report(&csv, a->csv.value);
-	}
-	if (status == CLI_OK)
-		status = report_file(r, a->svg, tsr_replay_put_svg);
-	if (status == CLI_OK)
-		status = report_file(r, a->html, tsr_replay_put_html);
-	if (status == CLI_OK && a->common.json.given)
-		status = report_json(cmd, a, r, written);
+	tsr_replay_put_table(r, common->verbose, &reports.table);
+	if (common->csv.given)
+		tsr_replay_put_csv(r, &reports.csv);
+	if (common->svg)
+		tsr_replay_put_svg(r, &reports.svg);
+	if (common->html)
+		tsr_replay_put_html(r, &reports.html);
+	status = cli_write_reports(&reports, common);
+	if (status == CLI_OK && common->json.given)
+		status = report_json(cmd, common, r, written);
 	return status;
 }
 
@@ -201,28 +145,30 @@ static void say_device(const struct cli_replay_args *a, const struct tsr_replay 
 
 	if (one.ngpus)
 		one.gpus[0] = (unsigned)r->gpu;
-	if (!a->dry_run)
+	if (!a->common.dry_run)
 		cli_say_device(&a->common, "replayed", &one);
 }
 
 static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		  const struct tsr_replay_options *o)
 {
-	const unsigned n = a->common.operands.n;
+	const struct cli_common *common = &a->common;
+	const struct cli_list *in = &common->operands;
 	struct tsr_replay *r = NULL;
-	struct cli_progress progress;
-	struct tsr_run run = cli_run_start(&progress, &a->common, "replaying");
 	struct tsr_err err = { 0 };
-	const enum tsr_status replayed = tsr_replay(a->common.operands.items, n - 1,
-						    a->common.operands.items[n - 1], a->output, o,
-						    &run, &r, &err);
+	enum tsr_status replayed;
+	struct cli_work work;
 	int status;
 
-	cli_run_end(&progress);
+	cli_work_start(&work, common, "replaying");
+	replayed = tsr_replay(in->items, in->n - 1, in->items[in->n - 1], common->output, o,
+			      &work.run, &r, &err);
+	cli_work_end(&work);
 	if (!r)
 		return cli_error(&err);
 	say_device(a, r);
-	status = report(cmd, a, r, a->output && replayed != TSR_E_BOUND && !a->dry_run);
+	status = report(cmd, common, r,
+			common->output && replayed != TSR_E_BOUND && !common->dry_run);
 	tsr_replay_free(r);
 	return replayed == TSR_OK ? status : cli_error(&err);
 }
@@ -231,43 +177,38 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
-	struct cli_inputs inputs;
+	const char *reports[4];
 	int status = cli_replay_parse(cmd, a, &parsed);
 
 	if (status == CLI_OK)
-		status = choose_device(cmd, a->device, &parsed.options);
+		status = choose_device(cmd, a->common.device, &parsed.options);
 	if (status == CLI_OK)
-		status = check_reports(cmd, a, &parsed);
-	if (status == CLI_OK)
-		status = cli_parse_input(cmd, &a->input, &inputs);
+		status = cli_check_reports(cmd, &a->common);
 	if (status != CLI_OK)
 		return status;
-	parsed.options.open = &inputs.open;
-	parsed.options.reports = parsed.reports;
-	status = replay(cmd, a, &parsed.options);
-	cli_input_free(&inputs);
-	return status;
+	parsed.options.reports = reports;
+	parsed.options.nreports = cli_report_paths(&a->common, reports);
+	return replay(cmd, a, &parsed.options);
 }
 
 const struct cli_cmd cmd_replay = {
 	.name = "replay",
-	.summary = "optimizer steps again, from recorded gradients",
+	.summary = "repeat optimizer steps from recorded gradients",
 	.operands = "CKPT... RECORDING",
 	.details =
-		"Steps the checkpoint with the gradients that a run recorded, in FP32 or with the "
-		"state in a compressed form, and writes the checkpoint that comes out. With "
-		"--compare fp32 both are replayed, and how far they part is reported per step and "
-		"tensor. Optimizer, hyperparameters and learning rates are the recording's unless "
-		"options say otherwise. Several inputs of one checkpoint come first, the recording "
-		"last. The result does not depend on threads or processor.",
+		"Steps the checkpoint with the gradients that a run recorded, with its state in "
+		"FP32 or compressed, and with -o writes the resulting checkpoint. --compare fp32 "
+		"also replays in FP32 and reports, per step and tensor, how far the two diverge. "
+		"Optimizer, hyperparameters and learning rates are the recording's unless options "
+		"say otherwise. All inputs of the checkpoint come first, the recording last. The "
+		"result does not depend on threads or processor; --device cuda is the first GPU.",
 	.examples =
 		"  tersor replay checkpoint.pt recording -o after.pt\n"
 		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
 		"  tersor replay packed.safetensors recording -o after.safetensors\n"
 		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=0.25\n",
 	.opts = opts,
-	.long_work = true,
-	.reports = true,
+	.takes = CLI_WRITES | CLI_READS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.operands_min = 2,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_replay_args),

@@ -1,44 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tersor sweep: every FP32 bit pattern through weight codecs. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/json.h"
 #include "cli/coding.h"
 #include "cli/device.h"
 #include "cli/output.h"
-#include "cli/sweep_table.h"
+#include "cli/work.h"
+#include "report/sweep_baseline.h"
 #include "report/sweep_chart.h"
+#include "report/sweep_figures.h"
 #include "report/sweep_report.h"
-#include "tersor/sweep.h"
+#include "report/sweep_table.h"
+#include "text/json.h"
 
 struct args {
 	struct cli_common common;
 	struct cli_list codec;
-	const char *first, *last, *svg, *html, *baseline, *device;
-	struct cli_optional csv;
+	const char *first, *last, *baseline;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	{ "codec", 0, "LIST", CLI_LIST, AT(codec), 0, 0, "@weight",
-	  "weight codecs, names and patterns separated by commas (default all)" },
-	{ "first", 0, "BITS", CLI_STRING, AT(first), 0, 0, NULL,
-	  "first bit pattern, 0x... or decimal (default 0)" },
-	{ "last", 0, "BITS", CLI_STRING, AT(last), 0, 0, NULL,
-	  "last bit pattern (default 0xffffffff)" },
-	{ "csv", 0, "FILE", CLI_OPTIONAL, AT(csv), 0, 0, "@report",
-	  "print a line per codec and exponent, or write them to FILE" },
-	{ "svg", 0, "FILE", CLI_STRING, AT(svg), 0, 0, "@report",
-	  "draw mean relative error against exponent" },
-	{ "html", 0, "FILE", CLI_STRING, AT(html), 0, 0, "@report",
-	  "write a page with the figure, its values and the table" },
-	{ "baseline", 0, "FILE", CLI_STRING, AT(baseline), 0, 0, "@file",
-	  "compare with an earlier JSON report; exit 1 and show what moved" },
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "auto, cpu, cuda (every GPU) or cuda:N" },
+	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@weight",
+		"weight codecs: names and patterns, separated by commas (default all)"),
+	CLI_OPT("first", "BITS", CLI_STRING, first, NULL,
+		"first bit pattern, 0x... or decimal (default 0)"),
+	CLI_OPT("last", "BITS", CLI_STRING, last, NULL, "last bit pattern (default 0xffffffff)"),
+	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
+		"compare with an earlier JSON report; exit 1 and show what changed"),
 	{ 0 }
 };
 
@@ -125,7 +118,7 @@ static int parse_bits(const struct cli_cmd *cmd, const char *option, const char 
 	const bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
 	const char *digits = text + (hex ? 2 : 0);
 	const size_t n = strlen(digits);
-	unsigned long long value = UINT64_MAX;
+	uint64_t value = UINT64_MAX;
 
 	if (n >= 1 && n <= 16 && strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789") == n)
 		value = strtoull(digits, NULL, hex ? 16 : 10);
@@ -153,21 +146,6 @@ static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct 
 }
 
 /* --- Before the sweep: everything that can be known to fail ----------------------------------- */
-
-static int check_reports(const struct cli_cmd *cmd, const struct args *a)
-{
-	const char *const paths[] = { a->common.json.value, a->csv.value, a->svg, a->html };
-	struct tsr_err err;
-
-	if (a->csv.given && !a->csv.value && a->common.json.given && !a->common.json.value)
-		return cli_usage(cmd, "--csv and --json both on the standard output");
-	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
-		if (paths[i] && cli_check_report(paths[i], &err) != TSR_OK)
-			return cli_usage(cmd, "cannot write a report: %s%s", err.msg,
-					 cli_hint(&err));
-	}
-	return CLI_OK;
-}
 
 static int load_baseline(const char *path, const struct choice *c, struct tsr_sweep **ret)
 {
@@ -219,58 +197,34 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	return cli_json_end(&json, &a->common);
 }
 
-static int report_csv(const struct args *a, const struct tsr_sweep *s)
-{
-	struct tsr_text csv = { 0 };
-
-	tsr_sweep_put_csv(s, &csv);
-	return cli_write_report(&csv, a->csv.value);
-}
-
-static int report_files(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
-			const struct moved *moved)
-{
-	int status = CLI_OK;
-
-	if (a->svg) {
-		struct tsr_text svg = { 0 };
-
-		tsr_sweep_put_svg(s, &svg);
-		status = cli_write_report(&svg, a->svg);
-	}
-	if (a->html && status == CLI_OK) {
-		struct tsr_text html = { 0 };
-
-		tsr_sweep_put_html(s, &html);
-		status = cli_write_report(&html, a->html);
-	}
-	if (a->csv.given && status == CLI_OK)
-		status = report_csv(a, s);
-	if (a->common.json.given && status == CLI_OK)
-		status = report_json(cmd, a, s, moved);
-	return status;
-}
-
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
 		  const struct tsr_sweep *baseline)
 {
+	const struct cli_common *common = &a->common;
+	struct cli_reports reports = { 0 };
 	struct moved moved = { 0 };
 	struct tsr_err err;
 	int status;
 
 	if (baseline && tsr_sweep_compare(s, baseline, &moved.changes, &moved.n, &err) != TSR_OK)
 		return cli_error(&err);
-	if (cli_wants_text(&a->common) && !(a->csv.given && !a->csv.value)) {
-		cli_sweep_print(s, a->common.verbose != 0);
-		if (baseline)
-			cli_sweep_print_moved(moved.changes, moved.n, a->common.verbose != 0);
-	}
-	status = report_files(cmd, a, s, &moved);
+	tsr_sweep_put_table(s, common->verbose, &reports.table);
+	if (baseline)
+		tsr_sweep_put_changes(moved.changes, moved.n, common->verbose, &reports.table);
+	if (common->csv.given)
+		tsr_sweep_put_csv(s, &reports.csv);
+	if (common->svg)
+		tsr_sweep_put_svg(s, &reports.svg);
+	if (common->html)
+		tsr_sweep_put_html(s, &reports.html);
+	status = cli_write_reports(&reports, common);
+	if (status == CLI_OK && common->json.given)
+		status = report_json(cmd, a, s, &moved);
 	free(moved.changes);
 	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
 }
 
-/* From here on a GPU is faster although it takes a while to start. */
+/* Patterns times codecs from which a GPU is faster, although it takes a while to start. */
 #define WORTH_A_GPU (UINT64_C(1) << 31)
 
 static enum tsr_status sweep_on(const struct cli_device *d, const struct choice *c,
@@ -289,24 +243,24 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_sweep *sweep = NULL, *baseline = NULL;
 	struct choice c = { .n = 0 };
 	struct cli_device device;
-	struct cli_progress progress;
-	struct tsr_run run;
+	struct cli_work work;
 	struct tsr_err err = { 0 };
 	enum tsr_status swept;
 	int status = parse_choice(cmd, a, &c);
 
 	if (status == CLI_OK)
-		status = check_reports(cmd, a);
+		status = cli_check_reports(cmd, &a->common);
 	if (status == CLI_OK && a->baseline)
 		status = load_baseline(a->baseline, &c, &baseline);
 	if (status == CLI_OK)
-		status = cli_choose_device(
-			cmd, a->device, (c.last - c.first) * (uint64_t)c.n >= WORTH_A_GPU, &device);
+		status = cli_choose_device(cmd, a->common.device,
+					   (c.last - c.first) * (uint64_t)c.n >= WORTH_A_GPU,
+					   &device);
 	if (status == CLI_OK) {
 		cli_say_device(&a->common, "sweeping", &device);
-		run = cli_run_start(&progress, &a->common, "sweeping");
-		swept = sweep_on(&device, &c, &run, &sweep, &err);
-		cli_run_end(&progress);
+		cli_work_start(&work, &a->common, "sweeping");
+		swept = sweep_on(&device, &c, &work.run, &sweep, &err);
+		cli_work_end(&work);
 		status = swept == TSR_OK ? report(cmd, a, sweep, baseline) : cli_error(&err);
 	}
 	tsr_sweep_free(sweep);
@@ -316,20 +270,20 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 const struct cli_cmd cmd_sweep = {
 	.name = "sweep",
-	.summary = "every FP32 bit pattern through every weight codec",
+	.summary = "run every FP32 bit pattern through weight codecs",
 	.operands = "",
 	.details =
-		"Encodes and decodes every FP32 bit pattern of a range with each codec and "
-		"reports, "
-		"in total and per exponent, how many come back bit for bit, the mean and largest "
-		"relative error, the largest error in ULP, overflow and NaN. Reports do not depend "
-		"on threads or processor.",
+		"Encodes and decodes every FP32 bit pattern of a range with each codec. Reports, "
+		"in "
+		"total and per exponent, how many come back bit for bit, the mean and largest "
+		"relative error, the largest error in ULP, overflow and NaN. The figures do not "
+		"depend on threads or processor. By default runs on every usable GPU if there is "
+		"enough to do, else on the CPU; --device cuda is every GPU.",
 	.examples = "  tersor sweep --codec 'bf16+ulp*' --first 0x3f800000 --last 0x3fffffff\n"
 		    "  tersor sweep --codec bf16,fp16 --last 0x00ffffff -v\n"
 		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n",
 	.opts = opts,
-	.long_work = true,
-	.reports = true,
+	.takes = CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,136 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tersor unpack: packed files back into FP32 checkpoints. */
 #include <stdio.h>
 
-#include "ckpt/checkpoint_model.h"
+#include "cli/unpacking.h"
+#include "report/format.h"
 #include "text/json.h"
-#include "cli/coding.h"
-#include "cli/device.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "tersor/pack.h"
+#include "text/shape.h"
 
 struct args {
 	struct cli_common common;
-	struct cli_input input;
-	const char *output, *to, *device;
-	uint64_t max_shard;
-	bool force, dry_run;
+	const char *to;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	{ "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file", "the file to write" },
-	{ "to", 0, "CONTAINER", CLI_STRING, AT(to), 0, 0, "safetensors pt npz npy",
-	  "safetensors, pt, npz or npy; by default what OUT's name ends in, or what was packed" },
-	{ "max-shard-size", 0, "SIZE", CLI_NUMBER, AT(max_shard), 1, UINT64_MAX, NULL,
-	  "write safetensors shards of at most SIZE bytes of data, and an index" },
-	CLI_INPUT_OPTS(struct args),
-	{ "device", 0, "DEVICE", CLI_STRING, AT(device), 0, 0, "auto cpu cuda",
-	  "where to decode: cpu or cuda[:N] (auto, the default, is cpu)" },
-	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "replace an existing OUT" },
-	{ "dry-run", 0, NULL, CLI_FLAG, AT(dry_run), 0, 0, NULL,
-	  "show the plan; read the header only, write nothing" },
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy",
+		"safetensors, pt, npz or npy (default: by OUT's extension, else what was packed)"),
 	{ 0 }
 };
 
-static void print_report(const struct args *a, const struct tsr_unpacking *u)
+static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
 {
-	char name[128], shape[64], coding[64], size[16];
+	char name[TSR_NAME_ROOM], shape[TSR_SHAPE_ROOM], coding[TSR_CODING_ROOM];
+	char size[TSR_BYTES_ROOM];
 
-	for (size_t i = 0; a->common.verbose && i < u->source->ntensors; i++) {
+	for (size_t i = 0; common->verbose && i < u->source->ntensors; i++) {
 		const struct tsr_tensor *t = &u->source->tensors[i];
 
-		cli_format_name(name, sizeof(name), t->name, 36);
-		cli_format_shape(shape, sizeof(shape), t->rank, t->shape);
-		cli_format_coding(coding, sizeof(coding), &t->coding);
+		tsr_format_name(name, t->name, 36);
+		tsr_shape_text(shape, sizeof(shape), t->rank, t->shape);
+		tsr_format_coding(coding, &t->coding);
 		printf("  %-36s %-4s %-16s from %s\n", name, tsr_dtype_name(t->dtype), shape,
 		       coding);
 	}
-	cli_format_bytes(size, sizeof(size), (double)u->nbytes);
-	cli_format_name(name, sizeof(name), a->output, 40);
+	tsr_format_bytes(size, (double)u->nbytes);
+	tsr_format_name(name, common->output, 40);
 	printf("%s: %zu tensors, %s%s", name, u->source->ntensors, size,
-	       a->dry_run ? " planned" : "");
+	       common->dry_run ? " planned" : "");
 	if (u->source->generation)
 		printf(", %u lossy generation%s", u->source->generation,
 		       u->source->generation > 1 ? "s" : "");
 	printf("\n");
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a,
-		       const struct tsr_unpacking *u)
+static void put_json(struct tsr_text *json, const struct cli_common *common,
+		     const struct tsr_unpacking *u)
 {
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	tsr_json_put_string(&json, "input", a->common.operands.items[0]);
-	tsr_json_put_string(&json, "output", a->output);
-	tsr_json_put_bool(&json, "dry_run", a->dry_run);
-	tsr_json_put_u64(&json, "generation", u->source->generation);
-	tsr_json_put_u64(&json, "nbytes", u->nbytes);
-	tsr_json_open(&json, "tensors", '[');
-	for (size_t i = 0; i < u->source->ntensors; i++) {
-		tsr_json_open(&json, NULL, '{');
-		cli_json_tensor(&json, &u->source->tensors[i]);
-		tsr_json_close(&json, '}');
-	}
-	tsr_json_close(&json, ']');
-	return cli_json_end(&json, &a->common);
+	tsr_json_put_string(json, "input", common->operands.items[0]);
+	tsr_json_put_string(json, "output", common->output);
+	tsr_json_put_bool(json, "dry_run", common->dry_run);
+	tsr_json_put_u64(json, "generation", u->source->generation);
+	tsr_json_put_u64(json, "nbytes", u->nbytes);
 }
 
-static int unpack(const struct cli_cmd *cmd, struct args *a, const struct tsr_write_options *o)
+static enum tsr_status unpack(const struct cli_common *common, const struct tsr_write_options *o,
+			      const struct tsr_run *run, struct tsr_unpacking **ret,
+			      struct tsr_err *err)
 {
-	struct tsr_unpacking *u = NULL;
-	struct cli_progress progress;
-	struct tsr_run run = cli_run_start(&progress, &a->common, "unpacking");
-	struct tsr_err err = { 0 };
-	enum tsr_status unpacked;
-	int status = cli_open_gpu(cmd, &a->common, a->device, "unpacking", &run.gpu);
-
-	if (status != CLI_OK)
-		return status;
-	unpacked = tsr_unpack(a->common.operands.items[0], a->output, o, &run, &u, &err);
-	cli_run_end(&progress);
-	tsr_gpu_close(run.gpu);
-	if (!u)
-		return cli_error(&err);
-	cli_warn_notes(&a->common, u->source);
-	if (cli_wants_text(&a->common))
-		print_report(a, u);
-	if (a->common.json.given)
-		status = report_json(cmd, a, u);
-	tsr_unpacking_free(u);
-	return unpacked == TSR_OK ? status : cli_error(&err);
+	return tsr_unpack(common->operands.items[0], common->output, o, run, ret, err);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	struct args *a = args;
-	struct tsr_write_options o = tsr_write_defaults();
-	struct cli_inputs inputs;
-	int status;
+	static const struct cli_unpacking how = { "unpacking", unpack, print_report, put_json };
+	const struct args *a = args;
+	const struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
-	if (!a->output)
-		return cli_usage(cmd, "no output; give it with -o OUT");
-	status = cli_parse_container(cmd, a->to, a->output, &o);
-	if (status == CLI_OK && o.flashoptim)
-		status = cli_usage(cmd, "--to flashoptim is for convert");
-	if (status == CLI_OK)
-		status = cli_parse_input(cmd, &a->input, &inputs);
-	if (status != CLI_OK)
-		return status;
-	o.max_shard_nbytes = a->max_shard;
-	o.open = &inputs.open;
-	o.force = a->force;
-	o.dry_run = a->dry_run;
-	status = unpack(cmd, a, &o);
-	cli_input_free(&inputs);
-	return status;
+	return cli_unpack(cmd, &a->common, &how, &o);
 }
 
 const struct cli_cmd cmd_unpack = {
 	.name = "unpack",
-	.summary = "packed checkpoint back to FP32",
+	.summary = "restore the FP32 checkpoint from a packed one",
 	.operands = "IN",
 	.details =
 		"Writes the checkpoint that a packed file was made from: names, shapes, dtypes, "
@@ -142,8 +84,8 @@ const struct cli_cmd cmd_unpack = {
 	.examples = "  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
 		    "  tersor unpack packed.safetensors -o checkpoint.pt\n",
 	.opts = opts,
-	.long_work = true,
-	.reports = true,
+	.takes = CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 1,
 	.args_nbytes = sizeof(struct args),

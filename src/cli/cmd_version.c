@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tersor version: the version, and what this build can use. */
 #include <stdio.h>
 
 #include "text/json.h"
@@ -7,13 +8,7 @@
 #include "tersor/gpu.h"
 #include "tersor/version.h"
 
-struct args {
-	struct cli_common common;
-};
-
-static const struct cli_opt opts[] = { { 0 } };
-
-static int report_json(const struct cli_cmd *cmd, const struct args *a)
+static int report_json(const struct cli_cmd *cmd, const struct cli_common *common)
 {
 	struct tsr_text json = { 0 };
 	struct tsr_err err;
@@ -29,19 +24,19 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a)
 			tsr_json_put_string(&json, NULL, text);
 	}
 	tsr_json_close(&json, ']');
-	return cli_json_end(&json, &a->common);
+	return cli_json_end(&json, common);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct args *a = args;
-	const unsigned ngpus = a->common.verbose ? tsr_gpu_count() : 0;
+	const struct cli_common *common = args;
+	const unsigned ngpus = common->verbose ? tsr_gpu_count() : 0;
 	struct tsr_err err;
 	char text[256];
 
-	if (cli_wants_text(&a->common))
+	if (cli_wants_text(common))
 		printf("tersor %s\n", TSR_VERSION);
-	if (cli_wants_text(&a->common) && a->common.verbose) {
+	if (cli_wants_text(common) && common->verbose) {
 		printf("SIMD level: %s\nCUDA: %s\n", tsr_isa_name(),
 		       !tsr_gpu_built() ? "not built in"
 		       : ngpus		? "built in"
@@ -51,17 +46,16 @@ static int run(const struct cli_cmd *cmd, void *args)
 				printf("cuda:%u: %s\n", i, text);
 		}
 	}
-	return a->common.json.given ? report_json(cmd, a) : CLI_OK;
+	return common->json.given ? report_json(cmd, common) : CLI_OK;
 }
 
 const struct cli_cmd cmd_version = {
 	.name = "version",
-	.summary = "the version, and with -v what this build can use",
+	.summary = "show the version, and with -v what this build can use",
 	.operands = "",
 	.details = "Prints the version; with -v also the SIMD level in use and the GPUs.",
 	.examples = "  tersor version -v\n",
-	.opts = opts,
-	.reports = true,
-	.args_nbytes = sizeof(struct args),
+	.takes = CLI_REPORTS,
+	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

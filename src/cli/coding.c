@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command line words that name codecs, scales, bounds and devices. */
+/* Words of the command line that name codecs, bounds and rules. */
 #include "cli/coding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ANY_KIND (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
+#include "cli/nearest.h"
 
 struct codec_names {
 	const struct tsr_codec *const *at;
@@ -22,45 +22,49 @@ static const char *next_codec(void *ctx)
 	return *names->at ? (*names->at++)->name : NULL;
 }
 
-int cli_parse_codec(const struct cli_cmd *cmd, const char *name, enum tsr_kind kind,
+/* "weight ", or nothing if any kind will do. */
+static const char *kind_text(char out[32], unsigned kinds)
+{
+	const bool one = (kinds & (kinds - 1)) == 0;
+
+	snprintf(out, 32, "%s%s", one ? tsr_kind_name((enum tsr_kind)kinds) : "", one ? " " : "");
+	return out;
+}
+
+int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret)
 {
-	struct codec_names names = { tsr_codecs(), (unsigned)kind };
-	const char *near;
+	struct codec_names at = { tsr_codecs(), kinds };
+	const struct cli_names names = { next_codec, &at };
+	char kind[32], what[64];
 
 	*ret = tsr_codec_find(name);
-	if (*ret && ((*ret)->kinds & kind))
+	if (*ret && ((*ret)->kinds & kinds))
 		return CLI_OK;
+	kind_text(kind, kinds);
 	if (*ret)
-		return cli_usage(cmd,
-				 "codec '%s' is not for %s tensors; 'tersor codecs' lists them",
-				 name, tsr_kind_name(kind));
-	near = cli_nearest(name, next_codec, &names);
-	if (near)
-		return cli_usage(cmd, "unknown %s codec '%s'; did you mean '%s'?",
-				 tsr_kind_name(kind), name, near);
-	return cli_usage(cmd, "unknown %s codec '%s'; 'tersor codecs' lists them",
-			 tsr_kind_name(kind), name);
+		return cli_usage(cmd, "codec '%s' is not for %stensors; 'tersor codecs' lists them",
+				 name, kind);
+	snprintf(what, sizeof(what), "unknown %scodec", kind);
+	return cli_unknown(cmd, what, name, &names, "; 'tersor codecs' lists them");
 }
 
-int cli_parse_any_codec(const struct cli_cmd *cmd, const char *name)
+bool cli_parse_double(const char *text, double *ret)
 {
-	struct codec_names names = { tsr_codecs(), ANY_KIND };
-	const char *near;
+	char *end;
 
-	if (tsr_codec_find(name))
-		return CLI_OK;
-	near = cli_nearest(name, next_codec, &names);
-	if (near)
-		return cli_usage(cmd, "unknown codec '%s'; did you mean '%s'?", name, near);
-	return cli_usage(cmd, "unknown codec '%s'; 'tersor codecs' lists them", name);
+	*ret = strtod(text, &end);
+	return *text && !*end && *ret - *ret == 0;
 }
 
-int cli_parse_scale(const struct cli_cmd *cmd, const char *name, enum tsr_scale *ret)
+bool cli_split_setting(const char *item, char key[32], double *ret)
 {
-	if (tsr_scale_find(name, ret))
-		return CLI_OK;
-	return cli_usage(cmd, "unknown scale format '%s', expected e8m8, f16 or f32", name);
+	const char *equals = strchr(item, '=');
+
+	if (!equals || !cli_parse_double(equals + 1, ret))
+		return false;
+	snprintf(key, 32, "%.*s", (int)(equals - item), item);
+	return true;
 }
 
 int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct cli_list *list,
@@ -91,13 +95,28 @@ int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct
 	return CLI_OK;
 }
 
-void cli_format_coding(char *out, size_t room, const struct tsr_coding *coding)
+int cli_parse_rules(const struct cli_cmd *cmd, const struct cli_list *keep,
+		    const struct cli_list *map, struct tsr_name_rule *ret, unsigned *n_ret)
 {
-	if (!coding->codec)
-		snprintf(out, room, "raw");
-	else if (coding->codec->grouped)
-		snprintf(out, room, "%s %s/%u", coding->codec->name, tsr_scale_name(coding->scale),
-			 coding->group);
-	else
-		snprintf(out, room, "%s", coding->codec->name);
+	unsigned n = 0;
+
+	if ((keep ? keep->n : 0) + map->n > CLI_RULES_MAX)
+		return cli_usage(cmd, "more than %d --keep and --map options", CLI_RULES_MAX);
+	for (unsigned i = 0; keep && i < keep->n; i++)
+		ret[n++] = (struct tsr_name_rule){ keep->items[i], TSR_KIND_OTHER };
+	for (unsigned i = 0; i < map->n; i++) {
+		char *equals = strrchr((char *)map->items[i], '=');
+		enum tsr_kind kind;
+
+		if (!equals || !tsr_kind_find(equals + 1, &kind))
+			return cli_usage(
+				cmd,
+				"option --map: found '%s', expected REGEX=KIND, KIND being "
+				"weight, momentum, variance or other",
+				map->items[i]);
+		*equals = '\0';
+		ret[n++] = (struct tsr_name_rule){ map->items[i], kind };
+	}
+	*n_ret = n;
+	return CLI_OK;
 }

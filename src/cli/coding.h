@@ -1,25 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Words of the command line that name codecs, bounds and rules. */
 #ifndef TSR_CLI_CODING_H
 #define TSR_CLI_CODING_H
 
 #include "cli/cli.h"
 #include "tersor/compare.h"
-#include "tersor/codec.h"
+#include "tersor/names.h"
 
-/* Look up a codec for this kind; on failure say what is wrong and return CLI_USAGE. */
-int cli_parse_codec(const struct cli_cmd *cmd, const char *name, enum tsr_kind kind,
+/* Each returns CLI_OK, or CLI_USAGE after a message. */
+
+/* The codec with this name, which must be for one of @kinds. */
+int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret);
-int cli_parse_any_codec(const struct cli_cmd *cmd, const char *name);
-int cli_parse_scale(const struct cli_cmd *cmd, const char *name, enum tsr_scale *ret);
 
-/* Items of the form METRIC=VALUE; `ret` has room for all of them. */
+/* The most --max-error or --tol options, and --keep and --map options. */
+#define CLI_BOUNDS_MAX 16
+#define CLI_RULES_MAX 256
+
+/* Items of the form METRIC=VALUE; @ret has room for CLI_BOUNDS_MAX. */
 int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct cli_list *list,
 		     struct tsr_bound *ret);
 
-/* The most --max-error or --tol options. */
-#define CLI_BOUNDS_MAX 16
+/*
+ * Regular expressions of --keep (NULL: none), then items REGEX=KIND of --map, whose strings are
+ * split in place.  @ret has room for CLI_RULES_MAX.
+ */
+int cli_parse_rules(const struct cli_cmd *cmd, const struct cli_list *keep,
+		    const struct cli_list *map, struct tsr_name_rule *ret, unsigned *n_ret);
 
-/* "bf16+ulp8", or with a scale "softsign8 e8m8/32", into `out`. */
-void cli_format_coding(char *out, size_t room, const struct tsr_coding *coding);
+/* A number that is not infinite, and nothing else. */
+bool cli_parse_double(const char *text, double *ret);
+
+/* Split KEY=NUMBER: whether the item is one.  @key is cut off at its end. */
+bool cli_split_setting(const char *item, char key[32], double *ret);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Which GPUs --device means. */
 #include "cli/device.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/output.h"
 #include "tersor/codec.h"
 #include "tersor/gpu.h"
 
@@ -23,7 +23,7 @@ static int unknown(const struct cli_cmd *cmd, const char *device)
 	return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N", device);
 }
 
-/* Every GPU that can be used, or with @all every one there is. */
+/* Every usable GPU; with @all it is an error if one is not. */
 static enum tsr_status find_gpus(bool all, struct cli_device *ret, struct tsr_err *err)
 {
 	const unsigned n = tsr_gpu_count();
@@ -34,7 +34,7 @@ static enum tsr_status find_gpus(bool all, struct cli_device *ret, struct tsr_er
 		else if (all)
 			return err->code;
 	}
-	/* Says what is missing: CUDA, the driver or a GPU. */
+	/* The error says what is missing: CUDA, the driver or a GPU. */
 	return all && !ret->ngpus ? tsr_gpu_check(0, err) : TSR_OK;
 }
 
@@ -75,16 +75,16 @@ void cli_say_device(const struct cli_common *common, const char *what, const str
 	}
 }
 
-int cli_open_gpu(const struct cli_cmd *cmd, const struct cli_common *common, const char *device,
-		 const char *what, struct tsr_gpu **gpu_ret)
+int cli_open_gpu(const struct cli_cmd *cmd, const struct cli_common *common, const char *what,
+		 struct tsr_gpu **gpu_ret)
 {
 	struct cli_device one = { .ngpus = 0 };
 	struct tsr_err err;
 
 	*gpu_ret = NULL;
-	if (!is_auto(device) && !is_cpu(device)) {
-		if (!tsr_gpu_parse(device, &one.gpus[0]))
-			return unknown(cmd, device);
+	if (!is_auto(common->device) && !is_cpu(common->device)) {
+		if (!tsr_gpu_parse(common->device, &one.gpus[0]))
+			return unknown(cmd, common->device);
 		if (tsr_gpu_open(one.gpus[0], gpu_ret, &err) != TSR_OK)
 			return cli_error(&err);
 		one.ngpus = 1;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the options about inputs and outputs mean. */
 #include "cli/input.h"
 
 #include <ctype.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/fail.h"
 #include "base/file.h"
 #include "ckpt/checkpoint_model.h"
 
@@ -20,14 +22,14 @@ static int parse_as(const struct cli_cmd *cmd, const char *as, enum tsr_dtype *r
 			return CLI_OK;
 		}
 	}
-	return cli_usage(cmd, "option --as: unknown dtype '%s', expected bf16, f8_e4m3 or the like",
+	return cli_usage(cmd, "option --as: unknown dtype '%s', expected bf16, f8_e4m3 or similar",
 			 as);
 }
 
 /* Cut the text into lines, without blank ones and spaces at their ends. */
-static int split_lines(struct cli_inputs *in)
+static int split_lines(struct cli_input *in, struct tsr_open_options *open)
 {
-	size_t n = 0, room = 1;
+	size_t room = 1;
 	char *next;
 
 	for (const char *at = in->text; *at; at++)
@@ -44,15 +46,15 @@ static int split_lines(struct cli_inputs *in)
 			end--;
 		*end = '\0';
 		if (end > line)
-			in->names[n++] = line;
+			in->names[open->nparams++] = line;
 	}
-	in->open.params = in->names;
-	in->open.nparams = n;
+	open->params = in->names;
 	return CLI_OK;
 }
 
-static int read_params(const struct cli_cmd *cmd, const char *path, struct cli_inputs *in)
+static int read_params(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *in)
 {
+	const char *path = common->params;
 	struct tsr_err err = { 0 };
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
@@ -67,42 +69,39 @@ static int read_params(const struct cli_cmd *cmd, const char *path, struct cli_i
 	}
 	n = (size_t)tsr_file_size(f);
 	in->text = calloc(1, n + 1);
-	status = in->text ? tsr_file_read(f, in->text, n, 0, &err) : TSR_E_NOMEM;
+	status = in->text ? tsr_file_read(f, in->text, n, 0, &err) : tsr_fail_nomem(&err, path);
 	tsr_file_close(f);
-	if (!in->text)
-		return cli_fail(CLI_IO, "out of memory");
 	if (status != TSR_OK)
 		return cli_error(&err);
 	if (strlen(in->text) != n)
 		return cli_fail(CLI_INPUT, "%s: found a NUL byte, expected names of parameters",
 				path);
-	return split_lines(in);
+	return split_lines(in, &common->open);
 }
 
-int cli_parse_input(const struct cli_cmd *cmd, const struct cli_input *input,
-		    struct cli_inputs *ret)
+int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *ret)
 {
 	int status = CLI_OK;
 
-	*ret = (struct cli_inputs){ .open = tsr_open_defaults() };
-	ret->open.follow = input->follow;
-	if (input->as)
-		status = parse_as(cmd, input->as, &ret->open.as);
-	if (status == CLI_OK && input->params)
-		status = read_params(cmd, input->params, ret);
+	*ret = (struct cli_input){ 0 };
+	common->open = tsr_open_defaults();
+	common->open.follow = common->follow;
+	if (common->as)
+		status = parse_as(cmd, common->as, &common->open.as);
+	if (status == CLI_OK && common->params)
+		status = read_params(cmd, common, ret);
 	if (status != CLI_OK)
 		cli_input_free(ret);
 	return status;
 }
 
-void cli_input_free(struct cli_inputs *inputs)
+void cli_input_free(struct cli_input *input)
 {
-	free(inputs->text);
-	free(inputs->names);
-	*inputs = (struct cli_inputs){ 0 };
+	free(input->text);
+	free(input->names);
 }
 
-/* --- Outputs ------------------------------------------------------------------------------------ */
+/* --- Outputs --------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *extension;
@@ -130,28 +129,29 @@ static enum tsr_container by_extension(const char *out)
 	return TSR_CONTAINER_COUNT;
 }
 
-int cli_parse_container(const struct cli_cmd *cmd, const char *to, const char *out,
-			struct tsr_write_options *o)
+/* The one that is called @to. */
+static enum tsr_container by_name(const char *to)
 {
-	if (!to) {
-		o->container = by_extension(out);
-		return CLI_OK;
-	}
-	o->flashoptim = strcmp(to, "flashoptim") == 0;
-	o->container = TSR_CONTAINER_TORCH;
-	if (o->flashoptim)
-		return CLI_OK;
-	for (unsigned i = 0; i < TSR_CONTAINER_COUNT; i++) {
-		if (i == TSR_CONTAINER_DCP || strcmp(tsr_container_name((enum tsr_container)i), to))
-			continue;
-		o->container = (enum tsr_container)i;
-		return CLI_OK;
-	}
-	return cli_usage(
-		cmd,
-		"option --to: unknown container '%s', expected safetensors, pt, npz, npy or "
-		"flashoptim",
-		to);
+	unsigned i = 0;
+
+	while (i < TSR_CONTAINER_COUNT && strcmp(tsr_container_name((enum tsr_container)i), to))
+		i++;
+	return (enum tsr_container)i;
+}
+
+struct tsr_write_options cli_write_options(const struct cli_common *common, const char *to)
+{
+	struct tsr_write_options o = tsr_write_defaults();
+
+	o.flashoptim = to && strcmp(to, "flashoptim") == 0;
+	o.container = o.flashoptim ? TSR_CONTAINER_TORCH
+		      : to	   ? by_name(to)
+				   : by_extension(common->output);
+	o.max_shard_nbytes = common->max_shard;
+	o.open = &common->open;
+	o.force = common->force;
+	o.dry_run = common->dry_run;
+	return o;
 }
 
 void cli_warn_notes(const struct cli_common *common, const struct tsr_checkpoint *c)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The entry point: commands, standard streams and exit statuses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/nearest.h"
 #include "tersor/codec.h"
 
 extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_convert,
@@ -36,7 +37,8 @@ static const char *next_name(void *ctx)
 static int unknown_command(const char *name)
 {
 	const struct cli_cmd *const *at = cli_cmds;
-	const char *near = cli_nearest(name, next_name, &at);
+	const struct cli_names names = { next_name, &at };
+	const char *near = cli_nearest(name, &names);
 
 	if (near)
 		return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", name, near);

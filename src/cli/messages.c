@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes to stderr: errors, warnings and the progress bar; and the signals that stop work. */
+/* Errors and warnings on stderr, and the signals that stop the tool. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/output.h"
 #include "tersor/escape.h"
 
 static void print_line(const char *lead, const char *fmt, va_list ap)
@@ -127,11 +124,11 @@ void cli_catch_signals(void)
 	for (size_t i = 0; i < sizeof(stopping) / sizeof(*stopping); i++) {
 		struct sigaction now;
 
-		/* What is ignored, by nohup for one, stays ignored. */
+		/* An ignored signal stays ignored, as under nohup. */
 		if (sigaction(stopping[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
 			sigaction(stopping[i], &action, NULL);
 	}
-	/* A closed pipe or a file that is too large is an error of the call, with its own message. */
+	/* A closed pipe or a file that is too large is reported by the call that fails. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 }
@@ -139,64 +136,4 @@ void cli_catch_signals(void)
 int cli_signal(void)
 {
 	return signal_seen;
-}
-
-/* --- Progress ------------------------------------------------------------------------------- */
-
-#define BAR_WIDTH 28
-
-double cli_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static void draw(struct cli_progress *p, uint64_t done, uint64_t total, double now)
-{
-	const double share = total ? (double)done / (double)total : 1;
-	const double speed = (double)done / (now - p->started + 1e-9);
-	const unsigned eta = speed > 0 ? (unsigned)((double)(total - done) / speed + 0.5) : 0;
-	const int filled = (int)(share * BAR_WIDTH);
-	char bar[BAR_WIDTH + 1], rate[32];
-
-	for (int i = 0; i < BAR_WIDTH; i++)
-		bar[i] = i < filled ? '#' : '.';
-	bar[BAR_WIDTH] = '\0';
-	cli_format_bytes(rate, sizeof(rate), speed);
-	fprintf(stderr, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", p->verb, bar, (int)(100 * share),
-		rate, eta / 60, eta % 60);
-	p->shown = true;
-}
-
-static bool on_progress(void *ctx, uint64_t done, uint64_t total)
-{
-	struct cli_progress *p = ctx;
-	const double now = p->verb ? cli_seconds() : 0;
-
-	p->done = done;
-	if (p->verb && now - p->printed >= 0.1) {
-		p->printed = now;
-		draw(p, done, total, now);
-	}
-	return !signal_seen;
-}
-
-struct tsr_run cli_run_start(struct cli_progress *p, const struct cli_common *common,
-			     const char *verb)
-{
-	const bool show = !common->no_progress && !common->quiet && isatty(STDERR_FILENO);
-
-	*p = (struct cli_progress){ .verb = show ? verb : NULL, .started = cli_seconds() };
-	p->printed = p->started;
-	return (struct tsr_run){ .threads = (unsigned)common->threads,
-				 .progress = on_progress,
-				 .ctx = p };
-}
-
-void cli_run_end(struct cli_progress *p)
-{
-	if (p->shown)
-		fprintf(stderr, "\r%*s\r", 78, "");
 }

@@ -1,117 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command lines: parsing by table, help, and the nearest name for a mistyped one. */
+/* Command lines: the options that commands share, and parsing by table. */
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/nearest.h"
+#include "cli/paths.h"
 
-#define COLUMNS 80
-#define HELP_COLUMN 26
+/* --- Options that commands share ------------------------------------------------------------ */
 
-#define COMMON(field) offsetof(struct cli_common, field)
+#define AT(field) offsetof(struct cli_common, field)
 
-static const struct cli_opt opt_help = { "help", 'h', NULL, CLI_FLAG,	     COMMON(help),
-					 0,	 0,   NULL, "show this help" };
-static const struct cli_opt opts_report[] = {
-	{ "json", 0, "FILE", CLI_OPTIONAL, COMMON(json), 0, 0, "@report",
-	  "print one JSON object, or write it to FILE" },
-	{ "quiet", 'q', NULL, CLI_COUNT, COMMON(quiet), 0, 0, NULL,
-	  "no warnings; given twice, no report either" },
-	{ "verbose", 'v', NULL, CLI_COUNT, COMMON(verbose), 0, 0, NULL,
-	  "say more: every tensor, where there are any" },
+static const struct cli_opt output_opts[] = { { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0,
+						"@file", "write the result to OUT" },
+					      { 0 } };
+static const struct cli_opt draw_opts[] = {
+	CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
+		"print the figures as CSV, or write them to FILE"),
+	CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report", "draw a chart"),
+	CLI_OPT("html", "FILE", CLI_STRING, html, "@report",
+		"write a page with the chart, its values and tables"),
+	{ 0 }
 };
-static const struct cli_opt opts_long_work[] = {
-	{ "threads", 'j', "N", CLI_NUMBER, COMMON(threads), 0, 256, NULL,
+static const struct cli_opt write_opts[] = {
+	CLI_OPT_NUMBER("max-shard-size", "SIZE", max_shard, 1, UINT64_MAX,
+		       "split into safetensors shards of at most SIZE bytes of data, with an "
+		       "index"),
+	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "overwrite OUT if it exists" },
+	CLI_OPT_FLAG("dry-run", dry_run, "show the plan: read headers only, write nothing"),
+	{ 0 }
+};
+static const struct cli_opt read_opts[] = {
+	CLI_OPT_FLAG("follow-symlinks", follow, "open shards that are symbolic links"),
+	CLI_OPT("as", "DTYPE", CLI_STRING, as, "bf16 f16 f8_e4m3 f8_e5m2",
+		"dtype of .npy elements that have none: bf16, f8_e4m3, ..."),
+	CLI_OPT("params", "FILE", CLI_STRING, params, "@file",
+		"names of parameters, one per line, in the optimizer's order"),
+	{ 0 }
+};
+static const struct cli_opt device_opts[] = {
+	CLI_OPT("device", "DEVICE", CLI_STRING, device, "auto cpu cuda",
+		"where to compute: auto (default), cpu, cuda or cuda:N"),
+	{ 0 }
+};
+static const struct cli_opt work_opts[] = {
+	{ "threads", 'j', "N", CLI_NUMBER, AT(threads), 0, 256, NULL,
 	  "worker threads (default 0: one per processor)" },
-	{ "no-progress", 0, NULL, CLI_FLAG, COMMON(no_progress), 0, 0, NULL, "no progress bar" },
+	CLI_OPT_FLAG("no-progress", no_progress, "do not show a progress bar"),
+	{ 0 }
+};
+static const struct cli_opt report_opts[] = {
+	CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
+		"print the report as JSON, or write it to FILE"),
+	{ "quiet", 'q', NULL, CLI_COUNT, AT(quiet), 0, 0, NULL,
+	  "no warnings; given twice, no report either" },
+	{ "verbose", 'v', NULL, CLI_COUNT, AT(verbose), 0, 0, NULL,
+	  "report details, such as every tensor" },
+	{ 0 }
+};
+static const struct cli_opt help_opts[] = {
+	{ "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL, "show this help" }, { 0 }
 };
 
-const struct cli_opt *cli_common_opts(const struct cli_cmd *cmd)
+static void add(struct cli_opts *to, bool taken, const struct cli_opt *opts)
 {
-	static struct cli_opt opts[8];
-	unsigned n = 0;
-
-	memset(opts, 0, sizeof(opts));
-	for (unsigned i = 0; cmd->long_work && i < 2; i++)
-		opts[n++] = opts_long_work[i];
-	for (unsigned i = 0; cmd->reports && i < 3; i++)
-		opts[n++] = opts_report[i];
-	opts[n] = opt_help;
-	return opts;
+	for (; taken && opts && opts->name; opts++)
+		to->opt[to->n++] = opts;
 }
 
-/* --- Nearest name --------------------------------------------------------------------------- */
-
-#define NAME_MAX_COMPARED 40
-
-static unsigned edit_distance(const char *a, const char *b)
+void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
 {
-	unsigned row[NAME_MAX_COMPARED + 1];
-	const size_t na = strlen(a), nb = strlen(b);
-
-	if (na > NAME_MAX_COMPARED || nb > NAME_MAX_COMPARED)
-		return NAME_MAX_COMPARED;
-	for (unsigned j = 0; j <= nb; j++)
-		row[j] = j;
-	for (unsigned i = 1; i <= na; i++) {
-		unsigned diagonal = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= nb; j++) {
-			const unsigned substitute = diagonal + (a[i - 1] != b[j - 1]);
-			unsigned least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-
-			diagonal = row[j];
-			row[j] = substitute < least ? substitute : least;
-		}
-	}
-	return row[nb];
-}
-
-const char *cli_nearest(const char *wrong, const char *(*next)(void *ctx), void *ctx)
-{
-	const char *best = NULL, *name;
-	unsigned least = (unsigned)(strlen(wrong) / 3) + 2;
-
-	while ((name = next(ctx))) {
-		const unsigned distance = edit_distance(wrong, name);
-
-		if (distance < least) {
-			least = distance;
-			best = name;
-		}
-	}
-	return best;
+	ret->n = 0;
+	add(ret, cmd->takes & CLI_WRITES, output_opts);
+	add(ret, true, cmd->opts);
+	add(ret, cmd->takes & CLI_DRAWS, draw_opts);
+	add(ret, cmd->takes & CLI_WRITES, write_opts);
+	add(ret, cmd->takes & CLI_READS, read_opts);
+	add(ret, cmd->takes & CLI_COMPUTES, device_opts);
+	add(ret, cmd->takes & CLI_WORKS, work_opts);
+	add(ret, cmd->takes & CLI_REPORTS, report_opts);
+	add(ret, true, help_opts);
 }
 
 /* --- Parsing -------------------------------------------------------------------------------- */
-
-/* All options of a command: its own, then the common ones. */
-struct all_opts {
-	const struct cli_opt *opt[64];
-	unsigned n;
-	unsigned next; /* for next_opt_name() */
-};
-
-static void collect(const struct cli_cmd *cmd, struct all_opts *all)
-{
-	all->n = all->next = 0;
-	for (const struct cli_opt *o = cmd->opts; o && o->name; o++)
-		all->opt[all->n++] = o;
-	for (const struct cli_opt *o = cli_common_opts(cmd); o->name; o++)
-		all->opt[all->n++] = o;
-}
-
-static const char *next_opt_name(void *ctx)
-{
-	struct all_opts *all = ctx;
-
-	return all->next < all->n ? all->opt[all->next++]->name : NULL;
-}
 
 static bool parse_number(const char *text, uint64_t *ret)
 {
@@ -137,6 +112,38 @@ static bool parse_number(const char *text, uint64_t *ret)
 	return true;
 }
 
+/* Whether a word is one of those in @words, which spaces separate. */
+static bool is_among(const char *word, const char *words)
+{
+	const size_t len = strlen(word);
+
+	for (; *words; words += strspn(words, " ")) {
+		const size_t n = strcspn(words, " ");
+
+		if (n == len && memcmp(words, word, n) == 0)
+			return true;
+		words += n;
+	}
+	return false;
+}
+
+/* "a b c" as "a, b or c". */
+static int bad_word(const struct cli_cmd *cmd, const struct cli_opt *o, const char *found)
+{
+	char list[200];
+	size_t at = 0;
+
+	for (const char *w = o->values; *w && at + 5 < sizeof(list); w++) {
+		const char *end = strrchr(w, ' ');
+		const char *gap = *w != ' ' ? NULL : end == w ? " or " : ", ";
+
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%.*s", gap ? 4 : 1,
+				       gap ? gap : w);
+	}
+	list[at] = '\0';
+	return cli_usage(cmd, "option --%s: found '%s', expected %s", o->name, found, list);
+}
+
 static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char *value, void *args)
 {
 	void *at = (char *)args + o->at;
@@ -147,6 +154,11 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		break;
 	case CLI_COUNT:
 		(*(unsigned *)at)++;
+		break;
+	case CLI_WORD:
+		if (!is_among(value, o->values))
+			return bad_word(cmd, o, value);
+		*(const char **)at = value;
 		break;
 	case CLI_STRING:
 		*(const char **)at = value;
@@ -163,53 +175,77 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 	case CLI_NUMBER:
 		if (!parse_number(value, at) || *(uint64_t *)at < o->min ||
 		    *(uint64_t *)at > o->max)
-			return cli_usage(
-				cmd, "option --%s: found '%s', expected a number from %llu to %llu",
-				o->name, value, (unsigned long long)o->min,
-				(unsigned long long)o->max);
+			return cli_usage(cmd,
+					 "option --%s: found '%s', expected a number from "
+					 "%" PRIu64 " to %" PRIu64,
+					 o->name, value, o->min, o->max);
 		break;
 	}
 	return CLI_OK;
 }
 
-static int unknown_option(const struct cli_cmd *cmd, struct all_opts *all, const char *word)
+struct opt_names {
+	const struct cli_opts *all;
+	unsigned next;
+};
+
+static const char *next_opt(void *ctx)
 {
-	char name[64];
+	struct opt_names *names = ctx;
+
+	return names->next < names->all->n ? names->all->opt[names->next++]->name : NULL;
+}
+
+static int unknown_option(const struct cli_cmd *cmd, const struct cli_opts *all, const char *word)
+{
+	struct opt_names at = { all, 0 };
+	const struct cli_names names = { next_opt, &at };
 	const char *near;
+	char name[64];
 
 	if (word[0] != '-' || word[1] != '-')
 		return cli_usage(cmd, "unknown option '%s'", word);
 	snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
-	near = cli_nearest(name, next_opt_name, all);
+	near = cli_nearest(name, &names);
 	if (near)
 		return cli_usage(cmd, "unknown option '--%s'; did you mean '--%s'?", name, near);
 	return cli_usage(cmd, "unknown option '--%s'", name);
 }
 
-/* Every list has room for as many items as there are words. */
-static bool allocate_lists(const struct all_opts *all, void *args, int argc, bool release)
+/* The @i-th list of the arguments, the operands last; NULL for an option of another type. */
+static struct cli_list *list_at(const struct cli_opts *all, void *args, unsigned i)
 {
-	struct cli_common *common = args;
-	bool ok = true;
-
-	for (unsigned i = 0; i <= all->n; i++) {
-		struct cli_list *list = &common->operands;
-
-		if (i < all->n && all->opt[i]->type != CLI_LIST)
-			continue;
-		if (i < all->n)
-			list = (struct cli_list *)(void *)((char *)args + all->opt[i]->at);
-		if (release) {
-			free(list->items);
-			continue;
-		}
-		list->items = calloc((size_t)argc + 1, sizeof(*list->items));
-		ok = ok && list->items;
-	}
-	return ok;
+	if (i == all->n)
+		return &((struct cli_common *)args)->operands;
+	return all->opt[i]->type == CLI_LIST ? (void *)((char *)args + all->opt[i]->at) : NULL;
 }
 
-static int parse(const struct cli_cmd *cmd, struct all_opts *all, int argc, char **argv, void *args)
+/* Every list has room for as many items as there are words. */
+static bool allocate_lists(const struct cli_opts *all, void *args, int argc)
+{
+	for (unsigned i = 0; i <= all->n; i++) {
+		struct cli_list *list = list_at(all, args, i);
+
+		if (list)
+			list->items = calloc((size_t)argc + 1, sizeof(*list->items));
+		if (list && !list->items)
+			return false;
+	}
+	return true;
+}
+
+static void free_lists(const struct cli_opts *all, void *args)
+{
+	for (unsigned i = 0; i <= all->n; i++) {
+		struct cli_list *list = list_at(all, args, i);
+
+		if (list)
+			free(list->items);
+	}
+}
+
+static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc, char **argv,
+		 void *args)
 {
 	struct cli_common *common = args;
 	struct option longs[66] = { 0 };
@@ -268,194 +304,44 @@ static int check_operands(const struct cli_cmd *cmd, const struct cli_common *co
 	return CLI_OK;
 }
 
-/* The directory of a path, resolved as far as stat() does. */
-static bool stat_directory(const char *path, struct stat *st)
+/* --- Running -------------------------------------------------------------------------------- */
+
+static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
 {
-	const char *slash = strrchr(path, '/');
-	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-	const bool found = dir && stat(dir, st) == 0;
+	struct cli_common *common = args;
+	struct cli_input input;
+	int status = check_operands(cmd, common);
 
-	free(dir);
-	return found;
-}
-
-/* Whether two paths name one file, or would if they were created. */
-static bool same_file(const char *a, const char *b)
-{
-	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
-	struct stat sa, sb;
-
-	if (stat(a, &sa) == 0 && stat(b, &sb) == 0)
-		return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
-	if (strcmp(a_name ? a_name + 1 : a, b_name ? b_name + 1 : b) != 0)
-		return false;
-	return stat_directory(a, &sa) && stat_directory(b, &sb) && sa.st_dev == sb.st_dev &&
-	       sa.st_ino == sb.st_ino;
-}
-
-/* The file that an option names, if it names one: "@file" and "@report". */
-static const char *path_of(const struct cli_opt *o, const void *args)
-{
-	const void *at = (const char *)args + o->at;
-
-	if (!o->values || (strcmp(o->values, "@file") != 0 && strcmp(o->values, "@report") != 0))
-		return NULL;
-	if (o->type == CLI_OPTIONAL)
-		return ((const struct cli_optional *)at)->value;
-	return o->type == CLI_STRING ? *(const char *const *)at : NULL;
-}
-
-static int check_not(const struct cli_opt *report, const char *path, const char *other)
-{
-	if (!other || !same_file(other, path))
-		return CLI_OK;
-	return cli_fail(CLI_IO, "%s: --%s would replace %s, another file of this command", path,
-			report->name, other);
-}
-
-static int check_list_not(const struct cli_opt *report, const char *path,
-			  const struct cli_list *list)
-{
-	int status = CLI_OK;
-
-	for (unsigned i = 0; i < list->n && status == CLI_OK; i++)
-		status = check_not(report, path, list->items[i]);
-	return status;
-}
-
-/* The output is checked by the command against what it reads: operands are left to it. */
-static bool is_output(const struct cli_opt *o)
-{
-	return strcmp(o->name, "output") == 0;
-}
-
-/* A report must not land on any other file that the command line names, nor the output. */
-static int check_report_paths(const struct all_opts *all, const void *args)
-{
-	const struct cli_common *common = args;
-	int status = CLI_OK;
-
-	for (unsigned i = 0; i < all->n && status == CLI_OK; i++) {
-		const struct cli_opt *o = all->opt[i];
-		const char *path = path_of(o, args);
-
-		if (!path || (strcmp(o->values, "@report") != 0 && !is_output(o)))
-			continue;
-		if (!is_output(o))
-			status = check_list_not(o, path, &common->operands);
-		for (unsigned j = 0; j < all->n && status == CLI_OK; j++) {
-			const struct cli_opt *other = all->opt[j];
-
-			if (j == i)
-				continue;
-			status = check_not(o, path, path_of(other, args));
-			if (other->type == CLI_LIST && other->values && status == CLI_OK &&
-			    strcmp(other->values, "@file") == 0)
-				status = check_list_not(
-					o, path, (const void *)((const char *)args + other->at));
-		}
-	}
+	if (status == CLI_OK && cmd->output_needed && !common->output)
+		status = cli_usage(cmd, "no output; give it with -o OUT");
+	if (status == CLI_OK)
+		status = cli_check_paths(all, args);
+	if (status == CLI_OK)
+		status = cli_parse_input(cmd, common, &input);
+	if (status != CLI_OK)
+		return status;
+	status = cmd->run(cmd, args);
+	cli_input_free(&input);
 	return status;
 }
 
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 {
-	struct all_opts all;
-	void *args = calloc(1, cmd->args_nbytes);
-	struct cli_common *common = args;
+	struct cli_opts all;
+	struct cli_common *common = calloc(1, cmd->args_nbytes);
 	int status = CLI_OK;
 
-	collect(cmd, &all);
-	if (!args || !allocate_lists(&all, args, argc, false))
+	cli_collect_opts(cmd, &all);
+	if (!common || !allocate_lists(&all, common, argc))
 		status = cli_fail(CLI_IO, "out of memory for the command line");
 	if (status == CLI_OK)
-		status = parse(cmd, &all, argc, argv, args);
+		status = parse(cmd, &all, argc, argv, common);
 	if (status == CLI_OK && common->help)
 		cli_print_help(cmd);
 	else if (status == CLI_OK)
-		status = check_operands(cmd, common);
-	if (status == CLI_OK && !common->help)
-		status = check_report_paths(&all, args);
-	if (status == CLI_OK && !common->help)
-		status = cmd->run(cmd, args);
-	if (args)
-		allocate_lists(&all, args, argc, true);
-	free(args);
+		status = run_parsed(cmd, &all, common);
+	if (common)
+		free_lists(&all, common);
+	free(common);
 	return status;
-}
-
-/* --- Help ----------------------------------------------------------------------------------- */
-
-/* Print text from the current column on, wrapped, with later lines indented. */
-static void print_wrapped(const char *text, unsigned column, unsigned indent)
-{
-	while (*text) {
-		size_t len = strlen(text);
-		const size_t room = COLUMNS - column;
-
-		if (len > room) {
-			len = room;
-			while (len && text[len] != ' ')
-				len--;
-			if (!len)
-				len = strcspn(text, " ");
-		}
-		printf("%.*s\n", (int)len, text);
-		text += len;
-		while (*text == ' ')
-			text++;
-		column = indent;
-		if (*text)
-			printf("%*s", (int)indent, "");
-	}
-}
-
-static void print_option(const struct cli_opt *o)
-{
-	char head[80];
-	const bool optional = o->type == CLI_OPTIONAL;
-	int width;
-
-	snprintf(head, sizeof(head), "  %c%c%s --%s%s%s%s", o->key ? '-' : ' ',
-		 o->key ? o->key : ' ', o->key ? "," : " ", o->name,
-		 !o->arg    ? ""
-		 : optional ? "[="
-			    : " ",
-		 o->arg ? o->arg : "", optional ? "]" : "");
-	width = printf("%s", head);
-	if (width >= HELP_COLUMN - 1) {
-		printf("\n");
-		width = 0;
-	}
-	printf("%*s", HELP_COLUMN - width, "");
-	print_wrapped(o->help, HELP_COLUMN, HELP_COLUMN);
-}
-
-void cli_print_help(const struct cli_cmd *cmd)
-{
-	struct all_opts all;
-
-	printf("Usage: tersor %s [options]%s%s\n\n", cmd->name, *cmd->operands ? " " : "",
-	       cmd->operands);
-	print_wrapped(cmd->details, 0, 0);
-	printf("\nOptions:\n");
-	collect(cmd, &all);
-	for (unsigned i = 0; i < all.n; i++)
-		print_option(all.opt[i]);
-	if (cmd->examples)
-		printf("\nExamples:\n%s", cmd->examples);
-	printf("\nExit status: 0 done; 1 a comparison or bound failed; 2 usage; 3 malformed or\n"
-	       "unsupported input; 4 input/output error or out of resources; 128+n signal n.\n"
-	       "Manual: man tersor-%s\n",
-	       cmd->name);
-}
-
-void cli_print_main_help(void)
-{
-	printf("Usage: tersor COMMAND [options] ...\n\n"
-	       "Training state on disk: packs FP32 checkpoints into split BF16 weights and 8-bit\n"
-	       "optimizer state, and back; measures what that costs.\n\nCommands:\n");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
-		printf("  %-12s%s\n", (*c)->name, (*c)->summary);
-	printf("\n'tersor COMMAND --help' tells more; so does 'man tersor'.\n");
 }

@@ -1,71 +1,104 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reports: on standard output, or in files. */
 #include "cli/output.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "text/json.h"
-#include "tersor/escape.h"
 
-void cli_format_bytes(char *out, size_t room, double nbytes)
+/* Without a file it goes to standard output. */
+static bool is_printed(const struct cli_optional *report)
 {
-	static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
-	unsigned unit = 0;
-
-	while (nbytes >= 999.5 && unit < 5) {
-		nbytes /= 1000;
-		unit++;
-	}
-	snprintf(out, room,
-		 unit && nbytes < 9.995	  ? "%.2f %s"
-		 : unit && nbytes < 99.95 ? "%.1f %s"
-					  : "%.0f %s",
-		 nbytes, units[unit]);
-}
-
-void cli_format_count(char *out, size_t room, uint64_t n)
-{
-	char digits[24];
-	const int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
-	size_t at = 0;
-
-	for (int i = 0; i < len && at + 2 < room; i++) {
-		if (i && (len - i) % 3 == 0)
-			out[at++] = ',';
-		out[at++] = digits[i];
-	}
-	out[at] = '\0';
-}
-
-void cli_format_shape(char *out, size_t room, unsigned rank, const uint64_t *shape)
-{
-	size_t at = (size_t)snprintf(out, room, "[");
-
-	for (unsigned d = 0; d < rank && at + 24 < room; d++)
-		at += (size_t)snprintf(out + at, room - at, "%s%llu", d ? ", " : "",
-				       (unsigned long long)shape[d]);
-	snprintf(out + at, room - at, "]");
-}
-
-void cli_format_name(char *out, size_t room, const char *name, unsigned width)
-{
-	char safe[1024];
-	size_t len;
-
-	tsr_escape(safe, sizeof(safe), name);
-	len = strlen(safe);
-	if (len <= width)
-		snprintf(out, room, "%s", safe);
-	else
-		snprintf(out, room, "%.*s..%s", (int)(width - 2) / 2, safe,
-			 safe + len - (width - 2 - (width - 2) / 2));
+	return report->given && !report->value;
 }
 
 bool cli_wants_text(const struct cli_common *common)
 {
-	return common->quiet < 2 && !(common->json.given && !common->json.value);
+	return common->quiet < 2 && !is_printed(&common->json) && !is_printed(&common->csv);
 }
+
+int cli_write_report(struct tsr_text *text, const char *path)
+{
+	struct tsr_outfile *file = NULL;
+	struct tsr_err err;
+	enum tsr_status status;
+
+	if (text->failed) {
+		tsr_text_free(text);
+		return cli_fail(CLI_IO, "out of memory for the report");
+	}
+	if (!path) {
+		fwrite(text->bytes, 1, text->nbytes, stdout);
+		tsr_text_free(text);
+		return CLI_OK;
+	}
+	status = tsr_outfile_create(path, true, text->nbytes, &file, &err);
+	if (status == TSR_OK)
+		status = tsr_outfile_write(file, text->bytes, text->nbytes, 0, &err);
+	if (status == TSR_OK)
+		status = tsr_outfile_publish(file, &err);
+	else
+		tsr_outfile_discard(file);
+	tsr_text_free(text);
+	return status == TSR_OK ? CLI_OK : cli_error(&err);
+}
+
+int cli_write_reports(struct cli_reports *reports, const struct cli_common *common)
+{
+	const struct {
+		struct tsr_text *text;
+		bool wanted;
+		const char *path;
+	} all[] = {
+		{ &reports->table, cli_wants_text(common), NULL },
+		{ &reports->csv, common->csv.given, common->csv.value },
+		{ &reports->svg, common->svg != NULL, common->svg },
+		{ &reports->html, common->html != NULL, common->html },
+	};
+	int status = CLI_OK;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (all[i].wanted && status == CLI_OK)
+			status = cli_write_report(all[i].text, all[i].path);
+		tsr_text_free(all[i].text);
+	}
+	return status;
+}
+
+unsigned cli_report_paths(const struct cli_common *common, const char *paths[4])
+{
+	const char *const all[] = { common->json.value, common->csv.value, common->svg,
+				    common->html };
+	unsigned n = 0;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (all[i])
+			paths[n++] = all[i];
+	}
+	return n;
+}
+
+int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common)
+{
+	const char *paths[4];
+	const unsigned n = cli_report_paths(common, paths);
+
+	if (is_printed(&common->csv) && is_printed(&common->json))
+		return cli_usage(cmd, "--csv and --json both on the standard output");
+	for (unsigned i = 0; i < n; i++) {
+		struct tsr_outfile *file = NULL;
+		struct tsr_err err;
+
+		if (tsr_outfile_create(paths[i], true, 0, &file, &err) != TSR_OK)
+			return cli_usage(cmd, "cannot write a report: %s%s", err.msg,
+					 cli_hint(&err));
+		tsr_outfile_discard(file);
+	}
+	return CLI_OK;
+}
+
+/* --- JSON ----------------------------------------------------------------------------------- */
 
 void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
 {
@@ -77,8 +110,8 @@ void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
 }
 
 /*
- * A report may be shown on a terminal: DEL and C1 controls, which JSON allows in a string as they
- * are, become \u00NN.  In UTF-8 they are 7f, and c2 followed by 80 to 9f.
+ * JSON allows DEL and C1 controls in strings, but a report may be shown on a terminal: they become
+ * \u00NN.  In UTF-8 they are 7f, and c2 followed by 80 to 9f.
  */
 static void escape_controls(struct tsr_text *json)
 {
@@ -112,43 +145,23 @@ int cli_json_end(struct tsr_text *json, const struct cli_common *common)
 	return cli_write_report(json, common->json.value);
 }
 
-int cli_write_report(struct tsr_text *text, const char *path)
+void cli_json_inputs(struct tsr_text *json, const struct cli_common *common)
 {
-	struct tsr_outfile *file = NULL;
-	struct tsr_err err;
-	enum tsr_status status;
+	tsr_json_open(json, "inputs", '[');
+	for (unsigned i = 0; i < common->operands.n; i++)
+		tsr_json_put_string(json, NULL, common->operands.items[i]);
+	tsr_json_close(json, ']');
+}
 
-	if (text->failed) {
-		tsr_text_free(text);
-		return cli_fail(CLI_IO, "out of memory for the report");
-	}
-	if (!path) {
-		fwrite(text->bytes, 1, text->nbytes, stdout);
-		tsr_text_free(text);
-		return CLI_OK;
-	}
-	status = tsr_outfile_create(path, true, text->nbytes, &file, &err);
-	if (status == TSR_OK)
-		status = tsr_outfile_write(file, text->bytes, text->nbytes, 0, &err);
-	if (status == TSR_OK)
-		status = tsr_outfile_publish(file, &err);
+void cli_json_string(struct tsr_text *json, const char *key, const char *value)
+{
+	if (value)
+		tsr_json_put_string(json, key, value);
 	else
-		tsr_outfile_discard(file);
-	tsr_text_free(text);
-	return status == TSR_OK ? CLI_OK : cli_error(&err);
+		tsr_json_put_null(json, key);
 }
 
-enum tsr_status cli_check_report(const char *path, struct tsr_err *err)
-{
-	struct tsr_outfile *file = NULL;
-	const enum tsr_status status = tsr_outfile_create(path, true, 0, &file, err);
-
-	if (status == TSR_OK)
-		tsr_outfile_discard(file);
-	return status;
-}
-
-void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t)
+static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 {
 	tsr_json_put_string(json, "name", t->name);
 	tsr_json_put_string(json, "kind", tsr_kind_name(t->kind));
@@ -167,6 +180,21 @@ void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 	if (t->coding.codec && t->coding.codec->stochastic)
 		tsr_json_put_u64(json, "seed", t->coding.seed);
 	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
+}
+
+void cli_json_tensors(struct tsr_text *json, const struct tsr_checkpoint *c,
+		      void (*more)(struct tsr_text *json, const void *result, size_t i),
+		      const void *result)
+{
+	tsr_json_open(json, "tensors", '[');
+	for (size_t i = 0; i < c->ntensors; i++) {
+		tsr_json_open(json, NULL, '{');
+		put_tensor(json, &c->tensors[i]);
+		if (more)
+			more(json, result, i);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
 }
 
 void cli_json_measure(struct tsr_text *json, const struct tsr_measure *m)

@@ -1,25 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reports: on standard output, or in files. */
 #ifndef TSR_CLI_OUTPUT_H
 #define TSR_CLI_OUTPUT_H
 
-#include "text/text.h"
+#include "ckpt/checkpoint_model.h"
 #include "cli/cli.h"
-#include "tersor/checkpoint.h"
+#include "text/text.h"
 
-/* "1.23 GB"; at most 9 characters. */
-void cli_format_bytes(char *out, size_t room, double nbytes);
-
-/* "84,288". */
-void cli_format_count(char *out, size_t room, uint64_t n);
-
-/* "[144, 48]". */
-void cli_format_shape(char *out, size_t room, unsigned rank, const uint64_t *shape);
-
-/* A name for a terminal: escaped, and with its middle left out if it is longer than @width. */
-void cli_format_name(char *out, size_t room, const char *name, unsigned width);
-
-/* Whether the report for people is to be printed: not with -qq, nor with --json on stdout. */
+/* Whether the report for people is to be printed: not with -qq, nor with another on stdout. */
 bool cli_wants_text(const struct cli_common *common);
+
+/* Reports that a command composed; those that were not asked for stay empty. */
+struct cli_reports {
+	struct tsr_text table, csv, svg, html;
+};
+
+/* Print the table, write the others to their files and free all.  Exit status. */
+int cli_write_reports(struct cli_reports *reports, const struct cli_common *common);
+
+/* The files of the reports into @paths; returns how many. */
+unsigned cli_report_paths(const struct cli_common *common, const char *paths[4]);
+
+/* Before long work: whether all reports can be written.  CLI_OK, or CLI_USAGE after a message. */
+int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common);
+
+/* Write a text to a file, or print it if @path is NULL.  Frees it.  Exit status. */
+int cli_write_report(struct tsr_text *text, const char *path);
+
+/* --- JSON ----------------------------------------------------------------------------------- */
 
 /* Begin a JSON object with its schema, "tersor.COMMAND.v1". */
 void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
@@ -27,16 +35,19 @@ void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
 /* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
 int cli_json_end(struct tsr_text *json, const struct cli_common *common);
 
+/* A member "inputs": the operands. */
+void cli_json_inputs(struct tsr_text *json, const struct cli_common *common);
+
+/* A string, or null for NULL. */
+void cli_json_string(struct tsr_text *json, const char *key, const char *value);
+
 /*
- * Write a text to a file, or print it if @path is NULL.  Frees it.  Exit status.
+ * A member "tensors": what describes each tensor, and what @more puts behind it of the @i-th tensor
+ * in @result; @more may be NULL.
  */
-int cli_write_report(struct tsr_text *text, const char *path);
-
-/* Whether cli_write_report() could write this file now; leaves nothing behind. */
-enum tsr_status cli_check_report(const char *path, struct tsr_err *err);
-
-/* Members that describe a tensor: name, kind, dtype, shape, codec, scale, group, seed. */
-void cli_json_tensor(struct tsr_text *json, const struct tsr_tensor *t);
+void cli_json_tensors(struct tsr_text *json, const struct tsr_checkpoint *c,
+		      void (*more)(struct tsr_text *json, const void *result, size_t i),
+		      const void *result);
 
 /* A member "error" with every metric and count of a measurement. */
 void cli_json_measure(struct tsr_text *json, const struct tsr_measure *m);

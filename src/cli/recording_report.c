@@ -7,6 +7,7 @@
 
 #include "text/json.h"
 #include "cli/output.h"
+#include "report/format.h"
 
 static void warn_extra(const struct cli_common *common, const struct tsr_recording_summary *t)
 {
@@ -53,9 +54,9 @@ static void print_group(const struct tsr_recording_summary *t, size_t group)
 	const struct tsr_hyper *h = &t->recording->groups[group].hyper;
 	const struct tsr_recorded_group *g = &t->groups[group];
 	const char *before = "\n         ";
-	char count[32];
+	char count[TSR_COUNT_ROOM];
 
-	cli_format_count(count, sizeof(count), g->numel);
+	tsr_format_count(count, g->numel);
 	printf("group %-2zu %" PRIu64 " parameter%s, %s elements, lr ", group, g->nparams,
 	       g->nparams == 1 ? "" : "s", count);
 	print_range(&g->lr);
@@ -73,10 +74,10 @@ static void print_steps(const struct tsr_recording_summary *t)
 	printf("\n%9s %7s %8s %11s %11s  %s\n", "step", "tensors", "bytes", "lr", "loss", "file");
 	for (size_t i = 0; i < t->recording->nsteps; i++) {
 		const struct tsr_recording_step *s = &t->recording->steps[i];
-		char size[16], lr[24] = "-", loss[24] = "-", name[128];
+		char size[TSR_BYTES_ROOM], lr[24] = "-", loss[24] = "-", name[TSR_NAME_ROOM];
 
-		cli_format_bytes(size, sizeof(size), (double)t->steps[i].nbytes);
-		cli_format_name(name, sizeof(name), s->files[0], 27);
+		tsr_format_bytes(size, (double)t->steps[i].nbytes);
+		tsr_format_name(name, s->files[0], 27);
 		if (s->lr)
 			snprintf(lr, sizeof(lr), "%.6g", s->lr[0]);
 		if (s->has_loss)
@@ -92,10 +93,10 @@ static void print_steps(const struct tsr_recording_summary *t)
 static void print_report(const struct cli_common *common, const struct tsr_recording_summary *t)
 {
 	const struct tsr_recording *r = t->recording;
-	char name[128], size[16];
+	char name[TSR_NAME_ROOM], size[TSR_BYTES_ROOM];
 
-	cli_format_name(name, sizeof(name), r->path, 50);
-	cli_format_bytes(size, sizeof(size), (double)t->nbytes);
+	tsr_format_name(name, r->path, 50);
+	tsr_format_bytes(size, (double)t->nbytes);
 	printf("%s: recording, %s\n\n", name,
 	       r->optimizer == TSR_OPTIMIZER_COUNT ? "optimizer not recorded"
 						   : tsr_optimizer_name(r->optimizer));

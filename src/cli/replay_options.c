@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the words of `tersor replay` mean. */
+/* What the options of `tersor replay` mean. */
 #include "cli/replay_options.h"
 
 #include <stdio.h>
@@ -7,14 +7,8 @@
 #include <string.h>
 
 #include "cli/coding.h"
-
-static bool parse_number(const char *text, double *ret)
-{
-	char *end;
-
-	*ret = strtod(text, &end);
-	return *text && !*end && *ret - *ret == 0;
-}
+#include "cli/input.h"
+#include "cli/nearest.h"
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
@@ -25,7 +19,7 @@ static int put_number(const struct cli_cmd *cmd, const char *option, const char 
 
 	if (!text)
 		return CLI_OK;
-	if (!parse_number(text, &value))
+	if (!cli_parse_double(text, &value))
 		return cli_usage(cmd, "option --%s: found '%s', expected a number", option, text);
 	tsr_hyper_put(h, name, value);
 	return CLI_OK;
@@ -40,7 +34,7 @@ static int parse_betas(const struct cli_cmd *cmd, const char *betas, struct tsr_
 	if (!betas)
 		return CLI_OK;
 	snprintf(first, sizeof(first), "%.*s", (int)(comma ? comma - betas : 0), betas);
-	if (!comma || !parse_number(first, &beta1) || !parse_number(comma + 1, &beta2))
+	if (!comma || !cli_parse_double(first, &beta1) || !cli_parse_double(comma + 1, &beta2))
 		return cli_usage(cmd, "option --betas: found '%s', expected two numbers B1,B2",
 				 betas);
 	tsr_hyper_put(h, TSR_HYPER_BETA1, beta1);
@@ -57,29 +51,22 @@ static const char *next_hyper(void *ctx)
 
 static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_hyper *h)
 {
-	const char *equals = strchr(item, '='), *near;
-	unsigned name = 0;
+	unsigned next = 0;
+	const struct cli_names names = { next_hyper, &next };
 	double value;
 	char text[32];
 
-	if (!equals || !parse_number(equals + 1, &value))
+	if (!cli_split_setting(item, text, &value))
 		return cli_usage(cmd, "option --hyper: found '%s', expected NAME=X with a number",
 				 item);
-	snprintf(text, sizeof(text), "%.*s", (int)(equals - item), item);
-	while (name < TSR_HYPER_COUNT &&
-	       strcmp(tsr_hyper_name((enum tsr_hyper_name)name), text) != 0)
-		name++;
-	if (name < TSR_HYPER_COUNT) {
+	for (unsigned name = 0; name < TSR_HYPER_COUNT; name++) {
+		if (strcmp(tsr_hyper_name((enum tsr_hyper_name)name), text) != 0)
+			continue;
 		tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
 		return CLI_OK;
 	}
-	name = 0;
-	near = cli_nearest(text, next_hyper, &name);
-	if (near)
-		return cli_usage(cmd, "option --hyper: unknown name '%s'; did you mean '%s'?", text,
-				 near);
-	return cli_usage(cmd, "option --hyper: unknown name '%s', expected momentum or the like",
-			 text);
+	return cli_unknown(cmd, "option --hyper: unknown name", text, &names,
+			   ", expected momentum or similar");
 }
 
 static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_args *a,
@@ -88,10 +75,8 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	struct tsr_hyper *h = &o->hyper;
 	int status = CLI_OK;
 
-	if (a->optimizer && !tsr_optimizer_find(a->optimizer, &o->optimizer))
-		return cli_usage(cmd,
-				 "unknown optimizer '%s', expected sgd, sgdw, adam, adamw or lion",
-				 a->optimizer);
+	if (a->optimizer)
+		tsr_optimizer_find(a->optimizer, &o->optimizer);
 	for (unsigned i = 0; i < a->hyper.n && status == CLI_OK; i++)
 		status = parse_hyper(cmd, a->hyper.items[i], h);
 	if (status == CLI_OK)
@@ -103,9 +88,6 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	if (status == CLI_OK)
 		status = put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY,
 				    h);
-	if (a->compat && strcmp(a->compat, "flashoptim") != 0 && strcmp(a->compat, "pytorch") != 0)
-		return cli_usage(cmd, "unknown --compat '%s', expected flashoptim or pytorch",
-				 a->compat);
 	o->order_given = a->compat || a->state;
 	o->flashoptim = strcmp(a->compat  ? a->compat
 			       : a->state ? a->state
@@ -123,23 +105,23 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 
 /* --- State ------------------------------------------------------------------------------------ */
 
-static int parse_state(const struct cli_cmd *cmd, const char *state, struct tsr_replay_options *o)
+/* flash is what pack makes by default. */
+static void put_state(const char *state, struct tsr_replay_options *o)
 {
-	static const char *const flash[TSR_PARTS] = { "bf16+ulp8", "softsign8", "sqrt8" };
-	const bool flashoptim = state && strcmp(state, "flashoptim") == 0;
+	const struct tsr_pack_options flash = tsr_pack_defaults();
+	const struct tsr_coding *const codings[TSR_PARTS] = {
+		[TSR_PART_WEIGHT] = &flash.weight,
+		[TSR_PART_MOMENTUM] = &flash.momentum,
+		[TSR_PART_VARIANCE] = &flash.variance,
+	};
 
-	if (!state)
-		return CLI_OK;
-	if (!flashoptim && strcmp(state, "flash") != 0 && strcmp(state, "fp32") != 0)
-		return cli_usage(cmd, "unknown state '%s', expected fp32, flash or flashoptim",
-				 state);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		o->coding[p] = tsr_coding_default(
-			tsr_codec_find(strcmp(state, "fp32") == 0 ? "f32" : flash[p]));
-		if (flashoptim)
+		o->coding[p] = strcmp(state, "fp32") == 0
+				       ? tsr_coding_default(tsr_codec_find("f32"))
+				       : *codings[p];
+		if (strcmp(state, "flashoptim") == 0)
 			o->coding[p].scale = TSR_SCALE_F16;
 	}
-	return CLI_OK;
 }
 
 static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args *a,
@@ -147,7 +129,7 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 {
 	double number;
 
-	if (a->codec[TSR_PART_MOMENTUM] && parse_number(a->codec[TSR_PART_MOMENTUM], &number))
+	if (a->codec[TSR_PART_MOMENTUM] && cli_parse_double(a->codec[TSR_PART_MOMENTUM], &number))
 		return cli_usage(cmd,
 				 "option --momentum: found a number, expected a codec; the "
 				 "hyperparameter is --hyper momentum=%s",
@@ -172,21 +154,19 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 			struct tsr_replay_options *o)
 {
-	int status = parse_state(cmd, a->state, o);
 	bool grouped = false;
-	enum tsr_scale scale;
+	int status;
 
-	if (status == CLI_OK)
-		status = parse_codecs(cmd, a, o);
-	if (status == CLI_OK && a->scale)
-		status = cli_parse_scale(cmd, a->scale, &scale);
+	if (a->state)
+		put_state(a->state, o);
+	status = parse_codecs(cmd, a, o);
 	if (status != CLI_OK)
 		return status;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!o->coding[p].codec)
 			continue;
 		if (a->scale)
-			o->coding[p].scale = scale;
+			tsr_scale_find(a->scale, &o->coding[p].scale);
 		o->coding[p].group = a->group ? (uint32_t)a->group : TSR_GROUP_DEFAULT;
 		o->coding[p].seed = a->seed;
 		grouped = grouped || o->coding[p].codec->grouped;
@@ -245,22 +225,15 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 {
 	if (a->on_nonfinite && strcmp(a->on_nonfinite, "skip") == 0)
 		o->on_nonfinite = TSR_NONFINITE_SKIP;
-	else if (a->on_nonfinite && strcmp(a->on_nonfinite, "fail") != 0)
-		return cli_usage(cmd, "option --on-nonfinite: found '%s', expected fail or skip",
-				 a->on_nonfinite);
 	if (a->on_missing && strcmp(a->on_missing, "fail") == 0)
 		o->on_missing = TSR_MISSING_FAIL;
-	else if (a->on_missing && strcmp(a->on_missing, "skip") != 0)
-		return cli_usage(cmd, "option --on-missing: found '%s', expected skip or fail",
-				 a->on_missing);
-	if (a->compare && strcmp(a->compare, "fp32") != 0)
-		return cli_usage(cmd, "option --compare: found '%s', expected fp32", a->compare);
 	if (a->count && !parse_step(a->count, strlen(a->count), 0, &o->count))
 		return cli_usage(cmd, "option --count: found '%s', expected a number of steps",
 				 a->count);
 	o->has_count = a->count != NULL;
 	o->zero_state = a->zero_state;
-	o->compare = a->compare || a->gate.n || a->csv.given || a->svg || a->html;
+	o->compare = a->compare || a->gate.n || a->common.csv.given || a->common.svg ||
+		     a->common.html;
 	o->check_numerics = a->check_numerics;
 	return parse_steps(cmd, a->steps, o);
 }
@@ -276,37 +249,18 @@ static const char *next_figure(void *ctx)
 
 static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_gate *ret)
 {
-	const char *equals = strchr(item, '='), *near;
 	unsigned next = 0;
+	const struct cli_names names = { next_figure, &next };
 	char name[32];
 
-	if (!equals || !parse_number(equals + 1, &ret->limit) || ret->limit < 0)
+	if (!cli_split_setting(item, name, &ret->limit) || ret->limit < 0)
 		return cli_usage(cmd,
 				 "option --gate: found '%s', expected FIGURE=VALUE with 0 or more",
 				 item);
-	snprintf(name, sizeof(name), "%.*s", (int)(equals - item), item);
 	if (tsr_figure_find(name, &ret->figure))
 		return CLI_OK;
-	near = cli_nearest(name, next_figure, &next);
-	if (near)
-		return cli_usage(cmd, "option --gate: unknown figure '%s'; did you mean '%s'?",
-				 name, near);
-	return cli_usage(
-		cmd, "option --gate: unknown figure '%s', expected update-nmse or the like", name);
-}
-
-static int parse_rule(const struct cli_cmd *cmd, const char *item, struct tsr_name_rule *ret)
-{
-	char *equals = strrchr((char *)item, '=');
-
-	if (!equals || !tsr_kind_find(equals + 1, &ret->kind))
-		return cli_usage(cmd,
-				 "option --map: found '%s', expected REGEX=KIND with weight, "
-				 "momentum, variance or other",
-				 item);
-	*equals = '\0';
-	ret->regex = item;
-	return CLI_OK;
+	return cli_unknown(cmd, "option --gate: unknown figure", name, &names,
+			   ", expected update-nmse or similar");
 }
 
 static int parse_lists(const struct cli_cmd *cmd, const struct cli_replay_args *a,
@@ -314,41 +268,38 @@ static int parse_lists(const struct cli_cmd *cmd, const struct cli_replay_args *
 {
 	int status = CLI_OK;
 
-	if (a->gate.n > CLI_REPLAY_GATES_MAX || a->map.n > CLI_REPLAY_RULES_MAX)
-		return cli_usage(cmd, "more than %d --gate or %d --map options",
-				 CLI_REPLAY_GATES_MAX, CLI_REPLAY_RULES_MAX);
+	if (a->gate.n > CLI_REPLAY_GATES_MAX)
+		return cli_usage(cmd, "more than %d --gate options", CLI_REPLAY_GATES_MAX);
 	for (unsigned i = 0; i < a->gate.n && status == CLI_OK; i++)
 		status = parse_gate(cmd, a->gate.items[i], &ret->gates[i]);
-	for (unsigned i = 0; i < a->map.n && status == CLI_OK; i++)
-		status = parse_rule(cmd, a->map.items[i], &ret->rules[i]);
 	ret->options.gates = ret->gates;
 	ret->options.ngates = a->gate.n;
+	if (status != CLI_OK)
+		return status;
 	ret->options.rules = ret->rules;
-	ret->options.nrules = a->map.n;
-	return status;
+	return cli_parse_rules(cmd, NULL, &a->map, ret->rules, &ret->options.nrules);
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-/* What only an output has. */
 static int parse_output(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 			struct tsr_replay_options *o)
 {
-	struct tsr_write_options write = tsr_write_defaults();
-	int status;
+	const struct cli_common *common = &a->common;
+	struct tsr_write_options write;
 
-	if (!a->output && (a->to || a->max_shard || a->force))
+	if (!common->output && (a->to || common->max_shard || common->force))
 		return cli_usage(cmd, "--to, --max-shard-size and --force need an output; give it "
 				      "with -o OUT");
-	if (!a->output)
+	if (!common->output)
 		return CLI_OK;
-	status = cli_parse_container(cmd, a->to, a->output, &write);
+	write = cli_write_options(common, a->to);
 	o->container = write.container;
 	o->to_flashoptim = write.flashoptim;
 	o->decode = a->to != NULL;
-	o->max_shard_nbytes = a->max_shard;
-	o->force = a->force;
-	return status;
+	o->max_shard_nbytes = write.max_shard_nbytes;
+	o->force = write.force;
+	return CLI_OK;
 }
 
 int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
@@ -358,7 +309,8 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	int status;
 
 	*o = tsr_replay_defaults();
-	o->dry_run = a->dry_run;
+	o->dry_run = a->common.dry_run;
+	o->open = &a->common.open;
 	status = parse_optimizer(cmd, a, o);
 	if (status == CLI_OK)
 		status = parse_coding(cmd, a, o);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers, shapes and names as tables show them to people. */
+/* Numbers and names as tables show them to people. */
 #include "report/format.h"
 
 #include <inttypes.h>
@@ -50,16 +50,6 @@ void tsr_format_percent(char out[TSR_PERCENT_ROOM], uint64_t part, uint64_t whol
 			 percent > 99.9999  ? 99.9999
 			 : percent < 0.0001 ? 0.0001
 					    : percent);
-}
-
-void tsr_format_shape(char out[TSR_SHAPE_ROOM], unsigned rank, const uint64_t *shape)
-{
-	const size_t room = TSR_SHAPE_ROOM;
-	size_t at = (size_t)snprintf(out, room, "[");
-
-	for (unsigned d = 0; d < rank && at + 24 < room; d++)
-		at += (size_t)snprintf(out + at, room - at, "%s%" PRIu64, d ? ", " : "", shape[d]);
-	snprintf(out + at, room - at, "]");
 }
 
 void tsr_format_name(char out[TSR_NAME_ROOM], const char *name, unsigned width)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers, shapes and names as tables show them to people. */
+/* Numbers and names as tables show them to people. */
 #ifndef TSR_REPORT_FORMAT_H
 #define TSR_REPORT_FORMAT_H
 
@@ -16,7 +16,7 @@
 #define TSR_COUNT_ROOM 32
 #define TSR_PERCENT_ROOM 16
 #define TSR_CODING_ROOM 64
-#define TSR_SHAPE_ROOM 64
+#define TSR_SHAPE_ROOM 64 /* for tsr_shape_text() */
 #define TSR_NAME_ROOM 128
 
 /* "1.23 GB"; at most 9 characters. */
@@ -27,9 +27,6 @@ void tsr_format_count(char out[TSR_COUNT_ROOM], uint64_t n);
 
 /* "12.3456", and "100" or "0" only if exact; "-" of nothing. */
 void tsr_format_percent(char out[TSR_PERCENT_ROOM], uint64_t part, uint64_t whole);
-
-/* "[144, 48]". */
-void tsr_format_shape(char out[TSR_SHAPE_ROOM], unsigned rank, const uint64_t *shape);
 
 /* A name for a terminal: escaped, and with its middle left out if it is longer than @width. */
 void tsr_format_name(char out[TSR_NAME_ROOM], const char *name, unsigned width);

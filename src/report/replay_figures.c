@@ -3,6 +3,7 @@
 #include "report/replay_figures.h"
 
 #include <math.h>
+#include <stdio.h>
 
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step)
 {
@@ -46,6 +47,61 @@ struct tsr_replay_worst tsr_replay_worst(const struct tsr_replay *r, enum tsr_fi
 		most = error;
 	}
 	return worst;
+}
+
+size_t tsr_replay_worst_step(const struct tsr_replay *r, enum tsr_figure_name name)
+{
+	size_t worst = SIZE_MAX;
+	double most = 0;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (!tsr_replay_has_figures(r, i) || !(r->steps[i].total.value[name] > most))
+			continue;
+		most = r->steps[i].total.value[name];
+		worst = i;
+	}
+	return worst;
+}
+
+double tsr_replay_largest(const struct tsr_replay *r, size_t param, enum tsr_figure_name name)
+{
+	double largest = NAN;
+
+	for (size_t i = 0; i < r->nsteps; i++) {
+		if (tsr_replay_has_figures(r, i))
+			largest = fmax(largest,
+				       tsr_figure_error(&r->steps[i].tensors[param], name));
+	}
+	return largest;
+}
+
+bool tsr_replay_lr_range(const struct tsr_replay *r, double *least_ret, double *most_ret)
+{
+	*least_ret = INFINITY;
+	*most_ret = -INFINITY;
+	for (size_t i = 0; i < r->nsteps; i++) {
+		for (size_t g = 0; g < r->ngroups && r->steps[i].lr; g++) {
+			*least_ret = fmin(*least_ret, r->steps[i].lr[g]);
+			*most_ret = fmax(*most_ret, r->steps[i].lr[g]);
+		}
+	}
+	return *least_ret <= *most_ret;
+}
+
+bool tsr_replay_has_hyper(const struct tsr_replay *r, size_t group, enum tsr_hyper_name name)
+{
+	return name != TSR_HYPER_LR && tsr_hyper_is_set(&r->hyper[group], name) &&
+	       tsr_optimizer_uses(r->optimizer, name);
+}
+
+void tsr_figure_format(char out[24], double value, bool percent)
+{
+	if (value == 0)
+		snprintf(out, 24, "0");
+	else if (percent)
+		snprintf(out, 24, "%.4f", fmax(value, 0.0001));
+	else
+		snprintf(out, 24, "%.2e", value);
 }
 
 /* Those on which a multiple of (nsteps - 1) / (rows - 1) falls, rounded up. */

@@ -35,6 +35,21 @@ struct tsr_replay_worst tsr_replay_worst(const struct tsr_replay *r, enum tsr_fi
 struct tsr_replay_worst tsr_replay_worst_at(const struct tsr_replay *r, size_t step,
 					    enum tsr_figure_name name);
 
+/* The first step with the largest total of a figure, if that is above 0; else SIZE_MAX. */
+size_t tsr_replay_worst_step(const struct tsr_replay *r, enum tsr_figure_name name);
+
+/* The largest error of a parameter at any step; NaN if it has none. */
+double tsr_replay_largest(const struct tsr_replay *r, size_t param, enum tsr_figure_name name);
+
+/* The least and the largest learning rate of any group and step; false if none is known. */
+bool tsr_replay_lr_range(const struct tsr_replay *r, double *least_ret, double *most_ret);
+
+/* Whether a group has this hyperparameter, and the optimizer uses it; not the learning rate. */
+bool tsr_replay_has_hyper(const struct tsr_replay *r, size_t group, enum tsr_hyper_name name);
+
+/* A finite figure for a table: "0", "12.3456" of a percentage, "1.23e-05" of others. */
+void tsr_figure_format(char out[24], double value, bool percent);
+
 /* Whether a step has figures. */
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step);
 

@@ -83,23 +83,9 @@ static size_t first_step(const struct tsr_replay *r, enum tsr_figure_name name, 
 	return 0;
 }
 
-/* The step at which the total of a figure is largest; false if no step has it. */
-static bool worst_total(const struct tsr_replay *r, enum tsr_figure_name name, size_t *step_ret)
-{
-	double most = -1;
-
-	for (size_t i = 0; i < r->nsteps; i++) {
-		if (!tsr_replay_has_figures(r, i) || !(r->steps[i].total.value[name] > most))
-			continue;
-		most = r->steps[i].total.value[name];
-		*step_ret = i;
-	}
-	return most >= 0;
-}
-
 /* --- Findings --------------------------------------------------------------------------------- */
 
-/* Values that no arithmetic comes back from. */
+/* Values that arithmetic cannot recover from. */
 static void find_infinite(const struct tsr_replay *r, struct tsr_findings *f)
 {
 	char name[NAME_ROOM];
@@ -127,7 +113,7 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 	const size_t n = count_tensors(r, TSR_FIGURE_UPDATE_NMSE, limit);
 	char name[NAME_ROOM];
 
-	/* Of what is infinite there is a sentence already. */
+	/* find_infinite() reports infinite errors. */
 	if (!w.any || isinf(w.value))
 		return;
 	format_name(name, r, w.param);
@@ -153,27 +139,15 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 		    100 * sqrt(w.value), w.value, name, r->steps[w.step].step);
 }
 
-static double largest_of(const struct tsr_replay *r, enum tsr_figure_name name, size_t param)
-{
-	double largest = 0;
-
-	for (size_t i = 0; i < r->nsteps; i++) {
-		if (tsr_replay_has_figures(r, i))
-			largest = fmax(largest,
-				       tsr_figure_error(&r->steps[i].tensors[param], name));
-	}
-	return largest;
-}
-
 /* The tensor that loses most variances of those whose updates suffer; false if none does. */
 static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double *lost_ret)
 {
 	*lost_ret = 0;
 	for (size_t p = 0; p < r->nparams; p++) {
-		const double lost = largest_of(r, TSR_FIGURE_VARIANCE_LOST, p);
+		const double lost = tsr_replay_largest(r, p, TSR_FIGURE_VARIANCE_LOST);
 
-		if (lost <= *lost_ret ||
-		    largest_of(r, TSR_FIGURE_UPDATE_NMSE, p) < TSR_REPLAY_DRIFTING)
+		if (!(lost > *lost_ret) ||
+		    !(tsr_replay_largest(r, p, TSR_FIGURE_UPDATE_NMSE) >= TSR_REPLAY_DRIFTING))
 			continue;
 		*lost_ret = lost;
 		*param_ret = p;
@@ -186,18 +160,20 @@ static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *
 {
 	const struct tsr_codec *codec = r->coding[TSR_PART_VARIANCE].codec;
 	char name[NAME_ROOM], share[16], there[16];
-	size_t step = 0, param = 0;
+	const size_t step = tsr_replay_worst_step(r, TSR_FIGURE_VARIANCE_LOST);
+	size_t param = 0;
 	double lost;
 
-	if (!find_sufferer(r, &param, &lost) || !worst_total(r, TSR_FIGURE_VARIANCE_LOST, &step))
+	if (!find_sufferer(r, &param, &lost) || step == SIZE_MAX)
 		return;
 	format_name(name, r, param);
 	format_share(share, r->steps[step].total.value[TSR_FIGURE_VARIANCE_LOST],
 		     tsr_replay_numel(r, SIZE_MAX));
 	format_share(there, lost, tsr_replay_numel(r, param));
 	add(f,
-	    largest_of(r, TSR_FIGURE_UPDATE_NMSE, param) >= TSR_REPLAY_DIVERGED ? TSR_FINDING_BAD
-										: TSR_FINDING_WATCH,
+	    tsr_replay_largest(r, param, TSR_FIGURE_UPDATE_NMSE) >= TSR_REPLAY_DIVERGED
+		    ? TSR_FINDING_BAD
+		    : TSR_FINDING_WATCH,
 	    "%s stores variances as 0 that are not: %s of all at step %" PRIu64
 	    ", at most %s of %s. The next update of such a weight is divided by little more than "
 	    "its last gradient and eps, and explodes where the momentum survived. %s",
@@ -210,10 +186,10 @@ static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *
 static void find_underflow(const struct tsr_replay *r, struct tsr_findings *f)
 {
 	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UNDERFLOW);
+	const size_t step = tsr_replay_worst_step(r, TSR_FIGURE_UNDERFLOW);
 	char name[NAME_ROOM], share[16], worst_share[16];
-	size_t step = 0;
 
-	if (!w.any || !(w.value > 0) || !worst_total(r, TSR_FIGURE_UNDERFLOW, &step))
+	if (!w.any || step == SIZE_MAX)
 		return;
 	format_name(name, r, w.param);
 	format_share(share, r->steps[step].total.value[TSR_FIGURE_UNDERFLOW],
@@ -236,11 +212,12 @@ static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings 
 	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_QUANT);
 	const struct tsr_codec *codec = r->coding[TSR_PART_WEIGHT].codec;
 	const uint64_t n = tsr_replay_numel(r, SIZE_MAX);
+	const size_t worst = tsr_replay_worst_step(r, TSR_FIGURE_STALLED);
+	const size_t step = worst == SIZE_MAX ? w.step : worst;
 	char name[NAME_ROOM], share[16];
-	size_t step = 0;
 	double stalled;
 
-	if (!w.any || isinf(w.value) || !worst_total(r, TSR_FIGURE_STALLED, &step))
+	if (!w.any || isinf(w.value))
 		return;
 	stalled = r->steps[step].total.value[TSR_FIGURE_STALLED];
 	if (w.value < TSR_REPLAY_DIVERGED && stalled < TSR_REPLAY_STALLED * (double)n)
@@ -250,8 +227,7 @@ static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings 
 	add(f, TSR_FINDING_WATCH,
 	    "Weights in %s are too coarse for these updates: %s of them are stalled at step "
 	    "%" PRIu64 ", where the update moves them in FP32 and what is stored stays. Storing "
-	    "costs an update "
-	    "of %s %.3g%% of its length (update-quant %.3g at step %" PRIu64 ").",
+	    "costs an update of %s %.3g%% of its length (update-quant %.3g at step %" PRIu64 ").",
 	    codec ? codec->name : "their codec", share, r->steps[step].step, name,
 	    100 * sqrt(w.value), w.value, r->steps[w.step].step);
 }

@@ -92,20 +92,14 @@ static void put_state(struct tsr_text *html, const struct tsr_replay *r)
 
 static void put_lr(struct tsr_text *html, const struct tsr_replay *r)
 {
-	double least = INFINITY, most = -INFINITY;
+	double least, most;
 
-	for (size_t i = 0; i < r->nsteps; i++) {
-		for (size_t g = 0; g < r->ngroups && r->steps[i].lr; g++) {
-			least = fmin(least, r->steps[i].lr[g]);
-			most = fmax(most, r->steps[i].lr[g]);
-		}
-	}
-	if (least <= most)
-		tsr_text_printf(html, "<dt>learning rate</dt><dd>%.6g", least);
+	if (!tsr_replay_lr_range(r, &least, &most))
+		return;
+	tsr_text_printf(html, "<dt>learning rate</dt><dd>%.6g", least);
 	if (least < most)
 		tsr_text_printf(html, " to %.6g", most);
-	if (least <= most)
-		tsr_text_puts(html, "</dd>\n");
+	tsr_text_puts(html, "</dd>\n");
 }
 
 /* Of each group. */
@@ -121,8 +115,7 @@ static void put_hyper(struct tsr_text *html, const struct tsr_replay *r)
 		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
 			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
 
-			if (name == TSR_HYPER_LR || !tsr_hyper_is_set(&r->hyper[g], name) ||
-			    !tsr_optimizer_uses(r->optimizer, name))
+			if (!tsr_replay_has_hyper(r, g, name))
 				continue;
 			tsr_text_printf(html, "%s%s %.6g", lead, tsr_hyper_name(name),
 					r->hyper[g].value[name]);
@@ -186,19 +179,19 @@ static void put_findings(struct tsr_text *html, const struct tsr_replay *r)
 
 static void put_cell(struct tsr_text *html, const struct tsr_curve *c, double value, bool worst)
 {
+	char text[24];
+
 	tsr_text_puts(html, worst ? "<td class=\"worst\">" : "<td>");
-	if (isnan(value))
+	if (isnan(value)) {
 		tsr_text_puts(html, "\xe2\x80\x93");
-	else if (isinf(value))
+	} else if (isinf(value)) {
 		tsr_text_puts(html, "\xe2\x88\x9e");
-	else if (value == 0)
-		tsr_text_puts(html, "0");
-	else if (c->kind->figure == TSR_FIGURE_WEIGHT_ULP)
+	} else if (value > 0 && c->kind->figure == TSR_FIGURE_WEIGHT_ULP) {
 		tsr_html_put_count(html, "span", (uint64_t)value);
-	else if (c->kind->percent)
-		tsr_text_printf(html, "%.4f", fmax(value, 0.0001));
-	else
-		tsr_text_printf(html, "%.2e", value);
+	} else {
+		tsr_figure_format(text, value, c->kind->percent);
+		tsr_text_puts(html, text);
+	}
 	tsr_text_puts(html, "</td>");
 }
 
@@ -210,19 +203,31 @@ static void put_heads(struct tsr_text *html, const struct tsr_curves *c)
 	tsr_text_puts(html, "</tr></thead>\n<tbody>\n");
 }
 
-/* The step with the largest total, the first of equals; SIZE_MAX if all are 0. */
-static size_t worst_step(const struct tsr_curve *c, size_t n)
+/* The first of the largest values above 0; SIZE_MAX if there are none. */
+static size_t first_largest(const double *values, size_t n)
 {
-	size_t worst = SIZE_MAX;
+	size_t at = SIZE_MAX;
 	double most = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		if (!(c->total[i] > most))
+		if (!(values[i] > most))
 			continue;
-		most = c->total[i];
-		worst = i;
+		most = values[i];
+		at = i;
 	}
-	return worst;
+	return at;
+}
+
+/* The frame of a table; the caller puts the first heads, then the rows. */
+static void open_table(struct tsr_text *html)
+{
+	tsr_text_puts(html, "<div class=\"scroll\" tabindex=\"0\"><table class=\"figures\">\n"
+			    "<thead><tr>");
+}
+
+static void close_table(struct tsr_text *html)
+{
+	tsr_text_puts(html, "</tbody></table></div>\n");
 }
 
 static void put_step(struct tsr_text *html, const struct tsr_curves *c, size_t step,
@@ -252,11 +257,12 @@ static void put_steps(struct tsr_text *html, const struct tsr_curves *c)
 		tsr_text_puts(html, " Steps are evenly spaced, with the largest among them.");
 	if (r->ngroups > 1)
 		tsr_text_puts(html, " The learning rate is that of the first group.");
-	tsr_text_puts(html, "</p>\n<div class=\"scroll\" tabindex=\"0\"><table class=\"figures\">\n"
-			    "<thead><tr><th>Step</th><th>lr<small>&nbsp;</small></th>");
+	tsr_text_puts(html, "</p>\n");
+	open_table(html);
+	tsr_text_puts(html, "<th>Step</th><th>lr<small>&nbsp;</small></th>");
 	put_heads(html, c);
 	for (unsigned i = 0; i < c->n; i++)
-		worst[i] = worst_step(&c->curve[i], r->nsteps);
+		worst[i] = first_largest(c->curve[i].total, r->nsteps);
 	for (size_t s = 0; s < r->nsteps; s++) {
 		bool shown = tsr_replay_in_sample(r, s, STEPS_SHOWN);
 
@@ -265,7 +271,7 @@ static void put_steps(struct tsr_text *html, const struct tsr_curves *c)
 		if (shown)
 			put_step(html, c, s, worst);
 	}
-	tsr_text_puts(html, "</tbody></table></div>\n");
+	close_table(html);
 }
 
 /* The largest value of a tensor over the steps. */
@@ -274,12 +280,8 @@ static double largest_of(const struct tsr_replay *r, const struct tsr_curve *c, 
 	const enum tsr_figure_name name = c->kind->figure;
 	const uint64_t whole = name == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
 							    : tsr_replay_numel(r, param);
-	double largest = NAN;
+	const double largest = tsr_replay_largest(r, param, name);
 
-	for (size_t i = 0; i < r->nsteps; i++) {
-		if (tsr_replay_has_figures(r, i))
-			largest = fmax(largest, r->steps[i].tensors[param].value[name]);
-	}
 	if (!c->kind->percent)
 		return largest;
 	return whole ? 100 * largest / (double)whole : 0;
@@ -288,16 +290,9 @@ static double largest_of(const struct tsr_replay *r, const struct tsr_curve *c, 
 /* The tensor that is worst at any step; SIZE_MAX if all are 0. */
 static size_t worst_tensor(const struct tsr_curve *c, size_t n)
 {
-	size_t worst = SIZE_MAX;
-	double most = 0;
+	const size_t step = first_largest(c->worst, n);
 
-	for (size_t i = 0; i < n; i++) {
-		if (!(c->worst[i] > most))
-			continue;
-		most = c->worst[i];
-		worst = c->tensor[i];
-	}
-	return worst;
+	return step == SIZE_MAX ? SIZE_MAX : c->tensor[step];
 }
 
 static void put_tensors(struct tsr_text *html, const struct tsr_curves *c)
@@ -309,8 +304,9 @@ static void put_tensors(struct tsr_text *html, const struct tsr_curves *c)
 			    "largest of each column is bold.");
 	if (r->nparams > TENSORS_SHOWN)
 		tsr_text_printf(html, " The first %d of %zu.", TENSORS_SHOWN, r->nparams);
-	tsr_text_puts(html, "</p>\n<div class=\"scroll\" tabindex=\"0\"><table class=\"figures\">\n"
-			    "<thead><tr><th>Tensor</th>");
+	tsr_text_puts(html, "</p>\n");
+	open_table(html);
+	tsr_text_puts(html, "<th>Tensor</th>");
 	put_heads(html, c);
 	for (unsigned i = 0; i < c->n; i++)
 		worst[i] = worst_tensor(&c->curve[i], r->nsteps);
@@ -324,7 +320,7 @@ static void put_tensors(struct tsr_text *html, const struct tsr_curves *c)
 			put_cell(html, &c->curve[i], largest_of(r, &c->curve[i], p), worst[i] == p);
 		tsr_text_puts(html, "</tr>\n");
 	}
-	tsr_text_puts(html, "</tbody></table></div>\n");
+	close_table(html);
 }
 
 static void put_warnings(struct tsr_text *html, const struct tsr_replay *r)
@@ -332,10 +328,10 @@ static void put_warnings(struct tsr_text *html, const struct tsr_replay *r)
 	if (!r->nwarnings)
 		return;
 	tsr_text_puts(html, "<h2>Learning rates that are too small</h2>\n<p>They cannot move the "
-			    "largest weights of these tensors.</p>\n<div class=\"scroll\" "
-			    "tabindex=\"0\"><table class=\"figures\">\n<thead><tr><th>Tensor</th>"
-			    "<th>from step</th><th>lr</th><th>largest weight</th></tr></thead>\n"
-			    "<tbody>\n");
+			    "largest weights of these tensors.</p>\n");
+	open_table(html);
+	tsr_text_puts(html, "<th>Tensor</th><th>from step</th><th>lr</th><th>largest weight</th>"
+			    "</tr></thead>\n<tbody>\n");
 	for (size_t i = 0; i < r->nwarnings && i < TENSORS_SHOWN; i++) {
 		const struct tsr_numerics_warning *w = &r->warnings[i];
 
@@ -344,7 +340,7 @@ static void put_warnings(struct tsr_text *html, const struct tsr_replay *r)
 		tsr_text_printf(html, "</td><td>%" PRIu64 "</td><td>%.4g</td><td>%.4g</td></tr>\n",
 				w->step, w->lr, w->largest);
 	}
-	tsr_text_puts(html, "</tbody></table></div>\n");
+	close_table(html);
 }
 
 /* --- The page --------------------------------------------------------------------------------- */

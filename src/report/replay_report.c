@@ -54,8 +54,7 @@ static void put_groups(const struct tsr_replay *r, struct tsr_text *json)
 		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
 			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
 
-			if (name != TSR_HYPER_LR && tsr_hyper_is_set(&r->hyper[g], name) &&
-			    tsr_optimizer_uses(r->optimizer, name))
+			if (tsr_replay_has_hyper(r, g, name))
 				tsr_json_put_double(json, tsr_hyper_name(name),
 						    r->hyper[g].value[name]);
 		}

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "report/chart.h"
-#include "report/sweep_report.h"
 
 /* --- Panels ----------------------------------------------------------------------------------- */
 

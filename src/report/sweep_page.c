@@ -7,7 +7,7 @@
 #include "report/format.h"
 #include "report/page.h"
 #include "report/sweep_chart.h"
-#include "report/sweep_report.h"
+#include "report/sweep_figures.h"
 
 TSR_EMBED(tsr_sweep_page_css, "src/report/sweep_page.css");
 TSR_EMBED(tsr_sweep_page_js, "src/report/sweep_page.js");

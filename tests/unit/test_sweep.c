@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "coded.h"
+#include "report/sweep_figures.h"
 #include "report/sweep_report.h"
 #include "tersor/sweep.h"
 

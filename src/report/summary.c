@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table by kind that pack and inspect show. */
-#include "cli/summary.h"
+/* Totals of a checkpoint by kind and codec, as a table and as JSON. */
+#include "report/summary.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "text/json.h"
-#include "cli/coding.h"
-#include "cli/output.h"
+#include "report/format.h"
 
-static struct cli_summary_row *row_for(struct cli_summary *s, const struct tsr_tensor *t)
+static struct tsr_summary_row *row_for(struct tsr_summary *s, const struct tsr_tensor *t)
 {
 	unsigned i = 0;
 
@@ -18,13 +18,13 @@ static struct cli_summary_row *row_for(struct cli_summary *s, const struct tsr_t
 		s->rows[i].coding.scale != t->coding.scale ||
 		s->rows[i].coding.group != t->coding.group))
 		i++;
-	if (i == s->nrows && s->nrows < CLI_SUMMARY_ROWS_MAX)
-		s->rows[s->nrows++] = (struct cli_summary_row){ .kind = t->kind,
+	if (i == s->nrows && s->nrows < TSR_SUMMARY_ROWS_MAX)
+		s->rows[s->nrows++] = (struct tsr_summary_row){ .kind = t->kind,
 								.coding = t->coding };
-	return &s->rows[i < CLI_SUMMARY_ROWS_MAX ? i : CLI_SUMMARY_ROWS_MAX - 1];
+	return &s->rows[i < TSR_SUMMARY_ROWS_MAX ? i : TSR_SUMMARY_ROWS_MAX - 1];
 }
 
-static void add(struct cli_summary_row *r, const struct tsr_tensor *t, uint64_t stored_nbytes,
+static void add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		double nmse)
 {
 	r->ntensors++;
@@ -37,14 +37,14 @@ static void add(struct cli_summary_row *r, const struct tsr_tensor *t, uint64_t 
 	}
 }
 
-void cli_summary_add(struct cli_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
+void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		     double nmse)
 {
 	add(row_for(s, t), t, stored_nbytes, nmse);
 	add(&s->total, t, stored_nbytes, nmse);
 }
 
-static uint64_t count_kind(const struct cli_summary *s, enum tsr_kind kind)
+static uint64_t count_kind(const struct tsr_summary *s, enum tsr_kind kind)
 {
 	uint64_t n = 0;
 
@@ -53,14 +53,14 @@ static uint64_t count_kind(const struct cli_summary *s, enum tsr_kind kind)
 	return n;
 }
 
-static uint64_t parameters(const struct cli_summary *s)
+static uint64_t parameters(const struct tsr_summary *s)
 {
 	const uint64_t weights = count_kind(s, TSR_KIND_WEIGHT);
 
 	return weights ? weights : count_kind(s, TSR_KIND_MOMENTUM);
 }
 
-double cli_summary_bytes_per_parameter(const struct cli_summary *s)
+double tsr_summary_bytes_per_parameter(const struct tsr_summary *s)
 {
 	const uint64_t n = parameters(s);
 
@@ -73,12 +73,12 @@ static int kind_order(enum tsr_kind kind)
 	return kind == TSR_KIND_OTHER ? 8 : (int)kind;
 }
 
-static void sort_rows(struct cli_summary *s)
+static void sort_rows(struct tsr_summary *s)
 {
 	for (unsigned i = 1; i < s->nrows; i++) {
 		for (unsigned j = i;
 		     j && kind_order(s->rows[j].kind) < kind_order(s->rows[j - 1].kind); j--) {
-			const struct cli_summary_row moved = s->rows[j];
+			const struct tsr_summary_row moved = s->rows[j];
 
 			s->rows[j] = s->rows[j - 1];
 			s->rows[j - 1] = moved;
@@ -86,40 +86,40 @@ static void sort_rows(struct cli_summary *s)
 	}
 }
 
-static void print_row(const char *name, const struct cli_summary_row *r, const char *codec,
-		      bool errors)
+static void put_row(struct tsr_text *out, const char *name, const struct tsr_summary_row *r,
+		    const char *codec, bool errors)
 {
-	char count[32], before[16], after[16], per[16] = "-", worst[32] = "";
+	char count[TSR_COUNT_ROOM], before[TSR_BYTES_ROOM], after[TSR_BYTES_ROOM];
+	char per[16] = "-", worst[32] = "";
 
-	cli_format_count(count, sizeof(count), r->nelements);
-	cli_format_bytes(before, sizeof(before), (double)r->nbytes);
-	cli_format_bytes(after, sizeof(after), (double)r->stored_nbytes);
+	tsr_format_count(count, r->nelements);
+	tsr_format_bytes(before, (double)r->nbytes);
+	tsr_format_bytes(after, (double)r->stored_nbytes);
 	if (r->nelements)
 		snprintf(per, sizeof(per), "%.3f", (double)r->stored_nbytes / (double)r->nelements);
 	if (errors && r->worst)
 		snprintf(worst, sizeof(worst), "%.1e", r->worst_nmse);
 	else if (errors)
 		snprintf(worst, sizeof(worst), "      -");
-	printf("%-9s %-18s%7llu %15s %8s %8s %6s%s%s\n", name, codec,
-	       (unsigned long long)r->ntensors, count, before, after, per, *worst ? " " : "",
-	       worst);
+	tsr_text_printf(out, "%-9s %-18s%7" PRIu64 " %15s %8s %8s %6s%s%s\n", name, codec,
+			r->ntensors, count, before, after, per, *worst ? " " : "", worst);
 }
 
-void cli_summary_print(struct cli_summary *s)
+void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out)
 {
-	char codec[64];
+	char codec[TSR_CODING_ROOM];
 
 	sort_rows(s);
-	printf("%-9s %-18s%7s %15s %8s %8s %6s%s\n", "kind", "codec", "tensors", "elements",
-	       "input", "stored", "B/elem", s->total.worst ? "    NMSE" : "");
+	tsr_text_printf(out, "%-9s %-18s%7s %15s %8s %8s %6s%s\n", "kind", "codec", "tensors",
+			"elements", "input", "stored", "B/elem", s->total.worst ? "    NMSE" : "");
 	for (unsigned i = 0; i < s->nrows; i++) {
-		cli_format_coding(codec, sizeof(codec), &s->rows[i].coding);
-		print_row(tsr_kind_name(s->rows[i].kind), &s->rows[i], codec, s->total.worst);
+		tsr_format_coding(codec, &s->rows[i].coding);
+		put_row(out, tsr_kind_name(s->rows[i].kind), &s->rows[i], codec, s->total.worst);
 	}
-	print_row("total", &s->total, "", false);
+	put_row(out, "total", &s->total, "", false);
 }
 
-static void row_json(struct tsr_text *json, const struct cli_summary_row *r)
+static void row_json(struct tsr_text *json, const struct tsr_summary_row *r)
 {
 	tsr_json_put_u64(json, "tensors", r->ntensors);
 	tsr_json_put_u64(json, "elements", r->nelements);
@@ -127,13 +127,13 @@ static void row_json(struct tsr_text *json, const struct cli_summary_row *r)
 	tsr_json_put_u64(json, "stored_nbytes", r->stored_nbytes);
 }
 
-void cli_summary_json(struct cli_summary *s, struct tsr_text *json)
+void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
 {
 	sort_rows(s);
 	tsr_json_open(json, "totals", '{');
 	row_json(json, &s->total);
 	tsr_json_put_u64(json, "parameters", parameters(s));
-	tsr_json_put_double(json, "bytes_per_parameter", cli_summary_bytes_per_parameter(s));
+	tsr_json_put_double(json, "bytes_per_parameter", tsr_summary_bytes_per_parameter(s));
 	tsr_json_close(json, '}');
 	tsr_json_open(json, "by_kind", '[');
 	for (unsigned i = 0; i < s->nrows; i++) {

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a report would replace another file that the command line names. */
+#include "cli/paths.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The directory of a path, resolved as far as stat() does. */
+static bool stat_directory(const char *path, struct stat *st)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	const bool found = dir && stat(dir, st) == 0;
+
+	free(dir);
+	return found;
+}
+
+/* Whether two paths name one file, or would if they were created. */
+static bool same_file(const char *a, const char *b)
+{
+	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
+	struct stat sa, sb;
+
+	if (stat(a, &sa) == 0 && stat(b, &sb) == 0)
+		return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+	if (strcmp(a_name ? a_name + 1 : a, b_name ? b_name + 1 : b) != 0)
+		return false;
+	return stat_directory(a, &sa) && stat_directory(b, &sb) && sa.st_dev == sb.st_dev &&
+	       sa.st_ino == sb.st_ino;
+}
+
+/* The file that an option names, if it names one: "@file" and "@report". */
+static const char *path_of(const struct cli_opt *o, const void *args)
+{
+	const void *at = (const char *)args + o->at;
+
+	if (!o->values || (strcmp(o->values, "@file") != 0 && strcmp(o->values, "@report") != 0))
+		return NULL;
+	if (o->type == CLI_OPTIONAL)
+		return ((const struct cli_optional *)at)->value;
+	return o->type == CLI_STRING ? *(const char *const *)at : NULL;
+}
+
+static int check_not(const struct cli_opt *report, const char *path, const char *other)
+{
+	if (!other || !same_file(other, path))
+		return CLI_OK;
+	return cli_fail(CLI_IO, "%s: --%s would replace %s, another file of this command", path,
+			report->name, other);
+}
+
+static int check_list_not(const struct cli_opt *report, const char *path,
+			  const struct cli_list *list)
+{
+	int status = CLI_OK;
+
+	for (unsigned i = 0; i < list->n && status == CLI_OK; i++)
+		status = check_not(report, path, list->items[i]);
+	return status;
+}
+
+/* The output is checked by the command against what it reads: operands are left to it. */
+static bool is_output(const struct cli_opt *o)
+{
+	return strcmp(o->name, "output") == 0;
+}
+
+/* A report must not land on any other file that the command line names, nor the output. */
+int cli_check_paths(const struct cli_opts *all, const void *args)
+{
+	const struct cli_common *common = args;
+	int status = CLI_OK;
+
+	for (unsigned i = 0; i < all->n && status == CLI_OK; i++) {
+		const struct cli_opt *o = all->opt[i];
+		const char *path = path_of(o, args);
+
+		if (!path || (strcmp(o->values, "@report") != 0 && !is_output(o)))
+			continue;
+		if (!is_output(o))
+			status = check_list_not(o, path, &common->operands);
+		for (unsigned j = 0; j < all->n && status == CLI_OK; j++) {
+			const struct cli_opt *other = all->opt[j];
+
+			if (j == i)
+				continue;
+			status = check_not(o, path, path_of(other, args));
+			if (other->type == CLI_LIST && other->values && status == CLI_OK &&
+			    strcmp(other->values, "@file") == 0)
+				status = check_list_not(
+					o, path, (const void *)((const char *)args + other->at));
+		}
+	}
+	return status;
+}

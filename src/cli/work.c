@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Long work: threads, a GPU, cancellation by signals, and the progress bar on stderr. */
+#include "cli/work.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/device.h"
+#include "report/format.h"
+
+#define BAR_WIDTH 28
+
+static void draw(struct cli_work *w, uint64_t done, uint64_t total, double now)
+{
+	const double share = total ? (double)done / (double)total : 1;
+	const double speed = (double)done / (now - w->started + 1e-9);
+	const unsigned eta = speed > 0 ? (unsigned)((double)(total - done) / speed + 0.5) : 0;
+	const int filled = (int)(share * BAR_WIDTH);
+	char bar[BAR_WIDTH + 1], rate[TSR_BYTES_ROOM];
+
+	for (int i = 0; i < BAR_WIDTH; i++)
+		bar[i] = i < filled ? '#' : '.';
+	bar[BAR_WIDTH] = '\0';
+	tsr_format_bytes(rate, speed);
+	fprintf(stderr, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", w->verb, bar, (int)(100 * share),
+		rate, eta / 60, eta % 60);
+	w->shown = true;
+}
+
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct cli_work *w = ctx;
+	const double now = w->verb ? tsr_seconds() : 0;
+
+	if (w->verb && now - w->printed >= 0.1) {
+		w->printed = now;
+		draw(w, done, total, now);
+	}
+	return !cli_signal();
+}
+
+void cli_work_start(struct cli_work *w, const struct cli_common *common, const char *verb)
+{
+	const bool show = !common->no_progress && !common->quiet && isatty(STDERR_FILENO);
+
+	*w = (struct cli_work){ .verb = show ? verb : NULL, .started = tsr_seconds() };
+	w->printed = w->started;
+	w->run = (struct tsr_run){ .threads = (unsigned)common->threads,
+				   .progress = on_progress,
+				   .ctx = w };
+}
+
+int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cli_common *common,
+		  const char *verb)
+{
+	cli_work_start(w, common, verb);
+	return cmd->takes & CLI_COMPUTES ? cli_open_gpu(cmd, common, verb, &w->run.gpu) : CLI_OK;
+}
+
+void cli_work_end(struct cli_work *w)
+{
+	if (w->shown)
+		fprintf(stderr, "\r%*s\r", 78, "");
+	tsr_gpu_close(w->run.gpu);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Totals of a checkpoint by kind and codec, as a table and as JSON. */
+#ifndef TSR_REPORT_SUMMARY_H
+#define TSR_REPORT_SUMMARY_H
+
+#include "text/text.h"
+#include "tersor/checkpoint.h"
+
+/* Totals of the tensors of one kind that share a coding; one line of a summary. */
+struct tsr_summary_row {
+	enum tsr_kind kind;
+	struct tsr_coding coding;
+	uint64_t ntensors, nelements;
+	uint64_t nbytes; /* in the tensors' own dtypes */
+	uint64_t stored_nbytes;
+	const struct tsr_tensor *worst; /* the largest NMSE; NULL if none is known */
+	double worst_nmse;
+};
+
+#define TSR_SUMMARY_ROWS_MAX 64
+
+struct tsr_summary {
+	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
+	unsigned nrows;
+	struct tsr_summary_row total;
+};
+
+/* Add a tensor that takes @stored_nbytes; @nmse < 0: not known. */
+void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
+		     double nmse);
+
+/* Bytes stored per parameter: all bytes over the number of weights. */
+double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
+
+/* The table, at most 80 columns. */
+void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out);
+
+/* The members "totals" and "by_kind". */
+void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json);
+
+#endif
