@@ -127,15 +127,6 @@ static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 	return status;
 }
 
-char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p)
-{
-	char *where;
-
-	if (asprintf(&where, "%s: %.200s", tsr_file_path(r->c->files[p->index]), p->fqn) < 0)
-		return NULL;
-	return where;
-}
-
 /* --- Entries -------------------------------------------------------------------------------- */
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of torch.distributed.checkpoint: boxes that together are the tensor, each in an archive. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,15 @@ struct joining {
 	struct tsr_chunk *chunks; /* of the layout, in the order of boxes */
 	bool swapped;
 };
+
+char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p)
+{
+	char *where;
+
+	if (asprintf(&where, "%s: %.200s", tsr_file_path(r->c->files[p->index]), p->fqn) < 0)
+		return NULL;
+	return where;
+}
 
 static enum tsr_status fail(const struct joining *j, enum tsr_status code, const char *what)
 {
