@@ -24,6 +24,9 @@ struct reading {
 	struct tsr_err *err;
 };
 
+#define FAIL(r, code, name, ...) \
+	tsr_fail_in((r)->err, code, (r)->path, "weight_map: tensor", name, __VA_ARGS__)
+
 static bool is_file_name(const char *s)
 {
 	return *s && strlen(s) <= SHARD_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
@@ -40,15 +43,13 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 				"limit of %u",
 				r->path, tensor, strlen(tensor), TSR_NAME_MAX);
 	if (!shard)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: weight_map: tensor %.200s: found no string, expected the name "
-				"of a file",
-				r->path, tensor);
+		return FAIL(r, TSR_E_FORMAT, tensor,
+			    "found no string, expected the name of a file");
 	if (!is_file_name(shard))
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: weight_map: tensor %.200s: found file '%.200s', expected a "
-				"name of 1 to %u bytes without directories",
-				r->path, tensor, shard, SHARD_NAME_MAX);
+		return FAIL(
+			r, TSR_E_FORMAT, tensor,
+			"found file '%.200s', expected a name of 1 to %u bytes without directories",
+			shard, SHARD_NAME_MAX);
 	r->shard_of[r->x->nentries] = shard;
 	r->x->entries[r->x->nentries] = (struct tsr_index_entry){ .tensor = tensor };
 	r->x->nentries++;

@@ -25,6 +25,9 @@ struct stream {
 	z_stream z;
 };
 
+#define FAIL(s, code, name, ...) \
+	tsr_fail_in((s)->err, code, (s)->where, "member", name, __VA_ARGS__)
+
 static enum tsr_status stream_start(struct stream *s)
 {
 	s->crc = 0;
@@ -51,8 +54,7 @@ static void stream_free(struct stream *s)
 
 static enum tsr_status damaged(const struct stream *s, const char *found)
 {
-	return tsr_fail(s->err, TSR_E_FORMAT, "%s: member %.200s: deflated data: %s", s->where,
-			s->m->name, found);
+	return FAIL(s, TSR_E_FORMAT, s->m->name, "deflated data: %s", found);
 }
 
 static enum tsr_status refill(struct stream *s)
@@ -104,10 +106,9 @@ static enum tsr_status stream_read(struct stream *s, void *buf, size_t n)
 	TSR_TRY(inflate_some(s, buf, n, &got));
 	if (got == n)
 		return TSR_OK;
-	return tsr_fail(s->err, TSR_E_FORMAT,
-			"%s: member %.200s: found %" PRIu64
-			" bytes after inflating, expected %" PRIu64,
-			s->where, s->m->name, s->z.total_out, s->m->nbytes);
+	return FAIL(s, TSR_E_FORMAT, s->m->name,
+		    "found %" PRIu64 " bytes after inflating, expected %" PRIu64, s->z.total_out,
+		    s->m->nbytes);
 }
 
 /* All contents were read: that must be all there is. */
@@ -119,17 +120,16 @@ static enum tsr_status stream_finish(struct stream *s)
 	if (s->m->deflated) {
 		TSR_TRY(inflate_some(s, &more, 1, &got));
 		if (got)
-			return tsr_fail(s->err, TSR_E_FORMAT,
-					"%s: member %.200s: found more than %" PRIu64
-					" bytes after inflating, expected no more",
-					s->where, s->m->name, s->m->nbytes);
+			return FAIL(s, TSR_E_FORMAT, s->m->name,
+				    "found more than %" PRIu64
+				    " bytes after inflating, expected no more",
+				    s->m->nbytes);
 		if (s->z.avail_in || s->at != s->m->stored_nbytes)
 			return damaged(s, "found bytes behind its end");
 	}
 	if (s->m->has_crc && s->crc != s->m->crc)
-		return tsr_fail(s->err, TSR_E_FORMAT,
-				"%s: member %.200s: found CRC-32 %08x, expected %08x", s->where,
-				s->m->name, s->crc, s->m->crc);
+		return FAIL(s, TSR_E_FORMAT, s->m->name, "found CRC-32 %08x, expected %08x", s->crc,
+			    s->m->crc);
 	return TSR_OK;
 }
 

@@ -75,14 +75,14 @@ static enum tsr_status check_extent(const struct tsr_dcp_reading *r, const struc
 	const uint64_t size = tsr_file_size(r->c->files[p->index]);
 
 	if (p->offset > size || p->nbytes > size - p->offset)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found %" PRIu64 " bytes at offset %" PRIu64
-				" of %s, which has %" PRIu64 " (is this a mix of two saves?)",
-				r->path, p->fqn, p->nbytes, p->offset, p->file, size);
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, p->fqn,
+				    "found %" PRIu64 " bytes at offset %" PRIu64
+				    " of %s, which has %" PRIu64 " (is this a mix of two saves?)",
+				    p->nbytes, p->offset, p->file, size);
 	if (before && p->offset - before->offset < before->nbytes)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found it in bytes of %s that %.200s has too", r->path,
-				p->fqn, p->file, before->fqn);
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, p->fqn,
+				    "found it in bytes of %s that %.200s has too", p->file,
+				    before->fqn);
 	return TSR_OK;
 }
 
@@ -158,9 +158,8 @@ static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dc
 	char *where;
 
 	if (!p)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found in state_dict_metadata, but not in storage_data",
-				r->path, e->fqn);
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, e->fqn,
+				    "found in state_dict_metadata, but not in storage_data");
 	p->used = true;
 	where = tsr_dcp_where(r, p);
 	if (!where)
@@ -193,10 +192,9 @@ static enum tsr_status read_entries(struct tsr_dcp_reading *r, struct tsr_dcp_tr
 	}
 	for (size_t i = 0; i < r->m.nparts; i++) {
 		if (!r->m.parts[i].used)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: %.200s: found in storage_data, but no chunk in "
-					"state_dict_metadata is stored there",
-					r->path, r->m.parts[i].fqn);
+			return TSR_DCP_FAIL(r, TSR_E_FORMAT, r->m.parts[i].fqn,
+					    "found in storage_data, but no chunk in "
+					    "state_dict_metadata is stored there");
 	}
 	return TSR_OK;
 }

@@ -32,7 +32,7 @@ char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *
 
 static enum tsr_status fail(const struct joining *j, enum tsr_status code, const char *what)
 {
-	return tsr_fail(j->r->err, code, "%s: %.200s: %s", j->r->path, j->e->fqn, what);
+	return TSR_DCP_FAIL(j->r, code, j->e->fqn, "%s", what);
 }
 
 /* --- Geometry ------------------------------------------------------------------------------- */
@@ -147,10 +147,10 @@ static enum tsr_status check_boxes(struct joining *j)
 		overflow |= __builtin_add_overflow(total, volume, &total);
 	}
 	if (total != numel || overflow)
-		return tsr_fail(j->r->err, TSR_E_FORMAT,
-				"%s: %.200s: found chunks of %" PRIu64
-				" elements together, expected %" PRIu64,
-				j->r->path, e->fqn, total, numel);
+		return TSR_DCP_FAIL(j->r, TSR_E_FORMAT, e->fqn,
+				    "found chunks of %" PRIu64
+				    " elements together, expected %" PRIu64,
+				    total, numel);
 	return check_disjoint(j);
 }
 
