@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "base/utf8.h"
+#include "text/shape.h"
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_NBYTES 6u
@@ -330,12 +331,8 @@ static enum tsr_status read_text(struct reading *r)
 static enum tsr_status check_size(struct reading *r, uint64_t data_nbytes)
 {
 	struct tsr_npy_header *h = &r->h;
-	bool overflow = false;
 
-	h->numel = 1;
-	for (unsigned d = 0; d < h->rank && !overflow; d++)
-		overflow = __builtin_mul_overflow(h->numel, h->shape[d], &h->numel);
-	if (overflow ||
+	if (!tsr_shape_numel(h->rank, h->shape, &h->numel) ||
 	    __builtin_mul_overflow(h->numel, (uint64_t)tsr_dtype_bits(h->dtype) / 8, &h->nbytes))
 		return fail(r, TSR_E_FORMAT, NOWHERE, "shape overflows 64 bits of size");
 	if (h->nbytes != data_nbytes)

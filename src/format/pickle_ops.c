@@ -268,7 +268,7 @@ static enum tsr_status op_stack_global(struct tsr_pickle_vm *vm, unsigned arg)
 	module = vm->stack[--vm->n];
 	if (module->type != TSR_VALUE_STRING || name->type != TSR_VALUE_STRING)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s and %s, expected two strings",
-				   tsr_vm_kind(module), tsr_vm_kind(name));
+				   tsr_value_kind(module), tsr_value_kind(name));
 	TSR_TRY(check_name(vm, module->text.bytes, module->text.nbytes));
 	TSR_TRY(check_name(vm, name->text.bytes, name->text.nbytes));
 	return tsr_vm_push(vm, new_global(vm, module->text.bytes, name->text.bytes));
@@ -351,7 +351,7 @@ static enum tsr_status find_filled(struct tsr_pickle_vm *vm, enum tsr_value_type
 		v = v->call.items;
 	}
 	if (v->type != type)
-		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s, expected %s%s", tsr_vm_kind(v),
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s, expected %s%s", tsr_value_kind(v),
 				   type == TSR_VALUE_LIST   ? "a list"
 				   : type == TSR_VALUE_DICT ? "a dict"
 							    : "a set",
@@ -459,10 +459,10 @@ static enum tsr_status pop_call(struct tsr_pickle_vm *vm, struct tsr_value ***it
 	TSR_TRY(tsr_vm_pop(vm, 2, items_ret));
 	if ((*items_ret)[0]->type != TSR_VALUE_GLOBAL && (*items_ret)[0]->type != TSR_VALUE_CALL)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s to call, expected a global",
-				   tsr_vm_kind((*items_ret)[0]));
+				   tsr_value_kind((*items_ret)[0]));
 	if ((*items_ret)[1]->type != TSR_VALUE_TUPLE)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s for arguments, expected a tuple",
-				   tsr_vm_kind((*items_ret)[1]));
+				   tsr_value_kind((*items_ret)[1]));
 	return TSR_OK;
 }
 
@@ -503,7 +503,7 @@ static enum tsr_status op_build(struct tsr_pickle_vm *vm, unsigned arg)
 	TSR_TRY(tsr_vm_pop(vm, 2, &items));
 	if (items[0]->type != TSR_VALUE_CALL)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s, expected an object to give a state",
-				   tsr_vm_kind(items[0]));
+				   tsr_value_kind(items[0]));
 	if (items[0]->call.state)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found an object that has a state already");
 	items[0]->call.state = items[1];

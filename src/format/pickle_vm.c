@@ -31,22 +31,6 @@ enum tsr_status tsr_vm_nomem(const struct tsr_pickle_vm *vm)
 			   vm->allowed);
 }
 
-const char *tsr_vm_kind(const struct tsr_value *v)
-{
-	static const char *const kinds[] = {
-		[TSR_VALUE_NONE] = "None",	 [TSR_VALUE_BOOL] = "a bool",
-		[TSR_VALUE_INT] = "an int",	 [TSR_VALUE_FLOAT] = "a float",
-		[TSR_VALUE_STRING] = "a string", [TSR_VALUE_BYTES] = "bytes",
-		[TSR_VALUE_LIST] = "a list",	 [TSR_VALUE_TUPLE] = "a tuple",
-		[TSR_VALUE_SET] = "a set",	 [TSR_VALUE_FROZENSET] = "a frozenset",
-		[TSR_VALUE_DICT] = "a dict",	 [TSR_VALUE_GLOBAL] = "a global",
-		[TSR_VALUE_CALL] = "an object",	 [TSR_VALUE_PERSISTENT] = "a persistent object",
-		[TSR_VALUE_TENSOR] = "a tensor",
-	};
-
-	return kinds[v->type];
-}
-
 /* --- The program ---------------------------------------------------------------------------- */
 
 enum tsr_status tsr_vm_take(struct tsr_pickle_vm *vm, size_t n, const unsigned char **ret)

@@ -72,9 +72,6 @@ enum tsr_status tsr_vm_pop(struct tsr_pickle_vm *vm, size_t n, struct tsr_value 
 enum tsr_status tsr_vm_put(struct tsr_pickle_vm *vm, uint64_t id);
 enum tsr_status tsr_vm_get(struct tsr_pickle_vm *vm, uint64_t id);
 
-/* What to call a value in a message: "a list". */
-const char *tsr_vm_kind(const struct tsr_value *v);
-
 /* By their byte.  One without a function is refused by its name, which is that of pickletools. */
 struct tsr_pickle_opcode {
 	const char *name;

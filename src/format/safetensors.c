@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "text/shape.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
@@ -96,15 +97,13 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_st_entry *a,
 	if (!shape)
 		return tsr_fail_nomem(r->err, r->path);
 	a->shape = shape;
-	a->numel = 1;
 	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d)) {
-		if (!tsr_json_u64(d, &shape[a->rank]))
+		if (!tsr_json_u64(d, &shape[a->rank++]))
 			return FAIL(r, TSR_E_FORMAT, a->name,
 				    "shape has an entry that is not an integer");
-		if (__builtin_mul_overflow(a->numel, a->shape[a->rank], &a->numel))
-			return FAIL(r, TSR_E_FORMAT, a->name, "shape overflows 64 bits");
-		a->rank++;
 	}
+	if (!tsr_shape_numel(a->rank, shape, &a->numel))
+		return FAIL(r, TSR_E_FORMAT, a->name, "shape overflows 64 bits");
 	if (__builtin_mul_overflow(a->numel, (uint64_t)bits, &nbits))
 		return FAIL(r, TSR_E_FORMAT, a->name, "shape overflows 64 bits of size");
 	if (nbits % 8)

@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "base/named.h"
 #include "ckpt/checkpoint_model.h"
-#include "text/text.h"
+#include "text/shape.h"
 #include "names/roles.h"
 
 /* The state of one weight that a tensor can be. */
@@ -293,18 +293,6 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 			     weight_of(a, at + 1)->t->name);
 }
 
-static void print_shape(const struct tsr_tensor *t, char *out, size_t room)
-{
-	struct tsr_text text = { 0 };
-
-	tsr_text_puts(&text, "[");
-	for (unsigned d = 0; d < t->rank; d++)
-		tsr_text_printf(&text, "%s%" PRIu64, d ? ", " : "", t->shape[d]);
-	tsr_text_puts(&text, "]");
-	snprintf(out, room, "%s", text.failed ? "?" : text.bytes);
-	tsr_text_free(&text);
-}
-
 static bool is_scalar(const struct candidate *k)
 {
 	return k->slot == SLOT_SCALAR || k->slot == SLOT_STEP;
@@ -326,8 +314,8 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 	if (!k->weight || is_scalar(k) || k->t->numel == 0 ||
 	    tsr_tensor_same_shape(k->t, k->weight->t))
 		return TSR_OK;
-	print_shape(k->t, found, sizeof(found));
-	print_shape(k->weight->t, expected, sizeof(expected));
+	tsr_shape_text(found, sizeof(found), k->t->rank, k->t->shape);
+	tsr_shape_text(expected, sizeof(expected), k->weight->t->rank, k->weight->t->shape);
 	return tsr_fail_hint(
 		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",

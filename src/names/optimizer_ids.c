@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/named.h"
 #include "ckpt/checkpoint_model.h"
+#include "text/shape.h"
 #include "names/optimizer_ids.h"
 
 /* --- Reading ---------------------------------------------------------------------------------- */
@@ -237,13 +238,7 @@ struct shaped {
 
 static int compare_shapes(const struct tsr_array *a, const struct tsr_array *b)
 {
-	if (a->rank != b->rank)
-		return a->rank < b->rank ? -1 : 1;
-	for (unsigned d = 0; d < a->rank; d++) {
-		if (a->shape[d] != b->shape[d])
-			return a->shape[d] < b->shape[d] ? -1 : 1;
-	}
-	return 0;
+	return tsr_shape_compare(a->rank, a->shape, b->rank, b->shape);
 }
 
 static int by_shape(const void *va, const void *vb)
@@ -254,25 +249,16 @@ static int by_shape(const void *va, const void *vb)
 	return order ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-static void shape_text(const struct tsr_array *a, char *out, size_t room)
-{
-	size_t n = 0;
-
-	out[0] = '\0';
-	for (unsigned d = 0; d < a->rank && n < room - 24; d++)
-		n += (size_t)snprintf(out + n, room - n, "%s%" PRIu64, d ? ", " : "", a->shape[d]);
-}
-
 static enum tsr_status ambiguous(const struct tsr_checkpoint *c, const struct tsr_optim *o,
 				 const struct tsr_array *a, size_t nids, size_t nparams,
 				 struct tsr_err *err)
 {
 	char shape[200];
 
-	shape_text(a, shape, sizeof(shape));
+	tsr_shape_text(shape, sizeof(shape), a->rank, a->shape);
 	return tsr_fail_hint(
 		err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
-		"%s: %.200s: ambiguous: %zu numbered states of shape [%s] for %zu tensors of the "
+		"%s: %.200s: ambiguous: %zu numbered states of shape %s for %zu tensors of the "
 		"model with that shape, which names and order do not settle",
 		c->path, o->path, nids, shape, nparams);
 }
@@ -365,10 +351,11 @@ static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct t
 				c->path, o->path, id->name);
 	if (!param || id->array == SIZE_MAX || compare_shapes(&c->arrays[id->array], param) == 0)
 		return TSR_OK;
-	shape_text(&c->arrays[id->array], found_shape, sizeof(found_shape));
-	shape_text(param, expected, sizeof(expected));
+	tsr_shape_text(found_shape, sizeof(found_shape), c->arrays[id->array].rank,
+		       c->arrays[id->array].shape);
+	tsr_shape_text(expected, sizeof(expected), param->rank, param->shape);
 	return tsr_fail(err, TSR_E_FORMAT,
-			"%s: %.200s: state of parameter %.200s: found shape [%s], expected [%s]",
+			"%s: %.200s: state of parameter %.200s: found shape %s, expected %s",
 			c->path, o->path, id->name, found_shape, expected);
 }
 

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/named.h"
+#include "text/shape.h"
 #include "text/text.h"
 #include "base/utf8.h"
 #include "format/pickle.h"
@@ -219,27 +221,19 @@ static enum tsr_status read_entry(const struct reading *r, const struct tsr_valu
 	return TSR_OK;
 }
 
-static int entries_by_name(const void *va, const void *vb)
-{
-	const struct tsr_dcp_entry *const *a = va, *const *b = vb;
-
-	return strcmp((*a)->fqn, (*b)->fqn);
-}
-
 static enum tsr_status check_names(const struct reading *r)
 {
 	const size_t n = r->m->nentries;
-	const struct tsr_dcp_entry **sorted = tsr_arena_alloc(
-		r->m->arena, n * sizeof(const struct tsr_dcp_entry *));
+	struct tsr_named *sorted = tsr_arena_alloc(r->m->arena, n * sizeof(*sorted));
 
 	if (!sorted)
 		return nomem(r);
 	for (size_t i = 0; i < n; i++)
-		sorted[i] = &r->m->entries[i];
-	qsort(sorted, n, sizeof(const struct tsr_dcp_entry *), entries_by_name);
+		sorted[i] = (struct tsr_named){ r->m->entries[i].fqn, i };
+	tsr_named_sort(sorted, n);
 	for (size_t i = 1; i < n; i++) {
-		if (strcmp(sorted[i - 1]->fqn, sorted[i]->fqn) == 0)
-			return FAIL(r, TSR_E_FORMAT, sorted[i]->fqn,
+		if (strcmp(sorted[i - 1].name, sorted[i].name) == 0)
+			return FAIL(r, TSR_E_FORMAT, sorted[i].name,
 				    "found more than once in state_dict_metadata");
 	}
 	return TSR_OK;
@@ -349,13 +343,7 @@ static int compare_parts(const void *va, const void *vb)
 		return order;
 	if (a->has_start != b->has_start)
 		return a->has_start ? 1 : -1;
-	if (a->rank != b->rank)
-		return a->rank < b->rank ? -1 : 1;
-	for (unsigned d = 0; d < a->rank; d++) {
-		if (a->start[d] != b->start[d])
-			return a->start[d] < b->start[d] ? -1 : 1;
-	}
-	return 0;
+	return tsr_shape_compare(a->rank, a->start, b->rank, b->start);
 }
 
 static enum tsr_status read_parts(const struct reading *r, const struct tsr_value *dict)
