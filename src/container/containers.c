@@ -153,7 +153,7 @@ enum tsr_status tsr_read_torch(struct tsr_checkpoint *c, struct tsr_file *f, str
 
 	set_container(c, TSR_CONTAINER_TORCH);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
-	TSR_TRY(tsr_torch_read(c, file, 0, tsr_file_size(f), tsr_file_path(f), &root, err));
+	TSR_TRY(tsr_torch_read(c, file, 0, tsr_file_size(f), tsr_file_path(f), "", &root, err));
 	return tsr_build_tree(c, root, err);
 }
 

@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/fail.h"
 #include "base/named.h"
 #include "text/json.h"
 #include "tersor/dtype.h"
-
-/* What a file name may have on Linux. */
-#define SHARD_NAME_MAX 255u
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
@@ -27,12 +25,6 @@ struct reading {
 #define FAIL(r, code, name, ...) \
 	tsr_fail_in((r)->err, code, (r)->path, "weight_map: tensor", name, __VA_ARGS__)
 
-static bool is_file_name(const char *s)
-{
-	return *s && strlen(s) <= SHARD_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
-	       strcmp(s, "..") != 0;
-}
-
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 {
 	const char *tensor = tsr_json_key(v), *shard = tsr_json_string(v);
@@ -45,11 +37,11 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 	if (!shard)
 		return FAIL(r, TSR_E_FORMAT, tensor,
 			    "found no string, expected the name of a file");
-	if (!is_file_name(shard))
+	if (!tsr_dir_is_name(shard))
 		return FAIL(
 			r, TSR_E_FORMAT, tensor,
 			"found file '%.200s', expected a name of 1 to %u bytes without directories",
-			shard, SHARD_NAME_MAX);
+			shard, TSR_FILE_NAME_MAX);
 	r->shard_of[r->x->nentries] = (struct tsr_named){ shard, r->x->nentries };
 	r->x->entries[r->x->nentries] = (struct tsr_index_entry){ .tensor = tensor };
 	r->x->nentries++;

@@ -138,8 +138,8 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 {
 	const size_t narrays = r->c->narrays;
 	struct tsr_err reason = { .msg = "" };
-	const enum tsr_status status = tsr_torch_read_as(r->c, p->index, p->offset, p->nbytes,
-							 where, p->fqn, ret, &reason);
+	const enum tsr_status status = tsr_torch_read(r->c, p->index, p->offset, p->nbytes, where,
+						      p->fqn, ret, &reason);
 
 	if (status == TSR_E_UNSUPPORTED) {
 		r->c->narrays = narrays;

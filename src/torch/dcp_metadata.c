@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/fail.h"
 #include "base/named.h"
 #include "text/shape.h"
@@ -24,9 +25,6 @@
 
 /* Where torch kept TensorProperties before 2.3. */
 #define OLD_PROPERTIES "torch.distributed._shard.sharded_tensor.metadata"
-
-/* What a file name may have on Linux. */
-#define FILE_NAME_MAX 255u
 
 /* How many of a list a message names. */
 #define NAMED_MAX 4u
@@ -253,20 +251,6 @@ static enum tsr_status read_entries(const struct reading *r, const struct tsr_va
 
 /* --- Parts ---------------------------------------------------------------------------------- */
 
-static bool is_file_name(const struct tsr_value *v)
-{
-	return is_name(v) && v->text.nbytes && v->text.nbytes <= FILE_NAME_MAX &&
-	       !strpbrk(v->text.bytes, "/\\") && strcmp(v->text.bytes, ".") != 0 &&
-	       strcmp(v->text.bytes, "..") != 0;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), len = strlen(end);
-
-	return n >= len && strcmp(s + n - len, end) == 0;
-}
-
 /* What was done to the bytes on their way to the file: nothing, as far as can be read. */
 static enum tsr_status check_transforms(const struct reading *r, const struct tsr_dcp_part *p,
 					const struct tsr_value *v)
@@ -319,10 +303,10 @@ static enum tsr_status read_part(const struct reading *r, const struct tsr_value
 		return bad(r, p->fqn, v, "a _StorageInfo with its fields");
 	TSR_TRY(check_transforms(r, p, tsr_value_at(fields, "transform_descriptors")));
 	file = tsr_value_at(fields, "relative_path");
-	if (!is_file_name(file))
+	if (!is_name(file) || !tsr_dir_is_name(file->text.bytes))
 		return bad(r, p->fqn, file, "the name of a file without directories");
 	p->file = file->text.bytes;
-	if (ends_with(p->file, ".safetensors"))
+	if (tsr_dir_name_ends_with(p->file, ".safetensors"))
 		return FAIL(r, TSR_E_UNSUPPORTED, p->fqn,
 			    "found data in %s, expected .distcp files; give the safetensors files "
 			    "themselves",
@@ -510,20 +494,12 @@ static enum tsr_status interpret(const struct reading *r, struct tsr_value *root
 static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
 			    struct tsr_value **ret)
 {
-	const uint64_t nbytes = tsr_file_size(f);
+	const size_t nbytes = (size_t)tsr_file_size(f);
 	enum tsr_status status;
-	char *bytes;
+	char *bytes = NULL;
 
-	if (nbytes > TSR_DCP_METADATA_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: %" PRIu64 " bytes are over the limit of %" PRIu64, r->path,
-				nbytes, TSR_DCP_METADATA_MAX);
-	bytes = malloc(nbytes + 1);
-	if (!bytes)
-		return tsr_fail_nomem(r->err, r->path);
-	status = tsr_file_read(f, bytes, (size_t)nbytes, 0, r->err);
-	if (status == TSR_OK)
-		status = tsr_pickle_read(bytes, (size_t)nbytes, r->path, r->m->arena, ret, r->err);
+	TSR_TRY(tsr_file_load(f, TSR_DCP_METADATA_MAX, "metadata", &bytes, r->err));
+	status = tsr_pickle_read(bytes, nbytes, r->path, r->m->arena, ret, r->err);
 	free(bytes);
 	return status;
 }
