@@ -19,7 +19,13 @@ bool tsr_dir_is(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static bool ends_with(const char *name, const char *suffix)
+bool tsr_dir_is_name(const char *s)
+{
+	return *s && strlen(s) <= TSR_FILE_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
+	       strcmp(s, "..") != 0;
+}
+
+bool tsr_dir_name_ends_with(const char *name, const char *suffix)
 {
 	const size_t n = strlen(name), len = strlen(suffix);
 
@@ -64,7 +70,7 @@ enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_di
 	if (!dir)
 		return tsr_fail_errno(err, errno, "%s: cannot open", path);
 	while (status == TSR_OK && (errno = 0, entry = readdir(dir))) {
-		if (entry->d_name[0] != '.' && ends_with(entry->d_name, suffix))
+		if (entry->d_name[0] != '.' && tsr_dir_name_ends_with(entry->d_name, suffix))
 			status = add(&d, path, entry->d_name, err);
 	}
 	if (status == TSR_OK && errno)

@@ -21,6 +21,12 @@ enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_di
 			     struct tsr_err *err);
 void tsr_dir_free(struct tsr_dir *d);
 
+/* Whether a text is the name of a file and no path: 1 to 255 bytes without directories. */
+#define TSR_FILE_NAME_MAX 255u
+bool tsr_dir_is_name(const char *s);
+
+bool tsr_dir_name_ends_with(const char *name, const char *suffix);
+
 /* Whether anything has this name, be it a link that leads nowhere. */
 bool tsr_dir_has(const char *path);
 

@@ -55,6 +55,19 @@ enum tsr_status tsr_fail(struct tsr_err *err, enum tsr_status code, const char *
 	return code;
 }
 
+enum tsr_status tsr_fail_in(struct tsr_err *err, enum tsr_status code, const char *file,
+			    const char *kind, const char *name, const char *fmt, ...)
+{
+	struct tsr_err found;
+	va_list ap;
+
+	va_start(ap, fmt);
+	compose(&found, code, TSR_HINT_NONE, fmt, ap);
+	va_end(ap);
+	return tsr_fail(err, code, "%.400s: %s%s%.200s: %s", file, kind, *kind ? " " : "", name,
+			found.msg);
+}
+
 enum tsr_status tsr_fail_hint(struct tsr_err *err, enum tsr_status code, enum tsr_hint hint,
 			      const char *fmt, ...)
 {

@@ -14,7 +14,12 @@
 enum tsr_status tsr_fail(struct tsr_err *err, enum tsr_status code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same with a hint at what the caller can change.  Messages themselves name no option of a tool. */
+/* The same about a part of a file: "FILE: KIND NAME: " goes before; @kind may be "". */
+enum tsr_status tsr_fail_in(struct tsr_err *err, enum tsr_status code, const char *file,
+			    const char *kind, const char *name, const char *fmt, ...)
+	__attribute__((format(printf, 6, 7)));
+
+/* As tsr_fail(), with a hint at what the caller can change.  Messages themselves name no option of a tool. */
 enum tsr_status tsr_fail_hint(struct tsr_err *err, enum tsr_status code, enum tsr_hint hint,
 			      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 

@@ -214,6 +214,30 @@ enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes
 	return TSR_OK;
 }
 
+enum tsr_status tsr_file_load(const struct tsr_file *f, uint64_t nbytes_max, const char *what,
+			      char **ret, struct tsr_err *err)
+{
+	const uint64_t nbytes = tsr_file_size(f);
+	enum tsr_status status;
+	char *bytes;
+
+	if (nbytes > nbytes_max)
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: %s of %" PRIu64 " bytes is over the limit of %" PRIu64,
+				f->path, what, nbytes, nbytes_max);
+	bytes = malloc((size_t)nbytes + 1);
+	if (!bytes)
+		return tsr_fail_nomem(err, f->path);
+	status = tsr_file_read(f, bytes, (size_t)nbytes, 0, err);
+	if (status != TSR_OK) {
+		free(bytes);
+		return status;
+	}
+	bytes[nbytes] = '\0';
+	*ret = bytes;
+	return TSR_OK;
+}
+
 /* @what: what the message says went wrong. */
 static enum tsr_status write_all(int fd, const char *path, const char *what, const void *buf,
 				 size_t nbytes, uint64_t offset, struct tsr_err *err)

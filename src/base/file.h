@@ -40,6 +40,10 @@ uint64_t tsr_file_size(const struct tsr_file *f);
 enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes, uint64_t offset,
 			      struct tsr_err *err);
 
+/* All of it and a NUL, to be freed; TSR_E_LIMIT if @what, which it is, is over @nbytes_max. */
+enum tsr_status tsr_file_load(const struct tsr_file *f, uint64_t nbytes_max, const char *what,
+			      char **ret, struct tsr_err *err);
+
 /* TSR_E_IO if size, time or identity differ from those at opening.  Call it after reading. */
 enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_err *err);
 

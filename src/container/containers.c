@@ -28,7 +28,7 @@ static enum tsr_status read_torch(struct tsr_checkpoint *c, struct tsr_file *f,
 	(void)options;
 	tsr_build_container(c, TSR_CONTAINER_TORCH);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
-	TSR_TRY(tsr_torch_read(c, file, 0, tsr_file_size(f), tsr_file_path(f), &root, err));
+	TSR_TRY(tsr_torch_read(c, file, 0, tsr_file_size(f), tsr_file_path(f), "", &root, err));
 	return tsr_build_tree(c, root, err);
 }
 

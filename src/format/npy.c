@@ -6,11 +6,13 @@
 #include "format/npy.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/utf8.h"
+#include "text/shape.h"
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_NBYTES 6u
@@ -20,16 +22,19 @@ static const struct {
 	const char *code;
 	enum tsr_dtype dtype;
 } types[] = {
-	{ "b1", TSR_BOOL }, { "i1", TSR_I8 },  { "u1", TSR_U8 },  { "i2", TSR_I16 },
-	{ "u2", TSR_U16 },  { "i4", TSR_I32 }, { "u4", TSR_U32 }, { "i8", TSR_I64 },
-	{ "u8", TSR_U64 },  { "f2", TSR_F16 }, { "f4", TSR_F32 }, { "f8", TSR_F64 },
-	{ "c8", TSR_C64 },
+	{ "b1", TSR_BOOL }, { "i1", TSR_I8 },	   { "u1", TSR_U8 },  { "i2", TSR_I16 },
+	{ "u2", TSR_U16 },  { "i4", TSR_I32 },	   { "u4", TSR_U32 }, { "i8", TSR_I64 },
+	{ "u8", TSR_U64 },  { "f2", TSR_F16 },	   { "f4", TSR_F32 }, { "f8", TSR_F64 },
+	{ "c8", TSR_C64 },  { "f1", TSR_F8_E5M2 },
 };
-#define TYPE_COUNT (sizeof(types) / sizeof(*types))
+
+/* numpy does not load what ml_dtypes calls f1, so that is only read. */
+#define NREAD (sizeof(types) / sizeof(*types))
+#define NWRITTEN (NREAD - 1)
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-/* A header under examination. */
+/* A header being read. */
 struct reading {
 	const char *where;
 	const char *text; /* the literal */
@@ -41,7 +46,7 @@ struct reading {
 	struct tsr_err *err;
 };
 
-/* A run of bytes between quotes. */
+/* Bytes between quotes. */
 struct span {
 	const char *bytes;
 	size_t nbytes;
@@ -52,47 +57,80 @@ static bool span_is(struct span s, const char *word)
 	return s.nbytes == strlen(word) && memcmp(s.bytes, word, s.nbytes) == 0;
 }
 
+/* For "%.*s": a span cut to what a message shows. */
+static int shown(size_t nbytes)
+{
+	return (int)(nbytes < 40 ? nbytes : 40);
+}
+
 static int peek(const struct reading *r)
 {
 	return r->at < r->nbytes ? (unsigned char)r->text[r->at] : -1;
 }
 
-static void skip_space(struct reading *r)
+/* The next byte that is not a space. */
+static int peek_token(struct reading *r)
 {
 	while (r->at < r->nbytes && memchr(" \t\n\r", r->text[r->at], 4))
 		r->at++;
+	return peek(r);
 }
 
-/* The text at hand is not what a header has there. */
-static enum tsr_status malformed(struct reading *r, const char *expected)
+#define NOWHERE SIZE_MAX
+
+/* Fail with "WHERE: npy header byte 12: " before the message, or without byte. */
+__attribute__((format(printf, 4, 5))) static enum tsr_status fail(const struct reading *r,
+								  enum tsr_status code, size_t at,
+								  const char *fmt, ...)
+{
+	char found[TSR_ERR_MAX], byte[32] = "";
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(found, sizeof(found), fmt, ap);
+	va_end(ap);
+	if (at != NOWHERE)
+		snprintf(byte, sizeof(byte), " byte %zu", r->start + at);
+	return tsr_fail(r->err, code, "%s: npy header%s: %s", r->where, byte, found);
+}
+
+/* The next byte is not what a header has there. */
+static enum tsr_status malformed(const struct reading *r, const char *expected)
 {
 	char found[] = "'?'";
 
 	if (r->at < r->nbytes)
 		found[1] = r->text[r->at];
-	return tsr_fail(r->err, TSR_E_FORMAT, "%s: npy header byte %zu: found %s, expected %s",
-			r->where, r->start + r->at, r->at < r->nbytes ? found : "its end",
-			expected);
+	return fail(r, TSR_E_FORMAT, r->at, "found %s, expected %s",
+		    r->at < r->nbytes ? found : "its end", expected);
 }
 
 static enum tsr_status take(struct reading *r, char c)
 {
 	const char expected[] = { '\'', c, '\'', '\0' };
 
-	skip_space(r);
-	if (peek(r) != c)
+	if (peek_token(r) != c)
 		return malformed(r, expected);
 	r->at++;
+	return TSR_OK;
+}
+
+/* After an item of a list that @end ends: its comma, if it is there. */
+static enum tsr_status take_comma(struct reading *r, char end, const char *expected)
+{
+	const int c = peek_token(r);
+
+	if (c != ',' && c != end)
+		return malformed(r, expected);
+	r->at += c == ',';
 	return TSR_OK;
 }
 
 /* A string without escapes: no key or type needs one. */
 static enum tsr_status read_string(struct reading *r, struct span *ret)
 {
-	int quote;
+	const int quote = peek_token(r);
 
-	skip_space(r);
-	quote = peek(r);
 	if (quote != '\'' && quote != '"')
 		return malformed(r, "a string");
 	ret->bytes = r->text + ++r->at;
@@ -107,19 +145,15 @@ static enum tsr_status read_string(struct reading *r, struct span *ret)
 
 static enum tsr_status read_fortran_order(struct reading *r)
 {
-	static const char *const words[] = { "False", "True" };
+	const bool order = peek_token(r) == 'T';
+	const char *word = order ? "True" : "False";
+	const size_t len = strlen(word);
 
-	skip_space(r);
-	for (unsigned i = 0; i < 2; i++) {
-		const size_t len = strlen(words[i]);
-
-		if (r->nbytes - r->at < len || memcmp(r->text + r->at, words[i], len) != 0)
-			continue;
-		r->at += len;
-		r->h.fortran_order = i;
-		return TSR_OK;
-	}
-	return malformed(r, "True or False");
+	if (r->nbytes - r->at < len || memcmp(r->text + r->at, word, len) != 0)
+		return malformed(r, "True or False");
+	r->at += len;
+	r->h.fortran_order = order;
+	return TSR_OK;
 }
 
 /* Decimal digits as Python writes them; Python 2 put an L behind what it held as a long. */
@@ -129,13 +163,11 @@ static enum tsr_status read_dimension(struct reading *r)
 	uint64_t value = 0;
 
 	if (r->h.rank == TSR_RANK_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: npy header byte %zu: more dimensions than the limit of %u",
-				r->where, r->start + r->at, TSR_RANK_MAX);
-	while (peek(r) >= '0' && peek(r) <= '9') {
+		return fail(r, TSR_E_LIMIT, r->at, "more dimensions than the limit of %u",
+			    TSR_RANK_MAX);
+	for (; peek(r) >= '0' && peek(r) <= '9'; r->at++) {
 		if (value <= TSR_NPY_DIM_MAX)
 			value = 10 * value + (uint64_t)(r->text[r->at] - '0');
-		r->at++;
 	}
 	if (r->at == start)
 		return malformed(r, "a dimension");
@@ -144,11 +176,8 @@ static enum tsr_status read_dimension(struct reading *r)
 		return malformed(r, "a dimension without leading zeros");
 	}
 	if (value > TSR_NPY_DIM_MAX)
-		return tsr_fail(
-			r->err, TSR_E_LIMIT,
-			"%s: npy header byte %zu: found dimension %.*s, over the limit of 2^48-1",
-			r->where, r->start + start, (int)(r->at - start < 40 ? r->at - start : 40),
-			r->text + start);
+		return fail(r, TSR_E_LIMIT, start, "found dimension %.*s, over the limit of 2^48-1",
+			    shown(r->at - start), r->text + start);
 	if (r->major < 3 && peek(r) == 'L')
 		r->at++;
 	r->h.shape[r->h.rank++] = value;
@@ -158,60 +187,46 @@ static enum tsr_status read_dimension(struct reading *r)
 static enum tsr_status read_shape(struct reading *r)
 {
 	TSR_TRY(take(r, '('));
-	for (;;) {
-		skip_space(r);
-		if (peek(r) == ')')
-			break;
+	while (peek_token(r) != ')') {
 		TSR_TRY(read_dimension(r));
-		skip_space(r);
-		if (peek(r) == ',')
-			r->at++;
-		else if (r->h.rank == 1) /* (3) is a number, (3,) a tuple */
-			return malformed(r, "','");
-		else if (peek(r) != ')')
-			return malformed(r, "',' or ')'");
+		/* (3) is a number, (3,) a tuple. */
+		if (r->h.rank == 1)
+			TSR_TRY(take_comma(r, ',', "','"));
+		else
+			TSR_TRY(take_comma(r, ')', "',' or ')'"));
 	}
 	r->at++;
 	return TSR_OK;
 }
 
-/* What the types that are refused are, by numpy's letter for their kind. */
+/* What a type that is refused is, by numpy's letter for its kind. */
 static const char *kind_of(struct span descr)
 {
-	switch (descr.nbytes > 1 ? descr.bytes[1] : '\0') {
-	case 'O':
-		return "Python objects";
-	case 'S':
-	case 'U':
-	case 'a':
-		return "text";
-	case 'M':
-	case 'm':
-		return "dates or times";
-	case 'V':
-		return "opaque bytes";
-	case 'i':
-	case 'u':
-	case 'f':
-	case 'c':
-		return "another size";
-	default:
-		return "unknown";
+	static const struct {
+		const char *letters, *kind;
+	} kinds[] = {
+		{ "O", "Python objects" }, { "SUa", "text" },	       { "Mm", "dates or times" },
+		{ "V", "opaque bytes" },   { "iufc", "another size" },
+	};
+
+	for (size_t i = 0; descr.nbytes > 1 && i < sizeof(kinds) / sizeof(*kinds); i++) {
+		if (strchr(kinds[i].letters, descr.bytes[1]))
+			return kinds[i].kind;
 	}
+	return "unknown";
 }
 
-static enum tsr_status read_opaque(struct reading *r, struct span descr, unsigned nbytes)
+static enum tsr_status read_opaque(struct reading *r, struct span descr, unsigned nbits)
 {
 	if (r->as == TSR_DTYPE_COUNT)
 		return tsr_fail_hint(r->err, TSR_E_UNSUPPORTED, TSR_HINT_DTYPE,
 				     "%s: npy header: found type %.*s, opaque bytes, and nothing "
 				     "that says what they hold",
 				     r->where, (int)descr.nbytes, descr.bytes);
-	if (tsr_dtype_bits(r->as) != 8 * nbytes)
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: npy header: found type %.*s, which cannot hold %s of %u bits",
-				r->where, (int)descr.nbytes, descr.bytes, tsr_dtype_name(r->as),
-				tsr_dtype_bits(r->as));
+	if (tsr_dtype_bits(r->as) != nbits)
+		return fail(r, TSR_E_UNSUPPORTED, NOWHERE,
+			    "found type %.*s, which cannot hold %s of %u bits", (int)descr.nbytes,
+			    descr.bytes, tsr_dtype_name(r->as), tsr_dtype_bits(r->as));
 	r->h.dtype = r->as;
 	return TSR_OK;
 }
@@ -219,38 +234,32 @@ static enum tsr_status read_opaque(struct reading *r, struct span descr, unsigne
 static enum tsr_status read_type(struct reading *r, struct span descr)
 {
 	const struct span code = { descr.bytes + 1, descr.nbytes - 1 };
+	const bool plain = descr.nbytes == 3 && memchr("<>|=", *descr.bytes, 4);
 
-	if (descr.nbytes == 3 && memchr("<>|=", *descr.bytes, 4)) {
-		r->h.swapped = *descr.bytes == '>' && code.bytes[1] != '1';
-		if (span_is(code, "V1") || span_is(code, "V2"))
-			return read_opaque(r, descr, code.bytes[1] == '1' ? 1 : 2);
-		for (size_t i = 0; i < TYPE_COUNT; i++) {
-			if (!span_is(code, types[i].code))
-				continue;
-			r->h.dtype = types[i].dtype;
-			return TSR_OK;
-		}
-		if (span_is(code, "f1")) {
-			r->h.dtype = TSR_F8_E5M2;
-			return TSR_OK;
-		}
+	r->h.swapped = plain && *descr.bytes == '>' && code.bytes[1] != '1';
+	if (plain && (span_is(code, "V1") || span_is(code, "V2")))
+		return read_opaque(r, descr, code.bytes[1] == '1' ? 8 : 16);
+	for (size_t i = 0; plain && i < NREAD; i++) {
+		if (!span_is(code, types[i].code))
+			continue;
+		r->h.dtype = types[i].dtype;
+		return TSR_OK;
 	}
-	return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-			"%s: npy header: found type '%.*s' (%s), expected one of b1, i1 to i8, u1 "
-			"to u8, f2 to f8 or c8 behind its byte order",
-			r->where, (int)(descr.nbytes < 40 ? descr.nbytes : 40), descr.bytes,
-			kind_of(descr));
+	return fail(
+		r, TSR_E_UNSUPPORTED, NOWHERE,
+		"found type '%.*s' (%s), expected one of b1, i1 to i8, u1 to u8, f2 to f8 or c8 "
+		"behind its byte order",
+		shown(descr.nbytes), descr.bytes, kind_of(descr));
 }
 
 static enum tsr_status read_descr(struct reading *r)
 {
+	const int c = peek_token(r);
 	struct span descr;
 
-	skip_space(r);
-	if (peek(r) == '[' || peek(r) == '(')
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: npy header: found a structured type, expected a plain one",
-				r->where);
+	if (c == '[' || c == '(')
+		return fail(r, TSR_E_UNSUPPORTED, NOWHERE,
+			    "found a structured type, expected a plain one");
 	TSR_TRY(read_string(r, &descr));
 	return read_type(r, descr);
 }
@@ -275,12 +284,10 @@ static enum tsr_status read_member(struct reading *r, unsigned *seen)
 	while (i < MEMBER_COUNT && !span_is(key, members[i].name))
 		i++;
 	if (i == MEMBER_COUNT || *seen & 1u << i)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: npy header byte %zu: found %s key '%.*s', expected descr, "
-				"fortran_order and shape once each",
-				r->where, r->start + (size_t)(key.bytes - r->text),
-				i == MEMBER_COUNT ? "unknown" : "duplicate",
-				(int)(key.nbytes < 40 ? key.nbytes : 40), key.bytes);
+		return fail(
+			r, TSR_E_FORMAT, (size_t)(key.bytes - r->text),
+			"found %s key '%.*s', expected descr, fortran_order and shape once each",
+			i == MEMBER_COUNT ? "unknown" : "duplicate", shown(key.nbytes), key.bytes);
 	*seen |= 1u << i;
 	TSR_TRY(take(r, ':'));
 	return members[i].read(r);
@@ -291,45 +298,28 @@ static enum tsr_status read_members(struct reading *r)
 	unsigned seen = 0;
 
 	TSR_TRY(take(r, '{'));
-	for (;;) {
-		skip_space(r);
-		if (peek(r) == '}')
-			break;
+	while (peek_token(r) != '}') {
 		TSR_TRY(read_member(r, &seen));
-		skip_space(r);
-		if (peek(r) == ',')
-			r->at++;
-		else if (peek(r) != '}')
-			return malformed(r, "',' or '}'");
+		TSR_TRY(take_comma(r, '}', "',' or '}'"));
 	}
 	r->at++;
 	for (size_t i = 0; i < MEMBER_COUNT; i++) {
 		if (!(seen & 1u << i))
-			return tsr_fail(r->err, TSR_E_FORMAT, "%s: npy header: no key '%s'",
-					r->where, members[i].name);
+			return fail(r, TSR_E_FORMAT, NOWHERE, "no key '%s'", members[i].name);
 	}
-	skip_space(r);
-	return r->at == r->nbytes ? TSR_OK : malformed(r, "spaces and a newline");
+	return peek_token(r) < 0 ? TSR_OK : malformed(r, "spaces and a newline");
 }
 
 /* Version 3.0 is UTF-8; in Latin-1, which the others are, everything is text. */
-static enum tsr_status check_encoding(struct reading *r)
+static enum tsr_status read_text(struct reading *r)
 {
 	uint32_t codepoint;
 
 	for (size_t at = 0, len; r->major >= 3 && at < r->nbytes; at += len) {
 		len = tsr_utf8_next(r->text + at, r->nbytes - at, &codepoint);
 		if (!len)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: npy header byte %zu: bytes that are not UTF-8",
-					r->where, r->start + at);
+			return fail(r, TSR_E_FORMAT, at, "bytes that are not UTF-8");
 	}
-	return TSR_OK;
-}
-
-static enum tsr_status read_text(struct reading *r)
-{
-	TSR_TRY(check_encoding(r));
 	if (!r->nbytes || r->text[r->nbytes - 1] != '\n')
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: npy header of %zu bytes does not end with a newline", r->where,
@@ -337,20 +327,14 @@ static enum tsr_status read_text(struct reading *r)
 	return read_members(r);
 }
 
-/* Set numel and nbytes; what stands behind the header must be just that. */
+/* Set numel and nbytes, which must be just what follows the header. */
 static enum tsr_status check_size(struct reading *r, uint64_t data_nbytes)
 {
 	struct tsr_npy_header *h = &r->h;
 
-	h->numel = 1;
-	for (unsigned d = 0; d < h->rank; d++) {
-		if (__builtin_mul_overflow(h->numel, h->shape[d], &h->numel))
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: npy header: shape overflows 64 bits", r->where);
-	}
-	if (__builtin_mul_overflow(h->numel, (uint64_t)tsr_dtype_bits(h->dtype) / 8, &h->nbytes))
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: npy header: shape overflows 64 bits of size", r->where);
+	if (!tsr_shape_numel(h->rank, h->shape, &h->numel) ||
+	    __builtin_mul_overflow(h->numel, (uint64_t)tsr_dtype_bits(h->dtype) / 8, &h->nbytes))
+		return fail(r, TSR_E_FORMAT, NOWHERE, "shape overflows 64 bits of size");
 	if (h->nbytes != data_nbytes)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: found %" PRIu64
@@ -423,7 +407,7 @@ static const char *descr_of(enum tsr_dtype dtype, char out[4])
 {
 	const unsigned bits = tsr_dtype_bits(dtype);
 
-	for (size_t i = 0; i < TYPE_COUNT; i++) {
+	for (size_t i = 0; i < NWRITTEN; i++) {
 		if (types[i].dtype != dtype)
 			continue;
 		snprintf(out, 4, "%c%s", bits == 8 ? '|' : '<', types[i].code);

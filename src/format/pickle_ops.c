@@ -1,206 +1,280 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the opcodes do to the stack and the memo; and calls whose value is known without calling. */
+/*
+ * What the opcodes do.  Those that build values are carried out; what others would import or call
+ * becomes a GLOBAL or a CALL, and nothing is ever called.
+ */
 #include "format/pickle_vm.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* --- The stack ------------------------------------------------------------------------------ */
+/* --- The program ---------------------------------------------------------------------------- */
 
-const char *tsr_vm_kind(const struct tsr_value *v)
+static enum tsr_status op_proto(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	static const char *const kinds[] = {
-		[TSR_VALUE_NONE] = "None",	 [TSR_VALUE_BOOL] = "a bool",
-		[TSR_VALUE_INT] = "an int",	 [TSR_VALUE_FLOAT] = "a float",
-		[TSR_VALUE_STRING] = "a string", [TSR_VALUE_BYTES] = "bytes",
-		[TSR_VALUE_LIST] = "a list",	 [TSR_VALUE_TUPLE] = "a tuple",
-		[TSR_VALUE_SET] = "a set",	 [TSR_VALUE_FROZENSET] = "a frozenset",
-		[TSR_VALUE_DICT] = "a dict",	 [TSR_VALUE_GLOBAL] = "a global",
-		[TSR_VALUE_CALL] = "an object",	 [TSR_VALUE_PERSISTENT] = "a persistent object",
-		[TSR_VALUE_TENSOR] = "a tensor",
-	};
+	uint64_t version = 0;
 
-	return kinds[v->type];
-}
-
-enum tsr_status tsr_vm_push(struct tsr_pickle_vm *vm, struct tsr_value *v)
-{
-	if (!v)
-		return tsr_vm_nomem(vm);
-	if (vm->n == vm->room) {
-		const size_t room = vm->room ? 2 * vm->room : 64;
-		struct tsr_value **stack;
-
-		if (vm->n >= TSR_PICKLE_STACK_MAX)
-			return tsr_vm_fail(vm, TSR_E_LIMIT,
-					   "more values on the stack than the limit of %u",
-					   TSR_PICKLE_STACK_MAX);
-		stack = realloc(vm->stack, room * sizeof(*stack));
-		if (!stack)
-			return tsr_fail_nomem(vm->err, vm->where);
-		vm->stack = stack;
-		vm->room = room < TSR_PICKLE_STACK_MAX ? room : TSR_PICKLE_STACK_MAX;
-	}
-	vm->stack[vm->n++] = v;
+	(void)arg;
+	if (vm->op_at)
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found after the start of the pickle");
+	TSR_TRY(tsr_vm_take_number(vm, 1, &version));
+	if (version < 2 || version > 5)
+		return tsr_vm_fail(vm, TSR_E_UNSUPPORTED,
+				   "found pickle protocol %u, expected 2 to 5", (unsigned)version);
 	return TSR_OK;
 }
 
-enum tsr_status tsr_vm_need(const struct tsr_pickle_vm *vm, size_t n)
+/* A hint for readers of streams. */
+static enum tsr_status op_frame(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	if (vm->n - vm->floor < n)
+	uint64_t nbytes = 0;
+
+	(void)arg;
+	TSR_TRY(tsr_vm_take_number(vm, 8, &nbytes));
+	if (nbytes > vm->nbytes - vm->at)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "stack underflow: found %zu values%s, expected %zu",
-				   vm->n - vm->floor, vm->nmarks ? " above the last mark" : "", n);
+				   "found a frame of %" PRIu64
+				   " bytes, expected at most the %zu left",
+				   nbytes, vm->nbytes - vm->at);
 	return TSR_OK;
 }
 
-enum tsr_status tsr_op_mark(struct tsr_pickle_vm *vm)
+static enum tsr_status op_stop(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	if (vm->nmarks == TSR_PICKLE_MARKS_MAX)
-		return tsr_vm_fail(vm, TSR_E_LIMIT, "more marks than the limit of %u",
-				   TSR_PICKLE_MARKS_MAX);
-	vm->marks[vm->nmarks++] = vm->floor;
-	vm->floor = vm->n;
+	(void)arg;
+	if (vm->nmarks)
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found with %zu marks left over", vm->nmarks);
+	if (vm->n != 1)
+		return tsr_vm_fail(vm, TSR_E_FORMAT,
+				   "found with %zu values on the stack, expected 1", vm->n);
+	if (vm->at != vm->nbytes)
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %zu bytes after it, expected none",
+				   vm->nbytes - vm->at);
+	vm->stopped = true;
 	return TSR_OK;
 }
 
-/* Take the last mark and all above it off the stack; the values stay readable in place. */
-static enum tsr_status pop_mark(struct tsr_pickle_vm *vm, struct tsr_value ***items_ret,
-				size_t *n_ret)
+/* --- Stack and memo ------------------------------------------------------------------------- */
+
+static enum tsr_status op_mark(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	if (!vm->nmarks)
-		return tsr_vm_fail(vm, TSR_E_FORMAT, "found no mark on the stack");
-	*items_ret = vm->stack ? vm->stack + vm->floor : NULL;
-	*n_ret = vm->n - vm->floor;
-	vm->n = vm->floor;
-	vm->floor = vm->marks[--vm->nmarks];
-	return TSR_OK;
+	(void)arg;
+	return tsr_vm_mark(vm);
 }
 
-/* Take @n values off the stack, to be read in place. */
-static enum tsr_status pop(struct tsr_pickle_vm *vm, size_t n, struct tsr_value ***items_ret)
-{
-	TSR_TRY(tsr_vm_need(vm, n));
-	vm->n -= n;
-	*items_ret = vm->stack + vm->n;
-	return TSR_OK;
-}
-
-/* A mark at the top is what POP takes, as CPython has it. */
-enum tsr_status tsr_op_pop(struct tsr_pickle_vm *vm)
+/* As in CPython, POP takes a mark that is at the top. */
+static enum tsr_status op_pop(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL;
 
+	(void)arg;
 	if (vm->nmarks && vm->n == vm->floor) {
 		vm->floor = vm->marks[--vm->nmarks];
 		return TSR_OK;
 	}
-	return pop(vm, 1, &items);
+	return tsr_vm_pop(vm, 1, &items);
 }
 
-enum tsr_status tsr_op_pop_mark(struct tsr_pickle_vm *vm)
+static enum tsr_status op_pop_mark(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL;
 	size_t n = 0;
 
-	return pop_mark(vm, &items, &n);
+	(void)arg;
+	return tsr_vm_pop_mark(vm, &items, &n);
 }
 
-enum tsr_status tsr_op_dup(struct tsr_pickle_vm *vm)
+static enum tsr_status op_dup(struct tsr_pickle_vm *vm, unsigned arg)
 {
+	(void)arg;
 	TSR_TRY(tsr_vm_need(vm, 1));
 	return tsr_vm_push(vm, vm->stack[vm->n - 1]);
 }
 
-/* --- The memo ------------------------------------------------------------------------------- */
-
-/* What the memo takes, the values may not. */
-static enum tsr_status grow_memo(struct tsr_pickle_vm *vm)
+/* @arg: bytes of the id; 0: it is the next number. */
+static enum tsr_status op_put(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	const size_t more = vm->memo_room ? vm->memo_room : 256, room = vm->memo_room + more;
-	const size_t nbytes = more * sizeof(*vm->memo);
-	struct tsr_value **memo;
+	uint64_t id = vm->nputs;
 
-	if (vm->arena_limit < nbytes || vm->arena_limit - nbytes < tsr_arena_used(vm->arena))
+	if (arg)
+		TSR_TRY(tsr_vm_take_number(vm, arg, &id));
+	return tsr_vm_put(vm, id);
+}
+
+static enum tsr_status op_get(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	uint64_t id = 0;
+
+	TSR_TRY(tsr_vm_take_number(vm, arg, &id));
+	return tsr_vm_get(vm, id);
+}
+
+/* --- Numbers and constants ------------------------------------------------------------------ */
+
+static enum tsr_status op_none(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	(void)arg;
+	if (!vm->none)
+		vm->none = tsr_value_new(vm->arena, TSR_VALUE_NONE);
+	return tsr_vm_push(vm, vm->none);
+}
+
+static enum tsr_status op_bool(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	struct tsr_value **slot = arg ? &vm->yes : &vm->no;
+
+	if (!*slot)
+		*slot = tsr_value_new(vm->arena, TSR_VALUE_BOOL);
+	if (*slot)
+		(*slot)->boolean = arg;
+	return tsr_vm_push(vm, *slot);
+}
+
+/* @arg: bytes of the number. */
+static enum tsr_status op_unsigned(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	uint64_t value = 0;
+
+	TSR_TRY(tsr_vm_take_number(vm, arg, &value));
+	if (value >= 256)
+		return tsr_vm_push(vm, tsr_value_int(vm->arena, (int64_t)value));
+	if (!vm->small[value])
+		vm->small[value] = tsr_value_int(vm->arena, (int64_t)value);
+	return tsr_vm_push(vm, vm->small[value]);
+}
+
+static enum tsr_status op_binint(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	const unsigned char *b = NULL;
+
+	TSR_TRY(tsr_vm_take(vm, arg, &b));
+	return tsr_vm_push(vm, tsr_value_long(vm->arena, b, arg));
+}
+
+/* @arg: bytes of the length.  That of LONG4 is signed; a negative one is more than is left anyway. */
+static enum tsr_status op_long(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	const unsigned char *b = NULL;
+	size_t nbytes = 0;
+
+	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_LONG_MAX, &b, &nbytes));
+	return tsr_vm_push(vm, tsr_value_long(vm->arena, b, nbytes));
+}
+
+static enum tsr_status op_binfloat(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	const unsigned char *b = NULL;
+	struct tsr_value *v;
+
+	(void)arg;
+	TSR_TRY(tsr_vm_take(vm, 8, &b));
+	v = tsr_value_new(vm->arena, TSR_VALUE_FLOAT);
+	for (size_t i = 0; v && i < 8; i++)
+		v->real = v->real << 8 | b[i];
+	return tsr_vm_push(vm, v);
+}
+
+/* --- Texts: @arg is the number of bytes of their length --------------------------------------- */
+
+static enum tsr_status op_string(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	const unsigned char *b = NULL;
+	size_t nbytes = 0;
+
+	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
+	if (!tsr_value_is_text((const char *)b, nbytes))
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found bytes that are not UTF-8");
+	return tsr_vm_push(vm, tsr_value_text(vm->arena, TSR_VALUE_STRING, b, nbytes));
+}
+
+static enum tsr_status op_bytes(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	const unsigned char *b = NULL;
+	size_t nbytes = 0;
+
+	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
+	return tsr_vm_push(vm, tsr_value_text(vm->arena, TSR_VALUE_BYTES, b, nbytes));
+}
+
+/* A str of Python 2 was text or binary; torch.load takes it for UTF-8, and so it is a STRING. */
+static enum tsr_status op_python2(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	const unsigned char *b = NULL;
+	enum tsr_value_type type;
+	size_t nbytes = 0;
+
+	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
+	type = tsr_value_is_text((const char *)b, nbytes) ? TSR_VALUE_STRING : TSR_VALUE_BYTES;
+	return tsr_vm_push(vm, tsr_value_text(vm->arena, type, b, nbytes));
+}
+
+/* --- Globals -------------------------------------------------------------------------------- */
+
+static enum tsr_status check_name(struct tsr_pickle_vm *vm, const char *bytes, size_t nbytes)
+{
+	if (nbytes > TSR_VALUE_NAME_MAX)
 		return tsr_vm_fail(vm, TSR_E_LIMIT,
-				   "the memo takes more memory than the limit of %zu bytes",
-				   vm->allowed);
-	memo = realloc(vm->memo, room * sizeof(*memo));
-	if (!memo)
-		return tsr_fail_nomem(vm->err, vm->where);
-	memset(memo + vm->memo_room, 0, nbytes);
-	vm->memo = memo;
-	vm->memo_room = room;
-	vm->arena_limit -= nbytes;
-	tsr_arena_limit(vm->arena, vm->arena_limit);
+				   "found a name of %zu bytes, over the limit of %u", nbytes,
+				   TSR_VALUE_NAME_MAX);
+	if (!tsr_value_is_name(bytes, nbytes))
+		return tsr_vm_fail(vm, TSR_E_FORMAT,
+				   "found name \"%.*s\", expected ASCII identifiers with dots",
+				   (int)nbytes, bytes);
 	return TSR_OK;
 }
 
-/* Picklers count from 0, the one of Python 2 in C from 1; so no memo has holes to speak of. */
-static enum tsr_status put(struct tsr_pickle_vm *vm, uint64_t id)
+/* The builtins are called as protocol 2 has them, whatever the protocol. */
+static struct tsr_value *new_global(struct tsr_pickle_vm *vm, const char *module, const char *name)
 {
-	TSR_TRY(tsr_vm_need(vm, 1));
-	if (id > vm->nputs + 1)
-		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found memo id %" PRIu64
-				   ", expected at most %zu after %zu others",
-				   id, vm->nputs + 1, vm->nputs);
-	if (id >= vm->memo_room)
-		TSR_TRY(grow_memo(vm));
-	if (vm->memo[id])
-		return tsr_vm_fail(vm, TSR_E_FORMAT, "found memo id %" PRIu64 " a second time", id);
-	vm->memo[id] = vm->stack[vm->n - 1];
-	vm->nputs++;
+	if (strcmp(module, "builtins") == 0)
+		module = "__builtin__";
+	return tsr_value_global(vm->arena, module, name);
+}
+
+/* A line of the program, without its end, as a string. */
+static enum tsr_status take_name(struct tsr_pickle_vm *vm, char out[TSR_VALUE_NAME_MAX + 1])
+{
+	const char *start = (const char *)vm->bytes + vm->at;
+	const size_t left = vm->nbytes - vm->at;
+	const size_t most = left < TSR_VALUE_NAME_MAX + 1 ? left : TSR_VALUE_NAME_MAX + 1;
+	const char *end = left ? memchr(start, '\n', most) : NULL;
+
+	if (!end && most == left)
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found a name without end");
+	TSR_TRY(check_name(vm, start, end ? (size_t)(end - start) : most));
+	memcpy(out, start, (size_t)(end - start));
+	out[end - start] = '\0';
+	vm->at += (size_t)(end - start) + 1;
 	return TSR_OK;
 }
 
-static enum tsr_status get(struct tsr_pickle_vm *vm, uint64_t id)
+static enum tsr_status op_global(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	if (id >= vm->memo_room || !vm->memo[id])
-		return tsr_vm_fail(vm, TSR_E_FORMAT,
-				   "found memo id %" PRIu64 ", which was not put before", id);
-	return tsr_vm_push(vm, vm->memo[id]);
+	char module[TSR_VALUE_NAME_MAX + 1], name[TSR_VALUE_NAME_MAX + 1];
+
+	(void)arg;
+	TSR_TRY(take_name(vm, module));
+	TSR_TRY(take_name(vm, name));
+	return tsr_vm_push(vm, new_global(vm, module, name));
 }
 
-enum tsr_status tsr_op_binput(struct tsr_pickle_vm *vm)
+static enum tsr_status op_stack_global(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	uint64_t id = 0;
+	const struct tsr_value *module, *name;
 
-	TSR_TRY(tsr_vm_take_number(vm, 1, &id));
-	return put(vm, id);
+	(void)arg;
+	TSR_TRY(tsr_vm_need(vm, 2));
+	name = vm->stack[--vm->n];
+	module = vm->stack[--vm->n];
+	if (module->type != TSR_VALUE_STRING || name->type != TSR_VALUE_STRING)
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s and %s, expected two strings",
+				   tsr_value_kind(module), tsr_value_kind(name));
+	TSR_TRY(check_name(vm, module->text.bytes, module->text.nbytes));
+	TSR_TRY(check_name(vm, name->text.bytes, name->text.nbytes));
+	return tsr_vm_push(vm, new_global(vm, module->text.bytes, name->text.bytes));
 }
 
-enum tsr_status tsr_op_long_binput(struct tsr_pickle_vm *vm)
-{
-	uint64_t id = 0;
-
-	TSR_TRY(tsr_vm_take_number(vm, 4, &id));
-	return put(vm, id);
-}
-
-enum tsr_status tsr_op_memoize(struct tsr_pickle_vm *vm)
-{
-	return put(vm, vm->nputs);
-}
-
-enum tsr_status tsr_op_binget(struct tsr_pickle_vm *vm)
-{
-	uint64_t id = 0;
-
-	TSR_TRY(tsr_vm_take_number(vm, 1, &id));
-	return get(vm, id);
-}
-
-enum tsr_status tsr_op_long_binget(struct tsr_pickle_vm *vm)
-{
-	uint64_t id = 0;
-
-	TSR_TRY(tsr_vm_take_number(vm, 4, &id));
-	return get(vm, id);
-}
-
-/* --- Containers ----------------------------------------------------------------------------- */
+/* --- Containers: @arg is their type ---------------------------------------------------------- */
 
 /* Append @n values to a list of any kind. */
 static enum tsr_status extend(struct tsr_pickle_vm *vm, struct tsr_value *list,
@@ -227,72 +301,38 @@ static enum tsr_status push_list(struct tsr_pickle_vm *vm, enum tsr_value_type t
 	return tsr_vm_push(vm, list);
 }
 
-static enum tsr_status push_since_mark(struct tsr_pickle_vm *vm, enum tsr_value_type type)
+static enum tsr_status op_empty(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	struct tsr_value **items = NULL;
-	size_t n = 0;
-
-	TSR_TRY(pop_mark(vm, &items, &n));
-	if (type == TSR_VALUE_DICT && n % 2)
-		return tsr_vm_fail(vm, TSR_E_FORMAT, "found a key without a value");
-	if (type == TSR_VALUE_TUPLE && !n)
-		return tsr_op_empty_tuple(vm);
-	return push_list(vm, type, items, n);
+	return push_list(vm, arg, NULL, 0);
 }
 
-static enum tsr_status push_tuple(struct tsr_pickle_vm *vm, size_t n)
+static enum tsr_status op_empty_tuple(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	struct tsr_value **items = NULL;
-
-	TSR_TRY(pop(vm, n, &items));
-	return push_list(vm, TSR_VALUE_TUPLE, items, n);
-}
-
-enum tsr_status tsr_op_empty_tuple(struct tsr_pickle_vm *vm)
-{
+	(void)arg;
 	if (!vm->no_items)
 		vm->no_items = tsr_value_new(vm->arena, TSR_VALUE_TUPLE);
 	return tsr_vm_push(vm, vm->no_items);
 }
 
-enum tsr_status tsr_op_tuple(struct tsr_pickle_vm *vm)
+/* @arg: of how many items. */
+static enum tsr_status op_tuple(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	return push_since_mark(vm, TSR_VALUE_TUPLE);
+	struct tsr_value **items = NULL;
+
+	TSR_TRY(tsr_vm_pop(vm, arg, &items));
+	return push_list(vm, TSR_VALUE_TUPLE, items, arg);
 }
 
-enum tsr_status tsr_op_tuple1(struct tsr_pickle_vm *vm)
+/* A new one of what is above the last mark. */
+static enum tsr_status op_since_mark(struct tsr_pickle_vm *vm, unsigned arg)
 {
-	return push_tuple(vm, 1);
-}
+	struct tsr_value **items = NULL;
+	size_t n = 0;
 
-enum tsr_status tsr_op_tuple2(struct tsr_pickle_vm *vm)
-{
-	return push_tuple(vm, 2);
-}
-
-enum tsr_status tsr_op_tuple3(struct tsr_pickle_vm *vm)
-{
-	return push_tuple(vm, 3);
-}
-
-enum tsr_status tsr_op_empty_list(struct tsr_pickle_vm *vm)
-{
-	return push_list(vm, TSR_VALUE_LIST, NULL, 0);
-}
-
-enum tsr_status tsr_op_empty_dict(struct tsr_pickle_vm *vm)
-{
-	return push_list(vm, TSR_VALUE_DICT, NULL, 0);
-}
-
-enum tsr_status tsr_op_empty_set(struct tsr_pickle_vm *vm)
-{
-	return push_list(vm, TSR_VALUE_SET, NULL, 0);
-}
-
-enum tsr_status tsr_op_frozenset(struct tsr_pickle_vm *vm)
-{
-	return push_since_mark(vm, TSR_VALUE_FROZENSET);
+	TSR_TRY(tsr_vm_pop_mark(vm, &items, &n));
+	if (arg == TSR_VALUE_TUPLE && !n)
+		return op_empty_tuple(vm, arg);
+	return push_list(vm, arg, items, n);
 }
 
 /* The list or dict to fill: the value at the top, or what an object there is given. */
@@ -311,7 +351,7 @@ static enum tsr_status find_filled(struct tsr_pickle_vm *vm, enum tsr_value_type
 		v = v->call.items;
 	}
 	if (v->type != type)
-		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s, expected %s%s", tsr_vm_kind(v),
+		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s, expected %s%s", tsr_value_kind(v),
 				   type == TSR_VALUE_LIST   ? "a list"
 				   : type == TSR_VALUE_DICT ? "a dict"
 							    : "a set",
@@ -320,7 +360,7 @@ static enum tsr_status find_filled(struct tsr_pickle_vm *vm, enum tsr_value_type
 	return TSR_OK;
 }
 
-/* Values that pop() or pop_mark() took off go to the one below them. */
+/* Values that tsr_vm_pop() or tsr_vm_pop_mark() took off go to the one below them. */
 static enum tsr_status fill(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 			    struct tsr_value *const *items, size_t n)
 {
@@ -334,44 +374,22 @@ static enum tsr_status fill(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 	return extend(vm, filled, items, n);
 }
 
-static enum tsr_status fill_since_mark(struct tsr_pickle_vm *vm, enum tsr_value_type type)
+static enum tsr_status op_fill(struct tsr_pickle_vm *vm, unsigned arg)
+{
+	const size_t n = arg == TSR_VALUE_DICT ? 2 : 1;
+	struct tsr_value **items = NULL;
+
+	TSR_TRY(tsr_vm_pop(vm, n, &items));
+	return fill(vm, arg, items, n);
+}
+
+static enum tsr_status op_fill_since_mark(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL;
 	size_t n = 0;
 
-	TSR_TRY(pop_mark(vm, &items, &n));
-	return fill(vm, type, items, n);
-}
-
-enum tsr_status tsr_op_append(struct tsr_pickle_vm *vm)
-{
-	struct tsr_value **items = NULL;
-
-	TSR_TRY(pop(vm, 1, &items));
-	return fill(vm, TSR_VALUE_LIST, items, 1);
-}
-
-enum tsr_status tsr_op_appends(struct tsr_pickle_vm *vm)
-{
-	return fill_since_mark(vm, TSR_VALUE_LIST);
-}
-
-enum tsr_status tsr_op_setitem(struct tsr_pickle_vm *vm)
-{
-	struct tsr_value **items = NULL;
-
-	TSR_TRY(pop(vm, 2, &items));
-	return fill(vm, TSR_VALUE_DICT, items, 2);
-}
-
-enum tsr_status tsr_op_setitems(struct tsr_pickle_vm *vm)
-{
-	return fill_since_mark(vm, TSR_VALUE_DICT);
-}
-
-enum tsr_status tsr_op_additems(struct tsr_pickle_vm *vm)
-{
-	return fill_since_mark(vm, TSR_VALUE_SET);
+	TSR_TRY(tsr_vm_pop_mark(vm, &items, &n));
+	return fill(vm, arg, items, n);
 }
 
 /* --- Calls ---------------------------------------------------------------------------------- */
@@ -438,20 +456,21 @@ static enum tsr_status push_call(struct tsr_pickle_vm *vm, struct tsr_value *cal
 
 static enum tsr_status pop_call(struct tsr_pickle_vm *vm, struct tsr_value ***items_ret)
 {
-	TSR_TRY(pop(vm, 2, items_ret));
+	TSR_TRY(tsr_vm_pop(vm, 2, items_ret));
 	if ((*items_ret)[0]->type != TSR_VALUE_GLOBAL && (*items_ret)[0]->type != TSR_VALUE_CALL)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s to call, expected a global",
-				   tsr_vm_kind((*items_ret)[0]));
+				   tsr_value_kind((*items_ret)[0]));
 	if ((*items_ret)[1]->type != TSR_VALUE_TUPLE)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s for arguments, expected a tuple",
-				   tsr_vm_kind((*items_ret)[1]));
+				   tsr_value_kind((*items_ret)[1]));
 	return TSR_OK;
 }
 
-enum tsr_status tsr_op_reduce(struct tsr_pickle_vm *vm)
+static enum tsr_status op_reduce(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL, *callee, *args;
 
+	(void)arg;
 	TSR_TRY(pop_call(vm, &items));
 	callee = items[0];
 	args = items[1];
@@ -467,22 +486,24 @@ enum tsr_status tsr_op_reduce(struct tsr_pickle_vm *vm)
 	return push_call(vm, callee, args, false);
 }
 
-enum tsr_status tsr_op_newobj(struct tsr_pickle_vm *vm)
+static enum tsr_status op_newobj(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL;
 
+	(void)arg;
 	TSR_TRY(pop_call(vm, &items));
 	return push_call(vm, items[0], items[1], true);
 }
 
-enum tsr_status tsr_op_build(struct tsr_pickle_vm *vm)
+static enum tsr_status op_build(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL;
 
-	TSR_TRY(pop(vm, 2, &items));
+	(void)arg;
+	TSR_TRY(tsr_vm_pop(vm, 2, &items));
 	if (items[0]->type != TSR_VALUE_CALL)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s, expected an object to give a state",
-				   tsr_vm_kind(items[0]));
+				   tsr_value_kind(items[0]));
 	if (items[0]->call.state)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found an object that has a state already");
 	items[0]->call.state = items[1];
@@ -490,11 +511,12 @@ enum tsr_status tsr_op_build(struct tsr_pickle_vm *vm)
 	return TSR_OK;
 }
 
-enum tsr_status tsr_op_binpersid(struct tsr_pickle_vm *vm)
+static enum tsr_status op_binpersid(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL, *id, *v;
 
-	TSR_TRY(pop(vm, 1, &items));
+	(void)arg;
+	TSR_TRY(tsr_vm_pop(vm, 1, &items));
 	id = items[0];
 	v = tsr_value_new(vm->arena, TSR_VALUE_PERSISTENT);
 	if (!v)
@@ -502,3 +524,76 @@ enum tsr_status tsr_op_binpersid(struct tsr_pickle_vm *vm)
 	v->inner = id;
 	return tsr_vm_push(vm, v);
 }
+
+/* --- The opcodes ---------------------------------------------------------------------------- */
+
+const struct tsr_pickle_opcode tsr_pickle_opcodes[256] = {
+	[0x80] = { "PROTO", op_proto, 0 },
+	[0x95] = { "FRAME", op_frame, 0 },
+	['.'] = { "STOP", op_stop, 0 },
+	['('] = { "MARK", op_mark, 0 },
+	['0'] = { "POP", op_pop, 0 },
+	['1'] = { "POP_MARK", op_pop_mark, 0 },
+	['2'] = { "DUP", op_dup, 0 },
+	['q'] = { "BINPUT", op_put, 1 },
+	['r'] = { "LONG_BINPUT", op_put, 4 },
+	[0x94] = { "MEMOIZE", op_put, 0 },
+	['h'] = { "BINGET", op_get, 1 },
+	['j'] = { "LONG_BINGET", op_get, 4 },
+	['N'] = { "NONE", op_none, 0 },
+	[0x88] = { "NEWTRUE", op_bool, 1 },
+	[0x89] = { "NEWFALSE", op_bool, 0 },
+	['J'] = { "BININT", op_binint, 4 },
+	['K'] = { "BININT1", op_unsigned, 1 },
+	['M'] = { "BININT2", op_unsigned, 2 },
+	[0x8a] = { "LONG1", op_long, 1 },
+	[0x8b] = { "LONG4", op_long, 4 },
+	['G'] = { "BINFLOAT", op_binfloat, 0 },
+	[0x8c] = { "SHORT_BINUNICODE", op_string, 1 },
+	['X'] = { "BINUNICODE", op_string, 4 },
+	[0x8d] = { "BINUNICODE8", op_string, 8 },
+	['U'] = { "SHORT_BINSTRING", op_python2, 1 },
+	['T'] = { "BINSTRING", op_python2, 4 },
+	['C'] = { "SHORT_BINBYTES", op_bytes, 1 },
+	['B'] = { "BINBYTES", op_bytes, 4 },
+	[0x8e] = { "BINBYTES8", op_bytes, 8 },
+	[')'] = { "EMPTY_TUPLE", op_empty_tuple, 0 },
+	['t'] = { "TUPLE", op_since_mark, TSR_VALUE_TUPLE },
+	[0x85] = { "TUPLE1", op_tuple, 1 },
+	[0x86] = { "TUPLE2", op_tuple, 2 },
+	[0x87] = { "TUPLE3", op_tuple, 3 },
+	[']'] = { "EMPTY_LIST", op_empty, TSR_VALUE_LIST },
+	['l'] = { "LIST", NULL, 0 },
+	['a'] = { "APPEND", op_fill, TSR_VALUE_LIST },
+	['e'] = { "APPENDS", op_fill_since_mark, TSR_VALUE_LIST },
+	['}'] = { "EMPTY_DICT", op_empty, TSR_VALUE_DICT },
+	['d'] = { "DICT", NULL, 0 },
+	['s'] = { "SETITEM", op_fill, TSR_VALUE_DICT },
+	['u'] = { "SETITEMS", op_fill_since_mark, TSR_VALUE_DICT },
+	[0x8f] = { "EMPTY_SET", op_empty, TSR_VALUE_SET },
+	[0x90] = { "ADDITEMS", op_fill_since_mark, TSR_VALUE_SET },
+	[0x91] = { "FROZENSET", op_since_mark, TSR_VALUE_FROZENSET },
+	['c'] = { "GLOBAL", op_global, 0 },
+	[0x93] = { "STACK_GLOBAL", op_stack_global, 0 },
+	['R'] = { "REDUCE", op_reduce, 0 },
+	[0x81] = { "NEWOBJ", op_newobj, 0 },
+	['b'] = { "BUILD", op_build, 0 },
+	['Q'] = { "BINPERSID", op_binpersid, 0 },
+	['I'] = { "INT", NULL, 0 },
+	['L'] = { "LONG", NULL, 0 },
+	['F'] = { "FLOAT", NULL, 0 },
+	['S'] = { "STRING", NULL, 0 },
+	['V'] = { "UNICODE", NULL, 0 },
+	['P'] = { "PERSID", NULL, 0 },
+	['g'] = { "GET", NULL, 0 },
+	['p'] = { "PUT", NULL, 0 },
+	['i'] = { "INST", NULL, 0 },
+	['o'] = { "OBJ", NULL, 0 },
+	[0x82] = { "EXT1", NULL, 0 },
+	[0x83] = { "EXT2", NULL, 0 },
+	[0x84] = { "EXT4", NULL, 0 },
+	[0x92] = { "NEWOBJ_EX", NULL, 0 },
+	[0x96] = { "BYTEARRAY8", NULL, 0 },
+	[0x97] = { "NEXT_BUFFER", NULL, 0 },
+	[0x98] = { "READONLY_BUFFER", NULL, 0 },
+};

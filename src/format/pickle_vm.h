@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine that a pickle is a program for; between the files of the reader only. */
+/* The machine that a pickle is a program for; only for the files that read pickles. */
 #ifndef TSR_CKPT_PICKLE_VM_H
 #define TSR_CKPT_PICKLE_VM_H
 
@@ -12,6 +12,7 @@ struct tsr_pickle_vm {
 	size_t at; /* the next byte */
 	size_t op_at; /* of the opcode being carried out */
 	uint32_t nops;
+	const char *op; /* its name */
 	bool stopped;
 
 	struct tsr_value **stack;
@@ -23,7 +24,7 @@ struct tsr_pickle_vm {
 	struct tsr_value **memo; /* NULL where nothing was put */
 	size_t memo_room, nputs;
 
-	/* Values that no program can tell apart are made once. */
+	/* Equal values that a program cannot distinguish are made once. */
 	struct tsr_value *none, *no, *yes, *no_items;
 	struct tsr_value *small[256]; /* ints */
 
@@ -53,19 +54,30 @@ enum tsr_status tsr_vm_take(struct tsr_pickle_vm *vm, size_t n, const unsigned c
 /* The next @n bytes as a little-endian number, n <= 8. */
 enum tsr_status tsr_vm_take_number(struct tsr_pickle_vm *vm, size_t n, uint64_t *ret);
 
-/* What to call a value in a message: "a list". */
-const char *tsr_vm_kind(const struct tsr_value *v);
+/* A number of @nlength bytes, and that many bytes; TSR_E_LIMIT if it is over @limit. */
+enum tsr_status tsr_vm_take_counted(struct tsr_pickle_vm *vm, size_t nlength, uint64_t limit,
+				    const unsigned char **ret, size_t *nbytes_ret);
 
-/* Carries out one opcode, whose own byte is behind. */
-typedef enum tsr_status tsr_pickle_op(struct tsr_pickle_vm *vm);
+/* Mark the top of the stack. */
+enum tsr_status tsr_vm_mark(struct tsr_pickle_vm *vm);
 
-/* Those that make and fill containers and calls, and use the memo.  Names are pickletools' own. */
-tsr_pickle_op tsr_op_mark, tsr_op_pop, tsr_op_pop_mark, tsr_op_dup;
-tsr_pickle_op tsr_op_binput, tsr_op_long_binput, tsr_op_memoize, tsr_op_binget, tsr_op_long_binget;
-tsr_pickle_op tsr_op_empty_tuple, tsr_op_tuple, tsr_op_tuple1, tsr_op_tuple2, tsr_op_tuple3;
-tsr_pickle_op tsr_op_empty_list, tsr_op_list, tsr_op_append, tsr_op_appends;
-tsr_pickle_op tsr_op_empty_dict, tsr_op_dict, tsr_op_setitem, tsr_op_setitems;
-tsr_pickle_op tsr_op_empty_set, tsr_op_additems, tsr_op_frozenset;
-tsr_pickle_op tsr_op_reduce, tsr_op_newobj, tsr_op_build, tsr_op_binpersid;
+/* Take the last mark and all above it off the stack; the values stay readable in place. */
+enum tsr_status tsr_vm_pop_mark(struct tsr_pickle_vm *vm, struct tsr_value ***items_ret,
+				size_t *n_ret);
+
+/* Take @n values off the stack, to be read in place. */
+enum tsr_status tsr_vm_pop(struct tsr_pickle_vm *vm, size_t n, struct tsr_value ***items_ret);
+
+/* Put the value at the top into the memo; push a value of the memo. */
+enum tsr_status tsr_vm_put(struct tsr_pickle_vm *vm, uint64_t id);
+enum tsr_status tsr_vm_get(struct tsr_pickle_vm *vm, uint64_t id);
+
+/* By their byte.  One without a function is refused by its name, which is that of pickletools. */
+struct tsr_pickle_opcode {
+	const char *name;
+	enum tsr_status (*run)(struct tsr_pickle_vm *vm, unsigned arg); /* its own byte is behind */
+	unsigned arg;
+};
+extern const struct tsr_pickle_opcode tsr_pickle_opcodes[256];
 
 #endif

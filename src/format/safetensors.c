@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "text/shape.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
@@ -26,6 +27,8 @@ struct reading {
 	struct tsr_err *err;
 };
 
+#define FAIL(r, code, name, ...) tsr_fail_in((r)->err, code, (r)->path, "tensor", name, __VA_ARGS__)
+
 static char *copy(const struct reading *r, const char *s)
 {
 	return tsr_arena_copy(r->arena, s, strlen(s));
@@ -38,10 +41,8 @@ static enum tsr_status find_members(struct reading *r, const struct tsr_json *en
 
 	*m = (struct entry_members){ 0 };
 	if (tsr_json_type(entry) != TSR_JSON_OBJECT)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found no object, expected dtype, shape and "
-				"data_offsets",
-				r->path, name);
+		return FAIL(r, TSR_E_FORMAT, name,
+			    "found no object, expected dtype, shape and data_offsets");
 	for (const struct tsr_json *v = tsr_json_first(entry); v; v = tsr_json_next(v)) {
 		const char *key = tsr_json_key(v);
 
@@ -52,16 +53,16 @@ static enum tsr_status find_members(struct reading *r, const struct tsr_json *en
 		else if (strcmp(key, "data_offsets") == 0)
 			m->offsets = v;
 		else
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: found member %.100s, expected dtype, "
-					"shape and data_offsets only",
-					r->path, name, key);
+			return FAIL(
+				r, TSR_E_FORMAT, name,
+				"found member %.100s, expected dtype, shape and data_offsets only",
+				key);
 	}
 	if (!m->dtype || !m->shape || !m->offsets)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: no %s", r->path, name,
-				!m->dtype   ? "dtype"
-				: !m->shape ? "shape"
-					    : "data_offsets");
+		return FAIL(r, TSR_E_FORMAT, name, "no %s",
+			    !m->dtype	? "dtype"
+			    : !m->shape ? "shape"
+					: "data_offsets");
 	return TSR_OK;
 }
 
@@ -71,12 +72,10 @@ static enum tsr_status read_dtype(struct reading *r, struct tsr_st_entry *a,
 	const char *name = tsr_json_string(v);
 
 	if (!name)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: dtype is not a string",
-				r->path, a->name);
+		return FAIL(r, TSR_E_FORMAT, a->name, "dtype is not a string");
 	a->dtype = tsr_dtype_find(name);
 	if (a->dtype == TSR_DTYPE_COUNT)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: unknown dtype %.40s",
-				r->path, a->name, name);
+		return FAIL(r, TSR_E_FORMAT, a->name, "unknown dtype %.40s", name);
 	return TSR_OK;
 }
 
@@ -88,40 +87,29 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_st_entry *a,
 	size_t rank = 0;
 
 	if (tsr_json_type(v) != TSR_JSON_ARRAY)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: shape is not an array",
-				r->path, a->name);
+		return FAIL(r, TSR_E_FORMAT, a->name, "shape is not an array");
 	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d))
 		rank++;
 	if (rank > TSR_RANK_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: tensor %.200s: rank %zu is over the limit of %u", r->path,
-				a->name, rank, TSR_RANK_MAX);
+		return FAIL(r, TSR_E_LIMIT, a->name, "rank %zu is over the limit of %u", rank,
+			    TSR_RANK_MAX);
 	shape = tsr_arena_alloc(r->arena, rank * sizeof(*shape));
 	if (!shape)
 		return tsr_fail_nomem(r->err, r->path);
 	a->shape = shape;
-	a->numel = 1;
 	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d)) {
-		if (!tsr_json_u64(d, &shape[a->rank]))
-			return tsr_fail(
-				r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: shape has an entry that is not an integer",
-				r->path, a->name);
-		if (__builtin_mul_overflow(a->numel, a->shape[a->rank], &a->numel))
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: shape overflows 64 bits", r->path,
-					a->name);
-		a->rank++;
+		if (!tsr_json_u64(d, &shape[a->rank++]))
+			return FAIL(r, TSR_E_FORMAT, a->name,
+				    "shape has an entry that is not an integer");
 	}
+	if (!tsr_shape_numel(a->rank, shape, &a->numel))
+		return FAIL(r, TSR_E_FORMAT, a->name, "shape overflows 64 bits");
 	if (__builtin_mul_overflow(a->numel, (uint64_t)bits, &nbits))
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: shape overflows 64 bits of size", r->path,
-				a->name);
+		return FAIL(r, TSR_E_FORMAT, a->name, "shape overflows 64 bits of size");
 	if (nbits % 8)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: misaligned: %" PRIu64
-				" elements of %u bits are no whole bytes",
-				r->path, a->name, a->numel, bits);
+		return FAIL(r, TSR_E_FORMAT, a->name,
+			    "misaligned: %" PRIu64 " elements of %u bits are no whole bytes",
+			    a->numel, bits);
 	a->nbytes = nbits / 8;
 	return TSR_OK;
 }
@@ -139,19 +127,17 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_st_entry *a,
 		second = tsr_json_next(first);
 	if (!second || tsr_json_next(second) || !tsr_json_u64(first, &a->offset) ||
 	    !tsr_json_u64(second, &end))
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: data_offsets is not a pair of integers",
-				r->path, a->name);
+		return FAIL(r, TSR_E_FORMAT, a->name, "data_offsets is not a pair of integers");
 	if (end < a->offset || end - a->offset != a->nbytes)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: found data_offsets [%" PRIu64 ", %" PRIu64
-				"], expected %" PRIu64 " bytes for its shape",
-				r->path, a->name, a->offset, end, a->nbytes);
+		return FAIL(r, TSR_E_FORMAT, a->name,
+			    "found data_offsets [%" PRIu64 ", %" PRIu64 "], expected %" PRIu64
+			    " bytes for its shape",
+			    a->offset, end, a->nbytes);
 	if (end > r->data_nbytes)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: data ends at byte %" PRIu64
-				", expected at most %" PRIu64 " (truncated file?)",
-				r->path, a->name, end, r->data_nbytes);
+		return FAIL(r, TSR_E_FORMAT, a->name,
+			    "data ends at byte %" PRIu64 ", expected at most %" PRIu64
+			    " (truncated file?)",
+			    end, r->data_nbytes);
 	return TSR_OK;
 }
 
@@ -244,11 +230,9 @@ static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
 		struct tsr_st_entry *a = &c->arrays[i];
 
 		if (a->offset != at)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: data begins at byte %" PRIu64
-					", expected %" PRIu64 " (%s)",
-					r->path, a->name, a->offset, at,
-					a->offset < at ? "overlap" : "hole");
+			return FAIL(r, TSR_E_FORMAT, a->name,
+				    "data begins at byte %" PRIu64 ", expected %" PRIu64 " (%s)",
+				    a->offset, at, a->offset < at ? "overlap" : "hole");
 		at += a->nbytes;
 		a->offset += data_start;
 	}

@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/fail.h"
+#include "base/named.h"
 #include "text/json.h"
-#include "base/utf8.h"
 #include "tersor/dtype.h"
-
-/* What a file name may have on Linux. */
-#define SHARD_NAME_MAX 255u
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
@@ -20,15 +18,12 @@
 struct reading {
 	const char *path;
 	struct tsr_index *x;
-	const char **shard_of; /* of each entry, in the order of the text */
+	struct tsr_named *shard_of; /* of each entry: at first in the order of the text */
 	struct tsr_err *err;
 };
 
-static bool is_file_name(const char *s)
-{
-	return *s && strlen(s) <= SHARD_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
-	       strcmp(s, "..") != 0;
-}
+#define FAIL(r, code, name, ...) \
+	tsr_fail_in((r)->err, code, (r)->path, "weight_map: tensor", name, __VA_ARGS__)
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 {
@@ -40,16 +35,14 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 				"limit of %u",
 				r->path, tensor, strlen(tensor), TSR_NAME_MAX);
 	if (!shard)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: weight_map: tensor %.200s: found no string, expected the name "
-				"of a file",
-				r->path, tensor);
-	if (!is_file_name(shard))
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: weight_map: tensor %.200s: found file '%.200s', expected a "
-				"name of 1 to %u bytes without directories",
-				r->path, tensor, shard, SHARD_NAME_MAX);
-	r->shard_of[r->x->nentries] = shard;
+		return FAIL(r, TSR_E_FORMAT, tensor,
+			    "found no string, expected the name of a file");
+	if (!tsr_dir_is_name(shard))
+		return FAIL(
+			r, TSR_E_FORMAT, tensor,
+			"found file '%.200s', expected a name of 1 to %u bytes without directories",
+			shard, TSR_FILE_NAME_MAX);
+	r->shard_of[r->x->nentries] = (struct tsr_named){ shard, r->x->nentries };
 	r->x->entries[r->x->nentries] = (struct tsr_index_entry){ .tensor = tensor };
 	r->x->nentries++;
 	return TSR_OK;
@@ -86,44 +79,28 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *m
 	return TSR_OK;
 }
 
-static int by_shard(const void *va, const void *vb, void *shard_of)
-{
-	const char *const *shards = shard_of;
-
-	return strcmp(shards[*(const size_t *)va], shards[*(const size_t *)vb]);
-}
-
 /* Number the distinct file names in their order. */
 static enum tsr_status number_shards(struct reading *r)
 {
 	struct tsr_index *x = r->x;
-	size_t *order = calloc(x->nentries, sizeof(*order));
 	const char *last = NULL;
-	enum tsr_status status = TSR_OK;
 
 	x->shards = calloc(x->nentries, sizeof(*x->shards));
-	if (!order || !x->shards) {
-		free(order);
+	if (!x->shards)
 		return tsr_fail_nomem(r->err, r->path);
-	}
-	for (size_t i = 0; i < x->nentries; i++)
-		order[i] = i;
-	qsort_r(order, x->nentries, sizeof(*order), by_shard, r->shard_of);
-	for (size_t i = 0; i < x->nentries && status == TSR_OK; i++) {
-		const char *shard = r->shard_of[order[i]];
+	tsr_named_sort(r->shard_of, x->nentries);
+	for (size_t i = 0; i < x->nentries; i++) {
+		const struct tsr_named *shard = &r->shard_of[i];
 
-		if (!last || strcmp(last, shard) != 0) {
-			x->shards[x->nshards] = strdup(shard);
-			if (x->shards[x->nshards])
-				x->nshards++;
-			else
-				status = tsr_fail_nomem(r->err, r->path);
-			last = shard;
+		if (!last || strcmp(last, shard->name) != 0) {
+			last = x->shards[x->nshards] = strdup(shard->name);
+			if (!last)
+				return tsr_fail_nomem(r->err, r->path);
+			x->nshards++;
 		}
-		x->entries[order[i]].shard = x->nshards - 1;
+		x->entries[shard->index].shard = x->nshards - 1;
 	}
-	free(order);
-	return status;
+	return TSR_OK;
 }
 
 static int by_tensor(const void *va, const void *vb)
@@ -202,83 +179,27 @@ const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const ch
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-static void put_escaped(struct tsr_text *t, uint32_t codepoint)
-{
-	if (codepoint >= 0x10000) {
-		codepoint -= 0x10000;
-		tsr_text_printf(t, "\\u%04x\\u%04x", 0xd800 + (codepoint >> 10),
-				0xdc00 + (codepoint & 0x3ff));
-		return;
-	}
-	tsr_text_printf(t, "\\u%04x", codepoint);
-}
-
-/* How many bytes from here on stand for themselves. */
-static size_t plain_run(const char *s)
-{
-	size_t n = 0;
-
-	while (s[n] >= ' ' && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
-		n++;
-	return n;
-}
-
-/* A string as Python's json writes it: printable ASCII, the rest as escapes. */
-static void put_string(struct tsr_text *t, const char *s)
-{
-	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
-	const char *const end = s + strlen(s);
-
-	tsr_text_put(t, "\"", 1);
-	for (;;) {
-		const size_t run = plain_run(s);
-		uint32_t codepoint;
-		const char *escape;
-		size_t len;
-
-		tsr_text_put(t, s, run);
-		s += run;
-		if (s == end)
-			break;
-		len = tsr_utf8_next(s, (size_t)(end - s), &codepoint);
-		escape = strchr(special, *s);
-		if (escape)
-			tsr_text_printf(t, "\\%c", names[escape - special]);
-		else
-			put_escaped(t, len ? codepoint : 0xfffd);
-		s += len ? len : 1;
-	}
-	tsr_text_put(t, "\"", 1);
-}
-
-static int by_name(const void *va, const void *vb, void *names)
-{
-	const char *const *tensors = names;
-
-	return strcmp(tensors[*(const size_t *)va], tensors[*(const size_t *)vb]);
-}
-
 static void put_map(const char *const *tensors, const char *const *shard_of, size_t n,
 		    struct tsr_text *out)
 {
-	size_t *order = calloc(n, sizeof(*order));
+	struct tsr_named *sorted = calloc(n, sizeof(*sorted));
 
-	if (!order) {
+	if (!sorted) {
 		out->failed = true;
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
-		order[i] = i;
+		sorted[i] = (struct tsr_named){ tensors[i], i };
 	/* The order of UTF-8 bytes is that of code points, by which Python sorts. */
-	qsort_r(order, n, sizeof(*order), by_name, (void *)tensors);
+	tsr_named_sort(sorted, n);
 	for (size_t i = 0; i < n; i++) {
 		tsr_text_puts(out, i ? ",\n    " : "\n    ");
-		put_string(out, tensors[order[i]]);
+		tsr_json_quote_ascii(out, sorted[i].name);
 		tsr_text_puts(out, ": ");
-		put_string(out, shard_of[order[i]]);
+		tsr_json_quote_ascii(out, shard_of[sorted[i].index]);
 	}
 	tsr_text_puts(out, "\n  ");
-	free(order);
+	free(sorted);
 }
 
 void tsr_index_compose(const char *const *tensors, const char *const *shard_of, size_t n,

@@ -96,6 +96,22 @@ bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value
 	return true;
 }
 
+const char *tsr_value_kind(const struct tsr_value *v)
+{
+	static const char *const kinds[] = {
+		[TSR_VALUE_NONE] = "None",	 [TSR_VALUE_BOOL] = "a bool",
+		[TSR_VALUE_INT] = "an int",	 [TSR_VALUE_FLOAT] = "a float",
+		[TSR_VALUE_STRING] = "a string", [TSR_VALUE_BYTES] = "bytes",
+		[TSR_VALUE_LIST] = "a list",	 [TSR_VALUE_TUPLE] = "a tuple",
+		[TSR_VALUE_SET] = "a set",	 [TSR_VALUE_FROZENSET] = "a frozenset",
+		[TSR_VALUE_DICT] = "a dict",	 [TSR_VALUE_GLOBAL] = "a global",
+		[TSR_VALUE_CALL] = "an object",	 [TSR_VALUE_PERSISTENT] = "a persistent object",
+		[TSR_VALUE_TENSOR] = "a tensor",
+	};
+
+	return kinds[v->type];
+}
+
 /* --- Questions ------------------------------------------------------------------------------ */
 
 static bool is_type(const struct tsr_value *v, enum tsr_value_type type)

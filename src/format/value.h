@@ -87,6 +87,9 @@ bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more)
 /* Whether the list member is the one in use. */
 bool tsr_value_is_list(const struct tsr_value *v);
 
+/* What to call a value in a message: "a list". */
+const char *tsr_value_kind(const struct tsr_value *v);
+
 /* Questions; each is false or NULL if the value is of another type, or NULL. */
 bool tsr_value_is_string(const struct tsr_value *v, const char *s);
 bool tsr_value_is_global(const struct tsr_value *v, const char *module, const char *name);

@@ -165,22 +165,6 @@ bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **
 
 /* --- Words ---------------------------------------------------------------------------------- */
 
-static const char *kind(const struct tsr_value *v)
-{
-	static const char *const kinds[] = {
-		[TSR_VALUE_NONE] = "None",	 [TSR_VALUE_BOOL] = "a bool",
-		[TSR_VALUE_INT] = "a large int", [TSR_VALUE_FLOAT] = "a float",
-		[TSR_VALUE_STRING] = "a string", [TSR_VALUE_BYTES] = "bytes",
-		[TSR_VALUE_LIST] = "a list",	 [TSR_VALUE_TUPLE] = "a tuple",
-		[TSR_VALUE_SET] = "a set",	 [TSR_VALUE_FROZENSET] = "a frozenset",
-		[TSR_VALUE_DICT] = "a dict",	 [TSR_VALUE_GLOBAL] = "a global",
-		[TSR_VALUE_CALL] = "an object",	 [TSR_VALUE_PERSISTENT] = "a storage",
-		[TSR_VALUE_TENSOR] = "a tensor",
-	};
-
-	return kinds[v->type];
-}
-
 const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DESCRIBED])
 {
 	struct line l = { out, 0, TSR_VALUE_DESCRIBED - 1 };
@@ -202,8 +186,10 @@ const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DES
 	}
 	if (v->type == TSR_VALUE_CALL)
 		global = v->call.callee;
+	if (v->type == TSR_VALUE_PERSISTENT)
+		return "a storage";
 	if (global->type != TSR_VALUE_GLOBAL)
-		return kind(v);
+		return v->type == TSR_VALUE_INT ? "a large int" : tsr_value_kind(v);
 	snprintf(out, TSR_VALUE_DESCRIBED, "%s%s.%s", v == global ? "" : "a call of ",
 		 global->global.module, global->global.name);
 	return out;

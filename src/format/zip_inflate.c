@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contents of a member, in pieces.  The only file that inflates. */
+/* The contents of a member, a buffer at a time.  The only file that inflates. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "format/zip.h"
 
 #define INPUT_ROOM (256u << 10)
-#define PIECE_NBYTES (1u << 20)
+#define BUFFER_NBYTES (1u << 20)
 
 /* Reads a member from its start. */
 struct stream {
@@ -24,6 +24,9 @@ struct stream {
 	bool ended; /* the deflated data said so */
 	z_stream z;
 };
+
+#define FAIL(s, code, name, ...) \
+	tsr_fail_in((s)->err, code, (s)->where, "member", name, __VA_ARGS__)
 
 static enum tsr_status stream_start(struct stream *s)
 {
@@ -51,8 +54,7 @@ static void stream_free(struct stream *s)
 
 static enum tsr_status damaged(const struct stream *s, const char *found)
 {
-	return tsr_fail(s->err, TSR_E_FORMAT, "%s: member %.200s: deflated data: %s", s->where,
-			s->m->name, found);
+	return FAIL(s, TSR_E_FORMAT, s->m->name, "deflated data: %s", found);
 }
 
 static enum tsr_status refill(struct stream *s)
@@ -67,7 +69,7 @@ static enum tsr_status refill(struct stream *s)
 	return TSR_OK;
 }
 
-/* Up to @n bytes, at most PIECE_NBYTES; fewer only at the end of the data. */
+/* Up to @n bytes, at most BUFFER_NBYTES; fewer only at the end of the data. */
 static enum tsr_status inflate_some(struct stream *s, void *buf, size_t n, size_t *got_ret)
 {
 	s->z.next_out = buf;
@@ -91,7 +93,7 @@ static enum tsr_status inflate_some(struct stream *s, void *buf, size_t n, size_
 	return TSR_OK;
 }
 
-/* Exactly the next @n bytes, at most PIECE_NBYTES. */
+/* Exactly the next @n bytes, at most BUFFER_NBYTES. */
 static enum tsr_status stream_read(struct stream *s, void *buf, size_t n)
 {
 	size_t got;
@@ -104,10 +106,9 @@ static enum tsr_status stream_read(struct stream *s, void *buf, size_t n)
 	TSR_TRY(inflate_some(s, buf, n, &got));
 	if (got == n)
 		return TSR_OK;
-	return tsr_fail(s->err, TSR_E_FORMAT,
-			"%s: member %.200s: found %" PRIu64
-			" bytes after inflating, expected %" PRIu64,
-			s->where, s->m->name, s->z.total_out, s->m->nbytes);
+	return FAIL(s, TSR_E_FORMAT, s->m->name,
+		    "found %" PRIu64 " bytes after inflating, expected %" PRIu64, s->z.total_out,
+		    s->m->nbytes);
 }
 
 /* All contents were read: that must be all there is. */
@@ -119,28 +120,32 @@ static enum tsr_status stream_finish(struct stream *s)
 	if (s->m->deflated) {
 		TSR_TRY(inflate_some(s, &more, 1, &got));
 		if (got)
-			return tsr_fail(s->err, TSR_E_FORMAT,
-					"%s: member %.200s: found more than %" PRIu64
-					" bytes after inflating, expected no more",
-					s->where, s->m->name, s->m->nbytes);
+			return FAIL(s, TSR_E_FORMAT, s->m->name,
+				    "found more than %" PRIu64
+				    " bytes after inflating, expected no more",
+				    s->m->nbytes);
 		if (s->z.avail_in || s->at != s->m->stored_nbytes)
 			return damaged(s, "found bytes behind its end");
 	}
 	if (s->m->has_crc && s->crc != s->m->crc)
-		return tsr_fail(s->err, TSR_E_FORMAT,
-				"%s: member %.200s: found CRC-32 %08x, expected %08x", s->where,
-				s->m->name, s->crc, s->m->crc);
+		return FAIL(s, TSR_E_FORMAT, s->m->name, "found CRC-32 %08x, expected %08x", s->crc,
+			    s->m->crc);
 	return TSR_OK;
 }
 
-static enum tsr_status load_all(struct stream *s, unsigned char *out)
+/* All contents: to @out, or by way of it to the start of a scratch file. */
+static enum tsr_status copy_all(struct stream *s, unsigned char *out, struct tsr_file *into)
 {
 	for (uint64_t at = 0; at < s->m->nbytes;) {
 		const uint64_t left = s->m->nbytes - at;
-		const size_t n = left < PIECE_NBYTES ? (size_t)left : PIECE_NBYTES;
+		const size_t n = left < BUFFER_NBYTES ? (size_t)left : BUFFER_NBYTES;
 
-		TSR_TRY(stream_read(s, out + at, n));
-		s->crc = tsr_crc32(s->crc, out + at, n);
+		TSR_TRY(stream_read(s, out, n));
+		s->crc = tsr_crc32(s->crc, out, n);
+		if (into)
+			TSR_TRY(tsr_file_scratch_write(into, out, n, at, s->err));
+		else
+			out += n;
 		at += n;
 	}
 	return stream_finish(s);
@@ -164,7 +169,7 @@ enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_memb
 		return tsr_fail_nomem(err, where);
 	status = stream_start(&s);
 	if (status == TSR_OK)
-		status = load_all(&s, out);
+		status = copy_all(&s, out, NULL);
 	stream_free(&s);
 	if (status != TSR_OK) {
 		free(out);
@@ -183,7 +188,7 @@ enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_memb
 	unsigned char *out = buf;
 
 	for (size_t at = 0; at < want && status == TSR_OK;) {
-		const size_t n = want - at < PIECE_NBYTES ? want - at : PIECE_NBYTES;
+		const size_t n = want - at < BUFFER_NBYTES ? want - at : BUFFER_NBYTES;
 
 		status = stream_read(&s, out + at, n);
 		at += n;
@@ -194,33 +199,19 @@ enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_memb
 	return status;
 }
 
-static enum tsr_status inflate_all(struct stream *s, unsigned char *piece, struct tsr_file *into)
-{
-	for (uint64_t at = 0; at < s->m->nbytes;) {
-		const uint64_t left = s->m->nbytes - at;
-		const size_t n = left < PIECE_NBYTES ? (size_t)left : PIECE_NBYTES;
-
-		TSR_TRY(stream_read(s, piece, n));
-		s->crc = tsr_crc32(s->crc, piece, n);
-		TSR_TRY(tsr_file_scratch_write(into, piece, n, at, s->err));
-		at += n;
-	}
-	return stream_finish(s);
-}
-
 enum tsr_status tsr_zip_inflate(const struct tsr_file *f, const struct tsr_zip_member *m,
 				struct tsr_file *into, const char *where, struct tsr_err *err)
 {
 	struct stream s = { .f = f, .m = m, .where = where, .err = err };
-	unsigned char *piece = malloc(PIECE_NBYTES);
+	unsigned char *buffer = malloc(BUFFER_NBYTES);
 	enum tsr_status status;
 
-	if (!piece)
+	if (!buffer)
 		return tsr_fail_nomem(err, where);
 	status = stream_start(&s);
 	if (status == TSR_OK)
-		status = inflate_all(&s, piece, into);
+		status = copy_all(&s, buffer, into);
 	stream_free(&s);
-	free(piece);
+	free(buffer);
 	return status;
 }

@@ -45,6 +45,9 @@ struct reading {
 	struct tsr_zip *z;
 };
 
+#define FAIL(r, code, name, ...) \
+	tsr_fail_in((r)->part.err, code, (r)->part.where, "member", name, __VA_ARGS__)
+
 /* --- The central directory ------------------------------------------------------------------ */
 
 static enum tsr_status bad_name(const struct reading *r, const char *name, const char *found)
@@ -103,13 +106,10 @@ static enum tsr_status find_extra64(const struct reading *r, const struct tsr_zi
 		const size_t len = n >= 4 ? tsr_zip_get16(extra + 2) : 0;
 
 		if (n < 4 || len > n - 4)
-			return tsr_fail(r->part.err, TSR_E_FORMAT,
-					"%s: member %.200s: extra fields do not fill their room",
-					r->part.where, m->name);
+			return FAIL(r, TSR_E_FORMAT, m->name,
+				    "extra fields do not fill their room");
 		if (tsr_zip_get16(extra) == TSR_ZIP_EXTRA64 && *body_ret)
-			return tsr_fail(r->part.err, TSR_E_FORMAT,
-					"%s: member %.200s: found two zip64 extra fields",
-					r->part.where, m->name);
+			return FAIL(r, TSR_E_FORMAT, m->name, "found two zip64 extra fields");
 		if (tsr_zip_get16(extra) == TSR_ZIP_EXTRA64) {
 			*body_ret = extra + 4;
 			*nbytes_ret = len;
@@ -139,17 +139,15 @@ static enum tsr_status read_extent(const struct reading *r, const unsigned char 
 		if (*fields[i] != TSR_ZIP_U32_ESCAPE)
 			continue;
 		if (left < 8)
-			return tsr_fail(r->part.err, TSR_E_FORMAT,
-					"%s: member %.200s: its zip64 extra field lacks a value",
-					r->part.where, m->name);
+			return FAIL(r, TSR_E_FORMAT, m->name,
+				    "its zip64 extra field lacks a value");
 		*fields[i] = tsr_zip_get64(body);
 		body += 8;
 		left -= 8;
 	}
 	if (left)
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: its zip64 extra field has %zu bytes too many",
-				r->part.where, m->name, left);
+		return FAIL(r, TSR_E_FORMAT, m->name,
+			    "its zip64 extra field has %zu bytes too many", left);
 	return TSR_OK;
 }
 
@@ -157,17 +155,14 @@ static enum tsr_status check_coding(struct reading *r, const struct tsr_zip_memb
 				    unsigned flags, unsigned method)
 {
 	if (flags & TSR_ZIP_FLAG_ENCRYPTED)
-		return tsr_fail(r->part.err, TSR_E_UNSUPPORTED,
-				"%s: member %.200s: it is encrypted", r->part.where, m->name);
+		return FAIL(r, TSR_E_UNSUPPORTED, m->name, "it is encrypted");
 	if (flags & ~FLAGS_KNOWN)
-		return tsr_fail(r->part.err, TSR_E_UNSUPPORTED,
-				"%s: member %.200s: found flags 0x%04x, expected none but 0x%04x",
-				r->part.where, m->name, flags, FLAGS_KNOWN);
+		return FAIL(r, TSR_E_UNSUPPORTED, m->name,
+			    "found flags 0x%04x, expected none but 0x%04x", flags, FLAGS_KNOWN);
 	if (method != TSR_ZIP_STORED && method != TSR_ZIP_DEFLATED)
-		return tsr_fail(r->part.err, TSR_E_UNSUPPORTED,
-				"%s: member %.200s: found compression method %u, expected 0 "
-				"(stored) or 8 (deflated)",
-				r->part.where, m->name, method);
+		return FAIL(r, TSR_E_UNSUPPORTED, m->name,
+			    "found compression method %u, expected 0 (stored) or 8 (deflated)",
+			    method);
 	return TSR_OK;
 }
 
@@ -177,29 +172,27 @@ static enum tsr_status check_sizes(struct reading *r, const struct tsr_zip_membe
 	uint64_t most, total;
 
 	if (!m->deflated && m->nbytes != m->stored_nbytes)
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: stored, but found sizes %" PRIu64
-				" and %" PRIu64,
-				r->part.where, m->name, m->stored_nbytes, m->nbytes);
+		return FAIL(r, TSR_E_FORMAT, m->name,
+			    "stored, but found sizes %" PRIu64 " and %" PRIu64, m->stored_nbytes,
+			    m->nbytes);
 	if (!m->deflated)
 		return TSR_OK;
 	if (__builtin_mul_overflow(m->stored_nbytes, (uint64_t)TSR_ZIP_RATIO_MAX, &most) ||
 	    __builtin_add_overflow(most, (uint64_t)64, &most))
 		most = UINT64_MAX;
 	if (m->nbytes > most)
-		return tsr_fail(r->part.err, TSR_E_LIMIT,
-				"%s: member %.200s: %" PRIu64 " bytes in %" PRIu64
-				" are over the limit of %u:1 for deflated data",
-				r->part.where, m->name, m->nbytes, m->stored_nbytes,
-				TSR_ZIP_RATIO_MAX);
+		return FAIL(r, TSR_E_LIMIT, m->name,
+			    "%" PRIu64 " bytes in %" PRIu64
+			    " are over the limit of %u:1 for deflated data",
+			    m->nbytes, m->stored_nbytes, TSR_ZIP_RATIO_MAX);
 	if (__builtin_mul_overflow(r->part.nbytes, (uint64_t)4, &most) ||
 	    most < TSR_ZIP_INFLATED_MAX)
 		most = TSR_ZIP_INFLATED_MAX;
 	if (__builtin_add_overflow(r->inflated_nbytes, m->nbytes, &total) || total > most)
-		return tsr_fail(r->part.err, TSR_E_LIMIT,
-				"%s: member %.200s: deflated members up to here inflate to more "
-				"than the limit of %" PRIu64 " bytes",
-				r->part.where, m->name, most);
+		return FAIL(r, TSR_E_LIMIT, m->name,
+			    "deflated members up to here inflate to more than the limit of %" PRIu64
+			    " bytes",
+			    most);
 	r->inflated_nbytes = total;
 	return TSR_OK;
 }
@@ -294,9 +287,7 @@ static enum tsr_status view(struct reading *r, uint64_t at, size_t nbytes, size_
 
 static enum tsr_status overlaps(const struct reading *r, const struct tsr_zip_member *m)
 {
-	return tsr_fail(r->part.err, TSR_E_FORMAT,
-			"%s: member %.200s: overlaps what follows it, expected no shared bytes",
-			r->part.where, m->name);
+	return FAIL(r, TSR_E_FORMAT, m->name, "overlaps what follows it, expected no shared bytes");
 }
 
 /*
@@ -313,11 +304,10 @@ static enum tsr_status check_rest(struct reading *r, const struct tsr_zip_member
 		return TSR_OK;
 	if (!(x->flags & TSR_ZIP_FLAG_DESCRIPTOR) ||
 	    (nbytes != 12 && nbytes != 16 && nbytes != 20 && nbytes != 24))
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: found %" PRIu64
-				" bytes between it and what follows, expected %s",
-				r->part.where, m->name, nbytes,
-				x->flags & TSR_ZIP_FLAG_DESCRIPTOR ? "a data descriptor" : "none");
+		return FAIL(r, TSR_E_FORMAT, m->name,
+			    "found %" PRIu64 " bytes between it and what follows, expected %s",
+			    nbytes,
+			    x->flags & TSR_ZIP_FLAG_DESCRIPTOR ? "a data descriptor" : "none");
 	TSR_TRY(view(r, at, (size_t)nbytes, 4096, &p));
 	same = nbytes % 8 != 0 || tsr_zip_get32(p) == TSR_ZIP_DESCRIPTOR;
 	if (nbytes % 8 == 0)
@@ -330,10 +320,8 @@ static enum tsr_status check_rest(struct reading *r, const struct tsr_zip_member
 		same = same && tsr_zip_get32(p + 4) == m->stored_nbytes &&
 		       tsr_zip_get32(p + 8) == m->nbytes;
 	if (!same)
-		return tsr_fail(
-			r->part.err, TSR_E_FORMAT,
-			"%s: member %.200s: its data descriptor and the central directory disagree",
-			r->part.where, m->name);
+		return FAIL(r, TSR_E_FORMAT, m->name,
+			    "its data descriptor and the central directory disagree");
 	return TSR_OK;
 }
 
@@ -354,20 +342,15 @@ static enum tsr_status check_local(struct reading *r, const struct extent *x, ui
 		return overlaps(r, m);
 	TSR_TRY(view(r, x->header, fixed, room < 16384 ? WINDOW_ROOM : fixed, &p));
 	if (tsr_zip_get32(p) != TSR_ZIP_LOCAL)
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: no local header at offset %" PRIu64,
-				r->part.where, m->name, x->header);
+		return FAIL(r, TSR_E_FORMAT, m->name, "no local header at offset %" PRIu64,
+			    x->header);
 	if (tsr_zip_get16(p + 26) != name_nbytes ||
 	    memcmp(p + TSR_ZIP_LOCAL_NBYTES, m->name, name_nbytes) != 0)
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: its local header has another name",
-				r->part.where, m->name);
+		return FAIL(r, TSR_E_FORMAT, m->name, "its local header has another name");
 	if (tsr_zip_get16(p + 6) != x->flags ||
 	    tsr_zip_get16(p + 8) != (m->deflated ? TSR_ZIP_DEFLATED : TSR_ZIP_STORED))
-		return tsr_fail(
-			r->part.err, TSR_E_FORMAT,
-			"%s: member %.200s: its local header has other flags or another method",
-			r->part.where, m->name);
+		return FAIL(r, TSR_E_FORMAT, m->name,
+			    "its local header has other flags or another method");
 	data = fixed + tsr_zip_get16(p + 28);
 	if (data > room || m->stored_nbytes > room - data)
 		return overlaps(r, m);
@@ -394,11 +377,10 @@ static enum tsr_status check_members(struct reading *r)
 		return tsr_fail_nomem(r->part.err, r->part.where);
 	qsort(x, n, sizeof(*x), compare_headers);
 	if (n && x[n - 1].header > end)
-		return tsr_fail(r->part.err, TSR_E_FORMAT,
-				"%s: member %.200s: found its header at offset %" PRIu64
-				", expected it before the central directory at %" PRIu64,
-				r->part.where, r->z->members[x[n - 1].member].name, x[n - 1].header,
-				end);
+		return FAIL(r, TSR_E_FORMAT, r->z->members[x[n - 1].member].name,
+			    "found its header at offset %" PRIu64
+			    ", expected it before the central directory at %" PRIu64,
+			    x[n - 1].header, end);
 	if ((n ? x[0].header : end) != first_expected)
 		return tsr_fail(r->part.err, TSR_E_FORMAT,
 				"%s: found %" PRIu64
@@ -420,9 +402,8 @@ static enum tsr_status sort_names(struct reading *r)
 	tsr_named_sort(z->by_name, z->nmembers);
 	for (size_t i = 1; i < z->nmembers; i++) {
 		if (strcmp(z->by_name[i - 1].name, z->by_name[i].name) == 0)
-			return tsr_fail(r->part.err, TSR_E_FORMAT,
-					"%s: member %.200s: found twice, expected once",
-					r->part.where, z->by_name[i].name);
+			return FAIL(r, TSR_E_FORMAT, z->by_name[i].name,
+				    "found twice, expected once");
 	}
 	return TSR_OK;
 }

@@ -12,19 +12,8 @@
 #include "base/fail.h"
 #include "base/named.h"
 #include "ckpt/checkpoint_model.h"
-#include "text/text.h"
+#include "text/shape.h"
 #include "names/roles.h"
-
-/* The state of one weight that a tensor can be. */
-enum slot {
-	SLOT_NONE, /* not a state: perhaps a weight */
-	SLOT_MOMENTUM,
-	SLOT_VARIANCE,
-	SLOT_MAX_VARIANCE, /* AMSGrad */
-	SLOT_MASTER, /* the FP32 weight that an optimizer keeps */
-	SLOT_SCALAR, /* powers of betas and their like */
-	SLOT_STEP, /* step counters */
-};
 
 /*
  * The last (or, behind "state.", the first) component of a state's name.  A weak one could as well
@@ -32,27 +21,27 @@ enum slot {
  */
 static const struct alias {
 	const char *component;
-	enum slot slot;
+	enum tsr_role role;
 	bool weak;
 } aliases[] = {
-	{ "exp_avg", SLOT_MOMENTUM, false }, /* torch.optim */
-	{ "exp_avg_sq", SLOT_VARIANCE, false },
-	{ "max_exp_avg_sq", SLOT_MAX_VARIANCE, false },
-	{ "momentum_buffer", SLOT_MOMENTUM, false },
-	{ "moment1_0", SLOT_MOMENTUM, false }, /* Paddle */
-	{ "moment2_0", SLOT_VARIANCE, false },
-	{ "beta1_pow_acc_0", SLOT_SCALAR, false },
-	{ "beta2_pow_acc_0", SLOT_SCALAR, false },
-	{ "fp32_param", SLOT_MASTER, false }, /* Megatron */
-	{ "master_param", SLOT_MASTER, false }, /* TransformerEngine */
-	{ "fp32", SLOT_MASTER, true }, /* DeepSpeed universal */
-	{ "m", SLOT_MOMENTUM, true }, /* MLX */
-	{ "v", SLOT_VARIANCE, true },
-	{ "mu", SLOT_MOMENTUM, true }, /* Optax */
-	{ "nu", SLOT_VARIANCE, true },
-	{ "state1", SLOT_MOMENTUM, true }, /* bitsandbytes */
-	{ "state2", SLOT_VARIANCE, true },
-	{ "step", SLOT_STEP, true },
+	{ "exp_avg", TSR_ROLE_MOMENTUM, false }, /* torch.optim */
+	{ "exp_avg_sq", TSR_ROLE_VARIANCE, false },
+	{ "max_exp_avg_sq", TSR_ROLE_MAX_VARIANCE, false },
+	{ "momentum_buffer", TSR_ROLE_MOMENTUM, false },
+	{ "moment1_0", TSR_ROLE_MOMENTUM, false }, /* Paddle */
+	{ "moment2_0", TSR_ROLE_VARIANCE, false },
+	{ "beta1_pow_acc_0", TSR_ROLE_SCALAR, false },
+	{ "beta2_pow_acc_0", TSR_ROLE_SCALAR, false },
+	{ "fp32_param", TSR_ROLE_MASTER, false }, /* Megatron */
+	{ "master_param", TSR_ROLE_MASTER, false }, /* TransformerEngine */
+	{ "fp32", TSR_ROLE_MASTER, true }, /* DeepSpeed universal */
+	{ "m", TSR_ROLE_MOMENTUM, true }, /* MLX */
+	{ "v", TSR_ROLE_VARIANCE, true },
+	{ "mu", TSR_ROLE_MOMENTUM, true }, /* Optax */
+	{ "nu", TSR_ROLE_VARIANCE, true },
+	{ "state1", TSR_ROLE_MOMENTUM, true }, /* bitsandbytes */
+	{ "state2", TSR_ROLE_VARIANCE, true },
+	{ "step", TSR_ROLE_STEP, true },
 };
 
 #define NALIASES (sizeof(aliases) / sizeof(*aliases))
@@ -69,7 +58,7 @@ struct candidate {
 	struct tsr_tensor *t;
 	char *base; /* of a state: the name of its weight as far as its own name tells */
 	char *canonical; /* base or name without wrappers and leading "model." */
-	enum slot slot;
+	enum tsr_role role;
 	bool weak;
 	bool settled; /* by a rule of the user */
 	bool optimizer; /* under "optimizer.", "optim." or "state." */
@@ -186,7 +175,7 @@ static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
 			k->base = strdup(dot + 1);
 	}
 	if (alias) {
-		k->slot = alias->slot;
+		k->role = alias->role;
 		k->weak = alias->weak && !k->optimizer;
 	}
 	if (alias && !k->base)
@@ -232,16 +221,16 @@ static bool may_be_weight(const struct candidate *k)
 {
 	if (k->settled)
 		return k->t->kind == TSR_KIND_WEIGHT;
-	if (k->slot == SLOT_MASTER && !k->weak)
+	if (k->role == TSR_ROLE_MASTER && !k->weak)
 		return k->t->rank > 0 && is_floating(k->t->dtype);
-	if (k->slot != SLOT_NONE && !k->weak)
+	if (k->role != TSR_ROLE_NONE && !k->weak)
 		return false;
 	return !k->optimizer && (k->t->rank > 0 || k->param) && is_floating(k->t->dtype);
 }
 
 static bool is_master(const struct candidate *k)
 {
-	return k->slot == SLOT_MASTER;
+	return k->role == TSR_ROLE_MASTER;
 }
 
 /* A weak alias is also a name of its own: for a weight list it stands under its whole name. */
@@ -293,21 +282,9 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 			     weight_of(a, at + 1)->t->name);
 }
 
-static void print_shape(const struct tsr_tensor *t, char *out, size_t room)
-{
-	struct tsr_text text = { 0 };
-
-	tsr_text_puts(&text, "[");
-	for (unsigned d = 0; d < t->rank; d++)
-		tsr_text_printf(&text, "%s%" PRIu64, d ? ", " : "", t->shape[d]);
-	tsr_text_puts(&text, "]");
-	snprintf(out, room, "%s", text.failed ? "?" : text.bytes);
-	tsr_text_free(&text);
-}
-
 static bool is_scalar(const struct candidate *k)
 {
-	return k->slot == SLOT_SCALAR || k->slot == SLOT_STEP;
+	return k->role == TSR_ROLE_SCALAR || k->role == TSR_ROLE_STEP;
 }
 
 static enum tsr_status join(struct assigning *a, struct candidate *k)
@@ -319,15 +296,15 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		if (k->weight && (tsr_tensor_same_shape(k->t, k->weight->t) ||
 				  (is_scalar(k) && k->t->numel <= 1)))
 			return TSR_OK;
-		k->slot = SLOT_NONE;
+		k->role = TSR_ROLE_NONE;
 		k->weight = NULL;
 		return TSR_OK;
 	}
 	if (!k->weight || is_scalar(k) || k->t->numel == 0 ||
 	    tsr_tensor_same_shape(k->t, k->weight->t))
 		return TSR_OK;
-	print_shape(k->t, found, sizeof(found));
-	print_shape(k->weight->t, expected, sizeof(expected));
+	tsr_shape_text(found, sizeof(found), k->t->rank, k->t->shape);
+	tsr_shape_text(expected, sizeof(expected), k->weight->t->rank, k->weight->t->shape);
 	return tsr_fail_hint(
 		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",
@@ -336,12 +313,12 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 
 static bool is_state(const struct candidate *k)
 {
-	return !k->settled && (k->slot == SLOT_MOMENTUM || k->slot == SLOT_VARIANCE ||
-			       k->slot == SLOT_MAX_VARIANCE);
+	return !k->settled && (k->role == TSR_ROLE_MOMENTUM || k->role == TSR_ROLE_VARIANCE ||
+			       k->role == TSR_ROLE_MAX_VARIANCE);
 }
 
 /* States of one weight stand side by side; those without a weight go by their base. */
-static int by_weight_and_slot(const void *va, const void *vb)
+static int by_weight_and_role(const void *va, const void *vb)
 {
 	const struct candidate *a = *(struct candidate *const *)va,
 			       *b = *(struct candidate *const *)vb;
@@ -351,8 +328,8 @@ static int by_weight_and_slot(const void *va, const void *vb)
 
 	if (order)
 		return order;
-	if (a->slot != b->slot)
-		return a->slot < b->slot ? -1 : 1;
+	if (a->role != b->role)
+		return a->role < b->role ? -1 : 1;
 	return strcmp(a->t->name, b->t->name);
 }
 
@@ -369,19 +346,19 @@ static enum tsr_status check_unique(struct assigning *a)
 			states[n++] = &a->all[i];
 	}
 	if (n)
-		qsort(states, n, sizeof(struct candidate *), by_weight_and_slot);
+		qsort(states, n, sizeof(struct candidate *), by_weight_and_role);
 	for (size_t i = 1; i < n && status == TSR_OK; i++) {
 		const struct candidate *k = states[i - 1], *next = states[i];
 		const bool same_weight = k->weight || next->weight
 						 ? k->weight == next->weight
 						 : strcmp(k->canonical, next->canonical) == 0;
 
-		if (k->slot == next->slot && same_weight)
+		if (k->role == next->role && same_weight)
 			status = tsr_fail_hint(
 				a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 				"%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s",
 				a->c->path, next->t->name, k->t->name,
-				k->slot == SLOT_MOMENTUM ? "momentum" : "variance",
+				k->role == TSR_ROLE_MOMENTUM ? "momentum" : "variance",
 				k->weight ? k->weight->t->name : k->base);
 	}
 	free(states);
@@ -390,18 +367,18 @@ static enum tsr_status check_unique(struct assigning *a)
 
 static enum tsr_kind kind_by_name(const struct candidate *k)
 {
-	switch (k->slot) {
-	case SLOT_NONE:
+	switch (k->role) {
+	case TSR_ROLE_NONE:
 		return k->optimizer ? TSR_KIND_OTHER : TSR_KIND_WEIGHT;
-	case SLOT_MASTER:
+	case TSR_ROLE_MASTER:
 		return TSR_KIND_WEIGHT;
-	case SLOT_MOMENTUM:
+	case TSR_ROLE_MOMENTUM:
 		return TSR_KIND_MOMENTUM;
-	case SLOT_VARIANCE:
-	case SLOT_MAX_VARIANCE:
+	case TSR_ROLE_VARIANCE:
+	case TSR_ROLE_MAX_VARIANCE:
 		return TSR_KIND_VARIANCE;
-	case SLOT_SCALAR:
-	case SLOT_STEP:
+	case TSR_ROLE_SCALAR:
+	case TSR_ROLE_STEP:
 		break;
 	}
 	return TSR_KIND_OTHER;
@@ -442,7 +419,7 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 
 		k->t = &a->c->tensors[i];
 		TSR_TRY(parse_name(k, a->err));
-		k->param = params && params[i] && k->slot == SLOT_NONE;
+		k->param = params && params[i] && k->role == TSR_ROLE_NONE;
 	}
 	for (unsigned i = 0; i < nrules; i++)
 		TSR_TRY(apply_rule(a, &rules[i]));
@@ -470,30 +447,13 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 
 /* --- Roles ------------------------------------------------------------------------------------ */
 
-static enum tsr_role role_of(const struct candidate *k)
-{
-	switch (k->settled ? SLOT_NONE : k->slot) {
-	case SLOT_MOMENTUM:
-		return TSR_ROLE_MOMENTUM;
-	case SLOT_VARIANCE:
-		return TSR_ROLE_VARIANCE;
-	case SLOT_MAX_VARIANCE:
-		return TSR_ROLE_MAX_VARIANCE;
-	case SLOT_MASTER:
-		return TSR_ROLE_MASTER;
-	case SLOT_STEP:
-		return TSR_ROLE_STEP;
-	default:
-		return TSR_ROLE_NONE;
-	}
-}
-
 static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *roles)
 {
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		roles[i] = (struct tsr_tensor_role){ role_of(k), SIZE_MAX };
+		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role,
+						     SIZE_MAX };
 		if (roles[i].role == TSR_ROLE_MASTER)
 			TSR_TRY(find_weight(a, k, &k->weight));
 		if (roles[i].role != TSR_ROLE_NONE && k->weight && k->weight != k)

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/named.h"
 #include "ckpt/checkpoint_model.h"
+#include "text/shape.h"
 #include "names/optimizer_ids.h"
 
 /* --- Reading ---------------------------------------------------------------------------------- */
@@ -236,13 +238,7 @@ struct shaped {
 
 static int compare_shapes(const struct tsr_array *a, const struct tsr_array *b)
 {
-	if (a->rank != b->rank)
-		return a->rank < b->rank ? -1 : 1;
-	for (unsigned d = 0; d < a->rank; d++) {
-		if (a->shape[d] != b->shape[d])
-			return a->shape[d] < b->shape[d] ? -1 : 1;
-	}
-	return 0;
+	return tsr_shape_compare(a->rank, a->shape, b->rank, b->shape);
 }
 
 static int by_shape(const void *va, const void *vb)
@@ -253,25 +249,16 @@ static int by_shape(const void *va, const void *vb)
 	return order ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-static void shape_text(const struct tsr_array *a, char *out, size_t room)
-{
-	size_t n = 0;
-
-	out[0] = '\0';
-	for (unsigned d = 0; d < a->rank && n < room - 24; d++)
-		n += (size_t)snprintf(out + n, room - n, "%s%" PRIu64, d ? ", " : "", a->shape[d]);
-}
-
 static enum tsr_status ambiguous(const struct tsr_checkpoint *c, const struct tsr_optim *o,
 				 const struct tsr_array *a, size_t nids, size_t nparams,
 				 struct tsr_err *err)
 {
 	char shape[200];
 
-	shape_text(a, shape, sizeof(shape));
+	tsr_shape_text(shape, sizeof(shape), a->rank, a->shape);
 	return tsr_fail_hint(
 		err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
-		"%s: %.200s: ambiguous: %zu numbered states of shape [%s] for %zu tensors of the "
+		"%s: %.200s: ambiguous: %zu numbered states of shape %s for %zu tensors of the "
 		"model with that shape, which names and order do not settle",
 		c->path, o->path, nids, shape, nparams);
 }
@@ -350,35 +337,25 @@ static enum tsr_status join_by_shape(const struct tsr_checkpoint *c, struct tsr_
 
 /* --- Names that were given --------------------------------------------------------------------- */
 
-static int by_param_name(const void *va, const void *vb)
-{
-	const struct tsr_param *a = va, *b = vb;
-
-	return strcmp(a->name, b->name);
-}
-
 /* What a parameter is called must be one of the model's, with the shape of the state. */
 static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct tsr_optim *o,
-				  const struct tsr_optim_id *id, const struct tsr_param *sorted,
-				  size_t nparams, bool given, struct tsr_err *err)
+				  const struct tsr_optim_id *id, const struct tsr_array *param,
+				  bool given, struct tsr_err *err)
 {
-	const struct tsr_param wanted = { .name = id->name };
-	const struct tsr_param *found = bsearch(&wanted, sorted, nparams, sizeof(*sorted),
-						by_param_name);
 	char found_shape[200], expected[200];
 
-	if (!found && given)
+	if (!param && given)
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: %.200s: found parameter %.200s in the names that were given, "
 				"expected one of the model's",
 				c->path, o->path, id->name);
-	if (!found || id->array == SIZE_MAX ||
-	    compare_shapes(&c->arrays[id->array], &c->arrays[found->array]) == 0)
+	if (!param || id->array == SIZE_MAX || compare_shapes(&c->arrays[id->array], param) == 0)
 		return TSR_OK;
-	shape_text(&c->arrays[id->array], found_shape, sizeof(found_shape));
-	shape_text(&c->arrays[found->array], expected, sizeof(expected));
+	tsr_shape_text(found_shape, sizeof(found_shape), c->arrays[id->array].rank,
+		       c->arrays[id->array].shape);
+	tsr_shape_text(expected, sizeof(expected), param->rank, param->shape);
 	return tsr_fail(err, TSR_E_FORMAT,
-			"%s: %.200s: state of parameter %.200s: found shape [%s], expected [%s]",
+			"%s: %.200s: state of parameter %.200s: found shape %s, expected %s",
 			c->path, o->path, id->name, found_shape, expected);
 }
 
@@ -386,16 +363,21 @@ static enum tsr_status check_names(const struct tsr_checkpoint *c, const struct 
 				   const struct tsr_param *params, size_t nparams, bool given,
 				   struct tsr_err *err)
 {
-	struct tsr_param *sorted = calloc(nparams + 1, sizeof(*sorted));
+	struct tsr_named *sorted = calloc(nparams + 1, sizeof(*sorted));
 	enum tsr_status status = TSR_OK;
 
 	if (!sorted)
 		return tsr_fail_nomem(err, c->path);
-	memcpy(sorted, params, nparams * sizeof(*sorted));
-	qsort(sorted, nparams, sizeof(*sorted), by_param_name);
+	for (size_t i = 0; i < nparams; i++)
+		sorted[i] = (struct tsr_named){ params[i].name, params[i].array };
+	tsr_named_sort(sorted, nparams);
 	for (size_t i = 0; i < o->nids && status == TSR_OK; i++) {
-		if (o->ids[i].name)
-			status = check_name(c, o, &o->ids[i], sorted, nparams, given, err);
+		const char *name = o->ids[i].name;
+		const struct tsr_named *found = name ? tsr_named_find(sorted, nparams, name) : NULL;
+
+		if (name)
+			status = check_name(c, o, &o->ids[i],
+					    found ? &c->arrays[found->index] : NULL, given, err);
 	}
 	free(sorted);
 	return status;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "base/utf8.h"
@@ -306,32 +307,22 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 	return walk_mapping(n, tsr_value_mapping(o->state), NULL, 0, false);
 }
 
-static int by_name(const void *va, const void *vb, void *names)
-{
-	const char *const *name = names;
-	const size_t a = *(const size_t *)va, b = *(const size_t *)vb;
-	const int order = strcmp(name[a], name[b]);
-
-	return order ? order : (a > b) - (a < b);
-}
-
 /* Where two tensors would have one name, all but the first are called by their path. */
 static enum tsr_status settle_names(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
-	size_t *order = calloc(c->narrays + 1, sizeof(*order));
+	struct tsr_named *sorted = calloc(c->narrays + 1, sizeof(*sorted));
 	size_t last = SIZE_MAX;
 
-	if (!order)
+	if (!sorted)
 		return tsr_fail_nomem(n->err, c->path);
 	for (size_t i = 0; i < c->narrays; i++) {
 		n->name[i] = n->name[i] ? n->name[i] : c->arrays[i].name;
-		order[i] = i;
+		sorted[i] = (struct tsr_named){ n->name[i], i };
 	}
-	if (c->narrays)
-		qsort_r(order, c->narrays, sizeof(*order), by_name, n->name);
+	tsr_named_sort(sorted, c->narrays);
 	for (size_t i = 0; i < c->narrays; i++) {
-		const size_t a = order[i];
+		const size_t a = sorted[i].index;
 		const bool again = last != SIZE_MAX && strcmp(n->name[a], n->name[last]) == 0;
 
 		c->arrays[a].name = again && n->path[a] ? n->path[a] : n->name[a];
@@ -340,7 +331,7 @@ static enum tsr_status settle_names(struct naming *n)
 			c->arrays[last].name = n->path[last];
 		last = again ? last : a;
 	}
-	free(order);
+	free(sorted);
 	return TSR_OK;
 }
 

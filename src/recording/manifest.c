@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "text/json.h"
@@ -15,9 +16,6 @@
 /* Limits on a manifest: its text, the JSON values in it. */
 #define MANIFEST_NBYTES_MAX (UINT64_C(64) << 20)
 #define MANIFEST_VALUES_MAX 2000000u
-
-/* What a file name may have on Linux. */
-#define FILE_NAME_MAX 255u
 
 /* A manifest that is being read. */
 struct reading {
@@ -312,19 +310,14 @@ static enum tsr_status read_groups(struct reading *m, const struct tsr_json *v)
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 
-/* Whether this is the name of a file in the directory itself. */
-static bool is_file_name(const char *s)
-{
-	return s && *s && strlen(s) <= FILE_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
-	       strcmp(s, "..") != 0;
-}
-
 static enum tsr_status read_file_name(struct reading *m, const char *where,
 				      const struct tsr_json *v, const char **ret)
 {
-	if (!is_file_name(tsr_json_string(v)))
+	const char *name = tsr_json_string(v);
+
+	if (!name || !tsr_dir_is_name(name))
 		return wrong(m, where, "file", v, "a name of 1 to 255 bytes without directories");
-	*ret = copy(m, tsr_json_string(v));
+	*ret = copy(m, name);
 	return *ret ? TSR_OK : tsr_recording_nomem(m->r, m->err);
 }
 

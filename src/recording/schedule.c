@@ -151,22 +151,11 @@ static enum tsr_status read_text(const char *path, char **ret, struct tsr_err *e
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 	char *text = NULL;
-	uint64_t nbytes;
 
 	TSR_TRY(tsr_file_open(path, &f, err));
-	nbytes = tsr_file_size(f);
-	if (nbytes > SCHEDULE_NBYTES_MAX) {
-		status = tsr_fail(err, TSR_E_LIMIT,
-				  "%s: schedule of %" PRIu64 " bytes is over the limit of %" PRIu64,
-				  path, nbytes, SCHEDULE_NBYTES_MAX);
-	} else {
-		text = calloc(1, (size_t)nbytes + 1);
-		status = text ? tsr_file_read(f, text, (size_t)nbytes, 0, err)
-			      : tsr_fail_nomem(err, path);
-		if (status == TSR_OK && strlen(text) != nbytes)
-			status = tsr_fail(err, TSR_E_FORMAT, "%s: found a NUL byte, expected text",
-					  path);
-	}
+	status = tsr_file_load(f, SCHEDULE_NBYTES_MAX, "schedule", &text, err);
+	if (status == TSR_OK && strlen(text) != tsr_file_size(f))
+		status = tsr_fail(err, TSR_E_FORMAT, "%s: found a NUL byte, expected text", path);
 	tsr_file_close(f);
 	if (status != TSR_OK) {
 		free(text);

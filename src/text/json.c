@@ -494,22 +494,32 @@ bool tsr_json_u64(const struct tsr_json *v, uint64_t *ret)
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-static void put_quoted(struct tsr_text *t, const char *s)
+/* UTF-16, as JSON escapes have it. */
+static void put_escape(struct tsr_text *t, uint32_t codepoint)
+{
+	if (codepoint >= 0x10000) {
+		codepoint -= 0x10000;
+		tsr_text_printf(t, "\\u%04x", 0xd800 + (codepoint >> 10));
+		codepoint = 0xdc00 + (codepoint & 0x3ff);
+	}
+	tsr_text_printf(t, "\\u%04x", codepoint);
+}
+
+static void put_quoted(struct tsr_text *t, const char *s, bool ascii)
 {
 	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
 	size_t left = strlen(s);
 
 	tsr_text_put(t, "\"", 1);
 	while (left) {
-		const unsigned char c = (unsigned char)*s;
 		const char *escape = strchr(special, *s);
-		uint32_t codepoint;
+		uint32_t codepoint = 0xfffd; /* if it is not UTF-8 */
 		size_t len = tsr_utf8_next(s, left, &codepoint);
 
 		if (escape)
 			tsr_text_printf(t, "\\%c", names[escape - special]);
-		else if (c < 0x20)
-			tsr_text_printf(t, "\\u%04x", c);
+		else if (codepoint < 0x20 || (ascii && codepoint >= 0x7f))
+			put_escape(t, codepoint);
 		else if (len)
 			tsr_text_put(t, s, len);
 		else
@@ -521,6 +531,11 @@ static void put_quoted(struct tsr_text *t, const char *s)
 	tsr_text_put(t, "\"", 1);
 }
 
+void tsr_json_quote_ascii(struct tsr_text *t, const char *s)
+{
+	put_quoted(t, s, true);
+}
+
 static void put_key(struct tsr_text *t, const char *key)
 {
 	const char last = t->nbytes ? t->bytes[t->nbytes - 1] : '{';
@@ -528,7 +543,7 @@ static void put_key(struct tsr_text *t, const char *key)
 	if (last != '{' && last != '[')
 		tsr_text_put(t, ",", 1);
 	if (key) {
-		put_quoted(t, key);
+		put_quoted(t, key, false);
 		tsr_text_put(t, ":", 1);
 	}
 }
@@ -547,7 +562,7 @@ void tsr_json_close(struct tsr_text *t, char bracket)
 void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
 {
 	put_key(t, key);
-	put_quoted(t, value);
+	put_quoted(t, value, false);
 }
 
 void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)

@@ -114,6 +114,9 @@ void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
 void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value);
 void tsr_json_format_double(char *out, size_t room, double value);
 
+/* Only a string: as Python's json writes it, printable ASCII and escapes. */
+void tsr_json_quote_ascii(struct tsr_text *t, const char *s);
+
 /* The value that a reader gets of what tsr_json_format_double() writes; null is infinity. */
 double tsr_json_round_double(double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape of a tensor in words. */
+/* Shapes of tensors: their size, their order, and what messages say of them. */
 #include "text/shape.h"
 
 #include <inttypes.h>
@@ -12,4 +12,25 @@ void tsr_shape_text(char *out, size_t room, unsigned rank, const uint64_t *shape
 	for (unsigned d = 0; d < rank && at + 24 < room; d++)
 		at += (size_t)snprintf(out + at, room - at, "%s%" PRIu64, d ? ", " : "", shape[d]);
 	snprintf(out + at, room - at, "]");
+}
+
+bool tsr_shape_numel(unsigned rank, const uint64_t *shape, uint64_t *ret)
+{
+	bool overflow = false;
+
+	*ret = 1;
+	for (unsigned d = 0; d < rank; d++)
+		overflow |= __builtin_mul_overflow(*ret, shape[d], ret);
+	return !overflow;
+}
+
+int tsr_shape_compare(unsigned rank_a, const uint64_t *a, unsigned rank_b, const uint64_t *b)
+{
+	if (rank_a != rank_b)
+		return rank_a < rank_b ? -1 : 1;
+	for (unsigned d = 0; d < rank_a; d++) {
+		if (a[d] != b[d])
+			return a[d] < b[d] ? -1 : 1;
+	}
+	return 0;
 }

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape of a tensor in words. */
+/* Shapes of tensors: their size, their order, and what messages say of them. */
 #ifndef TSR_TEXT_SHAPE_H
 #define TSR_TEXT_SHAPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* "[2, 3]", or as many dimensions as @room bytes hold. */
 void tsr_shape_text(char *out, size_t room, unsigned rank, const uint64_t *shape);
+
+/* The product of all dimensions; false if it does not fit, be it only before a 0. */
+bool tsr_shape_numel(unsigned rank, const uint64_t *shape, uint64_t *ret);
+
+/* As strcmp(): by rank, then by the first dimension that differs. */
+int tsr_shape_compare(unsigned rank_a, const uint64_t *a, unsigned rank_b, const uint64_t *b);
 
 #endif

@@ -75,14 +75,14 @@ static enum tsr_status check_extent(const struct tsr_dcp_reading *r, const struc
 	const uint64_t size = tsr_file_size(r->c->files[p->index]);
 
 	if (p->offset > size || p->nbytes > size - p->offset)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found %" PRIu64 " bytes at offset %" PRIu64
-				" of %s, which has %" PRIu64 " (is this a mix of two saves?)",
-				r->path, p->fqn, p->nbytes, p->offset, p->file, size);
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, p->fqn,
+				    "found %" PRIu64 " bytes at offset %" PRIu64
+				    " of %s, which has %" PRIu64 " (is this a mix of two saves?)",
+				    p->nbytes, p->offset, p->file, size);
 	if (before && p->offset - before->offset < before->nbytes)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found it in bytes of %s that %.200s has too", r->path,
-				p->fqn, p->file, before->fqn);
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, p->fqn,
+				    "found it in bytes of %s that %.200s has too", p->file,
+				    before->fqn);
 	return TSR_OK;
 }
 
@@ -127,15 +127,6 @@ static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 	return status;
 }
 
-char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p)
-{
-	char *where;
-
-	if (asprintf(&where, "%s: %.200s", tsr_file_path(r->c->files[p->index]), p->fqn) < 0)
-		return NULL;
-	return where;
-}
-
 /* --- Entries -------------------------------------------------------------------------------- */
 
 /*
@@ -147,8 +138,8 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 {
 	const size_t narrays = r->c->narrays;
 	struct tsr_err reason = { .msg = "" };
-	const enum tsr_status status = tsr_torch_read_as(r->c, p->index, p->offset, p->nbytes,
-							 where, p->fqn, ret, &reason);
+	const enum tsr_status status = tsr_torch_read(r->c, p->index, p->offset, p->nbytes, where,
+						      p->fqn, ret, &reason);
 
 	if (status == TSR_E_UNSUPPORTED) {
 		r->c->narrays = narrays;
@@ -167,9 +158,8 @@ static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dc
 	char *where;
 
 	if (!p)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found in state_dict_metadata, but not in storage_data",
-				r->path, e->fqn);
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, e->fqn,
+				    "found in state_dict_metadata, but not in storage_data");
 	p->used = true;
 	where = tsr_dcp_where(r, p);
 	if (!where)
@@ -202,10 +192,9 @@ static enum tsr_status read_entries(struct tsr_dcp_reading *r, struct tsr_dcp_tr
 	}
 	for (size_t i = 0; i < r->m.nparts; i++) {
 		if (!r->m.parts[i].used)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: %.200s: found in storage_data, but no chunk in "
-					"state_dict_metadata is stored there",
-					r->path, r->m.parts[i].fqn);
+			return TSR_DCP_FAIL(r, TSR_E_FORMAT, r->m.parts[i].fqn,
+					    "found in storage_data, but no chunk in "
+					    "state_dict_metadata is stored there");
 	}
 	return TSR_OK;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of torch.distributed.checkpoint: boxes that together are the tensor, each in an archive. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "torch/dcp_read.h"
+#include "text/shape.h"
 #include "torch/torch_archive.h"
 
 /* One tensor being put together. */
@@ -20,32 +22,34 @@ struct joining {
 	bool swapped;
 };
 
+char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p)
+{
+	char *where;
+
+	if (asprintf(&where, "%s: %.200s", tsr_file_path(r->c->files[p->index]), p->fqn) < 0)
+		return NULL;
+	return where;
+}
+
 static enum tsr_status fail(const struct joining *j, enum tsr_status code, const char *what)
 {
-	return tsr_fail(j->r->err, code, "%s: %.200s: %s", j->r->path, j->e->fqn, what);
+	return TSR_DCP_FAIL(j->r, code, j->e->fqn, "%s", what);
 }
 
 /* --- Geometry ------------------------------------------------------------------------------- */
 
-static int compare_starts(const void *va, const void *vb, void *rank)
+static int compare_starts(const void *va, const void *vb, void *vrank)
 {
 	const struct tsr_dcp_box *a = va, *b = vb;
+	const unsigned rank = *(const unsigned *)vrank;
 
-	for (unsigned d = 0; d < *(const unsigned *)rank; d++) {
-		if (a->start[d] != b->start[d])
-			return a->start[d] < b->start[d] ? -1 : 1;
-	}
-	return 0;
+	return tsr_shape_compare(rank, a->start, rank, b->start);
 }
-
-struct by_dimension {
-	unsigned d;
-};
 
 static int compare_in_dimension(const void *va, const void *vb, void *vd)
 {
 	const struct tsr_dcp_box *a = va, *b = vb;
-	const unsigned d = ((const struct by_dimension *)vd)->d;
+	const unsigned d = *(const unsigned *)vd;
 
 	return (a->start[d] > b->start[d]) - (a->start[d] < b->start[d]);
 }
@@ -53,10 +57,9 @@ static int compare_in_dimension(const void *va, const void *vb, void *vd)
 /* Sort boxes along one dimension; returns how many starts there are in it. */
 static size_t sort_along(struct joining *j, unsigned d)
 {
-	struct by_dimension by = { d };
 	size_t n = 1;
 
-	qsort_r(j->boxes, j->nboxes, sizeof(*j->boxes), compare_in_dimension, &by);
+	qsort_r(j->boxes, j->nboxes, sizeof(*j->boxes), compare_in_dimension, &d);
 	for (size_t i = 1; i < j->nboxes; i++)
 		n += j->boxes[i].start[d] != j->boxes[i - 1].start[d];
 	return n;
@@ -109,16 +112,6 @@ static enum tsr_status check_disjoint(struct joining *j)
 	return TSR_OK;
 }
 
-static bool multiply(const uint64_t *sizes, unsigned rank, uint64_t *ret)
-{
-	bool overflow = false;
-
-	*ret = 1;
-	for (unsigned d = 0; d < rank; d++)
-		overflow |= __builtin_mul_overflow(*ret, sizes[d], ret);
-	return !overflow;
-}
-
 /* Boxes lie in the tensor, so if they do not overlap and are as much as it, they are all of it. */
 static enum tsr_status check_boxes(struct joining *j)
 {
@@ -126,21 +119,21 @@ static enum tsr_status check_boxes(struct joining *j)
 	uint64_t numel, volume, total = 0;
 	bool overflow = false;
 
-	if (!multiply(e->shape, e->rank, &numel))
+	if (!tsr_shape_numel(e->rank, e->shape, &numel))
 		return fail(j, TSR_E_LIMIT, "shape is over the limit of 2^64 elements");
 	for (size_t i = 0; i < e->nboxes; i++) {
 		/* A box without elements may have large sizes all the same. */
-		if (!multiply(e->boxes[i].size, e->rank, &volume))
+		if (!tsr_shape_numel(e->rank, e->boxes[i].size, &volume))
 			volume = 0;
 		if (volume)
 			j->boxes[j->nboxes++] = e->boxes[i];
 		overflow |= __builtin_add_overflow(total, volume, &total);
 	}
 	if (total != numel || overflow)
-		return tsr_fail(j->r->err, TSR_E_FORMAT,
-				"%s: %.200s: found chunks of %" PRIu64
-				" elements together, expected %" PRIu64,
-				j->r->path, e->fqn, total, numel);
+		return TSR_DCP_FAIL(j->r, TSR_E_FORMAT, e->fqn,
+				    "found chunks of %" PRIu64
+				    " elements together, expected %" PRIu64,
+				    total, numel);
 	return check_disjoint(j);
 }
 
@@ -156,8 +149,7 @@ static enum tsr_status check_view(const struct joining *j, const struct tsr_dcp_
 				"%s: found dtype %s, expected %s as .metadata says (is this a mix "
 				"of two saves?)",
 				where, tsr_dtype_name(v->dtype), tsr_dtype_name(e->dtype));
-	if (v->rank != e->rank ||
-	    (e->rank && memcmp(v->shape, box->size, e->rank * sizeof(*v->shape)) != 0))
+	if (tsr_shape_compare(v->rank, v->shape, e->rank, box->size) != 0)
 		return tsr_fail(
 			j->r->err, TSR_E_FORMAT,
 			"%s: found another shape of %u dimensions and %" PRIu64

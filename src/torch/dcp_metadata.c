@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/fail.h"
+#include "base/named.h"
+#include "text/shape.h"
 #include "text/text.h"
 #include "base/utf8.h"
 #include "format/pickle.h"
@@ -23,9 +26,6 @@
 /* Where torch kept TensorProperties before 2.3. */
 #define OLD_PROPERTIES "torch.distributed._shard.sharded_tensor.metadata"
 
-/* What a file name may have on Linux. */
-#define FILE_NAME_MAX 255u
-
 /* How many of a list a message names. */
 #define NAMED_MAX 4u
 
@@ -36,6 +36,8 @@ struct reading {
 	struct tsr_err *err;
 };
 
+#define FAIL(r, code, name, ...) tsr_fail_in((r)->err, code, (r)->path, "", name, __VA_ARGS__)
+
 /* --- Values --------------------------------------------------------------------------------- */
 
 static enum tsr_status bad(const struct reading *r, const char *where, const struct tsr_value *v,
@@ -43,8 +45,8 @@ static enum tsr_status bad(const struct reading *r, const char *where, const str
 {
 	char text[TSR_VALUE_DESCRIBED];
 
-	return tsr_fail(r->err, TSR_E_FORMAT, "%s: %.200s: found %s, expected %s", r->path, where,
-			v ? tsr_value_describe(v, text) : "nothing", expected);
+	return FAIL(r, TSR_E_FORMAT, where, "found %s, expected %s",
+		    v ? tsr_value_describe(v, text) : "nothing", expected);
 }
 
 static enum tsr_status nomem(const struct reading *r)
@@ -98,9 +100,8 @@ static enum tsr_status read_size(const struct reading *r, const char *fqn, const
 	if (!list || (list->type != TSR_VALUE_TUPLE && list->type != TSR_VALUE_LIST))
 		return bad(r, fqn, v, what);
 	if (list->list.n > TSR_RANK_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: %.200s: %zu dimensions are over the limit of %u", r->path, fqn,
-				list->list.n, TSR_RANK_MAX);
+		return FAIL(r, TSR_E_LIMIT, fqn, "%zu dimensions are over the limit of %u",
+			    list->list.n, TSR_RANK_MAX);
 	numbers = tsr_arena_alloc(r->m->arena, list->list.n * sizeof(*numbers));
 	if (!numbers)
 		return nomem(r);
@@ -134,16 +135,15 @@ static enum tsr_status read_properties(const struct reading *r, struct tsr_dcp_e
 	if (!tsr_value_is_call(layout, "torch.serialization", "_get_layout") ||
 	    layout->call.args->list.n != 1 ||
 	    !tsr_value_is_string(layout->call.args->list.items[0], "torch.strided"))
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: %.200s: found a tensor that is not strided (sparse?)", r->path,
-				e->fqn);
+		return FAIL(r, TSR_E_UNSUPPORTED, e->fqn,
+			    "found a tensor that is not strided (sparse?)");
 	if (state->list.items[0]->type == TSR_VALUE_GLOBAL &&
 	    strcmp(state->list.items[0]->global.module, "torch") == 0)
 		dtype = tsr_torch_dtype_by_name(state->list.items[0]->global.name);
 	if (!dtype)
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: %.200s: found type %s, expected one that safetensors knows",
-				r->path, e->fqn, tsr_value_describe(state->list.items[0], text));
+		return FAIL(r, TSR_E_UNSUPPORTED, e->fqn,
+			    "found type %s, expected one that safetensors knows",
+			    tsr_value_describe(state->list.items[0], text));
 	e->dtype = dtype->dtype;
 	return TSR_OK;
 }
@@ -162,17 +162,15 @@ static enum tsr_status read_box(const struct reading *r, const struct tsr_dcp_en
 	TSR_TRY(read_size(r, e->fqn, "a torch.Size as sizes of a chunk",
 			  tsr_value_at(fields, "sizes"), &ret->size, &nsizes));
 	if (nstarts != e->rank || nsizes != e->rank)
-		return tsr_fail(
-			r->err, TSR_E_FORMAT,
-			"%s: %.200s: found a chunk with %u offsets and %u sizes, expected %u",
-			r->path, e->fqn, nstarts, nsizes, e->rank);
+		return FAIL(r, TSR_E_FORMAT, e->fqn,
+			    "found a chunk with %u offsets and %u sizes, expected %u", nstarts,
+			    nsizes, e->rank);
 	for (unsigned d = 0; d < e->rank; d++) {
 		if (ret->start[d] > e->shape[d] || ret->size[d] > e->shape[d] - ret->start[d])
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: %.200s: found a chunk of %" PRIu64 " at %" PRIu64
-					" in dimension %u, expected it within %" PRIu64,
-					r->path, e->fqn, ret->size[d], ret->start[d], d,
-					e->shape[d]);
+			return FAIL(r, TSR_E_FORMAT, e->fqn,
+				    "found a chunk of %" PRIu64 " at %" PRIu64
+				    " in dimension %u, expected it within %" PRIu64,
+				    ret->size[d], ret->start[d], d, e->shape[d]);
 	}
 	return TSR_OK;
 }
@@ -188,9 +186,8 @@ static enum tsr_status read_tensor(const struct reading *r, struct tsr_dcp_entry
 	if (!chunks || chunks->type != TSR_VALUE_LIST)
 		return bad(r, e->fqn, chunks, "a list of chunks");
 	if (chunks->list.n > TSR_DCP_CHUNKS_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: %.200s: %zu chunks are over the limit of %u", r->path, e->fqn,
-				chunks->list.n, TSR_DCP_CHUNKS_MAX);
+		return FAIL(r, TSR_E_LIMIT, e->fqn, "%zu chunks are over the limit of %u",
+			    chunks->list.n, TSR_DCP_CHUNKS_MAX);
 	e->boxes = tsr_arena_alloc(r->m->arena, chunks->list.n * sizeof(*e->boxes));
 	if (!e->boxes)
 		return nomem(r);
@@ -222,29 +219,20 @@ static enum tsr_status read_entry(const struct reading *r, const struct tsr_valu
 	return TSR_OK;
 }
 
-static int entries_by_name(const void *va, const void *vb)
-{
-	const struct tsr_dcp_entry *const *a = va, *const *b = vb;
-
-	return strcmp((*a)->fqn, (*b)->fqn);
-}
-
 static enum tsr_status check_names(const struct reading *r)
 {
 	const size_t n = r->m->nentries;
-	const struct tsr_dcp_entry **sorted = tsr_arena_alloc(
-		r->m->arena, n * sizeof(const struct tsr_dcp_entry *));
+	struct tsr_named *sorted = tsr_arena_alloc(r->m->arena, n * sizeof(*sorted));
 
 	if (!sorted)
 		return nomem(r);
 	for (size_t i = 0; i < n; i++)
-		sorted[i] = &r->m->entries[i];
-	qsort(sorted, n, sizeof(const struct tsr_dcp_entry *), entries_by_name);
+		sorted[i] = (struct tsr_named){ r->m->entries[i].fqn, i };
+	tsr_named_sort(sorted, n);
 	for (size_t i = 1; i < n; i++) {
-		if (strcmp(sorted[i - 1]->fqn, sorted[i]->fqn) == 0)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: %.200s: found more than once in state_dict_metadata",
-					r->path, sorted[i]->fqn);
+		if (strcmp(sorted[i - 1].name, sorted[i].name) == 0)
+			return FAIL(r, TSR_E_FORMAT, sorted[i].name,
+				    "found more than once in state_dict_metadata");
 	}
 	return TSR_OK;
 }
@@ -263,20 +251,6 @@ static enum tsr_status read_entries(const struct reading *r, const struct tsr_va
 
 /* --- Parts ---------------------------------------------------------------------------------- */
 
-static bool is_file_name(const struct tsr_value *v)
-{
-	return is_name(v) && v->text.nbytes && v->text.nbytes <= FILE_NAME_MAX &&
-	       !strpbrk(v->text.bytes, "/\\") && strcmp(v->text.bytes, ".") != 0 &&
-	       strcmp(v->text.bytes, "..") != 0;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), len = strlen(end);
-
-	return n >= len && strcmp(s + n - len, end) == 0;
-}
-
 /* What was done to the bytes on their way to the file: nothing, as far as can be read. */
 static enum tsr_status check_transforms(const struct reading *r, const struct tsr_dcp_part *p,
 					const struct tsr_value *v)
@@ -292,12 +266,11 @@ static enum tsr_status check_transforms(const struct reading *r, const struct ts
 	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n && i < NAMED_MAX; i++)
 		tsr_text_printf(&names, "%s%s", i ? ", " : "",
 				tsr_value_describe(v->list.items[i], text));
-	status = names.failed
-			 ? tsr_fail_nomem(r->err, r->path)
-			 : tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				    "%s: %.200s: found transform_descriptors (%s), expected data "
-				    "that is neither compressed nor otherwise transformed",
-				    r->path, p->fqn, names.bytes);
+	status = names.failed ? tsr_fail_nomem(r->err, r->path)
+			      : FAIL(r, TSR_E_UNSUPPORTED, p->fqn,
+				     "found transform_descriptors (%s), expected data that is "
+				     "neither compressed nor otherwise transformed",
+				     names.bytes);
 	tsr_text_free(&names);
 	return status;
 }
@@ -330,14 +303,14 @@ static enum tsr_status read_part(const struct reading *r, const struct tsr_value
 		return bad(r, p->fqn, v, "a _StorageInfo with its fields");
 	TSR_TRY(check_transforms(r, p, tsr_value_at(fields, "transform_descriptors")));
 	file = tsr_value_at(fields, "relative_path");
-	if (!is_file_name(file))
+	if (!is_name(file) || !tsr_dir_is_name(file->text.bytes))
 		return bad(r, p->fqn, file, "the name of a file without directories");
 	p->file = file->text.bytes;
-	if (ends_with(p->file, ".safetensors"))
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: %.200s: found data in %s, expected .distcp files; give the "
-				"safetensors files themselves",
-				r->path, p->fqn, p->file);
+	if (tsr_dir_name_ends_with(p->file, ".safetensors"))
+		return FAIL(r, TSR_E_UNSUPPORTED, p->fqn,
+			    "found data in %s, expected .distcp files; give the safetensors files "
+			    "themselves",
+			    p->file);
 	if (!tsr_value_get_u64(tsr_value_at(fields, "offset"), &p->offset))
 		return bad(r, p->fqn, tsr_value_at(fields, "offset"), "an offset from 0 to 2^64-1");
 	if (!tsr_value_get_u64(tsr_value_at(fields, "length"), &p->nbytes))
@@ -354,13 +327,7 @@ static int compare_parts(const void *va, const void *vb)
 		return order;
 	if (a->has_start != b->has_start)
 		return a->has_start ? 1 : -1;
-	if (a->rank != b->rank)
-		return a->rank < b->rank ? -1 : 1;
-	for (unsigned d = 0; d < a->rank; d++) {
-		if (a->start[d] != b->start[d])
-			return a->start[d] < b->start[d] ? -1 : 1;
-	}
-	return 0;
+	return tsr_shape_compare(a->rank, a->start, b->rank, b->start);
 }
 
 static enum tsr_status read_parts(const struct reading *r, const struct tsr_value *dict)
@@ -377,10 +344,8 @@ static enum tsr_status read_parts(const struct reading *r, const struct tsr_valu
 	qsort(m->parts, m->nparts, sizeof(*m->parts), compare_parts);
 	for (size_t i = 1; i < m->nparts; i++) {
 		if (compare_parts(&m->parts[i - 1], &m->parts[i]) == 0)
-			return tsr_fail(
-				r->err, TSR_E_FORMAT,
-				"%s: %.200s: found the same chunk more than once in storage_data",
-				r->path, m->parts[i].fqn);
+			return FAIL(r, TSR_E_FORMAT, m->parts[i].fqn,
+				    "found the same chunk more than once in storage_data");
 	}
 	return TSR_OK;
 }
@@ -444,9 +409,8 @@ static enum tsr_status read_paths(const struct reading *r, const struct tsr_valu
 	qsort(m->paths, m->npaths, sizeof(*m->paths), compare_paths);
 	for (size_t i = 1; i < m->npaths; i++) {
 		if (compare_paths(&m->paths[i - 1], &m->paths[i]) == 0)
-			return tsr_fail(r->err, TSR_E_FORMAT,
-					"%s: %.200s: found more than once in planner_data", r->path,
-					m->paths[i].fqn);
+			return FAIL(r, TSR_E_FORMAT, m->paths[i].fqn,
+				    "found more than once in planner_data");
 	}
 	return TSR_OK;
 }
@@ -530,20 +494,12 @@ static enum tsr_status interpret(const struct reading *r, struct tsr_value *root
 static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
 			    struct tsr_value **ret)
 {
-	const uint64_t nbytes = tsr_file_size(f);
+	const size_t nbytes = (size_t)tsr_file_size(f);
 	enum tsr_status status;
-	char *bytes;
+	char *bytes = NULL;
 
-	if (nbytes > TSR_DCP_METADATA_MAX)
-		return tsr_fail(r->err, TSR_E_LIMIT,
-				"%s: %" PRIu64 " bytes are over the limit of %" PRIu64, r->path,
-				nbytes, TSR_DCP_METADATA_MAX);
-	bytes = malloc(nbytes + 1);
-	if (!bytes)
-		return tsr_fail_nomem(r->err, r->path);
-	status = tsr_file_read(f, bytes, (size_t)nbytes, 0, r->err);
-	if (status == TSR_OK)
-		status = tsr_pickle_read(bytes, (size_t)nbytes, r->path, r->m->arena, ret, r->err);
+	TSR_TRY(tsr_file_load(f, TSR_DCP_METADATA_MAX, "metadata", &bytes, r->err));
+	status = tsr_pickle_read(bytes, nbytes, r->path, r->m->arena, ret, r->err);
 	free(bytes);
 	return status;
 }

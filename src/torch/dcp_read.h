@@ -19,6 +19,9 @@ struct tsr_dcp_reading {
 	struct tsr_err *err;
 };
 
+/* Fail with "DIRECTORY/.metadata: FQN: " before the message. */
+#define TSR_DCP_FAIL(r, code, fqn, ...) tsr_fail_in((r)->err, code, (r)->path, "", fqn, __VA_ARGS__)
+
 /* The start of a message about a part: "DIRECTORY/FILE: FQN"; NULL when out of memory. */
 char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p);
 

@@ -121,20 +121,18 @@ static enum tsr_status descend(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r
 	uint64_t index;
 
 	if (in->mark != TSR_MARK_DCP_TREE || in->type != container_for(key))
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found a path through what another path has as %s",
-				r->path, fqn,
-				in->mark != TSR_MARK_DCP_TREE ? "a value"
-				: in->type == TSR_VALUE_DICT  ? "a dict"
-							      : "a list");
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, fqn,
+				    "found a path through what another path has as %s",
+				    in->mark != TSR_MARK_DCP_TREE ? "a value"
+				    : in->type == TSR_VALUE_DICT  ? "a dict"
+								  : "a list");
 	if (in->type == TSR_VALUE_DICT) {
 		*ret = value_in_dict(t, in, key);
 	} else {
 		if (!tsr_value_get_u64(key, &index) || index > INDEX_MAX)
-			return tsr_fail(
-				r->err, TSR_E_LIMIT,
-				"%s: %.200s: its path has a list index over the limit of %u",
-				r->path, fqn, INDEX_MAX);
+			return TSR_DCP_FAIL(r, TSR_E_LIMIT, fqn,
+					    "its path has a list index over the limit of %u",
+					    INDEX_MAX);
 		*ret = value_in_list(t, in, (size_t)index);
 	}
 	return *ret ? TSR_OK : tsr_build_nomem(r->c, r->err);
@@ -156,9 +154,8 @@ static enum tsr_status put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r, co
 		in = *at;
 	}
 	if (*at)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: %.200s: found a path that another entry has too", r->path,
-				fqn);
+		return TSR_DCP_FAIL(r, TSR_E_FORMAT, fqn,
+				    "found a path that another entry has too");
 	*at = v;
 	return TSR_OK;
 }

@@ -22,6 +22,7 @@
  * tsr_torch_read() - Read one archive of torch.save into a checkpoint
  * @base, @nbytes: the part of file number @file that is the archive
  * @where: the start of every message, and of no name
+ * @prefix: the start of names, "" for none
  * @root_ret: out: the value that was saved, in which tensors are TENSOR values
  *
  * Nothing is added to the checkpoint's trees.  Arrays get a provisional name: the keys that lead to
@@ -38,8 +39,8 @@
  * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT, TSR_E_IO or TSR_E_NOMEM.
  */
 enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t base,
-			       uint64_t nbytes, const char *where, struct tsr_value **root_ret,
-			       struct tsr_err *err);
+			       uint64_t nbytes, const char *where, const char *prefix,
+			       struct tsr_value **root_ret, struct tsr_err *err);
 
 /*
  * What a file is that torch.save wrote before PyTorch 1.6, or another tool in its place, from its

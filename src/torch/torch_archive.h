@@ -88,11 +88,6 @@ bool tsr_torch_no_hooks(const struct tsr_value *v);
 enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
 			       const char *prefix);
 
-/* As tsr_torch_read(), with such a prefix. */
-enum tsr_status tsr_torch_read_as(struct tsr_checkpoint *c, unsigned file, uint64_t base,
-				  uint64_t nbytes, const char *where, const char *prefix,
-				  struct tsr_value **root_ret, struct tsr_err *err);
-
 /*
  * The one tensor that an archive holds and nothing else, as torch.distributed.checkpoint writes
  * them.  No array is added.

@@ -344,9 +344,9 @@ static enum tsr_status read_generation(struct tsr_torch_archive *a)
 	return tsr_build_meta(a->c, TSR_GENERATION_KEY, copy, a->err);
 }
 
-enum tsr_status tsr_torch_read_as(struct tsr_checkpoint *c, unsigned file, uint64_t base,
-				  uint64_t nbytes, const char *where, const char *prefix,
-				  struct tsr_value **root_ret, struct tsr_err *err)
+enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t base,
+			       uint64_t nbytes, const char *where, const char *prefix,
+			       struct tsr_value **root_ret, struct tsr_err *err)
 {
 	struct tsr_torch_archive a = { .c = c, .file = file, .where = where, .err = err };
 	struct tsr_value *root = NULL;
@@ -364,13 +364,6 @@ enum tsr_status tsr_torch_read_as(struct tsr_checkpoint *c, unsigned file, uint6
 	if (status == TSR_OK)
 		*root_ret = root;
 	return status;
-}
-
-enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t base,
-			       uint64_t nbytes, const char *where, struct tsr_value **root_ret,
-			       struct tsr_err *err)
-{
-	return tsr_torch_read_as(c, file, base, nbytes, where, "", root_ret, err);
 }
 
 enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, uint64_t base,

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "text/shape.h"
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"
 
@@ -199,13 +200,9 @@ static enum tsr_status measure(const struct building *b)
 {
 	struct tsr_torch_view *v = b->v;
 	uint64_t nbits;
-	bool overflow = false;
 
-	v->numel = 1;
-	for (unsigned d = 0; d < v->rank; d++)
-		overflow |= __builtin_mul_overflow(v->numel, v->shape[d], &v->numel);
-	overflow |= __builtin_mul_overflow(v->numel, (uint64_t)tsr_dtype_bits(v->dtype), &nbits);
-	if (overflow)
+	if (!tsr_shape_numel(v->rank, v->shape, &v->numel) ||
+	    __builtin_mul_overflow(v->numel, (uint64_t)tsr_dtype_bits(v->dtype), &nbits))
 		return tsr_torch_fail(b->a, TSR_E_LIMIT, b->at,
 				      "shape is over the limit of 2^64 bits");
 	v->nbytes = nbits / 8;
@@ -219,10 +216,8 @@ static enum tsr_status check_bounds(const struct building *b)
 	const uint64_t item = tsr_dtype_bits(v->dtype) / 8, room = v->record.nbytes / item;
 	uint64_t last = v->first, step;
 
-	for (unsigned d = 0; d < v->rank; d++) {
-		if (!v->shape[d])
-			return TSR_OK;
-	}
+	if (!v->numel)
+		return TSR_OK;
 	for (unsigned d = 0; d < v->rank; d++) {
 		if (__builtin_mul_overflow(v->shape[d] - 1, v->stride[d], &step) ||
 		    __builtin_add_overflow(last, step, &last))

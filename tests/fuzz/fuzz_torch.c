@@ -27,7 +27,7 @@ static void read_bytes(int fd, const uint8_t *bytes, size_t nbytes)
 	REQUIRE(pwrite(fd, bytes, nbytes, 0) == (ssize_t)nbytes);
 	REQUIRE(tsr_file_open(path, &f, NULL) == TSR_OK);
 	REQUIRE(tsr_build_file(c, f, &file, NULL) == TSR_OK);
-	status = tsr_torch_read(c, file, 0, nbytes, "FUZZ", &root, &err);
+	status = tsr_torch_read(c, file, 0, nbytes, "FUZZ", "", &root, &err);
 	REQUIRE((status == TSR_OK) == (root != NULL));
 	if (status == TSR_OK)
 		check_checkpoint(c, root);

@@ -354,7 +354,7 @@ static void test_other_bytes_are_no_opcodes(void **state)
 			named = named || unsupported[i].code == code;
 		nknown += named;
 		program[3] = (char)(unsigned char)code;
-		snprintf(words, sizeof(words), "byte 3: found 0x%02x, which is no opcode", code);
+		snprintf(words, sizeof(words), "byte 3: found 0x%02x, which is not an opcode", code);
 		if (!named)
 			expect_refused(*state, program, sizeof(program) - 1, TSR_E_FORMAT, words);
 	}

@@ -206,7 +206,7 @@ static inline UNUSED enum tsr_status read_at(struct tsr_checkpoint *c, size_t ba
 	free(bytes);
 	assert_int_equal(tsr_build_file(c, open_fd(fd), &file, err), TSR_OK);
 	close(fd);
-	return tsr_torch_read(c, file, base, archive.nbytes, WHERE, root, err);
+	return tsr_torch_read(c, file, base, archive.nbytes, WHERE, "", root, err);
 }
 
 static inline UNUSED struct tsr_checkpoint *read_saved(struct saved *s, struct tsr_value **root)
