@@ -5,6 +5,7 @@ import pathlib
 import signal
 import struct
 import subprocess
+import sys
 
 import pytest
 
@@ -16,6 +17,7 @@ for _signal in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("TERSOR", str(ROOT / "build" / "tersor"))
 DATA = ROOT / "tests" / "data"
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))     # import oracle, torchfile and so on
 
 
 def run_tersor(*args, env=None, check=None, timeout=120, **kwargs):

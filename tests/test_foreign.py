@@ -2,7 +2,7 @@
 
 Optimizer ids are positions: how they are joined to parameters.  FlashOptim's compressed state
 dicts, both ways.  Read only: the 8-bit states of bitsandbytes, the 16-bit remainders of
-TransformerEngine, BF16 states.  The oracle of the codecs is tests/oracle.py, of the rest numpy.
+TransformerEngine, BF16 states.  The oracle of the codecs is oracle.py, of the rest numpy.
 """
 import json
 import re

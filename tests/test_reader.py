@@ -1,4 +1,4 @@
-"""tests/reader.py, which knows docs/format.md only, against the binary and against the document."""
+"""helpers/reader.py, which knows docs/format.md only, against the binary and against the document."""
 import base64
 import collections
 import dataclasses

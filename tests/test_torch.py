@@ -1,7 +1,7 @@
 """What torch.save writes, good and hostile (docs/reliability.md).
 
 Good files come from PyTorch 2.11 (tests/data/torch), from the system's torch 1.13.1 and from
-tests/torchfile.py; hostile ones are made there, byte by byte.  A hostile file must be refused by
+torchfile.py; hostile ones are made there, byte by byte.  A hostile file must be refused by
 every command that reads one: exit status 3, one line that names the file and the part at fault,
 nothing written and nothing executed.  TERSOR_LONG=1 sweeps every bit and every length.
 """

@@ -18,7 +18,7 @@ import zipfile
 import numpy as np
 from safetensors.numpy import save_file
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "helpers"))
 from oracle import update_nmse  # noqa: E402
 
 

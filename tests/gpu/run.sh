@@ -37,7 +37,7 @@ step() {
 
 golden() {
 	time "$kit/tersor" sweep --device cuda -v --no-progress --json="$out/sweep.json" || return 1
-	python3 tests/golden.py --check "$out/sweep.json"
+	python3 tests/helpers/golden.py --check "$out/sweep.json"
 }
 
 # The CPU takes 3 processor-seconds per codec for 2^32 patterns: a 64th of them.

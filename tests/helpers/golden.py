@@ -1,7 +1,7 @@
 """The golden reports of sweeps: tests/golden/sweep-CODEC.txt, one line per run of equal exponents.
 
-    python tests/golden.py REPORT.json      write them anew from `tersor sweep --json=REPORT.json`
-    python tests/golden.py --check REPORT.json      compare them with it
+    python tests/helpers/golden.py REPORT.json      write them anew from `tersor sweep --json=REPORT.json`
+    python tests/helpers/golden.py --check REPORT.json      compare them with it
 
 A line has the figures of one exponent field, or of each of several: `8-253 16777216 ...`.
 """
@@ -9,7 +9,7 @@ import json
 import pathlib
 import sys
 
-FOLDER = pathlib.Path(__file__).resolve().parent / "golden"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "golden"
 FIGURES = ("count", "exact", "overflow", "nan_in", "nan_out", "compared", "rel_sum", "max_rel",
            "max_ulp")
 
