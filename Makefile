@@ -54,7 +54,7 @@ LDLIBS_CPU := -lcjson -ldeflate -lz -lm
 LDLIBS = $(LDLIBS_CPU)
 
 ISAS_x86_64 := base avx2 avx512
-ISAS := $(or $(ISAS_$(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))),base)
+ISAS := $(or $(ISAS_$(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))),base)
 ISA_FLAGS_base :=
 ISA_FLAGS_avx2 := -march=x86-64-v3
 ISA_FLAGS_avx512 := -march=x86-64-v4
@@ -97,7 +97,7 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
 .PHONY: all check check-build check-unit check-fuzz fuzz check-cli check-frozen check-long check-gpu check-emulated gpu-kit \
-	demo bench lint format asan ubsan install uninstall clean help setup setup-check
+	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
@@ -303,6 +303,13 @@ asan ubsan:
 	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) $(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) \
 		tests/test_safetensors.py tests/test_cli.py tests/test_format.py
 
+# Counters of processes that a test kills are lost; those of threads are not.
+coverage:
+	@find $(BUILD)/$@ -name '*.gcda' -delete 2>/dev/null || true
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ VENV=$(VENV) GPU=0 LDFLAGS=--coverage \
+		CFLAGS='-O1 -g --coverage -fprofile-update=atomic' check-build check-unit check-cli
+	@$(PYTHON) tests/coverage.py $(BUILD)/$@ $(COVERAGE_ARGS)
+
 lint: all
 	@.ci/lint '$(C_FILES)' $(BUILD)
 
@@ -354,6 +361,7 @@ help:
 	'make lint        style, layering, and that help and man pages agree' \
 	'make fuzz        every parser under libFuzzer, FUZZ_SECONDS=600 each (FUZZ=name: one)' \
 	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
+	'make coverage    lines of src and include that the tests run (COVERAGE_ARGS=--missed)' \
 	'make install     into PREFIX (now $(PREFIX)), below DESTDIR; make uninstall removes it' \
 	'make clean       remove $(BUILD)' \
 	'Variables: GPU=0|1 (now $(GPU)), CC, CFLAGS, WERROR=1, V=1, BUILD, DESTDIR, PREFIX and, below it,' \

@@ -614,7 +614,9 @@ static void test_no_clobber(void **state)
 
 	(void)state;
 	put("out", "before");
-	expect_create_fails("out", false, "--force");
+	expect_create_fails("out", false, "output exists");
+	expect_status(tsr_outfile_check_target("out", false, &err), TSR_E_IO, &err, NULL);
+	assert_int_equal(err.hint, TSR_HINT_FORCE);
 	expect_text("out", "before");
 	assert_int_equal(unlink("out"), 0);
 	/* It came while we were at work. */
