@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/utf8.h"
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
 #include "format/zip.h"
@@ -102,30 +103,34 @@ static enum tsr_status look_into_zip(const struct tsr_file *f, struct tsr_file_h
 
 /* --- What is not a container -------------------------------------------------------------------- */
 
-/* Characters of an unknown file that a message shows. */
+/* Bytes of an unknown file that a message shows. */
 #define SHOWN 16u
 
-static bool is_text(const struct tsr_file_head *head)
+/* Whether the file begins as UTF-8 text; *shown_ret: how many bytes of its first line to show. */
+static bool is_text(const struct tsr_file_head *head, size_t *shown_ret)
 {
-	const size_t n = head->n < SHOWN ? head->n : SHOWN;
+	const char *text = (const char *)head->bytes;
+	size_t at = 0, len;
+	uint32_t c = ' ';
 
-	for (size_t i = 0; i < n; i++) {
-		if (head->bytes[i] < ' ' && !memchr("\t\n\r", head->bytes[i], 3))
+	*shown_ret = 0;
+	for (bool line = true; at < head->n && at < SHOWN; at += len) {
+		len = tsr_utf8_next(text + at, head->n - at, &c);
+		if (!len || (c < ' ' && c != '\t' && c != '\n' && c != '\r'))
 			return false;
+		line = line && c >= ' ';
+		*shown_ret += line ? len : 0;
 	}
-	return n > 0;
+	return at > 0;
 }
 
-/* A length that a header may have, or an object behind it: safetensors, but cut or damaged. */
+/* A length that could be meant, or an object behind it: a safetensors file, but cut or damaged. */
 static bool is_damaged_safetensors(const struct tsr_file_head *head)
 {
-	uint64_t header = 0;
+	static const unsigned char zeros[4];
 
-	if (head->n < 8)
-		return true;
-	for (int i = 7; i >= 0; i--)
-		header = header << 8 | head->bytes[i];
-	return header <= TSR_ST_HEADER_MAX || (head->n > 8 && head->bytes[8] == '{');
+	return head->n < 8 || memcmp(head->bytes + 4, zeros, 4) == 0 ||
+	       (head->n > 8 && head->bytes[8] == '{');
 }
 
 #define EXPECTED "expected safetensors, an index, .pt, DCP, .npz, .npy or a recording"
@@ -139,15 +144,12 @@ static enum tsr_status refuse(const struct tsr_file *f, const struct tsr_file_he
 
 	if (old)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: %s", tsr_file_path(f), old);
-	if (!is_text(head))
+	if (!is_text(head, &n))
 		return tsr_fail(
 			err, TSR_E_FORMAT,
 			"%s: not a kind of file that tersor reads: found bytes %02x %02x %02x "
 			"%02x %02x %02x %02x %02x, " EXPECTED,
 			tsr_file_path(f), b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]);
-	/* The first line, cut before a character of several bytes. */
-	while (n < head->n && n < SHOWN && b[n] >= ' ' && b[n] < 0x7f)
-		n++;
 	return tsr_fail(err, TSR_E_FORMAT,
 			"%s: not a kind of file that tersor reads: found text starting with "
 			"'%.*s', " EXPECTED,
@@ -160,6 +162,7 @@ static enum tsr_status find_row(const struct tsr_file *f, const struct tsr_conta
 				struct tsr_err *err)
 {
 	struct tsr_file_head head;
+	size_t shown;
 
 	TSR_TRY(tsr_file_head_read(f, &head, err));
 	TSR_TRY(look_into_zip(f, &head, err));
@@ -169,7 +172,7 @@ static enum tsr_status find_row(const struct tsr_file *f, const struct tsr_conta
 			return TSR_OK;
 	}
 	*ret = &rows[TSR_CONTAINER_SAFETENSORS];
-	if (!tsr_torch_old_kind(head.bytes, head.n) && !is_text(&head) &&
+	if (!tsr_torch_old_kind(head.bytes, head.n) && !is_text(&head, &shown) &&
 	    is_damaged_safetensors(&head))
 		return TSR_OK;
 	return refuse(f, &head, err);
