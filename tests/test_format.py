@@ -774,7 +774,7 @@ CHANGES = {
     "fractional count": (put(*W, "error", "exact", value=0.5), "an error count is not an integer"),
     "negative count": (put(*W, "error", "flushed", value=-1), "an error count is not an integer"),
     "tensor twice": (repeat_tensor, "no plane w"),
-    "tensor left out": (drop("tensors", 0), "is no plane of any packed tensor"),
+    "tensor left out": (drop("tensors", 0), "is not a plane of any packed tensor"),
     "name of nothing": (put(*W, "name", value="x"), "no plane x"),
     "name is a number": (put(*W, "name", value=1), "name"),
     "plane renamed": (
@@ -787,7 +787,7 @@ CHANGES = {
     "narrow plane as F16": (put_entry("w", "dtype", "F16"), "does not fit its codec"),
     "array that is no plane": (
         in_header(lambda h: h.update(x={"dtype": "U8", "shape": [0], "data_offsets": [0, 0]})),
-        "is no plane of any packed tensor"),
+        "is not a plane of any packed tensor"),
     "unknown member of an array": (put_entry("w", "codec", "x"), "found member codec"),
     "metadata entry that is no text": (
         in_header(lambda h: h["__metadata__"].__setitem__("step", 400)), "not a string"),

@@ -605,3 +605,23 @@ def test_verify_counts_nan_and_inf(tersor, tmp_path, dtype):
         done = tersor("verify", file, check=1)
         assert any("worse" in line and re.search(r"\b7\b", line)
                    for line in done.stdout.splitlines()), done.stdout
+
+
+# --- Files of no kind that is read ---------------------------------------------------------------
+
+@pytest.mark.parametrize("content, found", [
+    (b"# tersor\n\nA toolkit for training state.\n", "found text starting with '# tersor'"),
+    ("h\u00e9llo, world, how are you".encode(), "found text starting with 'h\u00e9llo, world, h"),
+    (b"hi", "found text starting with 'hi'"),
+    (b"\n\nname,value\n", "found text starting with ''"),
+    (b"\x7fELF\x02\x01\x01\x00" + bytes(40), "found bytes 7f 45 4c 46 02 01 01 00"),
+    (b"GIF89a\x00\x01\x00\x01\x00", "found bytes 47 49 46 38 39 61 00 01"),
+], ids=["heading", "accents", "short", "empty lines", "ELF", "GIF"])
+def test_a_file_of_another_kind_is_not_called_safetensors(refused, content, found):
+    refused(content, "not a kind of file that tersor reads", found,
+            "expected safetensors, an index, .pt, DCP, .npz, .npy or a recording")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x01", b"\xff" * 7, struct.pack("<Q", 1000) + b"[" * 8])
+def test_a_cut_or_damaged_safetensors_file_still_is_one(refused, content):
+    refused(content, "safetensors" if len(content) < 8 else "header")

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the readers of the containers use to fill a checkpoint. */
 #include "ckpt/build.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +21,8 @@ enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err)
 	if (!tsr_arena_full(c->arena))
 		return tsr_fail_nomem(err, c->path);
 	return tsr_fail(err, TSR_E_LIMIT,
-			"%s: names and values take more memory than the limit of %llu MiB", c->path,
-			(unsigned long long)(TSR_BUILD_NBYTES_MAX >> 20));
+			"%s: names and values take more memory than the limit of %" PRIu64 " MiB",
+			c->path, TSR_BUILD_NBYTES_MAX >> 20);
 }
 
 /* Room for one more of @n entries of @nbytes: doubles when @n is a power of two.  NULL: no memory. */
@@ -29,6 +31,12 @@ static void *grow(void *list, size_t n, size_t nbytes)
 	if (n & (n - 1))
 		return list;
 	return realloc(list, (n ? 2 * n : 1) * nbytes);
+}
+
+void tsr_build_container(struct tsr_checkpoint *c, enum tsr_container container)
+{
+	if (c->nfiles == 0)
+		c->container = container;
 }
 
 enum tsr_status tsr_build_file(struct tsr_checkpoint *c, struct tsr_file *f, unsigned *index_ret,
@@ -145,6 +153,7 @@ enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, co
 	c->nnotes++;
 	return TSR_OK;
 }
+
 static int compare_tensors(const void *va, const void *vb, void *tensors)
 {
 	const struct tsr_tensor *t = tensors;

@@ -15,7 +15,10 @@
 /* The arena of a checkpoint: lives as long as it does. */
 struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c);
 
-/* Take over a file, also on failure; *index_ret is what array->file and chunk->file mean. */
+/* Make @container the checkpoint's if no input was read before. */
+void tsr_build_container(struct tsr_checkpoint *c, enum tsr_container container);
+
+/* Take ownership of a file, also on failure; *index_ret is what array->file and chunk->file mean. */
 enum tsr_status tsr_build_file(struct tsr_checkpoint *c, struct tsr_file *f, unsigned *index_ret,
 			       struct tsr_err *err);
 
@@ -33,7 +36,7 @@ enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tens
 /* Sort the names of tensors once all are there: TSR_E_FORMAT for two of one name. */
 enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err);
 
-/* Give back what tensors take, for who goes on with the arrays; afterwards there are none. */
+/* Free the list of tensors, keep the arrays. */
 void tsr_build_drop_tensors(struct tsr_checkpoint *c);
 
 /* The metadata entry with the number of lossy generations; more than the limit is malformed. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Arrays that are not one run of bytes: strided views, chunks, other byte orders. */
 #ifndef TSR_CKPT_LAYOUT_H
 #define TSR_CKPT_LAYOUT_H
 
@@ -12,7 +13,7 @@
 struct tsr_checkpoint;
 struct tsr_array;
 
-/* A box of an array's elements, and where they stand in a file. */
+/* A box of an array's elements, and where they are in a file. */
 struct tsr_chunk {
 	const uint64_t *start, *size; /* of the box, one number per dimension of the array */
 	const uint64_t *stride; /* in elements; may be 0 */
@@ -24,7 +25,7 @@ struct tsr_chunk {
 };
 
 /*
- * How an array stands in its files when it is not one run of bytes in row-major order.  Every
+ * How an array is stored when it is not one run of bytes in row-major order.  Every
  * element is in exactly one chunk.
  */
 struct tsr_layout {

@@ -8,6 +8,7 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "ckpt/read.h"
+#include "pack/bounds.h"
 #include "pack/coder.h"
 #include "ckpt/checksum.h"
 #include "tersor/compare.h"
@@ -228,19 +229,15 @@ static void note_absent(struct tsr_comparison *r)
 
 static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tolerances, unsigned n)
 {
+	double error;
+
 	if (d->noted)
 		return false;
 	if (d->kind != TSR_DIFF_COMPARED || d->nonfinite_different)
 		return true;
 	if (!d->different)
 		return false;
-	if (!n || !by_value(d))
-		return true;
-	for (unsigned i = 0; i < n; i++) {
-		if (!(tsr_measure_error(&d->measure, tolerances[i].metric) <= tolerances[i].limit))
-			return true;
-	}
-	return false;
+	return !n || !by_value(d) || tsr_bound_exceeded(tolerances, n, &d->measure, &error);
 }
 
 static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `verify`: is a checkpoint whole, and does it hold what the original holds? */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,10 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
-#include "container/packed.h"
+#include "container/packed_read.h"
+#include "container/packed_write.h"
 #include "ckpt/checksum.h"
+#include "pack/bounds.h"
 #include "pack/walk.h"
 #include "tersor/compare.h"
 #include "codec/nonfinite.h"
@@ -80,7 +83,7 @@ static bool same_layout(const struct tsr_tensor *a, const struct tsr_tensor *b)
 	return a->dtype == b->dtype && tsr_tensor_same_shape(a, b);
 }
 
-/* Pair up the tensors of both sides. */
+/* Find each tensor's counterpart. */
 static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
@@ -111,28 +114,26 @@ static void judge_error(struct verifying *w, size_t i)
 {
 	const struct tsr_tensor *t = &w->v->checked->tensors[i];
 	const struct tsr_measure *m = &w->v->tensors[i].measure;
+	const struct tsr_bound *bound;
 	struct tsr_error_summary found;
 	char text[160];
+	double error;
 
 	if (t->error)
 		found = tsr_error_summarize(m, t->error->scale_underflow);
 	if (t->error && !tsr_error_summary_equal(&found, t->error)) {
 		snprintf(text, sizeof(text),
-			 "error against the original is not the recorded one: found NMSE "
-			 "%.4g, recorded %.4g",
+			 "error against the original is not the recorded one: found NMSE %.4g, "
+			 "recorded %.4g",
 			 found.value[TSR_METRIC_NMSE], t->error->value[TSR_METRIC_NMSE]);
 		fault(w, i, text);
 	}
-	for (unsigned b = 0; b < w->options->nbounds; b++) {
-		const struct tsr_bound *bound = &w->options->bounds[b];
-		const double error = tsr_measure_error(m, bound->metric);
-
-		if (error <= bound->limit)
-			continue;
-		snprintf(text, sizeof(text), "found %s error %.4g, expected at most %.4g",
-			 tsr_metric_name(bound->metric), error, bound->limit);
-		fault(w, i, text);
-	}
+	bound = tsr_bound_exceeded(w->options->bounds, w->options->nbounds, m, &error);
+	if (!bound)
+		return;
+	snprintf(text, sizeof(text), "found %s error %.4g, expected at most %.4g",
+		 tsr_metric_name(bound->metric), error, bound->limit);
+	fault(w, i, text);
 }
 
 static void judge(struct verifying *w)
@@ -144,8 +145,8 @@ static void judge(struct verifying *w)
 		if (w->original[i] && c->tensors[i].coding.codec)
 			judge_error(w, i);
 		if (w->v->tensors[i].nonfinite && !w->options->allow_nonfinite) {
-			snprintf(text, sizeof(text), "found %llu non-finite value%s",
-				 (unsigned long long)w->v->tensors[i].nonfinite,
+			snprintf(text, sizeof(text), "found %" PRIu64 " non-finite value%s",
+				 w->v->tensors[i].nonfinite,
 				 w->v->tensors[i].nonfinite == 1 ? "" : "s");
 			fault(w, i, text);
 		}
@@ -170,7 +171,7 @@ static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_
 	return TSR_OK;
 }
 
-/* Count the checksums of records, which the walk looks at. */
+/* Count the checksums of records, which the walk checks. */
 static enum tsr_status check_checksums(struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked;

@@ -1,32 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The readers of the containers; each adds what one input holds to a checkpoint. */
+/* The containers, one row each: how it is detected, read and written. */
 #ifndef TSR_CONTAINER_CONTAINERS_H
 #define TSR_CONTAINER_CONTAINERS_H
 
 #include "ckpt/build.h"
+#include "container/file_head.h"
 
-/* A safetensors file, packed or not; takes over @f. */
-enum tsr_status tsr_read_safetensors(struct tsr_checkpoint *c, struct tsr_file *f,
-				     struct tsr_err *err);
+struct tsr_writer;
 
-/* A file of torch.save; takes over @f. */
-enum tsr_status tsr_read_torch(struct tsr_checkpoint *c, struct tsr_file *f, struct tsr_err *err);
+/**
+ * struct tsr_container_row - A container
+ * @detect:  whether a file is one; NULL for directories
+ * @read:    add what a file holds to a checkpoint; takes ownership of @f, also on failure
+ * @lay_out: plan the files for the arrays of a writer (container/writer_layout.h); NULL: only read
+ */
+struct tsr_container_row {
+	bool (*detect)(const struct tsr_file_head *head);
+	enum tsr_status (*read)(struct tsr_checkpoint *c, struct tsr_file *f,
+				const struct tsr_open_options *options, struct tsr_err *err);
+	enum tsr_status (*lay_out)(struct tsr_writer *w, struct tsr_err *err);
+};
 
-/* An .npz archive or one .npy array, which is called as its file; take over @f. */
-enum tsr_status tsr_read_npz(struct tsr_checkpoint *c, struct tsr_file *f, enum tsr_dtype as,
-			     struct tsr_err *err);
-enum tsr_status tsr_read_npy(struct tsr_checkpoint *c, struct tsr_file *f, enum tsr_dtype as,
-			     struct tsr_err *err);
+const struct tsr_container_row *tsr_container_row(enum tsr_container container);
 
-/* Every shard that an index names; takes over @f. */
-enum tsr_status tsr_read_sharded(struct tsr_checkpoint *c, struct tsr_file *f,
-				 const struct tsr_open_options *options, struct tsr_err *err);
+/* Add what a file in one of the containers holds to a checkpoint; takes ownership of @f. */
+enum tsr_status tsr_container_read(struct tsr_checkpoint *c, struct tsr_file *f,
+				   const struct tsr_open_options *options, struct tsr_err *err);
 
-/* A file of any of these kinds, told by its content, an index only if @index_too; takes over @f. */
-enum tsr_status tsr_read_file(struct tsr_checkpoint *c, struct tsr_file *f, bool index_too,
-			      const struct tsr_open_options *options, struct tsr_err *err);
+/* --- The functions of the rows -------------------------------------------------------------------- */
 
-/* Turn the entry or array that keeps a tree back into one; see container/tree.h. */
-enum tsr_status tsr_tree_restore(struct tsr_checkpoint *c, struct tsr_err *err);
+bool tsr_safetensors_detect(const struct tsr_file_head *head);
+enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *f,
+				     const struct tsr_open_options *options, struct tsr_err *err);
+enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err);
+
+/* Compose the headers of packed files anew, in the room they have, with the figures as they are now. */
+enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err);
+
+bool tsr_npz_detect(const struct tsr_file_head *head);
+enum tsr_status tsr_npz_read(struct tsr_checkpoint *c, struct tsr_file *f,
+			     const struct tsr_open_options *options, struct tsr_err *err);
+enum tsr_status tsr_npz_lay_out(struct tsr_writer *w, struct tsr_err *err);
+
+bool tsr_npy_detect(const struct tsr_file_head *head);
+enum tsr_status tsr_npy_read(struct tsr_checkpoint *c, struct tsr_file *f,
+			     const struct tsr_open_options *options, struct tsr_err *err);
+enum tsr_status tsr_npy_lay_out(struct tsr_writer *w, struct tsr_err *err);
 
 #endif

@@ -1,125 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening: what each input is, and how several become one checkpoint. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dir.h"
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
+#include "ckpt/meta.h"
 #include "container/containers.h"
+#include "container/sharded.h"
+#include "container/tree.h"
 #include "names/import_states.h"
 #include "names/state_dict.h"
 #include "torch/dcp.h"
-#include "container/packed.h"
-#include "format/safetensors.h"
-#include "torch/torch.h"
-#include "format/zip.h"
-
-/* --- One file --------------------------------------------------------------------------------- */
-
-/* Bytes of a file that tell what it is. */
-#define HEAD_NBYTES 512u
-
-struct head {
-	unsigned char bytes[HEAD_NBYTES];
-	size_t n;
-	uint64_t file_nbytes;
-};
-
-static enum tsr_status read_head(const struct tsr_file *f, struct head *h, struct tsr_err *err)
-{
-	h->file_nbytes = tsr_file_size(f);
-	h->n = h->file_nbytes < HEAD_NBYTES ? (size_t)h->file_nbytes : HEAD_NBYTES;
-	return tsr_file_read(f, h->bytes, h->n, 0, err);
-}
-
-static bool starts_with(const struct head *h, const char *magic, size_t n)
-{
-	return h->n >= n && memcmp(h->bytes, magic, n) == 0;
-}
-
-/* The first byte from @at on that is no space of JSON; 0 if there is none before @end. */
-static unsigned char first_byte(const struct head *h, size_t at, size_t end)
-{
-	while (at < end && memchr(" \t\n\r", h->bytes[at], 4))
-		at++;
-	return at < end ? h->bytes[at] : 0;
-}
-
-/* By its framing: a length that fits, then an object. */
-static bool is_safetensors(const struct head *h)
-{
-	uint64_t header = 0;
-	size_t end;
-
-	if (h->n < 8)
-		return false;
-	for (int i = 7; i >= 0; i--)
-		header = header << 8 | h->bytes[i];
-	if (header > TSR_ST_HEADER_MAX || header > h->file_nbytes - 8)
-		return false;
-	end = header < h->n - 8 ? 8 + (size_t)header : h->n;
-	return first_byte(h, 8, end) == '{' || (end == h->n && !first_byte(h, 8, end));
-}
-
-/* JSON text, which is all that an index looks like. */
-static bool is_index(const struct head *h)
-{
-	return !memchr(h->bytes, 0, h->n) && first_byte(h, 0, h->n) == '{';
-}
-
-/* An archive of arrays, or else one of torch.save. */
-static enum tsr_status read_zip(struct tsr_checkpoint *c, struct tsr_file *f,
-				const struct tsr_open_options *options, struct tsr_err *err)
-{
-	struct tsr_zip *z = NULL;
-	const enum tsr_status status = tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z,
-						    err);
-	bool arrays = false, pickle = false;
-
-	if (status != TSR_OK) {
-		tsr_file_close(f);
-		return status;
-	}
-	for (size_t i = 0; i < z->nmembers; i++) {
-		const char *name = z->members[i].name;
-		const size_t len = strlen(name);
-
-		arrays = arrays || (len > 4 && strcmp(name + len - 4, ".npy") == 0);
-		pickle = pickle || (len > 9 && strcmp(name + len - 9, "/data.pkl") == 0);
-	}
-	arrays = z->nmembers == 0 || (arrays && !pickle);
-	tsr_zip_free(z);
-	return arrays ? tsr_read_npz(c, f, options->as, err) : tsr_read_torch(c, f, err);
-}
-
-enum tsr_status tsr_read_file(struct tsr_checkpoint *c, struct tsr_file *f, bool index_too,
-			      const struct tsr_open_options *options, struct tsr_err *err)
-{
-	struct head head;
-	const char *old;
-	enum tsr_status status = read_head(f, &head, err);
-
-	if (status != TSR_OK) {
-		tsr_file_close(f);
-		return status;
-	}
-	if (is_safetensors(&head))
-		return tsr_read_safetensors(c, f, err);
-	if (index_too && is_index(&head))
-		return tsr_read_sharded(c, f, options, err);
-	if (starts_with(&head, "PK\3\4", 4) || starts_with(&head, "PK\5\6", 4))
-		return read_zip(c, f, options, err);
-	if (starts_with(&head, "\x93NUMPY", 6))
-		return tsr_read_npy(c, f, options->as, err);
-	old = tsr_torch_old_kind(head.bytes, head.n);
-	if (old) {
-		status = tsr_fail(err, TSR_E_UNSUPPORTED, "%s: %s", tsr_file_path(f), old);
-		tsr_file_close(f);
-		return status;
-	}
-	return tsr_read_safetensors(c, f, err);
-}
 
 /* --- One input -------------------------------------------------------------------------------- */
 
@@ -127,15 +20,19 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 				 const struct tsr_open_options *options, struct tsr_err *err)
 {
 	struct tsr_file *f = NULL;
+	enum tsr_status status;
+	bool is_index = false;
 
 	TSR_TRY(tsr_file_open(path, &f, err));
 	if (!c->path)
 		c->path = tsr_arena_copy(c->arena, path, strlen(path));
-	if (!c->path) {
+	status = c->path ? tsr_sharded_detect(f, &is_index, err) : tsr_fail_nomem(err, path);
+	if (status != TSR_OK) {
 		tsr_file_close(f);
-		return tsr_fail_nomem(err, path);
+		return status;
 	}
-	return tsr_read_file(c, f, true, options, err);
+	return is_index ? tsr_sharded_read(c, f, options, err)
+			: tsr_container_read(c, f, options, err);
 }
 
 /* The one file of a directory that stands for all of it. */
@@ -196,20 +93,12 @@ static enum tsr_status read_directory(struct tsr_checkpoint *c, const char *dire
 
 /* --- All inputs ------------------------------------------------------------------------------- */
 
-static int meta_by_key(const void *va, const void *vb)
-{
-	const struct tsr_meta *a = va, *b = vb;
-
-	return strcmp(a->key, b->key);
-}
-
 /* Sort the metadata of all files and drop what two of them agree on. */
 static enum tsr_status join_meta(struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	size_t kept = 0;
 
-	if (c->nmeta)
-		qsort(c->meta, c->nmeta, sizeof(*c->meta), meta_by_key);
+	tsr_meta_sort(c->meta, c->nmeta);
 	for (size_t i = 0; i < c->nmeta; i++) {
 		if (!kept || strcmp(c->meta[kept - 1].key, c->meta[i].key) != 0)
 			c->meta[kept++] = c->meta[i];
@@ -226,14 +115,10 @@ static enum tsr_status join_meta(struct tsr_checkpoint *c, struct tsr_err *err)
 /* What unpacking left behind: how often these values went through a lossy codec. */
 static enum tsr_status read_generation(struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	const char *text = NULL;
+	const char *text = tsr_meta_find(c->meta, c->nmeta, TSR_GENERATION_KEY);
 	unsigned long value;
 	char *end;
 
-	for (size_t i = 0; i < c->nmeta; i++) {
-		if (strcmp(c->meta[i].key, TSR_GENERATION_KEY) == 0)
-			text = c->meta[i].value;
-	}
 	if (!text)
 		return TSR_OK;
 	value = strtoul(text, &end, 10);
@@ -261,10 +146,9 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	}
 	if (c->packed && c->shard.number != c->shard.count)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: is shard %llu of %llu of a packed checkpoint; name its "
-				"*.index.json",
-				c->path, (unsigned long long)c->shard.number,
-				(unsigned long long)c->shard.count);
+				"%s: is shard %" PRIu64 " of %" PRIu64
+				" of a packed checkpoint; name its *.index.json",
+				c->path, c->shard.number, c->shard.count);
 	TSR_TRY(join_meta(c, err));
 	if (!c->packed) {
 		TSR_TRY(read_generation(c, err));
@@ -272,8 +156,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 		TSR_TRY(tsr_import_states(c, options, err));
 	}
 	TSR_TRY(tsr_build_index(c, err));
-	TSR_TRY(tsr_tree_restore(c, err));
-	return tsr_build_index(c, err);
+	return tsr_tree_restore(c, err);
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,

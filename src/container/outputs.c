@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The files of one output: a single file, or shards and their index, published together. */
 #include "container/outputs.h"
 
 #include <stdlib.h>
@@ -89,7 +90,7 @@ static enum tsr_status list_old(struct tsr_outputs *o, struct tsr_err *err)
 	for (size_t i = 0; index && i < index->nshards && status == TSR_OK; i++) {
 		struct tsr_text text = { 0 };
 
-		/* Only what is called as this output calls its shards. */
+		/* Only files that are named as this output names its shards. */
 		if (strncmp(index->shards[i], o->path + dir, stem) != 0 ||
 		    index->shards[i][stem] != '-')
 			continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of one output: a single file, or shards and their index, published together. */
-#ifndef TSR_PACK_OUTPUTS_H
-#define TSR_PACK_OUTPUTS_H
+#ifndef TSR_CONTAINER_OUTPUTS_H
+#define TSR_CONTAINER_OUTPUTS_H
 
 #include "base/file.h"
 #include "text/text.h"
@@ -19,14 +19,14 @@ struct tsr_outputs {
 
 /*
  * Decide on names: @path itself for one file, else NAME-00001-of-0000n.safetensors beside it and
- * NAME.safetensors.index.json.  Several files cannot be replaced at once, so with @force shards
- * that are there are not: the new ones are called NAME-r2-00001-of-0000n or r3 and so on, the index
- * is replaced, and only then are the shards that the old index names removed.
+ * NAME.safetensors.index.json.  Several files cannot be replaced at once, so @force does not replace
+ * shards: the new ones are named NAME-r2-00001-of-0000n (or -r3 and so on), then the index is replaced,
+ * and only then are the shards of the old index removed.
  */
 enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
 				 struct tsr_err *err);
 
-/* Whether they can be created now, and none of them is an input. */
+/* Whether the files could be created now, and none of them is an input. */
 enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
 				  struct tsr_err *err);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint in shards, as the Hugging Face libraries write it. */
+/* A checkpoint in shards and their index, as the Hugging Face libraries write it. */
+#include "container/sharded.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
+#include "ckpt/meta.h"
 #include "container/containers.h"
 #include "format/shard_index.h"
 
@@ -43,8 +45,9 @@ static enum tsr_status check_mapping(struct sharded *s, const struct tsr_value *
 	const struct tsr_value *mapping = tsr_value_mapping(root);
 
 	if (!mapping)
-		return tsr_fail(s->err, TSR_E_FORMAT, "%s: %s: is no mapping from names to tensors",
-				s->path, s->index->shards[shard]);
+		return tsr_fail(s->err, TSR_E_FORMAT,
+				"%s: %s: is not a mapping from names to tensors", s->path,
+				s->index->shards[shard]);
 	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
 		const struct tsr_value *key = mapping->list.items[i];
 
@@ -52,7 +55,7 @@ static enum tsr_status check_mapping(struct sharded *s, const struct tsr_value *
 			continue;
 		if (key->type != TSR_VALUE_STRING)
 			return tsr_fail(s->err, TSR_E_FORMAT,
-					"%s: %s: has a tensor whose key is no text", s->path,
+					"%s: %s: has a tensor whose key is not text", s->path,
 					s->index->shards[shard]);
 		TSR_TRY(check_tensor(s, key->text.bytes, shard));
 	}
@@ -67,7 +70,7 @@ static enum tsr_status read_shard(struct sharded *s, size_t shard)
 
 	TSR_TRY(tsr_file_open_in(s->directory, s->index->shards[shard], s->options->follow, &f,
 				 s->err));
-	TSR_TRY(tsr_read_file(c, f, false, s->options, s->err));
+	TSR_TRY(tsr_container_read(c, f, s->options, s->err));
 	for (size_t i = narrays; i < c->narrays; i++) {
 		s->nbytes += c->arrays[i].nbytes;
 		if (c->ntrees == ntrees)
@@ -76,13 +79,6 @@ static enum tsr_status read_shard(struct sharded *s, size_t shard)
 	if (c->ntrees > ntrees)
 		TSR_TRY(check_mapping(s, c->trees[ntrees], shard));
 	return TSR_OK;
-}
-
-static int by_key(const void *va, const void *vb)
-{
-	const struct tsr_meta *a = va, *b = vb;
-
-	return strcmp(a->key, b->key);
 }
 
 /*
@@ -95,7 +91,7 @@ static enum tsr_status join_meta(struct sharded *s, size_t first)
 	size_t kept = first, end;
 
 	if (c->nmeta > first)
-		qsort(c->meta + first, c->nmeta - first, sizeof(*c->meta), by_key);
+		tsr_meta_sort(c->meta + first, c->nmeta - first);
 	for (size_t i = first; i < c->nmeta; i = end) {
 		const struct tsr_meta m = c->meta[i];
 		bool differs = false;
@@ -152,7 +148,17 @@ static enum tsr_status read_all(struct sharded *s)
 	return check_total(s);
 }
 
-enum tsr_status tsr_read_sharded(struct tsr_checkpoint *c, struct tsr_file *f,
+enum tsr_status tsr_sharded_detect(const struct tsr_file *f, bool *is_ret, struct tsr_err *err)
+{
+	struct tsr_file_head head;
+
+	TSR_TRY(tsr_file_head_read(f, &head, err));
+	/* JSON text, which is all that an index looks like. */
+	*is_ret = !memchr(head.bytes, 0, head.n) && tsr_file_head_json(&head, 0, head.n) == '{';
+	return TSR_OK;
+}
+
+enum tsr_status tsr_sharded_read(struct tsr_checkpoint *c, struct tsr_file *f,
 				 const struct tsr_open_options *options, struct tsr_err *err)
 {
 	struct sharded s = { .c = c, .options = options, .err = err };

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What was saved around the tensors, in a safetensors file: a pickle in its metadata or a tensor. */
 #include "container/tree.h"
 
 #include <stdlib.h>
@@ -8,172 +9,13 @@
 #include "text/base64.h"
 #include "base/fail.h"
 #include "base/hash.h"
-#include "container/containers.h"
+#include "ckpt/checksum.h"
 #include "format/pickle.h"
 #include "torch/torch.h"
 #include "torch/torch_archive.h"
-
-/* --- One root ---------------------------------------------------------------------------------- */
-
-static bool is_flat(const struct tsr_value *v)
-{
-	const struct tsr_value *mapping = tsr_value_mapping(v);
-
-	for (size_t i = 0; mapping && i + 1 < mapping->list.n; i += 2) {
-		if (mapping->list.items[i + 1]->type != TSR_VALUE_TENSOR)
-			return false;
-	}
-	return mapping != NULL;
-}
-
-enum tsr_status tsr_tree_root(struct tsr_checkpoint *c, struct tsr_value **ret, struct tsr_err *err)
-{
-	struct tsr_value *root;
-	bool flat = true, ok = true;
-
-	*ret = c->ntrees ? c->trees[0] : NULL;
-	if (c->ntrees < 2)
-		return TSR_OK;
-	for (size_t i = 0; i < c->ntrees; i++)
-		flat = flat && is_flat(c->trees[i]);
-	root = tsr_value_new(c->arena, flat ? TSR_VALUE_DICT : TSR_VALUE_LIST);
-	for (size_t i = 0; root && ok && i < c->ntrees; i++) {
-		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
-
-		for (size_t k = 0; flat && ok && k < mapping->list.n; k++)
-			ok = tsr_value_add(c->arena, root, mapping->list.items[k]);
-		if (!flat)
-			ok = tsr_value_add(c->arena, root, c->trees[i]);
-	}
-	*ret = root;
-	return root && ok ? TSR_OK : tsr_build_nomem(c, err);
-}
-
-/* A flat mapping from names to tensors. */
-static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **ret,
-				 struct tsr_err *err)
-{
-	struct tsr_value *root = tsr_value_new(c->arena, TSR_VALUE_DICT);
-	bool ok = root != NULL;
-
-	for (size_t i = 0; ok && i < c->ntensors; i++) {
-		struct tsr_value *name = tsr_value_string(c->arena, c->tensors[i].name);
-		struct tsr_value *tensor = tsr_value_new(c->arena, TSR_VALUE_TENSOR);
-
-		ok = name && tensor && tsr_value_add(c->arena, root, name) &&
-		     tsr_value_add(c->arena, root, tensor);
-		if (ok)
-			tensor->tensor.array = c->tensors[i].plane[0];
-	}
-	*ret = root;
-	return ok ? TSR_OK : tsr_build_nomem(c, err);
-}
-
-/* --- Order ------------------------------------------------------------------------------------- */
-
-/* Values whose tensors were put in order. */
-#define MARK_ORDERED 5u
-
-struct ordering {
-	size_t *tensor_of; /* per array: the tensor whose first plane it is, or SIZE_MAX */
-	size_t *order, n;
-};
-
-static void put_in_order(struct ordering *o, size_t array)
-{
-	if (o->tensor_of[array] == SIZE_MAX)
-		return;
-	o->order[o->n++] = o->tensor_of[array];
-	o->tensor_of[array] = SIZE_MAX;
-}
-
-static void order_value(struct ordering *o, struct tsr_value *v)
-{
-	if (!v || v->mark == MARK_ORDERED)
-		return;
-	v->mark = MARK_ORDERED;
-	if (v->type == TSR_VALUE_TENSOR)
-		put_in_order(o, v->tensor.array);
-	if (v->type == TSR_VALUE_CALL) {
-		order_value(o, v->call.args);
-		order_value(o, v->call.items);
-		order_value(o, v->call.state);
-	}
-	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)
-		order_value(o, v->list.items[i]);
-}
-
-enum tsr_status tsr_tree_order(struct tsr_checkpoint *c, size_t *order, struct tsr_err *err)
-{
-	struct ordering o = { .order = order };
-
-	o.tensor_of = malloc((c->narrays + 1) * sizeof(*o.tensor_of));
-	if (!o.tensor_of)
-		return tsr_fail_nomem(err, c->path);
-	for (size_t i = 0; i < c->narrays; i++)
-		o.tensor_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < c->ntensors; i++)
-		o.tensor_of[c->tensors[i].plane[0]] = i;
-	for (size_t i = 0; i < c->ntrees; i++)
-		order_value(&o, c->trees[i]);
-	for (size_t i = 0; i < c->ntensors; i++)
-		put_in_order(&o, c->tensors[i].plane[0]);
-	free(o.tensor_of);
-	return TSR_OK;
-}
+#include "torch/torch_write.h"
 
 /* --- Writing ------------------------------------------------------------------------------------ */
-
-/* What torch calls the tensors, by the array that TENSOR values refer to. */
-static enum tsr_status describe(const struct tsr_checkpoint *c, const char *const *keys,
-				struct tsr_pickle_tensor *tensors, struct tsr_err *err)
-{
-	for (size_t i = 0; i < c->ntensors; i++) {
-		const struct tsr_tensor *t = &c->tensors[i];
-		const struct tsr_torch_dtype *dtype = tsr_torch_dtype(t->dtype);
-
-		if (!dtype)
-			return tsr_fail(err, TSR_E_UNSUPPORTED,
-					"%s: tensor %.200s: dtype %s has no equal in torch",
-					c->path, t->name, tsr_dtype_name(t->dtype));
-		tensors[t->plane[0]] = (struct tsr_pickle_tensor){
-			.key = keys[i],
-			.storage = dtype->storage,
-			.dtype = dtype->name,
-			.storage_numel = dtype->storage ? t->numel : tsr_tensor_nbytes(t),
-			.rank = t->rank,
-			.shape = t->shape,
-		};
-	}
-	return TSR_OK;
-}
-
-static enum tsr_status write_root(struct tsr_checkpoint *c, const struct tsr_value *root,
-				  const char *const *keys, struct tsr_text *out,
-				  struct tsr_err *err)
-{
-	struct tsr_pickle_tensor *tensors = calloc(c->narrays + 1, sizeof(*tensors));
-	enum tsr_status status = tensors ? describe(c, keys, tensors, err)
-					 : tsr_fail_nomem(err, c->path);
-
-	if (status == TSR_OK)
-		status = tsr_pickle_write(root, tensors, c->path, out, err);
-	free(tensors);
-	if (status == TSR_OK && out->failed)
-		status = tsr_fail_nomem(err, c->path);
-	return status;
-}
-
-enum tsr_status tsr_tree_compose(struct tsr_checkpoint *c, const char *const *keys,
-				 struct tsr_text *out, struct tsr_err *err)
-{
-	struct tsr_value *root = NULL;
-
-	TSR_TRY(tsr_tree_root(c, &root, err));
-	if (!root)
-		TSR_TRY(flat_root(c, &root, err));
-	return write_root(c, root, keys, out, err);
-}
 
 static enum tsr_status attach_meta(struct tsr_checkpoint *c, const struct tsr_text *pickle,
 				   struct tsr_err *err)
@@ -235,7 +77,7 @@ enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
 	struct tsr_text pickle = { 0 };
 	enum tsr_status status;
 
-	TSR_TRY(tsr_tree_root(c, &root, err));
+	TSR_TRY(tsr_torch_root(c, &root, err));
 	if (!root)
 		return TSR_OK;
 	names = calloc(c->ntensors + 1, sizeof(*names));
@@ -243,7 +85,7 @@ enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
 		return tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; i < c->ntensors; i++)
 		names[i] = c->tensors[i].name;
-	status = write_root(c, root, names, &pickle, err);
+	status = tsr_torch_pickle(c, root, names, &pickle, err);
 	free(names);
 	if (status == TSR_OK)
 		status = pickle.nbytes <= TSR_TREE_META_MAX ? attach_meta(c, &pickle, err)
@@ -316,7 +158,7 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v)
 	TSR_TRY(bind(b, tensor));
 	if (!tensor || tensor->type != TSR_VALUE_TENSOR)
 		return tsr_fail(b->err, TSR_E_FORMAT,
-				"%s: " TSR_TREE_KEY ": found a parameter that is no tensor",
+				"%s: " TSR_TREE_KEY ": found a parameter that is not a tensor",
 				b->c->path);
 	v->tensor.requires_grad = is_true(args->list.items[1]);
 	v->type = TSR_VALUE_TENSOR;
@@ -398,7 +240,7 @@ static enum tsr_status restore_meta(struct tsr_checkpoint *c, size_t at, struct 
 
 	if (!tsr_base64_get(&pickle, c->meta[at].value))
 		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: __metadata__: " TSR_TREE_KEY " is no base64 text", c->path);
+				  "%s: __metadata__: " TSR_TREE_KEY " is not base64 text", c->path);
 	else if (pickle.failed)
 		status = tsr_fail_nomem(err, c->path);
 	else
@@ -415,6 +257,7 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 	const struct tsr_array a = c->arrays[t->plane[0]];
 	const size_t at = (size_t)(t - c->tensors);
 	enum tsr_status status;
+	uint64_t hash;
 	char *pickle;
 
 	if (t->dtype != TSR_U8 || t->coding.codec || a.nbytes > TSR_PICKLE_NBYTES_MAX)
@@ -427,13 +270,10 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 	if (!pickle)
 		return tsr_fail_nomem(err, c->path);
 	status = tsr_array_read(c, &a, 0, a.nbytes, pickle, err);
-	if (status == TSR_OK && c->packed && tsr_hash(pickle, a.nbytes, 0) != t->hash[0])
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: tensor " TSR_TREE_TENSOR
-				  ": data is damaged: its hash is not "
-				  "the recorded one",
-				  c->path);
-	/* It is no tensor of the checkpoint; names are sorted again after this. */
+	hash = status == TSR_OK ? tsr_hash(pickle, a.nbytes, 0) : 0;
+	if (status == TSR_OK && c->packed)
+		status = tsr_plane_hashes_check(c, t, &hash, err);
+	/* It is not a tensor of the checkpoint, so it leaves the list and the sorted names. */
 	c->ntensors--;
 	memmove(&c->tensors[at], &c->tensors[at + 1], (c->ntensors - at) * sizeof(*c->tensors));
 	for (size_t i = 0, k = 0; i <= c->ntensors; i++) {

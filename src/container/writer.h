@@ -1,47 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a list of tensors into a container, in pieces and from several threads. */
-#ifndef TSR_PACK_CONTAINER_H
-#define TSR_PACK_CONTAINER_H
+/* Writing a list of arrays into a container: laid out beforehand, put in any order, then published. */
+#ifndef TSR_CONTAINER_WRITER_H
+#define TSR_CONTAINER_WRITER_H
 
 #include "format/safetensors.h"
 #include "ckpt/checkpoint_model.h"
 
-/* What to write.  Everything is borrowed. */
-struct tsr_container_plan {
+/* The tag of a stored array: plane @plane of tensor @tensor, or the whole tensor. */
+#define TSR_ARRAY_TAG(tensor, plane) ((tensor)*TSR_PLANES_MAX + (plane))
+#define TSR_TAG_TENSOR(tag) ((tag) / TSR_PLANES_MAX)
+
+struct tsr_packed_source;
+
+/* A tensor as one array, in its own dtype. */
+struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
+
+/**
+ * struct tsr_writer_plan - What to write; everything is borrowed
+ * @container: not DCP
+ * @max_shard_nbytes: of a safetensors file's data; 0: one file.  The planes of a tensor stay together
+ * @c:      the source: its files are not overwritten, and .pt gets what it has around its tensors
+ * @arrays: @narrays arrays; their tags are TSR_ARRAY_TAG() of a tensor of @c and a plane
+ * @keep_order: arrays stay in this order, not that of the safetensors reference
+ * @meta:   @nmeta entries for safetensors files, sorted
+ * @generation: lossy generations, for a container without metadata; 0: none
+ * @packed: NULL, or what the header of a packed file says besides
+ */
+struct tsr_writer_plan {
 	const char *path;
-	enum tsr_container container; /* not DCP */
+	enum tsr_container container;
 	bool force;
-	uint64_t max_shard_nbytes; /* of a safetensors file's data; 0: one file */
-	struct tsr_checkpoint *c; /* the source: its tensors are written, and its tree */
-	bool keep_order; /* tensors in the source's order, not that of the safetensors reference */
-	const struct tsr_meta *meta; /* of safetensors files, sorted */
+	uint64_t max_shard_nbytes;
+	struct tsr_checkpoint *c;
+	const struct tsr_st_entry *arrays;
+	size_t narrays;
+	bool keep_order;
+	const struct tsr_meta *meta;
 	size_t nmeta;
-	unsigned generation; /* lossy generations, for a container that has no metadata; 0: none */
+	unsigned generation;
+	const struct tsr_packed_source *packed;
 };
 
 struct tsr_writer;
 
 /* Lay everything out; nothing is created yet.  Free with tsr_writer_free(). */
-enum tsr_status tsr_writer_plan(const struct tsr_container_plan *plan, struct tsr_writer **ret,
-				struct tsr_err *err);
+enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_writer **ret,
+			       struct tsr_err *err);
 
-/* Bytes of all files together. */
+/* Bytes of all files together, and of the arrays in them. */
 uint64_t tsr_writer_nbytes(const struct tsr_writer *w);
+uint64_t tsr_writer_data_nbytes(const struct tsr_writer *w);
 
-/* Whether the files can be created: for a dry run. */
+/* Whether the files could be created: for a dry run. */
 enum tsr_status tsr_writer_check(const struct tsr_writer *w, struct tsr_err *err);
 
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err);
 
-/* @nbytes of tensor @tensor of the source, at byte @offset of it.  Thread-safe. */
-enum tsr_status tsr_writer_put(struct tsr_writer *w, size_t tensor, const void *bytes,
+/* Write @nbytes of the array with this tag, from byte @offset of it on.  Thread-safe. */
+enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
 			       size_t nbytes, uint64_t offset, struct tsr_err *err);
 
-/* Whether tsr_writer_set_crc() must be called for every tensor: the container has checksums. */
-bool tsr_writer_wants_crc(const struct tsr_writer *w);
-void tsr_writer_set_crc(struct tsr_writer *w, size_t tensor, uint32_t crc);
+/* The CRC-32 of some bytes if the container has checksums, else 0.  Thread-safe. */
+uint32_t tsr_writer_sum(const struct tsr_writer *w, const void *bytes, size_t nbytes);
 
-/* Headers and directories, then publish. */
+/* Add the next @nbytes of an array, whose tsr_writer_sum() is @crc, to its checksum; in order. */
+void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32_t crc);
+
+/* Write headers and directories, then publish.  The header of a packed file says what @packed says now. */
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err);
 void tsr_writer_free(struct tsr_writer *w);
 

@@ -1,32 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds on the error of packed tensors: `pack --max-error`. */
+/* Bounds on the error of tensors: `--max-error` of pack and verify, `--tol` of diff. */
 #include "pack/bounds.h"
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 
-static enum tsr_status check_tensor(const struct tsr_packing *p, size_t tensor,
-				    const struct tsr_bound *bound, struct tsr_err *err)
+const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
+					   const struct tsr_measure *m, double *error_ret)
 {
-	const double error = tsr_measure_error(&p->tensors[tensor].measure, bound->metric);
-
-	/* An error that is NaN is over every bound. */
-	if (error <= bound->limit)
-		return TSR_OK;
-	return tsr_fail(
-		err, TSR_E_BOUND,
-		"%s: tensor %.200s: found %s error %.4g, expected at most %.4g; nothing written",
-		p->source->path, p->source->tensors[tensor].name, tsr_metric_name(bound->metric),
-		error, bound->limit);
+	for (unsigned i = 0; i < n; i++) {
+		*error_ret = tsr_measure_error(m, bounds[i].metric);
+		/* An error that is NaN is over every bound. */
+		if (!(*error_ret <= bounds[i].limit))
+			return &bounds[i];
+	}
+	return NULL;
 }
 
 enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,
 				      const struct tsr_pack_options *options, struct tsr_err *err)
 {
 	for (size_t i = 0; i < p->source->ntensors; i++) {
-		for (unsigned b = 0; p->source->tensors[i].coding.codec && b < options->nbounds;
-		     b++)
-			TSR_TRY(check_tensor(p, i, &options->bounds[b], err));
+		const struct tsr_tensor *t = &p->source->tensors[i];
+		const struct tsr_bound *bound = NULL;
+		double error;
+
+		if (t->coding.codec)
+			bound = tsr_bound_exceeded(options->bounds, options->nbounds,
+						   &p->tensors[i].measure, &error);
+		if (bound)
+			return tsr_fail(
+				err, TSR_E_BOUND,
+				"%s: tensor %.200s: found %s error %.4g, expected at most %.4g; "
+				"nothing written",
+				p->source->path, t->name, tsr_metric_name(bound->metric), error,
+				bound->limit);
 	}
 	return TSR_OK;
 }

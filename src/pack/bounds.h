@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds on the error of packed tensors: `pack --max-error`. */
+/* Bounds on the error of tensors: `--max-error` of pack and verify, `--tol` of diff. */
 #ifndef TSR_PACK_BOUNDS_H
 #define TSR_PACK_BOUNDS_H
 
 #include "tersor/pack.h"
 
-/* TSR_E_BOUND, naming the first tensor whose error is over a bound. */
+/* The first of @n bounds that an error is over, and the error; NULL if it is over none. */
+const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
+					   const struct tsr_measure *m, double *error_ret);
+
+/* TSR_E_BOUND, naming the first packed tensor whose error is over a bound. */
 enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,
 				      const struct tsr_pack_options *options, struct tsr_err *err);
 

@@ -10,11 +10,12 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
-#include "container/packed.h"
+#include "ckpt/meta.h"
+#include "container/packed_write.h"
 #include "container/tree.h"
+#include "container/writer.h"
 #include "pack/bounds.h"
 #include "pack/open_checkpoint.h"
-#include "pack/plan.h"
 #include "pack/walk.h"
 
 struct packing {
@@ -25,7 +26,10 @@ struct packing {
 	struct tsr_checkpoint *c; /* result->source: its tensors have the codings to be used */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
 	const char *out_path;
-	struct tsr_pack_plan plan;
+	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
+	struct tsr_packed_source source; /* what the output says of it */
+	struct tsr_meta *meta; /* of the output */
+	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
 	struct tsr_err *err;
 };
@@ -162,17 +166,14 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				  struct tsr_err *err)
 {
-	struct packing *p = ctx;
+	const struct packing *p = ctx;
 
 	(void)extra;
-	for (unsigned i = 0; i < t->tensor->nplanes; i++) {
-		const size_t shard = p->plan.shard_of[t->tile.tensor];
-		const uint64_t at = p->plan.offset[t->tile.tensor][i] +
-				    tsr_tile_plane_offset(t->tensor, i, &t->tile);
-
-		TSR_TRY(tsr_outfile_write(p->plan.outputs.files[shard], t->coder->plane[i],
-					  tsr_tile_plane_nbytes(t->tensor, i, &t->tile), at, err));
-	}
+	for (unsigned i = 0; i < t->tensor->nplanes; i++)
+		TSR_TRY(tsr_writer_put(p->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
+				       t->coder->plane[i],
+				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
+				       tsr_tile_plane_offset(t->tensor, i, &t->tile), err));
 	return TSR_OK;
 }
 
@@ -188,7 +189,7 @@ static enum tsr_status encode_all(struct packing *p)
 				       .finish = write_tile,
 				       .ctx = p };
 
-	TSR_TRY(tsr_pack_plan_create(&p->plan, p->err));
+	TSR_TRY(tsr_writer_create(p->writer, p->err));
 	return tsr_walk_run(&walk, p->run, p->err);
 }
 
@@ -234,39 +235,88 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 	return TSR_OK;
 }
 
-static enum tsr_status record_errors(struct packing *p)
+static void record_errors(struct packing *p)
 {
 	bool lossy = false;
 
 	for (size_t i = 0; i < p->c->ntensors; i++) {
-		struct tsr_tensor *t = &p->c->tensors[i];
 		const struct tsr_packed_tensor *r = &p->result->tensors[i];
-		struct tsr_error_summary *e;
 
-		if (!t->coding.codec)
+		if (!p->c->tensors[i].coding.codec)
 			continue;
-		e = tsr_arena_alloc(p->c->arena, sizeof(*e));
-		if (!e)
-			return tsr_build_nomem(p->c, p->err);
-		*e = tsr_error_summarize(&r->measure, r->report.scale_underflow);
-		t->error = e;
+		p->errors[i] = tsr_error_summarize(&r->measure, r->report.scale_underflow);
 		lossy = lossy || r->measure.exact != r->measure.n;
 	}
 	p->result->generation = p->c->generation + lossy;
 	if (p->result->generation < p->given->generation)
 		p->result->generation = p->given->generation;
-	return TSR_OK;
 }
 
 /* --- All of it ------------------------------------------------------------------------------- */
 
+/* The source's metadata, with `format` set and the entries of a packed file. */
+static enum tsr_status compose_meta(struct packing *p, size_t *n_ret)
+{
+	const struct tsr_meta ours[] = { { "format", "pt" },
+					 { TSR_PACKED_KEY, "" },
+					 { TSR_PACKED_CHECK_KEY, TSR_PACKED_CHECK_ZEROS },
+					 { TSR_GENERATION_KEY, NULL } };
+
+	free(p->meta);
+	p->meta = NULL;
+	return tsr_meta_replace(p->c, ours, sizeof(ours) / sizeof(*ours), &p->meta, n_ret, p->err);
+}
+
+static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
+{
+	struct tsr_writer_plan plan = { .path = p->out_path,
+					.container = TSR_CONTAINER_SAFETENSORS,
+					.force = p->options->force,
+					.max_shard_nbytes = p->options->max_shard_nbytes,
+					.c = p->c,
+					.arrays = arrays,
+					.narrays = n,
+					.keep_order = true,
+					.packed = &p->source };
+
+	TSR_TRY(compose_meta(p, &plan.nmeta));
+	plan.meta = p->meta;
+	tsr_writer_free(p->writer);
+	p->writer = NULL;
+	return tsr_writer_new(&plan, &p->writer, p->err);
+}
+
+/* Lay out the files for the codings as they are now, with room for any figures. */
 static enum tsr_status plan(struct packing *p)
 {
-	TSR_TRY(tsr_pack_plan_make(&p->plan, p->err));
-	for (size_t i = 0; i < p->c->ntensors; i++)
-		p->result->tensors[i].nbytes = p->plan.nbytes[i];
-	p->result->header_nbytes = tsr_pack_plan_header_nbytes(&p->plan);
-	p->result->data_nbytes = tsr_pack_plan_data_nbytes(&p->plan);
+	const struct tsr_checkpoint *c = p->c;
+	struct tsr_st_entry *arrays = NULL;
+	enum tsr_status status;
+	size_t n = 0;
+
+	p->source = (struct tsr_packed_source){
+		.kind = tsr_container_name(c->container),
+		.format = tsr_meta_find(c->meta, c->nmeta, "format"),
+		.generation = TSR_GENERATION_MAX,
+		.tensors = c->tensors,
+		.ntensors = c->ntensors,
+	};
+	for (size_t i = 0; i < c->ntensors; i++) {
+		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
+		c->tensors[i].error = c->tensors[i].coding.codec ? &p->errors[i] : NULL;
+	}
+	status = tsr_packed_arrays(p->c, &arrays, &n, p->err);
+	if (status == TSR_OK)
+		status = plan_writer(p, arrays, n);
+	for (size_t i = 0; i < c->ntensors; i++)
+		p->result->tensors[i].nbytes = 0;
+	for (size_t i = 0; i < n; i++)
+		p->result->tensors[TSR_TAG_TENSOR(arrays[i].tag)].nbytes += arrays[i].nbytes;
+	free(arrays);
+	if (status != TSR_OK)
+		return status;
+	p->result->data_nbytes = tsr_writer_data_nbytes(p->writer);
+	p->result->header_nbytes = tsr_writer_nbytes(p->writer) - p->result->data_nbytes;
 	return TSR_OK;
 }
 
@@ -284,6 +334,9 @@ static enum tsr_status prepare(struct packing *p)
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
 	if (!p->stored.tensors || !p->result->tensors)
 		return tsr_fail_nomem(p->err, p->out_path);
+	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
+	if (!p->errors)
+		return tsr_build_nomem(c, p->err);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
 		if (!is_kept(p, i))
@@ -294,19 +347,23 @@ static enum tsr_status prepare(struct packing *p)
 	return TSR_OK;
 }
 
+/* Nothing was measured. */
+static enum tsr_status drop_errors(struct packing *p)
+{
+	for (size_t i = 0; i < p->c->ntensors; i++)
+		p->c->tensors[i].error = NULL;
+	return TSR_OK;
+}
+
 static enum tsr_status run_packing(struct packing *p)
 {
 	bool again = true;
 
 	TSR_TRY(prepare(p));
-	p->plan = (struct tsr_pack_plan){ .c = p->c,
-					  .path = p->out_path,
-					  .force = p->options->force,
-					  .max_shard_nbytes = p->options->max_shard_nbytes };
 	TSR_TRY(plan(p));
-	TSR_TRY(tsr_outputs_check(&p->plan.outputs, p->c, p->err));
+	TSR_TRY(tsr_writer_check(p->writer, p->err));
 	if (p->options->dry_run)
-		return TSR_OK;
+		return drop_errors(p);
 	/* Only encoding shows which tensors stay raw, and so the layout: a second pass is rare. */
 	while (again) {
 		TSR_TRY(encode_all(p));
@@ -314,11 +371,10 @@ static enum tsr_status run_packing(struct packing *p)
 		if (again)
 			TSR_TRY(plan(p));
 	}
-	TSR_TRY(record_errors(p));
+	record_errors(p);
+	p->source.generation = p->result->generation;
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
-	TSR_TRY(tsr_pack_plan_write_headers(&p->plan, p->result->generation, p->err));
-	return tsr_outputs_publish(&p->plan.outputs, p->plan.nshards > 1 ? &p->plan.index : NULL,
-				   p->err);
+	return tsr_writer_publish(p->writer, p->err);
 }
 
 enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_pack_given *given,
@@ -338,7 +394,8 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	status = tsr_plane_hashes_init(&p.hashes, out, err);
 	if (status == TSR_OK)
 		status = run_packing(&p);
-	tsr_pack_plan_drop(&p.plan);
+	tsr_writer_free(p.writer);
+	free(p.meta);
 	free(p.stored.tensors);
 	tsr_plane_hashes_free(&p.hashes);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {

@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
+#include "ckpt/meta.h"
 #include "names/flashoptim_export.h"
-#include "container/packed.h"
 #include "container/tree.h"
 #include "container/writer.h"
 #include "pack/open_checkpoint.h"
@@ -23,8 +21,8 @@ struct writing {
 	const char *path;
 	struct tsr_meta *meta;
 	size_t nmeta;
+	struct tsr_st_entry *arrays; /* one per tensor */
 	struct tsr_writer *writer;
-	uint32_t crc; /* of the tensor being committed, as it is written */
 };
 
 struct tsr_write_options tsr_write_defaults(void)
@@ -34,86 +32,60 @@ struct tsr_write_options tsr_write_defaults(void)
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
-static enum tsr_status sum_tile(void *ctx, void *extra, const struct tsr_walked *r,
+static enum tsr_status sum_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				struct tsr_err *err)
 {
 	const struct writing *w = ctx;
 	uint32_t *crc = extra;
 
 	(void)err;
-	if (tsr_writer_wants_crc(w->writer))
-		*crc = tsr_crc32(0, r->data, r->nbytes);
+	*crc = tsr_writer_sum(w->writer, t->data, t->nbytes);
 	return TSR_OK;
 }
 
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *r,
+static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
-	struct writing *w = ctx;
+	const struct writing *w = ctx;
 	const uint32_t *crc = extra;
 
 	(void)err;
-	if (!tsr_writer_wants_crc(w->writer))
-		return TSR_OK;
-	w->crc = r->tile.first ? tsr_crc32_combine(w->crc, *crc, r->nbytes) : *crc;
-	if (r->tile.last)
-		tsr_writer_set_crc(w->writer, r->tile.tensor, w->crc);
+	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), t->nbytes, *crc);
 	return TSR_OK;
 }
 
-static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *r,
+static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				  struct tsr_err *err)
 {
-	struct writing *w = ctx;
+	const struct writing *w = ctx;
 
 	(void)extra;
-	return tsr_writer_put(w->writer, r->tile.tensor, r->data, r->nbytes, r->offset, err);
+	return tsr_writer_put(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), t->data, t->nbytes,
+			      t->offset, err);
 }
 
 /* --- The plan ---------------------------------------------------------------------------------- */
 
 static bool has_meta(const struct tsr_checkpoint *c, const char *key)
 {
-	for (size_t i = 0; i < c->nmeta; i++) {
-		if (strcmp(c->meta[i].key, key) == 0)
-			return true;
-	}
-	return false;
-}
-
-static int by_key(const void *va, const void *vb)
-{
-	const struct tsr_meta *a = va, *b = vb;
-
-	return strcmp(a->key, b->key);
+	return tsr_meta_find(c->meta, c->nmeta, key) != NULL;
 }
 
 /* The source's metadata, the `format` that PyTorch's users expect, and the lossy generations. */
 static enum tsr_status compose_meta(struct writing *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
+	const bool add_format = c->container != TSR_CONTAINER_SAFETENSORS && !has_meta(c, "format");
+	struct tsr_meta ours[] = { { TSR_GENERATION_KEY, NULL }, { "format", "pt" } };
 	char text[16];
 
-	w->meta = calloc(c->nmeta + 2, sizeof(*w->meta));
-	if (!w->meta)
-		return tsr_fail_nomem(err, w->path);
-	for (size_t i = 0; i < c->nmeta; i++) {
-		if (strcmp(c->meta[i].key, TSR_GENERATION_KEY) != 0)
-			w->meta[w->nmeta++] = c->meta[i];
-	}
-	if (c->container != TSR_CONTAINER_SAFETENSORS && !has_meta(c, "format"))
-		w->meta[w->nmeta++] = (struct tsr_meta){ "format", "pt" };
 	if (c->generation) {
 		snprintf(text, sizeof(text), "%u", c->generation);
-		w->meta[w->nmeta] = (struct tsr_meta){
-			TSR_GENERATION_KEY, tsr_arena_copy(c->arena, text, strlen(text))
-		};
-		if (!w->meta[w->nmeta++].value)
+		ours[0].value = tsr_arena_copy(c->arena, text, strlen(text));
+		if (!ours[0].value)
 			return tsr_build_nomem(c, err);
 	}
-	if (w->nmeta)
-		qsort(w->meta, w->nmeta, sizeof(*w->meta), by_key);
-	return TSR_OK;
+	return tsr_meta_replace(c, ours, 1 + add_format, &w->meta, &w->nmeta, err);
 }
 
 /* NumPy has no names for these types: their elements are opaque bytes there. */
@@ -155,25 +127,29 @@ static enum tsr_status note_losses(struct writing *w, enum tsr_container contain
 	return TSR_OK;
 }
 
-static enum tsr_status check_strict(const struct writing *w, struct tsr_err *err)
+static enum tsr_status list_arrays(struct writing *w, struct tsr_err *err)
 {
-	if (!w->options->strict)
-		return TSR_OK;
-	return tsr_checkpoint_check_strict(w->c, err);
+	w->arrays = calloc(w->c->ntensors + 1, sizeof(*w->arrays));
+	if (!w->arrays)
+		return tsr_fail_nomem(err, w->path);
+	for (size_t i = 0; i < w->c->ntensors; i++)
+		w->arrays[i] = tsr_stored_array(&w->c->tensors[i], TSR_ARRAY_TAG(i, 0));
+	return TSR_OK;
 }
 
 static enum tsr_status plan(struct writing *w, enum tsr_container container, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
-	struct tsr_container_plan p = { .path = w->path,
-					.container = container,
-					.force = w->options->force,
-					.max_shard_nbytes = w->options->max_shard_nbytes,
-					.c = c,
-					.keep_order = c->container == TSR_CONTAINER_SAFETENSORS,
-					.generation = c->generation };
+	struct tsr_writer_plan p = { .path = w->path,
+				     .container = container,
+				     .force = w->options->force,
+				     .max_shard_nbytes = w->options->max_shard_nbytes,
+				     .c = c,
+				     .keep_order = c->container == TSR_CONTAINER_SAFETENSORS,
+				     .generation = c->generation };
 
-	TSR_TRY(check_strict(w, err));
+	if (w->options->strict)
+		TSR_TRY(tsr_checkpoint_check_strict(c, err));
 	TSR_TRY(note_losses(w, container, err));
 	if (container == TSR_CONTAINER_SAFETENSORS) {
 		TSR_TRY(tsr_tree_attach(c, err));
@@ -181,7 +157,10 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 		p.meta = w->meta;
 		p.nmeta = w->nmeta;
 	}
-	return tsr_writer_plan(&p, &w->writer, err);
+	TSR_TRY(list_arrays(w, err));
+	p.arrays = w->arrays;
+	p.narrays = c->ntensors;
+	return tsr_writer_new(&p, &w->writer, err);
 }
 
 static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, struct tsr_err *err)
@@ -240,6 +219,7 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 	}
 	tsr_writer_free(w.writer);
 	free(w.meta);
+	free(w.arrays);
 	return status;
 }
 

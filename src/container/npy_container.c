@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NumPy's containers: one array (.npy) and zip archives of them (.npz). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/fail.h"
+#include "container/containers.h"
+#include "container/writer_layout.h"
+#include "format/npy.h"
+#include "format/zip.h"
+
+bool tsr_npy_detect(const struct tsr_file_head *head)
+{
+	return head->n >= 6 && memcmp(head->bytes, "\x93NUMPY", 6) == 0;
+}
+
+bool tsr_npz_detect(const struct tsr_file_head *head)
+{
+	return head->is_zip && head->has_npy;
+}
+
+/* --- Reading ------------------------------------------------------------------------------------ */
+
+static enum tsr_status add_npy(struct tsr_checkpoint *c, const struct tsr_npy_header *h,
+			       const char *name, struct tsr_array *a, struct tsr_err *err)
+{
+	struct tsr_layout *layout;
+	struct tsr_chunk *chunk;
+	uint64_t *shape = tsr_arena_alloc(c->arena, 3 * h->rank * sizeof(*shape));
+	uint64_t *start, *stride, step = 1;
+
+	if (!shape)
+		return tsr_build_nomem(c, err);
+	if (h->rank)
+		memcpy(shape, h->shape, h->rank * sizeof(*shape));
+	a->name = name;
+	a->dtype = h->dtype;
+	a->rank = h->rank;
+	a->shape = shape;
+	a->own_name = true;
+	if (!h->swapped && (!h->fortran_order || h->rank < 2))
+		return tsr_build_array(c, a, NULL, err);
+	layout = tsr_arena_alloc(c->arena, sizeof(*layout));
+	chunk = tsr_arena_alloc(c->arena, sizeof(*chunk));
+	if (!layout || !chunk)
+		return tsr_build_nomem(c, err);
+	start = shape + h->rank;
+	stride = start + h->rank;
+	for (unsigned i = 0; i < h->rank; i++) {
+		const unsigned d = h->fortran_order ? i : h->rank - 1 - i;
+
+		stride[d] = step;
+		step *= h->shape[d];
+	}
+	*chunk = (struct tsr_chunk){ .start = start,
+				     .size = shape,
+				     .stride = stride,
+				     .file = a->file,
+				     .offset = a->offset,
+				     .has_crc = a->has_crc,
+				     .crc = a->crc,
+				     .crc_offset = a->offset,
+				     .crc_nbytes = h->nbytes };
+	a->has_crc = false;
+	*layout = (struct tsr_layout){ .nchunks = 1, .chunks = chunk, .swapped = h->swapped };
+	a->layout = layout;
+	return tsr_build_array(c, a, NULL, err);
+}
+
+static bool has_extension(const char *name)
+{
+	const size_t len = strlen(name);
+
+	return len > 4 && strcmp(name + len - 4, ".npy") == 0;
+}
+
+/* A name without ".npy".  NULL: no memory. */
+static const char *stem_of(struct tsr_checkpoint *c, const char *name)
+{
+	return tsr_arena_copy(c->arena, name, strlen(name) - (has_extension(name) ? 4 : 0));
+}
+
+/* Add the array of a file, which is named after the file. */
+static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
+				const struct tsr_npy_header *header, struct tsr_array *a,
+				struct tsr_err *err)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = stem_of(c, slash ? slash + 1 : path);
+
+	a->offset = header->data_offset;
+	return name ? add_npy(c, header, name, a, err) : tsr_build_nomem(c, err);
+}
+
+enum tsr_status tsr_npy_read(struct tsr_checkpoint *c, struct tsr_file *f,
+			     const struct tsr_open_options *options, struct tsr_err *err)
+{
+	const uint64_t size = tsr_file_size(f);
+	const size_t n = size < TSR_NPY_HEADER_MAX ? (size_t)size : TSR_NPY_HEADER_MAX;
+	const char *path = tsr_file_path(f);
+	struct tsr_npy_header header;
+	struct tsr_array a = { 0 };
+	enum tsr_status status;
+	char *head;
+
+	tsr_build_container(c, TSR_CONTAINER_NPY);
+	TSR_TRY(tsr_build_file(c, f, &a.file, err));
+	head = malloc(n + 1);
+	if (!head)
+		return tsr_fail_nomem(err, path);
+	status = tsr_file_read(f, head, n, 0, err);
+	if (status == TSR_OK)
+		status = tsr_npy_parse(head, n, size, options->as, path, &header, err);
+	free(head);
+	return status == TSR_OK ? add_file(c, path, &header, &a, err) : status;
+}
+
+/* Inflate a member into a scratch file, where any part of it can be read. */
+static enum tsr_status inflate_member(struct tsr_checkpoint *c, const struct tsr_file *f,
+				      const struct tsr_zip_member *m, struct tsr_array *a,
+				      struct tsr_err *err)
+{
+	const char *path = tsr_file_path(f);
+	struct tsr_file *scratch = NULL;
+
+	TSR_TRY(tsr_file_scratch(path, &scratch, err));
+	TSR_TRY(tsr_build_file(c, scratch, &a->file, err));
+	a->offset = 0;
+	return tsr_zip_inflate(f, m, scratch, path, err);
+}
+
+/* The checksum of the data alone, from that of the member and the header in front of the data. */
+static void set_data_crc(struct tsr_checkpoint *c, const struct tsr_zip_member *m, const char *head,
+			 const struct tsr_npy_header *header, struct tsr_array *a)
+{
+	const uint32_t before = tsr_crc32(0, head, header->data_offset);
+
+	c->nunchecked += !m->has_crc;
+	a->has_crc = m->has_crc;
+	a->crc = m->crc ^ tsr_crc32_combine(before, 0, header->nbytes);
+}
+
+static enum tsr_status add_member(struct tsr_checkpoint *c, unsigned file,
+				  const struct tsr_zip_member *m, enum tsr_dtype as, char *head,
+				  struct tsr_err *err)
+{
+	const char *path = tsr_file_path(c->files[file]);
+	const char *name = stem_of(c, m->name);
+	struct tsr_array a = { .file = file, .offset = m->offset };
+	struct tsr_npy_header header;
+	struct tsr_text where = { 0 };
+	enum tsr_status status;
+	size_t got;
+
+	if (!has_extension(m->name))
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: found a member %.200s among arrays, expected NAME.npy", path,
+				m->name);
+	if (!name)
+		return tsr_build_nomem(c, err);
+	tsr_text_printf(&where, "%s: %.200s", path, m->name);
+	if (where.failed)
+		return tsr_fail_nomem(err, path);
+	status = tsr_zip_peek(c->files[file], m, head, TSR_NPY_HEADER_MAX, &got, where.bytes, err);
+	if (status == TSR_OK)
+		status = tsr_npy_parse(head, got, m->nbytes, as, where.bytes, &header, err);
+	if (status == TSR_OK && m->deflated)
+		status = inflate_member(c, c->files[file], m, &a, err);
+	tsr_text_free(&where);
+	if (status != TSR_OK)
+		return status;
+	if (!m->deflated)
+		set_data_crc(c, m, head, &header, &a);
+	a.offset += header.data_offset;
+	return add_npy(c, &header, name, &a, err);
+}
+
+enum tsr_status tsr_npz_read(struct tsr_checkpoint *c, struct tsr_file *f,
+			     const struct tsr_open_options *options, struct tsr_err *err)
+{
+	struct tsr_zip *z = NULL;
+	enum tsr_status status;
+	unsigned file;
+	char *head;
+
+	tsr_build_container(c, TSR_CONTAINER_NPZ);
+	TSR_TRY(tsr_build_file(c, f, &file, err));
+	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
+	head = malloc(TSR_NPY_HEADER_MAX);
+	status = head ? TSR_OK : tsr_fail_nomem(err, tsr_file_path(f));
+	for (size_t i = 0; i < z->nmembers && status == TSR_OK; i++)
+		status = add_member(c, file, &z->members[i], options->as, head, err);
+	free(head);
+	tsr_zip_free(z);
+	return status;
+}
+
+/* --- Writing ------------------------------------------------------------------------------------ */
+
+static enum tsr_status compose_header(const struct tsr_writer *w, const struct tsr_st_entry *a,
+				      struct tsr_text *header, struct tsr_err *err)
+{
+	struct tsr_text where = { 0 };
+	enum tsr_status status;
+
+	tsr_text_printf(&where, "%s: tensor %.200s", w->plan.path, a->name);
+	if (where.failed)
+		return tsr_fail_nomem(err, w->plan.path);
+	status = tsr_npy_compose(a->dtype, a->rank, a->shape, where.bytes, header, err);
+	tsr_text_free(&where);
+	if (status == TSR_OK && header->failed)
+		status = tsr_fail_nomem(err, w->plan.path);
+	return status;
+}
+
+static enum tsr_status add_array(struct tsr_writer *w, const struct tsr_st_entry *a,
+				 struct tsr_err *err)
+{
+	struct tsr_text header = { 0 };
+	enum tsr_status status = compose_header(w, a, &header, err);
+
+	w->places[a->tag].member = w->zip.n;
+	if (status == TSR_OK)
+		status = tsr_zip_members_add(&w->zip, "", a->name, ".npy", &header, a->nbytes, err);
+	tsr_text_free(&header);
+	return status;
+}
+
+enum tsr_status tsr_npz_lay_out(struct tsr_writer *w, struct tsr_err *err)
+{
+	TSR_TRY(tsr_writer_add_files(w, 1, err));
+	TSR_TRY(tsr_zip_members_init(&w->zip, w->plan.narrays, w->plan.path, err));
+	for (size_t i = 0; i < w->plan.narrays; i++)
+		TSR_TRY(add_array(w, &w->arrays[i], err));
+	w->files[0].nbytes = tsr_zip_layout(w->zip.entries, w->zip.n);
+	for (size_t i = 0; i < w->plan.narrays; i++) {
+		struct tsr_place *p = &w->places[w->arrays[i].tag];
+
+		p->offset = tsr_zip_members_data(&w->zip, p->member);
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_npy_lay_out(struct tsr_writer *w, struct tsr_err *err)
+{
+	const struct tsr_st_entry *a = w->arrays;
+
+	if (w->plan.narrays != 1)
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"%s: found %zu tensors, expected 1: an .npy file holds one array; write "
+			".npz",
+			w->plan.path, w->plan.narrays);
+	TSR_TRY(tsr_writer_add_files(w, 1, err));
+	TSR_TRY(compose_header(w, a, &w->files[0].header, err));
+	w->places[a->tag].offset = w->files[0].header.nbytes;
+	w->files[0].nbytes = w->files[0].header.nbytes + a->nbytes;
+	return TSR_OK;
+}

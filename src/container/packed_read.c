@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading of the packed format: which arrays of a safetensors file make which tensor. */
+#include "container/packed_read.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "ckpt/build.h"
+#include "ckpt/meta.h"
+#include "text/json.h"
+
+bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b)
+{
+	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
+		if (a->value[i] != b->value[i] && !(isinf(a->value[i]) && isinf(b->value[i])))
+			return false;
+	}
+	return a->exact == b->exact && a->flushed == b->flushed &&
+	       a->scale_underflow == b->scale_underflow;
+}
+
+struct reading {
+	struct tsr_checkpoint *c;
+	const char *path;
+	bool *used; /* per array: some tensor has it */
+	size_t *array_by_name;
+	struct tsr_err *err;
+};
+
+static enum tsr_status bad(struct reading *r, const char *name, const char *what)
+{
+	if (!name)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: packed metadata: %s", r->path, what);
+	return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: packed metadata: %s", r->path,
+			name, what);
+}
+
+/* An object with these members in this order, "?" before those that may be absent, and no other. */
+static bool has_members(const struct tsr_json *object, const char *const *names, size_t n)
+{
+	const struct tsr_json *v;
+	size_t i = 0;
+
+	if (!object || tsr_json_type(object) != TSR_JSON_OBJECT)
+		return false;
+	for (v = tsr_json_first(object); v; v = tsr_json_next(v)) {
+		while (i < n && names[i][0] == '?' && strcmp(names[i] + 1, tsr_json_key(v)) != 0)
+			i++;
+		if (i == n || strcmp(names[i] + (names[i][0] == '?'), tsr_json_key(v)) != 0)
+			return false;
+		i++;
+	}
+	while (i < n && names[i][0] == '?')
+		i++;
+	return i == n;
+}
+
+#define HAS_MEMBERS(object, ...) \
+	has_members(object, (const char *const[]){ __VA_ARGS__ }, \
+		    sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(const char *))
+
+static bool read_hash(const struct tsr_json *v, uint64_t *ret)
+{
+	const char *digits = tsr_json_string(v);
+
+	if (!digits || strlen(digits) != 16 || strspn(digits, "0123456789abcdef") != 16)
+		return false;
+	*ret = strtoull(digits, NULL, 16);
+	return true;
+}
+
+static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
+{
+	struct tsr_error_summary *e;
+
+	if (!HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed",
+			 "scale_underflow"))
+		return bad(r, t->name, "error figures are incomplete");
+	e = tsr_arena_alloc(r->c->arena, sizeof(*e));
+	if (!e)
+		return tsr_build_nomem(r->c, r->err);
+	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
+		const struct tsr_json *value = tsr_json_get(v, tsr_metric_name((enum tsr_metric)i));
+
+		if (tsr_json_type(value) == TSR_JSON_NULL)
+			e->value[i] = INFINITY;
+		else if (!tsr_json_double(value, &e->value[i]))
+			return bad(r, t->name, "an error figure is not a number");
+	}
+	if (!tsr_json_u64(tsr_json_get(v, "exact"), &e->exact) ||
+	    !tsr_json_u64(tsr_json_get(v, "flushed"), &e->flushed) ||
+	    !tsr_json_u64(tsr_json_get(v, "scale_underflow"), &e->scale_underflow))
+		return bad(r, t->name, "an error count is not an integer");
+	t->error = e;
+	return TSR_OK;
+}
+
+static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
+				   const struct tsr_json *v)
+{
+	const struct tsr_json *scale = tsr_json_get(v, "scale"), *group = tsr_json_get(v, "group");
+	uint64_t n;
+
+	if (!t->coding.codec || !t->coding.codec->grouped)
+		return scale || group ? bad(r, t->name, "scale or group of a codec without groups")
+				      : TSR_OK;
+	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &t->coding.scale))
+		return bad(r, t->name, "unknown scale format");
+	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
+		return bad(r, t->name, "group is not an integer from 1 to 65536");
+	t->coding.group = (uint32_t)n;
+	return TSR_OK;
+}
+
+static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
+				   const struct tsr_json *v)
+{
+	const char *codec = tsr_json_string(tsr_json_get(v, "codec"));
+	const struct tsr_json *seed = tsr_json_get(v, "seed");
+
+	t->coding.group = 1;
+	t->nplanes = 1;
+	if (!codec)
+		return bad(r, t->name, "no codec");
+	if (strcmp(codec, "raw") != 0) {
+		t->coding.codec = tsr_codec_find(codec);
+		if (!t->coding.codec)
+			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+					"%s: tensor %.200s: unknown codec %.60s", r->path, t->name,
+					codec);
+		t->nplanes = t->coding.codec->nplanes;
+	}
+	if (!t->coding.codec || !t->coding.codec->stochastic) {
+		if (seed)
+			return bad(r, t->name, "seed of a codec that is not stochastic");
+	} else if (!tsr_json_u64(seed, &t->coding.seed)) {
+		return bad(r, t->name, "no seed");
+	}
+	return read_groups(r, t, v);
+}
+
+/* The array NAME + SUFFIX, which no tensor had so far. */
+static struct tsr_array *take_array(struct reading *r, const char *name, const char *suffix,
+				    size_t *index_ret)
+{
+	const struct tsr_checkpoint *c = r->c;
+	const size_t name_len = strlen(name);
+	size_t low = 0, high = c->narrays;
+
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+		const char *at = c->arrays[r->array_by_name[mid]].name;
+		int order = strncmp(at, name, name_len);
+
+		if (order == 0)
+			order = strcmp(at + name_len, suffix);
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low == c->narrays)
+		return NULL;
+	*index_ret = r->array_by_name[low];
+	if (strncmp(c->arrays[*index_ret].name, name, name_len) != 0 ||
+	    strcmp(c->arrays[*index_ret].name + name_len, suffix) != 0 || r->used[*index_ret])
+		return NULL;
+	r->used[*index_ret] = true;
+	return &c->arrays[*index_ret];
+}
+
+static bool same_shape(const struct tsr_array *a, unsigned rank, const uint64_t *shape)
+{
+	return a->rank == rank && (!rank || memcmp(a->shape, shape, rank * sizeof(*shape)) == 0);
+}
+
+static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint64_t *shape)
+{
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[i]
+								 : NULL;
+		const char *suffix = p ? p->suffix : "";
+		const struct tsr_array *a = take_array(r, t->name, suffix, &t->plane[i]);
+		const enum tsr_dtype dtype = p ? tsr_plane_dtype(&t->coding, i) : t->dtype;
+		const bool shaped = !p || p->unit == TSR_PER_ELEMENT;
+		const uint64_t count = p ? tsr_plane_count(&t->coding, i, t->numel) : 0;
+
+		if (!a)
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: no plane %.200s%s", r->path, t->name,
+					t->name, suffix);
+		if (a->dtype != dtype ||
+		    !(shaped ? same_shape(a, t->rank, shape) : same_shape(a, 1, &count)))
+			return tsr_fail(
+				r->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: dtype or shape of plane %.200s does not "
+				"fit its codec",
+				r->path, t->name, a->name);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v,
+				  uint64_t **shape_ret)
+{
+	uint64_t *shape;
+
+	if (!v || tsr_json_type(v) != TSR_JSON_ARRAY)
+		return bad(r, t->name, "no shape");
+	shape = calloc(TSR_RANK_MAX + 1, sizeof(*shape));
+	if (!shape)
+		return tsr_fail_nomem(r->err, r->path);
+	*shape_ret = shape;
+	t->shape = shape;
+	t->numel = 1;
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
+		if (t->rank == TSR_RANK_MAX || !tsr_json_u64(v, &shape[t->rank]) ||
+		    __builtin_mul_overflow(t->numel, shape[t->rank], &t->numel))
+			return bad(r, t->name, "shape is not a list of integers within limits");
+		t->rank++;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
+{
+	struct tsr_tensor *t = &r->c->tensors[r->c->ntensors];
+	const char *name, *kind, *dtype;
+	uint64_t *shape = NULL;
+	const struct tsr_json *hash;
+	enum tsr_status status;
+
+	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?seed",
+			 "xxh3", "?error"))
+		return bad(r, NULL, "a tensor with missing or unknown members");
+	name = tsr_json_string(tsr_json_get(v, "name"));
+	kind = tsr_json_string(tsr_json_get(v, "kind"));
+	dtype = tsr_json_string(tsr_json_get(v, "dtype"));
+	if (!name || !kind || !dtype || !tsr_kind_find(kind, &t->kind))
+		return bad(r, name, "name, kind or dtype is unknown");
+	t->dtype = tsr_dtype_find(dtype);
+	if (t->dtype == TSR_DTYPE_COUNT)
+		return bad(r, name, "unknown dtype");
+	if (tsr_packed_name_reserved(name) || strcmp(name, "__metadata__") == 0)
+		return bad(r, name, "a name that no source tensor can have");
+	t->name = name; /* until the array that lends it is known */
+	status = read_shape(r, t, tsr_json_get(v, "shape"), &shape);
+	if (status == TSR_OK)
+		status = read_coding(r, t, v);
+	if (status == TSR_OK)
+		status = read_planes(r, t, shape);
+	free(shape);
+	t->shape = NULL;
+	if (status != TSR_OK)
+		return status;
+	if (t->coding.codec && t->dtype != TSR_F32)
+		return bad(r, t->name, "a codec on a tensor that was not F32");
+	hash = tsr_json_get(v, "xxh3");
+	hash = tsr_json_type(hash) == TSR_JSON_ARRAY ? tsr_json_first(hash) : NULL;
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		if (!hash || !read_hash(hash, &t->hash[i]))
+			return bad(r, t->name, "no hash for each plane");
+		hash = tsr_json_next(hash);
+	}
+	if (hash)
+		return bad(r, t->name, "more hashes than planes");
+	if (t->coding.codec)
+		TSR_TRY(read_error(r, t, tsr_json_get(v, "error")));
+	else if (tsr_json_get(v, "error"))
+		return bad(r, t->name, "error figures of a raw tensor");
+	/* The first plane is shaped like the tensor.  Its name may carry a suffix: keep a copy. */
+	t->shape = r->c->arrays[t->plane[0]].shape;
+	t->name = tsr_arena_copy(r->c->arena, name, strlen(name));
+	if (!t->name)
+		return tsr_fail_nomem(r->err, r->path);
+	r->c->ntensors++;
+	return TSR_OK;
+}
+
+static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *list)
+{
+	size_t n = 0;
+
+	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
+		return bad(r, NULL, "no list of tensors");
+	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
+		n++;
+	r->c->tensors = calloc(n + 1, sizeof(*r->c->tensors));
+	if (!r->c->tensors)
+		return tsr_fail_nomem(r->err, r->path);
+	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
+		TSR_TRY(read_tensor(r, v));
+	for (size_t i = 0; i < r->c->narrays; i++) {
+		if (!r->used[i])
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: tensor %.200s: is not a plane of any packed tensor",
+					r->path, r->c->arrays[i].name);
+	}
+	return TSR_OK;
+}
+
+/* Take an entry out of the metadata.  NULL if there is none. */
+static const char *take_meta(struct tsr_checkpoint *c, const char *key)
+{
+	for (size_t i = 0; i < c->nmeta; i++) {
+		const char *value = c->meta[i].value;
+
+		if (strcmp(c->meta[i].key, key) != 0)
+			continue;
+		c->nmeta--;
+		memmove(&c->meta[i], &c->meta[i + 1], (c->nmeta - i) * sizeof(*c->meta));
+		return value;
+	}
+	return NULL;
+}
+
+/* Give the source its own `format` entry back, or none. */
+static enum tsr_status restore_format(struct reading *r, const struct tsr_json *format)
+{
+	if (!format || (tsr_json_type(format) != TSR_JSON_NULL && !tsr_json_string(format)))
+		return bad(r, NULL, "source format is neither a string nor null");
+	if (!tsr_json_string(format)) {
+		take_meta(r->c, "format");
+		return TSR_OK;
+	}
+	for (size_t i = 0; i < r->c->nmeta; i++) {
+		const char *value = tsr_json_string(format);
+
+		if (strcmp(r->c->meta[i].key, "format") != 0)
+			continue;
+		r->c->meta[i].value = tsr_arena_copy(r->c->arena, value, strlen(value));
+		return r->c->meta[i].value ? TSR_OK : tsr_fail_nomem(r->err, r->path);
+	}
+	return bad(r, NULL, "no format entry beside it");
+}
+
+static bool find_container(const char *name, enum tsr_container *ret)
+{
+	for (unsigned i = 0; i < TSR_CONTAINER_COUNT; i++) {
+		if (strcmp(tsr_container_name((enum tsr_container)i), name) != 0)
+			continue;
+		*ret = (enum tsr_container)i;
+		return true;
+	}
+	return false;
+}
+
+static enum tsr_status read_shard(struct reading *r, const struct tsr_json *v)
+{
+	struct tsr_shard *s = &r->c->shard;
+
+	*s = (struct tsr_shard){ .number = 1, .count = 1 };
+	if (!v)
+		return TSR_OK;
+	if (!HAS_MEMBERS(v, "number", "count", "set") ||
+	    !tsr_json_u64(tsr_json_get(v, "number"), &s->number) ||
+	    !tsr_json_u64(tsr_json_get(v, "count"), &s->count) ||
+	    !read_hash(tsr_json_get(v, "set"), &s->set) || s->count < 2 || s->number < 1 ||
+	    s->number > s->count)
+		return bad(r, NULL, "shard is not a number, a count and a set");
+	return TSR_OK;
+}
+
+static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
+{
+	const struct tsr_json *source = tsr_json_get(root, "source");
+	uint64_t number;
+
+	if (!tsr_json_u64(tsr_json_get(root, "version"), &number))
+		return bad(r, NULL, "no version");
+	if (number != TSR_PACKED_VERSION)
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: found packed format version %llu, expected %d", r->path,
+				(unsigned long long)number, TSR_PACKED_VERSION);
+	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "tensors") ||
+	    !HAS_MEMBERS(source, "kind", "format") ||
+	    !tsr_json_string(tsr_json_get(source, "kind")) ||
+	    !tsr_json_string(tsr_json_get(root, "tool")))
+		return bad(r, NULL, "missing or unknown members");
+	if (!find_container(tsr_json_string(tsr_json_get(source, "kind")), &r->c->container))
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown source kind %.60s", r->path,
+				tsr_json_string(tsr_json_get(source, "kind")));
+	if (!tsr_json_u64(tsr_json_get(root, "generation"), &number) || number > TSR_GENERATION_MAX)
+		return bad(r, NULL, "generation is not an integer within limits");
+	r->c->generation = (unsigned)number;
+	if (tsr_meta_find(r->c->meta, r->c->nmeta, TSR_GENERATION_KEY))
+		return bad(r, NULL, "an entry " TSR_GENERATION_KEY " beside it");
+	TSR_TRY(read_shard(r, tsr_json_get(root, "shard")));
+	TSR_TRY(restore_format(r, tsr_json_get(source, "format")));
+	return read_tensors(r, tsr_json_get(root, "tensors"));
+}
+
+static enum tsr_status verify_check(struct reading *r, const char *header, uint64_t nbytes,
+				    const char *digits)
+{
+	char *copy = malloc(nbytes + 1), *check, found[17];
+
+	if (!copy)
+		return tsr_fail_nomem(r->err, r->path);
+	memcpy(copy, header, nbytes);
+	copy[nbytes] = '\0';
+	check = tsr_packed_find_check(copy);
+	if (check)
+		memcpy(check, TSR_PACKED_CHECK_ZEROS, 16);
+	snprintf(found, sizeof(found), "%016" PRIx64, tsr_hash(copy, nbytes, 0));
+	free(copy);
+	if (!check || !digits || strcmp(digits, found) != 0)
+		return tsr_fail(r->err, TSR_E_FORMAT,
+				"%s: header was modified: found check %s, expected %.40s", r->path,
+				found, digits ? digits : "an entry " TSR_PACKED_CHECK_KEY);
+	return TSR_OK;
+}
+
+static int compare_arrays(const void *va, const void *vb, void *arrays)
+{
+	const struct tsr_array *a = arrays;
+
+	return strcmp(a[*(const size_t *)va].name, a[*(const size_t *)vb].name);
+}
+
+enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
+				uint64_t header_nbytes, struct tsr_err *err)
+{
+	struct reading r = { .c = c, .path = c->path, .err = err };
+	const char *text = take_meta(c, TSR_PACKED_KEY);
+	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
+	const struct tsr_json_rules rules = tsr_packed_rules(c->path);
+	struct tsr_json *root = NULL;
+	enum tsr_status status = verify_check(&r, header, header_nbytes, check);
+
+	r.used = calloc(c->narrays + 1, sizeof(*r.used));
+	r.array_by_name = calloc(c->narrays + 1, sizeof(*r.array_by_name));
+	if (status == TSR_OK && (!r.used || !r.array_by_name))
+		status = tsr_fail_nomem(err, c->path);
+	if (status == TSR_OK) {
+		for (size_t i = 0; i < c->narrays; i++)
+			r.array_by_name[i] = i;
+		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays,
+			c->arrays);
+		status = tsr_json_parse(text, strlen(text), &rules, &root, err);
+	}
+	if (status == TSR_OK)
+		status = read_root(&r, root);
+	if (root)
+		tsr_json_free(root);
+	free(r.used);
+	free(r.array_by_name);
+	return status;
+}

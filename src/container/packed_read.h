@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading of the packed format: which arrays of a safetensors file make which tensor. */
+#ifndef TSR_CONTAINER_PACKED_READ_H
+#define TSR_CONTAINER_PACKED_READ_H
+
+#include "container/packed.h"
+
+/*
+ * Fill in tensors, generation and the source's metadata of a checkpoint whose one file is packed.
+ * @c holds the arrays and all metadata entries of the file; @header is its header.
+ */
+enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
+				uint64_t header_nbytes, struct tsr_err *err);
+
+/* Whether the recorded figures of two measurements are the same. */
+bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b);
+
+#endif

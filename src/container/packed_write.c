@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing of the packed format: the arrays of its tensors, and the header that describes them. */
+#include "container/packed_write.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "ckpt/build.h"
+#include "container/writer.h"
+#include "tersor/version.h"
+
+/* --- The arrays of packed tensors ---------------------------------------------------------------- */
+
+static enum tsr_status join_name(struct tsr_checkpoint *c, const char *name, const char *suffix,
+				 const char **ret, struct tsr_err *err)
+{
+	const size_t name_len = strlen(name), suffix_len = strlen(suffix);
+	char *joined;
+
+	if (name_len + suffix_len > TSR_NAME_MAX)
+		return tsr_fail(
+			err, TSR_E_LIMIT,
+			"%s: tensor %.40s...: the name of its plane %s would be over the limit of "
+			"%u bytes",
+			c->path, name, suffix, TSR_NAME_MAX);
+	joined = tsr_arena_alloc(c->arena, name_len + suffix_len + 1);
+	if (!joined)
+		return tsr_build_nomem(c, err);
+	memcpy(joined, name, name_len);
+	memcpy(joined + name_len, suffix, suffix_len + 1);
+	*ret = joined;
+	return TSR_OK;
+}
+
+static enum tsr_status describe_plane(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				      unsigned plane, struct tsr_st_entry *a, struct tsr_err *err)
+{
+	const struct tsr_plane_desc *desc = &t->coding.codec->planes[plane];
+	uint64_t *count;
+
+	a->dtype = tsr_plane_dtype(&t->coding, plane);
+	a->nbytes = tsr_plane_nbytes(&t->coding, plane, t->numel);
+	if (desc->suffix[0])
+		TSR_TRY(join_name(c, t->name, desc->suffix, &a->name, err));
+	if (desc->unit == TSR_PER_ELEMENT)
+		return TSR_OK;
+	count = tsr_arena_alloc(c->arena, sizeof(*count));
+	if (!count)
+		return tsr_build_nomem(c, err);
+	*count = tsr_plane_count(&t->coding, plane, t->numel);
+	a->rank = 1;
+	a->shape = count;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
+				  size_t *n_ret, struct tsr_err *err)
+{
+	struct tsr_st_entry *arrays = calloc(c->ntensors * TSR_PLANES_MAX + 1, sizeof(*arrays));
+	enum tsr_status status = arrays ? TSR_OK : tsr_fail_nomem(err, c->path);
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		for (unsigned plane = 0; plane < t->nplanes && status == TSR_OK; plane++, n++) {
+			arrays[n] = tsr_stored_array(t, TSR_ARRAY_TAG(i, plane));
+			if (t->coding.codec)
+				status = describe_plane(c, t, plane, &arrays[n], err);
+		}
+	}
+	*ret = arrays;
+	*n_ret = n;
+	return status;
+}
+
+/* --- Error summaries ----------------------------------------------------------------------------- */
+
+struct tsr_error_summary tsr_error_summarize(const struct tsr_measure *m, uint64_t scale_underflow)
+{
+	struct tsr_error_summary s = {
+		.exact = m->exact,
+		.flushed = m->flushed,
+		.scale_underflow = scale_underflow,
+	};
+
+	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
+		s.value[i] = tsr_json_round_double(tsr_measure_value(m, (enum tsr_metric)i));
+	return s;
+}
+
+/* --- The header ---------------------------------------------------------------------------------- */
+
+struct tsr_error_summary tsr_error_widest(uint64_t numel)
+{
+	struct tsr_error_summary s = {
+		.exact = numel,
+		.flushed = numel,
+		.scale_underflow = numel,
+	};
+
+	/* No number that is not negative takes more than these 15 characters. */
+	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
+		s.value[i] = 1.23456789e-308;
+	return s;
+}
+
+static void compose_error(const struct tsr_error_summary *e, struct tsr_text *json)
+{
+	tsr_json_open(json, "error", '{');
+	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
+		tsr_json_put_double(json, tsr_metric_name((enum tsr_metric)i), e->value[i]);
+	tsr_json_put_u64(json, "exact", e->exact);
+	tsr_json_put_u64(json, "flushed", e->flushed);
+	tsr_json_put_u64(json, "scale_underflow", e->scale_underflow);
+	tsr_json_close(json, '}');
+}
+
+static void compose_tensor(const struct tsr_tensor *t, struct tsr_text *json)
+{
+	char digits[17];
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "name", t->name);
+	tsr_json_put_string(json, "kind", tsr_kind_name(t->kind));
+	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
+	tsr_json_open(json, "shape", '[');
+	for (unsigned d = 0; d < t->rank; d++)
+		tsr_json_put_u64(json, NULL, t->shape[d]);
+	tsr_json_close(json, ']');
+	tsr_json_put_string(json, "codec", t->coding.codec ? t->coding.codec->name : "raw");
+	if (t->coding.codec && t->coding.codec->grouped) {
+		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));
+		tsr_json_put_u64(json, "group", t->coding.group);
+	}
+	if (t->coding.codec && t->coding.codec->stochastic)
+		tsr_json_put_u64(json, "seed", t->coding.seed);
+	tsr_json_open(json, "xxh3", '[');
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		snprintf(digits, sizeof(digits), "%016" PRIx64, t->hash[i]);
+		tsr_json_put_string(json, NULL, digits);
+	}
+	tsr_json_close(json, ']');
+	if (t->coding.codec)
+		compose_error(t->error, json);
+	tsr_json_close(json, '}');
+}
+
+/* What the shards of one checkpoint have in common: the hashes of all planes, in order. */
+static uint64_t hash_of_all(const struct tsr_packed_source *source)
+{
+	uint64_t hash = 0;
+
+	for (size_t i = 0; i < source->ntensors; i++) {
+		for (unsigned plane = 0; plane < source->tensors[i].nplanes; plane++)
+			hash = tsr_hash(&source->tensors[i].hash[plane], sizeof(uint64_t), hash);
+	}
+	return hash;
+}
+
+static void compose_shard(const struct tsr_packed_source *source,
+			  const struct tsr_packed_shard *shard, struct tsr_text *json)
+{
+	char set[17];
+
+	snprintf(set, sizeof(set), "%016" PRIx64, hash_of_all(source));
+	tsr_json_open(json, "shard", '{');
+	tsr_json_put_u64(json, "number", shard->number);
+	tsr_json_put_u64(json, "count", shard->count);
+	tsr_json_put_string(json, "set", set);
+	tsr_json_close(json, '}');
+}
+
+enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
+				   const struct tsr_packed_shard *shard, const char *path,
+				   struct tsr_text *json, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = tsr_packed_rules(path);
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_u64(json, "version", TSR_PACKED_VERSION);
+	tsr_json_put_string(json, "tool", "tersor " TSR_VERSION);
+	tsr_json_open(json, "source", '{');
+	tsr_json_put_string(json, "kind", source->kind);
+	if (source->format)
+		tsr_json_put_string(json, "format", source->format);
+	else
+		tsr_json_put_null(json, "format");
+	tsr_json_close(json, '}');
+	tsr_json_put_u64(json, "generation", source->generation);
+	if (shard->count > 1)
+		compose_shard(source, shard, json);
+	tsr_json_open(json, "tensors", '[');
+	for (size_t i = shard->first; i < shard->end; i++)
+		compose_tensor(&source->tensors[i], json);
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+	if (json->failed)
+		return tsr_fail_nomem(err, path);
+	return tsr_json_check(json->bytes, json->nbytes, &rules, err);
+}
+
+enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
+				  const struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
+				  const char *path, struct tsr_text *header, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = tsr_st_rules(path);
+	char digits[17], *check;
+
+	tsr_st_compose(entries, n, meta, nmeta, header);
+	if (header->failed)
+		return tsr_fail_nomem(err, path);
+	TSR_TRY(tsr_json_check(header->bytes, header->nbytes, &rules, err));
+	TSR_TRY(tsr_st_frame(header, json_nbytes > header->nbytes ? json_nbytes : header->nbytes,
+			     path, err));
+	check = tsr_packed_find_check(header->bytes + 8);
+	snprintf(digits, sizeof(digits), "%016" PRIx64,
+		 tsr_hash(header->bytes + 8, header->nbytes - 8, 0));
+	memcpy(check, digits, 16);
+	return TSR_OK;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing of the packed format: the arrays of its tensors, and the header that describes them. */
+#ifndef TSR_CONTAINER_PACKED_WRITE_H
+#define TSR_CONTAINER_PACKED_WRITE_H
+
+#include "container/packed.h"
+#include "format/safetensors.h"
+#include "ckpt/checkpoint_model.h"
+#include "text/text.h"
+
+/* What the `tersor` entry says. */
+struct tsr_packed_source {
+	const char *kind; /* "safetensors" */
+	const char *format; /* the source's own `format` metadata, or NULL if it had none */
+	unsigned generation;
+	const struct tsr_tensor
+		*tensors; /* with codings, hashes, and errors if they have a codec */
+	size_t ntensors;
+};
+
+/* The file of several that a header is for: it has tensors @first to @end - 1. */
+struct tsr_packed_shard {
+	uint64_t number, count; /* from 1 on */
+	size_t first, end;
+};
+
+/*
+ * The arrays that a packed file has of the tensors of a checkpoint in their codings, tensor by tensor,
+ * with TSR_ARRAY_TAG().  *ret is to be freed, also on failure; names and shapes are in the arena.
+ */
+enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
+				  size_t *n_ret, struct tsr_err *err);
+
+/* The JSON text of a file's `tersor` entry.  TSR_E_LIMIT if a reader would refuse it. */
+enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
+				   const struct tsr_packed_shard *shard, const char *path,
+				   struct tsr_text *json, struct tsr_err *err);
+
+/*
+ * The whole header of a packed file, framed and padded to @json_nbytes (0: as long as it is), with its
+ * check filled in.  @meta is sorted and has the `tersor` and `tersor_check` entries, the latter as
+ * zeros.
+ */
+enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
+				  const struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
+				  const char *path, struct tsr_text *header, struct tsr_err *err);
+
+/* The figures to record of a measurement, rounded as they will be read back. */
+struct tsr_error_summary tsr_error_summarize(const struct tsr_measure *m, uint64_t scale_underflow);
+
+/* Figures of a tensor that take as much room in a header as any, to lay it out before they are known. */
+struct tsr_error_summary tsr_error_widest(uint64_t numel);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors files, packed or not: reading one, and writing one or several shards with an index. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/meta.h"
+#include "container/containers.h"
+#include "container/packed_read.h"
+#include "container/packed_write.h"
+#include "container/tree.h"
+#include "container/writer_layout.h"
+#include "format/safetensors.h"
+#include "format/shard_index.h"
+
+/* By its framing: a length that fits, then an object. */
+bool tsr_safetensors_detect(const struct tsr_file_head *head)
+{
+	uint64_t header = 0;
+	size_t end;
+
+	if (head->n < 8)
+		return false;
+	for (int i = 7; i >= 0; i--)
+		header = header << 8 | head->bytes[i];
+	if (header > TSR_ST_HEADER_MAX || header > head->file_nbytes - 8)
+		return false;
+	end = header < head->n - 8 ? 8 + (size_t)header : head->n;
+	return tsr_file_head_json(head, 8, end) == '{' ||
+	       (end == head->n && !tsr_file_head_json(head, 8, end));
+}
+
+/* --- Reading ------------------------------------------------------------------------------------ */
+
+static bool has_meta(const struct tsr_st_contents *contents, const char *key)
+{
+	return tsr_meta_find(contents->meta, contents->nmeta, key) != NULL;
+}
+
+/* The arrays of file number @file, to be freed; NULL when out of memory. */
+static struct tsr_array *arrays_of(const struct tsr_st_contents *contents, unsigned file)
+{
+	struct tsr_array *arrays = calloc(contents->narrays + 1, sizeof(*arrays));
+
+	for (size_t i = 0; arrays && i < contents->narrays; i++) {
+		const struct tsr_st_entry *e = &contents->arrays[i];
+
+		arrays[i] = (struct tsr_array){ .name = e->name,
+						.dtype = e->dtype,
+						.rank = e->rank,
+						.shape = e->shape,
+						.numel = e->numel,
+						.nbytes = e->nbytes,
+						.file = file,
+						.offset = e->offset,
+						.own_name = true };
+	}
+	return arrays;
+}
+
+static enum tsr_status add_contents(struct tsr_checkpoint *c,
+				    const struct tsr_st_contents *contents,
+				    const struct tsr_array *arrays, struct tsr_err *err)
+{
+	for (size_t i = 0; i < contents->narrays; i++)
+		TSR_TRY(tsr_build_array(c, &arrays[i], NULL, err));
+	for (size_t i = 0; i < contents->nmeta; i++)
+		TSR_TRY(tsr_build_meta(c, contents->meta[i].key, contents->meta[i].value, err));
+	return TSR_OK;
+}
+
+/* A packed file describes itself: read it as a checkpoint of its own, then add its tensors. */
+static enum tsr_status add_packed(struct tsr_checkpoint *c, unsigned file,
+				  struct tsr_st_contents *contents, struct tsr_array *arrays,
+				  struct tsr_err *err)
+{
+	struct tsr_checkpoint part = { .path = tsr_file_path(c->files[file]),
+				       .arena = c->arena,
+				       .narrays = contents->narrays,
+				       .arrays = arrays,
+				       .nmeta = contents->nmeta,
+				       .meta = contents->meta };
+	const size_t narrays = c->narrays;
+	enum tsr_status status;
+
+	status = tsr_packed_read(&part, contents->header, contents->header_nbytes, err);
+	contents->nmeta = part.nmeta;
+	if (status == TSR_OK && !c->packed && part.shard.number != 1)
+		status = tsr_fail(err, TSR_E_UNSUPPORTED,
+				  "%s: is shard %" PRIu64 " of %" PRIu64
+				  " of a packed checkpoint; name its *.index.json",
+				  part.path, part.shard.number, part.shard.count);
+	if (status == TSR_OK && c->packed &&
+	    (part.shard.set != c->shard.set || part.shard.count != c->shard.count ||
+	     part.shard.number != c->shard.number + 1 || part.generation != c->generation ||
+	     part.container != c->container))
+		status = tsr_fail(err, TSR_E_FORMAT,
+				  "%s: is not shard %" PRIu64
+				  " of the checkpoint that the shards before "
+				  "it belong to",
+				  part.path, c->shard.number + 1);
+	c->shard = part.shard;
+	c->generation = part.generation;
+	c->container = part.container;
+	c->packed = true;
+	if (status == TSR_OK)
+		status = add_contents(c, contents, arrays, err);
+	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++) {
+		for (unsigned p = 0; p < part.tensors[i].nplanes; p++)
+			part.tensors[i].plane[p] += narrays;
+		status = tsr_build_tensor(c, &part.tensors[i], err);
+	}
+	free(part.tensors);
+	return status;
+}
+
+enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *f,
+				     const struct tsr_open_options *options, struct tsr_err *err)
+{
+	struct tsr_st_contents contents = { 0 };
+	struct tsr_array *arrays;
+	enum tsr_status status;
+	unsigned file;
+
+	(void)options;
+	tsr_build_container(c, TSR_CONTAINER_SAFETENSORS);
+	TSR_TRY(tsr_build_file(c, f, &file, err));
+	TSR_TRY(tsr_st_read(f, c->arena, &contents, err));
+	arrays = arrays_of(&contents, file);
+	if (!arrays)
+		status = tsr_fail_nomem(err, tsr_file_path(f));
+	else if (has_meta(&contents, TSR_PACKED_KEY))
+		status = !c->narrays || c->packed
+				 ? add_packed(c, file, &contents, arrays, err)
+				 : tsr_fail(err, TSR_E_UNSUPPORTED,
+					    "%s: is a packed file, which cannot be joined with "
+					    "others",
+					    tsr_file_path(f));
+	else if (has_meta(&contents, TSR_PACKED_CHECK_KEY))
+		status = tsr_fail(err, TSR_E_FORMAT, "%s: __metadata__: has %s without %s",
+				  tsr_file_path(f), TSR_PACKED_CHECK_KEY, TSR_PACKED_KEY);
+	else if (c->packed)
+		status = tsr_fail(err, TSR_E_UNSUPPORTED,
+				  "%s: is not a packed file, but earlier inputs are",
+				  tsr_file_path(f));
+	else
+		status = add_contents(c, &contents, arrays, err);
+	free(arrays);
+	tsr_st_contents_free(&contents);
+	return status;
+}
+
+/* --- Shards ------------------------------------------------------------------------------------- */
+
+/*
+ * The end of the shard that starts with array @first: a file takes tensors, with all their planes,
+ * until the next one would be too much.
+ */
+static size_t end_of_shard(const struct tsr_writer *w, size_t first)
+{
+	const struct tsr_st_entry *a = w->arrays;
+	const uint64_t max = w->plan.max_shard_nbytes;
+	uint64_t nbytes = 0;
+	size_t i = first;
+
+	while (i < w->plan.narrays) {
+		uint64_t more = 0;
+		size_t end = i;
+
+		while (end < w->plan.narrays &&
+		       TSR_TAG_TENSOR(a[end].tag) == TSR_TAG_TENSOR(a[i].tag))
+			more += a[end++].nbytes;
+		if (max && i > first && (nbytes > max || more > max - nbytes))
+			break;
+		nbytes += more;
+		i = end;
+	}
+	return i;
+}
+
+/* Packed files say what each file is of the whole. */
+static enum tsr_status compose_packed(const struct tsr_writer *w, const struct tsr_writer_file *f,
+				      struct tsr_meta *meta, size_t nmeta, struct tsr_text *header,
+				      uint64_t json_nbytes, struct tsr_err *err)
+{
+	const struct tsr_packed_shard shard = { .number = (uint64_t)(f - w->files) + 1,
+						.count = w->nfiles,
+						.first = f->first_tensor,
+						.end = f->end_tensor };
+	struct tsr_text json = { 0 };
+	enum tsr_status status;
+
+	status = tsr_packed_compose(w->plan.packed, &shard, w->plan.path, &json, err);
+	for (size_t i = 0; i < nmeta; i++) {
+		if (strcmp(meta[i].key, TSR_PACKED_KEY) == 0)
+			meta[i].value = json.bytes;
+	}
+	if (status == TSR_OK)
+		status = tsr_packed_header(w->arrays + f->first, f->end - f->first, meta, nmeta,
+					   json_nbytes, w->plan.path, header, err);
+	tsr_text_free(&json);
+	return status;
+}
+
+/* The header of a file, padded to @json_nbytes of text (0: as long as it is). */
+static enum tsr_status compose_header(struct tsr_writer *w, const struct tsr_writer_file *f,
+				      uint64_t json_nbytes, struct tsr_text *header,
+				      struct tsr_err *err)
+{
+	struct tsr_meta *meta = calloc(w->plan.nmeta + 1, sizeof(*meta));
+	enum tsr_status status = TSR_OK;
+	size_t n = 0;
+
+	if (!meta)
+		return tsr_fail_nomem(err, w->plan.path);
+	/* What was saved around the tensors is in the first file only. */
+	for (size_t i = 0; i < w->plan.nmeta; i++) {
+		if (f == w->files || strcmp(w->plan.meta[i].key, TSR_TREE_KEY) != 0)
+			meta[n++] = w->plan.meta[i];
+	}
+	if (w->plan.packed) {
+		status = compose_packed(w, f, meta, n, header, json_nbytes, err);
+	} else {
+		tsr_st_compose(w->arrays + f->first, f->end - f->first, meta, n, header);
+		status = header->failed ? tsr_fail_nomem(err, w->plan.path)
+					: tsr_st_frame(header, header->nbytes, w->plan.path, err);
+	}
+	free(meta);
+	return status;
+}
+
+static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_file *f,
+				     struct tsr_err *err)
+{
+	struct tsr_st_entry *arrays = w->arrays + f->first;
+	const size_t n = f->end - f->first;
+	uint64_t data;
+
+	if (n) {
+		f->first_tensor = TSR_TAG_TENSOR(arrays[0].tag);
+		f->end_tensor = TSR_TAG_TENSOR(arrays[n - 1].tag) + 1;
+	}
+	/* Each packed file is sorted by itself; in other shards the order goes on. */
+	if (w->plan.packed)
+		tsr_st_sort(arrays, n);
+	data = tsr_st_layout(arrays, n);
+	TSR_TRY(compose_header(w, f, 0, &f->header, err));
+	f->nbytes = f->header.nbytes + data;
+	for (size_t i = 0; i < n; i++)
+		w->places[arrays[i].tag] = (struct tsr_place){ .file = (size_t)(f - w->files),
+							       .offset = f->header.nbytes +
+									 arrays[i].offset };
+	return TSR_OK;
+}
+
+static enum tsr_status compose_index(struct tsr_writer *w, struct tsr_err *err)
+{
+	const size_t n = w->plan.narrays;
+	const char **names = calloc(2 * n + 1, sizeof(*names)), **files = names + n;
+
+	if (!names)
+		return tsr_fail_nomem(err, w->plan.path);
+	for (size_t i = 0; i < n; i++) {
+		names[i] = w->arrays[i].name;
+		files[i] = tsr_outputs_name(&w->outputs, w->places[w->arrays[i].tag].file);
+	}
+	tsr_index_compose(names, files, n, tsr_writer_data_nbytes(w), &w->index);
+	free(names);
+	return w->index.failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
+}
+
+enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err)
+{
+	size_t at = 0, nfiles = 0;
+
+	if (!w->plan.keep_order)
+		tsr_st_sort(w->arrays, w->plan.narrays);
+	do {
+		at = end_of_shard(w, at);
+		nfiles++;
+	} while (at < w->plan.narrays);
+	TSR_TRY(tsr_writer_add_files(w, nfiles, err));
+	at = 0;
+	for (size_t i = 0; i < nfiles; i++) {
+		w->files[i].first = at;
+		w->files[i].end = at = end_of_shard(w, at);
+		TSR_TRY(lay_out_shard(w, &w->files[i], err));
+	}
+	return nfiles > 1 ? compose_index(w, err) : TSR_OK;
+}
+
+enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err)
+{
+	for (size_t i = 0; i < w->nfiles; i++) {
+		struct tsr_text *header = &w->files[i].header;
+		const uint64_t json_nbytes = header->nbytes - 8;
+
+		tsr_text_free(header);
+		TSR_TRY(compose_header(w, &w->files[i], json_nbytes, header, err));
+	}
+	return TSR_OK;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the rows of the containers use to lay out the files of a writer. */
+#include "container/writer_layout.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag)
+{
+	return (struct tsr_st_entry){ .name = t->name,
+				      .dtype = t->dtype,
+				      .rank = t->rank,
+				      .shape = t->shape,
+				      .nbytes = tsr_tensor_nbytes(t),
+				      .tag = tag };
+}
+
+enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_err *err)
+{
+	w->nfiles = n;
+	w->files = calloc(n, sizeof(*w->files));
+	if (!w->files)
+		return tsr_fail_nomem(err, w->plan.path);
+	return tsr_outputs_plan(&w->outputs, w->plan.path, w->plan.force, n, err);
+}
+
+uint64_t tsr_writer_nbytes(const struct tsr_writer *w)
+{
+	uint64_t total = w->index.nbytes;
+
+	for (size_t i = 0; i < w->nfiles; i++)
+		total += w->files[i].nbytes;
+	return total;
+}
+
+uint64_t tsr_writer_data_nbytes(const struct tsr_writer *w)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < w->plan.narrays; i++)
+		total += w->arrays[i].nbytes;
+	return total;
+}

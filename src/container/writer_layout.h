@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a container's row lays out for the writer (container/writer.h). */
+#ifndef TSR_CONTAINER_WRITER_LAYOUT_H
+#define TSR_CONTAINER_WRITER_LAYOUT_H
+
+#include "container/outputs.h"
+#include "container/writer.h"
+#include "format/zip_members.h"
+
+/* Where an array goes. */
+struct tsr_place {
+	size_t file;
+	uint64_t offset; /* of its data in that file */
+	size_t member; /* of an archive */
+};
+
+struct tsr_writer_file {
+	uint64_t nbytes;
+	struct tsr_text header; /* at the start; empty in archives */
+	size_t first, end; /* arrays of this file */
+	size_t first_tensor, end_tensor; /* of a packed file */
+};
+
+struct tsr_writer {
+	struct tsr_writer_plan plan;
+	struct tsr_st_entry *arrays; /* a copy, in the order of the output */
+	struct tsr_place *places; /* per tag */
+	size_t nfiles;
+	struct tsr_writer_file *files;
+	struct tsr_outputs outputs;
+	struct tsr_text index; /* of shards; empty for one file */
+	struct tsr_zip_members zip; /* of an archive */
+};
+
+/* Room for @n files, and their names. */
+enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The members of a zip archive that is to be written, each with bytes that are known beforehand. */
+#include "format/zip_members.h"
+
+#include <stdlib.h>
+
+#include "base/crc.h"
+#include "base/fail.h"
+
+/* What PyTorch aligns records to. */
+#define ALIGN 64u
+
+enum tsr_status tsr_zip_members_init(struct tsr_zip_members *m, size_t room, const char *path,
+				     struct tsr_err *err)
+{
+	*m = (struct tsr_zip_members){ .path = path, .room = room };
+	m->entries = calloc(room + 1, sizeof(*m->entries));
+	m->heads = calloc(room + 1, sizeof(*m->heads));
+	m->names = calloc(room + 1, sizeof(char *));
+	return m->entries && m->heads && m->names ? TSR_OK : tsr_fail_nomem(err, path);
+}
+
+void tsr_zip_members_free(struct tsr_zip_members *m)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		free(m->names[i]);
+		tsr_text_free(&m->heads[i]);
+	}
+	free(m->entries);
+	free(m->heads);
+	free(m->names);
+	*m = (struct tsr_zip_members){ .n = 0 };
+}
+
+enum tsr_status tsr_zip_members_add(struct tsr_zip_members *m, const char *prefix, const char *name,
+				    const char *suffix, struct tsr_text *head, uint64_t data_nbytes,
+				    struct tsr_err *err)
+{
+	struct tsr_zip_entry *e = &m->entries[m->n];
+	struct tsr_text text = { 0 };
+
+	tsr_text_puts(&text, prefix);
+	tsr_text_puts(&text, name);
+	tsr_text_puts(&text, suffix);
+	if (text.failed || (head && head->failed)) {
+		tsr_text_free(&text);
+		return tsr_fail_nomem(err, m->path);
+	}
+	if (text.nbytes > TSR_ZIP_NAME_MAX) {
+		tsr_text_free(&text);
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: tensor %.40s...: its name is over the limit of a zip archive",
+				m->path, name);
+	}
+	*e = (struct tsr_zip_entry){ .name = text.bytes, .nbytes = data_nbytes, .align = ALIGN };
+	m->names[m->n] = text.bytes;
+	if (head) {
+		e->crc = tsr_crc32(0, head->bytes, head->nbytes);
+		e->nbytes += head->nbytes;
+		m->heads[m->n] = *head;
+		*head = (struct tsr_text){ 0 };
+	}
+	m->n++;
+	return TSR_OK;
+}
+
+uint64_t tsr_zip_members_data(const struct tsr_zip_members *m, size_t member)
+{
+	return m->entries[member].offset + m->heads[member].nbytes;
+}
+
+void tsr_zip_members_sum(struct tsr_zip_members *m, size_t member, uint32_t crc, uint64_t nbytes)
+{
+	m->entries[member].crc = tsr_crc32_combine(m->entries[member].crc, crc, nbytes);
+}
+
+enum tsr_status tsr_zip_members_write(const struct tsr_zip_members *m, struct tsr_outfile *f,
+				      struct tsr_err *err)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		const struct tsr_text *head = &m->heads[i];
+
+		if (head->nbytes)
+			TSR_TRY(tsr_outfile_write(f, head->bytes, head->nbytes,
+						  m->entries[i].offset, err));
+	}
+	return tsr_zip_write_headers(f, m->entries, m->n, err);
+}

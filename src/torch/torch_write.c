@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a .pt file: the pickle of what was saved, and the archive that torch.save makes of it. */
+#include "torch/torch_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "format/pickle.h"
+#include "torch/torch.h"
+
+/* --- What is saved ------------------------------------------------------------------------------ */
+
+static bool is_flat(const struct tsr_value *v)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(v);
+
+	for (size_t i = 0; mapping && i + 1 < mapping->list.n; i += 2) {
+		if (mapping->list.items[i + 1]->type != TSR_VALUE_TENSOR)
+			return false;
+	}
+	return mapping != NULL;
+}
+
+enum tsr_status tsr_torch_root(struct tsr_checkpoint *c, struct tsr_value **ret,
+			       struct tsr_err *err)
+{
+	struct tsr_value *root;
+	bool flat = true, ok = true;
+
+	*ret = c->ntrees ? c->trees[0] : NULL;
+	if (c->ntrees < 2)
+		return TSR_OK;
+	for (size_t i = 0; i < c->ntrees; i++)
+		flat = flat && is_flat(c->trees[i]);
+	root = tsr_value_new(c->arena, flat ? TSR_VALUE_DICT : TSR_VALUE_LIST);
+	for (size_t i = 0; root && ok && i < c->ntrees; i++) {
+		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
+
+		for (size_t k = 0; flat && ok && k < mapping->list.n; k++)
+			ok = tsr_value_add(c->arena, root, mapping->list.items[k]);
+		if (!flat)
+			ok = tsr_value_add(c->arena, root, c->trees[i]);
+	}
+	*ret = root;
+	return root && ok ? TSR_OK : tsr_build_nomem(c, err);
+}
+
+/* A flat mapping from names to tensors. */
+static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **ret,
+				 struct tsr_err *err)
+{
+	struct tsr_value *root = tsr_value_new(c->arena, TSR_VALUE_DICT);
+	bool ok = root != NULL;
+
+	for (size_t i = 0; ok && i < c->ntensors; i++) {
+		struct tsr_value *name = tsr_value_string(c->arena, c->tensors[i].name);
+		struct tsr_value *tensor = tsr_value_new(c->arena, TSR_VALUE_TENSOR);
+
+		ok = name && tensor && tsr_value_add(c->arena, root, name) &&
+		     tsr_value_add(c->arena, root, tensor);
+		if (ok)
+			tensor->tensor.array = c->tensors[i].plane[0];
+	}
+	*ret = root;
+	return ok ? TSR_OK : tsr_build_nomem(c, err);
+}
+
+/* --- Order ------------------------------------------------------------------------------------- */
+
+/* Values whose tensors were put in order. */
+#define MARK_ORDERED 5u
+
+struct ordering {
+	size_t *tensor_of; /* per array: the tensor whose first plane it is, or SIZE_MAX */
+	size_t *order, n;
+};
+
+static void put_in_order(struct ordering *o, size_t array)
+{
+	if (o->tensor_of[array] == SIZE_MAX)
+		return;
+	o->order[o->n++] = o->tensor_of[array];
+	o->tensor_of[array] = SIZE_MAX;
+}
+
+static void order_value(struct ordering *o, struct tsr_value *v)
+{
+	if (!v || v->mark == MARK_ORDERED)
+		return;
+	v->mark = MARK_ORDERED;
+	if (v->type == TSR_VALUE_TENSOR)
+		put_in_order(o, v->tensor.array);
+	if (v->type == TSR_VALUE_CALL) {
+		order_value(o, v->call.args);
+		order_value(o, v->call.items);
+		order_value(o, v->call.state);
+	}
+	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)
+		order_value(o, v->list.items[i]);
+}
+
+/*
+ * The numbers of all tensors in the order in which the trees reach them; tensors that they do not
+ * reach come last.
+ */
+static enum tsr_status order_tensors(struct tsr_checkpoint *c, size_t *order, struct tsr_err *err)
+{
+	struct ordering o = { .order = order };
+
+	o.tensor_of = malloc((c->narrays + 1) * sizeof(*o.tensor_of));
+	if (!o.tensor_of)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < c->narrays; i++)
+		o.tensor_of[i] = SIZE_MAX;
+	for (size_t i = 0; i < c->ntensors; i++)
+		o.tensor_of[c->tensors[i].plane[0]] = i;
+	for (size_t i = 0; i < c->ntrees; i++)
+		order_value(&o, c->trees[i]);
+	for (size_t i = 0; i < c->ntensors; i++)
+		put_in_order(&o, c->tensors[i].plane[0]);
+	free(o.tensor_of);
+	return TSR_OK;
+}
+
+/* --- The pickle --------------------------------------------------------------------------------- */
+
+/* The tensors in torch's terms, by the array that TENSOR values refer to. */
+static enum tsr_status describe(const struct tsr_checkpoint *c, const char *const *keys,
+				struct tsr_pickle_tensor *tensors, struct tsr_err *err)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_torch_dtype *dtype = tsr_torch_dtype(t->dtype);
+
+		if (!dtype)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: tensor %.200s: torch has no dtype like %s", c->path,
+					t->name, tsr_dtype_name(t->dtype));
+		tensors[t->plane[0]] = (struct tsr_pickle_tensor){
+			.key = keys[i],
+			.storage = dtype->storage,
+			.dtype = dtype->name,
+			.storage_numel = dtype->storage ? t->numel : tsr_tensor_nbytes(t),
+			.rank = t->rank,
+			.shape = t->shape,
+		};
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_value *root,
+				 const char *const *keys, struct tsr_text *out, struct tsr_err *err)
+{
+	struct tsr_pickle_tensor *tensors = calloc(c->narrays + 1, sizeof(*tensors));
+	enum tsr_status status = tensors ? describe(c, keys, tensors, err)
+					 : tsr_fail_nomem(err, c->path);
+
+	if (status == TSR_OK)
+		status = tsr_pickle_write(root, tensors, c->path, out, err);
+	free(tensors);
+	if (status == TSR_OK && out->failed)
+		status = tsr_fail_nomem(err, c->path);
+	return status;
+}
+
+/* --- The archive -------------------------------------------------------------------------------- */
+
+static enum tsr_status add_text(struct tsr_zip_members *m, const char *name, const char *contents,
+				struct tsr_err *err)
+{
+	struct tsr_text text = { 0 };
+	enum tsr_status status;
+
+	tsr_text_puts(&text, contents);
+	status = tsr_zip_members_add(m, "archive/", name, "", &text, 0, err);
+	tsr_text_free(&text);
+	return status;
+}
+
+/* The key of a storage: its number in the archive. */
+struct key {
+	char digits[24];
+};
+
+static enum tsr_status add_pickle(struct tsr_checkpoint *c, struct tsr_zip_members *m,
+				  const char *const *keys, struct tsr_err *err)
+{
+	struct tsr_value *root = NULL;
+	struct tsr_text pickle = { 0 };
+	enum tsr_status status;
+
+	TSR_TRY(tsr_torch_root(c, &root, err));
+	if (!root)
+		TSR_TRY(flat_root(c, &root, err));
+	status = tsr_torch_pickle(c, root, keys, &pickle, err);
+	if (status == TSR_OK)
+		status = tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err);
+	tsr_text_free(&pickle);
+	return status;
+}
+
+/*
+ * The order that PyTorch writes: the value, then the storages, then the version.  It ignores records
+ * that it does not know, so the number of lossy generations is one of those.
+ */
+static enum tsr_status add_members(struct tsr_checkpoint *c, unsigned generation,
+				   struct tsr_zip_members *m, const size_t *order,
+				   const char *const *keys, size_t *member, struct tsr_err *err)
+{
+	char number[16];
+
+	TSR_TRY(add_pickle(c, m, keys, err));
+	TSR_TRY(add_text(m, "byteorder", "little", err));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const size_t tensor = order[i];
+
+		member[tensor] = m->n;
+		TSR_TRY(tsr_zip_members_add(m, "archive/data/", keys[tensor], "", NULL,
+					    tsr_tensor_nbytes(&c->tensors[tensor]), err));
+	}
+	TSR_TRY(add_text(m, "version", "3\n", err));
+	if (!generation)
+		return TSR_OK;
+	snprintf(number, sizeof(number), "%u", generation);
+	return add_text(m, TSR_GENERATION_KEY, number, err);
+}
+
+enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned generation,
+					struct tsr_zip_members *m, size_t **member_ret,
+					const char *path, struct tsr_err *err)
+{
+	const size_t n = c->ntensors;
+	size_t *order = calloc(n + 1, sizeof(*order)), *member = calloc(n + 1, sizeof(*member));
+	struct key *digits = calloc(n + 1, sizeof(*digits));
+	const char **keys = calloc(n + 1, sizeof(*keys));
+	enum tsr_status status = TSR_OK;
+
+	*member_ret = member;
+	if (!order || !member || !digits || !keys)
+		status = tsr_fail_nomem(err, path);
+	if (status == TSR_OK)
+		status = tsr_zip_members_init(m, n + 4, path, err);
+	if (status == TSR_OK)
+		status = order_tensors(c, order, err);
+	for (size_t i = 0; i < n && status == TSR_OK; i++) {
+		snprintf(digits[i].digits, sizeof(digits[i].digits), "%zu", i);
+		keys[order[i]] = digits[i].digits;
+	}
+	if (status == TSR_OK)
+		status = add_members(c, generation, m, order, keys, member, err);
+	free(order);
+	free(digits);
+	free(keys);
+	return status;
+}

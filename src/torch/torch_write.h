@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a .pt file: the pickle of what was saved, and the archive that torch.save makes of it. */
+#ifndef TSR_TORCH_TORCH_WRITE_H
+#define TSR_TORCH_TORCH_WRITE_H
+
+#include "ckpt/build.h"
+#include "format/zip_members.h"
+
+/*
+ * The one value that stands for all trees of a checkpoint: the tree, the union of flat mappings
+ * (shards), or a list of the trees.  NULL with TSR_OK if there is none.
+ */
+enum tsr_status tsr_torch_root(struct tsr_checkpoint *c, struct tsr_value **ret,
+			       struct tsr_err *err);
+
+/* A value as a pickle, in which the storage of tensor number i has the key @keys[i]. */
+enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_value *root,
+				 const char *const *keys, struct tsr_text *out,
+				 struct tsr_err *err);
+
+/*
+ * The members of an archive with all tensors, and what was saved around them or else a flat mapping.
+ * *member_ret: per tensor its member, to be freed, also on failure.  @generation: lossy generations.
+ */
+enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned generation,
+					struct tsr_zip_members *m, size_t **member_ret,
+					const char *path, struct tsr_err *err);
+
+#endif
