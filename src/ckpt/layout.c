@@ -2,6 +2,7 @@
 /* Reading of arrays that are not one run of bytes: strided views, chunks, other byte orders. */
 #include "ckpt/layout.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,8 +157,8 @@ static enum tsr_status read_box(const struct reading *r)
 }
 
 /*
- * Elements first to first + n - 1 of what the dimensions from @d on span, where the box stands at
- * one index in each earlier dimension: a part row, whole rows, a part row.
+ * Elements first to first + n - 1 of what the dimensions from @d on span, where the box has one index
+ * in each earlier dimension: a part row, whole rows, a part row.
  */
 static enum tsr_status read_range(struct reading *r, unsigned d, uint64_t first, uint64_t n)
 {
@@ -251,10 +252,10 @@ static enum tsr_status read_bf16_integers(const struct tsr_checkpoint *c, const 
 
 		if (!(value >= -127.0f && value <= 127.0f) || value != (float)(int)value)
 			status = tsr_fail(err, TSR_E_FORMAT,
-					  "%s: tensor %.200s: element %llu: found %g, expected a "
+					  "%s: tensor %.200s: element %" PRIu64
+					  ": found %g, expected a "
 					  "whole number from -127 to 127",
-					  c->path, a->name, (unsigned long long)(first + i),
-					  (double)value);
+					  c->path, a->name, first + i, (double)value);
 		else
 			to[i] = (int8_t)value;
 	}

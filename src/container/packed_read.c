@@ -375,8 +375,8 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 		return bad(r, NULL, "no version");
 	if (number != TSR_PACKED_VERSION)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: found packed format version %llu, expected %d", r->path,
-				(unsigned long long)number, TSR_PACKED_VERSION);
+				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
+				number, TSR_PACKED_VERSION);
 	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "tensors") ||
 	    !HAS_MEMBERS(source, "kind", "format") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||

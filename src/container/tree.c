@@ -2,6 +2,7 @@
 /* What was saved around the tensors, in a safetensors file: a pickle in its metadata or a tensor. */
 #include "container/tree.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,10 +263,10 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 
 	if (t->dtype != TSR_U8 || t->coding.codec || a.nbytes > TSR_PICKLE_NBYTES_MAX)
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: tensor " TSR_TREE_TENSOR ": found %llu bytes of %s, expected "
-				"at most %llu of U8",
-				c->path, (unsigned long long)a.nbytes, tsr_dtype_name(t->dtype),
-				(unsigned long long)TSR_PICKLE_NBYTES_MAX);
+				"%s: tensor " TSR_TREE_TENSOR ": found %" PRIu64
+				" bytes of %s, expected at most %" PRIu64 " of U8",
+				c->path, a.nbytes, tsr_dtype_name(t->dtype),
+				(uint64_t)TSR_PICKLE_NBYTES_MAX);
 	pickle = malloc(a.nbytes + 1);
 	if (!pickle)
 		return tsr_fail_nomem(err, c->path);
