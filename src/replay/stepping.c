@@ -6,6 +6,7 @@
  */
 #include "replay/stepping.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -13,7 +14,6 @@
 #include "replay/check_finite.h"
 #include "replay/compare_fp32.h"
 #include "replay/gpu_steps.h"
-#include "replay/spacing.h"
 
 /* Memory for tiles that wait for their turn. */
 #define WAITING_NBYTES ((size_t)64 << 20)
@@ -41,7 +41,43 @@ struct scratch {
 	_Alignas(64) float x[]; /* arrays of r->longest elements; the second has the gradient */
 };
 
-/* --- Tiles ------------------------------------------------------------------------------------ */
+/* --- Updates that are too small ---------------------------------------------------------------- */
+
+/* Significand bits behind the point, and exponents of finite numbers. */
+struct format {
+	int bits, least, most;
+};
+
+/*
+ * The distance between the values of a weight codec next to @magnitude; docs/replay.md has the
+ * table.  Infinite if it cannot hold @magnitude.
+ */
+static double spacing(const struct tsr_codec *codec, float magnitude)
+{
+	static const struct format bf16 = { 7, -126, 127 }, fp16 = { 10, -14, 15 },
+				   fp32 = { 23, -126, 127 };
+	const struct format *f = codec->narrow == TSR_BF16  ? &bf16
+				 : codec->narrow == TSR_F16 ? &fp16
+							    : &fp32;
+	double narrow, finest;
+	int exponent;
+
+	if (!(fabsf(magnitude) < INFINITY))
+		return INFINITY;
+	exponent = magnitude == 0 ? fp32.least : ilogb((double)magnitude);
+	if (exponent > f->most)
+		return INFINITY;
+	narrow = ldexp(1, (exponent > f->least ? exponent : f->least) - f->bits);
+	/* No codec distinguishes more values than FP32. */
+	finest = ldexp(1, (exponent > fp32.least ? exponent : fp32.least) - fp32.bits);
+	return fmax(narrow / codec->parts, fmax(codec->finest, finest));
+}
+
+/* Whether an update of the size of @lr is too small to move the largest weight. */
+static bool is_stalled(const struct tsr_codec *codec, float largest, double lr)
+{
+	return lr > 0 && largest > 0 && lr < spacing(codec, largest) / 2;
+}
 
 static float largest_of(const float *x, size_t n)
 {
@@ -63,6 +99,29 @@ static float largest_weight(const struct tsr_step *at, size_t n, float *x)
 	coding->codec->decode(coding, (const void *const *)at->plane[TSR_PART_WEIGHT], n, x);
 	return largest_of(x, n);
 }
+
+static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, float largest,
+			       struct tsr_err *err)
+{
+	struct tsr_replay *result = k->w.r->result;
+	const struct tsr_replay_param *p = &k->w.r->params[param];
+	const struct tsr_replay_step *s = tsr_replay_step_of(&k->w, step);
+	const double lr = s->lr[p->group];
+	struct tsr_numerics_warning *warnings;
+
+	if (k->warned[param] || !is_stalled(p->coding[TSR_PART_WEIGHT].codec, largest, lr))
+		return TSR_OK;
+	warnings = realloc(result->warnings, (result->nwarnings + 1) * sizeof(*warnings));
+	if (!warnings)
+		return tsr_fail_nomem(err, k->w.r->c->path);
+	result->warnings = warnings;
+	warnings[result->nwarnings++] = (struct tsr_numerics_warning){ s->step, param, largest,
+								       lr };
+	k->warned[param] = true;
+	return TSR_OK;
+}
+
+/* --- Tiles ------------------------------------------------------------------------------------ */
 
 static enum tsr_status step_tile(struct stepping *k, struct scratch *s, unsigned step,
 				 struct tsr_err *err)
@@ -104,28 +163,6 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 }
 
 /* --- What the tiles had ----------------------------------------------------------------------- */
-
-static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, float largest,
-			       struct tsr_err *err)
-{
-	struct tsr_replay *result = k->w.r->result;
-	const struct tsr_replay_param *p = &k->w.r->params[param];
-	const struct tsr_replay_step *s = tsr_replay_step_of(&k->w, step);
-	const double lr = s->lr[p->group];
-	struct tsr_numerics_warning *warnings;
-
-	if (k->warned[param] ||
-	    !tsr_replay_is_stalled(p->coding[TSR_PART_WEIGHT].codec, largest, lr))
-		return TSR_OK;
-	warnings = realloc(result->warnings, (result->nwarnings + 1) * sizeof(*warnings));
-	if (!warnings)
-		return tsr_fail_nomem(err, k->w.r->c->path);
-	result->warnings = warnings;
-	warnings[result->nwarnings++] = (struct tsr_numerics_warning){ s->step, param, largest,
-								       lr };
-	k->warned[param] = true;
-	return TSR_OK;
-}
 
 static enum tsr_status commit_step(struct stepping *k, const struct scratch *s, unsigned step,
 				   struct tsr_err *err)
