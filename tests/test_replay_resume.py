@@ -199,7 +199,7 @@ def test_what_is_called_optimizer_is_not_replaced(tmp_path):
     begin.write_bytes(pt({"model": {"a": tensor(random(4))}, "optimizer": {"name": "adam"}}))
     folder = record(tmp_path / "rec", [{"a": random(4)}], [{"params": ["a"], "lr": 0.1}])
     line = one_line_error(replay(begin, folder, "-o", tmp_path / "out.pt", check=3))
-    assert "optimizer: found something else" in line
+    assert "optimizer: found something other" in line
 
 
 def test_new_optimizer_keeps_what_decouples(tmp_path):

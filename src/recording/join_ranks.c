@@ -11,24 +11,24 @@
 #include "text/json.h"
 #include "ckpt/build.h"
 
-/* Where a file says where its tensors begin, as torch.distributed.checkpoint writes it. */
+/* The entry of a file with the offsets of its tensors, as torch.distributed.checkpoint writes it. */
 #define OFFSETS_KEY "DCP_SHARDING_INFO"
 
-/* The limit on JSON values in it. */
+/* The most JSON values in it. */
 #define OFFSETS_VALUES_MAX 2000000u
 
-/* What one part has of a tensor. */
-struct piece {
+/* What the file of one rank has of a tensor. */
+struct slice {
 	const struct tsr_checkpoint *part;
 	const struct tsr_array *array;
 	unsigned first_file; /* of the part, in the joined checkpoint */
-	const uint64_t *start; /* NULL: not said */
+	const uint64_t *start; /* NULL: the file does not say */
 };
 
 struct joining {
 	struct tsr_checkpoint *c;
-	size_t npieces;
-	struct piece *pieces;
+	size_t nslices;
+	struct slice *slices;
 	struct tsr_err *err;
 };
 
@@ -100,7 +100,7 @@ static const struct tsr_json *find_member(const struct tsr_json **members, size_
 }
 
 /* {"saved_offsets": [12, 0]}: one number per dimension. */
-static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, struct piece *p)
+static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, struct slice *p)
 {
 	const struct tsr_json *list = tsr_json_get(v, "saved_offsets");
 	uint64_t *start = tsr_arena_alloc(j->c->arena, p->array->rank * sizeof(*start)), end;
@@ -123,7 +123,7 @@ static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, s
 }
 
 static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoint *part,
-				    struct piece *pieces)
+				    struct slice *slices)
 {
 	const char *text = offsets_of(part);
 	const struct tsr_json_rules rules = { .file = part->path,
@@ -147,10 +147,10 @@ static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoi
 	members = sort_members(root, &n);
 	status = members ? TSR_OK : tsr_fail_nomem(j->err, part->path);
 	for (size_t i = 0; i < part->ntensors && status == TSR_OK; i++) {
-		const struct tsr_json *v = find_member(members, n, pieces[i].array->name);
+		const struct tsr_json *v = find_member(members, n, slices[i].array->name);
 
 		if (v)
-			status = read_start(j, v, &pieces[i]);
+			status = read_start(j, v, &slices[i]);
 	}
 	free(members);
 	tsr_json_free(root);
@@ -159,7 +159,7 @@ static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoi
 
 /* --- Taking parts over ------------------------------------------------------------------------ */
 
-/* A tensor as it stands in its file. */
+/* Gradients are joined as they are stored: a tensor that reading converts is refused. */
 static enum tsr_status check_plain(struct joining *j, const struct tsr_checkpoint *part,
 				   const struct tsr_tensor *t)
 {
@@ -176,7 +176,7 @@ static enum tsr_status check_plain(struct joining *j, const struct tsr_checkpoin
 static enum tsr_status add_part(struct joining *j, struct tsr_checkpoint *part)
 {
 	const unsigned first_file = j->c->nfiles;
-	struct piece *pieces = j->pieces + j->npieces;
+	struct slice *slices = j->slices + j->nslices;
 	unsigned index;
 
 	for (unsigned i = 0; i < part->nfiles; i++) {
@@ -190,18 +190,18 @@ static enum tsr_status add_part(struct joining *j, struct tsr_checkpoint *part)
 		const struct tsr_tensor *t = &part->tensors[i];
 
 		TSR_TRY(check_plain(j, part, t));
-		pieces[i] = (struct piece){ .part = part,
+		slices[i] = (struct slice){ .part = part,
 					    .array = &part->arrays[t->plane[0]],
 					    .first_file = first_file };
 	}
-	j->npieces += part->ntensors;
+	j->nslices += part->ntensors;
 	j->c->nunchecked += part->nunchecked;
-	return read_offsets(j, part, pieces);
+	return read_offsets(j, part, slices);
 }
 
-/* --- Putting pieces together ------------------------------------------------------------------ */
+/* --- Putting slices together ------------------------------------------------------------------ */
 
-static enum tsr_status refuse(const struct joining *j, enum tsr_status code, const struct piece *p,
+static enum tsr_status refuse(const struct joining *j, enum tsr_status code, const struct slice *p,
 			      const char *what)
 {
 	return tsr_fail(j->err, code, "%s: tensor %.200s: %s", p->part->path, p->array->name, what);
@@ -216,8 +216,8 @@ static uint64_t *copy_numbers(const struct joining *j, const uint64_t *numbers, 
 	return copy;
 }
 
-/* A piece's box, @chunk of the array as the part has it, as a box of the whole. */
-static bool move_chunk(const struct joining *j, const struct piece *p, struct tsr_chunk *chunk)
+/* A slice's box, @chunk of the array as the part has it, as a box of the whole. */
+static bool move_chunk(const struct joining *j, const struct slice *p, struct tsr_chunk *chunk)
 {
 	const unsigned rank = p->array->rank;
 	uint64_t *start = copy_numbers(j, chunk->start, rank);
@@ -231,7 +231,7 @@ static bool move_chunk(const struct joining *j, const struct piece *p, struct ts
 	return chunk->start && chunk->size && chunk->stride;
 }
 
-/* An array that is one run of bytes, as a box. */
+/* An array whose bytes are contiguous, as a box. */
 static struct tsr_chunk whole(const struct tsr_array *a, const uint64_t zeros[TSR_RANK_MAX],
 			      uint64_t stride[TSR_RANK_MAX])
 {
@@ -252,8 +252,8 @@ static struct tsr_chunk whole(const struct tsr_array *a, const uint64_t zeros[TS
 				   .crc_nbytes = a->nbytes };
 }
 
-/* Write the boxes of a piece to @chunks, which has room for them. */
-static enum tsr_status add_chunks(const struct joining *j, const struct piece *p,
+/* Write the boxes of a slice to @chunks, which has room for them. */
+static enum tsr_status add_chunks(const struct joining *j, const struct slice *p,
 				  struct tsr_chunk *chunks, size_t *n)
 {
 	static const uint64_t zeros[TSR_RANK_MAX];
@@ -280,8 +280,8 @@ static int by_start(const void *va, const void *vb, void *rank)
 	return 0;
 }
 
-/* Where the elements of @n pieces are, into @a. */
-static enum tsr_status lay_out(const struct joining *j, const struct piece *pieces, size_t n,
+/* Where the elements of @n slices are, into @a. */
+static enum tsr_status lay_out(const struct joining *j, const struct slice *slices, size_t n,
 			       struct tsr_array *a)
 {
 	struct tsr_layout *layout = tsr_arena_alloc(j->c->arena, sizeof(*layout));
@@ -289,20 +289,20 @@ static enum tsr_status lay_out(const struct joining *j, const struct piece *piec
 	size_t nchunks = 0;
 
 	for (size_t i = 0; i < n; i++)
-		nchunks += pieces[i].array->layout ? pieces[i].array->layout->nchunks : 1;
+		nchunks += slices[i].array->layout ? slices[i].array->layout->nchunks : 1;
 	chunks = tsr_arena_alloc(j->c->arena, nchunks * sizeof(*chunks));
 	if (!layout || !chunks)
 		return tsr_build_nomem(j->c, j->err);
 	layout->chunks = chunks;
 	for (size_t i = 0; i < n; i++) {
-		const struct tsr_layout *of_piece = pieces[i].array->layout;
-		const bool swapped = of_piece && of_piece->swapped;
+		const struct tsr_layout *of_slice = slices[i].array->layout;
+		const bool swapped = of_slice && of_slice->swapped;
 
 		if (i && swapped != layout->swapped)
-			return refuse(j, TSR_E_UNSUPPORTED, &pieces[i],
-				      "found pieces that differ in byte order");
+			return refuse(j, TSR_E_UNSUPPORTED, &slices[i],
+				      "found slices that differ in byte order");
 		layout->swapped = swapped;
-		TSR_TRY(add_chunks(j, &pieces[i], chunks, &layout->nchunks));
+		TSR_TRY(add_chunks(j, &slices[i], chunks, &layout->nchunks));
 	}
 	qsort_r(chunks, layout->nchunks, sizeof(*chunks), by_start, &a->rank);
 	a->layout = layout;
@@ -317,25 +317,25 @@ struct by_dimension {
 
 static int compare_in_dimension(const void *va, const void *vb, void *vd)
 {
-	const struct piece *a = va, *b = vb;
+	const struct slice *a = va, *b = vb;
 	const unsigned d = ((const struct by_dimension *)vd)->d;
 
 	return (a->start[d] > b->start[d]) - (a->start[d] < b->start[d]);
 }
 
-/* The one dimension in which pieces begin elsewhere than at 0. */
-static enum tsr_status find_cut(const struct joining *j, const struct piece *pieces, size_t n,
+/* The one dimension in which slices begin elsewhere than at 0. */
+static enum tsr_status find_cut(const struct joining *j, const struct slice *slices, size_t n,
 				unsigned *ret)
 {
 	bool found = false;
 
 	*ret = 0;
 	for (size_t i = 0; i < n; i++) {
-		for (unsigned d = 0; d < pieces[i].array->rank; d++) {
-			if (!pieces[i].start[d])
+		for (unsigned d = 0; d < slices[i].array->rank; d++) {
+			if (!slices[i].start[d])
 				continue;
 			if (found && d != *ret)
-				return refuse(j, TSR_E_UNSUPPORTED, &pieces[i],
+				return refuse(j, TSR_E_UNSUPPORTED, &slices[i],
 					      "is cut along two dimensions, expected one");
 			*ret = d;
 			found = true;
@@ -353,41 +353,41 @@ static bool same_but_for(const struct tsr_array *a, const struct tsr_array *b, u
 	return true;
 }
 
-/* Put @n pieces in their order and check that they are all of a tensor, whose shape is written. */
-static enum tsr_status fit(const struct joining *j, struct piece *pieces, size_t n, uint64_t *shape)
+/* Sort @n slices, check that together they are a whole tensor, and set @shape to its shape. */
+static enum tsr_status fit(const struct joining *j, struct slice *slices, size_t n, uint64_t *shape)
 {
 	struct by_dimension by;
 	uint64_t end = 0;
 
-	if (!pieces[0].array->rank) {
+	if (!slices[0].array->rank) {
 		return n == 1 ? TSR_OK
-			      : refuse(j, TSR_E_FORMAT, &pieces[1],
+			      : refuse(j, TSR_E_FORMAT, &slices[1],
 				       "has no dimensions and is in several files");
 	}
-	TSR_TRY(find_cut(j, pieces, n, &by.d));
-	qsort_r(pieces, n, sizeof(*pieces), compare_in_dimension, &by);
+	TSR_TRY(find_cut(j, slices, n, &by.d));
+	qsort_r(slices, n, sizeof(*slices), compare_in_dimension, &by);
 	for (size_t i = 0; i < n; i++) {
-		const struct tsr_array *a = pieces[i].array;
+		const struct tsr_array *a = slices[i].array;
 
-		if (!same_but_for(a, pieces[0].array, by.d))
-			return refuse(j, TSR_E_FORMAT, &pieces[i],
-				      "found a piece of another shape than in the other files");
-		if (pieces[i].start[by.d] != end)
+		if (!same_but_for(a, slices[0].array, by.d))
+			return refuse(j, TSR_E_FORMAT, &slices[i],
+				      "found a slice of another shape than in the other files");
+		if (slices[i].start[by.d] != end)
 			return tsr_fail(j->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: found a piece that begins at %" PRIu64
+					"%s: tensor %.200s: found a slice that begins at %" PRIu64
 					" of dimension %u, expected %" PRIu64,
-					pieces[i].part->path, a->name, pieces[i].start[by.d], by.d,
+					slices[i].part->path, a->name, slices[i].start[by.d], by.d,
 					end);
 		end += a->shape[by.d];
 	}
-	memcpy(shape, pieces[0].array->shape, pieces[0].array->rank * sizeof(*shape));
+	memcpy(shape, slices[0].array->shape, slices[0].array->rank * sizeof(*shape));
 	shape[by.d] = end;
 	return TSR_OK;
 }
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
 
-static bool is_empty(const struct piece *p)
+static bool is_empty(const struct slice *p)
 {
 	for (unsigned d = 0; d < p->array->rank; d++) {
 		if (!p->array->shape[d])
@@ -396,38 +396,38 @@ static bool is_empty(const struct piece *p)
 	return false;
 }
 
-/* Pieces agree in what they are, and each says where it begins; the first may not if it is alone. */
-static enum tsr_status check_pieces(const struct joining *j, const struct piece *pieces, size_t n)
+/* Slices have one type and rank, and the file of each says where it begins, unless it is alone. */
+static enum tsr_status check_slices(const struct joining *j, const struct slice *slices, size_t n)
 {
 	for (size_t i = 1; i < n; i++) {
-		const struct tsr_array *a = pieces[i].array, *first = pieces[0].array;
+		const struct tsr_array *a = slices[i].array, *first = slices[0].array;
 
 		if (a->dtype != first->dtype || a->rank != first->rank)
 			return tsr_fail(j->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: found dtype %s and %u dimensions, "
 					"expected %s and %u as in %s",
-					pieces[i].part->path, a->name, tsr_dtype_name(a->dtype),
+					slices[i].part->path, a->name, tsr_dtype_name(a->dtype),
 					a->rank, tsr_dtype_name(first->dtype), first->rank,
-					pieces[0].part->path);
+					slices[0].part->path);
 	}
 	for (size_t i = 0; i < n && n > 1; i++) {
-		if (!pieces[i].start)
+		if (!slices[i].start)
 			return tsr_fail(j->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: is in %zu files, expected " OFFSETS_KEY
-					" to say where each piece begins",
-					pieces[i].part->path, pieces[i].array->name, n);
+					" to say where each slice begins",
+					slices[i].part->path, slices[i].array->name, n);
 	}
 	return TSR_OK;
 }
 
-/* Move the pieces that have elements to the front; returns how many, at least 1. */
-static size_t drop_empty(struct piece *pieces, size_t n)
+/* Move the slices that have elements to the front; returns how many, at least 1. */
+static size_t drop_empty(struct slice *slices, size_t n)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		if (!is_empty(&pieces[i]))
-			pieces[kept++] = pieces[i];
+		if (!is_empty(&slices[i]))
+			slices[kept++] = slices[i];
 	}
 	return kept ? kept : 1;
 }
@@ -446,55 +446,55 @@ static enum tsr_status add_tensor(const struct joining *j, const struct tsr_arra
 	return tsr_build_tensor(j->c, &t, j->err);
 }
 
-/* One tensor of its @n pieces. */
-static enum tsr_status join(const struct joining *j, struct piece *pieces, size_t n)
+/* Make one tensor of its @n slices. */
+static enum tsr_status join(const struct joining *j, struct slice *slices, size_t n)
 {
 	static const uint64_t zeros[TSR_RANK_MAX];
-	const struct tsr_array *first = pieces[0].array;
+	const struct tsr_array *first = slices[0].array;
 	uint64_t *shape = copy_numbers(j, first->shape, first->rank);
 	struct tsr_array a = { .dtype = first->dtype, .rank = first->rank, .shape = shape };
 
 	a.name = tsr_arena_copy(j->c->arena, first->name, strlen(first->name));
 	if (!a.name || !shape)
 		return tsr_build_nomem(j->c, j->err);
-	TSR_TRY(check_pieces(j, pieces, n));
-	n = drop_empty(pieces, n);
-	if (is_empty(&pieces[0])) /* then all are, and where they stand says nothing */
+	TSR_TRY(check_slices(j, slices, n));
+	n = drop_empty(slices, n);
+	if (is_empty(&slices[0])) /* then all are, and their offsets mean nothing */
 		return add_tensor(j, &a);
-	if (!pieces[0].start)
-		pieces[0].start = zeros;
-	TSR_TRY(fit(j, pieces, n, shape));
+	if (!slices[0].start)
+		slices[0].start = zeros;
+	TSR_TRY(fit(j, slices, n, shape));
 	if (n == 1 && !first->layout) {
-		a.file = pieces[0].array->file + pieces[0].first_file;
-		a.offset = pieces[0].array->offset;
-		a.has_crc = pieces[0].array->has_crc;
-		a.crc = pieces[0].array->crc;
+		a.file = slices[0].array->file + slices[0].first_file;
+		a.offset = slices[0].array->offset;
+		a.has_crc = slices[0].array->has_crc;
+		a.crc = slices[0].array->crc;
 	} else {
-		TSR_TRY(lay_out(j, pieces, n, &a));
+		TSR_TRY(lay_out(j, slices, n, &a));
 	}
 	return add_tensor(j, &a);
 }
 
 static int by_name(const void *va, const void *vb)
 {
-	const struct piece *a = va, *b = vb;
+	const struct slice *a = va, *b = vb;
 
 	return strcmp(a->array->name, b->array->name);
 }
 
-/* Tensors come in the order of their names. */
+/* Tensors are sorted by name. */
 static enum tsr_status join_all(struct joining *j)
 {
 	struct tsr_checkpoint *c = j->c;
 	size_t end;
 
-	if (j->npieces)
-		qsort(j->pieces, j->npieces, sizeof(*j->pieces), by_name);
-	for (size_t i = 0; i < j->npieces; i = end) {
+	if (j->nslices)
+		qsort(j->slices, j->nslices, sizeof(*j->slices), by_name);
+	for (size_t i = 0; i < j->nslices; i = end) {
 		end = i + 1;
-		while (end < j->npieces && by_name(&j->pieces[i], &j->pieces[end]) == 0)
+		while (end < j->nslices && by_name(&j->slices[i], &j->slices[end]) == 0)
 			end++;
-		TSR_TRY(join(j, j->pieces + i, end - i));
+		TSR_TRY(join(j, j->slices + i, end - i));
 	}
 	c->tensor_by_name = calloc(c->ntensors + 1, sizeof(*c->tensor_by_name));
 	if (!c->tensor_by_name)
@@ -517,8 +517,8 @@ static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, s
 	c->container = parts[0]->container;
 	for (size_t i = 0; i < nparts; i++)
 		n += parts[i]->ntensors;
-	j->pieces = calloc(n + 1, sizeof(*j->pieces));
-	if (!j->pieces)
+	j->slices = calloc(n + 1, sizeof(*j->slices));
+	if (!j->slices)
 		return tsr_fail_nomem(j->err, c->path);
 	for (size_t i = 0; i < nparts; i++)
 		TSR_TRY(add_part(j, parts[i]));
@@ -534,7 +534,7 @@ enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
 	if (!j.c)
 		return tsr_fail_nomem(err, parts[0]->path);
 	status = build(&j, parts, nparts);
-	free(j.pieces);
+	free(j.slices);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(j.c);
 		return status;

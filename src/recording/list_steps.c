@@ -13,7 +13,7 @@
 /* Extensions of files that may be steps; .npy is not, since it names no parameter. */
 static const char *const extensions[] = { ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz" };
 
-/* The length of a name without its extension; 0 if it has none of these. */
+/* The length of a name without its extension; 0 if that is not one of these. */
 static size_t stem_of(const char *name)
 {
 	const size_t n = strlen(name);
@@ -68,7 +68,7 @@ static int by_step(const void *va, const void *vb)
 	return strcmp(a->name, b->name);
 }
 
-/* Whether a name of the directory is one of its steps; its number. */
+/* Whether a name in the directory is a step, and its number. */
 static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, bool *is_step,
 			       uint64_t *step, struct tsr_err *err)
 {
@@ -89,7 +89,7 @@ static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, b
 	if (!number_at_end(name, n, step))
 		return tsr_fail(
 			err, TSR_E_FORMAT,
-			"%s/%.255s: found no number of a step at the end of the name, expected one "
+			"%s/%.255s: found no step number at the end of the name, expected one "
 			"in every file of a recording without " TSR_MANIFEST_NAME,
 			r->pub.path, name);
 	if (!*step)

@@ -19,7 +19,7 @@
 /* What a file name may have on Linux. */
 #define FILE_NAME_MAX 255u
 
-/* A manifest under examination. */
+/* A manifest that is being read. */
 struct reading {
 	struct tsr_recording_data *r;
 	const char *path;
@@ -90,7 +90,7 @@ static const char *copy(struct reading *m, const char *text)
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
-/* Names of hyperparameters of one number; betas are apart. */
+/* Hyperparameters that are one number; betas are two. */
 static const struct {
 	const char *name;
 	enum tsr_hyper_name hyper;
@@ -106,13 +106,13 @@ static const struct {
 	{ "decouple_lr", TSR_HYPER_DECOUPLE_LR, true },
 };
 
-/* Switches that change the update and that no step here has: they must be off. */
+/* Switches that change the update and that tersor has no step for: they must be off. */
 static const char *const must_be_off[] = { "maximize", "amsgrad" };
 
-/* What tells PyTorch's Adam and AdamW apart where one class is both. */
+/* Distinguishes Adam from AdamW where PyTorch has one class for both. */
 #define DECOUPLED "decoupled_weight_decay"
 
-/* Members of PyTorch's groups that do not change the update, or that lr already shows. */
+/* Members of PyTorch's groups that do not change the update, or only through lr. */
 static const char *const ignored[] = { "name",	     "param_names",    "foreach",      "fused",
 				       "capturable", "differentiable", "max_lr",       "min_lr",
 				       "swa_lr",     "max_momentum",   "base_momentum" };
@@ -192,7 +192,7 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 	if (is_among(name, ignored, sizeof(ignored) / sizeof(*ignored)))
 		return TSR_OK;
 	return tsr_fail(m->err, TSR_E_UNSUPPORTED,
-			"%s: %sfound the hyperparameter %.100s, which no optimizer here has",
+			"%s: %sfound the hyperparameter %.100s, which no optimizer of tersor has",
 			m->path, where, name);
 }
 
@@ -257,7 +257,7 @@ static int by_name(const void *va, const void *vb)
 	return order ? order : (a->group > b->group) - (a->group < b->group);
 }
 
-/* All parameters by name; each is in one group, once. */
+/* Sort all parameters by name; none may be listed twice. */
 static enum tsr_status index_params(struct reading *m)
 {
 	const struct tsr_recording *pub = &m->r->pub;
@@ -312,7 +312,7 @@ static enum tsr_status read_groups(struct reading *m, const struct tsr_json *v)
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 
-/* One name in the directory itself. */
+/* Whether this is the name of a file in the directory itself. */
 static bool is_file_name(const char *s)
 {
 	return s && *s && strlen(s) <= FILE_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
@@ -328,7 +328,7 @@ static enum tsr_status read_file_name(struct reading *m, const char *where,
 	return *ret ? TSR_OK : tsr_recording_nomem(m->r, m->err);
 }
 
-/* `file`, or `files` with one per rank. */
+/* Read `file`, or `files` with one per rank. */
 static enum tsr_status read_files(struct reading *m, const char *where, const struct tsr_json *v,
 				  struct tsr_recording_step *step)
 {

@@ -30,7 +30,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	if (!r)
 		return tsr_fail_nomem(err, path);
 	r->options = options ? *options : tsr_open_defaults();
-	/* Names of gradients say nothing of their kind. */
+	/* What a gradient is called says nothing about its kind. */
 	r->options.as_stored = true;
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
 	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
@@ -62,7 +62,7 @@ void tsr_recording_close(struct tsr_recording *recording)
 
 /* --- Recognizing a recording -------------------------------------------------------------- */
 
-/* Whether the beginning of a manifest calls itself one of ours, be it whole or not. */
+/* Whether a manifest claims to be one of ours, even if it is cut off later. */
 static bool claims_to_be_ours(const char *directory)
 {
 	char *path = tsr_recording_path(directory, TSR_MANIFEST_NAME), text[4096];
@@ -97,7 +97,7 @@ static size_t count(const char *directory, const char *suffix, bool steps_only)
 	return n;
 }
 
-/* What tsr_checkpoint_open() takes is left to it, unless the manifest says that it is ours. */
+/* A directory that tsr_checkpoint_open() takes is a checkpoint, unless its manifest says otherwise. */
 bool tsr_recording_probe(const char *path)
 {
 	if (!tsr_dir_is(path) || tsr_dcp_looks_like(path))

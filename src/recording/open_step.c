@@ -26,7 +26,7 @@ static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
 	return true;
 }
 
-/* The same for whichever of a step's files it is. */
+/* The same for whichever file of the step the message is about. */
 static void name_step_of(const struct tsr_recording_data *r, const struct tsr_recording_step *step,
 			 struct tsr_err *err)
 {
@@ -51,8 +51,8 @@ void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct
 }
 
 /*
- * A file that the recording names is a regular one: it is held open meanwhile, so that a link which
- * takes its place is noticed.
+ * A file that the recording names must be a regular one.  It is held open while the checkpoint is
+ * opened by its path, so that a link that takes its place is noticed.
  */
 static enum tsr_status open_part(const struct tsr_recording_data *r, const char *name,
 				 const char *path, struct tsr_checkpoint **ret, struct tsr_err *err)
@@ -87,7 +87,7 @@ static enum tsr_status open_parts(const struct tsr_recording_data *r,
 	return TSR_OK;
 }
 
-/* One part as it is; several, or one that says where its tensors begin, put together. */
+/* Several parts are joined, and one alone if it says where its tensors begin. */
 static enum tsr_status join_parts(struct tsr_checkpoint **parts, size_t n,
 				  struct tsr_checkpoint **ret, struct tsr_err *err)
 {

@@ -13,7 +13,7 @@
 /* The longest file. */
 #define SCHEDULE_NBYTES_MAX (UINT64_C(64) << 20)
 
-/* What separates words; the line ends before its newline. */
+/* Characters between words of a line. */
 #define SPACES " \t\r,"
 
 struct reading {
@@ -32,7 +32,7 @@ static enum tsr_status wrong(const struct reading *r, const char *found, const c
 			r->path, r->line, found, expected);
 }
 
-/* The next word of a line, ended where it ends; NULL at the end of the line. */
+/* The next word of a line, NUL-terminated in place; NULL at the end of the line. */
 static char *next_word(char **at)
 {
 	char *word = *at + strspn(*at, SPACES);
@@ -62,7 +62,7 @@ static enum tsr_status read_step(const struct reading *r, const char *word, uint
 	return TSR_OK;
 }
 
-/* strtod() takes hexadecimal numbers, names of infinity and more: only decimals are wanted. */
+/* strtod() also takes hexadecimal numbers and names of infinity: only decimals are allowed. */
 static enum tsr_status read_lr(const struct reading *r, const char *word, double *ret)
 {
 	char *end;
@@ -75,7 +75,7 @@ static enum tsr_status read_lr(const struct reading *r, const char *word, double
 	return TSR_OK;
 }
 
-/* What follows the number of a step: one learning rate, or one per group, to @lr unless NULL. */
+/* Read what follows the number of a step into @lr, unless NULL: one learning rate, or one per group. */
 static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
 {
 	double value = 0;
@@ -145,7 +145,7 @@ static enum tsr_status read_lines(struct reading *r, char *text)
 	return TSR_OK;
 }
 
-/* The whole file as a text, to be freed. */
+/* Read the whole file as text, to be freed. */
 static enum tsr_status read_text(const char *path, char **ret, struct tsr_err *err)
 {
 	struct tsr_file *f = NULL;

@@ -15,7 +15,7 @@
 #include "ckpt/build.h"
 #include "codec/math.h"
 
-/* Values that were looked at for counters. */
+/* Marks values that were searched for counters. */
 #define MARK_COUNTED 6u
 
 /* The largest count: it stays exact as a double, and has room for more. */
@@ -33,7 +33,7 @@ static bool is_number(const struct tsr_value *v)
 	return v && (v->type == TSR_VALUE_INT || v->type == TSR_VALUE_FLOAT);
 }
 
-/* A mapping with a number "step" beside a tensor of a parameter's state. */
+/* Note a mapping that has a number "step" and a tensor of a parameter's state. */
 static void look_at(const struct counting *k, const struct tsr_value *dict)
 {
 	struct tsr_value *step = NULL;
@@ -86,7 +86,7 @@ union number {
 	double f64;
 };
 
-/* Its value, or NaN for a type that counts nothing. */
+/* Its value, or NaN for a type that counters do not have. */
 static double number_value(const union number *n, enum tsr_dtype dtype)
 {
 	switch (dtype) {
@@ -135,7 +135,7 @@ static size_t number_nbytes(enum tsr_dtype dtype)
 	return tsr_dtype_bits(dtype) / 8;
 }
 
-/* The type itself, or one like it, that holds this count; a narrow one would round it. */
+/* The type itself, or a wider one that holds this count exactly. */
 static enum tsr_dtype dtype_for(enum tsr_dtype dtype, uint64_t count)
 {
 	static const enum tsr_dtype reals[] = { TSR_F32, TSR_F64 };
@@ -210,7 +210,7 @@ static uint64_t scalar_count(const struct tsr_value *v)
 
 /* --- Reading ----------------------------------------------------------------------------------- */
 
-/* Whether some of what the optimizer keeps of a parameter is there. */
+/* Whether the checkpoint has some state of a parameter that the optimizer uses. */
 static bool is_begun(const struct tsr_replay_param *p)
 {
 	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
@@ -229,7 +229,7 @@ static bool has_state(const struct tsr_replaying *r)
 	return false;
 }
 
-/* What the checkpoint says; *any_ret: whether it says anything; other states get the largest. */
+/* Read the counters; *any_ret: whether there are any.  States without one get the largest count. */
 static enum tsr_status read_recorded(struct tsr_replaying *r, bool *any_ret, uint64_t *most_ret)
 {
 	*any_ret = false;
@@ -255,7 +255,7 @@ static enum tsr_status read_recorded(struct tsr_replaying *r, bool *any_ret, uin
 	return TSR_OK;
 }
 
-/* Beside states, a parameter without one has not begun. */
+/* If others have a state, a parameter without one has taken no step. */
 static void set_all(struct tsr_replaying *r, uint64_t count)
 {
 	const bool begun = has_state(r) && !r->options->zero_state;
@@ -351,7 +351,7 @@ static enum tsr_status write_scalar(struct tsr_replaying *r, struct tsr_value *v
 	return TSR_OK;
 }
 
-/* A training script's own number of the step, if it is the one before the recording. */
+/* Update a training script's own step number, if it is the one before the recording. */
 static enum tsr_status write_script_step(struct tsr_replaying *r)
 {
 	const struct tsr_replay_step *steps = r->result->steps;

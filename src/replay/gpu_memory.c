@@ -12,8 +12,8 @@
 #define GPU_TILE TSR_REPLAY_ALIGN_MAX
 
 /*
- * Bytes of gradients per thread from which on a GPU is faster although it takes half a second to
- * start; measured with 16 threads (docs/performance.md, "Replays").
+ * With at least so many bytes of gradients per thread a GPU is faster, though it takes half a second
+ * to start; measured with 16 threads (docs/performance.md, "Replays").
  */
 #define WORTH_A_GPU (UINT64_C(1) << 29)
 
@@ -40,7 +40,7 @@ static uint64_t align_up(uint64_t nbytes)
 	return (nbytes + 255) / 256 * 256;
 }
 
-/* Places of all planes, from @state on; returns how far they go.  NULL: only that. */
+/* Place all planes from @state on, unless NULL; returns how many bytes they take. */
 static uint64_t place_planes(const struct tsr_replaying *r, struct tsr_replay_planes *planes,
 			     unsigned char *state)
 {
@@ -80,7 +80,7 @@ static enum tsr_status make_buffers(struct tsr_replay_gpu *g, struct tsr_err *er
 	return TSR_OK;
 }
 
-/* Steps that no one kernel does take memory when they begin; whether there is shows now. */
+/* Steps without a fused kernel allocate memory when they begin; check now that they can. */
 static enum tsr_status check_room(const struct tsr_replay_gpu *g, struct tsr_err *err)
 {
 	void *memory;
@@ -225,7 +225,7 @@ void tsr_replay_begin_pass(struct tsr_replay_gpu *g)
 /* Planes of all parts of a parameter; each plane of each tile is a job. */
 #define NPLANES (TSR_PARTS * TSR_PLANES_MAX)
 
-/* One thread's job; without bytes if there is no such plane. */
+/* Scratch memory of a job; without bytes if there is no such plane. */
 struct move_job {
 	struct tsr_replay_buffer *buffer;
 	unsigned char *host, *device;

@@ -14,7 +14,7 @@
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-/* One thread's job: a tile at one step. */
+/* Scratch memory of a job: a tile at one step. */
 struct step_job {
 	struct tsr_tile tile;
 	unsigned step;
@@ -92,7 +92,7 @@ static enum tsr_status fetch_reports(struct tsr_replay_gpu *g, uint64_t n, struc
 	return tsr_gpu_sync(g->steps, err);
 }
 
-/* The first complaint in the order of jobs, as on the CPU. */
+/* Fail with the first error in the order of jobs, as on the CPU. */
 static enum tsr_status judge_reports(struct tsr_replay_window *w, uint64_t n, struct tsr_err *err)
 {
 	for (uint64_t job = 0; job < n; job++) {
@@ -105,8 +105,8 @@ static enum tsr_status judge_reports(struct tsr_replay_window *w, uint64_t n, st
 }
 
 /*
- * @status is that of the pipeline.  If it failed, what was noticed before that job comes first: a
- * damaged file often has gradients that are not finite.
+ * @status is that of the pipeline.  If a job failed, errors of steps before it come first: a damaged
+ * file often has gradients that are not finite.
  */
 static enum tsr_status settle(struct tsr_replay_window *w, enum tsr_status status)
 {
@@ -116,7 +116,7 @@ static enum tsr_status settle(struct tsr_replay_window *w, enum tsr_status statu
 
 	if (status == TSR_E_CANCELLED)
 		return status;
-	/* A job that was appended and then failed counts, too. */
+	/* A job that failed after its step was appended counts, too. */
 	if (status != TSR_OK && g->next < g->tiles.njobs * w->n)
 		g->next++;
 	noticed = fetch_reports(g, g->next, &err);

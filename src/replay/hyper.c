@@ -40,7 +40,7 @@ enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
 
 /* --- Learning rates --------------------------------------------------------------------------- */
 
-/* One lr for all, the schedule's, what the step has recorded, or what its group has. */
+/* The requested lr, else the schedule's, else that recorded for the step, else that of its group. */
 static bool find_lr(const struct tsr_replaying *r, const double *schedule, size_t step,
 		    size_t group, double *ret)
 {
@@ -91,7 +91,7 @@ static enum tsr_status choose_optimizer(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-/* What is given and would do nothing is a mistake; what the recording has besides is not. */
+/* A requested hyperparameter that the optimizer does not use is a mistake; a recorded one is not. */
 static enum tsr_status check_used(const struct tsr_replaying *r)
 {
 	const enum tsr_optimizer optimizer = r->result->optimizer;
@@ -110,7 +110,7 @@ static enum tsr_status check_used(const struct tsr_replaying *r)
 
 /*
  * The lr that a run began with, if the recording does not say: that of its first step, whichever
- * is replayed first, so that a replay in parts is one as a whole.
+ * step is replayed first, so that a replay in parts gives the same result as a whole one.
  */
 static enum tsr_status find_initial_lr(struct tsr_replaying *r, size_t group, double *ret)
 {
@@ -150,7 +150,7 @@ static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 	return TSR_OK;
 }
 
-/* Everything at every step: an lr may be out of range at any. */
+/* Check every step: the lr of any may be out of range. */
 static enum tsr_status check_group(struct tsr_replaying *r, size_t group)
 {
 	char where[700];

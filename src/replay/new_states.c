@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* States that the checkpoint did not have get a tensor, and a place in what was saved around it. */
+/* New states get a tensor each, and a place in what was saved around the tensors. */
 #include "replay/new_states.h"
 
 #include <stdio.h>
@@ -12,14 +12,14 @@
 #include "names/optimizer_ids.h"
 #include "replay/number_params.h"
 
-/* Values that were looked at for a parameter's state. */
+/* Marks values that were searched for states. */
 #define MARK_SEARCHED 7u
 
 #define STEP "step"
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
 
-/* What PyTorch's optimizers call it. */
+/* What PyTorch's optimizers call a part. */
 static const char *field_of(const struct tsr_replaying *r, unsigned part)
 {
 	if (part == TSR_PART_VARIANCE)
@@ -94,7 +94,7 @@ static bool set_at(struct tsr_replaying *r, struct tsr_value *dict, const char *
 	return put_at(r, dict, key, value);
 }
 
-/* Whether @prefix ends in the name of a parameter and a dot; *head_ret: what is before. */
+/* Whether @prefix ends in the name of a parameter and a dot; *head_ret: the length before it. */
 static bool ends_in_name(const char *prefix, const char *name, size_t *head_ret)
 {
 	const size_t room = strlen(prefix) - 1, n = strlen(name);
@@ -105,7 +105,7 @@ static bool ends_in_name(const char *prefix, const char *name, size_t *head_ret)
 	return !*head_ret || prefix[*head_ret - 1] == '.';
 }
 
-/* What other keys like this one begin with: the name is the weight's, or that without wrappers. */
+/* Learn from one prefix what others look like: with the weight's name, or that without wrappers. */
 static void learn_keys(struct tsr_replay_adding *a, size_t param)
 {
 	const char *name = a->r->params[param].name;
@@ -123,7 +123,7 @@ static void learn_keys(struct tsr_replay_adding *a, size_t param)
 }
 
 /*
- * A mapping is a parameter's own, or its keys tell whose states they have: "NAME.exp_avg", or
+ * A mapping belongs to one parameter, or its keys name the parameter: "NAME.exp_avg", or
  * "state.NAME.exp_avg".
  */
 static void found_state(struct tsr_replay_adding *a, struct tsr_value *dict,
@@ -160,7 +160,7 @@ static void search(struct tsr_replay_adding *a, struct tsr_value *v)
 		search(a, tsr_value_child(v, i));
 }
 
-/* Which mappings hold states that are there. */
+/* Find the mappings that hold the existing states. */
 static void find_dicts(struct tsr_replay_adding *a)
 {
 	struct tsr_replaying *r = a->r;
@@ -199,7 +199,7 @@ static bool put_betas(struct tsr_replaying *r, struct tsr_value *dict, const str
 	return put_at(r, dict, "betas", betas);
 }
 
-/* What weight decay is decoupled with, where it is; schedulers go on from initial_lr too. */
+/* What decoupled weight decay needs; schedulers continue from initial_lr, too. */
 static bool put_decoupling(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
 {
 	const struct tsr_hyper *h = &r->hyper[group];
@@ -243,8 +243,8 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 }
 
 /*
- * One group of the recording: its parameters get the next numbers in the recorded order, which is
- * that of the run's own optimizer, and those that are stepped a state.
+ * One group of the recording.  Its parameters get the next numbers in the recorded order, which is
+ * that of the run's own optimizer; those that are stepped get a state.
  */
 static struct tsr_value *make_group(struct tsr_replay_adding *a, size_t group,
 				    struct tsr_value *state, int64_t *next)
@@ -275,7 +275,7 @@ static struct tsr_value *make_group(struct tsr_replay_adding *a, size_t group,
 	return ok ? dict : NULL;
 }
 
-/* What a script without an optimizer may have saved as one. */
+/* Whether this is what a script without an optimizer may have saved as one. */
 static bool is_nothing(const struct tsr_value *v)
 {
 	const struct tsr_value *mapping = tsr_value_mapping(v);
@@ -297,7 +297,7 @@ static enum tsr_status make_optimizer(struct tsr_replay_adding *a, struct tsr_va
 
 	if (!is_nothing(tsr_value_at(root, "optimizer")))
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: optimizer: found something else than the state_dict() of an "
+				"%s: optimizer: found something other than the state_dict() of an "
 				"optimizer, expected one, or nothing, for the new states",
 				r->c->path);
 	for (size_t g = 0; ok && g < r->result->ngroups; g++) {
@@ -333,7 +333,7 @@ static bool has_dicts(const struct tsr_replay_adding *a)
 	return true;
 }
 
-/* Keys that tell whose states they have: those of a new state are like the others'. */
+/* Where keys name their parameters, those of new states do as well. */
 static enum tsr_status name_keys(struct tsr_replay_adding *a, size_t param)
 {
 	struct tsr_replaying *r = a->r;
@@ -351,7 +351,7 @@ static enum tsr_status name_keys(struct tsr_replay_adding *a, size_t param)
 	return own ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
-/* Make a mapping for each parameter that needs one. */
+/* Find or make a mapping for each new state. */
 static enum tsr_status make_dicts(struct tsr_replay_adding *a)
 {
 	struct tsr_replaying *r = a->r;
@@ -396,7 +396,7 @@ static enum tsr_status no_place(const struct tsr_replaying *r, const char *param
 			param);
 }
 
-/* A new tensor into the mapping of its parameter, or into a flat one under its own name. */
+/* Put a new tensor into the mapping of its parameter, or into a flat one under its own name. */
 static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, const char *field,
 				  size_t tensor)
 {
@@ -431,7 +431,7 @@ static bool lacks_state(const struct tsr_replay_param *p)
 	return false;
 }
 
-/* Whether the number of the last step does not tell how many steps a parameter has seen. */
+/* Whether a parameter has seen other than all steps, and nothing counts them. */
 static bool lacks_counter(const struct tsr_replaying *r, const struct tsr_replay_param *p)
 {
 	return tsr_replay_is_adam(r) && p->counter == SIZE_MAX && !p->scalar &&
@@ -447,7 +447,7 @@ static bool lacks_any(const struct tsr_replaying *r)
 	return false;
 }
 
-/* Every new state has a mapping to go into; of a counter only the last step tells whether it is new. */
+/* Find a mapping for every new state; whether a counter is new is known after the last step. */
 static enum tsr_status find_places(struct tsr_replay_adding *a)
 {
 	const struct tsr_replaying *r = a->r;

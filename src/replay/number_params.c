@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which number of an optimizer is which parameter, where its state_dict() has no state to tell. */
+/* Ids of parameters in the state_dict() of an optimizer that has no state of them. */
 #include "replay/number_params.h"
 
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static bool has_same_groups(const struct numbering *n)
 	return true;
 }
 
-/* Names for all ids, from where they are surest. */
+/* Names for all ids, from the most reliable source. */
 static enum tsr_status name_ids(struct numbering *n)
 {
 	struct tsr_replaying *r = n->r;
@@ -132,7 +132,7 @@ static enum tsr_status unsettled(const struct numbering *n, size_t param)
 
 /* --- New states ------------------------------------------------------------------------------- */
 
-/* The mapping of a value that may be an OrderedDict() without any; NULL if it is something else. */
+/* The mapping in a value, which may be an empty OrderedDict(); NULL if it is something else. */
 static struct tsr_value *mapping_of(struct tsr_arena *arena, struct tsr_value *v)
 {
 	if (v && v->type == TSR_VALUE_CALL && tsr_value_mapping(v) && !v->call.items &&
@@ -159,7 +159,7 @@ static enum tsr_status add_entry(struct numbering *n, struct tsr_value *state, s
 	return tsr_build_nomem(n->r->c, n->r->err);
 }
 
-/* Whether parameters go by name in groups that have nothing else of each. */
+/* Whether ids are names, and groups have nothing else per parameter. */
 static bool goes_by_name(const struct numbering *n, const struct tsr_value *group)
 {
 	for (size_t i = 0; i < n->o.nids; i++) {
@@ -170,7 +170,7 @@ static bool goes_by_name(const struct numbering *n, const struct tsr_value *grou
 	       !tsr_value_at(group, "param_names");
 }
 
-/* Where parameters go by name, one that no group lists yet is added to its group. */
+/* Where ids are names, add a parameter that no group lists yet to its group. */
 static enum tsr_status add_name(struct numbering *n, struct tsr_value *state, size_t param)
 {
 	const struct tsr_replay_param *p = &n->r->params[param];
@@ -206,7 +206,7 @@ static enum tsr_status number_states(struct numbering *n)
 
 		if (k == SIZE_MAX)
 			continue;
-		/* A state that is there says whose number this is. */
+		/* An existing state says which parameter has this number. */
 		if (n->param[i] != SIZE_MAX && n->param[i] != k)
 			return unsettled(n, k);
 		if (!n->a->dicts[k])
@@ -235,7 +235,7 @@ double tsr_replay_last_lr(const struct tsr_replaying *r, size_t group)
 	return r->result->steps[r->result->nsteps - 1].lr[group];
 }
 
-/* One group there and here is the same; of several, no parameter may be in another one. */
+/* Whether the groups are those of the recording: one is; of several, every parameter must agree. */
 static bool is_recorded_groups(const struct numbering *n)
 {
 	const struct tsr_replaying *r = n->r;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids in the state_dict() of an optimizer for states that the checkpoint did not have. */
+/* Ids of parameters in the state_dict() of an optimizer that has no state of them. */
 #ifndef TSR_REPLAY_NUMBER_PARAMS_H
 #define TSR_REPLAY_NUMBER_PARAMS_H
 

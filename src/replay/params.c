@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tensors of the checkpoint the recording's gradients are for. */
+/* Matching the parameters of a recording with the weights and states of the checkpoint. */
 #include "replay/params.h"
 
 #include <inttypes.h>
@@ -81,7 +81,7 @@ static enum tsr_status list_weights(const struct matching *m, test_fn *test, str
 	return TSR_OK;
 }
 
-/* By its name, or else without wrappers; SIZE_MAX if there is none, or more than one. */
+/* Find a weight by its name, or else without wrappers; SIZE_MAX if there is none, or several. */
 static enum tsr_status find_weight(const struct matching *m, const struct weights *w, test_fn *test,
 				   const char *name, size_t *ret)
 {
@@ -115,7 +115,7 @@ static bool has_scalar(const struct matching *m, const char *name)
 	return t && !t->rank && tsr_tensor_has_f32(t);
 }
 
-/* @path: of what names it; @step: the number of the step, or 0 for a name of the manifest. */
+/* @path: the file that names it; @step: the number of the step, or 0 for a name of the manifest. */
 static enum tsr_status add_param(struct matching *m, const char *name, size_t group,
 				 const char *path, uint64_t step)
 {
@@ -160,7 +160,7 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	return TSR_OK;
 }
 
-/* The recording lists its parameters, or every gradient is one. */
+/* Add the parameters that the manifest lists; without a list, every gradient is one. */
 static enum tsr_status add_listed(struct matching *m)
 {
 	const struct tsr_recording *recording = m->r->recording;
@@ -197,7 +197,7 @@ static void saw_gradient(struct tsr_replay_param *p, size_t step)
 	p->nseen++;
 }
 
-/* The first of the first step that lacks any; NULL: no step does. */
+/* The first parameter without a gradient in the first such step; NULL: no step lacks one. */
 static const struct tsr_replay_param *find_first(const struct tsr_replay_param *params, size_t n,
 						 size_t nsteps)
 {
@@ -288,7 +288,7 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 			step->path, number, grad->name, found, expected, weight->name);
 }
 
-/* The names of gradients that are new, which then are parameters. */
+/* Add a parameter for every gradient with a new name. */
 static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkpoint *step,
 				     uint64_t number)
 {
@@ -298,7 +298,7 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 	for (size_t i = 0; i < step->ntensors; i++) {
 		const char *name = step->tensors[i].name;
 
-		/* All but the first steps have the same names. */
+		/* After the first step, names are rarely new. */
 		if (tsr_named_find(r->by_recorded, had, name))
 			continue;
 		name = tsr_arena_copy(r->c->arena, name, strlen(name));
@@ -322,7 +322,7 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 		status = check_gradient(m, step, &step->tensors[i], index);
 		r->progress.total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
 	}
-	s->nmissing = step->ntensors; /* to be taken from the number of all */
+	s->nmissing = step->ntensors; /* until all parameters are known: those with a gradient */
 	tsr_checkpoint_close(step);
 	return status == TSR_OK ? tsr_progress_add(&r->progress, 0, r->err) : status;
 }
@@ -337,7 +337,7 @@ static int by_weight(const void *va, const void *vb)
 	       (a->tensor[TSR_PART_WEIGHT] < b->tensor[TSR_PART_WEIGHT]);
 }
 
-/* Remember all parameters in their order before some are dropped. */
+/* List all parameters in their order before some are dropped. */
 static enum tsr_status list_recorded(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
@@ -354,7 +354,7 @@ static enum tsr_status list_recorded(struct matching *m)
 	return TSR_OK;
 }
 
-/* Let what is listed know where it is among the parameters that are stepped. */
+/* Find the parameter that is stepped for everything that is listed. */
 static enum tsr_status index_listed(struct tsr_replaying *r)
 {
 	size_t *param_of = tsr_replay_index_weights(r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tensors of the checkpoint the recording's gradients are for. */
+/* Matching the parameters of a recording with the weights and states of the checkpoint. */
 #ifndef TSR_REPLAY_PARAMS_H
 #define TSR_REPLAY_PARAMS_H
 

@@ -73,7 +73,7 @@ static enum tsr_status allocate_figures(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-/* A state of FlashOptim's, going on with which in another order of operations would show nowhere. */
+/* A state with f16 scales is FlashOptim's; continuing in the wrong order of operations must be asked for. */
 static enum tsr_status check_order(const struct tsr_replaying *r)
 {
 	for (size_t i = 0; i < r->nparams && !r->options->order_given; i++) {
@@ -110,7 +110,7 @@ static enum tsr_status plan(struct tsr_replaying *r)
 	return allocate_figures(r);
 }
 
-/* No file that is written may be one that is read. */
+/* An output must not replace an input. */
 static enum tsr_status check_not_input(const struct tsr_replaying *r, const char *path)
 {
 	for (unsigned i = 0; i < r->c->nfiles; i++)
@@ -120,7 +120,7 @@ static enum tsr_status check_not_input(const struct tsr_replaying *r, const char
 	return tsr_recording_check_not(r->recording, path, r->err);
 }
 
-/* A replay can take long: what can be known to fail at its end fails now. */
+/* A replay can take long: what would fail at its end fails now. */
 static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 {
 	for (unsigned i = 0; i < r->options->nreports; i++)

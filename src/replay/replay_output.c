@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The result: the checkpoint that was read, whose stepped tensors are in memory now. */
+/* The result: the checkpoint that was read, with its new state, which is in memory. */
 #include "replay/replay_output.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static bool is_packed(const struct tsr_replaying *r)
 	return false;
 }
 
-/* FlashOptim's state dict has all tensors in codecs of its own, those that are not stepped, too. */
+/* FlashOptim's state dict has all tensors in its own codecs, also those that are not stepped. */
 static enum tsr_status check_flashoptim(const struct tsr_replaying *r)
 {
 	bool *stepped = calloc(r->c->ntensors + 1, sizeof(*stepped));
@@ -173,7 +173,7 @@ static bool *list_kept(const struct tsr_replaying *r)
 	return kept;
 }
 
-/* What a codec cannot take any more is told: it is written raw. */
+/* Note the tensors that their codecs cannot hold any more: they are written raw. */
 static enum tsr_status note_raw(struct tsr_replaying *r, const struct tsr_packing *packing)
 {
 	char reason[120];

@@ -29,7 +29,7 @@ static bool own_coding(const struct tsr_replaying *r, size_t tensor, enum tsr_pa
 	return true;
 }
 
-/* The one asked for; or that of the checkpoint, of this tensor or else of any such one; or FP32. */
+/* The requested coding; else that of this tensor, or of others of its kind; else FP32. */
 static struct tsr_coding choose_coding(const struct tsr_replaying *r,
 				       const struct tsr_replay_param *p, enum tsr_part part)
 {
@@ -60,8 +60,8 @@ static bool keeps(const struct tsr_replay_param *p, unsigned part)
 }
 
 /*
- * Optimizers have no state for a parameter that never had a gradient.  It is taken for one if the
- * others count their steps, or need not: else nothing tells it from one whose state is missing.
+ * Optimizers have no state for a parameter that never had a gradient.  A parameter without state is
+ * taken for one if the others count their steps, or need not; else its state may just be missing.
  */
 static bool may_be_new(const struct tsr_replaying *r, const struct tsr_replay_param *p,
 		       bool counted)
@@ -147,7 +147,7 @@ static enum tsr_status plan_param(struct tsr_replaying *r, struct tsr_replay_par
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
 {
 	TSR_TRY(check_complete(r));
-	/* Those with a state first, so that new ones can be like them. */
+	/* Parameters with a state come first: new states take their codings. */
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			struct tsr_coding *coding = &r->result->coding[part];
@@ -206,7 +206,7 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned t
 	free(params);
 }
 
-/* Uninitialized; for a tensor without elements, too. */
+/* Not zeroed; not NULL for a tensor without elements. */
 static void *allocate(uint64_t nbytes)
 {
 	return nbytes < SIZE_MAX ? malloc((size_t)nbytes + 1) : NULL;
@@ -254,7 +254,7 @@ struct load_scratch {
 	_Alignas(64) float x[]; /* two arrays: as it was, and decoded again */
 };
 
-/* Whether a tensor's planes are what a state in this coding has. */
+/* Whether the planes of a tensor are stored in this coding. */
 static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *coding)
 {
 	if (t->coding.codec)
@@ -405,7 +405,7 @@ static enum tsr_status allocate_state(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-/* Whether a file says what the bytes of an array should be. */
+/* Whether the container has hashes or checksums. */
 static bool is_checkable(const struct tsr_checkpoint *c)
 {
 	for (size_t i = 0; i < c->narrays && !c->packed; i++) {
@@ -415,7 +415,7 @@ static bool is_checkable(const struct tsr_checkpoint *c)
 	return c->packed;
 }
 
-/* Check hashes and checksums of what will be resident; the rest is when it is written. */
+/* Check what will be resident; other tensors are checked when they are written. */
 static enum tsr_status verify(struct tsr_replaying *r)
 {
 	struct tsr_checkpoint resident = *r->c;

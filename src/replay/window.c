@@ -36,7 +36,7 @@ void tsr_replay_window_free(struct tsr_replay_window *w)
 
 /* --- Files ------------------------------------------------------------------------------------ */
 
-/* How many steps the window from w->first on has: their files are all open. */
+/* How many steps the window from w->first on has; all their files are open at once. */
 static unsigned length(const struct tsr_replay_window *w)
 {
 	const struct tsr_recording_step *steps = w->r->recording->steps + w->r->first + w->first;
@@ -49,7 +49,7 @@ static unsigned length(const struct tsr_replay_window *w)
 	return n;
 }
 
-/* Which gradient is for which parameter; what was found of them before must still be so. */
+/* Open a step and find the parameter of each gradient; the files must not have changed since. */
 static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 {
 	struct tsr_replaying *r = w->r;
@@ -116,7 +116,7 @@ const struct tsr_array *tsr_replay_grad(const struct tsr_replay_window *w, unsig
 	return g ? g->array : NULL;
 }
 
-/* The scalars of a parameter's next step; most parameters have those of another of their group. */
+/* What the scalars of a step depend on; most parameters of a group share them. */
 struct counted {
 	const struct tsr_replay_grad *like; /* the last that had any at this step */
 	size_t group;

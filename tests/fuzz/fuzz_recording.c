@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Recordings.  The input is a manifest, a schedule of learning rates, and, cut at its first line
- * feed, what two ranks say of where their pieces begin.
+ * feed, the offsets of what two ranks have.
  */
 #include <fcntl.h>
 #include <math.h>

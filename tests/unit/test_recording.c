@@ -156,8 +156,8 @@ static void test_ranks_of_fsdp2(void **state)
 	tsr_recording_close(r);
 }
 
-/* A 5 x 4 tensor in pieces of 2, 0, 2 and 1 of the 5, along either dimension. */
-static void test_pieces_along_either_dimension(void **state)
+/* A 5 x 4 tensor in slices of 2, 0, 2 and 1 of the 5, along either dimension. */
+static void test_slices_along_either_dimension(void **state)
 {
 	static const char manifest[] =
 		"{\"format\":\"tersor-recording\",\"version\":1,\"steps\":[{\"step\":9,"
@@ -395,7 +395,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranks_of_fsdp2),
-		IN_FOLDER(test_pieces_along_either_dimension),
+		IN_FOLDER(test_slices_along_either_dimension),
 		cmocka_unit_test(test_groups_of_parameters),
 		cmocka_unit_test(test_values_of_a_manifest),
 		IN_FOLDER(test_what_is_a_recording),
