@@ -136,11 +136,11 @@ static enum tsr_status read_lines(struct reading *r, char *text)
 	}
 	for (size_t i = 0; i < r->nsteps; i++) {
 		if (isnan(r->lr[i * r->ngroups]))
-			return tsr_fail(
-				r->err, TSR_E_FORMAT,
-				"%s: step %" PRIu64 ": found no line, expected a learning rate for "
-				"every step from %" PRIu64 " to %" PRIu64,
-				r->path, (r->first + i), r->first, (r->first + r->nsteps - 1));
+			return tsr_fail(r->err, TSR_E_FORMAT,
+					"%s: step %" PRIu64
+					": found no line, expected a learning rate for "
+					"every step from %" PRIu64 " to %" PRIu64,
+					r->path, r->first + i, r->first, r->first + r->nsteps - 1);
 	}
 	return TSR_OK;
 }

@@ -389,6 +389,43 @@ static void test_schedules_that_cannot_be_read(void **state)
 	assert_null(lr);
 }
 
+static void test_what_a_recording_has_in_all(void **state)
+{
+	struct tsr_recording *r = open_ok(TINY);
+	struct tsr_recording_summary *s = NULL;
+	struct tsr_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(tsr_recording_summarize(r, &s, &err), TSR_OK);
+	assert_ptr_equal(s->recording, r);
+	assert_int_equal(s->ngradients, 29);
+	assert_string_equal(s->gradients[0].name, "h.0.c_attn.bias");
+	assert_ptr_equal(s->gradients[0].group, &r->groups[1]);
+	assert_int_equal(s->gradients[0].dtype, TSR_BF16);
+	assert_int_equal(s->gradients[0].rank, 1);
+	assert_int_equal(s->gradients[0].shape[0], 144);
+	assert_int_equal(s->gradients[0].nsteps, 16);
+	for (size_t i = 1; i < s->ngradients; i++)
+		assert_true(strcmp(s->gradients[i - 1].name, s->gradients[i].name) < 0);
+	assert_int_equal(s->steps[15].ntensors, 29);
+	assert_int_equal(s->steps[15].nbytes, 168576);
+	assert_int_equal(s->steps[15].dtypes, 1u << TSR_BF16);
+	assert_int_equal(s->groups[0].nparams, 11);
+	assert_int_equal(s->groups[0].numel, 82944);
+	assert_int_equal(s->groups[1].nparams, 18);
+	assert_int_equal(s->groups[1].numel, 1344);
+	assert_int_equal(s->groups[1].lr.n, 16);
+	assert_true(s->groups[1].lr.low < s->groups[1].lr.high);
+	assert_true(s->groups[1].lr.high == r->steps[0].lr[1]);
+	assert_int_equal(s->loss.n, 16);
+	assert_int_equal(s->nfiles, 16);
+	assert_int_equal(s->nbytes, 16 * 168576);
+	assert_int_equal(s->nmissing, 0);
+	tsr_recording_summary_free(s);
+	tsr_recording_summary_free(NULL);
+	tsr_recording_close(r);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
@@ -398,6 +435,7 @@ int main(void)
 		IN_FOLDER(test_slices_along_either_dimension),
 		cmocka_unit_test(test_groups_of_parameters),
 		cmocka_unit_test(test_values_of_a_manifest),
+		cmocka_unit_test(test_what_a_recording_has_in_all),
 		IN_FOLDER(test_what_is_a_recording),
 		IN_FOLDER(test_failures_leave_the_outputs_alone),
 		IN_FOLDER(test_schedules),
