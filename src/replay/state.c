@@ -288,30 +288,22 @@ static enum tsr_status copy_planes(const struct tsr_replaying *r, const struct t
 	return TSR_OK;
 }
 
-static enum tsr_status read_f32(const struct tsr_replaying *r, size_t tensor,
-				struct load_scratch *s, struct tsr_err *err)
-{
-	const struct tsr_tile *tile = &s->tile;
-
-	if (tensor != SIZE_MAX)
-		return tsr_tensor_read_f32(r->c, &r->c->tensors[tensor], tile->first, tile->n,
-					   &s->read, s->x, err);
-	memset(s->x, 0, tile->n * sizeof(*s->x));
-	return TSR_OK;
-}
-
 static enum tsr_status encode(const struct loading *l, struct load_scratch *s, unsigned part,
 			      struct tsr_err *err)
 {
 	const struct tsr_replaying *r = l->r;
 	const struct tsr_replay_param *p = &r->params[s->tile.tensor];
-	const size_t n = s->tile.n;
+	const size_t source = source_of(r, p, part), n = s->tile.n;
 	struct tsr_coding coding = tsr_replay_coding_at(&p->coding[part], l->step);
 	struct loaded *loaded = &s->loaded[part];
 	float *decoded = s->x + r->longest;
 	void *plane[TSR_PLANES_MAX];
 
-	TSR_TRY(read_f32(r, source_of(r, p, part), s, err));
+	if (source != SIZE_MAX)
+		TSR_TRY(tsr_tensor_read_f32(r->c, &r->c->tensors[source], s->tile.first, n,
+					    &s->read, s->x, err));
+	else
+		memset(s->x, 0, n * sizeof(*s->x));
 	if (p->fp32[part])
 		memcpy(p->fp32[part] + s->tile.first, s->x, n * sizeof(*s->x));
 	tsr_replay_planes_at(&coding, p->plane[part], s->tile.first, plane);
