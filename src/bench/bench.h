@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Measurements of speed, for `tersor bench`. */
 #ifndef TSR_BENCH_BENCH_H
 #define TSR_BENCH_BENCH_H
 
@@ -8,10 +9,10 @@
 #define TSR_BENCH_KERNELS_MAX 64
 #define TSR_BENCH_STEPS_MAX 16
 
-/* Speeds count the bytes that must move: those read plus those written. */
+/* Speeds count the bytes that must be moved: those read plus those written. */
 struct tsr_bench_kernel {
 	const char *name;
-	double bytes_per_element; /* both ways: 4 and those of the planes */
+	double bytes_per_element; /* 4, and those of the planes */
 	double encode_gbps, decode_gbps;
 };
 
@@ -33,14 +34,14 @@ struct tsr_bench_kernels {
 	struct tsr_bench_step steps[TSR_BENCH_STEPS_MAX];
 };
 
-/* Measure one codec, or all of them and the steps for NULL, on @elements values in memory. */
+/* Measure one codec (NULL: all of them, and the steps) on @elements values in memory. */
 enum tsr_status tsr_bench_kernels(const char *codec, uint64_t elements, unsigned repeats,
 				  const struct tsr_run *run, struct tsr_bench_kernels *ret,
 				  struct tsr_err *err);
 
 /*
- * The same on GPU @index, in device time.  Codecs without kernels are left out, or an error if one
- * is asked for.
+ * The same on GPU @index, in device time.  Codecs without kernels are skipped; choosing one is an
+ * error.
  */
 enum tsr_status tsr_bench_kernels_gpu(unsigned index, const char *codec, uint64_t elements,
 				      unsigned repeats, const struct tsr_run *run,

@@ -34,7 +34,7 @@ static char *path_in(const char *dir, const char *name)
 	return t.failed ? NULL : t.bytes;
 }
 
-/* LAYERS weights with their momenta and variances, `numel` elements each. */
+/* LAYERS weights with their momenta and variances, @numel elements each. */
 static enum tsr_status compose(uint64_t numel, struct tsr_text *header, uint64_t *data_nbytes_ret,
 			       struct tsr_err *err)
 {

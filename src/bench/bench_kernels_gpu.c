@@ -8,7 +8,7 @@
 #include "bench/bench_steps_gpu.h"
 #include "bench/bench_timing.h"
 
-/* Values that are made on the CPU; the rest of the array repeats them. */
+/* Values generated on the CPU; the rest of the array repeats them. */
 #define PATTERN_ELEMENTS (UINT64_C(1) << 24)
 
 enum action { COPY, ENCODE, DECODE };
@@ -82,7 +82,7 @@ static bool is_wanted(const struct tsr_codec *codec, const char *choice)
 	return tsr_bench_wants(codec, choice) && (choice || tsr_gpu_has_codec(codec));
 }
 
-/* The largest that a plane is with any codec that is measured. */
+/* Bytes of a plane, the most of any codec that is measured. */
 static uint64_t plane_nbytes(const char *name, unsigned plane, uint64_t n)
 {
 	uint64_t most = 0;

@@ -25,7 +25,7 @@ static enum tsr_status allocate(struct bench *b, struct tsr_err *err)
 	return tsr_gpu_alloc(b->on->gpu, nbytes, "a benchmark's gradient", &b->grad, err);
 }
 
-/* State and gradient as a training run has them, encoded on the GPU. */
+/* Fill state and gradient with plausible values, encoded on the GPU. */
 static enum tsr_status fill(struct bench *b, struct tsr_err *err)
 {
 	const char *narrow = b->step.grad_dtype == TSR_F32 ? "f32" : "bf16";

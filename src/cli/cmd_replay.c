@@ -7,6 +7,8 @@
 #include "cli/output.h"
 #include "cli/replay_options.h"
 #include "cli/work.h"
+#include "report/replay_chart.h"
+#include "report/replay_page.h"
 #include "report/replay_report.h"
 #include "report/replay_table.h"
 #include "text/json.h"
@@ -117,7 +119,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* "cuda" is the first GPU: a replay takes one. */
+/* A replay runs on one GPU: "cuda" is the first. */
 static int choose_device(const struct cli_cmd *cmd, const char *device,
 			 struct tsr_replay_options *o)
 {

@@ -12,6 +12,7 @@
 #include "report/sweep_baseline.h"
 #include "report/sweep_chart.h"
 #include "report/sweep_figures.h"
+#include "report/sweep_page.h"
 #include "report/sweep_report.h"
 #include "report/sweep_table.h"
 #include "text/json.h"

@@ -71,8 +71,8 @@ static int dispatch(int argc, char **argv)
 }
 
 /*
- * A missing standard descriptor would be the number that the next file gets.  What takes its place
- * cannot be written to, so results for a closed stdout are still an error.
+ * The next file opened would take the number of a closed standard descriptor.  /dev/null takes it
+ * first, read-only, so writing results to a closed stdout is still an error.
  */
 static void hold_standard_fds(void)
 {
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 	status = choose_isa();
 	if (status == CLI_OK)
 		status = dispatch(argc, argv);
-	/* Results that did not reach stdout are not results. */
+	/* A report that did not reach stdout is an error. */
 	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0) {
 		const int failed = cli_fail(CLI_IO, "standard output: %s", strerror(errno));
 

@@ -17,7 +17,7 @@ static bool stat_directory(const char *path, struct stat *st)
 	return found;
 }
 
-/* Whether two paths name one file, or would if they were created. */
+/* Whether two paths name the same file, or would once created. */
 static bool same_file(const char *a, const char *b)
 {
 	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
@@ -61,7 +61,7 @@ static int check_list_not(const struct cli_opt *report, const char *path,
 	return status;
 }
 
-/* The output is checked by the command against what it reads: operands are left to it. */
+/* The library checks the output against what it reads. */
 static bool is_output(const struct cli_opt *o)
 {
 	return strcmp(o->name, "output") == 0;

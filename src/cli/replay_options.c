@@ -105,7 +105,7 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 
 /* --- State ------------------------------------------------------------------------------------ */
 
-/* flash is what pack makes by default. */
+/* "flash" is what pack writes by default. */
 static void put_state(const char *state, struct tsr_replay_options *o)
 {
 	const struct tsr_pack_options flash = tsr_pack_defaults();

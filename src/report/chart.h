@@ -62,7 +62,7 @@ void tsr_chart_put_attribute(struct tsr_text *svg, const char *name, int tenths)
 
 void tsr_chart_put_line(struct tsr_text *svg, const char *class, int x1, int y1, int x2, int y2);
 
-/* A text element; @text is put as it is.  The first leaves it open. */
+/* A text element; @text is not escaped.  The first leaves it open. */
 void tsr_chart_open_label(struct tsr_text *svg, const char *class, int x, int y);
 void tsr_chart_put_label(struct tsr_text *svg, const char *class, int x, int y, const char *text);
 

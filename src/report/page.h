@@ -8,7 +8,7 @@
 #include "text/text.h"
 
 /*
- * A page is page.css and page.js, which all share, followed by styles and a script of its own.
+ * Every page has page.css and page.js, followed by its own styles and script.
  * Without its script a page still shows everything but the values under the pointer.
  */
 

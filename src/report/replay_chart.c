@@ -6,21 +6,20 @@
 #include <stdlib.h>
 
 #include "report/chart.h"
-#include "report/replay_curves.h"
+#include "report/replay_chart.h"
 #include "report/replay_figures.h"
-#include "report/replay_report.h"
 
 /* --- Axes ------------------------------------------------------------------------------------- */
 
-/* Where things stand in a panel. */
+/* Distances within a panel. */
 enum {
 	PANEL_HEIGHT = 2350,
 	LEFT = 540,
 	RIGHT = 130,
-	TOP = 470, /* of the plot, below the title */
-	BOTTOM = 320, /* of the axis, above the end of the panel */
-	STRIP = 150, /* between the plot and the lines of zero and of infinity */
-	HEAD = 400 /* of the whole drawing: the legend */
+	TOP = 470, /* from the top of the panel to the plot */
+	BOTTOM = 320, /* from the x axis to the end of the panel */
+	EDGE = 150, /* between the plot and the lines for zero and infinity */
+	HEAD = 400 /* height of the legend */
 };
 
 struct plot {
@@ -65,7 +64,7 @@ static int y_of(const struct plot *p, double value)
 	return tsr_chart_at(&p->y, value);
 }
 
-/* A step alone stands in the middle. */
+/* A single step is drawn in the middle. */
 static int x_of(const struct plot *p, size_t i)
 {
 	if (p->nsteps < 2)
@@ -73,7 +72,7 @@ static int x_of(const struct plot *p, size_t i)
 	return tsr_chart_at(&p->x, (double)i);
 }
 
-/* "0.02", or beyond a few digits "2 x 10^-7". */
+/* "0.02", or with more digits "2 x 10^-7". */
 static void put_value(struct tsr_text *svg, const struct plot *p, double value)
 {
 	const int exponent = value > 0 ? (int)floor(tsr_chart_log10(value) + 1e-9) : 0;
@@ -87,7 +86,7 @@ static void put_value(struct tsr_text *svg, const struct plot *p, double value)
 	tsr_chart_close_power(svg, 10, exponent);
 }
 
-/* Powers of ten; of percentages, numbers. */
+/* Labels are powers of ten, or numbers for percentages. */
 static void put_decade(struct tsr_text *svg, const struct plot *p, bool percent, int decade)
 {
 	static const char *const names[] = { "0.001", "0.01", "0.1", "1", "10", "100" };
@@ -147,7 +146,7 @@ static void put_x_axis(struct tsr_text *svg, const struct plot *p, const struct 
 	tsr_chart_put_label(svg, "tick end", a->left - 60, y + 160, "step");
 }
 
-/* A line across where errors begin to matter. */
+/* A line at the error that is a threshold. */
 static void put_limit(struct tsr_text *svg, const struct plot *p, double value, const char *text)
 {
 	const int y = y_of(p, value);
@@ -160,7 +159,7 @@ static void put_limit(struct tsr_text *svg, const struct plot *p, double value, 
 
 /* --- Lines ------------------------------------------------------------------------------------ */
 
-/* Consecutive steps that share a pixel: from the first to the highest, the lowest and the last. */
+/* Consecutive steps that share a pixel, drawn from the first to the highest, lowest and last. */
 struct bin {
 	int x, first, low, high, last;
 };
@@ -179,8 +178,8 @@ static void put_bin(struct tsr_text *svg, const struct bin *b, bool pen)
 }
 
 /*
- * The path through the values; a step without one breaks it.  Of many steps every pixel column
- * keeps its extremes, so that nothing that stands out is lost.
+ * The path through the values; a step without one breaks it.  With many steps, each pixel column
+ * keeps its extremes, so no outlier is lost.
  */
 static void put_path(struct tsr_text *svg, const struct plot *p, const double *values)
 {
@@ -214,7 +213,7 @@ static void put_path(struct tsr_text *svg, const struct plot *p, const double *v
 	tsr_text_puts(svg, "\"/>\n");
 }
 
-/* Steps up to which each has a marker, and up to which lines may have gaps. */
+/* The most steps for which each has a marker, and for which lines are dashed. */
 #define MARKED 40
 #define DASHED 400
 
@@ -242,7 +241,7 @@ static void put_key(struct tsr_text *svg, int x, const char *class, unsigned sha
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-/* From the edges of the panel; the x axis is the bottom. */
+/* Where a panel at these coordinates draws what. */
 static struct plot plan(const struct tsr_curves *curves, const struct tsr_curve *c, int left,
 			int top, int width)
 {
@@ -255,8 +254,8 @@ static struct plot plan(const struct tsr_curves *curves, const struct tsr_curve 
 
 	set_scale(&p, c);
 	p.x = (struct tsr_chart_scale){ area.left, area.right, 0, (double)p.nsteps - 1, false };
-	p.y.from = p.floor - (p.y.log && c->zero ? STRIP : 0);
-	p.y.to = p.ceiling + (c->infinite ? STRIP : 0);
+	p.y.from = p.floor - (p.y.log && c->zero ? EDGE : 0);
+	p.y.to = p.ceiling + (c->infinite ? EDGE : 0);
 	return p;
 }
 
@@ -289,7 +288,7 @@ static void put_panel(struct tsr_text *svg, const struct tsr_curves *curves, uns
 	tsr_text_puts(svg, "</g>\n");
 }
 
-/* Colours are given twice rather than by variables, which not every viewer of SVG knows. */
+/* Colours are repeated for dark pages, as not every SVG viewer knows variables. */
 static const char style[] =
 	".curves text{font:12px system-ui,-apple-system,\"Segoe UI\",\"DejaVu Sans\",sans-serif;"
 	"fill:#222}.curves .title{font-weight:600;font-size:13px}.curves .unit{font-weight:400}"

@@ -23,7 +23,7 @@ static const struct tsr_curve_kind kinds[] = {
 
 _Static_assert(sizeof(kinds) / sizeof(*kinds) <= TSR_CURVES_MAX, "a curve of each kind");
 
-/* What 100% of a tensor is, SIZE_MAX for all; 0 if that is not known. */
+/* The count that is 100% of a parameter, or of all for SIZE_MAX; 0 if unknown. */
 static uint64_t whole_of(const struct tsr_curves *c, const struct tsr_curve_kind *kind,
 			 size_t param)
 {
@@ -36,7 +36,7 @@ static double percent_of(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* @whole: 100% of each tensor, and of all. */
+/* @whole: the counts that are 100% of each parameter, and last of all. */
 static void fill_step(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole,
 		      size_t step)
 {
@@ -76,7 +76,7 @@ static void note_range(struct tsr_curve *curve, double value)
 	}
 }
 
-/* False where no step has the figure, or where a panel would show nothing but zeros. */
+/* False if no step has the figure, or a panel would show zeros only. */
 static bool fill_curve(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole)
 {
 	curve->least = INFINITY;

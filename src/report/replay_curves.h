@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_REPLAY_CURVES_H
-#define TSR_REPLAY_CURVES_H
+/* The curves of a replay: each figure over steps, of all tensors and of the worst. */
+#ifndef TSR_REPORT_REPLAY_CURVES_H
+#define TSR_REPORT_REPLAY_CURVES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "text/text.h"
 #include "tersor/replay.h"
-
-/* --- What is drawn ---------------------------------------------------------------------------- */
 
 /* What a panel shows. */
 struct tsr_curve_kind {
@@ -16,18 +14,18 @@ struct tsr_curve_kind {
 	const char *title;
 	const char *unit; /* of the axis: "NMSE", "ULP", "%" or "" */
 	bool percent; /* of elements or groups */
-	bool wide_log; /* a logarithmic axis even if one decade holds all */
-	bool only_if_any; /* no panel where all is 0 */
+	bool wide_log; /* a logarithmic axis even for one decade */
+	bool only_if_any; /* no panel if all values are 0 */
 };
 
-/* A figure over steps; its arrays have a value per step, NaN where there is none. */
+/* A figure over steps; arrays have a value per step, or NaN. */
 struct tsr_curve {
 	const struct tsr_curve_kind *kind;
 	double *total; /* of all tensors */
 	double *worst; /* the largest of a tensor */
-	size_t *tensor; /* which: an index of a parameter */
-	double least, most; /* finite and above 0; least > most: there is none */
-	bool zero, infinite; /* whether these occur */
+	size_t *tensor; /* the index of that parameter */
+	double least, most; /* of finite values above 0; least > most if there are none */
+	bool zero, infinite; /* whether such values occur */
 };
 
 #define TSR_CURVES_MAX 10
@@ -40,21 +38,8 @@ struct tsr_curves {
 	size_t *tensors;
 };
 
-/* Find the curves of a compared replay; false for no memory.  To be freed. */
+/* Find the curves of a compared replay; false if out of memory.  To be freed. */
 bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r);
 void tsr_curves_free(struct tsr_curves *c);
-
-/* --- Drawing ---------------------------------------------------------------------------------- */
-
-/* How a drawing is laid out. */
-struct tsr_curves_layout {
-	const char *id; /* of the svg element */
-	int width; /* pixels */
-	int columns; /* of panels */
-};
-
-/* The svg element; legible on light and on dark pages. */
-void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *layout,
-		    struct tsr_text *svg);
 
 #endif

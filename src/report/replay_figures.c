@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the figures of a replay are worst. */
+/* Where the figures of a replay are worst, and how they are shown. */
 #include "report/replay_figures.h"
 
 #include <math.h>
@@ -104,7 +104,7 @@ void tsr_figure_format(char out[24], double value, bool percent)
 		snprintf(out, 24, "%.2e", value);
 }
 
-/* Those on which a multiple of (nsteps - 1) / (rows - 1) falls, rounded up. */
+/* The steps that are a multiple of (nsteps - 1) / (rows - 1), rounded up. */
 bool tsr_replay_in_sample(const struct tsr_replay *r, size_t step, size_t rows)
 {
 	const uint64_t last = r->nsteps - 1;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of a replay: thresholds, and where figures are worst. */
 #ifndef TSR_REPLAY_FIGURES_H
 #define TSR_REPLAY_FIGURES_H
 
@@ -8,17 +9,15 @@
 
 #include "tersor/replay.h"
 
-/*
- * What reports, pages and tables find in a replay.  docs/replay-report.md defends the thresholds.
- */
+/* docs/replay-report.md gives the reasons for the thresholds. */
 
-/* An update whose error is as large as itself: not stepping at all would have been no worse. */
+/* An update whose error is as large as itself: not stepping would have been no worse. */
 #define TSR_REPLAY_DIVERGED 1.0
 
-/* An update that is 10% of its length off. */
+/* An update with an error of 10% of its length. */
 #define TSR_REPLAY_DRIFTING 0.01
 
-/* The share of weights that are stalled from which on it is worth a word. */
+/* The share of stalled weights from which it is reported. */
 #define TSR_REPLAY_STALLED 0.1
 
 /* Where a figure is worst. */
@@ -53,13 +52,13 @@ void tsr_figure_format(char out[24], double value, bool percent);
 /* Whether a step has figures. */
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step);
 
-/* Whether a table of about @rows steps has this one: the first, the last, others evenly between. */
+/* Whether a table of about @rows steps shows this one: the first, the last, evenly spaced ones. */
 bool tsr_replay_in_sample(const struct tsr_replay *r, size_t step, size_t rows);
 
-/* Elements of a parameter, or of all for SIZE_MAX; 0 if the source does not know them. */
+/* Elements of a parameter, or of all for SIZE_MAX; 0 if the source does not have it. */
 uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param);
 
-/* Groups with a scale that a parameter, or all for SIZE_MAX, has in its momentum and variance. */
+/* Groups in the momentum and variance of a parameter, or of all for SIZE_MAX. */
 uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param);
 
 #endif

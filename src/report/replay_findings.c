@@ -10,7 +10,7 @@
 #include "report/replay_figures.h"
 #include "tersor/escape.h"
 
-/* Bytes of a name in a sentence. */
+/* Bytes for a name within a sentence. */
 #define NAME_ROOM 120
 
 const char *tsr_finding_level_name(enum tsr_finding_level level)
@@ -42,7 +42,7 @@ static void format_name(char out[NAME_ROOM], const struct tsr_replay *r, size_t 
 	tsr_escape(out, NAME_ROOM, r->params[param]);
 }
 
-/* A share in percent; 100 and 0 only where it is all and none. */
+/* A share in percent; 100% and 0% only if exact. */
 static void format_share(char out[16], double part, uint64_t whole)
 {
 	const double percent = whole ? 100 * part / (double)whole : 0;
@@ -55,7 +55,7 @@ static void format_share(char out[16], double part, uint64_t whole)
 		snprintf(out, 16, "%.3g%%", percent > 99.9 ? 99.9 : percent);
 }
 
-/* How many tensors reach this error at some step. */
+/* How many tensors reach this error at any step. */
 static size_t count_tensors(const struct tsr_replay *r, enum tsr_figure_name name, double limit)
 {
 	size_t n = 0;
@@ -139,7 +139,7 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 		    100 * sqrt(w.value), w.value, name, r->steps[w.step].step);
 }
 
-/* The tensor that loses most variances of those whose updates suffer; false if none does. */
+/* Of the tensors with bad updates, the one that loses most variances; false if none does. */
 static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double *lost_ret)
 {
 	*lost_ret = 0;
@@ -155,7 +155,7 @@ static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double 
 	return *lost_ret > 0;
 }
 
-/* Only where updates suffer: a companded code, too, stores the least of a group as 0. */
+/* Only if updates suffer: companded codes also store the smallest values of a group as 0. */
 static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *f)
 {
 	const struct tsr_codec *codec = r->coding[TSR_PART_VARIANCE].codec;
@@ -232,7 +232,7 @@ static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings 
 	    100 * sqrt(w.value), w.value, r->steps[w.step].step);
 }
 
-/* The worst first; those of a level in the order in which they were found. */
+/* The most serious first; equals keep their order. */
 static void sort(struct tsr_findings *f)
 {
 	for (unsigned i = 1; i < f->n; i++) {

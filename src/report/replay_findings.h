@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the figures of a replay say, in words. */
 #ifndef TSR_REPLAY_FINDINGS_H
 #define TSR_REPLAY_FINDINGS_H
 
 #include "tersor/replay.h"
 
-/* How much a reader should care. */
+/* How serious a finding is. */
 enum tsr_finding_level { TSR_FINDING_FINE, TSR_FINDING_WATCH, TSR_FINDING_BAD };
 
 /* "fine", "watch", "bad". */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page of a replay: what was found, the curves, their values and tables, in one file. */
+/* The page of a replay: findings, charts, their values and tables, in one file. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,22 +7,22 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "report/page.h"
-#include "report/replay_curves.h"
+#include "report/replay_chart.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
-#include "report/replay_report.h"
+#include "report/replay_page.h"
 #include "tersor/version.h"
 
 TSR_EMBED(tsr_replay_page_css, "src/report/replay_page.css");
 TSR_EMBED(tsr_replay_page_js, "src/report/replay_page.js");
 
-/* Rows of tables; there can be many more steps and tensors. */
+/* The most rows of tables. */
 #define STEPS_SHOWN 200
 #define TENSORS_SHOWN 1000
 
 /* --- Values for the script -------------------------------------------------------------------- */
 
-/* JSON knows no infinity, but a number too large for a reader is one. */
+/* JSON has no infinity, but readers take a number that is too large for one. */
 static void put_number(struct tsr_text *json, const char *lead, double value)
 {
 	if (isnan(value))
@@ -102,7 +102,6 @@ static void put_lr(struct tsr_text *html, const struct tsr_replay *r)
 	tsr_text_puts(html, "</dd>\n");
 }
 
-/* Of each group. */
 static void put_hyper(struct tsr_text *html, const struct tsr_replay *r)
 {
 	for (size_t g = 0; g < r->ngroups && r->hyper; g++) {
@@ -367,7 +366,7 @@ static const char how_to_read[] =
 	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
 	"step breaks the lines.</li>\n</ul>\n";
 
-static void put_curves(const void *ctx, bool wide, struct tsr_text *svg)
+static void draw(const void *ctx, bool wide, struct tsr_text *svg)
 {
 	const struct tsr_curves_layout layout = { .id = wide ? "wide" : "narrow",
 						  .width = wide ? 1040 : 366,
@@ -388,7 +387,7 @@ static void put_page(struct tsr_text *html, const struct tsr_curves *c)
 	put_findings(html, r);
 	put_warnings(html, r);
 	if (drawn) {
-		tsr_page_put_charts(html, put_curves, c);
+		tsr_page_put_charts(html, draw, c);
 		put_steps(html, c);
 		put_tensors(html, c);
 		tsr_text_puts(html, how_to_read);

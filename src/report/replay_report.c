@@ -15,7 +15,7 @@
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-/* Those that there are; what is infinite is null, as in every report. */
+/* A figure that does not exist is left out; an infinite one is null, as in every report. */
 static void put_figures(const struct tsr_replay_figures *f, struct tsr_text *json)
 {
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
@@ -97,7 +97,7 @@ static bool has_figure(const struct tsr_replay *r, size_t param, enum tsr_figure
 	return false;
 }
 
-/* One array per figure, with a value per step; null, too, for a skipped step. */
+/* One array per figure with a value per step, null for a skipped one. */
 static void put_series(const struct tsr_replay *r, size_t param, struct tsr_text *json)
 {
 	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++) {
@@ -240,7 +240,7 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 
 /* --- Comma-separated values ------------------------------------------------------------------- */
 
-/* A name from a file: without control characters, in quotes where it needs them. */
+/* A name from a file: without control characters, quoted if necessary. */
 static void put_name(const char *name, struct tsr_text *csv)
 {
 	const size_t room = 4 * strlen(name) + 1;
@@ -262,7 +262,7 @@ static void put_name(const char *name, struct tsr_text *csv)
 	free(safe);
 }
 
-/* Nothing where there is no such state. */
+/* Figures that do not exist are empty. */
 static void put_line(const struct tsr_replay_step *s, const char *name,
 		     const struct tsr_replay_figures *f, struct tsr_text *csv)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A replay as JSON and as comma-separated values. */
 #ifndef TSR_REPLAY_REPORT_H
 #define TSR_REPLAY_REPORT_H
 
@@ -10,11 +11,7 @@
 /* The members of a JSON report besides "schema". */
 void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json);
 
-/* A line per step and parameter, and one per step with all of them ("*"). */
+/* A line per step and parameter, and one per step for all of them ("*"). */
 void tsr_replay_put_csv(const struct tsr_replay *r, struct tsr_text *csv);
-
-/* Curves of the figures over steps: worst tensor and total.  The same bytes on every machine. */
-void tsr_replay_put_svg(const struct tsr_replay *r, struct tsr_text *svg);
-void tsr_replay_put_html(const struct tsr_replay *r, struct tsr_text *html);
 
 #endif

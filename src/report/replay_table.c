@@ -12,7 +12,7 @@
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
 
-/* Without -v: steps in the table besides the worst, and lines of lists. */
+/* Unless verbose: steps in the table besides the worst, and lines of lists. */
 #define STEPS_SHOWN 20
 #define LINES_SHOWN 8
 
@@ -95,7 +95,7 @@ static const struct column {
 
 #define NCOLUMNS (sizeof(columns) / sizeof(*columns))
 
-/* @n: the number of weights, for a share of them. */
+/* @n: the number of weights, for percentages. */
 static void format_figure(char out[24], enum tsr_figure_name figure, double value, double n)
 {
 	if (isnan(value))
@@ -114,7 +114,7 @@ struct table {
 	const struct tsr_replay *r;
 	bool verbose;
 	double n; /* weights */
-	size_t worst[NCOLUMNS]; /* steps with the largest totals; SIZE_MAX where all are 0 */
+	size_t worst[NCOLUMNS]; /* steps with the largest totals; SIZE_MAX if all are 0 */
 };
 
 static void put_step(struct tsr_text *out, const struct table *t, size_t i)
@@ -132,7 +132,7 @@ static void put_step(struct tsr_text *out, const struct table *t, size_t i)
 	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(t->r, i); c++) {
 		format_figure(cell, columns[c].figure, s->total.value[columns[c].figure], t->n);
 		tsr_text_printf(out, " %*s", columns[c].width, cell);
-		/* No blanks at the end of a line. */
+		/* Lines do not end in blanks. */
 		if (t->worst[c] == i || c + 1 < NCOLUMNS)
 			tsr_text_printf(out, "%c", t->worst[c] == i ? '*' : ' ');
 	}

@@ -25,7 +25,7 @@ struct tsr_summary {
 	struct tsr_summary_row total;
 };
 
-/* Add a tensor that takes @stored_nbytes; @nmse < 0: not known. */
+/* Add a tensor that takes @stored_nbytes; @nmse is negative if unknown. */
 void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		     double nmse);
 

@@ -177,7 +177,7 @@ enum tsr_status tsr_sweep_load(const char *path, struct tsr_sweep **ret, struct 
 
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* The figures of a row that are compared, as text. */
+/* The figures of a row, compared as text. */
 #define NFIGURES (TSR_SWEEP_COUNTS + 3)
 
 static void format_figures(const struct tsr_sweep_row *row, char out[NFIGURES][40])

@@ -37,13 +37,13 @@ static const struct panel {
 			     .ticks = { -40, -32, -24, -14, -8, 0, 8, 16, 16 } },
 };
 
-enum tsr_figure_panel tsr_figure_panel_of(const struct tsr_codec *codec)
+enum tsr_sweep_panel tsr_sweep_panel_of(const struct tsr_codec *codec)
 {
 	unsigned p = 0;
 
 	while (p < TSR_PANEL_COUNT && panels[p].dtype != codec->planes[0].dtype)
 		p++;
-	return (enum tsr_figure_panel)p;
+	return (enum tsr_sweep_panel)p;
 }
 
 static bool is_in(const struct tsr_codec *codec, const struct panel *panel)
@@ -51,14 +51,14 @@ static bool is_in(const struct tsr_codec *codec, const struct panel *panel)
 	return codec->planes[0].dtype == panel->dtype;
 }
 
-/* Members of a family beyond which a drawing shows a selection. */
+/* The most members of a family that are all shown at first. */
 #define FAMILY_SHOWN 3
 
-bool tsr_figure_shows(const struct tsr_sweep *s, const struct tsr_codec *codec)
+bool tsr_sweep_chart_shows(const struct tsr_sweep *s, const struct tsr_codec *codec)
 {
 	unsigned relatives = 0;
 
-	if (tsr_figure_panel_of(codec) == TSR_PANEL_COUNT)
+	if (tsr_sweep_panel_of(codec) == TSR_PANEL_COUNT)
 		return false;
 	if (!codec->family)
 		return true;
@@ -66,7 +66,7 @@ bool tsr_figure_shows(const struct tsr_sweep *s, const struct tsr_codec *codec)
 		const struct tsr_codec *c = s->results[i].codec;
 
 		relatives += c->family && strcmp(c->family, codec->family) == 0;
-		/* Random rounding is undone: the line would be that of the truncated split. */
+		/* Decoding undoes random rounding: the line would be that of the truncated split. */
 		if (codec->stochastic && c->extra_bits == codec->extra_bits && !c->stochastic &&
 		    c->planes[0].dtype == codec->planes[0].dtype)
 			return false;
@@ -86,8 +86,8 @@ static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "", "5 2", "1
 #define NSTYLES COUNT_OF(colours)
 
 /*
- * Whether two codecs do the same with another narrow format: "bf16+ulp8" and "fp16+ulp8",
- * "bf16+bf16" and "fp16+fp16".  They are drawn alike.
+ * Whether two codecs differ in the narrow format only: "bf16+ulp8" and "fp16+ulp8",
+ * "bf16+bf16" and "fp16+fp16".  They share a style.
  */
 static bool alike(const struct tsr_codec *a, const struct tsr_codec *b)
 {
@@ -100,21 +100,21 @@ static bool alike(const struct tsr_codec *a, const struct tsr_codec *b)
 	return (a_twice && b_twice) || strcmp(a_rest, b_rest) == 0;
 }
 
-/* The place of a codec among the sorts that are shown, or among the others. */
+/* Counts the different styles before a codec, among those shown at first or the others. */
 static unsigned style_of(const struct tsr_sweep *s, unsigned codec)
 {
 	const struct tsr_codec *c = s->results[codec].codec;
-	const bool shown = tsr_figure_shows(s, c);
+	const bool shown = tsr_sweep_chart_shows(s, c);
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < s->ncodecs; i++) {
 		const struct tsr_codec *other = s->results[i].codec;
-		bool first = tsr_figure_shows(s, other) == shown &&
-			     tsr_figure_panel_of(other) != TSR_PANEL_COUNT;
+		bool first = tsr_sweep_chart_shows(s, other) == shown &&
+			     tsr_sweep_panel_of(other) != TSR_PANEL_COUNT;
 
 		for (unsigned j = 0; j < i && first; j++)
 			first = !alike(s->results[j].codec, other) ||
-				tsr_figure_panel_of(s->results[j].codec) == TSR_PANEL_COUNT;
+				tsr_sweep_panel_of(s->results[j].codec) == TSR_PANEL_COUNT;
 		if (alike(c, other))
 			return n;
 		n += first;
@@ -211,7 +211,7 @@ static void put_axes(struct tsr_text *svg, const struct plot *p)
 
 /* --- Lines ------------------------------------------------------------------------------------ */
 
-/* The row of an exponent if there is something to draw: NULL where nothing was compared. */
+/* The row of an exponent; NULL if nothing was compared. */
 static const struct tsr_sweep_row *row_at(const struct tsr_sweep_result *r, int exponent)
 {
 	const int field = exponent + 127;
@@ -245,7 +245,7 @@ static void put_path(struct tsr_text *svg, const struct plot *p, const struct ts
 	tsr_text_puts(svg, "\"/>\n");
 }
 
-/* Markers of different lines stand at different exponents; a short line has one at its start. */
+/* Lines have their markers at different exponents; a short line has one at its start. */
 static void put_markers(struct tsr_text *svg, const struct plot *p,
 			const struct tsr_sweep_result *r, unsigned style)
 {
@@ -267,14 +267,14 @@ static void put_markers(struct tsr_text *svg, const struct plot *p,
 	}
 }
 
-static void put_line(struct tsr_text *svg, const struct tsr_figure *f, const struct plot *p,
+static void put_line(struct tsr_text *svg, const struct tsr_sweep_chart *f, const struct plot *p,
 		     unsigned codec)
 {
 	const struct tsr_sweep_result *r = &f->sweep->results[codec];
 	const unsigned style = style_of(f->sweep, codec);
 
 	tsr_text_printf(svg, "<g class=\"line%s\" data-codec=\"%s\"",
-			tsr_figure_shows(f->sweep, r->codec) ? "" : " off", r->codec->name);
+			tsr_sweep_chart_shows(f->sweep, r->codec) ? "" : " off", r->codec->name);
 	put_style(svg, style);
 	tsr_text_puts(svg, ">\n");
 	put_path(svg, p, r);
@@ -291,7 +291,7 @@ static void put_sample(struct tsr_text *svg, int x, int y, unsigned style)
 	tsr_chart_put_sample(svg, x, y, style, "<g stroke-dasharray=\"none\">", "</g>");
 }
 
-void tsr_figure_put_sample(const struct tsr_sweep *s, unsigned codec, struct tsr_text *svg)
+void tsr_sweep_chart_put_sample(const struct tsr_sweep *s, unsigned codec, struct tsr_text *svg)
 {
 	tsr_text_puts(svg, "<svg class=\"sample\" width=\"36\" height=\"12\" viewBox=\"0 0 36 12\" "
 			   "aria-hidden=\"true\">");
@@ -299,14 +299,14 @@ void tsr_figure_put_sample(const struct tsr_sweep *s, unsigned codec, struct tsr
 	tsr_text_puts(svg, "</svg>");
 }
 
-static void put_legend(struct tsr_text *svg, const struct tsr_figure *f, const struct plot *p)
+static void put_legend(struct tsr_text *svg, const struct tsr_sweep_chart *f, const struct plot *p)
 {
 	int y = p->area.top + 60;
 
 	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
 		const struct tsr_codec *c = f->sweep->results[i].codec;
 
-		if (!tsr_figure_shows(f->sweep, c) || !is_in(c, p->panel))
+		if (!tsr_sweep_chart_shows(f->sweep, c) || !is_in(c, p->panel))
 			continue;
 		put_sample(svg, p->area.right + 200, y, style_of(f->sweep, i));
 		tsr_chart_put_label(svg, "key", p->area.right + 610, y + 40, c->name);
@@ -316,7 +316,7 @@ static void put_legend(struct tsr_text *svg, const struct tsr_figure *f, const s
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-/* How many decades the least error that is drawn goes down. */
+/* Decades down to the least error that is drawn. */
 static int decades_of(const struct tsr_sweep *s)
 {
 	double least = 1;
@@ -334,7 +334,7 @@ static int decades_of(const struct tsr_sweep *s)
 	return decades + decades % 2;
 }
 
-static bool has_panel(const struct tsr_figure *f, const struct panel *panel)
+static bool has_panel(const struct tsr_sweep_chart *f, const struct panel *panel)
 {
 	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
 		if (is_in(f->sweep->results[i].codec, panel))
@@ -343,8 +343,8 @@ static bool has_panel(const struct tsr_figure *f, const struct panel *panel)
 	return false;
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_figure *f, const struct panel *panel,
-		      int top)
+static void put_panel(struct tsr_text *svg, const struct tsr_sweep_chart *f,
+		      const struct panel *panel, int top)
 {
 	const int height = 10 * f->panel_height;
 	const struct tsr_chart_area area = { .left = 520,
@@ -367,7 +367,7 @@ static void put_panel(struct tsr_text *svg, const struct tsr_figure *f, const st
 	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
 		const struct tsr_codec *c = f->sweep->results[i].codec;
 
-		if (is_in(c, panel) && (f->all || tsr_figure_shows(f->sweep, c)))
+		if (is_in(c, panel) && (f->all || tsr_sweep_chart_shows(f->sweep, c)))
 			put_line(svg, f, &p, i);
 	}
 	if (f->legend)
@@ -385,7 +385,7 @@ static const char style[] =
 	".mark{fill:#f4f1e8}.line,.sample{stroke-width:1.8;stroke-linejoin:round;"
 	"stroke-linecap:round}.marker{fill:#fff;stroke-width:1.4}.off{display:none}";
 
-void tsr_figure_put(const struct tsr_figure *f, struct tsr_text *svg)
+void tsr_sweep_chart_put(const struct tsr_sweep_chart *f, struct tsr_text *svg)
 {
 	struct tsr_chart_head head = { .id = f->id,
 				       .width = f->width,
@@ -409,9 +409,9 @@ void tsr_figure_put(const struct tsr_figure *f, struct tsr_text *svg)
 
 void tsr_sweep_put_svg(const struct tsr_sweep *s, struct tsr_text *svg)
 {
-	const struct tsr_figure f = {
+	const struct tsr_sweep_chart f = {
 		.sweep = s, .id = "sweep", .width = 960, .panel_height = 360, .legend = true
 	};
 
-	tsr_figure_put(&f, svg);
+	tsr_sweep_chart_put(&f, svg);
 }

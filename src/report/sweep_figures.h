@@ -7,7 +7,7 @@
 
 #include "tersor/sweep.h"
 
-/* Those that are counts, in the order of reports. */
+/* The figures that are counts, in the order of reports. */
 #define TSR_SWEEP_COUNTS 6u
 
 const char *tsr_sweep_count_name(unsigned i);

@@ -7,6 +7,7 @@
 #include "report/format.h"
 #include "report/page.h"
 #include "report/sweep_chart.h"
+#include "report/sweep_page.h"
 #include "report/sweep_figures.h"
 
 TSR_EMBED(tsr_sweep_page_css, "src/report/sweep_page.css");
@@ -16,7 +17,7 @@ static const char *const panel_names[TSR_PANEL_COUNT + 1] = { "BF16", "FP16", ""
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Rows of exponents with the same figures are one. */
+/* Consecutive exponents with the same figures share a row. */
 static void put_rows(const struct tsr_sweep_result *r, struct tsr_text *json)
 {
 	for (unsigned e = 0, next; e + 1 < TSR_SWEEP_ROWS; e = next) {
@@ -47,7 +48,7 @@ static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 
 		tsr_json_open(json, NULL, '{');
 		tsr_json_put_string(json, "codec", r->codec->name);
-		tsr_json_put_string(json, "panel", panel_names[tsr_figure_panel_of(r->codec)]);
+		tsr_json_put_string(json, "panel", panel_names[tsr_sweep_panel_of(r->codec)]);
 		tsr_json_open(json, "rows", '[');
 		put_rows(r, json);
 		tsr_json_close(json, ']');
@@ -63,7 +64,7 @@ static void put_error(struct tsr_text *html, double value)
 	tsr_text_printf(html, value > 0 ? "<td>%.3e</td>" : "<td>0</td>", value);
 }
 
-/* Shares are as in tables, but for a dash of their own. */
+/* A percentage as in other tables, with a longer dash. */
 static void put_share(struct tsr_text *html, uint64_t part, uint64_t whole)
 {
 	char share[TSR_PERCENT_ROOM];
@@ -95,9 +96,9 @@ static void put_table(const struct tsr_sweep *s, struct tsr_text *html)
 	tsr_text_puts(html, "</tbody></table></div>\n");
 }
 
-/* --- The figure ------------------------------------------------------------------------------- */
+/* --- The chart -------------------------------------------------------------------------------- */
 
-/* Boxes for the lines of a panel that are shown, or for the others; returns how many. */
+/* Checkboxes of the lines that a panel shows at first, or of the others; returns how many. */
 static unsigned put_boxes(const struct tsr_sweep *s, unsigned panel, bool shown,
 			  struct tsr_text *html)
 {
@@ -106,7 +107,7 @@ static unsigned put_boxes(const struct tsr_sweep *s, unsigned panel, bool shown,
 	for (unsigned i = 0; i < s->ncodecs; i++) {
 		const struct tsr_codec *c = s->results[i].codec;
 
-		if (tsr_figure_panel_of(c) != panel || tsr_figure_shows(s, c) != shown)
+		if (tsr_sweep_panel_of(c) != panel || tsr_sweep_chart_shows(s, c) != shown)
 			continue;
 		n++;
 		if (!html)
@@ -115,7 +116,7 @@ static unsigned put_boxes(const struct tsr_sweep *s, unsigned panel, bool shown,
 				"<label><input type=\"checkbox\" data-codec=\"%s\" "
 				"autocomplete=\"off\"%s>",
 				c->name, shown ? " checked" : "");
-		tsr_figure_put_sample(s, i, html);
+		tsr_sweep_chart_put_sample(s, i, html);
 		tsr_text_printf(html, "%s</label>\n", c->name);
 	}
 	return n;
@@ -141,20 +142,20 @@ static void put_keys(const struct tsr_sweep *s, unsigned panel, struct tsr_text 
 	tsr_text_puts(html, "</fieldset>\n");
 }
 
-static void put_figure(const void *ctx, bool wide, struct tsr_text *svg)
+static void draw(const void *ctx, bool wide, struct tsr_text *svg)
 {
-	const struct tsr_figure f = { .sweep = ctx,
-				      .id = wide ? "wide" : "narrow",
-				      .width = wide ? 1040 : 366,
-				      .panel_height = wide ? 380 : 330,
-				      .all = true };
+	const struct tsr_sweep_chart f = { .sweep = ctx,
+					   .id = wide ? "wide" : "narrow",
+					   .width = wide ? 1040 : 366,
+					   .panel_height = wide ? 380 : 330,
+					   .all = true };
 
-	tsr_figure_put(&f, svg);
+	tsr_sweep_chart_put(&f, svg);
 }
 
 static void put_chart(const struct tsr_sweep *s, struct tsr_text *html)
 {
-	tsr_page_put_charts(html, put_figure, s);
+	tsr_page_put_charts(html, draw, s);
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
 		put_keys(s, p, html);
 	tsr_text_puts(html, "<button id=\"reset\" type=\"button\">As at first</button>"

@@ -8,7 +8,7 @@
 #include "report/format.h"
 #include "report/sweep_figures.h"
 
-/* Lines of a table of changes without -v. */
+/* The most changes shown unless verbose. */
 #define CHANGES_SHOWN 40
 
 static void format_error(char out[16], double value)
@@ -50,7 +50,7 @@ static void put_totals(struct tsr_text *out, const struct tsr_sweep *s)
 	}
 }
 
-/* Rows of exponents with the same figures are one line. */
+/* Consecutive exponents with the same figures share a line. */
 static void put_exponents(struct tsr_text *out, const struct tsr_sweep_result *r)
 {
 	char field[24], power[24];
@@ -79,7 +79,7 @@ static void put_exponents(struct tsr_text *out, const struct tsr_sweep_result *r
 	}
 }
 
-/* Losses that no codec should have: they are not in the table. */
+/* Losses that no codec should have; the table does not show them. */
 static void put_oddities(struct tsr_text *out, const struct tsr_sweep_result *r)
 {
 	const struct tsr_sweep_row finite = tsr_sweep_finite(r);

@@ -3,9 +3,10 @@
 #include <cjson/cJSON.h>
 
 #include "text/json.h"
-#include "report/replay_curves.h"
+#include "report/replay_chart.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
+#include "report/replay_page.h"
 #include "report/replay_report.h"
 #include "replay_make.h"
 
