@@ -26,7 +26,8 @@ int cli_write_report(struct tsr_text *text, const char *path)
 
 	if (text->failed) {
 		tsr_text_free(text);
-		return cli_fail(CLI_IO, "out of memory for the report");
+		return cli_fail(CLI_IO, "%s: out of memory for the report",
+				path ? path : "stdout");
 	}
 	if (!path) {
 		fwrite(text->bytes, 1, text->nbytes, stdout);

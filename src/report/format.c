@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tersor/escape.h"
@@ -65,6 +66,18 @@ void tsr_format_name(char out[TSR_NAME_ROOM], const char *name, unsigned width)
 	else
 		snprintf(out, TSR_NAME_ROOM, "%.*s..%s", (int)(width - 2) / 2, safe,
 			 safe + len - (width - 2 - (width - 2) / 2));
+}
+
+char *tsr_escaped(struct tsr_text *out, const char *name)
+{
+	const size_t room = 4 * strlen(name) + 1;
+	char *safe = malloc(room);
+
+	if (safe)
+		tsr_escape(safe, room, name);
+	else
+		out->failed = true;
+	return safe;
 }
 
 void tsr_format_coding(char out[TSR_CODING_ROOM], const struct tsr_coding *coding)

@@ -31,6 +31,9 @@ void tsr_format_percent(char out[TSR_PERCENT_ROOM], uint64_t part, uint64_t whol
 /* A name for a terminal: escaped, and with its middle left out if it is longer than @width. */
 void tsr_format_name(char out[TSR_NAME_ROOM], const char *name, unsigned width);
 
+/* All of a name, escaped, to be freed; if out of memory, NULL and @out has failed. */
+char *tsr_escaped(struct tsr_text *out, const char *name);
+
 /* "bf16+ulp8", with a scale "softsign8 e8m8/32", or "raw". */
 void tsr_format_coding(char out[TSR_CODING_ROOM], const struct tsr_coding *coding);
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "report/format.h"
-#include "tersor/escape.h"
 
 TSR_EMBED(tsr_page_css, "src/report/page.css");
 TSR_EMBED(tsr_page_js, "src/report/page.js");
@@ -77,15 +76,9 @@ void tsr_html_put_count(struct tsr_text *html, const char *tag, uint64_t n)
 
 void tsr_html_put_text(struct tsr_text *html, const char *text)
 {
-	const size_t room = 4 * strlen(text) + 1;
-	char *safe = malloc(room);
+	char *safe = tsr_escaped(html, text);
 
-	if (!safe) {
-		html->failed = true;
-		return;
-	}
-	tsr_escape(safe, room, text);
-	for (const char *c = safe; *c; c++) {
+	for (const char *c = safe; c && *c; c++) {
 		if (strchr("&<>\"'", *c))
 			tsr_text_printf(html, "&#%d;", *c);
 		else

@@ -9,9 +9,9 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
+#include "report/format.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
-#include "tersor/escape.h"
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
@@ -243,14 +243,10 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 /* A name from a file: without control characters, quoted if necessary. */
 static void put_name(const char *name, struct tsr_text *csv)
 {
-	const size_t room = 4 * strlen(name) + 1;
-	char *safe = malloc(room);
+	char *safe = tsr_escaped(csv, name);
 
-	if (!safe) {
-		csv->failed = true;
+	if (!safe)
 		return;
-	}
-	tsr_escape(safe, room, name);
 	if (strpbrk(safe, ",\"")) {
 		tsr_text_puts(csv, "\"");
 		for (const char *c = safe; *c; c++)

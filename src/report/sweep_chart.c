@@ -46,6 +46,11 @@ enum tsr_sweep_panel tsr_sweep_panel_of(const struct tsr_codec *codec)
 	return (enum tsr_sweep_panel)p;
 }
 
+const char *tsr_sweep_panel_name(enum tsr_sweep_panel panel)
+{
+	return panel < TSR_PANEL_COUNT ? panels[panel].title : "";
+}
+
 static bool is_in(const struct tsr_codec *codec, const struct panel *panel)
 {
 	return codec->planes[0].dtype == panel->dtype;

@@ -31,6 +31,9 @@ enum tsr_sweep_panel { TSR_PANEL_BF16, TSR_PANEL_FP16, TSR_PANEL_COUNT };
 /* The panel that shows this codec; TSR_PANEL_COUNT for none. */
 enum tsr_sweep_panel tsr_sweep_panel_of(const struct tsr_codec *codec);
 
+/* Its title; "" for TSR_PANEL_COUNT. */
+const char *tsr_sweep_panel_name(enum tsr_sweep_panel panel);
+
 /* Whether a codec's line is shown at first. */
 bool tsr_sweep_chart_shows(const struct tsr_sweep *s, const struct tsr_codec *codec);
 

@@ -13,8 +13,6 @@
 TSR_EMBED(tsr_sweep_page_css, "src/report/sweep_page.css");
 TSR_EMBED(tsr_sweep_page_js, "src/report/sweep_page.js");
 
-static const char *const panel_names[TSR_PANEL_COUNT + 1] = { "BF16", "FP16", "" };
-
 /* --- Values ----------------------------------------------------------------------------------- */
 
 /* Consecutive exponents with the same figures share a row. */
@@ -48,7 +46,8 @@ static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 
 		tsr_json_open(json, NULL, '{');
 		tsr_json_put_string(json, "codec", r->codec->name);
-		tsr_json_put_string(json, "panel", panel_names[tsr_sweep_panel_of(r->codec)]);
+		tsr_json_put_string(json, "panel",
+				    tsr_sweep_panel_name(tsr_sweep_panel_of(r->codec)));
 		tsr_json_open(json, "rows", '[');
 		put_rows(r, json);
 		tsr_json_close(json, ']');
@@ -122,7 +121,7 @@ static unsigned put_boxes(const struct tsr_sweep *s, unsigned panel, bool shown,
 	return n;
 }
 
-static void put_keys(const struct tsr_sweep *s, unsigned panel, struct tsr_text *html)
+static void put_keys(const struct tsr_sweep *s, enum tsr_sweep_panel panel, struct tsr_text *html)
 {
 	const unsigned shown = put_boxes(s, panel, true, NULL);
 	const unsigned more = put_boxes(s, panel, false, NULL);
@@ -130,7 +129,7 @@ static void put_keys(const struct tsr_sweep *s, unsigned panel, struct tsr_text 
 	if (!shown && !more)
 		return;
 	tsr_text_printf(html, "<fieldset><legend>%s lines</legend>\n<div class=\"keys\">\n",
-			panel_names[panel]);
+			tsr_sweep_panel_name(panel));
 	put_boxes(s, panel, true, html);
 	tsr_text_puts(html, "</div>\n");
 	if (more) {
@@ -157,7 +156,7 @@ static void put_chart(const struct tsr_sweep *s, struct tsr_text *html)
 {
 	tsr_page_put_charts(html, draw, s);
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
-		put_keys(s, p, html);
+		put_keys(s, (enum tsr_sweep_panel)p, html);
 	tsr_text_puts(html, "<button id=\"reset\" type=\"button\">As at first</button>"
 			    "<button id=\"all\" type=\"button\">All</button>"
 			    "<button id=\"none\" type=\"button\">None</button>\n");
