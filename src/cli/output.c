@@ -26,8 +26,7 @@ int cli_write_report(struct tsr_text *text, const char *path)
 
 	if (text->failed) {
 		tsr_text_free(text);
-		return cli_fail(CLI_IO, "%s: out of memory for the report",
-				path ? path : "stdout");
+		return cli_fail(CLI_IO, "%s: out of memory for the report", path ? path : "stdout");
 	}
 	if (!path) {
 		fwrite(text->bytes, 1, text->nbytes, stdout);
