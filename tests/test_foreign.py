@@ -465,6 +465,23 @@ def test_flashoptim_packs_to_ours(tmp_path, bits):
     assert changed <= 84288 / 500, changed
 
 
+def test_flashoptim_weights_that_stay_raw(tmp_path):
+    """A codec that cannot hold their NaN leaves them raw, as they decode."""
+    bits = np.arange(0x3f80, 0x3f80 + 300, dtype=np.uint16)
+    bits[7] = 0x7fc0
+    plain, torch = tmp_path / "in.safetensors", tmp_path / "in.pt"
+    packed, unpacked, decoded = (tmp_path / f"{n}.safetensors" for n in ("p", "u", "d"))
+    safetensors.numpy.save_file({"a.weight": bits.view(BF16),
+                                 "a.weight.error_bits": np.ones(300, np.int8)}, plain)
+    run_tersor("convert", plain, "-o", torch, check=0)
+    run_tersor("unpack", torch, "-o", decoded, "--to", "safetensors", check=0)
+    done = run_tersor("pack", torch, "-o", packed, check=0)
+    assert "raw" in done.stdout
+    run_tersor("unpack", packed, "-o", unpacked, "--to", "safetensors", check=0)
+    assert arrays_in(unpacked)["a.weight"] == arrays_in(decoded)["a.weight"]
+    assert arrays_in(decoded)["a.weight"][:2] == ("F32", [300])
+
+
 def test_flashoptim_counts_as_a_lossy_generation(tmp_path):
     packed = tmp_path / "p.safetensors"
     done = run_tersor("pack", flash(24), "-o", packed, check=0)

@@ -67,7 +67,7 @@ static enum tsr_status read_tile(const struct walking *w, const struct tsr_tenso
 	const struct tsr_walked *t = &s->walked;
 	void *to = t->tensor->coding.codec ? (void *)s->coder.m->x : s->coder.plane[0];
 
-	if (t->has_planes && stored->coding.codec) {
+	if (t->has_planes && t->tensor->coding.codec && stored->coding.codec) {
 		TSR_TRY(read_planes(w, stored, s, err));
 		return s->coder.decode(&s->coder, &stored->coding, t->tile.n, err);
 	}
