@@ -54,6 +54,15 @@ struct tsr_plane_desc {
 	enum tsr_dtype dtype; /* unused for TSR_PER_GROUP */
 };
 
+/* What stands behind a narrow weight. */
+enum tsr_correction {
+	TSR_CORRECTION_NONE,
+	TSR_CORRECTION_ULP, /* the difference, in units of half an ULP over its levels */
+	TSR_CORRECTION_PATTERN, /* the difference of the bit patterns */
+	TSR_CORRECTION_FLOAT, /* the difference, as a narrow float */
+	TSR_CORRECTION_EXTRA_BITS, /* the next bits of the significand */
+};
+
 /* What is done to values before they become codes with a shared scale. */
 enum tsr_companding {
 	TSR_COMPANDING_NONE, /* no codes, or none with a shared scale */
@@ -101,6 +110,7 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  * @kinds:      mask of enum tsr_kind that it may be used for
  * @planes:     @nplanes arrays that together hold the tensor
  * @narrow:     type of the narrow weight; TSR_F32 if there is none
+ * @correction: what the second plane says of the value behind the narrow weight
  * @parts:      into how many parts the correction divides the ULP of the narrow weight; 1 without a
  *              correction
  * @finest:     the smallest difference that a correction can store; 0 if nothing but @parts and
@@ -131,6 +141,7 @@ struct tsr_codec {
 	unsigned nplanes;
 	struct tsr_plane_desc planes[TSR_PLANES_MAX];
 	enum tsr_dtype narrow;
+	enum tsr_correction correction;
 	unsigned parts;
 	double finest;
 	unsigned extra_bits;

@@ -27,18 +27,19 @@
 	.parts = 1
 
 /* A narrow weight, and a correction that divides its ULP into so many parts. */
-#define TSR_CORRECTED(dtype, correction, nparts) \
+#define TSR_CORRECTED(dtype, kind, plane, nparts) \
 	.kinds = TSR_KIND_WEIGHT, .nplanes = 2, \
 	.planes = { { "", TSR_PER_ELEMENT, TSR_##dtype }, \
-		    { "::error_bits", TSR_PER_ELEMENT, TSR_##correction } }, \
-	.narrow = TSR_##dtype, .parts = nparts
+		    { "::error_bits", TSR_PER_ELEMENT, TSR_##plane } }, \
+	.narrow = TSR_##dtype, .correction = TSR_CORRECTION_##kind, .parts = nparts
 
 /* A narrow weight, and extra bits. */
 #define TSR_EXTENDED(dtype) \
 	.kinds = TSR_KIND_WEIGHT, .nplanes = 2, \
 	.planes = { { "", TSR_PER_ELEMENT, TSR_##dtype }, \
 		    { "::extra_bits", TSR_BIT_PACKED, TSR_U32 } }, \
-	.narrow = TSR_##dtype, .source = "extra-bits paper"
+	.narrow = TSR_##dtype, .correction = TSR_CORRECTION_EXTRA_BITS, \
+	.source = "extra-bits paper"
 
 /* Codes with a scale per group. */
 #define TSR_GROUPED(dtype, how) \
@@ -53,26 +54,26 @@
 #define TSR_SPLIT_LIST(X) \
 	X(bf16_ulp8, 1, ulp_split, bf16, int8_t, "bf16+ulp8", \
 	  .summary = "BF16 and an 8-bit correction in its ULP", .source = "FlashOptim", \
-	  TSR_CORRECTED(BF16, I8, 2 * 127)) \
+	  TSR_CORRECTED(BF16, ULP, I8, 2 * 127)) \
 	X(bf16_ulp16, 1, ulp_split, bf16, int16_t, "bf16+ulp16", \
 	  .summary = "BF16 and a 16-bit correction in its ULP", .source = "FlashOptim", \
-	  TSR_CORRECTED(BF16, I16, 2 * 32767)) \
+	  TSR_CORRECTED(BF16, ULP, I16, 2 * 32767)) \
 	X(fp16_ulp8, 1, ulp_split, f16, int8_t, "fp16+ulp8", \
 	  .summary = "FP16 and an 8-bit correction in its ULP", .source = "FlashOptim", \
-	  TSR_CORRECTED(F16, I8, 2 * 127)) \
+	  TSR_CORRECTED(F16, ULP, I8, 2 * 127)) \
 	X(fp16_ulp16, 1, ulp_split, f16, int16_t, "fp16+ulp16", \
 	  .summary = "FP16 and a 16-bit correction in its ULP", .source = "FlashOptim", \
-	  TSR_CORRECTED(F16, I16, 2 * 32767)) \
+	  TSR_CORRECTED(F16, ULP, I16, 2 * 32767)) \
 	X(bf16_exact16, 1, exact_split, bf16, int16_t, "bf16+exact16", \
 	  .summary = "BF16 and the other 16 bits: nothing is lost", .source = "tersor", \
-	  TSR_CORRECTED(BF16, I16, 65536), .lossless = true) \
+	  TSR_CORRECTED(BF16, PATTERN, I16, 65536), .lossless = true) \
 	/* A float of at most half an ULP: its own significand begins one bit further down. */ \
 	X(bf16_bf16, 1, float_split, bf16, uint16_t, "bf16+bf16", \
 	  .summary = "BF16 and a BF16 for what it leaves", \
-	  .source = "Kahan buffer (Zamirai et al.)", TSR_CORRECTED(BF16, BF16, 1 << 9)) \
+	  .source = "Kahan buffer (Zamirai et al.)", TSR_CORRECTED(BF16, FLOAT, BF16, 1 << 9)) \
 	X(fp16_fp16, 1, float_split, f16, uint16_t, "fp16+fp16", \
 	  .summary = "FP16 and an FP16 for what it leaves", \
-	  .source = "Kahan buffer (Zamirai et al.)", TSR_CORRECTED(F16, F16, 1 << 12), \
+	  .source = "Kahan buffer (Zamirai et al.)", TSR_CORRECTED(F16, FLOAT, F16, 1 << 12), \
 	  .finest = 0x1p-24) \
 	X(bf16, 1, narrow_only, bf16, uint16_t, "bf16", .summary = "BF16 alone", \
 	  .source = "baseline", .kinds = TSR_KIND_ANY, TSR_ALONE(BF16)) \

@@ -23,7 +23,7 @@ struct arranging {
 
 static bool is_codec(const struct tsr_coding *coding, const char *name)
 {
-	return coding->codec && strcmp(coding->codec->name, name) == 0;
+	return coding->codec && coding->codec == tsr_codec_find(name);
 }
 
 static bool is_state(const struct tsr_coding *coding)

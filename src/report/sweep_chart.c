@@ -96,13 +96,10 @@ static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "", "5 2", "1
  */
 static bool alike(const struct tsr_codec *a, const struct tsr_codec *b)
 {
-	const char *a_rest = strchr(a->name, '+'), *b_rest = strchr(b->name, '+');
-	const bool a_twice = a_rest && strncmp(a->name, a_rest + 1, strlen(a_rest + 1)) == 0;
-	const bool b_twice = b_rest && strncmp(b->name, b_rest + 1, strlen(b_rest + 1)) == 0;
-
-	if (!a_rest || !b_rest)
-		return !a_rest && !b_rest;
-	return (a_twice && b_twice) || strcmp(a_rest, b_rest) == 0;
+	if (a->correction != b->correction || a->stochastic != b->stochastic ||
+	    a->extra_bits != b->extra_bits)
+		return false;
+	return a->correction != TSR_CORRECTION_ULP || a->planes[1].dtype == b->planes[1].dtype;
 }
 
 /* Counts the different styles before a codec, among those shown at first or the others. */
