@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is freed all at once, up to a limit. */
 #include "base/arena.h"
 
 #include <stdalign.h>

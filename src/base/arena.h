@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is freed all at once, up to a limit. */
 #ifndef TSR_BASE_ARENA_H
 #define TSR_BASE_ARENA_H
 

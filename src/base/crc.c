@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* CRC-32, as in zip archives. */
 #include "base/crc.h"
 
 #include <libdeflate.h>

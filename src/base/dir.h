@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Directories and the names of files. */
 #ifndef TSR_BASE_DIR_H
 #define TSR_BASE_DIR_H
 

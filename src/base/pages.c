@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory returned to the system before it is freed. */
 #include "base/pages.h"
 
 #include <stdint.h>

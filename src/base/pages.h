@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory returned to the system before it is freed. */
 #ifndef TSR_BASE_PAGES_H
 #define TSR_BASE_PAGES_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that several threads work on and commit in order. */
 #ifndef TSR_BASE_PIPELINE_H
 #define TSR_BASE_PIPELINE_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_PICKLE_H
-#define TSR_CKPT_PICKLE_H
+/* Pickles, read without executing anything and written for torch.load. */
+#ifndef TSR_FORMAT_PICKLE_H
+#define TSR_FORMAT_PICKLE_H
 
 #include "text/text.h"
 #include "format/value.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a value as a pickle of protocol 2. */
 #include "format/pickle.h"
 
 #include <inttypes.h>

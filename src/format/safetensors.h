@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_SAFETENSORS_H
-#define TSR_CKPT_SAFETENSORS_H
+/* The header of a safetensors file. */
+#ifndef TSR_FORMAT_SAFETENSORS_H
+#define TSR_FORMAT_SAFETENSORS_H
 
 #include "base/arena.h"
 #include "base/file.h"

@@ -8,7 +8,7 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "text/json.h"
 #include "tersor/dtype.h"
 

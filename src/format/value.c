@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Python values: making them, asking about them, checking that a graph is bounded. */
 #include "format/value.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_VALUE_H
-#define TSR_CKPT_VALUE_H
+/* Python values, as a pickle describes them. */
+#ifndef TSR_FORMAT_VALUE_H
+#define TSR_FORMAT_VALUE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Walks over Python values, and what messages say about them. */
 #include "format/value_walk.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_VALUE_WALK_H
-#define TSR_CKPT_VALUE_WALK_H
+/* Walks over Python values, and what messages say about them. */
+#ifndef TSR_FORMAT_VALUE_WALK_H
+#define TSR_FORMAT_VALUE_WALK_H
 
 #include "format/value.h"
 

@@ -3,7 +3,7 @@
 #ifndef TSR_NAMES_IMPORT_PARTS_H
 #define TSR_NAMES_IMPORT_PARTS_H
 
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 

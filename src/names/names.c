@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/roles.h"

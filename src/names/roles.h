@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_ROLES_H
-#define TSR_CKPT_ROLES_H
+/* What each tensor is to its parameter. */
+#ifndef TSR_NAMES_ROLES_H
+#define TSR_NAMES_ROLES_H
 
 #include "tersor/names.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_BASE_BASE64_H
-#define TSR_BASE_BASE64_H
+/* Base64. */
+#ifndef TSR_TEXT_BASE64_H
+#define TSR_TEXT_BASE64_H
 
 #include "text/text.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_BASE_JSON_H
-#define TSR_BASE_JSON_H
+/* JSON, read strictly and written in one way. */
+#ifndef TSR_TEXT_JSON_H
+#define TSR_TEXT_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>

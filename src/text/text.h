@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_BASE_TEXT_H
-#define TSR_BASE_TEXT_H
+/* A text that grows. */
+#ifndef TSR_TEXT_TEXT_H
+#define TSR_TEXT_TEXT_H
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading a directory of torch.distributed.checkpoint: its files, entries and tree. */
 #include "torch/dcp.h"
 
 #include <inttypes.h>

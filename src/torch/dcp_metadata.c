@@ -11,7 +11,7 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "text/shape.h"
 #include "text/text.h"
 #include "base/utf8.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the .metadata of a torch.distributed.checkpoint directory says; for its reader only. */
-#ifndef TSR_CKPT_DCP_METADATA_H
-#define TSR_CKPT_DCP_METADATA_H
+#ifndef TSR_TORCH_DCP_METADATA_H
+#define TSR_TORCH_DCP_METADATA_H
 
 #include "ckpt/build.h"
 

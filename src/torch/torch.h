@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_TORCH_H
-#define TSR_CKPT_TORCH_H
+/* Reading archives of torch.save. */
+#ifndef TSR_TORCH_TORCH_H
+#define TSR_TORCH_TORCH_H
 
 #include "ckpt/build.h"
 

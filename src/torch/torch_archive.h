@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One archive of torch.save and the tensors in it; between the files that read it only. */
-#ifndef TSR_CKPT_TORCH_ARCHIVE_H
-#define TSR_CKPT_TORCH_ARCHIVE_H
+#ifndef TSR_TORCH_TORCH_ARCHIVE_H
+#define TSR_TORCH_TORCH_ARCHIVE_H
 
 #include "ckpt/checkpoint_model.h"
 #include "torch/torch.h"

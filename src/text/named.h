@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of names, sorted, in which things are found by their names. */
-#ifndef TSR_BASE_NAMED_H
-#define TSR_BASE_NAMED_H
+#ifndef TSR_TEXT_NAMED_H
+#define TSR_TEXT_NAMED_H
 
 #include <stddef.h>
 
