@@ -16,7 +16,7 @@ void tsr_arena_free(struct tsr_arena *a);
 
 /*
  * Zeroed memory, aligned for any type; @nbytes may be 0.  NULL when out of memory or past the
- * limit: tsr_arena_full() tells which.
+ * limit: tsr_arena_full() says which.
  */
 void *tsr_arena_alloc(struct tsr_arena *a, size_t nbytes);
 

@@ -7,7 +7,7 @@
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 
-/* An import under way. */
+/* The import of one checkpoint. */
 struct tsr_importing {
 	struct tsr_checkpoint *c;
 	struct tsr_named *by_name; /* its arrays, sorted */

@@ -8,7 +8,7 @@
 /* Append the base64 text (RFC 4648, with padding) of @nbytes bytes. */
 void tsr_base64_put(struct tsr_text *out, const void *bytes, size_t nbytes);
 
-/* Append the bytes of a base64 text; false if it is none.  Only what tsr_base64_put() writes. */
+/* Append the bytes of a base64 text; false unless tsr_base64_put() could have written it. */
 bool tsr_base64_get(struct tsr_text *out, const char *text);
 
 #endif

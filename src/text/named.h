@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* A name, and the place in some other list of what has it. */
+/* A name, and the index of its owner in some other list. */
 struct tsr_named {
 	const char *name;
 	size_t index;

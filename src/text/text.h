@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /*
- * A growing text.  Start from all zeros.  After a failed allocation it is `failed`, further calls
- * do nothing, and the one who takes the text reports it.
+ * A growing text.  Start from all zeros.  If an allocation fails, `failed` is set and further calls
+ * do nothing; whoever uses the text checks it once.
  */
 struct tsr_text {
 	char *bytes; /* NUL-terminated once something was put */
