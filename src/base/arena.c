@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is freed all at once, up to a limit. */
 #include "base/arena.h"
 
 #include <stdalign.h>
@@ -7,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small allocations are cut from chunks; what starts at LARGE bytes is a block of its own. */
+/* Small allocations are cut from chunks; one of LARGE bytes or more gets memory of its own. */
 #define CHUNK ((size_t)256 << 10)
 #define LARGE_USUAL ((size_t)32 << 10)
 
-/* AddressSanitizer is to see each allocation, so that it notices writes past the end of one. */
+/* Let AddressSanitizer see each allocation, so that it catches writes past the end of one. */
 #if defined(__SANITIZE_ADDRESS__)
 #define LARGE ((size_t)1)
 #elif defined(__has_feature)
@@ -174,7 +175,7 @@ void *tsr_arena_grow(struct tsr_arena *a, void *p, size_t old_nbytes, size_t new
 
 	if (p && old_nbytes >= LARGE)
 		return grow_large(a, p, old_nbytes, new_nbytes);
-	/* The last of a chunk grows in place, unless it would then pass for a block of its own. */
+	/* The last allocation of a chunk grows in place, unless it would become a large one. */
 	if (p && old_nbytes && (char *)p + old_nbytes == a->at && new_nbytes < LARGE &&
 	    new_nbytes - old_nbytes <= (size_t)(a->end - a->at)) {
 		if (!charge(a, new_nbytes - old_nbytes))

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is freed all at once, up to a limit. */
 #ifndef TSR_BASE_ARENA_H
 #define TSR_BASE_ARENA_H
 
@@ -15,7 +16,7 @@ void tsr_arena_free(struct tsr_arena *a);
 
 /*
  * Zeroed memory, aligned for any type; @nbytes may be 0.  NULL when out of memory or past the
- * limit: tsr_arena_full() tells which.
+ * limit: tsr_arena_full() says which.
  */
 void *tsr_arena_alloc(struct tsr_arena *a, size_t nbytes);
 

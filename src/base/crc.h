@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* CRC-32, as in zip archives. */
 #ifndef TSR_BASE_CRC_H
 #define TSR_BASE_CRC_H
 

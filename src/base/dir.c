@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Directories and the names of files. */
 #include "base/dir.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Directories and the names of files. */
 #ifndef TSR_BASE_DIR_H
 #define TSR_BASE_DIR_H
 
@@ -7,7 +8,7 @@
 
 #include "tersor/status.h"
 
-/* Whether a path leads to a directory. */
+/* Whether a path is a directory, or a link to one. */
 bool tsr_dir_is(const char *path);
 
 /* Names in a directory, sorted. */
@@ -27,10 +28,10 @@ bool tsr_dir_is_name(const char *s);
 
 bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 
-/* Whether anything has this name, be it a link that leads nowhere. */
+/* Whether anything has this name, even a dangling link. */
 bool tsr_dir_has(const char *path);
 
-/* Remove a file that this run made; what cannot be removed stays. */
+/* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);
 
 #endif

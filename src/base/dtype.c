@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Names and sizes of element types. */
 #include "tersor/dtype.h"
 
 #include <string.h>

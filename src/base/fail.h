@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of failures. */
 #ifndef TSR_BASE_FAIL_H
 #define TSR_BASE_FAIL_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Files that are read, and files that appear only when they are complete. */
 #ifndef TSR_BASE_FILE_H
 #define TSR_BASE_FILE_H
 

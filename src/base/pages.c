@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory returned to the system before it is freed. */
 #include "base/pages.h"
 
 #include <stdint.h>
@@ -14,7 +15,7 @@ void tsr_pages_drop(void *block, size_t nbytes)
 	if (nbytes <= before)
 		return;
 	inside = (nbytes - before) / page * page;
-	/* It is only sooner than free(): that it does not work is no error. */
+	/* An optimisation: failure is harmless. */
 	if (inside)
 		(void)madvise((char *)block + before, inside, MADV_DONTNEED);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that several threads work on and commit in order. */
 #include "base/pipeline.h"
 
 #include <pthread.h>
@@ -10,7 +11,7 @@
 
 enum state { FREE, WORKING, WORKED, COMMITTING, COMMITTED, FINISHING };
 
-/* A job under way. */
+/* A job in flight. */
 struct slot {
 	enum state state;
 	uint64_t job;
@@ -19,7 +20,7 @@ struct slot {
 	struct tsr_err err;
 };
 
-/* Jobs end in their order, so that slots are a ring: job N is in slot N modulo their number. */
+/* Jobs finish in order, so the slots form a ring: job N is in slot N modulo their number. */
 struct shared {
 	const struct tsr_pipeline *p;
 	pthread_mutex_t lock;
@@ -30,8 +31,8 @@ struct shared {
 	unsigned nslots;
 	struct slot *slots;
 	void **opened; /* the scratch memory of all, in the order of opening */
-	void **scratch; /* that no job has, a stack: the last one used is in a cache */
-	bool committing, finishing; /* a thread is at it */
+	void **scratch; /* the free ones, as a stack: the last one used is likely cached */
+	bool committing, finishing; /* whether a thread is doing it */
 	bool failed;
 	uint64_t failed_job;
 	struct tsr_err err;
@@ -49,7 +50,7 @@ unsigned tsr_run_threads(const struct tsr_run *run)
 	return threads < TSR_THREADS_MAX ? threads : TSR_THREADS_MAX;
 }
 
-/* Keep the failure of the lowest job: with one thread it would have been the only one. */
+/* Keep the failure of the lowest job, which is the one that a single thread would have met. */
 static void note_failure(struct shared *s, uint64_t job, const struct tsr_err *err)
 {
 	if (s->failed && s->failed_job <= job)
@@ -97,8 +98,8 @@ static struct slot *begin(struct shared *s)
 }
 
 /*
- * The most urgent step that can be done now, its slot marked as taken: a commit, which others wait
- * for; else a finish; else a new job.  NULL if there is none.
+ * Take the most urgent step that is possible now: a commit, which others wait for; else a finish;
+ * else a new job.  NULL if there is none.
  */
 static struct slot *take_step(struct shared *s)
 {
@@ -119,7 +120,7 @@ static struct slot *take_step(struct shared *s)
 	return can_begin(s) ? begin(s) : NULL;
 }
 
-/* Without the lock: call what the step is. */
+/* Run the step, without the lock. */
 static void do_step(const struct tsr_pipeline *p, struct slot *slot)
 {
 	enum tsr_status (*call)(void *, void *, uint64_t,
@@ -167,7 +168,7 @@ static void *worker(void *arg)
 			pthread_cond_wait(&s->changed, &s->lock);
 			continue;
 		}
-		/* With one thread, a job behind a failed one would not have been begun. */
+		/* A single thread would not have begun a job after a failed one. */
 		if (slot->state == COMMITTING && s->failed && s->failed_job < slot->job)
 			slot->failed = true;
 		failed_before = slot->failed;
@@ -197,7 +198,7 @@ static enum tsr_status make_scratch(const struct tsr_pipeline *p, const struct t
 	return status;
 }
 
-/* As many as there is memory for, one at least; what a slot does not use costs none. */
+/* As many as there is memory for, but at least one; unused scratch costs no memory. */
 static void make_slots(struct shared *s, const struct tsr_run *run, uint64_t wanted)
 {
 	struct tsr_err err;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that several threads work on and commit in order. */
 #ifndef TSR_BASE_PIPELINE_H
 #define TSR_BASE_PIPELINE_H
 
@@ -12,23 +13,22 @@
 #define TSR_THREADS_MAX 256u
 
 /*
- * Jobs that may wait for a step while the threads go on with others: for their turn behind one that
- * takes long, or for the last step, which is mostly writing to one file, what the kernel lets one
- * thread do at a time, the others spinning.
+ * Jobs that may wait for a step while the threads work on others: for their turn after a slow job,
+ * or for the last step.  That step is usually a write to one file, which the kernel serialises while
+ * other writers spin.
  */
 #define TSR_PIPELINE_WAITING 2u
 
 /**
  * struct tsr_pipeline - Numbered jobs, done by several threads, committed in their order
  * @njobs:         jobs 0 to @njobs - 1
- * @scratch_nbytes: memory that each job under way gets, 64-byte aligned; there is some for as many
- *                  jobs as threads, and for those that wait if there are several threads
- * @waiting:       jobs that may wait for a step, if not TSR_PIPELINE_WAITING: where the time that
- *                 jobs take differs, more keep the threads busy behind one that takes long
- * @open:          called with the run for the memory of each job under way, before the first job;
- *                 if the first fails, the run does, and if a later one has no memory, fewer jobs
- *                 are under way; may be NULL
- * @close:         called behind the last job where @open went well; may be NULL
+ * @scratch_nbytes: scratch memory of each job in flight, 64-byte aligned: one per thread, and with
+ *                  several threads one per waiting job
+ * @waiting:       jobs that may wait for a step; 0: TSR_PIPELINE_WAITING.  More keep the threads busy
+ *                 where some jobs take much longer than others
+ * @open:          prepares each scratch memory, before the first job; if the first call fails, so does
+ *                 the run; if a later one is out of memory, fewer jobs are in flight; may be NULL
+ * @close:         called after the last job for each successful @open; may be NULL
  * @work:          the bulk of a job; any order, many at once
  * @commit:        what must happen in the order of jobs, one at a time; may be NULL
  * @finish:        what comes after that, also in order and one at a time, but while other jobs are

@@ -30,7 +30,7 @@ struct tsr_tiles {
 	uint64_t njobs;
 };
 
-/* Room for @ntensors tensors, which tsr_tiles_add() then adds; @what is named if there is no memory. */
+/* Make room for @ntensors tensors.  A message of failure names @what. */
 enum tsr_status tsr_tiles_init(struct tsr_tiles *tiles, size_t ntensors, const char *what,
 			       struct tsr_err *err);
 

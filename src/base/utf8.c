@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* UTF-8, strictly. */
 #include "base/utf8.h"
 
 size_t tsr_utf8_next(const char *bytes, size_t nbytes, uint32_t *codepoint_ret)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* UTF-8, strictly. */
 #ifndef TSR_BASE_UTF8_H
 #define TSR_BASE_UTF8_H
 

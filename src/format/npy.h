@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_NPY_H
-#define TSR_CKPT_NPY_H
+/* The header of an .npy file. */
+#ifndef TSR_FORMAT_NPY_H
+#define TSR_FORMAT_NPY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_PICKLE_H
-#define TSR_CKPT_PICKLE_H
+/* Pickles, read without executing anything and written for torch.load. */
+#ifndef TSR_FORMAT_PICKLE_H
+#define TSR_FORMAT_PICKLE_H
 
 #include "text/text.h"
 #include "format/value.h"
@@ -32,8 +33,8 @@
  * Shared values are shared: None, True, False, (), small ints and what the memo holds.  Dicts keep
  * their pairs in order, equal keys included.  GLOBALs of `builtins` have the module `__builtin__`,
  * as at protocol 2.  The calls that stand for bytes, sets and frozensets at protocol 2 become
- * those; a str of Python 2 becomes a STRING if it is UTF-8, else BYTES.  No other call is looked
- * into, and any GLOBAL is taken: what may be meant is for the caller to decide.
+ * those; a str of Python 2 becomes a STRING if it is UTF-8, else BYTES.  No other call is
+ * interpreted, and any GLOBAL is accepted: the caller decides what is allowed.
  *
  * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT or TSR_E_NOMEM.
  */
@@ -55,7 +56,7 @@ struct tsr_pickle_tensor {
  * tsr_pickle_write() - Write a value as a pickle of protocol 2 that torch.load accepts
  * @root:    a value; tsr_value_check() is called first
  * @tensors: what each TENSOR is, by the number in tensor.array
- * @out:     appended to, also on failure; its `failed` is for the caller to look at
+ * @out:     appended to, also on failure; the caller checks `failed`
  *
  * The same value gives the same bytes.  A value that is reached more than once is written once and
  * fetched from the memo, so sharing survives.  Uses only opcodes that torch's weights_only loader

@@ -223,7 +223,7 @@ static enum tsr_status check_name(struct tsr_pickle_vm *vm, const char *bytes, s
 	return TSR_OK;
 }
 
-/* The builtins are called as protocol 2 has them, whatever the protocol. */
+/* The module of builtins has its name of protocol 2, whatever the protocol. */
 static struct tsr_value *new_global(struct tsr_pickle_vm *vm, const char *module, const char *name)
 {
 	if (strcmp(module, "builtins") == 0)
@@ -314,7 +314,7 @@ static enum tsr_status op_empty_tuple(struct tsr_pickle_vm *vm, unsigned arg)
 	return tsr_vm_push(vm, vm->no_items);
 }
 
-/* @arg: of how many items. */
+/* @arg: number of items. */
 static enum tsr_status op_tuple(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL;
@@ -323,7 +323,7 @@ static enum tsr_status op_tuple(struct tsr_pickle_vm *vm, unsigned arg)
 	return push_list(vm, TSR_VALUE_TUPLE, items, arg);
 }
 
-/* A new one of what is above the last mark. */
+/* A new container of all that is above the last mark. */
 static enum tsr_status op_since_mark(struct tsr_pickle_vm *vm, unsigned arg)
 {
 	struct tsr_value **items = NULL;
@@ -335,7 +335,7 @@ static enum tsr_status op_since_mark(struct tsr_pickle_vm *vm, unsigned arg)
 	return push_list(vm, arg, items, n);
 }
 
-/* The list or dict to fill: the value at the top, or what an object there is given. */
+/* The container to fill: the value at the top, or the items of an object there. */
 static enum tsr_status find_filled(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 				   struct tsr_value **ret)
 {
@@ -360,7 +360,7 @@ static enum tsr_status find_filled(struct tsr_pickle_vm *vm, enum tsr_value_type
 	return TSR_OK;
 }
 
-/* Values that tsr_vm_pop() or tsr_vm_pop_mark() took off go to the one below them. */
+/* Values that were popped go into the container below them. */
 static enum tsr_status fill(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 			    struct tsr_value *const *items, size_t n)
 {
@@ -427,7 +427,7 @@ static bool is_latin1(const struct tsr_value *v)
 	return tsr_value_is_string(v, "latin1") || tsr_value_is_string(v, "latin-1");
 }
 
-/* A copy: what is put into the argument later does not reach a set that was made of it. */
+/* A copy, as in Python: later changes of the argument do not reach the set. */
 static enum tsr_status push_set(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 				const struct tsr_value *args)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine that a pickle is a program for; only for the files that read pickles. */
-#ifndef TSR_CKPT_PICKLE_VM_H
-#define TSR_CKPT_PICKLE_VM_H
+#ifndef TSR_FORMAT_PICKLE_VM_H
+#define TSR_FORMAT_PICKLE_VM_H
 
 #include "base/fail.h"
 #include "format/pickle.h"

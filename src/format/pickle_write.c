@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a value as a pickle of protocol 2. */
 #include "format/pickle.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 #include "base/fail.h"
 #include "base/map.h"
 
-/* As CPython, which reads back a batch at a time. */
+/* As in CPython, which reads back one batch at a time. */
 #define BATCH 1000u
 
 /* What `scratch` of a value says: not reached, once, more often, and then its memo id. */
@@ -21,7 +22,7 @@ struct known {
 	uint64_t id;
 };
 
-/* Strings that stand in every tensor. */
+/* Strings that every tensor has. */
 enum word { WORD_STORAGE, WORD_CPU, WORD_LATIN1, NWORDS };
 
 struct writer {
@@ -84,13 +85,13 @@ static void put_from_memo(struct writer *w, uint32_t id)
 
 /* --- Which values are shared ---------------------------------------------------------------- */
 
-/* `scratch` may change in a const graph; no graph lies in read-only memory. */
+/* `scratch` may change even in a const graph: no graph is in read-only memory. */
 static uint32_t *scratch(const struct tsr_value *v)
 {
 	return &((struct tsr_value *)(uintptr_t)v)->scratch;
 }
 
-/* Whether Python can tell one such value reached twice from two of them.  Globals: see below. */
+/* Whether Python can distinguish one such value, reached twice, from two.  Globals: see below. */
 static bool has_identity(const struct tsr_value *v)
 {
 	switch (v->type) {
@@ -140,7 +141,7 @@ static void clear_below(const struct tsr_value *v)
 	}
 }
 
-/* --- Globals: written once each, whoever needs them ------------------------------------------ */
+/* --- Globals, each written once -------------------------------------------------------------- */
 
 static bool is_global(const void *item, const void *key)
 {

@@ -17,7 +17,7 @@ struct entry_members {
 	const struct tsr_json *offsets;
 };
 
-/* A header under examination. */
+/* A header being read. */
 struct reading {
 	const char *path;
 	uint64_t data_nbytes; /* bytes behind the header */
@@ -108,13 +108,13 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_st_entry *a,
 		return FAIL(r, TSR_E_FORMAT, a->name, "shape overflows 64 bits of size");
 	if (nbits % 8)
 		return FAIL(r, TSR_E_FORMAT, a->name,
-			    "misaligned: %" PRIu64 " elements of %u bits are no whole bytes",
+			    "misaligned: %" PRIu64 " elements of %u bits are not whole bytes",
 			    a->numel, bits);
 	a->nbytes = nbits / 8;
 	return TSR_OK;
 }
 
-/* The begin goes to a->offset, relative to the data for now. */
+/* The start goes to a->offset, for now relative to the data. */
 static enum tsr_status read_offsets(struct reading *r, struct tsr_st_entry *a,
 				    const struct tsr_json *v)
 {
@@ -218,7 +218,7 @@ static int by_offset(const void *va, const void *vb)
 	return strcmp(a->name, b->name);
 }
 
-/* No hole, no overlap, nothing behind the last. */
+/* No hole, no overlap, nothing after the last. */
 static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
 {
 	struct tsr_st_contents *c = r->c;
@@ -244,8 +244,8 @@ static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
 }
 
 /*
- * Members pass one at a time: a tree of all of them is many times as large as the header,
- * which has up to 100 MB.
+ * One member at a time: a tree of all of them would be many times as large as the header, which may
+ * have 100 MB.
  */
 static enum tsr_status read_root(struct reading *r, const struct tsr_json_rules *rules,
 				 uint64_t data_start)
@@ -271,7 +271,7 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json_rules 
 	return status;
 }
 
-/* The bytes of the header, after its length was found to fit the file. */
+/* Read the bytes of the header, once its length is known to fit the file. */
 static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_contents *c,
 				   struct tsr_err *err)
 {

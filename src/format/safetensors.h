@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_SAFETENSORS_H
-#define TSR_CKPT_SAFETENSORS_H
+/* The header of a safetensors file. */
+#ifndef TSR_FORMAT_SAFETENSORS_H
+#define TSR_FORMAT_SAFETENSORS_H
 
 #include "base/arena.h"
 #include "base/file.h"
@@ -29,7 +30,7 @@ struct tsr_st_entry {
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-/* What the text of a header must obey. */
+/* The rules for the text of a header. */
 struct tsr_json_rules tsr_st_rules(const char *path);
 
 /* What one file holds.  Owned by the caller; see tsr_st_contents_free().  Texts are in an arena. */
@@ -59,7 +60,7 @@ void tsr_st_contents_free(struct tsr_st_contents *c);
 /* The reference's order: later dtypes first, so that everything is aligned; then by name. */
 void tsr_st_sort(struct tsr_st_entry *entries, size_t n);
 
-/* Put the arrays one behind the other in the order given; returns the bytes of all. */
+/* Place the arrays one after the other in the order given; returns their total bytes. */
 uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n);
 
 /* The JSON text of a header: `__metadata__` if there is any, then the entries in their order. */
@@ -67,7 +68,7 @@ void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct t
 		    size_t nmeta, struct tsr_text *json);
 
 /*
- * Put the 8 bytes of the length in front and spaces behind, up to @json_nbytes rounded up to a
+ * Put the 8 bytes of the length in front and pad with spaces to @json_nbytes rounded up to a
  * multiple of 8.  TSR_E_LIMIT if that is more than a reader accepts.
  */
 enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const char *path,

@@ -8,13 +8,13 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "text/json.h"
 #include "tersor/dtype.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-/* An index under examination. */
+/* An index being read. */
 struct reading {
 	const char *path;
 	struct tsr_index *x;
@@ -68,7 +68,7 @@ static enum tsr_status read_map(struct reading *r, const struct tsr_json *map)
 	return TSR_OK;
 }
 
-/* total_size has been an integer and a float, and has been wrong: whatever it is, it is advice. */
+/* Writers have stored total_size as integer and as float, and wrongly, so it is only a hint. */
 static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *metadata)
 {
 	if (!metadata)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_INDEX_H
-#define TSR_CKPT_INDEX_H
+/* The index of a sharded checkpoint, as Hugging Face tools write it. */
+#ifndef TSR_FORMAT_SHARD_INDEX_H
+#define TSR_FORMAT_SHARD_INDEX_H
 
 #include <stdbool.h>
 #include <stddef.h>

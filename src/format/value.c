@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Python values: making them, asking about them, checking that a graph is bounded. */
 #include "format/value.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ struct tsr_value *tsr_value_long(struct tsr_arena *a, const void *bytes, size_t 
 {
 	const unsigned char *b = bytes;
 
-	/* A last byte that only repeats the sign of the one before says nothing; nor does one 0. */
+	/* Drop last bytes that only repeat the sign, and a single 0. */
 	while (nbytes > 1 && b[nbytes - 1] == (b[nbytes - 2] & 0x80 ? 0xff : 0))
 		nbytes--;
 	if (nbytes == 1 && b[0] == 0)
@@ -79,7 +80,7 @@ bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more)
 	if (want / 2 < room)
 		want = 2 * room; /* room is at most SIZE_MAX / 8 */
 	if (__builtin_mul_overflow(want, sizeof(*items), &nbytes))
-		nbytes = SIZE_MAX; /* cannot be had: the arena says so */
+		nbytes = SIZE_MAX; /* the arena refuses it */
 	items = tsr_arena_grow(a, list->list.items, room * sizeof(*items), nbytes);
 	if (!items)
 		return false;
@@ -229,7 +230,7 @@ static bool is_surrogate(const char *bytes, size_t nbytes)
 	       ((unsigned char)bytes[1] & 0xe0) == 0xa0 && ((unsigned char)bytes[2] & 0xc0) == 0x80;
 }
 
-/* How many bytes from the start are ASCII, looked at eight at a time. */
+/* How many bytes from the start are ASCII, in steps of eight. */
 static size_t ascii_run(const char *bytes, size_t nbytes)
 {
 	size_t n = 0;
@@ -324,7 +325,7 @@ struct walk {
 	struct tsr_err *err;
 };
 
-/* `scratch` may change in a const graph; no graph lies in read-only memory. */
+/* `scratch` may change even in a const graph: no graph is in read-only memory. */
 static uint32_t *scratch(const struct tsr_value *v)
 {
 	return &((struct tsr_value *)(uintptr_t)v)->scratch;

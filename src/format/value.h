@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_VALUE_H
-#define TSR_CKPT_VALUE_H
+/* Python values, as a pickle describes them. */
+#ifndef TSR_FORMAT_VALUE_H
+#define TSR_FORMAT_VALUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,7 +36,7 @@ enum tsr_value_type {
 struct tsr_value {
 	enum tsr_value_type type;
 	uint32_t mark; /* for passes that visit shared values once; 0 in a new value */
-	uint32_t scratch; /* of a walk under way, also over a const graph; 0 otherwise */
+	uint32_t scratch; /* used during a walk, even over a const graph; 0 otherwise */
 	union {
 		bool boolean;
 		uint64_t real; /* bits of a binary64 */
@@ -84,7 +85,7 @@ bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value
 /* Make room for @more items at once; false when the arena has no more room. */
 bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more);
 
-/* Whether the list member is the one in use. */
+/* Whether the value uses its list member. */
 bool tsr_value_is_list(const struct tsr_value *v);
 
 /* What to call a value in a message: "a list". */
@@ -111,13 +112,13 @@ const struct tsr_value *tsr_value_mapping(const struct tsr_value *v);
 struct tsr_value *tsr_value_at(const struct tsr_value *mapping, const char *key);
 
 /*
- * Children, for walks: items, what a CALL is made of, what a PERSISTENT wraps.  Some of a CALL's
- * may be NULL.
+ * Children, for walks: items, the parts of a CALL, the id of a PERSISTENT.  Some of a CALL's may be
+ * NULL.
  */
 size_t tsr_value_nchildren(const struct tsr_value *v);
 struct tsr_value *tsr_value_child(const struct tsr_value *v, size_t i);
 
-/* Whether bytes may stand in a STRING: UTF-8, but for surrogates, which are as other characters. */
+/* Whether bytes may be a STRING: UTF-8, in which surrogates are allowed. */
 bool tsr_value_is_text(const char *bytes, size_t nbytes);
 
 /* Whether bytes may be the module or name of a GLOBAL: ASCII identifiers joined with dots. */

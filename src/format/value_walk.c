@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Walks over Python values, and what messages say about them. */
 #include "format/value_walk.h"
 
 #include <stdio.h>
@@ -31,7 +32,7 @@ struct tsr_value *tsr_value_walk_next(struct tsr_value_walk *w)
 	struct tsr_value *v = w->root ? w->root : next_child(w);
 
 	w->root = NULL;
-	/* No path is longer, for the value was checked. */
+	/* No path is longer, since the value was checked. */
 	if (!v || w->n == TSR_VALUE_DEPTH_MAX)
 		return NULL;
 	v->mark = w->mark;
@@ -47,10 +48,10 @@ const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, si
 
 /* --- Paths ---------------------------------------------------------------------------------- */
 
-/* The most of one key that is shown. */
+/* How much of one key is shown. */
 #define KEY_NBYTES 100u
 
-/* A text being written into a buffer, as far as it fits. */
+/* A text being written into a buffer, cut to fit. */
 struct line {
 	char *bytes;
 	size_t n, room; /* room: without the NUL */
@@ -64,7 +65,7 @@ static void put(struct line *l, const char *bytes, size_t nbytes)
 	l->n += nbytes;
 }
 
-/* Text from a file, with a '?' for what is not to be printed. */
+/* Text from a file, with '?' for what is not printable. */
 static void put_text(struct line *l, const char *bytes, size_t nbytes)
 {
 	for (size_t at = 0, len; at < nbytes; at += len) {

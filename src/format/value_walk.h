@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_VALUE_WALK_H
-#define TSR_CKPT_VALUE_WALK_H
+/* Walks over Python values, and what messages say about them. */
+#ifndef TSR_FORMAT_VALUE_WALK_H
+#define TSR_FORMAT_VALUE_WALK_H
 
 #include "format/value.h"
 
@@ -19,7 +20,7 @@ struct tsr_value_walk {
 	} path[TSR_VALUE_DEPTH_MAX]; /* to the value at hand */
 };
 
-/* The marks of the walks there are, so that none takes another's for its own. */
+/* The marks of all walks, so that none mistakes another's for its own. */
 #define TSR_MARK_TORCH 16u
 #define TSR_MARK_DCP 17u
 #define TSR_MARK_DCP_TREE 18u
@@ -42,7 +43,7 @@ const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, si
  */
 bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret);
 
-/* What a value is, in the words of a message: "a list", "-1", "a call of posix.system". */
+/* What to call a value in a message: "a list", "-1", "a call of posix.system". */
 #define TSR_VALUE_DESCRIBED 640u
 const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DESCRIBED]);
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_ZIP_H
-#define TSR_CKPT_ZIP_H
+/* Zip archives, read strictly and written deterministically. */
+#ifndef TSR_FORMAT_ZIP_H
+#define TSR_FORMAT_ZIP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/file.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "tersor/status.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */

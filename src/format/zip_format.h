@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_ZIP_FORMAT_H
-#define TSR_CKPT_ZIP_FORMAT_H
+#ifndef TSR_FORMAT_ZIP_FORMAT_H
+#define TSR_FORMAT_ZIP_FORMAT_H
 
 /* What the files that read and write zip archives share: numbers of the format, and the end. */
 #include <stddef.h>

@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "format/zip_format.h"
 
-/* The last two say how hard the deflater tried. */
+/* The last two say which effort the deflater made. */
 #define FLAGS_KNOWN (TSR_ZIP_FLAG_DESCRIPTOR | TSR_ZIP_FLAG_UTF8 | 0x0006u)
 
 /* Where a member lies.  Offsets here count from the start of the archive. */
@@ -24,16 +24,16 @@ struct extent {
 };
 
 /* Bytes of the file that are in memory. */
-struct window {
+struct buffer {
 	unsigned char *bytes;
 	uint64_t at;
 	size_t nbytes;
 };
 
 /* A local header with the longest name, with room to spare for those that follow short ones. */
-#define WINDOW_ROOM (128u << 10)
+#define BUFFER_NBYTES (128u << 10)
 
-/* An archive under examination. */
+/* An archive being read. */
 struct reading {
 	struct tsr_zip_part part;
 	struct tsr_zip_directory directory;
@@ -41,7 +41,7 @@ struct reading {
 	uint64_t inflated_nbytes; /* of the members so far */
 	size_t names_nbytes;
 	struct extent *extents;
-	struct window window;
+	struct buffer buffer;
 	struct tsr_zip *z;
 };
 
@@ -166,7 +166,7 @@ static enum tsr_status check_coding(struct reading *r, const struct tsr_zip_memb
 	return TSR_OK;
 }
 
-/* What a member may inflate to, by itself and with those before it. */
+/* The limits of what a member, and all members up to it, inflate to. */
 static enum tsr_status check_sizes(struct reading *r, const struct tsr_zip_member *m)
 {
 	uint64_t most, total;
@@ -271,7 +271,7 @@ static enum tsr_status read_directory(struct reading *r)
 static enum tsr_status view(struct reading *r, uint64_t at, size_t nbytes, size_t ahead,
 			    const unsigned char **ret)
 {
-	struct window *w = &r->window;
+	struct buffer *w = &r->buffer;
 	const uint64_t left = r->directory.offset - at;
 
 	if (at < w->at || at - w->at > w->nbytes || nbytes > w->nbytes - (at - w->at)) {
@@ -340,7 +340,7 @@ static enum tsr_status check_local(struct reading *r, const struct extent *x, ui
 
 	if (room < fixed)
 		return overlaps(r, m);
-	TSR_TRY(view(r, x->header, fixed, room < 16384 ? WINDOW_ROOM : fixed, &p));
+	TSR_TRY(view(r, x->header, fixed, room < 16384 ? BUFFER_NBYTES : fixed, &p));
 	if (tsr_zip_get32(p) != TSR_ZIP_LOCAL)
 		return FAIL(r, TSR_E_FORMAT, m->name, "no local header at offset %" PRIu64,
 			    x->header);
@@ -372,8 +372,8 @@ static enum tsr_status check_members(struct reading *r)
 	const size_t n = r->z->nmembers;
 	const uint64_t first_expected = 0, end = r->directory.offset;
 
-	r->window.bytes = malloc(WINDOW_ROOM);
-	if (!r->window.bytes)
+	r->buffer.bytes = malloc(BUFFER_NBYTES);
+	if (!r->buffer.bytes)
 		return tsr_fail_nomem(r->part.err, r->part.where);
 	qsort(x, n, sizeof(*x), compare_headers);
 	if (n && x[n - 1].header > end)
@@ -447,7 +447,7 @@ enum tsr_status tsr_zip_read(const struct tsr_file *f, uint64_t base, uint64_t n
 	status = read_all(&r);
 	free(r.entries);
 	free(r.extents);
-	free(r.window.bytes);
+	free(r.buffer.bytes);
 	if (status != TSR_OK) {
 		tsr_zip_free(r.z);
 		return status;

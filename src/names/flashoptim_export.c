@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Export of a packed checkpoint as a compressed state dict of FlashOptim. */
 #include "names/flashoptim_export.h"
 
 #include <stdlib.h>
@@ -63,7 +64,7 @@ static const char *join(struct arranging *a, const char *name, const char *suffi
 	return text;
 }
 
-/* A tensor that is one array as it is. */
+/* A tensor that is one array, unchanged. */
 static enum tsr_status add_raw(struct arranging *a, const char *name, const char *suffix,
 			       size_t array)
 {
@@ -80,7 +81,7 @@ static enum tsr_status add_raw(struct arranging *a, const char *name, const char
 	return t.name ? tsr_build_tensor(a->c, &t, a->err) : tsr_build_nomem(a->c, a->err);
 }
 
-/* 8-bit corrections become BF16, 16-bit ones are only called so. */
+/* 8-bit corrections are converted to BF16, 16-bit ones only relabelled. */
 static enum tsr_status retype_correction(struct arranging *a, struct tsr_array *correction)
 {
 	struct tsr_layout *layout;
@@ -117,7 +118,7 @@ static enum tsr_status split_tensor(struct arranging *a, const struct tsr_tensor
 	return add_raw(a, t->name, ".error_bits", t->plane[1]);
 }
 
-/* --- The tree that there is ---------------------------------------------------------------------- */
+/* --- The tree of the checkpoint ------------------------------------------------------------------- */
 
 #define MARK_ARRANGED 4u
 
@@ -244,7 +245,7 @@ static enum tsr_status arrange_value(struct arranging *a, struct tsr_value *v)
 	return ok ? TSR_OK : tsr_build_nomem(a->c, a->err);
 }
 
-/* --- A tree where there is none ------------------------------------------------------------------- */
+/* --- A tree for a checkpoint that has none --------------------------------------------------------- */
 
 /* The part of a state's name behind its weight's, "exp_avg"; NULL if it is another's. */
 static const char *field_of(const struct tsr_tensor *t, const struct tsr_tensor *weight)

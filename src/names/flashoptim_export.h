@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_FLASHOPTIM_H
-#define TSR_CKPT_FLASHOPTIM_H
+/* Export of a packed checkpoint as a compressed state dict of FlashOptim. */
+#ifndef TSR_NAMES_FLASHOPTIM_EXPORT_H
+#define TSR_NAMES_FLASHOPTIM_EXPORT_H
 
 #include "ckpt/build.h"
 

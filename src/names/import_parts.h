@@ -3,11 +3,11 @@
 #ifndef TSR_NAMES_IMPORT_PARTS_H
 #define TSR_NAMES_IMPORT_PARTS_H
 
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 
-/* An import under way. */
+/* The import of one checkpoint. */
 struct tsr_importing {
 	struct tsr_checkpoint *c;
 	struct tsr_named *by_name; /* its arrays, sorted */

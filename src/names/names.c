@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/roles.h"
@@ -56,7 +56,7 @@ static const char *const wrappers[] = {
 
 struct candidate {
 	struct tsr_tensor *t;
-	char *base; /* of a state: the name of its weight as far as its own name tells */
+	char *base; /* of a state: the name of its weight, as its own name has it; else NULL */
 	char *canonical; /* base or name without wrappers and leading "model." */
 	enum tsr_role role;
 	bool weak;
@@ -109,7 +109,7 @@ static const char *after_chained(const char *name)
 	return *at == '.' ? at + 1 : NULL;
 }
 
-/* Strip what an optimizer's tree puts in front; *inside tells whether there was anything. */
+/* Skip the prefixes of an optimizer's tree; *inside: whether there were any. */
 static const char *strip_roots(const char *name, bool *inside)
 {
 	*inside = false;
@@ -155,7 +155,7 @@ char *tsr_names_canonical(const char *name)
 	return out;
 }
 
-/* Split a name into the base and what of it this is.  base is NULL if it is no state. */
+/* Split a name into base and role.  base stays NULL if the name is not a state's. */
 static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
 {
 	const char *name = strip_roots(k->t->name, &k->optimizer);
@@ -394,7 +394,7 @@ static enum tsr_kind kind_of(const struct candidate *k)
 }
 
 /*
- * A packed file knows its kinds: a name that tells of another one tells nothing.  What has no
+ * A packed file records its kinds: a name that suggests another one is ignored.  What has no
  * dimensions is a weight or a state there if it was a parameter's.
  */
 static void settle_packed(struct assigning *a)

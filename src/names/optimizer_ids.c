@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose state is whose.  torch.optim numbers parameters by their position over all param_groups, so
+ * Which state belongs to which parameter.  torch.optim numbers parameters by their position over all param_groups, so
  * a number means nothing without the names, or the model whose order it follows.
  */
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/optimizer_ids.h"
@@ -153,7 +153,7 @@ static const struct tsr_value *number_of(struct tsr_checkpoint *c, const struct 
 	return digits ? tsr_value_int(c->arena, strtoll(key->text.bytes, NULL, 10)) : NULL;
 }
 
-/* Hand each entry of `state` to the id that it is for. */
+/* Give each entry of `state` to its id. */
 static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 				struct tsr_optim_id *const *sorted, struct tsr_err *err)
 {
@@ -335,9 +335,9 @@ static enum tsr_status join_by_shape(const struct tsr_checkpoint *c, struct tsr_
 	return status;
 }
 
-/* --- Names that were given --------------------------------------------------------------------- */
+/* --- Names from the caller --------------------------------------------------------------------- */
 
-/* What a parameter is called must be one of the model's, with the shape of the state. */
+/* A parameter's name must be one of the model's, with the shape of the state. */
 static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct tsr_optim *o,
 				  const struct tsr_optim_id *id, const struct tsr_array *param,
 				  bool given, struct tsr_err *err)

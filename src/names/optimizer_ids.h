@@ -17,13 +17,13 @@ struct tsr_optim_id {
 	size_t group;
 	const char *name; /* of the parameter; NULL until known */
 	struct tsr_value *state; /* mapping of its state, or NULL */
-	size_t array; /* one of its state with its shape; SIZE_MAX: there is none */
+	size_t array; /* of its state, one that has its shape; or SIZE_MAX */
 };
 
 /* One optimizer's state_dict(). */
 struct tsr_optim {
-	const char *path; /* where it stands, for messages: "optimizer" */
-	const char *prefix; /* of the names of what is in it: "optimizer." or "" */
+	const char *path; /* where it is, for messages: "optimizer" */
+	const char *prefix; /* of the names of its tensors: "optimizer." or "" */
 	const struct tsr_value *state, *groups;
 	size_t nids;
 	struct tsr_optim_id *ids;

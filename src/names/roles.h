@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_ROLES_H
-#define TSR_CKPT_ROLES_H
+/* What each tensor is to its parameter. */
+#ifndef TSR_NAMES_ROLES_H
+#define TSR_NAMES_ROLES_H
 
 #include "tersor/names.h"
 
@@ -21,7 +22,7 @@ struct tsr_tensor_role {
 };
 
 /*
- * tsr_names_assign(), which also tells the role of each tensor: @roles has one entry per tensor.  In
+ * tsr_names_assign(), which also gives the role of each tensor: @roles has one entry per tensor.  In
  * a packed file kinds are as they are, roles are found by name.
  *
  * @params has one entry per tensor, too: whether it is known to be a parameter, which a tensor
@@ -33,8 +34,8 @@ enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_
 				struct tsr_err *err);
 
 /*
- * The name without what wrappers put into it and without leading "model.", by which parameters are
- * the same though their names differ.  To be freed; NULL when out of memory.
+ * The name without what wrappers add and without leading "model.": equal for the same parameter
+ * under different names.  To be freed; NULL when out of memory.
  */
 char *tsr_names_canonical(const char *name);
 

@@ -9,14 +9,14 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "base/utf8.h"
 #include "names/flashoptim_import.h"
 #include "names/optimizer_ids.h"
 
-/* Values whose tensors were named. */
+/* Marks values whose tensors have names. */
 #define MARK_NAMED 1u
 
 struct naming {
@@ -301,7 +301,7 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 		if (!n->options->as_stored)
 			TSR_TRY(tsr_import_flashoptim_type(n->c, o, id, n->err));
 	}
-	/* What no id claims is found by its path. */
+	/* What belongs to no id is named by its path. */
 	cut_path(n, 0);
 	tsr_text_printf(&n->at, "%sstate", o->prefix);
 	return walk_mapping(n, tsr_value_mapping(o->state), NULL, 0, false);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/build.h"
 #include "names/optimizer_ids.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "names/roles.h"

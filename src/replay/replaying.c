@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 
 struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded)
 {

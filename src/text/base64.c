@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Base64. */
 #include "text/base64.h"
 
 #include <string.h>

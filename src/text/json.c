@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The only file that knows cJSON.  cJSON accepts a good deal that is not JSON, keeps duplicate
- * keys, cuts strings at NUL and rounds large integers; so no text reaches it that has not passed
- * the strict scan below.
+ * JSON, by way of cJSON, which no other file uses.  cJSON accepts much that is not JSON, keeps
+ * duplicate keys, cuts strings at NUL and rounds large integers, so every text must first pass the
+ * strict scan below.
  */
 #include "text/json.h"
 
@@ -34,7 +34,7 @@ struct scan {
 	struct tsr_err *err;
 };
 
-/* Whether the scan is in the __metadata__ of a header, whose values must be strings anyway. */
+/* Whether the scan is inside __metadata__, where values must be strings anyway. */
 static bool in_metadata(const struct scan *s)
 {
 	return s->rules->member && s->member.nbytes && strcmp(s->member.bytes, "__metadata__") == 0;
@@ -157,8 +157,8 @@ static enum tsr_status scan_escape(struct scan *s)
 	return scan_unicode_escape(s);
 }
 
-/* Take over printable ASCII up to the next byte that needs a look. */
-static void put_plain_run(struct scan *s)
+/* Copy printable ASCII up to the next byte that needs attention. */
+static void copy_plain(struct scan *s)
 {
 	const size_t start = s->at;
 
@@ -179,7 +179,7 @@ static enum tsr_status scan_string(struct scan *s)
 		size_t len;
 		int c;
 
-		put_plain_run(s);
+		copy_plain(s);
 		c = peek(s);
 		if (c < 0)
 			return malformed(s, "a string without end");
@@ -266,7 +266,7 @@ static enum tsr_status scan_word(struct scan *s, const char *word)
 
 static enum tsr_status scan_value(struct scan *s, unsigned depth);
 
-/* At the opening bracket.  `object` tells which of the two; the recursion is bounded by depth. */
+/* At the opening bracket of an object or array; the recursion is bounded by depth. */
 static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
 {
 	const int end = object ? '}' : ']';
@@ -373,7 +373,7 @@ static size_t after_space(const char *text, size_t nbytes, size_t at)
 	return at;
 }
 
-/* The value at @*at of a text that passed the check; NULL when out of memory. */
+/* Parse the value at @*at of a text that passed the check; NULL when out of memory. */
 static cJSON *take_value(const char *text, size_t nbytes, size_t *at)
 {
 	const char *end = text + *at;
@@ -571,7 +571,7 @@ void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
 	tsr_text_printf(t, "%" PRIu64, value);
 }
 
-/* A program that uses the library may have set a locale with another decimal point. */
+/* The calling program may have set a locale with another decimal point. */
 static locale_t enter_c_locale(locale_t *c)
 {
 	*c = newlocale(LC_ALL_MASK, "C", (locale_t)0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_BASE_JSON_H
-#define TSR_BASE_JSON_H
+/* JSON, read strictly and written in one way. */
+#ifndef TSR_TEXT_JSON_H
+#define TSR_TEXT_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,23 +49,23 @@ enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr
 			       struct tsr_json **ret, struct tsr_err *err);
 void tsr_json_free(struct tsr_json *root);
 
-/* The same of a whole file; TSR_E_LIMIT if it has more than @nbytes_max bytes, TSR_E_IO. */
+/* The same for a whole file; also TSR_E_LIMIT above @nbytes_max bytes, and TSR_E_IO. */
 enum tsr_status tsr_json_read_file(const struct tsr_file *f, uint64_t nbytes_max,
 				   const struct tsr_json_rules *rules, struct tsr_json **ret,
 				   struct tsr_err *err);
 
-/* Only the check: whether a text would be parsed.  Writers apply it to what readers must accept. */
+/* Only check whether a text would be parsed.  Writers use it to test that readers accept it. */
 enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
 			       struct tsr_err *err);
 
 /**
  * tsr_json_take_member() - Parse the next member of an object that is the whole text
- * @text: @nbytes bytes that passed tsr_json_check(), of which the first that is no space is '{'
+ * @text: @nbytes bytes that passed tsr_json_check(), which is an object
  * @at:   where to go on: 0 at first
  * @ret:  out: the member's value with its key, to be freed with tsr_json_free(); NULL behind the
- *        last, and on failure
+ *        last and on failure
  *
- * Memory for one member at a time, where the tree of a whole object is many times as large as its text.
+ * This takes memory for one member at a time; the tree of a whole object is many times its text.
  *
  * Return: TSR_OK or TSR_E_NOMEM.
  */
@@ -102,7 +103,7 @@ bool tsr_json_double(const struct tsr_json *v, double *ret);
  * Bytes of a string that are not UTF-8, which a path can have, become U+FFFD.
  */
 
-/* Between the calls that open and close something, values are put with their comma. */
+/* Commas are put where they belong between the calls that open and close a container. */
 void tsr_json_open(struct tsr_text *t, const char *key, char bracket);
 void tsr_json_close(struct tsr_text *t, char bracket);
 
@@ -114,10 +115,10 @@ void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
 void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value);
 void tsr_json_format_double(char *out, size_t room, double value);
 
-/* Only a string: as Python's json writes it, printable ASCII and escapes. */
+/* A string by itself, as Python's json writes it: printable ASCII and escapes. */
 void tsr_json_quote_ascii(struct tsr_text *t, const char *s);
 
-/* The value that a reader gets of what tsr_json_format_double() writes; null is infinity. */
+/* The value that a reader gets back from tsr_json_format_double(); null becomes infinity. */
 double tsr_json_round_double(double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);
 void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value);

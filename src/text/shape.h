@@ -10,7 +10,7 @@
 /* "[2, 3]", or as many dimensions as @room bytes hold. */
 void tsr_shape_text(char *out, size_t room, unsigned rank, const uint64_t *shape);
 
-/* The product of all dimensions; false if it does not fit, be it only before a 0. */
+/* The product of all dimensions; false if it overflows, even if a later dimension is 0. */
 bool tsr_shape_numel(unsigned rank, const uint64_t *shape, uint64_t *ret);
 
 /* As strcmp(): by rank, then by the first dimension that differs. */

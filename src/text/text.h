@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_BASE_TEXT_H
-#define TSR_BASE_TEXT_H
+/* A text that grows. */
+#ifndef TSR_TEXT_TEXT_H
+#define TSR_TEXT_TEXT_H
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -8,8 +9,8 @@
 #include <stdint.h>
 
 /*
- * A growing text.  Start from all zeros.  After a failed allocation it is `failed`, further calls
- * do nothing, and the one who takes the text reports it.
+ * A growing text.  Start from all zeros.  If an allocation fails, `failed` is set and further calls
+ * do nothing; whoever uses the text checks it once.
  */
 struct tsr_text {
 	char *bytes; /* NUL-terminated once something was put */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading a directory of torch.distributed.checkpoint: its files, entries and tree. */
 #include "torch/dcp.h"
 
 #include <inttypes.h>
@@ -68,7 +69,7 @@ static int by_file(const void *va, const void *vb)
 	return ((*a)->nbytes > (*b)->nbytes) - ((*a)->nbytes < (*b)->nbytes);
 }
 
-/* That a part is in its file, and behind the one before it there. */
+/* A part must lie in its file, after the part before it. */
 static enum tsr_status check_extent(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
 				    const struct tsr_dcp_part *before)
 {

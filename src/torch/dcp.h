@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_DCP_H
-#define TSR_CKPT_DCP_H
+/* Reading a directory of torch.distributed.checkpoint. */
+#ifndef TSR_TORCH_DCP_H
+#define TSR_TORCH_DCP_H
 
 #include "ckpt/build.h"
 

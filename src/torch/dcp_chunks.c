@@ -76,8 +76,8 @@ static bool overlap(const struct tsr_dcp_box *a, const struct tsr_dcp_box *b, un
 }
 
 /*
- * Boxes are compared with those that start before they end in the dimension in which they were cut
- * most, which leaves few pairs unless someone means harm.
+ * Each box is compared only with those that start before it ends in the dimension with the most
+ * cuts.  That leaves few pairs unless the file is hostile.
  */
 static enum tsr_status check_disjoint(struct joining *j)
 {
@@ -112,7 +112,7 @@ static enum tsr_status check_disjoint(struct joining *j)
 	return TSR_OK;
 }
 
-/* Boxes lie in the tensor, so if they do not overlap and are as much as it, they are all of it. */
+/* Boxes that lie in the tensor, do not overlap and have its volume cover it. */
 static enum tsr_status check_boxes(struct joining *j)
 {
 	const struct tsr_dcp_entry *e = j->e;
@@ -174,7 +174,7 @@ static enum tsr_status read_box(const struct joining *j, const struct tsr_dcp_bo
 	return status;
 }
 
-/* The part for a box, which then is used; a box without elements may have none. */
+/* Find and use the part of a box; a box without elements may have none. */
 static enum tsr_status take_part(const struct joining *j, const struct tsr_dcp_box *box,
 				 bool needed, struct tsr_dcp_part **ret)
 {
@@ -217,7 +217,7 @@ static enum tsr_status add_chunk(struct joining *j, size_t i, const struct tsr_t
 	return TSR_OK;
 }
 
-/* Chunks without elements are no part of the array, but what is stored for them is looked at. */
+/* Chunks without elements are not part of the array, but what is stored for them is checked. */
 static enum tsr_status read_empty_boxes(const struct joining *j)
 {
 	struct tsr_torch_view view;
@@ -254,7 +254,7 @@ static enum tsr_status read_boxes(struct joining *j, struct tsr_torch_view *v)
 
 /* --- The array ------------------------------------------------------------------------------ */
 
-/* Of several chunks; or without elements, then it is nowhere. */
+/* An array of several chunks, or one without elements, which is stored nowhere. */
 static enum tsr_status join_chunks(const struct joining *j, struct tsr_array *a)
 {
 	struct tsr_checkpoint *c = j->r->c;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The .metadata of a directory of torch.distributed.checkpoint: a pickle of dataclasses.  Fields
- * that are not needed here are not looked at.
+ * that are not needed here are ignored.
  */
 #include "torch/dcp_metadata.h"
 
@@ -11,7 +11,7 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
-#include "base/named.h"
+#include "text/named.h"
 #include "text/shape.h"
 #include "text/text.h"
 #include "base/utf8.h"
@@ -26,10 +26,10 @@
 /* Where torch kept TensorProperties before 2.3. */
 #define OLD_PROPERTIES "torch.distributed._shard.sharded_tensor.metadata"
 
-/* How many of a list a message names. */
+/* How many items of a list a message names. */
 #define NAMED_MAX 4u
 
-/* A file under examination. */
+/* A file being read. */
 struct reading {
 	const char *path;
 	struct tsr_dcp_metadata *m;
@@ -251,7 +251,7 @@ static enum tsr_status read_entries(const struct reading *r, const struct tsr_va
 
 /* --- Parts ---------------------------------------------------------------------------------- */
 
-/* What was done to the bytes on their way to the file: nothing, as far as can be read. */
+/* Only bytes that were stored without a transformation can be read. */
 static enum tsr_status check_transforms(const struct reading *r, const struct tsr_dcp_part *p,
 					const struct tsr_value *v)
 {
@@ -455,7 +455,7 @@ static bool is_known(const struct tsr_value *v, const struct tsr_value *parent)
 	return v->type != TSR_VALUE_PERSISTENT;
 }
 
-/* Nothing here is ever called; but what torch would call on loading should not pass in silence. */
+/* Nothing here is ever called, but what torch would call on loading must not go unnoticed. */
 static enum tsr_status check_globals(const struct reading *r, struct tsr_value *root)
 {
 	struct tsr_value_walk *w = calloc(1, sizeof(*w));

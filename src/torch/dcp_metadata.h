@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the .metadata of a torch.distributed.checkpoint directory says; for its reader only. */
-#ifndef TSR_CKPT_DCP_METADATA_H
-#define TSR_CKPT_DCP_METADATA_H
+#ifndef TSR_TORCH_DCP_METADATA_H
+#define TSR_TORCH_DCP_METADATA_H
 
 #include "ckpt/build.h"
 
@@ -57,7 +57,7 @@ struct tsr_dcp_metadata {
  * tsr_dcp_metadata_read() - Read and check a .metadata file
  * @ret: out: to be freed with tsr_dcp_metadata_free()
  *
- * Checked is what can be without the data: forms, names, sizes, that file names are no paths.  Any
+ * Checks all that can be checked without the data: forms, names, sizes, that file names are not paths.  Any
  * class outside of torch.distributed that is not harmless is refused by name.
  */
 enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_metadata *ret,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the reader of torch.distributed.checkpoint directories. */
-#ifndef TSR_CKPT_DCP_READ_H
-#define TSR_CKPT_DCP_READ_H
+#ifndef TSR_TORCH_DCP_READ_H
+#define TSR_TORCH_DCP_READ_H
 
 #include "torch/dcp.h"
 #include "torch/dcp_metadata.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TSR_CKPT_TORCH_H
-#define TSR_CKPT_TORCH_H
+/* Reading archives of torch.save. */
+#ifndef TSR_TORCH_TORCH_H
+#define TSR_TORCH_TORCH_H
 
 #include "ckpt/build.h"
 
@@ -60,7 +61,7 @@ const struct tsr_torch_dtype *tsr_torch_dtype(enum tsr_dtype dtype);
 const struct tsr_torch_dtype *tsr_torch_dtype_by_name(const char *name);
 const struct tsr_torch_dtype *tsr_torch_dtype_by_storage(const char *storage);
 
-/* Whether torch has an element type of this name, be it one that TSR_DTYPE_LIST lacks. */
+/* Whether torch has an element type of this name, even one that TSR_DTYPE_LIST lacks. */
 bool tsr_torch_is_dtype(const char *name);
 
 #endif

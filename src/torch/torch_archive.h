@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One archive of torch.save and the tensors in it; between the files that read it only. */
-#ifndef TSR_CKPT_TORCH_ARCHIVE_H
-#define TSR_CKPT_TORCH_ARCHIVE_H
+#ifndef TSR_TORCH_TORCH_ARCHIVE_H
+#define TSR_TORCH_TORCH_ARCHIVE_H
 
 #include "ckpt/checkpoint_model.h"
 #include "torch/torch.h"
@@ -20,7 +20,7 @@ struct tsr_torch_record {
 /* A view of a storage. */
 struct tsr_torch_view {
 	struct tsr_torch_record record;
-	size_t member; /* of the archive: tells records apart */
+	size_t member; /* of the archive: which record it is */
 	enum tsr_dtype dtype;
 	bool swapped; /* elements are big-endian */
 	bool requires_grad;
@@ -40,14 +40,14 @@ struct tsr_torch_archive {
 	char *name; /* room for "ROOT/" and the name of a record */
 	size_t root_len; /* of "ROOT/" */
 	bool swapped;
-	bool *used; /* per member: whether it has a meaning here, as far as known */
+	bool *used; /* per member: whether something was read from it so far */
 	struct tsr_torch_record *records; /* per member; numel and the like once @used */
 	struct tsr_err *err;
 };
 
 /*
  * Open the archive at @base of file number @file: check its directory, what it says about itself
- * and that it is no program.  To be closed with tsr_torch_close(), also on failure.
+ * and that it is not a program.  To be closed with tsr_torch_close(), also on failure.
  */
 enum tsr_status tsr_torch_open(struct tsr_torch_archive *a, uint64_t base, uint64_t nbytes);
 void tsr_torch_close(struct tsr_torch_archive *a);
@@ -64,7 +64,7 @@ enum tsr_status tsr_torch_fail(const struct tsr_torch_archive *a, enum tsr_statu
 			       const char *at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* Whether a value is a call of what makes a plain tensor. */
+/* Whether a value is a call that makes a plain tensor. */
 bool tsr_torch_is_tensor(const struct tsr_value *v);
 
 /* What such a call says, checked against the archive.  @at: the keys that lead to it. */

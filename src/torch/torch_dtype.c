@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* PyTorch's names of element types. */
 #include <string.h>
 
 #include "torch/torch.h"

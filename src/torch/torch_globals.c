@@ -119,7 +119,7 @@ static const char *kind_of(const struct tsr_value *global)
 	return NULL;
 }
 
-/* Whether an object has what a torch.nn.Module has. */
+/* Whether an object looks like a torch.nn.Module. */
 static bool is_module(const struct tsr_value *v, const struct tsr_value *global)
 {
 	const struct tsr_value *state = v->type == TSR_VALUE_CALL ? v->call.state : NULL;
@@ -128,7 +128,7 @@ static bool is_module(const struct tsr_value *v, const struct tsr_value *global)
 	       tsr_value_at(state, "_parameters") || tsr_value_at(state, "_modules");
 }
 
-/* The global at the bottom of calls of what calls return. */
+/* The global that is called first, where the result of a call is called again. */
 static const struct tsr_value *callee_of(const struct tsr_value *v)
 {
 	while (v->type == TSR_VALUE_CALL)
@@ -143,11 +143,11 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 	const char *module, *name, *kind;
 	bool builtin;
 
-	/* What a call would return may have become a tensor already. */
+	/* The callee may be a call that was made a tensor already. */
 	if (global->type != TSR_VALUE_GLOBAL)
-		return tsr_torch_fail(
-			a, TSR_E_UNSUPPORTED, at,
-			"found a call of what is no class or function; nothing was executed");
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "the callee of a call is neither a class nor a function; "
+				      "nothing was executed");
 	module = global->global.module;
 	name = global->global.name;
 	builtin = strcmp(module, "__builtin__") == 0;

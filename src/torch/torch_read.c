@@ -10,7 +10,7 @@
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"
 
-/* The most of a path that messages and provisional names have. */
+/* The longest path in messages and provisional names. */
 #define PATH_NBYTES 512u
 
 /* --- Arrays, each view once ----------------------------------------------------------------- */
@@ -165,7 +165,7 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v, co
 
 /* --- Everything else ------------------------------------------------------------------------ */
 
-/* Nothing reads a tensor out of a call's arguments again, nor out of a key. */
+/* A tensor in a call's arguments or in a key would be lost: no reader looks there. */
 static enum tsr_status check_place(const struct binding *b, const char *at)
 {
 	const struct tsr_value_walk *w = &b->walk;
@@ -244,7 +244,7 @@ static enum tsr_status bind_value(struct binding *b, struct tsr_value *v)
 	return is_parameter(v) ? bind_parameter(b, v, at) : bind_tensor(b, v, at);
 }
 
-/* The tensors together, as each by itself, are no more than a multiple of what is stored. */
+/* All tensors together, like each one, are limited to a multiple of what is stored. */
 static enum tsr_status check_total(const struct binding *b)
 {
 	const struct tsr_torch_archive *a = b->a;
@@ -326,7 +326,7 @@ static enum tsr_status note_unused(struct tsr_torch_archive *a)
 			      a->zip->members[first].name, n);
 }
 
-/* How often the values went through a lossy codec, which tersor writes into a record of its own. */
+/* How often the values went through a lossy codec: tersor keeps it in a record of its own. */
 static enum tsr_status read_generation(struct tsr_torch_archive *a)
 {
 	const struct tsr_zip_member *m = tsr_torch_find(a, TSR_GENERATION_KEY);

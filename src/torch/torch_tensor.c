@@ -15,7 +15,7 @@ enum { STORAGE, OFFSET, SIZE, STRIDE, REQUIRES_GRAD, HOOKS, ARG_COUNT };
 
 #define KEY_DIGITS_MAX 10u
 
-/* A tensor being understood. */
+/* A tensor being read. */
 struct building {
 	struct tsr_torch_archive *a;
 	const char *at; /* the keys that lead to it */
@@ -66,7 +66,7 @@ static enum tsr_status read_class(const struct building *b, const struct tsr_val
 				 : "one whose type safetensors knows (torch.FloatStorage, ...)");
 }
 
-/* Whether a key is fit for a name: digits, which lead nowhere. */
+/* Whether a key is safe in the name of a member: digits only. */
 static bool is_key(const struct tsr_value *v)
 {
 	if (v->type != TSR_VALUE_STRING || !v->text.nbytes || v->text.nbytes > KEY_DIGITS_MAX)
@@ -78,7 +78,7 @@ static bool is_key(const struct tsr_value *v)
 	return true;
 }
 
-/* Make the bytes of a member readable in place. */
+/* Find the bytes of a member, inflating them into a scratch file if need be. */
 static enum tsr_status locate(const struct building *b, const struct tsr_zip_member *m,
 			      struct tsr_torch_record *r)
 {
@@ -209,7 +209,7 @@ static enum tsr_status measure(const struct building *b)
 	return TSR_OK;
 }
 
-/* That the element with the highest index is in the storage. */
+/* The element with the highest index must be in the storage. */
 static enum tsr_status check_bounds(const struct building *b)
 {
 	const struct tsr_torch_view *v = b->v;
@@ -235,7 +235,7 @@ static enum tsr_status check_bounds(const struct building *b)
 		last, room);
 }
 
-/* Zero strides make much of little: a bomb, if it is too much. */
+/* Strides of 0 expand a small record: an archive bomb, if there is no limit. */
 static enum tsr_status check_expansion(const struct building *b)
 {
 	const uint64_t stored = b->v->record.nbytes;
@@ -249,7 +249,7 @@ static enum tsr_status check_expansion(const struct building *b)
 			      b->v->nbytes, stored, TSR_TORCH_EXPANSION_MAX);
 }
 
-/* Strides that cannot matter become those of a contiguous tensor, so that equal views look equal. */
+/* Strides that do not matter become those of a contiguous tensor, so that equal views compare equal. */
 static void settle_strides(struct tsr_torch_view *v)
 {
 	uint64_t step = 1;

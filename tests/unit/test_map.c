@@ -6,7 +6,7 @@
 #include "unit.h"
 
 #include "base/map.h"
-#include "base/named.h"
+#include "text/named.h"
 
 struct item {
 	uint64_t key, value;

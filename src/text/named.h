@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of names, sorted, in which things are found by their names. */
-#ifndef TSR_BASE_NAMED_H
-#define TSR_BASE_NAMED_H
+#ifndef TSR_TEXT_NAMED_H
+#define TSR_TEXT_NAMED_H
 
 #include <stddef.h>
 
-/* A name, and the place in some other list of what has it. */
+/* A name, and the index of its owner in some other list. */
 struct tsr_named {
 	const char *name;
 	size_t index;

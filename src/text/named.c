@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of names, sorted, in which things are found by their names. */
-#include "base/named.h"
+#include "text/named.h"
 
 #include <stdlib.h>
 #include <string.h>
