@@ -27,15 +27,8 @@ struct tsr_verified_tensor {
 	char fault[160]; /* what is wrong; "" if nothing */
 };
 
-struct tsr_verification {
-	struct tsr_checkpoint *checked;
-	struct tsr_checkpoint *original; /* NULL without --against */
-	struct tsr_verified_tensor *tensors; /* one per tensor of @checked */
-	uint64_t nmissing; /* tensors of the original that @checked lacks */
-	const char *first_missing;
-	uint64_t nfaults; /* tensors with a fault, and missing ones */
-	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
-};
+/* The outcome of tsr_verify(). */
+struct tsr_verification;
 
 /**
  * tsr_verify() - Read all of a file and check everything that can be checked
@@ -51,6 +44,18 @@ TSR_API enum tsr_status tsr_verify(const char *path, const struct tsr_verify_opt
 				   const struct tsr_run *run, struct tsr_verification **ret,
 				   struct tsr_err *err);
 TSR_API void tsr_verification_free(struct tsr_verification *v);
+
+/* What was verified, and what it was compared with (NULL: nothing).  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_verification_checked(const struct tsr_verification *v);
+TSR_API const struct tsr_checkpoint *tsr_verification_original(const struct tsr_verification *v);
+
+/* What was found about a tensor of tsr_verification_checked(), by its index; NULL past the end. */
+TSR_API const struct tsr_verified_tensor *tsr_verification_tensor(const struct tsr_verification *v,
+								  size_t index);
+
+/* Tensors with a fault, missing ones included; and tensors that only the original has. */
+TSR_API uint64_t tsr_verification_nfaults(const struct tsr_verification *v);
+TSR_API uint64_t tsr_verification_nmissing(const struct tsr_verification *v);
 
 /* --- Diff ----------------------------------------------------------------------------------- */
 
@@ -75,14 +80,8 @@ struct tsr_diff_tensor {
 	bool noted; /* only one side has it, which is no difference: see tsr_diff_options */
 };
 
-struct tsr_comparison {
-	struct tsr_checkpoint *a, *b;
-	struct tsr_diff_tensor *tensors; /* in the order of @a, then those only in @b */
-	size_t ntensors;
-	uint64_t ndiffering; /* tensors that differ in any way */
-	uint64_t nexceeding; /* those that exceed the tolerances */
-	uint64_t nnoted; /* those that one side lacks without that being a difference */
-};
+/* The outcome of tsr_diff(). */
+struct tsr_comparison;
 
 /**
  * struct tsr_diff_options - What counts as a difference
@@ -113,5 +112,14 @@ TSR_API enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *
 				 const struct tsr_run *run, struct tsr_comparison **ret,
 				 struct tsr_err *err);
 TSR_API void tsr_comparison_free(struct tsr_comparison *c);
+
+/* Tensors in the order of @a, then those only in @b; NULL past the end. */
+TSR_API size_t tsr_comparison_ntensors(const struct tsr_comparison *c);
+TSR_API const struct tsr_diff_tensor *tsr_comparison_tensor(const struct tsr_comparison *c,
+							    size_t index);
+
+/* Tensors that differ in any way; and those of them that exceed the tolerances. */
+TSR_API uint64_t tsr_comparison_ndiffering(const struct tsr_comparison *c);
+TSR_API uint64_t tsr_comparison_nexceeding(const struct tsr_comparison *c);
 
 #endif

@@ -66,13 +66,7 @@ struct tsr_packed_tensor {
 };
 
 /* The outcome of tsr_pack(). */
-struct tsr_packing {
-	struct tsr_checkpoint *source; /* its tensors have their codings, hashes and errors */
-	struct tsr_packed_tensor *tensors; /* one per tensor of the source */
-	uint64_t header_nbytes;
-	uint64_t data_nbytes;
-	unsigned generation;
-};
+struct tsr_packing;
 
 /**
  * tsr_pack() - Pack one or more files into one
@@ -91,6 +85,19 @@ TSR_API enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, cons
 				 const struct tsr_pack_options *options, const struct tsr_run *run,
 				 struct tsr_packing **ret, struct tsr_err *err);
 TSR_API void tsr_packing_free(struct tsr_packing *p);
+
+/* The source: its tensors have their kinds, codings, hashes and errors.  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_packing_source(const struct tsr_packing *p);
+
+/* What became of a tensor of the source, by its index there; NULL past the end. */
+TSR_API const struct tsr_packed_tensor *tsr_packing_tensor(const struct tsr_packing *p,
+							   size_t index);
+
+/* Bytes of the packed file or files, headers included. */
+TSR_API uint64_t tsr_packing_nbytes(const struct tsr_packing *p);
+
+/* tsr_checkpoint_generation() of the packed file. */
+TSR_API unsigned tsr_packing_generation(const struct tsr_packing *p);
 
 /* "3 non-finite values", ... into @text: why a tensor stayed raw, and how many elements. */
 TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room);
@@ -119,11 +126,7 @@ struct tsr_write_options {
 TSR_API struct tsr_write_options tsr_write_defaults(void);
 
 /* The outcome of tsr_unpack() and tsr_convert(). */
-struct tsr_unpacking {
-	struct tsr_checkpoint *source;
-	enum tsr_container container; /* that was written */
-	uint64_t nbytes; /* of the files written */
-};
+struct tsr_unpacking;
 
 /**
  * tsr_unpack() - Give back the checkpoint that was packed, or decode another tool's states
@@ -146,12 +149,21 @@ TSR_API enum tsr_status tsr_unpack(const char *path, const char *out,
  * @paths: @npaths inputs, see tsr_checkpoint_open()
  *
  * What safetensors cannot hold besides tensors is kept in the metadata, and given back by a
- * conversion to torch; NumPy containers drop it, which @ret->source->notes says.
+ * conversion to torch; NumPy containers drop it, which tsr_checkpoint_note() of the source says.
  */
 TSR_API enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
 				    const struct tsr_write_options *options,
 				    const struct tsr_run *run, struct tsr_unpacking **ret,
 				    struct tsr_err *err);
 TSR_API void tsr_unpacking_free(struct tsr_unpacking *u);
+
+/* What was read, with its notes on what the output cannot hold.  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_unpacking_source(const struct tsr_unpacking *u);
+
+/* The container that was written. */
+TSR_API enum tsr_container tsr_unpacking_container(const struct tsr_unpacking *u);
+
+/* Bytes of the files written. */
+TSR_API uint64_t tsr_unpacking_nbytes(const struct tsr_unpacking *u);
 
 #endif

@@ -156,35 +156,7 @@ struct tsr_replay_options {
 TSR_API struct tsr_replay_options tsr_replay_defaults(void);
 
 /* The outcome of tsr_replay(). */
-struct tsr_replay {
-	struct tsr_checkpoint *source;
-	const char *recording; /* its path, as it was given */
-	enum tsr_optimizer optimizer;
-	struct tsr_coding coding[TSR_PARTS];
-	size_t nparams;
-	const char *const *params; /* that were stepped, in the checkpoint's order */
-	size_t ngroups;
-	const struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
-	size_t nsteps;
-	struct tsr_replay_step *steps;
-	bool compared;
-	size_t nwarnings;
-	struct tsr_numerics_warning *warnings; /* the first per parameter */
-	size_t nskipped; /* steps */
-	size_t nmissing; /* parameters that some step has no gradient for */
-	struct tsr_replay_missing *missing;
-	uint64_t first_count; /* number of steps that the state had seen before */
-	bool gate_failed;
-	size_t gate, gate_step, gate_param; /* the first that failed; indices */
-	struct tsr_gate failed; /* that gate */
-	int gpu; /* that it was stepped on, or TSR_REPLAY_CPU */
-	uint64_t nonfinite; /* values of the state after the last step that are not finite */
-	uint64_t state_nbytes; /* resident */
-	uint64_t grad_nbytes; /* read */
-	uint64_t out_nbytes; /* written, or to be written */
-	bool dry_run; /* nothing was read but headers */
-	struct tsr_replay_owned *owned;
-};
+struct tsr_replay;
 
 /**
  * tsr_replay() - Step a checkpoint with recorded gradients
@@ -208,5 +180,39 @@ TSR_API enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, co
 				   const struct tsr_run *run, struct tsr_replay **ret,
 				   struct tsr_err *err);
 TSR_API void tsr_replay_free(struct tsr_replay *r);
+
+/* The checkpoint before the first step.  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_replay_source(const struct tsr_replay *r);
+
+/* The optimizer that was replayed. */
+TSR_API enum tsr_optimizer tsr_replay_optimizer(const struct tsr_replay *r);
+
+/* Names of the weights that were stepped, in the checkpoint's order; NULL past the end. */
+TSR_API size_t tsr_replay_nparams(const struct tsr_replay *r);
+TSR_API const char *tsr_replay_param(const struct tsr_replay *r, size_t index);
+
+/* The steps, with their figures if these were asked for; NULL past the end. */
+TSR_API size_t tsr_replay_nsteps(const struct tsr_replay *r);
+TSR_API const struct tsr_replay_step *tsr_replay_step(const struct tsr_replay *r, size_t index);
+
+/* Warnings of @check_numerics, the first per parameter; NULL past the end. */
+TSR_API size_t tsr_replay_nwarnings(const struct tsr_replay *r);
+TSR_API const struct tsr_numerics_warning *tsr_replay_warning(const struct tsr_replay *r,
+							      size_t index);
+
+/* Parameters that some step has no gradient for; NULL past the end. */
+TSR_API size_t tsr_replay_nmissing(const struct tsr_replay *r);
+TSR_API const struct tsr_replay_missing *tsr_replay_missing(const struct tsr_replay *r,
+							    size_t index);
+
+/* The first gate that failed, at which step and parameter; NULL if none did. */
+TSR_API const struct tsr_gate *tsr_replay_failed_gate(const struct tsr_replay *r, size_t *step_ret,
+						      size_t *param_ret);
+
+/* The GPU that it ran on, or TSR_REPLAY_CPU. */
+TSR_API int tsr_replay_gpu(const struct tsr_replay *r);
+
+/* Bytes written, or to be written. */
+TSR_API uint64_t tsr_replay_nbytes(const struct tsr_replay *r);
 
 #endif

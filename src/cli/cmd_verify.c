@@ -7,6 +7,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "compare/comparison.h"
 #include "report/format.h"
 #include "text/json.h"
 

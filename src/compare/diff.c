@@ -7,11 +7,12 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "base/progress.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
+#include "compare/comparison.h"
 #include "pack/bounds.h"
 #include "pack/coder.h"
 #include "ckpt/checksum.h"
-#include "tersor/compare.h"
 #include "codec/math.h"
 
 /* Differences are summed tile by tile, so this size decides the last bits of the figures. */

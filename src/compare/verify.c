@@ -8,12 +8,12 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
+#include "compare/comparison.h"
 #include "container/packed_read.h"
 #include "container/packed_write.h"
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"
 #include "pack/walk.h"
-#include "tersor/compare.h"
 #include "codec/nonfinite.h"
 
 struct verifying {

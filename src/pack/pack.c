@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
-#include "tersor/pack.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include "container/writer.h"
 #include "pack/bounds.h"
 #include "pack/open_checkpoint.h"
+#include "pack/packing.h"
 #include "pack/walk.h"
 
 struct packing {

@@ -12,8 +12,8 @@
 #include "container/writer.h"
 #include "pack/open_checkpoint.h"
 #include "ckpt/checksum.h"
+#include "pack/packing.h"
 #include "pack/walk.h"
-#include "tersor/pack.h"
 
 struct writing {
 	struct tsr_checkpoint *c;

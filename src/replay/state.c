@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/pages.h"
 #include "base/pipeline.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "pack/walk.h"
 #include "step/step.h"

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "replay/replay_result.h"
+
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step)
 {
 	return r->compared && !r->steps[step].skipped && r->steps[step].tensors;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "replay/replay_result.h"
 #include "text/json.h"
 #include "report/page.h"
 #include "report/replay_chart.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "replay/replay_result.h"
 #include "text/json.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"

@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/isa.h"
 #include "tersor/codec.h"
 #include "tersor/measure.h"
 #include "unit.h"

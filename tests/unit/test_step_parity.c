@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/isa.h"
 #include "ckpt/checkpoint_model.h"
 #include "step/step.h"
 #include "unit.h"
