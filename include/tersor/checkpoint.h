@@ -63,6 +63,7 @@ struct tsr_tensor {
  *             where names and shapes cannot tell; NULL
  */
 struct tsr_open_options {
+	size_t size; /* of this struct: set by tsr_open_defaults() */
 	enum tsr_dtype as;
 	bool follow;
 	bool as_stored;
@@ -84,7 +85,7 @@ struct tsr_checkpoint;
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
  *         torch.distributed.checkpoint; .npz, .npy.  Known by content, never by name
- * @options: NULL for tsr_open_defaults()
+ * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
  * A packed file shows its source tensors, and so do the compressed states of other tools

@@ -12,6 +12,7 @@
 /* --- Verify --------------------------------------------------------------------------------- */
 
 struct tsr_verify_options {
+	size_t size; /* of this struct: set by tsr_verify_defaults() */
 	const char *const *against; /* the files that were packed, or NULL */
 	unsigned nagainst;
 	const struct tsr_bound *bounds; /* on the error against the original */
@@ -26,6 +27,9 @@ struct tsr_verified_tensor {
 	struct tsr_measure measure; /* against the original */
 	char fault[160]; /* what is wrong; "" if nothing */
 };
+
+/* No original, no bounds, no NaN or infinity. */
+TSR_API struct tsr_verify_options tsr_verify_defaults(void);
 
 /* The outcome of tsr_verify(). */
 struct tsr_verification;
@@ -93,11 +97,15 @@ struct tsr_comparison;
  * @open:       how to read both sides; NULL for tsr_open_defaults()
  */
 struct tsr_diff_options {
+	size_t size; /* of this struct: set by tsr_diff_defaults() */
 	const struct tsr_bound *tolerances;
 	unsigned ntolerances;
 	bool strict;
 	const struct tsr_open_options *open;
 };
+
+/* Every difference exceeds. */
+TSR_API struct tsr_diff_options tsr_diff_defaults(void);
 
 /**
  * tsr_diff() - Compare two checkpoints tensor by tensor, packed or not

@@ -32,6 +32,7 @@ struct tsr_bound {
  * @max_shard_nbytes: largest data of one packed file, tensors are not split; 0: one file
  */
 struct tsr_pack_options {
+	size_t size; /* of this struct: set by tsr_pack_defaults() */
 	struct tsr_coding weight;
 	struct tsr_coding momentum;
 	struct tsr_coding variance;
@@ -113,6 +114,7 @@ TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, 
  * @dry_run: plan only; nothing is read but headers, nothing is written
  */
 struct tsr_write_options {
+	size_t size; /* of this struct: set by tsr_write_defaults() */
 	enum tsr_container container;
 	bool flashoptim;
 	uint64_t max_shard_nbytes;

@@ -122,6 +122,7 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  *             worth it and nothing is asked for that only the CPU does
  */
 struct tsr_replay_options {
+	size_t size; /* of this struct: set by tsr_replay_defaults() */
 	enum tsr_optimizer optimizer;
 	bool flashoptim;
 	bool order_given;
