@@ -182,18 +182,4 @@ TSR_API uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plan
 /* Bytes per element over all planes, for long tensors. */
 TSR_API double tsr_coding_bytes_per_element(const struct tsr_coding *coding);
 
-/* --- SIMD levels --------------------------------------------------------------------------- */
-
-/* The names of the levels of this build, lowest first; NULL at the end. */
-TSR_API const char *const *tsr_isa_names(void);
-
-/*
- * Use this SIMD level from now on, or the best one that the processor has for NULL.  False if there
- * is no such level in this build or the processor lacks it.  Not thread-safe: call it first.
- */
-TSR_API bool tsr_isa_select(const char *name);
-
-/* The level in use. */
-TSR_API const char *tsr_isa_name(void);
-
 #endif

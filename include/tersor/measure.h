@@ -34,12 +34,6 @@ struct tsr_measure {
 	double sum_xd[TSR_MEASURE_LANES]; /* x (x - y) */
 };
 
-/* Add @n pairs.  The arrays may be unaligned and may be the same.  Not thread-safe on one @m. */
-TSR_API void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size_t n);
-
-/* Add what @from has seen, after what @into has. */
-TSR_API void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from);
-
 /* The figures that are reported and that bounds are set on. */
 enum tsr_metric {
 	TSR_METRIC_MAX_ABS, /* max |x - y| */

@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
+#include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "pack/bounds.h"
 #include "pack/coder.h"

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
+#include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "container/packed_read.h"
 #include "container/packed_write.h"

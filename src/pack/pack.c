@@ -11,6 +11,7 @@
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"
+#include "codec/measuring.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"

@@ -20,6 +20,7 @@
 #include "replay/replay_output.h"
 #include "replay/state.h"
 #include "replay/stepping.h"
+#include "step/hyperparameters.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {

@@ -11,6 +11,7 @@
 #include "base/pipeline.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
+#include "codec/measuring.h"
 #include "pack/walk.h"
 #include "step/step.h"
 #include "tersor/measure.h"

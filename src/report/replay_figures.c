@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "replay/replay_result.h"
+#include "step/hyperparameters.h"
 
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step)
 {

@@ -9,6 +9,7 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "replay/replay_result.h"
+#include "step/hyperparameters.h"
 #include "text/json.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"

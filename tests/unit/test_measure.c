@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/isa.h"
+#include "codec/measuring.h"
 #include "tersor/codec.h"
 #include "tersor/measure.h"
 #include "unit.h"

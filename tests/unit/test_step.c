@@ -8,6 +8,7 @@
 
 #include "base/isa.h"
 #include "coded.h"
+#include "step/hyperparameters.h"
 #include "step/step.h"
 
 /* --- The fused operation --------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 
 #include "base/isa.h"
 #include "ckpt/checkpoint_model.h"
+#include "step/hyperparameters.h"
 #include "step/step.h"
 #include "unit.h"
 
