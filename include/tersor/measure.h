@@ -11,7 +11,7 @@
 #define TSR_MEASURE_LANES 8
 
 /**
- * struct tsr_measure - How far FP32 values y are from the values x that they stand for
+ * struct tsr_measure - How far FP32 values y are from the values x that they represent
  *
  * Start from all zeros and add runs of elements.  Sums are kept in binary64 in a fixed number of
  * lanes (element i of a run goes to lane i mod TSR_MEASURE_LANES), so a result depends on the

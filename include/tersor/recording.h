@@ -31,7 +31,7 @@ struct tsr_recording_step {
 /**
  * struct tsr_recording - Gradients of consecutive steps on disk (docs/recording.md)
  *
- * Read-only after opening.  Numbers of steps follow each other without a gap.
+ * Read-only after opening.  Steps are numbered without gaps.
  */
 struct tsr_recording {
 	const char *path;
@@ -46,8 +46,7 @@ struct tsr_recording {
 /**
  * tsr_recording_open() - Open a directory with a manifest.json, or with one file of gradients a step
  * @path:    the directory
- * @options: how to open the files of steps, which are links only if it has @follow; NULL for
- *           tsr_open_defaults()
+ * @options: how to open the files of steps; NULL for tsr_open_defaults()
  * @ret:     out: to be closed with tsr_recording_close(); untouched on failure
  *
  * Without a manifest the directory has one checkpoint of any container per step, whose name ends in
@@ -61,7 +60,7 @@ TSR_API enum tsr_status tsr_recording_open(const char *path, const struct tsr_op
 					   struct tsr_recording **ret, struct tsr_err *err);
 TSR_API void tsr_recording_close(struct tsr_recording *r);
 
-/* Whether this directory is a recording rather than a checkpoint. */
+/* Whether this path is the directory of a recording, rather than a checkpoint. */
 TSR_API bool tsr_recording_probe(const char *path);
 
 /*
@@ -71,7 +70,7 @@ TSR_API bool tsr_recording_probe(const char *path);
 TSR_API enum tsr_status tsr_recording_open_step(const struct tsr_recording *r, size_t index,
 						struct tsr_checkpoint **ret, struct tsr_err *err);
 
-/* The group of a parameter, or NULL if the recording does not have it. */
+/* The group that a parameter is in, or NULL if it is in none. */
 TSR_API const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *r,
 								 const char *param);
 

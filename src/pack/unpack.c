@@ -289,9 +289,8 @@ enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const cha
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, &open, &c, err));
 	if (c->packed && !o.flashoptim) {
 		tsr_checkpoint_close(c);
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: is a packed file; tersor unpack gives its checkpoint back",
-				paths[0]);
+		return tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_UNPACK,
+				     "%s: is a packed file", paths[0]);
 	}
 	return write_and_close(c, out, &o, run, ret, err);
 }
