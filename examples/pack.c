@@ -19,6 +19,7 @@ int main(int argc, char **argv)
 	const struct tsr_run run = { 0, NULL, NULL, NULL }; /* all processors, no progress */
 	const char *const in = argv[1];
 	struct tsr_checkpoint *checkpoint;
+	const struct tsr_packed_tensor *tensor;
 	struct tsr_packing *packing;
 	struct tsr_err err;
 	double worst = 0;
@@ -37,14 +38,13 @@ int main(int argc, char **argv)
 	/* Pack it with the default codecs. */
 	if (tsr_pack(&in, 1, argv[2], &options, &run, &packing, &err) != TSR_OK)
 		return fail("cannot pack", &err);
-	for (size_t i = 0; i < tsr_checkpoint_ntensors(packing->source); i++) {
-		const double error = tsr_measure_value(&packing->tensors[i].measure,
-						       TSR_METRIC_MAX_ABS);
+	for (size_t i = 0; (tensor = tsr_packing_tensor(packing, i)) != NULL; i++) {
+		const double error = tsr_measure_value(&tensor->measure, TSR_METRIC_MAX_ABS);
 
 		worst = error > worst ? error : worst;
 	}
-	printf("%llu bytes, worst error %g\n",
-	       (unsigned long long)(packing->header_nbytes + packing->data_nbytes), worst);
+	printf("%llu bytes, worst error %g\n", (unsigned long long)tsr_packing_nbytes(packing),
+	       worst);
 	tsr_packing_free(packing);
 	return 0;
 }

@@ -2,7 +2,16 @@
 #ifndef TERSOR_H
 #define TERSOR_H
 
-/* Everything that libtersor offers.  Link with -ltersor. */
+/*
+ * Everything that libtersor offers; `pkg-config --cflags --libs tersor` says how to use it, and
+ * examples/pack.c shows it.
+ *
+ * Functions that can fail return enum tsr_status and describe the failure in a struct tsr_err, which may
+ * be NULL.  Results that a function allocates are its last output, named ret, are set only as its
+ * comment says, and have a function that frees them; those functions take NULL.  What a function
+ * returns from a handle is borrowed, and lives as long as the handle.  Different handles may be used by
+ * different threads; one handle may be read by several.  Paths are borrowed for the call.
+ */
 
 #ifdef __cplusplus
 extern "C" {

@@ -148,6 +148,74 @@ def test_a_checkpoint_is_opened_searched_and_read(library, tiny_gpt, tersor, tmp
         c.close(restype=None)
 
 
+def outcome(library, name, *args):
+    """The status of a function and what it returned, a handle."""
+    handle, err = ctypes.c_void_p(), Err()
+    return library[name](*args, ctypes.byref(handle), ctypes.byref(err)), handle, err
+
+
+def test_pack_verify_and_compare_by_default(library, tiny_gpt, tersor, tmp_path):
+    ours, theirs = os.fsencode(tmp_path / "ours"), tmp_path / "theirs"
+    tersor("pack", tiny_gpt, "-o", theirs, check=0)
+    for name in ("tsr_packing_nbytes", "tsr_comparison_ndiffering", "tsr_unpacking_nbytes",
+                 "tsr_verification_nfaults"):
+        library[name].restype = ctypes.c_uint64
+    library.tsr_packing_tensor.restype = library.tsr_verification_tensor.restype = ctypes.c_void_p
+    library.tsr_packing_source.restype = library.tsr_comparison_tensor.restype = ctypes.c_void_p
+
+    status, packing, err = outcome(library, "tsr_pack", strings(tiny_gpt), 1, ours, None, None)
+    assert status == 0, err.msg
+    assert (tmp_path / "ours").read_bytes() == theirs.read_bytes()
+    assert library.tsr_packing_nbytes(packing) == theirs.stat().st_size
+    assert library.tsr_packing_generation(packing) == 1 and library.tsr_packing_source(packing)
+    assert library.tsr_packing_tensor(packing, ctypes.c_size_t(0))
+    assert not library.tsr_packing_tensor(packing, ctypes.c_size_t(10**6))
+    library.tsr_packing_free(packing)
+    status, _, err = outcome(library, "tsr_pack", strings(tiny_gpt), 1, ours, None, None)
+    assert status == 5 and err.hint == 1 and b"--" not in err.msg  # TSR_E_IO, TSR_HINT_FORCE
+
+    status, verification, err = outcome(library, "tsr_verify", ours, None, None)
+    assert status == 0, err.msg
+    assert library.tsr_verification_nfaults(verification) == 0
+    assert library.tsr_verification_tensor(verification, ctypes.c_size_t(0))
+    assert not library.tsr_verification_tensor(verification, ctypes.c_size_t(10**6))
+    library.tsr_verification_free(verification)
+
+    status, comparison, err = outcome(library, "tsr_diff", strings(tiny_gpt), 1,
+                                      strings(tmp_path / "ours"), 1, None, None)
+    assert status == 0, err.msg
+    n = library.tsr_comparison_ntensors(comparison)
+    assert 0 < library.tsr_comparison_ndiffering(comparison) <= n
+    assert library.tsr_comparison_tensor(comparison, ctypes.c_size_t(n - 1))
+    assert not library.tsr_comparison_tensor(comparison, ctypes.c_size_t(n))
+    library.tsr_comparison_free(comparison)
+
+    back = tmp_path / "back"
+    status, unpacking, err = outcome(library, "tsr_unpack", ours, os.fsencode(back), None, None)
+    assert status == 0, err.msg
+    assert library.tsr_unpacking_nbytes(unpacking) == back.stat().st_size
+    assert library.tsr_unpacking_container(unpacking) == 0
+    library.tsr_unpacking_free(unpacking)
+
+
+def test_replay_by_default(library):
+    data = ROOT / "tests" / "data" / "tiny-gpt"
+    library.tsr_replay_step.restype = library.tsr_replay_failed_gate.restype = ctypes.c_void_p
+    library.tsr_replay_param.restype = ctypes.c_char_p
+    status, replay, err = outcome(library, "tsr_replay", strings(data / "checkpoint.safetensors"), 1,
+                                  os.fsencode(data / "recording"), None, None, None)
+    assert status == 0, err.msg
+    n = library.tsr_replay_nsteps(replay)
+    assert n > 0 and library.tsr_replay_nparams(replay) > 0 and library.tsr_replay_nmissing(replay) == 0
+    assert library.tsr_replay_step(replay, ctypes.c_size_t(n - 1))
+    assert not library.tsr_replay_step(replay, ctypes.c_size_t(n))
+    assert library.tsr_replay_param(replay, ctypes.c_size_t(0))
+    assert library.tsr_replay_gpu(replay) == -1
+    assert not library.tsr_replay_failed_gate(replay, ctypes.byref(ctypes.c_size_t()),
+                                              ctypes.byref(ctypes.c_size_t()))
+    library.tsr_replay_free(replay)
+
+
 @pytest.mark.parametrize("content, code, words", [
     (None, 5, "in: cannot open: No such file"), (b"not a checkpoint", 2, "in: "),
 ])

@@ -25,11 +25,9 @@ enum tsr_container {
 /* "safetensors", "pt", "dcp", "npz", "npy". */
 TSR_API const char *tsr_container_name(enum tsr_container container);
 
-/*
- * The figures of one tensor's measurement that a packed file keeps, rounded to 9 digits.
- */
+/* How far off packing left a tensor, as a packed file records it: rounded to 9 digits. */
 struct tsr_error_summary {
-	double value[TSR_METRIC_COUNT];
+	double value[TSR_METRIC_COUNT]; /* by enum tsr_metric */
 	uint64_t exact; /* elements that come back with the same bits */
 	uint64_t flushed; /* nonzero elements that come back as 0 */
 	uint64_t scale_underflow; /* groups whose scale was stored as 0 though not all are 0 */
@@ -55,14 +53,15 @@ struct tsr_tensor {
 };
 
 /**
- * struct tsr_open_options - How to read what does not say everything itself
- * @as:        what elements of an .npy file without a type (|V1, <V2) are; TSR_DTYPE_COUNT: refused
- * @follow:    whether files that an index or a directory names may be symbolic links
+ * struct tsr_open_options - How to read files that leave something open
+ * @as:        the type of opaque elements (|V1, <V2) of .npy files; TSR_DTYPE_COUNT: refuse them
+ * @follow:    allow symbolic links where an index or a directory names files
  * @as_stored: show the arrays of other tools' compressed states as they are, without decoding
- * @params:    @nparams names of parameters in the order in which an optimizer numbered them, for
- *             where names and shapes cannot tell; NULL
+ * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
+ *             where names and shapes are ambiguous; NULL: none
  */
 struct tsr_open_options {
+	size_t size; /* of this struct: set by tsr_open_defaults() */
 	enum tsr_dtype as;
 	bool follow;
 	bool as_stored;
@@ -70,7 +69,7 @@ struct tsr_open_options {
 	size_t nparams;
 };
 
-/* Nothing opaque, no links, states decoded. */
+/* Refuse opaque elements and links, decode states. */
 TSR_API struct tsr_open_options tsr_open_defaults(void);
 
 /*
@@ -83,13 +82,13 @@ struct tsr_checkpoint;
  * tsr_checkpoint_open() - Open files as one checkpoint
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
- *         torch.distributed.checkpoint; .npz, .npy.  Known by content, never by name
- * @options: NULL for tsr_open_defaults()
+ *         torch.distributed.checkpoint; .npz, .npy.  Detected by content, never by name
+ * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
- * A packed file shows its source tensors, and so do the compressed states of other tools
+ * A packed file presents the tensors that were packed; so do the compressed states of other tools
  * (docs/containers.md).  Optimizer states in a torch container are named after their parameters.
- * Kinds are not known yet, except in a packed file: see tsr_names_assign().
+ * Only a packed file knows its tensors' kinds; tsr_names_assign() finds those of others.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in
  * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
@@ -167,11 +166,11 @@ TSR_API enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint 
 TSR_API enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c,
 						       struct tsr_err *err);
 
-/* Bytes that all arrays of a tensor take. */
+/* Bytes that a tensor takes in its file, without headers. */
 TSR_API uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c,
 					  const struct tsr_tensor *t);
 
-/* Bytes of a tensor in its own dtype. */
+/* Bytes of a tensor's elements in their dtype, as before packing. */
 TSR_API uint64_t tsr_tensor_nbytes(const struct tsr_tensor *t);
 
 #endif

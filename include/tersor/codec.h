@@ -78,20 +78,17 @@ struct tsr_coding {
 	const struct tsr_codec *codec;
 	enum tsr_scale scale; /* unused by codecs without groups */
 	uint32_t group; /* elements per group, 1 to TSR_GROUP_MAX; 1 for codecs without groups */
-	/*
-	 * What the random bits of stochastic codecs depend on; the others, and decoders, ignore it.
-	 */
+	/* What the random bits of stochastic codecs depend on; other codecs and decoders ignore it: */
 	uint64_t seed;
 	uint64_t stream; /* tsr_coding_stream() of the tensor's name */
 	uint64_t first; /* index in the tensor of the first element to encode */
 };
 
-/* What an encoder noticed that the decoded values alone do not show. */
+/* What an encoder noticed that the decoded values do not show; encoders add to it. */
 struct tsr_encode_report {
 	uint64_t scale_underflow; /* groups with a nonzero element whose stored scale is 0 */
 	uint64_t scale_overflow; /* groups whose stored scale is infinite */
-	uint64_t
-		narrow_overflow; /* finite elements that decode, but whose narrow weight is infinite */
+	uint64_t narrow_overflow; /* finite elements whose narrow weight alone is infinite */
 };
 
 typedef void tsr_encode_fn(const struct tsr_coding *coding, const float *x, size_t n,
@@ -163,7 +160,7 @@ TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 /* A codec with the scale format and group that are the default, and seed 0. */
 TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 
-/* Whether planes of one coding, neither without a codec, are planes of the other. */
+/* Whether two codings, each with a codec, store the same planes. */
 TSR_API bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b);
 
 /* Bits that an element takes in a plane of TSR_BIT_PACKED. */
@@ -192,19 +189,5 @@ TSR_API uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plan
 
 /* Bytes per element over all planes, for long tensors. */
 TSR_API double tsr_coding_bytes_per_element(const struct tsr_coding *coding);
-
-/* --- SIMD levels --------------------------------------------------------------------------- */
-
-/* The names of the levels of this build, lowest first; NULL at the end. */
-TSR_API const char *const *tsr_isa_names(void);
-
-/*
- * Use this SIMD level from now on, or the best one that the processor has for NULL.  False if there
- * is no such level in this build or the processor lacks it.  Not thread-safe: call it first.
- */
-TSR_API bool tsr_isa_select(const char *name);
-
-/* The level in use. */
-TSR_API const char *tsr_isa_name(void);
 
 #endif

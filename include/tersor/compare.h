@@ -11,7 +11,9 @@
 
 /* --- Verify --------------------------------------------------------------------------------- */
 
+/* What to check a file against, and what to accept. */
 struct tsr_verify_options {
+	size_t size; /* of this struct: set by tsr_verify_defaults() */
 	const char *const *against; /* the files that were packed, or NULL */
 	unsigned nagainst;
 	const struct tsr_bound *bounds; /* on the error against the original */
@@ -21,28 +23,28 @@ struct tsr_verify_options {
 	const struct tsr_open_options *open; /* NULL for tsr_open_defaults() */
 };
 
+/* What was found about one tensor. */
 struct tsr_verified_tensor {
 	uint64_t nonfinite; /* NaN or infinite elements */
 	struct tsr_measure measure; /* against the original */
-	char fault[160]; /* what is wrong; "" if nothing */
+	char fault[160]; /* what is wrong with it; "" if nothing is */
 };
 
-struct tsr_verification {
-	struct tsr_checkpoint *checked;
-	struct tsr_checkpoint *original; /* NULL without --against */
-	struct tsr_verified_tensor *tensors; /* one per tensor of @checked */
-	uint64_t nmissing; /* tensors of the original that @checked lacks */
-	const char *first_missing;
-	uint64_t nfaults; /* tensors with a fault, and missing ones */
-	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
-};
+/* No original and no bounds; NaN and infinities are faults. */
+TSR_API struct tsr_verify_options tsr_verify_defaults(void);
+
+/* The outcome of tsr_verify(). */
+struct tsr_verification;
 
 /**
- * tsr_verify() - Read all of a file and check everything that can be checked
- * @ret: out: to be freed with tsr_verification_free(); set on TSR_OK and TSR_E_BOUND
+ * tsr_verify() - Read all of a checkpoint and check everything that can be checked
+ * @path:    as for tsr_checkpoint_open()
+ * @options: NULL for tsr_verify_defaults()
+ * @run:     threads and progress; NULL: the calling thread only
+ * @ret:     out: to be freed with tsr_verification_free(); set on TSR_OK and TSR_E_BOUND
  *
- * Structure, the hash of every plane, non-finite values; with the original also that raw tensors
- * are equal byte for byte and that errors are the recorded ones and within the bounds.
+ * Checks the structure, the hash of every plane and that values are finite; with the original, also
+ * that raw tensors are equal byte for byte, and that errors are as recorded and within the bounds.
  *
  * Return: TSR_OK if all is well; TSR_E_BOUND if the file is sound but its contents are not as
  * expected, with the first fault in @err; TSR_E_FORMAT if it is damaged; other failures.
@@ -52,8 +54,21 @@ TSR_API enum tsr_status tsr_verify(const char *path, const struct tsr_verify_opt
 				   struct tsr_err *err);
 TSR_API void tsr_verification_free(struct tsr_verification *v);
 
+/* What was verified, and what it was compared with (NULL: nothing).  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_verification_checked(const struct tsr_verification *v);
+TSR_API const struct tsr_checkpoint *tsr_verification_original(const struct tsr_verification *v);
+
+/* What was found about a tensor of tsr_verification_checked(), by its index; NULL past the end. */
+TSR_API const struct tsr_verified_tensor *tsr_verification_tensor(const struct tsr_verification *v,
+								  size_t index);
+
+/* Tensors with a fault, missing ones included; and tensors that only the original has. */
+TSR_API uint64_t tsr_verification_nfaults(const struct tsr_verification *v);
+TSR_API uint64_t tsr_verification_nmissing(const struct tsr_verification *v);
+
 /* --- Diff ----------------------------------------------------------------------------------- */
 
+/* Which sides have a tensor, and whether they can be compared. */
 enum tsr_diff_kind {
 	TSR_DIFF_COMPARED, /* element by element */
 	TSR_DIFF_ONLY_A,
@@ -62,6 +77,7 @@ enum tsr_diff_kind {
 	TSR_DIFF_DTYPE, /* both have it, in types that cannot be compared */
 };
 
+/* How one tensor compares. */
 struct tsr_diff_tensor {
 	const char *name;
 	enum tsr_diff_kind kind;
@@ -75,43 +91,54 @@ struct tsr_diff_tensor {
 	bool noted; /* only one side has it, which is no difference: see tsr_diff_options */
 };
 
-struct tsr_comparison {
-	struct tsr_checkpoint *a, *b;
-	struct tsr_diff_tensor *tensors; /* in the order of @a, then those only in @b */
-	size_t ntensors;
-	uint64_t ndiffering; /* tensors that differ in any way */
-	uint64_t nexceeding; /* those that exceed the tolerances */
-	uint64_t nnoted; /* those that one side lacks without that being a difference */
-};
+/* The outcome of tsr_diff(). */
+struct tsr_comparison;
 
 /**
  * struct tsr_diff_options - What counts as a difference
- * @tolerances: a tensor exceeds if any of these is exceeded, or values differ where one is not
- *              finite; with none, every difference exceeds
- * @strict:     also between different containers a tensor that one side lacks is a difference;
- *              otherwise it is only noted if it is neither weight nor state, or if it is a state
- *              and the other side has none at all
+ * @tolerances: a tensor exceeds if it exceeds any of these, or if values differ of which one is not
+ *              finite; without tolerances, every difference exceeds
+ * @strict:     a tensor that one side lacks is always a difference.  Otherwise, between different
+ *              containers, it is only noted if it is neither weight nor state, or if it is a state
+ *              and the other side has no states at all
  * @open:       how to read both sides; NULL for tsr_open_defaults()
  */
 struct tsr_diff_options {
+	size_t size; /* of this struct: set by tsr_diff_defaults() */
 	const struct tsr_bound *tolerances;
 	unsigned ntolerances;
 	bool strict;
 	const struct tsr_open_options *open;
 };
 
+/* No tolerances: every difference exceeds. */
+TSR_API struct tsr_diff_options tsr_diff_defaults(void);
+
 /**
  * tsr_diff() - Compare two checkpoints tensor by tensor, packed or not
  * @a, @b:       files of each side, joined as by tsr_checkpoint_open()
- * @ret:         out: to be freed with tsr_comparison_free()
+ * @options:     NULL for tsr_diff_defaults()
+ * @run:         threads and progress; NULL: the calling thread only
+ * @ret:         out: to be freed with tsr_comparison_free(); untouched on failure
  *
- * FP32, FP16 and BF16 tensors are compared as FP32 values, with packed ones decoded; all others by
- * their bytes.
+ * FP32, FP16 and BF16 tensors are compared as FP32 values, packed ones decoded; all others by their
+ * bytes.
+ *
+ * Return: TSR_OK, whether or not they differ; or whatever reading returns.
  */
 TSR_API enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b,
 				 unsigned nb, const struct tsr_diff_options *options,
 				 const struct tsr_run *run, struct tsr_comparison **ret,
 				 struct tsr_err *err);
 TSR_API void tsr_comparison_free(struct tsr_comparison *c);
+
+/* Tensors in the order of @a, then those only in @b; NULL past the end. */
+TSR_API size_t tsr_comparison_ntensors(const struct tsr_comparison *c);
+TSR_API const struct tsr_diff_tensor *tsr_comparison_tensor(const struct tsr_comparison *c,
+							    size_t index);
+
+/* Tensors that differ in any way; and those of them that exceed the tolerances. */
+TSR_API uint64_t tsr_comparison_ndiffering(const struct tsr_comparison *c);
+TSR_API uint64_t tsr_comparison_nexceeding(const struct tsr_comparison *c);
 
 #endif

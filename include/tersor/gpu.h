@@ -12,7 +12,7 @@
 /*
  * Codecs on GPUs, with the bits of the CPU's.
  *
- * Failures are TSR_E_NOMEM where memory ran out and TSR_E_IO for every other reason: built without
+ * Failures are TSR_E_NOMEM if memory ran out, and TSR_E_IO for every other reason: built without
  * CUDA, no driver, no such GPU, a kernel that failed.  The message is "cuda:N: what: CUDA's reason".
  * After a kernel has failed, every later call on that GPU fails until the process ends.
  *
@@ -27,7 +27,7 @@ TSR_API bool tsr_gpu_built(void);
 /* Number of GPUs that can be used; 0 without CUDA, without a driver or without a GPU. */
 TSR_API unsigned tsr_gpu_count(void);
 
-/* The index that "cuda" (0) or "cuda:N" names; false for anything else.  It need not exist. */
+/* Parse "cuda" (index 0) or "cuda:N"; false for anything else.  The GPU need not exist. */
 TSR_API bool tsr_gpu_parse(const char *device, unsigned *index_ret);
 
 /* "NVIDIA H100 80GB HBM3, compute capability 9.0, 79 GiB" of GPU @index into @text. */
@@ -35,8 +35,8 @@ TSR_API enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t room
 					 struct tsr_err *err);
 
 /*
- * TSR_OK if GPU @index is there and its code keeps the numerics contract; else TSR_E_IO with the
- * reason: built without CUDA, no driver, no such GPU, a kernel that rounds differently.
+ * TSR_OK if GPU @index exists and rounds as the CPU does; else TSR_E_IO with the reason: built without
+ * CUDA, no driver, no such GPU, a kernel that rounds differently.
  */
 TSR_API enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err);
 
@@ -44,12 +44,13 @@ TSR_API enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err);
 
 struct tsr_gpu; /* a GPU in use */
 
-/* Check GPU @index as tsr_gpu_check() does, and use it. */
+/* Check GPU @index as tsr_gpu_check() does, and open it; to be closed with tsr_gpu_close(). */
 TSR_API enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct tsr_err *err);
 
-/* NULL is allowed.  Its memory, streams and events must have been freed. */
+/* NULL is allowed.  No work may be using it. */
 TSR_API void tsr_gpu_close(struct tsr_gpu *gpu);
 
+/* The index that it was opened with. */
 TSR_API unsigned tsr_gpu_index(const struct tsr_gpu *gpu);
 
 #endif

@@ -11,7 +11,7 @@
 #define TSR_MEASURE_LANES 8
 
 /**
- * struct tsr_measure - How far FP32 values y are from the values x that they stand for
+ * struct tsr_measure - How far FP32 values y are from the values x that they represent
  *
  * Start from all zeros and add runs of elements.  Sums are kept in binary64 in a fixed number of
  * lanes (element i of a run goes to lane i mod TSR_MEASURE_LANES), so a result depends on the
@@ -33,12 +33,6 @@ struct tsr_measure {
 	double sum_dd[TSR_MEASURE_LANES]; /* (x - y)^2 */
 	double sum_xd[TSR_MEASURE_LANES]; /* x (x - y) */
 };
-
-/* Add @n pairs.  The arrays may be unaligned and may be the same.  Not thread-safe on one @m. */
-TSR_API void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size_t n);
-
-/* Add what @from has seen, after what @into has. */
-TSR_API void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from);
 
 /* The figures that are reported and that bounds are set on. */
 enum tsr_metric {

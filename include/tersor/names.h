@@ -6,20 +6,20 @@
 #include "tersor/checkpoint.h"
 #include "tersor/status.h"
 
-/* Tensors whose name the POSIX extended regular expression finds a match in are of this kind. */
+/* Tensors with a match of this POSIX extended regular expression in their name are of this kind. */
 struct tsr_name_rule {
 	const char *regex;
 	enum tsr_kind kind;
 };
 
 /**
- * tsr_names_assign() - Tell what each tensor of a checkpoint is, from names and shapes
+ * tsr_names_assign() - Find the kind of each tensor of a checkpoint, from names and shapes
  * @rules: @nrules rules of the user; the first that matches a name settles its kind
  *
  * Without a rule: momenta and variances are found by the names that optimizers give them
  * (docs/names.md), other floating-point tensors of rank 1 or more are weights, everything else is
  * other.  A momentum or variance is joined to its weight by name, and must have its shape.
- * Does nothing to a packed file, which knows its kinds.
+ * A packed file, which records its kinds, is left as it is.  No other thread may use @c meanwhile.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a state that fits no weight's shape or that two tensors claim
  * to be; TSR_E_USAGE for a malformed expression; TSR_E_NOMEM.

@@ -56,26 +56,4 @@ struct tsr_hyper {
 TSR_API bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name);
 TSR_API void tsr_hyper_put(struct tsr_hyper *h, enum tsr_hyper_name name, double value);
 
-/* Put every hyperparameter that @from has set. */
-TSR_API void tsr_hyper_override(struct tsr_hyper *h, const struct tsr_hyper *from);
-
-/*
- * Fill in what is not set and has a default (PyTorch's: betas, eps, weight_decay, momentum,
- * dampening, nesterov 0, decouple_lr 0; initial_lr: the lr).  An lr has none.
- */
-TSR_API void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
-
-/*
- * TSR_E_UNSUPPORTED if a hyperparameter that the optimizer uses is missing or out of range, such as
- * a beta outside [0, 1) or a negative lr; the message begins with @where.
- */
-TSR_API enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
-					const char *where, struct tsr_err *err);
-
-/* Whether the update rule has this hyperparameter. */
-TSR_API bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
-
-/* The kinds of state besides the weight that the optimizer keeps: a mask of enum tsr_kind. */
-TSR_API unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h);
-
 #endif

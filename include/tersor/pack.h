@@ -14,7 +14,7 @@
 #include "tersor/run.h"
 #include "tersor/status.h"
 
-/* An error that must not be exceeded by any tensor; for the cosine, 1 - cosine. */
+/* The largest error that a tensor may have; for TSR_METRIC_COSINE, of 1 - cosine. */
 struct tsr_bound {
 	enum tsr_metric metric;
 	double limit;
@@ -23,15 +23,16 @@ struct tsr_bound {
 /**
  * struct tsr_pack_options - How to pack
  * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds
- * @rules:   names whose kind is given; TSR_KIND_OTHER keeps a tensor raw
- * @bounds:  what every packed tensor must meet
- * @strict:  a tensor that a codec cannot take is an error, not kept raw
+ * @rules:   @nrules rules that settle the kind of tensors; TSR_KIND_OTHER keeps one raw
+ * @bounds:  @nbounds limits that every packed tensor must meet
+ * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw
  * @force:   replace an existing output
- * @dry_run: plan only; nothing is read but headers, nothing is written
+ * @dry_run: only plan: read headers, write nothing
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
- * @max_shard_nbytes: largest data of one packed file, tensors are not split; 0: one file
+ * @max_shard_nbytes: the most data of one packed file; tensors are not split.  0: one file
  */
 struct tsr_pack_options {
+	size_t size; /* of this struct: set by tsr_pack_defaults() */
 	struct tsr_coding weight;
 	struct tsr_coding momentum;
 	struct tsr_coding variance;
@@ -49,9 +50,9 @@ struct tsr_pack_options {
 /* bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32. */
 TSR_API struct tsr_pack_options tsr_pack_defaults(void);
 
-/* Why a tensor that should have been packed was kept raw: its codec has no code for these. */
+/* Why a tensor was kept raw: it has elements that its codec cannot represent. */
 enum tsr_raw_reason {
-	TSR_RAW_NO, /* it was packed, or is of a kind that is not */
+	TSR_RAW_NO, /* it was packed, or is not of a kind to pack */
 	TSR_RAW_NONFINITE, /* NaN or infinite elements */
 	TSR_RAW_NEGATIVE, /* negative variances */
 	TSR_RAW_OVERFLOW, /* finite elements or scales past the range of the narrow format */
@@ -59,53 +60,64 @@ enum tsr_raw_reason {
 
 /* What became of one tensor. */
 struct tsr_packed_tensor {
-	struct tsr_measure measure; /* of its last encoding, also where that was dropped */
+	struct tsr_measure
+		measure; /* of its encoding, even if that was discarded; zeros if it was not tried */
 	struct tsr_encode_report report;
 	enum tsr_raw_reason raw;
 	uint64_t nbytes; /* in the packed file */
 };
 
 /* The outcome of tsr_pack(). */
-struct tsr_packing {
-	struct tsr_checkpoint *source; /* its tensors have their codings, hashes and errors */
-	struct tsr_packed_tensor *tensors; /* one per tensor of the source */
-	uint64_t header_nbytes;
-	uint64_t data_nbytes;
-	unsigned generation;
-};
+struct tsr_packing;
 
 /**
  * tsr_pack() - Pack one or more files into one
  * @paths: @npaths inputs, see tsr_checkpoint_open()
- * @out:   path of the packed file; written beside it and renamed when complete
+ * @out:   path of the packed file; it is written beside it and renamed when complete
+ * @options: NULL for tsr_pack_defaults()
+ * @run:   threads and progress; NULL: the calling thread only
  * @ret:   out: to be freed with tsr_packing_free(); set on TSR_OK, TSR_E_BOUND, TSR_E_DURABILITY
  *
- * Every tensor is decoded again and measured.  Memory does not grow with the size of the inputs'
- * data.  The file depends on inputs and options only.
+ * Every packed tensor is decoded again and measured.  The memory needed does not depend on the size of
+ * the inputs' data.  The bytes of the file depend on inputs and options only.
  *
- * Return: TSR_OK; TSR_E_BOUND if a bound is exceeded, and nothing is written; TSR_E_UNSUPPORTED for
- * an input that is packed already, a reserved name, or with @strict a tensor that would stay raw;
- * or any failure of reading and writing, and nothing is written.
+ * Return: TSR_OK; TSR_E_BOUND if a bound is exceeded; TSR_E_UNSUPPORTED for an input that is packed
+ * already, a reserved name, or with @strict a tensor that would stay raw; or whatever reading and
+ * writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, nothing is left at @out.
  */
 TSR_API enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
 				 const struct tsr_pack_options *options, const struct tsr_run *run,
 				 struct tsr_packing **ret, struct tsr_err *err);
 TSR_API void tsr_packing_free(struct tsr_packing *p);
 
-/* "3 non-finite values", ... into @text: why a tensor stayed raw, and how many elements. */
+/* The source: its tensors have their kinds, codings, hashes and errors.  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_packing_source(const struct tsr_packing *p);
+
+/* What became of a tensor of the source, by its index there; NULL past the end. */
+TSR_API const struct tsr_packed_tensor *tsr_packing_tensor(const struct tsr_packing *p,
+							   size_t index);
+
+/* Bytes of the packed file or files, headers included. */
+TSR_API uint64_t tsr_packing_nbytes(const struct tsr_packing *p);
+
+/* tsr_checkpoint_generation() of the packed file. */
+TSR_API unsigned tsr_packing_generation(const struct tsr_packing *p);
+
+/* Write why a tensor stayed raw into @text of @room bytes, such as "3 non-finite values". */
 TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room);
 
 /**
  * struct tsr_write_options - How to write a checkpoint that is not packed
- * @container: of the output; TSR_CONTAINER_COUNT: that of the source (of DCP: torch)
- * @flashoptim: as a compressed state dict of FlashOptim, in a torch container
- * @max_shard_nbytes: largest data of one safetensors file, tensors are not split; 0: one file
+ * @container: of the output; TSR_CONTAINER_COUNT: the source's, or torch for DCP
+ * @flashoptim: write a compressed state dict of FlashOptim, in a torch container
+ * @max_shard_nbytes: the most data of one safetensors file; tensors are not split.  0: one file
  * @open:    how to read the input; NULL for tsr_open_defaults()
- * @strict:  a record without a checksum is an error
+ * @strict:  fail if a record of the input has no checksum
  * @force:   replace an existing output
- * @dry_run: plan only; nothing is read but headers, nothing is written
+ * @dry_run: only plan: read headers, write nothing
  */
 struct tsr_write_options {
+	size_t size; /* of this struct: set by tsr_write_defaults() */
 	enum tsr_container container;
 	bool flashoptim;
 	uint64_t max_shard_nbytes;
@@ -115,26 +127,27 @@ struct tsr_write_options {
 	bool dry_run;
 };
 
-/* The source's container, nothing forced. */
+/* The source's container; never replace an output. */
 TSR_API struct tsr_write_options tsr_write_defaults(void);
 
 /* The outcome of tsr_unpack() and tsr_convert(). */
-struct tsr_unpacking {
-	struct tsr_checkpoint *source;
-	enum tsr_container container; /* that was written */
-	uint64_t nbytes; /* of the files written */
-};
+struct tsr_unpacking;
 
 /**
- * tsr_unpack() - Give back the checkpoint that was packed, or decode another tool's states
+ * tsr_unpack() - Restore the checkpoint that was packed, or decode another tool's states
  * @path: a packed file, the index of one in shards, or a compressed state dict of FlashOptim,
  *        bitsandbytes or TransformerEngine
  * @out:  path of the file to write
+ * @options: NULL for tsr_write_defaults()
+ * @run:  threads and progress; NULL: the calling thread only
  * @ret:  out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY
  *
  * Names, shapes, dtypes, order, metadata and what was saved around the tensors are the source's;
- * every plane is checked against its hash.  If a lossy codec was involved, the output says so: in
- * the metadata, or a record of its own, tersor_generation.
+ * every plane is checked against its hash.  If a lossy codec was involved, the output says so in its
+ * metadata or in a record of its own, tersor_generation.
+ *
+ * Return: TSR_OK; TSR_E_UNSUPPORTED if there is nothing to decode; TSR_E_FORMAT if the input is damaged;
+ * or whatever reading and writing return.
  */
 TSR_API enum tsr_status tsr_unpack(const char *path, const char *out,
 				   const struct tsr_write_options *options,
@@ -142,16 +155,25 @@ TSR_API enum tsr_status tsr_unpack(const char *path, const char *out,
 				   struct tsr_err *err);
 
 /**
- * tsr_convert() - Write a checkpoint into another container, without touching an element
+ * tsr_convert() - Write a checkpoint in another container, every element with its bits
  * @paths: @npaths inputs, see tsr_checkpoint_open()
  *
- * What safetensors cannot hold besides tensors is kept in the metadata, and given back by a
- * conversion to torch; NumPy containers drop it, which @ret->source->notes says.
+ * In safetensors, what was saved around the tensors is kept in the metadata, from which a conversion to
+ * torch restores it; NumPy containers drop it, which tsr_checkpoint_note() of the source says.
  */
 TSR_API enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
 				    const struct tsr_write_options *options,
 				    const struct tsr_run *run, struct tsr_unpacking **ret,
 				    struct tsr_err *err);
 TSR_API void tsr_unpacking_free(struct tsr_unpacking *u);
+
+/* What was read, with its notes on what the output cannot hold.  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_unpacking_source(const struct tsr_unpacking *u);
+
+/* The container that was written. */
+TSR_API enum tsr_container tsr_unpacking_container(const struct tsr_unpacking *u);
+
+/* Bytes of the files written. */
+TSR_API uint64_t tsr_unpacking_nbytes(const struct tsr_unpacking *u);
 
 #endif

@@ -31,7 +31,7 @@ struct tsr_recording_step {
 /**
  * struct tsr_recording - Gradients of consecutive steps on disk (docs/recording.md)
  *
- * Read-only after opening.  Numbers of steps follow each other without a gap.
+ * Read-only after opening.  Steps are numbered without gaps.
  */
 struct tsr_recording {
 	const char *path;
@@ -46,8 +46,7 @@ struct tsr_recording {
 /**
  * tsr_recording_open() - Open a directory with a manifest.json, or with one file of gradients a step
  * @path:    the directory
- * @options: how to open the files of steps, which are links only if it has @follow; NULL for
- *           tsr_open_defaults()
+ * @options: how to open the files of steps; NULL for tsr_open_defaults()
  * @ret:     out: to be closed with tsr_recording_close(); untouched on failure
  *
  * Without a manifest the directory has one checkpoint of any container per step, whose name ends in
@@ -61,7 +60,7 @@ TSR_API enum tsr_status tsr_recording_open(const char *path, const struct tsr_op
 					   struct tsr_recording **ret, struct tsr_err *err);
 TSR_API void tsr_recording_close(struct tsr_recording *r);
 
-/* Whether this directory is a recording rather than a checkpoint. */
+/* Whether this path is the directory of a recording, rather than a checkpoint. */
 TSR_API bool tsr_recording_probe(const char *path);
 
 /*
@@ -71,76 +70,8 @@ TSR_API bool tsr_recording_probe(const char *path);
 TSR_API enum tsr_status tsr_recording_open_step(const struct tsr_recording *r, size_t index,
 						struct tsr_checkpoint **ret, struct tsr_err *err);
 
-/* The group of a parameter, or NULL if the recording does not have it. */
+/* The group that a parameter is in, or NULL if it is in none. */
 TSR_API const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *r,
 								 const char *param);
-
-/* --- What a recording has in all -------------------------------------------------------------- */
-
-/* The least and the greatest of @n numbers. */
-struct tsr_recorded_range {
-	double low, high;
-	size_t n;
-};
-
-/* A tensor that at least one step has. */
-struct tsr_recorded_gradient {
-	const char *name;
-	const struct tsr_recording_group *group; /* NULL: in none */
-	enum tsr_dtype dtype; /* in the first step that has it */
-	unsigned rank;
-	const uint64_t *shape;
-	uint64_t numel;
-	uint64_t nsteps; /* that have it */
-};
-
-struct tsr_recorded_step {
-	uint64_t ntensors, nbytes;
-	unsigned dtypes; /* mask of 1 << enum tsr_dtype */
-};
-
-struct tsr_recorded_group {
-	uint64_t nparams; /* that the manifest lists, or that have a gradient in some step */
-	uint64_t numel; /* of those with a gradient in some step */
-	struct tsr_recorded_range lr; /* of the steps that record it */
-};
-
-/* What the manifest and the headers of all steps say. */
-struct tsr_recording_summary {
-	const struct tsr_recording *recording;
-	size_t ngradients;
-	struct tsr_recorded_gradient *gradients; /* sorted by name */
-	struct tsr_recorded_step *steps; /* per step of the recording */
-	struct tsr_recorded_group *groups; /* per group */
-	struct tsr_recorded_range loss;
-	uint64_t nfiles, nbytes;
-	unsigned dtypes;
-	uint64_t nmissing; /* gradients that steps lack, of parameters in a group */
-	struct tsr_arena *arena; /* of names and shapes */
-};
-
-/**
- * tsr_recording_summarize() - Open the headers of all steps and add up what they have
- * @r:   must stay open as long as the summary is used
- * @ret: out: to be freed with tsr_recording_summary_free(); untouched on failure
- *
- * Return: TSR_OK; TSR_E_FORMAT if a tensor has two shapes; whatever tsr_recording_open_step()
- * returns.
- */
-TSR_API enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
-						struct tsr_recording_summary **ret,
-						struct tsr_err *err);
-TSR_API void tsr_recording_summary_free(struct tsr_recording_summary *summary);
-
-/* --- Learning rates from a file --------------------------------------------------------------- */
-
-/**
- * tsr_schedule_load() - Read a text file with lines "STEP LR", or "STEP LR LR ..." with one per group
- * @lr_ret: out: @nsteps * @ngroups values for steps @first to @first + @nsteps - 1, to be freed
- *
- * '#' begins a comment, ',' counts as a space.  Every step must have a line; others are ignored.
- */
-TSR_API enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps,
-					  size_t ngroups, double **lr_ret, struct tsr_err *err);
 
 #endif

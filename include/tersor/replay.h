@@ -63,7 +63,7 @@ struct tsr_replay_step {
 	struct tsr_replay_figures *tensors; /* per parameter; NULL without compare */
 };
 
-/* Whether lr can move the largest weights of a tensor (FlashOptim's check_numerics). */
+/* An lr that is too small to move the largest weights of a tensor (FlashOptim's check_numerics). */
 struct tsr_numerics_warning {
 	uint64_t step;
 	size_t param;
@@ -71,7 +71,7 @@ struct tsr_numerics_warning {
 	double lr;
 };
 
-/* A parameter that some steps have no gradient for; they did not step it. */
+/* A parameter that was not stepped at some steps, as they have no gradient for it. */
 struct tsr_replay_missing {
 	const char *name; /* of its weight in the checkpoint */
 	uint64_t first; /* the number of the first such step */
@@ -94,34 +94,35 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  * struct tsr_replay_options - How to replay
  * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
  * @flashoptim: FlashOptim's order of operations (docs/optimizers.md)
- * @order_given: that is meant: else a checkpoint whose scales are f16, and stay so, is refused,
- *             since FlashOptim may have made it
- * @hyper:     what is set overrides the recording's, in every group
+ * @order_given: @flashoptim is as meant.  Otherwise a checkpoint that has f16 scales, and keeps them,
+ *             is refused, since FlashOptim may have made it
+ * @hyper:     hyperparameters that override the recording's, in every group
  * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
- * @coding:    the form of the state, per part; "f32": FP32; codec NULL: that of the checkpoint
- * @has_count, @count: steps that the state has seen; else what the checkpoint says, or the number
- *             of the step before the first; 0 without a state
+ * @coding:    how to store the state, per part: codec "f32" for FP32; codec NULL: as in the checkpoint
+ * @has_count, @count: how many steps the state has seen.  Otherwise the checkpoint says so, or the
+ *             step before the first is assumed; 0 without a state
  * @first_step, @last_step: steps to replay; 0: from the first, to the last recorded
  * @zero_state: start from zero momentum and variance, and count steps from 1
- * @compare:   replay in FP32 beside it, and report figures
- * @check_numerics: look for learning rates too small to move the largest weights
- * @on_nonfinite: what a gradient with NaN or infinity does: fail, or skip the whole step
- * @on_missing: what a parameter without a gradient at a step does: skip the step for this parameter,
- *             as in PyTorch, or fail
- * @gates:     @ngates limits on figures; needs @compare
- * @rules:     names whose kind is given
+ * @compare:   also replay in FP32, and report how far the state is from that
+ * @check_numerics: warn of learning rates that are too small to move the largest weights
+ * @on_nonfinite: what to do with a step that has NaN or infinity in a gradient: fail, or skip it
+ * @on_missing: what to do with a parameter that has no gradient at a step: not step it, as in PyTorch,
+ *             or fail
+ * @gates:     @ngates limits on figures; only with @compare
+ * @rules:     @nrules rules that settle the kind of tensors
  * @open:      how to read the checkpoint; NULL for tsr_open_defaults()
  * @container: of an FP32 output; TSR_CONTAINER_COUNT: that of the checkpoint
- * @decode:    write FP32 whatever the form of the state is, which otherwise is written packed
+ * @decode:    write FP32 even if the state is packed, which is otherwise written as a packed file
  * @to_flashoptim: write a compressed state dict of FlashOptim
  * @max_shard_nbytes, @force, @dry_run: as for packing
- * @reports:   @nreports paths that will be written afterwards: no input may be among them, as it
- *             may not be @out
- * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; TSR_REPLAY_CPU;
- *             or TSR_REPLAY_AUTO: a GPU if there is one with room for the state, the gradients are
- *             worth it and nothing is asked for that only the CPU does
+ * @reports:   @nreports paths that the caller will write afterwards; they may not be inputs, as @out
+ *             may not be one
+ * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; TSR_REPLAY_CPU; or
+ *             TSR_REPLAY_AUTO: a GPU if one has room for the state, the gradients are large enough
+ *             to be worth it and nothing is asked for that only the CPU does
  */
 struct tsr_replay_options {
+	size_t size; /* of this struct: set by tsr_replay_defaults() */
 	enum tsr_optimizer optimizer;
 	bool flashoptim;
 	bool order_given;
@@ -152,61 +153,70 @@ struct tsr_replay_options {
 	int gpu;
 };
 
-/* The checkpoint's own form of state, everything as recorded. */
+/* The state in the form that the checkpoint has, everything else as recorded; on the CPU. */
 TSR_API struct tsr_replay_options tsr_replay_defaults(void);
 
 /* The outcome of tsr_replay(). */
-struct tsr_replay {
-	struct tsr_checkpoint *source;
-	const char *recording; /* its path, as it was given */
-	enum tsr_optimizer optimizer;
-	struct tsr_coding coding[TSR_PARTS];
-	size_t nparams;
-	const char *const *params; /* that were stepped, in the checkpoint's order */
-	size_t ngroups;
-	const struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
-	size_t nsteps;
-	struct tsr_replay_step *steps;
-	bool compared;
-	size_t nwarnings;
-	struct tsr_numerics_warning *warnings; /* the first per parameter */
-	size_t nskipped; /* steps */
-	size_t nmissing; /* parameters that some step has no gradient for */
-	struct tsr_replay_missing *missing;
-	uint64_t first_count; /* number of steps that the state had seen before */
-	bool gate_failed;
-	size_t gate, gate_step, gate_param; /* the first that failed; indices */
-	struct tsr_gate failed; /* that gate */
-	int gpu; /* that it was stepped on, or TSR_REPLAY_CPU */
-	uint64_t nonfinite; /* values of the state after the last step that are not finite */
-	uint64_t state_nbytes; /* resident */
-	uint64_t grad_nbytes; /* read */
-	uint64_t out_nbytes; /* written, or to be written */
-	bool dry_run; /* nothing was read but headers */
-	struct tsr_replay_owned *owned;
-};
+struct tsr_replay;
 
 /**
  * tsr_replay() - Step a checkpoint with recorded gradients
  * @paths:     @npaths inputs of one checkpoint, packed or not
  * @recording: path of the recording
  * @out:       path of the file to write; NULL: none
+ * @options:   NULL for tsr_replay_defaults()
+ * @run:       threads and progress; NULL: the calling thread only
  * @ret:       out: to be freed with tsr_replay_free(); set on TSR_OK, TSR_E_BOUND (a gate failed;
  *             nothing is written) and TSR_E_DURABILITY
  *
- * Momenta and variances that are already in the wanted form are taken as they are; all else is
- * decoded and encoded.  The bits of the result depend on inputs and options only.  The state is
- * in memory, twice with @compare; gradients pass one tensor at a time.
+ * Momenta and variances that are already stored as wanted are used as they are; all others are
+ * decoded and encoded again.  The bits of the result depend on inputs and options only.  The state is
+ * held in memory, twice with @compare; gradients are read a few steps at a time.
  *
  * A state with values that are not finite after the last step is not written: TSR_E_UNSUPPORTED.
  *
- * Return: also TSR_E_FORMAT for an extra gradient, a missing one if @options say so, a wrong shape,
- * a non-finite gradient; messages name step and tensor.
+ * Return: TSR_OK; TSR_E_BOUND; TSR_E_FORMAT for a gradient that is unknown, missing (if @options say
+ * so), of a wrong shape or not finite, with the step and the tensor in the message; TSR_E_USAGE for
+ * options that contradict each other or the inputs; or whatever reading and writing return.
  */
 TSR_API enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
 				   const char *out, const struct tsr_replay_options *options,
 				   const struct tsr_run *run, struct tsr_replay **ret,
 				   struct tsr_err *err);
 TSR_API void tsr_replay_free(struct tsr_replay *r);
+
+/* The checkpoint before the first step.  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_replay_source(const struct tsr_replay *r);
+
+/* The optimizer that was replayed. */
+TSR_API enum tsr_optimizer tsr_replay_optimizer(const struct tsr_replay *r);
+
+/* Names of the weights that were stepped, in the checkpoint's order; NULL past the end. */
+TSR_API size_t tsr_replay_nparams(const struct tsr_replay *r);
+TSR_API const char *tsr_replay_param(const struct tsr_replay *r, size_t index);
+
+/* The steps, with their figures if these were asked for; NULL past the end. */
+TSR_API size_t tsr_replay_nsteps(const struct tsr_replay *r);
+TSR_API const struct tsr_replay_step *tsr_replay_step(const struct tsr_replay *r, size_t index);
+
+/* Warnings of @check_numerics, the first per parameter; NULL past the end. */
+TSR_API size_t tsr_replay_nwarnings(const struct tsr_replay *r);
+TSR_API const struct tsr_numerics_warning *tsr_replay_warning(const struct tsr_replay *r,
+							      size_t index);
+
+/* Parameters that some step has no gradient for; NULL past the end. */
+TSR_API size_t tsr_replay_nmissing(const struct tsr_replay *r);
+TSR_API const struct tsr_replay_missing *tsr_replay_missing(const struct tsr_replay *r,
+							    size_t index);
+
+/* The first gate that failed, at which step and parameter; NULL if none did. */
+TSR_API const struct tsr_gate *tsr_replay_failed_gate(const struct tsr_replay *r, size_t *step_ret,
+						      size_t *param_ret);
+
+/* The GPU that it ran on, or TSR_REPLAY_CPU. */
+TSR_API int tsr_replay_gpu(const struct tsr_replay *r);
+
+/* Bytes written, or to be written. */
+TSR_API uint64_t tsr_replay_nbytes(const struct tsr_replay *r);
 
 #endif

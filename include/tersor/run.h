@@ -8,16 +8,16 @@
 struct tsr_gpu;
 
 /**
- * struct tsr_run - How to carry out long work
+ * struct tsr_run - How long work is carried out
  * @threads:  worker threads, the caller's included; 0: one per processor
- * @progress: called now and then, never by two threads at once, with bytes done and in all;
- *            false stops the work with TSR_E_CANCELLED.  May be NULL
+ * @progress: called from time to time, never by two threads at once, with the bytes done and the total;
+ *            returning false stops the work with TSR_E_CANCELLED.  May be NULL
  * @ctx:      passed to @progress
  * @gpu:      where tsr_pack(), tsr_unpack(), tsr_verify() and tsr_diff() encode and decode, open and
- *            borrowed; NULL: on the CPU, as all other work is.  They then also fail as tersor/gpu.h
- *            says, in the same way as when reading fails
+ *            borrowed; NULL: on the CPU, where all other work runs.  Failures of the GPU are described
+ *            in tersor/gpu.h
  *
- * Results never depend on it.
+ * Results never depend on it.  A zeroed struct is valid: every processor, no progress, no GPU.
  */
 struct tsr_run {
 	unsigned threads;

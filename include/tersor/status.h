@@ -9,8 +9,8 @@
  *
  * USAGE      the caller asked for something that does not exist or does not fit together
  * FORMAT     an input is malformed
- * UNSUPPORTED an input is well formed but of a kind that is not handled, or refused on purpose
- * LIMIT      an input goes past a documented limit
+ * UNSUPPORTED an input is well formed, but of a kind that is not handled, or is refused on purpose
+ * LIMIT      an input exceeds a documented limit
  * IO         the operating system refused a file operation
  * NOMEM      out of memory
  * BOUND      the work was done and a bound or comparison that was asked for did not hold
@@ -62,7 +62,8 @@ enum tsr_status {
 	X(TSR_HINT_SKIP_NONFINITE, 18, "on_nonfinite leaves such steps out") \
 	X(TSR_HINT_PACK_STATE, 19, "coding of the weight packs them") \
 	X(TSR_HINT_DECODE, 20, "container writes it decoded") \
-	X(TSR_HINT_CPU, 21, "gpu below 0 runs on the CPU")
+	X(TSR_HINT_CPU, 21, "gpu below 0 runs on the CPU") \
+	X(TSR_HINT_UNPACK, 22, "tsr_unpack() restores its checkpoint")
 
 enum tsr_hint {
 #define X(name, number, text) name = number,
@@ -73,11 +74,11 @@ enum tsr_hint {
 #define TSR_ERR_MAX 1024
 
 /*
- * Why a call failed: one line, already safe to print on a terminal.  Every function that takes a
+ * Why a call failed: one line without a newline, safe to print on a terminal.  Every function that takes a
  * `struct tsr_err *` fills it on failure and leaves it alone on success; NULL is allowed.
  */
 struct tsr_err {
-	enum tsr_status code;
+	enum tsr_status code; /* as returned */
 	char msg[TSR_ERR_MAX];
 	enum tsr_hint hint; /* what would help */
 };

@@ -13,7 +13,7 @@
 #define TSR_SWEEP_ROWS 256
 
 /**
- * struct tsr_sweep_row - What came back for the bit patterns of one exponent field
+ * struct tsr_sweep_row - What became of the bit patterns of one exponent field
  *
  * All members but the maxima add up; see tsr_sweep_row_add().
  */
@@ -29,11 +29,13 @@ struct tsr_sweep_row {
 	uint32_t max_ulp; /* of those that are and came back finite */
 };
 
+/* Add a row to another one: sums are added, maxima are kept. */
 TSR_API void tsr_sweep_row_add(struct tsr_sweep_row *into, const struct tsr_sweep_row *from);
 
-/* The mean relative error of what was compared; 0 if nothing was. */
+/* The mean relative error of the values compared; 0 if there are none. */
 TSR_API double tsr_sweep_row_mean(const struct tsr_sweep_row *row);
 
+/* What became of the range in one codec. */
 struct tsr_sweep_result {
 	const struct tsr_codec *codec;
 	struct tsr_sweep_row rows[TSR_SWEEP_ROWS]; /* by exponent field */
@@ -69,10 +71,10 @@ TSR_API enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, uns
 				      struct tsr_sweep **ret, struct tsr_err *err);
 
 /**
- * tsr_sweep_run_gpu() - The same on GPUs, which share the range
+ * tsr_sweep_run_gpu() - tsr_sweep_run() on GPUs, which share the range
  * @gpus:  @ngpus indices, each as in "cuda:N"
  *
- * The same figures.  Parts at the ends of the range that are too short for a GPU are swept here.
+ * The figures are the same.  Ends of the range that are too short for a GPU are swept on the CPU.
  *
  * Return: as tsr_sweep_run() and tsr_gpu_open().
  */

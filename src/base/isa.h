@@ -3,6 +3,8 @@
 #ifndef TSR_BASE_ISA_H
 #define TSR_BASE_ISA_H
 
+#include <stdbool.h>
+
 /*
  * The files of every simd/ folder are compiled once per level, with TSR_ISA set to its name.
  * TSR_FOR_ISA(x) is the name of the public thing x of such a file: tsr_x_avx2 and so on.
@@ -32,10 +34,19 @@
 	}
 #endif
 
+/* The names of the levels of this build, lowest first; NULL at the end. */
+const char *const *tsr_isa_names(void);
+
 /*
- * The level in use, as an index: the one of tsr_isa_select(), or else the best that the processor
- * has.  That function, tsr_isa_name() and tsr_isa_names() are public: see tersor/codec.h.
+ * Use this SIMD level from now on, or the best one that the processor has for NULL.  False if there
+ * is no such level in this build or the processor lacks it.  Not thread-safe: call it first.
  */
+bool tsr_isa_select(const char *name);
+
+/* The level in use. */
+const char *tsr_isa_name(void);
+
+/* The same as an index: what tsr_isa_select() chose, or else the best that the processor has. */
 unsigned tsr_isa_level(void);
 
 #endif

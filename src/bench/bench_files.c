@@ -144,7 +144,7 @@ static enum tsr_status unpack_file(const struct bench *b, struct tsr_err *err)
 
 static enum tsr_status verify_file(const struct bench *b, struct tsr_err *err)
 {
-	const struct tsr_verify_options o = { 0 };
+	const struct tsr_verify_options o = tsr_verify_defaults();
 	struct tsr_verification *v = NULL;
 	const enum tsr_status status = tsr_verify(b->packed, &o, b->run, &v, err);
 

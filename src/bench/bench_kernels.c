@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/isa.h"
 #include "base/pipeline.h"
 #include "bench/bench_kernels.h"
 #include "bench/bench_steps.h"

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "bench/bench_timing.h"
+#include "step/hyperparameters.h"
 
 #define FLASH \
 	{ \

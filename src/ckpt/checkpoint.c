@@ -24,7 +24,8 @@ const char *tsr_container_name(enum tsr_container container)
 
 struct tsr_open_options tsr_open_defaults(void)
 {
-	return (struct tsr_open_options){ .as = TSR_DTYPE_COUNT };
+	return (struct tsr_open_options){ .size = sizeof(struct tsr_open_options),
+					  .as = TSR_DTYPE_COUNT };
 }
 
 void tsr_checkpoint_close(struct tsr_checkpoint *c)

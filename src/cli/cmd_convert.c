@@ -4,6 +4,7 @@
 
 #include "cli/unpacking.h"
 #include "cli/output.h"
+#include "pack/packing.h"
 #include "report/format.h"
 #include "text/json.h"
 #include "text/shape.h"

@@ -7,6 +7,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "compare/comparison.h"
 #include "report/format.h"
 #include "text/json.h"
 
@@ -180,7 +181,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
 	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
-	const struct tsr_diff_options o = { .tolerances = tolerances,
+	const struct tsr_diff_options o = { .size = sizeof(o),
+					    .tolerances = tolerances,
 					    .ntolerances = a->tol.n,
 					    .strict = a->strict,
 					    .open = &a->common.open };

@@ -7,6 +7,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "pack/packing.h"
 #include "report/format.h"
 #include "report/summary.h"
 #include "text/json.h"

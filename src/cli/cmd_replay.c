@@ -7,6 +7,7 @@
 #include "cli/output.h"
 #include "cli/replay_options.h"
 #include "cli/work.h"
+#include "replay/replay_result.h"
 #include "report/replay_chart.h"
 #include "report/replay_page.h"
 #include "report/replay_report.h"

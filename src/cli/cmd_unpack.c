@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cli/unpacking.h"
+#include "pack/packing.h"
 #include "report/format.h"
 #include "text/json.h"
 #include "text/shape.h"

@@ -7,6 +7,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "compare/comparison.h"
 #include "report/format.h"
 #include "text/json.h"
 
@@ -120,6 +121,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
 	const struct tsr_verify_options o = {
+		.size = sizeof(o),
 		.against = a->against.items,
 		.nagainst = a->against.n,
 		.bounds = bounds,

@@ -2,6 +2,7 @@
 /* tersor version: the version, and what this build can use. */
 #include <stdio.h>
 
+#include "base/isa.h"
 #include "text/json.h"
 #include "cli/output.h"
 #include "tersor/codec.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "tersor/codec.h"
 #include "tersor/gpu.h"
 

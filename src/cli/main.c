@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "cli/nearest.h"
 #include "tersor/codec.h"
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "recording/recording_summary.h"
 #include "text/json.h"
 #include "cli/output.h"
 #include "report/format.h"

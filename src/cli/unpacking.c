@@ -4,6 +4,7 @@
 
 #include "cli/output.h"
 #include "cli/work.h"
+#include "pack/packing.h"
 
 static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct cli_unpacking *how, const struct tsr_unpacking *u)

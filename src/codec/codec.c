@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "codec/loops.h"
+#include "codec/measuring.h"
 
 static const struct {
 	enum tsr_kind kind;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Error metrics: their names and their values from what was counted. */
-#include "tersor/measure.h"
+#include "codec/measuring.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,13 +5,16 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/options.h"
 #include "base/pipeline.h"
 #include "base/progress.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
+#include "codec/measuring.h"
+#include "compare/comparison.h"
 #include "pack/bounds.h"
 #include "pack/coder.h"
 #include "ckpt/checksum.h"
-#include "tersor/compare.h"
 #include "codec/math.h"
 
 /* Differences are summed tile by tile, so this size decides the last bits of the figures. */
@@ -281,19 +284,26 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 	return TSR_OK;
 }
 
+struct tsr_diff_options tsr_diff_defaults(void)
+{
+	return (struct tsr_diff_options){ .size = sizeof(struct tsr_diff_options) };
+}
+
 enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b, unsigned nb,
 			 const struct tsr_diff_options *options, const struct tsr_run *run,
 			 struct tsr_comparison **ret, struct tsr_err *err)
 {
-	struct diffing d = { .options = options, .progress = { .run = run } };
+	struct tsr_diff_options o = tsr_diff_defaults();
+	struct diffing d = { .options = &o, .progress = { .run = run } };
 	enum tsr_status status;
 
+	TSR_TRY(tsr_options_take(&o, options, err));
 	d.result = calloc(1, sizeof(*d.result));
 	if (!d.result)
 		return tsr_fail_nomem(err, a[0]);
-	status = tsr_checkpoint_open(a, na, options->open, &d.result->a, err);
+	status = tsr_checkpoint_open(a, na, o.open, &d.result->a, err);
 	if (status == TSR_OK)
-		status = tsr_checkpoint_open(b, nb, options->open, &d.result->b, err);
+		status = tsr_checkpoint_open(b, nb, o.open, &d.result->b, err);
 	if (status == TSR_OK)
 		status = run_diff(&d, err);
 	tsr_tiles_free(&d.tiles);

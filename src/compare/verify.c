@@ -6,14 +6,16 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/options.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
+#include "codec/measuring.h"
+#include "compare/comparison.h"
 #include "container/packed_read.h"
 #include "container/packed_write.h"
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"
 #include "pack/walk.h"
-#include "tersor/compare.h"
 #include "codec/nonfinite.h"
 
 struct verifying {
@@ -221,13 +223,20 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 	return report_first_fault(w, err);
 }
 
+struct tsr_verify_options tsr_verify_defaults(void)
+{
+	return (struct tsr_verify_options){ .size = sizeof(struct tsr_verify_options) };
+}
+
 enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *options,
 			   const struct tsr_run *run, struct tsr_verification **ret,
 			   struct tsr_err *err)
 {
-	struct verifying w = { .options = options };
+	struct tsr_verify_options o = tsr_verify_defaults();
+	struct verifying w = { .options = &o };
 	enum tsr_status status;
 
+	TSR_TRY(tsr_options_take(&o, options, err));
 	w.v = calloc(1, sizeof(*w.v));
 	if (!w.v)
 		return tsr_fail_nomem(err, path);

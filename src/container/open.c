@@ -6,6 +6,7 @@
 
 #include "base/dir.h"
 #include "base/fail.h"
+#include "base/options.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"
@@ -163,15 +164,16 @@ enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 				    const struct tsr_open_options *options,
 				    struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	const struct tsr_open_options defaults = tsr_open_defaults();
-	struct tsr_checkpoint *c = calloc(1, sizeof(*c));
+	struct tsr_open_options o = tsr_open_defaults();
+	struct tsr_checkpoint *c;
 	enum tsr_status status;
 
+	TSR_TRY(tsr_options_take(&o, options, err));
+	c = calloc(1, sizeof(*c));
 	if (!c)
 		return tsr_fail_nomem(err, paths[0]);
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
-	status = c->arena ? read_all(c, paths, npaths, options ? options : &defaults, err)
-			  : tsr_fail_nomem(err, paths[0]);
+	status = c->arena ? read_all(c, paths, npaths, &o, err) : tsr_fail_nomem(err, paths[0]);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(c);
 		return status;

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "pack/packing.h"
 
 const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
 					   const struct tsr_measure *m, double *error_ret)

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "ckpt/read.h"
+#include "codec/measuring.h"
 
 /* Elements that are encoded, decoded and measured together, so that they stay in the L1 cache. */
 #define BATCH_ELEMENTS 2048u

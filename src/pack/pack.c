@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
-#include "tersor/pack.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,14 +7,17 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/options.h"
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"
+#include "codec/measuring.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
 #include "pack/bounds.h"
 #include "pack/open_checkpoint.h"
+#include "pack/packing.h"
 #include "pack/walk.h"
 
 struct packing {
@@ -37,6 +39,7 @@ struct packing {
 struct tsr_pack_options tsr_pack_defaults(void)
 {
 	return (struct tsr_pack_options){
+		.size = sizeof(struct tsr_pack_options),
 		.weight = tsr_coding_default(tsr_codec_find("bf16+ulp8")),
 		.momentum = tsr_coding_default(tsr_codec_find("softsign8")),
 		.variance = tsr_coding_default(tsr_codec_find("sqrt8")),
@@ -412,11 +415,13 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 			 struct tsr_packing **ret, struct tsr_err *err)
 {
 	const struct tsr_pack_given nothing = { .n = 0 };
+	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_checkpoint_open(paths, npaths, options->open, &c, err));
-	status = tsr_pack_checkpoint(c, &nothing, out, options, run, ret, err);
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
+	status = tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY)
 		tsr_checkpoint_close(c);
 	return status;

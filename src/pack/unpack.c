@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/options.h"
 #include "ckpt/build.h"
 #include "ckpt/meta.h"
 #include "names/flashoptim_export.h"
@@ -12,8 +13,8 @@
 #include "container/writer.h"
 #include "pack/open_checkpoint.h"
 #include "ckpt/checksum.h"
+#include "pack/packing.h"
 #include "pack/walk.h"
-#include "tersor/pack.h"
 
 struct writing {
 	struct tsr_checkpoint *c;
@@ -27,7 +28,8 @@ struct writing {
 
 struct tsr_write_options tsr_write_defaults(void)
 {
-	return (struct tsr_write_options){ .container = TSR_CONTAINER_COUNT };
+	return (struct tsr_write_options){ .size = sizeof(struct tsr_write_options),
+					   .container = TSR_CONTAINER_COUNT };
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
@@ -261,32 +263,36 @@ enum tsr_status tsr_unpack(const char *path, const char *out,
 			   const struct tsr_write_options *options, const struct tsr_run *run,
 			   struct tsr_unpacking **ret, struct tsr_err *err)
 {
+	struct tsr_write_options o = tsr_write_defaults();
 	struct tsr_checkpoint *c = NULL;
 
-	TSR_TRY(tsr_checkpoint_open(&path, 1, options->open, &c, err));
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
 	if (!c->packed && !c->coded) {
 		tsr_checkpoint_close(c);
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
 	}
-	return write_and_close(c, out, options, run, ret, err);
+	return write_and_close(c, out, &o, run, ret, err);
 }
 
 enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
 			    const struct tsr_write_options *options, const struct tsr_run *run,
 			    struct tsr_unpacking **ret, struct tsr_err *err)
 {
-	struct tsr_open_options open = options->open ? *options->open : tsr_open_defaults();
+	struct tsr_write_options o = tsr_write_defaults();
+	struct tsr_open_options open = tsr_open_defaults();
 	struct tsr_checkpoint *c = NULL;
 
-	open.as_stored = !options->flashoptim;
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_options_take(&open, o.open, err));
+	open.as_stored = !o.flashoptim;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, &open, &c, err));
-	if (c->packed && !options->flashoptim) {
+	if (c->packed && !o.flashoptim) {
 		tsr_checkpoint_close(c);
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: is a packed file; tersor unpack gives its checkpoint back",
-				paths[0]);
+		return tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_UNPACK,
+				     "%s: is a packed file", paths[0]);
 	}
-	return write_and_close(c, out, options, run, ret, err);
+	return write_and_close(c, out, &o, run, ret, err);
 }
 
 void tsr_unpacking_free(struct tsr_unpacking *u)

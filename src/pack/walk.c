@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "base/progress.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
 #include "ckpt/read.h"
 

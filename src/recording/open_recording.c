@@ -6,6 +6,7 @@
 #include "base/dir.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/options.h"
 #include "recording/list_steps.h"
 #include "recording/manifest.h"
 #include "torch/dcp.h"
@@ -24,12 +25,15 @@ static bool has_manifest(const char *directory)
 enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
 				   struct tsr_recording **ret, struct tsr_err *err)
 {
-	struct tsr_recording_data *r = calloc(1, sizeof(*r));
+	struct tsr_open_options o = tsr_open_defaults();
+	struct tsr_recording_data *r;
 	enum tsr_status status;
 
+	TSR_TRY(tsr_options_take(&o, options, err));
+	r = calloc(1, sizeof(*r));
 	if (!r)
 		return tsr_fail_nomem(err, path);
-	r->options = options ? *options : tsr_open_defaults();
+	r->options = o;
 	/* What a gradient is called says nothing about its kind. */
 	r->options.as_stored = true;
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;

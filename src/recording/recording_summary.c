@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "recording/recording_summary.h"
 #include "tersor/recording.h"
 #include "text/shape.h"
 

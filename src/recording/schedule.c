@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "base/file.h"
-#include "tersor/recording.h"
+#include "recording/schedule.h"
 
 /* The longest file. */
 #define SCHEDULE_NBYTES_MAX (UINT64_C(64) << 20)

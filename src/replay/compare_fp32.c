@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "codec/measuring.h"
+
 /* Elements whose differences are computed at a time: they stay in the L1 cache. */
 #define STRIP 1024
 _Static_assert(STRIP % TSR_MEASURE_LANES == 0, "an element's lane is that of its index in the run");

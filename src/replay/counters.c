@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "codec/math.h"
 
 /* Marks values that were searched for counters. */

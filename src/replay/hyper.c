@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "recording/schedule.h"
+#include "step/hyperparameters.h"
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 

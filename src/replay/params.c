@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "text/named.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "names/roles.h"
 #include "recording/recording_data.h"

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/options.h"
 #include "recording/recording_data.h"
 #include "replay/check_finite.h"
 #include "replay/counters.h"
@@ -19,10 +20,12 @@
 #include "replay/replay_output.h"
 #include "replay/state.h"
 #include "replay/stepping.h"
+#include "step/hyperparameters.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {
 	return (struct tsr_replay_options){
+		.size = sizeof(struct tsr_replay_options),
 		.optimizer = TSR_OPTIMIZER_COUNT,
 		.container = TSR_CONTAINER_COUNT,
 		.gpu = TSR_REPLAY_CPU,
@@ -217,13 +220,17 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 			   const char *out, const struct tsr_replay_options *options,
 			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
 {
-	struct tsr_replaying r = { .options = options,
-				   .run = run,
-				   .progress = { .run = run, .what = recording },
-				   .err = err };
+	struct tsr_replay_options o = tsr_replay_defaults();
+	struct tsr_open_options open = tsr_open_defaults();
+	struct tsr_replaying r = {
+		.options = &o, .run = run, .progress = { .run = run, .what = recording }, .err = err
+	};
 	struct tsr_err own;
 	enum tsr_status status;
 
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_options_take(&open, o.open, err));
+	o.open = &open;
 	r.err = err ? err : &own;
 	r.result = calloc(1, sizeof(*r.result));
 	if (r.result)
@@ -232,7 +239,7 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 		free(r.result);
 		return tsr_fail_nomem(err, recording);
 	}
-	r.result->dry_run = options->dry_run;
+	r.result->dry_run = o.dry_run;
 	r.result->gpu = TSR_REPLAY_CPU;
 	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)

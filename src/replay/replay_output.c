@@ -9,6 +9,7 @@
 #include "ckpt/build.h"
 #include "names/flashoptim_export.h"
 #include "pack/open_checkpoint.h"
+#include "pack/packing.h"
 #include "replay/counters.h"
 #include "replay/new_states.h"
 

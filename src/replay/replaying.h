@@ -7,7 +7,7 @@
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/recording.h"
-#include "tersor/replay.h"
+#include "replay/replay_result.h"
 
 struct tsr_value;
 

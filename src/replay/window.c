@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
+#include "ckpt/checkpoint_model.h"
 #include "recording/open_step.h"
 
 /*

@@ -3,6 +3,7 @@
 #ifndef TSR_REPLAY_WINDOW_H
 #define TSR_REPLAY_WINDOW_H
 
+#include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
 #include "replay/replaying.h"
 #include "step/step.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "replay/replay_result.h"
 #include "report/chart.h"
 #include "report/replay_chart.h"
 #include "report/replay_figures.h"

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "replay/replay_result.h"
 #include "report/replay_figures.h"
 
 static const struct tsr_curve_kind kinds[] = {

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "replay/replay_result.h"
+#include "step/hyperparameters.h"
+
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step)
 {
 	return r->compared && !r->steps[step].skipped && r->steps[step].tensors;

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "replay/replay_result.h"
 #include "report/replay_figures.h"
 #include "tersor/escape.h"
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "replay/replay_result.h"
+#include "step/hyperparameters.h"
 #include "text/json.h"
 #include "report/page.h"
 #include "report/replay_chart.h"

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "replay/replay_result.h"
+#include "step/hyperparameters.h"
 #include "text/json.h"
 #include "report/format.h"
 #include "report/replay_figures.h"

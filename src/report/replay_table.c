@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replay/replay_result.h"
 #include "report/format.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"

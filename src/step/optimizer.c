@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What optimizers and their hyperparameters are called, default to and may be. */
-#include "tersor/optimizer.h"
+#include "step/hyperparameters.h"
 
 #include <float.h>
 #include <math.h>

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "step/hyperparameters.h"
 #include "tersor/codec.h"
 #include "tersor/dtype.h"
 #include "tersor/optimizer.h"

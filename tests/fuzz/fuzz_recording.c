@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "recording/schedule.h"
 #include "text/json.h"
 #include "checked_checkpoint.h"
 #include "recording/recording_data.h"

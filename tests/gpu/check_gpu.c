@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/isa.h"
 #include "check_gpu.h"
 #include "gpu/gpu_work.h"
 

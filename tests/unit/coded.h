@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/isa.h"
 #include "tersor/codec.h"
 #include "unit.h"
 

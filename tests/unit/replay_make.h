@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "ckpt/checkpoint_model.h"
-#include "tersor/replay.h"
+#include "replay/replay_result.h"
 #include "unit.h"
 
 #define MADE_PARAMS 3

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/isa.h"
 #include "coded.h"
 
 /* --- Planes --------------------------------------------------------------------------------- */
@@ -395,7 +396,8 @@ static void test_lossless_codecs_give_every_bit_back(void **state)
 		struct coded r;
 
 		coded_new(&r, &coding, x, N);
-		assert_int_equal(memcmp(decoded_of(&r), x, N * sizeof(*x)) == 0, coding.codec->lossless);
+		assert_int_equal(memcmp(decoded_of(&r), x, N * sizeof(*x)) == 0,
+				 coding.codec->lossless);
 		coded_free(&r, &coding);
 	}
 	free(x);

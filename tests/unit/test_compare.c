@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/isa.h"
 #include "replay/compare_fp32.h"
 #include "unit.h"
 

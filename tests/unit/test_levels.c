@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/isa.h"
 #include "coded.h"
 
 static void expect_same(const struct guarded *a, const struct guarded *b, const char *what,

@@ -3,6 +3,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/isa.h"
+#include "codec/measuring.h"
 #include "tersor/codec.h"
 #include "tersor/measure.h"
 #include "unit.h"

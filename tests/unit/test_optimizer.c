@@ -2,6 +2,7 @@
 /* Names, defaults and checks of hyperparameters, and the scalars that steps are made of. */
 #include <math.h>
 
+#include "step/hyperparameters.h"
 #include "step/step.h"
 #include "unit.h"
 

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "base/isa.h"
 #include "coded.h"
 
 #define N 65536u

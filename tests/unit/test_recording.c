@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "recording/recording_summary.h"
+#include "recording/schedule.h"
 #include "tersor/recording.h"
 #include "unit.h"
 

@@ -2,6 +2,7 @@
 /* Reports of replays made by hand: what JSON, CSV, figures and findings say of them. */
 #include <cjson/cJSON.h>
 
+#include "replay/replay_result.h"
 #include "text/json.h"
 #include "report/replay_chart.h"
 #include "report/replay_figures.h"

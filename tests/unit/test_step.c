@@ -6,7 +6,9 @@
  */
 #include <math.h>
 
+#include "base/isa.h"
 #include "coded.h"
+#include "step/hyperparameters.h"
 #include "step/step.h"
 
 /* --- The fused operation --------------------------------------------------------------------- */

@@ -5,7 +5,9 @@
  */
 #include <math.h>
 
+#include "base/isa.h"
 #include "ckpt/checkpoint_model.h"
+#include "step/hyperparameters.h"
 #include "step/step.h"
 #include "unit.h"
 

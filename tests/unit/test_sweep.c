@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/isa.h"
 #include "coded.h"
 #include "report/sweep_figures.h"
 #include "report/sweep_report.h"

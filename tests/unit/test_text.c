@@ -312,7 +312,7 @@ static void test_every_hint_is_worded_by_the_tool(void **state)
 	assert_int_equal(err.hint, number); \
 	assert_string_equal(err.msg, "m"); \
 	assert_string_equal(tsr_hint_text(err.hint), text); \
-	assert_int_equal(strstr(cli_hint(&err), "--") != NULL, number != 0);
+	assert_int_equal(cli_hint(&err)[0] != '\0', number != 0);
 	TSR_HINT_LIST(X)
 #undef X
 	/* A failure without a hint forgets that of the last one. */

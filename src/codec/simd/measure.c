@@ -12,6 +12,7 @@
 
 #include "codec/loops.h"
 #include "codec/math.h"
+#include "codec/measuring.h"
 
 #define LANES TSR_MEASURE_LANES
 #define INLINE static inline __attribute__((always_inline))

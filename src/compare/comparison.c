@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a user of the library sees of a verification and a comparison. */
+#include "compare/comparison.h"
+
+#include "ckpt/checkpoint_model.h"
+
+const struct tsr_checkpoint *tsr_verification_checked(const struct tsr_verification *v)
+{
+	return v->checked;
+}
+
+const struct tsr_checkpoint *tsr_verification_original(const struct tsr_verification *v)
+{
+	return v->original;
+}
+
+const struct tsr_verified_tensor *tsr_verification_tensor(const struct tsr_verification *v,
+							  size_t index)
+{
+	return index < v->checked->ntensors ? &v->tensors[index] : NULL;
+}
+
+uint64_t tsr_verification_nfaults(const struct tsr_verification *v)
+{
+	return v->nfaults;
+}
+
+uint64_t tsr_verification_nmissing(const struct tsr_verification *v)
+{
+	return v->nmissing;
+}
+
+size_t tsr_comparison_ntensors(const struct tsr_comparison *c)
+{
+	return c->ntensors;
+}
+
+const struct tsr_diff_tensor *tsr_comparison_tensor(const struct tsr_comparison *c, size_t index)
+{
+	return index < c->ntensors ? &c->tensors[index] : NULL;
+}
+
+uint64_t tsr_comparison_ndiffering(const struct tsr_comparison *c)
+{
+	return c->ndiffering;
+}
+
+uint64_t tsr_comparison_nexceeding(const struct tsr_comparison *c)
+{
+	return c->nexceeding;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_PACK_PACKING_H
+#define TSR_PACK_PACKING_H
+
+/* The outcomes of packing and unpacking; users of the library have the functions of tersor/pack.h. */
+
+#include "tersor/pack.h"
+
+/* The outcome of tsr_pack(). */
+struct tsr_packing {
+	struct tsr_checkpoint *source; /* its tensors have their codings, hashes and errors */
+	struct tsr_packed_tensor *tensors; /* one per tensor of the source */
+	uint64_t header_nbytes;
+	uint64_t data_nbytes;
+	unsigned generation;
+};
+
+/* The outcome of tsr_unpack() and tsr_convert(). */
+struct tsr_unpacking {
+	struct tsr_checkpoint *source;
+	enum tsr_container container; /* that was written */
+	uint64_t nbytes; /* of the files written */
+};
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_REPLAY_REPLAY_RESULT_H
+#define TSR_REPLAY_REPLAY_RESULT_H
+
+/* The outcome of a replay; users of the library have the functions of tersor/replay.h. */
+
+#include "tersor/replay.h"
+
+/* The outcome of tsr_replay(). */
+struct tsr_replay {
+	struct tsr_checkpoint *source;
+	const char *recording; /* its path, as it was given */
+	enum tsr_optimizer optimizer;
+	struct tsr_coding coding[TSR_PARTS];
+	size_t nparams;
+	const char *const *params; /* that were stepped, in the checkpoint's order */
+	size_t ngroups;
+	const struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
+	size_t nsteps;
+	struct tsr_replay_step *steps;
+	bool compared;
+	size_t nwarnings;
+	struct tsr_numerics_warning *warnings; /* the first per parameter */
+	size_t nskipped; /* steps */
+	size_t nmissing; /* parameters that some step has no gradient for */
+	struct tsr_replay_missing *missing;
+	uint64_t first_count; /* number of steps that the state had seen before */
+	bool gate_failed;
+	size_t gate, gate_step, gate_param; /* the first that failed; indices */
+	struct tsr_gate failed; /* that gate */
+	int gpu; /* that it was stepped on, or TSR_REPLAY_CPU */
+	uint64_t nonfinite; /* values of the state after the last step that are not finite */
+	uint64_t state_nbytes; /* resident */
+	uint64_t grad_nbytes; /* read */
+	uint64_t out_nbytes; /* written, or to be written */
+	bool dry_run; /* nothing was read but headers */
+	struct tsr_replay_owned *owned;
+};
+
+#endif

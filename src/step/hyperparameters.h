@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TSR_STEP_HYPERPARAMETERS_H
+#define TSR_STEP_HYPERPARAMETERS_H
+
+/* What optimizers have and accept as hyperparameters. */
+
+#include <stdbool.h>
+
+#include "tersor/optimizer.h"
+#include "tersor/status.h"
+
+/* Put every hyperparameter that @from has set. */
+void tsr_hyper_override(struct tsr_hyper *h, const struct tsr_hyper *from);
+
+/*
+ * Fill in what is not set and has a default (PyTorch's: betas, eps, weight_decay, momentum,
+ * dampening, nesterov 0, decouple_lr 0; initial_lr: the lr).  An lr has none.
+ */
+void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
+
+/*
+ * TSR_E_UNSUPPORTED if a hyperparameter that the optimizer uses is missing or out of range, such as
+ * a beta outside [0, 1) or a negative lr; the message begins with @where.
+ */
+enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
+				const char *where, struct tsr_err *err);
+
+/* Whether the update rule has this hyperparameter. */
+bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
+
+/* The kinds of state besides the weight that the optimizer keeps: a mask of enum tsr_kind. */
+unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h);
+
+#endif
