@@ -61,13 +61,13 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 
 # --- Sources --------------------------------------------------------------------------------
 
-LIB_DIRS := base text format codec step ckpt names torch container pack compare sweep recording replay
-TOOL_DIRS := report bench cli
-LIB_SRC := $(sort $(foreach dir,$(LIB_DIRS),$(wildcard src/$(dir)/*.c)))
+LIB_DIRS := base io text format codec step ckpt names torch container pack compare sweep recording replay
+TOOL_DIRS := report charts bench cli
 SIMD_SRC := $(sort $(wildcard src/*/simd/*.c))
-CLI_SRC := $(sort $(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c)))
+LIB_SRC := $(sort $(filter-out $(SIMD_SRC),$(foreach dir,$(LIB_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))
+CLI_SRC := $(sort $(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c)))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
-LIB_SRC += src/gpu/parse.c
+LIB_SRC += src/gpu/gpu_parse.c
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
@@ -136,7 +136,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
 $(foreach page,page sweep_page replay_page,$(eval \
-	$(BUILD)/obj/src/report/$(page).o: src/report/$(page).css src/report/$(page).js))
+	$(BUILD)/obj/src/charts/$(page).o: src/charts/$(page).css src/charts/$(page).js))
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE) | $(LIBRARIES)

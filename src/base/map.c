@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/hash.h"
+#include "io/hash.h"
 
 #define FIRST_SLOTS 16u
 

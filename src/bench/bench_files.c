@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "base/pipeline.h"
 #include "text/text.h"
 #include "bench/bench.h"

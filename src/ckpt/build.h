@@ -4,7 +4,7 @@
 #define TSR_CKPT_BUILD_H
 
 #include "base/arena.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "format/value.h"

@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/crc.h"
+#include "io/crc.h"
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "base/progress.h"
 #include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"

@@ -3,7 +3,7 @@
 #ifndef TSR_CKPT_CHECKSUM_H
 #define TSR_CKPT_CHECKSUM_H
 
-#include "base/hash.h"
+#include "io/hash.h"
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/run.h"

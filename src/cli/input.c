@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 
 /* The longest file of --params. */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/file.h"
+#include "io/file.h"
 #include "text/json.h"
 
 /* Without a file it goes to standard output. */

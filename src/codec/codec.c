@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/hash.h"
+#include "io/hash.h"
 #include "codec/loops.h"
 #include "codec/measuring.h"
 

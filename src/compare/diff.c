@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/options.h"
+#include "base/option_size.h"
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"

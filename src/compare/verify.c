@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/options.h"
+#include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "codec/measuring.h"

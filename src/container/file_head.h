@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/file.h"
+#include "io/file.h"
 
 /* The first bytes of a file and what else shows its container. */
 struct tsr_file_head {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dir.h"
+#include "io/dir.h"
 #include "base/fail.h"
-#include "base/options.h"
+#include "base/option_size.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"

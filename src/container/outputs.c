@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dir.h"
+#include "io/dir.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "format/shard_index.h"

@@ -3,7 +3,7 @@
 #ifndef TSR_CONTAINER_OUTPUTS_H
 #define TSR_CONTAINER_OUTPUTS_H
 
-#include "base/file.h"
+#include "io/file.h"
 #include "text/text.h"
 #include "ckpt/checkpoint_model.h"
 

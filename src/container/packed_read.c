@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "io/hash.h"
 #include "ckpt/build.h"
 #include "ckpt/meta.h"
 #include "text/json.h"

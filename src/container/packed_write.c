@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "io/hash.h"
 #include "ckpt/build.h"
 #include "container/writer.h"
 #include "tersor/version.h"

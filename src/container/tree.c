@@ -9,7 +9,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/base64.h"
 #include "base/fail.h"
-#include "base/hash.h"
+#include "io/hash.h"
 #include "ckpt/checksum.h"
 #include "format/pickle.h"
 #include "torch/torch.h"

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/file.h"
+#include "io/file.h"
 #include "text/text.h"
 #include "tersor/status.h"
 

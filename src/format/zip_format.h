@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/file.h"
+#include "io/file.h"
 #include "tersor/status.h"
 
 #define TSR_ZIP_LOCAL 0x04034b50u /* signatures */

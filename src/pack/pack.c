@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/options.h"
+#include "base/option_size.h"
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"

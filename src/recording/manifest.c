@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dir.h"
+#include "io/dir.h"
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "text/json.h"
 
 /* Limits on a manifest: its text, the JSON values in it. */

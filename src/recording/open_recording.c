@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dir.h"
+#include "io/dir.h"
 #include "base/fail.h"
-#include "base/file.h"
-#include "base/options.h"
+#include "io/file.h"
+#include "base/option_size.h"
 #include "recording/list_steps.h"
 #include "recording/manifest.h"
 #include "torch/dcp.h"

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dir.h"
+#include "io/dir.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "recording/join_ranks.h"
 #include "recording/recording_data.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 
 enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct tsr_err *err)
 {

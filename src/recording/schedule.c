@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "recording/schedule.h"
 
 /* The longest file. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "io/hash.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/math.h"

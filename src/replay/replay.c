@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/file.h"
-#include "base/options.h"
+#include "io/file.h"
+#include "base/option_size.h"
 #include "recording/recording_data.h"
 #include "replay/check_finite.h"
 #include "replay/counters.h"
-#include "replay/gpu_memory.h"
+#include "replay/gpu/gpu_memory.h"
 #include "replay/hyper.h"
 #include "replay/new_states.h"
 #include "replay/params.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "base/hash.h"
+#include "io/hash.h"
 #include "ckpt/build.h"
 #include "names/flashoptim_export.h"
 #include "pack/open_checkpoint.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/pages.h"
+#include "io/pages.h"
 #include "base/pipeline.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"

@@ -13,7 +13,7 @@
 #include "base/pipeline.h"
 #include "replay/check_finite.h"
 #include "replay/compare_fp32.h"
-#include "replay/gpu_steps.h"
+#include "replay/gpu/gpu_steps.h"
 
 /* Memory for tiles that wait for their turn. */
 #define WAITING_NBYTES ((size_t)64 << 20)

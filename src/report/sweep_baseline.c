@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/file.h"
+#include "io/file.h"
 #include "report/sweep_figures.h"
 #include "report/sweep_report.h"
 #include "text/json.h"

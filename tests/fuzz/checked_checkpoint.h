@@ -3,7 +3,7 @@
 #define TSR_TESTS_CHECKED_CHECKPOINT_H
 
 /* What must hold of a checkpoint that a reader filled. */
-#include "base/file.h"
+#include "io/file.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#include "io/hash.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/packed.h"
 #include "ckpt/read.h"

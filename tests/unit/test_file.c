@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "io/file.h"
 #include "unit.h"
 
 static char dir[] = "/tmp/tersor-file-XXXXXX";

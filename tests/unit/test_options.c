@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/options.h"
+#include "base/option_size.h"
 #include "tersor.h"
 
 struct newer {

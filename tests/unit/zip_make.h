@@ -8,7 +8,7 @@
 
 #include <zlib.h>
 
-#include "base/file.h"
+#include "io/file.h"
 #include "format/zip.h"
 #include "unit.h"
 

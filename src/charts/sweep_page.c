@@ -5,13 +5,13 @@
 
 #include "text/json.h"
 #include "report/format.h"
-#include "report/page.h"
-#include "report/sweep_chart.h"
-#include "report/sweep_page.h"
+#include "charts/page.h"
+#include "charts/sweep_chart.h"
+#include "charts/sweep_page.h"
 #include "report/sweep_figures.h"
 
-TSR_EMBED(tsr_sweep_page_css, "src/report/sweep_page.css");
-TSR_EMBED(tsr_sweep_page_js, "src/report/sweep_page.js");
+TSR_EMBED(tsr_sweep_page_css, "src/charts/sweep_page.css");
+TSR_EMBED(tsr_sweep_page_js, "src/charts/sweep_page.js");
 
 /* --- Values ----------------------------------------------------------------------------------- */
 

@@ -8,15 +8,15 @@
 #include "replay/replay_result.h"
 #include "step/hyperparameters.h"
 #include "text/json.h"
-#include "report/page.h"
-#include "report/replay_chart.h"
+#include "charts/page.h"
+#include "charts/replay_chart.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
-#include "report/replay_page.h"
+#include "charts/replay_page.h"
 #include "tersor/version.h"
 
-TSR_EMBED(tsr_replay_page_css, "src/report/replay_page.css");
-TSR_EMBED(tsr_replay_page_js, "src/report/replay_page.js");
+TSR_EMBED(tsr_replay_page_css, "src/charts/replay_page.css");
+TSR_EMBED(tsr_replay_page_js, "src/charts/replay_page.js");
 
 /* The most rows of tables. */
 #define STEPS_SHOWN 200

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of any state: by the fused kernels, or else by decoding, stepping and encoding. */
-#include "gpu/step.cuh"
+#include "gpu/gpu_step.cuh"
 
 /* Elements that are in FP32 at a time, where groups allow. */
 #define BATCH (UINT64_C(1) << 24)

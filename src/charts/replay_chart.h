@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_REPLAY_CHART_H
 #define TSR_REPORT_REPLAY_CHART_H
 
-#include "report/replay_curves.h"
+#include "charts/replay_curves.h"
 #include "text/text.h"
 
 /* An SVG file with a panel per curve: all tensors, and the worst tensor of each step. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of a sweep.  Coordinates are integers in tenths of a pixel. */
-#include "report/sweep_chart.h"
+#include "charts/sweep_chart.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "report/chart.h"
+#include "charts/chart.h"
 
 /* --- Panels ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The curves of a replay: each figure over steps, of all tensors and of the worst. */
-#include "report/replay_curves.h"
+#include "charts/replay_curves.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The only file that makes system calls on files. */
-#include "base/file.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

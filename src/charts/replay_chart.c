@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "replay/replay_result.h"
-#include "report/chart.h"
-#include "report/replay_chart.h"
+#include "charts/chart.h"
+#include "charts/replay_chart.h"
 #include "report/replay_figures.h"
 
 /* --- Axes ------------------------------------------------------------------------------------- */

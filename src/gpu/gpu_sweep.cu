@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sweeps: every bit pattern of a range encoded and decoded by a codec without groups, and compared. */
 #include "gpu/cuda.h"
-#include "gpu/extra_bits.cuh"
+#include "gpu/gpu_extra_bits.cuh"
 #include "gpu/shortcut.cuh"
-#include "gpu/split.cuh"
+#include "gpu/gpu_split.cuh"
 #include "gpu/vector.cuh"
 
 extern "C" {

@@ -5,12 +5,12 @@
  * buffer is free again once that step is done.  What steps notice stays on the GPU until the end of
  * the window, in one report per tile and step.
  */
-#include "replay/gpu_steps.h"
+#include "replay/gpu/gpu_steps.h"
 
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "gpu/gpu_work.h"
-#include "replay/gpu_memory.h"
+#include "replay/gpu/gpu_memory.h"
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory returned to the system before it is freed. */
-#include "base/pages.h"
+#include "io/pages.h"
 
 #include <stdint.h>
 #include <sys/mman.h>

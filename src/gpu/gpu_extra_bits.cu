@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of truncated splits: a narrow weight and k bits that follow it, 32 values in k words. */
 #include "gpu/cuda.h"
-#include "gpu/extra_bits.cuh"
+#include "gpu/gpu_extra_bits.cuh"
 #include "gpu/vector.cuh"
 
 #define SHARE EXTRA_BITS_DRAWS /* consecutive elements of a thread, which take `bits` bytes */

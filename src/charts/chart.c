@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What SVG charts are drawn with: scales, axes, paths, markers and labels. */
-#include "report/chart.h"
+#include "charts/chart.h"
 
 #include <math.h>
 #include <stdlib.h>

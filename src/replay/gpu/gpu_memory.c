@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a replay has on a GPU: the state, and buffers by which bytes get there and back. */
-#include "replay/gpu_memory.h"
+#include "replay/gpu/gpu_memory.h"
 
 #include <stdlib.h>
 #include <string.h>

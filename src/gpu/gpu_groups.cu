@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of codecs whose elements share scales in groups. */
 #include "gpu/cuda.h"
-#include "gpu/grouped.cuh"
+#include "gpu/gpu_groups.cuh"
 
 /* --- Groups of the default size: encoding ---------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of codecs that store each element by itself. */
 #include "gpu/cuda.h"
-#include "gpu/split.cuh"
+#include "gpu/gpu_split.cuh"
 #include "gpu/vector.cuh"
 
 /* --- Kernels --------------------------------------------------------------------------------- */

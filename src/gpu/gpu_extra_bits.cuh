@@ -3,7 +3,7 @@
 #ifndef TSR_GPU_EXTRA_BITS_CUH
 #define TSR_GPU_EXTRA_BITS_CUH
 
-#include "gpu/split.cuh"
+#include "gpu/gpu_split.cuh"
 
 #define EXTRA_BITS_DRAWS 8u /* elements that share tsr_stochastic_bits() */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories and the names of files. */
-#include "base/dir.h"
+#include "io/dir.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pages of reports have in common: one HTML file that needs no network. */
-#include "report/page.h"
+#include "charts/page.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "report/format.h"
 
-TSR_EMBED(tsr_page_css, "src/report/page.css");
-TSR_EMBED(tsr_page_js, "src/report/page.js");
+TSR_EMBED(tsr_page_css, "src/charts/page.css");
+TSR_EMBED(tsr_page_js, "src/charts/page.js");
 
 void tsr_page_open(struct tsr_text *html, const char *title, const char *css)
 {

@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 #include "gpu/cuda.h"
-#include "gpu/grouped.cuh"
-#include "gpu/split.cuh"
+#include "gpu/gpu_groups.cuh"
+#include "gpu/gpu_split.cuh"
 
 extern "C" {
 #include "step/step.h"

@@ -3,7 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/hash.h"
+#include "io/hash.h"
 #include "base/isa.h"
 
 void TSR_FOR_ISA(hash_add)(struct tsr_hasher *h, const void *bytes, size_t nbytes)

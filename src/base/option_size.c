@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Option structs of callers that know fewer or more members than this version. */
-#include "base/options.h"
+#include "base/option_size.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/hash.h"
+#include "io/hash.h"
 #include "base/isa.h"
 
 uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed)
