@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/crc.h"
+#include "format/crc.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/progress.h"

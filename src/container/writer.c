@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
+#include "format/crc.h"
 #include "base/fail.h"
 #include "container/containers.h"
 #include "container/writer_layout.h"

@@ -5,7 +5,7 @@
 
 #include <zlib.h>
 
-#include "base/crc.h"
+#include "format/crc.h"
 #include "base/fail.h"
 #include "format/zip.h"
 

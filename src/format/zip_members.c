@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/crc.h"
+#include "format/crc.h"
 #include "base/fail.h"
 
 /* What PyTorch aligns records to. */

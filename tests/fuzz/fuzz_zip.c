@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/crc.h"
+#include "format/crc.h"
 #include "format/zip.h"
 
 #define LOAD_MAX (1u << 20)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32 against its definition, bit by bit. */
-#include "base/crc.h"
+#include "format/crc.h"
 #include "unit.h"
 
 #define POLYNOMIAL 0xedb88320u

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32, as in zip archives. */
-#include "base/crc.h"
+#include "format/crc.h"
 
 #include <libdeflate.h>
 #include <zlib.h>
