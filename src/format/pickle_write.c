@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/map.h"
+#include "text/map.h"
 
 /* As in CPython, which reads back one batch at a time. */
 #define BATCH 1000u

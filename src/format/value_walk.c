@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/map.h"
+#include "text/map.h"
 #include "base/utf8.h"
 
 /* --- The walk ------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32, as in zip archives. */
-#ifndef TSR_BASE_CRC_H
-#define TSR_BASE_CRC_H
+#ifndef TSR_FORMAT_CRC_H
+#define TSR_FORMAT_CRC_H
 
 #include <stddef.h>
 #include <stdint.h>

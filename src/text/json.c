@@ -16,7 +16,7 @@
 #include <cjson/cJSON.h>
 
 #include "base/fail.h"
-#include "base/map.h"
+#include "text/map.h"
 #include "base/utf8.h"
 
 /* --- The strict scan ------------------------------------------------------------------------ */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/map.h"
+#include "text/map.h"
 #include "torch/dcp_read.h"
 #include "format/value_walk.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/map.h"
+#include "text/map.h"
 #include "ckpt/checkpoint_model.h"
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"

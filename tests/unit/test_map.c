@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "base/map.h"
+#include "text/map.h"
 #include "text/named.h"
 
 struct item {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hash table with open addressing and a seed of its own. */
-#include "base/map.h"
+#include "text/map.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hash table whose keys come from files that may want to slow it down. */
-#ifndef TSR_BASE_MAP_H
-#define TSR_BASE_MAP_H
+#ifndef TSR_TEXT_MAP_H
+#define TSR_TEXT_MAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
