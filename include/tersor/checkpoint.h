@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A checkpoint opened for reading: its tensors, metadata and elements. */
 #ifndef TERSOR_CHECKPOINT_H
 #define TERSOR_CHECKPOINT_H
 

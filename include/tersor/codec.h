@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs: the ways to store the FP32 elements of a tensor. */
 #ifndef TERSOR_CODEC_H
 #define TERSOR_CODEC_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Verifying a packed file, and comparing two checkpoints. */
 #ifndef TERSOR_COMPARE_H
 #define TERSOR_COMPARE_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Element types of tensors, and the limits on names and shapes. */
 #ifndef TERSOR_DTYPE_H
 #define TERSOR_DTYPE_H
 

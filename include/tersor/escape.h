@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Text from files, made safe to print. */
 #ifndef TERSOR_ESCAPE_H
 #define TERSOR_ESCAPE_H
 

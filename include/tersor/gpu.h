@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Which GPUs there are, and using one. */
 #ifndef TERSOR_GPU_H
 #define TERSOR_GPU_H
 

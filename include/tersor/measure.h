@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Error metrics of a tensor that was encoded and decoded. */
 #ifndef TERSOR_MEASURE_H
 #define TERSOR_MEASURE_H
 

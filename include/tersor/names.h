@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Kinds of tensors, found by their names. */
 #ifndef TERSOR_NAMES_H
 #define TERSOR_NAMES_H
 

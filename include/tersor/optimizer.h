@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizers and their hyperparameters. */
 #ifndef TERSOR_OPTIMIZER_H
 #define TERSOR_OPTIMIZER_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Packing, unpacking and converting checkpoints. */
 #ifndef TERSOR_PACK_H
 #define TERSOR_PACK_H
 

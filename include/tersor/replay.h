@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Replaying optimizer steps from recorded gradients. */
 #ifndef TERSOR_REPLAY_H
 #define TERSOR_REPLAY_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* How to carry out long work: threads, progress, GPU. */
 #ifndef TERSOR_RUN_H
 #define TERSOR_RUN_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Status codes, and the message of a failure. */
 #ifndef TERSOR_STATUS_H
 #define TERSOR_STATUS_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sweeps of FP32 bit patterns through codecs. */
 #ifndef TERSOR_SWEEP_H
 #define TERSOR_SWEEP_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The version of the library, at build time and at run time. */
 #ifndef TERSOR_VERSION_H
 #define TERSOR_VERSION_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Option structs of other versions of the library: their size member. */
 #ifndef TSR_BASE_OPTIONS_H
 #define TSR_BASE_OPTIONS_H
 

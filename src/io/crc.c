@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32, as in zip archives. */
-<<<<<<<< HEAD:src/io/crc.c
 #include "io/crc.h"
-========
-#include "io/crc.h"
->>>>>>>> basics:src/io/crc.c
 
 #include <libdeflate.h>
 #include <zlib.h>
