@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
@@ -33,6 +34,38 @@ struct reading {
 	char *span; /* SPAN_NBYTES bytes */
 	struct tsr_err *err;
 };
+
+/* --- Arrays of one chunk ---------------------------------------------------------------------- */
+
+struct tsr_layout *tsr_layout_whole(struct tsr_arena *arena, const struct tsr_array *a,
+				    bool columns)
+{
+	struct tsr_layout *layout = tsr_arena_alloc(arena, sizeof(*layout));
+	struct tsr_chunk *chunk = tsr_arena_alloc(arena, sizeof(*chunk));
+	uint64_t *start = tsr_arena_alloc(arena, 2 * a->rank * sizeof(*start));
+	uint64_t *stride, step = 1;
+
+	if (!layout || !chunk || !start)
+		return NULL;
+	stride = start + a->rank;
+	for (unsigned i = 0; i < a->rank; i++) {
+		const unsigned d = columns ? i : a->rank - 1 - i;
+
+		stride[d] = step;
+		step *= a->shape[d];
+	}
+	*chunk = (struct tsr_chunk){ .start = start,
+				     .size = a->shape,
+				     .stride = stride,
+				     .file = a->file,
+				     .offset = a->offset,
+				     .has_crc = a->has_crc,
+				     .crc = a->crc,
+				     .crc_offset = a->offset,
+				     .crc_nbytes = a->nbytes };
+	*layout = (struct tsr_layout){ .nchunks = 1, .chunks = chunk };
+	return layout;
+}
 
 /* --- From a file, by strides ------------------------------------------------------------------ */
 

@@ -10,9 +10,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "tersor/status.h"
 
-struct tsr_checkpoint;
-struct tsr_array;
-
 /* A box of an array's elements, and where they are in a file. */
 struct tsr_chunk {
 	const uint64_t *start, *size; /* of the box, one number per dimension of the array */
@@ -36,6 +33,13 @@ struct tsr_layout {
 	bool integers_bf16; /* the other way round: BF16 whole numbers, stored as one run of I8,
 			     * in a file or in memory */
 };
+
+/*
+ * One chunk for the whole of @a, whose bytes are contiguous in its file: row by row, or column by
+ * column.  It borrows the shape.  NULL if the arena has no room.
+ */
+struct tsr_layout *tsr_layout_whole(struct tsr_arena *arena, const struct tsr_array *a,
+				    bool columns);
 
 /* @nbytes of an array with a layout, in row-major order, from byte @offset; whole elements. */
 enum tsr_status tsr_layout_read(const struct tsr_checkpoint *c, const struct tsr_array *a,

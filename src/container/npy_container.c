@@ -25,10 +25,8 @@ bool tsr_npz_detect(const struct tsr_file_head *head)
 static enum tsr_status add_npy(struct tsr_checkpoint *c, const struct tsr_npy_header *h,
 			       const char *name, struct tsr_array *a, struct tsr_err *err)
 {
+	uint64_t *shape = tsr_arena_alloc(c->arena, h->rank * sizeof(*shape));
 	struct tsr_layout *layout;
-	struct tsr_chunk *chunk;
-	uint64_t *shape = tsr_arena_alloc(c->arena, 3 * h->rank * sizeof(*shape));
-	uint64_t *start, *stride, step = 1;
 
 	if (!shape)
 		return tsr_build_nomem(c, err);
@@ -38,33 +36,16 @@ static enum tsr_status add_npy(struct tsr_checkpoint *c, const struct tsr_npy_he
 	a->dtype = h->dtype;
 	a->rank = h->rank;
 	a->shape = shape;
+	a->nbytes = h->nbytes;
 	a->own_name = true;
-	if (!h->swapped && (!h->fortran_order || h->rank < 2))
-		return tsr_build_array(c, a, NULL, err);
-	layout = tsr_arena_alloc(c->arena, sizeof(*layout));
-	chunk = tsr_arena_alloc(c->arena, sizeof(*chunk));
-	if (!layout || !chunk)
-		return tsr_build_nomem(c, err);
-	start = shape + h->rank;
-	stride = start + h->rank;
-	for (unsigned i = 0; i < h->rank; i++) {
-		const unsigned d = h->fortran_order ? i : h->rank - 1 - i;
-
-		stride[d] = step;
-		step *= h->shape[d];
+	if (h->swapped || (h->fortran_order && h->rank > 1)) {
+		layout = tsr_layout_whole(c->arena, a, h->fortran_order);
+		if (!layout)
+			return tsr_build_nomem(c, err);
+		layout->swapped = h->swapped;
+		a->layout = layout;
+		a->has_crc = false;
 	}
-	*chunk = (struct tsr_chunk){ .start = start,
-				     .size = shape,
-				     .stride = stride,
-				     .file = a->file,
-				     .offset = a->offset,
-				     .has_crc = a->has_crc,
-				     .crc = a->crc,
-				     .crc_offset = a->offset,
-				     .crc_nbytes = h->nbytes };
-	a->has_crc = false;
-	*layout = (struct tsr_layout){ .nchunks = 1, .chunks = chunk, .swapped = h->swapped };
-	a->layout = layout;
 	return tsr_build_array(c, a, NULL, err);
 }
 

@@ -69,24 +69,11 @@ enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_va
 static enum tsr_status read_as_integers(struct tsr_checkpoint *c, struct tsr_array *a,
 					struct tsr_err *err)
 {
-	struct tsr_layout *layout = tsr_arena_alloc(c->arena, sizeof(*layout));
-	struct tsr_chunk *chunk = tsr_arena_alloc(c->arena, sizeof(*chunk));
-	uint64_t *numbers = tsr_arena_alloc(c->arena, 2 * a->rank * sizeof(*numbers)), step = 1;
+	struct tsr_layout *layout = tsr_layout_whole(c->arena, a, false);
 
-	if (!layout || !chunk || !numbers)
+	if (!layout)
 		return tsr_build_nomem(c, err);
-	for (unsigned d = a->rank; d-- > 0; step *= a->shape[d])
-		numbers[a->rank + d] = step;
-	*chunk = (struct tsr_chunk){ .start = numbers,
-				     .size = a->shape,
-				     .stride = numbers + a->rank,
-				     .file = a->file,
-				     .offset = a->offset,
-				     .has_crc = a->has_crc,
-				     .crc = a->crc,
-				     .crc_offset = a->offset,
-				     .crc_nbytes = a->nbytes };
-	*layout = (struct tsr_layout){ .nchunks = 1, .chunks = chunk, .bf16_integers = true };
+	layout->bf16_integers = true;
 	a->layout = layout;
 	a->has_crc = false;
 	a->dtype = TSR_I8;

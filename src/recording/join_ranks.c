@@ -55,50 +55,6 @@ bool tsr_recording_has_offsets(const struct tsr_checkpoint *part)
 	return offsets_of(part) != NULL;
 }
 
-static int by_key(const void *va, const void *vb)
-{
-	const struct tsr_json *const *a = va, *const *b = vb;
-
-	return strcmp(tsr_json_key(*a), tsr_json_key(*b));
-}
-
-/* The members of an object, sorted by key; NULL when out of memory. */
-static const struct tsr_json **sort_members(const struct tsr_json *object, size_t *n_ret)
-{
-	const struct tsr_json **members;
-	size_t n = 0;
-
-	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v))
-		n++;
-	members = calloc(n + 1, sizeof(*members));
-	*n_ret = n;
-	n = 0;
-	for (const struct tsr_json *v = tsr_json_first(object); v && members; v = tsr_json_next(v))
-		members[n++] = v;
-	if (n)
-		qsort(members, n, sizeof(*members), by_key);
-	return members;
-}
-
-static const struct tsr_json *find_member(const struct tsr_json **members, size_t n,
-					  const char *key)
-{
-	size_t low = 0;
-
-	while (low < n) {
-		const size_t mid = low + (n - low) / 2;
-		const int order = strcmp(tsr_json_key(members[mid]), key);
-
-		if (order == 0)
-			return members[mid];
-		if (order < 0)
-			low = mid + 1;
-		else
-			n = mid;
-	}
-	return NULL;
-}
-
 /* {"saved_offsets": [12, 0]}: one number per dimension. */
 static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, struct slice *p)
 {
@@ -130,10 +86,8 @@ static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoi
 					      .part = OFFSETS_KEY,
 					      .max_depth = 8,
 					      .max_values = OFFSETS_VALUES_MAX };
-	const struct tsr_json **members;
 	struct tsr_json *root = NULL;
-	enum tsr_status status;
-	size_t n = 0;
+	enum tsr_status status = TSR_OK;
 
 	if (!text)
 		return TSR_OK;
@@ -144,15 +98,13 @@ static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoi
 				"%s: " OFFSETS_KEY ": expected an object with a member per tensor",
 				part->path);
 	}
-	members = sort_members(root, &n);
-	status = members ? TSR_OK : tsr_fail_nomem(j->err, part->path);
-	for (size_t i = 0; i < part->ntensors && status == TSR_OK; i++) {
-		const struct tsr_json *v = find_member(members, n, slices[i].array->name);
+	for (const struct tsr_json *v = tsr_json_first(root); v && status == TSR_OK;
+	     v = tsr_json_next(v)) {
+		const struct tsr_tensor *t = tsr_checkpoint_find(part, tsr_json_key(v));
 
-		if (v)
-			status = read_start(j, v, &slices[i]);
+		if (t)
+			status = read_start(j, v, &slices[t - part->tensors]);
 	}
-	free(members);
 	tsr_json_free(root);
 	return status;
 }
@@ -231,42 +183,21 @@ static bool move_chunk(const struct joining *j, const struct slice *p, struct ts
 	return chunk->start && chunk->size && chunk->stride;
 }
 
-/* An array whose bytes are contiguous, as a box. */
-static struct tsr_chunk whole(const struct tsr_array *a, const uint64_t zeros[TSR_RANK_MAX],
-			      uint64_t stride[TSR_RANK_MAX])
-{
-	uint64_t step = 1;
-
-	for (unsigned d = a->rank; d-- > 0;) {
-		stride[d] = step;
-		step *= a->shape[d];
-	}
-	return (struct tsr_chunk){ .start = zeros,
-				   .size = a->shape,
-				   .stride = stride,
-				   .file = a->file,
-				   .offset = a->offset,
-				   .has_crc = a->has_crc,
-				   .crc = a->crc,
-				   .crc_offset = a->offset,
-				   .crc_nbytes = a->nbytes };
-}
-
 /* Write the boxes of a slice to @chunks, which has room for them. */
 static enum tsr_status add_chunks(const struct joining *j, const struct slice *p,
 				  struct tsr_chunk *chunks, size_t *n)
 {
-	static const uint64_t zeros[TSR_RANK_MAX];
 	const struct tsr_layout *layout = p->array->layout;
-	uint64_t stride[TSR_RANK_MAX];
 
-	for (size_t i = 0; i < (layout ? layout->nchunks : 1); i++) {
-		chunks[*n] = layout ? layout->chunks[i] : whole(p->array, zeros, stride);
+	if (!layout)
+		layout = tsr_layout_whole(j->c->arena, p->array, false);
+	for (size_t i = 0; layout && i < layout->nchunks; i++) {
+		chunks[*n] = layout->chunks[i];
 		if (!move_chunk(j, p, &chunks[*n]))
 			return tsr_build_nomem(j->c, j->err);
 		++*n;
 	}
-	return TSR_OK;
+	return layout ? TSR_OK : tsr_build_nomem(j->c, j->err);
 }
 
 static int by_start(const void *va, const void *vb, void *rank)
