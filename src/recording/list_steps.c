@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of a directory without a manifest, found by the names of its files. */
-#include "recording/list_steps.h"
+#include "recording/recording_data.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The manifest of a recording (docs/recording.md). */
-#include "recording/manifest.h"
+#include "recording/recording_data.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -247,19 +247,11 @@ static enum tsr_status read_group(struct reading *m, size_t number, const struct
 	return TSR_OK;
 }
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct tsr_recorded_param *a = va, *b = vb;
-	const int order = strcmp(a->name, b->name);
-
-	return order ? order : (a->group > b->group) - (a->group < b->group);
-}
-
 /* Sort all parameters by name; none may be listed twice. */
 static enum tsr_status index_params(struct reading *m)
 {
 	const struct tsr_recording *pub = &m->r->pub;
-	struct tsr_recorded_param *params;
+	struct tsr_named *params;
 	size_t n = 0;
 
 	for (size_t g = 0; g < pub->ngroups; g++)
@@ -270,19 +262,16 @@ static enum tsr_status index_params(struct reading *m)
 	m->r->params = params;
 	for (size_t g = 0; g < pub->ngroups; g++) {
 		for (size_t i = 0; i < pub->groups[g].nparams; i++)
-			params[m->r->nparams++] = (struct tsr_recorded_param){
-				pub->groups[g].params[i], g
-			};
+			params[m->r->nparams++] = (struct tsr_named){ pub->groups[g].params[i], g };
 	}
-	if (n)
-		qsort(params, n, sizeof(*params), by_name);
+	tsr_named_sort(params, n);
 	for (size_t i = 1; i < n; i++) {
 		if (strcmp(params[i - 1].name, params[i].name) == 0)
 			return tsr_fail(m->err, TSR_E_FORMAT,
 					"%s: param_groups: parameter %.200s: found in group %zu "
 					"and in group %zu, expected it once",
-					m->path, params[i].name, params[i - 1].group,
-					params[i].group);
+					m->path, params[i].name, params[i - 1].index,
+					params[i].index);
 	}
 	return TSR_OK;
 }

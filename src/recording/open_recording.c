@@ -7,8 +7,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "base/option_size.h"
-#include "recording/list_steps.h"
-#include "recording/manifest.h"
+#include "recording/recording_data.h"
 #include "torch/dcp.h"
 
 /* --- Opening ---------------------------------------------------------------------------------- */
@@ -115,21 +114,14 @@ bool tsr_recording_probe(const char *path)
 
 /* --- Questions -------------------------------------------------------------------------------- */
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct tsr_recorded_param *a = va, *b = vb;
-
-	return strcmp(a->name, b->name);
-}
-
 const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *recording,
 							 const char *param)
 {
 	const struct tsr_recording_data *r = (const struct tsr_recording_data *)recording;
-	const struct tsr_recorded_param key = { .name = param }, *found;
+	const struct tsr_named *found;
 
 	if (recording->ngroups == 1 && !recording->groups[0].params)
 		return recording->groups;
-	found = r->nparams ? bsearch(&key, r->params, r->nparams, sizeof(key), by_name) : NULL;
-	return found ? &recording->groups[found->group] : NULL;
+	found = tsr_named_find(r->params, r->nparams, param);
+	return found ? &recording->groups[found->index] : NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening the gradients of one step, from one file or one per rank. */
-#include "recording/open_step.h"
+#include "recording/recording_data.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,7 +11,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "io/file.h"
 #include "recording/join_ranks.h"
-#include "recording/recording_data.h"
 
 /* Put the step into a message that begins with the path of a file; false if it does not. */
 static bool name_step(const char *path, uint64_t step, struct tsr_err *err)

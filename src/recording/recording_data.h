@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "tersor/recording.h"
+#include "text/named.h"
 
 #define TSR_MANIFEST_NAME "manifest.json"
 
@@ -14,22 +15,29 @@
 /* The number of a step goes up to the largest integer of a JSON file. */
 #define TSR_STEP_MAX ((UINT64_C(1) << 48) - 1)
 
-/* A parameter and its group. */
-struct tsr_recorded_param {
-	const char *name;
-	size_t group;
-};
-
 struct tsr_recording_data {
 	struct tsr_recording pub; /* what callers see; must be first */
 	struct tsr_arena *arena; /* of everything in it */
 	struct tsr_open_options options;
 	size_t nparams;
-	const struct tsr_recorded_param *params; /* of all groups, sorted by name */
+	const struct tsr_named *params; /* of all groups, sorted by name, with their group */
 };
 
 /* TSR_E_LIMIT or TSR_E_NOMEM for the arena. */
 enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct tsr_err *err);
+
+/* Fill a recording from its manifest, or from the names in a directory without one. */
+enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err);
+enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct tsr_err *err);
+
+/*
+ * The number of the step in a file's name, the digits before its extension, if it has a name that a
+ * step may have.
+ */
+bool tsr_recording_step_of(const char *name, uint64_t *step_ret);
+
+/* Put the number of step @index into the message in @err, which may be NULL, unless it is there. */
+void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err);
 
 /* "DIRECTORY/NAME", to be freed; NULL when out of memory. */
 char *tsr_recording_path(const char *directory, const char *name);

@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
-#include "recording/open_step.h"
+#include "recording/recording_data.h"
 
 /*
  * Windows are shorter where they would have too many gradients, of which each takes some 200 bytes,
