@@ -42,17 +42,19 @@ enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
 
 /* --- Learning rates --------------------------------------------------------------------------- */
 
-/* The requested lr, else the schedule's, else that recorded for the step, else that of its group. */
-static bool find_lr(const struct tsr_replaying *r, const double *schedule, size_t step,
-		    size_t group, double *ret)
+/*
+ * The requested lr, else that of @schedule (per group; NULL: none), else that recorded for the step,
+ * else that of its group.
+ */
+static bool find_lr(const struct tsr_replaying *r, const double *schedule,
+		    const struct tsr_recording_step *recorded, size_t group, double *ret)
 {
-	const struct tsr_recording_step *recorded = &r->recording->steps[r->first + step];
 	const struct tsr_hyper *h = &r->recording->groups[group].hyper;
 
 	if (tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_LR))
 		*ret = r->options->hyper.value[TSR_HYPER_LR];
 	else if (schedule)
-		*ret = schedule[step * r->result->ngroups + group];
+		*ret = schedule[group];
 	else if (recorded->lr)
 		*ret = recorded->lr[group];
 	else if (tsr_hyper_is_set(h, TSR_HYPER_LR))
@@ -67,9 +69,13 @@ static enum tsr_status fill_lr(struct tsr_replaying *r, const double *schedule)
 	const size_t ngroups = r->result->ngroups;
 
 	for (size_t i = 0; i < r->result->nsteps; i++) {
-		r->result->steps[i].lr = r->lr + i * ngroups;
+		const struct tsr_recording_step *recorded = &r->recording->steps[r->first + i];
+		const double *planned = schedule ? schedule + i * ngroups : NULL;
+		double *lr = r->result->lr + i * ngroups;
+
+		r->result->steps[i].lr = lr;
 		for (size_t g = 0; g < ngroups; g++) {
-			if (!find_lr(r, schedule, i, g, &r->lr[i * ngroups + g]))
+			if (!find_lr(r, planned, recorded, g, &lr[g]))
 				return tsr_fail_hint(r->err, TSR_E_UNSUPPORTED, TSR_HINT_LR,
 						     "%s: step %" PRIu64
 						     ": found no lr, expected one",
@@ -117,28 +123,24 @@ static enum tsr_status check_used(const struct tsr_replaying *r)
 static enum tsr_status find_initial_lr(struct tsr_replaying *r, size_t group, double *ret)
 {
 	const struct tsr_recording_step *first = &r->recording->steps[0];
-	const struct tsr_hyper *h = &r->recording->groups[group].hyper;
-	double *schedule;
+	double *schedule = NULL;
 
 	*ret = r->result->steps[0].lr[group];
-	if (tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_LR))
-		return TSR_OK;
-	if (r->options->schedule && r->hyper[group].value[TSR_HYPER_DECOUPLE_LR] != 0) {
+	if (r->options->schedule && !tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_LR)) {
+		/* Only decoupled decay needs it: the schedule may begin later. */
+		if (r->result->hyper[group].value[TSR_HYPER_DECOUPLE_LR] == 0)
+			return TSR_OK;
 		TSR_TRY(tsr_schedule_load(r->options->schedule, first->step, 1, r->result->ngroups,
 					  &schedule, r->err));
-		*ret = schedule[group];
-		free(schedule);
-	} else if (!r->options->schedule && first->lr) {
-		*ret = first->lr[group];
-	} else if (!r->options->schedule && tsr_hyper_is_set(h, TSR_HYPER_LR)) {
-		*ret = h->value[TSR_HYPER_LR];
 	}
+	(void)find_lr(r, schedule, first, group, ret);
+	free(schedule);
 	return TSR_OK;
 }
 
 static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 {
-	struct tsr_hyper *h = &r->hyper[group];
+	struct tsr_hyper *h = &r->result->hyper[group];
 	double initial;
 
 	*h = r->recording->groups[group].hyper;
@@ -158,7 +160,7 @@ static enum tsr_status check_group(struct tsr_replaying *r, size_t group)
 	char where[700];
 
 	for (size_t i = 0; i < r->result->nsteps; i++) {
-		struct tsr_hyper h = r->hyper[group];
+		struct tsr_hyper h = r->result->hyper[group];
 
 		snprintf(where, sizeof(where), "%.500s: step %" PRIu64 ": group %zu",
 			 r->recording->path, r->result->steps[i].step, group);
@@ -177,11 +179,10 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 	TSR_TRY(choose_optimizer(r));
 	TSR_TRY(check_used(r));
 	result->ngroups = r->recording->ngroups;
-	r->lr = calloc(result->nsteps * result->ngroups + 1, sizeof(*r->lr));
-	r->hyper = calloc(result->ngroups + 1, sizeof(*r->hyper));
-	if (!r->lr || !r->hyper)
+	result->lr = calloc(result->nsteps * result->ngroups + 1, sizeof(*result->lr));
+	result->hyper = calloc(result->ngroups + 1, sizeof(*result->hyper));
+	if (!result->lr || !result->hyper)
 		return tsr_fail_nomem(r->err, r->recording->path);
-	result->hyper = r->hyper;
 	if (r->options->schedule)
 		TSR_TRY(tsr_schedule_load(r->options->schedule, result->steps[0].step,
 					  result->nsteps, result->ngroups, &schedule, r->err));

@@ -202,7 +202,7 @@ static bool put_betas(struct tsr_replaying *r, struct tsr_value *dict, const str
 /* What decoupled weight decay needs; schedulers continue from initial_lr, too. */
 static bool put_decoupling(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
 {
-	const struct tsr_hyper *h = &r->hyper[group];
+	const struct tsr_hyper *h = &r->result->hyper[group];
 	const bool decouple = h->value[TSR_HYPER_DECOUPLE_LR] != 0;
 	struct tsr_value *flag;
 
@@ -223,7 +223,7 @@ static bool put_decoupling(struct tsr_replaying *r, struct tsr_value *dict, size
 static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
 {
 	const enum tsr_optimizer optimizer = r->result->optimizer;
-	const struct tsr_hyper *h = &r->hyper[group];
+	const struct tsr_hyper *h = &r->result->hyper[group];
 	bool ok = put_real(r, dict, "lr", tsr_replay_last_lr(r, group)) &&
 		  put_real(r, dict, "weight_decay", h->value[TSR_HYPER_WEIGHT_DECAY]) &&
 		  put_decoupling(r, dict, group);

@@ -386,8 +386,8 @@ static enum tsr_status keep_seen(struct matching *m)
 	m->nparams = n;
 	if (n)
 		qsort(m->params, n, sizeof(*m->params), by_weight);
-	r->params = m->params;
-	r->nparams = n;
+	r->params = r->result->state = m->params;
+	r->nparams = r->result->nparams = n;
 	m->params = NULL;
 	TSR_TRY(index_listed(r));
 	return index_recorded(r, r->params, n);

@@ -56,7 +56,6 @@ static enum tsr_status name_params(struct tsr_replaying *r)
 		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < r->nparams; i++)
 		names[i] = r->params[i].name;
-	r->result->nparams = r->nparams;
 	r->result->params = names;
 	return TSR_OK;
 }
@@ -105,7 +104,7 @@ static enum tsr_status plan(struct tsr_replaying *r)
 	TSR_TRY(tsr_replay_find_params(r));
 	for (size_t i = 0; i < r->nparams; i++)
 		r->params[i].kinds = tsr_optimizer_kinds(r->result->optimizer,
-							 &r->hyper[r->params[i].group]);
+							 &r->result->hyper[r->params[i].group]);
 	TSR_TRY(tsr_replay_read_counts(r));
 	TSR_TRY(tsr_replay_plan_state(r));
 	TSR_TRY(check_order(r));
@@ -233,23 +232,16 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 	o.open = &open;
 	r.err = err ? err : &own;
 	r.result = calloc(1, sizeof(*r.result));
-	if (r.result)
-		r.result->owned = calloc(1, sizeof(*r.result->owned));
-	if (!r.result || !r.result->owned) {
-		free(r.result);
+	if (!r.result)
 		return tsr_fail_nomem(err, recording);
-	}
-	r.result->dry_run = o.dry_run;
-	r.result->gpu = TSR_REPLAY_CPU;
-	status = open_inputs(&r, paths, npaths, recording);
+	*r.result = (struct tsr_replay){ .recording = strdup(recording),
+					 .dry_run = o.dry_run,
+					 .gpu = TSR_REPLAY_CPU,
+					 .threads = run ? run->threads : 1 };
+	status = r.result->recording ? open_inputs(&r, paths, npaths, recording)
+				     : tsr_fail_nomem(err, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);
-	*r.result->owned = (struct tsr_replay_owned){ r.params,		 r.nparams,
-						      r.hyper,		 r.lr,
-						      strdup(recording), run ? run->threads : 1 };
-	r.result->recording = r.result->owned->recording;
-	if (!r.result->recording && status == TSR_OK)
-		status = tsr_fail_nomem(err, recording);
 	leave_gpu(&r);
 	tsr_replay_free_new_states(&r);
 	tsr_tiles_free(&r.tiles);
@@ -275,10 +267,9 @@ void tsr_replay_free(struct tsr_replay *r)
 	free(r->warnings);
 	free(r->missing);
 	tsr_checkpoint_close(r->source);
-	tsr_replay_free_state(r->owned->params, r->owned->nparams, r->owned->threads);
-	free(r->owned->hyper);
-	free(r->owned->lr);
-	free(r->owned->recording);
-	free(r->owned);
+	tsr_replay_free_state(r->state, r->nparams, r->threads);
+	free(r->hyper);
+	free(r->lr);
+	free(r->recording);
 	free(r);
 }

@@ -9,15 +9,16 @@
 /* The outcome of tsr_replay(). */
 struct tsr_replay {
 	struct tsr_checkpoint *source;
-	const char *recording; /* its path, as it was given */
+	char *recording; /* its path, as it was given */
 	enum tsr_optimizer optimizer;
 	struct tsr_coding coding[TSR_PARTS];
 	size_t nparams;
 	const char *const *params; /* that were stepped, in the checkpoint's order */
 	size_t ngroups;
-	const struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
+	struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
 	size_t nsteps;
 	struct tsr_replay_step *steps;
+	double *lr; /* per step and group; each step has its part */
 	bool compared;
 	size_t nwarnings;
 	struct tsr_numerics_warning *warnings; /* the first per parameter */
@@ -34,7 +35,8 @@ struct tsr_replay {
 	uint64_t grad_nbytes; /* read */
 	uint64_t out_nbytes; /* written, or to be written */
 	bool dry_run; /* nothing was read but headers */
-	struct tsr_replay_owned *owned;
+	struct tsr_replay_param *state; /* of @nparams, which the source's tensors refer to */
+	unsigned threads; /* that free the state */
 };
 
 #endif

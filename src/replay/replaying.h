@@ -38,16 +38,6 @@ struct tsr_replay_param {
 	bool lossy; /* something was encoded with loss that was not so before */
 };
 
-/* What a struct tsr_replay has that its users need not see. */
-struct tsr_replay_owned {
-	struct tsr_replay_param *params; /* with the state, which the source's tensors refer to */
-	size_t nparams;
-	struct tsr_hyper *hyper;
-	double *lr;
-	char *recording;
-	unsigned threads; /* that free the state */
-};
-
 /* A parameter of the recording, whether it is stepped or not. */
 struct tsr_replay_listed {
 	const char *name; /* of its weight in the checkpoint */
@@ -71,8 +61,6 @@ struct tsr_replaying {
 	size_t nparams;
 	struct tsr_replay_param *params; /* those that are stepped, in the checkpoint's order */
 	struct tsr_named *by_recorded; /* params by their name in the recording */
-	struct tsr_hyper *hyper; /* per group */
-	double *lr; /* per step and group */
 	struct tsr_tiles tiles; /* of params, for work on the CPU */
 	size_t longest; /* elements of the longest tile */
 	struct tsr_progress progress; /* in bytes of gradients */

@@ -129,7 +129,7 @@ static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w, uns
 					  const struct counted *k)
 {
 	const struct tsr_replaying *r = w->r;
-	struct tsr_hyper h = r->hyper[k->group];
+	struct tsr_hyper h = r->result->hyper[k->group];
 
 	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[k->group]);
 	return r->options->flashoptim
