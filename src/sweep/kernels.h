@@ -40,8 +40,9 @@ typedef void tsr_sweep_tally_fn(struct tsr_sweep_batch *s, size_t first, size_t 
 				struct tsr_sweep_row *row);
 TSR_ISA_DECLARE(tsr_sweep_tally_fn, sweep_tally)
 
-/* TSR_E_USAGE for an inverted range or a codec with scales. */
-enum tsr_status tsr_sweep_check(const struct tsr_codec *const *codecs, unsigned ncodecs,
-				uint32_t first, uint32_t last, struct tsr_err *err);
+/* Rows of zeros for these codecs: TSR_E_USAGE for an inverted range or a codec with scales. */
+enum tsr_status tsr_sweep_new(const struct tsr_codec *const *codecs, unsigned ncodecs,
+			      uint32_t first, uint32_t last, struct tsr_sweep **ret,
+			      struct tsr_err *err);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "base/progress.h"
 #include "sweep/kernels.h"
 #include "codec/math.h"
 
@@ -16,9 +17,9 @@
 struct sweeping {
 	tsr_sweep_trip_fn *const *trips; /* by row of a codec, NULL where it has none */
 	tsr_sweep_tally_fn *tally;
-	const struct tsr_run *run;
 	struct tsr_sweep *sweep;
-	uint64_t first_tile, done_nbytes, total_nbytes;
+	uint64_t first_tile;
+	struct tsr_progress progress;
 };
 
 /* A thread's memory for a tile. */
@@ -128,11 +129,8 @@ static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struc
 	(void)job;
 	for (unsigned i = 0; i < w->sweep->ncodecs; i++)
 		tsr_sweep_row_add(&w->sweep->results[i].rows[s->exponent], &s->rows[i]);
-	w->done_nbytes += (uint64_t)s->count * sizeof(float) * w->sweep->ncodecs;
-	if (w->run && w->run->progress &&
-	    !w->run->progress(w->run->ctx, w->done_nbytes, w->total_nbytes))
-		return tsr_fail(err, TSR_E_CANCELLED, "sweep: cancelled");
-	return TSR_OK;
+	return tsr_progress_add(&w->progress,
+				(uint64_t)s->count * sizeof(float) * w->sweep->ncodecs, err);
 }
 
 /* --- A sweep ---------------------------------------------------------------------------------- */
@@ -153,14 +151,17 @@ static enum tsr_status run_tiles(struct sweeping *w, struct tsr_err *err)
 	w->trips = trips[tsr_isa_level()];
 	w->tally = tally[tsr_isa_level()];
 	w->first_tile = s->first / TILE;
-	w->total_nbytes = ((uint64_t)s->last - s->first + 1) * sizeof(float) * s->ncodecs;
+	w->progress.total_nbytes = ((uint64_t)s->last - s->first + 1) * sizeof(float) * s->ncodecs;
 	pipeline.njobs = s->last / TILE - w->first_tile + 1;
-	return tsr_pipeline_run(&pipeline, w->run, err);
+	return tsr_pipeline_run(&pipeline, w->progress.run, err);
 }
 
-enum tsr_status tsr_sweep_check(const struct tsr_codec *const *codecs, unsigned ncodecs,
-				uint32_t first, uint32_t last, struct tsr_err *err)
+enum tsr_status tsr_sweep_new(const struct tsr_codec *const *codecs, unsigned ncodecs,
+			      uint32_t first, uint32_t last, struct tsr_sweep **ret,
+			      struct tsr_err *err)
 {
+	struct tsr_sweep *s;
+
 	if (first > last)
 		return tsr_fail(err, TSR_E_USAGE, "sweep: first is %08x, after the last, %08x",
 				first, last);
@@ -169,6 +170,18 @@ enum tsr_status tsr_sweep_check(const struct tsr_codec *const *codecs, unsigned 
 			return tsr_fail(err, TSR_E_USAGE, "sweep: codec %s has scales",
 					codecs[i]->name);
 	}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return tsr_fail_nomem(err, "sweep");
+	*s = (struct tsr_sweep){ .first = first, .last = last, .ncodecs = ncodecs };
+	s->results = calloc(ncodecs + 1, sizeof(*s->results));
+	if (!s->results) {
+		tsr_sweep_free(s);
+		return tsr_fail_nomem(err, "sweep");
+	}
+	for (unsigned i = 0; i < ncodecs; i++)
+		s->results[i].codec = codecs[i];
+	*ret = s;
 	return TSR_OK;
 }
 
@@ -176,21 +189,11 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
 			      uint32_t first, uint32_t last, const struct tsr_run *run,
 			      struct tsr_sweep **ret, struct tsr_err *err)
 {
-	struct sweeping w = { .run = run };
-	enum tsr_status status = tsr_sweep_check(codecs, ncodecs, first, last, err);
+	struct sweeping w = { .progress = { .run = run, .what = "sweep" } };
+	enum tsr_status status;
 
-	if (status != TSR_OK)
-		return status;
-	w.sweep = calloc(1, sizeof(*w.sweep));
-	if (!w.sweep)
-		return tsr_fail_nomem(err, "sweep");
-	*w.sweep = (struct tsr_sweep){ .first = first, .last = last, .ncodecs = ncodecs };
-	w.sweep->results = calloc(ncodecs + 1, sizeof(*w.sweep->results));
-	status = w.sweep->results ? TSR_OK : tsr_fail_nomem(err, "sweep");
-	for (unsigned i = 0; i < ncodecs && status == TSR_OK; i++)
-		w.sweep->results[i].codec = codecs[i];
-	if (status == TSR_OK)
-		status = run_tiles(&w, err);
+	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &w.sweep, err));
+	status = run_tiles(&w, err);
 	if (status != TSR_OK) {
 		tsr_sweep_free(w.sweep);
 		return status;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/progress.h"
 #include "sweep/kernels.h"
 #include "gpu/gpu_work.h"
 #include "tersor/sweep.h"
@@ -21,13 +22,11 @@ struct worker {
 
 struct sweeping {
 	const struct tsr_codec *const *codecs;
-	unsigned ncodecs;
-	uint32_t first, last;
 	const struct tsr_run *run;
 	struct worker *workers;
 	unsigned nworkers;
 	struct tsr_sweep_row *found; /* of one GPU */
-	struct tsr_sweep *sweep;
+	struct tsr_sweep *sweep; /* of these codecs, and the whole range */
 };
 
 /* --- GPUs -------------------------------------------------------------------------------------- */
@@ -81,17 +80,18 @@ static enum tsr_status start_codec(const struct sweeping *s, unsigned codec, str
 /* The next codec is started before the last one is waited for: the GPUs always have work. */
 static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 {
-	const uint64_t nbytes = ((uint64_t)s->last - s->first + 1) * sizeof(float);
+	const uint64_t nbytes = ((uint64_t)s->sweep->last - s->sweep->first + 1) * sizeof(float);
+	struct tsr_progress progress = { .run = s->run,
+					 .what = "sweep",
+					 .total_nbytes = s->sweep->ncodecs * nbytes };
 
-	for (unsigned c = 0; c < s->ncodecs; c++) {
+	for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
 		for (unsigned i = 0; i < s->nworkers; i++)
 			TSR_TRY(tsr_gpu_record(s->workers[i].stream, s->workers[i].done, err));
 		TSR_TRY(start_codec(s, c, err));
 		for (unsigned i = 0; i < s->nworkers; i++)
 			TSR_TRY(tsr_gpu_reach(s->workers[i].done, err));
-		if (s->run && s->run->progress &&
-		    !s->run->progress(s->run->ctx, c * nbytes, s->ncodecs * nbytes))
-			return tsr_fail(err, TSR_E_CANCELLED, "sweep: cancelled");
+		TSR_TRY(tsr_progress_add(&progress, c ? nbytes : 0, err));
 	}
 	for (unsigned i = 0; i < s->nworkers; i++)
 		TSR_TRY(tsr_gpu_sync(s->workers[i].stream, err));
@@ -109,9 +109,10 @@ static enum tsr_status collect(const struct sweeping *s, struct tsr_err *err)
 	for (unsigned i = 0; i < s->nworkers; i++) {
 		const struct worker *w = &s->workers[i];
 
-		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->ncodecs * ROWS_NBYTES, err));
+		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->sweep->ncodecs * ROWS_NBYTES,
+				    err));
 		TSR_TRY(tsr_gpu_sync(w->stream, err));
-		for (unsigned c = 0; c < s->ncodecs; c++) {
+		for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
 			struct tsr_sweep_result *r = &s->sweep->results[c];
 
 			count_patterns(r, w->first, w->n);
@@ -133,9 +134,9 @@ static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_
 
 	if (begin == end)
 		return TSR_OK;
-	TSR_TRY(tsr_sweep_run(s->codecs, s->ncodecs, (uint32_t)begin, (uint32_t)(end - 1), &quiet,
-			      &part, err));
-	for (unsigned c = 0; c < s->ncodecs; c++) {
+	TSR_TRY(tsr_sweep_run(s->codecs, s->sweep->ncodecs, (uint32_t)begin, (uint32_t)(end - 1),
+			      &quiet, &part, err));
+	for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
 		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
 			tsr_sweep_row_add(&s->sweep->results[c].rows[e], &part->results[c].rows[e]);
 	}
@@ -145,12 +146,13 @@ static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_
 
 static enum tsr_status sweep_range(const struct sweeping *s, struct tsr_err *err)
 {
-	const uint64_t batch = TSR_GPU_SWEEP_BATCH, end = (uint64_t)s->last + 1;
-	const uint64_t up = (s->first + batch - 1) / batch * batch, down = end / batch * batch;
+	const uint64_t batch = TSR_GPU_SWEEP_BATCH, end = (uint64_t)s->sweep->last + 1;
+	const uint64_t up = (s->sweep->first + batch - 1) / batch * batch,
+		       down = end / batch * batch;
 	const uint64_t middle = up < down ? up : end, middle_end = up < down ? down : end;
 
 	share(s, middle, middle_end);
-	TSR_TRY(add_cpu(s, s->first, middle, err));
+	TSR_TRY(add_cpu(s, s->sweep->first, middle, err));
 	TSR_TRY(add_cpu(s, middle_end, end, err));
 	TSR_TRY(run_codecs(s, err));
 	return collect(s, err);
@@ -160,20 +162,14 @@ static enum tsr_status sweep_range(const struct sweeping *s, struct tsr_err *err
 
 static enum tsr_status prepare(struct sweeping *s, const unsigned *gpus, struct tsr_err *err)
 {
-	struct tsr_sweep *sweep = s->sweep = calloc(1, sizeof(*s->sweep));
+	const unsigned ncodecs = s->sweep->ncodecs;
 
 	s->workers = calloc(s->nworkers, sizeof(*s->workers));
-	s->found = malloc(s->ncodecs * ROWS_NBYTES + 1);
-	if (!sweep || !s->workers || !s->found)
+	s->found = malloc(ncodecs * ROWS_NBYTES + 1);
+	if (!s->workers || !s->found)
 		return tsr_fail_nomem(err, "sweep");
-	*sweep = (struct tsr_sweep){ .first = s->first, .last = s->last, .ncodecs = s->ncodecs };
-	sweep->results = calloc(s->ncodecs + 1, sizeof(*sweep->results));
-	if (!sweep->results)
-		return tsr_fail_nomem(err, "sweep");
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		sweep->results[i].codec = s->codecs[i];
 	for (unsigned i = 0; i < s->nworkers; i++)
-		TSR_TRY(worker_open(&s->workers[i], gpus[i], s->ncodecs, err));
+		TSR_TRY(worker_open(&s->workers[i], gpus[i], ncodecs, err));
 	return TSR_OK;
 }
 
@@ -182,16 +178,10 @@ enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigne
 				  unsigned ngpus, const struct tsr_run *run, struct tsr_sweep **ret,
 				  struct tsr_err *err)
 {
-	struct sweeping s = { .codecs = codecs,
-			      .ncodecs = ncodecs,
-			      .first = first,
-			      .last = last,
-			      .run = run,
-			      .nworkers = ngpus };
-	enum tsr_status status = tsr_sweep_check(codecs, ncodecs, first, last, err);
+	struct sweeping s = { .codecs = codecs, .run = run, .nworkers = ngpus };
+	enum tsr_status status;
 
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &s.sweep, err));
 	status = prepare(&s, gpus, err);
 	if (status == TSR_OK)
 		status = sweep_range(&s, err);
