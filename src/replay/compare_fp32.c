@@ -200,17 +200,12 @@ static void step_f32(const struct tsr_step *like, float *const x[], const void *
 	tsr_step_apply(&step, grad, 0, n, report);
 }
 
-/* The arrays of a tile. */
-struct arrays {
-	float *before[TSR_PARTS], *stepped[TSR_PARTS], *after[TSR_PARTS];
-	float *fp32_before, *grad;
-	float *fp32[TSR_PARTS]; /* of the replay in FP32, where they are */
-};
-
-static struct arrays place(const struct tsr_replaying *r, const struct tsr_tile *tile, float *x)
+/* The arrays of a tile: those of the replay in FP32 where they are, the others in @x. */
+static struct tsr_compare_run place(const struct tsr_replaying *r, const struct tsr_tile *tile,
+				    float *x)
 {
 	const struct tsr_replay_param *p = &r->params[tile->tensor];
-	struct arrays a = { .fp32_before = x, .grad = x + r->longest };
+	struct tsr_compare_run a = { .n = tile->n, .fp32_before = x };
 
 	x += 2 * r->longest;
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
@@ -219,29 +214,17 @@ static struct arrays place(const struct tsr_replaying *r, const struct tsr_tile 
 		a.before[part] = x + (3 * part + 0) * r->longest;
 		a.stepped[part] = x + (3 * part + 1) * r->longest;
 		a.after[part] = x + (3 * part + 2) * r->longest;
-		a.fp32[part] = p->fp32[part] + tile->first;
+		a.fp32_after[part] = p->fp32[part] + tile->first;
 	}
 	return a;
-}
-
-static void add(struct tsr_compare *c, const struct arrays *a, size_t n)
-{
-	struct tsr_compare_run run = { .n = n, .fp32_before = a->fp32_before };
-
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		run.before[part] = a->before[part];
-		run.stepped[part] = a->stepped[part];
-		run.after[part] = a->after[part];
-		run.fp32_after[part] = a->fp32[part];
-	}
-	tsr_compare_add(c, &run);
 }
 
 void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_tile *tile,
 			     const struct tsr_step *at, float *x, struct tsr_compare *ret,
 			     struct tsr_step_report *report)
 {
-	const struct arrays a = place(r, tile, x);
+	const struct tsr_compare_run a = place(r, tile, x);
+	const float *grad = x + r->longest;
 	const size_t n = tile->n;
 	struct tsr_step_report fp32_report = { 0 };
 
@@ -252,7 +235,7 @@ void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_til
 			&at->coding[part], (const void *const *)at->plane[part], n, a.before[part]);
 		memcpy(a.stepped[part], a.before[part], n * sizeof(float));
 	}
-	step_f32(at, a.stepped, a.grad, n, report);
+	step_f32(at, a.stepped, grad, n, report);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!a.before[part])
 			continue;
@@ -261,9 +244,9 @@ void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_til
 		at->coding[part].codec->decode(
 			&at->coding[part], (const void *const *)at->plane[part], n, a.after[part]);
 	}
-	memcpy(a.fp32_before, a.fp32[TSR_PART_WEIGHT], n * sizeof(float));
-	step_f32(at, a.fp32, a.grad, n, &fp32_report);
-	add(ret, &a, n);
+	memcpy(a.fp32_before, a.fp32_after[TSR_PART_WEIGHT], n * sizeof(float));
+	step_f32(at, a.fp32_after, grad, n, &fp32_report);
+	tsr_compare_add(ret, &a);
 	ret->underflow += report->encode[TSR_PART_MOMENTUM].scale_underflow +
 			  report->encode[TSR_PART_VARIANCE].scale_underflow;
 }
@@ -272,7 +255,7 @@ void tsr_replay_compare_idle(const struct tsr_replaying *r, const struct tsr_til
 			     struct tsr_compare *ret)
 {
 	const struct tsr_replay_param *p = &r->params[tile->tensor];
-	struct arrays a = place(r, tile, x);
+	struct tsr_compare_run a = place(r, tile, x);
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		const struct tsr_coding *coding = &p->coding[part];
@@ -284,8 +267,8 @@ void tsr_replay_compare_idle(const struct tsr_replaying *r, const struct tsr_til
 		coding->codec->decode(coding, (const void *const *)plane, tile->n, a.before[part]);
 		a.stepped[part] = a.after[part] = a.before[part];
 	}
-	a.fp32_before = a.fp32[TSR_PART_WEIGHT];
-	add(ret, &a, tile->n);
+	a.fp32_before = a.fp32_after[TSR_PART_WEIGHT];
+	tsr_compare_add(ret, &a);
 }
 
 /* --- Sums ------------------------------------------------------------------------------------ */

@@ -9,11 +9,11 @@
 /* A run of elements of one parameter at one step; arrays of a part that is not kept are NULL. */
 struct tsr_compare_run {
 	size_t n;
-	const float *before[TSR_PARTS]; /* the replayed state, decoded, before the step */
-	const float *stepped[TSR_PARTS]; /* after the update, before it was encoded */
-	const float *after[TSR_PARTS]; /* encoded and decoded again */
-	const float *fp32_before; /* weights of the FP32 replay */
-	const float *fp32_after[TSR_PARTS];
+	float *before[TSR_PARTS]; /* the replayed state, decoded, before the step */
+	float *stepped[TSR_PARTS]; /* after the update, before it was encoded */
+	float *after[TSR_PARTS]; /* encoded and decoded again */
+	float *fp32_before; /* weights of the FP32 replay */
+	float *fp32_after[TSR_PARTS];
 };
 
 /* Sums of one parameter or of all, at one step.  Start from zeros; merge in a fixed order. */
