@@ -183,7 +183,7 @@ static enum tsr_status read_tensor(struct tsr_replaying *r, size_t tensor, uint6
 	return TSR_OK;
 }
 
-static enum tsr_status read_scalar(struct tsr_replaying *r, const struct tsr_replay_param *p)
+static enum tsr_status read_scalar(struct tsr_replaying *r, struct tsr_replay_param *p)
 {
 	int64_t number;
 	double value = NAN;
@@ -196,17 +196,8 @@ static enum tsr_status read_scalar(struct tsr_replaying *r, const struct tsr_rep
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: step of %.200s: found %g, expected a number of steps",
 				r->c->path, p->name, value);
+	p->count = (uint64_t)value;
 	return TSR_OK;
-}
-
-static uint64_t scalar_count(const struct tsr_value *v)
-{
-	int64_t number = 0;
-
-	if (v->type == TSR_VALUE_FLOAT)
-		return (uint64_t)tsr_value_real(v);
-	tsr_value_get_i64(v, &number);
-	return (uint64_t)number;
 }
 
 /* --- Reading ----------------------------------------------------------------------------------- */
@@ -242,7 +233,6 @@ static enum tsr_status read_recorded(struct tsr_replaying *r, bool *any_ret, uin
 			TSR_TRY(read_tensor(r, p->counter, &p->count));
 		} else if (p->scalar) {
 			TSR_TRY(read_scalar(r, p));
-			p->count = scalar_count(p->scalar);
 		} else {
 			continue;
 		}
