@@ -56,6 +56,24 @@ struct tsr_value *tsr_value_int(struct tsr_arena *a, int64_t value)
 	return tsr_value_long(a, bytes, sizeof(bytes));
 }
 
+struct tsr_value *tsr_value_float(struct tsr_arena *a, double value)
+{
+	struct tsr_value *v = tsr_value_new(a, TSR_VALUE_FLOAT);
+
+	if (v)
+		memcpy(&v->real, &value, sizeof(value));
+	return v;
+}
+
+struct tsr_value *tsr_value_bool(struct tsr_arena *a, bool value)
+{
+	struct tsr_value *v = tsr_value_new(a, TSR_VALUE_BOOL);
+
+	if (v)
+		v->boolean = value;
+	return v;
+}
+
 struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, const char *name)
 {
 	struct tsr_value *v = tsr_value_new(a, TSR_VALUE_GLOBAL);
@@ -95,6 +113,12 @@ bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value
 		return false;
 	list->list.items[list->list.n++] = item;
 	return true;
+}
+
+bool tsr_value_put(struct tsr_arena *a, struct tsr_value *dict, struct tsr_value *key,
+		   struct tsr_value *value)
+{
+	return key && value && tsr_value_add(a, dict, key) && tsr_value_add(a, dict, value);
 }
 
 const char *tsr_value_kind(const struct tsr_value *v)

@@ -74,6 +74,8 @@ struct tsr_value *tsr_value_text(struct tsr_arena *a, enum tsr_value_type type, 
 				 size_t nbytes);
 struct tsr_value *tsr_value_string(struct tsr_arena *a, const char *s);
 struct tsr_value *tsr_value_int(struct tsr_arena *a, int64_t value);
+struct tsr_value *tsr_value_float(struct tsr_arena *a, double value);
+struct tsr_value *tsr_value_bool(struct tsr_arena *a, bool value);
 struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, const char *name);
 
 /* An INT from two's complement, little-endian, of any length: kept as short as possible. */
@@ -81,6 +83,10 @@ struct tsr_value *tsr_value_long(struct tsr_arena *a, const void *bytes, size_t 
 
 /* Append to a LIST, TUPLE, SET or (key, then value) DICT; false when the arena has no more room. */
 bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value *item);
+
+/* Append to a DICT; false also if @key or @value is NULL, for which there was no memory. */
+bool tsr_value_put(struct tsr_arena *a, struct tsr_value *dict, struct tsr_value *key,
+		   struct tsr_value *value);
 
 /* Make room for @more items at once; false when the arena has no more room. */
 bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more);

@@ -145,8 +145,7 @@ static bool put(struct arranging *a, struct tsr_value *dict, const char *key, co
 	const char *text = join(a, key, suffix);
 	struct tsr_value *k = text ? tsr_value_string(a->c->arena, text) : NULL;
 
-	return k && value && tsr_value_add(a->c->arena, dict, k) &&
-	       tsr_value_add(a->c->arena, dict, value);
+	return tsr_value_put(a->c->arena, dict, k, value);
 }
 
 /* The packed weight whose state under @key this tensor is, or NULL: WEIGHT.KEY. */
@@ -199,16 +198,13 @@ static bool arrange_state(struct arranging *a, struct tsr_value *dict)
 
 static bool arrange_group(struct arranging *a, struct tsr_value *dict)
 {
-	struct tsr_value *yes = tsr_value_new(a->c->arena, TSR_VALUE_BOOL);
-	bool ok = yes != NULL;
+	bool ok = true;
 
-	if (ok)
-		yes->boolean = true;
-	if (ok && !tsr_value_at(dict, "master_bytewidth"))
+	if (!tsr_value_at(dict, "master_bytewidth"))
 		ok = put(a, dict, "master_bytewidth", "",
 			 tsr_value_int(a->c->arena, (int64_t)a->bytewidth));
 	if (ok && !tsr_value_at(dict, "quantize"))
-		ok = put(a, dict, "quantize", "", yes);
+		ok = put(a, dict, "quantize", "", tsr_value_bool(a->c->arena, true));
 	return ok;
 }
 

@@ -68,17 +68,12 @@ static struct tsr_value *tensor_value(const struct tsr_replaying *r, size_t tens
 	return v;
 }
 
-static bool put(struct tsr_replaying *r, struct tsr_value *dict, struct tsr_value *key,
-		struct tsr_value *value)
-{
-	return key && value && tsr_value_add(r->c->arena, dict, key) &&
-	       tsr_value_add(r->c->arena, dict, value);
-}
-
 static bool put_at(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
 		   struct tsr_value *value)
 {
-	return put(r, dict, tsr_value_string(r->c->arena, key), value);
+	struct tsr_arena *arena = r->c->arena;
+
+	return tsr_value_put(arena, dict, tsr_value_string(arena, key), value);
 }
 
 /* Replace what a key has, such as None, or add it. */
@@ -172,18 +167,9 @@ static void find_dicts(struct tsr_replay_adding *a)
 
 /* --- A new optimizer -------------------------------------------------------------------------- */
 
-static struct tsr_value *real_value(struct tsr_replaying *r, double x)
-{
-	struct tsr_value *v = tsr_value_new(r->c->arena, TSR_VALUE_FLOAT);
-
-	if (v)
-		memcpy(&v->real, &x, sizeof(x));
-	return v;
-}
-
 static bool put_real(struct tsr_replaying *r, struct tsr_value *dict, const char *key, double x)
 {
-	return put_at(r, dict, key, real_value(r, x));
+	return put_at(r, dict, key, tsr_value_float(r->c->arena, x));
 }
 
 static bool put_betas(struct tsr_replaying *r, struct tsr_value *dict, const struct tsr_hyper *h)
@@ -191,7 +177,7 @@ static bool put_betas(struct tsr_replaying *r, struct tsr_value *dict, const str
 	struct tsr_value *betas = tsr_value_new(r->c->arena, TSR_VALUE_TUPLE);
 
 	for (unsigned i = TSR_HYPER_BETA1; betas && i <= TSR_HYPER_BETA2; i++) {
-		struct tsr_value *beta = real_value(r, h->value[i]);
+		struct tsr_value *beta = tsr_value_float(r->c->arena, h->value[i]);
 
 		if (!beta || !tsr_value_add(r->c->arena, betas, beta))
 			return false;
@@ -204,19 +190,13 @@ static bool put_decoupling(struct tsr_replaying *r, struct tsr_value *dict, size
 {
 	const struct tsr_hyper *h = &r->result->hyper[group];
 	const bool decouple = h->value[TSR_HYPER_DECOUPLE_LR] != 0;
-	struct tsr_value *flag;
 
 	if ((decouple ||
 	     tsr_hyper_is_set(&r->recording->groups[group].hyper, TSR_HYPER_INITIAL_LR) ||
 	     tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_INITIAL_LR)) &&
 	    !put_real(r, dict, "initial_lr", h->value[TSR_HYPER_INITIAL_LR]))
 		return false;
-	if (!decouple)
-		return true;
-	flag = tsr_value_new(r->c->arena, TSR_VALUE_BOOL);
-	if (flag)
-		flag->boolean = true;
-	return put_at(r, dict, "decouple_lr", flag);
+	return !decouple || put_at(r, dict, "decouple_lr", tsr_value_bool(r->c->arena, true));
 }
 
 /* Hyperparameters as PyTorch calls them; lr is that of the last step. */
@@ -229,13 +209,11 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 		  put_decoupling(r, dict, group);
 
 	if (tsr_replay_is_sgd(r)) {
-		struct tsr_value *nesterov = tsr_value_new(r->c->arena, TSR_VALUE_BOOL);
+		const bool nesterov = h->value[TSR_HYPER_NESTEROV] != 0;
 
-		if (nesterov)
-			nesterov->boolean = h->value[TSR_HYPER_NESTEROV] != 0;
 		return ok && put_real(r, dict, "momentum", h->value[TSR_HYPER_MOMENTUM]) &&
 		       put_real(r, dict, "dampening", h->value[TSR_HYPER_DAMPENING]) &&
-		       put_at(r, dict, "nesterov", nesterov);
+		       put_at(r, dict, "nesterov", tsr_value_bool(r->c->arena, nesterov));
 	}
 	ok = ok && put_betas(r, dict, h);
 	return ok && (optimizer == TSR_OPTIMIZER_LION ||
@@ -269,7 +247,7 @@ static struct tsr_value *make_group(struct tsr_replay_adding *a, size_t group,
 		if (!ok || p->param == SIZE_MAX)
 			continue;
 		a->dicts[p->param] = tsr_value_new(arena, TSR_VALUE_DICT);
-		ok = a->dicts[p->param] && put(r, state, id, a->dicts[p->param]);
+		ok = a->dicts[p->param] && tsr_value_put(arena, state, id, a->dicts[p->param]);
 	}
 	ok = ok && put_at(r, dict, "params", params) && put_at(r, dict, "param_names", names);
 	return ok ? dict : NULL;

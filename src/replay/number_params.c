@@ -153,8 +153,7 @@ static enum tsr_status add_entry(struct numbering *n, struct tsr_value *state, s
 	}
 	dict = tsr_value_new(arena, TSR_VALUE_DICT);
 	n->a->dicts[param] = dict;
-	if (dict && tsr_value_add(arena, state, (struct tsr_value *)n->o.ids[id].id) &&
-	    tsr_value_add(arena, state, dict))
+	if (tsr_value_put(arena, state, (struct tsr_value *)n->o.ids[id].id, dict))
 		return TSR_OK;
 	return tsr_build_nomem(n->r->c, n->r->err);
 }
@@ -186,8 +185,8 @@ static enum tsr_status add_name(struct numbering *n, struct tsr_value *state, si
 	id = tsr_value_string(arena, p->name);
 	dict = tsr_value_new(arena, TSR_VALUE_DICT);
 	n->a->dicts[param] = dict;
-	if (id && dict && tsr_value_add(arena, tsr_value_at(group, "params"), id) &&
-	    tsr_value_add(arena, state, id) && tsr_value_add(arena, state, dict))
+	if (id && tsr_value_add(arena, tsr_value_at(group, "params"), id) &&
+	    tsr_value_put(arena, state, id, dict))
 		return TSR_OK;
 	return tsr_build_nomem(n->r->c, n->r->err);
 }
@@ -264,10 +263,9 @@ static enum tsr_status write_group_lr(struct numbering *n, size_t group)
 		if (!tsr_value_is_string(dict->list.items[i], "lr") ||
 		    ((*v)->type != TSR_VALUE_FLOAT && (*v)->type != TSR_VALUE_INT))
 			continue;
-		*v = tsr_value_new(n->r->c->arena, TSR_VALUE_FLOAT);
+		*v = tsr_value_float(n->r->c->arena, lr);
 		if (!*v)
 			return tsr_build_nomem(n->r->c, n->r->err);
-		memcpy(&(*v)->real, &lr, sizeof(lr));
 	}
 	return TSR_OK;
 }
