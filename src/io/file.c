@@ -101,8 +101,7 @@ enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct ts
 	return open_path(f, 0, ret, err);
 }
 
-/* "DIRECTORY/NAME", to be freed. */
-static char *join(const char *directory, const char *name)
+char *tsr_path_join(const char *directory, const char *name)
 {
 	const size_t len = strlen(directory);
 	const char *slash = len && directory[len - 1] != '/' ? "/" : "";
@@ -120,7 +119,7 @@ enum tsr_status tsr_file_open_in(const char *directory, const char *name, bool f
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: found the file name \"%s\", expected one without directories",
 				directory, name);
-	f = new_file(join(directory, name));
+	f = new_file(tsr_path_join(directory, name));
 	if (!f)
 		return tsr_fail_nomem(err, directory);
 	return open_path(f, follow ? 0 : O_NOFOLLOW, ret, err);
@@ -129,7 +128,7 @@ enum tsr_status tsr_file_open_in(const char *directory, const char *name, bool f
 /* Where the system has no nameless files: one whose name is gone at once. */
 static int open_and_unlink(const char *directory)
 {
-	char *path = join(directory, "tersor-XXXXXX");
+	char *path = tsr_path_join(directory, "tersor-XXXXXX");
 	int fd = path ? mkostemp(path, O_CLOEXEC) : -1;
 
 	if (fd >= 0 && unlink(path) != 0) {

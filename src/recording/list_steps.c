@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "io/dir.h"
+#include "io/file.h"
 #include "base/fail.h"
 #include "torch/dcp.h"
 
@@ -77,7 +78,7 @@ static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, b
 
 	*is_step = n > 0;
 	if (!n) {
-		path = tsr_recording_path(r->pub.path, name);
+		path = tsr_path_join(r->pub.path, name);
 		if (!path)
 			return tsr_fail_nomem(err, r->pub.path);
 		*is_step = tsr_dir_is(path) && tsr_dcp_looks_like(path);

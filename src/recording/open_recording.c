@@ -14,7 +14,7 @@
 
 static bool has_manifest(const char *directory)
 {
-	char *path = tsr_recording_path(directory, TSR_MANIFEST_NAME);
+	char *path = tsr_path_join(directory, TSR_MANIFEST_NAME);
 	const bool has = path && tsr_dir_has(path);
 
 	free(path);
@@ -68,7 +68,7 @@ void tsr_recording_close(struct tsr_recording *recording)
 /* Whether a manifest claims to be one of ours, even if it is cut off later. */
 static bool claims_to_be_ours(const char *directory)
 {
-	char *path = tsr_recording_path(directory, TSR_MANIFEST_NAME), text[4096];
+	char *path = tsr_path_join(directory, TSR_MANIFEST_NAME), text[4096];
 	struct tsr_file *f = NULL;
 	bool ours = false;
 

@@ -33,7 +33,7 @@ static void name_step_of(const struct tsr_recording_data *r, const struct tsr_re
 	bool named = !err;
 
 	for (size_t i = 0; i < step->nfiles && !named; i++) {
-		char *path = tsr_recording_path(r->pub.path, step->files[i]);
+		char *path = tsr_path_join(r->pub.path, step->files[i]);
 
 		named = path && name_step(path, step->step, err);
 		free(path);
@@ -73,7 +73,7 @@ static enum tsr_status open_parts(const struct tsr_recording_data *r,
 				  struct tsr_checkpoint **parts, struct tsr_err *err)
 {
 	for (size_t i = 0; i < step->nfiles; i++) {
-		char *path = tsr_recording_path(r->pub.path, step->files[i]);
+		char *path = tsr_path_join(r->pub.path, step->files[i]);
 		enum tsr_status status;
 
 		if (!path)

@@ -18,24 +18,11 @@ enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct t
 			r->pub.path, (TSR_RECORDING_ARENA_MAX >> 20));
 }
 
-char *tsr_recording_path(const char *directory, const char *name)
-{
-	const size_t n = strlen(directory);
-	char *path = malloc(n + strlen(name) + 2);
-
-	if (!path)
-		return NULL;
-	strcpy(path, directory);
-	if (n && path[n - 1] != '/')
-		strcat(path, "/");
-	return strcat(path, name);
-}
-
 /* A step can be a link to elsewhere, or a directory of its own. */
 static enum tsr_status check_not_step(const struct tsr_recording *r, const char *file,
 				      const char *path, struct tsr_err *err)
 {
-	char *step = tsr_recording_path(r->path, file);
+	char *step = tsr_path_join(r->path, file);
 	enum tsr_status status;
 
 	if (!step)

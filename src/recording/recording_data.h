@@ -39,9 +39,6 @@ bool tsr_recording_step_of(const char *name, uint64_t *step_ret);
 /* Put the number of step @index into the message in @err, which may be NULL, unless it is there. */
 void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err);
 
-/* "DIRECTORY/NAME", to be freed; NULL when out of memory. */
-char *tsr_recording_path(const char *directory, const char *name);
-
 /* TSR_E_IO if @path is one of the recording's files, or would be in its directory. */
 enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,
 					struct tsr_err *err);

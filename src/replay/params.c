@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "io/file.h"
 #include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
@@ -216,7 +217,7 @@ static enum tsr_status refuse_missing(const struct tsr_replaying *r,
 				      const struct tsr_replay_param *p)
 {
 	const struct tsr_recording_step *step = &r->recording->steps[r->first + p->first_missing];
-	char *path = tsr_recording_path(r->recording->path, step->files[0]);
+	char *path = tsr_path_join(r->recording->path, step->files[0]);
 	enum tsr_status status;
 
 	if (!path)
