@@ -242,14 +242,10 @@ static enum tsr_status lay_out(const struct joining *j, const struct slice *slic
 
 /* --- Geometry --------------------------------------------------------------------------------- */
 
-struct by_dimension {
-	unsigned d;
-};
-
-static int compare_in_dimension(const void *va, const void *vb, void *vd)
+static int by_start_in(const void *va, const void *vb, void *vd)
 {
 	const struct slice *a = va, *b = vb;
-	const unsigned d = ((const struct by_dimension *)vd)->d;
+	const unsigned d = *(const unsigned *)vd;
 
 	return (a->start[d] > b->start[d]) - (a->start[d] < b->start[d]);
 }
@@ -287,7 +283,7 @@ static bool same_but_for(const struct tsr_array *a, const struct tsr_array *b, u
 /* Sort @n slices, check that together they are a whole tensor, and set @shape to its shape. */
 static enum tsr_status fit(const struct joining *j, struct slice *slices, size_t n, uint64_t *shape)
 {
-	struct by_dimension by;
+	unsigned cut;
 	uint64_t end = 0;
 
 	if (!slices[0].array->rank) {
@@ -295,37 +291,28 @@ static enum tsr_status fit(const struct joining *j, struct slice *slices, size_t
 			      : refuse(j, TSR_E_FORMAT, &slices[1],
 				       "has no dimensions and is in several files");
 	}
-	TSR_TRY(find_cut(j, slices, n, &by.d));
-	qsort_r(slices, n, sizeof(*slices), compare_in_dimension, &by);
+	TSR_TRY(find_cut(j, slices, n, &cut));
+	qsort_r(slices, n, sizeof(*slices), by_start_in, &cut);
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_array *a = slices[i].array;
 
-		if (!same_but_for(a, slices[0].array, by.d))
+		if (!same_but_for(a, slices[0].array, cut))
 			return refuse(j, TSR_E_FORMAT, &slices[i],
 				      "found a slice of another shape than in the other files");
-		if (slices[i].start[by.d] != end)
+		if (slices[i].start[cut] != end)
 			return tsr_fail(j->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: found a slice that begins at %" PRIu64
 					" of dimension %u, expected %" PRIu64,
-					slices[i].part->path, a->name, slices[i].start[by.d], by.d,
+					slices[i].part->path, a->name, slices[i].start[cut], cut,
 					end);
-		end += a->shape[by.d];
+		end += a->shape[cut];
 	}
 	memcpy(shape, slices[0].array->shape, slices[0].array->rank * sizeof(*shape));
-	shape[by.d] = end;
+	shape[cut] = end;
 	return TSR_OK;
 }
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
-
-static bool is_empty(const struct slice *p)
-{
-	for (unsigned d = 0; d < p->array->rank; d++) {
-		if (!p->array->shape[d])
-			return true;
-	}
-	return false;
-}
 
 /* Slices have one type and rank, and the file of each says where it begins, unless it is alone. */
 static enum tsr_status check_slices(const struct joining *j, const struct slice *slices, size_t n)
@@ -357,7 +344,7 @@ static size_t drop_empty(struct slice *slices, size_t n)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		if (!is_empty(&slices[i]))
+		if (slices[i].array->numel)
 			slices[kept++] = slices[i];
 	}
 	return kept ? kept : 1;
@@ -390,7 +377,7 @@ static enum tsr_status join(const struct joining *j, struct slice *slices, size_
 		return tsr_build_nomem(j->c, j->err);
 	TSR_TRY(check_slices(j, slices, n));
 	n = drop_empty(slices, n);
-	if (is_empty(&slices[0])) /* then all are, and their offsets mean nothing */
+	if (!slices[0].array->numel) /* then all are, and their offsets mean nothing */
 		return add_tensor(j, &a);
 	if (!slices[0].start)
 		slices[0].start = zeros;
@@ -427,12 +414,7 @@ static enum tsr_status join_all(struct joining *j)
 			end++;
 		TSR_TRY(join(j, j->slices + i, end - i));
 	}
-	c->tensor_by_name = calloc(c->ntensors + 1, sizeof(*c->tensor_by_name));
-	if (!c->tensor_by_name)
-		return tsr_fail_nomem(j->err, c->path);
-	for (size_t i = 0; i < c->ntensors; i++)
-		c->tensor_by_name[i] = i;
-	return TSR_OK;
+	return tsr_build_index(c, j->err);
 }
 
 static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, size_t nparts)
