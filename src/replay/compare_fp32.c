@@ -285,11 +285,7 @@ void tsr_replay_compare_commit(const struct tsr_replay_window *w, struct tsr_rep
 		return;
 	tsr_replay_step_of(w, step)->tensors[tile->tensor] = tsr_compare_figures(
 		&sums->param[step], w->r->params[tile->tensor].kinds);
-	if (sums->any[step])
-		tsr_compare_merge(&sums->total[step], &sums->param[step]);
-	else
-		sums->total[step] = sums->param[step];
-	sums->any[step] = true;
+	tsr_compare_merge(&sums->total[step], &sums->param[step]);
 }
 
 void tsr_replay_compare_finish(const struct tsr_replay_window *w, struct tsr_replay_sums *sums)
@@ -299,9 +295,9 @@ void tsr_replay_compare_finish(const struct tsr_replay_window *w, struct tsr_rep
 	for (size_t i = 0; i < w->r->nparams; i++)
 		kinds |= w->r->params[i].kinds;
 	for (unsigned i = 0; i < w->n; i++) {
-		if (sums->any[i])
+		if (!tsr_replay_step_of(w, i)->skipped)
 			tsr_replay_step_of(w, i)->total = tsr_compare_figures(&sums->total[i],
 									      kinds);
-		sums->any[i] = false;
+		sums->total[i] = (struct tsr_compare){ .stalled = 0 };
 	}
 }

@@ -40,8 +40,7 @@ struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsig
 /* Sums over the tiles of a window, per step.  Start from zeros. */
 struct tsr_replay_sums {
 	struct tsr_compare param[TSR_REPLAY_WINDOW]; /* of the parameter being committed */
-	struct tsr_compare total[TSR_REPLAY_WINDOW];
-	bool any[TSR_REPLAY_WINDOW]; /* whether total was begun */
+	struct tsr_compare total[TSR_REPLAY_WINDOW]; /* of all parameters */
 };
 
 /*
