@@ -202,20 +202,10 @@ static enum tsr_status read_scalar(struct tsr_replaying *r, struct tsr_replay_pa
 
 /* --- Reading ----------------------------------------------------------------------------------- */
 
-/* Whether the checkpoint has some state of a parameter that the optimizer uses. */
-static bool is_begun(const struct tsr_replay_param *p)
-{
-	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-		if ((p->kinds & tsr_part_kind((enum tsr_part)part)) && p->tensor[part] != SIZE_MAX)
-			return true;
-	}
-	return false;
-}
-
 static bool has_state(const struct tsr_replaying *r)
 {
 	for (size_t i = 0; i < r->nparams; i++) {
-		if (is_begun(&r->params[i]))
+		if (tsr_replay_is_begun(&r->params[i]))
 			return true;
 	}
 	return false;
@@ -241,7 +231,7 @@ static enum tsr_status read_recorded(struct tsr_replaying *r, bool *any_ret, uin
 	}
 	for (size_t i = 0; i < r->nparams; i++) {
 		if (r->params[i].counter == SIZE_MAX && !r->params[i].scalar)
-			r->params[i].count = is_begun(&r->params[i]) ? *most_ret : 0;
+			r->params[i].count = tsr_replay_is_begun(&r->params[i]) ? *most_ret : 0;
 	}
 	return TSR_OK;
 }
@@ -252,7 +242,7 @@ static void set_all(struct tsr_replaying *r, uint64_t count)
 	const bool begun = has_state(r) && !r->options->zero_state;
 
 	for (size_t i = 0; i < r->nparams; i++)
-		r->params[i].count = !begun || is_begun(&r->params[i]) ? count : 0;
+		r->params[i].count = !begun || tsr_replay_is_begun(&r->params[i]) ? count : 0;
 	r->result->first_count = count;
 }
 

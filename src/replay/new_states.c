@@ -10,7 +10,6 @@
 #include "ckpt/build.h"
 #include "names/roles.h"
 #include "names/optimizer_ids.h"
-#include "replay/number_params.h"
 
 /* Marks values that were searched for states. */
 #define MARK_SEARCHED 7u

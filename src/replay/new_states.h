@@ -3,7 +3,24 @@
 #ifndef TSR_REPLAY_NEW_STATES_H
 #define TSR_REPLAY_NEW_STATES_H
 
+#include "format/value.h"
 #include "replay/replaying.h"
+
+/* New states, on their way into what was saved around the tensors. */
+struct tsr_replay_adding {
+	struct tsr_replaying *r;
+	struct tsr_value **dicts; /* per parameter: the mapping of its state in a tree, or NULL */
+	const char **prefix; /* per parameter: of its keys there; NULL: the mapping is its own */
+	size_t sample; /* a parameter whose prefix ends in its name, or SIZE_MAX */
+	size_t head; /* length of what is before the name there */
+	bool canonical; /* that name is without wrappers */
+	size_t *param_of; /* per array: the parameter whose state it is, or SIZE_MAX */
+	struct tsr_value *optimizer; /* the first state_dict() of an optimizer in the trees */
+	size_t noptimizers;
+	bool flat; /* the first tree is one mapping of tensors by name */
+	bool placed; /* every parameter has what it needs of these */
+	bool failed; /* out of memory on the way */
+};
 
 /*
  * Decide before the first step where states go that the checkpoint does not have:
@@ -14,5 +31,18 @@ void tsr_replay_free_new_states(struct tsr_replaying *r);
 
 /* Add tensors for these states, and for counters. */
 enum tsr_status tsr_replay_add_new_states(struct tsr_replaying *r);
+
+/*
+ * Give each parameter without a mapping one in the state_dict() of the optimizer that is there,
+ * under its number: as names there tell, --params, the groups of the recording, or the order of
+ * the model.  TSR_E_UNSUPPORTED if none settles it.
+ */
+enum tsr_status tsr_replay_number_states(struct tsr_replay_adding *a);
+
+/* Let param_groups have the lr of the last step, where they clearly are the recording's. */
+enum tsr_status tsr_replay_write_lr(struct tsr_replay_adding *a);
+
+/* The lr of the last step. */
+double tsr_replay_last_lr(const struct tsr_replaying *r, size_t group);
 
 #endif

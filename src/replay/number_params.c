@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ids of parameters in the state_dict() of an optimizer that has no state of them. */
-#include "replay/number_params.h"
+#include "replay/new_states.h"
 
 #include <stdlib.h>
 #include <string.h>

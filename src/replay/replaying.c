@@ -44,6 +44,15 @@ bool tsr_replay_has_any_state(const struct tsr_replay_param *p)
 	return p->tensor[TSR_PART_MOMENTUM] != SIZE_MAX || p->tensor[TSR_PART_VARIANCE] != SIZE_MAX;
 }
 
+bool tsr_replay_is_begun(const struct tsr_replay_param *p)
+{
+	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
+		if ((p->kinds & tsr_part_kind((enum tsr_part)part)) && p->tensor[part] != SIZE_MAX)
+			return true;
+	}
+	return false;
+}
+
 /* --- Indices ---------------------------------------------------------------------------------- */
 
 static size_t *new_index(size_t n)

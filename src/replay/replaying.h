@@ -81,8 +81,9 @@ bool tsr_replay_is_sgd(const struct tsr_replaying *r);
 /* Whether a state in this coding is plain FP32. */
 bool tsr_replay_is_f32(const struct tsr_coding *coding);
 
-/* Whether the checkpoint has a momentum or a variance of a parameter. */
+/* Whether the checkpoint has a momentum or a variance of a parameter; one that the rule uses. */
 bool tsr_replay_has_any_state(const struct tsr_replay_param *p);
+bool tsr_replay_is_begun(const struct tsr_replay_param *p);
 
 /*
  * Per tensor of the checkpoint: the parameter whose weight it is; per array: the one whose momentum

@@ -80,10 +80,8 @@ static enum tsr_status check_complete(const struct tsr_replaying *r)
 
 	for (size_t i = 0; i < r->nparams && !r->options->zero_state; i++) {
 		counted = counted || r->params[i].counter != SIZE_MAX || r->params[i].scalar;
-		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-			if (keeps(&r->params[i], part) && r->params[i].tensor[part] != SIZE_MAX)
-				other = &r->params[i];
-		}
+		if (tsr_replay_is_begun(&r->params[i]))
+			other = &r->params[i];
 	}
 	for (size_t i = 0; i < r->nparams && other; i++) {
 		if (may_be_new(r, &r->params[i], counted))
