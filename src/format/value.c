@@ -74,6 +74,15 @@ struct tsr_value *tsr_value_bool(struct tsr_arena *a, bool value)
 	return v;
 }
 
+struct tsr_value *tsr_value_tensor(struct tsr_arena *a, size_t array)
+{
+	struct tsr_value *v = tsr_value_new(a, TSR_VALUE_TENSOR);
+
+	if (v)
+		v->tensor.array = array;
+	return v;
+}
+
 struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, const char *name)
 {
 	struct tsr_value *v = tsr_value_new(a, TSR_VALUE_GLOBAL);

@@ -76,6 +76,7 @@ struct tsr_value *tsr_value_string(struct tsr_arena *a, const char *s);
 struct tsr_value *tsr_value_int(struct tsr_arena *a, int64_t value);
 struct tsr_value *tsr_value_float(struct tsr_arena *a, double value);
 struct tsr_value *tsr_value_bool(struct tsr_arena *a, bool value);
+struct tsr_value *tsr_value_tensor(struct tsr_arena *a, size_t array);
 struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, const char *name);
 
 /* An INT from two's complement, little-endian, of any length: kept as short as possible. */

@@ -122,15 +122,6 @@ static enum tsr_status split_tensor(struct arranging *a, const struct tsr_tensor
 
 #define MARK_ARRANGED 4u
 
-static struct tsr_value *tensor_value(struct arranging *a, size_t array)
-{
-	struct tsr_value *v = tsr_value_new(a->c->arena, TSR_VALUE_TENSOR);
-
-	if (v)
-		v->tensor.array = array;
-	return v;
-}
-
 /* The packed tensor that a value is, if it is one with a codec; else NULL. */
 static const struct tsr_tensor *coded(const struct arranging *a, const struct tsr_value *v)
 {
@@ -169,7 +160,8 @@ static const struct tsr_tensor *weight_of(const struct arranging *a, const struc
 /* A parameter's state: codes and scales in place of values, and the weight's correction. */
 static bool arrange_state(struct arranging *a, struct tsr_value *dict)
 {
-	struct tsr_value *old = tsr_value_new(a->c->arena, TSR_VALUE_DICT);
+	struct tsr_arena *arena = a->c->arena;
+	struct tsr_value *old = tsr_value_new(arena, TSR_VALUE_DICT);
 	const struct tsr_tensor *weight = NULL;
 	bool ok = old != NULL;
 
@@ -183,16 +175,15 @@ static bool arrange_state(struct arranging *a, struct tsr_value *dict)
 		const struct tsr_tensor *t = coded(a, value);
 
 		if (!t || !is_state(&t->coding) || key->type != TSR_VALUE_STRING) {
-			ok = tsr_value_add(a->c->arena, dict, key) &&
-			     tsr_value_add(a->c->arena, dict, value);
+			ok = tsr_value_add(arena, dict, key) && tsr_value_add(arena, dict, value);
 			continue;
 		}
 		weight = weight ? weight : weight_of(a, t, key->text.bytes);
 		ok = put(a, dict, key->text.bytes, QUANTIZED, value) &&
-		     put(a, dict, key->text.bytes, SCALES, tensor_value(a, t->plane[1]));
+		     put(a, dict, key->text.bytes, SCALES, tsr_value_tensor(arena, t->plane[1]));
 	}
 	if (ok && weight)
-		ok = put(a, dict, "error_bits", "", tensor_value(a, weight->plane[1]));
+		ok = put(a, dict, "error_bits", "", tsr_value_tensor(arena, weight->plane[1]));
 	return ok;
 }
 
@@ -257,20 +248,21 @@ static const char *field_of(const struct tsr_tensor *t, const struct tsr_tensor 
 static bool make_state(struct arranging *a, struct tsr_value *states, struct tsr_value *ids,
 		       const struct tsr_tensor *weight)
 {
-	struct tsr_value *dict = tsr_value_new(a->c->arena, TSR_VALUE_DICT);
-	struct tsr_value *id = tsr_value_int(a->c->arena, (int64_t)ids->list.n);
-	bool ok = dict && id && put(a, dict, "error_bits", "", tensor_value(a, weight->plane[1]));
+	struct tsr_arena *arena = a->c->arena;
+	struct tsr_value *dict = tsr_value_new(arena, TSR_VALUE_DICT);
+	struct tsr_value *id = tsr_value_int(arena, (int64_t)ids->list.n);
+	bool ok = dict && id &&
+		  put(a, dict, "error_bits", "", tsr_value_tensor(arena, weight->plane[1]));
 
 	for (size_t i = 0; ok && i < a->n; i++) {
 		const struct tsr_tensor *t = &a->was[i];
 		const char *field = is_state(&t->coding) ? field_of(t, weight) : NULL;
 
 		if (field)
-			ok = put(a, dict, field, QUANTIZED, tensor_value(a, t->plane[0])) &&
-			     put(a, dict, field, SCALES, tensor_value(a, t->plane[1]));
+			ok = put(a, dict, field, QUANTIZED, tsr_value_tensor(arena, t->plane[0])) &&
+			     put(a, dict, field, SCALES, tsr_value_tensor(arena, t->plane[1]));
 	}
-	return ok && tsr_value_add(a->c->arena, ids, id) &&
-	       tsr_value_add(a->c->arena, states, id) && tsr_value_add(a->c->arena, states, dict);
+	return ok && tsr_value_add(arena, ids, id) && tsr_value_put(arena, states, id, dict);
 }
 
 /* One group of all weights, in the order of the file, without hyperparameters. */
@@ -289,7 +281,7 @@ static bool make_optimizer(struct arranging *a, struct tsr_value *model,
 
 		if (is_state(&t->coding))
 			continue;
-		ok = put(a, model, t->name, "", tensor_value(a, t->plane[0]));
+		ok = put(a, model, t->name, "", tsr_value_tensor(a->c->arena, t->plane[0]));
 		if (ok && t->coding.codec)
 			ok = make_state(a, states, ids, t);
 	}

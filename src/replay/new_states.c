@@ -57,16 +57,6 @@ static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_repl
 
 /* --- Trees ------------------------------------------------------------------------------------ */
 
-/* The value that stands for a tensor. */
-static struct tsr_value *tensor_value(const struct tsr_replaying *r, size_t tensor)
-{
-	struct tsr_value *v = tsr_value_new(r->c->arena, TSR_VALUE_TENSOR);
-
-	if (v)
-		v->tensor.array = r->c->tensors[tensor].plane[0];
-	return v;
-}
-
 static bool put_at(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
 		   struct tsr_value *value)
 {
@@ -384,7 +374,7 @@ static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, con
 
 	if (!root)
 		return TSR_OK;
-	value = tensor_value(r, tensor);
+	value = tsr_value_tensor(r->c->arena, r->c->tensors[tensor].plane[0]);
 	if (a->dicts[param] && a->prefix[param])
 		return put_prefixed(a, param, field, value);
 	if (a->dicts[param])

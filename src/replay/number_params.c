@@ -24,12 +24,8 @@ struct numbering {
 static size_t param_named(const struct numbering *n, const char *name)
 {
 	const struct tsr_named *named = tsr_named_find(n->by_name, n->r->nparams, name);
-	const struct tsr_replay_param *recorded;
 
-	if (named)
-		return named->index;
-	recorded = tsr_replay_param_of(n->r, name);
-	return recorded ? (size_t)(recorded - n->r->params) : SIZE_MAX;
+	return named ? named->index : tsr_replay_param_of(n->r, name);
 }
 
 /* The parameter whose tensors are in the state of an id. */

@@ -10,11 +10,11 @@
 #include "base/fail.h"
 #include "text/named.h"
 
-struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded)
+size_t tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded)
 {
 	const struct tsr_named *found = tsr_named_find(r->by_recorded, r->nparams, recorded);
 
-	return found ? &r->params[found->index] : NULL;
+	return found ? found->index : SIZE_MAX;
 }
 
 bool tsr_replay_is_listed(const struct tsr_recording *recording)

@@ -69,8 +69,8 @@ struct tsr_replaying {
 	struct tsr_err *err;
 };
 
-/* The parameter of this name in the recording, or NULL. */
-struct tsr_replay_param *tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded);
+/* The index of the parameter of this name in the recording, or SIZE_MAX. */
+size_t tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded);
 
 /* Whether the recording lists the parameters of every group, in the order of its optimizer. */
 bool tsr_replay_is_listed(const struct tsr_recording *recording);

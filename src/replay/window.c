@@ -50,6 +50,11 @@ static unsigned length(const struct tsr_replay_window *w)
 	return n;
 }
 
+static const struct tsr_tensor *weight_of(const struct tsr_replaying *r, size_t param)
+{
+	return &r->c->tensors[r->params[param].tensor[TSR_PART_WEIGHT]];
+}
+
 /* Open a step and find the parameter of each gradient; the files must not have changed since. */
 static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 {
@@ -67,15 +72,14 @@ static enum tsr_status open_step(struct tsr_replay_window *w, unsigned step)
 	}
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
-		const struct tsr_replay_param *p = tsr_replay_param_of(r, t->name);
+		const size_t param = tsr_replay_param_of(r, t->name);
 
-		if (!p || !tsr_tensor_same_shape(t, &r->c->tensors[p->tensor[TSR_PART_WEIGHT]]))
+		if (param == SIZE_MAX || !tsr_tensor_same_shape(t, weight_of(r, param)))
 			return tsr_fail(r->err, TSR_E_IO,
 					"%s: step %" PRIu64
 					": tensor %.200s: changed while reading",
 					c->path, tsr_replay_step_of(w, step)->step, t->name);
-		w->grads[step * r->nparams + (size_t)(p - r->params)].array =
-			&c->arrays[t->plane[0]];
+		w->grads[step * r->nparams + param].array = &c->arrays[t->plane[0]];
 	}
 	tsr_build_drop_tensors(c);
 	return TSR_OK;

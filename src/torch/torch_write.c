@@ -56,12 +56,9 @@ static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **re
 
 	for (size_t i = 0; ok && i < c->ntensors; i++) {
 		struct tsr_value *name = tsr_value_string(c->arena, c->tensors[i].name);
-		struct tsr_value *tensor = tsr_value_new(c->arena, TSR_VALUE_TENSOR);
+		struct tsr_value *tensor = tsr_value_tensor(c->arena, c->tensors[i].plane[0]);
 
-		ok = name && tensor && tsr_value_add(c->arena, root, name) &&
-		     tsr_value_add(c->arena, root, tensor);
-		if (ok)
-			tensor->tensor.array = c->tensors[i].plane[0];
+		ok = tsr_value_put(c->arena, root, name, tensor);
 	}
 	*ret = root;
 	return ok ? TSR_OK : tsr_build_nomem(c, err);
