@@ -28,6 +28,14 @@ enum cli_exit {
 	CLI_IO = 4, /* input/output error or out of resources */
 };
 
+/* Run `call`; forward its exit status to the caller of this function unless it is CLI_OK. */
+#define CLI_TRY(call) \
+	do { \
+		const int try_status_ = (call); \
+		if (try_status_ != CLI_OK) \
+			return try_status_; \
+	} while (0)
+
 /* --- Options -------------------------------------------------------------------------------- */
 
 enum cli_type {

@@ -192,7 +192,6 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 	optind = 1;
 	while ((found = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
 		unsigned i = 0;
-		int status;
 
 		if (found == '?' && optopt && optopt < 256) {
 			const char word[] = { '-', (char)optopt, '\0' };
@@ -208,10 +207,8 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 			return cli_usage(cmd, "option '%s' needs an argument", argv[optind - 1]);
 		while (found < 256 && all->opt[i]->key != found)
 			i++;
-		status = store(cmd, all->opt[found < 256 ? i : (unsigned)found - 256], optarg,
-			       args);
-		if (status != CLI_OK)
-			return status;
+		CLI_TRY(store(cmd, all->opt[found < 256 ? i : (unsigned)found - 256], optarg,
+			      args));
 	}
 	for (; optind < argc; optind++)
 		common->operands.items[common->operands.n++] = argv[optind];
@@ -235,16 +232,13 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 {
 	struct cli_common *common = args;
 	struct cli_input input;
-	int status = check_operands(cmd, common);
+	int status;
 
-	if (status == CLI_OK && cmd->output_needed && !common->output)
-		status = cli_usage(cmd, "no output; give it with -o OUT");
-	if (status == CLI_OK)
-		status = cli_check_paths(all, args);
-	if (status == CLI_OK)
-		status = cli_parse_input(cmd, common, &input);
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(check_operands(cmd, common));
+	if (cmd->output_needed && !common->output)
+		return cli_usage(cmd, "no output; give it with -o OUT");
+	CLI_TRY(cli_check_paths(all, args));
+	CLI_TRY(cli_parse_input(cmd, common, &input));
 	status = cmd->run(cmd, args);
 	cli_input_free(&input);
 	return status;

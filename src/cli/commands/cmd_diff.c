@@ -158,10 +158,9 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	enum tsr_status compared;
 	struct cli_work work;
 	bool exceeding;
-	int status = cli_work_open(&work, cmd, &a->common, "comparing");
+	int status = CLI_OK;
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &err);
 	cli_work_end(&work);
 	if (compared != TSR_OK)
@@ -186,9 +185,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 					    .ntolerances = a->tol.n,
 					    .strict = a->strict,
 					    .open = &a->common.open };
-	const int status = cli_parse_bounds(cmd, "tol", &a->tol, tolerances);
 
-	return status == CLI_OK ? diff(cmd, a, &o) : status;
+	CLI_TRY(cli_parse_bounds(cmd, "tol", &a->tol, tolerances));
+	return diff(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_diff = {

@@ -70,13 +70,9 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	if (a->compat && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
 	for (unsigned i = 0; i < 3; i++) {
-		int status = CLI_OK;
-
 		if (choices[i].name)
-			status = cli_parse_codec(cmd, choices[i].name, choices[i].kind,
-						 &choices[i].coding->codec);
-		if (status != CLI_OK)
-			return status;
+			CLI_TRY(cli_parse_codec(cmd, choices[i].name, choices[i].kind,
+						&choices[i].coding->codec));
 		choices[i].coding->scale = scale;
 		choices[i].coding->group = a->group ? (uint32_t)a->group : TSR_GROUP_DEFAULT;
 	}
@@ -220,10 +216,9 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	struct tsr_err err = { 0 };
 	enum tsr_status packed;
 	struct cli_work work;
-	int status = cli_work_open(&work, cmd, &a->common, "packing");
+	int status = CLI_OK;
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "packing"));
 	packed = tsr_pack(a->common.operands.items, a->common.operands.n, a->common.output, o,
 			  &work.run, &p, &err);
 	cli_work_end(&work);
@@ -247,14 +242,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
-	int status = parse_codings(cmd, a, &o);
 
-	if (status == CLI_OK)
-		status = cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules);
-	if (status == CLI_OK)
-		status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(parse_codings(cmd, a, &o));
+	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
+	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	o.open = &a->common.open;
 	o.max_shard_nbytes = a->common.max_shard;
 	o.rules = rules;

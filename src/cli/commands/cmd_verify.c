@@ -99,10 +99,9 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 	struct tsr_err err = { 0 };
 	enum tsr_status verified;
 	struct cli_work work;
-	int status = cli_work_open(&work, cmd, &a->common, "verifying");
+	int status = CLI_OK;
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "verifying"));
 	verified = tsr_verify(a->common.operands.items[0], o, &work.run, &v, &err);
 	cli_work_end(&work);
 	if (!v)
@@ -130,10 +129,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		.strict = a->strict,
 		.open = &a->common.open,
 	};
-	const int status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	if (o.nbounds && !o.nagainst)
 		return cli_usage(cmd, "--max-error needs --against");
 	return verify(cmd, a, &o);
