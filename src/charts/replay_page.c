@@ -64,10 +64,7 @@ static void put_json(struct tsr_text *json, const struct tsr_curves *c)
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "first", r->nsteps ? r->steps[0].step : 0);
 	tsr_json_put_u64(json, "n", r->nsteps);
-	tsr_json_open(json, "names", '[');
-	for (size_t p = 0; p < r->nparams; p++)
-		tsr_json_put_string(json, NULL, r->params[p]);
-	tsr_json_close(json, ']');
+	tsr_json_put_strings(json, "names", r->params, r->nparams);
 	tsr_json_open(json, "panels", '[');
 	for (unsigned i = 0; i < c->n; i++)
 		put_panel_data(json, &c->curve[i], r->nsteps);

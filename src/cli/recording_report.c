@@ -3,6 +3,7 @@
 #include "cli/recording_report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "recording/recording_summary.h"
@@ -126,10 +127,7 @@ static void range_json(struct tsr_text *json, const char *key, const struct tsr_
 		tsr_json_put_null(json, key);
 		return;
 	}
-	tsr_json_open(json, key, '[');
-	tsr_json_put_double(json, NULL, r->low);
-	tsr_json_put_double(json, NULL, r->high);
-	tsr_json_close(json, ']');
+	tsr_json_put_doubles(json, key, (const double[]){ r->low, r->high }, 2);
 }
 
 static void group_json(struct tsr_text *json, const struct tsr_recording_summary *t, size_t group)
@@ -167,25 +165,15 @@ static void step_json(struct tsr_text *json, const struct tsr_recording_summary 
 
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "step", s->step);
-	tsr_json_open(json, "files", '[');
-	for (size_t i = 0; i < s->nfiles; i++)
-		tsr_json_put_string(json, NULL, s->files[i]);
-	tsr_json_close(json, ']');
+	tsr_json_put_strings(json, "files", s->files, s->nfiles);
 	tsr_json_put_u64(json, "tensors", t->steps[index].ntensors);
 	tsr_json_put_u64(json, "nbytes", t->steps[index].nbytes);
 	dtypes_json(json, t->steps[index].dtypes);
-	if (s->lr) {
-		tsr_json_open(json, "lr", '[');
-		for (size_t g = 0; g < t->recording->ngroups; g++)
-			tsr_json_put_double(json, NULL, s->lr[g]);
-		tsr_json_close(json, ']');
-	} else {
-		tsr_json_put_null(json, "lr");
-	}
-	if (s->has_loss)
-		tsr_json_put_double(json, "loss", s->loss);
+	if (s->lr)
+		tsr_json_put_doubles(json, "lr", s->lr, t->recording->ngroups);
 	else
-		tsr_json_put_null(json, "loss");
+		tsr_json_put_null(json, "lr");
+	tsr_json_put_double(json, "loss", s->has_loss ? s->loss : NAN);
 	tsr_json_close(json, '}');
 }
 
@@ -199,10 +187,7 @@ static void gradient_json(struct tsr_text *json, const struct tsr_recording_summ
 	else
 		tsr_json_put_null(json, "param_group");
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(g->dtype));
-	tsr_json_open(json, "shape", '[');
-	for (unsigned d = 0; d < g->rank; d++)
-		tsr_json_put_u64(json, NULL, g->shape[d]);
-	tsr_json_close(json, ']');
+	tsr_json_put_u64s(json, "shape", g->shape, g->rank);
 	tsr_json_put_u64(json, "steps", g->nsteps);
 	tsr_json_close(json, '}');
 }
@@ -216,10 +201,9 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	cli_json_begin(&json, cmd);
 	tsr_json_put_string(&json, "file", r->path);
 	tsr_json_put_string(&json, "kind", "recording");
-	if (r->optimizer == TSR_OPTIMIZER_COUNT)
-		tsr_json_put_null(&json, "optimizer");
-	else
-		tsr_json_put_string(&json, "optimizer", tsr_optimizer_name(r->optimizer));
+	tsr_json_put_string(&json, "optimizer",
+			    r->optimizer == TSR_OPTIMIZER_COUNT ? NULL
+								: tsr_optimizer_name(r->optimizer));
 	tsr_json_open(&json, "totals", '{');
 	tsr_json_put_u64(&json, "steps", r->nsteps);
 	tsr_json_put_u64(&json, "first_step", r->steps->step);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tersor/escape.h"
+#include "text/json.h"
 
 void tsr_format_bytes(char out[TSR_BYTES_ROOM], double nbytes)
 {
@@ -89,6 +90,19 @@ void tsr_format_coding(char out[TSR_CODING_ROOM], const struct tsr_coding *codin
 			 coding->group);
 	else
 		snprintf(out, TSR_CODING_ROOM, "%s", name);
+}
+
+void tsr_coding_put_json(const struct tsr_coding *coding, struct tsr_text *json)
+{
+	const struct tsr_codec *codec = coding->codec;
+
+	tsr_json_put_string(json, "codec", codec ? codec->name : "raw");
+	if (codec && codec->grouped) {
+		tsr_json_put_string(json, "scale", tsr_scale_name(coding->scale));
+		tsr_json_put_u64(json, "group", coding->group);
+	}
+	if (codec && codec->stochastic)
+		tsr_json_put_u64(json, "seed", coding->seed);
 }
 
 void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, unsigned indent)

@@ -51,10 +51,8 @@ static void put_json(struct tsr_text *json, const struct cli_common *common,
 	tsr_json_put_bool(json, "dry_run", common->dry_run);
 	tsr_json_put_u64(json, "nbytes", u->nbytes);
 	tsr_json_put_u64(json, "unchecked", u->source->nunchecked);
-	tsr_json_open(json, "notes", '[');
-	for (size_t i = 0; i < u->source->nnotes; i++)
-		tsr_json_put_string(json, NULL, u->source->notes[i]);
-	tsr_json_close(json, ']');
+	tsr_json_put_strings(json, "notes", (const char *const *)u->source->notes,
+			     u->source->nnotes);
 }
 
 static enum tsr_status convert(const struct cli_common *common, const struct tsr_write_options *o,

@@ -155,7 +155,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 
 	tsr_json_put_u64(json, "stored_nbytes", r->nbytes);
 	tsr_raw_reason_text(r, reason, sizeof(reason));
-	cli_json_string(json, "raw_reason", r->raw != TSR_RAW_NO ? reason : NULL);
+	tsr_json_put_string(json, "raw_reason", r->raw != TSR_RAW_NO ? reason : NULL);
 	if (p->source->tensors[i].coding.codec && r->measure.n) {
 		tsr_json_put_u64(json, "scale_underflow", r->report.scale_underflow);
 		cli_json_measure(json, &r->measure);

@@ -88,7 +88,7 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 
 	cli_json_begin(&json, cmd);
 	cli_json_inputs(&json, common);
-	cli_json_string(&json, "output", common->output);
+	tsr_json_put_string(&json, "output", common->output);
 	tsr_json_put_bool(&json, "dry_run", common->dry_run);
 	tsr_json_put_bool(&json, "written", written);
 	tsr_replay_put_json(r, &json);

@@ -70,7 +70,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 	const struct tsr_verified_tensor *r = &v->tensors[i];
 
 	tsr_json_put_u64(json, "nonfinite", r->nonfinite);
-	cli_json_string(json, "fault", r->fault[0] ? r->fault : NULL);
+	tsr_json_put_string(json, "fault", r->fault[0] ? r->fault : NULL);
 	if (v->original && r->measure.n)
 		cli_json_measure(json, &r->measure);
 }
