@@ -109,31 +109,19 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 	return CLI_OK;
 }
 
-struct opt_names {
-	const struct cli_opts *all;
-	unsigned next;
-};
-
-static const char *next_opt(void *ctx)
-{
-	struct opt_names *names = ctx;
-
-	return names->next < names->all->n ? names->all->opt[names->next++]->name : NULL;
-}
-
 static int unknown_option(const struct cli_cmd *cmd, const struct cli_opts *all, const char *word)
 {
-	struct opt_names at = { all, 0 };
-	const struct cli_names names = { next_opt, &at };
-	const char *near;
 	char name[64];
+	struct cli_nearest nearest = { .wrong = name };
 
 	if (word[0] != '-' || word[1] != '-')
 		return cli_usage(cmd, "unknown option '%s'", word);
 	snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
-	near = cli_nearest(name, &names);
-	if (near)
-		return cli_usage(cmd, "unknown option '--%s'; did you mean '--%s'?", name, near);
+	for (unsigned i = 0; i < all->n; i++)
+		cli_nearest_offer(&nearest, all->opt[i]->name);
+	if (nearest.name)
+		return cli_usage(cmd, "unknown option '--%s'; did you mean '--%s'?", name,
+				 nearest.name);
 	return cli_usage(cmd, "unknown option '--%s'", name);
 }
 

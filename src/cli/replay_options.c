@@ -42,30 +42,25 @@ static int parse_betas(const struct cli_cmd *cmd, const char *betas, struct tsr_
 	return CLI_OK;
 }
 
-static const char *next_hyper(void *ctx)
-{
-	unsigned *i = ctx;
-
-	return *i < TSR_HYPER_COUNT ? tsr_hyper_name((enum tsr_hyper_name)(*i)++) : NULL;
-}
-
 static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_hyper *h)
 {
-	unsigned next = 0;
-	const struct cli_names names = { next_hyper, &next };
-	double value;
 	char text[32];
+	struct cli_nearest nearest = { .wrong = text };
+	double value;
 
 	if (!cli_split_setting(item, text, &value))
 		return cli_usage(cmd, "option --hyper: found '%s', expected NAME=X with a number",
 				 item);
 	for (unsigned name = 0; name < TSR_HYPER_COUNT; name++) {
-		if (strcmp(tsr_hyper_name((enum tsr_hyper_name)name), text) != 0)
-			continue;
-		tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
-		return CLI_OK;
+		const char *known = tsr_hyper_name((enum tsr_hyper_name)name);
+
+		if (strcmp(known, text) == 0) {
+			tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
+			return CLI_OK;
+		}
+		cli_nearest_offer(&nearest, known);
 	}
-	return cli_unknown(cmd, "option --hyper: unknown name", text, &names,
+	return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
 			   ", expected momentum or similar");
 }
 
@@ -228,18 +223,10 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 
 /* --- Gates and rules -------------------------------------------------------------------------- */
 
-static const char *next_figure(void *ctx)
-{
-	unsigned *i = ctx;
-
-	return *i < TSR_FIGURE_COUNT ? tsr_figure_name((enum tsr_figure_name)(*i)++) : NULL;
-}
-
 static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_gate *ret)
 {
-	unsigned next = 0;
-	const struct cli_names names = { next_figure, &next };
 	char name[32];
+	struct cli_nearest nearest = { .wrong = name };
 
 	if (!cli_split_setting(item, name, &ret->limit) || ret->limit < 0)
 		return cli_usage(cmd,
@@ -247,7 +234,9 @@ static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_ga
 				 item);
 	if (tsr_figure_find(name, &ret->figure))
 		return CLI_OK;
-	return cli_unknown(cmd, "option --gate: unknown figure", name, &names,
+	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
+		cli_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)i));
+	return cli_unknown(cmd, "option --gate: unknown figure", &nearest,
 			   ", expected update-nmse or similar");
 }
 
