@@ -12,7 +12,6 @@
 #include "charts/replay_chart.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
-#include "charts/replay_page.h"
 #include "tersor/version.h"
 
 TSR_EMBED(tsr_replay_page_css, "src/charts/replay_page.css");

@@ -7,7 +7,6 @@
 #include "report/format.h"
 #include "charts/page.h"
 #include "charts/sweep_chart.h"
-#include "charts/sweep_page.h"
 #include "report/sweep_figures.h"
 
 TSR_EMBED(tsr_sweep_page_css, "src/charts/sweep_page.css");

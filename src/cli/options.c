@@ -9,7 +9,6 @@
 
 #include "cli/input.h"
 #include "cli/nearest.h"
-#include "cli/paths.h"
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 

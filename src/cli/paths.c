@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a report would replace another file that the command line names. */
-#include "cli/paths.h"
+#include "cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>

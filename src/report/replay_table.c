@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of a replay: what was replayed and how far it is from FP32. */
-#include "report/replay_table.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,6 +11,7 @@
 #include "report/format.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
+#include "report/replay_report.h"
 
 /* Unless verbose: steps in the table besides the worst, and lines of lists. */
 #define STEPS_SHOWN 20

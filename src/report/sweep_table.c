@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of a sweep. */
-#include "report/sweep_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "report/format.h"
 #include "report/sweep_figures.h"
+#include "report/sweep_report.h"
 
 /* The most changes shown unless verbose. */
 #define CHANGES_SHOWN 40

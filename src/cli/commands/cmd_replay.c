@@ -9,9 +9,7 @@
 #include "cli/work.h"
 #include "replay/replay_result.h"
 #include "charts/replay_chart.h"
-#include "charts/replay_page.h"
 #include "report/replay_report.h"
-#include "report/replay_table.h"
 #include "text/json.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)

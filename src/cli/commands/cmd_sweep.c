@@ -9,12 +9,9 @@
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/work.h"
-#include "report/sweep_baseline.h"
 #include "charts/sweep_chart.h"
 #include "report/sweep_figures.h"
-#include "charts/sweep_page.h"
 #include "report/sweep_report.h"
-#include "report/sweep_table.h"
 #include "text/json.h"
 
 struct args {
