@@ -56,11 +56,9 @@ static void print_group(const struct tsr_recording_summary *t, size_t group)
 	const struct tsr_hyper *h = &t->recording->groups[group].hyper;
 	const struct tsr_recorded_group *g = &t->groups[group];
 	const char *before = "\n         ";
-	char count[TSR_COUNT_ROOM];
 
-	tsr_format_count(count, g->numel);
 	printf("group %-2zu %" PRIu64 " parameter%s, %s elements, lr ", group, g->nparams,
-	       g->nparams == 1 ? "" : "s", count);
+	       g->nparams == 1 ? "" : "s", tsr_format_count(g->numel).text);
 	print_range(&g->lr);
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
 		if (!tsr_hyper_is_set(h, (enum tsr_hyper_name)i))
@@ -76,16 +74,15 @@ static void print_steps(const struct tsr_recording_summary *t)
 	printf("\n%9s %7s %8s %11s %11s  %s\n", "step", "tensors", "bytes", "lr", "loss", "file");
 	for (size_t i = 0; i < t->recording->nsteps; i++) {
 		const struct tsr_recording_step *s = &t->recording->steps[i];
-		char size[TSR_BYTES_ROOM], lr[24] = "-", loss[24] = "-", name[TSR_NAME_ROOM];
+		char lr[24] = "-", loss[24] = "-";
 
-		tsr_format_bytes(size, (double)t->steps[i].nbytes);
-		tsr_format_name(name, s->files[0], 27);
 		if (s->lr)
 			snprintf(lr, sizeof(lr), "%.6g", s->lr[0]);
 		if (s->has_loss)
 			snprintf(loss, sizeof(loss), "%.6g", s->loss);
 		printf("%9" PRIu64 " %7" PRIu64 " %8s %11s %11s  %s", s->step, t->steps[i].ntensors,
-		       size, lr, loss, name);
+		       tsr_format_bytes((double)t->steps[i].nbytes).text, lr, loss,
+		       tsr_format_name(s->files[0], 27).text);
 		if (s->nfiles > 1)
 			printf(" +%zu", s->nfiles - 1);
 		printf("\n");
@@ -95,16 +92,13 @@ static void print_steps(const struct tsr_recording_summary *t)
 static void print_report(const struct cli_common *common, const struct tsr_recording_summary *t)
 {
 	const struct tsr_recording *r = t->recording;
-	char name[TSR_NAME_ROOM], size[TSR_BYTES_ROOM];
 
-	tsr_format_name(name, r->path, 50);
-	tsr_format_bytes(size, (double)t->nbytes);
-	printf("%s: recording, %s\n\n", name,
+	printf("%s: recording, %s\n\n", tsr_format_name(r->path, 50).text,
 	       r->optimizer == TSR_OPTIMIZER_COUNT ? "optimizer not recorded"
 						   : tsr_optimizer_name(r->optimizer));
 	printf("steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
 	       r->steps->step, r->steps[r->nsteps - 1].step, r->nsteps, t->nfiles,
-	       t->nfiles == 1 ? "" : "s", size);
+	       t->nfiles == 1 ? "" : "s", tsr_format_bytes((double)t->nbytes).text);
 	printf("loss     ");
 	print_range(&t->loss);
 	printf("\ntensors  %zu, ", t->ngradients);

@@ -11,7 +11,6 @@
 #include "report/format.h"
 #include "report/summary.h"
 #include "text/json.h"
-#include "text/shape.h"
 
 struct args {
 	struct cli_common common;
@@ -86,18 +85,14 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 
 static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_tensor *r)
 {
-	char name[TSR_NAME_ROOM], shape[TSR_SHAPE_ROOM], coding[TSR_CODING_ROOM];
-
-	tsr_format_name(name, t->name, 34);
-	tsr_shape_text(shape, sizeof(shape), t->rank, t->shape);
-	tsr_format_coding(coding, &t->coding);
-	printf("  %-34s %-16s %-18s", name, shape, coding);
+	printf("  %-34s %-16s %-18s", tsr_format_name(t->name, 34).text,
+	       tsr_format_shape(t->rank, t->shape).text, tsr_format_coding(&t->coding).text);
 	if (t->coding.codec && r->measure.n)
 		printf(" %7.1e", tsr_measure_value(&r->measure, TSR_METRIC_NMSE));
 	printf("\n");
 	if (t->weight) {
-		tsr_format_name(name, t->weight, 60);
-		printf("    %s of %s\n", tsr_kind_name(t->kind), name);
+		printf("    %s of %s\n", tsr_kind_name(t->kind),
+		       tsr_format_name(t->weight, 60).text);
 	}
 }
 
@@ -120,7 +115,6 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 {
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
-	char size[TSR_BYTES_ROOM], name[TSR_NAME_ROOM];
 	struct tsr_text table = { 0 };
 	int status;
 
@@ -130,9 +124,8 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf("\n");
 	tsr_summary_put_table(s, &table);
 	status = cli_write_report(&table, NULL);
-	tsr_format_bytes(size, (double)out);
-	tsr_format_name(name, a->common.output, 40);
-	printf("\n%s: %s%s, %.1f%% of the input's data", name, size,
+	printf("\n%s: %s%s, %.1f%% of the input's data", tsr_format_name(a->common.output, 40).text,
+	       tsr_format_bytes((double)out).text,
 	       a->common.dry_run ? " planned"
 	       : a->written	 ? ""
 				 : " not written",
@@ -141,8 +134,8 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf(", %.3f bytes per parameter", per_parameter);
 	printf("\n");
 	if (s->total.worst && s->total.worst_nmse > 0) {
-		tsr_format_name(name, s->total.worst->name, 50);
-		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse, name);
+		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
+		       tsr_format_name(s->total.worst->name, 50).text);
 	}
 	return status;
 }

@@ -34,7 +34,6 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 {
 	const struct tsr_checkpoint *c = v->checked;
 	uint64_t planes = 0, nbytes = 0, nonfinite = 0;
-	char name[TSR_NAME_ROOM], size[TSR_BYTES_ROOM];
 
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
@@ -45,12 +44,11 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 		nonfinite += r->nonfinite;
 		if (!r->fault[0] && !a->common.verbose)
 			continue;
-		tsr_format_name(name, t->name, 40);
-		printf("%-7s %-40s %s\n", r->fault[0] ? "FAULT" : "ok", name, r->fault);
+		printf("%-7s %-40s %s\n", r->fault[0] ? "FAULT" : "ok",
+		       tsr_format_name(t->name, 40).text, r->fault);
 	}
-	tsr_format_name(name, c->path, 40);
-	tsr_format_bytes(size, (double)nbytes);
-	printf("%s: %zu tensors, %s read\n", name, c->ntensors, size);
+	printf("%s: %zu tensors, %s read\n", tsr_format_name(c->path, 40).text, c->ntensors,
+	       tsr_format_bytes((double)nbytes).text);
 	if (c->packed)
 		printf("  %" PRIu64 " planes have the hash that was recorded\n", planes);
 	else if (v->nchecksums)
