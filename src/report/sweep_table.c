@@ -11,22 +11,22 @@
 /* The most changes shown unless verbose. */
 #define CHANGES_SHOWN 40
 
-static void format_error(char out[16], double value)
+static struct tsr_cell format_error(double value)
 {
-	snprintf(out, 16, value > 0 ? "%.3e" : "0", value);
+	struct tsr_cell out;
+
+	snprintf(out.text, sizeof(out.text), value > 0 ? "%.3e" : "0", value);
+	return out;
 }
 
 /* The columns that totals and exponents have in common. */
 static void put_figures(struct tsr_text *out, const struct tsr_sweep_row *row)
 {
-	char mean[16], max[16];
-
-	format_error(mean, tsr_sweep_row_mean(row));
-	format_error(max, (double)row->max_rel);
-	tsr_text_printf(out, "%9s  %10s %10s %13s %9s\n",
-			tsr_format_percent(row->exact, row->count).text, mean, max,
-			tsr_format_count(row->max_ulp).text,
-			tsr_format_percent(row->overflow, row->count).text);
+	tsr_text_printf(
+		out, "%9s  %10s %10s %13s %9s\n", tsr_format_percent(row->exact, row->count).text,
+		format_error(tsr_sweep_row_mean(row)).text, format_error((double)row->max_rel).text,
+		tsr_format_count(row->max_ulp).text,
+		tsr_format_percent(row->overflow, row->count).text);
 }
 
 static void put_head(struct tsr_text *out, const char *first, const char *second)
