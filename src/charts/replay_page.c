@@ -274,10 +274,8 @@ static void put_steps(struct tsr_text *html, const struct tsr_curves *c)
 /* The largest value of a tensor over the steps. */
 static double largest_of(const struct tsr_replay *r, const struct tsr_curve *c, size_t param)
 {
-	const enum tsr_figure_name name = c->kind->figure;
-	const uint64_t whole = name == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
-							    : tsr_replay_numel(r, param);
-	const double largest = tsr_replay_largest(r, param, name);
+	const uint64_t whole = tsr_curve_whole(c->kind, r, param);
+	const double largest = tsr_replay_largest(r, param, c->kind->figure);
 
 	if (!c->kind->percent)
 		return largest;
