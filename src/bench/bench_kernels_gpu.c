@@ -5,8 +5,9 @@
 
 #include "base/fail.h"
 #include "bench/bench_kernels.h"
-#include "bench/bench_steps_gpu.h"
+#include "bench/bench_steps.h"
 #include "bench/bench_timing.h"
+#include "bench/bench_timing_gpu.h"
 
 /* Values generated on the CPU; the rest of the array repeats them. */
 #define PATTERN_ELEMENTS (UINT64_C(1) << 24)

@@ -42,4 +42,10 @@ enum tsr_status tsr_bench_steps(void *const room[4], uint64_t n, unsigned repeat
 				const struct tsr_run *run, struct tsr_bench_kernels *ret,
 				struct tsr_err *err);
 
+/* The same with GPU kernels: @values and @squares are in device memory. */
+struct tsr_bench_gpu;
+enum tsr_status tsr_bench_steps_gpu(const struct tsr_bench_gpu *on, const float *values,
+				    const float *squares, uint64_t n, struct tsr_bench_kernels *ret,
+				    struct tsr_err *err);
+
 #endif

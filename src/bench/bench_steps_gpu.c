@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The speed of optimizer steps on a GPU, in device time. */
-#include "bench/bench_steps_gpu.h"
-
 #include "base/fail.h"
 #include "bench/bench_steps.h"
+#include "bench/bench_timing_gpu.h"
 
 /* Planes begin at multiples of this. */
 #define ALIGNMENT UINT64_C(256)

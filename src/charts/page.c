@@ -68,10 +68,7 @@ void tsr_page_close(struct tsr_text *html)
 
 void tsr_html_put_count(struct tsr_text *html, const char *tag, uint64_t n)
 {
-	char count[TSR_COUNT_ROOM];
-
-	tsr_format_count(count, n);
-	tsr_text_printf(html, "<%s>%s</%s>", tag, count, tag);
+	tsr_text_printf(html, "<%s>%s</%s>", tag, tsr_format_count(n).text, tag);
 }
 
 void tsr_html_put_text(struct tsr_text *html, const char *text)

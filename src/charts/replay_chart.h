@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The charts of a replay: its curves over steps. */
+/* The charts and the page of a replay. */
 #ifndef TSR_REPORT_REPLAY_CHART_H
 #define TSR_REPORT_REPLAY_CHART_H
 
@@ -8,6 +8,9 @@
 
 /* An SVG file with a panel per curve: all tensors, and the worst tensor of each step. */
 void tsr_replay_put_svg(const struct tsr_replay *r, struct tsr_text *svg);
+
+/* A page with the chart, its values and tables, in one file. */
+void tsr_replay_put_html(const struct tsr_replay *r, struct tsr_text *html);
 
 /* How the panels are laid out. */
 struct tsr_curves_layout {

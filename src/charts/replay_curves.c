@@ -24,12 +24,11 @@ static const struct tsr_curve_kind kinds[] = {
 
 _Static_assert(sizeof(kinds) / sizeof(*kinds) <= TSR_CURVES_MAX, "a curve of each kind");
 
-/* The count that is 100% of a parameter, or of all for SIZE_MAX; 0 if unknown. */
-static uint64_t whole_of(const struct tsr_curves *c, const struct tsr_curve_kind *kind,
+uint64_t tsr_curve_whole(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
 			 size_t param)
 {
-	return kind->figure == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(c->replay, param)
-						    : tsr_replay_numel(c->replay, param);
+	return kind->figure == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
+						    : tsr_replay_numel(r, param);
 }
 
 static double percent_of(double part, double whole)
@@ -112,7 +111,8 @@ bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r)
 					     .worst = c->values + (2 * c->n + 1) * n,
 					     .tensor = c->tensors + c->n * n };
 		for (size_t p = 0; p <= r->nparams && kinds[k].percent; p++)
-			whole[p] = (double)whole_of(c, &kinds[k], p < r->nparams ? p : SIZE_MAX);
+			whole[p] = (double)tsr_curve_whole(&kinds[k], r,
+							   p < r->nparams ? p : SIZE_MAX);
 		c->n += fill_curve(c, curve, whole);
 	}
 	free(whole);

@@ -18,6 +18,10 @@ struct tsr_curve_kind {
 	bool only_if_any; /* no panel if all values are 0 */
 };
 
+/* The count that is 100% of a parameter, or of all for SIZE_MAX; 0 if unknown. */
+uint64_t tsr_curve_whole(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
+			 size_t param);
+
 /* A figure over steps; arrays have a value per step, or NaN. */
 struct tsr_curve {
 	const struct tsr_curve_kind *kind;

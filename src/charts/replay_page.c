@@ -12,7 +12,6 @@
 #include "charts/replay_chart.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
-#include "charts/replay_page.h"
 #include "tersor/version.h"
 
 TSR_EMBED(tsr_replay_page_css, "src/charts/replay_page.css");
@@ -64,10 +63,7 @@ static void put_json(struct tsr_text *json, const struct tsr_curves *c)
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "first", r->nsteps ? r->steps[0].step : 0);
 	tsr_json_put_u64(json, "n", r->nsteps);
-	tsr_json_open(json, "names", '[');
-	for (size_t p = 0; p < r->nparams; p++)
-		tsr_json_put_string(json, NULL, r->params[p]);
-	tsr_json_close(json, ']');
+	tsr_json_put_strings(json, "names", r->params, r->nparams);
 	tsr_json_open(json, "panels", '[');
 	for (unsigned i = 0; i < c->n; i++)
 		put_panel_data(json, &c->curve[i], r->nsteps);
@@ -278,10 +274,8 @@ static void put_steps(struct tsr_text *html, const struct tsr_curves *c)
 /* The largest value of a tensor over the steps. */
 static double largest_of(const struct tsr_replay *r, const struct tsr_curve *c, size_t param)
 {
-	const enum tsr_figure_name name = c->kind->figure;
-	const uint64_t whole = name == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
-							    : tsr_replay_numel(r, param);
-	const double largest = tsr_replay_largest(r, param, name);
+	const uint64_t whole = tsr_curve_whole(c->kind, r, param);
+	const double largest = tsr_replay_largest(r, param, c->kind->figure);
 
 	if (!c->kind->percent)
 		return largest;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chart of a sweep: mean relative error against exponent, BF16 above, FP16 below. */
+/* The chart and the page of a sweep: mean relative error against exponent, BF16 above, FP16 below. */
 #ifndef TSR_REPORT_SWEEP_CHART_H
 #define TSR_REPORT_SWEEP_CHART_H
 
@@ -10,6 +10,9 @@
 
 /* An SVG file with a line per codec. */
 void tsr_sweep_put_svg(const struct tsr_sweep *s, struct tsr_text *svg);
+
+/* A page with the chart, its values and tables, in one file. */
+void tsr_sweep_put_html(const struct tsr_sweep *s, struct tsr_text *html);
 
 /* --- For pages ------------------------------------------------------------------------------ */
 

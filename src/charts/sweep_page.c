@@ -7,7 +7,6 @@
 #include "report/format.h"
 #include "charts/page.h"
 #include "charts/sweep_chart.h"
-#include "charts/sweep_page.h"
 #include "report/sweep_figures.h"
 
 TSR_EMBED(tsr_sweep_page_css, "src/charts/sweep_page.css");
@@ -66,10 +65,8 @@ static void put_error(struct tsr_text *html, double value)
 /* A percentage as in other tables, with a longer dash. */
 static void put_share(struct tsr_text *html, uint64_t part, uint64_t whole)
 {
-	char share[TSR_PERCENT_ROOM];
-
-	tsr_format_percent(share, part, whole);
-	tsr_text_printf(html, "<td>%s</td>", whole ? share : "\xe2\x80\x93");
+	tsr_text_printf(html, "<td>%s</td>",
+			whole ? tsr_format_percent(part, whole).text : "\xe2\x80\x93");
 }
 
 static void put_table(const struct tsr_sweep *s, struct tsr_text *html)

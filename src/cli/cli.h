@@ -28,6 +28,14 @@ enum cli_exit {
 	CLI_IO = 4, /* input/output error or out of resources */
 };
 
+/* Run `call`; forward its exit status to the caller of this function unless it is CLI_OK. */
+#define CLI_TRY(call) \
+	do { \
+		const int try_status_ = (call); \
+		if (try_status_ != CLI_OK) \
+			return try_status_; \
+	} while (0)
+
 /* --- Options -------------------------------------------------------------------------------- */
 
 enum cli_type {
@@ -137,6 +145,9 @@ void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret);
 
 /* Parse and run a command; argv[0] is its name.  Returns the exit status. */
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
+
+/* CLI_OK, or CLI_IO after a message.  Neither a report nor an output lands on another option's file. */
+int cli_check_paths(const struct cli_opts *opts, const void *args);
 
 void cli_print_help(const struct cli_cmd *cmd);
 void cli_print_main_help(void);

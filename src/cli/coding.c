@@ -8,20 +8,6 @@
 
 #include "cli/nearest.h"
 
-struct codec_names {
-	const struct tsr_codec *const *at;
-	unsigned kinds;
-};
-
-static const char *next_codec(void *ctx)
-{
-	struct codec_names *names = ctx;
-
-	while (*names->at && !((*names->at)->kinds & names->kinds))
-		names->at++;
-	return *names->at ? (*names->at++)->name : NULL;
-}
-
 /* "weight ", or nothing if any kind will do. */
 static const char *kind_text(char out[32], unsigned kinds)
 {
@@ -34,8 +20,7 @@ static const char *kind_text(char out[32], unsigned kinds)
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret)
 {
-	struct codec_names at = { tsr_codecs(), kinds };
-	const struct cli_names names = { next_codec, &at };
+	struct cli_nearest nearest = { .wrong = name };
 	char kind[32], what[64];
 
 	*ret = tsr_codec_find(name);
@@ -46,7 +31,11 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		return cli_usage(cmd, "codec '%s' is not for %stensors; 'tersor codecs' lists them",
 				 name, kind);
 	snprintf(what, sizeof(what), "unknown %scodec", kind);
-	return cli_unknown(cmd, what, name, &names, "; 'tersor codecs' lists them");
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		if ((*c)->kinds & kinds)
+			cli_nearest_offer(&nearest, (*c)->name);
+	}
+	return cli_unknown(cmd, what, &nearest, "; 'tersor codecs' lists them");
 }
 
 bool cli_parse_double(const char *text, double *ret)

@@ -28,21 +28,15 @@ static const struct cli_cmd *find(const char *name)
 	return NULL;
 }
 
-static const char *next_name(void *ctx)
-{
-	const struct cli_cmd *const **at = ctx;
-
-	return **at ? (*(*at)++)->name : NULL;
-}
-
 static int unknown_command(const char *name)
 {
-	const struct cli_cmd *const *at = cli_cmds;
-	const struct cli_names names = { next_name, &at };
-	const char *near = cli_nearest(name, &names);
+	struct cli_nearest nearest = { .wrong = name };
 
-	if (near)
-		return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", name, near);
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
+		cli_nearest_offer(&nearest, (*c)->name);
+	if (nearest.name)
+		return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", name,
+				nearest.name);
 	return cli_fail(CLI_USAGE, "unknown command '%s' (see 'tersor --help')", name);
 }
 

@@ -30,28 +30,21 @@ static unsigned edit_distance(const char *a, const char *b)
 	return row[nb];
 }
 
-const char *cli_nearest(const char *wrong, const struct cli_names *names)
+void cli_nearest_offer(struct cli_nearest *nearest, const char *name)
 {
-	const char *best = NULL, *name;
-	unsigned least = (unsigned)(strlen(wrong) / 3) + 2;
+	const unsigned distance = edit_distance(nearest->wrong, name);
 
-	while ((name = names->next(names->ctx))) {
-		const unsigned distance = edit_distance(wrong, name);
-
-		if (distance < least) {
-			least = distance;
-			best = name;
-		}
-	}
-	return best;
+	if (distance >= (nearest->name ? nearest->distance : strlen(nearest->wrong) / 3 + 2))
+		return;
+	nearest->name = name;
+	nearest->distance = distance;
 }
 
-int cli_unknown(const struct cli_cmd *cmd, const char *what, const char *wrong,
-		const struct cli_names *names, const char *advice)
+int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct cli_nearest *nearest,
+		const char *advice)
 {
-	const char *near = cli_nearest(wrong, names);
-
-	if (near)
-		return cli_usage(cmd, "%s '%s'; did you mean '%s'?", what, wrong, near);
-	return cli_usage(cmd, "%s '%s'%s", what, wrong, advice);
+	if (nearest->name)
+		return cli_usage(cmd, "%s '%s'; did you mean '%s'?", what, nearest->wrong,
+				 nearest->name);
+	return cli_usage(cmd, "%s '%s'%s", what, nearest->wrong, advice);
 }

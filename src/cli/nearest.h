@@ -5,17 +5,17 @@
 
 #include "cli/cli.h"
 
-/* A list of names: `next` yields one after the other, then NULL. */
-struct cli_names {
-	const char *(*next)(void *ctx);
-	void *ctx;
+/* A search: set `wrong`, offer every known name, then read `name`. */
+struct cli_nearest {
+	const char *wrong;
+	const char *name; /* the nearest one so far; NULL if none is near */
+	unsigned distance;
 };
 
-/* The name nearest to @wrong; NULL if none is near. */
-const char *cli_nearest(const char *wrong, const struct cli_names *names);
+void cli_nearest_offer(struct cli_nearest *nearest, const char *name);
 
-/* Say that @wrong is not a known @what ("option --gate: unknown figure"); returns CLI_USAGE. */
-int cli_unknown(const struct cli_cmd *cmd, const char *what, const char *wrong,
-		const struct cli_names *names, const char *advice);
+/* Say that the wrong name is not a known @what ("option --gate: unknown figure"); returns CLI_USAGE. */
+int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct cli_nearest *nearest,
+		const char *advice);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command lines: the options that commands share, and parsing by table. */
+/* Command lines: parsed by the tables of options, then run. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -9,82 +9,6 @@
 
 #include "cli/input.h"
 #include "cli/nearest.h"
-#include "cli/paths.h"
-
-/* --- Options that commands share ------------------------------------------------------------ */
-
-#define AT(field) offsetof(struct cli_common, field)
-
-static const struct cli_opt output_opts[] = { { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0,
-						"@file", "write the result to OUT" },
-					      { 0 } };
-static const struct cli_opt draw_opts[] = {
-	CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
-		"print the figures as CSV, or write them to FILE"),
-	CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report", "draw a chart"),
-	CLI_OPT("html", "FILE", CLI_STRING, html, "@report",
-		"write a page with the chart, its values and tables"),
-	{ 0 }
-};
-static const struct cli_opt write_opts[] = {
-	CLI_OPT_NUMBER("max-shard-size", "SIZE", max_shard, 1, UINT64_MAX,
-		       "split into safetensors shards of at most SIZE bytes of data, with an "
-		       "index"),
-	{ "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "overwrite OUT if it exists" },
-	CLI_OPT_FLAG("dry-run", dry_run, "show the plan: read headers only, write nothing"),
-	{ 0 }
-};
-static const struct cli_opt read_opts[] = {
-	CLI_OPT_FLAG("follow-symlinks", follow, "open shards that are symbolic links"),
-	CLI_OPT("as", "DTYPE", CLI_STRING, as, "bf16 f16 f8_e4m3 f8_e5m2",
-		"dtype of .npy elements that have none: bf16, f8_e4m3, ..."),
-	CLI_OPT("params", "FILE", CLI_STRING, params, "@file",
-		"names of parameters, one per line, in the optimizer's order"),
-	{ 0 }
-};
-static const struct cli_opt device_opts[] = {
-	CLI_OPT("device", "DEVICE", CLI_STRING, device, "auto cpu cuda",
-		"where to compute: auto (default), cpu, cuda or cuda:N"),
-	{ 0 }
-};
-static const struct cli_opt work_opts[] = {
-	{ "threads", 'j', "N", CLI_NUMBER, AT(threads), 0, 256, NULL,
-	  "worker threads (default 0: one per processor)" },
-	CLI_OPT_FLAG("no-progress", no_progress, "do not show a progress bar"),
-	{ 0 }
-};
-static const struct cli_opt report_opts[] = {
-	CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
-		"print the report as JSON, or write it to FILE"),
-	{ "quiet", 'q', NULL, CLI_COUNT, AT(quiet), 0, 0, NULL,
-	  "no warnings; given twice, no report either" },
-	{ "verbose", 'v', NULL, CLI_COUNT, AT(verbose), 0, 0, NULL,
-	  "report details, such as every tensor" },
-	{ 0 }
-};
-static const struct cli_opt help_opts[] = {
-	{ "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL, "show this help" }, { 0 }
-};
-
-static void add(struct cli_opts *to, bool taken, const struct cli_opt *opts)
-{
-	for (; taken && opts && opts->name; opts++)
-		to->opt[to->n++] = opts;
-}
-
-void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
-{
-	ret->n = 0;
-	add(ret, cmd->takes & CLI_WRITES, output_opts);
-	add(ret, true, cmd->opts);
-	add(ret, cmd->takes & CLI_DRAWS, draw_opts);
-	add(ret, cmd->takes & CLI_WRITES, write_opts);
-	add(ret, cmd->takes & CLI_READS, read_opts);
-	add(ret, cmd->takes & CLI_COMPUTES, device_opts);
-	add(ret, cmd->takes & CLI_WORKS, work_opts);
-	add(ret, cmd->takes & CLI_REPORTS, report_opts);
-	add(ret, true, help_opts);
-}
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
@@ -184,31 +108,19 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 	return CLI_OK;
 }
 
-struct opt_names {
-	const struct cli_opts *all;
-	unsigned next;
-};
-
-static const char *next_opt(void *ctx)
-{
-	struct opt_names *names = ctx;
-
-	return names->next < names->all->n ? names->all->opt[names->next++]->name : NULL;
-}
-
 static int unknown_option(const struct cli_cmd *cmd, const struct cli_opts *all, const char *word)
 {
-	struct opt_names at = { all, 0 };
-	const struct cli_names names = { next_opt, &at };
-	const char *near;
 	char name[64];
+	struct cli_nearest nearest = { .wrong = name };
 
 	if (word[0] != '-' || word[1] != '-')
 		return cli_usage(cmd, "unknown option '%s'", word);
 	snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
-	near = cli_nearest(name, &names);
-	if (near)
-		return cli_usage(cmd, "unknown option '--%s'; did you mean '--%s'?", name, near);
+	for (unsigned i = 0; i < all->n; i++)
+		cli_nearest_offer(&nearest, all->opt[i]->name);
+	if (nearest.name)
+		return cli_usage(cmd, "unknown option '--%s'; did you mean '--%s'?", name,
+				 nearest.name);
 	return cli_usage(cmd, "unknown option '--%s'", name);
 }
 
@@ -267,7 +179,6 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 	optind = 1;
 	while ((found = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
 		unsigned i = 0;
-		int status;
 
 		if (found == '?' && optopt && optopt < 256) {
 			const char word[] = { '-', (char)optopt, '\0' };
@@ -283,10 +194,8 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 			return cli_usage(cmd, "option '%s' needs an argument", argv[optind - 1]);
 		while (found < 256 && all->opt[i]->key != found)
 			i++;
-		status = store(cmd, all->opt[found < 256 ? i : (unsigned)found - 256], optarg,
-			       args);
-		if (status != CLI_OK)
-			return status;
+		CLI_TRY(store(cmd, all->opt[found < 256 ? i : (unsigned)found - 256], optarg,
+			      args));
 	}
 	for (; optind < argc; optind++)
 		common->operands.items[common->operands.n++] = argv[optind];
@@ -310,16 +219,13 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 {
 	struct cli_common *common = args;
 	struct cli_input input;
-	int status = check_operands(cmd, common);
+	int status;
 
-	if (status == CLI_OK && cmd->output_needed && !common->output)
-		status = cli_usage(cmd, "no output; give it with -o OUT");
-	if (status == CLI_OK)
-		status = cli_check_paths(all, args);
-	if (status == CLI_OK)
-		status = cli_parse_input(cmd, common, &input);
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(check_operands(cmd, common));
+	if (cmd->output_needed && !common->output)
+		return cli_usage(cmd, "no output; give it with -o OUT");
+	CLI_TRY(cli_check_paths(all, args));
+	CLI_TRY(cli_parse_input(cmd, common, &input));
 	status = cmd->run(cmd, args);
 	cli_input_free(&input);
 	return status;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "io/file.h"
+#include "report/format.h"
 #include "text/json.h"
 
 /* Without a file it goes to standard output. */
@@ -147,18 +148,7 @@ int cli_json_end(struct tsr_text *json, const struct cli_common *common)
 
 void cli_json_inputs(struct tsr_text *json, const struct cli_common *common)
 {
-	tsr_json_open(json, "inputs", '[');
-	for (unsigned i = 0; i < common->operands.n; i++)
-		tsr_json_put_string(json, NULL, common->operands.items[i]);
-	tsr_json_close(json, ']');
-}
-
-void cli_json_string(struct tsr_text *json, const char *key, const char *value)
-{
-	if (value)
-		tsr_json_put_string(json, key, value);
-	else
-		tsr_json_put_null(json, key);
+	tsr_json_put_strings(json, "inputs", common->operands.items, common->operands.n);
 }
 
 static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
@@ -168,17 +158,8 @@ static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 	if (t->weight)
 		tsr_json_put_string(json, "weight", t->weight);
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
-	tsr_json_open(json, "shape", '[');
-	for (unsigned d = 0; d < t->rank; d++)
-		tsr_json_put_u64(json, NULL, t->shape[d]);
-	tsr_json_close(json, ']');
-	tsr_json_put_string(json, "codec", t->coding.codec ? t->coding.codec->name : "raw");
-	if (t->coding.codec && t->coding.codec->grouped) {
-		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));
-		tsr_json_put_u64(json, "group", t->coding.group);
-	}
-	if (t->coding.codec && t->coding.codec->stochastic)
-		tsr_json_put_u64(json, "seed", t->coding.seed);
+	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
+	tsr_coding_put_json(&t->coding, json);
 	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
 }
 

@@ -38,9 +38,6 @@ int cli_json_end(struct tsr_text *json, const struct cli_common *common);
 /* A member "inputs": the operands. */
 void cli_json_inputs(struct tsr_text *json, const struct cli_common *common);
 
-/* A string, or null for NULL. */
-void cli_json_string(struct tsr_text *json, const char *key, const char *value);
-
 /*
  * A member "tensors": what describes each tensor, and what @more puts behind it of the @i-th tensor
  * in @result; @more may be NULL.

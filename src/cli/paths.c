@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a report would replace another file that the command line names. */
-#include "cli/paths.h"
+#include "cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,11 +54,9 @@ static int check_not(const struct cli_opt *report, const char *path, const char 
 static int check_list_not(const struct cli_opt *report, const char *path,
 			  const struct cli_list *list)
 {
-	int status = CLI_OK;
-
-	for (unsigned i = 0; i < list->n && status == CLI_OK; i++)
-		status = check_not(report, path, list->items[i]);
-	return status;
+	for (unsigned i = 0; i < list->n; i++)
+		CLI_TRY(check_not(report, path, list->items[i]));
+	return CLI_OK;
 }
 
 /* The library checks the output against what it reads. */
@@ -71,27 +69,26 @@ static bool is_output(const struct cli_opt *o)
 int cli_check_paths(const struct cli_opts *all, const void *args)
 {
 	const struct cli_common *common = args;
-	int status = CLI_OK;
 
-	for (unsigned i = 0; i < all->n && status == CLI_OK; i++) {
+	for (unsigned i = 0; i < all->n; i++) {
 		const struct cli_opt *o = all->opt[i];
 		const char *path = path_of(o, args);
 
 		if (!path || (strcmp(o->values, "@report") != 0 && !is_output(o)))
 			continue;
 		if (!is_output(o))
-			status = check_list_not(o, path, &common->operands);
-		for (unsigned j = 0; j < all->n && status == CLI_OK; j++) {
+			CLI_TRY(check_list_not(o, path, &common->operands));
+		for (unsigned j = 0; j < all->n; j++) {
 			const struct cli_opt *other = all->opt[j];
 
 			if (j == i)
 				continue;
-			status = check_not(o, path, path_of(other, args));
-			if (other->type == CLI_LIST && other->values && status == CLI_OK &&
+			CLI_TRY(check_not(o, path, path_of(other, args)));
+			if (other->type == CLI_LIST && other->values &&
 			    strcmp(other->values, "@file") == 0)
-				status = check_list_not(
-					o, path, (const void *)((const char *)args + other->at));
+				CLI_TRY(check_list_not(
+					o, path, (const void *)((const char *)args + other->at)));
 		}
 	}
-	return status;
+	return CLI_OK;
 }

@@ -3,6 +3,7 @@
 #include "cli/recording_report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "recording/recording_summary.h"
@@ -55,11 +56,9 @@ static void print_group(const struct tsr_recording_summary *t, size_t group)
 	const struct tsr_hyper *h = &t->recording->groups[group].hyper;
 	const struct tsr_recorded_group *g = &t->groups[group];
 	const char *before = "\n         ";
-	char count[TSR_COUNT_ROOM];
 
-	tsr_format_count(count, g->numel);
 	printf("group %-2zu %" PRIu64 " parameter%s, %s elements, lr ", group, g->nparams,
-	       g->nparams == 1 ? "" : "s", count);
+	       g->nparams == 1 ? "" : "s", tsr_format_count(g->numel).text);
 	print_range(&g->lr);
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
 		if (!tsr_hyper_is_set(h, (enum tsr_hyper_name)i))
@@ -75,16 +74,15 @@ static void print_steps(const struct tsr_recording_summary *t)
 	printf("\n%9s %7s %8s %11s %11s  %s\n", "step", "tensors", "bytes", "lr", "loss", "file");
 	for (size_t i = 0; i < t->recording->nsteps; i++) {
 		const struct tsr_recording_step *s = &t->recording->steps[i];
-		char size[TSR_BYTES_ROOM], lr[24] = "-", loss[24] = "-", name[TSR_NAME_ROOM];
+		char lr[24] = "-", loss[24] = "-";
 
-		tsr_format_bytes(size, (double)t->steps[i].nbytes);
-		tsr_format_name(name, s->files[0], 27);
 		if (s->lr)
 			snprintf(lr, sizeof(lr), "%.6g", s->lr[0]);
 		if (s->has_loss)
 			snprintf(loss, sizeof(loss), "%.6g", s->loss);
 		printf("%9" PRIu64 " %7" PRIu64 " %8s %11s %11s  %s", s->step, t->steps[i].ntensors,
-		       size, lr, loss, name);
+		       tsr_format_bytes((double)t->steps[i].nbytes).text, lr, loss,
+		       tsr_format_name(s->files[0], 27).text);
 		if (s->nfiles > 1)
 			printf(" +%zu", s->nfiles - 1);
 		printf("\n");
@@ -94,16 +92,13 @@ static void print_steps(const struct tsr_recording_summary *t)
 static void print_report(const struct cli_common *common, const struct tsr_recording_summary *t)
 {
 	const struct tsr_recording *r = t->recording;
-	char name[TSR_NAME_ROOM], size[TSR_BYTES_ROOM];
 
-	tsr_format_name(name, r->path, 50);
-	tsr_format_bytes(size, (double)t->nbytes);
-	printf("%s: recording, %s\n\n", name,
+	printf("%s: recording, %s\n\n", tsr_format_name(r->path, 50).text,
 	       r->optimizer == TSR_OPTIMIZER_COUNT ? "optimizer not recorded"
 						   : tsr_optimizer_name(r->optimizer));
 	printf("steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
 	       r->steps->step, r->steps[r->nsteps - 1].step, r->nsteps, t->nfiles,
-	       t->nfiles == 1 ? "" : "s", size);
+	       t->nfiles == 1 ? "" : "s", tsr_format_bytes((double)t->nbytes).text);
 	printf("loss     ");
 	print_range(&t->loss);
 	printf("\ntensors  %zu, ", t->ngradients);
@@ -126,10 +121,7 @@ static void range_json(struct tsr_text *json, const char *key, const struct tsr_
 		tsr_json_put_null(json, key);
 		return;
 	}
-	tsr_json_open(json, key, '[');
-	tsr_json_put_double(json, NULL, r->low);
-	tsr_json_put_double(json, NULL, r->high);
-	tsr_json_close(json, ']');
+	tsr_json_put_doubles(json, key, (const double[]){ r->low, r->high }, 2);
 }
 
 static void group_json(struct tsr_text *json, const struct tsr_recording_summary *t, size_t group)
@@ -167,25 +159,15 @@ static void step_json(struct tsr_text *json, const struct tsr_recording_summary 
 
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "step", s->step);
-	tsr_json_open(json, "files", '[');
-	for (size_t i = 0; i < s->nfiles; i++)
-		tsr_json_put_string(json, NULL, s->files[i]);
-	tsr_json_close(json, ']');
+	tsr_json_put_strings(json, "files", s->files, s->nfiles);
 	tsr_json_put_u64(json, "tensors", t->steps[index].ntensors);
 	tsr_json_put_u64(json, "nbytes", t->steps[index].nbytes);
 	dtypes_json(json, t->steps[index].dtypes);
-	if (s->lr) {
-		tsr_json_open(json, "lr", '[');
-		for (size_t g = 0; g < t->recording->ngroups; g++)
-			tsr_json_put_double(json, NULL, s->lr[g]);
-		tsr_json_close(json, ']');
-	} else {
-		tsr_json_put_null(json, "lr");
-	}
-	if (s->has_loss)
-		tsr_json_put_double(json, "loss", s->loss);
+	if (s->lr)
+		tsr_json_put_doubles(json, "lr", s->lr, t->recording->ngroups);
 	else
-		tsr_json_put_null(json, "loss");
+		tsr_json_put_null(json, "lr");
+	tsr_json_put_double(json, "loss", s->has_loss ? s->loss : NAN);
 	tsr_json_close(json, '}');
 }
 
@@ -199,10 +181,7 @@ static void gradient_json(struct tsr_text *json, const struct tsr_recording_summ
 	else
 		tsr_json_put_null(json, "param_group");
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(g->dtype));
-	tsr_json_open(json, "shape", '[');
-	for (unsigned d = 0; d < g->rank; d++)
-		tsr_json_put_u64(json, NULL, g->shape[d]);
-	tsr_json_close(json, ']');
+	tsr_json_put_u64s(json, "shape", g->shape, g->rank);
 	tsr_json_put_u64(json, "steps", g->nsteps);
 	tsr_json_close(json, '}');
 }
@@ -216,10 +195,9 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	cli_json_begin(&json, cmd);
 	tsr_json_put_string(&json, "file", r->path);
 	tsr_json_put_string(&json, "kind", "recording");
-	if (r->optimizer == TSR_OPTIMIZER_COUNT)
-		tsr_json_put_null(&json, "optimizer");
-	else
-		tsr_json_put_string(&json, "optimizer", tsr_optimizer_name(r->optimizer));
+	tsr_json_put_string(&json, "optimizer",
+			    r->optimizer == TSR_OPTIMIZER_COUNT ? NULL
+								: tsr_optimizer_name(r->optimizer));
 	tsr_json_open(&json, "totals", '{');
 	tsr_json_put_u64(&json, "steps", r->nsteps);
 	tsr_json_put_u64(&json, "first_step", r->steps->step);

@@ -42,30 +42,25 @@ static int parse_betas(const struct cli_cmd *cmd, const char *betas, struct tsr_
 	return CLI_OK;
 }
 
-static const char *next_hyper(void *ctx)
-{
-	unsigned *i = ctx;
-
-	return *i < TSR_HYPER_COUNT ? tsr_hyper_name((enum tsr_hyper_name)(*i)++) : NULL;
-}
-
 static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_hyper *h)
 {
-	unsigned next = 0;
-	const struct cli_names names = { next_hyper, &next };
-	double value;
 	char text[32];
+	struct cli_nearest nearest = { .wrong = text };
+	double value;
 
 	if (!cli_split_setting(item, text, &value))
 		return cli_usage(cmd, "option --hyper: found '%s', expected NAME=X with a number",
 				 item);
 	for (unsigned name = 0; name < TSR_HYPER_COUNT; name++) {
-		if (strcmp(tsr_hyper_name((enum tsr_hyper_name)name), text) != 0)
-			continue;
-		tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
-		return CLI_OK;
+		const char *known = tsr_hyper_name((enum tsr_hyper_name)name);
+
+		if (strcmp(known, text) == 0) {
+			tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
+			return CLI_OK;
+		}
+		cli_nearest_offer(&nearest, known);
 	}
-	return cli_unknown(cmd, "option --hyper: unknown name", text, &names,
+	return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
 			   ", expected momentum or similar");
 }
 
@@ -73,21 +68,15 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 			   struct tsr_replay_options *o)
 {
 	struct tsr_hyper *h = &o->hyper;
-	int status = CLI_OK;
 
 	if (a->optimizer)
 		tsr_optimizer_find(a->optimizer, &o->optimizer);
-	for (unsigned i = 0; i < a->hyper.n && status == CLI_OK; i++)
-		status = parse_hyper(cmd, a->hyper.items[i], h);
-	if (status == CLI_OK)
-		status = put_number(cmd, "lr", a->lr, TSR_HYPER_LR, h);
-	if (status == CLI_OK)
-		status = parse_betas(cmd, a->betas, h);
-	if (status == CLI_OK)
-		status = put_number(cmd, "eps", a->eps, TSR_HYPER_EPS, h);
-	if (status == CLI_OK)
-		status = put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY,
-				    h);
+	for (unsigned i = 0; i < a->hyper.n; i++)
+		CLI_TRY(parse_hyper(cmd, a->hyper.items[i], h));
+	CLI_TRY(put_number(cmd, "lr", a->lr, TSR_HYPER_LR, h));
+	CLI_TRY(parse_betas(cmd, a->betas, h));
+	CLI_TRY(put_number(cmd, "eps", a->eps, TSR_HYPER_EPS, h));
+	CLI_TRY(put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, h));
 	o->order_given = a->compat || a->state;
 	o->flashoptim = strcmp(a->compat  ? a->compat
 			       : a->state ? a->state
@@ -97,10 +86,10 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
 	if (a->decouple_lr)
 		tsr_hyper_put(h, TSR_HYPER_DECOUPLE_LR, 1);
-	if (status == CLI_OK && a->schedule && tsr_hyper_is_set(h, TSR_HYPER_LR))
+	if (a->schedule && tsr_hyper_is_set(h, TSR_HYPER_LR))
 		return cli_usage(cmd, "--schedule and a constant lr exclude each other");
 	o->schedule = a->schedule;
-	return status;
+	return CLI_OK;
 }
 
 /* --- State ------------------------------------------------------------------------------------ */
@@ -136,13 +125,10 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 				 a->codec[TSR_PART_MOMENTUM]);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		const struct tsr_codec *codec;
-		int status;
 
 		if (!a->codec[p])
 			continue;
-		status = cli_parse_codec(cmd, a->codec[p], tsr_part_kind((enum tsr_part)p), &codec);
-		if (status != CLI_OK)
-			return status;
+		CLI_TRY(cli_parse_codec(cmd, a->codec[p], tsr_part_kind((enum tsr_part)p), &codec));
 		if (o->coding[p].codec)
 			o->coding[p].codec = codec;
 		else
@@ -155,13 +141,10 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 			struct tsr_replay_options *o)
 {
 	bool grouped = false;
-	int status;
 
 	if (a->state)
 		put_state(a->state, o);
-	status = parse_codecs(cmd, a, o);
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(parse_codecs(cmd, a, o));
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!o->coding[p].codec)
 			continue;
@@ -240,18 +223,10 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 
 /* --- Gates and rules -------------------------------------------------------------------------- */
 
-static const char *next_figure(void *ctx)
-{
-	unsigned *i = ctx;
-
-	return *i < TSR_FIGURE_COUNT ? tsr_figure_name((enum tsr_figure_name)(*i)++) : NULL;
-}
-
 static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_gate *ret)
 {
-	unsigned next = 0;
-	const struct cli_names names = { next_figure, &next };
 	char name[32];
+	struct cli_nearest nearest = { .wrong = name };
 
 	if (!cli_split_setting(item, name, &ret->limit) || ret->limit < 0)
 		return cli_usage(cmd,
@@ -259,23 +234,21 @@ static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_ga
 				 item);
 	if (tsr_figure_find(name, &ret->figure))
 		return CLI_OK;
-	return cli_unknown(cmd, "option --gate: unknown figure", name, &names,
+	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
+		cli_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)i));
+	return cli_unknown(cmd, "option --gate: unknown figure", &nearest,
 			   ", expected update-nmse or similar");
 }
 
 static int parse_lists(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		       struct cli_replay_parsed *ret)
 {
-	int status = CLI_OK;
-
 	if (a->gate.n > CLI_REPLAY_GATES_MAX)
 		return cli_usage(cmd, "more than %d --gate options", CLI_REPLAY_GATES_MAX);
-	for (unsigned i = 0; i < a->gate.n && status == CLI_OK; i++)
-		status = parse_gate(cmd, a->gate.items[i], &ret->gates[i]);
+	for (unsigned i = 0; i < a->gate.n; i++)
+		CLI_TRY(parse_gate(cmd, a->gate.items[i], &ret->gates[i]));
 	ret->options.gates = ret->gates;
 	ret->options.ngates = a->gate.n;
-	if (status != CLI_OK)
-		return status;
 	ret->options.rules = ret->rules;
 	return cli_parse_rules(cmd, NULL, &a->map, ret->rules, &ret->options.nrules);
 }
@@ -306,17 +279,13 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		     struct cli_replay_parsed *ret)
 {
 	struct tsr_replay_options *o = &ret->options;
-	int status;
 
 	*o = tsr_replay_defaults();
 	o->dry_run = a->common.dry_run;
 	o->open = &a->common.open;
-	status = parse_optimizer(cmd, a, o);
-	if (status == CLI_OK)
-		status = parse_coding(cmd, a, o);
-	if (status == CLI_OK)
-		status = parse_modes(cmd, a, o);
-	if (status == CLI_OK)
-		status = parse_lists(cmd, a, ret);
-	return status == CLI_OK ? parse_output(cmd, a, o) : status;
+	CLI_TRY(parse_optimizer(cmd, a, o));
+	CLI_TRY(parse_coding(cmd, a, o));
+	CLI_TRY(parse_modes(cmd, a, o));
+	CLI_TRY(parse_lists(cmd, a, ret));
+	return parse_output(cmd, a, o);
 }

@@ -24,10 +24,9 @@ int cli_unpack(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_err err = { 0 };
 	enum tsr_status written;
 	struct cli_work work;
-	int status = cli_work_open(&work, cmd, common, how->verb);
+	int status = CLI_OK;
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_work_open(&work, cmd, common, how->verb));
 	written = how->write(common, o, &work.run, &u, &err);
 	cli_work_end(&work);
 	if (!u)

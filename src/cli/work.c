@@ -17,14 +17,13 @@ static void draw(struct cli_work *w, uint64_t done, uint64_t total, double now)
 	const double speed = (double)done / (now - w->started + 1e-9);
 	const unsigned eta = speed > 0 ? (unsigned)((double)(total - done) / speed + 0.5) : 0;
 	const int filled = (int)(share * BAR_WIDTH);
-	char bar[BAR_WIDTH + 1], rate[TSR_BYTES_ROOM];
+	char bar[BAR_WIDTH + 1];
 
 	for (int i = 0; i < BAR_WIDTH; i++)
 		bar[i] = i < filled ? '#' : '.';
 	bar[BAR_WIDTH] = '\0';
-	tsr_format_bytes(rate, speed);
 	fprintf(stderr, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", w->verb, bar, (int)(100 * share),
-		rate, eta / 60, eta % 60);
+		tsr_format_bytes(speed).text, eta / 60, eta % 60);
 	w->shown = true;
 }
 

@@ -128,10 +128,7 @@ static void compose_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 	tsr_json_put_string(json, "name", t->name);
 	tsr_json_put_string(json, "kind", tsr_kind_name(t->kind));
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
-	tsr_json_open(json, "shape", '[');
-	for (unsigned d = 0; d < t->rank; d++)
-		tsr_json_put_u64(json, NULL, t->shape[d]);
-	tsr_json_close(json, ']');
+	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
 	tsr_json_put_string(json, "codec", t->coding.codec ? t->coding.codec->name : "raw");
 	if (t->coding.codec && t->coding.codec->grouped) {
 		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));

@@ -391,10 +391,7 @@ void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct t
 
 		tsr_json_open(json, e->name, '{');
 		tsr_json_put_string(json, "dtype", tsr_dtype_name(e->dtype));
-		tsr_json_open(json, "shape", '[');
-		for (unsigned d = 0; d < e->rank; d++)
-			tsr_json_put_u64(json, NULL, e->shape[d]);
-		tsr_json_close(json, ']');
+		tsr_json_put_u64s(json, "shape", e->shape, e->rank);
 		tsr_json_open(json, "data_offsets", '[');
 		tsr_json_put_u64(json, NULL, e->offset);
 		tsr_json_put_u64(json, NULL, e->offset + e->nbytes);

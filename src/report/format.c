@@ -8,64 +8,75 @@
 #include <string.h>
 
 #include "tersor/escape.h"
+#include "text/json.h"
+#include "text/shape.h"
 
-void tsr_format_bytes(char out[TSR_BYTES_ROOM], double nbytes)
+struct tsr_cell tsr_format_bytes(double nbytes)
 {
 	static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
+	struct tsr_cell out;
 	unsigned unit = 0;
 
 	while (nbytes >= 999.5 && unit < 5) {
 		nbytes /= 1000;
 		unit++;
 	}
-	snprintf(out, TSR_BYTES_ROOM,
+	snprintf(out.text, sizeof(out.text),
 		 unit && nbytes < 9.995	  ? "%.2f %s"
 		 : unit && nbytes < 99.95 ? "%.1f %s"
 					  : "%.0f %s",
 		 nbytes, units[unit]);
+	return out;
 }
 
-void tsr_format_count(char out[TSR_COUNT_ROOM], uint64_t n)
+struct tsr_cell tsr_format_count(uint64_t n)
 {
 	char digits[24];
 	const int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
+	struct tsr_cell out;
+	char *to = out.text;
 
 	for (int i = 0; i < len; i++) {
 		if (i && (len - i) % 3 == 0)
-			*out++ = ',';
-		*out++ = digits[i];
+			*to++ = ',';
+		*to++ = digits[i];
 	}
-	*out = '\0';
+	*to = '\0';
+	return out;
 }
 
-void tsr_format_percent(char out[TSR_PERCENT_ROOM], uint64_t part, uint64_t whole)
+struct tsr_cell tsr_format_percent(uint64_t part, uint64_t whole)
 {
 	const double percent = whole ? 100.0 * (double)part / (double)whole : 0;
+	struct tsr_cell out;
 
 	if (!whole)
-		snprintf(out, TSR_PERCENT_ROOM, "-");
+		snprintf(out.text, sizeof(out.text), "-");
 	else if (part == whole || !part)
-		snprintf(out, TSR_PERCENT_ROOM, "%s", part ? "100" : "0");
+		snprintf(out.text, sizeof(out.text), "%s", part ? "100" : "0");
 	else
-		snprintf(out, TSR_PERCENT_ROOM, "%.4f",
+		snprintf(out.text, sizeof(out.text), "%.4f",
 			 percent > 99.9999  ? 99.9999
 			 : percent < 0.0001 ? 0.0001
 					    : percent);
+	return out;
 }
 
-void tsr_format_name(char out[TSR_NAME_ROOM], const char *name, unsigned width)
+struct tsr_cell tsr_format_name(const char *name, unsigned width)
 {
+	struct tsr_cell out;
 	char safe[1024];
 	size_t len;
 
 	tsr_escape(safe, sizeof(safe), name);
 	len = strlen(safe);
-	width = width < TSR_NAME_ROOM ? width : TSR_NAME_ROOM - 1;
+	width = width < sizeof(out.text) ? width : sizeof(out.text) - 1;
 	if (len <= width)
-		memcpy(out, safe, len + 1);
+		memcpy(out.text, safe, len + 1);
 	else
-		snprintf(out, TSR_NAME_ROOM, "%.*s..%s", (int)(width - 2) / 2, safe,
+		snprintf(out.text, sizeof(out.text), "%.*s..%s", (int)(width - 2) / 2, safe,
 			 safe + len - (width - 2 - (width - 2) / 2));
+	return out;
 }
 
 char *tsr_escaped(struct tsr_text *out, const char *name)
@@ -80,15 +91,38 @@ char *tsr_escaped(struct tsr_text *out, const char *name)
 	return safe;
 }
 
-void tsr_format_coding(char out[TSR_CODING_ROOM], const struct tsr_coding *coding)
+struct tsr_cell tsr_format_shape(unsigned rank, const uint64_t *shape)
+{
+	struct tsr_cell out;
+
+	tsr_shape_text(out.text, 64, rank, shape);
+	return out;
+}
+
+struct tsr_cell tsr_format_coding(const struct tsr_coding *coding)
 {
 	const char *name = coding->codec ? coding->codec->name : "raw";
+	struct tsr_cell out;
 
 	if (coding->codec && coding->codec->grouped)
-		snprintf(out, TSR_CODING_ROOM, "%s %s/%u", name, tsr_scale_name(coding->scale),
-			 coding->group);
+		snprintf(out.text, sizeof(out.text), "%s %s/%u", name,
+			 tsr_scale_name(coding->scale), coding->group);
 	else
-		snprintf(out, TSR_CODING_ROOM, "%s", name);
+		snprintf(out.text, sizeof(out.text), "%s", name);
+	return out;
+}
+
+void tsr_coding_put_json(const struct tsr_coding *coding, struct tsr_text *json)
+{
+	const struct tsr_codec *codec = coding->codec;
+
+	tsr_json_put_string(json, "codec", codec ? codec->name : "raw");
+	if (codec && codec->grouped) {
+		tsr_json_put_string(json, "scale", tsr_scale_name(coding->scale));
+		tsr_json_put_u64(json, "group", coding->group);
+	}
+	if (codec && codec->stochastic)
+		tsr_json_put_u64(json, "seed", coding->seed);
 }
 
 void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, unsigned indent)

@@ -8,11 +8,9 @@
 #include <stdio.h>
 
 #include "replay/replay_result.h"
+#include "report/format.h"
 #include "report/replay_figures.h"
 #include "tersor/escape.h"
-
-/* Bytes for a name within a sentence. */
-#define NAME_ROOM 120
 
 const char *tsr_finding_level_name(enum tsr_finding_level level)
 {
@@ -38,22 +36,28 @@ static void add(struct tsr_findings *f, enum tsr_finding_level level, const char
 	va_end(ap);
 }
 
-static void format_name(char out[NAME_ROOM], const struct tsr_replay *r, size_t param)
+/* A name within a sentence. */
+static struct tsr_cell name_of(const struct tsr_replay *r, size_t param)
 {
-	tsr_escape(out, NAME_ROOM, r->params[param]);
+	struct tsr_cell out;
+
+	tsr_escape(out.text, 120, r->params[param]);
+	return out;
 }
 
 /* A share in percent; 100% and 0% only if exact. */
-static void format_share(char out[16], double part, uint64_t whole)
+static struct tsr_cell share_of(double part, uint64_t whole)
 {
 	const double percent = whole ? 100 * part / (double)whole : 0;
+	struct tsr_cell out;
 
 	if (percent <= 0 || percent >= 100)
-		snprintf(out, 16, "%d%%", percent > 0 ? 100 : 0);
+		snprintf(out.text, sizeof(out.text), "%d%%", percent > 0 ? 100 : 0);
 	else if (percent < 0.01 || percent > 99.99)
-		snprintf(out, 16, "%s", percent < 1 ? "<0.01%" : ">99.99%");
+		snprintf(out.text, sizeof(out.text), "%s", percent < 1 ? "<0.01%" : ">99.99%");
 	else
-		snprintf(out, 16, "%.3g%%", percent > 99.9 ? 99.9 : percent);
+		snprintf(out.text, sizeof(out.text), "%.3g%%", percent > 99.9 ? 99.9 : percent);
+	return out;
 }
 
 /* How many tensors reach this error at any step. */
@@ -89,19 +93,18 @@ static size_t first_step(const struct tsr_replay *r, enum tsr_figure_name name, 
 /* Values that arithmetic cannot recover from. */
 static void find_infinite(const struct tsr_replay *r, struct tsr_findings *f)
 {
-	char name[NAME_ROOM];
 	struct tsr_replay_worst w;
 
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
 		w = tsr_replay_worst(r, (enum tsr_figure_name)i);
 		if (!w.any || !isinf(w.value))
 			continue;
-		format_name(name, r, w.param);
 		add(f, TSR_FINDING_BAD,
 		    "%s of %s is infinite from step %" PRIu64
 		    " on: the replay has values there that are not finite, or that FP32 leaves at "
 		    "zero.",
-		    tsr_figure_name((enum tsr_figure_name)i), name, r->steps[w.step].step);
+		    tsr_figure_name((enum tsr_figure_name)i), name_of(r, w.param).text,
+		    r->steps[w.step].step);
 		return;
 	}
 }
@@ -112,12 +115,10 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 	const double limit = w.value >= TSR_REPLAY_DIVERGED ? TSR_REPLAY_DIVERGED
 							    : TSR_REPLAY_DRIFTING;
 	const size_t n = count_tensors(r, TSR_FIGURE_UPDATE_NMSE, limit);
-	char name[NAME_ROOM];
 
 	/* find_infinite() reports infinite errors. */
 	if (!w.any || isinf(w.value))
 		return;
-	format_name(name, r, w.param);
 	if (w.value >= TSR_REPLAY_DIVERGED)
 		add(f, TSR_FINDING_BAD,
 		    "The replay has diverged from FP32 in %zu of %zu tensors, first at step "
@@ -125,19 +126,19 @@ static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 		    ": the error of an update is as large as the update itself. Worst is %s at "
 		    "step %" PRIu64 ", with an update-nmse of %.3g.",
 		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
-		    name, r->steps[w.step].step, w.value);
+		    name_of(r, w.param).text, r->steps[w.step].step, w.value);
 	else if (w.value >= TSR_REPLAY_DRIFTING)
 		add(f, TSR_FINDING_WATCH,
 		    "Updates of %zu of %zu tensors are more than 10%% of their length off, first "
 		    "at step %" PRIu64 ". Worst is %s at step %" PRIu64
 		    ": %.3g%% (update-nmse %.3g).",
 		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
-		    name, r->steps[w.step].step, 100 * sqrt(w.value), w.value);
+		    name_of(r, w.param).text, r->steps[w.step].step, 100 * sqrt(w.value), w.value);
 	else
 		add(f, TSR_FINDING_FINE,
 		    "Every update of every tensor is within %.2g%% of its length of FP32's "
 		    "(update-nmse at most %.3g: %s at step %" PRIu64 ").",
-		    100 * sqrt(w.value), w.value, name, r->steps[w.step].step);
+		    100 * sqrt(w.value), w.value, name_of(r, w.param).text, r->steps[w.step].step);
 }
 
 /* Of the tensors with bad updates, the one that loses most variances; false if none does. */
@@ -160,17 +161,13 @@ static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double 
 static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *f)
 {
 	const struct tsr_codec *codec = r->coding[TSR_PART_VARIANCE].codec;
-	char name[NAME_ROOM], share[16], there[16];
 	const size_t step = tsr_replay_worst_step(r, TSR_FIGURE_VARIANCE_LOST);
 	size_t param = 0;
-	double lost;
+	double lost, sum;
 
 	if (!find_sufferer(r, &param, &lost) || step == SIZE_MAX)
 		return;
-	format_name(name, r, param);
-	format_share(share, r->steps[step].total.value[TSR_FIGURE_VARIANCE_LOST],
-		     tsr_replay_numel(r, SIZE_MAX));
-	format_share(there, lost, tsr_replay_numel(r, param));
+	sum = r->steps[step].total.value[TSR_FIGURE_VARIANCE_LOST];
 	add(f,
 	    tsr_replay_largest(r, param, TSR_FIGURE_UPDATE_NMSE) >= TSR_REPLAY_DIVERGED
 		    ? TSR_FINDING_BAD
@@ -178,7 +175,9 @@ static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *
 	    "%s stores variances as 0 that are not: %s of all at step %" PRIu64
 	    ", at most %s of %s. The next update of such a weight is divided by little more than "
 	    "its last gradient and eps, and explodes where the momentum survived. %s",
-	    codec ? codec->name : "The codec", share, r->steps[step].step, there, name,
+	    codec ? codec->name : "The codec", share_of(sum, tsr_replay_numel(r, SIZE_MAX)).text,
+	    r->steps[step].step, share_of(lost, tsr_replay_numel(r, param)).text,
+	    name_of(r, param).text,
 	    codec && codec->companding == TSR_COMPANDING_LINEAR
 		    ? "Companded variances (sqrt8) reach far lower."
 		    : "Variances in bf16 keep their range.");
@@ -188,23 +187,21 @@ static void find_underflow(const struct tsr_replay *r, struct tsr_findings *f)
 {
 	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UNDERFLOW);
 	const size_t step = tsr_replay_worst_step(r, TSR_FIGURE_UNDERFLOW);
-	char name[NAME_ROOM], share[16], worst_share[16];
+	const uint64_t groups = tsr_replay_ngroups(r, SIZE_MAX);
+	const uint64_t there = w.any ? tsr_replay_ngroups(r, w.param) : 0;
+	double lost;
 
 	if (!w.any || step == SIZE_MAX)
 		return;
-	format_name(name, r, w.param);
-	format_share(share, r->steps[step].total.value[TSR_FIGURE_UNDERFLOW],
-		     tsr_replay_ngroups(r, SIZE_MAX));
-	format_share(worst_share, w.value, tsr_replay_ngroups(r, w.param));
+	lost = r->steps[step].total.value[TSR_FIGURE_UNDERFLOW];
 	add(f, TSR_FINDING_BAD,
 	    "Scales underflow: at step %" PRIu64 " %.0f of %" PRIu64
 	    " groups (%s) have a scale stored as 0 and lose their momentum or variance, in %zu of "
 	    "%zu tensors over all steps. Worst is %s: %.0f of %" PRIu64 " (%s) at step %" PRIu64
 	    ". Scales in e8m8 have the range of FP32.",
-	    r->steps[step].step, r->steps[step].total.value[TSR_FIGURE_UNDERFLOW],
-	    tsr_replay_ngroups(r, SIZE_MAX), share, count_tensors(r, TSR_FIGURE_UNDERFLOW, 1),
-	    r->nparams, name, w.value, tsr_replay_ngroups(r, w.param), worst_share,
-	    r->steps[w.step].step);
+	    r->steps[step].step, lost, groups, share_of(lost, groups).text,
+	    count_tensors(r, TSR_FIGURE_UNDERFLOW, 1), r->nparams, name_of(r, w.param).text,
+	    w.value, there, share_of(w.value, there).text, r->steps[w.step].step);
 }
 
 /* Weights whose stored form is too coarse for the updates. */
@@ -215,7 +212,6 @@ static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings 
 	const uint64_t n = tsr_replay_numel(r, SIZE_MAX);
 	const size_t worst = tsr_replay_worst_step(r, TSR_FIGURE_STALLED);
 	const size_t step = worst == SIZE_MAX ? w.step : worst;
-	char name[NAME_ROOM], share[16];
 	double stalled;
 
 	if (!w.any || isinf(w.value))
@@ -223,14 +219,12 @@ static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings 
 	stalled = r->steps[step].total.value[TSR_FIGURE_STALLED];
 	if (w.value < TSR_REPLAY_DIVERGED && stalled < TSR_REPLAY_STALLED * (double)n)
 		return;
-	format_name(name, r, w.param);
-	format_share(share, stalled, n);
 	add(f, TSR_FINDING_WATCH,
 	    "Weights in %s are too coarse for these updates: %s of them are stalled at step "
 	    "%" PRIu64 ", where the update moves them in FP32 and what is stored stays. Storing "
 	    "costs an update of %s %.3g%% of its length (update-quant %.3g at step %" PRIu64 ").",
-	    codec ? codec->name : "their codec", share, r->steps[step].step, name,
-	    100 * sqrt(w.value), w.value, r->steps[w.step].step);
+	    codec ? codec->name : "their codec", share_of(stalled, n).text, r->steps[step].step,
+	    name_of(r, w.param).text, 100 * sqrt(w.value), w.value, r->steps[w.step].step);
 }
 
 /* The most serious first; equals keep their order. */

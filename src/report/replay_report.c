@@ -36,13 +36,7 @@ static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 		if (!c->codec)
 			continue;
 		tsr_json_open(json, tsr_kind_name(tsr_part_kind((enum tsr_part)p)), '{');
-		tsr_json_put_string(json, "codec", c->codec->name);
-		if (c->codec->grouped) {
-			tsr_json_put_string(json, "scale", tsr_scale_name(c->scale));
-			tsr_json_put_u64(json, "group", c->group);
-		}
-		if (c->codec->stochastic)
-			tsr_json_put_u64(json, "seed", c->seed);
+		tsr_coding_put_json(c, json);
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, '}');
@@ -73,10 +67,7 @@ static void put_steps(const struct tsr_replay *r, struct tsr_text *json)
 
 		tsr_json_open(json, NULL, '{');
 		tsr_json_put_u64(json, "step", s->step);
-		tsr_json_open(json, "lr", '[');
-		for (size_t g = 0; g < r->ngroups && s->lr; g++)
-			tsr_json_put_double(json, NULL, s->lr[g]);
-		tsr_json_close(json, ']');
+		tsr_json_put_doubles(json, "lr", s->lr, s->lr ? r->ngroups : 0);
 		tsr_json_put_bool(json, "skipped", s->skipped);
 		tsr_json_put_u64(json, "missing", s->nmissing);
 		if (tsr_replay_has_figures(r, i)) {

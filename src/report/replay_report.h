@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A replay as JSON and as comma-separated values. */
+/* A replay as tables, as JSON and as comma-separated values. */
 #ifndef TSR_REPLAY_REPORT_H
 #define TSR_REPLAY_REPORT_H
 
@@ -13,5 +13,8 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json);
 
 /* A line per step and parameter, and one per step for all of them ("*"). */
 void tsr_replay_put_csv(const struct tsr_replay *r, struct tsr_text *csv);
+
+/* At most 80 columns.  Of many steps and tensors a selection; with @verbose all. */
+void tsr_replay_put_table(const struct tsr_replay *r, bool verbose, struct tsr_text *out);
 
 #endif

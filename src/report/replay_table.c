@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of a replay: what was replayed and how far it is from FP32. */
-#include "report/replay_table.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,6 +11,7 @@
 #include "report/format.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
+#include "report/replay_report.h"
 
 /* Unless verbose: steps in the table besides the worst, and lines of lists. */
 #define STEPS_SHOWN 20
@@ -21,9 +21,6 @@
 
 static void put_range(struct tsr_text *out, const struct tsr_replay *r)
 {
-	char count[TSR_COUNT_ROOM];
-
-	tsr_format_count(count, tsr_replay_numel(r, SIZE_MAX));
 	tsr_text_printf(out, "%s, ", tsr_optimizer_name(r->optimizer));
 	if (r->nsteps)
 		tsr_text_printf(out, "%zu step%s, %" PRIu64 " to %" PRIu64 "; ", r->nsteps,
@@ -31,22 +28,22 @@ static void put_range(struct tsr_text *out, const struct tsr_replay *r)
 				r->steps[r->nsteps - 1].step);
 	else
 		tsr_text_printf(out, "no steps; ");
-	tsr_text_printf(out, "%s parameters in %zu tensor%s\n", count, r->nparams,
+	tsr_text_printf(out, "%s parameters in %zu tensor%s\n",
+			tsr_format_count(tsr_replay_numel(r, SIZE_MAX)).text, r->nparams,
 			r->nparams == 1 ? "" : "s");
 }
 
 static void put_state(struct tsr_text *out, const struct tsr_replay *r)
 {
 	static const char *const parts[TSR_PARTS] = { "weight", "momentum", "variance" };
-	char line[256] = "state    ", coding[TSR_CODING_ROOM];
+	char line[256] = "state    ";
 	size_t at = strlen(line);
 
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!r->coding[p].codec)
 			continue;
-		tsr_format_coding(coding, &r->coding[p]);
 		at += (size_t)snprintf(line + at, sizeof(line) - at, "%s %s %s", at > 9 ? "," : "",
-				       parts[p], coding);
+				       parts[p], tsr_format_coding(&r->coding[p]).text);
 	}
 	tsr_put_wrapped(out, line, 0, 10);
 }
@@ -67,14 +64,12 @@ static void put_lr(struct tsr_text *out, const struct tsr_replay *r)
 
 static void put_bytes(struct tsr_text *out, const struct tsr_replay *r)
 {
-	char state[TSR_BYTES_ROOM], grads[TSR_BYTES_ROOM], written[TSR_BYTES_ROOM];
-
-	tsr_format_bytes(state, (double)r->state_nbytes);
-	tsr_format_bytes(grads, (double)r->grad_nbytes);
-	tsr_format_bytes(written, (double)r->out_nbytes);
-	tsr_text_printf(out, "bytes     %s of state, %s of gradients read", state, grads);
+	tsr_text_printf(out, "bytes     %s of state, %s of gradients read",
+			tsr_format_bytes((double)r->state_nbytes).text,
+			tsr_format_bytes((double)r->grad_nbytes).text);
 	if (r->out_nbytes)
-		tsr_text_printf(out, ", %s %s", written, r->dry_run ? "to be written" : "written");
+		tsr_text_printf(out, ", %s %s", tsr_format_bytes((double)r->out_nbytes).text,
+				r->dry_run ? "to be written" : "written");
 	tsr_text_puts(out, "\n");
 }
 
@@ -166,7 +161,6 @@ static void put_steps(struct tsr_text *out, const struct tsr_replay *r, bool ver
 {
 	struct table t = { .r = r, .verbose = verbose };
 	size_t shown = 0;
-	char all[TSR_COUNT_ROOM];
 
 	t.n = (double)tsr_replay_numel(r, SIZE_MAX);
 	for (size_t c = 0; c < NCOLUMNS; c++)
@@ -180,10 +174,10 @@ static void put_steps(struct tsr_text *out, const struct tsr_replay *r, bool ver
 		put_step(out, &t, i);
 		shown++;
 	}
-	tsr_format_count(all, r->nsteps);
 	tsr_text_puts(out, "\n");
 	if (shown < r->nsteps)
-		tsr_text_printf(out, "%zu of %s steps; -v shows all. ", shown, all);
+		tsr_text_printf(out, "%zu of %s steps; -v shows all. ", shown,
+				tsr_format_count(r->nsteps).text);
 	tsr_text_printf(out, "* is the largest of its column.%s\n",
 			r->ngroups > 1 ? " The lr is that of the first group." : "");
 }
@@ -200,7 +194,7 @@ static const enum tsr_figure_name named[] = {
 
 static void put_worst_tensors(struct tsr_text *out, const struct tsr_replay *r)
 {
-	char name[TSR_NAME_ROOM], value[24];
+	char value[24];
 
 	tsr_text_printf(out, "\n%-14s %10s %8s  %s\n", "worst tensor", "value", "step", "name");
 	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
@@ -212,16 +206,15 @@ static void put_worst_tensors(struct tsr_text *out, const struct tsr_replay *r)
 			snprintf(value, sizeof(value), "%.0f", w.value);
 		else
 			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
-		tsr_format_name(name, r->params[w.param], TSR_COLUMNS - 36);
 		tsr_text_printf(out, "%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]),
-				value, r->steps[w.step].step, name);
+				value, r->steps[w.step].step,
+				tsr_format_name(r->params[w.param], TSR_COLUMNS - 36).text);
 	}
 }
 
 /* The tensors whose scales underflow, in their order. */
 static void put_lost_groups(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
-	char name[TSR_NAME_ROOM];
 	size_t n = 0;
 
 	for (size_t p = 0; p < r->nparams; p++) {
@@ -234,9 +227,9 @@ static void put_lost_groups(struct tsr_text *out, const struct tsr_replay *r, bo
 		if (n == 1)
 			tsr_text_printf(out, "\n%-12s %12s %6s  %s\n", "groups lost", "of", "%",
 					"name");
-		tsr_format_name(name, r->params[p], TSR_COLUMNS - 34);
 		tsr_text_printf(out, "%-12" PRIu64 " %12" PRIu64 " %6.2f  %s\n", lost, all,
-				all ? 100.0 * (double)lost / (double)all : 0, name);
+				all ? 100.0 * (double)lost / (double)all : 0,
+				tsr_format_name(r->params[p], TSR_COLUMNS - 34).text);
 	}
 	if (n > LINES_SHOWN && !verbose)
 		tsr_text_printf(out, "... and %zu more, which -v shows\n", n - LINES_SHOWN);
@@ -262,7 +255,7 @@ static void put_findings(struct tsr_text *out, const struct tsr_replay *r)
 static void put_warnings(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
 	const size_t shown = verbose || r->nwarnings <= LINES_SHOWN ? r->nwarnings : LINES_SHOWN;
-	char line[512], name[TSR_NAME_ROOM];
+	char line[512];
 
 	if (!r->nwarnings)
 		return;
@@ -272,9 +265,8 @@ static void put_warnings(struct tsr_text *out, const struct tsr_replay *r, bool 
 	for (size_t i = 0; i < shown; i++) {
 		const struct tsr_numerics_warning *w = &r->warnings[i];
 
-		tsr_format_name(name, r->params[w->param], 60);
-		snprintf(line, sizeof(line), "%s: lr %.3g at step %" PRIu64 ", |w| %.3g", name,
-			 w->lr, w->step, w->largest);
+		snprintf(line, sizeof(line), "%s: lr %.3g at step %" PRIu64 ", |w| %.3g",
+			 tsr_format_name(r->params[w->param], 60).text, w->lr, w->step, w->largest);
 		tsr_text_puts(out, "  ");
 		tsr_put_wrapped(out, line, 2, 4);
 	}
@@ -285,16 +277,15 @@ static void put_warnings(struct tsr_text *out, const struct tsr_replay *r, bool 
 static void put_missing(struct tsr_text *out, const struct tsr_replay *r, bool verbose)
 {
 	const size_t shown = verbose || r->nmissing <= LINES_SHOWN ? r->nmissing : LINES_SHOWN;
-	char name[TSR_NAME_ROOM];
 
 	if (!r->nmissing)
 		return;
 	tsr_text_printf(out, "\nSteps without a gradient for a parameter did not step it:\n\n");
 	tsr_text_printf(out, "%-12s %12s %12s  %s\n", "no gradient", "of steps", "first", "name");
 	for (size_t i = 0; i < shown; i++) {
-		tsr_format_name(name, r->missing[i].name, TSR_COLUMNS - 40);
 		tsr_text_printf(out, "%-12zu %12zu %12" PRIu64 "  %s\n", r->missing[i].nsteps,
-				r->nsteps, r->missing[i].first, name);
+				r->nsteps, r->missing[i].first,
+				tsr_format_name(r->missing[i].name, TSR_COLUMNS - 40).text);
 	}
 	if (shown < r->nmissing)
 		tsr_text_printf(out, "... and %zu more, which -v shows\n", r->nmissing - shown);
@@ -319,16 +310,16 @@ static void put_skipped(struct tsr_text *out, const struct tsr_replay *r, bool v
 static void put_gate(struct tsr_text *out, const struct tsr_replay *r)
 {
 	const struct tsr_replay_step *s;
-	char line[512], name[TSR_NAME_ROOM];
+	char line[512];
 
 	if (!r->gate_failed)
 		return;
 	s = &r->steps[r->gate_step];
-	tsr_format_name(name, r->params[r->gate_param], 120);
 	snprintf(line, sizeof(line),
 		 "Gate failed: %s of %s at step %" PRIu64
 		 " is %.6g, the limit %.6g. Nothing was written.",
-		 tsr_figure_name(r->failed.figure), name, s->step,
+		 tsr_figure_name(r->failed.figure),
+		 tsr_format_name(r->params[r->gate_param], 120).text, s->step,
 		 s->tensors ? tsr_figure_error(&s->tensors[r->gate_param], r->failed.figure) : NAN,
 		 r->failed.limit);
 	tsr_text_puts(out, "\n");

@@ -89,32 +89,28 @@ static void sort_rows(struct tsr_summary *s)
 static void put_row(struct tsr_text *out, const char *name, const struct tsr_summary_row *r,
 		    const char *codec, bool errors)
 {
-	char count[TSR_COUNT_ROOM], before[TSR_BYTES_ROOM], after[TSR_BYTES_ROOM];
 	char per[16] = "-", worst[32] = "";
 
-	tsr_format_count(count, r->nelements);
-	tsr_format_bytes(before, (double)r->nbytes);
-	tsr_format_bytes(after, (double)r->stored_nbytes);
 	if (r->nelements)
 		snprintf(per, sizeof(per), "%.3f", (double)r->stored_nbytes / (double)r->nelements);
 	if (errors && r->worst)
 		snprintf(worst, sizeof(worst), "%.1e", r->worst_nmse);
 	else if (errors)
 		snprintf(worst, sizeof(worst), "      -");
-	tsr_text_printf(out, "%-9s %-18s%7" PRIu64 " %15s %8s %8s %6s%s%s\n", name, codec,
-			r->ntensors, count, before, after, per, *worst ? " " : "", worst);
+	tsr_text_printf(
+		out, "%-9s %-18s%7" PRIu64 " %15s %8s %8s %6s%s%s\n", name, codec, r->ntensors,
+		tsr_format_count(r->nelements).text, tsr_format_bytes((double)r->nbytes).text,
+		tsr_format_bytes((double)r->stored_nbytes).text, per, *worst ? " " : "", worst);
 }
 
 void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out)
 {
-	char codec[TSR_CODING_ROOM];
-
 	sort_rows(s);
 	tsr_text_printf(out, "%-9s %-18s%7s %15s %8s %8s %6s%s\n", "kind", "codec", "tensors",
 			"elements", "input", "stored", "B/elem", s->total.worst ? "    NMSE" : "");
 	for (unsigned i = 0; i < s->nrows; i++) {
-		tsr_format_coding(codec, &s->rows[i].coding);
-		put_row(out, tsr_kind_name(s->rows[i].kind), &s->rows[i], codec, s->total.worst);
+		put_row(out, tsr_kind_name(s->rows[i].kind), &s->rows[i],
+			tsr_format_coding(&s->rows[i].coding).text, s->total.worst);
 	}
 	put_row(out, "total", &s->total, "", false);
 }

@@ -196,25 +196,45 @@ static const char *figure_name(unsigned i)
 	return i < TSR_SWEEP_COUNTS ? tsr_sweep_count_name(i) : more[i - TSR_SWEEP_COUNTS];
 }
 
+/* The figures of a row that differ, into @changes; NULL only counts them. */
 static size_t compare_rows(const struct tsr_sweep_row *now, const struct tsr_sweep_row *before,
 			   const char *codec, unsigned exponent, struct tsr_sweep_change *changes)
 {
 	char is[NFIGURES][40], was[NFIGURES][40];
 	size_t n = 0;
 
+	if (tsr_sweep_row_equal(now, before))
+		return 0;
 	format_figures(now, is);
 	format_figures(before, was);
 	for (unsigned i = 0; i < NFIGURES; i++) {
-		struct tsr_sweep_change *c = &changes[n];
+		struct tsr_sweep_change *c = changes ? &changes[n] : NULL;
 
 		if (strcmp(is[i], was[i]) == 0)
 			continue;
-		c->codec = codec;
-		c->exponent = exponent;
-		c->member = figure_name(i);
+		n++;
+		if (!c)
+			continue;
+		*c = (struct tsr_sweep_change){ codec, exponent, figure_name(i), "", "" };
 		memcpy(c->was, was[i], sizeof(c->was));
 		memcpy(c->now, is[i], sizeof(c->now));
-		n++;
+	}
+	return n;
+}
+
+/* The same for all rows. */
+static size_t compare_all(const struct tsr_sweep *now, const struct tsr_sweep *before,
+			  struct tsr_sweep_change *changes)
+{
+	size_t n = 0;
+
+	for (unsigned c = 0; c < now->ncodecs; c++) {
+		const struct tsr_sweep_result *r = &now->results[c];
+		const struct tsr_sweep_result *b = tsr_sweep_find(before, r->codec->name);
+
+		for (unsigned i = 0; i < TSR_SWEEP_ROWS; i++)
+			n += compare_rows(&r->rows[i], &b->rows[i], r->codec->name, i,
+					  changes ? changes + n : NULL);
 	}
 	return n;
 }
@@ -222,29 +242,13 @@ static size_t compare_rows(const struct tsr_sweep_row *now, const struct tsr_swe
 enum tsr_status tsr_sweep_compare(const struct tsr_sweep *now, const struct tsr_sweep *before,
 				  struct tsr_sweep_change **ret, size_t *n_ret, struct tsr_err *err)
 {
-	size_t differing = 0, n = 0;
-
-	for (unsigned c = 0; c < now->ncodecs; c++) {
-		const struct tsr_sweep_result *r = &now->results[c];
-		const struct tsr_sweep_result *b = tsr_sweep_find(before, r->codec->name);
-
-		for (unsigned i = 0; i < TSR_SWEEP_ROWS; i++)
-			differing += !tsr_sweep_row_equal(&r->rows[i], &b->rows[i]);
-	}
-	*n_ret = 0;
+	*n_ret = compare_all(now, before, NULL);
 	*ret = NULL;
-	if (!differing)
+	if (!*n_ret)
 		return TSR_OK;
-	*ret = calloc(differing * NFIGURES, sizeof(**ret));
+	*ret = calloc(*n_ret, sizeof(**ret));
 	if (!*ret)
 		return tsr_fail_nomem(err, "comparison");
-	for (unsigned c = 0; c < now->ncodecs; c++) {
-		const struct tsr_sweep_result *r = &now->results[c];
-		const struct tsr_sweep_result *b = tsr_sweep_find(before, r->codec->name);
-
-		for (unsigned i = 0; i < TSR_SWEEP_ROWS; i++)
-			n += compare_rows(&r->rows[i], &b->rows[i], r->codec->name, i, *ret + n);
-	}
-	*n_ret = n;
+	compare_all(now, before, *ret);
 	return TSR_OK;
 }

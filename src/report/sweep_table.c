@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of a sweep. */
-#include "report/sweep_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "report/format.h"
 #include "report/sweep_figures.h"
+#include "report/sweep_report.h"
 
 /* The most changes shown unless verbose. */
 #define CHANGES_SHOWN 40
 
-static void format_error(char out[16], double value)
+static struct tsr_cell format_error(double value)
 {
-	snprintf(out, 16, value > 0 ? "%.3e" : "0", value);
+	struct tsr_cell out;
+
+	snprintf(out.text, sizeof(out.text), value > 0 ? "%.3e" : "0", value);
+	return out;
 }
 
 /* The columns that totals and exponents have in common. */
 static void put_figures(struct tsr_text *out, const struct tsr_sweep_row *row)
 {
-	char exact[TSR_PERCENT_ROOM], overflow[TSR_PERCENT_ROOM], ulp[TSR_COUNT_ROOM];
-	char mean[16], max[16];
-
-	tsr_format_percent(exact, row->exact, row->count);
-	tsr_format_percent(overflow, row->overflow, row->count);
-	format_error(mean, tsr_sweep_row_mean(row));
-	format_error(max, (double)row->max_rel);
-	tsr_format_count(ulp, row->max_ulp);
-	tsr_text_printf(out, "%9s  %10s %10s %13s %9s\n", exact, mean, max, ulp, overflow);
+	tsr_text_printf(
+		out, "%9s  %10s %10s %13s %9s\n", tsr_format_percent(row->exact, row->count).text,
+		format_error(tsr_sweep_row_mean(row)).text, format_error((double)row->max_rel).text,
+		tsr_format_count(row->max_ulp).text,
+		tsr_format_percent(row->overflow, row->count).text);
 }
 
 static void put_head(struct tsr_text *out, const char *first, const char *second)
@@ -95,11 +94,8 @@ static void put_oddities(struct tsr_text *out, const struct tsr_sweep_result *r)
 
 void tsr_sweep_put_table(const struct tsr_sweep *s, bool verbose, struct tsr_text *out)
 {
-	char patterns[TSR_COUNT_ROOM];
-
-	tsr_format_count(patterns, (uint64_t)s->last - s->first + 1);
 	tsr_text_printf(out, "%s bit patterns, 0x%08x to 0x%08x; shares are of the finite ones\n\n",
-			patterns, s->first, s->last);
+			tsr_format_count((uint64_t)s->last - s->first + 1).text, s->first, s->last);
 	put_totals(out, s);
 	for (unsigned i = 0; i < s->ncodecs; i++)
 		put_oddities(out, &s->results[i]);

@@ -561,6 +561,10 @@ void tsr_json_close(struct tsr_text *t, char bracket)
 
 void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
 {
+	if (!value) {
+		tsr_json_put_null(t, key);
+		return;
+	}
 	put_key(t, key);
 	put_quoted(t, value, false);
 }
@@ -632,4 +636,28 @@ void tsr_json_put_null(struct tsr_text *t, const char *key)
 {
 	put_key(t, key);
 	tsr_text_puts(t, "null");
+}
+
+void tsr_json_put_strings(struct tsr_text *t, const char *key, const char *const *values, size_t n)
+{
+	tsr_json_open(t, key, '[');
+	for (size_t i = 0; i < n; i++)
+		tsr_json_put_string(t, NULL, values[i]);
+	tsr_json_close(t, ']');
+}
+
+void tsr_json_put_u64s(struct tsr_text *t, const char *key, const uint64_t *values, size_t n)
+{
+	tsr_json_open(t, key, '[');
+	for (size_t i = 0; i < n; i++)
+		tsr_json_put_u64(t, NULL, values[i]);
+	tsr_json_close(t, ']');
+}
+
+void tsr_json_put_doubles(struct tsr_text *t, const char *key, const double *values, size_t n)
+{
+	tsr_json_open(t, key, '[');
+	for (size_t i = 0; i < n; i++)
+		tsr_json_put_double(t, NULL, values[i]);
+	tsr_json_close(t, ']');
 }

@@ -108,8 +108,8 @@ void tsr_json_open(struct tsr_text *t, const char *key, char bracket);
 void tsr_json_close(struct tsr_text *t, char bracket);
 
 /*
- * `key` is NULL inside an array.  A double is printed with 9 significant digits, an integer below
- * 10^15 in full; null if it is not finite.
+ * `key` is NULL inside an array.  A string that is NULL becomes null.  A double is printed with 9
+ * significant digits, an integer below 10^15 in full; null if it is not finite.
  */
 void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value);
 void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value);
@@ -123,5 +123,10 @@ double tsr_json_round_double(double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);
 void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value);
 void tsr_json_put_null(struct tsr_text *t, const char *key);
+
+/* Arrays. */
+void tsr_json_put_strings(struct tsr_text *t, const char *key, const char *const *values, size_t n);
+void tsr_json_put_u64s(struct tsr_text *t, const char *key, const uint64_t *values, size_t n);
+void tsr_json_put_doubles(struct tsr_text *t, const char *key, const double *values, size_t n);
 
 #endif

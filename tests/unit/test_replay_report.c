@@ -7,7 +7,7 @@
 #include "charts/replay_chart.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
-#include "charts/replay_page.h"
+#include "charts/replay_chart.h"
 #include "report/replay_report.h"
 #include "replay_make.h"
 

@@ -194,10 +194,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const bool gpu = device && tsr_gpu_parse(device, &index);
 	const struct tsr_codec *codec;
 	struct cli_device cpu;
-	int status = gpu ? CLI_OK : cli_choose_device(cmd, device, false, &cpu);
 
-	if (status != CLI_OK)
-		return status;
+	if (!gpu)
+		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
 	if (gpu && a->dir)
 		return cli_usage(cmd, "--dir does not go with --device %s", device);
 	if (a->dir && (a->codec || a->elements))
@@ -205,9 +204,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (!a->dir && a->file_size)
 		return cli_usage(cmd, "--file-size needs --dir");
 	if (a->codec)
-		status = cli_parse_codec(cmd, a->codec, ANY_KIND, &codec);
-	if (status != CLI_OK)
-		return status;
+		CLI_TRY(cli_parse_codec(cmd, a->codec, ANY_KIND, &codec));
 	return a->dir ? run_files(cmd, a) : run_kernels(cmd, a, gpu, index);
 }
 

@@ -59,7 +59,7 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 		tsr_json_put_string(&json, "name", (*c)->name);
 		tsr_json_put_string(&json, "summary", (*c)->summary);
 		tsr_json_put_string(&json, "source", (*c)->source);
-		cli_json_string(&json, "family", (*c)->family);
+		tsr_json_put_string(&json, "family", (*c)->family);
 		tsr_json_open(&json, "kinds", '[');
 		for (unsigned k = 0; k < 3; k++) {
 			if ((*c)->kinds & kinds[k])

@@ -7,7 +7,6 @@
 #include "pack/packing.h"
 #include "report/format.h"
 #include "text/json.h"
-#include "text/shape.h"
 
 struct args {
 	struct cli_common common;
@@ -26,19 +25,15 @@ static const struct cli_opt opts[] = {
 
 static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
 {
-	char name[TSR_NAME_ROOM], shape[TSR_SHAPE_ROOM], size[TSR_BYTES_ROOM];
-
 	for (size_t i = 0; common->verbose && i < u->source->ntensors; i++) {
 		const struct tsr_tensor *t = &u->source->tensors[i];
 
-		tsr_format_name(name, t->name, 46);
-		tsr_shape_text(shape, sizeof(shape), t->rank, t->shape);
-		printf("  %-46s %-8s %s\n", name, tsr_dtype_name(t->dtype), shape);
+		printf("  %-46s %-8s %s\n", tsr_format_name(t->name, 46).text,
+		       tsr_dtype_name(t->dtype), tsr_format_shape(t->rank, t->shape).text);
 	}
-	tsr_format_bytes(size, (double)u->nbytes);
-	tsr_format_name(name, common->output, 40);
-	printf("%s: %s, %zu tensors, %s%s\n", name, tsr_container_name(u->container),
-	       u->source->ntensors, size, common->dry_run ? " planned" : "");
+	printf("%s: %s, %zu tensors, %s%s\n", tsr_format_name(common->output, 40).text,
+	       tsr_container_name(u->container), u->source->ntensors,
+	       tsr_format_bytes((double)u->nbytes).text, common->dry_run ? " planned" : "");
 }
 
 static void put_json(struct tsr_text *json, const struct cli_common *common,
@@ -51,10 +46,8 @@ static void put_json(struct tsr_text *json, const struct cli_common *common,
 	tsr_json_put_bool(json, "dry_run", common->dry_run);
 	tsr_json_put_u64(json, "nbytes", u->nbytes);
 	tsr_json_put_u64(json, "unchecked", u->source->nunchecked);
-	tsr_json_open(json, "notes", '[');
-	for (size_t i = 0; i < u->source->nnotes; i++)
-		tsr_json_put_string(json, NULL, u->source->notes[i]);
-	tsr_json_close(json, ']');
+	tsr_json_put_strings(json, "notes", (const char *const *)u->source->notes,
+			     u->source->nnotes);
 }
 
 static enum tsr_status convert(const struct cli_common *common, const struct tsr_write_options *o,

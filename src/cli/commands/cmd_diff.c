@@ -40,14 +40,13 @@ static bool differs(const struct tsr_diff_tensor *d)
 
 static void print_tensor(const struct tsr_diff_tensor *d)
 {
-	char name[TSR_NAME_ROOM];
+	const struct tsr_cell name = tsr_format_name(d->name, 30);
 
-	tsr_format_name(name, d->name, 30);
 	if (d->kind != TSR_DIFF_COMPARED) {
-		printf("%-30s %s\n", name, kind_names[d->kind]);
+		printf("%-30s %s\n", name.text, kind_names[d->kind]);
 		return;
 	}
-	printf("%-30s %10" PRIu64, name, d->different);
+	printf("%-30s %10" PRIu64, name.text, d->different);
 	if (d->measure.n && d->nonfinite_different < d->different)
 		printf(" %10u %9.2e %9.2e %7.1e", d->measure.max_ulp, (double)d->measure.max_abs,
 		       tsr_measure_value(&d->measure, TSR_METRIC_MEAN_REL),
@@ -80,7 +79,6 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 static void print_report(const struct args *a, const struct tsr_comparison *r)
 {
 	const struct tsr_diff_tensor *worst = worst_of(r);
-	char name[TSR_NAME_ROOM];
 
 	if (r->ndiffering || a->common.verbose)
 		printf("%-30s %10s %10s %9s %9s %7s\n", "tensor", "different", "max ULP", "max abs",
@@ -90,8 +88,8 @@ static void print_report(const struct args *a, const struct tsr_comparison *r)
 			print_tensor(&r->tensors[i]);
 	}
 	if (worst) {
-		tsr_format_name(name, worst->name, 40);
-		printf("\nworst: %s, element %" PRIu64, name, worst->worst);
+		printf("\nworst: %s, element %" PRIu64, tsr_format_name(worst->name, 40).text,
+		       worst->worst);
 		if (worst->measure.n)
 			printf(": %.9g against %.9g", worst->worst_a, worst->worst_b);
 		printf("\n");
@@ -158,10 +156,9 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	enum tsr_status compared;
 	struct cli_work work;
 	bool exceeding;
-	int status = cli_work_open(&work, cmd, &a->common, "comparing");
+	int status = CLI_OK;
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &err);
 	cli_work_end(&work);
 	if (compared != TSR_OK)
@@ -186,9 +183,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 					    .ntolerances = a->tol.n,
 					    .strict = a->strict,
 					    .open = &a->common.open };
-	const int status = cli_parse_bounds(cmd, "tol", &a->tol, tolerances);
 
-	return status == CLI_OK ? diff(cmd, a, &o) : status;
+	CLI_TRY(cli_parse_bounds(cmd, "tol", &a->tol, tolerances));
+	return diff(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_diff = {

@@ -9,38 +9,32 @@
 #include "report/summary.h"
 #include "tersor/names.h"
 #include "text/json.h"
-#include "text/shape.h"
 
 static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
 {
-	char name[TSR_NAME_ROOM], shape[TSR_SHAPE_ROOM], size[TSR_BYTES_ROOM];
 	const char *coding = t->coding.codec ? t->coding.codec->name : tsr_dtype_name(t->dtype);
 
-	tsr_format_name(name, t->name, 30);
-	tsr_shape_text(shape, sizeof(shape), t->rank, t->shape);
-	tsr_format_bytes(size, (double)tsr_tensor_stored_nbytes(c, t));
-	printf("  %-30s %-9s %-11s %-16s %8s\n", name, tsr_kind_name(t->kind), coding, shape, size);
+	printf("  %-30s %-9s %-11s %-16s %8s\n", tsr_format_name(t->name, 30).text,
+	       tsr_kind_name(t->kind), coding, tsr_format_shape(t->rank, t->shape).text,
+	       tsr_format_bytes((double)tsr_tensor_stored_nbytes(c, t)).text);
 }
 
 static int print_report(const struct cli_common *common, const struct tsr_checkpoint *c,
 			struct tsr_summary *s)
 {
-	char name[TSR_NAME_ROOM], value[TSR_NAME_ROOM];
 	struct tsr_text table = { 0 };
 	int status;
 
-	tsr_format_name(name, c->path, 50);
-	printf("%s: %s%s%s, %zu tensors", name, c->packed ? "packed " : "",
-	       tsr_container_name(c->container), c->coded ? " with compressed states" : "",
-	       c->ntensors);
+	printf("%s: %s%s%s, %zu tensors", tsr_format_name(c->path, 50).text,
+	       c->packed ? "packed " : "", tsr_container_name(c->container),
+	       c->coded ? " with compressed states" : "", c->ntensors);
 	if (c->generation)
 		printf(", %u lossy generation%s", c->generation, c->generation > 1 ? "s" : "");
 	printf("\n\n");
 	if (common->verbose) {
 		for (size_t i = 0; i < c->nmeta; i++) {
-			tsr_format_name(name, c->meta[i].key, 24);
-			tsr_format_name(value, c->meta[i].value, 48);
-			printf("  %s = %s\n", name, value);
+			printf("  %s = %s\n", tsr_format_name(c->meta[i].key, 24).text,
+			       tsr_format_name(c->meta[i].value, 48).text);
 		}
 		for (size_t i = 0; i < c->ntensors; i++)
 			print_tensor(c, &c->tensors[i]);

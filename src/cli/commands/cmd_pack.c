@@ -11,7 +11,6 @@
 #include "report/format.h"
 #include "report/summary.h"
 #include "text/json.h"
-#include "text/shape.h"
 
 struct args {
 	struct cli_common common;
@@ -70,13 +69,9 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	if (a->compat && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
 	for (unsigned i = 0; i < 3; i++) {
-		int status = CLI_OK;
-
 		if (choices[i].name)
-			status = cli_parse_codec(cmd, choices[i].name, choices[i].kind,
-						 &choices[i].coding->codec);
-		if (status != CLI_OK)
-			return status;
+			CLI_TRY(cli_parse_codec(cmd, choices[i].name, choices[i].kind,
+						&choices[i].coding->codec));
 		choices[i].coding->scale = scale;
 		choices[i].coding->group = a->group ? (uint32_t)a->group : TSR_GROUP_DEFAULT;
 	}
@@ -90,18 +85,14 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 
 static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_tensor *r)
 {
-	char name[TSR_NAME_ROOM], shape[TSR_SHAPE_ROOM], coding[TSR_CODING_ROOM];
-
-	tsr_format_name(name, t->name, 34);
-	tsr_shape_text(shape, sizeof(shape), t->rank, t->shape);
-	tsr_format_coding(coding, &t->coding);
-	printf("  %-34s %-16s %-18s", name, shape, coding);
+	printf("  %-34s %-16s %-18s", tsr_format_name(t->name, 34).text,
+	       tsr_format_shape(t->rank, t->shape).text, tsr_format_coding(&t->coding).text);
 	if (t->coding.codec && r->measure.n)
 		printf(" %7.1e", tsr_measure_value(&r->measure, TSR_METRIC_NMSE));
 	printf("\n");
 	if (t->weight) {
-		tsr_format_name(name, t->weight, 60);
-		printf("    %s of %s\n", tsr_kind_name(t->kind), name);
+		printf("    %s of %s\n", tsr_kind_name(t->kind),
+		       tsr_format_name(t->weight, 60).text);
 	}
 }
 
@@ -124,7 +115,6 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 {
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
-	char size[TSR_BYTES_ROOM], name[TSR_NAME_ROOM];
 	struct tsr_text table = { 0 };
 	int status;
 
@@ -134,9 +124,8 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf("\n");
 	tsr_summary_put_table(s, &table);
 	status = cli_write_report(&table, NULL);
-	tsr_format_bytes(size, (double)out);
-	tsr_format_name(name, a->common.output, 40);
-	printf("\n%s: %s%s, %.1f%% of the input's data", name, size,
+	printf("\n%s: %s%s, %.1f%% of the input's data", tsr_format_name(a->common.output, 40).text,
+	       tsr_format_bytes((double)out).text,
 	       a->common.dry_run ? " planned"
 	       : a->written	 ? ""
 				 : " not written",
@@ -145,8 +134,8 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf(", %.3f bytes per parameter", per_parameter);
 	printf("\n");
 	if (s->total.worst && s->total.worst_nmse > 0) {
-		tsr_format_name(name, s->total.worst->name, 50);
-		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse, name);
+		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
+		       tsr_format_name(s->total.worst->name, 50).text);
 	}
 	return status;
 }
@@ -159,7 +148,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 
 	tsr_json_put_u64(json, "stored_nbytes", r->nbytes);
 	tsr_raw_reason_text(r, reason, sizeof(reason));
-	cli_json_string(json, "raw_reason", r->raw != TSR_RAW_NO ? reason : NULL);
+	tsr_json_put_string(json, "raw_reason", r->raw != TSR_RAW_NO ? reason : NULL);
 	if (p->source->tensors[i].coding.codec && r->measure.n) {
 		tsr_json_put_u64(json, "scale_underflow", r->report.scale_underflow);
 		cli_json_measure(json, &r->measure);
@@ -220,10 +209,9 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	struct tsr_err err = { 0 };
 	enum tsr_status packed;
 	struct cli_work work;
-	int status = cli_work_open(&work, cmd, &a->common, "packing");
+	int status = CLI_OK;
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "packing"));
 	packed = tsr_pack(a->common.operands.items, a->common.operands.n, a->common.output, o,
 			  &work.run, &p, &err);
 	cli_work_end(&work);
@@ -247,14 +235,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
-	int status = parse_codings(cmd, a, &o);
 
-	if (status == CLI_OK)
-		status = cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules);
-	if (status == CLI_OK)
-		status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(parse_codings(cmd, a, &o));
+	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
+	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	o.open = &a->common.open;
 	o.max_shard_nbytes = a->common.max_shard;
 	o.rules = rules;

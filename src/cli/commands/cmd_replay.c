@@ -9,9 +9,7 @@
 #include "cli/work.h"
 #include "replay/replay_result.h"
 #include "charts/replay_chart.h"
-#include "charts/replay_page.h"
 #include "report/replay_report.h"
-#include "report/replay_table.h"
 #include "text/json.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)
@@ -88,7 +86,7 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 
 	cli_json_begin(&json, cmd);
 	cli_json_inputs(&json, common);
-	cli_json_string(&json, "output", common->output);
+	tsr_json_put_string(&json, "output", common->output);
 	tsr_json_put_bool(&json, "dry_run", common->dry_run);
 	tsr_json_put_bool(&json, "written", written);
 	tsr_replay_put_json(r, &json);
@@ -126,15 +124,12 @@ static int choose_device(const struct cli_cmd *cmd, const char *device,
 {
 	struct cli_device one;
 	unsigned index;
-	int status;
 
 	if (device && tsr_gpu_parse(device, &index) && (o->compare || o->check_numerics))
 		return cli_usage(cmd, "%s runs on the CPU: leave --device %s out",
 				 o->compare ? "--compare" : "--check-numerics", device);
-	status = cli_choose_device(cmd, device && strcmp(device, "cuda") == 0 ? "cuda:0" : device,
-				   false, &one);
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_choose_device(cmd, device && strcmp(device, "cuda") == 0 ? "cuda:0" : device,
+				  false, &one));
 	if (one.ngpus)
 		o->gpu = (int)one.gpus[0];
 	else
@@ -181,14 +176,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
 	const char *reports[4];
-	int status = cli_replay_parse(cmd, a, &parsed);
 
-	if (status == CLI_OK)
-		status = choose_device(cmd, a->common.device, &parsed.options);
-	if (status == CLI_OK)
-		status = cli_check_reports(cmd, &a->common);
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
+	CLI_TRY(choose_device(cmd, a->common.device, &parsed.options));
+	CLI_TRY(cli_check_reports(cmd, &a->common));
 	parsed.options.reports = reports;
 	parsed.options.nreports = cli_report_paths(&a->common, reports);
 	return replay(cmd, a, &parsed.options);

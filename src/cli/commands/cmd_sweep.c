@@ -9,12 +9,9 @@
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/work.h"
-#include "report/sweep_baseline.h"
 #include "charts/sweep_chart.h"
 #include "report/sweep_figures.h"
-#include "charts/sweep_page.h"
 #include "report/sweep_report.h"
-#include "report/sweep_table.h"
 #include "text/json.h"
 
 struct args {
@@ -58,12 +55,8 @@ static int choose_word(const struct cli_cmd *cmd, const char *word, bool *chosen
 	const struct tsr_codec *codec;
 	bool found = false;
 
-	if (!pattern) {
-		const int status = cli_parse_codec(cmd, word, TSR_KIND_WEIGHT, &codec);
-
-		if (status != CLI_OK)
-			return status;
-	}
+	if (!pattern)
+		CLI_TRY(cli_parse_codec(cmd, word, TSR_KIND_WEIGHT, &codec));
 	for (unsigned i = 0; tsr_codecs()[i]; i++) {
 		const struct tsr_codec *c = tsr_codecs()[i];
 
@@ -84,14 +77,13 @@ static int choose_list(const struct cli_cmd *cmd, const char *list, bool *chosen
 
 	for (;;) {
 		const size_t len = strcspn(list, ",");
-		int status;
 
 		if (len >= sizeof(word))
 			return cli_usage(cmd, "option --codec: found '%s', expected names", list);
 		snprintf(word, sizeof(word), "%.*s", (int)len, list);
-		status = choose_word(cmd, word, chosen);
-		if (status != CLI_OK || !list[len])
-			return status;
+		CLI_TRY(choose_word(cmd, word, chosen));
+		if (!list[len])
+			return CLI_OK;
 		list += len + 1;
 	}
 }
@@ -100,12 +92,8 @@ static int choose_codecs(const struct cli_cmd *cmd, const struct cli_list *lists
 {
 	bool chosen[CODECS_MAX] = { false };
 
-	for (unsigned i = 0; i < lists->n; i++) {
-		const int status = choose_list(cmd, lists->items[i], chosen);
-
-		if (status != CLI_OK)
-			return status;
-	}
+	for (unsigned i = 0; i < lists->n; i++)
+		CLI_TRY(choose_list(cmd, lists->items[i], chosen));
 	for (unsigned i = 0; tsr_codecs()[i]; i++) {
 		if (lists->n ? chosen[i] : is_weight(tsr_codecs()[i]))
 			c->codecs[c->n++] = tsr_codecs()[i];
@@ -134,16 +122,15 @@ static int parse_bits(const struct cli_cmd *cmd, const char *option, const char 
 
 static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct choice *c)
 {
-	int status = choose_codecs(cmd, &a->codec, c);
-
+	CLI_TRY(choose_codecs(cmd, &a->codec, c));
 	c->last = UINT32_MAX;
-	if (status == CLI_OK && a->first)
-		status = parse_bits(cmd, "first", a->first, &c->first);
-	if (status == CLI_OK && a->last)
-		status = parse_bits(cmd, "last", a->last, &c->last);
-	if (status == CLI_OK && c->first > c->last)
-		status = cli_usage(cmd, "--first 0x%08x is after --last 0x%08x", c->first, c->last);
-	return status;
+	if (a->first)
+		CLI_TRY(parse_bits(cmd, "first", a->first, &c->first));
+	if (a->last)
+		CLI_TRY(parse_bits(cmd, "last", a->last, &c->last));
+	if (c->first > c->last)
+		return cli_usage(cmd, "--first 0x%08x is after --last 0x%08x", c->first, c->last);
+	return CLI_OK;
 }
 
 /* --- Before the sweep: everything that can be known to fail ----------------------------------- */
@@ -238,33 +225,40 @@ static enum tsr_status sweep_on(const struct cli_device *d, const struct choice 
 	return tsr_sweep_run(c->codecs, c->n, c->first, c->last, run, ret, err);
 }
 
+static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
+		 const struct tsr_sweep *baseline)
+{
+	const bool large = (c->last - c->first) * (uint64_t)c->n >= WORTH_A_GPU;
+	struct tsr_sweep *s = NULL;
+	struct tsr_err err = { 0 };
+	struct cli_device device;
+	enum tsr_status swept;
+	struct cli_work work;
+	int status;
+
+	CLI_TRY(cli_choose_device(cmd, a->common.device, large, &device));
+	cli_say_device(&a->common, "sweeping", &device);
+	cli_work_start(&work, &a->common, "sweeping");
+	swept = sweep_on(&device, c, &work.run, &s, &err);
+	cli_work_end(&work);
+	status = swept == TSR_OK ? report(cmd, a, s, baseline) : cli_error(&err);
+	tsr_sweep_free(s);
+	return status;
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
-	struct tsr_sweep *sweep = NULL, *baseline = NULL;
+	struct tsr_sweep *baseline = NULL;
 	struct choice c = { .n = 0 };
-	struct cli_device device;
-	struct cli_work work;
-	struct tsr_err err = { 0 };
-	enum tsr_status swept;
-	int status = parse_choice(cmd, a, &c);
+	int status = CLI_OK;
 
-	if (status == CLI_OK)
-		status = cli_check_reports(cmd, &a->common);
-	if (status == CLI_OK && a->baseline)
+	CLI_TRY(parse_choice(cmd, a, &c));
+	CLI_TRY(cli_check_reports(cmd, &a->common));
+	if (a->baseline)
 		status = load_baseline(a->baseline, &c, &baseline);
 	if (status == CLI_OK)
-		status = cli_choose_device(cmd, a->common.device,
-					   (c.last - c.first) * (uint64_t)c.n >= WORTH_A_GPU,
-					   &device);
-	if (status == CLI_OK) {
-		cli_say_device(&a->common, "sweeping", &device);
-		cli_work_start(&work, &a->common, "sweeping");
-		swept = sweep_on(&device, &c, &work.run, &sweep, &err);
-		cli_work_end(&work);
-		status = swept == TSR_OK ? report(cmd, a, sweep, baseline) : cli_error(&err);
-	}
-	tsr_sweep_free(sweep);
+		status = sweep(cmd, a, &c, baseline);
 	tsr_sweep_free(baseline);
 	return status;
 }

@@ -6,7 +6,6 @@
 #include "pack/packing.h"
 #include "report/format.h"
 #include "text/json.h"
-#include "text/shape.h"
 
 struct args {
 	struct cli_common common;
@@ -23,21 +22,15 @@ static const struct cli_opt opts[] = {
 
 static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
 {
-	char name[TSR_NAME_ROOM], shape[TSR_SHAPE_ROOM], coding[TSR_CODING_ROOM];
-	char size[TSR_BYTES_ROOM];
-
 	for (size_t i = 0; common->verbose && i < u->source->ntensors; i++) {
 		const struct tsr_tensor *t = &u->source->tensors[i];
 
-		tsr_format_name(name, t->name, 36);
-		tsr_shape_text(shape, sizeof(shape), t->rank, t->shape);
-		tsr_format_coding(coding, &t->coding);
-		printf("  %-36s %-4s %-16s from %s\n", name, tsr_dtype_name(t->dtype), shape,
-		       coding);
+		printf("  %-36s %-4s %-16s from %s\n", tsr_format_name(t->name, 36).text,
+		       tsr_dtype_name(t->dtype), tsr_format_shape(t->rank, t->shape).text,
+		       tsr_format_coding(&t->coding).text);
 	}
-	tsr_format_bytes(size, (double)u->nbytes);
-	tsr_format_name(name, common->output, 40);
-	printf("%s: %zu tensors, %s%s", name, u->source->ntensors, size,
+	printf("%s: %zu tensors, %s%s", tsr_format_name(common->output, 40).text,
+	       u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
 	       common->dry_run ? " planned" : "");
 	if (u->source->generation)
 		printf(", %u lossy generation%s", u->source->generation,

@@ -34,7 +34,6 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 {
 	const struct tsr_checkpoint *c = v->checked;
 	uint64_t planes = 0, nbytes = 0, nonfinite = 0;
-	char name[TSR_NAME_ROOM], size[TSR_BYTES_ROOM];
 
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
@@ -45,12 +44,11 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 		nonfinite += r->nonfinite;
 		if (!r->fault[0] && !a->common.verbose)
 			continue;
-		tsr_format_name(name, t->name, 40);
-		printf("%-7s %-40s %s\n", r->fault[0] ? "FAULT" : "ok", name, r->fault);
+		printf("%-7s %-40s %s\n", r->fault[0] ? "FAULT" : "ok",
+		       tsr_format_name(t->name, 40).text, r->fault);
 	}
-	tsr_format_name(name, c->path, 40);
-	tsr_format_bytes(size, (double)nbytes);
-	printf("%s: %zu tensors, %s read\n", name, c->ntensors, size);
+	printf("%s: %zu tensors, %s read\n", tsr_format_name(c->path, 40).text, c->ntensors,
+	       tsr_format_bytes((double)nbytes).text);
 	if (c->packed)
 		printf("  %" PRIu64 " planes have the hash that was recorded\n", planes);
 	else if (v->nchecksums)
@@ -70,7 +68,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 	const struct tsr_verified_tensor *r = &v->tensors[i];
 
 	tsr_json_put_u64(json, "nonfinite", r->nonfinite);
-	cli_json_string(json, "fault", r->fault[0] ? r->fault : NULL);
+	tsr_json_put_string(json, "fault", r->fault[0] ? r->fault : NULL);
 	if (v->original && r->measure.n)
 		cli_json_measure(json, &r->measure);
 }
@@ -99,10 +97,9 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 	struct tsr_err err = { 0 };
 	enum tsr_status verified;
 	struct cli_work work;
-	int status = cli_work_open(&work, cmd, &a->common, "verifying");
+	int status = CLI_OK;
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "verifying"));
 	verified = tsr_verify(a->common.operands.items[0], o, &work.run, &v, &err);
 	cli_work_end(&work);
 	if (!v)
@@ -130,10 +127,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		.strict = a->strict,
 		.open = &a->common.open,
 	};
-	const int status = cli_parse_bounds(cmd, "max-error", &a->max_error, bounds);
 
-	if (status != CLI_OK)
-		return status;
+	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	if (o.nbounds && !o.nagainst)
 		return cli_usage(cmd, "--max-error needs --against");
 	return verify(cmd, a, &o);

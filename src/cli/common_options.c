@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options that commands share, and all options of a command in the order of its help. */
+#include "cli/cli.h"
+
+#define AT(field) offsetof(struct cli_common, field)
+
+/*
+ * In the order of the help; a command has those whose bit it takes, and its own options after the
+ * first row.
+ */
+static const struct {
+	unsigned takes; /* enum cli_takes; 0: every command */
+	struct cli_opt opt;
+} shared[] = {
+	{ CLI_WRITES,
+	  { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file",
+	    "write the result to OUT" } },
+	{ CLI_DRAWS, CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
+			     "print the figures as CSV, or write them to FILE") },
+	{ CLI_DRAWS, CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report", "draw a chart") },
+	{ CLI_DRAWS, CLI_OPT("html", "FILE", CLI_STRING, html, "@report",
+			     "write a page with the chart, its values and tables") },
+	{ CLI_WRITES,
+	  CLI_OPT_NUMBER("max-shard-size", "SIZE", max_shard, 1, UINT64_MAX,
+			 "split into safetensors shards of at most SIZE bytes of data, with an "
+			 "index") },
+	{ CLI_WRITES,
+	  { "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "overwrite OUT if it exists" } },
+	{ CLI_WRITES,
+	  CLI_OPT_FLAG("dry-run", dry_run, "show the plan: read headers only, write nothing") },
+	{ CLI_READS,
+	  CLI_OPT_FLAG("follow-symlinks", follow, "open shards that are symbolic links") },
+	{ CLI_READS, CLI_OPT("as", "DTYPE", CLI_STRING, as, "bf16 f16 f8_e4m3 f8_e5m2",
+			     "dtype of .npy elements that have none: bf16, f8_e4m3, ...") },
+	{ CLI_READS, CLI_OPT("params", "FILE", CLI_STRING, params, "@file",
+			     "names of parameters, one per line, in the optimizer's order") },
+	{ CLI_COMPUTES, CLI_OPT("device", "DEVICE", CLI_STRING, device, "auto cpu cuda",
+				"where to compute: auto (default), cpu, cuda or cuda:N") },
+	{ CLI_WORKS,
+	  { "threads", 'j', "N", CLI_NUMBER, AT(threads), 0, 256, NULL,
+	    "worker threads (default 0: one per processor)" } },
+	{ CLI_WORKS, CLI_OPT_FLAG("no-progress", no_progress, "do not show a progress bar") },
+	{ CLI_REPORTS, CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
+			       "print the report as JSON, or write it to FILE") },
+	{ CLI_REPORTS,
+	  { "quiet", 'q', NULL, CLI_COUNT, AT(quiet), 0, 0, NULL,
+	    "no warnings; given twice, no report either" } },
+	{ CLI_REPORTS,
+	  { "verbose", 'v', NULL, CLI_COUNT, AT(verbose), 0, 0, NULL,
+	    "report details, such as every tensor" } },
+	{ 0, { "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL, "show this help" } },
+};
+
+void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
+{
+	ret->n = 0;
+	for (size_t i = 0; i < sizeof(shared) / sizeof(*shared); i++) {
+		if (!shared[i].takes || cmd->takes & shared[i].takes)
+			ret->opt[ret->n++] = &shared[i].opt;
+		for (const struct cli_opt *o = cmd->opts; i == 0 && o && o->name; o++)
+			ret->opt[ret->n++] = o;
+	}
+}
