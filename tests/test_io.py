@@ -1156,6 +1156,15 @@ def test_every_allocation_fails_cleanly(command, how, make_job):
     assert failures > 0
 
 
+def test_recording_without_memory_is_not_read_as_one_without_manifest(tmp_path):
+    args = ["inspect", DATA / "recording-fsdp2"]
+    count = tmp_path / "count"
+    run_tersor(*args, env=shim(tmp_path, count=count), check=0)
+    for n in spread(struct.unpack("9Q", count.read_bytes())[8], 60):
+        done = run_tersor(*args, env=shim(tmp_path, malloc=n))
+        assert done.returncode in (0, 4), (n, done.returncode, done.stderr)
+
+
 # ---- Surroundings that must not matter ----
 
 @pytest.mark.parametrize("command", COMMANDS)

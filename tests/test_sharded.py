@@ -425,6 +425,23 @@ def test_max_shard_size_smaller_than_every_tensor(tmp_path):
     assert found == expected() and len(shards) == 3
 
 
+def test_max_shard_size_empty_tensor_after_one_that_is_too_large(tmp_path):
+    """It stays with it, except in packed files, where a full shard takes nothing more."""
+    empty = np.zeros(0, np.float32)
+    write(tmp_path / "in", {"model-00001-of-00001.safetensors": {"a": A, "b": empty, "c": A}})
+    run_tersor("convert", tmp_path / "in", "-o", tmp_path / "x.safetensors", "--max-shard-size",
+               "8", check=0)
+    run_tersor("pack", tmp_path / "in", *RAW_CODECS, "-o", tmp_path / "p.safetensors",
+               "--max-shard-size", "8", check=0)
+    run_tersor("unpack", tmp_path / "p.safetensors.index.json", "-o", tmp_path / "u.safetensors",
+               "--max-shard-size", "8", check=0)
+
+    def numbers(name):
+        weight_map = json.loads((tmp_path / f"{name}.safetensors.index.json").read_text())
+        return [int(re.search("[0-9]+", weight_map["weight_map"][t])[0]) for t in "abc"]
+    assert numbers("x") == numbers("u") == [1, 1, 2] and numbers("p") == [1, 2, 3]
+
+
 @pytest.mark.parametrize("size", ["0", "-1", "x", "", "1T5", "1KB5", "1.5.5",
                                   "99999999999999999999",
                                   "1e3x"])

@@ -155,7 +155,8 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 
 /*
  * The end of the shard that starts with array @first: a file takes tensors, with all their planes,
- * until the next one would be too much.
+ * until the next one would be too much.  After a tensor that is too large by itself, empty ones still
+ * fit, except in packed files.
  */
 static size_t end_of_shard(const struct tsr_writer *w, size_t first)
 {
@@ -165,13 +166,14 @@ static size_t end_of_shard(const struct tsr_writer *w, size_t first)
 	size_t i = first;
 
 	while (i < w->plan.narrays) {
+		const uint64_t room = nbytes < max ? max - nbytes : 0;
 		uint64_t more = 0;
 		size_t end = i;
 
 		while (end < w->plan.narrays &&
 		       TSR_TAG_TENSOR(a[end].tag) == TSR_TAG_TENSOR(a[i].tag))
 			more += a[end++].nbytes;
-		if (max && i > first && (nbytes > max || more > max - nbytes))
+		if (max && i > first && (more > room || (w->plan.packed && nbytes > max)))
 			break;
 		nbytes += more;
 		i = end;

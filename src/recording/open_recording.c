@@ -12,13 +12,27 @@
 
 /* --- Opening ---------------------------------------------------------------------------------- */
 
-static bool has_manifest(const char *directory)
+static enum tsr_status find_manifest(const char *directory, bool *ret, struct tsr_err *err)
 {
 	char *path = tsr_path_join(directory, TSR_MANIFEST_NAME);
-	const bool has = path && tsr_dir_has(path);
 
+	if (!path)
+		return tsr_fail_nomem(err, directory);
+	*ret = tsr_dir_has(path);
 	free(path);
-	return has;
+	return TSR_OK;
+}
+
+static enum tsr_status open_path(struct tsr_recording_data *r, const char *path,
+				 struct tsr_err *err)
+{
+	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
+	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
+	if (!r->pub.path)
+		return tsr_fail_nomem(err, path);
+	TSR_TRY(find_manifest(path, &r->pub.has_manifest, err));
+	return r->pub.has_manifest ? tsr_recording_read_manifest(r, err)
+				   : tsr_recording_list_steps(r, err);
 }
 
 enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
@@ -36,15 +50,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	/* What a gradient is called says nothing about its kind. */
 	r->options.as_stored = true;
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
-	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
-	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
-	r->pub.has_manifest = has_manifest(path);
-	if (!r->pub.path)
-		status = tsr_fail_nomem(err, path);
-	else if (r->pub.has_manifest)
-		status = tsr_recording_read_manifest(r, err);
-	else
-		status = tsr_recording_list_steps(r, err);
+	status = open_path(r, path, err);
 	if (status != TSR_OK) {
 		tsr_recording_close(&r->pub);
 		return status;
@@ -103,13 +109,16 @@ static size_t count(const char *directory, const char *suffix, bool steps_only)
 /* A directory that tsr_checkpoint_open() takes is a checkpoint, unless its manifest says otherwise. */
 bool tsr_recording_probe(const char *path)
 {
+	bool has_manifest = false;
+
 	if (!tsr_dir_is(path) || tsr_dcp_looks_like(path))
 		return false;
 	if (claims_to_be_ours(path))
 		return true;
 	if (count(path, ".index.json", false) || count(path, ".safetensors", false) == 1)
 		return false;
-	return has_manifest(path) || count(path, "", true) > 0;
+	(void)find_manifest(path, &has_manifest, NULL);
+	return has_manifest || count(path, "", true) > 0;
 }
 
 /* --- Questions -------------------------------------------------------------------------------- */
