@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps on GPUs: step.cu does any step in three passes, step_fused.cu those of a few states in one.
+ * Steps on GPUs: gpu_step.cu does any step in three passes, step_fused.cu those of a few states in one.
  * This header is what they share, and how fused kernels load and store weights, states and gradients.
  * In kernels, a tile is N consecutive elements, those of one thread.
  */
