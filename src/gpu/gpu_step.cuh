@@ -303,7 +303,7 @@ static __device__ __forceinline__ void load_gradients(const struct step_args *a,
 		f16::widen<N>(narrow, g);
 }
 
-/* How many are not finite: 0 times something is 0 unless that is so. */
+/* How many are not finite: 0 times x is 0 only if x is finite. */
 template <int N> static __device__ __forceinline__ unsigned count_nonfinite(const float *g)
 {
 	float zero = 0.0f;

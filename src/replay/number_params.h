@@ -23,13 +23,13 @@ struct tsr_replay_adding {
 };
 
 /*
- * Give each parameter without a mapping one in the state_dict() of the optimizer that is there,
- * under its number: as names there tell, --params, the groups of the recording, or the order of
- * the model.  TSR_E_UNSUPPORTED if none settles it.
+ * Give each parameter without a mapping one in the state_dict() of the stored optimizer, under its
+ * number, which is found from the names there, the params given, the groups of the recording, or the
+ * order of the model.  TSR_E_UNSUPPORTED if none settles it.
  */
 enum tsr_status tsr_replay_number_states(struct tsr_replay_adding *a);
 
-/* Let param_groups have the lr of the last step, where they clearly are the recording's. */
+/* Write the lr of the last step into param_groups, if they clearly are the recording's. */
 enum tsr_status tsr_replay_write_lr(struct tsr_replay_adding *a);
 
 /* The lr of the last step. */
