@@ -19,7 +19,7 @@ struct tsr_replay_adding {
 	size_t noptimizers;
 	bool flat; /* the first tree is one mapping of tensors by name */
 	bool placed; /* every parameter has what it needs of these */
-	bool failed; /* out of memory on the way */
+	bool failed; /* out of memory meanwhile */
 };
 
 /*
