@@ -25,12 +25,12 @@ def code_files():
 
 
 def room(path):
-    """src/codec/simd/ulp_split.c is in the room src/codec."""
+    """src/codec/simd/split_simd.c is in the room src/codec."""
     return "/".join(path.parts[:2])
 
 
 def source_of(obj, build):
-    """BUILD/obj/src/codec/simd/ulp_split.avx2.o was built from src/codec/simd/ulp_split.c."""
+    """BUILD/obj/src/codec/simd/split_simd.avx2.o was built from src/codec/simd/split_simd.c."""
     base = obj.relative_to(build / "obj")
     base = base.with_name(base.name.split(".")[0])
     return next((path for path in map(base.with_suffix, SOURCES) if path.exists()), None)

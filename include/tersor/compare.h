@@ -28,7 +28,7 @@ struct tsr_verify_options {
 struct tsr_verified_tensor {
 	uint64_t nonfinite; /* NaN or infinite elements */
 	struct tsr_measure measure; /* against the original */
-	char fault[160]; /* what is wrong with it; "" if nothing is */
+	char fault[160]; /* what is wrong with it; "" if it is sound */
 };
 
 /* No original and no bounds; NaN and infinities are faults. */

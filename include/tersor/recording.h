@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recordings of gradients on disk: opening them and their steps, and what they have in all. */
+/* Recordings of gradients on disk: opening them and their steps, and their totals. */
 #ifndef TERSOR_RECORDING_H
 #define TERSOR_RECORDING_H
 

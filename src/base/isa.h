@@ -38,8 +38,8 @@
 const char *const *tsr_isa_names(void);
 
 /*
- * Use this SIMD level from now on, or the best one that the processor has for NULL.  False if there
- * is no such level in this build or the processor lacks it.  Not thread-safe: call it first.
+ * Use this SIMD level from now on, or the best one that the processor has for NULL.  False if this
+ * build or the processor lacks the level.  Not thread-safe: call it first.
  */
 bool tsr_isa_select(const char *name);
 

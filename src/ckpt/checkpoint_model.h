@@ -61,7 +61,7 @@ struct tsr_checkpoint {
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
 	size_t nnotes;
-	char **notes; /* what a user should know though it is no error; safe to print */
+	char **notes; /* what a user should know although it is not an error; safe to print */
 	size_t nunchecked; /* records that should have a checksum and have none */
 	size_t nunused; /* records of archives that are part of nothing */
 	const char *unused; /* the name of one of them */

@@ -11,7 +11,7 @@
 #include "tersor/status.h"
 
 /*
- * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
+ * The tool is src/cli, src/report, src/charts and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base/clock.h, base/fail.h, io/file.h, base/pipeline.h
  *   text/json.h, text/shape.h, text/text.h

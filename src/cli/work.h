@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "tersor/run.h"
 
-/* Work under way.  It must not move. */
+/* Work in progress.  Its address must not change. */
 struct cli_work {
 	struct tsr_run run; /* for the library */
 	const char *verb; /* NULL: no bar */

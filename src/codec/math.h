@@ -111,8 +111,8 @@ TSR_HD float tsr_sqrt(float x)
 }
 
 /*
- * 1 / d, or what there is in a unit of that, as the float above it and the rest, which is negative.
- * Compilers compute it where d is a constant.
+ * 1 / d as two floats: the one above it, and the rest, which is negative.  Compilers compute it at
+ * compile time if d is a constant.
  */
 struct tsr_inverse {
 	float above, rest;
@@ -190,8 +190,8 @@ TSR_HD float tsr_bf16_round(float x)
 }
 
 /*
- * FP32 magnitude rounded where the mantissa of FP16 ends, for what is normal in FP16 or larger; an
- * infinity is itself, and so is a NaN one.
+ * FP32 magnitude rounded where the mantissa of FP16 ends, for what is normal in FP16 or larger.
+ * Infinities stay infinite; a NaN gives infinity.
  */
 TSR_HD int32_t tsr_f16_round_normal(float x)
 {

@@ -33,7 +33,7 @@ TSR_HD float tsr_sweep_size(float x, float unit)
 /*
  * A relative error r in units of 2^-47.  Nothing is rounded: two floats that differ are at least
  * 2^-24 of the larger apart, so r is 0 or at least 2^-24, and then its last place is 2^-47 or more.
- * From 2^16 on, which no codec here comes near, a term is 2^63; the maximum still tells.
+ * From 2^16 on, which no codec here comes near, a term is 2^63; the maximum is still right.
  */
 #define TSR_SWEEP_TERM_MAX 0x1p16f
 
@@ -67,7 +67,7 @@ struct tsr_sweep_outcome {
 
 /*
  * Of finite x, whatever comes back.  @rel is the relative error if there is one, else anything.
- * Masks: with conditions on conditions compilers make branches of them.
+ * Masks instead of nested conditions, of which compilers would make branches.
  */
 TSR_HD struct tsr_sweep_outcome tsr_sweep_finite_outcome(float x, float y, float rel)
 {

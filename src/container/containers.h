@@ -34,7 +34,7 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 				     const struct tsr_open_options *options, struct tsr_err *err);
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err);
 
-/* Compose the headers of packed files anew, in the room they have, with the figures as they are now. */
+/* Compose the headers of packed files again, with the current figures, in the space reserved for them. */
 enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err);
 
 bool tsr_npz_detect(const struct tsr_file_head *head);

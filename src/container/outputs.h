@@ -35,7 +35,7 @@ enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes
 				   struct tsr_err *err);
 
 /*
- * Publish every file, the index @index (NULL: there is none) last.  If that fails nothing is left;
+ * Publish every file, the index @index (NULL: none) last.  After a failure nothing is left;
  * TSR_E_DURABILITY as in tsr_outfile_publish().
  */
 enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text *index,

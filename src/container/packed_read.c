@@ -304,7 +304,7 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *li
 	return TSR_OK;
 }
 
-/* Take an entry out of the metadata.  NULL if there is none. */
+/* Take an entry out of the metadata; NULL if it is missing. */
 static const char *take_meta(struct tsr_checkpoint *c, const char *key)
 {
 	for (size_t i = 0; i < c->nmeta; i++) {

@@ -7,7 +7,7 @@
 
 /*
  * A walk over a value that passed tsr_value_check() and all below it: parents before children, a
- * shared value once.  The value at hand may be changed in place; its children are looked at after.
+ * shared value once.  The current value may be changed in place; its children are looked at after.
  * Start with the root, the number of marks and zeros.  Does not recurse.
  */
 struct tsr_value_walk {
@@ -17,7 +17,7 @@ struct tsr_value_walk {
 	struct {
 		struct tsr_value *v;
 		size_t next; /* child */
-	} path[TSR_VALUE_DEPTH_MAX]; /* to the value at hand */
+	} path[TSR_VALUE_DEPTH_MAX]; /* to the current value */
 };
 
 /* The marks of all walks, so that none mistakes another's for its own. */
@@ -29,12 +29,12 @@ struct tsr_value_walk {
 struct tsr_value *tsr_value_walk_next(struct tsr_value_walk *w);
 
 /*
- * The keys that lead to the value at hand, joined with dots; cut to fit.  UTF-8 without control
+ * The keys that lead to the current value, joined with dots; cut to fit.  UTF-8 without control
  * characters; "" at the root.
  */
 void tsr_value_walk_path(const struct tsr_value_walk *w, char *out, size_t nbytes);
 
-/* The parent of the value at hand, or of its parent for @up = 1 and so on; NULL above the root. */
+/* The parent of the current value, or of its parent for @up = 1 and so on; NULL above the root. */
 const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, size_t up);
 
 /*

@@ -133,7 +133,7 @@ static enum tsr_status stream_finish(struct stream *s)
 	return TSR_OK;
 }
 
-/* All contents: to @out, or by way of it to the start of a scratch file. */
+/* All contents: to @out, or to the start of a scratch file with @out as the buffer. */
 static enum tsr_status copy_all(struct stream *s, unsigned char *out, struct tsr_file *into)
 {
 	for (uint64_t at = 0; at < s->m->nbytes;) {

@@ -80,7 +80,7 @@ static void batch_free(struct batch *b)
 	tsr_gpu_free(b->gpu, b->report);
 }
 
-/* On failure, batch_free() frees what there is. */
+/* On failure, batch_free() frees what was allocated. */
 static enum tsr_status batch_new(struct batch *b, struct tsr_gpu *gpu,
 				 const struct tsr_coding *coding, uint64_t n, struct tsr_err *err)
 {

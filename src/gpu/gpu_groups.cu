@@ -41,8 +41,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 #define W 4
 #define TEAM (TSR_GROUP_DEFAULT / W)
-#define EACH \
-	2u /* vectors of a thread: there is little to read, so more of it is asked for at once */
+#define EACH 2u /* vectors of a thread: each load is small, so several are issued at once */
 
 /* How many vectors there are from @begin on; at most what fits. */
 static __device__ __forceinline__ unsigned vectors_left(uint64_t nvectors, uint64_t begin)

@@ -92,7 +92,7 @@ static bool is_f32(const struct tsr_coding *coding)
 	return coding->codec->planes[0].dtype == TSR_F32;
 }
 
-/* Elements @first to @first + @n - 1 by way of FP32 arrays; @first is a multiple of tsr_step_align(). */
+/* A step of @n elements from @first on, through FP32 arrays; @first is a multiple of tsr_step_align(). */
 struct batch {
 	struct tsr_gpu_stream *stream;
 	const struct tsr_step *step;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps on GPUs: step.cu does any step in three passes, step_fused.cu those of a few states in one.
+ * Steps on GPUs: gpu_step.cu does any step in three passes, step_fused.cu those of a few states in one.
  * This header is what they share, and how fused kernels load and store weights, states and gradients.
  * In kernels, a tile is N consecutive elements, those of one thread.
  */
@@ -303,7 +303,7 @@ static __device__ __forceinline__ void load_gradients(const struct step_args *a,
 		f16::widen<N>(narrow, g);
 }
 
-/* How many are not finite: 0 times something is 0 unless that is so. */
+/* How many are not finite: 0 times x is 0 only if x is finite. */
 template <int N> static __device__ __forceinline__ unsigned count_nonfinite(const float *g)
 {
 	float zero = 0.0f;

@@ -12,8 +12,8 @@ struct tsr_gpu_stream; /* work on a GPU, done in the order in which it was submi
 struct tsr_gpu_event; /* a point in a stream */
 
 /*
- * @nbytes of device memory, aligned to 256 bytes, not initialised.  Its addresses are for the
- * functions below only: the CPU cannot read them.  @what is named if there is no memory left.
+ * @nbytes of device memory, aligned to 256 bytes, not initialised.  The CPU cannot read it:
+ * only the functions below take its addresses.  Messages name @what if memory runs out.
  */
 enum tsr_status tsr_gpu_alloc(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
 			      void **memory_ret, struct tsr_err *err);
@@ -85,7 +85,7 @@ bool tsr_gpu_has_codec(const struct tsr_codec *codec);
  * As codec->encode(), on arrays of any element alignment; it is fast where they are aligned to 16
  * bytes and groups have the default size.
  *
- * Return: TSR_OK, TSR_E_UNSUPPORTED if there is no kernel for the codec, or as above.
+ * Return: TSR_OK, TSR_E_UNSUPPORTED if the codec has no kernel, or as above.
  */
 enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 			       const float *x, uint64_t n, void *const plane[],
@@ -134,8 +134,8 @@ enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_co
  *
  * The bits of tsr_step_apply().  One kernel does it if tsr_gpu_step_is_fused() and the arrays are
  * aligned to 16 bytes (all but the scales, which are to their size); elements behind the last whole
- * group, and every other state, go by way of FP32 copies of up to 2^24 elements of each part, which
- * belong to the stream.
+ * group, and every other state, pass through FP32 copies of up to 2^24 elements of each part, which
+ * the stream owns.
  *
  * Return: TSR_OK, or as above; the state is undefined after a failure.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The fast paths: fewer instructions for the same bits where the operands are known to be ordinary.
- * Each function says what it is equal to and when; tests/gpu/proofs.cu tries them on the GPU at hand:
+ * Each function says what it is equal to and when; tests/gpu/proofs.cu tries them on the GPU in use:
  * every input of one operand, quotients at random and next to ties, softsign8's at every place where
  * the code changes.
  *

@@ -61,8 +61,8 @@ static inline bool step_is_usual(const struct step_args *a)
 /* --- Memory ------------------------------------------------------------------------------------ */
 
 /*
- * What a thread reads, as it is.  All of it is asked for before any of it is used: a branch on the
- * format of one thing would make the next one wait.
+ * What a thread reads, as it is stored.  All loads are issued before any result is used: a branch on
+ * the format of one array would delay the load of the next.
  */
 template <int N> struct flash_words {
 	uint32_t grad[N]; /* half of them if they are narrow */
@@ -150,7 +150,7 @@ static __device__ __forceinline__ void flash_gradients(enum tsr_dtype dtype,
 			g[k] = low_of(x->grad[k / 2]);
 			g[k + 1] = high_of(x->grad[k / 2]);
 		}
-	} else { /* whichever NaN it is, it is none that goes on */
+	} else { /* any NaN will do: a step with one is not ordinary */
 #pragma unroll
 		for (int k = 0; k < N; k += 2) {
 			g[k] = tsr_f16_widen(x->grad[k / 2] & 0xffff);
@@ -198,10 +198,10 @@ static __device__ __forceinline__ void flash_variance(struct tsr_masks masks,
 
 /* --- Stepping ---------------------------------------------------------------------------------- */
 
-/* Where a step leads, and what it takes to tell whether that is ordinary. */
+/* The result of a step, and what decides whether it is ordinary. */
 template <int N> struct flash_tile {
 	float w[N], m[N];
-	float v[N]; /* or roots, where these are what is encoded */
+	float v[N]; /* or their roots, if those are encoded */
 	uint32_t narrow[N / 2]; /* pairs of weights, the new ones */
 	float largest_m, largest_v;
 };
@@ -404,7 +404,7 @@ static __device__ __forceinline__ void flash_store(const struct step_args *a, bo
 template <bool USUAL, int NSTATES, class momentum, class variance, int N>
 static __device__ __forceinline__ bool flash_step(const struct step_args *a, bool inside)
 {
-	const unsigned thread = inside ? threadIdx.x : 0; /* what is read there does not count */
+	const unsigned thread = inside ? threadIdx.x : 0; /* what others read is not used */
 	struct flash_words<N> x;
 	struct flash_tile<N> t;
 	float g[N], scale, largest = 0.0f;

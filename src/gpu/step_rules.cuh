@@ -43,7 +43,7 @@ static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_st
 }
 
 /*
- * What a rule does but for Adam's update; no NaN is made the one of steps.
+ * What a rule does, except for Adam's update; NaNs are not made canonical.
  * needs_whole_update: even an update far below the last place of the weight can decide a bit.
  */
 struct adam {
@@ -93,8 +93,8 @@ struct flash_adam {
 };
 
 /*
- * If all elements of the warp are ordinary, roots become of variances where @ROOTS: what stores them
- * takes these, too.  Returns whether it is so.
+ * Returns whether all elements of the warp are ordinary.  If so and with @ROOTS, variances become their
+ * roots, which their codec can store as well.
  */
 template <class rule, bool ROOTS, int N>
 static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool inside,

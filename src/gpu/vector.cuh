@@ -35,8 +35,8 @@ template <typename T, int W> struct tsr_vec {
 };
 
 /*
- * Vector @i of an array.  What is written is not kept in the cache, where what is read would be
- * thrown out for it; reading is left to the cache, which was faster than telling it to keep nothing.
+ * Vector @i of an array.  What is written leaves the cache first, as it would otherwise evict what is
+ * read; reads use the cache as usual, which was faster.
  */
 template <typename T, int W>
 static __device__ __forceinline__ tsr_vec<T, W> tsr_load(const T *array, uint64_t i)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes of bytes.  This and simd/hash.c are the only files that know xxHash, which they contain. */
+/* Hashes of bytes.  This and simd/hash_simd.c are the only files that know xxHash, which they contain. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -16,7 +16,7 @@ struct tsr_walked {
 	size_t nbytes;
 	uint64_t offset; /* of @data in the tensor's bytes */
 	struct tsr_coder *coder; /* @data is in its memory */
-	bool has_planes; /* coder->m->plane holds the tile as it is wanted */
+	bool has_planes; /* coder->m->plane holds the tile in the wanted coding */
 	bool hashed; /* and it is checked against the hashes in @tensor */
 };
 
@@ -24,7 +24,7 @@ struct tsr_walked {
  * struct tsr_walk - How to go through a checkpoint
  * @c:       the checkpoint
  * @wanted:  NULL, or per tensor how it will be stored.  Tiles are those of this coding.  A tensor that
- *           is stored so already comes with its planes; encoding it again could change them
+ *           is already stored that way comes with its planes; encoding it again could change them
  * @encodes: the callers' steps encode with the coder
  * @what:    the file that a message of cancellation names
  * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL

@@ -127,7 +127,7 @@ void tsr_compare_merge(struct tsr_compare *into, const struct tsr_compare *from)
 
 /* --- Figures ---------------------------------------------------------------------------------- */
 
-/* What is not finite is as far off as can be; NaN is left to mean that there is no such state. */
+/* Infinite if the error is not finite: NaN is reserved for a missing state. */
 static double error_of(const struct tsr_measure *m, enum tsr_metric metric)
 {
 	const double error = tsr_measure_error(m, metric);
@@ -135,7 +135,7 @@ static double error_of(const struct tsr_measure *m, enum tsr_metric metric)
 	return isnan(error) ? INFINITY : error;
 }
 
-/* The cosine of something that is not finite is that of a right angle. */
+/* 0, the cosine of a right angle, if it is not finite. */
 static double cosine_of(const struct tsr_measure *m)
 {
 	return isinf(error_of(m, TSR_METRIC_NMSE)) ? 0 : tsr_measure_value(m, TSR_METRIC_COSINE);

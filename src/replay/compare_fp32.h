@@ -56,7 +56,7 @@ void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_til
 void tsr_replay_compare_idle(const struct tsr_replaying *r, const struct tsr_tile *tile, float *x,
 			     struct tsr_compare *ret);
 
-/* Add up what a tile had at a step, in order. */
+/* Add the sums of a tile at a step, in order. */
 void tsr_replay_compare_commit(const struct tsr_replay_window *w, struct tsr_replay_sums *sums,
 			       unsigned step, const struct tsr_tile *tile,
 			       const struct tsr_compare *compare);

@@ -450,7 +450,7 @@ static enum tsr_status add_states(struct matching *m)
 
 /*
  * A tensor without dimensions is a weight only if something says so: here a parameter of the
- * recording that is no other weight.
+ * recording that does not match another weight.
  */
 static enum tsr_status look_for_scalar(struct matching *m, const char *name, bool *any)
 {

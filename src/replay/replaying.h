@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A replay under way: its parameters with their resident state, and what all its parts ask of them. */
+/* A replay in progress: its parameters with their resident state, and what every part of it looks up. */
 #ifndef TSR_REPLAY_REPLAYING_H
 #define TSR_REPLAY_REPLAYING_H
 
@@ -46,7 +46,7 @@ struct tsr_replay_listed {
 	size_t param; /* index of the parameter that is stepped; SIZE_MAX: no step has its gradient */
 };
 
-/* A replay under way. */
+/* A replay in progress. */
 struct tsr_replaying {
 	const struct tsr_replay_options *options;
 	const struct tsr_run *run;

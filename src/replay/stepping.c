@@ -26,7 +26,7 @@ struct stepping {
 	struct tsr_replay_sums *sums; /* NULL: comparing was not asked for */
 };
 
-/* What a tile had at one step. */
+/* What was counted in a tile at one step. */
 struct found {
 	size_t nbytes; /* of the gradient */
 	uint32_t crc; /* of these, where the file has a checksum */

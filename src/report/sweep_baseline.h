@@ -16,7 +16,7 @@
  */
 enum tsr_status tsr_sweep_load(const char *path, struct tsr_sweep **ret, struct tsr_err *err);
 
-/* A figure that is not what it was. */
+/* A figure that differs from the baseline's. */
 struct tsr_sweep_change {
 	const char *codec;
 	unsigned exponent;

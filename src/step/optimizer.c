@@ -116,7 +116,7 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer)
 	put_default(h, TSR_HYPER_DECOUPLE_LR, 0);
 }
 
-/* NaN is in no range; neither is what is infinite as a float. */
+/* Outside every range: NaN, and what becomes infinite as a float. */
 static bool in_range(enum range range, double x)
 {
 	if (!(fabs(x) <= FLT_MAX))

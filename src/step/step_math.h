@@ -168,7 +168,7 @@ TSR_HD float tsr_step_variance(const struct tsr_step_scalars *s, float g, float 
 	return tsr_fma_any(s->rest2 * g, g, s->beta2 * v);
 }
 
-/* What the moments become, but for their NaN: PyTorch's, and FlashOptim's. */
+/* The new moments, before NaNs are made canonical: PyTorch's, and FlashOptim's. */
 TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s, float g,
 					       struct tsr_step_values x)
 {

@@ -31,7 +31,7 @@ struct sweeping {
 
 /* --- GPUs -------------------------------------------------------------------------------------- */
 
-/* On failure, worker_free() frees what there is. */
+/* On failure, worker_free() frees what was allocated. */
 static enum tsr_status worker_open(struct worker *w, unsigned index, unsigned ncodecs,
 				   struct tsr_err *err)
 {

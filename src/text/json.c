@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON, by way of cJSON, which no other file uses.  cJSON accepts much that is not JSON, keeps
+ * JSON, parsed by cJSON, which no other file uses.  cJSON accepts much that is not JSON, keeps
  * duplicate keys, cuts strings at NUL and rounds large integers, so every text must first pass the
  * strict scan below.
  */

@@ -44,8 +44,8 @@ enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t
 			       struct tsr_value **root_ret, struct tsr_err *err);
 
 /*
- * What a file is that torch.save wrote before PyTorch 1.6, or another tool in its place, from its
- * first bytes (512 suffice): text for a message, with what to do about it.  NULL: none of these.
+ * Detects from its first bytes (512 suffice) a file that torch.save wrote before PyTorch 1.6, or that
+ * another tool wrote.  Returns text for a message that says what to do about it; NULL: neither.
  */
 const char *tsr_torch_old_kind(const unsigned char *head, size_t n);
 

@@ -67,7 +67,7 @@ static enum tsr_status load(struct tsr_torch_archive *a, const struct tsr_zip_me
 
 /* --- The root directory --------------------------------------------------------------------- */
 
-/* It is that of the first member, and all others are in it. */
+/* The folder of the first member; all others must be in it. */
 static enum tsr_status find_root(struct tsr_torch_archive *a)
 {
 	const struct tsr_zip_member *m = a->zip->members;

@@ -78,7 +78,7 @@ enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch
 /* Where a view stands; start, size and stride of @ret are the caller's. */
 void tsr_torch_chunk(const struct tsr_torch_view *view, struct tsr_chunk *ret);
 
-/* Whether hooks, which a tensor has for an argument, are none. */
+/* Whether the argument of a tensor that holds its hooks is empty. */
 bool tsr_torch_no_hooks(const struct tsr_value *v);
 
 /*

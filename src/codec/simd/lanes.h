@@ -205,7 +205,7 @@ LANES lanes_f32 lanes_ulp_join(struct tsr_split_format f, lanes_f32 narrow, lane
 /*
  * tsr_bf16_from_f32() and tsr_ulp_correction().  With 8 bits and BF16, t * 127 is exact, and a tie
  * only at 63.5, which goes to 64 even by rounding to even.  An infinite narrow weight or a NaN makes
- * t NaN: then it returns false, and what it stored is void.
+ * t NaN: then it returns false, and what it stored is undefined.
  */
 #define DEFINE_LANES_BF16_ULP(id, code, levels, rounded_as) \
 	LANES bool lanes_encode_##id(const float *x, uint16_t *narrow, code *correction) \

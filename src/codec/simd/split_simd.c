@@ -33,7 +33,7 @@
 #define DECODE_float_split(format, code) \
 	tsr_float_join(tsr_f32_from_##format(narrow[i]), tsr_f32_from_##format(rest[i]))
 
-/* There is no second plane: `rest` is the first one, too, and not used. */
+/* Without a second plane, `rest` is an unused alias of the first. */
 #define ENCODE_narrow_only(format, code) narrow[i] = (uint16_t)tsr_##format##_from_f32(x[i])
 #define DECODE_narrow_only(format, code) tsr_f32_from_##format(narrow[i])
 

@@ -225,7 +225,7 @@ void tsr_replay_begin_pass(struct tsr_replay_gpu *g)
 /* Planes of all parts of a parameter; each plane of each tile is a job. */
 #define NPLANES (TSR_PARTS * TSR_PLANES_MAX)
 
-/* Scratch memory of a job; without bytes if there is no such plane. */
+/* Scratch memory of a job; nbytes is 0 if the codec lacks that plane. */
 struct move_job {
 	struct tsr_replay_buffer *buffer;
 	unsigned char *host, *device;

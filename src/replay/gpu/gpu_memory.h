@@ -12,7 +12,7 @@
 /* Threads that read; more would only take memory. */
 #define TSR_REPLAY_READERS_MAX 12u
 
-/* Buffers: one per job under way, and those that the GPU still uses. */
+/* Buffers: one per job in flight, and those that the GPU still uses. */
 #define TSR_REPLAY_IN_FLIGHT 4u
 #define TSR_REPLAY_BUFFERS_MAX \
 	(TSR_REPLAY_READERS_MAX + TSR_PIPELINE_WAITING + TSR_REPLAY_IN_FLIGHT)
@@ -60,12 +60,12 @@ enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r);
  */
 enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r);
 
-/* Waits for what the GPU still does.  NULL is allowed. */
+/* Waits until the GPU has finished.  NULL is allowed. */
 void tsr_replay_gpu_close(struct tsr_replay_gpu *gpu);
 
 /*
- * A buffer that is free, or the one that is free next, once the GPU is done with it.  There are more
- * than jobs under way, each of which takes one.
+ * A free buffer, or the next one that the GPU finishes with.  Each job in flight takes one, and there
+ * are more buffers than such jobs.
  */
 enum tsr_status tsr_replay_take_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer **ret,
 				       struct tsr_err *err);

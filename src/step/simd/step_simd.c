@@ -268,7 +268,7 @@ static void buffers_open(const struct tile *t, float *const scratch[], size_t ca
 	}
 }
 
-/* Where the elements from @at on are in FP32, and where what is there ends: at most @end. */
+/* Pointers to the elements from @at on in FP32; returns where the shortest buffer ends, at most @end. */
 static uint64_t buffers_at(const struct tile *t, struct buffer buffer[], uint64_t at, uint64_t end,
 			   float *x[])
 {
