@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "text/map.h"
 
 /* As in CPython, which reads back one batch at a time. */
@@ -51,8 +52,7 @@ static void put_number(struct writer *w, uint64_t value, size_t nbytes)
 {
 	char bytes[8];
 
-	for (size_t i = 0; i < nbytes; i++)
-		bytes[i] = (char)(unsigned char)(value >> 8 * i);
+	tsr_put_le(bytes, value, nbytes);
 	tsr_text_put(w->out, bytes, nbytes);
 }
 
@@ -206,8 +206,7 @@ static enum tsr_status write_u64(struct writer *w, uint64_t value)
 	char bytes[9] = { 0 }; /* the last is for the sign */
 	struct tsr_value v = { .type = TSR_VALUE_INT, .text.bytes = bytes };
 
-	for (size_t i = 0; i < 8; i++)
-		bytes[i] = (char)(unsigned char)(value >> 8 * i);
+	tsr_put_le(bytes, value, 8);
 	v.text.nbytes = 9;
 	while (v.text.nbytes > 1 && !bytes[v.text.nbytes - 1] && !(bytes[v.text.nbytes - 2] & 0x80))
 		v.text.nbytes--;

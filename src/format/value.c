@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "base/utf8.h"
 
 /* --- Making values -------------------------------------------------------------------------- */
@@ -51,8 +52,7 @@ struct tsr_value *tsr_value_int(struct tsr_arena *a, int64_t value)
 {
 	unsigned char bytes[8];
 
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (unsigned char)((uint64_t)value >> 8 * i);
+	tsr_put_le(bytes, (uint64_t)value, sizeof(bytes));
 	return tsr_value_long(a, bytes, sizeof(bytes));
 }
 

@@ -34,18 +34,6 @@ struct naming {
 
 /* --- Paths ------------------------------------------------------------------------------------ */
 
-static bool is_text(const char *bytes, size_t nbytes)
-{
-	uint32_t codepoint;
-
-	for (size_t i = 0, n; i < nbytes; i += n) {
-		n = tsr_utf8_next(bytes + i, nbytes - i, &codepoint);
-		if (!n || !codepoint)
-			return false;
-	}
-	return true;
-}
-
 static void cut_path(struct naming *n, size_t nbytes)
 {
 	n->at.nbytes = nbytes;
@@ -63,7 +51,7 @@ static enum tsr_status push_key(struct naming *n, const struct tsr_value *key)
 		return TSR_OK;
 	if (n->at.nbytes)
 		tsr_text_puts(&n->at, ".");
-	if (key->type == TSR_VALUE_STRING && is_text(key->text.bytes, key->text.nbytes))
+	if (key->type == TSR_VALUE_STRING && tsr_utf8_is_string(key->text.bytes, key->text.nbytes))
 		tsr_text_put(&n->at, key->text.bytes, key->text.nbytes);
 	else if (tsr_value_get_i64(key, &number))
 		tsr_text_printf(&n->at, "%lld", (long long)number);
@@ -287,7 +275,7 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 		if (!id->state)
 			continue;
 		cut_path(n, 0);
-		if (id->name && !is_text(id->name, strlen(id->name)))
+		if (id->name && !tsr_utf8_is_string(id->name, strlen(id->name)))
 			return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 					"%s: %.200s: a parameter's name is not text", n->c->path,
 					o->path);

@@ -75,16 +75,8 @@ static const struct tsr_value *fields_of(const struct tsr_value *v, const char *
 /* A string that can be a C string: no NUL in it, no surrogates, not too long. */
 static bool is_name(const struct tsr_value *v)
 {
-	uint32_t codepoint = 1;
-
-	if (!v || v->type != TSR_VALUE_STRING || v->text.nbytes > TSR_NAME_MAX)
-		return false;
-	for (size_t at = 0, len; at < v->text.nbytes && codepoint; at += len) {
-		len = tsr_utf8_next(v->text.bytes + at, v->text.nbytes - at, &codepoint);
-		if (!len)
-			return false;
-	}
-	return codepoint != 0;
+	return v && v->type == TSR_VALUE_STRING && v->text.nbytes <= TSR_NAME_MAX &&
+	       tsr_utf8_is_string(v->text.bytes, v->text.nbytes);
 }
 
 /* A torch.Size: numbers of dimensions. */
