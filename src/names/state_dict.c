@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "names/flashoptim_import.h"
 #include "names/optimizer_ids.h"
+#include "names/roles.h"
 
 /* Marks values whose tensors have names. */
 #define MARK_NAMED 1u
@@ -90,11 +91,6 @@ static bool holds_tensor(const struct tsr_value *v)
 	return false;
 }
 
-static bool is_floating(enum tsr_dtype dtype)
-{
-	return dtype == TSR_F32 || dtype == TSR_BF16 || dtype == TSR_F16 || dtype == TSR_F64;
-}
-
 /* A tensor gets the first name by which it is found. */
 static enum tsr_status name_tensor(struct naming *n, size_t array, size_t dropped, bool param)
 {
@@ -113,7 +109,7 @@ static enum tsr_status name_tensor(struct naming *n, size_t array, size_t droppe
 		return tsr_fail(n->err, TSR_E_LIMIT,
 				"%s: tensor %.40s...: name of %zu bytes is over the limit of %u",
 				n->c->path, n->path[array], strlen(n->path[array]), TSR_NAME_MAX);
-	if (param && is_floating(n->c->arrays[array].dtype))
+	if (param && tsr_names_is_floating(n->c->arrays[array].dtype))
 		n->params[n->nparams++] = (struct tsr_param){ n->name[array], array };
 	return TSR_OK;
 }
@@ -327,7 +323,7 @@ static enum tsr_status settle_names(struct naming *n)
 static void list_named(struct naming *n)
 {
 	for (size_t i = 0; i < n->c->narrays; i++) {
-		if (n->c->arrays[i].own_name && is_floating(n->c->arrays[i].dtype))
+		if (n->c->arrays[i].own_name && tsr_names_is_floating(n->c->arrays[i].dtype))
 			n->params[n->nparams++] = (struct tsr_param){ n->c->arrays[i].name, i };
 	}
 }

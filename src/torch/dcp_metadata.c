@@ -117,7 +117,7 @@ static enum tsr_status read_properties(const struct reading *r, struct tsr_dcp_e
 	const bool known = is_object(v, METADATA, "TensorProperties") ||
 			   is_object(v, OLD_PROPERTIES, "TensorProperties");
 	const struct tsr_value *state = known ? v->call.state : NULL, *layout;
-	const struct tsr_torch_dtype *dtype = NULL;
+	const struct tsr_torch_dtype *dtype;
 	char text[TSR_VALUE_DESCRIBED];
 
 	/* Newer ones have the strides too, which the tensors themselves say as well. */
@@ -129,9 +129,7 @@ static enum tsr_status read_properties(const struct reading *r, struct tsr_dcp_e
 	    !tsr_value_is_string(layout->call.args->list.items[0], "torch.strided"))
 		return FAIL(r, TSR_E_UNSUPPORTED, e->fqn,
 			    "found a tensor that is not strided (sparse?)");
-	if (state->list.items[0]->type == TSR_VALUE_GLOBAL &&
-	    strcmp(state->list.items[0]->global.module, "torch") == 0)
-		dtype = tsr_torch_dtype_by_name(state->list.items[0]->global.name);
+	dtype = tsr_torch_dtype_by_value(state->list.items[0]);
 	if (!dtype)
 		return FAIL(r, TSR_E_UNSUPPORTED, e->fqn,
 			    "found type %s, expected one that safetensors knows",
