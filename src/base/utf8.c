@@ -2,6 +2,8 @@
 /* UTF-8, strictly. */
 #include "base/utf8.h"
 
+#include <string.h>
+
 size_t tsr_utf8_next(const char *bytes, size_t nbytes, uint32_t *codepoint_ret)
 {
 	const unsigned char *b = (const unsigned char *)bytes;
@@ -40,6 +42,22 @@ size_t tsr_utf8_next(const char *bytes, size_t nbytes, uint32_t *codepoint_ret)
 		return 0;
 	*codepoint_ret = cp;
 	return len;
+}
+
+size_t tsr_utf8_prefix(const char *bytes, size_t nbytes)
+{
+	uint32_t codepoint;
+	size_t at = 0, len;
+
+	while ((len = tsr_utf8_next(bytes + at, nbytes - at, &codepoint)) != 0)
+		at += len;
+	return at;
+}
+
+bool tsr_utf8_is_string(const char *bytes, size_t nbytes)
+{
+	return !nbytes ||
+	       (!memchr(bytes, '\0', nbytes) && tsr_utf8_prefix(bytes, nbytes) == nbytes);
 }
 
 size_t tsr_utf8_put(char out[4], uint32_t cp)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "base/utf8.h"
 #include "text/shape.h"
 
@@ -313,13 +314,10 @@ static enum tsr_status read_members(struct reading *r)
 /* Version 3.0 is UTF-8; in Latin-1, which the others are, everything is text. */
 static enum tsr_status read_text(struct reading *r)
 {
-	uint32_t codepoint;
+	const size_t good = r->major >= 3 ? tsr_utf8_prefix(r->text, r->nbytes) : r->nbytes;
 
-	for (size_t at = 0, len; r->major >= 3 && at < r->nbytes; at += len) {
-		len = tsr_utf8_next(r->text + at, r->nbytes - at, &codepoint);
-		if (!len)
-			return fail(r, TSR_E_FORMAT, at, "bytes that are not UTF-8");
-	}
+	if (good < r->nbytes)
+		return fail(r, TSR_E_FORMAT, good, "bytes that are not UTF-8");
 	if (!r->nbytes || r->text[r->nbytes - 1] != '\n')
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: npy header of %zu bytes does not end with a newline", r->where,
@@ -347,7 +345,7 @@ static enum tsr_status check_size(struct reading *r, uint64_t data_nbytes)
 static enum tsr_status find_text(struct reading *r, const unsigned char *bytes, size_t nbytes,
 				 uint64_t file_nbytes)
 {
-	uint64_t text_nbytes = 0;
+	uint64_t text_nbytes;
 	unsigned width;
 
 	if (nbytes < MAGIC_NBYTES + 2 || memcmp(bytes, MAGIC, MAGIC_NBYTES) != 0)
@@ -366,8 +364,7 @@ static enum tsr_status find_text(struct reading *r, const unsigned char *bytes, 
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: truncated npy header: found %zu bytes, expected at least %zu",
 				r->where, nbytes, r->start);
-	while (width--)
-		text_nbytes = text_nbytes << 8 | bytes[MAGIC_NBYTES + 2 + width];
+	text_nbytes = tsr_get_le(bytes + MAGIC_NBYTES + 2, width);
 	if (text_nbytes > file_nbytes - r->start)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: truncated npy header: found %" PRIu64
@@ -449,7 +446,6 @@ enum tsr_status tsr_npy_compose(enum tsr_dtype dtype, unsigned rank, const uint6
 	if (out->failed)
 		return tsr_fail_nomem(err, where);
 	text_nbytes -= sizeof(prefix);
-	out->bytes[start + 8] = (char)(text_nbytes & 0xff);
-	out->bytes[start + 9] = (char)(text_nbytes >> 8);
+	tsr_put_le(out->bytes + start + MAGIC_NBYTES + 2, text_nbytes, 2);
 	return TSR_OK;
 }

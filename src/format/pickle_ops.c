@@ -10,11 +10,10 @@
 
 /* --- The program ---------------------------------------------------------------------------- */
 
-static enum tsr_status op_proto(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_proto(struct tsr_pickle_vm *vm)
 {
 	uint64_t version = 0;
 
-	(void)arg;
 	if (vm->op_at)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found after the start of the pickle");
 	TSR_TRY(tsr_vm_take_number(vm, 1, &version));
@@ -25,11 +24,10 @@ static enum tsr_status op_proto(struct tsr_pickle_vm *vm, unsigned arg)
 }
 
 /* A hint for readers of streams. */
-static enum tsr_status op_frame(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_frame(struct tsr_pickle_vm *vm)
 {
 	uint64_t nbytes = 0;
 
-	(void)arg;
 	TSR_TRY(tsr_vm_take_number(vm, 8, &nbytes));
 	if (nbytes > vm->nbytes - vm->at)
 		return tsr_vm_fail(vm, TSR_E_FORMAT,
@@ -39,9 +37,8 @@ static enum tsr_status op_frame(struct tsr_pickle_vm *vm, unsigned arg)
 	return TSR_OK;
 }
 
-static enum tsr_status op_stop(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_stop(struct tsr_pickle_vm *vm)
 {
-	(void)arg;
 	if (vm->nmarks)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found with %zu marks left over", vm->nmarks);
 	if (vm->n != 1)
@@ -56,18 +53,11 @@ static enum tsr_status op_stop(struct tsr_pickle_vm *vm, unsigned arg)
 
 /* --- Stack and memo ------------------------------------------------------------------------- */
 
-static enum tsr_status op_mark(struct tsr_pickle_vm *vm, unsigned arg)
-{
-	(void)arg;
-	return tsr_vm_mark(vm);
-}
-
 /* As in CPython, POP takes a mark that is at the top. */
-static enum tsr_status op_pop(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_pop(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 
-	(void)arg;
 	if (vm->nmarks && vm->n == vm->floor) {
 		vm->floor = vm->marks[--vm->nmarks];
 		return TSR_OK;
@@ -75,67 +65,64 @@ static enum tsr_status op_pop(struct tsr_pickle_vm *vm, unsigned arg)
 	return tsr_vm_pop(vm, 1, &items);
 }
 
-static enum tsr_status op_pop_mark(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_pop_mark(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 	size_t n = 0;
 
-	(void)arg;
 	return tsr_vm_pop_mark(vm, &items, &n);
 }
 
-static enum tsr_status op_dup(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_dup(struct tsr_pickle_vm *vm)
 {
-	(void)arg;
 	TSR_TRY(tsr_vm_need(vm, 1));
 	return tsr_vm_push(vm, vm->stack[vm->n - 1]);
 }
 
-/* @arg: bytes of the id; 0: it is the next number. */
-static enum tsr_status op_put(struct tsr_pickle_vm *vm, unsigned arg)
+/* Its argument: bytes of the id; 0: it is the next number. */
+static enum tsr_status op_put(struct tsr_pickle_vm *vm)
 {
 	uint64_t id = vm->nputs;
 
-	if (arg)
-		TSR_TRY(tsr_vm_take_number(vm, arg, &id));
+	if (vm->arg)
+		TSR_TRY(tsr_vm_take_number(vm, vm->arg, &id));
 	return tsr_vm_put(vm, id);
 }
 
-static enum tsr_status op_get(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_get(struct tsr_pickle_vm *vm)
 {
 	uint64_t id = 0;
 
-	TSR_TRY(tsr_vm_take_number(vm, arg, &id));
+	TSR_TRY(tsr_vm_take_number(vm, vm->arg, &id));
 	return tsr_vm_get(vm, id);
 }
 
 /* --- Numbers and constants ------------------------------------------------------------------ */
 
-static enum tsr_status op_none(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_none(struct tsr_pickle_vm *vm)
 {
-	(void)arg;
 	if (!vm->none)
 		vm->none = tsr_value_new(vm->arena, TSR_VALUE_NONE);
 	return tsr_vm_push(vm, vm->none);
 }
 
-static enum tsr_status op_bool(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_bool(struct tsr_pickle_vm *vm)
 {
-	struct tsr_value **slot = arg ? &vm->yes : &vm->no;
+	struct tsr_value **slot = vm->arg ? &vm->yes : &vm->no;
 
 	if (!*slot)
 		*slot = tsr_value_new(vm->arena, TSR_VALUE_BOOL);
 	if (*slot)
-		(*slot)->boolean = arg;
+		(*slot)->boolean = vm->arg;
 	return tsr_vm_push(vm, *slot);
 }
 
-/* @arg: bytes of the number. */
-static enum tsr_status op_unsigned(struct tsr_pickle_vm *vm, unsigned arg)
+/* Its argument: bytes of the number. */
+static enum tsr_status op_unsigned(struct tsr_pickle_vm *vm)
 {
 	uint64_t value = 0;
 
-	TSR_TRY(tsr_vm_take_number(vm, arg, &value));
+	TSR_TRY(tsr_vm_take_number(vm, vm->arg, &value));
 	if (value >= 256)
 		return tsr_vm_push(vm, tsr_value_int(vm->arena, (int64_t)value));
 	if (!vm->small[value])
@@ -143,30 +130,29 @@ static enum tsr_status op_unsigned(struct tsr_pickle_vm *vm, unsigned arg)
 	return tsr_vm_push(vm, vm->small[value]);
 }
 
-static enum tsr_status op_binint(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_binint(struct tsr_pickle_vm *vm)
 {
 	const unsigned char *b = NULL;
 
-	TSR_TRY(tsr_vm_take(vm, arg, &b));
-	return tsr_vm_push(vm, tsr_value_long(vm->arena, b, arg));
+	TSR_TRY(tsr_vm_take(vm, vm->arg, &b));
+	return tsr_vm_push(vm, tsr_value_long(vm->arena, b, vm->arg));
 }
 
-/* @arg: bytes of the length.  That of LONG4 is signed; a negative one is more than is left anyway. */
-static enum tsr_status op_long(struct tsr_pickle_vm *vm, unsigned arg)
+/* Its argument: bytes of the length.  That of LONG4 is signed; a negative one is over what is left. */
+static enum tsr_status op_long(struct tsr_pickle_vm *vm)
 {
 	const unsigned char *b = NULL;
 	size_t nbytes = 0;
 
-	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_LONG_MAX, &b, &nbytes));
+	TSR_TRY(tsr_vm_take_counted(vm, vm->arg, TSR_PICKLE_LONG_MAX, &b, &nbytes));
 	return tsr_vm_push(vm, tsr_value_long(vm->arena, b, nbytes));
 }
 
-static enum tsr_status op_binfloat(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_binfloat(struct tsr_pickle_vm *vm)
 {
 	const unsigned char *b = NULL;
 	struct tsr_value *v;
 
-	(void)arg;
 	TSR_TRY(tsr_vm_take(vm, 8, &b));
 	v = tsr_value_new(vm->arena, TSR_VALUE_FLOAT);
 	for (size_t i = 0; v && i < 8; i++)
@@ -174,36 +160,36 @@ static enum tsr_status op_binfloat(struct tsr_pickle_vm *vm, unsigned arg)
 	return tsr_vm_push(vm, v);
 }
 
-/* --- Texts: @arg is the number of bytes of their length --------------------------------------- */
+/* --- Texts: the argument is the number of bytes of their length ------------------------------ */
 
-static enum tsr_status op_string(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_string(struct tsr_pickle_vm *vm)
 {
 	const unsigned char *b = NULL;
 	size_t nbytes = 0;
 
-	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
+	TSR_TRY(tsr_vm_take_counted(vm, vm->arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
 	if (!tsr_value_is_text((const char *)b, nbytes))
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found bytes that are not UTF-8");
 	return tsr_vm_push(vm, tsr_value_text(vm->arena, TSR_VALUE_STRING, b, nbytes));
 }
 
-static enum tsr_status op_bytes(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_bytes(struct tsr_pickle_vm *vm)
 {
 	const unsigned char *b = NULL;
 	size_t nbytes = 0;
 
-	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
+	TSR_TRY(tsr_vm_take_counted(vm, vm->arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
 	return tsr_vm_push(vm, tsr_value_text(vm->arena, TSR_VALUE_BYTES, b, nbytes));
 }
 
 /* A str of Python 2 was text or binary; torch.load takes it for UTF-8, and so it is a STRING. */
-static enum tsr_status op_python2(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_python2(struct tsr_pickle_vm *vm)
 {
 	const unsigned char *b = NULL;
 	enum tsr_value_type type;
 	size_t nbytes = 0;
 
-	TSR_TRY(tsr_vm_take_counted(vm, arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
+	TSR_TRY(tsr_vm_take_counted(vm, vm->arg, TSR_PICKLE_STRING_MAX, &b, &nbytes));
 	type = tsr_value_is_text((const char *)b, nbytes) ? TSR_VALUE_STRING : TSR_VALUE_BYTES;
 	return tsr_vm_push(vm, tsr_value_text(vm->arena, type, b, nbytes));
 }
@@ -248,21 +234,19 @@ static enum tsr_status take_name(struct tsr_pickle_vm *vm, char out[TSR_VALUE_NA
 	return TSR_OK;
 }
 
-static enum tsr_status op_global(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_global(struct tsr_pickle_vm *vm)
 {
 	char module[TSR_VALUE_NAME_MAX + 1], name[TSR_VALUE_NAME_MAX + 1];
 
-	(void)arg;
 	TSR_TRY(take_name(vm, module));
 	TSR_TRY(take_name(vm, name));
 	return tsr_vm_push(vm, new_global(vm, module, name));
 }
 
-static enum tsr_status op_stack_global(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_stack_global(struct tsr_pickle_vm *vm)
 {
 	const struct tsr_value *module, *name;
 
-	(void)arg;
 	TSR_TRY(tsr_vm_need(vm, 2));
 	name = vm->stack[--vm->n];
 	module = vm->stack[--vm->n];
@@ -274,7 +258,7 @@ static enum tsr_status op_stack_global(struct tsr_pickle_vm *vm, unsigned arg)
 	return tsr_vm_push(vm, new_global(vm, module->text.bytes, name->text.bytes));
 }
 
-/* --- Containers: @arg is their type ---------------------------------------------------------- */
+/* --- Containers: the argument is their type -------------------------------------------------- */
 
 /* Append @n values to a list of any kind. */
 static enum tsr_status extend(struct tsr_pickle_vm *vm, struct tsr_value *list,
@@ -301,38 +285,37 @@ static enum tsr_status push_list(struct tsr_pickle_vm *vm, enum tsr_value_type t
 	return tsr_vm_push(vm, list);
 }
 
-static enum tsr_status op_empty(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_empty(struct tsr_pickle_vm *vm)
 {
-	return push_list(vm, arg, NULL, 0);
+	return push_list(vm, vm->arg, NULL, 0);
 }
 
-static enum tsr_status op_empty_tuple(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_empty_tuple(struct tsr_pickle_vm *vm)
 {
-	(void)arg;
 	if (!vm->no_items)
 		vm->no_items = tsr_value_new(vm->arena, TSR_VALUE_TUPLE);
 	return tsr_vm_push(vm, vm->no_items);
 }
 
-/* @arg: number of items. */
-static enum tsr_status op_tuple(struct tsr_pickle_vm *vm, unsigned arg)
+/* Its argument: number of items. */
+static enum tsr_status op_tuple(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 
-	TSR_TRY(tsr_vm_pop(vm, arg, &items));
-	return push_list(vm, TSR_VALUE_TUPLE, items, arg);
+	TSR_TRY(tsr_vm_pop(vm, vm->arg, &items));
+	return push_list(vm, TSR_VALUE_TUPLE, items, vm->arg);
 }
 
 /* A new container of all that is above the last mark. */
-static enum tsr_status op_since_mark(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_since_mark(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 	size_t n = 0;
 
 	TSR_TRY(tsr_vm_pop_mark(vm, &items, &n));
-	if (arg == TSR_VALUE_TUPLE && !n)
-		return op_empty_tuple(vm, arg);
-	return push_list(vm, arg, items, n);
+	if (vm->arg == TSR_VALUE_TUPLE && !n)
+		return op_empty_tuple(vm);
+	return push_list(vm, vm->arg, items, n);
 }
 
 /* The container to fill: the value at the top, or the items of an object there. */
@@ -374,22 +357,22 @@ static enum tsr_status fill(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 	return extend(vm, filled, items, n);
 }
 
-static enum tsr_status op_fill(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_fill(struct tsr_pickle_vm *vm)
 {
-	const size_t n = arg == TSR_VALUE_DICT ? 2 : 1;
+	const size_t n = vm->arg == TSR_VALUE_DICT ? 2 : 1;
 	struct tsr_value **items = NULL;
 
 	TSR_TRY(tsr_vm_pop(vm, n, &items));
-	return fill(vm, arg, items, n);
+	return fill(vm, vm->arg, items, n);
 }
 
-static enum tsr_status op_fill_since_mark(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_fill_since_mark(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 	size_t n = 0;
 
 	TSR_TRY(tsr_vm_pop_mark(vm, &items, &n));
-	return fill(vm, arg, items, n);
+	return fill(vm, vm->arg, items, n);
 }
 
 /* --- Calls ---------------------------------------------------------------------------------- */
@@ -466,11 +449,10 @@ static enum tsr_status pop_call(struct tsr_pickle_vm *vm, struct tsr_value ***it
 	return TSR_OK;
 }
 
-static enum tsr_status op_reduce(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_reduce(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL, *callee, *args;
 
-	(void)arg;
 	TSR_TRY(pop_call(vm, &items));
 	callee = items[0];
 	args = items[1];
@@ -486,20 +468,18 @@ static enum tsr_status op_reduce(struct tsr_pickle_vm *vm, unsigned arg)
 	return push_call(vm, callee, args, false);
 }
 
-static enum tsr_status op_newobj(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_newobj(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 
-	(void)arg;
 	TSR_TRY(pop_call(vm, &items));
 	return push_call(vm, items[0], items[1], true);
 }
 
-static enum tsr_status op_build(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_build(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 
-	(void)arg;
 	TSR_TRY(tsr_vm_pop(vm, 2, &items));
 	if (items[0]->type != TSR_VALUE_CALL)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s, expected an object to give a state",
@@ -511,11 +491,10 @@ static enum tsr_status op_build(struct tsr_pickle_vm *vm, unsigned arg)
 	return TSR_OK;
 }
 
-static enum tsr_status op_binpersid(struct tsr_pickle_vm *vm, unsigned arg)
+static enum tsr_status op_binpersid(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL, *id, *v;
 
-	(void)arg;
 	TSR_TRY(tsr_vm_pop(vm, 1, &items));
 	id = items[0];
 	v = tsr_value_new(vm->arena, TSR_VALUE_PERSISTENT);
@@ -531,7 +510,7 @@ const struct tsr_pickle_opcode tsr_pickle_opcodes[256] = {
 	[0x80] = { "PROTO", op_proto, 0 },
 	[0x95] = { "FRAME", op_frame, 0 },
 	['.'] = { "STOP", op_stop, 0 },
-	['('] = { "MARK", op_mark, 0 },
+	['('] = { "MARK", tsr_vm_mark, 0 },
 	['0'] = { "POP", op_pop, 0 },
 	['1'] = { "POP_MARK", op_pop_mark, 0 },
 	['2'] = { "DUP", op_dup, 0 },

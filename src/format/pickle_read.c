@@ -18,8 +18,9 @@ static enum tsr_status step(struct tsr_pickle_vm *vm)
 	opcode = &tsr_pickle_opcodes[code];
 	vm->op_at = vm->at++;
 	vm->op = opcode->name;
+	vm->arg = opcode->arg;
 	if (opcode->run)
-		return opcode->run(vm, opcode->arg);
+		return opcode->run(vm);
 	if (opcode->name)
 		return tsr_vm_fail(vm, TSR_E_UNSUPPORTED,
 				   "an opcode that no checkpoint of torch needs");

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/little_endian.h"
+
 /* --- Messages ------------------------------------------------------------------------------- */
 
 enum tsr_status tsr_vm_fail(const struct tsr_pickle_vm *vm, enum tsr_status code, const char *fmt,
@@ -48,12 +50,9 @@ enum tsr_status tsr_vm_take(struct tsr_pickle_vm *vm, size_t n, const unsigned c
 enum tsr_status tsr_vm_take_number(struct tsr_pickle_vm *vm, size_t n, uint64_t *ret)
 {
 	const unsigned char *b = NULL;
-	uint64_t value = 0;
 
 	TSR_TRY(tsr_vm_take(vm, n, &b));
-	for (size_t i = n; i--;)
-		value = value << 8 | b[i];
-	*ret = value;
+	*ret = tsr_get_le(b, n);
 	return TSR_OK;
 }
 

@@ -13,6 +13,7 @@ struct tsr_pickle_vm {
 	size_t op_at; /* of the opcode being carried out */
 	uint32_t nops;
 	const char *op; /* its name */
+	unsigned arg; /* what sets it apart from others that do the same */
 	bool stopped;
 
 	struct tsr_value **stack;
@@ -75,7 +76,7 @@ enum tsr_status tsr_vm_get(struct tsr_pickle_vm *vm, uint64_t id);
 /* By their byte.  One without a function is refused by its name, which is that of pickletools. */
 struct tsr_pickle_opcode {
 	const char *name;
-	enum tsr_status (*run)(struct tsr_pickle_vm *vm, unsigned arg); /* its own byte is behind */
+	enum tsr_status (*run)(struct tsr_pickle_vm *vm); /* the next byte is behind its own */
 	unsigned arg;
 };
 extern const struct tsr_pickle_opcode tsr_pickle_opcodes[256];

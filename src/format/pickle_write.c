@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "text/map.h"
 
 /* As in CPython, which reads back one batch at a time. */
@@ -51,8 +52,7 @@ static void put_number(struct writer *w, uint64_t value, size_t nbytes)
 {
 	char bytes[8];
 
-	for (size_t i = 0; i < nbytes; i++)
-		bytes[i] = (char)(unsigned char)(value >> 8 * i);
+	tsr_put_le(bytes, value, nbytes);
 	tsr_text_put(w->out, bytes, nbytes);
 }
 
@@ -85,12 +85,6 @@ static void put_from_memo(struct writer *w, uint32_t id)
 
 /* --- Which values are shared ---------------------------------------------------------------- */
 
-/* `scratch` may change even in a const graph: no graph is in read-only memory. */
-static uint32_t *scratch(const struct tsr_value *v)
-{
-	return &((struct tsr_value *)(uintptr_t)v)->scratch;
-}
-
 /* Whether Python can distinguish one such value, reached twice, from two.  Globals: see below. */
 static bool has_identity(const struct tsr_value *v)
 {
@@ -108,36 +102,20 @@ static bool has_identity(const struct tsr_value *v)
 	}
 }
 
-/* These walks and the writing recurse as deep as tsr_value_check() allows. */
+/* This walk and the writing recurse as deep as tsr_value_check() allows. */
 static void count_below(const struct tsr_value *v)
 {
 	const size_t n = tsr_value_nchildren(v);
 
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_value *child = tsr_value_child(v, i);
+		uint32_t *note = child ? tsr_value_scratch(child) : NULL;
 
 		if (!child || !has_identity(child))
 			continue;
-		if (*scratch(child)) {
-			*scratch(child) = SHARED;
-			continue;
-		}
-		*scratch(child) = ONCE;
-		count_below(child);
-	}
-}
-
-static void clear_below(const struct tsr_value *v)
-{
-	const size_t n = tsr_value_nchildren(v);
-
-	for (size_t i = 0; i < n; i++) {
-		const struct tsr_value *child = tsr_value_child(v, i);
-
-		if (!child || !*scratch(child))
-			continue;
-		*scratch(child) = 0;
-		clear_below(child);
+		*note = *note ? SHARED : ONCE;
+		if (*note == ONCE)
+			count_below(child);
 	}
 }
 
@@ -228,8 +206,7 @@ static enum tsr_status write_u64(struct writer *w, uint64_t value)
 	char bytes[9] = { 0 }; /* the last is for the sign */
 	struct tsr_value v = { .type = TSR_VALUE_INT, .text.bytes = bytes };
 
-	for (size_t i = 0; i < 8; i++)
-		bytes[i] = (char)(unsigned char)(value >> 8 * i);
+	tsr_put_le(bytes, value, 8);
 	v.text.nbytes = 9;
 	while (v.text.nbytes > 1 && !bytes[v.text.nbytes - 1] && !(bytes[v.text.nbytes - 2] & 0x80))
 		v.text.nbytes--;
@@ -282,29 +259,7 @@ static enum tsr_status write_word(struct writer *w, enum word word)
 	return TSR_OK;
 }
 
-/* _codecs.encode(str, "latin1"): protocol 2 has no bytes. */
-static enum tsr_status write_bytes(struct writer *w, const struct tsr_value *v)
-{
-	size_t nbytes = v->text.nbytes;
-
-	for (size_t i = 0; i < v->text.nbytes; i++)
-		nbytes += (unsigned char)v->text.bytes[i] >> 7;
-	TSR_TRY(write_global(w, "_codecs", "encode"));
-	TSR_TRY(put_string_head(w, nbytes));
-	for (size_t i = 0; i < v->text.nbytes; i++) {
-		const unsigned char byte = (unsigned char)v->text.bytes[i];
-
-		if (byte & 0x80)
-			put_op(w, (unsigned char)(0xc0 | byte >> 6));
-		put_op(w, byte & 0x80 ? byte & 0xbf : byte);
-	}
-	TSR_TRY(write_word(w, WORD_LATIN1));
-	put_op(w, 0x86); /* TUPLE2 */
-	put_op(w, 'R'); /* REDUCE */
-	return TSR_OK;
-}
-
-/* --- Containers ----------------------------------------------------------------------------- */
+/* --- Containers and calls ----------------------------------------------------------------------------- */
 
 /* Values for the list, or pairs for the dict, that is at the top of the stack. */
 static enum tsr_status write_items(struct writer *w, const struct tsr_value *list)
@@ -328,16 +283,54 @@ static enum tsr_status write_items(struct writer *w, const struct tsr_value *lis
 	return TSR_OK;
 }
 
-static enum tsr_status write_tuple(struct writer *w, const struct tsr_value *v)
+/* Tuples of up to three values have opcodes of their own, and need no mark. */
+static void begin_tuple(struct writer *w, size_t n)
 {
-	static const unsigned char ops[] = { ')', 0x85, 0x86, 0x87 }; /* EMPTY_TUPLE, TUPLE1.. */
-	const size_t n = v->list.n;
-
 	if (n > 3)
 		put_op(w, '('); /* MARK */
-	for (size_t i = 0; i < n; i++)
-		TSR_TRY(write_value(w, v->list.items[i]));
+}
+
+static void end_tuple(struct writer *w, size_t n)
+{
+	static const unsigned char ops[] = { ')', 0x85, 0x86, 0x87 }; /* EMPTY_TUPLE, TUPLE1.. */
+
 	put_op(w, n > 3 ? 't' : ops[n]); /* TUPLE */
+}
+
+/* What is at the top of the stack, called with the values above it. */
+static void end_call(struct writer *w, size_t nargs)
+{
+	end_tuple(w, nargs);
+	put_op(w, 'R'); /* REDUCE */
+}
+
+static enum tsr_status write_tuple(struct writer *w, const struct tsr_value *v)
+{
+	begin_tuple(w, v->list.n);
+	for (size_t i = 0; i < v->list.n; i++)
+		TSR_TRY(write_value(w, v->list.items[i]));
+	end_tuple(w, v->list.n);
+	return TSR_OK;
+}
+
+/* _codecs.encode(str, "latin1"): protocol 2 has no bytes. */
+static enum tsr_status write_bytes(struct writer *w, const struct tsr_value *v)
+{
+	size_t nbytes = v->text.nbytes;
+
+	for (size_t i = 0; i < v->text.nbytes; i++)
+		nbytes += (unsigned char)v->text.bytes[i] >> 7;
+	TSR_TRY(write_global(w, "_codecs", "encode"));
+	TSR_TRY(put_string_head(w, nbytes));
+	for (size_t i = 0; i < v->text.nbytes; i++) {
+		const unsigned char byte = (unsigned char)v->text.bytes[i];
+
+		if (byte & 0x80)
+			put_op(w, (unsigned char)(0xc0 | byte >> 6));
+		put_op(w, byte & 0x80 ? byte & 0xbf : byte);
+	}
+	TSR_TRY(write_word(w, WORD_LATIN1));
+	end_call(w, 2);
 	return TSR_OK;
 }
 
@@ -349,8 +342,7 @@ static enum tsr_status write_set(struct writer *w, const struct tsr_value *v)
 	TSR_TRY(write_global(w, "__builtin__", name));
 	put_op(w, ']'); /* EMPTY_LIST */
 	TSR_TRY(write_items(w, v));
-	put_op(w, 0x85); /* TUPLE1 */
-	put_op(w, 'R'); /* REDUCE */
+	end_call(w, 1);
 	return TSR_OK;
 }
 
@@ -373,8 +365,7 @@ static enum tsr_status write_call(struct writer *w, const struct tsr_value *v)
 static enum tsr_status write_ordered_dict(struct writer *w)
 {
 	TSR_TRY(write_global(w, "collections", "OrderedDict"));
-	put_op(w, ')'); /* EMPTY_TUPLE */
-	put_op(w, 'R'); /* REDUCE */
+	end_call(w, 0);
 	return TSR_OK;
 }
 
@@ -406,13 +397,10 @@ static uint64_t stride_of(const struct tsr_pickle_tensor *t, unsigned d)
 static enum tsr_status write_shape(struct writer *w, const struct tsr_pickle_tensor *t,
 				   bool strides)
 {
-	static const unsigned char ops[] = { ')', 0x85, 0x86, 0x87 }; /* EMPTY_TUPLE, TUPLE1.. */
-
-	if (t->rank > 3)
-		put_op(w, '('); /* MARK */
+	begin_tuple(w, t->rank);
 	for (unsigned i = 0; i < t->rank; i++)
 		TSR_TRY(write_u64(w, strides ? stride_of(t, i) : t->shape[i]));
-	put_op(w, t->rank > 3 ? 't' : ops[t->rank]); /* TUPLE */
+	end_tuple(w, t->rank);
 	return TSR_OK;
 }
 
@@ -445,8 +433,7 @@ static enum tsr_status write_tensor(struct writer *w, const struct tsr_value *v)
 	TSR_TRY(write_plain_tensor(w, t, false)); /* its data, which has no gradient of its own */
 	write_bool(w, v->tensor.requires_grad);
 	TSR_TRY(write_ordered_dict(w));
-	put_op(w, 0x87); /* TUPLE3 */
-	put_op(w, 'R'); /* REDUCE */
+	end_call(w, 3);
 	return TSR_OK;
 }
 
@@ -497,13 +484,15 @@ static enum tsr_status write_new(struct writer *w, const struct tsr_value *v)
 
 static enum tsr_status write_value(struct writer *w, const struct tsr_value *v)
 {
-	if (*scratch(v) >= FIRST_ID) {
-		put_from_memo(w, *scratch(v) - FIRST_ID);
+	uint32_t *note = tsr_value_scratch(v);
+
+	if (*note >= FIRST_ID) {
+		put_from_memo(w, *note - FIRST_ID);
 		return TSR_OK;
 	}
 	TSR_TRY(write_new(w, v));
-	if (*scratch(v) == SHARED)
-		*scratch(v) = FIRST_ID + put_memo(w);
+	if (*note == SHARED)
+		*note = FIRST_ID + put_memo(w);
 	return TSR_OK;
 }
 
@@ -532,7 +521,7 @@ enum tsr_status tsr_pickle_write(const struct tsr_value *root,
 	TSR_TRY(tsr_value_check(root, where, err));
 	count_below(root);
 	status = write_pickle(&w, root);
-	clear_below(root);
+	tsr_value_clear_scratch(root);
 	tsr_map_free(&w.known);
 	return status;
 }

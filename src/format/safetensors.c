@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "text/shape.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
@@ -278,7 +279,7 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 	const char *path = tsr_file_path(f);
 	const uint64_t size = tsr_file_size(f);
 	unsigned char prefix[8];
-	uint64_t n = 0;
+	uint64_t n;
 
 	if (size < sizeof(prefix))
 		return tsr_fail(err, TSR_E_FORMAT,
@@ -286,8 +287,7 @@ static enum tsr_status read_header(const struct tsr_file *f, struct tsr_st_conte
 				" bytes, expected at least 8",
 				path, size);
 	TSR_TRY(tsr_file_read(f, prefix, sizeof(prefix), 0, err));
-	for (int i = 7; i >= 0; i--)
-		n = n << 8 | prefix[i];
+	n = tsr_get_le(prefix, sizeof(prefix));
 	if (n > TSR_ST_HEADER_MAX)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: not a safetensors file: header of %" PRIu64
@@ -421,8 +421,7 @@ enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const 
 	tsr_text_put(json, prefix, sizeof(prefix));
 	if (json->failed)
 		return tsr_fail_nomem(err, path);
-	for (unsigned i = 0; i < sizeof(prefix); i++)
-		prefix[i] = (char)(padded >> (8 * i) & 0xff);
+	tsr_put_le(prefix, padded, sizeof(prefix));
 	memmove(json->bytes + sizeof(prefix), json->bytes, padded);
 	memcpy(json->bytes, prefix, sizeof(prefix));
 	return TSR_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "base/utf8.h"
 
 /* --- Making values -------------------------------------------------------------------------- */
@@ -51,8 +52,7 @@ struct tsr_value *tsr_value_int(struct tsr_arena *a, int64_t value)
 {
 	unsigned char bytes[8];
 
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (unsigned char)((uint64_t)value >> 8 * i);
+	tsr_put_le(bytes, (uint64_t)value, sizeof(bytes));
 	return tsr_value_long(a, bytes, sizeof(bytes));
 }
 
@@ -338,133 +338,95 @@ struct tsr_value *tsr_value_child(const struct tsr_value *v, size_t i)
 /*
  * The check goes through the graph once, each value after its children, and keeps in `scratch` what
  * a value that was left is worth as a tree: its leaves in the upper 24 bits, its depth in the lower
- * 8.  So it takes time by the size of the graph, however many leaves the tree has.
+ * 8.  So it takes time by the size of the graph, however many leaves the tree has.  Values without
+ * children need no note.
  */
 #define ENTERED UINT32_MAX /* on the path from the root */
+#define LEAF (1u << 8 | 1)
 
 _Static_assert(TSR_VALUE_LEAVES_MAX < 1u << 24, "leaves and depth share 32 bits");
 _Static_assert(TSR_VALUE_DEPTH_MAX < 255, "leaves and depth share 32 bits");
 
-struct step {
-	const struct tsr_value *v;
-	size_t next; /* child */
-	uint32_t leaves, depth; /* of the children so far */
-};
-
-struct walk {
-	struct step path[TSR_VALUE_DEPTH_MAX];
-	size_t n;
+/* What messages need. */
+struct checking {
 	const char *where;
 	struct tsr_err *err;
 };
 
-/* `scratch` may change even in a const graph: no graph is in read-only memory. */
-static uint32_t *scratch(const struct tsr_value *v)
+static enum tsr_status too_deep(const struct checking *c)
 {
-	return &((struct tsr_value *)(uintptr_t)v)->scratch;
+	return tsr_fail(c->err, TSR_E_LIMIT, "%s: values nested deeper than the limit of %u",
+			c->where, TSR_VALUE_DEPTH_MAX);
 }
 
-static enum tsr_status too_deep(const struct walk *w)
-{
-	return tsr_fail(w->err, TSR_E_LIMIT, "%s: values nested deeper than the limit of %u",
-			w->where, TSR_VALUE_DEPTH_MAX);
-}
+static enum tsr_status check_children(const struct checking *c, const struct tsr_value *v,
+				      uint32_t above, uint32_t *worth_ret);
 
-/* Add what a child is worth to its parent, the last of the path, if any. */
-static enum tsr_status count(struct walk *w, uint32_t worth)
+/* @above: how many values are on the path from the root to this one. */
+static enum tsr_status check(const struct checking *c, const struct tsr_value *v, uint32_t above,
+			     uint32_t *worth_ret)
 {
-	struct step *s = w->n ? &w->path[w->n - 1] : NULL;
+	uint32_t *note = tsr_value_scratch(v);
 
-	if (w->n + (worth & 0xff) > TSR_VALUE_DEPTH_MAX)
-		return too_deep(w);
-	if (!s)
-		return TSR_OK;
-	s->leaves += worth >> 8;
-	if (s->leaves > TSR_VALUE_LEAVES_MAX)
-		return tsr_fail(w->err, TSR_E_LIMIT,
-				"%s: more values than the limit of %u, shared ones counted as "
-				"often as they are reached",
-				w->where, TSR_VALUE_LEAVES_MAX);
-	if (s->depth < (worth & 0xff))
-		s->depth = worth & 0xff;
-	return TSR_OK;
-}
-
-static enum tsr_status enter(struct walk *w, const struct tsr_value *v)
-{
-	if (*scratch(v) == ENTERED)
-		return tsr_fail(w->err, TSR_E_FORMAT, "%s: a value that contains itself", w->where);
-	if (*scratch(v))
-		return count(w, *scratch(v));
+	if (*note == ENTERED)
+		return tsr_fail(c->err, TSR_E_FORMAT, "%s: a value that contains itself", c->where);
+	if (above == TSR_VALUE_DEPTH_MAX)
+		return too_deep(c);
+	*worth_ret = *note ? *note : LEAF;
+	if (*note)
+		return above + (*note & 0xff) > TSR_VALUE_DEPTH_MAX ? too_deep(c) : TSR_OK;
 	if (!tsr_value_nchildren(v))
-		return count(w, 1 << 8 | 1); /* leaves need no note */
-	if (w->n == TSR_VALUE_DEPTH_MAX)
-		return too_deep(w);
-	w->path[w->n++] = (struct step){ .v = v };
-	*scratch(v) = ENTERED;
+		return TSR_OK;
+	*note = ENTERED;
+	TSR_TRY(check_children(c, v, above, worth_ret));
+	*note = *worth_ret;
 	return TSR_OK;
 }
 
-static enum tsr_status check(struct walk *w, const struct tsr_value *root)
+static enum tsr_status check_children(const struct checking *c, const struct tsr_value *v,
+				      uint32_t above, uint32_t *worth_ret)
 {
-	TSR_TRY(enter(w, root));
-	while (w->n) {
-		struct step *s = &w->path[w->n - 1];
+	uint32_t leaves = 0, depth = 0;
 
-		if (s->next < tsr_value_nchildren(s->v)) {
-			const struct tsr_value *child = tsr_value_child(s->v, s->next++);
+	for (size_t i = 0; i < tsr_value_nchildren(v); i++) {
+		const struct tsr_value *child = tsr_value_child(v, i);
+		uint32_t worth = 0;
 
-			if (child)
-				TSR_TRY(enter(w, child));
-			continue;
-		}
-		*scratch(s->v) = s->leaves << 8 | (s->depth + 1);
-		w->n--;
-		TSR_TRY(count(w, *scratch(s->v)));
+		if (child)
+			TSR_TRY(check(c, child, above + 1, &worth));
+		leaves += worth >> 8;
+		if (leaves > TSR_VALUE_LEAVES_MAX)
+			return tsr_fail(c->err, TSR_E_LIMIT,
+					"%s: more values than the limit of %u, shared ones counted "
+					"as often as they are reached",
+					c->where, TSR_VALUE_LEAVES_MAX);
+		if (depth < (worth & 0xff))
+			depth = worth & 0xff;
 	}
+	*worth_ret = leaves << 8 | (depth + 1);
 	return TSR_OK;
 }
 
-/*
- * Set `scratch` back to 0.  Only values with a note lead on to others.  A check that failed leaves
- * those on its path and those left before, each of the two at most TSR_VALUE_DEPTH_MAX long.
- */
-static void clear(const struct tsr_value *root)
+void tsr_value_clear_scratch(const struct tsr_value *root)
 {
-	struct {
-		const struct tsr_value *v;
-		size_t next;
-	} path[2 * TSR_VALUE_DEPTH_MAX + 1];
-	size_t n = 0;
+	const size_t n = tsr_value_nchildren(root);
 
-	if (*scratch(root))
-		path[n++].v = root;
-	if (n) {
-		path[0].next = 0;
-		*scratch(root) = 0;
-	}
-	while (n) {
-		const struct tsr_value *v = path[n - 1].v, *child;
+	*tsr_value_scratch(root) = 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_value *child = tsr_value_child(root, i);
 
-		if (path[n - 1].next == tsr_value_nchildren(v)) {
-			n--;
-			continue;
-		}
-		child = tsr_value_child(v, path[n - 1].next++);
-		if (child && *scratch(child)) {
-			*scratch(child) = 0;
-			path[n].v = child;
-			path[n++].next = 0;
-		}
+		if (child && *tsr_value_scratch(child))
+			tsr_value_clear_scratch(child);
 	}
 }
 
 enum tsr_status tsr_value_check(const struct tsr_value *root, const char *where,
 				struct tsr_err *err)
 {
-	struct walk w = { .where = where, .err = err };
-	const enum tsr_status status = check(&w, root);
+	const struct checking c = { where, err };
+	uint32_t worth;
+	const enum tsr_status status = check(&c, root, 0, &worth);
 
-	clear(root);
+	tsr_value_clear_scratch(root);
 	return status;
 }

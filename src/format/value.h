@@ -140,9 +140,21 @@ bool tsr_value_is_name(const char *bytes, size_t nbytes);
  * TSR_E_FORMAT for a value that contains itself; TSR_E_LIMIT for one deeper than
  * TSR_VALUE_DEPTH_MAX (a value without children is 1 deep) or with more than TSR_VALUE_LEAVES_MAX
  * leaves, counted as often as they are reached.  @where starts the message: "FILE: data.pkl".
- * Does not recurse.  Uses `scratch`, so one thread at a time.
+ * Uses `scratch`, so one thread at a time.
  */
 enum tsr_status tsr_value_check(const struct tsr_value *root, const char *where,
 				struct tsr_err *err);
+
+/* `scratch` may change even in a const graph: no graph is in read-only memory. */
+static inline uint32_t *tsr_value_scratch(const struct tsr_value *v)
+{
+	return &((struct tsr_value *)(uintptr_t)v)->scratch;
+}
+
+/*
+ * Set `scratch` back to 0 in the root and in all that it reaches by way of values that are not 0.
+ * Behind a check that failed, the path that failed may lead on to values that were left before.
+ */
+void tsr_value_clear_scratch(const struct tsr_value *root);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/little_endian.h"
 #include "io/file.h"
 #include "tersor/status.h"
 
@@ -39,17 +40,17 @@ enum {
 
 static inline uint16_t tsr_zip_get16(const unsigned char *p)
 {
-	return (uint16_t)(p[0] | p[1] << 8);
+	return (uint16_t)tsr_get_le(p, 2);
 }
 
 static inline uint32_t tsr_zip_get32(const unsigned char *p)
 {
-	return tsr_zip_get16(p) | (uint32_t)tsr_zip_get16(p + 2) << 16;
+	return (uint32_t)tsr_get_le(p, 4);
 }
 
 static inline uint64_t tsr_zip_get64(const unsigned char *p)
 {
-	return tsr_zip_get32(p) | (uint64_t)tsr_zip_get32(p + 4) << 32;
+	return tsr_get_le(p, 8);
 }
 
 /* The part of a file that is an archive, and how messages about it start. */

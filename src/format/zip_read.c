@@ -72,13 +72,8 @@ static enum tsr_status check_name(const struct reading *r, const char *name, siz
 		return bad_name(r, name, "a NUL character");
 	if (n && memchr(name, '\\', n))
 		return bad_name(r, name, "a backslash");
-	for (size_t at = 0, step; at < n; at += step) {
-		uint32_t codepoint;
-
-		step = tsr_utf8_next(name + at, n - at, &codepoint);
-		if (!step)
-			return bad_name(r, name, "bytes that are not UTF-8");
-	}
+	if (tsr_utf8_prefix(name, n) < n)
+		return bad_name(r, name, "bytes that are not UTF-8");
 	if (n > 1 && name[n - 1] == '/' && name[n - 2] != '/')
 		return tsr_fail(r->part.err, TSR_E_UNSUPPORTED,
 				"%s: member \"%.200s\": found a directory, expected files only",

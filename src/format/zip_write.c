@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "format/zip.h"
 #include "format/zip_format.h"
 
@@ -110,23 +111,11 @@ struct output {
 	unsigned char buf[2 * HEADER_MAX];
 };
 
-static void put16(struct output *o, uint32_t value)
+static void put(struct output *o, uint64_t value, size_t nbytes)
 {
-	o->buf[o->nbytes++] = (unsigned char)value;
-	o->buf[o->nbytes++] = (unsigned char)(value >> 8);
-	o->at += 2;
-}
-
-static void put32(struct output *o, uint32_t value)
-{
-	put16(o, value & 0xffff);
-	put16(o, value >> 16);
-}
-
-static void put64(struct output *o, uint64_t value)
-{
-	put32(o, (uint32_t)value);
-	put32(o, (uint32_t)(value >> 32));
+	tsr_put_le(o->buf + o->nbytes, value, nbytes);
+	o->nbytes += nbytes;
+	o->at += nbytes;
 }
 
 static void put_name(struct output *o, const char *name)
@@ -155,15 +144,15 @@ static enum tsr_status make_room(struct output *o)
 /* What local and central headers have in common, from the version to the length of the name. */
 static void put_common(struct output *o, const struct tsr_zip_entry *e, uint64_t extra64_nbytes)
 {
-	put16(o, extra64_nbytes ? VERSION_ZIP64 : VERSION_PLAIN);
-	put16(o, TSR_ZIP_FLAG_UTF8);
-	put16(o, TSR_ZIP_STORED);
-	put16(o, 0);
-	put16(o, DOS_DATE);
-	put32(o, e->crc);
-	put32(o, field32(e->nbytes));
-	put32(o, field32(e->nbytes));
-	put16(o, (uint32_t)strlen(e->name));
+	put(o, extra64_nbytes ? VERSION_ZIP64 : VERSION_PLAIN, 2);
+	put(o, TSR_ZIP_FLAG_UTF8, 2);
+	put(o, TSR_ZIP_STORED, 2);
+	put(o, 0, 2);
+	put(o, DOS_DATE, 2);
+	put(o, e->crc, 4);
+	put(o, field32(e->nbytes), 4);
+	put(o, field32(e->nbytes), 4);
+	put(o, (uint32_t)strlen(e->name), 2);
 }
 
 static enum tsr_status write_local(struct output *o, const struct tsr_zip_entry *e)
@@ -173,20 +162,20 @@ static enum tsr_status write_local(struct output *o, const struct tsr_zip_entry 
 	uint64_t pad = extra - local_extra64_nbytes(e);
 
 	o->at = e->header_offset;
-	put32(o, TSR_ZIP_LOCAL);
+	put(o, TSR_ZIP_LOCAL, 4);
 	put_common(o, e, local_extra64_nbytes(e));
-	put16(o, (uint32_t)extra);
+	put(o, (uint32_t)extra, 2);
 	put_name(o, e->name);
 	if (is_large(e->nbytes)) {
-		put16(o, TSR_ZIP_EXTRA64);
-		put16(o, 16);
-		put64(o, e->nbytes);
-		put64(o, e->nbytes);
+		put(o, TSR_ZIP_EXTRA64, 2);
+		put(o, 16, 2);
+		put(o, e->nbytes, 8);
+		put(o, e->nbytes, 8);
 	}
 	if (pad) {
 		pad -= EXTRA_HEADER_NBYTES;
-		put16(o, EXTRA_PAD);
-		put16(o, (uint32_t)pad);
+		put(o, EXTRA_PAD, 2);
+		put(o, (uint32_t)pad, 2);
 		memset(o->buf + o->nbytes, PAD_BYTE, (size_t)pad);
 		o->nbytes += (size_t)pad;
 		o->at += pad;
@@ -199,26 +188,26 @@ static enum tsr_status write_central(struct output *o, const struct tsr_zip_entr
 	const uint32_t extra = (uint32_t)central_extra64_nbytes(e);
 
 	TSR_TRY(make_room(o));
-	put32(o, TSR_ZIP_CENTRAL);
-	put16(o, VERSION_ZIP64); /* that made it; high byte 0: attributes as in MS-DOS, none */
+	put(o, TSR_ZIP_CENTRAL, 4);
+	put(o, VERSION_ZIP64, 2); /* that made it; high byte 0: attributes as in MS-DOS, none */
 	put_common(o, e, extra);
-	put16(o, extra);
-	put16(o, 0); /* comment */
-	put16(o, 0); /* disk */
-	put16(o, 0); /* attributes */
-	put32(o, 0);
-	put32(o, field32(e->header_offset));
+	put(o, extra, 2);
+	put(o, 0, 2); /* comment */
+	put(o, 0, 2); /* disk */
+	put(o, 0, 2); /* attributes */
+	put(o, 0, 4);
+	put(o, field32(e->header_offset), 4);
 	put_name(o, e->name);
 	if (extra) {
-		put16(o, TSR_ZIP_EXTRA64);
-		put16(o, extra - EXTRA_HEADER_NBYTES);
+		put(o, TSR_ZIP_EXTRA64, 2);
+		put(o, extra - EXTRA_HEADER_NBYTES, 2);
 	}
 	if (is_large(e->nbytes)) {
-		put64(o, e->nbytes);
-		put64(o, e->nbytes);
+		put(o, e->nbytes, 8);
+		put(o, e->nbytes, 8);
 	}
 	if (is_large(e->header_offset))
-		put64(o, e->header_offset);
+		put(o, e->header_offset, 8);
 	return TSR_OK;
 }
 
@@ -226,20 +215,20 @@ static void put_end64(struct output *o, const struct tail *t)
 {
 	const uint64_t at = o->at;
 
-	put32(o, TSR_ZIP_END64);
-	put64(o, TSR_ZIP_END64_NBYTES - 12); /* of what follows */
-	put16(o, VERSION_ZIP64);
-	put16(o, VERSION_ZIP64);
-	put32(o, 0); /* disks */
-	put32(o, 0);
-	put64(o, t->count);
-	put64(o, t->count);
-	put64(o, t->nbytes);
-	put64(o, t->offset);
-	put32(o, TSR_ZIP_LOCATOR);
-	put32(o, 0);
-	put64(o, at);
-	put32(o, 1); /* disks in all */
+	put(o, TSR_ZIP_END64, 4);
+	put(o, TSR_ZIP_END64_NBYTES - 12, 8); /* of what follows */
+	put(o, VERSION_ZIP64, 2);
+	put(o, VERSION_ZIP64, 2);
+	put(o, 0, 4); /* disks */
+	put(o, 0, 4);
+	put(o, t->count, 8);
+	put(o, t->count, 8);
+	put(o, t->nbytes, 8);
+	put(o, t->offset, 8);
+	put(o, TSR_ZIP_LOCATOR, 4);
+	put(o, 0, 4);
+	put(o, at, 8);
+	put(o, 1, 4); /* disks in all */
 }
 
 static enum tsr_status write_end(struct output *o, const struct tail *t)
@@ -250,14 +239,14 @@ static enum tsr_status write_end(struct output *o, const struct tail *t)
 	TSR_TRY(make_room(o));
 	if (t->zip64)
 		put_end64(o, t);
-	put32(o, TSR_ZIP_END);
-	put16(o, 0); /* disks */
-	put16(o, 0);
-	put16(o, count);
-	put16(o, count);
-	put32(o, field32(t->nbytes));
-	put32(o, field32(t->offset));
-	put16(o, 0); /* comment */
+	put(o, TSR_ZIP_END, 4);
+	put(o, 0, 2); /* disks */
+	put(o, 0, 2);
+	put(o, count, 2);
+	put(o, count, 2);
+	put(o, field32(t->nbytes), 4);
+	put(o, field32(t->offset), 4);
+	put(o, 0, 2); /* comment */
 	return flush(o);
 }
 

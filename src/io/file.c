@@ -272,6 +272,11 @@ enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size
 	return TSR_OK;
 }
 
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
 enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_err *err)
 {
 	const struct stat *was = &f->at_open;
@@ -285,33 +290,33 @@ enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_er
 	    now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
 		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was modified",
 				f->path);
-	if (stat(f->path, &named) != 0 || named.st_dev != was->st_dev ||
-	    named.st_ino != was->st_ino)
+	if (stat(f->path, &named) != 0 || !same_file(&named, was))
 		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was replaced",
 				f->path);
 	return TSR_OK;
 }
 
+static enum tsr_status check_not(const char *input, const struct stat *in, const char *path,
+				 struct tsr_err *err)
+{
+	struct stat out;
+
+	if (stat(path, &out) == 0 && same_file(in, &out))
+		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path,
+				input);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_file_check_not(const struct tsr_file *f, const char *path, struct tsr_err *err)
 {
-	struct stat st;
-
-	if (stat(path, &st) == 0 && st.st_dev == f->at_open.st_dev &&
-	    st.st_ino == f->at_open.st_ino)
-		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path,
-				f->path);
-	return TSR_OK;
+	return check_not(f->path, &f->at_open, path, err);
 }
 
 enum tsr_status tsr_path_check_not(const char *input, const char *path, struct tsr_err *err)
 {
-	struct stat in, out;
+	struct stat in;
 
-	if (stat(path, &out) == 0 && stat(input, &in) == 0 && in.st_dev == out.st_dev &&
-	    in.st_ino == out.st_ino)
-		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path,
-				input);
-	return TSR_OK;
+	return stat(input, &in) == 0 ? check_not(input, &in, path, err) : TSR_OK;
 }
 
 /* --- Outputs -------------------------------------------------------------------------------- */
@@ -343,8 +348,7 @@ enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, s
 
 	if (!parent)
 		return tsr_fail_nomem(err, path);
-	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 && in.st_dev == out.st_dev &&
-		 in.st_ino == out.st_ino;
+	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 && same_file(&in, &out);
 	free(parent);
 	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory)
 		      : TSR_OK;
@@ -460,45 +464,38 @@ static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct ts
 	return TSR_OK;
 }
 
+static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t nbytes,
+			     struct tsr_err *err)
+{
+	mode_t mode;
+
+	if (!f->path)
+		return tsr_fail_nomem(err, path);
+	f->name = name_of(f->path);
+	TSR_TRY(open_directory(path, &f->dir_fd, err));
+	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &mode, err));
+	TSR_TRY(open_temp(f, err));
+	if (mode && fchmod(f->fd, mode) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot keep its mode", f->path);
+	return reserve(f, nbytes, err);
+}
+
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
 				   struct tsr_outfile **ret, struct tsr_err *err)
 {
 	struct tsr_outfile *f;
 	enum tsr_status status;
-	mode_t mode;
 
 	TSR_TRY(tsr_outfile_check_target(path, force, err));
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return tsr_fail_nomem(err, path);
-	f->dir_fd = f->fd = -1;
-	f->force = force;
-	f->path = strdup(path);
-	if (!f->path) {
-		status = tsr_fail_nomem(err, path);
-		goto fail;
-	}
-	f->name = name_of(f->path);
-	status = open_directory(path, &f->dir_fd, err);
-	if (status != TSR_OK)
-		goto fail;
-	status = check_target(f->dir_fd, f->name, path, force, &mode, err);
-	if (status != TSR_OK)
-		goto fail;
-	status = open_temp(f, err);
-	if (status != TSR_OK)
-		goto fail;
-	if (mode && fchmod(f->fd, mode) != 0) {
-		status = tsr_fail_errno(err, errno, "%s: cannot keep its mode", path);
-		goto fail;
-	}
-	status = reserve(f, nbytes, err);
-	if (status != TSR_OK)
-		goto fail;
-	*ret = f;
-	return TSR_OK;
-fail:
-	tsr_outfile_discard(f);
+	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(path) };
+	status = start(f, path, nbytes, err);
+	if (status == TSR_OK)
+		*ret = f;
+	else
+		tsr_outfile_discard(f);
 	return status;
 }
 

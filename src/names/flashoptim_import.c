@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Import of FlashOptim's compressed states: corrections of weights, codes and scales of states. */
+/* Import of FlashOptim's compressed states: the types of corrections, codes and scales of states. */
 #include "names/flashoptim_import.h"
 
 #include <inttypes.h>
@@ -9,24 +9,6 @@
 #include "ckpt/checkpoint_model.h"
 
 #define QUANTIZED "::quantized"
-
-static const struct tsr_codec *codec_of(enum tsr_dtype narrow, enum tsr_dtype rest)
-{
-	const bool wide = rest == TSR_I16;
-
-	if (rest != TSR_I8 && !wide)
-		return NULL;
-	if (narrow == TSR_BF16)
-		return tsr_codec_find(wide ? "bf16+ulp16" : "bf16+ulp8");
-	if (narrow == TSR_F16)
-		return tsr_codec_find(wide ? "fp16+ulp16" : "fp16+ulp8");
-	return NULL;
-}
-
-enum tsr_status tsr_import_flashoptim_weight(struct tsr_importing *m, size_t i)
-{
-	return tsr_import_weight(m, i, ".error_bits", codec_of);
-}
 
 enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i)
 {

@@ -6,9 +6,6 @@
 #include "names/import_parts.h"
 #include "names/optimizer_ids.h"
 
-/* If array @i is the correction of a weight (NAME.error_bits): make one tensor of both. */
-enum tsr_status tsr_import_flashoptim_weight(struct tsr_importing *m, size_t i);
-
 /*
  * If array @i has the codes of a state (NAME::quantized): make one tensor of codes and scales.  It
  * takes over NAME, so other parts must have been found before.

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "text/shape.h"
 #include "ckpt/checkpoint_model.h"
 
 size_t tsr_import_find(const struct tsr_importing *m, const char *name, size_t len,
@@ -30,30 +29,6 @@ void tsr_import_join(struct tsr_importing *m, size_t first, size_t second, struc
 	m->coding[first] = coding;
 	m->second[first] = second;
 	m->part[second] = true;
-}
-
-enum tsr_status tsr_import_weight(struct tsr_importing *m, size_t rest, const char *suffix,
-				  const struct tsr_codec *(*codec)(enum tsr_dtype narrow,
-								   enum tsr_dtype rest))
-{
-	const struct tsr_array *a = &m->c->arrays[rest];
-	const size_t len = tsr_import_stem(a->name, suffix);
-	const size_t weight = len ? tsr_import_find(m, a->name, len, "") : SIZE_MAX;
-	const struct tsr_array *w;
-	struct tsr_coding coding = { .group = 1 };
-
-	if (weight == SIZE_MAX || m->coding[weight].codec)
-		return TSR_OK;
-	w = &m->c->arrays[weight];
-	coding.codec = codec(w->dtype, a->dtype);
-	if (!coding.codec)
-		return TSR_OK;
-	if (tsr_shape_compare(a->rank, a->shape, w->rank, w->shape) != 0)
-		return tsr_fail(m->err, TSR_E_FORMAT,
-				"%s: tensor %.200s: has another shape than its weight %.200s",
-				m->c->path, a->name, w->name);
-	tsr_import_join(m, weight, rest, coding);
-	return TSR_OK;
 }
 
 enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,

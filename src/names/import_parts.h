@@ -28,13 +28,14 @@ size_t tsr_import_stem(const char *name, const char *suffix);
 void tsr_import_join(struct tsr_importing *m, size_t first, size_t second,
 		     struct tsr_coding coding);
 
-/* If array @rest is WEIGHT + @suffix: join it to its weight, by the codec that fits both, if any. */
-enum tsr_status tsr_import_weight(struct tsr_importing *m, size_t rest, const char *suffix,
-				  const struct tsr_codec *(*codec)(enum tsr_dtype narrow,
-								   enum tsr_dtype rest));
-
 /* Refuse scales that do not fit their codes. */
 enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,
 				      const struct tsr_array *scales);
+
+/*
+ * If array @i has the codes of a state of bitsandbytes: make one tensor of codes, table and scales.
+ * docs/containers.md has their layout.
+ */
+enum tsr_status tsr_import_bitsandbytes(struct tsr_importing *m, size_t i);
 
 #endif

@@ -9,16 +9,51 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "names/bitsandbytes_import.h"
 #include "names/flashoptim_import.h"
-#include "names/transformer_engine_import.h"
+#include "names/import_parts.h"
+#include "text/shape.h"
+
+/* What is kept beside a narrow weight, under its name with a suffix. */
+static const struct {
+	const char *suffix;
+	enum tsr_dtype narrow, rest;
+	const char *codec;
+} remainders[] = {
+	{ ".error_bits", TSR_BF16, TSR_I8, "bf16+ulp8" }, /* FlashOptim */
+	{ ".error_bits", TSR_BF16, TSR_I16, "bf16+ulp16" },
+	{ ".error_bits", TSR_F16, TSR_I8, "fp16+ulp8" },
+	{ ".error_bits", TSR_F16, TSR_I16, "fp16+ulp16" },
+	{ ".master_param", TSR_BF16, TSR_I16, "bf16+exact16" }, /* TransformerEngine, Apex */
+};
+
+/* If array @rest is the remainder of a weight by this row of the table: make one tensor of both. */
+static enum tsr_status join_weight(struct tsr_importing *m, size_t rest, size_t row)
+{
+	const struct tsr_array *a = &m->c->arrays[rest], *w;
+	const size_t len = tsr_import_stem(a->name, remainders[row].suffix);
+	const size_t weight = len ? tsr_import_find(m, a->name, len, "") : SIZE_MAX;
+
+	if (weight == SIZE_MAX || m->coding[weight].codec)
+		return TSR_OK;
+	w = &m->c->arrays[weight];
+	if (w->dtype != remainders[row].narrow || a->dtype != remainders[row].rest)
+		return TSR_OK;
+	if (tsr_shape_compare(a->rank, a->shape, w->rank, w->shape) != 0)
+		return tsr_fail(m->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: has another shape than its weight %.200s",
+				m->c->path, a->name, w->name);
+	tsr_import_join(
+		m, weight, rest,
+		(struct tsr_coding){ .codec = tsr_codec_find(remainders[row].codec), .group = 1 });
+	return TSR_OK;
+}
 
 static enum tsr_status recognise(struct tsr_importing *m)
 {
 	for (size_t i = 0; i < m->c->narrays; i++) {
 		TSR_TRY(tsr_import_bitsandbytes(m, i));
-		TSR_TRY(tsr_import_flashoptim_weight(m, i));
-		TSR_TRY(tsr_import_transformer_engine(m, i));
+		for (size_t row = 0; row < sizeof(remainders) / sizeof(*remainders); row++)
+			TSR_TRY(join_weight(m, i, row));
 	}
 	/* These change names, by which the others are found. */
 	for (size_t i = 0; i < m->c->narrays; i++)

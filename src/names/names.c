@@ -112,13 +112,14 @@ static const char *after_chained(const char *name)
 /* Skip the prefixes of an optimizer's tree; *inside: whether there were any. */
 static const char *strip_roots(const char *name, bool *inside)
 {
+	static const char *const roots[] = { "optimizer.", "optim.", "state." };
+
 	*inside = false;
 	for (;;) {
-		const char *at = after(name, "optimizer.");
+		const char *at = after_chained(name);
 
-		at = at ? at : after(name, "optim.");
-		at = at ? at : after(name, "state.");
-		at = at ? at : after_chained(name);
+		for (size_t i = 0; !at && i < sizeof(roots) / sizeof(*roots); i++)
+			at = after(name, roots[i]);
 		if (!at || !*at)
 			return name;
 		name = at;
@@ -212,7 +213,7 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 
 /* --- Joining states to weights --------------------------------------------------------------- */
 
-static bool is_floating(enum tsr_dtype dtype)
+bool tsr_names_is_floating(enum tsr_dtype dtype)
 {
 	return dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_BF16 || dtype == TSR_F64;
 }
@@ -222,10 +223,10 @@ static bool may_be_weight(const struct candidate *k)
 	if (k->settled)
 		return k->t->kind == TSR_KIND_WEIGHT;
 	if (k->role == TSR_ROLE_MASTER && !k->weak)
-		return k->t->rank > 0 && is_floating(k->t->dtype);
+		return k->t->rank > 0 && tsr_names_is_floating(k->t->dtype);
 	if (k->role != TSR_ROLE_NONE && !k->weak)
 		return false;
-	return !k->optimizer && (k->t->rank > 0 || k->param) && is_floating(k->t->dtype);
+	return !k->optimizer && (k->t->rank > 0 || k->param) && tsr_names_is_floating(k->t->dtype);
 }
 
 static bool is_master(const struct candidate *k)
@@ -365,30 +366,24 @@ static enum tsr_status check_unique(struct assigning *a)
 	return status;
 }
 
+/* What is of no kind of its own is TSR_KIND_OTHER. */
+static const enum tsr_kind kinds[] = {
+	[TSR_ROLE_NONE] = TSR_KIND_WEIGHT,	 [TSR_ROLE_MOMENTUM] = TSR_KIND_MOMENTUM,
+	[TSR_ROLE_VARIANCE] = TSR_KIND_VARIANCE, [TSR_ROLE_MAX_VARIANCE] = TSR_KIND_VARIANCE,
+	[TSR_ROLE_MASTER] = TSR_KIND_WEIGHT,	 [TSR_ROLE_STEP] = TSR_KIND_OTHER,
+	[TSR_ROLE_SCALAR] = TSR_KIND_OTHER,
+};
+
 static enum tsr_kind kind_by_name(const struct candidate *k)
 {
-	switch (k->role) {
-	case TSR_ROLE_NONE:
-		return k->optimizer ? TSR_KIND_OTHER : TSR_KIND_WEIGHT;
-	case TSR_ROLE_MASTER:
-		return TSR_KIND_WEIGHT;
-	case TSR_ROLE_MOMENTUM:
-		return TSR_KIND_MOMENTUM;
-	case TSR_ROLE_VARIANCE:
-	case TSR_ROLE_MAX_VARIANCE:
-		return TSR_KIND_VARIANCE;
-	case TSR_ROLE_SCALAR:
-	case TSR_ROLE_STEP:
-		break;
-	}
-	return TSR_KIND_OTHER;
+	return k->role == TSR_ROLE_NONE && k->optimizer ? TSR_KIND_OTHER : kinds[k->role];
 }
 
 static enum tsr_kind kind_of(const struct candidate *k)
 {
 	const bool param = k->param || (k->weight && k->weight->t->rank == 0);
 
-	if ((k->t->rank == 0 && !param) || !is_floating(k->t->dtype))
+	if ((k->t->rank == 0 && !param) || !tsr_names_is_floating(k->t->dtype))
 		return TSR_KIND_OTHER;
 	return kind_by_name(k);
 }

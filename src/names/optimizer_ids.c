@@ -230,6 +230,16 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 
 /* --- Joining ---------------------------------------------------------------------------------- */
 
+/* An optimizer that is being joined to the parameters of a model. */
+struct joining {
+	const struct tsr_checkpoint *c;
+	struct tsr_optim *o;
+	const struct tsr_param *params; /* of the model */
+	size_t nparams;
+	bool ordered; /* whether they come in the order of the model */
+	struct tsr_err *err;
+};
+
 /* A parameter of the model, or one that an optimizer numbers, to be sorted by shape. */
 struct shaped {
 	const struct tsr_array *array;
@@ -249,33 +259,34 @@ static int by_shape(const void *va, const void *vb)
 	return order ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-static enum tsr_status ambiguous(const struct tsr_checkpoint *c, const struct tsr_optim *o,
-				 const struct tsr_array *a, size_t nids, size_t nparams,
-				 struct tsr_err *err)
+static enum tsr_status ambiguous(const struct joining *j, const struct tsr_array *a, size_t nids,
+				 size_t nparams)
 {
 	char shape[200];
 
 	tsr_shape_text(shape, sizeof(shape), a->rank, a->shape);
 	return tsr_fail_hint(
-		err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
+		j->err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
 		"%s: %.200s: ambiguous: %zu numbered states of shape %s for %zu tensors of the "
 		"model with that shape, which names and order do not settle",
-		c->path, o->path, nids, shape, nparams);
+		j->c->path, j->o->path, nids, shape, nparams);
 }
 
 /* One group over all of the model's parameters: then positions are the model's. */
-static bool join_by_position(const struct tsr_checkpoint *c, struct tsr_optim *o,
-			     const struct tsr_param *params, size_t nparams)
+static bool join_by_position(const struct joining *j)
 {
-	if (o->groups->list.n != 1 || o->nids != nparams)
+	const struct tsr_array *arrays = j->c->arrays;
+	struct tsr_optim *o = j->o;
+
+	if (o->groups->list.n != 1 || o->nids != j->nparams)
 		return false;
 	for (size_t i = 0; i < o->nids; i++) {
 		if (o->ids[i].array != SIZE_MAX &&
-		    compare_shapes(&c->arrays[o->ids[i].array], &c->arrays[params[i].array]) != 0)
+		    compare_shapes(&arrays[o->ids[i].array], &arrays[j->params[i].array]) != 0)
 			return false;
 	}
 	for (size_t i = 0; i < o->nids; i++)
-		o->ids[i].name = params[i].name;
+		o->ids[i].name = j->params[i].name;
 	return true;
 }
 
@@ -283,37 +294,37 @@ static bool join_by_position(const struct tsr_checkpoint *c, struct tsr_optim *o
  * One shape: each group follows the order of the model, so if all states of the shape are in one
  * group and there are as many as parameters, their order is the model's.
  */
-static enum tsr_status join_shape(const struct tsr_checkpoint *c, struct tsr_optim *o,
-				  const struct shaped *ids, size_t nids,
-				  const struct tsr_param *params, const struct shaped *model,
-				  size_t nmodel, bool ordered, struct tsr_err *err)
+static enum tsr_status join_shape(const struct joining *j, const struct shaped *ids, size_t nids,
+				  const struct shaped *model, size_t nmodel)
 {
+	struct tsr_optim_id *all = j->o->ids;
+
 	for (size_t i = 0; i < nids; i++) {
-		if (nids != nmodel || (nids > 1 && !ordered) ||
-		    o->ids[ids[i].order].group != o->ids[ids[0].order].group)
-			return ambiguous(c, o, ids->array, nids, nmodel, err);
+		if (nids != nmodel || (nids > 1 && !j->ordered) ||
+		    all[ids[i].order].group != all[ids[0].order].group)
+			return ambiguous(j, ids->array, nids, nmodel);
 	}
 	for (size_t i = 0; i < nids; i++)
-		o->ids[ids[i].order].name = params[model[i].order].name;
+		all[ids[i].order].name = j->params[model[i].order].name;
 	return TSR_OK;
 }
 
-static enum tsr_status join_by_shape(const struct tsr_checkpoint *c, struct tsr_optim *o,
-				     const struct tsr_param *params, size_t nparams, bool ordered,
-				     struct tsr_err *err)
+static enum tsr_status join_by_shape(const struct joining *j)
 {
+	const struct tsr_optim *o = j->o;
+	const size_t nparams = j->nparams;
 	struct shaped *ids = calloc(o->nids + nparams + 1, sizeof(*ids)), *model = ids + o->nids;
 	enum tsr_status status = TSR_OK;
 	size_t nids = 0, at = 0;
 
 	if (!ids)
-		return tsr_fail_nomem(err, c->path);
+		return tsr_fail_nomem(j->err, j->c->path);
 	for (size_t i = 0; i < o->nids; i++) {
 		if (o->ids[i].array != SIZE_MAX && !o->ids[i].name)
-			ids[nids++] = (struct shaped){ &c->arrays[o->ids[i].array], i };
+			ids[nids++] = (struct shaped){ &j->c->arrays[o->ids[i].array], i };
 	}
 	for (size_t i = 0; i < nparams; i++)
-		model[i] = (struct shaped){ &c->arrays[params[i].array], i };
+		model[i] = (struct shaped){ &j->c->arrays[j->params[i].array], i };
 	if (nids)
 		qsort(ids, nids, sizeof(*ids), by_shape);
 	if (nparams)
@@ -328,7 +339,7 @@ static enum tsr_status join_by_shape(const struct tsr_checkpoint *c, struct tsr_
 		while (at + nmodel < nparams &&
 		       compare_shapes(model[at + nmodel].array, ids[i].array) == 0)
 			nmodel++;
-		status = join_shape(c, o, ids + i, n, params, model + at, nmodel, ordered, err);
+		status = join_shape(j, ids + i, n, model + at, nmodel);
 		i += n;
 	}
 	free(ids);
@@ -338,46 +349,45 @@ static enum tsr_status join_by_shape(const struct tsr_checkpoint *c, struct tsr_
 /* --- Names from the caller --------------------------------------------------------------------- */
 
 /* A parameter's name must be one of the model's, with the shape of the state. */
-static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct tsr_optim *o,
-				  const struct tsr_optim_id *id, const struct tsr_array *param,
-				  bool given, struct tsr_err *err)
+static enum tsr_status check_name(const struct joining *j, const struct tsr_optim_id *id,
+				  const struct tsr_array *param, bool given)
 {
+	const struct tsr_array *state = id->array == SIZE_MAX ? NULL : &j->c->arrays[id->array];
 	char found_shape[200], expected[200];
 
 	if (!param && given)
-		return tsr_fail(err, TSR_E_USAGE,
+		return tsr_fail(j->err, TSR_E_USAGE,
 				"%s: %.200s: found parameter %.200s in the names that were given, "
 				"expected one of the model's",
-				c->path, o->path, id->name);
-	if (!param || id->array == SIZE_MAX || compare_shapes(&c->arrays[id->array], param) == 0)
+				j->c->path, j->o->path, id->name);
+	if (!param || !state || compare_shapes(state, param) == 0)
 		return TSR_OK;
-	tsr_shape_text(found_shape, sizeof(found_shape), c->arrays[id->array].rank,
-		       c->arrays[id->array].shape);
+	tsr_shape_text(found_shape, sizeof(found_shape), state->rank, state->shape);
 	tsr_shape_text(expected, sizeof(expected), param->rank, param->shape);
-	return tsr_fail(err, TSR_E_FORMAT,
+	return tsr_fail(j->err, TSR_E_FORMAT,
 			"%s: %.200s: state of parameter %.200s: found shape %s, expected %s",
-			c->path, o->path, id->name, found_shape, expected);
+			j->c->path, j->o->path, id->name, found_shape, expected);
 }
 
-static enum tsr_status check_names(const struct tsr_checkpoint *c, const struct tsr_optim *o,
-				   const struct tsr_param *params, size_t nparams, bool given,
-				   struct tsr_err *err)
+static enum tsr_status check_names(const struct joining *j, bool given)
 {
-	struct tsr_named *sorted = calloc(nparams + 1, sizeof(*sorted));
+	const size_t n = j->nparams;
+	struct tsr_named *sorted = calloc(n + 1, sizeof(*sorted));
 	enum tsr_status status = TSR_OK;
 
 	if (!sorted)
-		return tsr_fail_nomem(err, c->path);
-	for (size_t i = 0; i < nparams; i++)
-		sorted[i] = (struct tsr_named){ params[i].name, params[i].array };
-	tsr_named_sort(sorted, nparams);
-	for (size_t i = 0; i < o->nids && status == TSR_OK; i++) {
-		const char *name = o->ids[i].name;
-		const struct tsr_named *found = name ? tsr_named_find(sorted, nparams, name) : NULL;
+		return tsr_fail_nomem(j->err, j->c->path);
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = (struct tsr_named){ j->params[i].name, j->params[i].array };
+	tsr_named_sort(sorted, n);
+	for (size_t i = 0; i < j->o->nids && status == TSR_OK; i++) {
+		const struct tsr_optim_id *id = &j->o->ids[i];
+		const struct tsr_named *found = id->name ? tsr_named_find(sorted, n, id->name)
+							 : NULL;
 
-		if (name)
-			status = check_name(c, o, &o->ids[i],
-					    found ? &c->arrays[found->index] : NULL, given, err);
+		if (id->name)
+			status = check_name(j, id, found ? &j->c->arrays[found->index] : NULL,
+					    given);
 	}
 	free(sorted);
 	return status;
@@ -387,6 +397,7 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 			       const struct tsr_param *params, size_t nparams, bool ordered,
 			       const char *const *given, size_t ngiven, struct tsr_err *err)
 {
+	const struct joining j = { c, o, params, nparams, ordered, err };
 	size_t unnamed = 0;
 
 	if (given && ngiven != o->nids)
@@ -404,8 +415,8 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 	if (!nparams)
 		return TSR_OK;
 	if (!unnamed)
-		return check_names(c, o, params, nparams, given != NULL, err);
-	if (ordered && join_by_position(c, o, params, nparams))
+		return check_names(&j, given != NULL);
+	if (ordered && join_by_position(&j))
 		return TSR_OK;
-	return join_by_shape(c, o, params, nparams, ordered, err);
+	return join_by_shape(&j);
 }

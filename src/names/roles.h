@@ -33,6 +33,9 @@ enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_
 				unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
 				struct tsr_err *err);
 
+/* Whether a tensor of this type can be a weight or a state that values are computed from. */
+bool tsr_names_is_floating(enum tsr_dtype dtype);
+
 /*
  * The name without what wrappers add and without leading "model.": equal for the same parameter
  * under different names.  To be freed; NULL when out of memory.

@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "names/flashoptim_import.h"
 #include "names/optimizer_ids.h"
+#include "names/roles.h"
 
 /* Marks values whose tensors have names. */
 #define MARK_NAMED 1u
@@ -34,18 +35,6 @@ struct naming {
 
 /* --- Paths ------------------------------------------------------------------------------------ */
 
-static bool is_text(const char *bytes, size_t nbytes)
-{
-	uint32_t codepoint;
-
-	for (size_t i = 0, n; i < nbytes; i += n) {
-		n = tsr_utf8_next(bytes + i, nbytes - i, &codepoint);
-		if (!n || !codepoint)
-			return false;
-	}
-	return true;
-}
-
 static void cut_path(struct naming *n, size_t nbytes)
 {
 	n->at.nbytes = nbytes;
@@ -63,7 +52,7 @@ static enum tsr_status push_key(struct naming *n, const struct tsr_value *key)
 		return TSR_OK;
 	if (n->at.nbytes)
 		tsr_text_puts(&n->at, ".");
-	if (key->type == TSR_VALUE_STRING && is_text(key->text.bytes, key->text.nbytes))
+	if (key->type == TSR_VALUE_STRING && tsr_utf8_is_string(key->text.bytes, key->text.nbytes))
 		tsr_text_put(&n->at, key->text.bytes, key->text.nbytes);
 	else if (tsr_value_get_i64(key, &number))
 		tsr_text_printf(&n->at, "%lld", (long long)number);
@@ -102,11 +91,6 @@ static bool holds_tensor(const struct tsr_value *v)
 	return false;
 }
 
-static bool is_floating(enum tsr_dtype dtype)
-{
-	return dtype == TSR_F32 || dtype == TSR_BF16 || dtype == TSR_F16 || dtype == TSR_F64;
-}
-
 /* A tensor gets the first name by which it is found. */
 static enum tsr_status name_tensor(struct naming *n, size_t array, size_t dropped, bool param)
 {
@@ -125,7 +109,7 @@ static enum tsr_status name_tensor(struct naming *n, size_t array, size_t droppe
 		return tsr_fail(n->err, TSR_E_LIMIT,
 				"%s: tensor %.40s...: name of %zu bytes is over the limit of %u",
 				n->c->path, n->path[array], strlen(n->path[array]), TSR_NAME_MAX);
-	if (param && is_floating(n->c->arrays[array].dtype))
+	if (param && tsr_names_is_floating(n->c->arrays[array].dtype))
 		n->params[n->nparams++] = (struct tsr_param){ n->name[array], array };
 	return TSR_OK;
 }
@@ -287,7 +271,7 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 		if (!id->state)
 			continue;
 		cut_path(n, 0);
-		if (id->name && !is_text(id->name, strlen(id->name)))
+		if (id->name && !tsr_utf8_is_string(id->name, strlen(id->name)))
 			return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 					"%s: %.200s: a parameter's name is not text", n->c->path,
 					o->path);
@@ -339,7 +323,7 @@ static enum tsr_status settle_names(struct naming *n)
 static void list_named(struct naming *n)
 {
 	for (size_t i = 0; i < n->c->narrays; i++) {
-		if (n->c->arrays[i].own_name && is_floating(n->c->arrays[i].dtype))
+		if (n->c->arrays[i].own_name && tsr_names_is_floating(n->c->arrays[i].dtype))
 			n->params[n->nparams++] = (struct tsr_param){ n->c->arrays[i].name, i };
 	}
 }

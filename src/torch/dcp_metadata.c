@@ -75,16 +75,8 @@ static const struct tsr_value *fields_of(const struct tsr_value *v, const char *
 /* A string that can be a C string: no NUL in it, no surrogates, not too long. */
 static bool is_name(const struct tsr_value *v)
 {
-	uint32_t codepoint = 1;
-
-	if (!v || v->type != TSR_VALUE_STRING || v->text.nbytes > TSR_NAME_MAX)
-		return false;
-	for (size_t at = 0, len; at < v->text.nbytes && codepoint; at += len) {
-		len = tsr_utf8_next(v->text.bytes + at, v->text.nbytes - at, &codepoint);
-		if (!len)
-			return false;
-	}
-	return codepoint != 0;
+	return v && v->type == TSR_VALUE_STRING && v->text.nbytes <= TSR_NAME_MAX &&
+	       tsr_utf8_is_string(v->text.bytes, v->text.nbytes);
 }
 
 /* A torch.Size: numbers of dimensions. */
@@ -125,7 +117,7 @@ static enum tsr_status read_properties(const struct reading *r, struct tsr_dcp_e
 	const bool known = is_object(v, METADATA, "TensorProperties") ||
 			   is_object(v, OLD_PROPERTIES, "TensorProperties");
 	const struct tsr_value *state = known ? v->call.state : NULL, *layout;
-	const struct tsr_torch_dtype *dtype = NULL;
+	const struct tsr_torch_dtype *dtype;
 	char text[TSR_VALUE_DESCRIBED];
 
 	/* Newer ones have the strides too, which the tensors themselves say as well. */
@@ -137,9 +129,7 @@ static enum tsr_status read_properties(const struct reading *r, struct tsr_dcp_e
 	    !tsr_value_is_string(layout->call.args->list.items[0], "torch.strided"))
 		return FAIL(r, TSR_E_UNSUPPORTED, e->fqn,
 			    "found a tensor that is not strided (sparse?)");
-	if (state->list.items[0]->type == TSR_VALUE_GLOBAL &&
-	    strcmp(state->list.items[0]->global.module, "torch") == 0)
-		dtype = tsr_torch_dtype_by_name(state->list.items[0]->global.name);
+	dtype = tsr_torch_dtype_by_value(state->list.items[0]);
 	if (!dtype)
 		return FAIL(r, TSR_E_UNSUPPORTED, e->fqn,
 			    "found type %s, expected one that safetensors knows",

@@ -28,9 +28,8 @@ struct key {
 struct tsr_dcp_tree {
 	struct tsr_arena *arena;
 	struct tsr_value *root;
+	struct tsr_value *none; /* what stands in places to which nothing was put yet */
 	struct tsr_map items; /* of struct item */
-	size_t nlists, lists_room;
-	struct tsr_value **lists; /* those made here */
 };
 
 /* --- Dicts ---------------------------------------------------------------------------------- */
@@ -48,7 +47,7 @@ static bool is_item(const void *item, const void *key)
 	       memcmp(text->text.bytes, b->key->text.bytes, b->key->text.nbytes) == 0;
 }
 
-/* Where the value of a key is kept, which is NULL if it is new; NULL: no memory. */
+/* Where the value of a key is kept; NULL: no memory. */
 static struct tsr_value **value_in_dict(struct tsr_dcp_tree *t, struct tsr_value *dict,
 					const struct tsr_value *key)
 {
@@ -64,7 +63,8 @@ static struct tsr_value **value_in_dict(struct tsr_dcp_tree *t, struct tsr_value
 	if (!is_new)
 		return &dict->list.items[item->key + 1];
 	copy = tsr_value_text(t->arena, TSR_VALUE_STRING, key->text.bytes, key->text.nbytes);
-	if (!copy || !tsr_value_add(t->arena, dict, copy) || !tsr_value_add(t->arena, dict, NULL))
+	if (!copy || !tsr_value_add(t->arena, dict, copy) ||
+	    !tsr_value_add(t->arena, dict, t->none))
 		return NULL;
 	*item = (struct item){ dict, dict->list.n - 2 };
 	return &dict->list.items[item->key + 1];
@@ -77,23 +77,8 @@ static struct tsr_value **value_in_list(struct tsr_dcp_tree *t, struct tsr_value
 	if (i >= list->list.n && !tsr_value_reserve(t->arena, list, i + 1 - list->list.n))
 		return NULL;
 	while (list->list.n <= i)
-		list->list.items[list->list.n++] = NULL;
+		list->list.items[list->list.n++] = t->none;
 	return &list->list.items[i];
-}
-
-static bool remember_list(struct tsr_dcp_tree *t, struct tsr_value *list)
-{
-	if (t->nlists == t->lists_room) {
-		const size_t room = t->lists_room ? 2 * t->lists_room : 16;
-		struct tsr_value **lists = realloc(t->lists, room * sizeof(*lists));
-
-		if (!lists)
-			return false;
-		t->lists = lists;
-		t->lists_room = room;
-	}
-	t->lists[t->nlists++] = list;
-	return true;
 }
 
 /* --- Paths ---------------------------------------------------------------------------------- */
@@ -102,9 +87,8 @@ static struct tsr_value *new_container(struct tsr_dcp_tree *t, enum tsr_value_ty
 {
 	struct tsr_value *v = tsr_value_new(t->arena, type);
 
-	if (!v || (type == TSR_VALUE_LIST && !remember_list(t, v)))
-		return NULL;
-	v->mark = TSR_MARK_DCP_TREE;
+	if (v)
+		v->mark = TSR_MARK_DCP_TREE;
 	return v;
 }
 
@@ -147,13 +131,15 @@ static enum tsr_status put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r, co
 		TSR_TRY(descend(t, r, fqn, in, keys[i], &at));
 		if (i + 1 == nkeys)
 			break;
-		if (!*at)
-			*at = new_container(t, container_for(keys[i + 1]));
-		if (!*at)
-			return tsr_build_nomem(r->c, r->err);
+		if (*at == t->none) {
+			in = new_container(t, container_for(keys[i + 1]));
+			if (!in)
+				return tsr_build_nomem(r->c, r->err);
+			*at = in;
+		}
 		in = *at;
 	}
-	if (*at)
+	if (*at != t->none)
 		return TSR_DCP_FAIL(r, TSR_E_FORMAT, fqn,
 				    "found a path that another entry has too");
 	*at = v;
@@ -177,16 +163,6 @@ enum tsr_status tsr_dcp_tree_put(struct tsr_dcp_tree *t, struct tsr_dcp_reading 
 enum tsr_status tsr_dcp_tree_finish(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,
 				    struct tsr_value **ret)
 {
-	struct tsr_value *none = tsr_value_new(t->arena, TSR_VALUE_NONE);
-
-	if (!none)
-		return tsr_build_nomem(r->c, r->err);
-	for (size_t i = 0; i < t->nlists; i++) {
-		for (size_t k = 0; k < t->lists[i]->list.n; k++) {
-			if (!t->lists[i]->list.items[k])
-				t->lists[i]->list.items[k] = none;
-		}
-	}
 	*ret = t->root;
 	return tsr_value_check(t->root, r->directory, r->err);
 }
@@ -199,8 +175,9 @@ struct tsr_dcp_tree *tsr_dcp_tree_new(struct tsr_arena *arena)
 		return NULL;
 	t->arena = arena;
 	t->items = (struct tsr_map){ .item_nbytes = sizeof(struct item), .same = is_item };
+	t->none = tsr_value_new(arena, TSR_VALUE_NONE);
 	t->root = new_container(t, TSR_VALUE_DICT);
-	if (t->root)
+	if (t->none && t->root)
 		return t;
 	free(t);
 	return NULL;
@@ -211,6 +188,5 @@ void tsr_dcp_tree_free(struct tsr_dcp_tree *t)
 	if (!t)
 		return;
 	tsr_map_free(&t->items);
-	free(t->lists);
 	free(t);
 }

@@ -59,6 +59,7 @@ struct tsr_torch_dtype {
 /* NULL if torch has no such type. */
 const struct tsr_torch_dtype *tsr_torch_dtype(enum tsr_dtype dtype);
 const struct tsr_torch_dtype *tsr_torch_dtype_by_name(const char *name);
+const struct tsr_torch_dtype *tsr_torch_dtype_by_value(const struct tsr_value *v); /* a GLOBAL */
 const struct tsr_torch_dtype *tsr_torch_dtype_by_storage(const char *storage);
 
 /* Whether torch has an element type of this name, even one that TSR_DTYPE_LIST lacks. */

@@ -58,6 +58,13 @@ const struct tsr_torch_dtype *tsr_torch_dtype_by_name(const char *name)
 	return NULL;
 }
 
+const struct tsr_torch_dtype *tsr_torch_dtype_by_value(const struct tsr_value *v)
+{
+	if (v->type != TSR_VALUE_GLOBAL || strcmp(v->global.module, "torch") != 0)
+		return NULL;
+	return tsr_torch_dtype_by_name(v->global.name);
+}
+
 const struct tsr_torch_dtype *tsr_torch_dtype_by_storage(const char *storage)
 {
 	for (size_t i = 0; i < DTYPE_COUNT; i++) {

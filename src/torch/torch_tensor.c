@@ -267,11 +267,9 @@ static void settle_strides(struct tsr_torch_view *v)
 
 static enum tsr_status read_dtype(const struct building *b, const struct tsr_value *v)
 {
-	const struct tsr_torch_dtype *dtype = NULL;
+	const struct tsr_torch_dtype *dtype = tsr_torch_dtype_by_value(v);
 	char text[TSR_VALUE_DESCRIBED];
 
-	if (v->type == TSR_VALUE_GLOBAL && strcmp(v->global.module, "torch") == 0)
-		dtype = tsr_torch_dtype_by_name(v->global.name);
 	if (!dtype)
 		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, b->at,
 				      "found type %s, expected one that safetensors knows",
