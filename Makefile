@@ -149,7 +149,7 @@ $(foreach isa,$(ISAS),$(eval $(call simd_rule,$(isa))))
 $(BUILD)/obj/%.o: %.cu $(CUDA_FLAGS_FILE)
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(BUILD)/libtersor.a: $(LIB_OBJ)
 	$(call say,AR,$@)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command `verify`: is a checkpoint whole, and does it hold what the original holds? */
+/*
+ * The command `verify`: is a checkpoint whole, and does it hold what the original holds?  The walk
+ * compares the hash of every plane on the way, by tsr_plane_hashes_check() of ckpt/checksum.c.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
