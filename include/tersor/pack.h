@@ -61,8 +61,8 @@ enum tsr_raw_reason {
 
 /* What became of one tensor. */
 struct tsr_packed_tensor {
-	struct tsr_measure
-		measure; /* of its encoding, even if that was discarded; zeros if it was not tried */
+	/* of its encoding, even if that was discarded; zeros if it was not tried */
+	struct tsr_measure measure;
 	struct tsr_encode_report report;
 	enum tsr_raw_reason raw;
 	uint64_t nbytes; /* in the packed file */

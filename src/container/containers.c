@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The containers, one row each, and the files in them: which container is it?  .pt stands here itself. */
+/* The table of containers, the row of .pt, and detecting which container a file is. */
 #include "container/containers.h"
 
 #include <stdlib.h>

@@ -13,8 +13,8 @@ struct tsr_packed_source {
 	const char *kind; /* "safetensors" */
 	const char *format; /* the source's own `format` metadata, or NULL if it had none */
 	unsigned generation;
-	const struct tsr_tensor
-		*tensors; /* with codings, hashes, and errors if they have a codec */
+	/* with codings, hashes, and errors if they have a codec */
+	const struct tsr_tensor *tensors;
 	size_t ntensors;
 };
 

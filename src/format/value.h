@@ -56,8 +56,8 @@ struct tsr_value {
 			struct tsr_value *args; /* a TUPLE, if a pickle made it */
 			bool is_new; /* NEWOBJ: callee.__new__(callee, *args) */
 			struct tsr_value *state; /* what BUILD gave it, or NULL */
-			struct tsr_value
-				*items; /* DICT or LIST of what was set or appended, or NULL */
+			/* DICT or LIST of what was set or appended, or NULL */
+			struct tsr_value *items;
 		} call;
 		struct tsr_value *inner;
 		struct {

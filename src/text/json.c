@@ -29,8 +29,8 @@ struct scan {
 	size_t nvalues;
 	struct tsr_map keys; /* of all objects, hashed with the object they stand in */
 	struct tsr_text string; /* the last string, without its escapes */
-	struct tsr_text
-		member; /* the member of the root that the scan is in; "" before the first */
+	/* the member of the root that the scan is in; "" before the first */
+	struct tsr_text member;
 	struct tsr_err *err;
 };
 
