@@ -117,14 +117,22 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 		} \
 	}
 
-/* No faster than those of the codec, or never swept. */
-#define DEFINE_exact_split(id, format, code) enum { trip_##id = 0 };
-#define DEFINE_grouped DEFINE_exact_split
-#define DEFINE_plain DEFINE_exact_split
+/* Codecs without a faster way, or that are never swept: the table has NULL. */
+#define DEFINE_exact_split(id, format, code)
+#define DEFINE_grouped(id, format, code)
+#define DEFINE_plain(id, format, code)
 
 #define X(id, each, loops, format, code, ...) DEFINE_##loops(id, format, code)
 TSR_CODEC_LIST(X)
 #undef X
 
-#define X(id, ...) trip_##id,
+#define TRIP_narrow_only(id) trip_##id,
+#define TRIP_float_split(id) trip_##id,
+#define TRIP_ulp_split(id) trip_##id,
+#define TRIP_extra_bits(id) trip_##id,
+#define TRIP_exact_split(id) NULL,
+#define TRIP_grouped(id) NULL,
+#define TRIP_plain(id) NULL,
+
+#define X(id, each, loops, ...) TRIP_##loops(id)
 tsr_sweep_trip_fn *const TSR_FOR_ISA(sweep_trips)[] = { NULL, TSR_CODEC_LIST(X) };
