@@ -406,7 +406,20 @@ TSR_HD float tsr_float_join(float narrow, float rest)
 {
 	const uint32_t special = (tsr_bits_from_f32(narrow) & TSR_F32_INF) == TSR_F32_INF;
 
+#if defined(__clang__) && !defined(__CUDACC__)
+	/*
+	 * clang turns the choice below into narrow + (... ? -0 : rest), which makes a signaling NaN
+	 * quiet.  So the kept weight does not pass through the sum.
+	 */
+	const uint32_t keep = 0 - (uint32_t)(special | (rest == 0.0f));
+	const uint32_t kept = tsr_bits_from_f32(narrow) & keep;
+	const float sum = tsr_f32_from_bits(tsr_bits_from_f32(narrow) & ~keep) +
+			  tsr_f32_from_bits(tsr_bits_from_f32(rest) & ~keep);
+
+	return tsr_f32_from_bits(tsr_bits_from_f32(sum) | kept);
+#else
 	return (special | (rest == 0.0f)) ? narrow : narrow + rest;
+#endif
 }
 
 #endif

@@ -383,7 +383,7 @@ static void test_memory_is_opened_and_closed(void **state)
 }
 
 /* With a sanitizer too, an allocation that cannot be had is NULL and no end of the program. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
 	return "allocator_may_return_null=1";
