@@ -22,65 +22,70 @@ template <int W> static __device__ __forceinline__ bool holds_nan(const float *x
 	return found;
 }
 
-struct bf16 {
+/* What the narrow formats differ in, from the formulas of math.h and extra_bits_math.h. */
+#define NARROW_FORMULAS(id) \
+	struct id##_formulas { \
+		static __device__ __forceinline__ uint32_t from_f32(float x) \
+		{ \
+			return tsr_##id##_from_f32(x); \
+		} \
+		static __device__ __forceinline__ uint32_t pair(float lo, float hi) \
+		{ \
+			return tsr_##id##_pair(lo, hi); \
+		} \
+		static __device__ __forceinline__ struct tsr_split_format format(void) \
+		{ \
+			return tsr_split_##id(); \
+		} \
+		/* The magnitude with the bits behind it, as a truncated split keeps it. */ \
+		static __device__ __forceinline__ uint32_t extended(float x) \
+		{ \
+			return tsr_##id##_extended(x); \
+		} \
+		static __device__ __forceinline__ float from_extended(uint32_t narrow, \
+								      uint32_t extended) \
+		{ \
+			return tsr_f32_from_##id##_extended(narrow, extended); \
+		} \
+		static __device__ __forceinline__ uint32_t largest(void) \
+		{ \
+			return tsr_##id##_largest(); \
+		} \
+	};
+
+NARROW_FORMULAS(bf16)
+NARROW_FORMULAS(f16)
+
+/* Rounding a vector: two values per instruction, but for vectors with a NaN, whose payload it loses. */
+template <class formulas> struct narrow_float : formulas {
 	template <int W> static __device__ __forceinline__ void narrow(const float *x, uint16_t *n)
 	{
 		if (W == 1 || holds_nan<W>(x)) {
 #pragma unroll
 			for (int k = 0; k < W; k++)
-				n[k] = (uint16_t)tsr_bf16_from_f32(x[k]);
+				n[k] = (uint16_t)formulas::from_f32(x[k]);
 		} else {
 #pragma unroll
 			for (int k = 0; k < W; k += 2) {
-				const uint32_t pair = tsr_bf16_pair(x[k], x[k + 1]);
+				const uint32_t pair = formulas::pair(x[k], x[k + 1]);
 
 				n[k] = (uint16_t)pair;
 				n[k + 1] = (uint16_t)(pair >> 16);
 			}
 		}
 	}
+};
+
+struct bf16 : narrow_float<bf16_formulas> {
 	template <int W> static __device__ __forceinline__ void widen(const uint16_t *n, float *x)
 	{
 #pragma unroll
 		for (int k = 0; k < W; k++)
 			x[k] = tsr_f32_from_bf16(n[k]);
 	}
-	static __device__ __forceinline__ struct tsr_split_format format(void)
-	{
-		return tsr_split_bf16();
-	}
-	/* The magnitude with the bits behind it, as a truncated split keeps it. */
-	static __device__ __forceinline__ uint32_t extended(float x)
-	{
-		return tsr_bf16_extended(x);
-	}
-	static __device__ __forceinline__ float from_extended(uint32_t narrow, uint32_t extended)
-	{
-		return tsr_f32_from_bf16_extended(narrow, extended);
-	}
-	static __device__ __forceinline__ uint32_t largest(void)
-	{
-		return tsr_bf16_largest();
-	}
 };
 
-struct f16 {
-	template <int W> static __device__ __forceinline__ void narrow(const float *x, uint16_t *n)
-	{
-		if (W == 1 || holds_nan<W>(x)) {
-#pragma unroll
-			for (int k = 0; k < W; k++)
-				n[k] = (uint16_t)tsr_f16_from_f32(x[k]);
-		} else {
-#pragma unroll
-			for (int k = 0; k < W; k += 2) {
-				const uint32_t pair = tsr_f16_pair(x[k], x[k + 1]);
-
-				n[k] = (uint16_t)pair;
-				n[k + 1] = (uint16_t)(pair >> 16);
-			}
-		}
-	}
+struct f16 : narrow_float<f16_formulas> {
 	template <int W> static __device__ __forceinline__ void widen(const uint16_t *n, float *x)
 	{
 #pragma unroll
@@ -91,23 +96,6 @@ struct f16 {
 #pragma unroll
 		for (int k = 0; k < W; k++)
 			x[k] = tsr_f32_from_f16(n[k]);
-	}
-	static __device__ __forceinline__ struct tsr_split_format format(void)
-	{
-		return tsr_split_f16();
-	}
-	/* The magnitude with the bits behind it, as a truncated split keeps it. */
-	static __device__ __forceinline__ uint32_t extended(float x)
-	{
-		return tsr_f16_extended(x);
-	}
-	static __device__ __forceinline__ float from_extended(uint32_t narrow, uint32_t extended)
-	{
-		return tsr_f32_from_f16_extended(narrow, extended);
-	}
-	static __device__ __forceinline__ uint32_t largest(void)
-	{
-		return tsr_f16_largest();
 	}
 };
 

@@ -269,8 +269,7 @@ const struct cli_cmd cmd_sweep = {
 	.operands = "",
 	.details =
 		"Encodes and decodes every FP32 bit pattern of a range with each codec. Reports, "
-		"in "
-		"total and per exponent, how many come back bit for bit, the mean and largest "
+		"in total and per exponent, how many come back bit for bit, the mean and largest "
 		"relative error, the largest error in ULP, overflow and NaN. The figures do not "
 		"depend on threads or processor. By default runs on every usable GPU if there is "
 		"enough to do, else on the CPU; --device cuda is every GPU.",
