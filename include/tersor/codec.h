@@ -83,6 +83,12 @@ struct tsr_coding {
 	uint64_t seed;
 	uint64_t stream; /* tsr_coding_stream() of the tensor's name */
 	uint64_t first; /* index in the tensor of the first element to encode */
+	/*
+	 * 0: groups are @group consecutive elements.  Otherwise no group crosses a row of so many
+	 * elements, more than @group: a row has floor(row / group) groups of equal size, of which the
+	 * last can be shorter.
+	 */
+	uint32_t row;
 };
 
 /* What an encoder noticed that the decoded values do not show; encoders add to it. */
@@ -160,6 +166,18 @@ TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 
 /* A codec with the scale format and group that are the default, and seed 0. */
 TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
+
+/*
+ * The `row` of a tensor's coding: its last dimension if it has two or more and groups do not divide it.
+ * 0 for codecs without groups, for scales of f16, which are FlashOptim's, and for rows of more than
+ * TSR_ROW_MAX elements.
+ */
+#define TSR_ROW_MAX 65536u
+TSR_API uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank,
+				const uint64_t *shape);
+
+/* How many elements a group really has: `group` without rows, else its share of a row. */
+TSR_API uint32_t tsr_coding_group(const struct tsr_coding *coding);
 
 /* Whether two codings, each with a codec, store the same planes. */
 TSR_API bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b);

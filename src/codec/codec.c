@@ -102,10 +102,26 @@ struct tsr_coding tsr_coding_default(const struct tsr_codec *codec)
 				    .group = codec->grouped ? TSR_GROUP_DEFAULT : 1 };
 }
 
+uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const uint64_t *shape)
+{
+	const uint64_t row = rank < 2 ? 0 : shape[rank - 1];
+
+	if (!coding->codec || !coding->codec->grouped || coding->scale == TSR_SCALE_F16)
+		return 0;
+	return row > coding->group && row <= TSR_ROW_MAX && row % coding->group ? (uint32_t)row : 0;
+}
+
+uint32_t tsr_coding_group(const struct tsr_coding *coding)
+{
+	const uint32_t ngroups = coding->row / coding->group;
+
+	return ngroups ? (coding->row + ngroups - 1) / ngroups : coding->group;
+}
+
 bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b)
 {
 	return a->codec == b->codec &&
-	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group));
+	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group && a->row == b->row));
 }
 
 uint32_t tsr_coding_align(const struct tsr_coding *coding)
@@ -116,7 +132,7 @@ uint32_t tsr_coding_align(const struct tsr_coding *coding)
 		if (c->planes[i].unit == TSR_BIT_PACKED)
 			return TSR_BIT_PACKED_SHARE;
 	}
-	return coding->group;
+	return coding->row ? coding->row : coding->group;
 }
 
 uint64_t tsr_coding_stream(const char *name)
@@ -131,19 +147,27 @@ enum tsr_dtype tsr_plane_dtype(const struct tsr_coding *coding, unsigned plane)
 	return p->unit == TSR_PER_GROUP ? tsr_scale_dtype(coding->scale) : p->dtype;
 }
 
+/* Scales of the first @n elements. */
+static uint64_t count_groups(const struct tsr_coding *coding, uint64_t n)
+{
+	const uint32_t group = tsr_coding_group(coding);
+	const uint64_t rest = coding->row ? n % coding->row : n;
+	const uint64_t before = coding->row ? n / coding->row * (coding->row / coding->group) : 0;
+
+	return before + rest / group + (rest % group != 0);
+}
+
 uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64_t n)
 {
 	const struct tsr_plane_desc *p = &coding->codec->planes[plane];
-	const uint64_t share = p->unit == TSR_BIT_PACKED ? TSR_BIT_PACKED_SHARE : coding->group;
-	const uint64_t nshares = n / share + (n % share != 0);
-
 	switch (p->unit) {
 	case TSR_PER_ELEMENT:
 		return n;
 	case TSR_PER_GROUP:
-		return nshares;
+		return count_groups(coding, n);
 	case TSR_BIT_PACKED:
-		return nshares * tsr_packed_bits(coding->codec);
+		return (n / TSR_BIT_PACKED_SHARE + (n % TSR_BIT_PACKED_SHARE != 0)) *
+		       tsr_packed_bits(coding->codec);
 	}
 	return 0;
 }

@@ -5,7 +5,8 @@
  *
  * A codec <id> has tsr_<id>_peak() of the largest magnitude, of which the scale is made; _unit() of
  * the scale, by which elements are multiplied first; _factor() of the scale, by which the _code_in()
- * of an element is found within _bounds(); and _value() of a code.
+ * of an element is found within _bounds(); _value() of a code; and for unsigned codes the _least() that
+ * a _positive() element gets.
  */
 #ifndef TSR_CODEC_GROUP_MATH_H
 #define TSR_CODEC_GROUP_MATH_H
@@ -219,6 +220,43 @@ TSR_HD float tsr_ulinear_value(float q, float scale)
 	return tsr_code_quotient(q, 255.0f) * scale;
 }
 
+/* --- Positive variances ------------------------------------------------------------------------ */
+
+/*
+ * A positive variance never decodes to 0, as the momentum beside it would be divided by eps alone: it
+ * has at least the least code that decodes to something.  Scales stored as f16 are FlashOptim's, which
+ * has no such rule: there the least code is 0.
+ */
+TSR_HD int32_t tsr_positive_code(int32_t code, float x, int32_t least)
+{
+	const int32_t floor = x > 0.0f ? least : 0;
+
+	return code > floor ? code : floor;
+}
+
+/* The least code that is not 0 once it is decoded: above 1 only where squares underflow. */
+TSR_HD int32_t tsr_least_sqrt_code(float scale)
+{
+	int32_t code = 1;
+
+	if (scale >= 0x1p-66f || !(scale > 0.0f))
+		return 1;
+	while (code < 255 && !(tsr_sqrt_value((float)code, scale) > 0.0f))
+		code++;
+	return code;
+}
+
+TSR_HD int32_t tsr_least_ulinear_code(float scale)
+{
+	int32_t code = 1;
+
+	if (scale >= 0x1p-141f || !(scale > 0.0f))
+		return 1;
+	while (code < 255 && !(tsr_ulinear_value((float)code, scale) > 0.0f))
+		code++;
+	return code;
+}
+
 /* --- What codecs have in common ------------------------------------------------------------- */
 
 TSR_HD float tsr_largest_itself(float absmax)
@@ -231,7 +269,17 @@ TSR_HD float tsr_no_unit(float scale)
 	return (void)scale, 1.0f;
 }
 
-#define TSR_DEFINE_GROUP(id, codes, largest_scale, peak_of, unit_of) \
+TSR_HD int32_t tsr_no_least(float scale)
+{
+	return (void)scale, 0;
+}
+
+TSR_HD int32_t tsr_code_itself(int32_t code, float x, int32_t least)
+{
+	return (void)x, (void)least, code;
+}
+
+#define TSR_DEFINE_GROUP(id, codes, largest_scale, peak_of, unit_of, least_of, positive_of) \
 	TSR_HD struct tsr_bounds tsr_##id##_bounds(void) \
 	{ \
 		return tsr_bounds_##codes(); \
@@ -247,12 +295,25 @@ TSR_HD float tsr_no_unit(float scale)
 	TSR_HD float tsr_##id##_unit(float scale) \
 	{ \
 		return unit_of(scale); \
+	} \
+	TSR_HD int32_t tsr_##id##_least(float scale) \
+	{ \
+		return least_of(scale); \
+	} \
+	TSR_HD int32_t tsr_##id##_positive(int32_t code, float x, int32_t least) \
+	{ \
+		return positive_of(code, x, least); \
 	}
 
-TSR_DEFINE_GROUP(softsign, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit)
-TSR_DEFINE_GROUP(linear, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit)
-TSR_DEFINE_GROUP(ulinear, u8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit)
-TSR_DEFINE_GROUP(sqrt, u8, TSR_E8M8_SQRT_MAX, tsr_sqrt_of_largest, tsr_no_unit)
-TSR_DEFINE_GROUP(root, u8, TSR_E8M8_SQRT_MAX, tsr_largest_itself, tsr_no_unit)
+TSR_DEFINE_GROUP(softsign, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
+		 tsr_code_itself)
+TSR_DEFINE_GROUP(linear, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
+		 tsr_code_itself)
+TSR_DEFINE_GROUP(ulinear, u8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit,
+		 tsr_least_ulinear_code, tsr_positive_code)
+TSR_DEFINE_GROUP(sqrt, u8, TSR_E8M8_SQRT_MAX, tsr_sqrt_of_largest, tsr_no_unit,
+		 tsr_least_sqrt_code, tsr_positive_code)
+TSR_DEFINE_GROUP(root, u8, TSR_E8M8_SQRT_MAX, tsr_largest_itself, tsr_no_unit,
+		 tsr_least_sqrt_code, tsr_positive_code)
 
 #endif

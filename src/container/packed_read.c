@@ -104,16 +104,24 @@ static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
 				   const struct tsr_json *v)
 {
 	const struct tsr_json *scale = tsr_json_get(v, "scale"), *group = tsr_json_get(v, "group");
+	const struct tsr_json *rows = tsr_json_get(v, "rows");
+	bool has_rows = false;
 	uint64_t n;
 
 	if (!t->coding.codec || !t->coding.codec->grouped)
-		return scale || group ? bad(r, t->name, "scale or group of a codec without groups")
-				      : TSR_OK;
+		return scale || group || rows
+			       ? bad(r, t->name, "scale, group or rows of a codec without groups")
+			       : TSR_OK;
 	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &t->coding.scale))
 		return bad(r, t->name, "unknown scale format");
 	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
 		return bad(r, t->name, "group is not an integer from 1 to 65536");
 	t->coding.group = (uint32_t)n;
+	if (!rows)
+		return TSR_OK;
+	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
+	if (!tsr_json_bool(rows, &has_rows) || !has_rows || !t->coding.row)
+		return bad(r, t->name, "rows is not true, or of a tensor whose rows its groups divide");
 	return TSR_OK;
 }
 
@@ -235,7 +243,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	const struct tsr_json *hash;
 	enum tsr_status status;
 
-	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?seed",
+	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?rows", "?seed",
 			 "xxh3", "?error"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
 	name = tsr_json_string(tsr_json_get(v, "name"));
@@ -250,6 +258,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 		return bad(r, name, "a name that no source tensor can have");
 	t->name = name; /* until the array that lends it is known */
 	status = read_shape(r, t, tsr_json_get(v, "shape"), &shape);
+	t->shape = shape;
 	if (status == TSR_OK)
 		status = read_coding(r, t, v);
 	if (status == TSR_OK)

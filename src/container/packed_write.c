@@ -133,6 +133,8 @@ static void compose_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 	if (t->coding.codec && t->coding.codec->grouped) {
 		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));
 		tsr_json_put_u64(json, "group", t->coding.group);
+		if (t->coding.row)
+			tsr_json_put_bool(json, "rows", true);
 	}
 	if (t->coding.codec && t->coding.codec->stochastic)
 		tsr_json_put_u64(json, "seed", t->coding.seed);

@@ -103,14 +103,31 @@ struct team {
 	uint32_t thread, nthreads;
 };
 
-static __device__ __forceinline__ struct team my_team(uint64_t n, uint32_t group, unsigned log_team)
+/* How elements are put into groups: as struct tsr_coding says, with the size that groups really have. */
+struct groups {
+	uint32_t size;
+	uint32_t row, in_row; /* elements and groups of a row; or 0 */
+};
+
+static __device__ __forceinline__ struct team my_team(uint64_t n, struct groups groups,
+						      unsigned log_team)
 {
 	const uint64_t thread = tsr_first_vector(1);
+	uint64_t end = n;
 	struct team t;
 
 	t.group = thread >> log_team;
-	t.first = t.group * group;
-	t.count = t.first >= n ? 0 : n - t.first < group ? (uint32_t)(n - t.first) : group;
+	if (groups.row) {
+		const uint64_t row = t.group / groups.in_row * groups.row;
+
+		t.first = row + t.group % groups.in_row * groups.size;
+		end = n - row < groups.row || row > n ? n : row + groups.row;
+	} else {
+		t.first = t.group * groups.size;
+	}
+	t.count = t.first >= end	       ? 0
+		  : end - t.first < groups.size ? (uint32_t)(end - t.first)
+						: groups.size;
 	t.nthreads = 1u << log_team;
 	t.thread = threadIdx.x & (t.nthreads - 1);
 	return t;
@@ -118,14 +135,15 @@ static __device__ __forceinline__ struct team my_team(uint64_t n, uint32_t group
 
 template <class codec>
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	encode_any(const float *x, uint64_t n, uint32_t group, unsigned log_team,
+	encode_any(const float *x, uint64_t n, struct groups groups, unsigned log_team,
 		   typename codec::code_type *codes, struct scale_plane plane,
 		   struct tsr_encode_report *report)
 {
-	const struct team t = my_team(n, group, log_team);
+	const struct team t = my_team(n, groups, log_team);
 	struct scale_events events = { 0, 0 };
 	uint32_t max = 0;
 	float scale, unit, factor;
+	int32_t least;
 
 	for (uint32_t k = t.thread; k < t.count; k += t.nthreads)
 		max = ::max(max, tsr_bits_from_f32(x[t.first + k]) & TSR_F32_MAG);
@@ -135,9 +153,13 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 			  t.count && t.thread == 0, &events);
 	unit = codec::unit(scale);
 	factor = codec::factor(scale);
-	for (uint32_t k = t.thread; k < t.count; k += t.nthreads)
-		codes[t.first + k] = (typename codec::code_type)codec::code(x[t.first + k] * unit,
-									    factor);
+	least = codec::least(plane.format, scale);
+	for (uint32_t k = t.thread; k < t.count; k += t.nthreads) {
+		const float value = x[t.first + k];
+
+		codes[t.first + k] = (typename codec::code_type)codec::positive(
+			codec::code(value * unit, factor), value, least);
+	}
 	if (plane.format == TSR_SCALE_F16 && report) {
 		tsr_add_count(&report->scale_underflow, events.underflow);
 		tsr_add_count(&report->scale_overflow, events.overflow);
@@ -147,9 +169,10 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 template <class codec>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	decode_any(const typename codec::code_type *codes, const void *scales,
-		   enum tsr_scale format, uint64_t n, uint32_t group, unsigned log_team, float *x)
+		   enum tsr_scale format, uint64_t n, struct groups groups, unsigned log_team,
+		   float *x)
 {
-	const struct team t = my_team(n, group, log_team);
+	const struct team t = my_team(n, groups, log_team);
 	float scale;
 
 	if (!t.count)
@@ -171,10 +194,18 @@ static unsigned log_team_of(uint32_t group)
 	return log_team;
 }
 
-static unsigned team_blocks(uint64_t n, uint32_t group, unsigned log_team)
+static struct groups groups_of(const struct tsr_coding *coding)
 {
-	const uint64_t teams = n / group + (n % group != 0);
-	const uint64_t threads = teams << log_team;
+	const struct groups g = { tsr_coding_group(coding), coding->row,
+				  coding->row / coding->group };
+
+	return g;
+}
+
+/* Plane 1 has an entry per group. */
+static unsigned team_blocks(const struct tsr_coding *coding, uint64_t n, unsigned log_team)
+{
+	const uint64_t threads = tsr_plane_count(coding, 1, n) << log_team;
 
 	return tsr_blocks(threads, 1);
 }
@@ -183,7 +214,7 @@ static unsigned team_blocks(uint64_t n, uint32_t group, unsigned log_team)
 static uint64_t groups_part(const struct tsr_coding *coding, const void *x, const void *codes,
 			    uint64_t n)
 {
-	const bool fits = coding->group == TSR_GROUP_DEFAULT && tsr_is_aligned(x, 16) &&
+	const bool fits = coding->group == TSR_GROUP_DEFAULT && !coding->row && tsr_is_aligned(x, 16) &&
 			  tsr_is_aligned(codes, TILE);
 
 	return fits ? n - n % TSR_GROUP_DEFAULT : 0;
@@ -201,7 +232,7 @@ static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, con
 	typename codec::code_type *codes = (typename codec::code_type *)plane[0];
 	struct scale_plane scales = { plane[1], coding->scale };
 	const uint64_t part = groups_part(coding, x, codes, n), rest = n - part;
-	const unsigned log_team = log_team_of(coding->group);
+	const unsigned log_team = log_team_of(tsr_coding_group(coding));
 
 	if (part)
 		encode_groups<codec><<<tsr_blocks(part / TILE, 1), TSR_BLOCK, 0, stream>>>(
@@ -209,8 +240,8 @@ static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, con
 	scales.scales = (char *)plane[1] + part / coding->group * scale_size(coding->scale);
 	if (rest)
 		encode_any<codec>
-			<<<team_blocks(rest, coding->group, log_team), TSR_BLOCK, 0, stream>>>(
-				x + part, rest, coding->group, log_team, codes + part, scales,
+			<<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
+				x + part, rest, groups_of(coding), log_team, codes + part, scales,
 				report);
 }
 
@@ -222,15 +253,15 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 	const uint64_t part = groups_part(coding, x, codes, n), rest = n - part;
 	const char *rest_scales = (const char *)plane[1] +
 				  part / coding->group * scale_size(coding->scale);
-	const unsigned log_team = log_team_of(coding->group);
+	const unsigned log_team = log_team_of(tsr_coding_group(coding));
 
 	if (part)
 		decode_groups<codec><<<tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream>>>(
 			codes, plane[1], coding->scale, part / W, x);
 	if (rest)
 		decode_any<codec>
-			<<<team_blocks(rest, coding->group, log_team), TSR_BLOCK, 0, stream>>>(
-				codes + part, rest_scales, coding->scale, rest, coding->group,
+			<<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
+				codes + part, rest_scales, coding->scale, rest, groups_of(coding),
 				log_team, x + part);
 }
 

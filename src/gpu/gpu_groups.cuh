@@ -69,6 +69,15 @@ static __device__ __forceinline__ float scale_value(uint32_t entry, enum tsr_sca
 /* --- Codecs ---------------------------------------------------------------------------------- */
 
 /*
+ * Below 0.5 a quotient would be rounded to the code 0: this is the least quotient of positive elements,
+ * in groups whose tsr_least_..._code() is 1.
+ */
+static __device__ __forceinline__ float flash_floor(enum tsr_scale format)
+{
+	return format == TSR_SCALE_F16 ? 0.0f : 0.5f;
+}
+
+/*
  * GPUs make one NaN of all.  What CPUs give: the NaN that went in, quiet; and for an infinity times
  * zero one of their own.
  */
@@ -98,6 +107,7 @@ static __device__ __forceinline__ float with_cpu_nan(float value, float scale)
  * made of its scale: no code needs to be clamped.
  * flash_code() is that for a group of step_flash.cuh, whose unit is 1, with what flash_factor() made
  * of its scale; the lowest 8 bits count, and with takes_roots the argument is the root of an element.
+ * Variances are positive there: their code is that of tsr_positive_code(), if flash_floor() is given.
  * flash_least() is how large such a group of variances has to be.
  */
 struct ordinary_group {
@@ -127,6 +137,16 @@ struct ordinary_group {
 		static __device__ __forceinline__ int32_t code(float x, float factor) \
 		{ \
 			return tsr_##id##_code_in(tsr_##id##_bounds(), x, factor); \
+		} \
+		static __device__ __forceinline__ int32_t least(enum tsr_scale format, \
+								float scale) \
+		{ \
+			return format == TSR_SCALE_F16 ? 0 : tsr_##id##_least(scale); \
+		} \
+		static __device__ __forceinline__ int32_t positive(int32_t code, float x, \
+								   int32_t least) \
+		{ \
+			return tsr_##id##_positive(code, x, least); \
 		} \
 		static __device__ __forceinline__ float value(float code, float scale) \
 		{ \
@@ -169,7 +189,7 @@ struct group_softsign : softsign_formulas {
 		return scale;
 	}
 	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
-							      float scale)
+							      float scale, float)
 	{
 		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
 	}
@@ -185,7 +205,7 @@ struct group_linear : linear_formulas {
 		return tsr_quotient_ordinary(127.0f, scale);
 	}
 	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
-							      float factor)
+							      float factor, float)
 	{
 		const float t = m * factor;
 		const uint32_t sign = tsr_bits_from_f32(t) & masks.sign;
@@ -224,9 +244,9 @@ struct group_sqrt : sqrt_formulas {
 		return tsr_quotient_ordinary(255.0f, scale);
 	}
 	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float root,
-							      float factor)
+							      float factor, float floor)
 	{
-		return (uint32_t)(int32_t)(root * factor + 0.5f);
+		return (uint32_t)(int32_t)(fmaxf(root * factor, floor) + 0.5f);
 	}
 };
 
@@ -244,9 +264,9 @@ struct group_ulinear : ulinear_formulas {
 		return tsr_quotient_ordinary(255.0f, scale);
 	}
 	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float v,
-							      float factor)
+							      float factor, float floor)
 	{
-		return (uint32_t)(int32_t)(v * factor + 0.5f);
+		return (uint32_t)(int32_t)(fmaxf(v * factor, floor) + 0.5f);
 	}
 };
 
@@ -303,6 +323,7 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> e
 	const bool stores = inside && threadIdx.x % tsr_team(N) == 0;
 	const float scale = put_scale(plane, tile / tsr_team(N), codec::peak(absmax),
 				      codec::e8m8_max(), stores, events);
+	const int32_t least = codec::least(plane.format, scale);
 	struct tsr_vec<typename codec::code_type, N> out;
 
 	if (absmax < 0x1p126f) {
@@ -310,13 +331,15 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> e
 
 #pragma unroll
 		for (int k = 0; k < N; k++)
-			out.v[k] = (typename codec::code_type)codec::ordinary_code(in[k], g);
+			out.v[k] = (typename codec::code_type)codec::positive(
+				codec::ordinary_code(in[k], g), in[k], least);
 	} else {
 		const float unit = codec::unit(scale), factor = codec::factor(scale);
 
 #pragma unroll
 		for (int k = 0; k < N; k++)
-			out.v[k] = (typename codec::code_type)codec::code(in[k] * unit, factor);
+			out.v[k] = (typename codec::code_type)codec::positive(
+				codec::code(in[k] * unit, factor), in[k], least);
 	}
 	return out;
 }
@@ -331,6 +354,7 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> e
 	struct scale_events *events) {
 	struct tsr_vec<typename codec::code_type, N> out;
 	const bool stores = inside && threadIdx.x % tsr_team(N) == 0;
+	const float floor = flash_floor(plane.format);
 	float peak = in[0], factor;
 
 #pragma unroll
@@ -341,7 +365,8 @@ static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> e
 		put_scale(plane, tile / tsr_team(N), peak, codec::e8m8_max(), stores, events));
 #pragma unroll
 	for (int k = 0; k < N; k++)
-		out.v[k] = (typename codec::code_type)(int32_t)(in[k] * factor + 0.5f);
+		out.v[k] = (typename codec::code_type)(int32_t)(fmaxf(in[k] * factor, floor) +
+								0.5f);
 	return out;
 }
 

@@ -328,10 +328,11 @@ static __device__ __forceinline__ void flash_encode_weights(struct tsr_masks mas
 	}
 }
 
-/* A tile of momentum or variance. */
+/* A tile of momentum or variance; @floor as flash_floor() gives it. */
 template <class codec, int N>
 static __device__ __forceinline__ void flash_encode(struct tsr_masks masks, const float *x,
-						    float scale, uint32_t *code)
+						    float scale, float floor,
+						    uint32_t *code)
 {
 	const float factor = codec::flash_factor(scale);
 
@@ -341,7 +342,7 @@ static __device__ __forceinline__ void flash_encode(struct tsr_masks masks, cons
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
-			byte[i] = codec::flash_code(masks, x[k + i], factor);
+			byte[i] = codec::flash_code(masks, x[k + i], factor, floor);
 		code[k / 4] = tsr_word_of_bytes(byte);
 	}
 }
@@ -377,14 +378,16 @@ static __device__ __forceinline__ void flash_store(const struct step_args *a, bo
 	flash_encode_weights<N>(a->masks, t, correction);
 	scale = flash_put_scale<USUAL, N>(a, TSR_PART_MOMENTUM, inside, t->largest_m,
 					  momentum::e8m8_max());
-	flash_encode<momentum, N>(a->masks, t->m, scale, m);
+	flash_encode<momentum, N>(a->masks, t->m, scale, 0.0f, m);
 	if constexpr (NSTATES == 2) {
 		const bool roots = variance::takes_roots;
 		const float peak = roots ? tsr_root_ordinary(t->largest_v) : t->largest_v;
 
 		scale = flash_put_scale<USUAL, N>(a, TSR_PART_VARIANCE, inside, peak,
 						  variance::e8m8_max());
-		flash_encode<variance, N>(a->masks, t->v, scale, v);
+		flash_encode<variance, N>(
+			a->masks, t->v, scale,
+			flash_floor(flash_scale<USUAL>(a, TSR_PART_VARIANCE)), v);
 	}
 	if (!inside)
 		return;

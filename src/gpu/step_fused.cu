@@ -163,7 +163,7 @@ bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		const struct tsr_coding *c = &step->coding[p];
 
-		if (c->codec && c->codec->grouped && c->group != TSR_GROUP_DEFAULT)
+		if (c->codec && c->codec->grouped && (c->group != TSR_GROUP_DEFAULT || c->row))
 			return false;
 	}
 	return has_weights(row_of(step->coding[TSR_PART_WEIGHT].codec)) && kernel_of(step);

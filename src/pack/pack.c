@@ -114,6 +114,7 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 		t->coding.stream = tsr_coding_stream(t->name);
 	else
 		t->coding.seed = 0;
+	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
 }
 

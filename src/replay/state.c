@@ -31,6 +31,15 @@ static bool own_coding(const struct tsr_replaying *r, size_t tensor, enum tsr_pa
 	return true;
 }
 
+/* The row of a state that is coded anew: of its weight, whose shape it has. */
+static uint32_t row_of(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+		       const struct tsr_coding *coding)
+{
+	const struct tsr_tensor *weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+
+	return tsr_coding_row(coding, weight->rank, weight->shape);
+}
+
 /* The requested coding; else that of this tensor, or of others of its kind; else FP32. */
 static struct tsr_coding choose_coding(const struct tsr_replaying *r,
 				       const struct tsr_replay_param *p, enum tsr_part part)
@@ -42,11 +51,13 @@ static struct tsr_coding choose_coding(const struct tsr_replaying *r,
 			coding.group = 1;
 			coding.scale = TSR_SCALE_E8M8;
 		}
+		coding.row = row_of(r, p, &coding);
 	} else if (p->tensor[part] != SIZE_MAX || !r->result->coding[part].codec) {
 		if (!own_coding(r, p->tensor[part], part, &coding))
 			coding = tsr_coding_default(tsr_codec_find("f32"));
 	} else {
 		coding = r->result->coding[part];
+		coding.row = row_of(r, p, &coding);
 	}
 	coding.stream = coding.codec->stochastic ? tsr_coding_stream(p->name) : 0;
 	coding.seed = coding.codec->stochastic ? coding.seed : 0;

@@ -131,7 +131,7 @@ uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param)
 
 uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param)
 {
-	const uint64_t numel = param == SIZE_MAX ? 0 : tsr_replay_numel(r, param);
+	const struct tsr_tensor *t;
 	uint64_t sum = 0;
 
 	if (param == SIZE_MAX) {
@@ -139,11 +139,14 @@ uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param)
 			sum += tsr_replay_ngroups(r, i);
 		return sum;
 	}
-	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
-		const struct tsr_coding *c = &r->coding[p];
+	t = r->source ? tsr_checkpoint_find(r->source, r->params[param]) : NULL;
+	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS && t; p++) {
+		struct tsr_coding coding = r->coding[p];
 
-		if (c->codec && c->codec->grouped)
-			sum += numel / c->group + (numel % c->group != 0);
+		if (!coding.codec || !coding.codec->grouped)
+			continue;
+		coding.row = tsr_coding_row(&coding, t->rank, t->shape);
+		sum += tsr_plane_count(&coding, 1, t->numel);
 	}
 	return sum;
 }

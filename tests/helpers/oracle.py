@@ -327,13 +327,26 @@ def decode_linear(q, plane, group=32, scale="e8m8"):
 
 # ---- variance -----------------------------------------------------------------------------------
 
+def _keep_positive(code, plane, v, group, scale, decode):
+    """The least code of a positive variance is the least one that decodes to something: not with f16."""
+    v = np.asarray(v, F32).ravel()
+    for _ in range(255 if scale != "f16" else 0):
+        zero = (code == 0) | (decode(code, plane, group, scale) == 0)
+        lost = (v > 0) & zero & (code < 255)
+        if not lost.any():
+            break
+        code = code + lost.astype(np.uint8)
+    return code
+
+
 def encode_sqrt(v, group=32, scale="e8m8"):
     """-> (uint8 codes, scale plane)"""
     r = np.sqrt(_grouped(v, group))
     plane, S = _store(_absmax(r), scale, True)
     S = S[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _code(r * (F32(255) / S), S, np.size(v), 255, np.uint8), plane
+        code = _code(r * (F32(255) / S), S, np.size(v), 255, np.uint8)
+        return _keep_positive(code, plane, v, group, scale, decode_sqrt), plane
 
 
 def decode_sqrt(q, plane, group=32, scale="e8m8"):
@@ -347,7 +360,8 @@ def encode_ulinear(v, group=32, scale="e8m8"):
     S = S[:, None]
     f = _unit(S)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _code((x * f) * (F32(255) / (S * f)), S, np.size(v), 255, np.uint8), plane
+        code = _code((x * f) * (F32(255) / (S * f)), S, np.size(v), 255, np.uint8)
+        return _keep_positive(code, plane, v, group, scale, decode_ulinear), plane
 
 
 def decode_ulinear(q, plane, group=32, scale="e8m8"):
@@ -360,8 +374,22 @@ STATE = {"softsign8": (encode_softsign, decode_softsign), "linear8": (encode_lin
          "sqrt8": (encode_sqrt, decode_sqrt), "ulinear8": (encode_ulinear, decode_ulinear)}
 
 
+def row_group(shape, group, scale):
+    """The size of groups that do not cross rows, or None where groups are flat."""
+    if len(shape) < 2 or scale == "f16" or not group < shape[-1] <= 65536 or shape[-1] % group == 0:
+        return None
+    return -(-shape[-1] // (shape[-1] // group))
+
+
 def encode(codec, x, group=32, scale="e8m8", seed=0, name=""):
-    x = np.asarray(x, F32).ravel()
+    """An array of two or more dimensions has groups that follow rows, where its tensor would."""
+    x = np.asarray(x, F32)
+    size = row_group(x.shape, group, scale) if codec in STATE else None
+    if size:
+        rows = [STATE[codec][0](row, size, scale) for row in x.reshape(-1, x.shape[-1])]
+        return {"::quantized": np.array([q for q, _ in rows]).reshape(x.shape),
+                "::scales": np.concatenate([s for _, s in rows])}
+    x = x.ravel()
     if codec in STATE:
         q, s = STATE[codec][0](x, group, scale)
         return {"::quantized": q, "::scales": s}
@@ -384,6 +412,14 @@ def encode(codec, x, group=32, scale="e8m8", seed=0, name=""):
 
 
 def decode(codec, planes, group=32, scale="e8m8"):
+    """Elements, flat; the codes have the shape of the tensor."""
+    shape = np.shape(planes["::quantized"]) if codec in STATE else ()
+    size = row_group(shape, group, scale)
+    if size:
+        rows = planes["::quantized"].reshape(-1, shape[-1])
+        scales = planes["::scales"].reshape(len(rows), -1)
+        return np.concatenate([STATE[codec][1](q, s, size, scale) for q, s in zip(rows, scales)])
+    planes = {key: np.ravel(plane) for key, plane in planes.items()}
     if codec in STATE:
         return STATE[codec][1](planes["::quantized"], planes["::scales"], group, scale)
     if codec == "f32":
@@ -403,7 +439,7 @@ def decode(codec, planes, group=32, scale="e8m8"):
 
 def rawness(codec, x, group=32, scale="e8m8"):
     """Why pack must leave this tensor raw FP32: "non-finite", "negative", "overflow" or None."""
-    x = np.asarray(x, F32).ravel()
+    x = np.asarray(x, F32)
     if codec == "f32":
         return None
     if not np.isfinite(x).all():

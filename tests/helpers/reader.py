@@ -43,6 +43,7 @@ class Tensor:
     values: np.ndarray | None = None    # float32, flat: numpy cannot have every valid shape
     raw: bytes | None = None            # the bytes of a `raw` tensor
     seed: int | None = None             # of a stochastic codec
+    rows: bool = False                  # whether groups end with the rows
 
     @property
     def array(self):
@@ -243,13 +244,22 @@ def is_stochastic(codec):
     return codec in TRUNCATED and "+sr" in codec
 
 
+def group_of(tensor):
+    """How many elements a group has, and how many a row that groups do not cross; 0: there is none."""
+    if not tensor.rows:
+        return tensor.group, 0
+    row = tensor.shape[-1]
+    return -(-row // (row // tensor.group)), row
+
+
 def planes_of(tensor):
     """(array name, dtype, shape) of each plane."""
     name, shape = tensor.name, list(tensor.shape)
     if tensor.codec == "raw":
         return [(name, tensor.dtype, shape)]
     if tensor.codec in SCALED:
-        groups = -(-elements(shape) // tensor.group)
+        size, row = group_of(tensor)
+        groups = elements(shape) // row * -(-row // size) if row else -(-elements(shape) // size)
         return [(name + QUANTIZED, SCALED[tensor.codec], shape),
                 (name + SCALES, SCALE_DTYPE[tensor.scale], [groups])]
     if tensor.codec in TRUNCATED:
@@ -324,6 +334,7 @@ def parse_tensor(entry):
     check_known(codec, CODECS, "codec")
     scaled = codec in SCALED
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
+                  + ["rows"] * (scaled and "rows" in entry)
                   + ["seed"] * is_stochastic(codec) + ["xxh3"] + ["error"] * (codec != "raw"))
     name = entry["name"]
     check(isinstance(name, str), "a tensor's name is not a string")
@@ -335,6 +346,9 @@ def parse_tensor(entry):
     if scaled:
         check_known(entry["scale"], SCALE_DTYPE, "scale")
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
+        row = entry["shape"][-1] if len(entry["shape"]) > 1 else 0
+        check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
+              and entry["group"] < row <= 65_536 and row % entry["group"], f"{name}: wrong rows")
     if is_stochastic(codec):
         check(is_integer(entry["seed"]), f"{name}: wrong seed")
     hashes = entry["xxh3"]
@@ -345,7 +359,7 @@ def parse_tensor(entry):
         check_figures(entry["error"])
     return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
                   entry.get("scale"), entry.get("group"), entry.get("error"),
-                  seed=entry.get("seed"))
+                  rows=entry.get("rows", False), seed=entry.get("seed"))
 
 
 def check_figures(error):
@@ -556,7 +570,10 @@ def decode(tensor, planes):
     codec = tensor.codec
     with np.errstate(all="ignore"):     # any pattern is valid, also infinities and NaN
         if codec in SCALED:
-            scales = np.repeat(widen_scales(tensor.scale, stored[1]), tensor.group)
+            size, row = group_of(tensor)
+            scales = np.repeat(widen_scales(tensor.scale, stored[1]), size)
+            if row:         # what the last group of a row has too many
+                scales = scales.reshape(-1, -(-row // size) * size)[:, :row].ravel()
             return decode_quantized(codec, stored[0], scales[:len(stored[0])])
         if codec in TRUNCATED:
             return decode_truncated(codec, *stored)

@@ -89,6 +89,14 @@ INLINE void get_scales(const void *plane, enum tsr_scale format, size_t first, s
 	}
 }
 
+/* The scales of the row after the one whose scales these are. */
+INLINE void *next_scales(const struct tsr_coding *coding, const void *scales)
+{
+	const size_t nbytes = coding->scale == TSR_SCALE_F32 ? sizeof(float) : sizeof(uint16_t);
+
+	return (char *)scales + coding->row / coding->group * nbytes;
+}
+
 /* The same value, of which the compiler knows nothing. */
 INLINE float hidden(float x)
 {
@@ -130,21 +138,27 @@ INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
 #if TSR_HAS_LANES
 #define LANES_GROUP LANES_BATCH
 
-/* Linear codes where those of softsign8 are, codes of roots wherever nothing is infinite. */
+/*
+ * Linear codes where those of softsign8 are, codes of roots wherever nothing is infinite and 1 is the
+ * least code of what is positive.
+ */
 static const struct ordinary linear_ordinary = { 0x1p119f, 0x1p-60f };
 #define softsign_ordinary linear_ordinary
 #define ulinear_ordinary linear_ordinary
-static const struct ordinary root_ordinary = { 0x1.fffffep127f, 0.0f };
+static const struct ordinary root_ordinary = { 0x1.fffffep127f, 0x1p-66f };
 #define sqrt_ordinary root_ordinary
 
-/* Codes of 8 elements, as tsr_softsign_code_in() and so on give them. */
-#define softsign_lanes lanes_softsign_code
-#define linear_lanes lanes_linear_code
-#define root_lanes lanes_unsigned_code
-#define ulinear_lanes lanes_unsigned_code
-INLINE lanes_i32 sqrt_lanes(lanes_f32 v, lanes_f32 factor)
+/* Codes of 8 elements, as tsr_softsign_code_in() and so on give them; @least is 0 or 1. */
+#define softsign_lanes(m, factor, least) lanes_softsign_code(m, factor)
+#define linear_lanes(m, factor, least) lanes_linear_code(m, factor)
+#define ulinear_lanes(v, factor, least) \
+	lanes_positive_code(lanes_unsigned_code(v, factor), v, least)
+#define root_lanes ulinear_lanes
+INLINE lanes_i32 sqrt_lanes(lanes_f32 v, lanes_f32 factor, lanes_i32 least)
 {
-	return lanes_unsigned_code((lanes_f32)_mm256_sqrt_ps((__m256)v), factor);
+	const lanes_f32 root = (lanes_f32)_mm256_sqrt_ps((__m256)v);
+
+	return lanes_positive_code(lanes_unsigned_code(root, factor), v, least);
 }
 
 /* The largest magnitudes of as many groups as are put together, and how many these are. */
@@ -174,14 +188,18 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 
 #define DEFINE_LANES_ENCODE(id, code_type) \
 	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
-				      code_type *code) \
+				      int32_t positive, code_type *code) \
 	{ \
+		const lanes_i32 least = lanes_all_i32((uint32_t)positive); \
+\
+		(void)least; \
 		for (size_t g = 0; g < ngroups; g++) { \
 			const lanes_f32 f = lanes_all(factor[g]); \
 			lanes_i32 v[4]; \
 \
 			for (int i = 0; i < 4; i++) \
-				v[i] = id##_lanes(lanes_load(x + LANES_GROUP * g + 8 * i), f); \
+				v[i] = id##_lanes(lanes_load(x + LANES_GROUP * g + 8 * i), f, \
+						  least); \
 			lanes_put_##code_type(code + LANES_GROUP * g, v); \
 		} \
 	}
@@ -197,9 +215,9 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 #define DEFINE_LANES_ENCODE(id, code_type) \
 	static const struct ordinary id##_ordinary; \
 	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
-				      code_type *code) \
+				      int32_t positive, code_type *code) \
 	{ \
-		(void)x, (void)ngroups, (void)factor, (void)code; \
+		(void)x, (void)ngroups, (void)factor, (void)positive, (void)code; \
 	}
 #endif
 
@@ -210,15 +228,18 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 \
 	INLINE void encode_by_formula_##id(const float *restrict x, size_t ngroups, size_t group, \
 					   const float *unit, const float *factor, \
-					   code_type *restrict code) \
+					   const int32_t *least, code_type *restrict code) \
 	{ \
 		const struct tsr_bounds known = tsr_##id##_bounds(); \
 		const struct tsr_bounds bounds = { hidden(known.lo), hidden(known.hi) }; \
 \
 		for (size_t g = 0; g < ngroups; g++) { \
-			for (size_t i = g * group; i < (g + 1) * group; i++) \
-				code[i] = (code_type)tsr_##id##_code_in(bounds, x[i] * unit[g], \
-									factor[g]); \
+			for (size_t i = g * group; i < (g + 1) * group; i++) { \
+				const int32_t nearest = tsr_##id##_code_in( \
+					bounds, x[i] * unit[g], factor[g]); \
+\
+				code[i] = (code_type)tsr_##id##_positive(nearest, x[i], least[g]); \
+			} \
 		} \
 	} \
 \
@@ -227,6 +248,8 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 				      struct scale_out out) \
 	{ \
 		float scale[BATCH], unit[BATCH], factor[BATCH]; \
+		int32_t least[BATCH]; \
+		const bool keeps_positive = out.format != TSR_SCALE_F16; \
 		bool ordinary = group == LANES_GROUP; \
 \
 		for (size_t g = ordinary ? most_absmax(x, ngroups, scale) : 0; g < ngroups; g++) \
@@ -239,14 +262,15 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		for (size_t g = 0; g < ngroups; g++) { \
 			unit[g] = tsr_##id##_unit(scale[g]); \
 			factor[g] = tsr_##id##_factor(scale[g]); \
+			least[g] = keeps_positive ? tsr_##id##_least(scale[g]) : 0; \
 		} \
 		/* In a group of zeros any other factor gives zeros. */ \
 		for (size_t g = 0; g < ngroups && ordinary; g++) \
 			factor[g] = factor[g] > 0.0f ? factor[g] : 1.0f; \
 		if (ordinary) \
-			encode_lanes_##id(x, ngroups, factor, code); \
+			encode_lanes_##id(x, ngroups, factor, keeps_positive, code); \
 		else \
-			encode_by_formula_##id(x, ngroups, group, unit, factor, code); \
+			encode_by_formula_##id(x, ngroups, group, unit, factor, least, code); \
 	} \
 \
 	INLINE void encode_runs_##id(const float *restrict x, size_t n, size_t group, \
@@ -262,6 +286,21 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 					  whole, out); \
 	} \
 \
+	static __attribute__((noinline)) void encode_rows_##id( \
+		const struct tsr_coding *coding, const float *x, size_t n, code_type *code, \
+		struct scale_out out) \
+	{ \
+		const size_t group = tsr_coding_group(coding); \
+\
+		for (size_t first = 0; first < n; first += coding->row) { \
+			const size_t left = n - first; \
+			const size_t size = left < coding->row ? left : coding->row; \
+\
+			encode_runs_##id(x + first, size, group, code + first, out); \
+			out.plane = next_scales(coding, out.plane); \
+		} \
+	} \
+\
 	void TSR_FOR_ISA(encode_##codec)(const struct tsr_coding *coding, const float *restrict x, \
 					 size_t n, void *const plane[], \
 					 struct tsr_encode_report *report) \
@@ -269,7 +308,9 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		const struct scale_out out = { plane[1], coding->scale, tsr_##id##_e8m8_max(), \
 					       report }; \
 \
-		if (coding->group == TSR_GROUP_DEFAULT) \
+		if (coding->row) \
+			encode_rows_##id(coding, x, n, plane[0], out); \
+		else if (coding->group == TSR_GROUP_DEFAULT) \
 			encode_runs_##id(x, n, TSR_GROUP_DEFAULT, plane[0], out); \
 		else \
 			encode_runs_##id(x, n, coding->group, plane[0], out); \
@@ -309,12 +350,31 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		} \
 	} \
 \
+	static __attribute__((noinline)) void decode_rows_##id(const struct tsr_coding *coding, \
+							       const code_type *code, \
+							       const void *scales, size_t n, \
+							       float *x) \
+	{ \
+		const size_t group = tsr_coding_group(coding); \
+\
+		for (size_t first = 0; first < n; first += coding->row) { \
+			const size_t left = n - first; \
+			const size_t size = left < coding->row ? left : coding->row; \
+\
+			decode_runs_##id(code + first, scales, coding->scale, size, group, \
+					 x + first); \
+			scales = next_scales(coding, scales); \
+		} \
+	} \
+\
 	void TSR_FOR_ISA(decode_##codec)(const struct tsr_coding *coding, \
 					 const void *const plane[], size_t n, float *restrict x) \
 	{ \
 		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
 \
-		if (coding->group == TSR_GROUP_DEFAULT && (whole == n || LANES_GROUP)) \
+		if (coding->row) \
+			decode_rows_##id(coding, plane[0], plane[1], n, x); \
+		else if (coding->group == TSR_GROUP_DEFAULT && (whole == n || LANES_GROUP)) \
 			decode_runs_##id(plane[0], plane[1], coding->scale, \
 					 LANES_GROUP ? n : whole, TSR_GROUP_DEFAULT, x); \
 		else \

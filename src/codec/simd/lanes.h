@@ -310,6 +310,12 @@ LANES lanes_i32 lanes_unsigned_code(lanes_f32 v, lanes_f32 inverse)
 	return lanes_toward_zero(v * inverse + 0.5f);
 }
 
+/* tsr_positive_code() with a @least of 0 or 1: patterns of positive numbers are positive integers. */
+LANES lanes_i32 lanes_positive_code(lanes_i32 code, lanes_f32 v, lanes_i32 least)
+{
+	return lanes_max(code, (lanes_i32)_mm256_min_epi32((__m256i)v, (__m256i)least));
+}
+
 LANES lanes_f32 lanes_code_quotient(lanes_f32 q, float d)
 {
 	const struct tsr_inverse inverse = tsr_inverse_of(d, 1.0f);
