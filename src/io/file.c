@@ -101,6 +101,15 @@ enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct ts
 	return open_path(f, 0, ret, err);
 }
 
+char *tsr_path_directory(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return strdup(".");
+	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
 char *tsr_path_join(const char *directory, const char *name)
 {
 	const size_t len = strlen(directory);
@@ -330,19 +339,9 @@ struct tsr_outfile {
 	char *temp; /* name of the temporary file in the directory; NULL before it exists */
 };
 
-/* The directory of a path, to be freed; "." if it has none. */
-static char *directory_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	if (!slash)
-		return strdup(".");
-	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
 {
-	char *parent = directory_of(path);
+	char *parent = tsr_path_directory(path);
 	struct stat in, out;
 	bool inside;
 
@@ -376,7 +375,7 @@ static enum tsr_status check_target(int dir_fd, const char *name, const char *pa
 
 static enum tsr_status open_directory(const char *path, int *fd_ret, struct tsr_err *err)
 {
-	char *dir = directory_of(path);
+	char *dir = tsr_path_directory(path);
 
 	if (!dir)
 		return tsr_fail_nomem(err, path);

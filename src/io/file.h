@@ -51,6 +51,9 @@ enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_er
 /* TSR_E_IO if @path names this file, by any link. */
 enum tsr_status tsr_file_check_not(const struct tsr_file *f, const char *path, struct tsr_err *err);
 
+/* The directory of a path, "." if it names none, to be freed; NULL when out of memory. */
+char *tsr_path_directory(const char *path);
+
 /* "DIRECTORY/NAME", to be freed; NULL when out of memory. */
 char *tsr_path_join(const char *directory, const char *name);
 
