@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "io/dir.h"
+#include "io/temporary.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/packed_read.h"

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "ckpt/meta.h"
+#include "io/temporary.h"
 #include "container/containers.h"
 #include "format/shard_index.h"
 

@@ -51,9 +51,6 @@ enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_er
 /* TSR_E_IO if @path names this file, by any link. */
 enum tsr_status tsr_file_check_not(const struct tsr_file *f, const char *path, struct tsr_err *err);
 
-/* The directory of a path, "." if it names none, to be freed; NULL when out of memory. */
-char *tsr_path_directory(const char *path);
-
 /* "DIRECTORY/NAME", to be freed; NULL when out of memory. */
 char *tsr_path_join(const char *directory, const char *name);
 
@@ -79,6 +76,10 @@ struct tsr_outfile;
  */
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
 				   struct tsr_outfile **ret, struct tsr_err *err);
+
+/* The same, where messages name @shown, which has the same last component; nothing is replaced. */
+enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
+				      struct tsr_outfile **ret, struct tsr_err *err);
 
 /* All of @nbytes at @offset, or an error.  Thread-safe. */
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
