@@ -12,6 +12,7 @@
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
+#include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "container/packed_read.h"
@@ -29,7 +30,8 @@ struct verifying {
 
 /* A thread's memory for the tile it verifies. */
 struct extra {
-	unsigned char original[TSR_TILE_NBYTES];
+	unsigned char original[TSR_TILE_NBYTES]; /* FP32 values if it has a codec, else bytes */
+	uint16_t narrow[TSR_TILE_ELEMENTS];
 	struct tsr_measure measure;
 	uint64_t nonfinite;
 	bool bytes_differ;
@@ -42,19 +44,24 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	struct extra *e = extra;
 	const struct tsr_tensor *original = w->original[r->tile.tensor];
 	const struct tsr_checkpoint *c = w->v->original;
+	const bool coded = r->tensor->coding.codec != NULL;
+	float *x = (float *)(void *)e->original;
 
-	e->nonfinite = tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
+	e->nonfinite = coded ? tsr_count_nonfinite(TSR_F32, r->data, r->tile.n * sizeof(*x))
+			     : tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
 	e->measure = (struct tsr_measure){ 0 };
 	e->bytes_differ = false;
 	if (!original)
 		return TSR_OK;
+	if (coded) {
+		TSR_TRY(tsr_tensor_read_plain(c, original, r->tile.first, r->tile.n, e->narrow, x,
+					      err));
+		tsr_measure_add(&e->measure, x, r->data, r->tile.n);
+		return TSR_OK;
+	}
 	TSR_TRY(tsr_array_read(c, &c->arrays[original->plane[0]], r->offset, r->nbytes, e->original,
 			       err));
-	if (r->tensor->coding.codec)
-		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data,
-				r->tile.n);
-	else
-		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
+	e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
 	return TSR_OK;
 }
 
