@@ -12,6 +12,7 @@
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
+#include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "container/packed_read.h"
@@ -29,11 +30,29 @@ struct verifying {
 
 /* A thread's memory for the tile it verifies. */
 struct extra {
-	unsigned char original[TSR_TILE_NBYTES];
+	_Alignas(float) unsigned char original[TSR_TILE_NBYTES];
 	struct tsr_measure measure;
 	uint64_t nonfinite;
 	bool bytes_differ;
 };
+
+/* What a part of the original holds, decoded if it is a compressed state of another tool. */
+static enum tsr_status read_original(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				     const struct tsr_walked *r, void *out, struct tsr_err *err)
+{
+	struct tsr_read_scratch *scratch;
+	enum tsr_status status;
+
+	if (!t->coding.codec)
+		return tsr_array_read(c, &c->arrays[t->plane[0]], r->offset, r->nbytes, out, err);
+	scratch = malloc(sizeof(*scratch));
+	if (!scratch)
+		return tsr_fail_nomem(err, c->path);
+	status = tsr_tensor_read_f32(c, t, r->offset / sizeof(float), r->nbytes / sizeof(float),
+				     scratch, out, err);
+	free(scratch);
+	return status;
+}
 
 static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walked *r,
 				   struct tsr_err *err)
@@ -41,15 +60,13 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	struct verifying *w = ctx;
 	struct extra *e = extra;
 	const struct tsr_tensor *original = w->original[r->tile.tensor];
-	const struct tsr_checkpoint *c = w->v->original;
 
 	e->nonfinite = tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
 	e->measure = (struct tsr_measure){ 0 };
 	e->bytes_differ = false;
 	if (!original)
 		return TSR_OK;
-	TSR_TRY(tsr_array_read(c, &c->arrays[original->plane[0]], r->offset, r->nbytes, e->original,
-			       err));
+	TSR_TRY(read_original(w->v->original, original, r, e->original, err));
 	if (r->tensor->coding.codec)
 		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data,
 				r->tile.n);
@@ -58,14 +75,16 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	return TSR_OK;
 }
 
-static void fault(struct verifying *w, size_t tensor, const char *what)
+/* Only the first fault of a tensor counts. */
+static bool fault(struct verifying *w, size_t tensor, const char *what)
 {
 	struct tsr_verified_tensor *t = &w->v->tensors[tensor];
 
 	if (t->fault[0])
-		return;
+		return false;
 	snprintf(t->fault, sizeof(t->fault), "%s", what);
 	w->v->nfaults++;
+	return true;
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *r,
@@ -79,7 +98,7 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	t->nonfinite += e->nonfinite;
 	tsr_measure_merge(&t->measure, &e->measure);
 	if (e->bytes_differ)
-		fault(w, r->tile.tensor, "raw data differs from the original");
+		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
 }
 
@@ -93,15 +112,15 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
 
-	if (original->packed || original->coded)
+	if (original->packed)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is a packed file, expected the original", original->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		w->original[i] = tsr_checkpoint_find(original, c->tensors[i].name);
 		if (!w->original[i]) {
-			fault(w, i, "not in the original");
+			w->v->nabsent += fault(w, i, "not in the original");
 		} else if (!same_layout(w->original[i], &c->tensors[i])) {
-			fault(w, i, "dtype or shape differs from the original");
+			w->v->nunlike += fault(w, i, "dtype or shape differs from the original");
 			w->original[i] = NULL;
 		}
 	}
@@ -131,7 +150,7 @@ static void judge_error(struct verifying *w, size_t i)
 			 "error against the original is not the recorded one: found NMSE %.4g, "
 			 "recorded %.4g",
 			 found.value[TSR_METRIC_NMSE], t->error->value[TSR_METRIC_NMSE]);
-		fault(w, i, text);
+		w->v->nunlike += fault(w, i, text);
 	}
 	bound = tsr_bound_exceeded(w->options->bounds, w->options->nbounds, m, &error);
 	if (!bound)
@@ -158,15 +177,37 @@ static void judge(struct verifying *w)
 	}
 }
 
+/* ", 3 of its tensors are missing, first NAME", or nothing. */
+static void describe_missing(const struct tsr_verification *v, char text[320])
+{
+	text[0] = '\0';
+	if (v->nmissing)
+		snprintf(text, 320, ", %" PRIu64 " of its tensors %s missing, first %.200s",
+			 v->nmissing, v->nmissing == 1 ? "is" : "are", v->first_missing);
+}
+
+/* The file was not made of this original, or one of them changed since: that comes before any detail. */
+static enum tsr_status report_unlike(const struct tsr_verification *v, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = v->checked;
+	char absent[80] = "", missing[320];
+
+	if (v->nabsent)
+		snprintf(absent, sizeof(absent), ", %" PRIu64 " %s not in it", v->nabsent,
+			 v->nabsent == 1 ? "is" : "are");
+	describe_missing(v, missing);
+	return tsr_fail(err, TSR_E_BOUND,
+			"%.200s: is not what %.200s was %s: %" PRIu64 " of %zu tensors differ%s%s",
+			v->original->path, c->path, c->packed ? "packed from" : "made of",
+			v->nunlike, c->ntensors, absent, missing);
+}
+
 static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
 
-	if (w->v->nmissing)
-		return tsr_fail(err, TSR_E_BOUND,
-				"%s: tensor %.200s: missing, found in the original %s%s", c->path,
-				w->v->first_missing, w->v->original->path,
-				w->v->nfaults > 1 ? " (and other faults)" : "");
+	if (w->v->nmissing || w->v->nabsent || w->v->nunlike)
+		return report_unlike(w->v, err);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (w->v->tensors[i].fault[0])
 			return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: %s%s", c->path,
