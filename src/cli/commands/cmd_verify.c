@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/coding.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -131,6 +132,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	if (o.nbounds && !o.nagainst)
 		return cli_usage(cmd, "--max-error needs --against");
+	if (tsr_directory_is_packed(a->common.operands.items[0]))
+		return cli_verify_directory(cmd, &a->common, &o);
 	return verify(cmd, a, &o);
 }
 
