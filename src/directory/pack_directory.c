@@ -6,9 +6,9 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "directory/plan.h"
+#include "directory/dir_target.h"
 #include "directory/stored.h"
 #include "io/dir.h"
-#include "io/out_directory.h"
 
 /* --- One file --------------------------------------------------------------------------------- */
 
@@ -27,7 +27,7 @@ static enum tsr_status copy(struct tsr_dir_packing *p, struct tsr_directory_entr
 	e->nbytes = stored->nbytes;
 	e->stored_nbytes = stored->nbytes;
 	if (status == TSR_OK)
-		status = tsr_path_set_mode(to, e->mode, p->err);
+		status = tsr_dir_set_mode(to, e->mode, p->err);
 	free(to);
 	return status;
 }
@@ -47,7 +47,7 @@ static enum tsr_status finish_packed(struct tsr_dir_packing *p, struct tsr_direc
 			return tsr_fail_nomem(p->err, out);
 		status = tsr_hash_header(&at, stored, p->err);
 		if (status == TSR_OK)
-			status = tsr_path_set_mode(path, e->mode, p->err);
+			status = tsr_dir_set_mode(path, e->mode, p->err);
 		free(path);
 		TSR_TRY(status);
 		e->stored_nbytes += stored->nbytes;
@@ -85,27 +85,34 @@ static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_direct
 	return TSR_OK;
 }
 
+static enum tsr_status run_pack(struct tsr_dir_packing *p, const char *from, const char *to,
+				const char *weights_out, struct tsr_packing **ret)
+{
+	const struct tsr_pack_options o = tsr_dir_file_options(p, weights_out);
+	const struct tsr_run *run = tsr_by_file_run(&p->by_file);
+
+	return tsr_by_file_settle(&p->by_file, tsr_pack(&from, 1, to, &o, run, ret, p->err));
+}
+
 static enum tsr_status pack(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 			    const char *out)
 {
-	const struct tsr_pack_options o = tsr_dir_file_options(p, e);
 	char *from = tsr_path_join(p->d->path, e->path);
-	char *to = tsr_path_join(out, e->stored[0].path);
+	char *to = tsr_path_join(out, tsr_opened_file(e)->path);
+	char *weights = e->nstored > 1 ? tsr_path_join(out, e->stored[0].path) : NULL;
 	struct tsr_packing *packing = NULL;
-	const char *path = from;
 	enum tsr_status status;
 
-	if (!from || !to)
+	if (!from || !to || (e->nstored > 1 && !weights))
 		status = tsr_fail_nomem(p->err, out);
 	else
-		status = tsr_by_file_settle(
-			&p->by_file,
-			tsr_pack(&path, 1, to, &o, tsr_by_file_run(&p->by_file), &packing, p->err));
+		status = run_pack(p, from, to, weights, &packing);
 	if (status == TSR_OK)
 		status = keep_or_copy(p, e, out, packing);
 	tsr_packing_free(packing);
 	free(from);
 	free(to);
+	free(weights);
 	return status;
 }
 
@@ -123,7 +130,7 @@ static enum tsr_status write_entry(struct tsr_dir_packing *p, struct tsr_directo
 	if (e->as == TSR_STORED_COPY)
 		return copy(p, e, out);
 	path = tsr_path_join(out, e->path);
-	status = path ? tsr_directory_make(path, p->err) : tsr_fail_nomem(p->err, out);
+	status = path ? tsr_dir_make(path, p->err) : tsr_fail_nomem(p->err, out);
 	free(path);
 	return status;
 }
@@ -133,7 +140,7 @@ static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
 	for (size_t i = 0; i < p->d->n; i++)
 		TSR_TRY(write_entry(p, &p->d->entries[i], out));
 	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
-	return tsr_directory_finish(p->d, out, p->err);
+	return TSR_OK;
 }
 
 /* Bytes to read, and to write. */
@@ -152,28 +159,22 @@ static enum tsr_status add_up(struct tsr_dir_packing *p, uint64_t *in, uint64_t 
 static enum tsr_status run_packing(struct tsr_dir_packing *p, const char *out,
 				   const struct tsr_run *run)
 {
-	const struct tsr_outdir_target target = { .path = out,
-						  .force = p->options->force,
-						  .sign = TSR_DIRECTORY_INDEX,
-						  .input = p->d->path };
-	struct tsr_outdir *made = NULL;
+	const struct tsr_dir_target target = { out, TSR_DIRECTORY_INDEX, p->options->force };
 	uint64_t nbytes_in, nbytes_out;
+	struct tsr_outdir *made = NULL;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_outdir_check(&target, 0, p->err));
+	TSR_TRY(tsr_dir_check_target(p->d, &target, 0, p->err));
 	tsr_by_file_start(&p->by_file, run, p->d->path, 0);
 	TSR_TRY(tsr_dir_plan(p));
 	TSR_TRY(add_up(p, &nbytes_in, &nbytes_out));
-	TSR_TRY(tsr_outdir_check(&target, nbytes_out, p->err));
+	TSR_TRY(tsr_dir_check_target(p->d, &target, nbytes_out, p->err));
 	if (p->options->dry_run)
 		return TSR_OK;
 	tsr_by_file_start(&p->by_file, run, p->d->path, nbytes_in);
-	TSR_TRY(tsr_outdir_create(&target, &made, p->err));
+	TSR_TRY(tsr_dir_start(&target, &made, p->err));
 	status = write_all(p, tsr_outdir_path(made));
-	if (status == TSR_OK)
-		return tsr_outdir_publish(made, p->d->mode, p->err);
-	tsr_outdir_discard(made);
-	return status;
+	return tsr_dir_end(p->d, made, status, p->err);
 }
 
 static enum tsr_status check_input(const char *path, const struct tsr_pack_options *o,

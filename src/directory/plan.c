@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "container/sharded.h"
 #include "io/dir.h"
@@ -16,28 +17,46 @@ bool tsr_dir_follows(const struct tsr_dir_packing *p)
 }
 
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
-					     const struct tsr_directory_entry *e)
+					     const char *weights_out)
 {
 	struct tsr_pack_options o = *p->options;
 
-	(void)e;
 	o.dry_run = false;
 	o.force = false;
+	o.weights_out = weights_out;
 	return o;
 }
 
-enum tsr_status tsr_dir_list_stored(struct tsr_dir_packing *p, struct tsr_directory_entry *e)
+/*
+ * The files that packing an entry's file leaves: the packed file, which is opened to read it, and before
+ * it one under the source's own name with the narrow weights, where loaders look for a model.
+ */
+static enum tsr_status list_stored(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				   bool two)
 {
-	struct tsr_stored_file *stored = tsr_arena_alloc(p->d->arena, sizeof(*stored));
+	struct tsr_stored_file *stored = tsr_arena_alloc(p->d->arena, 2 * sizeof(*stored));
 	const char *path = tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
 
 	if (!stored || !path)
 		return tsr_directory_nomem(p->d, p->err);
-	stored->path = path;
+	stored[0].path = e->path;
+	stored[two ? 1 : 0].path = path;
 	e->as = TSR_STORED_PACKED;
 	e->stored = stored;
-	e->nstored = 1;
+	e->nstored = two ? 2 : 1;
 	return TSR_OK;
+}
+
+/* A model as loaders take it: safetensors with weights that are packed. */
+static bool is_model(const struct tsr_checkpoint *c)
+{
+	const struct tsr_tensor *t;
+
+	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++) {
+		if (t->kind == TSR_KIND_WEIGHT && t->coding.codec)
+			return tsr_checkpoint_container(c) == TSR_CONTAINER_SAFETENSORS;
+	}
+	return false;
 }
 
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
@@ -94,7 +113,9 @@ static enum tsr_status holds_tensors(const struct tsr_dir_packing *p, const char
  */
 static const char *part_of_dcp(const char *path)
 {
-	return tsr_dir_name_ends_with(path, ".distcp")
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	return tsr_dir_name_ends_with(name, ".distcp") || strcmp(name, ".metadata") == 0
 		       ? "part of a directory of torch.distributed.checkpoint, which is not packed "
 			 "inside a directory"
 		       : NULL;
@@ -126,6 +147,8 @@ const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct ts
 		n += t->coding.codec != NULL;
 	if (!tsr_checkpoint_ntensors(c))
 		return "has no tensors";
+	if (c->coded)
+		return "has states that another tool compressed already";
 	if (!n)
 		return "has no FP32 weights or states to pack";
 	if (tsr_packing_nbytes(packing) >= e->nbytes)
@@ -148,7 +171,7 @@ static const char *reason_of(const struct tsr_dir_packing *p, const char *full)
 static enum tsr_status try_packing(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				   const char *full, struct tsr_packing **packing_ret)
 {
-	struct tsr_pack_options o = tsr_dir_file_options(p, e);
+	struct tsr_pack_options o = tsr_dir_file_options(p, NULL);
 	char *beside = tsr_path_join(p->d->path, e->stored[0].path);
 	enum tsr_status status;
 
@@ -172,7 +195,7 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	enum tsr_status status;
 	const char *reason;
 
-	TSR_TRY(tsr_dir_list_stored(p, e));
+	TSR_TRY(list_stored(p, e, false));
 	TSR_TRY(try_packing(p, e, full, &packing));
 	if (!packing)
 		return tsr_dir_plan_copy(p, e, e->reason);
@@ -180,7 +203,8 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	e->generation = tsr_packing_generation(packing);
 	e->stored_nbytes = tsr_packing_nbytes(packing);
 	reason = tsr_dir_no_gain(e, packing);
-	status = reason ? tsr_dir_plan_copy(p, e, reason) : TSR_OK;
+	status = reason ? tsr_dir_plan_copy(p, e, reason)
+			: list_stored(p, e, is_model(tsr_packing_source(packing)));
 	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))
 		p->watch.packed(p->watch.ctx, e, packing);
 	tsr_packing_free(packing);

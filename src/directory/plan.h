@@ -19,12 +19,12 @@ struct tsr_dir_packing {
 /* Make the entries: what is packed and copied, and the sizes to expect. */
 enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p);
 
-/* How the file of an entry is packed.  The one place where options of a file are made. */
+/*
+ * How the file of an entry is packed: the one place where options of a file are made.  @weights_out: the
+ * path of the first of two files, if there are two.
+ */
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
-					     const struct tsr_directory_entry *e);
-
-/* The files that packing an entry's file leaves: into e->stored. */
-enum tsr_status tsr_dir_list_stored(struct tsr_dir_packing *p, struct tsr_directory_entry *e);
+					     const char *weights_out);
 
 /* Why the outcome of packing a file is not worth keeping; NULL: it is. */
 const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct tsr_packing *packing);

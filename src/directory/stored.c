@@ -3,11 +3,9 @@
 #include "directory/stored.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "directory/by_file.h"
-#include "io/out_directory.h"
 
 bool tsr_opens_links(const struct tsr_open_options *open)
 {
@@ -50,29 +48,6 @@ enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr
 					"%s/%s: is not the file that was written here: its header "
 					"has the hash %016" PRIx64 ", expected %016" PRIx64,
 					d->path, at.path, found.hash, e->stored[i].hash);
-	}
-	return TSR_OK;
-}
-
-enum tsr_status tsr_directory_finish(const struct tsr_directory *d, const char *out,
-				     struct tsr_err *err)
-{
-	/* What is in a directory comes behind it. */
-	for (size_t i = d->n; i-- > 0;) {
-		const struct tsr_directory_entry *e = &d->entries[i];
-		enum tsr_status status;
-		char *path;
-
-		if (e->as != TSR_STORED_DIRECTORY)
-			continue;
-		path = tsr_path_join(out, e->path);
-		if (!path)
-			return tsr_fail_nomem(err, out);
-		status = tsr_directory_sync(path, err);
-		if (status == TSR_OK)
-			status = tsr_path_set_mode(path, e->mode, err);
-		free(path);
-		TSR_TRY(status);
 	}
 	return TSR_OK;
 }

@@ -18,8 +18,4 @@ const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *
 enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr_directory_entry *e,
 				 bool follow, struct tsr_err *err);
 
-/* Set the permissions of the directories of @d below @out and sync them. */
-enum tsr_status tsr_directory_finish(const struct tsr_directory *d, const char *out,
-				     struct tsr_err *err);
-
 #endif

@@ -8,8 +8,9 @@
 #include "base/option_size.h"
 #include "directory/by_file.h"
 #include "directory/directory_data.h"
+#include "directory/dir_target.h"
 #include "directory/stored.h"
-#include "io/out_directory.h"
+#include "io/dir.h"
 
 struct unpacking {
 	struct tsr_directory *d; /* the packed directory */
@@ -74,13 +75,13 @@ static enum tsr_status write_entry(struct unpacking *u, struct tsr_directory_ent
 	if (!to)
 		return tsr_fail_nomem(u->err, out);
 	if (e->as == TSR_STORED_DIRECTORY)
-		status = tsr_directory_make(to, u->err);
+		status = tsr_dir_make(to, u->err);
 	else if (e->as == TSR_STORED_COPY)
 		status = copy(u, e, to);
 	else
 		status = unpack(u, e, to);
 	if (status == TSR_OK && e->as != TSR_STORED_DIRECTORY)
-		status = tsr_path_set_mode(to, e->mode, u->err);
+		status = tsr_dir_set_mode(to, e->mode, u->err);
 	free(to);
 	return status;
 }
@@ -107,33 +108,28 @@ static enum tsr_status write_all(struct unpacking *u, const char *out)
 {
 	for (size_t i = 0; i < u->d->n; i++)
 		TSR_TRY(write_entry(u, &u->d->entries[i], out));
-	return tsr_directory_finish(u->d, out, u->err);
+	return TSR_OK;
 }
 
 static enum tsr_status run_unpacking(struct unpacking *u, const char *out,
 				     const struct tsr_run *run)
 {
-	const struct tsr_outdir_target target = { .path = out,
-						  .force = u->options->force,
-						  .input = u->d->path };
+	const struct tsr_dir_target target = { out, NULL, u->options->force };
 	struct tsr_outdir *made = NULL;
 	uint64_t nbytes = 0, total = 0;
 	enum tsr_status status;
 
 	tsr_by_file_start(&u->by_file, run, u->d->path, 0);
 	TSR_TRY(check_all(u, &nbytes));
-	TSR_TRY(tsr_outdir_check(&target, nbytes, u->err));
+	TSR_TRY(tsr_dir_check_target(u->d, &target, nbytes, u->err));
 	if (u->options->dry_run)
 		return TSR_OK;
 	for (size_t i = 0; i < u->d->n; i++)
 		total += u->d->entries[i].stored_nbytes;
 	tsr_by_file_start(&u->by_file, run, u->d->path, total);
-	TSR_TRY(tsr_outdir_create(&target, &made, u->err));
+	TSR_TRY(tsr_dir_start(&target, &made, u->err));
 	status = write_all(u, tsr_outdir_path(made));
-	if (status == TSR_OK)
-		return tsr_outdir_publish(made, u->d->mode, u->err);
-	tsr_outdir_discard(made);
-	return status;
+	return tsr_dir_end(u->d, made, status, u->err);
 }
 
 enum tsr_status tsr_unpack_directory(const char *path, const char *out,

@@ -30,7 +30,7 @@ struct packing {
 	const char *out_path;
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
-	struct tsr_meta *meta; /* of the output */
+	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
 	struct tsr_err *err;
@@ -270,6 +270,20 @@ static enum tsr_status compose_meta(struct packing *p, size_t *n_ret)
 	return tsr_meta_replace(p->c, ours, sizeof(ours) / sizeof(*ours), &p->meta, n_ret, p->err);
 }
 
+/* What a loader expects beside the weights: the source's metadata, without what only we read. */
+static enum tsr_status compose_weights_meta(struct packing *p, size_t *n_ret)
+{
+	const struct tsr_meta ours[] = { { TSR_GENERATION_KEY, NULL },
+					 { TSR_TREE_KEY, NULL },
+					 { "format", "pt" } };
+	const bool add_format = p->c->container != TSR_CONTAINER_SAFETENSORS &&
+				!tsr_meta_find(p->c->meta, p->c->nmeta, "format");
+
+	free(p->weights_meta);
+	p->weights_meta = NULL;
+	return tsr_meta_replace(p->c, ours, 2 + add_format, &p->weights_meta, n_ret, p->err);
+}
+
 static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
 {
 	struct tsr_writer_plan plan = { .path = p->out_path,
@@ -280,10 +294,13 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 					.arrays = arrays,
 					.narrays = n,
 					.keep_order = true,
-					.packed = &p->source };
+					.packed = &p->source,
+					.weights_path = p->options->weights_out };
 
 	TSR_TRY(compose_meta(p, &plan.nmeta));
+	TSR_TRY(compose_weights_meta(p, &plan.nweights_meta));
 	plan.meta = p->meta;
+	plan.weights_meta = p->weights_meta;
 	tsr_writer_free(p->writer);
 	p->writer = NULL;
 	return tsr_writer_new(&plan, &p->writer, p->err);
@@ -399,6 +416,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 		status = run_packing(&p);
 	tsr_writer_free(p.writer);
 	free(p.meta);
+	free(p.weights_meta);
 	free(p.stored.tensors);
 	tsr_plane_hashes_free(&p.hashes);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
