@@ -548,7 +548,7 @@ def test_gates(tmp_path):
     flash = ["--state", "flash", "-o", out]
     replay(TORCH, RECORDING, *flash, "--gate", "weight-nmse=1e-3", "--gate", "weight-cosine=0.01")
     out.unlink()
-    linear = ["--variance", "ulinear8"]
+    linear = ["--variance", "ulinear8", "--scale", "f16"]
     done = replay(TORCH, RECORDING, *flash, *linear, "--gate", "update-nmse=0.5", check=1)
     message = one_line_error(done)
     assert "step 401: tensor wte.weight: found update-nmse" in message
