@@ -12,6 +12,7 @@
 #include "container/sharded.h"
 #include "container/tree.h"
 #include "names/import_states.h"
+#include "names/places.h"
 #include "names/state_dict.h"
 #include "torch/dcp.h"
 
@@ -157,7 +158,8 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 		TSR_TRY(tsr_import_states(c, options, err));
 	}
 	TSR_TRY(tsr_build_index(c, err));
-	return tsr_tree_restore(c, err);
+	TSR_TRY(tsr_tree_restore(c, err));
+	return tsr_places_mark(c, err);
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
