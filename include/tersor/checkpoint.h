@@ -51,6 +51,7 @@ struct tsr_tensor {
 	size_t plane[TSR_PLANES_MAX]; /* internal: which arrays of the checkpoint the planes are */
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
+	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
 };
 
 /**
