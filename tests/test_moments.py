@@ -417,3 +417,16 @@ def test_masters_of_a_flashoptim_export(tersor, tmp_path):
     found = torchfile.load(tmp_path / "f.pt")
     assert torchfile.content_of(found["model"]["master.0"]) == model["w0"][2]
     assert torchfile.content_of(found["model"]["w0"]) == model["w0"][2]
+
+
+def test_masters_beside_a_model_file(tersor, tmp_path):
+    """The model's file has the model and no master; corrections are in the other file."""
+    packed, model = tmp_path / "state.tersor", tmp_path / "model.safetensors"
+    tersor("pack", MASTERS, "-o", packed, "--model", model, check=0)
+    arrays, weights = contents(packed)[1], contents(model)[1]
+    names = {f"master.{i}" for i in range(21)}
+    assert not names & weights.keys() and not names & arrays.keys()
+    assert {name + "::error_bits" for name in names} <= arrays.keys()
+    compare(packed, tersor)
+    tersor("verify", packed, "--against", MASTERS, check=0)
+    assert reader.read(packed).tensors["master.20"].narrow in weights

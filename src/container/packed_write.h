@@ -22,11 +22,16 @@ struct tsr_packed_source {
 struct tsr_packed_shard {
 	uint64_t number, count; /* from 1 on */
 	size_t first, end;
+	const char *weights; /* NULL, or the name of the file that has their weights */
 };
+
+/* Whether a plane of a tensor goes into a file of weights if there is one. */
+bool tsr_packed_is_weight(const struct tsr_tensor *t, unsigned plane);
 
 /*
  * The arrays that a packed file has of the tensors of a checkpoint in their codings, tensor by tensor,
- * with TSR_ARRAY_TAG(); none of a first plane that another tensor has.  *ret is to be freed, also on failure; names and shapes are in the arena.
+ * with TSR_ARRAY_TAG(); none of a first plane that another tensor has.  *ret is to be freed, also on
+ * failure; names and shapes are in the arena.
  */
 enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
 				  size_t *n_ret, struct tsr_err *err);

@@ -32,7 +32,7 @@ struct packing {
 	const char *out_path;
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
-	struct tsr_meta *meta; /* of the output */
+	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
 	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
@@ -296,6 +296,20 @@ static enum tsr_status compose_meta(struct packing *p, size_t *n_ret)
 	return tsr_meta_replace(p->c, ours, sizeof(ours) / sizeof(*ours), &p->meta, n_ret, p->err);
 }
 
+/* What a loader expects beside the weights: the source's metadata, without what only we read. */
+static enum tsr_status compose_weights_meta(struct packing *p, size_t *n_ret)
+{
+	const struct tsr_meta ours[] = { { TSR_GENERATION_KEY, NULL },
+					 { TSR_TREE_KEY, NULL },
+					 { "format", "pt" } };
+	const bool add_format = p->c->container != TSR_CONTAINER_SAFETENSORS &&
+				!tsr_meta_find(p->c->meta, p->c->nmeta, "format");
+
+	free(p->weights_meta);
+	p->weights_meta = NULL;
+	return tsr_meta_replace(p->c, ours, 2 + add_format, &p->weights_meta, n_ret, p->err);
+}
+
 static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
 {
 	struct tsr_writer_plan plan = { .path = p->out_path,
@@ -306,10 +320,13 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 					.arrays = arrays,
 					.narrays = n,
 					.keep_order = true,
-					.packed = &p->source };
+					.packed = &p->source,
+					.weights_path = p->options->weights_out };
 
 	TSR_TRY(compose_meta(p, &plan.nmeta));
+	TSR_TRY(compose_weights_meta(p, &plan.nweights_meta));
 	plan.meta = p->meta;
+	plan.weights_meta = p->weights_meta;
 	tsr_writer_free(p->writer);
 	p->writer = NULL;
 	return tsr_writer_new(&plan, &p->writer, p->err);
@@ -429,6 +446,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 		status = run_packing(&p);
 	tsr_writer_free(p.writer);
 	free(p.meta);
+	free(p.weights_meta);
 	free(p.stored.tensors);
 	free(p.apart);
 	tsr_plane_hashes_free(&p.hashes);

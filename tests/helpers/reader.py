@@ -67,6 +67,7 @@ class Checkpoint:
     tool: str
     source_kind: str    # what the checkpoint was read from
     shard: dict | None = None   # which part of a checkpoint this is; None for all of it
+    weights: str | None = None  # the file beside this one that has the arrays it lacks
     tree: bytes | None = None   # what was saved around the tensors
 
 
@@ -280,12 +281,13 @@ def parse_tersor(metadata):
     check(isinstance(root, dict) and is_integer(root.get("version")), "no version")
     check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
     check_members(root, ["version", "tool", "source", "generation"] + ["shard"] * ("shard" in root)
-                  + ["tensors"])
+                  + ["weights"] * ("weights" in root) + ["tensors"])
     check(isinstance(root["tool"], str), "tool is not a string")
     check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
     check(isinstance(root["tensors"], list), "tensors is not an array")
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
-                            root["tool"], root["source"]["kind"], parse_shard(root.get("shard")))
+                            root["tool"], root["source"]["kind"], parse_shard(root.get("shard")),
+                            parse_weights(root))
     hashes = {}
     for entry in root["tensors"]:
         tensor = parse_tensor(entry)
@@ -307,6 +309,16 @@ def parse_shard(shard):
           and 1 <= shard["number"] <= shard["count"], "wrong number or count of a shard")
     check(isinstance(shard["set"], str) and re.fullmatch(HASH, shard["set"]), "wrong set of a shard")
     return shard
+
+
+def parse_weights(root):
+    """Section 5.8: the name of the weights file."""
+    if "weights" not in root:
+        return None
+    check(isinstance(root["weights"], str) and is_file_name(root["weights"]),
+          "weights is not the name of a file")
+    check("shard" not in root, "both shard and weights")
+    return root["weights"]
 
 
 def source_metadata(metadata, source):
@@ -437,7 +449,7 @@ def read_shards(folder, places):
     joined = None
     for number, shard in enumerate(shards, 1):
         check((folder / shard).is_file(), f"{shard}: there is no such shard")
-        part, arrays = read_file((folder / shard).read_bytes())
+        part, arrays = read_file((folder / shard).read_bytes(), folder)
         check(arrays == {name for name, place in places.items() if place == shard},
               f"{shard}: other arrays than the index says")
         at = (part.shard["number"], part.shard["count"]) if part.shard else (1, 1)
@@ -614,11 +626,12 @@ def read(path):
     content = path.read_bytes()
     if is_index(content):
         return read_shards(path.parent, parse_index(content))
-    return read_bytes(content)
+    return read_bytes(content, path.parent)
 
 
-def read_bytes(content):
-    checkpoint = read_file(content)[0]
+def read_bytes(content, folder=None):
+    """`folder` is where the weights file is, if there is one."""
+    checkpoint = read_file(content, folder)[0]
     check(checkpoint.shard is None, "a shard without the others")
     return take_tree(find_narrow(checkpoint))
 
@@ -637,7 +650,7 @@ def find_narrow(checkpoint):
     return checkpoint
 
 
-def read_file(content):
+def read_file(content, folder=None):
     """The checkpoint, the tree still in it, and the names of the file's arrays."""
     header, data = split_file(content)
     metadata, arrays = parse_header(header, len(data))
@@ -647,9 +660,13 @@ def read_file(content):
     check_header(header, metadata)
     names = set(arrays)
     checkpoint, hashes = parse_tersor(metadata)
+    arrays = {name: (array, data) for name, array in arrays.items()}
+    if checkpoint.weights:
+        check(folder, "a packed file without its weights file")
+        add_weights(arrays, folder / checkpoint.weights)
     for tensor in checkpoint.tensors.values():
         own = planes_of(tensor)[tensor.narrow is not None:]
-        planes = [take_plane(arrays, data, *plane) for plane in own]
+        planes = [take_plane(arrays, *plane) for plane in own]
         recorded = hashes[tensor.name]
         check(len(recorded) == len(planes_of(tensor))
               and [xxhash.xxh3_64_hexdigest(plane) for plane in planes] == recorded[-len(own):],
@@ -664,9 +681,19 @@ def read_file(content):
     return checkpoint, names
 
 
-def take_plane(arrays, data, name, dtype, shape):
+def add_weights(arrays, path):
+    """Section 5.8: the arrays of the weights file."""
+    check(path.is_file() and not path.is_symlink(), f"{path.name}: there is no such weights file")
+    header, data = split_file(path.read_bytes())
+    metadata, more = parse_header(header, len(data))
+    check(not metadata.keys() & {"tersor", "tersor_check"}, f"{path.name}: is a packed file")
+    check(not arrays.keys() & more.keys(), "an array in both files")
+    arrays.update((name, (array, data)) for name, array in more.items())
+
+
+def take_plane(arrays, name, dtype, shape):
     """A plane's bytes; its array is used up, so that no other tensor can have it."""
-    array = arrays.pop(name, None)
+    array, data = arrays.pop(name, (None, None))
     check(array, f"{name}: not in the file, or a plane of two tensors")
     check(array.dtype == dtype and array.shape == shape, f"{name}: another dtype or shape")
     return data[array.begin:array.end]
