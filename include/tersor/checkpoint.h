@@ -55,6 +55,7 @@ struct tsr_tensor {
 	bool model; /* what was saved around it says that it is part of the model's state_dict */
 	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
 	const char *field;
+	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
 };
 
 /* What becomes of Python objects that are no plain values (docs/containers.md). */

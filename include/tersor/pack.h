@@ -29,7 +29,7 @@ struct tsr_bound {
  * @bounds:  @nbounds limits that every packed tensor must meet
  * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw
  * @force:   replace an existing output
- * @dry_run: only plan: read headers, write nothing
+ * @dry_run: only plan: read headers, and samples of tensors that may be masters; write nothing
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
  * @max_shard_nbytes: the most data of one packed file; tensors are not split.  0: one file
  * @weights_out: the path of a plain safetensors file for the weights, as narrow as they are stored,

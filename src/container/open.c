@@ -10,6 +10,7 @@
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"
+#include "container/packed_read.h"
 #include "container/tree.h"
 #include "names/import_states.h"
 #include "names/places.h"
@@ -159,6 +160,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 		TSR_TRY(tsr_import_states(c, options, err));
 	}
 	TSR_TRY(tsr_build_index(c, err));
+	TSR_TRY(tsr_packed_share(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));
 	TSR_TRY(tsr_places_mark(c, err));
 	TSR_TRY(tsr_tree_complete(c, npaths > 1, err));

@@ -18,6 +18,7 @@
 #include "container/tree.h"
 #include "container/writer.h"
 #include "pack/bounds.h"
+#include "pack/masters.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
 #include "pack/walk.h"
@@ -36,6 +37,7 @@ struct packing {
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
+	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 	struct tsr_err *err;
 };
 
@@ -153,6 +155,7 @@ struct found {
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 	bool integers; /* all elements are */
+	bool apart;
 };
 
 /* Whether all elements are integers that FP32 counts to without a gap. */
@@ -168,21 +171,27 @@ static bool all_integers(const float *x, uint64_t n)
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
+	const struct packing *p = ctx;
 	struct found *found = extra;
 	struct tsr_coding coding = t->tensor->coding;
+	bool same;
 
-	(void)ctx;
 	*found = (struct found){ .report = { 0 } };
+	coding.first = t->tile.first;
 	if (!coding.codec)
 		return TSR_OK;
 	found->integers = all_integers(t->data, t->tile.n);
-	if (t->has_planes) {
+	if (t->has_planes)
 		tsr_measure_add(&found->measure, t->data, t->data, t->tile.n);
+	else
+		TSR_TRY(t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n,
+					 &found->measure, &found->report, err));
+	if (!t->tensor->narrow)
 		return TSR_OK;
-	}
-	coding.first = t->tile.first;
-	return t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n, &found->measure,
-				&found->report, err);
+	TSR_TRY(tsr_masters_check(&p->stored, t->tensor, &t->tile, t->coder->plane[0],
+				  t->coder->m->x, &same, err));
+	found->apart = !same;
+	return TSR_OK;
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -204,6 +213,7 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	r->report.scale_underflow += found->report.scale_underflow;
 	r->report.scale_overflow += found->report.scale_overflow;
 	r->report.narrow_overflow += found->report.narrow_overflow;
+	p->apart[t->tile.tensor] = p->apart[t->tile.tensor] || found->apart;
 	if (!t->hashed)
 		tsr_plane_hashes_add(&p->hashes, t->tensor, &t->tile, t->coder->plane,
 				     p->c->tensors[t->tile.tensor].hash);
@@ -216,7 +226,7 @@ static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walke
 	const struct packing *p = ctx;
 
 	(void)extra;
-	for (unsigned i = 0; i < t->tensor->nplanes; i++)
+	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
 		TSR_TRY(tsr_writer_put(p->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
 				       t->coder->plane[i],
 				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
@@ -284,9 +294,21 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		}
 		t->coding = (struct tsr_coding){ .group = 1 };
 		t->nplanes = 1;
+		t->narrow = NULL;
 		*again_ret = true;
 	}
 	return TSR_OK;
+}
+
+/* Store the first planes of tensors that only looked like masters. */
+static void keep_planes(struct packing *p, bool *again_ret)
+{
+	for (size_t i = 0; i < p->c->ntensors; i++) {
+		if (p->apart[i] && p->c->tensors[i].narrow) {
+			p->c->tensors[i].narrow = NULL;
+			*again_ret = true;
+		}
+	}
 }
 
 static void record_errors(struct packing *p)
@@ -404,19 +426,21 @@ static enum tsr_status prepare(struct packing *p)
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
 	p->integers = calloc(c->ntensors + 1, sizeof(*p->integers));
-	if (!p->stored.tensors || !p->result->tensors || !p->integers)
+	p->apart = calloc(c->ntensors + 1, sizeof(*p->apart));
+	if (!p->stored.tensors || !p->result->tensors || !p->integers || !p->apart)
 		return tsr_fail_nomem(p->err, p->out_path);
 	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
 	if (!p->errors)
 		return tsr_build_nomem(c, p->err);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
+		c->tensors[i].narrow = NULL;
 		if (!is_kept(p, i))
 			choose_coding(p->options, &c->tensors[i], &p->result->tensors[i]);
 	}
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
-	return TSR_OK;
+	return tsr_masters_find(&p->stored, c, p->err);
 }
 
 /* Nothing was measured. */
@@ -440,10 +464,12 @@ static enum tsr_status run_packing(struct packing *p)
 	while (again) {
 		TSR_TRY(encode_all(p));
 		TSR_TRY(keep_raw(p, &again));
+		keep_planes(p, &again);
 		if (again)
 			TSR_TRY(plan(p));
 	}
 	record_errors(p);
+	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return tsr_writer_publish(p->writer, p->err);
@@ -471,6 +497,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	free(p.weights_meta);
 	free(p.stored.tensors);
 	free(p.integers);
+	free(p.apart);
 	tsr_plane_hashes_free(&p.hashes);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
 		p.result->source = NULL;

@@ -109,6 +109,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 		printf("    %s of %s\n", tsr_kind_name(t->kind),
 		       tsr_format_name(t->weight, 60).text);
 	}
+	if (t->narrow)
+		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
 }
 
 static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
