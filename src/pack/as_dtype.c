@@ -6,18 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "tersor/codec.h"
+#include "codec/narrow.h"
 
 /* Elements that are converted at once. */
 #define BATCH 1024u
-
-/* The codec that is nothing but a conversion to this type. */
-static struct tsr_coding conversion(enum tsr_dtype dtype)
-{
-	return tsr_coding_default(tsr_codec_find(dtype == TSR_BF16  ? "bf16"
-						 : dtype == TSR_F16 ? "fp16"
-								    : "f32"));
-}
 
 /*
  * To odd: what is not exact gets an odd last bit.  Then rounding to a narrower type is what rounding
@@ -38,18 +30,17 @@ static float round_to_odd(double x)
 	return f;
 }
 
-static void widen(enum tsr_dtype from, const unsigned char *in, size_t n, bool to_f32, float *x)
+static void as_f32(enum tsr_dtype from, const unsigned char *in, size_t n, bool exact, float *x)
 {
-	const struct tsr_coding coding = conversion(from);
 	double wide;
 
-	if (from != TSR_F64) {
-		coding.codec->decode(&coding, (const void *const[]){ in }, n, x);
-		return;
-	}
-	for (size_t i = 0; i < n; i++) {
+	if (from == TSR_F32)
+		memcpy(x, in, n * sizeof(*x));
+	else if (from != TSR_F64)
+		tsr_widen(from, in, n, x);
+	for (size_t i = 0; from == TSR_F64 && i < n; i++) {
 		memcpy(&wide, in + i * sizeof(wide), sizeof(wide));
-		x[i] = to_f32 ? (float)wide : round_to_odd(wide);
+		x[i] = exact ? round_to_odd(wide) : (float)wide;
 	}
 }
 
@@ -77,22 +68,20 @@ static size_t count_finite_f64(const unsigned char *in, size_t n)
 size_t tsr_as_dtype(enum tsr_dtype from, const void *in, size_t n, enum tsr_dtype to, void *out)
 {
 	const size_t in_item = tsr_dtype_bits(from) / 8, out_item = tsr_dtype_bits(to) / 8;
-	const struct tsr_coding coding = conversion(to);
-	struct tsr_encode_report report = { 0 };
-	float x[BATCH], back[BATCH];
 	size_t lost = 0;
+	float x[BATCH];
 
 	for (size_t at = 0; at < n; at += BATCH) {
 		const size_t count = n - at < BATCH ? n - at : BATCH;
 		const unsigned char *source = (const unsigned char *)in + at * in_item;
 		unsigned char *target = (unsigned char *)out + at * out_item;
 
-		widen(from, source, count, to == TSR_F32, x);
-		coding.codec->encode(&coding, x, count, (void *const[]){ target }, &report);
-		coding.codec->decode(&coding, (const void *const[]){ target }, count, back);
-		lost += (from == TSR_F64 ? count_finite_f64(source, count)
-					 : count_finite(x, count)) -
-			count_finite(back, count);
+		as_f32(from, source, count, to != TSR_F32, x);
+		lost += from == TSR_F64 ? count_finite_f64(source, count) : count_finite(x, count);
+		tsr_narrow_in_place(to, x, count);
+		memcpy(target, x, count * out_item);
+		as_f32(to, target, count, false, x);
+		lost -= count_finite(x, count);
 	}
 	return lost;
 }

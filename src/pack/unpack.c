@@ -16,6 +16,7 @@
 #include "ckpt/checksum.h"
 #include "pack/as_dtype.h"
 #include "pack/model_part.h"
+#include "codec/narrow.h"
 #include "pack/packing.h"
 #include "pack/walk.h"
 
@@ -63,7 +64,7 @@ static bool has_rounded(const struct tsr_codec *codec, enum tsr_dtype to)
 static void convert_tile(const struct tsr_walked *t, enum tsr_dtype to, struct output *o)
 {
 	const struct tsr_codec *codec = t->tensor->coding.codec;
-	const enum tsr_dtype from = codec ? TSR_F32 : t->tensor->dtype;
+	const enum tsr_dtype from = t->tensor->dtype;
 	const size_t n = t->nbytes * 8 / tsr_dtype_bits(from);
 
 	o->nbytes = n * tsr_dtype_bits(to) / 8;
@@ -83,6 +84,9 @@ static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_wal
 	struct output *o = extra;
 
 	(void)err;
+	/* From here on the elements of decoded tensors are in their own dtype. */
+	if (t->tensor->coding.codec)
+		tsr_narrow_in_place(t->tensor->dtype, t->coder->m->x, t->tile.n);
 	o->data = t->data;
 	o->nbytes = t->nbytes;
 	o->offset = t->offset;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/directories.h"
 #include "cli/unpacking.h"
 #include "pack/packing.h"
 #include "report/format.h"
@@ -71,6 +72,14 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.only_model = a->only != NULL;
 	if (a->as)
 		o.as = a->as[0] == 'b' ? TSR_BF16 : strcmp(a->as, "f16") == 0 ? TSR_F16 : TSR_F32;
+	if (tsr_directory_is_packed(a->common.operands.items[0])) {
+		if (a->only)
+			return cli_usage(cmd,
+					 "--only is for one packed file, found a directory; name "
+					 "the file in it that has the weights");
+		o.container = a->to ? o.container : TSR_CONTAINER_COUNT;
+		return cli_unpack_directory(cmd, &a->common, &o);
+	}
 	return cli_unpack(cmd, &a->common, &how, &o);
 }
 
