@@ -139,6 +139,10 @@ TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, 
  * @strict:  fail if a record of the input has no checksum
  * @force:   replace an existing output
  * @dry_run: only plan: read headers, write nothing
+ * @only_model: write the model alone: what is in its state_dict, or without one everything that is not
+ *            an optimizer's by its name; only this is read and checked.  Not for tsr_convert()
+ * @as:      with @only_model, the type of its F64, F32, F16 and BF16 tensors: TSR_F32, TSR_F16 or
+ *           TSR_BF16, rounded to nearest; TSR_DTYPE_COUNT: what they were
  */
 struct tsr_write_options {
 	size_t size; /* of this struct: set by tsr_write_defaults() */
@@ -149,6 +153,8 @@ struct tsr_write_options {
 	bool strict;
 	bool force;
 	bool dry_run;
+	bool only_model;
+	enum tsr_dtype as;
 };
 
 /* The source's container; never replace an output. */

@@ -10,7 +10,6 @@
 #include "base/fail.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
-#include "container/tree.h"
 #include "container/writer.h"
 #include "tersor/version.h"
 
@@ -80,11 +79,11 @@ enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry 
 	return status;
 }
 
-bool tsr_packed_is_weight(const struct tsr_tensor *t, unsigned plane)
+bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor, unsigned plane)
 {
-	return (t->kind == TSR_KIND_WEIGHT || t->kind == TSR_KIND_OTHER) &&
-	       strcmp(t->name, TSR_TREE_TENSOR) != 0 &&
-	       (!t->coding.codec || !t->coding.codec->planes[plane].suffix[0]);
+	const struct tsr_codec *codec = source->tensors[tensor].coding.codec;
+
+	return source->model[tensor] && (!codec || !codec->planes[plane].suffix[0]);
 }
 
 /* --- Error summaries ----------------------------------------------------------------------------- */

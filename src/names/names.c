@@ -439,8 +439,11 @@ static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *r
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role,
-						     SIZE_MAX };
+		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role, SIZE_MAX,
+						     false };
+		if (k->settled && k->weak)
+			TSR_TRY(join(a, k));
+		roles[i].state = k->optimizer || k->role != TSR_ROLE_NONE;
 		if (roles[i].role == TSR_ROLE_MASTER)
 			TSR_TRY(find_weight(a, k, &k->weight));
 		if (roles[i].role != TSR_ROLE_NONE && k->weight && k->weight != k)

@@ -17,6 +17,7 @@
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
+#include "names/model_names.h"
 #include "pack/bounds.h"
 #include "pack/masters.h"
 #include "pack/open_checkpoint.h"
@@ -34,6 +35,7 @@ struct packing {
 	bool *integers; /* per tensor: whether all elements are */
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
+	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
@@ -393,6 +395,7 @@ static enum tsr_status plan(struct packing *p)
 		.generation = TSR_GENERATION_MAX,
 		.tensors = c->tensors,
 		.ntensors = c->ntensors,
+		.model = p->model,
 	};
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
@@ -413,6 +416,15 @@ static enum tsr_status plan(struct packing *p)
 	return TSR_OK;
 }
 
+/* What is the model's own, before the tree is a tensor too, which is not. */
+static enum tsr_status find_model(struct packing *p)
+{
+	p->model = calloc(p->c->ntensors + 2, sizeof(*p->model));
+	if (!p->model)
+		return tsr_fail_nomem(p->err, p->out_path);
+	return tsr_names_model(p->c, p->options->rules, p->options->nrules, p->model, p->err);
+}
+
 /* Remember how tensors are stored before codings are chosen. */
 static enum tsr_status prepare(struct packing *p)
 {
@@ -421,6 +433,8 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(check_source(p));
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
+	if (p->options->weights_out)
+		TSR_TRY(find_model(p));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	p->stored = *c;
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
@@ -495,6 +509,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	tsr_writer_free(p.writer);
 	free(p.meta);
 	free(p.weights_meta);
+	free(p.model);
 	free(p.stored.tensors);
 	free(p.integers);
 	free(p.apart);
