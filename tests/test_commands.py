@@ -387,3 +387,72 @@ def test_completion_after_an_equals_sign(tmp_path, line, offered, breaks):
     assert {lead + word for word in offered} <= found
     typed = line.split("=")[-1].split()[-1] if not line.endswith("=") else ""
     assert all(word.startswith(lead + typed) for word in found)
+
+
+# --- Expressions --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("option", [["--keep", "layer5"], ["--map", "nosuch=momentum"]], ids=str)
+def test_an_expression_that_matches_nothing_is_a_warning_or_with_strict_an_error(tmp_path, option):
+    args = "pack", MODEL, "-o", tmp_path / "out", *option, "--keep", "norm"
+    text = f"regular expression '{option[1].split('=')[0]}'"
+    done = run_tersor(*args, check=0)
+    assert done.stderr == f"tersor: warning: {text} matches no tensor of {MODEL}\n"
+    line = one_line_error(run_tersor(*args, "-f", "--strict", check=2))
+    assert line == f"tersor: {text}: matches no tensor of {MODEL}; only --strict refuses this"
+    done = run_tersor("pack", MODEL, "-o", tmp_path / "out", "-f", "--keep", "norm", "--strict", check=0)
+    assert done.stderr == ""
+
+
+def test_a_glob_gets_the_expression_that_is_meant(tmp_path):
+    both = [MODEL, TRAINER / "optimizer.pt", "--params", ORDER, "-o", tmp_path / "out", "-f"]
+    line = one_line_error(run_tersor("pack", *both, "--keep", "*norm.weight", check=2))
+    assert line.endswith(r"; the glob of that form is the expression '^.*norm\.weight$'")
+    done = run_tersor("pack", *both, "--keep", "model.*.weight", "--json", check=0)
+    found = [t["name"] for t in json.loads(done.stdout)["tensors"] if t["kind"] == "other"]
+    meant = [name for name in load_file(MODEL) if name.startswith("model.")]
+    assert f"matches {len([n for n in found if n.startswith('model')])} tensors" in done.stderr
+    assert f"match {len(meant)} and is the expression '^model\\..*\\.weight$'" in done.stderr
+    done = run_tersor("pack", *both, "--keep", r"^model\..*\.weight$", check=0)
+    assert done.stderr == ""
+    assert run_tersor("pack", *both, "--keep", ".*norm.*", check=0).stderr == ""
+
+
+# --- diff and replay ----------------------------------------------------------------------------
+
+def test_diff_within_tolerances_is_only_summed_up(tmp_path):
+    a = {"near": np.float32([1, 2]), "far": np.float32([1, 2]), "same": np.float32([3])}
+    b = {"near": np.float32([1, 2.0001]), "far": np.float32([1, 3]), "same": np.float32([3])}
+    save_file(a, tmp_path / "a.safetensors")
+    save_file(b, tmp_path / "b.safetensors")
+    args = "diff", tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+
+    def lines(*options, check):
+        return run_tersor(*args, *options, check=check).stdout.splitlines()
+
+    assert [line.split()[0] for line in lines("--tol", "abs=2", check=0)] == ["worst:", "3"]
+    assert [line.split()[:1] for line in lines("--tol", "abs=0.5", check=1)] == \
+        [["tensor"], ["far"], [], ["worst:"], ["3"]]
+    assert sum(line.startswith(("near", "far", "same"))
+               for line in lines("--tol", "abs=2", "-v", check=0)) == 3
+    assert sum(line.startswith(("near", "far")) for line in lines(check=1)) == 2
+
+
+def test_a_distance_across_zero_is_no_number_of_ulp(tmp_path):
+    save_file({"x": np.float32([1e-3, 1])}, tmp_path / "a.safetensors")
+    save_file({"x": np.float32([-1e-3, 1])}, tmp_path / "b.safetensors")
+    args = "diff", tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    assert re.search(r"^x +1 +at zero +2\.00e-03", run_tersor(*args, check=1).stdout, re.M)
+    exact = 2 * int(np.float32(1e-3).view(np.uint32))
+    assert json.loads(run_tersor(*args, "--json", check=1).stdout)["tensors"][0]["error"]["ulp"] == exact
+    gpt = DATA / "tiny-gpt"
+    done = run_tersor("replay", gpt / "checkpoint.pt", gpt / "recording", "--state", "flash",
+                      "--compare", "fp32", "-v", check=0)
+    assert "at zero" in done.stdout and not re.search(r"(?<![.\d])\d{9}", done.stdout)
+
+
+def test_replay_with_another_optimizer_is_warned_about():
+    gpt = DATA / "tiny-gpt"
+    args = "replay", gpt / "checkpoint.pt", gpt / "recording"
+    assert run_tersor(*args, "--optimizer", "adamw", check=0).stderr == ""
+    assert run_tersor(*args, "--optimizer", "adam", check=0).stderr == \
+        f"tersor: warning: {gpt}/recording: was recorded with adamw, but adam is replayed\n"
