@@ -31,6 +31,9 @@ bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 /* Whether anything has this name, even a dangling link. */
 bool tsr_dir_has(const char *path);
 
+/* The same for a name in a directory. */
+bool tsr_dir_has_in(const char *directory, const char *name);
+
 /* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);
 

@@ -14,11 +14,11 @@ struct args {
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy",
-		"safetensors, pt, npz or npy (default: by OUT's extension, else what was packed)"),
-	{ 0 }
-};
+static const struct cli_opt opts[] = { CLI_OPT("to", "CONTAINER", CLI_WORD, to,
+					       "safetensors pt dcp npz npy",
+					       "safetensors, pt, dcp, npz or npy (default: by "
+					       "OUT's extension, else what was packed)"),
+				       { 0 } };
 
 static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
 {
@@ -76,7 +76,8 @@ const struct cli_cmd cmd_unpack = {
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
 		"bitsandbytes and TransformerEngine.",
 	.examples = "  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
-		    "  tersor unpack packed.safetensors -o checkpoint.pt\n",
+		    "  tersor unpack packed.safetensors -o checkpoint.pt\n"
+		    "  tersor unpack packed.safetensors -o checkpoint/ --to dcp\n",
 	.opts = opts,
 	.takes = CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.output_needed = true,
