@@ -219,7 +219,8 @@ def test_weights_beside_a_tree_are_written_too(tmp_path):
     (tmp_path / "m.safetensors").write_bytes(safetensors_bytes(header, A.tobytes()))
     write([tmp_path / "m.safetensors", tmp_path / "optim.pt"], tmp_path / "out")
     assert stored_in(tmp_path / "out").keys() == {
-        "w", "state.0.exp_avg", "state.0.step", "param_groups.0.params"}
+        "model.w", "optimizer.state.0.exp_avg", "optimizer.state.0.step",
+        "optimizer.param_groups.0.params"}
 
 
 def test_two_directories_become_one(tmp_path):

@@ -157,7 +157,8 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 		TSR_TRY(tsr_import_states(c, options, err));
 	}
 	TSR_TRY(tsr_build_index(c, err));
-	return tsr_tree_restore(c, err);
+	TSR_TRY(tsr_tree_restore(c, err));
+	return tsr_tree_complete(c, npaths > 1, err);
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,

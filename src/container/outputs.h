@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of one output, published together: a single file, shards and their index, or a directory. */
+/* The files of one output, published together: one file, shards, a packed pair, or a directory. */
 #ifndef TSR_CONTAINER_OUTPUTS_H
 #define TSR_CONTAINER_OUTPUTS_H
 
@@ -11,11 +11,11 @@
 struct tsr_outputs {
 	const char *path; /* that the user gave */
 	bool force;
-	const char *
-		index; /* of a directory: the name of its index, which tells what it is; else NULL */
+	const char *index; /* of a directory: its index, which tells what it is; else NULL */
 	struct tsr_outdir *dir; /* the directory, once created */
-	size_t n; /* files that hold tensors: 1, or the shards */
-	char **paths; /* of the n files, then of the index if n > 1; in a directory, names */
+	size_t n; /* files that hold tensors: 1, the shards, or a file of weights and the rest */
+	bool indexed; /* they are shards */
+	char **paths; /* of the n files, then of the index of shards; in a directory, names */
 	struct tsr_outfile **files; /* once created, n of them */
 	size_t nold;
 	char **old; /* shards of the index that will be replaced */
@@ -34,6 +34,13 @@ enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool f
 enum tsr_status tsr_outputs_plan_directory(struct tsr_outputs *o, const char *path, bool force,
 					   const char *index, char **names, size_t n,
 					   struct tsr_err *err);
+
+/*
+ * Two files in this order: @weights, which is in the directory of @path under another name, and @path.
+ * They cannot be replaced at once, so @force does not apply.
+ */
+enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, const char *weights,
+				      bool force, struct tsr_err *err);
 
 /* Whether the files could be created now, and none of them is an input. */
 enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,

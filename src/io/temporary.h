@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and descriptors for outputs in the making; for files of this room only. */
+/* Paths, and names and descriptors for outputs in the making. */
 #ifndef TSR_BASE_TEMPORARY_H
 #define TSR_BASE_TEMPORARY_H
 

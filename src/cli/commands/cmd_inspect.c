@@ -30,6 +30,8 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	       c->coded ? " with compressed states" : "", c->ntensors);
 	if (c->generation)
 		printf(", %u lossy generation%s", c->generation, c->generation > 1 ? "s" : "");
+	if (c->weights)
+		printf(", weights in %s", tsr_format_name(c->weights, 50).text);
 	printf("\n\n");
 	if (common->verbose) {
 		for (size_t i = 0; i < c->nmeta; i++) {
@@ -71,6 +73,8 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	tsr_json_put_string(&json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
 	tsr_json_put_string(&json, "container", tsr_container_name(c->container));
 	tsr_json_put_u64(&json, "generation", c->generation);
+	if (c->weights)
+		tsr_json_put_string(&json, "weights", c->weights);
 	tsr_json_open(&json, "metadata", '{');
 	for (size_t i = 0; i < c->nmeta; i++)
 		tsr_json_put_string(&json, c->meta[i].key, c->meta[i].value);

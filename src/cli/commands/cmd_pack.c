@@ -7,6 +7,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "io/dir.h"
 #include "pack/packing.h"
 #include "report/format.h"
 #include "report/summary.h"
@@ -15,7 +16,7 @@
 struct args {
 	struct cli_common common;
 	bool written; /* set when done */
-	const char *weights, *momentum, *variance, *scale, *compat;
+	const char *weights, *momentum, *variance, *scale, *compat, *model;
 	uint64_t group, seed;
 	struct cli_list keep, map, max_error;
 	bool strict;
@@ -44,6 +45,9 @@ static const struct cli_opt opts[] = {
 		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, or "
 		"cosine (1 - cosine similarity)"),
 	CLI_OPT_FLAG("strict", strict, "fail if a tensor has values that its codec cannot store"),
+	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
+		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
+		"loaders take, and the rest to OUT"),
 	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim",
 		"flashoptim: f16 scales, computed as that library does"),
 	{ 0 }
@@ -173,12 +177,28 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	return cli_json_end(&json, &a->common);
 }
 
+/* Whoever opens the output by its name expects another kind of file. */
+static void warn_name(const struct args *a)
+{
+	static const char *const others[] = { ".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy" };
+	const char *out = a->common.output;
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		if (tsr_dir_name_ends_with(out, others[i]))
+			cli_warn(&a->common,
+				 "%s: a packed file is a safetensors file, which programs do not "
+				 "expect under a name that ends in %s",
+				 out, others[i]);
+	}
+}
+
 static void warn(const struct args *a, const struct tsr_packing *p)
 {
 	const char *path = p->source->path;
 	char reason[120];
 	uint64_t underflow = 0;
 
+	warn_name(a);
 	cli_warn_notes(&a->common, p->source);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
@@ -241,6 +261,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	o.open = &a->common.open;
 	o.max_shard_nbytes = a->common.max_shard;
+	o.weights_out = a->model;
 	o.rules = rules;
 	o.bounds = bounds;
 	o.nbounds = a->max_error.n;
@@ -255,8 +276,9 @@ const struct cli_cmd cmd_pack = {
 	.summary = "pack an FP32 checkpoint: split weights, 8-bit optimizer state",
 	.operands = "IN...",
 	.details =
-		"Packs the FP32 tensors of one or more inputs into one packed file, which any "
-		"safetensors reader opens as a BF16 model. Inputs are safetensors files and their "
+		"Packs the FP32 tensors of one or more inputs, and momenta and variances in BF16 "
+		"or F16, into one packed file, which any safetensors reader opens as a BF16 model. "
+		"Inputs are safetensors files and their "
 		"shards, .pt files, directories of torch.distributed.checkpoint, .npz and .npy; "
 		"the content decides. Weights, momenta and variances are recognized by their names "
 		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
