@@ -39,6 +39,8 @@ enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err
 
 /* Sync the entries of a directory. */
 enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err);
+/* The same for a name in a directory. */
+bool tsr_dir_has_in(const char *directory, const char *name);
 
 /* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);
