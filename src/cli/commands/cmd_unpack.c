@@ -18,7 +18,8 @@ struct args {
 
 static const struct cli_opt opts[] = {
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy",
-		"safetensors, pt, dcp, npz or npy (default: by OUT's extension, else what was packed)"),
+		"safetensors, pt, dcp, npz or npy (default: by OUT's extension, else what was "
+		"packed)"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"weights: write the model alone, without optimizer and anything else"),
 	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
