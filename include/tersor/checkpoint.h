@@ -60,6 +60,8 @@ struct tsr_tensor {
  * @as_stored: show the arrays of other tools' compressed states as they are, without decoding
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
+ * @numbered:  in a directory, states of parameters that names and shapes do not settle keep the
+ *             optimizer's numbers as names, with a note; false: refuse them
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -68,6 +70,7 @@ struct tsr_open_options {
 	bool as_stored;
 	const char *const *params;
 	size_t nparams;
+	bool numbered;
 };
 
 /* Refuse opaque elements and links, decode states. */

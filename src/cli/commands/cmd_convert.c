@@ -89,7 +89,7 @@ const struct cli_cmd cmd_convert = {
 		    "  tersor convert model.safetensors.index.json -o model.pt\n"
 		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n",
 	.opts = opts,
-	.takes = CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 4096,
