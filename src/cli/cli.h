@@ -13,7 +13,7 @@
 /*
  * The tool is src/cli, src/report, src/charts and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
- *   base/clock.h, base/fail.h, io/file.h, base/pipeline.h
+ *   base/clock.h, base/fail.h, io/dir.h, io/file.h, base/pipeline.h
  *   text/json.h, text/shape.h, text/text.h
  *   ckpt/checkpoint_model.h: the members of a checkpoint
  *   src/bench alone: format/safetensors.h, gpu/gpu_work.h, step/step.h

@@ -13,6 +13,7 @@
 #include "ckpt/checksum.h"
 #include "format/pickle.h"
 #include "format/value_walk.h"
+#include "names/optimizer_ids.h"
 #include "torch/torch.h"
 #include "torch/torch_archive.h"
 #include "torch/torch_write.h"
@@ -103,7 +104,6 @@ enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
 
 struct binding {
 	struct tsr_checkpoint *c;
-	bool *bound; /* per tensor */
 	struct tsr_err *err;
 };
 
@@ -147,7 +147,6 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 		return tsr_fail(b->err, TSR_E_FORMAT,
 				"%s: " TSR_TREE_KEY ": has tensor %.200s, which the file does not",
 				b->c->path, name);
-	b->bound[t - b->c->tensors] = true;
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor.array = t->plane[0];
 	v->tensor.requires_grad = requires_grad;
@@ -257,17 +256,8 @@ static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, siz
 	tsr_text_free(&where);
 	if (status != TSR_OK)
 		return status;
-	b.bound = calloc(c->ntensors + 1, sizeof(*b.bound));
-	status = b.bound ? bind(&b, root) : tsr_fail_nomem(err, c->path);
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
-		if (!b.bound[i])
-			status = tsr_build_note(c, err,
-						"%s: tensor %.200s is not part of what was saved "
-						"(" TSR_TREE_KEY ")",
-						c->path, c->tensors[i].name);
-	}
-	free(b.bound);
-	return status == TSR_OK ? tsr_build_tree(c, root, err) : status;
+	TSR_TRY(bind(&b, root));
+	return tsr_build_tree(c, root, err);
 }
 
 static enum tsr_status restore_meta(struct tsr_checkpoint *c, size_t at, struct tsr_err *err)
@@ -340,4 +330,110 @@ enum tsr_status tsr_tree_restore(struct tsr_checkpoint *c, struct tsr_err *err)
 		return restore_meta(c, i, err);
 	}
 	return t ? restore_tensor(c, t, err) : TSR_OK;
+}
+
+/* --- Completing --------------------------------------------------------------------------------- */
+
+static void mark_reached(const struct tsr_checkpoint *c, bool *reached)
+{
+	for (size_t i = 0; i < c->ntrees; i++) {
+		struct tsr_value_walk walk = { .root = c->trees[i], .mark = TSR_MARK_REACHED };
+		const struct tsr_value *v;
+
+		while ((v = tsr_value_walk_next(&walk)) != NULL) {
+			if (v->type == TSR_VALUE_TENSOR)
+				reached[v->tensor.array] = true;
+		}
+	}
+}
+
+/* A flat mapping of the tensors that no tree reaches, without items if there are none. */
+static enum tsr_status collect_others(struct tsr_checkpoint *c, const bool *reached,
+				      struct tsr_value *flat, struct tsr_err *err)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		if (!reached[t->plane[0]] &&
+		    !tsr_value_put(c->arena, flat, tsr_value_string(c->arena, t->name),
+				   tsr_value_tensor(c->arena, t->plane[0])))
+			return tsr_build_nomem(c, err);
+	}
+	return TSR_OK;
+}
+
+static bool has_optimizer(const struct tsr_value *mapping)
+{
+	for (size_t i = 1; mapping && i < mapping->list.n; i += 2) {
+		if (tsr_optim_is(mapping->list.items[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A model without a tree and an optimizer's: what a program that saves both would save.  A root that
+ * has the optimizer among its values gets the model beside it.
+ */
+static enum tsr_status join_model(struct tsr_checkpoint *c, struct tsr_value *model,
+				  struct tsr_err *err)
+{
+	struct tsr_value *tree = c->trees[0], *root = tsr_value_new(c->arena, TSR_VALUE_DICT);
+	const struct tsr_value *mapping = tsr_value_mapping(tree);
+	bool ok = root && tsr_value_put(c->arena, root, tsr_value_string(c->arena, "model"), model);
+
+	if (tsr_optim_is(tree))
+		ok = ok &&
+		     tsr_value_put(c->arena, root, tsr_value_string(c->arena, "optimizer"), tree);
+	else
+		for (size_t i = 0; ok && i < mapping->list.n; i++)
+			ok = tsr_value_add(c->arena, root, mapping->list.items[i]);
+	c->trees[0] = root;
+	return ok ? TSR_OK : tsr_build_nomem(c, err);
+}
+
+static enum tsr_status put_first(struct tsr_checkpoint *c, struct tsr_value *flat,
+				 struct tsr_err *err)
+{
+	TSR_TRY(tsr_build_tree(c, flat, err));
+	memmove(&c->trees[1], &c->trees[0], (c->ntrees - 1) * sizeof(*c->trees));
+	c->trees[0] = flat;
+	return TSR_OK;
+}
+
+static enum tsr_status complete(struct tsr_checkpoint *c, bool joined, struct tsr_value *flat,
+				struct tsr_err *err)
+{
+	if (!flat->list.n)
+		return TSR_OK;
+	if (!joined)
+		TSR_TRY(tsr_build_note(c, err,
+				       "%s: tensor %.200s is not part of what was saved "
+				       "(" TSR_TREE_KEY "; %zu in all)",
+				       c->path, flat->list.items[0]->text.bytes, flat->list.n / 2));
+	if (c->ntrees == 1 &&
+	    (tsr_optim_is(c->trees[0]) || (has_optimizer(tsr_value_mapping(c->trees[0])) &&
+					   !tsr_value_at(c->trees[0], "model"))))
+		return join_model(c, flat, err);
+	return put_first(c, flat, err);
+}
+
+enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct tsr_err *err)
+{
+	struct tsr_value *flat;
+	enum tsr_status status;
+	bool *reached;
+
+	if (!c->ntrees)
+		return TSR_OK;
+	flat = tsr_value_new(c->arena, TSR_VALUE_DICT);
+	if (!flat)
+		return tsr_build_nomem(c, err);
+	reached = calloc(c->narrays + 1, sizeof(*reached));
+	if (!reached)
+		return tsr_fail_nomem(err, c->path);
+	mark_reached(c, reached);
+	status = collect_others(c, reached, flat, err);
+	free(reached);
+	return status == TSR_OK ? complete(c, joined, flat, err) : status;
 }

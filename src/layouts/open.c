@@ -103,6 +103,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	}
 	TSR_TRY(tsr_build_index(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));
+	TSR_TRY(tsr_tree_complete(c, npaths > 1, err));
 	return tsr_torch_name_carried(c, err);
 }
 

@@ -12,7 +12,7 @@
 static void visit(struct tsr_value *root, size_t first, size_t *number, bool renumber)
 {
 	struct tsr_value_walk walk = { .root = root,
-				       .mark = renumber ? TSR_MARK_NUMBERED : TSR_MARK_REACHED };
+				       .mark = renumber ? TSR_MARK_NUMBERED : TSR_MARK_KEPT };
 	struct tsr_value *v;
 
 	while ((v = tsr_value_walk_next(&walk)) != NULL) {

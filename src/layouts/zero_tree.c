@@ -161,7 +161,7 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 
 static bool holds_tensor(const struct tsr_zero *z, struct tsr_value *v)
 {
-	struct tsr_value_walk walk = { .root = v, .mark = TSR_MARK_PLAIN };
+	struct tsr_value_walk walk = { .root = v, .mark = TSR_MARK_RANK };
 
 	while ((v = tsr_value_walk_next(&walk)) != NULL) {
 		if (v->type == TSR_VALUE_TENSOR && v->tensor.array >= z->first)
