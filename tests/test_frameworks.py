@@ -43,7 +43,7 @@ def copied(source, tmp_path):
 # ---- DeepSpeed, as it wrote them ----
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_partitions_become_whole_tensors(stage, tmp_path):
+def test_zero_partitions_become_whole_tensors(stage, tmp_path):
     found = joined(DEEPSPEED / f"{stage}-2rank", tmp_path)
     expected = arrays_in(FRAMEWORKS / "expected" / f"deepspeed-{stage}-2rank.safetensors")
     steps = {name: found.pop(name) for name in list(found) if name.endswith(".step")}
@@ -439,7 +439,7 @@ def test_universal_checkpoint_with_an_unknown_parameter_is_refused(tmp_path):
     ("trainer/checkpoint-30", "model.safetensors", 21),
     ("accelerate/checkpoint_0", "model.safetensors", 21),
     ("peft/checkpoint-20", "adapter_model.safetensors", 8)))
-def test_weights_optimizer_and_states_are_one_checkpoint(folder, weights, n, tmp_path):
+def test_hugging_face_weights_optimizer_and_states_are_one_checkpoint(folder, weights, n, tmp_path):
     source = FRAMEWORKS / folder
     found = joined(source, tmp_path)
     for name, array in arrays_in(source / weights).items():
@@ -561,7 +561,7 @@ def test_missing_tokenizer_files_make_no_note(tmp_path):
 
 # ---- FSDP ----
 
-def test_model_and_optimizer_of_fsdp_are_read_together(tmp_path):
+def test_fsdp_model_and_optimizer_are_read_together(tmp_path):
     source = FRAMEWORKS / "accelerate-fsdp" / "checkpoint-10"
     together = joined([source / "pytorch_model_fsdp_0", source / "optimizer_0"], tmp_path)
     assert joined(source, tmp_path) == together
@@ -569,3 +569,81 @@ def test_model_and_optimizer_of_fsdp_are_read_together(tmp_path):
     out = tmp_path / "joined.pt"
     run_tersor("convert", source, "-o", out, check=0)
     assert sorted(torchfile.load(out).keys()) == ["model", "optimizer"]
+
+
+# ---- Megatron ----
+
+MEGATRON = FRAMEWORKS / "states" / "megatron-legacy.pt"
+
+
+def megatron(folder, iteration=20, rank="mp_rank_00"):
+    at = folder / f"iter_{iteration:07}" / rank
+    at.mkdir(parents=True)
+    shutil.copy(MEGATRON, at / "model_optim_rng.pt")
+    (folder / "latest_checkpointed_iteration.txt").write_text(f"{iteration}")
+    return folder
+
+
+def test_megatron_legacy_masters_are_called_by_their_parameters(tmp_path):
+    source = megatron(tmp_path / "in")
+    found = joined(source, tmp_path)
+    plain = converted(MEGATRON, to=tmp_path / "plain.safetensors")
+    names = ("language_model.embedding.word_embeddings.weight",
+             "decoder.layers.0.mlp.linear_fc1.weight")
+    for i, name in enumerate(names):
+        assert found[f"{name}.fp32_param"] == plain[f"optimizer.fp32_from_fp16_params.0.{i}"]
+        for field in ("", ".exp_avg", ".exp_avg_sq"):
+            assert found[name + field] == plain[name + field]
+    assert joined(source / "iter_0000020", tmp_path) == found
+
+
+def test_megatron_iterations_before_the_latest_are_named(tmp_path):
+    megatron(tmp_path / "in", 10)
+    source = megatron(tmp_path / "in", 20)
+    assert "iter_0000010 is another one" in notes("inspect", source)
+
+
+def test_megatron_with_several_ranks_is_refused(tmp_path):
+    megatron(tmp_path / "in")
+    source = megatron(tmp_path / "in", rank="mp_rank_01")
+    refused(source, "mp_rank_01", "tensor or pipeline parallelism")
+
+
+def test_megatron_flat_buffers_are_refused(tmp_path):
+    source = megatron(tmp_path / "in")
+    (source / "iter_0000020" / "mp_rank_00" / "distrib_optim.pt").write_bytes(pt([]))
+    refused(source, "distrib_optim.pt", "torch_dist")
+
+
+@pytest.mark.parametrize("text", ("", "x", "20x", "-1", "21"))
+def test_megatron_tracker_is_the_number_of_an_iteration(text, tmp_path):
+    source = megatron(tmp_path / "in")
+    (source / "latest_checkpointed_iteration.txt").write_text(text)
+    refused(source, "iter")
+
+
+def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
+    source = tmp_path / "in"
+    at = source / "iter_0000005"
+    source.mkdir()
+    a = tensor(values(3, 2))
+    m = tensor(values(3, 2))
+    tensors = {"decoder.weight": a, "optimizer.state.exp_avg.decoder.weight": m}
+    torchfile.dcp(at, {name: torchfile.whole(t) for name, t in tensors.items()},
+                  paths={name: (name,) for name in tensors})
+    (at / "common.pt").write_bytes(pt({"iteration": 5, "rng": tensor(values(4))}))
+    (at / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
+    (source / "latest_checkpointed_iteration.txt").write_text("5")
+    found = joined(source, tmp_path)
+    assert found.pop("common.rng")[1] == [4]
+    assert found == {name: torchfile.as_array(t) for name, t in tensors.items()}
+    assert "left out: metadata.json" in notes("inspect", source)
+
+
+# ---- What tersor packed ----
+
+def test_packed_directory_is_unpacked_first(tmp_path):
+    out = tmp_path / "packed"
+    run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", f"{out}/", check=0)
+    line = one_line_error(run_tersor("convert", out, "-o", tmp_path / "out.safetensors"))
+    assert "is a packed directory; tersor unpack" in line

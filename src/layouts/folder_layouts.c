@@ -11,11 +11,26 @@
 
 /* The first that applies is used. */
 static const struct tsr_folder_layout layouts[] = {
+	{ tsr_packed_folder_detect, tsr_packed_folder_read },
 	{ tsr_dcp_folder_detect, tsr_dcp_folder_read },
 	{ tsr_fsdp_folder_detect, tsr_fsdp_folder_read },
 	{ tsr_deepspeed_detect, tsr_deepspeed_read },
+	{ tsr_megatron_detect, tsr_megatron_read },
 	{ tsr_hugging_face_detect, tsr_hugging_face_read },
 };
+
+/* --- What was packed file by file ---------------------------------------------------------------- */
+
+bool tsr_packed_folder_detect(const struct tsr_folder *d)
+{
+	return tsr_folder_has(d, "tersor.json");
+}
+
+enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
+{
+	return tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_UNPACK,
+			     "%s: is a packed directory", d->path);
+}
 
 /* --- What is in no layout ----------------------------------------------------------------------- */
 

@@ -25,6 +25,10 @@ enum tsr_status tsr_deepspeed_read(struct tsr_folder *d);
 bool tsr_universal_is(const struct tsr_folder *d);
 enum tsr_status tsr_universal_read(struct tsr_folder *d);
 
+/* Megatron-LM: its legacy files of one rank, or torch_dist below the file that names the latest. */
+bool tsr_megatron_detect(const struct tsr_folder *d);
+enum tsr_status tsr_megatron_read(struct tsr_folder *d);
+
 /* Transformers, Accelerate and PEFT: weights in one file or shards, an optimizer, other states. */
 bool tsr_hugging_face_detect(const struct tsr_folder *d);
 enum tsr_status tsr_hugging_face_read(struct tsr_folder *d);

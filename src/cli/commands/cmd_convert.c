@@ -82,7 +82,10 @@ const struct cli_cmd cmd_convert = {
 	.details =
 		"Writes the tensors of one or more inputs into another kind of file: safetensors, "
 		"in shards if wanted, a .pt for torch.load, NumPy's .npz or .npy. Inputs may also "
-		"be directories of torch.distributed.checkpoint. What a .pt holds besides tensors "
+		"be directories of torch.distributed.checkpoint, DeepSpeed, Megatron-LM, "
+		"Accelerate, "
+		"Transformers or PEFT, whose parts become whole tensors. What a .pt holds besides "
+		"tensors "
 		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
 		"--to flashoptim writes a packed file as a FlashOptim state dict.",
 	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"
