@@ -271,6 +271,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
+	if (a->model && cli_packs_directory(&a->common))
+		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
+				      "has its weights in a file of their own");
 	return cli_packs_directory(&a->common) ? cli_pack_directory(cmd, &a->common, &o, &how)
 					       : pack(cmd, a, &o);
 }
