@@ -23,7 +23,8 @@ struct tsr_bound {
 
 /**
  * struct tsr_pack_options - How to pack
- * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds
+ * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds; momenta and variances of
+ *           BF16 and F16 have them too if they have groups
  * @rules:   @nrules rules that settle the kind of tensors; TSR_KIND_OTHER keeps one raw
  * @bounds:  @nbounds limits that every packed tensor must meet
  * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "io/dir.h"
+#include "codec/narrow.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
 #include "ckpt/meta.h"
@@ -259,8 +260,8 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	t->shape = NULL;
 	if (status != TSR_OK)
 		return status;
-	if (t->coding.codec && t->dtype != TSR_F32)
-		return bad(r, t->name, "a codec on a tensor that was not F32");
+	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
+		return bad(r, t->name, "a codec on a tensor of a dtype that it does not take");
 	hash = tsr_json_get(v, "xxh3");
 	hash = tsr_json_type(hash) == TSR_JSON_ARRAY ? tsr_json_first(hash) : NULL;
 	for (unsigned i = 0; i < t->nplanes; i++) {

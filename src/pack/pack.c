@@ -12,6 +12,7 @@
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"
 #include "codec/measuring.h"
+#include "codec/narrow.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
@@ -100,12 +101,14 @@ static enum tsr_status check_source(struct packing *p)
 static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t)
 {
 	t->coding = (struct tsr_coding){ .group = 1 };
-	if (t->dtype == TSR_F32 && t->kind == TSR_KIND_WEIGHT)
+	if (t->kind == TSR_KIND_WEIGHT)
 		t->coding = o->weight;
-	else if (t->dtype == TSR_F32 && t->kind == TSR_KIND_MOMENTUM)
+	else if (t->kind == TSR_KIND_MOMENTUM)
 		t->coding = o->momentum;
-	else if (t->dtype == TSR_F32 && t->kind == TSR_KIND_VARIANCE)
+	else if (t->kind == TSR_KIND_VARIANCE)
 		t->coding = o->variance;
+	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
+		t->coding = (struct tsr_coding){ .group = 1 };
 	if (t->coding.codec && !t->coding.codec->grouped) {
 		t->coding.group = 1;
 		t->coding.scale = TSR_SCALE_E8M8;
@@ -140,7 +143,8 @@ static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walk
 		return TSR_OK;
 	}
 	coding.first = t->tile.first;
-	return t->coder->encode(t->coder, &coding, t->tile.n, &found->measure, &found->report, err);
+	return t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n, &found->measure,
+				&found->report, err);
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,

@@ -40,7 +40,7 @@ class Tensor:
     scale: str | None = None
     group: int | None = None
     error: dict | None = None           # as the file records it; None for `raw`
-    values: np.ndarray | None = None    # float32, flat: numpy cannot have every valid shape
+    values: np.ndarray | None = None    # float32 of any dtype, flat: numpy lacks some valid shapes
     raw: bytes | None = None            # the bytes of a `raw` tensor
     seed: int | None = None             # of a stochastic codec
 
@@ -51,7 +51,10 @@ class Tensor:
     @property
     def source_bytes(self):
         """The tensor's bytes in the source's container."""
-        return self.raw if self.values is None else self.values.astype("<f4").tobytes()
+        if self.values is None:
+            return self.raw
+        return (self.values.astype("<f4") if self.dtype == "F32"
+                else NARROW[self.dtype](self.values).astype("<u2")).tobytes()
 
 
 @dataclasses.dataclass
@@ -342,7 +345,8 @@ def parse_tensor(entry):
     check(not name.endswith(SUFFIXES), f"{name}: ends in a reserved suffix")
     check_known(entry["kind"], KINDS, "kind")
     check_known(entry["dtype"], BITS, "dtype")
-    check(codec == "raw" or entry["dtype"] == "F32", f"{name}: {codec} of {entry['dtype']}")
+    check(codec == "raw" or entry["dtype"] in ("F32", *NARROW)[:3 if scaled else 1],
+          f"{name}: {codec} of {entry['dtype']}")
     elements(entry["shape"])
     if scaled:
         check_known(entry["scale"], SCALE_DTYPE, "scale")
@@ -484,6 +488,30 @@ def widen_f16(narrow):
 WIDEN = {"BF16": widen_bf16, "F16": widen_f16, "F32": from_bits}
 
 
+def round_off(bits, count):
+    """Integers without their lowest bits: to nearest, ties to even."""
+    return (bits + (1 << count - 1) - 1 + (bits >> count & 1)) >> count
+
+
+def narrow_bf16(values):
+    bits = values.view(np.uint32).astype(np.int64)
+    return np.where(np.isnan(values), bits >> 16 | 0x40, round_off(bits, 16)).astype(np.uint16)
+
+
+def narrow_f16(values):
+    bits = values.view(np.uint32).astype(np.int64)
+    magnitude = bits & 0x7fffffff
+    # Below 2^-14 in units of 2^-24, which rint() rounds as it should; product and rint() are exact.
+    small = np.rint(np.minimum(np.abs(values), np.float32(1)).astype(np.float64) * 2**24)
+    large = np.minimum(round_off(magnitude, 13) - (127 - 15 << 10), 0x7c00)
+    narrow = np.where(magnitude < 0x38800000, small.astype(np.int64), large)
+    narrow = np.where(np.isnan(values), 0x7e00 | bits >> 13 & 0x1ff, narrow)
+    return (bits >> 31 << 15 | narrow).astype(np.uint16)
+
+
+NARROW = {"BF16": narrow_bf16, "F16": narrow_f16}
+
+
 def widen_scales(scale, stored):
     if scale == "e8m8":
         return from_bits(stored.astype(np.uint32) << 15)
@@ -569,7 +597,10 @@ def decode(tensor, planes):
     with np.errstate(all="ignore"):     # any pattern is valid, also infinities and NaN
         if codec in SCALED:
             scales = np.repeat(widen_scales(tensor.scale, stored[1]), tensor.group)
-            return decode_quantized(codec, stored[0], scales[:len(stored[0])])
+            values = decode_quantized(codec, stored[0], scales[:len(stored[0])])
+            if tensor.dtype == "F32":
+                return values
+            return WIDEN[tensor.dtype](NARROW[tensor.dtype](values))        # section 8.11
         if codec in TRUNCATED:
             return decode_truncated(codec, *stored)
         if len(stored) == 1:

@@ -283,8 +283,9 @@ const struct cli_cmd cmd_pack = {
 	.summary = "pack an FP32 checkpoint: split weights, 8-bit optimizer state",
 	.operands = "IN...",
 	.details =
-		"Packs the FP32 tensors of one or more inputs into one packed file, which any "
-		"safetensors reader opens as a BF16 model. Inputs are safetensors files and their "
+		"Packs the FP32 tensors of one or more inputs, and momenta and variances in BF16 "
+		"or F16, into one packed file, which any safetensors reader opens as a BF16 model. "
+		"Inputs are safetensors files and their "
 		"shards, .pt files, directories of torch.distributed.checkpoint, .npz and .npy; "
 		"the content decides. Weights, momenta and variances are recognized by their names "
 		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
