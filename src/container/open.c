@@ -5,13 +5,16 @@
 #include <string.h>
 
 #include "io/dir.h"
+#include "io/spool.h"
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"
+#include "container/packed_read.h"
 #include "container/tree.h"
 #include "names/import_states.h"
+#include "names/places.h"
 #include "names/state_dict.h"
 #include "torch/dcp.h"
 #include "torch/torch.h"
@@ -25,7 +28,7 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 	enum tsr_status status;
 	bool is_index = false;
 
-	TSR_TRY(tsr_file_open(path, &f, err));
+	TSR_TRY(tsr_spool_open(path, &f, err));
 	if (!c->path)
 		c->path = tsr_arena_copy(c->arena, path, strlen(path));
 	status = c->path ? tsr_sharded_detect(f, &is_index, err) : tsr_fail_nomem(err, path);
@@ -158,7 +161,9 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 		TSR_TRY(tsr_import_states(c, options, err));
 	}
 	TSR_TRY(tsr_build_index(c, err));
+	TSR_TRY(tsr_packed_share(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));
+	TSR_TRY(tsr_places_mark(c, err));
 	TSR_TRY(tsr_tree_complete(c, npaths > 1, err));
 	return tsr_torch_name_carried(c, err);
 }
