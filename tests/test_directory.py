@@ -277,9 +277,10 @@ def one_file(tmp_path, name, content):
 
 @pytest.mark.parametrize("name, content, reason", [
     ("a.pt", torchfile.pt({"a": 1}), "has no tensors"),
-    ("b.pt", torchfile.pt(torchfile.tensor(np.arange(999))), "has no FP32 weights or states to pack"),
-    ("c.safetensors", safetensors_bytes({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}},
-                                        bytes(8)), "would not become smaller"),
+    ("b.pt", torchfile.pt(torchfile.tensor(np.arange(999))), "has no weights or states to pack"),
+    ("c.safetensors", safetensors_bytes({"w": {"dtype": "F32", "shape": [200],
+                                               "data_offsets": [0, 800]}}, bytes(800)),
+     "would not become smaller"),
     ("d.pkl", b"\x80\x02}q\x00.", "a Python pickle outside of an archive"),
     ("e.txt", b"text", None),
     ("f.zip", b"PK\x03\x04 and nothing else", None),
@@ -387,11 +388,15 @@ def test_name_that_is_not_utf8_is_refused(source, tmp_path):
 
 # ---- Complete or absent ------------------------------------------------------------------------
 
+def shim(fault, inside):
+    return {**os.environ, "LC_ALL": "C", "LD_PRELOAD": LIBRARY, "TERSOR_FAULT": fault,
+            "TERSOR_FAULT_PATH": str(inside),
+            "ASAN_OPTIONS": "verify_asan_link_order=0:allocator_may_return_null=1"}
+
+
 def faulty(args, fault, inside):
-    env = {**os.environ, "LC_ALL": "C", "LD_PRELOAD": LIBRARY, "TERSOR_FAULT": fault,
-           "TERSOR_FAULT_PATH": str(inside),
-           "ASAN_OPTIONS": "verify_asan_link_order=0:allocator_may_return_null=1"}
-    return subprocess.run([BINARY, *map(str, args)], env=env, capture_output=True, text=True)
+    return subprocess.run([BINARY, *map(str, args)], env=shim(fault, inside), capture_output=True,
+                          text=True)
 
 
 @pytest.fixture
@@ -472,10 +477,8 @@ def test_force_replaces_no_other_directory(source, tmp_path):
 
 def test_directory_in_the_making_is_private(source, tmp_path):
     """Permissions are set before the directory can be entered."""
-    env = {**os.environ, "LD_PRELOAD": LIBRARY, "TERSOR_FAULT": "pwrite:2:stop",
-           "TERSOR_FAULT_PATH": str(tmp_path / ".p")}
-    job = subprocess.Popen([BINARY, "pack", source, "-o", tmp_path / "p", "-q"], env=env,
-                           stdout=subprocess.DEVNULL)
+    job = subprocess.Popen([BINARY, "pack", source, "-o", tmp_path / "p", "-q"],
+                           env=shim("pwrite:2:stop", tmp_path / ".p"), stdout=subprocess.DEVNULL)
     os.waitid(os.P_PID, job.pid, os.WSTOPPED | os.WNOWAIT)
     temp = next(tmp_path.glob(".p.*.tmp"))
     assert stat.S_IMODE(temp.stat().st_mode) == 0o700
