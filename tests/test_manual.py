@@ -83,6 +83,7 @@ def library(tmp_path_factory):
     for name in ("checkpoint", "big"):
         shutil.copy(CHECKPOINT.with_suffix(".pt"), folder / f"{name}.pt")
     shutil.copy(CHECKPOINT.with_name("flashadamw24-after.pt"), folder / "flash.pt")
+    shutil.copytree(DATA / "frameworks" / "trainer" / "checkpoint-30", folder / "checkpoint-30")
     for name in ("dcp", "recording"):
         shutil.copytree(CHECKPOINT.with_name(name), folder / name)
     for path in CHECKPOINT.with_name("hf").iterdir():
