@@ -51,6 +51,19 @@ struct tsr_tensor {
 	size_t plane[TSR_PLANES_MAX]; /* internal: which arrays of the checkpoint the planes are */
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
+	bool ruled; /* a rule of the user settled its kind */
+	bool model; /* what was saved around it says that it is part of the model's state_dict */
+	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
+	const char *field;
+	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
+};
+
+/* What becomes of Python objects that are no plain values (docs/containers.md). */
+enum tsr_opaque {
+	TSR_OPAQUE_KNOWN, /* carry those that frameworks save everywhere; refuse others */
+	TSR_OPAQUE_REFUSE, /* refuse all */
+	TSR_OPAQUE_CARRY, /* carry all as inert instructions, which an output has again */
+	TSR_OPAQUE_DROP, /* leave all out: None in their place, and a note */
 };
 
 /**
@@ -60,6 +73,7 @@ struct tsr_tensor {
  * @as_stored: show the arrays of other tools' compressed states as they are, without decoding
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
+ * @opaque:    what becomes of Python objects that are no plain values
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -68,6 +82,7 @@ struct tsr_open_options {
 	bool as_stored;
 	const char *const *params;
 	size_t nparams;
+	enum tsr_opaque opaque;
 };
 
 /* Refuse opaque elements and links, decode states. */

@@ -54,6 +54,7 @@ struct tsr_checkpoint {
 	struct tsr_meta *meta; /* sorted by key; without the entry of a packed file itself */
 	enum tsr_container container; /* of the first input */
 	bool packed;
+	enum tsr_opaque opaque; /* what becomes of Python objects that are no plain values */
 	bool coded; /* some tensors are in the compressed form of another tool */
 	unsigned generation; /* lossy generations so far: 0 for what was never packed */
 	struct tsr_shard shard; /* of the last packed file that was read */

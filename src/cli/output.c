@@ -101,13 +101,23 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+static void begin(struct tsr_text *json, const struct cli_cmd *cmd, const char *what)
 {
 	char schema[64];
 
-	snprintf(schema, sizeof(schema), "tersor.%s.v1", cmd->name);
+	snprintf(schema, sizeof(schema), "tersor.%s%s.v1", cmd->name, what);
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "schema", schema);
+}
+
+void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	begin(json, cmd, "");
+}
+
+void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	begin(json, cmd, "-directory");
 }
 
 /*
@@ -160,6 +170,8 @@ static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
 	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
 	tsr_coding_put_json(&t->coding, json);
+	if (t->narrow)
+		tsr_json_put_string(json, "narrow", t->narrow);
 	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
 }
 

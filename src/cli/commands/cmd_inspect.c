@@ -2,6 +2,7 @@
 /* tersor inspect: what a checkpoint or a recording contains, from its headers. */
 #include <stdio.h>
 
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/recording_report.h"
@@ -112,6 +113,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (in->n == 1 && tsr_recording_probe(in->items[0]))
 		return cli_inspect_recording(cmd, common, in->items[0], &common->open);
+	if (in->n == 1 && tsr_directory_is_packed(in->items[0]))
+		return cli_inspect_directory(cmd, common);
 	if (tsr_checkpoint_open(in->items, in->n, &common->open, &c, &err) != TSR_OK)
 		return cli_error(&err);
 	status = tsr_names_assign(c, NULL, 0, &err) == TSR_OK ? report(cmd, common, c)
