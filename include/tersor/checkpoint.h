@@ -98,7 +98,8 @@ struct tsr_checkpoint;
  * tsr_checkpoint_open() - Open files as one checkpoint
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
- *         torch.distributed.checkpoint; .npz, .npy.  Detected by content, never by name
+ *         torch.distributed.checkpoint; .npz, .npy.  Detected by content, never by name.  A FIFO, and
+ *         "/dev/stdin" if that is no regular file, is read to its end into a scratch file first
  * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
@@ -107,7 +108,8 @@ struct tsr_checkpoint;
  * Only a packed file knows its tensors' kinds; tsr_names_assign() finds those of others.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in
- * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
+ * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM; TSR_E_CANCELLED if a signal
+ * interrupted waiting for a stream.
  */
 TSR_API enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 					    const struct tsr_open_options *options,

@@ -97,7 +97,8 @@ struct tsr_packing;
 /**
  * tsr_pack() - Pack one or more files into one
  * @paths: @npaths inputs, see tsr_checkpoint_open()
- * @out:   path of the packed file; it is written beside it and renamed when complete
+ * @out:   path of the packed file; it is written beside it and renamed when complete.  "/dev/stdout" is
+ *         the standard output, which gets the complete file
  * @options: NULL for tsr_pack_defaults()
  * @run:   threads and progress; NULL: the calling thread only
  * @ret:   out: to be freed with tsr_packing_free(); set on TSR_OK, TSR_E_BOUND, TSR_E_DURABILITY

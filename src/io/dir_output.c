@@ -62,8 +62,8 @@ static int remove_entries(int fd, unsigned depth)
 /* Remove a file, link or directory and all in it; links are not followed.  -1 with errno. */
 static int remove_tree(int parent, const char *name, unsigned depth)
 {
-	int fd, failed, errnum;
 	struct stat st;
+	int fd, failed, errnum;
 
 	if (unlinkat(parent, name, 0) == 0)
 		return 0;

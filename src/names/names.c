@@ -14,6 +14,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/aliases.h"
+#include "names/name_rules.h"
 #include "names/roles.h"
 
 /* Components that wrappers put into the names of parameters. */
@@ -159,25 +160,28 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 {
 	regex_t regex;
 	const int failed = regcomp(&regex, rule->regex, REG_EXTENDED | REG_NOSUB);
+	size_t nmatches = 0;
 
 	if (failed) {
 		char reason[200];
 
 		regerror(failed, &regex, reason, sizeof(reason));
-		return tsr_fail(a->err, TSR_E_USAGE, "regular expression '%.200s': %s", rule->regex,
-				reason);
+		return tsr_name_rule_fail(rule->regex, reason, a->err);
 	}
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		if (k->settled || regexec(&regex, k->t->name, 0, NULL, 0) != 0)
+		if (regexec(&regex, k->t->name, 0, NULL, 0) != 0)
+			continue;
+		nmatches++;
+		if (k->settled)
 			continue;
 		k->settled = true;
 		k->t->kind = rule->kind;
 		k->t->ruled = true;
 	}
 	regfree(&regex);
-	return TSR_OK;
+	return tsr_name_rule_note(a->c, rule->regex, nmatches, a->err);
 }
 
 /* --- Joining states to weights --------------------------------------------------------------- */

@@ -50,7 +50,10 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
 		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, or "
 		"cosine (1 - cosine similarity)"),
-	CLI_OPT_FLAG("strict", strict, "fail if a tensor has values that its codec cannot store"),
+	CLI_OPT_FLAG(
+		"strict", strict,
+		"fail if a tensor has values that its codec cannot store, or if a --keep or --map "
+		"matches no tensor"),
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),
