@@ -34,6 +34,9 @@ bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 /* Whether anything has this name, even a dangling link. */
 bool tsr_dir_has(const char *path);
 
+/* The same for a name in a directory. */
+bool tsr_dir_has_in(const char *directory, const char *name);
+
 /* A new directory that only its owner can use. */
 enum tsr_status tsr_dir_make(const char *path, struct tsr_err *err);
 
@@ -42,8 +45,6 @@ enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err
 
 /* Sync the entries of a directory. */
 enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err);
-/* The same for a name in a directory. */
-bool tsr_dir_has_in(const char *directory, const char *name);
 
 /* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);
