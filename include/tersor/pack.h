@@ -37,6 +37,9 @@ struct tsr_bound {
  *            take.  The output then has the rest and names this file.  It is in the directory of the
  *            output, both are absent before, and it is published first.  Not with @max_shard_nbytes.
  *            NULL: one file
+ * @other:   the coding of what an optimizer keeps in FP32, in tensors of rank 1 or more, and no kind is
+ *           known for; without a codec it stays raw
+ * @min_elements: tensors with fewer elements stay raw; 0 or 1: none do
  */
 struct tsr_pack_options {
 	size_t size; /* of this struct: set by tsr_pack_defaults() */
@@ -53,17 +56,30 @@ struct tsr_pack_options {
 	const struct tsr_open_options *open;
 	uint64_t max_shard_nbytes;
 	const char *weights_out;
+	struct tsr_coding other;
+	uint64_t min_elements;
 };
 
-/* bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32. */
+/* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */
+#define TSR_MIN_ELEMENTS_DEFAULT 16u
+
+/*
+ * bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32; other state and tensors below
+ * TSR_MIN_ELEMENTS_DEFAULT elements raw.
+ */
 TSR_API struct tsr_pack_options tsr_pack_defaults(void);
 
-/* Why a tensor was kept raw: it has elements that its codec cannot represent. */
+/*
+ * Why a tensor was kept raw: it has elements that its codec cannot represent, or, from
+ * TSR_RAW_SMALL on, it is none to be packed unless a rule says so.
+ */
 enum tsr_raw_reason {
 	TSR_RAW_NO, /* it was packed, or is not of a kind to pack */
 	TSR_RAW_NONFINITE, /* NaN or infinite elements */
 	TSR_RAW_NEGATIVE, /* negative variances */
 	TSR_RAW_OVERFLOW, /* finite elements or scales past the range of the narrow format */
+	TSR_RAW_SMALL, /* fewer elements than the options ask for */
+	TSR_RAW_INTEGERS, /* all elements are integers, and the codec would change some */
 };
 
 /* What became of one tensor. */

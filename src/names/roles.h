@@ -14,6 +14,7 @@ enum tsr_role {
 	TSR_ROLE_MASTER, /* an FP32 copy of the weight that an optimizer keeps */
 	TSR_ROLE_STEP, /* the number of steps that the optimizer took */
 	TSR_ROLE_SCALAR, /* powers of betas and their like */
+	TSR_ROLE_STATE, /* something else that an optimizer keeps */
 };
 
 struct tsr_tensor_role {

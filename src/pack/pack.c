@@ -2,6 +2,7 @@
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct packing {
 	struct tsr_checkpoint *c; /* result->source: its tensors have the codings to be used */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
 	const char *out_path;
+	bool *integers; /* per tensor: whether all elements are */
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
 	struct tsr_meta *meta, *weights_meta; /* of the output */
@@ -46,6 +48,7 @@ struct tsr_pack_options tsr_pack_defaults(void)
 		.weight = tsr_coding_default(tsr_codec_find("bf16+ulp8")),
 		.momentum = tsr_coding_default(tsr_codec_find("softsign8")),
 		.variance = tsr_coding_default(tsr_codec_find("sqrt8")),
+		.min_elements = TSR_MIN_ELEMENTS_DEFAULT,
 	};
 }
 
@@ -69,6 +72,12 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 		snprintf(text, room,
 			 "%" PRIu64 " values and %" PRIu64 " scales overflow the narrow format",
 			 m->overflow + t->report.narrow_overflow, t->report.scale_overflow);
+		break;
+	case TSR_RAW_SMALL:
+		snprintf(text, room, "few elements");
+		break;
+	case TSR_RAW_INTEGERS:
+		snprintf(text, room, "only integers");
 		break;
 	}
 }
@@ -100,17 +109,34 @@ static enum tsr_status check_source(struct packing *p)
 	return TSR_OK;
 }
 
-static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t)
+/* The coding for tensors of this kind; without a codec where they stay raw. */
+static struct tsr_coding coding_for(const struct tsr_pack_options *o, const struct tsr_tensor *t)
 {
-	t->coding = (struct tsr_coding){ .group = 1 };
-	if (t->kind == TSR_KIND_WEIGHT)
-		t->coding = o->weight;
-	else if (t->kind == TSR_KIND_MOMENTUM)
-		t->coding = o->momentum;
-	else if (t->kind == TSR_KIND_VARIANCE)
-		t->coding = o->variance;
+	const struct tsr_coding raw = { .group = 1 };
+
+	switch (t->kind) {
+	case TSR_KIND_WEIGHT:
+		return o->weight;
+	case TSR_KIND_MOMENTUM:
+		return o->momentum;
+	case TSR_KIND_VARIANCE:
+		return o->variance;
+	case TSR_KIND_OTHER:
+		break;
+	}
+	return t->field && t->rank && o->other.codec ? o->other : raw;
+}
+
+static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t,
+			  struct tsr_packed_tensor *r)
+{
+	t->coding = coding_for(o, t);
 	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
 		t->coding = (struct tsr_coding){ .group = 1 };
+	if (t->coding.codec && !t->ruled && (t->numel ? t->numel : 1) < o->min_elements) {
+		t->coding = (struct tsr_coding){ .group = 1 };
+		r->raw = TSR_RAW_SMALL;
+	}
 	if (t->coding.codec && !t->coding.codec->grouped) {
 		t->coding.group = 1;
 		t->coding.scale = TSR_SCALE_E8M8;
@@ -129,7 +155,18 @@ struct found {
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 	bool apart;
+	bool integers; /* all elements are */
 };
+
+/* Whether all elements are integers that FP32 counts to without a gap. */
+static bool all_integers(const float *x, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		if (!(fabsf(x[i]) <= 16777216.0f) || x[i] != truncf(x[i]))
+			return false;
+	}
+	return true;
+}
 
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
@@ -143,6 +180,7 @@ static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walk
 	coding.first = t->tile.first;
 	if (!coding.codec)
 		return TSR_OK;
+	found->integers = all_integers(t->data, t->tile.n);
 	if (t->has_planes)
 		tsr_measure_add(&found->measure, t->data, t->data, t->tile.n);
 	else
@@ -167,7 +205,9 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	if (t->tile.first == 0 && t->tensor->coding.codec) {
 		r->measure = (struct tsr_measure){ 0 };
 		r->report = (struct tsr_encode_report){ 0 };
+		p->integers[t->tile.tensor] = true;
 	}
+	p->integers[t->tile.tensor] = p->integers[t->tile.tensor] && found->integers;
 	if (t->tensor->coding.codec)
 		tsr_measure_merge(&r->measure, &found->measure);
 	r->report.scale_underflow += found->report.scale_underflow;
@@ -212,17 +252,24 @@ static enum tsr_status encode_all(struct packing *p)
 
 /* --- What was measured ----------------------------------------------------------------------- */
 
-static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r)
+/* Whether a codec has no sign: any other kind may have it, too. */
+static bool is_unsigned(const struct tsr_codec *codec)
+{
+	return codec->grouped && codec->kinds == TSR_KIND_VARIANCE;
+}
+
+static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r,
+				      bool integers)
 {
 	if (!t->coding.codec || t->coding.codec->planes[0].dtype == TSR_F32)
 		return TSR_RAW_NO;
 	if (r->measure.nonfinite)
 		return TSR_RAW_NONFINITE;
-	if (t->kind == TSR_KIND_VARIANCE && r->measure.negative && t->coding.codec->grouped)
+	if (r->measure.negative && is_unsigned(t->coding.codec))
 		return TSR_RAW_NEGATIVE;
 	if (r->measure.overflow || r->report.scale_overflow || r->report.narrow_overflow)
 		return TSR_RAW_OVERFLOW;
-	return TSR_RAW_NO;
+	return integers && !t->ruled && r->measure.max_ulp ? TSR_RAW_INTEGERS : TSR_RAW_NO;
 }
 
 /* Keep the tensors raw that their codec cannot hold; *again_ret says whether there are any. */
@@ -234,12 +281,12 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		struct tsr_tensor *t = &p->c->tensors[i];
 		struct tsr_packed_tensor *r = &p->result->tensors[i];
-		const enum tsr_raw_reason raw = raw_reason(t, r);
+		const enum tsr_raw_reason raw = raw_reason(t, r, p->integers[i]);
 
 		if (raw == TSR_RAW_NO)
 			continue;
 		r->raw = raw;
-		if (p->options->strict) {
+		if (p->options->strict && raw < TSR_RAW_SMALL) {
 			tsr_raw_reason_text(r, reason, sizeof(reason));
 			return tsr_fail_hint(p->err, TSR_E_UNSUPPORTED, TSR_HINT_STRICT,
 					     "%s: tensor %.200s: found %s, expected none",
@@ -379,7 +426,8 @@ static enum tsr_status prepare(struct packing *p)
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
 	p->apart = calloc(c->ntensors + 1, sizeof(*p->apart));
-	if (!p->stored.tensors || !p->result->tensors || !p->apart)
+	p->integers = calloc(c->ntensors + 1, sizeof(*p->integers));
+	if (!p->stored.tensors || !p->result->tensors || !p->apart || !p->integers)
 		return tsr_fail_nomem(p->err, p->out_path);
 	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
 	if (!p->errors)
@@ -388,7 +436,7 @@ static enum tsr_status prepare(struct packing *p)
 		p->stored.tensors[i] = c->tensors[i];
 		c->tensors[i].narrow = NULL;
 		if (!is_kept(p, i))
-			choose_coding(p->options, &c->tensors[i]);
+			choose_coding(p->options, &c->tensors[i], &p->result->tensors[i]);
 	}
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
@@ -449,6 +497,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	free(p.weights_meta);
 	free(p.stored.tensors);
 	free(p.apart);
+	free(p.integers);
 	tsr_plane_hashes_free(&p.hashes);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
 		p.result->source = NULL;

@@ -208,6 +208,7 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 	pack.weight = r->result->coding[TSR_PART_WEIGHT];
 	pack.momentum = r->result->coding[TSR_PART_MOMENTUM];
 	pack.variance = r->result->coding[TSR_PART_VARIANCE];
+	pack.min_elements = 0;
 	pack.force = o->force;
 	pack.dry_run = o->dry_run;
 	pack.max_shard_nbytes = o->max_shard_nbytes;
