@@ -122,7 +122,7 @@ def provide(commands, library, folder):
     for command, _ in commands:
         words = command.replace("\\\n", " ").split()
         for before, word in zip([""] + words, words):
-            if re.fullmatch(r"-f?o|--output", before):
+            if re.fullmatch(r"-f?o|--output|--model", before):
                 made.add(word)
             elif word in made or not re.fullmatch(r"\w[\w.-]*", word):
                 continue

@@ -53,6 +53,14 @@ struct tsr_tensor {
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
 };
 
+/* What becomes of Python objects that are no plain values (docs/containers.md). */
+enum tsr_opaque {
+	TSR_OPAQUE_KNOWN, /* carry those that frameworks save everywhere; refuse others */
+	TSR_OPAQUE_REFUSE, /* refuse all */
+	TSR_OPAQUE_CARRY, /* carry all as inert instructions, which an output has again */
+	TSR_OPAQUE_DROP, /* leave all out: None in their place, and a note */
+};
+
 /**
  * struct tsr_open_options - How to read files that leave something open
  * @as:        the type of opaque elements (|V1, <V2) of .npy files; TSR_DTYPE_COUNT: refuse them
@@ -60,6 +68,7 @@ struct tsr_tensor {
  * @as_stored: show the arrays of other tools' compressed states as they are, without decoding
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
+ * @opaque:    what becomes of Python objects that are no plain values
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -68,6 +77,7 @@ struct tsr_open_options {
 	bool as_stored;
 	const char *const *params;
 	size_t nparams;
+	enum tsr_opaque opaque;
 };
 
 /* Refuse opaque elements and links, decode states. */

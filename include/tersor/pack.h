@@ -23,7 +23,8 @@ struct tsr_bound {
 
 /**
  * struct tsr_pack_options - How to pack
- * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds
+ * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds; momenta and variances of
+ *           BF16 and F16 have them too if they have groups
  * @rules:   @nrules rules that settle the kind of tensors; TSR_KIND_OTHER keeps one raw
  * @bounds:  @nbounds limits that every packed tensor must meet
  * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw
@@ -31,6 +32,11 @@ struct tsr_bound {
  * @dry_run: only plan: read headers, write nothing
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
  * @max_shard_nbytes: the most data of one packed file; tensors are not split.  0: one file
+ * @weights_out: the path of a plain safetensors file for the weights, as narrow as they are stored,
+ *            and for raw tensors that are no states, under their names: what loaders of the model
+ *            take.  The output then has the rest and names this file.  It is in the directory of the
+ *            output, both are absent before, and it is published first.  Not with @max_shard_nbytes.
+ *            NULL: one file
  */
 struct tsr_pack_options {
 	size_t size; /* of this struct: set by tsr_pack_defaults() */
@@ -46,6 +52,7 @@ struct tsr_pack_options {
 	bool dry_run;
 	const struct tsr_open_options *open;
 	uint64_t max_shard_nbytes;
+	const char *weights_out;
 };
 
 /* bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32. */
@@ -85,7 +92,7 @@ struct tsr_packing;
  *
  * Return: TSR_OK; TSR_E_BOUND if a bound is exceeded; TSR_E_UNSUPPORTED for an input that is packed
  * already, a reserved name, or with @strict a tensor that would stay raw; or whatever reading and
- * writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, nothing is left at @out.
+ * writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, nothing is left at @out or @weights_out.
  */
 TSR_API enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
 				 const struct tsr_pack_options *options, const struct tsr_run *run,

@@ -54,9 +54,11 @@ struct tsr_checkpoint {
 	struct tsr_meta *meta; /* sorted by key; without the entry of a packed file itself */
 	enum tsr_container container; /* of the first input */
 	bool packed;
+	enum tsr_opaque opaque; /* what becomes of Python objects that are no plain values */
 	bool coded; /* some tensors are in the compressed form of another tool */
 	unsigned generation; /* lossy generations so far: 0 for what was never packed */
 	struct tsr_shard shard; /* of the last packed file that was read */
+	const char *weights; /* the name of the file beside it that has its weights; NULL: none */
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */

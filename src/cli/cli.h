@@ -13,7 +13,7 @@
 /*
  * The tool is src/cli, src/report, src/charts and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
- *   base/clock.h, base/fail.h, io/file.h, base/pipeline.h
+ *   base/clock.h, base/fail.h, io/dir.h, io/file.h, base/pipeline.h
  *   text/json.h, text/shape.h, text/text.h
  *   ckpt/checkpoint_model.h: the members of a checkpoint
  *   src/bench alone: format/safetensors.h, gpu/gpu_work.h, step/step.h
@@ -92,7 +92,7 @@ struct cli_opt {
 /* Options that several commands take; bits of cli_cmd.takes. */
 enum cli_takes {
 	CLI_WRITES = 1, /* -o, --max-shard-size, -f, --dry-run */
-	CLI_READS = 2, /* --follow-symlinks, --as, --params */
+	CLI_READS = 2, /* --follow-symlinks, --as, --params, --opaque */
 	CLI_DRAWS = 4, /* --csv, --svg, --html */
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
@@ -106,7 +106,7 @@ struct cli_common {
 	uint64_t max_shard;
 	bool force, dry_run;
 	bool follow;
-	const char *as, *params;
+	const char *as, *params, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
 	struct cli_optional csv;
 	const char *svg, *html;

@@ -79,6 +79,16 @@ static int read_params(const struct cli_cmd *cmd, struct cli_common *common, str
 	return split_lines(in, &common->open);
 }
 
+/* NULL: the option was not given. */
+static enum tsr_opaque opaque_of(const char *word)
+{
+	if (!word)
+		return TSR_OPAQUE_KNOWN;
+	if (strcmp(word, "carry") == 0)
+		return TSR_OPAQUE_CARRY;
+	return strcmp(word, "drop") == 0 ? TSR_OPAQUE_DROP : TSR_OPAQUE_REFUSE;
+}
+
 int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *ret)
 {
 	int status = CLI_OK;
@@ -86,6 +96,7 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	*ret = (struct cli_input){ 0 };
 	common->open = tsr_open_defaults();
 	common->open.follow = common->follow;
+	common->open.opaque = opaque_of(common->opaque);
 	if (common->as)
 		status = parse_as(cmd, common->as, &common->open.as);
 	if (status == CLI_OK && common->params)

@@ -93,13 +93,23 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+static void begin(struct tsr_text *json, const struct cli_cmd *cmd, const char *what)
 {
 	char schema[64];
 
-	snprintf(schema, sizeof(schema), "tersor.%s.v1", cmd->name);
+	snprintf(schema, sizeof(schema), "tersor.%s%s.v1", cmd->name, what);
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "schema", schema);
+}
+
+void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	begin(json, cmd, "");
+}
+
+void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	begin(json, cmd, "-directory");
 }
 
 /*

@@ -30,28 +30,41 @@ struct verifying {
 
 /* A thread's memory for the tile it verifies. */
 struct extra {
-	_Alignas(float) unsigned char original[TSR_TILE_NBYTES];
+	_Alignas(float) unsigned char original[TSR_TILE_NBYTES]; /* FP32 values, or bytes */
+	uint16_t narrow[TSR_TILE_ELEMENTS];
 	struct tsr_measure measure;
 	uint64_t nonfinite;
 	bool bytes_differ;
 };
 
-/* What a part of the original holds, decoded if it is a compressed state of another tool. */
-static enum tsr_status read_original(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
-				     const struct tsr_walked *r, void *out, struct tsr_err *err)
+/* Elements of the original, decoded if it is a compressed state of another tool. */
+static enum tsr_status read_decoded(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				    uint64_t first, size_t n, float *x, struct tsr_err *err)
 {
-	struct tsr_read_scratch *scratch;
+	struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
 	enum tsr_status status;
 
-	if (!t->coding.codec)
-		return tsr_array_read(c, &c->arrays[t->plane[0]], r->offset, r->nbytes, out, err);
-	scratch = malloc(sizeof(*scratch));
 	if (!scratch)
 		return tsr_fail_nomem(err, c->path);
-	status = tsr_tensor_read_f32(c, t, r->offset / sizeof(float), r->nbytes / sizeof(float),
-				     scratch, out, err);
+	status = tsr_tensor_read_f32(c, t, first, n, scratch, x, err);
 	free(scratch);
 	return status;
+}
+
+/* What a part of the original holds: FP32 values where the packed tensor has a codec, else bytes. */
+static enum tsr_status read_original(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				     const struct tsr_walked *r, struct extra *e,
+				     struct tsr_err *err)
+{
+	float *x = (float *)(void *)e->original;
+
+	if (r->tensor->coding.codec && t->coding.codec)
+		return read_decoded(c, t, r->tile.first, r->tile.n, x, err);
+	if (r->tensor->coding.codec)
+		return tsr_tensor_read_plain(c, t, r->tile.first, r->tile.n, e->narrow, x, err);
+	if (t->coding.codec)
+		return read_decoded(c, t, r->offset / sizeof(*x), r->nbytes / sizeof(*x), x, err);
+	return tsr_array_read(c, &c->arrays[t->plane[0]], r->offset, r->nbytes, e->original, err);
 }
 
 static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walked *r,
@@ -60,16 +73,18 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	struct verifying *w = ctx;
 	struct extra *e = extra;
 	const struct tsr_tensor *original = w->original[r->tile.tensor];
+	const bool coded = r->tensor->coding.codec != NULL;
+	const float *x = (const float *)(const void *)e->original;
 
-	e->nonfinite = tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
+	e->nonfinite = coded ? tsr_count_nonfinite(TSR_F32, r->data, r->tile.n * sizeof(float))
+			     : tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
 	e->measure = (struct tsr_measure){ 0 };
 	e->bytes_differ = false;
 	if (!original)
 		return TSR_OK;
-	TSR_TRY(read_original(w->v->original, original, r, e->original, err));
-	if (r->tensor->coding.codec)
-		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data,
-				r->tile.n);
+	TSR_TRY(read_original(w->v->original, original, r, e, err));
+	if (coded)
+		tsr_measure_add(&e->measure, x, r->data, r->tile.n);
 	else
 		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
 	return TSR_OK;

@@ -23,6 +23,12 @@ struct tsr_container_row {
 
 const struct tsr_container_row *tsr_container_row(enum tsr_container container);
 
+/*
+ * Whether a file is in one of the containers, or was written by PyTorch in a form that is refused by
+ * name, as its content shows.  A damaged file can be either.
+ */
+enum tsr_status tsr_container_probe(const struct tsr_file *f, bool *ret, struct tsr_err *err);
+
 /* Add what a file in one of the containers holds to a checkpoint; takes ownership of @f. */
 enum tsr_status tsr_container_read(struct tsr_checkpoint *c, struct tsr_file *f,
 				   const struct tsr_open_options *options, struct tsr_err *err);

@@ -15,6 +15,7 @@
 #include "names/import_states.h"
 #include "names/state_dict.h"
 #include "torch/dcp.h"
+#include "torch/torch.h"
 
 /* --- One input -------------------------------------------------------------------------------- */
 
@@ -159,7 +160,8 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	}
 	TSR_TRY(tsr_build_index(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));
-	return tsr_tree_complete(c, npaths > 1, err);
+	TSR_TRY(tsr_tree_complete(c, npaths > 1, err));
+	return tsr_torch_name_carried(c, err);
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
@@ -174,6 +176,7 @@ enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return tsr_fail_nomem(err, paths[0]);
+	c->opaque = o.opaque;
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
 	status = c->arena ? read_all(c, paths, npaths, &o, err) : tsr_fail_nomem(err, paths[0]);
 	if (status != TSR_OK) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of one output: a single file, or shards and their index, published together. */
+/* The files of one output, published together: one file, shards and their index, or a packed pair. */
 #include "container/outputs.h"
 
 #include <stdlib.h>
@@ -125,18 +125,39 @@ static enum tsr_status name_shards(struct tsr_outputs *o, struct tsr_err *err)
 	return o->force ? list_old(o, err) : TSR_OK;
 }
 
-enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
-				 struct tsr_err *err)
+static enum tsr_status start(struct tsr_outputs *o, const char *path, bool force, size_t n,
+			     struct tsr_err *err)
 {
 	*o = (struct tsr_outputs){ .path = path, .force = force, .n = n };
 	o->paths = calloc(n + 1, sizeof(char *));
 	o->files = calloc(n, sizeof(struct tsr_outfile *));
-	if (!o->paths || !o->files)
-		return tsr_fail_nomem(err, path);
+	return o->paths && o->files ? TSR_OK : tsr_fail_nomem(err, path);
+}
+
+enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
+				 struct tsr_err *err)
+{
+	TSR_TRY(start(o, path, force, n, err));
+	o->indexed = n > 1;
 	if (n > 1)
 		return name_shards(o, err);
 	o->paths[0] = strdup(path);
 	return o->paths[0] ? TSR_OK : tsr_fail_nomem(err, path);
+}
+
+enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, const char *weights,
+				      bool force, struct tsr_err *err)
+{
+	const size_t dir = directory_len(path);
+
+	TSR_TRY(start(o, path, force, 2, err));
+	if (directory_len(weights) != dir || strncmp(weights, path, dir) != 0 ||
+	    !tsr_dir_is_name(weights + dir) || strcmp(weights, path) == 0)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: expected another name in the directory of %s", weights, path);
+	o->paths[0] = strdup(weights);
+	o->paths[1] = strdup(path);
+	return o->paths[0] && o->paths[1] ? TSR_OK : tsr_fail_nomem(err, path);
 }
 
 const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i)
@@ -149,9 +170,14 @@ const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i)
 enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
 				  struct tsr_err *err)
 {
-	for (size_t i = 0; i < o->n + (o->n > 1); i++) {
+	for (size_t i = 0; i < o->n + o->indexed; i++) {
 		for (unsigned f = 0; f < inputs->nfiles; f++)
 			TSR_TRY(tsr_file_check_not(inputs->files[f], o->paths[i], err));
+		if (o->n > 1 && !o->indexed && o->force && tsr_dir_has(o->paths[i]))
+			return tsr_fail(err, TSR_E_IO,
+					"%s: exists, and two files cannot be replaced at once; "
+					"remove %s and %s first",
+					o->paths[i], o->paths[0], o->paths[1]);
 		TSR_TRY(tsr_outfile_check_target(o->paths[i], o->force, err));
 	}
 	return TSR_OK;
@@ -196,7 +222,7 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 		one = publish_index(o, index, err);
 		status = one == TSR_OK ? status : one;
 	}
-	if (o->n > 1 && status == TSR_OK) {
+	if (status == TSR_OK) {
 		for (size_t i = 0; i < o->nold; i++)
 			tsr_dir_remove_file(o->old[i]);
 	} else if (o->n > 1 && status != TSR_E_DURABILITY) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of one output: a single file, or shards and their index, published together. */
+/* The files of one output, published together: one file, shards and their index, or a packed pair. */
 #ifndef TSR_CONTAINER_OUTPUTS_H
 #define TSR_CONTAINER_OUTPUTS_H
 
@@ -10,8 +10,9 @@
 struct tsr_outputs {
 	const char *path; /* that the user gave */
 	bool force;
-	size_t n; /* files that hold tensors: 1, or the shards */
-	char **paths; /* of the n files, then of the index if n > 1 */
+	size_t n; /* files that hold tensors: 1, the shards, or a file of weights and the rest */
+	bool indexed; /* they are shards */
+	char **paths; /* of the n files, then of the index of shards */
 	struct tsr_outfile **files; /* once created, n of them */
 	size_t nold;
 	char **old; /* shards of the index that will be replaced */
@@ -25,6 +26,13 @@ struct tsr_outputs {
  */
 enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
 				 struct tsr_err *err);
+
+/*
+ * Two files in this order: @weights, which is in the directory of @path under another name, and @path.
+ * They cannot be replaced at once, so @force does not apply.
+ */
+enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, const char *weights,
+				      bool force, struct tsr_err *err);
 
 /* Whether the files could be created now, and none of them is an input. */
 enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,

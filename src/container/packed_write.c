@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
+#include "container/tree.h"
 #include "container/writer.h"
 #include "tersor/version.h"
 
@@ -76,6 +77,13 @@ enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry 
 	*ret = arrays;
 	*n_ret = n;
 	return status;
+}
+
+bool tsr_packed_is_weight(const struct tsr_tensor *t, unsigned plane)
+{
+	return (t->kind == TSR_KIND_WEIGHT || t->kind == TSR_KIND_OTHER) &&
+	       strcmp(t->name, TSR_TREE_TENSOR) != 0 &&
+	       (!t->coding.codec || !t->coding.codec->planes[plane].suffix[0]);
 }
 
 /* --- Error summaries ----------------------------------------------------------------------------- */
@@ -191,6 +199,8 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 	tsr_json_put_u64(json, "generation", source->generation);
 	if (shard->count > 1)
 		compose_shard(source, shard, json);
+	if (shard->weights)
+		tsr_json_put_string(json, "weights", shard->weights);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = shard->first; i < shard->end; i++)
 		compose_tensor(&source->tensors[i], json);

@@ -22,7 +22,11 @@ struct tsr_packed_source {
 struct tsr_packed_shard {
 	uint64_t number, count; /* from 1 on */
 	size_t first, end;
+	const char *weights; /* NULL, or the name of the file that has their weights */
 };
+
+/* Whether a plane of a tensor goes into a file of weights if there is one. */
+bool tsr_packed_is_weight(const struct tsr_tensor *t, unsigned plane);
 
 /*
  * The arrays that a packed file has of the tensors of a checkpoint in their codings, tensor by tensor,

@@ -132,6 +132,12 @@ static bool is_true(const struct tsr_value *v)
 
 static enum tsr_status bind(struct binding *b, struct tsr_value *v);
 
+static enum tsr_status bad_tensor(const struct binding *b)
+{
+	return tsr_fail(b->err, TSR_E_FORMAT,
+			"%s: " TSR_TREE_KEY ": found a parameter that is not a tensor", b->c->path);
+}
+
 static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const char *name)
 {
 	const bool requires_grad = is_true(v->call.args->list.items[4]);
@@ -145,31 +151,76 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 	v->tensor.array = t->plane[0];
 	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = false;
+	v->tensor.attributes = NULL;
 	return TSR_OK;
+}
+
+/* A tensor with attributes: the call that makes it is in the arguments of another. */
+static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct tsr_value *call,
+				  struct tsr_value *attributes)
+{
+	const char *name = rebuilt_name(call);
+
+	if (!name)
+		return bad_tensor(b);
+	TSR_TRY(bind_tensor(b, call, name));
+	v->type = TSR_VALUE_TENSOR;
+	v->tensor = call->tensor;
+	v->tensor.attributes = attributes;
+	return bind(b, attributes);
 }
 
 /* A parameter is its tensor, marked as one. */
 static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v)
 {
 	const struct tsr_value *args = v->call.args;
-	struct tsr_value *tensor;
+	struct tsr_value *tensor, *attributes;
+	bool requires_grad;
 
 	tensor = args && args->type == TSR_VALUE_TUPLE && args->list.n >= 2 ? args->list.items[0]
 									    : NULL;
 	TSR_TRY(bind(b, tensor));
 	if (!tensor || tensor->type != TSR_VALUE_TENSOR)
-		return tsr_fail(b->err, TSR_E_FORMAT,
-				"%s: " TSR_TREE_KEY ": found a parameter that is not a tensor",
-				b->c->path);
-	v->tensor.requires_grad = is_true(args->list.items[1]);
+		return bad_tensor(b);
+	requires_grad = is_true(args->list.items[1]);
+	attributes = args->list.n > 3 && args->list.items[3]->type == TSR_VALUE_DICT
+			     ? args->list.items[3]
+			     : NULL;
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor.array = tensor->tensor.array;
+	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = true;
-	return TSR_OK;
+	v->tensor.attributes = attributes;
+	return bind(b, attributes);
+}
+
+/* A class, a function or a call of one, as the policy says. */
+static enum tsr_status bind_global(struct binding *b, struct tsr_value *v)
+{
+	char text[TSR_VALUE_DESCRIBED];
+
+	switch (tsr_torch_judge(b->c, v)) {
+	case TSR_TORCH_KEEP:
+		for (size_t i = 0; i < tsr_value_nchildren(v); i++)
+			TSR_TRY(bind(b, tsr_value_child(v, i)));
+		return TSR_OK;
+	case TSR_TORCH_DROP:
+		TSR_TRY(tsr_build_note(b->c, b->err, "%s: " TSR_TREE_KEY ": %s was left out",
+				       b->c->path, tsr_value_describe(v, text)));
+		v->type = TSR_VALUE_NONE;
+		return TSR_OK;
+	case TSR_TORCH_REFUSE:
+		break;
+	}
+	return tsr_fail_hint(b->err, TSR_E_UNSUPPORTED, TSR_HINT_OPAQUE,
+			     "%s: " TSR_TREE_KEY ": found %s, expected only what is known to be "
+			     "harmless; nothing was executed",
+			     b->c->path, tsr_value_describe(v, text));
 }
 
 static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 {
+	struct tsr_value call, *attributes;
 	const char *name;
 
 	if (!v || v->mark == MARK_BOUND)
@@ -178,32 +229,16 @@ static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 	name = rebuilt_name(v);
 	if (name)
 		return bind_tensor(b, v, name);
-	if (tsr_value_is_call(v, "torch._utils", "_rebuild_parameter"))
+	if (tsr_value_is_call(v, "torch._utils", "_rebuild_parameter") ||
+	    tsr_value_is_call(v, "torch._utils", "_rebuild_parameter_with_state"))
 		return bind_parameter(b, v);
-	switch (v->type) {
-	case TSR_VALUE_LIST:
-	case TSR_VALUE_TUPLE:
-	case TSR_VALUE_SET:
-	case TSR_VALUE_FROZENSET:
-	case TSR_VALUE_DICT:
-		for (size_t i = 0; i < v->list.n; i++)
-			TSR_TRY(bind(b, v->list.items[i]));
-		return TSR_OK;
-	case TSR_VALUE_GLOBAL:
-		if (tsr_torch_is_harmless(v))
-			return TSR_OK;
-		return tsr_fail(b->err, TSR_E_UNSUPPORTED,
-				"%s: " TSR_TREE_KEY ": found %s.%s, expected only what is known to "
-				"be harmless; nothing was executed",
-				b->c->path, v->global.module, v->global.name);
-	case TSR_VALUE_CALL:
-		TSR_TRY(bind(b, v->call.callee));
-		TSR_TRY(bind(b, v->call.args));
-		TSR_TRY(bind(b, v->call.items));
-		return bind(b, v->call.state);
-	default:
-		return TSR_OK;
-	}
+	if (tsr_torch_is_typed(v, &call, &attributes))
+		return bind_typed(b, v, &call, attributes);
+	if (v->type == TSR_VALUE_GLOBAL || v->type == TSR_VALUE_CALL)
+		return bind_global(b, v);
+	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)
+		TSR_TRY(bind(b, v->list.items[i]));
+	return TSR_OK;
 }
 
 static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, size_t nbytes,

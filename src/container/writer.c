@@ -101,7 +101,7 @@ enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 	}
 	if (w->zip.n)
 		TSR_TRY(tsr_zip_members_write(&w->zip, w->outputs.files[0], err));
-	return tsr_outputs_publish(&w->outputs, w->nfiles > 1 ? &w->index : NULL, err);
+	return tsr_outputs_publish(&w->outputs, w->index.nbytes ? &w->index : NULL, err);
 }
 
 void tsr_writer_free(struct tsr_writer *w)

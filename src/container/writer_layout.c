@@ -22,6 +22,9 @@ enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_
 	w->files = calloc(n, sizeof(*w->files));
 	if (!w->files)
 		return tsr_fail_nomem(err, w->plan.path);
+	if (w->plan.weights_path)
+		return tsr_outputs_plan_pair(&w->outputs, w->plan.path, w->plan.weights_path,
+					     w->plan.force, err);
 	return tsr_outputs_plan(&w->outputs, w->plan.path, w->plan.force, n, err);
 }
 

@@ -19,6 +19,7 @@ struct tsr_writer_file {
 	struct tsr_text header; /* at the start; empty in archives */
 	size_t first, end; /* arrays of this file */
 	size_t first_tensor, end_tensor; /* of a packed file */
+	bool plain; /* not packed, though it belongs to a packed one */
 };
 
 struct tsr_writer {

@@ -31,6 +31,15 @@ bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 /* Whether anything has this name, even a dangling link. */
 bool tsr_dir_has(const char *path);
 
+/* A new directory that only its owner can use. */
+enum tsr_status tsr_dir_make(const char *path, struct tsr_err *err);
+
+/* Set the permissions of a file or directory. */
+enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err *err);
+
+/* Sync the entries of a directory. */
+enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err);
+
 /* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);
 

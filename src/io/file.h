@@ -83,6 +83,10 @@ struct tsr_outfile;
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
 				   struct tsr_outfile **ret, struct tsr_err *err);
 
+/* The same, where messages name @shown, which has the same last component; nothing is replaced. */
+enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
+				      struct tsr_outfile **ret, struct tsr_err *err);
+
 /* All of @nbytes at @offset, or an error.  Thread-safe. */
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
 				  uint64_t offset, struct tsr_err *err);

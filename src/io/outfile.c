@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "io/file_calls.h"
+#include "io/temporary.h"
 
 struct tsr_outfile {
 	int dir_fd; /* -1 of a stream */
@@ -27,19 +27,9 @@ struct tsr_outfile {
 	char *temp; /* name of the temporary file in the directory; NULL before it exists */
 };
 
-/* The directory of a path, to be freed; "." if it has none. */
-static char *directory_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	if (!slash)
-		return strdup(".");
-	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
 {
-	char *parent = directory_of(path);
+	char *parent = tsr_path_directory(path);
 	struct stat in, out;
 	bool inside;
 
@@ -69,27 +59,6 @@ static enum tsr_status check_target(int dir_fd, const char *name, const char *pa
 		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
 	*mode_ret = st.st_mode & 07777;
 	return TSR_OK;
-}
-
-static enum tsr_status open_directory(const char *path, int *fd_ret, struct tsr_err *err)
-{
-	char *dir = directory_of(path);
-
-	if (!dir)
-		return tsr_fail_nomem(err, path);
-	do {
-		*fd_ret = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	} while (*fd_ret < 0 && errno == EINTR);
-	free(dir);
-	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path)
-			   : TSR_OK;
-}
-
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
 }
 
 /* --- Standard output ---------------------------------------------------------------------------- */
@@ -149,31 +118,22 @@ enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct ts
 
 	if (is_stream(path))
 		return TSR_OK;
-	if (!*name_of(path))
+	if (!*tsr_path_name(path))
 		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", path);
-	TSR_TRY(open_directory(path, &dir_fd, err));
-	status = check_target(dir_fd, name_of(path), path, force, &mode, err);
+	TSR_TRY(tsr_path_open_directory(path, &dir_fd, err));
+	status = check_target(dir_fd, tsr_path_name(path), path, force, &mode, err);
 	close(dir_fd);
 	return status;
 }
 
 static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
 {
-	const size_t room = strlen(f->name) + sizeof("..0123456789abcdef.tmp");
-	char *temp = malloc(room);
+	char *temp = NULL;
 
-	if (!temp)
-		return tsr_fail_nomem(err, f->path);
 	do {
-		uint64_t random;
-
-		if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-			if (errno == EINTR)
-				continue;
-			free(temp);
-			return tsr_fail_errno(err, errno, "%s: no random name", f->path);
-		}
-		snprintf(temp, room, ".%s.%016" PRIx64 ".tmp", f->name, random);
+		free(temp);
+		temp = NULL;
+		TSR_TRY(tsr_temporary_name(f->name, f->path, &temp, err));
 		f->fd = openat(f->dir_fd, temp,
 			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
@@ -219,12 +179,12 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t n
 
 	if (!f->path)
 		return tsr_fail_nomem(err, path);
-	f->name = name_of(f->path);
+	f->name = tsr_path_name(f->path);
 	if (is_stream(path)) {
 		TSR_TRY(start_stream(f, err));
 		return reserve(f, nbytes, err);
 	}
-	TSR_TRY(open_directory(path, &f->dir_fd, err));
+	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
 	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &mode, err));
 	TSR_TRY(open_temp(f, err));
 	if (mode && fchmod(f->fd, mode) != 0)
@@ -232,23 +192,34 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t n
 	return reserve(f, nbytes, err);
 }
 
-enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
-				   struct tsr_outfile **ret, struct tsr_err *err)
+static enum tsr_status create(const char *path, const char *shown, bool force, uint64_t nbytes,
+			      struct tsr_outfile **ret, struct tsr_err *err)
 {
-	struct tsr_outfile *f;
+	struct tsr_outfile *f = calloc(1, sizeof(*f));
 	enum tsr_status status;
 
-	TSR_TRY(tsr_outfile_check_target(path, force, err));
-	f = calloc(1, sizeof(*f));
 	if (!f)
-		return tsr_fail_nomem(err, path);
-	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(path) };
+		return tsr_fail_nomem(err, shown);
+	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
 	status = start(f, path, nbytes, err);
 	if (status == TSR_OK)
 		*ret = f;
 	else
 		tsr_outfile_discard(f);
 	return status;
+}
+
+enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
+				   struct tsr_outfile **ret, struct tsr_err *err)
+{
+	TSR_TRY(tsr_outfile_check_target(path, force, err));
+	return create(path, path, force, nbytes, ret, err);
+}
+
+enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
+				      struct tsr_outfile **ret, struct tsr_err *err)
+{
+	return create(path, shown, false, nbytes, ret, err);
 }
 
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
@@ -271,17 +242,6 @@ static int rename_noreplace(const struct tsr_outfile *f, bool *temp_remains_ret)
 	return 0;
 }
 
-/* An interrupted fsync did not begin; any other failure is final: the kernel may drop the pages. */
-static int sync_fd(int fd)
-{
-	int failed;
-
-	do {
-		failed = fsync(fd);
-	} while (failed && errno == EINTR);
-	return failed;
-}
-
 /* The file has its name.  What is left to do cannot undo that, only leave a doubt behind. */
 static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, struct tsr_err *err)
 {
@@ -292,7 +252,7 @@ static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, st
 			f->path, f->temp);
 	free(f->temp);
 	f->temp = NULL;
-	if (!temp_remains && sync_fd(f->dir_fd) == 0)
+	if (!temp_remains && tsr_temporary_sync(f->dir_fd) == 0)
 		return TSR_OK;
 	if (!temp_remains)
 		tsr_fail_errno(err, errno,
@@ -314,7 +274,7 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		status = copy_stream(f, err);
 		goto discard;
 	}
-	if (sync_fd(f->fd) != 0) {
+	if (tsr_temporary_sync(f->fd) != 0) {
 		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
 		goto discard;
 	}

@@ -12,6 +12,7 @@
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"
 #include "codec/measuring.h"
+#include "codec/narrow.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
@@ -30,7 +31,7 @@ struct packing {
 	const char *out_path;
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
-	struct tsr_meta *meta; /* of the output */
+	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
 	struct tsr_err *err;
@@ -100,12 +101,14 @@ static enum tsr_status check_source(struct packing *p)
 static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t)
 {
 	t->coding = (struct tsr_coding){ .group = 1 };
-	if (t->dtype == TSR_F32 && t->kind == TSR_KIND_WEIGHT)
+	if (t->kind == TSR_KIND_WEIGHT)
 		t->coding = o->weight;
-	else if (t->dtype == TSR_F32 && t->kind == TSR_KIND_MOMENTUM)
+	else if (t->kind == TSR_KIND_MOMENTUM)
 		t->coding = o->momentum;
-	else if (t->dtype == TSR_F32 && t->kind == TSR_KIND_VARIANCE)
+	else if (t->kind == TSR_KIND_VARIANCE)
 		t->coding = o->variance;
+	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
+		t->coding = (struct tsr_coding){ .group = 1 };
 	if (t->coding.codec && !t->coding.codec->grouped) {
 		t->coding.group = 1;
 		t->coding.scale = TSR_SCALE_E8M8;
@@ -140,7 +143,8 @@ static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walk
 		return TSR_OK;
 	}
 	coding.first = t->tile.first;
-	return t->coder->encode(t->coder, &coding, t->tile.n, &found->measure, &found->report, err);
+	return t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n, &found->measure,
+				&found->report, err);
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -270,6 +274,20 @@ static enum tsr_status compose_meta(struct packing *p, size_t *n_ret)
 	return tsr_meta_replace(p->c, ours, sizeof(ours) / sizeof(*ours), &p->meta, n_ret, p->err);
 }
 
+/* What a loader expects beside the weights: the source's metadata, without what only we read. */
+static enum tsr_status compose_weights_meta(struct packing *p, size_t *n_ret)
+{
+	const struct tsr_meta ours[] = { { TSR_GENERATION_KEY, NULL },
+					 { TSR_TREE_KEY, NULL },
+					 { "format", "pt" } };
+	const bool add_format = p->c->container != TSR_CONTAINER_SAFETENSORS &&
+				!tsr_meta_find(p->c->meta, p->c->nmeta, "format");
+
+	free(p->weights_meta);
+	p->weights_meta = NULL;
+	return tsr_meta_replace(p->c, ours, 2 + add_format, &p->weights_meta, n_ret, p->err);
+}
+
 static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
 {
 	struct tsr_writer_plan plan = { .path = p->out_path,
@@ -280,10 +298,13 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 					.arrays = arrays,
 					.narrays = n,
 					.keep_order = true,
-					.packed = &p->source };
+					.packed = &p->source,
+					.weights_path = p->options->weights_out };
 
 	TSR_TRY(compose_meta(p, &plan.nmeta));
+	TSR_TRY(compose_weights_meta(p, &plan.nweights_meta));
 	plan.meta = p->meta;
+	plan.weights_meta = p->weights_meta;
 	tsr_writer_free(p->writer);
 	p->writer = NULL;
 	return tsr_writer_new(&plan, &p->writer, p->err);
@@ -403,6 +424,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 		status = run_packing(&p);
 	tsr_writer_free(p.writer);
 	free(p.meta);
+	free(p.weights_meta);
 	free(p.stored.tensors);
 	tsr_plane_hashes_free(&p.hashes);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {

@@ -13,6 +13,7 @@
 #include "container/writer.h"
 #include "pack/open_checkpoint.h"
 #include "ckpt/checksum.h"
+#include "codec/narrow.h"
 #include "pack/packing.h"
 #include "pack/walk.h"
 
@@ -34,6 +35,7 @@ struct tsr_write_options tsr_write_defaults(void)
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
+/* From here on the elements of decoded tensors are in their own dtype. */
 static enum tsr_status sum_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				struct tsr_err *err)
 {
@@ -41,6 +43,8 @@ static enum tsr_status sum_tile(void *ctx, void *extra, const struct tsr_walked 
 	uint32_t *crc = extra;
 
 	(void)err;
+	if (t->tensor->coding.codec)
+		tsr_narrow_in_place(t->tensor->dtype, t->coder->m->x, t->tile.n);
 	*crc = tsr_writer_sum(w->writer, t->data, t->nbytes);
 	return TSR_OK;
 }

@@ -131,8 +131,9 @@ static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 /* --- Entries -------------------------------------------------------------------------------- */
 
 /*
- * What was saved as a Python object.  One that is not all plain values is left out with a note: the
- * tensors of a checkpoint should not be lost for the sake of, say, a data loader's state.
+ * What was saved as a Python object.  One that cannot be kept is left out with a note, unless the
+ * policy is to refuse it: entries are independent, so no other is changed by it, and the tensors of a
+ * checkpoint should not be lost for the sake of, say, a data loader's state.
  */
 static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
 				   const char *where, struct tsr_value **ret)
@@ -142,7 +143,7 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 	const enum tsr_status status = tsr_torch_read(r->c, p->index, p->offset, p->nbytes, where,
 						      p->fqn, ret, &reason);
 
-	if (status == TSR_E_UNSUPPORTED) {
+	if (status == TSR_E_UNSUPPORTED && r->c->opaque != TSR_OPAQUE_REFUSE) {
 		r->c->narrays = narrays;
 		return tsr_build_note(r->c, r->err, "%s (left out)", reason.msg);
 	}

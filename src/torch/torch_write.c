@@ -89,13 +89,8 @@ static void order_value(struct ordering *o, struct tsr_value *v)
 	v->mark = MARK_ORDERED;
 	if (v->type == TSR_VALUE_TENSOR)
 		put_in_order(o, v->tensor.array);
-	if (v->type == TSR_VALUE_CALL) {
-		order_value(o, v->call.args);
-		order_value(o, v->call.items);
-		order_value(o, v->call.state);
-	}
-	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)
-		order_value(o, v->list.items[i]);
+	for (size_t i = 0; i < tsr_value_nchildren(v); i++)
+		order_value(o, tsr_value_child(v, i));
 }
 
 /*

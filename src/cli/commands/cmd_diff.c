@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/coding.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -192,7 +193,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 					    .open = &a->common.open };
 
 	CLI_TRY(cli_parse_bounds(cmd, "tol", &a->tol, tolerances));
-	return diff(cmd, a, &o);
+	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, &o)
+						 : diff(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_diff = {

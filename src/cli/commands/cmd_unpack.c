@@ -2,6 +2,7 @@
 /* tersor unpack: packed files back into FP32 checkpoints. */
 #include <stdio.h>
 
+#include "cli/directories.h"
 #include "cli/unpacking.h"
 #include "pack/packing.h"
 #include "report/format.h"
@@ -59,8 +60,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	static const struct cli_unpacking how = { "unpacking", unpack, print_report, put_json };
 	const struct args *a = args;
-	const struct tsr_write_options o = cli_write_options(&a->common, a->to);
+	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
+	if (tsr_directory_is_packed(a->common.operands.items[0])) {
+		o.container = a->to ? o.container : TSR_CONTAINER_COUNT;
+		return cli_unpack_directory(cmd, &a->common, &o);
+	}
 	return cli_unpack(cmd, &a->common, &how, &o);
 }
 
