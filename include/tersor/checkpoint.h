@@ -51,6 +51,11 @@ struct tsr_tensor {
 	size_t plane[TSR_PLANES_MAX]; /* internal: which arrays of the checkpoint the planes are */
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
+	bool ruled; /* a rule of the user settled its kind */
+	bool model; /* what was saved around it says that it is part of the model's state_dict */
+	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
+	const char *field;
+	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
 };
 
 /* What becomes of Python objects that are no plain values (docs/containers.md). */

@@ -2,6 +2,8 @@
 /* The options that commands share, and all options of a command in the order of its help. */
 #include "cli/cli.h"
 
+#include <string.h>
+
 #define AT(field) offsetof(struct cli_common, field)
 
 /*
@@ -58,11 +60,22 @@ static const struct {
 	{ 0, { "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL, "show this help" } },
 };
 
+/* A command's own option of the same name replaces a shared one. */
+static bool has_own(const struct cli_cmd *cmd, const char *name)
+{
+	for (const struct cli_opt *o = cmd->opts; o && o->name; o++) {
+		if (strcmp(o->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
 void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
 {
 	ret->n = 0;
 	for (size_t i = 0; i < sizeof(shared) / sizeof(*shared); i++) {
-		if (!shared[i].takes || cmd->takes & shared[i].takes)
+		if ((!shared[i].takes || cmd->takes & shared[i].takes) &&
+		    !has_own(cmd, shared[i].opt.name))
 			ret->opt[ret->n++] = &shared[i].opt;
 		for (const struct cli_opt *o = cmd->opts; i == 0 && o && o->name; o++)
 			ret->opt[ret->n++] = o;

@@ -162,6 +162,8 @@ static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
 	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
 	tsr_coding_put_json(&t->coding, json);
+	if (t->narrow)
+		tsr_json_put_string(json, "narrow", t->narrow);
 	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
 }
 

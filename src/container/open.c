@@ -11,8 +11,10 @@
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"
+#include "container/packed_read.h"
 #include "container/tree.h"
 #include "names/import_states.h"
+#include "names/places.h"
 #include "names/state_dict.h"
 #include "torch/dcp.h"
 #include "torch/torch.h"
@@ -159,7 +161,9 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 		TSR_TRY(tsr_import_states(c, options, err));
 	}
 	TSR_TRY(tsr_build_index(c, err));
+	TSR_TRY(tsr_packed_share(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));
+	TSR_TRY(tsr_places_mark(c, err));
 	TSR_TRY(tsr_tree_complete(c, npaths > 1, err));
 	return tsr_torch_name_carried(c, err);
 }

@@ -214,8 +214,7 @@ static bool is_flat(const struct tsr_value *v)
 	return true;
 }
 
-/* The value of the root that is the model's state_dict(), whose key names do not show; or NULL. */
-static struct tsr_value *find_model(struct tsr_value *root)
+struct tsr_value *tsr_state_dict_model(struct tsr_value *root)
 {
 	static const char *const keys[] = { "model", "state_dict", "model_state_dict", "module" };
 	const struct tsr_value *mapping = tsr_value_mapping(root);
@@ -244,7 +243,7 @@ static struct tsr_value *find_model(struct tsr_value *root)
 /* The model first, so that its names win; then everything else. */
 static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 {
-	struct tsr_value *model = find_model(root);
+	struct tsr_value *model = tsr_state_dict_model(root);
 	const struct tsr_value *mapping = tsr_value_mapping(root);
 
 	cut_path(n, 0);

@@ -22,7 +22,7 @@ static void print_codecs(enum tsr_kind kind)
 	const char *separator = "";
 
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if (!((*c)->kinds & kind))
+		if (kind != TSR_KIND_OTHER && !((*c)->kinds & kind))
 			continue;
 		printf("%s%s", separator, (*c)->name);
 		separator = " ";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor unpack: packed files back into FP32 checkpoints. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/directories.h"
 #include "cli/unpacking.h"
@@ -10,7 +11,7 @@
 
 struct args {
 	struct cli_common common;
-	const char *to;
+	const char *to, *only, *as;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -18,6 +19,10 @@ struct args {
 static const struct cli_opt opts[] = {
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy",
 		"safetensors, pt, npz or npy (default: by OUT's extension, else what was packed)"),
+	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
+		"weights: write the model alone, without optimizer and anything else"),
+	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
+		"with --only weights: round them to bf16, f16 or f32 (default: as they were)"),
 	{ 0 }
 };
 
@@ -62,7 +67,16 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
+	if (a->as && !a->only)
+		return cli_usage(cmd, "--as needs --only weights");
+	o.only_model = a->only != NULL;
+	if (a->as)
+		o.as = a->as[0] == 'b' ? TSR_BF16 : strcmp(a->as, "f16") == 0 ? TSR_F16 : TSR_F32;
 	if (tsr_directory_is_packed(a->common.operands.items[0])) {
+		if (a->only)
+			return cli_usage(cmd,
+					 "--only is for one packed file, found a directory; name "
+					 "the file in it that has the weights");
 		o.container = a->to ? o.container : TSR_CONTAINER_COUNT;
 		return cli_unpack_directory(cmd, &a->common, &o);
 	}
@@ -80,8 +94,11 @@ const struct cli_cmd cmd_unpack = {
 		"against its hash. If a lossy codec was used, the output says so in one more "
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
 		"bitsandbytes and TransformerEngine.",
-	.examples = "  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
-		    "  tersor unpack packed.safetensors -o checkpoint.pt\n",
+	.examples =
+		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
+		"  tersor unpack packed.safetensors -o checkpoint.pt\n"
+		"  tersor unpack packed.safetensors -o model.safetensors --only weights --as bf16"
+		"\n",
 	.opts = opts,
 	.takes = CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.output_needed = true,
