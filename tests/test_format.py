@@ -301,7 +301,8 @@ def real(tmp_path_factory):
     }
     metadata = {"zebra": "last\n\x01\"", "Alpha": "ß", "format": "np"}
     (folder / "source").write_bytes(safetensors.numpy.save(tensors, metadata))
-    run_tersor("pack", "-q", "-q", folder / "source", "-o", folder / "packed", check=0)
+    run_tersor("pack", "-q", "-q", folder / "source", "-o", folder / "packed",
+               "--min-elements", "1", check=0)
     return (folder / "packed").read_bytes(), folder / "source"
 
 
@@ -441,7 +442,8 @@ def figures(x, y, group, underflow=0):
     (("--compat", "flashoptim"), 32),
 ], ids=lambda v: " ".join(v) if isinstance(v, tuple) else None)
 def test_error_figures_are_as_defined(options, group, real, tmp_path):
-    run_tersor("pack", "-q", "-q", *options, real[1], "-o", tmp_path / "p", check=0)
+    run_tersor("pack", "-q", "-q", "--min-elements", "1", *options, real[1], "-o", tmp_path / "p",
+               check=0)
     blob = (tmp_path / "p").read_bytes()
     header, tersor, data = parts(blob)
     spelled = json.loads(header["__metadata__"]["tersor"], parse_float=str, parse_int=str)
@@ -681,6 +683,14 @@ def grouped_as_raw(header, tersor):
     tersor["tensors"][1] |= {"codec": "raw"}
 
 
+def rows_after_group(value):
+    def change(header, tersor):
+        members = list(tersor["tensors"][1].items())
+        at = [key for key, _ in members].index("group") + 1
+        tersor["tensors"][1] = dict(members[:at] + [("rows", value)] + members[at:])
+    return change
+
+
 def each_hash(function):
     def change(header, tersor):
         tersor["tensors"][0]["xxh3"] = [function(h) for h in tersor["tensors"][0]["xxh3"]]
@@ -755,6 +765,9 @@ CHANGES = {
     "scale is null": (put(*M, "scale", value=None), "scale"),
     "no scale": (drop(*M, "scale"), "scale"),
     "no group": (drop(*M, "group"), "group"),
+    "rows of a vector": (rows_after_group(True), "rows is not true, or"),
+    "rows false": (rows_after_group(False), "rows is not true, or"),
+    "rows of a weight": (put(*W, "rows", value=True), MEMBERS),
     "group 0": (put(*M, "group", value=0), "group is not an integer from 1 to 65536"),
     "group 65537": (put(*M, "group", value=65537), "group is not an integer from 1 to 65536"),
     "group 2": (put(*M, "group", value=2), "does not fit its codec"),

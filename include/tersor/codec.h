@@ -85,8 +85,8 @@ struct tsr_coding {
 	uint64_t first; /* index in the tensor of the first element to encode */
 	/*
 	 * 0: groups are @group consecutive elements.  Otherwise no group crosses a row of so many
-	 * elements, more than @group: a row has floor(row / group) groups of equal size, of which the
-	 * last can be shorter.
+	 * elements, more than @group: a row is cut as if into floor(row / group) equal groups, their
+	 * size rounded up and the last one shorter.
 	 */
 	uint32_t row;
 };
@@ -178,6 +178,9 @@ TSR_API uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank,
 
 /* How many elements a group really has: `group` without rows, else its share of a row. */
 TSR_API uint32_t tsr_coding_group(const struct tsr_coding *coding);
+
+/* How many groups a row has; 0 without rows. */
+TSR_API uint32_t tsr_coding_row_groups(const struct tsr_coding *coding);
 
 /* Whether two codings, each with a codec, store the same planes. */
 TSR_API bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b);

@@ -118,10 +118,18 @@ uint32_t tsr_coding_group(const struct tsr_coding *coding)
 	return ngroups ? (coding->row + ngroups - 1) / ngroups : coding->group;
 }
 
+uint32_t tsr_coding_row_groups(const struct tsr_coding *coding)
+{
+	const uint32_t group = tsr_coding_group(coding);
+
+	return (coding->row + group - 1) / group;
+}
+
 bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b)
 {
 	return a->codec == b->codec &&
-	       (!a->codec->grouped || (a->scale == b->scale && a->group == b->group && a->row == b->row));
+	       (!a->codec->grouped ||
+		(a->scale == b->scale && a->group == b->group && a->row == b->row));
 }
 
 uint32_t tsr_coding_align(const struct tsr_coding *coding)
@@ -152,7 +160,7 @@ static uint64_t count_groups(const struct tsr_coding *coding, uint64_t n)
 {
 	const uint32_t group = tsr_coding_group(coding);
 	const uint64_t rest = coding->row ? n % coding->row : n;
-	const uint64_t before = coding->row ? n / coding->row * (coding->row / coding->group) : 0;
+	const uint64_t before = coding->row ? n / coding->row * tsr_coding_row_groups(coding) : 0;
 
 	return before + rest / group + (rest % group != 0);
 }

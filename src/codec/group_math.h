@@ -311,9 +311,9 @@ TSR_DEFINE_GROUP(linear, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, t
 		 tsr_code_itself)
 TSR_DEFINE_GROUP(ulinear, u8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit,
 		 tsr_least_ulinear_code, tsr_positive_code)
-TSR_DEFINE_GROUP(sqrt, u8, TSR_E8M8_SQRT_MAX, tsr_sqrt_of_largest, tsr_no_unit,
-		 tsr_least_sqrt_code, tsr_positive_code)
-TSR_DEFINE_GROUP(root, u8, TSR_E8M8_SQRT_MAX, tsr_largest_itself, tsr_no_unit,
-		 tsr_least_sqrt_code, tsr_positive_code)
+TSR_DEFINE_GROUP(sqrt, u8, TSR_E8M8_SQRT_MAX, tsr_sqrt_of_largest, tsr_no_unit, tsr_least_sqrt_code,
+		 tsr_positive_code)
+TSR_DEFINE_GROUP(root, u8, TSR_E8M8_SQRT_MAX, tsr_largest_itself, tsr_no_unit, tsr_least_sqrt_code,
+		 tsr_positive_code)
 
 #endif

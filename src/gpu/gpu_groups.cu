@@ -197,7 +197,7 @@ static unsigned log_team_of(uint32_t group)
 static struct groups groups_of(const struct tsr_coding *coding)
 {
 	const struct groups g = { tsr_coding_group(coding), coding->row,
-				  coding->row / coding->group };
+				  tsr_coding_row_groups(coding) };
 
 	return g;
 }

@@ -94,7 +94,7 @@ INLINE void *next_scales(const struct tsr_coding *coding, const void *scales)
 {
 	const size_t nbytes = coding->scale == TSR_SCALE_F32 ? sizeof(float) : sizeof(uint16_t);
 
-	return (char *)scales + coding->row / coding->group * nbytes;
+	return (char *)scales + tsr_coding_row_groups(coding) * nbytes;
 }
 
 /* The same value, of which the compiler knows nothing. */
@@ -235,8 +235,8 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 \
 		for (size_t g = 0; g < ngroups; g++) { \
 			for (size_t i = g * group; i < (g + 1) * group; i++) { \
-				const int32_t nearest = tsr_##id##_code_in( \
-					bounds, x[i] * unit[g], factor[g]); \
+				const int32_t nearest = tsr_##id##_code_in(bounds, x[i] * unit[g], \
+									   factor[g]); \
 \
 				code[i] = (code_type)tsr_##id##_positive(nearest, x[i], least[g]); \
 			} \
@@ -350,10 +350,9 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		} \
 	} \
 \
-	static __attribute__((noinline)) void decode_rows_##id(const struct tsr_coding *coding, \
-							       const code_type *code, \
-							       const void *scales, size_t n, \
-							       float *x) \
+	static __attribute__((noinline)) void decode_rows_##id( \
+		const struct tsr_coding *coding, const code_type *code, const void *scales, \
+		size_t n, float *x) \
 	{ \
 		const size_t group = tsr_coding_group(coding); \
 \
