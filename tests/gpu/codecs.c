@@ -237,8 +237,9 @@ static struct tsr_encode_report *device_report;
 static void name_case(char which[200], const struct tsr_coding *coding, size_t n, const char *data,
 		      size_t shift)
 {
-	snprintf(which, 200, "%s, %s scales, group %u, %zu elements, %s, shifted by %zu",
-		 coding->codec->name, tsr_scale_name(coding->scale), coding->group, n, data, shift);
+	snprintf(which, 200, "%s, %s scales, group %u, row %u, %zu elements, %s, shifted by %zu",
+		 coding->codec->name, tsr_scale_name(coding->scale), coding->group, coding->row, n,
+		 data, shift);
 }
 
 static size_t entry_size(const struct tsr_coding *coding, unsigned plane)
@@ -376,6 +377,24 @@ static uint64_t compare_groups(struct tsr_coding coding, bool small)
 	return cases;
 }
 
+/* Groups that end with the rows, of which the last row may be a part. */
+static uint64_t compare_rows(struct tsr_coding coding, bool small)
+{
+	static const uint32_t rows[] = { 33, 48, 63, 100, 2049, 50257 };
+	uint64_t cases = 0;
+
+	for (size_t i = 0; i < COUNT_OF(rows); i += small ? 2 : 1) {
+		const size_t n = rows[i] < 1000 ? 40 * rows[i] : 2 * rows[i];
+
+		coding.row = rows[i];
+		for (unsigned data = 0; data < DATA_COUNT; data += small ? 3 : 1, cases++)
+			compare(&coding, n, (enum data)data, data % 3);
+		compare_any_planes(&coding, n + rows[i] / 2, 0);
+		cases++;
+	}
+	return cases;
+}
+
 #define LARGE (((size_t)1 << 24) + 5)
 
 /* Many values: of each kind, and patterns from end to end of FP32. */
@@ -428,7 +447,7 @@ static void check_codec(const struct tsr_codec *codec, enum cases which)
 		coding.scale = (enum tsr_scale)scale;
 		cases += compare_lengths(&coding, small);
 		if (codec->grouped)
-			cases += compare_groups(coding, small);
+			cases += compare_groups(coding, small) + compare_rows(coding, small);
 		if (many)
 			cases += compare_many(&coding);
 	}

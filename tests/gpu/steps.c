@@ -286,6 +286,11 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 		t.step.coding[TSR_PART_MOMENTUM] = coding_of(states[state].momentum, scale, group);
 	if (has_variance(r))
 		t.step.coding[TSR_PART_VARIANCE] = coding_of(states[state].variance, scale, group);
+	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS && number % 7 == 5; p++) {
+		const struct tsr_codec *codec = t.step.coding[p].codec;
+
+		t.step.coding[p].row = codec && codec->grouped ? 48 : 0;
+	}
 	compare(&t);
 }
 
