@@ -167,12 +167,14 @@ TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 /* A codec with the scale format and group that are the default, and seed 0. */
 TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 
+/* The most elements of a row that groups follow. */
+#define TSR_ROW_MAX 65536u
+
 /*
  * The `row` of a tensor's coding: its last dimension if it has two or more and groups do not divide it.
  * 0 for codecs without groups, for scales of f16, which are FlashOptim's, and for rows of more than
  * TSR_ROW_MAX elements.
  */
-#define TSR_ROW_MAX 65536u
 TSR_API uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank,
 				const uint64_t *shape);
 
