@@ -31,7 +31,8 @@ bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor,
 
 /*
  * The arrays that a packed file has of the tensors of a checkpoint in their codings, tensor by tensor,
- * with TSR_ARRAY_TAG().  *ret is to be freed, also on failure; names and shapes are in the arena.
+ * with TSR_ARRAY_TAG(); none of a first plane that another tensor has.  *ret is to be freed, also on
+ * failure; names and shapes are in the arena.
  */
 enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
 				  size_t *n_ret, struct tsr_err *err);
