@@ -9,7 +9,8 @@
 load() and read() take a packed file, the file beside a plain model (model.safetensors.tersor), the
 index of shards, or a directory that `tersor pack DIR -o OUT/` wrote.  Tensors are decoded one after
 the other, in pieces, straight into their parameters: there is no FP32 copy on disk, nor a second
-one in memory.  With FSDP2, TP or DDP every rank calls this, and decodes only its part.
+one in memory.  With FSDP2, TP or DDP every rank calls load() and save(), and decodes only its part; any
+rank may call read().
 
 The formulas are those of docs/format.md, sections 6 to 8, and give the bits that `tersor unpack`
 gives.  Hashes are checked by `tersor verify` beforehand; it is the program that $TERSOR names, or
@@ -194,7 +195,7 @@ class Checkpoint:
 
     def __init__(self, path, check=True):
         if check:
-            run_once(lambda: run("verify", "-qq", "--allow-nonfinite", path))
+            run("verify", "-qq", "--allow-nonfinite", path)
         self.tensors, self.trees = {}, []
         for packed in files_of(os.fspath(path)):
             self._add(packed)
@@ -356,7 +357,9 @@ def load(path, model, optimizer=None, strict=True, check=True):
     the model lacks.  An optimizer gets the states of its parameters, and the hyperparameters of its
     groups if the checkpoint has them.  Returns the names of tensors that nothing was done with.
     """
-    checkpoint = Checkpoint(path, check)
+    if check:
+        run_once(lambda: run("verify", "-qq", "--allow-nonfinite", path))
+    checkpoint = Checkpoint(path, check=False)
     unused = dict.fromkeys(checkpoint.tensors)
     by_canonical = {canonical(name): t for name, t in checkpoint.tensors.items()}
     names, tensors = {}, {}
