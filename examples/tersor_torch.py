@@ -69,14 +69,16 @@ class Tensor:
 
     def __init__(self, entry, files):
         self.name, self.kind, self.shape = entry["name"], entry["kind"], entry["shape"]
+        self.narrow = entry.get("narrow", self.name)
         self.codec, self.scale, self.group = entry["codec"], entry.get("scale"), entry.get("group")
         self.stored, self.files = entry["dtype"], files
         known = UNSIGNED.get(self.stored, DTYPES.get(self.stored, ""))
         self.dtype = getattr(torch, known, None) or getattr(torch, DTYPES[self.stored])
 
     def plane(self, suffix, dtype, first, count):
-        file = next(f for f in self.files if self.name + suffix in f.arrays)
-        return file.array(self.name + suffix, getattr(torch, dtype), first, count)
+        name = self.name + suffix if suffix else self.narrow
+        file = next(f for f in self.files if name in f.arrays)
+        return file.array(name, getattr(torch, dtype), first, count)
 
     def elements(self, first, count):
         """Some consecutive elements, flat."""
@@ -199,6 +201,9 @@ class Checkpoint:
         self.tensors, self.trees = {}, []
         for packed in files_of(os.fspath(path)):
             self._add(packed)
+        for t in self.tensors.values():
+            if t.narrow != t.name:      # a master copy: its plane 0 may be in another shard
+                t.files = t.files + self.tensors[t.narrow].files
 
     def _add(self, path):
         file = File(path)
@@ -353,8 +358,8 @@ def without_roots(name):
 def load(path, model, optimizer=None, strict=True, check=True):
     """Decode a checkpoint into a model and an optimizer, in place.
 
-    strict: raise KeyError for a tensor of the model that the checkpoint lacks, and for a weight that
-    the model lacks.  An optimizer gets the states of its parameters, and the hyperparameters of its
+    strict: raise KeyError for a tensor of the model that the checkpoint lacks, and, if the checkpoint is
+    of a flat file, for a weight that the model lacks.  An optimizer gets the states of its parameters, and the hyperparameters of its
     groups if the checkpoint has them.  Returns the names of tensors that nothing was done with.
     """
     if check:
@@ -379,7 +384,10 @@ def load(path, model, optimizer=None, strict=True, check=True):
             unused.pop(t.name, None)
     if optimizer:
         load_optimizer(checkpoint, optimizer, names, unused)
-    extra = [name for name in unused if checkpoint.tensors[name].kind == "weight"]
+    # What is saved with a tree says where everything belongs: an EMA copy there is not too much.
+    known = {canonical(name) for aliases in names.values() for name in aliases}
+    extra = [name for name in unused if checkpoint.tensors[name].kind == "weight"
+             and canonical(name.rpartition(".")[0]) not in known and not checkpoint.trees]
     if strict and (missing or extra):
         raise KeyError(f"{path}: not in the checkpoint: {missing}; not in the model: {extra}")
     return list(unused)

@@ -706,6 +706,7 @@ def test_torch_decodes_to_the_bits_of_unpack(tmp_path):
     half = np.linspace(-1, 1, 99, dtype="f4").astype(ml_dtypes.bfloat16)
     add(write_source(tmp_path / "half", {"w": near_ties(), "w.exp_avg": (
         "BF16", near_ties().shape, np.resize(half, near_ties().shape).tobytes())}))
+    add(DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt")
     pairs.append((pack(source, tmp_path / "pair")[0], tmp_path / "plain-pair"))
     for packed, plain in pairs:
         run_tersor("unpack", packed, "-o", plain, "-q", "--to", "safetensors", check=0)
