@@ -754,3 +754,23 @@ print(json.dumps([left, {n: p.detach().double().sum().item() for n, p in params.
     assert left == [] and sums.keys() == restored.keys()
     for name, total in sums.items():
         assert total == pytest.approx(restored[name].astype("f8").sum(), abs=1e-9), name
+
+
+def test_torch_executes_nothing_of_a_tree(tmp_path):
+    """An object that was carried is a placeholder, and what stands around it is there."""
+    canary = tmp_path / "canary"
+    evil = torchfile.Call(torchfile.Global("posix", "system"), (f"touch {canary}",))
+    source, packed = tmp_path / "source.pt", tmp_path / "packed"
+    source.write_bytes(torchfile.pt({"evil": evil, "step": 3, "state_dict": torchfile.ordered(
+        [("w", torchfile.tensor(np.arange(64, dtype="f4")))], version=1)}))
+    run_tersor("pack", source, "-o", packed, "-q", "--opaque", "carry", check=0)
+    script = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import tersor_torch
+value = tersor_torch.read(sys.argv[2])
+print(json.dumps([isinstance(value["evil"], tersor_torch.Opaque), type(value["evil"]).__name__,
+                  value["step"], value["state_dict"]["w"].tolist()]))
+"""
+    done = torchfile.run_torch(script, ROOT / "examples", packed)
+    assert done == [True, "system", 3, list(range(64))] and not canary.exists()
