@@ -14,6 +14,7 @@
 #include "text/text.h"
 #include "base/utf8.h"
 #include "names/flashoptim_import.h"
+#include "names/model_tree.h"
 #include "names/optimizer_ids.h"
 #include "names/roles.h"
 
@@ -73,23 +74,6 @@ static const char *copy_path(struct naming *n, size_t from)
 }
 
 /* --- The walk --------------------------------------------------------------------------------- */
-
-static bool holds_tensor(const struct tsr_value *v)
-{
-	const struct tsr_value *mapping = tsr_value_mapping(v);
-
-	if (!v)
-		return false;
-	if (v->type == TSR_VALUE_TENSOR)
-		return true;
-	if (!mapping && (v->type == TSR_VALUE_LIST || v->type == TSR_VALUE_TUPLE))
-		mapping = v;
-	for (size_t i = 0; mapping && i < mapping->list.n; i++) {
-		if (holds_tensor(mapping->list.items[i]))
-			return true;
-	}
-	return false;
-}
 
 /* A tensor gets the first name by which it is found. */
 static enum tsr_status name_tensor(struct naming *n, size_t array, size_t dropped, bool param)
@@ -198,65 +182,31 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 	return TSR_OK;
 }
 
-/* --- Models ----------------------------------------------------------------------------------- */
-
-static bool is_flat(const struct tsr_value *v)
-{
-	const struct tsr_value *mapping = tsr_value_mapping(v);
-
-	if (!mapping || mapping->list.n == 0)
-		return false;
-	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		if (mapping->list.items[i]->type != TSR_VALUE_STRING ||
-		    mapping->list.items[i + 1]->type != TSR_VALUE_TENSOR)
-			return false;
-	}
-	return true;
-}
-
-struct tsr_value *tsr_state_dict_model(struct tsr_value *root)
-{
-	static const char *const keys[] = { "model", "state_dict", "model_state_dict", "module" };
-	const struct tsr_value *mapping = tsr_value_mapping(root);
-	struct tsr_value *found = NULL;
-
-	if (!mapping || tsr_optim_is(root))
-		return NULL;
-	if (is_flat(root))
-		return root;
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		struct tsr_value *v = tsr_value_at(root, keys[i]);
-
-		if (tsr_value_mapping(v) && holds_tensor(v))
-			return v;
-	}
-	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		if (!is_flat(mapping->list.items[i + 1]))
-			continue;
-		if (found)
-			return NULL;
-		found = mapping->list.items[i + 1];
-	}
-	return found;
-}
+/* --- The tree --------------------------------------------------------------------------------- */
 
 /* The model first, so that its names win; then everything else. */
 static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 {
-	struct tsr_value *model = tsr_state_dict_model(root);
-	const struct tsr_value *mapping = tsr_value_mapping(root);
+	struct tsr_value *inner = root, *model;
+	const struct tsr_value *key, *mapping;
 
 	cut_path(n, 0);
-	if (model == root)
+	while ((key = tsr_model_wrapper(inner))) {
+		TSR_TRY(push_key(n, key));
+		inner = tsr_model_wrapped(inner);
+	}
+	model = tsr_state_dict_model(inner);
+	if (model == inner)
 		return walk(n, root, 0, true);
+	mapping = tsr_value_mapping(inner);
 	for (size_t i = 0; model && i + 1 < mapping->list.n; i += 2) {
 		if (mapping->list.items[i + 1] != model)
 			continue;
 		TSR_TRY(push_key(n, mapping->list.items[i]));
 		TSR_TRY(walk(n, model, n->at.nbytes, true));
-		cut_path(n, 0);
 		break;
 	}
+	cut_path(n, 0);
 	return walk(n, root, 0, false);
 }
 
