@@ -29,6 +29,8 @@ struct naming {
 	struct tsr_param *params; /* of the model */
 	size_t noptims, optims_room;
 	struct tsr_optim *optims;
+	size_t nshared; /* names that stand for a parameter of several optimizers, sorted */
+	struct tsr_named *shared;
 	struct tsr_text at; /* the keys that lead to the value being walked */
 	unsigned bad_keys; /* how many of them cannot be part of a name */
 	struct tsr_err *err;
@@ -212,8 +214,45 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 
 /* --- Optimizers ------------------------------------------------------------------------------- */
 
+/* List the names of parameters of which more than one optimizer has a state. */
+static enum tsr_status list_shared(struct naming *n)
+{
+	size_t nnames = 0, nshared = 0;
+
+	for (size_t i = 0; i < n->noptims; i++)
+		nnames += n->optims[i].nids;
+	n->shared = calloc(nnames + 1, sizeof(*n->shared));
+	if (!n->shared)
+		return tsr_fail_nomem(n->err, n->c->path);
+	nnames = 0;
+	for (size_t i = 0; i < n->noptims; i++) {
+		for (size_t k = 0; k < n->optims[i].nids; k++) {
+			const struct tsr_optim_id *id = &n->optims[i].ids[k];
+
+			if (id->name && id->state)
+				n->shared[nnames++] = (struct tsr_named){ id->name, i };
+		}
+	}
+	tsr_named_sort(n->shared, nnames);
+	for (size_t i = 1; i < nnames; i++) {
+		const struct tsr_named *a = &n->shared[i - 1], *b = &n->shared[i];
+
+		if (a->index != b->index && strcmp(a->name, b->name) == 0)
+			n->shared[nshared++] = *a;
+	}
+	n->nshared = nshared;
+	return TSR_OK;
+}
+
+static bool is_shared(const struct naming *n, const char *name)
+{
+	return n->nshared && tsr_named_find(n->shared, n->nshared, name);
+}
+
 static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 {
+	size_t dropped;
+
 	for (size_t i = 0; i < o->nids; i++) {
 		const struct tsr_optim_id *id = &o->ids[i];
 
@@ -224,13 +263,13 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 			return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 					"%s: %.200s: a parameter's name is not text", n->c->path,
 					o->path);
-		if (id->name) {
-			tsr_text_puts(&n->at, id->name);
-		} else {
-			tsr_text_printf(&n->at, "%sstate", o->prefix);
+		tsr_text_printf(&n->at, "%sstate", o->prefix);
+		dropped = id->name && !is_shared(n, id->name) ? n->at.nbytes : 0;
+		if (id->name)
+			tsr_text_printf(&n->at, ".%s", id->name);
+		else
 			TSR_TRY(push_key(n, id->id));
-		}
-		TSR_TRY(walk(n, id->state, 0, false));
+		TSR_TRY(walk(n, id->state, dropped, false));
 		if (!n->options->as_stored)
 			TSR_TRY(tsr_import_flashoptim_type(n->c, o, id, n->err));
 	}
@@ -290,8 +329,11 @@ static enum tsr_status name_all(struct naming *n)
 	for (size_t i = 0; i < n->noptims; i++) {
 		TSR_TRY(tsr_optim_join(c, &n->optims[i], n->params, n->nparams, ordered,
 				       n->options->params, n->options->nparams, n->err));
-		TSR_TRY(name_states(n, &n->optims[i]));
 	}
+	if (n->noptims > 1)
+		TSR_TRY(list_shared(n));
+	for (size_t i = 0; i < n->noptims; i++)
+		TSR_TRY(name_states(n, &n->optims[i]));
 	return settle_names(n);
 }
 
@@ -311,6 +353,7 @@ enum tsr_status tsr_state_dict_name(struct tsr_checkpoint *c,
 	free(n.path);
 	free(n.params);
 	free(n.optims);
+	free(n.shared);
 	tsr_text_free(&n.at);
 	return status;
 }
