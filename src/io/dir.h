@@ -11,6 +11,9 @@
 /* Whether a path is a directory, or a link to one. */
 bool tsr_dir_is(const char *path);
 
+/* Whether a path is a symbolic link. */
+bool tsr_dir_is_link(const char *path);
+
 /* Names in a directory, sorted. */
 struct tsr_dir {
 	size_t n;

@@ -91,7 +91,8 @@ const struct cli_cmd cmd_unpack = {
 	.details =
 		"Writes the checkpoint that a packed file was made from: names, shapes, dtypes, "
 		"order and metadata as they were, FP32 tensors decoded, everything else byte for "
-		"byte, and in a .pt the values around the tensors too. Every plane is checked "
+		"byte, and in a .pt the values around the tensors too. A packed directory becomes "
+		"the directory that it was made from. Every plane is checked "
 		"against its hash. If a lossy codec was used, the output says so in one more "
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
 		"bitsandbytes and TransformerEngine.",
