@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "container/hf_parts.h"
 #include "container/sharded.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
@@ -39,6 +40,16 @@ static enum tsr_status ambiguous(const struct tsr_folder *d, const char *first, 
 			d->path, first, second, what);
 }
 
+/* Whether a file is one of those that DCP's writer made of one model on several ranks. */
+static bool is_part(const struct tsr_folder *d, const char *name)
+{
+	char *path = tsr_path_join(d->path, name);
+	const bool part = path && tsr_hf_parts_named(path);
+
+	free(path);
+	return part;
+}
+
 /* The name of the file that stands for all weights; NULL: none. */
 static enum tsr_status find_weights(const struct tsr_folder *d, const char **ret)
 {
@@ -50,6 +61,8 @@ static enum tsr_status find_weights(const struct tsr_folder *d, const char **ret
 		return ambiguous(d, first, second, "index");
 	if (!n)
 		n = count(d, ".safetensors", &first, &second);
+	if (n > 1 && is_part(d, first))
+		return tsr_hf_parts_refuse(d->path, d->err);
 	if (n > 1)
 		return ambiguous(d, first, second, "file");
 	for (size_t i = 0; !n && i < sizeof(torch_weights) / sizeof(*torch_weights); i++) {
