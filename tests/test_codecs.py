@@ -141,7 +141,7 @@ def planes_of(path):
 def pack(tersor, tmp_path, tensors, *args, env=None, name="packed"):
     source, packed = tmp_path / "source.safetensors", tmp_path / f"{name}.safetensors"
     save_file(tensors, source)
-    done = tersor("pack", source, "-o", packed, *args, check=0, env=env)
+    done = tersor("pack", source, "-o", packed, "--min-elements", "1", *args, check=0, env=env)
     return packed, done
 
 

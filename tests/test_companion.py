@@ -10,6 +10,7 @@ import safetensors.numpy
 import xxhash
 
 import reader
+import torchfile
 from conftest import DATA, ROOT, one_line_error, run_tersor
 from test_reader import CHECK, ZEROS, compare, contents, sealed, split, write_source
 
@@ -368,6 +369,187 @@ def test_failure_leaves_no_packed_file_without_its_weights(tmp_path, call, n, ac
         assert done.returncode == 4 and not list(folder.iterdir())
     elif done.returncode == 0:
         assert packed.exists() and plain.exists()
+
+
+# ---- The model alone: unpack --only weights -----------------------------------------------------
+
+TYPES = {"bf16": ("BF16", ml_dtypes.bfloat16), "f16": ("F16", np.float16), "f32": ("F32", np.float32)}
+
+
+def only(packed, name, *options, check=0):
+    out = packed.parent / name
+    done = run_tersor("unpack", packed, "--only", "weights", "-o", out, "-f", *options, check=check)
+    return out, done
+
+
+def near_ties():
+    """Values whose narrow neighbours are hard to tell apart once they were corrected in 8 bits."""
+    bits = 0x3f800000 + np.arange(-40, 40)[:, None] * 0x8000 + np.arange(-300, 300, 7)
+    return bits.astype("u4").view("f4")
+
+
+@pytest.mark.parametrize("to", TYPES)
+@pytest.mark.parametrize("codec", ["bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "bf16+bf16", "fp16+fp16",
+                                   "bf16", "fp16", "f32", "bf16+exact16", "bf16+trunc4",
+                                   "bf16+sr4", "fp16+sr13"])
+def test_model_is_rounded_to_nearest_once(tmp_path, codec, to):
+    """The narrow plane, if its codec rounded to nearest, and else the rounded decoded value."""
+    source = write_source(tmp_path / "source", {"w": near_ties(), "v": near_ties()[::-1] * 3})
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, "-q", "--weights", codec, check=0)
+    out, _ = only(packed, "model.safetensors", "--as", to)
+    decoded = reader.read(packed).tensors
+    dtype, numpy_type = TYPES[to]
+    nearest = not any(part in codec for part in ("trunc", "sr", "exact"))
+    for name, (found, _, content) in contents(out)[1].items():
+        assert found == dtype
+        values = decoded[name].array
+        if nearest and (codec[:4], to) in (("bf16", "bf16"), ("fp16", "f16")):
+            values = np.frombuffer(contents(source)[1][name][2], "f4")
+        assert content == values.astype(numpy_type).tobytes(), (name, codec)
+
+
+def test_model_of_a_pair_is_its_weights_file(tmp_path):
+    packed, plain = pack(TRAINER, tmp_path / "out")
+    one = tmp_path / "one"
+    run_tersor("pack", TRAINER, "-o", one, "-q", check=0)
+    found = only(packed, "m.safetensors", "--as", "bf16")[0]
+    assert found.read_bytes() == only(one, "m.safetensors", "--as", "bf16")[0].read_bytes()
+    assert contents(found)[1] == {name: contents(plain)[1][name] for name in contents(found)[1]}
+    assert contents(found)[1].keys() == contents(plain)[1].keys()
+    assert contents(found)[0] == {"format": "pt", "tersor_generation": "1"}
+    whole = tmp_path / "whole.safetensors"
+    run_tersor("unpack", packed, "-o", whole, check=0)
+    assert only(packed, "n.safetensors")[0].read_bytes() == whole.read_bytes()
+
+
+def test_model_of_a_flat_file_is_everything_but_states(tmp_path):
+    """Masters, counters and states are an optimizer's; integers and what was kept raw are not."""
+    w = np.ones((3, 40), "f4")
+    source = write_source(tmp_path / "source", {
+        "w": w, "w.exp_avg": w, "w.exp_avg_sq": w, "w.step": np.array(3, "f4"), "w.fp32_param": w,
+        "attn.v": w, "kept": w, "kept.exp_avg": w, "optimizer.state.x.sum": w, "nan": w * np.nan,
+        "ids": ("I64", (1,), bytes(8)), "f8": ("F8_E4M3", (4,), b"abcd"),
+    })
+    for folder, options in ("out", ["--keep", "^kept"]), ("all", []):
+        packed, plain = pack(source, tmp_path / folder, *options)
+        out, _ = only(packed, "m.safetensors", "--as", "f16")
+        model = {"w", "attn.v", "kept", "nan", "ids", "f8"}
+        assert contents(out)[1].keys() == contents(plain)[1].keys() == model
+        types = {name: dtype for name, (dtype, _, _) in contents(out)[1].items()}
+        assert types == {name: "F16" for name in model} | {"ids": "I64", "f8": "F8_E4M3"}
+        assert contents(out)[1]["f8"] == ("F8_E4M3", (4,), b"abcd")
+        assert np.isnan(np.frombuffer(contents(out)[1]["nan"][2], "f2")).all()
+
+
+def test_model_of_a_tree_is_its_state_dict(tmp_path):
+    packed = tmp_path / "packed"
+    run_tersor("pack", TINY / "checkpoint.pt", "-o", packed, "-q", check=0)
+    source = torchfile.load(TINY / "checkpoint.pt")["model"]
+    whole = tmp_path / "whole.pt"
+    run_tersor("unpack", packed, "-o", whole, check=0)
+    out, _ = only(packed, "m.pt")
+    torchfile.same(torchfile.load(out), torchfile.load(whole)["model"])
+    assert [k for k, _ in torchfile.load(out).items()] == [k for k, _ in source.items()]
+    flat, _ = only(packed, "m.safetensors", "--as", "bf16")
+    assert contents(flat)[1].keys() == {key for key, _ in source.items()}
+    assert contents(flat)[0] == {"format": "pt", "tersor_generation": "1"}
+
+
+def test_tied_weights_have_each_of_their_names(tmp_path):
+    w = torchfile.tensor(np.linspace(-1, 1, 64, dtype="f4").reshape(2, 32))
+    ema = torchfile.tensor(np.ones((2, 32), "f4"))
+    count = torchfile.tensor(np.array(5, "i8"))
+    source = tmp_path / "source.pt"
+    source.write_bytes(torchfile.pt({
+        "ema": {"wte.weight": ema, "head.weight": ema}, "step": 3,
+        "model": torchfile.ordered([("wte.weight", w), ("head.weight", w), ("count", count)])}))
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, "-q", check=0)
+    flat, _ = only(packed, "m.safetensors")
+    found = contents(flat)[1]
+    assert found.keys() == {"wte.weight", "head.weight", "count"}
+    assert found["wte.weight"] == found["head.weight"] and found["count"][0] == "I64"
+    tree = torchfile.load(only(packed, "m.pt", "--as", "bf16")[0])
+    assert [key for key, _ in tree.items()] == ["wte.weight", "head.weight", "count"]
+    assert tree["wte.weight"].storage is tree["head.weight"].storage
+    assert tree["wte.weight"].st_dtype == "BF16" and tree["count"].st_dtype == "I64"
+
+
+def test_model_beside_an_optimizer_of_another_file(tmp_path):
+    folder = TRAINER.parent
+    order = DATA / "frameworks" / "expected" / "trainer-parameter-order.txt"
+    packed = tmp_path / "packed"
+    run_tersor("pack", TRAINER, folder / "optimizer.pt", "-o", packed, "-q", "--params", order,
+               check=0)
+    for name in "m.safetensors", "m.npz":
+        out, _ = only(packed, name)
+        run_tersor("diff", out, TRAINER, "--tol", "nmse=1e-6", "--strict", check=0)
+    tree = torchfile.load(only(packed, "m.pt")[0])
+    assert {key for key, _ in tree.items()} == set(contents(TRAINER)[1])
+
+
+def test_f64_is_rounded_once_and_overflow_is_said(tmp_path):
+    """1 + 2^-8 + 2^-40 is above the tie of BF16, but not once it is FP32."""
+    values = np.array([1 + 2**-8 + 2**-40, 1 + 2**-8, -1 - 2**-8 - 2**-50, 1e-320, 1e300, np.inf])
+    source = write_source(tmp_path / "source", {"d": ("F64", (6,), values.tobytes()),
+                                                "big": np.array([70000, 1, np.nan], "f4")})
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, "-q", check=0)
+    out, done = only(packed, "m.safetensors", "--as", "bf16")
+    assert contents(out)[1]["d"][2] == np.array(
+        [0x3f81, 0x3f80, 0xbf81, 0, 0x7f80, 0x7f80], "<u2").tobytes()
+    assert "1 finite value became infinite in BF16" in done.stderr
+    out, done = only(packed, "m.safetensors", "--as", "f16")
+    assert "2 finite values became infinite in F16" in done.stderr
+    with np.errstate(over="ignore"):
+        assert contents(out)[1]["d"][2] == values.astype("f2").tobytes()
+        out, done = only(packed, "m.safetensors", "--as", "f32")
+        assert contents(out)[1]["d"][2] == values.astype("f4").tobytes()
+
+
+@pytest.mark.parametrize("n", [0, 1, 262143, 262144, 262145, 524289])
+def test_model_of_several_tiles(tmp_path, n):
+    values = np.random.default_rng(n).normal(0, 1, n).astype("f4")
+    half = values.astype(ml_dtypes.bfloat16)
+    source = write_source(tmp_path / "source", {
+        "w": values, "kept": values, "half": ("BF16", (n,), half.tobytes())})
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, "-q", "--keep", "kept", check=0)
+    for to, (dtype, numpy_type) in TYPES.items():
+        found = contents(only(packed, "m.safetensors", "--as", to, "-j2")[0])[1]
+        assert found["kept"][2] == values.astype(numpy_type).tobytes()
+        assert found["half"][2] == half.astype(numpy_type).tobytes()
+    assert contents(only(packed, "m.safetensors", "--as", "bf16")[0])[1]["w"][2] == half.tobytes()
+    archive = np.load(only(packed, "m.npz", "--as", "f16")[0])
+    assert archive["kept"].tobytes() == values.astype("f2").tobytes()
+
+
+def test_model_where_there_is_none_is_refused(tmp_path):
+    source = write_source(tmp_path / "source", {"w.exp_avg": np.ones(40, "f4")})
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, "-q", check=0)
+    out, done = only(packed, "m.safetensors", check=3)
+    assert "no tensor of a model" in one_line_error(done) and not out.exists()
+
+
+@pytest.mark.parametrize("options, fact", [
+    (["--as", "bf16"], "--as needs --only weights"),
+    (["--only", "optimizer"], "expected weights"),
+    (["--only", "weights", "--as", "f8_e4m3"], "expected bf16, f16 or f32"),
+])
+def test_wrong_parts_and_types_are_refused(tmp_path, options, fact):
+    done = run_tersor("unpack", TRAINER, "-o", tmp_path / "out", *options)
+    assert done.returncode == 2 and fact in one_line_error(done)
+
+
+def test_damage_of_the_model_is_found(tmp_path):
+    packed, plain = pack(TRAINER, tmp_path / "out")
+    content = bytearray(plain.read_bytes())
+    content[-1] ^= 1
+    plain.write_bytes(content)
+    out, done = only(packed, "m.safetensors", "--as", "bf16", check=3)
+    assert "/model.safetensors: tensor" in one_line_error(done) and not out.exists()
 
 
 # ---- The library -------------------------------------------------------------------------------

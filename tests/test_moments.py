@@ -1,4 +1,4 @@
-"""Momenta and variances of BF16 and F16 in packed files, against the oracle and the second reader."""
+"""BF16 and F16 in packed files, against the oracle and the second reader: states, masters of a model."""
 import json
 
 import ml_dtypes
@@ -185,3 +185,259 @@ def test_replay_goes_on_from_narrow_states(tersor, tmp_path):
                tmp_path / f"{start}.after", check=0)
     done = tersor("diff", tmp_path / "packed.after", tmp_path / "back.after", check=0)
     assert ": 0 differ" in done.stdout
+
+
+# ---- Masters beside a model in BF16 or F16 --------------------------------------------------------
+
+MASTERS = DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt"
+
+
+def masters(fmt="bf16", shape=(70, 50), count=3, seed=4):
+    """FP32 masters and, before them, the model that they round to."""
+    rng = np.random.default_rng(seed)
+    dtype = {"bf16": "BF16", "fp16": "F16"}[fmt]
+    fp32 = {f"master.{i}": rng.normal(0, 0.02, shape).astype("f4") for i in range(count)}
+    model = {f"w{i}": narrow(x, dtype) for i, x in enumerate(fp32.values())}
+    return model, fp32
+
+
+def narrows(report):
+    return {t["name"]: t.get("narrow") for t in report["tensors"] if t["codec"] != "raw"}
+
+
+def test_masters_of_a_bf16_model_take_a_correction(tersor, tmp_path):
+    """5.125 bytes per parameter; what PyTorch loads is what it is without that."""
+    packed, back = tmp_path / "packed", tmp_path / "back.pt"
+    report = json.loads(tersor("pack", MASTERS, "-o", packed, "--json", check=0).stdout)
+    model = [t["name"] for t in report["tensors"] if t["dtype"] == "BF16"]
+    assert narrows(report) == {t["name"]: model[int(t["name"][7:])] if "master." in t["name"] else None
+                               for t in report["tensors"] if t["codec"] != "raw"}
+    assert report["totals"]["parameters"] == 106816
+    assert report["totals"]["bytes_per_parameter"] == pytest.approx(5.125, abs=0.002)
+    arrays = contents(packed)[1]
+    assert "master.3" not in arrays and arrays["master.3::error_bits"][0] == "I8"
+    compare(packed, tersor)
+    done = tersor("verify", packed, "--against", MASTERS, check=0)
+    assert "168 planes" in done.stdout and "errors are as recorded" in done.stdout
+    tersor("unpack", packed, "-o", back, check=0)
+    before, after = torchfile.load(MASTERS), torchfile.load(back)
+    torchfile.same(before["model"], after["model"])
+    for x, y in zip(before["master"], after["master"]):
+        x, y = (np.frombuffer(torchfile.content_of(t), "<f4") for t in (x, y))
+        planes = oracle.encode("bf16+ulp8", x)
+        assert (oracle.decode("bf16+ulp8", planes).ravel().view("u4") == y.view("u4")).all()
+    shown = json.loads(tersor("inspect", packed, "--json", check=0).stdout)
+    assert narrows(shown) == narrows(report)
+    assert shown["totals"]["bytes_per_parameter"] == report["totals"]["bytes_per_parameter"]
+
+
+@pytest.mark.parametrize("codec", ["bf16+ulp8", "bf16+ulp16", "bf16+bf16", "fp16+ulp8", "fp16+fp16"])
+@pytest.mark.parametrize("order", ["model first", "masters first"])
+def test_masters_in_either_order(tersor, tmp_path, codec, order):
+    model, fp32 = masters(codec[:4])
+    tensors = model | fp32 if order == "model first" else fp32 | model
+    source, packed, report = pack(tersor, tmp_path, tensors, "--weights", codec)
+    assert narrows(report) == {f"master.{i}": f"w{i}" for i in range(3)}
+    compare(packed, tersor)
+    tersor("verify", packed, "--against", source, check=0)
+    back = contents(packed.with_suffix(".unpacked"))[1]
+    for name, x in fp32.items():
+        y = oracle.decode(codec, oracle.encode(codec, x))
+        assert back[name][2] == y.astype("<f4").tobytes()
+    assert {name: back[name] for name in model} == model
+    assert "0 differ" in tersor("diff", packed, packed.with_suffix(".unpacked"), check=0).stdout
+
+
+def test_masters_in_shards(tersor, tmp_path):
+    """A master and its model can be in different shards."""
+    model, fp32 = masters()
+    source = write_source(tmp_path / "in", model | fp32)
+    tersor("pack", source, "-o", tmp_path / "s.safetensors", "--max-shard-size", 7000, check=0)
+    index = tmp_path / "s.safetensors.index.json"
+    assert len(json.loads(index.read_text())["weight_map"]) == 6
+    compare(index, tersor)
+    tersor("verify", index, "--against", source, check=0)
+
+
+@pytest.mark.parametrize("place", [0, 1, 1234, 69 * 50 + 49, 1000 * 1000 - 5000])
+def test_one_bit_makes_it_no_master(tersor, tmp_path, place):
+    """Wherever the difference is: the model as it is, the FP32 tensor whole, and a note."""
+    model, fp32 = masters(shape=(1000, 1000) if place > 70 * 50 else (70, 50))
+    bits = np.frombuffer(model["w1"][2], "<u2").copy()
+    bits[place] ^= 1
+    model["w1"] = *model["w1"][:2], bits.tobytes()
+    source = write_source(tmp_path / "in", model | fp32)
+    done = tersor("pack", source, "-o", tmp_path / "packed", "--json", check=0)
+    assert narrows(json.loads(done.stdout)) == {"master.0": "w0", "master.1": None, "master.2": "w2"}
+    assert "master.1: is not the master of any tensor of its shape" in done.stderr
+    assert "1 such tensors, 2 masters" in done.stderr
+    compare(tmp_path / "packed", tersor)
+    tersor("verify", tmp_path / "packed", "--against", source, check=0)
+
+
+def test_equal_tensors_are_told_apart_by_order(tersor, tmp_path):
+    """New norms are all ones: any will do, and tensors that differ at the end only are not mixed up."""
+    ones = np.ones(9000, "f4")
+    other = ones.copy()
+    other[5000] = 2
+    fp32 = {"m.a": ones, "m.b": other, "m.c": ones, "ema.a": ones, "ema.b": other, "ema.c": ones}
+    model = {name: narrow(fp32[f"m.{name}"], "BF16") for name in "abc"}
+    source, packed, report = pack(tersor, tmp_path, model | fp32)
+    assert narrows(report) == {name: name[-1] for name in fp32}
+    compare(packed, tersor)
+    tersor("verify", packed, "--against", source, check=0)
+
+
+def test_kept_and_other_tensors_are_no_masters(tersor, tmp_path):
+    model, fp32 = masters(count=4)
+    fp32["master.2"] = fp32["master.2"].copy()
+    fp32["master.2"][0, 0] = np.nan
+    fp32["master.3"] = fp32["master.3"].reshape(50, 70)
+    source = write_source(tmp_path / "in", model | fp32)
+    done = tersor("pack", source, "-o", tmp_path / "packed", "--json", "--keep=master.0", check=0)
+    assert narrows(json.loads(done.stdout)) == {"master.1": "w1", "master.3": None}
+    assert "master.2: found 1 non-finite value, kept raw" in done.stderr
+    compare(tmp_path / "packed", tersor)
+    for codec in "bf16", "f32", "fp16+ulp8":
+        _, packed, report = pack(tersor, tmp_path, model | fp32, "--weights", codec)
+        assert set(narrows(report).values()) == {None}
+        compare(packed, tersor)
+
+
+def test_no_note_without_masters(tersor, tmp_path):
+    """Vectors in two types are usual."""
+    rng = np.random.default_rng(8)
+    tensors = {"norm": rng.normal(1, 0.1, 64).astype("f4"),
+               "bias": narrow(rng.normal(0, 1, 64).astype("f4"), "BF16")}
+    source = write_source(tmp_path / "in", tensors)
+    assert tersor("pack", source, "-o", tmp_path / "packed", check=0).stderr == ""
+
+
+def packed_master():
+    p = Packed()
+    p.add("w", "raw", np.array([0x3f80, 0xbe9a], "<u2"), dtype="BF16")
+    p.add("m", "bf16+ulp8", np.array([0x3f80, 0xbe9a], "<u2"), np.array([0, 5], "i1"))
+    entry = p.tersor["tensors"][1]
+    error, hashes = entry.pop("error"), entry.pop("xxh3")
+    entry |= {"narrow": "w", "xxh3": hashes, "error": error}
+    begin, end = p.header.pop("m")["data_offsets"]
+    p.header["m::error_bits"]["data_offsets"] = [begin, begin + 2]
+    p.data = p.data[:begin] + p.data[end:]
+    return p
+
+
+def test_narrow_of_another_writer(tersor, tmp_path):
+    checkpoint = compare(packed_master().write(tmp_path / "packed"), tersor)
+    c = np.float32(5) / np.float32(127)
+    assert checkpoint.tensors["m"].values.tolist() == [1, np.float32(-0.30078125 + float(c) * 2 ** -10)]
+
+
+def entry(**members):
+    return lambda p: p.tersor["tensors"][1].update(members)
+
+
+def of_w(**members):
+    return lambda p: p.tersor["tensors"][0].update(members)
+
+
+def with_own_array(p):
+    p.header["m"] = {"dtype": "BF16", "shape": [2], "data_offsets": [len(p.data), len(p.data) + 4]}
+    p.data += bytes(4)
+
+
+def one_hash(p):
+    del p.tersor["tensors"][1]["xxh3"][0]
+
+
+def chain(p):
+    """The tensor named is itself without an array of its own."""
+    content = p.tersor["tensors"][1]
+    p.tersor["tensors"].append(content | {"name": "n", "narrow": "m"})
+    p.header["n::error_bits"] = p.header["m::error_bits"] | {
+        "data_offsets": [len(p.data), len(p.data) + 2]}
+    p.data += p.data[-2:]
+
+
+@pytest.mark.parametrize("change, reason", {
+    "missing": (entry(narrow="v"), "narrow v"), "itself": (entry(narrow="m"), "narrow m"),
+    "a number": (entry(narrow=1), "narrow is not a name"),
+    "a chain": (chain, "narrow m"),
+    "another hash": (entry(xxh3=["0" * 16, packed_master().tersor["tensors"][1]["xxh3"][1]]), "narrow w"),
+    "another shape": (lambda p: (of_w(shape=[2, 1])(p), p.header["w"].update(shape=[2, 1])), "narrow w"),
+    "another dtype": (lambda p: (of_w(dtype="F16")(p), p.header["w"].update(dtype="F16")), "narrow w"),
+    "not raw": (lambda p: of_w(codec="bf16", dtype="F32")(p) or p.tersor["tensors"][0].update(
+        error=p.tersor["tensors"][1]["error"]), "narrow w"),
+    "no correction": (entry(codec="bf16"), "a codec without a correction"),
+    "an array of its own": (with_own_array, "not a plane of any packed tensor"),
+    "one hash": (one_hash, "hash"),
+}.values())
+def test_wrong_narrow_is_refused(tersor, tmp_path, change, reason):
+    p = packed_master()
+    change(p)
+    bad = p.write(tmp_path / "bad")
+    with pytest.raises(reader.ReaderError):
+        reader.read(bad)
+    for command in ("verify", bad), ("unpack", bad, "-o", tmp_path / "out"):
+        assert reason in one_line_error(tersor(*command, check=3))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["w", "m::error_bits"])
+def test_damage_of_masters_is_found(tersor, tmp_path, name):
+    p = packed_master()
+    at = p.header[name]["data_offsets"][0]
+    p.data = p.data[:at] + bytes([p.data[at] ^ 1]) + p.data[at + 1:]
+    bad = p.write(tmp_path / "bad")
+    with pytest.raises(reader.ReaderError):
+        reader.read(bad)
+    assert "damaged" in one_line_error(tersor("verify", bad, check=3))
+
+
+def test_masters_survive_a_replay(tersor, tmp_path):
+    """A pair that is not stepped stays a pair, planes untouched."""
+    model, fp32 = masters(count=1)
+    metadata, tensors = contents(GPT / "checkpoint.safetensors")
+    source = write_source(tmp_path / "in", tensors | model | fp32, metadata)
+    tersor("pack", source, "-o", tmp_path / "packed", check=0)
+    tersor("replay", tmp_path / "packed", GPT / "recording", "--count", 2, "-o", tmp_path / "after",
+           check=0)
+    after = compare(tmp_path / "after", tersor)
+    assert after.tensors["master.0"].narrow == "w0"
+    before = reader.read(tmp_path / "packed").tensors["master.0"]
+    assert after.tensors["master.0"].source_bytes == before.source_bytes
+
+
+def test_masters_of_a_flashoptim_export(tersor, tmp_path):
+    """FlashOptim's state has no such thing: the planes of the master are written whole."""
+    model, fp32 = masters(count=1)
+    source = write_source(tmp_path / "in", model | fp32 | {"master.0.exp_avg": fp32["master.0"]})
+    tersor("pack", source, "-o", tmp_path / "packed", "--compat", "flashoptim", check=0)
+    assert reader.read(tmp_path / "packed").tensors["master.0"].narrow == "w0"
+    tersor("convert", tmp_path / "packed", "-o", tmp_path / "f.pt", "--to", "flashoptim", check=0)
+    found = torchfile.load(tmp_path / "f.pt")
+    assert torchfile.content_of(found["model"]["master.0"]) == model["w0"][2]
+    assert torchfile.content_of(found["model"]["w0"]) == model["w0"][2]
+
+
+def test_masters_beside_a_model_file(tersor, tmp_path):
+    """The model's file has the model and no master; corrections are in the other file."""
+    packed, model = tmp_path / "state.tersor", tmp_path / "model.safetensors"
+    tersor("pack", MASTERS, "-o", packed, "--model", model, check=0)
+    arrays, weights = contents(packed)[1], contents(model)[1]
+    names = {f"master.{i}" for i in range(21)}
+    assert not names & weights.keys() and not names & arrays.keys()
+    assert {name + "::error_bits" for name in names} <= arrays.keys()
+    compare(packed, tersor)
+    tersor("verify", packed, "--against", MASTERS, check=0)
+    assert reader.read(packed).tensors["master.20"].narrow in weights
+
+
+def test_masters_of_megatron(tersor, tmp_path):
+    """Its lists of masters are weights; in this file, made by hand, they are not the model's."""
+    done = tersor("pack", DATA / "frameworks" / "states" / "megatron-legacy.pt", "-o",
+                  tmp_path / "packed", "--json", check=0)
+    found = {t["name"]: t for t in json.loads(done.stdout)["tensors"]}
+    for number in range(2):
+        master = found[f"optimizer.fp32_from_fp16_params.0.{number}"]
+        assert (master["kind"], master["codec"], master.get("narrow")) == ("weight", "bf16+ulp8", None)
+    assert "(2 such tensors, 0 masters)" in done.stderr

@@ -388,7 +388,7 @@ def test_parameter_without_dimensions_of_a_packed_file(tmp_path):
     """There it was kept raw, and stays so, with its state."""
     (begin, folder), _ = scalar_case(tmp_path)
     packed, out, plain = (begin.with_name(n) for n in ("packed", "out", "plain"))
-    run_tersor("pack", begin, "-o", packed, check=0)
+    run_tersor("pack", begin, "-o", packed, "--min-elements", "1", check=0)
     adam = ["--optimizer", "adam", "--lr", "0.01", "-o"]
     replay(packed, folder, *adam, out)
     run_tersor("verify", out, check=0)

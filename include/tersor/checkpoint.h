@@ -17,7 +17,7 @@
 enum tsr_container {
 	TSR_CONTAINER_SAFETENSORS,
 	TSR_CONTAINER_TORCH, /* .pt: what torch.save writes */
-	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint; only read */
+	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint */
 	TSR_CONTAINER_NPZ,
 	TSR_CONTAINER_NPY,
 	TSR_CONTAINER_COUNT
@@ -51,6 +51,11 @@ struct tsr_tensor {
 	size_t plane[TSR_PLANES_MAX]; /* internal: which arrays of the checkpoint the planes are */
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
+	bool ruled; /* a rule of the user settled its kind */
+	bool model; /* what was saved around it says that it is part of the model's state_dict */
+	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
+	const char *field;
+	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
 };
 
 /* What becomes of Python objects that are no plain values (docs/containers.md). */
@@ -69,6 +74,8 @@ enum tsr_opaque {
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
  * @opaque:    what becomes of Python objects that are no plain values
+ * @numbered:  in a directory, states of parameters that names and shapes do not settle keep the
+ *             optimizer's numbers as names, with a note; false: refuse them
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -78,6 +85,7 @@ struct tsr_open_options {
 	const char *const *params;
 	size_t nparams;
 	enum tsr_opaque opaque;
+	bool numbered;
 };
 
 /* Refuse opaque elements and links, decode states. */
@@ -93,7 +101,9 @@ struct tsr_checkpoint;
  * tsr_checkpoint_open() - Open files as one checkpoint
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
- *         torch.distributed.checkpoint; .npz, .npy.  Detected by content, never by name
+ *         torch.distributed.checkpoint or of another framework (docs/containers.md); .npz, .npy.  Files
+ *         are detected by content, never by name.  A FIFO, and "/dev/stdin" if that is no regular file,
+ *         is read to its end into a scratch file first
  * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
@@ -102,7 +112,8 @@ struct tsr_checkpoint;
  * Only a packed file knows its tensors' kinds; tsr_names_assign() finds those of others.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in
- * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
+ * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM; TSR_E_CANCELLED if a signal
+ * interrupted waiting for a stream.
  */
 TSR_API enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 					    const struct tsr_open_options *options,

@@ -29,7 +29,7 @@ struct tsr_bound {
  * @bounds:  @nbounds limits that every packed tensor must meet
  * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw
  * @force:   replace an existing output
- * @dry_run: only plan: read headers, write nothing
+ * @dry_run: only plan: read headers, and samples of tensors that may be masters; write nothing
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
  * @max_shard_nbytes: the most data of one packed file; tensors are not split.  0: one file
  * @weights_out: the path of a plain safetensors file for the weights, as narrow as they are stored,
@@ -37,6 +37,9 @@ struct tsr_bound {
  *            take.  The output then has the rest and names this file.  It is in the directory of the
  *            output, both are absent before, and it is published first.  Not with @max_shard_nbytes.
  *            NULL: one file
+ * @other:   the coding of what an optimizer keeps in FP32, in tensors of rank 1 or more, and no kind is
+ *           known for; without a codec it stays raw
+ * @min_elements: tensors with fewer elements stay raw; 0 or 1: none do
  */
 struct tsr_pack_options {
 	size_t size; /* of this struct: set by tsr_pack_defaults() */
@@ -53,17 +56,30 @@ struct tsr_pack_options {
 	const struct tsr_open_options *open;
 	uint64_t max_shard_nbytes;
 	const char *weights_out;
+	struct tsr_coding other;
+	uint64_t min_elements;
 };
 
-/* bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32. */
+/* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */
+#define TSR_MIN_ELEMENTS_DEFAULT 16u
+
+/*
+ * bf16+ulp8, softsign8 and sqrt8 with e8m8 scales and groups of 32; other state and tensors below
+ * TSR_MIN_ELEMENTS_DEFAULT elements raw.
+ */
 TSR_API struct tsr_pack_options tsr_pack_defaults(void);
 
-/* Why a tensor was kept raw: it has elements that its codec cannot represent. */
+/*
+ * Why a tensor was kept raw: it has elements that its codec cannot represent, or, from
+ * TSR_RAW_SMALL on, it is none to be packed unless a rule says so.
+ */
 enum tsr_raw_reason {
 	TSR_RAW_NO, /* it was packed, or is not of a kind to pack */
 	TSR_RAW_NONFINITE, /* NaN or infinite elements */
 	TSR_RAW_NEGATIVE, /* negative variances */
 	TSR_RAW_OVERFLOW, /* finite elements or scales past the range of the narrow format */
+	TSR_RAW_SMALL, /* fewer elements than the options ask for */
+	TSR_RAW_INTEGERS, /* all elements are integers, and the codec would change some */
 };
 
 /* What became of one tensor. */
@@ -81,7 +97,8 @@ struct tsr_packing;
 /**
  * tsr_pack() - Pack one or more files into one
  * @paths: @npaths inputs, see tsr_checkpoint_open()
- * @out:   path of the packed file; it is written beside it and renamed when complete
+ * @out:   path of the packed file; it is written beside it and renamed when complete.  "/dev/stdout" is
+ *         the standard output, which gets the complete file
  * @options: NULL for tsr_pack_defaults()
  * @run:   threads and progress; NULL: the calling thread only
  * @ret:   out: to be freed with tsr_packing_free(); set on TSR_OK, TSR_E_BOUND, TSR_E_DURABILITY
@@ -116,13 +133,18 @@ TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, 
 
 /**
  * struct tsr_write_options - How to write a checkpoint that is not packed
- * @container: of the output; TSR_CONTAINER_COUNT: the source's, or torch for DCP
+ * @container: of the output; TSR_CONTAINER_COUNT: the source's, but torch for DCP unless the path of the
+ *           output ends in a slash
  * @flashoptim: write a compressed state dict of FlashOptim, in a torch container
- * @max_shard_nbytes: the most data of one safetensors file; tensors are not split.  0: one file
+ * @max_shard_nbytes: the most data of one safetensors or .distcp file; tensors are not split.  0: one file
  * @open:    how to read the input; NULL for tsr_open_defaults()
  * @strict:  fail if a record of the input has no checksum
  * @force:   replace an existing output
  * @dry_run: only plan: read headers, write nothing
+ * @only_model: write the model alone: what is in its state_dict, or without one everything that is not
+ *            an optimizer's by its name; only this is read and checked.  Not for tsr_convert()
+ * @as:      with @only_model, the type of its F64, F32, F16 and BF16 tensors: TSR_F32, TSR_F16 or
+ *           TSR_BF16, rounded to nearest; TSR_DTYPE_COUNT: what they were
  */
 struct tsr_write_options {
 	size_t size; /* of this struct: set by tsr_write_defaults() */
@@ -133,6 +155,8 @@ struct tsr_write_options {
 	bool strict;
 	bool force;
 	bool dry_run;
+	bool only_model;
+	enum tsr_dtype as;
 };
 
 /* The source's container; never replace an output. */
@@ -145,7 +169,7 @@ struct tsr_unpacking;
  * tsr_unpack() - Restore the checkpoint that was packed, or decode another tool's states
  * @path: a packed file, the index of one in shards, or a compressed state dict of FlashOptim,
  *        bitsandbytes, torchao or TransformerEngine
- * @out:  path of the file to write
+ * @out:  path of the file, or for DCP the directory, to write
  * @options: NULL for tsr_write_defaults()
  * @run:  threads and progress; NULL: the calling thread only
  * @ret:  out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY

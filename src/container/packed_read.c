@@ -146,6 +146,23 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 	return read_groups(r, t, v);
 }
 
+/* The tensor whose array is the first plane, if this one has none. */
+static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
+				   const struct tsr_json *v)
+{
+	const struct tsr_json *narrow = tsr_json_get(v, "narrow");
+
+	if (!narrow)
+		return TSR_OK;
+	if (!tsr_json_string(narrow))
+		return bad(r, t->name, "narrow is not a name");
+	if (!t->coding.codec || t->nplanes != 2 || t->coding.codec->planes[0].suffix[0])
+		return bad(r, t->name, "narrow of a codec without a correction");
+	t->narrow = tsr_arena_copy(r->c->arena, tsr_json_string(narrow),
+				   strlen(tsr_json_string(narrow)));
+	return t->narrow ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
 /* The array NAME + SUFFIX, which no tensor had so far. */
 static struct tsr_array *take_array(struct reading *r, const char *name, const char *suffix,
 				    size_t *index_ret)
@@ -183,7 +200,7 @@ static bool same_shape(const struct tsr_array *a, unsigned rank, const uint64_t 
 
 static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint64_t *shape)
 {
-	for (unsigned i = 0; i < t->nplanes; i++) {
+	for (unsigned i = t->narrow ? 1 : 0; i < t->nplanes; i++) {
 		const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[i]
 								 : NULL;
 		const char *suffix = p ? p->suffix : "";
@@ -229,6 +246,16 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 	return TSR_OK;
 }
 
+/* The first plane is shaped like the tensor; it may not be known yet. */
+static enum tsr_status keep_shape(struct reading *r, struct tsr_tensor *t, const uint64_t *shape)
+{
+	const size_t nbytes = t->rank * sizeof(*shape);
+
+	t->shape = t->narrow ? (uint64_t *)(void *)tsr_arena_copy(r->c->arena, shape, nbytes)
+			     : r->c->arrays[t->plane[0]].shape;
+	return t->shape ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
 static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 {
 	struct tsr_tensor *t = &r->c->tensors[r->c->ntensors];
@@ -238,7 +265,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	enum tsr_status status;
 
 	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?seed",
-			 "xxh3", "?error"))
+			 "?narrow", "xxh3", "?error"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
 	name = tsr_json_string(tsr_json_get(v, "name"));
 	kind = tsr_json_string(tsr_json_get(v, "kind"));
@@ -255,9 +282,12 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (status == TSR_OK)
 		status = read_coding(r, t, v);
 	if (status == TSR_OK)
+		status = read_narrow(r, t, v);
+	if (status == TSR_OK)
 		status = read_planes(r, t, shape);
+	if (status == TSR_OK)
+		status = keep_shape(r, t, shape);
 	free(shape);
-	t->shape = NULL;
 	if (status != TSR_OK)
 		return status;
 	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
@@ -275,8 +305,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 		TSR_TRY(read_error(r, t, tsr_json_get(v, "error")));
 	else if (tsr_json_get(v, "error"))
 		return bad(r, t->name, "error figures of a raw tensor");
-	/* The first plane is shaped like the tensor.  Its name may carry a suffix: keep a copy. */
-	t->shape = r->c->arrays[t->plane[0]].shape;
+	/* The name of its array may carry a suffix: keep a copy. */
 	t->name = tsr_arena_copy(r->c->arena, name, strlen(name));
 	if (!t->name)
 		return tsr_fail_nomem(r->err, r->path);
@@ -482,4 +511,30 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 	free(r.used);
 	free(r.array_by_name);
 	return status;
+}
+
+/* --- First planes that other tensors have ------------------------------------------------------- */
+
+enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_tensor *from = t->narrow ? tsr_checkpoint_find(c, t->narrow)
+							  : NULL;
+		struct tsr_array a;
+
+		if (!t->narrow)
+			continue;
+		if (!from || from->coding.codec || from->dtype != tsr_plane_dtype(&t->coding, 0) ||
+		    !tsr_tensor_same_shape(from, t) || from->hash[0] != t->hash[0])
+			return tsr_fail(
+				err, TSR_E_FORMAT,
+				"%s: tensor %.200s: packed metadata: found narrow %.200s, expected "
+				"a raw tensor with the dtype, shape and hash of the first plane",
+				c->path, t->name, t->narrow);
+		/* An array of its own: what is stored tells tensors by their first array. */
+		a = c->arrays[from->plane[0]];
+		TSR_TRY(tsr_build_array(c, &a, &t->plane[0], err));
+	}
+	return TSR_OK;
 }

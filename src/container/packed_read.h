@@ -19,6 +19,12 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
 					struct tsr_err *err);
 
+/*
+ * Once all files of a packed checkpoint are read and its names are sorted: find the tensors that have the
+ * first planes of others.
+ */
+enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err);
+
 /* Whether the recorded figures of two measurements are the same. */
 bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b);
 

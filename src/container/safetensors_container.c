@@ -373,10 +373,10 @@ static enum tsr_status lay_out_pair(struct tsr_writer *w, struct tsr_err *err)
 				w->plan.path, w->plan.weights_path);
 	for (unsigned rest = 0; rest < 2; rest++) {
 		for (size_t i = 0; i < w->plan.narrays; i++) {
-			const struct tsr_tensor *t =
-				&w->plan.packed->tensors[TSR_TAG_TENSOR(from[i].tag)];
+			const size_t tag = from[i].tag;
 
-			if (tsr_packed_is_weight(t, TSR_TAG_PLANE(from[i].tag)) == !rest)
+			if (tsr_packed_is_weight(w->plan.packed, TSR_TAG_TENSOR(tag),
+						 TSR_TAG_PLANE(tag)) == !rest)
 				w->arrays[n++] = from[i];
 		}
 		if (!rest)

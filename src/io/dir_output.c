@@ -5,10 +5,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -32,24 +34,36 @@ struct tsr_outdir {
 
 static int remove_tree(int parent, const char *name, unsigned depth);
 
-static int remove_entries(DIR *dir, unsigned depth)
+/* Remove what is in an open directory; -1 with errno.  Without allocations: memory may be what failed. */
+static int remove_entries(int fd, unsigned depth)
 {
-	const struct dirent *entry;
+	_Alignas(struct dirent64) char entries[2048];
+	ssize_t n;
 
-	while (errno = 0, (entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		if (remove_tree(dirfd(dir), entry->d_name, depth) != 0)
+	while ((n = getdents64(fd, entries, sizeof(entries))) > 0) {
+		bool removed = false;
+
+		for (ssize_t at = 0; at < n;) {
+			const struct dirent64 *entry = (const void *)(entries + at);
+
+			at += entry->d_reclen;
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+				continue;
+			if (remove_tree(fd, entry->d_name, depth) != 0)
+				return -1;
+			removed = true;
+		}
+		if (removed && lseek(fd, 0, SEEK_SET) != 0)
 			return -1;
 	}
-	return errno ? -1 : 0;
+	return n < 0 ? -1 : 0;
 }
 
 /* Remove a file, link or directory and all in it; links are not followed.  -1 with errno. */
 static int remove_tree(int parent, const char *name, unsigned depth)
 {
-	int fd, failed;
-	DIR *dir;
+	struct stat st;
+	int fd, failed, errnum;
 
 	if (unlinkat(parent, name, 0) == 0)
 		return 0;
@@ -59,23 +73,18 @@ static int remove_tree(int parent, const char *name, unsigned depth)
 		errno = ELOOP;
 		return -1;
 	}
+	/* What its owner may not enter is still the owner's. */
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+	    (st.st_mode & 0700) != 0700)
+		(void)fchmodat(parent, name, 0700, 0);
 	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (fd < 0)
 		return -1;
-	}
-	failed = remove_entries(dir, depth + 1);
-	if (failed) {
-		const int errnum = errno;
-
-		closedir(dir);
-		errno = errnum;
-		return -1;
-	}
-	closedir(dir);
-	return unlinkat(parent, name, AT_REMOVEDIR);
+	failed = remove_entries(fd, depth + 1);
+	errnum = errno;
+	close(fd);
+	errno = errnum;
+	return failed ? -1 : unlinkat(parent, name, AT_REMOVEDIR);
 }
 
 /* --- The target ----------------------------------------------------------------------------- */
@@ -116,7 +125,7 @@ static enum tsr_status look_into(const char *path, const char *marker, bool *emp
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		*empty_ret = false;
-		*marked_ret = *marked_ret || strcmp(entry->d_name, marker) == 0;
+		*marked_ret = *marked_ret || !marker || strcmp(entry->d_name, marker) == 0;
 	}
 	closedir(dir);
 	return TSR_OK;
@@ -175,6 +184,45 @@ enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, st
 	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is, or holds, the input %s", path,
 				 input)
 		      : TSR_OK;
+}
+
+enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input, struct tsr_err *err)
+{
+	char *trimmed = NULL, *parent, *dir, *in;
+	bool below;
+	size_t n;
+
+	TSR_TRY(trim(path, &trimmed, err));
+	parent = tsr_path_directory(trimmed);
+	free(trimmed);
+	dir = parent ? realpath(parent, NULL) : NULL;
+	in = realpath(input, NULL);
+	n = in ? strlen(in) : 0;
+	below = dir && n && strncmp(dir, in, n) == 0 && (!dir[n] || dir[n] == '/' || n == 1);
+	free(parent);
+	free(dir);
+	free(in);
+	return below ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, input)
+		     : TSR_OK;
+}
+
+enum tsr_status tsr_outdir_check_space(const char *path, uint64_t nbytes, struct tsr_err *err)
+{
+	char *trimmed = NULL;
+	enum tsr_status status;
+	struct statvfs fs;
+	int fd = -1;
+
+	TSR_TRY(trim(path, &trimmed, err));
+	status = tsr_path_open_directory(trimmed, &fd, err);
+	if (status == TSR_OK && fstatvfs(fd, &fs) == 0 && fs.f_blocks && fs.f_frsize &&
+	    nbytes / fs.f_frsize > fs.f_bavail)
+		status = tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %" PRIu64 " bytes", path,
+					nbytes);
+	if (fd >= 0)
+		close(fd);
+	free(trimmed);
+	return status;
 }
 
 /* --- Making --------------------------------------------------------------------------------- */

@@ -15,7 +15,8 @@ struct tsr_outdir;
  * tsr_outdir_create() - Start a directory
  * @path:   the target; slashes at its end are ignored.  Absent, an empty directory, or with @force a
  *          directory that has the file @marker; never a link or anything else
- * @marker: a name that tells a directory of this kind from any other, so that no other is replaced
+ * @marker: a name that tells a directory of this kind from any other, so that no other is replaced;
+ *          NULL: with @force any directory is
  * @ret:    out: to be ended with tsr_outdir_publish() or tsr_outdir_discard()
  */
 enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool force,
@@ -27,6 +28,13 @@ enum tsr_status tsr_outdir_check_target(const char *path, const char *marker, bo
 
 /* TSR_E_IO if the file or directory @input is @path or anything below it: replacing @path would lose it. */
 enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err);
+
+/* TSR_E_IO if @path is, or would be, anywhere below the directory @input. */
+enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input,
+					   struct tsr_err *err);
+
+/* TSR_E_IO if the file system of the target lacks room for @nbytes now. */
+enum tsr_status tsr_outdir_check_space(const char *path, uint64_t nbytes, struct tsr_err *err);
 
 /* Where the directory is in the making: for what makes its files itself. */
 const char *tsr_outdir_path(const struct tsr_outdir *d);

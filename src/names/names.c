@@ -13,38 +13,9 @@
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
+#include "names/aliases.h"
+#include "names/name_rules.h"
 #include "names/roles.h"
-
-/*
- * The last (or, behind "state.", the first) component of a state's name.  A weak one could as well
- * be a parameter's own name, and counts only if the rest names a weight of the same shape.
- */
-static const struct alias {
-	const char *component;
-	enum tsr_role role;
-	bool weak;
-} aliases[] = {
-	{ "exp_avg", TSR_ROLE_MOMENTUM, false }, /* torch.optim */
-	{ "exp_avg_sq", TSR_ROLE_VARIANCE, false },
-	{ "max_exp_avg_sq", TSR_ROLE_MAX_VARIANCE, false },
-	{ "momentum_buffer", TSR_ROLE_MOMENTUM, false },
-	{ "moment1_0", TSR_ROLE_MOMENTUM, false }, /* Paddle */
-	{ "moment2_0", TSR_ROLE_VARIANCE, false },
-	{ "beta1_pow_acc_0", TSR_ROLE_SCALAR, false },
-	{ "beta2_pow_acc_0", TSR_ROLE_SCALAR, false },
-	{ "fp32_param", TSR_ROLE_MASTER, false }, /* Megatron */
-	{ "master_param", TSR_ROLE_MASTER, false }, /* TransformerEngine */
-	{ "fp32", TSR_ROLE_MASTER, true }, /* DeepSpeed universal */
-	{ "m", TSR_ROLE_MOMENTUM, true }, /* MLX */
-	{ "v", TSR_ROLE_VARIANCE, true },
-	{ "mu", TSR_ROLE_MOMENTUM, true }, /* Optax */
-	{ "nu", TSR_ROLE_VARIANCE, true },
-	{ "state1", TSR_ROLE_MOMENTUM, true }, /* bitsandbytes */
-	{ "state2", TSR_ROLE_VARIANCE, true },
-	{ "step", TSR_ROLE_STEP, true },
-};
-
-#define NALIASES (sizeof(aliases) / sizeof(*aliases))
 
 /* Components that wrappers put into the names of parameters. */
 static const char *const wrappers[] = {
@@ -57,11 +28,13 @@ static const char *const wrappers[] = {
 struct candidate {
 	struct tsr_tensor *t;
 	char *base; /* of a state: the name of its weight, as its own name has it; else NULL */
-	char *canonical; /* base or name without wrappers and leading "model." */
+	char *canonical; /* base or name without wrappers and leading keys of the model */
 	enum tsr_role role;
 	bool weak;
 	bool settled; /* by a rule of the user */
-	bool optimizer; /* under "optimizer.", "optim." or "state." */
+	bool optimizer; /* under a root such as "optimizer.", or its place says so */
+	bool buffer; /* what a model keeps besides its parameters */
+	bool factored; /* a state that has not the shape of its weight */
 	bool param; /* known to be a weight, though it has no dimensions */
 	struct candidate *weight;
 };
@@ -78,16 +51,6 @@ struct assigning {
 	size_t nweights;
 	struct tsr_err *err;
 };
-
-static const struct alias *find_alias(const char *component, size_t len)
-{
-	for (size_t i = 0; i < NALIASES; i++) {
-		if (strlen(aliases[i].component) == len &&
-		    memcmp(aliases[i].component, component, len) == 0)
-			return &aliases[i];
-	}
-	return NULL;
-}
 
 /* Behind "prefix" if the name starts with it, else NULL. */
 static const char *after(const char *name, const char *prefix)
@@ -109,6 +72,23 @@ static const char *after_chained(const char *name)
 	return *at == '.' ? at + 1 : NULL;
 }
 
+/* Behind "opt_state.0." and its like, the tree of Optax: numbers and inner states follow; else NULL. */
+static const char *after_optax(const char *name)
+{
+	static const char *const inner[] = { "inner_state.", "inner_opt_state." };
+	const char *at = after(name, "opt_state."), *next = at;
+
+	while (next) {
+		const size_t digits = strspn(at, "0123456789");
+
+		next = digits && at[digits] == '.' ? at + digits + 1 : NULL;
+		for (size_t i = 0; !next && i < sizeof(inner) / sizeof(*inner); i++)
+			next = after(at, inner[i]);
+		at = next ? next : at;
+	}
+	return at;
+}
+
 /* Skip the prefixes of an optimizer's tree; *inside: whether there were any. */
 static const char *strip_roots(const char *name, bool *inside)
 {
@@ -118,6 +98,7 @@ static const char *strip_roots(const char *name, bool *inside)
 	for (;;) {
 		const char *at = after_chained(name);
 
+		at = at ? at : after_optax(name);
 		for (size_t i = 0; !at && i < sizeof(roots) / sizeof(*roots); i++)
 			at = after(name, roots[i]);
 		if (!at || !*at)
@@ -127,7 +108,14 @@ static const char *strip_roots(const char *name, bool *inside)
 	}
 }
 
-/* The name without wrappers and without leading "model." components; NULL when out of memory. */
+/* What may stand before the names of a model: its own key, or that of Flax. */
+static bool is_model_key(const char *component, size_t len)
+{
+	return (len == 5 && memcmp(component, "model", 5) == 0) ||
+	       (len == 6 && memcmp(component, "params", 6) == 0);
+}
+
+/* The name without wrappers and without leading keys of a model; NULL when out of memory. */
 char *tsr_names_canonical(const char *name)
 {
 	char *out = malloc(strlen(name) + 1), *end = out;
@@ -138,7 +126,7 @@ char *tsr_names_canonical(const char *name)
 	while (*name) {
 		const char *dot = strchr(name, '.');
 		const size_t len = dot ? (size_t)(dot - name) : strlen(name);
-		bool drop = dot && leading && len == 5 && memcmp(name, "model", 5) == 0;
+		bool drop = dot && leading && is_model_key(name, len);
 
 		for (size_t i = 0; dot && i < sizeof(wrappers) / sizeof(*wrappers); i++)
 			drop = drop ||
@@ -161,24 +149,30 @@ static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
 {
 	const char *name = strip_roots(k->t->name, &k->optimizer);
 	const char *last = name + strlen(name), *dot = strchr(name, '.');
-	const struct alias *alias = NULL;
+	const bool rooted = k->optimizer;
+	const struct tsr_alias *alias = NULL;
 
 	while (last > name && last[-1] != '.' && last[-1] != '/')
 		last--;
 	if (last > name + 1) {
-		alias = find_alias(last, strlen(last));
+		alias = tsr_alias_find(last, strlen(last));
 		if (alias)
 			k->base = strndup(name, (size_t)(last - 1 - name));
 	}
-	if (!alias && k->optimizer && dot && dot[1]) {
-		alias = find_alias(name, (size_t)(dot - name));
+	if (!alias && rooted && dot && dot[1]) {
+		alias = tsr_alias_find(name, (size_t)(dot - name));
 		if (alias)
 			k->base = strdup(dot + 1);
 	}
 	if (alias) {
 		k->role = alias->role;
-		k->weak = alias->weak && !k->optimizer;
+		k->weak = alias->weak && !rooted;
+		k->factored = alias->factored;
 	}
+	k->buffer = !alias && tsr_alias_is_buffer(last);
+	k->optimizer = rooted || k->t->field;
+	if (rooted && !k->t->field)
+		k->t->field = alias ? alias->component : last;
 	if (alias && !k->base)
 		return tsr_fail_nomem(err, k->t->name);
 	k->canonical = tsr_names_canonical(k->base ? k->base : k->t->name);
@@ -191,24 +185,28 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 {
 	regex_t regex;
 	const int failed = regcomp(&regex, rule->regex, REG_EXTENDED | REG_NOSUB);
+	size_t nmatches = 0;
 
 	if (failed) {
 		char reason[200];
 
 		regerror(failed, &regex, reason, sizeof(reason));
-		return tsr_fail(a->err, TSR_E_USAGE, "regular expression '%.200s': %s", rule->regex,
-				reason);
+		return tsr_name_rule_fail(rule->regex, reason, a->err);
 	}
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		if (k->settled || regexec(&regex, k->t->name, 0, NULL, 0) != 0)
+		if (regexec(&regex, k->t->name, 0, NULL, 0) != 0)
+			continue;
+		nmatches++;
+		if (k->settled)
 			continue;
 		k->settled = true;
 		k->t->kind = rule->kind;
+		k->t->ruled = true;
 	}
 	regfree(&regex);
-	return TSR_OK;
+	return tsr_name_rule_note(a->c, rule->regex, nmatches, a->err);
 }
 
 /* --- Joining states to weights --------------------------------------------------------------- */
@@ -288,20 +286,34 @@ static bool is_scalar(const struct candidate *k)
 	return k->role == TSR_ROLE_SCALAR || k->role == TSR_ROLE_STEP;
 }
 
+static bool is_state(const struct candidate *k)
+{
+	return !k->settled && (k->role == TSR_ROLE_MOMENTUM || k->role == TSR_ROLE_VARIANCE ||
+			       k->role == TSR_ROLE_MAX_VARIANCE);
+}
+
+/* Whether a weak alias counts. */
+static bool fits_weak(const struct candidate *k)
+{
+	return k->weight && (tsr_tensor_same_shape(k->t, k->weight->t) || k->factored ||
+			     (is_scalar(k) && k->t->numel <= 1));
+}
+
 static enum tsr_status join(struct assigning *a, struct candidate *k)
 {
 	char found[100], expected[100];
 
 	TSR_TRY(find_weight(a, k, &k->weight));
-	if (k->weak) {
-		if (k->weight && (tsr_tensor_same_shape(k->t, k->weight->t) ||
-				  (is_scalar(k) && k->t->numel <= 1)))
-			return TSR_OK;
+	if (k->weak && !fits_weak(k)) {
 		k->role = TSR_ROLE_NONE;
 		k->weight = NULL;
-		return TSR_OK;
 	}
-	if (!k->weight || is_scalar(k) || k->t->numel == 0 ||
+	/* What is trained is no buffer, whatever it is called. */
+	if (k->weight && is_state(k))
+		k->weight->buffer = false;
+	if (k->weak)
+		return TSR_OK;
+	if (!k->weight || is_scalar(k) || k->role == TSR_ROLE_STATE || k->t->numel == 0 ||
 	    tsr_tensor_same_shape(k->t, k->weight->t))
 		return TSR_OK;
 	tsr_shape_text(found, sizeof(found), k->t->rank, k->t->shape);
@@ -310,12 +322,6 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",
 		a->c->path, k->t->name, found, expected, k->weight->t->name);
-}
-
-static bool is_state(const struct candidate *k)
-{
-	return !k->settled && (k->role == TSR_ROLE_MOMENTUM || k->role == TSR_ROLE_VARIANCE ||
-			       k->role == TSR_ROLE_MAX_VARIANCE);
 }
 
 /* States of one weight stand side by side; those without a weight go by their base. */
@@ -371,12 +377,13 @@ static const enum tsr_kind kinds[] = {
 	[TSR_ROLE_NONE] = TSR_KIND_WEIGHT,	 [TSR_ROLE_MOMENTUM] = TSR_KIND_MOMENTUM,
 	[TSR_ROLE_VARIANCE] = TSR_KIND_VARIANCE, [TSR_ROLE_MAX_VARIANCE] = TSR_KIND_VARIANCE,
 	[TSR_ROLE_MASTER] = TSR_KIND_WEIGHT,	 [TSR_ROLE_STEP] = TSR_KIND_OTHER,
-	[TSR_ROLE_SCALAR] = TSR_KIND_OTHER,
+	[TSR_ROLE_SCALAR] = TSR_KIND_OTHER,	 [TSR_ROLE_STATE] = TSR_KIND_OTHER,
 };
 
 static enum tsr_kind kind_by_name(const struct candidate *k)
 {
-	return k->role == TSR_ROLE_NONE && k->optimizer ? TSR_KIND_OTHER : kinds[k->role];
+	return k->role == TSR_ROLE_NONE && (k->optimizer || k->buffer) ? TSR_KIND_OTHER
+								       : kinds[k->role];
 }
 
 static enum tsr_kind kind_of(const struct candidate *k)
@@ -406,6 +413,17 @@ static void settle_packed(struct assigning *a)
 	}
 }
 
+/* Only what an optimizer keeps and no kind is known for has a field. */
+static void settle_field(struct candidate *k)
+{
+	const bool known = k->role != TSR_ROLE_NONE && k->role != TSR_ROLE_STATE;
+
+	if (k->settled || known || k->t->kind != TSR_KIND_OTHER)
+		k->t->field = NULL;
+	else if (k->role == TSR_ROLE_STATE && !k->t->field)
+		k->t->field = k->t->name + strlen(k->base) + 1;
+}
+
 static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
 			      unsigned nrules, const bool *params)
 {
@@ -430,12 +448,15 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		if (k->settled)
+		if (k->settled) {
+			settle_field(k);
 			continue;
+		}
 		if (!a->c->packed || k->param || (k->weight && k->weight->param))
 			k->t->kind = kind_of(k);
 		if (is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
 			k->t->weight = k->weight->t->name;
+		settle_field(k);
 	}
 	return TSR_OK;
 }
@@ -447,8 +468,11 @@ static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *r
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role,
-						     SIZE_MAX };
+		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role, SIZE_MAX,
+						     false };
+		if (k->settled && k->weak)
+			TSR_TRY(join(a, k));
+		roles[i].state = k->optimizer || k->role != TSR_ROLE_NONE;
 		if (roles[i].role == TSR_ROLE_MASTER)
 			TSR_TRY(find_weight(a, k, &k->weight));
 		if (roles[i].role != TSR_ROLE_NONE && k->weight && k->weight != k)

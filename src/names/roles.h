@@ -14,11 +14,13 @@ enum tsr_role {
 	TSR_ROLE_MASTER, /* an FP32 copy of the weight that an optimizer keeps */
 	TSR_ROLE_STEP, /* the number of steps that the optimizer took */
 	TSR_ROLE_SCALAR, /* powers of betas and their like */
+	TSR_ROLE_STATE, /* something else that an optimizer keeps */
 };
 
 struct tsr_tensor_role {
 	enum tsr_role role;
 	size_t weight; /* index of the tensor that is its weight; SIZE_MAX: none is known */
+	bool state; /* its name is that of something an optimizer keeps, whatever a rule says */
 };
 
 /*
@@ -37,7 +39,7 @@ enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_
 bool tsr_names_is_floating(enum tsr_dtype dtype);
 
 /*
- * The name without what wrappers add and without leading "model.": equal for the same parameter
+ * The name without what wrappers add and without leading "model." or "params.": equal for the same parameter
  * under different names.  To be freed; NULL when out of memory.
  */
 char *tsr_names_canonical(const char *name);

@@ -2,6 +2,7 @@
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,9 @@
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
+#include "names/model_names.h"
 #include "pack/bounds.h"
+#include "pack/masters.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
 #include "pack/walk.h"
@@ -29,11 +32,14 @@ struct packing {
 	struct tsr_checkpoint *c; /* result->source: its tensors have the codings to be used */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
 	const char *out_path;
+	bool *integers; /* per tensor: whether all elements are */
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
+	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
+	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 	struct tsr_err *err;
 };
 
@@ -44,6 +50,7 @@ struct tsr_pack_options tsr_pack_defaults(void)
 		.weight = tsr_coding_default(tsr_codec_find("bf16+ulp8")),
 		.momentum = tsr_coding_default(tsr_codec_find("softsign8")),
 		.variance = tsr_coding_default(tsr_codec_find("sqrt8")),
+		.min_elements = TSR_MIN_ELEMENTS_DEFAULT,
 	};
 }
 
@@ -67,6 +74,12 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 		snprintf(text, room,
 			 "%" PRIu64 " values and %" PRIu64 " scales overflow the narrow format",
 			 m->overflow + t->report.narrow_overflow, t->report.scale_overflow);
+		break;
+	case TSR_RAW_SMALL:
+		snprintf(text, room, "few elements");
+		break;
+	case TSR_RAW_INTEGERS:
+		snprintf(text, room, "only integers");
 		break;
 	}
 }
@@ -98,17 +111,34 @@ static enum tsr_status check_source(struct packing *p)
 	return TSR_OK;
 }
 
-static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t)
+/* The coding for tensors of this kind; without a codec where they stay raw. */
+static struct tsr_coding coding_for(const struct tsr_pack_options *o, const struct tsr_tensor *t)
 {
-	t->coding = (struct tsr_coding){ .group = 1 };
-	if (t->kind == TSR_KIND_WEIGHT)
-		t->coding = o->weight;
-	else if (t->kind == TSR_KIND_MOMENTUM)
-		t->coding = o->momentum;
-	else if (t->kind == TSR_KIND_VARIANCE)
-		t->coding = o->variance;
+	const struct tsr_coding raw = { .group = 1 };
+
+	switch (t->kind) {
+	case TSR_KIND_WEIGHT:
+		return o->weight;
+	case TSR_KIND_MOMENTUM:
+		return o->momentum;
+	case TSR_KIND_VARIANCE:
+		return o->variance;
+	case TSR_KIND_OTHER:
+		break;
+	}
+	return t->field && t->rank && o->other.codec ? o->other : raw;
+}
+
+static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t,
+			  struct tsr_packed_tensor *r)
+{
+	t->coding = coding_for(o, t);
 	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
 		t->coding = (struct tsr_coding){ .group = 1 };
+	if (t->coding.codec && !t->ruled && (t->numel ? t->numel : 1) < o->min_elements) {
+		t->coding = (struct tsr_coding){ .group = 1 };
+		r->raw = TSR_RAW_SMALL;
+	}
 	if (t->coding.codec && !t->coding.codec->grouped) {
 		t->coding.group = 1;
 		t->coding.scale = TSR_SCALE_E8M8;
@@ -126,25 +156,44 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 struct found {
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
+	bool integers; /* all elements are */
+	bool apart;
 };
+
+/* Whether all elements are integers that FP32 counts to without a gap. */
+static bool all_integers(const float *x, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		if (!(fabsf(x[i]) <= 16777216.0f) || x[i] != truncf(x[i]))
+			return false;
+	}
+	return true;
+}
 
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
+	const struct packing *p = ctx;
 	struct found *found = extra;
 	struct tsr_coding coding = t->tensor->coding;
+	bool same;
 
-	(void)ctx;
 	*found = (struct found){ .report = { 0 } };
+	coding.first = t->tile.first;
 	if (!coding.codec)
 		return TSR_OK;
-	if (t->has_planes) {
+	found->integers = all_integers(t->data, t->tile.n);
+	if (t->has_planes)
 		tsr_measure_add(&found->measure, t->data, t->data, t->tile.n);
+	else
+		TSR_TRY(t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n,
+					 &found->measure, &found->report, err));
+	if (!t->tensor->narrow)
 		return TSR_OK;
-	}
-	coding.first = t->tile.first;
-	return t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n, &found->measure,
-				&found->report, err);
+	TSR_TRY(tsr_masters_check(&p->stored, t->tensor, &t->tile, t->coder->plane[0],
+				  t->coder->m->x, &same, err));
+	found->apart = !same;
+	return TSR_OK;
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -158,12 +207,15 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	if (t->tile.first == 0 && t->tensor->coding.codec) {
 		r->measure = (struct tsr_measure){ 0 };
 		r->report = (struct tsr_encode_report){ 0 };
+		p->integers[t->tile.tensor] = true;
 	}
+	p->integers[t->tile.tensor] = p->integers[t->tile.tensor] && found->integers;
 	if (t->tensor->coding.codec)
 		tsr_measure_merge(&r->measure, &found->measure);
 	r->report.scale_underflow += found->report.scale_underflow;
 	r->report.scale_overflow += found->report.scale_overflow;
 	r->report.narrow_overflow += found->report.narrow_overflow;
+	p->apart[t->tile.tensor] = p->apart[t->tile.tensor] || found->apart;
 	if (!t->hashed)
 		tsr_plane_hashes_add(&p->hashes, t->tensor, &t->tile, t->coder->plane,
 				     p->c->tensors[t->tile.tensor].hash);
@@ -176,7 +228,7 @@ static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walke
 	const struct packing *p = ctx;
 
 	(void)extra;
-	for (unsigned i = 0; i < t->tensor->nplanes; i++)
+	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
 		TSR_TRY(tsr_writer_put(p->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
 				       t->coder->plane[i],
 				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
@@ -202,17 +254,24 @@ static enum tsr_status encode_all(struct packing *p)
 
 /* --- What was measured ----------------------------------------------------------------------- */
 
-static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r)
+/* Whether a codec has no sign: any other kind may have it, too. */
+static bool is_unsigned(const struct tsr_codec *codec)
+{
+	return codec->grouped && codec->kinds == TSR_KIND_VARIANCE;
+}
+
+static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r,
+				      bool integers)
 {
 	if (!t->coding.codec || t->coding.codec->planes[0].dtype == TSR_F32)
 		return TSR_RAW_NO;
 	if (r->measure.nonfinite)
 		return TSR_RAW_NONFINITE;
-	if (t->kind == TSR_KIND_VARIANCE && r->measure.negative && t->coding.codec->grouped)
+	if (r->measure.negative && is_unsigned(t->coding.codec))
 		return TSR_RAW_NEGATIVE;
 	if (r->measure.overflow || r->report.scale_overflow || r->report.narrow_overflow)
 		return TSR_RAW_OVERFLOW;
-	return TSR_RAW_NO;
+	return integers && !t->ruled && r->measure.max_ulp ? TSR_RAW_INTEGERS : TSR_RAW_NO;
 }
 
 /* Keep the tensors raw that their codec cannot hold; *again_ret says whether there are any. */
@@ -224,12 +283,12 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		struct tsr_tensor *t = &p->c->tensors[i];
 		struct tsr_packed_tensor *r = &p->result->tensors[i];
-		const enum tsr_raw_reason raw = raw_reason(t, r);
+		const enum tsr_raw_reason raw = raw_reason(t, r, p->integers[i]);
 
 		if (raw == TSR_RAW_NO)
 			continue;
 		r->raw = raw;
-		if (p->options->strict) {
+		if (p->options->strict && raw < TSR_RAW_SMALL) {
 			tsr_raw_reason_text(r, reason, sizeof(reason));
 			return tsr_fail_hint(p->err, TSR_E_UNSUPPORTED, TSR_HINT_STRICT,
 					     "%s: tensor %.200s: found %s, expected none",
@@ -237,9 +296,21 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		}
 		t->coding = (struct tsr_coding){ .group = 1 };
 		t->nplanes = 1;
+		t->narrow = NULL;
 		*again_ret = true;
 	}
 	return TSR_OK;
+}
+
+/* Store the first planes of tensors that only looked like masters. */
+static void keep_planes(struct packing *p, bool *again_ret)
+{
+	for (size_t i = 0; i < p->c->ntensors; i++) {
+		if (p->apart[i] && p->c->tensors[i].narrow) {
+			p->c->tensors[i].narrow = NULL;
+			*again_ret = true;
+		}
+	}
 }
 
 static void record_errors(struct packing *p)
@@ -324,6 +395,7 @@ static enum tsr_status plan(struct packing *p)
 		.generation = TSR_GENERATION_MAX,
 		.tensors = c->tensors,
 		.ntensors = c->ntensors,
+		.model = p->model,
 	};
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
@@ -344,6 +416,15 @@ static enum tsr_status plan(struct packing *p)
 	return TSR_OK;
 }
 
+/* What is the model's own, before the tree is a tensor too, which is not. */
+static enum tsr_status find_model(struct packing *p)
+{
+	p->model = calloc(p->c->ntensors + 2, sizeof(*p->model));
+	if (!p->model)
+		return tsr_fail_nomem(p->err, p->out_path);
+	return tsr_names_model(p->c, p->options->rules, p->options->nrules, p->model, p->err);
+}
+
 /* Remember how tensors are stored before codings are chosen. */
 static enum tsr_status prepare(struct packing *p)
 {
@@ -352,23 +433,32 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(check_source(p));
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
+	if (p->options->strict && c->unmatched)
+		return tsr_fail_hint(p->err, TSR_E_USAGE, TSR_HINT_STRICT,
+				     "regular expression '%.200s': matches no tensor of %s",
+				     c->unmatched, c->path);
+	if (p->options->weights_out)
+		TSR_TRY(find_model(p));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	p->stored = *c;
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
-	if (!p->stored.tensors || !p->result->tensors)
+	p->integers = calloc(c->ntensors + 1, sizeof(*p->integers));
+	p->apart = calloc(c->ntensors + 1, sizeof(*p->apart));
+	if (!p->stored.tensors || !p->result->tensors || !p->integers || !p->apart)
 		return tsr_fail_nomem(p->err, p->out_path);
 	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
 	if (!p->errors)
 		return tsr_build_nomem(c, p->err);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
+		c->tensors[i].narrow = NULL;
 		if (!is_kept(p, i))
-			choose_coding(p->options, &c->tensors[i]);
+			choose_coding(p->options, &c->tensors[i], &p->result->tensors[i]);
 	}
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
-	return TSR_OK;
+	return tsr_masters_find(&p->stored, c, p->err);
 }
 
 /* Nothing was measured. */
@@ -392,10 +482,12 @@ static enum tsr_status run_packing(struct packing *p)
 	while (again) {
 		TSR_TRY(encode_all(p));
 		TSR_TRY(keep_raw(p, &again));
+		keep_planes(p, &again);
 		if (again)
 			TSR_TRY(plan(p));
 	}
 	record_errors(p);
+	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return tsr_writer_publish(p->writer, p->err);
@@ -421,7 +513,10 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	tsr_writer_free(p.writer);
 	free(p.meta);
 	free(p.weights_meta);
+	free(p.model);
 	free(p.stored.tensors);
+	free(p.integers);
+	free(p.apart);
 	tsr_plane_hashes_free(&p.hashes);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
 		p.result->source = NULL;

@@ -134,6 +134,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->nplanes = coding->codec->nplanes;
 	t->coding = tsr_replay_is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
 	t->error = NULL;
+	t->narrow = NULL;
 	return TSR_OK;
 }
 
@@ -207,6 +208,7 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 	pack.weight = r->result->coding[TSR_PART_WEIGHT];
 	pack.momentum = r->result->coding[TSR_PART_MOMENTUM];
 	pack.variance = r->result->coding[TSR_PART_VARIANCE];
+	pack.min_elements = 0;
 	pack.force = o->force;
 	pack.dry_run = o->dry_run;
 	pack.max_shard_nbytes = o->max_shard_nbytes;

@@ -43,6 +43,8 @@ class Tensor:
     values: np.ndarray | None = None    # float32 of any dtype, flat: numpy lacks some valid shapes
     raw: bytes | None = None            # the bytes of a `raw` tensor
     seed: int | None = None             # of a stochastic codec
+    narrow: str | None = None           # the tensor whose array is plane 0
+    waiting: tuple | None = None        # until that is known: the hash of plane 0, and plane 1
 
     @property
     def array(self):
@@ -339,7 +341,8 @@ def parse_tensor(entry):
     check_known(codec, CODECS, "codec")
     scaled = codec in SCALED
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
-                  + ["seed"] * is_stochastic(codec) + ["xxh3"] + ["error"] * (codec != "raw"))
+                  + ["seed"] * is_stochastic(codec) + ["narrow"] * ("narrow" in entry)
+                  + ["xxh3"] + ["error"] * (codec != "raw"))
     name = entry["name"]
     check(isinstance(name, str), "a tensor's name is not a string")
     check(not name.endswith(SUFFIXES), f"{name}: ends in a reserved suffix")
@@ -353,6 +356,9 @@ def parse_tensor(entry):
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
     if is_stochastic(codec):
         check(is_integer(entry["seed"]), f"{name}: wrong seed")
+    if "narrow" in entry:
+        check(isinstance(entry["narrow"], str), f"{name}: narrow is not a string")
+        check(codec in TRUNCATED or len(UNSCALED.get(codec, ())) == 2, f"{name}: narrow with {codec}")
     hashes = entry["xxh3"]
     check(isinstance(hashes, list)
           and all(isinstance(digits, str) and re.fullmatch(HASH, digits) for digits in hashes),
@@ -361,7 +367,7 @@ def parse_tensor(entry):
         check_figures(entry["error"])
     return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
                   entry.get("scale"), entry.get("group"), entry.get("error"),
-                  seed=entry.get("seed"))
+                  seed=entry.get("seed"), narrow=entry.get("narrow"))
 
 
 def check_figures(error):
@@ -449,7 +455,7 @@ def read_shards(folder, places):
         at = (part.shard["number"], part.shard["count"]) if part.shard else (1, 1)
         check(at == (number, len(shards)), f"{shard}: is not shard {number} of {len(shards)}")
         joined = join(joined, part) if joined else part
-    return take_tree(joined)
+    return take_tree(find_narrow(joined))
 
 
 def join(into, part):
@@ -627,7 +633,21 @@ def read_bytes(content, folder=None):
     """`folder` is where the weights file is, if there is one."""
     checkpoint = read_file(content, folder)[0]
     check(checkpoint.shard is None, "a shard without the others")
-    return take_tree(checkpoint)
+    return take_tree(find_narrow(checkpoint))
+
+
+def find_narrow(checkpoint):
+    """Section 5.4: decode the tensors whose plane 0 is another tensor."""
+    for tensor in checkpoint.tensors.values():
+        if tensor.narrow is None:
+            continue
+        found, (digits, correction) = checkpoint.tensors.get(tensor.narrow), tensor.waiting
+        check(found and found.raw is not None and found.shape == tensor.shape
+              and found.dtype == planes_of(tensor)[0][1]
+              and xxhash.xxh3_64_hexdigest(found.raw) == digits,
+              f"{tensor.name}: {tensor.narrow} is not its narrow plane")
+        tensor.values = decode(tensor, [found.raw, correction])
+    return checkpoint
 
 
 def read_file(content, folder=None):
@@ -645,10 +665,15 @@ def read_file(content, folder=None):
         check(folder, "a packed file without its weights file")
         add_weights(arrays, folder / checkpoint.weights)
     for tensor in checkpoint.tensors.values():
-        planes = [take_plane(arrays, *plane) for plane in planes_of(tensor)]
-        check([xxhash.xxh3_64_hexdigest(plane) for plane in planes] == hashes[tensor.name],
+        own = planes_of(tensor)[tensor.narrow is not None:]
+        planes = [take_plane(arrays, *plane) for plane in own]
+        recorded = hashes[tensor.name]
+        check(len(recorded) == len(planes_of(tensor))
+              and [xxhash.xxh3_64_hexdigest(plane) for plane in planes] == recorded[-len(own):],
               f"{tensor.name}: a plane does not have the hash that was recorded")
-        if tensor.codec == "raw":
+        if tensor.narrow is not None:
+            tensor.waiting = recorded[0], planes[0]
+        elif tensor.codec == "raw":
             tensor.raw = planes[0]
         else:
             tensor.values = decode(tensor, planes)

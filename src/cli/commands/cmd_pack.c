@@ -4,20 +4,22 @@
 #include <stdio.h>
 
 #include "cli/coding.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
 #include "io/dir.h"
 #include "pack/packing.h"
 #include "report/format.h"
+#include "report/kept_raw.h"
 #include "report/summary.h"
 #include "text/json.h"
 
 struct args {
 	struct cli_common common;
 	bool written; /* set when done */
-	const char *weights, *momentum, *variance, *scale, *compat, *model;
-	uint64_t group, seed;
+	const char *weights, *momentum, *variance, *other, *scale, *compat, *model;
+	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
 	bool strict;
 };
@@ -31,6 +33,10 @@ static const struct cli_opt opts[] = {
 		"codec for momenta (default softsign8)"),
 	CLI_OPT("variance", "CODEC", CLI_STRING, variance, "@variance",
 		"codec for variances (default sqrt8)"),
+	CLI_OPT("other", "CODEC", CLI_STRING, other, "@other",
+		"codec for what an optimizer keeps besides (default: left raw)"),
+	CLI_OPT_NUMBER("min-elements", "N", min_elements, 1, TSR_JSON_INT_MAX,
+		       "leave tensors with fewer elements raw (default 16; 1 packs all)"),
 	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
 		"how scales are stored: e8m8 (default), f16 or f32"),
 	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
@@ -44,7 +50,10 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
 		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, or "
 		"cosine (1 - cosine similarity)"),
-	CLI_OPT_FLAG("strict", strict, "fail if a tensor has values that its codec cannot store"),
+	CLI_OPT_FLAG(
+		"strict", strict,
+		"fail if a tensor has values that its codec cannot store, or if a --keep or --map "
+		"matches no tensor"),
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),
@@ -59,12 +68,13 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 {
 	const struct {
 		const char *name;
-		enum tsr_kind kind;
+		unsigned kinds;
 		struct tsr_coding *coding;
 	} choices[] = {
 		{ a->weights, TSR_KIND_WEIGHT, &o->weight },
 		{ a->momentum, TSR_KIND_MOMENTUM, &o->momentum },
 		{ a->variance, TSR_KIND_VARIANCE, &o->variance },
+		{ a->other, TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, &o->other },
 	};
 	enum tsr_scale scale = a->compat ? TSR_SCALE_F16 : TSR_SCALE_E8M8;
 
@@ -72,16 +82,20 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		tsr_scale_find(a->scale, &scale);
 	if (a->compat && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
 		if (choices[i].name)
-			CLI_TRY(cli_parse_codec(cmd, choices[i].name, choices[i].kind,
+			CLI_TRY(cli_parse_codec(cmd, choices[i].name, choices[i].kinds,
 						&choices[i].coding->codec));
 		choices[i].coding->scale = scale;
 		choices[i].coding->group = a->group ? (uint32_t)a->group : TSR_GROUP_DEFAULT;
 	}
-	if (a->seed && !o->weight.codec->stochastic)
+	if (a->seed && !o->weight.codec->stochastic &&
+	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	o->weight.seed = a->seed;
+	o->other.seed = a->seed;
+	if (a->min_elements)
+		o->min_elements = a->min_elements;
 	return CLI_OK;
 }
 
@@ -98,6 +112,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 		printf("    %s of %s\n", tsr_kind_name(t->kind),
 		       tsr_format_name(t->weight, 60).text);
 	}
+	if (t->narrow)
+		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
 }
 
 static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
@@ -117,9 +133,10 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 
 static int print_report(const struct args *a, const struct tsr_packing *p, struct tsr_summary *s)
 {
+	const struct tsr_kept_raw kept = tsr_kept_raw_of(p);
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
-	struct tsr_text table = { 0 };
+	struct tsr_text table = { 0 }, lines = { 0 };
 	int status;
 
 	for (size_t i = 0; a->common.verbose && i < p->source->ntensors; i++)
@@ -141,7 +158,8 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
 		       tsr_format_name(s->total.worst->name, 50).text);
 	}
-	return status;
+	tsr_kept_raw_put_text(&kept, &lines);
+	return status == CLI_OK && lines.nbytes ? cli_write_report(&lines, NULL) : status;
 }
 
 static void put_tensor(struct tsr_text *json, const void *result, size_t i)
@@ -162,6 +180,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_packing *p,
 		       struct tsr_summary *s)
 {
+	const struct tsr_kept_raw kept = tsr_kept_raw_of(p);
 	struct tsr_text json = { 0 };
 
 	cli_json_begin(&json, cmd);
@@ -173,6 +192,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	tsr_json_put_u64(&json, "header_nbytes", p->header_nbytes);
 	tsr_json_put_u64(&json, "data_nbytes", p->data_nbytes);
 	tsr_summary_put_json(s, &json);
+	tsr_kept_raw_put_json(&kept, &json);
 	cli_json_tensors(&json, p->source, put_tensor, p);
 	return cli_json_end(&json, &a->common);
 }
@@ -192,30 +212,29 @@ static void warn_name(const struct args *a)
 	}
 }
 
-static void warn(const struct args *a, const struct tsr_packing *p)
+static void warn(const struct cli_common *common, const struct tsr_packing *p)
 {
 	const char *path = p->source->path;
 	char reason[120];
 	uint64_t underflow = 0;
 
-	warn_name(a);
-	cli_warn_notes(&a->common, p->source);
+	cli_warn_notes(common, p->source);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
-		if (p->tensors[i].raw == TSR_RAW_NO)
+		if (p->tensors[i].raw == TSR_RAW_NO || p->tensors[i].raw >= TSR_RAW_SMALL)
 			continue;
 		tsr_raw_reason_text(&p->tensors[i], reason, sizeof(reason));
-		cli_warn(&a->common, "%s: tensor %s: found %s, kept raw", path,
+		cli_warn(common, "%s: tensor %s: found %s, kept raw", path,
 			 p->source->tensors[i].name, reason);
 	}
 	if (underflow)
-		cli_warn(&a->common,
+		cli_warn(common,
 			 "%s: %" PRIu64
 			 " groups lost their state to scales below FP16's range; --scale e8m8 "
 			 "keeps them",
 			 path, underflow);
 	if (p->generation >= 2)
-		cli_warn(&a->common,
+		cli_warn(common,
 			 "%s: lossy generation %u: these values went through a lossy codec before",
 			 path, p->generation);
 }
@@ -239,8 +258,10 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 		return cli_error(&err);
 	summarize(p, &summary);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
-	if (packed == TSR_OK)
-		warn(a, p);
+	if (packed == TSR_OK) {
+		warn_name(a);
+		warn(&a->common, p);
+	}
 	if (cli_wants_text(&a->common))
 		status = print_report(a, p, &summary);
 	if (a->common.json.given)
@@ -251,6 +272,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
+	static const struct cli_packing_report how = { warn, summarize };
 	struct args *a = args;
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_name_rule rules[CLI_RULES_MAX];
@@ -268,7 +290,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
-	return pack(cmd, a, &o);
+	if (a->model && cli_packs_directory(&a->common))
+		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
+				      "has its weights in a file of their own");
+	return cli_packs_directory(&a->common) ? cli_pack_directory(cmd, &a->common, &o, &how)
+					       : pack(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_pack = {
@@ -282,9 +308,11 @@ const struct cli_cmd cmd_pack = {
 		"shards, .pt files, directories of torch.distributed.checkpoint, .npz and .npy; "
 		"the content decides. Weights, momenta and variances are recognized by their names "
 		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
-		"again "
-		"and its error reported.",
-	.examples = "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
+		"again and its error reported. A directory is packed file by file into a "
+		"directory, "
+		"every file of it packed or copied, unless OUT ends in .safetensors.",
+	.examples = "  tersor pack checkpoint-30 -o checkpoint-30.packed\n"
+		    "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
 		    "  tersor pack checkpoint.pt -o packed.safetensors\n"
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
 		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",

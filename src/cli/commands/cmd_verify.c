@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/coding.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -185,6 +186,14 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-error needs --against");
 	if (o.nagainst && a->common.operands.n > 1)
 		return cli_usage(cmd, "--against is for one file; found %u", a->common.operands.n);
+	for (unsigned i = 0; i < a->common.operands.n; i++) {
+		if (!tsr_directory_is_packed(a->common.operands.items[i]))
+			continue;
+		if (a->common.operands.n > 1)
+			return cli_usage(cmd, "%s is a packed directory, which is verified alone",
+					 a->common.operands.items[i]);
+		return cli_verify_directory(cmd, &a->common, &o);
+	}
 	return verify(cmd, a, &o);
 }
 
@@ -197,7 +206,8 @@ const struct cli_cmd cmd_verify = {
 		"file the header's checksum and the hash of every plane, in a .pt or .npz the "
 		"CRC-32 of every record. Reports NaN and infinite values. With --against also "
 		"checks that raw tensors equal the original's byte for byte and that errors are "
-		"the recorded ones. Of several files the exit status is the worst.",
+		"the recorded ones. Of several files the exit status is the worst. Of a packed "
+		"directory every file is checked, and missing and additional ones are named.",
 	.examples = "  tersor verify packed.safetensors\n"
 		    "  tersor verify packed.safetensors checkpoint.pt\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",

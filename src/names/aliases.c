@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the components of names by which states and buffers are known. */
+#include "names/aliases.h"
+
+#include <string.h>
+
+/* docs/names.md has the same table, with the frameworks. */
+static const struct tsr_alias aliases[] = {
+	{ "exp_avg", TSR_ROLE_MOMENTUM, false, false }, /* torch.optim */
+	{ "exp_avg_sq", TSR_ROLE_VARIANCE, false, false },
+	{ "max_exp_avg_sq", TSR_ROLE_MAX_VARIANCE, false, false },
+	{ "momentum_buffer", TSR_ROLE_MOMENTUM, false, false },
+	{ "moment1_0", TSR_ROLE_MOMENTUM, false, false }, /* Paddle */
+	{ "moment2_0", TSR_ROLE_VARIANCE, false, false },
+	{ "beta1_pow_acc_0", TSR_ROLE_SCALAR, false, false },
+	{ "beta2_pow_acc_0", TSR_ROLE_SCALAR, false, false },
+	{ "fp32_param", TSR_ROLE_MASTER, false, false }, /* Megatron */
+	{ "fp32_from_fp16_params", TSR_ROLE_MASTER, false, false },
+	{ "master_param", TSR_ROLE_MASTER, false, false }, /* TransformerEngine */
+	{ "fp32", TSR_ROLE_MASTER, true, false }, /* DeepSpeed universal */
+	{ "m", TSR_ROLE_MOMENTUM, true, false }, /* MLX */
+	{ "v", TSR_ROLE_VARIANCE, true, false },
+	{ "mu", TSR_ROLE_MOMENTUM, true, false }, /* Optax */
+	{ "nu", TSR_ROLE_VARIANCE, true, false },
+	{ "state1", TSR_ROLE_MOMENTUM, true, false }, /* bitsandbytes */
+	{ "state2", TSR_ROLE_VARIANCE, true, false },
+	{ "step", TSR_ROLE_STEP, true, false },
+	{ "sum", TSR_ROLE_STATE, true, false }, /* Adagrad */
+	{ "square_avg", TSR_ROLE_STATE, true, false }, /* RMSprop, Adadelta */
+	{ "grad_avg", TSR_ROLE_STATE, true, false },
+	{ "acc_delta", TSR_ROLE_STATE, true, false },
+	{ "exp_inf", TSR_ROLE_STATE, true, false }, /* Adamax */
+	{ "prev", TSR_ROLE_STATE, true, false }, /* Rprop */
+	{ "step_size", TSR_ROLE_STATE, true, false },
+	{ "ax", TSR_ROLE_STATE, true, false }, /* ASGD */
+	{ "z", TSR_ROLE_STATE, true, false }, /* schedule-free */
+	{ "variance", TSR_ROLE_STATE, true, false }, /* Adafactor */
+	{ "row_var", TSR_ROLE_STATE, true, true },
+	{ "col_var", TSR_ROLE_STATE, true, true },
+	{ "exp_avg_sq_row", TSR_ROLE_STATE, true, true },
+	{ "exp_avg_sq_col", TSR_ROLE_STATE, true, true },
+};
+
+/* Batch normalization, rotary embeddings, the mask of GPT-2, scales of quantized weights. */
+static const char *const buffers[] = {
+	"running_mean",	     "running_var",	 "num_batches_tracked", "inv_freq",
+	"original_inv_freq", "cos_cached",	 "sin_cached",		"masked_bias",
+	"weight_scale",	     "weight_scale_inv", "input_scale",		"k_scale",
+	"v_scale",
+};
+
+const struct tsr_alias *tsr_alias_find(const char *component, size_t len)
+{
+	for (size_t i = 0; i < sizeof(aliases) / sizeof(*aliases); i++) {
+		if (strlen(aliases[i].component) == len &&
+		    memcmp(aliases[i].component, component, len) == 0)
+			return &aliases[i];
+	}
+	return NULL;
+}
+
+bool tsr_alias_is_buffer(const char *component)
+{
+	for (size_t i = 0; i < sizeof(buffers) / sizeof(*buffers); i++) {
+		if (strcmp(buffers[i], component) == 0)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The components of names that say what a tensor is. */
+#ifndef TSR_NAMES_ALIASES_H
+#define TSR_NAMES_ALIASES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "names/roles.h"
+
+/* A component with which the name of a state ends or, inside an optimizer's tree, begins. */
+struct tsr_alias {
+	const char *component;
+	enum tsr_role role;
+	/*
+	 * It could as well be a parameter's own name, and counts only if the rest names a weight: one
+	 * of the same shape, unless the state is @factored.
+	 */
+	bool weak;
+	bool factored; /* its shape is not its weight's */
+};
+
+/* The alias that the @len bytes at @component are, or NULL. */
+const struct tsr_alias *tsr_alias_find(const char *component, size_t len);
+
+/* Whether the last component of a name is that of a buffer, which a model keeps but does not train. */
+bool tsr_alias_is_buffer(const char *component);
+
+#endif
