@@ -750,3 +750,32 @@ def test_an_object_in_a_dcp_directory(policy, tmp_path):
         assert found["cfg"] is None
     else:
         assert "cfg" not in found and "(left out)" in done.stderr
+
+
+def test_objects_in_a_dcp_directory_that_is_written(tmp_path):
+    """An object is one entry; attributes of tensors have no place there, and a note says so."""
+    path = next(FRAMEWORKS.glob("deepspeed/zero3*/global_step20/bf16_zero_pp_rank_0*"))
+    done = run_tersor("convert", path, "--to", "dcp", "-o", tmp_path / "out", check=0)
+    assert "attributes of 2 tensors are left out" in done.stderr
+    run_tersor("convert", tmp_path / "out", "-o", tmp_path / "back.pt", check=0)
+    _, records = records_of((tmp_path / "back.pt").read_bytes())
+    _, before = records_of(path.read_bytes())
+    found, want = (Reader(r["data.pkl"], r).load()["optimizer_state_dict"]
+                   for r in (records, before))
+    for key in ("loss_scaler", "zero_stage"):
+        assert described(found[key], {}) == described(want[key], {})
+    line = one_line_error(run_tersor("convert", TORCHAO, "--to", "dcp", "-o", tmp_path / "no", check=3))
+    assert "OptimState8bit" in line and not (tmp_path / "no").exists()
+
+
+def test_a_part_of_a_tree_of_objects_in_a_dcp_directory(tmp_path):
+    """A node cannot be an entry of its own if its parent is another's; what is whole can be written."""
+    root = Node()
+    root.children = [Node(root)]
+    for value, status in (({"a": root, "b": 1}, 0), ({"a": root, "b": root.children[0]}, 3)):
+        path = tmp_path / "in.pt"
+        path.write_bytes(pt_of(pickle.dumps(value)))
+        done = run_tersor("convert", path, "--to", "dcp", "-f", "-o", tmp_path / "out", "--opaque",
+                          "carry", check=status)
+        if status:
+            assert "names one around it" in one_line_error(done)

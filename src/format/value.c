@@ -420,6 +420,8 @@ void tsr_value_clear_scratch(const struct tsr_value *root)
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_value *child = tsr_value_child(root, i);
 
+		if (child && child->type == TSR_VALUE_BACK)
+			*tsr_value_scratch(child->object) = 0;
 		if (child && *tsr_value_scratch(child))
 			tsr_value_clear_scratch(child);
 	}
