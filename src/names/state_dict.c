@@ -164,8 +164,12 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 	const struct tsr_value *mapping = tsr_value_mapping(v);
 	const size_t nbytes = n->at.nbytes;
 
-	if (v->type == TSR_VALUE_TENSOR)
-		return name_tensor(n, v->tensor.array, dropped, param);
+	if (v->type == TSR_VALUE_TENSOR) {
+		TSR_TRY(name_tensor(n, v->tensor.array, dropped, param));
+		return v->tensor.attributes
+			       ? walk_mapping(n, v->tensor.attributes, NULL, dropped, false)
+			       : TSR_OK;
+	}
 	if (v->mark == MARK_NAMED)
 		return TSR_OK;
 	v->mark = MARK_NAMED;
