@@ -301,6 +301,18 @@ def test_earlier_checkpoints_are_named_and_left_out(tmp_path):
     assert "global_step6 is another one" in notes("inspect", source)
 
 
+def test_weights_beside_deepspeeds_directory_are_left_out_and_said(tmp_path):
+    """As Trainer and Accelerate have it."""
+    zero = small(3)
+    source = zero.save(tmp_path / "in", "global_step7")
+    safetensors.numpy.save_file({"a.weight": values(5, 7)}, source / "model.safetensors")
+    (source / "rng_state_0.pth").write_bytes(pt({"cpu": tensor(np.arange(5, dtype=np.uint8))}))
+    found = joined(source, tmp_path)
+    assert found.pop("rng_state_0.cpu")[1] == [5]
+    assert found == zero.expected()
+    assert "model.safetensors (1 files in all) is taken for a copy" in notes("inspect", source)
+
+
 # ---- DeepSpeed that does not hold together ----
 
 def refused(folder, *facts, **more):
@@ -338,6 +350,32 @@ def test_states_of_other_sizes_are_refused(tmp_path):
         state["base_optimizer_state"]["state"][1]["exp_avg"] = tensor(values(3))
     zero.optim_edit = edit
     refused(zero.save(tmp_path / "in"), "exp_avg", "group 1")
+
+
+def test_files_of_two_saves_are_refused(tmp_path):
+    zero = small(3)
+
+    def edit(rank, state):
+        state["global_steps"] = 7 + (rank == 2)
+    zero.model_edit = edit
+    refused(zero.save(tmp_path / "in1"), "global_steps 8", "rank 2")
+    for stage in (2, 3):
+        zero = small(stage)
+
+        def optim(rank, state):
+            base = state["base_optimizer_state" if zero.stage < 3 else "optimizer_state_dict"]
+            base["state"][1]["step"] = tensor(np.float32(7 + (rank == 1)))
+        zero.optim_edit = optim
+        refused(zero.save(tmp_path / f"in{stage}"), "step", "rank 1", "one save")
+
+
+def test_state_that_is_neither_a_number_nor_per_element_is_refused(tmp_path):
+    zero = small(2)
+
+    def edit(rank, state):
+        state["base_optimizer_state"]["state"][1]["step"] = tensor(values(3, 3))
+    zero.optim_edit = edit
+    refused(zero.save(tmp_path / "in"), "step", "9 elements")
 
 
 def test_tensor_parallelism_is_refused(tmp_path):
@@ -552,6 +590,13 @@ def test_directory_of_nothing_known_lists_what_is_there(tmp_path):
     (source / "a.pt").write_bytes(pt([tensor(values(2))]))
     (source / "b.pt").write_bytes(pt([tensor(values(2))]))
     refused(source, "a.pt, b.pt", commands=("pack", "convert", "verify"))
+
+
+def test_directory_of_checkpoints_lists_them(tmp_path):
+    for step in (10, 20):
+        write_model(tmp_path / f"checkpoint-{step}", a=values(4))
+    line = one_line_error(run_tersor("convert", tmp_path, "-o", tmp_path / "out.safetensors"))
+    assert "(checkpoint-10/, checkpoint-20/); name the one that is meant" in line
 
 
 def test_missing_tokenizer_files_make_no_note(tmp_path):
