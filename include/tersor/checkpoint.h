@@ -17,7 +17,7 @@
 enum tsr_container {
 	TSR_CONTAINER_SAFETENSORS,
 	TSR_CONTAINER_TORCH, /* .pt: what torch.save writes */
-	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint; only read */
+	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint */
 	TSR_CONTAINER_NPZ,
 	TSR_CONTAINER_NPY,
 	TSR_CONTAINER_COUNT
@@ -102,7 +102,8 @@ struct tsr_checkpoint;
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
  *         torch.distributed.checkpoint or of another framework (docs/containers.md); .npz, .npy.  Files
- *         are detected by content, never by name
+ *         are detected by content, never by name.  A FIFO, and "/dev/stdin" if that is no regular file,
+ *         is read to its end into a scratch file first
  * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
@@ -111,7 +112,8 @@ struct tsr_checkpoint;
  * Only a packed file knows its tensors' kinds; tsr_names_assign() finds those of others.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in
- * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
+ * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM; TSR_E_CANCELLED if a signal
+ * interrupted waiting for a stream.
  */
 TSR_API enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 					    const struct tsr_open_options *options,

@@ -150,6 +150,21 @@ int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
 /* CLI_OK, or CLI_IO after a message.  Neither a report nor an output lands on another option's file. */
 int cli_check_paths(const struct cli_opts *opts, const void *args);
 
+/*
+ * "-" among the inputs and as the output becomes the path of that standard stream.  CLI_OK, or CLI_USAGE
+ * after a message where a stream cannot be what it is given for.
+ */
+int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void *args);
+
+/* Whether an output or a report other than the one for people is on standard output. */
+bool cli_fills_stdout(const struct cli_common *common);
+
+/* The value of an option that takes a string: "-" for a report is standard output. */
+const char *cli_report_path(const struct cli_opt *o, const char *value);
+
+/* Whether a file is called .json and is not empty, and is not a report of this tool. */
+bool cli_is_other_json(const char *path);
+
 void cli_print_help(const struct cli_cmd *cmd);
 void cli_print_main_help(void);
 

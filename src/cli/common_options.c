@@ -16,12 +16,14 @@ static const struct {
 } shared[] = {
 	{ CLI_WRITES,
 	  { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file",
-	    "write the result to OUT" } },
-	{ CLI_DRAWS, CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
-			     "print the figures as CSV, or write them to FILE") },
-	{ CLI_DRAWS, CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report", "draw a chart") },
+	    "write the result to OUT, or to standard output if it is -" } },
+	{ CLI_DRAWS,
+	  CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
+		  "write the figures as CSV to FILE (*.csv, or - for standard output, as without "
+		  "FILE)") },
+	{ CLI_DRAWS, CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report", "draw a chart into FILE") },
 	{ CLI_DRAWS, CLI_OPT("html", "FILE", CLI_STRING, html, "@report",
-			     "write a page with the chart, its values and tables") },
+			     "write a page with the chart, its values and tables to FILE") },
 	{ CLI_WRITES,
 	  CLI_OPT_NUMBER("max-shard-size", "SIZE", max_shard, 1, UINT64_MAX,
 			 "split into safetensors shards of at most SIZE bytes of data, with an "
@@ -45,8 +47,10 @@ static const struct {
 	  { "threads", 'j', "N", CLI_NUMBER, AT(threads), 0, 256, NULL,
 	    "worker threads (default 0: one per processor)" } },
 	{ CLI_WORKS, CLI_OPT_FLAG("no-progress", no_progress, "do not show a progress bar") },
-	{ CLI_REPORTS, CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
-			       "print the report as JSON, or write it to FILE") },
+	{ CLI_REPORTS,
+	  CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
+		  "write the report as JSON to FILE (*.json, or - for standard output, as without "
+		  "FILE)") },
 	{ CLI_REPORTS,
 	  { "quiet", 'q', NULL, CLI_COUNT, AT(quiet), 0, 0, NULL,
 	    "no warnings; given twice, no report either" } },

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
-#include "io/file.h"
+#include "io/spool.h"
 #include "ckpt/checkpoint_model.h"
 
 /* The longest file of --params. */
@@ -60,7 +60,7 @@ static int read_params(const struct cli_cmd *cmd, struct cli_common *common, str
 	enum tsr_status status;
 	size_t n;
 
-	if (tsr_file_open(path, &f, &err) != TSR_OK)
+	if (tsr_spool_open(path, &f, &err) != TSR_OK)
 		return cli_error(&err);
 	if (tsr_file_size(f) > PARAMS_MAX) {
 		tsr_file_close(f);

@@ -8,15 +8,9 @@
 #include "report/format.h"
 #include "text/json.h"
 
-/* Without a file it goes to standard output. */
-static bool is_printed(const struct cli_optional *report)
-{
-	return report->given && !report->value;
-}
-
 bool cli_wants_text(const struct cli_common *common)
 {
-	return common->quiet < 2 && !is_printed(&common->json) && !is_printed(&common->csv);
+	return common->quiet < 2 && !cli_fills_stdout(common);
 }
 
 int cli_write_report(struct tsr_text *text, const char *path)
@@ -85,8 +79,6 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 	const char *paths[4];
 	const unsigned n = cli_report_paths(common, paths);
 
-	if (is_printed(&common->csv) && is_printed(&common->json))
-		return cli_usage(cmd, "--csv and --json both on the standard output");
 	for (unsigned i = 0; i < n; i++) {
 		struct tsr_outfile *file = NULL;
 		struct tsr_err err;

@@ -140,3 +140,16 @@ bool tsr_dir_has(const char *path)
 
 	return lstat(path, &st) == 0;
 }
+
+bool tsr_dir_has_in(const char *directory, const char *name)
+{
+	const int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	bool found;
+
+	if (fd < 0)
+		return false;
+	found = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	close(fd);
+	return found;
+}

@@ -34,6 +34,9 @@ bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 /* Whether anything has this name, even a dangling link. */
 bool tsr_dir_has(const char *path);
 
+/* The same for a name in a directory. */
+bool tsr_dir_has_in(const char *directory, const char *name);
+
 /* A new directory that only its owner can use. */
 enum tsr_status tsr_dir_make(const char *path, struct tsr_err *err);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "io/dir.h"
+#include "io/spool.h"
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/meta.h"
@@ -27,7 +28,7 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 	enum tsr_status status;
 	bool is_index = false;
 
-	TSR_TRY(tsr_file_open(path, &f, err));
+	TSR_TRY(tsr_spool_open(path, &f, err));
 	if (!c->path)
 		c->path = tsr_arena_copy(c->arena, path, strlen(path));
 	status = c->path ? tsr_sharded_detect(f, &is_index, err) : tsr_fail_nomem(err, path);

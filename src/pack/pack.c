@@ -433,6 +433,10 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(check_source(p));
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
+	if (p->options->strict && c->unmatched)
+		return tsr_fail_hint(p->err, TSR_E_USAGE, TSR_HINT_STRICT,
+				     "regular expression '%.200s': matches no tensor of %s",
+				     c->unmatched, c->path);
 	if (p->options->weights_out)
 		TSR_TRY(find_model(p));
 	TSR_TRY(tsr_tree_attach(c, p->err));

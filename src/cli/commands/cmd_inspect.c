@@ -132,7 +132,8 @@ const struct cli_cmd cmd_inspect = {
 		"packed or not, and their shards, .pt files, directories of "
 		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
 		"on 100 GB as on 100 kB. -v adds every tensor and the metadata. Of a recording of "
-		"gradients it shows groups, hyperparameters, steps and learning rates.",
+		"gradients it shows groups, hyperparameters, steps and learning rates; of a packed "
+		"directory, its files.",
 	.examples = "  tersor inspect packed.safetensors\n"
 		    "  tersor inspect -v checkpoint.safetensors\n"
 		    "  tersor inspect --json=report.json packed.safetensors\n"
