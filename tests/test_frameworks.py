@@ -436,6 +436,10 @@ def universal(folder, zero, boxed):
                 value = {"cat_dim": 0, "param": tensor(array)} if boxed else tensor(array)
                 (at / f"{field}.pt").write_bytes(pt(value))
             (at / "step.pt").write_bytes(pt(tensor(np.float32(7))))
+    for name, array in {**zero.buffers, **zero.frozen}.items() if boxed else ():
+        at = tagged / "zero" / name
+        at.mkdir()
+        (at / "fp32.pt").write_bytes(pt({"param": tensor(array.astype(np.float32))}))
     common = dict(zero.optim(0)["optimizer_state_dict"],
                   param_groups=[{"lr": 0.1, "params": [0]}, {"lr": 0.2, "params": [1]}])
     (tagged / "zero" / "optimizer_state.pt").write_bytes(pt(common))
@@ -448,7 +452,7 @@ def universal(folder, zero, boxed):
 @pytest.mark.parametrize("stage", (2, 3))
 def test_universal_checkpoint(stage, tmp_path):
     zero = small(stage)
-    zero.buffers = {"inv_freq": values(4)}
+    zero.buffers = {"inv_freq": values(4), "tracked": np.int64(5)}
     zero.frozen = {"frozen": values(2, 5)}
     (tmp_path / "in").mkdir()
     source = universal(tmp_path / "in", zero, boxed=stage == 2)
