@@ -691,8 +691,29 @@ def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
 
 # ---- What tersor packed ----
 
-def test_packed_directory_is_unpacked_first(tmp_path):
+@pytest.mark.parametrize("folder", ("trainer/checkpoint-30", "deepspeed/zero3-bf16-2rank"))
+def test_packed_directory_is_converted_as_what_it_was_packed_from(folder, tmp_path):
+    source, out = FRAMEWORKS / folder, tmp_path / "packed"
+    run_tersor("pack", source, "-o", f"{out}/", "--weights", "f32", "--momentum", "f32",
+               "--variance", "f32", check=0)
+    assert joined(out, tmp_path) == joined(source, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["joined.safetensors", "packed"]
+
+
+def test_damaged_packed_directory_is_not_converted(tmp_path):
     out = tmp_path / "packed"
     run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", f"{out}/", check=0)
-    line = one_line_error(run_tersor("convert", out, "-o", tmp_path / "out.safetensors"))
+    file = out / "optimizer.pt.tersor"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert run_tersor("convert", out, "-o", tmp_path / "out.safetensors").returncode == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["packed"]
+
+
+def test_packed_directory_is_one_input_alone(tmp_path):
+    out = tmp_path / "packed"
+    run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", f"{out}/", check=0)
+    other = FRAMEWORKS / "peft" / "checkpoint-20"
+    line = one_line_error(run_tersor("convert", out, other, "-o", tmp_path / "out.safetensors"))
     assert "is a packed directory; tersor unpack" in line
