@@ -584,8 +584,8 @@ def test_tensors_that_are_not_read_are_refused_by_name(tmp_path):
 
 def test_two_models_are_ambiguous(tmp_path):
     source = write_model(tmp_path / "in", a=values(4))
-    shutil.copy(source / "model.safetensors", source / "other.safetensors")
-    refused(source, "ambiguous", "model.safetensors and other.safetensors")
+    shutil.copy(source / "model.safetensors", source / "model_1.safetensors")
+    refused(source, "ambiguous", "model.safetensors and model_1.safetensors")
 
 
 def test_directory_of_nothing_known_lists_what_is_there(tmp_path):
