@@ -5,7 +5,6 @@ paddings, shared and frozen parameters and hostile files can be made; DeepSpeed'
 expected files of the real ones come from.
 """
 import json
-import os
 import shutil
 
 import numpy as np
@@ -14,7 +13,8 @@ import safetensors.numpy
 
 import torchfile
 from conftest import DATA, one_line_error, run_tersor, safetensors_bytes
-from torchfile import Dict, arrays_in, converted, must_refuse, new, ordered, pt, size_of, tensor
+from torchfile import (Dict, Tensor, arrays_in, converted, must_refuse, ordered, pt, size_of,
+                       tensor)
 
 tmp_path = torchfile.tmp_path
 
@@ -289,6 +289,27 @@ def test_alignment_between_parameters(tmp_path):
             **{field: tensor(np.split(spaced([s[field] for _, s in group.values()]), 2)[rank])
                for field in ("exp_avg", "exp_avg_sq")}})])
     zero.optim_edit = edit
+    assert joined(zero.save(tmp_path / "in"), tmp_path) == zero.expected()
+
+
+@pytest.mark.parametrize("stage", (2, 3))
+def test_partitions_may_be_views_of_larger_storages(stage, tmp_path):
+    zero = small(stage)
+
+    def edit(rank, state):
+        key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
+        for g, t in enumerate(state[key]):
+            flat = np.frombuffer(t.storage.data, np.float32)
+            apart = np.full(3 * len(flat) + 5, np.nan, np.float32)
+            apart[2:2 + 3 * len(flat):3] = flat
+            state[key][g] = Tensor(tensor(apart).storage, flat.shape, (3,), 2)
+    zero.optim_edit = edit
+    assert joined(zero.save(tmp_path / "in"), tmp_path) == zero.expected()
+
+
+def test_large_parameters_are_read_in_parts_of_several_ranks(tmp_path):
+    """Larger than what is read at once, with the cuts between ranks inside of a row."""
+    zero = Zero(3, 7, [{"a": param(301, 1009), "b": param(5)}])
     assert joined(zero.save(tmp_path / "in"), tmp_path) == zero.expected()
 
 
@@ -681,6 +702,7 @@ def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
     torchfile.dcp(at, {name: torchfile.whole(t) for name, t in tensors.items()},
                   paths={name: (name,) for name in tensors})
     (at / "common.pt").write_bytes(pt({"iteration": 5, "rng": tensor(values(4))}))
+    (at / "meta.pt").write_bytes(pt({"epoch": 3}))  # as Lightning has it
     (at / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
     (source / "latest_checkpointed_iteration.txt").write_text("5")
     found = joined(source, tmp_path)
