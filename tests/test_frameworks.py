@@ -81,6 +81,16 @@ def test_deepspeed_packs_as_weights_and_states(stage, tmp_path):
             assert np.abs(again[name] - values).max() <= np.abs(values).max() * 2 ** -14, name
 
 
+@pytest.mark.parametrize("folder", ("deepspeed/zero3-bf16-2rank", "peft/checkpoint-20",
+                                    "accelerate-fsdp/checkpoint-10"))
+def test_diff_takes_a_directory_and_what_was_made_of_it(folder, tmp_path):
+    source, out = FRAMEWORKS / folder, tmp_path / "joined.safetensors"
+    run_tersor("convert", source, "-o", out, check=0)
+    n = len(json.loads(run_tersor("inspect", source, "--json", check=0).stdout)["tensors"])
+    done = run_tersor("diff", "--strict", source, out, check=0)
+    assert f"{n} tensors compared: 0 differ" in done.stdout
+
+
 def test_joined_pt_has_model_and_optimizer_by_name(tmp_path):
     out = tmp_path / "joined.pt"
     run_tersor("convert", DEEPSPEED / "zero2-bf16-2rank", "-o", out, "--opaque", "drop", check=0)
