@@ -13,7 +13,8 @@
 /* --- Which file has the weights ----------------------------------------------------------------- */
 
 /* Weights of torch.save: other files of this kind are states. */
-static const char *const torch_weights[] = { "pytorch_model.bin", "adapter_model.bin" };
+static const char *const torch_weights[] = { "pytorch_model.bin", "pytorch_model_fsdp.bin",
+					     "adapter_model.bin" };
 
 /* How many names end in @suffix; *first_ret and *second_ret: the first two. */
 static size_t count(const struct tsr_folder *d, const char *suffix, const char **first_ret,

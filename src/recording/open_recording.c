@@ -128,7 +128,8 @@ bool tsr_recording_probe(const char *path)
 		return false;
 	if (claims_to_be_ours(path))
 		return true;
-	if (count(path, ".index.json", false) || count(path, ".safetensors", false) == 1)
+	if (count(path, ".index.json", false) || count(path, ".safetensors", false) == 1 ||
+	    count(path, "model.safetensors", false))
 		return false;
 	(void)find_manifest(path, &has_manifest, NULL);
 	return has_manifest || count(path, "", true) > 0;
