@@ -10,6 +10,7 @@
 #include "base/option_size.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
+#include "container/foreign.h"
 #include "container/sharded.h"
 #include "container/packed_read.h"
 #include "container/tree.h"
@@ -55,6 +56,7 @@ static enum tsr_status find_in_directory(const char *directory, struct tsr_dir *
 	TSR_TRY(tsr_dir_list(directory, ".safetensors", found, err));
 	if (found->n == 1)
 		return TSR_OK;
+	TSR_TRY(tsr_foreign_refuse_directory(directory, err));
 	return tsr_fail(err, TSR_E_UNSUPPORTED,
 			"%s: found a directory with %zu *.safetensors files and no index, expected "
 			"a .metadata file, one *.index.json or one *.safetensors",
