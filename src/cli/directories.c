@@ -230,7 +230,7 @@ static int report_inspection(const struct cli_cmd *cmd, const struct cli_common 
 
 	if (cli_wants_text(common)) {
 		printf("%s: packed directory, %zu packed, %zu copied\n\n",
-		       tsr_format_name(tsr_directory_path(d), 40).text, sizes.npacked,
+		       tsr_format_name(tsr_directory_path(d), 30).text, sizes.npacked,
 		       sizes.ncopied);
 		CLI_TRY(cli_directory_print(d, totals));
 		printf("%s to %s", tsr_format_bytes((double)sizes.nbytes).text,

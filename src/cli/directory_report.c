@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/output.h"
 #include "report/format.h"
@@ -44,20 +45,22 @@ struct cli_directory_sizes cli_directory_sizes(const struct tsr_directory *d)
 	return sizes;
 }
 
+/* A name that has no room in its column has a line of its own. */
 static void put_line(struct tsr_text *out, const struct tsr_directory_entry *e)
 {
-	char lead[16];
+	const struct tsr_cell name = tsr_format_name(e->path, TSR_COLUMNS - 1);
+	const bool fits = strlen(name.text) <= NAME_WIDTH;
 
 	if (e->as == TSR_STORED_DIRECTORY)
 		return;
-	tsr_text_printf(out, "%-*s %-9s %9s %9s\n", NAME_WIDTH,
-			tsr_format_name(e->path, NAME_WIDTH).text, tsr_stored_as_name(e->as),
-			tsr_format_bytes((double)e->nbytes).text,
+	if (!fits)
+		tsr_text_printf(out, "%s\n", name.text);
+	tsr_text_printf(out, "%-*s %-9s %9s %9s\n", NAME_WIDTH, fits ? name.text : "",
+			tsr_stored_as_name(e->as), tsr_format_bytes((double)e->nbytes).text,
 			tsr_format_bytes((double)e->stored_nbytes).text);
 	if (!e->reason)
 		return;
-	snprintf(lead, sizeof(lead), "    ");
-	tsr_text_puts(out, lead);
+	tsr_text_puts(out, "    ");
 	tsr_put_wrapped(out, e->reason, 4, 4);
 }
 

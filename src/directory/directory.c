@@ -89,6 +89,17 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 			d->path);
 }
 
+enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err)
+{
+	if (!doubt)
+		return TSR_OK;
+	return tsr_fail(
+		err, TSR_E_DURABILITY,
+		"%s: published and complete, but may not survive a power cut: cannot sync a "
+		"directory in it",
+		out);
+}
+
 enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
 				    struct tsr_err *err, const char *fmt, ...)
 {

@@ -53,6 +53,9 @@ enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_director
 /* Whether a path below a directory can be in an index: names without special meaning, in UTF-8. */
 bool tsr_directory_path_is_valid(const char *path);
 
+/* TSR_E_DURABILITY if there is a @doubt about the directory @out, which is complete. */
+enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err);
+
 /* --- The index file --------------------------------------------------------------------------- */
 
 /* Write the index of @d into the directory @out; sets d->index_nbytes. */

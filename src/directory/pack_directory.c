@@ -140,7 +140,7 @@ static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
 	for (size_t i = 0; i < p->d->n; i++)
 		TSR_TRY(write_entry(p, &p->d->entries[i], out));
 	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
-	return TSR_OK;
+	return tsr_by_file_next(&p->by_file, 0, p->err);
 }
 
 /* Bytes to read, and to write. */
@@ -215,8 +215,8 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 		status = tsr_node_mode(path, &p.d->mode, err);
 	if (status == TSR_OK)
 		status = run_packing(&p, out, run);
-	if (status == TSR_OK && p.by_file.doubt)
-		status = TSR_E_DURABILITY;
+	if (status == TSR_OK)
+		status = tsr_directory_durability(out, p.by_file.doubt, err);
 	tsr_nodes_free(&p.nodes);
 	if (status == TSR_OK || status == TSR_E_DURABILITY)
 		*ret = p.d;

@@ -150,7 +150,7 @@ const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct ts
 	if (c->coded)
 		return "has states that another tool compressed already";
 	if (!n)
-		return "has no FP32 weights or states to pack";
+		return "has no weights or states to pack";
 	if (tsr_packing_nbytes(packing) >= e->nbytes)
 		return "would not become smaller";
 	return NULL;

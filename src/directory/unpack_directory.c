@@ -108,7 +108,7 @@ static enum tsr_status write_all(struct unpacking *u, const char *out)
 {
 	for (size_t i = 0; i < u->d->n; i++)
 		TSR_TRY(write_entry(u, &u->d->entries[i], out));
-	return TSR_OK;
+	return tsr_by_file_next(&u->by_file, 0, u->err);
 }
 
 static enum tsr_status run_unpacking(struct unpacking *u, const char *out,
@@ -151,8 +151,8 @@ enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 				path);
 	TSR_TRY(tsr_directory_open(path, &u.d, err));
 	status = run_unpacking(&u, out, run);
-	if (status == TSR_OK && u.by_file.doubt)
-		status = TSR_E_DURABILITY;
+	if (status == TSR_OK)
+		status = tsr_directory_durability(out, u.by_file.doubt, err);
 	if (status == TSR_OK || status == TSR_E_DURABILITY)
 		*ret = u.d;
 	else

@@ -22,6 +22,13 @@ bool tsr_dir_is(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool tsr_dir_is_link(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 bool tsr_dir_is_name(const char *s)
 {
 	return *s && strlen(s) <= TSR_FILE_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
@@ -132,4 +139,17 @@ bool tsr_dir_has(const char *path)
 	struct stat st;
 
 	return lstat(path, &st) == 0;
+}
+
+bool tsr_dir_has_in(const char *directory, const char *name)
+{
+	const int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	bool found;
+
+	if (fd < 0)
+		return false;
+	found = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	close(fd);
+	return found;
 }

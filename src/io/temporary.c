@@ -55,7 +55,8 @@ enum tsr_status tsr_temporary_name(const char *name, const char *path, char **re
 	} while (got < 0 && errno == EINTR);
 	if (got != (ssize_t)sizeof(random))
 		return tsr_fail_errno(err, errno, "%s: no random name", path);
-	if (asprintf(ret, ".%s.%016" PRIx64 ".tmp", name, random) < 0)
+	/* Of a long name only the beginning: the temporary one must not be longer than names can be. */
+	if (asprintf(ret, ".%.200s.%016" PRIx64 ".tmp", name, random) < 0)
 		return tsr_fail_nomem(err, path);
 	return TSR_OK;
 }

@@ -206,11 +206,13 @@ const struct cli_cmd cmd_diff = {
 		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
 		"differs by more. Metadata is not compared. Between different kinds of files a "
 		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
-		"a state, or if that side has weights only; --strict counts it.",
+		"a state, or if that side has weights only; --strict counts it. Two directories "
+		"are "
+		"compared file by file.",
 	.examples = "  tersor diff before.safetensors after.safetensors\n"
 		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",
 	.opts = opts,
-	.takes = CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 2,
 	.operands_max = 2,
 	.args_nbytes = sizeof(struct args),

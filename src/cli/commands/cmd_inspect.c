@@ -132,12 +132,13 @@ const struct cli_cmd cmd_inspect = {
 		"packed or not, and their shards, .pt files, directories of "
 		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
 		"on 100 GB as on 100 kB. -v adds every tensor and the metadata. Of a recording of "
-		"gradients it shows groups, hyperparameters, steps and learning rates.",
+		"gradients it shows groups, hyperparameters, steps and learning rates; of a packed "
+		"directory, its files.",
 	.examples = "  tersor inspect packed.safetensors\n"
 		    "  tersor inspect -v checkpoint.safetensors\n"
 		    "  tersor inspect --json=report.json packed.safetensors\n"
 		    "  tersor inspect -v recording\n",
-	.takes = CLI_READS | CLI_REPORTS,
+	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_common),

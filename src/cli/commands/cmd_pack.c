@@ -290,6 +290,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
+	if (a->model && cli_packs_directory(&a->common))
+		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
+				      "has its weights in a file of their own");
 	return cli_packs_directory(&a->common) ? cli_pack_directory(cmd, &a->common, &o, &how)
 					       : pack(cmd, a, &o);
 }
@@ -305,9 +308,11 @@ const struct cli_cmd cmd_pack = {
 		"shards, .pt files, directories of torch.distributed.checkpoint, .npz and .npy; "
 		"the content decides. Weights, momenta and variances are recognized by their names "
 		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
-		"again "
-		"and its error reported.",
-	.examples = "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
+		"again and its error reported. A directory is packed file by file into a "
+		"directory, "
+		"every file of it packed or copied, unless OUT ends in .safetensors.",
+	.examples = "  tersor pack checkpoint-30 -o checkpoint-30.packed\n"
+		    "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
 		    "  tersor pack checkpoint.pt -o packed.safetensors\n"
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
 		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",

@@ -17,8 +17,9 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy",
-		"safetensors, pt, npz or npy (default: by OUT's extension, else what was packed)"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy",
+		"safetensors, pt, dcp, npz or npy (default: by OUT's extension, else what was "
+		"packed)"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"weights: write the model alone, without optimizer and anything else"),
 	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
@@ -90,13 +91,15 @@ const struct cli_cmd cmd_unpack = {
 	.details =
 		"Writes the checkpoint that a packed file was made from: names, shapes, dtypes, "
 		"order and metadata as they were, FP32 tensors decoded, everything else byte for "
-		"byte, and in a .pt the values around the tensors too. Every plane is checked "
+		"byte, and in a .pt the values around the tensors too. A packed directory becomes "
+		"the directory that it was made from. Every plane is checked "
 		"against its hash. If a lossy codec was used, the output says so in one more "
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
 		"bitsandbytes and TransformerEngine.",
 	.examples =
 		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
 		"  tersor unpack packed.safetensors -o checkpoint.pt\n"
+		"  tersor unpack packed.safetensors -o checkpoint/ --to dcp\n"
 		"  tersor unpack packed.safetensors -o model.safetensors --only weights --as bf16"
 		"\n",
 	.opts = opts,

@@ -206,7 +206,8 @@ const struct cli_cmd cmd_verify = {
 		"file the header's checksum and the hash of every plane, in a .pt or .npz the "
 		"CRC-32 of every record. Reports NaN and infinite values. With --against also "
 		"checks that raw tensors equal the original's byte for byte and that errors are "
-		"the recorded ones. Of several files the exit status is the worst.",
+		"the recorded ones. Of several files the exit status is the worst. Of a packed "
+		"directory every file is checked, and missing and additional ones are named.",
 	.examples = "  tersor verify packed.safetensors\n"
 		    "  tersor verify packed.safetensors checkpoint.pt\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
