@@ -503,3 +503,23 @@ def test_a_checkpoint_of_orbax_is_named(tmp_path, names):
         (tmp_path / name).touch()
     line = one_line_error(run_tersor("inspect", tmp_path, check=3))
     assert line.startswith(f"tersor: {tmp_path}: found a checkpoint of Orbax; restore it in Python")
+
+
+def test_in_a_directory_an_expression_may_match_in_any_file(tmp_path):
+    args = "pack", TRAINER, "-o", tmp_path / "out", "--keep", "norm"
+    done = run_tersor(*args, "--dry-run", check=0)
+    assert "regular expression" not in done.stderr
+    run_tersor(*args, "--strict", check=0)
+    text = f"regular expression 'nosuch' matches no tensor of {TRAINER}"
+    done = run_tersor(*args, "-f", "--keep", "nosuch", check=0)
+    assert done.stderr.count("regular expression") == 1 and text in done.stderr
+    line = one_line_error(run_tersor(*args, "-f", "--keep", "nosuch", "--strict", check=2))
+    assert line.startswith(f"tersor: regular expression 'nosuch': matches no tensor of {TRAINER};")
+
+
+def test_a_directory_is_no_stream(tmp_path):
+    packed(tmp_path / "packed", TRAINER)
+    for command, source in (("pack", TRAINER), ("unpack", tmp_path / "packed")):
+        assert "planned" in run_tersor(command, source, "--dry-run", check=0).stdout
+        line = one_line_error(run_tersor(command, source, "-o", "-", "-q", check=2))
+        assert line == "tersor: /dev/stdout: expected a name for the output directory"

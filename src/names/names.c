@@ -181,7 +181,8 @@ static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
 
 /* --- Rules of the user ---------------------------------------------------------------------- */
 
-static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rule *rule)
+static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rule *rule,
+				  bool *matched_ret)
 {
 	regex_t regex;
 	const int failed = regcomp(&regex, rule->regex, REG_EXTENDED | REG_NOSUB);
@@ -206,6 +207,7 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 		k->t->ruled = true;
 	}
 	regfree(&regex);
+	*matched_ret = nmatches != 0;
 	return tsr_name_rule_note(a->c, rule->regex, nmatches, a->err);
 }
 
@@ -434,8 +436,11 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		TSR_TRY(parse_name(k, a->err));
 		k->param = params && params[i] && k->role == TSR_ROLE_NONE;
 	}
+	a->c->rules_matched = nrules ? tsr_arena_alloc(a->c->arena, nrules) : NULL;
+	if (nrules && !a->c->rules_matched)
+		return tsr_build_nomem(a->c, a->err);
 	for (unsigned i = 0; i < nrules; i++)
-		TSR_TRY(apply_rule(a, &rules[i]));
+		TSR_TRY(apply_rule(a, &rules[i], &a->c->rules_matched[i]));
 	if (a->c->packed)
 		settle_packed(a);
 	TSR_TRY(list_weights(a));
