@@ -34,8 +34,6 @@ static const struct {
 	MAGIC("\x28\xb5\x2f\xfd", "data compressed by zstd" DECOMPRESS),
 	MAGIC("\xfd\x37zXZ", "data compressed by xz" DECOMPRESS),
 	MAGIC("BZh", "data compressed by bzip2" DECOMPRESS),
-	MAGIC("version https://git-lfs", "a pointer of Git LFS, not the file itself; git lfs pull "
-					 "fetches it"),
 	MAGIC("model_checkpoint_path:", "the list of a TensorFlow checkpoint; load it with "
 					"tf.train.load_checkpoint and save its arrays with "
 					"safetensors.numpy.save_file"),
@@ -86,11 +84,27 @@ static enum tsr_status refuse(const char *path, const char *says, struct tsr_err
 	return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: found %s", path, says);
 }
 
+/* A file that is missing, in truth: never one to be left as it is. */
+static enum tsr_status refuse_pointer(const struct tsr_file *f, const struct tsr_file_head *head,
+				      struct tsr_err *err)
+{
+	static const char pointer[] = "version https://git-lfs";
+
+	if (head->n < strlen(pointer) || memcmp(head->bytes, pointer, strlen(pointer)) != 0)
+		return TSR_OK;
+	return tsr_fail(
+		err, TSR_E_FORMAT,
+		"%s: found a pointer of Git LFS, not the file itself; git lfs pull fetches it",
+		tsr_file_path(f));
+}
+
 enum tsr_status tsr_foreign_refuse(const struct tsr_file *f, const struct tsr_file_head *head,
 				   struct tsr_err *err)
 {
 	const char *path = tsr_file_path(f);
 	bool table;
+
+	TSR_TRY(refuse_pointer(f, head, err));
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		if (head->n >= kinds[i].n && memcmp(head->bytes, kinds[i].magic, kinds[i].n) == 0)

@@ -5,7 +5,10 @@
 
 #include "container/file_head.h"
 
-/* TSR_E_UNSUPPORTED with what the file is and what to do, by its content; TSR_OK if it is not known. */
+/*
+ * TSR_E_UNSUPPORTED with what the file is and what to do, by its content; TSR_E_FORMAT for a pointer to a
+ * file that is elsewhere; TSR_OK if it is not known.
+ */
 enum tsr_status tsr_foreign_refuse(const struct tsr_file *f, const struct tsr_file_head *head,
 				   struct tsr_err *err);
 
