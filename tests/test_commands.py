@@ -16,7 +16,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from conftest import BINARY, DATA, one_line_error, run_tersor
-from torchfile import content_of, load, metadata_in, tensors_in, tmp_path  # noqa: F401
+from torchfile import (Storage, Tensor, content_of, load, metadata_in, pt, tensor, tensors_in,
+                       tmp_path)  # noqa: F401
 
 FRAMEWORKS = DATA / "frameworks"
 TRAINER = FRAMEWORKS / "trainer" / "checkpoint-30"
@@ -116,6 +117,25 @@ def test_verify_against_compressed_states_of_other_tools(tmp_path, source, optio
     run_tersor("pack", source, "-o", path, *options, check=0)
     done = run_tersor("verify", path, "--against", source, check=0)
     assert "raw tensors equal the original's, errors are as recorded" in done.stdout
+
+
+def test_verify_against_remainders_of_transformer_engine(tmp_path):
+    """FP32 weights as BF16 and the low halves, as in the state of its optimizer."""
+    x = np.random.default_rng(1).standard_normal((50, 80)).astype(np.float32)
+    low = (x.view(np.uint32) & 0xffff).astype(np.uint16).view(np.int16)
+    narrow = ((x.view(np.uint32).astype(np.int64) - low) >> 16).astype(np.uint16)
+    for name, shift in (("a", 0), ("b", 1)):
+        state = {"exp_avg": tensor(x), "exp_avg_sq": tensor(x * x),
+                 "master_param": tensor(low + np.int16(shift))}
+        (tmp_path / f"{name}.pt").write_bytes(pt({
+            "model": {"w": Tensor(Storage(narrow.tobytes(), "BFloat16Storage"), (50, 80))},
+            "optimizer": {"state": {0: state}, "param_groups": [{"lr": 0.1, "params": [0]}]}}))
+    for options in ([], ["--weights", "bf16+exact16"], ["--keep", "."]):
+        path = tmp_path / "packed.safetensors"
+        run_tersor("pack", tmp_path / "a.pt", "-o", path, "-f", *options, check=0)
+        run_tersor("verify", path, "--against", tmp_path / "a.pt", check=0)
+        assert "1 of 3 tensors differ" in one_line_error(
+            run_tersor("verify", path, "--against", tmp_path / "b.pt", check=1))
 
 
 def test_verify_against_compressed_states_sees_a_changed_code(tmp_path):
