@@ -40,6 +40,9 @@ struct tsr_bound {
  * @other:   the coding of what an optimizer keeps in FP32, in tensors of rank 1 or more, and no kind is
  *           known for; without a codec it stays raw
  * @min_elements: tensors with fewer elements stay raw; 0 or 1: none do
+ * @rules_matched: NULL: a rule that matches no tensor's name is a note, or with @strict TSR_E_USAGE.
+ *            Otherwise one bool per rule, which is set to true where the rule matches a name, and no
+ *            note: for callers that apply the same rules to several files
  */
 struct tsr_pack_options {
 	size_t size; /* of this struct: set by tsr_pack_defaults() */
@@ -58,6 +61,7 @@ struct tsr_pack_options {
 	const char *weights_out;
 	struct tsr_coding other;
 	uint64_t min_elements;
+	bool *rules_matched;
 };
 
 /* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */

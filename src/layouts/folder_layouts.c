@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "container/foreign.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 #include "text/text.h"
@@ -82,6 +83,7 @@ static enum tsr_status refuse(const struct tsr_folder *d)
 {
 	struct listing all = { .n = 0 }, checkpoints = { .n = 0 };
 
+	TSR_TRY(tsr_foreign_refuse_directory(d->path, d->err));
 	list_names(d, &all, &checkpoints);
 	if (checkpoints.n)
 		tsr_fail(d->err, TSR_E_UNSUPPORTED,

@@ -198,7 +198,8 @@ static enum tsr_status parse_name(const struct assigning *a, struct candidate *k
 
 /* --- Rules of the user ---------------------------------------------------------------------- */
 
-static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rule *rule)
+static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rule *rule,
+				  bool *matched_ret)
 {
 	regex_t regex;
 	const int failed = regcomp(&regex, rule->regex, REG_EXTENDED | REG_NOSUB);
@@ -223,6 +224,7 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 		k->t->ruled = true;
 	}
 	regfree(&regex);
+	*matched_ret = nmatches != 0;
 	return tsr_name_rule_note(a->c, rule->regex, nmatches, a->err);
 }
 
@@ -454,8 +456,11 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		TSR_TRY(parse_name(a, k));
 		k->param = params && params[i] && k->role == TSR_ROLE_NONE;
 	}
+	a->c->rules_matched = nrules ? tsr_arena_alloc(a->c->arena, nrules) : NULL;
+	if (nrules && !a->c->rules_matched)
+		return tsr_build_nomem(a->c, a->err);
 	for (unsigned i = 0; i < nrules; i++)
-		TSR_TRY(apply_rule(a, &rules[i]));
+		TSR_TRY(apply_rule(a, &rules[i], &a->c->rules_matched[i]));
 	if (a->c->packed)
 		settle_packed(a);
 	TSR_TRY(list_weights(a));
