@@ -468,3 +468,22 @@ def test_masters_without_memory(tersor, tmp_path, command):
             assert done.returncode == 4 and "memory" in line, (number, line)
             assert not (tmp_path / "x").exists() or "stdout" in line, (number, line)
     assert failures > 20
+
+
+def test_masters_with_a_long_tree(tersor, tmp_path):
+    """What was saved around the tensors is a tensor itself then, which has no name to look up."""
+    model, fp32 = masters(count=3)
+    dtype = {"BF16": "BFloat16Storage"}
+    saved = {"model": torchfile.ordered((name, torchfile.Tensor(torchfile.Storage(
+        content, dtype[kind]), shape)) for name, (kind, shape, content) in model.items()),
+        "fp32": [torchfile.tensor(x) for x in fp32.values()], "log": [f"line {i}" for i in range(9000)]}
+    source, packed = tmp_path / "in.pt", tmp_path / "packed"
+    source.write_bytes(torchfile.pt(saved))
+    report = json.loads(tersor("pack", source, "-o", packed, "--json", check=0).stdout)
+    assert list(narrows(report).values()) == ["w0", "w1", "w2"]
+    assert "tersor::tree" in contents(packed)[1]
+    tersor("verify", packed, "--against", source, check=0)
+    tersor("unpack", packed, "-o", tmp_path / "back.pt", check=0)
+    back = torchfile.load(tmp_path / "back.pt")
+    torchfile.same(saved["model"], back["model"])
+    torchfile.same(saved["log"], back["log"])
