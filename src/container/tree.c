@@ -70,7 +70,8 @@ static enum tsr_status attach_tensor(struct tsr_checkpoint *c, const struct tsr_
 	TSR_TRY(tsr_file_scratch_write(scratch, pickle->bytes, pickle->nbytes, 0, err));
 	TSR_TRY(tsr_build_array(c, &a, &t.plane[0], err));
 	t.hash[0] = tsr_hash(pickle->bytes, pickle->nbytes, 0);
-	return tsr_build_tensor(c, &t, err);
+	TSR_TRY(tsr_build_tensor(c, &t, err));
+	return tsr_build_index(c, err);
 }
 
 enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
