@@ -52,7 +52,8 @@ struct tsr_tensor {
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
 	bool ruled; /* a rule of the user settled its kind */
-	bool model; /* what was saved around it says that it is part of the model's state_dict */
+	/* its position in the model's state_dict, from 1 on, if what was saved around it says so; or 0 */
+	size_t model;
 	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
 	const char *field;
 };
@@ -64,6 +65,8 @@ struct tsr_tensor {
  * @as_stored: show the arrays of other tools' compressed states as they are, without decoding
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
+ * @order:     @norder names of parameters in the order of the model, of which an optimizer numbers
+ *             some; others of the model count as not trained; NULL: the order that the model has
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -72,6 +75,8 @@ struct tsr_open_options {
 	bool as_stored;
 	const char *const *params;
 	size_t nparams;
+	const char *const *order;
+	size_t norder;
 };
 
 /* Refuse opaque elements and links, decode states. */
