@@ -20,6 +20,7 @@ extern "C" {
 #include "tersor/compare.h"
 #include "tersor/checkpoint.h"
 #include "tersor/codec.h"
+#include "tersor/directory.h"
 #include "tersor/dtype.h"
 #include "tersor/gpu.h"
 #include "tersor/measure.h"

@@ -959,7 +959,7 @@ def test_bf16_states_are_read(tmp_path):
     assert found["w"] == as_array(bf16(bits))
     assert found["w.exp_avg"] == as_array(bf16(bits // 2))
     assert found["w.exp_avg_sq"] == as_array(bf16(bits // 3))
-    run_tersor("pack", path, "-o", packed, check=0)
+    run_tersor("pack", path, "-o", packed, "--momentum=bf16", "--variance=bf16", check=0)
     run_tersor("unpack", packed, "-o", out, "--to", "safetensors", check=0)
     assert {n: arrays_in(out)[n] for n in found if not n.startswith("tersor::")} == {
         n: v for n, v in found.items() if not n.startswith("tersor::")}

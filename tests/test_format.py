@@ -738,7 +738,7 @@ CHANGES = {
     "kind is a number": (put(*W, "kind", value=1), "kind"),
     "unknown dtype": (put(*W, "dtype", value="F31"), "unknown dtype"),
     "codec on another dtype": (
-        put(*W, "dtype", value="F64"), "a codec on a tensor that was not F32"),
+        put(*W, "dtype", value="F64"), "a codec on a tensor of a dtype that it does not take"),
     "other shape": (put(*W, "shape", value=[4]), "does not fit its codec"),
     "other rank": (put(*W, "shape", value=[3, 1]), "does not fit its codec"),
     "65 dimensions": (put(*W, "shape", value=[3] + [1] * 64), "shape"),

@@ -83,6 +83,7 @@ def library(tmp_path_factory):
     for name in ("checkpoint", "big"):
         shutil.copy(CHECKPOINT.with_suffix(".pt"), folder / f"{name}.pt")
     shutil.copy(CHECKPOINT.with_name("flashadamw24-after.pt"), folder / "flash.pt")
+    shutil.copytree(DATA / "frameworks" / "trainer" / "checkpoint-30", folder / "checkpoint-30")
     for name in ("dcp", "recording"):
         shutil.copytree(CHECKPOINT.with_name(name), folder / name)
     for path in CHECKPOINT.with_name("hf").iterdir():
@@ -122,7 +123,7 @@ def provide(commands, library, folder):
     for command, _ in commands:
         words = command.replace("\\\n", " ").split()
         for before, word in zip([""] + words, words):
-            if re.fullmatch(r"-f?o|--output", before):
+            if re.fullmatch(r"-f?o|--output|--model", before):
                 made.add(word)
             elif word in made or not re.fullmatch(r"\w[\w.-]*", word):
                 continue
@@ -271,7 +272,10 @@ def test_overview_lists_common_members_that_are_reported(tmp_path):
     packed = report("pack", CHECKPOINT, "-o", tmp_path / "out", "--json", "--weights", "bf16+sr8")
     momentum = next(t for t in packed["tensors"] if t["kind"] == "momentum")
     weight = next(t for t in packed["tensors"] if t["kind"] == "weight")
-    assert listed and set(listed) <= set(momentum) | set(momentum["error"]) | set(weight)
+    model = DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt"
+    packed = report("pack", model, "-o", tmp_path / "model", "--json")
+    master = next(t for t in packed["tensors"] if "narrow" in t)
+    assert listed and set(listed) <= {*momentum, *momentum["error"], *weight, *master}
 
 
 # Tables

@@ -100,7 +100,8 @@ def compare(path, tersor):
         tensor = checkpoint.tensors[name]
         assert (tensor.dtype, tensor.shape) == (dtype, shape)
         if tensor.codec in ANY_NAN:
-            theirs = np.frombuffer(content, "<f4")
+            theirs = (np.frombuffer(content, "<f4") if dtype == "F32"
+                      else reader.WIDEN[dtype](np.frombuffer(content, "<u2")))
             differ = theirs.view("u4") != tensor.values.view("u4")
             differ &= ~(np.isnan(theirs) & np.isnan(tensor.values))
             at = np.flatnonzero(differ)[:4]

@@ -17,7 +17,7 @@
 enum tsr_container {
 	TSR_CONTAINER_SAFETENSORS,
 	TSR_CONTAINER_TORCH, /* .pt: what torch.save writes */
-	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint; only read */
+	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint */
 	TSR_CONTAINER_NPZ,
 	TSR_CONTAINER_NPY,
 	TSR_CONTAINER_COUNT
@@ -56,6 +56,15 @@ struct tsr_tensor {
 	size_t model;
 	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
 	const char *field;
+	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
+};
+
+/* What becomes of Python objects that are no plain values (docs/containers.md). */
+enum tsr_opaque {
+	TSR_OPAQUE_KNOWN, /* carry those that frameworks save everywhere; refuse others */
+	TSR_OPAQUE_REFUSE, /* refuse all */
+	TSR_OPAQUE_CARRY, /* carry all as inert instructions, which an output has again */
+	TSR_OPAQUE_DROP, /* leave all out: None in their place, and a note */
 };
 
 /**
@@ -65,6 +74,9 @@ struct tsr_tensor {
  * @as_stored: show the arrays of other tools' compressed states as they are, without decoding
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
+ * @opaque:    what becomes of Python objects that are no plain values
+ * @numbered:  in a directory, states of parameters that names and shapes do not settle keep the
+ *             optimizer's numbers as names, with a note; false: refuse them
  * @order:     @norder names of parameters in the order of the model, of which an optimizer numbers
  *             some; others of the model count as not trained; NULL: the order that the model has
  */
@@ -75,6 +87,8 @@ struct tsr_open_options {
 	bool as_stored;
 	const char *const *params;
 	size_t nparams;
+	enum tsr_opaque opaque;
+	bool numbered;
 	const char *const *order;
 	size_t norder;
 };
@@ -92,7 +106,9 @@ struct tsr_checkpoint;
  * tsr_checkpoint_open() - Open files as one checkpoint
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
- *         torch.distributed.checkpoint; .npz, .npy.  Detected by content, never by name
+ *         torch.distributed.checkpoint or of another framework (docs/containers.md); .npz, .npy.  Files
+ *         are detected by content, never by name.  A FIFO, and "/dev/stdin" if that is no regular file,
+ *         is read to its end into a scratch file first
  * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
@@ -101,7 +117,8 @@ struct tsr_checkpoint;
  * Only a packed file knows its tensors' kinds; tsr_names_assign() finds those of others.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in
- * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM.
+ * which they differ; TSR_E_UNSUPPORTED; TSR_E_LIMIT; TSR_E_IO; TSR_E_NOMEM; TSR_E_CANCELLED if a signal
+ * interrupted waiting for a stream.
  */
 TSR_API enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 					    const struct tsr_open_options *options,

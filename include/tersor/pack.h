@@ -23,14 +23,20 @@ struct tsr_bound {
 
 /**
  * struct tsr_pack_options - How to pack
- * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds
+ * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds; momenta and variances of
+ *           BF16 and F16 have them too if they have groups
  * @rules:   @nrules rules that settle the kind of tensors; TSR_KIND_OTHER keeps one raw
  * @bounds:  @nbounds limits that every packed tensor must meet
  * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw
  * @force:   replace an existing output
- * @dry_run: only plan: read headers, write nothing
+ * @dry_run: only plan: read headers, and samples of tensors that may be masters; write nothing
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
  * @max_shard_nbytes: the most data of one packed file; tensors are not split.  0: one file
+ * @weights_out: the path of a plain safetensors file for the weights, as narrow as they are stored,
+ *            and for raw tensors that are no states, under their names: what loaders of the model
+ *            take.  The output then has the rest and names this file.  It is in the directory of the
+ *            output, both are absent before, and it is published first.  Not with @max_shard_nbytes.
+ *            NULL: one file
  * @other:   the coding of what an optimizer keeps in FP32, in tensors of rank 1 or more, and no kind is
  *           known for; without a codec it stays raw
  * @min_elements: tensors with fewer elements stay raw; 0 or 1: none do
@@ -49,6 +55,7 @@ struct tsr_pack_options {
 	bool dry_run;
 	const struct tsr_open_options *open;
 	uint64_t max_shard_nbytes;
+	const char *weights_out;
 	struct tsr_coding other;
 	uint64_t min_elements;
 };
@@ -90,7 +97,8 @@ struct tsr_packing;
 /**
  * tsr_pack() - Pack one or more files into one
  * @paths: @npaths inputs, see tsr_checkpoint_open()
- * @out:   path of the packed file; it is written beside it and renamed when complete
+ * @out:   path of the packed file; it is written beside it and renamed when complete.  "/dev/stdout" is
+ *         the standard output, which gets the complete file
  * @options: NULL for tsr_pack_defaults()
  * @run:   threads and progress; NULL: the calling thread only
  * @ret:   out: to be freed with tsr_packing_free(); set on TSR_OK, TSR_E_BOUND, TSR_E_DURABILITY
@@ -100,7 +108,7 @@ struct tsr_packing;
  *
  * Return: TSR_OK; TSR_E_BOUND if a bound is exceeded; TSR_E_UNSUPPORTED for an input that is packed
  * already, a reserved name, or with @strict a tensor that would stay raw; or whatever reading and
- * writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, nothing is left at @out.
+ * writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, nothing is left at @out or @weights_out.
  */
 TSR_API enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
 				 const struct tsr_pack_options *options, const struct tsr_run *run,
@@ -125,13 +133,18 @@ TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, 
 
 /**
  * struct tsr_write_options - How to write a checkpoint that is not packed
- * @container: of the output; TSR_CONTAINER_COUNT: the source's, or torch for DCP
+ * @container: of the output; TSR_CONTAINER_COUNT: the source's, but torch for DCP unless the path of the
+ *           output ends in a slash
  * @flashoptim: write a compressed state dict of FlashOptim, in a torch container
- * @max_shard_nbytes: the most data of one safetensors file; tensors are not split.  0: one file
+ * @max_shard_nbytes: the most data of one safetensors or .distcp file; tensors are not split.  0: one file
  * @open:    how to read the input; NULL for tsr_open_defaults()
  * @strict:  fail if a record of the input has no checksum
  * @force:   replace an existing output
  * @dry_run: only plan: read headers, write nothing
+ * @only_model: write the model alone: what is in its state_dict, or without one everything that is not
+ *            an optimizer's by its name; only this is read and checked.  Not for tsr_convert()
+ * @as:      with @only_model, the type of its F64, F32, F16 and BF16 tensors: TSR_F32, TSR_F16 or
+ *           TSR_BF16, rounded to nearest; TSR_DTYPE_COUNT: what they were
  */
 struct tsr_write_options {
 	size_t size; /* of this struct: set by tsr_write_defaults() */
@@ -142,6 +155,8 @@ struct tsr_write_options {
 	bool strict;
 	bool force;
 	bool dry_run;
+	bool only_model;
+	enum tsr_dtype as;
 };
 
 /* The source's container; never replace an output. */
@@ -154,7 +169,7 @@ struct tsr_unpacking;
  * tsr_unpack() - Restore the checkpoint that was packed, or decode another tool's states
  * @path: a packed file, the index of one in shards, or a compressed state dict of FlashOptim,
  *        bitsandbytes or TransformerEngine
- * @out:  path of the file to write
+ * @out:  path of the file, or for DCP the directory, to write
  * @options: NULL for tsr_write_defaults()
  * @run:  threads and progress; NULL: the calling thread only
  * @ret:  out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY

@@ -136,7 +136,7 @@ enum tsr_status tsr_build_tree(struct tsr_checkpoint *c, struct tsr_value *root,
 enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt, ...)
 {
 	char **notes = grow(c->notes, c->nnotes, sizeof(char *));
-	char text[512];
+	char text[TSR_ERR_MAX];
 	struct tsr_err escaped;
 	va_list args;
 

@@ -102,7 +102,7 @@ uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c, const struct t
 {
 	uint64_t total = 0;
 
-	for (unsigned i = 0; i < t->nplanes; i++)
+	for (unsigned i = t->narrow ? 1 : 0; i < t->nplanes; i++)
 		total += c->arrays[t->plane[i]].nbytes;
 	return total;
 }

@@ -54,9 +54,12 @@ struct tsr_checkpoint {
 	struct tsr_meta *meta; /* sorted by key; without the entry of a packed file itself */
 	enum tsr_container container; /* of the first input */
 	bool packed;
+	enum tsr_opaque opaque; /* what becomes of Python objects that are no plain values */
+	bool from_folder; /* a directory whose files were joined was among the inputs */
 	bool coded; /* some tensors are in the compressed form of another tool */
 	unsigned generation; /* lossy generations so far: 0 for what was never packed */
 	struct tsr_shard shard; /* of the last packed file that was read */
+	const char *weights; /* the name of the file beside it that has its weights; NULL: none */
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
@@ -65,6 +68,7 @@ struct tsr_checkpoint {
 	size_t nunchecked; /* records that should have a checksum and have none */
 	size_t nunused; /* records of archives that are part of nothing */
 	const char *unused; /* the name of one of them */
+	const char *unmatched; /* a rule of the user that matches no name, borrowed; or NULL */
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
 };
 

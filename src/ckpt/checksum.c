@@ -216,8 +216,8 @@ enum tsr_status tsr_plane_hashes_check(const struct tsr_checkpoint *c, const str
 			return tsr_fail(err, TSR_E_FORMAT,
 					"%s: tensor %.200s: data of %.200s is damaged: found hash "
 					"%016" PRIx64 ", expected %016" PRIx64,
-					c->path, t->name, c->arrays[t->plane[i]].name, hash[i],
-					t->hash[i]);
+					tsr_file_path(c->files[c->arrays[t->plane[i]].file]),
+					t->name, c->arrays[t->plane[i]].name, hash[i], t->hash[i]);
 	}
 	return TSR_OK;
 }

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "codec/math.h"
+#include "codec/narrow.h"
 
 bool tsr_tensor_has_f32(const struct tsr_tensor *t)
 {
@@ -19,13 +19,11 @@ enum tsr_status tsr_tensor_read_plain(const struct tsr_checkpoint *c, const stru
 				      struct tsr_err *err)
 {
 	const struct tsr_array *a = &c->arrays[t->plane[0]];
-	const uint16_t *from = narrow;
 
 	if (t->dtype == TSR_F32)
 		return tsr_array_read(c, a, first * sizeof(*x), n * sizeof(*x), x, err);
-	TSR_TRY(tsr_array_read(c, a, first * sizeof(*from), n * sizeof(*from), narrow, err));
-	for (size_t i = 0; i < n; i++)
-		x[i] = t->dtype == TSR_F16 ? tsr_f32_from_f16(from[i]) : tsr_f32_from_bf16(from[i]);
+	TSR_TRY(tsr_array_read(c, a, first * sizeof(uint16_t), n * sizeof(uint16_t), narrow, err));
+	tsr_widen(t->dtype, narrow, n, x);
 	return TSR_OK;
 }
 
@@ -59,6 +57,7 @@ static enum tsr_status read_some(const struct tsr_checkpoint *c, const struct ts
 	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, plane, &before, err));
 	t->coding.codec->decode(&t->coding, in, before + n, scratch->decoded);
 	memcpy(x, scratch->decoded + before, n * sizeof(*x));
+	tsr_round_to(t->dtype, x, n);
 	return TSR_OK;
 }
 

@@ -13,7 +13,7 @@
 /*
  * The tool is src/cli, src/report, src/charts and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
- *   base/clock.h, base/fail.h, io/file.h, base/pipeline.h
+ *   base/clock.h, base/fail.h, io/dir.h, io/file.h, base/pipeline.h
  *   text/json.h, text/shape.h, text/text.h
  *   ckpt/checkpoint_model.h: the members of a checkpoint
  *   src/bench alone: format/safetensors.h, gpu/gpu_work.h, step/step.h
@@ -92,11 +92,12 @@ struct cli_opt {
 /* Options that several commands take; bits of cli_cmd.takes. */
 enum cli_takes {
 	CLI_WRITES = 1, /* -o, --max-shard-size, -f, --dry-run */
-	CLI_READS = 2, /* --follow-symlinks, --as, --params, --params-from */
+	CLI_READS = 2, /* --follow-symlinks, --as, --params, --params-from, --opaque */
 	CLI_DRAWS = 4, /* --csv, --svg, --html */
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
 	CLI_REPORTS = 32, /* --json, -q, -v */
+	CLI_NUMBERS = 64, /* none: states may be called by an optimizer's numbers */
 };
 
 /* Their values; the first member of each command's arguments. */
@@ -106,7 +107,7 @@ struct cli_common {
 	uint64_t max_shard;
 	bool force, dry_run;
 	bool follow;
-	const char *as, *params, *params_from;
+	const char *as, *params, *params_from, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
 	struct cli_optional csv;
 	const char *svg, *html;
@@ -148,6 +149,21 @@ int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
 
 /* CLI_OK, or CLI_IO after a message.  Neither a report nor an output lands on another option's file. */
 int cli_check_paths(const struct cli_opts *opts, const void *args);
+
+/*
+ * "-" among the inputs and as the output becomes the path of that standard stream.  CLI_OK, or CLI_USAGE
+ * after a message where a stream cannot be what it is given for.
+ */
+int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void *args);
+
+/* Whether an output or a report other than the one for people is on standard output. */
+bool cli_fills_stdout(const struct cli_common *common);
+
+/* The value of an option that takes a string: "-" for a report is standard output. */
+const char *cli_report_path(const struct cli_opt *o, const char *value);
+
+/* Whether a file is called .json and is not empty, and is not a report of this tool. */
+bool cli_is_other_json(const char *path);
 
 void cli_print_help(const struct cli_cmd *cmd);
 void cli_print_main_help(void);

@@ -2,6 +2,8 @@
 /* The options that commands share, and all options of a command in the order of its help. */
 #include "cli/cli.h"
 
+#include <string.h>
+
 #define AT(field) offsetof(struct cli_common, field)
 
 /*
@@ -14,12 +16,14 @@ static const struct {
 } shared[] = {
 	{ CLI_WRITES,
 	  { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file",
-	    "write the result to OUT" } },
-	{ CLI_DRAWS, CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
-			     "print the figures as CSV, or write them to FILE") },
-	{ CLI_DRAWS, CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report", "draw a chart") },
+	    "write the result to OUT, or to standard output if it is -" } },
+	{ CLI_DRAWS,
+	  CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
+		  "write the figures as CSV to FILE (*.csv, or - for standard output, as without "
+		  "FILE)") },
+	{ CLI_DRAWS, CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report", "draw a chart into FILE") },
 	{ CLI_DRAWS, CLI_OPT("html", "FILE", CLI_STRING, html, "@report",
-			     "write a page with the chart, its values and tables") },
+			     "write a page with the chart, its values and tables to FILE") },
 	{ CLI_WRITES,
 	  CLI_OPT_NUMBER("max-shard-size", "SIZE", max_shard, 1, UINT64_MAX,
 			 "split into safetensors shards of at most SIZE bytes of data, with an "
@@ -36,14 +40,19 @@ static const struct {
 			     "names of parameters, one per line, in the optimizer's order") },
 	{ CLI_READS, CLI_OPT("params-from", "MODEL", CLI_STRING, params_from, "@file",
 			     "a checkpoint with the parameters in the model's order") },
+	{ CLI_READS,
+	  CLI_OPT("opaque", "WHAT", CLI_WORD, opaque, "refuse carry drop",
+		  "Python objects that are no plain values: refuse, carry or drop them") },
 	{ CLI_COMPUTES, CLI_OPT("device", "DEVICE", CLI_STRING, device, "auto cpu cuda",
 				"where to compute: auto (default), cpu, cuda or cuda:N") },
 	{ CLI_WORKS,
 	  { "threads", 'j', "N", CLI_NUMBER, AT(threads), 0, 256, NULL,
 	    "worker threads (default 0: one per processor)" } },
 	{ CLI_WORKS, CLI_OPT_FLAG("no-progress", no_progress, "do not show a progress bar") },
-	{ CLI_REPORTS, CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
-			       "print the report as JSON, or write it to FILE") },
+	{ CLI_REPORTS,
+	  CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
+		  "write the report as JSON to FILE (*.json, or - for standard output, as without "
+		  "FILE)") },
 	{ CLI_REPORTS,
 	  { "quiet", 'q', NULL, CLI_COUNT, AT(quiet), 0, 0, NULL,
 	    "no warnings; given twice, no report either" } },
@@ -53,11 +62,22 @@ static const struct {
 	{ 0, { "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL, "show this help" } },
 };
 
+/* A command's own option of the same name replaces a shared one. */
+static bool has_own(const struct cli_cmd *cmd, const char *name)
+{
+	for (const struct cli_opt *o = cmd->opts; o && o->name; o++) {
+		if (strcmp(o->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
 void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
 {
 	ret->n = 0;
 	for (size_t i = 0; i < sizeof(shared) / sizeof(*shared); i++) {
-		if (!shared[i].takes || cmd->takes & shared[i].takes)
+		if ((!shared[i].takes || cmd->takes & shared[i].takes) &&
+		    !has_own(cmd, shared[i].opt.name))
 			ret->opt[ret->n++] = &shared[i].opt;
 		for (const struct cli_opt *o = cmd->opts; i == 0 && o && o->name; o++)
 			ret->opt[ret->n++] = o;

@@ -17,7 +17,7 @@ static void put_option(struct tsr_text *help, const struct cli_opt *o)
 		snprintf(key, sizeof(key), "-%c,", o->key);
 	width = snprintf(head, sizeof(head), "  %s --%s%s%s%s", key, o->name,
 			 !o->arg    ? ""
-			 : optional ? "[="
+			 : optional ? " ["
 				    : " ",
 			 o->arg ? o->arg : "", optional ? "]" : "");
 	if (width > HELP_COLUMN - 2)

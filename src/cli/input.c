@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
-#include "io/file.h"
+#include "io/spool.h"
 #include "ckpt/checkpoint_model.h"
 
 /* The longest file of --params. */
@@ -60,7 +60,7 @@ static int read_params(const struct cli_cmd *cmd, struct cli_common *common, str
 	enum tsr_status status;
 	size_t n;
 
-	if (tsr_file_open(path, &f, &err) != TSR_OK)
+	if (tsr_spool_open(path, &f, &err) != TSR_OK)
 		return cli_error(&err);
 	if (tsr_file_size(f) > PARAMS_MAX) {
 		tsr_file_close(f);
@@ -109,6 +109,16 @@ static int read_order(const struct cli_cmd *cmd, struct cli_common *common, stru
 	return CLI_OK;
 }
 
+/* NULL: the option was not given. */
+static enum tsr_opaque opaque_of(const char *word)
+{
+	if (!word)
+		return TSR_OPAQUE_KNOWN;
+	if (strcmp(word, "carry") == 0)
+		return TSR_OPAQUE_CARRY;
+	return strcmp(word, "drop") == 0 ? TSR_OPAQUE_DROP : TSR_OPAQUE_REFUSE;
+}
+
 int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *ret)
 {
 	int status = CLI_OK;
@@ -116,6 +126,8 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	*ret = (struct cli_input){ 0 };
 	common->open = tsr_open_defaults();
 	common->open.follow = common->follow;
+	common->open.opaque = opaque_of(common->opaque);
+	common->open.numbered = (cmd->takes & CLI_NUMBERS) != 0;
 	if (common->as)
 		status = parse_as(cmd, common->as, &common->open.as);
 	if (status == CLI_OK && common->params)

@@ -59,7 +59,7 @@ static int dispatch(int argc, char **argv)
 		cli_print_help(cmd);
 		return CLI_OK;
 	}
-	if (strcmp(name, "--version") == 0)
+	if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
 		name = "version";
 	cmd = find(name);
 	return cmd ? cli_run(cmd, argc - 1, argv + 1) : unknown_command(name);

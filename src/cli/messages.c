@@ -75,6 +75,7 @@ static const char *const hints[] = {
 	[TSR_HINT_PACK_STATE] = "; --state flashoptim packs them",
 	[TSR_HINT_DECODE] = "; --to pt, npz or npy writes it decoded",
 	[TSR_HINT_CPU] = "; leave out --device cuda",
+	[TSR_HINT_OPAQUE] = "; --opaque carry keeps it as it is, --opaque drop leaves it out",
 	[TSR_HINT_UNPACK] = "; tersor unpack restores its checkpoint",
 };
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/input.h"
 #include "cli/nearest.h"
@@ -85,10 +86,12 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		*(const char **)at = value;
 		break;
 	case CLI_STRING:
-		*(const char **)at = value;
+		*(const char **)at = cli_report_path(o, value);
 		break;
 	case CLI_OPTIONAL:
-		*(struct cli_optional *)at = (struct cli_optional){ true, value };
+		*(struct cli_optional *)at = (struct cli_optional){
+			true, value && strcmp(value, "-") != 0 ? value : NULL
+		};
 		break;
 	case CLI_LIST: {
 		struct cli_list *list = at;
@@ -156,6 +159,36 @@ static void free_lists(const struct cli_opts *all, void *args)
 	}
 }
 
+/*
+ * The report options --json and --csv may stand alone.  Behind a blank their FILE is "-", or a name with
+ * the extension of that report: a checkpoint that follows is an operand.  *ret stays NULL without one.
+ */
+static int take_report_file(const struct cli_cmd *cmd, const struct cli_opt *o, int argc,
+			    char **argv, const char **ret)
+{
+	const char *word = optind < argc ? argv[optind] : "";
+	const size_t len = strlen(word), n = strlen(o->name);
+	const bool named = len > n + 1 && word[len - n - 1] == '.' &&
+			   strcmp(word + len - n, o->name) == 0 && word[0] != '-';
+
+	if (!named && strcmp(word, "-") != 0) {
+		if (!*word || *word == '-' || !(cmd->takes & CLI_READS) || access(word, F_OK) == 0)
+			return CLI_OK;
+		return cli_usage(
+			cmd,
+			"option --%s: '%s' is neither an input that exists nor called *.%s; "
+			"--%s=%s takes any name",
+			o->name, word, o->name, o->name, word);
+	}
+	if (named && cli_is_other_json(word))
+		return cli_usage(cmd,
+				 "option --%s: '%s' exists and is no report; put --%s behind the "
+				 "operands to print, or write --%s=FILE to replace it",
+				 o->name, word, o->name, o->name);
+	*ret = argv[optind++];
+	return CLI_OK;
+}
+
 static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc, char **argv,
 		 void *args)
 {
@@ -178,6 +211,8 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 	opterr = 0;
 	optind = 1;
 	while ((found = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
+		const char *value = optarg;
+		const struct cli_opt *o;
 		unsigned i = 0;
 
 		if (found == '?' && optopt && optopt < 256) {
@@ -194,8 +229,10 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 			return cli_usage(cmd, "option '%s' needs an argument", argv[optind - 1]);
 		while (found < 256 && all->opt[i]->key != found)
 			i++;
-		CLI_TRY(store(cmd, all->opt[found < 256 ? i : (unsigned)found - 256], optarg,
-			      args));
+		o = all->opt[found < 256 ? i : (unsigned)found - 256];
+		if (o->type == CLI_OPTIONAL && !value)
+			CLI_TRY(take_report_file(cmd, o, argc, argv, &value));
+		CLI_TRY(store(cmd, o, value, args));
 	}
 	for (; optind < argc; optind++)
 		common->operands.items[common->operands.n++] = argv[optind];
@@ -222,8 +259,12 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 	int status;
 
 	CLI_TRY(check_operands(cmd, common));
+	/* A dry run writes nothing, so it needs no name. */
+	if (common->dry_run && !common->output && cmd->output_needed)
+		common->output = "-";
 	if (cmd->output_needed && !common->output)
 		return cli_usage(cmd, "no output; give it with -o OUT");
+	CLI_TRY(cli_take_streams(cmd, all, args));
 	CLI_TRY(cli_check_paths(all, args));
 	CLI_TRY(cli_parse_input(cmd, common, &input));
 	status = cmd->run(cmd, args);

@@ -8,15 +8,9 @@
 #include "report/format.h"
 #include "text/json.h"
 
-/* Without a file it goes to standard output. */
-static bool is_printed(const struct cli_optional *report)
-{
-	return report->given && !report->value;
-}
-
 bool cli_wants_text(const struct cli_common *common)
 {
-	return common->quiet < 2 && !is_printed(&common->json) && !is_printed(&common->csv);
+	return common->quiet < 2 && !cli_fills_stdout(common);
 }
 
 int cli_write_report(struct tsr_text *text, const char *path)
@@ -85,8 +79,6 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 	const char *paths[4];
 	const unsigned n = cli_report_paths(common, paths);
 
-	if (is_printed(&common->csv) && is_printed(&common->json))
-		return cli_usage(cmd, "--csv and --json both on the standard output");
 	for (unsigned i = 0; i < n; i++) {
 		struct tsr_outfile *file = NULL;
 		struct tsr_err err;
@@ -101,13 +93,23 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+static void begin(struct tsr_text *json, const struct cli_cmd *cmd, const char *what)
 {
 	char schema[64];
 
-	snprintf(schema, sizeof(schema), "tersor.%s.v1", cmd->name);
+	snprintf(schema, sizeof(schema), "tersor.%s%s.v1", cmd->name, what);
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "schema", schema);
+}
+
+void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	begin(json, cmd, "");
+}
+
+void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	begin(json, cmd, "-directory");
 }
 
 /*
@@ -160,6 +162,8 @@ static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
 	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
 	tsr_coding_put_json(&t->coding, json);
+	if (t->narrow)
+		tsr_json_put_string(json, "narrow", t->narrow);
 	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
 }
 

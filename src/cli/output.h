@@ -32,6 +32,9 @@ int cli_write_report(struct tsr_text *text, const char *path);
 /* Begin a JSON object with its schema, "tersor.COMMAND.v1". */
 void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
 
+/* The same of a report on the files of a directory: "tersor.COMMAND-directory.v1". */
+void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd);
+
 /* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
 int cli_json_end(struct tsr_text *json, const struct cli_common *common);
 

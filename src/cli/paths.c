@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "io/file.h"
+
 /* The directory of a path, resolved as far as stat() does. */
 static bool stat_directory(const char *path, struct stat *st)
 {
@@ -91,4 +93,105 @@ int cli_check_paths(const struct cli_opts *all, const void *args)
 		}
 	}
 	return CLI_OK;
+}
+
+/* --- Standard streams --------------------------------------------------------------------------- */
+
+static void take_input(const char **path, unsigned *n)
+{
+	if (strcmp(*path, "-") == 0)
+		*path = TSR_STANDARD_INPUT;
+	*n += strcmp(*path, TSR_STANDARD_INPUT) == 0;
+}
+
+static void take_inputs(struct cli_list *list, unsigned *n)
+{
+	for (unsigned i = 0; i < list->n; i++)
+		take_input(&list->items[i], n);
+}
+
+static bool is_stdout(const char *path)
+{
+	return path && strcmp(path, TSR_STANDARD_OUTPUT) == 0;
+}
+
+bool cli_fills_stdout(const struct cli_common *common)
+{
+	return (is_stdout(common->output) && !common->dry_run) || is_stdout(common->svg) ||
+	       is_stdout(common->html) || (common->json.given && !common->json.value) ||
+	       (common->csv.given && !common->csv.value);
+}
+
+const char *cli_report_path(const struct cli_opt *o, const char *value)
+{
+	const bool report = o->values && strcmp(o->values, "@report") == 0;
+
+	return report && strcmp(value, "-") == 0 ? TSR_STANDARD_OUTPUT : value;
+}
+
+bool cli_is_other_json(const char *path)
+{
+	static const char ours[] = "{\"schema\":\"tersor.";
+	char head[sizeof(ours)] = "";
+	struct tsr_file *f = NULL;
+	bool other = false;
+
+	if (tsr_file_open(path, &f, NULL) != TSR_OK)
+		return false;
+	if (tsr_file_size(f) >= strlen(ours))
+		other = tsr_file_read(f, head, strlen(ours), 0, NULL) != TSR_OK ||
+			strcmp(head, ours) != 0;
+	tsr_file_close(f);
+	return other && strcmp(path + strlen(path) - 5, ".json") == 0;
+}
+
+/* Standard output takes one thing. */
+static int check_stdout(const struct cli_cmd *cmd, const struct cli_common *common)
+{
+	static const char *const names[] = { "the output", "--json", "--csv", "--svg", "--html" };
+	const bool on[] = {
+		is_stdout(common->output) && !common->dry_run,
+		common->json.given && !common->json.value,
+		common->csv.given && !common->csv.value,
+		is_stdout(common->svg),
+		is_stdout(common->html),
+	};
+	const char *first = NULL;
+
+	for (unsigned i = 0; i < sizeof(on) / sizeof(*on); i++) {
+		if (on[i] && first)
+			return cli_usage(cmd, "%s and %s both on the standard output", first,
+					 names[i]);
+		if (on[i])
+			first = names[i];
+	}
+	return CLI_OK;
+}
+
+int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
+{
+	struct cli_common *common = args;
+	unsigned n = 0;
+
+	if (cmd->takes & CLI_READS)
+		take_inputs(&common->operands, &n);
+	for (unsigned i = 0; i < all->n; i++) {
+		const struct cli_opt *o = all->opt[i];
+		void *at = (char *)args + o->at;
+
+		if (!o->values || strcmp(o->values, "@file") != 0 || is_output(o) ||
+		    !(cmd->takes & CLI_READS))
+			continue;
+		if (o->type == CLI_LIST)
+			take_inputs(at, &n);
+		else if (o->type == CLI_STRING && *(const char **)at)
+			take_input(at, &n);
+	}
+	if (n > 1)
+		return cli_usage(cmd, "standard input can be read once; found it %u times", n);
+	if (common->output && strcmp(common->output, "-") == 0)
+		common->output = TSR_STANDARD_OUTPUT;
+	if (is_stdout(common->output) && common->max_shard)
+		return cli_usage(cmd, "--max-shard-size needs a file as output");
+	return check_stdout(cmd, common);
 }

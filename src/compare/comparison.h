@@ -14,6 +14,8 @@ struct tsr_verification {
 	uint64_t nmissing; /* tensors of the original that @checked lacks */
 	const char *first_missing;
 	uint64_t nfaults; /* tensors with a fault, and missing ones */
+	uint64_t nabsent; /* tensors that the original lacks */
+	uint64_t nunlike; /* tensors that both have, and that cannot have been packed from it */
 	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
 };
 

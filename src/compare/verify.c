@@ -12,6 +12,7 @@
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
+#include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "container/packed_read.h"
@@ -29,11 +30,42 @@ struct verifying {
 
 /* A thread's memory for the tile it verifies. */
 struct extra {
-	unsigned char original[TSR_TILE_NBYTES];
+	_Alignas(float) unsigned char original[TSR_TILE_NBYTES]; /* FP32 values, or bytes */
+	uint16_t narrow[TSR_TILE_ELEMENTS];
 	struct tsr_measure measure;
 	uint64_t nonfinite;
 	bool bytes_differ;
 };
+
+/* Elements of the original, decoded if it is a compressed state of another tool. */
+static enum tsr_status read_decoded(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				    uint64_t first, size_t n, float *x, struct tsr_err *err)
+{
+	struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
+	enum tsr_status status;
+
+	if (!scratch)
+		return tsr_fail_nomem(err, c->path);
+	status = tsr_tensor_read_f32(c, t, first, n, scratch, x, err);
+	free(scratch);
+	return status;
+}
+
+/* What a part of the original holds: FP32 values where the packed tensor has a codec, else bytes. */
+static enum tsr_status read_original(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				     const struct tsr_walked *r, struct extra *e,
+				     struct tsr_err *err)
+{
+	float *x = (float *)(void *)e->original;
+
+	if (r->tensor->coding.codec && t->coding.codec)
+		return read_decoded(c, t, r->tile.first, r->tile.n, x, err);
+	if (r->tensor->coding.codec)
+		return tsr_tensor_read_plain(c, t, r->tile.first, r->tile.n, e->narrow, x, err);
+	if (t->coding.codec)
+		return read_decoded(c, t, r->offset / sizeof(*x), r->nbytes / sizeof(*x), x, err);
+	return tsr_array_read(c, &c->arrays[t->plane[0]], r->offset, r->nbytes, e->original, err);
+}
 
 static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walked *r,
 				   struct tsr_err *err)
@@ -41,31 +73,33 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	struct verifying *w = ctx;
 	struct extra *e = extra;
 	const struct tsr_tensor *original = w->original[r->tile.tensor];
-	const struct tsr_checkpoint *c = w->v->original;
+	const bool coded = r->tensor->coding.codec != NULL;
+	const float *x = (const float *)(const void *)e->original;
 
-	e->nonfinite = tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
+	e->nonfinite = coded ? tsr_count_nonfinite(TSR_F32, r->data, r->tile.n * sizeof(float))
+			     : tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
 	e->measure = (struct tsr_measure){ 0 };
 	e->bytes_differ = false;
 	if (!original)
 		return TSR_OK;
-	TSR_TRY(tsr_array_read(c, &c->arrays[original->plane[0]], r->offset, r->nbytes, e->original,
-			       err));
-	if (r->tensor->coding.codec)
-		tsr_measure_add(&e->measure, (const float *)(const void *)e->original, r->data,
-				r->tile.n);
+	TSR_TRY(read_original(w->v->original, original, r, e, err));
+	if (coded)
+		tsr_measure_add(&e->measure, x, r->data, r->tile.n);
 	else
 		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
 	return TSR_OK;
 }
 
-static void fault(struct verifying *w, size_t tensor, const char *what)
+/* Only the first fault of a tensor counts. */
+static bool fault(struct verifying *w, size_t tensor, const char *what)
 {
 	struct tsr_verified_tensor *t = &w->v->tensors[tensor];
 
 	if (t->fault[0])
-		return;
+		return false;
 	snprintf(t->fault, sizeof(t->fault), "%s", what);
 	w->v->nfaults++;
+	return true;
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *r,
@@ -79,7 +113,7 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	t->nonfinite += e->nonfinite;
 	tsr_measure_merge(&t->measure, &e->measure);
 	if (e->bytes_differ)
-		fault(w, r->tile.tensor, "raw data differs from the original");
+		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
 }
 
@@ -93,15 +127,15 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
 
-	if (original->packed || original->coded)
+	if (original->packed)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is a packed file, expected the original", original->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		w->original[i] = tsr_checkpoint_find(original, c->tensors[i].name);
 		if (!w->original[i]) {
-			fault(w, i, "not in the original");
+			w->v->nabsent += fault(w, i, "not in the original");
 		} else if (!same_layout(w->original[i], &c->tensors[i])) {
-			fault(w, i, "dtype or shape differs from the original");
+			w->v->nunlike += fault(w, i, "dtype or shape differs from the original");
 			w->original[i] = NULL;
 		}
 	}
@@ -131,7 +165,7 @@ static void judge_error(struct verifying *w, size_t i)
 			 "error against the original is not the recorded one: found NMSE %.4g, "
 			 "recorded %.4g",
 			 found.value[TSR_METRIC_NMSE], t->error->value[TSR_METRIC_NMSE]);
-		fault(w, i, text);
+		w->v->nunlike += fault(w, i, text);
 	}
 	bound = tsr_bound_exceeded(w->options->bounds, w->options->nbounds, m, &error);
 	if (!bound)
@@ -158,15 +192,37 @@ static void judge(struct verifying *w)
 	}
 }
 
+/* ", 3 of its tensors are missing, first NAME", or nothing. */
+static void describe_missing(const struct tsr_verification *v, char text[320])
+{
+	text[0] = '\0';
+	if (v->nmissing)
+		snprintf(text, 320, ", %" PRIu64 " of its tensors %s missing, first %.200s",
+			 v->nmissing, v->nmissing == 1 ? "is" : "are", v->first_missing);
+}
+
+/* The file was not made of this original, or one of them changed since: that comes before any detail. */
+static enum tsr_status report_unlike(const struct tsr_verification *v, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = v->checked;
+	char absent[80] = "", missing[320];
+
+	if (v->nabsent)
+		snprintf(absent, sizeof(absent), ", %" PRIu64 " %s not in it", v->nabsent,
+			 v->nabsent == 1 ? "is" : "are");
+	describe_missing(v, missing);
+	return tsr_fail(err, TSR_E_BOUND,
+			"%.200s: is not what %.200s was %s: %" PRIu64 " of %zu tensors differ%s%s",
+			v->original->path, c->path, c->packed ? "packed from" : "made of",
+			v->nunlike, c->ntensors, absent, missing);
+}
+
 static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
 
-	if (w->v->nmissing)
-		return tsr_fail(err, TSR_E_BOUND,
-				"%s: tensor %.200s: missing, found in the original %s%s", c->path,
-				w->v->first_missing, w->v->original->path,
-				w->v->nfaults > 1 ? " (and other faults)" : "");
+	if (w->v->nmissing || w->v->nabsent || w->v->nunlike)
+		return report_unlike(w->v, err);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (w->v->tensors[i].fault[0])
 			return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: %s%s", c->path,

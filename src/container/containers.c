@@ -35,18 +35,21 @@ static enum tsr_status read_torch(struct tsr_checkpoint *c, struct tsr_file *f,
 
 static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 {
+	struct tsr_zip_members *zip;
 	size_t *member = NULL;
-	enum tsr_status status = tsr_writer_add_files(w, 1, err);
+	enum tsr_status status;
 
+	TSR_TRY(tsr_writer_add_files(w, 1, err));
+	TSR_TRY(tsr_writer_add_archives(w, 1, err));
+	zip = &w->archives[0].zip;
+	status = tsr_torch_write_members(w->plan.c, w->plan.generation, zip, &member, w->plan.path,
+					 err);
 	if (status == TSR_OK)
-		status = tsr_torch_write_members(w->plan.c, w->plan.generation, &w->zip, &member,
-						 w->plan.path, err);
-	if (status == TSR_OK)
-		w->files[0].nbytes = tsr_zip_layout(w->zip.entries, w->zip.n);
+		w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
 	for (size_t i = 0; i < w->plan.narrays && status == TSR_OK; i++) {
 		const size_t tag = w->arrays[i].tag, at = member[TSR_TAG_TENSOR(tag)];
 
-		w->places[tag] = (struct tsr_place){ .offset = tsr_zip_members_data(&w->zip, at),
+		w->places[tag] = (struct tsr_place){ .offset = tsr_zip_members_data(zip, at),
 						     .member = at };
 	}
 	free(member);
@@ -55,13 +58,14 @@ static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 
 /* --- The table ---------------------------------------------------------------------------------- */
 
-/* DCP is a directory (torch/dcp.h), and only read. */
+/* DCP is a directory, which open.c detects and reads (torch/dcp.h). */
 static const struct tsr_container_row rows[TSR_CONTAINER_COUNT] = {
 	[TSR_CONTAINER_SAFETENSORS] = { tsr_safetensors_detect, tsr_safetensors_read,
 					tsr_safetensors_lay_out },
 	[TSR_CONTAINER_TORCH] = { detect_torch, read_torch, lay_out_torch },
 	[TSR_CONTAINER_NPZ] = { tsr_npz_detect, tsr_npz_read, tsr_npz_lay_out },
 	[TSR_CONTAINER_NPY] = { tsr_npy_detect, tsr_npy_read, tsr_npy_lay_out },
+	[TSR_CONTAINER_DCP] = { NULL, NULL, tsr_dcp_lay_out },
 };
 
 const struct tsr_container_row *tsr_container_row(enum tsr_container container)
@@ -78,26 +82,45 @@ static bool ends_with(const char *name, const char *end)
 	return len > n && strcmp(name + len - n, end) == 0;
 }
 
+/* What the members of an archive show. */
+struct members {
+	bool arrays, pickle;
+	size_t n;
+};
+
+static enum tsr_status list_members(const struct tsr_file *f, struct members *ret,
+				    struct tsr_err *err)
+{
+	struct tsr_zip *z = NULL;
+
+	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
+	*ret = (struct members){ .n = z->nmembers };
+	for (size_t i = 0; i < z->nmembers; i++) {
+		ret->arrays = ret->arrays || ends_with(z->members[i].name, ".npy");
+		ret->pickle = ret->pickle || ends_with(z->members[i].name, "/data.pkl");
+	}
+	tsr_zip_free(z);
+	return TSR_OK;
+}
+
+/* The length of a safetensors header can look like the start of an archive. */
+static bool looks_like_zip(const struct tsr_file_head *head)
+{
+	return head->n >= 4 && !tsr_safetensors_detect(head) &&
+	       (memcmp(head->bytes, "PK\3\4", 4) == 0 || memcmp(head->bytes, "PK\5\6", 4) == 0);
+}
+
 /* An archive of arrays, or else one of torch.save. */
 static enum tsr_status look_into_zip(const struct tsr_file *f, struct tsr_file_head *head,
 				     struct tsr_err *err)
 {
-	bool arrays = false, pickle = false;
-	struct tsr_zip *z = NULL;
+	struct members members;
 
-	/* The length of a safetensors header can look like the start of an archive. */
-	head->is_zip = head->n >= 4 && !tsr_safetensors_detect(head) &&
-		       (memcmp(head->bytes, "PK\3\4", 4) == 0 ||
-			memcmp(head->bytes, "PK\5\6", 4) == 0);
+	head->is_zip = looks_like_zip(head);
 	if (!head->is_zip)
 		return TSR_OK;
-	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
-	for (size_t i = 0; i < z->nmembers; i++) {
-		arrays = arrays || ends_with(z->members[i].name, ".npy");
-		pickle = pickle || ends_with(z->members[i].name, "/data.pkl");
-	}
-	head->has_npy = z->nmembers == 0 || (arrays && !pickle);
-	tsr_zip_free(z);
+	TSR_TRY(list_members(f, &members, err));
+	head->has_npy = members.n == 0 || (members.arrays && !members.pickle);
 	return TSR_OK;
 }
 
@@ -176,6 +199,41 @@ static enum tsr_status find_row(const struct tsr_file *f, const struct tsr_conta
 	    is_damaged_safetensors(&head))
 		return TSR_OK;
 	return refuse(f, &head, err);
+}
+
+/* Whether the first member of an archive that cannot be listed is one of torch.save or NumPy. */
+static bool begins_like_ours(const struct tsr_file_head *head)
+{
+	const size_t lead = 30; /* of a local header, before the name */
+	char name[64];
+	size_t n;
+
+	if (head->n < lead)
+		return false;
+	n = head->bytes[26] + 256u * head->bytes[27];
+	if (n >= sizeof(name) || lead + n > head->n)
+		return false;
+	memcpy(name, head->bytes + lead, n);
+	name[n] = '\0';
+	return ends_with(name, ".npy") || ends_with(name, "/data.pkl") ||
+	       ends_with(name, "/.format_version");
+}
+
+enum tsr_status tsr_container_probe(const struct tsr_file *f, bool *ret, struct tsr_err *err)
+{
+	struct members members = { 0 };
+	struct tsr_file_head head;
+
+	TSR_TRY(tsr_file_head_read(f, &head, err));
+	*ret = tsr_safetensors_detect(&head) || tsr_npy_detect(&head) ||
+	       tsr_torch_old_kind(head.bytes, head.n);
+	if (!looks_like_zip(&head))
+		return TSR_OK;
+	if (list_members(f, &members, NULL) == TSR_OK)
+		*ret = members.pickle || members.arrays;
+	else
+		*ret = begins_like_ours(&head);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_container_read(struct tsr_checkpoint *c, struct tsr_file *f,

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "io/dir.h"
+#include "codec/narrow.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
 #include "ckpt/meta.h"
@@ -144,6 +146,23 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 	return read_groups(r, t, v);
 }
 
+/* The tensor whose array is the first plane, if this one has none. */
+static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
+				   const struct tsr_json *v)
+{
+	const struct tsr_json *narrow = tsr_json_get(v, "narrow");
+
+	if (!narrow)
+		return TSR_OK;
+	if (!tsr_json_string(narrow))
+		return bad(r, t->name, "narrow is not a name");
+	if (!t->coding.codec || t->nplanes != 2 || t->coding.codec->planes[0].suffix[0])
+		return bad(r, t->name, "narrow of a codec without a correction");
+	t->narrow = tsr_arena_copy(r->c->arena, tsr_json_string(narrow),
+				   strlen(tsr_json_string(narrow)));
+	return t->narrow ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
 /* The array NAME + SUFFIX, which no tensor had so far. */
 static struct tsr_array *take_array(struct reading *r, const char *name, const char *suffix,
 				    size_t *index_ret)
@@ -181,7 +200,7 @@ static bool same_shape(const struct tsr_array *a, unsigned rank, const uint64_t 
 
 static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint64_t *shape)
 {
-	for (unsigned i = 0; i < t->nplanes; i++) {
+	for (unsigned i = t->narrow ? 1 : 0; i < t->nplanes; i++) {
 		const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[i]
 								 : NULL;
 		const char *suffix = p ? p->suffix : "";
@@ -200,7 +219,7 @@ static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint
 				r->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: dtype or shape of plane %.200s does not "
 				"fit its codec",
-				r->path, t->name, a->name);
+				tsr_file_path(r->c->files[a->file]), t->name, a->name);
 	}
 	return TSR_OK;
 }
@@ -227,6 +246,16 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 	return TSR_OK;
 }
 
+/* The first plane is shaped like the tensor; it may not be known yet. */
+static enum tsr_status keep_shape(struct reading *r, struct tsr_tensor *t, const uint64_t *shape)
+{
+	const size_t nbytes = t->rank * sizeof(*shape);
+
+	t->shape = t->narrow ? (uint64_t *)(void *)tsr_arena_copy(r->c->arena, shape, nbytes)
+			     : r->c->arrays[t->plane[0]].shape;
+	return t->shape ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
 static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 {
 	struct tsr_tensor *t = &r->c->tensors[r->c->ntensors];
@@ -236,7 +265,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	enum tsr_status status;
 
 	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?seed",
-			 "xxh3", "?error"))
+			 "?narrow", "xxh3", "?error"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
 	name = tsr_json_string(tsr_json_get(v, "name"));
 	kind = tsr_json_string(tsr_json_get(v, "kind"));
@@ -253,13 +282,16 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (status == TSR_OK)
 		status = read_coding(r, t, v);
 	if (status == TSR_OK)
+		status = read_narrow(r, t, v);
+	if (status == TSR_OK)
 		status = read_planes(r, t, shape);
+	if (status == TSR_OK)
+		status = keep_shape(r, t, shape);
 	free(shape);
-	t->shape = NULL;
 	if (status != TSR_OK)
 		return status;
-	if (t->coding.codec && t->dtype != TSR_F32)
-		return bad(r, t->name, "a codec on a tensor that was not F32");
+	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
+		return bad(r, t->name, "a codec on a tensor of a dtype that it does not take");
 	hash = tsr_json_get(v, "xxh3");
 	hash = tsr_json_type(hash) == TSR_JSON_ARRAY ? tsr_json_first(hash) : NULL;
 	for (unsigned i = 0; i < t->nplanes; i++) {
@@ -273,8 +305,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 		TSR_TRY(read_error(r, t, tsr_json_get(v, "error")));
 	else if (tsr_json_get(v, "error"))
 		return bad(r, t->name, "error figures of a raw tensor");
-	/* The first plane is shaped like the tensor.  Its name may carry a suffix: keep a copy. */
-	t->shape = r->c->arrays[t->plane[0]].shape;
+	/* The name of its array may carry a suffix: keep a copy. */
 	t->name = tsr_arena_copy(r->c->arena, name, strlen(name));
 	if (!t->name)
 		return tsr_fail_nomem(r->err, r->path);
@@ -299,7 +330,8 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *li
 		if (!r->used[i])
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: is not a plane of any packed tensor",
-					r->path, r->c->arrays[i].name);
+					tsr_file_path(r->c->files[r->c->arrays[i].file]),
+					r->c->arrays[i].name);
 	}
 	return TSR_OK;
 }
@@ -366,7 +398,21 @@ static enum tsr_status read_shard(struct reading *r, const struct tsr_json *v)
 	return TSR_OK;
 }
 
-static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
+/* The name of the file that has the weights, if they are not in this one. */
+static enum tsr_status read_weights(struct reading *r, const struct tsr_json *v, bool sharded,
+				    const char **ret)
+{
+	*ret = NULL;
+	if (!v)
+		return TSR_OK;
+	*ret = tsr_json_string(v);
+	if (!*ret || !tsr_dir_is_name(*ret))
+		return bad(r, NULL, "weights is not the name of a file");
+	return sharded ? bad(r, NULL, "shard and weights") : TSR_OK;
+}
+
+static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
+				 const char **weights_ret)
 {
 	const struct tsr_json *source = tsr_json_get(root, "source");
 	uint64_t number;
@@ -377,7 +423,8 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
 				number, TSR_PACKED_VERSION);
-	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "tensors") ||
+	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "?weights",
+			 "tensors") ||
 	    !HAS_MEMBERS(source, "kind", "format") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
@@ -391,8 +438,8 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
 	if (tsr_meta_find(r->c->meta, r->c->nmeta, TSR_GENERATION_KEY))
 		return bad(r, NULL, "an entry " TSR_GENERATION_KEY " beside it");
 	TSR_TRY(read_shard(r, tsr_json_get(root, "shard")));
-	TSR_TRY(restore_format(r, tsr_json_get(source, "format")));
-	return read_tensors(r, tsr_json_get(root, "tensors"));
+	TSR_TRY(read_weights(r, tsr_json_get(root, "weights"), r->c->shard.count > 1, weights_ret));
+	return restore_format(r, tsr_json_get(source, "format"));
 }
 
 static enum tsr_status verify_check(struct reading *r, const char *header, uint64_t nbytes,
@@ -416,6 +463,27 @@ static enum tsr_status verify_check(struct reading *r, const char *header, uint6
 	return TSR_OK;
 }
 
+enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
+				uint64_t header_nbytes, struct tsr_json **ret,
+				const char **weights_ret, struct tsr_err *err)
+{
+	struct reading r = { .c = c, .path = c->path, .err = err };
+	const char *text = take_meta(c, TSR_PACKED_KEY);
+	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
+	const struct tsr_json_rules rules = tsr_packed_rules(c->path);
+	struct tsr_json *root = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(verify_check(&r, header, header_nbytes, check));
+	TSR_TRY(tsr_json_parse(text, strlen(text), &rules, &root, err));
+	status = read_root(&r, root, weights_ret);
+	if (status == TSR_OK)
+		*ret = root;
+	else
+		tsr_json_free(root);
+	return status;
+}
+
 static int compare_arrays(const void *va, const void *vb, void *arrays)
 {
 	const struct tsr_array *a = arrays;
@@ -423,32 +491,50 @@ static int compare_arrays(const void *va, const void *vb, void *arrays)
 	return strcmp(a[*(const size_t *)va].name, a[*(const size_t *)vb].name);
 }
 
-enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
-				uint64_t header_nbytes, struct tsr_err *err)
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
+					struct tsr_err *err)
 {
 	struct reading r = { .c = c, .path = c->path, .err = err };
-	const char *text = take_meta(c, TSR_PACKED_KEY);
-	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
-	const struct tsr_json_rules rules = tsr_packed_rules(c->path);
-	struct tsr_json *root = NULL;
-	enum tsr_status status = verify_check(&r, header, header_nbytes, check);
+	enum tsr_status status;
 
 	r.used = calloc(c->narrays + 1, sizeof(*r.used));
 	r.array_by_name = calloc(c->narrays + 1, sizeof(*r.array_by_name));
-	if (status == TSR_OK && (!r.used || !r.array_by_name))
-		status = tsr_fail_nomem(err, c->path);
-	if (status == TSR_OK) {
+	if (r.used && r.array_by_name) {
 		for (size_t i = 0; i < c->narrays; i++)
 			r.array_by_name[i] = i;
 		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays,
 			c->arrays);
-		status = tsr_json_parse(text, strlen(text), &rules, &root, err);
+		status = read_tensors(&r, tsr_json_get(text, "tensors"));
+	} else {
+		status = tsr_fail_nomem(err, c->path);
 	}
-	if (status == TSR_OK)
-		status = read_root(&r, root);
-	if (root)
-		tsr_json_free(root);
 	free(r.used);
 	free(r.array_by_name);
 	return status;
+}
+
+/* --- First planes that other tensors have ------------------------------------------------------- */
+
+enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_tensor *from = t->narrow ? tsr_checkpoint_find(c, t->narrow)
+							  : NULL;
+		struct tsr_array a;
+
+		if (!t->narrow)
+			continue;
+		if (!from || from->coding.codec || from->dtype != tsr_plane_dtype(&t->coding, 0) ||
+		    !tsr_tensor_same_shape(from, t) || from->hash[0] != t->hash[0])
+			return tsr_fail(
+				err, TSR_E_FORMAT,
+				"%s: tensor %.200s: packed metadata: found narrow %.200s, expected "
+				"a raw tensor with the dtype, shape and hash of the first plane",
+				c->path, t->name, t->narrow);
+		/* An array of its own: what is stored tells tensors by their first array. */
+		a = c->arrays[from->plane[0]];
+		TSR_TRY(tsr_build_array(c, &a, &t->plane[0], err));
+	}
+	return TSR_OK;
 }

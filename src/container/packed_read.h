@@ -6,11 +6,24 @@
 #include "container/packed.h"
 
 /*
- * Fill in tensors, generation and the source's metadata of a checkpoint whose one file is packed.
- * @c holds the arrays and all metadata entries of the file; @header is its header.
+ * Fill in generation, shard and the source's metadata of a checkpoint whose one file is packed.  @c
+ * holds all metadata entries of the file; @header is its header.  *ret, to be freed, is the text that
+ * tsr_packed_read_tensors() needs; *weights_ret in it is NULL, or the name of the file beside this one
+ * that has the arrays it lacks.
  */
 enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
-				uint64_t header_nbytes, struct tsr_err *err);
+				uint64_t header_nbytes, struct tsr_json **ret,
+				const char **weights_ret, struct tsr_err *err);
+
+/* Fill in the tensors; @c holds all arrays. */
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
+					struct tsr_err *err);
+
+/*
+ * Once all files of a packed checkpoint are read and its names are sorted: find the tensors that have the
+ * first planes of others.
+ */
+enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err);
 
 /* Whether the recorded figures of two measurements are the same. */
 bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b);

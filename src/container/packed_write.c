@@ -67,7 +67,8 @@ enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry 
 	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 
-		for (unsigned plane = 0; plane < t->nplanes && status == TSR_OK; plane++, n++) {
+		for (unsigned plane = t->narrow ? 1 : 0; plane < t->nplanes && status == TSR_OK;
+		     plane++, n++) {
 			arrays[n] = tsr_stored_array(t, TSR_ARRAY_TAG(i, plane));
 			if (t->coding.codec)
 				status = describe_plane(c, t, plane, &arrays[n], err);
@@ -76,6 +77,13 @@ enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry 
 	*ret = arrays;
 	*n_ret = n;
 	return status;
+}
+
+bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor, unsigned plane)
+{
+	const struct tsr_codec *codec = source->tensors[tensor].coding.codec;
+
+	return source->model[tensor] && (!codec || !codec->planes[plane].suffix[0]);
 }
 
 /* --- Error summaries ----------------------------------------------------------------------------- */
@@ -136,6 +144,8 @@ static void compose_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 	}
 	if (t->coding.codec && t->coding.codec->stochastic)
 		tsr_json_put_u64(json, "seed", t->coding.seed);
+	if (t->narrow)
+		tsr_json_put_string(json, "narrow", t->narrow);
 	tsr_json_open(json, "xxh3", '[');
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		snprintf(digits, sizeof(digits), "%016" PRIx64, t->hash[i]);
@@ -191,6 +201,8 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 	tsr_json_put_u64(json, "generation", source->generation);
 	if (shard->count > 1)
 		compose_shard(source, shard, json);
+	if (shard->weights)
+		tsr_json_put_string(json, "weights", shard->weights);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = shard->first; i < shard->end; i++)
 		compose_tensor(&source->tensors[i], json);

@@ -16,17 +16,23 @@ struct tsr_packed_source {
 	/* with codings, hashes, and errors if they have a codec */
 	const struct tsr_tensor *tensors;
 	size_t ntensors;
+	const bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 };
 
 /* The file of several that a header is for: it has tensors @first to @end - 1. */
 struct tsr_packed_shard {
 	uint64_t number, count; /* from 1 on */
 	size_t first, end;
+	const char *weights; /* NULL, or the name of the file that has their weights */
 };
+
+/* Whether a plane of a tensor goes into the file of weights. */
+bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor, unsigned plane);
 
 /*
  * The arrays that a packed file has of the tensors of a checkpoint in their codings, tensor by tensor,
- * with TSR_ARRAY_TAG().  *ret is to be freed, also on failure; names and shapes are in the arena.
+ * with TSR_ARRAY_TAG(); none of a first plane that another tensor has.  *ret is to be freed, also on
+ * failure; names and shapes are in the arena.
  */
 enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
 				  size_t *n_ret, struct tsr_err *err);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "io/dir.h"
+#include "io/temporary.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/packed_read.h"
@@ -38,74 +40,153 @@ static bool has_meta(const struct tsr_st_contents *contents, const char *key)
 	return tsr_meta_find(contents->meta, contents->nmeta, key) != NULL;
 }
 
-/* The arrays of file number @file, to be freed; NULL when out of memory. */
-static struct tsr_array *arrays_of(const struct tsr_st_contents *contents, unsigned file)
-{
-	struct tsr_array *arrays = calloc(contents->narrays + 1, sizeof(*arrays));
+/* What some files hold, before it is a checkpoint. */
+struct contents {
+	struct tsr_array *arrays; /* to be freed */
+	size_t narrays;
+};
 
-	for (size_t i = 0; arrays && i < contents->narrays; i++) {
+/* Add the arrays of file number @file. */
+static enum tsr_status add_arrays(struct contents *to, const struct tsr_st_contents *contents,
+				  unsigned file, const char *path, struct tsr_err *err)
+{
+	const size_t n = to->narrays + contents->narrays;
+	struct tsr_array *arrays = realloc(to->arrays, (n + 1) * sizeof(*arrays));
+
+	if (!arrays)
+		return tsr_fail_nomem(err, path);
+	to->arrays = arrays;
+	for (size_t i = 0; i < contents->narrays; i++) {
 		const struct tsr_st_entry *e = &contents->arrays[i];
 
-		arrays[i] = (struct tsr_array){ .name = e->name,
-						.dtype = e->dtype,
-						.rank = e->rank,
-						.shape = e->shape,
-						.numel = e->numel,
-						.nbytes = e->nbytes,
-						.file = file,
-						.offset = e->offset,
-						.own_name = true };
+		arrays[to->narrays++] = (struct tsr_array){ .name = e->name,
+							    .dtype = e->dtype,
+							    .rank = e->rank,
+							    .shape = e->shape,
+							    .numel = e->numel,
+							    .nbytes = e->nbytes,
+							    .file = file,
+							    .offset = e->offset,
+							    .own_name = true };
 	}
-	return arrays;
-}
-
-static enum tsr_status add_contents(struct tsr_checkpoint *c,
-				    const struct tsr_st_contents *contents,
-				    const struct tsr_array *arrays, struct tsr_err *err)
-{
-	for (size_t i = 0; i < contents->narrays; i++)
-		TSR_TRY(tsr_build_array(c, &arrays[i], NULL, err));
-	for (size_t i = 0; i < contents->nmeta; i++)
-		TSR_TRY(tsr_build_meta(c, contents->meta[i].key, contents->meta[i].value, err));
 	return TSR_OK;
 }
 
-/* A packed file describes itself: read it as a checkpoint of its own, then add its tensors. */
-static enum tsr_status add_packed(struct tsr_checkpoint *c, unsigned file,
-				  struct tsr_st_contents *contents, struct tsr_array *arrays,
-				  struct tsr_err *err)
+static enum tsr_status add_contents(struct tsr_checkpoint *c, const struct contents *contents,
+				    const struct tsr_meta *meta, size_t nmeta, struct tsr_err *err)
 {
-	struct tsr_checkpoint part = { .path = tsr_file_path(c->files[file]),
-				       .arena = c->arena,
-				       .narrays = contents->narrays,
-				       .arrays = arrays,
-				       .nmeta = contents->nmeta,
-				       .meta = contents->meta };
-	const size_t narrays = c->narrays;
+	for (size_t i = 0; i < contents->narrays; i++)
+		TSR_TRY(tsr_build_array(c, &contents->arrays[i], NULL, err));
+	for (size_t i = 0; i < nmeta; i++)
+		TSR_TRY(tsr_build_meta(c, meta[i].key, meta[i].value, err));
+	return TSR_OK;
+}
+
+static enum tsr_status open_weights(const char *path, const char *name, bool follow,
+				    struct tsr_file **ret, struct tsr_err *err)
+{
+	char *directory = tsr_path_directory(path);
+	char *beside = directory ? tsr_path_join(directory, name) : NULL;
 	enum tsr_status status;
 
-	status = tsr_packed_read(&part, contents->header, contents->header_nbytes, err);
-	contents->nmeta = part.nmeta;
-	if (status == TSR_OK && !c->packed && part.shard.number != 1)
-		status = tsr_fail(err, TSR_E_UNSUPPORTED,
-				  "%s: is shard %" PRIu64 " of %" PRIu64
-				  " of a packed checkpoint; name its *.index.json",
-				  part.path, part.shard.number, part.shard.count);
-	if (status == TSR_OK && c->packed &&
-	    (part.shard.set != c->shard.set || part.shard.count != c->shard.count ||
-	     part.shard.number != c->shard.number + 1 || part.generation != c->generation ||
-	     part.container != c->container))
+	if (!beside)
+		status = tsr_fail_nomem(err, path);
+	else if (!tsr_dir_has(beside))
+		status = tsr_fail(err, TSR_E_IO,
+				  "%s: its weights are in %s beside it, which is missing", path,
+				  name);
+	else
+		status = tsr_file_open_in(directory, name, follow, ret, err);
+	free(beside);
+	free(directory);
+	return status;
+}
+
+/* Add the arrays of the file that has the weights of the packed file @path. */
+static enum tsr_status read_weights(struct tsr_checkpoint *c, const char *path, const char *name,
+				    bool follow, struct contents *to, struct tsr_err *err)
+{
+	struct tsr_st_contents contents = { 0 };
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+	unsigned file;
+
+	TSR_TRY(open_weights(path, name, follow, &f, err));
+	TSR_TRY(tsr_build_file(c, f, &file, err));
+	TSR_TRY(tsr_st_read(f, c->arena, &contents, err));
+	if (has_meta(&contents, TSR_PACKED_KEY) || has_meta(&contents, TSR_PACKED_CHECK_KEY))
 		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: is not shard %" PRIu64
-				  " of the checkpoint that the shards before "
-				  "it belong to",
-				  part.path, c->shard.number + 1);
+				  "%s: is a packed file, expected the weights of %s beside it",
+				  tsr_file_path(f), path);
+	else
+		status = add_arrays(to, &contents, file, path, err);
+	tsr_st_contents_free(&contents);
+	return status;
+}
+
+/* Whether a packed file may be the next of a checkpoint. */
+static enum tsr_status check_shard(const struct tsr_checkpoint *c,
+				   const struct tsr_checkpoint *part, struct tsr_err *err)
+{
+	if (!c->packed && part->shard.number != 1)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is shard %" PRIu64 " of %" PRIu64
+				" of a packed checkpoint; name its *.index.json",
+				part->path, part->shard.number, part->shard.count);
+	if (c->packed && (part->shard.set != c->shard.set || part->shard.count != c->shard.count ||
+			  part->shard.number != c->shard.number + 1 ||
+			  part->generation != c->generation || part->container != c->container))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is not shard %" PRIu64
+				" of the checkpoint that the shards before it belong to",
+				part->path, c->shard.number + 1);
+	return TSR_OK;
+}
+
+/* Read what a packed file describes into @part, which has its metadata, and its arrays into @contents. */
+static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoint *part,
+				   const struct tsr_st_contents *st, bool follow,
+				   struct contents *contents, struct tsr_err *err)
+{
+	struct tsr_json *text = NULL;
+	const char *weights = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_packed_read(part, st->header, st->header_nbytes, &text, &weights, err));
+	status = check_shard(c, part, err);
+	if (status == TSR_OK && weights) {
+		status = read_weights(c, part->path, weights, follow, contents, err);
+		c->weights = tsr_arena_copy(c->arena, weights, strlen(weights));
+		if (status == TSR_OK && !c->weights)
+			status = tsr_build_nomem(c, err);
+	}
+	part->files = c->files;
+	part->arrays = contents->arrays;
+	part->narrays = contents->narrays;
+	if (status == TSR_OK)
+		status = tsr_packed_read_tensors(part, text, err);
+	tsr_json_free(text);
+	return status;
+}
+
+/* A packed file describes itself: read it as a checkpoint of its own, then add its tensors. */
+static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
+				  struct tsr_st_contents *st, bool follow,
+				  struct contents *contents, struct tsr_err *err)
+{
+	struct tsr_checkpoint part = {
+		.path = path, .arena = c->arena, .nmeta = st->nmeta, .meta = st->meta
+	};
+	const size_t narrays = c->narrays;
+	enum tsr_status status = read_packed(c, &part, st, follow, contents, err);
+
+	st->nmeta = part.nmeta;
 	c->shard = part.shard;
 	c->generation = part.generation;
 	c->container = part.container;
 	c->packed = true;
 	if (status == TSR_OK)
-		status = add_contents(c, contents, arrays, err);
+		status = add_contents(c, contents, part.meta, part.nmeta, err);
 	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++) {
 		for (unsigned p = 0; p < part.tensors[i].nplanes; p++)
 			part.tensors[i].plane[p] += narrays;
@@ -115,39 +196,40 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, unsigned file,
 	return status;
 }
 
+static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
+				struct tsr_st_contents *st, bool follow, struct contents *contents,
+				struct tsr_err *err)
+{
+	if (has_meta(st, TSR_PACKED_KEY) && c->narrays && !c->packed)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is a packed file, which cannot be joined with others", path);
+	if (has_meta(st, TSR_PACKED_KEY))
+		return add_packed(c, path, st, follow, contents, err);
+	if (has_meta(st, TSR_PACKED_CHECK_KEY))
+		return tsr_fail(err, TSR_E_FORMAT, "%s: __metadata__: has %s without %s", path,
+				TSR_PACKED_CHECK_KEY, TSR_PACKED_KEY);
+	if (c->packed)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is not a packed file, but earlier inputs are", path);
+	return add_contents(c, contents, st->meta, st->nmeta, err);
+}
+
 enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *f,
 				     const struct tsr_open_options *options, struct tsr_err *err)
 {
-	struct tsr_st_contents contents = { 0 };
-	struct tsr_array *arrays;
+	struct tsr_st_contents st = { 0 };
+	struct contents contents = { 0 };
 	enum tsr_status status;
 	unsigned file;
 
-	(void)options;
 	tsr_build_container(c, TSR_CONTAINER_SAFETENSORS);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
-	TSR_TRY(tsr_st_read(f, c->arena, &contents, err));
-	arrays = arrays_of(&contents, file);
-	if (!arrays)
-		status = tsr_fail_nomem(err, tsr_file_path(f));
-	else if (has_meta(&contents, TSR_PACKED_KEY))
-		status = !c->narrays || c->packed
-				 ? add_packed(c, file, &contents, arrays, err)
-				 : tsr_fail(err, TSR_E_UNSUPPORTED,
-					    "%s: is a packed file, which cannot be joined with "
-					    "others",
-					    tsr_file_path(f));
-	else if (has_meta(&contents, TSR_PACKED_CHECK_KEY))
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: __metadata__: has %s without %s",
-				  tsr_file_path(f), TSR_PACKED_CHECK_KEY, TSR_PACKED_KEY);
-	else if (c->packed)
-		status = tsr_fail(err, TSR_E_UNSUPPORTED,
-				  "%s: is not a packed file, but earlier inputs are",
-				  tsr_file_path(f));
-	else
-		status = add_contents(c, &contents, arrays, err);
-	free(arrays);
-	tsr_st_contents_free(&contents);
+	TSR_TRY(tsr_st_read(f, c->arena, &st, err));
+	status = add_arrays(&contents, &st, file, tsr_file_path(f), err);
+	if (status == TSR_OK)
+		status = add_file(c, tsr_file_path(f), &st, options->follow, &contents, err);
+	free(contents.arrays);
+	tsr_st_contents_free(&st);
 	return status;
 }
 
@@ -186,10 +268,13 @@ static enum tsr_status compose_packed(const struct tsr_writer *w, const struct t
 				      struct tsr_meta *meta, size_t nmeta, struct tsr_text *header,
 				      uint64_t json_nbytes, struct tsr_err *err)
 {
+	const bool pair = w->plan.weights_path != NULL;
 	const struct tsr_packed_shard shard = { .number = (uint64_t)(f - w->files) + 1,
-						.count = w->nfiles,
+						.count = pair ? 1 : w->nfiles,
 						.first = f->first_tensor,
-						.end = f->end_tensor };
+						.end = f->end_tensor,
+						.weights = pair ? tsr_outputs_name(&w->outputs, 0)
+								: NULL };
 	struct tsr_text json = { 0 };
 	enum tsr_status status;
 
@@ -210,18 +295,20 @@ static enum tsr_status compose_header(struct tsr_writer *w, const struct tsr_wri
 				      uint64_t json_nbytes, struct tsr_text *header,
 				      struct tsr_err *err)
 {
-	struct tsr_meta *meta = calloc(w->plan.nmeta + 1, sizeof(*meta));
+	const struct tsr_meta *from = f->plain ? w->plan.weights_meta : w->plan.meta;
+	const size_t from_n = f->plain ? w->plan.nweights_meta : w->plan.nmeta;
+	struct tsr_meta *meta = calloc(from_n + 1, sizeof(*meta));
 	enum tsr_status status = TSR_OK;
 	size_t n = 0;
 
 	if (!meta)
 		return tsr_fail_nomem(err, w->plan.path);
-	/* What was saved around the tensors is in the first file only. */
-	for (size_t i = 0; i < w->plan.nmeta; i++) {
-		if (f == w->files || strcmp(w->plan.meta[i].key, TSR_TREE_KEY) != 0)
-			meta[n++] = w->plan.meta[i];
+	/* What was saved around the tensors is in the first file only; one of weights has its own. */
+	for (size_t i = 0; i < from_n; i++) {
+		if (f == w->files || w->plan.weights_path || strcmp(from[i].key, TSR_TREE_KEY) != 0)
+			meta[n++] = from[i];
 	}
-	if (w->plan.packed) {
+	if (w->plan.packed && !f->plain) {
 		status = compose_packed(w, f, meta, n, header, json_nbytes, err);
 	} else {
 		tsr_st_compose(w->arrays + f->first, f->end - f->first, meta, n, header);
@@ -239,10 +326,12 @@ static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_fil
 	const size_t n = f->end - f->first;
 	uint64_t data;
 
-	if (n) {
+	if (n && !w->plan.weights_path) {
 		f->first_tensor = TSR_TAG_TENSOR(arrays[0].tag);
 		f->end_tensor = TSR_TAG_TENSOR(arrays[n - 1].tag) + 1;
 	}
+	if (w->plan.weights_path)
+		f->end_tensor = w->plan.packed->ntensors;
 	/* Each packed file is sorted by itself; in other shards the order goes on. */
 	if (w->plan.packed)
 		tsr_st_sort(arrays, n);
@@ -272,10 +361,41 @@ static enum tsr_status compose_index(struct tsr_writer *w, struct tsr_err *err)
 	return w->index.failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
 }
 
+/* A plain file with what loaders of the model take, then the packed file with the rest. */
+static enum tsr_status lay_out_pair(struct tsr_writer *w, struct tsr_err *err)
+{
+	const struct tsr_st_entry *from = w->plan.arrays;
+	size_t n = 0, nweights = 0;
+
+	if (w->plan.max_shard_nbytes)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: a packed file with its weights in %s cannot be in shards",
+				w->plan.path, w->plan.weights_path);
+	for (unsigned rest = 0; rest < 2; rest++) {
+		for (size_t i = 0; i < w->plan.narrays; i++) {
+			const size_t tag = from[i].tag;
+
+			if (tsr_packed_is_weight(w->plan.packed, TSR_TAG_TENSOR(tag),
+						 TSR_TAG_PLANE(tag)) == !rest)
+				w->arrays[n++] = from[i];
+		}
+		if (!rest)
+			nweights = n;
+	}
+	TSR_TRY(tsr_writer_add_files(w, 2, err));
+	w->files[0].plain = true;
+	w->files[0].end = w->files[1].first = nweights;
+	w->files[1].end = n;
+	TSR_TRY(lay_out_shard(w, &w->files[0], err));
+	return lay_out_shard(w, &w->files[1], err);
+}
+
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	size_t at = 0, nfiles = 0;
 
+	if (w->plan.weights_path)
+		return lay_out_pair(w, err);
 	if (!w->plan.keep_order)
 		tsr_st_sort(w->arrays, w->plan.narrays);
 	do {

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "ckpt/meta.h"
+#include "io/temporary.h"
 #include "container/containers.h"
 #include "format/shard_index.h"
 
@@ -164,16 +165,12 @@ enum tsr_status tsr_sharded_read(struct tsr_checkpoint *c, struct tsr_file *f,
 	struct sharded s = { .c = c, .options = options, .err = err };
 	struct tsr_index *index = NULL;
 	enum tsr_status status = tsr_index_read(f, &index, err);
-	const char *slash;
 	unsigned file;
 
 	if (status == TSR_OK) {
 		s.index = index;
 		s.path = tsr_file_path(f);
-		slash = strrchr(s.path, '/');
-		s.directory = slash ? strndup(s.path,
-					      slash == s.path ? 1 : (size_t)(slash - s.path))
-				    : strdup(".");
+		s.directory = tsr_path_directory(s.path);
 		s.found = calloc(index->nentries + 1, sizeof(*s.found));
 		status = s.directory && s.found ? read_all(&s) : tsr_fail_nomem(err, s.path);
 	}

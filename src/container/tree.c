@@ -12,6 +12,8 @@
 #include "io/hash.h"
 #include "ckpt/checksum.h"
 #include "format/pickle.h"
+#include "format/value_walk.h"
+#include "names/optimizer_ids.h"
 #include "torch/torch.h"
 #include "torch/torch_archive.h"
 #include "torch/torch_write.h"
@@ -102,7 +104,6 @@ enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
 
 struct binding {
 	struct tsr_checkpoint *c;
-	bool *bound; /* per tensor */
 	struct tsr_err *err;
 };
 
@@ -131,6 +132,12 @@ static bool is_true(const struct tsr_value *v)
 
 static enum tsr_status bind(struct binding *b, struct tsr_value *v);
 
+static enum tsr_status bad_tensor(const struct binding *b)
+{
+	return tsr_fail(b->err, TSR_E_FORMAT,
+			"%s: " TSR_TREE_KEY ": found a parameter that is not a tensor", b->c->path);
+}
+
 static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const char *name)
 {
 	const bool requires_grad = is_true(v->call.args->list.items[4]);
@@ -140,36 +147,80 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 		return tsr_fail(b->err, TSR_E_FORMAT,
 				"%s: " TSR_TREE_KEY ": has tensor %.200s, which the file does not",
 				b->c->path, name);
-	b->bound[t - b->c->tensors] = true;
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor.array = t->plane[0];
 	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = false;
+	v->tensor.attributes = NULL;
 	return TSR_OK;
+}
+
+/* A tensor with attributes: the call that makes it is in the arguments of another. */
+static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct tsr_value *call,
+				  struct tsr_value *attributes)
+{
+	const char *name = rebuilt_name(call);
+
+	if (!name)
+		return bad_tensor(b);
+	TSR_TRY(bind_tensor(b, call, name));
+	v->type = TSR_VALUE_TENSOR;
+	v->tensor = call->tensor;
+	v->tensor.attributes = attributes;
+	return bind(b, attributes);
 }
 
 /* A parameter is its tensor, marked as one. */
 static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v)
 {
 	const struct tsr_value *args = v->call.args;
-	struct tsr_value *tensor;
+	struct tsr_value *tensor, *attributes;
+	bool requires_grad;
 
 	tensor = args && args->type == TSR_VALUE_TUPLE && args->list.n >= 2 ? args->list.items[0]
 									    : NULL;
 	TSR_TRY(bind(b, tensor));
 	if (!tensor || tensor->type != TSR_VALUE_TENSOR)
-		return tsr_fail(b->err, TSR_E_FORMAT,
-				"%s: " TSR_TREE_KEY ": found a parameter that is not a tensor",
-				b->c->path);
-	v->tensor.requires_grad = is_true(args->list.items[1]);
+		return bad_tensor(b);
+	requires_grad = is_true(args->list.items[1]);
+	attributes = args->list.n > 3 && args->list.items[3]->type == TSR_VALUE_DICT
+			     ? args->list.items[3]
+			     : NULL;
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor.array = tensor->tensor.array;
+	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = true;
-	return TSR_OK;
+	v->tensor.attributes = attributes;
+	return bind(b, attributes);
+}
+
+/* A class, a function or a call of one, as the policy says. */
+static enum tsr_status bind_global(struct binding *b, struct tsr_value *v)
+{
+	char text[TSR_VALUE_DESCRIBED];
+
+	switch (tsr_torch_judge(b->c, v)) {
+	case TSR_TORCH_KEEP:
+		for (size_t i = 0; i < tsr_value_nchildren(v); i++)
+			TSR_TRY(bind(b, tsr_value_child(v, i)));
+		return TSR_OK;
+	case TSR_TORCH_DROP:
+		TSR_TRY(tsr_build_note(b->c, b->err, "%s: " TSR_TREE_KEY ": %s was left out",
+				       b->c->path, tsr_value_describe(v, text)));
+		v->type = TSR_VALUE_NONE;
+		return TSR_OK;
+	case TSR_TORCH_REFUSE:
+		break;
+	}
+	return tsr_fail_hint(b->err, TSR_E_UNSUPPORTED, TSR_HINT_OPAQUE,
+			     "%s: " TSR_TREE_KEY ": found %s, expected only what is known to be "
+			     "harmless; nothing was executed",
+			     b->c->path, tsr_value_describe(v, text));
 }
 
 static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 {
+	struct tsr_value call, *attributes;
 	const char *name;
 
 	if (!v || v->mark == MARK_BOUND)
@@ -178,32 +229,16 @@ static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 	name = rebuilt_name(v);
 	if (name)
 		return bind_tensor(b, v, name);
-	if (tsr_value_is_call(v, "torch._utils", "_rebuild_parameter"))
+	if (tsr_value_is_call(v, "torch._utils", "_rebuild_parameter") ||
+	    tsr_value_is_call(v, "torch._utils", "_rebuild_parameter_with_state"))
 		return bind_parameter(b, v);
-	switch (v->type) {
-	case TSR_VALUE_LIST:
-	case TSR_VALUE_TUPLE:
-	case TSR_VALUE_SET:
-	case TSR_VALUE_FROZENSET:
-	case TSR_VALUE_DICT:
-		for (size_t i = 0; i < v->list.n; i++)
-			TSR_TRY(bind(b, v->list.items[i]));
-		return TSR_OK;
-	case TSR_VALUE_GLOBAL:
-		if (tsr_torch_is_harmless(v))
-			return TSR_OK;
-		return tsr_fail(b->err, TSR_E_UNSUPPORTED,
-				"%s: " TSR_TREE_KEY ": found %s.%s, expected only what is known to "
-				"be harmless; nothing was executed",
-				b->c->path, v->global.module, v->global.name);
-	case TSR_VALUE_CALL:
-		TSR_TRY(bind(b, v->call.callee));
-		TSR_TRY(bind(b, v->call.args));
-		TSR_TRY(bind(b, v->call.items));
-		return bind(b, v->call.state);
-	default:
-		return TSR_OK;
-	}
+	if (tsr_torch_is_typed(v, &call, &attributes))
+		return bind_typed(b, v, &call, attributes);
+	if (v->type == TSR_VALUE_GLOBAL || v->type == TSR_VALUE_CALL)
+		return bind_global(b, v);
+	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)
+		TSR_TRY(bind(b, v->list.items[i]));
+	return TSR_OK;
 }
 
 static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, size_t nbytes,
@@ -221,17 +256,8 @@ static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, siz
 	tsr_text_free(&where);
 	if (status != TSR_OK)
 		return status;
-	b.bound = calloc(c->ntensors + 1, sizeof(*b.bound));
-	status = b.bound ? bind(&b, root) : tsr_fail_nomem(err, c->path);
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
-		if (!b.bound[i])
-			status = tsr_build_note(c, err,
-						"%s: tensor %.200s is not part of what was saved "
-						"(" TSR_TREE_KEY ")",
-						c->path, c->tensors[i].name);
-	}
-	free(b.bound);
-	return status == TSR_OK ? tsr_build_tree(c, root, err) : status;
+	TSR_TRY(bind(&b, root));
+	return tsr_build_tree(c, root, err);
 }
 
 static enum tsr_status restore_meta(struct tsr_checkpoint *c, size_t at, struct tsr_err *err)
@@ -304,4 +330,110 @@ enum tsr_status tsr_tree_restore(struct tsr_checkpoint *c, struct tsr_err *err)
 		return restore_meta(c, i, err);
 	}
 	return t ? restore_tensor(c, t, err) : TSR_OK;
+}
+
+/* --- Completing --------------------------------------------------------------------------------- */
+
+static void mark_reached(const struct tsr_checkpoint *c, bool *reached)
+{
+	for (size_t i = 0; i < c->ntrees; i++) {
+		struct tsr_value_walk walk = { .root = c->trees[i], .mark = TSR_MARK_REACHED };
+		const struct tsr_value *v;
+
+		while ((v = tsr_value_walk_next(&walk)) != NULL) {
+			if (v->type == TSR_VALUE_TENSOR)
+				reached[v->tensor.array] = true;
+		}
+	}
+}
+
+/* A flat mapping of the tensors that no tree reaches, without items if there are none. */
+static enum tsr_status collect_others(struct tsr_checkpoint *c, const bool *reached,
+				      struct tsr_value *flat, struct tsr_err *err)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		if (!reached[t->plane[0]] &&
+		    !tsr_value_put(c->arena, flat, tsr_value_string(c->arena, t->name),
+				   tsr_value_tensor(c->arena, t->plane[0])))
+			return tsr_build_nomem(c, err);
+	}
+	return TSR_OK;
+}
+
+static bool has_optimizer(const struct tsr_value *mapping)
+{
+	for (size_t i = 1; mapping && i < mapping->list.n; i += 2) {
+		if (tsr_optim_is(mapping->list.items[i]))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A model without a tree and an optimizer's: what a program that saves both would save.  A root that
+ * has the optimizer among its values gets the model beside it.
+ */
+static enum tsr_status join_model(struct tsr_checkpoint *c, struct tsr_value *model,
+				  struct tsr_err *err)
+{
+	struct tsr_value *tree = c->trees[0], *root = tsr_value_new(c->arena, TSR_VALUE_DICT);
+	const struct tsr_value *mapping = tsr_value_mapping(tree);
+	bool ok = root && tsr_value_put(c->arena, root, tsr_value_string(c->arena, "model"), model);
+
+	if (tsr_optim_is(tree))
+		ok = ok &&
+		     tsr_value_put(c->arena, root, tsr_value_string(c->arena, "optimizer"), tree);
+	else
+		for (size_t i = 0; ok && i < mapping->list.n; i++)
+			ok = tsr_value_add(c->arena, root, mapping->list.items[i]);
+	c->trees[0] = root;
+	return ok ? TSR_OK : tsr_build_nomem(c, err);
+}
+
+static enum tsr_status put_first(struct tsr_checkpoint *c, struct tsr_value *flat,
+				 struct tsr_err *err)
+{
+	TSR_TRY(tsr_build_tree(c, flat, err));
+	memmove(&c->trees[1], &c->trees[0], (c->ntrees - 1) * sizeof(*c->trees));
+	c->trees[0] = flat;
+	return TSR_OK;
+}
+
+static enum tsr_status complete(struct tsr_checkpoint *c, bool joined, struct tsr_value *flat,
+				struct tsr_err *err)
+{
+	if (!flat->list.n)
+		return TSR_OK;
+	if (!joined)
+		TSR_TRY(tsr_build_note(c, err,
+				       "%s: tensor %.200s is not part of what was saved "
+				       "(" TSR_TREE_KEY "; %zu in all)",
+				       c->path, flat->list.items[0]->text.bytes, flat->list.n / 2));
+	if (c->ntrees == 1 &&
+	    (tsr_optim_is(c->trees[0]) || (has_optimizer(tsr_value_mapping(c->trees[0])) &&
+					   !tsr_value_at(c->trees[0], "model"))))
+		return join_model(c, flat, err);
+	return put_first(c, flat, err);
+}
+
+enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct tsr_err *err)
+{
+	struct tsr_value *flat;
+	enum tsr_status status;
+	bool *reached;
+
+	if (!c->ntrees)
+		return TSR_OK;
+	flat = tsr_value_new(c->arena, TSR_VALUE_DICT);
+	if (!flat)
+		return tsr_build_nomem(c, err);
+	reached = calloc(c->narrays + 1, sizeof(*reached));
+	if (!reached)
+		return tsr_fail_nomem(err, c->path);
+	mark_reached(c, reached);
+	status = collect_others(c, reached, flat, err);
+	free(reached);
+	return status == TSR_OK ? complete(c, joined, flat, err) : status;
 }

@@ -22,4 +22,11 @@ enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err);
 /* Make the entry or tensor that keeps a tree a tree of the checkpoint again. */
 enum tsr_status tsr_tree_restore(struct tsr_checkpoint *c, struct tsr_err *err);
 
+/*
+ * Give tensors that no tree reaches a place in one, if there are any trees: as `model` beside the one
+ * optimizer, or else as a flat mapping before the other trees.  So whoever loads a .pt sees them all.
+ * Unless several inputs were @joined, it is worth a note.
+ */
+enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct tsr_err *err);
+
 #endif

@@ -9,6 +9,7 @@
 /* The tag of a stored array: plane @plane of tensor @tensor, or the whole tensor. */
 #define TSR_ARRAY_TAG(tensor, plane) ((tensor)*TSR_PLANES_MAX + (plane))
 #define TSR_TAG_TENSOR(tag) ((tag) / TSR_PLANES_MAX)
+#define TSR_TAG_PLANE(tag) ((tag) % TSR_PLANES_MAX)
 
 struct tsr_packed_source;
 
@@ -17,14 +18,16 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
 
 /**
  * struct tsr_writer_plan - What to write; everything is borrowed
- * @container: not DCP
- * @max_shard_nbytes: of a safetensors file's data; 0: one file.  The planes of a tensor stay together
+ * @container: of the output
+ * @max_shard_nbytes: of a file, for safetensors and DCP; 0: one file.  The planes of a tensor stay together
  * @c:      the source: its files are not overwritten, and .pt gets what it has around its tensors
  * @arrays: @narrays arrays; their tags are TSR_ARRAY_TAG() of a tensor of @c and a plane
  * @keep_order: arrays stay in this order, not that of the safetensors reference
  * @meta:   @nmeta entries for safetensors files, sorted
  * @generation: lossy generations, for a container without metadata; 0: none
  * @packed: NULL, or what the header of a packed file says besides
+ * @weights_path: NULL, or for a packed file: the plain file beside it that has its weights
+ * @weights_meta: @nweights_meta entries for that file, sorted
  */
 struct tsr_writer_plan {
 	const char *path;
@@ -39,6 +42,9 @@ struct tsr_writer_plan {
 	size_t nmeta;
 	unsigned generation;
 	const struct tsr_packed_source *packed;
+	const char *weights_path;
+	const struct tsr_meta *weights_meta;
+	size_t nweights_meta;
 };
 
 struct tsr_writer;

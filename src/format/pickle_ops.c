@@ -6,6 +6,7 @@
 #include "format/pickle_vm.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- The program ---------------------------------------------------------------------------- */
@@ -62,7 +63,12 @@ static enum tsr_status op_pop(struct tsr_pickle_vm *vm)
 		vm->floor = vm->marks[--vm->nmarks];
 		return TSR_OK;
 	}
-	return tsr_vm_pop(vm, 1, &items);
+	TSR_TRY(tsr_vm_pop(vm, 1, &items));
+	if (vm->called == items[0])
+		return tsr_vm_fail(vm, TSR_E_UNSUPPORTED,
+				   "found a call whose result is dropped (the state of an object "
+				   "that is set by a function?)");
+	return TSR_OK;
 }
 
 static enum tsr_status op_pop_mark(struct tsr_pickle_vm *vm)
@@ -327,6 +333,9 @@ static enum tsr_status find_filled(struct tsr_pickle_vm *vm, enum tsr_value_type
 	TSR_TRY(tsr_vm_need(vm, 1));
 	v = vm->stack[vm->n - 1];
 	if (v->type == TSR_VALUE_CALL && type != TSR_VALUE_SET) {
+		if (v->call.state)
+			return tsr_vm_fail(vm, TSR_E_UNSUPPORTED,
+					   "found items for an object that has a state already");
 		if (!v->call.items)
 			v->call.items = tsr_value_new(vm->arena, type);
 		if (!v->call.items)
@@ -434,12 +443,15 @@ static enum tsr_status push_call(struct tsr_pickle_vm *vm, struct tsr_value *cal
 	v->call.callee = callee;
 	v->call.args = args;
 	v->call.is_new = is_new;
+	vm->called = v;
 	return tsr_vm_push(vm, v);
 }
 
-static enum tsr_status pop_call(struct tsr_pickle_vm *vm, struct tsr_value ***items_ret)
+/* The callee and the arguments, below @more values. */
+static enum tsr_status pop_call(struct tsr_pickle_vm *vm, size_t more,
+				struct tsr_value ***items_ret)
 {
-	TSR_TRY(tsr_vm_pop(vm, 2, items_ret));
+	TSR_TRY(tsr_vm_pop(vm, 2 + more, items_ret));
 	if ((*items_ret)[0]->type != TSR_VALUE_GLOBAL && (*items_ret)[0]->type != TSR_VALUE_CALL)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found %s to call, expected a global",
 				   tsr_value_kind((*items_ret)[0]));
@@ -449,11 +461,39 @@ static enum tsr_status pop_call(struct tsr_pickle_vm *vm, struct tsr_value ***it
 	return TSR_OK;
 }
 
+/* Whether getattr() has a class, and the name of one attribute of it. */
+static bool is_attribute(const struct tsr_value *args)
+{
+	const struct tsr_value *class, *name;
+
+	if (args->list.n != 2)
+		return false;
+	class = args->list.items[0];
+	name = args->list.items[1];
+	return class->type == TSR_VALUE_GLOBAL && name->type == TSR_VALUE_STRING &&
+	       tsr_value_is_name(name->text.bytes, name->text.nbytes) &&
+	       !strchr(name->text.bytes, '.') &&
+	       strlen(class->global.name) + 1 + name->text.nbytes <= TSR_VALUE_NAME_MAX;
+}
+
+/*
+ * A member of a class, as protocol 2 has them and as some versions of Python have members of enums:
+ * getattr(class, name).  Protocol 4 has a global with the name "class.name".
+ */
+static enum tsr_status push_attribute(struct tsr_pickle_vm *vm, const struct tsr_value *class,
+				      const struct tsr_value *name)
+{
+	char joined[TSR_VALUE_NAME_MAX + 1];
+
+	snprintf(joined, sizeof(joined), "%s.%s", class->global.name, name->text.bytes);
+	return tsr_vm_push(vm, tsr_value_global(vm->arena, class->global.module, joined));
+}
+
 static enum tsr_status op_reduce(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL, *callee, *args;
 
-	TSR_TRY(pop_call(vm, &items));
+	TSR_TRY(pop_call(vm, 0, &items));
 	callee = items[0];
 	args = items[1];
 	if (tsr_value_is_global(callee, "_codecs", "encode") && args->list.n == 2 &&
@@ -465,6 +505,21 @@ static enum tsr_status op_reduce(struct tsr_pickle_vm *vm)
 		return push_set(vm, TSR_VALUE_SET, args);
 	if (tsr_value_is_global(callee, "__builtin__", "frozenset") && are_set_args(args))
 		return push_set(vm, TSR_VALUE_FROZENSET, args);
+	if (tsr_value_is_global(callee, "__builtin__", "getattr") && is_attribute(args))
+		return push_attribute(vm, args->list.items[0], args->list.items[1]);
+	return push_call(vm, callee, args, false);
+}
+
+/* bytearray(bytes), as protocol 2 has it. */
+static enum tsr_status op_bytearray(struct tsr_pickle_vm *vm)
+{
+	struct tsr_value *callee = tsr_value_global(vm->arena, "__builtin__", "bytearray");
+	struct tsr_value *args = tsr_value_new(vm->arena, TSR_VALUE_TUPLE), **items = NULL;
+
+	TSR_TRY(op_bytes(vm));
+	TSR_TRY(tsr_vm_pop(vm, 1, &items));
+	if (!callee || !args || !tsr_value_add(vm->arena, args, items[0]))
+		return tsr_vm_nomem(vm);
 	return push_call(vm, callee, args, false);
 }
 
@@ -472,8 +527,24 @@ static enum tsr_status op_newobj(struct tsr_pickle_vm *vm)
 {
 	struct tsr_value **items = NULL;
 
-	TSR_TRY(pop_call(vm, &items));
+	TSR_TRY(pop_call(vm, 0, &items));
 	return push_call(vm, items[0], items[1], true);
+}
+
+/* Keyword arguments stand above the others. */
+static enum tsr_status op_newobj_ex(struct tsr_pickle_vm *vm)
+{
+	struct tsr_value **items = NULL, *kwargs;
+
+	TSR_TRY(pop_call(vm, 1, &items));
+	kwargs = items[2];
+	if (kwargs->type != TSR_VALUE_DICT)
+		return tsr_vm_fail(vm, TSR_E_FORMAT,
+				   "found %s for keyword arguments, expected a dict",
+				   tsr_value_kind(kwargs));
+	TSR_TRY(push_call(vm, items[0], items[1], true));
+	vm->stack[vm->n - 1]->call.kwargs = kwargs;
+	return TSR_OK;
 }
 
 static enum tsr_status op_build(struct tsr_pickle_vm *vm)
@@ -556,6 +627,7 @@ const struct tsr_pickle_opcode tsr_pickle_opcodes[256] = {
 	[0x93] = { "STACK_GLOBAL", op_stack_global, 0 },
 	['R'] = { "REDUCE", op_reduce, 0 },
 	[0x81] = { "NEWOBJ", op_newobj, 0 },
+	[0x92] = { "NEWOBJ_EX", op_newobj_ex, 0 },
 	['b'] = { "BUILD", op_build, 0 },
 	['Q'] = { "BINPERSID", op_binpersid, 0 },
 	['I'] = { "INT", NULL, 0 },
@@ -571,8 +643,7 @@ const struct tsr_pickle_opcode tsr_pickle_opcodes[256] = {
 	[0x82] = { "EXT1", NULL, 0 },
 	[0x83] = { "EXT2", NULL, 0 },
 	[0x84] = { "EXT4", NULL, 0 },
-	[0x92] = { "NEWOBJ_EX", NULL, 0 },
-	[0x96] = { "BYTEARRAY8", NULL, 0 },
+	[0x96] = { "BYTEARRAY8", op_bytearray, 8 },
 	[0x97] = { "NEXT_BUFFER", NULL, 0 },
 	[0x98] = { "READONLY_BUFFER", NULL, 0 },
 };

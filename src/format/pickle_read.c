@@ -42,6 +42,8 @@ static enum tsr_status run(struct tsr_pickle_vm *vm)
 					vm->where, vm->at, TSR_PICKLE_OPS_MAX);
 		TSR_TRY(step(vm));
 	}
+	if (!tsr_value_cut_cycles(vm->arena, vm->stack[0]))
+		return tsr_vm_nomem(vm);
 	return tsr_value_check(vm->stack[0], vm->where, vm->err);
 }
 

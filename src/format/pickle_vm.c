@@ -176,6 +176,7 @@ enum tsr_status tsr_vm_put(struct tsr_pickle_vm *vm, uint64_t id)
 		return tsr_vm_fail(vm, TSR_E_FORMAT, "found memo id %" PRIu64 " a second time", id);
 	vm->memo[id] = vm->stack[vm->n - 1];
 	vm->nputs++;
+	vm->called = NULL;
 	return TSR_OK;
 }
 

@@ -29,6 +29,8 @@ struct tsr_pickle_vm {
 	struct tsr_value *none, *no, *yes, *no_items;
 	struct tsr_value *small[256]; /* ints */
 
+	const struct tsr_value *called; /* the last CALL, if nothing was put into the memo since */
+
 	struct tsr_arena *arena;
 	size_t arena_limit; /* for now; the memo takes its part */
 	size_t allowed; /* bytes that the values and the memo may take */

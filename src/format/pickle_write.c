@@ -15,7 +15,8 @@
 /* What `scratch` of a value says: not reached, once, more often, and then its memo id. */
 #define ONCE 1u
 #define SHARED 2u
-#define FIRST_ID 3u
+#define NAMED_INSIDE 3u /* by a BACK in its own items or state */
+#define FIRST_ID 4u
 
 /* A global that was written: the memo has it. */
 struct known {
@@ -37,6 +38,9 @@ struct writer {
 };
 
 static enum tsr_status write_value(struct writer *w, const struct tsr_value *v);
+static enum tsr_status write_global(struct writer *w, const char *module, const char *name);
+static enum tsr_status write_string(struct writer *w, const char *bytes, size_t nbytes);
+static void end_call(struct writer *w, size_t nargs);
 
 /* --- Bytes ---------------------------------------------------------------------------------- */
 
@@ -111,7 +115,9 @@ static void count_below(const struct tsr_value *v)
 		const struct tsr_value *child = tsr_value_child(v, i);
 		uint32_t *note = child ? tsr_value_scratch(child) : NULL;
 
-		if (!child || !has_identity(child))
+		if (child && child->type == TSR_VALUE_BACK)
+			*tsr_value_scratch(child->object) = NAMED_INSIDE;
+		if (!child || !has_identity(child) || *note == NAMED_INSIDE)
 			continue;
 		*note = *note ? SHARED : ONCE;
 		if (*note == ONCE)
@@ -139,6 +145,30 @@ static enum tsr_status check_names(struct writer *w, const char *module, const c
 			w->where, module, name, TSR_VALUE_NAME_MAX);
 }
 
+/*
+ * The first @n bytes of a name in a module.  With dots it is getattr(class, name): readers of protocol 2
+ * take a dot for a part of one name.
+ */
+static enum tsr_status write_name(struct writer *w, const char *module, const char *name, size_t n)
+{
+	const char *dot = memrchr(name, '.', n);
+	const size_t before = dot ? (size_t)(dot - name) : 0;
+
+	if (!dot) {
+		put_op(w, 'c'); /* GLOBAL */
+		tsr_text_puts(w->out, module);
+		put_op(w, '\n');
+		tsr_text_put(w->out, name, n);
+		put_op(w, '\n');
+		return TSR_OK;
+	}
+	TSR_TRY(write_global(w, "__builtin__", "getattr"));
+	TSR_TRY(write_name(w, module, name, before));
+	TSR_TRY(write_string(w, dot + 1, n - before - 1));
+	end_call(w, 2);
+	return TSR_OK;
+}
+
 static enum tsr_status write_global(struct writer *w, const char *module, const char *name)
 {
 	const struct known key = { .module = module, .name = name };
@@ -155,11 +185,10 @@ static enum tsr_status write_global(struct writer *w, const char *module, const 
 	}
 	*known = key;
 	TSR_TRY(check_names(w, module, name));
-	put_op(w, 'c'); /* GLOBAL */
-	tsr_text_puts(w->out, module);
-	put_op(w, '\n');
-	tsr_text_puts(w->out, name);
-	put_op(w, '\n');
+	TSR_TRY(write_name(w, module, name, strlen(name)));
+	known = tsr_map_put(&w->known, hash, &key, &is_new); /* it may have moved */
+	if (!known)
+		return tsr_fail_nomem(w->err, w->where);
 	known->id = put_memo(w);
 	return TSR_OK;
 }
@@ -346,11 +375,34 @@ static enum tsr_status write_set(struct writer *w, const struct tsr_value *v)
 	return TSR_OK;
 }
 
+/* The object in whose items or state this stands. */
+static enum tsr_status write_back(struct writer *w, const struct tsr_value *v)
+{
+	const uint32_t note = *tsr_value_scratch(v->object);
+
+	if (note >= FIRST_ID)
+		put_from_memo(w, note - FIRST_ID);
+	else if (v->object->type == TSR_VALUE_NONE)
+		put_op(w, 'N'); /* it was left out */
+	else
+		return tsr_fail(w->err, TSR_E_UNSUPPORTED,
+				"%.400s: found an object that names one around it, of which it is "
+				"no part any more",
+				w->where);
+	return TSR_OK;
+}
+
 static enum tsr_status write_call(struct writer *w, const struct tsr_value *v)
 {
+	uint32_t *note = tsr_value_scratch(v);
+
 	TSR_TRY(write_value(w, v->call.callee));
 	TSR_TRY(write_value(w, v->call.args));
-	put_op(w, v->call.is_new ? 0x81 : 'R'); /* NEWOBJ, REDUCE */
+	if (v->call.kwargs)
+		TSR_TRY(write_value(w, v->call.kwargs));
+	put_op(w, v->call.kwargs ? 0x92 : v->call.is_new ? 0x81 : 'R'); /* NEWOBJ_EX, .. REDUCE */
+	if (*note == NAMED_INSIDE)
+		*note = FIRST_ID + put_memo(w);
 	if (v->call.items)
 		TSR_TRY(write_items(w, v->call.items));
 	if (v->call.state) {
@@ -404,11 +456,16 @@ static enum tsr_status write_shape(struct writer *w, const struct tsr_pickle_ten
 	return TSR_OK;
 }
 
-static enum tsr_status write_plain_tensor(struct writer *w, const struct tsr_pickle_tensor *t,
-					  bool requires_grad)
+static enum tsr_status write_rebuilder(struct writer *w, const struct tsr_pickle_tensor *t)
 {
-	TSR_TRY(write_global(w, "torch._utils",
-			     t->storage ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3"));
+	return write_global(w, "torch._utils",
+			    t->storage ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+}
+
+/* The arguments of the function that rebuilds it. */
+static enum tsr_status write_tensor_args(struct writer *w, const struct tsr_pickle_tensor *t,
+					 bool requires_grad)
+{
 	put_op(w, '('); /* MARK */
 	TSR_TRY(write_storage(w, t));
 	TSR_TRY(write_u64(w, 0));
@@ -419,6 +476,30 @@ static enum tsr_status write_plain_tensor(struct writer *w, const struct tsr_pic
 	if (!t->storage)
 		TSR_TRY(write_global(w, "torch", t->dtype));
 	put_op(w, 't'); /* TUPLE */
+	return TSR_OK;
+}
+
+static enum tsr_status write_plain_tensor(struct writer *w, const struct tsr_pickle_tensor *t,
+					  bool requires_grad)
+{
+	TSR_TRY(write_rebuilder(w, t));
+	TSR_TRY(write_tensor_args(w, t, requires_grad));
+	put_op(w, 'R'); /* REDUCE */
+	return TSR_OK;
+}
+
+/* A tensor with attributes: function and arguments are arguments of another function. */
+static enum tsr_status write_tensor_with_attributes(struct writer *w, const struct tsr_value *v)
+{
+	const struct tsr_pickle_tensor *t = &w->tensors[v->tensor.array];
+
+	TSR_TRY(write_global(w, "torch._tensor", "_rebuild_from_type_v2"));
+	put_op(w, '('); /* MARK */
+	TSR_TRY(write_rebuilder(w, t));
+	TSR_TRY(write_global(w, "torch", "Tensor"));
+	TSR_TRY(write_tensor_args(w, t, v->tensor.requires_grad));
+	TSR_TRY(write_value(w, v->tensor.attributes));
+	put_op(w, 't'); /* TUPLE */
 	put_op(w, 'R'); /* REDUCE */
 	return TSR_OK;
 }
@@ -426,14 +507,20 @@ static enum tsr_status write_plain_tensor(struct writer *w, const struct tsr_pic
 static enum tsr_status write_tensor(struct writer *w, const struct tsr_value *v)
 {
 	const struct tsr_pickle_tensor *t = &w->tensors[v->tensor.array];
+	const struct tsr_value *attributes = v->tensor.attributes;
 
 	if (!v->tensor.parameter)
-		return write_plain_tensor(w, t, v->tensor.requires_grad);
-	TSR_TRY(write_global(w, "torch._utils", "_rebuild_parameter"));
+		return attributes ? write_tensor_with_attributes(w, v)
+				  : write_plain_tensor(w, t, v->tensor.requires_grad);
+	TSR_TRY(write_global(w, "torch._utils",
+			     attributes ? "_rebuild_parameter_with_state" : "_rebuild_parameter"));
+	begin_tuple(w, attributes ? 4 : 3);
 	TSR_TRY(write_plain_tensor(w, t, false)); /* its data, which has no gradient of its own */
 	write_bool(w, v->tensor.requires_grad);
 	TSR_TRY(write_ordered_dict(w));
-	end_call(w, 3);
+	if (attributes)
+		TSR_TRY(write_value(w, attributes));
+	end_call(w, attributes ? 4 : 3);
 	return TSR_OK;
 }
 
@@ -474,6 +561,8 @@ static enum tsr_status write_new(struct writer *w, const struct tsr_value *v)
 		return write_call(w, v);
 	case TSR_VALUE_TENSOR:
 		return write_tensor(w, v);
+	case TSR_VALUE_BACK:
+		return write_back(w, v);
 	case TSR_VALUE_PERSISTENT:
 		break;
 	}

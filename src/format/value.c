@@ -140,7 +140,7 @@ const char *tsr_value_kind(const struct tsr_value *v)
 		[TSR_VALUE_SET] = "a set",	 [TSR_VALUE_FROZENSET] = "a frozenset",
 		[TSR_VALUE_DICT] = "a dict",	 [TSR_VALUE_GLOBAL] = "a global",
 		[TSR_VALUE_CALL] = "an object",	 [TSR_VALUE_PERSISTENT] = "a persistent object",
-		[TSR_VALUE_TENSOR] = "a tensor",
+		[TSR_VALUE_TENSOR] = "a tensor", [TSR_VALUE_BACK] = "an object that contains it",
 	};
 
 	return kinds[v->type];
@@ -233,7 +233,7 @@ const struct tsr_value *tsr_value_mapping(const struct tsr_value *v)
 		return NULL;
 	args = v->call.args;
 	items = v->call.items;
-	if (!is_type(args, TSR_VALUE_TUPLE) || args->list.n > 1)
+	if (!is_type(args, TSR_VALUE_TUPLE) || args->list.n > 1 || v->call.kwargs)
 		return NULL;
 	if (items && items->type != TSR_VALUE_DICT)
 		return NULL;
@@ -321,7 +321,9 @@ size_t tsr_value_nchildren(const struct tsr_value *v)
 	if (tsr_value_is_list(v))
 		return v->list.n;
 	if (v->type == TSR_VALUE_CALL)
-		return 4;
+		return TSR_VALUE_CALL_NCHILDREN;
+	if (v->type == TSR_VALUE_TENSOR)
+		return v->tensor.attributes != NULL;
 	return v->type == TSR_VALUE_PERSISTENT;
 }
 
@@ -330,8 +332,11 @@ struct tsr_value *tsr_value_child(const struct tsr_value *v, size_t i)
 	if (v->type == TSR_VALUE_CALL)
 		return i == 0	? v->call.callee
 		       : i == 1 ? v->call.args
-		       : i == 2 ? v->call.items
+		       : i == 2 ? v->call.kwargs
+		       : i == 3 ? v->call.items
 				: v->call.state;
+	if (v->type == TSR_VALUE_TENSOR)
+		return v->tensor.attributes;
 	return v->type == TSR_VALUE_PERSISTENT ? v->inner : v->list.items[i];
 }
 

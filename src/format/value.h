@@ -13,7 +13,8 @@
 /*
  * A Python value as a pickle describes it.  Inert: what a pickle would call stands here as a CALL
  * and is never carried out.  Values form a directed graph, since a value may be shared; once
- * tsr_value_check() has passed it has no cycles and recursion over it is bounded.
+ * tsr_value_check() has passed it has no cycles and recursion over it is bounded.  An object whose
+ * state leads back to it has a BACK in that place.
  */
 enum tsr_value_type {
 	TSR_VALUE_NONE,
@@ -28,9 +29,10 @@ enum tsr_value_type {
 	TSR_VALUE_FROZENSET, /* list */
 	TSR_VALUE_DICT, /* list: key, value, key, value, ... */
 	TSR_VALUE_GLOBAL, /* global */
-	TSR_VALUE_CALL, /* call: REDUCE and NEWOBJ */
+	TSR_VALUE_CALL, /* call: REDUCE, NEWOBJ and NEWOBJ_EX */
 	TSR_VALUE_PERSISTENT, /* inner: the id that BINPERSID took */
 	TSR_VALUE_TENSOR, /* tensor: set by a pass over the graph, never by a pickle */
+	TSR_VALUE_BACK, /* object: a CALL that contains this place in its state; see value_cycles.c */
 };
 
 struct tsr_value {
@@ -54,7 +56,8 @@ struct tsr_value {
 		struct {
 			struct tsr_value *callee; /* usually a GLOBAL */
 			struct tsr_value *args; /* a TUPLE, if a pickle made it */
-			bool is_new; /* NEWOBJ: callee.__new__(callee, *args) */
+			struct tsr_value *kwargs; /* DICT of NEWOBJ_EX, or NULL */
+			bool is_new; /* NEWOBJ: callee.__new__(callee, *args, **kwargs) */
 			struct tsr_value *state; /* what BUILD gave it, or NULL */
 			/* DICT or LIST of what was set or appended, or NULL */
 			struct tsr_value *items;
@@ -64,7 +67,9 @@ struct tsr_value {
 			size_t array; /* index into the checkpoint's arrays */
 			bool requires_grad;
 			bool parameter; /* wrapped in torch.nn.Parameter */
+			struct tsr_value *attributes; /* DICT of its own in Python, or NULL */
 		} tensor;
+		struct tsr_value *object; /* not a child */
 	};
 };
 
@@ -119,9 +124,11 @@ const struct tsr_value *tsr_value_mapping(const struct tsr_value *v);
 struct tsr_value *tsr_value_at(const struct tsr_value *mapping, const char *key);
 
 /*
- * Children, for walks: items, the parts of a CALL, the id of a PERSISTENT.  Some of a CALL's may be
- * NULL.
+ * Children, for walks: items, the parts of a CALL, the id of a PERSISTENT, the attributes of a TENSOR.
+ * Some of a CALL's may be NULL.
  */
+#define TSR_VALUE_CALL_NCHILDREN 5u
+#define TSR_VALUE_CALL_ITEMS 3u /* the first that is set once the object is there */
 size_t tsr_value_nchildren(const struct tsr_value *v);
 struct tsr_value *tsr_value_child(const struct tsr_value *v, size_t i);
 
@@ -144,6 +151,12 @@ bool tsr_value_is_name(const char *bytes, size_t nbytes);
  */
 enum tsr_status tsr_value_check(const struct tsr_value *root, const char *where,
 				struct tsr_err *err);
+
+/*
+ * Put a BACK in each place of a list, tuple or dict that holds a CALL whose state or items lead to that
+ * place.  Other cycles stay, for tsr_value_check() to refuse.  False when the arena has no more room.
+ */
+bool tsr_value_cut_cycles(struct tsr_arena *a, struct tsr_value *root);
 
 /* `scratch` may change even in a const graph: no graph is in read-only memory. */
 static inline uint32_t *tsr_value_scratch(const struct tsr_value *v)

@@ -4,12 +4,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "io/temporary.h"
 
 #define NAMES_MAX 100000u
 
@@ -18,6 +20,13 @@ bool tsr_dir_is(const char *path)
 	struct stat st;
 
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool tsr_dir_is_link(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
 bool tsr_dir_is_name(const char *s)
@@ -95,6 +104,31 @@ void tsr_dir_free(struct tsr_dir *d)
 	*d = (struct tsr_dir){ 0 };
 }
 
+enum tsr_status tsr_dir_make(const char *path, struct tsr_err *err)
+{
+	if (mkdir(path, 0700) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot make the directory", path);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err *err)
+{
+	if (chmod(path, mode) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot set its mode", path);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err)
+{
+	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const int failed = fd < 0 ? -1 : tsr_temporary_sync(fd);
+	const int errnum = errno;
+
+	if (fd >= 0)
+		close(fd);
+	return failed ? tsr_fail_errno(err, errnum, "%s: cannot sync", path) : TSR_OK;
+}
+
 void tsr_dir_remove_file(const char *path)
 {
 	unlink(path);
@@ -105,4 +139,17 @@ bool tsr_dir_has(const char *path)
 	struct stat st;
 
 	return lstat(path, &st) == 0;
+}
+
+bool tsr_dir_has_in(const char *directory, const char *name)
+{
+	const int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	bool found;
+
+	if (fd < 0)
+		return false;
+	found = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	close(fd);
+	return found;
 }

@@ -11,6 +11,9 @@
 /* Whether a path is a directory, or a link to one. */
 bool tsr_dir_is(const char *path);
 
+/* Whether a path is a symbolic link. */
+bool tsr_dir_is_link(const char *path);
+
 /* Names in a directory, sorted. */
 struct tsr_dir {
 	size_t n;
@@ -30,6 +33,18 @@ bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 
 /* Whether anything has this name, even a dangling link. */
 bool tsr_dir_has(const char *path);
+
+/* The same for a name in a directory. */
+bool tsr_dir_has_in(const char *directory, const char *name);
+
+/* A new directory that only its owner can use. */
+enum tsr_status tsr_dir_make(const char *path, struct tsr_err *err);
+
+/* Set the permissions of a file or directory. */
+enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err *err);
+
+/* Sync the entries of a directory. */
+enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err);
 
 /* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);

@@ -1,26 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The only file that makes system calls on files. */
+/* Files that are read, and scratch files without a name. */
 #include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "io/file_calls.h"
 
 /* The most that one read or write call moves on Linux. */
 #define IO_MAX 0x7ffff000u
 
-/* What a file that is not a regular one is. */
-static const char *kind_of(mode_t mode)
+const char *tsr_file_kind(mode_t mode)
 {
 	if (S_ISDIR(mode))
 		return "directory";
@@ -67,7 +64,7 @@ static enum tsr_status finish_open(struct tsr_file *f, struct tsr_file **ret, st
 		status = tsr_fail_errno(err, errno, "%s: cannot stat", f->path);
 	else if (!S_ISREG(f->at_open.st_mode))
 		status = tsr_fail(err, TSR_E_IO, "%s: found a %s, expected a regular file", f->path,
-				  kind_of(f->at_open.st_mode));
+				  tsr_file_kind(f->at_open.st_mode));
 	if (status != TSR_OK) {
 		tsr_file_close(f);
 		return status;
@@ -142,22 +139,31 @@ static int open_and_unlink(const char *directory)
 	return fd;
 }
 
-enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct tsr_err *err)
+int tsr_scratch_open(const char **directory_ret)
 {
 	const char *dir = getenv("TMPDIR");
-	struct tsr_file *f;
+	int fd;
 
 	if (!dir || !*dir)
 		dir = "/tmp";
-	f = new_file(strdup(path));
+	*directory_ret = dir;
+	do {
+		fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+	} while (fd < 0 && errno == EINTR);
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+		fd = open_and_unlink(dir);
+	return fd;
+}
+
+enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct tsr_err *err)
+{
+	struct tsr_file *f = new_file(strdup(path));
+	const char *dir;
+
 	if (!f)
 		return tsr_fail_nomem(err, path);
 	f->scratch = true;
-	do {
-		f->fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-	} while (f->fd < 0 && errno == EINTR);
-	if (f->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
-		f->fd = open_and_unlink(dir);
+	f->fd = tsr_scratch_open(&dir);
 	if (f->fd < 0) {
 		tsr_fail_errno(err, errno, "%s: cannot make a scratch file in %s", path, dir);
 		tsr_file_close(f);
@@ -237,9 +243,8 @@ enum tsr_status tsr_file_load(const struct tsr_file *f, uint64_t nbytes_max, con
 	return TSR_OK;
 }
 
-/* @what: what the message says went wrong. */
-static enum tsr_status write_all(int fd, const char *path, const char *what, const void *buf,
-				 size_t nbytes, uint64_t offset, struct tsr_err *err)
+enum tsr_status tsr_write_all(int fd, const char *path, const char *what, const void *buf,
+			      size_t nbytes, uint64_t offset, struct tsr_err *err)
 {
 	const char *at = buf;
 
@@ -265,14 +270,13 @@ enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size
 {
 	const uint64_t end = offset + nbytes;
 
-	TSR_TRY(write_all(f->fd, f->path, "cannot write its scratch file", buf, nbytes, offset,
-			  err));
+	TSR_TRY(tsr_write_all(f->fd, f->path, TSR_SCRATCH_FAILED, buf, nbytes, offset, err));
 	if (end > tsr_file_size(f))
 		f->at_open.st_size = (off_t)end;
 	return TSR_OK;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
+bool tsr_same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
@@ -290,7 +294,7 @@ enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_er
 	    now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
 		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was modified",
 				f->path);
-	if (stat(f->path, &named) != 0 || !same_file(&named, was))
+	if (stat(f->path, &named) != 0 || !tsr_same_file(&named, was))
 		return tsr_fail(err, TSR_E_IO, "%s: changed while reading: it was replaced",
 				f->path);
 	return TSR_OK;
@@ -301,7 +305,7 @@ static enum tsr_status check_not(const char *input, const struct stat *in, const
 {
 	struct stat out;
 
-	if (stat(path, &out) == 0 && same_file(in, &out))
+	if (stat(path, &out) == 0 && tsr_same_file(in, &out))
 		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path,
 				input);
 	return TSR_OK;
@@ -317,285 +321,4 @@ enum tsr_status tsr_path_check_not(const char *input, const char *path, struct t
 	struct stat in;
 
 	return stat(input, &in) == 0 ? check_not(input, &in, path, err) : TSR_OK;
-}
-
-/* --- Outputs -------------------------------------------------------------------------------- */
-
-struct tsr_outfile {
-	int dir_fd;
-	int fd;
-	bool force;
-	char *path; /* as the user gave it */
-	const char *name; /* its last component, inside path */
-	char *temp; /* name of the temporary file in the directory; NULL before it exists */
-};
-
-/* The directory of a path, to be freed; "." if it has none. */
-static char *directory_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	if (!slash)
-		return strdup(".");
-	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
-enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
-{
-	char *parent = directory_of(path);
-	struct stat in, out;
-	bool inside;
-
-	if (!parent)
-		return tsr_fail_nomem(err, path);
-	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 && same_file(&in, &out);
-	free(parent);
-	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory)
-		      : TSR_OK;
-}
-
-static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
-				    mode_t *mode_ret, struct tsr_err *err)
-{
-	struct stat st;
-
-	*mode_ret = 0;
-	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-		if (errno == ENOENT)
-			return TSR_OK;
-		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
-	}
-	if (!S_ISREG(st.st_mode))
-		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file",
-				path, kind_of(st.st_mode));
-	if (!force)
-		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
-	*mode_ret = st.st_mode & 07777;
-	return TSR_OK;
-}
-
-static enum tsr_status open_directory(const char *path, int *fd_ret, struct tsr_err *err)
-{
-	char *dir = directory_of(path);
-
-	if (!dir)
-		return tsr_fail_nomem(err, path);
-	do {
-		*fd_ret = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	} while (*fd_ret < 0 && errno == EINTR);
-	free(dir);
-	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path)
-			   : TSR_OK;
-}
-
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct tsr_err *err)
-{
-	enum tsr_status status;
-	mode_t mode;
-	int dir_fd;
-
-	if (!*name_of(path))
-		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", path);
-	TSR_TRY(open_directory(path, &dir_fd, err));
-	status = check_target(dir_fd, name_of(path), path, force, &mode, err);
-	close(dir_fd);
-	return status;
-}
-
-static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
-{
-	const size_t room = strlen(f->name) + sizeof("..0123456789abcdef.tmp");
-	char *temp = malloc(room);
-
-	if (!temp)
-		return tsr_fail_nomem(err, f->path);
-	do {
-		uint64_t random;
-
-		if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-			if (errno == EINTR)
-				continue;
-			free(temp);
-			return tsr_fail_errno(err, errno, "%s: no random name", f->path);
-		}
-		snprintf(temp, room, ".%s.%016" PRIx64 ".tmp", f->name, random);
-		f->fd = openat(f->dir_fd, temp,
-			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
-	if (f->fd < 0) {
-		free(temp);
-		return tsr_fail_errno(err, errno, "%s: cannot create a file beside it", f->path);
-	}
-	f->temp = temp;
-	return TSR_OK;
-}
-
-/*
- * Show a full disk now rather than after the work.  Where reserving means to note down extents, it
- * is done, and also makes the file contiguous; tmpfs would allocate every page, which costs as much
- * as writing it and on one thread, so there the free space is looked at.  Writing has the last word.
- */
-static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct tsr_err *err)
-{
-	struct statfs fs;
-	int failed;
-
-	if (!nbytes)
-		return TSR_OK;
-	if (fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
-		if (fs.f_blocks && nbytes / (uint64_t)fs.f_bsize > fs.f_bavail)
-			return tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %" PRIu64 " bytes",
-					      f->path, nbytes);
-		return TSR_OK;
-	}
-	do {
-		failed = fallocate(f->fd, 0, 0, (off_t)nbytes);
-	} while (failed && errno == EINTR);
-	if (failed && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
-		return tsr_fail_errno(err, errno, "%s: cannot reserve %" PRIu64 " bytes", f->path,
-				      nbytes);
-	return TSR_OK;
-}
-
-static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t nbytes,
-			     struct tsr_err *err)
-{
-	mode_t mode;
-
-	if (!f->path)
-		return tsr_fail_nomem(err, path);
-	f->name = name_of(f->path);
-	TSR_TRY(open_directory(path, &f->dir_fd, err));
-	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &mode, err));
-	TSR_TRY(open_temp(f, err));
-	if (mode && fchmod(f->fd, mode) != 0)
-		return tsr_fail_errno(err, errno, "%s: cannot keep its mode", f->path);
-	return reserve(f, nbytes, err);
-}
-
-enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
-				   struct tsr_outfile **ret, struct tsr_err *err)
-{
-	struct tsr_outfile *f;
-	enum tsr_status status;
-
-	TSR_TRY(tsr_outfile_check_target(path, force, err));
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return tsr_fail_nomem(err, path);
-	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(path) };
-	status = start(f, path, nbytes, err);
-	if (status == TSR_OK)
-		*ret = f;
-	else
-		tsr_outfile_discard(f);
-	return status;
-}
-
-enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
-				  uint64_t offset, struct tsr_err *err)
-{
-	return write_all(f->fd, f->path, "cannot write", buf, nbytes, offset, err);
-}
-
-/* Rename without replacing; file systems that lack the flag get a hard link, which cannot either. */
-static int rename_noreplace(const struct tsr_outfile *f, bool *temp_remains_ret)
-{
-	if (renameat2(f->dir_fd, f->temp, f->dir_fd, f->name, RENAME_NOREPLACE) == 0)
-		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
-		return -1;
-	if (linkat(f->dir_fd, f->temp, f->dir_fd, f->name, 0) != 0)
-		return -1;
-	*temp_remains_ret = unlinkat(f->dir_fd, f->temp, 0) != 0;
-	return 0;
-}
-
-/* An interrupted fsync did not begin; any other failure is final: the kernel may drop the pages. */
-static int sync_fd(int fd)
-{
-	int failed;
-
-	do {
-		failed = fsync(fd);
-	} while (failed && errno == EINTR);
-	return failed;
-}
-
-/* The file has its name.  What is left to do cannot undo that, only leave a doubt behind. */
-static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, struct tsr_err *err)
-{
-	if (temp_remains)
-		tsr_fail_errno(
-			err, errno,
-			"%s: published and complete, but cannot remove its temporary name %s",
-			f->path, f->temp);
-	free(f->temp);
-	f->temp = NULL;
-	if (!temp_remains && sync_fd(f->dir_fd) == 0)
-		return TSR_OK;
-	if (!temp_remains)
-		tsr_fail_errno(err, errno,
-			       "%s: published and complete, but may not survive a power cut: "
-			       "cannot sync its directory",
-			       f->path);
-	if (err)
-		err->code = TSR_E_DURABILITY;
-	return TSR_E_DURABILITY;
-}
-
-enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
-{
-	enum tsr_status status;
-	bool temp_remains = false;
-	int failed;
-
-	if (sync_fd(f->fd) != 0) {
-		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
-		goto discard;
-	}
-	failed = close(f->fd);
-	f->fd = -1;
-	if (failed && errno != EINTR) {
-		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
-		goto discard;
-	}
-	do {
-		failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name)
-				  : rename_noreplace(f, &temp_remains);
-	} while (failed && errno == EINTR);
-	if (failed) {
-		if (errno == EEXIST)
-			status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists",
-					       f->path);
-		else
-			status = tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
-		goto discard;
-	}
-	status = make_durable(f, temp_remains, err);
-discard:
-	tsr_outfile_discard(f);
-	return status;
-}
-
-void tsr_outfile_discard(struct tsr_outfile *f)
-{
-	if (!f)
-		return;
-	if (f->fd >= 0)
-		close(f->fd);
-	if (f->temp)
-		unlinkat(f->dir_fd, f->temp, 0);
-	if (f->dir_fd >= 0)
-		close(f->dir_fd);
-	free(f->temp);
-	free(f->path);
-	free(f);
 }

@@ -9,12 +9,16 @@
 
 #include "tersor/status.h"
 
+/* Paths of the standard streams. */
+#define TSR_STANDARD_INPUT "/dev/stdin"
+#define TSR_STANDARD_OUTPUT "/dev/stdout"
+
 /* --- Inputs --------------------------------------------------------------------------------- */
 
 /* An open regular file.  Never mapped: a file that shrinks must be an error, not a signal. */
 struct tsr_file;
 
-/* TSR_E_IO for anything but a regular file that can be read; does not wait on a FIFO. */
+/* TSR_E_IO for anything but a regular file that can be read; does not wait on a FIFO (io/spool.h does). */
 enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct tsr_err *err);
 void tsr_file_close(struct tsr_file *f);
 
@@ -64,7 +68,9 @@ enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, s
 
 /*
  * A file in the making: `.NAME.<16 hex digits>.tmp` beside its target until it is published, when
- * it takes the target's name at once.  Whatever fails before that, the target is untouched.
+ * it takes the target's name at once.  Whatever fails before that, the target is untouched.  With the
+ * target TSR_STANDARD_OUTPUT it is a scratch file, whose bytes publishing writes to standard output;
+ * a terminal is refused.
  */
 struct tsr_outfile;
 
@@ -76,6 +82,10 @@ struct tsr_outfile;
  */
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
 				   struct tsr_outfile **ret, struct tsr_err *err);
+
+/* The same, where messages name @shown, which has the same last component; nothing is replaced. */
+enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
+				      struct tsr_outfile **ret, struct tsr_err *err);
 
 /* All of @nbytes at @offset, or an error.  Thread-safe. */
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,

@@ -14,6 +14,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/aliases.h"
+#include "names/name_rules.h"
 #include "names/roles.h"
 
 /* Components that wrappers put into the names of parameters. */
@@ -184,25 +185,28 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 {
 	regex_t regex;
 	const int failed = regcomp(&regex, rule->regex, REG_EXTENDED | REG_NOSUB);
+	size_t nmatches = 0;
 
 	if (failed) {
 		char reason[200];
 
 		regerror(failed, &regex, reason, sizeof(reason));
-		return tsr_fail(a->err, TSR_E_USAGE, "regular expression '%.200s': %s", rule->regex,
-				reason);
+		return tsr_name_rule_fail(rule->regex, reason, a->err);
 	}
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		if (k->settled || regexec(&regex, k->t->name, 0, NULL, 0) != 0)
+		if (regexec(&regex, k->t->name, 0, NULL, 0) != 0)
+			continue;
+		nmatches++;
+		if (k->settled)
 			continue;
 		k->settled = true;
 		k->t->kind = rule->kind;
 		k->t->ruled = true;
 	}
 	regfree(&regex);
-	return TSR_OK;
+	return tsr_name_rule_note(a->c, rule->regex, nmatches, a->err);
 }
 
 /* --- Joining states to weights --------------------------------------------------------------- */
@@ -464,8 +468,11 @@ static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *r
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
-		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role,
-						     SIZE_MAX };
+		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role, SIZE_MAX,
+						     false };
+		if (k->settled && k->weak)
+			TSR_TRY(join(a, k));
+		roles[i].state = k->optimizer || k->role != TSR_ROLE_NONE;
 		if (roles[i].role == TSR_ROLE_MASTER)
 			TSR_TRY(find_weight(a, k, &k->weight));
 		if (roles[i].role != TSR_ROLE_NONE && k->weight && k->weight != k)

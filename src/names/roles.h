@@ -20,6 +20,7 @@ enum tsr_role {
 struct tsr_tensor_role {
 	enum tsr_role role;
 	size_t weight; /* index of the tensor that is its weight; SIZE_MAX: none is known */
+	bool state; /* its name is that of something an optimizer keeps, whatever a rule says */
 };
 
 /*

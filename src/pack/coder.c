@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
+#include "codec/narrow.h"
 
 /* Elements that are encoded, decoded and measured together, so that they stay in the L1 cache. */
 #define BATCH_ELEMENTS 2048u
@@ -25,7 +26,7 @@ static size_t batch_of(const struct tsr_coding *coding)
 /* --- On the CPU ------------------------------------------------------------------------------- */
 
 static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_coding *coding,
-				     size_t n, struct tsr_measure *measure,
+				     enum tsr_dtype dtype, size_t n, struct tsr_measure *measure,
 				     struct tsr_encode_report *report, struct tsr_err *err)
 {
 	struct tsr_coder_memory *m = coder->m;
@@ -43,16 +44,18 @@ static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 		batch_coding.first = coding->first + first;
 		coding->codec->encode(&batch_coding, m->x + first, count, out, report);
 		coding->codec->decode(coding, in, count, m->decoded);
+		tsr_round_to(dtype, m->decoded, count);
 		tsr_measure_add(measure, m->x + first, m->decoded, count);
 	}
 	return TSR_OK;
 }
 
 static enum tsr_status decode_on_cpu(struct tsr_coder *coder, const struct tsr_coding *coding,
-				     size_t n, struct tsr_err *err)
+				     enum tsr_dtype dtype, size_t n, struct tsr_err *err)
 {
 	(void)err;
 	coding->codec->decode(coding, (const void *const *)coder->plane, n, coder->m->x);
+	tsr_round_to(dtype, coder->m->x, n);
 	return TSR_OK;
 }
 
@@ -105,7 +108,7 @@ static enum tsr_status encode_there(struct tsr_coder *coder, const struct tsr_co
 
 /* The CPU measures, in the same order as when it encodes, so that sums round alike. */
 static enum tsr_status encode_on_gpu(struct tsr_coder *coder, const struct tsr_coding *coding,
-				     size_t n, struct tsr_measure *measure,
+				     enum tsr_dtype dtype, size_t n, struct tsr_measure *measure,
 				     struct tsr_encode_report *report, struct tsr_err *err)
 {
 	const struct tsr_coder_memory *m = coder->m;
@@ -118,6 +121,7 @@ static enum tsr_status encode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 	report->scale_underflow += m->report.scale_underflow;
 	report->scale_overflow += m->report.scale_overflow;
 	report->narrow_overflow += m->report.narrow_overflow;
+	tsr_round_to(dtype, coder->m->decoded, n);
 	for (size_t first = 0; first < n; first += batch)
 		tsr_measure_add(measure, m->x + first, m->decoded + first,
 				n - first < batch ? n - first : batch);
@@ -125,14 +129,16 @@ static enum tsr_status encode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 }
 
 static enum tsr_status decode_on_gpu(struct tsr_coder *coder, const struct tsr_coding *coding,
-				     size_t n, struct tsr_err *err)
+				     enum tsr_dtype dtype, size_t n, struct tsr_err *err)
 {
 	/* There are no kernels for codes into a table that the file itself brings. */
 	if (n == 0 || !tsr_gpu_has_codec(coding->codec))
-		return decode_on_cpu(coder, coding, n, err);
+		return decode_on_cpu(coder, coding, dtype, n, err);
 	TSR_TRY(put_planes(coder, coding, n, err));
 	TSR_TRY(decode_there(coder, coding, n, coder->m->x, err));
-	return tsr_gpu_sync(coder->stream, err);
+	TSR_TRY(tsr_gpu_sync(coder->stream, err));
+	tsr_round_to(dtype, coder->m->x, n);
+	return TSR_OK;
 }
 
 /* --- Either ----------------------------------------------------------------------------------- */
@@ -214,7 +220,7 @@ enum tsr_status tsr_coder_read_f32(struct tsr_coder *coder, const struct tsr_che
 	if (!t->coding.codec)
 		return tsr_tensor_read_plain(c, t, first, n, coder->plane[0], x, err);
 	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, coder->plane, &before, err));
-	TSR_TRY(coder->decode(coder, &t->coding, before + n, err));
+	TSR_TRY(coder->decode(coder, &t->coding, t->dtype, before + n, err));
 	memcpy(x, coder->m->x + before, n * sizeof(*x));
 	return TSR_OK;
 }

@@ -26,15 +26,16 @@ struct tsr_coder_memory {
  * @measure, and what the encoder noticed to @report.  coding->first is the index of the first
  * element in its tensor.
  * decode: @n elements from m->plane into m->x.  The CPU decodes what the GPU has no kernel for.
+ * Elements are FP32 values; what is decoded is rounded to @dtype, the tensor's.
  */
 struct tsr_coder {
 	struct tsr_coder_memory *m;
 	void *plane[TSR_PLANES_MAX]; /* m->plane */
 	enum tsr_status (*encode)(struct tsr_coder *coder, const struct tsr_coding *coding,
-				  size_t n, struct tsr_measure *measure,
+				  enum tsr_dtype dtype, size_t n, struct tsr_measure *measure,
 				  struct tsr_encode_report *report, struct tsr_err *err);
 	enum tsr_status (*decode)(struct tsr_coder *coder, const struct tsr_coding *coding,
-				  size_t n, struct tsr_err *err);
+				  enum tsr_dtype dtype, size_t n, struct tsr_err *err);
 	/* NULL on the CPU: */
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *stream;

@@ -13,10 +13,13 @@
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"
 #include "codec/measuring.h"
+#include "codec/narrow.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
+#include "names/model_names.h"
 #include "pack/bounds.h"
+#include "pack/masters.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
 #include "pack/walk.h"
@@ -32,9 +35,11 @@ struct packing {
 	bool *integers; /* per tensor: whether all elements are */
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
-	struct tsr_meta *meta; /* of the output */
+	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
+	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
+	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 	struct tsr_err *err;
 };
 
@@ -111,8 +116,6 @@ static struct tsr_coding coding_for(const struct tsr_pack_options *o, const stru
 {
 	const struct tsr_coding raw = { .group = 1 };
 
-	if (t->dtype != TSR_F32)
-		return raw;
 	switch (t->kind) {
 	case TSR_KIND_WEIGHT:
 		return o->weight;
@@ -130,6 +133,8 @@ static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t
 			  struct tsr_packed_tensor *r)
 {
 	t->coding = coding_for(o, t);
+	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
+		t->coding = (struct tsr_coding){ .group = 1 };
 	if (t->coding.codec && !t->ruled && (t->numel ? t->numel : 1) < o->min_elements) {
 		t->coding = (struct tsr_coding){ .group = 1 };
 		r->raw = TSR_RAW_SMALL;
@@ -152,6 +157,7 @@ struct found {
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 	bool integers; /* all elements are */
+	bool apart;
 };
 
 /* Whether all elements are integers that FP32 counts to without a gap. */
@@ -167,20 +173,27 @@ static bool all_integers(const float *x, uint64_t n)
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
+	const struct packing *p = ctx;
 	struct found *found = extra;
 	struct tsr_coding coding = t->tensor->coding;
+	bool same;
 
-	(void)ctx;
 	*found = (struct found){ .report = { 0 } };
+	coding.first = t->tile.first;
 	if (!coding.codec)
 		return TSR_OK;
 	found->integers = all_integers(t->data, t->tile.n);
-	if (t->has_planes) {
+	if (t->has_planes)
 		tsr_measure_add(&found->measure, t->data, t->data, t->tile.n);
+	else
+		TSR_TRY(t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n,
+					 &found->measure, &found->report, err));
+	if (!t->tensor->narrow)
 		return TSR_OK;
-	}
-	coding.first = t->tile.first;
-	return t->coder->encode(t->coder, &coding, t->tile.n, &found->measure, &found->report, err);
+	TSR_TRY(tsr_masters_check(&p->stored, t->tensor, &t->tile, t->coder->plane[0],
+				  t->coder->m->x, &same, err));
+	found->apart = !same;
+	return TSR_OK;
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -202,6 +215,7 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	r->report.scale_underflow += found->report.scale_underflow;
 	r->report.scale_overflow += found->report.scale_overflow;
 	r->report.narrow_overflow += found->report.narrow_overflow;
+	p->apart[t->tile.tensor] = p->apart[t->tile.tensor] || found->apart;
 	if (!t->hashed)
 		tsr_plane_hashes_add(&p->hashes, t->tensor, &t->tile, t->coder->plane,
 				     p->c->tensors[t->tile.tensor].hash);
@@ -214,7 +228,7 @@ static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walke
 	const struct packing *p = ctx;
 
 	(void)extra;
-	for (unsigned i = 0; i < t->tensor->nplanes; i++)
+	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
 		TSR_TRY(tsr_writer_put(p->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
 				       t->coder->plane[i],
 				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
@@ -282,9 +296,21 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		}
 		t->coding = (struct tsr_coding){ .group = 1 };
 		t->nplanes = 1;
+		t->narrow = NULL;
 		*again_ret = true;
 	}
 	return TSR_OK;
+}
+
+/* Store the first planes of tensors that only looked like masters. */
+static void keep_planes(struct packing *p, bool *again_ret)
+{
+	for (size_t i = 0; i < p->c->ntensors; i++) {
+		if (p->apart[i] && p->c->tensors[i].narrow) {
+			p->c->tensors[i].narrow = NULL;
+			*again_ret = true;
+		}
+	}
 }
 
 static void record_errors(struct packing *p)
@@ -319,6 +345,20 @@ static enum tsr_status compose_meta(struct packing *p, size_t *n_ret)
 	return tsr_meta_replace(p->c, ours, sizeof(ours) / sizeof(*ours), &p->meta, n_ret, p->err);
 }
 
+/* What a loader expects beside the weights: the source's metadata, without what only we read. */
+static enum tsr_status compose_weights_meta(struct packing *p, size_t *n_ret)
+{
+	const struct tsr_meta ours[] = { { TSR_GENERATION_KEY, NULL },
+					 { TSR_TREE_KEY, NULL },
+					 { "format", "pt" } };
+	const bool add_format = p->c->container != TSR_CONTAINER_SAFETENSORS &&
+				!tsr_meta_find(p->c->meta, p->c->nmeta, "format");
+
+	free(p->weights_meta);
+	p->weights_meta = NULL;
+	return tsr_meta_replace(p->c, ours, 2 + add_format, &p->weights_meta, n_ret, p->err);
+}
+
 static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
 {
 	struct tsr_writer_plan plan = { .path = p->out_path,
@@ -329,10 +369,13 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 					.arrays = arrays,
 					.narrays = n,
 					.keep_order = true,
-					.packed = &p->source };
+					.packed = &p->source,
+					.weights_path = p->options->weights_out };
 
 	TSR_TRY(compose_meta(p, &plan.nmeta));
+	TSR_TRY(compose_weights_meta(p, &plan.nweights_meta));
 	plan.meta = p->meta;
+	plan.weights_meta = p->weights_meta;
 	tsr_writer_free(p->writer);
 	p->writer = NULL;
 	return tsr_writer_new(&plan, &p->writer, p->err);
@@ -352,6 +395,7 @@ static enum tsr_status plan(struct packing *p)
 		.generation = TSR_GENERATION_MAX,
 		.tensors = c->tensors,
 		.ntensors = c->ntensors,
+		.model = p->model,
 	};
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
@@ -372,6 +416,15 @@ static enum tsr_status plan(struct packing *p)
 	return TSR_OK;
 }
 
+/* What is the model's own, before the tree is a tensor too, which is not. */
+static enum tsr_status find_model(struct packing *p)
+{
+	p->model = calloc(p->c->ntensors + 2, sizeof(*p->model));
+	if (!p->model)
+		return tsr_fail_nomem(p->err, p->out_path);
+	return tsr_names_model(p->c, p->options->rules, p->options->nrules, p->model, p->err);
+}
+
 /* Remember how tensors are stored before codings are chosen. */
 static enum tsr_status prepare(struct packing *p)
 {
@@ -380,24 +433,32 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(check_source(p));
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
+	if (p->options->strict && c->unmatched)
+		return tsr_fail_hint(p->err, TSR_E_USAGE, TSR_HINT_STRICT,
+				     "regular expression '%.200s': matches no tensor of %s",
+				     c->unmatched, c->path);
+	if (p->options->weights_out)
+		TSR_TRY(find_model(p));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	p->stored = *c;
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
 	p->integers = calloc(c->ntensors + 1, sizeof(*p->integers));
-	if (!p->stored.tensors || !p->result->tensors || !p->integers)
+	p->apart = calloc(c->ntensors + 1, sizeof(*p->apart));
+	if (!p->stored.tensors || !p->result->tensors || !p->integers || !p->apart)
 		return tsr_fail_nomem(p->err, p->out_path);
 	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
 	if (!p->errors)
 		return tsr_build_nomem(c, p->err);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
+		c->tensors[i].narrow = NULL;
 		if (!is_kept(p, i))
 			choose_coding(p->options, &c->tensors[i], &p->result->tensors[i]);
 	}
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
-	return TSR_OK;
+	return tsr_masters_find(&p->stored, c, p->err);
 }
 
 /* Nothing was measured. */
@@ -421,10 +482,12 @@ static enum tsr_status run_packing(struct packing *p)
 	while (again) {
 		TSR_TRY(encode_all(p));
 		TSR_TRY(keep_raw(p, &again));
+		keep_planes(p, &again);
 		if (again)
 			TSR_TRY(plan(p));
 	}
 	record_errors(p);
+	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return tsr_writer_publish(p->writer, p->err);
@@ -449,8 +512,11 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 		status = run_packing(&p);
 	tsr_writer_free(p.writer);
 	free(p.meta);
+	free(p.weights_meta);
+	free(p.model);
 	free(p.stored.tensors);
 	free(p.integers);
+	free(p.apart);
 	tsr_plane_hashes_free(&p.hashes);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
 		p.result->source = NULL;

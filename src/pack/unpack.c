@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing a checkpoint out: decoded (unpack), or as it is in another container (convert). */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,19 +8,25 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
+#include "io/dir.h"
 #include "ckpt/meta.h"
 #include "names/flashoptim_export.h"
 #include "container/tree.h"
 #include "container/writer.h"
 #include "pack/open_checkpoint.h"
 #include "ckpt/checksum.h"
+#include "pack/as_dtype.h"
+#include "pack/model_part.h"
+#include "codec/narrow.h"
 #include "pack/packing.h"
 #include "pack/walk.h"
 
 struct writing {
-	struct tsr_checkpoint *c;
+	struct tsr_checkpoint *c; /* as it is written */
+	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
 	const struct tsr_write_options *options;
 	const char *path;
+	uint64_t ninfinite; /* finite elements that another type made infinite */
 	struct tsr_meta *meta;
 	size_t nmeta;
 	struct tsr_st_entry *arrays; /* one per tensor */
@@ -29,30 +36,77 @@ struct writing {
 struct tsr_write_options tsr_write_defaults(void)
 {
 	return (struct tsr_write_options){ .size = sizeof(struct tsr_write_options),
-					   .container = TSR_CONTAINER_COUNT };
+					   .container = TSR_CONTAINER_COUNT,
+					   .as = TSR_DTYPE_COUNT };
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
-static enum tsr_status sum_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				struct tsr_err *err)
+/* What a tile is written as. */
+struct output {
+	const void *data;
+	size_t nbytes;
+	uint64_t offset; /* in the tensor's bytes */
+	uint32_t crc;
+	size_t ninfinite;
+	_Alignas(64) unsigned char converted[]; /* 2 * TSR_TILE_NBYTES where types are changed */
+};
+
+/* Whether a codec's narrow plane is its tensor rounded to nearest. */
+static bool has_rounded(const struct tsr_codec *codec, enum tsr_dtype to)
+{
+	return codec->planes[0].dtype == to && !codec->grouped &&
+	       (codec->correction == TSR_CORRECTION_NONE ||
+		codec->correction == TSR_CORRECTION_ULP ||
+		codec->correction == TSR_CORRECTION_FLOAT);
+}
+
+/* Decoding and rounding again could give the neighbour of what the packed file has. */
+static void convert_tile(const struct tsr_walked *t, enum tsr_dtype to, struct output *o)
+{
+	const struct tsr_codec *codec = t->tensor->coding.codec;
+	const enum tsr_dtype from = t->tensor->dtype;
+	const size_t n = t->nbytes * 8 / tsr_dtype_bits(from);
+
+	o->nbytes = n * tsr_dtype_bits(to) / 8;
+	o->offset = t->offset / (tsr_dtype_bits(from) / 8) * (tsr_dtype_bits(to) / 8);
+	o->data = o->converted;
+	if (codec && t->has_planes && has_rounded(codec, to))
+		o->data = t->coder->plane[0];
+	else
+		o->ninfinite = tsr_as_dtype(from, t->data, n, to, o->converted);
+}
+
+static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_walked *t,
+				    struct tsr_err *err)
 {
 	const struct writing *w = ctx;
-	uint32_t *crc = extra;
+	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
+	struct output *o = extra;
 
 	(void)err;
-	*crc = tsr_writer_sum(w->writer, t->data, t->nbytes);
+	/* From here on the elements of decoded tensors are in their own dtype. */
+	if (t->tensor->coding.codec)
+		tsr_narrow_in_place(t->tensor->dtype, t->coder->m->x, t->tile.n);
+	o->data = t->data;
+	o->nbytes = t->nbytes;
+	o->offset = t->offset;
+	o->ninfinite = 0;
+	if (to != t->tensor->dtype)
+		convert_tile(t, to, o);
+	o->crc = tsr_writer_sum(w->writer, o->data, o->nbytes);
 	return TSR_OK;
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
-	const struct writing *w = ctx;
-	const uint32_t *crc = extra;
+	struct writing *w = ctx;
+	const struct output *o = extra;
 
 	(void)err;
-	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), t->nbytes, *crc);
+	w->ninfinite += o->ninfinite;
+	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->nbytes, o->crc);
 	return TSR_OK;
 }
 
@@ -60,10 +114,10 @@ static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walke
 				  struct tsr_err *err)
 {
 	const struct writing *w = ctx;
+	const struct output *o = extra;
 
-	(void)extra;
-	return tsr_writer_put(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), t->data, t->nbytes,
-			      t->offset, err);
+	return tsr_writer_put(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->data, o->nbytes,
+			      o->offset, err);
 }
 
 /* --- The plan ---------------------------------------------------------------------------------- */
@@ -129,6 +183,29 @@ static enum tsr_status note_losses(struct writing *w, enum tsr_container contain
 	return TSR_OK;
 }
 
+static bool is_rounded(const struct tsr_tensor *t)
+{
+	return t->dtype == TSR_F64 || t->dtype == TSR_F32 || t->dtype == TSR_F16 ||
+	       t->dtype == TSR_BF16;
+}
+
+/* Remember how tensors are stored before their types change. */
+static enum tsr_status change_types(struct writing *w, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = w->c;
+
+	w->stored = *c;
+	w->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
+	if (!w->stored.tensors)
+		return tsr_fail_nomem(err, w->path);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		w->stored.tensors[i] = c->tensors[i];
+		if (w->options->as != TSR_DTYPE_COUNT && is_rounded(&c->tensors[i]))
+			c->tensors[i].dtype = w->options->as;
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status list_arrays(struct writing *w, struct tsr_err *err)
 {
 	w->arrays = calloc(w->c->ntensors + 1, sizeof(*w->arrays));
@@ -159,17 +236,28 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 		p.meta = w->meta;
 		p.nmeta = w->nmeta;
 	}
+	TSR_TRY(change_types(w, err));
 	TSR_TRY(list_arrays(w, err));
 	p.arrays = w->arrays;
 	p.narrays = c->ntensors;
 	return tsr_writer_new(&p, &w->writer, err);
 }
 
+static enum tsr_status note_infinite(struct writing *w, struct tsr_err *err)
+{
+	if (!w->ninfinite)
+		return TSR_OK;
+	return tsr_build_note(w->c, err, "%s: %" PRIu64 " finite value%s became infinite in %s",
+			      w->path, w->ninfinite, w->ninfinite == 1 ? "" : "s",
+			      tsr_dtype_name(w->options->as));
+}
+
 static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, struct tsr_err *err)
 {
-	const struct tsr_walk walk = { .c = w->c,
-				       .extra_nbytes = sizeof(uint32_t),
-				       .work = sum_tile,
+	const size_t converted = w->options->as != TSR_DTYPE_COUNT ? 2 * TSR_TILE_NBYTES : 0;
+	const struct tsr_walk walk = { .c = &w->stored,
+				       .extra_nbytes = sizeof(struct output) + converted,
+				       .work = prepare_tile,
 				       .commit = commit_tile,
 				       .finish = write_tile,
 				       .ctx = w };
@@ -178,16 +266,21 @@ static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, s
 		return tsr_writer_check(w->writer, err);
 	TSR_TRY(tsr_writer_create(w->writer, err));
 	TSR_TRY(tsr_walk_run(&walk, run, err));
+	TSR_TRY(note_infinite(w, err));
 	return tsr_writer_publish(w->writer, err);
 }
 
-static enum tsr_container choose(const struct tsr_write_options *o, const struct tsr_checkpoint *c)
+/* A DCP is a directory, so it comes back as one only where the output is named as one. */
+static enum tsr_container choose(const struct tsr_write_options *o, const struct tsr_checkpoint *c,
+				 const char *path)
 {
 	if (o->flashoptim)
 		return TSR_CONTAINER_TORCH;
 	if (o->container != TSR_CONTAINER_COUNT)
 		return o->container;
-	return c->container == TSR_CONTAINER_DCP ? TSR_CONTAINER_TORCH : c->container;
+	if (c->container == TSR_CONTAINER_DCP && !tsr_dir_name_ends_with(path, "/"))
+		return TSR_CONTAINER_TORCH;
+	return c->container;
 }
 
 /* Planes are written as arrays of their own, so their hashes are checked beforehand. */
@@ -201,6 +294,22 @@ static enum tsr_status arrange(struct tsr_checkpoint *c, const struct tsr_write_
 	return tsr_flashoptim_arrange(c, err);
 }
 
+static enum tsr_status check_options(const struct tsr_write_options *o, const char *path,
+				     struct tsr_err *err)
+{
+	if (o->only_model && o->flashoptim)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: a model alone is no state dict of FlashOptim", path);
+	if (o->as == TSR_DTYPE_COUNT)
+		return TSR_OK;
+	if (!o->only_model || (o->as != TSR_F32 && o->as != TSR_BF16 && o->as != TSR_F16))
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: only a model alone is written in another type: F32, BF16 or "
+				"F16",
+				path);
+	return TSR_OK;
+}
+
 static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 				   const struct tsr_write_options *options,
 				   const struct tsr_run *run, struct tsr_err *err)
@@ -208,11 +317,13 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 	struct writing w = { .c = u->source, .options = options, .path = path };
 	enum tsr_status status = TSR_OK;
 
-	u->container = choose(options, u->source);
+	u->container = choose(options, u->source, path);
 	/* Kinds are only for the report here, so what is ambiguous does not matter. */
 	(void)tsr_names_assign(u->source, NULL, 0, NULL);
 	if (options->flashoptim)
 		status = arrange(u->source, options, run, err);
+	if (options->only_model)
+		status = tsr_model_part(u->source, u->container, err);
 	if (status == TSR_OK)
 		status = plan(&w, u->container, err);
 	if (status == TSR_OK) {
@@ -222,6 +333,7 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 	tsr_writer_free(w.writer);
 	free(w.meta);
 	free(w.arrays);
+	free(w.stored.tensors);
 	return status;
 }
 
@@ -267,6 +379,7 @@ enum tsr_status tsr_unpack(const char *path, const char *out,
 	struct tsr_checkpoint *c = NULL;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(check_options(&o, out, err));
 	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
 	if (!c->packed && !c->coded) {
 		tsr_checkpoint_close(c);

@@ -10,6 +10,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
 #include "ckpt/read.h"
+#include "codec/narrow.h"
 
 struct walking {
 	const struct tsr_walk *walk;
@@ -31,18 +32,21 @@ struct scratch {
 
 /* --- Reading ------------------------------------------------------------------------------------ */
 
-/* What a codec other than the one wanted holds: compressed states of other tools. */
+/* What a codec other than the one wanted holds, such as a compressed state of another tool. */
 static enum tsr_status read_decoded(const struct walking *w, const struct tsr_tensor *stored,
 				    const struct tsr_walked *t, float *x, struct tsr_err *err)
 {
+	const size_t size = tsr_dtype_bits(stored->dtype) / 8;
 	struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
 	enum tsr_status status;
 
 	if (!scratch)
 		return tsr_fail_nomem(err, w->walk->c->path);
-	status = tsr_tensor_read_f32(w->walk->c, stored, t->offset / sizeof(*x),
-				     t->nbytes / sizeof(*x), scratch, x, err);
+	status = tsr_tensor_read_f32(w->walk->c, stored, t->offset / size, t->nbytes / size,
+				     scratch, x, err);
 	free(scratch);
+	if (!t->tensor->coding.codec)
+		tsr_narrow_in_place(stored->dtype, x, t->nbytes / size);
 	return status;
 }
 
@@ -66,16 +70,20 @@ static enum tsr_status read_tile(const struct walking *w, const struct tsr_tenso
 	const struct tsr_checkpoint *c = w->walk->c;
 	const struct tsr_array *a = &c->arrays[stored->plane[0]];
 	const struct tsr_walked *t = &s->walked;
-	void *to = t->tensor->coding.codec ? (void *)s->coder.m->x : s->coder.plane[0];
+	const bool coded = t->tensor->coding.codec != NULL;
+	const bool widens = coded && stored->dtype != TSR_F32;
+	void *to = coded && !widens ? (void *)s->coder.m->x : s->coder.plane[0];
 
-	if (t->has_planes && t->tensor->coding.codec && stored->coding.codec) {
+	if (t->has_planes && coded && stored->coding.codec) {
 		TSR_TRY(read_planes(w, stored, s, err));
-		return s->coder.decode(&s->coder, &stored->coding, t->tile.n, err);
+		return s->coder.decode(&s->coder, &stored->coding, stored->dtype, t->tile.n, err);
 	}
 	if (stored->coding.codec)
-		return read_decoded(w, stored, t, to, err);
+		return read_decoded(w, stored, t, coded ? s->coder.m->x : to, err);
 	TSR_TRY(tsr_array_read(c, a, t->offset, t->nbytes, to, err));
 	s->crc = tsr_record_sum(a, to, t->nbytes);
+	if (widens)
+		tsr_widen(stored->dtype, to, t->tile.n, s->coder.m->x);
 	return TSR_OK;
 }
 
@@ -95,12 +103,13 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 	const struct tsr_tensor *stored = &walk->c->tensors[tile.tensor];
 	const struct tsr_tensor *wanted = &w->wanted[tile.tensor];
 	const bool coded = wanted->coding.codec != NULL, same = is_as_wanted(stored, wanted);
+	const size_t unit = coded ? tsr_dtype_bits(wanted->dtype) / 8 : 1;
 
 	s->walked = (struct tsr_walked){ .tile = tile,
 					 .tensor = wanted,
 					 .data = coded ? (void *)s->coder.m->x : s->coder.plane[0],
-					 .nbytes = tile.n * (coded ? sizeof(float) : 1),
-					 .offset = tile.first * (coded ? sizeof(float) : 1),
+					 .nbytes = tile.n * unit,
+					 .offset = tile.first * unit,
 					 .coder = &s->coder,
 					 .has_planes = same || !coded,
 					 .hashed = same && walk->c->packed };

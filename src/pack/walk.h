@@ -12,9 +12,9 @@
 struct tsr_walked {
 	struct tsr_tile tile; /* in elements of a tensor with a codec, else in bytes */
 	const struct tsr_tensor *tensor; /* as the walk wants it */
-	const void *data; /* FP32 elements if it has a codec, else bytes */
-	size_t nbytes;
-	uint64_t offset; /* of @data in the tensor's bytes */
+	const void *data; /* elements as FP32 values if it has a codec, else bytes */
+	size_t nbytes; /* of the tile in the tensor's own dtype */
+	uint64_t offset; /* likewise: of the tile in the tensor's bytes */
 	struct tsr_coder *coder; /* @data is in its memory */
 	bool has_planes; /* coder->m->plane holds the tile in the wanted coding */
 	bool hashed; /* and it is checked against the hashes in @tensor */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/build.h"
 #include "recording/schedule.h"
 #include "step/hyperparameters.h"
 
@@ -96,7 +97,12 @@ static enum tsr_status choose_optimizer(struct tsr_replaying *r)
 		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_OPTIMIZER,
 				     "%s: does not say which optimizer to replay",
 				     r->recording->path);
-	return TSR_OK;
+	if (r->recording->optimizer == TSR_OPTIMIZER_COUNT ||
+	    r->recording->optimizer == r->result->optimizer)
+		return TSR_OK;
+	return tsr_build_note(r->c, r->err, "%.200s: was recorded with %s, but %s is replayed",
+			      r->recording->path, tsr_optimizer_name(r->recording->optimizer),
+			      tsr_optimizer_name(r->result->optimizer));
 }
 
 /* A requested hyperparameter that the optimizer does not use is a mistake; a recorded one is not. */

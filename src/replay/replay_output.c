@@ -134,6 +134,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->nplanes = coding->codec->nplanes;
 	t->coding = tsr_replay_is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
 	t->error = NULL;
+	t->narrow = NULL;
 	return TSR_OK;
 }
 

@@ -24,7 +24,9 @@ static bool own_coding(const struct tsr_replaying *r, size_t tensor, enum tsr_pa
 {
 	const struct tsr_coding *own = tensor == SIZE_MAX ? NULL : &r->c->tensors[tensor].coding;
 
-	if (!own || !own->codec || tsr_codec_find(own->codec->name) != own->codec ||
+	/* The state is FP32: it keeps the values of another dtype as they are. */
+	if (!own || !own->codec || r->c->tensors[tensor].dtype != TSR_F32 ||
+	    tsr_codec_find(own->codec->name) != own->codec ||
 	    !(own->codec->kinds & tsr_part_kind(part)))
 		return false;
 	*ret = *own;
@@ -257,9 +259,11 @@ struct load_scratch {
 /* Whether the planes of a tensor are stored in this coding. */
 static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *coding)
 {
+	if (t->dtype != TSR_F32)
+		return false;
 	if (t->coding.codec)
 		return tsr_coding_is_same(&t->coding, coding);
-	return t->dtype == TSR_F32 && tsr_replay_is_f32(coding);
+	return tsr_replay_is_f32(coding);
 }
 
 /* The tensor that a part is loaded from; SIZE_MAX: it starts from zeros. */

@@ -29,6 +29,16 @@ struct tsr_cell tsr_format_bytes(double nbytes)
 	return out;
 }
 
+struct tsr_cell tsr_format_ulp(double ulp)
+{
+	struct tsr_cell out;
+
+	snprintf(out.text, sizeof(out.text), "%.0f", ulp);
+	if (ulp >= 0x1p28)
+		snprintf(out.text, sizeof(out.text), "at zero");
+	return out;
+}
+
 struct tsr_cell tsr_format_count(uint64_t n)
 {
 	char digits[24];

@@ -23,6 +23,12 @@ struct tsr_cell {
 /* "1.23 GB"; at most 9 characters. */
 struct tsr_cell tsr_format_bytes(double nbytes);
 
+/*
+ * A largest distance in ULP; "at zero" from 2^28 on, where the signs differ or one value is less than a
+ * 2^32th of the other, so that the number says nothing about either.
+ */
+struct tsr_cell tsr_format_ulp(double ulp);
+
 /* "84,288". */
 struct tsr_cell tsr_format_count(uint64_t n);
 

@@ -99,7 +99,7 @@ static void format_figure(char out[24], enum tsr_figure_name figure, double valu
 	else if (isinf(value))
 		snprintf(out, 24, "inf");
 	else if (figure == TSR_FIGURE_WEIGHT_ULP)
-		snprintf(out, 24, "%.0f", value);
+		snprintf(out, 24, "%.23s", tsr_format_ulp(value).text);
 	else if (figure == TSR_FIGURE_STALLED && n > 0)
 		tsr_figure_format(out, 100 * value / n, true);
 	else
@@ -202,7 +202,9 @@ static void put_worst_tensors(struct tsr_text *out, const struct tsr_replay *r)
 
 		if (!w.any || w.value == 0)
 			continue;
-		if (w.value < 1e10 && w.value == floor(w.value))
+		if (named[i] == TSR_FIGURE_WEIGHT_ULP)
+			format_figure(value, named[i], w.value, 0);
+		else if (w.value < 1e10 && w.value == floor(w.value))
 			snprintf(value, sizeof(value), "%.0f", w.value);
 		else
 			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);

@@ -29,6 +29,7 @@ static void add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t 
 {
 	r->ntensors++;
 	r->nelements += t->numel;
+	r->ncopies += t->narrow ? t->numel : 0;
 	r->nbytes += tsr_tensor_nbytes(t);
 	r->stored_nbytes += stored_nbytes;
 	if (nmse >= 0 && (!r->worst || nmse > r->worst_nmse)) {
@@ -49,7 +50,7 @@ static uint64_t count_kind(const struct tsr_summary *s, enum tsr_kind kind)
 	uint64_t n = 0;
 
 	for (unsigned i = 0; i < s->nrows; i++)
-		n += s->rows[i].kind == kind ? s->rows[i].nelements : 0;
+		n += s->rows[i].kind == kind ? s->rows[i].nelements - s->rows[i].ncopies : 0;
 	return n;
 }
 

@@ -11,6 +11,7 @@ struct tsr_summary_row {
 	enum tsr_kind kind;
 	struct tsr_coding coding;
 	uint64_t ntensors, nelements;
+	uint64_t ncopies; /* elements of masters, whose weights another tensor has */
 	uint64_t nbytes; /* in the tensors' own dtypes */
 	uint64_t stored_nbytes;
 	const struct tsr_tensor *worst; /* the largest NMSE; NULL if none is known */

@@ -417,18 +417,6 @@ const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m, cons
 
 /* --- The file ------------------------------------------------------------------------------- */
 
-/* Some versions of Python pickle the member of an enum as getattr(class, name). */
-static bool is_enum_member(const struct tsr_value *v)
-{
-	const struct tsr_value *args;
-
-	if (!tsr_value_is_call(v, "__builtin__", "getattr"))
-		return false;
-	args = v->call.args;
-	return args->list.n == 2 && args->list.items[0]->type == TSR_VALUE_GLOBAL &&
-	       args->list.items[1]->type == TSR_VALUE_STRING;
-}
-
 static bool is_known_global(const struct tsr_value *v)
 {
 	return v->type == TSR_VALUE_GLOBAL &&
@@ -436,12 +424,12 @@ static bool is_known_global(const struct tsr_value *v)
 		tsr_torch_is_harmless(v));
 }
 
-static bool is_known(const struct tsr_value *v, const struct tsr_value *parent)
+static bool is_known(const struct tsr_value *v)
 {
 	if (v->type == TSR_VALUE_CALL)
-		return is_known_global(v->call.callee) || is_enum_member(v);
+		return is_known_global(v->call.callee);
 	if (v->type == TSR_VALUE_GLOBAL)
-		return is_known_global(v) || (parent && is_enum_member(parent));
+		return is_known_global(v);
 	return v->type != TSR_VALUE_PERSISTENT;
 }
 
@@ -458,7 +446,7 @@ static enum tsr_status check_globals(const struct reading *r, struct tsr_value *
 	w->mark = TSR_MARK_DCP;
 	do {
 		v = tsr_value_walk_next(w);
-	} while (v && is_known(v, tsr_value_walk_parent(w, 0)));
+	} while (v && is_known(v));
 	tsr_value_walk_path(w, at, sizeof(at));
 	free(w);
 	if (!v)

@@ -34,14 +34,18 @@
  * NumPy values, which stay as the calls that would make them.
  *
  * A class or function is an inert value if it is known to be a plain one (docs/containers.md lists
- * them); any other is TSR_E_UNSUPPORTED, and so are tensors that are not plain ones: sparse,
- * quantized, distributed, conjugated and so on.
+ * them); any other is kept, replaced by None with a note, or TSR_E_UNSUPPORTED, as the checkpoint's
+ * `opaque` says.  Tensors that are not plain ones are TSR_E_UNSUPPORTED: sparse, quantized,
+ * distributed, conjugated and so on; and so are whole modules.
  *
  * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT, TSR_E_IO or TSR_E_NOMEM.
  */
 enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t base,
 			       uint64_t nbytes, const char *where, const char *prefix,
 			       struct tsr_value **root_ret, struct tsr_err *err);
+
+/* A note with the names of all classes and functions in the trees that make no plain values. */
+enum tsr_status tsr_torch_name_carried(struct tsr_checkpoint *c, struct tsr_err *err);
 
 /*
  * Detects from its first bytes (512 suffice) a file that torch.save wrote before PyTorch 1.6, or that

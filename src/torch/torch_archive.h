@@ -96,6 +96,26 @@ enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, u
 				      uint64_t nbytes, const char *where,
 				      struct tsr_torch_view *ret, struct tsr_err *err);
 
+/*
+ * The tensor of a call of torch._tensor._rebuild_from_type_v2 that makes a plain one with attributes of
+ * its own, as a call that tsr_torch_is_tensor() knows; false: anything else.
+ */
+bool tsr_torch_is_typed(const struct tsr_value *v, struct tsr_value *call_ret,
+			struct tsr_value **attributes_ret);
+
+/* What becomes of a class, a function or a call of one. */
+enum tsr_torch_verdict {
+	TSR_TORCH_KEEP,
+	TSR_TORCH_DROP, /* None stands in its place */
+	TSR_TORCH_REFUSE,
+};
+
+/* By the checkpoint's policy.  @v: a GLOBAL or CALL that makes no plain tensor. */
+enum tsr_torch_verdict tsr_torch_judge(const struct tsr_checkpoint *c, const struct tsr_value *v);
+
+/* Whether a value is a tensor that is not plain, or a whole module; @global: what is called first. */
+bool tsr_torch_is_tensor_like(const struct tsr_value *v, const struct tsr_value *global);
+
 /* Whether a class or function only makes plain values. */
 bool tsr_torch_is_harmless(const struct tsr_value *global);
 

@@ -21,11 +21,13 @@ static const char *const harmless[] = {
 	"__builtin__ frozenset",
 	"__builtin__ int",
 	"__builtin__ list",
+	"__builtin__ long",
 	"__builtin__ range",
 	"__builtin__ set",
 	"__builtin__ slice",
 	"__builtin__ str",
 	"__builtin__ tuple",
+	"__builtin__ unicode",
 	"__builtin__ xrange",
 	"_codecs encode",
 	"argparse Namespace",
@@ -128,6 +130,11 @@ static bool is_module(const struct tsr_value *v, const struct tsr_value *global)
 	       tsr_value_at(state, "_parameters") || tsr_value_at(state, "_modules");
 }
 
+bool tsr_torch_is_tensor_like(const struct tsr_value *v, const struct tsr_value *global)
+{
+	return kind_of(global) || is_module(v, global);
+}
+
 /* The global that is called first, where the result of a call is called again. */
 static const struct tsr_value *callee_of(const struct tsr_value *v)
 {
@@ -162,9 +169,12 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 				      "found an object of %s.%s: a whole module was pickled; save "
 				      "its state_dict() instead; nothing was executed",
 				      module, name);
-	return tsr_torch_fail(
+	tsr_torch_fail(
 		a, TSR_E_UNSUPPORTED, at,
 		"found %s%s.%s%s%s%s, which is not known to be a plain value; nothing was executed",
 		v->type == TSR_VALUE_CALL ? "a call of " : "", module, name,
 		builtin ? " (builtins." : "", builtin ? name : "", builtin ? ")" : "");
+	if (a->err)
+		a->err->hint = TSR_HINT_OPAQUE;
+	return TSR_E_UNSUPPORTED;
 }

@@ -31,6 +31,7 @@ struct binding {
 	const char *prefix;
 	struct tsr_map views; /* of struct seen */
 	uint64_t nbytes; /* of the tensors so far */
+	size_t ndropped; /* objects */
 	size_t nnumpy;
 	char numpy[PATH_NBYTES]; /* where the first NumPy value stands */
 };
@@ -122,6 +123,18 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 	v->tensor.array = array;
 	v->tensor.requires_grad = view.requires_grad;
 	v->tensor.parameter = false;
+	v->tensor.attributes = NULL;
+	return TSR_OK;
+}
+
+/* A tensor with attributes, which torch.nn.Buffer is too. */
+static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct tsr_value *call,
+				  struct tsr_value *attributes, const char *at)
+{
+	TSR_TRY(bind_tensor(b, call, at));
+	v->type = TSR_VALUE_TENSOR;
+	v->tensor = call->tensor;
+	v->tensor.attributes = attributes->list.n ? attributes : NULL;
 	return TSR_OK;
 }
 
@@ -137,6 +150,7 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v, co
 	const bool stateful = strcmp(v->call.callee->global.name, "_rebuild_parameter") != 0;
 	struct tsr_value *const *args = v->call.args->list.items;
 	const size_t want = stateful ? 4 : 3;
+	struct tsr_value *attributes;
 	bool requires_grad;
 
 	if (v->call.args->list.n != want || v->call.is_new || v->call.state || v->call.items ||
@@ -144,28 +158,33 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v, co
 		return tsr_torch_fail(b->a, TSR_E_FORMAT, at,
 				      "found a parameter of another form, expected a tensor, a "
 				      "bool and no hooks");
-	if (stateful && (args[3]->type != TSR_VALUE_DICT || args[3]->list.n))
-		return tsr_torch_fail(
-			b->a, TSR_E_UNSUPPORTED, at,
-			"found a parameter with attributes of its own, expected one without");
+	if (stateful && args[3]->type != TSR_VALUE_DICT)
+		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+				      "found a parameter with slots, expected attributes only");
 	if (tsr_torch_is_tensor(args[0]))
 		TSR_TRY(bind_tensor(b, args[0], at));
 	if (args[0]->type == TSR_VALUE_CALL)
 		return tsr_torch_refuse(b->a, at, args[0]);
-	if (args[0]->type != TSR_VALUE_TENSOR || args[0]->tensor.parameter)
+	if (args[0]->type != TSR_VALUE_TENSOR || args[0]->tensor.parameter ||
+	    args[0]->tensor.attributes)
 		return tsr_torch_fail(b->a, TSR_E_FORMAT, at,
 				      "found a parameter without a tensor in it");
 	requires_grad = args[1]->boolean;
+	attributes = stateful && args[3]->list.n ? args[3] : NULL;
 	v->tensor.array = args[0]->tensor.array;
 	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = true;
+	v->tensor.attributes = attributes;
 	v->type = TSR_VALUE_TENSOR;
 	return TSR_OK;
 }
 
 /* --- Everything else ------------------------------------------------------------------------ */
 
-/* A tensor in a call's arguments or in a key would be lost: no reader looks there. */
+/*
+ * A tensor in a key, or in the arguments of what makes a plain value, would be lost: no reader looks
+ * there.
+ */
 static enum tsr_status check_place(const struct binding *b, const char *at)
 {
 	const struct tsr_value_walk *w = &b->walk;
@@ -174,10 +193,9 @@ static enum tsr_status check_place(const struct binding *b, const char *at)
 		const struct tsr_value *v = w->path[i].v;
 		const size_t child = w->path[i].next - 1;
 
-		if (v->type == TSR_VALUE_CALL && v->call.callee->type != TSR_VALUE_GLOBAL)
-			return tsr_torch_refuse(b->a, at, v);
 		if (v->type == TSR_VALUE_CALL && v->call.args == w->path[i + 1].v &&
-		    !tsr_value_mapping(v))
+		    v->call.callee->type == TSR_VALUE_GLOBAL &&
+		    tsr_torch_is_harmless(v->call.callee) && !tsr_value_mapping(v))
 			return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
 					      "found a tensor among the arguments of %s.%s, "
 					      "expected one in a list, tuple or dict",
@@ -198,14 +216,41 @@ static void remember_numpy(struct binding *b, const struct tsr_value *callee, co
 		memcpy(b->numpy, at, strlen(at) + 1);
 }
 
-static enum tsr_status check_call(struct binding *b, const struct tsr_value *v, const char *at)
-{
-	const struct tsr_value *callee = v->call.callee;
+/* How many objects that are left out get a note of their own. */
+#define DROPPED_NOTES 10u
 
-	if (callee->type != TSR_VALUE_GLOBAL || !tsr_torch_is_harmless(callee))
-		return tsr_torch_refuse(b->a, at, v);
-	remember_numpy(b, callee, at);
+/* None in the place of an object; keys must stay apart. */
+static enum tsr_status drop(struct binding *b, struct tsr_value *v, const char *at)
+{
+	const struct tsr_value *parent = tsr_value_walk_parent(&b->walk, 0);
+	char text[TSR_VALUE_DESCRIBED];
+
+	if (parent && parent->type == TSR_VALUE_DICT && b->walk.path[b->walk.n - 2].next % 2)
+		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+				      "found %s as a key, which cannot be left out",
+				      tsr_value_describe(v, text));
+	if (b->ndropped++ < DROPPED_NOTES)
+		TSR_TRY(tsr_build_note(b->a->c, b->a->err, "%.200s: %s: %s was left out",
+				       b->a->where, *at ? at : "the root",
+				       tsr_value_describe(v, text)));
+	v->type = TSR_VALUE_NONE;
 	return TSR_OK;
+}
+
+/* A class, a function or a call. */
+static enum tsr_status bind_global(struct binding *b, struct tsr_value *v, const char *at)
+{
+	switch (tsr_torch_judge(b->a->c, v)) {
+	case TSR_TORCH_REFUSE:
+		break;
+	case TSR_TORCH_DROP:
+		return drop(b, v, at);
+	case TSR_TORCH_KEEP:
+		if (v->type == TSR_VALUE_CALL && v->call.callee->type == TSR_VALUE_GLOBAL)
+			remember_numpy(b, v->call.callee, at);
+		return TSR_OK;
+	}
+	return tsr_torch_refuse(b->a, at, v);
 }
 
 /* Python would keep the last of two values, other readers the first. */
@@ -225,7 +270,9 @@ static enum tsr_status check_dict(const struct binding *b, const struct tsr_valu
 
 static enum tsr_status bind_value(struct binding *b, struct tsr_value *v)
 {
+	struct tsr_value call, *attributes;
 	char at[PATH_NBYTES];
+	bool typed;
 
 	if (v->type == TSR_VALUE_DICT)
 		return check_dict(b, v);
@@ -236,11 +283,12 @@ static enum tsr_status bind_value(struct binding *b, struct tsr_value *v)
 	if (v->type == TSR_VALUE_PERSISTENT)
 		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
 				      "found a storage that is not in a tensor, expected tensors");
-	if (v->type == TSR_VALUE_GLOBAL)
-		return tsr_torch_is_harmless(v) ? TSR_OK : tsr_torch_refuse(b->a, at, v);
-	if (!tsr_torch_is_tensor(v) && !is_parameter(v))
-		return check_call(b, v, at);
+	typed = tsr_torch_is_typed(v, &call, &attributes);
+	if (!typed && !tsr_torch_is_tensor(v) && !is_parameter(v))
+		return bind_global(b, v, at);
 	TSR_TRY(check_place(b, at));
+	if (typed)
+		return bind_typed(b, v, &call, attributes, at);
 	return is_parameter(v) ? bind_parameter(b, v, at) : bind_tensor(b, v, at);
 }
 
@@ -275,6 +323,10 @@ static enum tsr_status bind_all(struct binding *b)
 	while ((v = tsr_value_walk_next(&b->walk)) != NULL)
 		TSR_TRY(bind_value(b, v));
 	TSR_TRY(check_total(b));
+	if (b->ndropped > DROPPED_NOTES)
+		TSR_TRY(tsr_build_note(b->a->c, b->a->err,
+				       "%.200s: %zu objects in all were left out", b->a->where,
+				       b->ndropped));
 	if (!b->nnumpy)
 		return TSR_OK;
 	return tsr_build_note(
@@ -384,6 +436,8 @@ enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, u
 		status = tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one");
 	if (status == TSR_OK)
 		status = tsr_torch_view(&a, root, "", ret);
+	if (status == TSR_OK)
+		status = read_generation(&a);
 	tsr_torch_close(&a);
 	tsr_arena_free(arena);
 	return status;

@@ -40,9 +40,11 @@ class Tensor:
     scale: str | None = None
     group: int | None = None
     error: dict | None = None           # as the file records it; None for `raw`
-    values: np.ndarray | None = None    # float32, flat: numpy cannot have every valid shape
+    values: np.ndarray | None = None    # float32 of any dtype, flat: numpy lacks some valid shapes
     raw: bytes | None = None            # the bytes of a `raw` tensor
     seed: int | None = None             # of a stochastic codec
+    narrow: str | None = None           # the tensor whose array is plane 0
+    waiting: tuple | None = None        # until that is known: the hash of plane 0, and plane 1
 
     @property
     def array(self):
@@ -51,7 +53,10 @@ class Tensor:
     @property
     def source_bytes(self):
         """The tensor's bytes in the source's container."""
-        return self.raw if self.values is None else self.values.astype("<f4").tobytes()
+        if self.values is None:
+            return self.raw
+        return (self.values.astype("<f4") if self.dtype == "F32"
+                else NARROW[self.dtype](self.values).astype("<u2")).tobytes()
 
 
 @dataclasses.dataclass
@@ -62,6 +67,7 @@ class Checkpoint:
     tool: str
     source_kind: str    # what the checkpoint was read from
     shard: dict | None = None   # which part of a checkpoint this is; None for all of it
+    weights: str | None = None  # the file beside this one that has the arrays it lacks
     tree: bytes | None = None   # what was saved around the tensors
 
 
@@ -275,12 +281,13 @@ def parse_tersor(metadata):
     check(isinstance(root, dict) and is_integer(root.get("version")), "no version")
     check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
     check_members(root, ["version", "tool", "source", "generation"] + ["shard"] * ("shard" in root)
-                  + ["tensors"])
+                  + ["weights"] * ("weights" in root) + ["tensors"])
     check(isinstance(root["tool"], str), "tool is not a string")
     check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
     check(isinstance(root["tensors"], list), "tensors is not an array")
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
-                            root["tool"], root["source"]["kind"], parse_shard(root.get("shard")))
+                            root["tool"], root["source"]["kind"], parse_shard(root.get("shard")),
+                            parse_weights(root))
     hashes = {}
     for entry in root["tensors"]:
         tensor = parse_tensor(entry)
@@ -304,6 +311,16 @@ def parse_shard(shard):
     return shard
 
 
+def parse_weights(root):
+    """Section 5.8: the name of the weights file."""
+    if "weights" not in root:
+        return None
+    check(isinstance(root["weights"], str) and is_file_name(root["weights"]),
+          "weights is not the name of a file")
+    check("shard" not in root, "both shard and weights")
+    return root["weights"]
+
+
 def source_metadata(metadata, source):
     check(isinstance(source, dict), "source is not an object")
     check_known(source.get("kind"), SOURCE_KINDS, "source kind")
@@ -324,19 +341,24 @@ def parse_tensor(entry):
     check_known(codec, CODECS, "codec")
     scaled = codec in SCALED
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
-                  + ["seed"] * is_stochastic(codec) + ["xxh3"] + ["error"] * (codec != "raw"))
+                  + ["seed"] * is_stochastic(codec) + ["narrow"] * ("narrow" in entry)
+                  + ["xxh3"] + ["error"] * (codec != "raw"))
     name = entry["name"]
     check(isinstance(name, str), "a tensor's name is not a string")
     check(not name.endswith(SUFFIXES), f"{name}: ends in a reserved suffix")
     check_known(entry["kind"], KINDS, "kind")
     check_known(entry["dtype"], BITS, "dtype")
-    check(codec == "raw" or entry["dtype"] == "F32", f"{name}: {codec} of {entry['dtype']}")
+    check(codec == "raw" or entry["dtype"] in ("F32", *NARROW)[:3 if scaled else 1],
+          f"{name}: {codec} of {entry['dtype']}")
     elements(entry["shape"])
     if scaled:
         check_known(entry["scale"], SCALE_DTYPE, "scale")
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
     if is_stochastic(codec):
         check(is_integer(entry["seed"]), f"{name}: wrong seed")
+    if "narrow" in entry:
+        check(isinstance(entry["narrow"], str), f"{name}: narrow is not a string")
+        check(codec in TRUNCATED or len(UNSCALED.get(codec, ())) == 2, f"{name}: narrow with {codec}")
     hashes = entry["xxh3"]
     check(isinstance(hashes, list)
           and all(isinstance(digits, str) and re.fullmatch(HASH, digits) for digits in hashes),
@@ -345,7 +367,7 @@ def parse_tensor(entry):
         check_figures(entry["error"])
     return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
                   entry.get("scale"), entry.get("group"), entry.get("error"),
-                  seed=entry.get("seed"))
+                  seed=entry.get("seed"), narrow=entry.get("narrow"))
 
 
 def check_figures(error):
@@ -427,13 +449,13 @@ def read_shards(folder, places):
     joined = None
     for number, shard in enumerate(shards, 1):
         check((folder / shard).is_file(), f"{shard}: there is no such shard")
-        part, arrays = read_file((folder / shard).read_bytes())
+        part, arrays = read_file((folder / shard).read_bytes(), folder)
         check(arrays == {name for name, place in places.items() if place == shard},
               f"{shard}: other arrays than the index says")
         at = (part.shard["number"], part.shard["count"]) if part.shard else (1, 1)
         check(at == (number, len(shards)), f"{shard}: is not shard {number} of {len(shards)}")
         joined = join(joined, part) if joined else part
-    return take_tree(joined)
+    return take_tree(find_narrow(joined))
 
 
 def join(into, part):
@@ -470,6 +492,30 @@ def widen_f16(narrow):
 
 
 WIDEN = {"BF16": widen_bf16, "F16": widen_f16, "F32": from_bits}
+
+
+def round_off(bits, count):
+    """Integers without their lowest bits: to nearest, ties to even."""
+    return (bits + (1 << count - 1) - 1 + (bits >> count & 1)) >> count
+
+
+def narrow_bf16(values):
+    bits = values.view(np.uint32).astype(np.int64)
+    return np.where(np.isnan(values), bits >> 16 | 0x40, round_off(bits, 16)).astype(np.uint16)
+
+
+def narrow_f16(values):
+    bits = values.view(np.uint32).astype(np.int64)
+    magnitude = bits & 0x7fffffff
+    # Below 2^-14 in units of 2^-24, which rint() rounds as it should; product and rint() are exact.
+    small = np.rint(np.minimum(np.abs(values), np.float32(1)).astype(np.float64) * 2**24)
+    large = np.minimum(round_off(magnitude, 13) - (127 - 15 << 10), 0x7c00)
+    narrow = np.where(magnitude < 0x38800000, small.astype(np.int64), large)
+    narrow = np.where(np.isnan(values), 0x7e00 | bits >> 13 & 0x1ff, narrow)
+    return (bits >> 31 << 15 | narrow).astype(np.uint16)
+
+
+NARROW = {"BF16": narrow_bf16, "F16": narrow_f16}
 
 
 def widen_scales(scale, stored):
@@ -557,7 +603,10 @@ def decode(tensor, planes):
     with np.errstate(all="ignore"):     # any pattern is valid, also infinities and NaN
         if codec in SCALED:
             scales = np.repeat(widen_scales(tensor.scale, stored[1]), tensor.group)
-            return decode_quantized(codec, stored[0], scales[:len(stored[0])])
+            values = decode_quantized(codec, stored[0], scales[:len(stored[0])])
+            if tensor.dtype == "F32":
+                return values
+            return WIDEN[tensor.dtype](NARROW[tensor.dtype](values))        # section 8.11
         if codec in TRUNCATED:
             return decode_truncated(codec, *stored)
         if len(stored) == 1:
@@ -577,16 +626,31 @@ def read(path):
     content = path.read_bytes()
     if is_index(content):
         return read_shards(path.parent, parse_index(content))
-    return read_bytes(content)
+    return read_bytes(content, path.parent)
 
 
-def read_bytes(content):
-    checkpoint = read_file(content)[0]
+def read_bytes(content, folder=None):
+    """`folder` is where the weights file is, if there is one."""
+    checkpoint = read_file(content, folder)[0]
     check(checkpoint.shard is None, "a shard without the others")
-    return take_tree(checkpoint)
+    return take_tree(find_narrow(checkpoint))
 
 
-def read_file(content):
+def find_narrow(checkpoint):
+    """Section 5.4: decode the tensors whose plane 0 is another tensor."""
+    for tensor in checkpoint.tensors.values():
+        if tensor.narrow is None:
+            continue
+        found, (digits, correction) = checkpoint.tensors.get(tensor.narrow), tensor.waiting
+        check(found and found.raw is not None and found.shape == tensor.shape
+              and found.dtype == planes_of(tensor)[0][1]
+              and xxhash.xxh3_64_hexdigest(found.raw) == digits,
+              f"{tensor.name}: {tensor.narrow} is not its narrow plane")
+        tensor.values = decode(tensor, [found.raw, correction])
+    return checkpoint
+
+
+def read_file(content, folder=None):
     """The checkpoint, the tree still in it, and the names of the file's arrays."""
     header, data = split_file(content)
     metadata, arrays = parse_header(header, len(data))
@@ -596,11 +660,20 @@ def read_file(content):
     check_header(header, metadata)
     names = set(arrays)
     checkpoint, hashes = parse_tersor(metadata)
+    arrays = {name: (array, data) for name, array in arrays.items()}
+    if checkpoint.weights:
+        check(folder, "a packed file without its weights file")
+        add_weights(arrays, folder / checkpoint.weights)
     for tensor in checkpoint.tensors.values():
-        planes = [take_plane(arrays, data, *plane) for plane in planes_of(tensor)]
-        check([xxhash.xxh3_64_hexdigest(plane) for plane in planes] == hashes[tensor.name],
+        own = planes_of(tensor)[tensor.narrow is not None:]
+        planes = [take_plane(arrays, *plane) for plane in own]
+        recorded = hashes[tensor.name]
+        check(len(recorded) == len(planes_of(tensor))
+              and [xxhash.xxh3_64_hexdigest(plane) for plane in planes] == recorded[-len(own):],
               f"{tensor.name}: a plane does not have the hash that was recorded")
-        if tensor.codec == "raw":
+        if tensor.narrow is not None:
+            tensor.waiting = recorded[0], planes[0]
+        elif tensor.codec == "raw":
             tensor.raw = planes[0]
         else:
             tensor.values = decode(tensor, planes)
@@ -608,9 +681,19 @@ def read_file(content):
     return checkpoint, names
 
 
-def take_plane(arrays, data, name, dtype, shape):
+def add_weights(arrays, path):
+    """Section 5.8: the arrays of the weights file."""
+    check(path.is_file() and not path.is_symlink(), f"{path.name}: there is no such weights file")
+    header, data = split_file(path.read_bytes())
+    metadata, more = parse_header(header, len(data))
+    check(not metadata.keys() & {"tersor", "tersor_check"}, f"{path.name}: is a packed file")
+    check(not arrays.keys() & more.keys(), "an array in both files")
+    arrays.update((name, (array, data)) for name, array in more.items())
+
+
+def take_plane(arrays, name, dtype, shape):
     """A plane's bytes; its array is used up, so that no other tensor can have it."""
-    array = arrays.pop(name, None)
+    array, data = arrays.pop(name, (None, None))
     check(array, f"{name}: not in the file, or a plane of two tensors")
     check(array.dtype == dtype and array.shape == shape, f"{name}: another dtype or shape")
     return data[array.begin:array.end]

@@ -78,9 +78,14 @@ static void print_bash(void)
 	       "# /usr/share/bash-completion/completions/tersor\n"
 	       "_tersor()\n{\n"
 	       "\tlocal cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"\" cmd=\"${COMP_WORDS[1]}\" "
-	       "words=\"\"\n"
+	       "words=\"\" lead=\"\"\n"
 	       "\tCOMPREPLY=()\n"
 	       "\t((COMP_CWORD > 0)) && prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+	       "\t# --option=value is three words, or one where COMP_WORDBREAKS lacks the =\n"
+	       "\tif [[ $cur == --*=* ]]; then\n"
+	       "\t\tprev=\"${cur%%%%=*}\" lead=\"${cur%%%%=*}=\" cur=\"${cur#*=}\"\n"
+	       "\telif [[ $cur == = ]]; then\n\t\tcur=\"\"\n"
+	       "\telif [[ $prev == = ]]; then\n\t\tprev=\"${COMP_WORDS[COMP_CWORD-2]}\"\n\tfi\n"
 	       "\tif ((COMP_CWORD == 1)); then\n\t\twords=\"");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
 		printf("%s ", (*c)->name);
@@ -108,7 +113,8 @@ static void print_bash(void)
 	       "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
 	       "\telse\n"
 	       "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
-	       "\tfi\n}\n"
+	       "\tfi\n"
+	       "\tCOMPREPLY=(\"${COMPREPLY[@]/#/$lead}\")\n}\n"
 	       "complete -o filenames -F _tersor tersor\n");
 }
 

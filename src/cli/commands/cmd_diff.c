@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/coding.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -33,8 +34,13 @@ static const char *const kind_names[] = {
 	[TSR_DIFF_DTYPE] = "dtypes differ",
 };
 
-static bool differs(const struct tsr_diff_tensor *d)
+/* With tolerances only what is beyond them is worth a line. */
+static bool is_shown(const struct args *a, const struct tsr_diff_tensor *d)
 {
+	if (a->common.verbose)
+		return true;
+	if (a->tol.n)
+		return d->exceeds;
 	return !d->noted && (d->kind != TSR_DIFF_COMPARED || d->different);
 }
 
@@ -48,7 +54,8 @@ static void print_tensor(const struct tsr_diff_tensor *d)
 	}
 	printf("%-30s %10" PRIu64, name.text, d->different);
 	if (d->measure.n && d->nonfinite_different < d->different)
-		printf(" %10u %9.2e %9.2e %7.1e", d->measure.max_ulp, (double)d->measure.max_abs,
+		printf(" %10s %9.2e %9.2e %7.1e", tsr_format_ulp((double)d->measure.max_ulp).text,
+		       (double)d->measure.max_abs,
 		       tsr_measure_value(&d->measure, TSR_METRIC_MEAN_REL),
 		       tsr_measure_value(&d->measure, TSR_METRIC_NMSE));
 	else if (d->different)
@@ -79,17 +86,18 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 static void print_report(const struct args *a, const struct tsr_comparison *r)
 {
 	const struct tsr_diff_tensor *worst = worst_of(r);
+	const bool table = a->common.verbose || (a->tol.n ? r->nexceeding : r->ndiffering);
 
-	if (r->ndiffering || a->common.verbose)
+	if (table)
 		printf("%-30s %10s %10s %9s %9s %7s\n", "tensor", "different", "max ULP", "max abs",
 		       "mean rel", "NMSE");
 	for (size_t i = 0; i < r->ntensors; i++) {
-		if (differs(&r->tensors[i]) || a->common.verbose)
+		if (is_shown(a, &r->tensors[i]))
 			print_tensor(&r->tensors[i]);
 	}
 	if (worst) {
-		printf("\nworst: %s, element %" PRIu64, tsr_format_name(worst->name, 40).text,
-		       worst->worst);
+		printf("%sworst: %s, element %" PRIu64, table ? "\n" : "",
+		       tsr_format_name(worst->name, 40).text, worst->worst);
 		if (worst->measure.n)
 			printf(": %.9g against %.9g", worst->worst_a, worst->worst_b);
 		printf("\n");
@@ -185,7 +193,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 					    .open = &a->common.open };
 
 	CLI_TRY(cli_parse_bounds(cmd, "tol", &a->tol, tolerances));
-	return diff(cmd, a, &o);
+	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, &o)
+						 : diff(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_diff = {
@@ -197,11 +206,13 @@ const struct cli_cmd cmd_diff = {
 		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
 		"differs by more. Metadata is not compared. Between different kinds of files a "
 		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
-		"a state, or if that side has weights only; --strict counts it.",
+		"a state, or if that side has weights only; --strict counts it. Two directories "
+		"are "
+		"compared file by file.",
 	.examples = "  tersor diff before.safetensors after.safetensors\n"
 		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",
 	.opts = opts,
-	.takes = CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 2,
 	.operands_max = 2,
 	.args_nbytes = sizeof(struct args),

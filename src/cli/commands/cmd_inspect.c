@@ -2,6 +2,7 @@
 /* tersor inspect: what a checkpoint or a recording contains, from its headers. */
 #include <stdio.h>
 
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/recording_report.h"
@@ -30,6 +31,8 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	       c->coded ? " with compressed states" : "", c->ntensors);
 	if (c->generation)
 		printf(", %u lossy generation%s", c->generation, c->generation > 1 ? "s" : "");
+	if (c->weights)
+		printf(", weights in %s", tsr_format_name(c->weights, 50).text);
 	printf("\n\n");
 	if (common->verbose) {
 		for (size_t i = 0; i < c->nmeta; i++) {
@@ -71,6 +74,8 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	tsr_json_put_string(&json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
 	tsr_json_put_string(&json, "container", tsr_container_name(c->container));
 	tsr_json_put_u64(&json, "generation", c->generation);
+	if (c->weights)
+		tsr_json_put_string(&json, "weights", c->weights);
 	tsr_json_open(&json, "metadata", '{');
 	for (size_t i = 0; i < c->nmeta; i++)
 		tsr_json_put_string(&json, c->meta[i].key, c->meta[i].value);
@@ -108,6 +113,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (in->n == 1 && tsr_recording_probe(in->items[0]))
 		return cli_inspect_recording(cmd, common, in->items[0], &common->open);
+	if (in->n == 1 && tsr_directory_is_packed(in->items[0]))
+		return cli_inspect_directory(cmd, common);
 	if (tsr_checkpoint_open(in->items, in->n, &common->open, &c, &err) != TSR_OK)
 		return cli_error(&err);
 	status = tsr_names_assign(c, NULL, 0, &err) == TSR_OK ? report(cmd, common, c)
@@ -125,12 +132,13 @@ const struct cli_cmd cmd_inspect = {
 		"packed or not, and their shards, .pt files, directories of "
 		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
 		"on 100 GB as on 100 kB. -v adds every tensor and the metadata. Of a recording of "
-		"gradients it shows groups, hyperparameters, steps and learning rates.",
+		"gradients it shows groups, hyperparameters, steps and learning rates; of a packed "
+		"directory, its files.",
 	.examples = "  tersor inspect packed.safetensors\n"
 		    "  tersor inspect -v checkpoint.safetensors\n"
 		    "  tersor inspect --json=report.json packed.safetensors\n"
 		    "  tersor inspect -v recording\n",
-	.takes = CLI_READS | CLI_REPORTS,
+	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_common),

@@ -4,9 +4,11 @@
 #include <stdio.h>
 
 #include "cli/coding.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "io/dir.h"
 #include "pack/packing.h"
 #include "report/format.h"
 #include "report/kept_raw.h"
@@ -16,7 +18,7 @@
 struct args {
 	struct cli_common common;
 	bool written; /* set when done */
-	const char *weights, *momentum, *variance, *other, *scale, *compat;
+	const char *weights, *momentum, *variance, *other, *scale, *compat, *model;
 	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
 	bool strict;
@@ -48,7 +50,13 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
 		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, or "
 		"cosine (1 - cosine similarity)"),
-	CLI_OPT_FLAG("strict", strict, "fail if a tensor has values that its codec cannot store"),
+	CLI_OPT_FLAG(
+		"strict", strict,
+		"fail if a tensor has values that its codec cannot store, or if a --keep or --map "
+		"matches no tensor"),
+	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
+		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
+		"loaders take, and the rest to OUT"),
 	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim",
 		"flashoptim: f16 scales, computed as that library does"),
 	{ 0 }
@@ -104,6 +112,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 		printf("    %s of %s\n", tsr_kind_name(t->kind),
 		       tsr_format_name(t->weight, 60).text);
 	}
+	if (t->narrow)
+		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
 }
 
 static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
@@ -187,29 +197,44 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	return cli_json_end(&json, &a->common);
 }
 
-static void warn(const struct args *a, const struct tsr_packing *p)
+/* Whoever opens the output by its name expects another kind of file. */
+static void warn_name(const struct args *a)
+{
+	static const char *const others[] = { ".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy" };
+	const char *out = a->common.output;
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		if (tsr_dir_name_ends_with(out, others[i]))
+			cli_warn(&a->common,
+				 "%s: a packed file is a safetensors file, which programs do not "
+				 "expect under a name that ends in %s",
+				 out, others[i]);
+	}
+}
+
+static void warn(const struct cli_common *common, const struct tsr_packing *p)
 {
 	const char *path = p->source->path;
 	char reason[120];
 	uint64_t underflow = 0;
 
-	cli_warn_notes(&a->common, p->source);
+	cli_warn_notes(common, p->source);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
 		if (p->tensors[i].raw == TSR_RAW_NO || p->tensors[i].raw >= TSR_RAW_SMALL)
 			continue;
 		tsr_raw_reason_text(&p->tensors[i], reason, sizeof(reason));
-		cli_warn(&a->common, "%s: tensor %s: found %s, kept raw", path,
+		cli_warn(common, "%s: tensor %s: found %s, kept raw", path,
 			 p->source->tensors[i].name, reason);
 	}
 	if (underflow)
-		cli_warn(&a->common,
+		cli_warn(common,
 			 "%s: %" PRIu64
 			 " groups lost their state to scales below FP16's range; --scale e8m8 "
 			 "keeps them",
 			 path, underflow);
 	if (p->generation >= 2)
-		cli_warn(&a->common,
+		cli_warn(common,
 			 "%s: lossy generation %u: these values went through a lossy codec before",
 			 path, p->generation);
 }
@@ -233,8 +258,10 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 		return cli_error(&err);
 	summarize(p, &summary);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
-	if (packed == TSR_OK)
-		warn(a, p);
+	if (packed == TSR_OK) {
+		warn_name(a);
+		warn(&a->common, p);
+	}
 	if (cli_wants_text(&a->common))
 		status = print_report(a, p, &summary);
 	if (a->common.json.given)
@@ -245,6 +272,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
+	static const struct cli_packing_report how = { warn, summarize };
 	struct args *a = args;
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_name_rule rules[CLI_RULES_MAX];
@@ -255,13 +283,18 @@ static int run(const struct cli_cmd *cmd, void *args)
 	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	o.open = &a->common.open;
 	o.max_shard_nbytes = a->common.max_shard;
+	o.weights_out = a->model;
 	o.rules = rules;
 	o.bounds = bounds;
 	o.nbounds = a->max_error.n;
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
-	return pack(cmd, a, &o);
+	if (a->model && cli_packs_directory(&a->common))
+		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
+				      "has its weights in a file of their own");
+	return cli_packs_directory(&a->common) ? cli_pack_directory(cmd, &a->common, &o, &how)
+					       : pack(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_pack = {
@@ -269,14 +302,17 @@ const struct cli_cmd cmd_pack = {
 	.summary = "pack an FP32 checkpoint: split weights, 8-bit optimizer state",
 	.operands = "IN...",
 	.details =
-		"Packs the FP32 tensors of one or more inputs into one packed file, which any "
-		"safetensors reader opens as a BF16 model. Inputs are safetensors files and their "
+		"Packs the FP32 tensors of one or more inputs, and momenta and variances in BF16 "
+		"or F16, into one packed file, which any safetensors reader opens as a BF16 model. "
+		"Inputs are safetensors files and their "
 		"shards, .pt files, directories of torch.distributed.checkpoint, .npz and .npy; "
 		"the content decides. Weights, momenta and variances are recognized by their names "
 		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
-		"again "
-		"and its error reported.",
-	.examples = "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
+		"again and its error reported. A directory is packed file by file into a "
+		"directory, "
+		"every file of it packed or copied, unless OUT ends in .safetensors.",
+	.examples = "  tersor pack checkpoint-30 -o checkpoint-30.packed\n"
+		    "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
 		    "  tersor pack checkpoint.pt -o packed.safetensors\n"
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
 		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor unpack: packed files back into FP32 checkpoints. */
 #include <stdio.h>
+#include <string.h>
 
+#include "cli/directories.h"
 #include "cli/unpacking.h"
 #include "pack/packing.h"
 #include "report/format.h"
@@ -9,14 +11,19 @@
 
 struct args {
 	struct cli_common common;
-	const char *to;
+	const char *to, *only, *as;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy",
-		"safetensors, pt, npz or npy (default: by OUT's extension, else what was packed)"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy",
+		"safetensors, pt, dcp, npz or npy (default: by OUT's extension, else what was "
+		"packed)"),
+	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
+		"weights: write the model alone, without optimizer and anything else"),
+	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
+		"with --only weights: round them to bf16, f16 or f32 (default: as they were)"),
 	{ 0 }
 };
 
@@ -59,8 +66,21 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	static const struct cli_unpacking how = { "unpacking", unpack, print_report, put_json };
 	const struct args *a = args;
-	const struct tsr_write_options o = cli_write_options(&a->common, a->to);
+	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
+	if (a->as && !a->only)
+		return cli_usage(cmd, "--as needs --only weights");
+	o.only_model = a->only != NULL;
+	if (a->as)
+		o.as = a->as[0] == 'b' ? TSR_BF16 : strcmp(a->as, "f16") == 0 ? TSR_F16 : TSR_F32;
+	if (tsr_directory_is_packed(a->common.operands.items[0])) {
+		if (a->only)
+			return cli_usage(cmd,
+					 "--only is for one packed file, found a directory; name "
+					 "the file in it that has the weights");
+		o.container = a->to ? o.container : TSR_CONTAINER_COUNT;
+		return cli_unpack_directory(cmd, &a->common, &o);
+	}
 	return cli_unpack(cmd, &a->common, &how, &o);
 }
 
@@ -71,12 +91,17 @@ const struct cli_cmd cmd_unpack = {
 	.details =
 		"Writes the checkpoint that a packed file was made from: names, shapes, dtypes, "
 		"order and metadata as they were, FP32 tensors decoded, everything else byte for "
-		"byte, and in a .pt the values around the tensors too. Every plane is checked "
+		"byte, and in a .pt the values around the tensors too. A packed directory becomes "
+		"the directory that it was made from. Every plane is checked "
 		"against its hash. If a lossy codec was used, the output says so in one more "
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
 		"bitsandbytes and TransformerEngine.",
-	.examples = "  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
-		    "  tersor unpack packed.safetensors -o checkpoint.pt\n",
+	.examples =
+		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
+		"  tersor unpack packed.safetensors -o checkpoint.pt\n"
+		"  tersor unpack packed.safetensors -o checkpoint/ --to dcp\n"
+		"  tersor unpack packed.safetensors -o model.safetensors --only weights --as bf16"
+		"\n",
 	.opts = opts,
 	.takes = CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.output_needed = true,

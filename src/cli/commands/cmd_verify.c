@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/coding.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -16,6 +17,9 @@ struct args {
 	struct cli_list against, max_error;
 	bool allow_nonfinite, strict;
 };
+
+/* Tensors at fault that are listed without -v. */
+#define FAULTS_SHOWN 5u
 
 #define AT(field) offsetof(struct args, field)
 
@@ -33,7 +37,7 @@ static const struct cli_opt opts[] = {
 static void print_report(const struct args *a, const struct tsr_verification *v)
 {
 	const struct tsr_checkpoint *c = v->checked;
-	uint64_t planes = 0, nbytes = 0, nonfinite = 0;
+	uint64_t planes = 0, nbytes = 0, nonfinite = 0, shown = 0;
 
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
@@ -42,11 +46,15 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 		planes += t->nplanes;
 		nbytes += tsr_tensor_stored_nbytes(c, t);
 		nonfinite += r->nonfinite;
-		if (!r->fault[0] && !a->common.verbose)
+		shown += r->fault[0] && !a->common.verbose;
+		if (!a->common.verbose && (!r->fault[0] || shown > FAULTS_SHOWN))
 			continue;
 		printf("%-7s %-40s %s\n", r->fault[0] ? "FAULT" : "ok",
 		       tsr_format_name(t->name, 40).text, r->fault);
 	}
+	if (shown > FAULTS_SHOWN)
+		printf("FAULT   and %" PRIu64 " more tensors (-v lists all)\n",
+		       shown - FAULTS_SHOWN);
 	printf("%s: %zu tensors, %s read\n", tsr_format_name(c->path, 40).text, c->ntensors,
 	       tsr_format_bytes((double)nbytes).text);
 	if (c->packed)
@@ -73,44 +81,89 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 		cli_json_measure(json, &r->measure);
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a,
-		       const struct tsr_verification *v)
+/* The members that describe one file. */
+static void put_file(struct tsr_text *json, const struct tsr_verification *v)
 {
 	const struct tsr_checkpoint *c = v->checked;
-	struct tsr_text json = { 0 };
 
-	cli_json_begin(&json, cmd);
-	tsr_json_put_string(&json, "file", c->path);
-	tsr_json_put_string(&json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
-	tsr_json_put_u64(&json, "checksums", v->nchecksums);
-	tsr_json_put_u64(&json, "unchecked", c->nunchecked);
-	tsr_json_put_bool(&json, "hashes_checked", c->packed);
-	tsr_json_put_u64(&json, "faults", v->nfaults);
-	cli_json_tensors(&json, c, put_tensor, v);
-	return cli_json_end(&json, &a->common);
+	tsr_json_put_string(json, "file", c->path);
+	tsr_json_put_string(json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
+	tsr_json_put_u64(json, "checksums", v->nchecksums);
+	tsr_json_put_u64(json, "unchecked", c->nunchecked);
+	tsr_json_put_bool(json, "hashes_checked", c->packed);
+	tsr_json_put_u64(json, "faults", v->nfaults);
+	cli_json_tensors(json, c, put_tensor, v);
 }
 
-static int verify(const struct cli_cmd *cmd, const struct args *a,
-		  const struct tsr_verify_options *o)
+/* Of several files one that could not be read has an error instead. */
+static void put_one_of_several(struct tsr_text *json, const char *path,
+			       const struct tsr_verification *v, const struct tsr_err *err)
+{
+	tsr_json_open(json, NULL, '{');
+	if (v) {
+		put_file(json, v);
+	} else {
+		tsr_json_put_string(json, "file", path);
+		tsr_json_put_string(json, "error", err->msg);
+	}
+	tsr_json_close(json, '}');
+}
+
+/* Verify one file; *status_ret becomes the worst so far.  False if none is to follow. */
+static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const char *path,
+		       const struct tsr_verify_options *o, struct tsr_text *json, int *status_ret)
 {
 	struct tsr_verification *v = NULL;
 	struct tsr_err err = { 0 };
 	enum tsr_status verified;
 	struct cli_work work;
-	int status = CLI_OK;
+	int status = cli_work_open(&work, cmd, &a->common, "verifying");
 
-	CLI_TRY(cli_work_open(&work, cmd, &a->common, "verifying"));
-	verified = tsr_verify(a->common.operands.items[0], o, &work.run, &v, &err);
+	if (status != CLI_OK) {
+		*status_ret = status;
+		return false;
+	}
+	verified = tsr_verify(path, o, &work.run, &v, &err);
 	cli_work_end(&work);
-	if (!v)
-		return cli_error(&err);
-	cli_warn_notes(&a->common, v->checked);
-	if (cli_wants_text(&a->common))
+	/* What is wrong as a whole comes before the tensors. */
+	if (verified != TSR_OK)
+		status = cli_error(&err);
+	if (v)
+		cli_warn_notes(&a->common, v->checked);
+	if (v && cli_wants_text(&a->common))
 		print_report(a, v);
-	if (a->common.json.given)
-		status = report_json(cmd, a, v);
+	if (a->common.json.given && a->common.operands.n > 1)
+		put_one_of_several(json, path, v, &err);
+	else if (a->common.json.given && v)
+		put_file(json, v);
+	*status_ret = status > *status_ret ? status : *status_ret;
+	/* Without a verification nothing of a single file is reported. */
+	if (!v && a->common.operands.n == 1)
+		return false;
 	tsr_verification_free(v);
-	return verified == TSR_OK ? status : cli_error(&err);
+	return !cli_signal();
+}
+
+static int verify(const struct cli_cmd *cmd, const struct args *a,
+		  const struct tsr_verify_options *o)
+{
+	const struct cli_list *files = &a->common.operands;
+	struct tsr_text json = { 0 };
+	int status = CLI_OK, reported = CLI_OK;
+	bool ok = true;
+
+	cli_json_begin(&json, cmd);
+	if (files->n > 1)
+		tsr_json_open(&json, "files", '[');
+	for (unsigned i = 0; i < files->n && ok; i++)
+		ok = verify_one(cmd, a, files->items[i], o, &json, &status);
+	if (files->n > 1)
+		tsr_json_close(&json, ']');
+	if (a->common.json.given && ok)
+		reported = cli_json_end(&json, &a->common);
+	else
+		tsr_text_free(&json);
+	return status == CLI_OK ? reported : status;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -131,24 +184,37 @@ static int run(const struct cli_cmd *cmd, void *args)
 	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	if (o.nbounds && !o.nagainst)
 		return cli_usage(cmd, "--max-error needs --against");
+	if (o.nagainst && a->common.operands.n > 1)
+		return cli_usage(cmd, "--against is for one file; found %u", a->common.operands.n);
+	for (unsigned i = 0; i < a->common.operands.n; i++) {
+		if (!tsr_directory_is_packed(a->common.operands.items[i]))
+			continue;
+		if (a->common.operands.n > 1)
+			return cli_usage(cmd, "%s is a packed directory, which is verified alone",
+					 a->common.operands.items[i]);
+		return cli_verify_directory(cmd, &a->common, &o);
+	}
 	return verify(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_verify = {
 	.name = "verify",
-	.summary = "check a file's structure, hashes and values",
-	.operands = "IN",
-	.details = "Reads all of a file and checks what can be checked: its structure, in a packed "
-		   "file the header's checksum and the hash of every plane, in a .pt or .npz the "
-		   "CRC-32 of every record. Reports NaN and infinite values. With --against also "
-		   "checks that raw tensors equal the original's byte for byte and that errors are "
-		   "the recorded ones.",
+	.summary = "check the structure, hashes and values of files",
+	.operands = "IN...",
+	.details =
+		"Reads all of each file and checks what can be checked: its structure, in a packed "
+		"file the header's checksum and the hash of every plane, in a .pt or .npz the "
+		"CRC-32 of every record. Reports NaN and infinite values. With --against also "
+		"checks that raw tensors equal the original's byte for byte and that errors are "
+		"the recorded ones. Of several files the exit status is the worst. Of a packed "
+		"directory every file is checked, and missing and additional ones are named.",
 	.examples = "  tersor verify packed.safetensors\n"
+		    "  tersor verify packed.safetensors checkpoint.pt\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
 	.opts = opts,
 	.takes = CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.operands_min = 1,
-	.operands_max = 1,
+	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

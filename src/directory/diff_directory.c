@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparing two directories file by file, either of which may be packed. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/option_size.h"
+#include "container/containers.h"
+#include "directory/by_file.h"
+#include "directory/stored.h"
+#include "io/dir.h"
+
+/* One of the two directories: entries of what was packed, or of what is there. */
+struct side {
+	const char *path;
+	struct tsr_directory *d;
+};
+
+struct diffing {
+	struct side a, b;
+	struct tsr_directory *result;
+	const struct tsr_diff_options *options;
+	struct tsr_directory_watch watch;
+	struct tsr_by_file by_file;
+	struct tsr_err *err;
+};
+
+/* --- The two sides ---------------------------------------------------------------------------- */
+
+/* A directory that is not packed, as if each of its files were a copy. */
+static enum tsr_status list_plain(const char *path, const struct tsr_nodes *nodes,
+				  struct tsr_directory **ret, struct tsr_err *err)
+{
+	TSR_TRY(tsr_directory_new(path, nodes->n, ret, err));
+	for (size_t i = 0; i < nodes->n; i++) {
+		struct tsr_directory *d = *ret;
+		struct tsr_directory_entry *e = &d->entries[d->n++];
+
+		e->path = tsr_directory_join(d, nodes->list[i].path, "");
+		e->as = nodes->list[i].is_directory ? TSR_STORED_DIRECTORY : TSR_STORED_COPY;
+		e->nbytes = nodes->list[i].nbytes;
+		e->stored_nbytes = e->nbytes;
+		if (!e->path)
+			return tsr_directory_nomem(d, err);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status open_side(struct side *s, const char *path, bool follow, struct tsr_err *err)
+{
+	struct tsr_nodes nodes = { 0 };
+	enum tsr_status status;
+
+	s->path = path;
+	if (!tsr_dir_is(path))
+		return tsr_fail(err, TSR_E_USAGE, "%s: is not a directory", path);
+	if (tsr_directory_is_packed(path))
+		return tsr_directory_open(path, &s->d, err);
+	TSR_TRY(tsr_nodes_list(path, follow, &nodes, err));
+	status = list_plain(path, &nodes, &s->d, err);
+	tsr_nodes_free(&nodes);
+	return status;
+}
+
+/* The file to open for an entry, to be freed. */
+static char *file_of(const struct side *s, const struct tsr_directory_entry *e)
+{
+	return tsr_path_join(s->path,
+			     e->as == TSR_STORED_PACKED ? tsr_opened_file(e)->path : e->path);
+}
+
+/* --- One file --------------------------------------------------------------------------------- */
+
+static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_entry *e,
+				       const char *a, const char *b)
+{
+	struct tsr_comparison *c = NULL;
+	enum tsr_status status = TSR_OK;
+	uint64_t n;
+
+	TSR_TRY(tsr_diff(&a, 1, &b, 1, d->options, tsr_by_file_run(&d->by_file), &c, d->err));
+	if (d->watch.compared)
+		d->watch.compared(d->watch.ctx, e, c);
+	n = tsr_comparison_nexceeding(c);
+	if (n)
+		status = tsr_directory_fault(d->result, e, d->err,
+					     "%" PRIu64 " of %zu tensors differ", n,
+					     tsr_comparison_ntensors(c));
+	tsr_comparison_free(c);
+	return status;
+}
+
+static enum tsr_status probe(const struct diffing *d, const struct side *s, const char *path,
+			     bool *ret)
+{
+	const struct tsr_place_in at = { s->path, path, tsr_opens_links(d->options->open) };
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_open_below(&at, &f, d->err));
+	status = tsr_container_probe(f, ret, d->err);
+	tsr_file_close(f);
+	return status;
+}
+
+/* Whether the bytes are equal, and if not, whether the files can hold tensors. */
+static enum tsr_status compare_bytes(struct diffing *d, const char *path, bool *same, bool *tensors)
+{
+	const bool follow = tsr_opens_links(d->options->open);
+	const struct tsr_place_in a = { d->a.path, path, follow }, b = { d->b.path, path, follow };
+	struct tsr_stored_file in_a = { 0 }, in_b = { 0 };
+
+	TSR_TRY(tsr_copy_file(&d->by_file, &a, NULL, &in_a, d->err));
+	TSR_TRY(tsr_copy_file(&d->by_file, &b, NULL, &in_b, d->err));
+	*same = in_a.nbytes == in_b.nbytes && in_a.hash == in_b.hash;
+	*tensors = false;
+	if (*same)
+		return TSR_OK;
+	TSR_TRY(probe(d, &d->a, path, tensors));
+	return *tensors ? probe(d, &d->b, path, tensors) : TSR_OK;
+}
+
+static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_entry *e,
+				     const struct tsr_directory_entry *a,
+				     const struct tsr_directory_entry *b)
+{
+	const bool packed = a->as == TSR_STORED_PACKED || b->as == TSR_STORED_PACKED;
+	bool same = false, tensors = true;
+	char *file_a, *file_b;
+	enum tsr_status status;
+
+	if (!packed)
+		TSR_TRY(compare_bytes(d, e->path, &same, &tensors));
+	if (same)
+		return TSR_OK;
+	if (!tensors)
+		return tsr_directory_fault(d->result, e, d->err, "bytes differ");
+	file_a = file_of(&d->a, a);
+	file_b = file_of(&d->b, b);
+	if (!file_a || !file_b)
+		status = tsr_fail_nomem(d->err, e->path);
+	else
+		status = compare_tensors(d, e, file_a, file_b);
+	free(file_a);
+	free(file_b);
+	/* What cannot be read as tensors can still differ in its bytes. */
+	if (status == TSR_E_UNSUPPORTED && !packed)
+		return tsr_directory_fault(d->result, e, d->err, "bytes differ");
+	return status;
+}
+
+static enum tsr_status compare_entry(struct diffing *d, const struct tsr_directory_entry *a,
+				     const struct tsr_directory_entry *b)
+{
+	struct tsr_directory_entry *e = &d->result->entries[d->result->n];
+	const struct tsr_directory_entry *one = a ? a : b;
+
+	*e = (struct tsr_directory_entry){ .as = one->as, .nbytes = one->nbytes };
+	e->path = tsr_directory_join(d->result, one->path, "");
+	if (!e->path)
+		return tsr_directory_nomem(d->result, d->err);
+	d->result->n++;
+	TSR_TRY(tsr_by_file_next(&d->by_file, one->nbytes, d->err));
+	if (!a || !b)
+		return tsr_directory_fault(d->result, e, d->err, "only in %s", a ? "A" : "B");
+	if ((a->as == TSR_STORED_DIRECTORY) != (b->as == TSR_STORED_DIRECTORY))
+		return tsr_directory_fault(d->result, e, d->err, "a directory in %s only",
+					   a->as == TSR_STORED_DIRECTORY ? "A" : "B");
+	return a->as == TSR_STORED_DIRECTORY ? TSR_OK : compare_files(d, e, a, b);
+}
+
+/* --- The directories -------------------------------------------------------------------------- */
+
+static enum tsr_status compare_all(struct diffing *d, const struct tsr_run *run)
+{
+	const struct tsr_directory *a = d->a.d, *b = d->b.d;
+	uint64_t total = 0;
+	size_t i = 0, j = 0;
+
+	TSR_TRY(tsr_directory_new(d->a.path, a->n + b->n, &d->result, d->err));
+	for (size_t k = 0; k < a->n; k++)
+		total += a->entries[k].nbytes;
+	tsr_by_file_start(&d->by_file, run, d->a.path, total);
+	while (i < a->n || j < b->n) {
+		const int order = i == a->n   ? 1
+				  : j == b->n ? -1
+					      : strcmp(a->entries[i].path, b->entries[j].path);
+
+		TSR_TRY(compare_entry(d, order <= 0 ? &a->entries[i] : NULL,
+				      order >= 0 ? &b->entries[j] : NULL));
+		i += order <= 0;
+		j += order >= 0;
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_diff_directory(const char *a, const char *b,
+				   const struct tsr_diff_options *options,
+				   const struct tsr_directory_watch *watch,
+				   const struct tsr_run *run, struct tsr_directory **ret,
+				   struct tsr_err *err)
+{
+	struct tsr_diff_options o = tsr_diff_defaults();
+	struct diffing d = { .options = &o, .watch = { .size = sizeof(d.watch) }, .err = err };
+	enum tsr_status status;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_options_take(&d.watch, watch, err));
+	status = open_side(&d.a, a, tsr_opens_links(o.open), err);
+	if (status == TSR_OK)
+		status = open_side(&d.b, b, tsr_opens_links(o.open), err);
+	if (status == TSR_OK)
+		status = compare_all(&d, run);
+	tsr_directory_close(d.a.d);
+	tsr_directory_close(d.b.d);
+	if (status == TSR_OK)
+		*ret = d.result;
+	else
+		tsr_directory_close(d.result);
+	return status;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The directory that packing or unpacking one makes. */
+#ifndef TSR_DIRECTORY_DIR_TARGET_H
+#define TSR_DIRECTORY_DIR_TARGET_H
+
+#include "directory/directory_data.h"
+#include "io/dir_output.h"
+
+/* See tsr_outdir_create(). */
+struct tsr_dir_target {
+	const char *path, *marker;
+	bool force;
+};
+
+/* Whether the directory can be made: it is apart from what is read, and there is room. */
+enum tsr_status tsr_dir_check_target(const struct tsr_directory *input,
+				     const struct tsr_dir_target *target, uint64_t nbytes,
+				     struct tsr_err *err);
+
+/* Start it.  Only its owner can look into it before it is published. */
+enum tsr_status tsr_dir_start(const struct tsr_dir_target *target, struct tsr_outdir **ret,
+			      struct tsr_err *err);
+
+/*
+ * End it: publish it with the permissions of @d and its directories, or remove it if @status is not
+ * TSR_OK, which is then returned.
+ */
+enum tsr_status tsr_dir_end(const struct tsr_directory *d, struct tsr_outdir *made,
+			    enum tsr_status status, struct tsr_err *err);
+
+#endif

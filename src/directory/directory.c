@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a user of the library sees of a packed directory. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/utf8.h"
+#include "directory/directory_data.h"
+#include "io/dir.h"
+#include "io/file.h"
+#include "torch/dcp.h"
+
+/* Memory that the paths, entries and reasons of one directory may take. */
+#define ARENA_NBYTES_MAX (UINT64_C(1) << 30)
+
+const char *tsr_stored_as_name(enum tsr_stored_as as)
+{
+	static const char *const names[] = { [TSR_STORED_DIRECTORY] = "directory",
+					     [TSR_STORED_COPY] = "copied",
+					     [TSR_STORED_PACKED] = "packed" };
+
+	return names[as];
+}
+
+enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directory **ret,
+				  struct tsr_err *err)
+{
+	struct tsr_directory *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return tsr_fail_nomem(err, path);
+	d->arena = tsr_arena_new(ARENA_NBYTES_MAX);
+	d->path = d->arena ? tsr_arena_copy(d->arena, path, strlen(path)) : NULL;
+	d->entries = d->path ? tsr_arena_alloc(d->arena, (n + 1) * sizeof(*d->entries)) : NULL;
+	if (!d->entries) {
+		tsr_directory_close(d);
+		return tsr_fail_nomem(err, path);
+	}
+	*ret = d;
+	return TSR_OK;
+}
+
+void tsr_directory_close(struct tsr_directory *d)
+{
+	if (!d)
+		return;
+	tsr_arena_free(d->arena);
+	free(d);
+}
+
+static const char *put_text(struct tsr_directory *d, const char *fmt, va_list ap)
+{
+	char text[TSR_ERR_MAX];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	return tsr_arena_copy(d->arena, text, strlen(text));
+}
+
+const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
+{
+	const char *text;
+	va_list ap;
+
+	va_start(ap, fmt);
+	text = put_text(d, fmt, ap);
+	va_end(ap);
+	return text;
+}
+
+const char *tsr_directory_join(struct tsr_directory *d, const char *a, const char *b)
+{
+	const size_t na = strlen(a), nb = strlen(b);
+	char *text = tsr_arena_alloc(d->arena, na + nb + 1);
+
+	if (text) {
+		memcpy(text, a, na);
+		memcpy(text + na, b, nb + 1);
+	}
+	return text;
+}
+
+enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_err *err)
+{
+	if (!tsr_arena_full(d->arena))
+		return tsr_fail_nomem(err, d->path);
+	return tsr_fail(err, TSR_E_LIMIT, "%s: its list of files needs more memory than the limit",
+			d->path);
+}
+
+enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err)
+{
+	if (!doubt)
+		return TSR_OK;
+	return tsr_fail(
+		err, TSR_E_DURABILITY,
+		"%s: published and complete, but may not survive a power cut: cannot sync a "
+		"directory in it",
+		out);
+}
+
+enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
+				    struct tsr_err *err, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (e->fault)
+		return TSR_OK;
+	va_start(ap, fmt);
+	e->fault = put_text(d, fmt, ap);
+	va_end(ap);
+	if (!e->fault)
+		return tsr_directory_nomem(d, err);
+	d->nfaults++;
+	return TSR_OK;
+}
+
+static int by_path(const void *va, const void *vb)
+{
+	const struct tsr_directory_entry *a = va, *b = vb;
+
+	return strcmp(a->path, b->path);
+}
+
+struct tsr_directory_entry *tsr_directory_find(const struct tsr_directory *d, const char *path)
+{
+	const struct tsr_directory_entry key = { .path = path };
+
+	return d->n ? bsearch(&key, d->entries, d->n, sizeof(key), by_path) : NULL;
+}
+
+bool tsr_directory_path_is_valid(const char *path)
+{
+	char name[TSR_FILE_NAME_MAX + 1];
+	size_t depth = 0;
+
+	if (strlen(path) > TSR_NODE_PATH_MAX || !tsr_utf8_is_string(path, strlen(path)))
+		return false;
+	for (const char *at = path;; at++) {
+		const size_t n = strcspn(at, "/");
+
+		if (n > TSR_FILE_NAME_MAX || depth++ > TSR_NODES_DEPTH_MAX)
+			return false;
+		memcpy(name, at, n);
+		name[n] = '\0';
+		if (!tsr_dir_is_name(name))
+			return false;
+		at += n;
+		if (!*at)
+			return true;
+	}
+}
+
+bool tsr_directory_is_packed(const char *path)
+{
+	char *file = tsr_dir_is(path) ? tsr_path_join(path, TSR_DIRECTORY_INDEX) : NULL;
+	const bool is = file && tsr_dir_has(file);
+
+	free(file);
+	return is;
+}
+
+bool tsr_directory_is_dcp(const char *path)
+{
+	return tsr_dir_is(path) && tsr_dcp_looks_like(path);
+}
+
+size_t tsr_directory_nentries(const struct tsr_directory *d)
+{
+	return d->n;
+}
+
+const struct tsr_directory_entry *tsr_directory_entry(const struct tsr_directory *d, size_t index)
+{
+	return index < d->n ? &d->entries[index] : NULL;
+}
+
+const char *tsr_directory_path(const struct tsr_directory *d)
+{
+	return d->path;
+}
+
+uint64_t tsr_directory_index_nbytes(const struct tsr_directory *d)
+{
+	return d->index_nbytes;
+}
+
+size_t tsr_directory_nfaults(const struct tsr_directory *d)
+{
+	return d->nfaults;
+}
+
+const char *tsr_directory_remark(const struct tsr_directory *d)
+{
+	return d->remark;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A packed directory in memory, and its index file. */
+#ifndef TSR_DIRECTORY_DIRECTORY_DATA_H
+#define TSR_DIRECTORY_DIRECTORY_DATA_H
+
+#include "base/arena.h"
+#include "io/node_list.h"
+#include "tersor/directory.h"
+
+/* A packed file is called as its source and this. */
+#define TSR_DIRECTORY_SUFFIX ".tersor"
+
+/* Limits on an index: its text, the JSON values in it, the files of an entry, a reason. */
+#define TSR_DIRECTORY_INDEX_NBYTES_MAX (UINT64_C(64) << 20)
+#define TSR_DIRECTORY_VALUES_MAX 4000000u
+#define TSR_DIRECTORY_STORED_MAX 2u
+#define TSR_DIRECTORY_REASON_MAX 1024u
+
+/* Sorted by path. */
+struct tsr_directory {
+	struct tsr_arena *arena;
+	const char *path;
+	struct tsr_directory_entry *entries;
+	size_t n;
+	unsigned mode; /* permissions of the directory itself */
+	uint64_t index_nbytes;
+	size_t nfaults;
+	const char *remark;
+};
+
+/* An empty one, with room for @n entries. */
+enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directory **ret,
+				  struct tsr_err *err);
+
+/* A text that lives as long as the directory; NULL when out of memory. */
+const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The same of two texts of any length, one behind the other. */
+const char *tsr_directory_join(struct tsr_directory *d, const char *a, const char *b);
+
+/* The failure of an allocation from its arena. */
+enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_err *err);
+
+/* The entry with this path, or NULL. */
+struct tsr_directory_entry *tsr_directory_find(const struct tsr_directory *d, const char *path);
+
+/* Note what is wrong with an entry, once. */
+enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
+				    struct tsr_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* Whether a path below a directory can be in an index: names without special meaning, in UTF-8. */
+bool tsr_directory_path_is_valid(const char *path);
+
+/* TSR_E_DURABILITY if there is a @doubt about the directory @out, which is complete. */
+enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err);
+
+/* --- The index file --------------------------------------------------------------------------- */
+
+/* Write the index of @d into the directory @out; sets d->index_nbytes. */
+enum tsr_status tsr_directory_write_index(struct tsr_directory *d, const char *out,
+					  struct tsr_err *err);
+
+/* Bytes that the index will have. */
+enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_err *err);
+
+#endif

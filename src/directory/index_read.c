@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading the index of a packed directory (docs/format.md), every byte of it untrusted. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "directory/directory_index.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "text/json.h"
+
+#define CHECK_LEAD ",\"check\":\""
+
+/* An index that is being read. */
+struct reading {
+	struct tsr_directory *d;
+	const char *file;
+	const char *entry; /* its path, or NULL */
+	struct tsr_err *err;
+};
+
+static enum tsr_status wrong(struct reading *r, const char *member, const char *expected)
+{
+	return tsr_fail(r->err, TSR_E_FORMAT, "%s: %s%.200s%s%s: expected %s", r->file,
+			r->entry ? "entry " : "", r->entry ? r->entry : "", r->entry ? ": " : "",
+			member, expected);
+}
+
+/* --- Values ----------------------------------------------------------------------------------- */
+
+/* Every member of an object is one of @known, a list that NULL ends. */
+static enum tsr_status check_members(struct reading *r, const struct tsr_json *v,
+				     const char *const *known)
+{
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
+		size_t i = 0;
+
+		while (known[i] && strcmp(known[i], tsr_json_key(v)) != 0)
+			i++;
+		if (!known[i])
+			return tsr_fail(r->err, TSR_E_FORMAT, "%s: found the unknown member %.60s",
+					r->file, tsr_json_key(v));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_mode(struct reading *r, const struct tsr_json *v, unsigned *ret)
+{
+	const char *text = tsr_json_string(v);
+
+	if (!text || strlen(text) != 4 || strspn(text, "01234567") != 4 || *text != '0')
+		return wrong(r, "mode", "four octal digits from 0000 to 0777");
+	*ret = (unsigned)strtoul(text, NULL, 8);
+	return TSR_OK;
+}
+
+static enum tsr_status read_hex(struct reading *r, const char *member, const struct tsr_json *v,
+				uint64_t *ret)
+{
+	const char *text = tsr_json_string(v);
+
+	if (!text || strlen(text) != TSR_INDEX_HEX ||
+	    strspn(text, "0123456789abcdef") != TSR_INDEX_HEX)
+		return wrong(r, member, "16 hexadecimal digits");
+	*ret = strtoull(text, NULL, 16);
+	return TSR_OK;
+}
+
+static const char *copy(struct reading *r, const char *text)
+{
+	return tsr_arena_copy(r->d->arena, text, strlen(text));
+}
+
+static enum tsr_status read_path(struct reading *r, const struct tsr_json *v, const char **ret)
+{
+	const char *text = tsr_json_string(v);
+
+	if (!text || !tsr_directory_path_is_valid(text))
+		return wrong(
+			r, "path",
+			"names joined by slashes, below the directory and none of them special");
+	*ret = copy(r, text);
+	return *ret ? TSR_OK : tsr_directory_nomem(r->d, r->err);
+}
+
+/* --- Entries ---------------------------------------------------------------------------------- */
+
+/* The names that a packed file of an entry can have. */
+static bool is_name_of(const struct tsr_directory_entry *e, const char *path)
+{
+	const size_t n = strlen(e->path);
+
+	return strncmp(path, e->path, n) == 0 &&
+	       (!path[n] || strcmp(path + n, TSR_DIRECTORY_SUFFIX) == 0);
+}
+
+static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
+				   struct tsr_directory_entry *e, struct tsr_stored_file *f)
+{
+	static const char *const known[] = { "path", "nbytes", "header", NULL };
+
+	if (tsr_json_type(v) != TSR_JSON_OBJECT)
+		return wrong(r, "files", "objects");
+	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(read_path(r, tsr_json_get(v, "path"), &f->path));
+	if (!is_name_of(e, f->path) || (e->nstored && strcmp(e->stored[0].path, f->path) == 0))
+		return wrong(r, "files",
+			     "the entry's path with " TSR_DIRECTORY_SUFFIX
+			     " or without, each once");
+	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &f->nbytes))
+		return wrong(r, "files: nbytes", "a size in bytes");
+	TSR_TRY(read_hex(r, "files: header", tsr_json_get(v, "header"), &f->hash));
+	e->stored_nbytes += f->nbytes;
+	return TSR_OK;
+}
+
+static bool find_kind(const char *name, enum tsr_container *ret)
+{
+	for (unsigned i = 0; name && i < TSR_CONTAINER_COUNT; i++) {
+		*ret = (enum tsr_container)i;
+		if (i != TSR_CONTAINER_DCP && strcmp(tsr_container_name(*ret), name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
+				   struct tsr_directory_entry *e)
+{
+	static const char *const known[] = { "path", "as",	   "mode",  "nbytes",
+					     "kind", "generation", "files", NULL };
+	const struct tsr_json *files = tsr_json_get(v, "files");
+	struct tsr_stored_file *stored;
+	uint64_t generation;
+
+	TSR_TRY(check_members(r, v, known));
+	if (!find_kind(tsr_json_string(tsr_json_get(v, "kind")), &e->container))
+		return wrong(r, "kind", "safetensors, pt, npz or npy");
+	if (!tsr_json_u64(tsr_json_get(v, "generation"), &generation) || generation > UINT32_MAX)
+		return wrong(r, "generation", "a number of lossy generations");
+	e->generation = (unsigned)generation;
+	if (!files || tsr_json_type(files) != TSR_JSON_ARRAY || !tsr_json_first(files))
+		return wrong(r, "files", "a list of files");
+	stored = tsr_arena_alloc(r->d->arena, TSR_DIRECTORY_STORED_MAX * sizeof(*stored));
+	if (!stored)
+		return tsr_directory_nomem(r->d, r->err);
+	e->stored = stored;
+	for (files = tsr_json_first(files); files; files = tsr_json_next(files)) {
+		if (e->nstored == TSR_DIRECTORY_STORED_MAX)
+			return wrong(r, "files", "at most 2");
+		TSR_TRY(read_stored(r, files, e, &stored[e->nstored]));
+		e->nstored++;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
+				 struct tsr_directory_entry *e)
+{
+	static const char *const known[] = {
+		"path", "as", "mode", "nbytes", "xxh3", "reason", NULL
+	};
+	const struct tsr_json *reason = tsr_json_get(v, "reason");
+	struct tsr_stored_file *stored = tsr_arena_alloc(r->d->arena, sizeof(*stored));
+
+	if (!stored)
+		return tsr_directory_nomem(r->d, r->err);
+	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(read_hex(r, "xxh3", tsr_json_get(v, "xxh3"), &stored->hash));
+	stored->path = e->path;
+	stored->nbytes = e->nbytes;
+	e->stored = stored;
+	e->nstored = 1;
+	e->stored_nbytes = e->nbytes;
+	if (!reason)
+		return TSR_OK;
+	if (!tsr_json_string(reason) || strlen(tsr_json_string(reason)) > TSR_DIRECTORY_REASON_MAX)
+		return wrong(r, "reason", "a text of at most 1024 bytes");
+	e->reason = copy(r, tsr_json_string(reason));
+	return e->reason ? TSR_OK : tsr_directory_nomem(r->d, r->err);
+}
+
+/* The directory that an entry is in is an entry before it. */
+static enum tsr_status check_parent(struct reading *r, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	const struct tsr_directory_entry *parent;
+	char *name;
+
+	if (!slash)
+		return TSR_OK;
+	name = strndup(path, (size_t)(slash - path));
+	if (!name)
+		return tsr_fail_nomem(r->err, r->file);
+	parent = tsr_directory_find(r->d, name);
+	free(name);
+	if (!parent || parent->as != TSR_STORED_DIRECTORY)
+		return wrong(r, "path", "one in a directory that is an entry before it");
+	return TSR_OK;
+}
+
+static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
+{
+	static const char *const known[] = { "path", "as", "mode", NULL };
+	struct tsr_directory_entry *e = &r->d->entries[r->d->n];
+	const char *as;
+
+	r->entry = NULL;
+	if (tsr_json_type(v) != TSR_JSON_OBJECT)
+		return wrong(r, "entries", "objects");
+	TSR_TRY(read_path(r, tsr_json_get(v, "path"), &e->path));
+	r->entry = e->path;
+	if (r->d->n && strcmp(e[-1].path, e->path) >= 0)
+		return wrong(r, "path", "each path once, sorted by bytes");
+	if (strcmp(e->path, TSR_DIRECTORY_INDEX) == 0)
+		return wrong(r, "path", "another name than the index has");
+	TSR_TRY(check_parent(r, e->path));
+	TSR_TRY(read_mode(r, tsr_json_get(v, "mode"), &e->mode));
+	as = tsr_json_string(tsr_json_get(v, "as"));
+	r->d->n++;
+	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_DIRECTORY)) == 0) {
+		e->as = TSR_STORED_DIRECTORY;
+		return check_members(r, v, known);
+	}
+	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &e->nbytes))
+		return wrong(r, "nbytes", "a size in bytes");
+	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_COPY)) == 0) {
+		e->as = TSR_STORED_COPY;
+		return read_copy(r, v, e);
+	}
+	e->as = TSR_STORED_PACKED;
+	if (!as || strcmp(as, tsr_stored_as_name(e->as)) != 0)
+		return wrong(r, "as", "directory, copied or packed");
+	return read_packed(r, v, e);
+}
+
+/* No packed file of an entry has the name of another entry. */
+static enum tsr_status check_names(struct reading *r)
+{
+	for (size_t i = 0; i < r->d->n; i++) {
+		const struct tsr_directory_entry *e = &r->d->entries[i];
+
+		for (unsigned j = 0; j < e->nstored; j++) {
+			const struct tsr_directory_entry *other = tsr_directory_find(
+				r->d, e->stored[j].path);
+
+			r->entry = e->path;
+			if (other && other != e)
+				return wrong(r, "files", "names that are no other entry's");
+		}
+	}
+	return TSR_OK;
+}
+
+/* --- The whole -------------------------------------------------------------------------------- */
+
+static size_t count(const struct tsr_json *list)
+{
+	size_t n = 0;
+
+	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
+		n++;
+	return n;
+}
+
+static enum tsr_status read_root(const char *path, const char *file, const struct tsr_json *root,
+				 struct tsr_directory **ret, struct tsr_err *err)
+{
+	static const char *const known[] = { "tersor_directory", "tool",  "mode",
+					     "entries",		 "check", NULL };
+	struct reading r = { .file = file, .err = err };
+	const struct tsr_json *entries = tsr_json_get(root, "entries");
+	uint64_t version;
+
+	if (tsr_json_type(root) != TSR_JSON_OBJECT ||
+	    !tsr_json_u64(tsr_json_get(root, "tersor_directory"), &version))
+		return wrong(&r, "tersor_directory", "the version of a packed directory");
+	if (version != TSR_INDEX_VERSION)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: found version %" PRIu64 " of packed directories, expected %u",
+				file, version, TSR_INDEX_VERSION);
+	TSR_TRY(check_members(&r, root, known));
+	if (!tsr_json_string(tsr_json_get(root, "tool")))
+		return wrong(&r, "tool", "a text");
+	if (!entries || tsr_json_type(entries) != TSR_JSON_ARRAY)
+		return wrong(&r, "entries", "a list");
+	if (count(entries) > TSR_NODES_MAX)
+		return tsr_fail(err, TSR_E_LIMIT, "%s: has more entries than the limit of %u", file,
+				TSR_NODES_MAX);
+	TSR_TRY(tsr_directory_new(path, count(entries), ret, err));
+	r.d = *ret;
+	TSR_TRY(read_mode(&r, tsr_json_get(root, "mode"), &r.d->mode));
+	for (const struct tsr_json *v = tsr_json_first(entries); v; v = tsr_json_next(v))
+		TSR_TRY(read_entry(&r, v));
+	return check_names(&r);
+}
+
+/* The text hashes to the digits at its end, with zeros in their place. */
+static enum tsr_status check_text(const char *file, char *text, size_t nbytes, struct tsr_err *err)
+{
+	const size_t tail = TSR_INDEX_HEX + strlen(TSR_INDEX_END);
+	char found[TSR_INDEX_HEX + 1], expected[TSR_INDEX_HEX + 1];
+	char *digits;
+
+	if (nbytes < tail + strlen(CHECK_LEAD) ||
+	    memcmp(text + nbytes - strlen(TSR_INDEX_END), TSR_INDEX_END, strlen(TSR_INDEX_END)) ||
+	    memcmp(text + nbytes - tail - strlen(CHECK_LEAD), CHECK_LEAD, strlen(CHECK_LEAD)))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is no complete index of a packed directory: expected a check "
+				"at its end",
+				file);
+	digits = text + nbytes - tail;
+	snprintf(found, sizeof(found), "%.16s", digits);
+	memcpy(digits, TSR_INDEX_ZEROS, TSR_INDEX_HEX);
+	snprintf(expected, sizeof(expected), "%016" PRIx64, tsr_hash(text, nbytes, 0));
+	memcpy(digits, found, TSR_INDEX_HEX);
+	if (strcmp(found, expected) != 0)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: damaged: its hash is %s, expected %.16s",
+				file, expected, found);
+	return TSR_OK;
+}
+
+static enum tsr_status read_file(const char *path, const struct tsr_file *f,
+				 struct tsr_directory **ret, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = { .file = tsr_file_path(f),
+					      .part = "index",
+					      .max_depth = 6,
+					      .max_values = TSR_DIRECTORY_VALUES_MAX,
+					      .integers_only = true };
+	const size_t nbytes = (size_t)tsr_file_size(f);
+	struct tsr_json *root = NULL;
+	enum tsr_status status;
+	char *text = NULL;
+
+	TSR_TRY(tsr_file_load(f, TSR_DIRECTORY_INDEX_NBYTES_MAX, "an index", &text, err));
+	status = check_text(rules.file, text, nbytes, err);
+	if (status == TSR_OK)
+		status = tsr_json_parse(text, nbytes, &rules, &root, err);
+	free(text);
+	if (status == TSR_OK)
+		status = read_root(path, rules.file, root, ret, err);
+	tsr_json_free(root);
+	if (status == TSR_OK)
+		(*ret)->index_nbytes = nbytes;
+	return status;
+}
+
+enum tsr_status tsr_directory_open(const char *path, struct tsr_directory **ret,
+				   struct tsr_err *err)
+{
+	struct tsr_directory *d = NULL;
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_file_open_in(path, TSR_DIRECTORY_INDEX, false, &f, err));
+	status = read_file(path, f, &d, err);
+	tsr_file_close(f);
+	if (status != TSR_OK) {
+		tsr_directory_close(d);
+		return status;
+	}
+	*ret = d;
+	return TSR_OK;
+}

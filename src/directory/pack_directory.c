@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packing a directory: files with tensors become packed files, others are copied. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/option_size.h"
+#include "directory/plan.h"
+#include "directory/dir_target.h"
+#include "directory/stored.h"
+#include "io/dir.h"
+
+/* --- One file --------------------------------------------------------------------------------- */
+
+/* Copy the file of an entry into the directory @out. */
+static enum tsr_status copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+			    const char *out)
+{
+	const struct tsr_place_in from = { p->d->path, e->path, tsr_dir_follows(p) };
+	struct tsr_stored_file *stored = (struct tsr_stored_file *)e->stored;
+	char *to = tsr_path_join(out, e->path);
+	enum tsr_status status;
+
+	if (!to)
+		return tsr_fail_nomem(p->err, out);
+	status = tsr_copy_file(&p->by_file, &from, to, stored, p->err);
+	e->nbytes = stored->nbytes;
+	e->stored_nbytes = stored->nbytes;
+	if (status == TSR_OK)
+		status = tsr_dir_set_mode(to, e->mode, p->err);
+	free(to);
+	return status;
+}
+
+/* Give the files of a packed one the permissions of its source, and note their sizes. */
+static enum tsr_status finish_packed(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				     const char *out)
+{
+	e->stored_nbytes = 0;
+	for (unsigned i = 0; i < e->nstored; i++) {
+		struct tsr_stored_file *stored = (struct tsr_stored_file *)&e->stored[i];
+		const struct tsr_place_in at = { out, stored->path, false };
+		char *path = tsr_path_join(out, stored->path);
+		enum tsr_status status;
+
+		if (!path)
+			return tsr_fail_nomem(p->err, out);
+		status = tsr_hash_header(&at, stored, p->err);
+		if (status == TSR_OK)
+			status = tsr_dir_set_mode(path, e->mode, p->err);
+		free(path);
+		TSR_TRY(status);
+		e->stored_nbytes += stored->nbytes;
+	}
+	return TSR_OK;
+}
+
+static void remove_stored(const struct tsr_directory_entry *e, const char *out)
+{
+	for (unsigned i = 0; i < e->nstored; i++) {
+		char *path = tsr_path_join(out, e->stored[i].path);
+
+		if (path)
+			tsr_dir_remove_file(path);
+		free(path);
+	}
+}
+
+/* Keep what packing made, or copy if it turned out not to be worth it. */
+static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				    const char *out, const struct tsr_packing *packing)
+{
+	const char *reason;
+
+	e->generation = tsr_packing_generation(packing);
+	TSR_TRY(finish_packed(p, e, out));
+	reason = tsr_dir_no_gain(e, packing);
+	if (reason) {
+		remove_stored(e, out);
+		TSR_TRY(tsr_dir_plan_copy(p, e, reason));
+		TSR_TRY(copy(p, e, out));
+	}
+	if (p->watch.packed)
+		p->watch.packed(p->watch.ctx, e, packing);
+	return TSR_OK;
+}
+
+static enum tsr_status run_pack(struct tsr_dir_packing *p, const char *from, const char *to,
+				const char *weights_out, struct tsr_packing **ret)
+{
+	const struct tsr_pack_options o = tsr_dir_file_options(p, weights_out);
+	const struct tsr_run *run = tsr_by_file_run(&p->by_file);
+
+	return tsr_by_file_settle(&p->by_file, tsr_pack(&from, 1, to, &o, run, ret, p->err));
+}
+
+static enum tsr_status pack(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+			    const char *out)
+{
+	char *from = tsr_path_join(p->d->path, e->path);
+	char *to = tsr_path_join(out, tsr_opened_file(e)->path);
+	char *weights = e->nstored > 1 ? tsr_path_join(out, e->stored[0].path) : NULL;
+	struct tsr_packing *packing = NULL;
+	enum tsr_status status;
+
+	if (!from || !to || (e->nstored > 1 && !weights))
+		status = tsr_fail_nomem(p->err, out);
+	else
+		status = run_pack(p, from, to, weights, &packing);
+	if (status == TSR_OK)
+		status = keep_or_copy(p, e, out, packing);
+	tsr_packing_free(packing);
+	free(from);
+	free(to);
+	free(weights);
+	return status;
+}
+
+/* --- The directory ---------------------------------------------------------------------------- */
+
+static enum tsr_status write_entry(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				   const char *out)
+{
+	enum tsr_status status;
+	char *path;
+
+	TSR_TRY(tsr_by_file_next(&p->by_file, e->nbytes, p->err));
+	if (e->as == TSR_STORED_PACKED)
+		return pack(p, e, out);
+	if (e->as == TSR_STORED_COPY)
+		return copy(p, e, out);
+	path = tsr_path_join(out, e->path);
+	status = path ? tsr_dir_make(path, p->err) : tsr_fail_nomem(p->err, out);
+	free(path);
+	return status;
+}
+
+static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
+{
+	for (size_t i = 0; i < p->d->n; i++)
+		TSR_TRY(write_entry(p, &p->d->entries[i], out));
+	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
+	return tsr_by_file_next(&p->by_file, 0, p->err);
+}
+
+/* Bytes to read, and to write. */
+static enum tsr_status add_up(struct tsr_dir_packing *p, uint64_t *in, uint64_t *out)
+{
+	TSR_TRY(tsr_directory_measure_index(p->d, p->err));
+	*in = 0;
+	*out = p->d->index_nbytes;
+	for (size_t i = 0; i < p->d->n; i++) {
+		*in += p->d->entries[i].nbytes;
+		*out += p->d->entries[i].stored_nbytes;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status run_packing(struct tsr_dir_packing *p, const char *out,
+				   const struct tsr_run *run)
+{
+	const struct tsr_dir_target target = { out, TSR_DIRECTORY_INDEX, p->options->force };
+	uint64_t nbytes_in, nbytes_out;
+	struct tsr_outdir *made = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_dir_check_target(p->d, &target, 0, p->err));
+	tsr_by_file_start(&p->by_file, run, p->d->path, 0);
+	TSR_TRY(tsr_dir_plan(p));
+	TSR_TRY(add_up(p, &nbytes_in, &nbytes_out));
+	TSR_TRY(tsr_dir_check_target(p->d, &target, nbytes_out, p->err));
+	if (p->options->dry_run)
+		return TSR_OK;
+	tsr_by_file_start(&p->by_file, run, p->d->path, nbytes_in);
+	TSR_TRY(tsr_dir_start(&target, &made, p->err));
+	status = write_all(p, tsr_outdir_path(made));
+	return tsr_dir_end(p->d, made, status, p->err);
+}
+
+static enum tsr_status check_input(const char *path, const struct tsr_pack_options *o,
+				   struct tsr_err *err)
+{
+	if (!tsr_dir_is(path))
+		return tsr_fail(err, TSR_E_USAGE, "%s: is not a directory", path);
+	if (o->max_shard_nbytes)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: files of a packed directory are not split into shards", path);
+	if (tsr_directory_is_packed(path))
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: has a file " TSR_DIRECTORY_INDEX
+				", so it is a packed directory already",
+				path);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_pack_directory(const char *path, const char *out,
+				   const struct tsr_pack_options *options,
+				   const struct tsr_directory_watch *watch,
+				   const struct tsr_run *run, struct tsr_directory **ret,
+				   struct tsr_err *err)
+{
+	struct tsr_pack_options o = tsr_pack_defaults();
+	struct tsr_err own = { 0 };
+	struct tsr_dir_packing p = { .options = &o,
+				     .watch = { .size = sizeof(p.watch) },
+				     .err = err ? err : &own };
+	enum tsr_status status;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_options_take(&p.watch, watch, err));
+	TSR_TRY(check_input(path, &o, err));
+	TSR_TRY(tsr_nodes_list(path, tsr_dir_follows(&p), &p.nodes, err));
+	status = tsr_directory_new(path, p.nodes.n, &p.d, err);
+	if (status == TSR_OK)
+		status = tsr_node_mode(path, &p.d->mode, err);
+	if (status == TSR_OK)
+		status = run_packing(&p, out, run);
+	if (status == TSR_OK)
+		status = tsr_directory_durability(out, p.by_file.doubt, err);
+	tsr_nodes_free(&p.nodes);
+	if (status == TSR_OK || status == TSR_E_DURABILITY)
+		*ret = p.d;
+	else
+		tsr_directory_close(p.d);
+	return status;
+}

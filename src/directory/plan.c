@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is to become of each file of a directory: packed, or copied and why. */
+#include "directory/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "container/containers.h"
+#include "container/sharded.h"
+#include "io/dir.h"
+
+bool tsr_dir_follows(const struct tsr_dir_packing *p)
+{
+	return p->options->open && p->options->open->follow;
+}
+
+struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
+					     const char *weights_out)
+{
+	struct tsr_pack_options o = *p->options;
+
+	o.dry_run = false;
+	o.force = false;
+	o.weights_out = weights_out;
+	return o;
+}
+
+/*
+ * The files that packing an entry's file leaves: the packed file, which is opened to read it, and before
+ * it one under the source's own name with the narrow weights, where loaders look for a model.
+ */
+static enum tsr_status list_stored(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				   bool two)
+{
+	struct tsr_stored_file *stored = tsr_arena_alloc(p->d->arena, 2 * sizeof(*stored));
+	const char *path = tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
+
+	if (!stored || !path)
+		return tsr_directory_nomem(p->d, p->err);
+	stored[0].path = e->path;
+	stored[two ? 1 : 0].path = path;
+	e->as = TSR_STORED_PACKED;
+	e->stored = stored;
+	e->nstored = two ? 2 : 1;
+	return TSR_OK;
+}
+
+/* A model as loaders take it: safetensors with weights that are packed. */
+static bool is_model(const struct tsr_checkpoint *c)
+{
+	const struct tsr_tensor *t;
+
+	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++) {
+		if (t->kind == TSR_KIND_WEIGHT && t->coding.codec)
+			return tsr_checkpoint_container(c) == TSR_CONTAINER_SAFETENSORS;
+	}
+	return false;
+}
+
+enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				  const char *reason)
+{
+	struct tsr_stored_file *stored = tsr_arena_alloc(p->d->arena, sizeof(*stored));
+
+	if (!stored)
+		return tsr_directory_nomem(p->d, p->err);
+	*stored = (struct tsr_stored_file){ .path = e->path, .nbytes = e->nbytes };
+	e->as = TSR_STORED_COPY;
+	e->stored = stored;
+	e->nstored = 1;
+	e->stored_nbytes = e->nbytes;
+	e->generation = 0;
+	e->reason = reason;
+	return TSR_OK;
+}
+
+/* --- Which files hold tensors ----------------------------------------------------------------- */
+
+/* Files with these names hold tensors, or are damaged; others if their content shows it. */
+static bool is_named_so(const char *path)
+{
+	static const char *const ends[] = { ".safetensors", ".pt", ".pth", ".npz", ".npy" };
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		if (tsr_dir_name_ends_with(path, ends[i]))
+			return true;
+	}
+	return false;
+}
+
+static enum tsr_status holds_tensors(const struct tsr_dir_packing *p, const char *path, bool *ret)
+{
+	const struct tsr_place_in at = { p->d->path, path, tsr_dir_follows(p) };
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+	bool is_index = false;
+
+	TSR_TRY(tsr_open_below(&at, &f, p->err));
+	status = tsr_container_probe(f, ret, p->err);
+	if (status == TSR_OK && !*ret && is_named_so(path)) {
+		status = tsr_sharded_detect(f, &is_index, p->err);
+		*ret = !is_index;
+	}
+	tsr_file_close(f);
+	return status;
+}
+
+/*
+ * Directories of torch.distributed.checkpoint are one checkpoint each.  Packing them needs a writer
+ * that gives them back, so their files are copied.
+ */
+static const char *part_of_dcp(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	return tsr_dir_name_ends_with(name, ".distcp") || strcmp(name, ".metadata") == 0
+		       ? "part of a directory of torch.distributed.checkpoint, which is not packed "
+			 "inside a directory"
+		       : NULL;
+}
+
+/* Why a packed file cannot stand beside the others; NULL: it can. */
+static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
+{
+	const char *slash = strrchr(e->path, '/'), *name = slash ? slash + 1 : e->path;
+	const char *packed;
+
+	if (strlen(name) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
+		return "its name is too long to add " TSR_DIRECTORY_SUFFIX;
+	packed = tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
+	if (packed && tsr_nodes_find(&p->nodes, packed))
+		return "another file has its name with " TSR_DIRECTORY_SUFFIX;
+	return NULL;
+}
+
+/* --- What packing would give ------------------------------------------------------------------ */
+
+const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct tsr_packing *packing)
+{
+	const struct tsr_checkpoint *c = tsr_packing_source(packing);
+	const struct tsr_tensor *t;
+	size_t n = 0;
+
+	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++)
+		n += t->coding.codec != NULL;
+	if (!tsr_checkpoint_ntensors(c))
+		return "has no tensors";
+	if (c->coded)
+		return "has states that another tool compressed already";
+	if (!n)
+		return "has no weights or states to pack";
+	if (tsr_packing_nbytes(packing) >= e->nbytes)
+		return "would not become smaller";
+	return NULL;
+}
+
+/* The message of a failure without the path that it begins with. */
+static const char *reason_of(const struct tsr_dir_packing *p, const char *full)
+{
+	const char *msg = p->err->msg;
+	const size_t n = strlen(full);
+
+	if (strncmp(msg, full, n) == 0 && strncmp(msg + n, ": ", 2) == 0)
+		msg += n + 2;
+	return tsr_directory_text(p->d, "%s", msg);
+}
+
+/* Pack without writing.  *packing_ret is NULL if the file is of a kind that cannot be packed. */
+static enum tsr_status try_packing(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				   const char *full, struct tsr_packing **packing_ret)
+{
+	struct tsr_pack_options o = tsr_dir_file_options(p, NULL);
+	char *beside = tsr_path_join(p->d->path, e->stored[0].path);
+	enum tsr_status status;
+
+	if (!beside)
+		return tsr_fail_nomem(p->err, full);
+	/* Nothing is written, and nothing is there: the name only has to be one that could be. */
+	o.dry_run = true;
+	status = tsr_pack(&full, 1, beside, &o, NULL, packing_ret, p->err);
+	free(beside);
+	if (status != TSR_E_UNSUPPORTED || p->options->strict)
+		return status;
+	e->reason = reason_of(p, full);
+	return e->reason ? TSR_OK : tsr_directory_nomem(p->d, p->err);
+}
+
+/* Plan to pack the file; where that is not possible or gives nothing, to copy it. */
+static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				    const char *full)
+{
+	struct tsr_packing *packing = NULL;
+	enum tsr_status status;
+	const char *reason;
+
+	TSR_TRY(list_stored(p, e, false));
+	TSR_TRY(try_packing(p, e, full, &packing));
+	if (!packing)
+		return tsr_dir_plan_copy(p, e, e->reason);
+	e->container = tsr_checkpoint_container(tsr_packing_source(packing));
+	e->generation = tsr_packing_generation(packing);
+	e->stored_nbytes = tsr_packing_nbytes(packing);
+	reason = tsr_dir_no_gain(e, packing);
+	status = reason ? tsr_dir_plan_copy(p, e, reason)
+			: list_stored(p, e, is_model(tsr_packing_source(packing)));
+	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))
+		p->watch.packed(p->watch.ctx, e, packing);
+	tsr_packing_free(packing);
+	return status;
+}
+
+static enum tsr_status plan_file(struct tsr_dir_packing *p, struct tsr_directory_entry *e)
+{
+	const char *reason = part_of_dcp(e->path);
+	enum tsr_status status;
+	bool holds = false;
+	char *full;
+
+	if (!reason)
+		TSR_TRY(holds_tensors(p, e->path, &holds));
+	if (holds)
+		reason = no_name_for(p, e);
+	if (!holds || reason)
+		return tsr_dir_plan_copy(p, e, reason);
+	full = tsr_path_join(p->d->path, e->path);
+	status = full ? plan_packing(p, e, full) : tsr_fail_nomem(p->err, e->path);
+	free(full);
+	return status;
+}
+
+enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
+{
+	for (size_t i = 0; i < p->nodes.n; i++) {
+		const struct tsr_node *node = &p->nodes.list[i];
+		struct tsr_directory_entry *e;
+
+		if (!tsr_directory_path_is_valid(node->path))
+			return tsr_fail(p->err, TSR_E_UNSUPPORTED,
+					"%s: found the name %.200s, expected UTF-8 without "
+					"backslashes, at most %u directories deep",
+					p->d->path, node->path, TSR_NODES_DEPTH_MAX);
+		e = &p->d->entries[p->d->n++];
+		*e = (struct tsr_directory_entry){ .mode = node->mode, .nbytes = node->nbytes };
+		e->path = tsr_directory_join(p->d, node->path, "");
+		if (!e->path)
+			return tsr_directory_nomem(p->d, p->err);
+		TSR_TRY(tsr_by_file_next(&p->by_file, 0, p->err));
+		if (!node->is_directory)
+			TSR_TRY(plan_file(p, e));
+	}
+	return TSR_OK;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is to become of each file of a directory, and how. */
+#ifndef TSR_DIRECTORY_PLAN_H
+#define TSR_DIRECTORY_PLAN_H
+
+#include "directory/by_file.h"
+#include "directory/directory_data.h"
+
+/* A directory that is being packed. */
+struct tsr_dir_packing {
+	struct tsr_directory *d; /* what it is to become */
+	struct tsr_nodes nodes; /* what is in it; d->entries[i] is of node i */
+	const struct tsr_pack_options *options;
+	struct tsr_directory_watch watch;
+	struct tsr_by_file by_file;
+	struct tsr_err *err;
+};
+
+/* Make the entries: what is packed and copied, and the sizes to expect. */
+enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p);
+
+/*
+ * How the file of an entry is packed: the one place where options of a file are made.  @weights_out: the
+ * path of the first of two files, if there are two.
+ */
+struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
+					     const char *weights_out);
+
+/* Why the outcome of packing a file is not worth keeping; NULL: it is. */
+const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct tsr_packing *packing);
+
+/* Make the entry one of a copy, for @reason; NULL if it never was to be packed. */
+enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
+				  const char *reason);
+
+/* Whether files of the directory may be symbolic links. */
+bool tsr_dir_follows(const struct tsr_dir_packing *p);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files that a packed directory has for its entries. */
+#include "directory/stored.h"
+
+#include <inttypes.h>
+
+#include "base/fail.h"
+#include "directory/by_file.h"
+
+bool tsr_opens_links(const struct tsr_open_options *open)
+{
+	return open && open->follow;
+}
+
+const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *e)
+{
+	return &e->stored[e->nstored - 1];
+}
+
+static enum tsr_status check_size(const struct tsr_place_in *at, uint64_t expected,
+				  struct tsr_err *err)
+{
+	struct tsr_file *f = NULL;
+	uint64_t found;
+
+	TSR_TRY(tsr_open_below(at, &f, err));
+	found = tsr_file_size(f);
+	tsr_file_close(f);
+	if (found == expected)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT, "%s/%s: found %" PRIu64 " bytes, expected %" PRIu64,
+			at->directory, at->path, found, expected);
+}
+
+enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr_directory_entry *e,
+				 bool follow, struct tsr_err *err)
+{
+	for (unsigned i = 0; i < e->nstored; i++) {
+		const struct tsr_place_in at = { d->path, e->stored[i].path, follow };
+		struct tsr_stored_file found = { 0 };
+
+		TSR_TRY(check_size(&at, e->stored[i].nbytes, err));
+		if (e->as != TSR_STORED_PACKED)
+			continue;
+		TSR_TRY(tsr_hash_header(&at, &found, err));
+		if (found.hash != e->stored[i].hash)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s/%s: is not the file that was written here: its header "
+					"has the hash %016" PRIx64 ", expected %016" PRIx64,
+					d->path, at.path, found.hash, e->stored[i].hash);
+	}
+	return TSR_OK;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files that a packed directory has for its entries. */
+#ifndef TSR_DIRECTORY_STORED_H
+#define TSR_DIRECTORY_STORED_H
+
+#include "directory/directory_data.h"
+
+/* Whether files may be symbolic links; @open may be NULL. */
+bool tsr_opens_links(const struct tsr_open_options *open);
+
+/* The one of an entry's files that is opened to read its tensors. */
+const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *e);
+
+/*
+ * Whether the files of an entry are there with their sizes, and those of a packed one with the headers
+ * that they were written with: TSR_E_FORMAT if not.
+ */
+enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr_directory_entry *e,
+				 bool follow, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Directories that appear only when they are complete. */
+#include "io/dir_output.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "io/dir.h"
+#include "io/temporary.h"
+
+/* How deep the directories of a tree that is removed may be. */
+#define DEPTH_MAX 64u
+
+struct tsr_outdir {
+	bool force;
+	int parent_fd;
+	mode_t mode; /* of the directory that is replaced, or 0 */
+	char *path; /* the target, without slashes at its end */
+	const char *name, *marker; /* name: the last component, inside path */
+	char *temp; /* the path of the temporary directory; NULL before it exists */
+	const char *temp_name; /* its last component, inside temp */
+};
+
+/* --- Removing ------------------------------------------------------------------------------- */
+
+static int remove_tree(int parent, const char *name, unsigned depth);
+
+/* Remove what is in an open directory; -1 with errno.  Without allocations: memory may be what failed. */
+static int remove_entries(int fd, unsigned depth)
+{
+	_Alignas(struct dirent64) char entries[2048];
+	ssize_t n;
+
+	while ((n = getdents64(fd, entries, sizeof(entries))) > 0) {
+		bool removed = false;
+
+		for (ssize_t at = 0; at < n;) {
+			const struct dirent64 *entry = (const void *)(entries + at);
+
+			at += entry->d_reclen;
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+				continue;
+			if (remove_tree(fd, entry->d_name, depth) != 0)
+				return -1;
+			removed = true;
+		}
+		if (removed && lseek(fd, 0, SEEK_SET) != 0)
+			return -1;
+	}
+	return n < 0 ? -1 : 0;
+}
+
+/* Remove a file, link or directory and all in it; links are not followed.  -1 with errno. */
+static int remove_tree(int parent, const char *name, unsigned depth)
+{
+	struct stat st;
+	int fd, failed, errnum;
+
+	if (unlinkat(parent, name, 0) == 0)
+		return 0;
+	if (errno != EISDIR && errno != EPERM)
+		return -1;
+	if (depth == DEPTH_MAX) {
+		errno = ELOOP;
+		return -1;
+	}
+	/* What its owner may not enter is still the owner's. */
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+	    (st.st_mode & 0700) != 0700)
+		(void)fchmodat(parent, name, 0700, 0);
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	failed = remove_entries(fd, depth + 1);
+	errnum = errno;
+	close(fd);
+	errno = errnum;
+	return failed ? -1 : unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* --- The target ----------------------------------------------------------------------------- */
+
+/* A path without slashes at its end, to be freed. */
+static enum tsr_status trim(const char *path, char **ret, struct tsr_err *err)
+{
+	size_t n = strlen(path);
+	const char *name;
+	char *trimmed;
+
+	while (n && path[n - 1] == '/')
+		n--;
+	trimmed = strndup(path, n);
+	if (!trimmed)
+		return tsr_fail_nomem(err, path);
+	name = tsr_path_name(trimmed);
+	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+		free(trimmed);
+		return tsr_fail(err, TSR_E_IO, "%s: output has no name of its own", path);
+	}
+	*ret = trimmed;
+	return TSR_OK;
+}
+
+/* How many entries a directory has (counted to 1), and whether one is @marker. */
+static enum tsr_status look_into(const char *path, const char *marker, bool *empty_ret,
+				 bool *marked_ret, struct tsr_err *err)
+{
+	const struct dirent *entry;
+	DIR *dir = opendir(path);
+
+	if (!dir)
+		return tsr_fail_errno(err, errno, "%s: cannot open", path);
+	*empty_ret = true;
+	*marked_ret = false;
+	while ((entry = readdir(dir))) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		*empty_ret = false;
+		*marked_ret = *marked_ret || !marker || strcmp(entry->d_name, marker) == 0;
+	}
+	closedir(dir);
+	return TSR_OK;
+}
+
+/* *mode_ret: of the directory that is there, or 0. */
+static enum tsr_status check_target(const char *path, const char *marker, bool force,
+				    mode_t *mode_ret, struct tsr_err *err)
+{
+	bool empty = true, marked = false;
+	struct stat st;
+
+	*mode_ret = 0;
+	if (lstat(path, &st) != 0)
+		return errno == ENOENT ? TSR_OK
+				       : tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	if (!S_ISDIR(st.st_mode))
+		return tsr_fail(err, TSR_E_IO, "%s: output exists and is not a directory", path);
+	TSR_TRY(look_into(path, marker, &empty, &marked, err));
+	*mode_ret = st.st_mode & 07777;
+	if (empty || (force && marked))
+		return TSR_OK;
+	if (marked)
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
+	return tsr_fail(err, TSR_E_IO,
+			"%s: output exists and is a directory of other things: found no %s in it",
+			path, marker);
+}
+
+enum tsr_status tsr_outdir_check_target(const char *path, const char *marker, bool force,
+					struct tsr_err *err)
+{
+	char *trimmed = NULL;
+	enum tsr_status status;
+	int parent_fd = -1;
+	mode_t mode;
+
+	TSR_TRY(trim(path, &trimmed, err));
+	status = tsr_path_open_directory(trimmed, &parent_fd, err);
+	if (status == TSR_OK)
+		status = check_target(trimmed, marker, force, &mode, err);
+	if (parent_fd >= 0)
+		close(parent_fd);
+	free(trimmed);
+	return status;
+}
+
+enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err)
+{
+	char *dir = realpath(path, NULL), *in = realpath(input, NULL);
+	const size_t n = dir ? strlen(dir) : 0;
+	const bool inside = n && in && strncmp(in, dir, n) == 0 && (!in[n] || in[n] == '/');
+
+	free(dir);
+	free(in);
+	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is, or holds, the input %s", path,
+				 input)
+		      : TSR_OK;
+}
+
+enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input, struct tsr_err *err)
+{
+	char *trimmed = NULL, *parent, *dir, *in;
+	bool below;
+	size_t n;
+
+	TSR_TRY(trim(path, &trimmed, err));
+	parent = tsr_path_directory(trimmed);
+	free(trimmed);
+	dir = parent ? realpath(parent, NULL) : NULL;
+	in = realpath(input, NULL);
+	n = in ? strlen(in) : 0;
+	below = dir && n && strncmp(dir, in, n) == 0 && (!dir[n] || dir[n] == '/' || n == 1);
+	free(parent);
+	free(dir);
+	free(in);
+	return below ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, input)
+		     : TSR_OK;
+}
+
+enum tsr_status tsr_outdir_check_space(const char *path, uint64_t nbytes, struct tsr_err *err)
+{
+	char *trimmed = NULL;
+	enum tsr_status status;
+	struct statvfs fs;
+	int fd = -1;
+
+	TSR_TRY(trim(path, &trimmed, err));
+	status = tsr_path_open_directory(trimmed, &fd, err);
+	if (status == TSR_OK && fstatvfs(fd, &fs) == 0 && fs.f_blocks && fs.f_frsize &&
+	    nbytes / fs.f_frsize > fs.f_bavail)
+		status = tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %" PRIu64 " bytes", path,
+					nbytes);
+	if (fd >= 0)
+		close(fd);
+	free(trimmed);
+	return status;
+}
+
+/* --- Making --------------------------------------------------------------------------------- */
+
+static enum tsr_status make_temporary(struct tsr_outdir *d, struct tsr_err *err)
+{
+	const int dir_len = (int)(d->name - d->path);
+	char *name = NULL;
+	int failed;
+
+	do {
+		free(name);
+		name = NULL;
+		TSR_TRY(tsr_temporary_name(d->name, d->path, &name, err));
+		failed = mkdirat(d->parent_fd, name, 0777);
+	} while (failed && errno == EEXIST);
+	if (failed) {
+		tsr_fail_errno(err, errno, "%s: cannot create a directory beside it", d->path);
+		free(name);
+		return TSR_E_IO;
+	}
+	if (asprintf(&d->temp, "%.*s%s", dir_len, d->path, name) < 0) {
+		d->temp = NULL;
+		unlinkat(d->parent_fd, name, AT_REMOVEDIR);
+		free(name);
+		return tsr_fail_nomem(err, d->path);
+	}
+	free(name);
+	d->temp_name = d->temp + dir_len;
+	return TSR_OK;
+}
+
+static enum tsr_status start(struct tsr_outdir *d, const char *path, struct tsr_err *err)
+{
+	TSR_TRY(trim(path, &d->path, err));
+	d->name = tsr_path_name(d->path);
+	TSR_TRY(tsr_path_open_directory(d->path, &d->parent_fd, err));
+	TSR_TRY(check_target(d->path, d->marker, d->force, &d->mode, err));
+	return make_temporary(d, err);
+}
+
+enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool force,
+				  struct tsr_outdir **ret, struct tsr_err *err)
+{
+	struct tsr_outdir *d = calloc(1, sizeof(*d));
+	enum tsr_status status;
+
+	if (!d)
+		return tsr_fail_nomem(err, path);
+	*d = (struct tsr_outdir){ .force = force, .parent_fd = -1, .marker = marker };
+	status = start(d, path, err);
+	if (status == TSR_OK)
+		*ret = d;
+	else
+		tsr_outdir_discard(d);
+	return status;
+}
+
+const char *tsr_outdir_path(const struct tsr_outdir *d)
+{
+	return d->temp;
+}
+
+/* Sync the directory at @path, to which an entry was added. */
+static enum tsr_status sync_directory(const struct tsr_outdir *d, const char *path,
+				      struct tsr_err *err)
+{
+	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const int failed = fd < 0 ? -1 : tsr_temporary_sync(fd);
+	const int errnum = errno;
+
+	if (fd >= 0)
+		close(fd);
+	return failed ? tsr_fail_errno(err, errnum, "%s: cannot sync", d->path) : TSR_OK;
+}
+
+/* Whether a path leads to something below where it starts. */
+static bool is_below(const char *name)
+{
+	const char *at = name;
+
+	while (*at) {
+		const size_t n = strcspn(at, "/");
+
+		if (!n || (n == 1 && at[0] == '.') || (n == 2 && at[0] == '.' && at[1] == '.'))
+			return false;
+		at += n;
+		if (*at == '/' && !*++at)
+			return false;
+	}
+	return at != name;
+}
+
+enum tsr_status tsr_outdir_make_way(struct tsr_outdir *d, const char *name, struct tsr_err *err)
+{
+	enum tsr_status status = TSR_OK;
+	size_t before = strlen(d->temp);
+	char *path, *slash;
+
+	if (!is_below(name))
+		return tsr_fail(err, TSR_E_IO, "%s: cannot have a file \"%s\"", d->path, name);
+	path = tsr_path_join(d->temp, name);
+	if (!path)
+		return tsr_fail_nomem(err, d->path);
+	slash = path + before;
+	while (status == TSR_OK && (slash = strchr(slash + 1, '/'))) {
+		*slash = '\0';
+		if (mkdir(path, 0777) == 0) {
+			path[before] = '\0';
+			status = sync_directory(d, path, err);
+			path[before] = '/';
+		} else if (errno != EEXIST) {
+			status = tsr_fail_errno(err, errno, "%s/%s: cannot make its directory",
+						d->path, name);
+		}
+		*slash = '/';
+		before = (size_t)(slash - path);
+	}
+	free(path);
+	return status;
+}
+
+enum tsr_status tsr_outdir_file(struct tsr_outdir *d, const char *name, uint64_t nbytes,
+				struct tsr_outfile **ret, struct tsr_err *err)
+{
+	char *path, *shown;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_outdir_make_way(d, name, err));
+	path = tsr_path_join(d->temp, name);
+	shown = tsr_path_join(d->path, name);
+	status = path && shown ? tsr_outfile_create_as(path, shown, nbytes, ret, err)
+			       : tsr_fail_nomem(err, d->path);
+	free(path);
+	free(shown);
+	return status;
+}
+
+/* --- Publishing ----------------------------------------------------------------------------- */
+
+/* Where the system cannot exchange two names: the old directory steps aside first. */
+static int rename_in_two_steps(struct tsr_outdir *d)
+{
+	char *aside = NULL;
+	int failed;
+
+	if (tsr_temporary_name(d->name, d->path, &aside, NULL) != TSR_OK) {
+		errno = ENOMEM;
+		return -1;
+	}
+	failed = renameat(d->parent_fd, d->name, d->parent_fd, aside);
+	if (!failed && renameat(d->parent_fd, d->temp_name, d->parent_fd, d->name) != 0) {
+		const int errnum = errno;
+
+		renameat(d->parent_fd, aside, d->parent_fd, d->name);
+		errno = errnum;
+		failed = -1;
+	}
+	if (!failed)
+		failed = renameat(d->parent_fd, aside, d->parent_fd, d->temp_name);
+	free(aside);
+	return failed;
+}
+
+/* Renaming to an absent or empty directory cannot replace anything else. */
+static enum tsr_status take_name(struct tsr_outdir *d, bool *old_remains_ret, struct tsr_err *err)
+{
+	mode_t mode;
+
+	*old_remains_ret = false;
+	if (renameat(d->parent_fd, d->temp_name, d->parent_fd, d->name) == 0)
+		return TSR_OK;
+	if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
+		return tsr_fail_errno(err, errno, "%s: cannot rename to it", d->path);
+	TSR_TRY(check_target(d->path, d->marker, d->force, &mode, err));
+	if (renameat2(d->parent_fd, d->temp_name, d->parent_fd, d->name, RENAME_EXCHANGE) != 0 &&
+	    ((errno != EINVAL && errno != ENOSYS) || rename_in_two_steps(d) != 0))
+		return tsr_fail_errno(err, errno, "%s: cannot rename to it", d->path);
+	*old_remains_ret = true;
+	return TSR_OK;
+}
+
+/* The directory has its name.  What is left to do cannot undo that. */
+static enum tsr_status make_durable(struct tsr_outdir *d, bool old_remains, struct tsr_err *err)
+{
+	const bool synced = tsr_temporary_sync(d->parent_fd) == 0;
+
+	if (!synced)
+		tsr_fail_errno(err, errno,
+			       "%s: published and complete, but may not survive a power cut: "
+			       "cannot sync its directory",
+			       d->path);
+	if (synced && old_remains && remove_tree(d->parent_fd, d->temp_name, 0) != 0)
+		tsr_fail_errno(err, errno,
+			       "%s: published and complete, but cannot remove what it replaced, "
+			       "now %s",
+			       d->path, d->temp);
+	else if (synced)
+		return TSR_OK;
+	if (err)
+		err->code = TSR_E_DURABILITY;
+	return TSR_E_DURABILITY;
+}
+
+static void release(struct tsr_outdir *d)
+{
+	if (d->parent_fd >= 0)
+		close(d->parent_fd);
+	free(d->temp);
+	free(d->path);
+	free(d);
+}
+
+enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err)
+{
+	bool old_remains = false;
+	enum tsr_status status = TSR_OK;
+
+	if (d->mode && fchmodat(d->parent_fd, d->temp_name, d->mode, 0) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot keep its mode", d->path);
+	if (status == TSR_OK)
+		status = sync_directory(d, d->temp, err);
+	if (status == TSR_OK)
+		status = take_name(d, &old_remains, err);
+	if (status != TSR_OK) {
+		tsr_outdir_discard(d);
+		return status;
+	}
+	status = make_durable(d, old_remains, err);
+	release(d);
+	return status;
+}
+
+void tsr_outdir_discard(struct tsr_outdir *d)
+{
+	if (!d)
+		return;
+	if (d->temp)
+		(void)remove_tree(d->parent_fd, d->temp_name, 0);
+	release(d);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Directories that appear only when they are complete. */
+#ifndef TSR_BASE_DIR_OUTPUT_H
+#define TSR_BASE_DIR_OUTPUT_H
+
+#include "io/file.h"
+
+/*
+ * A directory in the making: `.NAME.<16 hex digits>.tmp` beside its target until it is published, when
+ * it takes the target's name at once.  Whatever fails before that, the target is untouched.
+ */
+struct tsr_outdir;
+
+/**
+ * tsr_outdir_create() - Start a directory
+ * @path:   the target; slashes at its end are ignored.  Absent, an empty directory, or with @force a
+ *          directory that has the file @marker; never a link or anything else
+ * @marker: a name that tells a directory of this kind from any other, so that no other is replaced;
+ *          NULL: with @force any directory is
+ * @ret:    out: to be ended with tsr_outdir_publish() or tsr_outdir_discard()
+ */
+enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool force,
+				  struct tsr_outdir **ret, struct tsr_err *err);
+
+/* Whether tsr_outdir_create() would accept this target now. */
+enum tsr_status tsr_outdir_check_target(const char *path, const char *marker, bool force,
+					struct tsr_err *err);
+
+/* TSR_E_IO if the file or directory @input is @path or anything below it: replacing @path would lose it. */
+enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err);
+
+/* TSR_E_IO if @path is, or would be, anywhere below the directory @input. */
+enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input,
+					   struct tsr_err *err);
+
+/* TSR_E_IO if the file system of the target lacks room for @nbytes now. */
+enum tsr_status tsr_outdir_check_space(const char *path, uint64_t nbytes, struct tsr_err *err);
+
+/* Where the directory is in the making: for what makes its files itself. */
+const char *tsr_outdir_path(const struct tsr_outdir *d);
+
+/* Make the directories that lead to the file @name, a path relative to the directory without ".." */
+enum tsr_status tsr_outdir_make_way(struct tsr_outdir *d, const char *name, struct tsr_err *err);
+
+/*
+ * Start the file @name, a path as above, of @nbytes; directories that lead to it are made.  Messages
+ * name it by the target.  To be ended with tsr_outfile_publish() or tsr_outfile_discard() before the
+ * directory is.
+ */
+enum tsr_status tsr_outdir_file(struct tsr_outdir *d, const char *name, uint64_t nbytes,
+				struct tsr_outfile **ret, struct tsr_err *err);
+
+/*
+ * Rename to the target and sync the directory above; what was there is removed.  Frees @d in every
+ * case.  TSR_E_DURABILITY if the new directory has its name but the sync or the removal failed.
+ */
+enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err);
+
+/* Remove the directory and all in it, and free @d, which may be NULL. */
+void tsr_outdir_discard(struct tsr_outdir *d);
+
+#endif

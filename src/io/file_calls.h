@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this room share about system calls. */
+#ifndef TSR_IO_FILE_CALLS_H
+#define TSR_IO_FILE_CALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "tersor/status.h"
+
+/* What a file that is not a regular one is. */
+const char *tsr_file_kind(mode_t mode);
+
+bool tsr_same_file(const struct stat *a, const struct stat *b);
+
+/* A descriptor of a file without a name in $TMPDIR (/tmp), for both ways; or -1 and errno. */
+int tsr_scratch_open(const char **directory_ret);
+
+/* What a message says where writing a scratch file fails. */
+#define TSR_SCRATCH_FAILED "cannot write its scratch file in $TMPDIR or /tmp"
+
+/* All of @nbytes at @offset of a regular file; @what: what the message says went wrong. */
+enum tsr_status tsr_write_all(int fd, const char *path, const char *what, const void *buf,
+			      size_t nbytes, uint64_t offset, struct tsr_err *err);
+
+/* As tsr_fail_errno(), but TSR_E_CANCELLED where a signal interrupted a call that waits for others. */
+#define tsr_fail_interrupted(err, errnum, ...) \
+	((errnum) == EINTR ? tsr_fail(err, TSR_E_CANCELLED, __VA_ARGS__) \
+			   : tsr_fail_errno(err, errnum, __VA_ARGS__))
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything below a directory, listed. */
+#include "io/node_list.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "io/file.h"
+
+struct listing {
+	const char *root;
+	bool follow;
+	struct tsr_nodes nodes;
+	struct tsr_err *err;
+};
+
+/* What a node is, links followed or refused. */
+static enum tsr_status look(const struct listing *l, const char *full, struct stat *st)
+{
+	if (lstat(full, st) != 0)
+		return tsr_fail_errno(l->err, errno, "%s: cannot stat", full);
+	if (S_ISLNK(st->st_mode)) {
+		if (!l->follow)
+			return tsr_fail_hint(
+				l->err, TSR_E_UNSUPPORTED, TSR_HINT_FOLLOW_LINKS,
+				"%s: found a symbolic link, expected a file or directory", full);
+		if (stat(full, st) != 0)
+			return tsr_fail_errno(l->err, errno, "%s: cannot stat", full);
+		if (S_ISDIR(st->st_mode))
+			return tsr_fail(l->err, TSR_E_UNSUPPORTED,
+					"%s: found a symbolic link to a directory, expected one "
+					"to a file",
+					full);
+	}
+	if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
+		return tsr_fail(l->err, TSR_E_UNSUPPORTED,
+				"%s: found a %s, expected a file or directory", full,
+				S_ISFIFO(st->st_mode)	? "FIFO"
+				: S_ISSOCK(st->st_mode) ? "socket"
+							: "device");
+	return TSR_OK;
+}
+
+/* Add one; takes over @path.  *ret: its place. */
+static enum tsr_status add(struct listing *l, char *path, const struct stat *st)
+{
+	struct tsr_nodes *nodes = &l->nodes;
+
+	if (nodes->n == TSR_NODES_MAX) {
+		free(path);
+		return tsr_fail(l->err, TSR_E_LIMIT, "%s: has more entries than the limit of %u",
+				l->root, TSR_NODES_MAX);
+	}
+	if ((nodes->n & (nodes->n - 1)) == 0) { /* room for a power of two */
+		struct tsr_node *list = realloc(nodes->list,
+						(nodes->n ? 2 * nodes->n : 1) * sizeof(*list));
+
+		if (!list) {
+			free(path);
+			return tsr_fail_nomem(l->err, l->root);
+		}
+		nodes->list = list;
+	}
+	nodes->list[nodes->n++] = (struct tsr_node){ .path = path,
+						     .is_directory = S_ISDIR(st->st_mode),
+						     .mode = st->st_mode & 0777,
+						     .nbytes = S_ISREG(st->st_mode)
+								       ? (uint64_t)st->st_size
+								       : 0 };
+	return TSR_OK;
+}
+
+static enum tsr_status list_directory(struct listing *l, const char *below, unsigned depth);
+
+/* Add the entry @name of the directory @below (""; the root), and what is in it. */
+static enum tsr_status list_entry(struct listing *l, const char *below, const char *name,
+				  unsigned depth)
+{
+	char *path = *below ? tsr_path_join(below, name) : strdup(name);
+	char *full = path ? tsr_path_join(l->root, path) : NULL;
+	enum tsr_status status;
+	struct stat st;
+	size_t at;
+
+	if (!full) {
+		free(path);
+		return tsr_fail_nomem(l->err, l->root);
+	}
+	if (strlen(path) > TSR_NODE_PATH_MAX)
+		status = tsr_fail(l->err, TSR_E_LIMIT,
+				  "%s: found a path of more than %u bytes below it", l->root,
+				  TSR_NODE_PATH_MAX);
+	else
+		status = look(l, full, &st);
+	free(full);
+	if (status != TSR_OK) {
+		free(path);
+		return status;
+	}
+	TSR_TRY(add(l, path, &st));
+	at = l->nodes.n - 1;
+	if (!l->nodes.list[at].is_directory)
+		return TSR_OK;
+	return list_directory(l, path, depth + 1);
+}
+
+static enum tsr_status list_directory(struct listing *l, const char *below, unsigned depth)
+{
+	char *full = *below ? tsr_path_join(l->root, below) : strdup(l->root);
+	DIR *dir = full ? opendir(full) : NULL;
+	enum tsr_status status = TSR_OK;
+	const struct dirent *entry;
+
+	if (!full)
+		return tsr_fail_nomem(l->err, l->root);
+	if (!dir)
+		status = tsr_fail_errno(l->err, errno, "%s: cannot open", full);
+	else if (depth > TSR_NODES_DEPTH_MAX)
+		status = tsr_fail(l->err, TSR_E_LIMIT,
+				  "%s: has more than %u directories in each other", l->root,
+				  TSR_NODES_DEPTH_MAX);
+	while (status == TSR_OK && (errno = 0, entry = readdir(dir))) {
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			status = list_entry(l, below, entry->d_name, depth);
+	}
+	if (status == TSR_OK && errno)
+		status = tsr_fail_errno(l->err, errno, "%s: cannot read the directory", full);
+	if (dir)
+		closedir(dir);
+	free(full);
+	return status;
+}
+
+static int by_path(const void *va, const void *vb)
+{
+	const struct tsr_node *a = va, *b = vb;
+
+	return strcmp(a->path, b->path);
+}
+
+enum tsr_status tsr_nodes_list(const char *directory, bool follow, struct tsr_nodes *ret,
+			       struct tsr_err *err)
+{
+	struct listing l = { .root = directory, .follow = follow, .err = err };
+	const enum tsr_status status = list_directory(&l, "", 0);
+
+	if (status != TSR_OK) {
+		tsr_nodes_free(&l.nodes);
+		return status;
+	}
+	if (l.nodes.n)
+		qsort(l.nodes.list, l.nodes.n, sizeof(*l.nodes.list), by_path);
+	*ret = l.nodes;
+	return TSR_OK;
+}
+
+void tsr_nodes_free(struct tsr_nodes *nodes)
+{
+	for (size_t i = 0; i < nodes->n; i++)
+		free(nodes->list[i].path);
+	free(nodes->list);
+	*nodes = (struct tsr_nodes){ 0 };
+}
+
+enum tsr_status tsr_node_mode(const char *path, unsigned *ret, struct tsr_err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	*ret = st.st_mode & 0777;
+	return TSR_OK;
+}
+
+const struct tsr_node *tsr_nodes_find(const struct tsr_nodes *nodes, const char *path)
+{
+	const struct tsr_node key = { .path = (char *)path };
+
+	return nodes->n ? bsearch(&key, nodes->list, nodes->n, sizeof(key), by_path) : NULL;
+}

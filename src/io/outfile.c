@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that appear only when they are complete, and standard output, which gets them whole. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "io/file.h"
+#include "io/file_calls.h"
+#include "io/temporary.h"
+
+struct tsr_outfile {
+	int dir_fd; /* -1 of a stream */
+	int fd;
+	bool force;
+	bool stream; /* for standard output: a scratch file until it is complete */
+	char *path; /* as the user gave it */
+	const char *name; /* its last component, inside path */
+	char *temp; /* name of the temporary file in the directory; NULL before it exists */
+};
+
+enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
+{
+	char *parent = tsr_path_directory(path);
+	struct stat in, out;
+	bool inside;
+
+	if (!parent)
+		return tsr_fail_nomem(err, path);
+	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 && tsr_same_file(&in, &out);
+	free(parent);
+	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory)
+		      : TSR_OK;
+}
+
+static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
+				    mode_t *mode_ret, struct tsr_err *err)
+{
+	struct stat st;
+
+	*mode_ret = 0;
+	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+		if (errno == ENOENT)
+			return TSR_OK;
+		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	}
+	if (!S_ISREG(st.st_mode))
+		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file",
+				path, tsr_file_kind(st.st_mode));
+	if (!force)
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
+	*mode_ret = st.st_mode & 07777;
+	return TSR_OK;
+}
+
+/* --- Standard output ---------------------------------------------------------------------------- */
+
+static bool is_stream(const char *path)
+{
+	return strcmp(path, TSR_STANDARD_OUTPUT) == 0;
+}
+
+static enum tsr_status start_stream(struct tsr_outfile *f, struct tsr_err *err)
+{
+	const char *dir;
+
+	if (isatty(STDOUT_FILENO))
+		return tsr_fail(err, TSR_E_IO, "%s: found a terminal, expected a file or pipe",
+				f->path);
+	f->stream = true;
+	f->fd = tsr_scratch_open(&dir);
+	return f->fd < 0 ? tsr_fail_errno(err, errno, "%s: cannot make a scratch file in %s",
+					  f->path, dir)
+			 : TSR_OK;
+}
+
+/* All of the scratch file to standard output; what was begun cannot be taken back. */
+static enum tsr_status copy_stream(const struct tsr_outfile *f, struct tsr_err *err)
+{
+	char buf[1 << 16];
+	off_t offset = 0;
+	ssize_t got;
+
+	while ((got = pread(f->fd, buf, sizeof(buf), offset)) != 0) {
+		if (got < 0 && errno != EINTR)
+			return tsr_fail_errno(err, errno, "%s: cannot read its scratch file",
+					      f->path);
+		for (ssize_t at = 0, put; at < got; at += put) {
+			put = write(STDOUT_FILENO, buf + at, (size_t)(got - at));
+			if (put < 0 && errno == EAGAIN)
+				poll(&(struct pollfd){ .fd = STDOUT_FILENO, .events = POLLOUT }, 1,
+				     -1);
+			else if (put < 0)
+				return tsr_fail_interrupted(err, errno, "%s: cannot write",
+							    f->path);
+			put = put < 0 ? 0 : put;
+		}
+		offset += got > 0 ? got : 0;
+	}
+	return TSR_OK;
+}
+
+/* --- Targets ------------------------------------------------------------------------------------ */
+
+enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct tsr_err *err)
+{
+	enum tsr_status status;
+	mode_t mode;
+	int dir_fd;
+
+	if (is_stream(path))
+		return TSR_OK;
+	if (!*tsr_path_name(path))
+		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", path);
+	TSR_TRY(tsr_path_open_directory(path, &dir_fd, err));
+	status = check_target(dir_fd, tsr_path_name(path), path, force, &mode, err);
+	close(dir_fd);
+	return status;
+}
+
+static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
+{
+	char *temp = NULL;
+
+	do {
+		free(temp);
+		temp = NULL;
+		TSR_TRY(tsr_temporary_name(f->name, f->path, &temp, err));
+		f->fd = openat(f->dir_fd, temp,
+			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
+	if (f->fd < 0) {
+		free(temp);
+		return tsr_fail_errno(err, errno, "%s: cannot create a file beside it", f->path);
+	}
+	f->temp = temp;
+	return TSR_OK;
+}
+
+/*
+ * Show a full disk now rather than after the work.  Where reserving means to note down extents, it
+ * is done, and also makes the file contiguous; tmpfs would allocate every page, which costs as much
+ * as writing it and on one thread, so there the free space is looked at.  Writing has the last word.
+ */
+static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct tsr_err *err)
+{
+	struct statfs fs;
+	int failed;
+
+	if (!nbytes)
+		return TSR_OK;
+	if (fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
+		if (fs.f_blocks && nbytes / (uint64_t)fs.f_bsize > fs.f_bavail)
+			return tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %" PRIu64 " bytes",
+					      f->path, nbytes);
+		return TSR_OK;
+	}
+	do {
+		failed = fallocate(f->fd, 0, 0, (off_t)nbytes);
+	} while (failed && errno == EINTR);
+	if (failed && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+		return tsr_fail_errno(err, errno, "%s: cannot reserve %" PRIu64 " bytes", f->path,
+				      nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t nbytes,
+			     struct tsr_err *err)
+{
+	mode_t mode;
+
+	if (!f->path)
+		return tsr_fail_nomem(err, path);
+	f->name = tsr_path_name(f->path);
+	if (is_stream(path)) {
+		TSR_TRY(start_stream(f, err));
+		return reserve(f, nbytes, err);
+	}
+	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
+	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &mode, err));
+	TSR_TRY(open_temp(f, err));
+	if (mode && fchmod(f->fd, mode) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot keep its mode", f->path);
+	return reserve(f, nbytes, err);
+}
+
+static enum tsr_status create(const char *path, const char *shown, bool force, uint64_t nbytes,
+			      struct tsr_outfile **ret, struct tsr_err *err)
+{
+	struct tsr_outfile *f = calloc(1, sizeof(*f));
+	enum tsr_status status;
+
+	if (!f)
+		return tsr_fail_nomem(err, shown);
+	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
+	status = start(f, path, nbytes, err);
+	if (status == TSR_OK)
+		*ret = f;
+	else
+		tsr_outfile_discard(f);
+	return status;
+}
+
+enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
+				   struct tsr_outfile **ret, struct tsr_err *err)
+{
+	TSR_TRY(tsr_outfile_check_target(path, force, err));
+	return create(path, path, force, nbytes, ret, err);
+}
+
+enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
+				      struct tsr_outfile **ret, struct tsr_err *err)
+{
+	return create(path, shown, false, nbytes, ret, err);
+}
+
+enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
+				  uint64_t offset, struct tsr_err *err)
+{
+	return tsr_write_all(f->fd, f->path, f->stream ? TSR_SCRATCH_FAILED : "cannot write", buf,
+			     nbytes, offset, err);
+}
+
+/* Rename without replacing; file systems that lack the flag get a hard link, which cannot either. */
+static int rename_noreplace(const struct tsr_outfile *f, bool *temp_remains_ret)
+{
+	if (renameat2(f->dir_fd, f->temp, f->dir_fd, f->name, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	if (linkat(f->dir_fd, f->temp, f->dir_fd, f->name, 0) != 0)
+		return -1;
+	*temp_remains_ret = unlinkat(f->dir_fd, f->temp, 0) != 0;
+	return 0;
+}
+
+/* The file has its name.  What is left to do cannot undo that, only leave a doubt behind. */
+static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, struct tsr_err *err)
+{
+	if (temp_remains)
+		tsr_fail_errno(
+			err, errno,
+			"%s: published and complete, but cannot remove its temporary name %s",
+			f->path, f->temp);
+	free(f->temp);
+	f->temp = NULL;
+	if (!temp_remains && tsr_temporary_sync(f->dir_fd) == 0)
+		return TSR_OK;
+	if (!temp_remains)
+		tsr_fail_errno(err, errno,
+			       "%s: published and complete, but may not survive a power cut: "
+			       "cannot sync its directory",
+			       f->path);
+	if (err)
+		err->code = TSR_E_DURABILITY;
+	return TSR_E_DURABILITY;
+}
+
+enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
+{
+	enum tsr_status status;
+	bool temp_remains = false;
+	int failed;
+
+	if (f->stream) {
+		status = copy_stream(f, err);
+		goto discard;
+	}
+	if (tsr_temporary_sync(f->fd) != 0) {
+		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
+		goto discard;
+	}
+	failed = close(f->fd);
+	f->fd = -1;
+	if (failed && errno != EINTR) {
+		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
+		goto discard;
+	}
+	do {
+		failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name)
+				  : rename_noreplace(f, &temp_remains);
+	} while (failed && errno == EINTR);
+	if (failed) {
+		if (errno == EEXIST)
+			status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists",
+					       f->path);
+		else
+			status = tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
+		goto discard;
+	}
+	status = make_durable(f, temp_remains, err);
+discard:
+	tsr_outfile_discard(f);
+	return status;
+}
+
+void tsr_outfile_discard(struct tsr_outfile *f)
+{
+	if (!f)
+		return;
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->temp)
+		unlinkat(f->dir_fd, f->temp, 0);
+	if (f->dir_fd >= 0)
+		close(f->dir_fd);
+	free(f->temp);
+	free(f->path);
+	free(f);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names and descriptors for outputs in the making. */
+#include "io/temporary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+char *tsr_path_directory(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return strdup(".");
+	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+const char *tsr_path_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err)
+{
+	char *dir = tsr_path_directory(path);
+
+	if (!dir)
+		return tsr_fail_nomem(err, path);
+	do {
+		*fd_ret = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} while (*fd_ret < 0 && errno == EINTR);
+	free(dir);
+	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path)
+			   : TSR_OK;
+}
+
+enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
+				   struct tsr_err *err)
+{
+	uint64_t random;
+	ssize_t got;
+
+	do {
+		got = getrandom(&random, sizeof(random), 0);
+	} while (got < 0 && errno == EINTR);
+	if (got != (ssize_t)sizeof(random))
+		return tsr_fail_errno(err, errno, "%s: no random name", path);
+	/* Of a long name only the beginning: the temporary one must not be longer than names can be. */
+	if (asprintf(ret, ".%.200s.%016" PRIx64 ".tmp", name, random) < 0)
+		return tsr_fail_nomem(err, path);
+	return TSR_OK;
+}
+
+/* An interrupted fsync did not begin; any other failure is final: the kernel may drop the pages. */
+int tsr_temporary_sync(int fd)
+{
+	int failed;
+
+	do {
+		failed = fsync(fd);
+	} while (failed && errno == EINTR);
+	return failed;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Paths, and names and descriptors for outputs in the making. */
+#ifndef TSR_BASE_TEMPORARY_H
+#define TSR_BASE_TEMPORARY_H
+
+#include "tersor/status.h"
+
+/* The directory of a path, to be freed; "." if it has none.  NULL when out of memory. */
+char *tsr_path_directory(const char *path);
+
+/* The last component of a path, within it. */
+const char *tsr_path_name(const char *path);
+
+/* Open the directory that @path is in. */
+enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err);
+
+/* A new name `.NAME.<16 hex digits>.tmp`, to be freed; @path is what messages name. */
+enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
+				   struct tsr_err *err);
+
+/* fsync; -1 with errno. */
+int tsr_temporary_sync(int fd);
+
+#endif

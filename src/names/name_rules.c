@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a user should know about the expressions that settle kinds: no match, or a glob. */
+#include "names/name_rules.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "text/text.h"
+
+/* A glob in the terms of an expression: '^.*\.bias$' for "*.bias". */
+static void put_glob(struct tsr_text *out, const char *glob)
+{
+	tsr_text_puts(out, "^");
+	for (; *glob; glob++) {
+		if (*glob == '*')
+			tsr_text_puts(out, ".*");
+		else if (*glob == '?')
+			tsr_text_puts(out, ".");
+		else
+			tsr_text_printf(out, "%s%c", strchr(".+(){}|^$\\", *glob) ? "\\" : "",
+					*glob);
+	}
+	tsr_text_puts(out, "$");
+}
+
+/* "*.bias", "h.*.bias": hardly anything that is meant as an expression. */
+static bool looks_like_glob(const char *regex)
+{
+	return !strchr(regex, '\\') && (strncmp(regex, "*", 1) == 0 || strstr(regex, ".*."));
+}
+
+enum tsr_status tsr_name_rule_fail(const char *regex, const char *reason, struct tsr_err *err)
+{
+	struct tsr_text text = { 0 };
+	enum tsr_status status;
+
+	if (looks_like_glob(regex))
+		put_glob(&text, regex);
+	if (text.nbytes)
+		status = tsr_fail(err, TSR_E_USAGE,
+				  "regular expression '%.200s': %s; the glob of that form is the "
+				  "expression '%.400s'",
+				  regex, reason, text.bytes);
+	else
+		status = tsr_fail(err, TSR_E_USAGE, "regular expression '%.200s': %s", regex,
+				  reason);
+	tsr_text_free(&text);
+	return status;
+}
+
+static enum tsr_status note_glob(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
+				 struct tsr_err *err)
+{
+	struct tsr_text text = { 0 };
+	enum tsr_status status = TSR_OK;
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->ntensors; i++)
+		n += fnmatch(regex, c->tensors[i].name, 0) == 0;
+	if (n == nmatches || !n)
+		return TSR_OK;
+	put_glob(&text, regex);
+	if (text.failed)
+		return tsr_fail_nomem(err, c->path);
+	status = tsr_build_note(
+		c, err,
+		"regular expression '%.200s' matches %zu tensors of %.200s; the glob "
+		"of that form would match %zu and is the expression '%.400s'",
+		regex, nmatches, c->path, n, text.bytes);
+	tsr_text_free(&text);
+	return status;
+}
+
+enum tsr_status tsr_name_rule_note(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
+				   struct tsr_err *err)
+{
+	if (nmatches)
+		return looks_like_glob(regex) ? note_glob(c, regex, nmatches, err) : TSR_OK;
+	if (!c->unmatched)
+		c->unmatched = regex;
+	return tsr_build_note(c, err, "regular expression '%.200s' matches no tensor of %.200s",
+			      regex, c->path);
+}

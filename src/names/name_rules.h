@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a user should know about the expressions that settle kinds. */
+#ifndef TSR_NAMES_NAME_RULES_H
+#define TSR_NAMES_NAME_RULES_H
+
+#include "ckpt/build.h"
+
+/* The failure of an expression that is none, with the one that a glob stands for. */
+enum tsr_status tsr_name_rule_fail(const char *regex, const char *reason, struct tsr_err *err);
+
+/*
+ * An expression that matched @nmatches names of a checkpoint: a note if that is none, which is also
+ * remembered in the checkpoint, or if it is meant as a glob, by its looks and by what that would match.
+ */
+enum tsr_status tsr_name_rule_note(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
+				   struct tsr_err *err);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Floating-point elements in another type. */
+#include "pack/as_dtype.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "codec/narrow.h"
+
+/* Elements that are converted at once. */
+#define BATCH 1024u
+
+/*
+ * To odd: what is not exact gets an odd last bit.  Then rounding to a narrower type is what rounding
+ * the F64 itself would have been (Boldo and Melquiond, When double rounding is odd, 2005).
+ */
+static float round_to_odd(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	if ((double)f == x || isnan(x))
+		return f;
+	memcpy(&bits, &f, sizeof(bits));
+	if (fabs((double)f) > fabs(x))
+		bits--;
+	bits |= 1;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+static void as_f32(enum tsr_dtype from, const unsigned char *in, size_t n, bool exact, float *x)
+{
+	double wide;
+
+	if (from == TSR_F32)
+		memcpy(x, in, n * sizeof(*x));
+	else if (from != TSR_F64)
+		tsr_widen(from, in, n, x);
+	for (size_t i = 0; from == TSR_F64 && i < n; i++) {
+		memcpy(&wide, in + i * sizeof(wide), sizeof(wide));
+		x[i] = exact ? round_to_odd(wide) : (float)wide;
+	}
+}
+
+static size_t count_finite(const float *x, size_t n)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		count += isfinite(x[i]) != 0;
+	return count;
+}
+
+static size_t count_finite_f64(const unsigned char *in, size_t n)
+{
+	size_t count = 0;
+	double x;
+
+	for (size_t i = 0; i < n; i++) {
+		memcpy(&x, in + i * sizeof(x), sizeof(x));
+		count += isfinite(x) != 0;
+	}
+	return count;
+}
+
+size_t tsr_as_dtype(enum tsr_dtype from, const void *in, size_t n, enum tsr_dtype to, void *out)
+{
+	const size_t in_item = tsr_dtype_bits(from) / 8, out_item = tsr_dtype_bits(to) / 8;
+	size_t lost = 0;
+	float x[BATCH];
+
+	for (size_t at = 0; at < n; at += BATCH) {
+		const size_t count = n - at < BATCH ? n - at : BATCH;
+		const unsigned char *source = (const unsigned char *)in + at * in_item;
+		unsigned char *target = (unsigned char *)out + at * out_item;
+
+		as_f32(from, source, count, to != TSR_F32, x);
+		lost += from == TSR_F64 ? count_finite_f64(source, count) : count_finite(x, count);
+		tsr_narrow_in_place(to, x, count);
+		memcpy(target, x, count * out_item);
+		as_f32(to, target, count, false, x);
+		lost -= count_finite(x, count);
+	}
+	return lost;
+}

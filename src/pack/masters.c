@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Masters: FP32 tensors whose narrow weights another tensor of the checkpoint has, bit for bit. */
+#include "pack/masters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/build.h"
+#include "ckpt/read.h"
+#include "io/hash.h"
+
+/* A sample of a tensor is so many elements at its start, in its middle and at its end. */
+#define SAMPLE 2048u
+/* Where they may begin: every codec with a narrow plane can be encoded from there. */
+#define SAMPLE_ALIGN 64u
+
+/* A tensor that may be a master, or have a master's narrow weights. */
+struct candidate {
+	size_t tensor;
+	bool master;
+	uint64_t key; /* equal for tensors that may belong together */
+};
+
+struct candidates {
+	struct candidate *list;
+	size_t n;
+};
+
+/* Memory for a sample. */
+struct sample {
+	struct tsr_read_scratch scratch;
+	float x[SAMPLE];
+	uint16_t narrow[3 * SAMPLE];
+	uint32_t correction[SAMPLE];
+};
+
+static bool is_narrow(enum tsr_dtype dtype)
+{
+	return dtype == TSR_BF16 || dtype == TSR_F16;
+}
+
+/* Whether a tensor is stored as a narrow weight and a correction. */
+static bool may_be_master(const struct tsr_tensor *t)
+{
+	return t->coding.codec && t->nplanes == 2 && !t->coding.codec->grouped && t->numel > 0;
+}
+
+static int compare(const void *va, const void *vb)
+{
+	const struct candidate *a = va, *b = vb;
+
+	if (a->key != b->key)
+		return a->key < b->key ? -1 : 1;
+	if (a->master != b->master)
+		return a->master ? 1 : -1;
+	return (a->tensor > b->tensor) - (a->tensor < b->tensor);
+}
+
+static void sort(const struct candidates *k)
+{
+	if (k->n)
+		qsort(k->list, k->n, sizeof(*k->list), compare);
+}
+
+/* The end of the candidates with the key of @first, and which of them is the first master. */
+static size_t end_of_run(const struct candidates *k, size_t first, size_t *master_ret)
+{
+	size_t end = first;
+
+	while (end < k->n && k->list[end].key == k->list[first].key && !k->list[end].master)
+		end++;
+	*master_ret = end;
+	while (end < k->n && k->list[end].key == k->list[first].key)
+		end++;
+	return end;
+}
+
+/* List what may belong together by type and shape; list is to be freed, also on failure. */
+static enum tsr_status list_candidates(const struct tsr_checkpoint *c, struct candidates *k,
+				       struct tsr_err *err)
+{
+	size_t kept = 0, master, end;
+
+	k->list = calloc(c->ntensors + 1, sizeof(*k->list));
+	if (!k->list)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+		const bool is_master = may_be_master(t);
+		const enum tsr_dtype dtype = is_master ? tsr_plane_dtype(&t->coding, 0) : t->dtype;
+
+		if (is_master || (!t->coding.codec && is_narrow(dtype) && t->numel > 0))
+			k->list[k->n++] = (struct candidate){
+				i, is_master, tsr_hash(t->shape, t->rank * sizeof(*t->shape), dtype)
+			};
+	}
+	sort(k);
+	for (size_t i = 0; i < k->n; i = end) {
+		end = end_of_run(k, i, &master);
+		for (size_t j = i; j < end && master > i && master < end; j++)
+			k->list[kept++] = k->list[j];
+	}
+	k->n = kept;
+	return TSR_OK;
+}
+
+/* --- Samples ------------------------------------------------------------------------------------ */
+
+/* @n elements of a raw tensor, or of the first plane that a tensor will have. */
+static enum tsr_status read_narrow(const struct tsr_checkpoint *stored, const struct tsr_tensor *t,
+				   size_t tensor, uint64_t first, size_t n, struct sample *s,
+				   uint16_t *narrow, struct tsr_err *err)
+{
+	const struct tsr_tensor *was = &stored->tensors[tensor];
+	struct tsr_encode_report report = { 0 };
+	void *plane[TSR_PLANES_MAX] = { narrow, s->correction };
+	struct tsr_coding coding = t->coding;
+
+	if (!coding.codec || (was->coding.codec && tsr_coding_is_same(&was->coding, &coding)))
+		return tsr_array_read(stored, &stored->arrays[was->plane[0]],
+				      first * sizeof(*narrow), n * sizeof(*narrow), narrow, err);
+	TSR_TRY(tsr_tensor_read_f32(stored, was, first, n, &s->scratch, s->x, err));
+	coding.first = first;
+	coding.codec->encode(&coding, s->x, n, plane, &report);
+	return TSR_OK;
+}
+
+static enum tsr_status sample(const struct tsr_checkpoint *stored, const struct tsr_checkpoint *c,
+			      struct candidate *k, struct sample *s, struct tsr_err *err)
+{
+	const struct tsr_tensor *t = &c->tensors[k->tensor];
+	const size_t n = t->numel < SAMPLE ? (size_t)t->numel : SAMPLE;
+	const uint64_t last = (t->numel - n) / SAMPLE_ALIGN * SAMPLE_ALIGN;
+	const uint64_t middle = last / 2 / SAMPLE_ALIGN * SAMPLE_ALIGN;
+	const uint64_t at[] = { 0, middle, last };
+
+	for (size_t i = 0; i < 3; i++)
+		TSR_TRY(read_narrow(stored, t, k->tensor, at[i], n, s, s->narrow + i * n, err));
+	k->key = tsr_hash(s->narrow, 3 * n * sizeof(*s->narrow), k->key);
+	return TSR_OK;
+}
+
+static enum tsr_status sample_all(const struct tsr_checkpoint *stored,
+				  const struct tsr_checkpoint *c, const struct candidates *k,
+				  struct tsr_err *err)
+{
+	struct sample *s = k->n ? malloc(sizeof(*s)) : NULL;
+	enum tsr_status status = s || !k->n ? TSR_OK : tsr_fail_nomem(err, c->path);
+
+	for (size_t i = 0; i < k->n && status == TSR_OK; i++)
+		status = sample(stored, c, &k->list[i], s, err);
+	free(s);
+	return status;
+}
+
+/* --- Pairs -------------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_masters_find(const struct tsr_checkpoint *stored, struct tsr_checkpoint *c,
+				 struct tsr_err *err)
+{
+	struct candidates k = { .n = 0 };
+	enum tsr_status status = list_candidates(c, &k, err);
+	size_t master, end;
+
+	if (status == TSR_OK)
+		status = sample_all(stored, c, &k, err);
+	sort(&k);
+	/* Copies of one tensor, such as new norms, are told apart by their order. */
+	for (size_t i = 0; i < k.n && status == TSR_OK; i = end) {
+		end = end_of_run(&k, i, &master);
+		for (size_t j = master; j < end && master > i; j++) {
+			const size_t narrow = k.list[i + (j - master) % (master - i)].tensor;
+			struct tsr_tensor *t = &c->tensors[k.list[j].tensor];
+
+			if (tsr_tensor_same_shape(t, &c->tensors[narrow]))
+				t->narrow = c->tensors[narrow].name;
+		}
+	}
+	free(k.list);
+	return status;
+}
+
+enum tsr_status tsr_masters_check(const struct tsr_checkpoint *stored, const struct tsr_tensor *t,
+				  const struct tsr_tile *tile, const void *plane, void *room,
+				  bool *is_ret, struct tsr_err *err)
+{
+	const struct tsr_tensor *narrow = tsr_checkpoint_find(stored, t->narrow);
+	const size_t nbytes = tile->n * sizeof(uint16_t);
+
+	TSR_TRY(tsr_array_read(stored, &stored->arrays[narrow->plane[0]],
+			       tile->first * sizeof(uint16_t), nbytes, room, err));
+	*is_ret = memcmp(plane, room, nbytes) == 0;
+	return TSR_OK;
+}
+
+/* --- What is stored twice ------------------------------------------------------------------------ */
+
+/* Whether a tensor is named as the narrow weights of a master. */
+static enum tsr_status mark_named(const struct tsr_checkpoint *c, bool **named_ret,
+				  size_t *npairs_ret, struct tsr_err *err)
+{
+	bool *named = calloc(c->ntensors + 1, sizeof(*named));
+
+	if (!named)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (!c->tensors[i].narrow)
+			continue;
+		named[tsr_checkpoint_find(c, c->tensors[i].narrow) - c->tensors] = true;
+		++*npairs_ret;
+	}
+	*named_ret = named;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_masters_note(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	struct candidates k = { .n = 0 };
+	size_t npairs = 0, n = 0, master, end;
+	const char *one = NULL;
+	bool *named = NULL;
+	enum tsr_status status = mark_named(c, &named, &npairs, err);
+
+	if (status == TSR_OK)
+		status = list_candidates(c, &k, err);
+	for (size_t i = 0; i < k.n && status == TSR_OK; i = end) {
+		size_t unnamed = 0;
+
+		end = end_of_run(&k, i, &master);
+		for (size_t j = i; j < master; j++)
+			unnamed += !named[k.list[j].tensor];
+		for (size_t j = master; j < end && unnamed; j++) {
+			const struct tsr_tensor *t = &c->tensors[k.list[j].tensor];
+
+			/* Vectors of one length are nothing special in a model of two types. */
+			if (t->narrow || (!npairs && t->rank < 2))
+				continue;
+			one = one ? one : t->name;
+			unnamed--;
+			n++;
+		}
+	}
+	free(k.list);
+	free(named);
+	if (!n || status != TSR_OK)
+		return status;
+	return tsr_build_note(c, err,
+			      "%s: tensor %.200s: is not the master of any tensor of its shape, so "
+			      "it is stored whole (%zu such tensors, %zu masters)",
+			      c->path, one, n, npairs);
+}

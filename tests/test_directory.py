@@ -1,0 +1,694 @@
+"""A directory in, a directory out: every file is accounted for (docs/containers.md, section 13)."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+import xxhash
+
+import reader
+import torchfile
+from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
+
+FRAMEWORKS = DATA / "frameworks"
+LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-20",
+           "accelerate-fsdp/checkpoint-10", "deepspeed/zero1-fp32-2rank",
+           "deepspeed/zero2-bf16-2rank", "deepspeed/zero3-bf16-2rank", "states"]
+TRAINER = FRAMEWORKS / LAYOUTS[0]
+LIBRARY = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
+INDEX = "tersor.json"
+ZEROS = b"0" * 16
+FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16}
+
+
+# ---- Directories -------------------------------------------------------------------------------
+
+def tree(root):
+    """Path -> bytes of each file below a directory, None of each directory."""
+    return {str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+            for path in sorted(pathlib.Path(root).rglob("*"))}
+
+
+def modes(root):
+    return {name: stat.S_IMODE((root / name).stat().st_mode) for name in [".", *tree(root)]}
+
+
+def index_of(packed):
+    return json.loads((packed / INDEX).read_bytes())
+
+
+def entries_of(packed):
+    return {entry["path"]: entry for entry in index_of(packed)["entries"]}
+
+
+def seal(index):
+    """The bytes of an index: its hash is right, whatever else it says."""
+    index = {**index, "check": ZEROS.decode()}
+    text = json.dumps(index, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    return text.replace(ZEROS + b'"}\n', xxhash.xxh3_64_hexdigest(text).encode() + b'"}\n')
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A checkpoint of several files, with what a copy must not lose."""
+    root = tmp_path / "source"
+    (root / "sub" / "empty").mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    w = rng.normal(0, 0.02, (64, 65)).astype("f4")
+    safetensors.numpy.save_file({"a.weight": w, "b.weight": w[::-1].copy()},
+                                root / "model.safetensors", {"format": "pt"})
+    state = {"state": {0: {"step": torchfile.tensor(np.float32(3)),
+                           "exp_avg": torchfile.tensor(w * np.float32(1e-3)),
+                           "exp_avg_sq": torchfile.tensor(np.square(w))}},
+             "param_groups": [{"lr": 0.1, "params": [0]}]}
+    (root / "sub" / "optimizer.pt").write_bytes(torchfile.pt(state))
+    np.savez(root / "arrays.npz", x=w)
+    np.save(root / "array.npy", w)
+    (root / "config.json").write_text('{"a": 1}\n')
+    (root / ".hidden").write_bytes(b"")
+    (root / "sub" / "name with spaces \u00e9\n").write_bytes(b"\x00\xff" * 1000)
+    (root / "config.json").chmod(0o640)
+    (root / "model.safetensors").chmod(0o600)
+    (root / "sub" / "name with spaces \u00e9\n").chmod(0o755)
+    (root / "sub" / "empty").chmod(0o750)
+    (root / "sub").chmod(0o555)
+    root.chmod(0o711)
+    yield root
+    (root / "sub").chmod(0o755)
+
+
+@pytest.fixture
+def packed(source, tmp_path):
+    out = tmp_path / "packed"
+    run_tersor("pack", source, "-o", out, check=0)
+    return out
+
+
+def unpack(packed, tmp_path, name="back", **kwargs):
+    out = tmp_path / name
+    run_tersor("unpack", packed, "-o", out, **{"check": 0, **kwargs})
+    return out
+
+
+# ---- What comes back ---------------------------------------------------------------------------
+
+def source_tensors(path):
+    """Name as tersor has it -> array, of a file with tensors."""
+    if path.suffix == ".safetensors":
+        return safetensors.numpy.load_file(path)
+    if path.suffix == ".npz":
+        return dict(np.load(path))
+    return {path.stem: np.load(path)}
+
+
+def check_restored(original, restored, packed):
+    """A file that was packed: the reader of the document decodes the same values, errors are as recorded."""
+    decoded = reader.read(packed).tensors
+    if original.suffix in (".safetensors", ".npz", ".npy"):
+        a, b = source_tensors(original), source_tensors(restored)
+        assert list(a) == list(b)
+        pairs = [(a[name], b[name], decoded[name]) for name in a]
+    else:
+        try:
+            a, b = torchfile.load(original), torchfile.load(restored)
+        except torchfile.Forbidden:     # a class that is no plain value to torch either
+            _, records = torchfile.records_of(restored.read_bytes())
+            assert {t.source_bytes for t in decoded.values()} <= {*records.values()}
+            return
+        torchfile.same(a, b, bits=False)
+        pairs = []
+        found = {t.source_bytes: t for t in decoded.values()}
+        for (_, x), (_, y) in zip(torchfile.tensors_in(a), torchfile.tensors_in(b)):
+            content = torchfile.content_of(y)
+            if content == torchfile.content_of(x):
+                continue
+            dtype = FLOATS[x.st_dtype]
+            pairs.append((np.frombuffer(torchfile.content_of(x), dtype),
+                          np.frombuffer(content, dtype), found[content]))
+    assert any(t.error for _, _, t in pairs)
+    for x, y, t in pairs:
+        assert x.shape == y.shape and x.dtype == y.dtype
+        if t.error is None:
+            assert x.tobytes() == y.tobytes()
+            continue
+        assert t.source_bytes == y.tobytes()
+        x, y = x.astype("f8"), y.astype("f8")
+        power = np.square(x).sum()
+        nmse = np.square(x - y).sum() / power if power else 0
+        assert nmse == pytest.approx(t.error["nmse"], rel=1e-6, abs=1e-30)
+        assert nmse < 1e-3
+
+
+def check_round_trip(source, packed, back):
+    """Every file of the source is there, packed or copied, and comes back."""
+    entries, files, before, after = entries_of(packed), tree(packed), tree(source), tree(back)
+    assert list(entries) == sorted(before) and before.keys() == after.keys()
+    known = {INDEX}
+    for name, content in before.items():
+        entry = entries[name]
+        if content is None:
+            assert entry["as"] == "directory" and files[name] is None and after[name] is None
+            known.add(name)
+            continue
+        assert entry["nbytes"] == len(content)
+        if entry["as"] == "copied":
+            assert entry["xxh3"] == xxhash.xxh3_64_hexdigest(content)
+            assert files[name] == content and after[name] == content
+            known.add(name)
+            continue
+        assert entry["as"] == "packed"
+        stored = [file["path"] for file in entry["files"]]
+        assert stored in ([f"{name}.tersor"], [name, f"{name}.tersor"])
+        for file in entry["files"]:
+            written = files[file["path"]]
+            header = 8 + int.from_bytes(written[:8], "little")
+            assert file["nbytes"] == len(written)
+            assert file["header"] == xxhash.xxh3_64_hexdigest(written[:header])
+        assert sum(len(files[path]) for path in stored) < len(content)
+        known.update(stored)
+        check_restored(source / name, back / name, packed / stored[-1])
+    assert known == files.keys()
+    assert modes(source) == modes(back)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_directory_of_a_framework_comes_back(layout, tmp_path):
+    source, out = FRAMEWORKS / layout, tmp_path / "packed"
+    run_tersor("pack", source, "-o", f"{out}/", "-q", check=0)
+    check_round_trip(source, out, unpack(out, tmp_path))
+    run_tersor("verify", out, check=0)
+    run_tersor("verify", out, "--against", source, check=0)
+
+
+def test_trainer_directory_packs_model_and_optimizer(tmp_path):
+    out = tmp_path / "packed"
+    done = run_tersor("pack", TRAINER, "-o", out, check=0)
+    entries = entries_of(out)
+    assert [name for name, e in entries.items() if e["as"] == "packed"][:2] == [
+        "model.safetensors", "optimizer.pt"]
+    assert "106,816" in done.stdout and "momentum" in done.stdout and "variance" in done.stdout
+    before = sum(map(len, tree(TRAINER).values()))
+    assert sum(map(len, tree(out).values())) < before / 2
+
+
+def test_everything_of_a_directory_comes_back(source, packed, tmp_path):
+    check_round_trip(source, packed, unpack(packed, tmp_path))
+    stored = {name: e["as"] for name, e in entries_of(packed).items()}
+    assert [n for n, how in stored.items() if how == "packed"] == [
+        "array.npy", "arrays.npz", "model.safetensors", "sub/optimizer.pt"]
+
+
+def test_model_of_a_packed_directory_is_a_plain_one(source, packed):
+    """Loaders find the narrow weights under the source's name, and no other tensor."""
+    found = safetensors.safe_open(packed / "model.safetensors", "np")
+    assert list(found.keys()) == ["a.weight", "b.weight"]
+    assert {found.get_slice(name).get_dtype() for name in found.keys()} == {"BF16"}
+
+
+def test_packed_files_have_the_permissions_of_their_sources(source, packed):
+    expected = modes(source)
+    assert modes(packed)["."] == expected["."]
+    for name, entry in entries_of(packed).items():
+        for file in entry.get("files", [{"path": name}]):
+            assert modes(packed)[file["path"]] == expected[name]
+
+
+def test_same_directory_gives_the_same_bytes(source, packed, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy)
+    run_tersor("pack", copy, "-o", tmp_path / "again", "-j", 3, check=0)
+    assert tree(packed) == tree(tmp_path / "again")
+
+
+def test_the_report_names_every_file(source, tmp_path):
+    done = run_tersor("pack", source, "-o", tmp_path / "p", "--json", check=0)
+    report = json.loads(done.stdout)
+    assert report["schema"] == "tersor.pack-directory.v1"
+    files = {file["path"]: file for file in report["files"]}
+    assert files.keys() == tree(source).keys()
+    out = tree(tmp_path / "p")
+    assert report["stored_nbytes"] == sum(len(x) for x in out.values() if x is not None)
+    assert report["nbytes"] == sum(len(x) for x in tree(source).values() if x is not None)
+    assert report["packed"] == 4 and report["copied"] == 3 and report["directories"] == 2
+    again = json.loads(run_tersor("inspect", tmp_path / "p", "--json", check=0).stdout)
+    assert again["files"] == report["files"]
+    assert again["totals"]["parameters"] == report["totals"]["parameters"]
+    text = run_tersor("inspect", tmp_path / "p", check=0).stdout
+    assert max(map(len, text.split("\nkind")[0].splitlines())) <= 80
+    for name in ("model.safetensors", "config.json", ".hidden", "sub/optimizer.pt"):
+        assert f"\n{name} " in text
+
+
+def test_dry_run_writes_nothing_and_plans_the_same_files(source, tmp_path):
+    plan = json.loads(run_tersor("pack", source, "-o", tmp_path / "p", "--json", "--dry-run",
+                                 check=0).stdout)
+    assert not (tmp_path / "p").exists() and sorted(os.listdir(tmp_path)) == ["source"]
+    real = json.loads(run_tersor("pack", source, "-o", tmp_path / "p", "--json", check=0).stdout)
+    assert [(f["path"], f["stored"]) for f in plan["files"]] == [
+        (f["path"], f["stored"]) for f in real["files"]]
+    run_tersor("unpack", tmp_path / "p", "-o", tmp_path / "b", "--dry-run", check=0)
+    assert not (tmp_path / "b").exists()
+
+
+def test_long_names_are_whole_in_the_report(source, tmp_path):
+    for rank in (0, 1):
+        (source / f"zero_pp_rank_{rank}_mp_rank_00_optimizer_and_other_states.txt").write_text("x")
+    done = run_tersor("pack", source, "-o", tmp_path / "p", check=0)
+    for rank in (0, 1):
+        assert f"\nzero_pp_rank_{rank}_mp_rank_00_optimizer_and_other_states.txt\n" in done.stdout
+
+
+# ---- What is copied and why --------------------------------------------------------------------
+
+def one_file(tmp_path, name, content):
+    root = tmp_path / "one"
+    root.mkdir(exist_ok=True)
+    (root / name).write_bytes(content)
+    return root
+
+
+@pytest.mark.parametrize("name, content, reason", [
+    ("a.pt", torchfile.pt({"a": 1}), "has no tensors"),
+    ("b.pt", torchfile.pt(torchfile.tensor(np.arange(999))), "has no weights or states to pack"),
+    ("c.safetensors", safetensors_bytes({"w": {"dtype": "F32", "shape": [200],
+                                               "data_offsets": [0, 800]}}, bytes(800)),
+     "would not become smaller"),
+    ("d.pkl", b"\x80\x02}q\x00.", "a Python pickle outside of an archive"),
+    ("e.txt", b"text", None),
+    ("f.zip", b"PK\x03\x04 and nothing else", None),
+], ids="abcdef")
+def test_what_packing_does_not_help_is_copied(name, content, reason, tmp_path):
+    root = one_file(tmp_path, name, content)
+    done = run_tersor("pack", root, "-o", tmp_path / "p", check=0)
+    entry = entries_of(tmp_path / "p")[name]
+    assert entry["as"] == "copied" and (tmp_path / "p" / name).read_bytes() == content
+    assert entry.get("reason", "x").startswith(reason or "x")
+    assert reason is None or f"\n    {reason}" in done.stdout
+    check_round_trip(root, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
+
+
+def test_file_that_cannot_be_read_is_copied_and_named(tmp_path):
+    done = run_tersor("pack", FRAMEWORKS / "states", "-o", tmp_path / "p", "-q", check=0)
+    entry = entries_of(tmp_path / "p")["frozen-layers.pt"]
+    assert entry["as"] == "copied" and entry["reason"].startswith("optimizer: ambiguous")
+    assert str(FRAMEWORKS) not in json.dumps(index_of(tmp_path / "p"))
+    assert "optimizer: ambiguous: " in done.stdout
+    done = run_tersor("pack", FRAMEWORKS / "states", "-o", tmp_path / "q", "--strict", "-q", check=3)
+    assert not (tmp_path / "q").exists()
+
+
+@pytest.mark.parametrize("name, content", [
+    ("model.safetensors", b""),
+    ("model.safetensors", safetensors_bytes({"a": {"dtype": "F32", "shape": [2],
+                                                   "data_offsets": [0, 8]}}, b"1234567")),
+    ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"),
+    ("model.bin", torchfile.pt({"w": torchfile.tensor(np.ones(4000, "f4"))})[:-100]),
+    ("model.pt", bytes(5000)),
+])
+def test_damaged_file_is_an_error(name, content, tmp_path):
+    root = one_file(tmp_path, name, content)
+    done = run_tersor("pack", root, "-o", tmp_path / "p", check=3)
+    assert name in one_line_error(done)
+    assert sorted(os.listdir(tmp_path)) == ["one"]
+
+
+def test_taken_names_do_not_collide(source, tmp_path):
+    (source / "model.safetensors.tersor").write_bytes(b"mine")
+    (source / ("x" * 248 + ".npy")).write_bytes((source / "array.npy").read_bytes())
+    run_tersor("pack", source, "-o", tmp_path / "p", check=0)
+    entries = entries_of(tmp_path / "p")
+    assert entries["model.safetensors"]["reason"] == "another file has its name with .tersor"
+    assert entries["x" * 248 + ".npy"]["reason"] == "its name is too long to add .tersor"
+    check_round_trip(source, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
+
+
+def test_bound_that_does_not_hold_leaves_nothing(source, tmp_path):
+    run_tersor("pack", source, "-o", tmp_path / "p", "--max-error", "nmse=1e-30", check=1)
+    assert sorted(os.listdir(tmp_path)) == ["source"]
+
+
+# ---- What is refused ---------------------------------------------------------------------------
+
+def test_links_and_special_files_are_refused(source, tmp_path):
+    (source / "link").symlink_to("config.json")
+    done = run_tersor("pack", source, "-o", tmp_path / "p", check=3)
+    assert "symbolic link" in one_line_error(done) and "--follow-symlinks" in done.stderr
+    run_tersor("pack", source, "-o", tmp_path / "p", "--follow-symlinks", check=0)
+    assert (tmp_path / "p" / "link").read_text() == '{"a": 1}\n'
+    assert not (tmp_path / "p" / "link").is_symlink()
+    (source / "link").unlink()
+    (source / "link").symlink_to("sub")
+    assert "link to a directory" in run_tersor("pack", source, "-o", tmp_path / "q",
+                                               "--follow-symlinks", check=3).stderr
+    (source / "link").unlink()
+    os.mkfifo(source / "fifo")
+    assert "FIFO" in one_line_error(run_tersor("pack", source, "-o", tmp_path / "q", check=3))
+    (source / "fifo").unlink()
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(source / "s"))
+        assert "socket" in one_line_error(run_tersor("pack", source, "-o", tmp_path / "q", check=3))
+    assert not (tmp_path / "q").exists()
+
+
+@pytest.mark.parametrize("out", ["source", "source/x", "source/sub/x", "."])
+def test_output_that_is_part_of_the_input_is_refused(out, source, tmp_path):
+    before = tree(source)
+    for force in ([], ["-f"]):
+        done = run_tersor("pack", source, "-o", tmp_path / out, *force, check=4)
+        assert "output" in one_line_error(done)
+    assert tree(source) == before and os.listdir(tmp_path) == ["source"]
+
+
+def test_packed_directory_is_not_packed_again(packed, tmp_path):
+    done = run_tersor("pack", packed, "-o", tmp_path / "p", check=3)
+    assert INDEX in one_line_error(done)
+
+
+def test_options_of_files_are_refused_for_directories(source, packed, tmp_path):
+    for args in (["pack", source, "-o", tmp_path / "p.pt"],
+                 ["pack", source, "-o", tmp_path / "p", "--max-shard-size", "1M"],
+                 ["pack", source, "-o", tmp_path / "p", "--model", tmp_path / "m"],
+                 ["unpack", packed, "-o", tmp_path / "p", "--to", "pt"]):
+        one_line_error(run_tersor(*args, check=2))
+    assert not (tmp_path / "p").exists() and not (tmp_path / "p.pt").exists()
+
+
+def test_name_that_is_not_utf8_is_refused(source, tmp_path):
+    (pathlib.Path(os.fsdecode(os.fsencode(source) + b"/\xff"))).write_bytes(b"x")
+    assert "UTF-8" in one_line_error(run_tersor("pack", source, "-o", tmp_path / "p", check=3))
+
+
+# ---- Complete or absent ------------------------------------------------------------------------
+
+def shim(fault, inside):
+    return {**os.environ, "LC_ALL": "C", "LD_PRELOAD": LIBRARY, "TERSOR_FAULT": fault,
+            "TERSOR_FAULT_PATH": str(inside),
+            "ASAN_OPTIONS": "verify_asan_link_order=0:allocator_may_return_null=1"}
+
+
+def faulty(args, fault, inside):
+    return subprocess.run([BINARY, *map(str, args)], env=shim(fault, inside), capture_output=True,
+                          text=True)
+
+
+@pytest.fixture
+def small(tmp_path):
+    root = tmp_path / "in" / "ck"
+    (root / "sub").mkdir(parents=True)
+    w = np.random.default_rng(1).normal(0, 1, 5000).astype("f4")
+    safetensors.numpy.save_file({"w": w}, root / "sub" / "m.safetensors")
+    (root / "a.txt").write_text("text")
+    (tmp_path / "out").mkdir()
+    return root
+
+
+FAULTS = [f"{call}:{n}:{error}" for call, n, error in [
+    ("pwrite", 1, "ENOSPC"), ("pwrite", 2, "EIO"), ("pwrite", 3, "EIO"), ("fsync", 1, "EIO"),
+    ("fsync", 2, "EIO"), ("rename", 1, "EIO"), ("rename", 3, "EIO"), ("open", 3, "EACCES")]]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_failure_leaves_the_old_directory_or_none(fault, small, tmp_path):
+    out = tmp_path / "out" / "p"
+    before = tree(small)
+    done = faulty(["pack", small, "-o", out], fault, tmp_path / "out")
+    if "may not survive a power cut" in done.stderr:
+        assert str(out) + ": published and complete" in one_line_error(done)
+        run_tersor("verify", out, check=0)
+    elif done.returncode:
+        assert not os.listdir(tmp_path / "out"), done.stderr
+    else:
+        run_tersor("verify", out, check=0)
+    run_tersor("pack", small, "-o", out, "-f", check=0)
+    old = tree(out)
+    done = faulty(["pack", small, "-o", out, "-f", "--weights", "bf16+ulp16"], fault, tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == ["p"]
+    assert (tree(out) == old) == (done.returncode != 0 and "published" not in done.stderr)
+    run_tersor("verify", out, "--against", small, check=0)
+    assert tree(small) == before
+
+
+@pytest.mark.parametrize("name, status", [("sigterm", 128 + signal.SIGTERM),
+                                          ("sigint", 128 + signal.SIGINT), ("kill", -9)])
+@pytest.mark.parametrize("call", ["pwrite:1", "pwrite:2", "rename:2"])
+def test_signal_leaves_no_directory(name, status, call, small, tmp_path):
+    done = faulty(["pack", small, "-o", tmp_path / "out" / "p"], f"{call}:{name}", tmp_path / "out")
+    assert done.returncode == status
+    left = os.listdir(tmp_path / "out")
+    assert "p" not in left
+    assert left == [] or (name == "kill" and left[0].startswith(".p.") and left[0].endswith(".tmp"))
+    run_tersor("pack", small, "-o", tmp_path / "out" / "p", check=0)
+    done = faulty(["unpack", tmp_path / "out" / "p", "-o", tmp_path / "out" / "b"],
+                  f"{call}:{name}", tmp_path / "out" / ".b")
+    assert not (tmp_path / "out" / "b").exists() and done.returncode == status
+
+
+def test_force_replaces_a_packed_directory_as_a_whole(source, packed, tmp_path):
+    done = run_tersor("pack", source, "-o", packed, check=4)
+    assert "--force" in one_line_error(done)
+    run_tersor("pack", TRAINER, "-o", packed, "-f", "-q", check=0)
+    run_tersor("verify", packed, "--against", TRAINER, check=0)
+    assert sorted(os.listdir(tmp_path)) == ["packed", "source"]
+    back = unpack(packed, tmp_path)
+    one_line_error(run_tersor("unpack", packed, "-o", back, check=4))
+    (back / "more").write_text("x")
+    run_tersor("unpack", packed, "-o", back, "-f", check=0)
+    assert tree(back).keys() == tree(TRAINER).keys()
+
+
+def test_force_replaces_no_other_directory(source, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine").write_text("x")
+    run_tersor("pack", source, "-o", other, "-f", check=4)
+    assert tree(other) == {"mine": b"x"}
+    (tmp_path / "file").write_text("x")
+    run_tersor("pack", source, "-o", tmp_path / "file", "-f", check=4)
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_directory_in_the_making_is_private(source, tmp_path):
+    """Permissions are set before the directory can be entered."""
+    job = subprocess.Popen([BINARY, "pack", source, "-o", tmp_path / "p", "-q"],
+                           env=shim("pwrite:2:stop", tmp_path / ".p"), stdout=subprocess.DEVNULL)
+    os.waitid(os.P_PID, job.pid, os.WSTOPPED | os.WNOWAIT)
+    temp = next(tmp_path.glob(".p.*.tmp"))
+    assert stat.S_IMODE(temp.stat().st_mode) == 0o700
+    job.send_signal(signal.SIGCONT)
+    assert job.wait() == 0
+
+
+# ---- Verify ------------------------------------------------------------------------------------
+
+def test_verify_notices_a_flipped_byte_in_any_file(source, packed):
+    files = [name for name, content in tree(packed).items() if content]
+    assert len(files) >= 8
+    for name in files:
+        path = packed / name
+        content, mode = path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
+        for at in {0, len(content) // 3, len(content) - 1}:
+            path.chmod(0o600)
+            path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1:])
+            done = run_tersor("verify", packed)
+            assert done.returncode == 3, (name, at)
+            assert name.split("/")[-1][:15] in done.stderr.replace("\\n", "\n")
+        path.write_bytes(content)
+        path.chmod(mode)
+    run_tersor("verify", packed, check=0)
+
+
+def test_verify_notices_missing_and_extra_files(packed):
+    (packed / "config.json").rename(packed / "config2.json")
+    done = run_tersor("verify", packed, check=3)
+    lines = done.stdout.splitlines()
+    assert lines[:4] == ["FAULT   config.json", "        is missing",
+                         "FAULT   config2.json", "        is not in the index"]
+    (packed / "config2.json").rename(packed / "config.json")
+    (packed / "more").mkdir()
+    done = run_tersor("verify", packed, check=1)
+    assert "FAULT   more\n" in done.stdout
+    (packed / "more").rmdir()
+    (packed / "sub" / "empty").rmdir()
+    run_tersor("verify", packed, check=3)
+
+
+def test_packed_file_of_another_run_is_noticed(source, packed, tmp_path):
+    """The same sizes and a sound file, but of other values: the header is not the one that was written."""
+    w = np.random.default_rng(2).normal(0, 0.02, (64, 65)).astype("f4")
+    np.save(source / "array.npy", w)
+    run_tersor("pack", source, "-o", tmp_path / "other", check=0)
+    shutil.copy(tmp_path / "other" / "array.npy.tersor", packed / "array.npy.tersor")
+    done = run_tersor("verify", packed, check=3)
+    assert "is not the file that was written here" in " ".join(done.stdout.split())
+    run_tersor("unpack", packed, "-o", tmp_path / "b", check=3)
+    assert not (tmp_path / "b").exists()
+
+
+def test_verify_against_the_original_and_others(source, packed, tmp_path):
+    run_tersor("verify", packed, "--against", source, check=0)
+    (source / "config.json").write_text('{"a": 2}\n')
+    done = run_tersor("verify", packed, "--against", source, check=1)
+    assert done.stdout.startswith("FAULT   config.json\n        differs from the original\n")
+    (source / "config.json").write_text('{"a": 1}\n')
+    w = safetensors.numpy.load_file(source / "model.safetensors")
+    w["a.weight"][3, 4] += 1
+    safetensors.numpy.save_file(w, source / "model.safetensors", {"format": "pt"})
+    done = run_tersor("verify", packed, "--against", source, check=1)
+    assert done.stdout.startswith("FAULT   model.safetensors\n")
+    (source / "more").write_text("x")
+    assert "is only in the original" in run_tersor("verify", packed, "--against", source,
+                                                   check=1).stdout
+
+
+def test_verify_says_first_that_the_original_is_another(packed):
+    done = run_tersor("verify", packed, "--against", TRAINER, check=1)
+    assert done.stdout.startswith(f"{TRAINER} is not the directory that {packed} was packed from: ")
+    assert "FAULT" not in done.stdout and "is not the directory" in one_line_error(done)
+    done = run_tersor("verify", packed, "--against", packed, check=3)
+    assert "packed directory, expected the original" in one_line_error(done)
+
+
+# ---- Diff --------------------------------------------------------------------------------------
+
+def test_diff_compares_directories_by_file(source, packed, tmp_path):
+    back = unpack(packed, tmp_path)
+    assert run_tersor("diff", packed, back, check=0).stdout == "7 files compared: 0 differ\n"
+    run_tersor("diff", packed, packed, check=0)
+    run_tersor("diff", source, packed, "--tol", "nmse=1e-3", check=0)
+    done = run_tersor("diff", source, back, check=1)
+    assert "differs array.npy\n        1 of 1 tensors differ\n" in done.stdout
+    (back / "config.json").write_text("{}")
+    (back / ".hidden").unlink()
+    (back / "more").write_text("x")
+    done = run_tersor("diff", packed, back, check=1)
+    assert done.stdout == ("differs .hidden\n        only in A\n"
+                           "differs config.json\n        bytes differ\n"
+                           "differs more\n        only in B\n8 files compared: 3 differ\n")
+    report = json.loads(run_tersor("diff", packed, back, "--json", check=1).stdout)
+    assert [f["path"] for f in report["files"] if f["fault"]] == [".hidden", "config.json", "more"]
+
+
+def test_diff_of_files_that_are_not_read_is_by_bytes(tmp_path):
+    a, b = (tmp_path / name for name in "ab")
+    for root, tail in ((a, b"x"), (b, b"y")):
+        root.mkdir()
+        (root / "old.pkl").write_bytes(b"\x80\x02}q\x00." + tail)
+    assert "bytes differ" in run_tersor("diff", a, b, check=1).stdout
+    run_tersor("diff", a, a, check=0)
+
+
+# ---- Hostile indices ---------------------------------------------------------------------------
+
+def test_index_is_as_the_document_says(source, packed):
+    index = index_of(packed)
+    assert (packed / INDEX).read_bytes() == seal(index)
+    assert list(index) == ["tersor_directory", "tool", "mode", "entries", "check"]
+    assert index["tersor_directory"] == 1 and index["mode"] == "0711"
+    assert entries_of(packed)["sub"] == {"path": "sub", "as": "directory", "mode": "0555"}
+
+
+def copied(path, **more):
+    return {"path": path, "as": "copied", "mode": "0644", "nbytes": 0,
+            "xxh3": xxhash.xxh3_64_hexdigest(b""), **more}
+
+
+def packed_entry(path, stored=None, **more):
+    files = [{"path": name, "nbytes": 8, "header": "0" * 15 + "1"}
+             for name in stored or [f"{path}.tersor"]]
+    return {"path": path, "as": "packed", "mode": "0644", "nbytes": 8, "kind": "pt",
+            "generation": 1, "files": files, **more}
+
+
+HOSTILE = {
+    "absolute": [copied("/etc/passwd")],
+    "above": [copied("../x")],
+    "above in the middle": [{"path": "a", "as": "directory", "mode": "0755"}, copied("a/../../x")],
+    "dot": [copied("./x")],
+    "empty name": [copied("")],
+    "two slashes": [{"path": "a", "as": "directory", "mode": "0755"}, copied("a//x")],
+    "slash at the end": [copied("x/")],
+    "backslash": [copied("..\\x")],
+    "long name": [copied("x" * 256)],
+    "long path": [{"path": "/".join(["x" * 200] * n), "as": "directory", "mode": "0755"}
+                  for n in range(1, 30)],
+    "deep": [{"path": "/".join("x" * n), "as": "directory", "mode": "0755"} for n in range(1, 80)],
+    "twice": [copied("x"), copied("x")],
+    "unsorted": [copied("y"), copied("x")],
+    "no parent": [copied("a/x")],
+    "parent is a file": [copied("a"), copied("a/x")],
+    "the index itself": [copied(INDEX)],
+    "mode": [copied("x", mode="4755")],
+    "mode as a number": [copied("x", mode=420)],
+    "size": [copied("x", nbytes=-1)],
+    "size as a text": [copied("x", nbytes="0")],
+    "huge size": [copied("x", nbytes=2 ** 60)],
+    "hash": [copied("x", xxh3="xyz")],
+    "kind of entry": [copied("x", **{"as": "link"})],
+    "unknown member": [copied("x", target="/etc/passwd")],
+    "long reason": [copied("x", reason="x" * 1025)],
+    "stored elsewhere": [packed_entry("x", ["../x.tersor"])],
+    "stored as another": [packed_entry("x", ["y.tersor"])],
+    "stored over another": [packed_entry("x"), copied("x.tersor")],
+    "stored twice": [packed_entry("x", ["x", "x"])],
+    "stored three times": [packed_entry("x", ["x", "x.tersor", "x"])],
+    "stored nowhere": [packed_entry("x", files=[])],
+    "container": [packed_entry("x", kind="dcp")],
+    "generation": [packed_entry("x", generation=2 ** 40)],
+    "not an object": ["x"],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_index_is_refused(name, tmp_path):
+    root = tmp_path / "packed"
+    root.mkdir()
+    (root / "x").write_bytes(b"")
+    (root / INDEX).write_bytes(seal({"tersor_directory": 1, "tool": "t", "mode": "0755",
+                                     "entries": HOSTILE[name]}))
+    for args in (["unpack", root, "-o", tmp_path / "b"], ["verify", root], ["inspect", root],
+                 ["diff", root, root]):
+        done = run_tersor(*args, check=3)
+        assert INDEX in one_line_error(done), done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["packed"]
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"check":"0000000000000000"}\n', b"\x00" * 99])
+def test_text_that_is_no_index_is_refused(text, tmp_path):
+    root = tmp_path / "packed"
+    root.mkdir()
+    (root / INDEX).write_bytes(text)
+    one_line_error(run_tersor("unpack", root, "-o", tmp_path / "b", check=3))
+    one_line_error(run_tersor("verify", root, check=3))
+
+
+def test_index_of_another_version_is_refused(tmp_path):
+    root = tmp_path / "packed"
+    root.mkdir()
+    (root / INDEX).write_bytes(seal({"tersor_directory": 2, "tool": "t", "mode": "0755",
+                                     "entries": []}))
+    assert "version 2" in one_line_error(run_tersor("verify", root, check=3))
+
+
+def test_links_in_a_packed_directory_are_refused(source, packed, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes((packed / "config.json").read_bytes())
+    (packed / "config.json").unlink()
+    (packed / "config.json").symlink_to(secret)
+    for args in (["unpack", packed, "-o", tmp_path / "b"], ["verify", packed]):
+        assert "symbolic link" in one_line_error(run_tersor(*args, check=3))
+    assert not (tmp_path / "b").exists()
+
+
+def test_damaged_copy_is_not_unpacked(packed, tmp_path):
+    (packed / "config.json").write_text('{"a": 9}\n')
+    done = run_tersor("unpack", packed, "-o", tmp_path / "b", check=3)
+    assert "config.json: damaged" in one_line_error(done)
+    assert sorted(os.listdir(tmp_path)) == ["packed", "source"]

@@ -1,0 +1,600 @@
+"""Python objects in a .pt: carried as they were, refused or left out, and never made by tersor.
+
+The oracle is Python's own pickle.  What tersor wrote of this file's classes is loaded with it and
+compared as objects; real checkpoints, whose frameworks are not here, are loaded with stand-ins that
+record how each object would be made, and compared with the original, shared objects included.
+"""
+import argparse
+import collections
+import enum
+import functools
+import io
+import pathlib
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from conftest import DATA, one_line_error, run_tersor
+from helpers.torchfile import (Call, Dict, Global, load, pt, pt_of, records_of, tensor, tmp_path)
+
+FRAMEWORKS = DATA / "frameworks"
+W = np.arange(4, dtype=np.float32)
+FIXTURES = sorted([*FRAMEWORKS.glob("deepspeed/*/global_step20/*.pt"),
+                   *FRAMEWORKS.glob("*/*/training_args.bin"),
+                   FRAMEWORKS / "states" / "megatron-legacy.pt"])
+
+
+# --- How an object would be made ----------------------------------------------------------------
+
+class Made:
+    """What stands for an object of a class, or for the result of a function."""
+
+    def __new__(cls, *args, **kwargs):
+        self = object.__new__(cls)
+        self.log = [("new", args, kwargs)]
+        return self
+
+    def __init__(self, *args, **kwargs):
+        self.log[0] = ("call", args, kwargs)        # REDUCE comes here, NEWOBJ does not
+
+    def __call__(self, *args):
+        return Made(self, *args)
+
+    def __setstate__(self, state):
+        self.log.append(("state", state))
+
+    def __setitem__(self, key, value):
+        self.log.append(("item", key, value))
+
+    def append(self, value):
+        self.log.append(("append", value))
+
+    def extend(self, values):
+        self.log += [("append", value) for value in values]
+
+
+PLAIN = {("builtins", "set"): set, ("builtins", "frozenset"): frozenset, ("builtins", "bytes"): bytes,
+         ("_codecs", "encode"): str.encode}
+
+
+class Reader(pickle._Unpickler):        # the one in Python: NEWOBJ takes stand-ins
+    def __init__(self, pickled, records):
+        super().__init__(io.BytesIO(pickled))
+        self.records, self.stand_ins = records, {}
+
+    def find_class(self, module, name):
+        module = {"__builtin__": "builtins"}.get(module, module)
+        if (module, name) == ("builtins", "getattr"):
+            return lambda of, attribute: self.find_class(of.__module__, f"{of.__name__}.{attribute}")
+        if (module, name) in PLAIN:
+            return PLAIN[module, name]
+        key = module, name
+        if key not in self.stand_ins:
+            self.stand_ins[key] = type(name, (Made,), {"__module__": module})
+        return self.stand_ins[key]
+
+    def persistent_load(self, pid):
+        return "storage", pid[1].__name__, self.records[f"data/{pid[2]}"]
+
+
+ITEM = {"FloatStorage": 4, "BFloat16Storage": 2, "ByteStorage": 1, "LongStorage": 8, "IntStorage": 4}
+
+
+def name_of(v):
+    return f"{type(v).__module__}.{type(v).__name__}"
+
+
+def elements(v):
+    """A call of _rebuild_tensor_v2: type, shape and bytes in row-major order."""
+    (_, storage, data), offset, shape, stride, grad = v.log[0][1][:5]
+    size = ITEM[storage]
+    flat = np.frombuffer(data, np.dtype((np.void, size)))
+    view = np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * size for s in stride])
+    return "tensor", storage, tuple(shape), view.tobytes() if 0 not in shape else b"", grad
+
+
+def described(v, ids):
+    """A value as text and tuples; what is met again is its number."""
+    if isinstance(v, type) and issubclass(v, Made):
+        return "class", v.__module__, v.__name__
+    if isinstance(v, Made) and name_of(v) == "torch._utils._rebuild_tensor_v2":
+        return elements(v)
+    if isinstance(v, Made) and name_of(v) == "torch._tensor._rebuild_from_type_v2":
+        function, kind, args, state = v.log[0][1]
+        return "typed", kind.__name__, elements(function(*args)), described(state, ids)
+    if isinstance(v, (list, dict, set, Made)):
+        if id(v) in ids:
+            return "again", ids[id(v)]
+        ids[id(v)] = len(ids)
+    if isinstance(v, dict):
+        return "dict", [(described(k, ids), described(x, ids)) for k, x in v.items()]
+    if isinstance(v, (list, tuple)):
+        return type(v).__name__, [described(x, ids) for x in v]
+    if isinstance(v, (set, frozenset)):
+        return type(v).__name__, sorted(map(repr, v))
+    if isinstance(v, Made):
+        return name_of(v), [described(x, ids) for x in v.log]
+    return type(v).__name__, repr(v)
+
+
+def read(path):
+    _, records = records_of(path.read_bytes())
+    return described(Reader(records["data.pkl"], records).load(), {})
+
+
+def globals_in(path):
+    _, records = records_of(path.read_bytes())
+    reader = Reader(records["data.pkl"], records)
+    reader.load()
+    return {f"{module}.{name}" for module, name in reader.stand_ins}
+
+
+def both_ways(path, folder, *options):
+    """The same checkpoint as convert writes it, and as it comes out of a packed file."""
+    run_tersor("convert", path, "-o", folder / "converted.pt", *options, check=0)
+    run_tersor("pack", path, "-o", folder / "packed.safetensors", "--keep", ".", *options, check=0)
+    run_tersor("unpack", folder / "packed.safetensors", "-o", folder / "unpacked.pt", *options,
+               check=0)
+    return folder / "converted.pt", folder / "unpacked.pt"
+
+
+# --- Real checkpoints ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: str(path.relative_to(FRAMEWORKS)))
+def test_objects_of_frameworks_come_back_as_they_were(path, tmp_path):
+    """Made in the same way, in the same places, and shared where they were shared."""
+    want = read(path)
+    for out in both_ways(path, tmp_path):
+        assert read(out) == want, out
+
+
+def test_every_class_that_is_carried_is_named(tmp_path):
+    path = FRAMEWORKS / "trainer" / "checkpoint-30" / "training_args.bin"
+    packed = tmp_path / "packed.safetensors"
+    names = {name for name in globals_in(path) if not name.startswith("torch.")}
+    assert len(names) == 9
+    for args in (["pack", path, "-o", packed], ["convert", path, "-o", tmp_path / "c.pt"],
+                 ["unpack", packed, "-o", tmp_path / "u.pt"], ["inspect", packed]):
+        stderr = run_tersor(*args, check=0).stderr
+        assert set(re.findall(r"(?:transformers|accelerate)\.[\w.]+", stderr)) == names
+        assert "weights_only=False" in stderr and "(9 in all)" in stderr
+        assert stderr.count("warning") == 1
+
+
+def test_deepspeed_moments_are_packed(tmp_path):
+    path = next(FRAMEWORKS.glob("deepspeed/zero1*/global_step20/zero_pp_rank_0*"))
+    done = run_tersor("pack", path, "-o", tmp_path / "x.safetensors", check=0)
+    assert re.search(r"^momentum +softsign8 .* [1-9]", done.stdout, re.M)
+    assert re.search(r"^variance +sqrt8 .* [1-9]", done.stdout, re.M)
+    assert "LossScaler" in done.stderr and "ZeroStageEnum" in done.stderr
+
+
+# --- Objects of this file -----------------------------------------------------------------------
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = "b"
+
+
+class Plain:
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = object.__hash__
+
+
+class Slots:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __eq__(self, other):
+        return (self.a, self.b) == (other.a, other.b)
+
+
+class Both(Slots):
+    """Slots and a __dict__: a state of two."""
+
+    def __init__(self, a, b, c):
+        super().__init__(a, b)
+        self.c = c
+
+    def __eq__(self, other):
+        return super().__eq__(other) and self.c == other.c
+
+
+class Keywords:
+    def __new__(cls, a, *, b):
+        self = super().__new__(cls)
+        self.made = a, b
+        return self
+
+    def __getnewargs_ex__(self):
+        return (self.made[0],), {"b": self.made[1]}
+
+    def __eq__(self, other):
+        return self.made == other.made
+
+
+class MyList(list):
+    pass
+
+
+class MyDict(dict):
+    pass
+
+
+class Reduced:
+    """All that __reduce__ can give but a function for the state."""
+
+    def __init__(self, *args):
+        self.args, self.items, self.pairs = args, [], {}
+
+    def __reduce__(self):
+        return (Reduced, self.args, {"extra": 1}, iter(self.items), None)
+
+    def append(self, item):
+        self.items.append(item)
+
+    def __eq__(self, other):
+        return (self.args, self.items) == (other.args, other.items)
+
+
+class Node:
+    def __init__(self, parent=None):
+        self.parent, self.children = parent, []
+
+
+class SetByFunction:
+    def __reduce__(self):
+        return object.__new__, (SetByFunction,), {"a": 1}, None, None, set_state
+
+
+def set_state(obj, state):
+    obj.__dict__.update(state)
+
+
+class Outer:
+    class Inner(Plain):
+        class Innermost(Plain):
+            pass
+
+
+Point = collections.namedtuple("Point", "x y")
+VALUES = {
+    "enum": [Color.RED, Color.BLUE, Color.RED],
+    "state": Plain(a=1, b=[1.5, None, "x"], c=Plain(d={1: 2})),
+    "slots": Slots(1, "two"),
+    "slots-and-dict": Both(1, 2, 3),
+    "keywords": Keywords(1, b=2),
+    "list": MyList([1, [2], "3"]),
+    "dict": MyDict(a=1, b=MyDict(c=2)),
+    "reduce": (lambda r: r.items.extend([1, 2]) or r)(Reduced(1, "a")),
+    "named-tuple": Point(1, (2, 3)),
+    "nested": [Outer.Inner(a=1), Outer.Inner.Innermost(b=2), Outer.Inner],
+    "partial": None,
+    "class": [Plain, len, collections.OrderedDict],
+    "bytes": [bytearray(b"\x00\xffa"), b"", b"\x80"],
+    "counter": collections.Counter("abca"),
+    "default": collections.defaultdict(Plain, a=Plain(b=1)),
+    "complex": [1 + 2j, Ellipsis, NotImplemented],
+    "namespace": argparse.Namespace(a=Color.BLUE, b=pathlib.PurePosixPath("/x/y")),
+    "keys": {Color.RED: 1, Point(1, 2): 2},
+}
+
+
+def opened(path):
+    return pickle.loads(records_of(path.read_bytes())[1]["data.pkl"])
+
+
+@pytest.mark.parametrize("proto", [2, 3, 4, 5])
+@pytest.mark.parametrize("name", VALUES)
+def test_carried_objects_load_as_equal_ones(name, proto, tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickle.dumps({"v": VALUES[name]}, proto)))
+    for out in both_ways(path, tmp_path, "--opaque", "carry"):
+        assert opened(out) == {"v": VALUES[name]}
+
+
+@pytest.mark.parametrize("proto", [2, 4])
+def test_a_partial_function_is_carried(proto, tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickle.dumps(functools.partial(int, "101", base=2), proto)))
+    for out in both_ways(path, tmp_path, "--opaque", "carry"):
+        assert opened(out)() == 5
+
+
+@pytest.mark.parametrize("proto", [2, 4])
+def test_shared_objects_stay_shared(proto, tmp_path):
+    a = Plain(x=[1])
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickle.dumps([a, {"again": a}, a.x, Plain(x=[1])], proto)))
+    for out in both_ways(path, tmp_path, "--opaque", "carry"):
+        first, again, items, other = opened(out)
+        assert again["again"] is first and first.x is items and other is not first
+        assert other == first
+
+
+@pytest.mark.parametrize("proto", [2, 4])
+def test_an_object_can_contain_itself(proto, tmp_path):
+    """Nodes that know their parents, as those of OmegaConf do."""
+    root = Node()
+    root.children = [Node(root), Node(root)]
+    root.children[0].children = [Node(root.children[0])]
+    root.other = root.children[1]
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickle.dumps({"config": root, "child": root.children[0]}, proto)))
+    for out in both_ways(path, tmp_path, "--opaque", "carry"):
+        found = opened(out)
+        top = found["config"]
+        assert top.parent is None and len(top.children) == 2
+        assert all(child.parent is top for child in top.children)
+        assert top.children[0].children[0].parent is top.children[0] is found["child"]
+        assert top.other is top.children[1]
+
+
+def test_a_state_set_by_a_function_is_refused(tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickle.dumps(SetByFunction(), 4)))
+    assert opened(path).a == 1
+    line = one_line_error(run_tersor("inspect", path, "--opaque", "carry", check=3))
+    assert "POP" in line and "dropped" in line
+
+
+# --- The policy ---------------------------------------------------------------------------------
+
+SCALER = Call(Global("deepspeed.runtime.fp16.loss_scaler", "LossScaler"), (),
+              {"cur_scale": 1.0}, new=True)
+OWN = Call(Global("my_company.things", "Thing"), (1,), {"a": 2}, new=True)
+
+
+def checkpoint(tmp_path, **values):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({"model": Dict({"w": tensor(W)}), **values}))
+    return path
+
+
+def pack(path, *options, check=0):
+    return run_tersor("pack", path, "-f", "-o", path.parent / "packed.safetensors", *options,
+                      check=check)
+
+
+@pytest.mark.parametrize("value,options,status", [
+    (SCALER, [], 0), (SCALER, ["refuse"], 3), (SCALER, ["carry"], 0), (SCALER, ["drop"], 0),
+    (OWN, [], 3), (OWN, ["refuse"], 3), (OWN, ["carry"], 0), (OWN, ["drop"], 0)])
+def test_what_the_option_says_happens(value, options, status, tmp_path):
+    path = checkpoint(tmp_path, v=value, after=7)
+    name = f"{value.callee.module}.{value.callee.name}"
+    options = ["--opaque", *options] if options else []
+    done = pack(path, *options, check=status)
+    assert name in done.stderr
+    if status:
+        assert "data.pkl: v: found" in one_line_error(done) and "--opaque carry" in done.stderr
+        return
+    run_tersor("unpack", tmp_path / "packed.safetensors", "-o", tmp_path / "out.pt", *options,
+               check=0)
+    _, records = records_of((tmp_path / "out.pt").read_bytes())
+    found = Reader(records["data.pkl"], records).load()
+    assert found["after"] == 7
+    if "drop" in options:
+        assert found["v"] is None and f"a call of {name} was left out" in done.stderr
+        assert load(tmp_path / "out.pt")["v"] is None       # with what weights_only permits
+    else:
+        assert name_of(found["v"]) == name
+        assert [entry[0] for entry in found["v"].log] == ["new", "state"]
+
+
+def test_an_option_that_is_no_word(tmp_path):
+    done = run_tersor("inspect", checkpoint(tmp_path), "--opaque", "yes", check=2)
+    assert "refuse" in done.stderr and "carry" in done.stderr and "drop" in done.stderr
+
+
+def test_a_packed_file_follows_the_same_rule(tmp_path):
+    """What was carried on request needs the request again, in every command."""
+    path, packed = checkpoint(tmp_path, v=OWN), tmp_path / "packed.safetensors"
+    pack(path, "--opaque", "carry")
+    for args in (["inspect", packed], ["verify", packed], ["unpack", packed, "-o", tmp_path / "u.pt"],
+                 ["diff", packed, packed]):
+        line = one_line_error(run_tersor(*args, check=3))
+        assert "tersor_tree" in line and "my_company.things.Thing" in line
+        assert "--opaque carry" in line
+    run_tersor("verify", packed, "--against", path, "--opaque", "carry", check=0)
+    done = run_tersor("unpack", packed, "-o", tmp_path / "u.pt", "--opaque", "carry", check=0)
+    assert "my_company.things.Thing (1 in all)" in done.stderr
+    done = run_tersor("unpack", packed, "-o", tmp_path / "d.pt", "--opaque", "drop", check=0)
+    assert "Thing was left out" in done.stderr and load(tmp_path / "d.pt")["v"] is None
+
+
+def test_many_objects_that_are_left_out_are_counted(tmp_path):
+    path = checkpoint(tmp_path, **{f"v{i}": Call(Global("m", f"C{i}")) for i in range(15)})
+    done = pack(path, "--opaque", "drop")
+    assert done.stderr.count("was left out") == 10
+    assert "15 objects in all were left out" in done.stderr
+
+
+def test_a_shared_object_is_left_out_everywhere(tmp_path):
+    path = checkpoint(tmp_path, a=OWN, b=[OWN])
+    pack(path, "--opaque", "drop")
+    run_tersor("unpack", tmp_path / "packed.safetensors", "-o", tmp_path / "out.pt", check=0)
+    found = load(tmp_path / "out.pt")
+    assert found["a"] is None and found["b"] == [None]
+
+
+def test_a_part_of_a_plain_object_can_be_left_out(tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickle.dumps(argparse.Namespace(own=Plain(a=1), n=1))))
+    run_tersor("convert", path, "-o", tmp_path / "out.pt", "--opaque", "drop", check=0)
+    assert opened(tmp_path / "out.pt") == argparse.Namespace(own=None, n=1)
+
+
+def test_what_names_an_object_that_is_left_out_names_none(tmp_path):
+    """A node of plain values that is kept elsewhere, and its parent that is left out."""
+    node = argparse.Namespace(n=1)
+    node.parent = Plain(child=node)
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickle.dumps({"parent": node.parent, "node": node})))
+    run_tersor("convert", path, "-o", tmp_path / "out.pt", "--opaque", "drop", check=0)
+    assert opened(tmp_path / "out.pt") == {"parent": None,
+                                           "node": argparse.Namespace(n=1, parent=None)}
+
+
+def test_a_key_cannot_be_left_out(tmp_path):
+    line = one_line_error(pack(checkpoint(tmp_path, v=Dict([(OWN, 1)])), "--opaque", "drop", check=3))
+    assert "key" in line and "Thing" in line
+
+
+def test_modules_and_other_tensors_are_not_carried(tmp_path):
+    module = Call(Global("m", "Net"), (), Dict({"_parameters": Dict({"w": tensor(W)}, ordered=True)}),
+                  new=True)
+    sparse = Call(Global("torch._utils", "_rebuild_sparse_tensor"), (1, 2))
+    for value, word in ((module, "state_dict()"), (sparse, "a sparse tensor")):
+        for policy in ("carry", "drop", "refuse"):
+            path = checkpoint(tmp_path, v=value)
+            assert word in one_line_error(pack(path, "--opaque", policy, check=3))
+
+
+def test_members_of_listed_enumerations(tmp_path):
+    """Enum(value), or getattr(Enum, name) as Python 3.11 writes it; a member is never called."""
+    stage = Global("deepspeed.runtime.zero.config", "ZeroStageEnum")
+    by_name = Call(Global("__builtin__", "getattr"), (stage, "weights"))
+    path = checkpoint(tmp_path, a=Call(stage, (2,)), b=by_name)
+    want = read(path)
+    for out in both_ways(path, tmp_path):
+        assert read(out) == want
+    line = one_line_error(pack(checkpoint(tmp_path, a=Call(by_name, ())), check=3))
+    assert "ZeroStageEnum.weights" in line
+    write = Call(Global("__builtin__", "getattr"), (Global("pathlib", "Path"), "write_text"))
+    line = one_line_error(pack(checkpoint(tmp_path, a=Call(write, (1,))), check=3))
+    assert "pathlib.Path.write_text" in line
+
+
+# --- Tensors in objects -------------------------------------------------------------------------
+
+def test_tensors_in_carried_objects_are_tensors(tmp_path):
+    """In state, items and arguments; they are packed and come back in their places."""
+    values = [tensor(W + i) for i in range(3)]
+    holder = Call(Global("m", "Holder"), (values[0],), {"t": values[1], "d": [values[2]]}, new=True)
+    path = checkpoint(tmp_path, h=holder)
+    want = read(path)
+    for out in both_ways(path, tmp_path, "--opaque", "carry"):
+        assert read(out) == want
+    done = run_tersor("inspect", path, "--opaque", "carry", "-v", check=0)
+    assert {"h.0", "h.t", "h.d.0"} <= set(done.stdout.split())
+
+
+def test_tensors_in_dropped_objects_are_named_as_unused(tmp_path):
+    path = checkpoint(tmp_path, h=Call(Global("m", "Holder"), (), {"t": tensor(W)}, new=True))
+    done = pack(path, "--opaque", "drop")
+    assert "m.Holder was left out" in done.stderr and "is part of no tensor" in done.stderr
+
+
+def attributed(t, state):
+    """What torch.save writes of a tensor with attributes; torch.nn.Buffer has two."""
+    return Call(Global("torch._tensor", "_rebuild_from_type_v2"),
+                (Global("torch._utils", "_rebuild_tensor_v2"), Global("torch", "Tensor"), t, state))
+
+
+def test_attributes_of_tensors_are_kept(tmp_path):
+    """A real DeepSpeed ZeRO-3 file has them: `ds_id`."""
+    path = next(FRAMEWORKS.glob("deepspeed/zero3*/global_step20/bf16_zero_pp_rank_0*"))
+    assert "typed" in repr(read(path)) and "ds_id" in repr(read(path))
+    for out in both_ways(path, tmp_path):
+        assert "ds_id" in repr(read(out))
+
+
+# --- Hostile ------------------------------------------------------------------------------------
+
+def hostile(tmp_path):
+    target = tmp_path / "executed"
+    system = Global("posix", "system")
+    touch = (f"touch {target}",)
+    return target, {
+        "call": Call(system, touch),
+        "new": Call(system, touch, new=True),
+        "callee": Call(Call(Global("m", "f"), ()), touch),
+        "state": Call(Global("argparse", "Namespace"), (), {"a": Call(system, touch)}, new=True),
+        "argument": Call(Global("argparse", "Namespace"), (Call(system, touch),)),
+        "listed": Call(SCALER.callee, (), {"a": Call(system, touch)}, new=True),
+        "key": Dict([(Call(system, touch), 1)]),
+        "function": system,
+    }
+
+
+@pytest.mark.parametrize("where", hostile(pathlib.Path("/"))[1])
+def test_a_hostile_call_is_inert(where, tmp_path):
+    """Refused without the option; with it carried, named, and still not made."""
+    target, values = hostile(tmp_path)
+    path = checkpoint(tmp_path, v=values[where])
+    name = "m.f" if where == "callee" else "posix.system"
+    for options in ([], ["--opaque", "refuse"]):
+        assert name in one_line_error(pack(path, *options, check=3)) or where == "listed"
+    assert name in pack(path, "--opaque", "carry").stderr
+    done = run_tersor("unpack", tmp_path / "packed.safetensors", "-o", tmp_path / "out.pt",
+                      "--opaque", "carry", check=0)
+    assert name in done.stderr and read(tmp_path / "out.pt") == read(path)
+    assert not target.exists()
+    if where != "key":
+        pack(path, "--opaque", "drop")
+        run_tersor("unpack", tmp_path / "packed.safetensors", "-o", tmp_path / "dropped.pt", check=0)
+        assert b"system" not in (tmp_path / "dropped.pt").read_bytes()
+
+
+def test_what_is_carried_does_run_in_python(tmp_path):
+    """The warning is no exaggeration: the output makes the call that the input made."""
+    target, values = hostile(tmp_path)
+    path = checkpoint(tmp_path, v=values["call"])
+    run_tersor("convert", path, "-o", tmp_path / "out.pt", "--opaque", "carry", check=0)
+    opcodes = records_of((tmp_path / "out.pt").read_bytes())[1]["data.pkl"]
+    assert b"cposix\nsystem\n" in opcodes and str(target).encode() in opcodes
+
+
+def test_a_call_that_is_dropped_from_the_stack_is_refused(tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(b"\x80\x02cposix\nsystem\nX\x02\0\0\0ls\x85R0N."))
+    assert "POP" in one_line_error(run_tersor("inspect", path, "--opaque", "carry", check=3))
+
+
+@pytest.mark.parametrize("opcodes,word", [
+    (b"cm\nC\n)}\x92", None),
+    (b"cm\nC\n)]\x92", "NEWOBJ_EX: found a list for keyword arguments"),
+    (b"cm\nC\nN}\x92", "NEWOBJ_EX: found None for arguments"),
+    (b"cm\nC\n)\x81}bNa", "APPEND: found items for an object that has a state already"),
+    (b"cm\nC\n)\x81}b}b", "BUILD: found an object that has a state already"),
+    (b"\x96\x09\0\0\0\0\0\0\0", "BYTEARRAY8: found a length"),
+    (b"cm\nC\n)\x81q\0(h\0lb", "LIST"),
+    (b"]q\0cm\nC\n)\x81h\0ba", "contains itself"),
+], ids=repr)
+def test_opcodes_of_objects(opcodes, word, tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(b"\x80\x04" + opcodes + b"."))
+    if word:
+        assert word in one_line_error(run_tersor("inspect", path, "--opaque", "carry", check=3))
+    else:
+        run_tersor("inspect", path, "--opaque", "carry", check=0)
+
+
+# --- DCP ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("policy", [None, "carry", "drop", "refuse"])
+def test_an_object_in_a_dcp_directory(policy, tmp_path):
+    folder = FRAMEWORKS / "states" / "dcp-own-class"
+    options = ["--opaque", policy] if policy else []
+    done = run_tersor("convert", folder, "-o", tmp_path / "out.pt", *options,
+                      check=3 if policy == "refuse" else 0)
+    assert "__main__.Foo" in done.stderr
+    if policy == "refuse":
+        return
+    _, records = records_of((tmp_path / "out.pt").read_bytes())
+    found = Reader(records["data.pkl"], records).load()
+    if policy == "carry":
+        assert name_of(found["cfg"]) == "__main__.Foo"
+    elif policy == "drop":
+        assert found["cfg"] is None
+    else:
+        assert "cfg" not in found and "(left out)" in done.stderr
