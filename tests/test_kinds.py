@@ -458,3 +458,83 @@ def test_order_from_what_keeps_none_is_refused(tmp_path):
     line = one_line_error(run_tersor("convert", *sources, "--params-from", tmp_path / "other.pt",
                                      "--params", tmp_path / "names", check=2))
     assert "does not go with --params" in line
+
+
+# ---- Copies ------------------------------------------------------------------------------------
+
+def summary_of(tmp_path, source):
+    """Totals of inspect and of pack, which must agree on parameters, also once packed."""
+    report = pack(tmp_path, source)
+    for path in (source, tmp_path / "packed.safetensors"):
+        totals = json.loads(run_tersor("inspect", path, "--json", check=0).stdout)["totals"]
+        assert totals["parameters"] == report["totals"]["parameters"]
+        assert totals["copies"] == report["totals"]["copies"]
+    return report["totals"]
+
+
+MODEL = {"layer.weight": f32(32, 8), "layer.bias": f32(32), "head.weight": f32(4, 32)}
+N = sum(x.size for x in MODEL.values())
+
+
+@pytest.mark.parametrize("key", ["ema", "anything", "averaged.module"])
+def test_weights_outside_the_model_are_copies(tmp_path, key):
+    copy = {n: f32(*x.shape) for n, x in MODEL.items()}
+    for part in reversed(key.split(".")):
+        copy = {part: copy}
+    (tmp_path / "c.pt").write_bytes(saved({"model": MODEL, **copy}))
+    totals = summary_of(tmp_path, tmp_path / "c.pt")
+    assert totals["parameters"] == N and totals["elements"] == 2 * N
+    assert totals["copies"] == [{"under": f"{key.split('.')[0]}.*", "elements": N}]
+    assert totals["bytes_per_parameter"] == pytest.approx(6)
+    text = run_tersor("pack", tmp_path / "c.pt", "-o", tmp_path / "p", check=0).stdout
+    assert f"copies of parameters: {N} elements under {key.split('.')[0]}.*\n" in text
+
+
+def test_other_weights_outside_the_model_are_no_copies(tmp_path):
+    other = {"layer.weight": f32(8, 8), "reward.weight": f32(32)}
+    (tmp_path / "c.pt").write_bytes(saved({"model": MODEL, "critic": other}))
+    totals = summary_of(tmp_path, tmp_path / "c.pt")
+    assert totals["parameters"] == N + 8 * 8 + 32 and totals["copies"] == []
+
+
+def test_names_of_copies_in_safetensors(tmp_path):
+    """Only under known keys: a decoder can have a part like that of the whole."""
+    for key, copies in (("ema", N), ("swa_model.module", N), ("decoder", 0)):
+        save_file({**MODEL, **{f"{key}.{n}": f32(*x.shape) for n, x in MODEL.items()}},
+                  tmp_path / "s.safetensors")
+        totals = summary_of(tmp_path, tmp_path / "s.safetensors")
+        assert totals["parameters"] == 2 * N - copies
+
+
+@pytest.mark.parametrize("alias", ["master_param", "fp32_param"])
+@pytest.mark.parametrize("model", [True, False])
+def test_masters_are_copies_if_their_weights_are_there(tmp_path, alias, model):
+    masters = {f"{n}.{alias}": x for n, x in MODEL.items()}
+    save_file({**({n: f32(*x.shape) for n, x in MODEL.items()} if model else {}), **masters},
+              tmp_path / "s.safetensors")
+    totals = summary_of(tmp_path, tmp_path / "s.safetensors")
+    assert totals["parameters"] == N
+    assert totals["copies"] == ([{"under": f"*.{alias}", "elements": N}] if model else [])
+
+
+@pytest.mark.parametrize("sizes, copies", [((N,), N), ((N - 50, 50), N), ((N - 50, 49), 0)])
+def test_flat_partitions(tmp_path, sizes, copies):
+    (tmp_path / "c.pt").write_bytes(saved({"model": MODEL, "flat_groups": [f32(n) for n in sizes]}))
+    totals = summary_of(tmp_path, tmp_path / "c.pt")
+    assert totals["parameters"] == N + sum(sizes) - copies
+    assert totals["copies"] == ([{"under": "flat_groups.*", "elements": N}] if copies else [])
+
+
+@pytest.mark.parametrize("file, where, n", [
+    ("bf16-model-fp32-master.pt", "master.*", 106816),
+    ("megatron-legacy.pt", "optimizer.fp32_from_fp16_params.*", 4096),
+])
+def test_masters_beside_a_model_of_a_framework(tmp_path, file, where, n):
+    totals = summary_of(tmp_path, STATES / file)
+    assert totals["parameters"] == n and totals["copies"] == [{"under": where, "elements": n}]
+
+
+def test_state_alone_counts_by_its_momenta(tmp_path):
+    (tmp_path / "o.pt").write_bytes(saved({"state": {0: {"exp_avg": f32(99), "sum": f32(99)}},
+                                           "param_groups": [{"params": [0]}]}))
+    assert summary_of(tmp_path, tmp_path / "o.pt")["parameters"] == 99
