@@ -233,7 +233,8 @@ def test_says_when_nothing_was_packed(tmp_path):
     assert re.search(r"\d+% of the input's data is F64", line)
     save_file({"w": f32(16), "x": np.zeros(1000, np.float16)}, tmp_path / "s.safetensors")
     line, = nothing_line(tmp_path, tmp_path / "s.safetensors")
-    assert line.startswith("almost nothing was packed: 97% of the input's data is F16")
+    assert line.startswith("almost nothing was packed: 97% of the input's data is F16, which stays as it is")
+    assert "weights are packed if they are F32" in line
     assert not nothing_line(tmp_path, STATES / "soap.pt")
 
 
