@@ -323,6 +323,41 @@ static void list_named(struct naming *n)
 	}
 }
 
+/* Keep the parameters that the caller's order has, in that order. */
+static enum tsr_status put_in_order(struct naming *n)
+{
+	const struct tsr_open_options *o = n->options;
+	struct tsr_named *by_name = calloc(n->nparams + 1, sizeof(*by_name));
+	struct tsr_param *ordered = calloc(n->nparams + 1, sizeof(*ordered));
+	enum tsr_status status = TSR_OK;
+	size_t kept = 0;
+
+	if (!by_name || !ordered)
+		status = tsr_fail_nomem(n->err, n->c->path);
+	for (size_t i = 0; i < n->nparams && status == TSR_OK; i++)
+		by_name[i] = (struct tsr_named){ n->params[i].name, i };
+	if (status == TSR_OK)
+		tsr_named_sort(by_name, n->nparams);
+	for (size_t i = 0; i < o->norder && status == TSR_OK; i++) {
+		const struct tsr_named *found = tsr_named_find(by_name, n->nparams, o->order[i]);
+
+		if (found && kept < n->nparams)
+			ordered[kept++] = n->params[found->index];
+	}
+	if (status == TSR_OK && n->nparams && !kept)
+		status = tsr_fail(n->err, TSR_E_USAGE,
+				  "%s: none of the %zu names in the order that was given is a "
+				  "parameter of the model",
+				  n->c->path, o->norder);
+	if (status == TSR_OK) {
+		memcpy(n->params, ordered, kept * sizeof(*ordered));
+		n->nparams = kept;
+	}
+	free(by_name);
+	free(ordered);
+	return status;
+}
+
 /* A directory is read in any case: states whose parameters cannot be told keep their numbers. */
 static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool ordered)
 {
@@ -361,6 +396,10 @@ static enum tsr_status name_all(struct naming *n)
 	ordered = n->nparams > 0 && !n->unordered;
 	if (!n->nparams)
 		list_named(n);
+	if (n->options->order && n->noptims) {
+		TSR_TRY(put_in_order(n));
+		ordered = true;
+	}
 	for (size_t i = 0; i < n->noptims; i++) {
 		TSR_TRY(join_optim(n, &n->optims[i], ordered));
 	}

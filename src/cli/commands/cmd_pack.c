@@ -11,6 +11,7 @@
 #include "io/dir.h"
 #include "pack/packing.h"
 #include "report/format.h"
+#include "report/copies.h"
 #include "report/kept_raw.h"
 #include "report/summary.h"
 #include "text/json.h"
@@ -129,6 +130,7 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 				       : tsr_measure_value(&r->measure, TSR_METRIC_NMSE);
 		tsr_summary_add(s, t, r->nbytes, nmse);
 	}
+	(void)tsr_summary_add_copies(s, p->source, NULL);
 }
 
 static int print_report(const struct args *a, const struct tsr_packing *p, struct tsr_summary *s)
@@ -137,7 +139,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
 	struct tsr_text table = { 0 }, lines = { 0 };
-	int status;
+	int status, written;
 
 	for (size_t i = 0; a->common.verbose && i < p->source->ntensors; i++)
 		print_tensor(&p->source->tensors[i], &p->tensors[i]);
@@ -158,8 +160,10 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
 		       tsr_format_name(s->total.worst->name, 50).text);
 	}
+	tsr_summary_put_copies(s, &lines);
 	tsr_kept_raw_put_text(&kept, &lines);
-	return status == CLI_OK && lines.nbytes ? cli_write_report(&lines, NULL) : status;
+	written = cli_write_report(&lines, NULL);
+	return status == CLI_OK ? written : status;
 }
 
 static void put_tensor(struct tsr_text *json, const void *result, size_t i)
