@@ -17,6 +17,7 @@ import xxhash
 import reader
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
+from test_dcp_write import metadata_of, stored_in
 
 FRAMEWORKS = DATA / "frameworks"
 LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-20",
@@ -147,10 +148,28 @@ def check_restored(original, restored, packed):
         assert nmse < 1e-3
 
 
+def check_dcp(original, restored, packed, tmp_path):
+    """A directory of torch.distributed.checkpoint: its archives hold what the packed file decodes to."""
+    decoded = {name: t for name, t in reader.read(packed).tensors.items() if t.kind != "other"}
+    content = {torchfile.content_of(t) for value in stored_in(restored).values()
+               for _, t in torchfile.tensors_in(value)}
+    assert decoded and {t.source_bytes for t in decoded.values()} <= content
+    run_tersor("convert", original, "-o", tmp_path / "whole.safetensors", "-f", check=0)
+    whole = safetensors.numpy.load_file(tmp_path / "whole.safetensors")
+    for name, t in decoded.items():
+        x, y = whole[name].astype("f8"), np.frombuffer(t.source_bytes, "<f4").astype("f8")
+        assert np.square(x.ravel() - y).sum() <= 1e-3 * np.square(x).sum()
+    assert metadata_of(original)["planner_data"] == metadata_of(restored)["planner_data"]
+
+
 def check_round_trip(source, packed, back):
     """Every file of the source is there, packed or copied, and comes back."""
     entries, files, before, after = entries_of(packed), tree(packed), tree(source), tree(back)
-    assert list(entries) == sorted(before) and before.keys() == after.keys()
+    parts = {name for name, entry in entries.items() if entry["as"] == "part"}
+    assert list(entries) == sorted(before)
+    assert before.keys() - parts <= after.keys()
+    assert all(name.endswith("/__0_0.distcp") or name == "__0_0.distcp"
+               for name in after.keys() - (before.keys() - parts))
     known = {INDEX}
     for name, content in before.items():
         entry = entries[name]
@@ -164,8 +183,17 @@ def check_round_trip(source, packed, back):
             assert files[name] == content and after[name] == content
             known.add(name)
             continue
+        if entry["as"] == "part":
+            assert name.endswith(".distcp") and name not in files
+            continue
         assert entry["as"] == "packed"
         stored = [file["path"] for file in entry["files"]]
+        if entry["kind"] == "dcp":
+            assert pathlib.Path(name).name == ".metadata"
+            assert stored == [str(pathlib.Path(name).parent / "dcp.tersor")]
+            known.update(stored)
+            check_dcp((source / name).parent, (back / name).parent, packed / stored[0], back.parent)
+            continue
         assert stored in ([f"{name}.tersor"], [name, f"{name}.tersor"])
         for file in entry["files"]:
             written = files[file["path"]]
@@ -176,7 +204,8 @@ def check_round_trip(source, packed, back):
         known.update(stored)
         check_restored(source / name, back / name, packed / stored[-1])
     assert known == files.keys()
-    assert modes(source) == modes(back)
+    kept = {name: mode for name, mode in modes(source).items() if name not in parts}
+    assert kept.items() <= modes(back).items()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -264,6 +293,35 @@ def test_long_names_are_whole_in_the_report(source, tmp_path):
     done = run_tersor("pack", source, "-o", tmp_path / "p", check=0)
     for rank in (0, 1):
         assert f"\nzero_pp_rank_{rank}_mp_rank_00_optimizer_and_other_states.txt\n" in done.stdout
+
+
+@pytest.mark.parametrize("below", [".", "step/model"])
+def test_checkpoint_of_two_ranks_is_one_packed_file(below, tmp_path):
+    root = tmp_path / "in" / "ck"
+    shutil.copytree(DATA / "torch" / "dcp-2rank", root / below)
+    (root / below / "loader.json").write_text("{}")
+    run_tersor("pack", root, "-o", tmp_path / "p", check=0)
+    prefix = "" if below == "." else f"{below}/"
+    entries = entries_of(tmp_path / "p")
+    assert {name: e["as"] for name, e in entries.items() if e["as"] != "directory"} == {
+        f"{prefix}.metadata": "packed", f"{prefix}__0_0.distcp": "part",
+        f"{prefix}__1_0.distcp": "part", f"{prefix}loader.json": "copied"}
+    check_round_trip(root, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
+    run_tersor("verify", tmp_path / "p", "--against", root, check=0)
+    run_tersor("diff", tmp_path / "p", tmp_path / "back", "--tol", "nmse=1e-30", check=0)
+    run_tersor("diff", root, tmp_path / "p", "--tol", "nmse=1e-3", check=0)
+    (root / below / "__1_0.distcp").unlink()
+    done = run_tersor("verify", tmp_path / "p", "--against", root, check=1)
+    assert f"FAULT   {prefix}__1_0.distcp\n" in done.stdout
+
+
+def test_checkpoint_with_an_object_that_is_left_out_is_copied(tmp_path):
+    source = FRAMEWORKS / "states" / "dcp-own-class"
+    run_tersor("pack", source, "-o", tmp_path / "p", "-q", check=0)
+    assert entries_of(tmp_path / "p")[".metadata"]["reason"] == (
+        "has an object that is not supported, which packing would leave out")
+    check_round_trip(source, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
+    run_tersor("diff", source, tmp_path / "back", "-q", check=0)
 
 
 # ---- What is copied and why --------------------------------------------------------------------
@@ -641,6 +699,12 @@ HOSTILE = {
     "stored three times": [packed_entry("x", ["x", "x.tersor", "x"])],
     "stored nowhere": [packed_entry("x", files=[])],
     "container": [packed_entry("x", kind="dcp")],
+    "dcp stored elsewhere": [packed_entry(".metadata", kind="dcp")],
+    "part of nothing": [{"path": "x.distcp", "as": "part", "mode": "0644", "nbytes": 0}],
+    "part of a copy": [copied(".metadata"), {"path": "x.distcp", "as": "part", "mode": "0644", "nbytes": 0}],
+    "part of another directory": [packed_entry(".metadata", ["dcp.tersor"], kind="dcp"),
+                                  {"path": "a", "as": "directory", "mode": "0755"},
+                                  {"path": "a/x.distcp", "as": "part", "mode": "0644", "nbytes": 0}],
     "generation": [packed_entry("x", generation=2 ** 40)],
     "not an object": ["x"],
 }

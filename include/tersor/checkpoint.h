@@ -17,7 +17,7 @@
 enum tsr_container {
 	TSR_CONTAINER_SAFETENSORS,
 	TSR_CONTAINER_TORCH, /* .pt: what torch.save writes */
-	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint; only read */
+	TSR_CONTAINER_DCP, /* a directory of torch.distributed.checkpoint */
 	TSR_CONTAINER_NPZ,
 	TSR_CONTAINER_NPY,
 	TSR_CONTAINER_COUNT

@@ -21,9 +21,14 @@ enum tsr_stored_as {
 	TSR_STORED_DIRECTORY,
 	TSR_STORED_COPY, /* byte for byte, with a hash */
 	TSR_STORED_PACKED, /* as a packed file of its own */
+	/*
+	 * A *.distcp file of torch.distributed.checkpoint: what it holds is in the packed file of the
+	 * .metadata beside it.  Unpacking writes such files anew, by other names if there were several.
+	 */
+	TSR_STORED_PART,
 };
 
-/* "directory", "copied", "packed". */
+/* "directory", "copied", "packed", "part". */
 TSR_API const char *tsr_stored_as_name(enum tsr_stored_as as);
 
 /* A file that a packed directory has for an entry. */

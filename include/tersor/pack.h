@@ -133,9 +133,10 @@ TSR_API void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, 
 
 /**
  * struct tsr_write_options - How to write a checkpoint that is not packed
- * @container: of the output; TSR_CONTAINER_COUNT: the source's, or torch for DCP
+ * @container: of the output; TSR_CONTAINER_COUNT: the source's, but torch for DCP unless the path of the
+ *           output ends in a slash
  * @flashoptim: write a compressed state dict of FlashOptim, in a torch container
- * @max_shard_nbytes: the most data of one safetensors file; tensors are not split.  0: one file
+ * @max_shard_nbytes: the most data of one safetensors or .distcp file; tensors are not split.  0: one file
  * @open:    how to read the input; NULL for tsr_open_defaults()
  * @strict:  fail if a record of the input has no checksum
  * @force:   replace an existing output
@@ -168,7 +169,7 @@ struct tsr_unpacking;
  * tsr_unpack() - Restore the checkpoint that was packed, or decode another tool's states
  * @path: a packed file, the index of one in shards, or a compressed state dict of FlashOptim,
  *        bitsandbytes or TransformerEngine
- * @out:  path of the file to write
+ * @out:  path of the file, or for DCP the directory, to write
  * @options: NULL for tsr_write_defaults()
  * @run:  threads and progress; NULL: the calling thread only
  * @ret:  out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY

@@ -35,18 +35,21 @@ static enum tsr_status read_torch(struct tsr_checkpoint *c, struct tsr_file *f,
 
 static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 {
+	struct tsr_zip_members *zip;
 	size_t *member = NULL;
-	enum tsr_status status = tsr_writer_add_files(w, 1, err);
+	enum tsr_status status;
 
+	TSR_TRY(tsr_writer_add_files(w, 1, err));
+	TSR_TRY(tsr_writer_add_archives(w, 1, err));
+	zip = &w->archives[0].zip;
+	status = tsr_torch_write_members(w->plan.c, w->plan.generation, zip, &member, w->plan.path,
+					 err);
 	if (status == TSR_OK)
-		status = tsr_torch_write_members(w->plan.c, w->plan.generation, &w->zip, &member,
-						 w->plan.path, err);
-	if (status == TSR_OK)
-		w->files[0].nbytes = tsr_zip_layout(w->zip.entries, w->zip.n);
+		w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
 	for (size_t i = 0; i < w->plan.narrays && status == TSR_OK; i++) {
 		const size_t tag = w->arrays[i].tag, at = member[TSR_TAG_TENSOR(tag)];
 
-		w->places[tag] = (struct tsr_place){ .offset = tsr_zip_members_data(&w->zip, at),
+		w->places[tag] = (struct tsr_place){ .offset = tsr_zip_members_data(zip, at),
 						     .member = at };
 	}
 	free(member);
@@ -55,13 +58,14 @@ static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 
 /* --- The table ---------------------------------------------------------------------------------- */
 
-/* DCP is a directory (torch/dcp.h), and only read. */
+/* DCP is a directory, which open.c detects and reads (torch/dcp.h). */
 static const struct tsr_container_row rows[TSR_CONTAINER_COUNT] = {
 	[TSR_CONTAINER_SAFETENSORS] = { tsr_safetensors_detect, tsr_safetensors_read,
 					tsr_safetensors_lay_out },
 	[TSR_CONTAINER_TORCH] = { detect_torch, read_torch, lay_out_torch },
 	[TSR_CONTAINER_NPZ] = { tsr_npz_detect, tsr_npz_read, tsr_npz_lay_out },
 	[TSR_CONTAINER_NPY] = { tsr_npy_detect, tsr_npy_read, tsr_npy_lay_out },
+	[TSR_CONTAINER_DCP] = { NULL, NULL, tsr_dcp_lay_out },
 };
 
 const struct tsr_container_row *tsr_container_row(enum tsr_container container)

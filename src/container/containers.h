@@ -11,8 +11,9 @@ struct tsr_writer;
 /**
  * struct tsr_container_row - A container
  * @detect:  whether a file is one; NULL for directories
- * @read:    add what a file holds to a checkpoint; takes ownership of @f, also on failure
- * @lay_out: plan the files for the arrays of a writer (container/writer_layout.h); NULL: only read
+ * @read:    add what a file holds to a checkpoint; takes ownership of @f, also on failure; NULL for
+ *           directories
+ * @lay_out: plan the files for the arrays of a writer (container/writer_layout.h)
  */
 struct tsr_container_row {
 	bool (*detect)(const struct tsr_file_head *head);
@@ -52,5 +53,7 @@ bool tsr_npy_detect(const struct tsr_file_head *head);
 enum tsr_status tsr_npy_read(struct tsr_checkpoint *c, struct tsr_file *f,
 			     const struct tsr_open_options *options, struct tsr_err *err);
 enum tsr_status tsr_npy_lay_out(struct tsr_writer *w, struct tsr_err *err);
+
+enum tsr_status tsr_dcp_lay_out(struct tsr_writer *w, struct tsr_err *err);
 
 #endif

@@ -198,27 +198,32 @@ static enum tsr_status compose_header(const struct tsr_writer *w, const struct t
 static enum tsr_status add_array(struct tsr_writer *w, const struct tsr_st_entry *a,
 				 struct tsr_err *err)
 {
+	struct tsr_zip_members *zip = &w->archives[0].zip;
 	struct tsr_text header = { 0 };
 	enum tsr_status status = compose_header(w, a, &header, err);
 
-	w->places[a->tag].member = w->zip.n;
+	w->places[a->tag].member = zip->n;
 	if (status == TSR_OK)
-		status = tsr_zip_members_add(&w->zip, "", a->name, ".npy", &header, a->nbytes, err);
+		status = tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err);
 	tsr_text_free(&header);
 	return status;
 }
 
 enum tsr_status tsr_npz_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
+	struct tsr_zip_members *zip;
+
 	TSR_TRY(tsr_writer_add_files(w, 1, err));
-	TSR_TRY(tsr_zip_members_init(&w->zip, w->plan.narrays, w->plan.path, err));
+	TSR_TRY(tsr_writer_add_archives(w, 1, err));
+	zip = &w->archives[0].zip;
+	TSR_TRY(tsr_zip_members_init(zip, w->plan.narrays, w->plan.path, err));
 	for (size_t i = 0; i < w->plan.narrays; i++)
 		TSR_TRY(add_array(w, &w->arrays[i], err));
-	w->files[0].nbytes = tsr_zip_layout(w->zip.entries, w->zip.n);
+	w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
 	for (size_t i = 0; i < w->plan.narrays; i++) {
 		struct tsr_place *p = &w->places[w->arrays[i].tag];
 
-		p->offset = tsr_zip_members_data(&w->zip, p->member);
+		p->offset = tsr_zip_members_data(zip, p->member);
 	}
 	return TSR_OK;
 }

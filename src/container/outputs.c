@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of one output, published together: one file, shards and their index, or a packed pair. */
+/* The files of one output, published together: one file, shards, a packed pair, or a directory. */
 #include "container/outputs.h"
 
 #include <stdlib.h>
@@ -145,6 +145,17 @@ enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool f
 	return o->paths[0] ? TSR_OK : tsr_fail_nomem(err, path);
 }
 
+enum tsr_status tsr_outputs_plan_directory(struct tsr_outputs *o, const char *path, bool force,
+					   const char *index, char **names, size_t n,
+					   struct tsr_err *err)
+{
+	*o = (struct tsr_outputs){
+		.path = path, .force = force, .index = index, .n = n, .paths = names
+	};
+	o->files = calloc(n + 1, sizeof(struct tsr_outfile *));
+	return o->files ? TSR_OK : tsr_fail_nomem(err, path);
+}
+
 enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, const char *weights,
 				      bool force, struct tsr_err *err)
 {
@@ -167,9 +178,19 @@ const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i)
 
 /* --- Files ------------------------------------------------------------------------------------- */
 
+static enum tsr_status check_directory(const struct tsr_outputs *o,
+				       const struct tsr_checkpoint *inputs, struct tsr_err *err)
+{
+	for (unsigned f = 0; f < inputs->nfiles; f++)
+		TSR_TRY(tsr_outdir_check_outside(o->path, tsr_file_path(inputs->files[f]), err));
+	return tsr_outdir_check_target(o->path, o->index, o->force, err);
+}
+
 enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
 				  struct tsr_err *err)
 {
+	if (o->index)
+		return check_directory(o, inputs, err);
 	for (size_t i = 0; i < o->n + o->indexed; i++) {
 		for (unsigned f = 0; f < inputs->nfiles; f++)
 			TSR_TRY(tsr_file_check_not(inputs->files[f], o->paths[i], err));
@@ -186,9 +207,13 @@ enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_
 enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
 				   struct tsr_err *err)
 {
+	if (o->index)
+		TSR_TRY(tsr_outdir_create(o->path, o->index, o->force, &o->dir, err));
 	for (size_t i = 0; i < o->n; i++)
-		TSR_TRY(tsr_outfile_create(o->paths[i], o->force && o->n == 1, nbytes[i],
-					   &o->files[i], err));
+		TSR_TRY(o->index
+				? tsr_outdir_file(o->dir, o->paths[i], nbytes[i], &o->files[i], err)
+				: tsr_outfile_create(o->paths[i], o->force && o->n == 1, nbytes[i],
+						     &o->files[i], err));
 	return TSR_OK;
 }
 
@@ -198,12 +223,30 @@ static enum tsr_status publish_index(const struct tsr_outputs *o, const struct t
 	struct tsr_outfile *f = NULL;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_outfile_create(o->paths[o->n], o->force, index->nbytes, &f, err));
+	TSR_TRY(o->index ? tsr_outdir_file(o->dir, o->index, index->nbytes, &f, err)
+			 : tsr_outfile_create(o->paths[o->n], o->force, index->nbytes, &f, err));
 	status = tsr_outfile_write(f, index->bytes, index->nbytes, 0, err);
 	if (status == TSR_OK)
 		return tsr_outfile_publish(f, err);
 	tsr_outfile_discard(f);
 	return status;
+}
+
+/* What holds for an output of several files once its files and the index were published, or not. */
+static void tidy(const struct tsr_outputs *o, enum tsr_status status, size_t published)
+{
+	if (status == TSR_OK) {
+		for (size_t i = 0; i < o->nold; i++)
+			tsr_dir_remove_file(o->old[i]);
+	} else if (status != TSR_E_DURABILITY) {
+		for (size_t i = 0; i < published; i++)
+			tsr_dir_remove_file(o->paths[i]);
+	}
+}
+
+static bool is_published(enum tsr_status status)
+{
+	return status == TSR_OK || status == TSR_E_DURABILITY;
 }
 
 enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text *index,
@@ -212,22 +255,22 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 	enum tsr_status status = TSR_OK, one;
 	size_t published = 0;
 
-	while (published < o->n && (status == TSR_OK || status == TSR_E_DURABILITY)) {
+	while (published < o->n && is_published(status)) {
 		one = tsr_outfile_publish(o->files[published], err);
 		o->files[published] = NULL;
-		published += one == TSR_OK || one == TSR_E_DURABILITY;
+		published += is_published(one);
 		status = one == TSR_OK ? status : one;
 	}
-	if (index && (status == TSR_OK || status == TSR_E_DURABILITY)) {
+	if (index && is_published(status)) {
 		one = publish_index(o, index, err);
 		status = one == TSR_OK ? status : one;
 	}
-	if (status == TSR_OK) {
-		for (size_t i = 0; i < o->nold; i++)
-			tsr_dir_remove_file(o->old[i]);
-	} else if (o->n > 1 && status != TSR_E_DURABILITY) {
-		for (size_t i = 0; i < published; i++)
-			tsr_dir_remove_file(o->paths[i]);
+	if (o->dir && is_published(status)) {
+		one = tsr_outdir_publish(o->dir, err);
+		o->dir = NULL;
+		status = one == TSR_OK ? status : one;
+	} else if (!o->index) {
+		tidy(o, status, published);
 	}
 	return status;
 }
@@ -238,12 +281,14 @@ void tsr_outputs_discard(struct tsr_outputs *o)
 		tsr_outfile_discard(o->files[i]);
 		o->files[i] = NULL;
 	}
+	tsr_outdir_discard(o->dir);
+	o->dir = NULL;
 }
 
 void tsr_outputs_free(struct tsr_outputs *o)
 {
 	tsr_outputs_discard(o);
-	for (size_t i = 0; o->paths && i <= o->n; i++)
+	for (size_t i = 0; o->paths && i < o->n + !o->index; i++)
 		free(o->paths[i]);
 	for (size_t i = 0; i < o->nold; i++)
 		free(o->old[i]);

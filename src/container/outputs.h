@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of one output, published together: one file, shards and their index, or a packed pair. */
+/* The files of one output, published together: one file, shards, a packed pair, or a directory. */
 #ifndef TSR_CONTAINER_OUTPUTS_H
 #define TSR_CONTAINER_OUTPUTS_H
 
+#include "io/dir_output.h"
 #include "io/file.h"
 #include "text/text.h"
 #include "ckpt/checkpoint_model.h"
@@ -10,9 +11,11 @@
 struct tsr_outputs {
 	const char *path; /* that the user gave */
 	bool force;
+	const char *index; /* of a directory: its index, which tells what it is; else NULL */
+	struct tsr_outdir *dir; /* the directory, once created */
 	size_t n; /* files that hold tensors: 1, the shards, or a file of weights and the rest */
 	bool indexed; /* they are shards */
-	char **paths; /* of the n files, then of the index of shards */
+	char **paths; /* of the n files, then of the index of shards; in a directory, names */
 	struct tsr_outfile **files; /* once created, n of them */
 	size_t nold;
 	char **old; /* shards of the index that will be replaced */
@@ -26,6 +29,11 @@ struct tsr_outputs {
  */
 enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
 				 struct tsr_err *err);
+
+/* A directory @path of the files @names, which are taken over, and of @index, which is published last. */
+enum tsr_status tsr_outputs_plan_directory(struct tsr_outputs *o, const char *path, bool force,
+					   const char *index, char **names, size_t n,
+					   struct tsr_err *err);
 
 /*
  * Two files in this order: @weights, which is in the directory of @path under another name, and @path.

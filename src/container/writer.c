@@ -13,15 +13,14 @@
 static enum tsr_status lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	const struct tsr_container_row *row = tsr_container_row(w->plan.container);
-	size_t ntags = 0;
-
 	if (!row->lay_out)
 		return tsr_fail(err, TSR_E_USAGE, "%s: cannot write a %s", w->plan.path,
 				tsr_container_name(w->plan.container));
 	for (size_t i = 0; i < w->plan.narrays; i++)
-		ntags = w->plan.arrays[i].tag >= ntags ? w->plan.arrays[i].tag + 1 : ntags;
+		w->ntags = w->plan.arrays[i].tag >= w->ntags ? w->plan.arrays[i].tag + 1 : w->ntags;
+	w->nplaces = w->ntags + 1; /* number 0 is no next place, even if there is no array */
 	w->arrays = calloc(w->plan.narrays + 1, sizeof(*w->arrays));
-	w->places = calloc(ntags + 1, sizeof(*w->places));
+	w->places = calloc(w->nplaces, sizeof(*w->places));
 	if (!w->arrays || !w->places)
 		return tsr_fail_nomem(err, w->plan.path);
 	if (w->plan.narrays)
@@ -72,20 +71,35 @@ enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
 			       size_t nbytes, uint64_t offset, struct tsr_err *err)
 {
-	const struct tsr_place *p = &w->places[tag];
+	size_t at = tag;
 
-	return tsr_outfile_write(w->outputs.files[p->file], bytes, nbytes, p->offset + offset, err);
+	do {
+		const struct tsr_place *p = &w->places[at];
+
+		TSR_TRY(tsr_outfile_write(w->outputs.files[p->file], bytes, nbytes,
+					  p->offset + offset, err));
+		at = p->next;
+	} while (at);
+	return TSR_OK;
 }
 
 uint32_t tsr_writer_sum(const struct tsr_writer *w, const void *bytes, size_t nbytes)
 {
-	return w->zip.n ? tsr_crc32(0, bytes, nbytes) : 0;
+	return w->narchives ? tsr_crc32(0, bytes, nbytes) : 0;
 }
 
 void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32_t crc)
 {
-	if (w->zip.n)
-		tsr_zip_members_sum(&w->zip, w->places[tag].member, crc, nbytes);
+	size_t at = tag;
+
+	if (!w->narchives)
+		return;
+	do {
+		const struct tsr_place *p = &w->places[at];
+
+		tsr_zip_members_sum(&w->archives[p->archive].zip, p->member, crc, nbytes);
+		at = p->next;
+	} while (at);
 }
 
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
@@ -99,8 +113,11 @@ enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 			TSR_TRY(tsr_outfile_write(w->outputs.files[i], header->bytes,
 						  header->nbytes, 0, err));
 	}
-	if (w->zip.n)
-		TSR_TRY(tsr_zip_members_write(&w->zip, w->outputs.files[0], err));
+	for (size_t i = 0; i < w->narchives; i++) {
+		const struct tsr_writer_archive *a = &w->archives[i];
+
+		TSR_TRY(tsr_zip_members_write(&a->zip, w->outputs.files[a->file], err));
+	}
 	return tsr_outputs_publish(&w->outputs, w->index.nbytes ? &w->index : NULL, err);
 }
 
@@ -112,7 +129,9 @@ void tsr_writer_free(struct tsr_writer *w)
 	for (size_t i = 0; w->files && i < w->nfiles; i++)
 		tsr_text_free(&w->files[i].header);
 	tsr_text_free(&w->index);
-	tsr_zip_members_free(&w->zip);
+	for (size_t i = 0; i < w->narchives; i++)
+		tsr_zip_members_free(&w->archives[i].zip);
+	free(w->archives);
 	free(w->files);
 	free(w->arrays);
 	free(w->places);

@@ -18,8 +18,8 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
 
 /**
  * struct tsr_writer_plan - What to write; everything is borrowed
- * @container: not DCP
- * @max_shard_nbytes: of a safetensors file's data; 0: one file.  The planes of a tensor stay together
+ * @container: of the output
+ * @max_shard_nbytes: of a file, for safetensors and DCP; 0: one file.  The planes of a tensor stay together
  * @c:      the source: its files are not overwritten, and .pt gets what it has around its tensors
  * @arrays: @narrays arrays; their tags are TSR_ARRAY_TAG() of a tensor of @c and a plane
  * @keep_order: arrays stay in this order, not that of the safetensors reference

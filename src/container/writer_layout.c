@@ -28,6 +28,15 @@ enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_
 	return tsr_outputs_plan(&w->outputs, w->plan.path, w->plan.force, n, err);
 }
 
+enum tsr_status tsr_writer_add_archives(struct tsr_writer *w, size_t n, struct tsr_err *err)
+{
+	w->archives = calloc(n + 1, sizeof(*w->archives));
+	if (!w->archives)
+		return tsr_fail_nomem(err, w->plan.path);
+	w->narchives = n;
+	return TSR_OK;
+}
+
 uint64_t tsr_writer_nbytes(const struct tsr_writer *w)
 {
 	uint64_t total = w->index.nbytes;

@@ -11,7 +11,14 @@
 struct tsr_place {
 	size_t file;
 	uint64_t offset; /* of its data in that file */
-	size_t member; /* of an archive */
+	size_t archive, member; /* in which archive */
+	size_t next; /* its next place, or 0: the same array may be stored more than once */
+};
+
+/* An archive, and the file that it is in or is. */
+struct tsr_writer_archive {
+	size_t file;
+	struct tsr_zip_members zip;
 };
 
 struct tsr_writer_file {
@@ -25,15 +32,20 @@ struct tsr_writer_file {
 struct tsr_writer {
 	struct tsr_writer_plan plan;
 	struct tsr_st_entry *arrays; /* a copy, in the order of the output */
-	struct tsr_place *places; /* per tag */
+	size_t ntags, nplaces;
+	struct tsr_place *places; /* per tag; behind these the ones that `next` leads to */
 	size_t nfiles;
 	struct tsr_writer_file *files;
 	struct tsr_outputs outputs;
-	struct tsr_text index; /* of shards; empty for one file */
-	struct tsr_zip_members zip; /* of an archive */
+	struct tsr_text index; /* of shards or a directory; empty for one file */
+	size_t narchives;
+	struct tsr_writer_archive *archives;
 };
 
 /* Room for @n files, and their names. */
 enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_err *err);
+
+/* Room for @n archives, all in the first file as yet. */
+enum tsr_status tsr_writer_add_archives(struct tsr_writer *w, size_t n, struct tsr_err *err);
 
 #endif

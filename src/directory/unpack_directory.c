@@ -55,11 +55,31 @@ static enum tsr_status unpack(struct unpacking *u, struct tsr_directory_entry *e
 		tsr_unpack(from, to, &o, tsr_by_file_run(&u->by_file), &unpacking, u->err));
 	free(from);
 	TSR_TRY(status);
-	e->nbytes = tsr_unpacking_nbytes(unpacking);
+	if (e->container != TSR_CONTAINER_DCP)
+		e->nbytes = tsr_unpacking_nbytes(unpacking);
 	if (u->watch.unpacked)
 		u->watch.unpacked(u->watch.ctx, e, unpacking);
 	tsr_unpacking_free(unpacking);
 	return TSR_OK;
+}
+
+/*
+ * A DCP comes back as a directory.  It is made under the name of its packed file, which nothing else has,
+ * and then its files are moved up, beside what else was in the source's directory.
+ */
+static enum tsr_status unpack_dcp(struct unpacking *u, struct tsr_directory_entry *e,
+				  const char *out)
+{
+	char *made = tsr_path_join(out, tsr_opened_file(e)->path);
+	enum tsr_status status;
+
+	if (!made)
+		return tsr_fail_nomem(u->err, out);
+	status = unpack(u, e, made);
+	if (status == TSR_OK)
+		status = tsr_dir_move_up(made, e->mode, u->err);
+	free(made);
+	return status;
 }
 
 /* --- The directory ---------------------------------------------------------------------------- */
@@ -71,6 +91,10 @@ static enum tsr_status write_entry(struct unpacking *u, struct tsr_directory_ent
 	char *to;
 
 	TSR_TRY(tsr_by_file_next(&u->by_file, e->stored_nbytes, u->err));
+	if (e->as == TSR_STORED_PART)
+		return TSR_OK;
+	if (e->as == TSR_STORED_PACKED && e->container == TSR_CONTAINER_DCP)
+		return unpack_dcp(u, e, out);
 	to = tsr_path_join(out, e->path);
 	if (!to)
 		return tsr_fail_nomem(u->err, out);

@@ -98,6 +98,19 @@ static enum tsr_status run_verify(struct verifying *v, struct tsr_directory_entr
 	return take(v, e, status);
 }
 
+/* Whether the original has all parts of a checkpoint; those that it lacks have faults of their own. */
+static bool has_parts(const struct verifying *v, const struct tsr_directory_entry *metadata)
+{
+	for (size_t i = 0; i < v->d->n; i++) {
+		const struct tsr_directory_entry *e = &v->d->entries[i];
+
+		if (e->as == TSR_STORED_PART && tsr_directory_is_part(metadata, e->path) &&
+		    !tsr_nodes_find(&v->sources, e->path))
+			return false;
+	}
+	return true;
+}
+
 static enum tsr_status verify_packed(struct verifying *v, struct tsr_directory_entry *e)
 {
 	char *path, *source = NULL;
@@ -109,8 +122,10 @@ static enum tsr_status verify_packed(struct verifying *v, struct tsr_directory_e
 		return take(v, e, status);
 	if (v->original)
 		TSR_TRY(check_source(v, e, &has));
+	if (e->container == TSR_CONTAINER_DCP)
+		has = has && has_parts(v, e);
 	path = tsr_path_join(v->d->path, tsr_opened_file(e)->path);
-	source = has ? tsr_path_join(v->original, e->path) : NULL;
+	source = has ? tsr_directory_source(v->original, e) : NULL;
 	if (!path || (has && !source))
 		status = tsr_fail_nomem(v->err, v->d->path);
 	else
@@ -135,9 +150,12 @@ static enum tsr_status verify_entry(struct verifying *v, struct tsr_directory_en
 {
 	const struct tsr_node *node = tsr_nodes_find(&v->nodes, e->path);
 	const bool is_directory = e->as == TSR_STORED_DIRECTORY;
+	bool has;
 
 	TSR_TRY(tsr_by_file_next(&v->by_file, e->stored_nbytes, v->err));
 	v->nfiles += !is_directory;
+	if (e->as == TSR_STORED_PART)
+		return v->original ? check_source(v, e, &has) : TSR_OK;
 	if (is_directory ? !node || !node->is_directory : !has_stored(v, e)) {
 		v->damaged = true;
 		return tsr_directory_fault(v->d, e, v->err, "is missing");

@@ -95,10 +95,12 @@ struct tsr_zip_entry {
 uint64_t tsr_zip_layout(struct tsr_zip_entry *entries, size_t n);
 
 /*
- * All local headers, the central directory and its end.  The data is written by the caller, before
- * or after.  TSR_E_LIMIT for a name longer than TSR_ZIP_NAME_MAX.
+ * All local headers, the central directory and its end, of an archive that begins at @base of its
+ * file.  The data is written by the caller, before or after.  TSR_E_LIMIT for a name longer than
+ * TSR_ZIP_NAME_MAX.
  */
-enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, const struct tsr_zip_entry *entries,
-				      size_t n, struct tsr_err *err);
+enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, uint64_t base,
+				      const struct tsr_zip_entry *entries, size_t n,
+				      struct tsr_err *err);
 
 #endif

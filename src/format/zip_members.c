@@ -66,7 +66,7 @@ enum tsr_status tsr_zip_members_add(struct tsr_zip_members *m, const char *prefi
 
 uint64_t tsr_zip_members_data(const struct tsr_zip_members *m, size_t member)
 {
-	return m->entries[member].offset + m->heads[member].nbytes;
+	return m->base + m->entries[member].offset + m->heads[member].nbytes;
 }
 
 void tsr_zip_members_sum(struct tsr_zip_members *m, size_t member, uint32_t crc, uint64_t nbytes)
@@ -82,7 +82,7 @@ enum tsr_status tsr_zip_members_write(const struct tsr_zip_members *m, struct ts
 
 		if (head->nbytes)
 			TSR_TRY(tsr_outfile_write(f, head->bytes, head->nbytes,
-						  m->entries[i].offset, err));
+						  m->base + m->entries[i].offset, err));
 	}
-	return tsr_zip_write_headers(f, m->entries, m->n, err);
+	return tsr_zip_write_headers(f, m->base, m->entries, m->n, err);
 }

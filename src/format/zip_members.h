@@ -8,6 +8,7 @@
 
 struct tsr_zip_members {
 	const char *path; /* of the archive, for messages */
+	uint64_t base; /* where the archive begins in its file */
 	size_t n, room;
 	struct tsr_zip_entry *entries;
 	struct tsr_text *heads; /* per member: the bytes that it begins with */
@@ -27,7 +28,7 @@ enum tsr_status tsr_zip_members_add(struct tsr_zip_members *m, const char *prefi
 				    const char *suffix, struct tsr_text *head, uint64_t data_nbytes,
 				    struct tsr_err *err);
 
-/* Where the data of a member begins, once tsr_zip_layout() placed it. */
+/* Where in the file the data of a member begins, once tsr_zip_layout() placed it. */
 uint64_t tsr_zip_members_data(const struct tsr_zip_members *m, size_t member);
 
 /* Add the next bytes of a member's data to its checksum; @crc is their CRC-32. */

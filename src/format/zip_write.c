@@ -106,7 +106,8 @@ uint64_t tsr_zip_layout(struct tsr_zip_entry *entries, size_t n)
 struct output {
 	struct tsr_outfile *f;
 	struct tsr_err *err;
-	uint64_t at; /* where the next byte goes */
+	uint64_t base; /* where the archive begins */
+	uint64_t at; /* where the next byte goes in it */
 	size_t nbytes; /* of those that wait, which go before @at */
 	unsigned char buf[2 * HEADER_MAX];
 };
@@ -132,7 +133,7 @@ static enum tsr_status flush(struct output *o)
 	const size_t n = o->nbytes;
 
 	o->nbytes = 0;
-	return tsr_outfile_write(o->f, o->buf, n, o->at - n, o->err);
+	return tsr_outfile_write(o->f, o->buf, n, o->base + o->at - n, o->err);
 }
 
 /* Make room for one more header. */
@@ -262,8 +263,9 @@ static enum tsr_status write_all(struct output *o, const struct tsr_zip_entry *e
 	return write_end(o, &t);
 }
 
-enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, const struct tsr_zip_entry *entries,
-				      size_t n, struct tsr_err *err)
+enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, uint64_t base,
+				      const struct tsr_zip_entry *entries, size_t n,
+				      struct tsr_err *err)
 {
 	struct output *o;
 	enum tsr_status status;
@@ -279,6 +281,7 @@ enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, const struct tsr_zi
 	if (!o)
 		return tsr_fail_nomem(err, "the headers of a zip archive");
 	o->f = f;
+	o->base = base;
 	o->err = err;
 	status = write_all(o, entries, n);
 	free(o);

@@ -34,25 +34,36 @@ struct tsr_outdir {
 
 static int remove_tree(int parent, const char *name, unsigned depth);
 
-static int remove_entries(DIR *dir, unsigned depth)
+/* Remove what is in an open directory; -1 with errno.  Without allocations: memory may be what failed. */
+static int remove_entries(int fd, unsigned depth)
 {
-	const struct dirent *entry;
+	_Alignas(struct dirent64) char entries[2048];
+	ssize_t n;
 
-	while (errno = 0, (entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		if (remove_tree(dirfd(dir), entry->d_name, depth) != 0)
+	while ((n = getdents64(fd, entries, sizeof(entries))) > 0) {
+		bool removed = false;
+
+		for (ssize_t at = 0; at < n;) {
+			const struct dirent64 *entry = (const void *)(entries + at);
+
+			at += entry->d_reclen;
+			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+				continue;
+			if (remove_tree(fd, entry->d_name, depth) != 0)
+				return -1;
+			removed = true;
+		}
+		if (removed && lseek(fd, 0, SEEK_SET) != 0)
 			return -1;
 	}
-	return errno ? -1 : 0;
+	return n < 0 ? -1 : 0;
 }
 
 /* Remove a file, link or directory and all in it; links are not followed.  -1 with errno. */
 static int remove_tree(int parent, const char *name, unsigned depth)
 {
 	struct stat st;
-	int fd, failed;
-	DIR *dir;
+	int fd, failed, errnum;
 
 	if (unlinkat(parent, name, 0) == 0)
 		return 0;
@@ -67,22 +78,13 @@ static int remove_tree(int parent, const char *name, unsigned depth)
 	    (st.st_mode & 0700) != 0700)
 		(void)fchmodat(parent, name, 0700, 0);
 	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (fd < 0)
 		return -1;
-	}
-	failed = remove_entries(dir, depth + 1);
-	if (failed) {
-		const int errnum = errno;
-
-		closedir(dir);
-		errno = errnum;
-		return -1;
-	}
-	closedir(dir);
-	return unlinkat(parent, name, AT_REMOVEDIR);
+	failed = remove_entries(fd, depth + 1);
+	errnum = errno;
+	close(fd);
+	errno = errnum;
+	return failed ? -1 : unlinkat(parent, name, AT_REMOVEDIR);
 }
 
 /* --- The target ----------------------------------------------------------------------------- */

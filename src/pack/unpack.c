@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
+#include "io/dir.h"
 #include "ckpt/meta.h"
 #include "names/flashoptim_export.h"
 #include "container/tree.h"
@@ -269,13 +270,17 @@ static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, s
 	return tsr_writer_publish(w->writer, err);
 }
 
-static enum tsr_container choose(const struct tsr_write_options *o, const struct tsr_checkpoint *c)
+/* A DCP is a directory, so it comes back as one only where the output is named as one. */
+static enum tsr_container choose(const struct tsr_write_options *o, const struct tsr_checkpoint *c,
+				 const char *path)
 {
 	if (o->flashoptim)
 		return TSR_CONTAINER_TORCH;
 	if (o->container != TSR_CONTAINER_COUNT)
 		return o->container;
-	return c->container == TSR_CONTAINER_DCP ? TSR_CONTAINER_TORCH : c->container;
+	if (c->container == TSR_CONTAINER_DCP && !tsr_dir_name_ends_with(path, "/"))
+		return TSR_CONTAINER_TORCH;
+	return c->container;
 }
 
 /* Planes are written as arrays of their own, so their hashes are checked beforehand. */
@@ -312,7 +317,7 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 	struct writing w = { .c = u->source, .options = options, .path = path };
 	enum tsr_status status = TSR_OK;
 
-	u->container = choose(options, u->source);
+	u->container = choose(options, u->source, path);
 	/* Kinds are only for the report here, so what is ambiguous does not matter. */
 	(void)tsr_names_assign(u->source, NULL, 0, NULL);
 	if (options->flashoptim)

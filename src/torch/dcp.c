@@ -15,18 +15,6 @@
 
 /* --- The directory -------------------------------------------------------------------------- */
 
-static bool has(const char *directory, const char *name)
-{
-	char *path;
-	bool found;
-
-	if (asprintf(&path, "%s/%s", directory, name) < 0)
-		return false;
-	found = tsr_dir_has(path);
-	free(path);
-	return found;
-}
-
 static bool has_data(const char *directory)
 {
 	struct tsr_dir found = { 0 };
@@ -41,18 +29,19 @@ static bool has_data(const char *directory)
 
 bool tsr_dcp_looks_like(const char *directory)
 {
-	return has(directory, ".metadata") || has(directory, ".metadata.tmp") ||
-	       has_data(directory);
+	return tsr_dir_has_in(directory, ".metadata") ||
+	       tsr_dir_has_in(directory, ".metadata.tmp") || has_data(directory);
 }
 
 static enum tsr_status check_committed(const char *directory, struct tsr_err *err)
 {
-	if (has(directory, ".metadata"))
+	if (tsr_dir_has_in(directory, ".metadata"))
 		return TSR_OK;
 	return tsr_fail(err, TSR_E_FORMAT,
 			"%s: found no .metadata%s: the save did not finish, so the directory holds "
 			"no checkpoint",
-			directory, has(directory, ".metadata.tmp") ? ", only .metadata.tmp" : "");
+			directory,
+			tsr_dir_has_in(directory, ".metadata.tmp") ? ", only .metadata.tmp" : "");
 }
 
 /* --- Data files ----------------------------------------------------------------------------- */
@@ -145,6 +134,7 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 
 	if (status == TSR_E_UNSUPPORTED && r->c->opaque != TSR_OPAQUE_REFUSE) {
 		r->c->narrays = narrays;
+		r->c->left_out = true;
 		return tsr_build_note(r->c, r->err, "%s (left out)", reason.msg);
 	}
 	if (status != TSR_OK && r->err)

@@ -436,6 +436,8 @@ enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, u
 		status = tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one");
 	if (status == TSR_OK)
 		status = tsr_torch_view(&a, root, "", ret);
+	if (status == TSR_OK)
+		status = read_generation(&a);
 	tsr_torch_close(&a);
 	tsr_arena_free(arena);
 	return status;

@@ -118,10 +118,14 @@ static enum tsr_status order_tensors(struct tsr_checkpoint *c, size_t *order, st
 
 /* --- The pickle --------------------------------------------------------------------------------- */
 
-/* The tensors in torch's terms, by the array that TENSOR values refer to. */
-static enum tsr_status describe(const struct tsr_checkpoint *c, const char *const *keys,
-				struct tsr_pickle_tensor *tensors, struct tsr_err *err)
+enum tsr_status tsr_torch_describe(const struct tsr_checkpoint *c, const char *const *keys,
+				   struct tsr_pickle_tensor **ret, struct tsr_err *err)
 {
+	struct tsr_pickle_tensor *tensors = calloc(c->narrays + 1, sizeof(*tensors));
+
+	*ret = tensors;
+	if (!tensors)
+		return tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 		const struct tsr_torch_dtype *dtype = tsr_torch_dtype(t->dtype);
@@ -131,7 +135,7 @@ static enum tsr_status describe(const struct tsr_checkpoint *c, const char *cons
 					"%s: tensor %.200s: torch has no dtype like %s", c->path,
 					t->name, tsr_dtype_name(t->dtype));
 		tensors[t->plane[0]] = (struct tsr_pickle_tensor){
-			.key = keys[i],
+			.key = keys ? keys[i] : NULL,
 			.storage = dtype->storage,
 			.dtype = dtype->name,
 			.storage_numel = dtype->storage ? t->numel : tsr_tensor_nbytes(t),
@@ -145,9 +149,8 @@ static enum tsr_status describe(const struct tsr_checkpoint *c, const char *cons
 enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_value *root,
 				 const char *const *keys, struct tsr_text *out, struct tsr_err *err)
 {
-	struct tsr_pickle_tensor *tensors = calloc(c->narrays + 1, sizeof(*tensors));
-	enum tsr_status status = tensors ? describe(c, keys, tensors, err)
-					 : tsr_fail_nomem(err, c->path);
+	struct tsr_pickle_tensor *tensors = NULL;
+	enum tsr_status status = tsr_torch_describe(c, keys, &tensors, err);
 
 	if (status == TSR_OK)
 		status = tsr_pickle_write(root, tensors, c->path, out, err);
@@ -169,6 +172,24 @@ static enum tsr_status add_text(struct tsr_zip_members *m, const char *name, con
 	status = tsr_zip_members_add(m, "archive/", name, "", &text, 0, err);
 	tsr_text_free(&text);
 	return status;
+}
+
+enum tsr_status tsr_torch_add_byteorder(struct tsr_zip_members *m, struct tsr_err *err)
+{
+	return add_text(m, "byteorder", "little", err);
+}
+
+/* PyTorch ignores records that it does not know, so the number of lossy generations is one of those. */
+enum tsr_status tsr_torch_add_version(struct tsr_zip_members *m, unsigned generation,
+				      struct tsr_err *err)
+{
+	char number[16];
+
+	TSR_TRY(add_text(m, "version", "3\n", err));
+	if (!generation)
+		return TSR_OK;
+	snprintf(number, sizeof(number), "%u", generation);
+	return add_text(m, TSR_GENERATION_KEY, number, err);
 }
 
 /* The key of a storage: its number in the archive. */
@@ -193,18 +214,13 @@ static enum tsr_status add_pickle(struct tsr_checkpoint *c, struct tsr_zip_membe
 	return status;
 }
 
-/*
- * The order that PyTorch writes: the value, then the storages, then the version.  It ignores records
- * that it does not know, so the number of lossy generations is one of those.
- */
+/* The order that PyTorch writes: the value, then the storages, then the version. */
 static enum tsr_status add_members(struct tsr_checkpoint *c, unsigned generation,
 				   struct tsr_zip_members *m, const size_t *order,
 				   const char *const *keys, size_t *member, struct tsr_err *err)
 {
-	char number[16];
-
 	TSR_TRY(add_pickle(c, m, keys, err));
-	TSR_TRY(add_text(m, "byteorder", "little", err));
+	TSR_TRY(tsr_torch_add_byteorder(m, err));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const size_t tensor = order[i];
 
@@ -212,11 +228,7 @@ static enum tsr_status add_members(struct tsr_checkpoint *c, unsigned generation
 		TSR_TRY(tsr_zip_members_add(m, "archive/data/", keys[tensor], "", NULL,
 					    tsr_tensor_nbytes(&c->tensors[tensor]), err));
 	}
-	TSR_TRY(add_text(m, "version", "3\n", err));
-	if (!generation)
-		return TSR_OK;
-	snprintf(number, sizeof(number), "%u", generation);
-	return add_text(m, TSR_GENERATION_KEY, number, err);
+	return tsr_torch_add_version(m, generation, err);
 }
 
 enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned generation,

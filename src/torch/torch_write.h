@@ -4,6 +4,7 @@
 #define TSR_TORCH_TORCH_WRITE_H
 
 #include "ckpt/build.h"
+#include "format/pickle.h"
 #include "format/zip_members.h"
 
 /*
@@ -17,6 +18,18 @@ enum tsr_status tsr_torch_root(struct tsr_checkpoint *c, struct tsr_value **ret,
 enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_value *root,
 				 const char *const *keys, struct tsr_text *out,
 				 struct tsr_err *err);
+
+/*
+ * *ret: the tensors in torch's terms, by the array that TENSOR values refer to; to be freed.  Tensor
+ * number i has the key @keys[i], or with NULL none.
+ */
+enum tsr_status tsr_torch_describe(const struct tsr_checkpoint *c, const char *const *keys,
+				   struct tsr_pickle_tensor **ret, struct tsr_err *err);
+
+/* The members of an archive before the storages, and behind them.  @generation: lossy generations. */
+enum tsr_status tsr_torch_add_byteorder(struct tsr_zip_members *m, struct tsr_err *err);
+enum tsr_status tsr_torch_add_version(struct tsr_zip_members *m, unsigned generation,
+				      struct tsr_err *err);
 
 /*
  * The members of an archive with all tensors, and what was saved around them or else a flat mapping.

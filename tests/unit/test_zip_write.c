@@ -38,7 +38,7 @@ static struct tsr_file *write_archive(struct tsr_zip_entry *entries, size_t n,
 		assert_int_equal(tsr_outfile_write(out, data[i], nbytes, entries[i].offset, &err),
 				 TSR_OK);
 	}
-	if (tsr_zip_write_headers(out, entries, n, &err) != TSR_OK)
+	if (tsr_zip_write_headers(out, 0, entries, n, &err) != TSR_OK)
 		fail_msg("%s", err.msg);
 	assert_int_equal(tsr_outfile_publish(out, &err), TSR_OK);
 	assert_int_equal(tsr_file_open("out.zip", &f, &err), TSR_OK);
@@ -161,7 +161,7 @@ static void test_a_name_that_is_too_long(void **state)
 	name[65536] = '\0';
 	tsr_zip_layout(&entry, 1);
 	assert_int_equal(tsr_outfile_create("out.zip", false, 0, &out, NULL), TSR_OK);
-	assert_int_equal(tsr_zip_write_headers(out, &entry, 1, &err), TSR_E_LIMIT);
+	assert_int_equal(tsr_zip_write_headers(out, 0, &entry, 1, &err), TSR_E_LIMIT);
 	assert_non_null(strstr(err.msg, "limit of 65535"));
 	tsr_outfile_discard(out);
 	name[65535] = '\0';

@@ -17,8 +17,8 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
-		"safetensors, pt, npz, npy or flashoptim (default: by OUT's extension)"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim",
+		"safetensors, pt, dcp, npz, npy or flashoptim (default: by OUT's extension)"),
 	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
 	{ 0 }
 };
@@ -69,8 +69,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 				 "'%s' does not end in .safetensors, .pt, .npz or .npy; name the "
 				 "format with --to",
 				 a->common.output);
-	if (a->common.max_shard && o.container != TSR_CONTAINER_SAFETENSORS)
-		return cli_usage(cmd, "--max-shard-size is for safetensors only");
+	if (a->common.max_shard && o.container != TSR_CONTAINER_SAFETENSORS &&
+	    o.container != TSR_CONTAINER_DCP)
+		return cli_usage(cmd, "--max-shard-size is for safetensors and dcp only");
 	o.strict = a->strict;
 	return cli_unpack(cmd, &a->common, &how, &o);
 }
@@ -81,8 +82,9 @@ const struct cli_cmd cmd_convert = {
 	.operands = "IN...",
 	.details =
 		"Writes the tensors of one or more inputs into another kind of file: safetensors, "
-		"in shards if wanted, a .pt for torch.load, NumPy's .npz or .npy. Inputs may also "
-		"be directories of torch.distributed.checkpoint. What a .pt holds besides tensors "
+		"in shards if wanted, a .pt for torch.load, a directory for dcp.load of "
+		"torch.distributed.checkpoint (--to dcp), NumPy's .npz or .npy. Inputs may also "
+		"be such directories. What a .pt holds besides tensors "
 		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
 		"--to flashoptim writes a packed file as a FlashOptim state dict.",
 	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"

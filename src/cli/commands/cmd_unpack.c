@@ -17,8 +17,9 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy",
-		"safetensors, pt, npz or npy (default: by OUT's extension, else what was packed)"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy",
+		"safetensors, pt, dcp, npz or npy (default: by OUT's extension, else what was "
+		"packed)"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"weights: write the model alone, without optimizer and anything else"),
 	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
@@ -98,6 +99,7 @@ const struct cli_cmd cmd_unpack = {
 	.examples =
 		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
 		"  tersor unpack packed.safetensors -o checkpoint.pt\n"
+		"  tersor unpack packed.safetensors -o checkpoint/ --to dcp\n"
 		"  tersor unpack packed.safetensors -o model.safetensors --only weights --as bf16"
 		"\n",
 	.opts = opts,
