@@ -235,3 +235,26 @@ def test_says_when_nothing_was_packed(tmp_path):
     line, = nothing_line(tmp_path, tmp_path / "s.safetensors")
     assert line.startswith("almost nothing was packed: 97% of the input's data is F16")
     assert not nothing_line(tmp_path, STATES / "soap.pt")
+
+
+# ---- Names -------------------------------------------------------------------------------------
+
+def test_flattened_flax_and_optax(tmp_path):
+    report = pack(tmp_path, STATES / "flax-optax.safetensors", options=("--min-elements", "1"))
+    for name in ("dense.kernel", "dense.bias"):
+        for root, kind in (("mu", "momentum"), ("nu", "variance")):
+            t = report["by_name"][f"opt_state.0.{root}.{name}"]
+            assert (t["kind"], t["weight"]) == (kind, f"params.{name}")
+        assert report["by_name"][f"params.{name}"]["kind"] == "weight"
+    assert report["by_name"]["opt_state.0.count"]["kind"] == "other"
+    assert report["totals"]["parameters"] == 16 * 8 + 8
+
+
+@pytest.mark.parametrize("root", ["opt_state.1.0.", "opt_state.inner_state.0.", "opt_state.",
+                                  "opt_state.0.inner_opt_state.2."])
+def test_nested_states_of_optax(tmp_path, root):
+    save_file({"params.a.w": f32(32), f"{root}mu.a.w": f32(32), f"{root}nu.params.a.w": f32(32)},
+              tmp_path / "s.safetensors")
+    report = pack(tmp_path, tmp_path / "s.safetensors")
+    assert report["by_name"][f"{root}mu.a.w"]["weight"] == "params.a.w"
+    assert report["by_name"][f"{root}nu.params.a.w"]["kind"] == "variance"

@@ -272,7 +272,10 @@ def test_overview_lists_common_members_that_are_reported(tmp_path):
     packed = report("pack", CHECKPOINT, "-o", tmp_path / "out", "--json", "--weights", "bf16+sr8")
     momentum = next(t for t in packed["tensors"] if t["kind"] == "momentum")
     weight = next(t for t in packed["tensors"] if t["kind"] == "weight")
-    assert listed and set(listed) <= set(momentum) | set(momentum["error"]) | set(weight)
+    model = DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt"
+    packed = report("pack", model, "-o", tmp_path / "model", "--json")
+    master = next(t for t in packed["tensors"] if "narrow" in t)
+    assert listed and set(listed) <= {*momentum, *momentum["error"], *weight, *master}
 
 
 # Tables

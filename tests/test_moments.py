@@ -430,3 +430,14 @@ def test_masters_beside_a_model_file(tersor, tmp_path):
     compare(packed, tersor)
     tersor("verify", packed, "--against", MASTERS, check=0)
     assert reader.read(packed).tensors["master.20"].narrow in weights
+
+
+def test_masters_of_megatron(tersor, tmp_path):
+    """Its lists of masters are weights; in this file, made by hand, they are not the model's."""
+    done = tersor("pack", DATA / "frameworks" / "states" / "megatron-legacy.pt", "-o",
+                  tmp_path / "packed", "--json", check=0)
+    found = {t["name"]: t for t in json.loads(done.stdout)["tensors"]}
+    for number in range(2):
+        master = found[f"optimizer.fp32_from_fp16_params.0.{number}"]
+        assert (master["kind"], master["codec"], master.get("narrow")) == ("weight", "bf16+ulp8", None)
+    assert "(2 such tensors, 0 masters)" in done.stderr

@@ -74,6 +74,8 @@ enum tsr_opaque {
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
  * @opaque:    what becomes of Python objects that are no plain values
+ * @numbered:  in a directory, states of parameters that names and shapes do not settle keep the
+ *             optimizer's numbers as names, with a note; false: refuse them
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -83,6 +85,7 @@ struct tsr_open_options {
 	const char *const *params;
 	size_t nparams;
 	enum tsr_opaque opaque;
+	bool numbered;
 };
 
 /* Refuse opaque elements and links, decode states. */
@@ -98,8 +101,9 @@ struct tsr_checkpoint;
  * tsr_checkpoint_open() - Open files as one checkpoint
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
- *         torch.distributed.checkpoint; .npz, .npy.  Detected by content, never by name.  A FIFO, and
- *         "/dev/stdin" if that is no regular file, is read to its end into a scratch file first
+ *         torch.distributed.checkpoint or of another framework (docs/containers.md); .npz, .npy.  Files
+ *         are detected by content, never by name.  A FIFO, and "/dev/stdin" if that is no regular file,
+ *         is read to its end into a scratch file first
  * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *

@@ -234,13 +234,19 @@ static enum tsr_status read_stored(const struct tsr_checkpoint *c, const struct 
 				   size_t item, uint64_t first, uint64_t n, void *buf,
 				   struct tsr_err *err)
 {
-	struct reading r = { .c = c, .a = a, .item = item, .first = first, .to = buf, .err = err };
+	struct tsr_array boxed = *a;
+	struct reading r = { .c = c, .item = item, .first = first, .to = buf, .err = err };
 	enum tsr_status status;
 	uint64_t step = 1;
 
-	for (unsigned d = a->rank; d-- > 0;) {
+	if (a->layout->flat) {
+		boxed.rank = 1;
+		boxed.shape = &a->numel;
+	}
+	r.a = &boxed;
+	for (unsigned d = boxed.rank; d-- > 0;) {
 		r.step[d] = step;
-		step *= a->shape[d];
+		step *= boxed.shape[d];
 	}
 	r.span = malloc(SPAN_NBYTES);
 	if (!r.span)

@@ -28,6 +28,7 @@ struct tsr_chunk {
 struct tsr_layout {
 	size_t nchunks;
 	const struct tsr_chunk *chunks; /* sorted by their start */
+	bool flat; /* chunks are boxes in one dimension: of the elements in row-major order */
 	bool swapped; /* elements are big-endian */
 	bool bf16_integers; /* an I8 array that is stored as BF16 holding whole numbers */
 	bool integers_bf16; /* the other way round: BF16 whole numbers, stored as one run of I8,

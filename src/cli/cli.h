@@ -97,6 +97,7 @@ enum cli_takes {
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
 	CLI_REPORTS = 32, /* --json, -q, -v */
+	CLI_NUMBERS = 64, /* none: states may be called by an optimizer's numbers */
 };
 
 /* Their values; the first member of each command's arguments. */

@@ -97,6 +97,7 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	common->open = tsr_open_defaults();
 	common->open.follow = common->follow;
 	common->open.opaque = opaque_of(common->opaque);
+	common->open.numbered = (cmd->takes & CLI_NUMBERS) != 0;
 	if (common->as)
 		status = parse_as(cmd, common->as, &common->open.as);
 	if (status == CLI_OK && common->params)

@@ -24,6 +24,13 @@ bool tsr_dir_is(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool tsr_dir_is_link(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 bool tsr_dir_is_name(const char *s)
 {
 	return *s && strlen(s) <= TSR_FILE_NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&

@@ -11,6 +11,9 @@
 /* Whether a path is a directory, or a link to one. */
 bool tsr_dir_is(const char *path);
 
+/* Whether a path is a symbolic link. */
+bool tsr_dir_is_link(const char *path);
+
 /* Names in a directory, sorted. */
 struct tsr_dir {
 	size_t n;
@@ -31,6 +34,9 @@ bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 /* Whether anything has this name, even a dangling link. */
 bool tsr_dir_has(const char *path);
 
+/* The same for a name in a directory. */
+bool tsr_dir_has_in(const char *directory, const char *name);
+
 /* A new directory that only its owner can use. */
 enum tsr_status tsr_dir_make(const char *path, struct tsr_err *err);
 
@@ -45,8 +51,6 @@ enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err 
 
 /* Sync the entries of a directory. */
 enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err);
-/* The same for a name in a directory. */
-bool tsr_dir_has_in(const char *directory, const char *name);
 
 /* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);

@@ -13,7 +13,6 @@
 
 #include "base/fail.h"
 #include "io/file_calls.h"
-#include "io/temporary.h"
 
 /* The most that one read or write call moves on Linux. */
 #define IO_MAX 0x7ffff000u

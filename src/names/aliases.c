@@ -15,6 +15,7 @@ static const struct tsr_alias aliases[] = {
 	{ "beta1_pow_acc_0", TSR_ROLE_SCALAR, false, false },
 	{ "beta2_pow_acc_0", TSR_ROLE_SCALAR, false, false },
 	{ "fp32_param", TSR_ROLE_MASTER, false, false }, /* Megatron */
+	{ "fp32_from_fp16_params", TSR_ROLE_MASTER, false, false },
 	{ "master_param", TSR_ROLE_MASTER, false, false }, /* TransformerEngine */
 	{ "fp32", TSR_ROLE_MASTER, true, false }, /* DeepSpeed universal */
 	{ "m", TSR_ROLE_MOMENTUM, true, false }, /* MLX */

@@ -28,11 +28,11 @@ static const char *const wrappers[] = {
 struct candidate {
 	struct tsr_tensor *t;
 	char *base; /* of a state: the name of its weight, as its own name has it; else NULL */
-	char *canonical; /* base or name without wrappers and leading "model." */
+	char *canonical; /* base or name without wrappers and leading keys of the model */
 	enum tsr_role role;
 	bool weak;
 	bool settled; /* by a rule of the user */
-	bool optimizer; /* under "optimizer.", "optim." or "state.", or its place says so */
+	bool optimizer; /* under a root such as "optimizer.", or its place says so */
 	bool buffer; /* what a model keeps besides its parameters */
 	bool factored; /* a state that has not the shape of its weight */
 	bool param; /* known to be a weight, though it has no dimensions */
@@ -72,6 +72,23 @@ static const char *after_chained(const char *name)
 	return *at == '.' ? at + 1 : NULL;
 }
 
+/* Behind "opt_state.0." and its like, the tree of Optax: numbers and inner states follow; else NULL. */
+static const char *after_optax(const char *name)
+{
+	static const char *const inner[] = { "inner_state.", "inner_opt_state." };
+	const char *at = after(name, "opt_state."), *next = at;
+
+	while (next) {
+		const size_t digits = strspn(at, "0123456789");
+
+		next = digits && at[digits] == '.' ? at + digits + 1 : NULL;
+		for (size_t i = 0; !next && i < sizeof(inner) / sizeof(*inner); i++)
+			next = after(at, inner[i]);
+		at = next ? next : at;
+	}
+	return at;
+}
+
 /* Skip the prefixes of an optimizer's tree; *inside: whether there were any. */
 static const char *strip_roots(const char *name, bool *inside)
 {
@@ -81,6 +98,7 @@ static const char *strip_roots(const char *name, bool *inside)
 	for (;;) {
 		const char *at = after_chained(name);
 
+		at = at ? at : after_optax(name);
 		for (size_t i = 0; !at && i < sizeof(roots) / sizeof(*roots); i++)
 			at = after(name, roots[i]);
 		if (!at || !*at)
@@ -90,7 +108,14 @@ static const char *strip_roots(const char *name, bool *inside)
 	}
 }
 
-/* The name without wrappers and without leading "model." components; NULL when out of memory. */
+/* What may stand before the names of a model: its own key, or that of Flax. */
+static bool is_model_key(const char *component, size_t len)
+{
+	return (len == 5 && memcmp(component, "model", 5) == 0) ||
+	       (len == 6 && memcmp(component, "params", 6) == 0);
+}
+
+/* The name without wrappers and without leading keys of a model; NULL when out of memory. */
 char *tsr_names_canonical(const char *name)
 {
 	char *out = malloc(strlen(name) + 1), *end = out;
@@ -101,7 +126,7 @@ char *tsr_names_canonical(const char *name)
 	while (*name) {
 		const char *dot = strchr(name, '.');
 		const size_t len = dot ? (size_t)(dot - name) : strlen(name);
-		bool drop = dot && leading && len == 5 && memcmp(name, "model", 5) == 0;
+		bool drop = dot && leading && is_model_key(name, len);
 
 		for (size_t i = 0; dot && i < sizeof(wrappers) / sizeof(*wrappers); i++)
 			drop = drop ||

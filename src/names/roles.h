@@ -39,7 +39,7 @@ enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_
 bool tsr_names_is_floating(enum tsr_dtype dtype);
 
 /*
- * The name without what wrappers add and without leading "model.": equal for the same parameter
+ * The name without what wrappers add and without leading "model." or "params.": equal for the same parameter
  * under different names.  To be freed; NULL when out of memory.
  */
 char *tsr_names_canonical(const char *name);

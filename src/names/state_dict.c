@@ -26,6 +26,7 @@ struct naming {
 	const char **name, **path; /* per array: its name, and the keys that lead to it */
 	size_t nparams;
 	struct tsr_param *params; /* of the model */
+	bool unordered; /* some of them came with names, in an order that is not the model's */
 	size_t noptims, optims_room;
 	struct tsr_optim *optims;
 	struct tsr_text at; /* the keys that lead to the value being walked */
@@ -109,8 +110,10 @@ static enum tsr_status name_tensor(struct naming *n, size_t array, size_t droppe
 		return tsr_fail(n->err, TSR_E_LIMIT,
 				"%s: tensor %.40s...: name of %zu bytes is over the limit of %u",
 				n->c->path, n->path[array], strlen(n->path[array]), TSR_NAME_MAX);
-	if (param && tsr_names_is_floating(n->c->arrays[array].dtype))
+	if (param && tsr_names_is_floating(n->c->arrays[array].dtype)) {
 		n->params[n->nparams++] = (struct tsr_param){ n->name[array], array };
+		n->unordered = n->unordered || n->c->arrays[array].own_name;
+	}
 	return TSR_OK;
 }
 
@@ -327,6 +330,34 @@ static void list_named(struct naming *n)
 	}
 }
 
+/* A directory is read in any case: states whose parameters cannot be told keep their numbers. */
+static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool ordered)
+{
+	struct tsr_err reason = { .msg = "" };
+	const char **own = calloc(o->nids + 1, sizeof(*own));
+	enum tsr_status status;
+
+	if (!own)
+		return tsr_fail_nomem(n->err, n->c->path);
+	for (size_t i = 0; i < o->nids; i++)
+		own[i] = o->ids[i].name;
+	status = tsr_optim_join(n->c, o, n->params, n->nparams, ordered, n->options->params,
+				n->options->nparams, &reason);
+	if (status != TSR_OK && n->err)
+		*n->err = reason;
+	if (status == TSR_E_UNSUPPORTED && reason.hint == TSR_HINT_PARAMS && n->c->from_folder &&
+	    n->options->numbered) {
+		for (size_t i = 0; i < o->nids; i++)
+			o->ids[i].name = own[i];
+		status = tsr_build_note(n->c, n->err,
+					"%s: these states are called by the optimizer's numbers; a "
+					"list of its parameters' names settles it",
+					reason.msg);
+	}
+	free(own);
+	return status;
+}
+
 static enum tsr_status name_all(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
@@ -334,12 +365,11 @@ static enum tsr_status name_all(struct naming *n)
 
 	for (size_t i = 0; i < c->ntrees; i++)
 		TSR_TRY(name_tree(n, c->trees[i]));
-	ordered = n->nparams > 0;
-	if (!ordered)
+	ordered = n->nparams > 0 && !n->unordered;
+	if (!n->nparams)
 		list_named(n);
 	for (size_t i = 0; i < n->noptims; i++) {
-		TSR_TRY(tsr_optim_join(c, &n->optims[i], n->params, n->nparams, ordered,
-				       n->options->params, n->options->nparams, n->err));
+		TSR_TRY(join_optim(n, &n->optims[i], ordered));
 		TSR_TRY(name_states(n, &n->optims[i]));
 	}
 	return settle_names(n);

@@ -118,7 +118,8 @@ static enum tsr_status check_plain(struct joining *j, const struct tsr_checkpoin
 	const struct tsr_array *a = &part->arrays[t->plane[0]];
 
 	if (t->nplanes == 1 && !t->coding.codec &&
-	    !(a->layout && (a->layout->bf16_integers || a->layout->integers_bf16)))
+	    !(a->layout &&
+	      (a->layout->flat || a->layout->bf16_integers || a->layout->integers_bf16)))
 		return TSR_OK;
 	return tsr_fail(j->err, TSR_E_UNSUPPORTED,
 			"%s: tensor %.200s: is compressed, expected a gradient", part->path,

@@ -84,14 +84,16 @@ const struct cli_cmd cmd_convert = {
 		"Writes the tensors of one or more inputs into another kind of file: safetensors, "
 		"in shards if wanted, a .pt for torch.load, a directory for dcp.load of "
 		"torch.distributed.checkpoint (--to dcp), NumPy's .npz or .npy. Inputs may also "
-		"be such directories. What a .pt holds besides tensors "
+		"be directories of torch.distributed.checkpoint, DeepSpeed, Megatron-LM, "
+		"Accelerate, Transformers or PEFT, whose parts become whole tensors. What a .pt "
+		"holds besides tensors "
 		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
 		"--to flashoptim writes a packed file as a FlashOptim state dict.",
 	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"
 		    "  tersor convert model.safetensors.index.json -o model.pt\n"
 		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n",
 	.opts = opts,
-	.takes = CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 4096,

@@ -138,7 +138,7 @@ const struct cli_cmd cmd_inspect = {
 		    "  tersor inspect -v checkpoint.safetensors\n"
 		    "  tersor inspect --json=report.json packed.safetensors\n"
 		    "  tersor inspect -v recording\n",
-	.takes = CLI_READS | CLI_REPORTS,
+	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_common),

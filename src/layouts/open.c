@@ -13,10 +13,10 @@
 #include "container/sharded.h"
 #include "container/packed_read.h"
 #include "container/tree.h"
+#include "layouts/folder.h"
 #include "names/import_states.h"
 #include "names/places.h"
 #include "names/state_dict.h"
-#include "torch/dcp.h"
 #include "torch/torch.h"
 
 /* --- One input -------------------------------------------------------------------------------- */
@@ -38,62 +38,6 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 	}
 	return is_index ? tsr_sharded_read(c, f, options, err)
 			: tsr_container_read(c, f, options, err);
-}
-
-/* The one file of a directory that stands for all of it. */
-static enum tsr_status find_in_directory(const char *directory, struct tsr_dir *found,
-					 struct tsr_err *err)
-{
-	TSR_TRY(tsr_dir_list(directory, ".index.json", found, err));
-	if (found->n > 1)
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: ambiguous: found %s and %s; name the index that is meant",
-				directory, found->names[0], found->names[1]);
-	if (found->n == 1)
-		return TSR_OK;
-	tsr_dir_free(found);
-	TSR_TRY(tsr_dir_list(directory, ".safetensors", found, err));
-	if (found->n == 1)
-		return TSR_OK;
-	return tsr_fail(err, TSR_E_UNSUPPORTED,
-			"%s: found a directory with %zu *.safetensors files and no index, expected "
-			"a .metadata file, one *.index.json or one *.safetensors",
-			directory, found->n);
-}
-
-static enum tsr_status read_directory(struct tsr_checkpoint *c, const char *directory,
-				      const struct tsr_open_options *options, struct tsr_err *err)
-{
-	struct tsr_dir found = { 0 };
-	enum tsr_status status;
-	char *path = NULL;
-
-	if (tsr_dcp_looks_like(directory)) {
-		if (!c->path) {
-			c->path = tsr_arena_copy(c->arena, directory, strlen(directory));
-			c->container = TSR_CONTAINER_DCP;
-		}
-		if (!c->path)
-			return tsr_fail_nomem(err, directory);
-		return tsr_dcp_read_links(c, directory, options->follow, err);
-	}
-	status = find_in_directory(directory, &found, err);
-	if (status == TSR_OK) {
-		const size_t n = strlen(directory) + strlen(found.names[0]) + 2;
-
-		path = malloc(n);
-		if (path) {
-			strcpy(path, directory);
-			strcat(path, "/");
-			strcat(path, found.names[0]);
-			status = read_path(c, path, options, err);
-		} else {
-			status = tsr_fail_nomem(err, directory);
-		}
-	}
-	free(path);
-	tsr_dir_free(&found);
-	return status;
 }
 
 /* --- All inputs ------------------------------------------------------------------------------- */
@@ -141,7 +85,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 {
 	for (unsigned i = 0; i < npaths; i++) {
 		if (tsr_dir_is(paths[i]))
-			TSR_TRY(read_directory(c, paths[i], options, err));
+			TSR_TRY(tsr_folder_read(c, paths[i], options, err));
 		else
 			TSR_TRY(read_path(c, paths[i], options, err));
 		if (c->packed && npaths > 1)

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Directories that DeepSpeed saves: `latest` names the one with the files of all ranks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "layouts/layouts.h"
+#include "layouts/reached.h"
+#include "layouts/zero.h"
+
+/* --- One checkpoint ----------------------------------------------------------------------------- */
+
+static bool is_checkpoint(const struct tsr_folder *d)
+{
+	for (size_t i = 0; i < d->names.n; i++) {
+		if (tsr_dir_name_ends_with(d->names.names[i], "_model_states.pt") ||
+		    tsr_dir_name_ends_with(d->names.names[i], "optim_states.pt"))
+			return true;
+	}
+	return false;
+}
+
+bool tsr_deepspeed_detect(const struct tsr_folder *d)
+{
+	return is_checkpoint(d) || tsr_folder_has(d, "latest") ||
+	       tsr_folder_has(d, "latest_universal");
+}
+
+/* Without optimizer files there are no partitions: the model's file is all there is. */
+static enum tsr_status put_file(struct tsr_zero *z)
+{
+	const struct tsr_value *mapping = tsr_value_mapping(z->model[0]);
+
+	if (z->nmodels > 1)
+		return tsr_fail(z->d->err, TSR_E_FORMAT,
+				"%s: found %zu files of model states and none of optimizer states, "
+				"expected as many of each",
+				z->d->path, z->nmodels);
+	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
+		if (!tsr_value_put(z->d->c->arena, z->d->root, mapping->list.items[i],
+				   mapping->list.items[i + 1]))
+			return tsr_build_nomem(z->d->c, z->d->err);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status join(struct tsr_zero *z)
+{
+	z->narrays = z->d->c->narrays - z->first;
+	if (!z->nranks)
+		return put_file(z);
+	TSR_TRY(tsr_zero_join(z));
+	TSR_TRY(tsr_zero_put(z));
+	return tsr_keep_reached(z->d->c, z->first, z->d->root, z->d->err);
+}
+
+static enum tsr_status read_checkpoint(struct tsr_folder *d)
+{
+	struct tsr_zero z;
+	enum tsr_status status;
+
+	if (tsr_universal_is(d))
+		return tsr_universal_read(d);
+	status = tsr_zero_read(d, false, &z);
+	if (status == TSR_OK)
+		status = join(&z);
+	tsr_zero_free(&z);
+	return status;
+}
+
+/* --- The directory above ------------------------------------------------------------------------ */
+
+static enum tsr_status read_tag(struct tsr_folder *d, const char *tag)
+{
+	struct tsr_folder child;
+	const size_t at = tsr_folder_find(d, tag);
+	enum tsr_status status = tsr_folder_enter(d, tag, &child);
+
+	if (status == TSR_OK)
+		status = read_checkpoint(&child);
+	if (status == TSR_OK)
+		status = tsr_folder_account(&child);
+	tsr_folder_leave(&child);
+	if (at != SIZE_MAX)
+		d->taken[at] = true;
+	return status;
+}
+
+/* Earlier checkpoints stay beside the latest one. */
+static enum tsr_status skip_others(struct tsr_folder *d, const char *tag)
+{
+	const char *other = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->names.n; i++) {
+		struct tsr_folder child;
+		char *path = tsr_path_join(d->path, d->names.names[i]);
+		const bool is_folder = path && tsr_dir_is(path) && !tsr_dir_is_link(path);
+
+		free(path);
+		if (d->taken[i] || !is_folder)
+			continue;
+		if (tsr_folder_enter(d, d->names.names[i], &child) == TSR_OK &&
+		    is_checkpoint(&child)) {
+			d->taken[i] = true;
+			other = d->names.names[i];
+			n++;
+		}
+		tsr_folder_leave(&child);
+	}
+	if (!n)
+		return TSR_OK;
+	return tsr_build_note(d->c, d->err,
+			      "%.200s: read %.100s, the latest checkpoint in it; %.100s is another "
+			      "one (%zu in all)",
+			      d->path, tag, other, n);
+}
+
+enum tsr_status tsr_deepspeed_read(struct tsr_folder *d)
+{
+	const bool has_latest = tsr_folder_has(d, "latest");
+	enum tsr_status status;
+	char *tag = NULL;
+
+	if (is_checkpoint(d))
+		return read_checkpoint(d);
+	TSR_TRY(tsr_folder_line(d, has_latest ? "latest" : "latest_universal", &tag));
+	if (has_latest && tsr_folder_has(d, "latest_universal"))
+		d->taken[tsr_folder_find(d, "latest_universal")] = true;
+	status = read_tag(d, tag);
+	if (status == TSR_OK)
+		status = skip_others(d, tag);
+	free(tag);
+	TSR_TRY(status);
+	return tsr_folder_states(d);
+}

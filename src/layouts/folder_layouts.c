@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What frameworks write into directories, one row each: how it is recognised, how it is read. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "layouts/folder.h"
+#include "layouts/layouts.h"
+#include "text/text.h"
+
+/* The first that applies is used. */
+static const struct tsr_folder_layout layouts[] = {
+	{ tsr_packed_folder_detect, tsr_packed_folder_read },
+	{ tsr_dcp_folder_detect, tsr_dcp_folder_read },
+	{ tsr_fsdp_folder_detect, tsr_fsdp_folder_read },
+	{ tsr_deepspeed_detect, tsr_deepspeed_read },
+	{ tsr_megatron_detect, tsr_megatron_read },
+	{ tsr_hugging_face_detect, tsr_hugging_face_read },
+};
+
+/* --- What was packed file by file ---------------------------------------------------------------- */
+
+bool tsr_packed_folder_detect(const struct tsr_folder *d)
+{
+	return tsr_folder_has(d, "tersor.json");
+}
+
+enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
+{
+	return tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_UNPACK,
+			     "%s: is a packed directory", d->path);
+}
+
+/* --- What is in no layout ----------------------------------------------------------------------- */
+
+/* What a directory of another kind has, for the message. */
+static void list_names(const struct tsr_folder *d, struct tsr_text *out)
+{
+	for (size_t i = 0; i < d->names.n && out->nbytes < 200; i++) {
+		char *path = tsr_path_join(d->path, d->names.names[i]);
+
+		tsr_text_printf(out, "%s%.60s%s", i ? ", " : "", d->names.names[i],
+				path && tsr_dir_is(path) ? "/" : "");
+		free(path);
+	}
+	if (!d->names.n)
+		tsr_text_puts(out, "nothing");
+}
+
+static enum tsr_status refuse(const struct tsr_folder *d)
+{
+	struct tsr_text names = { 0 };
+	enum tsr_status status;
+
+	list_names(d, &names);
+	status = tsr_fail(d->err, TSR_E_UNSUPPORTED,
+			  "%s: found a directory in no layout that tersor knows (%.300s), expected "
+			  "a .metadata file, one *.index.json, one *.safetensors or a directory of "
+			  "DeepSpeed or Megatron; name the files that are meant",
+			  d->path, names.bytes ? names.bytes : "?");
+	tsr_text_free(&names);
+	return status;
+}
+
+/* --- Reading ------------------------------------------------------------------------------------ */
+
+/* Put what the trees from @first on hold into the root, so that the directory has one tree. */
+static enum tsr_status join_trees(struct tsr_folder *d, size_t first)
+{
+	struct tsr_checkpoint *c = d->c;
+
+	for (size_t i = first; i < c->ntrees; i++) {
+		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
+
+		for (size_t k = 0; mapping && k + 1 < mapping->list.n; k += 2) {
+			const struct tsr_value *key = mapping->list.items[k];
+
+			if (key->type != TSR_VALUE_STRING || tsr_value_at(d->root, key->text.bytes))
+				return TSR_OK;
+		}
+		if (!mapping)
+			return TSR_OK;
+	}
+	for (size_t i = first; i < c->ntrees; i++) {
+		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
+
+		for (size_t k = 0; k + 1 < mapping->list.n; k += 2)
+			TSR_TRY(tsr_folder_put(d, mapping->list.items[k]->text.bytes,
+					       mapping->list.items[k + 1]));
+	}
+	c->ntrees = first;
+	return TSR_OK;
+}
+
+static enum tsr_status read_layout(struct tsr_folder *d)
+{
+	const size_t ntrees = d->c->ntrees;
+
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++) {
+		if (!layouts[i].detect(d))
+			continue;
+		d->c->from_folder = true;
+		TSR_TRY(layouts[i].read(d));
+		TSR_TRY(join_trees(d, ntrees));
+		TSR_TRY(tsr_folder_account(d));
+		return d->root->list.n ? tsr_build_tree(d->c, d->root, d->err) : TSR_OK;
+	}
+	return refuse(d);
+}
+
+enum tsr_status tsr_folder_read(struct tsr_checkpoint *c, const char *path,
+				const struct tsr_open_options *options, struct tsr_err *err)
+{
+	struct tsr_folder d = { .c = c, .options = options, .err = err };
+	const bool is_first = !c->path;
+	enum tsr_status status;
+
+	d.path = tsr_arena_copy(c->arena, path, strlen(path));
+	d.root = tsr_value_new(c->arena, TSR_VALUE_DICT);
+	if (!d.path || !d.root)
+		return tsr_build_nomem(c, err);
+	if (is_first)
+		c->path = d.path;
+	TSR_TRY(tsr_dir_list(path, "", &d.names, err));
+	d.taken = calloc(d.names.n + 1, sizeof(*d.taken));
+	status = d.taken ? read_layout(&d) : tsr_fail_nomem(err, path);
+	tsr_folder_leave(&d);
+	return status;
+}

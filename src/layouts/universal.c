@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* DeepSpeed's universal checkpoints: one directory per parameter with its weight and states. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "layouts/flat_join.h"
+#include "layouts/layouts.h"
+#include "layouts/reached.h"
+#include "layouts/zero.h"
+
+/* --- One parameter ------------------------------------------------------------------------------ */
+
+/* What a file holds: a value, or a dict with it under `param` and how ranks divided it. */
+static struct tsr_value *value_of(struct tsr_value *root)
+{
+	struct tsr_value *inner = tsr_value_at(root, "param");
+
+	return inner ? inner : root;
+}
+
+/* The tensor of a file, which may be flat, in the parameter's shape. */
+static enum tsr_status shape_tensor(const struct tsr_zero *z, const struct tsr_zero_param *p,
+				    const char *file, const struct tsr_value *v, size_t *array_ret)
+{
+	struct tsr_flat_join j = { .c = z->d->c, .name = p->name, .err = z->d->err };
+	const uint64_t found = j.c->arrays[v->tensor.array].numel;
+	enum tsr_status status;
+
+	if (found != p->numel)
+		return tsr_fail(z->d->err, TSR_E_FORMAT,
+				"%s: zero/%.200s/%.100s: found %" PRIu64
+				" elements, expected %" PRIu64 " as param_shapes says",
+				z->d->path, p->name, file, found, p->numel);
+	j.dtype = j.c->arrays[v->tensor.array].dtype;
+	status = found ? tsr_flat_join_add(&j, v->tensor.array, 0, found) : TSR_OK;
+	if (status == TSR_OK)
+		status = tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
+	tsr_flat_join_free(&j);
+	return status;
+}
+
+static enum tsr_status read_file(const struct tsr_zero *z, struct tsr_zero_param *p,
+				 struct tsr_folder *d, const char *file)
+{
+	struct tsr_arena *arena = z->d->c->arena;
+	const size_t stem = strlen(file) - strlen(".pt");
+	char *field = tsr_arena_copy(arena, file, stem);
+	struct tsr_value *v = NULL;
+	size_t array = 0;
+
+	if (!field)
+		return tsr_build_nomem(z->d->c, z->d->err);
+	TSR_TRY(tsr_folder_torch(d, file, &v));
+	v = value_of(v);
+	if (v->type == TSR_VALUE_TENSOR && strcmp(field, "step") != 0) {
+		TSR_TRY(shape_tensor(z, p, file, v, &array));
+		if (strcmp(field, "fp32") == 0) {
+			p->weight = array;
+			return TSR_OK;
+		}
+		v = tsr_value_tensor(arena, array);
+	}
+	return tsr_zero_put_state(z, p, field, v);
+}
+
+static enum tsr_status read_param(const struct tsr_zero *z, struct tsr_zero_param *p,
+				  struct tsr_folder *d)
+{
+	enum tsr_status status = TSR_OK;
+
+	if (!tsr_folder_has(d, "fp32.pt"))
+		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: found no fp32.pt", d->path);
+	for (size_t i = 0; i < d->names.n && status == TSR_OK; i++) {
+		if (tsr_dir_name_ends_with(d->names.names[i], ".pt"))
+			status = read_file(z, p, d, d->names.names[i]);
+	}
+	return status == TSR_OK ? tsr_folder_account(d) : status;
+}
+
+/* --- All parameters ----------------------------------------------------------------------------- */
+
+static enum tsr_status read_params(struct tsr_zero *z, struct tsr_folder *zero)
+{
+	for (size_t i = 0; i < z->nparams; i++) {
+		const size_t at = tsr_folder_find(zero, z->params[i].name);
+		struct tsr_folder d;
+		enum tsr_status status = tsr_folder_enter(zero, z->params[i].name, &d);
+
+		if (status == TSR_OK)
+			status = read_param(z, &z->params[i], &d);
+		tsr_folder_leave(&d);
+		TSR_TRY(status);
+		zero->taken[at] = true;
+	}
+	if (tsr_folder_has(zero, "optimizer_state.pt"))
+		TSR_TRY(tsr_folder_torch(zero, "optimizer_state.pt", &z->common));
+	return tsr_folder_account(zero);
+}
+
+static enum tsr_status read_all(struct tsr_zero *z)
+{
+	struct tsr_folder zero;
+	enum tsr_status status = tsr_folder_enter(z->d, "zero", &zero);
+
+	if (status == TSR_OK)
+		status = read_params(z, &zero);
+	tsr_folder_leave(&zero);
+	if (status != TSR_OK)
+		return status;
+	z->d->taken[tsr_folder_find(z->d, "zero")] = true;
+	z->narrays = z->d->c->narrays - z->first;
+	TSR_TRY(tsr_zero_put(z));
+	return tsr_keep_reached(z->d->c, z->first, z->d->root, z->d->err);
+}
+
+bool tsr_universal_is(const struct tsr_folder *d)
+{
+	char *path = tsr_path_join(d->path, "zero");
+	const bool is = path && tsr_dir_is(path);
+
+	free(path);
+	return is;
+}
+
+enum tsr_status tsr_universal_read(struct tsr_folder *d)
+{
+	struct tsr_zero z;
+	enum tsr_status status = tsr_zero_read(d, true, &z);
+
+	if (status == TSR_OK)
+		status = read_all(&z);
+	tsr_zero_free(&z);
+	return status;
+}

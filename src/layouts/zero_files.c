@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of DeepSpeed's ZeRO stages: one of the model and one of the optimizer per rank. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "layouts/zero.h"
+#include "text/shape.h"
+
+/* --- Names of files ----------------------------------------------------------------------------- */
+
+/* A file of one rank: "zero_pp_rank_1_mp_rank_00_optim_states.pt". */
+struct rank_file {
+	uint64_t rank, model_rank; /* of data and of model parallelism */
+	bool optim;
+};
+
+/* Whether a name is one of a rank's files; old versions have no "_" before "optim_states". */
+static bool parse(const char *name, struct rank_file *ret)
+{
+	static const char *const prefixes[] = { "", "bf16_", "fp16_" };
+	int end = 0;
+
+	*ret = (struct rank_file){ .rank = 0 };
+	if (sscanf(name, "mp_rank_%5" SCNu64 "_model_states.pt%n", &ret->model_rank, &end) == 1 &&
+	    end && !name[end])
+		return true;
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+		const size_t n = strlen(prefixes[i]);
+		const char *tail;
+
+		if (strncmp(name, prefixes[i], n) != 0)
+			continue;
+		end = 0;
+		if (sscanf(name + n, "zero_pp_rank_%9" SCNu64 "_mp_rank_%5" SCNu64 "%n", &ret->rank,
+			   &ret->model_rank, &end) != 2 ||
+		    !end)
+			continue;
+		tail = name + n + end;
+		ret->optim = strcmp(tail, "_optim_states.pt") == 0 ||
+			     strcmp(tail, "optim_states.pt") == 0;
+		return ret->optim || strcmp(tail, "_model_states.pt") == 0;
+	}
+	return false;
+}
+
+static enum tsr_status refuse_parallel(const struct tsr_zero *z, const char *name)
+{
+	return tsr_fail(z->d->err, TSR_E_UNSUPPORTED,
+			"%s: found %.200s: a model divided by tensor, pipeline or expert "
+			"parallelism, expected one of data parallelism alone; let DeepSpeed's "
+			"ds_to_universal.py join it first",
+			z->d->path, name);
+}
+
+/* Parts of experts, and layers of pipelines. */
+static bool is_parallel(const char *name)
+{
+	return (strncmp(name, "layer_", 6) == 0 && tsr_dir_name_ends_with(name, "states.pt")) ||
+	       strncmp(name, "expp_rank_", 10) == 0;
+}
+
+/* --- Reading them ------------------------------------------------------------------------------- */
+
+static enum tsr_status count_files(struct tsr_zero *z)
+{
+	uint64_t noptims = 0, nmodels = 0;
+
+	for (size_t i = 0; i < z->d->names.n; i++) {
+		const char *name = z->d->names.names[i];
+		struct rank_file f;
+
+		if (is_parallel(name) || (parse(name, &f) && f.model_rank))
+			return refuse_parallel(z, name);
+		if (!parse(name, &f))
+			continue;
+		noptims += f.optim;
+		nmodels += !f.optim;
+		z->divided = z->divided || (!f.optim && strncmp(name, "zero_pp_", 8) == 0);
+	}
+	if (noptims > TSR_ZERO_RANKS_MAX || nmodels > TSR_ZERO_RANKS_MAX)
+		return tsr_fail(z->d->err, TSR_E_LIMIT, "%s: has more ranks than the limit of %u",
+				z->d->path, TSR_ZERO_RANKS_MAX);
+	z->nranks = noptims;
+	z->nmodels = nmodels;
+	return TSR_OK;
+}
+
+static enum tsr_status missing(const struct tsr_zero *z, const char *what, size_t rank, size_t n)
+{
+	return tsr_fail(z->d->err, TSR_E_FORMAT,
+			"%s: found %zu files of %s without one of rank %zu (is it one save, and a "
+			"complete one?)",
+			z->d->path, n, what, rank);
+}
+
+static enum tsr_status read_file(struct tsr_zero *z, const char *name, const struct rank_file *f)
+{
+	struct tsr_value **list = f->optim ? z->optim : z->model;
+	const size_t n = f->optim ? z->nranks : z->nmodels;
+
+	if (f->rank >= n)
+		return tsr_fail(z->d->err, TSR_E_FORMAT,
+				"%s: found %.200s among files of %zu ranks, expected ranks 0 to "
+				"%zu (is it one save, and a complete one?)",
+				z->d->path, name, n, n - 1);
+	if (list[f->rank])
+		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: found %.200s and another of its rank",
+				z->d->path, name);
+	TSR_TRY(tsr_folder_torch(z->d, name, &list[f->rank]));
+	if (tsr_value_mapping(list[f->rank]))
+		return TSR_OK;
+	return tsr_fail(z->d->err, TSR_E_FORMAT, "%s/%.200s: found %s, expected a dict", z->d->path,
+			name, tsr_value_kind(list[f->rank]));
+}
+
+static enum tsr_status read_files(struct tsr_zero *z)
+{
+	z->model = calloc(z->nmodels + 1, sizeof(struct tsr_value *));
+	z->optim = calloc(z->nranks + 1, sizeof(struct tsr_value *));
+	if (!z->model || !z->optim)
+		return tsr_fail_nomem(z->d->err, z->d->path);
+	for (size_t i = 0; i < z->d->names.n; i++) {
+		struct rank_file f;
+
+		if (parse(z->d->names.names[i], &f))
+			TSR_TRY(read_file(z, z->d->names.names[i], &f));
+	}
+	for (size_t i = 0; i < z->nmodels; i++) {
+		if (!z->model[i])
+			return missing(z, "model states", i, z->nmodels);
+	}
+	for (size_t i = 0; i < z->nranks; i++) {
+		const struct tsr_value *optim;
+
+		if (!z->optim[i])
+			return missing(z, "optimizer states", i, z->nranks);
+		optim = tsr_value_at(z->optim[i], "optimizer_state_dict");
+		if (!tsr_value_mapping(optim))
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: optimizer states of rank %zu: found no dict "
+					"optimizer_state_dict",
+					z->d->path, i);
+	}
+	if (z->nmodels)
+		return TSR_OK;
+	return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: found no file of model states", z->d->path);
+}
+
+/* --- What they say ------------------------------------------------------------------------------ */
+
+static const struct tsr_value *optim_of(const struct tsr_zero *z, size_t rank)
+{
+	return tsr_value_at(z->optim[rank], "optimizer_state_dict");
+}
+
+static const struct tsr_value *flat_list(const struct tsr_zero *z, size_t rank)
+{
+	return tsr_value_at(optim_of(z, rank),
+			    z->stage3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
+}
+
+static enum tsr_status check_flat(const struct tsr_zero *z, size_t rank)
+{
+	const struct tsr_value *list = flat_list(z, rank);
+	bool right = list && (list->type == TSR_VALUE_LIST || list->type == TSR_VALUE_TUPLE) &&
+		     list->list.n == z->ngroups;
+
+	for (size_t i = 0; right && i < list->list.n; i++)
+		right = list->list.items[i]->type == TSR_VALUE_TENSOR;
+	if (right)
+		return TSR_OK;
+	return tsr_fail(z->d->err, TSR_E_FORMAT,
+			"%s: optimizer states of rank %zu: expected %zu flat FP32 tensors, as many "
+			"as param_shapes has groups",
+			z->d->path, rank, z->ngroups);
+}
+
+static void list_states(struct tsr_zero *z, size_t rank)
+{
+	const struct tsr_value **of_rank = z->state + rank * z->ngroups;
+	const struct tsr_value *base = tsr_value_at(
+		optim_of(z, rank), z->stage3 ? "optimizer_state_dict" : "base_optimizer_state");
+	const struct tsr_value *state = tsr_value_mapping(tsr_value_at(base, "state"));
+
+	/* An elastic checkpoint has a list with the state of each group. */
+	for (size_t i = 0; base && base->type == TSR_VALUE_LIST && i < z->ngroups; i++)
+		of_rank[i] = i < base->list.n ? tsr_value_mapping(base->list.items[i]) : NULL;
+	for (size_t i = 0; state && i + 1 < state->list.n; i += 2) {
+		uint64_t id;
+
+		if (tsr_value_get_u64(state->list.items[i], &id) && id < z->ngroups)
+			of_rank[id] = tsr_value_mapping(state->list.items[i + 1]);
+	}
+}
+
+/* The flat weights and the states of each rank; what is allocated is as much as was read. */
+static enum tsr_status list_partitions(struct tsr_zero *z)
+{
+	for (size_t i = 0; i < z->nranks; i++)
+		TSR_TRY(check_flat(z, i));
+	z->flat = calloc(z->nranks * z->ngroups + 1, sizeof(*z->flat));
+	z->state = calloc(z->nranks * z->ngroups + 1, sizeof(struct tsr_value *));
+	if (!z->flat || !z->state)
+		return tsr_fail_nomem(z->d->err, z->d->path);
+	for (size_t i = 0; i < z->nranks; i++) {
+		for (size_t g = 0; g < z->ngroups; g++)
+			z->flat[i * z->ngroups + g] = flat_list(z, i)->list.items[g]->tensor.array;
+		list_states(z, i);
+	}
+	return TSR_OK;
+}
+
+/* A number for all groups, or a list with one for each. */
+static enum tsr_status check_partitions(const struct tsr_zero *z, size_t rank)
+{
+	const struct tsr_value *v = tsr_value_at(optim_of(z, rank), "partition_count");
+	const bool is_list = v && v->type == TSR_VALUE_LIST;
+
+	for (size_t i = 0; v && i < (is_list ? v->list.n : 1); i++) {
+		const struct tsr_value *item = is_list ? v->list.items[i] : v;
+		uint64_t n;
+
+		if (!tsr_value_get_u64(item, &n) || n != z->nranks)
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: optimizer states of rank %zu: found a partition_count "
+					"other than %zu, the number of its files (is it one save, "
+					"and a complete one?)",
+					z->d->path, rank, z->nranks);
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_zero_shape(const struct tsr_zero *z, const char *name,
+			       const struct tsr_value *v, unsigned *rank_ret,
+			       const uint64_t **shape_ret, uint64_t *numel_ret)
+{
+	const bool is_size = v && tsr_value_is_call(v, "torch", "Size") && v->call.args &&
+			     v->call.args->type == TSR_VALUE_TUPLE && v->call.args->list.n == 1;
+	uint64_t *shape;
+
+	v = is_size ? v->call.args->list.items[0] : v;
+	if (!v || (v->type != TSR_VALUE_TUPLE && v->type != TSR_VALUE_LIST) ||
+	    v->list.n > TSR_RANK_MAX)
+		return tsr_fail(z->d->err, TSR_E_FORMAT,
+				"%s: param_shapes: %.200s: expected a torch.Size", z->d->path,
+				name);
+	shape = tsr_arena_alloc(z->d->c->arena, v->list.n * sizeof(*shape));
+	if (!shape)
+		return tsr_build_nomem(z->d->c, z->d->err);
+	*rank_ret = (unsigned)v->list.n;
+	*shape_ret = shape;
+	for (size_t i = 0; i < v->list.n; i++) {
+		if (!tsr_value_get_u64(v->list.items[i], &shape[i]))
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: param_shapes: %.200s: found a dimension that is no "
+					"number of elements",
+					z->d->path, name);
+	}
+	if (tsr_shape_numel(*rank_ret, shape, numel_ret) && *numel_ret < UINT64_MAX / 64)
+		return TSR_OK;
+	return tsr_fail(z->d->err, TSR_E_LIMIT,
+			"%s: param_shapes: %.200s: shape is over the limit of 2^58 elements",
+			z->d->path, name);
+}
+
+/* Zeros that stage 2 may put behind parameter @i of a group. */
+static enum tsr_status padding_of(const struct tsr_zero *z, size_t group, size_t i, size_t n,
+				  uint64_t *ret)
+{
+	const struct tsr_value *all = NULL, *list;
+
+	*ret = 0;
+	if (z->nranks && !z->stage3)
+		all = tsr_value_at(optim_of(z, 0), "param_alignment_paddings");
+	if (!all || all->type != TSR_VALUE_LIST)
+		return TSR_OK;
+	list = group < all->list.n ? all->list.items[group] : NULL;
+	if (list && list->type == TSR_VALUE_LIST && list->list.n == n &&
+	    tsr_value_get_u64(list->list.items[i], ret) && *ret < UINT64_MAX / 64)
+		return TSR_OK;
+	return tsr_fail(z->d->err, TSR_E_FORMAT,
+			"%s: param_alignment_paddings: group %zu: expected %zu numbers of "
+			"elements",
+			z->d->path, group, n);
+}
+
+static enum tsr_status read_group(struct tsr_zero *z, size_t group, const struct tsr_value *shapes)
+{
+	const size_t n = shapes->list.n / 2;
+	bool overflow = false;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_value *name = shapes->list.items[2 * i];
+		struct tsr_zero_param *p = &z->params[z->nparams];
+		uint64_t padding = 0;
+
+		if (name->type != TSR_VALUE_STRING)
+			return tsr_fail(
+				z->d->err, TSR_E_FORMAT,
+				"%s: param_shapes: group %zu: found a name that is not text",
+				z->d->path, group);
+		*p = (struct tsr_zero_param){ .name = name->text.bytes,
+					      .group = group,
+					      .first = z->needed[group] };
+		TSR_TRY(tsr_zero_shape(z, p->name, shapes->list.items[2 * i + 1], &p->rank,
+				       &p->shape, &p->numel));
+		TSR_TRY(padding_of(z, group, i, n, &padding));
+		if (z->stage3)
+			p->part = p->numel / z->nranks + (p->numel % z->nranks != 0);
+		overflow |= __builtin_add_overflow(z->needed[group],
+						   z->stage3 ? p->part : p->numel + padding,
+						   &z->needed[group]);
+		if (overflow || z->needed[group] > UINT64_MAX / 4)
+			return tsr_fail(z->d->err, TSR_E_LIMIT,
+					"%s: param_shapes: group %zu: is over the limit of 2^62 "
+					"elements",
+					z->d->path, group);
+		z->nparams++;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status sort_names(struct tsr_zero *z)
+{
+	z->by_name = calloc(z->nparams + 1, sizeof(*z->by_name));
+	if (!z->by_name)
+		return tsr_fail_nomem(z->d->err, z->d->path);
+	for (size_t i = 0; i < z->nparams; i++)
+		z->by_name[i] = (struct tsr_named){ z->params[i].name, i };
+	tsr_named_sort(z->by_name, z->nparams);
+	for (size_t i = 1; i < z->nparams; i++) {
+		if (strcmp(z->by_name[i - 1].name, z->by_name[i].name) == 0)
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: param_shapes: %.200s: found twice", z->d->path,
+					z->by_name[i].name);
+	}
+	return TSR_OK;
+}
+
+const struct tsr_zero_param *tsr_zero_find(const struct tsr_zero *z, const char *name)
+{
+	const struct tsr_named *found = tsr_named_find(z->by_name, z->nparams, name);
+
+	return found ? &z->params[found->index] : NULL;
+}
+
+static enum tsr_status read_shapes(struct tsr_zero *z)
+{
+	const struct tsr_value *shapes = tsr_value_at(z->model[0], "param_shapes");
+	size_t n = 0;
+
+	if (!shapes || shapes->type != TSR_VALUE_LIST)
+		return tsr_fail(z->d->err, TSR_E_UNSUPPORTED,
+				"%s: model states: found no list param_shapes, without which flat "
+				"partitions mean nothing",
+				z->d->path);
+	z->ngroups = shapes->list.n;
+	for (size_t i = 0; i < z->ngroups; i++) {
+		const struct tsr_value *group = tsr_value_mapping(shapes->list.items[i]);
+
+		if (!group)
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: param_shapes: group %zu: expected a dict", z->d->path,
+					i);
+		n += group->list.n / 2;
+	}
+	z->params = calloc(n + 1, sizeof(*z->params));
+	z->needed = calloc(z->ngroups + 1, sizeof(*z->needed));
+	z->group_at = calloc(z->ngroups + 1, sizeof(*z->group_at));
+	if (!z->params || !z->needed || !z->group_at)
+		return tsr_fail_nomem(z->d->err, z->d->path);
+	for (size_t i = 0; i < z->ngroups; i++) {
+		TSR_TRY(read_group(z, i, tsr_value_mapping(shapes->list.items[i])));
+		z->group_at[i + 1] = z->nparams;
+	}
+	return sort_names(z);
+}
+
+enum tsr_status tsr_zero_put_state(const struct tsr_zero *z, const struct tsr_zero_param *p,
+				   const char *field, struct tsr_value *v)
+{
+	struct tsr_arena *arena = z->d->c->arena;
+
+	return tsr_value_put(arena, p->state, tsr_value_string(arena, field), v)
+		       ? TSR_OK
+		       : tsr_build_nomem(z->d->c, z->d->err);
+}
+
+static enum tsr_status read_params(struct tsr_zero *z)
+{
+	if (z->nranks)
+		z->stage3 = tsr_value_at(optim_of(z, 0), "fp32_flat_groups") != NULL;
+	if (z->nranks && z->divided && z->nmodels != z->nranks)
+		return tsr_fail(z->d->err, TSR_E_FORMAT,
+				"%s: found %zu files of model states and %zu of optimizer states, "
+				"expected as many of each (is it one save, and a complete one?)",
+				z->d->path, z->nmodels, z->nranks);
+	for (size_t i = 0; i < z->nranks; i++)
+		TSR_TRY(check_partitions(z, i));
+	TSR_TRY(read_shapes(z));
+	for (size_t i = 0; i < z->nparams; i++) {
+		z->params[i].state = tsr_value_new(z->d->c->arena, TSR_VALUE_DICT);
+		if (!z->params[i].state)
+			return tsr_build_nomem(z->d->c, z->d->err);
+	}
+	return list_partitions(z);
+}
+
+enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_zero *ret)
+{
+	*ret = (struct tsr_zero){ .d = d, .first = d->c->narrays };
+	TSR_TRY(count_files(ret));
+	TSR_TRY(read_files(ret));
+	if (ret->nranks && universal)
+		return tsr_fail(
+			d->err, TSR_E_UNSUPPORTED,
+			"%s: found a directory zero and files of optimizer states, expected "
+			"a universal checkpoint or one of ZeRO stages",
+			d->path);
+	return ret->nranks || universal ? read_params(ret) : TSR_OK;
+}
+
+void tsr_zero_free(struct tsr_zero *z)
+{
+	free(z->model);
+	free(z->optim);
+	free(z->params);
+	free(z->by_name);
+	free(z->needed);
+	free(z->group_at);
+	free(z->flat);
+	free(z->state);
+}
