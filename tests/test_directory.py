@@ -242,6 +242,35 @@ def test_model_of_a_packed_directory_is_a_plain_one(source, packed):
     assert {found.get_slice(name).get_dtype() for name in found.keys()} == {"BF16"}
 
 
+def test_index_of_shards_has_the_total_of_the_narrow_weights(tmp_path):
+    root, out = tmp_path / "hf", tmp_path / "p"
+    root.mkdir()
+    run_tersor("convert", TRAINER / "model.safetensors", "-o", root / "model.safetensors",
+               "--max-shard-size", "150K", check=0)
+    name = "model.safetensors.index.json"
+    original = json.loads((root / name).read_text())
+    run_tersor("pack", root, "-o", out, check=0)
+    stored = json.loads((out / name).read_text())
+    assert original["metadata"]["total_size"] == 427264
+    assert stored == {**original, "metadata": {"total_size": 213632}}
+    assert run_tersor("inspect", out / name, check=0).stderr == ""
+    back = unpack(out, tmp_path)
+    assert (back / name).read_bytes() == (root / name).read_bytes()
+    for args in (["verify", out, "--against", root], ["diff", out, back]):
+        run_tersor(*args, check=0)
+    assert entries_of(out)[name]["total_size"] == {
+        "at": (root / name).read_bytes().index(b"427264"), "was": "427264", "is": "213632"}
+    for change in (b"213633", b"113632"):
+        content = (out / name).read_bytes()
+        (out / name).write_bytes(content.replace(b"213632", change))
+        assert run_tersor("verify", out, check=3).stdout.startswith(f"FAULT   {name}\n")
+        run_tersor("unpack", out, "-o", tmp_path / "no", check=3)
+        (out / name).write_bytes(content)
+    (root / "model-00002-of-00003.safetensors").unlink()        # nothing to correct it by
+    run_tersor("pack", root, "-o", tmp_path / "q", check=0)
+    assert (tmp_path / "q" / name).read_bytes() == (root / name).read_bytes()
+
+
 def test_packed_files_have_the_permissions_of_their_sources(source, packed):
     expected = modes(source)
     assert modes(packed)["."] == expected["."]
@@ -707,6 +736,11 @@ HOSTILE = {
                                   {"path": "a/x.distcp", "as": "part", "mode": "0644", "nbytes": 0}],
     "generation": [packed_entry("x", generation=2 ** 40)],
     "not an object": ["x"],
+    "total of another file": [copied("x", total_size={"at": 0, "was": "0", "is": "1"})],
+    "total behind the end": [copied("a.index.json", nbytes=5, total_size={"at": 5, "was": "1", "is": "2"})],
+    "total that is no number": [copied("a.index.json", nbytes=5,
+                                       total_size={"at": 0, "was": "1", "is": "../x"})],
+    "total without digits": [copied("a.index.json", nbytes=5, total_size={"at": 0, "was": "", "is": "1"})],
 }
 
 

@@ -52,6 +52,12 @@ struct tsr_directory_entry {
 	const struct tsr_stored_file *stored;
 	unsigned nstored;
 	const char *reason; /* why a file with tensors was copied; NULL otherwise */
+	/*
+	 * A copied index of shards says how many bytes its shards have as they are stored: the digits
+	 * @total_is at the offset @total_at, where the source has @total_was.  NULL: it is unchanged
+	 */
+	const char *total_was, *total_is;
+	uint64_t total_at;
 	const char *fault; /* what verifying or comparing found; NULL: all is well */
 };
 

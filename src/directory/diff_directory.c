@@ -8,6 +8,7 @@
 #include "base/option_size.h"
 #include "container/containers.h"
 #include "directory/by_file.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
 
@@ -122,14 +123,17 @@ static enum tsr_status probe(const struct diffing *d, const struct side *s, cons
 }
 
 /* Whether the bytes are equal, and if not, whether the files can hold tensors. */
-static enum tsr_status compare_bytes(struct diffing *d, const char *path, bool *same, bool *tensors)
+static enum tsr_status compare_bytes(struct diffing *d, const struct tsr_directory_entry *of_a,
+				     const struct tsr_directory_entry *of_b, bool *same,
+				     bool *tensors)
 {
+	const char *path = of_a->path;
 	const bool follow = tsr_opens_links(d->options->open);
 	const struct tsr_place_in a = { d->a.path, path, follow }, b = { d->b.path, path, follow };
 	struct tsr_stored_file in_a = { 0 }, in_b = { 0 };
 
-	TSR_TRY(tsr_copy_file(&d->by_file, &a, NULL, &in_a, d->err));
-	TSR_TRY(tsr_copy_file(&d->by_file, &b, NULL, &in_b, d->err));
+	TSR_TRY(tsr_copy_original(&d->by_file, &a, of_a, NULL, &in_a, d->err));
+	TSR_TRY(tsr_copy_original(&d->by_file, &b, of_b, NULL, &in_b, d->err));
 	*same = in_a.nbytes == in_b.nbytes && in_a.hash == in_b.hash;
 	*tensors = false;
 	if (*same)
@@ -149,7 +153,7 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 	enum tsr_status status;
 
 	if (!packed)
-		TSR_TRY(compare_bytes(d, e->path, &same, &tensors));
+		TSR_TRY(compare_bytes(d, a, b, &same, &tensors));
 	if (same)
 		return TSR_OK;
 	if (!tensors)

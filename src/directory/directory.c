@@ -186,8 +186,8 @@ bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const cha
 	       tsr_dir_name_ends_with(path, ".distcp");
 }
 
-/* The path of the file @name in the directory of an entry; NULL when out of memory. */
-static char *beside(struct tsr_directory *d, const struct tsr_directory_entry *e, const char *name)
+const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
+				 const char *name)
 {
 	const size_t len = directory_len(e->path);
 	char *text = tsr_arena_alloc(d->arena, len + strlen(name) + 1);
@@ -201,13 +201,13 @@ static char *beside(struct tsr_directory *d, const struct tsr_directory_entry *e
 
 const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e)
 {
-	return beside(d, e, TSR_DIRECTORY_DCP);
+	return tsr_directory_beside(d, e, TSR_DIRECTORY_DCP);
 }
 
 struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 						      const struct tsr_directory_entry *e)
 {
-	const char *path = beside(d, e, METADATA);
+	const char *path = tsr_directory_beside(d, e, METADATA);
 
 	return path ? tsr_directory_find(d, path) : NULL;
 }

@@ -73,6 +73,10 @@ bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const cha
 struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 						      const struct tsr_directory_entry *e);
 
+/* The path of the file @name in the directory of an entry; NULL when out of memory. */
+const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
+				 const char *name);
+
 /* The path of the packed file of a .metadata; NULL when out of memory. */
 const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e);
 

@@ -7,6 +7,8 @@
 
 #include "base/fail.h"
 #include "directory/directory_index.h"
+#include "directory/shard_total.h"
+#include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
 #include "text/json.h"
@@ -165,12 +167,44 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 	return TSR_OK;
 }
 
+static enum tsr_status read_digits(struct reading *r, const struct tsr_json *v, const char **ret)
+{
+	const char *text = tsr_json_string(v);
+	const size_t n = text ? strlen(text) : 0;
+
+	if (!n || n > TSR_TOTAL_DIGITS_MAX || strspn(text, "0123456789") != n)
+		return wrong(r, "total_size", "two numbers of at most 20 digits");
+	*ret = copy(r, text);
+	return *ret ? TSR_OK : tsr_directory_nomem(r->d, r->err);
+}
+
+/* What a copied index of shards has in place of the source's total. */
+static enum tsr_status read_total(struct reading *r, const struct tsr_json *v,
+				  struct tsr_directory_entry *e, struct tsr_stored_file *stored)
+{
+	static const char *const known[] = { "at", "was", "is", NULL };
+
+	if (!v)
+		return TSR_OK;
+	if (tsr_json_type(v) != TSR_JSON_OBJECT ||
+	    !tsr_dir_name_ends_with(e->path, TSR_SHARD_INDEX_SUFFIX))
+		return wrong(r, "total_size", "an object, of an *" TSR_SHARD_INDEX_SUFFIX);
+	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(read_digits(r, tsr_json_get(v, "was"), &e->total_was));
+	TSR_TRY(read_digits(r, tsr_json_get(v, "is"), &e->total_is));
+	if (!tsr_json_u64(tsr_json_get(v, "at"), &e->total_at) ||
+	    strlen(e->total_was) > e->nbytes || e->total_at > e->nbytes - strlen(e->total_was))
+		return wrong(r, "total_size", "an offset in the file");
+	stored->nbytes = e->nbytes - strlen(e->total_was) + strlen(e->total_is);
+	e->stored_nbytes = stored->nbytes;
+	return TSR_OK;
+}
+
 static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 				 struct tsr_directory_entry *e)
 {
-	static const char *const known[] = {
-		"path", "as", "mode", "nbytes", "xxh3", "reason", NULL
-	};
+	static const char *const known[] = { "path", "as",	   "mode",   "nbytes",
+					     "xxh3", "total_size", "reason", NULL };
 	const struct tsr_json *reason = tsr_json_get(v, "reason");
 	struct tsr_stored_file *stored = tsr_arena_alloc(r->d->arena, sizeof(*stored));
 
@@ -183,6 +217,7 @@ static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 	e->stored = stored;
 	e->nstored = 1;
 	e->stored_nbytes = e->nbytes;
+	TSR_TRY(read_total(r, tsr_json_get(v, "total_size"), e, stored));
 	if (!reason)
 		return TSR_OK;
 	if (!tsr_json_string(reason) || strlen(tsr_json_string(reason)) > TSR_DIRECTORY_REASON_MAX)

@@ -7,6 +7,7 @@
 #include "base/option_size.h"
 #include "directory/plan.h"
 #include "directory/dir_target.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
 
@@ -157,6 +158,7 @@ static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
 {
 	for (size_t i = 0; i < p->d->n; i++)
 		TSR_TRY(write_entry(p, &p->d->entries[i], out));
+	TSR_TRY(tsr_correct_totals(p->d, out, &p->by_file, p->err));
 	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
 	return tsr_by_file_next(&p->by_file, 0, p->err);
 }

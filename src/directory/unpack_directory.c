@@ -9,6 +9,7 @@
 #include "directory/by_file.h"
 #include "directory/directory_data.h"
 #include "directory/dir_target.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
 
@@ -28,7 +29,7 @@ static enum tsr_status copy(struct unpacking *u, const struct tsr_directory_entr
 	const struct tsr_place_in from = { u->d->path, e->path, tsr_opens_links(u->options->open) };
 	struct tsr_stored_file found = { 0 };
 
-	TSR_TRY(tsr_copy_file(&u->by_file, &from, to, &found, u->err));
+	TSR_TRY(tsr_copy_original(&u->by_file, &from, e, to, &found, u->err));
 	if (found.nbytes == e->nbytes && found.hash == e->stored[0].hash)
 		return TSR_OK;
 	return tsr_fail(u->err, TSR_E_FORMAT,

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "directory/by_file.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 
 struct verifying {
@@ -57,9 +58,12 @@ static enum tsr_status verify_copy(struct verifying *v, struct tsr_directory_ent
 	const struct tsr_place_in at = { v->d->path, e->path, follow };
 	const struct tsr_place_in source = { v->original, e->path, follow };
 	struct tsr_stored_file found = { 0 };
+	enum tsr_status status;
 	bool has = false;
 
-	TSR_TRY(tsr_copy_file(&v->by_file, &at, NULL, &found, v->err));
+	status = tsr_copy_original(&v->by_file, &at, e, NULL, &found, v->err);
+	if (status != TSR_OK)
+		return take(v, e, status);
 	if (found.nbytes != e->nbytes || found.hash != e->stored[0].hash) {
 		v->damaged = true;
 		return tsr_directory_fault(v->d, e, v->err,
