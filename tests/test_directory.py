@@ -1,4 +1,5 @@
 """A directory in, a directory out: every file is accounted for (docs/containers.md, section 13)."""
+import ctypes
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import reader
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from test_dcp_write import metadata_of, stored_in
+from test_io import spread
 
 FRAMEWORKS = DATA / "frameworks"
 LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-20",
@@ -25,6 +27,7 @@ LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-
            "deepspeed/zero2-bf16-2rank", "deepspeed/zero3-bf16-2rank", "states"]
 TRAINER = FRAMEWORKS / LAYOUTS[0]
 LIBRARY = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
+SHARED = pathlib.Path(BINARY).resolve().parent / "libtersor.so"
 INDEX = "tersor.json"
 ZEROS = b"0" * 16
 FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16}
@@ -353,6 +356,31 @@ def test_checkpoint_with_an_object_that_is_left_out_is_copied(tmp_path):
     run_tersor("diff", source, tmp_path / "back", "-q", check=0)
 
 
+class Entry(ctypes.Structure):
+    _fields_ = [("path", ctypes.c_char_p), ("stored_as", ctypes.c_int), ("container", ctypes.c_int),
+                ("mode", ctypes.c_uint), ("generation", ctypes.c_uint), ("nbytes", ctypes.c_uint64)]
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="only the tool is built")
+def test_library_packs_as_the_tool_does(source, packed, tmp_path):
+    library = ctypes.CDLL(str(SHARED))
+    library.tsr_directory_entry.restype = ctypes.POINTER(Entry)
+    handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(2048)
+    status = library.tsr_pack_directory(os.fsencode(source), os.fsencode(tmp_path / "p"), None, None, None,
+                                        ctypes.byref(handle), err)
+    assert status == 0, err.raw[4:]
+    assert tree(tmp_path / "p") == tree(packed)
+    expected = index_of(packed)["entries"]
+    library.tsr_directory_nentries.restype = ctypes.c_size_t
+    assert library.tsr_directory_nentries(handle) == len(expected)
+    for i, e in enumerate(expected):
+        found = library.tsr_directory_entry(handle, ctypes.c_size_t(i))[0]
+        assert (found.path.decode(), found.mode) == (e["path"], int(e["mode"], 8))
+        assert found.nbytes == e.get("nbytes", 0)
+    assert not library.tsr_directory_entry(handle, ctypes.c_size_t(len(expected)))
+    library.tsr_directory_close(handle)
+
+
 # ---- What is copied and why --------------------------------------------------------------------
 
 def one_file(tmp_path, name, content):
@@ -536,6 +564,32 @@ def test_signal_leaves_no_directory(name, status, call, small, tmp_path):
     done = faulty(["unpack", tmp_path / "out" / "p", "-o", tmp_path / "out" / "b"],
                   f"{call}:{name}", tmp_path / "out" / ".b")
     assert not (tmp_path / "out" / "b").exists() and done.returncode == status
+
+
+@pytest.mark.parametrize("command", ["pack", "unpack", "verify", "diff", "inspect"])
+def test_every_allocation_fails_cleanly(command, small, tmp_path):
+    packed, out = tmp_path / "p", tmp_path / "out" / "x"
+    run_tersor("pack", small, "-o", packed, check=0)
+    args = {"pack": [small, "-o", out], "unpack": [packed, "-o", out], "inspect": [packed],
+            "verify": [packed, "--against", small], "diff": [packed, small]}[command] + ["-qq"]
+    args += ["-j", "1"] if command != "inspect" else []
+    count = tmp_path / "count"
+    env = {**shim("any:1000000000:EIO", tmp_path), "TERSOR_FAULT_COUNT": str(count)}
+    subprocess.run([BINARY, command, *map(str, args)], env=env, check=command != "diff")
+    n = int.from_bytes(count.read_bytes()[-8:], "little")
+    shutil.rmtree(out, ignore_errors=True)
+    assert n > 50
+    failed = 0
+    for i in spread(n, 40):
+        env["TERSOR_FAULT_MALLOC"] = str(i)
+        done = subprocess.run([BINARY, command, *map(str, args)], env=env, capture_output=True,
+                              text=True)
+        assert done.returncode in (0, 1, 3, 4), (i, done.stderr)
+        failed += done.returncode == 4
+        assert done.returncode != 4 or "memory" in done.stderr, done.stderr
+        assert os.listdir(tmp_path / "out") == (["x"] if out.exists() else [])
+        shutil.rmtree(out, ignore_errors=True)
+    assert failed > 10
 
 
 def test_force_replaces_a_packed_directory_as_a_whole(source, packed, tmp_path):

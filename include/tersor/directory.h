@@ -70,7 +70,7 @@ struct tsr_directory;
  * @packed, @unpacked, @verified, @compared: with the outcome of tsr_pack() and so on
  */
 struct tsr_directory_watch {
-	size_t size; /* of this struct */
+	size_t size; /* of this struct: set by tsr_directory_watch_defaults() */
 	void *ctx;
 	void (*packed)(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p);
 	void (*unpacked)(void *ctx, const struct tsr_directory_entry *e,
@@ -80,6 +80,9 @@ struct tsr_directory_watch {
 	void (*compared)(void *ctx, const struct tsr_directory_entry *e,
 			 const struct tsr_comparison *c);
 };
+
+/* No functions. */
+TSR_API struct tsr_directory_watch tsr_directory_watch_defaults(void);
 
 /**
  * tsr_pack_directory() - Pack every file of a directory that holds tensors, copy the others

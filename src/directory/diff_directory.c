@@ -228,7 +228,7 @@ enum tsr_status tsr_diff_directory(const char *a, const char *b,
 				   struct tsr_err *err)
 {
 	struct tsr_diff_options o = tsr_diff_defaults();
-	struct diffing d = { .options = &o, .watch = { .size = sizeof(d.watch) }, .err = err };
+	struct diffing d = { .options = &o, .watch = tsr_directory_watch_defaults(), .err = err };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));

@@ -25,6 +25,11 @@ const char *tsr_stored_as_name(enum tsr_stored_as as)
 	return names[as];
 }
 
+struct tsr_directory_watch tsr_directory_watch_defaults(void)
+{
+	return (struct tsr_directory_watch){ .size = sizeof(struct tsr_directory_watch) };
+}
+
 enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directory **ret,
 				  struct tsr_err *err)
 {

@@ -222,7 +222,7 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_err own = { 0 };
 	struct tsr_dir_packing p = { .options = &o,
-				     .watch = { .size = sizeof(p.watch) },
+				     .watch = tsr_directory_watch_defaults(),
 				     .err = err ? err : &own };
 	enum tsr_status status;
 

@@ -164,7 +164,7 @@ enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 				     struct tsr_err *err)
 {
 	struct tsr_write_options o = tsr_write_defaults();
-	struct unpacking u = { .options = &o, .watch = { .size = sizeof(u.watch) }, .err = err };
+	struct unpacking u = { .options = &o, .watch = tsr_directory_watch_defaults(), .err = err };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));

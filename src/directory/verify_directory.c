@@ -316,7 +316,7 @@ enum tsr_status tsr_verify_directory(const char *path, const struct tsr_verify_o
 	struct tsr_verify_options o = tsr_verify_defaults();
 	struct tsr_err own = { 0 };
 	struct verifying v = { .options = &o,
-			       .watch = { .size = sizeof(v.watch) },
+			       .watch = tsr_directory_watch_defaults(),
 			       .err = err ? err : &own };
 	enum tsr_status status;
 
