@@ -356,6 +356,22 @@ def test_checkpoint_with_an_object_that_is_left_out_is_copied(tmp_path):
     run_tersor("diff", source, tmp_path / "back", "-q", check=0)
 
 
+def test_rules_are_for_the_whole_directory(tmp_path):
+    """An expression need not match in every file, but in one."""
+    out = tmp_path / "p"
+    done = run_tersor("pack", TRAINER, "-o", out, "--keep", "embed_tokens", "--strict", check=0)
+    assert done.stderr == ""
+    assert reader.read(out / "model.safetensors.tersor").tensors["model.embed_tokens.weight"].codec == "raw"
+    shutil.rmtree(out)
+    args = ("pack", TRAINER, "-o", out, "--keep", "embed_tokens", "--keep", "no_such")
+    done = run_tersor(*args, check=0)
+    assert done.stderr == (
+        f"tersor: warning: regular expression 'no_such' matches no tensor of {TRAINER}\n")
+    done = run_tersor(*args, "-f", "--strict", check=2)
+    assert "'no_such': matches no tensor of" in one_line_error(done)
+    one_line_error(run_tersor("pack", TRAINER, "-o", tmp_path / "q", "--keep", "*bad(", check=2))
+
+
 class Entry(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char_p), ("stored_as", ctypes.c_int), ("container", ctypes.c_int),
                 ("mode", ctypes.c_uint), ("generation", ctypes.c_uint), ("nbytes", ctypes.c_uint64)]
