@@ -507,6 +507,7 @@ def test_options_of_files_are_refused_for_directories(source, packed, tmp_path):
     for args in (["pack", source, "-o", tmp_path / "p.pt"],
                  ["pack", source, "-o", tmp_path / "p", "--max-shard-size", "1M"],
                  ["pack", source, "-o", tmp_path / "p", "--model", tmp_path / "m"],
+                 ["unpack", packed, "-o", tmp_path / "p.pt"],
                  ["unpack", packed, "-o", tmp_path / "p", "--to", "pt"]):
         one_line_error(run_tersor(*args, check=2))
     assert not (tmp_path / "p").exists() and not (tmp_path / "p.pt").exists()
