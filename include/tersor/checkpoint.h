@@ -76,6 +76,8 @@ enum tsr_opaque {
  * @opaque:    what becomes of Python objects that are no plain values
  * @numbered:  in a directory, states of parameters that names and shapes do not settle keep the
  *             optimizer's numbers as names, with a note; false: refuse them
+ * @parts:     accept files with one rank's parts of tensors, as recordings have them; false: refuse
+ *             what DCP's Hugging Face writer made on several ranks
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -86,6 +88,7 @@ struct tsr_open_options {
 	size_t nparams;
 	enum tsr_opaque opaque;
 	bool numbered;
+	bool parts;
 };
 
 /* Refuse opaque elements and links, decode states. */

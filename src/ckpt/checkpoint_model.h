@@ -69,7 +69,7 @@ struct tsr_checkpoint {
 	size_t nunchecked; /* records that should have a checksum and have none */
 	size_t nunused; /* records of archives that are part of nothing */
 	const char *unused; /* the name of one of them */
-	const char *unmatched; /* a rule of the user that matches no name, borrowed; or NULL */
+	bool *rules_matched; /* per rule of the user: whether it matches a name; NULL without rules */
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
 };
 

@@ -10,6 +10,7 @@
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
+#include "names/name_rules.h"
 
 /* --- One file --------------------------------------------------------------------------------- */
 
@@ -188,6 +189,9 @@ static enum tsr_status run_packing(struct tsr_dir_packing *p, const char *out,
 	TSR_TRY(tsr_dir_check_target(p->d, &target, 0, p->err));
 	tsr_by_file_start(&p->by_file, run, p->d->path, 0);
 	TSR_TRY(tsr_dir_plan(p));
+	if (p->options->strict && p->options->rules_matched)
+		TSR_TRY(tsr_name_rules_strict(p->options->rules, p->options->nrules,
+					      p->options->rules_matched, p->d->path, p->err));
 	TSR_TRY(add_up(p, &nbytes_in, &nbytes_out));
 	TSR_TRY(tsr_dir_check_target(p->d, &target, nbytes_out, p->err));
 	if (p->options->dry_run)

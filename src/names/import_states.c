@@ -79,6 +79,8 @@ static enum tsr_status clean(struct tsr_importing *m, struct tsr_value *v)
 	if (!v || v->mark == MARK_CLEANED)
 		return TSR_OK;
 	v->mark = MARK_CLEANED;
+	if (v->type == TSR_VALUE_TENSOR && v->tensor.wrapper)
+		return tsr_import_torchao(m, v);
 	if (v->type == TSR_VALUE_CALL) {
 		TSR_TRY(clean(m, v->call.args));
 		return clean(m, v->call.items);

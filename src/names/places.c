@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "names/optimizer_ids.h"
-#include "names/state_dict.h"
+#include "names/model_tree.h"
 #include "text/text.h"
 
 /* Marks values that were visited. */

@@ -270,9 +270,25 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	return packed == TSR_OK ? status : cli_error(&err);
 }
 
-static int run(const struct cli_cmd *cmd, void *args)
+/* A rule is for all files of the directory together. */
+static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
+			  struct tsr_pack_options *o)
 {
 	static const struct cli_packing_report how = { warn, summarize };
+	bool matched[CLI_RULES_MAX] = { false };
+
+	o->rules_matched = matched;
+	CLI_TRY(cli_pack_directory(cmd, &a->common, o, &how));
+	for (unsigned i = 0; i < o->nrules; i++) {
+		if (!matched[i])
+			cli_warn(&a->common, "regular expression '%s' matches no tensor of %s",
+				 o->rules[i].regex, a->common.operands.items[0]);
+	}
+	return CLI_OK;
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
 	struct args *a = args;
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_name_rule rules[CLI_RULES_MAX];
@@ -293,8 +309,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
-	return cli_packs_directory(&a->common) ? cli_pack_directory(cmd, &a->common, &o, &how)
-					       : pack(cmd, a, &o);
+	return cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o) : pack(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_pack = {
