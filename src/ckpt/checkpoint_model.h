@@ -55,6 +55,7 @@ struct tsr_checkpoint {
 	enum tsr_container container; /* of the first input */
 	bool packed;
 	enum tsr_opaque opaque; /* what becomes of Python objects that are no plain values */
+	bool left_out; /* something of the input was left out, which a note names */
 	bool from_folder; /* a directory whose files were joined was among the inputs */
 	bool coded; /* some tensors are in the compressed form of another tool */
 	unsigned generation; /* lossy generations so far: 0 for what was never packed */
