@@ -14,7 +14,7 @@
 #include "container/packed_read.h"
 #include "container/tree.h"
 #include "layouts/folder.h"
-#include "names/import_states.h"
+#include "names/import/import_states.h"
 #include "names/places.h"
 #include "names/state_dict.h"
 #include "torch/torch.h"

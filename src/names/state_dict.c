@@ -13,7 +13,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "base/utf8.h"
-#include "names/flashoptim_import.h"
+#include "names/import/flashoptim_import.h"
 #include "names/model_tree.h"
 #include "names/optimizer_ids.h"
 #include "names/roles.h"

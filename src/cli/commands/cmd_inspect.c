@@ -25,7 +25,7 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 			struct tsr_summary *s)
 {
 	struct tsr_text table = { 0 }, copies = { 0 };
-	int status, written;
+	int status;
 
 	printf("%s: %s%s%s, %zu tensors", tsr_format_name(c->path, 50).text,
 	       c->packed ? "packed " : "", tsr_container_name(c->container),
@@ -49,8 +49,10 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	if (tsr_summary_bytes_per_parameter(s) > 0)
 		printf("\n%.3f bytes per parameter\n", tsr_summary_bytes_per_parameter(s));
 	tsr_summary_put_copies(s, &copies);
-	written = cli_write_report(&copies, NULL);
-	return status == CLI_OK ? written : status;
+	if (status == CLI_OK)
+		return cli_write_report(&copies, NULL);
+	tsr_text_free(&copies);
+	return status;
 }
 
 static void put_tensor(struct tsr_text *json, const void *result, size_t i)

@@ -139,7 +139,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
 	struct tsr_text table = { 0 }, lines = { 0 };
-	int status, written;
+	int status;
 
 	for (size_t i = 0; a->common.verbose && i < p->source->ntensors; i++)
 		print_tensor(&p->source->tensors[i], &p->tensors[i]);
@@ -162,8 +162,10 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	}
 	tsr_summary_put_copies(s, &lines);
 	tsr_kept_raw_put_text(&kept, &lines);
-	written = cli_write_report(&lines, NULL);
-	return status == CLI_OK ? written : status;
+	if (status == CLI_OK)
+		return cli_write_report(&lines, NULL);
+	tsr_text_free(&lines);
+	return status;
 }
 
 static void put_tensor(struct tsr_text *json, const void *result, size_t i)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of the 8-bit states of torchao: codes, a scale per group, and a table unless they are FP8. */
-#include "names/import_parts.h"
+#include "names/import/import_parts.h"
 
 #include <inttypes.h>
 #include <math.h>
