@@ -127,8 +127,6 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	cli_work_end(&bar);
 	if (!d)
 		return cli_error(&err);
-	if (tsr_directory_remark(d))
-		cli_warn(common, "%s", tsr_directory_remark(d));
 	status = report_packing(cmd, &work, d);
 	tsr_directory_close(d);
 	return packed == TSR_OK ? status : cli_error(&err);

@@ -102,11 +102,10 @@ static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_direct
 	return TSR_OK;
 }
 
-static enum tsr_status run_pack(struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
-				const char *from, const char *to, const char *weights_out,
-				struct tsr_packing **ret)
+static enum tsr_status run_pack(struct tsr_dir_packing *p, const char *from, const char *to,
+				const char *weights_out, struct tsr_packing **ret)
 {
-	const struct tsr_pack_options o = tsr_dir_file_options(p, e, weights_out);
+	const struct tsr_pack_options o = tsr_dir_file_options(p, weights_out);
 	const struct tsr_run *run = tsr_by_file_run(&p->by_file);
 
 	return tsr_by_file_settle(&p->by_file, tsr_pack(&from, 1, to, &o, run, ret, p->err));
@@ -124,7 +123,7 @@ static enum tsr_status pack(struct tsr_dir_packing *p, struct tsr_directory_entr
 	if (!from || !to || (e->nstored > 1 && !weights))
 		status = tsr_fail_nomem(p->err, out);
 	else
-		status = run_pack(p, e, from, to, weights, &packing);
+		status = run_pack(p, from, to, weights, &packing);
 	if (status == TSR_OK)
 		status = keep_or_copy(p, e, out, packing);
 	tsr_packing_free(packing);

@@ -17,14 +17,10 @@ bool tsr_dir_follows(const struct tsr_dir_packing *p)
 }
 
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
-					     const struct tsr_directory_entry *e,
 					     const char *weights_out)
 {
-	const struct tsr_file_rules *rules = &p->rules[e - p->d->entries];
 	struct tsr_pack_options o = *p->options;
 
-	o.rules = rules->rules;
-	o.nrules = rules->n;
 	o.dry_run = false;
 	o.force = false;
 	o.weights_out = weights_out;
@@ -179,7 +175,7 @@ static const char *reason_of(const struct tsr_dir_packing *p, const char *full)
 static enum tsr_status try_packing(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				   const char *full, struct tsr_packing **packing_ret)
 {
-	struct tsr_pack_options o = tsr_dir_file_options(p, e, NULL);
+	struct tsr_pack_options o = tsr_dir_file_options(p, NULL);
 	char *beside = tsr_path_join(p->d->path, e->stored[0].path);
 	enum tsr_status status;
 
@@ -204,8 +200,6 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	const char *reason;
 
 	TSR_TRY(list_stored(p, e, false));
-	TSR_TRY(tsr_file_rules_choose(p->d, p->options, full, p->matched,
-				      &p->rules[e - p->d->entries], p->err));
 	TSR_TRY(try_packing(p, e, full, &packing));
 	if (!packing)
 		return tsr_dir_plan_copy(p, e, e->reason);
@@ -268,10 +262,6 @@ uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p, const struct tsr
 
 enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
 {
-	p->rules = tsr_arena_alloc(p->d->arena, (p->nodes.n + 1) * sizeof(*p->rules));
-	p->matched = tsr_arena_alloc(p->d->arena, p->options->nrules + 1);
-	if (!p->rules || !p->matched)
-		return tsr_directory_nomem(p->d, p->err);
 	for (size_t i = 0; i < p->nodes.n; i++) {
 		const struct tsr_node *node = &p->nodes.list[i];
 		struct tsr_directory_entry *e;
@@ -296,5 +286,5 @@ enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
 		if (e->as == TSR_STORED_PACKED && e->container == TSR_CONTAINER_DCP)
 			tsr_dir_settle_parts(p, e, TSR_STORED_PART);
 	}
-	return tsr_file_rules_check(p->d, p->options, p->matched, p->err);
+	return TSR_OK;
 }

@@ -5,15 +5,12 @@
 
 #include "directory/by_file.h"
 #include "directory/directory_data.h"
-#include "directory/file_rules.h"
 
 /* A directory that is being packed. */
 struct tsr_dir_packing {
 	struct tsr_directory *d; /* what it is to become */
 	struct tsr_nodes nodes; /* what is in it; d->entries[i] is of node i */
 	const struct tsr_pack_options *options;
-	struct tsr_file_rules *rules; /* per entry */
-	bool *matched; /* per rule of the options */
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
 	struct tsr_err *err;
@@ -27,7 +24,6 @@ enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p);
  * path of the first of two files, if there are two.
  */
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
-					     const struct tsr_directory_entry *e,
 					     const char *weights_out);
 
 /* The parts of a checkpoint become @as, once it is known that it is packed, or not. */
