@@ -16,7 +16,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from conftest import BINARY, DATA, one_line_error, run_tersor
-from torchfile import content_of, load, metadata_in, tensors_in, tmp_path  # noqa: F401
+from torchfile import (Storage, Tensor, content_of, load, metadata_in, pt, tensor, tensors_in,
+                       tmp_path)  # noqa: F401
 
 FRAMEWORKS = DATA / "frameworks"
 TRAINER = FRAMEWORKS / "trainer" / "checkpoint-30"
@@ -116,6 +117,25 @@ def test_verify_against_compressed_states_of_other_tools(tmp_path, source, optio
     run_tersor("pack", source, "-o", path, *options, check=0)
     done = run_tersor("verify", path, "--against", source, check=0)
     assert "raw tensors equal the original's, errors are as recorded" in done.stdout
+
+
+def test_verify_against_remainders_of_transformer_engine(tmp_path):
+    """FP32 weights as BF16 and the low halves, as in the state of its optimizer."""
+    x = np.random.default_rng(1).standard_normal((50, 80)).astype(np.float32)
+    low = (x.view(np.uint32) & 0xffff).astype(np.uint16).view(np.int16)
+    narrow = ((x.view(np.uint32).astype(np.int64) - low) >> 16).astype(np.uint16)
+    for name, shift in (("a", 0), ("b", 1)):
+        state = {"exp_avg": tensor(x), "exp_avg_sq": tensor(x * x),
+                 "master_param": tensor(low + np.int16(shift))}
+        (tmp_path / f"{name}.pt").write_bytes(pt({
+            "model": {"w": Tensor(Storage(narrow.tobytes(), "BFloat16Storage"), (50, 80))},
+            "optimizer": {"state": {0: state}, "param_groups": [{"lr": 0.1, "params": [0]}]}}))
+    for options in ([], ["--weights", "bf16+exact16"], ["--keep", "."]):
+        path = tmp_path / "packed.safetensors"
+        run_tersor("pack", tmp_path / "a.pt", "-o", path, "-f", *options, check=0)
+        run_tersor("verify", path, "--against", tmp_path / "a.pt", check=0)
+        assert "1 of 3 tensors differ" in one_line_error(
+            run_tersor("verify", path, "--against", tmp_path / "b.pt", check=1))
 
 
 def test_verify_against_compressed_states_sees_a_changed_code(tmp_path):
@@ -338,13 +358,15 @@ def test_report_options_take_their_file_alike(tmp_path):
 
 def test_a_checkpoint_behind_a_report_option_is_an_operand(tmp_path):
     assert json.loads(run_tersor("inspect", "--json", MODEL, check=0).stdout)["file"] == str(MODEL)
-    path = tmp_path / "model.safetensors.index.json"
-    path.write_text(json.dumps({"metadata": {}, "weight_map": {}}))
+    index = DATA / "tiny-gpt" / "hf" / "model.safetensors.index.json"
+    assert json.loads(run_tersor("inspect", "--json", index, check=0).stdout)["file"] == str(index)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama"}))
     before = path.read_bytes()
     done = run_tersor("inspect", "--json", path, MODEL, check=2)
     assert f"'{path}' exists and is no report; put --json behind the operands" in one_line_error(done)
     done = run_tersor("inspect", MODEL, "--json", tmp_path / "r.txt", check=2)
-    assert f"is neither an input that exists nor called *.json; --json={tmp_path}/r.txt takes any name" \
+    assert f"is neither an input that exists nor called *.json; --json={tmp_path}/r.txt takes any" \
         in one_line_error(done)
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
     for _ in range(2):     # a report is replaced
@@ -456,3 +478,68 @@ def test_replay_with_another_optimizer_is_warned_about():
     assert run_tersor(*args, "--optimizer", "adamw", check=0).stderr == ""
     assert run_tersor(*args, "--optimizer", "adam", check=0).stderr == \
         f"tersor: warning: {gpt}/recording: was recorded with adamw, but adam is replayed\n"
+
+
+# --- Files of other programs --------------------------------------------------------------------
+
+# The first bytes of files that Flax 0.12, h5py, gguf and gzip wrote; llm.c's header by its source.
+FOREIGN = {
+    "flax.msgpack": (b"\x82\xa6params\x81\xa5dense\x82\xa6kernel\xc7N\x01\x93\x92\x04\x04\xa7float32",
+                     "a MessagePack file, such as Flax writes"),
+    "long.msgpack": (b"\xde\x00\x10\xd9\x20" + b"encoder.block.0.attention.kernel" + b"\x01" * 40,
+                     "a MessagePack file"),
+    "model.h5": (b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0\x04\0\x10", "an HDF5 file, such as Keras writes"),
+    "m.gguf": (b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x14\0\0\0\0\0\0\0general.architecture",
+               "a GGUF model of llama.cpp"),
+    "gpt2_124M.bin": (np.array([20240326, 3, 64, 256] + [0] * 252, "<i4").tobytes(), "a model of llm.c"),
+    "state_00000010_00000.bin": (np.array([20240527, 1] + [0] * 254, "<i4").tobytes(),
+                                 "an optimizer state of llm.c"),
+    "model.safetensors.gz": (b"\x1f\x8b\x08\0\0\0\0\0\0\x03", "data compressed by gzip"),
+    "model.safetensors.zst": (b"\x28\xb5\x2f\xfd\x04\x58", "data compressed by zstd"),
+    "lfs.safetensors": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
+                        "a pointer of Git LFS, not the file itself; git lfs pull fetches it"),
+    "checkpoint": (b'model_checkpoint_path: "ckpt-1"\n', "the list of a TensorFlow checkpoint"),
+    "ckpt-1.index": (b"\0\0\0\0" + b"x" * 60 + bytes.fromhex("57fb808b247547db"),
+                     "the index of a TensorFlow checkpoint"),
+    "config.json": (b'{"model_type": "llama"}', "JSON without an object weight_map, so no index of shards"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("command", [["inspect"], ["pack", "--dry-run"], ["verify"]], ids=lambda c: c[0])
+def test_a_file_of_another_program_is_named(tmp_path, command, name):
+    content, says = FOREIGN[name]
+    (tmp_path / name).write_bytes(content)
+    line = one_line_error(run_tersor(*command, tmp_path / name, check=3))
+    assert line.startswith(f"tersor: {tmp_path / name}: found {says}")
+    (tmp_path / name).write_bytes(content[:12])         # cut: any error, but one line and no crash
+    one_line_error(run_tersor(*command, tmp_path / name, check=3))
+
+
+@pytest.mark.parametrize("names", [["_CHECKPOINT_METADATA"], ["manifest.ocdbt", "d"], ["_METADATA", "_sharding"]],
+                         ids=str)
+def test_a_checkpoint_of_orbax_is_named(tmp_path, names):
+    for name in names:
+        (tmp_path / name).touch()
+    line = one_line_error(run_tersor("inspect", tmp_path, check=3))
+    assert line.startswith(f"tersor: {tmp_path}: found a checkpoint of Orbax; restore it in Python")
+
+
+def test_in_a_directory_an_expression_may_match_in_any_file(tmp_path):
+    args = "pack", TRAINER, "-o", tmp_path / "out", "--keep", "norm"
+    done = run_tersor(*args, "--dry-run", check=0)
+    assert "regular expression" not in done.stderr
+    run_tersor(*args, "--strict", check=0)
+    text = f"regular expression 'nosuch' matches no tensor of {TRAINER}"
+    done = run_tersor(*args, "-f", "--keep", "nosuch", check=0)
+    assert done.stderr.count("regular expression") == 1 and text in done.stderr
+    line = one_line_error(run_tersor(*args, "-f", "--keep", "nosuch", "--strict", check=2))
+    assert line.startswith(f"tersor: regular expression 'nosuch': matches no tensor of {TRAINER};")
+
+
+def test_a_directory_is_no_stream(tmp_path):
+    packed(tmp_path / "packed", TRAINER)
+    for command, source in (("pack", TRAINER), ("unpack", tmp_path / "packed")):
+        assert "planned" in run_tersor(command, source, "--dry-run", check=0).stdout
+        line = one_line_error(run_tersor(command, source, "-o", "-", "-q", check=2))
+        assert line == "tersor: /dev/stdout: expected a name for the output directory"

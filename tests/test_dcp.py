@@ -512,17 +512,19 @@ def test_diff_of_dcp_and_other_containers_finds_nothing():
 def test_dcp_packs_like_the_same_state_in_safetensors(tmp_path):
     found = {}
     for name, source in (("dcp", TINY), ("st", DATA / "tiny-gpt" / "checkpoint.safetensors")):
-        run_tersor("pack", source, "-o", tmp_path / name, check=0)
-        found[name] = arrays_in(tmp_path / name)
+        out = tmp_path / f"{name}.safetensors"
+        run_tersor("pack", source, "-o", out, check=0)
+        found[name] = arrays_in(out)
     assert found["st"].items() <= found["dcp"].items()
-    run_tersor("verify", tmp_path / "dcp", "--against", TINY, check=0)
+    run_tersor("verify", tmp_path / "dcp.safetensors", "--against", TINY, check=0)
 
 
 def test_dcp_round_trip_through_packed_to_torch(tmp_path):
     """param_groups, step and args come back, and torch resumes from them."""
-    run_tersor("pack", TINY, "-o", tmp_path / "p", "--weights", "f32", "--momentum", "f32",
-               "--variance", "f32", check=0)
-    run_tersor("unpack", tmp_path / "p", "-o", tmp_path / "back.pt", check=0)
+    packed = tmp_path / "p.safetensors"
+    run_tersor("pack", TINY, "-o", packed, "--weights", "f32", "--momentum", "f32", "--variance", "f32",
+               check=0)
+    run_tersor("unpack", packed, "-o", tmp_path / "back.pt", check=0)
     run_tersor("convert", TINY, "-o", tmp_path / "direct.pt", check=0)
     torchfile.same(torchfile.load(tmp_path / "direct.pt"), torchfile.load(tmp_path / "back.pt"))
     groups = torchfile.load(tmp_path / "back.pt")["optim"]["param_groups"]

@@ -433,3 +433,62 @@ def test_every_allocation_fails_cleanly(tmp_path):
             if (out / "target").exists() and "published" in done.stderr + done.stdout:
                 shutil.rmtree(out / "target")
             assert entries_of(out) == [], (n, done.stderr)
+
+
+# ---- The Hugging Face form that DCP also writes: read where it is plain ----
+
+def hf_shard(path, offset, rows):
+    """As HuggingFaceStorageWriter of PyTorch 2.15 writes a rank's rows of a matrix from `offset` on."""
+    info = json.dumps({"w": {"saved_offsets": [offset, 0]}, "b": {"saved_offsets": [0]}})
+    header = {"__metadata__": {"DCP_VERSION": "1.0", "DCP_SHARDING_INFO": info, "format": "pt"},
+              "w": {"dtype": "F32", "shape": [len(rows), 4], "data_offsets": [0, rows.nbytes]},
+              "b": {"dtype": "F32", "shape": [0], "data_offsets": [rows.nbytes, rows.nbytes]}}
+    path.write_bytes(safetensors_bytes(header, rows.tobytes()))
+
+
+def test_what_one_rank_wrote_in_safetensors_is_read(tmp_path):
+    hf_shard(tmp_path / "shard-00001-model-00001-of-00001.safetensors", 0, A)
+    got = arrays(tmp_path, tmp_path)
+    assert got["w"] == ("F32", [3, 4], A.tobytes())
+
+
+def test_parts_of_tensors_in_safetensors_are_refused_in_words(tmp_path):
+    """Half of a model must not be taken for the model."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    files = [folder / f"shard-0000{i}-model-00001-of-00001.safetensors" for i in (1, 2)]
+    hf_shard(files[0], 0, A[:2])
+    hf_shard(files[1], 2, A[2:])
+    for source in (folder, *files):
+        for command in (["inspect", source], ["verify", source],
+                        ["pack", source, "-o", tmp_path / "out.safetensors"]):
+            line = one_line_error(run_tersor(*command, check=3))
+            assert "parts of tensors" in line and "consolidate" in line, (command, line)
+    assert [p.name for p in tmp_path.iterdir()] == ["in"]
+    files[1].rename(tmp_path / "moved.safetensors")     # its offsets still tell
+    line = one_line_error(run_tersor("inspect", tmp_path / "moved.safetensors", check=3))
+    assert "parts of tensors" in line
+
+
+# ---- Objects that are not plain ----
+
+def test_an_object_that_is_carried_is_written_as_it_was(tmp_path):
+    source = DATA / "frameworks" / "states" / "dcp-own-class"
+    done = write(source, tmp_path / "out", "--opaque", "carry")
+    assert "__main__.Foo" in done.stderr
+    assert metadata_of(tmp_path / "out")["planner_data"] == metadata_of(source)["planner_data"]
+    for index, info in metadata_of(tmp_path / "out")["storage_data"].items():
+        if index.state["fqn"] == "cfg":
+            where = info.state
+            data = (tmp_path / "out" / where["relative_path"]).read_bytes()
+            _, records = torchfile.records_of(data[where["offset"]:where["offset"] + where["length"]])
+            assert b"c__main__\nFoo\n" in records["data.pkl"]
+            break
+    else:
+        pytest.fail("cfg is not stored")
+
+
+def test_an_object_that_is_left_out_is_named(tmp_path):
+    done = write(DATA / "frameworks" / "states" / "dcp-own-class", tmp_path / "out")
+    assert "cfg" in done.stderr and "left out" in done.stderr
+    assert "cfg" not in metadata_of(tmp_path / "out")["planner_data"]

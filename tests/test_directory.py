@@ -1,4 +1,5 @@
 """A directory in, a directory out: every file is accounted for (docs/containers.md, section 13)."""
+import ctypes
 import json
 import os
 import pathlib
@@ -17,6 +18,8 @@ import xxhash
 import reader
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
+from test_dcp_write import metadata_of, stored_in
+from test_io import spread
 
 FRAMEWORKS = DATA / "frameworks"
 LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-20",
@@ -24,6 +27,7 @@ LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-
            "deepspeed/zero2-bf16-2rank", "deepspeed/zero3-bf16-2rank", "states"]
 TRAINER = FRAMEWORKS / LAYOUTS[0]
 LIBRARY = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
+SHARED = pathlib.Path(BINARY).resolve().parent / "libtersor.so"
 INDEX = "tersor.json"
 ZEROS = b"0" * 16
 FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16}
@@ -147,10 +151,28 @@ def check_restored(original, restored, packed):
         assert nmse < 1e-3
 
 
+def check_dcp(original, restored, packed, tmp_path):
+    """A directory of torch.distributed.checkpoint: its archives hold what the packed file decodes to."""
+    decoded = {name: t for name, t in reader.read(packed).tensors.items() if t.kind != "other"}
+    content = {torchfile.content_of(t) for value in stored_in(restored).values()
+               for _, t in torchfile.tensors_in(value)}
+    assert decoded and {t.source_bytes for t in decoded.values()} <= content
+    run_tersor("convert", original, "-o", tmp_path / "whole.safetensors", "-f", check=0)
+    whole = safetensors.numpy.load_file(tmp_path / "whole.safetensors")
+    for name, t in decoded.items():
+        x, y = whole[name].astype("f8"), np.frombuffer(t.source_bytes, "<f4").astype("f8")
+        assert np.square(x.ravel() - y).sum() <= 1e-3 * np.square(x).sum()
+    assert metadata_of(original)["planner_data"] == metadata_of(restored)["planner_data"]
+
+
 def check_round_trip(source, packed, back):
     """Every file of the source is there, packed or copied, and comes back."""
     entries, files, before, after = entries_of(packed), tree(packed), tree(source), tree(back)
-    assert list(entries) == sorted(before) and before.keys() == after.keys()
+    parts = {name for name, entry in entries.items() if entry["as"] == "part"}
+    assert list(entries) == sorted(before)
+    assert before.keys() - parts <= after.keys()
+    assert all(name.endswith("/__0_0.distcp") or name == "__0_0.distcp"
+               for name in after.keys() - (before.keys() - parts))
     known = {INDEX}
     for name, content in before.items():
         entry = entries[name]
@@ -164,8 +186,17 @@ def check_round_trip(source, packed, back):
             assert files[name] == content and after[name] == content
             known.add(name)
             continue
+        if entry["as"] == "part":
+            assert name.endswith(".distcp") and name not in files
+            continue
         assert entry["as"] == "packed"
         stored = [file["path"] for file in entry["files"]]
+        if entry["kind"] == "dcp":
+            assert pathlib.Path(name).name == ".metadata"
+            assert stored == [str(pathlib.Path(name).parent / "dcp.tersor")]
+            known.update(stored)
+            check_dcp((source / name).parent, (back / name).parent, packed / stored[0], back.parent)
+            continue
         assert stored in ([f"{name}.tersor"], [name, f"{name}.tersor"])
         for file in entry["files"]:
             written = files[file["path"]]
@@ -176,7 +207,8 @@ def check_round_trip(source, packed, back):
         known.update(stored)
         check_restored(source / name, back / name, packed / stored[-1])
     assert known == files.keys()
-    assert modes(source) == modes(back)
+    kept = {name: mode for name, mode in modes(source).items() if name not in parts}
+    assert kept.items() <= modes(back).items()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -211,6 +243,35 @@ def test_model_of_a_packed_directory_is_a_plain_one(source, packed):
     found = safetensors.safe_open(packed / "model.safetensors", "np")
     assert list(found.keys()) == ["a.weight", "b.weight"]
     assert {found.get_slice(name).get_dtype() for name in found.keys()} == {"BF16"}
+
+
+def test_index_of_shards_has_the_total_of_the_narrow_weights(tmp_path):
+    root, out = tmp_path / "hf", tmp_path / "p"
+    root.mkdir()
+    run_tersor("convert", TRAINER / "model.safetensors", "-o", root / "model.safetensors",
+               "--max-shard-size", "150K", check=0)
+    name = "model.safetensors.index.json"
+    original = json.loads((root / name).read_text())
+    run_tersor("pack", root, "-o", out, check=0)
+    stored = json.loads((out / name).read_text())
+    assert original["metadata"]["total_size"] == 427264
+    assert stored == {**original, "metadata": {"total_size": 213632}}
+    assert run_tersor("inspect", out / name, check=0).stderr == ""
+    back = unpack(out, tmp_path)
+    assert (back / name).read_bytes() == (root / name).read_bytes()
+    for args in (["verify", out, "--against", root], ["diff", out, back]):
+        run_tersor(*args, check=0)
+    assert entries_of(out)[name]["total_size"] == {
+        "at": (root / name).read_bytes().index(b"427264"), "was": "427264", "is": "213632"}
+    for change in (b"213633", b"113632"):
+        content = (out / name).read_bytes()
+        (out / name).write_bytes(content.replace(b"213632", change))
+        assert run_tersor("verify", out, check=3).stdout.startswith(f"FAULT   {name}\n")
+        run_tersor("unpack", out, "-o", tmp_path / "no", check=3)
+        (out / name).write_bytes(content)
+    (root / "model-00002-of-00003.safetensors").unlink()        # nothing to correct it by
+    run_tersor("pack", root, "-o", tmp_path / "q", check=0)
+    assert (tmp_path / "q" / name).read_bytes() == (root / name).read_bytes()
 
 
 def test_packed_files_have_the_permissions_of_their_sources(source, packed):
@@ -264,6 +325,76 @@ def test_long_names_are_whole_in_the_report(source, tmp_path):
     done = run_tersor("pack", source, "-o", tmp_path / "p", check=0)
     for rank in (0, 1):
         assert f"\nzero_pp_rank_{rank}_mp_rank_00_optimizer_and_other_states.txt\n" in done.stdout
+
+
+@pytest.mark.parametrize("below", [".", "step/model"])
+def test_checkpoint_of_two_ranks_is_one_packed_file(below, tmp_path):
+    root = tmp_path / "in" / "ck"
+    shutil.copytree(DATA / "torch" / "dcp-2rank", root / below)
+    (root / below / "loader.json").write_text("{}")
+    run_tersor("pack", root, "-o", tmp_path / "p", check=0)
+    prefix = "" if below == "." else f"{below}/"
+    entries = entries_of(tmp_path / "p")
+    assert {name: e["as"] for name, e in entries.items() if e["as"] != "directory"} == {
+        f"{prefix}.metadata": "packed", f"{prefix}__0_0.distcp": "part",
+        f"{prefix}__1_0.distcp": "part", f"{prefix}loader.json": "copied"}
+    check_round_trip(root, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
+    run_tersor("verify", tmp_path / "p", "--against", root, check=0)
+    run_tersor("diff", tmp_path / "p", tmp_path / "back", "--tol", "nmse=1e-30", check=0)
+    run_tersor("diff", root, tmp_path / "p", "--tol", "nmse=1e-3", check=0)
+    (root / below / "__1_0.distcp").unlink()
+    done = run_tersor("verify", tmp_path / "p", "--against", root, check=1)
+    assert f"FAULT   {prefix}__1_0.distcp\n" in done.stdout
+
+
+def test_checkpoint_with_an_object_that_is_left_out_is_copied(tmp_path):
+    source = FRAMEWORKS / "states" / "dcp-own-class"
+    run_tersor("pack", source, "-o", tmp_path / "p", "-q", check=0)
+    assert entries_of(tmp_path / "p")[".metadata"]["reason"] == (
+        "has an object that is not supported, which packing would leave out")
+    check_round_trip(source, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
+    run_tersor("diff", source, tmp_path / "back", "-q", check=0)
+
+
+def test_rules_are_for_the_whole_directory(tmp_path):
+    """An expression need not match in every file, but in one."""
+    out = tmp_path / "p"
+    done = run_tersor("pack", TRAINER, "-o", out, "--keep", "embed_tokens", "--strict", check=0)
+    assert done.stderr == ""
+    assert reader.read(out / "model.safetensors.tersor").tensors["model.embed_tokens.weight"].codec == "raw"
+    shutil.rmtree(out)
+    args = ("pack", TRAINER, "-o", out, "--keep", "embed_tokens", "--keep", "no_such")
+    done = run_tersor(*args, check=0)
+    assert done.stderr == (
+        f"tersor: warning: regular expression 'no_such' matches no tensor of {TRAINER}\n")
+    done = run_tersor(*args, "-f", "--strict", check=2)
+    assert "'no_such': matches no tensor of" in one_line_error(done)
+    one_line_error(run_tersor("pack", TRAINER, "-o", tmp_path / "q", "--keep", "*bad(", check=2))
+
+
+class Entry(ctypes.Structure):
+    _fields_ = [("path", ctypes.c_char_p), ("stored_as", ctypes.c_int), ("container", ctypes.c_int),
+                ("mode", ctypes.c_uint), ("generation", ctypes.c_uint), ("nbytes", ctypes.c_uint64)]
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="only the tool is built")
+def test_library_packs_as_the_tool_does(source, packed, tmp_path):
+    library = ctypes.CDLL(str(SHARED))
+    library.tsr_directory_entry.restype = ctypes.POINTER(Entry)
+    handle, err = ctypes.c_void_p(), ctypes.create_string_buffer(2048)
+    status = library.tsr_pack_directory(os.fsencode(source), os.fsencode(tmp_path / "p"), None, None, None,
+                                        ctypes.byref(handle), err)
+    assert status == 0, err.raw[4:]
+    assert tree(tmp_path / "p") == tree(packed)
+    expected = index_of(packed)["entries"]
+    library.tsr_directory_nentries.restype = ctypes.c_size_t
+    assert library.tsr_directory_nentries(handle) == len(expected)
+    for i, e in enumerate(expected):
+        found = library.tsr_directory_entry(handle, ctypes.c_size_t(i))[0]
+        assert (found.path.decode(), found.mode) == (e["path"], int(e["mode"], 8))
+        assert found.nbytes == e.get("nbytes", 0)
+    assert not library.tsr_directory_entry(handle, ctypes.c_size_t(len(expected)))
+    library.tsr_directory_close(handle)
 
 
 # ---- What is copied and why --------------------------------------------------------------------
@@ -376,6 +507,7 @@ def test_options_of_files_are_refused_for_directories(source, packed, tmp_path):
     for args in (["pack", source, "-o", tmp_path / "p.pt"],
                  ["pack", source, "-o", tmp_path / "p", "--max-shard-size", "1M"],
                  ["pack", source, "-o", tmp_path / "p", "--model", tmp_path / "m"],
+                 ["unpack", packed, "-o", tmp_path / "p.pt"],
                  ["unpack", packed, "-o", tmp_path / "p", "--to", "pt"]):
         one_line_error(run_tersor(*args, check=2))
     assert not (tmp_path / "p").exists() and not (tmp_path / "p.pt").exists()
@@ -449,6 +581,32 @@ def test_signal_leaves_no_directory(name, status, call, small, tmp_path):
     done = faulty(["unpack", tmp_path / "out" / "p", "-o", tmp_path / "out" / "b"],
                   f"{call}:{name}", tmp_path / "out" / ".b")
     assert not (tmp_path / "out" / "b").exists() and done.returncode == status
+
+
+@pytest.mark.parametrize("command", ["pack", "unpack", "verify", "diff", "inspect"])
+def test_every_allocation_fails_cleanly(command, small, tmp_path):
+    packed, out = tmp_path / "p", tmp_path / "out" / "x"
+    run_tersor("pack", small, "-o", packed, check=0)
+    args = {"pack": [small, "-o", out], "unpack": [packed, "-o", out], "inspect": [packed],
+            "verify": [packed, "--against", small], "diff": [packed, small]}[command] + ["-qq"]
+    args += ["-j", "1"] if command != "inspect" else []
+    count = tmp_path / "count"
+    env = {**shim("any:1000000000:EIO", tmp_path), "TERSOR_FAULT_COUNT": str(count)}
+    subprocess.run([BINARY, command, *map(str, args)], env=env, check=command != "diff")
+    n = int.from_bytes(count.read_bytes()[-8:], "little")
+    shutil.rmtree(out, ignore_errors=True)
+    assert n > 50
+    failed = 0
+    for i in spread(n, 40):
+        env["TERSOR_FAULT_MALLOC"] = str(i)
+        done = subprocess.run([BINARY, command, *map(str, args)], env=env, capture_output=True,
+                              text=True)
+        assert done.returncode in (0, 1, 3, 4), (i, done.stderr)
+        failed += done.returncode == 4
+        assert done.returncode != 4 or "memory" in done.stderr, done.stderr
+        assert os.listdir(tmp_path / "out") == (["x"] if out.exists() else [])
+        shutil.rmtree(out, ignore_errors=True)
+    assert failed > 10
 
 
 def test_force_replaces_a_packed_directory_as_a_whole(source, packed, tmp_path):
@@ -641,8 +799,19 @@ HOSTILE = {
     "stored three times": [packed_entry("x", ["x", "x.tersor", "x"])],
     "stored nowhere": [packed_entry("x", files=[])],
     "container": [packed_entry("x", kind="dcp")],
+    "dcp stored elsewhere": [packed_entry(".metadata", kind="dcp")],
+    "part of nothing": [{"path": "x.distcp", "as": "part", "mode": "0644", "nbytes": 0}],
+    "part of a copy": [copied(".metadata"), {"path": "x.distcp", "as": "part", "mode": "0644", "nbytes": 0}],
+    "part of another directory": [packed_entry(".metadata", ["dcp.tersor"], kind="dcp"),
+                                  {"path": "a", "as": "directory", "mode": "0755"},
+                                  {"path": "a/x.distcp", "as": "part", "mode": "0644", "nbytes": 0}],
     "generation": [packed_entry("x", generation=2 ** 40)],
     "not an object": ["x"],
+    "total of another file": [copied("x", total_size={"at": 0, "was": "0", "is": "1"})],
+    "total behind the end": [copied("a.index.json", nbytes=5, total_size={"at": 5, "was": "1", "is": "2"})],
+    "total that is no number": [copied("a.index.json", nbytes=5,
+                                       total_size={"at": 0, "was": "1", "is": "../x"})],
+    "total without digits": [copied("a.index.json", nbytes=5, total_size={"at": 0, "was": "", "is": "1"})],
 }
 
 

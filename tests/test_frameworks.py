@@ -5,7 +5,6 @@ paddings, shared and frozen parameters and hostile files can be made; DeepSpeed'
 expected files of the real ones come from.
 """
 import json
-import os
 import shutil
 
 import numpy as np
@@ -14,7 +13,8 @@ import safetensors.numpy
 
 import torchfile
 from conftest import DATA, one_line_error, run_tersor, safetensors_bytes
-from torchfile import Dict, arrays_in, converted, must_refuse, new, ordered, pt, size_of, tensor
+from torchfile import (Dict, Tensor, arrays_in, converted, must_refuse, ordered, pt, size_of,
+                       tensor)
 
 tmp_path = torchfile.tmp_path
 
@@ -79,6 +79,16 @@ def test_deepspeed_packs_as_weights_and_states(stage, tmp_path):
     for name, values in exact.items():
         if not name.endswith(("exp_avg", "exp_avg_sq")):
             assert np.abs(again[name] - values).max() <= np.abs(values).max() * 2 ** -14, name
+
+
+@pytest.mark.parametrize("folder", ("deepspeed/zero3-bf16-2rank", "peft/checkpoint-20",
+                                    "accelerate-fsdp/checkpoint-10"))
+def test_diff_takes_a_directory_and_what_was_made_of_it(folder, tmp_path):
+    source, out = FRAMEWORKS / folder, tmp_path / "joined.safetensors"
+    run_tersor("convert", source, "-o", out, check=0)
+    n = len(json.loads(run_tersor("inspect", source, "--json", check=0).stdout)["tensors"])
+    done = run_tersor("diff", "--strict", source, out, check=0)
+    assert f"{n} tensors compared: 0 differ" in done.stdout
 
 
 def test_joined_pt_has_model_and_optimizer_by_name(tmp_path):
@@ -292,6 +302,27 @@ def test_alignment_between_parameters(tmp_path):
     assert joined(zero.save(tmp_path / "in"), tmp_path) == zero.expected()
 
 
+@pytest.mark.parametrize("stage", (2, 3))
+def test_partitions_may_be_views_of_larger_storages(stage, tmp_path):
+    zero = small(stage)
+
+    def edit(rank, state):
+        key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
+        for g, t in enumerate(state[key]):
+            flat = np.frombuffer(t.storage.data, np.float32)
+            apart = np.full(3 * len(flat) + 5, np.nan, np.float32)
+            apart[2:2 + 3 * len(flat):3] = flat
+            state[key][g] = Tensor(tensor(apart).storage, flat.shape, (3,), 2)
+    zero.optim_edit = edit
+    assert joined(zero.save(tmp_path / "in"), tmp_path) == zero.expected()
+
+
+def test_large_parameters_are_read_in_parts_of_several_ranks(tmp_path):
+    """Larger than what is read at once, with the cuts between ranks inside of a row."""
+    zero = Zero(3, 7, [{"a": param(301, 1009), "b": param(5)}])
+    assert joined(zero.save(tmp_path / "in"), tmp_path) == zero.expected()
+
+
 def test_earlier_checkpoints_are_named_and_left_out(tmp_path):
     source = small(2).save(tmp_path / "in", "global_step6")
     zero = small(2)
@@ -299,6 +330,18 @@ def test_earlier_checkpoints_are_named_and_left_out(tmp_path):
     (source / "latest").write_text("global_step7\n")
     assert joined(source, tmp_path) == zero.expected()
     assert "global_step6 is another one" in notes("inspect", source)
+
+
+def test_weights_beside_deepspeeds_directory_are_left_out_and_said(tmp_path):
+    """As Trainer and Accelerate have it."""
+    zero = small(3)
+    source = zero.save(tmp_path / "in", "global_step7")
+    safetensors.numpy.save_file({"a.weight": values(5, 7)}, source / "model.safetensors")
+    (source / "rng_state_0.pth").write_bytes(pt({"cpu": tensor(np.arange(5, dtype=np.uint8))}))
+    found = joined(source, tmp_path)
+    assert found.pop("rng_state_0.cpu")[1] == [5]
+    assert found == zero.expected()
+    assert "model.safetensors (1 files in all) is taken for a copy" in notes("inspect", source)
 
 
 # ---- DeepSpeed that does not hold together ----
@@ -338,6 +381,32 @@ def test_states_of_other_sizes_are_refused(tmp_path):
         state["base_optimizer_state"]["state"][1]["exp_avg"] = tensor(values(3))
     zero.optim_edit = edit
     refused(zero.save(tmp_path / "in"), "exp_avg", "group 1")
+
+
+def test_files_of_two_saves_are_refused(tmp_path):
+    zero = small(3)
+
+    def edit(rank, state):
+        state["global_steps"] = 7 + (rank == 2)
+    zero.model_edit = edit
+    refused(zero.save(tmp_path / "in1"), "global_steps 8", "rank 2")
+    for stage in (2, 3):
+        zero = small(stage)
+
+        def optim(rank, state):
+            base = state["base_optimizer_state" if zero.stage < 3 else "optimizer_state_dict"]
+            base["state"][1]["step"] = tensor(np.float32(7 + (rank == 1)))
+        zero.optim_edit = optim
+        refused(zero.save(tmp_path / f"in{stage}"), "step", "rank 1", "one save")
+
+
+def test_state_that_is_neither_a_number_nor_per_element_is_refused(tmp_path):
+    zero = small(2)
+
+    def edit(rank, state):
+        state["base_optimizer_state"]["state"][1]["step"] = tensor(values(3, 3))
+    zero.optim_edit = edit
+    refused(zero.save(tmp_path / "in"), "step", "9 elements")
 
 
 def test_tensor_parallelism_is_refused(tmp_path):
@@ -398,6 +467,10 @@ def universal(folder, zero, boxed):
                 value = {"cat_dim": 0, "param": tensor(array)} if boxed else tensor(array)
                 (at / f"{field}.pt").write_bytes(pt(value))
             (at / "step.pt").write_bytes(pt(tensor(np.float32(7))))
+    for name, array in {**zero.buffers, **zero.frozen}.items() if boxed else ():
+        at = tagged / "zero" / name
+        at.mkdir()
+        (at / "fp32.pt").write_bytes(pt({"param": tensor(array.astype(np.float32))}))
     common = dict(zero.optim(0)["optimizer_state_dict"],
                   param_groups=[{"lr": 0.1, "params": [0]}, {"lr": 0.2, "params": [1]}])
     (tagged / "zero" / "optimizer_state.pt").write_bytes(pt(common))
@@ -410,7 +483,7 @@ def universal(folder, zero, boxed):
 @pytest.mark.parametrize("stage", (2, 3))
 def test_universal_checkpoint(stage, tmp_path):
     zero = small(stage)
-    zero.buffers = {"inv_freq": values(4)}
+    zero.buffers = {"inv_freq": values(4), "tracked": np.int64(5)}
     zero.frozen = {"frozen": values(2, 5)}
     (tmp_path / "in").mkdir()
     source = universal(tmp_path / "in", zero, boxed=stage == 2)
@@ -542,8 +615,8 @@ def test_tensors_that_are_not_read_are_refused_by_name(tmp_path):
 
 def test_two_models_are_ambiguous(tmp_path):
     source = write_model(tmp_path / "in", a=values(4))
-    shutil.copy(source / "model.safetensors", source / "other.safetensors")
-    refused(source, "ambiguous", "model.safetensors and other.safetensors")
+    shutil.copy(source / "model.safetensors", source / "model_1.safetensors")
+    refused(source, "ambiguous", "model.safetensors and model_1.safetensors")
 
 
 def test_directory_of_nothing_known_lists_what_is_there(tmp_path):
@@ -552,6 +625,13 @@ def test_directory_of_nothing_known_lists_what_is_there(tmp_path):
     (source / "a.pt").write_bytes(pt([tensor(values(2))]))
     (source / "b.pt").write_bytes(pt([tensor(values(2))]))
     refused(source, "a.pt, b.pt", commands=("pack", "convert", "verify"))
+
+
+def test_directory_of_checkpoints_lists_them(tmp_path):
+    for step in (10, 20):
+        write_model(tmp_path / f"checkpoint-{step}", a=values(4))
+    line = one_line_error(run_tersor("convert", tmp_path, "-o", tmp_path / "out.safetensors"))
+    assert "(checkpoint-10/, checkpoint-20/); name the one that is meant" in line
 
 
 def test_missing_tokenizer_files_make_no_note(tmp_path):
@@ -632,6 +712,7 @@ def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
     torchfile.dcp(at, {name: torchfile.whole(t) for name, t in tensors.items()},
                   paths={name: (name,) for name in tensors})
     (at / "common.pt").write_bytes(pt({"iteration": 5, "rng": tensor(values(4))}))
+    (at / "meta.pt").write_bytes(pt({"epoch": 3}))  # as Lightning has it
     (at / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
     (source / "latest_checkpointed_iteration.txt").write_text("5")
     found = joined(source, tmp_path)
@@ -642,8 +723,29 @@ def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
 
 # ---- What tersor packed ----
 
-def test_packed_directory_is_unpacked_first(tmp_path):
+@pytest.mark.parametrize("folder", ("trainer/checkpoint-30", "deepspeed/zero3-bf16-2rank"))
+def test_packed_directory_is_converted_as_what_it_was_packed_from(folder, tmp_path):
+    source, out = FRAMEWORKS / folder, tmp_path / "packed"
+    run_tersor("pack", source, "-o", f"{out}/", "--weights", "f32", "--momentum", "f32",
+               "--variance", "f32", check=0)
+    assert joined(out, tmp_path) == joined(source, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["joined.safetensors", "packed"]
+
+
+def test_damaged_packed_directory_is_not_converted(tmp_path):
     out = tmp_path / "packed"
     run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", f"{out}/", check=0)
-    line = one_line_error(run_tersor("convert", out, "-o", tmp_path / "out.safetensors"))
+    file = out / "optimizer.pt.tersor"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert run_tersor("convert", out, "-o", tmp_path / "out.safetensors").returncode == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["packed"]
+
+
+def test_packed_directory_is_one_input_alone(tmp_path):
+    out = tmp_path / "packed"
+    run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", f"{out}/", check=0)
+    other = FRAMEWORKS / "peft" / "checkpoint-20"
+    line = one_line_error(run_tersor("convert", out, other, "-o", tmp_path / "out.safetensors"))
     assert "is a packed directory; tersor unpack" in line

@@ -233,7 +233,8 @@ def test_says_when_nothing_was_packed(tmp_path):
     assert re.search(r"\d+% of the input's data is F64", line)
     save_file({"w": f32(16), "x": np.zeros(1000, np.float16)}, tmp_path / "s.safetensors")
     line, = nothing_line(tmp_path, tmp_path / "s.safetensors")
-    assert line.startswith("almost nothing was packed: 97% of the input's data is F16")
+    assert line.startswith("almost nothing was packed: 97% of the input's data is F16, which stays as it is")
+    assert "weights are packed if they are F32" in line
     assert not nothing_line(tmp_path, STATES / "soap.pt")
 
 
@@ -258,3 +259,283 @@ def test_nested_states_of_optax(tmp_path, root):
     report = pack(tmp_path, tmp_path / "s.safetensors")
     assert report["by_name"][f"{root}mu.a.w"]["weight"] == "params.a.w"
     assert report["by_name"][f"{root}nu.params.a.w"]["kind"] == "variance"
+
+
+# ---- Order of parameters -----------------------------------------------------------------------
+
+FRAMEWORKS = DATA / "frameworks"
+TRAINER = FRAMEWORKS / "trainer" / "checkpoint-30"
+
+
+def moments(path):
+    """exp_avg of each number of the optimizer in a .pt, as bytes."""
+    root = dict(tf.load(path).items())
+    state = root.get("optimizer", root)["state"]
+    return {number: tf.content_of(s["exp_avg"]) for number, s in state.items()}
+
+
+def matched(tmp_path, sources, *options):
+    """The names that the numbers of an optimizer got, in order, and stderr."""
+    out = tmp_path / "named.safetensors"
+    done = run_tersor("convert", *sources, "-o", out, "-f", *options, check=0)
+    by_bytes = {}
+    for name, x in load_file(out).items():
+        if name.endswith(".exp_avg"):
+            by_bytes.setdefault(x.tobytes(), []).append(name.removesuffix(".exp_avg"))
+    found = [by_bytes[content] for content in moments(sources[-1]).values()]
+    assert all(len(names) == 1 for names in found)
+    return [names[0] for names in found], done.stderr
+
+
+def parameters_of(path):
+    """The names of the tensors of the model in a .pt, in its order."""
+    return [n for n, _ in tf.load(path)["model"].items()]
+
+
+@pytest.mark.parametrize("folder, files", [
+    ("trainer/checkpoint-30", ("model.safetensors", "optimizer.pt")),
+    ("accelerate/checkpoint_0", ("model.safetensors", "optimizer.bin")),
+])
+def test_decay_groups_beside_a_model_in_safetensors(tmp_path, folder, files):
+    """The truth is what the Trainer itself said; Accelerate trained the same model."""
+    names, stderr = matched(tmp_path, [FRAMEWORKS / folder / f for f in files])
+    truth = (FRAMEWORKS / "expected" / "trainer-parameter-order.txt").read_text().split()
+    assert names == truth
+    assert "groups with and without weight decay" in stderr and "as defined by Llama" in stderr
+
+
+def test_adapters_whose_shapes_tell_the_order(tmp_path):
+    folder = FRAMEWORKS / "peft" / "checkpoint-20"
+    names, stderr = matched(tmp_path, [folder / "adapter_model.safetensors", folder / "optimizer.pt"])
+    assert names == [f"base_model.model.model.layers.{i}.self_attn.{m}_proj.lora_{part}.weight"
+                     for i in (0, 1) for m in "qv" for part in "AB"]
+    assert "one group in the order of the model" in stderr
+
+
+def test_batch_norm(tmp_path):
+    names, stderr = matched(tmp_path, [STATES / "batchnorm.pt"])
+    assert names == ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"]
+    assert "by shape and order, without buffers" in stderr
+
+
+def test_learning_rate_per_parameter(tmp_path):
+    names, stderr = matched(tmp_path, [STATES / "layerwise-lr.pt"])
+    assert names == parameters_of(STATES / "layerwise-lr.pt")
+    assert "a learning rate per layer, in the order of the model" in stderr
+
+
+def optimized(tmp_path, model, groups, stateless=(), graded=True, name="o.pt"):
+    """A .pt with a model {name: shape} and the state of an optimizer over groups of names."""
+    weights = {n: f32(*shape) for n, shape in model.items()}
+    order = [n for group in groups for n in group]
+    state = {i: {"exp_avg": f32(*model[n])} for i, n in enumerate(order) if n not in stateless}
+    numbers, param_groups = iter(range(len(order))), []
+    for i, group in enumerate(groups):
+        # Without decay only what has none by its name; the learning rate falls.
+        decay = 0.0 if group and all(n.endswith(("bias", "norm.weight")) for n in group) else 0.1
+        param_groups.append({"lr": 0.1 * 0.5 ** (i if graded else 0), "weight_decay": decay,
+                             "params": [next(numbers) for _ in group]})
+    path = tmp_path / name
+    path.write_bytes(saved({"model": weights,
+                            "optimizer": {"state": state, "param_groups": param_groups}}))
+    return path, order
+
+
+MLP = {f"{layer}.{part}": shape for layer in ("a", "b", "c")
+       for part, shape in (("weight", (6, 6)), ("bias", (6,)), ("norm.weight", (6,)))}
+MLP["head.weight"] = (3, 6)
+
+
+def only(*ends, model=MLP):
+    return [n for n in model if n.endswith(ends)]
+
+
+PROVED = {
+    "decay-by-rank": [only("a.weight", "b.weight", "c.weight", "head.weight"), only("bias", "norm.weight")],
+    "no-decay-first": [only("bias", "norm.weight"), only("a.weight", "b.weight", "c.weight", "head.weight")],
+    "all-but-biases": [only("weight"), only("bias")],
+    "per-layer": [[n for n in MLP if n.startswith(layer)] for layer in ("a", "b", "c", "head")],
+    "per-layer-reversed": [[n for n in MLP if n.startswith(layer)] for layer in ("head", "c", "b", "a")],
+    "head-first": [["head.weight"], [n for n in MLP if n != "head.weight"]],
+    "empty-group": [list(MLP), []],
+    "one-frozen": [[n for n in MLP if n != "head.weight"]],
+}
+
+
+@pytest.mark.parametrize("case", PROVED)
+def test_rules(tmp_path, case):
+    path, order = optimized(tmp_path, MLP, PROVED[case])
+    names, _ = matched(tmp_path, [path])
+    assert names == order
+
+
+@pytest.mark.parametrize("case", PROVED)
+def test_buffers_and_parameters_without_state_do_not_matter(tmp_path, case):
+    model = {}
+    for n, shape in MLP.items():
+        model[n] = shape
+        if n.endswith("norm.weight"):
+            model[n.replace("weight", "running_mean")] = shape
+            model[n.replace("weight", "running_var")] = shape
+    stateless = () if case == "head-first" else ("b.bias",)
+    path, order = optimized(tmp_path, model, PROVED[case], stateless=stateless)
+    names, _ = matched(tmp_path, [path])
+    assert names == [n for n in order if n not in stateless]
+
+
+SQUARE = {f"{layer}.weight": (6, 6) for layer in "abc"}
+AMBIGUOUS = {
+    "a-layer-frozen": (MLP, [[n for n in MLP if not n.startswith("a")]]),
+    "two-of-three": (MLP, [only("a.weight", "c.weight", "bias")]),
+    # The other way round, each group has the same shapes.
+    "two-layers": (MLP, [[n for n in MLP if n.startswith("a")],
+                         [n for n in MLP if not n.startswith("a")]]),
+    "both-directions": (SQUARE, [["a.weight"], ["b.weight"], ["c.weight"]]),
+    "unknown-rule": (MLP, [only("a.weight", "b.bias", "head.weight"),
+                           [n for n in MLP if n not in only("a.weight", "b.bias", "head.weight")]]),
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_ambiguous_orders_are_refused_and_names_settle_them(tmp_path, case):
+    model, groups = AMBIGUOUS[case]
+    path, order = optimized(tmp_path, model, groups)
+    line = one_line_error(run_tersor("convert", path, "-o", tmp_path / "x.safetensors", check=3))
+    assert "ambiguous" in line and "--params" in line and "--params-from" in line
+    (tmp_path / "names").write_text("\n".join(order))
+    assert matched(tmp_path, [path], "--params", tmp_path / "names")[0] == order
+
+
+def test_groups_need_a_reason(tmp_path):
+    """Groups of the same layers with one learning rate, or of biases that decay, follow no rule."""
+    for groups in (PROVED["per-layer"], PROVED["all-but-biases"]):
+        path, _ = optimized(tmp_path, MLP, groups, graded=False)
+        root = tf.load(path)
+        for group in root["optimizer"]["param_groups"]:
+            group.pairs = [(k, 0.1 if k == "weight_decay" else v) for k, v in group.items()]
+        path.write_bytes(tf.pt(root))
+        line = one_line_error(run_tersor("convert", path, "-o", tmp_path / "x.safetensors", check=3))
+        assert "ambiguous" in line
+
+
+def test_frozen_layers_among_equal_ones_are_refused(tmp_path):
+    """Which of two equal layers was frozen cannot be told; a checkpoint of what is trained can."""
+    source = STATES / "frozen-layers.pt"
+    line = one_line_error(run_tersor("convert", source, "-o", tmp_path / "x.safetensors", check=3))
+    assert "ambiguous" in line and "--params-from" in line
+    weights = tf.load(source)["model"]
+    trained = {n: f32(*t.shape) for n, t in weights.items() if not n.startswith("model.layers.0.")}
+    (tmp_path / "trained.pt").write_bytes(saved(trained))
+    names, _ = matched(tmp_path, [source], "--params-from", tmp_path / "trained.pt")
+    assert names == list(trained)
+
+
+def test_order_from_another_checkpoint(tmp_path):
+    """The names in safetensors are in alphabetical order, and of no known architecture."""
+    path, order = optimized(tmp_path, MLP, [list(reversed(MLP))])
+    root = tf.load(path)
+    save_file({n: f32(*MLP[n]) for n in sorted(MLP)}, tmp_path / "m.safetensors")
+    (tmp_path / "only.pt").write_bytes(tf.pt(root["optimizer"]))
+    sources = [tmp_path / "m.safetensors", tmp_path / "only.pt"]
+    line = one_line_error(run_tersor("convert", *sources, "-o", tmp_path / "x", "--to", "safetensors", check=3))
+    assert "ambiguous" in line
+    (tmp_path / "order.pt").write_bytes(saved({n: f32(*MLP[n]) for n in order}))
+    for model in ("order.pt", "packed", "converted.safetensors"):
+        if model == "packed":
+            run_tersor("pack", tmp_path / "order.pt", "-o", tmp_path / model, check=0)
+        elif model != "order.pt":
+            run_tersor("convert", tmp_path / "order.pt", "-o", tmp_path / model, check=0)
+        assert matched(tmp_path, sources, "--params-from", tmp_path / model)[0] == order
+
+
+def test_order_from_what_keeps_none_is_refused(tmp_path):
+    sources = [TRAINER / "model.safetensors", TRAINER / "optimizer.pt", "-o", tmp_path / "x.pt"]
+    line = one_line_error(run_tersor("convert", *sources, "--params-from", sources[0], check=3))
+    assert "does not keep the order of parameters" in line and "--params" in line
+    (tmp_path / "other.pt").write_bytes(saved({"another": f32(3)}))
+    line = one_line_error(run_tersor("convert", *sources, "--params-from", tmp_path / "other.pt", check=2))
+    assert "none of the 1 names" in line
+    (tmp_path / "names").write_text("a")
+    line = one_line_error(run_tersor("convert", *sources, "--params-from", tmp_path / "other.pt",
+                                     "--params", tmp_path / "names", check=2))
+    assert "does not go with --params" in line
+
+
+# ---- Copies ------------------------------------------------------------------------------------
+
+def summary_of(tmp_path, source):
+    """Totals of inspect and of pack, which must agree on parameters, also once packed."""
+    report = pack(tmp_path, source)
+    for path in (source, tmp_path / "packed.safetensors"):
+        totals = json.loads(run_tersor("inspect", path, "--json", check=0).stdout)["totals"]
+        assert totals["parameters"] == report["totals"]["parameters"]
+        assert totals["copies"] == report["totals"]["copies"]
+    return report["totals"]
+
+
+MODEL = {"layer.weight": f32(32, 8), "layer.bias": f32(32), "head.weight": f32(4, 32)}
+N = sum(x.size for x in MODEL.values())
+
+
+@pytest.mark.parametrize("key", ["ema", "anything", "averaged.module"])
+def test_weights_outside_the_model_are_copies(tmp_path, key):
+    copy = {n: f32(*x.shape) for n, x in MODEL.items()}
+    for part in reversed(key.split(".")):
+        copy = {part: copy}
+    (tmp_path / "c.pt").write_bytes(saved({"model": MODEL, **copy}))
+    totals = summary_of(tmp_path, tmp_path / "c.pt")
+    assert totals["parameters"] == N and totals["elements"] == 2 * N
+    assert totals["copies"] == [{"under": f"{key.split('.')[0]}.*", "elements": N}]
+    assert totals["bytes_per_parameter"] == pytest.approx(6)
+    text = run_tersor("pack", tmp_path / "c.pt", "-o", tmp_path / "p", check=0).stdout
+    assert f"copies of parameters: {N} elements under {key.split('.')[0]}.*\n" in text
+
+
+def test_other_weights_outside_the_model_are_no_copies(tmp_path):
+    other = {"layer.weight": f32(8, 8), "reward.weight": f32(32)}
+    (tmp_path / "c.pt").write_bytes(saved({"model": MODEL, "critic": other}))
+    totals = summary_of(tmp_path, tmp_path / "c.pt")
+    assert totals["parameters"] == N + 8 * 8 + 32 and totals["copies"] == []
+
+
+def test_names_of_copies_in_safetensors(tmp_path):
+    """Only under known keys: a decoder can have a part like that of the whole."""
+    for key, copies in (("ema", N), ("swa_model.module", N), ("decoder", 0)):
+        save_file({**MODEL, **{f"{key}.{n}": f32(*x.shape) for n, x in MODEL.items()}},
+                  tmp_path / "s.safetensors")
+        totals = summary_of(tmp_path, tmp_path / "s.safetensors")
+        assert totals["parameters"] == 2 * N - copies
+
+
+@pytest.mark.parametrize("alias", ["master_param", "fp32_param"])
+@pytest.mark.parametrize("model", [True, False])
+def test_masters_are_copies_if_their_weights_are_there(tmp_path, alias, model):
+    masters = {f"{n}.{alias}": x for n, x in MODEL.items()}
+    save_file({**({n: f32(*x.shape) for n, x in MODEL.items()} if model else {}), **masters},
+              tmp_path / "s.safetensors")
+    totals = summary_of(tmp_path, tmp_path / "s.safetensors")
+    assert totals["parameters"] == N
+    assert totals["copies"] == ([{"under": f"*.{alias}", "elements": N}] if model else [])
+
+
+@pytest.mark.parametrize("sizes, copies", [((N,), N), ((N - 50, 50), N), ((N - 50, 49), 0)])
+def test_flat_partitions(tmp_path, sizes, copies):
+    (tmp_path / "c.pt").write_bytes(saved({"model": MODEL, "flat_groups": [f32(n) for n in sizes]}))
+    totals = summary_of(tmp_path, tmp_path / "c.pt")
+    assert totals["parameters"] == N + sum(sizes) - copies
+    assert totals["copies"] == ([{"under": "flat_groups.*", "elements": N}] if copies else [])
+
+
+@pytest.mark.parametrize("file, where, n", [
+    ("bf16-model-fp32-master.pt", "master.*", 106816),
+    ("megatron-legacy.pt", "optimizer.fp32_from_fp16_params.*", 4096),
+])
+def test_masters_beside_a_model_of_a_framework(tmp_path, file, where, n):
+    totals = summary_of(tmp_path, STATES / file)
+    assert totals["parameters"] == n and totals["copies"] == [{"under": where, "elements": n}]
+
+
+def test_state_alone_counts_by_its_momenta(tmp_path):
+    (tmp_path / "o.pt").write_bytes(saved({"state": {0: {"exp_avg": f32(99), "sum": f32(99)}},
+                                           "param_groups": [{"params": [0]}]}))
+    assert summary_of(tmp_path, tmp_path / "o.pt")["parameters"] == 99

@@ -220,6 +220,13 @@ def replay_with_a_missing_gradient(scratch):
                   "1", "--json")
 
 
+def pair(scratch):
+    """A packed file whose weights are in another one."""
+    packed = scratch / "m.safetensors.tersor"
+    run_tersor("pack", CHECKPOINT, "-o", packed, "--model", scratch / "m.safetensors", check=0)
+    return packed
+
+
 def reports(command, library, scratch):
     """Objects that between them have every member that this command can report."""
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
@@ -229,6 +236,7 @@ def reports(command, library, scratch):
         "unpack": lambda: [report("unpack", packed, "-o", out, "--json")],
         "inspect": lambda: [report("inspect", packed, "--json"),
                             report("inspect", CHECKPOINT, "--json"),
+                            report("inspect", pair(scratch), "--json"),
                             report("inspect", CHECKPOINT.with_name("recording"), "--json")],
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", restored, "--json")],

@@ -1,5 +1,6 @@
 """BF16 and F16 in packed files, against the oracle and the second reader: states, masters of a model."""
 import json
+import os
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import oracle
 import reader
 import torchfile
-from conftest import DATA, one_line_error, safetensors_bytes
+from conftest import DATA, ROOT, one_line_error
 from test_reader import Packed, compare, contents, write_source
 
 NARROW = {"BF16": "bf16", "F16": "fp16"}
@@ -214,6 +215,8 @@ def test_masters_of_a_bf16_model_take_a_correction(tersor, tmp_path):
                                for t in report["tensors"] if t["codec"] != "raw"}
     assert report["totals"]["parameters"] == 106816
     assert report["totals"]["bytes_per_parameter"] == pytest.approx(5.125, abs=0.002)
+    plan = json.loads(tersor("pack", MASTERS, "-o", packed, "--json", "-f", "--dry-run", check=0).stdout)
+    assert (narrows(plan), plan["data_nbytes"]) == (narrows(report), report["data_nbytes"])
     arrays = contents(packed)[1]
     assert "master.3" not in arrays and arrays["master.3::error_bits"][0] == "I8"
     compare(packed, tersor)
@@ -441,3 +444,46 @@ def test_masters_of_megatron(tersor, tmp_path):
         master = found[f"optimizer.fp32_from_fp16_params.0.{number}"]
         assert (master["kind"], master["codec"], master.get("narrow")) == ("weight", "bf16+ulp8", None)
     assert "(2 such tensors, 0 masters)" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["pack", "unpack", "verify"])
+def test_masters_without_memory(tersor, tmp_path, command):
+    """Whichever allocation fails: one line, nothing left, and nothing leaks."""
+    library = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
+    model, fp32 = masters(count=2)
+    fp32["other"] = fp32["master.0"] + 1
+    source = write_source(tmp_path / "in", model | {"n": model["w0"]} | fp32)
+    tersor("pack", source, "-o", tmp_path / "packed", check=0)
+    args = {"pack": ("pack", source, "-o", tmp_path / "x"), "verify": ("verify", tmp_path / "packed"),
+            "unpack": ("unpack", tmp_path / "packed", "-o", tmp_path / "x")}[command]
+    env = {"LD_PRELOAD": library, "TERSOR_FAULT": "any:1000000000:EIO", "TERSOR_FAULT_PATH": str(tmp_path),
+           "ASAN_OPTIONS": "verify_asan_link_order=0:allocator_may_return_null=1"}
+    failures = 0
+    for number in range(1, 400, 1 if "TERSOR_LONG" in os.environ else 5):
+        (tmp_path / "x").unlink(missing_ok=True)
+        done = tersor(*args, "-q", "-j", 1, env=env | {"TERSOR_FAULT_MALLOC": str(number)})
+        if done.returncode:
+            failures += 1
+            line = one_line_error(done)
+            assert done.returncode == 4 and "memory" in line, (number, line)
+            assert not (tmp_path / "x").exists() or "stdout" in line, (number, line)
+    assert failures > 20
+
+
+def test_masters_with_a_long_tree(tersor, tmp_path):
+    """What was saved around the tensors is a tensor itself then, which has no name to look up."""
+    model, fp32 = masters(count=3)
+    dtype = {"BF16": "BFloat16Storage"}
+    saved = {"model": torchfile.ordered((name, torchfile.Tensor(torchfile.Storage(
+        content, dtype[kind]), shape)) for name, (kind, shape, content) in model.items()),
+        "fp32": [torchfile.tensor(x) for x in fp32.values()], "log": [f"line {i}" for i in range(9000)]}
+    source, packed = tmp_path / "in.pt", tmp_path / "packed"
+    source.write_bytes(torchfile.pt(saved))
+    report = json.loads(tersor("pack", source, "-o", packed, "--json", check=0).stdout)
+    assert list(narrows(report).values()) == ["w0", "w1", "w2"]
+    assert "tersor::tree" in contents(packed)[1]
+    tersor("verify", packed, "--against", source, check=0)
+    tersor("unpack", packed, "-o", tmp_path / "back.pt", check=0)
+    back = torchfile.load(tmp_path / "back.pt")
+    torchfile.same(saved["model"], back["model"])
+    torchfile.same(saved["log"], back["log"])

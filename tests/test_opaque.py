@@ -13,11 +13,13 @@ import pathlib
 import pickle
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from conftest import DATA, one_line_error, run_tersor
-from helpers.torchfile import (Call, Dict, Global, load, pt, pt_of, records_of, tensor, tmp_path)
+from helpers.torchfile import (Call, Dict, Global, Raw, contiguous, load, pickled, pt, pt_of,
+                               records_of, tensor, tmp_path, untyped)
 
 FRAMEWORKS = DATA / "frameworks"
 W = np.arange(4, dtype=np.float32)
@@ -103,7 +105,9 @@ def described(v, ids):
         return elements(v)
     if isinstance(v, Made) and name_of(v) == "torch._tensor._rebuild_from_type_v2":
         function, kind, args, state = v.log[0][1]
-        return "typed", kind.__name__, elements(function(*args)), described(state, ids)
+        made = function(*args)
+        inner = elements(made) if args[0].__class__ is tuple else described(made, ids)
+        return "typed", kind.__name__, inner, described(state, ids)
     if isinstance(v, (list, dict, set, Made)):
         if id(v) in ids:
             return "again", ids[id(v)]
@@ -508,6 +512,154 @@ def test_attributes_of_tensors_are_kept(tmp_path):
         assert "ds_id" in repr(read(out))
 
 
+def wrapped(module, name, size, state, grad=False, dtype="float32"):
+    """What torch.save writes of a subclass of tensor."""
+    cls = Global(module, name)
+    layout = Call(Global("torch.serialization", "_get_layout"), ("torch.strided",))
+    cpu = Call(Global("torch", "device"), ("cpu",))
+    args = (cls, Global("torch", dtype), tuple(size), contiguous(size), 0, layout, cpu, grad)
+    return Call(Global("torch._tensor", "_rebuild_from_type_v2"),
+                (Global("torch._utils", "_rebuild_wrapper_subclass"), cls, args, state))
+
+
+def with_state(tmp_path, *states, shape=(4, 64)):
+    """A model of one weight and an optimizer with these states of it."""
+    weight = np.zeros(shape, np.float32)
+    state = {"step": tensor(np.float32(3)), **dict(zip(("exp_avg", "exp_avg_sq"), states))}
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({"model": Dict({"w": tensor(weight)}),
+                         "optimizer": {"state": {0: state}, "param_groups": [{"params": [0]}]}}))
+    return path
+
+
+TORCHAO = FRAMEWORKS / "states" / "torchao-adamw8bit.pt"
+
+
+def test_states_of_torchao_are_decoded(tmp_path):
+    """Real ones: qmap[codes] * scale, one scale per block, in binary32; packed as FP32 is."""
+    _, records = records_of(TORCHAO.read_bytes())
+    original = Reader(records["data.pkl"], records).load()["optimizer"]["state"]
+    run_tersor("unpack", TORCHAO, "-o", tmp_path / "out.pt", check=0)
+    out = load(tmp_path / "out.pt")["optimizer"]["state"]
+    for state in ("exp_avg", "exp_avg_sq"):
+        parts = original[0][state].log[0][1][3]
+        codes, scale, qmap = (np.frombuffer(elements(parts[key])[3], dtype) for key, dtype in
+                              (("codes", np.uint8), ("scale", np.float32), ("qmap", np.float32)))
+        want = qmap[codes].reshape(len(scale), -1) * scale[:, None]
+        found = out[0][state]
+        assert found.st_dtype == "F32" and tuple(found.shape) == (256, 128)
+        assert found.content == want.tobytes()
+    done = run_tersor("pack", TORCHAO, "-o", tmp_path / "packed.safetensors", check=0)
+    assert re.search(r"^momentum +softsign8 .* 33,024 ", done.stdout, re.M)
+    run_tersor("verify", tmp_path / "packed.safetensors", "--against", TORCHAO, check=0)
+    assert "weight.exp_avg " in run_tersor("inspect", TORCHAO, "-v", check=0).stdout
+
+
+def test_convert_keeps_states_of_torchao(tmp_path):
+    run_tersor("convert", TORCHAO, "-o", tmp_path / "out.pt", check=0)
+    assert "OptimState8bit" in repr(read(TORCHAO)) and read(tmp_path / "out.pt") == read(TORCHAO)
+    run_tersor("convert", TORCHAO, "-o", tmp_path / "out.safetensors", check=0)
+    run_tersor("convert", tmp_path / "out.safetensors", "-o", tmp_path / "back.pt", check=0)
+    assert read(tmp_path / "back.pt") == read(TORCHAO)
+
+
+def fp8(codes, scale):
+    return wrapped("torchao.optim.subclass_fp8", "OptimStateFp8", codes.shape, {
+        "codes": untyped("float8_e4m3fn", codes.tobytes(), codes.shape), "scale": tensor(scale),
+        "block_size": codes.size // max(scale.size, 1)})
+
+
+def test_fp8_states_of_torchao(tmp_path):
+    """All codes, with a scale per row."""
+    codes = np.arange(256, dtype=np.uint8).reshape(4, 64)
+    scale = np.array([1, 0.1, 1e-30, 3e-41], np.float32)
+    path = with_state(tmp_path, fp8(codes, scale))
+    run_tersor("unpack", path, "-o", tmp_path / "out.pt", check=0)
+    found = np.frombuffer(load(tmp_path / "out.pt")["optimizer"]["state"][0]["exp_avg"].content,
+                          np.float32).reshape(4, 64)
+    want = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale[:, None]
+    np.testing.assert_array_equal(found, want)
+    assert (np.signbit(found) == np.signbit(want))[~np.isnan(want)].all()
+
+
+def int8(codes, scale, qmap):
+    return wrapped("torchao.optim.subclass_8bit", "OptimState8bit", codes.shape, {
+        "codes": tensor(codes), "scale": tensor(scale), "qmap": tensor(qmap), "signed": True,
+        "block_size": 64})
+
+
+@pytest.mark.parametrize("state,word", [
+    (fp8(np.zeros((4, 64), np.uint8), np.ones(3, np.float32)), "3 scales"),
+    (fp8(np.zeros((4, 64), np.uint8), np.ones(0, np.float32)), "0 scales"),
+    (fp8(np.zeros((4, 64), np.uint8), np.ones(4, np.float64)), "scales of F64"),
+    (int8(np.zeros((4, 64), np.uint8), np.ones(4, np.float32), np.ones(16, np.float32)), "256 F32"),
+    (int8(np.zeros((4, 64), np.int8), np.ones(4, np.float32), np.ones(256, np.float32)),
+     "codes of I8"),
+    (wrapped("torchao.optim.subclass_4bit", "OptimState4bit", (4, 64), {
+        "codes": tensor(np.zeros(128, np.uint8))}), "torchao.optim.subclass_4bit.OptimState4bit"),
+    (wrapped("torchao.optim.subclass_8bit", "OptimState8bit", (4, 64), {}), "OptimState8bit"),
+    (wrapped("torchao.optim.subclass_8bit", "OptimState8bit", (4, 64), {"codes": 1}), "subclass"),
+    (wrapped("my_company.tensors", "Ragged", (4,), {}), "my_company.tensors.Ragged"),
+])
+def test_states_that_cannot_be_read_are_refused(state, word, tmp_path):
+    for policy in ([], ["--opaque", "carry"]):
+        path = with_state(tmp_path, state)
+        done = run_tersor("unpack", path, "-o", tmp_path / "out.pt", *policy, check=3)
+        assert word in one_line_error(done)
+
+
+def dtensor(local, size, *placements, state=None, grad=False):
+    """As PyTorch 2.15 writes it; the mesh has a tensor of its own."""
+    where = "torch.distributed.tensor.placement_types"
+    mesh = Call(Global("torch.distributed.device_mesh", "DeviceMesh"), (),
+                {"_rank_map": tensor(np.zeros(1, np.int32))}, new=True)
+    placed = tuple(Call(Global(where, name), (), {"dim": 0} if name == "Shard" else None, new=True)
+                   for name in placements)
+    spec = Call(Global("torch.distributed.tensor._dtensor_spec", "DTensorSpec"), (),
+                {"mesh": mesh, "placements": placed}, new=True)
+    return wrapped("torch.distributed.tensor", "DTensor", size,
+                   (state, {"_local_tensor": local, "_spec": spec}), grad)
+
+
+@pytest.mark.parametrize("placements", [["Shard"], ["Replicate"], ["Replicate", "Shard"]])
+def test_a_dtensor_that_is_whole_is_a_plain_tensor(placements, tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({
+        "a": dtensor(tensor(W), (4,), *placements),
+        "p": dtensor(tensor(W + 1), (4,), *placements, state={"_is_param": True}, grad=True)}))
+    done = run_tersor("convert", path, "-o", tmp_path / "out.pt", "--strict", check=0)
+    assert "DTensors that are whole become plain tensors (2)" in done.stderr
+    found = load(tmp_path / "out.pt")
+    assert found["a"].content == W.tobytes() and not found["a"].parameter
+    assert found["p"].content == (W + 1).tobytes()
+    assert found["p"].parameter and found["p"].requires_grad
+
+
+@pytest.mark.parametrize("size,placements,words", [
+    ((8,), ["Shard"], "(Shard(0))"), ((4, 1), ["Replicate"], "(Replicate)"),
+    ((4,), ["Partial"], "(Partial)"), ((4,), ["Replicate", "Partial"], "(Replicate, Partial)")])
+def test_a_part_of_a_dtensor_is_refused(size, placements, words, tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({"a": dtensor(tensor(W), size, *placements)}))
+    line = one_line_error(run_tersor("inspect", path, check=3))
+    assert f"a part of a DTensor {words}" in line and "full_tensor()" in line
+
+
+def test_a_buffer_is_a_plain_tensor_with_attributes(tmp_path):
+    """torch.nn.Buffer(x), saved outside a state_dict()."""
+    t = tensor(W)
+    args = Raw(pickled(t, memo=False)[0][2:-1][len(b"ctorch._utils\n_rebuild_tensor_v2\n"):-1])
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt_of(pickled(
+        Dict([("b", attributed(args, {"persistent": True, "_is_buffer": True}))]), memo=False)[0],
+        {"0": t.storage.data}))
+    want = read(path)
+    for out in both_ways(path, tmp_path):
+        assert read(out) == want
+    assert "_is_buffer" in repr(want)
+    assert "b" in run_tersor("inspect", path, "-v", check=0).stdout.split()
+
+
 # --- Hostile ------------------------------------------------------------------------------------
 
 def hostile(tmp_path):
@@ -598,3 +750,32 @@ def test_an_object_in_a_dcp_directory(policy, tmp_path):
         assert found["cfg"] is None
     else:
         assert "cfg" not in found and "(left out)" in done.stderr
+
+
+def test_objects_in_a_dcp_directory_that_is_written(tmp_path):
+    """An object is one entry; attributes of tensors have no place there, and a note says so."""
+    path = next(FRAMEWORKS.glob("deepspeed/zero3*/global_step20/bf16_zero_pp_rank_0*"))
+    done = run_tersor("convert", path, "--to", "dcp", "-o", tmp_path / "out", check=0)
+    assert "attributes of 2 tensors are left out" in done.stderr
+    run_tersor("convert", tmp_path / "out", "-o", tmp_path / "back.pt", check=0)
+    _, records = records_of((tmp_path / "back.pt").read_bytes())
+    _, before = records_of(path.read_bytes())
+    found, want = (Reader(r["data.pkl"], r).load()["optimizer_state_dict"]
+                   for r in (records, before))
+    for key in ("loss_scaler", "zero_stage"):
+        assert described(found[key], {}) == described(want[key], {})
+    line = one_line_error(run_tersor("convert", TORCHAO, "--to", "dcp", "-o", tmp_path / "no", check=3))
+    assert "OptimState8bit" in line and not (tmp_path / "no").exists()
+
+
+def test_a_part_of_a_tree_of_objects_in_a_dcp_directory(tmp_path):
+    """A node cannot be an entry of its own if its parent is another's; what is whole can be written."""
+    root = Node()
+    root.children = [Node(root)]
+    for value, status in (({"a": root, "b": 1}, 0), ({"a": root, "b": root.children[0]}, 3)):
+        path = tmp_path / "in.pt"
+        path.write_bytes(pt_of(pickle.dumps(value)))
+        done = run_tersor("convert", path, "--to", "dcp", "-f", "-o", tmp_path / "out", "--opaque",
+                          "carry", check=status)
+        if status:
+            assert "names one around it" in one_line_error(done)

@@ -52,7 +52,8 @@ struct tsr_tensor {
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
 	bool ruled; /* a rule of the user settled its kind */
-	bool model; /* what was saved around it says that it is part of the model's state_dict */
+	/* its position in the model's state_dict, from 1 on, if what was saved around it says so; or 0 */
+	size_t model;
 	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
 	const char *field;
 	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
@@ -76,6 +77,10 @@ enum tsr_opaque {
  * @opaque:    what becomes of Python objects that are no plain values
  * @numbered:  in a directory, states of parameters that names and shapes do not settle keep the
  *             optimizer's numbers as names, with a note; false: refuse them
+ * @parts:     accept files with one rank's parts of tensors, as recordings have them; false: refuse
+ *             what DCP's Hugging Face writer made on several ranks
+ * @order:     @norder names of parameters in the order of the model, of which an optimizer numbers
+ *             some; others of the model count as not trained; NULL: the order that the model has
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -86,6 +91,9 @@ struct tsr_open_options {
 	size_t nparams;
 	enum tsr_opaque opaque;
 	bool numbered;
+	bool parts;
+	const char *const *order;
+	size_t norder;
 };
 
 /* Refuse opaque elements and links, decode states. */

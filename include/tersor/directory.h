@@ -21,9 +21,14 @@ enum tsr_stored_as {
 	TSR_STORED_DIRECTORY,
 	TSR_STORED_COPY, /* byte for byte, with a hash */
 	TSR_STORED_PACKED, /* as a packed file of its own */
+	/*
+	 * A *.distcp file of torch.distributed.checkpoint: what it holds is in the packed file of the
+	 * .metadata beside it.  Unpacking writes such files anew, by other names if there were several.
+	 */
+	TSR_STORED_PART,
 };
 
-/* "directory", "copied", "packed". */
+/* "directory", "copied", "packed", "part". */
 TSR_API const char *tsr_stored_as_name(enum tsr_stored_as as);
 
 /* A file that a packed directory has for an entry. */
@@ -47,6 +52,12 @@ struct tsr_directory_entry {
 	const struct tsr_stored_file *stored;
 	unsigned nstored;
 	const char *reason; /* why a file with tensors was copied; NULL otherwise */
+	/*
+	 * A copied index of shards says how many bytes its shards have as they are stored: the digits
+	 * @total_is at the offset @total_at, where the source has @total_was.  NULL: it is unchanged
+	 */
+	const char *total_was, *total_is;
+	uint64_t total_at;
 	const char *fault; /* what verifying or comparing found; NULL: all is well */
 };
 
@@ -59,7 +70,7 @@ struct tsr_directory;
  * @packed, @unpacked, @verified, @compared: with the outcome of tsr_pack() and so on
  */
 struct tsr_directory_watch {
-	size_t size; /* of this struct */
+	size_t size; /* of this struct: set by tsr_directory_watch_defaults() */
 	void *ctx;
 	void (*packed)(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p);
 	void (*unpacked)(void *ctx, const struct tsr_directory_entry *e,
@@ -69,6 +80,9 @@ struct tsr_directory_watch {
 	void (*compared)(void *ctx, const struct tsr_directory_entry *e,
 			 const struct tsr_comparison *c);
 };
+
+/* No functions. */
+TSR_API struct tsr_directory_watch tsr_directory_watch_defaults(void);
 
 /**
  * tsr_pack_directory() - Pack every file of a directory that holds tensors, copy the others

@@ -40,6 +40,9 @@ struct tsr_bound {
  * @other:   the coding of what an optimizer keeps in FP32, in tensors of rank 1 or more, and no kind is
  *           known for; without a codec it stays raw
  * @min_elements: tensors with fewer elements stay raw; 0 or 1: none do
+ * @rules_matched: NULL: a rule that matches no tensor's name is a note, or with @strict TSR_E_USAGE.
+ *            Otherwise one bool per rule, which is set to true where the rule matches a name, and no
+ *            note: for callers that apply the same rules to several files
  */
 struct tsr_pack_options {
 	size_t size; /* of this struct: set by tsr_pack_defaults() */
@@ -58,6 +61,7 @@ struct tsr_pack_options {
 	const char *weights_out;
 	struct tsr_coding other;
 	uint64_t min_elements;
+	bool *rules_matched;
 };
 
 /* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */
@@ -168,7 +172,7 @@ struct tsr_unpacking;
 /**
  * tsr_unpack() - Restore the checkpoint that was packed, or decode another tool's states
  * @path: a packed file, the index of one in shards, or a compressed state dict of FlashOptim,
- *        bitsandbytes or TransformerEngine
+ *        bitsandbytes, torchao or TransformerEngine
  * @out:  path of the file, or for DCP the directory, to write
  * @options: NULL for tsr_write_defaults()
  * @run:  threads and progress; NULL: the calling thread only

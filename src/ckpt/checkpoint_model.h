@@ -55,6 +55,7 @@ struct tsr_checkpoint {
 	enum tsr_container container; /* of the first input */
 	bool packed;
 	enum tsr_opaque opaque; /* what becomes of Python objects that are no plain values */
+	bool left_out; /* something of the input was left out, which a note names */
 	bool from_folder; /* a directory whose files were joined was among the inputs */
 	bool coded; /* some tensors are in the compressed form of another tool */
 	unsigned generation; /* lossy generations so far: 0 for what was never packed */
@@ -68,7 +69,7 @@ struct tsr_checkpoint {
 	size_t nunchecked; /* records that should have a checksum and have none */
 	size_t nunused; /* records of archives that are part of nothing */
 	const char *unused; /* the name of one of them */
-	const char *unmatched; /* a rule of the user that matches no name, borrowed; or NULL */
+	bool *rules_matched; /* per rule of the user: whether it matches a name; NULL without rules */
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
 };
 

@@ -92,7 +92,7 @@ struct cli_opt {
 /* Options that several commands take; bits of cli_cmd.takes. */
 enum cli_takes {
 	CLI_WRITES = 1, /* -o, --max-shard-size, -f, --dry-run */
-	CLI_READS = 2, /* --follow-symlinks, --as, --params, --opaque */
+	CLI_READS = 2, /* --follow-symlinks, --as, --params, --params-from, --opaque */
 	CLI_DRAWS = 4, /* --csv, --svg, --html */
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
@@ -107,7 +107,7 @@ struct cli_common {
 	uint64_t max_shard;
 	bool force, dry_run;
 	bool follow;
-	const char *as, *params, *opaque;
+	const char *as, *params, *params_from, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
 	struct cli_optional csv;
 	const char *svg, *html;

@@ -38,6 +38,8 @@ static const struct {
 			     "dtype of .npy elements that have none: bf16, f8_e4m3, ...") },
 	{ CLI_READS, CLI_OPT("params", "FILE", CLI_STRING, params, "@file",
 			     "names of parameters, one per line, in the optimizer's order") },
+	{ CLI_READS, CLI_OPT("params-from", "MODEL", CLI_STRING, params_from, "@file",
+			     "a checkpoint with the parameters in the model's order") },
 	{ CLI_READS,
 	  CLI_OPT("opaque", "WHAT", CLI_WORD, opaque, "refuse carry drop",
 		  "Python objects that are no plain values: refuse, carry or drop them") },

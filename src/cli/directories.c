@@ -13,6 +13,7 @@
 #include "cli/work.h"
 #include "io/dir.h"
 #include "io/file.h"
+#include "report/copies.h"
 #include "report/format.h"
 #include "tersor/names.h"
 #include "text/json.h"
@@ -42,6 +43,7 @@ static void add_raw(struct tsr_summary *s, const struct tsr_checkpoint *c)
 		raw.coding = (struct tsr_coding){ .group = 1 };
 		tsr_summary_add(s, &raw, tsr_tensor_nbytes(t), -1);
 	}
+	(void)tsr_summary_add_copies(s, c, NULL);
 }
 
 static void on_packed(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p)
@@ -217,6 +219,7 @@ static int add_file(const struct cli_common *common, const struct tsr_directory_
 	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++)
 		tsr_summary_add(&totals->summary, t, tsr_tensor_stored_nbytes(c, t),
 				t->error ? t->error->value[TSR_METRIC_NMSE] : -1);
+	(void)tsr_summary_add_copies(&totals->summary, c, NULL);
 	cli_directory_keep_worst(totals, e->path);
 	tsr_checkpoint_close(c);
 	return CLI_OK;

@@ -58,6 +58,8 @@ static void put_line(struct tsr_text *out, const struct tsr_directory_entry *e)
 	tsr_text_printf(out, "%-*s %-9s %9s %9s\n", NAME_WIDTH, fits ? name.text : "",
 			tsr_stored_as_name(e->as), tsr_format_bytes((double)e->nbytes).text,
 			tsr_format_bytes((double)e->stored_nbytes).text);
+	if (e->as == TSR_STORED_PACKED && e->container == TSR_CONTAINER_DCP)
+		tsr_text_puts(out, "    with the *.distcp files beside it\n");
 	if (!e->reason)
 		return;
 	tsr_text_puts(out, "    ");

@@ -79,6 +79,36 @@ static int read_params(const struct cli_cmd *cmd, struct cli_common *common, str
 	return split_lines(in, &common->open);
 }
 
+/* The parameters of a model that keeps their order, as names that live as long as it is open. */
+static int read_order(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *in)
+{
+	struct tsr_open_options *open = &common->open;
+	struct tsr_err err = { 0 };
+
+	if (common->params)
+		return cli_usage(cmd, "option --params-from does not go with --params");
+	if (tsr_checkpoint_open(&common->params_from, 1, open, &in->model, &err) != TSR_OK)
+		return cli_error(&err);
+	in->names = calloc(in->model->ntensors + 1, sizeof(*in->names));
+	if (!in->names)
+		return cli_fail(CLI_IO, "out of memory");
+	for (size_t i = 0; i < in->model->ntensors; i++) {
+		const struct tsr_tensor *t = &in->model->tensors[i];
+
+		if (t->model)
+			in->names[t->model - 1] = t->name;
+		open->norder += t->model != 0;
+	}
+	open->order = in->names;
+	if (!open->norder)
+		return cli_fail(CLI_INPUT,
+				"%s: does not keep the order of parameters, expected a .pt with a "
+				"model's state_dict; list the names in a file and give it with "
+				"--params",
+				common->params_from);
+	return CLI_OK;
+}
+
 /* NULL: the option was not given. */
 static enum tsr_opaque opaque_of(const char *word)
 {
@@ -102,6 +132,8 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 		status = parse_as(cmd, common->as, &common->open.as);
 	if (status == CLI_OK && common->params)
 		status = read_params(cmd, common, ret);
+	if (status == CLI_OK && common->params_from)
+		status = read_order(cmd, common, ret);
 	if (status != CLI_OK)
 		cli_input_free(ret);
 	return status;
@@ -111,6 +143,7 @@ void cli_input_free(struct cli_input *input)
 {
 	free(input->text);
 	free(input->names);
+	tsr_checkpoint_close(input->model);
 }
 
 /* --- Outputs --------------------------------------------------------------------------------- */

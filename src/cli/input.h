@@ -11,6 +11,7 @@
 struct cli_input {
 	char *text; /* of the file of --params */
 	const char **names;
+	struct tsr_checkpoint *model; /* of --params-from */
 };
 
 /* The options of CLI_READS into common->open.  CLI_OK, or the exit status after a message. */

@@ -57,7 +57,8 @@ static const char *const hints[] = {
 	[TSR_HINT_STRICT] = "; only --strict refuses this",
 	[TSR_HINT_RULES] = "; --map or --keep settles it",
 	[TSR_HINT_PARAMS] = "; list the parameters in the optimizer's order in a file and give it "
-			    "with --params",
+			    "with --params, or give a .pt of those that are trained with "
+			    "--params-from",
 	[TSR_HINT_PACK_COMPAT] = "; pack with --compat flashoptim",
 	[TSR_HINT_SCALAR_WEIGHT] = "; --map '^NAME$=weight' makes it a weight",
 	[TSR_HINT_OPTIMIZER] = "; --optimizer does",

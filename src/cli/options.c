@@ -159,6 +159,16 @@ static void free_lists(const struct cli_opts *all, void *args)
 	}
 }
 
+/* Whether a word behind --json or --csv is the name of its report; an index of shards is an input. */
+static bool names_report(const struct cli_opt *o, const char *word)
+{
+	const char *dot = strrchr(word, '.');
+
+	if (!dot || strcmp(dot + 1, o->name) != 0 || word[0] == '-')
+		return false;
+	return dot - word < 6 || strncmp(dot - 6, ".index", 6) != 0;
+}
+
 /*
  * The report options --json and --csv may stand alone.  Behind a blank their FILE is "-", or a name with
  * the extension of that report: a checkpoint that follows is an operand.  *ret stays NULL without one.
@@ -167,9 +177,7 @@ static int take_report_file(const struct cli_cmd *cmd, const struct cli_opt *o, 
 			    char **argv, const char **ret)
 {
 	const char *word = optind < argc ? argv[optind] : "";
-	const size_t len = strlen(word), n = strlen(o->name);
-	const bool named = len > n + 1 && word[len - n - 1] == '.' &&
-			   strcmp(word + len - n, o->name) == 0 && word[0] != '-';
+	const bool named = names_report(o, word);
 
 	if (!named && strcmp(word, "-") != 0) {
 		if (!*word || *word == '-' || !(cmd->takes & CLI_READS) || access(word, F_OK) == 0)

@@ -24,7 +24,8 @@ int cli_write_report(struct tsr_text *text, const char *path)
 		return cli_fail(CLI_IO, "%s: out of memory for the report", path ? path : "stdout");
 	}
 	if (!path) {
-		fwrite(text->bytes, 1, text->nbytes, stdout);
+		if (text->nbytes)
+			fwrite(text->bytes, 1, text->nbytes, stdout);
 		tsr_text_free(text);
 		return CLI_OK;
 	}

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/utf8.h"
+#include "container/foreign.h"
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
 #include "format/zip.h"
@@ -194,6 +195,7 @@ static enum tsr_status find_row(const struct tsr_file *f, const struct tsr_conta
 		if (rows[i].detect && rows[i].detect(&head))
 			return TSR_OK;
 	}
+	TSR_TRY(tsr_foreign_refuse(f, &head, err));
 	*ret = &rows[TSR_CONTAINER_SAFETENSORS];
 	if (!tsr_torch_old_kind(head.bytes, head.n) && !is_text(&head, &shown) &&
 	    is_damaged_safetensors(&head))

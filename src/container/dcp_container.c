@@ -150,6 +150,12 @@ static enum tsr_status note_losses(const struct tsr_dcp_items *items, struct tsr
 			"has no place for %s",
 			items->path, items->nempty, items->nempty == 1 ? " is" : "s are",
 			items->nempty == 1 ? "it" : "them"));
+	if (items->nattributed)
+		TSR_TRY(tsr_build_note(items->c, err,
+				       "%s: the attributes of %zu tensor%s are left out: "
+				       "torch.distributed.checkpoint has no place for them",
+				       items->path, items->nattributed,
+				       items->nattributed == 1 ? "" : "s"));
 	if (items->nnumbered)
 		TSR_TRY(tsr_build_note(items->c, err,
 				       "%s: %zu key%s that %s int%s made text, as "

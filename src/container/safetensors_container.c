@@ -9,6 +9,7 @@
 #include "io/temporary.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
+#include "container/hf_parts.h"
 #include "container/packed_read.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
@@ -225,7 +226,10 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 	tsr_build_container(c, TSR_CONTAINER_SAFETENSORS);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
 	TSR_TRY(tsr_st_read(f, c->arena, &st, err));
-	status = add_arrays(&contents, &st, file, tsr_file_path(f), err);
+	status = options->parts ? TSR_OK
+				: tsr_hf_parts_check(tsr_file_path(f), st.meta, st.nmeta, err);
+	if (status == TSR_OK)
+		status = add_arrays(&contents, &st, file, tsr_file_path(f), err);
 	if (status == TSR_OK)
 		status = add_file(c, tsr_file_path(f), &st, options->follow, &contents, err);
 	free(contents.arrays);

@@ -70,7 +70,8 @@ static enum tsr_status attach_tensor(struct tsr_checkpoint *c, const struct tsr_
 	TSR_TRY(tsr_file_scratch_write(scratch, pickle->bytes, pickle->nbytes, 0, err));
 	TSR_TRY(tsr_build_array(c, &a, &t.plane[0], err));
 	t.hash[0] = tsr_hash(pickle->bytes, pickle->nbytes, 0);
-	return tsr_build_tensor(c, &t, err);
+	TSR_TRY(tsr_build_tensor(c, &t, err));
+	return tsr_build_index(c, err);
 }
 
 enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
@@ -152,6 +153,7 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = false;
 	v->tensor.attributes = NULL;
+	v->tensor.wrapper = NULL;
 	return TSR_OK;
 }
 
@@ -168,6 +170,20 @@ static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct
 	v->tensor = call->tensor;
 	v->tensor.attributes = attributes;
 	return bind(b, attributes);
+}
+
+/* A subclass of tensor, whose array is that of one of its attributes. */
+static enum tsr_status bind_state(struct binding *b, struct tsr_value *v, struct tsr_value *codes,
+				  const struct tsr_value *tensor)
+{
+	TSR_TRY(bind(b, codes));
+	if (codes->type != TSR_VALUE_TENSOR)
+		return bad_tensor(b);
+	v->type = TSR_VALUE_TENSOR;
+	v->tensor = tensor->tensor;
+	v->tensor.array = codes->tensor.array;
+	TSR_TRY(bind(b, v->tensor.attributes));
+	return bind(b, v->tensor.wrapper);
 }
 
 /* A parameter is its tensor, marked as one. */
@@ -191,6 +207,7 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v)
 	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = true;
 	v->tensor.attributes = attributes;
+	v->tensor.wrapper = NULL;
 	return bind(b, attributes);
 }
 
@@ -220,7 +237,7 @@ static enum tsr_status bind_global(struct binding *b, struct tsr_value *v)
 
 static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 {
-	struct tsr_value call, *attributes;
+	struct tsr_value call, *part;
 	const char *name;
 
 	if (!v || v->mark == MARK_BOUND)
@@ -232,8 +249,10 @@ static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 	if (tsr_value_is_call(v, "torch._utils", "_rebuild_parameter") ||
 	    tsr_value_is_call(v, "torch._utils", "_rebuild_parameter_with_state"))
 		return bind_parameter(b, v);
-	if (tsr_torch_is_typed(v, &call, &attributes))
-		return bind_typed(b, v, &call, attributes);
+	if (tsr_torch_is_typed(v, &call, &part))
+		return bind_typed(b, v, &call, part);
+	if (tsr_torch_is_state(v, &part, &call))
+		return bind_state(b, v, part, &call);
 	if (v->type == TSR_VALUE_GLOBAL || v->type == TSR_VALUE_CALL)
 		return bind_global(b, v);
 	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)

@@ -20,7 +20,9 @@ static bool report(void *ctx, uint64_t done, uint64_t total)
 	const double share = total ? (double)done / (double)total : 0;
 	const uint64_t of_file = (uint64_t)(share * (double)b->file_nbytes);
 
-	return b->given->progress(b->given->ctx, b->done_nbytes + of_file, b->total_nbytes);
+	/* While the total is not known yet, nothing is done. */
+	return b->given->progress(b->given->ctx, b->done_nbytes + of_file,
+				  b->total_nbytes ? b->total_nbytes : 1);
 }
 
 void tsr_by_file_start(struct tsr_by_file *b, const struct tsr_run *run, const char *what,

@@ -8,6 +8,7 @@
 #include "base/option_size.h"
 #include "container/containers.h"
 #include "directory/by_file.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
 
@@ -63,11 +64,28 @@ static enum tsr_status open_side(struct side *s, const char *path, bool follow, 
 	return status;
 }
 
-/* The file to open for an entry, to be freed. */
+/* What to open for an entry, to be freed. */
 static char *file_of(const struct side *s, const struct tsr_directory_entry *e)
 {
-	return tsr_path_join(s->path,
-			     e->as == TSR_STORED_PACKED ? tsr_opened_file(e)->path : e->path);
+	if (e->as == TSR_STORED_PACKED)
+		return tsr_path_join(s->path, tsr_opened_file(e)->path);
+	return tsr_directory_source(s->path, e);
+}
+
+/* Find the checkpoints of torch.distributed.checkpoint: their *.distcp files are compared with them. */
+static void find_parts(struct tsr_directory *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		struct tsr_directory_entry *e = &d->entries[i], *metadata;
+
+		if (e->as == TSR_STORED_DIRECTORY || !tsr_dir_name_ends_with(e->path, ".distcp"))
+			continue;
+		metadata = tsr_directory_metadata_of(d, e);
+		if (!metadata || metadata->as == TSR_STORED_DIRECTORY)
+			continue;
+		metadata->container = TSR_CONTAINER_DCP;
+		e->as = TSR_STORED_PART;
+	}
 }
 
 /* --- One file --------------------------------------------------------------------------------- */
@@ -105,14 +123,17 @@ static enum tsr_status probe(const struct diffing *d, const struct side *s, cons
 }
 
 /* Whether the bytes are equal, and if not, whether the files can hold tensors. */
-static enum tsr_status compare_bytes(struct diffing *d, const char *path, bool *same, bool *tensors)
+static enum tsr_status compare_bytes(struct diffing *d, const struct tsr_directory_entry *of_a,
+				     const struct tsr_directory_entry *of_b, bool *same,
+				     bool *tensors)
 {
+	const char *path = of_a->path;
 	const bool follow = tsr_opens_links(d->options->open);
 	const struct tsr_place_in a = { d->a.path, path, follow }, b = { d->b.path, path, follow };
 	struct tsr_stored_file in_a = { 0 }, in_b = { 0 };
 
-	TSR_TRY(tsr_copy_file(&d->by_file, &a, NULL, &in_a, d->err));
-	TSR_TRY(tsr_copy_file(&d->by_file, &b, NULL, &in_b, d->err));
+	TSR_TRY(tsr_copy_original(&d->by_file, &a, of_a, NULL, &in_a, d->err));
+	TSR_TRY(tsr_copy_original(&d->by_file, &b, of_b, NULL, &in_b, d->err));
 	*same = in_a.nbytes == in_b.nbytes && in_a.hash == in_b.hash;
 	*tensors = false;
 	if (*same)
@@ -125,13 +146,14 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 				     const struct tsr_directory_entry *a,
 				     const struct tsr_directory_entry *b)
 {
-	const bool packed = a->as == TSR_STORED_PACKED || b->as == TSR_STORED_PACKED;
+	const bool dcp = a->container == TSR_CONTAINER_DCP && b->container == TSR_CONTAINER_DCP;
+	const bool packed = dcp || a->as == TSR_STORED_PACKED || b->as == TSR_STORED_PACKED;
 	bool same = false, tensors = true;
 	char *file_a, *file_b;
 	enum tsr_status status;
 
 	if (!packed)
-		TSR_TRY(compare_bytes(d, e->path, &same, &tensors));
+		TSR_TRY(compare_bytes(d, a, b, &same, &tensors));
 	if (same)
 		return TSR_OK;
 	if (!tensors)
@@ -187,8 +209,12 @@ static enum tsr_status compare_all(struct diffing *d, const struct tsr_run *run)
 				  : j == b->n ? -1
 					      : strcmp(a->entries[i].path, b->entries[j].path);
 
-		TSR_TRY(compare_entry(d, order <= 0 ? &a->entries[i] : NULL,
-				      order >= 0 ? &b->entries[j] : NULL));
+		const struct tsr_directory_entry *in_a = order <= 0 ? &a->entries[i] : NULL;
+		const struct tsr_directory_entry *in_b = order >= 0 ? &b->entries[j] : NULL;
+
+		if (!(in_a && in_a->as == TSR_STORED_PART) &&
+		    !(in_b && in_b->as == TSR_STORED_PART))
+			TSR_TRY(compare_entry(d, in_a, in_b));
 		i += order <= 0;
 		j += order >= 0;
 	}
@@ -202,7 +228,7 @@ enum tsr_status tsr_diff_directory(const char *a, const char *b,
 				   struct tsr_err *err)
 {
 	struct tsr_diff_options o = tsr_diff_defaults();
-	struct diffing d = { .options = &o, .watch = { .size = sizeof(d.watch) }, .err = err };
+	struct diffing d = { .options = &o, .watch = tsr_directory_watch_defaults(), .err = err };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
@@ -210,8 +236,11 @@ enum tsr_status tsr_diff_directory(const char *a, const char *b,
 	status = open_side(&d.a, a, tsr_opens_links(o.open), err);
 	if (status == TSR_OK)
 		status = open_side(&d.b, b, tsr_opens_links(o.open), err);
-	if (status == TSR_OK)
+	if (status == TSR_OK) {
+		find_parts(d.a.d);
+		find_parts(d.b.d);
 		status = compare_all(&d, run);
+	}
 	tsr_directory_close(d.a.d);
 	tsr_directory_close(d.b.d);
 	if (status == TSR_OK)

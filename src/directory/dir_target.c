@@ -3,14 +3,24 @@
 #include "directory/dir_target.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "io/dir.h"
+#include "io/file.h"
+
+static bool is_stream(const struct tsr_dir_target *target)
+{
+	return strcmp(target->path, TSR_STANDARD_OUTPUT) == 0;
+}
 
 enum tsr_status tsr_dir_check_target(const struct tsr_directory *input,
 				     const struct tsr_dir_target *target, uint64_t nbytes,
 				     struct tsr_err *err)
 {
+	/* What a dry run without an output has for one; starting it fails. */
+	if (is_stream(target))
+		return TSR_OK;
 	TSR_TRY(tsr_outdir_check_outside(target->path, input->path, err));
 	TSR_TRY(tsr_outdir_check_not_below(target->path, input->path, err));
 	TSR_TRY(tsr_outdir_check_target(target->path, target->marker, target->force, err));
@@ -22,6 +32,9 @@ enum tsr_status tsr_dir_start(const struct tsr_dir_target *target, struct tsr_ou
 {
 	enum tsr_status status;
 
+	if (is_stream(target))
+		return tsr_fail(err, TSR_E_USAGE, "%s: expected a name for the output directory",
+				target->path);
 	TSR_TRY(tsr_outdir_create(target->path, target->marker, target->force, ret, err));
 	status = tsr_dir_set_mode(tsr_outdir_path(*ret), 0700, err);
 	if (status != TSR_OK)

@@ -19,9 +19,15 @@ const char *tsr_stored_as_name(enum tsr_stored_as as)
 {
 	static const char *const names[] = { [TSR_STORED_DIRECTORY] = "directory",
 					     [TSR_STORED_COPY] = "copied",
-					     [TSR_STORED_PACKED] = "packed" };
+					     [TSR_STORED_PACKED] = "packed",
+					     [TSR_STORED_PART] = "part" };
 
 	return names[as];
+}
+
+struct tsr_directory_watch tsr_directory_watch_defaults(void)
+{
+	return (struct tsr_directory_watch){ .size = sizeof(struct tsr_directory_watch) };
 }
 
 enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directory **ret,
@@ -159,6 +165,66 @@ bool tsr_directory_is_packed(const char *path)
 
 	free(file);
 	return is;
+}
+
+/* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
+
+#define METADATA ".metadata"
+
+static size_t directory_len(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+bool tsr_directory_is_metadata(const char *path)
+{
+	return strcmp(path + directory_len(path), METADATA) == 0;
+}
+
+bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const char *path)
+{
+	const size_t len = directory_len(metadata->path);
+
+	return directory_len(path) == len && strncmp(metadata->path, path, len) == 0 &&
+	       tsr_dir_name_ends_with(path, ".distcp");
+}
+
+const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
+				 const char *name)
+{
+	const size_t len = directory_len(e->path);
+	char *text = tsr_arena_alloc(d->arena, len + strlen(name) + 1);
+
+	if (text) {
+		memcpy(text, e->path, len);
+		strcpy(text + len, name);
+	}
+	return text;
+}
+
+const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e)
+{
+	return tsr_directory_beside(d, e, TSR_DIRECTORY_DCP);
+}
+
+struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
+						      const struct tsr_directory_entry *e)
+{
+	const char *path = tsr_directory_beside(d, e, METADATA);
+
+	return path ? tsr_directory_find(d, path) : NULL;
+}
+
+char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e)
+{
+	const size_t len = directory_len(e->path);
+	char *full = tsr_path_join(root, e->path);
+
+	if (full && e->container == TSR_CONTAINER_DCP)
+		full[strlen(full) - strlen(e->path) + len - 1] = '\0';
+	return full;
 }
 
 bool tsr_directory_is_dcp(const char *path)

@@ -56,6 +56,33 @@ bool tsr_directory_path_is_valid(const char *path);
 /* TSR_E_DURABILITY if there is a @doubt about the directory @out, which is complete. */
 enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err);
 
+/* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
+
+/*
+ * Such a directory is one checkpoint.  The entry of its .metadata, with the container DCP, stands for it
+ * and is packed into this file of the directory; its *.distcp files are parts of it.
+ */
+#define TSR_DIRECTORY_DCP "dcp.tersor"
+
+bool tsr_directory_is_metadata(const char *path);
+
+/* Whether a path is that of a part of the checkpoint with this .metadata. */
+bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const char *path);
+
+/* The .metadata in the directory of an entry, or NULL. */
+struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
+						      const struct tsr_directory_entry *e);
+
+/* The path of the file @name in the directory of an entry; NULL when out of memory. */
+const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
+				 const char *name);
+
+/* The path of the packed file of a .metadata; NULL when out of memory. */
+const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e);
+
+/* The file, or for DCP the directory, of an entry in the directory @root, to be freed. */
+char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e);
+
 /* --- The index file --------------------------------------------------------------------------- */
 
 /* Write the index of @d into the directory @out; sets d->index_nbytes. */

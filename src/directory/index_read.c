@@ -7,6 +7,8 @@
 
 #include "base/fail.h"
 #include "directory/directory_index.h"
+#include "directory/shard_total.h"
+#include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
 #include "text/json.h"
@@ -88,10 +90,16 @@ static enum tsr_status read_path(struct reading *r, const struct tsr_json *v, co
 /* --- Entries ---------------------------------------------------------------------------------- */
 
 /* The names that a packed file of an entry can have. */
-static bool is_name_of(const struct tsr_directory_entry *e, const char *path)
+static bool is_name_of(struct tsr_directory *d, const struct tsr_directory_entry *e,
+		       const char *path)
 {
 	const size_t n = strlen(e->path);
+	const char *name;
 
+	if (e->container == TSR_CONTAINER_DCP) {
+		name = tsr_directory_dcp_name(d, e);
+		return name && strcmp(path, name) == 0;
+	}
 	return strncmp(path, e->path, n) == 0 &&
 	       (!path[n] || strcmp(path + n, TSR_DIRECTORY_SUFFIX) == 0);
 }
@@ -105,10 +113,11 @@ static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 		return wrong(r, "files", "objects");
 	TSR_TRY(check_members(r, v, known));
 	TSR_TRY(read_path(r, tsr_json_get(v, "path"), &f->path));
-	if (!is_name_of(e, f->path) || (e->nstored && strcmp(e->stored[0].path, f->path) == 0))
+	if (!is_name_of(r->d, e, f->path) ||
+	    (e->nstored && strcmp(e->stored[0].path, f->path) == 0))
 		return wrong(r, "files",
 			     "the entry's path with " TSR_DIRECTORY_SUFFIX
-			     " or without, each once");
+			     " or without, each once, or " TSR_DIRECTORY_DCP " for a .metadata");
 	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &f->nbytes))
 		return wrong(r, "files: nbytes", "a size in bytes");
 	TSR_TRY(read_hex(r, "files: header", tsr_json_get(v, "header"), &f->hash));
@@ -120,7 +129,7 @@ static bool find_kind(const char *name, enum tsr_container *ret)
 {
 	for (unsigned i = 0; name && i < TSR_CONTAINER_COUNT; i++) {
 		*ret = (enum tsr_container)i;
-		if (i != TSR_CONTAINER_DCP && strcmp(tsr_container_name(*ret), name) == 0)
+		if (strcmp(tsr_container_name(*ret), name) == 0)
 			return true;
 	}
 	return false;
@@ -137,7 +146,9 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 
 	TSR_TRY(check_members(r, v, known));
 	if (!find_kind(tsr_json_string(tsr_json_get(v, "kind")), &e->container))
-		return wrong(r, "kind", "safetensors, pt, npz or npy");
+		return wrong(r, "kind", "safetensors, pt, dcp, npz or npy");
+	if (e->container == TSR_CONTAINER_DCP && !tsr_directory_is_metadata(e->path))
+		return wrong(r, "kind", "dcp of a .metadata only");
 	if (!tsr_json_u64(tsr_json_get(v, "generation"), &generation) || generation > UINT32_MAX)
 		return wrong(r, "generation", "a number of lossy generations");
 	e->generation = (unsigned)generation;
@@ -156,12 +167,44 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 	return TSR_OK;
 }
 
+static enum tsr_status read_digits(struct reading *r, const struct tsr_json *v, const char **ret)
+{
+	const char *text = tsr_json_string(v);
+	const size_t n = text ? strlen(text) : 0;
+
+	if (!n || n > TSR_TOTAL_DIGITS_MAX || strspn(text, "0123456789") != n)
+		return wrong(r, "total_size", "two numbers of at most 20 digits");
+	*ret = copy(r, text);
+	return *ret ? TSR_OK : tsr_directory_nomem(r->d, r->err);
+}
+
+/* What a copied index of shards has in place of the source's total. */
+static enum tsr_status read_total(struct reading *r, const struct tsr_json *v,
+				  struct tsr_directory_entry *e, struct tsr_stored_file *stored)
+{
+	static const char *const known[] = { "at", "was", "is", NULL };
+
+	if (!v)
+		return TSR_OK;
+	if (tsr_json_type(v) != TSR_JSON_OBJECT ||
+	    !tsr_dir_name_ends_with(e->path, TSR_SHARD_INDEX_SUFFIX))
+		return wrong(r, "total_size", "an object, of an *" TSR_SHARD_INDEX_SUFFIX);
+	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(read_digits(r, tsr_json_get(v, "was"), &e->total_was));
+	TSR_TRY(read_digits(r, tsr_json_get(v, "is"), &e->total_is));
+	if (!tsr_json_u64(tsr_json_get(v, "at"), &e->total_at) ||
+	    strlen(e->total_was) > e->nbytes || e->total_at > e->nbytes - strlen(e->total_was))
+		return wrong(r, "total_size", "an offset in the file");
+	stored->nbytes = e->nbytes - strlen(e->total_was) + strlen(e->total_is);
+	e->stored_nbytes = stored->nbytes;
+	return TSR_OK;
+}
+
 static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 				 struct tsr_directory_entry *e)
 {
-	static const char *const known[] = {
-		"path", "as", "mode", "nbytes", "xxh3", "reason", NULL
-	};
+	static const char *const known[] = { "path", "as",	   "mode",   "nbytes",
+					     "xxh3", "total_size", "reason", NULL };
 	const struct tsr_json *reason = tsr_json_get(v, "reason");
 	struct tsr_stored_file *stored = tsr_arena_alloc(r->d->arena, sizeof(*stored));
 
@@ -174,6 +217,7 @@ static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 	e->stored = stored;
 	e->nstored = 1;
 	e->stored_nbytes = e->nbytes;
+	TSR_TRY(read_total(r, tsr_json_get(v, "total_size"), e, stored));
 	if (!reason)
 		return TSR_OK;
 	if (!tsr_json_string(reason) || strlen(tsr_json_string(reason)) > TSR_DIRECTORY_REASON_MAX)
@@ -204,6 +248,7 @@ static enum tsr_status check_parent(struct reading *r, const char *path)
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 {
 	static const char *const known[] = { "path", "as", "mode", NULL };
+	static const char *const part[] = { "path", "as", "mode", "nbytes", NULL };
 	struct tsr_directory_entry *e = &r->d->entries[r->d->n];
 	const char *as;
 
@@ -230,10 +275,26 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 		e->as = TSR_STORED_COPY;
 		return read_copy(r, v, e);
 	}
+	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_PART)) == 0) {
+		e->as = TSR_STORED_PART;
+		return check_members(r, v, part);
+	}
 	e->as = TSR_STORED_PACKED;
 	if (!as || strcmp(as, tsr_stored_as_name(e->as)) != 0)
-		return wrong(r, "as", "directory, copied or packed");
+		return wrong(r, "as", "directory, copied, packed or part");
 	return read_packed(r, v, e);
+}
+
+/* Each part is in the directory of a .metadata that is packed. */
+static enum tsr_status check_part(struct reading *r, const struct tsr_directory_entry *part)
+{
+	const struct tsr_directory_entry *metadata = tsr_directory_metadata_of(r->d, part);
+
+	if (metadata && metadata->as == TSR_STORED_PACKED &&
+	    metadata->container == TSR_CONTAINER_DCP && tsr_directory_is_part(metadata, part->path))
+		return TSR_OK;
+	r->entry = part->path;
+	return wrong(r, "as", "a part of a packed .metadata beside it");
 }
 
 /* No packed file of an entry has the name of another entry. */
@@ -242,6 +303,8 @@ static enum tsr_status check_names(struct reading *r)
 	for (size_t i = 0; i < r->d->n; i++) {
 		const struct tsr_directory_entry *e = &r->d->entries[i];
 
+		if (e->as == TSR_STORED_PART)
+			TSR_TRY(check_part(r, e));
 		for (unsigned j = 0; j < e->nstored; j++) {
 			const struct tsr_directory_entry *other = tsr_directory_find(
 				r->d, e->stored[j].path);

@@ -46,6 +46,13 @@ static void put_entry(struct tsr_text *t, const struct tsr_directory_entry *e)
 		tsr_json_put_u64(t, "nbytes", e->nbytes);
 	if (e->as == TSR_STORED_COPY)
 		put_hex(t, "xxh3", e->stored[0].hash);
+	if (e->total_was) {
+		tsr_json_open(t, "total_size", '{');
+		tsr_json_put_u64(t, "at", e->total_at);
+		tsr_json_put_string(t, "was", e->total_was);
+		tsr_json_put_string(t, "is", e->total_is);
+		tsr_json_close(t, '}');
+	}
 	if (e->reason)
 		tsr_json_put_string(t, "reason", e->reason);
 	if (e->as == TSR_STORED_PACKED) {

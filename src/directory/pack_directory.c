@@ -7,8 +7,10 @@
 #include "base/option_size.h"
 #include "directory/plan.h"
 #include "directory/dir_target.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
+#include "names/name_rules.h"
 
 /* --- One file --------------------------------------------------------------------------------- */
 
@@ -66,6 +68,20 @@ static void remove_stored(const struct tsr_directory_entry *e, const char *out)
 	}
 }
 
+/* Copy the parts of a checkpoint that is not packed after all; the later ones have their turn. */
+static enum tsr_status copy_parts(struct tsr_dir_packing *p,
+				  const struct tsr_directory_entry *metadata, const char *out)
+{
+	if (metadata->container != TSR_CONTAINER_DCP)
+		return TSR_OK;
+	tsr_dir_settle_parts(p, metadata, TSR_STORED_COPY);
+	for (struct tsr_directory_entry *e = p->d->entries; e != metadata; e++) {
+		if (tsr_directory_is_part(metadata, e->path) && e->as == TSR_STORED_COPY)
+			TSR_TRY(copy(p, e, out));
+	}
+	return TSR_OK;
+}
+
 /* Keep what packing made, or copy if it turned out not to be worth it. */
 static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				    const char *out, const struct tsr_packing *packing)
@@ -74,11 +90,12 @@ static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_direct
 
 	e->generation = tsr_packing_generation(packing);
 	TSR_TRY(finish_packed(p, e, out));
-	reason = tsr_dir_no_gain(e, packing);
+	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
 	if (reason) {
 		remove_stored(e, out);
 		TSR_TRY(tsr_dir_plan_copy(p, e, reason));
 		TSR_TRY(copy(p, e, out));
+		TSR_TRY(copy_parts(p, e, out));
 	}
 	if (p->watch.packed)
 		p->watch.packed(p->watch.ctx, e, packing);
@@ -97,7 +114,7 @@ static enum tsr_status run_pack(struct tsr_dir_packing *p, const char *from, con
 static enum tsr_status pack(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 			    const char *out)
 {
-	char *from = tsr_path_join(p->d->path, e->path);
+	char *from = tsr_directory_source(p->d->path, e);
 	char *to = tsr_path_join(out, tsr_opened_file(e)->path);
 	char *weights = e->nstored > 1 ? tsr_path_join(out, e->stored[0].path) : NULL;
 	struct tsr_packing *packing = NULL;
@@ -124,11 +141,14 @@ static enum tsr_status write_entry(struct tsr_dir_packing *p, struct tsr_directo
 	enum tsr_status status;
 	char *path;
 
-	TSR_TRY(tsr_by_file_next(&p->by_file, e->nbytes, p->err));
+	TSR_TRY(tsr_by_file_next(
+		&p->by_file, e->as == TSR_STORED_PART ? 0 : tsr_dir_source_nbytes(p, e), p->err));
 	if (e->as == TSR_STORED_PACKED)
 		return pack(p, e, out);
 	if (e->as == TSR_STORED_COPY)
 		return copy(p, e, out);
+	if (e->as == TSR_STORED_PART)
+		return TSR_OK;
 	path = tsr_path_join(out, e->path);
 	status = path ? tsr_dir_make(path, p->err) : tsr_fail_nomem(p->err, out);
 	free(path);
@@ -139,6 +159,7 @@ static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
 {
 	for (size_t i = 0; i < p->d->n; i++)
 		TSR_TRY(write_entry(p, &p->d->entries[i], out));
+	TSR_TRY(tsr_correct_totals(p->d, out, &p->by_file, p->err));
 	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
 	return tsr_by_file_next(&p->by_file, 0, p->err);
 }
@@ -167,6 +188,9 @@ static enum tsr_status run_packing(struct tsr_dir_packing *p, const char *out,
 	TSR_TRY(tsr_dir_check_target(p->d, &target, 0, p->err));
 	tsr_by_file_start(&p->by_file, run, p->d->path, 0);
 	TSR_TRY(tsr_dir_plan(p));
+	if (p->options->strict && p->options->rules_matched)
+		TSR_TRY(tsr_name_rules_strict(p->options->rules, p->options->nrules,
+					      p->options->rules_matched, p->d->path, p->err));
 	TSR_TRY(add_up(p, &nbytes_in, &nbytes_out));
 	TSR_TRY(tsr_dir_check_target(p->d, &target, nbytes_out, p->err));
 	if (p->options->dry_run)
@@ -202,7 +226,7 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_err own = { 0 };
 	struct tsr_dir_packing p = { .options = &o,
-				     .watch = { .size = sizeof(p.watch) },
+				     .watch = tsr_directory_watch_defaults(),
 				     .err = err ? err : &own };
 	enum tsr_status status;
 

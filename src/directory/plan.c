@@ -35,7 +35,9 @@ static enum tsr_status list_stored(struct tsr_dir_packing *p, struct tsr_directo
 				   bool two)
 {
 	struct tsr_stored_file *stored = tsr_arena_alloc(p->d->arena, 2 * sizeof(*stored));
-	const char *path = tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
+	const char *path = e->container == TSR_CONTAINER_DCP
+				   ? tsr_directory_dcp_name(p->d, e)
+				   : tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
 
 	if (!stored || !path)
 		return tsr_directory_nomem(p->d, p->err);
@@ -107,18 +109,16 @@ static enum tsr_status holds_tensors(const struct tsr_dir_packing *p, const char
 	return status;
 }
 
-/*
- * Directories of torch.distributed.checkpoint are one checkpoint each.  Packing them needs a writer
- * that gives them back, so their files are copied.
- */
-static const char *part_of_dcp(const char *path)
+/* Whether an entry is the .metadata of a directory of torch.distributed.checkpoint. */
+static bool heads_dcp(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-
-	return tsr_dir_name_ends_with(name, ".distcp") || strcmp(name, ".metadata") == 0
-		       ? "part of a directory of torch.distributed.checkpoint, which is not packed "
-			 "inside a directory"
-		       : NULL;
+	if (!tsr_directory_is_metadata(e->path))
+		return false;
+	for (size_t i = 0; i < p->nodes.n; i++) {
+		if (tsr_directory_is_part(e, p->nodes.list[i].path))
+			return true;
+	}
+	return false;
 }
 
 /* Why a packed file cannot stand beside the others; NULL: it can. */
@@ -137,7 +137,7 @@ static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr
 
 /* --- What packing would give ------------------------------------------------------------------ */
 
-const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct tsr_packing *packing)
+const char *tsr_dir_no_gain(const struct tsr_packing *packing, uint64_t nbytes)
 {
 	const struct tsr_checkpoint *c = tsr_packing_source(packing);
 	const struct tsr_tensor *t;
@@ -151,7 +151,11 @@ const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct ts
 		return "has states that another tool compressed already";
 	if (!n)
 		return "has no weights or states to pack";
-	if (tsr_packing_nbytes(packing) >= e->nbytes)
+	if (c->left_out)
+		return "has an object that is not supported, which packing would leave out";
+	if (c->nunused)
+		return "has records that belong to no tensor, which packing would leave out";
+	if (tsr_packing_nbytes(packing) >= nbytes)
 		return "would not become smaller";
 	return NULL;
 }
@@ -202,7 +206,7 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	e->container = tsr_checkpoint_container(tsr_packing_source(packing));
 	e->generation = tsr_packing_generation(packing);
 	e->stored_nbytes = tsr_packing_nbytes(packing);
-	reason = tsr_dir_no_gain(e, packing);
+	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
 	status = reason ? tsr_dir_plan_copy(p, e, reason)
 			: list_stored(p, e, is_model(tsr_packing_source(packing)));
 	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))
@@ -213,21 +217,47 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 
 static enum tsr_status plan_file(struct tsr_dir_packing *p, struct tsr_directory_entry *e)
 {
-	const char *reason = part_of_dcp(e->path);
+	const char *reason;
 	enum tsr_status status;
-	bool holds = false;
+	bool holds = heads_dcp(p, e);
 	char *full;
 
-	if (!reason)
-		TSR_TRY(holds_tensors(p, e->path, &holds));
 	if (holds)
-		reason = no_name_for(p, e);
+		e->container = TSR_CONTAINER_DCP;
+	else if (!tsr_dir_name_ends_with(e->path, ".distcp"))
+		TSR_TRY(holds_tensors(p, e->path, &holds));
+	reason = holds ? no_name_for(p, e) : NULL;
 	if (!holds || reason)
 		return tsr_dir_plan_copy(p, e, reason);
-	full = tsr_path_join(p->d->path, e->path);
+	full = tsr_directory_source(p->d->path, e);
 	status = full ? plan_packing(p, e, full) : tsr_fail_nomem(p->err, e->path);
 	free(full);
 	return status;
+}
+
+void tsr_dir_settle_parts(struct tsr_dir_packing *p, const struct tsr_directory_entry *metadata,
+			  enum tsr_stored_as as)
+{
+	for (size_t i = 0; i < p->d->n; i++) {
+		struct tsr_directory_entry *e = &p->d->entries[i];
+
+		if (!tsr_directory_is_part(metadata, e->path) || e->as == TSR_STORED_DIRECTORY)
+			continue;
+		e->as = as;
+		e->nstored = as == TSR_STORED_PART ? 0 : 1;
+		e->stored_nbytes = as == TSR_STORED_PART ? 0 : e->nbytes;
+	}
+}
+
+uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
+{
+	uint64_t nbytes = e->nbytes;
+
+	for (size_t i = 0; e->container == TSR_CONTAINER_DCP && i < p->nodes.n; i++) {
+		if (tsr_directory_is_part(e, p->nodes.list[i].path))
+			nbytes += p->nodes.list[i].nbytes;
+	}
+	return nbytes;
 }
 
 enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
@@ -249,6 +279,12 @@ enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
 		TSR_TRY(tsr_by_file_next(&p->by_file, 0, p->err));
 		if (!node->is_directory)
 			TSR_TRY(plan_file(p, e));
+	}
+	for (size_t i = 0; i < p->d->n; i++) {
+		const struct tsr_directory_entry *e = &p->d->entries[i];
+
+		if (e->as == TSR_STORED_PACKED && e->container == TSR_CONTAINER_DCP)
+			tsr_dir_settle_parts(p, e, TSR_STORED_PART);
 	}
 	return TSR_OK;
 }

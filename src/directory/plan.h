@@ -26,8 +26,16 @@ enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p);
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
 					     const char *weights_out);
 
-/* Why the outcome of packing a file is not worth keeping; NULL: it is. */
-const char *tsr_dir_no_gain(const struct tsr_directory_entry *e, const struct tsr_packing *packing);
+/* The parts of a checkpoint become @as, once it is known that it is packed, or not. */
+void tsr_dir_settle_parts(struct tsr_dir_packing *p, const struct tsr_directory_entry *metadata,
+			  enum tsr_stored_as as);
+
+/* Bytes of what an entry's packed file is made from: more files than one if it is a DCP. */
+uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p,
+			       const struct tsr_directory_entry *e);
+
+/* Why the outcome of packing @nbytes is not worth keeping; NULL: it is. */
+const char *tsr_dir_no_gain(const struct tsr_packing *packing, uint64_t nbytes);
 
 /* Make the entry one of a copy, for @reason; NULL if it never was to be packed. */
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,

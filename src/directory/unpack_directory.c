@@ -9,6 +9,7 @@
 #include "directory/by_file.h"
 #include "directory/directory_data.h"
 #include "directory/dir_target.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
 
@@ -28,7 +29,7 @@ static enum tsr_status copy(struct unpacking *u, const struct tsr_directory_entr
 	const struct tsr_place_in from = { u->d->path, e->path, tsr_opens_links(u->options->open) };
 	struct tsr_stored_file found = { 0 };
 
-	TSR_TRY(tsr_copy_file(&u->by_file, &from, to, &found, u->err));
+	TSR_TRY(tsr_copy_original(&u->by_file, &from, e, to, &found, u->err));
 	if (found.nbytes == e->nbytes && found.hash == e->stored[0].hash)
 		return TSR_OK;
 	return tsr_fail(u->err, TSR_E_FORMAT,
@@ -55,11 +56,31 @@ static enum tsr_status unpack(struct unpacking *u, struct tsr_directory_entry *e
 		tsr_unpack(from, to, &o, tsr_by_file_run(&u->by_file), &unpacking, u->err));
 	free(from);
 	TSR_TRY(status);
-	e->nbytes = tsr_unpacking_nbytes(unpacking);
+	if (e->container != TSR_CONTAINER_DCP)
+		e->nbytes = tsr_unpacking_nbytes(unpacking);
 	if (u->watch.unpacked)
 		u->watch.unpacked(u->watch.ctx, e, unpacking);
 	tsr_unpacking_free(unpacking);
 	return TSR_OK;
+}
+
+/*
+ * A DCP comes back as a directory.  It is made under the name of its packed file, which nothing else has,
+ * and then its files are moved up, beside what else was in the source's directory.
+ */
+static enum tsr_status unpack_dcp(struct unpacking *u, struct tsr_directory_entry *e,
+				  const char *out)
+{
+	char *made = tsr_path_join(out, tsr_opened_file(e)->path);
+	enum tsr_status status;
+
+	if (!made)
+		return tsr_fail_nomem(u->err, out);
+	status = unpack(u, e, made);
+	if (status == TSR_OK)
+		status = tsr_dir_move_up(made, e->mode, u->err);
+	free(made);
+	return status;
 }
 
 /* --- The directory ---------------------------------------------------------------------------- */
@@ -71,6 +92,10 @@ static enum tsr_status write_entry(struct unpacking *u, struct tsr_directory_ent
 	char *to;
 
 	TSR_TRY(tsr_by_file_next(&u->by_file, e->stored_nbytes, u->err));
+	if (e->as == TSR_STORED_PART)
+		return TSR_OK;
+	if (e->as == TSR_STORED_PACKED && e->container == TSR_CONTAINER_DCP)
+		return unpack_dcp(u, e, out);
 	to = tsr_path_join(out, e->path);
 	if (!to)
 		return tsr_fail_nomem(u->err, out);
@@ -139,7 +164,7 @@ enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 				     struct tsr_err *err)
 {
 	struct tsr_write_options o = tsr_write_defaults();
-	struct unpacking u = { .options = &o, .watch = { .size = sizeof(u.watch) }, .err = err };
+	struct unpacking u = { .options = &o, .watch = tsr_directory_watch_defaults(), .err = err };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));

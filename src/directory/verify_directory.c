@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "directory/by_file.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 
 struct verifying {
@@ -57,9 +58,12 @@ static enum tsr_status verify_copy(struct verifying *v, struct tsr_directory_ent
 	const struct tsr_place_in at = { v->d->path, e->path, follow };
 	const struct tsr_place_in source = { v->original, e->path, follow };
 	struct tsr_stored_file found = { 0 };
+	enum tsr_status status;
 	bool has = false;
 
-	TSR_TRY(tsr_copy_file(&v->by_file, &at, NULL, &found, v->err));
+	status = tsr_copy_original(&v->by_file, &at, e, NULL, &found, v->err);
+	if (status != TSR_OK)
+		return take(v, e, status);
 	if (found.nbytes != e->nbytes || found.hash != e->stored[0].hash) {
 		v->damaged = true;
 		return tsr_directory_fault(v->d, e, v->err,
@@ -98,6 +102,19 @@ static enum tsr_status run_verify(struct verifying *v, struct tsr_directory_entr
 	return take(v, e, status);
 }
 
+/* Whether the original has all parts of a checkpoint; those that it lacks have faults of their own. */
+static bool has_parts(const struct verifying *v, const struct tsr_directory_entry *metadata)
+{
+	for (size_t i = 0; i < v->d->n; i++) {
+		const struct tsr_directory_entry *e = &v->d->entries[i];
+
+		if (e->as == TSR_STORED_PART && tsr_directory_is_part(metadata, e->path) &&
+		    !tsr_nodes_find(&v->sources, e->path))
+			return false;
+	}
+	return true;
+}
+
 static enum tsr_status verify_packed(struct verifying *v, struct tsr_directory_entry *e)
 {
 	char *path, *source = NULL;
@@ -109,8 +126,10 @@ static enum tsr_status verify_packed(struct verifying *v, struct tsr_directory_e
 		return take(v, e, status);
 	if (v->original)
 		TSR_TRY(check_source(v, e, &has));
+	if (e->container == TSR_CONTAINER_DCP)
+		has = has && has_parts(v, e);
 	path = tsr_path_join(v->d->path, tsr_opened_file(e)->path);
-	source = has ? tsr_path_join(v->original, e->path) : NULL;
+	source = has ? tsr_directory_source(v->original, e) : NULL;
 	if (!path || (has && !source))
 		status = tsr_fail_nomem(v->err, v->d->path);
 	else
@@ -135,9 +154,12 @@ static enum tsr_status verify_entry(struct verifying *v, struct tsr_directory_en
 {
 	const struct tsr_node *node = tsr_nodes_find(&v->nodes, e->path);
 	const bool is_directory = e->as == TSR_STORED_DIRECTORY;
+	bool has;
 
 	TSR_TRY(tsr_by_file_next(&v->by_file, e->stored_nbytes, v->err));
 	v->nfiles += !is_directory;
+	if (e->as == TSR_STORED_PART)
+		return v->original ? check_source(v, e, &has) : TSR_OK;
 	if (is_directory ? !node || !node->is_directory : !has_stored(v, e)) {
 		v->damaged = true;
 		return tsr_directory_fault(v->d, e, v->err, "is missing");
@@ -294,7 +316,7 @@ enum tsr_status tsr_verify_directory(const char *path, const struct tsr_verify_o
 	struct tsr_verify_options o = tsr_verify_defaults();
 	struct tsr_err own = { 0 };
 	struct verifying v = { .options = &o,
-			       .watch = { .size = sizeof(v.watch) },
+			       .watch = tsr_directory_watch_defaults(),
 			       .err = err ? err : &own };
 	enum tsr_status status;
 

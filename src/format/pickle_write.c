@@ -504,11 +504,27 @@ static enum tsr_status write_tensor_with_attributes(struct writer *w, const stru
 	return TSR_OK;
 }
 
+/* A subclass of tensor: one of its attributes is the tensor whose array it has. */
+static enum tsr_status write_subclass(struct writer *w, const struct tsr_value *v)
+{
+	TSR_TRY(write_global(w, "torch._tensor", "_rebuild_from_type_v2"));
+	put_op(w, '('); /* MARK */
+	TSR_TRY(write_global(w, "torch._utils", "_rebuild_wrapper_subclass"));
+	TSR_TRY(write_value(w, v->tensor.wrapper->list.items[0]));
+	TSR_TRY(write_value(w, v->tensor.wrapper));
+	TSR_TRY(write_value(w, v->tensor.attributes));
+	put_op(w, 't'); /* TUPLE */
+	put_op(w, 'R'); /* REDUCE */
+	return TSR_OK;
+}
+
 static enum tsr_status write_tensor(struct writer *w, const struct tsr_value *v)
 {
 	const struct tsr_pickle_tensor *t = &w->tensors[v->tensor.array];
 	const struct tsr_value *attributes = v->tensor.attributes;
 
+	if (v->tensor.wrapper)
+		return write_subclass(w, v);
 	if (!v->tensor.parameter)
 		return attributes ? write_tensor_with_attributes(w, v)
 				  : write_plain_tensor(w, t, v->tensor.requires_grad);

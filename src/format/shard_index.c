@@ -54,7 +54,9 @@ static enum tsr_status read_map(struct reading *r, const struct tsr_json *map)
 
 	if (!map || tsr_json_type(map) != TSR_JSON_OBJECT)
 		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: found no weight_map, expected one: an object", r->path);
+				"%s: found JSON without an object weight_map, so no index of "
+				"shards; give the file with the tensors, or its directory",
+				r->path);
 	for (const struct tsr_json *v = tsr_json_first(map); v; v = tsr_json_next(v))
 		n++;
 	if (!n)

@@ -323,7 +323,7 @@ size_t tsr_value_nchildren(const struct tsr_value *v)
 	if (v->type == TSR_VALUE_CALL)
 		return TSR_VALUE_CALL_NCHILDREN;
 	if (v->type == TSR_VALUE_TENSOR)
-		return v->tensor.attributes != NULL;
+		return v->tensor.attributes || v->tensor.wrapper ? 2 : 0;
 	return v->type == TSR_VALUE_PERSISTENT;
 }
 
@@ -336,7 +336,7 @@ struct tsr_value *tsr_value_child(const struct tsr_value *v, size_t i)
 		       : i == 3 ? v->call.items
 				: v->call.state;
 	if (v->type == TSR_VALUE_TENSOR)
-		return v->tensor.attributes;
+		return i == 0 ? v->tensor.attributes : v->tensor.wrapper;
 	return v->type == TSR_VALUE_PERSISTENT ? v->inner : v->list.items[i];
 }
 
@@ -420,6 +420,8 @@ void tsr_value_clear_scratch(const struct tsr_value *root)
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_value *child = tsr_value_child(root, i);
 
+		if (child && child->type == TSR_VALUE_BACK)
+			*tsr_value_scratch(child->object) = 0;
 		if (child && *tsr_value_scratch(child))
 			tsr_value_clear_scratch(child);
 	}

@@ -68,6 +68,11 @@ struct tsr_value {
 			bool requires_grad;
 			bool parameter; /* wrapped in torch.nn.Parameter */
 			struct tsr_value *attributes; /* DICT of its own in Python, or NULL */
+			/*
+			 * NULL, or the TUPLE that makes a subclass of tensor around @attributes,
+			 * one of which has the array; a GLOBAL of the class comes first.
+			 */
+			struct tsr_value *wrapper;
 		} tensor;
 		struct tsr_value *object; /* not a child */
 	};
@@ -124,8 +129,8 @@ const struct tsr_value *tsr_value_mapping(const struct tsr_value *v);
 struct tsr_value *tsr_value_at(const struct tsr_value *mapping, const char *key);
 
 /*
- * Children, for walks: items, the parts of a CALL, the id of a PERSISTENT, the attributes of a TENSOR.
- * Some of a CALL's may be NULL.
+ * Children, for walks: items, the parts of a CALL, the id of a PERSISTENT, what a TENSOR has besides its
+ * array.  Some of a CALL's and a TENSOR's may be NULL.
  */
 #define TSR_VALUE_CALL_NCHILDREN 5u
 #define TSR_VALUE_CALL_ITEMS 3u /* the first that is set once the object is there */

@@ -5,12 +5,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "io/file.h"
 #include "io/temporary.h"
 
 #define NAMES_MAX 100000u
@@ -69,8 +71,16 @@ static int by_name(const void *va, const void *vb)
 	return strcmp(*a, *b);
 }
 
-enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_dir *ret,
-			     struct tsr_err *err)
+static bool is_wanted(const char *name, const char *suffix, bool hidden)
+{
+	if (name[0] == '.' && (!hidden || strcmp(name, ".") == 0 || strcmp(name, "..") == 0))
+		return false;
+	return tsr_dir_name_ends_with(name, suffix);
+}
+
+/* @hidden: also names that start with a dot. */
+static enum tsr_status list(const char *path, const char *suffix, bool hidden, struct tsr_dir *ret,
+			    struct tsr_err *err)
 {
 	struct tsr_dir d = { 0 };
 	enum tsr_status status = TSR_OK;
@@ -80,7 +90,7 @@ enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_di
 	if (!dir)
 		return tsr_fail_errno(err, errno, "%s: cannot open", path);
 	while (status == TSR_OK && (errno = 0, entry = readdir(dir))) {
-		if (entry->d_name[0] != '.' && tsr_dir_name_ends_with(entry->d_name, suffix))
+		if (is_wanted(entry->d_name, suffix, hidden))
 			status = add(&d, path, entry->d_name, err);
 	}
 	if (status == TSR_OK && errno)
@@ -94,6 +104,12 @@ enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_di
 		qsort(d.names, d.n, sizeof(*d.names), by_name);
 	*ret = d;
 	return TSR_OK;
+}
+
+enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_dir *ret,
+			     struct tsr_err *err)
+{
+	return list(path, suffix, false, ret, err);
 }
 
 void tsr_dir_free(struct tsr_dir *d)
@@ -116,6 +132,40 @@ enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err
 	if (chmod(path, mode) != 0)
 		return tsr_fail_errno(err, errno, "%s: cannot set its mode", path);
 	return TSR_OK;
+}
+
+static enum tsr_status move_up(const char *path, const char *name, unsigned mode,
+			       struct tsr_err *err)
+{
+	char *from = tsr_path_join(path, name), *parent = tsr_path_directory(path);
+	char *to = parent ? tsr_path_join(parent, name) : NULL;
+	enum tsr_status status = TSR_OK;
+
+	if (!from || !to)
+		status = tsr_fail_nomem(err, path);
+	else if (tsr_dir_has(to))
+		status = tsr_fail(err, TSR_E_FORMAT, "%s: is there already", to);
+	else if (rename(from, to) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot rename to it", to);
+	else
+		status = tsr_dir_set_mode(to, mode, err);
+	free(from);
+	free(parent);
+	free(to);
+	return status;
+}
+
+enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err *err)
+{
+	struct tsr_dir names = { 0 };
+	enum tsr_status status = list(path, "", true, &names, err);
+
+	for (size_t i = 0; i < names.n && status == TSR_OK; i++)
+		status = move_up(path, names.names[i], mode, err);
+	tsr_dir_free(&names);
+	if (status == TSR_OK && rmdir(path) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
+	return status;
 }
 
 enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err)

@@ -43,6 +43,12 @@ enum tsr_status tsr_dir_make(const char *path, struct tsr_err *err);
 /* Set the permissions of a file or directory. */
 enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err *err);
 
+/*
+ * Move the files of a directory to the one that it is in, set their permissions, and remove it; none of
+ * them may be there already.
+ */
+enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err *err);
+
 /* Sync the entries of a directory. */
 enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err);
 

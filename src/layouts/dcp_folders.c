@@ -17,15 +17,22 @@ static void take_data_files(struct tsr_folder *d)
 		d->taken[i] = d->taken[i] || tsr_dir_name_ends_with(d->names.names[i], ".distcp");
 }
 
-/* What Megatron's torch_dist has beside the tensors of all ranks: plain values. */
-static enum tsr_status read_common(struct tsr_folder *d)
-{
-	struct tsr_value *common = NULL;
+/* What is saved once beside the tensors of all ranks: by Megatron's torch_dist, and by Lightning. */
+static const struct {
+	const char *file, *key;
+} beside[] = { { "common.pt", "common" }, { "meta.pt", "meta" } };
 
-	if (!tsr_folder_has(d, "common.pt"))
-		return TSR_OK;
-	TSR_TRY(tsr_folder_torch(d, "common.pt", &common));
-	return tsr_folder_put(d, "common", common);
+static enum tsr_status read_beside(struct tsr_folder *d)
+{
+	for (size_t i = 0; i < sizeof(beside) / sizeof(*beside); i++) {
+		struct tsr_value *v = NULL;
+
+		if (!tsr_folder_has(d, beside[i].file))
+			continue;
+		TSR_TRY(tsr_folder_torch(d, beside[i].file, &v));
+		TSR_TRY(tsr_folder_put(d, beside[i].key, v));
+	}
+	return TSR_OK;
 }
 
 static enum tsr_status read_dcp(struct tsr_folder *d)
@@ -45,7 +52,7 @@ bool tsr_dcp_folder_detect(const struct tsr_folder *d)
 enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d)
 {
 	TSR_TRY(read_dcp(d));
-	TSR_TRY(read_common(d));
+	TSR_TRY(read_beside(d));
 	return tsr_folder_states(d);
 }
 

@@ -117,6 +117,35 @@ static enum tsr_status skip_others(struct tsr_folder *d, const char *tag)
 			      d->path, tag, other, n);
 }
 
+/* Transformers and Accelerate write the model in 16 bits beside DeepSpeed's directory. */
+static bool is_copy(const char *name)
+{
+	return tsr_dir_name_ends_with(name, ".safetensors") ||
+	       tsr_dir_name_ends_with(name, ".index.json") ||
+	       (strncmp(name, "pytorch_model", 13) == 0 && tsr_dir_name_ends_with(name, ".bin"));
+}
+
+static enum tsr_status skip_copies(struct tsr_folder *d)
+{
+	const char *copy = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->names.n; i++) {
+		if (d->taken[i] || !is_copy(d->names.names[i]))
+			continue;
+		d->taken[i] = true;
+		copy = copy ? copy : d->names.names[i];
+		n++;
+	}
+	if (!n)
+		return TSR_OK;
+	return tsr_build_note(
+		d->c, d->err,
+		"%.200s: weights are those of DeepSpeed's directory; %.100s (%zu files "
+		"in all) is taken for a copy of them and left out",
+		d->path, copy, n);
+}
+
 enum tsr_status tsr_deepspeed_read(struct tsr_folder *d)
 {
 	const bool has_latest = tsr_folder_has(d, "latest");
@@ -133,5 +162,6 @@ enum tsr_status tsr_deepspeed_read(struct tsr_folder *d)
 		status = skip_others(d, tag);
 	free(tag);
 	TSR_TRY(status);
+	TSR_TRY(skip_copies(d));
 	return tsr_folder_states(d);
 }

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "container/foreign.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 #include "text/text.h"
@@ -34,33 +35,70 @@ enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
 
 /* --- What is in no layout ----------------------------------------------------------------------- */
 
-/* What a directory of another kind has, for the message. */
-static void list_names(const struct tsr_folder *d, struct tsr_text *out)
-{
-	for (size_t i = 0; i < d->names.n && out->nbytes < 200; i++) {
-		char *path = tsr_path_join(d->path, d->names.names[i]);
+/* Names for a message, of which there may be many. */
+struct listing {
+	struct tsr_text names;
+	size_t n;
+};
 
-		tsr_text_printf(out, "%s%.60s%s", i ? ", " : "", d->names.names[i],
-				path && tsr_dir_is(path) ? "/" : "");
-		free(path);
+static void list_name(struct listing *l, const char *name, bool is_folder)
+{
+	if (l->names.nbytes < 200)
+		tsr_text_printf(&l->names, "%s%.60s%s", l->n ? ", " : "", name,
+				is_folder ? "/" : "");
+	else if (l->names.nbytes < 300)
+		tsr_text_puts(&l->names, ", ...");
+	l->n++;
+}
+
+static bool is_layout(const struct tsr_folder *d)
+{
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++) {
+		if (layouts[i].detect(d))
+			return true;
 	}
-	if (!d->names.n)
-		tsr_text_puts(out, "nothing");
+	return false;
+}
+
+/* What there is, and what of it is a checkpoint of its own. */
+static void list_names(const struct tsr_folder *d, struct listing *all, struct listing *checkpoints)
+{
+	for (size_t i = 0; i < d->names.n; i++) {
+		const char *name = d->names.names[i];
+		char *path = tsr_path_join(d->path, name);
+		const bool is_folder = path && tsr_dir_is(path) && !tsr_dir_is_link(path);
+		struct tsr_folder child;
+
+		free(path);
+		list_name(all, name, is_folder);
+		if (!is_folder)
+			continue;
+		if (tsr_folder_enter(d, name, &child) == TSR_OK && is_layout(&child))
+			list_name(checkpoints, name, true);
+		tsr_folder_leave(&child);
+	}
 }
 
 static enum tsr_status refuse(const struct tsr_folder *d)
 {
-	struct tsr_text names = { 0 };
-	enum tsr_status status;
+	struct listing all = { .n = 0 }, checkpoints = { .n = 0 };
 
-	list_names(d, &names);
-	status = tsr_fail(d->err, TSR_E_UNSUPPORTED,
-			  "%s: found a directory in no layout that tersor knows (%.300s), expected "
-			  "a .metadata file, one *.index.json, one *.safetensors or a directory of "
-			  "DeepSpeed or Megatron; name the files that are meant",
-			  d->path, names.bytes ? names.bytes : "?");
-	tsr_text_free(&names);
-	return status;
+	TSR_TRY(tsr_foreign_refuse_directory(d->path, d->err));
+	list_names(d, &all, &checkpoints);
+	if (checkpoints.n)
+		tsr_fail(d->err, TSR_E_UNSUPPORTED,
+			 "%s: found checkpoints in directories of it (%.400s); name the one that "
+			 "is meant",
+			 d->path, checkpoints.names.bytes ? checkpoints.names.bytes : "?");
+	else
+		tsr_fail(d->err, TSR_E_UNSUPPORTED,
+			 "%s: found a directory in no layout that tersor knows (%.400s), expected "
+			 "a .metadata file, one *.index.json, one *.safetensors or a directory of "
+			 "DeepSpeed or Megatron; name the files that are meant",
+			 d->path, all.names.bytes ? all.names.bytes : "nothing in it");
+	tsr_text_free(&all.names);
+	tsr_text_free(&checkpoints.names);
+	return TSR_E_UNSUPPORTED;
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */

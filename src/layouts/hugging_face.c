@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "container/hf_parts.h"
 #include "container/sharded.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
@@ -12,7 +13,8 @@
 /* --- Which file has the weights ----------------------------------------------------------------- */
 
 /* Weights of torch.save: other files of this kind are states. */
-static const char *const torch_weights[] = { "pytorch_model.bin", "adapter_model.bin" };
+static const char *const torch_weights[] = { "pytorch_model.bin", "pytorch_model_fsdp.bin",
+					     "adapter_model.bin" };
 
 /* How many names end in @suffix; *first_ret and *second_ret: the first two. */
 static size_t count(const struct tsr_folder *d, const char *suffix, const char **first_ret,
@@ -39,6 +41,16 @@ static enum tsr_status ambiguous(const struct tsr_folder *d, const char *first, 
 			d->path, first, second, what);
 }
 
+/* Whether a file is one of those that DCP's writer made of one model on several ranks. */
+static bool is_part(const struct tsr_folder *d, const char *name)
+{
+	char *path = tsr_path_join(d->path, name);
+	const bool part = path && tsr_hf_parts_named(path);
+
+	free(path);
+	return part;
+}
+
 /* The name of the file that stands for all weights; NULL: none. */
 static enum tsr_status find_weights(const struct tsr_folder *d, const char **ret)
 {
@@ -50,6 +62,8 @@ static enum tsr_status find_weights(const struct tsr_folder *d, const char **ret
 		return ambiguous(d, first, second, "index");
 	if (!n)
 		n = count(d, ".safetensors", &first, &second);
+	if (n > 1 && is_part(d, first))
+		return tsr_hf_parts_refuse(d->path, d->err);
 	if (n > 1)
 		return ambiguous(d, first, second, "file");
 	for (size_t i = 0; !n && i < sizeof(torch_weights) / sizeof(*torch_weights); i++) {

@@ -14,7 +14,7 @@
 #include "container/packed_read.h"
 #include "container/tree.h"
 #include "layouts/folder.h"
-#include "names/import_states.h"
+#include "names/import/import_states.h"
 #include "names/places.h"
 #include "names/state_dict.h"
 #include "torch/torch.h"
@@ -108,7 +108,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	TSR_TRY(tsr_packed_share(c, err));
 	TSR_TRY(tsr_tree_restore(c, err));
 	TSR_TRY(tsr_places_mark(c, err));
-	TSR_TRY(tsr_tree_complete(c, npaths > 1, err));
+	TSR_TRY(tsr_tree_complete(c, npaths > 1 || c->from_folder, err));
 	return tsr_torch_name_carried(c, err);
 }
 

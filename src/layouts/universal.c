@@ -82,6 +82,44 @@ static enum tsr_status read_param(const struct tsr_zero *z, struct tsr_zero_para
 
 /* --- All parameters ----------------------------------------------------------------------------- */
 
+/* Whether a directory has only the FP32 form of a tensor that the model file has itself. */
+static bool is_copy(const struct tsr_zero *z, const struct tsr_folder *zero, const char *name)
+{
+	const struct tsr_value *module = tsr_value_at(z->model[0], "module");
+	const struct tsr_value *v = tsr_value_at(module, name);
+	struct tsr_folder d;
+	bool is = false;
+
+	if (!v || v->type != TSR_VALUE_TENSOR || z->divided)
+		return false;
+	if (tsr_folder_enter(zero, name, &d) == TSR_OK)
+		is = d.names.n == 1 && tsr_folder_has(&d, "fp32.pt");
+	tsr_folder_leave(&d);
+	return is;
+}
+
+/* ds_to_universal adds buffers and frozen parameters, widened; the model file has them as they were. */
+static enum tsr_status skip_copies(const struct tsr_zero *z, struct tsr_folder *zero)
+{
+	const char *copy = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < zero->names.n; i++) {
+		if (zero->taken[i] || !is_copy(z, zero, zero->names.names[i]))
+			continue;
+		zero->taken[i] = true;
+		copy = zero->names.names[i];
+		n++;
+	}
+	if (!n)
+		return TSR_OK;
+	return tsr_build_note(
+		z->d->c, z->d->err,
+		"%.200s: %.100s and its like (%zu in all) are FP32 copies of what the "
+		"model file has, and left out",
+		zero->path, copy, n);
+}
+
 static enum tsr_status read_params(struct tsr_zero *z, struct tsr_folder *zero)
 {
 	for (size_t i = 0; i < z->nparams; i++) {
@@ -97,6 +135,7 @@ static enum tsr_status read_params(struct tsr_zero *z, struct tsr_folder *zero)
 	}
 	if (tsr_folder_has(zero, "optimizer_state.pt"))
 		TSR_TRY(tsr_folder_torch(zero, "optimizer_state.pt", &z->common));
+	TSR_TRY(skip_copies(z, zero));
 	return tsr_folder_account(zero);
 }
 

@@ -390,6 +390,22 @@ enum tsr_status tsr_zero_put_state(const struct tsr_zero *z, const struct tsr_ze
 		       : tsr_build_nomem(z->d->c, z->d->err);
 }
 
+/* Files of two saves in one directory differ in the number of steps. */
+static enum tsr_status check_steps(const struct tsr_zero *z)
+{
+	uint64_t first = 0, n = 0;
+
+	tsr_value_get_u64(tsr_value_at(z->model[0], "global_steps"), &first);
+	for (size_t i = 1; i < z->nmodels; i++) {
+		if (tsr_value_get_u64(tsr_value_at(z->model[i], "global_steps"), &n) && n != first)
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: model states of rank %zu: found global_steps %" PRIu64
+					", expected %" PRIu64 " as on rank 0 (is it one save?)",
+					z->d->path, i, n, first);
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status read_params(struct tsr_zero *z)
 {
 	if (z->nranks)
@@ -401,6 +417,7 @@ static enum tsr_status read_params(struct tsr_zero *z)
 				z->d->path, z->nmodels, z->nranks);
 	for (size_t i = 0; i < z->nranks; i++)
 		TSR_TRY(check_partitions(z, i));
+	TSR_TRY(check_steps(z));
 	TSR_TRY(read_shapes(z));
 	for (size_t i = 0; i < z->nparams; i++) {
 		z->params[i].state = tsr_value_new(z->d->c->arena, TSR_VALUE_DICT);

@@ -195,6 +195,43 @@ static enum tsr_status join_field(const struct tsr_zero *z, size_t group, struct
 	return TSR_OK;
 }
 
+/* The longest number of a group, in bytes. */
+#define NUMBER_MAX 16u
+
+/* What is no value per element is the same on all ranks. */
+static enum tsr_status check_same_number(const struct tsr_zero *z, size_t group, const char *field,
+					 const struct tsr_value *first)
+{
+	const struct tsr_checkpoint *c = z->d->c;
+	const struct tsr_array *a = &c->arrays[first->tensor.array];
+	unsigned char expected[NUMBER_MAX], found[NUMBER_MAX];
+
+	if (a->nbytes > NUMBER_MAX)
+		return tsr_fail(
+			z->d->err, TSR_E_UNSUPPORTED,
+			"%s: optimizer states: group %zu: %.100s: found a tensor of %" PRIu64
+			" elements, expected one number or a value per element",
+			z->d->path, group, field, a->numel);
+	TSR_TRY(tsr_array_read(c, a, 0, (size_t)a->nbytes, expected, z->d->err));
+	for (size_t i = 1; i < z->nranks; i++) {
+		const struct tsr_value *v = tsr_value_at(z->state[i * z->ngroups + group], field);
+		const struct tsr_array *b = v && v->type == TSR_VALUE_TENSOR
+						    ? &c->arrays[v->tensor.array]
+						    : NULL;
+
+		if (b && b->dtype == a->dtype && b->nbytes == a->nbytes) {
+			TSR_TRY(tsr_array_read(c, b, 0, (size_t)b->nbytes, found, z->d->err));
+			if (memcmp(found, expected, (size_t)a->nbytes) == 0)
+				continue;
+		}
+		return tsr_fail(z->d->err, TSR_E_FORMAT,
+				"%s: optimizer states of rank %zu: group %zu: %.100s: expected the "
+				"number that rank 0 has (is it one save?)",
+				z->d->path, i, group, field);
+	}
+	return TSR_OK;
+}
+
 /* A number of the group, such as `step`: each parameter gets one of its own, as rank 0 has it. */
 static enum tsr_status copy_field(const struct tsr_zero *z, const char *field,
 				  struct tsr_value *found, const struct span *span)
@@ -237,6 +274,8 @@ static enum tsr_status join_states(const struct tsr_zero *z, size_t group, struc
 					"whose key is not text",
 					z->d->path, group);
 		pieces->field = key->text.bytes;
+		if (whole && v->type == TSR_VALUE_TENSOR)
+			TSR_TRY(check_same_number(z, group, pieces->field, v));
 		TSR_TRY(whole ? copy_field(z, pieces->field, v, span)
 			      : join_field(z, group, pieces, span));
 	}

@@ -75,10 +75,30 @@ static enum tsr_status note_glob(struct tsr_checkpoint *c, const char *regex, si
 enum tsr_status tsr_name_rule_note(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
 				   struct tsr_err *err)
 {
-	if (nmatches)
-		return looks_like_glob(regex) ? note_glob(c, regex, nmatches, err) : TSR_OK;
-	if (!c->unmatched)
-		c->unmatched = regex;
-	return tsr_build_note(c, err, "regular expression '%.200s' matches no tensor of %.200s",
-			      regex, c->path);
+	return nmatches && looks_like_glob(regex) ? note_glob(c, regex, nmatches, err) : TSR_OK;
+}
+
+enum tsr_status tsr_name_rules_strict(const struct tsr_name_rule *rules, unsigned nrules,
+				      const bool *matched, const char *path, struct tsr_err *err)
+{
+	for (unsigned i = 0; i < nrules; i++) {
+		if (!matched[i])
+			return tsr_fail_hint(err, TSR_E_USAGE, TSR_HINT_STRICT,
+					     "regular expression '%.200s': matches no tensor of %s",
+					     rules[i].regex, path);
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_name_rules_note(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				    unsigned nrules, struct tsr_err *err)
+{
+	for (unsigned i = 0; c->rules_matched && i < nrules; i++) {
+		if (!c->rules_matched[i])
+			TSR_TRY(tsr_build_note(c, err,
+					       "regular expression '%.200s' matches no tensor of "
+					       "%.200s",
+					       rules[i].regex, c->path));
+	}
+	return TSR_OK;
 }

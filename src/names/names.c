@@ -16,6 +16,7 @@
 #include "names/aliases.h"
 #include "names/name_rules.h"
 #include "names/roles.h"
+#include "names/wrappers.h"
 
 /* Components that wrappers put into the names of parameters. */
 static const char *const wrappers[] = {
@@ -27,6 +28,7 @@ static const char *const wrappers[] = {
 
 struct candidate {
 	struct tsr_tensor *t;
+	size_t wrapper; /* bytes in front of its name, before the optimizer's or the model's key */
 	char *base; /* of a state: the name of its weight, as its own name has it; else NULL */
 	char *canonical; /* base or name without wrappers and leading keys of the model */
 	enum tsr_role role;
@@ -49,6 +51,7 @@ struct assigning {
 	 */
 	struct tsr_named *weights;
 	size_t nweights;
+	struct tsr_wrappers wrappers;
 	struct tsr_err *err;
 };
 
@@ -144,10 +147,24 @@ char *tsr_names_canonical(const char *name)
 	return out;
 }
 
-/* Split a name into base and role.  base stays NULL if the name is not a state's. */
-static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
+/* The canonical name of a base or a name; one wrapper is nothing to tell names apart by, several are. */
+static char *canonical_of(const struct assigning *a, const struct candidate *k, const char *name)
 {
-	const char *name = strip_roots(k->t->name, &k->optimizer);
+	char *inner = tsr_names_canonical(name), *whole;
+
+	if (!inner || !k->wrapper || a->wrappers.n < 2)
+		return inner;
+	if (asprintf(&whole, "%.*s%s", (int)k->wrapper, k->t->name, inner) < 0)
+		whole = NULL;
+	free(inner);
+	return whole;
+}
+
+/* Split a name into base and role.  base stays NULL if the name is not a state's. */
+static enum tsr_status parse_name(const struct assigning *a, struct candidate *k)
+{
+	const char *inner = k->t->name + k->wrapper;
+	const char *name = strip_roots(inner, &k->optimizer);
 	const char *last = name + strlen(name), *dot = strchr(name, '.');
 	const bool rooted = k->optimizer;
 	const struct tsr_alias *alias = NULL;
@@ -174,14 +191,15 @@ static enum tsr_status parse_name(struct candidate *k, struct tsr_err *err)
 	if (rooted && !k->t->field)
 		k->t->field = alias ? alias->component : last;
 	if (alias && !k->base)
-		return tsr_fail_nomem(err, k->t->name);
-	k->canonical = tsr_names_canonical(k->base ? k->base : k->t->name);
-	return k->canonical ? TSR_OK : tsr_fail_nomem(err, k->t->name);
+		return tsr_fail_nomem(a->err, k->t->name);
+	k->canonical = canonical_of(a, k, k->base ? k->base : inner);
+	return k->canonical ? TSR_OK : tsr_fail_nomem(a->err, k->t->name);
 }
 
 /* --- Rules of the user ---------------------------------------------------------------------- */
 
-static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rule *rule)
+static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rule *rule,
+				  bool *matched_ret)
 {
 	regex_t regex;
 	const int failed = regcomp(&regex, rule->regex, REG_EXTENDED | REG_NOSUB);
@@ -206,6 +224,7 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 		k->t->ruled = true;
 	}
 	regfree(&regex);
+	*matched_ret = nmatches != 0;
 	return tsr_name_rule_note(a->c, rule->regex, nmatches, a->err);
 }
 
@@ -259,7 +278,8 @@ static struct candidate *weight_of(const struct assigning *a, const struct tsr_n
 static enum tsr_status find_weight(struct assigning *a, const struct candidate *k,
 				   struct candidate **ret)
 {
-	const struct tsr_tensor *exact = tsr_checkpoint_find(a->c, k->base);
+	/* A base from inside a wrapper is not the name of anything outside. */
+	const struct tsr_tensor *exact = k->wrapper ? NULL : tsr_checkpoint_find(a->c, k->base);
 	struct candidate *found = exact ? &a->all[exact - a->c->tensors] : NULL;
 	const struct tsr_named *at, *end = a->weights + a->nweights;
 
@@ -427,15 +447,20 @@ static void settle_field(struct candidate *k)
 static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
 			      unsigned nrules, const bool *params)
 {
+	TSR_TRY(tsr_wrappers_find(a->c, &a->wrappers, a->err));
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
 
 		k->t = &a->c->tensors[i];
-		TSR_TRY(parse_name(k, a->err));
+		k->wrapper = tsr_wrappers_len(&a->wrappers, k->t->name);
+		TSR_TRY(parse_name(a, k));
 		k->param = params && params[i] && k->role == TSR_ROLE_NONE;
 	}
+	a->c->rules_matched = nrules ? tsr_arena_alloc(a->c->arena, nrules) : NULL;
+	if (nrules && !a->c->rules_matched)
+		return tsr_build_nomem(a->c, a->err);
 	for (unsigned i = 0; i < nrules; i++)
-		TSR_TRY(apply_rule(a, &rules[i]));
+		TSR_TRY(apply_rule(a, &rules[i], &a->c->rules_matched[i]));
 	if (a->c->packed)
 		settle_packed(a);
 	TSR_TRY(list_weights(a));
@@ -500,6 +525,7 @@ static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule 
 	}
 	free(a.all);
 	free(a.weights);
+	free(a.wrappers.list);
 	return status;
 }
 

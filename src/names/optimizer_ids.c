@@ -12,7 +12,9 @@
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
+#include "names/aliases.h"
 #include "names/optimizer_ids.h"
+#include "names/param_order.h"
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
@@ -232,7 +234,7 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 
 /* An optimizer that is being joined to the parameters of a model. */
 struct joining {
-	const struct tsr_checkpoint *c;
+	struct tsr_checkpoint *c;
 	struct tsr_optim *o;
 	const struct tsr_param *params; /* of the model */
 	size_t nparams;
@@ -346,6 +348,66 @@ static enum tsr_status join_by_shape(const struct joining *j)
 	return status;
 }
 
+static void forget_names(struct tsr_optim *o)
+{
+	for (size_t i = 0; i < o->nids; i++)
+		o->ids[i].name = NULL;
+}
+
+/* By shape among the parameters that are no buffers by their names. */
+static enum tsr_status join_without_buffers(const struct joining *j)
+{
+	struct tsr_param *trained = calloc(j->nparams + 1, sizeof(*trained));
+	struct joining fewer = *j;
+	enum tsr_status status;
+
+	if (!trained)
+		return tsr_fail_nomem(j->err, j->c->path);
+	fewer.params = trained;
+	fewer.nparams = 0;
+	for (size_t i = 0; i < j->nparams; i++) {
+		const char *dot = strrchr(j->params[i].name, '.');
+
+		if (!tsr_alias_is_buffer(dot ? dot + 1 : j->params[i].name))
+			trained[fewer.nparams++] = j->params[i];
+	}
+	status = join_by_shape(&fewer);
+	free(trained);
+	return status;
+}
+
+/* By shape, or where shapes alone are ambiguous, by rules. */
+static enum tsr_status join_by_rules(const struct joining *j, size_t unnamed)
+{
+	struct tsr_err ambiguity = { 0 };
+	struct joining shapes = *j;
+	enum tsr_status status;
+	bool proved = false;
+
+	shapes.err = &ambiguity;
+	status = join_by_shape(&shapes);
+	/* The optimizer's own names are not to be overruled. */
+	if (status == TSR_E_UNSUPPORTED && unnamed == j->o->nids) {
+		forget_names(j->o);
+		status = join_without_buffers(&shapes);
+		if (status == TSR_OK)
+			return tsr_build_note(
+				j->c, j->err,
+				"%s: %.200s: its numbers fit the names of parameters "
+				"in one way only: by shape and order, without buffers",
+				j->c->path, j->o->path);
+	}
+	if (status == TSR_E_UNSUPPORTED && unnamed == j->o->nids) {
+		forget_names(j->o);
+		TSR_TRY(tsr_order_prove(j->c, j->o, j->params, j->nparams, j->ordered, &proved,
+					j->err));
+	}
+	if (status == TSR_OK || proved)
+		return TSR_OK;
+	*j->err = ambiguity;
+	return status;
+}
+
 /* --- Names from the caller --------------------------------------------------------------------- */
 
 /* A parameter's name must be one of the model's, with the shape of the state. */
@@ -418,5 +480,5 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 		return check_names(&j, given != NULL);
 	if (ordered && join_by_position(&j))
 		return TSR_OK;
-	return join_by_shape(&j);
+	return join_by_rules(&j, unnamed);
 }

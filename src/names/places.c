@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "names/optimizer_ids.h"
-#include "names/state_dict.h"
+#include "names/model_tree.h"
 #include "text/text.h"
 
 /* Marks values that were visited. */
@@ -18,6 +18,7 @@ struct placing {
 	struct tsr_checkpoint *c;
 	size_t *tensor; /* per array: the tensor whose first plane it is, or SIZE_MAX */
 	bool *placed; /* per tensor */
+	size_t nmodel; /* tensors of models so far */
 	struct tsr_text field; /* the keys below a parameter */
 	struct tsr_err *err;
 };
@@ -33,7 +34,8 @@ static enum tsr_status place_tensor(struct placing *p, size_t array, enum place 
 		return TSR_OK;
 	t = &p->c->tensors[i];
 	p->placed[i] = true;
-	t->model = place == PLACE_MODEL;
+	if (place == PLACE_MODEL)
+		t->model = ++p->nmodel;
 	if (place != PLACE_STATE || !p->field.nbytes)
 		return TSR_OK;
 	t->field = tsr_arena_copy(p->c->arena, p->field.bytes, p->field.nbytes);

@@ -13,7 +13,8 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/text.h"
 #include "base/utf8.h"
-#include "names/flashoptim_import.h"
+#include "names/import/flashoptim_import.h"
+#include "names/model_tree.h"
 #include "names/optimizer_ids.h"
 #include "names/roles.h"
 
@@ -29,6 +30,8 @@ struct naming {
 	bool unordered; /* some of them came with names, in an order that is not the model's */
 	size_t noptims, optims_room;
 	struct tsr_optim *optims;
+	size_t nshared; /* names that stand for a parameter of several optimizers, sorted */
+	struct tsr_named *shared;
 	struct tsr_text at; /* the keys that lead to the value being walked */
 	unsigned bad_keys; /* how many of them cannot be part of a name */
 	struct tsr_err *err;
@@ -74,23 +77,6 @@ static const char *copy_path(struct naming *n, size_t from)
 }
 
 /* --- The walk --------------------------------------------------------------------------------- */
-
-static bool holds_tensor(const struct tsr_value *v)
-{
-	const struct tsr_value *mapping = tsr_value_mapping(v);
-
-	if (!v)
-		return false;
-	if (v->type == TSR_VALUE_TENSOR)
-		return true;
-	if (!mapping && (v->type == TSR_VALUE_LIST || v->type == TSR_VALUE_TUPLE))
-		mapping = v;
-	for (size_t i = 0; mapping && i < mapping->list.n; i++) {
-		if (holds_tensor(mapping->list.items[i]))
-			return true;
-	}
-	return false;
-}
 
 /* A tensor gets the first name by which it is found. */
 static enum tsr_status name_tensor(struct naming *n, size_t array, size_t dropped, bool param)
@@ -178,8 +164,12 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 	const struct tsr_value *mapping = tsr_value_mapping(v);
 	const size_t nbytes = n->at.nbytes;
 
-	if (v->type == TSR_VALUE_TENSOR)
-		return name_tensor(n, v->tensor.array, dropped, param);
+	if (v->type == TSR_VALUE_TENSOR) {
+		TSR_TRY(name_tensor(n, v->tensor.array, dropped, param));
+		return v->tensor.attributes
+			       ? walk_mapping(n, v->tensor.attributes, NULL, dropped, false)
+			       : TSR_OK;
+	}
 	if (v->mark == MARK_NAMED)
 		return TSR_OK;
 	v->mark = MARK_NAMED;
@@ -201,72 +191,75 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 	return TSR_OK;
 }
 
-/* --- Models ----------------------------------------------------------------------------------- */
-
-static bool is_flat(const struct tsr_value *v)
-{
-	const struct tsr_value *mapping = tsr_value_mapping(v);
-
-	if (!mapping || mapping->list.n == 0)
-		return false;
-	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		if (mapping->list.items[i]->type != TSR_VALUE_STRING ||
-		    mapping->list.items[i + 1]->type != TSR_VALUE_TENSOR)
-			return false;
-	}
-	return true;
-}
-
-struct tsr_value *tsr_state_dict_model(struct tsr_value *root)
-{
-	static const char *const keys[] = { "model", "state_dict", "model_state_dict", "module" };
-	const struct tsr_value *mapping = tsr_value_mapping(root);
-	struct tsr_value *found = NULL;
-
-	if (!mapping || tsr_optim_is(root))
-		return NULL;
-	if (is_flat(root))
-		return root;
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		struct tsr_value *v = tsr_value_at(root, keys[i]);
-
-		if (tsr_value_mapping(v) && holds_tensor(v))
-			return v;
-	}
-	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		if (!is_flat(mapping->list.items[i + 1]))
-			continue;
-		if (found)
-			return NULL;
-		found = mapping->list.items[i + 1];
-	}
-	return found;
-}
+/* --- The tree --------------------------------------------------------------------------------- */
 
 /* The model first, so that its names win; then everything else. */
 static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 {
-	struct tsr_value *model = tsr_state_dict_model(root);
-	const struct tsr_value *mapping = tsr_value_mapping(root);
+	struct tsr_value *inner = root, *model;
+	const struct tsr_value *key, *mapping;
 
 	cut_path(n, 0);
-	if (model == root)
+	while ((key = tsr_model_wrapper(inner))) {
+		TSR_TRY(push_key(n, key));
+		inner = tsr_model_wrapped(inner);
+	}
+	model = tsr_state_dict_model(inner);
+	if (model == inner)
 		return walk(n, root, 0, true);
+	mapping = tsr_value_mapping(inner);
 	for (size_t i = 0; model && i + 1 < mapping->list.n; i += 2) {
 		if (mapping->list.items[i + 1] != model)
 			continue;
 		TSR_TRY(push_key(n, mapping->list.items[i]));
 		TSR_TRY(walk(n, model, n->at.nbytes, true));
-		cut_path(n, 0);
 		break;
 	}
+	cut_path(n, 0);
 	return walk(n, root, 0, false);
 }
 
 /* --- Optimizers ------------------------------------------------------------------------------- */
 
+/* List the names of parameters of which more than one optimizer has a state. */
+static enum tsr_status list_shared(struct naming *n)
+{
+	size_t nnames = 0, nshared = 0;
+
+	for (size_t i = 0; i < n->noptims; i++)
+		nnames += n->optims[i].nids;
+	n->shared = calloc(nnames + 1, sizeof(*n->shared));
+	if (!n->shared)
+		return tsr_fail_nomem(n->err, n->c->path);
+	nnames = 0;
+	for (size_t i = 0; i < n->noptims; i++) {
+		for (size_t k = 0; k < n->optims[i].nids; k++) {
+			const struct tsr_optim_id *id = &n->optims[i].ids[k];
+
+			if (id->name && id->state)
+				n->shared[nnames++] = (struct tsr_named){ id->name, i };
+		}
+	}
+	tsr_named_sort(n->shared, nnames);
+	for (size_t i = 1; i < nnames; i++) {
+		const struct tsr_named *a = &n->shared[i - 1], *b = &n->shared[i];
+
+		if (a->index != b->index && strcmp(a->name, b->name) == 0)
+			n->shared[nshared++] = *a;
+	}
+	n->nshared = nshared;
+	return TSR_OK;
+}
+
+static bool is_shared(const struct naming *n, const char *name)
+{
+	return n->nshared && tsr_named_find(n->shared, n->nshared, name);
+}
+
 static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 {
+	size_t dropped;
+
 	for (size_t i = 0; i < o->nids; i++) {
 		const struct tsr_optim_id *id = &o->ids[i];
 
@@ -277,13 +270,13 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 			return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 					"%s: %.200s: a parameter's name is not text", n->c->path,
 					o->path);
-		if (id->name) {
-			tsr_text_puts(&n->at, id->name);
-		} else {
-			tsr_text_printf(&n->at, "%sstate", o->prefix);
+		tsr_text_printf(&n->at, "%sstate", o->prefix);
+		dropped = id->name && !is_shared(n, id->name) ? n->at.nbytes : 0;
+		if (id->name)
+			tsr_text_printf(&n->at, ".%s", id->name);
+		else
 			TSR_TRY(push_key(n, id->id));
-		}
-		TSR_TRY(walk(n, id->state, 0, false));
+		TSR_TRY(walk(n, id->state, dropped, false));
 		if (!n->options->as_stored)
 			TSR_TRY(tsr_import_flashoptim_type(n->c, o, id, n->err));
 	}
@@ -330,6 +323,41 @@ static void list_named(struct naming *n)
 	}
 }
 
+/* Keep the parameters that the caller's order has, in that order. */
+static enum tsr_status put_in_order(struct naming *n)
+{
+	const struct tsr_open_options *o = n->options;
+	struct tsr_named *by_name = calloc(n->nparams + 1, sizeof(*by_name));
+	struct tsr_param *ordered = calloc(n->nparams + 1, sizeof(*ordered));
+	enum tsr_status status = TSR_OK;
+	size_t kept = 0;
+
+	if (!by_name || !ordered)
+		status = tsr_fail_nomem(n->err, n->c->path);
+	for (size_t i = 0; i < n->nparams && status == TSR_OK; i++)
+		by_name[i] = (struct tsr_named){ n->params[i].name, i };
+	if (status == TSR_OK)
+		tsr_named_sort(by_name, n->nparams);
+	for (size_t i = 0; i < o->norder && status == TSR_OK; i++) {
+		const struct tsr_named *found = tsr_named_find(by_name, n->nparams, o->order[i]);
+
+		if (found && kept < n->nparams)
+			ordered[kept++] = n->params[found->index];
+	}
+	if (status == TSR_OK && n->nparams && !kept)
+		status = tsr_fail(n->err, TSR_E_USAGE,
+				  "%s: none of the %zu names in the order that was given is a "
+				  "parameter of the model",
+				  n->c->path, o->norder);
+	if (status == TSR_OK) {
+		memcpy(n->params, ordered, kept * sizeof(*ordered));
+		n->nparams = kept;
+	}
+	free(by_name);
+	free(ordered);
+	return status;
+}
+
 /* A directory is read in any case: states whose parameters cannot be told keep their numbers. */
 static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool ordered)
 {
@@ -368,10 +396,17 @@ static enum tsr_status name_all(struct naming *n)
 	ordered = n->nparams > 0 && !n->unordered;
 	if (!n->nparams)
 		list_named(n);
+	if (n->options->order && n->noptims) {
+		TSR_TRY(put_in_order(n));
+		ordered = true;
+	}
 	for (size_t i = 0; i < n->noptims; i++) {
 		TSR_TRY(join_optim(n, &n->optims[i], ordered));
-		TSR_TRY(name_states(n, &n->optims[i]));
 	}
+	if (n->noptims > 1)
+		TSR_TRY(list_shared(n));
+	for (size_t i = 0; i < n->noptims; i++)
+		TSR_TRY(name_states(n, &n->optims[i]));
 	return settle_names(n);
 }
 
@@ -391,6 +426,7 @@ enum tsr_status tsr_state_dict_name(struct tsr_checkpoint *c,
 	free(n.path);
 	free(n.params);
 	free(n.optims);
+	free(n.shared);
 	tsr_text_free(&n.at);
 	return status;
 }

@@ -9,7 +9,4 @@
 enum tsr_status tsr_state_dict_name(struct tsr_checkpoint *c,
 				    const struct tsr_open_options *options, struct tsr_err *err);
 
-/* The value of the root that is the model's state_dict(), whose key names do not show; or NULL. */
-struct tsr_value *tsr_state_dict_model(struct tsr_value *root);
-
 #endif

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "names/model_names.h"
-#include "names/state_dict.h"
+#include "names/model_tree.h"
 #include "text/text.h"
 
 struct taking {

@@ -17,6 +17,7 @@
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
+#include "names/name_rules.h"
 #include "names/model_names.h"
 #include "pack/bounds.h"
 #include "pack/masters.h"
@@ -426,6 +427,21 @@ static enum tsr_status find_model(struct packing *p)
 	return tsr_names_model(p->c, p->options->rules, p->options->nrules, p->model, p->err);
 }
 
+/* A rule that matches nothing is a typo; who packs several files tells from all of them. */
+static enum tsr_status check_rules(struct packing *p)
+{
+	const struct tsr_pack_options *o = p->options;
+	const bool *matched = p->c->rules_matched;
+
+	for (unsigned i = 0; matched && o->rules_matched && i < o->nrules; i++)
+		o->rules_matched[i] = o->rules_matched[i] || matched[i];
+	if (!matched || o->rules_matched)
+		return TSR_OK;
+	if (o->strict)
+		return tsr_name_rules_strict(o->rules, o->nrules, matched, p->c->path, p->err);
+	return tsr_name_rules_note(p->c, o->rules, o->nrules, p->err);
+}
+
 /* Remember how tensors are stored before codings are chosen. */
 static enum tsr_status prepare(struct packing *p)
 {
@@ -434,10 +450,7 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(check_source(p));
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
-	if (p->options->strict && c->unmatched)
-		return tsr_fail_hint(p->err, TSR_E_USAGE, TSR_HINT_STRICT,
-				     "regular expression '%.200s': matches no tensor of %s",
-				     c->unmatched, c->path);
+	TSR_TRY(check_rules(p));
 	if (p->options->weights_out)
 		TSR_TRY(find_model(p));
 	TSR_TRY(tsr_tree_attach(c, p->err));

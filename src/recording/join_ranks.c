@@ -10,11 +10,9 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "ckpt/build.h"
+#include "container/hf_parts.h"
 
-/* The entry of a file with the offsets of its tensors, as torch.distributed.checkpoint writes it. */
-#define OFFSETS_KEY "DCP_SHARDING_INFO"
-
-/* The most JSON values in it. */
+/* The most JSON values in the entry with the offsets of tensors. */
 #define OFFSETS_VALUES_MAX 2000000u
 
 /* What the file of one rank has of a tensor. */
@@ -39,11 +37,11 @@ static const char *offsets_of(const struct tsr_checkpoint *part)
 	const struct tsr_value *v;
 
 	for (size_t i = 0; i < part->nmeta; i++) {
-		if (strcmp(part->meta[i].key, OFFSETS_KEY) == 0)
+		if (strcmp(part->meta[i].key, TSR_OFFSETS_KEY) == 0)
 			return part->meta[i].value;
 	}
 	for (size_t i = 0; i < part->ntrees; i++) {
-		v = tsr_value_at(tsr_value_mapping(part->trees[i]), OFFSETS_KEY);
+		v = tsr_value_at(tsr_value_mapping(part->trees[i]), TSR_OFFSETS_KEY);
 		if (v && v->type == TSR_VALUE_STRING)
 			return v->text.bytes;
 	}
@@ -71,7 +69,7 @@ static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, s
 		       !__builtin_add_overflow(start[n], p->array->shape[n], &end);
 	if (!good || n != p->array->rank)
 		return tsr_fail(j->err, TSR_E_FORMAT,
-				"%s: " OFFSETS_KEY
+				"%s: " TSR_OFFSETS_KEY
 				": tensor %.200s: expected saved_offsets, a list of %u integers",
 				p->part->path, p->array->name, p->array->rank);
 	p->start = start;
@@ -83,7 +81,7 @@ static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoi
 {
 	const char *text = offsets_of(part);
 	const struct tsr_json_rules rules = { .file = part->path,
-					      .part = OFFSETS_KEY,
+					      .part = TSR_OFFSETS_KEY,
 					      .max_depth = 8,
 					      .max_values = OFFSETS_VALUES_MAX };
 	struct tsr_json *root = NULL;
@@ -95,7 +93,8 @@ static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoi
 	if (tsr_json_type(root) != TSR_JSON_OBJECT) {
 		tsr_json_free(root);
 		return tsr_fail(j->err, TSR_E_FORMAT,
-				"%s: " OFFSETS_KEY ": expected an object with a member per tensor",
+				"%s: " TSR_OFFSETS_KEY
+				": expected an object with a member per tensor",
 				part->path);
 	}
 	for (const struct tsr_json *v = tsr_json_first(root); v && status == TSR_OK;
@@ -331,10 +330,11 @@ static enum tsr_status check_slices(const struct joining *j, const struct slice 
 	}
 	for (size_t i = 0; i < n && n > 1; i++) {
 		if (!slices[i].start)
-			return tsr_fail(j->err, TSR_E_FORMAT,
-					"%s: tensor %.200s: is in %zu files, expected " OFFSETS_KEY
-					" to say where each slice begins",
-					slices[i].part->path, slices[i].array->name, n);
+			return tsr_fail(
+				j->err, TSR_E_FORMAT,
+				"%s: tensor %.200s: is in %zu files, expected " TSR_OFFSETS_KEY
+				" to say where each slice begins",
+				slices[i].part->path, slices[i].array->name, n);
 	}
 	return TSR_OK;
 }

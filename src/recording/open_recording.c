@@ -8,6 +8,7 @@
 #include "io/file.h"
 #include "base/option_size.h"
 #include "recording/recording_data.h"
+#include "container/hf_parts.h"
 #include "torch/dcp.h"
 
 /* --- Opening ---------------------------------------------------------------------------------- */
@@ -49,6 +50,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	r->options = o;
 	/* What a gradient is called says nothing about its kind. */
 	r->options.as_stored = true;
+	r->options.parts = true;
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
 	status = open_path(r, path, err);
 	if (status != TSR_OK) {
@@ -90,6 +92,16 @@ static bool claims_to_be_ours(const char *directory)
 	return ours;
 }
 
+/* Whether a file has one rank's parts of a model; the number in its name is no step. */
+static bool is_part(const char *directory, const char *name)
+{
+	char *path = tsr_path_join(directory, name);
+	const bool part = path && tsr_hf_parts_named(path);
+
+	free(path);
+	return part;
+}
+
 static size_t count(const char *directory, const char *suffix, bool steps_only)
 {
 	struct tsr_dir found = { 0 };
@@ -100,7 +112,8 @@ static size_t count(const char *directory, const char *suffix, bool steps_only)
 	for (size_t i = 0; i < found.n; i++) {
 		uint64_t step;
 
-		n += !steps_only || tsr_recording_step_of(found.names[i], &step);
+		n += !steps_only || (tsr_recording_step_of(found.names[i], &step) &&
+				     !is_part(directory, found.names[i]));
 	}
 	tsr_dir_free(&found);
 	return n;
@@ -115,7 +128,8 @@ bool tsr_recording_probe(const char *path)
 		return false;
 	if (claims_to_be_ours(path))
 		return true;
-	if (count(path, ".index.json", false) || count(path, ".safetensors", false) == 1)
+	if (count(path, ".index.json", false) || count(path, ".safetensors", false) == 1 ||
+	    count(path, "model.safetensors", false))
 		return false;
 	(void)find_manifest(path, &has_manifest, NULL);
 	return has_manifest || count(path, "", true) > 0;

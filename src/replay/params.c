@@ -13,6 +13,7 @@
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
+#include "names/name_rules.h"
 #include "names/roles.h"
 #include "recording/recording_data.h"
 #include "text/shape.h"
@@ -502,6 +503,7 @@ static enum tsr_status find_roles(struct matching *m)
 
 	TSR_TRY(tsr_names_roles(r->c, r->options->rules, r->options->nrules, m->is_param, m->roles,
 				r->err));
+	TSR_TRY(tsr_name_rules_note(r->c, r->options->rules, r->options->nrules, r->err));
 	free_weights(&m->weights);
 	return list_weights(m, is_weight, &m->weights);
 }

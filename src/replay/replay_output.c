@@ -256,7 +256,7 @@ enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 	TSR_TRY(place(r));
 	TSR_TRY(tsr_replay_write_counts(r));
 	status = packed ? write_packed(r, out) : write_plain(r, out);
-	/* Writing may have added a tensor for what was saved around the others. */
+	/* Writing may have changed the list of tensors. */
 	if (status == TSR_OK)
 		status = tsr_build_index(r->c, r->err);
 	return status;

@@ -107,7 +107,8 @@ static enum tsr_dtype commonest(const struct tsr_kept_raw *k)
 static void put_nothing(const struct tsr_kept_raw *k, struct tsr_text *out)
 {
 	static const char *const why[TSR_KEPT_COUNT] = {
-		[TSR_KEPT_DTYPE] = ", and only F32 is packed",
+		[TSR_KEPT_DTYPE] = ", which stays as it is: weights are packed if they are F32, "
+				   "moments also if they are BF16 or F16",
 		[TSR_KEPT_STATE] =
 			"optimizer state that tersor does not know; --other CODEC packs it",
 		[TSR_KEPT_SMALL] = "in small tensors; --min-elements 1 packs them",

@@ -29,7 +29,6 @@ static void add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t 
 {
 	r->ntensors++;
 	r->nelements += t->numel;
-	r->ncopies += t->narrow ? t->numel : 0;
 	r->nbytes += tsr_tensor_nbytes(t);
 	r->stored_nbytes += stored_nbytes;
 	if (nmse >= 0 && (!r->worst || nmse > r->worst_nmse)) {
@@ -50,13 +49,13 @@ static uint64_t count_kind(const struct tsr_summary *s, enum tsr_kind kind)
 	uint64_t n = 0;
 
 	for (unsigned i = 0; i < s->nrows; i++)
-		n += s->rows[i].kind == kind ? s->rows[i].nelements - s->rows[i].ncopies : 0;
+		n += s->rows[i].kind == kind ? s->rows[i].nelements : 0;
 	return n;
 }
 
 static uint64_t parameters(const struct tsr_summary *s)
 {
-	const uint64_t weights = count_kind(s, TSR_KIND_WEIGHT);
+	const uint64_t weights = count_kind(s, TSR_KIND_WEIGHT) - s->ncopies;
 
 	return weights ? weights : count_kind(s, TSR_KIND_MOMENTUM);
 }
@@ -116,6 +115,18 @@ void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out)
 	put_row(out, "total", &s->total, "", false);
 }
 
+void tsr_summary_put_copies(const struct tsr_summary *s, struct tsr_text *out)
+{
+	for (unsigned i = 0; i < s->nplaces; i++) {
+		tsr_text_printf(out, "%s%s elements under %s", i ? ", " : "copies of parameters: ",
+				tsr_format_count(s->places[i].nelements).text,
+				tsr_format_name(s->places[i].name, 60).text);
+	}
+	tsr_text_puts(out, s->nplaces == TSR_SUMMARY_COPIES_MAX ? ", ...\n"
+			   : s->nplaces				? "\n"
+								: "");
+}
+
 static void row_json(struct tsr_text *json, const struct tsr_summary_row *r)
 {
 	tsr_json_put_u64(json, "tensors", r->ntensors);
@@ -131,6 +142,14 @@ void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
 	row_json(json, &s->total);
 	tsr_json_put_u64(json, "parameters", parameters(s));
 	tsr_json_put_double(json, "bytes_per_parameter", tsr_summary_bytes_per_parameter(s));
+	tsr_json_open(json, "copies", '[');
+	for (unsigned i = 0; i < s->nplaces; i++) {
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "under", s->places[i].name);
+		tsr_json_put_u64(json, "elements", s->places[i].nelements);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
 	tsr_json_open(json, "by_kind", '[');
 	for (unsigned i = 0; i < s->nrows; i++) {

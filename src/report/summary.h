@@ -11,7 +11,6 @@ struct tsr_summary_row {
 	enum tsr_kind kind;
 	struct tsr_coding coding;
 	uint64_t ntensors, nelements;
-	uint64_t ncopies; /* elements of masters, whose weights another tensor has */
 	uint64_t nbytes; /* in the tensors' own dtypes */
 	uint64_t stored_nbytes;
 	const struct tsr_tensor *worst; /* the largest NMSE; NULL if none is known */
@@ -19,19 +18,29 @@ struct tsr_summary_row {
 };
 
 #define TSR_SUMMARY_ROWS_MAX 64
+#define TSR_SUMMARY_COPIES_MAX 8
 
 struct tsr_summary {
 	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
 	unsigned nrows;
 	struct tsr_summary_row total;
+	uint64_t ncopies; /* elements of weights that are copies of parameters (report/copies.h) */
+	struct tsr_summary_copies {
+		char name[64]; /* of where they are, such as "ema.*" */
+		uint64_t nelements;
+	} places[TSR_SUMMARY_COPIES_MAX];
+	unsigned nplaces;
 };
 
 /* Add a tensor that takes @stored_nbytes; @nmse is negative if unknown. */
 void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		     double nmse);
 
-/* Bytes stored per parameter: all bytes over the number of weights. */
+/* Bytes stored per parameter: all bytes over the elements of weights that are no copies. */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
+
+/* A line about the copies, if there are any. */
+void tsr_summary_put_copies(const struct tsr_summary *s, struct tsr_text *out);
 
 /* The table, at most 80 columns. */
 void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out);

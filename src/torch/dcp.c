@@ -134,6 +134,7 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 
 	if (status == TSR_E_UNSUPPORTED && r->c->opaque != TSR_OPAQUE_REFUSE) {
 		r->c->narrays = narrays;
+		r->c->left_out = true;
 		return tsr_build_note(r->c, r->err, "%s (left out)", reason.msg);
 	}
 	if (status != TSR_OK && r->err)

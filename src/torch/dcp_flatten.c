@@ -122,7 +122,19 @@ static enum tsr_status add_item(struct flattening *f, struct tsr_value *v)
 		out->room = room;
 	}
 	out->items[out->n++] = item;
-	mark_reached(f, v);
+	if (v->type != TSR_VALUE_TENSOR) {
+		mark_reached(f, v);
+		return TSR_OK;
+	}
+	if (v->tensor.wrapper)
+		return tsr_fail(
+			f->err, TSR_E_UNSUPPORTED,
+			"%s: %.200s: a directory of torch.distributed.checkpoint cannot hold "
+			"a tensor subclass (%s)",
+			out->path, item.fqn, v->tensor.wrapper->list.items[0]->global.name);
+	/* A tensor is stored by itself. */
+	f->reached[v->tensor.array] = true;
+	out->nattributed += v->tensor.attributes != NULL;
 	return TSR_OK;
 }
 

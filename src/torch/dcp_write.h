@@ -26,6 +26,7 @@ struct tsr_dcp_items {
 	const char *path; /* of the output, for messages */
 	size_t n, room;
 	struct tsr_dcp_item *items;
+	size_t nattributed; /* tensors with attributes, which are left out */
 	size_t nempty; /* dicts without items, which have no place */
 	size_t nnumbered; /* keys that were ints and are strings now */
 };

@@ -79,8 +79,8 @@ bool tsr_torch_is_harmless(const struct tsr_value *global)
 		if (is_listed(global, harmless[i]))
 			return true;
 	}
-	return strcmp(global->global.module, "torch") == 0 &&
-	       tsr_torch_is_dtype(global->global.name);
+	return tsr_torch_is_state_class(global) || (strcmp(global->global.module, "torch") == 0 &&
+						    tsr_torch_is_dtype(global->global.name));
 }
 
 /* --- Refusals ------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static const struct tsr_value *callee_of(const struct tsr_value *v)
 enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *at,
 				 const struct tsr_value *v)
 {
-	const struct tsr_value *global = callee_of(v);
+	const struct tsr_value *global = callee_of(v), *subclass = tsr_torch_subclass(v);
 	const char *module, *name, *kind;
 	bool builtin;
 
@@ -159,6 +159,11 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 	name = global->global.name;
 	builtin = strcmp(module, "__builtin__") == 0;
 	kind = kind_of(global);
+	if (subclass && !kind_of(subclass))
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "found a tensor subclass, %s.%s, expected a plain tensor; "
+				      "nothing was executed",
+				      subclass->global.module, subclass->global.name);
 	if (kind)
 		return tsr_torch_fail(
 			a, TSR_E_UNSUPPORTED, at,

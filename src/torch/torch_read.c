@@ -32,6 +32,7 @@ struct binding {
 	struct tsr_map views; /* of struct seen */
 	uint64_t nbytes; /* of the tensors so far */
 	size_t ndropped; /* objects */
+	size_t ndtensors;
 	size_t nnumpy;
 	char numpy[PATH_NBYTES]; /* where the first NumPy value stands */
 };
@@ -124,6 +125,7 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 	v->tensor.requires_grad = view.requires_grad;
 	v->tensor.parameter = false;
 	v->tensor.attributes = NULL;
+	v->tensor.wrapper = NULL;
 	return TSR_OK;
 }
 
@@ -135,6 +137,73 @@ static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor = call->tensor;
 	v->tensor.attributes = attributes->list.n ? attributes : NULL;
+	return TSR_OK;
+}
+
+/* A tensor in another value. */
+static enum tsr_status bind_inner(struct binding *b, struct tsr_value *v, const char *at)
+{
+	if (tsr_torch_is_tensor(v))
+		TSR_TRY(bind_tensor(b, v, at));
+	if (v->type == TSR_VALUE_TENSOR && !v->tensor.wrapper)
+		return TSR_OK;
+	return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+			      "found a tensor subclass without a plain tensor in it");
+}
+
+/* A state of torchao: its array is that of its codes. */
+static enum tsr_status bind_state(struct binding *b, struct tsr_value *v, struct tsr_value *codes,
+				  const struct tsr_value *tensor, const char *at)
+{
+	TSR_TRY(bind_inner(b, codes, at));
+	v->type = TSR_VALUE_TENSOR;
+	v->tensor = tensor->tensor;
+	v->tensor.array = codes->tensor.array;
+	return TSR_OK;
+}
+
+/* The storages of what a DTensor says about its mesh are known, and of no further use. */
+static enum tsr_status use_storages(struct binding *b, const struct tsr_value *v, const char *at)
+{
+	struct tsr_torch_view view;
+
+	if (tsr_torch_is_tensor(v))
+		return tsr_torch_view(b->a, v, at, &view);
+	for (size_t i = 0; i < tsr_value_nchildren(v); i++) {
+		if (tsr_value_child(v, i))
+			TSR_TRY(use_storages(b, tsr_value_child(v, i), at));
+	}
+	return TSR_OK;
+}
+
+/* A DTensor that is all on this rank becomes a plain tensor. */
+static enum tsr_status bind_dtensor(struct binding *b, struct tsr_value *v,
+				    const struct tsr_torch_dtensor *d, const char *at)
+{
+	const struct tsr_array *a;
+	struct tsr_text text = { 0 };
+	enum tsr_status status;
+
+	TSR_TRY(bind_inner(b, d->local, at));
+	a = &b->a->c->arrays[d->local->tensor.array];
+	if (!tsr_torch_is_placed_whole(d, a->rank, a->shape)) {
+		tsr_torch_describe_placements(d, &text);
+		status = tsr_torch_fail(
+			b->a, TSR_E_UNSUPPORTED, at,
+			"found a part of a DTensor (%s), expected all of it: save "
+			"it with torch.distributed.checkpoint, or its full_tensor()",
+			text.bytes ? text.bytes : "");
+		tsr_text_free(&text);
+		return status;
+	}
+	TSR_TRY(use_storages(b, d->spec, at));
+	b->ndtensors++;
+	v->type = TSR_VALUE_TENSOR;
+	v->tensor.array = d->local->tensor.array;
+	v->tensor.requires_grad = d->requires_grad;
+	v->tensor.parameter = d->parameter;
+	v->tensor.attributes = d->attributes;
+	v->tensor.wrapper = NULL;
 	return TSR_OK;
 }
 
@@ -175,6 +244,7 @@ static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v, co
 	v->tensor.requires_grad = requires_grad;
 	v->tensor.parameter = true;
 	v->tensor.attributes = attributes;
+	v->tensor.wrapper = NULL;
 	v->type = TSR_VALUE_TENSOR;
 	return TSR_OK;
 }
@@ -268,11 +338,25 @@ static enum tsr_status check_dict(const struct binding *b, const struct tsr_valu
 			      tsr_value_describe(twin, text));
 }
 
+/* What is a tensor, but more than a plain one. */
+static enum tsr_status bind_subclass(struct binding *b, struct tsr_value *v, const char *at)
+{
+	struct tsr_value tensor, *part;
+	struct tsr_torch_dtensor dtensor;
+
+	TSR_TRY(check_place(b, at));
+	if (tsr_torch_is_typed(v, &tensor, &part))
+		return bind_typed(b, v, &tensor, part, at);
+	if (tsr_torch_is_state(v, &part, &tensor))
+		return bind_state(b, v, part, &tensor, at);
+	if (tsr_torch_is_dtensor(v, &dtensor))
+		return bind_dtensor(b, v, &dtensor, at);
+	return tsr_torch_refuse(b->a, at, v);
+}
+
 static enum tsr_status bind_value(struct binding *b, struct tsr_value *v)
 {
-	struct tsr_value call, *attributes;
 	char at[PATH_NBYTES];
-	bool typed;
 
 	if (v->type == TSR_VALUE_DICT)
 		return check_dict(b, v);
@@ -283,12 +367,11 @@ static enum tsr_status bind_value(struct binding *b, struct tsr_value *v)
 	if (v->type == TSR_VALUE_PERSISTENT)
 		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
 				      "found a storage that is not in a tensor, expected tensors");
-	typed = tsr_torch_is_typed(v, &call, &attributes);
-	if (!typed && !tsr_torch_is_tensor(v) && !is_parameter(v))
+	if (tsr_value_is_call(v, "torch._tensor", "_rebuild_from_type_v2"))
+		return bind_subclass(b, v, at);
+	if (!tsr_torch_is_tensor(v) && !is_parameter(v))
 		return bind_global(b, v, at);
 	TSR_TRY(check_place(b, at));
-	if (typed)
-		return bind_typed(b, v, &call, attributes, at);
 	return is_parameter(v) ? bind_parameter(b, v, at) : bind_tensor(b, v, at);
 }
 
@@ -323,6 +406,10 @@ static enum tsr_status bind_all(struct binding *b)
 	while ((v = tsr_value_walk_next(&b->walk)) != NULL)
 		TSR_TRY(bind_value(b, v));
 	TSR_TRY(check_total(b));
+	if (b->ndtensors)
+		TSR_TRY(tsr_build_note(b->a->c, b->a->err,
+				       "%.200s: DTensors that are whole become plain tensors (%zu)",
+				       b->a->where, b->ndtensors));
 	if (b->ndropped > DROPPED_NOTES)
 		TSR_TRY(tsr_build_note(b->a->c, b->a->err,
 				       "%.200s: %zu objects in all were left out", b->a->where,

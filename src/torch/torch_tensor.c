@@ -41,24 +41,6 @@ bool tsr_torch_is_tensor(const struct tsr_value *v)
 	return tsr_value_is_call(v, "torch._utils", "_rebuild_tensor_v2") || is_v3(v);
 }
 
-bool tsr_torch_is_typed(const struct tsr_value *v, struct tsr_value *call_ret,
-			struct tsr_value **attributes_ret)
-{
-	struct tsr_value *const *args;
-
-	/* The function, the type, the arguments of the function, the attributes. */
-	if (!tsr_value_is_call(v, "torch._tensor", "_rebuild_from_type_v2") || v->call.is_new ||
-	    v->call.state || v->call.items || v->call.args->list.n != 4)
-		return false;
-	args = v->call.args->list.items;
-	*call_ret = (struct tsr_value){ .type = TSR_VALUE_CALL };
-	call_ret->call.callee = args[0];
-	call_ret->call.args = args[2];
-	*attributes_ret = args[3];
-	return tsr_torch_is_tensor(call_ret) && args[2]->type == TSR_VALUE_TUPLE &&
-	       tsr_value_is_global(args[1], "torch", "Tensor") && args[3]->type == TSR_VALUE_DICT;
-}
-
 /* --- The storage ---------------------------------------------------------------------------- */
 
 /* What a message calls the elements of a storage. */

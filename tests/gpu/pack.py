@@ -145,6 +145,20 @@ def other_types(root):
     both(root, "unpack", packed, out="back.safetensors")
 
 
+def narrow_states(root):
+    """Momenta and variances of BF16 and F16; masters whose narrow weights are the model's."""
+    states = read(training_state(root / "fp32.safetensors"))
+    original = root / "in.safetensors"
+    for dtype, group in ("BF16", 32), ("F16", 48):
+        write(original, {name: (dtype, shape, narrow(data, dtype)) if "exp_avg" in name else (d, shape, data)
+                         for name, (d, shape, data) in states.items()})
+        packed = round_trip(root, original, "--group", group)
+        expect("p5.weight.exp_avg::quantized" in read(packed), "momentum of", dtype, "is raw")
+    model = DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt"
+    packed = round_trip(root, model)
+    expect("master.0" not in read(packed), "a master has its own narrow weights")
+
+
 def containers(root):
     """In any container, from several files, into shards."""
     for source in "checkpoint.pt", "dcp":
@@ -354,7 +368,7 @@ def failing_kernels(root):
               TERSOR_EMULATED_BAD_LAUNCH="2")
 
 
-TESTS = [codecs, groups_and_scales, threads, other_types, containers, other_tools,
+TESTS = [codecs, groups_and_scales, threads, other_types, narrow_states, containers, other_tools,
          values_that_do_not_fit, damage, refusals, choice, cancelling]
 
 go_through("packing and unpacking", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor convert: checkpoints from one file format to another. */
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/fail.h"
 #include "cli/unpacking.h"
 #include "cli/output.h"
+#include "io/dir_output.h"
 #include "pack/packing.h"
 #include "report/format.h"
+#include "tersor/directory.h"
 #include "text/json.h"
 
 struct args {
@@ -50,10 +54,55 @@ static void put_json(struct tsr_text *json, const struct cli_common *common,
 			     u->source->nnotes);
 }
 
+/* A packed directory is unpacked beside the output, converted, and removed again. */
+static enum tsr_status convert_unpacked(const struct cli_common *common,
+					const struct tsr_write_options *o,
+					const struct tsr_run *run, const char *folder,
+					struct tsr_unpacking **ret, struct tsr_err *err)
+{
+	struct tsr_write_options how = tsr_write_defaults();
+	struct tsr_directory *unpacked = NULL;
+	char *path = tsr_path_join(folder, "checkpoint");
+	enum tsr_status status;
+
+	if (!path)
+		return tsr_fail_nomem(err, common->output);
+	how.open = o->open;
+	how.strict = o->strict;
+	status = tsr_unpack_directory(common->operands.items[0], path, &how, NULL, run, &unpacked,
+				      err);
+	tsr_directory_close(unpacked);
+	if (status == TSR_OK)
+		status = tsr_convert((const char *const *)&path, 1, common->output, o, run, ret,
+				     err);
+	free(path);
+	return status;
+}
+
+static enum tsr_status convert_packed(const struct cli_common *common,
+				      const struct tsr_write_options *o, const struct tsr_run *run,
+				      struct tsr_unpacking **ret, struct tsr_err *err)
+{
+	struct tsr_outdir *made = NULL;
+	enum tsr_status status;
+	char *path;
+
+	if (asprintf(&path, "%s.unpacked", common->output) < 0)
+		return tsr_fail_nomem(err, common->output);
+	status = tsr_outdir_create(path, NULL, false, &made, err);
+	if (status == TSR_OK)
+		status = convert_unpacked(common, o, run, tsr_outdir_path(made), ret, err);
+	tsr_outdir_discard(made);
+	free(path);
+	return status;
+}
+
 static enum tsr_status convert(const struct cli_common *common, const struct tsr_write_options *o,
 			       const struct tsr_run *run, struct tsr_unpacking **ret,
 			       struct tsr_err *err)
 {
+	if (common->operands.n == 1 && tsr_directory_is_packed(common->operands.items[0]))
+		return convert_packed(common, o, run, ret, err);
 	return tsr_convert(common->operands.items, common->operands.n, common->output, o, run, ret,
 			   err);
 }

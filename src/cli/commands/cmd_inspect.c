@@ -6,6 +6,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/recording_report.h"
+#include "report/copies.h"
 #include "report/format.h"
 #include "report/summary.h"
 #include "tersor/names.h"
@@ -23,7 +24,7 @@ static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor
 static int print_report(const struct cli_common *common, const struct tsr_checkpoint *c,
 			struct tsr_summary *s)
 {
-	struct tsr_text table = { 0 };
+	struct tsr_text table = { 0 }, copies = { 0 };
 	int status;
 
 	printf("%s: %s%s%s, %zu tensors", tsr_format_name(c->path, 50).text,
@@ -47,6 +48,10 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	status = cli_write_report(&table, NULL);
 	if (tsr_summary_bytes_per_parameter(s) > 0)
 		printf("\n%.3f bytes per parameter\n", tsr_summary_bytes_per_parameter(s));
+	tsr_summary_put_copies(s, &copies);
+	if (status == CLI_OK)
+		return cli_write_report(&copies, NULL);
+	tsr_text_free(&copies);
 	return status;
 }
 
@@ -97,6 +102,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		tsr_summary_add(&summary, t, tsr_tensor_stored_nbytes(c, t),
 				t->error ? t->error->value[TSR_METRIC_NMSE] : -1);
 	}
+	(void)tsr_summary_add_copies(&summary, c, NULL);
 	cli_warn_notes(common, c);
 	if (cli_wants_text(common))
 		status = print_report(common, c, &summary);

@@ -11,6 +11,7 @@
 #include "io/dir.h"
 #include "pack/packing.h"
 #include "report/format.h"
+#include "report/copies.h"
 #include "report/kept_raw.h"
 #include "report/summary.h"
 #include "text/json.h"
@@ -129,6 +130,7 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 				       : tsr_measure_value(&r->measure, TSR_METRIC_NMSE);
 		tsr_summary_add(s, t, r->nbytes, nmse);
 	}
+	(void)tsr_summary_add_copies(s, p->source, NULL);
 }
 
 static int print_report(const struct args *a, const struct tsr_packing *p, struct tsr_summary *s)
@@ -158,8 +160,12 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
 		       tsr_format_name(s->total.worst->name, 50).text);
 	}
+	tsr_summary_put_copies(s, &lines);
 	tsr_kept_raw_put_text(&kept, &lines);
-	return status == CLI_OK && lines.nbytes ? cli_write_report(&lines, NULL) : status;
+	if (status == CLI_OK)
+		return cli_write_report(&lines, NULL);
+	tsr_text_free(&lines);
+	return status;
 }
 
 static void put_tensor(struct tsr_text *json, const void *result, size_t i)
@@ -270,9 +276,25 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	return packed == TSR_OK ? status : cli_error(&err);
 }
 
-static int run(const struct cli_cmd *cmd, void *args)
+/* A rule is for all files of the directory together. */
+static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
+			  struct tsr_pack_options *o)
 {
 	static const struct cli_packing_report how = { warn, summarize };
+	bool matched[CLI_RULES_MAX] = { false };
+
+	o->rules_matched = matched;
+	CLI_TRY(cli_pack_directory(cmd, &a->common, o, &how));
+	for (unsigned i = 0; i < o->nrules; i++) {
+		if (!matched[i])
+			cli_warn(&a->common, "regular expression '%s' matches no tensor of %s",
+				 o->rules[i].regex, a->common.operands.items[0]);
+	}
+	return CLI_OK;
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
 	struct args *a = args;
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_name_rule rules[CLI_RULES_MAX];
@@ -293,8 +315,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
-	return cli_packs_directory(&a->common) ? cli_pack_directory(cmd, &a->common, &o, &how)
-					       : pack(cmd, a, &o);
+	return cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o) : pack(cmd, a, &o);
 }
 
 const struct cli_cmd cmd_pack = {

@@ -78,7 +78,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 			return cli_usage(cmd,
 					 "--only is for one packed file, found a directory; name "
 					 "the file in it that has the weights");
-		o.container = a->to ? o.container : TSR_CONTAINER_COUNT;
+		if (!a->to && o.container != TSR_CONTAINER_COUNT)
+			return cli_usage(cmd,
+					 "%s is a packed directory, and %s has the name of a file",
+					 a->common.operands.items[0], a->common.output);
 		return cli_unpack_directory(cmd, &a->common, &o);
 	}
 	return cli_unpack(cmd, &a->common, &how, &o);
@@ -95,7 +98,7 @@ const struct cli_cmd cmd_unpack = {
 		"the directory that it was made from. Every plane is checked "
 		"against its hash. If a lossy codec was used, the output says so in one more "
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
-		"bitsandbytes and TransformerEngine.",
+		"bitsandbytes, torchao and TransformerEngine.",
 	.examples =
 		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
 		"  tersor unpack packed.safetensors -o checkpoint.pt\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the imports of other tools' states share: finding the parts of a tensor and joining them. */
-#include "names/import_parts.h"
+#include "names/import/import_parts.h"
 
 #include <inttypes.h>
 #include <string.h>

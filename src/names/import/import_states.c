@@ -3,14 +3,14 @@
  * The compressed states of other tools, as tensors that decode to FP32.  docs/containers.md has
  * their layouts.
  */
-#include "names/import_states.h"
+#include "names/import/import_states.h"
 
 #include <stdlib.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "names/flashoptim_import.h"
-#include "names/import_parts.h"
+#include "names/import/flashoptim_import.h"
+#include "names/import/import_parts.h"
 #include "text/shape.h"
 
 /* What is kept beside a narrow weight, under its name with a suffix. */
@@ -79,6 +79,8 @@ static enum tsr_status clean(struct tsr_importing *m, struct tsr_value *v)
 	if (!v || v->mark == MARK_CLEANED)
 		return TSR_OK;
 	v->mark = MARK_CLEANED;
+	if (v->type == TSR_VALUE_TENSOR && v->tensor.wrapper)
+		return tsr_import_torchao(m, v);
 	if (v->type == TSR_VALUE_CALL) {
 		TSR_TRY(clean(m, v->call.args));
 		return clean(m, v->call.items);

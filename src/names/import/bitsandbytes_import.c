@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of the 8-bit states of bitsandbytes: codes, a table of 256 values, and a scale per group. */
-#include "names/import_parts.h"
+#include "names/import/import_parts.h"
 
 #include <inttypes.h>
 

@@ -3,7 +3,7 @@
 #ifndef TSR_NAMES_FLASHOPTIM_IMPORT_H
 #define TSR_NAMES_FLASHOPTIM_IMPORT_H
 
-#include "names/import_parts.h"
+#include "names/import/import_parts.h"
 #include "names/optimizer_ids.h"
 
 /*

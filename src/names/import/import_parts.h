@@ -6,6 +6,7 @@
 #include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
+#include "format/value.h"
 
 /* The import of one checkpoint. */
 struct tsr_importing {
@@ -37,5 +38,8 @@ enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struc
  * docs/containers.md has their layout.
  */
 enum tsr_status tsr_import_bitsandbytes(struct tsr_importing *m, size_t i);
+
+/* Make one tensor of the parts of a state of torchao, which @v is: a TENSOR with a wrapper. */
+enum tsr_status tsr_import_torchao(struct tsr_importing *m, struct tsr_value *v);
 
 #endif

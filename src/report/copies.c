@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights of a checkpoint that are copies of others: masters, and averages such as an EMA.  A
+ * parameter is counted once, however often it is stored; docs/names.md says what counts as a copy.
+ */
+#include "report/copies.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "names/aliases.h"
+#include "text/named.h"
+
+struct finding {
+	const struct tsr_checkpoint *c;
+	struct tsr_summary *s;
+	bool tree; /* whether it is known which tensors are the model's */
+	uint64_t nmodel; /* elements of the model's weights */
+	char **canonical; /* per tensor that is a weight */
+	struct tsr_named *own; /* weights that others can be copies of, by canonical name */
+	size_t nown;
+	struct tsr_named *groups; /* weights outside the model in lists, by the name of the list */
+	size_t ngroups;
+	struct tsr_err *err;
+};
+
+/* Keys under which programs keep a second set of weights. */
+static bool is_copy_key(const char *name)
+{
+	static const char *const keys[] = {
+		"ema",		 "model_ema",	   "ema_model",	 "ema_state_dict", "shadow",
+		"shadow_params", "averaged_model", "swa",	 "swa_model",	   "master",
+		"master_params", "master_weights", "fp32_params"
+	};
+	const size_t len = strcspn(name, ".");
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		if (strlen(keys[i]) == len && memcmp(keys[i], name, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The last component if it says that the tensor is a master, or NULL. */
+static const char *master_alias(const char *name)
+{
+	const char *last = name + strlen(name);
+	const struct tsr_alias *alias;
+
+	while (last > name && last[-1] != '.' && last[-1] != '/')
+		last--;
+	alias = last > name ? tsr_alias_find(last, strlen(last)) : NULL;
+	return alias && alias->role == TSR_ROLE_MASTER ? last : NULL;
+}
+
+static void count(struct finding *f, const struct tsr_tensor *t, const char *where)
+{
+	struct tsr_summary *s = f->s;
+	unsigned i = 0;
+
+	s->ncopies += t->numel;
+	while (i < s->nplaces && strcmp(s->places[i].name, where) != 0)
+		i++;
+	if (i == TSR_SUMMARY_COPIES_MAX)
+		return;
+	if (i == s->nplaces) {
+		snprintf(s->places[i].name, sizeof(s->places[i].name), "%s", where);
+		s->places[i].nelements = 0;
+		s->nplaces++;
+	}
+	s->places[i].nelements += t->numel;
+}
+
+/* Whether a weight of the model has this canonical name and the shape of @t. */
+static bool is_own(const struct finding *f, const char *canonical, const struct tsr_tensor *t)
+{
+	const struct tsr_named *found = tsr_named_find(f->own, f->nown, canonical);
+	const struct tsr_tensor *w = found ? &f->c->tensors[found->index] : NULL;
+
+	return w && w != t && tsr_tensor_same_shape(w, t);
+}
+
+/* Whether the end of a name is that of a weight of the model. */
+static bool ends_like_own(const struct finding *f, const char *canonical,
+			  const struct tsr_tensor *t)
+{
+	for (const char *at = strchr(canonical, '.'); at; at = strchr(at + 1, '.')) {
+		if (is_own(f, at + 1, t))
+			return true;
+	}
+	return false;
+}
+
+/* W.master_param beside W, or the same below the root of an optimizer. */
+static enum tsr_status is_master(const struct finding *f, const struct tsr_tensor *t, bool *is_ret,
+				 char where[64])
+{
+	const char *alias = master_alias(t->name);
+	char *base = alias ? strndup(t->name, (size_t)(alias - 1 - t->name)) : NULL;
+	char *canonical = base ? tsr_names_canonical(base) : NULL;
+
+	*is_ret = canonical && (is_own(f, canonical, t) || ends_like_own(f, canonical, t));
+	if (*is_ret)
+		snprintf(where, 64, "*.%.40s", alias);
+	free(base);
+	free(canonical);
+	return alias && !canonical ? tsr_fail_nomem(f->err, f->c->path) : TSR_OK;
+}
+
+/* How long the name is without numbers at its end. */
+static size_t without_numbers(const char *name)
+{
+	size_t n = strlen(name), end = n;
+
+	while (end) {
+		while (end && isdigit((unsigned char)name[end - 1]))
+			end--;
+		if (end == n || !end || name[end - 1] != '.')
+			break;
+		n = --end;
+	}
+	return n;
+}
+
+static enum tsr_status find_copy(struct finding *f, size_t i)
+{
+	const struct tsr_tensor *t = &f->c->tensors[i];
+	const size_t len = without_numbers(t->name);
+	char where[64];
+	bool is;
+
+	TSR_TRY(is_master(f, t, &is, where));
+	if (!is && (f->tree ? !t->model : is_copy_key(t->name)) &&
+	    ends_like_own(f, f->canonical[i], t)) {
+		const size_t first = strcspn(t->name, ".");
+
+		snprintf(where, sizeof(where), "%.*s.*", (int)(first < 40 ? first : 40), t->name);
+		is = true;
+	}
+	if (!is && t->narrow) {
+		snprintf(where, sizeof(where), "%.*s.*", (int)(len < 40 ? len : 40), t->name);
+		is = true;
+	}
+	if (is)
+		count(f, t, where);
+	else if (f->tree && !t->model && t->name[len])
+		f->groups[f->ngroups++] = (struct tsr_named){ strndup(t->name, len), i };
+	return TSR_OK;
+}
+
+/* Lists outside the model with as many elements as it has, as flat partitions are. */
+static void count_groups(struct finding *f)
+{
+	for (size_t first = 0, end; first < f->ngroups; first = end) {
+		const char *name = f->groups[first].name;
+		uint64_t n = 0;
+		char where[64];
+
+		for (end = first; end < f->ngroups && strcmp(f->groups[end].name, name) == 0; end++)
+			n += f->c->tensors[f->groups[end].index].numel;
+		snprintf(where, sizeof(where), "%.60s.*", name);
+		for (size_t i = first; n == f->nmodel && i < end; i++)
+			count(f, &f->c->tensors[f->groups[i].index], where);
+	}
+}
+
+static enum tsr_status find(struct finding *f)
+{
+	const struct tsr_checkpoint *c = f->c;
+
+	for (size_t i = 0; i < c->ntensors; i++)
+		f->tree = f->tree || c->tensors[i].model;
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		if (t->kind != TSR_KIND_WEIGHT)
+			continue;
+		f->canonical[i] = tsr_names_canonical(t->name);
+		if (!f->canonical[i])
+			return tsr_fail_nomem(f->err, c->path);
+		if (f->tree ? !t->model : master_alias(t->name) || is_copy_key(t->name))
+			continue;
+		f->own[f->nown++] = (struct tsr_named){ f->canonical[i], i };
+		f->nmodel += t->numel;
+	}
+	tsr_named_sort(f->own, f->nown);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->tensors[i].kind == TSR_KIND_WEIGHT)
+			TSR_TRY(find_copy(f, i));
+	}
+	for (size_t i = 0; i < f->ngroups; i++) {
+		if (!f->groups[i].name)
+			return tsr_fail_nomem(f->err, c->path);
+	}
+	tsr_named_sort(f->groups, f->ngroups);
+	count_groups(f);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_summary_add_copies(struct tsr_summary *s, const struct tsr_checkpoint *c,
+				       struct tsr_err *err)
+{
+	struct finding f = { .c = c, .s = s, .err = err };
+	const size_t n = c->ntensors + 1;
+	enum tsr_status status;
+
+	f.canonical = calloc(n, sizeof(*f.canonical));
+	f.own = calloc(n, sizeof(*f.own));
+	f.groups = calloc(n, sizeof(*f.groups));
+	status = f.canonical && f.own && f.groups ? find(&f) : tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; f.canonical && i < c->ntensors; i++)
+		free(f.canonical[i]);
+	for (size_t i = 0; f.groups && i < f.ngroups; i++)
+		free((char *)f.groups[i].name);
+	free(f.canonical);
+	free(f.own);
+	free(f.groups);
+	return status;
+}
