@@ -125,7 +125,7 @@ static __device__ __forceinline__ struct team my_team(uint64_t n, struct groups 
 	} else {
 		t.first = t.group * groups.size;
 	}
-	t.count = t.first >= end	       ? 0
+	t.count = t.first >= end		? 0
 		  : end - t.first < groups.size ? (uint32_t)(end - t.first)
 						: groups.size;
 	t.nthreads = 1u << log_team;
@@ -214,8 +214,8 @@ static unsigned team_blocks(const struct tsr_coding *coding, uint64_t n, unsigne
 static uint64_t groups_part(const struct tsr_coding *coding, const void *x, const void *codes,
 			    uint64_t n)
 {
-	const bool fits = coding->group == TSR_GROUP_DEFAULT && !coding->row && tsr_is_aligned(x, 16) &&
-			  tsr_is_aligned(codes, TILE);
+	const bool fits = coding->group == TSR_GROUP_DEFAULT && !coding->row &&
+			  tsr_is_aligned(x, 16) && tsr_is_aligned(codes, TILE);
 
 	return fits ? n - n % TSR_GROUP_DEFAULT : 0;
 }
@@ -239,10 +239,8 @@ static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, con
 			x, part / TILE, codes, scales, report);
 	scales.scales = (char *)plane[1] + part / coding->group * scale_size(coding->scale);
 	if (rest)
-		encode_any<codec>
-			<<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
-				x + part, rest, groups_of(coding), log_team, codes + part, scales,
-				report);
+		encode_any<codec><<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
+			x + part, rest, groups_of(coding), log_team, codes + part, scales, report);
 }
 
 template <class codec>
@@ -259,10 +257,9 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 		decode_groups<codec><<<tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream>>>(
 			codes, plane[1], coding->scale, part / W, x);
 	if (rest)
-		decode_any<codec>
-			<<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
-				codes + part, rest_scales, coding->scale, rest, groups_of(coding),
-				log_team, x + part);
+		decode_any<codec><<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
+			codes + part, rest_scales, coding->scale, rest, groups_of(coding), log_team,
+			x + part);
 }
 
 #define X(id, each, loops, group, code, ...) \

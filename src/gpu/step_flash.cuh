@@ -331,8 +331,7 @@ static __device__ __forceinline__ void flash_encode_weights(struct tsr_masks mas
 /* A tile of momentum or variance; @floor as flash_floor() gives it. */
 template <class codec, int N>
 static __device__ __forceinline__ void flash_encode(struct tsr_masks masks, const float *x,
-						    float scale, float floor,
-						    uint32_t *code)
+						    float scale, float floor, uint32_t *code)
 {
 	const float factor = codec::flash_factor(scale);
 
@@ -385,9 +384,8 @@ static __device__ __forceinline__ void flash_store(const struct step_args *a, bo
 
 		scale = flash_put_scale<USUAL, N>(a, TSR_PART_VARIANCE, inside, peak,
 						  variance::e8m8_max());
-		flash_encode<variance, N>(
-			a->masks, t->v, scale,
-			flash_floor(flash_scale<USUAL>(a, TSR_PART_VARIANCE)), v);
+		flash_encode<variance, N>(a->masks, t->v, scale,
+					  flash_floor(flash_scale<USUAL>(a, TSR_PART_VARIANCE)), v);
 	}
 	if (!inside)
 		return;
