@@ -373,8 +373,7 @@ static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool or
 				n->options->nparams, &reason);
 	if (status != TSR_OK && n->err)
 		*n->err = reason;
-	if (status == TSR_E_UNSUPPORTED && reason.hint == TSR_HINT_PARAMS && n->c->from_folder &&
-	    n->options->numbered) {
+	if (status == TSR_E_UNSUPPORTED && reason.hint == TSR_HINT_PARAMS && n->options->numbered) {
 		for (size_t i = 0; i < o->nids; i++)
 			o->ids[i].name = own[i];
 		status = tsr_build_note(n->c, n->err,
