@@ -227,11 +227,6 @@ char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e
 	return full;
 }
 
-bool tsr_directory_is_dcp(const char *path)
-{
-	return tsr_dir_is(path) && tsr_dcp_looks_like(path);
-}
-
 size_t tsr_directory_nentries(const struct tsr_directory *d)
 {
 	return d->n;
