@@ -744,6 +744,7 @@ MADE = {
     "deepspeed universal": lambda folder: (folder.mkdir(), universal(
         folder, Zero(2, 2, [{"w": param(50, 40)}, {"b": param(300)}]), boxed=True)),
     "megatron legacy": megatron,
+    "megatron torch_dist": lambda folder: torch_dist(folder, 50, 40),
     "torchtitan": torchtitan,
 }
 
