@@ -724,7 +724,7 @@ def test_diff_compares_directories_by_file(source, packed, tmp_path):
     assert run_tersor("diff", packed, back, check=0).stdout == "7 files compared: 0 differ\n"
     run_tersor("diff", packed, packed, check=0)
     run_tersor("diff", source, packed, "--tol", "nmse=1e-3", check=0)
-    done = run_tersor("diff", source, back, check=1)
+    done = run_tersor("diff", source, packed, check=1)
     assert "differs array.npy\n        1 of 1 tensors differ\n" in done.stdout
     (back / "config.json").write_text("{}")
     (back / ".hidden").unlink()
@@ -738,12 +738,29 @@ def test_diff_compares_directories_by_file(source, packed, tmp_path):
 
 
 def test_diff_of_files_that_are_not_read_is_by_bytes(tmp_path):
-    a, b = (tmp_path / name for name in "ab")
+    a, b, packed = (tmp_path / name for name in ("a", "b", "packed"))
     for root, tail in ((a, b"x"), (b, b"y")):
         root.mkdir()
         (root / "old.pkl").write_bytes(b"\x80\x02}q\x00." + tail)
-    assert "bytes differ" in run_tersor("diff", a, b, check=1).stdout
-    run_tersor("diff", a, a, check=0)
+    run_tersor("pack", a, "-o", packed, check=0)
+    assert "bytes differ" in run_tersor("diff", packed, b, check=1).stdout
+    run_tersor("diff", packed, a, check=0)
+
+
+@pytest.mark.parametrize("layout", ["trainer/checkpoint-30", "deepspeed/zero3-bf16-2rank"])
+def test_diff_compares_plain_directories_as_checkpoints(layout, tmp_path):
+    source = FRAMEWORKS / layout
+    run_tersor("pack", source, "-o", tmp_path / "packed", check=0)
+    back = unpack(tmp_path / "packed", tmp_path)
+    n = len(json.loads(run_tersor("inspect", source, "--json", check=0).stdout)["tensors"])
+    assert f"{n} tensors compared: 0 differ\n" in run_tersor("diff", source, source, check=0).stdout
+    done = run_tersor("diff", source, back, "--tol", "nmse=1e-3", check=0)
+    assert f"{n} tensors compared: " in done.stdout and ": 0 differ" not in done.stdout
+
+
+def test_diff_of_directories_that_are_no_checkpoints_is_an_error(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert str(tmp_path / "a") in run_tersor("diff", tmp_path / "a", tmp_path / "a", check=3).stderr
 
 
 # ---- Hostile indices ---------------------------------------------------------------------------

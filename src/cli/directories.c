@@ -347,8 +347,7 @@ bool cli_diffs_directories(const struct cli_common *common)
 	const char *a = common->operands.items[0], *b = common->operands.items[1];
 
 	return tsr_dir_is(a) && tsr_dir_is(b) &&
-	       (tsr_directory_is_packed(a) || tsr_directory_is_packed(b) ||
-		(!tsr_directory_is_dcp(a) && !tsr_directory_is_dcp(b)));
+	       (tsr_directory_is_packed(a) || tsr_directory_is_packed(b));
 }
 
 static void on_compared(void *ctx, const struct tsr_directory_entry *e,
