@@ -140,6 +140,17 @@ static bool is_comparable(const struct tsr_value *key)
 	       key->type == TSR_VALUE_INT;
 }
 
+uint64_t tsr_value_keys_nbytes(const struct tsr_value *dict)
+{
+	uint64_t nbytes = 0;
+
+	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
+		if (is_comparable(dict->list.items[i]))
+			nbytes += dict->list.items[i]->text.nbytes;
+	}
+	return nbytes;
+}
+
 bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret)
 {
 	struct tsr_map keys = { .item_nbytes = sizeof(dict), .same = is_same_key };
