@@ -61,3 +61,61 @@ def test_a_name_at_the_limit_is_read(tmp_path):
     path = tmp_path / "in.pt"
     path.write_bytes(pt(nested("k" * 32767, 2, tensor(W))))
     assert "k" * 32767 in run_tersor("inspect", "--json", path, check=0).stdout
+
+
+# ---- Names ----
+
+@pytest.mark.parametrize("number, name", enumerate(["../x", "/x", "a//b", "a\\b", ""]))
+def test_npz_is_not_written_with_names_that_its_reader_refuses(number, name, tmp_path):
+    source, out = HOSTILE / f"st-name-{number}.safetensors", tmp_path / "out.npz"
+    for args in (["convert"], ["pack"]):
+        path = source
+        if args == ["pack"]:                                     # and what unpack makes of it
+            path, args = tmp_path / "packed.safetensors", ["unpack"]
+            run_tersor("pack", source, "-o", path, check=0)
+        line = one_line_error(run_tersor(*args, path, "-o", out, check=3))
+        assert f'tensor "{name}"' in line or f'tensor "{name}"'.replace("\\", "\\\\") in line
+        assert "in its name" in line
+        assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.mark.parametrize("name", ["a/b", "a.b", "..a", "a/...", "\N{SNOWMAN}"])
+def test_npz_is_written_with_plain_paths(name, tmp_path):
+    source, out = tmp_path / "in.safetensors", tmp_path / "out.npz"
+    source.write_bytes(safetensors_bytes({name: {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]}},
+                                         W.tobytes()))
+    run_tersor("convert", source, "-o", out, check=0)
+    run_tersor("diff", source, out, check=0)
+    assert list(np.load(out)) == [name]
+
+
+def test_pt_is_not_written_with_an_empty_name(tmp_path):
+    line = one_line_error(run_tersor("convert", HOSTILE / "st-name-4.safetensors", "-o", tmp_path / "out.pt",
+                                     check=3))
+    assert "empty" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pt_with_an_empty_key_is_refused_and_a_bare_tensor_is_read(tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({"": tensor(W)}))
+    assert "empty key" in one_line_error(run_tersor("inspect", path, check=3))
+    path.write_bytes(pt(tensor(W)))
+    assert "tensor" in run_tersor("inspect", path, check=0).stdout
+
+
+def test_a_tensor_called_metadata_is_not_written_to_safetensors(tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({"__metadata__": tensor(W), "w": tensor(W)}))
+    out = tmp_path / "out.safetensors"
+    for command in ("convert", "pack"):
+        line = one_line_error(run_tersor(command, path, "-o", out, check=3))
+        assert "__metadata__" in line and not out.exists()
+
+
+def test_pack_writes_no_name_over_the_limit(tmp_path):
+    source, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    source.write_bytes(safetensors_bytes({"n" * 65535: {"dtype": "F32", "shape": [512, 8],
+                                                        "data_offsets": [0, 16384]}}, W.tobytes() * 64))
+    assert "over the limit of 65535" in one_line_error(run_tersor("pack", source, "-o", out, check=3))
+    assert not out.exists()
