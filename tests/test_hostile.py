@@ -1,6 +1,8 @@
 """Small files that would hold the tool up, and what it must not write: tests/data/hostile."""
 import os
+import pathlib
 import subprocess
+import tempfile
 
 import numpy as np
 import pytest
@@ -119,3 +121,34 @@ def test_pack_writes_no_name_over_the_limit(tmp_path):
                                                         "data_offsets": [0, 16384]}}, W.tobytes() * 64))
     assert "over the limit of 65535" in one_line_error(run_tersor("pack", source, "-o", out, check=3))
     assert not out.exists()
+
+
+# ---- Keys that are one to Python ----
+
+@pytest.mark.parametrize("command", ["inspect", "pack"])
+def test_one_and_true_are_one_key(command, tmp_path):
+    args = ["-o", tmp_path / "out"] if command == "pack" else []
+    line = one_line_error(run_tersor(command, HOSTILE / "pt-one-and-true.pt", *args, check=3))
+    assert "key True twice" in line and not list(tmp_path.iterdir())
+
+
+def twins(a, b):
+    """What is said of a dict with both keys."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "in.pt"
+        path.write_bytes(pt(torchfile.Dict([(a, 1), (b, 2)])))
+        return run_tersor("inspect", path).stderr
+
+
+@pytest.mark.parametrize("a, b", [(0, False), (1, 1.0), (True, 1.0), (0.0, -0.0), (-7, -7.0), (2**40, 2.0**40),
+                                  (0.5, 0.5)])
+def test_equal_numbers_are_one_key(a, b):
+    assert hash(a) == hash(b) and a == b                          # Python agrees
+    line = twins(a, b)
+    assert line and "twice in a dict" in line
+
+
+@pytest.mark.parametrize("a, b", [(0, True), (1, 1.5), ("1", 1), (b"1", "1"), (2**53 + 1, 2.0**53),
+                                  (float("nan"), float("nan"))])
+def test_other_keys_are_two(a, b):
+    assert not twins(a, b)
