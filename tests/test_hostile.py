@@ -1,8 +1,10 @@
 """Small files that would hold the tool up, and what it must not write: tests/data/hostile."""
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import time
 
 import numpy as np
 import pytest
@@ -152,3 +154,23 @@ def test_equal_numbers_are_one_key(a, b):
                                   (float("nan"), float("nan"))])
 def test_other_keys_are_two(a, b):
     assert not twins(a, b)
+
+
+# ---- Signals before data flow ----
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["inspect", "convert", "pack"])
+def test_a_signal_ends_the_reading_of_a_header(command, number, tmp_path):
+    source = tmp_path / "in.pt"
+    source.write_bytes(pt({"w": tensor(W), "x": torchfile.Raw(b"](" + b"}(K\x01K\x02u" * 900_000 + b"e"
+                                                              + b"(" + b"}(K\x01K\x02u" * 900_000 + b"e")}))
+    args = ["-o", tmp_path / "out.safetensors"] if command != "inspect" else []
+    process = subprocess.Popen([BINARY, command, source, *args], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    time.sleep(0.1)
+    began = time.monotonic()
+    process.send_signal(number)
+    process.wait()
+    assert process.returncode in (-number, 128 + number)
+    assert time.monotonic() - began < 0.2
+    assert list(tmp_path.iterdir()) == [source]

@@ -27,6 +27,7 @@ struct tsr_outdir {
 	char *path; /* the target, without slashes at its end */
 	const char *name, *marker; /* name: the last component, inside path */
 	char *temp; /* the path of the temporary directory; NULL before it exists */
+	bool held; /* it counts as an output in the making */
 	const char *temp_name; /* its last component, inside temp */
 };
 
@@ -261,6 +262,8 @@ static enum tsr_status start(struct tsr_outdir *d, const char *path, struct tsr_
 	d->name = tsr_path_name(d->path);
 	TSR_TRY(tsr_path_open_directory(d->path, &d->parent_fd, err));
 	TSR_TRY(check_target(d->path, d->marker, d->force, &d->mode, err));
+	tsr_temporary_hold(1);
+	d->held = true;
 	return make_temporary(d, err);
 }
 
@@ -431,6 +434,8 @@ static void release(struct tsr_outdir *d)
 {
 	if (d->parent_fd >= 0)
 		close(d->parent_fd);
+	if (d->held)
+		tsr_temporary_hold(-1);
 	free(d->temp);
 	free(d->path);
 	free(d);

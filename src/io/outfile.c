@@ -25,6 +25,7 @@ struct tsr_outfile {
 	char *path; /* as the user gave it */
 	const char *name; /* its last component, inside path */
 	char *temp; /* name of the temporary file in the directory; NULL before it exists */
+	bool held; /* it counts as an output in the making */
 };
 
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
@@ -186,6 +187,8 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t n
 	}
 	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
 	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &mode, err));
+	tsr_temporary_hold(1);
+	f->held = true;
 	TSR_TRY(open_temp(f, err));
 	if (mode && fchmod(f->fd, mode) != 0)
 		return tsr_fail_errno(err, errno, "%s: cannot keep its mode", f->path);
@@ -312,6 +315,8 @@ void tsr_outfile_discard(struct tsr_outfile *f)
 		unlinkat(f->dir_fd, f->temp, 0);
 	if (f->dir_fd >= 0)
 		close(f->dir_fd);
+	if (f->held)
+		tsr_temporary_hold(-1);
 	free(f->temp);
 	free(f->path);
 	free(f);
