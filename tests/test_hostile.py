@@ -2,6 +2,7 @@
 import os
 import pathlib
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -174,3 +175,17 @@ def test_a_signal_ends_the_reading_of_a_header(command, number, tmp_path):
     assert process.returncode in (-number, 128 + number)
     assert time.monotonic() - began < 0.2
     assert list(tmp_path.iterdir()) == [source]
+
+
+# ---- Modes and owners of what is replaced ----
+
+@pytest.mark.parametrize("mode, kept", [(0o4711, 0o711), (0o2755, 0o755), (0o600, 0o600)])
+def test_a_replaced_file_keeps_its_owner_but_not_set_uid(mode, kept, tmp_path):
+    out = tmp_path / "out.npz"
+    out.write_bytes(b"old")
+    owner = (1234, 1235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(out, *owner)
+    out.chmod(mode)
+    run_tersor("convert", DATA / "tiny-gpt" / "checkpoint.safetensors", "-o", out, "-f", check=0)
+    now = out.stat()
+    assert (stat.S_IMODE(now.st_mode), now.st_uid, now.st_gid) == (kept, *owner)

@@ -146,7 +146,7 @@ static enum tsr_status check_target(const char *path, const char *marker, bool f
 	if (!S_ISDIR(st.st_mode))
 		return tsr_fail(err, TSR_E_IO, "%s: output exists and is not a directory", path);
 	TSR_TRY(look_into(path, marker, &empty, &marked, err));
-	*mode_ret = st.st_mode & 07777;
+	*mode_ret = st.st_mode & 0777;
 	if (empty || (force && marked))
 		return TSR_OK;
 	if (marked)
