@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 import torchfile
-from conftest import one_line_error, run_tersor
-from test_directory import entries_of, index_of, tree
-from test_frameworks import converted, small
+from conftest import run_tersor
+from test_directory import entries_of, tree
+from test_frameworks import Zero, small
 from torchfile import Dict, must_refuse, tensor, whole
 
 tmp_path = torchfile.tmp_path
@@ -49,3 +49,34 @@ def test_an_elastic_state_of_no_group_is_refused(tmp_path):
     zero.optim_edit = edit
     must_refuse(zero.save(tmp_path / "in"), "state that is of none of the 2 groups",
                 options=("--opaque", "drop"))
+
+
+def test_data_files_that_metadata_does_not_name_are_no_parts(tmp_path):
+    """As a save on fewer ranks into the directory of an earlier one leaves them."""
+    source = torchfile.dcp(tmp_path / "in", {
+        "a.weight": whole(tensor(np.linspace(0, 1, 90000, dtype=np.float32).reshape(300, 300)))})
+    (source / "__9_0.distcp").write_bytes(b"left over")
+    packed, back = tmp_path / "packed", tmp_path / "back"
+    done = run_tersor("pack", source, "-o", packed, check=0)
+    assert "has *.distcp files beside it that it does not name" in done.stdout
+    run_tersor("unpack", packed, "-o", back, check=0)
+    assert tree(back) == tree(source)
+    run_tersor("verify", packed, "--against", source, check=0)
+
+
+def test_empty_data_files_are_parts(tmp_path):
+    source = torchfile.dcp(tmp_path / "in", {
+        "a.weight": whole(tensor(np.linspace(0, 1, 90000, dtype=np.float32).reshape(300, 300)))},
+        files=("__9_0.distcp",))
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    assert entries_of(packed)["__9_0.distcp"]["as"] == "part"
+    assert entries_of(packed)[".metadata"]["as"] == "packed"
+
+
+def test_many_parameters_and_many_keys_in_no_more_time_than_both(tmp_path):
+    zero = Zero(2, 1, [{f"p{i}": (np.ones(1, np.float32), {}) for i in range(6000)}])
+    zero.optim_edit = lambda rank, state: state.update({f"k{i}": i for i in range(150000)})
+    source = zero.save(tmp_path / "in")
+    done, peak, seconds = torchfile.run_bounded("inspect", source, "--opaque", "drop")
+    assert done.returncode == 0 and seconds < 1.5, seconds

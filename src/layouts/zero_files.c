@@ -285,11 +285,9 @@ enum tsr_status tsr_zero_shape(const struct tsr_zero *z, const char *name,
 static enum tsr_status padding_of(const struct tsr_zero *z, size_t group, size_t i, size_t n,
 				  uint64_t *ret)
 {
-	const struct tsr_value *all = NULL, *list;
+	const struct tsr_value *all = z->paddings, *list;
 
 	*ret = 0;
-	if (z->nranks && !z->stage3)
-		all = tsr_value_at(optim_of(z, 0), "param_alignment_paddings");
 	if (!all || all->type != TSR_VALUE_LIST)
 		return TSR_OK;
 	list = group < all->list.n ? all->list.items[group] : NULL;
@@ -372,6 +370,8 @@ static enum tsr_status read_shapes(struct tsr_zero *z)
 				"%s: model states: found no list param_shapes, without which flat "
 				"partitions mean nothing",
 				z->d->path);
+	if (z->nranks && !z->stage3)
+		z->paddings = tsr_value_at(optim_of(z, 0), "param_alignment_paddings");
 	z->ngroups = shapes->list.n;
 	for (size_t i = 0; i < z->ngroups; i++) {
 		const struct tsr_value *group = tsr_value_mapping(shapes->list.items[i]);
