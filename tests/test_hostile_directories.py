@@ -64,6 +64,16 @@ def test_data_files_that_metadata_does_not_name_are_no_parts(tmp_path):
     run_tersor("verify", packed, "--against", source, check=0)
 
 
+def test_a_file_with_the_name_of_the_packed_one(tmp_path):
+    source = torchfile.dcp(tmp_path / "in", {"a.weight": whole(tensor(np.ones((300, 300), np.float32)))})
+    (source / "dcp.tersor").write_text("mine")
+    packed, back = tmp_path / "packed", tmp_path / "back"
+    done = run_tersor("pack", source, "-o", packed, check=0)
+    assert "another file beside it is called dcp.tersor" in done.stdout
+    run_tersor("unpack", packed, "-o", back, check=0)
+    assert tree(back) == tree(source)
+
+
 def test_empty_data_files_are_parts(tmp_path):
     source = torchfile.dcp(tmp_path / "in", {
         "a.weight": whole(tensor(np.linspace(0, 1, 90000, dtype=np.float32).reshape(300, 300)))},

@@ -129,6 +129,12 @@ static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr
 
 	if (strlen(name) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
 		return "its name is too long to add " TSR_DIRECTORY_SUFFIX;
+	if (e->container == TSR_CONTAINER_DCP) {
+		packed = tsr_directory_dcp_name(p->d, e);
+		return packed && tsr_nodes_find(&p->nodes, packed)
+			       ? "another file beside it is called " TSR_DIRECTORY_DCP
+			       : NULL;
+	}
 	packed = tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
 	if (packed && tsr_nodes_find(&p->nodes, packed))
 		return "another file has its name with " TSR_DIRECTORY_SUFFIX;
