@@ -129,6 +129,12 @@ static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr
 
 	if (strlen(name) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
 		return "its name is too long to add " TSR_DIRECTORY_SUFFIX;
+	if (e->container == TSR_CONTAINER_DCP) {
+		packed = tsr_directory_dcp_name(p->d, e);
+		return packed && tsr_nodes_find(&p->nodes, packed)
+			       ? "another file beside it is called " TSR_DIRECTORY_DCP
+			       : NULL;
+	}
 	packed = tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
 	if (packed && tsr_nodes_find(&p->nodes, packed))
 		return "another file has its name with " TSR_DIRECTORY_SUFFIX;
@@ -191,6 +197,26 @@ static enum tsr_status try_packing(struct tsr_dir_packing *p, struct tsr_directo
 	return e->reason ? TSR_OK : tsr_directory_nomem(p->d, p->err);
 }
 
+/* The *.distcp files beside a .metadata that it does not name, and that hold something, would be left out. */
+static const char *unnamed_parts(const struct tsr_dir_packing *p,
+				 const struct tsr_directory_entry *e,
+				 const struct tsr_checkpoint *c)
+{
+	size_t nbeside = 0, nread = 0;
+
+	if (c->container != TSR_CONTAINER_DCP)
+		return NULL;
+	for (size_t i = 0; i < p->nodes.n; i++) {
+		const struct tsr_node *node = &p->nodes.list[i];
+
+		nbeside += node->nbytes && tsr_directory_is_part(e, node->path);
+	}
+	for (unsigned i = 0; i < c->nfiles; i++)
+		nread += tsr_file_size(c->files[i]) &&
+			 tsr_dir_name_ends_with(tsr_file_path(c->files[i]), ".distcp");
+	return nread < nbeside ? "has *.distcp files beside it that it does not name" : NULL;
+}
+
 /* Plan to pack the file; where that is not possible or gives nothing, to copy it. */
 static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				    const char *full)
@@ -207,6 +233,8 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	e->generation = tsr_packing_generation(packing);
 	e->stored_nbytes = tsr_packing_nbytes(packing);
 	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
+	if (!reason)
+		reason = unnamed_parts(p, e, tsr_packing_source(packing));
 	status = reason ? tsr_dir_plan_copy(p, e, reason)
 			: list_stored(p, e, is_model(tsr_packing_source(packing)));
 	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))

@@ -37,6 +37,7 @@ struct tsr_zero {
 	bool stage3;
 	bool divided; /* the model is, too */
 	struct tsr_value *common; /* a universal checkpoint's optimizer_state.pt; else NULL */
+	const struct tsr_value *paddings; /* zeros behind each parameter, per group, or NULL */
 	size_t ngroups, nparams;
 	struct tsr_zero_param *params; /* by group */
 	size_t *group_at; /* where each group's begin, and the end of the last */

@@ -179,7 +179,15 @@ static enum tsr_status check_flat(const struct tsr_zero *z, size_t rank)
 			z->d->path, rank, z->ngroups);
 }
 
-static void list_states(struct tsr_zero *z, size_t rank)
+static enum tsr_status unknown_state(const struct tsr_zero *z, size_t rank)
+{
+	return tsr_fail(z->d->err, TSR_E_FORMAT,
+			"%s: optimizer states of rank %zu: found a state that is of none of the "
+			"%zu groups in param_shapes (is it one save?)",
+			z->d->path, rank, z->ngroups);
+}
+
+static enum tsr_status list_states(struct tsr_zero *z, size_t rank)
 {
 	const struct tsr_value **of_rank = z->state + rank * z->ngroups;
 	const struct tsr_value *base = tsr_value_at(
@@ -187,14 +195,18 @@ static void list_states(struct tsr_zero *z, size_t rank)
 	const struct tsr_value *state = tsr_value_mapping(tsr_value_at(base, "state"));
 
 	/* An elastic checkpoint has a list with the state of each group. */
-	for (size_t i = 0; base && base->type == TSR_VALUE_LIST && i < z->ngroups; i++)
-		of_rank[i] = i < base->list.n ? tsr_value_mapping(base->list.items[i]) : NULL;
+	if (base && base->type == TSR_VALUE_LIST && base->list.n > z->ngroups)
+		return unknown_state(z, rank);
+	for (size_t i = 0; base && base->type == TSR_VALUE_LIST && i < base->list.n; i++)
+		of_rank[i] = tsr_value_mapping(base->list.items[i]);
 	for (size_t i = 0; state && i + 1 < state->list.n; i += 2) {
 		uint64_t id;
 
-		if (tsr_value_get_u64(state->list.items[i], &id) && id < z->ngroups)
-			of_rank[id] = tsr_value_mapping(state->list.items[i + 1]);
+		if (!tsr_value_get_u64(state->list.items[i], &id) || id >= z->ngroups)
+			return unknown_state(z, rank);
+		of_rank[id] = tsr_value_mapping(state->list.items[i + 1]);
 	}
+	return TSR_OK;
 }
 
 /* The flat weights and the states of each rank; what is allocated is as much as was read. */
@@ -207,9 +219,11 @@ static enum tsr_status list_partitions(struct tsr_zero *z)
 	if (!z->flat || !z->state)
 		return tsr_fail_nomem(z->d->err, z->d->path);
 	for (size_t i = 0; i < z->nranks; i++) {
+		const struct tsr_value *flat = flat_list(z, i);
+
 		for (size_t g = 0; g < z->ngroups; g++)
-			z->flat[i * z->ngroups + g] = flat_list(z, i)->list.items[g]->tensor.array;
-		list_states(z, i);
+			z->flat[i * z->ngroups + g] = flat->list.items[g]->tensor.array;
+		TSR_TRY(list_states(z, i));
 	}
 	return TSR_OK;
 }
@@ -271,11 +285,9 @@ enum tsr_status tsr_zero_shape(const struct tsr_zero *z, const char *name,
 static enum tsr_status padding_of(const struct tsr_zero *z, size_t group, size_t i, size_t n,
 				  uint64_t *ret)
 {
-	const struct tsr_value *all = NULL, *list;
+	const struct tsr_value *all = z->paddings, *list;
 
 	*ret = 0;
-	if (z->nranks && !z->stage3)
-		all = tsr_value_at(optim_of(z, 0), "param_alignment_paddings");
 	if (!all || all->type != TSR_VALUE_LIST)
 		return TSR_OK;
 	list = group < all->list.n ? all->list.items[group] : NULL;
@@ -358,6 +370,8 @@ static enum tsr_status read_shapes(struct tsr_zero *z)
 				"%s: model states: found no list param_shapes, without which flat "
 				"partitions mean nothing",
 				z->d->path);
+	if (z->nranks && !z->stage3)
+		z->paddings = tsr_value_at(optim_of(z, 0), "param_alignment_paddings");
 	z->ngroups = shapes->list.n;
 	for (size_t i = 0; i < z->ngroups; i++) {
 		const struct tsr_value *group = tsr_value_mapping(shapes->list.items[i]);

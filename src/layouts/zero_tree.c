@@ -6,7 +6,6 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "format/value_walk.h"
 #include "layouts/zero.h"
 
 /* What the files say of partitions, which whole tensors do not have, and what is joined. */
@@ -159,12 +158,17 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 
 /* --- The rest ----------------------------------------------------------------------------------- */
 
-static bool holds_tensor(const struct tsr_zero *z, struct tsr_value *v)
+/* Without marks: what one key shares with another is in both. */
+static bool holds_tensor(const struct tsr_value *v)
 {
-	struct tsr_value_walk walk = { .root = v, .mark = TSR_MARK_RANK };
+	const size_t n = tsr_value_nchildren(v);
 
-	while ((v = tsr_value_walk_next(&walk)) != NULL) {
-		if (v->type == TSR_VALUE_TENSOR && v->tensor.array >= z->first)
+	if (v->type == TSR_VALUE_TENSOR)
+		return true;
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_value *child = tsr_value_child(v, i);
+
+		if (child && holds_tensor(child))
 			return true;
 	}
 	return false;
@@ -179,7 +183,7 @@ static enum tsr_status put_rest(const struct tsr_zero *z, const struct tsr_value
 	for (size_t i = 0; mapping && i + 1 < mapping->list.n; i += 2) {
 		struct tsr_value *key = mapping->list.items[i], *v = mapping->list.items[i + 1];
 
-		if (is_partitioning(key) || (rank && !holds_tensor(z, v)))
+		if (is_partitioning(key) || (rank && !holds_tensor(v)))
 			continue;
 		if (!tsr_value_put(z->d->c->arena, dict, key, v))
 			return tsr_build_nomem(z->d->c, z->d->err);
