@@ -427,12 +427,15 @@ def test_what_packing_does_not_help_is_copied(name, content, reason, tmp_path):
 
 
 def test_file_that_cannot_be_read_is_copied_and_named(tmp_path):
-    done = run_tersor("pack", FRAMEWORKS / "states", "-o", tmp_path / "p", "-q", check=0)
-    entry = entries_of(tmp_path / "p")["frozen-layers.pt"]
-    assert entry["as"] == "copied" and entry["reason"].startswith("optimizer: ambiguous")
-    assert str(FRAMEWORKS) not in json.dumps(index_of(tmp_path / "p"))
-    assert "optimizer: ambiguous: " in done.stdout
-    done = run_tersor("pack", FRAMEWORKS / "states", "-o", tmp_path / "q", "--strict", "-q", check=3)
+    source = tmp_path / "source"
+    source.mkdir()
+    shutil.copy(DATA / "torch" / "torchscript.pt", source)
+    done = run_tersor("pack", source, "-o", tmp_path / "p", "-q", check=0)
+    entry = entries_of(tmp_path / "p")["torchscript.pt"]
+    assert entry["as"] == "copied" and "TorchScript" in entry["reason"]
+    assert str(source) not in json.dumps(index_of(tmp_path / "p"))
+    assert "TorchScript" in done.stdout
+    run_tersor("pack", source, "-o", tmp_path / "q", "--strict", "-q", check=3)
     assert not (tmp_path / "q").exists()
 
 
@@ -721,7 +724,7 @@ def test_diff_compares_directories_by_file(source, packed, tmp_path):
     assert run_tersor("diff", packed, back, check=0).stdout == "7 files compared: 0 differ\n"
     run_tersor("diff", packed, packed, check=0)
     run_tersor("diff", source, packed, "--tol", "nmse=1e-3", check=0)
-    done = run_tersor("diff", source, back, check=1)
+    done = run_tersor("diff", source, packed, check=1)
     assert "differs array.npy\n        1 of 1 tensors differ\n" in done.stdout
     (back / "config.json").write_text("{}")
     (back / ".hidden").unlink()
@@ -735,12 +738,29 @@ def test_diff_compares_directories_by_file(source, packed, tmp_path):
 
 
 def test_diff_of_files_that_are_not_read_is_by_bytes(tmp_path):
-    a, b = (tmp_path / name for name in "ab")
+    a, b, packed = (tmp_path / name for name in ("a", "b", "packed"))
     for root, tail in ((a, b"x"), (b, b"y")):
         root.mkdir()
         (root / "old.pkl").write_bytes(b"\x80\x02}q\x00." + tail)
-    assert "bytes differ" in run_tersor("diff", a, b, check=1).stdout
-    run_tersor("diff", a, a, check=0)
+    run_tersor("pack", a, "-o", packed, check=0)
+    assert "bytes differ" in run_tersor("diff", packed, b, check=1).stdout
+    run_tersor("diff", packed, a, check=0)
+
+
+@pytest.mark.parametrize("layout", ["trainer/checkpoint-30", "deepspeed/zero3-bf16-2rank"])
+def test_diff_compares_plain_directories_as_checkpoints(layout, tmp_path):
+    source = FRAMEWORKS / layout
+    run_tersor("pack", source, "-o", tmp_path / "packed", check=0)
+    back = unpack(tmp_path / "packed", tmp_path)
+    n = len(json.loads(run_tersor("inspect", source, "--json", check=0).stdout)["tensors"])
+    assert f"{n} tensors compared: 0 differ\n" in run_tersor("diff", source, source, check=0).stdout
+    done = run_tersor("diff", source, back, "--tol", "nmse=1e-3", check=0)
+    assert f"{n} tensors compared: " in done.stdout and ": 0 differ" not in done.stdout
+
+
+def test_diff_of_directories_that_are_no_checkpoints_is_an_error(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert str(tmp_path / "a") in run_tersor("diff", tmp_path / "a", tmp_path / "a", check=3).stderr
 
 
 # ---- Hostile indices ---------------------------------------------------------------------------
@@ -861,3 +881,27 @@ def test_damaged_copy_is_not_unpacked(packed, tmp_path):
     done = run_tersor("unpack", packed, "-o", tmp_path / "b", check=3)
     assert "config.json: damaged" in one_line_error(done)
     assert sorted(os.listdir(tmp_path)) == ["packed", "source"]
+
+
+@pytest.mark.parametrize("stage, bytes_per_parameter", [
+    ("zero1-fp32-2rank", 8.125), ("zero2-bf16-2rank", 7.125), ("zero3-bf16-2rank", 5.125)])
+def test_flat_partitions_are_copies_of_the_model(tmp_path, stage, bytes_per_parameter):
+    """A parameter is counted once, though the model and the optimizer are in different files."""
+    source, packed = DATA / "frameworks" / "deepspeed" / stage, tmp_path / "packed"
+    line = f"{bytes_per_parameter} bytes per parameter"
+    done = run_tersor("pack", source, "-o", packed, check=0)
+    assert line in done.stdout
+    assert line in run_tersor("inspect", packed, check=0).stdout
+    assert ("copies of parameters" in done.stdout) == (bytes_per_parameter > 6)
+
+
+def test_unsettled_order_of_an_optimizer_does_not_keep_a_file_from_being_packed(tmp_path):
+    """Each file comes back by itself, so its states can keep the optimizer's numbers."""
+    source, packed = tmp_path / "source", tmp_path / "packed"
+    source.mkdir()
+    shutil.copy(DATA / "frameworks" / "states" / "frozen-layers.pt", source)
+    done = run_tersor("pack", source, "-o", packed, check=0)
+    assert "called by the optimizer's numbers" in done.stderr and "1 packed, 0 copied" in done.stdout
+    names = reader.read(packed / "frozen-layers.pt.tersor").tensors
+    assert names["optimizer.state.7.exp_avg"].codec == "softsign8"
+    run_tersor("verify", packed, "--against", source, check=0)

@@ -702,12 +702,11 @@ def test_megatron_tracker_is_the_number_of_an_iteration(text, tmp_path):
     refused(source, "iter")
 
 
-def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
-    source = tmp_path / "in"
+def torch_dist(source, *shape):
     at = source / "iter_0000005"
     source.mkdir()
-    a = tensor(values(3, 2))
-    m = tensor(values(3, 2))
+    a = tensor(values(*shape))
+    m = tensor(values(*shape))
     tensors = {"decoder.weight": a, "optimizer.state.exp_avg.decoder.weight": m}
     torchfile.dcp(at, {name: torchfile.whole(t) for name, t in tensors.items()},
                   paths={name: (name,) for name in tensors})
@@ -715,6 +714,12 @@ def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
     (at / "meta.pt").write_bytes(pt({"epoch": 3}))  # as Lightning has it
     (at / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
     (source / "latest_checkpointed_iteration.txt").write_text("5")
+    return tensors
+
+
+def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
+    source = tmp_path / "in"
+    tensors = torch_dist(source, 3, 2)
     found = joined(source, tmp_path)
     assert found.pop("common.rng")[1] == [4]
     assert found == {name: torchfile.as_array(t) for name, t in tensors.items()}
@@ -722,6 +727,48 @@ def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
 
 
 # ---- What tersor packed ----
+
+def torchtitan(folder):
+    """step-N/ with the model at the root, beside a flattened optimizer."""
+    w, m, v = (tensor(values(40, 30) ** n) for n in (1, 1, 2))
+    tensors = {"tok.weight": w, "optimizer.state.tok.weight.exp_avg": m,
+               "optimizer.state.tok.weight.exp_avg_sq": v}
+    paths = {name: ("optimizer", name.removeprefix("optimizer.")) if name != "tok.weight" else (name,)
+             for name in tensors}
+    folder.mkdir()
+    torchfile.dcp(folder / "step-10", {name: torchfile.whole(t) for name, t in tensors.items()},
+                  paths=paths)
+
+
+MADE = {
+    "deepspeed universal": lambda folder: (folder.mkdir(), universal(
+        folder, Zero(2, 2, [{"w": param(50, 40)}, {"b": param(300)}]), boxed=True)),
+    "megatron legacy": megatron,
+    "megatron torch_dist": lambda folder: torch_dist(folder, 50, 40),
+    "torchtitan": torchtitan,
+}
+
+
+@pytest.mark.parametrize("layout", MADE)
+def test_layout_made_by_hand_comes_back_from_a_packed_directory(layout, tmp_path):
+    source, packed, back = (tmp_path / name for name in ("in", "packed", "back"))
+    MADE[layout](source)
+    run_tersor("pack", source, "-o", packed, check=0)
+    run_tersor("verify", packed, "--against", source, check=0)
+    run_tersor("unpack", packed, "-o", back, check=0)
+    before, after = ({str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*")
+                      if file.is_file()} for root in (source, back))
+    changed = [name for name in before if before[name] != after.pop(name)]
+    assert changed and not after
+    root = "step-10" if layout == "torchtitan" else ""
+    a, b = (joined(top / root, tmp_path, "-f") for top in (source, back))
+    assert sorted(a) == sorted(b)
+    for name in a:
+        assert a[name][:2] == b[name][:2]
+        if a[name] != b[name]:
+            x, y = (np.frombuffer(t[name][2], "<f4").astype("f8") for t in (a, b))
+            assert np.square(x - y).sum() <= 1e-3 * np.square(x).sum()
+
 
 @pytest.mark.parametrize("folder", ("trainer/checkpoint-30", "deepspeed/zero3-bf16-2rank"))
 def test_packed_directory_is_converted_as_what_it_was_packed_from(folder, tmp_path):

@@ -220,7 +220,7 @@ def test_no_crc_is_unverified(folder, without_crc):
 
 def test_no_crc_is_refused_in_strict_mode(folder, without_crc):
     path, _ = without_crc
-    must_refuse(path, re.compile("(?i)unverified|checksum|crc"), commands=("verify", "convert"),
+    must_refuse(path, re.compile("(?i)unverified|checksum|crc"), commands=("verify", "convert", "pack"),
                 options=["--strict"])
 
 

@@ -75,8 +75,8 @@ enum tsr_opaque {
  * @params:    @nparams names of parameters in the order in which an optimizer numbered them, used
  *             where names and shapes are ambiguous; NULL: none
  * @opaque:    what becomes of Python objects that are no plain values
- * @numbered:  in a directory, states of parameters that names and shapes do not settle keep the
- *             optimizer's numbers as names, with a note; false: refuse them
+ * @numbered:  states of parameters that names and shapes do not settle keep the optimizer's numbers
+ *             as names, with a note; false: refuse them
  * @parts:     accept files with one rank's parts of tensors, as recordings have them; false: refuse
  *             what DCP's Hugging Face writer made on several ranks
  * @order:     @norder names of parameters in the order of the model, of which an optimizer numbers

@@ -124,9 +124,6 @@ TSR_API enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 /* Whether a path is a directory with a file TSR_DIRECTORY_INDEX. */
 TSR_API bool tsr_directory_is_packed(const char *path);
 
-/* Whether a directory is a checkpoint of torch.distributed.checkpoint, by the names in it. */
-TSR_API bool tsr_directory_is_dcp(const char *path);
-
 /* Read the index of a packed directory; TSR_E_FORMAT if it is damaged. */
 TSR_API enum tsr_status tsr_directory_open(const char *path, struct tsr_directory **ret,
 					   struct tsr_err *err);

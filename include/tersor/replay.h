@@ -121,6 +121,8 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; TSR_REPLAY_CPU; or
  *             TSR_REPLAY_AUTO: a GPU if one has room for the state, the gradients are large enough
  *             to be worth it and nothing is asked for that only the CPU does
+ * @keep_scales: leave e8m8 scales, of @coding or of the checkpoint, as they are.  Otherwise a momentum
+ *             or variance that changes too little in a step for them gets f32 scales (docs/replay.md)
  */
 struct tsr_replay_options {
 	size_t size; /* of this struct: set by tsr_replay_defaults() */
@@ -152,6 +154,7 @@ struct tsr_replay_options {
 	const char *const *reports;
 	unsigned nreports;
 	int gpu;
+	bool keep_scales;
 };
 
 /* The state in the form that the checkpoint has, everything else as recorded; on the CPU. */

@@ -82,6 +82,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	struct tsr_text json = { 0 };
 	int status = CLI_OK;
 
+	tsr_summary_add_flat_copies(&totals->summary);
 	if (cli_wants_text(common)) {
 		status = cli_directory_print(d, totals);
 		print_sizes(d, common, &totals->summary);
@@ -231,6 +232,7 @@ static int report_inspection(const struct cli_cmd *cmd, const struct cli_common 
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 	struct tsr_text json = { 0 };
 
+	tsr_summary_add_flat_copies(&totals->summary);
 	if (cli_wants_text(common)) {
 		printf("%s: packed directory, %zu packed, %zu copied\n\n",
 		       tsr_format_name(tsr_directory_path(d), 30).text, sizes.npacked,
@@ -345,8 +347,7 @@ bool cli_diffs_directories(const struct cli_common *common)
 	const char *a = common->operands.items[0], *b = common->operands.items[1];
 
 	return tsr_dir_is(a) && tsr_dir_is(b) &&
-	       (tsr_directory_is_packed(a) || tsr_directory_is_packed(b) ||
-		(!tsr_directory_is_dcp(a) && !tsr_directory_is_dcp(b)));
+	       (tsr_directory_is_packed(a) || tsr_directory_is_packed(b));
 }
 
 static void on_compared(void *ctx, const struct tsr_directory_entry *e,

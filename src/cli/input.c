@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
+#include "io/dir.h"
 #include "io/spool.h"
 #include "ckpt/checkpoint_model.h"
 
@@ -127,7 +128,8 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	common->open = tsr_open_defaults();
 	common->open.follow = common->follow;
 	common->open.opaque = opaque_of(common->opaque);
-	common->open.numbered = (cmd->takes & CLI_NUMBERS) != 0;
+	for (unsigned i = 0; i < common->operands.n && cmd->takes & CLI_NUMBERS; i++)
+		common->open.numbered |= tsr_dir_is(common->operands.items[i]);
 	if (common->as)
 		status = parse_as(cmd, common->as, &common->open.as);
 	if (status == CLI_OK && common->params)

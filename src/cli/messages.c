@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "io/temporary.h"
 #include "tersor/escape.h"
 
 static void print_line(const char *lead, const char *fmt, va_list ap)
@@ -114,9 +115,14 @@ int cli_error(const struct tsr_err *err)
 
 static volatile sig_atomic_t signal_seen;
 
-static void on_signal(int signal)
+/* Without an output in the making nothing is left behind, so the signal does what it does by default. */
+static void on_signal(int number)
 {
-	signal_seen = signal;
+	signal_seen = number;
+	if (!tsr_temporary_any()) {
+		signal(number, SIG_DFL);
+		raise(number);
+	}
 }
 
 void cli_catch_signals(void)

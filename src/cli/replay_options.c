@@ -142,6 +142,7 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 {
 	bool grouped = false;
 
+	o->keep_scales = a->scale != NULL;
 	if (a->state)
 		put_state(a->state, o);
 	CLI_TRY(parse_codecs(cmd, a, o));

@@ -7,6 +7,7 @@
 
 #include "io/dir.h"
 #include "base/fail.h"
+#include "io/temporary.h"
 #include "ckpt/checkpoint_model.h"
 #include "format/shard_index.h"
 
@@ -255,6 +256,8 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 	enum tsr_status status = TSR_OK, one;
 	size_t published = 0;
 
+	/* All of them or none: no signal ends it between two files. */
+	tsr_temporary_hold(1);
 	while (published < o->n && is_published(status)) {
 		one = tsr_outfile_publish(o->files[published], err);
 		o->files[published] = NULL;
@@ -272,6 +275,7 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 	} else if (!o->index) {
 		tidy(o, status, published);
 	}
+	tsr_temporary_hold(-1);
 	return status;
 }
 

@@ -394,10 +394,32 @@ static enum tsr_status lay_out_pair(struct tsr_writer *w, struct tsr_err *err)
 	return lay_out_shard(w, &w->files[1], err);
 }
 
+/* What the reader would refuse, or take for something else. */
+static enum tsr_status check_names(const struct tsr_writer *w, struct tsr_err *err)
+{
+	for (size_t i = 0; i < w->plan.narrays; i++) {
+		const char *name = w->plan.arrays[i].name;
+
+		if (strlen(name) > TSR_NAME_MAX)
+			return tsr_fail(
+				err, TSR_E_LIMIT,
+				"%s: tensor %.40s...: name of %zu bytes is over the limit of %u",
+				w->plan.path, name, strlen(name), TSR_NAME_MAX);
+		if (strcmp(name, "__metadata__") == 0)
+			return tsr_fail(
+				err, TSR_E_UNSUPPORTED,
+				"%s: tensor %s: found the name under which safetensors has its "
+				"metadata, expected another",
+				w->plan.path, name);
+	}
+	return TSR_OK;
+}
+
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	size_t at = 0, nfiles = 0;
 
+	TSR_TRY(check_names(w, err));
 	if (w->plan.weights_path)
 		return lay_out_pair(w, err);
 	if (!w->plan.keep_order)

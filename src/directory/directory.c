@@ -219,17 +219,7 @@ struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 
 char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e)
 {
-	const size_t len = directory_len(e->path);
-	char *full = tsr_path_join(root, e->path);
-
-	if (full && e->container == TSR_CONTAINER_DCP)
-		full[strlen(full) - strlen(e->path) + len - 1] = '\0';
-	return full;
-}
-
-bool tsr_directory_is_dcp(const char *path)
-{
-	return tsr_dir_is(path) && tsr_dcp_looks_like(path);
+	return tsr_path_join(root, e->path);
 }
 
 size_t tsr_directory_nentries(const struct tsr_directory *d)

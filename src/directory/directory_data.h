@@ -80,7 +80,7 @@ const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_direc
 /* The path of the packed file of a .metadata; NULL when out of memory. */
 const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e);
 
-/* The file, or for DCP the directory, of an entry in the directory @root, to be freed. */
+/* The file of an entry in the directory @root, to be freed; .metadata stands for its checkpoint. */
 char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e);
 
 /* --- The index file --------------------------------------------------------------------------- */

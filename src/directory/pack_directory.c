@@ -224,6 +224,7 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 				   struct tsr_err *err)
 {
 	struct tsr_pack_options o = tsr_pack_defaults();
+	struct tsr_open_options open;
 	struct tsr_err own = { 0 };
 	struct tsr_dir_packing p = { .options = &o,
 				     .watch = tsr_directory_watch_defaults(),
@@ -231,6 +232,8 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_directory_open_options(&open, o.open, err));
+	o.open = &open;
 	TSR_TRY(tsr_options_take(&p.watch, watch, err));
 	TSR_TRY(check_input(path, &o, err));
 	TSR_TRY(tsr_nodes_list(path, tsr_dir_follows(&p), &p.nodes, err));

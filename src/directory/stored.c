@@ -5,7 +5,18 @@
 #include <inttypes.h>
 
 #include "base/fail.h"
+#include "base/option_size.h"
 #include "directory/by_file.h"
+
+enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
+					   const struct tsr_open_options *given,
+					   struct tsr_err *err)
+{
+	*ret = tsr_open_defaults();
+	TSR_TRY(tsr_options_take(ret, given, err));
+	ret->numbered = true;
+	return TSR_OK;
+}
 
 bool tsr_opens_links(const struct tsr_open_options *open)
 {

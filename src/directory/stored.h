@@ -8,6 +8,14 @@
 /* Whether files may be symbolic links; @open may be NULL. */
 bool tsr_opens_links(const struct tsr_open_options *open);
 
+/*
+ * How to open each file of a directory: as given (NULL: by default), but states keep an optimizer's numbers
+ * where names and shapes do not settle them, since each file comes back by itself.
+ */
+enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
+					   const struct tsr_open_options *given,
+					   struct tsr_err *err);
+
 /* The one of an entry's files that is opened to read its tensors. */
 const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *e);
 

@@ -314,6 +314,7 @@ enum tsr_status tsr_verify_directory(const char *path, const struct tsr_verify_o
 				     struct tsr_err *err)
 {
 	struct tsr_verify_options o = tsr_verify_defaults();
+	struct tsr_open_options open;
 	struct tsr_err own = { 0 };
 	struct verifying v = { .options = &o,
 			       .watch = tsr_directory_watch_defaults(),
@@ -321,6 +322,8 @@ enum tsr_status tsr_verify_directory(const char *path, const struct tsr_verify_o
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_directory_open_options(&open, o.open, err));
+	o.open = &open;
 	TSR_TRY(tsr_options_take(&v.watch, watch, err));
 	TSR_TRY(check_original(&o, err));
 	v.original = o.nagainst ? o.against[0] : NULL;

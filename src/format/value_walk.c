@@ -126,18 +126,69 @@ void tsr_value_walk_path(const struct tsr_value_walk *w, char *out, size_t nbyte
 
 /* --- Keys ----------------------------------------------------------------------------------- */
 
+/* The whole number that a key is to Python: 1, True and 1.0 are one key. */
+static bool is_whole(const struct tsr_value *key, int64_t *ret)
+{
+	const double real = tsr_value_real(key);
+
+	if (key->type == TSR_VALUE_BOOL) {
+		*ret = key->boolean;
+		return true;
+	}
+	if (key->type == TSR_VALUE_FLOAT && real >= -0x1p63 && real < 0x1p63) {
+		*ret = (int64_t)real;
+		return (double)*ret == real;
+	}
+	return tsr_value_get_i64(key, ret);
+}
+
+static bool has_text(const struct tsr_value *key)
+{
+	return key->type == TSR_VALUE_STRING || key->type == TSR_VALUE_BYTES ||
+	       key->type == TSR_VALUE_INT;
+}
+
 static bool is_same_key(const void *item, const void *key)
 {
 	const struct tsr_value *a = *(const struct tsr_value *const *)item, *b = key;
+	int64_t x = 0, y = 0;
+	const bool whole = is_whole(a, &x);
 
-	return a->type == b->type && a->text.nbytes == b->text.nbytes &&
+	if (whole != is_whole(b, &y) || (!whole && a->type != b->type))
+		return false;
+	if (whole)
+		return x == y;
+	if (a->type == TSR_VALUE_FLOAT)
+		return tsr_value_real(a) == tsr_value_real(b);
+	return a->text.nbytes == b->text.nbytes &&
 	       memcmp(a->text.bytes, b->text.bytes, a->text.nbytes) == 0;
 }
 
 static bool is_comparable(const struct tsr_value *key)
 {
-	return key->type == TSR_VALUE_STRING || key->type == TSR_VALUE_BYTES ||
-	       key->type == TSR_VALUE_INT;
+	return has_text(key) || key->type == TSR_VALUE_BOOL || key->type == TSR_VALUE_FLOAT;
+}
+
+static uint64_t hash_key(struct tsr_map *keys, const struct tsr_value *key)
+{
+	int64_t number;
+
+	if (is_whole(key, &number))
+		return tsr_map_hash(keys, &number, sizeof(number), TSR_VALUE_INT);
+	if (key->type == TSR_VALUE_FLOAT)
+		return tsr_map_hash(keys, &key->real, sizeof(key->real), key->type);
+	return tsr_map_hash(keys, key->text.bytes, key->text.nbytes, key->type);
+}
+
+uint64_t tsr_value_keys_nbytes(const struct tsr_value *dict)
+{
+	uint64_t nbytes = 0;
+
+	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
+		if (has_text(dict->list.items[i]))
+			nbytes += dict->list.items[i]->text.nbytes;
+	}
+	return nbytes;
 }
 
 bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret)
@@ -152,9 +203,7 @@ bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **
 
 		if (!is_comparable(key))
 			continue;
-		item = tsr_map_put(
-			&keys, tsr_map_hash(&keys, key->text.bytes, key->text.nbytes, key->type),
-			key, &is_new);
+		item = tsr_map_put(&keys, hash_key(&keys, key), key, &is_new);
 		if (item && is_new)
 			*item = key;
 		else

@@ -56,6 +56,12 @@ void tsr_zip_free(struct tsr_zip *z);
 /* The member with this name, or NULL. */
 const struct tsr_zip_member *tsr_zip_find(const struct tsr_zip *z, const char *name);
 
+/*
+ * What is wrong with the name of a member, or NULL: it must be a plain relative path.  Readers refuse
+ * other names, and writers do not write them.
+ */
+const char *tsr_zip_name_flaw(const char *name, size_t nbytes);
+
 /* A whole member, inflated and checked, into memory to be freed; TSR_E_LIMIT above @max_nbytes. */
 enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_member *m,
 			     uint64_t max_nbytes, const char *where, void **ret,

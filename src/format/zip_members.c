@@ -3,9 +3,11 @@
 #include "format/zip_members.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "io/crc.h"
 #include "base/fail.h"
+#include "base/utf8.h"
 
 /* What PyTorch aligns records to. */
 #define ALIGN 64u
@@ -32,12 +34,64 @@ void tsr_zip_members_free(struct tsr_zip_members *m)
 	*m = (struct tsr_zip_members){ .n = 0 };
 }
 
+/* --- Names ---------------------------------------------------------------------------------- */
+
+static bool is_dots(const char *component, size_t n)
+{
+	return (n == 1 && component[0] == '.') ||
+	       (n == 2 && component[0] == '.' && component[1] == '.');
+}
+
+const char *tsr_zip_name_flaw(const char *name, size_t n)
+{
+	size_t start = 0; /* of the component */
+
+	if (n && memchr(name, '\0', n))
+		return "a NUL character";
+	if (n && memchr(name, '\\', n))
+		return "a backslash";
+	if (tsr_utf8_prefix(name, n) < n)
+		return "bytes that are not UTF-8";
+	for (size_t at = 0; at <= n; at++) {
+		if (at < n && name[at] != '/')
+			continue;
+		if (at == start)
+			return "an empty component";
+		if (is_dots(name + start, at - start))
+			return "a component \".\" or \"..\"";
+		start = at + 1;
+	}
+	return NULL;
+}
+
+/* Whether readers take the name, ours among them. */
+static enum tsr_status check_name(const char *path, const char *name, const struct tsr_text *member,
+				  struct tsr_err *err)
+{
+	const char *flaw = *name ? tsr_zip_name_flaw(member->bytes, member->nbytes) : "nothing";
+
+	if (member->nbytes > TSR_ZIP_NAME_MAX)
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: tensor %.40s...: its name is over the limit of a zip archive",
+				path, name);
+	if (!flaw)
+		return TSR_OK;
+	return tsr_fail(
+		err, TSR_E_UNSUPPORTED,
+		"%s: tensor \"%.200s\": found %s in its name, expected a plain relative path, "
+		"which the members of a zip archive have",
+		path, name, flaw);
+}
+
+/* --- Members -------------------------------------------------------------------------------- */
+
 enum tsr_status tsr_zip_members_add(struct tsr_zip_members *m, const char *prefix, const char *name,
 				    const char *suffix, struct tsr_text *head, uint64_t data_nbytes,
 				    struct tsr_err *err)
 {
 	struct tsr_zip_entry *e = &m->entries[m->n];
 	struct tsr_text text = { 0 };
+	enum tsr_status status;
 
 	tsr_text_puts(&text, prefix);
 	tsr_text_puts(&text, name);
@@ -46,11 +100,10 @@ enum tsr_status tsr_zip_members_add(struct tsr_zip_members *m, const char *prefi
 		tsr_text_free(&text);
 		return tsr_fail_nomem(err, m->path);
 	}
-	if (text.nbytes > TSR_ZIP_NAME_MAX) {
+	status = check_name(m->path, name, &text, err);
+	if (status != TSR_OK) {
 		tsr_text_free(&text);
-		return tsr_fail(err, TSR_E_LIMIT,
-				"%s: tensor %.40s...: its name is over the limit of a zip archive",
-				m->path, name);
+		return status;
 	}
 	*e = (struct tsr_zip_entry){ .name = text.bytes, .nbytes = data_nbytes, .align = ALIGN };
 	m->names[m->n] = text.bytes;

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/utf8.h"
 #include "format/zip_format.h"
 
 /* The last two say which effort the deflater made. */
@@ -58,36 +57,15 @@ static enum tsr_status bad_name(const struct reading *r, const char *name, const
 		r->part.where, name, found);
 }
 
-static bool is_dots(const char *component, size_t n)
-{
-	return (n == 1 && component[0] == '.') ||
-	       (n == 2 && component[0] == '.' && component[1] == '.');
-}
-
 static enum tsr_status check_name(const struct reading *r, const char *name, size_t n)
 {
-	size_t start = 0; /* of the component */
+	const char *flaw = tsr_zip_name_flaw(name, n);
 
-	if (n && memchr(name, '\0', n))
-		return bad_name(r, name, "a NUL character");
-	if (n && memchr(name, '\\', n))
-		return bad_name(r, name, "a backslash");
-	if (tsr_utf8_prefix(name, n) < n)
-		return bad_name(r, name, "bytes that are not UTF-8");
-	if (n > 1 && name[n - 1] == '/' && name[n - 2] != '/')
+	if (flaw && n > 1 && name[n - 1] == '/' && name[n - 2] != '/')
 		return tsr_fail(r->part.err, TSR_E_UNSUPPORTED,
 				"%s: member \"%.200s\": found a directory, expected files only",
 				r->part.where, name);
-	for (size_t at = 0; at <= n; at++) {
-		if (at < n && name[at] != '/')
-			continue;
-		if (at == start)
-			return bad_name(r, name, "an empty component");
-		if (is_dots(name + start, at - start))
-			return bad_name(r, name, "a component \".\" or \"..\"");
-		start = at + 1;
-	}
-	return TSR_OK;
+	return flaw ? bad_name(r, name, flaw) : TSR_OK;
 }
 
 /* The body of the zip64 extra field, of which there may be one. */

@@ -27,6 +27,7 @@ struct tsr_outdir {
 	char *path; /* the target, without slashes at its end */
 	const char *name, *marker; /* name: the last component, inside path */
 	char *temp; /* the path of the temporary directory; NULL before it exists */
+	bool held; /* it counts as an output in the making */
 	const char *temp_name; /* its last component, inside temp */
 };
 
@@ -145,7 +146,7 @@ static enum tsr_status check_target(const char *path, const char *marker, bool f
 	if (!S_ISDIR(st.st_mode))
 		return tsr_fail(err, TSR_E_IO, "%s: output exists and is not a directory", path);
 	TSR_TRY(look_into(path, marker, &empty, &marked, err));
-	*mode_ret = st.st_mode & 07777;
+	*mode_ret = st.st_mode & 0777;
 	if (empty || (force && marked))
 		return TSR_OK;
 	if (marked)
@@ -261,6 +262,8 @@ static enum tsr_status start(struct tsr_outdir *d, const char *path, struct tsr_
 	d->name = tsr_path_name(d->path);
 	TSR_TRY(tsr_path_open_directory(d->path, &d->parent_fd, err));
 	TSR_TRY(check_target(d->path, d->marker, d->force, &d->mode, err));
+	tsr_temporary_hold(1);
+	d->held = true;
 	return make_temporary(d, err);
 }
 
@@ -431,6 +434,8 @@ static void release(struct tsr_outdir *d)
 {
 	if (d->parent_fd >= 0)
 		close(d->parent_fd);
+	if (d->held)
+		tsr_temporary_hold(-1);
 	free(d->temp);
 	free(d->path);
 	free(d);

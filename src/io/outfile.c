@@ -25,6 +25,7 @@ struct tsr_outfile {
 	char *path; /* as the user gave it */
 	const char *name; /* its last component, inside path */
 	char *temp; /* name of the temporary file in the directory; NULL before it exists */
+	bool held; /* it counts as an output in the making */
 };
 
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
@@ -42,11 +43,11 @@ enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, s
 }
 
 static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
-				    mode_t *mode_ret, struct tsr_err *err)
+				    struct stat *old_ret, struct tsr_err *err)
 {
 	struct stat st;
 
-	*mode_ret = 0;
+	*old_ret = (struct stat){ 0 };
 	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
 		if (errno == ENOENT)
 			return TSR_OK;
@@ -57,7 +58,7 @@ static enum tsr_status check_target(int dir_fd, const char *name, const char *pa
 				path, tsr_file_kind(st.st_mode));
 	if (!force)
 		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
-	*mode_ret = st.st_mode & 07777;
+	*old_ret = st;
 	return TSR_OK;
 }
 
@@ -113,7 +114,7 @@ static enum tsr_status copy_stream(const struct tsr_outfile *f, struct tsr_err *
 enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct tsr_err *err)
 {
 	enum tsr_status status;
-	mode_t mode;
+	struct stat old;
 	int dir_fd;
 
 	if (is_stream(path))
@@ -121,12 +122,12 @@ enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct ts
 	if (!*tsr_path_name(path))
 		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", path);
 	TSR_TRY(tsr_path_open_directory(path, &dir_fd, err));
-	status = check_target(dir_fd, tsr_path_name(path), path, force, &mode, err);
+	status = check_target(dir_fd, tsr_path_name(path), path, force, &old, err);
 	close(dir_fd);
 	return status;
 }
 
-static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
+static enum tsr_status open_temp(struct tsr_outfile *f, mode_t mode, struct tsr_err *err)
 {
 	char *temp = NULL;
 
@@ -135,13 +136,30 @@ static enum tsr_status open_temp(struct tsr_outfile *f, struct tsr_err *err)
 		temp = NULL;
 		TSR_TRY(tsr_temporary_name(f->name, f->path, &temp, err));
 		f->fd = openat(f->dir_fd, temp,
-			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
 	if (f->fd < 0) {
 		free(temp);
 		return tsr_fail_errno(err, errno, "%s: cannot create a file beside it", f->path);
 	}
 	f->temp = temp;
+	return TSR_OK;
+}
+
+/*
+ * The mode of the file to be replaced, without set-uid, set-gid and sticky bits, and its owner and group
+ * where that is permitted: else who writes it owns it, as of any new file.
+ */
+static enum tsr_status take_after(const struct tsr_outfile *f, const struct stat *old,
+				  struct tsr_err *err)
+{
+	struct stat st;
+
+	if (fstat(f->fd, &st) == 0 && (st.st_uid != old->st_uid || st.st_gid != old->st_gid) &&
+	    fchown(f->fd, old->st_uid, old->st_gid) != 0 && errno != EPERM && errno != EINVAL)
+		return tsr_fail_errno(err, errno, "%s: cannot keep its owner", f->path);
+	if (fchmod(f->fd, old->st_mode & 0777) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot keep its mode", f->path);
 	return TSR_OK;
 }
 
@@ -175,7 +193,7 @@ static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct ts
 static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t nbytes,
 			     struct tsr_err *err)
 {
-	mode_t mode;
+	struct stat old;
 
 	if (!f->path)
 		return tsr_fail_nomem(err, path);
@@ -185,10 +203,12 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t n
 		return reserve(f, nbytes, err);
 	}
 	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
-	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &mode, err));
-	TSR_TRY(open_temp(f, err));
-	if (mode && fchmod(f->fd, mode) != 0)
-		return tsr_fail_errno(err, errno, "%s: cannot keep its mode", f->path);
+	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
+	tsr_temporary_hold(1);
+	f->held = true;
+	TSR_TRY(open_temp(f, old.st_mode ? 0600 : 0666, err));
+	if (old.st_mode)
+		TSR_TRY(take_after(f, &old, err));
 	return reserve(f, nbytes, err);
 }
 
@@ -312,6 +332,8 @@ void tsr_outfile_discard(struct tsr_outfile *f)
 		unlinkat(f->dir_fd, f->temp, 0);
 	if (f->dir_fd >= 0)
 		close(f->dir_fd);
+	if (f->held)
+		tsr_temporary_hold(-1);
 	free(f->temp);
 	free(f->path);
 	free(f);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,18 @@ enum tsr_status tsr_temporary_name(const char *name, const char *path, char **re
 	if (asprintf(ret, ".%.200s.%016" PRIx64 ".tmp", name, random) < 0)
 		return tsr_fail_nomem(err, path);
 	return TSR_OK;
+}
+
+static atomic_int in_the_making;
+
+void tsr_temporary_hold(int change)
+{
+	atomic_fetch_add(&in_the_making, change);
+}
+
+bool tsr_temporary_any(void)
+{
+	return atomic_load(&in_the_making) != 0;
 }
 
 /* An interrupted fsync did not begin; any other failure is final: the kernel may drop the pages. */

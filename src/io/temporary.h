@@ -3,6 +3,8 @@
 #ifndef TSR_BASE_TEMPORARY_H
 #define TSR_BASE_TEMPORARY_H
 
+#include <stdbool.h>
+
 #include "tersor/status.h"
 
 /* The directory of a path, to be freed; "." if it has none.  NULL when out of memory. */
@@ -17,6 +19,13 @@ enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct ts
 /* A new name `.NAME.<16 hex digits>.tmp`, to be freed; @path is what messages name. */
 enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
 				   struct tsr_err *err);
+
+/*
+ * Count outputs in the making: @change more of them.  While there is none a signal may end the
+ * process at once, since nothing is left behind.  Async-signal-safe, as is asking.
+ */
+void tsr_temporary_hold(int change);
+bool tsr_temporary_any(void);
 
 /* fsync; -1 with errno. */
 int tsr_temporary_sync(int fd);

@@ -17,6 +17,7 @@
 #include "names/import/import_states.h"
 #include "names/places.h"
 #include "names/state_dict.h"
+#include "torch/dcp.h"
 #include "torch/torch.h"
 
 /* --- One input -------------------------------------------------------------------------------- */
@@ -38,6 +39,29 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 	}
 	return is_index ? tsr_sharded_read(c, f, options, err)
 			: tsr_container_read(c, f, options, err);
+}
+
+/* DIR/.metadata: the checkpoint of torch.distributed.checkpoint alone, without what lies beside it. */
+static bool is_metadata(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash > path && strcmp(slash, "/.metadata") == 0;
+}
+
+static enum tsr_status read_dcp(struct tsr_checkpoint *c, const char *path,
+				const struct tsr_open_options *options, struct tsr_err *err)
+{
+	const char *directory = tsr_arena_copy(c->arena, path, (size_t)(strrchr(path, '/') - path));
+
+	if (!directory)
+		return tsr_build_nomem(c, err);
+	if (!c->path)
+		c->path = directory;
+	if (!c->nfiles)
+		c->container = TSR_CONTAINER_DCP;
+	c->from_folder = true;
+	return tsr_dcp_read_links(c, directory, options->follow, err);
 }
 
 /* --- All inputs ------------------------------------------------------------------------------- */
@@ -86,6 +110,8 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	for (unsigned i = 0; i < npaths; i++) {
 		if (tsr_dir_is(paths[i]))
 			TSR_TRY(tsr_folder_read(c, paths[i], options, err));
+		else if (is_metadata(paths[i]))
+			TSR_TRY(read_dcp(c, paths[i], options, err));
 		else
 			TSR_TRY(read_path(c, paths[i], options, err));
 		if (c->packed && npaths > 1)

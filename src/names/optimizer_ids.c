@@ -97,6 +97,17 @@ static size_t find_shaped(const struct tsr_value *state)
 	return SIZE_MAX;
 }
 
+/* Names are read again and again, and many entries may share one. */
+static enum tsr_status check_length(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+				    const struct tsr_value *name, struct tsr_err *err)
+{
+	if (name->type != TSR_VALUE_STRING || name->text.nbytes <= TSR_NAME_MAX)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_LIMIT,
+			"%s: %.200s.param_groups: a name of %zu bytes is over the limit of %u",
+			c->path, o->path, name->text.nbytes, TSR_NAME_MAX);
+}
+
 static enum tsr_status read_group(struct tsr_checkpoint *c, struct tsr_optim *o, size_t group,
 				  struct tsr_err *err)
 {
@@ -114,7 +125,10 @@ static enum tsr_status read_group(struct tsr_checkpoint *c, struct tsr_optim *o,
 					"%s: %.200s.param_groups: params has an entry that is "
 					"neither a number nor a name",
 					c->path, o->path);
+		TSR_TRY(check_length(c, o, id, err));
 		*ret = (struct tsr_optim_id){ .id = id, .group = group, .array = SIZE_MAX };
+		if (names)
+			TSR_TRY(check_length(c, o, names->list.items[i], err));
 		if (names && names->list.items[i]->type == TSR_VALUE_STRING)
 			ret->name = names->list.items[i]->text.bytes;
 		else if (id->type == TSR_VALUE_STRING)

@@ -23,7 +23,7 @@ struct tsr_optim_id {
 /* One optimizer's state_dict(). */
 struct tsr_optim {
 	const char *path; /* where it is, for messages: "optimizer" */
-	const char *prefix; /* of the names of its tensors: "optimizer." or "" */
+	const char *prefix; /* the keys that lead to it: "optimizer" or "" */
 	const struct tsr_value *state, *groups;
 	size_t nids;
 	struct tsr_optim_id *ids;

@@ -8,8 +8,8 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "names/optimizer_ids.h"
+#include "names/key_path.h"
 #include "names/model_tree.h"
-#include "text/text.h"
 
 /* Marks values that were visited. */
 #define MARK_PLACED 12u
@@ -19,7 +19,7 @@ struct placing {
 	size_t *tensor; /* per array: the tensor whose first plane it is, or SIZE_MAX */
 	bool *placed; /* per tensor */
 	size_t nmodel; /* tensors of models so far */
-	struct tsr_text field; /* the keys below a parameter */
+	struct tsr_key_path field; /* the keys below a parameter */
 	struct tsr_err *err;
 };
 
@@ -36,45 +36,25 @@ static enum tsr_status place_tensor(struct placing *p, size_t array, enum place 
 	p->placed[i] = true;
 	if (place == PLACE_MODEL)
 		t->model = ++p->nmodel;
-	if (place != PLACE_STATE || !p->field.nbytes)
+	if (place != PLACE_STATE)
 		return TSR_OK;
-	t->field = tsr_arena_copy(p->c->arena, p->field.bytes, p->field.nbytes);
+	TSR_TRY(tsr_key_path_text(&p->field, 0, NULL, p->c->path, p->err));
+	if (!p->field.text.nbytes)
+		return TSR_OK;
+	t->field = tsr_arena_copy(p->c->arena, p->field.text.bytes, p->field.text.nbytes);
 	return t->field ? TSR_OK : tsr_build_nomem(p->c, p->err);
-}
-
-static enum tsr_status push(struct placing *p, const struct tsr_value *key, size_t at)
-{
-	int64_t number;
-
-	/* bitsandbytes puts one more level around its states. */
-	if (tsr_value_is_string(key, "__bnb_optimizer_quant_state__"))
-		return TSR_OK;
-	if (at)
-		tsr_text_puts(&p->field, ".");
-	if (key->type == TSR_VALUE_STRING)
-		tsr_text_puts(&p->field, key->text.bytes);
-	else if (tsr_value_get_i64(key, &number))
-		tsr_text_printf(&p->field, "%lld", (long long)number);
-	return p->field.failed ? tsr_fail_nomem(p->err, p->c->path) : TSR_OK;
-}
-
-static void cut(struct placing *p, size_t nbytes)
-{
-	p->field.nbytes = nbytes;
-	if (p->field.bytes)
-		p->field.bytes[nbytes] = '\0';
 }
 
 static enum tsr_status walk(struct placing *p, struct tsr_value *v, enum place place);
 
 static enum tsr_status walk_state(struct placing *p, const struct tsr_value *mapping)
 {
-	const size_t at = p->field.nbytes;
+	const size_t depth = p->field.n;
 
 	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		TSR_TRY(push(p, mapping->list.items[i], at));
+		tsr_key_path_push(&p->field, mapping->list.items[i]);
 		TSR_TRY(walk(p, mapping->list.items[i + 1], PLACE_STATE));
-		cut(p, at);
+		p->field.n = depth;
 	}
 	return TSR_OK;
 }
@@ -108,16 +88,16 @@ static enum tsr_status walk_flattened(struct placing *p, const struct tsr_value 
 
 	if (!field || !field[1])
 		return walk(p, v, PLACE_ELSEWHERE);
-	tsr_text_puts(&p->field, field + 1);
-	status = p->field.failed ? tsr_fail_nomem(p->err, p->c->path) : walk(p, v, PLACE_STATE);
-	cut(p, 0);
+	tsr_key_path_push_bytes(&p->field, field + 1, strlen(field + 1));
+	status = walk(p, v, PLACE_STATE);
+	p->field.n = 0;
 	return status;
 }
 
 static enum tsr_status walk(struct placing *p, struct tsr_value *v, enum place place)
 {
 	const struct tsr_value *mapping = tsr_value_mapping(v);
-	const size_t at = p->field.nbytes;
+	const size_t depth = p->field.n;
 
 	if (v->type == TSR_VALUE_TENSOR)
 		return place_tensor(p, v->tensor.array, place);
@@ -142,11 +122,9 @@ static enum tsr_status walk(struct placing *p, struct tsr_value *v, enum place p
 		return TSR_OK;
 	for (size_t i = 0; i < v->list.n; i++) {
 		if (place == PLACE_STATE)
-			tsr_text_printf(&p->field, "%s%zu", at ? "." : "", i);
-		if (p->field.failed)
-			return tsr_fail_nomem(p->err, p->c->path);
+			tsr_key_path_push_index(&p->field, i);
 		TSR_TRY(walk(p, v->list.items[i], place));
-		cut(p, at);
+		p->field.n = depth;
 	}
 	return TSR_OK;
 }
@@ -183,6 +161,6 @@ enum tsr_status tsr_places_mark(struct tsr_checkpoint *c, struct tsr_err *err)
 	status = p.tensor && p.placed ? mark_all(&p) : tsr_fail_nomem(err, c->path);
 	free(p.tensor);
 	free(p.placed);
-	tsr_text_free(&p.field);
+	tsr_key_path_free(&p.field);
 	return status;
 }

@@ -11,9 +11,9 @@
 #include "base/fail.h"
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
-#include "text/text.h"
 #include "base/utf8.h"
 #include "names/import/flashoptim_import.h"
+#include "names/key_path.h"
 #include "names/model_tree.h"
 #include "names/optimizer_ids.h"
 #include "names/roles.h"
@@ -32,48 +32,20 @@ struct naming {
 	struct tsr_optim *optims;
 	size_t nshared; /* names that stand for a parameter of several optimizers, sorted */
 	struct tsr_named *shared;
-	struct tsr_text at; /* the keys that lead to the value being walked */
-	unsigned bad_keys; /* how many of them cannot be part of a name */
+	struct tsr_key_path at; /* to the value being walked */
 	struct tsr_err *err;
 };
 
 /* --- Paths ------------------------------------------------------------------------------------ */
 
-static void cut_path(struct naming *n, size_t nbytes)
+/* The text of the path from byte @from on, in the arena.  NULL: no memory. */
+static const char *copy_path(const struct naming *n, size_t from)
 {
-	n->at.nbytes = nbytes;
-	if (n->at.bytes)
-		n->at.bytes[nbytes] = '\0';
-}
+	const struct tsr_text *t = &n->at.text;
 
-/* A key that is neither text nor a number is an error only if there is a tensor below it. */
-static enum tsr_status push_key(struct naming *n, const struct tsr_value *key)
-{
-	int64_t number;
-
-	/* bitsandbytes puts one more level around its states. */
-	if (tsr_value_is_string(key, "__bnb_optimizer_quant_state__"))
-		return TSR_OK;
-	if (n->at.nbytes)
-		tsr_text_puts(&n->at, ".");
-	if (key->type == TSR_VALUE_STRING && tsr_utf8_is_string(key->text.bytes, key->text.nbytes))
-		tsr_text_put(&n->at, key->text.bytes, key->text.nbytes);
-	else if (tsr_value_get_i64(key, &number))
-		tsr_text_printf(&n->at, "%lld", (long long)number);
-	else if (key->type == TSR_VALUE_BOOL)
-		tsr_text_puts(&n->at, key->boolean ? "True" : "False");
-	else
-		n->bad_keys++;
-	return n->at.failed ? tsr_fail_nomem(n->err, n->c->path) : TSR_OK;
-}
-
-static const char *copy_path(struct naming *n, size_t from)
-{
-	const char *bytes = n->at.bytes ? n->at.bytes : "";
-
-	if (from && from < n->at.nbytes && bytes[from] == '.')
+	if (from && from < t->nbytes && t->bytes[from] == '.')
 		from++;
-	return tsr_arena_copy(n->c->arena, bytes + from, n->at.nbytes - from);
+	return tsr_arena_copy(n->c->arena, t->bytes + from, t->nbytes - from);
 }
 
 /* --- The walk --------------------------------------------------------------------------------- */
@@ -81,21 +53,25 @@ static const char *copy_path(struct naming *n, size_t from)
 /* A tensor gets the first name by which it is found. */
 static enum tsr_status name_tensor(struct naming *n, size_t array, size_t dropped, bool param)
 {
+	const struct tsr_text *path = &n->at.text;
+	size_t from;
+
 	if (n->name[array])
 		return TSR_OK;
-	if (n->bad_keys)
+	TSR_TRY(tsr_key_path_text(&n->at, dropped, &from, n->c->path, n->err));
+	if (n->at.bad)
 		return tsr_fail(
 			n->err, TSR_E_UNSUPPORTED,
 			"%s: below %.200s: the key of a tensor is neither text nor a number",
-			n->c->path, n->at.nbytes ? n->at.bytes : "the root");
-	n->path[array] = n->at.nbytes ? copy_path(n, 0) : "tensor";
-	n->name[array] = n->at.nbytes > dropped ? copy_path(n, dropped) : n->path[array];
+			n->c->path, path->nbytes ? path->bytes : "the root");
+	if (!path->nbytes && n->at.n)
+		return tsr_fail(n->err, TSR_E_UNSUPPORTED,
+				"%s: found a tensor with an empty key, expected one with a name",
+				n->c->path);
+	n->path[array] = path->nbytes ? copy_path(n, 0) : "tensor";
+	n->name[array] = path->nbytes > from ? copy_path(n, from) : n->path[array];
 	if (!n->path[array] || !n->name[array])
 		return tsr_build_nomem(n->c, n->err);
-	if (strlen(n->path[array]) > TSR_NAME_MAX)
-		return tsr_fail(n->err, TSR_E_LIMIT,
-				"%s: tensor %.40s...: name of %zu bytes is over the limit of %u",
-				n->c->path, n->path[array], strlen(n->path[array]), TSR_NAME_MAX);
 	if (param && tsr_names_is_floating(n->c->arrays[array].dtype)) {
 		n->params[n->nparams++] = (struct tsr_param){ n->name[array], array };
 		n->unordered = n->unordered || n->c->arrays[array].own_name;
@@ -105,13 +81,12 @@ static enum tsr_status name_tensor(struct naming *n, size_t array, size_t droppe
 
 static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 {
-	const char *path = n->at.nbytes ? copy_path(n, 0) : "optimizer", *prefix;
+	const char *path;
 
-	tsr_text_puts(&n->at, n->at.nbytes ? "." : "");
-	prefix = copy_path(n, 0);
-	if (!path || !prefix)
+	TSR_TRY(tsr_key_path_text(&n->at, 0, NULL, n->c->path, n->err));
+	path = copy_path(n, 0);
+	if (!path)
 		return tsr_build_nomem(n->c, n->err);
-	cut_path(n, n->at.nbytes ? n->at.nbytes - 1 : 0);
 	if (n->noptims == n->optims_room) {
 		const size_t room = n->optims_room ? 2 * n->optims_room : 4;
 		struct tsr_optim *optims = realloc(n->optims, room * sizeof(*optims));
@@ -121,7 +96,8 @@ static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 		n->optims = optims;
 		n->optims_room = room;
 	}
-	TSR_TRY(tsr_optim_read(n->c, v, path, prefix, &n->optims[n->noptims], n->err));
+	TSR_TRY(tsr_optim_read(n->c, v, *path ? path : "optimizer", path, &n->optims[n->noptims],
+			       n->err));
 	n->noptims++;
 	return TSR_OK;
 }
@@ -138,8 +114,7 @@ static bool is_flattened_state(const struct tsr_value *key)
 static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *mapping,
 				    const struct tsr_value *skipped, size_t dropped, bool param)
 {
-	const size_t nbytes = n->at.nbytes;
-	const unsigned bad_keys = n->bad_keys;
+	const size_t depth = n->at.n, len = strlen("state");
 
 	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
 		const struct tsr_value *key = mapping->list.items[i];
@@ -149,20 +124,24 @@ static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *ma
 
 		if (value == skipped)
 			continue;
-		TSR_TRY(push_key(n, key));
-		TSR_TRY(walk(n, value, state ? nbytes + (nbytes != 0) + strlen("state") : dropped,
-			     param));
-		cut_path(n, nbytes);
-		n->bad_keys = bad_keys;
+		if (state) {
+			tsr_key_path_push_bytes(&n->at, key->text.bytes, len);
+			tsr_key_path_push_bytes(&n->at, key->text.bytes + len + 1,
+						key->text.nbytes - len - 1);
+		} else {
+			tsr_key_path_push(&n->at, key);
+		}
+		TSR_TRY(walk(n, value, state ? depth + 1 : dropped, param));
+		n->at.n = depth;
 	}
 	return TSR_OK;
 }
 
-/* @dropped: how much of the path names do not have; @param: whether this is the model. */
+/* @dropped: how many keys of the path names do not have; @param: whether this is the model. */
 static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t dropped, bool param)
 {
 	const struct tsr_value *mapping = tsr_value_mapping(v);
-	const size_t nbytes = n->at.nbytes;
+	const size_t depth = n->at.n;
 
 	if (v->type == TSR_VALUE_TENSOR) {
 		TSR_TRY(name_tensor(n, v->tensor.array, dropped, param));
@@ -182,11 +161,9 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 	if (v->type != TSR_VALUE_LIST && v->type != TSR_VALUE_TUPLE)
 		return TSR_OK;
 	for (size_t i = 0; i < v->list.n; i++) {
-		tsr_text_printf(&n->at, "%s%zu", nbytes ? "." : "", i);
-		if (n->at.failed)
-			return tsr_fail_nomem(n->err, n->c->path);
+		tsr_key_path_push_index(&n->at, i);
 		TSR_TRY(walk(n, v->list.items[i], dropped, param));
-		cut_path(n, nbytes);
+		n->at.n = depth;
 	}
 	return TSR_OK;
 }
@@ -199,9 +176,9 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 	struct tsr_value *inner = root, *model;
 	const struct tsr_value *key, *mapping;
 
-	cut_path(n, 0);
+	n->at.n = 0;
 	while ((key = tsr_model_wrapper(inner))) {
-		TSR_TRY(push_key(n, key));
+		tsr_key_path_push(&n->at, key);
 		inner = tsr_model_wrapped(inner);
 	}
 	model = tsr_state_dict_model(inner);
@@ -211,11 +188,11 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 	for (size_t i = 0; model && i + 1 < mapping->list.n; i += 2) {
 		if (mapping->list.items[i + 1] != model)
 			continue;
-		TSR_TRY(push_key(n, mapping->list.items[i]));
-		TSR_TRY(walk(n, model, n->at.nbytes, true));
+		tsr_key_path_push(&n->at, mapping->list.items[i]);
+		TSR_TRY(walk(n, model, n->at.n, true));
 		break;
 	}
-	cut_path(n, 0);
+	n->at.n = 0;
 	return walk(n, root, 0, false);
 }
 
@@ -256,6 +233,15 @@ static bool is_shared(const struct naming *n, const char *name)
 	return n->nshared && tsr_named_find(n->shared, n->nshared, name);
 }
 
+/* Start the path anew, at the state of an optimizer. */
+static void go_to_state(struct naming *n, const struct tsr_optim *o)
+{
+	n->at.n = 0;
+	if (*o->prefix)
+		tsr_key_path_push_bytes(&n->at, o->prefix, strlen(o->prefix));
+	tsr_key_path_push_bytes(&n->at, "state", strlen("state"));
+}
+
 static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 {
 	size_t dropped;
@@ -265,24 +251,22 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 
 		if (!id->state)
 			continue;
-		cut_path(n, 0);
 		if (id->name && !tsr_utf8_is_string(id->name, strlen(id->name)))
 			return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 					"%s: %.200s: a parameter's name is not text", n->c->path,
 					o->path);
-		tsr_text_printf(&n->at, "%sstate", o->prefix);
-		dropped = id->name && !is_shared(n, id->name) ? n->at.nbytes : 0;
+		go_to_state(n, o);
+		dropped = id->name && !is_shared(n, id->name) ? n->at.n : 0;
 		if (id->name)
-			tsr_text_printf(&n->at, ".%s", id->name);
+			tsr_key_path_push_bytes(&n->at, id->name, strlen(id->name));
 		else
-			TSR_TRY(push_key(n, id->id));
+			tsr_key_path_push(&n->at, id->id);
 		TSR_TRY(walk(n, id->state, dropped, false));
 		if (!n->options->as_stored)
 			TSR_TRY(tsr_import_flashoptim_type(n->c, o, id, n->err));
 	}
 	/* What belongs to no id is named by its path. */
-	cut_path(n, 0);
-	tsr_text_printf(&n->at, "%sstate", o->prefix);
+	go_to_state(n, o);
 	return walk_mapping(n, tsr_value_mapping(o->state), NULL, 0, false);
 }
 
@@ -373,8 +357,7 @@ static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool or
 				n->options->nparams, &reason);
 	if (status != TSR_OK && n->err)
 		*n->err = reason;
-	if (status == TSR_E_UNSUPPORTED && reason.hint == TSR_HINT_PARAMS && n->c->from_folder &&
-	    n->options->numbered) {
+	if (status == TSR_E_UNSUPPORTED && reason.hint == TSR_HINT_PARAMS && n->options->numbered) {
 		for (size_t i = 0; i < o->nids; i++)
 			o->ids[i].name = own[i];
 		status = tsr_build_note(n->c, n->err,
@@ -427,6 +410,6 @@ enum tsr_status tsr_state_dict_name(struct tsr_checkpoint *c,
 	free(n.params);
 	free(n.optims);
 	free(n.shared);
-	tsr_text_free(&n.at);
+	tsr_key_path_free(&n.at);
 	return status;
 }

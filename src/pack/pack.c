@@ -448,6 +448,8 @@ static enum tsr_status prepare(struct packing *p)
 	struct tsr_checkpoint *c = p->c;
 
 	TSR_TRY(check_source(p));
+	if (p->options->strict)
+		TSR_TRY(tsr_checkpoint_check_strict(c, p->err));
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
 	TSR_TRY(check_rules(p));

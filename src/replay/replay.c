@@ -18,6 +18,7 @@
 #include "replay/new_states.h"
 #include "replay/params.h"
 #include "replay/replay_output.h"
+#include "replay/scales.h"
 #include "replay/state.h"
 #include "replay/stepping.h"
 #include "step/hyperparameters.h"
@@ -107,6 +108,7 @@ static enum tsr_status plan(struct tsr_replaying *r)
 							 &r->result->hyper[r->params[i].group]);
 	TSR_TRY(tsr_replay_read_counts(r));
 	TSR_TRY(tsr_replay_plan_state(r));
+	TSR_TRY(tsr_replay_note_scales(r));
 	TSR_TRY(check_order(r));
 	TSR_TRY(name_params(r));
 	return allocate_figures(r);

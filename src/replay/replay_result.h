@@ -12,6 +12,10 @@ struct tsr_replay {
 	char *recording; /* its path, as it was given */
 	enum tsr_optimizer optimizer;
 	struct tsr_coding coding[TSR_PARTS];
+	bool widened[TSR_PARTS]; /* scales are f32 instead of e8m8, which could not follow */
+	enum tsr_hyper_name
+		decay[TSR_PARTS]; /* of what a step without a gradient leaves of a part */
+	double decays[TSR_PARTS]; /* its largest value of all groups */
 	size_t nparams;
 	const char *const *params; /* that were stepped, in the checkpoint's order */
 	size_t ngroups;

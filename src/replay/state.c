@@ -13,6 +13,7 @@
 #include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "pack/walk.h"
+#include "replay/scales.h"
 #include "step/step.h"
 #include "tersor/measure.h"
 
@@ -61,6 +62,7 @@ static struct tsr_coding choose_coding(const struct tsr_replaying *r,
 		coding = r->result->coding[part];
 		coding.row = row_of(r, p, &coding);
 	}
+	tsr_replay_choose_scale(r, part, &coding);
 	coding.stream = coding.codec->stochastic ? tsr_coding_stream(p->name) : 0;
 	coding.seed = coding.codec->stochastic ? coding.seed : 0;
 	coding.first = 0;
@@ -267,13 +269,14 @@ struct load_scratch {
 	_Alignas(64) float x[]; /* two arrays: as it was, and decoded again */
 };
 
-/* Whether the planes of a tensor are stored in this coding. */
+/* Whether the planes of a tensor hold what those of this coding do. */
 static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *coding)
 {
 	if (t->dtype != TSR_F32)
 		return false;
 	if (t->coding.codec)
-		return tsr_coding_is_same(&t->coding, coding);
+		return tsr_coding_is_same(&t->coding, coding) ||
+		       tsr_replay_scale_widens(&t->coding, coding);
 	return tsr_replay_is_f32(coding);
 }
 
@@ -284,19 +287,29 @@ static size_t source_of(const struct tsr_replaying *r, const struct tsr_replay_p
 	return r->options->zero_state && part != TSR_PART_WEIGHT ? SIZE_MAX : p->tensor[part];
 }
 
-/* Planes that already have the wanted coding are copied: encoding again could change them. */
-static enum tsr_status copy_planes(const struct tsr_replaying *r, const struct tsr_replay_param *p,
-				   unsigned part, const struct tsr_tile *tile, struct tsr_err *err)
+/* Planes that hold the wanted values are copied: encoding again could change them. */
+static enum tsr_status copy_planes(const struct tsr_replaying *r, struct load_scratch *s,
+				   unsigned part, struct tsr_err *err)
 {
+	const struct tsr_tile *tile = &s->tile;
+	const struct tsr_replay_param *p = &r->params[tile->tensor];
 	const struct tsr_tensor *t = &r->c->tensors[p->tensor[part]];
 	const struct tsr_coding *coding = &p->coding[part];
+	const struct tsr_coding *stored = t->coding.codec ? &t->coding : coding;
 	void *plane[TSR_PLANES_MAX];
 
 	tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
-	for (unsigned i = 0; i < t->nplanes; i++)
-		TSR_TRY(tsr_array_read(
-			r->c, &r->c->arrays[t->plane[i]], tsr_plane_nbytes(coding, i, tile->first),
-			(size_t)tsr_plane_nbytes(coding, i, tile->n), plane[i], err));
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		const size_t nbytes = (size_t)tsr_plane_nbytes(stored, i, tile->n);
+		const bool widen = nbytes != tsr_plane_nbytes(coding, i, tile->n);
+
+		TSR_TRY(tsr_array_read(r->c, &r->c->arrays[t->plane[i]],
+				       tsr_plane_nbytes(stored, i, tile->first), nbytes,
+				       widen ? s->x : plane[i], err));
+		if (widen)
+			tsr_replay_widen_scales((const uint16_t *)s->x, nbytes / sizeof(uint16_t),
+						plane[i]);
+	}
 	if (p->fp32[part])
 		coding->codec->decode(coding, (const void *const *)plane, tile->n,
 				      p->fp32[part] + tile->first);
@@ -347,7 +360,7 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 		if (!p->coding[part].codec)
 			continue;
 		if (source != SIZE_MAX && has_coding(&r->c->tensors[source], &p->coding[part]))
-			TSR_TRY(copy_planes(r, p, part, &s->tile, err));
+			TSR_TRY(copy_planes(r, s, part, err));
 		else
 			TSR_TRY(encode(l, s, part, err));
 	}

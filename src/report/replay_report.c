@@ -37,6 +37,9 @@ static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 			continue;
 		tsr_json_open(json, tsr_kind_name(tsr_part_kind((enum tsr_part)p)), '{');
 		tsr_coding_put_json(c, json);
+		if (r->widened[p])
+			tsr_json_put_string(json, "scale_instead_of",
+					    tsr_scale_name(TSR_SCALE_E8M8));
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, '}');

@@ -46,6 +46,16 @@ static void put_state(struct tsr_text *out, const struct tsr_replay *r)
 				       parts[p], tsr_format_coding(&r->coding[p]).text);
 	}
 	tsr_put_wrapped(out, line, 0, 10);
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (!r->widened[p])
+			continue;
+		snprintf(line, sizeof(line),
+			 "%s scales are f32: with %s = %.7g it changes too little in a step for "
+			 "e8m8",
+			 parts[p], tsr_hyper_name(r->decay[p]), r->decays[p]);
+		tsr_text_puts(out, "          ");
+		tsr_put_wrapped(out, line, 10, 10);
+	}
 }
 
 static void put_lr(struct tsr_text *out, const struct tsr_replay *r)

@@ -505,6 +505,16 @@ static void put_escape(struct tsr_text *t, uint32_t codepoint)
 	tsr_text_printf(t, "\\u%04x", codepoint);
 }
 
+/* How many bytes from the start stand for themselves in any text. */
+static size_t plain_run(const char *s)
+{
+	size_t n = 0;
+
+	while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
+		n++;
+	return n;
+}
+
 static void put_quoted(struct tsr_text *t, const char *s, bool ascii)
 {
 	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
@@ -512,11 +522,14 @@ static void put_quoted(struct tsr_text *t, const char *s, bool ascii)
 
 	tsr_text_put(t, "\"", 1);
 	while (left) {
-		const char *escape = strchr(special, *s);
+		const size_t plain = plain_run(s);
+		const char *escape = plain ? NULL : strchr(special, *s);
 		uint32_t codepoint = 0xfffd; /* if it is not UTF-8 */
-		size_t len = tsr_utf8_next(s, left, &codepoint);
+		size_t len = plain ? plain : tsr_utf8_next(s, left, &codepoint);
 
-		if (escape)
+		if (plain)
+			tsr_text_put(t, s, plain);
+		else if (escape)
 			tsr_text_printf(t, "\\%c", names[escape - special]);
 		else if (codepoint < 0x20 || (ascii && codepoint >= 0x7f))
 			put_escape(t, codepoint);

@@ -32,7 +32,9 @@ static void put_key(struct tsr_text *t, const struct tsr_value *key)
 	int64_t number = 0;
 
 	if (key->type == TSR_VALUE_STRING)
-		tsr_text_put(t, key->text.bytes, key->text.nbytes);
+		tsr_text_put(t, key->text.bytes,
+			     key->text.nbytes <= TSR_NAME_MAX ? key->text.nbytes
+							      : TSR_NAME_MAX + 1);
 	else if (tsr_value_get_i64(key, &number))
 		tsr_text_printf(t, "%" PRId64, number);
 }
@@ -43,7 +45,8 @@ static enum tsr_status join(const struct flattening *f, const char **ret)
 	struct tsr_text name = { 0 };
 	enum tsr_status status = TSR_OK;
 
-	for (size_t i = 0; i < f->nkeys; i++) {
+	/* Keys may be long and shared: no more of them is copied than shows that there is too much. */
+	for (size_t i = 0; i < f->nkeys && name.nbytes <= TSR_NAME_MAX; i++) {
 		if (i)
 			tsr_text_puts(&name, ".");
 		put_key(&name, f->keys[i]);

@@ -7,6 +7,8 @@
 
 /* The most that a data.pkl may take; see also the limits of format/pickle.h. */
 #define TSR_TORCH_PICKLE_MAX (UINT64_C(256) << 20)
+/* The keys of all dicts, a key that several dicts share counted for each: they are compared. */
+#define TSR_TORCH_KEYS_MAX (UINT64_C(1) << 30)
 
 /*
  * A tensor may show its storage's elements more than once: up to 16 times the storage's bytes, and

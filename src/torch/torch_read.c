@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "text/map.h"
 #include "ckpt/checkpoint_model.h"
+#include "torch/torch.h"
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"
 
@@ -31,6 +32,7 @@ struct binding {
 	const char *prefix;
 	struct tsr_map views; /* of struct seen */
 	uint64_t nbytes; /* of the tensors so far */
+	uint64_t keys_nbytes; /* of the dicts so far */
 	size_t ndropped; /* objects */
 	size_t ndtensors;
 	size_t nnumpy;
@@ -324,11 +326,16 @@ static enum tsr_status bind_global(struct binding *b, struct tsr_value *v, const
 }
 
 /* Python would keep the last of two values, other readers the first. */
-static enum tsr_status check_dict(const struct binding *b, const struct tsr_value *v)
+static enum tsr_status check_dict(struct binding *b, const struct tsr_value *v)
 {
 	char at[PATH_NBYTES], text[TSR_VALUE_DESCRIBED];
 	const struct tsr_value *twin;
 
+	b->keys_nbytes += tsr_value_keys_nbytes(v);
+	if (b->keys_nbytes > TSR_TORCH_KEYS_MAX)
+		return tsr_fail(b->a->err, TSR_E_LIMIT,
+				"%s: the keys of its dicts are over the limit of %" PRIu64 " bytes",
+				b->a->where, TSR_TORCH_KEYS_MAX);
 	if (!tsr_value_find_twin(v, &twin))
 		return tsr_fail_nomem(b->a->err, b->a->where);
 	if (!twin)

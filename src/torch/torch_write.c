@@ -58,6 +58,11 @@ static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **re
 		struct tsr_value *name = tsr_value_string(c->arena, c->tensors[i].name);
 		struct tsr_value *tensor = tsr_value_tensor(c->arena, c->tensors[i].plane[0]);
 
+		if (!*c->tensors[i].name)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: found a tensor with an empty name, expected one that "
+					"a .pt file can be read with",
+					c->path);
 		ok = tsr_value_put(c->arena, root, name, tensor);
 	}
 	*ret = root;

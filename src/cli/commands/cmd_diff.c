@@ -206,9 +206,8 @@ const struct cli_cmd cmd_diff = {
 		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
 		"differs by more. Metadata is not compared. Between different kinds of files a "
 		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
-		"a state, or if that side has weights only; --strict counts it. Two directories "
-		"are "
-		"compared file by file.",
+		"a state, or if that side has weights only; --strict counts it. Two directories, "
+		"of which one is packed at least, are compared file by file.",
 	.examples = "  tersor diff before.safetensors after.safetensors\n"
 		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",
 	.opts = opts,

@@ -53,8 +53,8 @@ static const struct cli_opt opts[] = {
 		"cosine (1 - cosine similarity)"),
 	CLI_OPT_FLAG(
 		"strict", strict,
-		"fail if a tensor has values that its codec cannot store, or if a --keep or --map "
-		"matches no tensor"),
+		"fail if a tensor has values that its codec cannot store, if a record of the input "
+		"has no checksum, or if a --keep or --map matches no tensor"),
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),

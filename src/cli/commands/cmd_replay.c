@@ -41,7 +41,8 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("variance", "CODEC", CLI_STRING, codec[TSR_PART_VARIANCE], "@variance",
 		"codec for variances"),
 	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
-		"how scales are stored: e8m8, f16 or f32"),
+		"how scales are stored: e8m8, f16 or f32 (default: e8m8, or f32 where that "
+		"would let the state drift)"),
 	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
 		       "elements that share a scale (default 32)"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,

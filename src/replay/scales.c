@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scales that follow a state which changes little in a step. */
+#include "replay/scales.h"
+
+#include <math.h>
+
+#include "base/fail.h"
+#include "ckpt/build.h"
+#include "codec/group_math.h"
+
+/*
+ * An e8m8 scale is rounded up at every step.  Where a step without a gradient leaves this share of
+ * it or more, the state drifts by 0.5% and more (docs/numerics.md), and above 1 - 2^-8 the scale
+ * never shrinks at all.  An f16 scale is rounded to nearest: its variances follow further.
+ */
+#define E8M8_KEPT_MAX 0.95
+#define F16_KEPT_MAX (1 - 0x1p-7)
+
+/* What a step without a gradient leaves of a part, and the hyperparameter that says so. */
+static enum tsr_hyper_name decay_of(enum tsr_optimizer optimizer, enum tsr_part part)
+{
+	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW)
+		return TSR_HYPER_MOMENTUM;
+	if (optimizer == TSR_OPTIMIZER_LION || part == TSR_PART_VARIANCE)
+		return TSR_HYPER_BETA2;
+	return TSR_HYPER_BETA1;
+}
+
+/* The largest of any group of parameters, so that all have the same scales. */
+static double largest_decay(const struct tsr_replaying *r, enum tsr_hyper_name name)
+{
+	double largest = 0;
+
+	for (size_t g = 0; g < r->result->ngroups; g++)
+		largest = fmax(largest, r->result->hyper[g].value[name]);
+	return largest;
+}
+
+static bool follows(const struct tsr_replaying *r, enum tsr_part part,
+		    const struct tsr_coding *coding)
+{
+	const double decay = largest_decay(r, decay_of(r->result->optimizer, part));
+	const bool root = coding->codec->companding == TSR_COMPANDING_SQRT;
+	const double kept = root ? sqrt(decay) : decay;
+
+	if (part == TSR_PART_WEIGHT || !coding->codec->grouped)
+		return true;
+	if (coding->scale == TSR_SCALE_E8M8)
+		return kept < E8M8_KEPT_MAX;
+	return coding->scale == TSR_SCALE_F32 || part != TSR_PART_VARIANCE || kept <= F16_KEPT_MAX;
+}
+
+void tsr_replay_choose_scale(const struct tsr_replaying *r, enum tsr_part part,
+			     struct tsr_coding *coding)
+{
+	if (coding->scale != TSR_SCALE_E8M8 || r->options->keep_scales || follows(r, part, coding))
+		return;
+	coding->scale = TSR_SCALE_F32;
+	r->result->widened[part] = true;
+}
+
+enum tsr_status tsr_replay_note_scales(struct tsr_replaying *r)
+{
+	for (unsigned i = 0; i < TSR_PARTS; i++) {
+		const enum tsr_part part = (enum tsr_part)i;
+		const struct tsr_coding *coding = &r->result->coding[part];
+		const enum tsr_hyper_name name = decay_of(r->result->optimizer, part);
+
+		if (!coding->codec)
+			continue;
+		r->result->decay[part] = name;
+		r->result->decays[part] = largest_decay(r, name);
+		if (!follows(r, part, coding))
+			TSR_TRY(tsr_build_note(
+				r->c, r->err,
+				"%s scales cannot follow the %s with %s = %.7g: it drifts from "
+				"step to step; f32 scales follow",
+				tsr_scale_name(coding->scale), tsr_kind_name(tsr_part_kind(part)),
+				tsr_hyper_name(name), r->result->decays[part]));
+	}
+	return TSR_OK;
+}
+
+bool tsr_replay_scale_widens(const struct tsr_coding *from, const struct tsr_coding *to)
+{
+	struct tsr_coding wide = *from;
+
+	if (!from->codec || !from->codec->grouped || from->scale != TSR_SCALE_E8M8 ||
+	    to->scale != TSR_SCALE_F32)
+		return false;
+	wide.scale = TSR_SCALE_F32;
+	return tsr_coding_is_same(&wide, to);
+}
+
+void tsr_replay_widen_scales(const uint16_t *scale, size_t n, float *ret)
+{
+	for (size_t i = 0; i < n; i++)
+		ret[i] = tsr_f32_from_e8m8(scale[i]);
+}
