@@ -90,3 +90,12 @@ def test_many_parameters_and_many_keys_in_no_more_time_than_both(tmp_path):
     source = zero.save(tmp_path / "in")
     done, peak, seconds = torchfile.run_bounded("inspect", source, "--opaque", "drop")
     assert done.returncode == 0 and seconds < 1.5, seconds
+
+
+def test_directories_too_deep_to_be_searched_are_refused(tmp_path):
+    source = small(2).save(tmp_path / "in")
+    deep = source / "global_step7" / "extra" / "/".join("123456789")
+    deep.mkdir(parents=True)
+    (deep / "a.pt").write_bytes(torchfile.pt({"a": tensor(np.ones(3, np.float32))}))
+    must_refuse(source, "extra/1/2/3/4/5/6/7/8/9 beside the files that were read",
+                options=("--opaque", "drop"))

@@ -283,7 +283,10 @@ static bool may_hold_tensors(const struct tsr_folder *d, const char *name)
 	return holds;
 }
 
-/* The first file below @d that was not read and may hold tensors: its path from @d on, or "". */
+/*
+ * The first file below @d that was not read and may hold tensors, or the first directory that is a link or
+ * too deep to be searched: its path from @d on, or "".
+ */
 static enum tsr_status search(const struct tsr_folder *d, unsigned depth, struct tsr_text *found)
 {
 	const size_t nbytes = found->nbytes;
@@ -302,7 +305,7 @@ static enum tsr_status search(const struct tsr_folder *d, unsigned depth, struct
 			if (status == TSR_OK)
 				status = search(&child, depth + 1, found);
 			tsr_folder_leave(&child);
-		} else if (!tsr_dir_is(path) && may_hold_tensors(d, name)) {
+		} else if (tsr_dir_is(path) || may_hold_tensors(d, name)) {
 			tsr_text_puts(found, name);
 			free(path);
 			return TSR_OK;
