@@ -71,6 +71,9 @@ class Tensor:
         self.name, self.kind, self.shape = entry["name"], entry["kind"], entry["shape"]
         self.narrow = entry.get("narrow", self.name)
         self.codec, self.scale, self.group = entry["codec"], entry.get("scale"), entry.get("group")
+        self.row = self.shape[-1] if entry.get("rows") else None
+        if self.row:                    # section 4.4: groups that end with the rows
+            self.group = -(-self.row // (self.row // self.group))
         self.stored, self.files = entry["dtype"], files
         known = UNSIGNED.get(self.stored, DTYPES.get(self.stored, ""))
         self.dtype = getattr(torch, known, None) or getattr(torch, DTYPES[self.stored])
@@ -146,16 +149,23 @@ def decode_ulp(stored, narrow, q):
     return torch.where((exponent == mask) | (q == 0), n, corrected)
 
 
+def group_at(t, element):
+    """Which group elements are in: section 4.4."""
+    if not t.row:
+        return element // t.group
+    return element // t.row * -(-t.row // t.group) + element % t.row // t.group
+
+
 def decode_group(t, first, count):
     """Sections 7 and 8.6 to 8.9."""
-    group = first // t.group
-    ngroups = -(-(first + count) // t.group) - group if count else 0
-    scales = t.plane("::scales", "float32" if t.scale == "f32" else "int16", group, ngroups)
+    at = group_at(t, torch.arange(first, first + count))
+    begin, end = (int(at[0]), int(at[-1]) + 1) if count else (0, 0)
+    scales = t.plane("::scales", "float32" if t.scale == "f32" else "int16", begin, end - begin)
     if t.scale == "e8m8":
         scales = from_bits((scales.long() & 0xffff) << 15)
     elif t.scale == "f16":
         scales = widen(scales, "fp16")
-    s = scales.repeat_interleave(t.group)[first - group * t.group:][:count]
+    s = scales[at - begin]
     signed = t.codec in ("softsign8", "linear8")
     q = t.plane("::quantized", "int8" if signed else "uint8", first, count).float()
     if t.codec == "softsign8":

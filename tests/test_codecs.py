@@ -182,7 +182,7 @@ def check_tensor(packed, unpacked, name, x, codec, scale="e8m8", group=32, seed=
         shaped = suffix not in ("::scales", "::extra_bits")
         assert dtype == plane_dtype(codec, suffix, scale), name + suffix
         assert shape == (x.shape if shaped else want.shape), name + suffix
-        got = np.frombuffer(data, want.dtype)
+        got, want = np.frombuffer(data, want.dtype), want.ravel()
         assert np.array_equal(got, want), first_difference(name + suffix, got, want, x)
     extra = {key for key in packed if key.split("::")[0] == name} - {name + s for s in planes}
     assert not extra, f"{name}: planes that do not belong to {codec}: {extra}"

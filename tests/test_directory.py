@@ -861,3 +861,15 @@ def test_damaged_copy_is_not_unpacked(packed, tmp_path):
     done = run_tersor("unpack", packed, "-o", tmp_path / "b", check=3)
     assert "config.json: damaged" in one_line_error(done)
     assert sorted(os.listdir(tmp_path)) == ["packed", "source"]
+
+
+@pytest.mark.parametrize("stage, bytes_per_parameter", [
+    ("zero1-fp32-2rank", 8.125), ("zero2-bf16-2rank", 7.125), ("zero3-bf16-2rank", 5.125)])
+def test_flat_partitions_are_copies_of_the_model(tmp_path, stage, bytes_per_parameter):
+    """A parameter is counted once, though the model and the optimizer are in different files."""
+    source, packed = DATA / "frameworks" / "deepspeed" / stage, tmp_path / "packed"
+    line = f"{bytes_per_parameter} bytes per parameter"
+    done = run_tersor("pack", source, "-o", packed, check=0)
+    assert line in done.stdout
+    assert line in run_tersor("inspect", packed, check=0).stdout
+    assert ("copies of parameters" in done.stdout) == (bytes_per_parameter > 6)

@@ -58,7 +58,7 @@ def test_narrow_states_are_packed(tersor, tmp_path, dtype, kind, codec, scale, g
     back = contents(packed.with_suffix(".unpacked"))[1]
     for name, tensor in tensors.items():
         x = widen(tensor)
-        planes = oracle.encode(codec, x, group, scale)
+        planes = oracle.encode(codec, x.reshape(tensor[1]), group, scale)
         for suffix, plane in planes.items():
             assert arrays[name + suffix][2] == plane.tobytes(), (name, suffix)
         y = oracle.narrow(oracle.decode(codec, planes, group, scale).ravel(), NARROW[dtype])

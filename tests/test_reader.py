@@ -87,7 +87,8 @@ def check_tree(tree, checkpoint):
     if found != stored:
         placed, rest = found
         assert rest == stored and placed
-        assert all(name in checkpoint.tensors and name not in repr(stored) for name in placed)
+        assert set(placed) <= set(checkpoint.tensors)
+        assert not any(f"'{name}'" in repr(stored) for name in placed)
 
 
 def compare(path, tersor):
@@ -502,7 +503,7 @@ def test_long_tree_is_a_tensor(tersor, tmp_path):
     # Packed again, it is no source tensor of that either.
     tersor("unpack", path, "-o", tmp_path / "source", "-q", check=0)
     tersor("pack", tmp_path / "source", "-o", path, "-f", "-q", check=0)
-    assert load_tree(reader.read(path).tree) == {"log": LOG}
+    assert load_tree(reader.read(path).tree)[-1] == {"log": LOG}
 
 
 @pytest.mark.parametrize("command", [["verify"], ["unpack", "--to=pt", "-o", "out"]])

@@ -82,6 +82,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	struct tsr_text json = { 0 };
 	int status = CLI_OK;
 
+	tsr_summary_add_flat_copies(&totals->summary);
 	if (cli_wants_text(common)) {
 		status = cli_directory_print(d, totals);
 		print_sizes(d, common, &totals->summary);
@@ -231,6 +232,7 @@ static int report_inspection(const struct cli_cmd *cmd, const struct cli_common 
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 	struct tsr_text json = { 0 };
 
+	tsr_summary_add_flat_copies(&totals->summary);
 	if (cli_wants_text(common)) {
 		printf("%s: packed directory, %zu packed, %zu copied\n\n",
 		       tsr_format_name(tsr_directory_path(d), 30).text, sizes.npacked,

@@ -232,15 +232,17 @@ static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, con
 	typename codec::code_type *codes = (typename codec::code_type *)plane[0];
 	struct scale_plane scales = { plane[1], coding->scale };
 	const uint64_t part = groups_part(coding, x, codes, n), rest = n - part;
-	const unsigned log_team = log_team_of(tsr_coding_group(coding));
+	const struct groups groups = groups_of(coding);
+	const unsigned log_team = log_team_of(groups.size);
+	const unsigned nblocks = team_blocks(coding, rest, log_team);
 
 	if (part)
 		encode_groups<codec><<<tsr_blocks(part / TILE, 1), TSR_BLOCK, 0, stream>>>(
 			x, part / TILE, codes, scales, report);
 	scales.scales = (char *)plane[1] + part / coding->group * scale_size(coding->scale);
 	if (rest)
-		encode_any<codec><<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
-			x + part, rest, groups_of(coding), log_team, codes + part, scales, report);
+		encode_any<codec><<<nblocks, TSR_BLOCK, 0, stream>>>(
+			x + part, rest, groups, log_team, codes + part, scales, report);
 }
 
 template <class codec>
@@ -251,15 +253,16 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 	const uint64_t part = groups_part(coding, x, codes, n), rest = n - part;
 	const char *rest_scales = (const char *)plane[1] +
 				  part / coding->group * scale_size(coding->scale);
-	const unsigned log_team = log_team_of(tsr_coding_group(coding));
+	const struct groups groups = groups_of(coding);
+	const unsigned log_team = log_team_of(groups.size);
+	const unsigned nblocks = team_blocks(coding, rest, log_team);
 
 	if (part)
 		decode_groups<codec><<<tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream>>>(
 			codes, plane[1], coding->scale, part / W, x);
 	if (rest)
-		decode_any<codec><<<team_blocks(coding, rest, log_team), TSR_BLOCK, 0, stream>>>(
-			codes + part, rest_scales, coding->scale, rest, groups_of(coding), log_team,
-			x + part);
+		decode_any<codec><<<nblocks, TSR_BLOCK, 0, stream>>>(
+			codes + part, rest_scales, coding->scale, rest, groups, log_team, x + part);
 }
 
 #define X(id, each, loops, group, code, ...) \

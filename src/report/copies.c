@@ -57,12 +57,11 @@ static const char *master_alias(const char *name)
 	return alias && alias->role == TSR_ROLE_MASTER ? last : NULL;
 }
 
-static void count(struct finding *f, const struct tsr_tensor *t, const char *where)
+static void count(struct tsr_summary *s, uint64_t nelements, const char *where)
 {
-	struct tsr_summary *s = f->s;
 	unsigned i = 0;
 
-	s->ncopies += t->numel;
+	s->ncopies += nelements;
 	while (i < s->nplaces && strcmp(s->places[i].name, where) != 0)
 		i++;
 	if (i == TSR_SUMMARY_COPIES_MAX)
@@ -72,7 +71,7 @@ static void count(struct finding *f, const struct tsr_tensor *t, const char *whe
 		s->places[i].nelements = 0;
 		s->nplaces++;
 	}
-	s->places[i].nelements += t->numel;
+	s->places[i].nelements += nelements;
 }
 
 /* Whether a weight of the model has this canonical name and the shape of @t. */
@@ -146,7 +145,7 @@ static enum tsr_status find_copy(struct finding *f, size_t i)
 		is = true;
 	}
 	if (is)
-		count(f, t, where);
+		count(f->s, t->numel, where);
 	else if (f->tree && !t->model && t->name[len])
 		f->groups[f->ngroups++] = (struct tsr_named){ strndup(t->name, len), i };
 	return TSR_OK;
@@ -164,7 +163,7 @@ static void count_groups(struct finding *f)
 			n += f->c->tensors[f->groups[end].index].numel;
 		snprintf(where, sizeof(where), "%.60s.*", name);
 		for (size_t i = first; n == f->nmodel && i < end; i++)
-			count(f, &f->c->tensors[f->groups[i].index], where);
+			count(f->s, f->c->tensors[f->groups[i].index].numel, where);
 	}
 }
 
@@ -185,7 +184,10 @@ static enum tsr_status find(struct finding *f)
 		if (f->tree ? !t->model : master_alias(t->name) || is_copy_key(t->name))
 			continue;
 		f->own[f->nown++] = (struct tsr_named){ f->canonical[i], i };
-		f->nmodel += t->numel;
+		if (!f->tree && t->rank == 1 && t->name[without_numbers(t->name)])
+			f->s->nlisted += t->numel;
+		else
+			f->nmodel += t->numel;
 	}
 	tsr_named_sort(f->own, f->nown);
 	for (size_t i = 0; i < c->ntensors; i++) {
@@ -198,7 +200,14 @@ static enum tsr_status find(struct finding *f)
 	}
 	tsr_named_sort(f->groups, f->ngroups);
 	count_groups(f);
+	f->s->nmodel += f->nmodel;
 	return TSR_OK;
+}
+
+void tsr_summary_add_flat_copies(struct tsr_summary *s)
+{
+	if (s->nmodel && s->nlisted >= s->nmodel && s->nlisted - s->nmodel <= s->nmodel / 100)
+		count(s, s->nlisted, "flat partitions");
 }
 
 enum tsr_status tsr_summary_add_copies(struct tsr_summary *s, const struct tsr_checkpoint *c,

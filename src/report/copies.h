@@ -9,4 +9,10 @@
 enum tsr_status tsr_summary_add_copies(struct tsr_summary *s, const struct tsr_checkpoint *c,
 				       struct tsr_err *err);
 
+/*
+ * The same for what the files of a directory have together, after the last of them: flat partitions of
+ * an optimizer that hold as many elements as the models, and at most 1% of padding.
+ */
+void tsr_summary_add_flat_copies(struct tsr_summary *s);
+
 #endif

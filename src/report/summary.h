@@ -25,6 +25,8 @@ struct tsr_summary {
 	unsigned nrows;
 	struct tsr_summary_row total;
 	uint64_t ncopies; /* elements of weights that are copies of parameters (report/copies.h) */
+	/* Of several checkpoints: elements of models, and of lists of vectors where there is no model. */
+	uint64_t nmodel, nlisted;
 	struct tsr_summary_copies {
 		char name[64]; /* of where they are, such as "ema.*" */
 		uint64_t nelements;

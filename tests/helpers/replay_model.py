@@ -139,9 +139,12 @@ def step(optimizer, h, t, fresh, g, state, flashoptim=False):
 
 # ---- compressed state ---------------------------------------------------------------------------
 
-def pack(codings, state, seed=0, names=None):
-    """-> part -> planes"""
-    return {part: oracle.encode(codec, state[part], group, scale, seed, (names or {}).get(part, ""))
+def pack(codings, state, seed=0, names=None, shape=None):
+    """-> part -> planes; groups follow the rows of a tensor of this shape"""
+    def shaped(x):
+        return np.reshape(x, shape) if shape else x
+    return {part: oracle.encode(codec, shaped(state[part]), group, scale, seed,
+                                (names or {}).get(part, ""))
             for part, (codec, group, scale) in codings.items() if part in state}
 
 
@@ -150,6 +153,7 @@ def unpack(codings, planes):
             planes.items()}
 
 
-def packed_step(optimizer, h, t, fresh, g, planes, codings, seed=0, names=None, flashoptim=False):
+def packed_step(optimizer, h, t, fresh, g, planes, codings, seed=0, names=None, flashoptim=False,
+                shape=None):
     state = step(optimizer, h, t, fresh, g, unpack(codings, planes), flashoptim)
-    return pack(codings, state, seed, names)
+    return pack(codings, state, seed, names, shape)
