@@ -432,7 +432,7 @@ def test_names_cannot_harm_reports(tmp_path):
 
 def test_a_gate_names_the_first_tensor_over_its_limit():
     got = report(CHECKPOINT, RECORDING, "--state", "flash")
-    limit = 2e-4
+    limit = 1e-4
     step, tensor = next((i, t) for i in range(16) for t in got["tensors"]
                         if t["variance-nmse"][i] > limit)
     done = replay(CHECKPOINT, RECORDING, "--state", "flash", "--gate", f"variance-nmse={limit}",
