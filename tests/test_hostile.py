@@ -21,12 +21,9 @@ W = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 
 
 def used(*args):
-    """(exit status, seconds of CPU, MiB of memory, at least that of this process) of a run."""
-    process = subprocess.Popen([BINARY, *map(str, args)], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    """(exit status, seconds of CPU, MiB of memory) of a run."""
+    done, peak, seconds = torchfile.run_measured(*args)
+    return done.returncode, seconds, peak
 
 
 # ---- Long keys ----
