@@ -262,15 +262,17 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		for (size_t g = 0; g < ngroups; g++) { \
 			unit[g] = tsr_##id##_unit(scale[g]); \
 			factor[g] = tsr_##id##_factor(scale[g]); \
-			least[g] = keeps_positive ? tsr_##id##_least(scale[g]) : 0; \
 		} \
 		/* In a group of zeros any other factor gives zeros. */ \
 		for (size_t g = 0; g < ngroups && ordinary; g++) \
 			factor[g] = factor[g] > 0.0f ? factor[g] : 1.0f; \
-		if (ordinary) \
+		if (ordinary) { \
 			encode_lanes_##id(x, ngroups, factor, keeps_positive, code); \
-		else \
-			encode_by_formula_##id(x, ngroups, group, unit, factor, least, code); \
+			return; \
+		} \
+		for (size_t g = 0; g < ngroups; g++) \
+			least[g] = keeps_positive ? tsr_##id##_least(scale[g]) : 0; \
+		encode_by_formula_##id(x, ngroups, group, unit, factor, least, code); \
 	} \
 \
 	INLINE void encode_runs_##id(const float *restrict x, size_t n, size_t group, \
