@@ -4,12 +4,6 @@
 
 #include "base/fail.h"
 
-/* Bit-packed planes have no groups: a tile of any size that is a multiple of 32 suits them. */
-static uint32_t elements_together(const struct tsr_coding *coding)
-{
-	return coding->row ? coding->row : coding->group;
-}
-
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
 				 size_t n, const char *what, struct tsr_err *err)
 {
@@ -20,7 +14,7 @@ enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tenso
 		if (t->coding.codec)
 			tsr_tiles_add(tiles, t->numel,
 				      TSR_TILE_ELEMENTS -
-					      TSR_TILE_ELEMENTS % elements_together(&t->coding));
+					      TSR_TILE_ELEMENTS % tsr_coding_align(&t->coding));
 		else
 			tsr_tiles_add(tiles, tsr_tensor_nbytes(t), TSR_TILE_NBYTES);
 	}

@@ -55,7 +55,7 @@ static enum tsr_status finish(const struct tsr_directory *d, const char *out, st
 		path = tsr_path_join(out, e->path);
 		if (!path)
 			return tsr_fail_nomem(err, out);
-		status = tsr_dir_sync(path, err);
+		status = tsr_dir_sync(path, path, err);
 		if (status == TSR_OK)
 			status = tsr_dir_set_mode(path, e->mode, err);
 		free(path);

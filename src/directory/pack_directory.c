@@ -18,7 +18,7 @@
 static enum tsr_status copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 			    const char *out)
 {
-	const struct tsr_place_in from = { p->d->path, e->path, tsr_dir_follows(p) };
+	const struct tsr_place_in from = { p->d->path, e->path, tsr_opens_links(p->options->open) };
 	struct tsr_stored_file *stored = (struct tsr_stored_file *)e->stored;
 	char *to = tsr_path_join(out, e->path);
 	enum tsr_status status;
@@ -236,7 +236,7 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 	o.open = &open;
 	TSR_TRY(tsr_options_take(&p.watch, watch, err));
 	TSR_TRY(check_input(path, &o, err));
-	TSR_TRY(tsr_nodes_list(path, tsr_dir_follows(&p), &p.nodes, err));
+	TSR_TRY(tsr_nodes_list(path, tsr_opens_links(o.open), &p.nodes, err));
 	status = tsr_directory_new(path, p.nodes.n, &p.d, err);
 	if (status == TSR_OK)
 		status = tsr_node_mode(path, &p.d->mode, err);

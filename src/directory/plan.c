@@ -6,15 +6,11 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "directory/stored.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "container/sharded.h"
 #include "io/dir.h"
-
-bool tsr_dir_follows(const struct tsr_dir_packing *p)
-{
-	return p->options->open && p->options->open->follow;
-}
 
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
 					     const char *weights_out)
@@ -94,7 +90,7 @@ static bool is_named_so(const char *path)
 
 static enum tsr_status holds_tensors(const struct tsr_dir_packing *p, const char *path, bool *ret)
 {
-	const struct tsr_place_in at = { p->d->path, path, tsr_dir_follows(p) };
+	const struct tsr_place_in at = { p->d->path, path, tsr_opens_links(p->options->open) };
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 	bool is_index = false;

@@ -41,7 +41,4 @@ const char *tsr_dir_no_gain(const struct tsr_packing *packing, uint64_t nbytes);
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				  const char *reason);
 
-/* Whether files of the directory may be symbolic links. */
-bool tsr_dir_follows(const struct tsr_dir_packing *p);
-
 #endif

@@ -168,7 +168,7 @@ enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err 
 	return status;
 }
 
-enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err)
+enum tsr_status tsr_dir_sync(const char *path, const char *shown, struct tsr_err *err)
 {
 	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const int failed = fd < 0 ? -1 : tsr_temporary_sync(fd);
@@ -176,7 +176,7 @@ enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err)
 
 	if (fd >= 0)
 		close(fd);
-	return failed ? tsr_fail_errno(err, errnum, "%s: cannot sync", path) : TSR_OK;
+	return failed ? tsr_fail_errno(err, errnum, "%s: cannot sync", shown) : TSR_OK;
 }
 
 void tsr_dir_remove_file(const char *path)

@@ -49,8 +49,8 @@ enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err
  */
 enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err *err);
 
-/* Sync the entries of a directory. */
-enum tsr_status tsr_dir_sync(const char *path, struct tsr_err *err);
+/* Sync the entries of a directory, which messages call @shown. */
+enum tsr_status tsr_dir_sync(const char *path, const char *shown, struct tsr_err *err);
 
 /* Remove a file that this run made; failure is ignored. */
 void tsr_dir_remove_file(const char *path);

@@ -289,19 +289,6 @@ const char *tsr_outdir_path(const struct tsr_outdir *d)
 	return d->temp;
 }
 
-/* Sync the directory at @path, to which an entry was added. */
-static enum tsr_status sync_directory(const struct tsr_outdir *d, const char *path,
-				      struct tsr_err *err)
-{
-	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const int failed = fd < 0 ? -1 : tsr_temporary_sync(fd);
-	const int errnum = errno;
-
-	if (fd >= 0)
-		close(fd);
-	return failed ? tsr_fail_errno(err, errnum, "%s: cannot sync", d->path) : TSR_OK;
-}
-
 /* Whether a path leads to something below where it starts. */
 static bool is_below(const char *name)
 {
@@ -335,7 +322,7 @@ enum tsr_status tsr_outdir_make_way(struct tsr_outdir *d, const char *name, stru
 		*slash = '\0';
 		if (mkdir(path, 0777) == 0) {
 			path[before] = '\0';
-			status = sync_directory(d, path, err);
+			status = tsr_dir_sync(path, d->path, err);
 			path[before] = '/';
 		} else if (errno != EEXIST) {
 			status = tsr_fail_errno(err, errno, "%s/%s: cannot make its directory",
@@ -449,7 +436,7 @@ enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err)
 	if (d->mode && fchmodat(d->parent_fd, d->temp_name, d->mode, 0) != 0)
 		status = tsr_fail_errno(err, errno, "%s: cannot keep its mode", d->path);
 	if (status == TSR_OK)
-		status = sync_directory(d, d->temp, err);
+		status = tsr_dir_sync(d->temp, d->path, err);
 	if (status == TSR_OK)
 		status = take_name(d, &old_remains, err);
 	if (status != TSR_OK) {

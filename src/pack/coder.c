@@ -16,7 +16,7 @@
 /* A multiple of the lanes too, so that an element's lane is that of its place in the tile. */
 static size_t batch_of(const struct tsr_coding *coding)
 {
-	const size_t align = coding->row ? coding->row : coding->group;
+	const size_t align = tsr_coding_align(coding);
 	const size_t step = align % TSR_MEASURE_LANES ? align * TSR_MEASURE_LANES : align;
 
 	return step < BATCH_ELEMENTS ? BATCH_ELEMENTS / step * step : step;
