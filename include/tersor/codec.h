@@ -121,6 +121,9 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  *              FP32 limits it
  * @extra_bits: significand bits kept behind the narrow weight, of a truncated split; else 0
  * @companding: what is done to values that share a scale
+ * @group:      elements that share a scale unless another group is asked for; 0 without groups
+ * @scales:     mask of 1 << enum tsr_scale: how it stores scales, the lowest one unless asked otherwise;
+ *              0 without groups
  * @grouped:    whether elements share scales, so that `scale` and `group` matter
  * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
  * @lossless:   whether every finite value and infinity comes back with its bits
@@ -150,6 +153,8 @@ struct tsr_codec {
 	double finest;
 	unsigned extra_bits;
 	enum tsr_companding companding;
+	uint32_t group;
+	unsigned scales;
 	bool grouped;
 	bool stochastic;
 	bool lossless;
@@ -164,8 +169,15 @@ TSR_API const struct tsr_codec *const *tsr_codecs(void);
 /* The codec with this name, or NULL. */
 TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 
-/* A codec with the scale format and group that are the default, and seed 0. */
+/* A codec with the scale format and group that are its default, and seed 0. */
 TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
+
+/*
+ * The same with scales stored as @scale if the codec has that format, else as by default, and with
+ * groups of @group elements, or with 0 of as many as by default.
+ */
+TSR_API struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale scale,
+					  uint32_t group);
 
 /* The most elements of a row that groups follow. */
 #define TSR_ROW_MAX 65536u

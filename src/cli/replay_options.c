@@ -151,7 +151,8 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 			continue;
 		if (a->scale)
 			tsr_scale_find(a->scale, &o->coding[p].scale);
-		o->coding[p].group = a->group ? (uint32_t)a->group : TSR_GROUP_DEFAULT;
+		o->coding[p] = tsr_coding_with(o->coding[p].codec, o->coding[p].scale,
+					       (uint32_t)a->group);
 		o->coding[p].seed = a->seed;
 		grouped = grouped || o->coding[p].codec->grouped;
 	}

@@ -97,9 +97,22 @@ const struct tsr_codec *tsr_codec_find(const char *name)
 
 struct tsr_coding tsr_coding_default(const struct tsr_codec *codec)
 {
-	return (struct tsr_coding){ .codec = codec,
-				    .scale = TSR_SCALE_E8M8,
-				    .group = codec->grouped ? TSR_GROUP_DEFAULT : 1 };
+	return tsr_coding_with(codec, TSR_SCALE_COUNT, 0);
+}
+
+struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale scale,
+				  uint32_t group)
+{
+	struct tsr_coding coding = { .codec = codec, .scale = TSR_SCALE_E8M8, .group = 1 };
+
+	if (!codec->grouped)
+		return coding;
+	coding.group = group ? group : codec->group;
+	while (!(codec->scales >> coding.scale & 1))
+		coding.scale++;
+	if (codec->scales >> scale & 1)
+		coding.scale = scale;
+	return coding;
 }
 
 uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const uint64_t *shape)

@@ -42,11 +42,15 @@
 	.source = "extra-bits paper"
 
 /* Codes with a scale per group. */
-#define TSR_GROUPED(dtype, how) \
+#define TSR_GROUPED(dtype, how, size, formats) \
 	.nplanes = 2, \
 	.planes = { { "::quantized", TSR_PER_ELEMENT, TSR_##dtype }, \
 		    { "::scales", TSR_PER_GROUP, TSR_F32 } }, \
-	.narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_##how
+	.narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_##how, \
+	.group = size, .scales = formats
+
+#define TSR_ANY_SCALE (1u << TSR_SCALE_E8M8 | 1u << TSR_SCALE_F16 | 1u << TSR_SCALE_F32)
+#define TSR_COMPANDED(dtype, how) TSR_GROUPED(dtype, how, TSR_GROUP_DEFAULT, TSR_ANY_SCALE)
 
 /* clang-format off */
 
@@ -95,15 +99,15 @@
 #define TSR_GROUPED_LIST(X) \
 	X(softsign8, 1, grouped, softsign, int8_t, "softsign8", \
 	  .summary = "8 bits after softsign companding", .source = "FlashOptim", \
-	  .kinds = TSR_KIND_MOMENTUM, TSR_GROUPED(I8, SOFTSIGN)) \
+	  .kinds = TSR_KIND_MOMENTUM, TSR_COMPANDED(I8, SOFTSIGN)) \
 	X(linear8, 1, grouped, linear, int8_t, "linear8", .summary = "8 bits, linear", \
-	  .source = "baseline", .kinds = TSR_KIND_MOMENTUM, TSR_GROUPED(I8, LINEAR)) \
+	  .source = "baseline", .kinds = TSR_KIND_MOMENTUM, TSR_COMPANDED(I8, LINEAR)) \
 	X(sqrt8, 1, grouped, sqrt, uint8_t, "sqrt8", .summary = "8 bits of the square root", \
-	  .source = "FlashOptim", .kinds = TSR_KIND_VARIANCE, TSR_GROUPED(U8, SQRT), \
+	  .source = "FlashOptim", .kinds = TSR_KIND_VARIANCE, TSR_COMPANDED(U8, SQRT), \
 	  .encode_roots = TSR_FOR_ISA(encode_sqrt8_roots)) \
 	X(ulinear8, 1, grouped, ulinear, uint8_t, "ulinear8", \
 	  .summary = "8 bits, linear, unsigned", .source = "baseline", \
-	  .kinds = TSR_KIND_VARIANCE, TSR_GROUPED(U8, LINEAR))
+	  .kinds = TSR_KIND_VARIANCE, TSR_COMPANDED(U8, LINEAR))
 
 /* FP32. */
 #define TSR_PLAIN_LIST(X) \

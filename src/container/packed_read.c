@@ -116,6 +116,8 @@ static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
 			       : TSR_OK;
 	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &t->coding.scale))
 		return bad(r, t->name, "unknown scale format");
+	if (!(t->coding.codec->scales >> t->coding.scale & 1))
+		return bad(r, t->name, "a scale format that its codec does not have");
 	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
 		return bad(r, t->name, "group is not an integer from 1 to 65536");
 	t->coding.group = (uint32_t)n;

@@ -87,8 +87,9 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		if (choices[i].name)
 			CLI_TRY(cli_parse_codec(cmd, choices[i].name, choices[i].kinds,
 						&choices[i].coding->codec));
-		choices[i].coding->scale = scale;
-		choices[i].coding->group = a->group ? (uint32_t)a->group : TSR_GROUP_DEFAULT;
+		if (choices[i].coding->codec)
+			*choices[i].coding = tsr_coding_with(choices[i].coding->codec, scale,
+							     (uint32_t)a->group);
 	}
 	if (a->seed && !o->weight.codec->stochastic &&
 	    !(o->other.codec && o->other.codec->stochastic))
