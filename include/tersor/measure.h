@@ -26,6 +26,7 @@ struct tsr_measure {
 	uint64_t negative; /* x < 0 */
 	uint64_t overflow; /* x is finite, y is not */
 	uint64_t flushed; /* x is not 0, y is 0 */
+	uint64_t sign_lost; /* x is -0, y is +0 */
 	uint64_t zeros; /* x is 0: not counted in mean_rel */
 	uint32_t max_ulp; /* largest distance in FP32 bit patterns, -0 and +0 being one */
 	float max_abs; /* largest |x - y|, rounded to FP32 */
@@ -57,5 +58,58 @@ TSR_API double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric me
 
 /* The value that a bound limits: the value itself, or 1 - cosine. */
 TSR_API double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric);
+
+/* --- Updates ---------------------------------------------------------------------------------- */
+
+/* The eps of Adam and of its relatives where nothing says another. */
+#define TSR_UPDATE_EPS 1e-8f
+
+/* A momentum and a variance of the same elements. */
+struct tsr_moments {
+	const float *m, *v;
+};
+
+/**
+ * struct tsr_update_measure - How far the updates by decoded moments are from those by the true ones
+ *
+ * An optimizer of Adam's kind moves a weight by lr * u with u = m / (sqrt(v) + eps), so a small error
+ * of v can be a large one of what is done with it.  Each of the three operations is rounded to
+ * binary32; corrections of bias, which depend on the number of steps, are left out.  u is of the
+ * moments before, w of what came back of them.
+ *
+ * Start from all zeros and add runs of elements.  As in struct tsr_measure, sums are in binary64 and
+ * element i of a run goes to lane i mod TSR_MEASURE_LANES: a result depends on the lengths and the
+ * order of the runs only, not on the SIMD level.  Tersor adds the tiles of docs/format.md in order.
+ */
+struct tsr_update_measure {
+	uint64_t n;
+	uint64_t nonfinite; /* u is NaN or infinite, as of a negative v: not in the other figures */
+	uint64_t
+		overflow; /* u is finite, w is not: not in the other figures, the NMSE is infinite */
+	uint64_t
+		exposed; /* v is not 0 and comes back 0 under a momentum that does not: w is m / eps */
+	float max_before; /* the largest |u| */
+	float max_after; /* the largest |w| */
+	double sum_uu[TSR_MEASURE_LANES]; /* u^2 */
+	double sum_dd[TSR_MEASURE_LANES]; /* (u - w)^2 */
+};
+
+/*
+ * Add @n elements.  @before and @after may be the same arrays, unaligned, and share one of them: a
+ * moment that is stored as it is.  @eps counts as 2^-126 where it is smaller, so that u of 0 and 0 is 0.
+ * Not thread-safe on one @u.
+ */
+TSR_API void tsr_update_measure_add(struct tsr_update_measure *u, const struct tsr_moments *before,
+				    const struct tsr_moments *after, size_t n, float eps);
+
+/* Add what @from has seen, after what @into has. */
+TSR_API void tsr_update_measure_merge(struct tsr_update_measure *into,
+				      const struct tsr_update_measure *from);
+
+/*
+ * sum (u - w)^2 / sum u^2: the update's NMSE.  0 if all w equal their u, and for no elements; infinite
+ * if u are all zero and w are not, and with any overflow.
+ */
+TSR_API double tsr_update_measure_nmse(const struct tsr_update_measure *u);
 
 #endif

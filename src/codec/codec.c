@@ -84,6 +84,14 @@ void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size
 	add[tsr_isa_level()](m, x, y, n);
 }
 
+void tsr_update_measure_add(struct tsr_update_measure *u, const struct tsr_moments *before,
+			    const struct tsr_moments *after, size_t n, float eps)
+{
+	static tsr_update_measure_fn *const add[] = TSR_ISA_VARIANTS(update_measure_add);
+
+	add[tsr_isa_level()](u, before, after, n, eps);
+}
+
 /* --- Lookups ------------------------------------------------------------------------------- */
 
 const struct tsr_codec *tsr_codec_find(const char *name)

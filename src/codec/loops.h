@@ -24,4 +24,8 @@ TSR_ISA_DECLARE(tsr_codec_table, codecs)
 typedef void tsr_measure_fn(struct tsr_measure *m, const float *x, const float *y, size_t n);
 TSR_ISA_DECLARE(tsr_measure_fn, measure_add)
 
+typedef void tsr_update_measure_fn(struct tsr_update_measure *u, const struct tsr_moments *before,
+				   const struct tsr_moments *after, size_t n, float eps);
+TSR_ISA_DECLARE(tsr_update_measure_fn, update_measure_add)
+
 #endif

@@ -36,6 +36,7 @@ void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from)
 	into->negative += from->negative;
 	into->overflow += from->overflow;
 	into->flushed += from->flushed;
+	into->sign_lost += from->sign_lost;
 	into->zeros += from->zeros;
 	if (from->max_ulp > into->max_ulp)
 		into->max_ulp = from->max_ulp;
@@ -76,6 +77,14 @@ static double one_minus_cosine(double xx, double xd, double dd)
 	return (square > 0 ? square : 0) / (norm * (norm + xy));
 }
 
+/* Of the sums of squares of values and of their differences. */
+static double nmse_of(double xx, double dd)
+{
+	if (dd == 0)
+		return 0;
+	return xx > 0 ? dd / xx : INFINITY;
+}
+
 double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
 {
 	const double xx = lane_sum(m->sum_xx), dd = lane_sum(m->sum_dd);
@@ -89,9 +98,7 @@ double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
 	case TSR_METRIC_MEAN_REL:
 		return nonzero ? lane_sum(m->sum_rel) / (double)nonzero : 0;
 	case TSR_METRIC_NMSE:
-		if (dd == 0)
-			return 0;
-		return xx > 0 ? dd / xx : INFINITY;
+		return nmse_of(xx, dd);
 	case TSR_METRIC_COSINE:
 		return one_minus_cosine(xx, lane_sum(m->sum_xd), dd);
 	case TSR_METRIC_COUNT:
@@ -105,4 +112,26 @@ double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric metric)
 	const double error = tsr_measure_error(m, metric);
 
 	return metric == TSR_METRIC_COSINE ? 1 - error : error;
+}
+
+/* --- Updates ---------------------------------------------------------------------------------- */
+
+void tsr_update_measure_merge(struct tsr_update_measure *into,
+			      const struct tsr_update_measure *from)
+{
+	into->n += from->n;
+	into->nonfinite += from->nonfinite;
+	into->overflow += from->overflow;
+	into->exposed += from->exposed;
+	into->max_before = tsr_max_magnitude(into->max_before, from->max_before);
+	into->max_after = tsr_max_magnitude(into->max_after, from->max_after);
+	for (int i = 0; i < TSR_MEASURE_LANES; i++) {
+		into->sum_uu[i] += from->sum_uu[i];
+		into->sum_dd[i] += from->sum_dd[i];
+	}
+}
+
+double tsr_update_measure_nmse(const struct tsr_update_measure *u)
+{
+	return u->overflow ? (double)INFINITY : nmse_of(lane_sum(u->sum_uu), lane_sum(u->sum_dd));
 }

@@ -41,6 +41,7 @@ static void plain_add(struct tsr_measure *m, const float *x, const float *y, siz
 		m->overflow += finite && !is_finite_bits(bits_of(y[i]));
 		m->flushed += xd != 0 && (double)y[i] == 0;
 		m->zeros += xd == 0;
+		m->sign_lost += bits_of(x[i]) == 0x80000000 && bits_of(y[i]) == 0;
 		m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp;
 		m->max_abs = fabs(d) > (double)m->max_abs ? rn(fabs(d)) : m->max_abs;
 		m->sum_rel[lane] += xd != 0 ? (double)rn(fabs(d) / fabs(xd)) : 0;
@@ -58,6 +59,7 @@ static void expect_same_counts(const struct tsr_measure *got, const struct tsr_m
 	assert_true(got->negative == want->negative);
 	assert_true(got->overflow == want->overflow);
 	assert_true(got->flushed == want->flushed);
+	assert_true(got->sign_lost == want->sign_lost);
 	assert_true(got->zeros == want->zeros);
 	assert_int_equal(got->max_ulp, want->max_ulp);
 }

@@ -1,102 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The inner loops of tsr_measure_add().  Sums are written with GNU vector types of one fixed width,
- * so that which lane an element is added to does not depend on the SIMD level.
- */
+/* The inner loops of tsr_measure_add(). */
 #include <float.h>
 #include <string.h>
 
-#ifdef __SSE2__
-#include <immintrin.h>
-#endif
-
 #include "codec/loops.h"
-#include "codec/math.h"
 #include "codec/measuring.h"
+#include "codec/simd/measure_lanes.h"
 
-#define LANES TSR_MEASURE_LANES
-#define INLINE static inline __attribute__((always_inline))
-#define LOOP static __attribute__((noinline)) /* so that the registers are its own */
-
-typedef float f32xl __attribute__((vector_size(4 * LANES)));
-typedef int32_t i32xl __attribute__((vector_size(4 * LANES)));
-typedef uint32_t u32xl __attribute__((vector_size(4 * LANES)));
-typedef float f32xh __attribute__((vector_size(2 * LANES)));
-typedef double f64xq __attribute__((vector_size(2 * LANES)));
-typedef double f64xh __attribute__((vector_size(4 * LANES)));
-
-/* Vector arguments pass through memory: their calling convention differs between levels. */
-INLINE void load_f32(f32xl *v, const float *p)
-{
-	memcpy(v, p, sizeof(*v));
-}
-
-/* The lower and the upper half of the lanes: as wide as the conversions of AVX2. */
-struct f64xl {
-	f64xh low, high;
-};
-
-INLINE f64xh widen_half(f32xh v)
-{
-#if defined(__AVX__)
-	return (f64xh)_mm256_cvtps_pd((__m128)v);
-#elif defined(__SSE2__)
-	/* gcc 12 makes a trip through memory of the general form. */
-	const f64xq quarters[2] = { (f64xq)_mm_cvtps_pd((__m128)v),
-				    (f64xq)_mm_cvtps_pd(_mm_movehl_ps((__m128)v, (__m128)v)) };
-	f64xh wide;
-
-	memcpy(&wide, quarters, sizeof(wide));
-	return wide;
-#else
-	return __builtin_convertvector(v, f64xh);
-#endif
-}
-
-INLINE void widen(struct f64xl *out, const f32xl *v)
-{
-	out->low = widen_half(__builtin_shufflevector(*v, *v, 0, 1, 2, 3));
-#ifdef __AVX__
-	out->high = widen_half((f32xh)_mm256_extractf128_ps((__m256)*v, 1));
-#else
-	out->high = widen_half(__builtin_shufflevector(*v, *v, 4, 5, 6, 7));
-#endif
-}
-
-/* Widening what comes from memory takes fewer steps than widening halves of a register. */
-INLINE f32xh load_half(const float *p)
-{
-	f32xh v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-INLINE void add(struct f64xl *sum, const struct f64xl *v)
-{
-	sum->low += v->low;
-	sum->high += v->high;
-}
-
-/*
- * The factors are FP32 values, so their product is exact in binary64: fused or not, the sum is
- * rounded once and is the same.
- */
-INLINE void add_product(struct f64xl *sum, const struct f64xl *a, const struct f64xl *b)
-{
-#ifdef __FMA__
-	sum->low = (f64xh)_mm256_fmadd_pd((__m256d)a->low, (__m256d)b->low, (__m256d)sum->low);
-	sum->high = (f64xh)_mm256_fmadd_pd((__m256d)a->high, (__m256d)b->high, (__m256d)sum->high);
-#else
-	sum->low += a->low * b->low;
-	sum->high += a->high * b->high;
-#endif
-}
-
-/*
- * gcc 12 makes scalar code of comparisons of vectors that are wider than the registers, so where
- * they are, comparisons are made of other operations.
- */
+/* As not_zero(): gcc 12 makes scalar code of ==. */
 INLINE i32xl equal(const i32xl *a, const i32xl *b)
 {
 #ifdef __AVX2__
@@ -105,27 +16,6 @@ INLINE i32xl equal(const i32xl *a, const i32xl *b)
 	const i32xl different = *a ^ *b;
 
 	return ~((different | (i32xl) - (u32xl)different) >> 31);
-#endif
-}
-
-INLINE i32xl not_zero(const f32xl *v)
-{
-#ifdef __AVX2__
-	return *v != 0.0f;
-#else
-	return -((i32xl)*v & (int32_t)TSR_F32_MAG) >> 31;
-#endif
-}
-
-/* Of integers from 0 on. */
-INLINE void max_i32(i32xl *max, const i32xl *v)
-{
-#ifdef __AVX2__
-	*max = (i32xl)_mm256_max_epi32((__m256i)*max, (__m256i)*v);
-#else
-	const i32xl more = (i32xl)((u32xl)*v - (u32xl)*max);
-
-	*max = (i32xl)((u32xl)*max + (u32xl)(more & ~(more >> 31)));
 #endif
 }
 
@@ -151,38 +41,6 @@ INLINE i32xl abs_i32(const i32xl *v)
 	return (i32xl)((u32xl)(*v ^ sign) - (u32xl)sign);
 #endif
 }
-
-/* How many lanes have had their sign bit set, over all or in each. */
-#ifdef __AVX2__
-typedef uint32_t counter;
-
-INLINE void count(counter *c, const i32xl *v)
-{
-	*c += (uint32_t)__builtin_popcount((unsigned)_mm256_movemask_ps((__m256)*v));
-	__asm__("" : "+r"(*c)); /* no putting together of several counters into a vector */
-}
-
-static uint32_t counter_value(const counter *c)
-{
-	return *c;
-}
-#else
-typedef i32xl counter;
-
-INLINE void count(counter *c, const i32xl *v)
-{
-	*c -= *v >> 31;
-}
-
-static uint32_t counter_value(const counter *c)
-{
-	uint32_t sum = 0;
-
-	for (int i = 0; i < LANES; i++)
-		sum += (uint32_t)(*c)[i];
-	return sum;
-}
-#endif
 
 /*
  * Two loops: together they would need more registers than there are, and sums that live in memory
@@ -260,15 +118,6 @@ LOOP void add_relative(struct f64xl *rel_sum, struct counts *c, const float *x, 
 	*c = (struct counts){ same, negative, flushed, nonzero, max_ulp, max_abs };
 }
 
-static int32_t lane_max(const i32xl *v)
-{
-	int32_t max = 0;
-
-	for (int i = 0; i < LANES; i++)
-		max = (*v)[i] > max ? (*v)[i] : max;
-	return max;
-}
-
 /*
  * Whether all x and y so far are finite.  The squares of x are sums in binary64 of values that it
  * holds; those of d can be infinite where x and y are not, which costs time only.
@@ -299,13 +148,18 @@ static uint32_t max_ulp_of(const float *x, const float *y, size_t n)
 	return max_ulp;
 }
 
-/* -0 is not negative. */
-static uint32_t count_negative_zeros(const float *x, size_t n)
+/* -0, which is not negative; *lost_ret: how many of them are +0 in y. */
+static uint32_t count_negative_zeros(const float *x, const float *y, size_t n, uint32_t *lost_ret)
 {
-	uint32_t count = 0;
+	uint32_t count = 0, lost = 0;
 
-	for (size_t i = 0; i < n; i++)
-		count += tsr_bits_from_f32(x[i]) == TSR_F32_SIGN;
+	for (size_t i = 0; i < n; i++) {
+		const bool is = tsr_bits_from_f32(x[i]) == TSR_F32_SIGN;
+
+		count += is;
+		lost += is && tsr_bits_from_f32(y[i]) == 0;
+	}
+	*lost_ret = lost;
 	return count;
 }
 
@@ -333,7 +187,7 @@ static void add_batch(struct tsr_measure *m, struct sums *s, const float *x, con
 		      size_t n)
 {
 	struct counts c;
-	uint32_t max_abs, max_ulp, zeros, negative;
+	uint32_t max_abs, max_ulp, zeros, negative, sign_lost = 0;
 
 	add_products(&s->products, x, y, n);
 	add_relative(&s->rel, &c, x, y, n);
@@ -345,10 +199,11 @@ static void add_batch(struct tsr_measure *m, struct sums *s, const float *x, con
 	if (max_abs >= 0x40000000u)
 		max_ulp = max_ulp_of(x, y, n);
 	if (negative && zeros)
-		negative -= count_negative_zeros(x, n);
+		negative -= count_negative_zeros(x, y, n, &sign_lost);
 	m->exact += counter_value(&c.same);
 	m->negative += negative;
 	m->flushed += counter_value(&c.flushed);
+	m->sign_lost += sign_lost;
 	m->zeros += zeros;
 	m->max_ulp = max_ulp > m->max_ulp ? max_ulp : m->max_ulp;
 	m->max_abs = tsr_max_magnitude(m->max_abs, tsr_f32_from_bits(max_abs));

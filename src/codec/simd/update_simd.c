@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inner loops of tsr_update_measure_add(). */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "codec/loops.h"
+#include "codec/simd/measure_lanes.h"
+
+/* Elements between two folds of the 32-bit counts; four arrays of them stay in the L2 cache. */
+#define BATCH 4096
+
+/* IEEE 754 has one right answer for the root, as for + and /. */
+INLINE f32xl root_of(const f32xl *v)
+{
+#if defined(__AVX__)
+	return (f32xl)_mm256_sqrt_ps((__m256)*v);
+#elif defined(__SSE2__)
+	__m128 halves[2];
+	f32xl root;
+
+	memcpy(halves, v, sizeof(halves));
+	halves[0] = _mm_sqrt_ps(halves[0]);
+	halves[1] = _mm_sqrt_ps(halves[1]);
+	memcpy(&root, halves, sizeof(root));
+	return root;
+#else
+	f32xl root;
+
+	for (int i = 0; i < LANES; i++)
+		root[i] = sqrtf((*v)[i]);
+	return root;
+#endif
+}
+
+/* All bits set where a magnitude is that of a finite number. */
+INLINE i32xl is_finite(const i32xl *magnitude)
+{
+	return (i32xl)((u32xl)*magnitude - TSR_F32_INF) >> 31;
+}
+
+/* The arrays of a batch. */
+struct batch {
+	const float *m, *v, *m_after, *v_after;
+	size_t n;
+};
+
+struct sums {
+	struct f64xl uu, dd;
+};
+
+/* Of one batch. */
+struct counts {
+	counter undefined, exposed;
+	i32xl max_before, max_after; /* as bits, which are ordered like the values */
+};
+
+LOOP void add_updates(struct sums *s, struct counts *c, const struct batch *b, float eps)
+{
+	const i32xl zero = { 0 };
+	struct f64xl uu = s->uu, dd = s->dd;
+	counter undefined = { 0 }, exposed = { 0 };
+	i32xl max_before = zero, max_after = zero;
+
+	for (size_t i = 0; i < b->n; i += LANES) {
+		f32xl m, v, m_after, v_after;
+
+		load_f32(&m, b->m + i);
+		load_f32(&v, b->v + i);
+		load_f32(&m_after, b->m_after + i);
+		load_f32(&v_after, b->v_after + i);
+
+		const i32xl u = (i32xl)(m / (root_of(&v) + eps));
+		const i32xl w = (i32xl)(m_after / (root_of(&v_after) + eps));
+		const i32xl u_mag = u & (int32_t)TSR_F32_MAG, w_mag = w & (int32_t)TSR_F32_MAG;
+		const i32xl defined = is_finite(&u_mag) & is_finite(&w_mag);
+		const i32xl before = u_mag & defined, after = w_mag & defined, not = ~defined;
+		const f32xl uf = (f32xl)(u & defined), d = uf - (f32xl)(w & defined);
+		const i32xl zeroed = not_zero(&v) & ~not_zero(&v_after) & not_zero(&m_after);
+		struct f64xl uw, dw;
+
+		widen(&uw, &uf);
+		widen(&dw, &d);
+		add_product(&uu, &uw, &uw);
+		add_product(&dd, &dw, &dw);
+		max_i32(&max_before, &before);
+		max_i32(&max_after, &after);
+		count(&undefined, &not );
+		count(&exposed, &zeroed);
+	}
+	s->uu = uu;
+	s->dd = dd;
+	*c = (struct counts){ undefined, exposed, max_before, max_after };
+}
+
+/* The rare batch in which an update is not finite. */
+static void add_undefined(struct tsr_update_measure *u, const struct batch *b, float eps)
+{
+	for (size_t i = 0; i < b->n; i++) {
+		const float before = b->m[i] / (sqrtf(b->v[i]) + eps);
+		const float after = b->m_after[i] / (sqrtf(b->v_after[i]) + eps);
+
+		const bool defined = fabsf(before) <= FLT_MAX;
+
+		u->nonfinite += !defined;
+		u->overflow += defined && !(fabsf(after) <= FLT_MAX);
+	}
+}
+
+static void add_batch(struct tsr_update_measure *u, struct sums *s, const struct batch *b,
+		      float eps)
+{
+	struct counts c;
+
+	add_updates(s, &c, b, eps);
+	u->exposed += counter_value(&c.exposed);
+	u->max_before = tsr_max_magnitude(u->max_before,
+					  tsr_f32_from_bits((uint32_t)lane_max(&c.max_before)));
+	u->max_after = tsr_max_magnitude(u->max_after,
+					 tsr_f32_from_bits((uint32_t)lane_max(&c.max_after)));
+	if (counter_value(&c.undefined))
+		add_undefined(u, b, eps);
+}
+
+/* The last elements, beside updates of 0 / (0 + eps), which add nothing. */
+static void add_tail(struct tsr_update_measure *u, struct sums *s, const struct batch *rest,
+		     float eps)
+{
+	float x[4][LANES] = { { 0 } };
+	const size_t nbytes = rest->n * sizeof(float);
+
+	memcpy(x[0], rest->m, nbytes);
+	memcpy(x[1], rest->v, nbytes);
+	memcpy(x[2], rest->m_after, nbytes);
+	memcpy(x[3], rest->v_after, nbytes);
+	add_batch(u, s, &(struct batch){ x[0], x[1], x[2], x[3], LANES }, eps);
+}
+
+void TSR_FOR_ISA(update_measure_add)(struct tsr_update_measure *u, const struct tsr_moments *before,
+				     const struct tsr_moments *after, size_t n, float eps)
+{
+	const float least = eps > FLT_MIN ? eps : FLT_MIN;
+	struct sums s;
+
+	memcpy(&s.uu, u->sum_uu, sizeof(s.uu));
+	memcpy(&s.dd, u->sum_dd, sizeof(s.dd));
+	for (size_t i = 0, some; i < n; i += some) {
+		const size_t whole = (n - i) - (n - i) % LANES;
+		struct batch b = { before->m + i, before->v + i, after->m + i, after->v + i, 0 };
+
+		some = whole > BATCH ? BATCH : whole ? whole : n - i;
+		b.n = some;
+		if (whole)
+			add_batch(u, &s, &b, least);
+		else
+			add_tail(u, &s, &b, least);
+	}
+	u->n += n;
+	memcpy(u->sum_uu, &s.uu, sizeof(s.uu));
+	memcpy(u->sum_dd, &s.dd, sizeof(s.dd));
+}
