@@ -3,6 +3,8 @@
 #ifndef TSR_BENCH_BENCH_H
 #define TSR_BENCH_BENCH_H
 
+#include <stdbool.h>
+
 #include "tersor/run.h"
 #include "tersor/status.h"
 
@@ -59,5 +61,15 @@ struct tsr_bench_files {
 enum tsr_status tsr_bench_files(const char *dir, uint64_t nbytes, unsigned repeats,
 				const struct tsr_run *run, struct tsr_bench_files *ret,
 				struct tsr_err *err);
+
+/* Finding the codebook of a histogram of 4096 bins with values in each. */
+struct tsr_bench_codebook {
+	double seconds, plain_seconds; /* the best of all runs; by trying everything, once */
+	bool same; /* both found the same entries */
+};
+
+/* Measure with the calling thread; takes about ten seconds. */
+enum tsr_status tsr_bench_codebook(unsigned repeats, struct tsr_bench_codebook *ret,
+				   struct tsr_err *err);
 
 #endif

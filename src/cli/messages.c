@@ -77,6 +77,7 @@ static const char *const hints[] = {
 	[TSR_HINT_DECODE] = "; --to pt, npz or npy writes it decoded",
 	[TSR_HINT_CPU] = "; leave out --device cuda",
 	[TSR_HINT_OPAQUE] = "; --opaque carry keeps it as it is, --opaque drop leaves it out",
+	[TSR_HINT_FEW] = "; --few-bins accepts it",
 	[TSR_HINT_UNPACK] = "; tersor unpack restores its checkpoint",
 };
 

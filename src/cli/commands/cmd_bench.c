@@ -13,6 +13,7 @@ struct args {
 	struct cli_common common;
 	const char *codec, *dir;
 	uint64_t elements, repeats, file_size;
+	bool codebook;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -27,6 +28,9 @@ static const struct cli_opt opts[] = {
 		"measure pack, unpack and verify on files in DIR, and plain copying"),
 	CLI_OPT_NUMBER("file-size", "BYTES", file_size, 1 << 20, UINT64_C(1) << 42,
 		       "size of the checkpoint made for --dir (default 3G)"),
+	CLI_OPT_FLAG("codebook", codebook,
+		     "measure finding a codebook of 256 entries, and finding it by trying "
+		     "everything"),
 	{ 0 }
 };
 
@@ -184,6 +188,29 @@ static int run_files(const struct cli_cmd *cmd, const struct args *a)
 	return a->common.json.given ? report_files_json(cmd, a, &r) : CLI_OK;
 }
 
+static int run_codebook(const struct cli_cmd *cmd, const struct args *a)
+{
+	struct tsr_text json = { 0 };
+	struct tsr_bench_codebook r;
+	struct tsr_err err = { 0 };
+
+	if (tsr_bench_codebook(a->repeats ? (unsigned)a->repeats : 7, &r, &err) != TSR_OK)
+		return cli_error(&err);
+	if (cli_wants_text(&a->common))
+		printf("codebook of 256 entries from 4096 bins: %.4f s; by trying everything: %.2f "
+		       "s, %.0f times as long; %s entries\n",
+		       r.seconds, r.plain_seconds, r.plain_seconds / r.seconds,
+		       r.same ? "the same" : "other");
+	if (!a->common.json.given)
+		return CLI_OK;
+	cli_json_begin(&json, cmd);
+	tsr_json_put_double(&json, "codebook_seconds", r.seconds);
+	tsr_json_put_double(&json, "plain_seconds", r.plain_seconds);
+	tsr_json_put_double(&json, "times", r.plain_seconds / r.seconds);
+	tsr_json_put_bool(&json, "same", r.same);
+	return cli_json_end(&json, &a->common);
+}
+
 #define ANY_KIND (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -195,6 +222,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct tsr_codec *codec;
 	struct cli_device cpu;
 
+	if (a->codebook && (a->dir || a->codec || a->elements || device))
+		return cli_usage(cmd, "--codebook goes with --repeats only");
+	if (a->codebook)
+		return run_codebook(cmd, a);
 	if (!gpu)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
 	if (gpu && a->dir)
