@@ -54,7 +54,7 @@ struct tsr_learned_tensor {
 	uint64_t numel;
 	uint32_t period; /* elements that share a variance; 1: none do */
 	uint32_t block; /* elements of a momentum that share a scale */
-	bool counted; /* whether it is in the histogram: not if it has no values, or some that are not finite */
+	bool counted; /* whether it is in the histogram: not if all are variances, or some not finite */
 	size_t ncandidates;
 	const struct tsr_learned_candidate *candidates; /* ascending; those the rule looks at */
 };

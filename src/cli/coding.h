@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words of the command line that name codecs, bounds and rules. */
+/* Words of the command line that name codecs, bounds and rules, and what is learned for a codec. */
 #ifndef TSR_CLI_CODING_H
 #define TSR_CLI_CODING_H
 
 #include "cli/cli.h"
 #include "tersor/compare.h"
+#include "tersor/learn.h"
 #include "tersor/names.h"
 
 /* Each returns CLI_OK, or CLI_USAGE after a message. */
@@ -33,5 +34,30 @@ bool cli_parse_double(const char *text, double *ret);
 
 /* Split KEY=NUMBER: whether the item is one.  @key is cut off at its end. */
 bool cli_split_setting(const char *item, char key[32], double *ret);
+
+/* --- Learning blocks and a codebook, as codebook and pack do ------------------------------------ */
+
+#define CLI_PARTITION_RULES "adjacent variance"
+#define CLI_PARTITION_HELP \
+	"how blocks are chosen: adjacent, by what differs between neighbours (default), or " \
+	"variance, by the deviation within blocks"
+#define CLI_FEW_HELP "accept values in fewer than 256 bins of the histogram"
+
+/* What the options say. */
+struct cli_learning {
+	const char *partition, *compat;
+	bool few;
+};
+
+/* The same for the library. */
+struct tsr_learn_options cli_learn_options(const struct cli_learning *learning);
+
+/*
+ * Learn from one recording, of which the first step counts, or from files opened as one checkpoint;
+ * @gradients: these hold gradients.  CLI_OK, or the exit status after a message.
+ */
+int cli_learn(const struct cli_learning *learning, const struct cli_list *in, bool gradients,
+	      const struct tsr_open_options *open, const struct tsr_run *run,
+	      struct tsr_learned **ret);
 
 #endif

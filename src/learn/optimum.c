@@ -3,8 +3,9 @@
  * The values that a histogram is best rounded to, by dynamic programming over its nonempty bins.
  *
  * A cluster is a run of bins from one up to before another, and costs the sum of count (a - c)^2 over
- * its bins, a being the centre of a bin times the number of all bins: an integer.  c is the mean, or for
- * the first and the last cluster a value of -1 and 1.  Sums are exact integers, so a cost is three FP64 operations.
+ * its bins, a being the centre of a bin times the number of all bins: an integer.  c is the mean, or
+ * for the first and the last cluster a value of -1 and 1.  Sums are exact integers, so a cost is three
+ * FP64 operations.
  *
  * These costs satisfy the quadrangle inequality: the later the bins a cluster begins with, the less a
  * further bin at its end adds.  So in each layer the lowest best beginning of the last cluster does not

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "charts/codebook_chart.h"
+#include "cli/coding.h"
 #include "cli/input.h"
-#include "cli/learning.h"
 #include "cli/output.h"
 #include "cli/work.h"
 #include "report/format.h"
