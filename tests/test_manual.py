@@ -13,8 +13,8 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "replay", "codecs", "bench",
-            "completion", "version")
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "replay", "codecs",
+            "codebook", "bench", "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
 BENCH_FILES = "--file-size 1M --repeats 1"
@@ -252,8 +252,10 @@ def reports(command, library, scratch):
                                   "--optimizer", "sgd", "--lr", "1e-6", "--zero-state", "--json"),
                            replay_with_a_missing_gradient(scratch)],
         "codecs": lambda: [report("codecs", "--json")],
+        "codebook": lambda: [report("codebook", CHECKPOINT, "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
-                          report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json")],
+                          report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json"),
+                          report("bench", "--codebook", "--elements", "1024", "--json")],
         "version": lambda: [report("version", "--json")],
     }[command]()
 

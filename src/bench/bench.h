@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "tersor/learn.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
 
@@ -62,14 +63,14 @@ enum tsr_status tsr_bench_files(const char *dir, uint64_t nbytes, unsigned repea
 				const struct tsr_run *run, struct tsr_bench_files *ret,
 				struct tsr_err *err);
 
-/* Finding the codebook of a histogram of 4096 bins with values in each. */
+/* Finding the codebook of a histogram with values in all bins. */
 struct tsr_bench_codebook {
 	double seconds, plain_seconds; /* the best of all runs; by trying everything, once */
 	bool same; /* both found the same entries */
 };
 
-/* Measure with the calling thread; takes about ten seconds. */
-enum tsr_status tsr_bench_codebook(unsigned repeats, struct tsr_bench_codebook *ret,
+/* Measure with the calling thread; at most TSR_LEARNED_BINS bins, which take about ten seconds. */
+enum tsr_status tsr_bench_codebook(unsigned nbins, unsigned repeats, struct tsr_bench_codebook *ret,
 				   struct tsr_err *err);
 
 #endif

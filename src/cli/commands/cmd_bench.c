@@ -190,16 +190,17 @@ static int run_files(const struct cli_cmd *cmd, const struct args *a)
 
 static int run_codebook(const struct cli_cmd *cmd, const struct args *a)
 {
+	const unsigned nbins = a->elements ? (unsigned)a->elements : TSR_LEARNED_BINS;
 	struct tsr_text json = { 0 };
 	struct tsr_bench_codebook r;
 	struct tsr_err err = { 0 };
 
-	if (tsr_bench_codebook(a->repeats ? (unsigned)a->repeats : 7, &r, &err) != TSR_OK)
+	if (tsr_bench_codebook(nbins, a->repeats ? (unsigned)a->repeats : 7, &r, &err) != TSR_OK)
 		return cli_error(&err);
 	if (cli_wants_text(&a->common))
-		printf("codebook of 256 entries from 4096 bins: %.4f s; by trying everything: %.2f "
+		printf("codebook of 256 entries from %u bins: %.4f s; by trying everything: %.2f "
 		       "s, %.0f times as long; %s entries\n",
-		       r.seconds, r.plain_seconds, r.plain_seconds / r.seconds,
+		       nbins, r.seconds, r.plain_seconds, r.plain_seconds / r.seconds,
 		       r.same ? "the same" : "other");
 	if (!a->common.json.given)
 		return CLI_OK;
@@ -222,8 +223,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct tsr_codec *codec;
 	struct cli_device cpu;
 
-	if (a->codebook && (a->dir || a->codec || a->elements || device))
-		return cli_usage(cmd, "--codebook goes with --repeats only");
+	if (a->codebook && (a->dir || a->codec || device || a->elements > TSR_LEARNED_BINS))
+		return cli_usage(cmd, "--codebook goes with --repeats and --elements up to %d only",
+				 TSR_LEARNED_BINS);
 	if (a->codebook)
 		return run_codebook(cmd, a);
 	if (!gpu)

@@ -146,8 +146,8 @@ const struct cli_cmd cmd_codebook = {
 	.summary = "learn Gefen's blocks and codebook from a recording or a checkpoint",
 	.operands = "IN...",
 	.details =
-		"Learns what pack --state gefen stores momenta and variances with: for each "
-		"parameter the length of its blocks, which share a scale and a variance, and one "
+		"Learns what Gefen stores momenta and variances with: for each parameter the "
+		"length of its blocks, which share a scale and a variance, and one "
 		"codebook of 256 values, the exact optimum for all values divided by the largest "
 		"of their block. IN is a recording, of which the first step counts, or a "
 		"checkpoint, whose momenta and variances count. -v shows the entries.",
