@@ -69,7 +69,6 @@ CLI_SRC := $(sort $(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c src/$(dir
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu))
 LIB_SRC += src/gpu/gpu_parse.c
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
-FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 
 ifeq ($(GPU),1)
@@ -90,19 +89,20 @@ LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) \
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/obj/%.o)
 GPU_TEST_OBJ := $(patsubst %,$(BUILD)/obj/%.o,$(basename $(wildcard tests/gpu/*.c tests/gpu/*.cu)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/%)
-FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/tests/%)
 FAULTS := $(BUILD)/tests/libfaults.so
 
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-build check-unit check-fuzz fuzz check-cli check-frozen check-long check-gpu check-emulated gpu-kit \
+.PHONY: all check check-build check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit \
 	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
 
 all: $(BUILD)/tersor $(BUILD)/libtersor.a $(BUILD)/libtersor.so
+
+include tests/fuzz/targets.mk
 
 # --- Building -------------------------------------------------------------------------------
 
@@ -174,12 +174,6 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tool.a $(BUILD)/libte
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
-# Fuzz targets that only replay files; `make fuzz` builds them with libFuzzer.
-$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o $(BUILD)/obj/tool.a $(BUILD)/libtersor.a
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-
 # Needs no library but the C library and the driver: it also runs where only these are.
 $(BUILD)/tests/check_gpu: $(GPU_TEST_OBJ) $(BUILD)/libtersor.a
 	$(call say,LD,$@)
@@ -191,7 +185,7 @@ $(FAULTS): tests/faults/faults.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -fPIC -O1 -o $@ $< -ldl
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d) $(FUZZ_SRC:%.c=$(BUILD)/obj/%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d)
 
 # --- Set-up: says what it installs, and installs it where it may ---------------------------
 
@@ -225,24 +219,6 @@ check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAU
 CHECK_RUN ?=
 check-unit: $(UNIT_BIN) check-fuzz
 	@for t in $(UNIT_BIN); do $(CHECK_RUN) $$t || exit 1; done
-
-check-fuzz: $(FUZZ_BIN)
-	@for t in $(FUZZ_BIN:$(BUILD)/tests/fuzz_%=%); do \
-		$(CHECK_RUN) $(BUILD)/tests/fuzz_$$t tests/fuzz/corpus/$$t/* || exit 1; done
-
-# make fuzz: every target, FUZZ_SECONDS each; FUZZ=name: one.  Needs clang.
-FUZZ ?= $(FUZZ_BIN:$(BUILD)/tests/fuzz_%=%)
-FUZZ_SECONDS ?= 600
-fuzz:
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang GPU=0 CFLAGS='-O1 -g' SAN=fuzzer-no-link,address,undefined \
-		$(BUILD)/fuzz/libtersor.a $(FUZZ:%=$(BUILD)/fuzz/obj/tests/fuzz/fuzz_%.o)
-	@for t in $(FUZZ); do \
-		mkdir -p $(BUILD)/fuzz/corpus/$$t && \
-		clang -fsanitize=fuzzer,address,undefined -pthread -o $(BUILD)/fuzz/fuzz_$$t \
-			$(BUILD)/fuzz/obj/tests/fuzz/fuzz_$$t.o $(BUILD)/fuzz/libtersor.a $(LDLIBS_CPU) && \
-		$(BUILD)/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
-			-artifact_prefix=$(BUILD)/fuzz/$$t- $(BUILD)/fuzz/corpus/$$t tests/fuzz/corpus/$$t || exit 1; \
-	done
 
 check-cli: $(BUILD)/tersor $(BUILD)/libtersor.so $(FAULTS) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \

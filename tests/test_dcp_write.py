@@ -246,6 +246,14 @@ def test_what_has_no_place_is_refused(value, fact, tmp_path):
 
 # ---- Files ----
 
+def test_a_tensor_without_a_name_is_refused(tmp_path):
+    header = {"": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+    (tmp_path / "in.safetensors").write_bytes(safetensors_bytes(header, bytes(4)))
+    done = run_tersor("convert", tmp_path / "in.safetensors", "--to", "dcp", "-o", tmp_path / "out", check=3)
+    assert "empty name" in one_line_error(done)
+    assert not (tmp_path / "out").exists()
+
+
 def test_max_shard_size_divides_entries_among_files(tmp_path):
     write(TINY, tmp_path / "one")
     write(TINY, tmp_path / "many", "--max-shard-size", "100K")

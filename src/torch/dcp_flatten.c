@@ -129,6 +129,12 @@ static enum tsr_status add_item(struct flattening *f, struct tsr_value *v)
 		mark_reached(f, v);
 		return TSR_OK;
 	}
+	if (!*item.fqn)
+		return tsr_fail(
+			f->err, TSR_E_UNSUPPORTED,
+			"%s: found a tensor with an empty name, expected one that a directory of "
+			"torch.distributed.checkpoint can be read with",
+			out->path);
 	if (v->tensor.wrapper)
 		return tsr_fail(
 			f->err, TSR_E_UNSUPPORTED,

@@ -64,11 +64,5 @@ static inline void check_checkpoint(const struct tsr_checkpoint *c, const struct
 	check_value(c, root);
 }
 
-static inline void check_refusal(enum tsr_status status, const struct tsr_err *err)
-{
-	REQUIRE(status == TSR_E_FORMAT || status == TSR_E_UNSUPPORTED || status == TSR_E_LIMIT ||
-		status == TSR_E_IO);
-	REQUIRE(err->code == status && err->msg[0]);
-}
 
 #endif

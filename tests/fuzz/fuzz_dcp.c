@@ -3,15 +3,14 @@
  * Any bytes as the .metadata of a directory whose one data file, __0_0.distcp, holds four tensors
  * of two floats at multiples of BLOB_NBYTES, and the int 7 behind them.
  */
-#include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "checked_checkpoint.h"
 #include "ckpt/checkpoint_model.h"
 #include "torch/dcp.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
+#include "fuzz.h"
+#include "memory_files.h"
+#include "mutate.h"
 
 #define TENSORS 4
 #define BLOB_NBYTES 512u
@@ -20,27 +19,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 	"\200\002ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\nFloatStorage\nU\1" \
 	"0U\3cpuK\2tQK\0K\2\205K\1\205\211ccollections\nOrderedDict\n)RtR."
 
-static char directory[] = "/tmp/fuzz-dcp-XXXXXX";
+static const char directory[] = MEMORY "/dcp";
 
 static void put_file(const char *name, const void *bytes, size_t nbytes)
 {
 	char path[64];
-	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	REQUIRE(fd >= 0 && write(fd, bytes, nbytes) == (ssize_t)nbytes && close(fd) == 0);
-}
-
-static void remove_directory(void)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "%s/.metadata", directory);
-	unlink(path);
-	snprintf(path, sizeof(path), "%s/__0_0.distcp", directory);
-	unlink(path);
-	rmdir(directory);
+	REQUIRE(memory_put(path, bytes, nbytes));
 }
 
 /* A blob is filled up by its version, so that each has the same length. */
@@ -68,26 +54,32 @@ static size_t make_blob(uint8_t *out, const char *pickle, size_t nbytes)
 
 static void make_directory(void)
 {
-	uint8_t data[(TENSORS + 1) * BLOB_NBYTES];
+	static uint8_t data[(TENSORS + 1) * BLOB_NBYTES];
 
-	REQUIRE(mkdtemp(directory) != NULL);
-	atexit(remove_directory);
-	for (size_t i = 0; i < TENSORS; i++)
-		make_blob(data + i * BLOB_NBYTES, PICKLE, sizeof(PICKLE) - 1);
-	make_blob(data + TENSORS * BLOB_NBYTES, "\200\002K\7.", 5);
+	if (!data[0]) {
+		for (size_t i = 0; i < TENSORS; i++)
+			make_blob(data + i * BLOB_NBYTES, PICKLE, sizeof(PICKLE) - 1);
+		make_blob(data + TENSORS * BLOB_NBYTES, "\200\002K\7.", 5);
+	}
 	put_file("__0_0.distcp", data, sizeof(data));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsigned seed)
 {
-	static int ready;
+	struct buffer b = { data, nbytes, room };
+
+	mutate_seed(seed);
+	mutate_pickle(&b);
+	return b.nbytes;
+}
+
+void fuzz_input(const uint8_t *data, size_t nbytes)
+{
 	struct tsr_checkpoint *c = empty_checkpoint();
 	struct tsr_err err = { 0 };
 	enum tsr_status status;
 
-	if (!ready)
-		make_directory();
-	ready = 1;
+	make_directory();
 	put_file(".metadata", data, nbytes);
 	REQUIRE(tsr_dcp_looks_like(directory));
 	status = tsr_dcp_read_links(c, directory, false, &err);
@@ -98,5 +90,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 		check_refusal(status, &err);
 	}
 	tsr_checkpoint_close(c);
-	return 0;
 }

@@ -1,50 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index of a packed directory: the input is one, tried as it is and with its check put right. */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "directory/directory_data.h"
 #include "io/hash.h"
+#include "fuzz.h"
+#include "memory_files.h"
 
-#define REQUIRE(condition) \
-	do { \
-		if (!(condition)) \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* A directory in which the index is written again for each input, removed at the end. */
-static char folder[] = "/tmp/tersor-fuzz-directory-XXXXXX";
-
-static void remove_folder(void)
-{
-	char path[80];
-
-	snprintf(path, sizeof(path), "%s/" TSR_DIRECTORY_INDEX, folder);
-	unlink(path);
-	rmdir(folder);
-}
+static const char folder[] = MEMORY "/directory";
 
 static void write_index(const void *bytes, size_t n)
 {
-	static bool made;
-	char path[80];
-	int fd;
-
-	if (!made) {
-		REQUIRE(mkdtemp(folder) && atexit(remove_folder) == 0);
-		made = true;
-	}
-	snprintf(path, sizeof(path), "%s/" TSR_DIRECTORY_INDEX, folder);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	REQUIRE(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
-	close(fd);
+	REQUIRE(memory_put(MEMORY "/directory/" TSR_DIRECTORY_INDEX, bytes, n));
 }
 
 /* Nothing in an index that was accepted leads out of the directory or to the file of another entry. */
@@ -80,8 +50,7 @@ static void check_round_trip(struct tsr_directory *d)
 {
 	struct tsr_directory *again = NULL;
 
-	remove_folder();
-	REQUIRE(mkdir(folder, 0700) == 0);
+	memory_remove(folder);
 	REQUIRE(tsr_directory_write_index(d, folder, NULL) == TSR_OK);
 	REQUIRE(tsr_directory_open(folder, &again, NULL) == TSR_OK);
 	REQUIRE(again->n == d->n && again->mode == d->mode);
@@ -109,7 +78,7 @@ static void try_index(const void *bytes, size_t n)
 	tsr_directory_close(d);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(const uint8_t *data, size_t size)
 {
 	char *sealed = malloc(size + 1), hex[17];
 
@@ -122,5 +91,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		try_index(sealed, size);
 	}
 	free(sealed);
-	return 0;
 }

@@ -3,29 +3,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "format/shard_index.h"
-
-#define REQUIRE(condition) \
-	do { \
-		if (!(condition)) \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
+#include "memory_files.h"
 
 static struct tsr_file *file_of(const void *bytes, size_t n)
 {
-	const int fd = memfd_create("input", MFD_CLOEXEC);
+	static const char path[] = MEMORY "/index.json";
 	struct tsr_file *f = NULL;
-	char path[40];
 
-	REQUIRE(fd >= 0 && pwrite(fd, bytes, n, 0) == (ssize_t)n);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	REQUIRE(tsr_file_open(path, &f, NULL) == TSR_OK);
-	close(fd);
+	REQUIRE(memory_put(path, bytes, n) && tsr_file_open(path, &f, NULL) == TSR_OK);
 	return f;
 }
 
@@ -96,7 +84,7 @@ static void check_round_trip(const struct tsr_index *x)
 	tsr_text_free(&text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(const uint8_t *data, size_t size)
 {
 	struct tsr_file *f = file_of(data, size);
 	struct tsr_index *x = NULL;
@@ -110,5 +98,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		REQUIRE(!x);
 	}
 	tsr_file_close(f);
-	return 0;
 }

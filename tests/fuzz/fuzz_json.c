@@ -6,14 +6,7 @@
 #include "text/json.h"
 #include "base/utf8.h"
 #include "format/safetensors.h"
-
-#define REQUIRE(condition) \
-	do { \
-		if (!(condition)) \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 /* The parsed tree against the rules. */
 struct walk {
@@ -130,7 +123,7 @@ static bool parse(const char *text, size_t nbytes, const struct tsr_json_rules *
 	return true;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(const uint8_t *data, size_t size)
 {
 	const struct tsr_json_rules header = tsr_st_rules("input");
 	const struct tsr_json_rules open = {
@@ -143,5 +136,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const bool is_json = parse((const char *)data, size, &open);
 
 	REQUIRE(is_json || !is_header);
-	return 0;
 }

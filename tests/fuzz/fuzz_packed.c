@@ -4,21 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "io/hash.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/packed.h"
 #include "ckpt/read.h"
-
-#define REQUIRE(condition) \
-	do { \
-		if (!(condition)) \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
+#include "memory_files.h"
 
 static void check_array(const struct tsr_checkpoint *c, const struct tsr_array *a)
 {
@@ -78,17 +70,15 @@ static void check_checkpoint(const struct tsr_checkpoint *c)
 /* Returns the size that the file should have had, if that was all that was wrong; else 0. */
 static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
 {
-	const int fd = memfd_create("input", MFD_CLOEXEC);
+	static const char path[] = MEMORY "/input";
+	static const char *const paths[] = { path };
 	struct tsr_checkpoint *c = NULL;
 	uint64_t found, expected, right = 0;
 	const char *why;
 	struct tsr_err err;
-	char path[40];
-	const char *const paths[] = { path };
 
-	REQUIRE(fd >= 0 && pwrite(fd, bytes, n, 0) == (ssize_t)n);
-	REQUIRE(ftruncate(fd, (off_t)nbytes) == 0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	REQUIRE(memory_put(path, bytes, n));
+	memory_set_size(path, nbytes);
 	if (tsr_checkpoint_open(paths, 1, NULL, &c, &err) == TSR_OK) {
 		check_checkpoint(c);
 		tsr_checkpoint_close(c);
@@ -99,7 +89,6 @@ static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
 				  &expected) == 2)
 			right = nbytes - found + expected;
 	}
-	close(fd);
 	return right;
 }
 
@@ -148,14 +137,14 @@ static void set_check(char *header, uint64_t nbytes)
 }
 
 /* Mutations seldom keep the check and the lengths right: try the input as it is, then repaired. */
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(const uint8_t *data, size_t size)
 {
 	char *copy;
 	uint64_t right;
 
 	open_file(data, size, size);
 	if (size < 8)
-		return 0;
+		return;
 	copy = malloc(size + 1);
 	REQUIRE(copy);
 	memcpy(copy, data, size);
@@ -164,5 +153,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (right && right < UINT64_C(1) << 48)
 		open_file(copy, right < size ? (size_t)right : size, right);
 	free(copy);
-	return 0;
 }

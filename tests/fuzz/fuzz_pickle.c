@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "format/pickle.h"
+#include "fuzz.h"
+#include "mutate.h"
 
 /* Reads what was written and writes it again. */
 static void check_written(const struct tsr_text *written)
@@ -26,9 +28,16 @@ static void check_written(const struct tsr_text *written)
 	tsr_arena_free(arena);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsigned seed)
+{
+	struct buffer b = { data, nbytes, room };
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes)
+	mutate_seed(seed);
+	mutate_pickle(&b);
+	return b.nbytes;
+}
+
+void fuzz_input(const uint8_t *bytes, size_t nbytes)
 {
 	struct tsr_arena *arena = tsr_arena_new((size_t)1 << 30);
 	struct tsr_text written = { 0 };
@@ -50,5 +59,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes)
 	}
 	tsr_text_free(&written);
 	tsr_arena_free(arena);
-	return 0;
 }

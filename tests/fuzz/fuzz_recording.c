@@ -3,65 +3,28 @@
  * Recordings.  The input is a manifest, a schedule of learning rates, and, cut at its first line
  * feed, the offsets of what two ranks have.
  */
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "ckpt/checkpoint_model.h"
 #include "recording/schedule.h"
 #include "text/json.h"
 #include "checked_checkpoint.h"
 #include "recording/recording_data.h"
+#include "fuzz.h"
+#include "memory_files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Directories that are written again for each input, and removed at the end. */
-static char manifest_folder[] = "/tmp/tersor-fuzz-manifest-XXXXXX";
-static char ranks_folder[] = "/tmp/tersor-fuzz-ranks-XXXXXX";
-
-static void remove_folders(void)
-{
-	static const char *const names[] = { "manifest.json", "r0", "r1" };
-	char path[80];
-
-	for (size_t i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s/%s", manifest_folder, names[i]);
-		unlink(path);
-		snprintf(path, sizeof(path), "%s/%s", ranks_folder, names[i]);
-		unlink(path);
-	}
-	rmdir(manifest_folder);
-	rmdir(ranks_folder);
-}
+static const char manifest_folder[] = MEMORY "/manifest";
+static const char ranks_folder[] = MEMORY "/ranks";
 
 static void write_file(const char *folder, const char *name, const void *bytes, size_t n)
 {
 	char path[80];
-	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	REQUIRE(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
-	close(fd);
-}
-
-static void make_folders(void)
-{
-	static const char manifest[] =
-		"{\"format\":\"tersor-recording\",\"version\":1,\"steps\":[{\"step\":1,\"files\":["
-		"\"r0\",\"r1\"]}]}";
-	static bool made;
-
-	if (made)
-		return;
-	made = true;
-	REQUIRE(mkdtemp(manifest_folder) && mkdtemp(ranks_folder));
-	write_file(ranks_folder, "manifest.json", manifest, sizeof(manifest) - 1);
-	atexit(remove_folders);
+	REQUIRE(memory_put(path, bytes, n));
 }
 
 /* --- Manifests -------------------------------------------------------------------------------- */
@@ -120,16 +83,13 @@ static void try_manifest(const uint8_t *data, size_t size)
 
 static void try_schedule(const uint8_t *data, size_t size)
 {
-	const int fd = memfd_create("input", MFD_CLOEXEC);
+	static const char path[] = MEMORY "/schedule";
 	struct tsr_err err;
 	enum tsr_status status;
 	double *lr = NULL;
-	char path[40];
 
-	REQUIRE(fd >= 0 && pwrite(fd, data, size, 0) == (ssize_t)size);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	REQUIRE(memory_put(path, data, size));
 	status = tsr_schedule_load(path, 3, 2, 2, &lr, &err);
-	close(fd);
 	if (status != TSR_OK) {
 		check_refusal(status, &err);
 		REQUIRE(!lr && !strchr(err.msg, '\n'));
@@ -181,6 +141,9 @@ static void write_rank(const char *name, const uint8_t *text, size_t n)
 
 static void try_ranks(const uint8_t *data, size_t size)
 {
+	static const char manifest[] =
+		"{\"format\":\"tersor-recording\",\"version\":1,\"steps\":[{\"step\":1,\"files\":["
+		"\"r0\",\"r1\"]}]}";
 	const uint8_t *cut = size ? memchr(data, '\n', size) : NULL;
 	const size_t n = cut ? (size_t)(cut - data) : size;
 	struct tsr_recording *r = NULL;
@@ -188,6 +151,7 @@ static void try_ranks(const uint8_t *data, size_t size)
 	struct tsr_err err;
 	enum tsr_status status;
 
+	write_file(ranks_folder, "manifest.json", manifest, sizeof(manifest) - 1);
 	write_rank("r0", data, n);
 	write_rank("r1", cut ? cut + 1 : data, cut ? size - n - 1 : n);
 	REQUIRE(tsr_recording_open(ranks_folder, NULL, &r, NULL) == TSR_OK);
@@ -205,11 +169,9 @@ static void try_ranks(const uint8_t *data, size_t size)
 	tsr_checkpoint_close(c);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(const uint8_t *data, size_t size)
 {
-	make_folders();
 	try_manifest(data, size);
 	try_schedule(data, size);
 	try_ranks(data, size);
-	return 0;
 }

@@ -4,36 +4,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "ckpt/checkpoint_model.h"
 #include "format/shard_index.h"
 #include "format/safetensors.h"
-
-#define REQUIRE(condition) \
-	do { \
-		if (!(condition)) \
-			abort(); \
-	} while (0)
+#include "fuzz.h"
+#include "memory_files.h"
 
 /* Names, shapes and metadata of one input. */
 #define ARENA_MAX (64u << 20)
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 /* A file without a name that starts with these bytes and has @nbytes in all. */
 static struct tsr_file *file_of(const void *bytes, size_t n, uint64_t nbytes)
 {
-	const int fd = memfd_create("input", MFD_CLOEXEC);
+	static const char path[] = MEMORY "/input";
 	struct tsr_file *f = NULL;
-	char path[40];
 
-	REQUIRE(fd >= 0 && pwrite(fd, bytes, n, 0) == (ssize_t)n);
-	REQUIRE(ftruncate(fd, (off_t)nbytes) == 0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	REQUIRE(memory_put(path, bytes, n));
+	memory_set_size(path, nbytes);
 	REQUIRE(tsr_file_open(path, &f, NULL) == TSR_OK);
-	close(fd);
 	return f;
 }
 
@@ -158,14 +147,14 @@ static void set_length(char *bytes, size_t n)
 	memcpy(bytes, &end, sizeof(end));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(const uint8_t *data, size_t size)
 {
 	char *copy;
 	uint64_t right;
 
 	read_file(data, size, size);
 	if (size < 8)
-		return 0;
+		return;
 	copy = malloc(size);
 	REQUIRE(copy);
 	memcpy(copy, data, size);
@@ -175,5 +164,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (right && right < UINT64_C(1) << 48)
 		REQUIRE(!read_file(copy, right < size ? (size_t)right : size, right));
 	free(copy);
-	return 0;
 }

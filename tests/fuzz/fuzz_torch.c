@@ -4,15 +4,14 @@
  * and whose records are fixed: it is refused, or all its tensors are in the file.
  */
 #include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "checked_checkpoint.h"
 #include "torch/torch.h"
+#include "fuzz.h"
+#include "memory_files.h"
+#include "mutate.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-static void read_bytes(int fd, const uint8_t *bytes, size_t nbytes)
+static void read_bytes(const uint8_t *bytes, size_t nbytes)
 {
 	struct tsr_checkpoint *c = empty_checkpoint();
 	struct tsr_value *root = NULL;
@@ -20,11 +19,9 @@ static void read_bytes(int fd, const uint8_t *bytes, size_t nbytes)
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 	unsigned file = 0;
-	char path[40];
+	static const char path[] = MEMORY "/torch.pt";
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	REQUIRE(ftruncate(fd, 0) == 0);
-	REQUIRE(pwrite(fd, bytes, nbytes, 0) == (ssize_t)nbytes);
+	REQUIRE(memory_put(path, bytes, nbytes));
 	REQUIRE(tsr_file_open(path, &f, NULL) == TSR_OK);
 	REQUIRE(tsr_build_file(c, f, &file, NULL) == TSR_OK);
 	status = tsr_torch_read(c, file, 0, nbytes, "FUZZ", "", &root, &err);
@@ -36,28 +33,37 @@ static void read_bytes(int fd, const uint8_t *bytes, size_t nbytes)
 	tsr_checkpoint_close(c);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsigned seed)
+{
+	struct buffer b = { data + 1, nbytes - 1, room - 1 };
+
+	mutate_seed(seed);
+	if (!nbytes || mutate_pick(30) == 0)
+		return LLVMFuzzerMutate(data, nbytes, room);
+	if (data[0] % 2)
+		mutate_pickle(&b);
+	else
+		mutate_zip(&b);
+	return 1 + b.nbytes;
+}
+
+void fuzz_input(const uint8_t *data, size_t nbytes)
 {
 	static const uint8_t record[256];
-	static int fd = -1;
 	uint8_t *zip;
 	size_t n;
 
-	if (fd < 0)
-		fd = memfd_create("torch", MFD_CLOEXEC);
-	REQUIRE(fd >= 0);
 	if (!nbytes)
-		return 0;
+		return;
 	if (data[0] % 2 == 0) {
-		read_bytes(fd, data + 1, nbytes - 1);
-		return 0;
+		read_bytes(data + 1, nbytes - 1);
+		return;
 	}
 	zip = small_zip((const struct small_member[]){ { "r/data.pkl", data + 1, nbytes - 1 },
 						       { "r/data/0", record, sizeof(record) },
 						       { "r/data/1", record, 4 },
 						       { "r/version", "3", 1 } },
 			4, &n);
-	read_bytes(fd, zip, n);
+	read_bytes(zip, n);
 	free(zip);
-	return 0;
 }

@@ -7,35 +7,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "io/crc.h"
 #include "format/zip.h"
+#include "fuzz.h"
+#include "memory_files.h"
+#include "mutate.h"
 
 #define LOAD_MAX (1u << 20)
 #define PREFIX 7 /* bytes before the archive when it is a part of a file */
 
-#define REQUIRE(condition) \
-	do { \
-		if (!(condition)) \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-static struct tsr_file *open_bytes(int fd, const uint8_t *data, size_t nbytes)
+static struct tsr_file *open_bytes(const uint8_t *data, size_t nbytes)
 {
 	static const char around[PREFIX + 1] = "PK\5\6PK\1";
+	static const char path[] = MEMORY "/zip";
+	uint8_t *file = malloc(nbytes + 2 * PREFIX);
 	struct tsr_file *f = NULL;
-	char path[40];
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	REQUIRE(ftruncate(fd, 0) == 0);
-	REQUIRE(pwrite(fd, around, PREFIX, 0) == PREFIX);
-	REQUIRE(pwrite(fd, data, nbytes, PREFIX) == (ssize_t)nbytes);
-	REQUIRE(pwrite(fd, around, PREFIX, (off_t)(PREFIX + nbytes)) == PREFIX);
-	REQUIRE(tsr_file_open(path, &f, NULL) == TSR_OK);
+	REQUIRE(file);
+	memcpy(file, around, PREFIX);
+	memcpy(file + PREFIX, data, nbytes);
+	memcpy(file + PREFIX + nbytes, around, PREFIX);
+	REQUIRE(memory_put(path, file, nbytes + 2 * PREFIX) && tsr_file_open(path, &f, NULL) == TSR_OK);
+	free(file);
 	return f;
 }
 
@@ -125,17 +119,23 @@ static void try_member(const struct tsr_file *f, const struct tsr_zip_member *m)
 	REQUIRE(status == TSR_OK || (m->deflated && status == TSR_E_FORMAT));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsigned seed)
 {
-	static int fd = -1;
+	struct buffer b = { data, nbytes, room };
+
+	mutate_seed(seed);
+	mutate_zip(&b);
+	return b.nbytes;
+}
+
+void fuzz_input(const uint8_t *data, size_t nbytes)
+{
 	struct tsr_zip *z = NULL;
 	struct tsr_file *f;
 	struct tsr_err err;
 	enum tsr_status status;
 
-	if (fd < 0)
-		fd = memfd_create("zip", MFD_CLOEXEC);
-	f = open_bytes(fd, data, nbytes);
+	f = open_bytes(data, nbytes);
 	status = tsr_zip_read(f, PREFIX, nbytes, "zip", &z, &err);
 	REQUIRE(status == TSR_OK || status == TSR_E_FORMAT || status == TSR_E_LIMIT ||
 		status == TSR_E_UNSUPPORTED);
@@ -149,5 +149,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 	}
 	tsr_zip_free(z);
 	tsr_file_close(f);
-	return 0;
 }

@@ -5,6 +5,15 @@
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+size_t LLVMFuzzerMutate(uint8_t *data, size_t nbytes, size_t room);
+
+/* Of libFuzzer, which the targets' mutations call; here nothing is mutated. */
+size_t LLVMFuzzerMutate(uint8_t *data, size_t nbytes, size_t room)
+{
+	(void)data;
+	(void)room;
+	return nbytes;
+}
 
 static int replay(const char *path)
 {
