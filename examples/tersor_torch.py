@@ -70,6 +70,7 @@ class Tensor:
     def __init__(self, entry, files):
         self.name, self.kind, self.shape = entry["name"], entry["kind"], entry["shape"]
         self.narrow = entry.get("narrow", self.name)
+        self.beside, self.eps = entry.get("beside"), entry.get("eps")
         self.codec, self.scale, self.group = entry["codec"], entry.get("scale"), entry.get("group")
         self.row = self.shape[-1] if entry.get("rows") else None
         if self.row:                    # section 4.4: groups that end with the rows
@@ -87,7 +88,11 @@ class Tensor:
         """Some consecutive elements, flat."""
         if self.codec == "raw":
             return self.plane("", DTYPES[self.stored], first, count).view(self.dtype)
-        return decode(self, first, count).to(self.dtype)
+        values = decode(self, first, count)
+        if self.beside:                 # section 8.13: ratios to the roots of a tensor, which is it by now
+            root = self.beside.elements(first, count).float().sqrt()
+            values = values * (root + torch.tensor(self.eps, dtype=torch.float32))
+        return values.to(self.dtype)
 
     def whole(self):
         result = torch.empty(self.shape, dtype=self.dtype)
@@ -166,9 +171,9 @@ def decode_group(t, first, count):
     elif t.scale == "f16":
         scales = widen(scales, "fp16")
     s = scales[at - begin]
-    signed = t.codec in ("softsign8", "linear8")
+    signed = t.codec in ("softsign8", "linear8", "ratio8")
     q = t.plane("::quantized", "int8" if signed else "uint8", first, count).float()
-    if t.codec == "softsign8":
+    if t.codec in ("softsign8", "ratio8"):
         return s * (q / (254.0 - q.abs()))
     if t.codec == "linear8":
         return q / 127.0 * s
@@ -212,6 +217,8 @@ class Checkpoint:
         for packed in files_of(os.fspath(path)):
             self._add(packed)
         for t in self.tensors.values():
+            if t.beside:
+                t.beside = self.tensors[t.beside]
             if t.narrow != t.name:      # a master copy: its plane 0 may be in another shard
                 t.files = t.files + self.tensors[t.narrow].files
 

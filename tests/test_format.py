@@ -79,7 +79,9 @@ def forged(tensors):
     width = {"U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "F32": 4, "U32": 4}
     header = {"__metadata__": {"format": "pt", "tersor": "", "tersor_check": ZEROS.decode()}}
     listed, data = [], b""
-    for name, codec, scale, group, shape, contents in tensors:
+    ones = [(f"beside {t[0]}", "raw", None, None, t[4], [np.ones(t[4], "<f4").tobytes()])
+            for t in tensors if t[1] == "ratio8"]
+    for name, codec, scale, group, shape, contents in tensors + ones:
         for (suffix, dtype), content in zip(planes_of(codec, scale), contents):
             count = len(content) // width[dtype]
             flat = suffix in ("::scales", "::extra_bits")
@@ -92,6 +94,8 @@ def forged(tensors):
             entry |= {"scale": scale, "group": group}
         if "+sr" in codec:
             entry["seed"] = 0
+        if codec == "ratio8":       # to roots of 1, which it decodes as they are
+            entry |= {"beside": f"beside {name}", "eps": 0}
         entry["xxh3"] = [xxh3(c) for c in contents]
         if codec != "raw":
             entry["error"] = dict.fromkeys(METRICS + COUNTS, 0)
@@ -106,7 +110,7 @@ def planes_of(codec, scale):
     if codec in ("raw", "f32"):
         return [("", "F32")]
     if codec in oracle.STATE:
-        return [("::quantized", "I8" if codec in oracle.MOMENTA else "U8"),
+        return [("::quantized", "U8" if codec in oracle.VARIANCES else "I8"),
                 ("::scales", {"e8m8": "U16", "f16": "F16", "f32": "F32"}[scale])]
     first, _, second = codec.partition("+")
     narrow = {"bf16": "BF16", "fp16": "F16"}[first]
@@ -228,7 +232,7 @@ def family(codec):
 
 def test_vectors_decode_to_what_the_document_says(tmp_path):
     rows = list(vectors())
-    codecs = set(oracle.WEIGHTS + oracle.TRUNCATED + oracle.MOMENTA + oracle.VARIANCES + ("f32",))
+    codecs = {*oracle.WEIGHTS, *oracle.TRUNCATED, *oracle.MOMENTA, *oracle.RATIOS, *oracle.VARIANCES, "f32"}
     assert set(map(family, {row[0] for row in rows})) == set(map(family, codecs))
     found = decode_vectors(tmp_path, [row[:3] for row in rows])
     assert [f"{v:08x}" for v in found] == [f"{row[3]:08x}" for row in rows]

@@ -10,7 +10,7 @@ import oracle
 import reader
 import torchfile
 from conftest import DATA, ROOT, one_line_error
-from test_reader import Packed, compare, contents, write_source
+from test_reader import BESIDE, Packed, compare, contents, write_source
 
 NARROW = {"BF16": "bf16", "F16": "fp16"}
 ALL_BF16 = DATA / "frameworks" / "states" / "all-bf16.pt"
@@ -166,6 +166,8 @@ def test_every_code_as_a_narrow_type(tersor, tmp_path):
     checkpoint = reader.read(p.write(tmp_path / "packed"))
     tersor("unpack", tmp_path / "packed", "-o", tmp_path / "back", check=0)
     for name, tensor in contents(tmp_path / "back")[1].items():
+        if BESIDE in name:
+            continue
         theirs, own = widen(tensor), checkpoint.tensors[name].values
         assert tensor[0] == name.split(".")[1]
         assert ((theirs.view("u4") == own.view("u4")) | (np.isnan(theirs) & np.isnan(own))).all()

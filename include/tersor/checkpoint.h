@@ -57,6 +57,11 @@ struct tsr_tensor {
 	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
 	const char *field;
 	const char *narrow; /* the tensor that has the first plane of this one, or NULL: its own */
+	/*
+	 * of a momentum: the variance of its parameter, to which its elements are stored if its codec is
+	 * relative; or NULL
+	 */
+	const char *beside;
 };
 
 /* What becomes of Python objects that are no plain values (docs/containers.md). */

@@ -38,6 +38,7 @@ TSR_API bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
 
 #define TSR_GROUP_DEFAULT 32u
 #define TSR_GROUP_MAX 65536u
+#define TSR_EPS_DEFAULT 1e-8f /* PyTorch's */
 #define TSR_PLANES_MAX 2
 
 enum tsr_plane_unit {
@@ -89,6 +90,7 @@ struct tsr_coding {
 	 * size rounded up and the last one shorter.
 	 */
 	uint32_t row;
+	float eps; /* what relative codecs add to the root of a variance; others ignore it */
 };
 
 /* What an encoder noticed that the decoded values do not show; encoders add to it. */
@@ -125,6 +127,9 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  * @scales:     mask of 1 << enum tsr_scale: how it stores scales, the lowest one unless asked otherwise;
  *              0 without groups
  * @grouped:    whether elements share scales, so that `scale` and `group` matter
+ * @relative:   whether it stores the elements of a momentum as ratios to the root of the variance of the
+ *              same parameter: @encode and @decode work on these ratios, which tsr_ratios_make() and
+ *              tsr_ratios_undo() turn elements into and back, so that `eps` matters
  * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
  * @lossless:   whether every finite value and infinity comes back with its bits
  * @encode:     @n elements of @x into @plane; adds to @report
@@ -156,6 +161,7 @@ struct tsr_codec {
 	uint32_t group;
 	unsigned scales;
 	bool grouped;
+	bool relative;
 	bool stochastic;
 	bool lossless;
 	tsr_encode_fn *encode;
@@ -198,6 +204,22 @@ TSR_API uint32_t tsr_coding_row_groups(const struct tsr_coding *coding);
 
 /* Whether two codings, each with a codec, store the same planes. */
 TSR_API bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b);
+
+/**
+ * tsr_ratios_make(), tsr_ratios_undo() - Momenta as ratios to their variances, and back
+ * @coding:   of a relative codec
+ * @x:        @n momenta, which become ratios; or the reverse
+ * @variance: the variances of these elements: to make ratios those that were, to undo them those that
+ *            are stored
+ *
+ * The ratio is RN(m / RN(RN(sqrt(v)) + eps)), or 0 where the divisor is 0; a momentum is the ratio times
+ * such a divisor.  So an update m / (sqrt(v) + eps) keeps the ratio, whatever became of the variance.
+ * Other codecs' elements are left as they are.  Thread-safe.
+ */
+TSR_API void tsr_ratios_make(const struct tsr_coding *coding, float *x, const float *variance,
+			     size_t n);
+TSR_API void tsr_ratios_undo(const struct tsr_coding *coding, float *x, const float *variance,
+			     size_t n);
 
 /* Bits that an element takes in a plane of TSR_BIT_PACKED. */
 static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)

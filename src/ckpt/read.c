@@ -42,10 +42,18 @@ enum tsr_status tsr_tensor_read_planes(const struct tsr_checkpoint *c, const str
 	return TSR_OK;
 }
 
+const struct tsr_tensor *tsr_tensor_beside(const struct tsr_checkpoint *c,
+					   const struct tsr_tensor *t)
+{
+	return t->coding.codec && t->coding.codec->relative ? tsr_checkpoint_find(c, t->beside)
+							    : NULL;
+}
+
 static enum tsr_status read_some(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				 uint64_t first, size_t n, struct tsr_read_scratch *scratch,
 				 float *x, struct tsr_err *err)
 {
+	const struct tsr_tensor *beside = tsr_tensor_beside(c, t);
 	const void *in[TSR_PLANES_MAX];
 	void *plane[TSR_PLANES_MAX];
 	size_t before;
@@ -57,6 +65,10 @@ static enum tsr_status read_some(const struct tsr_checkpoint *c, const struct ts
 	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, plane, &before, err));
 	t->coding.codec->decode(&t->coding, in, before + n, scratch->decoded);
 	memcpy(x, scratch->decoded + before, n * sizeof(*x));
+	if (beside) {
+		TSR_TRY(read_some(c, beside, first, n, scratch, scratch->beside, err));
+		tsr_ratios_undo(&t->coding, x, scratch->beside, n);
+	}
 	tsr_round_to(t->dtype, x, n);
 	return TSR_OK;
 }

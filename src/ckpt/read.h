@@ -12,6 +12,7 @@
 struct tsr_read_scratch {
 	unsigned char plane[TSR_PLANES_MAX][2 * TSR_READ_MAX * 4];
 	float decoded[2 * TSR_READ_MAX];
+	float beside[TSR_READ_MAX];
 };
 
 /* Whether a tensor's elements are available as FP32 values: F32, F16, BF16, or anything packed. */
@@ -30,6 +31,10 @@ enum tsr_status tsr_tensor_read_planes(const struct tsr_checkpoint *c, const str
 enum tsr_status tsr_tensor_read_plain(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				      uint64_t first, size_t n, void *narrow, float *x,
 				      struct tsr_err *err);
+
+/* The variance that a tensor with a relative codec, stored or to be, goes with; NULL of any other. */
+const struct tsr_tensor *tsr_tensor_beside(const struct tsr_checkpoint *c,
+					   const struct tsr_tensor *t);
 
 /* Elements @first to @first + @n - 1 of a tensor that tsr_tensor_has_f32(). */
 enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,

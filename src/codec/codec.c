@@ -7,6 +7,7 @@
 #include "io/hash.h"
 #include "codec/loops.h"
 #include "codec/measuring.h"
+#include "codec/ratio.h"
 
 static const struct {
 	enum tsr_kind kind;
@@ -92,6 +93,22 @@ void tsr_update_measure_add(struct tsr_update_measure *u, const struct tsr_momen
 	add[tsr_isa_level()](u, before, after, n, eps);
 }
 
+void tsr_ratios_make(const struct tsr_coding *coding, float *x, const float *variance, size_t n)
+{
+	static tsr_ratio_fn *const make[] = TSR_ISA_VARIANTS(ratio_make);
+
+	if (coding->codec->relative)
+		make[tsr_isa_level()](x, variance, TSR_RATIO_VARIANCES, coding->eps, n);
+}
+
+void tsr_ratios_undo(const struct tsr_coding *coding, float *x, const float *variance, size_t n)
+{
+	static tsr_ratio_fn *const undo[] = TSR_ISA_VARIANTS(ratio_undo);
+
+	if (coding->codec->relative)
+		undo[tsr_isa_level()](x, variance, TSR_RATIO_VARIANCES, coding->eps, n);
+}
+
 /* --- Lookups ------------------------------------------------------------------------------- */
 
 const struct tsr_codec *tsr_codec_find(const char *name)
@@ -113,6 +130,7 @@ struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale 
 {
 	struct tsr_coding coding = { .codec = codec, .scale = TSR_SCALE_E8M8, .group = 1 };
 
+	coding.eps = codec->relative ? TSR_EPS_DEFAULT : 0;
 	if (!codec->grouped)
 		return coding;
 	coding.group = group ? group : codec->group;
@@ -150,7 +168,8 @@ bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b)
 {
 	return a->codec == b->codec &&
 	       (!a->codec->grouped ||
-		(a->scale == b->scale && a->group == b->group && a->row == b->row));
+		(a->scale == b->scale && a->group == b->group && a->row == b->row)) &&
+	       (!a->codec->relative || a->eps == b->eps);
 }
 
 uint32_t tsr_coding_align(const struct tsr_coding *coding)

@@ -100,6 +100,9 @@
 	X(softsign8, 1, grouped, softsign, int8_t, "softsign8", \
 	  .summary = "8 bits after softsign companding", .source = "FlashOptim", \
 	  .kinds = TSR_KIND_MOMENTUM, TSR_COMPANDED(I8, SOFTSIGN)) \
+	X(ratio8, 1, grouped, softsign, int8_t, "ratio8", .relative = true, \
+	  .summary = "softsign8 of the ratio to the variance's root", .source = "tersor", \
+	  .kinds = TSR_KIND_MOMENTUM, TSR_GROUPED(I8, SOFTSIGN, 64, TSR_ANY_SCALE)) \
 	X(linear8, 1, grouped, linear, int8_t, "linear8", .summary = "8 bits, linear", \
 	  .source = "baseline", .kinds = TSR_KIND_MOMENTUM, TSR_COMPANDED(I8, LINEAR)) \
 	X(sqrt8, 1, grouped, sqrt, uint8_t, "sqrt8", .summary = "8 bits of the square root", \

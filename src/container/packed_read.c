@@ -14,6 +14,7 @@
 #include "io/hash.h"
 #include "ckpt/build.h"
 #include "ckpt/meta.h"
+#include "ckpt/read.h"
 #include "text/json.h"
 
 bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b)
@@ -130,6 +131,27 @@ static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
 	return TSR_OK;
 }
 
+/* The variance that relative codes go with, which may not be read yet, and the eps. */
+static enum tsr_status read_beside(struct reading *r, struct tsr_tensor *t,
+				   const struct tsr_json *v)
+{
+	const struct tsr_json *beside = tsr_json_get(v, "beside"), *eps = tsr_json_get(v, "eps");
+	double value;
+
+	if (!t->coding.codec || !t->coding.codec->relative)
+		return beside || eps
+			       ? bad(r, t->name, "beside or eps of a codec that is not relative")
+			       : TSR_OK;
+	if (!tsr_json_string(beside))
+		return bad(r, t->name, "beside is not a name");
+	if (!tsr_json_double(eps, &value) || !(value >= 0) || !((float)value < INFINITY))
+		return bad(r, t->name, "eps is not a number from 0 on");
+	t->coding.eps = (float)value;
+	t->beside = tsr_arena_copy(r->c->arena, tsr_json_string(beside),
+				   strlen(tsr_json_string(beside)));
+	return t->beside ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
 static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 				   const struct tsr_json *v)
 {
@@ -154,6 +176,7 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 	} else if (!tsr_json_u64(seed, &t->coding.seed)) {
 		return bad(r, t->name, "no seed");
 	}
+	TSR_TRY(read_beside(r, t, v));
 	return read_groups(r, t, v);
 }
 
@@ -276,7 +299,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	enum tsr_status status;
 
 	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?rows",
-			 "?seed", "?narrow", "xxh3", "?error"))
+			 "?beside", "?eps", "?seed", "?narrow", "xxh3", "?error"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
 	name = tsr_json_string(tsr_json_get(v, "name"));
 	kind = tsr_json_string(tsr_json_get(v, "kind"));
@@ -525,10 +548,30 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 	return status;
 }
 
-/* --- First planes that other tensors have ------------------------------------------------------- */
+/* --- What tensors have of others ---------------------------------------------------------------- */
+
+/* A variance that elements are relative to; what they are then needs no other tensor. */
+static enum tsr_status check_beside(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				    struct tsr_err *err)
+{
+	const struct tsr_tensor *beside = tsr_tensor_beside(c, t);
+
+	if (!t->coding.codec || !t->coding.codec->relative)
+		return TSR_OK;
+	if (beside && tsr_tensor_has_f32(beside) && tsr_tensor_same_shape(beside, t) &&
+	    !(beside->coding.codec && beside->coding.codec->relative))
+		return TSR_OK;
+	return tsr_fail(
+		err, TSR_E_FORMAT,
+		"%s: tensor %.200s: packed metadata: found beside %.200s, expected a tensor "
+		"of F32, BF16 or F16 with its shape and a codec that is not relative",
+		c->path, t->name, t->beside);
+}
 
 enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err)
 {
+	for (size_t i = 0; i < c->ntensors; i++)
+		TSR_TRY(check_beside(c, &c->tensors[i], err));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		struct tsr_tensor *t = &c->tensors[i];
 		const struct tsr_tensor *from = t->narrow ? tsr_checkpoint_find(c, t->narrow)

@@ -21,7 +21,7 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 
 /*
  * Once all files of a packed checkpoint are read and its names are sorted: find the tensors that have the
- * first planes of others.
+ * first planes of others, and check that what others are relative to is there.
  */
 enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err);
 

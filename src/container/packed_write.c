@@ -144,6 +144,10 @@ static void compose_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 		if (t->coding.row)
 			tsr_json_put_bool(json, "rows", true);
 	}
+	if (t->coding.codec && t->coding.codec->relative) {
+		tsr_json_put_string(json, "beside", t->beside);
+		tsr_json_put_double(json, "eps", (double)t->coding.eps);
+	}
 	if (t->coding.codec && t->coding.codec->stochastic)
 		tsr_json_put_u64(json, "seed", t->coding.seed);
 	if (t->narrow)

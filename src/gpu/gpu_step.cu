@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of any state: by the fused kernels, or else by decoding, stepping and encoding. */
+#include "codec/ratio_math.h"
 #include "gpu/gpu_step.cuh"
 
 /* Elements that are in FP32 at a time, where groups allow. */
@@ -64,6 +65,21 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	}
 	if (report)
 		tsr_add_count(&report->nonfinite_grad, nonfinite);
+}
+
+/* --- Ratios ------------------------------------------------------------------------------------ */
+
+/* A thread has an element: momenta become ratios to their variances, or the reverse. */
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	turn_ratios(float *m, const float *variance, float eps, bool make, uint64_t n)
+{
+	const uint64_t i = tsr_first_vector(1);
+
+	if (i < n) {
+		const float divisor = tsr_ratio_divisor(tsr_sqrt(variance[i]), eps);
+
+		m[i] = make ? tsr_ratio_of(m[i], divisor) : tsr_ratio_momentum(m[i], divisor);
+	}
 }
 
 /* --- Batches ----------------------------------------------------------------------------------- */
@@ -140,6 +156,22 @@ static enum tsr_status encode_part(const struct batch *b, unsigned part,
 			      b->report ? &b->report->encode[part] : NULL, err);
 }
 
+/* Where momenta are stored as ratios: have momenta, or with @make ratios, in their array. */
+static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, bool make,
+			    struct tsr_err *err)
+{
+	const struct tsr_coding *coding = &b->step->coding[TSR_PART_MOMENTUM];
+
+	if (!coding->codec || !coding->codec->relative)
+		return TSR_OK;
+	turn_ratios<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
+		arrays->x[TSR_PART_MOMENTUM], arrays->x[TSR_PART_VARIANCE], coding->eps, make,
+		b->n);
+	TSR_CUDA_TRY(b->stream->gpu->index, err, cudaGetLastError(), "cannot start %s",
+		     coding->codec->name);
+	return TSR_OK;
+}
+
 static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 {
 	const struct tsr_step *s = b->step;
@@ -149,11 +181,13 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	for (unsigned part = 0; part < TSR_PARTS; part++)
 		TSR_TRY(decode_part(b, part, &arrays, err));
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(turn(b, &arrays, false, err));
 	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
 		s->scalars, rule_of(s), (const char *)b->grad + b->first * grad_nbytes(s),
 		s->grad_dtype, arrays, b->n, b->report);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(s->optimizer));
+	TSR_TRY(turn(b, &arrays, true, err));
 	for (unsigned part = 0; part < TSR_PARTS; part++)
 		TSR_TRY(encode_part(b, part, &arrays, err));
 	return TSR_OK;

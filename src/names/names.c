@@ -360,6 +360,15 @@ static int by_weight_and_role(const void *va, const void *vb)
 	return strcmp(a->t->name, b->t->name);
 }
 
+/* A momentum comes before the variance that its elements are divided by. */
+static void pair(const struct candidate *k, const struct candidate *next)
+{
+	if (k->role == TSR_ROLE_MOMENTUM && next->role == TSR_ROLE_VARIANCE &&
+	    tsr_tensor_same_shape(k->t, next->t))
+		k->t->beside = next->t->name;
+}
+
+/* Each parameter has one state of a role; those of one parameter learn of each other. */
 static enum tsr_status check_unique(struct assigning *a)
 {
 	struct candidate **states = calloc(a->n + 1, sizeof(struct candidate *));
@@ -387,6 +396,8 @@ static enum tsr_status check_unique(struct assigning *a)
 				a->c->path, next->t->name, k->t->name,
 				k->role == TSR_ROLE_MOMENTUM ? "momentum" : "variance",
 				k->weight ? k->weight->t->name : k->base);
+		else if (same_weight && !a->c->packed)
+			pair(k, next);
 	}
 	free(states);
 	return status;

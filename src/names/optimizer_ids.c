@@ -47,6 +47,19 @@ uint64_t tsr_optim_bytewidth(const struct tsr_optim *o, size_t group)
 	return n;
 }
 
+void tsr_optim_take_eps(const struct tsr_optim *o, float *eps)
+{
+	for (size_t i = 0; i < o->groups->list.n; i++) {
+		const struct tsr_value *v = tsr_value_at(group_of(o, i), "eps");
+		double value = 0;
+
+		if (v && v->type == TSR_VALUE_FLOAT)
+			memcpy(&value, &v->real, sizeof(value));
+		if (value >= 0x1p-126 && value < 1 && (*eps == 0 || (float)value < *eps))
+			*eps = (float)value;
+	}
+}
+
 /* Ids are strings or integers, and only equal within their type. */
 static int compare_ids(const struct tsr_value *a, const struct tsr_value *b)
 {

@@ -47,6 +47,9 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 			       const struct tsr_param *params, size_t nparams, bool ordered,
 			       const char *const *given, size_t ngiven, struct tsr_err *err);
 
+/* Lower *eps to the least of the groups' that is above 0; 0 is none yet. */
+void tsr_optim_take_eps(const struct tsr_optim *o, float *eps);
+
 /* The bytes per weight that a FlashOptim group keeps (`master_bytewidth`), or 0. */
 uint64_t tsr_optim_bytewidth(const struct tsr_optim *o, size_t group);
 

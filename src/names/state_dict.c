@@ -98,6 +98,7 @@ static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 	}
 	TSR_TRY(tsr_optim_read(n->c, v, *path ? path : "optimizer", path, &n->optims[n->noptims],
 			       n->err));
+	tsr_optim_take_eps(&n->optims[n->noptims], &n->c->eps);
 	n->noptims++;
 	return TSR_OK;
 }

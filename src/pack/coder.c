@@ -9,6 +9,7 @@
 #include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
+#include "codec/nonfinite.h"
 
 /* Elements that are encoded, decoded and measured together, so that they stay in the L1 cache. */
 #define BATCH_ELEMENTS 2048u
@@ -22,6 +23,49 @@ static size_t batch_of(const struct tsr_coding *coding)
 	return step < BATCH_ELEMENTS ? BATCH_ELEMENTS / step * step : step;
 }
 
+/* --- Ratios ----------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_coder_beside(struct tsr_coder *coder, const struct tsr_checkpoint *c,
+				 const struct tsr_tensor *stored, const struct tsr_tensor *wanted,
+				 uint64_t first, size_t n, struct tsr_err *err)
+{
+	if (!coder->beside)
+		coder->beside = malloc(sizeof(*coder->beside));
+	if (!coder->beside)
+		return tsr_fail_nomem(err, c->path);
+	return tsr_beside_read(coder->beside, c, stored, wanted, first, n, err);
+}
+
+/* Have ratios where momenta are; returns where these are now.  What no float can hold overflows. */
+static const float *make_ratios(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n,
+				struct tsr_encode_report *report)
+{
+	struct tsr_beside *b = coder->beside;
+	float *x = coder->m->x;
+
+	if (!coding->codec->relative)
+		return x;
+	memcpy(b->momenta, x, n * sizeof(*x));
+	tsr_ratios_make(coding, x, b->was, n);
+	report->narrow_overflow += tsr_count_nonfinite(TSR_F32, x, n * sizeof(*x));
+	return b->momenta;
+}
+
+/* Make @n ratios momenta; the first is element @first of the tile. */
+static void undo_ratios(const struct tsr_coder *coder, const struct tsr_coding *coding,
+			size_t first, float *x, size_t n)
+{
+	if (coding->codec->relative)
+		tsr_ratios_undo(coding, x, coder->beside->will + first, n);
+}
+
+/* Have the momenta again where they were. */
+static void restore_momenta(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n)
+{
+	if (coding->codec->relative)
+		memcpy(coder->m->x, coder->beside->momenta, n * sizeof(*coder->m->x));
+}
+
 /* --- On the CPU ------------------------------------------------------------------------------- */
 
 static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_coding *coding,
@@ -29,6 +73,7 @@ static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 				     struct tsr_encode_report *report, struct tsr_err *err)
 {
 	struct tsr_coder_memory *m = coder->m;
+	const float *elements = make_ratios(coder, coding, n, report);
 	struct tsr_coding batch_coding = *coding;
 	const size_t batch = batch_of(coding);
 
@@ -43,9 +88,11 @@ static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 		batch_coding.first = coding->first + first;
 		coding->codec->encode(&batch_coding, m->x + first, count, out, report);
 		coding->codec->decode(coding, in, count, m->decoded);
+		undo_ratios(coder, coding, first, m->decoded, count);
 		tsr_round_to(dtype, m->decoded, count);
-		tsr_measure_add(measure, m->x + first, m->decoded, count);
+		tsr_measure_add(measure, elements + first, m->decoded, count);
 	}
+	restore_momenta(coder, coding, n);
 	return TSR_OK;
 }
 
@@ -54,6 +101,7 @@ static enum tsr_status decode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 {
 	(void)err;
 	coding->codec->decode(coding, (const void *const *)coder->plane, n, coder->m->x);
+	undo_ratios(coder, coding, 0, coder->m->x, n);
 	tsr_round_to(dtype, coder->m->x, n);
 	return TSR_OK;
 }
@@ -112,18 +160,22 @@ static enum tsr_status encode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 {
 	const struct tsr_coder_memory *m = coder->m;
 	const size_t batch = batch_of(coding);
+	const float *elements;
 
 	if (n == 0)
 		return TSR_OK;
+	elements = make_ratios(coder, coding, n, report);
 	TSR_TRY(encode_there(coder, coding, n, err));
 	TSR_TRY(tsr_gpu_sync(coder->stream, err));
 	report->scale_underflow += m->report.scale_underflow;
 	report->scale_overflow += m->report.scale_overflow;
 	report->narrow_overflow += m->report.narrow_overflow;
+	undo_ratios(coder, coding, 0, coder->m->decoded, n);
 	tsr_round_to(dtype, coder->m->decoded, n);
 	for (size_t first = 0; first < n; first += batch)
-		tsr_measure_add(measure, m->x + first, m->decoded + first,
+		tsr_measure_add(measure, elements + first, m->decoded + first,
 				n - first < batch ? n - first : batch);
+	restore_momenta(coder, coding, n);
 	return TSR_OK;
 }
 
@@ -136,6 +188,7 @@ static enum tsr_status decode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 	TSR_TRY(put_planes(coder, coding, n, err));
 	TSR_TRY(decode_there(coder, coding, n, coder->m->x, err));
 	TSR_TRY(tsr_gpu_sync(coder->stream, err));
+	undo_ratios(coder, coding, 0, coder->m->x, n);
 	tsr_round_to(dtype, coder->m->x, n);
 	return TSR_OK;
 }
@@ -201,6 +254,8 @@ void tsr_coder_close(void *ctx, void *memory)
 	struct tsr_coder *coder = memory;
 
 	(void)ctx;
+	free(coder->beside);
+	coder->beside = NULL;
 	if (!coder->gpu) {
 		free(coder->m);
 		return;
@@ -214,11 +269,14 @@ enum tsr_status tsr_coder_read_f32(struct tsr_coder *coder, const struct tsr_che
 				   const struct tsr_tensor *t, uint64_t first, size_t n, float *x,
 				   struct tsr_err *err)
 {
+	const struct tsr_tensor *beside = tsr_tensor_beside(c, t);
 	size_t before;
 
 	if (!t->coding.codec)
 		return tsr_tensor_read_plain(c, t, first, n, coder->plane[0], x, err);
 	TSR_TRY(tsr_tensor_read_planes(c, t, first, n, coder->plane, &before, err));
+	if (beside)
+		TSR_TRY(tsr_coder_beside(coder, c, beside, NULL, first - before, before + n, err));
 	TSR_TRY(coder->decode(coder, &t->coding, t->dtype, before + n, err));
 	memcpy(x, coder->m->x + before, n * sizeof(*x));
 	return TSR_OK;

@@ -5,6 +5,7 @@
 
 #include "ckpt/tensor_tiles.h"
 #include "gpu/gpu_work.h"
+#include "pack/beside.h"
 #include "tersor/codec.h"
 #include "tersor/measure.h"
 #include "tersor/run.h"
@@ -26,7 +27,8 @@ struct tsr_coder_memory {
  * @measure, and what the encoder noticed to @report.  coding->first is the index of the first
  * element in its tensor.
  * decode: @n elements from m->plane into m->x.  The CPU decodes what the GPU has no kernel for.
- * Elements are FP32 values; what is decoded is rounded to @dtype, the tensor's.
+ * Elements are FP32 values; what is decoded is rounded to @dtype, the tensor's.  With a relative codec
+ * they are momenta, and tsr_coder_beside() comes first.
  */
 struct tsr_coder {
 	struct tsr_coder_memory *m;
@@ -36,6 +38,8 @@ struct tsr_coder {
 				  struct tsr_encode_report *report, struct tsr_err *err);
 	enum tsr_status (*decode)(struct tsr_coder *coder, const struct tsr_coding *coding,
 				  enum tsr_dtype dtype, size_t n, struct tsr_err *err);
+	struct tsr_beside
+		*beside; /* of the tile, with a relative codec; NULL: there was none so far */
 	/* NULL on the CPU: */
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *stream;
@@ -53,6 +57,13 @@ enum tsr_status tsr_coder_open_encoder(void *ctx, const struct tsr_run *run, voi
 enum tsr_status tsr_coder_open_decoder(void *ctx, const struct tsr_run *run, void *coder,
 				       struct tsr_err *err);
 void tsr_coder_close(void *ctx, void *coder);
+
+/*
+ * Get the variances that elements @first to @first + @n - 1 of a momentum go with: as by tsr_beside_read().
+ */
+enum tsr_status tsr_coder_beside(struct tsr_coder *coder, const struct tsr_checkpoint *c,
+				 const struct tsr_tensor *stored, const struct tsr_tensor *wanted,
+				 uint64_t first, size_t n, struct tsr_err *err);
 
 /*
  * Elements @first to @first + @n - 1 of a tensor into @x, decoded or widened, as by

@@ -20,6 +20,7 @@
 #include "names/name_rules.h"
 #include "names/model_names.h"
 #include "pack/bounds.h"
+#include "pack/codings.h"
 #include "pack/masters.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
@@ -112,46 +113,6 @@ static enum tsr_status check_source(struct packing *p)
 	return TSR_OK;
 }
 
-/* The coding for tensors of this kind; without a codec where they stay raw. */
-static struct tsr_coding coding_for(const struct tsr_pack_options *o, const struct tsr_tensor *t)
-{
-	const struct tsr_coding raw = { .group = 1 };
-
-	switch (t->kind) {
-	case TSR_KIND_WEIGHT:
-		return o->weight;
-	case TSR_KIND_MOMENTUM:
-		return o->momentum;
-	case TSR_KIND_VARIANCE:
-		return o->variance;
-	case TSR_KIND_OTHER:
-		break;
-	}
-	return t->field && t->rank && o->other.codec ? o->other : raw;
-}
-
-static void choose_coding(const struct tsr_pack_options *o, struct tsr_tensor *t,
-			  struct tsr_packed_tensor *r)
-{
-	t->coding = coding_for(o, t);
-	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
-		t->coding = (struct tsr_coding){ .group = 1 };
-	if (t->coding.codec && !t->ruled && (t->numel ? t->numel : 1) < o->min_elements) {
-		t->coding = (struct tsr_coding){ .group = 1 };
-		r->raw = TSR_RAW_SMALL;
-	}
-	if (t->coding.codec && !t->coding.codec->grouped) {
-		t->coding.group = 1;
-		t->coding.scale = TSR_SCALE_E8M8;
-	}
-	if (t->coding.codec && t->coding.codec->stochastic)
-		t->coding.stream = tsr_coding_stream(t->name);
-	else
-		t->coding.seed = 0;
-	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
-	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
-}
-
 /* --- The tiles ------------------------------------------------------------------------------- */
 
 /* What encoding a tile found. */
@@ -172,6 +133,18 @@ static bool all_integers(const float *x, uint64_t n)
 	return true;
 }
 
+/* The variances that a tile of a momentum in a relative codec goes with. */
+static enum tsr_status get_beside(const struct packing *p, const struct tsr_walked *t,
+				  struct tsr_err *err)
+{
+	const struct tsr_tensor *wanted = tsr_tensor_beside(p->c, t->tensor);
+
+	if (!wanted)
+		return TSR_OK;
+	return tsr_coder_beside(t->coder, &p->stored, &p->stored.tensors[wanted - p->c->tensors],
+				wanted, t->tile.first, t->tile.n, err);
+}
+
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
@@ -185,6 +158,8 @@ static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walk
 	if (!coding.codec)
 		return TSR_OK;
 	found->integers = all_integers(t->data, t->tile.n);
+	if (!t->has_planes)
+		TSR_TRY(get_beside(p, t, err));
 	if (t->has_planes)
 		tsr_measure_add(&found->measure, t->data, t->data, t->tile.n);
 	else
@@ -296,10 +271,15 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 					     "%s: tensor %.200s: found %s, expected none",
 					     p->c->path, t->name, reason);
 		}
+		*again_ret = true;
+		if (tsr_pack_drop_ratios(p->options, t)) {
+			r->raw = TSR_RAW_NO;
+			TSR_TRY(tsr_pack_note_ratios(p->c, t, 1, p->err));
+			continue;
+		}
 		t->coding = (struct tsr_coding){ .group = 1 };
 		t->nplanes = 1;
 		t->narrow = NULL;
-		*again_ret = true;
 	}
 	return TSR_OK;
 }
@@ -456,6 +436,7 @@ static enum tsr_status prepare(struct packing *p)
 	if (p->options->weights_out)
 		TSR_TRY(find_model(p));
 	TSR_TRY(tsr_tree_attach(c, p->err));
+	TSR_TRY(tsr_build_index(c, p->err));
 	p->stored = *c;
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
@@ -470,8 +451,9 @@ static enum tsr_status prepare(struct packing *p)
 		p->stored.tensors[i] = c->tensors[i];
 		c->tensors[i].narrow = NULL;
 		if (!is_kept(p, i))
-			choose_coding(p->options, &c->tensors[i], &p->result->tensors[i]);
+			tsr_pack_choose(p->options, &c->tensors[i], &p->result->tensors[i]);
 	}
+	TSR_TRY(tsr_pack_check_ratios(p->options, c, p->given->n, p->given->kept, p->err));
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
 	return tsr_masters_find(&p->stored, c, p->err);

@@ -232,6 +232,7 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 	TSR_TRY(note_losses(w, container, err));
 	if (container == TSR_CONTAINER_SAFETENSORS) {
 		TSR_TRY(tsr_tree_attach(c, err));
+		TSR_TRY(tsr_build_index(c, err));
 		TSR_TRY(compose_meta(w, err));
 		p.meta = w->meta;
 		p.nmeta = w->nmeta;

@@ -72,10 +72,16 @@ static enum tsr_status read_tile(const struct walking *w, const struct tsr_tenso
 	const struct tsr_walked *t = &s->walked;
 	const bool coded = t->tensor->coding.codec != NULL;
 	const bool widens = coded && stored->dtype != TSR_F32;
+	const struct tsr_tensor *beside = tsr_tensor_beside(c, stored);
 	void *to = coded && !widens ? (void *)s->coder.m->x : s->coder.plane[0];
 
 	if (t->has_planes && coded && stored->coding.codec) {
 		TSR_TRY(read_planes(w, stored, s, err));
+		if (!w->walk->work)
+			return TSR_OK;
+		if (beside)
+			TSR_TRY(tsr_coder_beside(&s->coder, c, beside, NULL, t->tile.first,
+						 t->tile.n, err));
 		return s->coder.decode(&s->coder, &stored->coding, stored->dtype, t->tile.n, err);
 	}
 	if (stored->coding.codec)

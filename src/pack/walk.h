@@ -27,7 +27,8 @@ struct tsr_walked {
  *           is already stored that way comes with its planes; encoding it again could change them
  * @encodes: the callers' steps encode with the coder
  * @what:    the file that a message of cancellation names
- * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL
+ * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL.  Without @work planes are only
+ *           checked, not decoded
  * @extra_nbytes: memory that each thread gets for them
  *
  * In a packed file every plane is checked against its hash, in other containers every record against

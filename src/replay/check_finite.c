@@ -122,14 +122,17 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 	const struct looking *l = ctx;
 	struct look *s = scratch;
 	const struct tsr_replay_param *p;
+	const float *variance = NULL;
 
 	(void)err;
 	s->tile = tsr_tiles_get(&l->r->tiles, job);
 	p = &l->r->params[s->tile.tensor];
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
+	/* The variance comes before the momentum, which may be relative to it. */
+	for (unsigned part = TSR_PARTS; part--;) {
 		struct tsr_coding coding = p->coding[part];
 		void *plane[TSR_PLANES_MAX];
-		const void *x = s->x;
+		float *const decoded = s->x + (part == TSR_PART_VARIANCE ? l->r->longest : 0);
+		const float *x = decoded;
 
 		s->n[part] = 0;
 		if (!coding.codec)
@@ -139,7 +142,10 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 		if (tsr_replay_is_f32(&coding))
 			x = plane[0];
 		else
-			coding.codec->decode(&coding, (const void *const *)plane, s->tile.n, s->x);
+			coding.codec->decode(&coding, (const void *const *)plane, s->tile.n,
+					     decoded);
+		tsr_ratios_undo(&coding, decoded, variance, s->tile.n);
+		variance = part == TSR_PART_VARIANCE ? x : variance;
 		s->n[part] = tsr_count_nonfinite(TSR_F32, x, s->tile.n * sizeof(float));
 	}
 	return TSR_OK;
@@ -170,7 +176,7 @@ enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 	struct looking l = { .r = r };
 	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
 					       .scratch_nbytes = sizeof(struct look) +
-								 r->longest * sizeof(float),
+								 2 * r->longest * sizeof(float),
 					       .work = look_work,
 					       .commit = look_commit,
 					       .ctx = &l };

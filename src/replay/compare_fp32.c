@@ -219,6 +219,14 @@ static struct tsr_compare_run place(const struct tsr_replaying *r, const struct 
 	return a;
 }
 
+/* Decode a part into its array; of a momentum in ratios the variance is there already. */
+static void decode_part(const struct tsr_coding *coding, void *const plane[], size_t n,
+			float *const x[], unsigned part)
+{
+	coding->codec->decode(coding, (const void *const *)plane, n, x[part]);
+	tsr_ratios_undo(coding, x[part], x[TSR_PART_VARIANCE], n);
+}
+
 void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_tile *tile,
 			     const struct tsr_step *at, float *x, struct tsr_compare *ret,
 			     struct tsr_step_report *report)
@@ -228,21 +236,21 @@ void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_til
 	const size_t n = tile->n;
 	struct tsr_step_report fp32_report = { 0 };
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
+	for (unsigned part = TSR_PARTS; part--;) {
 		if (!a.before[part])
 			continue;
-		at->coding[part].codec->decode(
-			&at->coding[part], (const void *const *)at->plane[part], n, a.before[part]);
+		decode_part(&at->coding[part], at->plane[part], n, a.before, part);
 		memcpy(a.stepped[part], a.before[part], n * sizeof(float));
 	}
 	step_f32(at, a.stepped, grad, n, report);
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
+	for (unsigned part = TSR_PARTS; part--;) {
 		if (!a.before[part])
 			continue;
-		at->coding[part].codec->encode(&at->coding[part], a.stepped[part], n,
-					       at->plane[part], &report->encode[part]);
-		at->coding[part].codec->decode(
-			&at->coding[part], (const void *const *)at->plane[part], n, a.after[part]);
+		memcpy(a.after[part], a.stepped[part], n * sizeof(float));
+		tsr_ratios_make(&at->coding[part], a.after[part], a.stepped[TSR_PART_VARIANCE], n);
+		at->coding[part].codec->encode(&at->coding[part], a.after[part], n, at->plane[part],
+					       &report->encode[part]);
+		decode_part(&at->coding[part], at->plane[part], n, a.after, part);
 	}
 	memcpy(a.fp32_before, a.fp32_after[TSR_PART_WEIGHT], n * sizeof(float));
 	step_f32(at, a.fp32_after, grad, n, &fp32_report);
@@ -257,14 +265,14 @@ void tsr_replay_compare_idle(const struct tsr_replaying *r, const struct tsr_til
 	const struct tsr_replay_param *p = &r->params[tile->tensor];
 	struct tsr_compare_run a = place(r, tile, x);
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
+	for (unsigned part = TSR_PARTS; part--;) {
 		const struct tsr_coding *coding = &p->coding[part];
 		void *plane[TSR_PLANES_MAX];
 
 		if (!a.before[part])
 			continue;
 		tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
-		coding->codec->decode(coding, (const void *const *)plane, tile->n, a.before[part]);
+		decode_part(coding, plane, tile->n, a.before, part);
 		a.stepped[part] = a.after[part] = a.before[part];
 	}
 	a.fp32_before = a.fp32_after[TSR_PART_WEIGHT];

@@ -135,6 +135,8 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->coding = tsr_replay_is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
 	t->error = NULL;
 	t->narrow = NULL;
+	if (coding->codec->relative)
+		t->beside = r->c->tensors[p->tensor[TSR_PART_VARIANCE]].name;
 	return TSR_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
+#include "codec/nonfinite.h"
 #include "pack/walk.h"
 #include "replay/scales.h"
 #include "step/step.h"
@@ -43,11 +44,31 @@ static uint32_t row_of(const struct tsr_replaying *r, const struct tsr_replay_pa
 	return tsr_coding_row(coding, weight->rank, weight->shape);
 }
 
+/* What the update of a parameter adds to the root of a variance. */
+static float eps_of(const struct tsr_replaying *r, const struct tsr_replay_param *p)
+{
+	return tsr_replay_is_adam(r) ? (float)r->result->hyper[p->group].value[TSR_HYPER_EPS] : 0;
+}
+
+/* A momentum without a variance is not stored as ratios to it. */
+static struct tsr_coding without_ratios(const struct tsr_replaying *r,
+					const struct tsr_replay_param *p,
+					const struct tsr_coding *coding)
+{
+	const uint32_t group = coding->group == coding->codec->group ? 0 : coding->group;
+	struct tsr_coding other = tsr_coding_with(tsr_codec_find("softsign8"), coding->scale,
+						  group);
+
+	other.row = row_of(r, p, &other);
+	return other;
+}
+
 /* The requested coding; else that of this tensor, or of others of its kind; else FP32. */
 static struct tsr_coding choose_coding(const struct tsr_replaying *r,
 				       const struct tsr_replay_param *p, enum tsr_part part)
 {
 	struct tsr_coding coding = r->options->coding[part];
+	bool own = false;
 
 	if (coding.codec) {
 		if (!coding.codec->grouped) {
@@ -56,12 +77,17 @@ static struct tsr_coding choose_coding(const struct tsr_replaying *r,
 		}
 		coding.row = row_of(r, p, &coding);
 	} else if (p->tensor[part] != SIZE_MAX || !r->result->coding[part].codec) {
-		if (!own_coding(r, p->tensor[part], part, &coding))
+		own = own_coding(r, p->tensor[part], part, &coding);
+		if (!own)
 			coding = tsr_coding_default(tsr_codec_find("f32"));
 	} else {
 		coding = r->result->coding[part];
 		coding.row = row_of(r, p, &coding);
 	}
+	if (coding.codec->relative && !(p->kinds & TSR_KIND_VARIANCE))
+		coding = without_ratios(r, p, &coding);
+	else if (coding.codec->relative && !own)
+		coding.eps = eps_of(r, p);
 	tsr_replay_choose_scale(r, part, &coding);
 	coding.stream = coding.codec->stochastic ? tsr_coding_stream(p->name) : 0;
 	coding.seed = coding.codec->stochastic ? coding.seed : 0;
@@ -126,11 +152,25 @@ static enum tsr_status check_readable(const struct tsr_replaying *r, size_t tens
 			r->c->path, t->name, tsr_dtype_name(t->dtype));
 }
 
+static bool is_relative(const struct tsr_replay_param *p)
+{
+	const struct tsr_codec *codec = p->coding[TSR_PART_MOMENTUM].codec;
+
+	return codec && codec->relative;
+}
+
 static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_replay_param *p)
 {
 	struct tsr_step step = { .optimizer = r->result->optimizer };
 
 	memcpy(step.coding, p->coding, sizeof(step.coding));
+	if (is_relative(p) && tsr_step_ratio_align(&step) > TSR_GROUP_MAX)
+		return tsr_fail(
+			r->err, TSR_E_LIMIT,
+			"%s: tensor %.200s: groups of %s and of its variance meet every %" PRIu64
+			" elements, over the limit of %u",
+			r->c->path, p->name, p->coding[TSR_PART_MOMENTUM].codec->name,
+			tsr_step_ratio_align(&step), TSR_GROUP_MAX);
 	p->align = tsr_step_align(&step);
 	if (p->align > TSR_REPLAY_ALIGN_MAX && p->numel > TSR_REPLAY_ALIGN_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
@@ -266,8 +306,20 @@ struct load_scratch {
 	struct tsr_read_scratch read;
 	struct tsr_tile tile;
 	struct loaded loaded[TSR_PARTS];
-	_Alignas(64) float x[]; /* two arrays: as it was, and decoded again */
+	/* Four arrays: elements and what they decode to, and the same of the variance. */
+	_Alignas(64) float x[];
 };
+
+/* What a part of a tile is before and after it is encoded; the variance's is there for the momentum. */
+static float *was_of(const struct loading *l, struct load_scratch *s, unsigned part)
+{
+	return s->x + (part == TSR_PART_VARIANCE ? 2 * l->r->longest : 0);
+}
+
+static float *decoded_of(const struct loading *l, struct load_scratch *s, unsigned part)
+{
+	return was_of(l, s, part) + l->r->longest;
+}
 
 /* Whether the planes of a tensor hold what those of this coding do. */
 static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *coding)
@@ -287,15 +339,28 @@ static size_t source_of(const struct tsr_replaying *r, const struct tsr_replay_p
 	return r->options->zero_state && part != TSR_PART_WEIGHT ? SIZE_MAX : p->tensor[part];
 }
 
-/* Planes that hold the wanted values are copied: encoding again could change them. */
-static enum tsr_status copy_planes(const struct tsr_replaying *r, struct load_scratch *s,
-				   unsigned part, struct tsr_err *err)
+/* Whether the checkpoint has the planes of a part; of ratios also what they are relative to. */
+static bool has_planes(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+		       unsigned part)
 {
+	const size_t source = source_of(r, p, part);
+
+	if (source == SIZE_MAX || !has_coding(&r->c->tensors[source], &p->coding[part]))
+		return false;
+	return !p->coding[part].codec->relative || has_planes(r, p, TSR_PART_VARIANCE);
+}
+
+/* Planes that hold the wanted values are copied: encoding again could change them. */
+static enum tsr_status copy_planes(const struct loading *l, struct load_scratch *s, unsigned part,
+				   struct tsr_err *err)
+{
+	const struct tsr_replaying *r = l->r;
 	const struct tsr_tile *tile = &s->tile;
 	const struct tsr_replay_param *p = &r->params[tile->tensor];
 	const struct tsr_tensor *t = &r->c->tensors[p->tensor[part]];
 	const struct tsr_coding *coding = &p->coding[part];
 	const struct tsr_coding *stored = t->coding.codec ? &t->coding : coding;
+	float *was = was_of(l, s, part);
 	void *plane[TSR_PLANES_MAX];
 
 	tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
@@ -310,9 +375,13 @@ static enum tsr_status copy_planes(const struct tsr_replaying *r, struct load_sc
 			tsr_replay_widen_scales((const uint16_t *)s->x, nbytes / sizeof(uint16_t),
 						plane[i]);
 	}
+	if (!p->fp32[part] && !(part == TSR_PART_VARIANCE && is_relative(p)))
+		return TSR_OK;
+	coding->codec->decode(coding, (const void *const *)plane, tile->n, was);
+	tsr_ratios_undo(coding, was, was_of(l, s, TSR_PART_VARIANCE), tile->n);
+	memcpy(decoded_of(l, s, part), was, tile->n * sizeof(*was));
 	if (p->fp32[part])
-		coding->codec->decode(coding, (const void *const *)plane, tile->n,
-				      p->fp32[part] + tile->first);
+		memcpy(p->fp32[part] + tile->first, was, tile->n * sizeof(*was));
 	return TSR_OK;
 }
 
@@ -324,23 +393,29 @@ static enum tsr_status encode(const struct loading *l, struct load_scratch *s, u
 	const size_t source = source_of(r, p, part), n = s->tile.n;
 	struct tsr_coding coding = tsr_replay_coding_at(&p->coding[part], l->step);
 	struct loaded *loaded = &s->loaded[part];
-	float *decoded = s->x + r->longest;
+	float *was = was_of(l, s, part), *decoded = decoded_of(l, s, part);
 	void *plane[TSR_PLANES_MAX];
 
 	if (source != SIZE_MAX)
 		TSR_TRY(tsr_tensor_read_f32(r->c, &r->c->tensors[source], s->tile.first, n,
-					    &s->read, s->x, err));
+					    &s->read, was, err));
 	else
-		memset(s->x, 0, n * sizeof(*s->x));
+		memset(was, 0, n * sizeof(*was));
 	if (p->fp32[part])
-		memcpy(p->fp32[part] + s->tile.first, s->x, n * sizeof(*s->x));
+		memcpy(p->fp32[part] + s->tile.first, was, n * sizeof(*was));
 	tsr_replay_planes_at(&coding, p->plane[part], s->tile.first, plane);
 	coding.first = s->tile.first;
-	coding.codec->encode(&coding, s->x, n, plane, &loaded->report);
+	memcpy(decoded, was, n * sizeof(*was));
+	tsr_ratios_make(&coding, decoded, was_of(l, s, TSR_PART_VARIANCE), n);
+	if (coding.codec->relative)
+		loaded->report.narrow_overflow += tsr_count_nonfinite(TSR_F32, decoded,
+								      n * sizeof(*decoded));
+	coding.codec->encode(&coding, decoded, n, plane, &loaded->report);
 	if (tsr_replay_is_f32(&coding))
 		return TSR_OK;
 	coding.codec->decode(&coding, (const void *const *)plane, n, decoded);
-	tsr_measure_add(&loaded->measure, s->x, decoded, n);
+	tsr_ratios_undo(&coding, decoded, decoded_of(l, s, TSR_PART_VARIANCE), n);
+	tsr_measure_add(&loaded->measure, was, decoded, n);
 	return TSR_OK;
 }
 
@@ -353,14 +428,13 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 
 	s->tile = tsr_tiles_get(&r->tiles, job);
 	p = &r->params[s->tile.tensor];
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const size_t source = source_of(r, p, part);
-
+	/* The momentum, which comes before the variance otherwise, may be relative to it. */
+	for (unsigned part = TSR_PARTS; part--;) {
 		s->loaded[part] = (struct loaded){ .measure = { 0 } };
 		if (!p->coding[part].codec)
 			continue;
-		if (source != SIZE_MAX && has_coding(&r->c->tensors[source], &p->coding[part]))
-			TSR_TRY(copy_planes(r, s, part, err));
+		if (has_planes(r, p, part))
+			TSR_TRY(copy_planes(l, s, part, err));
 		else
 			TSR_TRY(encode(l, s, part, err));
 	}
@@ -466,7 +540,7 @@ enum tsr_status tsr_replay_load_state(struct tsr_replaying *r)
 	struct loading l = { .r = r, .step = r->result->steps[0].step - 1 };
 	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
 					       .scratch_nbytes = sizeof(struct load_scratch) +
-								 2 * r->longest * sizeof(float),
+								 4 * r->longest * sizeof(float),
 					       .work = load_work,
 					       .commit = load_commit,
 					       .ctx = &l };

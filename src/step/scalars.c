@@ -157,6 +157,12 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
 	return a / x * b;
 }
 
+uint64_t tsr_step_ratio_align(const struct tsr_step *step)
+{
+	return common_multiple(tsr_coding_align(&step->coding[TSR_PART_MOMENTUM]),
+			       tsr_coding_align(&step->coding[TSR_PART_VARIANCE]));
+}
+
 /* At most 2^37: two groups of 2^16 and the 32 elements of a bit-packed plane. */
 uint64_t tsr_step_align(const struct tsr_step *step)
 {

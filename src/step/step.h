@@ -21,7 +21,8 @@
  *              tsr_step_flash_scalars()
  * @grad_dtype: TSR_F32, TSR_BF16 or TSR_F16
  * @coding:     of each part; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
- *              seed of a stochastic codec must differ from step to step
+ *              seed of a stochastic codec must differ from step to step.  A momentum in a relative
+ *              codec needs a variance, and tsr_step_ratio_align() in its limit
  * @plane:      the planes of each part: of the whole tensor
  *
  * Decode, update by the formulas of step_math.h in FP32, encode: the bits are those of the codecs
@@ -56,6 +57,12 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const str
  */
 struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
 					       const struct tsr_hyper *h, uint64_t t);
+
+/*
+ * Where groups of the momentum and of the variance meet.  With a relative momentum it is at most
+ * TSR_GROUP_MAX.
+ */
+uint64_t tsr_step_ratio_align(const struct tsr_step *step);
 
 /* A tile has to begin at a multiple of this. */
 uint64_t tsr_step_align(const struct tsr_step *step);

@@ -40,6 +40,7 @@ static const struct {
 } states[] = {
 	{ "softsign8", "sqrt8" },  { "f32", "f32" },	   { "bf16", "bf16" },
 	{ "linear8", "ulinear8" }, { "softsign8", "f32" }, { "f32", "ulinear8" },
+	{ "ratio8", "sqrt8" },	   { "ratio8", "f32" },
 };
 
 static struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint32_t group)
@@ -283,7 +284,11 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 				    .grad_dtype = dtypes[number % 3] };
 	t.step.coding[TSR_PART_WEIGHT] = coding_of(weight, scale, 1);
 	if (has_momentum(r))
-		t.step.coding[TSR_PART_MOMENTUM] = coding_of(states[state].momentum, scale, group);
+		t.step.coding[TSR_PART_MOMENTUM] = coding_of(
+			tsr_codec_find(states[state].momentum)->relative && !has_variance(r)
+				? "softsign8"
+				: states[state].momentum,
+			scale, group);
 	if (has_variance(r))
 		t.step.coding[TSR_PART_VARIANCE] = coding_of(states[state].variance, scale, group);
 	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS && number % 7 == 5; p++) {

@@ -19,6 +19,7 @@ WEIGHTS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
 TRUNCATED = tuple(f"{fmt}+{kind}{k}" for kind in ("trunc", "sr")
                   for fmt, last in (("bf16", 16), ("fp16", 13)) for k in range(1, last + 1))
 MOMENTA = ("softsign8", "linear8")
+RATIOS = ("ratio8",)        # momenta as ratios to their variances, which ratio() and momentum() make and undo
 VARIANCES = ("sqrt8", "ulinear8")
 
 
@@ -325,6 +326,21 @@ def decode_linear(q, plane, group=32, scale="e8m8"):
     return _expand(load_scale(plane, scale), q.size, group) * (q.astype(F32) / F32(127))
 
 
+def divisor(v, eps=1e-8):
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(np.asarray(v, F32)) + F32(eps)
+
+
+def ratio(m, v, eps=1e-8):
+    d = divisor(v, eps)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        return np.where(d == 0, F32(0), np.asarray(m, F32) / d).astype(F32)
+
+
+def momentum(p, v, eps=1e-8):
+    return p * divisor(v, eps)
+
+
 # ---- variance -----------------------------------------------------------------------------------
 
 def _keep_positive(code, plane, v, group, scale, decode):
@@ -371,6 +387,7 @@ def decode_ulinear(q, plane, group=32, scale="e8m8"):
 # ---- by codec name ------------------------------------------------------------------------------
 
 STATE = {"softsign8": (encode_softsign, decode_softsign), "linear8": (encode_linear, decode_linear),
+         "ratio8": (encode_softsign, decode_softsign),
          "sqrt8": (encode_sqrt, decode_sqrt), "ulinear8": (encode_ulinear, decode_ulinear)}
 
 

@@ -46,6 +46,8 @@ class Tensor:
     rows: bool = False                  # whether groups end with the rows
     narrow: str | None = None           # the tensor whose array is plane 0
     waiting: tuple | None = None        # until that is known: the hash of plane 0, and plane 1
+    beside: str | None = None           # the variance that a momentum's ratios are relative to
+    eps: float | None = None
 
     @property
     def array(self):
@@ -226,7 +228,7 @@ def check_known(name, known, what):
 SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales")
 ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES = SUFFIXES
 SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32"}
-SCALED = {"softsign8": "I8", "linear8": "I8", "sqrt8": "U8", "ulinear8": "U8"}     # their codes
+SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8"}     # their codes
 UNSCALED = {
     "f32": ("F32",),
     "bf16": ("BF16",),
@@ -351,7 +353,7 @@ def parse_tensor(entry):
     check_known(codec, CODECS, "codec")
     scaled = codec in SCALED
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
-                  + ["rows"] * (scaled and "rows" in entry)
+                  + ["rows"] * (scaled and "rows" in entry) + ["beside", "eps"] * (codec == "ratio8")
                   + ["seed"] * is_stochastic(codec) + ["narrow"] * ("narrow" in entry)
                   + ["xxh3"] + ["error"] * (codec != "raw"))
     name = entry["name"]
@@ -368,6 +370,9 @@ def parse_tensor(entry):
         row = entry["shape"][-1] if len(entry["shape"]) > 1 else 0
         check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
               and entry["group"] < row <= 65_536 and row % entry["group"], f"{name}: wrong rows")
+    if codec == "ratio8":
+        check(isinstance(entry["beside"], str), f"{name}: beside is not a string")
+        check(type(entry["eps"]) in (int, float) and 0 <= entry["eps"] < 2.0**128 - 2.0**103, f"{name}: wrong eps")
     if is_stochastic(codec):
         check(is_integer(entry["seed"]), f"{name}: wrong seed")
     if "narrow" in entry:
@@ -381,7 +386,8 @@ def parse_tensor(entry):
         check_figures(entry["error"])
     return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
                   entry.get("scale"), entry.get("group"), entry.get("error"),
-                  rows=entry.get("rows", False), seed=entry.get("seed"), narrow=entry.get("narrow"))
+                  rows=entry.get("rows", False), seed=entry.get("seed"), narrow=entry.get("narrow"),
+                  beside=entry.get("beside"), eps=entry.get("eps"))
 
 
 def check_figures(error):
@@ -578,7 +584,7 @@ def decode_sum(narrow, rest):
 def decode_quantized(codec, codes, scales):
     """Sections 8.6 to 8.9; `scales` has one for each element."""
     q = as_float(codes)
-    if codec == "softsign8":
+    if codec in ("softsign8", "ratio8"):
         return scales * (q / (np.float32(254) - np.abs(q)))
     if codec == "linear8":
         return q / np.float32(127) * scales
@@ -621,7 +627,7 @@ def decode(tensor, planes):
             if row:         # what the last group of a row has too many
                 scales = scales.reshape(-1, -(-row // size) * size)[:, :row].ravel()
             values = decode_quantized(codec, stored[0], scales[:len(stored[0])])
-            if tensor.dtype == "F32":
+            if tensor.dtype == "F32" or codec == "ratio8":
                 return values
             return WIDEN[tensor.dtype](NARROW[tensor.dtype](values))        # section 8.11
         if codec in TRUNCATED:
@@ -664,6 +670,22 @@ def find_narrow(checkpoint):
               and xxhash.xxh3_64_hexdigest(found.raw) == digits,
               f"{tensor.name}: {tensor.narrow} is not its narrow plane")
         tensor.values = decode(tensor, [found.raw, correction])
+    return find_beside(checkpoint)
+
+
+def find_beside(checkpoint):
+    """Section 8.13: what was decoded of `ratio8` are ratios to the roots of another tensor."""
+    for tensor in checkpoint.tensors.values():
+        if tensor.codec != "ratio8":
+            continue
+        v = checkpoint.tensors.get(tensor.beside)
+        check(v and v.codec != "ratio8" and v.shape == tensor.shape and (v.codec != "raw" or v.dtype in WIDEN),
+              f"{tensor.name}: {tensor.beside} is no tensor that it can be relative to")
+        elements = v.values if v.codec != "raw" else WIDEN[v.dtype](np.frombuffer(v.raw, STORED[v.dtype]))
+        with np.errstate(all="ignore"):
+            tensor.values = tensor.values * (np.sqrt(elements) + np.float32(tensor.eps))
+            if tensor.dtype != "F32":
+                tensor.values = WIDEN[tensor.dtype](NARROW[tensor.dtype](tensor.values))
     return checkpoint
 
 

@@ -238,7 +238,8 @@ static inline struct tsr_coding coding_of(const char *name, enum tsr_scale scale
 {
 	const struct tsr_coding coding = { .codec = tsr_codec_find(name),
 					   .scale = scale,
-					   .group = group };
+					   .group = group,
+					   .eps = TSR_EPS_DEFAULT };
 
 	assert_non_null(coding.codec);
 	return coding;

@@ -121,11 +121,14 @@ static void check_table(void)
 		assert_int_equal(c->family != NULL, c->extra_bits != 0);
 		assert_true(!c->stochastic || c->extra_bits);
 		assert_int_equal(has_scales, c->grouped);
+		assert_int_equal(has_scales, c->group != 0);
+		assert_int_equal(has_scales, c->scales != 0);
+		assert_true(!c->relative || c->kinds == TSR_KIND_MOMENTUM);
 		/* A weight keeps its name, and is a model for any reader. */
 		if (c->kinds & TSR_KIND_WEIGHT)
 			assert_string_equal(c->planes[0].suffix, "");
 	}
-	assert_int_equal(n, 14 + 16 + 13 + 16 + 13);
+	assert_int_equal(n, 15 + 16 + 13 + 16 + 13);
 	assert_null(tsr_codec_find(""));
 	assert_null(tsr_codec_find("BF16"));
 	assert_null(tsr_codec_find("bf16+ulp"));

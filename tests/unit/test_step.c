@@ -219,6 +219,9 @@ static void state_step_plainly(struct state *s)
 			step->coding[p].codec->decode(
 				&step->coding[p], (const void *const *)step->plane[p], s->n, x[p]);
 	}
+	if (step->coding[TSR_PART_MOMENTUM].codec)
+		tsr_ratios_undo(&step->coding[TSR_PART_MOMENTUM], x[TSR_PART_MOMENTUM],
+				x[TSR_PART_VARIANCE], s->n);
 	for (size_t i = 0; i < s->n; i++) {
 		const float g = gradient_at(s, i);
 
@@ -226,6 +229,9 @@ static void state_step_plainly(struct state *s)
 		step_element(step, g, &x[TSR_PART_WEIGHT][i], &x[TSR_PART_MOMENTUM][i],
 			     &x[TSR_PART_VARIANCE][i]);
 	}
+	if (step->coding[TSR_PART_MOMENTUM].codec)
+		tsr_ratios_make(&step->coding[TSR_PART_MOMENTUM], x[TSR_PART_MOMENTUM],
+				x[TSR_PART_VARIANCE], s->n);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (step->coding[p].codec)
 			step->coding[p].codec->encode(&step->coding[p], x[p], s->n, step->plane[p],
@@ -384,6 +390,14 @@ static void default_codings(struct tsr_coding coding[TSR_PARTS])
 	coding[TSR_PART_VARIANCE] = coding_of("sqrt8", TSR_SCALE_E8M8, 32);
 }
 
+/* A momentum in ratios needs a variance. */
+static bool lacks_variance(const struct tsr_step *step)
+{
+	const struct tsr_codec *momentum = step->coding[TSR_PART_MOMENTUM].codec;
+
+	return momentum && momentum->relative && !step->coding[TSR_PART_VARIANCE].codec;
+}
+
 /* @part in this coding, the others in the default ones. */
 static void check_coding(const struct tsr_coding *one, enum tsr_part part)
 {
@@ -393,11 +407,13 @@ static void check_coding(const struct tsr_coding *one, enum tsr_part part)
 	default_codings(coding);
 	coding[part] = *one;
 	coding[part].seed = 5;
+	if (one->codec->relative)
+		coding[TSR_PART_VARIANCE].group = one->group;
 	for (size_t i = 0; i < COUNT_OF(variants); i++) {
 		struct tsr_step step = step_of(&variants[i], coding);
 		const size_t long_n = one->group > 5000 ? 70001 : 2500 + counter % 99;
 
-		if (!step.coding[part].codec)
+		if (!step.coding[part].codec || lacks_variance(&step))
 			continue;
 		check_step(&step, counter % 101, (enum data)(counter % DATA_COUNT));
 		check_step(&step, long_n, counter % 2 ? DATA_WEIGHTS : DATA_SPECIAL);
@@ -456,6 +472,9 @@ static void test_mixed_states(void **state)
 		{ { "bf16+sr8", "softsign8", "sqrt8" }, { 1, 1000, 7 }, TSR_SCALE_F32 },
 		{ { "bf16+trunc3", "softsign8", "sqrt8" }, { 1, 1025, 20011 }, TSR_SCALE_E8M8 },
 		{ { "fp16+ulp8", "softsign8", "sqrt8" }, { 1, 65521, 65536 }, TSR_SCALE_E8M8 },
+		{ { "bf16+ulp8", "ratio8", "sqrt8" }, { 1, 64, 32 }, TSR_SCALE_E8M8 },
+		{ { "f32", "ratio8", "f32" }, { 1, 48, 1 }, TSR_SCALE_F32 },
+		{ { "bf16+trunc3", "ratio8", "ulinear8" }, { 1, 1000, 7 }, TSR_SCALE_E8M8 },
 	};
 
 	(void)state;
@@ -467,6 +486,8 @@ static void test_mixed_states(void **state)
 		for (size_t i = 0; i < COUNT_OF(variants); i++) {
 			struct tsr_step step = step_of(&variants[i], coding);
 
+			if (lacks_variance(&step))
+				continue;
 			for (unsigned n = 0; n < 70; n += 23)
 				check_step(&step, n, DATA_WEIGHTS);
 			step.grad_dtype = i % 2 ? TSR_F32 : TSR_F16;

@@ -3,7 +3,8 @@
  * 8-bit optimizer state with a scale per group: softsign8 (momentum) and sqrt8 (variance) of
  * FlashOptim, Algorithms 2 and 3, and their linear baselines.
  *
- * Groups of the default size get a copy of the loops in which the size is a constant.
+ * Groups of the usual sizes get copies of the loops in which the size is a constant.  A group of 64 is
+ * two blocks of 32 with one scale.
  */
 #include <string.h>
 
@@ -136,7 +137,7 @@ INLINE bool scales_are_ordinary(struct ordinary o, const float *scale, size_t n)
 }
 
 #if TSR_HAS_LANES
-#define LANES_GROUP LANES_BATCH
+#define BLOCK LANES_BATCH
 
 /*
  * Linear codes where those of softsign8 are, codes of roots wherever nothing is infinite and 1 is the
@@ -161,69 +162,88 @@ INLINE lanes_i32 sqrt_lanes(lanes_f32 v, lanes_f32 factor, lanes_i32 least)
 	return lanes_positive_code(lanes_unsigned_code(root, factor), v, least);
 }
 
-/* The largest magnitudes of as many groups as are put together, and how many these are. */
-INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
+/*
+ * The largest magnitudes of as many groups of one or two blocks as are put together, and how many these
+ * are.  The bits of magnitudes are ordered like them.
+ */
+INLINE size_t most_absmax(const float *x, size_t ngroups, size_t blocks, float *absmax)
 {
+	const size_t most = 8 / blocks;
 	size_t done = 0;
 
-	for (; done + 8 <= ngroups; done += 8)
-		lanes_absmax(x + done * LANES_GROUP, absmax + done);
+	for (; done + most <= ngroups; done += most) {
+		float each[8];
+
+		lanes_absmax(x + done * blocks * BLOCK, blocks == 1 ? absmax + done : each);
+		for (size_t g = 0; g < most && blocks == 2; g++) {
+			const uint32_t a = tsr_bits_from_f32(each[2 * g]);
+			const uint32_t b = tsr_bits_from_f32(each[2 * g + 1]);
+
+			absmax[done + g] = tsr_f32_from_bits(a > b ? a : b);
+		}
+	}
 	return done;
 }
 
 #define DEFINE_LANES_DECODE(id, code_type) \
 	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \
-				      float *x) \
+				      size_t blocks, float *x) \
 	{ \
-		for (size_t g = 0; g < ngroups; g++) { \
-			const code_type *from = code + LANES_GROUP * g; \
-			const lanes_f32 s = lanes_all(scale[g]); \
-			float *to = x + LANES_GROUP * g; \
+		for (size_t g = 0; g < ngroups * blocks; g++) { \
+			const code_type *from = code + LANES_BATCH * g; \
+			const lanes_f32 s = lanes_all(scale[g / blocks]); \
+			float *to = x + LANES_BATCH * g; \
 \
-			for (int i = 0; i < LANES_GROUP; i += 8) \
+			for (int i = 0; i < LANES_BATCH; i += 8) \
 				lanes_store(to + i, lanes_##id##_value( \
 							    lanes_from_##code_type(from + i), s)); \
 		} \
 	}
 
 #define DEFINE_LANES_ENCODE(id, code_type) \
-	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
-				      int32_t positive, code_type *code) \
+	INLINE void encode_lanes_##id(const float *x, size_t ngroups, size_t blocks, \
+				      const float *factor, int32_t positive, code_type *code) \
 	{ \
 		const lanes_i32 least = lanes_all_i32((uint32_t)positive); \
 \
 		(void)least; \
-		for (size_t g = 0; g < ngroups; g++) { \
-			const lanes_f32 f = lanes_all(factor[g]); \
+		for (size_t g = 0; g < ngroups * blocks; g++) { \
+			const lanes_f32 f = lanes_all(factor[g / blocks]); \
 			lanes_i32 v[4]; \
 \
 			for (int i = 0; i < 4; i++) \
-				v[i] = id##_lanes(lanes_load(x + LANES_GROUP * g + 8 * i), f, \
+				v[i] = id##_lanes(lanes_load(x + LANES_BATCH * g + 8 * i), f, \
 						  least); \
-			lanes_put_##code_type(code + LANES_GROUP * g, v); \
+			lanes_put_##code_type(code + LANES_BATCH * g, v); \
 		} \
 	}
 #else
-#define LANES_GROUP 0 /* none */
-#define most_absmax(x, ngroups, absmax) 0
+#define BLOCK 0 /* none */
+#define most_absmax(x, ngroups, blocks, absmax) 0
 #define DEFINE_LANES_DECODE(id, code_type) \
 	INLINE void decode_lanes_##id(const code_type *code, const float *scale, size_t ngroups, \
-				      float *x) \
+				      size_t blocks, float *x) \
 	{ \
-		(void)code, (void)scale, (void)ngroups, (void)x; \
+		(void)code, (void)scale, (void)ngroups, (void)blocks, (void)x; \
 	}
 #define DEFINE_LANES_ENCODE(id, code_type) \
 	static const struct ordinary id##_ordinary; \
-	INLINE void encode_lanes_##id(const float *x, size_t ngroups, const float *factor, \
-				      int32_t positive, code_type *code) \
+	INLINE void encode_lanes_##id(const float *x, size_t ngroups, size_t blocks, \
+				      const float *factor, int32_t positive, code_type *code) \
 	{ \
-		(void)x, (void)ngroups, (void)factor, (void)positive, (void)code; \
+		(void)x, (void)ngroups, (void)blocks, (void)factor, (void)positive, (void)code; \
 	}
 #endif
 
+/* Blocks of a group, if lanes.h takes it; or 0. */
+INLINE size_t blocks_of(size_t group)
+{
+	return BLOCK && (group == BLOCK || group == 2 * BLOCK) ? group / (BLOCK ? BLOCK : 1) : 0;
+}
+
 /* --- Runs of groups -------------------------------------------------------------------------- */
 
-#define DEFINE_ENCODE(codec, id, code_type) \
+#define DEFINE_ENCODE(id, code_type) \
 	DEFINE_LANES_ENCODE(id, code_type) \
 \
 	INLINE void encode_by_formula_##id(const float *restrict x, size_t ngroups, size_t group, \
@@ -250,9 +270,11 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		float scale[BATCH], unit[BATCH], factor[BATCH]; \
 		int32_t least[BATCH]; \
 		const bool keeps_positive = out.format != TSR_SCALE_F16; \
-		bool ordinary = group == LANES_GROUP; \
+		const size_t blocks = blocks_of(group); \
+		bool ordinary = blocks > 0; \
 \
-		for (size_t g = ordinary ? most_absmax(x, ngroups, scale) : 0; g < ngroups; g++) \
+		for (size_t g = ordinary ? most_absmax(x, ngroups, blocks, scale) : 0; \
+		     g < ngroups; g++) \
 			scale[g] = group_absmax(x + g * group, group); \
 		ordinary = ordinary && peaks_are_ordinary(id##_ordinary, scale, ngroups); \
 		for (size_t g = 0; g < ngroups; g++) \
@@ -267,7 +289,7 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		for (size_t g = 0; g < ngroups && ordinary; g++) \
 			factor[g] = factor[g] > 0.0f ? factor[g] : 1.0f; \
 		if (ordinary) { \
-			encode_lanes_##id(x, ngroups, factor, keeps_positive, code); \
+			encode_lanes_##id(x, ngroups, blocks, factor, keeps_positive, code); \
 			return; \
 		} \
 		for (size_t g = 0; g < ngroups; g++) \
@@ -301,25 +323,9 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 			encode_runs_##id(x + first, size, group, code + first, out); \
 			out.plane = next_scales(coding, out.plane); \
 		} \
-	} \
-\
-	void TSR_FOR_ISA(encode_##codec)(const struct tsr_coding *coding, const float *restrict x, \
-					 size_t n, void *const plane[], \
-					 struct tsr_encode_report *report) \
-	{ \
-		const struct scale_out out = { plane[1], coding->scale, tsr_##id##_e8m8_max(), \
-					       report }; \
-\
-		if (coding->row) \
-			encode_rows_##id(coding, x, n, plane[0], out); \
-		else if (coding->group == TSR_GROUP_DEFAULT) \
-			encode_runs_##id(x, n, TSR_GROUP_DEFAULT, plane[0], out); \
-		else \
-			encode_runs_##id(x, n, coding->group, plane[0], out); \
 	}
 
-#define X(codec, each, loops, id, code_type, ...) \
-	DEFINE_ENCODE(codec, id, code_type) \
+#define DEFINE_DECODE(id, code_type) \
 	DEFINE_LANES_DECODE(id, code_type) \
 \
 	INLINE void decode_by_formula_##id(const code_type *restrict code, const float *scale, \
@@ -343,10 +349,11 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 		for (size_t g = 0; g < ngroups; g += BATCH) { \
 			const size_t first = g * group, left = n - first; \
 			const size_t size = left < BATCH * group ? left : BATCH * group; \
-			const size_t whole = group == LANES_GROUP ? size / group * group : 0; \
+			const size_t blocks = blocks_of(group); \
+			const size_t whole = blocks ? size / group * group : 0; \
 \
 			get_scales(scales, format, g, (size + group - 1) / group, scale); \
-			decode_lanes_##id(code + first, scale, whole / group, x + first); \
+			decode_lanes_##id(code + first, scale, whole / group, blocks, x + first); \
 			decode_by_formula_##id(code + first + whole, scale + whole / group, \
 					       size - whole, group, x + first + whole); \
 		} \
@@ -366,21 +373,58 @@ INLINE size_t most_absmax(const float *x, size_t ngroups, float *absmax)
 					 x + first); \
 			scales = next_scales(coding, scales); \
 		} \
-	} \
+	}
+
+DEFINE_ENCODE(softsign, int8_t)
+DEFINE_ENCODE(linear, int8_t)
+DEFINE_ENCODE(sqrt, uint8_t)
+DEFINE_ENCODE(ulinear, uint8_t)
+DEFINE_ENCODE(root, uint8_t)
+DEFINE_DECODE(softsign, int8_t)
+DEFINE_DECODE(linear, int8_t)
+DEFINE_DECODE(sqrt, uint8_t)
+DEFINE_DECODE(ulinear, uint8_t)
+
+/* --- Codecs ---------------------------------------------------------------------------------- */
+
+/* Groups as usual: @usual of them, the codec's own. */
+#define DEFINE_ENCODER(codec, id, usual) \
+	void TSR_FOR_ISA(encode_##codec)(const struct tsr_coding *coding, const float *restrict x, \
+					 size_t n, void *const plane[], \
+					 struct tsr_encode_report *report) \
+	{ \
+		const struct scale_out out = { plane[1], coding->scale, tsr_##id##_e8m8_max(), \
+					       report }; \
 \
+		if (coding->row) \
+			encode_rows_##id(coding, x, n, plane[0], out); \
+		else if (coding->group == (usual)) \
+			encode_runs_##id(x, n, usual, plane[0], out); \
+		else \
+			encode_runs_##id(x, n, coding->group, plane[0], out); \
+	}
+
+#define DEFINE_DECODER(codec, id, usual) \
 	void TSR_FOR_ISA(decode_##codec)(const struct tsr_coding *coding, \
 					 const void *const plane[], size_t n, float *restrict x) \
 	{ \
-		const size_t whole = n / TSR_GROUP_DEFAULT * TSR_GROUP_DEFAULT; \
+		const size_t whole = n / (usual) * (usual); \
 \
 		if (coding->row) \
 			decode_rows_##id(coding, plane[0], plane[1], n, x); \
-		else if (coding->group == TSR_GROUP_DEFAULT && (whole == n || LANES_GROUP)) \
-			decode_runs_##id(plane[0], plane[1], coding->scale, \
-					 LANES_GROUP ? n : whole, TSR_GROUP_DEFAULT, x); \
+		else if (coding->group == (usual) && (whole == n || BLOCK)) \
+			decode_runs_##id(plane[0], plane[1], coding->scale, BLOCK ? n : whole, \
+					 usual, x); \
 		else \
 			decode_runs_##id(plane[0], plane[1], coding->scale, n, coding->group, x); \
 	}
-TSR_GROUPED_LIST(X)
 
-DEFINE_ENCODE(sqrt8_roots, root, uint8_t)
+#define USUAL_softsign8 32
+#define USUAL_ratio8 64
+#define USUAL_linear8 32
+#define USUAL_sqrt8 32
+#define USUAL_ulinear8 32
+#define X(codec, each, loops, id, ...) \
+	DEFINE_ENCODER(codec, id, USUAL_##codec) DEFINE_DECODER(codec, id, USUAL_##codec)
+TSR_GROUPED_LIST(X)
+DEFINE_ENCODER(sqrt8_roots, root, 32)

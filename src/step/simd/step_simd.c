@@ -7,6 +7,7 @@
  * plane itself.
  */
 #include "tersor/codec.h"
+#include "codec/ratio.h"
 #include "codec/simd/lanes.h"
 #include "step/simd.h"
 
@@ -236,6 +237,25 @@ static void buffer_store(const struct buffer *b, struct tsr_encode_report *repor
 	b->encode(&coding, b->x, (size_t)(b->end - b->first), plane, report);
 }
 
+/* Make ratios that were decoded momenta, by variances that the rule has not reached. */
+static void undo_ratios(const struct buffer *m, const struct buffer *v)
+{
+	const float *beside = v->x + (m->first - v->first);
+
+	TSR_FOR_ISA(ratio_undo)
+	(m->x, beside, TSR_RATIO_VARIANCES, m->coding.eps, (size_t)(m->end - m->first));
+}
+
+/* The reverse, once the rule has left new variances or their roots. */
+static void make_ratios(const struct buffer *m, const struct buffer *v, bool roots)
+{
+	const float *beside = v->x + (m->first - v->first);
+
+	TSR_FOR_ISA(ratio_make)
+	(m->x, beside, roots ? TSR_RATIO_ROOTS : TSR_RATIO_VARIANCES, m->coding.eps,
+	 (size_t)(m->end - m->first));
+}
+
 /* --- Tiles ----------------------------------------------------------------------------------- */
 
 struct tile {
@@ -244,6 +264,20 @@ struct tile {
 	uint64_t first, end;
 	struct tsr_step_report *report;
 };
+
+/* Whether momenta are ratios: then their buffer begins and ends where that of the variance does. */
+static bool has_ratios(const struct tsr_step *step)
+{
+	const struct tsr_codec *c = step->coding[TSR_PART_MOMENTUM].codec;
+
+	return c && c->relative;
+}
+
+static size_t buffer_align(const struct tsr_step *step, unsigned part)
+{
+	return has_ratios(step) && part != TSR_PART_WEIGHT ? (size_t)tsr_step_ratio_align(step)
+							   : tsr_coding_align(&step->coding[part]);
+}
 
 /* Buffers that end where the tile begins.  @scratch: of each part, room for @capacity elements. */
 static void buffers_open(const struct tile *t, float *const scratch[], size_t capacity,
@@ -258,7 +292,7 @@ static void buffers_open(const struct tile *t, float *const scratch[], size_t ca
 			.coding = *coding,
 			.plane = t->step->plane[p],
 			.scratch = scratch[p],
-			.capacity = capacity - capacity % tsr_coding_align(coding),
+			.capacity = capacity - capacity % buffer_align(t->step, p),
 			.end = t->first,
 			.encode = p == TSR_PART_VARIANCE && leaves_roots(t->step)
 					  ? coding->codec->encode_roots
@@ -272,22 +306,30 @@ static void buffers_open(const struct tile *t, float *const scratch[], size_t ca
 static uint64_t buffers_at(const struct tile *t, struct buffer buffer[], uint64_t at, uint64_t end,
 			   float *x[])
 {
+	bool loads[TSR_PARTS] = { false };
+
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		struct buffer *b = &buffer[p];
 
 		if (!b->coding.codec)
 			continue;
-		if (b->end == at)
+		loads[p] = b->end == at;
+		if (loads[p])
 			buffer_load(b, at, t->end);
 		x[p] = b->x + (at - b->first);
 		end = end < b->end ? end : b->end;
 	}
+	if (has_ratios(t->step) && loads[TSR_PART_MOMENTUM])
+		undo_ratios(&buffer[TSR_PART_MOMENTUM], &buffer[TSR_PART_VARIANCE]);
 	return end;
 }
 
 /* Encode what is complete. */
 static void buffers_done(const struct tile *t, const struct buffer buffer[], uint64_t end)
 {
+	if (has_ratios(t->step) && buffer[TSR_PART_MOMENTUM].end == end)
+		make_ratios(&buffer[TSR_PART_MOMENTUM], &buffer[TSR_PART_VARIANCE],
+			    leaves_roots(t->step));
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (buffer[p].coding.codec && buffer[p].end == end)
 			buffer_store(&buffer[p], &t->report->encode[p]);
@@ -338,6 +380,7 @@ void TSR_FOR_ISA(step_apply)(const struct tsr_step *step, const void *grad, uint
 
 	for (unsigned p = 0; p < TSR_PARTS; p++)
 		large |= step->coding[p].codec && tsr_coding_align(&step->coding[p]) > BATCH;
+	large |= has_ratios(step) && tsr_step_ratio_align(step) > BATCH;
 	if (large)
 		step_large_groups(&t);
 	else

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The formulas of momenta that are stored as ratios to the roots of their variances, for C and for CUDA:
+ * see codec/math.h, whose contract they keep.  NaN become one NaN, as processors differ in theirs.
+ */
+#ifndef TSR_CODEC_RATIO_MATH_H
+#define TSR_CODEC_RATIO_MATH_H
+
+#include "codec/math.h"
+
+TSR_HD float tsr_ratio_one_nan(float x)
+{
+	return x == x ? x : tsr_f32_from_bits(0x7fc00000u);
+}
+
+/* What the update divides by. */
+TSR_HD float tsr_ratio_divisor(float root, float eps)
+{
+	return root + eps;
+}
+
+/* Without a divisor, as of a variance that is 0 with an eps of 0, there is no update either. */
+TSR_HD float tsr_ratio_of(float m, float divisor)
+{
+	return divisor == 0.0f ? 0.0f : tsr_ratio_one_nan(m / divisor);
+}
+
+TSR_HD float tsr_ratio_momentum(float ratio, float divisor)
+{
+	return tsr_ratio_one_nan(ratio * divisor);
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Momenta as ratios to the roots of their variances, and back. */
+#include "codec/ratio.h"
+#include "codec/ratio_math.h"
+
+#define DEFINE_RATIO(name, formula) \
+	void TSR_FOR_ISA(name)(float *restrict x, const float *restrict beside, \
+			       enum tsr_ratio_given given, float eps, size_t n) \
+	{ \
+		if (given == TSR_RATIO_ROOTS) { \
+			for (size_t i = 0; i < n; i++) \
+				x[i] = formula(x[i], tsr_ratio_divisor(beside[i], eps)); \
+			return; \
+		} \
+		for (size_t i = 0; i < n; i++) \
+			x[i] = formula(x[i], tsr_ratio_divisor(tsr_sqrt(beside[i]), eps)); \
+	}
+
+DEFINE_RATIO(ratio_make, tsr_ratio_of)
+DEFINE_RATIO(ratio_undo, tsr_ratio_momentum)

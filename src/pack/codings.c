@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which coding each tensor is packed in. */
+#include "pack/codings.h"
+
+#include "base/fail.h"
+#include "ckpt/build.h"
+#include "ckpt/read.h"
+#include "codec/narrow.h"
+
+/* The coding for tensors of this kind; without a codec where they stay raw. */
+static struct tsr_coding coding_for(const struct tsr_pack_options *o, const struct tsr_tensor *t)
+{
+	const struct tsr_coding raw = { .group = 1 };
+
+	switch (t->kind) {
+	case TSR_KIND_WEIGHT:
+		return o->weight;
+	case TSR_KIND_MOMENTUM:
+		return o->momentum;
+	case TSR_KIND_VARIANCE:
+		return o->variance;
+	case TSR_KIND_OTHER:
+		break;
+	}
+	return t->field && t->rank && o->other.codec ? o->other : raw;
+}
+
+void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
+		     struct tsr_packed_tensor *r)
+{
+	t->coding = coding_for(o, t);
+	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
+		t->coding = (struct tsr_coding){ .group = 1 };
+	if (t->coding.codec && !t->ruled && (t->numel ? t->numel : 1) < o->min_elements) {
+		t->coding = (struct tsr_coding){ .group = 1 };
+		r->raw = TSR_RAW_SMALL;
+	}
+	if (t->coding.codec && !t->coding.codec->grouped) {
+		t->coding.group = 1;
+		t->coding.scale = TSR_SCALE_E8M8;
+	}
+	if (t->coding.codec && t->coding.codec->stochastic)
+		t->coding.stream = tsr_coding_stream(t->name);
+	else
+		t->coding.seed = 0;
+	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
+	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
+}
+
+/* --- Ratios ----------------------------------------------------------------------------------- */
+
+bool tsr_pack_drop_ratios(const struct tsr_pack_options *o, struct tsr_tensor *t)
+{
+	const struct tsr_codec *codec = t->coding.codec;
+	const uint32_t group = o->momentum.group;
+
+	if (!codec || !codec->relative)
+		return false;
+	t->coding = tsr_coding_with(tsr_codec_find("softsign8"), t->coding.scale,
+				    group == codec->group ? 0 : group);
+	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
+	return true;
+}
+
+enum tsr_status tsr_pack_note_ratios(struct tsr_checkpoint *c, const struct tsr_tensor *first,
+				     size_t n, struct tsr_err *err)
+{
+	if (n == 1)
+		return tsr_build_note(
+			c, err,
+			"%s: tensor %.200s: has no variance here that ratios to it can "
+			"be stored of: %s instead",
+			c->path, first->name, first->coding.codec->name);
+	return tsr_build_note(
+		c, err,
+		"%s: tensor %.200s and %zu more: have no variance here that ratios to it "
+		"can be stored of: %s instead",
+		c->path, first->name, n - 1, first->coding.codec->name);
+}
+
+enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct tsr_checkpoint *c,
+				      size_t nkept, const bool *kept, struct tsr_err *err)
+{
+	const struct tsr_tensor *first = NULL, *beside;
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->ntensors; i++) {
+		struct tsr_tensor *t = &c->tensors[i];
+
+		if ((kept && i < nkept && kept[i]) || !t->coding.codec ||
+		    !t->coding.codec->relative)
+			continue;
+		beside = t->beside ? tsr_tensor_beside(c, t) : NULL;
+		if (beside && tsr_tensor_has_f32(beside) && tsr_tensor_same_shape(beside, t)) {
+			t->coding.eps = c->eps > 0 ? c->eps : o->momentum.eps;
+			continue;
+		}
+		tsr_pack_drop_ratios(o, t);
+		t->nplanes = t->coding.codec->nplanes;
+		first = first ? first : t;
+		n++;
+	}
+	return n ? tsr_pack_note_ratios(c, first, n, err) : TSR_OK;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which coding each tensor is packed in. */
+#ifndef TSR_PACK_CODINGS_H
+#define TSR_PACK_CODINGS_H
+
+#include "ckpt/checkpoint_model.h"
+#include "tersor/pack.h"
+
+/* Give a tensor the coding of its kind, or none if it stays raw, which may have a reason. */
+void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
+		     struct tsr_packed_tensor *r);
+
+/*
+ * Once all are chosen: momenta in a relative codec whose variance is not there get the one that is used
+ * without, which a note says.  The first @nkept tensors have their coding already where @kept says so.
+ */
+enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct tsr_checkpoint *c,
+				      size_t nkept, const bool *kept, struct tsr_err *err);
+
+/*
+ * If a tensor's codec is relative, give it the one that is used without a variance; whether it was.
+ */
+bool tsr_pack_drop_ratios(const struct tsr_pack_options *o, struct tsr_tensor *t);
+
+/* Note that @n tensors, of which @first is one, have that other codec. */
+enum tsr_status tsr_pack_note_ratios(struct tsr_checkpoint *c, const struct tsr_tensor *first,
+				     size_t n, struct tsr_err *err);
+
+#endif
