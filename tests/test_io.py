@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
+import torchfile
 
 LIBRARY = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
 LONG = os.environ.get("TERSOR_LONG") == "1"
@@ -1014,6 +1015,29 @@ def test_input_that_changes_while_it_is_read_is_refused(command, how, make_job):
         assert job.state() == "old"
 
 
+@pytest.mark.parametrize("command", ["verify", "pack"])
+def test_input_rewritten_within_the_second_is_refused(command, make_job):
+    """Size and second of the last change are as before: only its nanoseconds tell."""
+    job = make_job("unpack" if command == "verify" else command)
+    args = ["verify", job.source] if command == "verify" else job.args()
+    run_tersor(*args, check=0, env=shim(job.source, log=job.log))
+    reads = sum(e.mark == ">" and e.call == "pread" for e in job.events())
+    job.reset()
+    env = dict(os.environ, LC_ALL="C", **shim(job.source, f"pread:{reads}:stop"))
+    process = subprocess.Popen([BINARY, *map(str, args)], env=env, text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    try:
+        assert wait_until_stopped(process)
+        then = job.source.stat().st_mtime_ns
+        job.source.write_bytes(job.source_bytes)
+        os.utime(job.source, ns=(then, then + 1))
+    finally:
+        process.send_signal(signal.SIGCONT)
+    done = finish(process)
+    assert done.returncode == 4 and "changed while reading" in one_line_error(done)
+    assert job.state() == "old"
+
+
 def test_input_that_ends_early_is_refused(job):
     """A read that returns nothing before the known end."""
     for call in ("read", "pread"):
@@ -1245,3 +1269,23 @@ def test_input_is_not_a_readable_file(command, kind, make_job):
     assert done.returncode in ((4,) if kind in ("missing", "unreadable") else (3, 4))
     assert str(path) in one_line_error(done)
     assert job.names() == []
+
+
+# ---- Memory ----
+
+@pytest.mark.parametrize("command", ["pack", "diff"])
+def test_memory_does_not_grow_with_the_input(command, tmp_path):
+    """A hundred times the data, in holes of the file, takes the same memory."""
+    peaks = []
+    for mib in (2, 200):
+        source = tmp_path / f"{mib}.safetensors"
+        n = mib << 18
+        source.write_bytes(safetensors_bytes(
+            {"w": {"dtype": "F32", "shape": [n], "data_offsets": [0, 4 * n]}}))
+        with open(source, "r+b") as f:
+            f.truncate(source.stat().st_size + 4 * n)
+        args = ["pack", source, "-o", tmp_path / f"out{mib}"] if command == "pack" else ["diff", source, source]
+        done, peak, _ = torchfile.run_measured(*args, "-j2")
+        assert done.returncode == 0, done.stderr
+        peaks.append(peak)
+    assert peaks[1] < peaks[0] + 16, peaks

@@ -263,14 +263,14 @@ NOT_INTEGERS = ["1.0", "1e1", "1E0", "-1", "-0", '"4"', "null", "true", "[4]", "
 @pytest.mark.parametrize("text", NOT_INTEGERS)
 def test_offset_that_is_not_an_integer_in_range_is_refused(refused, text):
     # 2^53 + 1 must not have passed through a double on its way into the message.
-    facts = [text] if text.isdigit() and len(text) < 30 else []
+    facts = [text] if text[0] in "-0123456789" and len(text) < 30 else []
     for offsets in (f"[0,{text}]", f"[{text},4]"):
         refused(made_of(member("w", offsets=offsets), data=bytes(4)), *facts, near="w")
 
 
 @pytest.mark.parametrize("text", NOT_INTEGERS)
 def test_dimension_that_is_not_an_integer_in_range_is_refused(refused, text):
-    facts = [text] if text.isdigit() and len(text) < 30 else []
+    facts = [text] if text[0] in "-0123456789" and len(text) < 30 else []
     refused(made_of(member("w", shape=f"[{text}]"), data=bytes(4)), *facts, near="w")
 
 

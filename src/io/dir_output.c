@@ -389,7 +389,7 @@ static enum tsr_status take_name(struct tsr_outdir *d, bool *old_remains_ret, st
 		return tsr_fail_errno(err, errno, "%s: cannot rename to it", d->path);
 	TSR_TRY(check_target(d->path, d->marker, d->force, &mode, err));
 	if (renameat2(d->parent_fd, d->temp_name, d->parent_fd, d->name, RENAME_EXCHANGE) != 0 &&
-	    ((errno != EINVAL && errno != ENOSYS) || rename_in_two_steps(d) != 0))
+	    (!tsr_temporary_lacking(errno) || rename_in_two_steps(d) != 0))
 		return tsr_fail_errno(err, errno, "%s: cannot rename to it", d->path);
 	*old_remains_ret = true;
 	return TSR_OK;

@@ -249,17 +249,35 @@ enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t
 			     nbytes, offset, err);
 }
 
-/* Rename without replacing; file systems that lack the flag get a hard link, which cannot either. */
-static int rename_noreplace(const struct tsr_outfile *f, bool *temp_remains_ret)
+/*
+ * Rename without replacing; file systems that lack the flag get a hard link, which cannot either.
+ * *lacking_ret: this one has neither, as FAT and some network file systems.
+ */
+static int rename_noreplace(const struct tsr_outfile *f, bool *temp_remains_ret, bool *lacking_ret)
 {
 	if (renameat2(f->dir_fd, f->temp, f->dir_fd, f->name, RENAME_NOREPLACE) == 0)
 		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
+	if (!tsr_temporary_lacking(errno))
 		return -1;
-	if (linkat(f->dir_fd, f->temp, f->dir_fd, f->name, 0) != 0)
+	if (linkat(f->dir_fd, f->temp, f->dir_fd, f->name, 0) != 0) {
+		*lacking_ret = tsr_temporary_lacking(errno) || errno == EPERM;
 		return -1;
+	}
 	*temp_remains_ret = unlinkat(f->dir_fd, f->temp, 0) != 0;
 	return 0;
+}
+
+/* Why a file cannot take its name. */
+static enum tsr_status unnamed(const struct tsr_outfile *f, bool lacking, struct tsr_err *err)
+{
+	if (errno == EEXIST)
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", f->path);
+	if (lacking)
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE,
+				     "%s: cannot rename to it: its file system has no way to do so "
+				     "without replacing what may appear there",
+				     f->path);
+	return tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
 }
 
 /* The file has its name.  What is left to do cannot undo that, only leave a doubt behind. */
@@ -287,7 +305,7 @@ static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, st
 enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 {
 	enum tsr_status status;
-	bool temp_remains = false;
+	bool temp_remains = false, lacking = false;
 	int failed;
 
 	if (f->stream) {
@@ -306,14 +324,10 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 	}
 	do {
 		failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name)
-				  : rename_noreplace(f, &temp_remains);
+				  : rename_noreplace(f, &temp_remains, &lacking);
 	} while (failed && errno == EINTR);
 	if (failed) {
-		if (errno == EEXIST)
-			status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists",
-					       f->path);
-		else
-			status = tsr_fail_errno(err, errno, "%s: cannot rename to it", f->path);
+		status = unnamed(f, lacking, err);
 		goto discard;
 	}
 	status = make_durable(f, temp_remains, err);

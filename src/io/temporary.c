@@ -84,3 +84,8 @@ int tsr_temporary_sync(int fd)
 	} while (failed && errno == EINTR);
 	return failed;
 }
+
+bool tsr_temporary_lacking(int errnum)
+{
+	return errnum == EINVAL || errnum == ENOSYS || errnum == EOPNOTSUPP;
+}

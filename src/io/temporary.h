@@ -30,4 +30,7 @@ bool tsr_temporary_any(void);
 /* fsync; -1 with errno. */
 int tsr_temporary_sync(int fd);
 
+/* Whether an errno says that the file system or the kernel lacks the call, or a flag of it. */
+bool tsr_temporary_lacking(int errnum);
+
 #endif
