@@ -94,7 +94,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-build check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit \
+.PHONY: all check check-build check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
 	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -286,6 +286,11 @@ coverage:
 		CFLAGS='-O1 -g --coverage -fprofile-update=atomic' check-build check-unit check-cli
 	@$(PYTHON) tests/coverage.py $(BUILD)/$@ $(COVERAGE_ARGS)
 
+# Do tests fail when the code is wrong?  A fault for each row of docs/reliability.md, and a hundred chosen ones.
+mutants: setup-check $(VENV)/ready
+	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py rows
+	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py chosen
+
 lint: all
 	@.ci/lint '$(C_FILES)' $(BUILD)
 
@@ -337,6 +342,7 @@ help:
 	'make lint        style, layering, and that help and man pages agree' \
 	'make fuzz        every parser under libFuzzer, FUZZ_SECONDS=600 each (FUZZ=name: one)' \
 	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
+	'make mutants     tests fail when the code is wrong: one fault after the other (an hour)' \
 	'make coverage    lines of src and include that the tests run (COVERAGE_ARGS=--missed)' \
 	'make install     into PREFIX (now $(PREFIX)), below DESTDIR; make uninstall removes it' \
 	'make clean       remove $(BUILD)' \

@@ -705,16 +705,17 @@ def test_a_tensor_of_an_untyped_storage_ends_inside_it(refused):
     refused(pt({"the weight": short}), ("the weight", "data/0"))
 
 
-@pytest.mark.parametrize("shape", [(2**40,), (2**20, 2**20), (2**14, 2**14, 2**14)], ids=str)
+@pytest.mark.parametrize("shape", [(2**20,), (2**40,), (2**20, 2**20), (2**14, 2**14, 2**14)], ids=str)
 def test_giant_tensor_expanded_from_one_element_meets_the_limit(refused, shape):
     t = Tensor(Storage(bytes(4)), shape, (0,) * len(shape))
     refused(pt({"w": t}), "w", bounded="limit")
 
 
-def test_many_expanded_tensors_meet_the_limit(refused):
+@pytest.mark.parametrize("n, numel", [(1000, 2**28), (70, 2**18)])
+def test_many_expanded_tensors_meet_the_limit(refused, n, numel):
+    """Large ones, and such that each is within the limit of one tensor."""
     storage = Storage(bytes(4))
-    refused(pt({f"w{i}": Tensor(storage, (2**28 + i,), (0,)) for i in range(1000)}),
-            bounded="limit")
+    refused(pt({f"w{i}": Tensor(storage, (numel - i,), (0,)) for i in range(n)}), bounded="limit")
 
 
 # ---- Nothing is executed ----
