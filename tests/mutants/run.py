@@ -22,6 +22,7 @@ import pathlib
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -79,10 +80,13 @@ class Tree:
             said, _ = process.communicate(timeout=seconds)
             return process.returncode == 0, said.decode(errors="replace")
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.communicate()
             return False, f"more than {seconds} s"
         finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)      # also what the tests left behind
+            except ProcessLookupError:
+                pass
+            process.wait()
             for left in self.tmp.iterdir():
                 shutil.rmtree(left, ignore_errors=True)
 
