@@ -124,6 +124,12 @@ def test_chunk_out_of_bounds_or_uncovered_is_refused(folder, refused, offsets, s
     refused("model.a", bounded=True)
 
 
+@pytest.mark.parametrize("shape", [(2**32, 2**32), (2**47, 2**47, 4)], ids=str)
+def test_shape_whose_product_wraps_to_the_volume_of_its_chunks_is_refused(folder, refused, shape):
+    dcp(folder, {"model.a": Sharded(shape, []), "model.b": whole(tensor(A))})
+    refused("model.a", "over the limit of 2^64")
+
+
 def test_overlapping_chunks_are_refused(folder, refused):
     for rows in ([(0, 4), (3, 6)], [(0, 6), (0, 6)], [(0, 6), (2, 3)], [(0, 3), (0, 3)]):
         dcp(folder, {"model.a": Sharded((6, 8), [

@@ -1288,6 +1288,19 @@ def test_a_large_tree_travels_too(folder):
         torchfile.same(value, torchfile.load(travel(source, folder, route)))
 
 
+def test_tree_of_another_type_is_refused(folder):
+    """It is the same bytes, but no longer what tersor writes."""
+    source, flat = folder / "in.pt", folder / "flat.safetensors"
+    source.write_bytes(pt({"w": tensor(W), "names": [f"name {i}" for i in range(50000)]}))
+    run_tersor("convert", source, "-o", flat, check=0)
+    data = flat.read_bytes()
+    tree = re.compile(rb'("tersor::tree":\{"dtype":)"U8"')
+    assert tree.search(data)
+    flat.write_bytes(tree.sub(rb'\1"I8"', data))
+    done = run_tersor("convert", flat, "-o", folder / "out.pt", check=3)
+    assert "bytes of I8, expected" in one_line_error(done)
+
+
 def test_root_that_is_not_a_dict_comes_back(folder):
     for value in (tensor(W), [tensor(W), 5], (1, tensor(W[:2])),
                   torchfile.ordered({"w": tensor(W)})):

@@ -17,6 +17,7 @@ where this one is root: a mutant may remove any file that it can.  GNU make, a c
 packages of `make check` must be there.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -128,30 +129,43 @@ def run_program(tree, name):
 # --- Rows ---------------------------------------------------------------------------------------
 
 def read_rows(path):
-    """(row, tests, file, old, new) of each paragraph of rows.txt."""
+    """(row, tests, [(file, old, new)]) of each paragraph of rows.txt."""
     for paragraph in path.read_text().split("\n\n"):
         lines = [line for line in paragraph.split("\n") if line and not line.startswith("#")]
         if not lines:
             continue
         row, *tests = lines[0].split()
-        old, new = ("".join(line[1:] + "\n" for line in lines[2:] if line[0] == sign) for sign in "-+")
-        yield row, tests, lines[1], old, new
+        changes = []
+        for line in lines[1:]:
+            if line[0] not in "-+":
+                changes.append([line, "", ""])
+            else:
+                changes[-1]["-+".index(line[0]) + 1] += line[1:] + "\n"
+        yield row, tests, changes
 
 
-def mutated_row(path, old, new):
-    text = (ROOT / path).read_text()
-    return text.replace(old, new) if text.count(old) == 1 else None
+def mutated(tree, changes):
+    """{file: its text with the changes}, or None if one of them no longer fits the source."""
+    texts = {}
+    for path, old, new in changes:
+        text = texts.get(path) or (tree.path / path).read_text()
+        if text.count(old) != 1:
+            return None
+        texts[path] = text.replace(old, new)
+    return texts
 
 
 def check_rows(tree, only):
     rows = [row for row in read_rows(HERE / "rows.txt") if not only or row[0] in only]
     bad, killers = 0, set()
-    for row, tests, path, old, new in rows:
-        text, start = mutated_row(path, old, new), time.monotonic()
-        if text is None:
+    for row, tests, changes in rows:
+        texts, start = mutated(tree, changes), time.monotonic()
+        if texts is None:
             result = "does not fit the source"
         else:
-            with Change(tree, path, text):
+            with contextlib.ExitStack() as stack:
+                for path, text in texts.items():
+                    stack.enter_context(Change(tree, path, text))
                 programs = [test for test in tests if "::" not in test]
                 made = tree.make("build/tersor", *(f"build/tests/{name}" for name in programs))
                 if made.returncode != 0:
@@ -159,7 +173,7 @@ def check_rows(tree, only):
                 else:
                     result = notice(tree, tests, killers)
         bad += not result.startswith("killed")
-        print(f"row {row:3} {time.monotonic() - start:4.0f} s  {path}: {result}", flush=True)
+        print(f"row {row:3} {time.monotonic() - start:4.0f} s  {changes[0][0]}: {result}", flush=True)
     spurious = check_killers(tree, killers)
     print(f"{len(rows) - bad} of {len(rows)} mutants of {len({row[0] for row in rows})} rows are killed")
     return bad == 0 and not spurious

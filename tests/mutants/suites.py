@@ -9,7 +9,7 @@ TESTS = (
     (r"text/json|text/base64", "test_json test_text", "json index safetensors", "test_safetensors test_sharded test_hostile"),
     (r"text/(map|named)", "test_map test_names test_value", "json pickle", "test_hostile test_sharded"),
     (r"text/(text|shape)", "test_text test_json test_npy", "npy safetensors", "test_npy test_sharded"),
-    (r"format/safetensors", "", "safetensors packed", "test_sharded test_safetensors"),
+    (r"format/safetensors", "", "safetensors packed", "test_sharded test_safetensors test_io"),
     (r"format/shard_index", "test_index", "index", "test_sharded"),
     (r"format/npy", "test_npy", "npy", "test_npy"),
     (r"format/zip_write", "test_zip_write test_zip", "zip", "test_npy test_torch_write"),
@@ -26,7 +26,7 @@ TESTS = (
     (r"container/(safetensors|sharded|outputs|writer)", "", "safetensors",
      "test_sharded test_commands test_companion test_safetensors"),
     (r"io/(dir|node)", "test_dir_output", "directory", "test_directory test_hostile_directories test_frameworks"),
-    (r"io/", "test_file test_crc test_dir_output", "", "test_surroundings test_commands test_io"),
+    (r"io/", "test_file test_crc test_dir_output", "", "test_surroundings test_commands test_replay test_io"),
 )
 
 # What takes longest and no module depends on: inputs of 100 MB, and faults that other tests make too.
