@@ -341,6 +341,8 @@ help:
 	'make bench       speed of the codecs beside plain copying' \
 	'make lint        style, layering, and that help and man pages agree' \
 	'make fuzz        every parser under libFuzzer, FUZZ_SECONDS=600 each (FUZZ=name: one)' \
+	'make fuzz-kit    the same for a machine without a compiler: $(BUILD)/fuzz-kit/run.sh SECONDS JOBS' \
+	'make msan        the fuzz corpora under MemorySanitizer (clang)' \
 	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
 	'make mutants     tests fail when the code is wrong: one fault after the other (an hour)' \
 	'make coverage    lines of src and include that the tests run (COVERAGE_ARGS=--missed)' \

@@ -14,6 +14,7 @@ FUZZ_SHARED := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(FUZZ_SRC) tests/fu
 FUZZ_CALLS := open openat close pread pwrite fstat stat lstat fstatat fstatfs fsync fchmod chmod fchmodat realpath \
 	mkdir mkdirat unlink rmdir unlinkat renameat2 renameat rename opendir readdir closedir lseek getdents64 \
 	__sanitizer_cov_trace_pc
+FUZZ_CALLS += $(if $(findstring memory,$(SAN)),inflate inflateInit2_ cJSON_ParseWithLengthOpts)
 FUZZ_WRAP := $(FUZZ_CALLS:%=-Wl,--wrap=%)
 
 ifneq ($(findstring fuzzer-no-link,$(SAN)),)
@@ -43,6 +44,10 @@ check-fuzz: $(FUZZ_BIN)
 	@for t in $(FUZZ_NAMES); do \
 		find tests/fuzz/corpus/$$t -type f -print0 | xargs -0 $(CHECK_RUN) $(BUILD)/tests/fuzz_$$t || exit 1; done
 
+# The corpora under MemorySanitizer: what is read before it is written.
+msan:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/msan CC=clang GPU=0 CFLAGS='-O1 -gline-tables-only' SAN=memory check-fuzz
+
 # Under libFuzzer, with every edge counted (cost.c). 
 FUZZ_MAKE = $(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang GPU=0 WERROR=0 \
 	CFLAGS='-O1 -gline-tables-only -fsanitize-coverage=trace-pc' SAN=fuzzer-no-link,address,undefined
@@ -51,7 +56,7 @@ FUZZ_MAKE = $(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang GPU=0 WERR
 FUZZ ?= $(FUZZ_NAMES)
 FUZZ_SECONDS ?= 600
 fuzz:
-	@$(FUZZ_MAKE) $(FUZZ:%=$(BUILD)/fuzz/tests/fuzz_%)
+	+@$(FUZZ_MAKE) $(FUZZ:%=$(BUILD)/fuzz/tests/fuzz_%)
 	@for t in $(FUZZ); do \
 		mkdir -p $(BUILD)/fuzz/corpus/$$t && \
 		$(BUILD)/fuzz/tests/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
@@ -60,7 +65,7 @@ fuzz:
 
 # What run.sh needs on a machine without a compiler: programs, their libraries, corpora.
 fuzz-kit:
-	@$(FUZZ_MAKE) $(FUZZ_NAMES:%=$(BUILD)/fuzz/tests/fuzz_%)
+	+@$(FUZZ_MAKE) $(FUZZ_NAMES:%=$(BUILD)/fuzz/tests/fuzz_%)
 	$(call say,COPY,$(BUILD)/$@)
 	$(Q)rm -rf $(BUILD)/$@ && mkdir -p $(BUILD)/$@/bin $(BUILD)/$@/corpus
 	$(Q)for t in $(FUZZ_NAMES); do \
