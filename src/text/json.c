@@ -6,8 +6,6 @@
  */
 #include "text/json.h"
 
-#include <inttypes.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +25,7 @@ struct scan {
 	size_t at;
 	const struct tsr_json_rules *rules;
 	size_t nvalues;
-	struct tsr_map keys; /* of all objects, hashed with the object they stand in */
+	struct tsr_map keys; /* of large objects, hashed with the object they stand in */
 	struct tsr_text string; /* the last string, without its escapes */
 	/* the member of the root that the scan is in; "" before the first */
 	struct tsr_text member;
@@ -66,17 +64,47 @@ static enum tsr_status malformed(struct scan *s, const char *found)
 			found);
 }
 
-/*
- * Two keys with one 64-bit hash are taken for duplicates: a refusal, never a wrong acceptance.
- * @object: where the object starts.
- */
-static enum tsr_status add_key(struct scan *s, uint64_t object)
+/* So many keys of an object are compared one by one: nearly all objects have no more. */
+#define NEAR_KEYS 16u
+
+struct object {
+	uint64_t start; /* where in the text */
+	size_t nkeys;
+	uint64_t near[NEAR_KEYS]; /* the hashes of its first keys; when there are more, all are in scan.keys */
+};
+
+static bool has_near(const struct object *o, uint64_t hash)
 {
-	const uint64_t hash = tsr_map_hash(&s->keys, s->string.bytes, s->string.nbytes, object);
+	for (size_t i = 0; i < o->nkeys; i++) {
+		if (o->near[i] == hash)
+			return true;
+	}
+	return false;
+}
+
+static bool put_hash(struct scan *s, struct object *o, uint64_t hash, bool *is_new)
+{
+	bool ok = true;
+
+	if (o->nkeys < NEAR_KEYS) {
+		*is_new = !has_near(o, hash);
+		o->near[o->nkeys++] = hash;
+		return true;
+	}
+	for (size_t i = 0; o->nkeys == NEAR_KEYS && i < NEAR_KEYS; i++)
+		ok = ok && tsr_map_put(&s->keys, o->near[i], NULL, is_new);
+	o->nkeys++;
+	return ok && tsr_map_put(&s->keys, hash, NULL, is_new);
+}
+
+/* Two keys with one 64-bit hash are taken for duplicates: a refusal, never a wrong acceptance. */
+static enum tsr_status add_key(struct scan *s, struct object *o)
+{
+	const uint64_t hash = tsr_map_hash(&s->keys, s->string.bytes, s->string.nbytes, o->start);
 	char place[PLACE_MAX];
 	bool is_new;
 
-	if (!tsr_map_put(&s->keys, hash, NULL, &is_new))
+	if (!put_hash(s, o, hash, &is_new))
 		return tsr_fail_nomem(s->err, s->rules->file);
 	if (is_new)
 		return TSR_OK;
@@ -84,10 +112,17 @@ static enum tsr_status add_key(struct scan *s, uint64_t object)
 			locate(s, s->at, place, sizeof(place)), s->string.bytes);
 }
 
+static size_t after_space(const char *text, size_t nbytes, size_t at)
+{
+	while (at < nbytes &&
+	       (text[at] == ' ' || text[at] == '\t' || text[at] == '\n' || text[at] == '\r'))
+		at++;
+	return at;
+}
+
 static void skip_space(struct scan *s)
 {
-	while (s->at < s->nbytes && memchr(" \t\n\r", s->text[s->at], 4))
-		s->at++;
+	s->at = after_space(s->text, s->nbytes, s->at);
 }
 
 static int peek(const struct scan *s)
@@ -147,7 +182,7 @@ static enum tsr_status scan_escape(struct scan *s)
 	const char *name = c > 0 ? strchr(names, c) : NULL;
 
 	if (name) {
-		tsr_text_put(&s->string, values + (name - names), 1);
+		tsr_text_putc(&s->string, values[name - names]);
 		s->at++;
 		return TSR_OK;
 	}
@@ -270,7 +305,7 @@ static enum tsr_status scan_value(struct scan *s, unsigned depth);
 static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
 {
 	const int end = object ? '}' : ']';
-	const uint64_t id = s->at;
+	struct object o = { .start = s->at };
 
 	s->at++;
 	skip_space(s);
@@ -284,7 +319,7 @@ static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
 			if (peek(s) != '"')
 				return malformed(s, "expected a key");
 			TSR_TRY(scan_string(s));
-			TSR_TRY(add_key(s, id));
+			TSR_TRY(add_key(s, &o));
 			if (depth == 1) {
 				s->member.nbytes = 0;
 				tsr_text_put(&s->member, s->string.bytes, s->string.nbytes);
@@ -364,13 +399,6 @@ enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr
 		return tsr_fail_nomem(err, rules->file);
 	*ret = (struct tsr_json *)root;
 	return TSR_OK;
-}
-
-static size_t after_space(const char *text, size_t nbytes, size_t at)
-{
-	while (at < nbytes && memchr(" \t\n\r", text[at], 4))
-		at++;
-	return at;
 }
 
 /* Parse the value at @*at of a text that passed the check; NULL when out of memory. */
@@ -490,187 +518,4 @@ bool tsr_json_u64(const struct tsr_json *v, uint64_t *ret)
 		return false;
 	*ret = (uint64_t)value;
 	return true;
-}
-
-/* --- Writing -------------------------------------------------------------------------------- */
-
-/* UTF-16, as JSON escapes have it. */
-static void put_escape(struct tsr_text *t, uint32_t codepoint)
-{
-	if (codepoint >= 0x10000) {
-		codepoint -= 0x10000;
-		tsr_text_printf(t, "\\u%04x", 0xd800 + (codepoint >> 10));
-		codepoint = 0xdc00 + (codepoint & 0x3ff);
-	}
-	tsr_text_printf(t, "\\u%04x", codepoint);
-}
-
-/* How many bytes from the start stand for themselves in any text. */
-static size_t plain_run(const char *s)
-{
-	size_t n = 0;
-
-	while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
-		n++;
-	return n;
-}
-
-static void put_quoted(struct tsr_text *t, const char *s, bool ascii)
-{
-	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
-	size_t left = strlen(s);
-
-	tsr_text_put(t, "\"", 1);
-	while (left) {
-		const size_t plain = plain_run(s);
-		const char *escape = plain ? NULL : strchr(special, *s);
-		uint32_t codepoint = 0xfffd; /* if it is not UTF-8 */
-		size_t len = plain ? plain : tsr_utf8_next(s, left, &codepoint);
-
-		if (plain)
-			tsr_text_put(t, s, plain);
-		else if (escape)
-			tsr_text_printf(t, "\\%c", names[escape - special]);
-		else if (codepoint < 0x20 || (ascii && codepoint >= 0x7f))
-			put_escape(t, codepoint);
-		else if (len)
-			tsr_text_put(t, s, len);
-		else
-			tsr_text_puts(t, "\xef\xbf\xbd");
-		len = len ? len : 1;
-		s += len;
-		left -= len;
-	}
-	tsr_text_put(t, "\"", 1);
-}
-
-void tsr_json_quote_ascii(struct tsr_text *t, const char *s)
-{
-	put_quoted(t, s, true);
-}
-
-static void put_key(struct tsr_text *t, const char *key)
-{
-	const char last = t->nbytes ? t->bytes[t->nbytes - 1] : '{';
-
-	if (last != '{' && last != '[')
-		tsr_text_put(t, ",", 1);
-	if (key) {
-		put_quoted(t, key, false);
-		tsr_text_put(t, ":", 1);
-	}
-}
-
-void tsr_json_open(struct tsr_text *t, const char *key, char bracket)
-{
-	put_key(t, key);
-	tsr_text_put(t, &bracket, 1);
-}
-
-void tsr_json_close(struct tsr_text *t, char bracket)
-{
-	tsr_text_put(t, &bracket, 1);
-}
-
-void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
-{
-	if (!value) {
-		tsr_json_put_null(t, key);
-		return;
-	}
-	put_key(t, key);
-	put_quoted(t, value, false);
-}
-
-void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
-{
-	put_key(t, key);
-	tsr_text_printf(t, "%" PRIu64, value);
-}
-
-/* The calling program may have set a locale with another decimal point. */
-static locale_t enter_c_locale(locale_t *c)
-{
-	*c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	return *c ? uselocale(*c) : (locale_t)0;
-}
-
-static void leave_c_locale(locale_t c, locale_t before)
-{
-	if (!c)
-		return;
-	uselocale(before);
-	freelocale(c);
-}
-
-void tsr_json_format_double(char *out, size_t room, double value)
-{
-	const bool integer = fabs(value) < 1e15 && value == floor(value);
-	locale_t c;
-	const locale_t before = enter_c_locale(&c);
-
-	if (!isfinite(value))
-		snprintf(out, room, "null");
-	else
-		snprintf(out, room, integer ? "%.0f" : "%.9g", value);
-	leave_c_locale(c, before);
-}
-
-double tsr_json_round_double(double value)
-{
-	char text[40];
-	locale_t c, before;
-
-	if (!isfinite(value))
-		return INFINITY;
-	tsr_json_format_double(text, sizeof(text), value);
-	before = enter_c_locale(&c);
-	value = strtod(text, NULL);
-	leave_c_locale(c, before);
-	return value;
-}
-
-void tsr_json_put_double(struct tsr_text *t, const char *key, double value)
-{
-	char text[40];
-
-	tsr_json_format_double(text, sizeof(text), value);
-	put_key(t, key);
-	tsr_text_puts(t, text);
-}
-
-void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value)
-{
-	put_key(t, key);
-	tsr_text_puts(t, value ? "true" : "false");
-}
-
-void tsr_json_put_null(struct tsr_text *t, const char *key)
-{
-	put_key(t, key);
-	tsr_text_puts(t, "null");
-}
-
-void tsr_json_put_strings(struct tsr_text *t, const char *key, const char *const *values, size_t n)
-{
-	tsr_json_open(t, key, '[');
-	for (size_t i = 0; i < n; i++)
-		tsr_json_put_string(t, NULL, values[i]);
-	tsr_json_close(t, ']');
-}
-
-void tsr_json_put_u64s(struct tsr_text *t, const char *key, const uint64_t *values, size_t n)
-{
-	tsr_json_open(t, key, '[');
-	for (size_t i = 0; i < n; i++)
-		tsr_json_put_u64(t, NULL, values[i]);
-	tsr_json_close(t, ']');
-}
-
-void tsr_json_put_doubles(struct tsr_text *t, const char *key, const double *values, size_t n)
-{
-	tsr_json_open(t, key, '[');
-	for (size_t i = 0; i < n; i++)
-		tsr_json_put_double(t, NULL, values[i]);
-	tsr_json_close(t, ']');
 }

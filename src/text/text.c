@@ -6,39 +6,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool make_room(struct tsr_text *t, size_t more)
+static bool fail(struct tsr_text *t)
+{
+	t->failed = true;
+	t->room = t->nbytes;
+	return false;
+}
+
+bool tsr_text_grow(struct tsr_text *t, size_t more)
 {
 	size_t room = t->room ? t->room : 256;
 	char *bytes;
 
 	if (t->failed)
 		return false;
-	if (more < t->room - t->nbytes)
-		return true;
 	while (room - t->nbytes <= more) {
-		if (room > SIZE_MAX / 2) {
-			t->failed = true;
-			return false;
-		}
+		if (room > SIZE_MAX / 2)
+			return fail(t);
 		room *= 2;
 	}
 	bytes = realloc(t->bytes, room);
-	if (!bytes) {
-		t->failed = true;
-		return false;
-	}
+	if (!bytes)
+		return fail(t);
 	t->bytes = bytes;
 	t->room = room;
 	return true;
-}
-
-void tsr_text_put(struct tsr_text *t, const char *bytes, size_t nbytes)
-{
-	if (!make_room(t, nbytes))
-		return;
-	memcpy(t->bytes + t->nbytes, bytes, nbytes);
-	t->nbytes += nbytes;
-	t->bytes[t->nbytes] = '\0';
 }
 
 void tsr_text_puts(struct tsr_text *t, const char *s)
@@ -48,19 +40,24 @@ void tsr_text_puts(struct tsr_text *t, const char *s)
 
 void tsr_text_printf(struct tsr_text *t, const char *fmt, ...)
 {
+	const size_t room = t->room - t->nbytes;
 	va_list ap;
 	int need;
 
 	va_start(ap, fmt);
-	need = vsnprintf(NULL, 0, fmt, ap);
+	need = vsnprintf(room ? t->bytes + t->nbytes : NULL, room, fmt, ap);
 	va_end(ap);
-	if (need < 0 || !make_room(t, (size_t)need)) {
-		t->failed = true;
+	if (need < 0) {
+		fail(t);
 		return;
 	}
-	va_start(ap, fmt);
-	vsnprintf(t->bytes + t->nbytes, (size_t)need + 1, fmt, ap);
-	va_end(ap);
+	if ((size_t)need >= room) { /* it did not fit */
+		if (!tsr_text_grow(t, (size_t)need))
+			return;
+		va_start(ap, fmt);
+		vsnprintf(t->bytes + t->nbytes, (size_t)need + 1, fmt, ap);
+		va_end(ap);
+	}
 	t->nbytes += (size_t)need;
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /*
  * A growing text.  Start from all zeros.  If an allocation fails, `failed` is set and further calls
@@ -15,11 +16,28 @@
 struct tsr_text {
 	char *bytes; /* NUL-terminated once something was put */
 	size_t nbytes;
-	size_t room;
+	size_t room; /* of @bytes; none is left once it failed */
 	bool failed;
 };
 
-void tsr_text_put(struct tsr_text *t, const char *bytes, size_t nbytes);
+/* Make room for @more bytes and a NUL; false, and the text has failed, when out of memory. */
+bool tsr_text_grow(struct tsr_text *t, size_t more);
+
+/* Headers of many tensors are made of millions of small pieces. */
+static inline void tsr_text_put(struct tsr_text *t, const char *bytes, size_t nbytes)
+{
+	if (nbytes >= t->room - t->nbytes && !tsr_text_grow(t, nbytes))
+		return;
+	memcpy(t->bytes + t->nbytes, bytes, nbytes);
+	t->nbytes += nbytes;
+	t->bytes[t->nbytes] = '\0';
+}
+
+static inline void tsr_text_putc(struct tsr_text *t, char c)
+{
+	tsr_text_put(t, &c, 1);
+}
+
 void tsr_text_puts(struct tsr_text *t, const char *s);
 void tsr_text_printf(struct tsr_text *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -288,6 +288,33 @@ static void test_keys_of_other_objects(void **state)
 }
 
 /* Keys that differ in one bit, in objects whose places differ in that bit. */
+/* Keys of small objects and those of large ones are looked up in different ways. */
+static void test_a_duplicate_of_any_key_in_objects_of_any_size(void **state)
+{
+	(void)state;
+	for (unsigned n = 1; n <= 40; n++) {
+		for (unsigned again = 0; again <= n; again++) {
+			struct tsr_text t = { 0 };
+
+			tsr_json_open(&t, NULL, '{');
+			for (unsigned i = 0; i < n + (again < n); i++) {
+				char key[16];
+
+				snprintf(key, sizeof(key), "k%u", i < n ? i : again);
+				tsr_json_open(&t, key, '{'); /* an object between two keys of another */
+				tsr_json_put_u64(&t, "k0", i);
+				tsr_json_close(&t, '}');
+			}
+			tsr_json_close(&t, '}');
+			if (again < n)
+				expect_refused(t.bytes, t.nbytes, &open_rules, TSR_E_FORMAT);
+			else
+				tsr_json_free(parse_ok(t.bytes, t.nbytes, &open_rules));
+			tsr_text_free(&t);
+		}
+	}
+}
+
 static void test_keys_that_differ_as_their_objects_do(void **state)
 {
 	static const char *const keys[2][2] = { { "aaA", "aaQ" }, { "aaA", "aaa" } };
@@ -737,6 +764,7 @@ int main(void)
 		cmocka_unit_test(test_every_lone_surrogate_is_refused),
 		cmocka_unit_test(test_escapes_mean_their_characters),
 		cmocka_unit_test(test_a_duplicate_among_many_keys),
+		cmocka_unit_test(test_a_duplicate_of_any_key_in_objects_of_any_size),
 		cmocka_unit_test(test_keys_that_differ_as_their_objects_do),
 		cmocka_unit_test(test_members_one_by_one),
 		cmocka_unit_test(test_keys_of_other_objects),
