@@ -18,7 +18,7 @@ import pytest
 
 import torchfile
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
-from test_io import LIBRARY, TEMP_NAME, shim, spread
+from faults import LIBRARY, TEMP_NAME, shim, spread
 from torchfile import Dict, Sharded, Tensor, arrays_in, dcp, pt, tensor, whole
 
 tmp_path = torchfile.tmp_path

@@ -19,7 +19,7 @@ import reader
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from test_dcp_write import metadata_of, stored_in
-from test_io import spread
+from faults import spread
 
 FRAMEWORKS = DATA / "frameworks"
 LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-20",

@@ -22,72 +22,25 @@ import sys
 import tempfile
 import time
 from errno import EACCES, EMFILE
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
+from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
+from faults import LIBRARY, LONG, NEVER, is_temp, read_log, shim, spread
 import torchfile
 
-LIBRARY = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
-LONG = os.environ.get("TERSOR_LONG") == "1"
 ERRNOS = ["EIO", "ENOSPC", "EDQUOT", "EACCES", "EMFILE"]
-TEMP_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 COMMANDS = ["pack", "unpack"]
-NEVER = "any:1000000000:EIO"
 NO_PREALLOCATION = "fallocate:1+:EOPNOTSUPP"
 
 
 # ---- common parts ----
 
-def shim(inside, fault=NEVER, malloc=None, log=None, count=None):
-    """Environment for faults on files below `inside`."""
-    env = {"LD_PRELOAD": LIBRARY, "TERSOR_FAULT": fault, "TERSOR_FAULT_PATH": str(inside),
-           "ASAN_OPTIONS": "verify_asan_link_order=0:allocator_may_return_null=1"}
-    for name, value in (("MALLOC", malloc), ("LOG", log), ("COUNT", count)):
-        if value is not None:
-            env[f"TERSOR_FAULT_{name}"] = str(value)
-    return env
-
-
-class Event(NamedTuple):
-    mark: str       # ">" before the call, "<" after it
-    call: str
-    path: str
-    path2: str
-    off: int
-    n: int          # bytes asked for, or the result
-    err: int        # injected errno before the call, errno after it
-
-
-def read_log(path):
-    events = []
-    for line in pathlib.Path(path).read_text().splitlines():
-        mark, call, one, two, off, n, err = line.split("\t")
-        events.append(Event(mark, call, one, two, int(off), int(n), int(err)))
-    return events
-
-
-def is_temp(path, target):
-    match = TEMP_NAME.fullmatch(os.path.basename(path))
-    return (match is not None and match[1] == os.path.basename(target)
-            and os.path.dirname(path) == os.path.dirname(str(target)))
-
-
 def ordinal(events, call, wanted):
     """Which of the calls of this kind is the first one that `wanted` accepts, from 1."""
     begun = [e for e in events if e.mark == ">" and e.call == call]
     return next(i for i, e in enumerate(begun, 1) if wanted(e))
-
-
-def spread(n, most):
-    """1..n, or about `most` of them: both ends and evenly spaced ones between."""
-    if LONG or n <= most:
-        return list(range(1, n + 1))
-    ends = most // 3
-    middle = {ends + (n - 2 * ends) * i // ends for i in range(1, ends)}
-    return sorted({*range(1, ends + 1), *middle, *range(n - ends + 1, n + 1)})
 
 
 class Job:
@@ -256,6 +209,8 @@ calls = {
     "rename": lambda: os.rename(d + "/file", d + "/file2"),
     "linkat": lambda: os.link(d + "/file", d + "/file2"),
     "unlink": lambda: os.unlink(d + "/file"),
+    "mkdir": lambda: os.mkdir(d + "/file2"), "stat": lambda: os.fstat(fd).st_size,
+    "chmod": lambda: os.chmod(d + "/file", 0o600), "readdir": lambda: os.listdir(d)[0],
 }
 try:
     result = calls[call]()
@@ -273,7 +228,7 @@ def run_self_test(directory, call, fault, **kwargs):
 
 
 SHIM_CALLS = ["open", "read", "pread", "write", "pwrite", "fallocate", "ftruncate", "fsync",
-              "close", "rename", "linkat", "unlink"]
+              "close", "rename", "linkat", "unlink", "mkdir", "stat", "chmod", "readdir"]
 
 
 @pytest.mark.parametrize("call", SHIM_CALLS)
@@ -283,11 +238,13 @@ def test_faults_reach_every_call(call, tmp_path):
     done = run_self_test(directory, call, f"{call}:1:EDQUOT")
     assert done.stdout == "EDQUOT\n", done.stderr
     failed = [e for e in read_log(tmp_path / "log") if e.mark == ">" and e.err]
-    assert [(e.call, e.path) for e in failed] == [(call, str(directory / "file"))]
+    path = {"mkdir": directory / "file2", "readdir": directory}.get(call, directory / "file")
+    assert [(e.call, e.path) for e in failed] == [(call, str(path))]
     # other files and later calls are left alone
-    assert run_self_test(directory, call, f"{call}:2:EDQUOT").stdout.startswith("done")
+    assert run_self_test(directory, call, f"{call}:9:EDQUOT").stdout.startswith("done")
     env = dict(os.environ, **shim(directory / "elsewhere", f"{call}:1+:EDQUOT"))
-    (directory / "file2").unlink(missing_ok=True)
+    shutil.rmtree(directory)
+    directory.mkdir()
     (directory / "file").write_bytes(bytes(10))
     done = subprocess.run([sys.executable, "-c", SELF_TEST, directory, call], env=env, text=True,
                           capture_output=True)

@@ -161,6 +161,12 @@ static int compare_tensors(const void *va, const void *vb, void *tensors)
 	return strcmp(t[*(const size_t *)va].name, t[*(const size_t *)vb].name);
 }
 
+void tsr_build_no_index(struct tsr_checkpoint *c)
+{
+	free(c->tensor_by_name);
+	c->tensor_by_name = NULL;
+}
+
 enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	size_t *by_name = calloc(c->ntensors + 1, sizeof(*by_name));

@@ -36,6 +36,9 @@ enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tens
 /* Sort the names of tensors once all are there: TSR_E_FORMAT for two of one name. */
 enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err);
 
+/* Where there is no memory for one: no tensor is found by its name. */
+void tsr_build_no_index(struct tsr_checkpoint *c);
+
 /* Free the list of tensors, keep the arrays. */
 void tsr_build_drop_tensors(struct tsr_checkpoint *c);
 

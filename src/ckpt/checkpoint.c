@@ -47,7 +47,7 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
 
 const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c, const char *name)
 {
-	size_t low = 0, high = c->ntensors;
+	size_t low = 0, high = c->tensor_by_name ? c->ntensors : 0;
 
 	while (low < high) {
 		const size_t mid = low + (high - low) / 2;

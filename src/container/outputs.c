@@ -2,6 +2,7 @@
 /* The files of one output, published together: one file, shards, a packed pair, or a directory. */
 #include "container/outputs.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +74,7 @@ static bool any_exists(const struct tsr_outputs *o)
 	return false;
 }
 
-/* The shards of the index that is to be replaced; one that cannot be read has none. */
+/* The shards of the index that is to be replaced; a file that is no index has none. */
 static enum tsr_status list_old(struct tsr_outputs *o, struct tsr_err *err)
 {
 	const size_t dir = directory_len(o->path);
@@ -82,11 +83,15 @@ static enum tsr_status list_old(struct tsr_outputs *o, struct tsr_err *err)
 	struct tsr_file *f = NULL;
 	enum tsr_status status = TSR_OK;
 
-	if (tsr_file_open(o->paths[o->n], &f, NULL) != TSR_OK)
+	if (!tsr_dir_has(o->paths[o->n]))
 		return TSR_OK;
-	if (tsr_index_read(f, &index, NULL) == TSR_OK) {
+	TSR_TRY(tsr_file_open(o->paths[o->n], &f, err));
+	status = tsr_index_read(f, &index, err);
+	if (status == TSR_OK) {
 		o->old = calloc(index->nshards + 1, sizeof(char *));
 		status = o->old ? TSR_OK : tsr_fail_nomem(err, o->path);
+	} else if (status != TSR_E_IO && status != TSR_E_NOMEM) {
+		status = TSR_OK;
 	}
 	for (size_t i = 0; index && i < index->nshards && status == TSR_OK; i++) {
 		struct tsr_text text = { 0 };
@@ -233,16 +238,33 @@ static enum tsr_status publish_index(const struct tsr_outputs *o, const struct t
 	return status;
 }
 
-/* What holds for an output of several files once its files and the index were published, or not. */
-static void tidy(const struct tsr_outputs *o, enum tsr_status status, size_t published)
+/* All of them are tried; the message is about the first that stays. */
+static enum tsr_status remove_old(const struct tsr_outputs *o, struct tsr_err *err)
 {
-	if (status == TSR_OK) {
-		for (size_t i = 0; i < o->nold; i++)
-			tsr_dir_remove_file(o->old[i]);
-	} else if (status != TSR_E_DURABILITY) {
-		for (size_t i = 0; i < published; i++)
-			tsr_dir_remove_file(o->paths[i]);
+	enum tsr_status status = TSR_OK;
+
+	for (size_t i = 0; i < o->nold; i++) {
+		if (tsr_dir_remove_file(o->old[i]) || status != TSR_OK)
+			continue;
+		tsr_fail_errno(err, errno,
+			       "%s: published and complete, but cannot remove what it replaced, %s",
+			       o->path, o->old[i]);
+		status = TSR_E_DURABILITY;
+		if (err)
+			err->code = status;
 	}
+	return status;
+}
+
+/* What holds for an output of several files once its files and the index were published, or not. */
+static enum tsr_status tidy(const struct tsr_outputs *o, enum tsr_status status, size_t published,
+			    struct tsr_err *err)
+{
+	if (status == TSR_OK)
+		return remove_old(o, err);
+	for (size_t i = 0; status != TSR_E_DURABILITY && i < published; i++)
+		(void)tsr_dir_remove_file(o->paths[i]); /* the first error is the one to report */
+	return status;
 }
 
 static bool is_published(enum tsr_status status)
@@ -273,7 +295,7 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 		o->dir = NULL;
 		status = one == TSR_OK ? status : one;
 	} else if (!o->index) {
-		tidy(o, status, published);
+		status = tidy(o, status, published, err);
 	}
 	tsr_temporary_hold(-1);
 	return status;

@@ -160,8 +160,8 @@ bool tsr_directory_path_is_valid(const char *path)
 
 bool tsr_directory_is_packed(const char *path)
 {
-	char *file = tsr_dir_is(path) ? tsr_path_join(path, TSR_DIRECTORY_INDEX) : NULL;
-	const bool is = file && tsr_dir_has(file);
+	char *file = tsr_path_join(path, TSR_DIRECTORY_INDEX);
+	const bool is = tsr_dir_is(path) && (!file || tsr_dir_has(file));
 
 	free(file);
 	return is;

@@ -63,7 +63,7 @@ static void remove_stored(const struct tsr_directory_entry *e, const char *out)
 		char *path = tsr_path_join(out, e->stored[i].path);
 
 		if (path)
-			tsr_dir_remove_file(path);
+			(void)tsr_dir_remove_file(path);
 		free(path);
 	}
 }

@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "io/file.h"
+#include "io/file_calls.h"
 #include "io/temporary.h"
 
 #define NAMES_MAX 100000u
@@ -170,7 +171,7 @@ enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err 
 
 enum tsr_status tsr_dir_sync(const char *path, const char *shown, struct tsr_err *err)
 {
-	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const int fd = tsr_open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const int failed = fd < 0 ? -1 : tsr_temporary_sync(fd);
 	const int errnum = errno;
 
@@ -179,27 +180,34 @@ enum tsr_status tsr_dir_sync(const char *path, const char *shown, struct tsr_err
 	return failed ? tsr_fail_errno(err, errnum, "%s: cannot sync", shown) : TSR_OK;
 }
 
-void tsr_dir_remove_file(const char *path)
+bool tsr_dir_remove_file(const char *path)
 {
-	unlink(path);
+	return unlink(path) == 0 || errno == ENOENT;
+}
+
+/* After a stat that failed: the system did not say that nothing usable is there. */
+static bool in_doubt(void)
+{
+	return errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ELOOP &&
+	       errno != ENAMETOOLONG;
 }
 
 bool tsr_dir_has(const char *path)
 {
 	struct stat st;
 
-	return lstat(path, &st) == 0;
+	return lstat(path, &st) == 0 || in_doubt();
 }
 
 bool tsr_dir_has_in(const char *directory, const char *name)
 {
-	const int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const int fd = tsr_open_at(AT_FDCWD, directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
 	bool found;
 
 	if (fd < 0)
-		return false;
-	found = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+		return in_doubt();
+	found = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 || in_doubt();
 	close(fd);
 	return found;
 }

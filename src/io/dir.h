@@ -31,7 +31,10 @@ bool tsr_dir_is_name(const char *s);
 
 bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 
-/* Whether anything has this name, even a dangling link. */
+/*
+ * Whether anything has this name, even a dangling link.  Where the system fails to answer something may be
+ * there: who opens it finds the error, and nobody writes over it.
+ */
 bool tsr_dir_has(const char *path);
 
 /* The same for a name in a directory. */
@@ -52,7 +55,7 @@ enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err 
 /* Sync the entries of a directory, which messages call @shown. */
 enum tsr_status tsr_dir_sync(const char *path, const char *shown, struct tsr_err *err);
 
-/* Remove a file that this run made; failure is ignored. */
-void tsr_dir_remove_file(const char *path);
+/* Remove a file; false with errno if it is still there. */
+bool tsr_dir_remove_file(const char *path);
 
 #endif

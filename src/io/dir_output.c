@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "io/dir.h"
+#include "io/file_calls.h"
 #include "io/temporary.h"
 
 /* How deep the directories of a tree that is removed may be. */
@@ -78,7 +79,7 @@ static int remove_tree(int parent, const char *name, unsigned depth)
 	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
 	    (st.st_mode & 0700) != 0700)
 		(void)fchmodat(parent, name, 0700, 0);
-	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = tsr_open_at(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
 	failed = remove_entries(fd, depth + 1);
@@ -117,18 +118,22 @@ static enum tsr_status look_into(const char *path, const char *marker, bool *emp
 {
 	const struct dirent *entry;
 	DIR *dir = opendir(path);
+	int errnum;
 
 	if (!dir)
 		return tsr_fail_errno(err, errno, "%s: cannot open", path);
 	*empty_ret = true;
 	*marked_ret = false;
-	while ((entry = readdir(dir))) {
+	while ((errno = 0, entry = readdir(dir))) {
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		*empty_ret = false;
 		*marked_ret = *marked_ret || !marker || strcmp(entry->d_name, marker) == 0;
 	}
+	errnum = errno;
 	closedir(dir);
+	if (errnum)
+		return tsr_fail_errno(err, errnum, "%s: cannot read the directory", path);
 	return TSR_OK;
 }
 
@@ -174,14 +179,30 @@ enum tsr_status tsr_outdir_check_target(const char *path, const char *marker, bo
 	return status;
 }
 
+/* The real path, to be freed; NULL of what is not there. */
+static enum tsr_status resolve(const char *path, char **ret, struct tsr_err *err)
+{
+	*ret = realpath(path, NULL);
+	if (*ret || errno == ENOENT || errno == ENOTDIR)
+		return TSR_OK;
+	return tsr_fail_errno(err, errno, "%s: cannot resolve", path);
+}
+
 enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err)
 {
-	char *dir = realpath(path, NULL), *in = realpath(input, NULL);
-	const size_t n = dir ? strlen(dir) : 0;
-	const bool inside = n && in && strncmp(in, dir, n) == 0 && (!in[n] || in[n] == '/');
+	char *dir = NULL, *in = NULL;
+	enum tsr_status status = resolve(path, &dir, err);
+	bool inside;
+	size_t n;
 
+	if (status == TSR_OK)
+		status = resolve(input, &in, err);
+	n = dir ? strlen(dir) : 0;
+	inside = n && in && strncmp(in, dir, n) == 0 && (!in[n] || in[n] == '/');
 	free(dir);
 	free(in);
+	if (status != TSR_OK)
+		return status;
 	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is, or holds, the input %s", path,
 				 input)
 		      : TSR_OK;
@@ -189,20 +210,24 @@ enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, st
 
 enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input, struct tsr_err *err)
 {
-	char *trimmed = NULL, *parent, *dir, *in;
+	char *trimmed = NULL, *parent, *dir = NULL, *in = NULL;
+	enum tsr_status status;
 	bool below;
 	size_t n;
 
 	TSR_TRY(trim(path, &trimmed, err));
 	parent = tsr_path_directory(trimmed);
 	free(trimmed);
-	dir = parent ? realpath(parent, NULL) : NULL;
-	in = realpath(input, NULL);
+	status = parent ? resolve(parent, &dir, err) : tsr_fail_nomem(err, path);
+	if (status == TSR_OK)
+		status = resolve(input, &in, err);
 	n = in ? strlen(in) : 0;
 	below = dir && n && strncmp(dir, in, n) == 0 && (!dir[n] || dir[n] == '/' || n == 1);
 	free(parent);
 	free(dir);
 	free(in);
+	if (status != TSR_OK)
+		return status;
 	return below ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, input)
 		     : TSR_OK;
 }

@@ -30,6 +30,16 @@ const char *tsr_file_kind(mode_t mode)
 	return "special file (device)";
 }
 
+int tsr_open_at(int dir_fd, const char *path, int flags)
+{
+	int fd;
+
+	do {
+		fd = openat(dir_fd, path, flags);
+	} while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
 /* --- Inputs --------------------------------------------------------------------------------- */
 
 struct tsr_file {
@@ -76,9 +86,8 @@ static enum tsr_status finish_open(struct tsr_file *f, struct tsr_file **ret, st
 static enum tsr_status open_path(struct tsr_file *f, int flags, struct tsr_file **ret,
 				 struct tsr_err *err)
 {
-	do {
-		f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
-	} while (f->fd < 0 && errno == EINTR);
+	f->fd = tsr_open_at(AT_FDCWD, f->path,
+			    O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
 	if (f->fd < 0 && errno == ELOOP && (flags & O_NOFOLLOW)) {
 		tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FOLLOW_LINKS,
 			      "%s: found a symbolic link, expected a regular file", f->path);
@@ -305,7 +314,11 @@ static enum tsr_status check_not(const char *input, const struct stat *in, const
 {
 	struct stat out;
 
-	if (stat(path, &out) == 0 && tsr_same_file(in, &out))
+	if (stat(path, &out) != 0)
+		return errno == ENOENT || errno == ENOTDIR
+			       ? TSR_OK
+			       : tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	if (tsr_same_file(in, &out))
 		return tsr_fail(err, TSR_E_IO, "%s: output is the same file as input %s", path,
 				input);
 	return TSR_OK;

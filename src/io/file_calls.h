@@ -15,6 +15,9 @@ const char *tsr_file_kind(mode_t mode);
 
 bool tsr_same_file(const struct stat *a, const struct stat *b);
 
+/* open(), begun again where a signal interrupted it; creates nothing. */
+int tsr_open_at(int dir_fd, const char *path, int flags);
+
 /* A descriptor of a file without a name in $TMPDIR (/tmp), for both ways; or -1 and errno. */
 int tsr_scratch_open(const char **directory_ret);
 

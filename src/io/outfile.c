@@ -31,15 +31,19 @@ struct tsr_outfile {
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
 {
 	char *parent = tsr_path_directory(path);
+	enum tsr_status status = TSR_OK;
 	struct stat in, out;
-	bool inside;
 
 	if (!parent)
 		return tsr_fail_nomem(err, path);
-	inside = stat(directory, &in) == 0 && stat(parent, &out) == 0 && tsr_same_file(&in, &out);
+	if (stat(directory, &in) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot stat", directory);
+	else if (stat(parent, &out) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot stat its directory", path);
+	else if (tsr_same_file(&in, &out))
+		status = tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory);
 	free(parent);
-	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory)
-		      : TSR_OK;
+	return status;
 }
 
 static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
@@ -155,7 +159,9 @@ static enum tsr_status take_after(const struct tsr_outfile *f, const struct stat
 {
 	struct stat st;
 
-	if (fstat(f->fd, &st) == 0 && (st.st_uid != old->st_uid || st.st_gid != old->st_gid) &&
+	if (fstat(f->fd, &st) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat", f->path);
+	if ((st.st_uid != old->st_uid || st.st_gid != old->st_gid) &&
 	    fchown(f->fd, old->st_uid, old->st_gid) != 0 && errno != EPERM && errno != EINVAL)
 		return tsr_fail_errno(err, errno, "%s: cannot keep its owner", f->path);
 	if (fchmod(f->fd, old->st_mode & 0777) != 0)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "io/file_calls.h"
 
 char *tsr_path_directory(const char *path)
 {
@@ -37,9 +38,7 @@ enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct ts
 
 	if (!dir)
 		return tsr_fail_nomem(err, path);
-	do {
-		*fd_ret = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	} while (*fd_ret < 0 && errno == EINTR);
+	*fd_ret = tsr_open_at(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(dir);
 	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path)
 			   : TSR_OK;

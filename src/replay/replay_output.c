@@ -192,6 +192,15 @@ static enum tsr_status note_raw(struct tsr_replaying *r, const struct tsr_packin
 	return TSR_OK;
 }
 
+/* The output has its name: what fails after that takes nothing back, and the message says so. */
+static enum tsr_status written(struct tsr_replaying *r, const char *out, enum tsr_status after)
+{
+	if (after != TSR_E_NOMEM || r->options->dry_run)
+		return after;
+	return tsr_fail(r->err, TSR_E_DURABILITY,
+			"%s: published and complete, but out of memory after that", out);
+}
+
 static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 {
 	const struct tsr_replay_options *o = r->options;
@@ -220,7 +229,7 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 		r->c->generation = packing->generation;
 		packing->source = NULL;
 		if (status == TSR_OK)
-			status = note_raw(r, packing);
+			status = written(r, out, note_raw(r, packing));
 	}
 	tsr_packing_free(packing);
 	free(kept);
@@ -259,7 +268,14 @@ enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 	TSR_TRY(tsr_replay_write_counts(r));
 	status = packed ? write_packed(r, out) : write_plain(r, out);
 	/* Writing may have changed the list of tensors. */
-	if (status == TSR_OK)
-		status = tsr_build_index(r->c, r->err);
+	if (status == TSR_OK || status == TSR_E_DURABILITY) {
+		const enum tsr_status after = tsr_build_index(r->c,
+							      status == TSR_OK ? r->err : NULL);
+
+		if (after != TSR_OK)
+			tsr_build_no_index(r->c);
+		if (status == TSR_OK)
+			status = written(r, out, after);
+	}
 	return status;
 }

@@ -70,7 +70,8 @@ static enum tsr_status malformed(struct scan *s, const char *found)
 struct object {
 	uint64_t start; /* where in the text */
 	size_t nkeys;
-	uint64_t near[NEAR_KEYS]; /* the hashes of its first keys; when there are more, all are in scan.keys */
+	uint64_t near
+		[NEAR_KEYS]; /* the hashes of its first keys; when there are more, all are in scan.keys */
 };
 
 static bool has_near(const struct object *o, uint64_t hash)

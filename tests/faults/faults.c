@@ -5,9 +5,12 @@
  * TERSOR_FAULT=RULE[,RULE...], each RULE being CALL:N:ACTION, or CALL:N+:ACTION for the Nth
  * matching call and all later ones.  Calls are counted from 1, for each rule by itself.
  *
- *   CALL    open read pread write pwrite fallocate ftruncate fsync close rename linkat unlink,
- *           or any.  Each name stands for its family: open64, openat and creat; the vectored, *64
- *           and fortified forms; posix_fallocate; fdatasync; renameat2; unlinkat; ...
+ *   CALL    open read pread write pwrite fallocate ftruncate fsync close rename linkat unlink
+ *           mkdir stat chmod readdir random thread; any, which is each of the first twelve, or all.
+ *           Each name stands for its family: open64, openat and creat; the vectored, *64 and
+ *           fortified forms; posix_fallocate; fdatasync; renameat2; unlinkat and rmdir; mkdirat;
+ *           fstat, lstat, fstatat, statfs, statvfs and realpath; fchmod, fchmodat and fchown;
+ *           opendir and getdents64; getrandom; pthread_create
  *   ACTION  EIO, ENOSPC, ...   the call fails and does nothing (close does close)
  *           short=K            a read or write moves at most K bytes
  *           short1-all         from the Nth call on every read and write moves one byte
@@ -26,15 +29,19 @@
  *                              aligned_alloc, posix_memalign, anonymous mmap) fails; forever: and
  *                              all later ones
  *
- * File descriptors 0 to 2 are left alone.  What libc does inside (stdio, mapping a library) is not
+ * Reads of directories and random numbers are matched by the rule whatever TERSOR_FAULT_PATH says
+ * where they have no path.  File descriptors 0 to 2 are left alone, but for write() to 1 when
+ * TERSOR_FAULT_STDOUT is set.  What libc does inside (stdio, mapping a library) is not
  * seen, except for its allocations.  The calls are made with syscall(2), for a 64-bit Linux.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -44,6 +51,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -57,19 +68,21 @@ _Static_assert(sizeof(off_t) == 8 && sizeof(long) == 8, "a 64-bit system is assu
 
 enum call {
 	OPEN, READ, PREAD, WRITE, PWRITE, FALLOCATE, FTRUNCATE, FSYNC, CLOSE, RENAME, LINKAT, UNLINK,
+	N_ANY,
+	MKDIR = N_ANY, STAT, CHMOD, READDIR, RANDOM, THREAD,
 	N_CALLS
 };
 
 static const char *const call_names[N_CALLS] = {
 	"open", "read", "pread", "write", "pwrite", "fallocate", "ftruncate", "fsync", "close",
-	"rename", "linkat", "unlink"
+	"rename", "linkat", "unlink", "mkdir", "stat", "chmod", "readdir", "random", "thread"
 };
 
 #define BIT(call) (1u << (call))
 #define TRANSFERS (BIT(READ) | BIT(PREAD) | BIT(WRITE) | BIT(PWRITE))
 /* the calls for which the manual lists EINTR */
 #define INTERRUPTIBLE (TRANSFERS | BIT(OPEN) | BIT(FALLOCATE) | BIT(FTRUNCATE) | BIT(FSYNC) | \
-		       BIT(CLOSE))
+		       BIT(CLOSE) | BIT(RANDOM))
 
 enum action { FAIL, SHORT, EINTR_ALL, DELAY, RAISE };
 
@@ -92,7 +105,9 @@ struct op {
 
 static struct rule rules[MAX_RULES];
 static int n_rules;
+static unsigned int wanted_calls = BIT(N_ANY) - 1;	/* that are matched and logged: these, and those of rules */
 static const char *path_filter;
+static bool streams;
 static int log_fd = -1;
 static uint64_t malloc_n;
 static bool malloc_forever;
@@ -177,6 +192,8 @@ static void parse_rule(char *s)
 	*n++ = '\0';
 	*action++ = '\0';
 	if (strcmp(s, "any") == 0)
+		r->calls = BIT(N_ANY) - 1;
+	if (strcmp(s, "all") == 0)
 		r->calls = BIT(N_CALLS) - 1;
 	for (int i = 0; i < N_CALLS; i++)
 		if (strcmp(s, call_names[i]) == 0)
@@ -186,6 +203,7 @@ static void parse_rule(char *s)
 	if (!r->calls || r->n == 0 || end == n || end[r->onward] != '\0')
 		bad(s);
 	parse_action(r, action);
+	wanted_calls |= r->calls;
 	n_rules++;
 }
 
@@ -218,6 +236,7 @@ __attribute__((constructor)) static void start(void)
 			parse_rule(s);
 	}
 	path_filter = getenv("TERSOR_FAULT_PATH");
+	streams = getenv("TERSOR_FAULT_STREAMS") != NULL;
 	env = getenv("TERSOR_FAULT_LOG");
 	if (env)
 		log_fd = open_high(env, O_WRONLY | O_CREAT | O_APPEND);
@@ -256,6 +275,8 @@ static void path_of_fd(char *out, int fd)
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = syscall(SYS_readlinkat, AT_FDCWD, link, out, PATH_MAX - 1);
 	out[n < 0 ? 0 : n] = '\0';
+	if (streams && path_filter && (fd == STDOUT_FILENO || strncmp(out, "pipe:", 5) == 0))
+		snprintf(out, PATH_MAX, "%s", path_filter);
 }
 
 static void path_of_name(char *out, int dirfd, const char *name)
@@ -275,7 +296,8 @@ static void path_of_name(char *out, int dirfd, const char *name)
 
 /*
  * Tab-separated: "> call path path2 offset nbytes injected-errno", where nbytes is what the rules
- * left of the request, and "< call path path2 offset result errno".
+ * left of the request, and "< call path path2 offset result errno".  For open and rename the offset
+ * is the flags.  The first twelve calls are logged, and those that a rule names.
  * A call has ended before its "<" line is written and has not begun before its ">" line is.
  */
 static void put_line(const struct op *op, char mark, long result, int err)
@@ -303,6 +325,8 @@ static bool before(struct op *op)
 	int sig = 0;
 	long ms = 0;
 
+	if (!(BIT(op->call) & wanted_calls))
+		return false;
 	op->seen = !path_filter || strstr(op->path[0], path_filter) || strstr(op->path[1], path_filter);
 	if (!op->seen)
 		return false;
@@ -354,7 +378,7 @@ static bool before_fd(struct op *op, enum call call, int fd, size_t nbytes, off_
 	op->err = 0;
 	op->seen = false;
 	op->path[0][0] = op->path[1][0] = '\0';
-	if (fd >= 0 && fd <= 2)
+	if (fd >= 0 && fd <= 2 && !(streams && fd == STDOUT_FILENO && call == WRITE))
 		return false;
 	if (path_filter || log_fd >= 0)
 		path_of_fd(op->path[0], fd);
@@ -363,12 +387,12 @@ static bool before_fd(struct op *op, enum call call, int fd, size_t nbytes, off_
 	return before(op);
 }
 
-static bool before_name(struct op *op, enum call call, int dirfd, const char *name, int dirfd2,
-			const char *name2)
+static bool before_name_flags(struct op *op, enum call call, int dirfd, const char *name, int dirfd2,
+			      const char *name2, unsigned int flags)
 {
 	op->call = call;
 	op->nbytes = 0;
-	op->off = 0;
+	op->off = flags;
 	op->err = 0;
 	op->path[0][0] = op->path[1][0] = '\0';
 	if (path_filter || log_fd >= 0) {
@@ -376,6 +400,20 @@ static bool before_name(struct op *op, enum call call, int dirfd, const char *na
 		if (name2)
 			path_of_name(op->path[1], dirfd2, name2);
 	}
+	return before(op);
+}
+
+static bool before_name(struct op *op, enum call call, int dirfd, const char *name, int dirfd2,
+			const char *name2)
+{
+	return before_name_flags(op, call, dirfd, name, dirfd2, name2, 0);
+}
+
+/* A call that concerns no file. */
+static bool before_nothing(struct op *op, enum call call)
+{
+	*op = (struct op){ .call = call };
+	snprintf(op->path[0], PATH_MAX, "%s", path_filter ? path_filter : "");
 	return before(op);
 }
 
@@ -394,7 +432,7 @@ static long after(struct op *op, long result)
 static int do_open(int dirfd, const char *path, int flags, mode_t mode)
 {
 	struct op op;
-	bool fail = before_name(&op, OPEN, dirfd, path, AT_FDCWD, NULL);
+	bool fail = before_name_flags(&op, OPEN, dirfd, path, AT_FDCWD, NULL, (unsigned int)flags);
 
 	return (int)after(&op, fail ? -1 : syscall(SYS_openat, dirfd, path, flags, mode));
 }
@@ -599,7 +637,7 @@ int close(int fd)
 int renameat2(int dirfd, const char *from, int dirfd2, const char *to, unsigned int flags)
 {
 	struct op op;
-	bool fail = before_name(&op, RENAME, dirfd, from, dirfd2, to);
+	bool fail = before_name_flags(&op, RENAME, dirfd, from, dirfd2, to, flags);
 
 	return (int)after(&op, fail ? -1 : syscall(SYS_renameat2, dirfd, from, dirfd2, to, flags));
 }
@@ -646,6 +684,173 @@ int remove(const char *name)
 
 	return result < 0 && errno == EISDIR ? unlinkat(AT_FDCWD, name, AT_REMOVEDIR) : result;
 }
+
+int rmdir(const char *name)
+{
+	return unlinkat(AT_FDCWD, name, AT_REMOVEDIR);
+}
+
+int mkdirat(int dirfd, const char *name, mode_t mode)
+{
+	struct op op;
+	bool fail = before_name(&op, MKDIR, dirfd, name, AT_FDCWD, NULL);
+
+	return (int)after(&op, fail ? -1 : syscall(SYS_mkdirat, dirfd, name, mode));
+}
+
+int mkdir(const char *name, mode_t mode)
+{
+	return mkdirat(AT_FDCWD, name, mode);
+}
+
+/* === facts of files, and what has no file === */
+
+/* The same function of the next library, for those whose system calls are not simple. */
+#define NEXT(name) ({ static __typeof__(&name) f; if (!f) *(void **)&f = dlsym(RTLD_NEXT, #name); f; })
+
+int fstatat(int dirfd, const char *name, struct stat *st, int flags)
+{
+	struct op op;
+	bool fail = before_name(&op, STAT, dirfd, name, AT_FDCWD, NULL);
+
+	return (int)after(&op, fail ? -1 : NEXT(fstatat)(dirfd, name, st, flags));
+}
+
+int stat(const char *name, struct stat *st)
+{
+	return fstatat(AT_FDCWD, name, st, 0);
+}
+
+int lstat(const char *name, struct stat *st)
+{
+	return fstatat(AT_FDCWD, name, st, AT_SYMLINK_NOFOLLOW);
+}
+
+int fstat(int fd, struct stat *st)
+{
+	struct op op;
+	bool fail = before_fd(&op, STAT, fd, 0, 0);
+
+	return (int)after(&op, fail ? -1 : NEXT(fstat)(fd, st));
+}
+
+int fstatfs(int fd, struct statfs *fs)
+{
+	struct op op;
+	bool fail = before_fd(&op, STAT, fd, 0, 0);
+
+	return (int)after(&op, fail ? -1 : NEXT(fstatfs)(fd, fs));
+}
+
+int fstatvfs(int fd, struct statvfs *fs)
+{
+	struct op op;
+	bool fail = before_fd(&op, STAT, fd, 0, 0);
+
+	return (int)after(&op, fail ? -1 : NEXT(fstatvfs)(fd, fs));
+}
+
+char *realpath(const char *name, char *out)
+{
+	struct op op;
+	bool fail = before_name(&op, STAT, AT_FDCWD, name, AT_FDCWD, NULL);
+	char *path = fail ? NULL : NEXT(realpath)(name, out);
+
+	after(&op, path ? 0 : -1);
+	return path;
+}
+
+int fchmodat(int dirfd, const char *name, mode_t mode, int flags)
+{
+	struct op op;
+	bool fail = before_name(&op, CHMOD, dirfd, name, AT_FDCWD, NULL);
+
+	return (int)after(&op, fail ? -1 : NEXT(fchmodat)(dirfd, name, mode, flags));
+}
+
+int chmod(const char *name, mode_t mode)
+{
+	return fchmodat(AT_FDCWD, name, mode, 0);
+}
+
+int fchmod(int fd, mode_t mode)
+{
+	struct op op;
+	bool fail = before_fd(&op, CHMOD, fd, 0, 0);
+
+	return (int)after(&op, fail ? -1 : syscall(SYS_fchmod, fd, mode));
+}
+
+int fchown(int fd, uid_t uid, gid_t gid)
+{
+	struct op op;
+	bool fail = before_fd(&op, CHMOD, fd, 0, 0);
+
+	return (int)after(&op, fail ? -1 : syscall(SYS_fchown, fd, uid, gid));
+}
+
+DIR *opendir(const char *name)
+{
+	struct op op;
+	bool fail = before_name(&op, READDIR, AT_FDCWD, name, AT_FDCWD, NULL);
+	DIR *dir = fail ? NULL : NEXT(opendir)(name);
+
+	after(&op, dir ? 0 : -1);
+	return dir;
+}
+
+/* As the manual has it: NULL and errno, or NULL and errno as it was. */
+struct dirent *readdir(DIR *dir)
+{
+	struct op op;
+	int saved = errno;
+	bool fail = before_fd(&op, READDIR, dirfd(dir), 0, 0);
+	struct dirent *entry;
+
+	errno = saved;
+	entry = fail ? NULL : NEXT(readdir)(dir);
+	saved = errno;
+	after(&op, fail ? -1 : 0);
+	errno = fail ? op.err : saved;
+	return entry;
+}
+
+ssize_t getdents64(int fd, void *buf, size_t n)
+{
+	struct op op;
+	bool fail = before_fd(&op, READDIR, fd, 0, 0);
+
+	return after(&op, fail ? -1 : syscall(SYS_getdents64, fd, buf, n));
+}
+
+ssize_t getrandom(void *buf, size_t n, unsigned int flags)
+{
+	struct op op;
+	bool fail = before_nothing(&op, RANDOM);
+
+	return after(&op, fail ? -1 : syscall(SYS_getrandom, buf, n, flags));
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+	struct op op;
+	bool fail = before_nothing(&op, THREAD);
+	int err = fail ? op.err : NEXT(pthread_create)(thread, attr, run, arg);
+
+	after(&op, err ? -1 : 0);
+	return err;
+}
+
+/* The headers give these names other types, which on a 64-bit system are the same. */
+#define ALSO(name) extern __typeof__(name) name##_too __asm__(#name "64") SAME_AS(name)
+
+ALSO(stat);
+ALSO(lstat);
+ALSO(fstat);
+ALSO(fstatat);
+ALSO(fstatfs);
+ALSO(fstatvfs);
+ALSO(readdir);
 
 /* === memory === */
 
