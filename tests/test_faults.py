@@ -150,8 +150,9 @@ class Operation:
 
     def run(self, fault=None, malloc=None, log=False, count=False, threads=1, streams=True):
         self.log.unlink(missing_ok=True)
-        done = subprocess.run(self.command(threads), env=self.env(fault, malloc, log, count, streams), timeout=60,
-                              input=self.given, capture_output=True)
+        env = self.env(fault, malloc, log, count, streams)
+        done = subprocess.run(self.command(threads), env=env, input=self.given, timeout=60,
+                              capture_output=True)
         done.stderr = done.stderr.decode(errors="backslashreplace")
         return done
 
@@ -286,7 +287,7 @@ def loop(op, fault, numbers, threads=1):
         met += 1
         if all(e.err == EINTR and e.call in INTERRUPTIBLE and e.path != str(op.root) for e in injected):
             good = (done.returncode, tree(op.out), done.stdout) == (0, op.new, op.stdout)
-            wrong += [] if good else [f"EINTR of {injected[0].call} {n}: exit {done.returncode} {done.stderr}"]
+            wrong += [] if good else [f"EINTR of {injected[0].call} {n}: {done.returncode} {done.stderr}"]
             op.reset()
         else:
             found = wrong_after(op, done, injected)
