@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
-from test_io import shim
+from faults import shim
 
 MODEL = DATA / "tiny-gpt" / "checkpoint.safetensors"
 NOBODY = 65534
