@@ -974,3 +974,17 @@ def test_unpack_of_what_is_not_compressed(tmp_path):
         done = run_tersor("unpack", source, "-o", out, check=3)
         assert "packed" in one_line_error(done) and not out.exists()
     shutil.rmtree(out, ignore_errors=True)
+
+
+def test_a_pt_of_a_plain_model_and_an_optimizer_has_both(tmp_path):
+    """The model is a file of tensors alone; what is written is what a program that saves both saves."""
+    weights = {"a": np.ones(4, np.float32), "b": np.ones(6, np.float32)}
+    (tmp_path / "in.pt").write_bytes(pt({name: tensor(w) for name, w in weights.items()}))
+    run_tersor("convert", tmp_path / "in.pt", "-o", tmp_path / "in.npz", check=0)
+    state = {i: {"step": 1, "exp_avg": tensor(w), "exp_avg_sq": tensor(w)}
+             for i, w in enumerate(weights.values())}
+    (tmp_path / "optimizer.pt").write_bytes(pt({"state": state, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}))
+    run_tersor("convert", tmp_path / "in.npz", tmp_path / "optimizer.pt", "-o", tmp_path / "both.pt", check=0)
+    both = dict(torchfile.load(tmp_path / "both.pt").items())
+    assert set(both) == {"model", "optimizer"}
+    assert set(dict(both["optimizer"].items())) == {"state", "param_groups"}

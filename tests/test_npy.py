@@ -562,3 +562,12 @@ def test_kind_is_told_by_content(tmp_path, suffix):
         report = json.loads(run_tersor("inspect", "--json", path, check=0).stdout)
         assert report["kind"] == kind
         assert list(converted(path, to=tmp_path / "o.safetensors").values()) == [triple(A)]
+
+
+@pytest.mark.parametrize("path", ["weight.npy", "./weight.npy", "deep/down/weight.npy"])
+def test_array_of_a_file_is_called_as_the_file(path, tmp_path):
+    source = tmp_path / path
+    source.parent.mkdir(parents=True, exist_ok=True)
+    np.save(source, np.arange(4, dtype=np.float32))
+    run_tersor("convert", path, "-o", "out.npz", cwd=tmp_path, check=0)
+    assert np.load(tmp_path / "out.npz").files == ["weight"]
