@@ -76,7 +76,7 @@ def joined(header, tersor, data):
 
 def forged(tensors):
     """A packed file made from nothing: (name, codec, scale, group, shape, [plane bytes])."""
-    width = {"U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "F32": 4, "U32": 4}
+    width = {"F8_E4M3": 1, "F8_E5M2": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "F32": 4, "U32": 4}
     header = {"__metadata__": {"format": "pt", "tersor": "", "tersor_check": ZEROS.decode()}}
     listed, data = [], b""
     ones = [(f"beside {t[0]}", "raw", None, None, t[4], [np.ones(t[4], "<f4").tobytes()])
@@ -84,7 +84,7 @@ def forged(tensors):
     for name, codec, scale, group, shape, contents in tensors + ones:
         for (suffix, dtype), content in zip(planes_of(codec, scale), contents):
             count = len(content) // width[dtype]
-            flat = suffix in ("::scales", "::extra_bits")
+            flat = suffix in ("::scales", "::extra_bits", "::expand")
             header[name + suffix] = {"dtype": dtype, "shape": [count] if flat else list(shape),
                                      "data_offsets": [len(data), len(data) + len(content)]}
             data += content
@@ -109,6 +109,9 @@ def planes_of(codec, scale):
     """[(suffix, dtype)] of section 4's table."""
     if codec in ("raw", "f32"):
         return [("", "F32")]
+    if codec in oracle.TABLED:
+        codes = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "dyn8": "U8"}[codec.rstrip("x")]
+        return [("::quantized", codes), ("::scales", "F32")] + [("::expand", "U8")] * ("x" in codec)
     if codec in oracle.STATE:
         return [("::quantized", "U8" if codec in oracle.VARIANCES else "I8"),
                 ("::scales", {"e8m8": "U16", "f16": "F16", "f32": "F32"}[scale])]
@@ -120,6 +123,12 @@ def planes_of(codec, scale):
         return [("", narrow), ("::extra_bits", "U32")]
     return [("", narrow), ("::error_bits", {"ulp8": "I8", "ulp16": "I16", "exact16": "I16",
                                             first: narrow}[second])]
+
+
+def scales_of(codec):
+    if codec in oracle.TABLED:
+        return ("f32",)
+    return ("e8m8", "f16", "f32") if codec in oracle.STATE else ("",)
 
 
 def unpacked(folder, blob):
@@ -203,7 +212,7 @@ def vectors():
 
 
 def plane_widths(codec, scale):
-    return [{"U8": 1, "I8": 1, "F32": 4}.get(dtype, 2) for _, dtype in planes_of(codec, scale)]
+    return [{"F32": 4}.get(dtype, 1 if "8" in dtype else 2) for _, dtype in planes_of(codec, scale)]
 
 
 def plane_contents(codec, scale, stored):
@@ -232,14 +241,15 @@ def family(codec):
 
 def test_vectors_decode_to_what_the_document_says(tmp_path):
     rows = list(vectors())
-    codecs = {*oracle.WEIGHTS, *oracle.TRUNCATED, *oracle.MOMENTA, *oracle.RATIOS, *oracle.VARIANCES, "f32"}
+    codecs = {*oracle.WEIGHTS, *oracle.TRUNCATED, *oracle.MOMENTA, *oracle.RATIOS, *oracle.VARIANCES,
+              *oracle.TABLED, "f32"}
     assert set(map(family, {row[0] for row in rows})) == set(map(family, codecs))
     found = decode_vectors(tmp_path, [row[:3] for row in rows])
     assert [f"{v:08x}" for v in found] == [f"{row[3]:08x}" for row in rows]
 
 
 def test_vectors_agree_with_the_second_implementation():
-    signed = {"I8": np.int8, "I16": np.int16, "U8": np.uint8, "F32": np.uint32, "U32": np.uint32}
+    signed = {"F8_E4M3": np.uint8, "F8_E5M2": np.uint8, "I8": np.int8, "I16": np.int16, "U8": np.uint8, "F32": np.uint32, "U32": np.uint32}
     for codec, scale, stored, decoded in vectors():
         planes = {}
         for content, (suffix, dtype) in zip(plane_contents(codec, scale, stored),
@@ -563,8 +573,8 @@ def every_codec():
     tensors = []
     x = np.array([1, -0.3, 0.007, 0, 1e-9], np.float32)
     for codec in ("f32", *oracle.WEIGHTS, "bf16+trunc5", "fp16+sr13", *oracle.MOMENTA,
-                  *oracle.VARIANCES):
-        for scale in ("e8m8", "f16", "f32") if codec in oracle.STATE else ("",):
+                  *oracle.VARIANCES, *oracle.TABLED):
+        for scale in scales_of(codec):
             made = oracle.encode(codec, np.abs(x) if codec in oracle.VARIANCES else x, 4,
                                  scale or "e8m8")
             contents = [made[suffix].tobytes() for suffix, _ in planes_of(codec, scale)]
@@ -937,10 +947,10 @@ def test_hostile_planes_decode_without_a_fault(tmp_path):
     rng = np.random.default_rng(1)
     tensors = []
     for i, codec in enumerate(("f32", *oracle.WEIGHTS, *oracle.TRUNCATED, *oracle.MOMENTA,
-                               *oracle.VARIANCES)):
-        for scale in ("e8m8", "f16", "f32") if codec in oracle.STATE else ("",):
+                               *oracle.VARIANCES, *oracle.TABLED)):
+        for scale in scales_of(codec):
             widths = plane_widths(codec, scale)
-            counts = [4096, 4096 // 4 if codec in oracle.STATE else 4096]
+            counts = [4096] + [4096 // 4 if scale else 4096] * 2
             if codec in oracle.TRUNCATED:
                 _, k, stochastic = oracle.truncated(codec)
                 widths[1], counts[1] = 4, 128 * (k + stochastic)

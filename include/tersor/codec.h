@@ -39,11 +39,12 @@ TSR_API bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
 #define TSR_GROUP_DEFAULT 32u
 #define TSR_GROUP_MAX 65536u
 #define TSR_EPS_DEFAULT 1e-8f /* PyTorch's */
-#define TSR_PLANES_MAX 2
+#define TSR_PLANES_MAX 3
 
 enum tsr_plane_unit {
 	TSR_PER_ELEMENT, /* one entry per element, shaped like the tensor */
 	TSR_PER_GROUP, /* one entry per group, rank 1; its dtype is that of the scale format */
+	TSR_PER_GROUP_TOO, /* the same, of a dtype of its own */
 	TSR_BIT_PACKED, /* 32 elements share tsr_packed_bits() entries of 32 bits, rank 1 */
 };
 
@@ -71,6 +72,8 @@ enum tsr_companding {
 	TSR_COMPANDING_LINEAR, /* nothing */
 	TSR_COMPANDING_SOFTSIGN,
 	TSR_COMPANDING_SQRT,
+	TSR_COMPANDING_FLOAT, /* codes are narrow floats, or like them */
+	TSR_COMPANDING_POWER, /* a power that the range of the group chooses; then narrow floats */
 };
 
 struct tsr_codec;
@@ -80,6 +83,11 @@ struct tsr_coding {
 	const struct tsr_codec *codec;
 	enum tsr_scale scale; /* unused by codecs without groups */
 	uint32_t group; /* elements per group, 1 to TSR_GROUP_MAX; 1 for codecs without groups */
+	/*
+	 * What the elements are.  Codecs with tables for momenta and variances need it to encode, dyn8 to
+	 * decode, too; others ignore it.
+	 */
+	enum tsr_kind kind;
 	/* What the random bits of stochastic codecs depend on; other codecs and decoders ignore it: */
 	uint64_t seed;
 	uint64_t stream; /* tsr_coding_stream() of the tensor's name */
@@ -130,6 +138,7 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  * @relative:   whether it stores the elements of a momentum as ratios to the root of the variance of the
  *              same parameter: @encode and @decode work on these ratios, which tsr_ratios_make() and
  *              tsr_ratios_undo() turn elements into and back, so that `eps` matters
+ * @flat:       whether groups never follow rows
  * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
  * @lossless:   whether every finite value and infinity comes back with its bits
  * @encode:     @n elements of @x into @plane; adds to @report
@@ -162,6 +171,7 @@ struct tsr_codec {
 	unsigned scales;
 	bool grouped;
 	bool relative;
+	bool flat;
 	bool stochastic;
 	bool lossless;
 	tsr_encode_fn *encode;
@@ -175,7 +185,7 @@ TSR_API const struct tsr_codec *const *tsr_codecs(void);
 /* The codec with this name, or NULL. */
 TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 
-/* A codec with the scale format and group that are its default, and seed 0. */
+/* A codec with the scale format and group that are its default, and seed 0; `kind` is the first that it is for. */
 TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 
 /*
@@ -185,12 +195,21 @@ TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 TSR_API struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale scale,
 					  uint32_t group);
 
+/* Whether a codec can store its scales so. */
+static inline bool tsr_codec_has_scale(const struct tsr_codec *codec, enum tsr_scale scale)
+{
+	return codec->scales >> scale & 1;
+}
+
+/* Whether no code of it is negative: negative elements cannot be stored. */
+TSR_API bool tsr_coding_is_unsigned(const struct tsr_coding *coding);
+
 /* The most elements of a row that groups follow. */
 #define TSR_ROW_MAX 65536u
 
 /*
  * The `row` of a tensor's coding: its last dimension if it has two or more and groups do not divide it.
- * 0 for codecs without groups, for scales of f16, which are FlashOptim's, and for rows of more than
+ * 0 for codecs without groups or with flat ones, for scales of f16, which are FlashOptim's, and for rows of more than
  * TSR_ROW_MAX elements.
  */
 TSR_API uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank,

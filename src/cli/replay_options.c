@@ -140,19 +140,23 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 			struct tsr_replay_options *o)
 {
+	struct cli_asked_scale asked = { 0 };
+	enum tsr_scale scale = TSR_SCALE_COUNT;
 	bool grouped = false;
 
 	o->keep_scales = a->scale != NULL;
 	if (a->state)
 		put_state(a->state, o);
 	CLI_TRY(parse_codecs(cmd, a, o));
+	if (a->scale)
+		tsr_scale_find(a->scale, &scale);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!o->coding[p].codec)
 			continue;
-		if (a->scale)
-			tsr_scale_find(a->scale, &o->coding[p].scale);
-		o->coding[p] = tsr_coding_with(o->coding[p].codec, o->coding[p].scale,
+		o->coding[p] = tsr_coding_with(o->coding[p].codec,
+					       a->scale ? scale : o->coding[p].scale,
 					       (uint32_t)a->group);
+		cli_ask_scale(&asked, &o->coding[p], scale);
 		o->coding[p].seed = a->seed;
 		grouped = grouped || o->coding[p].codec->grouped;
 	}
@@ -160,6 +164,8 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 		return cli_usage(
 			cmd, "--scale and --group need a codec with groups; --state, --momentum "
 			     "or --variance names it");
+	if (a->scale && asked.refused && !asked.had)
+		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
 	if (a->seed &&
 	    !(o->coding[TSR_PART_WEIGHT].codec && o->coding[TSR_PART_WEIGHT].codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");

@@ -31,6 +31,9 @@ void tsr_codebook_init(struct tsr_codebook *c)
 		.planes = { { "", TSR_PER_ELEMENT, TSR_U8 },
 			    { "::absmax", TSR_PER_GROUP, TSR_F32 } },
 		.grouped = true,
+		.group = 256,
+		.scales = 1 << TSR_SCALE_F32,
+		.flat = true,
 		.decode = decode,
 	};
 }

@@ -131,6 +131,8 @@ struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale 
 	struct tsr_coding coding = { .codec = codec, .scale = TSR_SCALE_E8M8, .group = 1 };
 
 	coding.eps = codec->relative ? TSR_EPS_DEFAULT : 0;
+	for (unsigned kind = TSR_KIND_VARIANCE; kind; kind /= 2)
+		coding.kind = codec->kinds & kind ? (enum tsr_kind)kind : coding.kind;
 	if (!codec->grouped)
 		return coding;
 	coding.group = group ? group : codec->group;
@@ -141,11 +143,20 @@ struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale 
 	return coding;
 }
 
+bool tsr_coding_is_unsigned(const struct tsr_coding *coding)
+{
+	const struct tsr_codec *c = coding->codec;
+
+	return c->grouped && c->planes[0].dtype == TSR_U8 &&
+	       (c->kinds == TSR_KIND_VARIANCE || coding->kind == TSR_KIND_VARIANCE);
+}
+
 uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const uint64_t *shape)
 {
 	const uint64_t row = rank < 2 ? 0 : shape[rank - 1];
 
-	if (!coding->codec || !coding->codec->grouped || coding->scale == TSR_SCALE_F16)
+	if (!coding->codec || !coding->codec->grouped || coding->codec->flat ||
+	    coding->scale == TSR_SCALE_F16)
 		return 0;
 	return row > coding->group && row <= TSR_ROW_MAX && row % coding->group ? (uint32_t)row : 0;
 }
@@ -168,7 +179,8 @@ bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b)
 {
 	return a->codec == b->codec &&
 	       (!a->codec->grouped ||
-		(a->scale == b->scale && a->group == b->group && a->row == b->row)) &&
+		(a->scale == b->scale && a->group == b->group && a->row == b->row &&
+		 tsr_coding_is_unsigned(a) == tsr_coding_is_unsigned(b))) &&
 	       (!a->codec->relative || a->eps == b->eps);
 }
 
@@ -212,6 +224,7 @@ uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64
 	case TSR_PER_ELEMENT:
 		return n;
 	case TSR_PER_GROUP:
+	case TSR_PER_GROUP_TOO:
 		return count_groups(coding, n);
 	case TSR_BIT_PACKED:
 		return (n / TSR_BIT_PACKED_SHARE + (n % TSR_BIT_PACKED_SHARE != 0)) *
@@ -237,7 +250,7 @@ double tsr_coding_bytes_per_element(const struct tsr_coding *coding)
 		if (p->unit == TSR_BIT_PACKED)
 			total += tsr_packed_bits(coding->codec) / 8.0;
 		else
-			total += p->unit == TSR_PER_GROUP ? entry / coding->group : entry;
+			total += p->unit == TSR_PER_ELEMENT ? entry : entry / coding->group;
 	}
 	return total;
 }

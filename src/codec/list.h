@@ -52,6 +52,18 @@
 #define TSR_ANY_SCALE (1u << TSR_SCALE_E8M8 | 1u << TSR_SCALE_F16 | 1u << TSR_SCALE_F32)
 #define TSR_COMPANDED(dtype, how) TSR_GROUPED(dtype, how, TSR_GROUP_DEFAULT, TSR_ANY_SCALE)
 
+/* Codes that are tables, with a scale per group; and with the row of the table. */
+#define TSR_TABLED(dtype, size) \
+	.kinds = TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, .flat = true, \
+	TSR_GROUPED(dtype, FLOAT, size, 1u << TSR_SCALE_F32)
+#define TSR_EXPANDED(dtype, size) \
+	.kinds = TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, .flat = true, .nplanes = 3, \
+	.planes = { { "::quantized", TSR_PER_ELEMENT, TSR_##dtype }, \
+		    { "::scales", TSR_PER_GROUP, TSR_F32 }, \
+		    { "::expand", TSR_PER_GROUP_TOO, TSR_U8 } }, \
+	.narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_POWER, \
+	.group = size, .scales = 1u << TSR_SCALE_F32
+
 /* clang-format off */
 
 /* Elements by themselves. */
@@ -112,13 +124,30 @@
 	  .summary = "8 bits, linear, unsigned", .source = "baseline", \
 	  .kinds = TSR_KIND_VARIANCE, TSR_COMPANDED(U8, LINEAR))
 
+/* The same, with codes that are tables: table_math.h has tsr_<format>_rule(). */
+#define TSR_TABLED_LIST(X) \
+	X(e4m3, 1, tabled, e4m3, uint8_t, "e4m3", .summary = "FP8 E4M3", .source = "COAT", \
+	  TSR_TABLED(F8_E4M3, 128)) \
+	X(e5m2, 1, tabled, e5m2, uint8_t, "e5m2", .summary = "FP8 E5M2", .source = "COAT", \
+	  TSR_TABLED(F8_E5M2, 128)) \
+	X(e4m3x, 1, tabled, e4m3x, uint8_t, "e4m3x", \
+	  .summary = "FP8 E4M3, its range fitted to the group", .source = "COAT", \
+	  TSR_EXPANDED(F8_E4M3, 128)) \
+	X(e5m2x, 1, tabled, e5m2x, uint8_t, "e5m2x", \
+	  .summary = "FP8 E5M2, its range fitted to the group", .source = "COAT", \
+	  TSR_EXPANDED(F8_E5M2, 128)) \
+	X(dyn8, 1, tabled, dynamic, uint8_t, "dyn8", \
+	  .summary = "8 bits, finer near zero by decades", .source = "bitsandbytes", \
+	  TSR_TABLED(U8, 256))
+
 /* FP32. */
 #define TSR_PLAIN_LIST(X) \
 	X(f32, 1, plain, float, float, "f32", .summary = "as it is", .source = "baseline", \
 	  .kinds = TSR_KIND_ANY, TSR_ALONE(F32), .lossless = true)
 
 #define TSR_CODEC_LIST(X) \
-	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_PLAIN_LIST(X)
+	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_TABLED_LIST(X) \
+	TSR_PLAIN_LIST(X)
 
 /*
  * X(momentum, variance): states that one GPU kernel steps together; the first ones also by

@@ -122,6 +122,7 @@ static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
 	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
 		return bad(r, t->name, "group is not an integer from 1 to 65536");
 	t->coding.group = (uint32_t)n;
+	t->coding.kind = t->kind;
 	if (!rows)
 		return TSR_OK;
 	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);

@@ -9,7 +9,7 @@
 /* The tag of a stored array: plane @plane of tensor @tensor, or the whole tensor. */
 #define TSR_ARRAY_TAG(tensor, plane) ((tensor)*TSR_PLANES_MAX + (plane))
 #define TSR_TAG_TENSOR(tag) ((tag) / TSR_PLANES_MAX)
-#define TSR_TAG_PLANE(tag) ((tag) % TSR_PLANES_MAX)
+#define TSR_TAG_PLANE(tag) ((unsigned)((tag) % TSR_PLANES_MAX))
 
 struct tsr_packed_source;
 

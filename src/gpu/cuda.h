@@ -3,6 +3,7 @@
 #ifndef TSR_GPU_CUDA_H
 #define TSR_GPU_CUDA_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include <cuda_runtime.h>
@@ -12,9 +13,19 @@ extern "C" {
 #include "gpu/gpu_work.h"
 }
 #include "codec/list.h"
+#include "codec/table_math.h"
+
+/* Tables of codes in device memory; `row` is NULL until they are there. */
+struct tsr_gpu_tables {
+	const struct tsr_table_row *row;
+	const uint32_t *entry;
+	const float *bound;
+};
 
 struct tsr_gpu {
 	unsigned index;
+	pthread_mutex_t lock; /* of the tables */
+	struct tsr_gpu_tables tables[TSR_TABLES_COUNT];
 };
 
 #define TSR_GPU_SCRATCH 3
@@ -50,14 +61,19 @@ enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e,
 
 /*
  * How a codec's kernels are started, on a device that is current.  @report may be NULL.  The error
- * of the launch is found by cudaGetLastError().
+ * of the launch is found by cudaGetLastError().  prepare() is called before, unless it is NULL.
  */
 struct tsr_gpu_codec {
-	void (*encode)(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
-		       uint64_t n, void *const plane[], struct tsr_encode_report *report);
-	void (*decode)(cudaStream_t stream, const struct tsr_coding *coding,
+	void (*encode)(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+		       const float *x, uint64_t n, void *const plane[],
+		       struct tsr_encode_report *report);
+	void (*decode)(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 		       const void *const plane[], uint64_t n, float *x);
+	enum tsr_status (*prepare)(struct tsr_gpu *gpu, struct tsr_err *err);
 };
+
+/* Free the tables that prepare() of codecs made. */
+void tsr_gpu_free_tables(struct tsr_gpu *gpu);
 
 #define X(id, ...) extern const struct tsr_gpu_codec tsr_gpu_codec_##id;
 TSR_CODEC_LIST(X)

@@ -26,7 +26,7 @@ static enum tsr_status prepare(struct tsr_gpu_stream *stream, const struct tsr_c
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s", index,
 				coding->codec->name);
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	return TSR_OK;
+	return (*codec_ret)->prepare ? (*codec_ret)->prepare(stream->gpu, err) : TSR_OK;
 }
 
 extern "C" enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream,
@@ -38,7 +38,7 @@ extern "C" enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream,
 
 	TSR_TRY(prepare(stream, coding, &codec, err));
 	if (n)
-		codec->encode(stream->handle, coding, x, n, plane, report);
+		codec->encode(stream, coding, x, n, plane, report);
 	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start encoding to %s",
 		     coding->codec->name);
 	return TSR_OK;
@@ -53,7 +53,7 @@ extern "C" enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream,
 
 	TSR_TRY(prepare(stream, coding, &codec, err));
 	if (n)
-		codec->decode(stream->handle, coding, plane, n, x);
+		codec->decode(stream, coding, plane, n, x);
 	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start decoding of %s",
 		     coding->codec->name);
 	return TSR_OK;

@@ -139,12 +139,17 @@ extern "C" enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret
 	if (!gpu)
 		return tsr_fail_nomem(err, "GPU");
 	gpu->index = index;
+	pthread_mutex_init(&gpu->lock, NULL);
 	*gpu_ret = gpu;
 	return TSR_OK;
 }
 
 extern "C" void tsr_gpu_close(struct tsr_gpu *gpu)
 {
+	if (gpu) {
+		tsr_gpu_free_tables(gpu);
+		pthread_mutex_destroy(&gpu->lock);
+	}
 	free(gpu);
 }
 

@@ -217,22 +217,23 @@ static bool all_aligned(const float *x, const void *narrow)
 }
 
 template <class format, bool RANDOM>
-static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
-		       uint64_t n, void *const plane[], struct tsr_encode_report *report)
+static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+		       const float *x, uint64_t n, void *const plane[],
+		       struct tsr_encode_report *report)
 {
 	const struct params params = { coding->codec->extra_bits, coding->seed, coding->stream,
 				       coding->first };
 
 	(void)report;
-	encode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream>>>(
+	encode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
 		x, n, all_aligned(x, plane[0]), params, (uint16_t *)plane[0], (uint32_t *)plane[1]);
 }
 
 template <class format, bool RANDOM>
-static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
+static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 		       const void *const plane[], uint64_t n, float *x)
 {
-	decode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream>>>(
+	decode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
 		(const uint16_t *)plane[0], (const uint32_t *)plane[1], n, all_aligned(x, plane[0]),
 		coding->codec->extra_bits, x);
 }

@@ -226,8 +226,9 @@ static uint64_t scale_size(enum tsr_scale format)
 }
 
 template <class codec>
-static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
-		       uint64_t n, void *const plane[], struct tsr_encode_report *report)
+static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+		       const float *x, uint64_t n, void *const plane[],
+		       struct tsr_encode_report *report)
 {
 	typename codec::code_type *codes = (typename codec::code_type *)plane[0];
 	struct scale_plane scales = { plane[1], coding->scale };
@@ -237,16 +238,16 @@ static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, con
 	const unsigned nblocks = team_blocks(coding, rest, log_team);
 
 	if (part)
-		encode_groups<codec><<<tsr_blocks(part / TILE, 1), TSR_BLOCK, 0, stream>>>(
+		encode_groups<codec><<<tsr_blocks(part / TILE, 1), TSR_BLOCK, 0, stream->handle>>>(
 			x, part / TILE, codes, scales, report);
 	scales.scales = (char *)plane[1] + part / coding->group * scale_size(coding->scale);
 	if (rest)
-		encode_any<codec><<<nblocks, TSR_BLOCK, 0, stream>>>(
+		encode_any<codec><<<nblocks, TSR_BLOCK, 0, stream->handle>>>(
 			x + part, rest, groups, log_team, codes + part, scales, report);
 }
 
 template <class codec>
-static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
+static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 		       const void *const plane[], uint64_t n, float *x)
 {
 	const typename codec::code_type *codes = (const typename codec::code_type *)plane[0];
@@ -258,10 +259,10 @@ static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
 	const unsigned nblocks = team_blocks(coding, rest, log_team);
 
 	if (part)
-		decode_groups<codec><<<tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream>>>(
+		decode_groups<codec><<<tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream->handle>>>(
 			codes, plane[1], coding->scale, part / W, x);
 	if (rest)
-		decode_any<codec><<<nblocks, TSR_BLOCK, 0, stream>>>(
+		decode_any<codec><<<nblocks, TSR_BLOCK, 0, stream->handle>>>(
 			codes + part, rest_scales, coding->scale, rest, groups, log_team, x + part);
 }
 

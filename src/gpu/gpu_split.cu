@@ -82,52 +82,54 @@ static uint64_t vector_part(const float *x, struct planes<codec> p, uint64_t n)
 }
 
 template <class codec>
-static void run_encode(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
-		       uint64_t n, void *const plane[], struct tsr_encode_report *report)
+static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+		       const float *x, uint64_t n, void *const plane[],
+		       struct tsr_encode_report *report)
 {
 	struct planes<codec> p = planes_of<codec>(coding, plane, 0);
 	const uint64_t part = vector_part<codec>(x, p, n), rest = n - part;
 
 	if (part)
-		encode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream>>>(
+		encode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream->handle>>>(
 			x, part / 4, p.first, p.second, report);
 	p = planes_of<codec>(coding, plane, part);
 	if (rest)
-		encode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream>>>(
+		encode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream->handle>>>(
 			x + part, rest, p.first, p.second, report);
 }
 
 template <class codec>
-static void run_decode(cudaStream_t stream, const struct tsr_coding *coding,
+static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 		       const void *const plane[], uint64_t n, float *x)
 {
 	struct planes<codec> p = planes_of<codec>(coding, plane, 0);
 	const uint64_t part = vector_part<codec>(x, p, n), rest = n - part;
 
 	if (part)
-		decode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream>>>(
+		decode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream->handle>>>(
 			p.first, p.second, part / 4, x);
 	p = planes_of<codec>(coding, plane, part);
 	if (rest)
-		decode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream>>>(
+		decode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream->handle>>>(
 			p.first, p.second, rest, x + part);
 }
 
 /* --- FP32 ------------------------------------------------------------------------------------ */
 
-static void run_encode_f32(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
-			   uint64_t n, void *const plane[], struct tsr_encode_report *report)
+static void run_encode_f32(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+			   const float *x, uint64_t n, void *const plane[],
+			   struct tsr_encode_report *report)
 {
 	(void)coding;
 	(void)report;
-	cudaMemcpyAsync(plane[0], x, n * sizeof(*x), cudaMemcpyDeviceToDevice, stream);
+	cudaMemcpyAsync(plane[0], x, n * sizeof(*x), cudaMemcpyDeviceToDevice, stream->handle);
 }
 
-static void run_decode_f32(cudaStream_t stream, const struct tsr_coding *coding,
+static void run_decode_f32(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 			   const void *const plane[], uint64_t n, float *x)
 {
 	(void)coding;
-	cudaMemcpyAsync(x, plane[0], n * sizeof(*x), cudaMemcpyDeviceToDevice, stream);
+	cudaMemcpyAsync(x, plane[0], n * sizeof(*x), cudaMemcpyDeviceToDevice, stream->handle);
 }
 
 const struct tsr_gpu_codec tsr_gpu_codec_f32 = { run_encode_f32, run_decode_f32 };

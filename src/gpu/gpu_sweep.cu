@@ -236,7 +236,8 @@ typedef void sweep_kernel(uint32_t first, uint32_t k, struct tsr_sweep_row *rows
 
 static sweep_kernel *const kernels[] = { NULL,
 					 TSR_SPLIT_LIST(SPLIT) TSR_PACKED_LIST(PACKED)
-						 TSR_GROUPED_LIST(GROUPED) TSR_PLAIN_LIST(SPLIT) };
+						 TSR_GROUPED_LIST(GROUPED) TSR_TABLED_LIST(GROUPED)
+							 TSR_PLAIN_LIST(SPLIT) };
 
 extern "C" enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream,
 					 const struct tsr_codec *codec, uint32_t first, uint64_t n,

@@ -43,6 +43,7 @@ void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
 		t->coding.stream = tsr_coding_stream(t->name);
 	else
 		t->coding.seed = 0;
+	t->coding.kind = t->kind;
 	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
 }
@@ -58,6 +59,7 @@ bool tsr_pack_drop_ratios(const struct tsr_pack_options *o, struct tsr_tensor *t
 		return false;
 	t->coding = tsr_coding_with(tsr_codec_find("softsign8"), t->coding.scale,
 				    group == codec->group ? 0 : group);
+	t->coding.kind = t->kind;
 	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
 	return true;
 }

@@ -231,12 +231,6 @@ static enum tsr_status encode_all(struct packing *p)
 
 /* --- What was measured ----------------------------------------------------------------------- */
 
-/* Whether a codec has no sign: any other kind may have it, too. */
-static bool is_unsigned(const struct tsr_codec *codec)
-{
-	return codec->grouped && codec->kinds == TSR_KIND_VARIANCE;
-}
-
 static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r,
 				      bool integers)
 {
@@ -244,7 +238,7 @@ static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct t
 		return TSR_RAW_NO;
 	if (r->measure.nonfinite)
 		return TSR_RAW_NONFINITE;
-	if (r->measure.negative && is_unsigned(t->coding.codec))
+	if (r->measure.negative && tsr_coding_is_unsigned(&t->coding))
 		return TSR_RAW_NEGATIVE;
 	if (r->measure.overflow || r->report.scale_overflow || r->report.narrow_overflow)
 		return TSR_RAW_OVERFLOW;

@@ -88,6 +88,7 @@ static struct tsr_coding choose_coding(const struct tsr_replaying *r,
 		coding = without_ratios(r, p, &coding);
 	else if (coding.codec->relative && !own)
 		coding.eps = eps_of(r, p);
+	coding.kind = tsr_part_kind(part);
 	tsr_replay_choose_scale(r, part, &coding);
 	coding.stream = coding.codec->stochastic ? tsr_coding_stream(p->name) : 0;
 	coding.seed = coding.codec->stochastic ? coding.seed : 0;

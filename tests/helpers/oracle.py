@@ -6,10 +6,13 @@ where a step must be exact or fused it runs in float64, and the comment says why
     planes = encode(codec, x, group, scale)    dict: plane suffix ("" is the tensor itself) -> array
              encode(codec, x, seed=0, name="") for the stochastic ones
     y = decode(codec, planes, group, scale)    float32, flat
+             both with kind="variance" for those of TABLED, which tables.py has
     reason = rawness(codec, x, group, scale)   why pack must leave x raw, or None
 """
 import numpy as np
 import xxhash
+
+import tables
 
 F32 = np.float32
 FORMATS = {"bf16": (8, 7, 127), "fp16": (5, 10, 15)}        # exponent bits, mantissa bits, bias
@@ -21,6 +24,7 @@ TRUNCATED = tuple(f"{fmt}+{kind}{k}" for kind in ("trunc", "sr")
 MOMENTA = ("softsign8", "linear8")
 RATIOS = ("ratio8",)        # momenta as ratios to their variances, which ratio() and momentum() make and undo
 VARIANCES = ("sqrt8", "ulinear8")
+TABLED = tuple(tables.GROUPS)
 
 
 def bits(x):
@@ -398,9 +402,11 @@ def row_group(shape, group, scale):
     return -(-shape[-1] // (shape[-1] // group))
 
 
-def encode(codec, x, group=32, scale="e8m8", seed=0, name=""):
+def encode(codec, x, group=32, scale="e8m8", seed=0, name="", kind="momentum"):
     """An array of two or more dimensions has groups that follow rows, where its tensor would."""
     x = np.asarray(x, F32)
+    if codec in TABLED:
+        return tables.encode(codec, x, group, kind)
     size = row_group(x.shape, group, scale) if codec in STATE else None
     if size:
         rows = [STATE[codec][0](row, size, scale) for row in x.reshape(-1, x.shape[-1])]
@@ -428,8 +434,10 @@ def encode(codec, x, group=32, scale="e8m8", seed=0, name=""):
     return {"": pair[0], "::error_bits": pair[1]}
 
 
-def decode(codec, planes, group=32, scale="e8m8"):
+def decode(codec, planes, group=32, scale="e8m8", kind="momentum"):
     """Elements, flat; the codes have the shape of the tensor."""
+    if codec in TABLED:
+        return tables.decode(codec, planes, group, kind)
     shape = np.shape(planes["::quantized"]) if codec in STATE else ()
     size = row_group(shape, group, scale)
     if size:

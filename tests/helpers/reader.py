@@ -20,6 +20,8 @@ import struct
 import numpy as np
 import xxhash
 
+import tables
+
 
 class ReaderError(Exception):
     """The file is damaged, or not a packed file."""
@@ -225,10 +227,12 @@ def check_known(name, known, what):
 
 # ---- Planes: section 4 ---------------------------------------------------------------------------
 
-SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales")
-ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES = SUFFIXES
+SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::expand")
+ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, EXPAND = SUFFIXES
 SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32"}
-SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8"}     # their codes
+TABLED = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e4m3x": "F8_E4M3", "e5m2x": "F8_E5M2", "dyn8": "U8"}
+SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8",
+          **TABLED}     # their codes
 UNSCALED = {
     "f32": ("F32",),
     "bf16": ("BF16",),
@@ -269,7 +273,8 @@ def planes_of(tensor):
         size, row = group_of(tensor)
         groups = elements(shape) // row * -(-row // size) if row else -(-elements(shape) // size)
         return [(name + QUANTIZED, SCALED[tensor.codec], shape),
-                (name + SCALES, SCALE_DTYPE[tensor.scale], [groups])]
+                (name + SCALES, SCALE_DTYPE[tensor.scale], [groups]),
+                (name + EXPAND, "U8", [groups])][:3 if tensor.codec.endswith("x") else 2]
     if tensor.codec in TRUNCATED:
         dtype, _, width = TRUNCATED[tensor.codec]
         return [(name, dtype, shape),
@@ -366,10 +371,11 @@ def parse_tensor(entry):
     elements(entry["shape"])
     if scaled:
         check_known(entry["scale"], SCALE_DTYPE, "scale")
+        check(codec not in TABLED or entry["scale"] == "f32", f"{name}: wrong scale")
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
         row = entry["shape"][-1] if len(entry["shape"]) > 1 else 0
         check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
-              and entry["group"] < row <= 65_536 and row % entry["group"], f"{name}: wrong rows")
+              and codec not in TABLED and entry["group"] < row <= 65_536 and row % entry["group"], f"{name}: wrong rows")
     if codec == "ratio8":
         check(isinstance(entry["beside"], str), f"{name}: beside is not a string")
         check(type(entry["eps"]) in (int, float) and 0 <= entry["eps"] < 2.0**128 - 2.0**103, f"{name}: wrong eps")
@@ -491,7 +497,7 @@ def join(into, part):
 # ---- Narrow floats and scales: sections 6 and 7 --------------------------------------------------
 
 STORED = {"I8": "<i1", "U8": "<u1", "I16": "<i2", "U16": "<u2", "BF16": "<u2", "F16": "<u2",
-          "U32": "<u4", "F32": "<u4"}
+          "U32": "<u4", "F32": "<u4", "F8_E4M3": "u1", "F8_E5M2": "u1"}
 
 
 def from_bits(bits):
@@ -615,6 +621,11 @@ def decode_truncated(codec, narrow, words):
     return np.where(narrow >> shift & mask == mask, WIDEN[dtype](narrow), value)
 
 
+def rounded_to(dtype, values):
+    """Section 8.11."""
+    return WIDEN[dtype](NARROW[dtype](values))
+
+
 def decode(tensor, planes):
     """The tensor's elements from the bytes of its planes."""
     dtypes = [dtype for _, dtype, _ in planes_of(tensor)]
@@ -622,6 +633,10 @@ def decode(tensor, planes):
     codec = tensor.codec
     with np.errstate(all="ignore"):     # any pattern is valid, also infinities and NaN
         if codec in SCALED:
+            if codec in TABLED:
+                keys = (QUANTIZED, SCALES, EXPAND)
+                values = tables.decode(codec, dict(zip(keys, stored)), tensor.group, tensor.kind)
+                return values if tensor.dtype == "F32" else rounded_to(tensor.dtype, values)
             size, row = group_of(tensor)
             scales = np.repeat(widen_scales(tensor.scale, stored[1]), size)
             if row:         # what the last group of a row has too many
@@ -629,7 +644,7 @@ def decode(tensor, planes):
             values = decode_quantized(codec, stored[0], scales[:len(stored[0])])
             if tensor.dtype == "F32" or codec == "ratio8":
                 return values
-            return WIDEN[tensor.dtype](NARROW[tensor.dtype](values))        # section 8.11
+            return rounded_to(tensor.dtype, values)
         if codec in TRUNCATED:
             return decode_truncated(codec, *stored)
         if len(stored) == 1:

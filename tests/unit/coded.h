@@ -151,7 +151,7 @@ static inline bool is_finite_data(enum data data)
 
 static const uint32_t groups[] = { 1, 2, 7, 31, 32, 33, 64, 1000, 65536 };
 
-/* Calls check(coding, ctx) with every scale format and group size that mean something. */
+/* Calls check(coding) with every scale format, group size and kind that mean something. */
 static inline void for_each_coding(const struct tsr_codec *codec,
 				   void (*check)(const struct tsr_coding *coding))
 {
@@ -161,11 +161,15 @@ static inline void for_each_coding(const struct tsr_codec *codec,
 		check(&coding);
 		return;
 	}
-	for (unsigned scale = 0; scale < TSR_SCALE_COUNT; scale++) {
-		for (size_t i = 0; i < COUNT_OF(groups); i++) {
-			coding.scale = (enum tsr_scale)scale;
-			coding.group = groups[i];
-			check(&coding);
+	for (unsigned kind = TSR_KIND_MOMENTUM; kind <= TSR_KIND_VARIANCE; kind *= 2) {
+		for (unsigned scale = 0; scale < TSR_SCALE_COUNT && codec->kinds & kind; scale++) {
+			for (size_t i = 0; i < COUNT_OF(groups); i++) {
+				coding.kind = (enum tsr_kind)kind;
+				coding.scale = (enum tsr_scale)scale;
+				coding.group = groups[i];
+				if (tsr_codec_has_scale(codec, coding.scale))
+					check(&coding);
+			}
 		}
 	}
 }

@@ -18,7 +18,7 @@ static void check_plane_sizes(const struct tsr_coding *coding)
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
 		const enum tsr_plane_unit unit = coding->codec->planes[i].unit;
-		const bool shared = unit == TSR_PER_GROUP;
+		const bool shared = unit == TSR_PER_GROUP || unit == TSR_PER_GROUP_TOO;
 		const uint64_t nbits = coding->codec->extra_bits + coding->codec->stochastic;
 		const uint64_t size = tsr_dtype_bits(tsr_plane_dtype(coding, i)) / 8;
 
@@ -34,6 +34,8 @@ static void check_plane_sizes(const struct tsr_coding *coding)
 		}
 		if (shared) {
 			assert_true(coding->codec->grouped);
+		}
+		if (unit == TSR_PER_GROUP) {
 			assert_int_equal(tsr_plane_dtype(coding, i),
 					 tsr_scale_dtype(coding->scale));
 		}
@@ -73,6 +75,9 @@ static void test_bytes_per_element(void **state)
 		{ "sqrt8", TSR_SCALE_F16, 32, 1.0625 },
 		{ "linear8", TSR_SCALE_F32, 32, 1.125 },
 		{ "ulinear8", TSR_SCALE_F32, 1, 5 },
+		{ "e4m3", TSR_SCALE_F32, 128, 1 + 4.0 / 128 },
+		{ "e5m2x", TSR_SCALE_F32, 128, 1 + 5.0 / 128 },
+		{ "dyn8", TSR_SCALE_F32, 256, 1 + 4.0 / 256 },
 	};
 
 	(void)state;
@@ -128,7 +133,7 @@ static void check_table(void)
 		if (c->kinds & TSR_KIND_WEIGHT)
 			assert_string_equal(c->planes[0].suffix, "");
 	}
-	assert_int_equal(n, 15 + 16 + 13 + 16 + 13);
+	assert_int_equal(n, 20 + 16 + 13 + 16 + 13);
 	assert_null(tsr_codec_find(""));
 	assert_null(tsr_codec_find("BF16"));
 	assert_null(tsr_codec_find("bf16+ulp"));

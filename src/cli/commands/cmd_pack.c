@@ -41,7 +41,7 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
 		"how scales are stored: e8m8 (default), f16 or f32"),
 	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default 32)"),
+		       "elements that share a scale (default: 32 to 256, by codec)"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
 		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
 	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
@@ -78,6 +78,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		{ a->other, TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, &o->other },
 	};
 	enum tsr_scale scale = a->compat ? TSR_SCALE_F16 : TSR_SCALE_E8M8;
+	struct cli_asked_scale asked = { 0 };
 
 	if (a->scale)
 		tsr_scale_find(a->scale, &scale);
@@ -87,10 +88,14 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		if (choices[i].name)
 			CLI_TRY(cli_parse_codec(cmd, choices[i].name, choices[i].kinds,
 						&choices[i].coding->codec));
-		if (choices[i].coding->codec)
-			*choices[i].coding = tsr_coding_with(choices[i].coding->codec, scale,
-							     (uint32_t)a->group);
+		if (!choices[i].coding->codec)
+			continue;
+		*choices[i].coding = tsr_coding_with(choices[i].coding->codec, scale,
+						     (uint32_t)a->group);
+		cli_ask_scale(&asked, choices[i].coding, scale);
 	}
+	if (a->scale && asked.refused && !asked.had)
+		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
 	if (a->seed && !o->weight.codec->stochastic &&
 	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");

@@ -44,7 +44,7 @@ static const struct cli_opt opts[] = {
 		"how scales are stored: e8m8, f16 or f32 (default: e8m8, or f32 where that "
 		"would let the state drift)"),
 	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default 32)"),
+		       "elements that share a scale (default: 32 to 256, by codec)"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
 		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
 	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim pytorch",

@@ -153,4 +153,14 @@ static inline unsigned __reduce_max_sync(unsigned mask, unsigned value)
 	return most;
 }
 
+static inline unsigned __reduce_min_sync(unsigned mask, unsigned value)
+{
+	const uint64_t *all = emulated_meet("__reduce_min_sync", mask, value);
+	unsigned least = ~0u;
+
+	for (unsigned i = 0; i < warpSize; i++)
+		least = std::min(least, (unsigned)all[i]);
+	return least;
+}
+
 #endif

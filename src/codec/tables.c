@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the tables of codes: of 8-bit floats, plain and with their range expanded, and of dyn8. */
+#include "codec/tables.h"
+
+#include <assert.h>
+#include <math.h>
+#include <pthread.h>
+
+#include "codec/power.h"
+
+/* --- Rows -------------------------------------------------------------------------------------- */
+
+/* A table that is being made. */
+struct making {
+	struct tsr_table_row *row;
+	uint32_t *entry;
+	uint32_t nrows, nentries, room; /* room for entries */
+};
+
+/*
+ * What an element needs to have a code: t that is at least `from`, or only above it with `above` set, or
+ * only if x is positive with `above_if_positive`.
+ */
+struct threshold {
+	float from;
+	bool above, above_if_positive;
+};
+
+/* The least key that passes a threshold.  It is at most that of 2^64 FLT_MAX / FLT_MAX. */
+static uint32_t key_of(struct threshold t, float unit)
+{
+	const float from = t.from > 0.0f ? t.from : 0x1p-149f;
+	const float least = t.above && t.from > 0.0f ? nextafterf(from, INFINITY) : from;
+
+	return (tsr_bits_from_f32(least * unit) << 1) + t.above_if_positive;
+}
+
+/* Whether each bucket has at most one threshold behind its first key. */
+static bool is_fine(const uint32_t *key, uint32_t ncodes, uint32_t shift)
+{
+	const uint32_t mask = (1u << shift) - 1;
+
+	for (uint32_t c = 2; c < ncodes; c++) {
+		if (key[c] >> shift == key[c - 1] >> shift && (key[c - 1] & mask))
+			return false;
+	}
+	return true;
+}
+
+static void fill_buckets(struct making *m, struct tsr_table_row *row, const uint32_t *key,
+			 uint32_t nbuckets)
+{
+	const uint32_t mask = (1u << row->shift) - 1;
+	uint32_t code = 0;
+
+	assert(m->nentries + nbuckets <= m->room);
+	for (uint32_t i = 0; i < nbuckets; i++) {
+		const uint32_t bucket = row->bucket + i;
+		uint32_t inside = 0xffffffu;
+
+		while (code + 1 < row->ncodes && key[code + 1] <= bucket << row->shift)
+			code++;
+		if (code + 1 < row->ncodes && key[code + 1] >> row->shift == bucket)
+			inside = key[code + 1] & mask;
+		m->entry[m->nentries++] = code << 24 | inside;
+	}
+}
+
+/* A row whose values are there, and its thresholds from code 1 on. */
+static void add_row(struct making *m, const struct threshold *threshold, uint32_t ncodes)
+{
+	struct tsr_table_row *row = &m->row[m->nrows++];
+	uint32_t key[TSR_TABLE_CODES], last;
+
+	row->ncodes = ncodes;
+	row->unit = threshold[1].from < 0x1p-126f ? 0x1p64f : 1.0f;
+	key[0] = 0;
+	for (uint32_t c = 1; c < ncodes; c++) {
+		const uint32_t own = key_of(threshold[c], row->unit);
+
+		key[c] = own > key[c - 1] ? own : key[c - 1];
+	}
+	row->shift = 23;
+	while (!is_fine(key, ncodes, row->shift))
+		row->shift--;
+	row->bucket = key[1] >> row->shift;
+	row->bucket -= row->bucket > 0;
+	last = (key[ncodes - 1] >> row->shift) + 1;
+	row->lowest = tsr_f32_from_bits(row->bucket << row->shift >> 1);
+	row->highest = tsr_f32_from_bits(last << row->shift >> 1);
+	row->first = m->nentries;
+	fill_buckets(m, row, key, last - row->bucket + 1);
+}
+
+/* --- 8-bit floats ------------------------------------------------------------------------------ */
+
+struct fp8 {
+	int fraction; /* bits of the significand behind the point */
+	int bias;
+	uint32_t ncodes; /* finite, without sign */
+	bool infinite; /* whether the code behind these is an infinity */
+};
+
+static const struct fp8 e4m3 = { 3, 7, 127, false }, e5m2 = { 2, 15, 124, true };
+
+/* A value as whole times 2^exponent. */
+struct scaled {
+	unsigned whole;
+	int exponent;
+};
+
+static struct scaled value_of(struct fp8 f, uint32_t code)
+{
+	const int field = (int)(code >> f.fraction);
+	const unsigned rest = code & ((1u << f.fraction) - 1);
+	const struct scaled v = { rest + (field ? 1u << f.fraction : 0),
+				  (field ? field : 1) - f.bias - f.fraction };
+
+	return v;
+}
+
+/* Halfway between a code, not 0, and the one before: that one's last place is the finer of the two. */
+static struct scaled middle_below(struct fp8 f, uint32_t code)
+{
+	const struct scaled v = value_of(f, code - 1);
+
+	return (struct scaled){ 2 * v.whole + 1, v.exponent - 1 };
+}
+
+static float float_of(struct scaled v)
+{
+	return ldexpf((float)v.whole, v.exponent);
+}
+
+static tsr_fixed64 log2_of(struct scaled v)
+{
+	return tsr_fixed64_log2(v.whole) + v.exponent * TSR_FIXED64_1;
+}
+
+/* Values of codes that are no numbers. */
+static void put_specials(struct fp8 f, float *value)
+{
+	for (uint32_t c = f.ncodes; c < 128; c++)
+		value[c] = f.infinite && c == f.ncodes ? INFINITY : tsr_f32_from_bits(0x7fc00000u);
+}
+
+static void add_plain(struct making *m, struct fp8 f)
+{
+	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
+	float *value = m->row[m->nrows].value;
+
+	value[0] = 0.0f;
+	put_specials(f, value);
+	for (uint32_t c = 1; c < f.ncodes; c++) {
+		value[c] = float_of(value_of(f, c));
+		threshold[c] = (struct threshold){ float_of(middle_below(f, c)), c & 1, false };
+	}
+	add_row(m, threshold, f.ncodes);
+}
+
+/* RN((v / largest)^(16/j)) */
+static float expanded(struct fp8 f, struct scaled v, int j)
+{
+	const tsr_fixed64 below = log2_of(value_of(f, f.ncodes - 1)) - log2_of(v);
+
+	return tsr_exp2_rounded(-(16 * below / j));
+}
+
+static void add_expanded(struct making *m, struct fp8 f, int j)
+{
+	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
+	float *value = m->row[m->nrows].value;
+
+	value[0] = 0.0f;
+	put_specials(f, value);
+	for (uint32_t c = 1; c < f.ncodes; c++) {
+		value[c] = expanded(f, value_of(f, c), j);
+		threshold[c] = (struct threshold){ expanded(f, middle_below(f, c), j), c & 1,
+						   false };
+	}
+	add_row(m, threshold, f.ncodes);
+}
+
+/*
+ * What a group with this exponent may range over: RN((7/16 R)^(16/j)), R the largest over the least
+ * value, which is 7 2^a, so that 7/16 R = 49 2^b.
+ */
+static float bound_of(struct fp8 f, int j)
+{
+	const tsr_fixed64 ratio = log2_of(value_of(f, f.ncodes - 1)) - log2_of(value_of(f, 1));
+	const float bound = tsr_exp2_rounded(16 *
+					     (ratio + tsr_fixed64_log2(7) - 4 * TSR_FIXED64_1) / j);
+
+	return bound < INFINITY ? bound : 0x1.fffffep127f;
+}
+
+/* --- dyn8 -------------------------------------------------------------------------------------- */
+
+/* Boundary @k of @n equal intervals of [0.1, 1]: counted from the nearer end, rounded once. */
+static float boundary(int k, int n)
+{
+	const double step = (double)((1.0f - 0.1f) / (float)n);
+
+	return k < (n + 1) / 2 ? (float)((double)0.1f + k * step) : (float)(1 - (n - k) * step);
+}
+
+/*
+ * The map of create_dynamic_map() of bitsandbytes without its negative half: in each of 7 decades the
+ * middles of equal intervals, twice as many as in the one below; and 0 and 1.  Returns how many.
+ */
+static uint32_t fill_dynamic(float *value, int intervals)
+{
+	static const float decade[7] = { 1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f };
+	uint32_t count = 0;
+
+	value[count++] = 0.0f;
+	for (unsigned i = 0; i < 7; i++, intervals *= 2) {
+		for (int k = 0; k < intervals; k++) {
+			const float ends = boundary(k, intervals) + boundary(k + 1, intervals);
+
+			value[count++] = ends / 2 * decade[i];
+		}
+	}
+	value[count++] = 1.0f;
+	return count;
+}
+
+/* The nearest of these values; ties go to the lower one, which is the larger magnitude if negative. */
+static void add_nearest(struct making *m, const float *from, uint32_t ncodes)
+{
+	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
+	float *value = m->row[m->nrows].value;
+
+	value[0] = 0.0f;
+	for (uint32_t c = 1; c < ncodes; c++) {
+		const double middle = ((double)from[c - 1] + (double)from[c]) / 2;
+		const float nearest = (float)middle;
+
+		value[c] = from[c];
+		threshold[c] = (struct threshold){ nearest, (double)nearest < middle,
+						   (double)nearest == middle };
+	}
+	add_row(m, threshold, ncodes);
+}
+
+/* --- All of them ------------------------------------------------------------------------------- */
+
+#define PLAIN_ENTRIES 160u
+#define EXPANDED_ENTRIES (TSR_TABLE_ROWS * 336u)
+#define DYNAMIC_ENTRIES 4352u
+
+static struct tsr_tables tables[TSR_TABLES_COUNT];
+static pthread_once_t once[TSR_TABLES_COUNT] = { PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
+						 PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
+						 PTHREAD_ONCE_INIT };
+
+static void publish(enum tsr_table_set set, const struct making *m, const float *bound)
+{
+	tables[set] = (struct tsr_tables){ .row = m->row,
+					   .entry = m->entry,
+					   .bound = bound,
+					   .nrows = m->nrows,
+					   .nentries = m->nentries };
+}
+
+static void make_plain(enum tsr_table_set set, struct fp8 f, struct making m)
+{
+	add_plain(&m, f);
+	publish(set, &m, NULL);
+}
+
+static void make_expanded(enum tsr_table_set set, struct fp8 f, struct making m, float *bound)
+{
+	/* Zeros only: whatever the codes are, every value is 0. */
+	m.row[0] = (struct tsr_table_row){ .unit = 1.0f, .shift = 1, .ncodes = 1 };
+	m.entry[0] = 0xffffffu;
+	m.nrows = m.nentries = 1;
+	bound[0] = INFINITY;
+	for (int j = 1; j < (int)TSR_TABLE_ROWS; j++) {
+		bound[j] = bound_of(f, j);
+		add_expanded(&m, f, j);
+	}
+	publish(set, &m, bound);
+}
+
+static void make_e4m3(void)
+{
+	static struct tsr_table_row row[1];
+	static uint32_t entry[PLAIN_ENTRIES];
+
+	make_plain(TSR_TABLES_E4M3, e4m3, (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
+}
+
+static void make_e5m2(void)
+{
+	static struct tsr_table_row row[1];
+	static uint32_t entry[PLAIN_ENTRIES];
+
+	make_plain(TSR_TABLES_E5M2, e5m2, (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
+}
+
+static void make_e4m3x(void)
+{
+	static struct tsr_table_row row[TSR_TABLE_ROWS];
+	static uint32_t entry[EXPANDED_ENTRIES];
+	static float bound[TSR_TABLE_ROWS];
+
+	make_expanded(TSR_TABLES_E4M3X, e4m3, (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES },
+		      bound);
+}
+
+static void make_e5m2x(void)
+{
+	static struct tsr_table_row row[TSR_TABLE_ROWS];
+	static uint32_t entry[EXPANDED_ENTRIES];
+	static float bound[TSR_TABLE_ROWS];
+
+	make_expanded(TSR_TABLES_E5M2X, e5m2, (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES },
+		      bound);
+}
+
+static void make_dynamic(void)
+{
+	static struct tsr_table_row row[2];
+	static uint32_t entry[DYNAMIC_ENTRIES];
+	struct making m = { row, entry, 0, 0, DYNAMIC_ENTRIES };
+	float value[TSR_TABLE_CODES];
+
+	for (int intervals = 1; intervals <= 2; intervals++)
+		add_nearest(&m, value, fill_dynamic(value, intervals));
+	publish(TSR_TABLES_DYNAMIC, &m, NULL);
+}
+
+const struct tsr_tables *tsr_tables_get(enum tsr_table_set set)
+{
+	static void (*const make[TSR_TABLES_COUNT])(void) = {
+		[TSR_TABLES_E4M3] = make_e4m3,	     [TSR_TABLES_E5M2] = make_e5m2,
+		[TSR_TABLES_E4M3X] = make_e4m3x,     [TSR_TABLES_E5M2X] = make_e5m2x,
+		[TSR_TABLES_DYNAMIC] = make_dynamic,
+	};
+
+	pthread_once(&once[set], make[set]);
+	return &tables[set];
+}
