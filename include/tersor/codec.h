@@ -185,7 +185,10 @@ TSR_API const struct tsr_codec *const *tsr_codecs(void);
 /* The codec with this name, or NULL. */
 TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 
-/* A codec with the scale format and group that are its default, and seed 0; `kind` is the first that it is for. */
+/*
+ * A codec with the scale format and group that are its default, and seed 0; `kind` is the first that it
+ * is for.
+ */
 TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 
 /*
@@ -209,8 +212,8 @@ TSR_API bool tsr_coding_is_unsigned(const struct tsr_coding *coding);
 
 /*
  * The `row` of a tensor's coding: its last dimension if it has two or more and groups do not divide it.
- * 0 for codecs without groups or with flat ones, for scales of f16, which are FlashOptim's, and for rows of more than
- * TSR_ROW_MAX elements.
+ * 0 for codecs without groups or with flat ones, for scales of f16, which are FlashOptim's, and for rows
+ * of more than TSR_ROW_MAX elements.
  */
 TSR_API uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank,
 				const uint64_t *shape);
