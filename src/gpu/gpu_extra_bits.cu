@@ -240,5 +240,5 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 
 #define X(id, each, loops, format, random, ...) \
 	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format, random>, \
-							  run_decode<format, random> };
+							  run_decode<format, random>, NULL };
 TSR_PACKED_LIST(X)

@@ -77,16 +77,17 @@ def expanded(fmt, j):
     most = value(fmt, last)
     values = plain(fmt)[0].copy()
     values[1:last + 1] = [power(value(fmt, c) / most, j) for c in range(1, last + 1)]
-    middles = [max(F32(LEAST), power((value(fmt, c - 1) + value(fmt, c)) / 2 / most, j))
+    middles = [power((value(fmt, c - 1) + value(fmt, c)) / 2 / most, j)
                for c in range(1, last + 1)]
     return values, passing(middles)
 
 
 def passing(middles):
-    """The least t that passes each threshold: itself where the code is even, else the next float."""
+    """The least t > 0 that passes each: itself where the code is even, else the next float."""
+    itself = np.maximum(np.array(middles, F32), F32(LEAST))
     up = np.nextafter(np.array(middles, F32), F32(np.inf))
     codes = np.arange(1, len(middles) + 1)
-    return np.maximum.accumulate(np.where(codes % 2, up, np.array(middles, F32)))
+    return np.maximum.accumulate(np.where(codes % 2, up, itself))
 
 
 @functools.cache
