@@ -61,6 +61,7 @@ struct tsr_gpu_codec {
 
 #define X(id, ...) extern const struct tsr_gpu_codec tsr_gpu_codec_##id;
 TSR_CODEC_LIST(X)
+TSR_LEARNED_LIST(X)
 #undef X
 
 #endif
