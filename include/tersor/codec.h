@@ -99,6 +99,7 @@ struct tsr_coding {
 	 */
 	uint32_t row;
 	float eps; /* what relative codecs add to the root of a variance; others ignore it */
+	const float *codebook; /* of codecs with one: 256 finite entries, ascending, borrowed */
 };
 
 /* What an encoder noticed that the decoded values do not show; encoders add to it. */
@@ -139,6 +140,9 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  *              same parameter: @encode and @decode work on these ratios, which tsr_ratios_make() and
  *              tsr_ratios_undo() turn elements into and back, so that `eps` matters
  * @flat:       whether groups never follow rows
+ * @learned:    whether its groups are learned from the data, tensor by tensor (tersor/learn.h); such a
+ *              codec is not in tsr_codecs(), and no group is its default
+ * @has_codebook: whether codes stand for entries of a codebook, so that `codebook` matters
  * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
  * @lossless:   whether every finite value and infinity comes back with its bits
  * @encode:     @n elements of @x into @plane; adds to @report
@@ -172,6 +176,8 @@ struct tsr_codec {
 	bool grouped;
 	bool relative;
 	bool flat;
+	bool learned;
+	bool has_codebook;
 	bool stochastic;
 	bool lossless;
 	tsr_encode_fn *encode;
@@ -179,10 +185,10 @@ struct tsr_codec {
 	tsr_decode_fn *decode;
 };
 
-/* Every codec, for the SIMD level in use; NULL at the end. */
+/* Every codec but learned ones, for the SIMD level in use; NULL at the end. */
 TSR_API const struct tsr_codec *const *tsr_codecs(void);
 
-/* The codec with this name, or NULL. */
+/* The codec with this name, also a learned one, or NULL. */
 TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 
 /*

@@ -10,6 +10,7 @@
 #include "tersor/api.h"
 #include "tersor/checkpoint.h"
 #include "tersor/codec.h"
+#include "tersor/learn.h"
 #include "tersor/measure.h"
 #include "tersor/names.h"
 #include "tersor/run.h"
@@ -43,6 +44,11 @@ struct tsr_bound {
  * @rules_matched: NULL: a rule that matches no tensor's name is a note, or with @strict TSR_E_USAGE.
  *            Otherwise one bool per rule, which is set to true where the rule matches a name, and no
  *            note: for callers that apply the same rules to several files
+ * @learn:    with learned codecs: how blocks and codebook are learned; NULL for tsr_learn_defaults().
+ *            With its @peer they take any size, otherwise tensors of which they would take more than 1.1
+ *            bytes per element have softsign8 or sqrt8
+ * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
+ *            from the momenta and variances themselves, which are then read twice more
  */
 struct tsr_pack_options {
 	size_t size; /* of this struct: set by tsr_pack_defaults() */
@@ -62,6 +68,8 @@ struct tsr_pack_options {
 	struct tsr_coding other;
 	uint64_t min_elements;
 	bool *rules_matched;
+	const struct tsr_learn_options *learn;
+	const struct tsr_learned *learned;
 };
 
 /* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */

@@ -25,6 +25,9 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 	char kind[32], what[64];
 
 	*ret = tsr_codec_find(name);
+	if (*ret && (*ret)->learned)
+		return cli_usage(cmd, "codec '%s' is learned from the data, by pack --state gefen",
+				 name);
 	if (*ret && ((*ret)->kinds & kinds))
 		return CLI_OK;
 	kind_text(kind, kinds);
@@ -133,7 +136,7 @@ struct tsr_learn_options cli_learn_options(const struct cli_learning *learning)
 	return o;
 }
 
-/* Whether the input is a recording, of which the first step is opened. */
+/* Of a recording the first step. */
 static enum tsr_status open_input(const struct cli_list *in, bool recorded,
 				  const struct tsr_open_options *open, struct tsr_checkpoint **ret,
 				  struct tsr_err *err)
@@ -150,11 +153,10 @@ static enum tsr_status open_input(const struct cli_list *in, bool recorded,
 	return status;
 }
 
-int cli_learn(const struct cli_learning *learning, const struct cli_list *in, bool gradients,
-	      const struct tsr_open_options *open, const struct tsr_run *run,
+int cli_learn(const struct cli_learning *learning, const struct cli_list *in, bool recorded,
+	      bool gradients, const struct tsr_open_options *open, const struct tsr_run *run,
 	      struct tsr_learned **ret)
 {
-	const bool recorded = in->n == 1 && tsr_recording_probe(in->items[0]);
 	struct tsr_learn_options o = cli_learn_options(learning);
 	struct tsr_checkpoint *c = NULL;
 	struct tsr_err err = { 0 };

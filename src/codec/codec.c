@@ -113,7 +113,13 @@ void tsr_ratios_undo(const struct tsr_coding *coding, float *x, const float *var
 
 const struct tsr_codec *tsr_codec_find(const char *name)
 {
+	static const struct tsr_codec *const *const learned[] = TSR_ISA_VARIANTS(learned_codecs);
+
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		if (strcmp((*c)->name, name) == 0)
+			return *c;
+	}
+	for (const struct tsr_codec *const *c = learned[tsr_isa_level()]; *c; c++) {
 		if (strcmp((*c)->name, name) == 0)
 			return *c;
 	}
@@ -147,15 +153,17 @@ bool tsr_coding_is_unsigned(const struct tsr_coding *coding)
 {
 	const struct tsr_codec *c = coding->codec;
 
-	return c->grouped && c->planes[0].dtype == TSR_U8 &&
-	       (c->kinds == TSR_KIND_VARIANCE || coding->kind == TSR_KIND_VARIANCE);
+	return c->grouped && (c->kinds == TSR_KIND_VARIANCE ||
+			      (c->planes[0].dtype == TSR_U8 && c->flat &&
+			       coding->kind == TSR_KIND_VARIANCE));
 }
 
 uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const uint64_t *shape)
 {
 	const uint64_t row = rank < 2 ? 0 : shape[rank - 1];
 
-	if (!coding->codec || !coding->codec->grouped || coding->codec->flat ||
+	if (!coding->codec || !coding->codec->grouped || coding->codec->learned ||
+	    coding->codec->flat ||
 	    coding->scale == TSR_SCALE_F16)
 		return 0;
 	return row > coding->group && row <= TSR_ROW_MAX && row % coding->group ? (uint32_t)row : 0;
@@ -175,9 +183,16 @@ uint32_t tsr_coding_row_groups(const struct tsr_coding *coding)
 	return (coding->row + group - 1) / group;
 }
 
+/* Whether codes stand for the same entries. */
+static bool has_same_codebook(const struct tsr_coding *a, const struct tsr_coding *b)
+{
+	return !a->codec->has_codebook || a->codebook == b->codebook ||
+	       memcmp(a->codebook, b->codebook, 256 * sizeof(*a->codebook)) == 0;
+}
+
 bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_coding *b)
 {
-	return a->codec == b->codec &&
+	return a->codec == b->codec && has_same_codebook(a, b) &&
 	       (!a->codec->grouped ||
 		(a->scale == b->scale && a->group == b->group && a->row == b->row &&
 		 tsr_coding_is_unsigned(a) == tsr_coding_is_unsigned(b))) &&

@@ -145,6 +145,20 @@
 	X(f32, 1, plain, float, float, "f32", .summary = "as it is", .source = "baseline", \
 	  .kinds = TSR_KIND_ANY, TSR_ALONE(F32), .lossless = true)
 
+/*
+ * Momenta by a codebook and variances as means, in blocks.  Both are learned from the data, so these are
+ * not among TSR_CODEC_LIST(), whose codecs need no data but the elements.
+ */
+#define TSR_LEARNED_LIST(X) \
+	X(gefen8, 1, learned, gefen, uint8_t, "gefen8", \
+	  .summary = "8-bit entries of a learned codebook", .source = "Gefen", \
+	  .kinds = TSR_KIND_MOMENTUM, .learned = true, .has_codebook = true, \
+	  TSR_GROUPED(U8, NONE, 1, 1u << TSR_SCALE_F32)) \
+	X(blockmean, 1, learned, gefen, float, "blockmean", .summary = "a mean per block", \
+	  .source = "Gefen", .kinds = TSR_KIND_VARIANCE, .learned = true, .nplanes = 1, \
+	  .planes = { { "::blockmean", TSR_PER_GROUP, TSR_F32 } }, .narrow = TSR_F32, .parts = 1, \
+	  .grouped = true, .group = 1, .scales = 1u << TSR_SCALE_F32)
+
 #define TSR_CODEC_LIST(X) \
 	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_TABLED_LIST(X) \
 	TSR_PLAIN_LIST(X)

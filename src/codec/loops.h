@@ -13,6 +13,7 @@
 	TSR_ISA_DECLARE(tsr_encode_fn, encode_##id) \
 	TSR_ISA_DECLARE(tsr_decode_fn, decode_##id)
 TSR_CODEC_LIST(X)
+TSR_LEARNED_LIST(X)
 #undef X
 /* clang-format on */
 TSR_ISA_DECLARE(tsr_encode_fn, encode_sqrt8_roots)
@@ -20,6 +21,11 @@ TSR_ISA_DECLARE(tsr_encode_fn, encode_sqrt8_roots)
 /* The result of tsr_codecs(). */
 typedef const struct tsr_codec *const tsr_codec_table[];
 TSR_ISA_DECLARE(tsr_codec_table, codecs)
+TSR_ISA_DECLARE(tsr_codec_table, learned_codecs)
+
+/* The largest magnitude of @n values; of these a NaN is the largest. */
+typedef float tsr_absmax_fn(const float *x, size_t n);
+TSR_ISA_DECLARE(tsr_absmax_fn, absmax)
 
 typedef void tsr_measure_fn(struct tsr_measure *m, const float *x, const float *y, size_t n);
 TSR_ISA_DECLARE(tsr_measure_fn, measure_add)

@@ -4,20 +4,28 @@
 
 #include <string.h>
 
-bool tsr_packed_name_reserved(const char *name)
+static bool ends_in_plane(const char *name, const struct tsr_codec *codec)
 {
 	const size_t len = strlen(name);
 
-	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		for (unsigned i = 0; i < (*c)->nplanes; i++) {
-			const char *suffix = (*c)->planes[i].suffix;
-			const size_t n = strlen(suffix);
+	for (unsigned i = 0; i < codec->nplanes; i++) {
+		const char *suffix = codec->planes[i].suffix;
+		const size_t n = strlen(suffix);
 
-			if (n && len >= n && strcmp(name + len - n, suffix) == 0)
-				return true;
-		}
+		if (n && len >= n && strcmp(name + len - n, suffix) == 0)
+			return true;
 	}
 	return false;
+}
+
+bool tsr_packed_name_reserved(const char *name)
+{
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		if (ends_in_plane(name, *c))
+			return true;
+	}
+	/* The other learned codec has the suffixes of those before. */
+	return ends_in_plane(name, tsr_codec_find("blockmean"));
 }
 
 struct tsr_json_rules tsr_packed_rules(const char *path)

@@ -12,6 +12,8 @@
 #define TSR_PACKED_CHECK_KEY "tersor_check"
 #define TSR_PACKED_CHECK_ZEROS "0000000000000000"
 
+#define TSR_PACKED_CODEBOOK_NBYTES (256 * sizeof(float))
+
 /* The limit on JSON values in the `tersor` entry. */
 #define TSR_PACKED_VALUES_MAX (2 * TSR_ST_VALUES_MAX)
 

@@ -15,6 +15,7 @@
 #include "ckpt/build.h"
 #include "ckpt/meta.h"
 #include "ckpt/read.h"
+#include "text/base64.h"
 #include "text/json.h"
 
 bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b)
@@ -32,6 +33,8 @@ struct reading {
 	const char *path;
 	bool *used; /* per array: some tensor has it */
 	size_t *array_by_name;
+	const float *codebook; /* NULL: none */
+	bool codebook_used;
 	struct tsr_err *err;
 };
 
@@ -170,6 +173,12 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 					"%s: tensor %.200s: unknown codec %.60s", r->path, t->name,
 					codec);
 		t->nplanes = t->coding.codec->nplanes;
+		if (t->coding.codec->has_codebook && !r->codebook)
+			return bad(r, t->name, "a codec with a codebook, and no codebook");
+		if (t->coding.codec->has_codebook) {
+			t->coding.codebook = r->codebook;
+			r->codebook_used = true;
+		}
 	}
 	if (!t->coding.codec || !t->coding.codec->stochastic) {
 		if (seed)
@@ -179,6 +188,31 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 	}
 	TSR_TRY(read_beside(r, t, v));
 	return read_groups(r, t, v);
+}
+
+/* The codebook of all tensors that have one: finite entries that do not decrease. */
+static enum tsr_status read_codebook(struct reading *r, const struct tsr_json *v)
+{
+	struct tsr_text bytes = { 0 };
+	const float *entry;
+
+	if (!v)
+		return TSR_OK;
+	if (!tsr_json_string(v) || !tsr_base64_get(&bytes, tsr_json_string(v)) ||
+	    bytes.nbytes != TSR_PACKED_CODEBOOK_NBYTES) {
+		tsr_text_free(&bytes);
+		return bad(r, NULL, "codebook is not base64 of 256 floats");
+	}
+	entry = (const float *)(const void *)tsr_arena_copy(r->c->arena, bytes.bytes, bytes.nbytes);
+	tsr_text_free(&bytes);
+	if (!entry)
+		return tsr_build_nomem(r->c, r->err);
+	for (unsigned i = 0; i < 256; i++) {
+		if (!isfinite(entry[i]) || (i && entry[i] < entry[i - 1]))
+			return bad(r, NULL, "codebook is not ascending");
+	}
+	r->codebook = entry;
+	return TSR_OK;
 }
 
 /* The tensor whose array is the first plane, if this one has none. */
@@ -281,13 +315,15 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 	return TSR_OK;
 }
 
-/* The first plane is shaped like the tensor; it may not be known yet. */
+/* A first plane with an element each is shaped like the tensor; it may not be known yet. */
 static enum tsr_status keep_shape(struct reading *r, struct tsr_tensor *t, const uint64_t *shape)
 {
 	const size_t nbytes = t->rank * sizeof(*shape);
+	const bool shaped = !t->coding.codec || t->coding.codec->planes[0].unit == TSR_PER_ELEMENT;
 
-	t->shape = t->narrow ? (uint64_t *)(void *)tsr_arena_copy(r->c->arena, shape, nbytes)
-			     : r->c->arrays[t->plane[0]].shape;
+	t->shape = t->narrow || !shaped
+			   ? (uint64_t *)(void *)tsr_arena_copy(r->c->arena, shape, nbytes)
+			   : r->c->arrays[t->plane[0]].shape;
 	return t->shape ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -460,7 +496,7 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
 				number, TSR_PACKED_VERSION);
 	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "?weights",
-			 "tensors") ||
+			 "?codebook", "tensors") ||
 	    !HAS_MEMBERS(source, "kind", "format") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
@@ -540,7 +576,11 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 			r.array_by_name[i] = i;
 		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays,
 			c->arrays);
-		status = read_tensors(&r, tsr_json_get(text, "tensors"));
+		status = read_codebook(&r, tsr_json_get(text, "codebook"));
+		if (status == TSR_OK)
+			status = read_tensors(&r, tsr_json_get(text, "tensors"));
+		if (status == TSR_OK && r.codebook && !r.codebook_used)
+			status = bad(&r, NULL, "a codebook that no tensor has");
 	} else {
 		status = tsr_fail_nomem(err, c->path);
 	}

@@ -11,6 +11,7 @@
 #include "io/hash.h"
 #include "ckpt/build.h"
 #include "container/writer.h"
+#include "text/base64.h"
 #include "tersor/version.h"
 
 /* --- The arrays of packed tensors ---------------------------------------------------------------- */
@@ -188,6 +189,36 @@ static void compose_shard(const struct tsr_packed_source *source,
 	tsr_json_close(json, '}');
 }
 
+/* The one codebook of the tensors of a file, if some have one. */
+static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
+					const struct tsr_packed_shard *shard, const char *path,
+					struct tsr_text *json, struct tsr_err *err)
+{
+	const struct tsr_tensor *with = NULL;
+	struct tsr_text text = { 0 };
+
+	for (size_t i = shard->first; i < shard->end; i++) {
+		const struct tsr_tensor *t = &source->tensors[i];
+
+		if (!t->coding.codec || !t->coding.codec->has_codebook)
+			continue;
+		if (with && memcmp(with->coding.codebook, t->coding.codebook,
+				   TSR_PACKED_CODEBOOK_NBYTES) != 0)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: tensor %.200s: found a codebook of its own, expected "
+					"that of %.200s",
+					path, t->name, with->name);
+		with = t;
+	}
+	if (!with)
+		return TSR_OK;
+	tsr_base64_put(&text, with->coding.codebook, TSR_PACKED_CODEBOOK_NBYTES);
+	tsr_json_put_string(json, "codebook", text.failed ? NULL : text.bytes);
+	json->failed = json->failed || text.failed;
+	tsr_text_free(&text);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 				   const struct tsr_packed_shard *shard, const char *path,
 				   struct tsr_text *json, struct tsr_err *err)
@@ -209,6 +240,7 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 		compose_shard(source, shard, json);
 	if (shard->weights)
 		tsr_json_put_string(json, "weights", shard->weights);
+	TSR_TRY(compose_codebook(source, shard, path, json, err));
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = shard->first; i < shard->end; i++)
 		compose_tensor(&source->tensors[i], json);

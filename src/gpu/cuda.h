@@ -77,6 +77,7 @@ void tsr_gpu_free_tables(struct tsr_gpu *gpu);
 
 #define X(id, ...) extern const struct tsr_gpu_codec tsr_gpu_codec_##id;
 TSR_CODEC_LIST(X)
+TSR_LEARNED_LIST(X)
 #undef X
 
 #endif

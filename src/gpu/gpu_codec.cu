@@ -10,9 +10,17 @@
 static const struct tsr_gpu_codec *const codecs[] = { NULL, TSR_CODEC_LIST(X) };
 #undef X
 
+/* NULL of a codec that is not in codec/list.h. */
+static const struct tsr_gpu_codec *find(const struct tsr_codec *codec)
+{
+	if (codec->learned)
+		return codec->has_codebook ? &tsr_gpu_codec_gefen8 : &tsr_gpu_codec_blockmean;
+	return codecs[codec->row];
+}
+
 extern "C" bool tsr_gpu_has_codec(const struct tsr_codec *codec)
 {
-	return codecs[codec->row] != NULL;
+	return find(codec) != NULL;
 }
 
 /* The kernels of a codec, and the stream's device made current. */
@@ -21,7 +29,7 @@ static enum tsr_status prepare(struct tsr_gpu_stream *stream, const struct tsr_c
 {
 	const unsigned index = stream->gpu->index;
 
-	*codec_ret = codecs[coding->codec->row];
+	*codec_ret = find(coding->codec);
 	if (!*codec_ret)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s", index,
 				coding->codec->name);

@@ -2,6 +2,7 @@
 /* How often values between -1 and 1 occur: what a codebook is learned from. */
 #include "learn/histogram.h"
 
+#include "codec/loops.h"
 #include "codec/math.h"
 #include "learn/learn_loops.h"
 

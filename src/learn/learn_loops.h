@@ -12,10 +12,6 @@
 typedef void tsr_logs_fn(const float *x, size_t n, int32_t *logs);
 TSR_ISA_DECLARE(tsr_logs_fn, logs)
 
-/* The largest magnitude of @n values; of these a NaN is the largest. */
-typedef float tsr_absmax_fn(const float *x, size_t n);
-TSR_ISA_DECLARE(tsr_absmax_fn, absmax)
-
 /* The bins of @n values divided by @absmax, which none of them is above. */
 typedef void tsr_bins_fn(const float *x, size_t n, float absmax, int32_t *bins);
 TSR_ISA_DECLARE(tsr_bins_fn, bins)

@@ -162,8 +162,8 @@ static enum tsr_status encode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 	const size_t batch = batch_of(coding);
 	const float *elements;
 
-	if (n == 0)
-		return TSR_OK;
+	if (n == 0 || !tsr_gpu_has_codec(coding->codec))
+		return encode_on_cpu(coder, coding, dtype, n, measure, report, err);
 	elements = make_ratios(coder, coding, n, report);
 	TSR_TRY(encode_there(coder, coding, n, err));
 	TSR_TRY(tsr_gpu_sync(coder->stream, err));

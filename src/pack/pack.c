@@ -21,6 +21,7 @@
 #include "names/model_names.h"
 #include "pack/bounds.h"
 #include "pack/codings.h"
+#include "pack/learned_codings.h"
 #include "pack/masters.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
@@ -41,6 +42,7 @@ struct packing {
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes; /* of the tensor being committed */
+	struct tsr_pack_learned learned;
 	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 	struct tsr_err *err;
 };
@@ -234,7 +236,9 @@ static enum tsr_status encode_all(struct packing *p)
 static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r,
 				      bool integers)
 {
-	if (!t->coding.codec || t->coding.codec->planes[0].dtype == TSR_F32)
+	const struct tsr_codec *codec = t->coding.codec;
+
+	if (!codec || (codec->lossless && codec->planes[0].dtype == TSR_F32))
 		return TSR_RAW_NO;
 	if (r->measure.nonfinite)
 		return TSR_RAW_NONFINITE;
@@ -441,12 +445,16 @@ static enum tsr_status prepare(struct packing *p)
 	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
 	if (!p->errors)
 		return tsr_build_nomem(c, p->err);
+	TSR_TRY(tsr_pack_learn(c, p->options, p->run, &p->learned, p->err));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
 		c->tensors[i].narrow = NULL;
-		if (!is_kept(p, i))
-			tsr_pack_choose(p->options, &c->tensors[i], &p->result->tensors[i]);
+		if (is_kept(p, i))
+			continue;
+		tsr_pack_choose(p->options, &c->tensors[i], &p->result->tensors[i]);
+		TSR_TRY(tsr_pack_fit(&p->learned, c, &c->tensors[i], p->err));
 	}
+	TSR_TRY(tsr_pack_note_learned(&p->learned, c, p->err));
 	TSR_TRY(tsr_pack_check_ratios(p->options, c, p->given->n, p->given->kept, p->err));
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
@@ -503,6 +511,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	if (status == TSR_OK)
 		status = run_packing(&p);
 	tsr_writer_free(p.writer);
+	tsr_pack_learned_free(&p.learned);
 	free(p.meta);
 	free(p.weights_meta);
 	free(p.model);

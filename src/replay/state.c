@@ -28,7 +28,7 @@ static bool own_coding(const struct tsr_replaying *r, size_t tensor, enum tsr_pa
 
 	/* The state is FP32: it keeps the values of another dtype as they are. */
 	if (!own || !own->codec || r->c->tensors[tensor].dtype != TSR_F32 ||
-	    tsr_codec_find(own->codec->name) != own->codec ||
+	    tsr_codec_find(own->codec->name) != own->codec || own->codec->learned ||
 	    !(own->codec->kinds & tsr_part_kind(part)))
 		return false;
 	*ret = *own;
@@ -200,8 +200,24 @@ static enum tsr_status plan_param(struct tsr_replaying *r, struct tsr_replay_par
 	return align_param(r, p);
 }
 
+/* Blocks and a codebook are those of a checkpoint: nothing says what those of a new state are. */
+static enum tsr_status check_not_learned(const struct tsr_replaying *r)
+{
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const struct tsr_codec *codec = r->options->coding[part].codec;
+
+		if (codec && codec->learned)
+			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+					"%s: found codec %s, which is learned from the data, "
+					"expected another to replay in",
+					r->c->path, codec->name);
+	}
+	return TSR_OK;
+}
+
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
 {
+	TSR_TRY(check_not_learned(r));
 	TSR_TRY(check_complete(r));
 	/* Parameters with a state come first: new states take their codings. */
 	for (size_t i = 0; i < r->nparams; i++) {

@@ -473,6 +473,37 @@ static void check_codec(const struct tsr_codec *codec, enum cases which)
 	check_end(cases);
 }
 
+/* Values that are finite: packing keeps tensors with others as they are. */
+static void check_learned(const char *name, enum cases which)
+{
+	static const enum data kinds[] = { DATA_FINITE, DATA_WEIGHTS, DATA_VARIANCES, DATA_TINY,
+					   DATA_HUGE,	DATA_EQUAL,   DATA_ZERO,      DATA_EDGES };
+	static const uint32_t groups[] = { 1, 2, 31, 33, 64, 100, 129, 1000, 65536 };
+	static float entry[256];
+	struct tsr_coding coding = tsr_coding_default(tsr_codec_find(name));
+	const size_t step = which == CASES_FEW ? 3 : 1;
+	uint64_t cases = 0;
+
+	for (int i = 0; i < 256; i++)
+		entry[i] = (float)((i - 128) * (i < 128 ? 128 - i : i - 128)) * 0x1p-14f;
+	coding.codebook = entry;
+	check_begin(name);
+	for (size_t i = 0; i < COUNT_OF(groups); i += step) {
+		const size_t lengths[] = {
+			0, 1, groups[i], groups[i] + 1, 3 * groups[i] + 17, 20011
+		};
+
+		coding.group = groups[i];
+		for (size_t j = 0; j < COUNT_OF(lengths); j += step) {
+			for (size_t k = 0; k < COUNT_OF(kinds); k += step, cases++)
+				compare(&coding, lengths[j], kinds[k], k % 3);
+			compare_any_planes(&coding, lengths[j], j % 3);
+			cases++;
+		}
+	}
+	check_end(cases);
+}
+
 void check_codecs(enum cases cases)
 {
 	const size_t room = (cases == CASES_ALL ? LARGE : 200000) * sizeof(float) + 64;
@@ -487,6 +518,8 @@ void check_codecs(enum cases cases)
 		if (tsr_gpu_has_codec(*c))
 			check_codec(*c, cases);
 	}
+	check_learned("gefen8", cases);
+	check_learned("blockmean", cases);
 	array_free(&x_array);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		array_free(&plane_array[i]);

@@ -47,6 +47,7 @@ class Tensor:
     seed: int | None = None             # of a stochastic codec
     rows: bool = False                  # whether groups end with the rows
     narrow: str | None = None           # the tensor whose array is plane 0
+    codebook: np.ndarray | None = None  # of a tensor with one
     waiting: tuple | None = None        # until that is known: the hash of plane 0, and plane 1
     beside: str | None = None           # the variance that a momentum's ratios are relative to
     eps: float | None = None
@@ -227,8 +228,8 @@ def check_known(name, known, what):
 
 # ---- Planes: section 4 ---------------------------------------------------------------------------
 
-SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::expand")
-ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, EXPAND = SUFFIXES
+SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::blockmean", "::expand")
+ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND = SUFFIXES
 SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32"}
 TABLED = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e4m3x": "F8_E4M3", "e5m2x": "F8_E5M2", "dyn8": "U8"}
 SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8",
@@ -249,7 +250,8 @@ UNSCALED = {
 TRUNCATED = {f"{prefix}+{kind}{k}": (dtype, k, k + more)
              for prefix, dtype, last in (("bf16", "BF16", 16), ("fp16", "F16", 13))
              for kind, more in (("trunc", 0), ("sr", 1)) for k in range(1, last + 1)}
-CODECS = {"raw", *UNSCALED, *TRUNCATED, *SCALED}
+LEARNED = ("gefen8", "blockmean")
+CODECS = {"raw", *UNSCALED, *TRUNCATED, *SCALED, *LEARNED}
 
 
 def is_stochastic(codec):
@@ -275,6 +277,11 @@ def planes_of(tensor):
         return [(name + QUANTIZED, SCALED[tensor.codec], shape),
                 (name + SCALES, SCALE_DTYPE[tensor.scale], [groups]),
                 (name + EXPAND, "U8", [groups])][:3 if tensor.codec.endswith("x") else 2]
+    if tensor.codec in LEARNED:
+        blocks = [-(-elements(shape) // tensor.group)]
+        if tensor.codec == "blockmean":
+            return [(name + MEANS, "F32", blocks)]
+        return [(name + QUANTIZED, "U8", shape), (name + SCALES, "F32", blocks)]
     if tensor.codec in TRUNCATED:
         dtype, _, width = TRUNCATED[tensor.codec]
         return [(name, dtype, shape),
@@ -298,20 +305,35 @@ def parse_tersor(metadata):
     check(isinstance(root, dict) and is_integer(root.get("version")), "no version")
     check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
     check_members(root, ["version", "tool", "source", "generation"] + ["shard"] * ("shard" in root)
-                  + ["weights"] * ("weights" in root) + ["tensors"])
+                  + ["weights"] * ("weights" in root) + ["codebook"] * ("codebook" in root)
+                  + ["tensors"])
     check(isinstance(root["tool"], str), "tool is not a string")
     check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
     check(isinstance(root["tensors"], list), "tensors is not an array")
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
                             root["tool"], root["source"]["kind"], parse_shard(root.get("shard")),
                             parse_weights(root))
-    hashes = {}
+    hashes, codebook = {}, parse_codebook(root)
     for entry in root["tensors"]:
         tensor = parse_tensor(entry)
+        tensor.codebook = codebook
         check(tensor.name not in hashes, f"{tensor.name}: two tensors of this name")
         checkpoint.tensors[tensor.name] = tensor
         hashes[tensor.name] = entry["xxh3"]
     return checkpoint, hashes
+
+
+def parse_codebook(root):
+    """Section 8.14: 256 floats that do not decrease, if some tensor is in the codec that has them."""
+    used = any(isinstance(t, dict) and t.get("codec") == "gefen8" for t in root["tensors"])
+    check(used == ("codebook" in root), "a codebook without gefen8, or the reverse")
+    if not used:
+        return None
+    check(isinstance(root["codebook"], str), "codebook is not a string")
+    entries = np.frombuffer(from_base64(root["codebook"]), "<f4")
+    check(len(entries) == 256 and np.all(np.isfinite(entries)) and np.all(np.diff(entries) >= 0),
+          "codebook is not 256 ascending floats")
+    return entries
 
 
 def check_members(value, names):
@@ -356,7 +378,7 @@ def parse_tensor(entry):
     check(isinstance(entry, dict), "a tensor is not an object")
     codec = entry.get("codec")
     check_known(codec, CODECS, "codec")
-    scaled = codec in SCALED
+    scaled = codec in SCALED or codec in LEARNED
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
                   + ["rows"] * (scaled and "rows" in entry) + ["beside", "eps"] * (codec == "ratio8")
                   + ["seed"] * is_stochastic(codec) + ["narrow"] * ("narrow" in entry)
@@ -372,6 +394,8 @@ def parse_tensor(entry):
     if scaled:
         check_known(entry["scale"], SCALE_DTYPE, "scale")
         check(codec not in TABLED or entry["scale"] == "f32", f"{name}: wrong scale")
+        check(codec in SCALED or entry["scale"] == "f32" and "rows" not in entry,
+              f"{name}: {codec} with {entry['scale']}, or rows")
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
         row = entry["shape"][-1] if len(entry["shape"]) > 1 else 0
         check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
@@ -645,6 +669,11 @@ def decode(tensor, planes):
             if tensor.dtype == "F32" or codec == "ratio8":
                 return values
             return rounded_to(tensor.dtype, values)
+        if codec in LEARNED:
+            values = np.repeat(from_bits(stored[-1]), tensor.group)[:elements(list(tensor.shape))]
+            if codec == "gefen8":
+                values = tensor.codebook[stored[0]] * values
+            return values if tensor.dtype == "F32" else rounded_to(tensor.dtype, values)
         if codec in TRUNCATED:
             return decode_truncated(codec, *stored)
         if len(stored) == 1:

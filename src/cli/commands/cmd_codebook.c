@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/work.h"
 #include "report/format.h"
+#include "tersor/recording.h"
 #include "text/json.h"
 
 struct args {
@@ -126,14 +127,15 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
+	const struct cli_list *in = &a->common.operands;
 	struct tsr_learned *l = NULL;
 	struct cli_work work;
 	int status;
 
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	cli_work_start(&work, &a->common, "learning");
-	status = cli_learn(&a->learning, &a->common.operands, a->gradients, &a->common.open,
-			   &work.run, &l);
+	status = cli_learn(&a->learning, in, in->n == 1 && tsr_recording_probe(in->items[0]),
+			   a->gradients, &a->common.open, &work.run, &l);
 	cli_work_end(&work);
 	if (status == CLI_OK)
 		status = report(cmd, a, l);

@@ -2,6 +2,7 @@
 /* tersor pack: FP32 checkpoints into packed files. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/coding.h"
 #include "cli/directories.h"
@@ -20,6 +21,8 @@ struct args {
 	struct cli_common common;
 	bool written; /* set when done */
 	const char *weights, *momentum, *variance, *other, *scale, *compat, *model;
+	const char *state, *codebook_from;
+	struct cli_learning learning;
 	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
 	bool strict;
@@ -58,10 +61,37 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),
-	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim",
-		"flashoptim: f16 scales, computed as that library does"),
+	CLI_OPT("state", "NAME", CLI_WORD, state, "gefen",
+		"gefen: momenta by a learned codebook, variances as means of blocks, as Gefen"),
+	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
+		"with --state gefen: learn from the first step of a recording"),
+	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
+		CLI_PARTITION_HELP),
+	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),
+	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim gefen",
+		"flashoptim: f16 scales, computed as that library does; gefen: with --state gefen, "
+		"the codebook of its program, and blocks of any length"),
 	{ 0 }
 };
+
+/* The codecs of --state into @o. */
+static int parse_state(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
+{
+	const bool learns = a->codebook_from || a->learning.partition || a->learning.few ||
+			    (a->compat && strcmp(a->compat, "gefen") == 0);
+
+	if (!a->state && learns)
+		return cli_usage(cmd, "--codebook-from, --partition, --few-bins and --compat gefen "
+				      "need --state gefen");
+	if (!a->state)
+		return CLI_OK;
+	if (a->momentum || a->variance || a->scale || a->group || (a->compat && !learns))
+		return cli_usage(cmd, "--state does not go with --momentum, --variance, --scale, "
+				      "--group or --compat flashoptim");
+	o->momentum = tsr_coding_default(tsr_codec_find("gefen8"));
+	o->variance = tsr_coding_default(tsr_codec_find("blockmean"));
+	return CLI_OK;
+}
 
 /* The options' codings into @o. */
 static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
@@ -77,12 +107,13 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		{ a->variance, TSR_KIND_VARIANCE, &o->variance },
 		{ a->other, TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, &o->other },
 	};
-	enum tsr_scale scale = a->compat ? TSR_SCALE_F16 : TSR_SCALE_E8M8;
+	const bool flashoptim = a->compat && strcmp(a->compat, "flashoptim") == 0;
+	enum tsr_scale scale = flashoptim ? TSR_SCALE_F16 : TSR_SCALE_E8M8;
 	struct cli_asked_scale asked = { 0 };
 
 	if (a->scale)
 		tsr_scale_find(a->scale, &scale);
-	if (a->compat && scale != TSR_SCALE_F16)
+	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
 		if (choices[i].name)
@@ -96,6 +127,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	}
 	if (a->scale && asked.refused && !asked.had)
 		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
+	CLI_TRY(parse_state(cmd, a, o));
 	if (a->seed && !o->weight.codec->stochastic &&
 	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
@@ -299,12 +331,30 @@ static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 	return CLI_OK;
 }
 
+/* What --codebook-from gives. */
+static int learn_first(const struct args *a, struct tsr_learned **ret)
+{
+	const char *path = a->codebook_from;
+	const struct cli_list in = { &path, 1 };
+	struct cli_work work;
+	int status;
+
+	cli_work_start(&work, &a->common, "learning");
+	status = cli_learn(&a->learning, &in, true, true, &a->common.open, &work.run, ret);
+	cli_work_end(&work);
+	return status;
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct args *a = args;
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
+
+	struct tsr_learn_options learn;
+	struct tsr_learned *learned = NULL;
+	int status;
 
 	CLI_TRY(parse_codings(cmd, a, &o));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
@@ -321,7 +371,15 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
-	return cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o) : pack(cmd, a, &o);
+	a->learning.compat = a->compat;
+	learn = cli_learn_options(&a->learning);
+	o.learn = &learn;
+	if (a->codebook_from)
+		CLI_TRY(learn_first(a, &learned));
+	o.learned = learned;
+	status = cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o) : pack(cmd, a, &o);
+	tsr_learned_free(learned);
+	return status;
 }
 
 const struct cli_cmd cmd_pack = {

@@ -20,3 +20,11 @@
 
 #define X(id, each, loops, format, code, ...) EACH_##each(id, __VA_ARGS__)
 const struct tsr_codec *const TSR_FOR_ISA(codecs)[] = { TSR_CODEC_LIST(X) NULL };
+#undef X
+
+#define X(id, each, loops, format, code, text, ...) \
+	&(const struct tsr_codec){ .name = text, \
+				   .encode = TSR_FOR_ISA(encode_##id), \
+				   .decode = TSR_FOR_ISA(decode_##id), \
+				   __VA_ARGS__ },
+const struct tsr_codec *const TSR_FOR_ISA(learned_codecs)[] = { TSR_LEARNED_LIST(X) NULL };

@@ -2,7 +2,6 @@
 /* The loops of learning blocks and codebooks. */
 #include "learn/learn_loops.h"
 
-#include "codec/math.h"
 #include "learn/histogram.h"
 #include "learn/log_math.h"
 
@@ -10,19 +9,6 @@ void TSR_FOR_ISA(logs)(const float *restrict x, size_t n, int32_t *restrict logs
 {
 	for (size_t i = 0; i < n; i++)
 		logs[i] = tsr_log_fixed(x[i]);
-}
-
-float TSR_FOR_ISA(absmax)(const float *restrict x, size_t n)
-{
-	int32_t max = 0;
-
-	/* Bits of magnitudes are ordered like their values. */
-	for (size_t i = 0; i < n; i++) {
-		const int32_t mag = (int32_t)(tsr_bits_from_f32(x[i]) & TSR_F32_MAG);
-
-		max = mag > max ? mag : max;
-	}
-	return tsr_f32_from_bits((uint32_t)max);
 }
 
 void TSR_FOR_ISA(bins)(const float *restrict x, size_t n, float absmax, int32_t *restrict bins)

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernels of codecs whose blocks are learned: gefen8 and blockmean.  A warp has a block; the codebook, which
+ * the host has, is an argument of the kernel.
+ */
+#include "codec/learned_math.h"
+#include "gpu/cuda.h"
+#include "gpu/gpu_groups.cuh"
+#include "gpu/vector.cuh"
+
+#define WARP 32u
+#define ENTRIES 256u
+
+struct codebook {
+	float entry[ENTRIES];
+};
+
+/* The block of this warp: its elements, none behind the end. */
+struct block {
+	uint64_t index, first;
+	uint32_t count, lane;
+};
+
+static __device__ __forceinline__ struct block my_block(uint64_t n, uint32_t size)
+{
+	const uint64_t thread = tsr_first_vector(1);
+	struct block b;
+
+	b.index = thread / WARP;
+	b.lane = threadIdx.x % WARP;
+	b.first = b.index * size;
+	b.count = b.first >= n ? 0 : n - b.first < size ? (uint32_t)(n - b.first) : size;
+	return b;
+}
+
+/* In shared memory threads of a warp can read different entries at once. */
+static __device__ __forceinline__ void share(const struct codebook *book, float *entry)
+{
+	entry[threadIdx.x] = book->entry[threadIdx.x];
+	__syncthreads();
+}
+
+static_assert(TSR_BLOCK == ENTRIES, "an entry for each thread");
+
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	encode_codes(const float *x, uint64_t n, uint32_t size, struct codebook book,
+		     uint8_t *codes, float *scales)
+{
+	__shared__ float entry[ENTRIES];
+	const struct block b = my_block(n, size);
+	uint32_t max = 0;
+	float scale;
+
+	share(&book, entry);
+	for (uint32_t k = b.lane; k < b.count; k += WARP)
+		max = ::max(max, tsr_bits_from_f32(x[b.first + k]) & TSR_F32_MAG);
+	for (uint32_t distance = WARP / 2; distance; distance /= 2)
+		max = ::max(max, __shfl_xor_sync(0xffffffffu, max, distance));
+	scale = tsr_f32_from_bits(max);
+	if (b.count && b.lane == 0)
+		scales[b.index] = scale;
+	for (uint32_t k = b.lane; k < b.count; k += WARP)
+		codes[b.first + k] = (uint8_t)tsr_gefen_code(entry, x[b.first + k], scale);
+}
+
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	decode_codes(const uint8_t *codes, const float *scales, uint64_t n, uint32_t size,
+		     struct codebook book, float *x)
+{
+	__shared__ float entry[ENTRIES];
+	const struct block b = my_block(n, size);
+
+	share(&book, entry);
+	for (uint32_t k = b.lane; k < b.count; k += WARP) {
+		const float scale = scales[b.index];
+
+		x[b.first + k] = with_cpu_nan(tsr_gefen_value(entry, codes[b.first + k], scale),
+					      scale);
+	}
+}
+
+/* Each lane adds whole pieces; their sums are added in their order, by all lanes alike. */
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	encode_means(const float *x, uint64_t n, uint32_t size, float *means)
+{
+	const struct block b = my_block(n, size);
+	const uint32_t npieces = (b.count + TSR_MEAN_PIECE - 1) / TSR_MEAN_PIECE;
+	double sum = 0;
+
+	for (uint32_t first = 0; first < npieces; first += WARP) {
+		const uint32_t begin = (first + b.lane) * TSR_MEAN_PIECE;
+		double piece = 0;
+
+		for (uint32_t k = begin; k < b.count && k < begin + TSR_MEAN_PIECE; k++)
+			piece += (double)x[b.first + k];
+		for (uint32_t lane = 0; lane < WARP && first + lane < npieces; lane++)
+			sum += __shfl_sync(0xffffffffu, piece, (int)lane);
+	}
+	if (b.count && b.lane == 0)
+		means[b.index] = tsr_block_mean(sum, b.count);
+}
+
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	decode_means(const float *means, uint64_t n, uint32_t size, float *x)
+{
+	const struct block b = my_block(n, size);
+
+	for (uint32_t k = b.lane; k < b.count; k += WARP)
+		x[b.first + k] = means[b.index];
+}
+
+/* --- Launches -------------------------------------------------------------------------------- */
+
+static unsigned blocks_for(const struct tsr_coding *coding, uint64_t n)
+{
+	return tsr_blocks((n + coding->group - 1) / coding->group * WARP, 1);
+}
+
+static struct codebook book_of(const struct tsr_coding *coding)
+{
+	struct codebook book;
+
+	for (unsigned i = 0; i < ENTRIES; i++)
+		book.entry[i] = coding->codebook[i];
+	return book;
+}
+
+static void run_encode_gefen8(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
+			      uint64_t n, void *const plane[], struct tsr_encode_report *report)
+{
+	(void)report;
+	encode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>(
+		x, n, coding->group, book_of(coding), (uint8_t *)plane[0], (float *)plane[1]);
+}
+
+static void run_decode_gefen8(cudaStream_t stream, const struct tsr_coding *coding,
+			      const void *const plane[], uint64_t n, float *x)
+{
+	decode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>(
+		(const uint8_t *)plane[0], (const float *)plane[1], n, coding->group,
+		book_of(coding), x);
+}
+
+static void run_encode_blockmean(cudaStream_t stream, const struct tsr_coding *coding,
+				 const float *x, uint64_t n, void *const plane[],
+				 struct tsr_encode_report *report)
+{
+	(void)report;
+	encode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>(x, n, coding->group,
+								      (float *)plane[0]);
+}
+
+static void run_decode_blockmean(cudaStream_t stream, const struct tsr_coding *coding,
+				 const void *const plane[], uint64_t n, float *x)
+{
+	decode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>((const float *)plane[0], n,
+								      coding->group, x);
+}
+
+const struct tsr_gpu_codec tsr_gpu_codec_gefen8 = { run_encode_gefen8, run_decode_gefen8 };
+const struct tsr_gpu_codec tsr_gpu_codec_blockmean = { run_encode_blockmean, run_decode_blockmean };
