@@ -153,9 +153,9 @@ bool tsr_coding_is_unsigned(const struct tsr_coding *coding)
 {
 	const struct tsr_codec *c = coding->codec;
 
-	return c->grouped && (c->kinds == TSR_KIND_VARIANCE ||
-			      (c->planes[0].dtype == TSR_U8 && c->flat &&
-			       coding->kind == TSR_KIND_VARIANCE));
+	return c->grouped &&
+	       (c->kinds == TSR_KIND_VARIANCE ||
+		(c->planes[0].dtype == TSR_U8 && c->flat && coding->kind == TSR_KIND_VARIANCE));
 }
 
 uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const uint64_t *shape)
@@ -163,8 +163,7 @@ uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const ui
 	const uint64_t row = rank < 2 ? 0 : shape[rank - 1];
 
 	if (!coding->codec || !coding->codec->grouped || coding->codec->learned ||
-	    coding->codec->flat ||
-	    coding->scale == TSR_SCALE_F16)
+	    coding->codec->flat || coding->scale == TSR_SCALE_F16)
 		return 0;
 	return row > coding->group && row <= TSR_ROW_MAX && row % coding->group ? (uint32_t)row : 0;
 }

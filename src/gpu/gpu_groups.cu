@@ -267,7 +267,7 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 }
 
 #define X(id, each, loops, group, code, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { \
-		run_encode<loops<group_##group, code>>, run_decode<loops<group_##group, code>>, NULL \
-	};
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<loops<group_##group, code>>, \
+							  run_decode<loops<group_##group, code>>, \
+							  NULL };
 TSR_GROUPED_LIST(X)

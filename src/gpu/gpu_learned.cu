@@ -125,37 +125,40 @@ static struct codebook book_of(const struct tsr_coding *coding)
 	return book;
 }
 
-static void run_encode_gefen8(cudaStream_t stream, const struct tsr_coding *coding, const float *x,
-			      uint64_t n, void *const plane[], struct tsr_encode_report *report)
+static void run_encode_gefen8(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+			      const float *x, uint64_t n, void *const plane[],
+			      struct tsr_encode_report *report)
 {
 	(void)report;
-	encode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>(
+	encode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(
 		x, n, coding->group, book_of(coding), (uint8_t *)plane[0], (float *)plane[1]);
 }
 
-static void run_decode_gefen8(cudaStream_t stream, const struct tsr_coding *coding,
+static void run_decode_gefen8(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 			      const void *const plane[], uint64_t n, float *x)
 {
-	decode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>(
+	decode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(
 		(const uint8_t *)plane[0], (const float *)plane[1], n, coding->group,
 		book_of(coding), x);
 }
 
-static void run_encode_blockmean(cudaStream_t stream, const struct tsr_coding *coding,
-				 const float *x, uint64_t n, void *const plane[],
-				 struct tsr_encode_report *report)
+static void run_encode_blockmean(const struct tsr_gpu_stream *stream,
+				 const struct tsr_coding *coding, const float *x, uint64_t n,
+				 void *const plane[], struct tsr_encode_report *report)
 {
 	(void)report;
-	encode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>(x, n, coding->group,
-								      (float *)plane[0]);
+	encode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(x, n, coding->group,
+									      (float *)plane[0]);
 }
 
-static void run_decode_blockmean(cudaStream_t stream, const struct tsr_coding *coding,
-				 const void *const plane[], uint64_t n, float *x)
+static void run_decode_blockmean(const struct tsr_gpu_stream *stream,
+				 const struct tsr_coding *coding, const void *const plane[],
+				 uint64_t n, float *x)
 {
-	decode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream>>>((const float *)plane[0], n,
-								      coding->group, x);
+	decode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(
+		(const float *)plane[0], n, coding->group, x);
 }
 
-const struct tsr_gpu_codec tsr_gpu_codec_gefen8 = { run_encode_gefen8, run_decode_gefen8 };
-const struct tsr_gpu_codec tsr_gpu_codec_blockmean = { run_encode_blockmean, run_decode_blockmean };
+const struct tsr_gpu_codec tsr_gpu_codec_gefen8 = { run_encode_gefen8, run_decode_gefen8, NULL };
+const struct tsr_gpu_codec tsr_gpu_codec_blockmean = { run_encode_blockmean, run_decode_blockmean,
+						       NULL };
