@@ -42,15 +42,6 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 	return cli_unknown(cmd, what, &nearest, "; 'tersor codecs' lists them");
 }
 
-void cli_ask_scale(struct cli_asked_scale *asked, const struct tsr_coding *coding,
-		   enum tsr_scale scale)
-{
-	if (!coding->codec->grouped)
-		return;
-	asked->had = asked->had || coding->scale == scale;
-	asked->refused = asked->refused || coding->scale != scale;
-}
-
 bool cli_parse_double(const char *text, double *ret)
 {
 	char *end;

@@ -14,17 +14,6 @@
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret);
 
-/*
- * What became of the scale format that an option names, of the codings that it could be for: codecs that
- * have it took it, others have their own.
- */
-struct cli_asked_scale {
-	bool had, refused;
-};
-
-void cli_ask_scale(struct cli_asked_scale *asked, const struct tsr_coding *coding,
-		   enum tsr_scale scale);
-
 /* The most --max-error or --tol options, and --keep and --map options. */
 #define CLI_BOUNDS_MAX 16
 #define CLI_RULES_MAX 256

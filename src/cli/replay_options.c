@@ -140,9 +140,8 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 			struct tsr_replay_options *o)
 {
-	struct cli_asked_scale asked = { 0 };
 	enum tsr_scale scale = TSR_SCALE_COUNT;
-	bool grouped = false;
+	bool grouped = false, had = false, refused = false;
 
 	o->keep_scales = a->scale != NULL;
 	if (a->state)
@@ -156,7 +155,7 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 		o->coding[p] = tsr_coding_with(o->coding[p].codec,
 					       a->scale ? scale : o->coding[p].scale,
 					       (uint32_t)a->group);
-		cli_ask_scale(&asked, &o->coding[p], scale);
+		*(o->coding[p].scale == scale ? &had : &refused) |= o->coding[p].codec->grouped;
 		o->coding[p].seed = a->seed;
 		grouped = grouped || o->coding[p].codec->grouped;
 	}
@@ -164,7 +163,7 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 		return cli_usage(
 			cmd, "--scale and --group need a codec with groups; --state, --momentum "
 			     "or --variance names it");
-	if (a->scale && asked.refused && !asked.had)
+	if (a->scale && refused && !had)
 		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
 	if (a->seed &&
 	    !(o->coding[TSR_PART_WEIGHT].codec && o->coding[TSR_PART_WEIGHT].codec->stochastic))

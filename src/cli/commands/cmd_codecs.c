@@ -98,8 +98,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		}
 	}
 	if (cli_wants_text(common))
-		printf("\nbytes per element, with the group and scale that are a codec's own; * is "
-		       "the default\n");
+		printf("\nbytes per element, with usual groups and scales; * is the default\n");
 	return common->json.given ? report_json(cmd, common) : CLI_OK;
 }
 

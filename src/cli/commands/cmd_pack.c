@@ -108,31 +108,31 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		{ a->other, TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, &o->other },
 	};
 	const bool flashoptim = a->compat && strcmp(a->compat, "flashoptim") == 0;
+	bool had = false, refused = false;
 	enum tsr_scale scale = flashoptim ? TSR_SCALE_F16 : TSR_SCALE_E8M8;
-	struct cli_asked_scale asked = { 0 };
 
 	if (a->scale)
 		tsr_scale_find(a->scale, &scale);
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
+		struct tsr_coding *to = choices[i].coding;
+
 		if (choices[i].name)
 			CLI_TRY(cli_parse_codec(cmd, choices[i].name, choices[i].kinds,
-						&choices[i].coding->codec));
-		if (!choices[i].coding->codec)
+						&to->codec));
+		if (!to->codec)
 			continue;
-		*choices[i].coding = tsr_coding_with(choices[i].coding->codec, scale,
-						     (uint32_t)a->group);
-		cli_ask_scale(&asked, choices[i].coding, scale);
+		*to = tsr_coding_with(to->codec, scale, (uint32_t)a->group);
+		*(to->scale == scale ? &had : &refused) |= to->codec->grouped;
 	}
-	if (a->scale && asked.refused && !asked.had)
+	if (a->scale && refused && !had)
 		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
 	CLI_TRY(parse_state(cmd, a, o));
 	if (a->seed && !o->weight.codec->stochastic &&
 	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
-	o->weight.seed = a->seed;
-	o->other.seed = a->seed;
+	o->weight.seed = o->other.seed = a->seed;
 	if (a->min_elements)
 		o->min_elements = a->min_elements;
 	return CLI_OK;
