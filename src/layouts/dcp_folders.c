@@ -1,20 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of torch.distributed.checkpoint, and those that Accelerate's FSDP is made of. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
+#include "text/named.h"
 #include "torch/dcp.h"
 
 /* --- One directory ------------------------------------------------------------------------------ */
 
-/* .metadata says which data files count: others are of an earlier save, or of ranks without data. */
-static void take_data_files(struct tsr_folder *d)
+/* Whether a data file without contents, as ranks without data may leave it. */
+static enum tsr_status is_empty(const struct tsr_folder *d, const char *name, bool *ret)
 {
-	for (size_t i = 0; i < d->names.n; i++)
-		d->taken[i] = d->taken[i] || tsr_dir_name_ends_with(d->names.names[i], ".distcp");
+	struct tsr_file *f = NULL;
+
+	TSR_TRY(tsr_file_open_in(d->path, name, d->options->follow, &f, d->err));
+	*ret = tsr_file_size(f) == 0;
+	tsr_file_close(f);
+	return TSR_OK;
+}
+
+/* .metadata says which data files count, @files: others are of an earlier save, or of ranks without data. */
+static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named *files, size_t n)
+{
+	const char *first = NULL;
+	size_t nleft = 0;
+
+	for (size_t i = 0; i < d->names.n; i++) {
+		const char *name = d->names.names[i];
+		bool empty = false;
+
+		if (!tsr_dir_name_ends_with(name, ".distcp"))
+			continue;
+		d->taken[i] = true;
+		if (tsr_named_find(files, n, name))
+			continue;
+		TSR_TRY(is_empty(d, name, &empty));
+		first = first || empty ? first : name;
+		nleft += !empty;
+	}
+	if (!nleft)
+		return TSR_OK;
+	return tsr_build_note(
+		d->c, d->err,
+		"%s: %.200s is not named by .metadata (%zu such *.distcp in all); left "
+		"out",
+		d->path, first, nleft);
+}
+
+static enum tsr_status take_data_files(struct tsr_folder *d, unsigned first)
+{
+	const size_t n = d->c->nfiles - first;
+	struct tsr_named *files = calloc(n + 1, sizeof(*files));
+	enum tsr_status status;
+
+	if (!files)
+		return tsr_fail_nomem(d->err, d->path);
+	for (size_t i = 0; i < n; i++) {
+		const char *path = tsr_file_path(d->c->files[first + i]);
+		const char *slash = strrchr(path, '/');
+
+		files[i] = (struct tsr_named){ slash ? slash + 1 : path, i };
+	}
+	tsr_named_sort(files, n);
+	status = account_for(d, files, n);
+	free(files);
+	return status;
 }
 
 /* What is saved once beside the tensors of all ranks: by Megatron's torch_dist, and by Lightning. */
@@ -37,11 +92,12 @@ static enum tsr_status read_beside(struct tsr_folder *d)
 
 static enum tsr_status read_dcp(struct tsr_folder *d)
 {
-	if (!d->c->nfiles)
+	const unsigned first = d->c->nfiles;
+
+	if (!first)
 		d->c->container = TSR_CONTAINER_DCP;
 	TSR_TRY(tsr_dcp_read_links(d->c, d->path, d->options->follow, d->err));
-	take_data_files(d);
-	return TSR_OK;
+	return take_data_files(d, first);
 }
 
 bool tsr_dcp_folder_detect(const struct tsr_folder *d)

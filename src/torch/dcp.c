@@ -145,7 +145,7 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,
 				  struct tsr_value **ret)
 {
-	struct tsr_dcp_part *p = tsr_dcp_find_part(&r->m, e->fqn, NULL, 0);
+	struct tsr_dcp_part *p = tsr_dcp_find_part(&r->m, e, NULL);
 	enum tsr_status status;
 	char *where;
 
@@ -174,6 +174,9 @@ static enum tsr_status read_tensor(struct tsr_dcp_reading *r, const struct tsr_d
 
 static enum tsr_status read_entries(struct tsr_dcp_reading *r, struct tsr_dcp_tree *t)
 {
+	r->ncomparisons = TSR_DCP_COMPARED_FREE;
+	for (size_t i = 0; i < r->m.nentries; i++)
+		r->ncomparisons += TSR_DCP_COMPARED_PER_CHUNK * r->m.entries[i].nboxes;
 	for (size_t i = 0; i < r->m.nentries; i++) {
 		const struct tsr_dcp_entry *e = &r->m.entries[i];
 		struct tsr_value *v = NULL;

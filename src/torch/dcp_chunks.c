@@ -46,70 +46,21 @@ static int compare_starts(const void *va, const void *vb, void *vrank)
 	return tsr_shape_compare(rank, a->start, rank, b->start);
 }
 
-static int compare_in_dimension(const void *va, const void *vb, void *vd)
+static enum tsr_status check_disjoint(const struct joining *j)
 {
-	const struct tsr_dcp_box *a = va, *b = vb;
-	const unsigned d = *(const unsigned *)vd;
-
-	return (a->start[d] > b->start[d]) - (a->start[d] < b->start[d]);
-}
-
-/* Sort boxes along one dimension; returns how many starts there are in it. */
-static size_t sort_along(struct joining *j, unsigned d)
-{
-	size_t n = 1;
-
-	qsort_r(j->boxes, j->nboxes, sizeof(*j->boxes), compare_in_dimension, &d);
-	for (size_t i = 1; i < j->nboxes; i++)
-		n += j->boxes[i].start[d] != j->boxes[i - 1].start[d];
-	return n;
-}
-
-static bool overlap(const struct tsr_dcp_box *a, const struct tsr_dcp_box *b, unsigned rank)
-{
-	for (unsigned d = 0; d < rank; d++) {
-		if (a->start[d] >= b->start[d] + b->size[d] ||
-		    b->start[d] >= a->start[d] + a->size[d])
-			return false;
+	switch (tsr_dcp_boxes_check(j->boxes, j->nboxes, j->e->rank, &j->r->ncomparisons)) {
+	case TSR_DCP_DISJOINT:
+		return TSR_OK;
+	case TSR_DCP_OVERLAP:
+		return fail(j, TSR_E_FORMAT, "found chunks that overlap");
+	case TSR_DCP_OVER_LIMIT:
+		break;
 	}
-	return true;
-}
-
-/*
- * Each box is compared only with those that start before it ends in the dimension with the most
- * cuts.  That leaves few pairs unless the file is hostile.
- */
-static enum tsr_status check_disjoint(struct joining *j)
-{
-	unsigned best = 0;
-	size_t most = 0;
-
-	for (unsigned d = 0; d < j->e->rank; d++) {
-		const size_t n = sort_along(j, d);
-
-		if (n > most)
-			best = d;
-		most = n > most ? n : most;
-	}
-	if (j->e->rank)
-		sort_along(j, best);
-	for (size_t i = 0; i < j->nboxes; i++) {
-		const struct tsr_dcp_box *a = &j->boxes[i];
-
-		for (size_t k = i + 1; k < j->nboxes; k++) {
-			const struct tsr_dcp_box *b = &j->boxes[k];
-
-			if (j->e->rank && b->start[best] >= a->start[best] + a->size[best])
-				break;
-			if (overlap(a, b, j->e->rank))
-				return fail(j, TSR_E_FORMAT, "found chunks that overlap");
-			if (++j->r->npairs > TSR_DCP_PAIRS_MAX)
-				return fail(
-					j, TSR_E_LIMIT,
-					"comparing its chunks goes over the limit of 2^27 pairs");
-		}
-	}
-	return TSR_OK;
+	return TSR_DCP_FAIL(
+		j->r, TSR_E_LIMIT, j->e->fqn,
+		"comparing its chunks goes over the limit of 2^22 comparisons and %u per "
+		"chunk",
+		TSR_DCP_COMPARED_PER_CHUNK);
 }
 
 /* Boxes that lie in the tensor, do not overlap and have its volume cover it. */
@@ -178,7 +129,7 @@ static enum tsr_status read_box(const struct joining *j, const struct tsr_dcp_bo
 static enum tsr_status take_part(const struct joining *j, const struct tsr_dcp_box *box,
 				 bool needed, struct tsr_dcp_part **ret)
 {
-	struct tsr_dcp_part *part = tsr_dcp_find_part(&j->r->m, j->e->fqn, box->start, j->e->rank);
+	struct tsr_dcp_part *part = tsr_dcp_find_part(&j->r->m, j->e, box->start);
 
 	*ret = NULL;
 	if (!part || part->used)

@@ -11,9 +11,9 @@
 
 #include "io/dir.h"
 #include "base/fail.h"
-#include "text/named.h"
 #include "text/shape.h"
 #include "text/text.h"
+#include "text/text_numbers.h"
 #include "base/utf8.h"
 #include "format/pickle.h"
 #include "torch/torch.h"
@@ -33,6 +33,7 @@
 struct reading {
 	const char *path;
 	struct tsr_dcp_metadata *m;
+	struct tsr_text_numbers *names; /* of entries, parts and paths */
 	struct tsr_err *err;
 };
 
@@ -77,6 +78,22 @@ static bool is_name(const struct tsr_value *v)
 {
 	return v && v->type == TSR_VALUE_STRING && v->text.nbytes <= TSR_NAME_MAX &&
 	       tsr_utf8_is_string(v->text.bytes, v->text.nbytes);
+}
+
+/* The name in @v and its number; @what has it, and @where is what a message is about. */
+static enum tsr_status read_name(const struct reading *r, const char *where, const char *what,
+				 const struct tsr_value *v, const char **ret, size_t *number_ret)
+{
+	const size_t before = r->names->n;
+
+	if (!v || v->type != TSR_VALUE_STRING || v->text.nbytes > TSR_NAME_MAX)
+		return bad(r, where, v, what);
+	if (!tsr_text_number(r->names, v->text.bytes, v->text.nbytes, number_ret))
+		return nomem(r);
+	if (*number_ret == before && !is_name(v))
+		return bad(r, where, v, what);
+	*ret = v->text.bytes;
+	return TSR_OK;
 }
 
 /* A torch.Size: numbers of dimensions. */
@@ -195,9 +212,7 @@ static enum tsr_status read_entry(const struct reading *r, const struct tsr_valu
 	struct tsr_dcp_entry *e = &r->m->entries[r->m->nentries++];
 	const struct tsr_value *fields;
 
-	if (!is_name(key))
-		return bad(r, "state_dict_metadata", key, "a name");
-	e->fqn = key->text.bytes;
+	TSR_TRY(read_name(r, "state_dict_metadata", "a name", key, &e->fqn, &e->name));
 	fields = fields_of(v, METADATA, "TensorStorageMetadata");
 	if (fields)
 		return read_tensor(r, e, fields);
@@ -206,24 +221,6 @@ static enum tsr_status read_entry(const struct reading *r, const struct tsr_valu
 	if (!is_object(v, METADATA, "BytesStorageMetadata") ||
 	    (v->call.state && (v->call.state->type != TSR_VALUE_DICT || v->call.state->list.n)))
 		return bad(r, e->fqn, v, "a TensorStorageMetadata or BytesStorageMetadata");
-	return TSR_OK;
-}
-
-static enum tsr_status check_names(const struct reading *r)
-{
-	const size_t n = r->m->nentries;
-	struct tsr_named *sorted = tsr_arena_alloc(r->m->arena, n * sizeof(*sorted));
-
-	if (!sorted)
-		return nomem(r);
-	for (size_t i = 0; i < n; i++)
-		sorted[i] = (struct tsr_named){ r->m->entries[i].fqn, i };
-	tsr_named_sort(sorted, n);
-	for (size_t i = 1; i < n; i++) {
-		if (strcmp(sorted[i - 1].name, sorted[i].name) == 0)
-			return FAIL(r, TSR_E_FORMAT, sorted[i].name,
-				    "found more than once in state_dict_metadata");
-	}
 	return TSR_OK;
 }
 
@@ -236,7 +233,13 @@ static enum tsr_status read_entries(const struct reading *r, const struct tsr_va
 		return nomem(r);
 	for (size_t i = 0; i + 1 < dict->list.n; i += 2)
 		TSR_TRY(read_entry(r, dict->list.items[i], dict->list.items[i + 1]));
-	return check_names(r);
+	/* Names are numbered as they are met, and these are the first. */
+	for (size_t i = 0; i < r->m->nentries; i++) {
+		if (r->m->entries[i].name != i)
+			return FAIL(r, TSR_E_FORMAT, r->m->entries[i].fqn,
+				    "found more than once in state_dict_metadata");
+	}
+	return TSR_OK;
 }
 
 /* --- Parts ---------------------------------------------------------------------------------- */
@@ -269,12 +272,10 @@ static enum tsr_status read_index(const struct reading *r, struct tsr_dcp_part *
 				  const struct tsr_value *v)
 {
 	const struct tsr_value *fields = fields_of(v, METADATA, "MetadataIndex");
-	const struct tsr_value *fqn = tsr_value_at(fields, "fqn");
 	const struct tsr_value *start = tsr_value_at(fields, "offset");
 
-	if (!is_name(fqn))
-		return bad(r, "storage_data", v, "a MetadataIndex with a name");
-	p->fqn = fqn->text.bytes;
+	TSR_TRY(read_name(r, "storage_data", "a MetadataIndex with a name",
+			  tsr_value_at(fields, "fqn"), &p->fqn, &p->name));
 	p->has_start = start && start->type != TSR_VALUE_NONE;
 	if (!p->has_start)
 		return TSR_OK;
@@ -311,13 +312,12 @@ static enum tsr_status read_part(const struct reading *r, const struct tsr_value
 static int compare_parts(const void *va, const void *vb)
 {
 	const struct tsr_dcp_part *a = va, *b = vb;
-	const int order = strcmp(a->fqn, b->fqn);
 
-	if (order)
-		return order;
+	if (a->name != b->name)
+		return a->name < b->name ? -1 : 1;
 	if (a->has_start != b->has_start)
 		return a->has_start ? 1 : -1;
-	return tsr_shape_compare(a->rank, a->start, b->rank, b->start);
+	return a->start == b->start ? 0 : tsr_shape_compare(a->rank, a->start, b->rank, b->start);
 }
 
 static enum tsr_status read_parts(const struct reading *r, const struct tsr_value *dict)
@@ -340,12 +340,13 @@ static enum tsr_status read_parts(const struct reading *r, const struct tsr_valu
 	return TSR_OK;
 }
 
-struct tsr_dcp_part *tsr_dcp_find_part(const struct tsr_dcp_metadata *m, const char *fqn,
-				       const uint64_t *start, unsigned rank)
+struct tsr_dcp_part *tsr_dcp_find_part(const struct tsr_dcp_metadata *m,
+				       const struct tsr_dcp_entry *e, const uint64_t *start)
 {
-	const struct tsr_dcp_part key = {
-		.fqn = fqn, .has_start = start != NULL, .rank = rank, .start = start
-	};
+	const struct tsr_dcp_part key = { .name = e->name,
+					  .has_start = start != NULL,
+					  .rank = start ? e->rank : 0,
+					  .start = start };
 
 	return bsearch(&key, m->parts, m->nparts, sizeof(*m->parts), compare_parts);
 }
@@ -371,7 +372,7 @@ static int compare_paths(const void *va, const void *vb)
 {
 	const struct tsr_dcp_path *a = va, *b = vb;
 
-	return strcmp(a->fqn, b->fqn);
+	return (a->name > b->name) - (a->name < b->name);
 }
 
 static enum tsr_status read_paths(const struct reading *r, const struct tsr_value *dict)
@@ -388,13 +389,14 @@ static enum tsr_status read_paths(const struct reading *r, const struct tsr_valu
 	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
 		const struct tsr_value *key = dict->list.items[i], *path = dict->list.items[i + 1];
 
-		if (!is_name(key))
-			return bad(r, "planner_data", key, "a name");
+		struct tsr_dcp_path *p = &m->paths[m->npaths++];
+
+		TSR_TRY(read_name(r, "planner_data", "a name", key, &p->fqn, &p->name));
+		p->keys = path;
 		if (!is_path(path))
-			return bad(r, key->text.bytes, path,
+			return bad(r, p->fqn, path,
 				   "its path: a tuple of 1 to 200 keys, each a string or a list "
 				   "index");
-		m->paths[m->npaths++] = (struct tsr_dcp_path){ key->text.bytes, path };
 	}
 	qsort(m->paths, m->npaths, sizeof(*m->paths), compare_paths);
 	for (size_t i = 1; i < m->npaths; i++) {
@@ -405,9 +407,10 @@ static enum tsr_status read_paths(const struct reading *r, const struct tsr_valu
 	return TSR_OK;
 }
 
-const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m, const char *fqn)
+const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m,
+					  const struct tsr_dcp_entry *e)
 {
-	const struct tsr_dcp_path key = { .fqn = fqn };
+	const struct tsr_dcp_path key = { .name = e->name };
 	const struct tsr_dcp_path *found = NULL;
 
 	if (m->npaths)
@@ -485,7 +488,8 @@ static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
 enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_metadata *ret,
 				      struct tsr_err *err)
 {
-	const struct reading r = { tsr_file_path(f), ret, err };
+	struct tsr_text_numbers names = { 0 };
+	const struct reading r = { tsr_file_path(f), ret, &names, err };
 	struct tsr_value *root = NULL;
 	enum tsr_status status;
 
@@ -493,7 +497,10 @@ enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_m
 	if (!ret->arena)
 		return tsr_fail_nomem(err, r.path);
 	status = load(&r, f, &root);
-	return status == TSR_OK ? interpret(&r, root) : status;
+	if (status == TSR_OK)
+		status = interpret(&r, root);
+	tsr_text_numbers_free(&names);
+	return status;
 }
 
 void tsr_dcp_metadata_free(struct tsr_dcp_metadata *m)

@@ -17,6 +17,7 @@ struct tsr_dcp_box {
 /* A tensor, or what was saved as a Python object, by its flattened name. */
 struct tsr_dcp_entry {
 	const char *fqn;
+	size_t name; /* the number of its name: that of parts and paths with the same */
 	bool bytes; /* a Python object: nothing below is set */
 	enum tsr_dtype dtype;
 	unsigned rank;
@@ -28,6 +29,7 @@ struct tsr_dcp_entry {
 /* Where a part of an entry is stored: one archive of torch.save. */
 struct tsr_dcp_part {
 	const char *fqn;
+	size_t name;
 	bool has_start; /* not of a Python object */
 	unsigned rank;
 	const uint64_t *start; /* of the box that it is */
@@ -40,6 +42,7 @@ struct tsr_dcp_part {
 /* A tuple of strings and ints: the keys and list indices that lead to an entry. */
 struct tsr_dcp_path {
 	const char *fqn;
+	size_t name;
 	const struct tsr_value *keys;
 };
 
@@ -48,9 +51,9 @@ struct tsr_dcp_metadata {
 	size_t nentries;
 	struct tsr_dcp_entry *entries; /* in the order of the file; names differ */
 	size_t nparts;
-	struct tsr_dcp_part *parts; /* sorted by name and start, which differ */
+	struct tsr_dcp_part *parts; /* sorted by number of name, and start, which differ */
 	size_t npaths;
-	struct tsr_dcp_path *paths; /* sorted by name; names differ */
+	struct tsr_dcp_path *paths; /* sorted by number of name; names differ */
 };
 
 /**
@@ -65,10 +68,11 @@ enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_m
 void tsr_dcp_metadata_free(struct tsr_dcp_metadata *m);
 
 /* The part of an entry that starts at @start (NULL: of a Python object), or NULL. */
-struct tsr_dcp_part *tsr_dcp_find_part(const struct tsr_dcp_metadata *m, const char *fqn,
-				       const uint64_t *start, unsigned rank);
+struct tsr_dcp_part *tsr_dcp_find_part(const struct tsr_dcp_metadata *m,
+				       const struct tsr_dcp_entry *e, const uint64_t *start);
 
 /* The path of an entry, or NULL. */
-const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m, const char *fqn);
+const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m,
+					  const struct tsr_dcp_entry *e);
 
 #endif

@@ -6,8 +6,9 @@
 #include "torch/dcp.h"
 #include "torch/dcp_metadata.h"
 
-/* How many pairs of chunks may be compared to see whether they overlap. */
-#define TSR_DCP_PAIRS_MAX (UINT64_C(1) << 27)
+/* How many numbers may be compared to see whether chunks overlap: some, and some for each chunk. */
+#define TSR_DCP_COMPARED_FREE (UINT64_C(1) << 22)
+#define TSR_DCP_COMPARED_PER_CHUNK 256u
 
 /* A directory being read. */
 struct tsr_dcp_reading {
@@ -15,7 +16,7 @@ struct tsr_dcp_reading {
 	const char *directory, *path; /* path: of .metadata */
 	bool follow; /* links */
 	struct tsr_dcp_metadata m;
-	uint64_t npairs; /* of chunks that were compared */
+	uint64_t ncomparisons; /* that are left */
 	struct tsr_err *err;
 };
 
@@ -24,6 +25,15 @@ struct tsr_dcp_reading {
 
 /* The start of a message about a part: "DIRECTORY/FILE: FQN"; NULL when out of memory. */
 char *tsr_dcp_where(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p);
+
+enum tsr_dcp_overlap { TSR_DCP_DISJOINT, TSR_DCP_OVERLAP, TSR_DCP_OVER_LIMIT };
+
+/*
+ * Whether any two boxes have an element in common; each must have some.  Changes their order.
+ * @left: how many numbers may be compared, and then how many are left
+ */
+enum tsr_dcp_overlap tsr_dcp_boxes_check(struct tsr_dcp_box *boxes, size_t n, unsigned rank,
+					 uint64_t *left);
 
 /* Put a tensor together from its chunks and add it as an array. */
 enum tsr_status tsr_dcp_read_tensor(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,

@@ -8,69 +8,107 @@
 
 #include "base/fail.h"
 #include "text/map.h"
+#include "text/text_numbers.h"
 #include "torch/dcp_read.h"
 #include "format/value_walk.h"
 
-/* The longest list that is built of indices. */
-#define INDEX_MAX 1000000u
+/*
+ * How many places all lists may have that are built of indices: some, and some for each entry.  Places
+ * without an entry are rare, but an index costs a file a few bytes only.
+ */
+#define PLACES_FREE 65536u
+#define PLACES_PER_ENTRY 16u
 
 /* An item of a dict. */
 struct item {
 	const struct tsr_value *dict;
-	size_t key; /* its place in the dict; the value is the next one */
-};
-
-/* What an item is found by. */
-struct key {
-	const struct tsr_value *dict, *key;
+	size_t key; /* its number */
+	size_t at; /* of the value in the dict, behind the key */
 };
 
 struct tsr_dcp_tree {
 	struct tsr_arena *arena;
 	struct tsr_value *root;
 	struct tsr_value *none; /* what stands in places to which nothing was put yet */
-	struct tsr_map items; /* of struct item */
+	struct tsr_map items; /* of struct item, by dict and key */
+	struct tsr_text_numbers keys;
+	struct tsr_value **copies; /* per number of a key: in the arena */
+	size_t nplaces; /* of all lists */
 };
 
 /* --- Dicts ---------------------------------------------------------------------------------- */
 
 static bool is_item(const void *item, const void *key)
 {
-	const struct item *a = item;
-	const struct key *b = key;
-	const struct tsr_value *text;
+	const struct item *a = item, *b = key;
 
-	if (a->dict != b->dict)
+	return a->dict == b->dict && a->key == b->key;
+}
+
+/* The number of a key, of which there is a copy then; false: no memory. */
+static bool number_key(struct tsr_dcp_tree *t, const struct tsr_value *key, size_t *ret)
+{
+	const size_t n = t->keys.n;
+	struct tsr_value **copies = t->copies;
+
+	if (!tsr_text_number(&t->keys, key->text.bytes, key->text.nbytes, ret))
 		return false;
-	text = a->dict->list.items[a->key];
-	return text->text.nbytes == b->key->text.nbytes &&
-	       memcmp(text->text.bytes, b->key->text.bytes, b->key->text.nbytes) == 0;
+	if (*ret < n)
+		return true;
+	if ((n & (n - 1)) == 0) /* room for a power of two */
+		copies = realloc(copies, (n ? 2 * n : 1) * sizeof(struct tsr_value *));
+	if (!copies)
+		return false;
+	t->copies = copies;
+	copies[n] = tsr_value_text(t->arena, TSR_VALUE_STRING, key->text.bytes, key->text.nbytes);
+	return copies[n] != NULL;
 }
 
 /* Where the value of a key is kept; NULL: no memory. */
 static struct tsr_value **value_in_dict(struct tsr_dcp_tree *t, struct tsr_value *dict,
 					const struct tsr_value *key)
 {
-	const struct key wanted = { dict, key };
-	const uint64_t hash = tsr_map_hash(&t->items, key->text.bytes, key->text.nbytes,
-					   (uint64_t)(uintptr_t)dict);
+	struct item wanted = { .dict = dict }, *item;
+	struct tsr_value *own;
 	bool is_new;
-	struct item *item = tsr_map_put(&t->items, hash, &wanted, &is_new);
-	struct tsr_value *copy;
 
+	if (!number_key(t, key, &wanted.key))
+		return NULL;
+	item = tsr_map_put(
+		&t->items,
+		tsr_map_hash(&t->items, &wanted.key, sizeof(wanted.key), (uint64_t)(uintptr_t)dict),
+		&wanted, &is_new);
 	if (!item)
 		return NULL;
 	if (!is_new)
-		return &dict->list.items[item->key + 1];
-	copy = tsr_value_text(t->arena, TSR_VALUE_STRING, key->text.bytes, key->text.nbytes);
-	if (!copy || !tsr_value_add(t->arena, dict, copy) ||
-	    !tsr_value_add(t->arena, dict, t->none))
+		return &dict->list.items[item->at];
+	/* A value of its own, as it was saved; only the bytes are shared. */
+	own = tsr_value_new(t->arena, TSR_VALUE_STRING);
+	if (!own)
 		return NULL;
-	*item = (struct item){ dict, dict->list.n - 2 };
-	return &dict->list.items[item->key + 1];
+	own->text = t->copies[wanted.key]->text;
+	if (!tsr_value_add(t->arena, dict, own) || !tsr_value_add(t->arena, dict, t->none))
+		return NULL;
+	wanted.at = dict->list.n - 1;
+	*item = wanted;
+	return &dict->list.items[wanted.at];
 }
 
 /* --- Lists ---------------------------------------------------------------------------------- */
+
+/* Whether lists may grow to hold a place for @index in @list. */
+static bool take_places(struct tsr_dcp_tree *t, const struct tsr_dcp_reading *r,
+			const struct tsr_value *list, uint64_t index)
+{
+	const size_t most = PLACES_FREE + PLACES_PER_ENTRY * r->m.nentries;
+
+	if (index < list->list.n)
+		return true;
+	if (index >= most || index - list->list.n >= most - t->nplaces)
+		return false;
+	t->nplaces += (size_t)index + 1 - list->list.n;
+	return true;
+}
 
 static struct tsr_value **value_in_list(struct tsr_dcp_tree *t, struct tsr_value *list, size_t i)
 {
@@ -113,10 +151,11 @@ static enum tsr_status descend(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r
 	if (in->type == TSR_VALUE_DICT) {
 		*ret = value_in_dict(t, in, key);
 	} else {
-		if (!tsr_value_get_u64(key, &index) || index > INDEX_MAX)
+		if (!tsr_value_get_u64(key, &index) || !take_places(t, r, in, index))
 			return TSR_DCP_FAIL(r, TSR_E_LIMIT, fqn,
-					    "its path has a list index over the limit of %u",
-					    INDEX_MAX);
+					    "its path has a list index over the limit of %u places "
+					    "in all lists and %u per entry",
+					    PLACES_FREE, PLACES_PER_ENTRY);
 		*ret = value_in_list(t, in, (size_t)index);
 	}
 	return *ret ? TSR_OK : tsr_build_nomem(r->c, r->err);
@@ -149,7 +188,7 @@ static enum tsr_status put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r, co
 enum tsr_status tsr_dcp_tree_put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,
 				 const struct tsr_dcp_entry *e, struct tsr_value *v)
 {
-	const struct tsr_value *path = tsr_dcp_find_path(&r->m, e->fqn);
+	const struct tsr_value *path = tsr_dcp_find_path(&r->m, e);
 	struct tsr_value name = { .type = TSR_VALUE_STRING };
 	struct tsr_value *const key = &name;
 
@@ -188,5 +227,7 @@ void tsr_dcp_tree_free(struct tsr_dcp_tree *t)
 	if (!t)
 		return;
 	tsr_map_free(&t->items);
+	tsr_text_numbers_free(&t->keys);
+	free(t->copies);
 	free(t);
 }

@@ -234,22 +234,33 @@ static void test_what_no_tensor_has_is_not_stored(void **state)
 	expect_dcp_refused(&d, TSR_E_FORMAT, "ghost");
 }
 
-/* Rows above columns: in either direction many boxes lie side by side. */
+/* Four bundles of @m strips around a square, which no plane parts, though none overlap. */
+static struct box *pinwheel(int64_t m)
+{
+	struct box *boxes = calloc(4 * (size_t)m + 1, sizeof(*boxes));
+
+	assert_non_null(boxes);
+	for (int64_t i = 0; i < m; i++) {
+		boxes[4 * i] = (struct box){ .start = { i, 0 }, .size = { 1, 2 * m } };
+		boxes[4 * i + 1] = (struct box){ .start = { 0, 2 * m + i }, .size = { 2 * m, 1 } };
+		boxes[4 * i + 2] = (struct box){ .start = { 2 * m + i, m }, .size = { 1, 2 * m } };
+		boxes[4 * i + 3] = (struct box){ .start = { m, i }, .size = { 2 * m, 1 } };
+	}
+	boxes[4 * m] = (struct box){ .start = { m, m }, .size = { m, m } };
+	return boxes;
+}
+
 static void test_comparing_chunks_has_a_limit(void **state)
 {
-	enum { HALF = 17000 };
-	static const int64_t shape[] = { 2 * HALF, HALF };
-	struct box *boxes = calloc(2 * (size_t)HALF, sizeof(*boxes));
+	enum { M = 1500 };
+	static const int64_t shape[] = { 3 * M, 3 * M };
+	struct box *boxes = pinwheel(M);
 	struct dcp d = new_dcp();
 
 	(void)state;
-	assert_non_null(boxes);
-	for (int64_t i = 0; i < HALF; i++) {
-		boxes[i] = (struct box){ .start = { i, 0 }, .size = { 1, HALF } };
-		boxes[HALF + i] = (struct box){ .start = { HALF, i }, .size = { HALF, 1 } };
-		boxes[i].no_blob = boxes[HALF + i].no_blob = true;
-	}
-	put_tensor(&d, "w", 2, shape, "float32", boxes, 2 * (size_t)HALF);
+	for (size_t i = 0; i <= 4 * (size_t)M; i++)
+		boxes[i].no_blob = true;
+	put_tensor(&d, "w", 2, shape, "float32", boxes, 4 * (size_t)M + 1);
 	free(boxes);
 	expect_dcp_refused(&d, TSR_E_LIMIT, "limit");
 }
