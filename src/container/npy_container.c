@@ -97,7 +97,7 @@ enum tsr_status tsr_npy_read(struct tsr_checkpoint *c, struct tsr_file *f,
 	return status == TSR_OK ? add_file(c, path, &header, &a, err) : status;
 }
 
-/* Inflate a member into a scratch file, where any part of it can be read. */
+/* A scratch file for a deflated member, where any part of it can be read. */
 static enum tsr_status inflate_member(struct tsr_checkpoint *c, const struct tsr_file *f,
 				      const struct tsr_zip_member *m, struct tsr_array *a,
 				      struct tsr_err *err)
@@ -105,10 +105,9 @@ static enum tsr_status inflate_member(struct tsr_checkpoint *c, const struct tsr
 	const char *path = tsr_file_path(f);
 	struct tsr_file *scratch = NULL;
 
-	TSR_TRY(tsr_file_scratch(path, &scratch, err));
-	TSR_TRY(tsr_build_file(c, scratch, &a->file, err));
+	TSR_TRY(tsr_zip_inflated(f, m, path, &scratch, err));
 	a->offset = 0;
-	return tsr_zip_inflate(f, m, scratch, path, err);
+	return tsr_build_file(c, scratch, &a->file, err);
 }
 
 /* The checksum of the data alone, from that of the member and the header in front of the data. */

@@ -76,11 +76,12 @@ enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_memb
 			     struct tsr_err *err);
 
 /*
- * Write a deflated member's contents to a scratch file (tsr_file_scratch()) from offset 0, checking
- * length and CRC.  Memory does not grow with the member.
+ * A scratch file with a deflated member's contents, which are inflated and checked, length and CRC, when
+ * they are first read: many commands never read them.  @f must stay open as long.  Memory does not grow
+ * with the member.
  */
-enum tsr_status tsr_zip_inflate(const struct tsr_file *f, const struct tsr_zip_member *m,
-				struct tsr_file *into, const char *where, struct tsr_err *err);
+enum tsr_status tsr_zip_inflated(const struct tsr_file *f, const struct tsr_zip_member *m,
+				 const char *where, struct tsr_file **ret, struct tsr_err *err);
 
 /* --- Writing -------------------------------------------------------------------------------- */
 

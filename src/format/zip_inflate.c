@@ -2,6 +2,7 @@
 /* The contents of a member, a buffer at a time.  The only file that inflates. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <zlib.h>
 
@@ -199,19 +200,54 @@ enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_memb
 	return status;
 }
 
-enum tsr_status tsr_zip_inflate(const struct tsr_file *f, const struct tsr_zip_member *m,
-				struct tsr_file *into, const char *where, struct tsr_err *err)
+/* What is inflated when it is wanted. */
+struct later {
+	const struct tsr_file *f;
+	struct tsr_zip_member m;
+	char *where;
+	char name[]; /* of the member */
+};
+
+static void free_later(void *ctx)
 {
-	struct stream s = { .f = f, .m = m, .where = where, .err = err };
+	struct later *later = ctx;
+
+	free(later->where);
+	free(later);
+}
+
+static enum tsr_status inflate_all(void *ctx, struct tsr_file *into, struct tsr_err *err)
+{
+	const struct later *later = ctx;
+	struct stream s = { .f = later->f, .m = &later->m, .where = later->where, .err = err };
 	unsigned char *buffer = malloc(BUFFER_NBYTES);
 	enum tsr_status status;
 
 	if (!buffer)
-		return tsr_fail_nomem(err, where);
+		return tsr_fail_nomem(err, later->where);
 	status = stream_start(&s);
 	if (status == TSR_OK)
 		status = copy_all(&s, buffer, into);
 	stream_free(&s);
 	free(buffer);
 	return status;
+}
+
+enum tsr_status tsr_zip_inflated(const struct tsr_file *f, const struct tsr_zip_member *m,
+				 const char *where, struct tsr_file **ret, struct tsr_err *err)
+{
+	const size_t n = strlen(m->name) + 1;
+	struct later *later = malloc(sizeof(*later) + n);
+
+	if (!later)
+		return tsr_fail_nomem(err, where);
+	later->f = f;
+	later->m = *m;
+	later->m.name = memcpy(later->name, m->name, n);
+	later->where = strdup(where);
+	if (!later->where) {
+		free(later);
+		return tsr_fail_nomem(err, where);
+	}
+	return tsr_file_scratch_later(where, m->nbytes, inflate_all, later, free_later, ret, err);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,11 +43,21 @@ int tsr_open_at(int dir_fd, const char *path, int flags)
 
 /* --- Inputs --------------------------------------------------------------------------------- */
 
+/* How a file gets its contents when they are wanted. */
+struct later {
+	pthread_mutex_t lock;
+	struct tsr_file *filled; /* the file that has them; NULL before */
+	tsr_file_fill *fill;
+	void *ctx;
+	void (*free_ctx)(void *);
+};
+
 struct tsr_file {
 	int fd;
 	bool scratch; /* no name, no other user, and it grows */
 	char *path;
 	struct stat at_open;
+	struct later *later; /* or NULL: @fd has the contents */
 };
 
 /* No descriptor yet; takes over @path.  NULL when out of memory, which @path may show by NULL. */
@@ -181,10 +192,68 @@ enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct
 	return finish_open(f, ret, err);
 }
 
+enum tsr_status tsr_file_scratch_later(const char *path, uint64_t nbytes, tsr_file_fill *fill,
+				       void *ctx, void (*free_ctx)(void *), struct tsr_file **ret,
+				       struct tsr_err *err)
+{
+	struct tsr_file *f = new_file(strdup(path));
+	struct later *later = f ? calloc(1, sizeof(*later)) : NULL;
+
+	if (!later) {
+		tsr_file_close(f);
+		free_ctx(ctx);
+		return tsr_fail_nomem(err, path);
+	}
+	*later = (struct later){ .fill = fill, .ctx = ctx, .free_ctx = free_ctx };
+	pthread_mutex_init(&later->lock, NULL);
+	f->scratch = true;
+	f->at_open.st_size = (off_t)nbytes;
+	f->later = later;
+	*ret = f;
+	return TSR_OK;
+}
+
+/* The file with the contents of @f, which is another one if they were wanted later. */
+static enum tsr_status contents_of(const struct tsr_file *f, const struct tsr_file **ret,
+				   struct tsr_err *err)
+{
+	struct later *later = f->later;
+	enum tsr_status status = TSR_OK;
+	struct tsr_file *filled = NULL;
+
+	*ret = f;
+	if (!later)
+		return TSR_OK;
+	pthread_mutex_lock(&later->lock);
+	if (!later->filled) {
+		status = tsr_file_scratch(f->path, &filled, err);
+		if (status == TSR_OK)
+			status = later->fill(later->ctx, filled, err);
+		if (status == TSR_OK)
+			later->filled = filled;
+		else
+			tsr_file_close(filled);
+	}
+	*ret = later->filled;
+	pthread_mutex_unlock(&later->lock);
+	return status;
+}
+
+static void free_later(struct later *later)
+{
+	if (!later)
+		return;
+	tsr_file_close(later->filled);
+	later->free_ctx(later->ctx);
+	pthread_mutex_destroy(&later->lock);
+	free(later);
+}
+
 void tsr_file_close(struct tsr_file *f)
 {
 	if (!f)
 		return;
+	free_later(f->later);
 	if (f->fd >= 0)
 		close(f->fd);
 	free(f->path);
@@ -206,6 +275,7 @@ enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes
 {
 	char *at = buf;
 
+	TSR_TRY(contents_of(f, &f, err));
 	while (nbytes) {
 		const size_t want = nbytes < IO_MAX ? nbytes : IO_MAX;
 		const ssize_t got = pread(f->fd, at, want, (off_t)offset);

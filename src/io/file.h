@@ -38,6 +38,15 @@ enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct
 enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size_t nbytes,
 				       uint64_t offset, struct tsr_err *err);
 
+/*
+ * A scratch file of @nbytes that is made when it is first read: @fill writes all of it, from any thread
+ * but once at a time, and again after it failed.  Closing frees @ctx with @free_ctx, and so does failure.
+ */
+typedef enum tsr_status tsr_file_fill(void *ctx, struct tsr_file *into, struct tsr_err *err);
+enum tsr_status tsr_file_scratch_later(const char *path, uint64_t nbytes, tsr_file_fill *fill,
+				       void *ctx, void (*free_ctx)(void *), struct tsr_file **ret,
+				       struct tsr_err *err);
+
 const char *tsr_file_path(const struct tsr_file *f);
 uint64_t tsr_file_size(const struct tsr_file *f);
 

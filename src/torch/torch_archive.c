@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,12 +54,22 @@ static const struct tsr_zip_member *use(struct tsr_torch_archive *a, const char 
 	return m;
 }
 
+/* What is inflated into memory, such as a pickle: PyTorch deflates nothing, other programs do. */
+#define DEFLATED_FREE (UINT64_C(16) << 20)
+#define DEFLATED_RATIO 64u
+
 /* A whole member into memory to be freed; one without a checksum is counted. */
 static enum tsr_status load(struct tsr_torch_archive *a, const struct tsr_zip_member *m,
 			    uint64_t max_nbytes, char **ret)
 {
+	const uint64_t inflated = DEFLATED_FREE + DEFLATED_RATIO * m->stored_nbytes;
 	void *bytes = NULL;
 
+	if (m->deflated && m->nbytes > inflated)
+		return tsr_fail(a->err, TSR_E_LIMIT,
+				"%s: member %.200s: %" PRIu64 " bytes out of %" PRIu64
+				" deflated ones are over the limit of %u times and 16 MiB",
+				a->where, m->name, m->nbytes, m->stored_nbytes, DEFLATED_RATIO);
 	TSR_TRY(tsr_zip_load(a->c->files[a->file], m, max_nbytes, a->where, &bytes, a->err));
 	a->c->nunchecked += !m->has_crc;
 	*ret = bytes;

@@ -78,7 +78,7 @@ static bool is_key(const struct tsr_value *v)
 	return true;
 }
 
-/* Find the bytes of a member, inflating them into a scratch file if need be. */
+/* Find the bytes of a member; what is deflated is inflated when it is read. */
 static enum tsr_status locate(const struct building *b, const struct tsr_zip_member *m,
 			      struct tsr_torch_record *r)
 {
@@ -93,11 +93,10 @@ static enum tsr_status locate(const struct building *b, const struct tsr_zip_mem
 	r->crc = m->crc;
 	if (!m->deflated)
 		return TSR_OK;
-	TSR_TRY(tsr_file_scratch(b->a->where, &scratch, b->a->err));
-	TSR_TRY(tsr_build_file(c, scratch, &r->file, b->a->err));
+	TSR_TRY(tsr_zip_inflated(c->files[b->a->file], m, b->a->where, &scratch, b->a->err));
 	r->offset = 0;
-	r->has_crc = false; /* it is checked now */
-	return tsr_zip_inflate(c->files[b->a->file], m, scratch, b->a->where, b->a->err);
+	r->has_crc = false; /* it is checked then */
+	return tsr_build_file(c, scratch, &r->file, b->a->err);
 }
 
 /* A record must hold exactly what its storage is said to have: torch reads past a short one. */

@@ -92,8 +92,7 @@ static void check_loaded(const struct tsr_file *f, const struct tsr_zip_member *
 	REQUIRE(!m->has_crc || tsr_crc32(0, loaded, m->nbytes) == m->crc);
 	REQUIRE(tsr_zip_peek(f, m, again, some, &got, "zip", NULL) == TSR_OK && got == some);
 	REQUIRE(memcmp(again, loaded, some) == 0);
-	REQUIRE(tsr_file_scratch("scratch", &scratch, NULL) == TSR_OK);
-	REQUIRE(tsr_zip_inflate(f, m, scratch, "zip", NULL) == TSR_OK);
+	REQUIRE(tsr_zip_inflated(f, m, "zip", &scratch, NULL) == TSR_OK);
 	REQUIRE(tsr_file_size(scratch) == m->nbytes);
 	REQUIRE(tsr_file_read(scratch, again, m->nbytes, 0, NULL) == TSR_OK);
 	REQUIRE(memcmp(again, loaded, m->nbytes) == 0);

@@ -33,8 +33,7 @@ static void expect_contents(const struct tsr_file *f, const struct tsr_zip_membe
 		assert_int_equal(got, some);
 		assert_memory_equal(peeked, want, some);
 	}
-	assert_int_equal(tsr_file_scratch("scratch", &scratch, NULL), TSR_OK);
-	assert_int_equal(tsr_zip_inflate(f, m, scratch, WHERE, NULL), TSR_OK);
+	assert_int_equal(tsr_zip_inflated(f, m, WHERE, &scratch, NULL), TSR_OK);
 	assert_true(tsr_file_size(scratch) == n);
 	assert_int_equal(tsr_file_read(scratch, inflated, n, 0, NULL), TSR_OK);
 	assert_memory_equal(inflated, want, n);
