@@ -32,8 +32,9 @@ static enum tsr_status open_path(struct tsr_recording_data *r, const char *path,
 	if (!r->pub.path)
 		return tsr_fail_nomem(err, path);
 	TSR_TRY(find_manifest(path, &r->pub.has_manifest, err));
-	return r->pub.has_manifest ? tsr_recording_read_manifest(r, err)
-				   : tsr_recording_list_steps(r, err);
+	TSR_TRY(r->pub.has_manifest ? tsr_recording_read_manifest(r, err)
+				    : tsr_recording_list_steps(r, err));
+	return tsr_recording_find_alike(r, err);
 }
 
 enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,

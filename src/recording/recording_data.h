@@ -21,7 +21,14 @@ struct tsr_recording_data {
 	struct tsr_open_options options;
 	size_t nparams;
 	const struct tsr_named *params; /* of all groups, sorted by name, with their group */
+	const size_t *alike; /* per step: the first that has the same files */
 };
+
+/* Find the steps that have the same files: a file is in one step, or in steps that have the same files. */
+enum tsr_status tsr_recording_find_alike(struct tsr_recording_data *r, struct tsr_err *err);
+
+/* The first step with the files of step @index. */
+size_t tsr_recording_alike(const struct tsr_recording *recording, size_t index);
 
 /* TSR_E_LIMIT or TSR_E_NOMEM for the arena. */
 enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct tsr_err *err);

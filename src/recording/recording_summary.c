@@ -7,8 +7,11 @@
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "recording/recording_data.h"
 #include "recording/recording_summary.h"
 #include "tersor/recording.h"
+#include "text/map.h"
+#include "text/named.h"
 #include "text/shape.h"
 
 /* What names and shapes of gradients may take in memory. */
@@ -17,7 +20,8 @@
 struct summing {
 	const struct tsr_recording *r;
 	struct tsr_recording_summary *s;
-	size_t nsorted; /* so many gradients are sorted by name: those of earlier steps */
+	struct tsr_map places; /* of struct tsr_named: gradients by name */
+	size_t *times; /* per step: how many have its files; 0 if an earlier one has them */
 	struct tsr_err *err;
 };
 
@@ -28,7 +32,13 @@ static int by_name(const void *va, const void *vb)
 	return strcmp(a->name, b->name);
 }
 
-static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *t)
+static bool is_at(const void *item, const void *key)
+{
+	return strcmp(((const struct tsr_named *)item)->name, key) == 0;
+}
+
+static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *t,
+				    struct tsr_named *place, size_t times)
 {
 	struct tsr_recording_summary *s = m->s;
 	const size_t n = s->ngradients;
@@ -44,6 +54,7 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 		return tsr_fail_nomem(m->err, m->r->path);
 	if (t->rank)
 		memcpy(shape, t->shape, t->rank * sizeof(*shape));
+	*place = (struct tsr_named){ name, n };
 	g[s->ngradients++] = (struct tsr_recorded_gradient){
 		.name = name,
 		.group = tsr_recording_group_of(m->r, name),
@@ -51,7 +62,7 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 		.rank = t->rank,
 		.shape = shape,
 		.numel = t->numel,
-		.nsteps = 1,
+		.nsteps = times,
 	};
 	return TSR_OK;
 }
@@ -59,15 +70,20 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 static enum tsr_status add_tensor(struct summing *m, const struct tsr_checkpoint *c, size_t index,
 				  const struct tsr_tensor *t)
 {
-	const struct tsr_recorded_gradient key = { .name = t->name };
+	const size_t times = m->times[index];
+	struct tsr_recorded_gradient *g;
 	char found[64], expected[64];
-	struct tsr_recorded_gradient *g = m->nsorted ? bsearch(&key, m->s->gradients, m->nsorted,
-							       sizeof(*g), by_name)
-						     : NULL;
+	struct tsr_named *place;
+	bool is_new;
 
-	if (!g)
-		return add_gradient(m, t);
-	g->nsteps++;
+	place = tsr_map_put(&m->places, tsr_map_hash(&m->places, t->name, strlen(t->name), 0),
+			    t->name, &is_new);
+	if (!place)
+		return tsr_fail_nomem(m->err, m->r->path);
+	if (is_new)
+		return add_gradient(m, t, place, times);
+	g = &m->s->gradients[place->index];
+	g->nsteps += times;
 	if (g->rank == t->rank &&
 	    (!g->rank || memcmp(g->shape, t->shape, g->rank * sizeof(*g->shape)) == 0))
 		return TSR_OK;
@@ -84,8 +100,11 @@ static enum tsr_status add_step(struct summing *m, size_t index)
 	struct tsr_recording_summary *s = m->s;
 	struct tsr_recorded_step *step = &s->steps[index];
 	struct tsr_checkpoint *c = NULL;
-	enum tsr_status status = tsr_recording_open_step(m->r, index, &c, m->err);
+	enum tsr_status status;
 
+	if (!m->times[index])
+		return TSR_OK;
+	status = tsr_recording_open_step(m->r, index, &c, m->err);
 	for (size_t i = 0; status == TSR_OK && i < c->ntensors; i++) {
 		status = add_tensor(m, c, index, &c->tensors[i]);
 		step->nbytes += tsr_tensor_nbytes(&c->tensors[i]);
@@ -93,12 +112,6 @@ static enum tsr_status add_step(struct summing *m, size_t index)
 		step->ntensors++;
 	}
 	tsr_checkpoint_close(c);
-	if (m->nsorted < s->ngradients)
-		qsort(s->gradients, s->ngradients, sizeof(*s->gradients), by_name);
-	m->nsorted = s->ngradients;
-	s->nbytes += step->nbytes;
-	s->dtypes |= step->dtypes;
-	s->nfiles += m->r->steps[index].nfiles;
 	return status;
 }
 
@@ -143,22 +156,52 @@ static void add_groups(struct summing *m)
 	s->nmissing -= found;
 }
 
+/* Steps with the files of an earlier one have what that has. */
+static enum tsr_status add_steps(struct summing *m)
+{
+	struct tsr_recording_summary *s = m->s;
+
+	for (size_t i = 0; i < m->r->nsteps; i++)
+		m->times[tsr_recording_alike(m->r, i)]++;
+	for (size_t i = 0; i < m->r->nsteps; i++) {
+		TSR_TRY(add_step(m, i));
+		s->steps[i] = s->steps[tsr_recording_alike(m->r, i)];
+		s->nbytes += s->steps[i].nbytes;
+		s->dtypes |= s->steps[i].dtypes;
+		s->nfiles += m->r->steps[i].nfiles;
+	}
+	if (s->ngradients)
+		qsort(s->gradients, s->ngradients, sizeof(*s->gradients), by_name);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
 					struct tsr_recording_summary **ret, struct tsr_err *err)
 {
-	struct summing m = { .r = r, .s = calloc(1, sizeof(*m.s)), .err = err };
+	struct summing m = {
+		.r = r,
+		.s = calloc(1, sizeof(*m.s)),
+		.places = { .item_nbytes = sizeof(struct tsr_named), .same = is_at },
+		.times = calloc(r->nsteps + 1, sizeof(*m.times)),
+		.err = err,
+	};
 	enum tsr_status status = TSR_OK;
 
-	if (!m.s)
+	if (!m.s || !m.times) {
+		free(m.s);
+		free(m.times);
 		return tsr_fail_nomem(err, r->path);
+	}
 	m.s->recording = r;
 	m.s->arena = tsr_arena_new(ARENA_NBYTES_MAX);
 	m.s->steps = calloc(r->nsteps + 1, sizeof(*m.s->steps));
 	m.s->groups = calloc(r->ngroups + 1, sizeof(*m.s->groups));
 	if (!m.s->arena || !m.s->steps || !m.s->groups)
 		status = tsr_fail_nomem(err, r->path);
-	for (size_t i = 0; i < r->nsteps && status == TSR_OK; i++)
-		status = add_step(&m, i);
+	if (status == TSR_OK)
+		status = add_steps(&m);
+	tsr_map_free(&m.places);
+	free(m.times);
 	if (status != TSR_OK) {
 		tsr_recording_summary_free(m.s);
 		return status;
