@@ -18,11 +18,47 @@ struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c)
 
 enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err)
 {
+	size_t limit;
+
 	if (!tsr_arena_full(c->arena))
 		return tsr_fail_nomem(err, c->path);
+	limit = tsr_arena_limit(c->arena, 0);
+	tsr_arena_limit(c->arena, limit);
 	return tsr_fail(err, TSR_E_LIMIT,
-			"%s: names and values take more memory than the limit of %" PRIu64 " MiB",
-			c->path, TSR_BUILD_NBYTES_MAX >> 20);
+			"%s: names and values take more memory than the limit of %zu MiB", c->path,
+			limit >> 20);
+}
+
+/* The more the files have, the more it may take to say what is in them. */
+static void allow_for(struct tsr_checkpoint *c, uint64_t nbytes)
+{
+	const size_t limit = tsr_arena_limit(c->arena, 0), most = (size_t)TSR_BUILD_NBYTES_MAX;
+	const size_t left = limit < most ? most - limit : 0;
+
+	tsr_arena_limit(c->arena, nbytes < left / TSR_BUILD_NBYTES_PER_BYTE
+					  ? limit + TSR_BUILD_NBYTES_PER_BYTE * (size_t)nbytes
+					  : limit + left);
+}
+
+enum tsr_status tsr_build_charge_name(struct tsr_checkpoint *c, size_t nbytes, struct tsr_err *err)
+{
+	uint64_t over;
+
+	c->names_nbytes += nbytes;
+	if (c->names_nbytes <= TSR_BUILD_NAMES_FREE)
+		return TSR_OK;
+	over = c->names_nbytes - TSR_BUILD_NAMES_FREE;
+	for (unsigned i = 0; i < c->nfiles; i++) {
+		const uint64_t allowed = tsr_file_size(c->files[i]);
+
+		if (over / TSR_BUILD_NAMES_PER_BYTE <= allowed)
+			return TSR_OK;
+		over -= TSR_BUILD_NAMES_PER_BYTE * allowed;
+	}
+	return tsr_fail(err, TSR_E_LIMIT,
+			"%s: the names of its tensors and parameters are over the limit of %" PRIu64
+			" MiB and %u bytes for each byte of its files",
+			c->path, TSR_BUILD_NAMES_FREE >> 20, TSR_BUILD_NAMES_PER_BYTE);
 }
 
 /* Room for one more of @n entries of @nbytes: doubles when @n is a power of two.  NULL: no memory. */
@@ -49,6 +85,7 @@ enum tsr_status tsr_build_file(struct tsr_checkpoint *c, struct tsr_file *f, uns
 		return tsr_fail_nomem(err, c->path);
 	}
 	c->files = files;
+	allow_for(c, tsr_file_size(f));
 	*index_ret = c->nfiles;
 	files[c->nfiles++] = f;
 	return TSR_OK;

@@ -9,8 +9,23 @@
 #include "ckpt/layout.h"
 #include "format/value.h"
 
-/* Memory that names, shapes, layouts and values of one checkpoint may take. */
+/*
+ * Memory that names, shapes, layouts and values of one checkpoint may take: some, and some for each byte of
+ * its files, but never more than the most.
+ */
+#define TSR_BUILD_NBYTES_FREE (UINT64_C(448) << 20)
+#define TSR_BUILD_NBYTES_PER_BYTE 4u
 #define TSR_BUILD_NBYTES_MAX (UINT64_C(1) << 30)
+
+/*
+ * Bytes that the names of all tensors may have, and those that optimizers give their parameters: some, and
+ * some for each byte of the files.  A file may share one long key among very many places.
+ */
+#define TSR_BUILD_NAMES_FREE (UINT64_C(16) << 20)
+#define TSR_BUILD_NAMES_PER_BYTE 4u
+
+/* Count a name that is made of keys, or looked up: TSR_E_LIMIT if it is too much. */
+enum tsr_status tsr_build_charge_name(struct tsr_checkpoint *c, size_t nbytes, struct tsr_err *err);
 
 /* The arena of a checkpoint: lives as long as it does. */
 struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c);

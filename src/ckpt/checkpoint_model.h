@@ -67,6 +67,7 @@ struct tsr_checkpoint {
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
 	size_t nnotes;
 	char **notes; /* what a user should know although it is not an error; safe to print */
+	uint64_t names_nbytes; /* that were charged by tsr_build_charge_name() */
 	size_t nunchecked; /* records that should have a checksum and have none */
 	size_t nunused; /* records of archives that are part of nothing */
 	const char *unused; /* the name of one of them */

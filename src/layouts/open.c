@@ -151,7 +151,7 @@ enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 	if (!c)
 		return tsr_fail_nomem(err, paths[0]);
 	c->opaque = o.opaque;
-	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
+	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
 	status = c->arena ? read_all(c, paths, npaths, &o, err) : tsr_fail_nomem(err, paths[0]);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(c);

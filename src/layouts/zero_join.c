@@ -256,11 +256,20 @@ static enum tsr_status copy_field(const struct tsr_zero *z, const char *field,
 	return TSR_OK;
 }
 
+/* Each state becomes one of every parameter of its group; optimizers have fewer than ten. */
+#define STATES_MAX 64u
+
 static enum tsr_status join_states(const struct tsr_zero *z, size_t group, struct pieces *pieces,
 				   const struct span *span)
 {
 	const struct tsr_value *state = z->state[group];
 
+	if (state && state->list.n / 2 > STATES_MAX)
+		return tsr_fail(
+			z->d->err, TSR_E_LIMIT,
+			"%s: optimizer states of rank 0: group %zu: %zu states are over the "
+			"limit of %u",
+			z->d->path, group, state->list.n / 2, STATES_MAX);
 	for (size_t i = 0; state && i + 1 < state->list.n; i += 2) {
 		const struct tsr_value *key = state->list.items[i];
 		struct tsr_value *v = state->list.items[i + 1];

@@ -111,11 +111,13 @@ static size_t find_shaped(const struct tsr_value *state)
 }
 
 /* Names are read again and again, and many entries may share one. */
-static enum tsr_status check_length(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+static enum tsr_status check_length(struct tsr_checkpoint *c, const struct tsr_optim *o,
 				    const struct tsr_value *name, struct tsr_err *err)
 {
-	if (name->type != TSR_VALUE_STRING || name->text.nbytes <= TSR_NAME_MAX)
+	if (name->type != TSR_VALUE_STRING)
 		return TSR_OK;
+	if (name->text.nbytes <= TSR_NAME_MAX)
+		return tsr_build_charge_name(c, name->text.nbytes, err);
 	return tsr_fail(err, TSR_E_LIMIT,
 			"%s: %.200s.param_groups: a name of %zu bytes is over the limit of %u",
 			c->path, o->path, name->text.nbytes, TSR_NAME_MAX);

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "text/named.h"
+#include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "base/utf8.h"
 #include "names/import/flashoptim_import.h"
@@ -38,14 +39,16 @@ struct naming {
 
 /* --- Paths ------------------------------------------------------------------------------------ */
 
-/* The text of the path from byte @from on, in the arena.  NULL: no memory. */
-static const char *copy_path(const struct naming *n, size_t from)
+/* The text of the path from byte @from on, in the arena. */
+static enum tsr_status copy_path(struct naming *n, size_t from, const char **ret)
 {
 	const struct tsr_text *t = &n->at.text;
 
 	if (from && from < t->nbytes && t->bytes[from] == '.')
 		from++;
-	return tsr_arena_copy(n->c->arena, t->bytes + from, t->nbytes - from);
+	TSR_TRY(tsr_build_charge_name(n->c, t->nbytes - from, n->err));
+	*ret = tsr_arena_copy(n->c->arena, t->bytes + from, t->nbytes - from);
+	return *ret ? TSR_OK : tsr_build_nomem(n->c, n->err);
 }
 
 /* --- The walk --------------------------------------------------------------------------------- */
@@ -68,10 +71,12 @@ static enum tsr_status name_tensor(struct naming *n, size_t array, size_t droppe
 		return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 				"%s: found a tensor with an empty key, expected one with a name",
 				n->c->path);
-	n->path[array] = path->nbytes ? copy_path(n, 0) : "tensor";
-	n->name[array] = path->nbytes > from ? copy_path(n, from) : n->path[array];
-	if (!n->path[array] || !n->name[array])
-		return tsr_build_nomem(n->c, n->err);
+	n->path[array] = "tensor";
+	if (path->nbytes)
+		TSR_TRY(copy_path(n, 0, &n->path[array]));
+	n->name[array] = n->path[array];
+	if (path->nbytes > from && from)
+		TSR_TRY(copy_path(n, from, &n->name[array]));
 	if (param && tsr_names_is_floating(n->c->arrays[array].dtype)) {
 		n->params[n->nparams++] = (struct tsr_param){ n->name[array], array };
 		n->unordered = n->unordered || n->c->arrays[array].own_name;
@@ -84,9 +89,7 @@ static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 	const char *path;
 
 	TSR_TRY(tsr_key_path_text(&n->at, 0, NULL, n->c->path, n->err));
-	path = copy_path(n, 0);
-	if (!path)
-		return tsr_build_nomem(n->c, n->err);
+	TSR_TRY(copy_path(n, 0, &path));
 	if (n->noptims == n->optims_room) {
 		const size_t room = n->optims_room ? 2 * n->optims_room : 4;
 		struct tsr_optim *optims = realloc(n->optims, room * sizeof(*optims));

@@ -2,20 +2,94 @@
 /* Lists of names, sorted, in which things are found by their names. */
 #include "text/named.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+static int compare_indices(const struct tsr_named *a, const struct tsr_named *b)
+{
+	return (a->index > b->index) - (a->index < b->index);
+}
 
 static int compare(const void *va, const void *vb)
 {
 	const struct tsr_named *a = va, *b = vb;
 	const int order = strcmp(a->name, b->name);
 
-	return order ? order : (a->index > b->index) - (a->index < b->index);
+	return order ? order : compare_indices(a, b);
+}
+
+static int by_address(const void *va, const void *vb)
+{
+	const struct tsr_named *a = va, *b = vb;
+	const uintptr_t at = (uintptr_t)a->name, other = (uintptr_t)b->name;
+
+	return at == other ? compare_indices(a, b) : at < other ? -1 : 1;
+}
+
+/* An entry of the list, and the place of its name among all names. */
+struct placed {
+	size_t place;
+	struct tsr_named entry;
+};
+
+static int by_place(const void *va, const void *vb)
+{
+	const struct placed *a = va, *b = vb;
+
+	return a->place == b->place  ? compare_indices(&a->entry, &b->entry)
+	       : a->place < b->place ? -1
+				     : 1;
+}
+
+/*
+ * Sort a list that is sorted by address and has only @nnames of these, so that each of them is compared
+ * as if it came once: a file may have one long name in very many places.
+ */
+static bool sort_repeated(struct tsr_named *list, size_t n, size_t nnames)
+{
+	struct tsr_named *names = malloc(nnames * sizeof(*names));
+	size_t *place = malloc(nnames * sizeof(*place));
+	struct placed *placed = malloc(n * sizeof(*placed));
+	const bool ok = names && place && placed;
+	size_t k = 0;
+
+	for (size_t i = 0; i < n && ok; i++) {
+		if (!i || list[i].name != list[i - 1].name)
+			names[k] = (struct tsr_named){ list[i].name, k }, k++;
+		placed[i] = (struct placed){ k - 1, list[i] };
+	}
+	if (ok)
+		qsort(names, nnames, sizeof(*names), compare);
+	/* Equal names at two addresses have one place. */
+	for (size_t i = 0; i < nnames && ok; i++)
+		place[names[i].index] = i && strcmp(names[i].name, names[i - 1].name) == 0
+						? place[names[i - 1].index]
+						: i;
+	for (size_t i = 0; i < n && ok; i++)
+		placed[i].place = place[placed[i].place];
+	if (ok)
+		qsort(placed, n, sizeof(*placed), by_place);
+	for (size_t i = 0; i < n && ok; i++)
+		list[i] = placed[i].entry;
+	free(names);
+	free(place);
+	free(placed);
+	return ok;
 }
 
 void tsr_named_sort(struct tsr_named *list, size_t n)
 {
-	if (n)
+	size_t nnames = n > 0;
+
+	if (!n)
+		return;
+	qsort(list, n, sizeof(*list), by_address);
+	for (size_t i = 1; i < n; i++)
+		nnames += list[i].name != list[i - 1].name;
+	/* Without memory it takes longer. */
+	if (nnames == n || !sort_repeated(list, n, nnames))
 		qsort(list, n, sizeof(*list), compare);
 }
 
