@@ -152,9 +152,10 @@ TSR_API enum tsr_status tsr_verify_directory(const char *path,
  * tsr_diff_directory() - Compare two directories file by file, packed or not
  * @a, @b:   directories
  * @options: as for tsr_diff(), for files with tensors; others are equal if their bytes are
- * @ret:     out: entries of both sides by path, those that differ with a fault; untouched on failure
+ * @ret:     out: entries of both sides by path, those that differ or cannot be read with a fault; set on
+ *           TSR_OK, and on TSR_E_FORMAT if all files were looked at
  *
- * Return: TSR_OK, whether or not they differ; or whatever reading returns.
+ * Return: TSR_OK, whether or not they differ; TSR_E_FORMAT if some cannot be read; other failures.
  */
 TSR_API enum tsr_status tsr_diff_directory(const char *a, const char *b,
 					   const struct tsr_diff_options *options,

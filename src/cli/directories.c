@@ -379,7 +379,7 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	compared = tsr_diff_directory(common->operands.items[0], common->operands.items[1], o,
 				      &watch, &bar.run, &d, &err);
 	cli_work_end(&bar);
-	if (compared != TSR_OK)
+	if (!d)
 		return cli_error(&err);
 	if (cli_wants_text(common)) {
 		const struct cli_directory_sizes sizes = cli_directory_sizes(d);
@@ -392,5 +392,7 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 		status = report_check(cmd, common, d);
 	differ = tsr_directory_nfaults(d) != 0;
 	tsr_directory_close(d);
+	if (compared != TSR_OK)
+		return cli_error(&err);
 	return status == CLI_OK && differ ? CLI_DIFFERS : status;
 }

@@ -24,6 +24,8 @@ struct diffing {
 	const struct tsr_diff_options *options;
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
+	size_t nunread; /* files that cannot be read */
+	const struct tsr_directory_entry *first_unread;
 	struct tsr_err *err;
 };
 
@@ -169,7 +171,12 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 	/* What cannot be read as tensors can still differ in its bytes. */
 	if (status == TSR_E_UNSUPPORTED && !packed)
 		return tsr_directory_fault(d->result, e, d->err, "bytes differ");
-	return status;
+	/* A damaged file says nothing about the others. */
+	if (status != TSR_E_FORMAT && status != TSR_E_LIMIT)
+		return status;
+	if (!d->nunread++)
+		d->first_unread = e;
+	return tsr_directory_fault(d->result, e, d->err, "%s", d->err->msg);
 }
 
 static enum tsr_status compare_entry(struct diffing *d, const struct tsr_directory_entry *a,
@@ -221,6 +228,15 @@ static enum tsr_status compare_all(struct diffing *d, const struct tsr_run *run)
 	return TSR_OK;
 }
 
+/* All files were looked at; the first that cannot be read is named. */
+static enum tsr_status summarize(const struct diffing *d)
+{
+	if (!d->nunread)
+		return TSR_OK;
+	return tsr_fail(d->err, TSR_E_FORMAT, "%s: %zu of %zu entries cannot be read; %s",
+			d->a.path, d->nunread, d->result->n, d->first_unread->fault);
+}
+
 enum tsr_status tsr_diff_directory(const char *a, const char *b,
 				   const struct tsr_diff_options *options,
 				   const struct tsr_directory_watch *watch,
@@ -243,9 +259,10 @@ enum tsr_status tsr_diff_directory(const char *a, const char *b,
 	}
 	tsr_directory_close(d.a.d);
 	tsr_directory_close(d.b.d);
-	if (status == TSR_OK)
-		*ret = d.result;
-	else
+	if (status != TSR_OK) {
 		tsr_directory_close(d.result);
-	return status;
+		return status;
+	}
+	*ret = d.result;
+	return summarize(&d);
 }

@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "io/hash.h"
 #include "text/json.h"
+#include "text/named.h"
 
 #define CHECK_LEAD ",\"check\":\""
 
@@ -297,9 +298,33 @@ static enum tsr_status check_part(struct reading *r, const struct tsr_directory_
 	return wrong(r, "as", "a part of a packed .metadata beside it");
 }
 
-/* No packed file of an entry has the name of another entry. */
+/* No two entries have a packed file of one name; @stored has room for all of these. */
+static enum tsr_status check_stored_once(struct reading *r, struct tsr_named *stored)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->d->n; i++) {
+		const struct tsr_directory_entry *e = &r->d->entries[i];
+
+		for (unsigned j = 0; j < e->nstored; j++)
+			stored[n++] = (struct tsr_named){ e->stored[j].path, i };
+	}
+	tsr_named_sort(stored, n);
+	for (size_t i = 1; i < n; i++) {
+		if (strcmp(stored[i - 1].name, stored[i].name) != 0)
+			continue;
+		r->entry = r->d->entries[stored[i].index].path;
+		return wrong(r, "files", "names that no other entry's file has");
+	}
+	return TSR_OK;
+}
+
+/* No packed file of an entry has the name of another entry, or of its file. */
 static enum tsr_status check_names(struct reading *r)
 {
+	struct tsr_named *stored;
+	enum tsr_status status;
+
 	for (size_t i = 0; i < r->d->n; i++) {
 		const struct tsr_directory_entry *e = &r->d->entries[i];
 
@@ -313,6 +338,26 @@ static enum tsr_status check_names(struct reading *r)
 			if (other && other != e)
 				return wrong(r, "files", "names that are no other entry's");
 		}
+	}
+	stored = calloc(TSR_DIRECTORY_STORED_MAX * r->d->n + 1, sizeof(*stored));
+	status = stored ? check_stored_once(r, stored) : tsr_fail_nomem(r->err, r->file);
+	free(stored);
+	return status;
+}
+
+/* Reports add sizes up, of all entries. */
+static enum tsr_status check_sizes(struct reading *r)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < r->d->n; i++) {
+		const struct tsr_directory_entry *e = &r->d->entries[i];
+
+		r->entry = e->path;
+		if (__builtin_add_overflow(sum, e->nbytes, &sum) ||
+		    __builtin_add_overflow(sum, e->stored_nbytes, &sum) || sum > INT64_MAX)
+			return wrong(r, "nbytes",
+				     "sizes of all entries that are below 2^63 together");
 	}
 	return TSR_OK;
 }
@@ -357,7 +402,8 @@ static enum tsr_status read_root(const char *path, const char *file, const struc
 	TSR_TRY(read_mode(&r, tsr_json_get(root, "mode"), &r.d->mode));
 	for (const struct tsr_json *v = tsr_json_first(entries); v; v = tsr_json_next(v))
 		TSR_TRY(read_entry(&r, v));
-	return check_names(&r);
+	TSR_TRY(check_names(&r));
+	return check_sizes(&r);
 }
 
 /* The text hashes to the digits at its end, with zeros in their place. */
