@@ -103,6 +103,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 all: $(BUILD)/tersor $(BUILD)/libtersor.a $(BUILD)/libtersor.so
 
 include tests/fuzz/targets.mk
+include tests/counted/counted.mk
 
 # --- Building -------------------------------------------------------------------------------
 
@@ -213,14 +214,14 @@ check: setup-check
 	@$(SUBMAKE) check-build
 	@$(MAKE) --no-print-directory check-unit check-cli
 
-check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAULTS) $(VENV)/ready
+check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAULTS) $(COUNTED) $(VENV)/ready
 
 # CHECK_RUN: what runs programs that this machine cannot run itself.
 CHECK_RUN ?=
 check-unit: $(UNIT_BIN) check-fuzz
 	@for t in $(UNIT_BIN); do $(CHECK_RUN) $$t || exit 1; done
 
-check-cli: $(BUILD)/tersor $(BUILD)/libtersor.so $(FAULTS) $(VENV)/ready
+check-cli: $(BUILD)/tersor $(BUILD)/libtersor.so $(FAULTS) $(COUNTED) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) tests $(PYTEST_ARGS)
 
