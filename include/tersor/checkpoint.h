@@ -62,6 +62,11 @@ struct tsr_tensor {
 	 * relative; or NULL
 	 */
 	const char *beside;
+	/*
+	 * Of a momentum: the variance of the same weight that its optimizer divides by; of that
+	 * variance: the momentum.  Its index from 1 on; 0: none, or not known to tsr_names_assign()
+	 */
+	size_t partner;
 };
 
 /* What becomes of Python objects that are no plain values (docs/containers.md). */

@@ -29,6 +29,7 @@ struct tsr_verified_tensor {
 	uint64_t nonfinite; /* NaN or infinite elements */
 	struct tsr_measure measure; /* against the original */
 	char fault[160]; /* what is wrong with it; "" if it is sound */
+	struct tsr_update_measure update; /* of a variance with its momentum; zeros: not measured */
 };
 
 /* No original and no bounds; NaN and infinities are faults. */
@@ -54,6 +55,9 @@ TSR_API enum tsr_status tsr_verify(const char *path, const struct tsr_verify_opt
 				   const struct tsr_run *run, struct tsr_verification **ret,
 				   struct tsr_err *err);
 TSR_API void tsr_verification_free(struct tsr_verification *v);
+
+/* The eps that updates were measured with; *known_ret: whether the original says it. */
+TSR_API float tsr_verification_eps(const struct tsr_verification *v, bool *known_ret);
 
 /* What was verified, and what it was compared with (NULL: nothing).  Borrowed. */
 TSR_API const struct tsr_checkpoint *tsr_verification_checked(const struct tsr_verification *v);

@@ -43,10 +43,12 @@ enum tsr_metric {
 	TSR_METRIC_MEAN_REL, /* mean |x - y| / |x| over nonzero x */
 	TSR_METRIC_NMSE, /* sum (x - y)^2 / sum x^2 */
 	TSR_METRIC_COSINE, /* cosine of the angle between x and y; bounds are on 1 - cosine */
-	TSR_METRIC_COUNT
+	TSR_METRIC_COUNT,
+	/* For bounds only: tsr_update_measure_nmse() of a momentum and its variance, on the latter */
+	TSR_METRIC_UPDATE_NMSE
 };
 
-/* "abs", "ulp", "rel", "nmse", "cosine". */
+/* "abs", "ulp", "rel", "nmse", "cosine", "update-nmse". */
 TSR_API const char *tsr_metric_name(enum tsr_metric metric);
 TSR_API bool tsr_metric_find(const char *name, enum tsr_metric *metric_ret);
 

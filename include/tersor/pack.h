@@ -28,7 +28,8 @@ struct tsr_bound {
  *           BF16 and F16 have them too if they have groups
  * @rules:   @nrules rules that settle the kind of tensors; TSR_KIND_OTHER keeps one raw
  * @bounds:  @nbounds limits that every packed tensor must meet
- * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw
+ * @strict:  fail if a codec cannot take a tensor, instead of keeping it raw, and if a variance becomes 0
+ *           under a momentum that does not
  * @force:   replace an existing output
  * @dry_run: only plan: read headers, and samples of tensors that may be masters; write nothing
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
@@ -101,6 +102,8 @@ struct tsr_packed_tensor {
 	struct tsr_encode_report report;
 	enum tsr_raw_reason raw;
 	uint64_t nbytes; /* in the packed file */
+	/* of a variance with its momentum, its `partner`; zeros if it was not measured */
+	struct tsr_update_measure update;
 };
 
 /* The outcome of tsr_pack(). */
@@ -129,6 +132,9 @@ TSR_API void tsr_packing_free(struct tsr_packing *p);
 
 /* The source: its tensors have their kinds, codings, hashes and errors.  Borrowed. */
 TSR_API const struct tsr_checkpoint *tsr_packing_source(const struct tsr_packing *p);
+
+/* The eps that updates were measured with; *known_ret: whether the source says it. */
+TSR_API float tsr_packing_eps(const struct tsr_packing *p, bool *known_ret);
 
 /* What became of a tensor of the source, by its index there; NULL past the end. */
 TSR_API const struct tsr_packed_tensor *tsr_packing_tensor(const struct tsr_packing *p,

@@ -21,6 +21,12 @@ void tsr_tiles_add(struct tsr_tiles *tiles, uint64_t units, uint64_t units_per_t
 	tiles->njobs += units ? (units - 1) / units_per_tile + 1 : 1;
 }
 
+void tsr_tiles_skip(struct tsr_tiles *tiles)
+{
+	tiles->spans[tiles->ntensors++] = (struct tsr_tile_span){ .units_per_tile = 1,
+								  .first_job = tiles->njobs };
+}
+
 struct tsr_tile tsr_tiles_get(const struct tsr_tiles *tiles, uint64_t job)
 {
 	size_t low = 0, high = tiles->ntensors - 1;

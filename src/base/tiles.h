@@ -37,6 +37,9 @@ enum tsr_status tsr_tiles_init(struct tsr_tiles *tiles, size_t ntensors, const c
 /* Add the next tensor; @units_per_tile is at least 1.  A tensor without units has one empty tile. */
 void tsr_tiles_add(struct tsr_tiles *tiles, uint64_t units, uint64_t units_per_tile);
 
+/* Add the next tensor without a tile of its own: it is part of an earlier one's jobs. */
+void tsr_tiles_skip(struct tsr_tiles *tiles);
+
 /* The tile of a job below tiles->njobs.  Thread-safe. */
 struct tsr_tile tsr_tiles_get(const struct tsr_tiles *tiles, uint64_t job);
 

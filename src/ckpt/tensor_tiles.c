@@ -4,17 +4,52 @@
 
 #include "base/fail.h"
 
+static uint64_t tile_of(const struct tsr_tensor *t)
+{
+	return TSR_TILE_ELEMENTS - TSR_TILE_ELEMENTS % tsr_coding_align(&t->coding);
+}
+
+/* Whether any tiles will do: errors are summed in a tensor's own, but here there are none. */
+static bool is_exact(const struct tsr_tensor *t)
+{
+	return !t->coding.codec || (t->coding.codec->lossless && tsr_coding_align(&t->coding) == 1);
+}
+
+/* The elements of a tile of both; 0 if theirs are not the same. */
+static uint64_t pair_tile(const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+	const uint64_t x = is_exact(a) ? TSR_TILE_ELEMENTS : tile_of(a);
+	const uint64_t y = is_exact(b) ? TSR_TILE_ELEMENTS : tile_of(b);
+	const uint64_t least = x < y ? x : y;
+
+	return is_exact(a) || is_exact(b) || x == y || a->numel <= least ? least : 0;
+}
+
+bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i)
+{
+	const struct tsr_tensor *t = &tensors[i], *other;
+
+	if (!t->partner || t->partner > n)
+		return false;
+	other = &tensors[t->partner - 1];
+	return other != t && other->partner == i + 1 && other->numel == t->numel &&
+	       (t->coding.codec || other->coding.codec) && pair_tile(t, other) > 0;
+}
+
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
-				 size_t n, const char *what, struct tsr_err *err)
+				 size_t n, bool pairs, const char *what, struct tsr_err *err)
 {
 	TSR_TRY(tsr_tiles_init(tiles, n, what, err));
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_tensor *t = &tensors[i];
+		const bool paired = pairs && tsr_tensor_is_paired(tensors, n, i);
 
-		if (t->coding.codec)
-			tsr_tiles_add(tiles, t->numel,
-				      TSR_TILE_ELEMENTS -
-					      TSR_TILE_ELEMENTS % tsr_coding_align(&t->coding));
+		if (paired && t->partner - 1 < i)
+			tsr_tiles_skip(tiles);
+		else if (paired)
+			tsr_tiles_add(tiles, t->numel, pair_tile(t, &tensors[t->partner - 1]));
+		else if (t->coding.codec)
+			tsr_tiles_add(tiles, t->numel, tile_of(t));
 		else
 			tsr_tiles_add(tiles, tsr_tensor_nbytes(t), TSR_TILE_NBYTES);
 	}

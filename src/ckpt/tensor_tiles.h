@@ -14,9 +14,19 @@
 #define TSR_TILE_ELEMENTS 262144u
 #define TSR_TILE_NBYTES (TSR_TILE_ELEMENTS * 4)
 
-/* The tiles of @n tensors: elements of those with a codec, bytes of the others.  @what: for messages. */
+/*
+ * The tiles of @n tensors: elements of those with a codec, bytes of the others.  With @pairs the jobs
+ * of a momentum and its variance (tsr_tensor_is_paired()) are those of the first of them, their units
+ * elements.  @what: for messages.
+ */
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
-				 size_t n, const char *what, struct tsr_err *err);
+				 size_t n, bool pairs, const char *what, struct tsr_err *err);
+
+/*
+ * Whether the tensor at @i is one of a momentum and its variance that share their tiles: at least one
+ * has a codec, and their tiles are the same.
+ */
+bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i);
 
 /* Where a tile begins in one of the tensor's planes, and how many bytes of the plane it covers. */
 uint64_t tsr_tile_plane_offset(const struct tsr_tensor *t, unsigned plane,

@@ -73,12 +73,14 @@ int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct
 			return cli_usage(cmd, "option --%s: found '%s', expected METRIC=VALUE",
 					 option, item);
 		snprintf(name, sizeof(name), "%.*s", (int)(equals - item), item);
-		if (!tsr_metric_find(name, &ret[i].metric))
+		if (!tsr_metric_find(name, &ret[i].metric) ||
+		    (ret[i].metric == TSR_METRIC_UPDATE_NMSE && strcmp(option, "max-error") != 0))
 			return cli_usage(
 				cmd,
-				"option --%s: unknown metric '%s', expected abs, ulp, rel, nmse or "
-				"cosine",
-				option, name);
+				"option --%s: unknown metric '%s', expected abs, ulp, rel, nmse%s",
+				option, name,
+				strcmp(option, "max-error") == 0 ? ", cosine or update-nmse"
+								 : " or cosine");
 		ret[i].limit = strtod(equals + 1, &end);
 		if (!equals[1] || *end || !(ret[i].limit >= 0))
 			return cli_usage(cmd,

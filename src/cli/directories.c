@@ -79,7 +79,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 {
 	const struct cli_common *common = work->common;
 	struct cli_directory_totals *totals = &work->totals;
-	struct tsr_text json = { 0 };
+	struct tsr_text json = { 0 }, lines = { 0 };
 	int status = CLI_OK;
 
 	tsr_summary_add_flat_copies(&totals->summary);
@@ -91,6 +91,9 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 			       tsr_format_name(totals->worst_name, 45).text);
 			printf("\n  of %s\n", tsr_format_name(totals->worst_file, 70).text);
 		}
+		tsr_losses_put_text(&totals->summary.losses, &lines);
+		if (lines.nbytes && cli_write_report(&lines, NULL) != CLI_OK)
+			status = CLI_IO;
 	}
 	if (!common->json.given)
 		return status;
@@ -98,6 +101,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	cli_json_inputs(&json, common);
 	tsr_json_put_string(&json, "output", common->output);
 	tsr_json_put_bool(&json, "dry_run", common->dry_run);
+	tsr_losses_put_json(&totals->summary.losses, &json);
 	cli_directory_put_json(&json, d, totals);
 	return cli_json_end(&json, common);
 }

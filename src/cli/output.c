@@ -191,6 +191,7 @@ void cli_json_measure(struct tsr_text *json, const struct tsr_measure *m)
 				    tsr_measure_value(m, (enum tsr_metric)i));
 	tsr_json_put_u64(json, "exact", m->exact);
 	tsr_json_put_u64(json, "flushed", m->flushed);
+	tsr_json_put_u64(json, "sign_lost", m->sign_lost);
 	tsr_json_put_u64(json, "overflow", m->overflow);
 	tsr_json_put_u64(json, "nonfinite", m->nonfinite);
 	tsr_json_close(json, '}');

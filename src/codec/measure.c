@@ -7,9 +7,10 @@
 
 #include "codec/math.h"
 
-static const char *const names[TSR_METRIC_COUNT] = {
-	[TSR_METRIC_MAX_ABS] = "abs", [TSR_METRIC_MAX_ULP] = "ulp",   [TSR_METRIC_MEAN_REL] = "rel",
-	[TSR_METRIC_NMSE] = "nmse",   [TSR_METRIC_COSINE] = "cosine",
+static const char *const names[TSR_METRIC_UPDATE_NMSE + 1] = {
+	[TSR_METRIC_MAX_ABS] = "abs",	[TSR_METRIC_MAX_ULP] = "ulp",
+	[TSR_METRIC_MEAN_REL] = "rel",	[TSR_METRIC_NMSE] = "nmse",
+	[TSR_METRIC_COSINE] = "cosine", [TSR_METRIC_UPDATE_NMSE] = "update-nmse",
 };
 
 const char *tsr_metric_name(enum tsr_metric metric)
@@ -19,8 +20,8 @@ const char *tsr_metric_name(enum tsr_metric metric)
 
 bool tsr_metric_find(const char *name, enum tsr_metric *metric_ret)
 {
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
-		if (strcmp(names[i], name) == 0) {
+	for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (names[i] && strcmp(names[i], name) == 0) {
 			*metric_ret = (enum tsr_metric)i;
 			return true;
 		}
@@ -102,6 +103,7 @@ double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
 	case TSR_METRIC_COSINE:
 		return one_minus_cosine(xx, lane_sum(m->sum_xd), dd);
 	case TSR_METRIC_COUNT:
+	case TSR_METRIC_UPDATE_NMSE:
 		break;
 	}
 	return 0;

@@ -8,7 +8,7 @@
 /* Whether a codec can hold a tensor of this type: F32, or BF16 and F16 if elements share scales. */
 bool tsr_codec_takes(const struct tsr_codec *codec, enum tsr_dtype dtype);
 
-/* @n values of @dtype, BF16 or F16, as FP32; exact.  The arrays do not overlap. */
+/* @n values of @dtype, F32, BF16 or F16, as FP32; exact.  The arrays do not overlap. */
 void tsr_widen(enum tsr_dtype dtype, const void *narrow, size_t n, float *x);
 
 /* Round @n values to those that @dtype has: F32 (nothing changes), BF16 or F16. */

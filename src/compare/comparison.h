@@ -16,6 +16,8 @@ struct tsr_verification {
 	uint64_t nfaults; /* tensors with a fault, and missing ones */
 	uint64_t nabsent; /* tensors that the original lacks */
 	uint64_t nunlike; /* tensors that both have, and that cannot have been packed from it */
+	float eps; /* that updates were measured with */
+	bool eps_known; /* the original says it */
 	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
 };
 

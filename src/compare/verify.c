@@ -20,7 +20,9 @@
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"
 #include "pack/walk.h"
+#include "codec/narrow.h"
 #include "codec/nonfinite.h"
+#include "names/eps.h"
 
 struct verifying {
 	const struct tsr_verify_options *options;
@@ -33,6 +35,7 @@ struct extra {
 	_Alignas(float) unsigned char original[TSR_TILE_NBYTES]; /* FP32 values, or bytes */
 	uint16_t narrow[TSR_TILE_ELEMENTS];
 	struct tsr_measure measure;
+	struct tsr_update_measure update;
 	uint64_t nonfinite;
 	bool bytes_differ;
 };
@@ -79,6 +82,7 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	e->nonfinite = coded ? tsr_count_nonfinite(TSR_F32, r->data, r->tile.n * sizeof(float))
 			     : tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
 	e->measure = (struct tsr_measure){ 0 };
+	e->update = (struct tsr_update_measure){ 0 };
 	e->bytes_differ = false;
 	if (!original)
 		return TSR_OK;
@@ -87,6 +91,40 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 		tsr_measure_add(&e->measure, x, r->data, r->tile.n);
 	else
 		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
+	return TSR_OK;
+}
+
+/* Elements of a tile, and of the original's, as FP32 values; raw ones over what they were. */
+static void widen_tile(const struct tsr_walked *t, struct extra *e, const float **before,
+		       const float **after)
+{
+	const size_t n = t->nbytes * 8 / tsr_dtype_bits(t->tensor->dtype);
+
+	*before = (const float *)(const void *)e->original;
+	*after = t->data;
+	if (t->tensor->coding.codec)
+		return;
+	/* Raw tensors equal their original, or have a fault. */
+	tsr_widen(t->tensor->dtype, t->data, n, t->coder->m->x);
+	*before = *after = t->coder->m->x;
+}
+
+static enum tsr_status verify_pair(void *ctx, void *const extra[2],
+				   const struct tsr_walked *const t[2], struct tsr_err *err)
+{
+	const struct verifying *w = ctx;
+	struct extra *e = extra[1];
+	struct tsr_moments before, after;
+
+	for (unsigned i = 0; i < 2; i++) {
+		TSR_TRY(verify_tile(ctx, extra[i], t[i], err));
+		if (!w->original[t[i]->tile.tensor])
+			return i == 0 ? verify_tile(ctx, extra[1], t[1], err) : TSR_OK;
+	}
+	widen_tile(t[0], extra[0], &before.m, &after.m);
+	widen_tile(t[1], extra[1], &before.v, &after.v);
+	tsr_update_measure_add(&e->update, &before, &after,
+			       t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype), w->v->eps);
 	return TSR_OK;
 }
 
@@ -112,9 +150,29 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	(void)err;
 	t->nonfinite += e->nonfinite;
 	tsr_measure_merge(&t->measure, &e->measure);
+	tsr_update_measure_merge(&t->update, &e->update);
 	if (e->bytes_differ)
 		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
+}
+
+/* Which tensors are a momentum and its variance, as the original has them. */
+static void join_moments(struct verifying *w)
+{
+	struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
+
+	/* A name that does not tell is not measured. */
+	if (tsr_names_assign(original, NULL, 0, NULL) != TSR_OK)
+		return;
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const size_t partner = w->original[i] ? w->original[i]->partner : 0;
+		const struct tsr_tensor *other =
+			partner ? tsr_checkpoint_find(c, original->tensors[partner - 1].name)
+				: NULL;
+
+		c->tensors[i].partner = other ? (size_t)(other - c->tensors) + 1 : 0;
+	}
+	w->v->eps = tsr_names_eps(original, &w->v->eps_known);
 }
 
 static bool same_layout(const struct tsr_tensor *a, const struct tsr_tensor *b)
@@ -167,7 +225,8 @@ static void judge_error(struct verifying *w, size_t i)
 			 found.value[TSR_METRIC_NMSE], t->error->value[TSR_METRIC_NMSE]);
 		w->v->nunlike += fault(w, i, text);
 	}
-	bound = tsr_bound_exceeded(w->options->bounds, w->options->nbounds, m, &error);
+	bound = tsr_bound_exceeded(w->options->bounds, w->options->nbounds,
+				   t->coding.codec ? m : NULL, &w->v->tensors[i].update, &error);
 	if (!bound)
 		return;
 	snprintf(text, sizeof(text), "found %s error %.4g, expected at most %.4g",
@@ -181,7 +240,7 @@ static void judge(struct verifying *w)
 	char text[160];
 
 	for (size_t i = 0; i < c->ntensors; i++) {
-		if (w->original[i] && c->tensors[i].coding.codec)
+		if (w->original[i])
 			judge_error(w, i);
 		if (w->v->tensors[i].nonfinite && !w->options->allow_nonfinite) {
 			snprintf(text, sizeof(text), "found %" PRIu64 " non-finite value%s",
@@ -272,6 +331,8 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		return tsr_fail_nomem(err, path);
 	if (w->v->original) {
 		TSR_TRY(find_originals(w, err));
+		join_moments(w);
+		walk.work_pair = verify_pair;
 		TSR_TRY(tsr_records_check_all(w->v->original, run, err));
 	}
 	walk.c = w->v->checked;

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
+#include "ckpt/read.h"
 #include "text/shape.h"
 #include "names/aliases.h"
 #include "names/name_rules.h"
@@ -368,6 +369,32 @@ static void pair(const struct candidate *k, const struct candidate *next)
 		k->t->beside = next->t->name;
 }
 
+static bool is_same_weight(const struct candidate *a, const struct candidate *b)
+{
+	return a->weight || b->weight ? a->weight == b->weight
+				      : strcmp(a->canonical, b->canonical) == 0;
+}
+
+/*
+ * A momentum and the variance beside it, of states in the order of by_weight_and_role(): AMSGrad
+ * divides by its second variance, which is the last.
+ */
+static void join_moments(struct candidate *const *states, size_t n, const struct candidate *all)
+{
+	for (size_t i = 0, last; i < n; i = last + 1) {
+		struct tsr_tensor *m = states[i]->t, *v;
+
+		for (last = i; last + 1 < n && is_same_weight(states[i], states[last + 1]);)
+			last++;
+		v = states[last]->t;
+		if (last == i || states[i]->role != TSR_ROLE_MOMENTUM || m->numel != v->numel ||
+		    !tsr_tensor_has_f32(m) || !tsr_tensor_has_f32(v))
+			continue;
+		m->partner = (size_t)(states[last] - all) + 1;
+		v->partner = (size_t)(states[i] - all) + 1;
+	}
+}
+
 /* Each parameter has one state of a role; those of one parameter learn of each other. */
 static enum tsr_status check_unique(struct assigning *a)
 {
@@ -385,20 +412,19 @@ static enum tsr_status check_unique(struct assigning *a)
 		qsort(states, n, sizeof(struct candidate *), by_weight_and_role);
 	for (size_t i = 1; i < n && status == TSR_OK; i++) {
 		const struct candidate *k = states[i - 1], *next = states[i];
-		const bool same_weight = k->weight || next->weight
-						 ? k->weight == next->weight
-						 : strcmp(k->canonical, next->canonical) == 0;
 
-		if (k->role == next->role && same_weight)
+		if (k->role == next->role && is_same_weight(k, next))
 			status = tsr_fail_hint(
 				a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 				"%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s",
 				a->c->path, next->t->name, k->t->name,
 				k->role == TSR_ROLE_MOMENTUM ? "momentum" : "variance",
 				k->weight ? k->weight->t->name : k->base);
-		else if (same_weight && !a->c->packed)
+		else if (is_same_weight(k, next) && !a->c->packed)
 			pair(k, next);
 	}
+	if (status == TSR_OK)
+		join_moments(states, n, a->all);
 	free(states);
 	return status;
 }
@@ -463,6 +489,7 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		struct candidate *k = &a->all[i];
 
 		k->t = &a->c->tensors[i];
+		k->t->partner = 0;
 		k->wrapper = tsr_wrappers_len(&a->wrappers, k->t->name);
 		TSR_TRY(parse_name(a, k));
 		k->param = params && params[i] && k->role == TSR_ROLE_NONE;

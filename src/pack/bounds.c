@@ -2,20 +2,45 @@
 /* Bounds on the error of tensors: `--max-error` of pack and verify, `--tol` of diff. */
 #include "pack/bounds.h"
 
+#include <inttypes.h>
+
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "pack/packing.h"
 
 const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
-					   const struct tsr_measure *m, double *error_ret)
+					   const struct tsr_measure *m,
+					   const struct tsr_update_measure *u, double *error_ret)
 {
 	for (unsigned i = 0; i < n; i++) {
-		*error_ret = tsr_measure_error(m, bounds[i].metric);
+		const bool of_update = bounds[i].metric == TSR_METRIC_UPDATE_NMSE;
+
+		if (of_update ? !u || !u->n : !m)
+			continue;
+		*error_ret = of_update ? tsr_update_measure_nmse(u)
+				       : tsr_measure_error(m, bounds[i].metric);
 		/* An error that is NaN is over every bound. */
 		if (!(*error_ret <= bounds[i].limit))
 			return &bounds[i];
 	}
 	return NULL;
+}
+
+enum tsr_status tsr_pack_check_exposed(const struct tsr_packing *p,
+				       const struct tsr_pack_options *options, struct tsr_err *err)
+{
+	for (size_t i = 0; options->strict && i < p->source->ntensors; i++) {
+		const uint64_t n = p->tensors[i].update.exposed;
+
+		if (n)
+			return tsr_fail_hint(
+				err, TSR_E_UNSUPPORTED, TSR_HINT_STRICT,
+				"%s: tensor %.200s: found %" PRIu64
+				" variance%s that would become 0 under a momentum that "
+				"does not, expected none",
+				p->source->path, p->source->tensors[i].name, n, n == 1 ? "" : "s");
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,
@@ -26,9 +51,9 @@ enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,
 		const struct tsr_bound *bound = NULL;
 		double error;
 
-		if (t->coding.codec)
-			bound = tsr_bound_exceeded(options->bounds, options->nbounds,
-						   &p->tensors[i].measure, &error);
+		bound = tsr_bound_exceeded(options->bounds, options->nbounds,
+					   t->coding.codec ? &p->tensors[i].measure : NULL,
+					   &p->tensors[i].update, &error);
 		if (bound)
 			return tsr_fail(
 				err, TSR_E_BOUND,

@@ -5,9 +5,17 @@
 
 #include "tersor/pack.h"
 
-/* The first of @n bounds that an error is over, and the error; NULL if it is over none. */
+/*
+ * The first of @n bounds that an error is over, and the error; NULL if it is over none.  @m, @u: of the
+ * tensor and, if it is a variance, of its updates; NULL: not measured, which is over no bound.
+ */
 const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
-					   const struct tsr_measure *m, double *error_ret);
+					   const struct tsr_measure *m,
+					   const struct tsr_update_measure *u, double *error_ret);
+
+/* With @options->strict TSR_E_UNSUPPORTED, naming the first variance that becomes 0 under a momentum. */
+enum tsr_status tsr_pack_check_exposed(const struct tsr_packing *p,
+				       const struct tsr_pack_options *options, struct tsr_err *err);
 
 /* TSR_E_BOUND, naming the first packed tensor whose error is over a bound. */
 enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,

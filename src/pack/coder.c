@@ -68,18 +68,21 @@ static void restore_momenta(struct tsr_coder *coder, const struct tsr_coding *co
 
 /* --- On the CPU ------------------------------------------------------------------------------- */
 
-static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_coding *coding,
-				     enum tsr_dtype dtype, size_t n, struct tsr_measure *measure,
-				     struct tsr_encode_report *report, struct tsr_err *err)
+/*
+ * Elements @start to @end - 1, decoded to m->decoded; both multiples of the batch, or @end the last.
+ * @elements: what they are measured against.
+ */
+static void encode_part(struct tsr_coder *coder, const struct tsr_coding *coding,
+			enum tsr_dtype dtype, const float *elements, size_t start, size_t end,
+			struct tsr_measure *measure, struct tsr_encode_report *report)
 {
 	struct tsr_coder_memory *m = coder->m;
-	const float *elements = make_ratios(coder, coding, n, report);
 	struct tsr_coding batch_coding = *coding;
 	const size_t batch = batch_of(coding);
 
-	(void)err;
-	for (size_t first = 0; first < n; first += batch) {
-		const size_t count = n - first < batch ? n - first : batch;
+	for (size_t first = start; first < end; first += batch) {
+		const size_t count = end - first < batch ? end - first : batch;
+		float *decoded = m->decoded + (first - start);
 		void *out[TSR_PLANES_MAX];
 		const void *in[TSR_PLANES_MAX];
 
@@ -87,11 +90,24 @@ static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 			in[i] = out[i] = m->plane[i] + tsr_plane_nbytes(coding, i, first);
 		batch_coding.first = coding->first + first;
 		coding->codec->encode(&batch_coding, m->x + first, count, out, report);
-		coding->codec->decode(coding, in, count, m->decoded);
-		undo_ratios(coder, coding, first, m->decoded, count);
-		tsr_round_to(dtype, m->decoded, count);
-		tsr_measure_add(measure, elements + first, m->decoded, count);
+		coding->codec->decode(coding, in, count, decoded);
+		undo_ratios(coder, coding, first, decoded, count);
+		tsr_round_to(dtype, decoded, count);
+		tsr_measure_add(measure, elements + first, decoded, count);
 	}
+}
+
+static enum tsr_status encode_on_cpu(struct tsr_coder *coder, const struct tsr_coding *coding,
+				     enum tsr_dtype dtype, size_t n, struct tsr_measure *measure,
+				     struct tsr_encode_report *report, struct tsr_err *err)
+{
+	const float *elements = make_ratios(coder, coding, n, report);
+	const size_t batch = batch_of(coding);
+
+	(void)err;
+	for (size_t first = 0; first < n; first += batch)
+		encode_part(coder, coding, dtype, elements, first,
+			    n - first < batch ? n : first + batch, measure, report);
 	restore_momenta(coder, coding, n);
 	return TSR_OK;
 }
@@ -234,6 +250,59 @@ static enum tsr_status open_on(struct tsr_coder *coder, const struct tsr_run *ru
 	}
 	return TSR_OK;
 }
+
+/* --- Two at a time ---------------------------------------------------------------------------- */
+
+/* Elements that both sides can be cut at, few enough to stay in a cache if there is such a number. */
+static size_t strip_of(const struct tsr_coder_side *m, const struct tsr_coder_side *v, size_t n)
+{
+	const size_t a = m->coding ? batch_of(m->coding) : TSR_MEASURE_LANES;
+	const size_t b = v->coding ? batch_of(v->coding) : TSR_MEASURE_LANES;
+	const size_t large = a > b ? a : b, small = a > b ? b : a;
+
+	const bool relative = m->coding && m->coding->codec->relative;
+
+	return relative || m->coder->gpu || large % small || large > n ? n : large;
+}
+
+/* What comes back of elements @first to @end - 1. */
+static enum tsr_status encode_side(const struct tsr_coder_side *s, size_t first, size_t end,
+				   const float **ret, struct tsr_err *err)
+{
+	struct tsr_coder *coder = s->coder;
+	const float *elements;
+
+	*ret = s->coding ? coder->m->decoded : coder->m->x + first;
+	if (!s->coding)
+		return TSR_OK;
+	if (coder->gpu)
+		return coder->encode(coder, s->coding, s->dtype, end, s->measure, s->report, err);
+	elements = make_ratios(coder, s->coding, end, s->report);
+	encode_part(coder, s->coding, s->dtype, elements, first, end, s->measure, s->report);
+	restore_momenta(coder, s->coding, end);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_coder_encode_pair(const struct tsr_coder_side *m,
+				      const struct tsr_coder_side *v, size_t n, float eps,
+				      struct tsr_update_measure *update, struct tsr_err *err)
+{
+	const size_t strip = strip_of(m, v, n);
+
+	for (size_t first = 0; first < n; first += strip) {
+		const size_t end = n - first < strip ? n : first + strip;
+		const struct tsr_moments before = { m->coder->m->x + first,
+						    v->coder->m->x + first };
+		struct tsr_moments after;
+
+		TSR_TRY(encode_side(m, first, end, &after.m, err));
+		TSR_TRY(encode_side(v, first, end, &after.v, err));
+		tsr_update_measure_add(update, &before, &after, end - first, eps);
+	}
+	return TSR_OK;
+}
+
+/* --- Opening ---------------------------------------------------------------------------------- */
 
 enum tsr_status tsr_coder_open_encoder(void *ctx, const struct tsr_run *run, void *coder,
 				       struct tsr_err *err)

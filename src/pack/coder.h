@@ -47,6 +47,23 @@ struct tsr_coder {
 	void *device_plane[TSR_PLANES_MAX]; /* device->plane */
 };
 
+/* One side of a momentum and its variance that are encoded together. */
+struct tsr_coder_side {
+	struct tsr_coder *coder; /* m->x has the elements */
+	const struct tsr_coding *coding; /* NULL: the elements are stored as they are */
+	enum tsr_dtype dtype;
+	struct tsr_measure *measure;
+	struct tsr_encode_report *report;
+};
+
+/*
+ * Encode @n elements of a momentum and of its variance as `encode` does, and add the error of their
+ * updates to @update, of which the decoded values need not leave the cache.
+ */
+enum tsr_status tsr_coder_encode_pair(const struct tsr_coder_side *m,
+				      const struct tsr_coder_side *v, size_t n, float eps,
+				      struct tsr_update_measure *update, struct tsr_err *err);
+
 /*
  * For a pipeline (base/pipeline.h) whose scratch memory begins with a coder: one that encodes and
  * decodes, or that only decodes, on run->gpu if there is one, which is borrowed.  A failure leaves

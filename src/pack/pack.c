@@ -12,11 +12,13 @@
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"
+#include "ckpt/shared_views.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
+#include "names/eps.h"
 #include "names/name_rules.h"
 #include "names/model_names.h"
 #include "pack/bounds.h"
@@ -41,7 +43,7 @@ struct packing {
 	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
-	struct tsr_plane_hashes hashes; /* of the tensor being committed */
+	struct tsr_plane_hashes hashes[2]; /* of the tensors being committed, by side */
 	struct tsr_pack_learned learned;
 	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 	struct tsr_err *err;
@@ -56,36 +58,6 @@ struct tsr_pack_options tsr_pack_defaults(void)
 		.variance = tsr_coding_default(tsr_codec_find("sqrt8")),
 		.min_elements = TSR_MIN_ELEMENTS_DEFAULT,
 	};
-}
-
-void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room)
-{
-	const struct tsr_measure *m = &t->measure;
-
-	text[0] = '\0';
-	switch (t->raw) {
-	case TSR_RAW_NO:
-		break;
-	case TSR_RAW_NONFINITE:
-		snprintf(text, room, "%" PRIu64 " non-finite value%s", m->nonfinite,
-			 m->nonfinite == 1 ? "" : "s");
-		break;
-	case TSR_RAW_NEGATIVE:
-		snprintf(text, room, "%" PRIu64 " negative variance%s", m->negative,
-			 m->negative == 1 ? "" : "s");
-		break;
-	case TSR_RAW_OVERFLOW:
-		snprintf(text, room,
-			 "%" PRIu64 " values and %" PRIu64 " scales overflow the narrow format",
-			 m->overflow + t->report.narrow_overflow, t->report.scale_overflow);
-		break;
-	case TSR_RAW_SMALL:
-		snprintf(text, room, "few elements");
-		break;
-	case TSR_RAW_INTEGERS:
-		snprintf(text, room, "only integers");
-		break;
-	}
 }
 
 /* --- The source ------------------------------------------------------------------------------ */
@@ -121,6 +93,7 @@ static enum tsr_status check_source(struct packing *p)
 struct found {
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
+	struct tsr_update_measure update; /* of a variance with its momentum */
 	bool integers; /* all elements are */
 	bool apart;
 };
@@ -175,6 +148,46 @@ static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walk
 	return TSR_OK;
 }
 
+/* What encoding a side of a pair needs; one that is stored as it is gets its elements into m->x. */
+static struct tsr_coder_side side_of(const struct tsr_walked *t, struct found *found,
+				     struct tsr_coding *coding)
+{
+	struct tsr_coder_side side = { .coder = t->coder,
+				       .dtype = t->tensor->dtype,
+				       .measure = &found->measure,
+				       .report = &found->report };
+	const size_t n = t->nbytes * 8 / tsr_dtype_bits(t->tensor->dtype);
+
+	*found = (struct found){ .report = { 0 } };
+	*coding = t->tensor->coding;
+	if (!coding->codec) {
+		tsr_widen(t->tensor->dtype, t->data, n, t->coder->m->x);
+		return side;
+	}
+	coding->first = t->tile.first;
+	found->integers = all_integers(t->data, n);
+	if (t->has_planes)
+		tsr_measure_add(&found->measure, t->data, t->data, n);
+	else
+		side.coding = coding;
+	return side;
+}
+
+static enum tsr_status encode_pair(void *ctx, void *const extra[2],
+				   const struct tsr_walked *const t[2], struct tsr_err *err)
+{
+	const struct packing *p = ctx;
+	struct found *found[2] = { extra[0], extra[1] };
+	struct tsr_coding coding[2];
+	const struct tsr_coder_side m = side_of(t[0], found[0], &coding[0]);
+	const struct tsr_coder_side v = side_of(t[1], found[1], &coding[1]);
+	const size_t n = t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype);
+
+	if (m.coding)
+		TSR_TRY(get_beside(p, t[0], err));
+	return tsr_coder_encode_pair(&m, &v, n, p->result->eps, &found[1]->update, err);
+}
+
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
@@ -183,6 +196,9 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	struct tsr_packed_tensor *r = &p->result->tensors[t->tile.tensor];
 
 	(void)err;
+	if (t->tile.first == 0)
+		r->update = (struct tsr_update_measure){ 0 };
+	tsr_update_measure_merge(&r->update, &found->update);
 	if (t->tile.first == 0 && t->tensor->coding.codec) {
 		r->measure = (struct tsr_measure){ 0 };
 		r->report = (struct tsr_encode_report){ 0 };
@@ -196,7 +212,7 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	r->report.narrow_overflow += found->report.narrow_overflow;
 	p->apart[t->tile.tensor] = p->apart[t->tile.tensor] || found->apart;
 	if (!t->hashed)
-		tsr_plane_hashes_add(&p->hashes, t->tensor, &t->tile, t->coder->plane,
+		tsr_plane_hashes_add(&p->hashes[t->side], t->tensor, &t->tile, t->coder->plane,
 				     p->c->tensors[t->tile.tensor].hash);
 	return TSR_OK;
 }
@@ -223,6 +239,7 @@ static enum tsr_status encode_all(struct packing *p)
 				       .what = p->out_path,
 				       .extra_nbytes = sizeof(struct found),
 				       .work = encode_tile,
+				       .work_pair = encode_pair,
 				       .commit = commit_tile,
 				       .finish = write_tile,
 				       .ctx = p };
@@ -433,6 +450,7 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(check_rules(p));
 	if (p->options->weights_out)
 		TSR_TRY(find_model(p));
+	TSR_TRY(tsr_note_shared_views(c, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	TSR_TRY(tsr_build_index(c, p->err));
 	p->stored = *c;
@@ -489,6 +507,7 @@ static enum tsr_status run_packing(struct packing *p)
 	record_errors(p);
 	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
+	TSR_TRY(tsr_pack_check_exposed(p->result, p->options, p->err));
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return tsr_writer_publish(p->writer, p->err);
 }
@@ -507,7 +526,10 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	if (!p.result)
 		return tsr_fail_nomem(err, out);
 	p.result->source = c;
-	status = tsr_plane_hashes_init(&p.hashes, out, err);
+	p.result->eps = tsr_names_eps(c, &p.result->eps_known);
+	status = tsr_plane_hashes_init(&p.hashes[0], out, err);
+	if (status == TSR_OK)
+		status = tsr_plane_hashes_init(&p.hashes[1], out, err);
 	if (status == TSR_OK)
 		status = run_packing(&p);
 	tsr_writer_free(p.writer);
@@ -518,7 +540,8 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	free(p.stored.tensors);
 	free(p.integers);
 	free(p.apart);
-	tsr_plane_hashes_free(&p.hashes);
+	tsr_plane_hashes_free(&p.hashes[0]);
+	tsr_plane_hashes_free(&p.hashes[1]);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
 		p.result->source = NULL;
 		tsr_packing_free(p.result);
@@ -543,13 +566,4 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY)
 		tsr_checkpoint_close(c);
 	return status;
-}
-
-void tsr_packing_free(struct tsr_packing *p)
-{
-	if (!p)
-		return;
-	tsr_checkpoint_close(p->source);
-	free(p->tensors);
-	free(p);
 }

@@ -13,6 +13,8 @@ struct tsr_packing {
 	uint64_t header_nbytes;
 	uint64_t data_nbytes;
 	unsigned generation;
+	float eps; /* that updates were measured with */
+	bool eps_known; /* the source says it */
 };
 
 /* The outcome of tsr_unpack() and tsr_convert(). */

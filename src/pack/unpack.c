@@ -10,6 +10,7 @@
 #include "ckpt/build.h"
 #include "io/dir.h"
 #include "ckpt/meta.h"
+#include "ckpt/shared_views.h"
 #include "names/flashoptim_export.h"
 #include "container/tree.h"
 #include "container/writer.h"
@@ -230,6 +231,7 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 	if (w->options->strict)
 		TSR_TRY(tsr_checkpoint_check_strict(c, err));
 	TSR_TRY(note_losses(w, container, err));
+	TSR_TRY(tsr_note_shared_views(c, err));
 	if (container == TSR_CONTAINER_SAFETENSORS) {
 		TSR_TRY(tsr_tree_attach(c, err));
 		TSR_TRY(tsr_build_index(c, err));

@@ -16,19 +16,33 @@ struct walking {
 	const struct tsr_walk *walk;
 	const struct tsr_tensor *wanted; /* per tensor */
 	struct tsr_tiles tiles;
-	struct tsr_plane_hashes hashes;
-	uint64_t hash[TSR_PLANES_MAX]; /* of the tensor being committed */
-	struct tsr_record_crc record; /* likewise */
+	unsigned nsides; /* tiles of a job: 2 if any tensors are walked together */
+	struct {
+		struct tsr_plane_hashes hashes;
+		uint64_t hash[TSR_PLANES_MAX]; /* of the tensor being committed */
+		struct tsr_record_crc record; /* likewise */
+	} checks[2]; /* by side */
 	struct tsr_progress progress;
 };
 
-/* Memory of a tile in flight; the walk's extra bytes follow. */
+/* Memory of a tile in flight; the walk's extra bytes follow, and where there are two sides the second. */
 struct scratch {
-	struct tsr_coder coder; /* first: the pipeline opens it */
+	struct tsr_coder coder;
 	uint32_t crc; /* of the bytes read, where the file has a checksum of them */
 	struct tsr_walked walked;
+	bool used;
 	_Alignas(64) unsigned char extra[];
 };
+
+static size_t scratch_nbytes(const struct tsr_walk *walk)
+{
+	return sizeof(struct scratch) + (walk->extra_nbytes + 63) / 64 * 64;
+}
+
+static struct scratch *side_of(const struct walking *w, void *scratch, unsigned side)
+{
+	return (void *)((unsigned char *)scratch + side * scratch_nbytes(w->walk));
+}
 
 /* --- Reading ------------------------------------------------------------------------------------ */
 
@@ -100,12 +114,11 @@ static bool is_as_wanted(const struct tsr_tensor *stored, const struct tsr_tenso
 	return tsr_coding_is_same(&stored->coding, &wanted->coding);
 }
 
-static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+/* Read one side's tile of a tensor, in its own units. */
+static enum tsr_status open_tile(const struct walking *w, struct scratch *s, unsigned side,
+				 struct tsr_tile tile, struct tsr_err *err)
 {
-	struct walking *w = ctx;
-	struct scratch *s = scratch;
 	const struct tsr_walk *walk = w->walk;
-	const struct tsr_tile tile = tsr_tiles_get(&w->tiles, job);
 	const struct tsr_tensor *stored = &walk->c->tensors[tile.tensor];
 	const struct tsr_tensor *wanted = &w->wanted[tile.tensor];
 	const bool coded = wanted->coding.codec != NULL, same = is_as_wanted(stored, wanted);
@@ -118,9 +131,50 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 					 .offset = tile.first * unit,
 					 .coder = &s->coder,
 					 .has_planes = same || !coded,
-					 .hashed = same && walk->c->packed };
-	TSR_TRY(read_tile(w, stored, s, err));
-	return walk->work ? walk->work(walk->ctx, s->extra, &s->walked, err) : TSR_OK;
+					 .hashed = same && walk->c->packed,
+					 .side = side };
+	s->used = true;
+	return read_tile(w, stored, s, err);
+}
+
+/* The tile of one of two tensors, whose units are elements, in units of this one. */
+static struct tsr_tile tile_beside(const struct walking *w, const struct tsr_tile *tile,
+				   size_t tensor)
+{
+	const struct tsr_tensor *t = &w->wanted[tensor];
+	const size_t unit = t->coding.codec ? 1 : tsr_dtype_bits(t->dtype) / 8;
+
+	return (struct tsr_tile){ tensor, tile->first * unit, tile->n * unit, tile->last };
+}
+
+static enum tsr_status work_on_pair(const struct walking *w, struct scratch *s[2],
+				    const struct tsr_tile *tile, struct tsr_err *err)
+{
+	const struct tsr_tensor *first = &w->wanted[tile->tensor];
+	const unsigned m = first->kind == TSR_KIND_MOMENTUM ? 0 : 1;
+	const struct tsr_walked *const walked[2] = { &s[m]->walked, &s[!m]->walked };
+	void *const extra[2] = { s[m]->extra, s[!m]->extra };
+
+	TSR_TRY(open_tile(w, s[0], 0, tile_beside(w, tile, tile->tensor), err));
+	TSR_TRY(open_tile(w, s[1], 1, tile_beside(w, tile, first->partner - 1), err));
+	return w->walk->work_pair(w->walk->ctx, extra, walked, err);
+}
+
+static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct walking *w = ctx;
+	struct scratch *s[2] = { scratch, scratch };
+	const struct tsr_walk *walk = w->walk;
+	const struct tsr_tile tile = tsr_tiles_get(&w->tiles, job);
+
+	if (w->nsides > 1) {
+		s[1] = side_of(w, scratch, 1);
+		s[1]->used = false;
+		if (tsr_tensor_is_paired(w->wanted, walk->c->ntensors, tile.tensor))
+			return work_on_pair(w, s, &tile, err);
+	}
+	TSR_TRY(open_tile(w, s[0], 0, tile, err));
+	return walk->work ? walk->work(walk->ctx, s[0]->extra, &s[0]->walked, err) : TSR_OK;
 }
 
 /* --- Checking ----------------------------------------------------------------------------------- */
@@ -130,38 +184,92 @@ static enum tsr_status check_tile(struct walking *w, const struct scratch *s, st
 	const struct tsr_checkpoint *c = w->walk->c;
 	const struct tsr_walked *t = &s->walked;
 	const struct tsr_tensor *stored = &c->tensors[t->tile.tensor];
+	const unsigned side = t->side;
+	uint64_t *hash = w->checks[side].hash;
 
 	if (t->hashed) {
-		tsr_plane_hashes_add(&w->hashes, stored, &t->tile, s->coder.plane, w->hash);
+		tsr_plane_hashes_add(&w->checks[side].hashes, stored, &t->tile, s->coder.plane,
+				     hash);
 		if (t->tile.last)
-			TSR_TRY(tsr_plane_hashes_check(c, stored, w->hash, err));
+			TSR_TRY(tsr_plane_hashes_check(c, stored, hash, err));
 	}
 	if (stored->coding.codec)
 		return TSR_OK;
-	return tsr_record_commit(&w->record, c, &c->arrays[stored->plane[0]], t->offset, t->nbytes,
-				 s->crc, err);
+	return tsr_record_commit(&w->checks[side].record, c, &c->arrays[stored->plane[0]],
+				 t->offset, t->nbytes, s->crc, err);
 }
 
-static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status commit_side(struct walking *w, struct scratch *s, struct tsr_err *err)
 {
-	struct walking *w = ctx;
-	struct scratch *s = scratch;
 	const struct tsr_walk *walk = w->walk;
 
-	(void)job;
 	TSR_TRY(check_tile(w, s, err));
 	if (walk->commit)
 		TSR_TRY(walk->commit(walk->ctx, s->extra, &s->walked, err));
 	return tsr_progress_add(&w->progress, s->walked.nbytes, err);
 }
 
+static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct walking *w = ctx;
+
+	(void)job;
+	for (unsigned i = 0; i < w->nsides; i++) {
+		struct scratch *s = side_of(w, scratch, i);
+
+		if (s->used)
+			TSR_TRY(commit_side(w, s, err));
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status tile_finish(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct walking *w = ctx;
-	struct scratch *s = scratch;
 
 	(void)job;
-	return w->walk->finish(w->walk->ctx, s->extra, &s->walked, err);
+	for (unsigned i = 0; i < w->nsides; i++) {
+		struct scratch *s = side_of(w, scratch, i);
+
+		if (s->used)
+			TSR_TRY(w->walk->finish(w->walk->ctx, s->extra, &s->walked, err));
+	}
+	return TSR_OK;
+}
+
+/* --- Memory ------------------------------------------------------------------------------------- */
+
+static void close_sides(const struct walking *w, void *scratch, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		tsr_coder_close(NULL, &side_of(w, scratch, i)->coder);
+}
+
+static void tile_close(void *ctx, void *scratch)
+{
+	const struct walking *w = ctx;
+
+	close_sides(w, scratch, w->nsides);
+}
+
+static enum tsr_status tile_open(void *ctx, const struct tsr_run *run, void *scratch,
+				 struct tsr_err *err)
+{
+	const struct walking *w = ctx;
+
+	for (unsigned i = 0; i < w->nsides; i++) {
+		struct tsr_coder *coder = &side_of(w, scratch, i)->coder;
+		const enum tsr_status status = w->walk->encodes ? tsr_coder_open_encoder(NULL, run,
+											 coder, err)
+								: tsr_coder_open_decoder(
+									  NULL, run, coder, err);
+
+		if (status == TSR_OK)
+			continue;
+		close_sides(w, scratch, i);
+		return status;
+	}
+	return TSR_OK;
 }
 
 /* --- All of it ---------------------------------------------------------------------------------- */
@@ -171,9 +279,9 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 	const struct tsr_walk *walk = w->walk;
 	const struct tsr_pipeline pipeline = {
 		.njobs = w->tiles.njobs,
-		.scratch_nbytes = sizeof(struct scratch) + walk->extra_nbytes,
-		.open = walk->encodes ? tsr_coder_open_encoder : tsr_coder_open_decoder,
-		.close = tsr_coder_close,
+		.scratch_nbytes = w->nsides * scratch_nbytes(walk),
+		.open = tile_open,
+		.close = tile_close,
 		.work = tile_work,
 		.commit = tile_commit,
 		.finish = walk->finish ? tile_finish : NULL,
@@ -182,6 +290,27 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 
 	TSR_TRY(tsr_pipeline_run(&pipeline, w->progress.run, err));
 	return tsr_checkpoint_check_unchanged(walk->c, err);
+}
+
+/* Whether any tensors are walked together. */
+static bool has_pairs(const struct walking *w)
+{
+	for (size_t i = 0; w->walk->work_pair && i < w->walk->c->ntensors; i++) {
+		if (tsr_tensor_is_paired(w->wanted, w->walk->c->ntensors, i))
+			return true;
+	}
+	return false;
+}
+
+static enum tsr_status prepare(struct walking *w, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->walk->c;
+
+	w->nsides = has_pairs(w) ? 2 : 1;
+	TSR_TRY(tsr_tensor_tiles(&w->tiles, w->wanted, c->ntensors, w->nsides > 1, c->path, err));
+	for (unsigned i = 0; i < w->nsides; i++)
+		TSR_TRY(tsr_plane_hashes_init(&w->checks[i].hashes, c->path, err));
+	return TSR_OK;
 }
 
 enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *run,
@@ -195,12 +324,11 @@ enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *
 	for (size_t i = 0; i < c->ntensors; i++)
 		w.progress.total_nbytes += tsr_tensor_nbytes(&c->tensors[i]);
 	TSR_TRY(tsr_records_check(c, run, err));
-	status = tsr_tensor_tiles(&w.tiles, w.wanted, c->ntensors, c->path, err);
-	if (status == TSR_OK)
-		status = tsr_plane_hashes_init(&w.hashes, c->path, err);
+	status = prepare(&w, err);
 	if (status == TSR_OK)
 		status = run_tiles(&w, err);
-	tsr_plane_hashes_free(&w.hashes);
+	for (unsigned i = 0; i < 2; i++)
+		tsr_plane_hashes_free(&w.checks[i].hashes);
 	tsr_tiles_free(&w.tiles);
 	return status;
 }

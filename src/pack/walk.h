@@ -18,6 +18,7 @@ struct tsr_walked {
 	struct tsr_coder *coder; /* @data is in its memory */
 	bool has_planes; /* coder->m->plane holds the tile in the wanted coding */
 	bool hashed; /* and it is checked against the hashes in @tensor */
+	unsigned side; /* 1: the second of two tensors that the walk is in the middle of; else 0 */
 };
 
 /**
@@ -29,7 +30,10 @@ struct tsr_walked {
  * @what:    the file that a message of cancellation names
  * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL.  Without @work planes are only
  *           checked, not decoded
- * @extra_nbytes: memory that each thread gets for them
+ * @work_pair: NULL, or what takes the place of two calls of @work where a momentum and its variance
+ *           (each the `partner` of the other) share their tiles: those of both, the momentum first,
+ *           and their extra memory.  Other steps are called for one after the other
+ * @extra_nbytes: memory that each thread gets for them, per tile
  *
  * In a packed file every plane is checked against its hash, in other containers every record against
  * its CRC-32 if it has one: at the latest before the @commit of its tensor's last tile.
@@ -46,6 +50,8 @@ struct tsr_walk {
 				  struct tsr_err *err);
 	enum tsr_status (*finish)(void *ctx, void *extra, const struct tsr_walked *t,
 				  struct tsr_err *err);
+	enum tsr_status (*work_pair)(void *ctx, void *const extra[2],
+				     const struct tsr_walked *const t[2], struct tsr_err *err);
 	void *ctx;
 };
 

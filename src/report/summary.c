@@ -98,7 +98,7 @@ static void put_row(struct tsr_text *out, const char *name, const struct tsr_sum
 	else if (errors)
 		snprintf(worst, sizeof(worst), "      -");
 	tsr_text_printf(
-		out, "%-9s %-18s%7" PRIu64 " %15s %8s %8s %6s%s%s\n", name, codec, r->ntensors,
+		out, "%-9s %-17s%7" PRIu64 " %12s %8s %8s %6s%s%s\n", name, codec, r->ntensors,
 		tsr_format_count(r->nelements).text, tsr_format_bytes((double)r->nbytes).text,
 		tsr_format_bytes((double)r->stored_nbytes).text, per, *worst ? " " : "", worst);
 }
@@ -106,7 +106,7 @@ static void put_row(struct tsr_text *out, const char *name, const struct tsr_sum
 void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out)
 {
 	sort_rows(s);
-	tsr_text_printf(out, "%-9s %-18s%7s %15s %8s %8s %6s%s\n", "kind", "codec", "tensors",
+	tsr_text_printf(out, "%-9s %-17s%7s %12s %8s %8s %6s%s\n", "kind", "codec", "tensors",
 			"elements", "input", "stored", "B/elem", s->total.worst ? "    NMSE" : "");
 	for (unsigned i = 0; i < s->nrows; i++) {
 		put_row(out, tsr_kind_name(s->rows[i].kind), &s->rows[i],

@@ -3,6 +3,7 @@
 #ifndef TSR_REPORT_SUMMARY_H
 #define TSR_REPORT_SUMMARY_H
 
+#include "report/losses.h"
 #include "text/text.h"
 #include "tersor/checkpoint.h"
 
@@ -32,6 +33,7 @@ struct tsr_summary {
 		uint64_t nelements;
 	} places[TSR_SUMMARY_COPIES_MAX];
 	unsigned nplaces;
+	struct tsr_losses losses;
 };
 
 /* Add a tensor that takes @stored_nbytes; @nmse is negative if unknown. */

@@ -51,9 +51,10 @@ static const struct cli_opt opts[] = {
 		"store tensors with a matching name as they are"),
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL,
 		"treat tensors with a matching name as weight, momentum, variance or other"),
-	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
-		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, or "
-		"cosine (1 - cosine similarity)"),
+	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
+		"abs= ulp= rel= nmse= cosine= update-nmse=",
+		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, "
+		"cosine (1 - cosine similarity), or update-nmse (of m / (sqrt(v) + eps))"),
 	CLI_OPT_FLAG(
 		"strict", strict,
 		"fail if a tensor has values that its codec cannot store, if a record of the input "
@@ -167,7 +168,10 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 				       ? 0
 				       : tsr_measure_value(&r->measure, TSR_METRIC_NMSE);
 		tsr_summary_add(s, t, r->nbytes, nmse);
+		tsr_losses_add(&s->losses, t, t->coding.codec ? &r->measure : NULL, &r->update);
 	}
+	s->losses.eps = p->eps;
+	s->losses.eps_known = p->eps_known;
 	(void)tsr_summary_add_copies(s, p->source, NULL);
 }
 
@@ -198,6 +202,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
 		       tsr_format_name(s->total.worst->name, 50).text);
 	}
+	tsr_losses_put_text(&s->losses, &lines);
 	tsr_summary_put_copies(s, &lines);
 	tsr_kept_raw_put_text(&kept, &lines);
 	if (status == CLI_OK)
@@ -219,6 +224,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 		tsr_json_put_u64(json, "scale_underflow", r->report.scale_underflow);
 		cli_json_measure(json, &r->measure);
 	}
+	tsr_update_put_json(&r->update, json);
 }
 
 static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_packing *p,
@@ -236,6 +242,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	tsr_json_put_u64(&json, "header_nbytes", p->header_nbytes);
 	tsr_json_put_u64(&json, "data_nbytes", p->data_nbytes);
 	tsr_summary_put_json(s, &json);
+	tsr_losses_put_json(&s->losses, &json);
 	tsr_kept_raw_put_json(&kept, &json);
 	cli_json_tensors(&json, p->source, put_tensor, p);
 	return cli_json_end(&json, &a->common);
@@ -260,11 +267,12 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 {
 	const char *path = p->source->path;
 	char reason[120];
-	uint64_t underflow = 0;
+	uint64_t underflow = 0, exposed = 0;
 
 	cli_warn_notes(common, p->source);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
+		exposed += p->tensors[i].update.exposed;
 		if (p->tensors[i].raw == TSR_RAW_NO || p->tensors[i].raw >= TSR_RAW_SMALL)
 			continue;
 		tsr_raw_reason_text(&p->tensors[i], reason, sizeof(reason));
@@ -277,6 +285,12 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 			 " groups lost their state to scales below FP16's range; --scale e8m8 "
 			 "keeps them",
 			 path, underflow);
+	if (exposed)
+		cli_warn(common,
+			 "%s: %" PRIu64
+			 " variance%s 0 under a momentum that does not, and the next step of "
+			 "these weights is m / eps; --scale e8m8 keeps them above 0",
+			 path, exposed, exposed == 1 ? " becomes" : "s become");
 	if (p->generation >= 2)
 		cli_warn(common,
 			 "%s: lossy generation %u: these values went through a lossy codec before",

@@ -10,6 +10,7 @@
 #include "cli/work.h"
 #include "compare/comparison.h"
 #include "report/format.h"
+#include "report/losses.h"
 #include "text/json.h"
 
 struct args {
@@ -26,13 +27,38 @@ struct args {
 static const struct cli_opt opts[] = {
 	CLI_OPT("against", "ORIG", CLI_LIST, against, "@file",
 		"compare with the file that was packed; may be repeated"),
-	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
-		"with --against: the largest error allowed in any tensor: abs, ulp, rel, nmse, or "
-		"cosine (1 - cosine similarity)"),
+	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
+		"abs= ulp= rel= nmse= cosine= update-nmse=",
+		"with --against: the largest error allowed in any tensor: abs, ulp, rel, nmse, "
+		"cosine (1 - cosine similarity), or update-nmse (of m / (sqrt(v) + eps))"),
 	CLI_OPT_FLAG("allow-nonfinite", allow_nonfinite, "accept NaN and infinite values"),
 	CLI_OPT_FLAG("strict", strict, "fail if a record has no checksum"),
 	{ 0 }
 };
+
+static struct tsr_losses losses_of(const struct tsr_verification *v)
+{
+	struct tsr_losses l = { .eps = v->eps, .eps_known = v->eps_known };
+
+	for (size_t i = 0; i < v->checked->ntensors; i++) {
+		const struct tsr_tensor *t = &v->checked->tensors[i];
+
+		tsr_losses_add(&l, t, t->coding.codec ? &v->tensors[i].measure : NULL,
+			       &v->tensors[i].update);
+	}
+	return l;
+}
+
+static void print_losses(const struct tsr_verification *v)
+{
+	const struct tsr_losses l = losses_of(v);
+	struct tsr_text lines = { 0 };
+
+	tsr_losses_put_text(&l, &lines);
+	if (lines.nbytes)
+		(void)cli_write_report(&lines, NULL);
+	tsr_text_free(&lines);
+}
 
 static void print_report(const struct args *a, const struct tsr_verification *v)
 {
@@ -68,6 +94,8 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 		printf("  %" PRIu64 " tensor%s at fault\n", v->nfaults, v->nfaults == 1 ? "" : "s");
 	else if (v->original)
 		printf("  raw tensors equal the original's, errors are as recorded\n");
+	if (v->original)
+		print_losses(v);
 }
 
 static void put_tensor(struct tsr_text *json, const void *result, size_t i)
@@ -79,6 +107,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 	tsr_json_put_string(json, "fault", r->fault[0] ? r->fault : NULL);
 	if (v->original && r->measure.n)
 		cli_json_measure(json, &r->measure);
+	tsr_update_put_json(&r->update, json);
 }
 
 /* The members that describe one file. */
@@ -92,6 +121,11 @@ static void put_file(struct tsr_text *json, const struct tsr_verification *v)
 	tsr_json_put_u64(json, "unchecked", c->nunchecked);
 	tsr_json_put_bool(json, "hashes_checked", c->packed);
 	tsr_json_put_u64(json, "faults", v->nfaults);
+	if (v->original) {
+		const struct tsr_losses l = losses_of(v);
+
+		tsr_losses_put_json(&l, json);
+	}
 	cli_json_tensors(json, c, put_tensor, v);
 }
 

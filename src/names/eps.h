@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The eps that a checkpoint's optimizer divides with. */
+#ifndef TSR_NAMES_EPS_H
+#define TSR_NAMES_EPS_H
+
+#include "ckpt/checkpoint_model.h"
+
+/*
+ * The `eps` of the param_groups in what was saved around the tensors, if all of them have the same one
+ * and it is a positive number, which *known_ret says; else TSR_UPDATE_EPS.
+ */
+float tsr_names_eps(const struct tsr_checkpoint *c, bool *known_ret);
+
+#endif

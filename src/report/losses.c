@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What decoded tensors lost: values that became zero, signs of zeros, and updates that changed. */
+#include "report/losses.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "report/format.h"
+#include "text/json.h"
+
+static void add_zeroed(struct tsr_losses *l, enum tsr_kind kind, uint64_t n)
+{
+	switch (kind) {
+	case TSR_KIND_WEIGHT:
+		l->weights += n;
+		break;
+	case TSR_KIND_MOMENTUM:
+		l->momenta += n;
+		break;
+	case TSR_KIND_VARIANCE:
+		l->variances += n;
+		break;
+	case TSR_KIND_OTHER:
+		l->others += n;
+		break;
+	}
+}
+
+static void add_update(struct tsr_losses *l, const char *name, const struct tsr_update_measure *u)
+{
+	const double nmse = tsr_update_measure_nmse(u);
+
+	/* Written so that NaN is the largest. */
+	if (!l->nupdates || !(nmse <= l->nmse)) {
+		snprintf(l->worst, sizeof(l->worst), "%s", name);
+		l->nmse = nmse;
+	}
+	l->nupdates++;
+	l->exposed += u->exposed;
+	l->undefined += u->nonfinite;
+	l->max_before = u->max_before > l->max_before ? u->max_before : l->max_before;
+	l->max_after = u->max_after > l->max_after ? u->max_after : l->max_after;
+}
+
+void tsr_losses_add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measure *m,
+		    const struct tsr_update_measure *u)
+{
+	if (m) {
+		add_zeroed(l, t->kind, m->flushed);
+		l->signs += m->sign_lost;
+	}
+	if (u->n)
+		add_update(l, t->name, u);
+	else if (m && t->kind == TSR_KIND_VARIANCE && m->exact != m->n)
+		*(t->partner ? &l->unlike : &l->alone) += 1;
+}
+
+static void put_count(struct tsr_text *out, bool *any, uint64_t n, const char *one,
+		      const char *many)
+{
+	if (!n)
+		return;
+	tsr_text_printf(out, "%s%" PRIu64 " %s", *any ? ", " : "become zero: ", n,
+			n == 1 ? one : many);
+	*any = true;
+}
+
+static void put_zeroed(const struct tsr_losses *l, struct tsr_text *out)
+{
+	bool any = false;
+
+	put_count(out, &any, l->weights, "weight", "weights");
+	put_count(out, &any, l->momenta, "momentum", "momenta");
+	put_count(out, &any, l->variances, "variance", "variances");
+	if (l->exposed)
+		tsr_text_printf(out, " (%" PRIu64 " under a momentum that does not)", l->exposed);
+	put_count(out, &any, l->others, "other value", "other values");
+	tsr_text_puts(out, any ? "\n" : "");
+}
+
+static void put_unmeasured(struct tsr_text *out, uint64_t n, const char *why)
+{
+	if (n)
+		tsr_text_printf(out, "updates not measured: variances %s: %" PRIu64 "\n", why, n);
+}
+
+void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
+{
+	put_zeroed(l, out);
+	if (l->signs)
+		tsr_text_printf(out, "lose the sign of zero: %" PRIu64 " value%s\n", l->signs,
+				l->signs == 1 ? "" : "s");
+	if (l->nupdates) {
+		tsr_text_printf(out, "updates m / (sqrt(v) + %.4g), eps %s:\n", (double)l->eps,
+				l->eps_known ? "of the checkpoint" : "assumed");
+		tsr_text_printf(out, "  largest |u| %.4g, was %.4g; NMSE at most %.1e",
+				(double)l->max_after, (double)l->max_before, l->nmse);
+		tsr_text_printf(out, l->nmse > 0 ? " in\n  %s\n" : "\n",
+				tsr_format_name(l->worst, 76).text);
+	}
+	if (l->undefined)
+		tsr_text_printf(out, "  %" PRIu64 " updates are not finite and left out\n",
+				l->undefined);
+	put_unmeasured(out, l->alone, "without a momentum of their weight here");
+	put_unmeasured(out, l->unlike, "with groups unlike those of their momentum");
+}
+
+void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
+{
+	tsr_json_open(json, "losses", '{');
+	tsr_json_open(json, "zeroed", '{');
+	tsr_json_put_u64(json, "weight", l->weights);
+	tsr_json_put_u64(json, "momentum", l->momenta);
+	tsr_json_put_u64(json, "variance", l->variances);
+	tsr_json_put_u64(json, "other", l->others);
+	tsr_json_put_u64(json, "variance_under_momentum", l->exposed);
+	tsr_json_close(json, '}');
+	tsr_json_put_u64(json, "signs_of_zero", l->signs);
+	tsr_json_open(json, "updates", '{');
+	tsr_json_put_u64(json, "measured", l->nupdates);
+	tsr_json_put_u64(json, "not_measured", l->alone + l->unlike);
+	tsr_json_put_double(json, "eps", (double)l->eps);
+	tsr_json_put_bool(json, "eps_known", l->eps_known);
+	if (l->nupdates) {
+		tsr_json_put_double(json, "nmse", l->nmse);
+		tsr_json_put_string(json, "worst", l->worst);
+		tsr_json_put_double(json, "max_before", (double)l->max_before);
+		tsr_json_put_double(json, "max_after", (double)l->max_after);
+	}
+	tsr_json_close(json, '}');
+	tsr_json_close(json, '}');
+}
+
+void tsr_update_put_json(const struct tsr_update_measure *u, struct tsr_text *json)
+{
+	if (!u->n)
+		return;
+	tsr_json_open(json, "update", '{');
+	tsr_json_put_double(json, "nmse", tsr_update_measure_nmse(u));
+	tsr_json_put_double(json, "max_before", (double)u->max_before);
+	tsr_json_put_double(json, "max_after", (double)u->max_after);
+	tsr_json_put_u64(json, "exposed", u->exposed);
+	tsr_json_put_u64(json, "nonfinite", u->nonfinite);
+	tsr_json_put_u64(json, "overflow", u->overflow);
+	tsr_json_close(json, '}');
+}
