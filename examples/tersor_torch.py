@@ -115,6 +115,10 @@ def widen(stored, narrow):
     n = stored.long() & 0xffff
     if narrow == "bf16":
         return from_bits(n << 16)
+    if narrow == "e4m3":                # its NaN: section 8.10 widens nothing else
+        return from_bits(0x7fc00000 | (n & 0x80) << 24)
+    if narrow == "e5m2":
+        n = n << 8
     sign, exponent, mantissa = n >> 15 << 31, n >> 10 & 31, n & 0x3ff
     wide = torch.where(exponent == 31, 255, exponent + 112) << 23 | mantissa << 13
     tiny = (mantissa.float() * 2.0**-24).view(torch.int32).long()
@@ -128,7 +132,7 @@ def decode(t, first, count):
         return t.plane("", "float32", first, count)
     if t.group:
         return decode_group(t, first, count)
-    stored = t.plane("", "int16", first, count)
+    stored = t.plane("", "uint8" if narrow in ("e5m2", "e4m3") else "int16", first, count)
     if not rest:
         return widen(stored, narrow)
     if rest.startswith(("trunc", "sr")):
@@ -193,15 +197,18 @@ def decode_truncated(t, stored, narrow, first, count):
     low, high = at // 32, (at // 32 + 1).clamp(max=p - 1)
     v = (words[:, low] >> at % 32 | words[:, high] << 32 - at % 32) & (1 << p) - 1
     v = v.reshape(-1)[first - 32 * block:][:count]
-    m = stored.long() & 0x7fff
+    top = 7 if narrow in ("e5m2", "e4m3") else 15
+    m = stored.long() & (1 << top) - 1
+    special = m >= {"bf16": 0x7f80, "fp16": 0x7c00, "e5m2": 0x7c, "e4m3": 0x7f}[narrow]
     m = m - (v >> k & (m > 0).long())
     x = (m << 16) + ((v & (1 << k) - 1) << 16 - k)
-    sign = (stored.long() & 0x8000) << 16
-    shift, mask = (7, 0xff) if narrow == "bf16" else (10, 0x1f)
-    if narrow == "fp16":
-        tiny = (x.float() * 2.0**-40).view(torch.int32).long()
-        x = torch.where(m < 0x400, tiny, (x >> 3) + 0x38000000)
-    special = stored.long() >> shift & mask == mask
+    sign = (stored.long() >> top & 1) << 31
+    if narrow != "bf16":                # X of 1, the least normal weight, and where its bits go
+        unit, normal, shift, offset = {"fp16": (2.0**-40, 0x400, -3, 0x38000000),
+                                       "e5m2": (2.0**-32, 4, 5, 0x38000000),
+                                       "e4m3": (2.0**-25, 8, 4, 0x3c000000)}[narrow]
+        tiny = (x.float() * unit).view(torch.int32).long()
+        x = torch.where(m < normal, tiny, (x >> -shift if shift < 0 else x << shift) + offset)
     return torch.where(special, widen(stored, narrow), from_bits(x | sign))
 
 

@@ -159,7 +159,7 @@ def plane_dtype(codec, suffix, scale):
     if suffix == "::quantized":
         return "U8" if codec in oracle.VARIANCES else "I8"
     fmt, _, kind = codec.partition("+")
-    fmt = {"bf16": "BF16", "fp16": "F16", "f32": "F32"}
+    fmt = {"bf16": "BF16", "fp16": "F16", "f32": "F32", "e5m2": "F8_E5M2", "e4m3": "F8_E4M3"}
     if suffix == "":
         return fmt[codec.partition("+")[0]]
     return fmt.get(kind) or ("I8" if kind == "ulp8" else "I16")
@@ -271,6 +271,16 @@ BITS = {    # row: (bits of x, codec, bits of what comes back)
     "fp16 least extra bit": (0xAD000000, "fp16+trunc13", 0xAD000000),
     "fp16 below all extra bits": (0xACFFFFFF, "fp16+trunc13", 0x80000000),
     "fp16 below all extra bits at random": (0xACFFFFFF, "fp16+sr13", 0x80000000),
+    "e5m2 above 57344": (0x477FFFFF, "e5m2+trunc16", 0x477FFFE0),
+    "e5m2 above 57344 at random": (0xC77FFFFF, "e5m2+sr16", 0xC77FFFE0),
+    "e5m2 subnormal": (0x387FFFFF, "e5m2+trunc16", 0x387FFFC0),
+    "e5m2 least extra bit": (0xAF800000, "e5m2+trunc16", 0xAF800000),
+    "e5m2 below all extra bits": (0xAF7FFFFF, "e5m2+trunc16", 0x80000000),
+    "e4m3 above 448": (0x43EFFFFF, "e4m3+trunc16", 0x43EFFFF0),
+    "e4m3 above 448 at random": (0xC3EFFFFF, "e4m3+sr4", 0xC3EF0000),
+    "e4m3 subnormal": (0x3C7FFFFF, "e4m3+trunc16", 0x3C7FFFE0),
+    "e4m3 least extra bit": (0xB3000000, "e4m3+trunc16", 0xB3000000),
+    "e4m3 below all extra bits": (0xB2FFFFFF, "e4m3+trunc16", 0x80000000),
 }
 
 
@@ -281,6 +291,37 @@ def test_truncated_split_gives_back(row, tersor, tmp_path):
     packed, _ = pack(tersor, tmp_path, {"w": oracle.from_bits(x)}, "--weights", codec, "--strict")
     got = np.frombuffer(unpack(tersor, tmp_path, packed)["w"][2], np.uint32)
     assert [f"{v:08x}" for v in set(got)] == [f"{want:08x}"]
+
+
+@pytest.mark.parametrize("bits, codec", [(0x47800000, "e5m2+trunc16"), (0xC3F00000, "e4m3+sr1"),
+                                         (0x43F00000, "e4m3+trunc16")])
+def test_what_fp8_cannot_hold_stays_raw(bits, codec, tersor, tmp_path):
+    """65536 on, and 480 on: E4M3 has a NaN there, and no infinity."""
+    x = oracle.from_bits(np.full(37, bits, np.uint32))
+    packed, done = pack(tersor, tmp_path, {"w": x}, "--weights", codec)
+    assert planes_of(packed)["w"][0] == "F32" and "w: " in done.stderr and "raw" in done.stderr
+    assert np.array_equal(np.frombuffer(planes_of(packed)["w"][2], np.uint32), oracle.bits(x))
+
+
+@pytest.mark.parametrize("fmt", ["e5m2", "e4m3"])
+def test_fp8_weights_are_those_of_exact_arithmetic(fmt, tersor, tmp_path):
+    """Truncation to FP8 and the bits behind it, from exact arithmetic: data/golden."""
+    with np.load(DATA / "golden/split.npz") as golden:
+        fits = golden[f"split_{fmt}_narrow"] >= 0
+        x = golden["split_x"][fits]
+        narrow = golden[f"split_{fmt}_narrow"][fits].astype(np.uint8)
+        assert fits.sum() > 500 and fits.sum() < fits.size
+        for k in (4, 8, 16):
+            packed, _ = pack(tersor, tmp_path, {"w": x}, "--weights", f"{fmt}+trunc{k}", "--strict")
+            planes = planes_of(packed)
+            assert np.array_equal(np.frombuffer(planes["w"][2], np.uint8), narrow)
+            words = np.frombuffer(planes["w::extra_bits"][2], "<u4")
+            assert np.array_equal(oracle.unpack_bits(words, k, x.size),
+                                  golden[f"split_{fmt}_extra{k}"][fits])
+            back = np.frombuffer(unpack(tersor, tmp_path, packed)["w"][2], np.float32)
+            assert np.array_equal(back, golden[f"split_{fmt}_back{k}"][fits])
+            (tmp_path / "unpacked.safetensors").unlink()
+            packed.unlink()
 
 
 def test_random_rounding_is_undone_whatever_the_seed(tersor, tmp_path):

@@ -392,7 +392,7 @@ def near_ties():
 @pytest.mark.parametrize("to", TYPES)
 @pytest.mark.parametrize("codec", ["bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "bf16+bf16", "fp16+fp16",
                                    "bf16", "fp16", "f32", "bf16+exact16", "bf16+trunc4",
-                                   "bf16+sr4", "fp16+sr13"])
+                                   "bf16+sr4", "fp16+sr13", "e5m2+trunc8", "e4m3+trunc4"])
 def test_model_is_rounded_to_nearest_once(tmp_path, codec, to):
     """The narrow plane, if its codec rounded to nearest, and else the rounded decoded value."""
     source = write_source(tmp_path / "source", {"w": near_ties(), "v": near_ties()[::-1] * 3})
@@ -693,7 +693,7 @@ def test_torch_decodes_to_the_bits_of_unpack(tmp_path):
         pairs.append((packed, tmp_path / f"plain-{len(pairs)}"))
     for codec in ("bf16+ulp8 bf16+ulp16 fp16+ulp8 fp16+ulp16 bf16+exact16 bf16+bf16 fp16+fp16 bf16 "
                   "fp16 f32 bf16+trunc1 bf16+trunc7 bf16+trunc16 fp16+trunc13 fp16+sr5 "
-                  "bf16+sr16").split():
+                  "bf16+sr16 e5m2+trunc8 e5m2+sr3 e4m3+trunc16").split():
         near = write_source(tmp_path / f"near-{len(pairs)}", {"w": near_ties(), "s": np.geomspace(
             1e-45, 1e38, 333, dtype="f4"), "z": np.array([0.0, -0.0], "f4")})
         add(near, "--weights", codec)

@@ -76,7 +76,8 @@ def joined(header, tersor, data):
 
 def forged(tensors):
     """A packed file made from nothing: (name, codec, scale, group, shape, [plane bytes])."""
-    width = {"F8_E4M3": 1, "F8_E5M2": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "F32": 4, "U32": 4}
+    width = {"U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+             "F32": 4, "U32": 4}
     header = {"__metadata__": {"format": "pt", "tersor": "", "tersor_check": ZEROS.decode()}}
     listed, data = [], b""
     ones = [(f"beside {t[0]}", "raw", None, None, t[4], [np.ones(t[4], "<f4").tobytes()])
@@ -116,7 +117,7 @@ def planes_of(codec, scale):
         return [("::quantized", "U8" if codec in oracle.VARIANCES else "I8"),
                 ("::scales", {"e8m8": "U16", "f16": "F16", "f32": "F32"}[scale])]
     first, _, second = codec.partition("+")
-    narrow = {"bf16": "BF16", "fp16": "F16"}[first]
+    narrow = {"bf16": "BF16", "fp16": "F16", "e5m2": "F8_E5M2", "e4m3": "F8_E4M3"}[first]
     if not second:
         return [("", narrow)]
     if codec in oracle.TRUNCATED:
@@ -249,7 +250,8 @@ def test_vectors_decode_to_what_the_document_says(tmp_path):
 
 
 def test_vectors_agree_with_the_second_implementation():
-    signed = {"F8_E4M3": np.uint8, "F8_E5M2": np.uint8, "I8": np.int8, "I16": np.int16, "U8": np.uint8, "F32": np.uint32, "U32": np.uint32}
+    signed = {"I8": np.int8, "I16": np.int16, "U8": np.uint8, "F32": np.uint32, "U32": np.uint32,
+              "F8_E5M2": np.uint8, "F8_E4M3": np.uint8}
     for codec, scale, stored, decoded in vectors():
         planes = {}
         for content, (suffix, dtype) in zip(plane_contents(codec, scale, stored),

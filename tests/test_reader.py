@@ -313,9 +313,10 @@ def test_every_narrow_pattern(tersor, tmp_path):
             for i, value in enumerate([low, low + 1, 1, 0]):
                 rest[i] = value
             packed.add(codec, codec, narrow, rest)
-    for codec, (_, _, width) in reader.TRUNCATED.items():
+    for codec, (dtype, _, width) in reader.TRUNCATED.items():
         words = rng.integers(0, 2**32, (65536 + 9) // 32 * width + width, dtype="u4")
-        packed.add(codec, codec, np.append(narrow[0], narrow[0][:9]), words)
+        patterns = np.append(narrow[0], narrow[0][:9]).astype(reader.STORED[dtype])
+        packed.add(codec, codec, patterns, words)
     compare(packed.write(tmp_path / "packed"), tersor)
 
 

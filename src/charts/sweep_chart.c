@@ -35,6 +35,20 @@ static const struct panel {
 			     .subnormal = { -24, -14, "subnormal" },
 			     .other = { 16, 17, "overflow" },
 			     .ticks = { -40, -32, -24, -14, -8, 0, 8, 16, 16 } },
+	[TSR_PANEL_E5M2] = { .title = "FP8 (E5M2)",
+			     .dtype = TSR_F8_E5M2,
+			     .first = -37,
+			     .last = 17,
+			     .subnormal = { -16, -14, "subnormal" },
+			     .other = { 16, 17, "overflow" },
+			     .ticks = { -32, -24, -16, -14, -8, 0, 8, 16, 16 } },
+	[TSR_PANEL_E4M3] = { .title = "FP8 (E4M3)",
+			     .dtype = TSR_F8_E4M3,
+			     .first = -30,
+			     .last = 10,
+			     .subnormal = { -9, -6, "subnormal" },
+			     .other = { 9, 10, "overflow" },
+			     .ticks = { -24, -16, -9, -6, -3, 0, 3, 6, 9, 9 } },
 };
 
 enum tsr_sweep_panel tsr_sweep_panel_of(const struct tsr_codec *codec)

@@ -29,7 +29,13 @@ struct tsr_sweep_chart {
 /* The svg element. */
 void tsr_sweep_chart_put(const struct tsr_sweep_chart *c, struct tsr_text *svg);
 
-enum tsr_sweep_panel { TSR_PANEL_BF16, TSR_PANEL_FP16, TSR_PANEL_COUNT };
+enum tsr_sweep_panel {
+	TSR_PANEL_BF16,
+	TSR_PANEL_FP16,
+	TSR_PANEL_E5M2,
+	TSR_PANEL_E4M3,
+	TSR_PANEL_COUNT
+};
 
 /* The panel that shows this codec; TSR_PANEL_COUNT for none. */
 enum tsr_sweep_panel tsr_sweep_panel_of(const struct tsr_codec *codec);

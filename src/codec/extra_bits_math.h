@@ -10,8 +10,17 @@
 
 /* --- Truncated split (extra bits) ------------------------------------------------------------ */
 
+/* Bit patterns of narrow weights. */
+typedef uint16_t tsr_bf16_pattern;
+typedef uint16_t tsr_f16_pattern;
+typedef uint8_t tsr_e5m2_pattern;
+typedef uint8_t tsr_e4m3_pattern;
+
+/* The sign bit of a narrow weight. */
+#define TSR_NARROW_SIGN(format) (1u << (8 * sizeof(tsr_##format##_pattern) - 1))
+
 /*
- * The magnitude of x in fixed point: the 15 bits of its narrow weight rounded toward zero, then the
+ * The magnitude of x in fixed point: the 15 or 7 bits of its narrow weight rounded toward zero, then the
  * 16 bits that follow the last place of that.  Special values and overflow have a special narrow
  * magnitude and no bits after it.
  */
@@ -39,10 +48,45 @@ TSR_HD uint32_t tsr_f16_extended(float x)
 	return (uint32_t)(mag > (int32_t)TSR_F32_INF ? nan : finite);
 }
 
-/* The narrow weight of x and its extended magnitude, and the first @k of the bits that follow. */
-TSR_HD uint32_t tsr_trunc_narrow(float x, uint32_t extended)
+/*
+ * FP8 has 18 (E5M2) or 19 (E4M3) bits to follow in its normal range, of which 16 are in reach.  Below it the
+ * last place is 2^-16 or 2^-9, and what is below 2^-16 of that is cut off.  E5M2 ends as FP16 does.  E4M3
+ * has no infinity: from 480 on, which would be the next pattern, there is NaN.
+ */
+TSR_HD uint32_t tsr_e5m2_extended(float x)
 {
-	return (tsr_bits_from_f32(x) >> 16 & 0x8000u) | extended >> 16;
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+	const float below = mag < 113 << 23 ? tsr_abs(x) : 0.0f;
+	const int32_t subnormal = (int32_t)(below * 0x1p32f);
+	const int32_t at_most = mag < 143 << 23 ? mag : 143 << 23;
+	const int32_t normal = (int32_t)(((uint32_t)at_most - (112u << 23)) >> 5);
+	const int32_t finite = mag < 113 << 23 ? subnormal : normal;
+	const int32_t nan = (0x7e | (mag >> 21 & 1)) << 16;
+
+	return (uint32_t)(mag > (int32_t)TSR_F32_INF ? nan : finite);
+}
+
+TSR_HD uint32_t tsr_e4m3_extended(float x)
+{
+	const int32_t mag = (int32_t)(tsr_bits_from_f32(x) & TSR_F32_MAG);
+	const float below = mag < 121 << 23 ? tsr_abs(x) : 0.0f;
+	const int32_t subnormal = (int32_t)(below * 0x1p25f);
+	const int32_t largest = 0x43f00000; /* 480 */
+	const int32_t at_most = mag < largest ? mag : largest;
+	const int32_t normal = (int32_t)(((uint32_t)at_most - (120u << 23)) >> 4);
+
+	return (uint32_t)(mag < 121 << 23 ? subnormal : normal);
+}
+
+/*
+ * The narrow weight of x and its extended magnitude, and the first @k of the bits that follow.  @sign is
+ * TSR_NARROW_SIGN().
+ */
+TSR_HD uint32_t tsr_trunc_narrow(uint32_t sign, float x, uint32_t extended)
+{
+	const uint32_t bits = tsr_bits_from_f32(x);
+
+	return (sign == 0x80u ? bits >> 24 & 0x80u : bits >> 16 & 0x8000u) | extended >> 16;
 }
 
 TSR_HD uint32_t tsr_trunc_extra(uint32_t extended, uint32_t k)
@@ -72,10 +116,21 @@ TSR_HD uint32_t tsr_f16_largest(void)
 	return 0x7bff;
 }
 
-/* The extended magnitude of a narrow weight that was rounded @up, with its @k extra bits. */
-TSR_HD uint32_t tsr_trunc_join(uint32_t narrow, uint32_t up, uint32_t extra, uint32_t k)
+TSR_HD uint32_t tsr_e5m2_largest(void)
 {
-	const uint32_t mag = narrow & 0x7fffu;
+	return 0x7b;
+}
+
+TSR_HD uint32_t tsr_e4m3_largest(void)
+{
+	return 0x7e;
+}
+
+/* The extended magnitude of a narrow weight that was rounded @up, with its @k extra bits. */
+TSR_HD uint32_t tsr_trunc_join(uint32_t sign, uint32_t narrow, uint32_t up, uint32_t extra,
+			       uint32_t k)
+{
+	const uint32_t mag = narrow & (sign - 1);
 	const uint32_t down = mag - (up & (uint32_t)(mag != 0));
 
 	return down << 16 | extra << (16 - k);
@@ -103,6 +158,34 @@ TSR_HD float tsr_f32_from_f16_extended(uint32_t narrow, uint32_t extended)
 	const uint32_t mag = special ? nonfinite : tsr_bits_from_f32(value);
 
 	return tsr_f32_from_bits(mag | (narrow & 0x8000u) << 16);
+}
+
+/* A subnormal is put behind the leading bit of the least normal number: at most 18 bits, so it is exact. */
+TSR_HD float tsr_f32_from_e5m2_extended(uint32_t narrow, uint32_t extended)
+{
+	const int32_t special = (narrow & 0x7cu) == 0x7cu;
+	const int32_t ext = (int32_t)extended;
+	const int32_t is_subnormal = ext < 4 << 16;
+	const int32_t offset = is_subnormal ? 113 << 23 : 112 << 23;
+	const float lead = is_subnormal ? 0x1p-14f : 0.0f;
+	const float value = tsr_f32_from_bits((uint32_t)((ext << 5) + offset)) - lead;
+	const uint32_t nonfinite = ((narrow & 0x7fu) << 21) + (224u << 23);
+	const uint32_t mag = special ? nonfinite : tsr_bits_from_f32(value);
+
+	return tsr_f32_from_bits(mag | (narrow & 0x80u) << 24);
+}
+
+TSR_HD float tsr_f32_from_e4m3_extended(uint32_t narrow, uint32_t extended)
+{
+	const int32_t special = (narrow & 0x7fu) == 0x7fu;
+	const int32_t ext = (int32_t)extended;
+	const int32_t is_subnormal = ext < 8 << 16;
+	const int32_t offset = is_subnormal ? 121 << 23 : 120 << 23;
+	const float lead = is_subnormal ? 0x1p-6f : 0.0f;
+	const float value = tsr_f32_from_bits((uint32_t)((ext << 4) + offset)) - lead;
+	const uint32_t mag = special ? 0x7fc00000u : tsr_bits_from_f32(value);
+
+	return tsr_f32_from_bits(mag | (narrow & 0x80u) << 24);
 }
 
 /* --- Random numbers: Philox4x32-10 (Salmon et al., 2011) -------------------------------------- */

@@ -102,10 +102,18 @@
 	  .summary = "BF16 toward zero and the next k bits", TSR_EXTENDED(BF16)) \
 	X(fp16_trunc, 13, extra_bits, f16, false, "fp16+trunc", \
 	  .summary = "FP16 toward zero and the next k bits", TSR_EXTENDED(F16)) \
+	X(e5m2_trunc, 16, extra_bits, e5m2, false, "e5m2+trunc", \
+	  .summary = "FP8 (E5M2) toward zero and the next k bits", TSR_EXTENDED(F8_E5M2)) \
+	X(e4m3_trunc, 16, extra_bits, e4m3, false, "e4m3+trunc", \
+	  .summary = "FP8 (E4M3) toward zero and the next k bits", TSR_EXTENDED(F8_E4M3)) \
 	X(bf16_sr, 16, extra_bits, bf16, true, "bf16+sr", .stochastic = true, \
 	  .summary = "BF16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(BF16)) \
 	X(fp16_sr, 13, extra_bits, f16, true, "fp16+sr", .stochastic = true, \
-	  .summary = "FP16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F16))
+	  .summary = "FP16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F16)) \
+	X(e5m2_sr, 16, extra_bits, e5m2, true, "e5m2+sr", .stochastic = true, \
+	  .summary = "FP8 (E5M2) rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F8_E5M2)) \
+	X(e4m3_sr, 16, extra_bits, e4m3, true, "e4m3+sr", .stochastic = true, \
+	  .summary = "FP8 (E4M3) rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F8_E4M3))
 
 /* Groups that share a scale. */
 #define TSR_GROUPED_LIST(X) \

@@ -115,13 +115,13 @@ static __device__ __forceinline__ unsigned thread_elements(struct place p, uint6
 template <class format, bool RANDOM>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_bits(const float *x, uint64_t n, bool aligned, struct params params,
-		    uint16_t *narrow, uint32_t *words)
+		    typename format::pattern *narrow, uint32_t *words)
 {
 	__shared__ uint32_t staged[WARPS][WORDS_MAX];
 	const struct place p = my_place();
 	const unsigned bits = params.k + RANDOM, count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
-	struct tsr_vec<uint16_t, SHARE> out;
+	struct tsr_vec<typename format::pattern, SHARE> out;
 	struct tsr_philox random = {};
 	uint32_t value[SHARE];
 	float in[SHARE] = {};
@@ -146,7 +146,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		const struct extended e = encode_extra<format, RANDOM>(in[i], params.k,
 								       draw_of(random, i));
 
-		out.v[i] = (uint16_t)e.narrow;
+		out.v[i] = (typename format::pattern)e.narrow;
 		value[i] = i < count ? e.bits : 0;
 	}
 	pack(value, bits, (unsigned char *)staged[threadIdx.x / 32] + p.lane * bits);
@@ -166,21 +166,21 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 template <class format, bool RANDOM>
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	decode_bits(const uint16_t *narrow, const uint32_t *words, uint64_t n, bool aligned,
-		    uint32_t k, float *x)
+	decode_bits(const typename format::pattern *narrow, const uint32_t *words, uint64_t n,
+		    bool aligned, uint32_t k, float *x)
 {
 	__shared__ uint32_t staged[WARPS][WORDS_MAX];
 	const struct place p = my_place();
 	const unsigned bits = k + RANDOM, count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
-	struct tsr_vec<uint16_t, SHARE> in;
+	struct tsr_vec<typename format::pattern, SHARE> in;
 	uint32_t value[SHARE];
 	float out[SHARE];
 
 	if (p.warp >= n)
 		return;
 	if (whole) {
-		in = tsr_load<uint16_t, SHARE>(narrow + p.thread, 0);
+		in = tsr_load<typename format::pattern, SHARE>(narrow + p.thread, 0);
 	} else {
 #pragma unroll
 		for (unsigned i = 0; i < SHARE; i++)
@@ -226,7 +226,8 @@ static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 
 	(void)report;
 	encode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
-		x, n, all_aligned(x, plane[0]), params, (uint16_t *)plane[0], (uint32_t *)plane[1]);
+		x, n, all_aligned(x, plane[0]), params, (typename format::pattern *)plane[0],
+		(uint32_t *)plane[1]);
 }
 
 template <class format, bool RANDOM>
@@ -234,11 +235,11 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 		       const void *const plane[], uint64_t n, float *x)
 {
 	decode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
-		(const uint16_t *)plane[0], (const uint32_t *)plane[1], n, all_aligned(x, plane[0]),
-		coding->codec->extra_bits, x);
+		(const typename format::pattern *)plane[0], (const uint32_t *)plane[1], n,
+		all_aligned(x, plane[0]), coding->codec->extra_bits, x);
 }
 
 #define X(id, each, loops, format, random, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format, random>, \
-							  run_decode<format, random>, NULL };
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format##_extended, random>, \
+							  run_decode<format##_extended, random>, NULL };
 TSR_PACKED_LIST(X)

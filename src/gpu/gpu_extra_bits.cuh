@@ -3,7 +3,7 @@
 #ifndef TSR_GPU_EXTRA_BITS_CUH
 #define TSR_GPU_EXTRA_BITS_CUH
 
-#include "gpu/gpu_split.cuh"
+#include "codec/extra_bits_math.h"
 
 #define EXTRA_BITS_DRAWS 8u /* elements that share tsr_stochastic_bits() */
 
@@ -13,6 +13,30 @@ static __device__ __forceinline__ uint32_t draw_of(struct tsr_philox random, uns
 	return random.word[i / 2] >> (i % 2 * 16) & 0xffffu;
 }
 
+/* What the narrow formats differ in, from the formulas of extra_bits_math.h. */
+#define EXTENDED_FORMULAS(id) \
+	struct id##_extended { \
+		typedef tsr_##id##_pattern pattern; \
+		static const uint32_t sign = TSR_NARROW_SIGN(id); \
+		static __device__ __forceinline__ uint32_t of(float x) \
+		{ \
+			return tsr_##id##_extended(x); \
+		} \
+		static __device__ __forceinline__ float value(uint32_t narrow, uint32_t extended) \
+		{ \
+			return tsr_f32_from_##id##_extended(narrow, extended); \
+		} \
+		static __device__ __forceinline__ uint32_t largest(void) \
+		{ \
+			return tsr_##id##_largest(); \
+		} \
+	};
+
+EXTENDED_FORMULAS(bf16)
+EXTENDED_FORMULAS(f16)
+EXTENDED_FORMULAS(e5m2)
+EXTENDED_FORMULAS(e4m3)
+
 /* A narrow weight and what is stored of the bits behind it. */
 struct extended {
 	uint32_t narrow, bits;
@@ -21,9 +45,9 @@ struct extended {
 template <class format, bool RANDOM>
 static __device__ __forceinline__ struct extended encode_extra(float x, uint32_t k, uint32_t draw)
 {
-	const uint32_t e = format::extended(x);
+	const uint32_t e = format::of(x);
 	const uint32_t up = RANDOM ? tsr_stochastic_up(e, draw, format::largest()) : 0;
-	const struct extended out = { tsr_trunc_narrow(x, e) + up,
+	const struct extended out = { tsr_trunc_narrow(format::sign, x, e) + up,
 				      tsr_trunc_extra(e, k) | up << k };
 
 	return out;
@@ -35,7 +59,7 @@ static __device__ __forceinline__ float decode_extra(struct extended in, uint32_
 	const uint32_t up = RANDOM ? in.bits >> k : 0;
 	const uint32_t extra = RANDOM ? in.bits & ((1u << k) - 1) : in.bits;
 
-	return format::from_extended(in.narrow, tsr_trunc_join(in.narrow, up, extra, k));
+	return format::value(in.narrow, tsr_trunc_join(format::sign, in.narrow, up, extra, k));
 }
 
 #endif

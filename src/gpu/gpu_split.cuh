@@ -4,7 +4,6 @@
 #define TSR_GPU_SPLIT_CUH
 
 #include "gpu/shortcut.cuh"
-#include "codec/extra_bits_math.h"
 
 /* --- Narrow floats: a vector at a time ------------------------------------------------------- */
 
@@ -36,20 +35,6 @@ template <int W> static __device__ __forceinline__ bool holds_nan(const float *x
 		static __device__ __forceinline__ struct tsr_split_format format(void) \
 		{ \
 			return tsr_split_##id(); \
-		} \
-		/* The magnitude with the bits behind it, as a truncated split keeps it. */ \
-		static __device__ __forceinline__ uint32_t extended(float x) \
-		{ \
-			return tsr_##id##_extended(x); \
-		} \
-		static __device__ __forceinline__ float from_extended(uint32_t narrow, \
-								      uint32_t extended) \
-		{ \
-			return tsr_f32_from_##id##_extended(narrow, extended); \
-		} \
-		static __device__ __forceinline__ uint32_t largest(void) \
-		{ \
-			return tsr_##id##_largest(); \
 		} \
 	};
 

@@ -231,7 +231,8 @@ typedef void sweep_kernel(uint32_t first, uint32_t k, struct tsr_sweep_row *rows
 
 /* By the row of a codec. */
 #define SPLIT(id, each, loops, format, code, ...) sweep<split_trip<loops<format, code>>>,
-#define PACKED(id, each, loops, format, random, ...) sweep<extra_bits_trip<format, random>>,
+#define PACKED(id, each, loops, format, random, ...) \
+	sweep<extra_bits_trip<format##_extended, random>>,
 #define GROUPED(...) NULL,
 
 static sweep_kernel *const kernels[] = { NULL,

@@ -55,10 +55,13 @@ struct format {
 static double spacing(const struct tsr_codec *codec, float magnitude)
 {
 	static const struct format bf16 = { 7, -126, 127 }, fp16 = { 10, -14, 15 },
+				   e5m2 = { 2, -14, 15 }, e4m3 = { 3, -6, 8 },
 				   fp32 = { 23, -126, 127 };
-	const struct format *f = codec->narrow == TSR_BF16  ? &bf16
-				 : codec->narrow == TSR_F16 ? &fp16
-							    : &fp32;
+	const struct format *f = codec->narrow == TSR_BF16	? &bf16
+				 : codec->narrow == TSR_F16	? &fp16
+				 : codec->narrow == TSR_F8_E5M2 ? &e5m2
+				 : codec->narrow == TSR_F8_E4M3 ? &e4m3
+								: &fp32;
 	double narrow, finest;
 	int exponent;
 

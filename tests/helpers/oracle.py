@@ -15,12 +15,14 @@ import xxhash
 import tables
 
 F32 = np.float32
-FORMATS = {"bf16": (8, 7, 127), "fp16": (5, 10, 15)}        # exponent bits, mantissa bits, bias
+# Exponent bits, mantissa bits, bias.
+FORMATS = {"bf16": (8, 7, 127), "fp16": (5, 10, 15), "e5m2": (5, 2, 15), "e4m3": (4, 3, 7)}
 SCALES = {"f16": np.dtype("<u2"), "e8m8": np.dtype("<u2"), "f32": np.dtype("<u4")}
 WEIGHTS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
            "bf16+bf16", "fp16+fp16", "bf16+exact16")
 TRUNCATED = tuple(f"{fmt}+{kind}{k}" for kind in ("trunc", "sr")
-                  for fmt, last in (("bf16", 16), ("fp16", 13)) for k in range(1, last + 1))
+                  for fmt, last in (("bf16", 16), ("fp16", 13), ("e5m2", 16), ("e4m3", 16))
+                  for k in range(1, last + 1))
 MOMENTA = ("softsign8", "linear8")
 RATIOS = ("ratio8",)        # momenta as ratios to their variances, which ratio() and momentum() make and undo
 VARIANCES = ("sqrt8", "ulinear8")
@@ -81,7 +83,9 @@ def _exponent(n, fmt):
 
 
 def is_special(n, fmt):
-    """Infinite or NaN: no correction applies."""
+    """Infinite or NaN: no correction applies.  E4M3 has no infinity and one NaN."""
+    if fmt == "e4m3":
+        return n & 0x7F == 0x7F
     return _exponent(n, fmt) == (1 << FORMATS[fmt][0]) - 1
 
 
@@ -194,21 +198,43 @@ def _places(x, fmt):
 
 def _largest(fmt):
     width, mant, _ = FORMATS[fmt]
-    return ((1 << width) - 1 << mant) - 1
+    return 0x7E if fmt == "e4m3" else ((1 << width) - 1 << mant) - 1
+
+
+def _special_magnitude(x, fmt):
+    """Of what is not finite or overflows."""
+    if fmt in ("bf16", "fp16"):
+        return narrow(x, fmt) & 0x7FFF
+    quiet = 0x7E | bits(x) >> 21 & 1
+    return np.where(np.isnan(x), quiet, 0x7C) if fmt == "e5m2" else np.full(np.shape(x), 0x7F)
+
+
+def widen_special(n, fmt):
+    """Bits of the float32 that a special narrow weight stands for."""
+    if fmt in ("bf16", "fp16"):
+        return bits(widen(n, fmt))
+    n = n.astype(np.uint32)
+    mag = 0x7F800000 | (n & 3) << 21 if fmt == "e5m2" else 0x7FC00000
+    return mag | (n & 0x80) << 24
+
+
+TOO_LARGE = {"bf16": np.inf, "fp16": 65536, "e5m2": 65536, "e4m3": 480}
 
 
 def encode_truncated(x, fmt, k, random=None):
-    """-> (narrow uint16, extra-bits plane); `random` are 16 bits an element, None to truncate."""
+    """-> (narrow, extra-bits plane); `random` are 16 bits an element, None to truncate."""
     b = bits(x)
-    special = ~(np.abs(x) < (np.inf if fmt == "bf16" else 65536))
+    word = np.uint16 if fmt in ("bf16", "fp16") else np.uint8
+    special = ~(np.abs(x) < TOO_LARGE[fmt])
     mag, rest = _places(np.where(special, 0, x), fmt)
     value = np.floor(rest * 2.0 ** k).astype(np.int64)
     if random is not None:
         up = (np.floor(rest * 65536) + random >= 65536) & (mag != _largest(fmt))
         mag, value = mag + up, value + (up.astype(np.int64) << k)
-    mag = np.where(special, narrow(x, fmt) & 0x7FFF, mag)
+    mag = np.where(special, _special_magnitude(x, fmt), mag)
     value = np.where(special, 0, value)
-    return (mag | b >> 31 << 15).astype(np.uint16), pack_bits(value, k + (random is not None))
+    sign = b >> 31 << 8 * word().itemsize - 1
+    return (mag | sign).astype(word), pack_bits(value, k + (random is not None))
 
 
 def pack_bits(values, width):
@@ -227,15 +253,17 @@ def unpack_bits(words, width, n):
 def decode_truncated(n, words, fmt, k, stochastic):
     _, mant, bias = FORMATS[fmt]
     value = unpack_bits(words, k + stochastic, n.size)
-    mag = (n.ravel() & 0x7FFF).astype(np.int64)
+    n = n.ravel()
+    sign = n >> 8 * n.itemsize - 1
+    mag = (n & (1 << 8 * n.itemsize - 1) - 1).astype(np.int64)
     mag = np.maximum(mag - (value >> k), 0)
     exponent = np.maximum(mag >> mant, 1)
     whole = (mag & (1 << mant) - 1) + np.where(mag >> mant, 1 << mant, 0)
     # At most 24 bits: exact, and so is the conversion.
     y = np.ldexp(whole + (value & (1 << k) - 1) * 2.0 ** -k, exponent - bias - mant)
     with np.errstate(over="ignore"):
-        y = bits(y.astype(F32)) | (n.ravel() & 0x8000).astype(np.uint32) << 16
-    return np.where(is_special(n.ravel(), fmt), bits(widen(n.ravel(), fmt)), y).view(F32)
+        y = bits(y.astype(F32)) | sign.astype(np.uint32) << 31
+    return np.where(is_special(n, fmt), widen_special(n, fmt), y).astype(np.uint32).view(F32)
 
 
 def truncated(codec):

@@ -248,7 +248,8 @@ UNSCALED = {
 }
 # Truncated splits: the narrow plane's type, k and p, the bits per element.
 TRUNCATED = {f"{prefix}+{kind}{k}": (dtype, k, k + more)
-             for prefix, dtype, last in (("bf16", "BF16", 16), ("fp16", "F16", 13))
+             for prefix, dtype, last in (("bf16", "BF16", 16), ("fp16", "F16", 13),
+                                         ("e5m2", "F8_E5M2", 16), ("e4m3", "F8_E4M3", 16))
              for kind, more in (("trunc", 0), ("sr", 1)) for k in range(1, last + 1)}
 LEARNED = ("gefen8", "blockmean")
 CODECS = {"raw", *UNSCALED, *TRUNCATED, *SCALED, *LEARNED}
@@ -541,7 +542,17 @@ def widen_f16(narrow):
     return from_bits(sign | np.where(exponent == 0, subnormal, wide))
 
 
-WIDEN = {"BF16": widen_bf16, "F16": widen_f16, "F32": from_bits}
+def widen_e5m2(narrow):
+    """The top byte of the same value's F16."""
+    return widen_f16(narrow.astype(np.uint16) << 8)
+
+
+def widen_e4m3_nan(narrow):
+    return from_bits(0x7fc00000 | (narrow.astype(np.uint32) & 0x80) << 24)
+
+
+WIDEN = {"BF16": widen_bf16, "F16": widen_f16, "F32": from_bits, "F8_E5M2": widen_e5m2,
+         "F8_E4M3": widen_e4m3_nan}
 
 
 def round_off(bits, count):
@@ -632,17 +643,27 @@ def unpack_bits(words, width, count):
 def decode_truncated(codec, narrow, words):
     """Section 8.10."""
     dtype, k, width = TRUNCATED[codec]
-    shift, mask, _ = EXPONENT[dtype]
     bits = unpack_bits(words, width, len(narrow))
-    magnitude = (narrow & 0x7fff).astype(np.int64)
-    magnitude -= bits >> k & (magnitude > 0)
-    fixed = (magnitude << 16) + (bits % 2**k << (16 - k))
-    value = from_bits(fixed)
-    if dtype == "F16":
-        value = np.where(magnitude < 0x400, as_float(fixed) * np.float32(2**-40),
+    sign = 1 << 8 * narrow.itemsize - 1
+    magnitude = (narrow & (sign - 1)).astype(np.int64)
+    fixed = (magnitude - (bits >> k & (magnitude > 0)) << 16) + (bits % 2**k << (16 - k))
+    if dtype == "BF16":
+        value, special = from_bits(fixed), magnitude >= 0x7f80
+    elif dtype == "F16":
+        value = np.where(fixed < 0x400 << 16, as_float(fixed) * np.float32(2**-40),
                          from_bits((fixed >> 3) + 0x38000000))
-    value = np.where(narrow & 0x8000, -value, value)
-    return np.where(narrow >> shift & mask == mask, WIDEN[dtype](narrow), value)
+        special = magnitude >= 0x7c00
+    elif dtype == "F8_E5M2":
+        value = np.where(fixed < 4 << 16, as_float(fixed) * np.float32(2**-32),
+                         from_bits((fixed << 5) + 0x38000000))
+        special = magnitude >= 0x7c
+    else:
+        value = np.where(fixed < 8 << 16, as_float(fixed) * np.float32(2**-25),
+                         from_bits((fixed << 4) + 0x3c000000))
+        special = magnitude == 0x7f
+    value = np.where(narrow & sign, -value, value)
+    return np.where(special, WIDEN[dtype](narrow), value)
+
 
 
 def rounded_to(dtype, values):

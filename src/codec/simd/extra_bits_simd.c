@@ -145,7 +145,7 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 				      struct tsr_encode_report *report) \
 	{ \
 		const uint32_t k = coding->codec->extra_bits, bits = k + random; \
-		uint16_t *restrict narrow = plane[0]; \
+		tsr_##format##_pattern *restrict narrow = plane[0]; \
 		unsigned char *restrict word = plane[1]; \
 		union batch stored; \
 		uint16_t draws[BATCH]; \
@@ -163,9 +163,10 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 								     e, draws[i], \
 								     tsr_##format##_largest()) \
 							   : 0; \
+				const uint32_t w = tsr_trunc_narrow(TSR_NARROW_SIGN(format), \
+								    x[first + i], e); \
 \
-				narrow[first + i] = (uint16_t)(tsr_trunc_narrow(x[first + i], e) + \
-							       up); \
+				narrow[first + i] = (tsr_##format##_pattern)(w + up); \
 				stored.value[i] = tsr_trunc_extra(e, k) | up << k; \
 			} \
 			for (size_t i = left; i < nshares * SHARE; i++) \
@@ -179,7 +180,7 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 	{ \
 		const uint32_t k = coding->codec->extra_bits, bits = k + random; \
 		const uint32_t mask = (1u << k) - 1; \
-		const uint16_t *restrict narrow = plane[0]; \
+		const tsr_##format##_pattern *restrict narrow = plane[0]; \
 		const unsigned char *restrict word = plane[1]; \
 		union batch stored; \
 \
@@ -193,7 +194,8 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 				const uint32_t up = random ? s >> k : 0; \
 \
 				x[first + i] = tsr_f32_from_##format##_extended( \
-					w, tsr_trunc_join(w, up, random ? s & mask : s, k)); \
+					w, tsr_trunc_join(TSR_NARROW_SIGN(format), w, up, \
+							  random ? s & mask : s, k)); \
 			} \
 		} \
 	}

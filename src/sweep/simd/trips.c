@@ -105,7 +105,7 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 								       tsr_##format##_largest()) \
 						   : 0; \
 \
-			narrow[i] = tsr_trunc_narrow(x[i], e) + up; \
+			narrow[i] = tsr_trunc_narrow(TSR_NARROW_SIGN(format), x[i], e) + up; \
 			stored[i] = tsr_trunc_extra(e, k) | up << k; \
 		} \
 		for (size_t i = 0; i < N; i++) { \
@@ -113,7 +113,8 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 			const uint32_t extra = random ? stored[i] & mask : stored[i]; \
 \
 			y[i] = tsr_f32_from_##format##_extended( \
-				narrow[i], tsr_trunc_join(narrow[i], up, extra, k)); \
+				narrow[i], \
+				tsr_trunc_join(TSR_NARROW_SIGN(format), narrow[i], up, extra, k)); \
 		} \
 	}
 
