@@ -9,12 +9,13 @@
 
 #include "tersor/checkpoint.h"
 #include "tersor/status.h"
+#include "text/nearest.h"
 
 /*
  * The tool is src/cli, src/report, src/charts and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base/clock.h, base/fail.h, io/dir.h, io/file.h, base/pipeline.h
- *   text/json.h, text/shape.h, text/text.h
+ *   text/json.h, text/nearest.h, text/shape.h, text/text.h
  *   ckpt/checkpoint_model.h: the members of a checkpoint
  *   src/bench alone: format/safetensors.h, gpu/gpu_work.h, step/step.h
  */
@@ -174,6 +175,9 @@ void cli_print_main_help(void);
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* That the wrong name is not a known @what ("option --gate: unknown figure"); returns CLI_USAGE. */
+int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,
+		const char *advice);
 
 /* A line "tersor: warning: ..." unless -q. */
 void cli_warn(const struct cli_common *common, const char *fmt, ...)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/nearest.h"
 #include "tersor/recording.h"
 
 /* "weight ", or nothing if any kind will do. */
@@ -21,7 +20,7 @@ static const char *kind_text(char out[32], unsigned kinds)
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret)
 {
-	struct cli_nearest nearest = { .wrong = name };
+	struct tsr_nearest nearest = { .wrong = name };
 	char kind[32], what[64];
 
 	*ret = tsr_codec_find(name);
@@ -37,7 +36,7 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 	snprintf(what, sizeof(what), "unknown %scodec", kind);
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
 		if ((*c)->kinds & kinds)
-			cli_nearest_offer(&nearest, (*c)->name);
+			tsr_nearest_offer(&nearest, (*c)->name);
 	}
 	return cli_unknown(cmd, what, &nearest, "; 'tersor codecs' lists them");
 }

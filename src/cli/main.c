@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "base/isa.h"
-#include "cli/nearest.h"
 #include "tersor/codec.h"
 
 extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_convert,
@@ -30,10 +30,10 @@ static const struct cli_cmd *find(const char *name)
 
 static int unknown_command(const char *name)
 {
-	struct cli_nearest nearest = { .wrong = name };
+	struct tsr_nearest nearest = { .wrong = name };
 
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
-		cli_nearest_offer(&nearest, (*c)->name);
+		tsr_nearest_offer(&nearest, (*c)->name);
 	if (nearest.name)
 		return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", name,
 				nearest.name);

@@ -39,6 +39,15 @@ int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	return cli_fail(CLI_USAGE, "%s: %s (see 'tersor %s --help')", cmd->name, raw, cmd->name);
 }
 
+int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,
+		const char *advice)
+{
+	if (nearest->name)
+		return cli_usage(cmd, "%s '%s'; did you mean '%s'?", what, nearest->wrong,
+				 nearest->name);
+	return cli_usage(cmd, "%s '%s'%s", what, nearest->wrong, advice);
+}
+
 void cli_warn(const struct cli_common *common, const char *fmt, ...)
 {
 	va_list ap;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "cli/input.h"
-#include "cli/nearest.h"
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
@@ -114,13 +113,13 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 static int unknown_option(const struct cli_cmd *cmd, const struct cli_opts *all, const char *word)
 {
 	char name[64];
-	struct cli_nearest nearest = { .wrong = name };
+	struct tsr_nearest nearest = { .wrong = name };
 
 	if (word[0] != '-' || word[1] != '-')
 		return cli_usage(cmd, "unknown option '%s'", word);
 	snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
 	for (unsigned i = 0; i < all->n; i++)
-		cli_nearest_offer(&nearest, all->opt[i]->name);
+		tsr_nearest_offer(&nearest, all->opt[i]->name);
 	if (nearest.name)
 		return cli_usage(cmd, "unknown option '--%s'; did you mean '--%s'?", name,
 				 nearest.name);

@@ -8,7 +8,6 @@
 
 #include "cli/coding.h"
 #include "cli/input.h"
-#include "cli/nearest.h"
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
@@ -45,7 +44,7 @@ static int parse_betas(const struct cli_cmd *cmd, const char *betas, struct tsr_
 static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_hyper *h)
 {
 	char text[32];
-	struct cli_nearest nearest = { .wrong = text };
+	struct tsr_nearest nearest = { .wrong = text };
 	double value;
 
 	if (!cli_split_setting(item, text, &value))
@@ -58,7 +57,7 @@ static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_h
 			tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
 			return CLI_OK;
 		}
-		cli_nearest_offer(&nearest, known);
+		tsr_nearest_offer(&nearest, known);
 	}
 	return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
 			   ", expected momentum or similar");
@@ -233,7 +232,7 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_gate *ret)
 {
 	char name[32];
-	struct cli_nearest nearest = { .wrong = name };
+	struct tsr_nearest nearest = { .wrong = name };
 
 	if (!cli_split_setting(item, name, &ret->limit) || ret->limit < 0)
 		return cli_usage(cmd,
@@ -242,7 +241,7 @@ static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_ga
 	if (tsr_figure_find(name, &ret->figure))
 		return CLI_OK;
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
-		cli_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)i));
+		tsr_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)i));
 	return cli_unknown(cmd, "option --gate: unknown figure", &nearest,
 			   ", expected update-nmse or similar");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The known name nearest to a mistyped one, by edit distance. */
-#include "cli/nearest.h"
+#include "text/nearest.h"
 
 #include <string.h>
 
@@ -30,7 +30,7 @@ static unsigned edit_distance(const char *a, const char *b)
 	return row[nb];
 }
 
-void cli_nearest_offer(struct cli_nearest *nearest, const char *name)
+void tsr_nearest_offer(struct tsr_nearest *nearest, const char *name)
 {
 	const unsigned distance = edit_distance(nearest->wrong, name);
 
@@ -38,13 +38,4 @@ void cli_nearest_offer(struct cli_nearest *nearest, const char *name)
 		return;
 	nearest->name = name;
 	nearest->distance = distance;
-}
-
-int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct cli_nearest *nearest,
-		const char *advice)
-{
-	if (nearest->name)
-		return cli_usage(cmd, "%s '%s'; did you mean '%s'?", what, nearest->wrong,
-				 nearest->name);
-	return cli_usage(cmd, "%s '%s'%s", what, nearest->wrong, advice);
 }
