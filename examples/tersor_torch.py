@@ -169,12 +169,19 @@ def decode_group(t, first, count):
     """Sections 7 and 8.6 to 8.9."""
     at = group_at(t, torch.arange(first, first + count))
     begin, end = (int(at[0]), int(at[-1]) + 1) if count else (0, 0)
-    scales = t.plane("::scales", "float32" if t.scale == "f32" else "int16", begin, end - begin)
+    stored = {"f32": "float32", "f28": "int32"}.get(t.scale, "int16")
+    scales = t.plane("::scales", stored, begin, end - begin)
     if t.scale == "e8m8":
         scales = from_bits((scales.long() & 0xffff) << 15)
     elif t.scale == "f16":
         scales = widen(scales, "fp16")
     s = scales[at - begin]
+    if t.codec == "log8":               # section 8.17
+        c = t.plane("::quantized", "uint8", first, count)
+        octaves = torch.tensor([0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 13, 17, 24], dtype=torch.float64)
+        power = torch.exp2(-(255 - c.double()) * octaves[s.long() & 15] / 254).float()
+        r = torch.where(c == 0, 0.0, power) * from_bits(s.long() & 0xfffffff0)
+        return r * r
     signed = t.codec in ("softsign8", "linear8", "ratio8")
     q = t.plane("::quantized", "int8" if signed else "uint8", first, count).float()
     if t.codec in ("softsign8", "ratio8"):

@@ -157,7 +157,7 @@ def plane_dtype(codec, suffix, scale):
     if suffix == "::extra_bits":
         return "U32"
     if suffix == "::quantized":
-        return "U8" if codec in oracle.VARIANCES else "I8"
+        return "U8" if codec in oracle.VARIANCES + oracle.LOGS else "I8"
     fmt, _, kind = codec.partition("+")
     fmt = {"bf16": "BF16", "fp16": "F16", "f32": "F32", "e5m2": "F8_E5M2", "e4m3": "F8_E4M3"}
     if suffix == "":

@@ -114,8 +114,8 @@ def planes_of(codec, scale):
         codes = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "dyn8": "U8"}[codec.rstrip("x")]
         return [("::quantized", codes), ("::scales", "F32")] + [("::expand", "U8")] * ("x" in codec)
     if codec in oracle.STATE:
-        return [("::quantized", "U8" if codec in oracle.VARIANCES else "I8"),
-                ("::scales", {"e8m8": "U16", "f16": "F16", "f32": "F32"}[scale])]
+        return [("::quantized", "U8" if codec in oracle.VARIANCES + oracle.LOGS else "I8"),
+                ("::scales", {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32"}[scale])]
     first, _, second = codec.partition("+")
     narrow = {"bf16": "BF16", "fp16": "F16", "e5m2": "F8_E5M2", "e4m3": "F8_E4M3"}[first]
     if not second:
@@ -129,6 +129,8 @@ def planes_of(codec, scale):
 def scales_of(codec):
     if codec in oracle.TABLED:
         return ("f32",)
+    if codec in oracle.LOGS:
+        return ("f28",)
     return ("e8m8", "f16", "f32") if codec in oracle.STATE else ("",)
 
 
@@ -213,7 +215,7 @@ def vectors():
 
 
 def plane_widths(codec, scale):
-    return [{"F32": 4}.get(dtype, 1 if "8" in dtype else 2) for _, dtype in planes_of(codec, scale)]
+    return [{"F32": 4, "U32": 4}.get(dtype, 1 if "8" in dtype else 2) for _, dtype in planes_of(codec, scale)]
 
 
 def plane_contents(codec, scale, stored):
@@ -243,7 +245,7 @@ def family(codec):
 def test_vectors_decode_to_what_the_document_says(tmp_path):
     rows = list(vectors())
     codecs = {*oracle.WEIGHTS, *oracle.TRUNCATED, *oracle.MOMENTA, *oracle.RATIOS, *oracle.VARIANCES,
-              *oracle.TABLED, "f32"}
+              *oracle.LOGS, *oracle.TABLED, "f32"}
     assert set(map(family, {row[0] for row in rows})) == set(map(family, codecs))
     found = decode_vectors(tmp_path, [row[:3] for row in rows])
     assert [f"{v:08x}" for v in found] == [f"{row[3]:08x}" for row in rows]
@@ -271,7 +273,7 @@ def test_every_codec_and_dtype_is_specified(tersor):
         for suffix in {p["suffix"] for p in codec["planes"]} - {""}:
             assert f"`{suffix}`" in table
         got = [(p["suffix"], p["dtype"]) for p in codec["planes"]]
-        want = planes_of(codec["name"], "e8m8")
+        want = planes_of(codec["name"], scales_of(codec["name"])[0])
         assert [g[0] for g in got] == [w[0] for w in want]
         assert [g[1] for g in got][:1] == [w[1] for w in want][:1]
     listed = dict(re.findall(r"\| (\d+) \| ([A-Z0-9_]+[A-Z0-9]) \| \d+ ", DOCUMENT))

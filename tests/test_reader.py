@@ -329,7 +329,9 @@ def test_every_code(tersor, tmp_path):
                      0xbf800000, 0xffffffff]}
     codes = np.tile(np.arange(256).astype("u1"), 512)
     for codec, code in reader.SCALED.items():
-        for scale, values in edges.items():
+        if codec in reader.TABLED:      # which have tests of their own
+            continue
+        for scale, values in {"f28": edges["f32"]}.items() if codec == "log8" else edges.items():
             dtype = reader.STORED[reader.SCALE_DTYPE[scale]]
             scales = rng.integers(0, 2**32, 512).astype(dtype)
             scales[:len(values)] = values

@@ -40,7 +40,7 @@ def stored(packed, name):
     return {s: arrays[name + s] for s in ("::quantized", "::scales")}
 
 
-@pytest.mark.parametrize("variance", ["sqrt8", "f32", "ulinear8", "bf16"])
+@pytest.mark.parametrize("variance", ["log8", "sqrt8", "f32", "ulinear8", "bf16"])
 def test_updates_of_a_trained_model(tersor, tmp_path, variance):
     """With softsign8: 3.7e-5 and 1.1e-4.  The variance's codec hardly matters."""
     want = load_file(TRAINED)
@@ -53,7 +53,7 @@ def test_updates_of_a_trained_model(tersor, tmp_path, variance):
 
 # Sizes of groups, of which those of the variance begin elsewhere; rows that groups follow, and flat ones.
 @pytest.mark.parametrize("group", [None, 32, 48, 1000])
-@pytest.mark.parametrize("variance", ["sqrt8", "f32"])
+@pytest.mark.parametrize("variance", ["log8", "sqrt8", "f32"])
 def test_codes_are_those_of_ratios(tersor, tmp_path, group, variance):
     rng = np.random.default_rng(3)
     shapes = [(1000,), (40, 100), (3, 48), (7, 64), (2, 3, 130)]
@@ -199,3 +199,82 @@ def test_shards_have_both(tersor, tmp_path):
     tersor("unpack", index, "-o", tmp_path / "u.safetensors", "-qq", check=0)
     assert load_file(tmp_path / "u.safetensors")["w.exp_avg"].tobytes() == whole["w.exp_avg"].tobytes()
     assert reader.read(index).tensors["w.exp_avg"].array.tobytes() == whole["w.exp_avg"].tobytes()
+
+
+# ---- log8, and both ------------------------------------------------------------------------------
+
+def test_tables_are_correctly_rounded():
+    """The reader's powers in binary64 are those of 40 digits."""
+    for p in range(16):
+        codes, scale = np.arange(256, dtype=np.uint8), np.full(256, 0x3f800000 | p, np.uint32)
+        values, thresholds = oracle.log_row(p)
+        np.testing.assert_array_equal(reader.decode_log(codes, scale), values * values)
+        assert (np.diff(values) > 0).all() and (thresholds[2:] > values[1:-1]).all()
+
+
+def variances(rng):
+    """Ranges from none to all, subnormal roots' squares, zeros, the largest finite, one of a kind."""
+    for octaves in (0, 0.1, 0.3, 1.7, 7.9, 8.1, 16, 30, 50, 120):
+        v = np.exp2(-rng.uniform(0, octaves, 1000) - rng.uniform(0, 20)).astype(np.float32)
+        v[::13] = 0
+        yield v
+    yield np.float32(1e-45) * rng.integers(0, 9, 999).astype(np.float32)
+    yield np.full(64, np.finfo(np.float32).max)
+    yield np.float32([3e38] + [1e-45] * 70)
+    yield np.zeros(100, np.float32)
+    yield np.float32(rng.random((7, 100)))
+    yield np.float32([[0.5]])
+
+
+@pytest.mark.parametrize("group", [None, 1, 33])
+def test_codes_of_variances(tersor, tmp_path, group):
+    tensors = {f"t{i}.exp_avg_sq": v for i, v in enumerate(variances(np.random.default_rng(8)))}
+    source = tmp_path / "s.safetensors"
+    save_file(tensors, source)
+    packed = pack(tersor, tmp_path, source, *(["--group", group] if group else []), "--min-elements", 1,
+                  variance="log8")
+    got, read = unpack(tersor, packed), reader.read(packed).tensors
+    for name, v in tensors.items():
+        want = oracle.encode("log8", v, group or 64, "f28")
+        planes = stored(packed, name)
+        np.testing.assert_array_equal(planes["::scales"], want["::scales"], name)
+        np.testing.assert_array_equal(planes["::quantized"].ravel(), want["::quantized"].ravel(), name)
+        back = oracle.decode("log8", want, group or 64, "f28").reshape(v.shape)
+        assert got[name].tobytes() == back.tobytes() == read[name].array.tobytes()
+        assert ((back > 0) == (v > 0)).all() and np.isfinite(back).all()
+
+
+def test_every_threshold_from_both_sides(tersor, tmp_path):
+    """Roots whose ratio to the scale is a threshold, and the next ones: their squares are inexact, so a momentum's
+    FP32 variance is chosen whose root is the wanted one."""
+    parts = []
+    for p in range(16):
+        t = oracle.log_row(p)[1][2:]
+        near = np.unique(np.concatenate([np.nextafter(t, np.float32(0)), t, np.nextafter(t, np.float32(2))]))
+        v = np.float32(near.astype(np.float64) ** 2)
+        least = np.float32(2.0 ** (-2 * oracle.LOG_RANGES[p]))
+        v = v[v >= least]
+        v = np.append(v, np.full(-v.size % 62, 1, np.float32)).reshape(-1, 62)
+        parts.append(np.concatenate([np.ones((len(v), 1), np.float32), np.full((len(v), 1), least), v], 1))
+    v = np.concatenate(parts)
+    source = tmp_path / "s.safetensors"
+    save_file({"w.exp_avg_sq": v}, source)
+    planes = stored(pack(tersor, tmp_path, source, variance="log8"), "w.exp_avg_sq")
+    want = oracle.encode("log8", v, 64, "f28")
+    assert set(want["::scales"] & 15) == set(range(16))
+    np.testing.assert_array_equal(planes["::quantized"].ravel(), want["::quantized"])
+
+
+def test_tight_is_both(tersor, tmp_path):
+    packed = tmp_path / "p.safetensors"
+    tersor("pack", TRAINED, "-o", packed, "--state", "tight", "--weights", "f32", check=0)
+    kinds = {(t.kind, t.codec, t.group) for t in reader.read(packed).tensors.values() if t.kind != "weight"}
+    assert kinds == {("momentum", "ratio8", 64), ("variance", "log8", 64)}
+    want, got = load_file(TRAINED), unpack(tersor, packed)
+    names = [name for name in want if name + ".exp_avg" in want]
+    errors = [oracle.update_error(*(t[n + s] for t in (want, got) for s in (".exp_avg", ".exp_avg_sq")))
+              for n in names]
+    assert np.median(errors) <= 2.9e-5 and max(errors) <= 5e-5
+    arrays = load_file(packed)
+    nbytes = sum(x.nbytes for name, x in arrays.items() if ".exp_avg" in name)
+    assert nbytes * 8 / 2 <= 8.45 * sum(want[n].size for n in names)     # small tensors have short groups

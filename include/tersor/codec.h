@@ -29,6 +29,7 @@ enum tsr_scale {
 	TSR_SCALE_E8M8, /* U16: exponent and 8 mantissa bits, rounded up; full FP32 range */
 	TSR_SCALE_F16, /* F16: FlashOptim's; underflows below 2^-25, overflows from 65520 */
 	TSR_SCALE_F32,
+	TSR_SCALE_F28, /* U32: an f32 rounded up to a multiple of 16, and in these places the range */
 	TSR_SCALE_COUNT
 };
 
@@ -72,6 +73,7 @@ enum tsr_companding {
 	TSR_COMPANDING_LINEAR, /* nothing */
 	TSR_COMPANDING_SOFTSIGN,
 	TSR_COMPANDING_SQRT,
+	TSR_COMPANDING_LOG, /* the logarithm of the root, in a range that the group chooses */
 	TSR_COMPANDING_FLOAT, /* codes are narrow floats, or like them */
 	TSR_COMPANDING_POWER, /* a power that the range of the group chooses; then narrow floats */
 };

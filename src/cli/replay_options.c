@@ -110,6 +110,8 @@ static void put_state(const char *state, struct tsr_replay_options *o)
 		if (strcmp(state, "flashoptim") == 0)
 			o->coding[p].scale = TSR_SCALE_F16;
 	}
+	if (strcmp(state, "tight") == 0)
+		cli_state_codings(state, &o->coding[TSR_PART_MOMENTUM], &o->coding[TSR_PART_VARIANCE]);
 }
 
 static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args *a,

@@ -46,6 +46,7 @@ static const struct {
 	[TSR_SCALE_E8M8] = { "e8m8", TSR_U16 },
 	[TSR_SCALE_F16] = { "f16", TSR_F16 },
 	[TSR_SCALE_F32] = { "f32", TSR_F32 },
+	[TSR_SCALE_F28] = { "f28", TSR_U32 },
 };
 
 const char *tsr_scale_name(enum tsr_scale scale)

@@ -148,6 +148,13 @@
 	  .summary = "8 bits, finer near zero by decades", .source = "bitsandbytes", \
 	  TSR_TABLED(U8, 256))
 
+/* Logarithms of roots, with a scale and a range per group. */
+#define TSR_LOG_LIST(X) \
+	X(log8, 1, logarithmic, log, uint8_t, "log8", .summary = "8 bits of the root's logarithm", \
+	  .source = "tersor", .kinds = TSR_KIND_VARIANCE, \
+	  .encode_roots = TSR_FOR_ISA(encode_log8_roots), \
+	  TSR_GROUPED(U8, LOG, 64, 1u << TSR_SCALE_F28))
+
 /* FP32. */
 #define TSR_PLAIN_LIST(X) \
 	X(f32, 1, plain, float, float, "f32", .summary = "as it is", .source = "baseline", \
@@ -168,7 +175,7 @@
 	  .grouped = true, .group = 1, .scales = 1u << TSR_SCALE_F32)
 
 #define TSR_CODEC_LIST(X) \
-	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_TABLED_LIST(X) \
+	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_LOG_LIST(X) TSR_TABLED_LIST(X) \
 	TSR_PLAIN_LIST(X)
 
 /*

@@ -17,6 +17,7 @@ TSR_LEARNED_LIST(X)
 #undef X
 /* clang-format on */
 TSR_ISA_DECLARE(tsr_encode_fn, encode_sqrt8_roots)
+TSR_ISA_DECLARE(tsr_encode_fn, encode_log8_roots)
 
 /* The result of tsr_codecs(). */
 typedef const struct tsr_codec *const tsr_codec_table[];

@@ -46,6 +46,7 @@ enum tsr_table_set {
 	TSR_TABLES_E4M3X, /* a row for each exponent of the expansion; row 0 is that of zeros */
 	TSR_TABLES_E5M2X,
 	TSR_TABLES_DYNAMIC, /* signed, unsigned */
+	TSR_TABLES_LOG, /* a row for each range of log8; bounds are what these reach down to */
 	TSR_TABLES_COUNT
 };
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "codec/log8_math.h"
 #include "codec/power.h"
 
 /* --- Rows -------------------------------------------------------------------------------------- */
@@ -243,16 +244,41 @@ static void add_nearest(struct making *m, const float *from, uint32_t ncodes)
 	add_row(m, threshold, ncodes);
 }
 
+/* --- log8 -------------------------------------------------------------------------------------- */
+
+/* So many half codes below the scale, in a range of so many quarters of an octave. */
+static float below_one(int quarters, int half_codes)
+{
+	return tsr_exp2_rounded(-(half_codes * quarters * TSR_FIXED64_1 / (2 * 4 * 254)));
+}
+
+/* Code c is 255 - c steps below the scale, and begins half a step below that. */
+static void add_log(struct making *m, int quarters)
+{
+	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
+	float *value = m->row[m->nrows].value;
+
+	value[0] = 0.0f;
+	for (int c = 1; c < (int)TSR_TABLE_CODES; c++) {
+		const float from = below_one(quarters, 2 * (255 - c) + 1);
+
+		value[c] = below_one(quarters, 2 * (255 - c));
+		threshold[c] = (struct threshold){ from, false, false };
+	}
+	add_row(m, threshold, TSR_TABLE_CODES);
+}
+
 /* --- All of them ------------------------------------------------------------------------------- */
 
 #define PLAIN_ENTRIES 160u
 #define EXPANDED_ENTRIES (TSR_TABLE_ROWS * 336u)
 #define DYNAMIC_ENTRIES 4352u
+#define LOG_ENTRIES (TSR_LOG_RANGES * 1200u)
 
 static struct tsr_tables tables[TSR_TABLES_COUNT];
 static pthread_once_t once[TSR_TABLES_COUNT] = { PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
 						 PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
-						 PTHREAD_ONCE_INIT };
+						 PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT };
 
 static void publish(enum tsr_table_set set, const struct making *m, const float *bound)
 {
@@ -331,12 +357,28 @@ static void make_dynamic(void)
 	publish(TSR_TABLES_DYNAMIC, &m, NULL);
 }
 
+static void make_log(void)
+{
+	static const int quarters[TSR_LOG_RANGES] = { 1,  2,  3,  4,  6,  8,  10, 12,
+						      16, 20, 24, 32, 40, 52, 68, 96 };
+	static struct tsr_table_row row[TSR_LOG_RANGES];
+	static uint32_t entry[LOG_ENTRIES];
+	static float reach[TSR_TABLE_ROWS];
+	struct making m = { row, entry, 0, 0, LOG_ENTRIES };
+
+	for (unsigned p = 0; p < TSR_LOG_RANGES; p++) {
+		reach[p] = tsr_exp2_rounded(-(quarters[p] * TSR_FIXED64_1 / 4));
+		add_log(&m, quarters[p]);
+	}
+	publish(TSR_TABLES_LOG, &m, reach);
+}
+
 const struct tsr_tables *tsr_tables_get(enum tsr_table_set set)
 {
 	static void (*const make[TSR_TABLES_COUNT])(void) = {
 		[TSR_TABLES_E4M3] = make_e4m3,	     [TSR_TABLES_E5M2] = make_e5m2,
 		[TSR_TABLES_E4M3X] = make_e4m3x,     [TSR_TABLES_E5M2X] = make_e5m2x,
-		[TSR_TABLES_DYNAMIC] = make_dynamic,
+		[TSR_TABLES_DYNAMIC] = make_dynamic, [TSR_TABLES_LOG] = make_log,
 	};
 
 	pthread_once(&once[set], make[set]);

@@ -8,8 +8,7 @@
 struct tsr_tables {
 	const struct tsr_table_row *row;
 	const uint32_t *entry;
-	const float
-		*bound; /* TSR_TABLE_ROWS of tsr_table_expand(); NULL unless groups choose rows */
+	const float *bound; /* TSR_TABLE_ROWS of them where groups choose rows by them; or NULL */
 	uint32_t nrows, nentries;
 };
 

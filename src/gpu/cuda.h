@@ -72,6 +72,10 @@ struct tsr_gpu_codec {
 	enum tsr_status (*prepare)(struct tsr_gpu *gpu, struct tsr_err *err);
 };
 
+/* Have a set of tables in the GPU's memory, for prepare() of codecs.  The device is current. */
+enum tsr_status tsr_gpu_prepare_tables(struct tsr_gpu *gpu, enum tsr_table_set set,
+				       struct tsr_err *err);
+
 /* Free the tables that prepare() of codecs made. */
 void tsr_gpu_free_tables(struct tsr_gpu *gpu);
 

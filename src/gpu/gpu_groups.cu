@@ -2,6 +2,7 @@
 /* Kernels of codecs whose elements share scales in groups. */
 #include "gpu/cuda.h"
 #include "gpu/gpu_groups.cuh"
+#include "gpu/gpu_teams.cuh"
 
 /* --- Groups of the default size: encoding ---------------------------------------------------- */
 
@@ -92,47 +93,6 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 /* --- Groups of any size, arrays of any alignment, the short group at the end ----------------- */
 
-/*
- * 2^log_team threads to a group, at most a warp; each has every 2^log_team-th element.  The values
- * are read twice, the second time from the cache.
- */
-struct team {
-	uint64_t group; /* index of the group */
-	uint64_t first; /* its first element */
-	uint32_t count; /* its elements, 0 behind the end */
-	uint32_t thread, nthreads;
-};
-
-/* How elements are put into groups: as struct tsr_coding says, with the size that groups really have. */
-struct groups {
-	uint32_t size;
-	uint32_t row, in_row; /* elements and groups of a row; or 0 */
-};
-
-static __device__ __forceinline__ struct team my_team(uint64_t n, struct groups groups,
-						      unsigned log_team)
-{
-	const uint64_t thread = tsr_first_vector(1);
-	uint64_t end = n;
-	struct team t;
-
-	t.group = thread >> log_team;
-	if (groups.row) {
-		const uint64_t row = t.group / groups.in_row * groups.row;
-
-		t.first = row + t.group % groups.in_row * groups.size;
-		end = n - row < groups.row || row > n ? n : row + groups.row;
-	} else {
-		t.first = t.group * groups.size;
-	}
-	t.count = t.first >= end		? 0
-		  : end - t.first < groups.size ? (uint32_t)(end - t.first)
-						: groups.size;
-	t.nthreads = 1u << log_team;
-	t.thread = threadIdx.x & (t.nthreads - 1);
-	return t;
-}
-
 template <class codec>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_any(const float *x, uint64_t n, struct groups groups, unsigned log_team,
@@ -184,31 +144,6 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 }
 
 /* --- Launches -------------------------------------------------------------------------------- */
-
-static unsigned log_team_of(uint32_t group)
-{
-	unsigned log_team = 0;
-
-	while (log_team < 5 && (1u << log_team) < group)
-		log_team++;
-	return log_team;
-}
-
-static struct groups groups_of(const struct tsr_coding *coding)
-{
-	const struct groups g = { tsr_coding_group(coding), coding->row,
-				  tsr_coding_row_groups(coding) };
-
-	return g;
-}
-
-/* Plane 1 has an entry per group. */
-static unsigned team_blocks(const struct tsr_coding *coding, uint64_t n, unsigned log_team)
-{
-	const uint64_t threads = tsr_plane_count(coding, 1, n) << log_team;
-
-	return tsr_blocks(threads, 1);
-}
 
 /* Elements in whole groups that the kernels for the default size take. */
 static uint64_t groups_part(const struct tsr_coding *coding, const void *x, const void *codes,

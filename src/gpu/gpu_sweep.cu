@@ -235,10 +235,10 @@ typedef void sweep_kernel(uint32_t first, uint32_t k, struct tsr_sweep_row *rows
 	sweep<extra_bits_trip<format##_extended, random>>,
 #define GROUPED(...) NULL,
 
-static sweep_kernel *const kernels[] = { NULL,
-					 TSR_SPLIT_LIST(SPLIT) TSR_PACKED_LIST(PACKED)
-						 TSR_GROUPED_LIST(GROUPED) TSR_TABLED_LIST(GROUPED)
-							 TSR_PLAIN_LIST(SPLIT) };
+static sweep_kernel *const kernels[] = {
+	NULL, TSR_SPLIT_LIST(SPLIT) TSR_PACKED_LIST(PACKED) TSR_GROUPED_LIST(GROUPED)
+		      TSR_LOG_LIST(GROUPED) TSR_TABLED_LIST(GROUPED) TSR_PLAIN_LIST(SPLIT)
+};
 
 extern "C" enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream,
 					 const struct tsr_codec *codec, uint32_t first, uint64_t n,

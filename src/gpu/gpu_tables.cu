@@ -342,9 +342,8 @@ static enum tsr_status put_tables(struct tsr_gpu *gpu, enum tsr_table_set set, s
 	return TSR_OK;
 }
 
-/* The device is current. */
-static enum tsr_status prepare_tables(struct tsr_gpu *gpu, enum tsr_table_set set,
-				      struct tsr_err *err)
+enum tsr_status tsr_gpu_prepare_tables(struct tsr_gpu *gpu, enum tsr_table_set set,
+				       struct tsr_err *err)
 {
 	enum tsr_status status = TSR_OK;
 
@@ -381,7 +380,7 @@ void tsr_gpu_free_tables(struct tsr_gpu *gpu)
 	}; \
 	static enum tsr_status prepare_##id(struct tsr_gpu *gpu, struct tsr_err *err) \
 	{ \
-		return prepare_tables(gpu, tsr_##format##_rule(false).set, err); \
+		return tsr_gpu_prepare_tables(gpu, tsr_##format##_rule(false).set, err); \
 	} \
 	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<tabled_##id>, \
 							  run_decode<tabled_##id>, prepare_##id };

@@ -47,7 +47,8 @@ static bool follows(const struct tsr_replaying *r, enum tsr_part part,
 		return true;
 	if (coding->scale == TSR_SCALE_E8M8)
 		return kept < E8M8_KEPT_MAX;
-	return coding->scale == TSR_SCALE_F32 || part != TSR_PART_VARIANCE || kept <= F16_KEPT_MAX;
+	return coding->scale == TSR_SCALE_F32 || coding->scale == TSR_SCALE_F28 ||
+	       part != TSR_PART_VARIANCE || kept <= F16_KEPT_MAX;
 }
 
 void tsr_replay_choose_scale(const struct tsr_replaying *r, enum tsr_part part,

@@ -40,16 +40,13 @@ static const struct {
 } states[] = {
 	{ "softsign8", "sqrt8" },  { "f32", "f32" },	   { "bf16", "bf16" },
 	{ "linear8", "ulinear8" }, { "softsign8", "f32" }, { "f32", "ulinear8" },
-	{ "ratio8", "sqrt8" },	   { "ratio8", "f32" },
+	{ "ratio8", "sqrt8" },	   { "ratio8", "f32" },	   { "ratio8", "log8" },
 };
 
 static struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint32_t group)
 {
-	struct tsr_coding c = tsr_coding_default(tsr_codec_find(name));
+	struct tsr_coding c = tsr_coding_with(tsr_codec_find(name), scale, group);
 
-	c.scale = scale;
-	if (c.codec->grouped)
-		c.group = group;
 	c.seed = 77;
 	c.stream = 5;
 	return c;
@@ -271,7 +268,7 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 {
 	static const enum tsr_dtype dtypes[] = { TSR_F32, TSR_BF16, TSR_F16 };
 	static const size_t lengths[] = { 4096, 1000, 33, 10017 };
-	const enum tsr_scale scale = (enum tsr_scale)(number / 3 % TSR_SCALE_COUNT);
+	const enum tsr_scale scale = (enum tsr_scale)(number / 3 % TSR_SCALE_F28);
 	const uint32_t group = number % 7 == 6 ? 100 : TSR_GROUP_DEFAULT;
 	struct trial t = { .n = lengths[number % 4],
 			   .shift = number % 5 == 4 ? number % 3 : 0,
@@ -326,7 +323,7 @@ static uint64_t check_edges(unsigned nseeds)
 		const struct rule *r = &rules[i % COUNT_OF(rules)];
 		const bool is_linear = i / COUNT_OF(rules) % 2;
 		const size_t rest = i / COUNT_OF(rules) / 2;
-		const enum tsr_scale scale = (enum tsr_scale)(rest / 3 % TSR_SCALE_COUNT);
+		const enum tsr_scale scale = (enum tsr_scale)(rest / 3 % TSR_SCALE_F28);
 		struct trial t = { .n = 9000 + i % 700,
 				   .data = DATA_EDGES,
 				   .rule = r->name,

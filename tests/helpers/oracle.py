@@ -9,6 +9,8 @@ where a step must be exact or fused it runs in float64, and the comment says why
              both with kind="variance" for those of TABLED, which tables.py has
     reason = rawness(codec, x, group, scale)   why pack must leave x raw, or None
 """
+import decimal
+
 import numpy as np
 import xxhash
 
@@ -17,13 +19,15 @@ import tables
 F32 = np.float32
 # Exponent bits, mantissa bits, bias.
 FORMATS = {"bf16": (8, 7, 127), "fp16": (5, 10, 15), "e5m2": (5, 2, 15), "e4m3": (4, 3, 7)}
-SCALES = {"f16": np.dtype("<u2"), "e8m8": np.dtype("<u2"), "f32": np.dtype("<u4")}
+SCALES = {"f16": np.dtype("<u2"), "e8m8": np.dtype("<u2"), "f32": np.dtype("<u4"),
+          "f28": np.dtype("<u4")}
 WEIGHTS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
            "bf16+bf16", "fp16+fp16", "bf16+exact16")
 TRUNCATED = tuple(f"{fmt}+{kind}{k}" for kind in ("trunc", "sr")
                   for fmt, last in (("bf16", 16), ("fp16", 13), ("e5m2", 16), ("e4m3", 16))
                   for k in range(1, last + 1))
 MOMENTA = ("softsign8", "linear8")
+LOGS = ("log8",)            # variances, with scales of their own
 RATIOS = ("ratio8",)        # momenta as ratios to their variances, which ratio() and momentum() make and undo
 VARIANCES = ("sqrt8", "ulinear8")
 TABLED = tuple(tables.GROUPS)
@@ -416,10 +420,60 @@ def decode_ulinear(q, plane, group=32, scale="e8m8"):
     return _expand(load_scale(plane, scale), q.size, group) * (q.astype(F32) / F32(255))
 
 
+LOG_RANGES = [0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 13, 17, 24]     # octaves
+_log_rows = {}
+
+
+def log_row(p):
+    """Values and thresholds of a range, correctly rounded from 40 digits; entry 0 of the latter is unused."""
+    if p not in _log_rows:
+        with decimal.localcontext() as context:
+            context.prec = 40
+            step = decimal.Decimal(LOG_RANGES[p]) / 254
+            power = [decimal.Decimal(2) ** (-half * step / 2) for half in range(511)]
+        exact = [F32(0)] + [nearest_float(power[2 * (255 - c)]) for c in range(1, 256)]
+        _log_rows[p] = np.array(exact, F32), np.array([0] + [nearest_float(power[2 * (255 - c) + 1])
+                                                             for c in range(1, 256)], F32)
+    return _log_rows[p]
+
+
+def nearest_float(x):
+    """The float32 next to a Decimal; rounding by way of float64 could round twice."""
+    y = F32(float(x))
+    around = [np.nextafter(y, F32(-np.inf)), y, np.nextafter(y, F32(np.inf))]
+    return min(around, key=lambda f: (abs(decimal.Decimal(float(f)) - x), int(F32(f).view(np.uint32)) & 1))
+
+
+def encode_log(v, group=64, scale="f28"):
+    """-> (uint8 codes, scale plane)"""
+    v = np.asarray(v, F32).ravel()
+    codes, scales = np.zeros(v.size, np.uint8), []
+    for first in range(0, v.size, group):
+        r = np.sqrt(v[first:first + group])
+        stored = min(int(bits(r.max())[0]) + 15 & ~15, 0x5f7ffff0)
+        s = from_bits(np.array([stored]))[0]
+        positive = r[r > 0]
+        p = 0
+        if positive.size:
+            while p < 15 and s * F32(2.0 ** -LOG_RANGES[p]) > positive.min():
+                p += 1
+            codes[first:first + group] = np.where(
+                r > 0, np.maximum(np.searchsorted(log_row(p)[1][1:], r / s, "right"), 1), 0)
+        scales.append(stored | p)
+    return codes, np.array(scales, "<u4")
+
+
+def decode_log(q, plane, group=64, scale="f28"):
+    rows = np.array([log_row(int(p))[0] for p in plane & 15]) if plane.size else np.zeros((0, 256), F32)
+    at = np.arange(q.size) // group
+    root = rows[at, q] * from_bits(plane & ~np.uint32(15))[at]
+    return root * root
+
+
 # ---- by codec name ------------------------------------------------------------------------------
 
 STATE = {"softsign8": (encode_softsign, decode_softsign), "linear8": (encode_linear, decode_linear),
-         "ratio8": (encode_softsign, decode_softsign),
+         "ratio8": (encode_softsign, decode_softsign), "log8": (encode_log, decode_log),
          "sqrt8": (encode_sqrt, decode_sqrt), "ulinear8": (encode_ulinear, decode_ulinear)}
 
 

@@ -230,10 +230,10 @@ def check_known(name, known, what):
 
 SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::blockmean", "::expand")
 ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND = SUFFIXES
-SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32"}
+SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32"}
 TABLED = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e4m3x": "F8_E4M3", "e5m2x": "F8_E5M2", "dyn8": "U8"}
 SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8",
-          **TABLED}     # their codes
+          "log8": "U8", **TABLED}
 UNSCALED = {
     "f32": ("F32",),
     "bf16": ("BF16",),
@@ -397,6 +397,7 @@ def parse_tensor(entry):
         check(codec not in TABLED or entry["scale"] == "f32", f"{name}: wrong scale")
         check(codec in SCALED or entry["scale"] == "f32" and "rows" not in entry,
               f"{name}: {codec} with {entry['scale']}, or rows")
+        check((codec == "log8") == (entry["scale"] == "f28"), f"{name}: wrong scale")
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
         row = entry["shape"][-1] if len(entry["shape"]) > 1 else 0
         check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
@@ -582,6 +583,8 @@ NARROW = {"BF16": narrow_bf16, "F16": narrow_f16}
 def widen_scales(scale, stored):
     if scale == "e8m8":
         return from_bits(stored.astype(np.uint32) << 15)
+    if scale == "f28":      # with the number of the range in its last four bits
+        return from_bits(stored)
     return WIDEN[SCALE_DTYPE[scale]](stored)
 
 
@@ -622,8 +625,21 @@ def decode_sum(narrow, rest):
     return np.where((rest == 0) | ~np.isfinite(narrow), narrow, narrow + rest)
 
 
+LOG_RANGES = [0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 13, 17, 24]
+
+
+def decode_log(codes, scales):
+    """Section 8.17; powers in binary64 are within 2^-50 of the exact ones, which never are that near a tie."""
+    exponent = -(255 - codes.astype(np.float64)) * np.array(LOG_RANGES)[scales & 15] / 254
+    root = np.where(codes == 0, np.float32(0), np.exp2(exponent).astype(np.float32))
+    root = root * from_bits(scales & ~np.uint32(15))
+    return root * root
+
+
 def decode_quantized(codec, codes, scales):
     """Sections 8.6 to 8.9; `scales` has one for each element."""
+    if codec == "log8":
+        return decode_log(codes, scales.view(np.uint32))
     q = as_float(codes)
     if codec in ("softsign8", "ratio8"):
         return scales * (q / (np.float32(254) - np.abs(q)))

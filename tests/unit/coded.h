@@ -240,12 +240,14 @@ static inline void on_each_level(void (*check)(void))
 
 static inline struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint32_t group)
 {
-	const struct tsr_coding coding = { .codec = tsr_codec_find(name),
-					   .scale = scale,
-					   .group = group,
-					   .eps = TSR_EPS_DEFAULT };
+	struct tsr_coding coding = { .codec = tsr_codec_find(name),
+				     .scale = scale,
+				     .group = group,
+				     .eps = TSR_EPS_DEFAULT };
 
 	assert_non_null(coding.codec);
+	if (coding.codec->grouped && !tsr_codec_has_scale(coding.codec, scale))
+		coding.scale = tsr_coding_default(coding.codec).scale;
 	return coding;
 }
 

@@ -133,7 +133,7 @@ static void check_table(void)
 		if (c->kinds & TSR_KIND_WEIGHT)
 			assert_string_equal(c->planes[0].suffix, "");
 	}
-	assert_int_equal(n, 20 + 16 + 13 + 16 + 13);
+	assert_int_equal(n, 21 + 16 + 13 + 16 + 13);
 	assert_null(tsr_codec_find(""));
 	assert_null(tsr_codec_find("BF16"));
 	assert_null(tsr_codec_find("bf16+ulp"));
@@ -195,8 +195,8 @@ static void test_names_of_kinds_and_scales(void **state)
 		TSR_KIND_VARIANCE,
 	};
 	static const char *const kind_names[] = { "other", "weight", "momentum", "variance" };
-	static const char *const scale_names[] = { "e8m8", "f16", "f32" };
-	static const enum tsr_dtype scale_dtypes[] = { TSR_U16, TSR_F16, TSR_F32 };
+	static const char *const scale_names[] = { "e8m8", "f16", "f32", "f28" };
+	static const enum tsr_dtype scale_dtypes[] = { TSR_U16, TSR_F16, TSR_F32, TSR_U32 };
 	enum tsr_kind kind;
 	enum tsr_scale scale;
 

@@ -290,7 +290,7 @@ static void test_groups(void **state)
 {
 	(void)state;
 	for (unsigned g = 0; g < GROUPED_COUNT; g++) {
-		for (unsigned scale = 0; scale < TSR_SCALE_COUNT; scale++) {
+		for (unsigned scale = 0; scale < TSR_SCALE_F28; scale++) {
 			for (size_t i = 0; i < COUNT_OF(groups); i++) {
 				const struct tsr_coding coding = coding_of(
 					grouped_names[g], (enum tsr_scale)scale, groups[i]);

@@ -152,7 +152,7 @@ static void test_groups_of_all_sizes(void **state)
 	for (int run = 0; run < runs; run++) {
 		const unsigned c = (unsigned)run % COUNT_OF(grouped);
 		const struct tsr_coding coding = coding_of(
-			grouped[c], (enum tsr_scale)(run / 4 % TSR_SCALE_COUNT), 32);
+			grouped[c], (enum tsr_scale)(run / 4 % TSR_SCALE_F28), 32);
 		const size_t n = 4096 + random_u32(&seed) % 4096;
 
 		fill_groups(&seed, c < 2, n);

@@ -474,6 +474,8 @@ static void test_mixed_states(void **state)
 		{ { "fp16+ulp8", "softsign8", "sqrt8" }, { 1, 65521, 65536 }, TSR_SCALE_E8M8 },
 		{ { "bf16+ulp8", "ratio8", "sqrt8" }, { 1, 64, 32 }, TSR_SCALE_E8M8 },
 		{ { "f32", "ratio8", "f32" }, { 1, 48, 1 }, TSR_SCALE_F32 },
+		{ { "bf16+ulp8", "ratio8", "log8" }, { 1, 64, 64 }, TSR_SCALE_E8M8 },
+		{ { "f32", "softsign8", "log8" }, { 1, 32, 100 }, TSR_SCALE_E8M8 },
 		{ { "bf16+trunc3", "ratio8", "ulinear8" }, { 1, 1000, 7 }, TSR_SCALE_E8M8 },
 	};
 

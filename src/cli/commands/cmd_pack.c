@@ -33,6 +33,10 @@ struct args {
 static const struct cli_opt opts[] = {
 	CLI_OPT("weights", "CODEC", CLI_STRING, weights, "@weight",
 		"codec for weights (default bf16+ulp8)"),
+	CLI_OPT("state", "FORM", CLI_WORD, state, "flash flashoptim tight coat bitsandbytes gefen",
+		"form of momenta and variances: flash (softsign8, sqrt8), the default; flashoptim "
+		"(the same with f16 scales); tight (ratio8, log8); coat (e4m3x); bitsandbytes (dyn8); "
+		"gefen (a learned codebook, means of blocks)"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, momentum, "@momentum",
 		"codec for momenta (default softsign8)"),
 	CLI_OPT("variance", "CODEC", CLI_STRING, variance, "@variance",
@@ -62,8 +66,6 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),
-	CLI_OPT("state", "NAME", CLI_WORD, state, "gefen",
-		"gefen: momenta by a learned codebook, variances as means of blocks, as Gefen"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
 		"with --state gefen: learn from the first step of a recording"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
@@ -75,22 +77,19 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-/* The codecs of --state into @o. */
-static int parse_state(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
+/* Which options go with --state gefen only, and which do not. */
+static int check_state(const struct cli_cmd *cmd, const struct args *a)
 {
+	const bool gefen = a->state && strcmp(a->state, "gefen") == 0;
 	const bool learns = a->codebook_from || a->learning.partition || a->learning.few ||
 			    (a->compat && strcmp(a->compat, "gefen") == 0);
 
-	if (!a->state && learns)
+	if (!gefen && learns)
 		return cli_usage(cmd, "--codebook-from, --partition, --few-bins and --compat gefen "
 				      "need --state gefen");
-	if (!a->state)
-		return CLI_OK;
-	if (a->momentum || a->variance || a->scale || a->group || (a->compat && !learns))
-		return cli_usage(cmd, "--state does not go with --momentum, --variance, --scale, "
-				      "--group or --compat flashoptim");
-	o->momentum = tsr_coding_default(tsr_codec_find("gefen8"));
-	o->variance = tsr_coding_default(tsr_codec_find("blockmean"));
+	if (gefen && (a->momentum || a->variance || a->scale || a->group || (a->compat && !learns)))
+		return cli_usage(cmd, "--state gefen does not go with --momentum, --variance, "
+				      "--scale, --group or --compat flashoptim");
 	return CLI_OK;
 }
 
@@ -108,7 +107,8 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		{ a->variance, TSR_KIND_VARIANCE, &o->variance },
 		{ a->other, TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE, &o->other },
 	};
-	const bool flashoptim = a->compat && strcmp(a->compat, "flashoptim") == 0;
+	const bool flashoptim = (a->compat && strcmp(a->compat, "flashoptim") == 0) ||
+				(a->state && strcmp(a->state, "flashoptim") == 0);
 	bool had = false, refused = false;
 	enum tsr_scale scale = flashoptim ? TSR_SCALE_F16 : TSR_SCALE_E8M8;
 
@@ -116,6 +116,9 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		tsr_scale_find(a->scale, &scale);
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
+	CLI_TRY(check_state(cmd, a));
+	if (a->state)
+		cli_state_codings(a->state, &o->momentum, &o->variance);
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
 		struct tsr_coding *to = choices[i].coding;
 
@@ -129,7 +132,6 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	}
 	if (a->scale && refused && !had)
 		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
-	CLI_TRY(parse_state(cmd, a, o));
 	if (a->seed && !o->weight.codec->stochastic &&
 	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");

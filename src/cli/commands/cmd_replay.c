@@ -31,9 +31,10 @@ static const struct cli_opt opts[] = {
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
 		"decouple_lr=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
-	CLI_OPT("state", "FORM", CLI_WORD, state, "fp32 flash flashoptim",
+	CLI_OPT("state", "FORM", CLI_WORD, state, "fp32 flash flashoptim tight",
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
-		"same with f16 scales) (default: the checkpoint's)"),
+		"same with f16 scales); tight (bf16+ulp8, ratio8, log8) (default: the "
+		"checkpoint's)"),
 	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_PART_WEIGHT], "@weight",
 		"codec for weights"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_PART_MOMENTUM], "@momentum",

@@ -121,6 +121,7 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 /* Codecs without a faster way, or that are never swept: the table has NULL. */
 #define DEFINE_exact_split(id, format, code)
 #define DEFINE_grouped(id, format, code)
+#define DEFINE_logarithmic(id, format, code)
 #define DEFINE_tabled(id, format, code)
 #define DEFINE_plain(id, format, code)
 
@@ -134,6 +135,7 @@ TSR_CODEC_LIST(X)
 #define TRIP_extra_bits(id) trip_##id,
 #define TRIP_exact_split(id) NULL,
 #define TRIP_grouped(id) NULL,
+#define TRIP_logarithmic(id) NULL,
 #define TRIP_tabled(id) NULL,
 #define TRIP_plain(id) NULL,
 
