@@ -16,7 +16,7 @@
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base/clock.h, base/fail.h, io/dir.h, io/file.h, base/pipeline.h
  *   text/json.h, text/nearest.h, text/shape.h, text/text.h
- *   ckpt/checkpoint_model.h: the members of a checkpoint
+ *   ckpt/checkpoint_model.h: the members of a checkpoint; codec/state_forms.h
  *   src/bench alone: format/safetensors.h, gpu/gpu_work.h, step/step.h
  */
 

@@ -41,26 +41,6 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 	return cli_unknown(cmd, what, &nearest, "; 'tersor codecs' lists them");
 }
 
-bool cli_state_codings(const char *name, struct tsr_coding *momentum, struct tsr_coding *variance)
-{
-	static const struct {
-		const char *name, *momentum, *variance;
-	} states[] = {
-		{ "flash", "softsign8", "sqrt8" },  { "flashoptim", "softsign8", "sqrt8" },
-		{ "tight", "ratio8", "log8" },	    { "coat", "e4m3x", "e4m3x" },
-		{ "bitsandbytes", "dyn8", "dyn8" }, { "gefen", "gefen8", "blockmean" },
-	};
-
-	for (size_t i = 0; i < sizeof(states) / sizeof(*states); i++) {
-		if (strcmp(states[i].name, name) != 0)
-			continue;
-		*momentum = tsr_coding_default(tsr_codec_find(states[i].momentum));
-		*variance = tsr_coding_default(tsr_codec_find(states[i].variance));
-		return true;
-	}
-	return false;
-}
-
 bool cli_parse_double(const char *text, double *ret)
 {
 	char *end;

@@ -14,9 +14,6 @@
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret);
 
-/* The codings of momenta and variances that a --state stands for; false if it is none of these. */
-bool cli_state_codings(const char *name, struct tsr_coding *momentum, struct tsr_coding *variance);
-
 /* The most --max-error or --tol options, and --keep and --map options. */
 #define CLI_BOUNDS_MAX 16
 #define CLI_RULES_MAX 256

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/coding.h"
+#include "codec/state_forms.h"
 #include "cli/input.h"
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
@@ -93,25 +94,13 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 
 /* --- State ------------------------------------------------------------------------------------ */
 
-/* "flash" is what pack writes by default. */
 static void put_state(const char *state, struct tsr_replay_options *o)
 {
-	const struct tsr_pack_options flash = tsr_pack_defaults();
-	const struct tsr_coding *const codings[TSR_PARTS] = {
-		[TSR_PART_WEIGHT] = &flash.weight,
-		[TSR_PART_MOMENTUM] = &flash.momentum,
-		[TSR_PART_VARIANCE] = &flash.variance,
-	};
-
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		o->coding[p] = strcmp(state, "fp32") == 0
-				       ? tsr_coding_default(tsr_codec_find("f32"))
-				       : *codings[p];
-		if (strcmp(state, "flashoptim") == 0)
-			o->coding[p].scale = TSR_SCALE_F16;
-	}
-	if (strcmp(state, "tight") == 0)
-		cli_state_codings(state, &o->coding[TSR_PART_MOMENTUM], &o->coding[TSR_PART_VARIANCE]);
+	o->coding[TSR_PART_WEIGHT] = tsr_pack_defaults().weight;
+	if (tsr_state_form(state, &o->coding[TSR_PART_MOMENTUM], &o->coding[TSR_PART_VARIANCE]))
+		return;
+	for (unsigned p = 0; p < TSR_PARTS; p++)
+		o->coding[p] = tsr_coding_default(tsr_codec_find("f32"));
 }
 
 static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args *a,

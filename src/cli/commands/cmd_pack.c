@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/coding.h"
+#include "codec/state_forms.h"
 #include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
@@ -35,7 +36,8 @@ static const struct cli_opt opts[] = {
 		"codec for weights (default bf16+ulp8)"),
 	CLI_OPT("state", "FORM", CLI_WORD, state, "flash flashoptim tight coat bitsandbytes gefen",
 		"form of momenta and variances: flash (softsign8, sqrt8), the default; flashoptim "
-		"(the same with f16 scales); tight (ratio8, log8); coat (e4m3x); bitsandbytes (dyn8); "
+		"(the same with f16 scales); tight (ratio8, log8); coat (e4m3x); bitsandbytes "
+		"(dyn8); "
 		"gefen (a learned codebook, means of blocks)"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, momentum, "@momentum",
 		"codec for momenta (default softsign8)"),
@@ -118,7 +120,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
 	CLI_TRY(check_state(cmd, a));
 	if (a->state)
-		cli_state_codings(a->state, &o->momentum, &o->variance);
+		tsr_state_form(a->state, &o->momentum, &o->variance);
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
 		struct tsr_coding *to = choices[i].coding;
 
