@@ -291,9 +291,9 @@ def test_overview_lists_common_members_that_are_reported(tmp_path):
 # Tables
 
 def size_of(text, k):
-    """Bytes per element: a number, 2+k/8 or 2+(k+1)/8."""
-    found = re.fullmatch(r"2\+(k|\(k\+1\))/8", text)
-    return 2 + (k + (found[1] != "k")) / 8 if found else float(text)
+    """Bytes per element: a number, 2+k/8 or 2+(k+1)/8, or as much more than 1."""
+    found = re.fullmatch(r"([12])\+(k|\(k\+1\))/8", text)
+    return int(found[1]) + (k + (found[2] != "k")) / 8 if found else float(text)
 
 
 def test_codec_tables_are_those_of_the_program():

@@ -1008,6 +1008,7 @@ def with_directory(data, entries, insert=b""):
 
 READERS = ("inspect", "convert", "verify", "diff A", "diff B", "pack")
 WHOLE = READERS[1:]             # those that read all data; inspect reads only what names tensors
+INFLATING = ("convert", "verify", "pack")   # and diff, too, inflates only what both files have
 LONG = os.environ.get("TERSOR_LONG") == "1"
 # A process of its own, because a child's peak starts at the size of the one that spawned it.
 MEASURE = """
