@@ -70,7 +70,7 @@ WEIGHTS = ["bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16+exact16",
            "fp16+trunc1", "fp16+trunc13", "bf16+sr1", "bf16+sr8", "bf16+sr16", "fp16+sr5",
            "fp16+sr13", "e5m2+trunc4", "e5m2+trunc16", "e4m3+trunc8", "e5m2+sr8", "e4m3+sr16"]
 MOMENTA = ["softsign8", "ratio8", "linear8", "e4m3", "e5m2", "e4m3x", "e5m2x", "dyn8", "bf16", "f32"]
-VARIANCES = ["sqrt8", "ulinear8", "e5m2x", "dyn8", "e4m3", "e5m2", "e4m3x", "bf16", "f32"]
+VARIANCES = ["sqrt8", "ulinear8", "log8", "e5m2x", "dyn8", "e4m3", "e5m2", "e4m3x", "bf16", "f32"]
 
 
 def any_bytes(some, n):
