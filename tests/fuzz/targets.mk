@@ -36,7 +36,7 @@ $(BUILD)/obj/tests/fuzz.a: $(FUZZ_SHARED)
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_ENGINE) $(BUILD)/obj/tests/fuzz/driver.o $(BUILD)/obj/tests/fuzz.a $(BUILD)/libtersor.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) $(FUZZ_LINK) $(FUZZ_WRAP) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LDLIBS_CPU)
+	$(Q)$(CC) $(LDFLAGS) $(FUZZ_LINK) $(FUZZ_WRAP) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LDLIBS)
 
 -include $(FUZZ_SRC:%.c=$(BUILD)/obj/%.d) $(FUZZ_SHARED:.o=.d)
 
