@@ -222,7 +222,7 @@ static void test_rows_of_codecs_that_bring_back_anything(void **state)
 
 static struct tsr_sweep *sweep_all(uint32_t first, uint32_t last, unsigned threads)
 {
-	const struct tsr_codec *codecs[128];
+	const struct tsr_codec *codecs[256];
 	const struct tsr_run run = { .threads = threads };
 	struct tsr_sweep *s = NULL;
 	struct tsr_err err;
