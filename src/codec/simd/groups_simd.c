@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "codec/loops.h"
+#include "codec/simd/absmax.h"
 #include "codec/simd/lanes.h"
 #include "codec/group_math.h"
 
@@ -16,21 +17,6 @@
 
 /* Groups whose scales are computed together, in SIMD lanes. */
 #define BATCH 64
-
-/*
- * The largest magnitude as bits, which are ordered like the values.  A NaN is larger than all.
- */
-INLINE float group_absmax(const float *x, size_t n)
-{
-	int32_t max = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const int32_t mag = (int32_t)(tsr_bits_from_f32(x[i]) & TSR_F32_MAG);
-
-		max = mag > max ? mag : max;
-	}
-	return tsr_f32_from_bits((uint32_t)max);
-}
 
 struct scale_out {
 	void *plane;

@@ -6,25 +6,13 @@
 #include <string.h>
 
 #include "codec/loops.h"
+#include "codec/simd/absmax.h"
 #include "codec/tables.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 /* Elements whose keys are computed before their codes are looked up. */
 #define CHUNK 128
-
-/* A NaN is larger than all. */
-INLINE float group_absmax(const float *x, size_t n)
-{
-	int32_t max = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const int32_t mag = (int32_t)(tsr_bits_from_f32(x[i]) & TSR_F32_MAG);
-
-		max = mag > max ? mag : max;
-	}
-	return tsr_f32_from_bits((uint32_t)max);
-}
 
 /* The smallest magnitude other than 0; of zeros only any NaN. */
 INLINE float group_least(const float *x, size_t n)

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The largest magnitude of a group, for the loops of codecs that share scales. */
+#ifndef TSR_CODEC_ABSMAX_H
+#define TSR_CODEC_ABSMAX_H
+
+#include <stddef.h>
+
+#include "codec/math.h"
+
+/*
+ * The largest magnitude as bits, which are ordered like the values.  A NaN is larger than all.
+ */
+static inline __attribute__((always_inline)) float group_absmax(const float *x, size_t n)
+{
+	int32_t max = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const int32_t mag = (int32_t)(tsr_bits_from_f32(x[i]) & TSR_F32_MAG);
+
+		max = mag > max ? mag : max;
+	}
+	return tsr_f32_from_bits((uint32_t)max);
+}
+
+#endif
