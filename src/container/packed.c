@@ -20,6 +20,9 @@ static bool ends_in_plane(const char *name, const struct tsr_codec *codec)
 
 bool tsr_packed_name_reserved(const char *name)
 {
+	/* Every suffix has it, and hardly any name of a tensor. */
+	if (!strstr(name, "::"))
+		return false;
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
 		if (ends_in_plane(name, *c))
 			return true;

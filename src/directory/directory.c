@@ -160,11 +160,7 @@ bool tsr_directory_path_is_valid(const char *path)
 
 bool tsr_directory_is_packed(const char *path)
 {
-	char *file = tsr_path_join(path, TSR_DIRECTORY_INDEX);
-	const bool is = tsr_dir_is(path) && (!file || tsr_dir_has(file));
-
-	free(file);
-	return is;
+	return tsr_dir_is(path) && tsr_dir_has_in(path, TSR_DIRECTORY_INDEX);
 }
 
 /* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */

@@ -98,14 +98,23 @@ void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
 	put_quoted(t, value, false);
 }
 
-void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
+/* The decimal digits of a number, which end where @digits ends: their start. */
+static char *put_digits(char (*digits)[20], uint64_t value)
 {
-	char digits[20], *first = digits + sizeof(digits);
+	char *first = *digits + sizeof(*digits);
 
 	do {
 		*--first = (char)('0' + value % 10);
 		value /= 10;
 	} while (value);
+	return first;
+}
+
+void tsr_json_put_u64(struct tsr_text *t, const char *key, uint64_t value)
+{
+	char digits[20];
+	const char *first = put_digits(&digits, value);
+
 	put_key(t, key);
 	tsr_text_put(t, first, (size_t)(digits + sizeof(digits) - first));
 }
@@ -125,16 +134,29 @@ static void leave_c_locale(locale_t c, locale_t before)
 	freelocale(c);
 }
 
+/* Whether a value is written as digits alone, which figures of small tensors mostly are. */
+static bool is_count(double value)
+{
+	return value >= 0 && value < 1e15 && value == (double)(uint64_t)value && !signbit(value);
+}
+
 void tsr_json_format_double(char *out, size_t room, double value)
 {
-	const bool integer = fabs(value) < 1e15 && value == floor(value);
-	locale_t c;
-	const locale_t before = enter_c_locale(&c);
+	locale_t c, before;
 
-	if (!isfinite(value))
+	if (!isfinite(value)) {
 		snprintf(out, room, "null");
-	else
-		snprintf(out, room, integer ? "%.0f" : "%.9g", value);
+		return;
+	}
+	if (is_count(value)) {
+		char digits[20];
+		const char *first = put_digits(&digits, (uint64_t)value);
+
+		snprintf(out, room, "%.*s", (int)(digits + sizeof(digits) - first), first);
+		return;
+	}
+	before = enter_c_locale(&c);
+	snprintf(out, room, fabs(value) < 1e15 && value == floor(value) ? "%.0f" : "%.9g", value);
 	leave_c_locale(c, before);
 }
 
@@ -145,6 +167,8 @@ double tsr_json_round_double(double value)
 
 	if (!isfinite(value))
 		return INFINITY;
+	if (is_count(value))
+		return value;
 	tsr_json_format_double(text, sizeof(text), value);
 	before = enter_c_locale(&c);
 	value = strtod(text, NULL);
