@@ -30,6 +30,25 @@ enum tsr_optimizer {
 TSR_API const char *tsr_optimizer_name(enum tsr_optimizer optimizer);
 TSR_API bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret);
 
+/*
+ * Whose order of operations a step follows.  docs/optimizers.md writes them out: results differ in last
+ * places, with COAT's and bitsandbytes' also in where eps and the decay of weights enter.
+ */
+enum tsr_order {
+	TSR_ORDER_PYTORCH,
+	TSR_ORDER_FLASHOPTIM,
+	TSR_ORDER_COAT, /* AdamW only */
+	TSR_ORDER_BITSANDBYTES, /* Adam and AdamW; both decay weights apart from the gradient */
+	TSR_ORDER_COUNT /* none */
+};
+
+/* "pytorch", "flashoptim", "coat", "bitsandbytes". */
+TSR_API const char *tsr_order_name(enum tsr_order order);
+TSR_API bool tsr_order_find(const char *name, enum tsr_order *order_ret);
+
+/* Whether the program whose order it is has the optimizer. */
+TSR_API bool tsr_order_has(enum tsr_order order, enum tsr_optimizer optimizer);
+
 /* Hyperparameters, as names in recordings, options and reports say them; all are numbers. */
 enum tsr_hyper_name {
 	TSR_HYPER_LR,

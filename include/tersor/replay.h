@@ -94,8 +94,8 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
 /**
  * struct tsr_replay_options - How to replay
  * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
- * @flashoptim: FlashOptim's order of operations (docs/optimizers.md)
- * @order_given: @flashoptim is as meant.  Otherwise a checkpoint that has f16 scales, and keeps them,
+ * @order:     whose order of operations; the optimizer must be one of its program's
+ * @order_given: @order is as meant.  Otherwise a checkpoint that has f16 scales, and keeps them,
  *             is refused, since FlashOptim may have made it
  * @hyper:     hyperparameters that override the recording's, in every group
  * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
@@ -127,7 +127,7 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
 struct tsr_replay_options {
 	size_t size; /* of this struct: set by tsr_replay_defaults() */
 	enum tsr_optimizer optimizer;
-	bool flashoptim;
+	enum tsr_order order;
 	bool order_given;
 	struct tsr_hyper hyper;
 	const char *schedule;

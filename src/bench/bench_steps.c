@@ -37,7 +37,7 @@ struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c)
 	tsr_hyper_put(&h, TSR_HYPER_WEIGHT_DECAY, 0.01);
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, 0.9);
 	tsr_hyper_defaults(&h, c->optimizer);
-	step.scalars = tsr_step_scalars(c->optimizer, &h, 1000, false);
+	step.scalars = tsr_step_scalars(TSR_ORDER_PYTORCH, c->optimizer, &h, 1000, false);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (c->codec[p])
 			step.coding[p] = tsr_coding_default(tsr_codec_find(c->codec[p]));

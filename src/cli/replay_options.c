@@ -64,6 +64,15 @@ static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_h
 			   ", expected momentum or similar");
 }
 
+/* The states of COAT and bitsandbytes come with PyTorch's order unless theirs is asked for. */
+static void put_order(const struct cli_replay_args *a, struct tsr_replay_options *o)
+{
+	if (a->compat)
+		tsr_order_find(a->compat, &o->order);
+	else if (a->state && strcmp(a->state, "flashoptim") == 0)
+		o->order = TSR_ORDER_FLASHOPTIM;
+}
+
 static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 			   struct tsr_replay_options *o)
 {
@@ -78,10 +87,7 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	CLI_TRY(put_number(cmd, "eps", a->eps, TSR_HYPER_EPS, h));
 	CLI_TRY(put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, h));
 	o->order_given = a->compat || a->state;
-	o->flashoptim = strcmp(a->compat  ? a->compat
-			       : a->state ? a->state
-					  : "pytorch",
-			       "flashoptim") == 0;
+	put_order(a, o);
 	if (a->nesterov)
 		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
 	if (a->decouple_lr)

@@ -33,8 +33,12 @@ static __device__ __forceinline__ struct tsr_step_values run_one(const struct ts
 		return tsr_step_adam(s, g, x);
 	case RULE_ADAMW:
 		return tsr_step_adamw(s, g, x);
-	default:
+	case RULE_FLASH_ADAM:
 		return tsr_step_flash_adam(s, g, x);
+	case RULE_COAT_ADAMW:
+		return tsr_step_coat_adamw(s, g, x);
+	default:
+		return tsr_step_bitsandbytes_adam(s, g, x);
 	}
 }
 
@@ -84,15 +88,28 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 /* --- Batches ----------------------------------------------------------------------------------- */
 
+static enum step_rule adam_rule_of(const struct tsr_step *step)
+{
+	switch (step->order) {
+	case TSR_ORDER_FLASHOPTIM:
+		return RULE_FLASH_ADAM;
+	case TSR_ORDER_COAT:
+		return RULE_COAT_ADAMW;
+	case TSR_ORDER_BITSANDBYTES:
+		return RULE_BITSANDBYTES_ADAM;
+	default:
+		return step->optimizer == TSR_OPTIMIZER_ADAM ? RULE_ADAM : RULE_ADAMW;
+	}
+}
+
 static enum step_rule rule_of(const struct tsr_step *step)
 {
 	switch (step->optimizer) {
 	case TSR_OPTIMIZER_ADAM:
-		return step->flashoptim ? RULE_FLASH_ADAM : RULE_ADAM;
 	case TSR_OPTIMIZER_ADAMW:
-		return step->flashoptim ? RULE_FLASH_ADAM : RULE_ADAMW;
+		return adam_rule_of(step);
 	case TSR_OPTIMIZER_LION:
-		return step->flashoptim ? RULE_FLASH_LION : RULE_LION;
+		return step->order == TSR_ORDER_FLASHOPTIM ? RULE_FLASH_LION : RULE_LION;
 	default:
 		return step->coding[TSR_PART_MOMENTUM].codec ? RULE_SGD : RULE_PLAIN_SGD;
 	}

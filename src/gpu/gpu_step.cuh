@@ -27,6 +27,9 @@ enum step_rule {
 	RULE_ADAM,
 	RULE_ADAMW,
 	RULE_FLASH_ADAM,
+	/* Without fused kernels: */
+	RULE_COAT_ADAMW,
+	RULE_BITSANDBYTES_ADAM,
 };
 
 /* How many kinds of state besides the weight it has. */

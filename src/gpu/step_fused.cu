@@ -160,6 +160,8 @@ static const struct kernel *flash_kernel_of(const struct tsr_step *step, const s
 
 bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
 {
+	if (step->order == TSR_ORDER_COAT || step->order == TSR_ORDER_BITSANDBYTES)
+		return false;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		const struct tsr_coding *c = &step->coding[p];
 

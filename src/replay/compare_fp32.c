@@ -187,7 +187,7 @@ static void step_f32(const struct tsr_step *like, float *const x[], const void *
 		     struct tsr_step_report *report)
 {
 	struct tsr_step step = { .optimizer = like->optimizer,
-				 .flashoptim = like->flashoptim,
+				 .order = like->order,
 				 .scalars = like->scalars,
 				 .grad_dtype = like->grad_dtype };
 

@@ -136,9 +136,7 @@ static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w, uns
 	struct tsr_hyper h = r->result->hyper[k->group];
 
 	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[k->group]);
-	return r->options->flashoptim
-		       ? tsr_step_flash_scalars(r->result->optimizer, &h, k->count)
-		       : tsr_step_scalars(r->result->optimizer, &h, k->count, k->fresh);
+	return tsr_step_scalars(r->options->order, r->result->optimizer, &h, k->count, k->fresh);
 }
 
 void tsr_replay_plan_steps(struct tsr_replay_window *w)
@@ -174,7 +172,7 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, unsigned s
 	const struct tsr_replay_param *p = &r->params[param];
 	const struct tsr_replay_grad *g = grad_of(w, step, param);
 	struct tsr_step s = { .optimizer = r->result->optimizer,
-			      .flashoptim = r->options->flashoptim,
+			      .order = r->options->order,
 			      .scalars = g->scalars,
 			      .grad_dtype = g->array->dtype };
 

@@ -44,6 +44,42 @@ bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret)
 	return false;
 }
 
+/* --- Orders of operations -------------------------------------------------------------------- */
+
+#define ALL ((1u << TSR_OPTIMIZER_COUNT) - 1)
+#define ADAMS (1u << TSR_OPTIMIZER_ADAM | 1u << TSR_OPTIMIZER_ADAMW)
+
+static const struct {
+	const char *name;
+	unsigned optimizers; /* mask */
+} orders[TSR_ORDER_COUNT] = {
+	[TSR_ORDER_PYTORCH] = { "pytorch", ALL },
+	[TSR_ORDER_FLASHOPTIM] = { "flashoptim", ALL },
+	[TSR_ORDER_COAT] = { "coat", 1u << TSR_OPTIMIZER_ADAMW },
+	[TSR_ORDER_BITSANDBYTES] = { "bitsandbytes", ADAMS },
+};
+
+const char *tsr_order_name(enum tsr_order order)
+{
+	return orders[order].name;
+}
+
+bool tsr_order_find(const char *name, enum tsr_order *order_ret)
+{
+	for (unsigned i = 0; i < TSR_ORDER_COUNT; i++) {
+		if (strcmp(orders[i].name, name) == 0) {
+			*order_ret = (enum tsr_order)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+bool tsr_order_has(enum tsr_order order, enum tsr_optimizer optimizer)
+{
+	return optimizer < TSR_OPTIMIZER_COUNT && orders[order].optimizers >> optimizer & 1;
+}
+
 /* --- Hyperparameters ------------------------------------------------------------------------- */
 
 enum range { NOT_NEGATIVE, POSITIVE, BELOW_ONE, ANY, YES_OR_NO };

@@ -87,8 +87,8 @@ static void put_lion(struct tsr_step_scalars *s, const struct tsr_hyper *h)
 	s->rate = (float)-h->value[TSR_HYPER_LR];
 }
 
-struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const struct tsr_hyper *h,
-					 uint64_t t, bool fresh)
+static struct tsr_step_scalars pytorch_scalars(enum tsr_optimizer optimizer,
+					       const struct tsr_hyper *h, uint64_t t, bool fresh)
 {
 	struct tsr_step_scalars s = { .keep = 1 };
 
@@ -128,10 +128,10 @@ static void put_flash_adam(struct tsr_step_scalars *s, const struct tsr_hyper *h
 	s->rate = (float)-(h->value[TSR_HYPER_LR] / flash_rest(power(beta1, t)));
 }
 
-struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
-					       const struct tsr_hyper *h, uint64_t t)
+static struct tsr_step_scalars flash_scalars(enum tsr_optimizer optimizer,
+					     const struct tsr_hyper *h, uint64_t t)
 {
-	struct tsr_step_scalars s = tsr_step_scalars(optimizer, h, t, false);
+	struct tsr_step_scalars s = pytorch_scalars(optimizer, h, t, false);
 
 	if (optimizer != TSR_OPTIMIZER_SGD && optimizer != TSR_OPTIMIZER_ADAM)
 		s.keep = flash_rest(decay(h));
@@ -142,6 +142,48 @@ struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
 		s.rest2 = flash_rest(h->value[TSR_HYPER_BETA2]);
 	}
 	return s;
+}
+
+/* COAT's kernel decays weights by an update of its own, which lr multiplies as well. */
+static struct tsr_step_scalars coat_scalars(const struct tsr_hyper *h, uint64_t t)
+{
+	struct tsr_step_scalars s = { .keep = 1, .eps = (float)h->value[TSR_HYPER_EPS] };
+	const double *v = h->value;
+	const double part = v[TSR_HYPER_DECOUPLE_LR] != 0 ? v[TSR_HYPER_INITIAL_LR] : 1;
+
+	put_flash_adam(&s, h, t);
+	s.beta2 = (float)v[TSR_HYPER_BETA2];
+	s.correction1 = flash_rest(power(v[TSR_HYPER_BETA1], t));
+	s.l2 = (float)(v[TSR_HYPER_WEIGHT_DECAY] / part);
+	s.rate = (float)-v[TSR_HYPER_LR];
+	return s;
+}
+
+/* The kernel of bitsandbytes corrects eps and the rate instead of the moments. */
+static struct tsr_step_scalars bitsandbytes_scalars(const struct tsr_hyper *h, uint64_t t)
+{
+	struct tsr_step_scalars s = { .beta2 = (float)h->value[TSR_HYPER_BETA2] };
+
+	put_flash_adam(&s, h, t);
+	s.keep = flash_rest(decay(h));
+	s.eps = s.root_correction2 * (float)h->value[TSR_HYPER_EPS];
+	s.rate = s.rate * s.root_correction2;
+	return s;
+}
+
+struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
+					 const struct tsr_hyper *h, uint64_t t, bool fresh)
+{
+	switch (order) {
+	case TSR_ORDER_FLASHOPTIM:
+		return flash_scalars(optimizer, h, t);
+	case TSR_ORDER_COAT:
+		return coat_scalars(h, t);
+	case TSR_ORDER_BITSANDBYTES:
+		return bitsandbytes_scalars(h, t);
+	default:
+		return pytorch_scalars(optimizer, h, t, fresh);
+	}
 }
 
 static uint64_t common_multiple(uint64_t a, uint64_t b)

@@ -16,9 +16,8 @@
 /**
  * struct tsr_step - One step of an optimizer on one tensor, whatever form its state has
  * @optimizer:  the update rule
- * @flashoptim: FlashOptim's order of operations instead of PyTorch's, where they differ
- * @scalars:    from tsr_step_scalars(), for the number of this step; with @flashoptim from
- *              tsr_step_flash_scalars()
+ * @order:      whose order of operations; tsr_order_has() the optimizer
+ * @scalars:    from tsr_step_scalars(), for the number of this step
  * @grad_dtype: TSR_F32, TSR_BF16 or TSR_F16
  * @coding:     of each part; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
  *              seed of a stochastic codec must differ from step to step.  A momentum in a relative
@@ -30,7 +29,7 @@
  */
 struct tsr_step {
 	enum tsr_optimizer optimizer;
-	bool flashoptim;
+	enum tsr_order order;
 	struct tsr_step_scalars scalars;
 	enum tsr_dtype grad_dtype;
 	struct tsr_coding coding[TSR_PARTS];
@@ -44,19 +43,14 @@ struct tsr_step_report {
 };
 
 /*
- * The scalars of step number @t (1 for the first) of a group, computed in binary64 and rounded once.
- * @h has passed tsr_hyper_check().  @fresh: there is no momentum yet (it decodes to zeros), which
- * SGD then starts from the gradient itself, undampened.
+ * The scalars of step number @t (1 for the first) of a group, computed in binary64 and rounded once; in
+ * the orders of FlashOptim, COAT and bitsandbytes as their kernels compute them from hyperparameters in
+ * FP32.  @h has passed tsr_hyper_check().  @fresh: there is no momentum yet (it decodes to zeros), which
+ * SGD then starts from the gradient itself, undampened; in FlashOptim's order a first step is like any
+ * other.
  */
-struct tsr_step_scalars tsr_step_scalars(enum tsr_optimizer optimizer, const struct tsr_hyper *h,
-					 uint64_t t, bool fresh);
-
-/*
- * The same as FlashOptim's kernels compute them from hyperparameters in FP32.  A first step of SGD
- * is like any other there.
- */
-struct tsr_step_scalars tsr_step_flash_scalars(enum tsr_optimizer optimizer,
-					       const struct tsr_hyper *h, uint64_t t);
+struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
+					 const struct tsr_hyper *h, uint64_t t, bool fresh);
 
 /*
  * Where groups of the momentum and of the variance meet.  With a relative momentum it is at most

@@ -16,11 +16,12 @@
  */
 struct tsr_step_scalars {
 	float keep; /* decoupled weight decay: w * keep, 1 - lr * weight_decay */
-	float l2; /* coupled weight decay: g + l2 * w; 0 leaves g as it is */
+	float l2; /* coupled weight decay: g + l2 * w; 0 leaves g as it is; COAT: update + l2 * w */
 	float beta1, rest1; /* beta1 and 1 - beta1; SGD: momentum and 1 - dampening */
 	float beta2, rest2; /* beta2 and 1 - beta2 */
 	float blend1; /* Adam: the momentum moves by blend1 * (g - m) ... */
 	float from_grad; /* ... from itself, or, if this is not 0, from g */
+	float correction1; /* 1 - beta1^t: COAT's only, the others have it in the rate */
 	float root_correction2; /* sqrt(1 - beta2^t) */
 	float eps;
 	float rate; /* what the update is multiplied by: -lr, -lr / (1 - beta1^t) */
@@ -228,6 +229,41 @@ TSR_HD struct tsr_step_values tsr_step_flash_adam_raw(const struct tsr_step_scal
 }
 
 TSR_DEFINE_RULE(flash_adam)
+
+/*
+ * COAT's AdamW: w - lr (m / ((sqrt(v) / root_correction2 + eps) correction1) + decay w), by moments that
+ * have not been rounded to its 8 bits yet.
+ */
+TSR_HD struct tsr_step_values tsr_step_coat_adamw_raw(const struct tsr_step_scalars *s, float g,
+						      struct tsr_step_values x)
+{
+	x = tsr_step_flash_moments(s, g, x);
+	{
+		const float root = tsr_sqrt(x.variance) / s->root_correction2;
+		const float divisor = (root + s->eps) * s->correction1;
+		const float update = tsr_fma_any(s->l2, x.weight, x.momentum / divisor);
+
+		x.weight = tsr_step_move(s, update, x.weight);
+	}
+	return x;
+}
+
+TSR_DEFINE_RULE(coat_adamw)
+
+/* The 8-bit Adam of bitsandbytes: weights decay after the update, and apart from the gradient. */
+TSR_HD struct tsr_step_values tsr_step_bitsandbytes_adam_raw(const struct tsr_step_scalars *s,
+							     float g, struct tsr_step_values x)
+{
+	x = tsr_step_flash_moments(s, g, x);
+	{
+		const float divisor = tsr_sqrt(x.variance) + s->eps;
+
+		x.weight = tsr_step_move(s, x.momentum / divisor, x.weight) * s->keep;
+	}
+	return x;
+}
+
+TSR_DEFINE_RULE(bitsandbytes_adam)
 
 /* --- Lion ------------------------------------------------------------------------------------ */
 

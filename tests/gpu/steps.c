@@ -13,7 +13,8 @@
 static const struct rule {
 	const char *name;
 	enum tsr_optimizer optimizer;
-	bool flashoptim, nesterov, first;
+	enum tsr_order order;
+	bool nesterov, first;
 	double momentum, decay;
 } rules[] = {
 	{ "plain SGD", TSR_OPTIMIZER_SGD, .decay = 0.01 },
@@ -25,9 +26,11 @@ static const struct rule {
 	{ "AdamW", TSR_OPTIMIZER_ADAMW, .decay = 0.1 },
 	{ "AdamW, first step", TSR_OPTIMIZER_ADAMW, .first = true },
 	{ "Lion", TSR_OPTIMIZER_LION, .decay = 0.1 },
-	{ "FlashOptim's Adam", TSR_OPTIMIZER_ADAM, .flashoptim = true, .decay = 0.01 },
-	{ "FlashOptim's AdamW", TSR_OPTIMIZER_ADAMW, .flashoptim = true, .decay = 0.1 },
-	{ "FlashOptim's Lion", TSR_OPTIMIZER_LION, .flashoptim = true, .decay = 0.1 },
+	{ "FlashOptim's Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_FLASHOPTIM, .decay = 0.01 },
+	{ "FlashOptim's AdamW", TSR_OPTIMIZER_ADAMW, .order = TSR_ORDER_FLASHOPTIM, .decay = 0.1 },
+	{ "COAT's AdamW", TSR_OPTIMIZER_ADAMW, .order = TSR_ORDER_COAT, .decay = 0.1 },
+	{ "bitsandbytes' Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_BITSANDBYTES, .decay = 0.1 },
+	{ "FlashOptim's Lion", TSR_OPTIMIZER_LION, .order = TSR_ORDER_FLASHOPTIM, .decay = 0.1 },
 };
 
 static const char *const weights[] = {
@@ -72,8 +75,7 @@ static struct tsr_step_scalars scalars_of(const struct rule *r)
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, r->momentum);
 	tsr_hyper_put(&h, TSR_HYPER_NESTEROV, r->nesterov);
 	tsr_hyper_defaults(&h, r->optimizer);
-	return r->flashoptim ? tsr_step_flash_scalars(r->optimizer, &h, t)
-			     : tsr_step_scalars(r->optimizer, &h, t, r->first);
+	return tsr_step_scalars(r->order, r->optimizer, &h, t, r->first);
 }
 
 /* --- Arrays on both sides ---------------------------------------------------------------------- */
@@ -276,7 +278,7 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 			   .rule = r->name };
 
 	t.step = (struct tsr_step){ .optimizer = r->optimizer,
-				    .flashoptim = r->flashoptim,
+				    .order = r->order,
 				    .scalars = scalars_of(r),
 				    .grad_dtype = dtypes[number % 3] };
 	t.step.coding[TSR_PART_WEIGHT] = coding_of(weight, scale, 1);
@@ -331,7 +333,7 @@ static uint64_t check_edges(unsigned nseeds)
 				   .spoil = rest / 9 % 2 == 1 ? damage : NULL };
 
 		t.step = (struct tsr_step){ .optimizer = r->optimizer,
-					    .flashoptim = r->flashoptim,
+					    .order = r->order,
 					    .scalars = scalars_of(r),
 					    .grad_dtype = dtypes[rest % 3] };
 		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", scale, 1);
@@ -358,7 +360,7 @@ static uint64_t check_empty_weights(void)
 		};
 
 		t.step = (struct tsr_step){ .optimizer = r->optimizer,
-					    .flashoptim = r->flashoptim,
+					    .order = r->order,
 					    .scalars = scalars_of(r),
 					    .grad_dtype = TSR_BF16 };
 		t.step.scalars.l2 = 0x1p110f;

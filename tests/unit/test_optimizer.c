@@ -140,12 +140,12 @@ static void test_decouple_lr(void **state)
 
 	(void)state;
 	tsr_hyper_put(&h, TSR_HYPER_WEIGHT_DECAY, 1e-5);
-	assert_true(tsr_step_scalars(TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
+	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
 		    (float)(1 - 1e-3 * 1e-5));
 	tsr_hyper_put(&h, TSR_HYPER_DECOUPLE_LR, 1);
-	assert_true(tsr_step_scalars(TSR_OPTIMIZER_ADAMW, &h, 1, false).keep == (float)(1 - 1e-5));
+	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep == (float)(1 - 1e-5));
 	tsr_hyper_put(&h, TSR_HYPER_LR, 2.5e-4);
-	assert_true(tsr_step_scalars(TSR_OPTIMIZER_LION, &h, 1, false).keep ==
+	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_LION, &h, 1, false).keep ==
 		    (float)(1 - 0.25e-5));
 	tsr_hyper_put(&h, TSR_HYPER_INITIAL_LR, 0);
 	assert_int_equal(tsr_hyper_check(&h, TSR_OPTIMIZER_ADAMW, "HERE", &err), TSR_E_UNSUPPORTED);
@@ -179,7 +179,7 @@ static void test_bias_corrections(void **state)
 		for (uint64_t t = 1; t < 3000000; t += t < 20000 ? 1 : t / 997) {
 			const double correction = 1 - (double)powl((long double)betas[b],
 								   (long double)t);
-			const struct tsr_step_scalars s = tsr_step_scalars(TSR_OPTIMIZER_ADAM, &h,
+			const struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h,
 									   t, false);
 
 			if (bits_of(s.rate) != bits_of((float)-(lr / correction)) ||
@@ -253,7 +253,7 @@ static void test_powers(void **state)
 
 		tsr_hyper_put(&h, TSR_HYPER_BETA1, cases[i].beta);
 		tsr_hyper_put(&h, TSR_HYPER_BETA2, cases[i].beta);
-		assert_true(tsr_step_scalars(TSR_OPTIMIZER_ADAM, &h, cases[i].t, false).rate ==
+		assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h, cases[i].t, false).rate ==
 			    (float)-(1 / (1 - cases[i].power)));
 	}
 }
@@ -261,15 +261,15 @@ static void test_powers(void **state)
 static void test_lerp_starts_from_the_nearer_end(void **state)
 {
 	struct tsr_hyper h = hyper(TSR_OPTIMIZER_ADAMW, 1e-3);
-	struct tsr_step_scalars s = tsr_step_scalars(TSR_OPTIMIZER_ADAMW, &h, 5, false);
+	struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5, false);
 
 	(void)state;
 	assert_true(s.from_grad == 0 && s.blend1 == (float)(1 - 0.9));
 	tsr_hyper_put(&h, TSR_HYPER_BETA1, 0.3);
-	s = tsr_step_scalars(TSR_OPTIMIZER_ADAMW, &h, 5, false);
+	s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5, false);
 	assert_true(s.from_grad != 0 && s.blend1 == (float)(1 - 0.3) - 1.0f);
 	tsr_hyper_put(&h, TSR_HYPER_BETA1, 0);
-	s = tsr_step_scalars(TSR_OPTIMIZER_ADAMW, &h, 5, false);
+	s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5, false);
 	assert_true(s.from_grad != 0 && s.blend1 == 0);
 }
 

@@ -88,6 +88,22 @@ static void flash_element(enum tsr_optimizer o, const struct tsr_step_scalars *s
 	*w = one_nan(fmaf(*w, s->keep, u));
 }
 
+/* By the kernels of COAT and bitsandbytes. */
+static void eight_bit_element(enum tsr_order order, const struct tsr_step_scalars *s, float g,
+			      float *w, float *m, float *v)
+{
+	*m = one_nan(fmaf(s->rest1, g, s->beta1 * *m));
+	*v = one_nan(fmaf(s->rest2 * g, g, s->beta2 * *v));
+	if (order == TSR_ORDER_COAT) {
+		const float d = (sqrtf(*v) / s->root_correction2 + s->eps) * s->correction1;
+
+		*w = fmaf(s->rate, fmaf(s->l2, *w, *m / d), *w);
+	} else {
+		*w = fmaf(s->rate, *m / (sqrtf(*v) + s->eps), *w) * s->keep;
+	}
+	*w = one_nan(*w);
+}
+
 static void step_element(const struct tsr_step *step, float g, float *w, float *m, float *v)
 {
 	const struct tsr_step_scalars *s = &step->scalars;
@@ -95,7 +111,11 @@ static void step_element(const struct tsr_step *step, float g, float *w, float *
 	const enum tsr_optimizer o = step->optimizer;
 	float d, u = g;
 
-	if (step->flashoptim && o != TSR_OPTIMIZER_SGD && o != TSR_OPTIMIZER_SGDW) {
+	if (step->order == TSR_ORDER_COAT || step->order == TSR_ORDER_BITSANDBYTES) {
+		eight_bit_element(step->order, s, g, w, m, v);
+		return;
+	}
+	if (step->order == TSR_ORDER_FLASHOPTIM && o != TSR_OPTIMIZER_SGD && o != TSR_OPTIMIZER_SGDW) {
 		flash_element(o, s, g, w, m, v);
 		return;
 	}
@@ -336,7 +356,8 @@ struct variant {
 	enum tsr_optimizer optimizer;
 	double lr, beta1, decay, momentum, dampening, nesterov;
 	uint64_t t;
-	bool fresh, flashoptim;
+	bool fresh;
+	enum tsr_order order;
 };
 
 static const struct variant variants[] = {
@@ -350,16 +371,20 @@ static const struct variant variants[] = {
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 1 },
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.25, .decay = 0.1, .t = 10 },
 	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1 },
-	{ TSR_OPTIMIZER_SGD, .lr = 0.1, .decay = 1e-4, .momentum = 0.9, .flashoptim = true },
-	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.01, .t = 3, .flashoptim = true },
-	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3, .flashoptim = true },
-	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1, .flashoptim = true },
+	{ TSR_OPTIMIZER_SGD, .lr = 0.1, .decay = 1e-4, .momentum = 0.9, .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.01, .t = 3, .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3, .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1, .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3, .order = TSR_ORDER_COAT },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .t = 7, .order = TSR_ORDER_BITSANDBYTES },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_BITSANDBYTES },
 };
 
 static struct tsr_step step_of(const struct variant *v, const struct tsr_coding coding[TSR_PARTS])
 {
 	struct tsr_step step = { .optimizer = v->optimizer,
-				 .flashoptim = v->flashoptim,
+				 .order = v->order,
 				 .grad_dtype = TSR_BF16 };
 	struct tsr_hyper h = { 0 };
 	unsigned kinds;
@@ -373,8 +398,7 @@ static struct tsr_step step_of(const struct variant *v, const struct tsr_coding 
 		tsr_hyper_put(&h, TSR_HYPER_BETA1, v->beta1);
 	tsr_hyper_defaults(&h, v->optimizer);
 	assert_int_equal(tsr_hyper_check(&h, v->optimizer, "test", NULL), TSR_OK);
-	step.scalars = v->flashoptim ? tsr_step_flash_scalars(v->optimizer, &h, v->t)
-				     : tsr_step_scalars(v->optimizer, &h, v->t, v->fresh);
+	step.scalars = tsr_step_scalars(v->order, v->optimizer, &h, v->t, v->fresh);
 	kinds = TSR_KIND_WEIGHT | tsr_optimizer_kinds(v->optimizer, &h);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (kinds & tsr_part_kind((enum tsr_part)p))

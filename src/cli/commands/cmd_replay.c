@@ -31,10 +31,10 @@ static const struct cli_opt opts[] = {
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
 		"decouple_lr=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
-	CLI_OPT("state", "FORM", CLI_WORD, state, "fp32 flash flashoptim tight",
+	CLI_OPT("state", "FORM", CLI_WORD, state, "fp32 flash flashoptim tight coat bitsandbytes",
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
-		"same with f16 scales); tight (bf16+ulp8, ratio8, log8) (default: the "
-		"checkpoint's)"),
+		"same with f16 scales); tight (bf16+ulp8, ratio8, log8); coat (bf16+ulp8, e4m3x "
+		"twice); bitsandbytes (bf16+ulp8, dyn8 twice) (default: the checkpoint's)"),
 	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_PART_WEIGHT], "@weight",
 		"codec for weights"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_PART_MOMENTUM], "@momentum",
@@ -48,9 +48,9 @@ static const struct cli_opt opts[] = {
 		       "elements that share a scale (default: 32 to 256, by codec)"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
 		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
-	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim pytorch",
-		"whose order of operations: pytorch, or flashoptim (implied by --state "
-		"flashoptim)"),
+	CLI_OPT("compat", "NAME", CLI_WORD, compat, "bitsandbytes coat flashoptim pytorch",
+		"whose order of operations: pytorch; flashoptim (implied by --state flashoptim); "
+		"coat (adamw); or bitsandbytes (adam, adamw)"),
 	CLI_OPT("steps", "A..B", CLI_STRING, steps, NULL,
 		"replay steps A to B only; either may be left out"),
 	CLI_OPT("count", "N", CLI_STRING, count, NULL,

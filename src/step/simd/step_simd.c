@@ -84,6 +84,8 @@ DEFINE_ADAM(adam)
 DEFINE_ADAM(adamw)
 DEFINE_RULE(lion, 1)
 DEFINE_ADAM(flash_adam)
+DEFINE_ADAM(coat_adamw)
+DEFINE_ADAM(bitsandbytes_adam)
 DEFINE_RULE(flash_lion, 1)
 
 /*
@@ -99,14 +101,19 @@ static bool leaves_roots(const struct tsr_step *step)
 
 static rule_fn *adam_rule_of(const struct tsr_step *step)
 {
-	static rule_fn *const rules[][2] = {
+	static rule_fn *const pytorch[][2] = {
 		{ run_adam, run_adam_root },
 		{ run_adamw, run_adamw_root },
-		{ run_flash_adam, run_flash_adam_root },
 	};
-	const unsigned which = step->flashoptim ? 2 : step->optimizer == TSR_OPTIMIZER_ADAMW;
+	static rule_fn *const others[TSR_ORDER_COUNT][2] = {
+		[TSR_ORDER_FLASHOPTIM] = { run_flash_adam, run_flash_adam_root },
+		[TSR_ORDER_COAT] = { run_coat_adamw, run_coat_adamw_root },
+		[TSR_ORDER_BITSANDBYTES] = { run_bitsandbytes_adam, run_bitsandbytes_adam_root },
+	};
 
-	return rules[which][leaves_roots(step)];
+	if (step->order == TSR_ORDER_PYTORCH)
+		return pytorch[step->optimizer == TSR_OPTIMIZER_ADAMW][leaves_roots(step)];
+	return others[step->order][leaves_roots(step)];
 }
 
 static rule_fn *rule_of(const struct tsr_step *step)
@@ -116,7 +123,7 @@ static rule_fn *rule_of(const struct tsr_step *step)
 	case TSR_OPTIMIZER_ADAMW:
 		return adam_rule_of(step);
 	case TSR_OPTIMIZER_LION:
-		return step->flashoptim ? run_flash_lion : run_lion;
+		return step->order == TSR_ORDER_FLASHOPTIM ? run_flash_lion : run_lion;
 	default:
 		return step->coding[TSR_PART_MOMENTUM].codec ? run_sgd : run_plain_sgd;
 	}
