@@ -23,6 +23,7 @@ extern "C" {
 #include "tersor/directory.h"
 #include "tersor/dtype.h"
 #include "tersor/gpu.h"
+#include "tersor/granularity.h"
 #include "tersor/learn.h"
 #include "tersor/measure.h"
 #include "tersor/names.h"
