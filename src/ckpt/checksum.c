@@ -119,14 +119,27 @@ static enum tsr_status check(const struct records *r, const struct record *recor
 	return damaged(tsr_file_path(f), record->tensor, crc, record->crc, r->err);
 }
 
+/* Bytes of the longest record. */
+static uint64_t longest(const struct records *r)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < r->n; i++)
+		n = r->list[i].nbytes > n ? r->list[i].nbytes : n;
+	return n;
+}
+
 static enum tsr_status check_list(struct records *r, const struct tsr_run *run)
 {
 	struct tsr_progress progress = { .run = run, .what = r->c->path, .total_nbytes = 1 };
-	char *buf = malloc(READ_NBYTES);
-	enum tsr_status status = buf ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+	enum tsr_status status;
+	char *buf;
 
-	if (r->n)
-		qsort(r->list, r->n, sizeof(*r->list), by_place);
+	if (!r->n)
+		return TSR_OK;
+	buf = malloc(READ_NBYTES < longest(r) ? READ_NBYTES : (size_t)longest(r) + 1);
+	status = buf ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+	qsort(r->list, r->n, sizeof(*r->list), by_place);
 	for (size_t i = 0; i < r->n && status == TSR_OK; i++) {
 		const bool again = i && by_place(&r->list[i - 1], &r->list[i]) == 0;
 

@@ -9,9 +9,11 @@
 /*
  * A tile is 262,144 elements, or the next lower multiple of the group; of a tensor without a codec it
  * is as many bytes as such a tile of FP32.  Errors are summed tile by tile, so these sizes decide the
- * last bits of the figures: docs/format.md names them.
+ * last bits of the figures: docs/format.md names them.  Fuzzing has smaller ones: at least a group.
  */
+#ifndef TSR_TILE_ELEMENTS
 #define TSR_TILE_ELEMENTS 262144u
+#endif
 #define TSR_TILE_NBYTES (TSR_TILE_ELEMENTS * 4)
 
 /*

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "format/zip.h"
@@ -18,7 +19,12 @@ static enum tsr_status search_end(const struct tsr_zip_part *a, const unsigned c
 	bool found = false;
 
 	for (size_t at = 0; at + 4 <= n; at++) {
-		if (tsr_zip_get32(tail + at) != TSR_ZIP_END)
+		const unsigned char *first = memchr(tail + at, TSR_ZIP_END & 0xff, n - 3 - at);
+
+		if (!first)
+			break;
+		at = (size_t)(first - tail);
+		if (tsr_zip_get32(first) != TSR_ZIP_END)
 			continue;
 		if (found)
 			return tsr_fail(a->err, TSR_E_FORMAT,

@@ -34,7 +34,8 @@ static enum tsr_status stream_start(struct stream *s)
 	s->crc = 0;
 	if (!s->m->deflated)
 		return TSR_OK;
-	s->input = malloc(INPUT_ROOM);
+	s->input = malloc(s->m->stored_nbytes < INPUT_ROOM ? (size_t)s->m->stored_nbytes + 1
+							   : INPUT_ROOM);
 	if (!s->input)
 		return tsr_fail_nomem(s->err, s->where);
 	/* Negative: deflated data without the header of zlib. */
@@ -220,7 +221,8 @@ static enum tsr_status inflate_all(void *ctx, struct tsr_file *into, struct tsr_
 {
 	const struct later *later = ctx;
 	struct stream s = { .f = later->f, .m = &later->m, .where = later->where, .err = err };
-	unsigned char *buffer = malloc(BUFFER_NBYTES);
+	const uint64_t nbytes = later->m.nbytes;
+	unsigned char *buffer = malloc(nbytes < BUFFER_NBYTES ? (size_t)nbytes + 1 : BUFFER_NBYTES);
 	enum tsr_status status;
 
 	if (!buffer)

@@ -345,7 +345,7 @@ static enum tsr_status check_members(struct reading *r)
 	const size_t n = r->z->nmembers;
 	const uint64_t first_expected = 0, end = r->directory.offset;
 
-	r->buffer.bytes = malloc(BUFFER_NBYTES);
+	r->buffer.bytes = malloc(end < BUFFER_NBYTES ? (size_t)end + 1 : BUFFER_NBYTES);
 	if (!r->buffer.bytes)
 		return tsr_fail_nomem(r->part.err, r->part.where);
 	qsort(x, n, sizeof(*x), compare_headers);

@@ -24,9 +24,11 @@ static inline struct tsr_checkpoint *empty_checkpoint(void)
 	return c;
 }
 
-/* All elements are in the files: reading them goes well. */
+/* All elements are in the files: reading them goes well, but that deflated ones may turn out to be damaged. */
 static inline void check_array(const struct tsr_checkpoint *c, const struct tsr_array *a)
 {
+	struct tsr_err err = { 0 };
+	enum tsr_status status;
 	unsigned char *bytes;
 
 	REQUIRE(a->rank <= TSR_RANK_MAX && a->dtype < TSR_DTYPE_COUNT && a->name != NULL);
@@ -38,7 +40,8 @@ static inline void check_array(const struct tsr_checkpoint *c, const struct tsr_
 		return;
 	bytes = malloc(a->nbytes + 1);
 	REQUIRE(bytes != NULL);
-	REQUIRE(tsr_array_read(c, a, 0, (size_t)a->nbytes, bytes, NULL) == TSR_OK);
+	status = tsr_array_read(c, a, 0, (size_t)a->nbytes, bytes, &err);
+	REQUIRE(status == TSR_OK || (status == TSR_E_FORMAT && strstr(err.msg, ": member ")));
 	free(bytes);
 }
 
@@ -63,6 +66,5 @@ static inline void check_checkpoint(const struct tsr_checkpoint *c, const struct
 	REQUIRE(tsr_value_check(root, "FUZZ", NULL) == TSR_OK);
 	check_value(c, root);
 }
-
 
 #endif

@@ -21,8 +21,8 @@ void fuzz_input(const uint8_t *data, size_t nbytes);
 
 /* The target's own mutation of @nbytes of @room bytes; returns the new length.  With FUZZ_MUTATOR only. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsigned seed);
-size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb, uint8_t *out,
-				 size_t room, unsigned seed);
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb,
+				 uint8_t *out, size_t room, unsigned seed);
 
 /* libFuzzer's mutation of bytes. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t nbytes, size_t room);
@@ -39,8 +39,15 @@ static inline void check_refusal(enum tsr_status status, const struct tsr_err *e
 
 /*
  * Edges of the control flow and bytes of allocations are counted in builds for libFuzzer.  An input may cost
- * a fixed amount and so much per byte of its own and of its files (memory_files.h).
+ * a fixed amount and so much per byte of its own and of its files (memory_files.h).  Each target says how much:
+ * some three times the most that the corpora took.
  */
+struct cost_bounds {
+	uint64_t edges, edges_per_byte;
+	uint64_t allocated, allocated_per_byte;
+};
+extern const struct cost_bounds fuzz_cost;
+
 void cost_start(size_t nbytes);
 void cost_more(size_t nbytes);
 void cost_end(void);

@@ -18,8 +18,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsign
 	return tree_mutate(data, nbytes, room, seed);
 }
 
-size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb, uint8_t *out,
-				 size_t room, unsigned seed)
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb,
+				 uint8_t *out, size_t room, unsigned seed)
 {
 	return tree_cross(a, na, b, nb, out, room, seed);
 }
@@ -42,7 +42,8 @@ static void check_array(const struct tsr_checkpoint *c, const struct tsr_array *
 {
 	uint64_t nbits;
 
-	REQUIRE((a->layout || a->file < c->nfiles) && a->rank <= TSR_RANK_MAX && a->dtype < TSR_DTYPE_COUNT);
+	REQUIRE((a->layout || a->file < c->nfiles) && a->rank <= TSR_RANK_MAX &&
+		a->dtype < TSR_DTYPE_COUNT);
 	REQUIRE(!__builtin_mul_overflow(a->numel, (uint64_t)tsr_dtype_bits(a->dtype), &nbits));
 	REQUIRE(nbits % 8 == 0 && a->nbytes == nbits / 8);
 }
@@ -50,13 +51,14 @@ static void check_array(const struct tsr_checkpoint *c, const struct tsr_array *
 /* The start and the end. */
 static void read_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
 {
+	static struct tsr_read_scratch scratch;
 	const size_t n = t->numel < 40 ? (size_t)t->numel : 40;
 	float x[40];
 
 	if (!n || !tsr_tensor_has_f32(t))
 		return;
-	(void)tsr_checkpoint_read_f32(c, t, 0, n, x, NULL);
-	(void)tsr_checkpoint_read_f32(c, t, t->numel - n, n, x, NULL);
+	(void)tsr_tensor_read_f32(c, t, 0, n, &scratch, x, NULL);
+	(void)tsr_tensor_read_f32(c, t, t->numel - n, n, &scratch, x, NULL);
 }
 
 static void check_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
@@ -115,13 +117,17 @@ static size_t open_it(const char *path, const struct tsr_open_options *options)
 
 /* --- Write ------------------------------------------------------------------------------------ */
 
-static void write_it(const char *path, size_t ntensors, unsigned what, const struct tsr_open_options *open)
+static void write_it(const char *path, size_t ntensors, unsigned what,
+		     const struct tsr_open_options *open)
 {
 	if (what % 8 < TSR_CONTAINER_COUNT)
-		convert_to((enum tsr_container)(what % 8), what & 8 ? 256 : 0, path, ntensors, open);
+		convert_to((enum tsr_container)(what % 8), what & 8 ? 256 : 0, path, ntensors,
+			   open);
 	else if (what % 8 == 7)
 		pack_and_unpack(path, ntensors, open);
 }
+
+const struct cost_bounds fuzz_cost = { 6000000, 150, 48 << 20, 4000 };
 
 void fuzz_input(const uint8_t *data, size_t nbytes)
 {

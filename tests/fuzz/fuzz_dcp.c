@@ -73,6 +73,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsign
 	return b.nbytes;
 }
 
+const struct cost_bounds fuzz_cost = { 1000000, 100, 4 << 20, 300 };
+
 void fuzz_input(const uint8_t *data, size_t nbytes)
 {
 	struct tsr_checkpoint *c = empty_checkpoint();

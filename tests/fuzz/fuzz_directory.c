@@ -78,6 +78,8 @@ static void try_index(const void *bytes, size_t n)
 	tsr_directory_close(d);
 }
 
+const struct cost_bounds fuzz_cost = { 1000000, 100, 4 << 20, 300 };
+
 void fuzz_input(const uint8_t *data, size_t size)
 {
 	char *sealed = malloc(size + 1), hex[17];

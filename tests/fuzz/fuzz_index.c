@@ -84,6 +84,8 @@ static void check_round_trip(const struct tsr_index *x)
 	tsr_text_free(&text);
 }
 
+const struct cost_bounds fuzz_cost = { 1000000, 100, 4 << 20, 300 };
+
 void fuzz_input(const uint8_t *data, size_t size)
 {
 	struct tsr_file *f = file_of(data, size);

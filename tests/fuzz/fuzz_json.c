@@ -123,6 +123,8 @@ static bool parse(const char *text, size_t nbytes, const struct tsr_json_rules *
 	return true;
 }
 
+const struct cost_bounds fuzz_cost = { 1000000, 250, 1 << 20, 300 };
+
 void fuzz_input(const uint8_t *data, size_t size)
 {
 	const struct tsr_json_rules header = tsr_st_rules("input");

@@ -88,6 +88,8 @@ static void parse(const uint8_t *data, size_t size, enum tsr_dtype as)
 	check_header(&h, file_nbytes);
 }
 
+const struct cost_bounds fuzz_cost = { 1000000, 100, 1 << 20, 300 };
+
 void fuzz_input(const uint8_t *data, size_t size)
 {
 	static const enum tsr_dtype as[] = { TSR_DTYPE_COUNT, TSR_BF16, TSR_F8_E4M3 };

@@ -37,6 +37,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsign
 	return b.nbytes;
 }
 
+const struct cost_bounds fuzz_cost = { 6000000, 250, 4 << 20, 400 };
+
 void fuzz_input(const uint8_t *bytes, size_t nbytes)
 {
 	struct tsr_arena *arena = tsr_arena_new((size_t)1 << 30);

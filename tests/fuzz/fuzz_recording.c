@@ -169,6 +169,8 @@ static void try_ranks(const uint8_t *data, size_t size)
 	tsr_checkpoint_close(c);
 }
 
+const struct cost_bounds fuzz_cost = { 1000000, 100, 4 << 20, 1500 };
+
 void fuzz_input(const uint8_t *data, size_t size)
 {
 	try_manifest(data, size);

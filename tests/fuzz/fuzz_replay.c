@@ -17,8 +17,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsign
 	return tree_mutate(data, nbytes, room, seed);
 }
 
-size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb, uint8_t *out,
-				 size_t room, unsigned seed)
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, size_t nb,
+				 uint8_t *out, size_t room, unsigned seed)
 {
 	return tree_cross(a, na, b, nb, out, room, seed);
 }
@@ -45,7 +45,9 @@ static void choose(struct tsr_replay_options *o, const uint8_t bits[2])
 		o->coding[2] = defaults.variance;
 	}
 	if (bits[1] & 0x80)
-		o->coding[1] = (struct tsr_coding){ .codec = tsr_codec_find(bits[1] & 0x10 ? "bf16" : "f32"), .group = 1 };
+		o->coding[1] = (struct tsr_coding){
+			.codec = tsr_codec_find(bits[1] & 0x10 ? "bf16" : "f32"), .group = 1
+		};
 	if (o->compare) {
 		o->gates = &gate;
 		o->ngates = 1;
@@ -53,6 +55,8 @@ static void choose(struct tsr_replay_options *o, const uint8_t bits[2])
 	if (!tsr_hyper_is_set(&o->hyper, TSR_HYPER_LR) && bits[1] & 0x20)
 		tsr_hyper_put(&o->hyper, TSR_HYPER_LR, 1e-3);
 }
+
+const struct cost_bounds fuzz_cost = { 6000000, 100, 48 << 20, 3000 };
 
 void fuzz_input(const uint8_t *data, size_t nbytes)
 {

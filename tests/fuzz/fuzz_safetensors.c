@@ -147,6 +147,8 @@ static void set_length(char *bytes, size_t n)
 	memcpy(bytes, &end, sizeof(end));
 }
 
+const struct cost_bounds fuzz_cost = { 1000000, 100, 4 << 20, 300 };
+
 void fuzz_input(const uint8_t *data, size_t size)
 {
 	char *copy;

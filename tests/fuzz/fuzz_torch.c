@@ -47,6 +47,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsign
 	return 1 + b.nbytes;
 }
 
+const struct cost_bounds fuzz_cost = { 6000000, 250, 8 << 20, 1500 };
+
 void fuzz_input(const uint8_t *data, size_t nbytes)
 {
 	static const uint8_t record[256];

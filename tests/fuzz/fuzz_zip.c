@@ -28,7 +28,8 @@ static struct tsr_file *open_bytes(const uint8_t *data, size_t nbytes)
 	memcpy(file, around, PREFIX);
 	memcpy(file + PREFIX, data, nbytes);
 	memcpy(file + PREFIX + nbytes, around, PREFIX);
-	REQUIRE(memory_put(path, file, nbytes + 2 * PREFIX) && tsr_file_open(path, &f, NULL) == TSR_OK);
+	REQUIRE(memory_put(path, file, nbytes + 2 * PREFIX) &&
+		tsr_file_open(path, &f, NULL) == TSR_OK);
 	free(file);
 	return f;
 }
@@ -126,6 +127,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t room, unsign
 	mutate_zip(&b);
 	return b.nbytes;
 }
+
+const struct cost_bounds fuzz_cost = { 1000000, 100, 8 << 20, 1500 };
 
 void fuzz_input(const uint8_t *data, size_t nbytes)
 {

@@ -151,7 +151,9 @@ static struct node *add_normal(char *path, bool is_directory)
 	}
 	if (i == nnodes)
 		nnodes++;
-	nodes[i] = (struct node){ .path = path, .is_used = true, .is_directory = is_directory, .mode = 0644 };
+	nodes[i] = (struct node){
+		.path = path, .is_used = true, .is_directory = is_directory, .mode = 0644
+	};
 	return &nodes[i];
 }
 
@@ -232,7 +234,8 @@ bool memory_make_directory(const char *path)
 	return made;
 }
 
-bool memory_put(const char *path, const void *bytes, size_t nbytes)
+/* A file without contents, for a target; NULL: none can be there. */
+static struct node *put_node(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *parent = strndup(path, (size_t)(slash - path));
@@ -241,16 +244,39 @@ bool memory_put(const char *path, const void *bytes, size_t nbytes)
 
 	free(parent);
 	if (!made || !slash[1])
-		return false;
+		return NULL;
 	n = find(path);
 	if (n && n->is_directory)
-		return false;
+		return NULL;
 	n = n ? n : add(path, false);
+	if (n)
+		n->nbytes = n->held = 0;
+	return n;
+}
+
+bool memory_put(const char *path, const void *bytes, size_t nbytes)
+{
+	struct node *n = put_node(path);
+
 	if (!n)
 		return false;
-	n->nbytes = n->held = 0;
 	cost_more(nbytes);
 	return write_at(n, bytes, nbytes, 0) == 0;
+}
+
+bool memory_give(const char *path, void *bytes, size_t nbytes)
+{
+	struct node *n = put_node(path);
+
+	if (!n) {
+		free(bytes);
+		return false;
+	}
+	cost_more(nbytes);
+	free(n->bytes);
+	n->bytes = bytes;
+	n->nbytes = n->held = n->room = nbytes;
+	return true;
 }
 
 void memory_set_size(const char *path, uint64_t nbytes)
@@ -376,7 +402,9 @@ int __wrap_openat(int fd, const char *path, int flags, ...);
 
 static mode_t mode_of(int flags, va_list args)
 {
-	return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? (mode_t)va_arg(args, unsigned) : 0;
+	return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE
+		       ? (mode_t)va_arg(args, unsigned)
+		       : 0;
 }
 
 int __wrap_open(const char *path, int flags, ...)
@@ -597,7 +625,8 @@ CALL(int, rmdir, const char *path)
 CALL(int, unlinkat, int fd, const char *name, int flags)
 {
 	char *path = path_at(fd, name);
-	const int got = path ? remove_node(path, flags & AT_REMOVEDIR) : __real_unlinkat(fd, name, flags);
+	const int got = path ? remove_node(path, flags & AT_REMOVEDIR)
+			     : __real_unlinkat(fd, name, flags);
 
 	free(path);
 	return got;
@@ -630,12 +659,14 @@ static int rename_path(const char *from, const char *to, unsigned flags)
 
 	if (!a)
 		return -1;
-	REQUIRE(!(flags & RENAME_EXCHANGE)); /* only file systems with it have replaced directories */
+	REQUIRE(!(flags &
+		  RENAME_EXCHANGE)); /* only file systems with it have replaced directories */
 	if (b && (flags & RENAME_NOREPLACE)) {
 		errno = EEXIST;
 		return -1;
 	}
-	if (b && b != a && (b->is_directory != a->is_directory || (b->is_directory && memory_count(b->path)))) {
+	if (b && b != a &&
+	    (b->is_directory != a->is_directory || (b->is_directory && memory_count(b->path)))) {
 		errno = ENOTEMPTY;
 		return -1;
 	}
@@ -654,7 +685,8 @@ static int rename_path(const char *from, const char *to, unsigned flags)
 CALL(int, renameat2, int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
 	char *a = path_at(from_fd, from), *b = path_at(to_fd, to);
-	const int got = a && b ? rename_path(a, b, flags) : __real_renameat2(from_fd, from, to_fd, to, flags);
+	const int got = a && b ? rename_path(a, b, flags)
+			       : __real_renameat2(from_fd, from, to_fd, to, flags);
 
 	free(a);
 	free(b);
@@ -709,7 +741,9 @@ static struct memory_dir *dir_of(DIR *dir)
 {
 	const uintptr_t at = (uintptr_t)dir;
 
-	return at >= (uintptr_t)open_dirs && at < (uintptr_t)open_dirs + sizeof(open_dirs) ? (void *)dir : NULL;
+	return at >= (uintptr_t)open_dirs && at < (uintptr_t)open_dirs + sizeof(open_dirs)
+		       ? (void *)dir
+		       : NULL;
 }
 
 CALL(struct dirent *, readdir, DIR *dir)

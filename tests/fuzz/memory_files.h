@@ -14,6 +14,8 @@
 
 /* Make or replace a file and the directories above it; false if that cannot be, as of a name in use. */
 bool memory_put(const char *path, const void *bytes, size_t nbytes);
+/* The same of memory from malloc(), which is the file's from now on, or freed. */
+bool memory_give(const char *path, void *bytes, size_t nbytes);
 bool memory_make_directory(const char *path);
 
 /* Let a file end in a hole. */

@@ -22,7 +22,7 @@ struct member {
 
 struct archive {
 	struct member members[MEMBERS_MAX];
-	size_t n, lead; /* bytes before the first member */
+	size_t n;
 };
 
 /* --- Reading ---------------------------------------------------------------------------------- */
@@ -37,9 +37,11 @@ static bool read_member(const struct buffer *b, const uint8_t *c, struct member 
 	m->crc = tsr_zip_get32(c + 16);
 	m->ndata = tsr_zip_get32(c + 20);
 	m->size = tsr_zip_get32(c + 24);
-	if (nname > sizeof(m->name) || local > b->nbytes || b->nbytes - local < TSR_ZIP_LOCAL_NBYTES)
+	if (nname > sizeof(m->name) || local > b->nbytes ||
+	    b->nbytes - local < TSR_ZIP_LOCAL_NBYTES)
 		return false;
-	at = local + TSR_ZIP_LOCAL_NBYTES + tsr_zip_get16(b->bytes + local + 26) + tsr_zip_get16(b->bytes + local + 28);
+	at = local + TSR_ZIP_LOCAL_NBYTES + tsr_zip_get16(b->bytes + local + 26) +
+	     tsr_zip_get16(b->bytes + local + 28);
 	if (at > b->nbytes || m->ndata > b->nbytes - at)
 		return false;
 	m->nname = nname;
@@ -275,16 +277,20 @@ static void change_archive(struct archive *a)
 	}
 }
 
+/* A member may be an archive, which comes back here. */
 void mutate_zip(struct buffer *b)
 {
-	static struct archive a;
+	struct archive *a = malloc(sizeof(*a));
 
-	if (b->nbytes < TSR_ZIP_END_NBYTES || mutate_pick(8) == 0 || !read_archive(b, &a) || !a.n) {
+	REQUIRE(a);
+	a->n = 0;
+	if (b->nbytes < TSR_ZIP_END_NBYTES || mutate_pick(8) == 0 || !read_archive(b, a) || !a->n) {
 		mutate_bytes(b, 0, b->nbytes);
 	} else {
-		change_archive(&a);
-		write_archive(b, &a);
+		change_archive(a);
+		write_archive(b, a);
 	}
-	while (a.n)
-		free(a.members[--a.n].data);
+	while (a->n)
+		free(a->members[--a->n].data);
+	free(a);
 }

@@ -24,7 +24,8 @@ void tree_parse(struct tree *t, const uint8_t *data, size_t nbytes)
 	nbytes -= 2;
 	while (nbytes >= TREE_HEAD && t->n < TREE_FILES_MAX) {
 		struct tree_file *f = &t->files[t->n++];
-		const size_t npath = data[1], n = data[2] | (size_t)data[3] << 8 | (size_t)data[4] << 16;
+		const size_t npath = data[1],
+			     n = data[2] | (size_t)data[3] << 8 | (size_t)data[4] << 16;
 
 		f->kind = data[0] % TREE_KINDS;
 		data += TREE_HEAD;
@@ -40,15 +41,19 @@ void tree_parse(struct tree *t, const uint8_t *data, size_t nbytes)
 
 /* --- Data ------------------------------------------------------------------------------------- */
 
+/* The bytes of fill() are a multiple of all its patterns: they repeat. */
+#define FILL_PERIOD 400u
+
 /* Elements that are fit for all that tensors are: small, positive, and whole numbers where these are few. */
 static void fill(uint8_t *at, size_t nbytes, const char *dtype)
 {
+	const size_t start = nbytes < FILL_PERIOD ? nbytes : FILL_PERIOD;
 	static const float floats[] = { 0.01f, 0.5f, 0.002f, 1.0f, 0.03f };
 	const bool is_double = strstr(dtype, "64") || strstr(dtype, "Double");
 	const bool is_float = strstr(dtype, "F32") || strstr(dtype, "Float");
 	const bool is_narrow = strstr(dtype, "16") || strstr(dtype, "Half");
 
-	for (size_t i = 0; i < nbytes; i++) {
+	for (size_t i = 0; i < start; i++) {
 		float f = nbytes <= 8 ? 3 : floats[i / 4 % 5];
 		double d = (double)f;
 
@@ -60,6 +65,10 @@ static void fill(uint8_t *at, size_t nbytes, const char *dtype)
 			at[i] = ((const uint8_t *)&f)[i % 4];
 		else
 			at[i] = i % 8 ? 0 : (uint8_t)(i / 8 % 2 + 1);
+	}
+	for (size_t done = start, n; done < nbytes; done += n) {
+		n = nbytes - done < done ? nbytes - done : done;
+		memcpy(at + done, at, n);
 	}
 }
 
@@ -93,8 +102,9 @@ static size_t width_of(const char *dtype)
 	static const struct {
 		const char *start;
 		size_t width;
-	} widths[] = { { "Float8", 1 }, { "Float", 4 }, { "Double", 8 }, { "Long", 8 },	    { "Int", 4 },
-		       { "Short", 2 },	{ "Half", 2 },	{ "BFloat", 2 }, { "ComplexF", 8 }, { "ComplexD", 16 } };
+	} widths[] = { { "Float8", 1 },	  { "Float", 4 },    { "Double", 8 }, { "Long", 8 },
+		       { "Int", 4 },	  { "Short", 2 },    { "Half", 2 },   { "BFloat", 2 },
+		       { "ComplexF", 8 }, { "ComplexD", 16 } };
 
 	for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++) {
 		if (strncmp(dtype, widths[i].start, strlen(widths[i].start)) == 0)
@@ -137,7 +147,8 @@ static void remember(struct scan *s, size_t id)
 		return;
 	s->memo[id][0] = '\0';
 	if (s->is_type)
-		copy_text(s->memo[id], sizeof(s->memo[id]), (const uint8_t *)s->dtype, strlen(s->dtype));
+		copy_text(s->memo[id], sizeof(s->memo[id]), (const uint8_t *)s->dtype,
+			  strlen(s->dtype));
 }
 
 /* The name of a class of storages, which a GLOBAL's second line or the string before STACK_GLOBAL is. */
@@ -189,9 +200,9 @@ static void write_torch(const char *path, const uint8_t *pickle, size_t nbytes)
 	struct small_member members[RECORDS_MAX + 2];
 	const uint8_t *text;
 	size_t ntext, n, total = 0;
-	uint8_t *data = malloc(TREE_DATA_MAX), *zip;
+	static uint8_t data[TREE_DATA_MAX];
+	uint8_t *zip;
 
-	REQUIRE(data);
 	r.n = 0;
 	s = (struct scan){ .dtype = "FloatStorage" };
 	for (size_t at = 0; at < nbytes; at += n) {
@@ -203,14 +214,13 @@ static void write_torch(const char *path, const uint8_t *pickle, size_t nbytes)
 		if (r.record[i].nbytes > TREE_DATA_MAX - total)
 			r.record[i].nbytes = TREE_DATA_MAX - total;
 		fill(data + total, r.record[i].nbytes, r.record[i].dtype);
-		members[i + 1] = (struct small_member){ r.record[i].name, data + total, r.record[i].nbytes };
+		members[i + 1] = (struct small_member){ r.record[i].name, data + total,
+							r.record[i].nbytes };
 		total += r.record[i].nbytes;
 	}
 	members[r.n + 1] = (struct small_member){ "r/version", "3", 1 };
 	zip = small_zip(members, r.n + 2, &n);
-	memory_put(path, zip, n);
-	free(zip);
-	free(data);
+	memory_give(path, zip, n);
 }
 
 /* --- Safetensors ------------------------------------------------------------------------------ */
@@ -246,7 +256,8 @@ static size_t fill_offsets(const char *header, uint8_t *data)
 			continue;
 		while (dtype > header && memcmp(dtype, "\"dtype\":\"", 9) != 0 && at - dtype < 200)
 			dtype--;
-		fill(data + from, to - from, memcmp(dtype, "\"dtype\":\"", 9) == 0 ? dtype + 9 : "");
+		fill(data + from, to - from,
+		     memcmp(dtype, "\"dtype\":\"", 9) == 0 ? dtype + 9 : "");
 		end = to > end ? to : end;
 	}
 	return end;
@@ -254,24 +265,24 @@ static size_t fill_offsets(const char *header, uint8_t *data)
 
 static void write_safetensors(const char *path, const struct tree_file *t)
 {
-	uint8_t *file = calloc(1, 8 + t->nbytes + TREE_DATA_MAX + 1);
+	static uint8_t data[TREE_DATA_MAX];
+	uint8_t *file = malloc(8 + t->nbytes + 1);
 	char *header = (char *)file + 8;
 	size_t ndata;
 
 	REQUIRE(file);
 	memcpy(header, t->bytes, t->nbytes);
-	ndata = fill_offsets(header, file + 8 + t->nbytes);
-	if (t->kind == TREE_PACKED) {
-		const char first = header[t->nbytes];
-
-		header[t->nbytes] = '\0';
+	header[t->nbytes] = '\0';
+	ndata = fill_offsets(header, data);
+	if (t->kind == TREE_PACKED)
 		set_check(header, t->nbytes);
-		header[t->nbytes] = first;
-	}
+	file = realloc(file, 8 + t->nbytes + ndata + 1);
+	REQUIRE(file);
+	memcpy(file + 8 + t->nbytes, data, ndata);
+	memset(data, 0, ndata);
 	for (unsigned i = 0; i < 8; i++)
 		file[i] = (uint8_t)((uint64_t)t->nbytes >> 8 * i);
-	memory_put(path, file, 8 + t->nbytes + ndata);
-	free(file);
+	memory_give(path, file, 8 + t->nbytes + ndata);
 }
 
 void tree_write(const struct tree *t, const char *directory)
@@ -280,7 +291,8 @@ void tree_write(const struct tree *t, const char *directory)
 
 	for (size_t i = 0; i < t->n; i++) {
 		const struct tree_file *f = &t->files[i];
-		const int n = snprintf(path, sizeof(path), "%s/%.*s", directory, (int)f->npath, (const char *)f->path);
+		const int n = snprintf(path, sizeof(path), "%s/%.*s", directory, (int)f->npath,
+				       (const char *)f->path);
 
 		if (n < 0 || (size_t)n != strlen(directory) + 1 + f->npath || strstr(path, ".."))
 			continue;
