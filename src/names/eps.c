@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eps that a checkpoint's optimizer divides with. */
+/* The eps that a checkpoint's optimizer divides with, and the betas that it decays its moments by. */
 #include "names/eps.h"
 
 #include <math.h>
@@ -9,22 +9,41 @@
 /* Dicts between the root and an optimizer: deeper ones are of something else. */
 #define DEPTH_MAX 5u
 
-struct search {
-	double eps;
-	unsigned n; /* of groups that have one, all the same */
+/* One number that groups of parameters have. */
+struct found {
+	double value;
+	unsigned n; /* of groups that have it, all the same */
 	bool differ;
 };
+
+struct search {
+	struct found eps, beta[2];
+};
+
+static void take(struct found *f, const struct tsr_value *v)
+{
+	if (!v || v->type != TSR_VALUE_FLOAT)
+		return;
+	f->differ = f->differ || (f->n && tsr_value_real(v) != f->value);
+	f->value = tsr_value_real(v);
+	f->n++;
+}
+
+static bool is_known(const struct found *f)
+{
+	return f->n && !f->differ && isfinite((float)f->value);
+}
 
 static void look_at_groups(struct search *s, const struct tsr_value *groups)
 {
 	for (size_t i = 0; tsr_value_is_list(groups) && i < groups->list.n; i++) {
-		const struct tsr_value *eps = tsr_value_at(groups->list.items[i], "eps");
+		const struct tsr_value *betas = tsr_value_at(groups->list.items[i], "betas");
 
-		if (!eps || eps->type != TSR_VALUE_FLOAT)
+		take(&s->eps, tsr_value_at(groups->list.items[i], "eps"));
+		if (!betas || !tsr_value_is_list(betas) || betas->list.n != 2)
 			continue;
-		s->differ = s->differ || (s->n && tsr_value_real(eps) != s->eps);
-		s->eps = tsr_value_real(eps);
-		s->n++;
+		take(&s->beta[0], betas->list.items[0]);
+		take(&s->beta[1], betas->list.items[1]);
 	}
 }
 
@@ -39,12 +58,32 @@ static void look_at(struct search *s, const struct tsr_value *v, unsigned depth)
 		look_at(s, dict->list.items[i], depth + 1);
 }
 
-float tsr_names_eps(const struct tsr_checkpoint *c, bool *known_ret)
+static struct search search(const struct tsr_checkpoint *c)
 {
 	struct search s = { 0 };
 
 	for (size_t i = 0; i < c->ntrees; i++)
 		look_at(&s, c->trees[i], 0);
-	*known_ret = s.n && !s.differ && s.eps > 0 && isfinite((float)s.eps);
-	return *known_ret ? (float)s.eps : TSR_UPDATE_EPS;
+	return s;
+}
+
+float tsr_names_eps(const struct tsr_checkpoint *c, bool *known_ret)
+{
+	const struct search s = search(c);
+
+	*known_ret = is_known(&s.eps) && s.eps.value > 0;
+	return *known_ret ? (float)s.eps.value : TSR_UPDATE_EPS;
+}
+
+bool tsr_names_betas(const struct tsr_checkpoint *c, double ret[2])
+{
+	const struct search s = search(c);
+
+	for (unsigned i = 0; i < 2; i++) {
+		if (!is_known(&s.beta[i]) || !(s.beta[i].value > 0 && s.beta[i].value < 1))
+			return false;
+	}
+	ret[0] = s.beta[0].value;
+	ret[1] = s.beta[1].value;
+	return true;
 }

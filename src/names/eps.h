@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eps that a checkpoint's optimizer divides with. */
+/* The eps that a checkpoint's optimizer divides with, and the betas that it decays its moments by. */
 #ifndef TSR_NAMES_EPS_H
 #define TSR_NAMES_EPS_H
 
@@ -10,5 +10,8 @@
  * and it is a positive number, which *known_ret says; else TSR_UPDATE_EPS.
  */
 float tsr_names_eps(const struct tsr_checkpoint *c, bool *known_ret);
+
+/* The `betas` of these groups, if all have the same two and both are between 0 and 1; else false. */
+bool tsr_names_betas(const struct tsr_checkpoint *c, double ret[2]);
 
 #endif

@@ -2,6 +2,8 @@
 /* Which coding each tensor is packed in. */
 #include "pack/codings.h"
 
+#include <math.h>
+
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
@@ -46,6 +48,33 @@ void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
 	t->coding.kind = t->kind;
 	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
+}
+
+/* --- What a codec cannot hold ------------------------------------------------------------------- */
+
+bool tsr_pack_all_integers(const float *x, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		if (!(fabsf(x[i]) <= 16777216.0f) || x[i] != truncf(x[i]))
+			return false;
+	}
+	return true;
+}
+
+enum tsr_raw_reason tsr_pack_raw_reason(const struct tsr_tensor *t,
+					const struct tsr_packed_tensor *r, bool integers)
+{
+	const struct tsr_codec *codec = t->coding.codec;
+
+	if (!codec || (codec->lossless && codec->planes[0].dtype == TSR_F32))
+		return TSR_RAW_NO;
+	if (r->measure.nonfinite)
+		return TSR_RAW_NONFINITE;
+	if (r->measure.negative && tsr_coding_is_unsigned(&t->coding))
+		return TSR_RAW_NEGATIVE;
+	if (r->measure.overflow || r->report.scale_overflow || r->report.narrow_overflow)
+		return TSR_RAW_OVERFLOW;
+	return integers && !t->ruled && r->measure.max_ulp ? TSR_RAW_INTEGERS : TSR_RAW_NO;
 }
 
 /* --- Ratios ----------------------------------------------------------------------------------- */

@@ -10,6 +10,13 @@
 void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
 		     struct tsr_packed_tensor *r);
 
+/* Whether all @n elements are integers that FP32 counts to without a gap. */
+bool tsr_pack_all_integers(const float *x, uint64_t n);
+
+/* Why a tensor whose encoding was measured stays raw; @integers: all its elements are. */
+enum tsr_raw_reason tsr_pack_raw_reason(const struct tsr_tensor *t,
+					const struct tsr_packed_tensor *r, bool integers);
+
 /*
  * Once all are chosen: momenta in a relative codec whose variance is not there get the one that is used
  * without, which a note says.  The first @nkept tensors have their coding already where @kept says so.

@@ -98,16 +98,6 @@ struct found {
 	bool apart;
 };
 
-/* Whether all elements are integers that FP32 counts to without a gap. */
-static bool all_integers(const float *x, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++) {
-		if (!(fabsf(x[i]) <= 16777216.0f) || x[i] != truncf(x[i]))
-			return false;
-	}
-	return true;
-}
-
 /* The variances that a tile of a momentum in a relative codec goes with. */
 static enum tsr_status get_beside(const struct packing *p, const struct tsr_walked *t,
 				  struct tsr_err *err)
@@ -132,7 +122,7 @@ static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walk
 	coding.first = t->tile.first;
 	if (!coding.codec)
 		return TSR_OK;
-	found->integers = all_integers(t->data, t->tile.n);
+	found->integers = tsr_pack_all_integers(t->data, t->tile.n);
 	if (!t->has_planes)
 		TSR_TRY(get_beside(p, t, err));
 	if (t->has_planes)
@@ -165,7 +155,7 @@ static struct tsr_coder_side side_of(const struct tsr_walked *t, struct found *f
 		return side;
 	}
 	coding->first = t->tile.first;
-	found->integers = all_integers(t->data, n);
+	found->integers = tsr_pack_all_integers(t->data, n);
 	if (t->has_planes)
 		tsr_measure_add(&found->measure, t->data, t->data, n);
 	else
@@ -250,22 +240,6 @@ static enum tsr_status encode_all(struct packing *p)
 
 /* --- What was measured ----------------------------------------------------------------------- */
 
-static enum tsr_raw_reason raw_reason(const struct tsr_tensor *t, const struct tsr_packed_tensor *r,
-				      bool integers)
-{
-	const struct tsr_codec *codec = t->coding.codec;
-
-	if (!codec || (codec->lossless && codec->planes[0].dtype == TSR_F32))
-		return TSR_RAW_NO;
-	if (r->measure.nonfinite)
-		return TSR_RAW_NONFINITE;
-	if (r->measure.negative && tsr_coding_is_unsigned(&t->coding))
-		return TSR_RAW_NEGATIVE;
-	if (r->measure.overflow || r->report.scale_overflow || r->report.narrow_overflow)
-		return TSR_RAW_OVERFLOW;
-	return integers && !t->ruled && r->measure.max_ulp ? TSR_RAW_INTEGERS : TSR_RAW_NO;
-}
-
 /* Keep the tensors raw that their codec cannot hold; *again_ret says whether there are any. */
 static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 {
@@ -275,7 +249,7 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		struct tsr_tensor *t = &p->c->tensors[i];
 		struct tsr_packed_tensor *r = &p->result->tensors[i];
-		const enum tsr_raw_reason raw = raw_reason(t, r, p->integers[i]);
+		const enum tsr_raw_reason raw = tsr_pack_raw_reason(t, r, p->integers[i]);
 
 		if (raw == TSR_RAW_NO)
 			continue;

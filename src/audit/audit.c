@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command `audit`: what each codec would do to a checkpoint. */
+#include <stdlib.h>
+
+#include "audit/audit_work.h"
+#include "base/fail.h"
+#include "base/option_size.h"
+#include "names/name_rules.h"
+
+/* --- What to try -------------------------------------------------------------------------------- */
+
+struct tsr_audit_options tsr_audit_defaults(void)
+{
+	return (struct tsr_audit_options){ .size = sizeof(struct tsr_audit_options),
+					   .min_elements = TSR_MIN_ELEMENTS_DEFAULT };
+}
+
+static bool is_default(const struct tsr_codec *codec, enum tsr_kind kind, bool all)
+{
+	if (codec->lossless || !(codec->kinds & kind))
+		return false;
+	if (all || kind != TSR_KIND_WEIGHT)
+		return true;
+	return !codec->extra_bits || (codec->extra_bits == 8 && !codec->stochastic);
+}
+
+static void add(struct tsr_coding *ret, unsigned *n, const struct tsr_codec *codec,
+		enum tsr_kind kind)
+{
+	if (*n == TSR_AUDIT_CODINGS_MAX)
+		return;
+	ret[*n] = tsr_coding_default(codec);
+	ret[*n].kind = kind;
+	++*n;
+}
+
+unsigned tsr_audit_codings(bool all, struct tsr_coding *ret)
+{
+	static const char *const learned[] = { "gefen8", "blockmean" };
+	unsigned n = 0;
+
+	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2) {
+		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+			if (is_default(*c, (enum tsr_kind)kind, all))
+				add(ret, &n, *c, (enum tsr_kind)kind);
+		}
+		for (unsigned i = 0; i < sizeof(learned) / sizeof(*learned); i++) {
+			const struct tsr_codec *codec = tsr_codec_find(learned[i]);
+
+			if (is_default(codec, (enum tsr_kind)kind, all))
+				add(ret, &n, codec, (enum tsr_kind)kind);
+		}
+	}
+	return n;
+}
+
+/* --- Running ------------------------------------------------------------------------------------ */
+
+static enum tsr_status run_audit(struct tsr_auditing *a, const char *const *paths, unsigned npaths,
+				 const struct tsr_run *run, struct tsr_err *err)
+{
+	const struct tsr_audit_options *o = &a->options;
+
+	a->arena = tsr_arena_new(TSR_AUDIT_ARENA_MAX);
+	if (!a->arena)
+		return tsr_fail_nomem(err, "audit");
+	TSR_TRY(tsr_checkpoint_open(paths, npaths, o->open, &a->c, err));
+	a->pub.source = a->c;
+	TSR_TRY(tsr_names_assign(a->c, o->rules, o->nrules, err));
+	TSR_TRY(tsr_name_rules_note(a->c, o->rules, o->nrules, err));
+	TSR_TRY(tsr_audit_plan(a, run, err));
+	return tsr_audit_measure(a, run, err);
+}
+
+enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
+			      const struct tsr_audit_options *options, const struct tsr_run *run,
+			      struct tsr_audit **ret, struct tsr_err *err)
+{
+	struct tsr_coding codings[TSR_AUDIT_CODINGS_MAX];
+	struct tsr_audit_options o = tsr_audit_defaults();
+	struct tsr_auditing *a;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	if (!o.codings) {
+		o.codings = codings;
+		o.ncodings = tsr_audit_codings(false, codings);
+	}
+	if (o.ncodings == 0 || o.ncodings > TSR_AUDIT_CODINGS_MAX)
+		return tsr_fail(err, TSR_E_USAGE, "audit: found %u codings, expected 1 to %u",
+				o.ncodings, TSR_AUDIT_CODINGS_MAX);
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return tsr_fail_nomem(err, "audit");
+	a->options = o;
+	status = run_audit(a, paths, npaths, run, err);
+	/* The caller's; they need not live longer than this call. */
+	a->options = (struct tsr_audit_options){ .size = 0 };
+	if (status != TSR_OK) {
+		tsr_audit_free(&a->pub);
+		return status;
+	}
+	*ret = &a->pub;
+	return TSR_OK;
+}
+
+void tsr_audit_free(struct tsr_audit *audit)
+{
+	struct tsr_auditing *a = (struct tsr_auditing *)audit;
+
+	if (!a)
+		return;
+	tsr_checkpoint_close(a->c);
+	tsr_learned_free(a->own);
+	tsr_arena_free(a->arena);
+	free(a);
+}

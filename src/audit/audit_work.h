@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An audit in progress. */
+#ifndef TSR_AUDIT_AUDIT_WORK_H
+#define TSR_AUDIT_AUDIT_WORK_H
+
+#include "audit/audit_trial.h"
+#include "base/arena.h"
+#include "ckpt/tensor_tiles.h"
+#include "tersor/audit.h"
+
+/* Kinds as indices of arrays. */
+enum { TSR_AUDIT_WEIGHT, TSR_AUDIT_MOMENTUM, TSR_AUDIT_VARIANCE, TSR_AUDIT_KINDS };
+
+/* What the figures of all tensors may take in memory. */
+#define TSR_AUDIT_ARENA_MAX (UINT64_C(256) << 20)
+
+struct tsr_auditing {
+	struct tsr_audit pub; /* what callers see; must be first */
+	struct tsr_arena *arena; /* of all figures */
+	struct tsr_checkpoint *c;
+	struct tsr_audit_options options;
+	struct tsr_learned *own; /* what was learned here; NULL: nothing */
+	struct tsr_audit_list *lists[TSR_AUDIT_KINDS]; /* of pub */
+	unsigned beside; /* the variance coding that ratios are measured with; their number: none */
+	struct tsr_audit_tensor *tensors;
+	struct tsr_audit_pair *pairs;
+	struct tsr_tensor *wanted; /* per tensor of @c, for the walk: `row` of its coding cuts its tiles */
+	size_t *place; /* per tensor of @c: which of @tensors it is, from 1 on; 0: none */
+	size_t *pair_of; /* per one of @tensors: which of @pairs it is in, from 1 on; 0: none */
+	/* Of the tensors that are being committed, by kind and coding; and of their pair: */
+	struct tsr_trial_sums *sums[TSR_AUDIT_KINDS];
+	struct tsr_update_measure *updates; /* as tsr_audit_pair has them */
+	bool integers[TSR_AUDIT_KINDS];
+};
+
+/* The index of a kind other than TSR_KIND_OTHER. */
+static inline unsigned tsr_audit_kind(enum tsr_kind kind)
+{
+	return kind == TSR_KIND_WEIGHT	 ? TSR_AUDIT_WEIGHT :
+	       kind == TSR_KIND_MOMENTUM ? TSR_AUDIT_MOMENTUM :
+					   TSR_AUDIT_VARIANCE;
+}
+
+/* How many entries the updates of a pair are: each coding and the elements as they are. */
+static inline size_t tsr_audit_nupdates(const struct tsr_auditing *a)
+{
+	return (size_t)(a->pub.momenta.n + 1) * (a->pub.variances.n + 1);
+}
+
+/*
+ * Coding @i of its kind's list for a tensor; false if it cannot be tried on that: for its type, its size, a
+ * variance that is missing, or groups that no tile holds.
+ */
+bool tsr_audit_coding(const struct tsr_auditing *a, const struct tsr_tensor *t, unsigned i,
+		      struct tsr_coding *ret);
+
+/* Choose codings, tensors, pairs and tiles; what cannot be learned is a note. */
+enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run,
+			       struct tsr_err *err);
+
+/* Read all tensors once and fill in their figures. */
+enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *run,
+				  struct tsr_err *err);
+
+#endif
