@@ -17,6 +17,7 @@
 extern "C" {
 #endif
 
+#include "tersor/audit.h"
 #include "tersor/compare.h"
 #include "tersor/checkpoint.h"
 #include "tersor/codec.h"

@@ -13,7 +13,7 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "sweep", "replay", "codecs",
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "audit", "sweep", "replay", "codecs",
             "codebook", "bench", "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
@@ -243,6 +243,7 @@ def reports(command, library, scratch):
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json")],
+        "audit": lambda: [report("audit", CHECKPOINT, "--json")],
         "sweep": lambda: [sweep_that_moved(scratch)],
         "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--weights", "bf16+sr4", "--momentum", "softsign8",

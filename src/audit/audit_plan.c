@@ -175,9 +175,9 @@ static const struct tsr_tensor *partner_of(const struct tsr_auditing *a, size_t 
 		return NULL;
 	other = &c->tensors[t->partner - 1];
 	return other != t && other->partner == i + 1 && tsr_tensor_same_shape(t, other) &&
-			       is_audited(a, other) && !is_small(a, other) ?
-		       other :
-		       NULL;
+			       is_audited(a, other) && !is_small(a, other)
+		       ? other
+		       : NULL;
 }
 
 /* --- Tiles -------------------------------------------------------------------------------------- */

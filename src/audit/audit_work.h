@@ -24,7 +24,8 @@ struct tsr_auditing {
 	unsigned beside; /* the variance coding that ratios are measured with; their number: none */
 	struct tsr_audit_tensor *tensors;
 	struct tsr_audit_pair *pairs;
-	struct tsr_tensor *wanted; /* per tensor of @c, for the walk: `row` of its coding cuts its tiles */
+	struct tsr_tensor
+		*wanted; /* per tensor of @c, for the walk: `row` of its coding cuts its tiles */
 	size_t *place; /* per tensor of @c: which of @tensors it is, from 1 on; 0: none */
 	size_t *pair_of; /* per one of @tensors: which of @pairs it is in, from 1 on; 0: none */
 	/* Of the tensors that are being committed, by kind and coding; and of their pair: */
@@ -36,9 +37,9 @@ struct tsr_auditing {
 /* The index of a kind other than TSR_KIND_OTHER. */
 static inline unsigned tsr_audit_kind(enum tsr_kind kind)
 {
-	return kind == TSR_KIND_WEIGHT	 ? TSR_AUDIT_WEIGHT :
-	       kind == TSR_KIND_MOMENTUM ? TSR_AUDIT_MOMENTUM :
-					   TSR_AUDIT_VARIANCE;
+	return kind == TSR_KIND_WEIGHT	   ? TSR_AUDIT_WEIGHT
+	       : kind == TSR_KIND_MOMENTUM ? TSR_AUDIT_MOMENTUM
+					   : TSR_AUDIT_VARIANCE;
 }
 
 /* How many entries the updates of a pair are: each coding and the elements as they are. */

@@ -136,8 +136,7 @@ static bool add_pair(struct tsr_audit_cell *c, const struct tsr_audit *a, size_t
 	const struct tsr_audit_update *u = tsr_audit_update(a, i, c->m, c->v);
 	double bytes = 0;
 
-	if (!u->measured ||
-	    !add_side(&a->tensors[p->momentum], c->m, a->momenta.n, &bytes) ||
+	if (!u->measured || !add_side(&a->tensors[p->momentum], c->m, a->momenta.n, &bytes) ||
 	    !add_side(&a->tensors[p->variance], c->v, a->variances.n, &bytes))
 		return false;
 	if (c->n == 0 || u->nmse > *worst) {
@@ -211,13 +210,75 @@ size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret)
 
 /* --- Verdicts ----------------------------------------------------------------------------------- */
 
-const struct tsr_audit_cell *tsr_audit_verdict(const struct tsr_audit_cell *cells, size_t n)
+#define LAST (TSR_AUDIT_QUANTILES - 1)
+
+/* Pairs whose errors differ by less are as good as each other. */
+#define AS_GOOD 1.05
+
+/* What a verdict asks of a codec, by coding. */
+struct side {
+	double nmse; /* of the worst tensor */
+	bool stuck;
+};
+
+static struct side *judge(const struct tsr_audit *a, enum tsr_kind kind)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (cells[i].n && !cells[i].nraw && cells[i].bytes <= TSR_AUDIT_BYTES_MAX)
-			return &cells[i];
+	const unsigned n = tsr_audit_list(a, kind)->n;
+	struct side *sides = calloc(n + 1, sizeof(*sides));
+	struct tsr_audit_column c;
+
+	for (unsigned i = 0; sides && i < n; i++) {
+		if (!tsr_audit_column(a, kind, i, &c)) {
+			free(sides);
+			return NULL;
+		}
+		sides[i] = (struct side){ c.quantile[TSR_AUDIT_NMSE][LAST], c.stuck > 0 };
 	}
-	return NULL;
+	return sides;
+}
+
+/* Whether a pair @x is a better verdict than @best, which may be NULL. */
+static bool is_better(const struct tsr_audit_cell *x, const struct tsr_audit_cell *best,
+		      const struct side *m, const struct side *v)
+{
+	if (!best)
+		return true;
+	const bool x_stuck = m[x->m].stuck || v[x->v].stuck;
+	const bool stuck = m[best->m].stuck || v[best->v].stuck;
+
+	return x_stuck != stuck ? stuck : v[x->v].nmse < v[best->v].nmse;
+}
+
+static const struct tsr_audit_cell *choose(const struct tsr_audit_cell *cells, size_t n,
+					   const struct side *m, const struct side *v)
+{
+	const struct tsr_audit_cell *best = NULL;
+	double most = 0;
+
+	/* The first that is within the limits has the least error. */
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_audit_cell *c = &cells[i];
+		const bool within = c->n && !c->nraw && c->bytes <= TSR_AUDIT_BYTES_MAX &&
+				    m[c->m].nmse <= TSR_AUDIT_NMSE_MAX &&
+				    v[c->v].nmse <= TSR_AUDIT_NMSE_MAX;
+
+		if (!within || (best && c->nmse[LAST] > most))
+			continue;
+		most = best ? most : AS_GOOD * c->nmse[LAST];
+		best = is_better(c, best, m, v) ? c : best;
+	}
+	return best;
+}
+
+const struct tsr_audit_cell *tsr_audit_verdict(const struct tsr_audit *a,
+					       const struct tsr_audit_cell *cells, size_t n)
+{
+	struct side *m = judge(a, TSR_KIND_MOMENTUM), *v = judge(a, TSR_KIND_VARIANCE);
+	const struct tsr_audit_cell *best = m && v ? choose(cells, n, m, v) : NULL;
+
+	free(m);
+	free(v);
+	return best;
 }
 
 /* What a weight may take per element to be the verdict. */
@@ -228,13 +289,12 @@ bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *r
 	bool any = false;
 
 	for (unsigned i = 0; i < a->weights.n; i++) {
-		const unsigned last = TSR_AUDIT_QUANTILES - 1;
 		struct tsr_audit_column c;
 
 		if (!tsr_audit_column(a, TSR_KIND_WEIGHT, i, &c) || !c.n || c.nraw ||
 		    c.bytes > WEIGHT_BYTES_MAX)
 			continue;
-		if (any && c.quantile[TSR_AUDIT_NMSE][last] >= ret->quantile[TSR_AUDIT_NMSE][last])
+		if (any && c.quantile[TSR_AUDIT_NMSE][LAST] >= ret->quantile[TSR_AUDIT_NMSE][LAST])
 			continue;
 		*ret = c;
 		any = true;

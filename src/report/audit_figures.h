@@ -64,11 +64,17 @@ bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct ts
  */
 size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret);
 
-/* A pair may take so many bytes per element of both to be the verdict. */
+/* Limits of a verdict: bytes per element of both moments, and the NMSE of either in any tensor. */
 #define TSR_AUDIT_BYTES_MAX 2.2
+#define TSR_AUDIT_NMSE_MAX 1e-2
 
-/* The best pair that takes no more; NULL: none holds all tensors. */
-const struct tsr_audit_cell *tsr_audit_verdict(const struct tsr_audit_cell *cells, size_t n);
+/*
+ * The pair to use: of those within these limits that hold all tensors, the ones whose worst update NMSE is
+ * within 5% of the least; of these, where there are any, those without stuck groups; of these the one whose
+ * variances have the least worst NMSE.  NULL: there is none, or memory ran out.
+ */
+const struct tsr_audit_cell *tsr_audit_verdict(const struct tsr_audit *a,
+					       const struct tsr_audit_cell *cells, size_t n);
 
 /*
  * The weight codec with the least worst NMSE among those of at most 3 bytes per element that hold all

@@ -54,14 +54,15 @@ static void put_choice(const struct tsr_audit *a, const struct tsr_audit_cell *c
 static void put_state_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells,
 			      size_t n, struct tsr_text *out)
 {
-	const struct tsr_audit_cell *best = tsr_audit_verdict(cells, n);
+	const struct tsr_audit_cell *best = tsr_audit_verdict(a, cells, n);
 	const struct tsr_audit_cell *usual = usual_cell(a, cells, n);
 
 	if (!best && n)
-		tsr_text_printf(out,
-				"use no codec for the states: none of at most %.4g B for both holds "
-				"all of them",
-				TSR_AUDIT_BYTES_MAX);
+		tsr_text_printf(
+			out,
+			"use no codec for the states: none of at most %.4g B for both holds "
+			"all of them",
+			TSR_AUDIT_BYTES_MAX);
 	if (!best)
 		return;
 	tsr_text_puts(out, "use ");
@@ -95,13 +96,19 @@ void tsr_audit_put_verdict(const struct tsr_audit *a, const struct tsr_audit_cel
 static void put_cell(const struct tsr_audit *a, const struct tsr_audit_cell *c,
 		     struct tsr_text *out)
 {
-	tsr_text_printf(out, "%-*s %-*s %6.3f %8.1e %8.1e %8.1e %9.3g %8" PRIu64,
-			NAME_COLUMNS - 3, momentum_name(a, c), NAME_COLUMNS - 3, variance_name(a, c),
-			c->bytes, c->nmse[MEDIAN], c->nmse[5], c->nmse[LAST], (double)c->max_after,
+	tsr_text_printf(out, "%-*s %-*s %6.3f %8.1e %8.1e %8.1e %9.3g %8" PRIu64, NAME_COLUMNS - 3,
+			momentum_name(a, c), NAME_COLUMNS - 3, variance_name(a, c), c->bytes,
+			c->nmse[MEDIAN], c->nmse[5], c->nmse[LAST], (double)c->max_after,
 			c->exposed);
 	if (c->nraw)
 		tsr_text_printf(out, " %4zu", c->nraw);
 	tsr_text_puts(out, "\n");
+}
+
+/* The variance of the pair of tensors with the largest error. */
+static const char *worst_name(const struct tsr_audit *a, const struct tsr_audit_cell *c)
+{
+	return a->tensors[a->pairs[c->worst].variance].tensor->name;
 }
 
 static void put_pairs(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
@@ -117,18 +124,15 @@ static void put_pairs(const struct tsr_audit *a, const struct tsr_audit_cell *ce
 			(double)a->eps, a->eps_known ? "of the checkpoint" : "assumed", a->npairs,
 			(double)cells[0].max_before);
 	tsr_text_printf(out, "%-*s %-*s %6s %8s %8s %8s %9s %8s %4s\n", NAME_COLUMNS - 3,
-			"momentum", NAME_COLUMNS - 3, "variance", "bytes", "median", "95%",
-			"worst", "max |u|", "v lost", "raw");
+			"momentum", NAME_COLUMNS - 3, "variance", "bytes", "median", "95%", "worst",
+			"max |u|", "v lost", "raw");
 	for (size_t i = 0; i < shown; i++)
 		put_cell(a, &cells[i], out);
 	if (shown < n)
 		tsr_text_printf(out, "and %zu other pairs of codecs, which -v shows\n", n - shown);
-	if (tsr_audit_verdict(cells, n))
-		tsr_text_printf(out, "worst of %s + %s: %s\n", momentum_name(a, &cells[0]),
-				variance_name(a, &cells[0]),
-				tsr_format_name(
-					a->tensors[a->pairs[cells[0].worst].variance].tensor->name, 40)
-					.text);
+	tsr_text_printf(out, "worst of %s + %s: ", momentum_name(a, &cells[0]),
+			variance_name(a, &cells[0]));
+	tsr_text_printf(out, "%s\n", tsr_format_name(worst_name(a, &cells[0]), 40).text);
 }
 
 /* --- Codecs ------------------------------------------------------------------------------------- */
@@ -145,8 +149,8 @@ static void put_nmse(const struct tsr_audit_column *c, struct tsr_text *out)
 
 static void put_others(const struct tsr_audit_column *c, struct tsr_text *out)
 {
-	tsr_text_printf(out, "%-*s %8.1e %8.1e %9" PRIu64 " %7" PRIu64 " %7" PRIu64,
-			NAME_COLUMNS, name_of(c->coding), c->quantile[TSR_AUDIT_MAX_ABS][LAST],
+	tsr_text_printf(out, "%-*s %8.1e %8.1e %9" PRIu64 " %7" PRIu64 " %7" PRIu64, NAME_COLUMNS,
+			name_of(c->coding), c->quantile[TSR_AUDIT_MAX_ABS][LAST],
 			c->quantile[TSR_AUDIT_MEAN_REL][MEDIAN], c->zeroed, c->underflow,
 			c->overflow);
 	if (c->coding->codec->grouped)
@@ -168,8 +172,8 @@ static void put_codecs(const struct tsr_audit *a, enum tsr_kind kind, struct tsr
 	for (unsigned i = 0; c && i < list->n; i++)
 		n = c[i].n > n ? c[i].n : n;
 	if (n) {
-		tsr_text_printf(out, "\n%s, NMSE over %zu tensors\n%-*s %6s", tsr_kind_name(kind), n,
-				NAME_COLUMNS, "codec", "bytes");
+		tsr_text_printf(out, "\n%s, NMSE over %zu tensors\n%-*s %6s", tsr_kind_name(kind),
+				n, NAME_COLUMNS, "codec", "bytes");
 		for (unsigned i = 0; i < TSR_AUDIT_QUANTILES; i++)
 			tsr_text_printf(out, " %6u%%", tsr_audit_percent(i));
 		tsr_text_puts(out, " raw\n");
@@ -239,8 +243,9 @@ void tsr_audit_put_table(const struct tsr_audit *a, unsigned verbose, struct tsr
 	put_codecs(a, TSR_KIND_VARIANCE, out);
 	put_codecs(a, TSR_KIND_WEIGHT, out);
 	if (a->momenta.n || a->variances.n)
-		tsr_text_printf(out, "stuck: groups that a decay by %.4g (momenta) or %.4g "
-				     "(variances), %s, leaves as\nthey are\n",
+		tsr_text_printf(out,
+				"stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) "
+				"does not change\n",
 				a->beta1, a->beta2,
 				a->betas_known ? "of the checkpoint" : "assumed");
 	if (verbose)

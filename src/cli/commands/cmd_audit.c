@@ -7,7 +7,9 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "report/audit_report.h"
 #include "report/audit_table.h"
+#include "text/json.h"
 
 struct args {
 	struct cli_common common;
@@ -28,7 +30,10 @@ static const struct cli_opt opts[] = {
 		"how codecs that have it store scales (default: each its own)"),
 	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
 		       "elements that share a scale (default: each codec's own)"),
-	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL, "leave out tensors with a match in their name"),
+	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
+		"leave out tensors with a match in their name"),
+	{ "csv", 0, "FILE", CLI_OPTIONAL, AT(common.csv), 0, 0, "@report",
+	  "print comma-separated values instead of the report, or write them to FILE" },
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL, "tensors with a match are of this kind"),
 	{ 0 }
 };
@@ -120,23 +125,43 @@ static int report_faults(const struct cli_common *common, const struct tsr_audit
 		status = CLI_DIFFERS;
 	}
 	if (a->nalone && !a->npairs) {
-		cli_warn(common,
-			 "%s: no momentum has a variance here: updates are not measured; --map says "
-			 "which tensors are what, --kind momentum or --codec leaves pairs out",
-			 tsr_checkpoint_path(a->source));
+		cli_warn(
+			common,
+			"%s: no momentum has a variance here: updates are not measured; --map says "
+			"which tensors are what, --kind momentum or --codec leaves pairs out",
+			tsr_checkpoint_path(a->source));
 		status = CLI_DIFFERS;
 	}
 	return status;
 }
 
-static int report(const struct args *a, const struct tsr_audit *audit)
+static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
+		       const struct tsr_audit *audit)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin(&json, cmd);
+	cli_json_inputs(&json, common);
+	tsr_json_open(&json, "checkpoints", '[');
+	tsr_audit_put_json(audit, &json);
+	tsr_json_close(&json, ']');
+	return cli_json_end(&json, common);
+}
+
+static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit *audit)
 {
 	struct cli_reports reports = { 0 };
 	int status;
 
 	cli_warn_notes(&a->common, audit->source);
 	tsr_audit_put_table(audit, a->common.verbose, &reports.table);
+	if (a->common.csv.given) {
+		tsr_audit_put_csv_names(&reports.csv);
+		tsr_audit_put_csv(audit, &reports.csv);
+	}
 	status = cli_write_reports(&reports, &a->common);
+	if (status == CLI_OK && a->common.json.given)
+		status = report_json(cmd, &a->common, audit);
 	return status == CLI_OK ? report_faults(&a->common, audit) : status;
 }
 
@@ -167,7 +192,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	audited = tsr_audit_run(a->common.operands.items, a->common.operands.n, &o, &work.run,
 				&audit, &err);
 	cli_work_end(&work);
-	status = audited == TSR_OK ? report(a, audit) : cli_error(&err);
+	status = audited == TSR_OK ? report(cmd, a, audit) : cli_error(&err);
 	tsr_audit_free(audit);
 	return status;
 }

@@ -1,0 +1,211 @@
+"""tersor audit: what each codec would do to a checkpoint, against numpy and against pack."""
+import json
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import oracle
+from conftest import DATA, run_tersor
+
+TRAINED = DATA / "tiny-gpt" / "expected-adamw-fp32.safetensors"
+M, V = ".exp_avg", ".exp_avg_sq"
+GROUP = {"softsign8": 32, "linear8": 32, "ratio8": 64, "sqrt8": 32, "ulinear8": 32, "log8": 64, "e4m3": 128,
+         "e4m3x": 128, "e5m2x": 128, "dyn8": 256}
+SCALE = {"log8": "f28", "e4m3": "f32", "e4m3x": "f32", "e5m2x": "f32", "dyn8": "f32"}
+
+
+def audit(path, *args, check=0):
+    """The one checkpoint of a report."""
+    report = json.loads(run_tersor("audit", path, "--json", *args, check=check).stdout)
+    assert report["schema"] == "tersor.audit.v1" and len(report["checkpoints"]) == 1
+    return report["checkpoints"][0]
+
+
+def trials(found):
+    """{(tensor, codec): figures}"""
+    return {(t["name"], c["codec"]): c for t in found["tensors"] for c in t["codecs"]}
+
+
+def updates(found):
+    """{(weight, momentum's codec, variance's codec): figures}"""
+    return {(p["momentum"].removesuffix(M), c["momentum"], c["variance"]): c
+            for p in found["updates"] for c in p["codecs"]}
+
+
+def quantiles(values):
+    ordered = sorted(values)
+    return [ordered[max(1, math.ceil(p * len(ordered) / 100)) - 1] for p in (0, 5, 25, 50, 75, 95, 100)]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return load_file(TRAINED)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return audit(TRAINED)
+
+
+def there_and_back(codec, x, kind):
+    size, scale = GROUP[codec], SCALE.get(codec, "e8m8")
+    planes = oracle.encode(codec, x, size, scale, kind=kind)
+    return np.asarray(oracle.decode(codec, planes, size, scale, kind=kind), np.float32).reshape(x.shape), planes
+
+
+def back_in(trained, name, m_codec, v_codec):
+    m, v = trained[name + M], trained[name + V]
+    v2 = there_and_back(v_codec, v, "variance")[0] if v_codec else v
+    if m_codec == "ratio8":
+        return oracle.momentum(there_and_back("ratio8", oracle.ratio(m, v), "momentum")[0], v2), v2
+    return (there_and_back(m_codec, m, "momentum")[0] if m_codec else m), v2
+
+
+# ---- against numpy -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("m_codec", [None, "softsign8", "linear8", "ratio8", "e4m3x", "dyn8"])
+@pytest.mark.parametrize("v_codec", [None, "sqrt8", "ulinear8", "log8", "e4m3", "e5m2x"])
+def test_updates_are_numpys(trained, found, m_codec, v_codec):
+    if not m_codec and not v_codec:
+        return
+    seen = updates(found)
+    for name in ("lm_head.weight", "h.0.c_attn.bias", "wte.weight", "h.1.c_proj.bias"):
+        m, v = trained[name + M], trained[name + V]
+        m2, v2 = back_in(trained, name, m_codec, v_codec)
+        u = m / (np.sqrt(v) + np.float32(1e-8))
+        w = m2 / (np.sqrt(v2) + np.float32(1e-8))
+        got = seen[name, m_codec, v_codec]
+        want = ((np.float64(u) - w) ** 2).sum() / (np.float64(u) ** 2).sum()
+        assert got["nmse"] == pytest.approx(want, rel=1e-6), name
+        assert got["max_after"] == pytest.approx(np.abs(w).max(), rel=1e-6)
+        assert got["exposed"] == ((v > 0) & (v2 == 0) & (m2 != 0)).sum()
+
+
+@pytest.mark.parametrize("codec", list(GROUP))
+def test_errors_are_numpys(trained, found, codec):
+    seen = trials(found)
+    variance = codec in ("sqrt8", "ulinear8", "log8")
+    kind, suffix = ("variance", V) if variance else ("momentum", M)
+    for name in (n.removesuffix(suffix) for n in trained if n.endswith(suffix)):
+        x = trained[name + suffix]
+        y = back_in(trained, name, "ratio8", "log8")[0] if codec == "ratio8" else there_and_back(codec, x, kind)[0]
+        got = seen[name + suffix, codec]
+        d = np.float64(x) - y
+        assert got["nmse"] == pytest.approx((d ** 2).sum() / (np.float64(x) ** 2).sum(), rel=1e-6)
+        assert got["max_abs"] == pytest.approx(np.abs(d).max(), rel=1e-6)
+        assert got["mean_rel"] == pytest.approx(np.abs(d[x != 0] / x[x != 0]).mean(), rel=1e-6)
+        assert got["zeroed"] == ((x != 0) & (y == 0)).sum()
+
+
+def groups_of(x, size):
+    """Groups of a tensor, which follow rows where they would straddle them."""
+    row = oracle.row_group(x.shape, size, "e8m8")
+    if row:
+        return [r[i:i + row] for r in x.reshape(-1, x.shape[-1]) for i in range(0, x.shape[-1], row)]
+    flat = x.ravel()
+    return [flat[i:i + size] for i in range(0, flat.size, size)]
+
+
+def octaves(group):
+    """Base 2 logarithms linear between powers of 2, as the bits of a float are."""
+    mag = np.abs(group[group != 0]).view(np.uint32).astype(np.int64)
+    return (mag.max() - mag.min()) / 2 ** 23 if mag.size else None
+
+
+@pytest.mark.parametrize("codec", ["softsign8", "sqrt8", "log8", "ulinear8"])
+def test_groups_are_numpys(trained, found, codec):
+    """How far they range, and those that a decay does not change."""
+    kind, suffix, beta = ("momentum", M, 0.9) if codec == "softsign8" else ("variance", V, 0.999)
+    seen = trials(found)
+    for name in ("lm_head.weight" + suffix, "h.0.c_attn.bias" + suffix, "wte.weight" + suffix):
+        x, got = trained[name], seen[name, codec]
+        ranges = [r for r in map(octaves, groups_of(x, GROUP[codec])) if r is not None]
+        assert got["range_max"] == pytest.approx(max(ranges), rel=1e-6)
+        assert got["range_mean"] == pytest.approx(sum(ranges) / len(ranges), rel=1e-6)
+        y, planes = there_and_back(codec, x, kind)
+        again = there_and_back(codec, y * np.float32(beta), kind)[1]
+        codes = [groups_of(np.asarray(p["::quantized"]).reshape(x.shape), GROUP[codec]) for p in (planes, again)]
+        scales = [np.ravel(p["::scales"]) for p in (planes, again)]
+        alive = [np.any(g) for g in groups_of(y, GROUP[codec])]
+        stuck = sum(a and np.array_equal(c, d) and s == t
+                    for a, c, d, s, t in zip(alive, *codes, *scales, strict=True))
+        assert (got["groups"], got["stuck"]) == (sum(alive), stuck), name
+
+
+def test_quantiles_are_by_nearest_rank(found):
+    seen = trials(found)
+    for codec in found["codecs"]:
+        values = [c["nmse"] for (name, label), c in seen.items() if label == codec["codec"] and c["measured"]
+                  and next(t["kind"] for t in found["tensors"] if t["name"] == name) == codec["kind"]]
+        assert len(values) == codec["tensors"] == 29 and codec["nmse"] == quantiles(values)
+    for pair in found["pairs"]:
+        values = [c["nmse"] for (_, *codecs), c in updates(found).items()
+                  if codecs == [pair["momentum"], pair["variance"]]]
+        assert pair["pairs"] == 29 and pair["nmse"] == quantiles(values)
+
+
+# ---- against pack --------------------------------------------------------------------------------
+
+def state(rng, shape):
+    v = np.float32(np.exp(rng.normal(-15, 5, shape)))
+    m = np.float32(rng.normal(0, 0.3, shape) * np.sqrt(v))
+    v.ravel()[::17] = 0
+    return {M: m, V: v}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Several tiles, rows that groups follow, and odd numbers of elements."""
+    rng = np.random.default_rng(4)
+    path = tmp_path_factory.mktemp("audit") / "large.safetensors"
+    save_file({f"t{i}.weight{k}": x for i, shape in enumerate([(700, 640), (333333,), (500, 800), (77, 65)])
+               for k, x in {"": np.float32(rng.normal(0, 1, shape)), **state(rng, shape)}.items()}, path)
+    return path
+
+
+@pytest.mark.parametrize("m_codec, v_codec", [("softsign8", "sqrt8"), ("e4m3x", "e4m3x"), ("dyn8", "dyn8"),
+                                              ("ratio8", "log8"), ("linear8", "ulinear8"), ("bf16", "bf16")])
+def test_figures_are_those_that_pack_prints(large, tmp_path, m_codec, v_codec):
+    """To the last digit; where rows of 800 cut a large tensor, tiles differ and so may digits."""
+    codecs = f"bf16+ulp8,{m_codec},{v_codec}"
+    found = audit(large, "--codec", codecs, "-j2")
+    packed = json.loads(run_tersor("pack", large, "-o", tmp_path / "p.safetensors", "--momentum", m_codec,
+                                   "--variance", v_codec, "--json", check=0).stdout)
+    seen, us = trials(found), updates(found)
+    for t in packed["tensors"]:
+        got = seen[t["name"], t["codec"]]
+        near = 1e-7 if t["name"].startswith("t2") else 0
+        for ours, theirs in (("nmse", "nmse"), ("max_abs", "abs"), ("mean_rel", "rel"), ("zeroed", "flushed")):
+            assert got[ours] == pytest.approx(t["error"][theirs], rel=near, abs=0), (t["name"], ours)
+        if "update" in t:
+            u = us[t["name"].removesuffix(V), m_codec, v_codec]
+            assert u["nmse"] == pytest.approx(t["update"]["nmse"], rel=near, abs=0)
+            assert (u["max_after"], u["exposed"]) == (t["update"]["max_after"], t["update"]["exposed"])
+
+
+def test_threads_change_nothing(large):
+    reports = {run_tersor("audit", large, "--json", "-j", n, check=0).stdout for n in (1, 2, 5)}
+    assert len(reports) == 1
+
+
+# ---- the table of what is known -------------------------------------------------------------------
+
+# Momentum, variance: the median and the worst update NMSE, the largest |u|.
+KNOWN = [("softsign8", "sqrt8", 3.7e-5, 1.1e-4, 0.99), ("e4m3x", "e4m3x", 2.2e-4, 4.4e-3, 1.03),
+         ("ratio8", "log8", 2.8e-5, 4.2e-5, 1.01)]
+
+
+@pytest.mark.parametrize("m_codec, v_codec, median, worst, largest", KNOWN)
+def test_a_trained_model(found, m_codec, v_codec, median, worst, largest):
+    pair = next(p for p in found["pairs"] if (p["momentum"], p["variance"]) == (m_codec, v_codec))
+    assert pair["nmse"][3] == pytest.approx(median, rel=0.02)
+    assert pair["nmse"][6] == pytest.approx(worst, rel=0.03)
+    assert pair["max_after"] == pytest.approx(largest, abs=0.006)
+
+
+def test_text_fits_80_columns(found):
+    text = run_tersor("audit", TRAINED, check=0).stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("use ratio8 + ") and found["verdict"].startswith("use ratio8 + ")
