@@ -22,6 +22,53 @@ struct tsr_bound {
 	double limit;
 };
 
+/*
+ * Codecs to choose from: one for weights, and one for momenta with one for their variances, which are
+ * measured together.  A coding without a codec is none to choose.
+ */
+struct tsr_candidate {
+	struct tsr_coding weight, momentum, variance;
+};
+
+#define TSR_CANDIDATES_MAX 20u
+
+/**
+ * struct tsr_choice_options - How codecs are chosen, tensor by tensor
+ * @candidates: @ncandidates of them.  Their order matters where two take the same bytes.  To leave a
+ *           tensor raw is always one more.  A kind that none is for has the coding of the options
+ * @bound:   the largest error: tsr_update_measure_nmse() of a momentum and its variance, the NMSE of what
+ *           is packed on its own.  Each tensor has the candidate with the fewest bytes that is within it
+ * @max_nbytes: in place of @bound, the most bytes of all files that are written: the bound is then the
+ *           least that fits.  0: @bound counts
+ *
+ * A momentum and its variance whose tiles differ cannot be measured together, and such candidates are
+ * none.  Candidates are tried in the order of their bytes, those of all tensors in one pass over the
+ * data that is not settled, on the GPU if there is one; with @max_nbytes every candidate is.
+ */
+struct tsr_choice_options {
+	size_t size; /* of this struct: set by tsr_choice_defaults() */
+	struct tsr_candidate candidates[TSR_CANDIDATES_MAX];
+	unsigned ncandidates;
+	double bound;
+	uint64_t max_nbytes;
+};
+
+/*
+ * A bound of 1e-4, and for momenta and variances dyn8, e4m3, e4m3x, ratio8 with log8, softsign8 with
+ * sqrt8, and bf16; none for weights.
+ */
+TSR_API struct tsr_choice_options tsr_choice_defaults(void);
+
+/* How a tensor's codec was chosen. */
+struct tsr_choice {
+	unsigned ntried; /* candidates; 0: there was no choice */
+	enum tsr_metric metric; /* TSR_METRIC_UPDATE_NMSE or TSR_METRIC_NMSE */
+	double error; /* of what was chosen; 0 if it stays raw */
+	/* of the candidates with fewer bytes the one with the least error; no codec: there are none */
+	struct tsr_coding refused;
+	double refused_error; /* infinite also if it cannot hold the tensor */
+};
+
 /**
  * struct tsr_pack_options - How to pack
  * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds; momenta and variances of
@@ -48,6 +95,8 @@ struct tsr_bound {
  * @learn:    with learned codecs: how blocks and codebook are learned; NULL for tsr_learn_defaults().
  *            With its @peer they take any size, otherwise tensors of which they would take more than 1.1
  *            bytes per element have softsign8 or sqrt8
+ * @choice:   codecs to choose from for each tensor, by their error; with it @momentum and @variance are for
+ *            kinds without candidates, and @dry_run reads all data to choose.  NULL: no choice
  * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
  *            from the momenta and variances themselves, which are then read twice more
  */
@@ -71,6 +120,7 @@ struct tsr_pack_options {
 	bool *rules_matched;
 	const struct tsr_learn_options *learn;
 	const struct tsr_learned *learned;
+	const struct tsr_choice_options *choice;
 };
 
 /* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */
@@ -93,6 +143,7 @@ enum tsr_raw_reason {
 	TSR_RAW_OVERFLOW, /* finite elements or scales past the range of the narrow format */
 	TSR_RAW_SMALL, /* fewer elements than the options ask for */
 	TSR_RAW_INTEGERS, /* all elements are integers, and the codec would change some */
+	TSR_RAW_CHOICE, /* no codec to choose from is within the bound */
 };
 
 /* What became of one tensor. */
@@ -104,6 +155,7 @@ struct tsr_packed_tensor {
 	uint64_t nbytes; /* in the packed file */
 	/* of a variance with its momentum, its `partner`; zeros if it was not measured */
 	struct tsr_update_measure update;
+	struct tsr_choice choice;
 };
 
 /* The outcome of tsr_pack(). */
@@ -121,9 +173,10 @@ struct tsr_packing;
  * Every packed tensor is decoded again and measured.  The memory needed does not depend on the size of
  * the inputs' data.  The bytes of the file depend on inputs and options only.
  *
- * Return: TSR_OK; TSR_E_BOUND if a bound is exceeded; TSR_E_UNSUPPORTED for an input that is packed
- * already, a reserved name, or with @strict a tensor that would stay raw; or whatever reading and
- * writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, nothing is left at @out or @weights_out.
+ * Return: TSR_OK; TSR_E_BOUND if a bound is exceeded or no choice fits max_nbytes; TSR_E_UNSUPPORTED for
+ * an input that is packed already, a reserved name, or with @strict a tensor that would stay raw; or
+ * whatever reading and writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, nothing is left at @out
+ * or @weights_out.
  */
 TSR_API enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *out,
 				 const struct tsr_pack_options *options, const struct tsr_run *run,
@@ -139,6 +192,12 @@ TSR_API float tsr_packing_eps(const struct tsr_packing *p, bool *known_ret);
 /* What became of a tensor of the source, by its index there; NULL past the end. */
 TSR_API const struct tsr_packed_tensor *tsr_packing_tensor(const struct tsr_packing *p,
 							   size_t index);
+
+/*
+ * The bound that codecs were chosen by: that of the options, or the least that fits their max_nbytes.
+ * 0 without a choice.
+ */
+TSR_API double tsr_packing_bound(const struct tsr_packing *p);
 
 /* Bytes of the packed file or files, headers included. */
 TSR_API uint64_t tsr_packing_nbytes(const struct tsr_packing *p);

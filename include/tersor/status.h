@@ -66,7 +66,8 @@ enum tsr_status {
 	X(TSR_HINT_CPU, 21, "gpu below 0 runs on the CPU") \
 	X(TSR_HINT_UNPACK, 22, "tsr_unpack() restores its checkpoint") \
 	X(TSR_HINT_OPAQUE, 23, "opaque carries such objects or leaves them out") \
-	X(TSR_HINT_FEW, 24, "few accepts it")
+	X(TSR_HINT_FEW, 24, "few accepts it") \
+	X(TSR_HINT_CANDIDATES, 25, "smaller candidates, also for weights, or a larger max_nbytes")
 
 enum tsr_hint {
 #define X(name, number, text) name = number,

@@ -37,14 +37,15 @@ bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i)
 }
 
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
-				 size_t n, bool pairs, const char *what, struct tsr_err *err)
+				 size_t n, bool pairs, const bool *skip, const char *what,
+				 struct tsr_err *err)
 {
 	TSR_TRY(tsr_tiles_init(tiles, n, what, err));
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_tensor *t = &tensors[i];
 		const bool paired = pairs && tsr_tensor_is_paired(tensors, n, i);
 
-		if (paired && t->partner - 1 < i)
+		if ((skip && skip[i]) || (paired && t->partner - 1 < i))
 			tsr_tiles_skip(tiles);
 		else if (paired)
 			tsr_tiles_add(tiles, t->numel, pair_tile(t, &tensors[t->partner - 1]));

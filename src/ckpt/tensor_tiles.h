@@ -19,10 +19,11 @@
 /*
  * The tiles of @n tensors: elements of those with a codec, bytes of the others.  With @pairs the jobs
  * of a momentum and its variance (tsr_tensor_is_paired()) are those of the first of them, their units
- * elements.  @what: for messages.
+ * elements.  Tensors that @skip says, unless it is NULL, have none.  @what: for messages.
  */
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
-				 size_t n, bool pairs, const char *what, struct tsr_err *err);
+				 size_t n, bool pairs, const bool *skip, const char *what,
+				 struct tsr_err *err);
 
 /*
  * Whether the tensor at @i is one of a momentum and its variance that share their tiles: at least one

@@ -92,6 +92,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 			printf("\n  of %s\n", tsr_format_name(totals->worst_file, 70).text);
 		}
 		tsr_losses_put_text(&totals->summary.losses, &lines);
+		tsr_choices_put_text(&totals->summary.choices, &lines);
 		if (lines.nbytes && cli_write_report(&lines, NULL) != CLI_OK)
 			status = CLI_IO;
 	}
@@ -102,6 +103,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	tsr_json_put_string(&json, "output", common->output);
 	tsr_json_put_bool(&json, "dry_run", common->dry_run);
 	tsr_losses_put_json(&totals->summary.losses, &json);
+	tsr_choices_put_json(&totals->summary.choices, &json);
 	cli_directory_put_json(&json, d, totals);
 	return cli_json_end(&json, common);
 }

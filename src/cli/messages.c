@@ -88,6 +88,9 @@ static const char *const hints[] = {
 	[TSR_HINT_OPAQUE] = "; --opaque carry keeps it as it is, --opaque drop leaves it out",
 	[TSR_HINT_FEW] = "; --few-bins accepts it",
 	[TSR_HINT_UNPACK] = "; tersor unpack restores its checkpoint",
+	[TSR_HINT_CANDIDATES] =
+		"; name smaller codecs in --auto-codecs, also for weights, or give a larger "
+		"--max-bytes",
 };
 
 const char *cli_hint(const struct tsr_err *err)

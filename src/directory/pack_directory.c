@@ -209,6 +209,11 @@ static enum tsr_status check_input(const char *path, const struct tsr_pack_optio
 	if (o->max_shard_nbytes)
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: files of a packed directory are not split into shards", path);
+	if (o->choice && o->choice->max_nbytes)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: a number of bytes is for one packed file; each file of a "
+				"directory has its own",
+				path);
 	if (tsr_directory_is_packed(path))
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: has a file " TSR_DIRECTORY_INDEX

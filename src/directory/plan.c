@@ -185,6 +185,9 @@ static enum tsr_status try_packing(struct tsr_dir_packing *p, struct tsr_directo
 		return tsr_fail_nomem(p->err, full);
 	/* Nothing is written, and nothing is there: the name only has to be one that could be. */
 	o.dry_run = true;
+	/* What is chosen shows when the file is packed, and is not worth reading it twice. */
+	if (!p->options->dry_run)
+		o.choice = NULL;
 	status = tsr_pack(&full, 1, beside, &o, NULL, packing_ret, p->err);
 	free(beside);
 	if (status != TSR_E_UNSUPPORTED || p->options->strict)

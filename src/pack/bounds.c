@@ -46,6 +46,14 @@ enum tsr_status tsr_pack_check_exposed(const struct tsr_packing *p,
 enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,
 				      const struct tsr_pack_options *options, struct tsr_err *err)
 {
+	const uint64_t most = options->choice ? options->choice->max_nbytes : 0;
+
+	/* Trials do not show which first planes are those of other tensors. */
+	if (most && tsr_packing_nbytes(p) > most)
+		return tsr_fail_hint(err, TSR_E_BOUND, TSR_HINT_CANDIDATES,
+				     "%s: found %" PRIu64 " bytes, expected at most %" PRIu64
+				     "; nothing written",
+				     p->source->path, tsr_packing_nbytes(p), most);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		const struct tsr_tensor *t = &p->source->tensors[i];
 		const struct tsr_bound *bound = NULL;

@@ -27,16 +27,11 @@ static struct tsr_coding coding_for(const struct tsr_pack_options *o, const stru
 	return t->field && t->rank && o->other.codec ? o->other : raw;
 }
 
-void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
-		     struct tsr_packed_tensor *r)
+void tsr_pack_give(struct tsr_tensor *t, const struct tsr_coding *coding)
 {
-	t->coding = coding_for(o, t);
+	t->coding = *coding;
 	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
 		t->coding = (struct tsr_coding){ .group = 1 };
-	if (t->coding.codec && !t->ruled && (t->numel ? t->numel : 1) < o->min_elements) {
-		t->coding = (struct tsr_coding){ .group = 1 };
-		r->raw = TSR_RAW_SMALL;
-	}
 	if (t->coding.codec && !t->coding.codec->grouped) {
 		t->coding.group = 1;
 		t->coding.scale = TSR_SCALE_E8M8;
@@ -48,6 +43,18 @@ void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
 	t->coding.kind = t->kind;
 	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
+}
+
+void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
+		     struct tsr_packed_tensor *r)
+{
+	const struct tsr_coding raw = { .group = 1 }, coding = coding_for(o, t);
+
+	tsr_pack_give(t, &coding);
+	if (t->coding.codec && !t->ruled && (t->numel ? t->numel : 1) < o->min_elements) {
+		tsr_pack_give(t, &raw);
+		r->raw = TSR_RAW_SMALL;
+	}
 }
 
 /* --- What a codec cannot hold ------------------------------------------------------------------- */
@@ -123,7 +130,7 @@ enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct t
 			continue;
 		beside = t->beside ? tsr_tensor_beside(c, t) : NULL;
 		if (beside && tsr_tensor_has_f32(beside) && tsr_tensor_same_shape(beside, t)) {
-			t->coding.eps = c->eps > 0 ? c->eps : o->momentum.eps;
+			t->coding.eps = c->eps > 0 ? c->eps : t->coding.eps;
 			continue;
 		}
 		tsr_pack_drop_ratios(o, t);

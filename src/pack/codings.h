@@ -18,6 +18,12 @@ enum tsr_raw_reason tsr_pack_raw_reason(const struct tsr_tensor *t,
 					const struct tsr_packed_tensor *r, bool integers);
 
 /*
+ * Give a tensor a coding, or none, as it is for its name, shape and kind: what a codec without groups or
+ * random bits does not need is left out of it.
+ */
+void tsr_pack_give(struct tsr_tensor *t, const struct tsr_coding *coding);
+
+/*
  * Once all are chosen: momenta in a relative codec whose variance is not there get the one that is used
  * without, which a note says.  The first @nkept tensors have their coding already where @kept says so.
  */

@@ -2,7 +2,6 @@
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,6 @@
 #include "ckpt/checksum.h"
 #include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
-#include "codec/measuring.h"
-#include "codec/narrow.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
@@ -22,12 +19,13 @@
 #include "names/name_rules.h"
 #include "names/model_names.h"
 #include "pack/bounds.h"
+#include "pack/choice/choice.h"
 #include "pack/codings.h"
+#include "pack/encoding.h"
 #include "pack/learned_codings.h"
 #include "pack/masters.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
-#include "pack/walk.h"
 
 struct packing {
 	const struct tsr_pack_options *options;
@@ -37,7 +35,6 @@ struct packing {
 	struct tsr_checkpoint *c; /* result->source: its tensors have the codings to be used */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
 	const char *out_path;
-	bool *integers; /* per tensor: whether all elements are */
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
 	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
@@ -45,7 +42,7 @@ struct packing {
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes[2]; /* of the tensors being committed, by side */
 	struct tsr_pack_learned learned;
-	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
+	struct tsr_encoding encoding;
 	struct tsr_err *err;
 };
 
@@ -89,118 +86,29 @@ static enum tsr_status check_source(struct packing *p)
 
 /* --- The tiles ------------------------------------------------------------------------------- */
 
-/* What encoding a tile found. */
-struct found {
-	struct tsr_measure measure;
-	struct tsr_encode_report report;
-	struct tsr_update_measure update; /* of a variance with its momentum */
-	bool integers; /* all elements are */
-	bool apart;
-};
-
-/* The variances that a tile of a momentum in a relative codec goes with. */
-static enum tsr_status get_beside(const struct packing *p, const struct tsr_walked *t,
-				  struct tsr_err *err)
-{
-	const struct tsr_tensor *wanted = tsr_tensor_beside(p->c, t->tensor);
-
-	if (!wanted)
-		return TSR_OK;
-	return tsr_coder_beside(t->coder, &p->stored, &p->stored.tensors[wanted - p->c->tensors],
-				wanted, t->tile.first, t->tile.n, err);
-}
-
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
 	const struct packing *p = ctx;
-	struct found *found = extra;
-	struct tsr_coding coding = t->tensor->coding;
-	bool same;
 
-	*found = (struct found){ .report = { 0 } };
-	coding.first = t->tile.first;
-	if (!coding.codec)
-		return TSR_OK;
-	found->integers = tsr_pack_all_integers(t->data, t->tile.n);
-	if (!t->has_planes)
-		TSR_TRY(get_beside(p, t, err));
-	if (t->has_planes)
-		tsr_measure_add(&found->measure, t->data, t->data, t->tile.n);
-	else
-		TSR_TRY(t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n,
-					 &found->measure, &found->report, err));
-	if (!t->tensor->narrow)
-		return TSR_OK;
-	TSR_TRY(tsr_masters_check(&p->stored, t->tensor, &t->tile, t->coder->plane[0],
-				  t->coder->m->x, &same, err));
-	found->apart = !same;
-	return TSR_OK;
-}
-
-/* What encoding a side of a pair needs; one that is stored as it is gets its elements into m->x. */
-static struct tsr_coder_side side_of(const struct tsr_walked *t, struct found *found,
-				     struct tsr_coding *coding)
-{
-	struct tsr_coder_side side = { .coder = t->coder,
-				       .dtype = t->tensor->dtype,
-				       .measure = &found->measure,
-				       .report = &found->report };
-	const size_t n = t->nbytes * 8 / tsr_dtype_bits(t->tensor->dtype);
-
-	*found = (struct found){ .report = { 0 } };
-	*coding = t->tensor->coding;
-	if (!coding->codec) {
-		tsr_widen(t->tensor->dtype, t->data, n, t->coder->m->x);
-		return side;
-	}
-	coding->first = t->tile.first;
-	found->integers = tsr_pack_all_integers(t->data, n);
-	if (t->has_planes)
-		tsr_measure_add(&found->measure, t->data, t->data, n);
-	else
-		side.coding = coding;
-	return side;
+	return tsr_encode_tile(&p->encoding, extra, t, err);
 }
 
 static enum tsr_status encode_pair(void *ctx, void *const extra[2],
 				   const struct tsr_walked *const t[2], struct tsr_err *err)
 {
 	const struct packing *p = ctx;
-	struct found *found[2] = { extra[0], extra[1] };
-	struct tsr_coding coding[2];
-	const struct tsr_coder_side m = side_of(t[0], found[0], &coding[0]);
-	const struct tsr_coder_side v = side_of(t[1], found[1], &coding[1]);
-	const size_t n = t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype);
 
-	if (m.coding)
-		TSR_TRY(get_beside(p, t[0], err));
-	return tsr_coder_encode_pair(&m, &v, n, p->result->eps, &found[1]->update, err);
+	return tsr_encode_pair(&p->encoding, extra, t, err);
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
 	struct packing *p = ctx;
-	const struct found *found = extra;
-	struct tsr_packed_tensor *r = &p->result->tensors[t->tile.tensor];
 
 	(void)err;
-	if (t->tile.first == 0)
-		r->update = (struct tsr_update_measure){ 0 };
-	tsr_update_measure_merge(&r->update, &found->update);
-	if (t->tile.first == 0 && t->tensor->coding.codec) {
-		r->measure = (struct tsr_measure){ 0 };
-		r->report = (struct tsr_encode_report){ 0 };
-		p->integers[t->tile.tensor] = true;
-	}
-	p->integers[t->tile.tensor] = p->integers[t->tile.tensor] && found->integers;
-	if (t->tensor->coding.codec)
-		tsr_measure_merge(&r->measure, &found->measure);
-	r->report.scale_underflow += found->report.scale_underflow;
-	r->report.scale_overflow += found->report.scale_overflow;
-	r->report.narrow_overflow += found->report.narrow_overflow;
-	p->apart[t->tile.tensor] = p->apart[t->tile.tensor] || found->apart;
+	tsr_encoded_add(&p->encoding, extra, t);
 	if (!t->hashed)
 		tsr_plane_hashes_add(&p->hashes[t->side], t->tensor, &t->tile, t->coder->plane,
 				     p->c->tensors[t->tile.tensor].hash);
@@ -227,7 +135,7 @@ static enum tsr_status encode_all(struct packing *p)
 				       .wanted = p->c->tensors,
 				       .encodes = true,
 				       .what = p->out_path,
-				       .extra_nbytes = sizeof(struct found),
+				       .extra_nbytes = sizeof(struct tsr_encoded),
 				       .work = encode_tile,
 				       .work_pair = encode_pair,
 				       .commit = commit_tile,
@@ -240,26 +148,33 @@ static enum tsr_status encode_all(struct packing *p)
 
 /* --- What was measured ----------------------------------------------------------------------- */
 
+/* With strict, fail because of a tensor that its codec cannot hold. */
+static enum tsr_status check_raw(const struct packing *p, size_t i)
+{
+	const struct tsr_packed_tensor *r = &p->result->tensors[i];
+	char reason[120];
+
+	if (!p->options->strict || r->raw == TSR_RAW_NO || r->raw >= TSR_RAW_SMALL)
+		return TSR_OK;
+	tsr_raw_reason_text(r, reason, sizeof(reason));
+	return tsr_fail_hint(p->err, TSR_E_UNSUPPORTED, TSR_HINT_STRICT,
+			     "%s: tensor %.200s: found %s, expected none", p->c->path,
+			     p->c->tensors[i].name, reason);
+}
+
 /* Keep the tensors raw that their codec cannot hold; *again_ret says whether there are any. */
 static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 {
-	char reason[120];
-
 	*again_ret = false;
 	for (size_t i = 0; i < p->c->ntensors; i++) {
 		struct tsr_tensor *t = &p->c->tensors[i];
 		struct tsr_packed_tensor *r = &p->result->tensors[i];
-		const enum tsr_raw_reason raw = tsr_pack_raw_reason(t, r, p->integers[i]);
+		const enum tsr_raw_reason raw = tsr_encoded_raw_reason(&p->encoding, i);
 
 		if (raw == TSR_RAW_NO)
 			continue;
 		r->raw = raw;
-		if (p->options->strict && raw < TSR_RAW_SMALL) {
-			tsr_raw_reason_text(r, reason, sizeof(reason));
-			return tsr_fail_hint(p->err, TSR_E_UNSUPPORTED, TSR_HINT_STRICT,
-					     "%s: tensor %.200s: found %s, expected none",
-					     p->c->path, t->name, reason);
-		}
+		TSR_TRY(check_raw(p, i));
 		*again_ret = true;
 		if (tsr_pack_drop_ratios(p->options, t)) {
 			r->raw = TSR_RAW_NO;
@@ -277,7 +192,7 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 static void keep_planes(struct packing *p, bool *again_ret)
 {
 	for (size_t i = 0; i < p->c->ntensors; i++) {
-		if (p->apart[i] && p->c->tensors[i].narrow) {
+		if (p->encoding.apart[i] && p->c->tensors[i].narrow) {
 			p->c->tensors[i].narrow = NULL;
 			*again_ret = true;
 		}
@@ -411,6 +326,39 @@ static enum tsr_status check_rules(struct packing *p)
 	return tsr_name_rules_note(p->c, o->rules, o->nrules, p->err);
 }
 
+/* The bytes of all files as tensors are coded now. */
+static enum tsr_status size_now(void *ctx, uint64_t *nbytes_ret)
+{
+	struct packing *p = ctx;
+
+	for (size_t i = 0; i < p->c->ntensors; i++)
+		p->c->tensors[i].narrow = NULL;
+	TSR_TRY(tsr_masters_find(&p->stored, p->c, p->err));
+	TSR_TRY(plan(p));
+	*nbytes_ret = tsr_packing_nbytes(p->result);
+	return TSR_OK;
+}
+
+static enum tsr_status choose(struct packing *p)
+{
+	struct tsr_choice_options choice;
+	const struct tsr_choosing choosing = { .choice = &choice,
+					       .given = p->given,
+					       .encoding = &p->encoding,
+					       .run = p->run,
+					       .what = p->out_path,
+					       .size = size_now,
+					       .ctx = p };
+
+	if (!p->options->choice)
+		return TSR_OK;
+	TSR_TRY(tsr_choice_take(&choice, p->options->choice, p->err));
+	TSR_TRY(tsr_choose(&choosing, &p->result->bound, p->err));
+	for (size_t i = 0; i < p->c->ntensors; i++)
+		TSR_TRY(check_raw(p, i));
+	return TSR_OK;
+}
+
 /* Remember how tensors are stored before codings are chosen. */
 static enum tsr_status prepare(struct packing *p)
 {
@@ -430,9 +378,16 @@ static enum tsr_status prepare(struct packing *p)
 	p->stored = *c;
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
-	p->integers = calloc(c->ntensors + 1, sizeof(*p->integers));
-	p->apart = calloc(c->ntensors + 1, sizeof(*p->apart));
-	if (!p->stored.tensors || !p->result->tensors || !p->integers || !p->apart)
+	p->encoding = (struct tsr_encoding){
+		.stored = &p->stored,
+		.wanted = c,
+		.eps = p->result->eps,
+		.results = p->result->tensors,
+		.integers = calloc(c->ntensors + 1, sizeof(*p->encoding.integers)),
+		.apart = calloc(c->ntensors + 1, sizeof(*p->encoding.apart)),
+	};
+	if (!p->stored.tensors || !p->result->tensors || !p->encoding.integers ||
+	    !p->encoding.apart)
 		return tsr_fail_nomem(p->err, p->out_path);
 	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
 	if (!p->errors)
@@ -446,6 +401,7 @@ static enum tsr_status prepare(struct packing *p)
 		tsr_pack_choose(p->options, &c->tensors[i], &p->result->tensors[i]);
 		TSR_TRY(tsr_pack_fit(&p->learned, c, &c->tensors[i], p->err));
 	}
+	TSR_TRY(choose(p));
 	TSR_TRY(tsr_pack_note_learned(&p->learned, c, p->err));
 	TSR_TRY(tsr_pack_check_ratios(p->options, c, p->given->n, p->given->kept, p->err));
 	p->result->generation = c->generation > p->given->generation ? c->generation
@@ -512,8 +468,8 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	free(p.weights_meta);
 	free(p.model);
 	free(p.stored.tensors);
-	free(p.integers);
-	free(p.apart);
+	free(p.encoding.integers);
+	free(p.encoding.apart);
 	tsr_plane_hashes_free(&p.hashes[0]);
 	tsr_plane_hashes_free(&p.hashes[1]);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {

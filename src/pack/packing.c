@@ -24,6 +24,11 @@ float tsr_packing_eps(const struct tsr_packing *p, bool *known_ret)
 	return p->eps;
 }
 
+double tsr_packing_bound(const struct tsr_packing *p)
+{
+	return p->bound;
+}
+
 uint64_t tsr_packing_nbytes(const struct tsr_packing *p)
 {
 	return p->header_nbytes + p->data_nbytes;
@@ -60,6 +65,9 @@ void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t r
 		break;
 	case TSR_RAW_INTEGERS:
 		snprintf(text, room, "only integers");
+		break;
+	case TSR_RAW_CHOICE:
+		snprintf(text, room, "no codec within the bound");
 		break;
 	}
 }

@@ -15,6 +15,7 @@ struct tsr_packing {
 	unsigned generation;
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the source says it */
+	double bound; /* that codecs were chosen by; 0: there was no choice */
 };
 
 /* The outcome of tsr_unpack() and tsr_convert(). */

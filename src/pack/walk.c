@@ -307,7 +307,8 @@ static enum tsr_status prepare(struct walking *w, struct tsr_err *err)
 	const struct tsr_checkpoint *c = w->walk->c;
 
 	w->nsides = has_pairs(w) ? 2 : 1;
-	TSR_TRY(tsr_tensor_tiles(&w->tiles, w->wanted, c->ntensors, w->nsides > 1, c->path, err));
+	TSR_TRY(tsr_tensor_tiles(&w->tiles, w->wanted, c->ntensors, w->nsides > 1, w->walk->skip,
+				 c->path, err));
 	for (unsigned i = 0; i < w->nsides; i++)
 		TSR_TRY(tsr_plane_hashes_init(&w->checks[i].hashes, c->path, err));
 	return TSR_OK;
@@ -321,9 +322,12 @@ enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *
 	enum tsr_status status;
 
 	w.progress = (struct tsr_progress){ .run = run, .what = walk->what ? walk->what : c->path };
-	for (size_t i = 0; i < c->ntensors; i++)
-		w.progress.total_nbytes += tsr_tensor_nbytes(&c->tensors[i]);
-	TSR_TRY(tsr_records_check(c, run, err));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (!walk->skip || !walk->skip[i])
+			w.progress.total_nbytes += tsr_tensor_nbytes(&c->tensors[i]);
+	}
+	if (!walk->skip)
+		TSR_TRY(tsr_records_check(c, run, err));
 	status = prepare(&w, err);
 	if (status == TSR_OK)
 		status = run_tiles(&w, err);

@@ -26,6 +26,7 @@ struct tsr_walked {
  * @c:       the checkpoint
  * @wanted:  NULL, or per tensor how it will be stored.  Tiles are those of this coding.  A tensor that
  *           is already stored that way comes with its planes; encoding it again could change them
+ * @skip:    NULL, or per tensor whether to leave it out: of a momentum and its variance both or none
  * @encodes: the callers' steps encode with the coder
  * @what:    the file that a message of cancellation names
  * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL.  Without @work planes are only
@@ -36,11 +37,13 @@ struct tsr_walked {
  * @extra_nbytes: memory that each thread gets for them, per tile
  *
  * In a packed file every plane is checked against its hash, in other containers every record against
- * its CRC-32 if it has one: at the latest before the @commit of its tensor's last tile.
+ * its CRC-32 if it has one: at the latest before the @commit of its tensor's last tile.  With @skip what
+ * no single tile shows is left to a walk without it.
  */
 struct tsr_walk {
 	const struct tsr_checkpoint *c;
 	const struct tsr_tensor *wanted;
+	const bool *skip;
 	bool encodes;
 	const char *what;
 	size_t extra_nbytes;

@@ -3,6 +3,7 @@
 #ifndef TSR_REPORT_SUMMARY_H
 #define TSR_REPORT_SUMMARY_H
 
+#include "report/packing/choices.h"
 #include "report/losses.h"
 #include "text/text.h"
 #include "tersor/checkpoint.h"
@@ -34,6 +35,7 @@ struct tsr_summary {
 	} places[TSR_SUMMARY_COPIES_MAX];
 	unsigned nplaces;
 	struct tsr_losses losses;
+	struct tsr_choices choices; /* of a packing */
 };
 
 /* Add a tensor that takes @stored_nbytes; @nmse is negative if unknown. */

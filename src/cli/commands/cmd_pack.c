@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/choosing.h"
 #include "cli/coding.h"
 #include "codec/state_forms.h"
 #include "cli/directories.h"
@@ -12,9 +13,10 @@
 #include "cli/work.h"
 #include "io/dir.h"
 #include "pack/packing.h"
+#include "report/packing/choices.h"
 #include "report/format.h"
 #include "report/copies.h"
-#include "report/kept_raw.h"
+#include "report/packing/kept_raw.h"
 #include "report/summary.h"
 #include "text/json.h"
 
@@ -24,6 +26,7 @@ struct args {
 	const char *weights, *momentum, *variance, *other, *scale, *compat, *model;
 	const char *state, *codebook_from;
 	struct cli_learning learning;
+	struct cli_choosing choosing;
 	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
 	bool strict;
@@ -61,6 +64,16 @@ static const struct cli_opt opts[] = {
 		"abs= ulp= rel= nmse= cosine= update-nmse=",
 		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, "
 		"cosine (1 - cosine similarity), or update-nmse (of m / (sqrt(v) + eps))"),
+	CLI_OPT("auto", "BOUND", CLI_STRING, choosing.bound, NULL,
+		"choose for each momentum and its variance the smallest codecs whose update-nmse "
+		"is at most BOUND, such as 1e-4; on their own, by nmse"),
+	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX,
+		       "choose the codecs with the smallest such error that fit into SIZE bytes of "
+		       "output"),
+	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, NULL,
+		"codecs to choose from, with commas between them: forms of --state, codecs, and "
+		"pairs such as softsign8/sqrt8; weights have a choice if it names codecs of theirs "
+		"(default dyn8,e4m3,e4m3x,tight,flash,bf16/bf16)"),
 	CLI_OPT_FLAG(
 		"strict", strict,
 		"fail if a tensor has values that its codec cannot store, if a record of the input "
@@ -95,9 +108,24 @@ static int check_state(const struct cli_cmd *cmd, const struct args *a)
 	return CLI_OK;
 }
 
+/* What does not go with a choice. */
+static int check_choosing(const struct cli_cmd *cmd, const struct args *a)
+{
+	if (!cli_chooses(&a->choosing) && a->choosing.codecs)
+		return cli_usage(cmd, "--auto-codecs needs --auto or --max-bytes");
+	if (cli_chooses(&a->choosing) && (a->state || a->momentum || a->variance || a->compat))
+		return cli_usage(cmd, "--auto and --max-bytes choose the state's codecs: "
+				      "--auto-codecs names them, not --state, --momentum, "
+				      "--variance or --compat");
+	if (a->choosing.max_bytes && cli_packs_directory(&a->common))
+		return cli_usage(cmd, "--max-bytes is for one packed file; in a directory every "
+				      "file has its own size, and --auto chooses for each");
+	return CLI_OK;
+}
+
 /* The options' codings into @o. */
 static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
-			 struct tsr_pack_options *o)
+			 struct tsr_pack_options *o, struct tsr_choice_options *choice)
 {
 	const struct {
 		const char *name;
@@ -119,6 +147,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
 	CLI_TRY(check_state(cmd, a));
+	CLI_TRY(check_choosing(cmd, a));
 	if (a->state)
 		tsr_state_form(a->state, &o->momentum, &o->variance);
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
@@ -138,6 +167,13 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	o->weight.seed = o->other.seed = a->seed;
+	if (cli_chooses(&a->choosing)) {
+		CLI_TRY(cli_parse_choosing(cmd, &a->choosing, scale, (uint32_t)a->group, choice));
+		if (a->weights && cli_chooses_weights(choice))
+			return cli_usage(cmd, "--weights does not go with codecs of weights in "
+					      "--auto-codecs");
+		o->choice = choice;
+	}
 	if (a->min_elements)
 		o->min_elements = a->min_elements;
 	return CLI_OK;
@@ -158,6 +194,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 	}
 	if (t->narrow)
 		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
+	if (r->choice.ntried)
+		printf("    %s\n", tsr_format_choice(&r->choice, &t->coding).text);
 }
 
 static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
@@ -174,6 +212,7 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 		tsr_summary_add(s, t, r->nbytes, nmse);
 		tsr_losses_add(&s->losses, t, t->coding.codec ? &r->measure : NULL, &r->update);
 	}
+	tsr_choices_add(&s->choices, p);
 	s->losses.eps = p->eps;
 	s->losses.eps_known = p->eps_known;
 	(void)tsr_summary_add_copies(s, p->source, NULL);
@@ -207,6 +246,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		       tsr_format_name(s->total.worst->name, 50).text);
 	}
 	tsr_losses_put_text(&s->losses, &lines);
+	tsr_choices_put_text(&s->choices, &lines);
 	tsr_summary_put_copies(s, &lines);
 	tsr_kept_raw_put_text(&kept, &lines);
 	if (status == CLI_OK)
@@ -229,6 +269,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 		cli_json_measure(json, &r->measure);
 	}
 	tsr_update_put_json(&r->update, json);
+	tsr_choice_put_json(&r->choice, json);
 }
 
 static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_packing *p,
@@ -247,6 +288,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	tsr_json_put_u64(&json, "data_nbytes", p->data_nbytes);
 	tsr_summary_put_json(s, &json);
 	tsr_losses_put_json(&s->losses, &json);
+	tsr_choices_put_json(&s->choices, &json);
 	tsr_kept_raw_put_json(&kept, &json);
 	cli_json_tensors(&json, p->source, put_tensor, p);
 	return cli_json_end(&json, &a->common);
@@ -370,11 +412,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
 
+	struct tsr_choice_options choice;
 	struct tsr_learn_options learn;
 	struct tsr_learned *learned = NULL;
 	int status;
 
-	CLI_TRY(parse_codings(cmd, a, &o));
+	CLI_TRY(parse_codings(cmd, a, &o, &choice));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
 	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
 	o.open = &a->common.open;

@@ -12,6 +12,7 @@ enum tsr_kept {
 	TSR_KEPT_STATE, /* an optimizer keeps it, and no kind is known for it */
 	TSR_KEPT_SMALL, /* few elements */
 	TSR_KEPT_INTEGERS, /* all elements are integers */
+	TSR_KEPT_CHOICE, /* no codec to choose from is within the bound */
 	TSR_KEPT_VALUES, /* values that the codec cannot hold */
 	TSR_KEPT_OTHER, /* neither weight nor state, or kept by a rule */
 	TSR_KEPT_COUNT

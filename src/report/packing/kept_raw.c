@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a packing left as it was, and why: lines of a report and members of its JSON. */
-#include "report/kept_raw.h"
+#include "report/packing/kept_raw.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +19,8 @@ static enum tsr_kept class_of(const struct tsr_tensor *t, enum tsr_raw_reason ra
 		return TSR_KEPT_SMALL;
 	case TSR_RAW_INTEGERS:
 		return TSR_KEPT_INTEGERS;
+	case TSR_RAW_CHOICE:
+		return TSR_KEPT_CHOICE;
 	case TSR_RAW_NONFINITE:
 	case TSR_RAW_NEGATIVE:
 	case TSR_RAW_OVERFLOW:
@@ -113,6 +115,7 @@ static void put_nothing(const struct tsr_kept_raw *k, struct tsr_text *out)
 			"optimizer state that tersor does not know; --other CODEC packs it",
 		[TSR_KEPT_SMALL] = "in small tensors; --min-elements 1 packs them",
 		[TSR_KEPT_INTEGERS] = "integers",
+		[TSR_KEPT_CHOICE] = "in tensors for which no codec is within the bound",
 		[TSR_KEPT_VALUES] = "in tensors with values that their codec cannot hold",
 		[TSR_KEPT_OTHER] =
 			"neither weight nor moment by its name, or kept; -v shows kinds, --map "
@@ -155,6 +158,10 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 		put_line(out, &by[TSR_KEPT_INTEGERS], "integers, which their codec would change");
 		tsr_text_puts(out, "\n");
 	}
+	if (by[TSR_KEPT_CHOICE].ntensors) {
+		put_line(out, &by[TSR_KEPT_CHOICE], "no codec within the bound");
+		tsr_text_puts(out, " (--auto-codecs names others)\n");
+	}
 	if (k->packed_nbytes < k->nbytes / ALMOST_NOTHING || (k->nbytes && !k->packed_nbytes))
 		put_nothing(k, out);
 }
@@ -163,9 +170,9 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 
 void tsr_kept_raw_put_json(const struct tsr_kept_raw *k, struct tsr_text *json)
 {
-	static const char *const names[TSR_KEPT_COUNT] = { "dtype",	   "unknown_state",
-							   "few_elements", "integers",
-							   "values",	   "other" };
+	static const char *const names[TSR_KEPT_COUNT] = {
+		"dtype", "unknown_state", "few_elements", "integers", "bound", "values", "other"
+	};
 
 	tsr_json_put_u64(json, "packed_nbytes", k->packed_nbytes);
 	tsr_json_open(json, "kept_raw", '[');

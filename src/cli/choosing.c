@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of pack that choose codecs by their errors. */
+#include "cli/choosing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/coding.h"
+#include "codec/state_forms.h"
+
+#define STATE_KINDS (TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
+
+bool cli_chooses(const struct cli_choosing *choosing)
+{
+	return choosing->bound || choosing->max_bytes;
+}
+
+/* "softsign8/sqrt8". */
+static int parse_pair(const struct cli_cmd *cmd, char *item, char *slash, struct tsr_candidate *ret)
+{
+	*slash = '\0';
+	CLI_TRY(cli_parse_codec(cmd, item, TSR_KIND_MOMENTUM, &ret->momentum.codec));
+	return cli_parse_codec(cmd, slash + 1, TSR_KIND_VARIANCE, &ret->variance.codec);
+}
+
+/* A form of state, or a codec for all kinds that it is for. */
+static int parse_word(const struct cli_cmd *cmd, const char *item, struct tsr_candidate *ret)
+{
+	const struct tsr_codec *codec;
+
+	if (tsr_state_form(item, &ret->momentum, &ret->variance)) {
+		if (!ret->momentum.codec->learned)
+			return CLI_OK;
+		return cli_usage(cmd,
+				 "--auto-codecs: %s is learned from the data and no codec to "
+				 "choose",
+				 item);
+	}
+	CLI_TRY(cli_parse_codec(cmd, item, TSR_KIND_WEIGHT | STATE_KINDS, &codec));
+	if ((codec->kinds & STATE_KINDS) && (codec->kinds & STATE_KINDS) != STATE_KINDS)
+		return cli_usage(cmd,
+				 "--auto-codecs: %s is for %s only; a pair such as softsign8/sqrt8 "
+				 "names both",
+				 item, codec->kinds & TSR_KIND_MOMENTUM ? "momenta" : "variances");
+	if (codec->kinds & TSR_KIND_WEIGHT)
+		ret->weight.codec = codec;
+	if (codec->kinds & STATE_KINDS)
+		ret->momentum.codec = ret->variance.codec = codec;
+	return CLI_OK;
+}
+
+static int parse_list(const struct cli_cmd *cmd, const char *list, struct tsr_choice_options *o)
+{
+	char item[64];
+
+	o->ncandidates = 0;
+	for (const char *at = list;; at++) {
+		const size_t n = strcspn(at, ",");
+		struct tsr_candidate *to = &o->candidates[o->ncandidates];
+		char *slash;
+
+		if (o->ncandidates == TSR_CANDIDATES_MAX)
+			return cli_usage(cmd, "--auto-codecs: more than %u", TSR_CANDIDATES_MAX);
+		snprintf(item, sizeof(item), "%.*s", (int)(n < sizeof(item) ? n : sizeof(item)),
+			 at);
+		*to = (struct tsr_candidate){ .weight = { .codec = NULL } };
+		slash = strchr(item, '/');
+		CLI_TRY(slash ? parse_pair(cmd, item, slash, to) : parse_word(cmd, item, to));
+		o->ncandidates++;
+		at += n;
+		if (!*at)
+			return CLI_OK;
+	}
+}
+
+static void set_scale(struct tsr_coding *coding, enum tsr_scale scale, uint32_t group)
+{
+	/* A form of state may have brought its own. */
+	if (coding->codec)
+		*coding = tsr_coding_with(coding->codec,
+					  coding->scale == TSR_SCALE_F16 ? TSR_SCALE_F16 : scale,
+					  group);
+}
+
+int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *choosing,
+		       enum tsr_scale scale, uint32_t group, struct tsr_choice_options *ret)
+{
+	*ret = tsr_choice_defaults();
+	if (choosing->bound && choosing->max_bytes)
+		return cli_usage(cmd, "--auto and --max-bytes exclude each other");
+	if (choosing->bound && (!cli_parse_double(choosing->bound, &ret->bound) || ret->bound < 0))
+		return cli_usage(cmd, "option --auto: found '%s', expected a number of 0 or more",
+				 choosing->bound);
+	ret->max_nbytes = choosing->max_bytes;
+	if (choosing->codecs)
+		CLI_TRY(parse_list(cmd, choosing->codecs, ret));
+	for (unsigned i = 0; i < ret->ncandidates; i++) {
+		set_scale(&ret->candidates[i].weight, scale, group);
+		set_scale(&ret->candidates[i].momentum, scale, group);
+		set_scale(&ret->candidates[i].variance, scale, group);
+	}
+	return CLI_OK;
+}
+
+bool cli_chooses_weights(const struct tsr_choice_options *o)
+{
+	for (unsigned i = 0; i < o->ncandidates; i++) {
+		if (o->candidates[i].weight.codec)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choosing the codecs of tensors by the errors that they turn out to have. */
+#ifndef TSR_PACK_CHOICE_H
+#define TSR_PACK_CHOICE_H
+
+#include "pack/encoding.h"
+#include "pack/open_checkpoint.h"
+
+/*
+ * What a choice works on.
+ * @choice:   how to choose
+ * @encoding: its wanted tensors have the codings of the options and get those that are chosen; its results
+ *            say of each how
+ * @size:     the bytes of all files with the codings as they are now
+ */
+struct tsr_choosing {
+	const struct tsr_choice_options *choice;
+	const struct tsr_pack_given *given;
+	const struct tsr_encoding *encoding;
+	const struct tsr_run *run;
+	const char *what; /* the file that a message of cancellation names */
+	enum tsr_status (*size)(void *ctx, uint64_t *nbytes_ret);
+	void *ctx;
+};
+
+/* The options that a caller gave, checked. */
+enum tsr_status tsr_choice_take(struct tsr_choice_options *o,
+				const struct tsr_choice_options *given, struct tsr_err *err);
+
+/*
+ * Choose.  @bound_ret: what the choice kept to.  TSR_E_BOUND, with the smallest codings given, if no bound
+ * fits max_nbytes.
+ */
+enum tsr_status tsr_choose(const struct tsr_choosing *choosing, double *bound_ret,
+			   struct tsr_err *err);
+
+#endif

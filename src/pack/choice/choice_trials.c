@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trying candidates on the data: one walk over the tensors that are not settled for one of each. */
+#include "pack/choice/choice_trials.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+struct trials {
+	const struct tsr_choosing *choosing;
+	const struct tsr_encoding *encoding;
+	struct tsr_choice_units *units;
+	double bound;
+	bool *skip; /* per tensor */
+};
+
+/* --- One walk ------------------------------------------------------------------------------------ */
+
+static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
+				   struct tsr_err *err)
+{
+	const struct trials *r = ctx;
+
+	return tsr_encode_tile(r->encoding, extra, t, err);
+}
+
+static enum tsr_status encode_pair(void *ctx, void *const extra[2],
+				   const struct tsr_walked *const t[2], struct tsr_err *err)
+{
+	const struct trials *r = ctx;
+
+	return tsr_encode_pair(r->encoding, extra, t, err);
+}
+
+static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
+				   struct tsr_err *err)
+{
+	const struct trials *r = ctx;
+
+	(void)err;
+	tsr_encoded_add(r->encoding, extra, t);
+	return TSR_OK;
+}
+
+static enum tsr_status walk(struct trials *r, struct tsr_err *err)
+{
+	const struct tsr_walk walk = { .c = r->encoding->stored,
+				       .wanted = r->encoding->wanted->tensors,
+				       .skip = r->skip,
+				       .encodes = true,
+				       .what = r->choosing->what,
+				       .extra_nbytes = sizeof(struct tsr_encoded),
+				       .work = encode_tile,
+				       .work_pair = encode_pair,
+				       .commit = commit_tile,
+				       .ctx = r };
+
+	return tsr_walk_run(&walk, r->choosing->run, err);
+}
+
+/* --- What it found ------------------------------------------------------------------------------- */
+
+static double error_of(const struct trials *r, const struct tsr_choice_unit *u)
+{
+	const struct tsr_packed_tensor *results = r->encoding->results;
+
+	if (tsr_choice_unit_is_pair(u))
+		return tsr_update_measure_nmse(&results[u->tensor[1]].update);
+	return tsr_measure_value(&results[u->tensor[u->nonfinite[0]]].measure, TSR_METRIC_NMSE);
+}
+
+/* Note the error of the option tried; one that finds values that no codec can hold changes all options. */
+static void settle(const struct trials *r, struct tsr_choice_unit *u)
+{
+	double error = error_of(r, u);
+	bool again = false;
+
+	for (unsigned i = 0; i < u->n; i++) {
+		if (u->nonfinite[i])
+			continue;
+		u->reason[i] = tsr_encoded_raw_reason(r->encoding, u->tensor[i]);
+		if (u->reason[i] != TSR_RAW_NO)
+			error = INFINITY;
+		if (u->reason[i] == TSR_RAW_NONFINITE)
+			again = u->nonfinite[i] = true;
+	}
+	u->options[u->ntried++].error = error == error ? error : INFINITY;
+	if (again)
+		tsr_choice_unit_list(r->encoding->wanted, r->choosing->choice, u);
+}
+
+static bool is_settled(const struct trials *r, const struct tsr_choice_unit *u)
+{
+	return u->ntried == u->noptions ||
+	       (u->ntried && u->options[u->ntried - 1].error <= r->bound);
+}
+
+/* Have the next option of each unit that is not settled in the codings; how many these are. */
+static size_t prepare(struct trials *r)
+{
+	const struct tsr_tensor *tensors = r->encoding->wanted->tensors;
+	size_t n = 0;
+
+	memset(r->skip, true, r->encoding->wanted->ntensors);
+	for (size_t i = 0; i < r->units->n; i++) {
+		const struct tsr_choice_unit *u = &r->units->list[i];
+
+		if (is_settled(r, u))
+			continue;
+		tsr_choice_unit_give(r->encoding->wanted, r->choosing->choice, u, u->ntried);
+		/* A walk takes both or none, and a variance without a choice may be beside one with one. */
+		for (unsigned s = 0; s < u->n; s++) {
+			const size_t partner = tensors[u->tensor[s]].partner;
+
+			r->skip[u->tensor[s]] = false;
+			if (partner && partner <= r->encoding->wanted->ntensors)
+				r->skip[partner - 1] = false;
+		}
+		n++;
+	}
+	return n;
+}
+
+enum tsr_status tsr_choice_try(const struct tsr_choosing *choosing, struct tsr_choice_units *units,
+			       double bound, struct tsr_err *err)
+{
+	struct trials r = {
+		.choosing = choosing, .encoding = choosing->encoding, .units = units, .bound = bound
+	};
+	enum tsr_status status = TSR_OK;
+
+	r.skip = calloc(r.encoding->stored->ntensors + 1, sizeof(*r.skip));
+	if (!r.skip)
+		return tsr_fail_nomem(err, choosing->what);
+	while (status == TSR_OK && prepare(&r)) {
+		status = walk(&r, err);
+		for (size_t i = 0; i < units->n && status == TSR_OK; i++) {
+			if (!r.skip[units->list[i].tensor[0]])
+				settle(&r, &units->list[i]);
+		}
+	}
+	free(r.skip);
+	return status;
+}

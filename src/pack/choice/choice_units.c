@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What codecs are chosen for: a tensor, or a momentum with its variance, and the candidates it has. */
+#include "pack/choice/choice_units.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "ckpt/read.h"
+#include "ckpt/tensor_tiles.h"
+#include "codec/narrow.h"
+#include "pack/codings.h"
+
+/* --- Codings ------------------------------------------------------------------------------------- */
+
+static const struct tsr_coding *coding_of(const struct tsr_candidate *candidate, enum tsr_kind kind)
+{
+	if (kind == TSR_KIND_WEIGHT)
+		return &candidate->weight;
+	return kind == TSR_KIND_MOMENTUM ? &candidate->momentum : &candidate->variance;
+}
+
+static void give_candidate(const struct tsr_checkpoint *c, const struct tsr_choice_unit *u,
+			   const struct tsr_candidate *candidate)
+{
+	for (unsigned i = 0; i < u->n; i++) {
+		struct tsr_tensor *t = &c->tensors[u->tensor[i]];
+		struct tsr_coding coding = { .group = 1 };
+
+		if (candidate && !u->nonfinite[i])
+			coding = *coding_of(candidate, t->kind);
+		if (coding.codec && coding.codec->relative && c->eps > 0)
+			coding.eps = c->eps;
+		tsr_pack_give(t, &coding);
+	}
+}
+
+void tsr_choice_unit_give(const struct tsr_checkpoint *c, const struct tsr_choice_options *o,
+			  const struct tsr_choice_unit *u, unsigned option)
+{
+	give_candidate(c, u,
+		       option < u->noptions ? &o->candidates[u->options[option].candidate] : NULL);
+}
+
+bool tsr_choice_unit_is_pair(const struct tsr_choice_unit *u)
+{
+	return u->n > 1 && !u->nonfinite[0] && !u->nonfinite[1];
+}
+
+/* --- Options ------------------------------------------------------------------------------------- */
+
+/* Whether the momentum, which has a relative codec, has the variance of the unit to be a ratio to. */
+static bool has_beside(const struct tsr_checkpoint *c, const struct tsr_choice_unit *u)
+{
+	const struct tsr_tensor *m = &c->tensors[u->tensor[0]];
+	const struct tsr_tensor *v = tsr_choice_unit_is_pair(u) ? &c->tensors[u->tensor[1]] : NULL;
+
+	return v && m->beside && tsr_tensor_beside(c, m) == v && tsr_tensor_has_f32(v) &&
+	       tsr_tensor_same_shape(v, m);
+}
+
+/* Whether the tensors of a unit, which have the candidate's codings, are packed and can be measured. */
+static bool is_option(const struct tsr_checkpoint *c, const struct tsr_choice_unit *u,
+		      const struct tsr_candidate *candidate)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < u->n; i++) {
+		const struct tsr_tensor *t = &c->tensors[u->tensor[i]];
+
+		if (!coding_of(candidate, t->kind)->codec)
+			return false;
+		any = any || t->coding.codec;
+		if (t->coding.codec && t->coding.codec->relative && !has_beside(c, u))
+			return false;
+	}
+	return any && (!tsr_choice_unit_is_pair(u) ||
+		       tsr_tensor_is_paired(c->tensors, c->ntensors, u->tensor[0]));
+}
+
+static uint64_t planes_nbytes(const struct tsr_tensor *t)
+{
+	uint64_t nbytes = 0;
+
+	if (!t->coding.codec)
+		return tsr_tensor_nbytes(t);
+	for (unsigned i = 0; i < t->nplanes; i++)
+		nbytes += tsr_plane_nbytes(&t->coding, i, t->numel);
+	return nbytes;
+}
+
+static int by_nbytes(const void *va, const void *vb)
+{
+	const struct tsr_option *a = va, *b = vb;
+
+	if (a->nbytes != b->nbytes)
+		return a->nbytes < b->nbytes ? -1 : 1;
+	return a->candidate < b->candidate ? -1 : a->candidate > b->candidate;
+}
+
+void tsr_choice_unit_list(const struct tsr_checkpoint *c, const struct tsr_choice_options *o,
+			  struct tsr_choice_unit *u)
+{
+	uint64_t raw = 0;
+
+	for (unsigned s = 0; s < u->n; s++)
+		raw += tsr_tensor_nbytes(&c->tensors[u->tensor[s]]);
+	u->noptions = u->ntried = 0;
+	for (unsigned i = 0; i < o->ncandidates; i++) {
+		struct tsr_option option = { .candidate = i };
+
+		give_candidate(c, u, &o->candidates[i]);
+		for (unsigned s = 0; s < u->n; s++)
+			option.nbytes += planes_nbytes(&c->tensors[u->tensor[s]]);
+		if (is_option(c, u, &o->candidates[i]) && option.nbytes < raw)
+			u->options[u->noptions++] = option;
+	}
+	if (u->noptions)
+		qsort(u->options, u->noptions, sizeof(*u->options), by_nbytes);
+	u->chosen = u->noptions;
+}
+
+/* --- Units --------------------------------------------------------------------------------------- */
+
+/* Whether a candidate is for tensors of this kind and type. */
+static bool has_candidate(const struct tsr_choice_options *o, const struct tsr_tensor *t)
+{
+	for (unsigned i = 0; t->kind != TSR_KIND_OTHER && i < o->ncandidates; i++) {
+		const struct tsr_codec *codec = coding_of(&o->candidates[i], t->kind)->codec;
+
+		if (codec && tsr_codec_takes(codec, t->dtype))
+			return true;
+	}
+	return false;
+}
+
+/* What decides whether a choice is made for a tensor. */
+struct finding {
+	const struct tsr_checkpoint *c;
+	const struct tsr_choice_options *o;
+	const struct tsr_pack_given *given;
+	const struct tsr_packed_tensor *results;
+};
+
+static bool is_to_choose(const struct finding *f, size_t i)
+{
+	const struct tsr_tensor *t = &f->c->tensors[i];
+	const bool kept = f->given->kept && i < f->given->n && f->given->kept[i];
+
+	return !kept && t->numel && f->results[i].raw == TSR_RAW_NO && has_candidate(f->o, t);
+}
+
+/* The unit that begins with tensor @i; false if it is the second of one, or of none. */
+static bool make_unit(const struct finding *f, size_t i, struct tsr_choice_unit *u)
+{
+	const struct tsr_tensor *t = &f->c->tensors[i];
+	const size_t other = t->partner - 1;
+	const bool pair = t->partner && other < f->c->ntensors && other != i &&
+			  f->c->tensors[other].partner == i + 1 &&
+			  f->c->tensors[other].numel == t->numel && is_to_choose(f, other);
+
+	if (!is_to_choose(f, i) || (pair && other < i))
+		return false;
+	*u = (struct tsr_choice_unit){ .tensor = { i }, .n = 1 };
+	if (!pair)
+		return true;
+	u->tensor[t->kind == TSR_KIND_MOMENTUM ? 1 : 0] = other;
+	u->tensor[t->kind == TSR_KIND_MOMENTUM ? 0 : 1] = i;
+	u->n = 2;
+	return true;
+}
+
+enum tsr_status tsr_choice_units_find(const struct tsr_checkpoint *c,
+				      const struct tsr_choice_options *o,
+				      const struct tsr_pack_given *given,
+				      const struct tsr_packed_tensor *results,
+				      struct tsr_choice_units *ret, struct tsr_err *err)
+{
+	const struct finding f = { c, o, given, results };
+	const size_t per_unit = o->ncandidates + 1;
+
+	*ret = (struct tsr_choice_units){ .n = 0 };
+	ret->list = calloc(c->ntensors + 1, sizeof(*ret->list));
+	if (!ret->list)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < c->ntensors; i++)
+		ret->n += make_unit(&f, i, &ret->list[ret->n]);
+	ret->options = calloc(ret->n + 1, per_unit * sizeof(*ret->options));
+	if (!ret->options)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < ret->n; i++) {
+		ret->list[i].options = ret->options + i * per_unit;
+		tsr_choice_unit_list(c, o, &ret->list[i]);
+	}
+	return TSR_OK;
+}
+
+void tsr_choice_units_free(struct tsr_choice_units *units)
+{
+	free(units->list);
+	free(units->options);
+	*units = (struct tsr_choice_units){ .n = 0 };
+}

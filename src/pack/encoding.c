@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Encoding the tiles of a checkpoint, and what that finds of each tensor. */
+#include "pack/encoding.h"
+
+#include "base/fail.h"
+#include "ckpt/read.h"
+#include "codec/measuring.h"
+#include "codec/narrow.h"
+#include "pack/codings.h"
+#include "pack/masters.h"
+
+/* The variances that a tile of a momentum in a relative codec goes with. */
+static enum tsr_status get_beside(const struct tsr_encoding *e, const struct tsr_walked *t,
+				  struct tsr_err *err)
+{
+	const struct tsr_tensor *wanted = tsr_tensor_beside(e->wanted, t->tensor);
+
+	if (!wanted)
+		return TSR_OK;
+	return tsr_coder_beside(t->coder, e->stored,
+				&e->stored->tensors[wanted - e->wanted->tensors], wanted,
+				t->tile.first, t->tile.n, err);
+}
+
+enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, struct tsr_encoded *found,
+				const struct tsr_walked *t, struct tsr_err *err)
+{
+	struct tsr_coding coding = t->tensor->coding;
+	bool same;
+
+	*found = (struct tsr_encoded){ .report = { 0 } };
+	coding.first = t->tile.first;
+	if (!coding.codec)
+		return TSR_OK;
+	found->integers = tsr_pack_all_integers(t->data, t->tile.n);
+	if (!t->has_planes)
+		TSR_TRY(get_beside(e, t, err));
+	if (t->has_planes)
+		tsr_measure_add(&found->measure, t->data, t->data, t->tile.n);
+	else
+		TSR_TRY(t->coder->encode(t->coder, &coding, t->tensor->dtype, t->tile.n,
+					 &found->measure, &found->report, err));
+	if (!t->tensor->narrow)
+		return TSR_OK;
+	TSR_TRY(tsr_masters_check(e->stored, t->tensor, &t->tile, t->coder->plane[0],
+				  t->coder->m->x, &same, err));
+	found->apart = !same;
+	return TSR_OK;
+}
+
+/* What encoding a side of a pair needs; one that is stored as it is gets its elements into m->x. */
+static struct tsr_coder_side side_of(const struct tsr_walked *t, struct tsr_encoded *found,
+				     struct tsr_coding *coding)
+{
+	struct tsr_coder_side side = { .coder = t->coder,
+				       .dtype = t->tensor->dtype,
+				       .measure = &found->measure,
+				       .report = &found->report };
+	const size_t n = t->nbytes * 8 / tsr_dtype_bits(t->tensor->dtype);
+
+	*found = (struct tsr_encoded){ .report = { 0 } };
+	*coding = t->tensor->coding;
+	if (!coding->codec) {
+		tsr_widen(t->tensor->dtype, t->data, n, t->coder->m->x);
+		return side;
+	}
+	coding->first = t->tile.first;
+	found->integers = tsr_pack_all_integers(t->data, n);
+	if (t->has_planes)
+		tsr_measure_add(&found->measure, t->data, t->data, n);
+	else
+		side.coding = coding;
+	return side;
+}
+
+enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, void *const extra[2],
+				const struct tsr_walked *const t[2], struct tsr_err *err)
+{
+	struct tsr_encoded *found[2] = { extra[0], extra[1] };
+	struct tsr_coding coding[2];
+	const struct tsr_coder_side m = side_of(t[0], found[0], &coding[0]);
+	const struct tsr_coder_side v = side_of(t[1], found[1], &coding[1]);
+	const size_t n = t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype);
+
+	if (m.coding)
+		TSR_TRY(get_beside(e, t[0], err));
+	return tsr_coder_encode_pair(&m, &v, n, e->eps, &found[1]->update, err);
+}
+
+void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_encoded *found,
+		     const struct tsr_walked *t)
+{
+	const size_t i = t->tile.tensor;
+	struct tsr_packed_tensor *r = &e->results[i];
+
+	if (t->tile.first == 0)
+		r->update = (struct tsr_update_measure){ 0 };
+	tsr_update_measure_merge(&r->update, &found->update);
+	if (t->tile.first == 0 && t->tensor->coding.codec) {
+		r->measure = (struct tsr_measure){ 0 };
+		r->report = (struct tsr_encode_report){ 0 };
+		e->integers[i] = true;
+	}
+	e->integers[i] = e->integers[i] && found->integers;
+	if (t->tensor->coding.codec)
+		tsr_measure_merge(&r->measure, &found->measure);
+	r->report.scale_underflow += found->report.scale_underflow;
+	r->report.scale_overflow += found->report.scale_overflow;
+	r->report.narrow_overflow += found->report.narrow_overflow;
+	e->apart[i] = e->apart[i] || found->apart;
+}
+
+enum tsr_raw_reason tsr_encoded_raw_reason(const struct tsr_encoding *e, size_t i)
+{
+	return tsr_pack_raw_reason(&e->wanted->tensors[i], &e->results[i], e->integers[i]);
+}
