@@ -1,9 +1,15 @@
-"""Replay in the states of other programs: against what COAT and bitsandbytes made of the same gradients."""
+"""Replay in the states of other programs, against what COAT and bitsandbytes made of the same gradients; and in
+several states at once.
+"""
+import csv
+import json
+import re
 import numpy as np
 import pytest
 import safetensors
 from safetensors.numpy import load_file, save_file
 
+import faults
 from conftest import DATA, run_tersor
 
 F32, F64 = np.float32, np.float64
@@ -118,3 +124,84 @@ def test_8_steps_and_8_more_are_16(tersor, tmp_path, state):
     tersor(*run, "-o", half, "--steps", "..408", check=0)
     tersor("replay", half, TINY / "recording", "-o", both, "--steps", "409..", check=0)
     assert both.read_bytes() == whole.read_bytes()
+
+
+# --- Several states -----------------------------------------------------------------------------------
+
+STATES = ["flash", "tight", "coat", "bitsandbytes", "flashoptim", "fp32"]
+RUN = ("replay", TINY / "checkpoint.pt", TINY / "recording")
+
+
+def report(*args):
+    return json.loads(run_tersor(*RUN, "--json", *args, check=0).stdout)
+
+
+def test_several_states_give_the_figures_of_each_alone():
+    together = report("--state", ",".join(STATES))["states"]
+    assert [s.pop("name") for s in together] == STATES
+    for name, state in zip(STATES, together):
+        alone = report("--state", name, "--compare", "fp32", "--compat", "pytorch")
+        assert state.pop("bytes_per_parameter") == pytest.approx(
+            (alone["state_nbytes"] - 3 * 4 * alone["parameters"]) / alone["parameters"], rel=1e-8)
+        assert state == {key: alone[key] for key in state}, name
+
+
+def test_threads_do_not_change_what_several_states_report():
+    outputs = {run_tersor(*RUN, "--state", "flash,tight,coat", "--csv", "-j", str(n), check=0).stdout
+               for n in (1, 2, 7)}
+    assert len(outputs) == 1
+    rows = list(csv.DictReader(outputs.pop().splitlines()))
+    assert len(rows) == 3 * 16 * 30 and {row["state"] for row in rows} == {"flash", "tight", "coat"}
+
+
+def read_nbytes(tmp_path, states):
+    log = tmp_path / f"{states}.log"
+    run_tersor(*RUN, "--state", states, "--compare", "fp32", env=faults.shim(TINY / "recording", log=log), check=0)
+    return sum(e.n for e in faults.read_log(log) if e.mark == "<" and e.call.startswith(("read", "pread")))
+
+
+def test_gradients_are_read_once_for_all_states(tmp_path):
+    one, three = (read_nbytes(tmp_path, states) for states in ("flash", "flash,tight,coat"))
+    data = sum(path.stat().st_size for path in (TINY / "recording").glob("*.safetensors"))
+    assert one > data and three - one < data / 10      # headers are read for each
+
+
+def test_the_table_has_a_line_per_state_and_fits():
+    text = run_tersor(*RUN, "--state", "flash,tight,coat", check=0).stdout
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    table = {line.split()[0]: line for line in lines if re.match(r"(flash|tight|coat) ", line)}
+    assert set(table) == {"flash", "tight", "coat"}
+    assert "5.094" in table["tight"] and "3.52e-09*" in table["tight"] and "1.26e-04*" in table["tight"]
+    assert "fine  tight: Every update" in text and "watch coat: Updates of 2 of 29" in text
+
+
+def test_chart_and_page_have_every_state(tmp_path):
+    svg, html = tmp_path / "x.svg", tmp_path / "x.html"
+    run_tersor(*RUN, "--state", "flash,tight,bitsandbytes", "--svg", svg, "--html", html, check=0)
+    for text in (svg.read_text(), html.read_text()):
+        for label in ("flash, 5.140 B", "tight, 5.094 B", "bitsandbytes, 5.032 B"):
+            assert f">{label}<" in text
+        assert "Update error, worst tensor" in text and 'class="s2"' in text
+    page = html.read_text()
+    assert "<td>bf16+ulp8, dyn8, dyn8</td>" in page and "Replay in 3 states" in page
+    assert re.search(r"<tr><td>416</td>(<td>\d\.\d\de-\d\d</td>){3}</tr>", page)
+
+
+def test_a_gate_names_the_state_that_fails(tmp_path):
+    done = run_tersor(*RUN, "--state", "flash,coat", "--gate", "update-nmse=0.01")
+    assert done.returncode == 1 and "Gate failed for coat: update-nmse" in done.stdout
+    assert "step 404: tensor h.0.c_attn.bias: coat: found update-nmse" in done.stderr
+    run_tersor(*RUN, "--state", "flash,tight", "--gate", "update-nmse=0.01", check=0)
+
+
+@pytest.mark.parametrize("args, message", [
+    (("--state", "flash,"), "option --state: found 'flash,', expected fp32, flash"),
+    (("--state", "flash,odd"), "or several with commas"),
+    (("--state", "flash,tight,flash"), "option --state: found flash twice"),
+    (("--state", "flash,tight", "-o", "x.pt"), "several states are compared: leave -o out"),
+    (("--state", "flash,tight", "--check-numerics"), "leave --check-numerics out"),
+])
+def test_several_states_are_refused_where_one_is_meant(tmp_path, args, message):
+    done = run_tersor(*RUN, *args, cwd=tmp_path)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, []) and message in done.stderr

@@ -189,6 +189,34 @@ TSR_API enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, co
 				   struct tsr_err *err);
 TSR_API void tsr_replay_free(struct tsr_replay *r);
 
+/* How to store the state of every parameter, per part, as @coding of the options; and what it is called. */
+struct tsr_replay_form {
+	const char *name;
+	struct tsr_coding coding[TSR_PARTS];
+};
+
+#define TSR_REPLAY_FORMS_MAX 16u
+
+/**
+ * tsr_replay_forms() - Compare several forms of the state with FP32 over the same gradients
+ * @options: as for tsr_replay(), with @compare; not @coding, @check_numerics, @gpu and what is of an
+ *           output
+ * @forms:   @n of them, 1 to TSR_REPLAY_FORMS_MAX
+ * @ret:     out: @n results in their order, each to be freed with tsr_replay_free(); set as by tsr_replay()
+ *
+ * Each result is what tsr_replay() returns for its form, but each gradient is read once.  Figures are sums
+ * by tile, whose size suits the groups of all forms: last places may differ from those of one form.  All
+ * states are in memory at once, each twice.
+ *
+ * Return: as tsr_replay().
+ */
+TSR_API enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths,
+					 const char *recording,
+					 const struct tsr_replay_options *options,
+					 const struct tsr_replay_form *forms, unsigned n,
+					 const struct tsr_run *run, struct tsr_replay *ret[],
+					 struct tsr_err *err);
+
 /* The checkpoint before the first step.  Borrowed. */
 TSR_API const struct tsr_checkpoint *tsr_replay_source(const struct tsr_replay *r);
 

@@ -62,7 +62,7 @@ static void fill_step(const struct tsr_curves *c, struct tsr_curve *curve, const
 	}
 }
 
-static void note_range(struct tsr_curve *curve, double value)
+void tsr_curve_note(struct tsr_curve *curve, double value)
 {
 	if (isnan(value))
 		return;
@@ -84,8 +84,8 @@ static bool fill_curve(const struct tsr_curves *c, struct tsr_curve *curve, cons
 	curve->zero = curve->infinite = false;
 	for (size_t i = 0; i < c->replay->nsteps; i++) {
 		fill_step(c, curve, whole, i);
-		note_range(curve, curve->total[i]);
-		note_range(curve, curve->worst[i]);
+		tsr_curve_note(curve, curve->total[i]);
+		tsr_curve_note(curve, curve->worst[i]);
 	}
 	return curve->most > 0 || curve->infinite || (curve->zero && !curve->kind->only_if_any);
 }

@@ -42,6 +42,9 @@ struct tsr_curves {
 	size_t *tensors;
 };
 
+/* Widen the range of a curve, which begins with least = INFINITY and most = -INFINITY. */
+void tsr_curve_note(struct tsr_curve *curve, double value);
+
 /* Find the curves of a compared replay; false if out of memory.  To be freed. */
 bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r);
 void tsr_curves_free(struct tsr_curves *c);

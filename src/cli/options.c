@@ -37,10 +37,8 @@ static bool parse_number(const char *text, uint64_t *ret)
 }
 
 /* Whether a word is one of those in @words, which spaces separate. */
-static bool is_among(const char *word, const char *words)
+static bool is_among(const char *word, size_t len, const char *words)
 {
-	const size_t len = strlen(word);
-
 	for (; *words; words += strspn(words, " ")) {
 		const size_t n = strcspn(words, " ");
 
@@ -49,6 +47,20 @@ static bool is_among(const char *word, const char *words)
 		words += n;
 	}
 	return false;
+}
+
+/* The same of words with commas between them. */
+static bool are_among(const char *list, const char *words)
+{
+	for (;; list++) {
+		const size_t n = strcspn(list, ",");
+
+		if (!n || !is_among(list, n, words))
+			return false;
+		list += n;
+		if (!*list)
+			return true;
+	}
 }
 
 /* "a b c" as "a, b or c". */
@@ -65,7 +77,8 @@ static int bad_word(const struct cli_cmd *cmd, const struct cli_opt *o, const ch
 				       gap ? gap : w);
 	}
 	list[at] = '\0';
-	return cli_usage(cmd, "option --%s: found '%s', expected %s", o->name, found, list);
+	return cli_usage(cmd, "option --%s: found '%s', expected %s%s", o->name, found, list,
+			 o->type == CLI_WORDS ? ", or several with commas" : "");
 }
 
 static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char *value, void *args)
@@ -80,7 +93,9 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		(*(unsigned *)at)++;
 		break;
 	case CLI_WORD:
-		if (!is_among(value, o->values))
+	case CLI_WORDS:
+		if (!(o->type == CLI_WORD ? is_among(value, strlen(value), o->values)
+					  : are_among(value, o->values)))
 			return bad_word(cmd, o, value);
 		*(const char **)at = value;
 		break;

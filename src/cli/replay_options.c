@@ -64,7 +64,7 @@ static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_h
 			   ", expected momentum or similar");
 }
 
-/* The states of COAT and bitsandbytes come with PyTorch's order unless theirs is asked for. */
+/* Only one state of FlashOptim's form implies an order; others are compared in one. */
 static void put_order(const struct cli_replay_args *a, struct tsr_replay_options *o)
 {
 	if (a->compat)
@@ -100,17 +100,17 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 
 /* --- State ------------------------------------------------------------------------------------ */
 
-static void put_state(const char *state, struct tsr_replay_options *o)
+static void put_state(const char *state, struct tsr_coding coding[TSR_PARTS])
 {
-	o->coding[TSR_PART_WEIGHT] = tsr_pack_defaults().weight;
-	if (tsr_state_form(state, &o->coding[TSR_PART_MOMENTUM], &o->coding[TSR_PART_VARIANCE]))
+	coding[TSR_PART_WEIGHT] = tsr_pack_defaults().weight;
+	if (tsr_state_form(state, &coding[TSR_PART_MOMENTUM], &coding[TSR_PART_VARIANCE]))
 		return;
 	for (unsigned p = 0; p < TSR_PARTS; p++)
-		o->coding[p] = tsr_coding_default(tsr_codec_find("f32"));
+		coding[p] = tsr_coding_default(tsr_codec_find("f32"));
 }
 
 static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			struct tsr_replay_options *o)
+			struct tsr_coding coding[TSR_PARTS])
 {
 	double number;
 
@@ -125,35 +125,34 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 		if (!a->codec[p])
 			continue;
 		CLI_TRY(cli_parse_codec(cmd, a->codec[p], tsr_part_kind((enum tsr_part)p), &codec));
-		if (o->coding[p].codec)
-			o->coding[p].codec = codec;
+		if (coding[p].codec)
+			coding[p].codec = codec;
 		else
-			o->coding[p] = tsr_coding_default(codec);
+			coding[p] = tsr_coding_default(codec);
 	}
 	return CLI_OK;
 }
 
+/* What a state, or without one (NULL) the other options, name. */
 static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			struct tsr_replay_options *o)
+			const char *state, struct tsr_coding coding[TSR_PARTS])
 {
 	enum tsr_scale scale = TSR_SCALE_COUNT;
 	bool grouped = false, had = false, refused = false;
 
-	o->keep_scales = a->scale != NULL;
-	if (a->state)
-		put_state(a->state, o);
-	CLI_TRY(parse_codecs(cmd, a, o));
+	if (state)
+		put_state(state, coding);
+	CLI_TRY(parse_codecs(cmd, a, coding));
 	if (a->scale)
 		tsr_scale_find(a->scale, &scale);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		if (!o->coding[p].codec)
+		if (!coding[p].codec)
 			continue;
-		o->coding[p] = tsr_coding_with(o->coding[p].codec,
-					       a->scale ? scale : o->coding[p].scale,
-					       (uint32_t)a->group);
-		*(o->coding[p].scale == scale ? &had : &refused) |= o->coding[p].codec->grouped;
-		o->coding[p].seed = a->seed;
-		grouped = grouped || o->coding[p].codec->grouped;
+		coding[p] = tsr_coding_with(coding[p].codec, a->scale ? scale : coding[p].scale,
+					    (uint32_t)a->group);
+		*(coding[p].scale == scale ? &had : &refused) |= coding[p].codec->grouped;
+		coding[p].seed = a->seed;
+		grouped = grouped || coding[p].codec->grouped;
 	}
 	if ((a->scale || a->group) && !grouped)
 		return cli_usage(
@@ -162,9 +161,42 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 	if (a->scale && refused && !had)
 		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
 	if (a->seed &&
-	    !(o->coding[TSR_PART_WEIGHT].codec && o->coding[TSR_PART_WEIGHT].codec->stochastic))
+	    !(coding[TSR_PART_WEIGHT].codec && coding[TSR_PART_WEIGHT].codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	return CLI_OK;
+}
+
+/* "flash,tight": states that are compared side by side. */
+static int parse_forms(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		       struct cli_replay_parsed *ret)
+{
+	snprintf(ret->words, sizeof(ret->words), "%s", a->state);
+	for (char *rest = ret->words, *word; (word = strsep(&rest, ",")); ret->nforms++) {
+		if (ret->nforms == TSR_REPLAY_FORMS_MAX)
+			return cli_usage(cmd, "option --state: found '%s', expected at most %u",
+					 a->state, TSR_REPLAY_FORMS_MAX);
+		for (unsigned i = 0; i < ret->nforms; i++) {
+			if (strcmp(ret->form_name[i], word) == 0)
+				return cli_usage(cmd, "option --state: found %s twice", word);
+		}
+		ret->form_name[ret->nforms] = ret->forms[ret->nforms].name = word;
+		CLI_TRY(parse_coding(cmd, a, word, ret->forms[ret->nforms].coding));
+	}
+	if (a->common.output || a->check_numerics)
+		return cli_usage(cmd,
+				 "several states are compared: leave %s out, or name one state",
+				 a->common.output ? "-o" : "--check-numerics");
+	ret->options.compare = true;
+	return CLI_OK;
+}
+
+static int parse_state(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		       struct cli_replay_parsed *ret)
+{
+	ret->options.keep_scales = a->scale != NULL;
+	if (a->state && strchr(a->state, ','))
+		return parse_forms(cmd, a, ret);
+	return parse_coding(cmd, a, a->state, ret->options.coding);
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -218,8 +250,8 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 				 a->count);
 	o->has_count = a->count != NULL;
 	o->zero_state = a->zero_state;
-	o->compare = a->compare || a->gate.n || a->common.csv.given || a->common.svg ||
-		     a->common.html;
+	o->compare = o->compare || a->compare || a->gate.n || a->common.csv.given ||
+		     a->common.svg || a->common.html;
 	o->check_numerics = a->check_numerics;
 	return parse_steps(cmd, a->steps, o);
 }
@@ -284,10 +316,11 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	struct tsr_replay_options *o = &ret->options;
 
 	*o = tsr_replay_defaults();
+	ret->nforms = 0;
 	o->dry_run = a->common.dry_run;
 	o->open = &a->common.open;
 	CLI_TRY(parse_optimizer(cmd, a, o));
-	CLI_TRY(parse_coding(cmd, a, o));
+	CLI_TRY(parse_state(cmd, a, ret));
 	CLI_TRY(parse_modes(cmd, a, o));
 	CLI_TRY(parse_lists(cmd, a, ret));
 	return parse_output(cmd, a, o);

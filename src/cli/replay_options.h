@@ -27,6 +27,11 @@ struct cli_replay_parsed {
 	struct tsr_replay_options options; /* `reports` is not set */
 	struct tsr_gate gates[CLI_REPLAY_GATES_MAX];
 	struct tsr_name_rule rules[CLI_RULES_MAX];
+	/* With several states, else 0 of them; the names are `words`. */
+	unsigned nforms;
+	struct tsr_replay_form forms[TSR_REPLAY_FORMS_MAX];
+	const char *form_name[TSR_REPLAY_FORMS_MAX];
+	char words[200];
 };
 
 /* CLI_OK, or the exit status after a message.  Splits the strings of --map in place. */

@@ -281,9 +281,9 @@ void tsr_replay_compare_idle(const struct tsr_replaying *r, const struct tsr_til
 
 /* --- Sums ------------------------------------------------------------------------------------ */
 
-void tsr_replay_compare_commit(const struct tsr_replay_window *w, struct tsr_replay_sums *sums,
-			       unsigned step, const struct tsr_tile *tile,
-			       const struct tsr_compare *compare)
+void tsr_replay_compare_commit(const struct tsr_replay_window *w, const struct tsr_replaying *r,
+			       struct tsr_replay_sums *sums, unsigned step,
+			       const struct tsr_tile *tile, const struct tsr_compare *compare)
 {
 	if (!tile->first)
 		sums->param[step] = *compare;
@@ -291,21 +291,23 @@ void tsr_replay_compare_commit(const struct tsr_replay_window *w, struct tsr_rep
 		tsr_compare_merge(&sums->param[step], compare);
 	if (!tile->last)
 		return;
-	tsr_replay_step_of(w, step)->tensors[tile->tensor] = tsr_compare_figures(
-		&sums->param[step], w->r->params[tile->tensor].kinds);
+	tsr_replay_step_in(r, w, step)->tensors[tile->tensor] = tsr_compare_figures(
+		&sums->param[step], r->params[tile->tensor].kinds);
 	tsr_compare_merge(&sums->total[step], &sums->param[step]);
 }
 
-void tsr_replay_compare_finish(const struct tsr_replay_window *w, struct tsr_replay_sums *sums)
+void tsr_replay_compare_finish(const struct tsr_replay_window *w, const struct tsr_replaying *r,
+			       struct tsr_replay_sums *sums)
 {
 	unsigned kinds = 0;
 
-	for (size_t i = 0; i < w->r->nparams; i++)
-		kinds |= w->r->params[i].kinds;
+	for (size_t i = 0; i < r->nparams; i++)
+		kinds |= r->params[i].kinds;
 	for (unsigned i = 0; i < w->n; i++) {
-		if (!tsr_replay_step_of(w, i)->skipped)
-			tsr_replay_step_of(w, i)->total = tsr_compare_figures(&sums->total[i],
-									      kinds);
+		struct tsr_replay_step *step = tsr_replay_step_in(r, w, i);
+
+		if (!step->skipped)
+			step->total = tsr_compare_figures(&sums->total[i], kinds);
 		sums->total[i] = (struct tsr_compare){ .stalled = 0 };
 	}
 }

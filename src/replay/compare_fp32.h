@@ -56,12 +56,13 @@ void tsr_replay_compare_step(const struct tsr_replaying *r, const struct tsr_til
 void tsr_replay_compare_idle(const struct tsr_replaying *r, const struct tsr_tile *tile, float *x,
 			     struct tsr_compare *ret);
 
-/* Add the sums of a tile at a step, in order. */
-void tsr_replay_compare_commit(const struct tsr_replay_window *w, struct tsr_replay_sums *sums,
-			       unsigned step, const struct tsr_tile *tile,
-			       const struct tsr_compare *compare);
+/* Add the sums of a tile of @r at a step, in order. */
+void tsr_replay_compare_commit(const struct tsr_replay_window *w, const struct tsr_replaying *r,
+			       struct tsr_replay_sums *sums, unsigned step,
+			       const struct tsr_tile *tile, const struct tsr_compare *compare);
 
-/* The figures of all parameters together, at the end of the window. */
-void tsr_replay_compare_finish(const struct tsr_replay_window *w, struct tsr_replay_sums *sums);
+/* The figures of all parameters of @r together, at the end of the window. */
+void tsr_replay_compare_finish(const struct tsr_replay_window *w, const struct tsr_replaying *r,
+			       struct tsr_replay_sums *sums);
 
 #endif

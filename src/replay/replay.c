@@ -158,11 +158,12 @@ static enum tsr_status check_gate(struct tsr_replaying *r, size_t gate, size_t s
 	result->gate_step = step;
 	result->gate_param = param;
 	result->failed = *g;
-	return tsr_fail(r->err, TSR_E_BOUND,
-			"%s: step %" PRIu64
-			": tensor %.200s: found %s %.4g, expected at most %.4g; nothing written",
-			r->recording->path, s->step, result->params[param],
-			tsr_figure_name(g->figure), error, g->limit);
+	return tsr_fail(
+		r->err, TSR_E_BOUND,
+		"%s: step %" PRIu64
+		": tensor %.200s: %s%sfound %s %.4g, expected at most %.4g; nothing written",
+		r->recording->path, s->step, result->params[param], r->form ? r->form : "",
+		r->form ? ": " : "", tsr_figure_name(g->figure), error, g->limit);
 }
 
 static enum tsr_status check_gates(struct tsr_replaying *r)
@@ -194,32 +195,74 @@ static void leave_gpu(struct tsr_replaying *r)
 	r->gpu = NULL;
 }
 
-static enum tsr_status replay(struct tsr_replaying *r, const char *out)
+/* @first and those that also take its steps. */
+static enum tsr_status plan_all(struct tsr_replaying *first)
 {
-	TSR_TRY(plan(r));
-	TSR_TRY(check_outputs(r, out));
-	if (!r->options->dry_run) {
-		TSR_TRY(tsr_replay_gpu_open(r));
-		TSR_TRY(tsr_replay_load_state(r));
-		TSR_TRY(tsr_replay_gpu_put_state(r));
-		TSR_TRY(tsr_replay_run_steps(r));
-		TSR_TRY(tsr_replay_gpu_get_state(r));
-		leave_gpu(r);
+	for (struct tsr_replaying *r = first; r; r = r->also)
+		TSR_TRY(plan(r));
+	return first->also ? tsr_replay_share_tiles(first) : TSR_OK;
+}
+
+static enum tsr_status check_results(struct tsr_replaying *first, bool written)
+{
+	for (struct tsr_replaying *r = first; r; r = r->also) {
 		if (r->result->nwarnings)
 			qsort(r->result->warnings, r->result->nwarnings,
 			      sizeof(*r->result->warnings), by_step);
 		TSR_TRY(check_gates(r));
-		TSR_TRY(tsr_replay_check_state(r, out != NULL));
+		TSR_TRY(tsr_replay_check_state(r, written));
 	}
-	return out ? tsr_replay_write(r, out) : TSR_OK;
+	return TSR_OK;
+}
+
+static enum tsr_status replay(struct tsr_replaying *first, const char *out)
+{
+	TSR_TRY(plan_all(first));
+	TSR_TRY(check_outputs(first, out));
+	if (!first->options->dry_run) {
+		TSR_TRY(tsr_replay_gpu_open(first));
+		for (struct tsr_replaying *r = first; r; r = r->also)
+			TSR_TRY(tsr_replay_load_state(r));
+		TSR_TRY(tsr_replay_gpu_put_state(first));
+		TSR_TRY(tsr_replay_run_steps(first));
+		TSR_TRY(tsr_replay_gpu_get_state(first));
+		leave_gpu(first);
+		TSR_TRY(check_results(first, out != NULL));
+	}
+	return out ? tsr_replay_write(first, out) : TSR_OK;
 }
 
 static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *paths,
 				   unsigned npaths, const char *recording)
 {
+	r->result = calloc(1, sizeof(*r->result));
+	if (!r->result)
+		return tsr_fail_nomem(r->err, recording);
+	*r->result = (struct tsr_replay){ .recording = strdup(recording),
+					  .dry_run = r->options->dry_run,
+					  .gpu = TSR_REPLAY_CPU,
+					  .threads = r->run ? r->run->threads : 1 };
+	if (!r->result->recording)
+		return tsr_fail_nomem(r->err, recording);
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, r->options->open, &r->result->source, r->err));
 	r->c = r->result->source;
 	return tsr_recording_open(recording, r->options->open, &r->recording, r->err);
+}
+
+static void close_inputs(struct tsr_replaying *r)
+{
+	leave_gpu(r);
+	tsr_replay_free_new_states(r);
+	tsr_tiles_free(&r->tiles);
+	free(r->by_recorded);
+	free(r->listed);
+	tsr_recording_close(r->recording);
+}
+
+/* Whether there are results to look at. */
+static bool has_results(enum tsr_status status)
+{
+	return status == TSR_OK || status == TSR_E_BOUND || status == TSR_E_DURABILITY;
 }
 
 enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
@@ -228,40 +271,102 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	struct tsr_replaying r = {
-		.options = &o, .run = run, .progress = { .run = run, .what = recording }, .err = err
-	};
 	struct tsr_err own;
+	struct tsr_replaying r = { .options = &o,
+				   .run = run,
+				   .progress = { .run = run, .what = recording },
+				   .err = err ? err : &own };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	o.open = &open;
-	r.err = err ? err : &own;
-	r.result = calloc(1, sizeof(*r.result));
-	if (!r.result)
-		return tsr_fail_nomem(err, recording);
-	*r.result = (struct tsr_replay){ .recording = strdup(recording),
-					 .dry_run = o.dry_run,
-					 .gpu = TSR_REPLAY_CPU,
-					 .threads = run ? run->threads : 1 };
-	status = r.result->recording ? open_inputs(&r, paths, npaths, recording)
-				     : tsr_fail_nomem(err, recording);
+	status = open_inputs(&r, paths, npaths, recording);
 	if (status == TSR_OK)
 		status = replay(&r, out);
-	leave_gpu(&r);
-	tsr_replay_free_new_states(&r);
-	tsr_tiles_free(&r.tiles);
-	free(r.by_recorded);
-	free(r.listed);
-	tsr_recording_close(r.recording);
-	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
+	close_inputs(&r);
+	if (has_results(status))
+		*ret = r.result;
+	else
 		tsr_replay_free(r.result);
-		return status;
-	}
-	*ret = r.result;
 	return status;
 }
+
+/* --- Several states ----------------------------------------------------------------------------- */
+
+static enum tsr_status check_states(const struct tsr_replay_options *o, unsigned n,
+				    const char *recording, struct tsr_err *err)
+{
+	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
+		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
+				recording, n, TSR_REPLAY_FORMS_MAX);
+	if (!o->compare || o->check_numerics || o->gpu >= 0)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: several states are compared with FP32, on the CPU", recording);
+	return TSR_OK;
+}
+
+/* States of the same steps in @r, which are @n; the first has the progress. */
+struct states {
+	struct tsr_replay_options options[TSR_REPLAY_FORMS_MAX];
+	struct tsr_replaying r[TSR_REPLAY_FORMS_MAX];
+};
+
+static void chain_states(struct states *s, const struct tsr_replay_options *o,
+			 const struct tsr_replay_form *forms, unsigned n, const struct tsr_run *run,
+			 struct tsr_err *err)
+{
+	for (unsigned i = 0; i < n; i++) {
+		s->options[i] = *o;
+		s->options[i].gpu = TSR_REPLAY_CPU;
+		memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
+		s->r[i] = (struct tsr_replaying){ .options = &s->options[i],
+						  .run = run,
+						  .err = err,
+						  .form = forms[i].name,
+						  .also = i + 1 < n ? &s->r[i + 1] : NULL };
+	}
+}
+
+enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, const char *recording,
+				 const struct tsr_replay_options *options,
+				 const struct tsr_replay_form *forms, unsigned n,
+				 const struct tsr_run *run, struct tsr_replay *ret[],
+				 struct tsr_err *err)
+{
+	struct tsr_replay_options o = tsr_replay_defaults();
+	struct tsr_open_options open = tsr_open_defaults();
+	enum tsr_status status = TSR_OK;
+	struct tsr_err own;
+	struct states *s;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_options_take(&open, o.open, err));
+	o.open = &open;
+	TSR_TRY(check_states(&o, n, recording, err));
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return tsr_fail_nomem(err, recording);
+	chain_states(s, &o, forms, n, run, err ? err : &own);
+	for (unsigned i = 0; i < n && status == TSR_OK; i++) {
+		s->r[i].progress = (struct tsr_progress){ .run = run, .what = recording };
+		status = open_inputs(&s->r[i], paths, npaths, recording);
+	}
+	if (status == TSR_OK)
+		status = replay(&s->r[0], NULL);
+	for (unsigned i = 0; i < n; i++) {
+		close_inputs(&s->r[i]);
+		ret[i] = s->r[i].result;
+		if (has_results(status))
+			continue;
+		tsr_replay_free(ret[i]);
+		ret[i] = NULL;
+	}
+	free(s);
+	return status;
+}
+
+/* --- Results ------------------------------------------------------------------------------------ */
 
 void tsr_replay_free(struct tsr_replay *r)
 {

@@ -234,6 +234,29 @@ enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
 	return tsr_replay_cut(r, TSR_REPLAY_TILE, &r->tiles, &r->longest);
 }
 
+enum tsr_status tsr_replay_share_tiles(struct tsr_replaying *first)
+{
+	for (size_t i = 0; i < first->nparams; i++) {
+		uint64_t align = 1;
+
+		for (const struct tsr_replaying *r = first; r; r = r->also)
+			align = tsr_common_multiple(align, r->params[i].align);
+		if (align > TSR_REPLAY_ALIGN_MAX && first->params[i].numel > TSR_REPLAY_ALIGN_MAX)
+			return tsr_fail(
+				first->err, TSR_E_LIMIT,
+				"%s: tensor %.200s: groups of the states meet every %" PRIu64
+				" elements, over the limit of %" PRIu64,
+				first->c->path, first->params[i].name, align, TSR_REPLAY_ALIGN_MAX);
+		for (struct tsr_replaying *r = first; r; r = r->also)
+			r->params[i].align = align;
+	}
+	for (struct tsr_replaying *r = first; r; r = r->also) {
+		tsr_tiles_free(&r->tiles);
+		TSR_TRY(tsr_replay_cut(r, TSR_REPLAY_TILE, &r->tiles, &r->longest));
+	}
+	return TSR_OK;
+}
+
 /* --- Memory ----------------------------------------------------------------------------------- */
 
 /* Parameters of so many elements are freed by several threads. */

@@ -8,6 +8,9 @@
 /* Choose the codings, and cut the parameters into tiles. */
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r);
 
+/* Cut the parameters of @first, and of those that also take its steps, into tiles that fit all of them. */
+enum tsr_status tsr_replay_share_tiles(struct tsr_replaying *first);
+
 /* Allocate the state; read, verify, decode and encode it. */
 enum tsr_status tsr_replay_load_state(struct tsr_replaying *r);
 

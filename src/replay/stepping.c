@@ -23,7 +23,8 @@ struct stepping {
 	size_t scratch_nbytes; /* of a job */
 	float largest[TSR_REPLAY_WINDOW]; /* weight of the parameter being committed, per step */
 	bool *warned; /* per parameter */
-	struct tsr_replay_sums *sums; /* NULL: comparing was not asked for */
+	unsigned nstates; /* of w.r and those that also take its steps */
+	struct tsr_replay_sums *sums; /* of each; NULL: comparing was not asked for */
 };
 
 /* What was counted in a tile at one step. */
@@ -31,15 +32,21 @@ struct found {
 	size_t nbytes; /* of the gradient */
 	uint32_t crc; /* of these, where the file has a checksum */
 	float largest; /* magnitude of weights before the step, if it is asked for */
-	struct tsr_compare compare;
 };
 
 /* Scratch memory of a job. */
 struct scratch {
 	struct tsr_tile tile;
 	struct found found[TSR_REPLAY_WINDOW];
+	struct tsr_compare *compare; /* of each state, TSR_REPLAY_WINDOW; behind the arrays */
 	_Alignas(64) float x[]; /* arrays of r->longest elements; the second has the gradient */
 };
+
+/* How many arrays that are. */
+static size_t arrays(const struct stepping *k)
+{
+	return k->sums ? TSR_REPLAY_COMPARE_ARRAYS : 2;
+}
 
 /* --- Updates that are too small ---------------------------------------------------------------- */
 
@@ -126,32 +133,55 @@ static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, 
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
+/* A step of one state, by the gradient in the second array. */
+static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying *r,
+				  struct scratch *s, unsigned step, struct tsr_compare *compare,
+				  struct tsr_err *err)
+{
+	const size_t param = s->tile.tensor;
+	struct tsr_step_report report = { 0 };
+	const struct tsr_step at = tsr_replay_step_at(&k->w, r, step, param, r->params[param].plane,
+						      s->tile.first);
+
+	if (r->options->check_numerics)
+		s->found[step].largest = largest_weight(&at, s->tile.n, s->x);
+	if (compare)
+		tsr_replay_compare_step(r, &s->tile, &at, s->x, compare, &report);
+	else
+		tsr_step_apply(&at, s->x + r->longest, 0, s->tile.n, &report);
+	return tsr_replay_check_report(&k->w, r, step, param, &report, err);
+}
+
+/* Where a tile counts how a state compares at a step, from zeros; NULL if it does not. */
+static struct tsr_compare *compare_of(const struct stepping *k, struct scratch *s, unsigned state,
+				      unsigned step)
+{
+	return k->sums ? &s->compare[state * TSR_REPLAY_WINDOW + step] : NULL;
+}
+
 static enum tsr_status step_tile(struct stepping *k, struct scratch *s, unsigned step,
 				 struct tsr_err *err)
 {
-	struct tsr_replaying *r = k->w.r;
-	const size_t param = s->tile.tensor;
+	const struct tsr_replaying *r = k->w.r;
+	const bool steps = tsr_replay_grad(&k->w, step, s->tile.tensor) != NULL;
+	const bool skipped = tsr_replay_step_of(&k->w, step)->skipped;
 	struct found *found = &s->found[step];
-	float *grad = s->x + r->longest;
-	struct tsr_step_report report = { 0 };
-	struct tsr_step at;
 
 	*found = (struct found){ .nbytes = 0 };
-	if (!tsr_replay_grad(&k->w, step, param)) {
-		if (k->sums && !tsr_replay_step_of(&k->w, step)->skipped)
-			tsr_replay_compare_idle(r, &s->tile, s->x, &found->compare);
-		return TSR_OK;
+	if (steps)
+		TSR_TRY(tsr_replay_read_grad(&k->w, step, &s->tile, s->x + r->longest,
+					     &found->nbytes, &found->crc, err));
+	for (unsigned state = 0; r; r = r->also, state++) {
+		struct tsr_compare *compare = compare_of(k, s, state, step);
+
+		if (compare)
+			*compare = (struct tsr_compare){ .stalled = 0 };
+		if (steps)
+			TSR_TRY(step_state(k, r, s, step, compare, err));
+		else if (compare && !skipped)
+			tsr_replay_compare_idle(r, &s->tile, s->x, compare);
 	}
-	TSR_TRY(tsr_replay_read_grad(&k->w, step, &s->tile, grad, &found->nbytes, &found->crc,
-				     err));
-	at = tsr_replay_step_at(&k->w, step, param, r->params[param].plane, s->tile.first);
-	if (r->options->check_numerics)
-		found->largest = largest_weight(&at, s->tile.n, s->x);
-	if (k->sums)
-		tsr_replay_compare_step(r, &s->tile, &at, s->x, &found->compare, &report);
-	else
-		tsr_step_apply(&at, grad, 0, s->tile.n, &report);
-	return tsr_replay_check_report(&k->w, step, param, &report, err);
+	return TSR_OK;
 }
 
 static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -160,6 +190,7 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 	struct scratch *s = scratch;
 
 	s->tile = tsr_tiles_get(&k->w.r->tiles, job);
+	s->compare = (void *)(s->x + arrays(k) * k->w.r->longest);
 	for (unsigned i = 0; i < k->w.n; i++)
 		TSR_TRY(step_tile(k, s, i, err));
 	return TSR_OK;
@@ -167,10 +198,11 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 
 /* --- What the tiles had ----------------------------------------------------------------------- */
 
-static enum tsr_status commit_step(struct stepping *k, const struct scratch *s, unsigned step,
+static enum tsr_status commit_step(struct stepping *k, struct scratch *s, unsigned step,
 				   struct tsr_err *err)
 {
 	const struct found *found = &s->found[step];
+	const struct tsr_replaying *r = k->w.r;
 	const struct tsr_tile *tile = &s->tile;
 
 	if (tsr_replay_grad(&k->w, step, tile->tensor))
@@ -179,15 +211,18 @@ static enum tsr_status commit_step(struct stepping *k, const struct scratch *s, 
 		k->largest[step] = found->largest;
 	if (tile->last)
 		TSR_TRY(warn_of(k, tile->tensor, step, k->largest[step], err));
-	if (k->sums && !tsr_replay_step_of(&k->w, step)->skipped)
-		tsr_replay_compare_commit(&k->w, k->sums, step, tile, &found->compare);
+	if (!k->sums || tsr_replay_step_of(&k->w, step)->skipped)
+		return TSR_OK;
+	for (unsigned state = 0; r; r = r->also, state++)
+		tsr_replay_compare_commit(&k->w, r, &k->sums[state], step, tile,
+					  compare_of(k, s, state, step));
 	return TSR_OK;
 }
 
 static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct stepping *k = ctx;
-	const struct scratch *s = scratch;
+	struct scratch *s = scratch;
 	uint64_t nbytes = 0;
 
 	(void)job;
@@ -227,6 +262,26 @@ static enum tsr_status step_window(struct stepping *k)
 	return r->gpu ? tsr_replay_gpu_steps(&k->w) : tsr_pipeline_run(&pipeline, r->run, r->err);
 }
 
+/* What the window knows of its steps, for the states that also take them. */
+static void tell_skipped(struct tsr_replay_window *w)
+{
+	for (struct tsr_replaying *r = w->r->also; r; r = r->also) {
+		for (unsigned i = 0; i < w->n; i++)
+			tsr_replay_step_in(r, w, i)->skipped = tsr_replay_step_of(w, i)->skipped;
+		r->result->nskipped = w->r->result->nskipped;
+	}
+}
+
+static void finish_states(struct stepping *k)
+{
+	unsigned state = 0;
+
+	for (struct tsr_replaying *r = k->w.r; r; r = r->also, state++) {
+		tsr_replay_compare_finish(&k->w, r, &k->sums[state]);
+		r->result->grad_nbytes = k->w.r->result->grad_nbytes;
+	}
+}
+
 static enum tsr_status run_window(struct stepping *k)
 {
 	struct tsr_replay_window *w = &k->w;
@@ -235,6 +290,7 @@ static enum tsr_status run_window(struct stepping *k)
 	TSR_TRY(tsr_replay_window_open(w));
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
 		TSR_TRY(tsr_replay_skip_steps(w));
+	tell_skipped(w);
 	tsr_replay_plan_steps(w);
 	status = step_window(k);
 	if (status == TSR_E_FORMAT && w->nonfinite)
@@ -242,7 +298,7 @@ static enum tsr_status run_window(struct stepping *k)
 	for (unsigned i = 0; i < w->n && status == TSR_OK; i++)
 		status = tsr_checkpoint_check_unchanged(w->steps[i], w->r->err);
 	if (status == TSR_OK && k->sums)
-		tsr_replay_compare_finish(w, k->sums);
+		finish_states(k);
 	return status;
 }
 
@@ -250,14 +306,17 @@ static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)
 {
 	const bool compare = r->options->compare;
 
+	for (const struct tsr_replaying *each = r; each; each = each->also)
+		k->nstates++;
 	TSR_TRY(tsr_replay_window_init(&k->w, r));
 	k->warned = calloc(r->nparams + 1, sizeof(*k->warned));
 	if (compare)
-		k->sums = calloc(1, sizeof(*k->sums));
+		k->sums = calloc(k->nstates, sizeof(*k->sums));
 	if (!k->warned || (compare && !k->sums))
 		return tsr_fail_nomem(r->err, r->c->path);
-	k->scratch_nbytes = sizeof(struct scratch) +
-			    (compare ? TSR_REPLAY_COMPARE_ARRAYS : 2) * r->longest * sizeof(float);
+	k->scratch_nbytes = sizeof(struct scratch) + arrays(k) * r->longest * sizeof(float);
+	if (compare)
+		k->scratch_nbytes += k->nstates * TSR_REPLAY_WINDOW * sizeof(struct tsr_compare);
 	return TSR_OK;
 }
 

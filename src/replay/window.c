@@ -165,10 +165,10 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 	}
 }
 
-struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, unsigned step, size_t param,
+struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const struct tsr_replaying *r,
+				   unsigned step, size_t param,
 				   unsigned char *plane[][TSR_PLANES_MAX], uint64_t first)
 {
-	const struct tsr_replaying *r = w->r;
 	const struct tsr_replay_param *p = &r->params[param];
 	const struct tsr_replay_grad *g = grad_of(w, step, param);
 	struct tsr_step s = { .optimizer = r->result->optimizer,
@@ -219,10 +219,11 @@ enum tsr_status tsr_replay_commit_grad(struct tsr_replay_window *w, unsigned ste
 	return status;
 }
 
-enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, unsigned step, size_t param,
+enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, const struct tsr_replaying *r,
+					unsigned step, size_t param,
 					const struct tsr_step_report *report, struct tsr_err *err)
 {
-	const struct tsr_replay_param *p = &w->r->params[param];
+	const struct tsr_replay_param *p = &r->params[param];
 
 	if (report->nonfinite_grad) {
 		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);

@@ -28,10 +28,18 @@ struct tsr_replay_window {
 	struct tsr_record_crc crc[TSR_REPLAY_WINDOW]; /* of the parameter being committed */
 };
 
+/* A step of the window in the result of a replay that takes it. */
+static inline struct tsr_replay_step *tsr_replay_step_in(const struct tsr_replaying *r,
+							 const struct tsr_replay_window *w,
+							 unsigned step)
+{
+	return &r->result->steps[w->first + step];
+}
+
 static inline struct tsr_replay_step *tsr_replay_step_of(const struct tsr_replay_window *w,
 							 unsigned step)
 {
-	return &w->r->result->steps[w->first + step];
+	return tsr_replay_step_in(w->r, w, step);
 }
 
 /* The gradient of a parameter, or NULL if the step does not take it. */
@@ -49,8 +57,12 @@ void tsr_replay_window_close(struct tsr_replay_window *w);
 /* Once it is known which steps are skipped: count steps per parameter, and compute their scalars. */
 void tsr_replay_plan_steps(struct tsr_replay_window *w);
 
-/* The step of a parameter from element @first on; @plane: its planes in host or GPU memory. */
-struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, unsigned step, size_t param,
+/*
+ * The step of a parameter of w->r, or of one that also takes it, from element @first on; @plane: its
+ * planes in host or GPU memory.
+ */
+struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const struct tsr_replaying *r,
+				   unsigned step, size_t param,
 				   unsigned char *plane[][TSR_PLANES_MAX], uint64_t first);
 
 /*
@@ -73,7 +85,8 @@ enum tsr_status tsr_replay_commit_grad(struct tsr_replay_window *w, unsigned ste
  * What a step noticed: TSR_E_FORMAT with w->nonfinite for gradients that are not finite;
  * TSR_E_UNSUPPORTED, naming step and tensor, for values over the range of an encoding.
  */
-enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, unsigned step, size_t param,
+enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, const struct tsr_replaying *r,
+					unsigned step, size_t param,
 					const struct tsr_step_report *report, struct tsr_err *err);
 
 #endif

@@ -252,3 +252,16 @@ void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret)
 	find_coarse_weights(r, ret);
 	sort(ret);
 }
+
+const struct tsr_finding *tsr_gravest_finding(const struct tsr_replay *r,
+					      struct tsr_findings *findings)
+{
+	unsigned gravest = 0;
+
+	tsr_replay_find(r, findings);
+	for (unsigned i = 1; i < findings->n; i++) {
+		if (findings->item[i].level > findings->item[gravest].level)
+			gravest = i;
+	}
+	return findings->n ? &findings->item[gravest] : NULL;
+}

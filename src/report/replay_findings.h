@@ -26,4 +26,8 @@ struct tsr_findings {
 /* What the figures of a compared replay say, in words, by the thresholds of report/replay_figures.h. */
 void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret);
 
+/* The first of the gravest, in @findings; NULL if there is none. */
+const struct tsr_finding *tsr_gravest_finding(const struct tsr_replay *r,
+					      struct tsr_findings *findings);
+
 #endif

@@ -255,11 +255,13 @@ static void put_name(const char *name, struct tsr_text *csv)
 }
 
 /* Figures that do not exist are empty. */
-static void put_line(const struct tsr_replay_step *s, const char *name,
+static void put_line(const char *state, const struct tsr_replay_step *s, const char *name,
 		     const struct tsr_replay_figures *f, struct tsr_text *csv)
 {
 	char value[40];
 
+	if (state)
+		tsr_text_printf(csv, "%s,", state);
 	tsr_text_printf(csv, "%" PRIu64 ",", s->step);
 	put_name(name, csv);
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
@@ -274,17 +276,27 @@ static void put_line(const struct tsr_replay_step *s, const char *name,
 	tsr_text_puts(csv, "\n");
 }
 
-void tsr_replay_put_csv(const struct tsr_replay *r, struct tsr_text *csv)
+void tsr_replay_put_csv_head(struct tsr_text *csv)
 {
 	tsr_text_puts(csv, "step,tensor");
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
 		tsr_text_printf(csv, ",%s", tsr_figure_name((enum tsr_figure_name)i));
 	tsr_text_puts(csv, "\n");
+}
+
+void tsr_replay_put_csv_lines(const struct tsr_replay *r, const char *state, struct tsr_text *csv)
+{
 	for (size_t i = 0; i < r->nsteps; i++) {
 		if (!tsr_replay_has_figures(r, i))
 			continue;
 		for (size_t p = 0; p < r->nparams; p++)
-			put_line(&r->steps[i], r->params[p], &r->steps[i].tensors[p], csv);
-		put_line(&r->steps[i], "*", &r->steps[i].total, csv);
+			put_line(state, &r->steps[i], r->params[p], &r->steps[i].tensors[p], csv);
+		put_line(state, &r->steps[i], "*", &r->steps[i].total, csv);
 	}
+}
+
+void tsr_replay_put_csv(const struct tsr_replay *r, struct tsr_text *csv)
+{
+	tsr_replay_put_csv_head(csv);
+	tsr_replay_put_csv_lines(r, NULL, csv);
 }

@@ -102,7 +102,7 @@ static const struct column {
 #define NCOLUMNS (sizeof(columns) / sizeof(*columns))
 
 /* @n: the number of weights, for percentages. */
-static void format_figure(char out[24], enum tsr_figure_name figure, double value, double n)
+void tsr_replay_format(char out[24], enum tsr_figure_name figure, double value, double n)
 {
 	if (isnan(value))
 		snprintf(out, 24, "-");
@@ -136,7 +136,7 @@ static void put_step(struct tsr_text *out, const struct table *t, size_t i)
 	if (s->skipped)
 		tsr_text_printf(out, "  skipped: its gradients are not finite");
 	for (size_t c = 0; c < NCOLUMNS && tsr_replay_has_figures(t->r, i); c++) {
-		format_figure(cell, columns[c].figure, s->total.value[columns[c].figure], t->n);
+		tsr_replay_format(cell, columns[c].figure, s->total.value[columns[c].figure], t->n);
 		tsr_text_printf(out, " %*s", columns[c].width, cell);
 		/* Lines do not end in blanks. */
 		if (t->worst[c] == i || c + 1 < NCOLUMNS)
@@ -213,11 +213,11 @@ static void put_worst_tensors(struct tsr_text *out, const struct tsr_replay *r)
 		if (!w.any || w.value == 0)
 			continue;
 		if (named[i] == TSR_FIGURE_WEIGHT_ULP)
-			format_figure(value, named[i], w.value, 0);
+			tsr_replay_format(value, named[i], w.value, 0);
 		else if (w.value < 1e10 && w.value == floor(w.value))
 			snprintf(value, sizeof(value), "%.0f", w.value);
 		else
-			format_figure(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
+			tsr_replay_format(value, TSR_FIGURE_UPDATE_NMSE, w.value, 0);
 		tsr_text_printf(out, "%-14s %10s %8" PRIu64 "  %s\n", tsr_figure_name(named[i]),
 				value, r->steps[w.step].step,
 				tsr_format_name(r->params[w.param], TSR_COLUMNS - 36).text);
@@ -319,7 +319,7 @@ static void put_skipped(struct tsr_text *out, const struct tsr_replay *r, bool v
 	tsr_text_printf(out, shown < r->nskipped ? ", ...\n" : "\n");
 }
 
-static void put_gate(struct tsr_text *out, const struct tsr_replay *r)
+void tsr_replay_put_gate(const struct tsr_replay *r, const char *state, struct tsr_text *out)
 {
 	const struct tsr_replay_step *s;
 	char line[512];
@@ -328,14 +328,20 @@ static void put_gate(struct tsr_text *out, const struct tsr_replay *r)
 		return;
 	s = &r->steps[r->gate_step];
 	snprintf(line, sizeof(line),
-		 "Gate failed: %s of %s at step %" PRIu64
+		 "Gate failed%s%s: %s of %s at step %" PRIu64
 		 " is %.6g, the limit %.6g. Nothing was written.",
-		 tsr_figure_name(r->failed.figure),
+		 state ? " for " : "", state ? state : "", tsr_figure_name(r->failed.figure),
 		 tsr_format_name(r->params[r->gate_param], 120).text, s->step,
 		 s->tensors ? tsr_figure_error(&s->tensors[r->gate_param], r->failed.figure) : NAN,
 		 r->failed.limit);
 	tsr_text_puts(out, "\n");
 	tsr_put_wrapped(out, line, 0, 0);
+}
+
+void tsr_replay_put_head(const struct tsr_replay *r, struct tsr_text *out)
+{
+	put_range(out, r);
+	put_lr(out, r);
 }
 
 void tsr_replay_put_table(const struct tsr_replay *r, bool verbose, struct tsr_text *out)
@@ -353,5 +359,5 @@ void tsr_replay_put_table(const struct tsr_replay *r, bool verbose, struct tsr_t
 	put_warnings(out, r, verbose);
 	put_missing(out, r, verbose);
 	put_skipped(out, r, verbose);
-	put_gate(out, r);
+	tsr_replay_put_gate(r, NULL, out);
 }

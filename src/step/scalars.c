@@ -186,7 +186,7 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimize
 	}
 }
 
-static uint64_t common_multiple(uint64_t a, uint64_t b)
+uint64_t tsr_common_multiple(uint64_t a, uint64_t b)
 {
 	uint64_t x = a, y = b;
 
@@ -201,8 +201,8 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
 
 uint64_t tsr_step_ratio_align(const struct tsr_step *step)
 {
-	return common_multiple(tsr_coding_align(&step->coding[TSR_PART_MOMENTUM]),
-			       tsr_coding_align(&step->coding[TSR_PART_VARIANCE]));
+	return tsr_common_multiple(tsr_coding_align(&step->coding[TSR_PART_MOMENTUM]),
+				   tsr_coding_align(&step->coding[TSR_PART_VARIANCE]));
 }
 
 /* At most 2^37: two groups of 2^16 and the 32 elements of a bit-packed plane. */
@@ -212,7 +212,7 @@ uint64_t tsr_step_align(const struct tsr_step *step)
 
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (step->coding[p].codec)
-			align = common_multiple(align, tsr_coding_align(&step->coding[p]));
+			align = tsr_common_multiple(align, tsr_coding_align(&step->coding[p]));
 	}
 	return align;
 }

@@ -9,7 +9,9 @@
 #include "cli/work.h"
 #include "replay/replay_result.h"
 #include "charts/replay_chart.h"
+#include "charts/states_chart.h"
 #include "report/replay_report.h"
+#include "report/replay_states.h"
 #include "text/json.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)
@@ -31,10 +33,11 @@ static const struct cli_opt opts[] = {
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
 		"decouple_lr=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
-	CLI_OPT("state", "FORM", CLI_WORD, state, "fp32 flash flashoptim tight coat bitsandbytes",
+	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 flash flashoptim tight coat bitsandbytes",
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
 		"same with f16 scales); tight (bf16+ulp8, ratio8, log8); coat (bf16+ulp8, e4m3x "
-		"twice); bitsandbytes (bf16+ulp8, dyn8 twice) (default: the checkpoint's)"),
+		"twice); bitsandbytes (bf16+ulp8, dyn8 twice) (default: the checkpoint's); several "
+		"with commas are compared with FP32 side by side"),
 	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_PART_WEIGHT], "@weight",
 		"codec for weights"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_PART_MOMENTUM], "@momentum",
@@ -149,6 +152,58 @@ static void say_device(const struct cli_replay_args *a, const struct tsr_replay 
 		cli_say_device(&a->common, "replayed", &one);
 }
 
+/* --- Several states ---------------------------------------------------------------------------- */
+
+static int report_states(const struct cli_cmd *cmd, const struct cli_common *common,
+			 const struct tsr_replay_states *states)
+{
+	struct cli_reports reports = { 0 };
+	struct tsr_text json = { 0 };
+	int status;
+
+	cli_warn_notes(common, states->replay[0]->source);
+	tsr_states_put_table(states, &reports.table);
+	if (common->csv.given)
+		tsr_states_put_csv(states, &reports.csv);
+	if (common->svg)
+		tsr_states_put_svg(states, &reports.svg);
+	if (common->html)
+		tsr_states_put_html(states, &reports.html);
+	status = cli_write_reports(&reports, common);
+	if (status != CLI_OK || !common->json.given)
+		return status;
+	cli_json_begin(&json, cmd);
+	cli_json_inputs(&json, common);
+	tsr_json_put_bool(&json, "dry_run", common->dry_run);
+	tsr_states_put_json(states, &json);
+	return cli_json_end(&json, common);
+}
+
+static int replay_states(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+			 const struct cli_replay_parsed *parsed)
+{
+	const struct cli_list *in = &a->common.operands;
+	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
+	const struct tsr_replay_states states = { parsed->nforms, parsed->form_name, r };
+	struct tsr_err err = { 0 };
+	enum tsr_status replayed;
+	struct cli_work work;
+	int status;
+
+	cli_work_start(&work, &a->common, "replaying");
+	replayed = tsr_replay_forms(in->items, in->n - 1, in->items[in->n - 1], &parsed->options,
+				    parsed->forms, parsed->nforms, &work.run, r, &err);
+	cli_work_end(&work);
+	if (!r[0])
+		return cli_error(&err);
+	status = report_states(cmd, &a->common, &states);
+	for (unsigned i = 0; i < parsed->nforms; i++)
+		tsr_replay_free(r[i]);
+	return replayed == TSR_OK ? status : cli_error(&err);
+}
+
+/* --- One state --------------------------------------------------------------------------------- */
+
 static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		  const struct tsr_replay_options *o)
 {
@@ -184,6 +239,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	parsed.options.reports = reports;
 	parsed.options.nreports = cli_report_paths(&a->common, reports);
+	if (parsed.nforms) {
+		if (!parsed.options.dry_run)
+			parsed.options.gpu = TSR_REPLAY_CPU;
+		return replay_states(cmd, a, &parsed);
+	}
 	return replay(cmd, a, &parsed.options);
 }
 
@@ -201,6 +261,7 @@ const struct cli_cmd cmd_replay = {
 	.examples =
 		"  tersor replay checkpoint.pt recording -o after.pt\n"
 		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
+		"  tersor replay checkpoint.pt recording --state flash,tight,coat\n"
 		"  tersor replay packed.safetensors recording -o after.safetensors\n"
 		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=0.25\n",
 	.opts = opts,

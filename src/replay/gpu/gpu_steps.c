@@ -53,8 +53,8 @@ static enum tsr_status append_step(const struct tsr_replay_window *w, const stru
 	struct tsr_replay_gpu *g = w->r->gpu;
 	struct tsr_replay_buffer *b = j->buffer;
 	const size_t param = j->tile.tensor;
-	const struct tsr_step step = tsr_replay_step_at(w, j->step, param, g->planes[param].plane,
-							j->tile.first);
+	const struct tsr_step step = tsr_replay_step_at(w, w->r, j->step, param,
+							g->planes[param].plane, j->tile.first);
 
 	if (j->tile.n) {
 		TSR_TRY(tsr_gpu_put(g->copies, b->device, b->host, j->nbytes, err));
@@ -98,8 +98,8 @@ static enum tsr_status judge_reports(struct tsr_replay_window *w, uint64_t n, st
 	for (uint64_t job = 0; job < n; job++) {
 		const struct step_job j = locate(w, job);
 
-		TSR_TRY(tsr_replay_check_report(w, j.step, j.tile.tensor, &w->r->gpu->found[job],
-						err));
+		TSR_TRY(tsr_replay_check_report(w, w->r, j.step, j.tile.tensor,
+						&w->r->gpu->found[job], err));
 	}
 	return TSR_OK;
 }
