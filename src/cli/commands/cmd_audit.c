@@ -7,8 +7,8 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
-#include "report/audit_report.h"
-#include "report/audit_table.h"
+#include "report/audit/audit_report.h"
+#include "report/audit/audit_table.h"
 #include "text/json.h"
 
 struct args {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An audit for people to read. */
-#include "report/audit_table.h"
+#include "report/audit/audit_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>

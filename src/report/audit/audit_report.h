@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_AUDIT_REPORT_H
 #define TSR_REPORT_AUDIT_REPORT_H
 
-#include "report/audit_figures.h"
+#include "report/audit/audit_figures.h"
 #include "text/text.h"
 
 #define TSR_AUDIT_SCHEMA "tersor.audit.v1"

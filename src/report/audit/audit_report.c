@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An audit as JSON and as comma-separated values. */
-#include "report/audit_report.h"
+#include "report/audit/audit_report.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "report/audit_table.h"
+#include "report/audit/audit_table.h"
 #include "report/format.h"
 #include "text/json.h"
 

@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_AUDIT_TABLE_H
 #define TSR_REPORT_AUDIT_TABLE_H
 
-#include "report/audit_figures.h"
+#include "report/audit/audit_figures.h"
 #include "text/text.h"
 
 /*

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of an audit over all tensors, and the codecs that they speak for. */
-#include "report/audit_figures.h"
+#include "report/audit/audit_figures.h"
 
 #include <stdlib.h>
 
