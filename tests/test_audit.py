@@ -209,3 +209,137 @@ def test_text_fits_80_columns(found):
     text = run_tersor("audit", TRAINED, check=0).stdout
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("use ratio8 + ") and found["verdict"].startswith("use ratio8 + ")
+
+
+# ---- several checkpoints, gates, baselines --------------------------------------------------------
+
+def test_steps_are_checkpoints_of_their_own(tmp_path):
+    steps = [DATA / "tiny-gpt" / "checkpoint.safetensors", TRAINED]
+    done = run_tersor("audit", "--steps", *steps, "--json", tmp_path / "s.json", "--csv", tmp_path / "s.csv", check=0)
+    report = json.loads((tmp_path / "s.json").read_text())
+    alone = [audit(path) for path in steps]
+    assert report["checkpoints"] == alone
+    rows = (tmp_path / "s.csv").read_text().splitlines()
+    assert {row.split(",")[0] for row in rows[1:]} == {f'"{path}"' for path in steps}
+    assert all(row.count(",") == rows[0].count(",") for row in rows)
+    worst = [next(p["nmse"][6] for p in a["pairs"] if (p["momentum"], p["variance"]) == ("softsign8", "sqrt8"))
+             for a in alone]
+    assert all(f" {w:.1e} " in done.stdout for w in worst) and max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_csv_has_the_figures_of_json(found, tmp_path):
+    run_tersor("audit", TRAINED, "--csv", tmp_path / "a.csv", check=0)
+    names, *rows = [line.split(",") for line in (tmp_path / "a.csv").read_text().splitlines()]
+    seen, us = trials(found), updates(found)
+    for row in (dict(zip(names, r, strict=True)) for r in rows):
+        name = row["tensor"].strip('"')
+        if row["kind"] == "update":
+            want = us.pop((name.removesuffix(V), row["codec"] or None, row["variance_codec"] or None))
+            figures = ("nmse", "max_after", "exposed")
+        else:
+            want = seen.pop((name, row["codec"]))
+            figures = ("nmse", "max_abs", "zeroed", "stuck", "range_max", "nbytes")
+        assert all(float(row[f]) == want[f] for f in figures)
+    assert not us and not any(c["measured"] for c in seen.values())
+
+
+@pytest.mark.parametrize("gate, codecs, status", [
+    ("update-nmse=1.2e-4", "softsign8,sqrt8", 0), ("update-nmse=1e-4", "softsign8,sqrt8", 1),
+    ("update-nmse=1e-4,p50", "softsign8,sqrt8", 0), ("update-nmse=1e-4", "softsign8,ratio8,sqrt8", 0),
+    ("max-update=1", "softsign8,sqrt8", 0), ("max-update=0.9", "softsign8,sqrt8", 1),
+    ("exposed=0", "softsign8,sqrt8", 0), ("nmse=1e-4", "softsign8,sqrt8", 0), ("nmse=1e-6", "softsign8,sqrt8", 1),
+    ("stuck=0", "softsign8,sqrt8", 1), ("stuck=0", "softsign8,log8", 0), ("zeroed=0", "softsign8,log8", 1)])
+def test_gates(gate, codecs, status):
+    done = run_tersor("audit", TRAINED, "--codec", codecs, "--gate", gate, "-qq", check=status)
+    assert not status or f"gate {gate}: found " in done.stderr
+
+
+@pytest.mark.parametrize("gate", ["update-nmse", "update-nmse=", "update-nmse=x", "update-nmse=1,p33", "u=1",
+                                  "max-update=1,p50", "update-nmse=-1", "update-nmse=nan"])
+def test_gates_that_are_none(gate):
+    assert f"found '{gate}'" in run_tersor("audit", TRAINED, "--gate", gate, check=2).stderr
+
+
+def test_a_baseline(tmp_path):
+    base = tmp_path / "base.json"
+    codecs = ("--codec", "softsign8,sqrt8")
+    run_tersor("audit", TRAINED, *codecs, "--json", base, check=0)
+    assert "0 figures differ" in run_tersor("audit", TRAINED, *codecs, "--baseline", base, check=0).stdout
+    report = json.loads(base.read_text())
+    trial = report["checkpoints"][0]["tensors"][1]["codecs"][0]
+    trial["nmse"] *= 2
+    base.write_text(json.dumps(report))
+    done = run_tersor("audit", TRAINED, *codecs, "--baseline", base, "--json", check=1)
+    moved = json.loads(done.stdout)["moved"]
+    assert len(moved) == 1 and float(moved[0]["was"]) == 2 * float(moved[0]["now"])
+    assert report["checkpoints"][0]["tensors"][1]["name"] in moved[0]["figure"]
+    assert "differ" in run_tersor("audit", TRAINED, "--codec", "linear8,sqrt8", "--baseline", base, check=1).stdout
+    base.write_text("{}")
+    assert "found no schema" in run_tersor("audit", TRAINED, "--baseline", base, check=3).stderr
+    base.write_text('{"schema":"tersor.sweep.v1"}')
+    assert "found schema tersor.sweep.v1" in run_tersor("audit", TRAINED, "--baseline", base, check=3).stderr
+
+
+# ---- inputs that are not in order -----------------------------------------------------------------
+
+def pair_of(shape=(64, 64)):
+    return {"w" + k: x for k, x in state(np.random.default_rng(1), shape).items()}
+
+
+def spoilt(**changes):
+    """A sound pair, and tensors beside it."""
+    return {**pair_of(), **{k.replace("__", "."): x for k, x in changes.items()}}
+
+
+N, Z = np.full((8, 8), np.nan, np.float32), np.zeros((8, 8), np.float32)
+ONE = np.ones((8, 8), np.float32) / 3
+
+
+@pytest.mark.parametrize("tensors, name, what", [
+    (spoilt(b__exp_avg=ONE, b__exp_avg_sq=N), "b.exp_avg_sq", "64 values are not finite"),
+    (spoilt(b__exp_avg=N, b__exp_avg_sq=ONE), "b.exp_avg", "64 values are not finite"),
+    (spoilt(b__exp_avg=ONE, b__exp_avg_sq=-ONE), "b.exp_avg_sq", "64 values of a variance are negative"),
+    (spoilt(b__exp_avg=Z, b__exp_avg_sq=ONE), "b.exp_avg", "64 values are 0, all there are"),
+    (spoilt(b__exp_avg=ONE[:1, :1], b__exp_avg_sq=ONE[:1, :1]), "b.exp_avg", "1 elements are too few")])
+def test_a_tensor_without_figures_is_named_and_others_go_on(tmp_path, tensors, name, what):
+    path = tmp_path / "s.safetensors"
+    save_file(tensors, path)
+    done = run_tersor("audit", path, "--json", check=1)
+    line = next(line for line in done.stderr.splitlines() if f"tensor {name}: " in line)
+    assert what in line and "--keep leaves it out" in line
+    seen = updates(json.loads(done.stdout)["checkpoints"][0])
+    assert seen["w", "softsign8", "sqrt8"] == updates(audit(sound(tmp_path)))["w", "softsign8", "sqrt8"]
+    assert ("b", "softsign8", "sqrt8") not in seen or "0, all" in what
+    kept = run_tersor("audit", path, "--keep", r"^b\.", check=0)
+    assert kept.stdout == run_tersor("audit", sound(tmp_path), check=0).stdout
+
+
+def sound(folder):
+    path = folder / "sound.safetensors"
+    save_file(pair_of(), path)
+    return path
+
+
+def test_state_without_pairs(tmp_path):
+    path = tmp_path / "s.safetensors"
+    save_file({"w.exp_avg_sq": pair_of()["w.exp_avg_sq"]}, path)
+    done = run_tersor("audit", path, check=1)
+    assert "no momentum has a variance here" in done.stderr and "--map" in done.stderr and "sqrt8" in done.stdout
+    run_tersor("audit", path, "--kind", "variance", check=0)
+
+
+def test_a_codebook_that_cannot_be_learned(tmp_path):
+    """Three values only: of the codecs asked for the others are tried."""
+    path = tmp_path / "s.safetensors"
+    save_file({"w.exp_avg": np.float32(np.arange(4096) % 3 - 1), "w.exp_avg_sq": np.ones(4096, np.float32)}, path)
+    done = run_tersor("audit", path, "--codec", "softsign8,gefen8,sqrt8", "--json", check=1)
+    assert "learned codecs are not tried" in done.stderr and "bins" in done.stderr
+    assert {c["codec"] for c in json.loads(done.stdout)["checkpoints"][0]["codecs"]} == {"softsign8", "sqrt8"}
+
+
+def test_nothing_to_audit(tmp_path):
+    path = tmp_path / "s.safetensors"
+    save_file({"steps": np.arange(9)}, path)
+    assert "found no tensor" in run_tersor("audit", path, check=3).stderr
+    assert "found no tensor" in run_tersor("audit", TRAINED, "--kind", "weight", "--codec", "sqrt8", check=3).stderr
+    assert "unknown codec" in run_tersor("audit", TRAINED, "--codec", "sqrt9", check=2).stderr

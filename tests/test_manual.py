@@ -200,6 +200,14 @@ def report(*args):
     return json.loads(done.stdout)
 
 
+def audit_that_moved(scratch):
+    """A report with a baseline that differs."""
+    base = scratch / "audit.json"
+    run_tersor("audit", CHECKPOINT, "--codec", "bf16", f"--json={base}", check=0)
+    done = run_tersor("audit", CHECKPOINT, "--baseline", base, "--json", check=1)
+    return json.loads(done.stdout)
+
+
 def sweep_that_moved(scratch):
     """A report that differs from its baseline."""
     args = ("sweep", "--codec", "bf16", "--last", "9")
@@ -243,7 +251,7 @@ def reports(command, library, scratch):
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json")],
-        "audit": lambda: [report("audit", CHECKPOINT, "--json")],
+        "audit": lambda: [audit_that_moved(scratch)],
         "sweep": lambda: [sweep_that_moved(scratch)],
         "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--weights", "bf16+sr4", "--momentum", "softsign8",

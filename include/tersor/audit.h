@@ -153,6 +153,7 @@ struct tsr_audit {
 	size_t npairs;
 	const struct tsr_audit_pair *pairs;
 	size_t nalone;
+	bool unlearned; /* learned codecs were asked for, and could not be learned: a note says why */
 };
 
 /**

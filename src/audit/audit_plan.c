@@ -85,6 +85,7 @@ static enum tsr_status learn(struct tsr_auditing *a, const struct tsr_run *run, 
 		*err = why;
 		return status;
 	}
+	a->pub.unlearned = true;
 	return tsr_build_note(a->c, err, "learned codecs are not tried: %s", why.msg);
 }
 

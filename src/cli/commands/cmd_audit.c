@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor audit: what each codec would do to a checkpoint. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/coding.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "report/audit/audit_baseline.h"
+#include "report/audit/audit_gates.h"
 #include "report/audit/audit_report.h"
+#include "report/audit/audit_series.h"
 #include "report/audit/audit_table.h"
 #include "text/json.h"
 
 struct args {
 	struct cli_common common;
-	struct cli_list codec, keep, map;
-	const char *kind, *scale;
+	struct cli_list codec, keep, map, gate;
+	const char *kind, *scale, *baseline;
 	uint64_t group;
+	bool steps;
 };
+
+#define GATES_MAX 16
 
 #define AT(field) offsetof(struct args, field)
 
@@ -32,6 +39,13 @@ static const struct cli_opt opts[] = {
 		       "elements that share a scale (default: each codec's own)"),
 	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
 		"leave out tensors with a match in their name"),
+	CLI_OPT_FLAG("steps", steps,
+		     "each IN is a checkpoint of its own, such as those of one training run"),
+	CLI_OPT("gate", "FIGURE=VALUE", CLI_LIST, gate, NULL,
+		"exit 1 unless the codecs of the verdict meet it: " TSR_AUDIT_GATES_TEXT
+		"; with ,p95 that quantile"),
+	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
+		"compare with an earlier JSON report; exit 1 and show what changed"),
 	{ "csv", 0, "FILE", CLI_OPTIONAL, AT(common.csv), 0, 0, "@report",
 	  "print comma-separated values instead of the report, or write them to FILE" },
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL, "tensors with a match are of this kind"),
@@ -107,7 +121,52 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 	return CLI_OK;
 }
 
-/* --- Reports ------------------------------------------------------------------------------------ */
+/* --- Auditing ----------------------------------------------------------------------------------- */
+
+/* All audits of a command: one, or with --steps one of each input. */
+struct series {
+	struct tsr_audit **audits;
+	unsigned n;
+};
+
+static void free_series(struct series *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		tsr_audit_free(s->audits[i]);
+	free(s->audits);
+}
+
+static int audit_inputs(const struct cli_common *common, const char *const *paths, unsigned npaths,
+			const struct tsr_audit_options *o, struct series *s)
+{
+	struct tsr_err err = { 0 };
+	enum tsr_status status;
+	struct cli_work work;
+
+	cli_work_start(&work, common, "auditing");
+	status = tsr_audit_run(paths, npaths, o, &work.run, &s->audits[s->n], &err);
+	cli_work_end(&work);
+	if (status != TSR_OK)
+		return cli_error(&err);
+	s->n++;
+	return CLI_OK;
+}
+
+static int audit_all(const struct args *a, const struct tsr_audit_options *o, struct series *s)
+{
+	const struct cli_list *in = &a->common.operands;
+
+	s->audits = calloc(in->n, sizeof(struct tsr_audit *));
+	if (!s->audits)
+		return cli_fail(CLI_IO, "out of memory");
+	if (!a->steps)
+		return audit_inputs(&a->common, in->items, in->n, o, s);
+	for (unsigned i = 0; i < in->n; i++)
+		CLI_TRY(audit_inputs(&a->common, &in->items[i], 1, o, s));
+	return CLI_OK;
+}
+
+/* --- Faults and gates --------------------------------------------------------------------------- */
 
 /* What is wrong with the checkpoint, a line each; CLI_DIFFERS if there is anything. */
 static int report_faults(const struct cli_common *common, const struct tsr_audit *a)
@@ -124,61 +183,204 @@ static int report_faults(const struct cli_common *common, const struct tsr_audit
 			 tsr_checkpoint_path(a->source), a->tensors[i].tensor->name, fault);
 		status = CLI_DIFFERS;
 	}
-	if (a->nalone && !a->npairs) {
-		cli_warn(
-			common,
-			"%s: no momentum has a variance here: updates are not measured; --map says "
-			"which tensors are what, --kind momentum or --codec leaves pairs out",
-			tsr_checkpoint_path(a->source));
+	if (a->nalone && !a->npairs && a->momenta.n && a->variances.n) {
+		cli_warn(common,
+			 "%s: no momentum has a variance here, so updates are not measured; --map "
+			 "says which tensors are what, --kind leaves a kind out",
+			 tsr_checkpoint_path(a->source));
 		status = CLI_DIFFERS;
 	}
 	return status;
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct tsr_audit *audit)
+static int check_gates(const struct tsr_audit *a, const struct tsr_audit_gate *gates, unsigned n)
+{
+	struct tsr_text missed = { 0 };
+	const bool passed = tsr_audit_gates_pass(a, gates, n, &missed);
+	int status = passed ? CLI_OK : CLI_DIFFERS;
+
+	if (missed.failed)
+		status = cli_fail(CLI_IO, "out of memory");
+	for (char *line = missed.bytes, *end; !missed.failed && line && *line; line = end + 1) {
+		end = strchr(line, '\n');
+		*end = '\0';
+		cli_fail(CLI_DIFFERS, "%s: %s", tsr_checkpoint_path(a->source), line);
+	}
+	tsr_text_free(&missed);
+	return status;
+}
+
+static int worse(int a, int b)
+{
+	return a > b ? a : b;
+}
+
+static int judge(const struct args *a, const struct series *s, const struct tsr_audit_gate *gates)
+{
+	int status = CLI_OK;
+
+	for (unsigned i = 0; i < s->n; i++) {
+		status = worse(status, report_faults(&a->common, s->audits[i]));
+		/* The default list has learned codecs where they can be. */
+		if (s->audits[i]->unlearned && a->codec.n)
+			status = worse(status, CLI_DIFFERS);
+		status = worse(status, check_gates(s->audits[i], gates, a->gate.n));
+	}
+	return status;
+}
+
+/* --- Reports ------------------------------------------------------------------------------------ */
+
+struct moved {
+	struct tsr_audit_change *changes;
+	size_t n;
+};
+
+static void put_checkpoints(const struct series *s, struct tsr_text *json)
+{
+	tsr_json_open(json, "checkpoints", '[');
+	for (unsigned i = 0; i < s->n; i++)
+		tsr_audit_put_json(s->audits[i], json);
+	tsr_json_close(json, ']');
+}
+
+/* The report as a reader of it sees it. */
+static int compare(const struct cli_cmd *cmd, const struct series *s,
+		   const struct tsr_json *baseline, struct moved *moved)
+{
+	const struct tsr_json_rules rules = {
+		.file = "report", .part = "JSON", .max_depth = 12, .max_values = SIZE_MAX
+	};
+	struct tsr_text json = { 0 };
+	struct tsr_json *now = NULL;
+	struct tsr_err err = { 0 };
+	bool compared;
+
+	cli_json_begin(&json, cmd);
+	put_checkpoints(s, &json);
+	tsr_json_close(&json, '}');
+	if (!json.failed && tsr_json_parse(json.bytes, json.nbytes, &rules, &now, &err) != TSR_OK) {
+		tsr_text_free(&json);
+		return cli_error(&err);
+	}
+	tsr_text_free(&json);
+	compared = now && tsr_audit_compare(baseline, now, &moved->changes, &moved->n);
+	tsr_json_free(now);
+	return compared ? CLI_OK : cli_fail(CLI_IO, "out of memory");
+}
+
+static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
+		       const struct moved *moved)
 {
 	struct tsr_text json = { 0 };
 
 	cli_json_begin(&json, cmd);
-	cli_json_inputs(&json, common);
-	tsr_json_open(&json, "checkpoints", '[');
-	tsr_audit_put_json(audit, &json);
-	tsr_json_close(&json, ']');
-	return cli_json_end(&json, common);
+	cli_json_inputs(&json, &a->common);
+	put_checkpoints(s, &json);
+	if (a->baseline) {
+		tsr_json_open(&json, "moved", '[');
+		for (size_t i = 0; i < moved->n && i < TSR_AUDIT_CHANGES_MAX; i++) {
+			tsr_json_open(&json, NULL, '{');
+			tsr_json_put_string(&json, "figure", moved->changes[i].where);
+			tsr_json_put_string(&json, "was", moved->changes[i].was);
+			tsr_json_put_string(&json, "now", moved->changes[i].now);
+			tsr_json_close(&json, '}');
+		}
+		tsr_json_close(&json, ']');
+	}
+	return cli_json_end(&json, &a->common);
 }
 
-static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit *audit)
+static void put_text(const struct args *a, const struct series *s, struct tsr_text *out)
+{
+	if (s->n == 1) {
+		tsr_audit_put_table(s->audits[0], a->common.verbose, out);
+		return;
+	}
+	for (unsigned i = 0; i < s->n; i++) {
+		tsr_text_printf(out, "%s%s\n", i ? "\n" : "",
+				tsr_checkpoint_path(s->audits[i]->source));
+		if (a->common.verbose)
+			tsr_audit_put_table(s->audits[i], a->common.verbose - 1, out);
+		else
+			tsr_audit_put_verdict_lines(s->audits[i], out);
+	}
+	tsr_audit_put_series(s->audits, s->n, out);
+}
+
+static int report(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
+		  const struct tsr_json *baseline)
 {
 	struct cli_reports reports = { 0 };
-	int status;
+	struct moved moved = { 0 };
+	int status = CLI_OK;
 
-	cli_warn_notes(&a->common, audit->source);
-	tsr_audit_put_table(audit, a->common.verbose, &reports.table);
-	if (a->common.csv.given) {
+	for (unsigned i = 0; i < s->n; i++)
+		cli_warn_notes(&a->common, s->audits[i]->source);
+	if (baseline)
+		CLI_TRY(compare(cmd, s, baseline, &moved));
+	put_text(a, s, &reports.table);
+	if (baseline)
+		tsr_audit_put_changes(moved.changes, moved.n, a->common.verbose, &reports.table);
+	if (a->common.csv.given)
 		tsr_audit_put_csv_names(&reports.csv);
-		tsr_audit_put_csv(audit, &reports.csv);
-	}
+	for (unsigned i = 0; a->common.csv.given && i < s->n; i++)
+		tsr_audit_put_csv(s->audits[i], &reports.csv);
 	status = cli_write_reports(&reports, &a->common);
 	if (status == CLI_OK && a->common.json.given)
-		status = report_json(cmd, &a->common, audit);
-	return status == CLI_OK ? report_faults(&a->common, audit) : status;
+		status = report_json(cmd, a, s, &moved);
+	free(moved.changes);
+	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
+}
+
+/* --- All of it ---------------------------------------------------------------------------------- */
+
+static int parse_gates(const struct cli_cmd *cmd, const struct cli_list *list,
+		       struct tsr_audit_gate *ret)
+{
+	if (list->n > GATES_MAX)
+		return cli_usage(cmd, "option --gate: more than %d of them", GATES_MAX);
+	for (unsigned i = 0; i < list->n; i++) {
+		if (!tsr_audit_gate_parse(list->items[i], &ret[i]))
+			return cli_usage(cmd,
+					 "option --gate: found '%s', expected FIGURE=VALUE or "
+					 "FIGURE=VALUE,p95 with " TSR_AUDIT_GATES_TEXT,
+					 list->items[i]);
+	}
+	return CLI_OK;
+}
+
+static int audit(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit_options *o,
+		 const struct tsr_audit_gate *gates)
+{
+	struct tsr_json *baseline = NULL;
+	struct series series = { .n = 0 };
+	struct tsr_err err;
+	int status = CLI_OK;
+
+	if (a->baseline && tsr_audit_load(a->baseline, &baseline, &err) != TSR_OK)
+		return cli_error(&err);
+	status = audit_all(a, o, &series);
+	if (status == CLI_OK)
+		status = report(cmd, a, &series, baseline);
+	if (status == CLI_OK || status == CLI_DIFFERS)
+		status = worse(status, judge(a, &series, gates));
+	free_series(&series);
+	tsr_json_free(baseline);
+	return status;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
+	struct tsr_audit_gate gates[GATES_MAX];
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_audit_options o = tsr_audit_defaults();
 	struct choice choice = { .n = 0 };
-	struct tsr_audit *audit = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status audited;
 	enum tsr_kind kind = TSR_KIND_OTHER;
-	struct cli_work work;
-	int status;
 
 	CLI_TRY(choose(cmd, a, &choice));
+	CLI_TRY(parse_gates(cmd, &a->gate, gates));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	if (a->kind)
@@ -188,13 +390,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.kinds = kind;
 	o.rules = rules;
 	o.open = &a->common.open;
-	cli_work_start(&work, &a->common, "auditing");
-	audited = tsr_audit_run(a->common.operands.items, a->common.operands.n, &o, &work.run,
-				&audit, &err);
-	cli_work_end(&work);
-	status = audited == TSR_OK ? report(cmd, a, audit) : cli_error(&err);
-	tsr_audit_free(audit);
-	return status;
+	return audit(cmd, a, &o, gates);
 }
 
 const struct cli_cmd cmd_audit = {
@@ -206,9 +402,10 @@ const struct cli_cmd cmd_audit = {
 		"variances, and writes nothing: how large the errors are over the tensors, what "
 		"becomes zero, and for each pair of codecs for momenta and variances what becomes "
 		"of the optimizer's updates. The first lines say what to use. Exit status 1 if a "
-		"tensor has no figures.",
+		"tensor has no figures, a gate is missed or a baseline differs.",
 	.examples = "  tersor audit checkpoint.pt\n"
-		    "  tersor audit --codec softsign8,ratio8,sqrt8,log8 checkpoint.safetensors\n",
+		    "  tersor audit --codec softsign8,ratio8,sqrt8,log8 checkpoint.safetensors\n"
+		    "  tersor audit --gate update-nmse=1e-3,p95 checkpoint.pt\n",
 	.opts = opts,
 	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS,
 	.operands_min = 1,

@@ -281,18 +281,31 @@ const struct tsr_audit_cell *tsr_audit_verdict(const struct tsr_audit *a,
 	return best;
 }
 
+const struct tsr_audit_cell *tsr_audit_usual(const struct tsr_audit *a,
+					     const struct tsr_audit_cell *cells, size_t n)
+{
+	const struct tsr_pack_options usual = tsr_pack_defaults();
+
+	for (size_t i = 0; i < n; i++) {
+		if (a->momenta.codings[cells[i].m].codec == usual.momentum.codec &&
+		    a->variances.codings[cells[i].v].codec == usual.variance.codec)
+			return &cells[i];
+	}
+	return NULL;
+}
+
 /* What a weight may take per element to be the verdict. */
 #define WEIGHT_BYTES_MAX 3.0
 
-bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *ret)
+bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, double most_bytes,
+		    struct tsr_audit_column *ret)
 {
 	bool any = false;
 
-	for (unsigned i = 0; i < a->weights.n; i++) {
+	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++) {
 		struct tsr_audit_column c;
 
-		if (!tsr_audit_column(a, TSR_KIND_WEIGHT, i, &c) || !c.n || c.nraw ||
-		    c.bytes > WEIGHT_BYTES_MAX)
+		if (!tsr_audit_column(a, kind, i, &c) || !c.n || c.nraw || c.bytes > most_bytes)
 			continue;
 		if (any && c.quantile[TSR_AUDIT_NMSE][LAST] >= ret->quantile[TSR_AUDIT_NMSE][LAST])
 			continue;
@@ -300,4 +313,9 @@ bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *r
 		any = true;
 	}
 	return any;
+}
+
+bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *ret)
+{
+	return tsr_audit_best(a, TSR_KIND_WEIGHT, WEIGHT_BYTES_MAX, ret);
 }

@@ -76,10 +76,16 @@ size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret);
 const struct tsr_audit_cell *tsr_audit_verdict(const struct tsr_audit *a,
 					       const struct tsr_audit_cell *cells, size_t n);
 
+/* The pair that pack uses by default, if it was tried; else NULL. */
+const struct tsr_audit_cell *tsr_audit_usual(const struct tsr_audit *a,
+					     const struct tsr_audit_cell *cells, size_t n);
+
 /*
- * The weight codec with the least worst NMSE among those of at most 3 bytes per element that hold all
- * tensors; false if there is none.
+ * The codec of a kind with the least worst NMSE among those of at most so many bytes per element that hold all
+ * tensors; of weights at most 3 bytes.  False if there is none.
  */
+bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, double most_bytes,
+		    struct tsr_audit_column *ret);
 bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *ret);
 
 #endif

@@ -29,20 +29,6 @@ static const char *variance_name(const struct tsr_audit *a, const struct tsr_aud
 
 /* --- The verdict -------------------------------------------------------------------------------- */
 
-/* The pair that pack uses by default, if it was tried. */
-static const struct tsr_audit_cell *usual_cell(const struct tsr_audit *a,
-					       const struct tsr_audit_cell *cells, size_t n)
-{
-	const struct tsr_pack_options usual = tsr_pack_defaults();
-
-	for (size_t i = 0; i < n; i++) {
-		if (a->momenta.codings[cells[i].m].codec == usual.momentum.codec &&
-		    a->variances.codings[cells[i].v].codec == usual.variance.codec)
-			return &cells[i];
-	}
-	return NULL;
-}
-
 static void put_choice(const struct tsr_audit *a, const struct tsr_audit_cell *c,
 		       struct tsr_text *out)
 {
@@ -55,7 +41,7 @@ static void put_state_verdict(const struct tsr_audit *a, const struct tsr_audit_
 			      size_t n, struct tsr_text *out)
 {
 	const struct tsr_audit_cell *best = tsr_audit_verdict(a, cells, n);
-	const struct tsr_audit_cell *usual = usual_cell(a, cells, n);
+	const struct tsr_audit_cell *usual = tsr_audit_usual(a, cells, n);
 
 	if (!best && n)
 		tsr_text_printf(
@@ -86,6 +72,29 @@ void tsr_audit_put_verdict(const struct tsr_audit *a, const struct tsr_audit_cel
 	tsr_text_printf(out, "%s%s for weights: worst NMSE %.1e, %.4g B",
 			out->nbytes > before ? "; " : "use ", name_of(weight.coding),
 			weight.quantile[TSR_AUDIT_NMSE][LAST], weight.bytes);
+}
+
+static void put_lines(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
+		      struct tsr_text *out)
+{
+	struct tsr_text verdict = { 0 };
+
+	tsr_audit_put_verdict(a, cells, n, &verdict);
+	out->failed = out->failed || verdict.failed;
+	if (verdict.nbytes)
+		tsr_put_wrapped(out, verdict.bytes, 0, 2);
+	tsr_text_free(&verdict);
+}
+
+void tsr_audit_put_verdict_lines(const struct tsr_audit *a, struct tsr_text *out)
+{
+	struct tsr_audit_cell *cells;
+	const size_t n = tsr_audit_cells(a, &cells);
+
+	out->failed = out->failed || !cells;
+	if (cells)
+		put_lines(a, cells, n, out);
+	free(cells);
 }
 
 /* --- Pairs -------------------------------------------------------------------------------------- */
@@ -227,7 +236,6 @@ static void put_tensors(const struct tsr_audit *a, struct tsr_text *out)
 
 void tsr_audit_put_table(const struct tsr_audit *a, unsigned verbose, struct tsr_text *out)
 {
-	struct tsr_text verdict = { 0 };
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
 
@@ -235,9 +243,7 @@ void tsr_audit_put_table(const struct tsr_audit *a, unsigned verbose, struct tsr
 		out->failed = true;
 		return;
 	}
-	tsr_audit_put_verdict(a, cells, n, &verdict);
-	if (verdict.nbytes)
-		tsr_put_wrapped(out, verdict.bytes, 0, 2);
+	put_lines(a, cells, n, out);
 	put_pairs(a, cells, n, verbose, out);
 	put_codecs(a, TSR_KIND_MOMENTUM, out);
 	put_codecs(a, TSR_KIND_VARIANCE, out);
@@ -250,6 +256,5 @@ void tsr_audit_put_table(const struct tsr_audit *a, unsigned verbose, struct tsr
 				a->betas_known ? "of the checkpoint" : "assumed");
 	if (verbose)
 		put_tensors(a, out);
-	tsr_text_free(&verdict);
 	free(cells);
 }

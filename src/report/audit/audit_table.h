@@ -16,6 +16,9 @@ void tsr_audit_put_table(const struct tsr_audit *a, unsigned verbose, struct tsr
 void tsr_audit_put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
 			   struct tsr_text *out);
 
+/* The same as lines of at most 80 columns. */
+void tsr_audit_put_verdict_lines(const struct tsr_audit *a, struct tsr_text *out);
+
 /*
  * What is wrong with a tensor, "3 values are not finite", and what to do, or NULL for a sound one; into
  * @text of @room bytes.

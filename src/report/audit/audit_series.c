@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Audits of several checkpoints, such as those of one training run: figures by step. */
+#include "report/audit/audit_series.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "report/format.h"
+
+#define COLUMNS_MAX 4
+#define NAME_COLUMNS 32
+#define LAST (TSR_AUDIT_QUANTILES - 1)
+
+/* Pairs of codecs that are columns. */
+struct columns {
+	struct tsr_audit_cell cell[COLUMNS_MAX];
+	unsigned n;
+};
+
+static void add_column(struct columns *c, const struct tsr_audit_cell *cell)
+{
+	for (unsigned i = 0; i < c->n; i++) {
+		if (c->cell[i].m == cell->m && c->cell[i].v == cell->v)
+			return;
+	}
+	if (c->n < COLUMNS_MAX)
+		c->cell[c->n++] = *cell;
+}
+
+/* The verdict, the pair that pack uses, and then the best. */
+static bool choose_columns(const struct tsr_audit *a, struct columns *c)
+{
+	struct tsr_audit_cell *cells;
+	const size_t n = tsr_audit_cells(a, &cells);
+	const struct tsr_audit_cell *verdict = tsr_audit_verdict(a, cells, n);
+	const struct tsr_audit_cell *usual = tsr_audit_usual(a, cells, n);
+
+	if (verdict)
+		add_column(c, verdict);
+	if (usual)
+		add_column(c, usual);
+	for (size_t i = 0; i < n && cells[i].n; i++)
+		add_column(c, &cells[i]);
+	free(cells);
+	return cells != NULL;
+}
+
+static const char *path_of(const struct tsr_audit *a)
+{
+	return tsr_checkpoint_path(a->source);
+}
+
+static void put_pair_rows(struct tsr_audit *const *audits, size_t n, const struct columns *c,
+			  struct tsr_text *out)
+{
+	const struct tsr_audit *last = audits[n - 1];
+	struct tsr_audit_cell cell;
+
+	tsr_text_printf(out, "\n%-*s", NAME_COLUMNS, "worst update NMSE");
+	for (unsigned i = 0; i < c->n; i++)
+		tsr_text_printf(out, " %11s", last->momenta.codings[c->cell[i].m].codec->name);
+	tsr_text_printf(out, "\n%-*s", NAME_COLUMNS, "");
+	for (unsigned i = 0; i < c->n; i++)
+		tsr_text_printf(out, " %11s", last->variances.codings[c->cell[i].v].codec->name);
+	tsr_text_puts(out, "\n");
+	for (size_t i = 0; i < n; i++) {
+		tsr_text_printf(out, "%-*s", NAME_COLUMNS,
+				tsr_format_name(path_of(audits[i]), NAME_COLUMNS).text);
+		for (unsigned k = 0; k < c->n; k++) {
+			const bool tried = c->cell[k].m < audits[i]->momenta.n &&
+					   c->cell[k].v < audits[i]->variances.n;
+
+			if (tried && !tsr_audit_cell(audits[i], c->cell[k].m, c->cell[k].v, &cell))
+				out->failed = true;
+			else if (tried && cell.n)
+				tsr_text_printf(out, " %11.1e", cell.nmse[LAST]);
+			else
+				tsr_text_printf(out, " %11s", "-");
+		}
+		tsr_text_puts(out, "\n");
+	}
+}
+
+static void put_weight_rows(struct tsr_audit *const *audits, size_t n, struct tsr_text *out)
+{
+	struct tsr_audit_column c;
+
+	tsr_text_printf(out, "\n%-*s %11s %11s\n", NAME_COLUMNS, "weights", "codec", "worst NMSE");
+	for (size_t i = 0; i < n; i++) {
+		if (!tsr_audit_best_weight(audits[i], &c))
+			continue;
+		tsr_text_printf(out, "%-*s %11s %11.1e\n", NAME_COLUMNS,
+				tsr_format_name(path_of(audits[i]), NAME_COLUMNS).text,
+				c.coding->codec->name, c.quantile[TSR_AUDIT_NMSE][LAST]);
+	}
+}
+
+void tsr_audit_put_series(struct tsr_audit *const *audits, size_t n, struct tsr_text *out)
+{
+	struct columns columns = { .n = 0 };
+
+	if (!choose_columns(audits[n - 1], &columns)) {
+		out->failed = true;
+		return;
+	}
+	if (audits[n - 1]->npairs)
+		put_pair_rows(audits, n, &columns, out);
+	put_weight_rows(audits, n, out);
+}
