@@ -6,7 +6,7 @@
 #include "text/json.h"
 #include "text/text.h"
 
-/* Read a report.  TSR_E_FORMAT or TSR_E_UNSUPPORTED if it is not one of an audit; free with tsr_json_free(). */
+/* Read a report: TSR_E_FORMAT or TSR_E_UNSUPPORTED if it is none of an audit.  Free with tsr_json_free(). */
 enum tsr_status tsr_audit_load(const char *path, struct tsr_json **ret, struct tsr_err *err);
 
 /* A figure that changed. */

@@ -81,8 +81,8 @@ const struct tsr_audit_cell *tsr_audit_usual(const struct tsr_audit *a,
 					     const struct tsr_audit_cell *cells, size_t n);
 
 /*
- * The codec of a kind with the least worst NMSE among those of at most so many bytes per element that hold all
- * tensors; of weights at most 3 bytes.  False if there is none.
+ * The codec of a kind with the least worst NMSE among those of at most so many bytes per element that hold
+ * all tensors; of weights at most 3 bytes.  False if there is none.
  */
 bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, double most_bytes,
 		    struct tsr_audit_column *ret);
