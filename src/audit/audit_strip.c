@@ -20,6 +20,8 @@ struct trial {
 	bool measured;
 	float factor; /* what its states decay by; 0: they do not */
 	float *decoded;
+	unsigned
+		ranges; /* the first trial with the same groups of the same values, maybe this one */
 };
 
 struct strips {
@@ -57,6 +59,21 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
 	return a / x * b;
 }
 
+/* The first of the trials before @n with the groups of the @n-th; ratios have values of their own. */
+static unsigned same_groups(const struct trial *trials, unsigned n)
+{
+	const struct tsr_coding *coding = &trials[n].coding;
+
+	for (unsigned i = 0; i < n && !coding->codec->relative; i++) {
+		const struct tsr_coding *other = &trials[i].coding;
+
+		if (trials[i].measured && other->codec->grouped && !other->codec->relative &&
+		    other->group == coding->group && other->row == coding->row)
+			return i;
+	}
+	return n;
+}
+
 /* The trials of a side; *align becomes what all of them can be cut at, or more than a tile. */
 static unsigned fill_trials(const struct tsr_auditing *a, const struct tsr_strip_side *s,
 			    struct trial *trials, uint64_t *align)
@@ -70,6 +87,7 @@ static unsigned fill_trials(const struct tsr_auditing *a, const struct tsr_strip
 		if (!t->measured)
 			continue;
 		t->factor = factor_of(a, &t->coding);
+		t->ranges = same_groups(trials, i);
 		s->sums[i].measured = true;
 		if (*align <= TSR_TILE_ELEMENTS)
 			*align = common_multiple(*align, tsr_coding_align(&t->coding));
@@ -119,23 +137,40 @@ uint64_t tsr_audit_strips_nbytes(const struct tsr_auditing *a)
 
 /* --- One coding --------------------------------------------------------------------------------- */
 
-static void look_at_groups(struct trial *t, const float *x, size_t n,
+static void look_at_groups(struct trial *t, bool ranges, const float *x, size_t n,
 			   struct tsr_trial_memory *memory, struct tsr_trial_sums *sums)
 {
 	if (t->factor > 0)
 		tsr_trial_stuck(&t->coding, t->decoded, n, t->factor, memory, sums);
-	tsr_trial_range(&t->coding, x, n, sums);
+	if (ranges && t->coding.codec->grouped)
+		tsr_trial_range(&t->coding, x, n, sums);
+}
+
+/* What trials with the same groups have in common is measured once. */
+static void copy_ranges(const struct trial *trials, unsigned n, struct tsr_trial_sums *sums)
+{
+	for (unsigned i = 0; i < n; i++) {
+		const struct tsr_trial_sums *from = &sums[trials[i].ranges];
+
+		if (!trials[i].measured || !trials[i].coding.codec->grouped)
+			continue;
+		sums[i].range_sum = from->range_sum;
+		sums[i].nranges = from->nranges;
+		sums[i].range_max = from->range_max;
+	}
 }
 
 /* Any but relative codecs. */
-static void try_coding(struct strips *p, const struct tsr_strip_side *s, struct trial *t,
-		       struct tsr_trial_sums *sums, size_t first, size_t n)
+static void try_coding(struct strips *p, const struct tsr_strip_side *s, struct trial *trials,
+		       unsigned i, size_t first, size_t n)
 {
+	struct tsr_trial_sums *sums = &s->sums[i];
+	struct trial *t = &trials[i];
 	const float *x = s->x + first;
 
 	t->coding.first = s->first + first;
 	tsr_trial_code(&t->coding, x, n, &p->memory, t->decoded, &sums->report);
-	look_at_groups(t, x, n, &p->memory, sums);
+	look_at_groups(t, t == &trials[t->ranges], x, n, &p->memory, sums);
 	tsr_round_to(s->tensor->dtype, t->decoded, n);
 	tsr_measure_add(&sums->measure, x, t->decoded, n);
 }
@@ -162,7 +197,7 @@ static void try_ratios(struct strips *p, struct trial *t, struct tsr_trial_sums 
 	tsr_ratios_make(&t->coding, p->ratios, p->v->x + first, n);
 	sums->report.narrow_overflow += tsr_count_nonfinite(TSR_F32, p->ratios, n * sizeof(*m));
 	tsr_trial_code(&t->coding, p->ratios, n, &p->memory, t->decoded, &sums->report);
-	look_at_groups(t, p->ratios, n, &p->memory, sums);
+	look_at_groups(t, true, p->ratios, n, &p->memory, sums);
 	tsr_measure_add(&sums->measure, m, momenta_beside(p, t, p->a->beside, first, n), n);
 }
 
@@ -177,7 +212,7 @@ static void try_side(struct strips *p, const struct tsr_strip_side *s, struct tr
 		if (trials[i].coding.codec->relative)
 			try_ratios(p, &trials[i], &s->sums[i], first, n);
 		else
-			try_coding(p, s, &trials[i], &s->sums[i], first, n);
+			try_coding(p, s, trials, i, first, n);
 	}
 }
 
@@ -236,6 +271,9 @@ enum tsr_status tsr_audit_strips(const struct tsr_auditing *a, const struct tsr_
 	status = allocate(&p, strip, err);
 	for (size_t first = 0; status == TSR_OK && first < n; first += strip)
 		try_strip(&p, first, n - first < strip ? n - first : strip);
+	copy_ranges(p.trials, p.n, s->sums);
+	if (v)
+		copy_ranges(p.v_trials, p.nv, v->sums);
 	free(p.block);
 	free(p.trials);
 	return status;

@@ -30,11 +30,9 @@ void tsr_trial_code(const struct tsr_coding *coding, const float *x, size_t n,
 	coding->codec->decode(coding, (const void *const *)memory->plane, n, decoded);
 }
 
-/* Elements of the group at @at, which is the start of one. */
-static size_t group_at(const struct tsr_coding *coding, size_t at, size_t n)
+/* Elements of the group at @at, which is the start of one; @size: those of a whole one. */
+static size_t group_at(const struct tsr_coding *coding, size_t size, size_t at, size_t n)
 {
-	size_t size = tsr_coding_group(coding);
-
 	if (coding->row && coding->row - at % coding->row < size)
 		size = coding->row - at % coding->row;
 	return n - at < size ? n - at : size;
@@ -70,6 +68,7 @@ static bool is_same(const struct tsr_coding *coding, const struct tsr_trial_memo
 void tsr_trial_stuck(const struct tsr_coding *coding, const float *decoded, size_t n, float factor,
 		     struct tsr_trial_memory *memory, struct tsr_trial_sums *sums)
 {
+	const size_t whole = tsr_coding_group(coding);
 	struct tsr_encode_report ignored = { 0 };
 	size_t k = 0;
 
@@ -77,7 +76,7 @@ void tsr_trial_stuck(const struct tsr_coding *coding, const float *decoded, size
 		memory->x[i] = decoded[i] * factor;
 	coding->codec->encode(coding, memory->x, n, memory->again, &ignored);
 	for (size_t at = 0, size; at < n; at += size, k++) {
-		size = group_at(coding, at, n);
+		size = group_at(coding, whole, at, n);
 		if (!any_nonzero(decoded + at, size))
 			continue;
 		sums->groups++;
@@ -90,10 +89,12 @@ void tsr_trial_stuck(const struct tsr_coding *coding, const float *decoded, size
 void tsr_trial_range(const struct tsr_coding *coding, const float *x, size_t n,
 		     struct tsr_trial_sums *sums)
 {
+	const size_t whole = tsr_coding_group(coding);
+
 	for (size_t at = 0, size; at < n; at += size) {
 		uint32_t least = UINT32_MAX, most = 0;
 
-		size = group_at(coding, at, n);
+		size = group_at(coding, whole, at, n);
 		for (size_t i = at; i < at + size; i++) {
 			/* 0 becomes the largest, so that it is not the least. */
 			const uint32_t below = (tsr_bits_from_f32(x[i]) & TSR_F32_MAG) - 1;
