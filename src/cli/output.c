@@ -113,6 +113,11 @@ void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd)
 	begin(json, cmd, "-directory");
 }
 
+void cli_json_begin_granularity(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	begin(json, cmd, "-granularity");
+}
+
 /*
  * JSON allows DEL and C1 controls in strings, but a report may be shown on a terminal: they become
  * \u00NN.  In UTF-8 they are 7f, and c2 followed by 80 to 9f.

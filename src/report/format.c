@@ -101,6 +101,23 @@ char *tsr_escaped(struct tsr_text *out, const char *name)
 	return safe;
 }
 
+void tsr_csv_put_name(const char *name, struct tsr_text *csv)
+{
+	char *safe = tsr_escaped(csv, name);
+
+	if (!safe)
+		return;
+	if (strpbrk(safe, ",\"")) {
+		tsr_text_puts(csv, "\"");
+		for (const char *c = safe; *c; c++)
+			tsr_text_put(csv, *c == '"' ? "\"\"" : c, *c == '"' ? 2 : 1);
+		tsr_text_puts(csv, "\"");
+	} else {
+		tsr_text_puts(csv, safe);
+	}
+	free(safe);
+}
+
 struct tsr_cell tsr_format_shape(unsigned rank, const uint64_t *shape)
 {
 	struct tsr_cell out;

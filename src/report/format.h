@@ -41,6 +41,9 @@ struct tsr_cell tsr_format_name(const char *name, unsigned width);
 /* All of a name, escaped, to be freed; if out of memory, NULL and @out has failed. */
 char *tsr_escaped(struct tsr_text *out, const char *name);
 
+/* The same as a field of CSV, quoted if necessary. */
+void tsr_csv_put_name(const char *name, struct tsr_text *csv);
+
 /* "[2, 3]"; at most 63 characters. */
 struct tsr_cell tsr_format_shape(unsigned rank, const uint64_t *shape);
 

@@ -236,24 +236,6 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 
 /* --- Comma-separated values ------------------------------------------------------------------- */
 
-/* A name from a file: without control characters, quoted if necessary. */
-static void put_name(const char *name, struct tsr_text *csv)
-{
-	char *safe = tsr_escaped(csv, name);
-
-	if (!safe)
-		return;
-	if (strpbrk(safe, ",\"")) {
-		tsr_text_puts(csv, "\"");
-		for (const char *c = safe; *c; c++)
-			tsr_text_put(csv, *c == '"' ? "\"\"" : c, *c == '"' ? 2 : 1);
-		tsr_text_puts(csv, "\"");
-	} else {
-		tsr_text_puts(csv, safe);
-	}
-	free(safe);
-}
-
 /* Figures that do not exist are empty. */
 static void put_line(const char *state, const struct tsr_replay_step *s, const char *name,
 		     const struct tsr_replay_figures *f, struct tsr_text *csv)
@@ -263,7 +245,7 @@ static void put_line(const char *state, const struct tsr_replay_step *s, const c
 	if (state)
 		tsr_text_printf(csv, "%s,", state);
 	tsr_text_printf(csv, "%" PRIu64 ",", s->step);
-	put_name(name, csv);
+	tsr_csv_put_name(name, csv);
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
 		if (isnan(f->value[i]))
 			value[0] = '\0';

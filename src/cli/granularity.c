@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tersor audit --granularity: 8-bit floats by how many elements share a scale. */
+#include "cli/granularity.h"
+
+#include "cli/input.h"
+#include "cli/output.h"
+#include "cli/work.h"
+#include "report/audit/granularity_report.h"
+#include "text/json.h"
+
+static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
+		       const struct tsr_granularities *g, const struct tsr_granularity_figures *f,
+		       enum tsr_granularity_scale scale)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin_granularity(&json, cmd);
+	cli_json_inputs(&json, common);
+	tsr_granularity_put_json(g, f, scale, &json);
+	return cli_json_end(&json, common);
+}
+
+static int report(const struct cli_cmd *cmd, const struct cli_common *common,
+		  const struct tsr_granularities *g, enum tsr_granularity_scale scale)
+{
+	struct cli_reports reports = { 0 };
+	struct tsr_granularity_figures f;
+	int status;
+
+	if (!tsr_granularity_figures_of(g, &f))
+		return cli_fail(CLI_IO, "out of memory for the report");
+	tsr_granularity_put_table(g, &f, scale, common->verbose, &reports.table);
+	if (common->csv.given)
+		tsr_granularity_put_csv(g, &reports.csv);
+	status = cli_write_reports(&reports, common);
+	if (status == CLI_OK && common->json.given)
+		status = report_json(cmd, common, g, &f, scale);
+	return status == CLI_OK && f.nnonfinite ? CLI_DIFFERS : status;
+}
+
+int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *common,
+			  const char *scale, unsigned kinds)
+{
+	const struct cli_list *in = &common->operands;
+	struct tsr_granularity_options o = tsr_granularity_defaults();
+	struct tsr_granularities *g = NULL;
+	struct tsr_err err = { 0 };
+	enum tsr_status measured;
+	struct cli_work work;
+	int status;
+
+	o.kinds = kinds;
+	o.open = &common->open;
+	if (scale && !tsr_granularity_scale_find(scale, &o.scale))
+		return cli_usage(cmd,
+				 "option --scale: found '%s', expected bf16, f32 or coat with "
+				 "--granularity",
+				 scale);
+	CLI_TRY(cli_check_reports(cmd, common));
+	cli_work_start(&work, common, "measuring");
+	measured = tsr_granularity_measure(in->items, in->n, &o, &work.run, &g, &err);
+	cli_work_end(&work);
+	if (measured != TSR_OK)
+		return cli_error(&err);
+	cli_warn_notes(common, tsr_granularities_checkpoint(g));
+	status = report(cmd, common, g, o.scale);
+	tsr_granularities_free(g);
+	return status;
+}
