@@ -138,6 +138,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 
 $(foreach page,page sweep_page replay_page,$(eval \
 	$(BUILD)/obj/src/charts/$(page).o: src/charts/$(page).css src/charts/$(page).js))
+$(BUILD)/obj/src/charts/audit/audit_page.o: src/charts/audit/audit_page.css
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE) | $(LIBRARIES)

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chart of an audit: its panels one below the other, and their style. */
+#include "charts/audit/audit_chart.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "charts/chart.h"
+
+/* Colours are repeated for dark pages, as not every SVG viewer knows variables. */
+static const char style[] =
+	".audit text{font:12px system-ui,-apple-system,\"Segoe UI\",\"DejaVu Sans\",sans-serif;"
+	"fill:#222}.audit .title{font-weight:600;font-size:13px}"
+	".audit .tick,.audit .unit{fill:#555;font-size:11px;font-weight:400}"
+	".audit .up{font-size:8px}.audit .mid{text-anchor:middle}.audit .end{text-anchor:end}"
+	".audit .page{fill:#fff}.audit .grid{stroke:#e3e3e3}.audit .field{fill:#000;opacity:0}"
+	".audit .row:hover .field{opacity:.06}.audit .whisker{stroke:#555}"
+	".audit .box{fill:#cfe3f3;stroke:#0060a8}.audit .median{stroke:#0060a8;stroke-width:2}"
+	".audit .marker{fill:#fff;stroke:#555}.audit .most .marker{stroke:#c44e00;stroke-width:1.5}"
+	".audit .cell text{font-size:11px;fill:#222}.audit .q7 rect{fill:#f0f0f0}"
+	".audit .q0 rect{fill:#fff7d0}.audit .q1 rect{fill:#fee391}.audit .q2 rect{fill:#fec44f}"
+	".audit .q3 rect{fill:#fe9929}.audit .q4 rect{fill:#ec7014}.audit .q5 rect{fill:#b13d02}"
+	".audit .q6 rect{fill:#7a2403}.audit .q5 text,.audit .q6 text{fill:#fff}"
+	".audit .best rect{stroke:#222;stroke-width:2.5}"
+	"@media(prefers-color-scheme:dark){.audit text{fill:#e6e6e6}"
+	".audit .tick,.audit .unit{fill:#aab0b8}.audit .page{fill:#16191d}.audit "
+	".grid{stroke:#30353c}"
+	".audit .field{fill:#fff}.audit .whisker{stroke:#aab0b8}"
+	".audit .box{fill:#1f4763;stroke:#6cb8f0}.audit .median{stroke:#6cb8f0}"
+	".audit .marker{fill:#16191d;stroke:#aab0b8}.audit .most .marker{stroke:#ff9d5c}"
+	".audit .cell text{fill:#f2f2f2}.audit .q7 rect{fill:#23272c}"
+	".audit .q0 rect{fill:#2b2a22}.audit .q1 rect{fill:#463a1c}.audit .q2 rect{fill:#654a16}"
+	".audit .q3 rect{fill:#8a5510}.audit .q4 rect{fill:#b5610d}.audit .q5 rect{fill:#e98a3c}"
+	".audit .q6 rect{fill:#ffb98a}.audit .q5 text,.audit .q6 text{fill:#1a1208}"
+	".audit .best rect{stroke:#f2f2f2}}";
+
+/* Without the zeros that printf() puts into exponents. */
+void tsr_audit_put_error(double value, int digits, struct tsr_text *out)
+{
+	char text[40];
+	char *exponent;
+
+	if (isinf(value)) {
+		tsr_text_puts(out, "\xe2\x88\x9e");
+		return;
+	}
+	if (!(value > 0)) {
+		tsr_text_puts(out, "0");
+		return;
+	}
+	snprintf(text, sizeof(text), "%.*e", digits, value);
+	exponent = strchr(text, 'e');
+	tsr_text_put(out, text, (size_t)(exponent - text));
+	tsr_text_printf(out, "e%d", atoi(exponent + 1));
+}
+
+void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
+			 struct tsr_text *svg)
+{
+	const int heat = tsr_audit_heat_height(v, 10 * width);
+	struct tsr_chart_head head = { .id = id,
+				       .class = "audit",
+				       .width = width,
+				       .height = heat / 10 + 10,
+				       .label = "Errors of codecs over the tensors of a checkpoint",
+				       .style = style };
+	int top = 0;
+
+	for (unsigned i = 0; i < TSR_AUDIT_PANELS; i++)
+		head.height += tsr_audit_boxes_height(&v->panel[i]) / 10;
+	tsr_chart_open(svg, &head);
+	if (heat)
+		tsr_audit_heat_put(v, top, 10 * width, svg);
+	top += heat;
+	for (unsigned i = 0; i < TSR_AUDIT_PANELS; i++) {
+		if (v->panel[i].n)
+			tsr_audit_boxes_put(v, &v->panel[i], top, 10 * width, svg);
+		top += tsr_audit_boxes_height(&v->panel[i]);
+	}
+	tsr_text_puts(svg, "</svg>\n");
+}
+
+void tsr_audit_put_svg(const struct tsr_audit *a, struct tsr_text *svg)
+{
+	struct tsr_audit_view v;
+
+	if (tsr_audit_view_of(a, &v))
+		tsr_audit_chart_put(&v, "audit", 960, svg);
+	else
+		svg->failed = true;
+	tsr_audit_view_free(&v);
+}

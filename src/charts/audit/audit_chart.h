@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The charts and the page of an audit. */
+#ifndef TSR_CHARTS_AUDIT_CHART_H
+#define TSR_CHARTS_AUDIT_CHART_H
+
+#include "charts/audit/audit_view.h"
+#include "text/text.h"
+
+/* An SVG file: a box of each codec's errors over tensors, and the update error of pairs of codecs. */
+void tsr_audit_put_svg(const struct tsr_audit *a, struct tsr_text *svg);
+
+/* A page with the verdict, the charts, their values and the worst tensors, in one file. */
+void tsr_audit_put_html(const struct tsr_audit *a, struct tsr_text *html);
+
+/* --- For pages -------------------------------------------------------------------------------- */
+
+/* The svg element with all panels one below the other, @width pixels wide. */
+void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
+			 struct tsr_text *svg);
+
+/*
+ * The panels, in tenths of a pixel: their height at a width, 0 if there is nothing to show; and their
+ * elements, from @top on.
+ */
+int tsr_audit_boxes_height(const struct tsr_audit_panel *p);
+void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_panel *p, int top,
+			 int width, struct tsr_text *svg);
+int tsr_audit_heat_height(const struct tsr_audit_view *v, int width);
+void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg);
+
+/* A figure as it stands in charts and tables: "2.9e-5", "0", an infinity sign. */
+void tsr_audit_put_error(double value, int digits, struct tsr_text *out);
+
+#endif
