@@ -25,8 +25,19 @@ def report(*args, check=0):
     return json.loads(audit("--json", *args, check=check).stdout)
 
 
+def by_granularity(rows):
+    """{format: {granularity: figures}} of an array of the report."""
+    found = {fmt: {} for fmt in FORMATS}
+    for row in rows:
+        figures = dict(row)
+        found[figures.pop("format")][figures.pop("granularity")] = figures
+    assert all(tuple(by) == NAMES for by in found.values())
+    return found
+
+
 def by_name(found):
-    return {t["name"]: t for t in found["tensors"]}
+    return {t["name"]: {**t, **(by_granularity(t["errors"]) if "errors" in t else {})}
+            for t in found["tensors"]}
 
 
 def write(path, tensors):
@@ -138,7 +149,7 @@ def test_tensors_with_outliers_need_smaller_groups(tmp_path):
     calm, found = (report(tmp_path / f"{n}.npz") for n in ("even", "wild"))
     assert calm["verdict"] == {"format": "e4m3", "granularity": "tensor"}
     assert found["verdict"]["granularity"] != "tensor"
-    assert found["over_tensors"]["e4m3"]["tensor"]["far"] == 1
+    assert by_granularity(found["over_tensors"])["e4m3"]["tensor"]["far"] == 1
     text = " ".join(audit(tmp_path / "wild.npz").stdout.split())
     assert text.startswith(f"Use {found['verdict']['format'].upper()} with one scale per "
                            f"{found['verdict']['granularity']} (")
@@ -170,6 +181,15 @@ def test_scales_of_other_codecs_are_refused(tmp_path):
     line = one_line_error(audit("--scale", "e8m8", tmp_path / "x.npy", check=2))
     assert line == ("tersor: audit: option --scale: found 'e8m8', expected bf16, f32 or coat with "
                     "--granularity (see 'tersor audit --help')")
+
+
+def test_scales_and_options_of_the_other_mode_are_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(3, F32))
+    done = run_tersor("audit", "--scale", "bf16", tmp_path / "x.npy", check=2)
+    assert "option --scale: bf16 is for --granularity" in one_line_error(done)
+    for option in ("--codec=e4m3", "--group=32", "--keep=x", "--map=x=weight"):
+        line = one_line_error(audit(option, tmp_path / "x.npy", check=2))
+        assert "--granularity takes neither --codec, --group, --keep nor --map" in line
 
 
 # ---- reports --------------------------------------------------------------------------------------

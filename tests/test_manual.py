@@ -133,6 +133,8 @@ def provide(commands, library, folder):
                 shards = library.glob("model-0*") if word.endswith(".json") else []
                 for path in (library / word, *shards):
                     shutil.copy(path, folder)
+            elif word.endswith(".npz"):
+                np.savez(folder / word, x=np.arange(64.0))
 
 
 @pytest.mark.parametrize("commands", [c for _, c in SESSIONS], ids=[i for i, _ in SESSIONS])
@@ -251,7 +253,12 @@ def reports(command, library, scratch):
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json")],
+<<<<<<< HEAD
         "audit": lambda: [audit_that_moved(scratch)],
+=======
+        "audit": lambda: [report("audit", CHECKPOINT, "--json"),
+                          report("audit", "--granularity", CHECKPOINT, "--json")],
+>>>>>>> 951737b (Audit: --granularity in the command, its manual and tests)
         "sweep": lambda: [sweep_that_moved(scratch)],
         "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--weights", "bf16+sr4", "--momentum", "softsign8",
@@ -280,7 +287,8 @@ def test_json_section_lists_the_members_of_the_report(command, library, tmp_path
     else:
         common = set()
     objects = reports(command, library, tmp_path)
-    assert all(o["schema"] == f"tersor.{command}.v1" for o in objects)
+    schemas = {f"tersor.{command}.v1", f"tersor.{command}-granularity.v1"}
+    assert {o["schema"] for o in objects} <= schemas
     found = members(objects)
     assert found - common == listed - common, "listed in the page and reported differ"
     assert listed <= found

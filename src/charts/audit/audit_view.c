@@ -49,7 +49,7 @@ bool tsr_audit_view_of(const struct tsr_audit *a, struct tsr_audit_view *ret)
 		ok = fill_panel(a, &ret->panel[i]) && ok;
 	ret->ncells = tsr_audit_cells(a, &ret->cells);
 	if (ret->cells && a->npairs)
-		ret->best = tsr_audit_verdict(ret->cells, ret->ncells);
+		ret->best = tsr_audit_verdict(a, ret->cells, ret->ncells);
 	return ok && ret->cells;
 }
 

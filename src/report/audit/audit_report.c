@@ -218,21 +218,6 @@ void tsr_audit_put_json(const struct tsr_audit *a, struct tsr_text *json)
 
 /* --- CSV ---------------------------------------------------------------------------------------- */
 
-/* A field of a name that may hold anything. */
-static void put_name(struct tsr_text *csv, const char *name)
-{
-	char *safe = tsr_escaped(csv, name);
-
-	tsr_text_puts(csv, "\"");
-	for (const char *p = safe; p && *p; p++) {
-		if (*p == '"')
-			tsr_text_puts(csv, "\"");
-		tsr_text_putc(csv, *p);
-	}
-	tsr_text_puts(csv, "\"");
-	free(safe);
-}
-
 static void put_number(struct tsr_text *csv, double value)
 {
 	char number[40];
@@ -252,9 +237,9 @@ void tsr_audit_put_csv_names(struct tsr_text *csv)
 static void put_start(struct tsr_text *csv, const struct tsr_audit *a, const char *kind,
 		      const struct tsr_tensor *t)
 {
-	put_name(csv, tsr_checkpoint_path(a->source));
+	tsr_csv_put_name(tsr_checkpoint_path(a->source), csv);
 	tsr_text_printf(csv, ",%s,", kind);
-	put_name(csv, t->name);
+	tsr_csv_put_name(t->name, csv);
 }
 
 static void put_trial_row(struct tsr_text *csv, const struct tsr_audit *a,

@@ -137,12 +137,30 @@ void tsr_granularity_put_table(const struct tsr_granularities *g,
 
 /* --- JSON -------------------------------------------------------------------------------------- */
 
-static void put_error_json(const struct tsr_granularity_error *e, struct tsr_text *json)
+/* Opens an object about a format and a granularity. */
+static void open_error(const char *key, enum tsr_fp8 format, unsigned index, struct tsr_text *json)
 {
-	tsr_json_put_double(json, "nmse", e->nmse);
-	tsr_json_put_double(json, "max_abs", e->max_abs);
-	tsr_json_put_u64(json, "zeroed", e->zeroed);
-	tsr_json_put_u64(json, "nbytes", e->nbytes);
+	tsr_json_open(json, key, '{');
+	tsr_json_put_string(json, "format", tsr_fp8_name(format));
+	tsr_json_put_string(json, "granularity", tsr_granularity_get(index)->name);
+}
+
+static void put_errors_json(const struct tsr_granularity_tensor *t, struct tsr_text *json)
+{
+	tsr_json_open(json, "errors", '[');
+	for (unsigned i = 0; i < TSR_FP8_COUNT * TSR_GRANULARITY_COUNT; i++) {
+		const enum tsr_fp8 format = (enum tsr_fp8)(i / TSR_GRANULARITY_COUNT);
+		const struct tsr_granularity_error *e =
+			&t->error[format][i % TSR_GRANULARITY_COUNT];
+
+		open_error(NULL, format, i % TSR_GRANULARITY_COUNT, json);
+		tsr_json_put_double(json, "nmse", e->nmse);
+		tsr_json_put_double(json, "max_abs", e->max_abs);
+		tsr_json_put_u64(json, "zeroed", e->zeroed);
+		tsr_json_put_u64(json, "nbytes", e->nbytes);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
 }
 
 static void put_tensor_json(const struct tsr_granularity_tensor *t, struct tsr_text *json)
@@ -158,15 +176,8 @@ static void put_tensor_json(const struct tsr_granularity_tensor *t, struct tsr_t
 		tsr_json_put_u64(json, "nonfinite", t->nonfinite);
 		tsr_json_put_double(json, "max", t->max);
 	}
-	for (int format = 0; t->floating && !t->nonfinite && format < TSR_FP8_COUNT; format++) {
-		tsr_json_open(json, tsr_fp8_name((enum tsr_fp8)format), '{');
-		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++) {
-			tsr_json_open(json, tsr_granularity_get(i)->name, '{');
-			put_error_json(&t->error[format][i], json);
-			tsr_json_close(json, '}');
-		}
-		tsr_json_close(json, '}');
-	}
+	if (t->floating && !t->nonfinite)
+		put_errors_json(t, json);
 	tsr_json_close(json, '}');
 }
 
@@ -175,13 +186,13 @@ static void put_row_json(const struct tsr_granularity_figures *f, enum tsr_fp8 f
 {
 	const struct tsr_granularity_row *row = &f->row[format][index];
 
-	tsr_json_open(json, tsr_granularity_get(index)->name, '{');
+	open_error(NULL, format, index, json);
+	tsr_json_put_double(json, "bytes_per_element", tsr_granularity_cost(f, format, index));
 	tsr_json_put_double(json, "median_nmse", row->median);
 	tsr_json_put_double(json, "largest_nmse", row->worst);
-	if (row->worst_tensor)
-		tsr_json_put_string(json, "largest_of", row->worst_tensor->tensor->name);
+	tsr_json_put_string(json, "largest_of",
+			    row->worst_tensor ? row->worst_tensor->tensor->name : NULL);
 	tsr_json_put_u64(json, "zeroed", row->zeroed);
-	tsr_json_put_double(json, "bytes_per_element", tsr_granularity_cost(f, format, index));
 	tsr_json_put_u64(json, "far", row->nfar);
 	tsr_json_close(json, '}');
 }
@@ -191,22 +202,17 @@ void tsr_granularity_put_json(const struct tsr_granularities *g,
 			      enum tsr_granularity_scale scale, struct tsr_text *json)
 {
 	tsr_json_put_string(json, "scale", tsr_granularity_scale_name(scale));
-	if (f->ntensors) {
-		tsr_json_open(json, "verdict", '{');
-		tsr_json_put_string(json, "format", tsr_fp8_name(f->format));
-		tsr_json_put_string(json, "granularity", tsr_granularity_get(f->enough)->name);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_open(json, "over_tensors", '{');
-	tsr_json_put_u64(json, "tensors", f->ntensors);
+	tsr_json_put_u64(json, "counted", f->ntensors);
 	tsr_json_put_u64(json, "elements", f->elements);
-	for (int format = 0; format < TSR_FP8_COUNT; format++) {
-		tsr_json_open(json, tsr_fp8_name((enum tsr_fp8)format), '{');
-		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++)
-			put_row_json(f, (enum tsr_fp8)format, i, json);
+	if (f->ntensors) {
+		open_error("verdict", f->format, f->enough, json);
 		tsr_json_close(json, '}');
 	}
-	tsr_json_close(json, '}');
+	tsr_json_open(json, "over_tensors", '[');
+	for (unsigned i = 0; i < TSR_FP8_COUNT * TSR_GRANULARITY_COUNT; i++)
+		put_row_json(f, (enum tsr_fp8)(i / TSR_GRANULARITY_COUNT),
+			     i % TSR_GRANULARITY_COUNT, json);
+	tsr_json_close(json, ']');
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
 		put_tensor_json(tsr_granularities_tensor(g, i), json);
