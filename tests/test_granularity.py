@@ -190,6 +190,8 @@ def test_scales_and_options_of_the_other_mode_are_refused(tmp_path):
     for option in ("--codec=e4m3", "--group=32", "--keep=x", "--map=x=weight"):
         line = one_line_error(audit(option, tmp_path / "x.npy", check=2))
         assert "--granularity takes neither --codec, --group, --keep nor --map" in line
+    line = one_line_error(audit("--html", tmp_path / "x.html", tmp_path / "x.npy", check=2))
+    assert "--granularity has no chart" in line
 
 
 # ---- reports --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ enum {
 	FOOT = 400, /* below them: the axis and a gap */
 	LABEL = 1180, /* names of codecs */
 	RIGHT = 200,
-	EDGE = 140, /* between the plot and the places of zero and infinity */
+	EDGE = 280, /* between the plot and the places of zero and infinity */
 	HALF = 60 /* of the height of a box */
 };
 

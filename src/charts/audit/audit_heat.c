@@ -19,7 +19,8 @@ enum {
 	KEY = 560, /* the legend and a gap below */
 	CELL_MAX = 720,
 	DIGITS_MIN = 460, /* cells that are wide enough for two digits */
-	TEXT_MIN = 260 /* and for one */
+	SMALL = 300, /* less: smaller letters */
+	TEXT_MIN = 200 /* less: no text */
 };
 
 /* Colours change at powers of ten from here on. */
@@ -80,7 +81,8 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
 	tsr_chart_put_attribute(svg, "height", ROW - 20);
 	tsr_text_puts(svg, "/>\n");
 	if (each >= TEXT_MIN && c->n) {
-		tsr_chart_open_label(svg, "mid", x + each / 2, y + ROW / 2 + 40);
+		tsr_chart_open_label(svg, each < SMALL ? "mid small" : "mid", x + each / 2,
+				     y + ROW / 2 + 40);
 		tsr_audit_put_error(c->nmse[LAST], each >= DIGITS_MIN, svg);
 		tsr_text_printf(svg, "%s</text>\n", c->nraw ? "*" : "");
 	}
@@ -94,10 +96,10 @@ static void put_names(struct tsr_text *svg, const struct tsr_audit *a, int top, 
 				    a->momenta.codings[i].codec->name);
 	for (unsigned i = 0; i < a->variances.n; i++)
 		tsr_text_printf(svg,
-				"<text class=\"codec\" transform=\"translate(%d %d) rotate(-50)\">"
+				"<text class=\"codec\" transform=\"translate(%d %d) rotate(%d)\">"
 				"%s</text>\n",
 				(LABEL + each * (int)i + each / 2 + 40) / 10, (top - 60) / 10,
-				a->variances.codings[i].codec->name);
+				each < DIGITS_MIN ? -90 : -50, a->variances.codings[i].codec->name);
 }
 
 /* Which colour is which power of ten. */

@@ -1,0 +1,158 @@
+"""The charts and the page of tersor audit: they show the figures of its report, and need nothing else."""
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from conftest import DATA, run_tersor, safetensors_bytes
+from test_replay_report import Page
+
+NS = "{http://www.w3.org/2000/svg}"
+CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
+
+
+def draw(at, *args, check=0):
+    files = {kind: at / f"audit.{kind}" for kind in ("json", "svg", "html")}
+    done = run_tersor("audit", *args, *(f"--{kind}={path}" for kind, path in files.items()),
+                      check=check)
+    return {**files, "text": done.stdout}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return draw(tmp_path_factory.mktemp("audit"), CHECKPOINT)
+
+
+def shown(value, digits):
+    """A figure as charts write it."""
+    if value is None:
+        return "\u221e"
+    mantissa, exponent = f"{value:.{digits}e}".split("e")
+    return f"{mantissa}e{int(exponent)}" if value > 0 else "0"
+
+
+def panel(root, name):
+    return next(g for g in root.iter(NS + "g") if g.get("data-panel") == name)
+
+
+def titles(element):
+    return [t.text.strip() for t in element.iter(NS + "title")]
+
+
+def test_boxes_are_the_quantiles_of_the_report(made):
+    root, got = ET.parse(made["svg"]).getroot(), json.loads(made["json"].read_text())
+    got = got["checkpoints"][0]
+    for kind in ("momentum", "variance", "weight"):
+        codecs = [c for c in got["codecs"] if c["kind"] == kind]
+        rows = [g for g in panel(root, kind).iter(NS + "g") if g.get("class") == "row"]
+        assert len(rows) == len(codecs) > 5
+        worst = {c["codec"]: max((t for t in got["tensors"] if t["kind"] == kind), key=lambda t: next(
+            x["nmse"] for x in t["codecs"] if x["codec"] == c["codec"]))["name"] for c in codecs}
+        for codec, words in zip(codecs, titles(panel(root, kind))):
+            figures = ", ".join(f"{p}% {shown(q, 2)}" for p, q in
+                                zip((0, 5, 25, 50, 75, 95, 100), codec["nmse"]))
+            assert words == (f"{codec['codec']}, {codec['tensors']} tensors: {figures}; largest: "
+                             f"{worst[codec['codec']]}")
+
+
+def test_places_along_the_axis_are_logarithms(made):
+    """Of the boxes' edges, medians, whiskers and ends: a decade is as wide as any other."""
+    root, got = ET.parse(made["svg"]).getroot(), json.loads(made["json"].read_text())
+    codecs = [c for c in got["checkpoints"][0]["codecs"] if c["kind"] == "momentum"]
+    rows = [g for g in panel(root, "momentum").iter(NS + "g") if g.get("class") == "row"]
+    x, logs = [], []
+    for codec, row in zip(codecs, rows):
+        whisker, box = row.find(f"{NS}line"), row.find(f"{NS}rect[@class='box']")
+        ends = [float(re.match(r"translate\(([-\d.]+) ", p.get("transform"))[1])
+                for p in row.iter(NS + "path")]
+        left, width = float(box.get("x")), float(box.get("width"))
+        median = row.find(f"{NS}line[@class='median']")
+        x += [ends[0], float(whisker.get("x1")), left, float(median.get("x1")), left + width,
+              float(whisker.get("x2")), ends[1]]
+        logs += list(np.log10(codec["nmse"]))
+    slope, offset = np.polyfit(logs, x, 1)
+    assert slope > 0 and np.abs(slope * np.array(logs) + offset - x).max() < 0.11
+
+
+def test_the_map_has_the_worst_error_of_each_pair_of_codecs(made):
+    root, got = ET.parse(made["svg"]).getroot(), json.loads(made["json"].read_text())
+    pairs = got["checkpoints"][0]["pairs"]
+    cells = {}
+    for cell in panel(root, "updates").iter(NS + "g"):
+        title = cell.find(NS + "title")
+        if title is not None:
+            cells[title.text.split(",")[0]] = cell
+    assert len(cells) == len(pairs) > 50
+    for pair in pairs:
+        cell = cells[f"{pair['momentum']} + {pair['variance']}"]
+        assert cell.find(NS + "text").text == shown(pair["nmse"][6], 1)
+        decade = np.ceil(np.log10(pair["nmse"][6])) + 5
+        assert cell.get("class").split()[:2] == ["cell", f"q{int(np.clip(decade, 0, 6))}"]
+    best = [name for name, cell in cells.items() if "best" in cell.get("class")]
+    assert len(best) == 1 and made["text"].startswith(f"use {best[0]}: ")
+
+
+def test_page_says_what_the_report_says_and_stands_alone(made):
+    text = made["html"].read_text()
+    page = Page(text)
+    assert not re.search(r"(src|href|url\(|@import|https?:)", text.replace(
+        "http://www.w3.org/2000/svg", ""))
+    assert page.tags.count("svg") == 2 and page.tags.count("table") == 5
+    got = json.loads(made["json"].read_text())["checkpoints"][0]
+    verdict = page.text.index(got["verdict"])
+    assert verdict < page.text.index("Updates")
+    assert " ".join(made["text"].split()).startswith(got["verdict"])
+    rows = re.findall(r"<tr><td[^>]*>([^<]*)</td>", text[text.index("Worst tensors"):
+                                                         text.index("Pairs of codecs")])
+    best = re.match(r"use (\S+) \+ (\S+):", got["verdict"])
+    errors = {u["momentum"]: next(c["nmse"] for c in u["codecs"]
+                                  if (c["momentum"], c["variance"]) == best.groups())
+              for u in got["updates"]}
+    assert rows == [n.removesuffix(".exp_avg") for n in sorted(errors, key=errors.get, reverse=True)]
+
+
+def test_drawings_do_not_depend_on_threads(tmp_path):
+    made = []
+    for threads in (1, 3):
+        (tmp_path / str(threads)).mkdir()
+        files = draw(tmp_path / str(threads), "-j", threads, CHECKPOINT)
+        made.append([files[kind].read_bytes() for kind in ("svg", "html")])
+    assert made[0] == made[1]
+
+
+# ---- other checkpoints ----------------------------------------------------------------------------
+
+def write(path, tensors):
+    header, data = {}, b""
+    for name, x in tensors.items():
+        raw = x.astype("<f4").tobytes()
+        header[name] = {"dtype": "F32", "shape": list(x.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    path.write_bytes(safetensors_bytes(header, data))
+    return path
+
+
+def test_names_cannot_harm_drawings(tmp_path):
+    name = '<script>alert(1)</script>&"quoted"\x1b[31m\u202e'
+    x = np.random.default_rng(1).standard_normal((8, 64))
+    made = draw(tmp_path, write(tmp_path / "x.safetensors", {
+        name: x, name + ".exp_avg": x / 10, name + ".exp_avg_sq": x * x / 100}))
+    page = made["html"].read_text()
+    assert "<script" not in page and not re.search("[\x1b\u202e]", page + made["svg"].read_text())
+    Page(page)
+    assert any("alert(1)" in t for t in titles(ET.parse(made["svg"]).getroot()))
+
+
+def test_checkpoints_without_states_or_with_faults_are_drawn(tmp_path):
+    x = np.random.default_rng(2).standard_normal((8, 64))
+    weights = draw(tmp_path, write(tmp_path / "w.safetensors", {"w": x}))
+    root = ET.parse(weights["svg"]).getroot()
+    assert [g.get("data-panel") for g in root.iter(NS + "g") if g.get("data-panel")] == ["weight"]
+    assert "Worst tensors" not in Page(weights["html"].read_text()).text
+    bad = x.copy()
+    bad[0, 0] = np.nan
+    spoilt = draw(tmp_path, write(tmp_path / "b.safetensors", {"w": x, "bad": bad}), check=1)
+    assert "bad: 1 values are not finite" in Page(spoilt["html"].read_text()).text
