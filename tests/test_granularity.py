@@ -187,9 +187,10 @@ def test_scales_and_options_of_the_other_mode_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.ones(3, F32))
     done = run_tersor("audit", "--scale", "bf16", tmp_path / "x.npy", check=2)
     assert "option --scale: bf16 is for --granularity" in one_line_error(done)
-    for option in ("--codec=e4m3", "--group=32", "--keep=x", "--map=x=weight"):
+    for option in ("--codec=e4m3", "--group=32", "--keep=x", "--map=x=weight", "--steps",
+                   "--gate=nmse=1", "--baseline=x"):
         line = one_line_error(audit(option, tmp_path / "x.npy", check=2))
-        assert "--granularity takes neither --codec, --group, --keep nor --map" in line
+        assert "--granularity takes of the options of audit only --kind and --scale" in line
     line = one_line_error(audit("--html", tmp_path / "x.html", tmp_path / "x.npy", check=2))
     assert "--granularity has no chart" in line
 

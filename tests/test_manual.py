@@ -253,12 +253,8 @@ def reports(command, library, scratch):
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json")],
-<<<<<<< HEAD
-        "audit": lambda: [audit_that_moved(scratch)],
-=======
-        "audit": lambda: [report("audit", CHECKPOINT, "--json"),
+        "audit": lambda: [audit_that_moved(scratch),
                           report("audit", "--granularity", CHECKPOINT, "--json")],
->>>>>>> 951737b (Audit: --granularity in the command, its manual and tests)
         "sweep": lambda: [sweep_that_moved(scratch)],
         "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--weights", "bf16+sr4", "--momentum", "softsign8",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The boxes of an audit: a row per codec with the quantiles of its NMSE over tensors, as in FlashOptim's figure 4. */
+/* The boxes of an audit: per codec the quantiles of its NMSE over tensors, as in FlashOptim's figure 4. */
 #include <math.h>
 
 #include "charts/audit/audit_chart.h"

@@ -2,11 +2,6 @@
 /* The chart of an audit: its panels one below the other, and their style. */
 #include "charts/audit/audit_chart.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "charts/chart.h"
 
 /* Colours are repeated for dark pages, as not every SVG viewer knows variables. */
@@ -36,26 +31,6 @@ static const char style[] =
 	".audit .q3 rect{fill:#8a5510}.audit .q4 rect{fill:#b5610d}.audit .q5 rect{fill:#e98a3c}"
 	".audit .q6 rect{fill:#ffb98a}.audit .q5 text,.audit .q6 text{fill:#1a1208}"
 	".audit .best rect{stroke:#f2f2f2}}";
-
-/* Without the zeros that printf() puts into exponents. */
-void tsr_audit_put_error(double value, int digits, struct tsr_text *out)
-{
-	char text[40];
-	char *exponent;
-
-	if (isinf(value)) {
-		tsr_text_puts(out, "\xe2\x88\x9e");
-		return;
-	}
-	if (!(value > 0)) {
-		tsr_text_puts(out, "0");
-		return;
-	}
-	snprintf(text, sizeof(text), "%.*e", digits, value);
-	exponent = strchr(text, 'e');
-	tsr_text_put(out, text, (size_t)(exponent - text));
-	tsr_text_printf(out, "e%d", atoi(exponent + 1));
-}
 
 void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
 			 struct tsr_text *svg)

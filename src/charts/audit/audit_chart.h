@@ -28,7 +28,4 @@ void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_
 int tsr_audit_heat_height(const struct tsr_audit_view *v, int width);
 void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg);
 
-/* A figure as it stands in charts and tables: "2.9e-5", "0", an infinity sign. */
-void tsr_audit_put_error(double value, int digits, struct tsr_text *out);
-
 #endif

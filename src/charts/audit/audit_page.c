@@ -5,7 +5,7 @@
 
 #include "charts/audit/audit_chart.h"
 #include "charts/page.h"
-#include "report/audit_table.h"
+#include "report/audit/audit_table.h"
 #include "report/format.h"
 #include "tersor/version.h"
 

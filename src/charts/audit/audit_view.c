@@ -2,7 +2,10 @@
 /* What the charts and the page of an audit show: figures of its codecs, computed once. */
 #include "charts/audit/audit_view.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static size_t worst_of(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding)
 {
@@ -60,4 +63,24 @@ void tsr_audit_view_free(struct tsr_audit_view *v)
 		free(v->panel[i].worst);
 	}
 	free(v->cells);
+}
+
+/* Without the zeros that printf() puts into exponents. */
+void tsr_audit_put_error(double value, int digits, struct tsr_text *out)
+{
+	char text[40];
+	char *exponent;
+
+	if (isinf(value)) {
+		tsr_text_puts(out, "\xe2\x88\x9e");
+		return;
+	}
+	if (!(value > 0)) {
+		tsr_text_puts(out, "0");
+		return;
+	}
+	snprintf(text, sizeof(text), "%.*e", digits, value);
+	exponent = strchr(text, 'e');
+	tsr_text_put(out, text, (size_t)(exponent - text));
+	tsr_text_printf(out, "e%d", atoi(exponent + 1));
 }

@@ -3,7 +3,8 @@
 #ifndef TSR_CHARTS_AUDIT_VIEW_H
 #define TSR_CHARTS_AUDIT_VIEW_H
 
-#include "report/audit_figures.h"
+#include "report/audit/audit_figures.h"
+#include "text/text.h"
 
 #define TSR_AUDIT_PANELS 3
 
@@ -27,5 +28,8 @@ struct tsr_audit_view {
 /* False if out of memory.  To be freed in both cases. */
 bool tsr_audit_view_of(const struct tsr_audit *a, struct tsr_audit_view *ret);
 void tsr_audit_view_free(struct tsr_audit_view *v);
+
+/* A figure as it stands in charts and tables: "2.9e-5", "0", an infinity sign. */
+void tsr_audit_put_error(double value, int digits, struct tsr_text *out);
 
 #endif

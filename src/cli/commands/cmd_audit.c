@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "charts/audit/audit_chart.h"
 #include "cli/coding.h"
+#include "cli/commands/audit_granularity.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -20,7 +22,7 @@ struct args {
 	struct cli_list codec, keep, map, gate;
 	const char *kind, *scale, *baseline;
 	uint64_t group;
-	bool steps;
+	bool steps, granularity;
 };
 
 #define GATES_MAX 16
@@ -33,8 +35,10 @@ static const struct cli_opt opts[] = {
 		"of weights those without extra bits or with 8)"),
 	CLI_OPT("kind", "KIND", CLI_WORD, kind, "weight momentum variance",
 		"audit tensors of this kind only"),
-	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
-		"how codecs that have it store scales (default: each its own)"),
+	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32 bf16 coat",
+		"how codecs that have it store scales: e8m8, f16, f32 (default: each its own); "
+		"with "
+		"--granularity: bf16 (default), f32, coat"),
 	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
 		       "elements that share a scale (default: each codec's own)"),
 	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
@@ -46,9 +50,10 @@ static const struct cli_opt opts[] = {
 		"; with ,p95 that quantile"),
 	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
 		"compare with an earlier JSON report; exit 1 and show what changed"),
-	{ "csv", 0, "FILE", CLI_OPTIONAL, AT(common.csv), 0, 0, "@report",
-	  "print comma-separated values instead of the report, or write them to FILE" },
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL, "tensors with a match are of this kind"),
+	CLI_OPT_FLAG("granularity", granularity,
+		     "instead: the errors of 8-bit floats in tensors of any kind and type, by how "
+		     "many elements share a scale"),
 	{ 0 }
 };
 
@@ -110,8 +115,8 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 		CLI_TRY(choose_list(cmd, a->codec.items[i], c));
 	if (!a->codec.n)
 		c->n = tsr_audit_codings(false, c->codings);
-	if (a->scale)
-		tsr_scale_find(a->scale, &scale);
+	if (a->scale && !tsr_scale_find(a->scale, &scale))
+		return cli_usage(cmd, "option --scale: %s is for --granularity", a->scale);
 	for (unsigned i = 0; i < c->n; i++) {
 		const enum tsr_kind kind = c->codings[i].kind;
 
@@ -326,6 +331,10 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 		tsr_audit_put_csv_names(&reports.csv);
 	for (unsigned i = 0; a->common.csv.given && i < s->n; i++)
 		tsr_audit_put_csv(s->audits[i], &reports.csv);
+	if (a->common.svg)
+		tsr_audit_put_svg(s->audits[s->n - 1], &reports.svg);
+	if (a->common.html)
+		tsr_audit_put_html(s->audits[s->n - 1], &reports.html);
 	status = cli_write_reports(&reports, &a->common);
 	if (status == CLI_OK && a->common.json.given)
 		status = report_json(cmd, a, s, &moved);
@@ -370,6 +379,21 @@ static int audit(const struct cli_cmd *cmd, const struct args *a, const struct t
 	return status;
 }
 
+static int run_granularity(const struct cli_cmd *cmd, const struct args *a)
+{
+	enum tsr_kind kind = TSR_KIND_OTHER;
+
+	if (a->codec.n || a->group || a->keep.n || a->map.n || a->gate.n || a->baseline || a->steps)
+		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
+				      "--scale");
+	if (a->common.svg || a->common.html)
+		return cli_usage(cmd,
+				 "--granularity has no chart: --json and --csv have the figures");
+	if (a->kind)
+		tsr_kind_find(a->kind, &kind);
+	return cli_audit_granularity(cmd, &a->common, a->scale, kind);
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
@@ -379,6 +403,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct choice choice = { .n = 0 };
 	enum tsr_kind kind = TSR_KIND_OTHER;
 
+	if (a->granularity)
+		return run_granularity(cmd, a);
 	CLI_TRY(choose(cmd, a, &choice));
 	CLI_TRY(parse_gates(cmd, &a->gate, gates));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
@@ -402,12 +428,17 @@ const struct cli_cmd cmd_audit = {
 		"variances, and writes nothing: how large the errors are over the tensors, what "
 		"becomes zero, and for each pair of codecs for momenta and variances what becomes "
 		"of the optimizer's updates. The first lines say what to use. Exit status 1 if a "
-		"tensor has no figures, a gate is missed or a baseline differs.",
+		"tensor has no figures, a gate is missed or a baseline differs. With --granularity "
+		"the "
+		"tensors can be anything, such as activations: what E4M3 and E5M2 do to them with "
+		"a scale for all, for 1xG or for BxB elements.",
 	.examples = "  tersor audit checkpoint.pt\n"
 		    "  tersor audit --codec softsign8,ratio8,sqrt8,log8 checkpoint.safetensors\n"
-		    "  tersor audit --gate update-nmse=1e-3,p95 checkpoint.pt\n",
+		    "  tersor audit --gate update-nmse=1e-3,p95 checkpoint.pt\n"
+		    "  tersor audit --html audit.html checkpoint.pt\n"
+		    "  tersor audit --granularity activations.npz\n",
 	.opts = opts,
-	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),

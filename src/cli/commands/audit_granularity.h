@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor audit --granularity: 8-bit floats by how many elements share a scale. */
-#ifndef TSR_CLI_GRANULARITY_H
-#define TSR_CLI_GRANULARITY_H
+#ifndef TSR_CLI_AUDIT_GRANULARITY_H
+#define TSR_CLI_AUDIT_GRANULARITY_H
 
 #include "cli/cli.h"
 

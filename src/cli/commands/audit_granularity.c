@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor audit --granularity: 8-bit floats by how many elements share a scale. */
-#include "cli/granularity.h"
+#include "cli/commands/audit_granularity.h"
 
 #include "cli/input.h"
 #include "cli/output.h"
