@@ -220,7 +220,7 @@ def test_steps_are_checkpoints_of_their_own(tmp_path):
     alone = [audit(path) for path in steps]
     assert report["checkpoints"] == alone
     rows = (tmp_path / "s.csv").read_text().splitlines()
-    assert {row.split(",")[0] for row in rows[1:]} == {f'"{path}"' for path in steps}
+    assert {row.split(",")[0] for row in rows[1:]} == {str(path) for path in steps}
     assert all(row.count(",") == rows[0].count(",") for row in rows)
     worst = [next(p["nmse"][6] for p in a["pairs"] if (p["momentum"], p["variance"]) == ("softsign8", "sqrt8"))
              for a in alone]
