@@ -184,11 +184,12 @@ static enum tsr_status read_numbers(const struct building *b, const char *what,
 				      "%s: %zu dimensions are over the limit of %u", what,
 				      v->list.n, TSR_RANK_MAX);
 	for (size_t i = 0; i < v->list.n; i++) {
+		if (tsr_value_get_u64(v->list.items[i], &out[i]) && out[i] <= most)
+			continue;
 		snprintf(which, sizeof(which), "%s, dimension %zu", what, i);
-		if (!tsr_value_get_u64(v->list.items[i], &out[i]) || out[i] > most)
-			return bad(b, which, v->list.items[i],
-				   most == UINT64_MAX ? "an int from 0 to 2^64-1"
-						      : "an int from 0 to 2^48-1");
+		return bad(b, which, v->list.items[i],
+			   most == UINT64_MAX ? "an int from 0 to 2^64-1"
+					      : "an int from 0 to 2^48-1");
 	}
 	*n_ret = (unsigned)v->list.n;
 	return TSR_OK;

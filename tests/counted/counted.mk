@@ -7,7 +7,7 @@ COUNTED := $(BUILD)/counted/tersor
 UNCOUNTED := $(SIMD_SRC) $(filter src/codec/% src/step/% src/sweep/% src/bench/% src/charts/% src/gpu/% src/io/hash.c,$(LIB_SRC) $(CLI_SRC))
 COUNTED_OBJ := $(patsubst %.c,$(BUILD)/counted/%.o,$(filter-out $(UNCOUNTED),$(LIB_SRC) $(CLI_SRC)))
 COUNTED_CC := $(if $(IS_CLANG),gcc,$(CC))
-COUNTED_CALLS := memcpy memmove memset memcmp strcmp strncmp strlen strchr strrchr strstr memchr pread pwrite inflate tsr_hash
+COUNTED_CALLS := memcpy memmove memset memcmp strcmp strncmp strlen strchr strrchr strstr memchr pread pwrite inflate tsr_hash snprintf vsnprintf
 
 $(BUILD)/counted/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	$(call say,CC,$< (counted))

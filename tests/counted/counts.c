@@ -5,10 +5,11 @@
  * file that TERSOR_COUNTS names: operations, the most bytes allocated at a time, and all bytes allocated.
  *
  * A branch is an operation, and so are 16 bytes that a function of the C library looks at, copies, reads
- * or inflates.  Memory is what malloc() gives to the tool and its libraries.
+ * or inflates; formatting a text is 64 and those of its length.  Memory is what malloc() gives to the tool and its libraries.
  */
 #include <fcntl.h>
 #include <malloc.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,9 +38,9 @@ static void count_bytes(size_t n)
 
 /* --- Functions over bytes: the linker's --wrap sends the calls of the tool here ------------------- */
 
-#define WRAP(type, name, ...)              \
-	type __real_##name(__VA_ARGS__);   \
-	type __wrap_##name(__VA_ARGS__);   \
+#define WRAP(type, name, ...) \
+	type __real_##name(__VA_ARGS__); \
+	type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)
 
 WRAP(void *, memcpy, void *to, const void *from, size_t n)
@@ -148,6 +149,29 @@ WRAP(uint64_t, tsr_hash, const void *bytes, size_t n, uint64_t seed)
 {
 	count_bytes(n);
 	return __real_tsr_hash(bytes, n, seed);
+}
+
+static int count_text(int n)
+{
+	count_bytes(n > 0 ? 16 * 64 + (size_t)n : 0);
+	return n;
+}
+
+WRAP(int, vsnprintf, char *to, size_t room, const char *format, va_list args)
+{
+	return count_text(__real_vsnprintf(to, room, format, args));
+}
+
+int __wrap_snprintf(char *to, size_t room, const char *format, ...);
+int __wrap_snprintf(char *to, size_t room, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = __real_vsnprintf(to, room, format, args);
+	va_end(args);
+	return count_text(n);
 }
 
 /* --- Memory: instead of the C library's, which goes on under its other names ---------------------- */

@@ -132,6 +132,27 @@ def pt_laughs(folder, n):
     return saved(folder, {"a": value})
 
 
+def pt_shared_lists(folder, n):
+    return saved(folder, {"a": [[1] * n] * n})
+
+
+def batches(item, n, start=b"]", end=b"e"):
+    """Picklers append a thousand at a time."""
+    return Raw(start + b"".join(b"(" + b"".join(item(i + k) for k in range(1000)) + end for i in range(0, n, 1000)))
+
+
+def pt_nones(folder, n):
+    return saved(folder, batches(lambda i: b"N", n))
+
+
+def pt_empty_lists(folder, n):
+    return saved(folder, batches(lambda i: b"]", n))
+
+
+def pt_dict_items(folder, n):
+    return saved(folder, batches(lambda i: b"J" + struct.pack("<i", i) + b"N", n, b"}", b"u"))
+
+
 def pt_keys(folder, n):
     return saved(folder, {f"{i}": None for i in range(n)})
 
@@ -222,6 +243,14 @@ def pt_optimizers(folder, n):
     model = ordered({"p": Tensor(storage, (1,))})
     return saved(folder, {"model": model, "optimizers": [
         optimizer({0: fields(storage)}, [group([0])]) for _ in range(n)]})
+
+
+def pt_one_optimizer_in_many_places(folder, n):
+    storage = Storage(bytes(4))
+    names = [f"p{i}" for i in range(n)]
+    one = optimizer({i: fields(storage) for i in range(n)}, [group(list(range(n)), param_names=names)])
+    return saved(folder, {"model": ordered({name: Tensor(storage, (1,)) for name in names}),
+                          "optimizers": [one] * n})
 
 
 def pt_wrappers(folder, n):
