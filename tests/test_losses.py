@@ -6,6 +6,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from conftest import DATA
+from torchfile import Dict, ordered, pt, tensor
 
 TRAINED = DATA / "tiny-gpt" / "expected-adamw-fp32.safetensors"
 TIED = DATA / "hostile" / "pt-transposed-tie.pt"
@@ -182,3 +183,83 @@ def test_views_that_come_apart_are_noted(tersor, tmp_path, command):
     assert "shares its memory" in run.stderr and "come apart (1 in all)" in run.stderr
     run = tersor("inspect", TIED, check=0)
     assert "come apart" not in run.stderr
+
+
+# ---- Directories, and what has no name ----
+
+def state_file(path, seed, eps=None):
+    """A weight with its state; as a .pt with an eps of its own if it is given."""
+    rng = np.random.default_rng(seed)
+    arrays = {"w": np.float32(rng.normal(0, 1, 4096)), **big_state(rng, (4096,))}
+    if eps is None:
+        save_file(arrays, path)
+        return
+    state = {0: {"exp_avg": tensor(arrays["w.exp_avg"]), "exp_avg_sq": tensor(arrays["w.exp_avg_sq"])}}
+    path.write_bytes(pt({"model": ordered({"w": tensor(arrays["w"])}), "optimizer": {
+        "state": Dict(state), "param_groups": [{"params": [0], "lr": 0.1, "eps": eps}]}}))
+
+
+def test_verify_of_a_directory_says_what_was_lost(tersor, tmp_path):
+    source, out = tmp_path / "source", tmp_path / "packed"
+    source.mkdir()
+    for i in range(2):
+        state_file(source / f"{i}.safetensors", i)
+    packing = json.loads(tersor("pack", source, "-o", out, "--json", check=0).stdout)
+    done = tersor("verify", out, "--against", source, "--json", check=0)
+    assert json.loads(done.stdout)["losses"] == packing["losses"]
+    assert packing["losses"]["updates"]["measured"] == 2
+    text = tersor("verify", out, "--against", source, check=0).stdout
+    assert "largest |u|" in text and "become zero" in text
+    assert "losses" not in json.loads(tersor("verify", out, "--json", check=0).stdout)
+
+
+def test_files_with_an_eps_each_are_said_to_have_one_each(tersor, tmp_path):
+    for name, eps, expected in (("same", (1e-8, 1e-8), 1e-8), ("other", (1e-8, 1e-3), None)):
+        source = tmp_path / name
+        source.mkdir()
+        for i in range(2):
+            state_file(source / f"{i}.pt", i, eps[i])
+        out = tmp_path / f"{name}.packed"
+        found = json.loads(tersor("pack", source, "-o", out, "--json", check=0).stdout)["losses"]["updates"]
+        assert found["measured"] == 2 and found["eps"] == pytest.approx(expected)
+        text = tersor("verify", out, "--against", source, check=0).stdout
+        assert ("eps of each file" in text) == (expected is None)
+
+
+def test_unpack_says_the_largest_error_of_packing(tersor, tmp_path):
+    source, folder = tmp_path / "s.safetensors", tmp_path / "folder"
+    state_file(source, 0)
+    folder.mkdir()
+    state_file(folder / "a.safetensors", 0)
+    report = packed(tersor, tmp_path, source)[0]
+    worst = max(report["tensors"], key=lambda t: t.get("error", {}).get("nmse", 0))
+    expected = f"NMSE {worst['error']['nmse']:.2e} in {worst['name']}"
+    assert expected in tersor("unpack", tmp_path / "packed.safetensors", "-o", tmp_path / "x.safetensors").stdout
+    tersor("pack", folder, "-o", tmp_path / "p", "-q", check=0)
+    text = tersor("unpack", tmp_path / "p", "-o", tmp_path / "back", check=0).stdout
+    assert expected in text and "of a.safetensors" in text and "1 file unpacked" in text
+    text = tersor("verify", tmp_path / "p", check=0).stdout
+    assert "1 packed file and 0 copies" in text
+
+
+def test_dry_run_without_an_output_names_none(tersor, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    state_file(folder / "a.safetensors", 0)
+    for source in (folder, folder / "a.safetensors"):
+        text = tersor("pack", source, "--dry-run", check=0).stdout
+        assert "stdout" not in text and "dry run: " in text
+        assert json.loads(tersor("pack", source, "--dry-run", "--json", check=0).stdout)["output"] is None
+
+
+def test_narrow_variances_that_become_zero_are_counted(tersor, tmp_path):
+    """F16 has nothing below 6e-8: scales are not why."""
+    rng = np.random.default_rng(1)
+    v = np.exp(rng.normal(-9, 4, 4096)).clip(0, 6e4).astype(np.float16) / np.float16(100)
+    source = tmp_path / "s.safetensors"
+    save_file({"w": np.float32(rng.normal(0, 1, 4096)), "w.exp_avg": np.float32(rng.normal(0, 1e-3, 4096)),
+               "w.exp_avg_sq": v}, source)
+    report, back, run = packed(tersor, tmp_path, source)
+    lost = (v != 0) & (back["w.exp_avg_sq"] == 0) & (back["w.exp_avg"] != 0)
+    assert report["losses"]["zeroed"]["variance_under_momentum"] == lost.sum() > 0
+    assert "type has nothing between" in run.stderr and "e8m8" not in run.stderr

@@ -65,8 +65,8 @@ static void print_sizes(const struct tsr_directory *d, const struct cli_common *
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
 
-	printf("%s: %zu packed, %zu copied; %s", tsr_format_name(common->output, 30).text,
-	       sizes.npacked, sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
+	printf("%s: %zu packed, %zu copied; %s", cli_output_name(common, 30).text, sizes.npacked,
+	       sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
 	printf(" to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
 	       common->dry_run ? " planned" : "",
 	       sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
@@ -100,8 +100,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 		return status;
 	cli_json_begin_directory(&json, cmd);
 	cli_json_inputs(&json, common);
-	tsr_json_put_string(&json, "output", common->output);
-	tsr_json_put_bool(&json, "dry_run", common->dry_run);
+	cli_json_output(&json, common);
 	tsr_losses_put_json(&totals->summary.losses, &json);
 	tsr_choices_put_json(&totals->summary.choices, &json);
 	cli_directory_put_json(&json, d, totals);
@@ -141,18 +140,25 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 
 /* --- Unpack ----------------------------------------------------------------------------------- */
 
+struct unpacking {
+	const struct cli_common *common;
+	struct cli_directory_totals totals;
+};
+
 static void on_unpacked(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_unpacking *u)
 {
-	const struct cli_common *common = ctx;
+	struct unpacking *work = ctx;
 
-	(void)e;
-	cli_warn_notes(common, tsr_unpacking_source(u));
+	cli_warn_notes(work->common, tsr_unpacking_source(u));
+	tsr_summary_add_all(&work->totals.summary, tsr_unpacking_source(u));
+	cli_directory_keep_worst(&work->totals, e->path);
 }
 
-static int report_unpacking(const struct cli_cmd *cmd, const struct cli_common *common,
+static int report_unpacking(const struct cli_cmd *cmd, const struct unpacking *work,
 			    const struct tsr_directory *d)
 {
+	const struct cli_common *common = work->common;
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 	const struct tsr_directory_entry *e;
 	struct tsr_text json = { 0 };
@@ -165,16 +171,21 @@ static int report_unpacking(const struct cli_cmd *cmd, const struct cli_common *
 			       tsr_format_bytes((double)e->nbytes).text);
 	}
 	if (cli_wants_text(common))
-		printf("%s: %zu files unpacked, %zu copied, %s%s\n",
-		       tsr_format_name(common->output, 40).text, sizes.npacked, sizes.ncopied,
+		printf("%s: %zu file%s unpacked, %zu copied, %s%s\n",
+		       cli_output_name(common, 40).text, sizes.npacked,
+		       sizes.npacked == 1 ? "" : "s", sizes.ncopied,
 		       tsr_format_bytes((double)sizes.nbytes).text,
 		       common->dry_run ? " planned" : "");
+	if (cli_wants_text(common) && work->totals.summary.total.worst_nmse > 0)
+		printf("  largest error when it was packed: NMSE %.2e in %s\n  of %s\n",
+		       work->totals.summary.total.worst_nmse,
+		       tsr_format_name(work->totals.worst_name, 32).text,
+		       tsr_format_name(work->totals.worst_file, 70).text);
 	if (!common->json.given)
 		return CLI_OK;
 	cli_json_begin_directory(&json, cmd);
 	tsr_json_put_string(&json, "input", common->operands.items[0]);
-	tsr_json_put_string(&json, "output", common->output);
-	tsr_json_put_bool(&json, "dry_run", common->dry_run);
+	cli_json_output(&json, common);
 	cli_directory_put_json(&json, d, NULL);
 	return cli_json_end(&json, common);
 }
@@ -182,8 +193,9 @@ static int report_unpacking(const struct cli_cmd *cmd, const struct cli_common *
 int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_write_options *o)
 {
+	struct unpacking work = { .common = common };
 	const struct tsr_directory_watch watch = { .size = sizeof(watch),
-						   .ctx = (void *)common,
+						   .ctx = &work,
 						   .unpacked = on_unpacked };
 	struct tsr_directory *d = NULL;
 	struct tsr_err err = { 0 };
@@ -197,7 +209,7 @@ int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	cli_work_end(&bar);
 	if (!d)
 		return cli_error(&err);
-	status = report_unpacking(cmd, common, d);
+	status = report_unpacking(cmd, &work, d);
 	tsr_directory_close(d);
 	return unpacked == TSR_OK ? status : cli_error(&err);
 }
@@ -212,7 +224,6 @@ static int add_file(const struct cli_common *common, const struct tsr_directory_
 	const char *const paths[] = { path };
 	struct tsr_checkpoint *c = NULL;
 	struct tsr_err err = { 0 };
-	const struct tsr_tensor *t;
 	enum tsr_status status;
 
 	if (!path)
@@ -223,9 +234,7 @@ static int add_file(const struct cli_common *common, const struct tsr_directory_
 	if (status != TSR_OK)
 		return e->as == TSR_STORED_COPY ? CLI_OK : cli_error(&err);
 	(void)tsr_names_assign(c, NULL, 0, NULL);
-	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++)
-		tsr_summary_add(&totals->summary, t, tsr_tensor_stored_nbytes(c, t),
-				t->error ? t->error->value[TSR_METRIC_NMSE] : -1);
+	tsr_summary_add_all(&totals->summary, c);
 	(void)tsr_summary_add_copies(&totals->summary, c, NULL);
 	cli_directory_keep_worst(totals, e->path);
 	tsr_checkpoint_close(c);
@@ -281,8 +290,9 @@ int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *co
 
 /* --- Verify and diff -------------------------------------------------------------------------- */
 
+/* @losses: NULL if nothing was compared with an original. */
 static int report_check(const struct cli_cmd *cmd, const struct cli_common *common,
-			const struct tsr_directory *d)
+			const struct tsr_directory *d, const struct tsr_losses *losses)
 {
 	const struct cli_list *in = &common->operands;
 	struct tsr_text json = { 0 };
@@ -290,44 +300,61 @@ static int report_check(const struct cli_cmd *cmd, const struct cli_common *comm
 	cli_json_begin_directory(&json, cmd);
 	tsr_json_put_strings(&json, "inputs", in->items, in->n);
 	tsr_json_put_string(&json, "remark", tsr_directory_remark(d));
+	if (losses)
+		tsr_losses_put_json(losses, &json);
 	cli_directory_put_json(&json, d, NULL);
 	return cli_json_end(&json, common);
 }
 
+struct verifying {
+	const struct cli_common *common;
+	bool against;
+	struct tsr_losses losses; /* of all files, against their originals */
+};
+
 static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_verification *v)
 {
-	const struct cli_common *common = ctx;
+	struct verifying *work = ctx;
 
 	(void)e;
-	cli_warn_notes(common, tsr_verification_checked(v));
+	cli_warn_notes(work->common, tsr_verification_checked(v));
+	if (work->against) {
+		const struct tsr_losses losses = tsr_losses_of_verification(v);
+
+		tsr_losses_merge(&work->losses, &losses);
+	}
 }
 
-static void print_verified(const struct cli_common *common, const struct tsr_directory *d,
-			   bool against)
+static void print_verified(const struct verifying *work, const struct tsr_directory *d)
 {
+	const struct cli_common *common = work->common;
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 
 	if (tsr_directory_remark(d))
 		printf("%s\n", tsr_directory_remark(d));
 	if (!tsr_directory_remark(d) || common->verbose)
 		cli_directory_print_faults(common, d, "FAULT");
-	printf("%s: %zu packed files and %zu copies, %s read\n",
-	       tsr_format_name(tsr_directory_path(d), 40).text, sizes.npacked, sizes.ncopied,
+	printf("%s: %zu packed file%s and %zu cop%s, %s read\n",
+	       tsr_format_name(tsr_directory_path(d), 40).text, sizes.npacked,
+	       sizes.npacked == 1 ? "" : "s", sizes.ncopied, sizes.ncopied == 1 ? "y" : "ies",
 	       tsr_format_bytes((double)sizes.stored_nbytes).text);
 	if (tsr_directory_nfaults(d))
 		printf("  %zu at fault\n", tsr_directory_nfaults(d));
 	else
 		printf("  every file is there and has the hashes that were recorded\n");
-	if (against && !tsr_directory_nfaults(d))
+	if (work->against && !tsr_directory_nfaults(d))
 		printf("  copies and raw tensors equal the original's, errors are as recorded\n");
+	if (work->against)
+		cli_print_losses(&work->losses);
 }
 
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_verify_options *o)
 {
+	struct verifying work = { .common = common, .against = o->nagainst };
 	const struct tsr_directory_watch watch = { .size = sizeof(watch),
-						   .ctx = (void *)common,
+						   .ctx = &work,
 						   .verified = on_verified };
 	struct tsr_directory *d = NULL;
 	struct tsr_err err = { 0 };
@@ -341,9 +368,9 @@ int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	if (!d)
 		return cli_error(&err);
 	if (cli_wants_text(common))
-		print_verified(common, d, o->nagainst);
+		print_verified(&work, d);
 	if (common->json.given)
-		status = report_check(cmd, common, d);
+		status = report_check(cmd, common, d, work.against ? &work.losses : NULL);
 	tsr_directory_close(d);
 	return verified == TSR_OK ? status : cli_error(&err);
 }
@@ -391,11 +418,11 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 		const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 
 		cli_directory_print_faults(common, d, "differs");
-		printf("%zu files compared: %zu differ\n", sizes.npacked + sizes.ncopied,
-		       tsr_directory_nfaults(d));
+		printf("%zu file%s compared: %zu differ\n", sizes.npacked + sizes.ncopied,
+		       sizes.npacked + sizes.ncopied == 1 ? "" : "s", tsr_directory_nfaults(d));
 	}
 	if (common->json.given)
-		status = report_check(cmd, common, d);
+		status = report_check(cmd, common, d, NULL);
 	differ = tsr_directory_nfaults(d) != 0;
 	tsr_directory_close(d);
 	if (compared != TSR_OK)

@@ -84,6 +84,14 @@ int cli_directory_print(const struct tsr_directory *d, struct cli_directory_tota
 	return cli_write_report(&table, NULL);
 }
 
+void cli_print_losses(const struct tsr_losses *losses)
+{
+	struct tsr_text lines = { 0 };
+
+	tsr_losses_put_text(losses, &lines);
+	(void)cli_write_report(&lines, NULL);
+}
+
 void cli_directory_print_faults(const struct cli_common *common, const struct tsr_directory *d,
 				const char *lead)
 {

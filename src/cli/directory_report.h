@@ -29,6 +29,9 @@ struct cli_directory_sizes cli_directory_sizes(const struct tsr_directory *d);
 /* A line per file, why files with tensors were copied, and the table of tensors.  Exit status. */
 int cli_directory_print(const struct tsr_directory *d, struct cli_directory_totals *totals);
 
+/* What was lost, if anything was. */
+void cli_print_losses(const struct tsr_losses *losses);
+
 /* Lines of entries with a fault, which @lead says, or with -v of all. */
 void cli_directory_print_faults(const struct cli_common *common, const struct tsr_directory *d,
 				const char *lead);

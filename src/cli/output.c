@@ -3,6 +3,7 @@
 #include "cli/output.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "io/file.h"
 #include "report/format.h"
@@ -11,6 +12,16 @@
 bool cli_wants_text(const struct cli_common *common)
 {
 	return common->quiet < 2 && !cli_fills_stdout(common);
+}
+
+static bool has_no_output(const struct cli_common *common)
+{
+	return common->dry_run && strcmp(common->output, TSR_STANDARD_OUTPUT) == 0;
+}
+
+struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
+{
+	return tsr_format_name(has_no_output(common) ? "dry run" : common->output, width);
 }
 
 int cli_write_report(struct tsr_text *text, const char *path)
@@ -152,6 +163,12 @@ int cli_json_end(struct tsr_text *json, const struct cli_common *common)
 	if (!json->failed)
 		escape_controls(json);
 	return cli_write_report(json, common->json.value);
+}
+
+void cli_json_output(struct tsr_text *json, const struct cli_common *common)
+{
+	tsr_json_put_string(json, "output", has_no_output(common) ? NULL : common->output);
+	tsr_json_put_bool(json, "dry_run", common->dry_run);
 }
 
 void cli_json_inputs(struct tsr_text *json, const struct cli_common *common)

@@ -5,10 +5,14 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "cli/cli.h"
+#include "report/format.h"
 #include "text/text.h"
 
 /* Whether the report for people is to be printed: not with -qq, nor with another on stdout. */
 bool cli_wants_text(const struct cli_common *common);
+
+/* What a report calls the output; a dry run without one is called so. */
+struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width);
 
 /* Reports that a command composed; those that were not asked for stay empty. */
 struct cli_reports {
@@ -40,6 +44,9 @@ void cli_json_begin_granularity(struct tsr_text *json, const struct cli_cmd *cmd
 
 /* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
 int cli_json_end(struct tsr_text *json, const struct cli_common *common);
+
+/* Members "output", null where a dry run has none, and "dry_run". */
+void cli_json_output(struct tsr_text *json, const struct cli_common *common);
 
 /* A member "inputs": the operands. */
 void cli_json_inputs(struct tsr_text *json, const struct cli_common *common);

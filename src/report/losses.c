@@ -3,8 +3,13 @@
 #include "report/losses.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "ckpt/checkpoint_model.h"
+#include "compare/comparison.h"
+#include "pack/packing.h"
 #include "report/format.h"
 #include "text/json.h"
 
@@ -42,8 +47,9 @@ static void add_update(struct tsr_losses *l, const char *name, const struct tsr_
 	l->max_after = u->max_after > l->max_after ? u->max_after : l->max_after;
 }
 
-void tsr_losses_add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measure *m,
-		    const struct tsr_update_measure *u)
+/* Add a tensor; @m: NULL if it is stored as it is; @u: as in struct tsr_packed_tensor. */
+static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measure *m,
+		const struct tsr_update_measure *u)
 {
 	if (m) {
 		add_zeroed(l, t->kind, m->flushed);
@@ -53,6 +59,65 @@ void tsr_losses_add(struct tsr_losses *l, const struct tsr_tensor *t, const stru
 		add_update(l, t->name, u);
 	else if (m && t->kind == TSR_KIND_VARIANCE && m->exact != m->n)
 		*(t->partner ? &l->unlike : &l->alone) += 1;
+}
+
+struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p)
+{
+	struct tsr_losses l = { .eps = p->eps, .eps_known = p->eps_known };
+
+	for (size_t i = 0; i < p->source->ntensors; i++) {
+		const struct tsr_tensor *t = &p->source->tensors[i];
+
+		add(&l, t, t->coding.codec ? &p->tensors[i].measure : NULL, &p->tensors[i].update);
+	}
+	return l;
+}
+
+struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v)
+{
+	struct tsr_losses l = { .eps = v->eps, .eps_known = v->eps_known };
+
+	for (size_t i = 0; i < v->checked->ntensors; i++) {
+		const struct tsr_tensor *t = &v->checked->tensors[i];
+
+		add(&l, t, t->coding.codec ? &v->tensors[i].measure : NULL, &v->tensors[i].update);
+	}
+	return l;
+}
+
+/* An eps counts where updates were measured with it. */
+static void merge_eps(struct tsr_losses *into, const struct tsr_losses *from)
+{
+	if (!into->nupdates) {
+		into->eps = from->eps;
+		into->eps_known = from->eps_known;
+		into->eps_differs = from->eps_differs;
+	} else if (from->nupdates) {
+		into->eps_differs |= from->eps_differs || from->eps != into->eps ||
+				     from->eps_known != into->eps_known;
+	}
+}
+
+void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from)
+{
+	merge_eps(into, from);
+	if (from->nupdates && (!into->nupdates || !(from->nmse <= into->nmse))) {
+		memcpy(into->worst, from->worst, sizeof(into->worst));
+		into->nmse = from->nmse;
+	}
+	into->weights += from->weights;
+	into->momenta += from->momenta;
+	into->variances += from->variances;
+	into->others += from->others;
+	into->exposed += from->exposed;
+	into->signs += from->signs;
+	into->nupdates += from->nupdates;
+	into->alone += from->alone;
+	into->unlike += from->unlike;
+	into->undefined += from->undefined;
+	into->max_before = from->max_before > into->max_before ? from->max_before
+							       : into->max_before;
+	into->max_after = from->max_after > into->max_after ? from->max_after : into->max_after;
 }
 
 static void put_count(struct tsr_text *out, bool *any, uint64_t n, const char *one,
@@ -91,8 +156,12 @@ void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
 		tsr_text_printf(out, "lose the sign of zero: %" PRIu64 " value%s\n", l->signs,
 				l->signs == 1 ? "" : "s");
 	if (l->nupdates) {
-		tsr_text_printf(out, "updates m / (sqrt(v) + %.4g), eps %s:\n", (double)l->eps,
-				l->eps_known ? "of the checkpoint" : "assumed");
+		if (l->eps_differs)
+			tsr_text_puts(out, "updates m / (sqrt(v) + eps), eps of each file:\n");
+		else
+			tsr_text_printf(out, "updates m / (sqrt(v) + %.4g), eps %s:\n",
+					(double)l->eps,
+					l->eps_known ? "of the checkpoint" : "assumed");
 		tsr_text_printf(out, "  largest |u| %.4g, was %.4g; NMSE at most %.1e",
 				(double)l->max_after, (double)l->max_before, l->nmse);
 		tsr_text_printf(out, l->nmse > 0 ? " in\n  %s\n" : "\n",
@@ -119,7 +188,7 @@ void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
 	tsr_json_open(json, "updates", '{');
 	tsr_json_put_u64(json, "measured", l->nupdates);
 	tsr_json_put_u64(json, "not_measured", l->alone + l->unlike);
-	tsr_json_put_double(json, "eps", (double)l->eps);
+	tsr_json_put_double(json, "eps", l->eps_differs ? (double)NAN : (double)l->eps);
 	tsr_json_put_bool(json, "eps_known", l->eps_known);
 	if (l->nupdates) {
 		tsr_json_put_double(json, "nmse", l->nmse);

@@ -4,6 +4,8 @@
 #define TSR_REPORT_LOSSES_H
 
 #include "tersor/checkpoint.h"
+#include "tersor/compare.h"
+#include "tersor/pack.h"
 #include "text/text.h"
 
 struct tsr_losses {
@@ -16,13 +18,17 @@ struct tsr_losses {
 	uint64_t undefined; /* updates that were not finite before */
 	float max_before, max_after, eps;
 	bool eps_known; /* the checkpoint says it */
+	bool eps_differs; /* of several files: each has its own */
 	double nmse; /* the largest of an update */
 	char worst[200]; /* the variance that has it */
 };
 
-/* Add a tensor; @m: NULL if it is stored as it is; @u: as in struct tsr_packed_tensor. */
-void tsr_losses_add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measure *m,
-		    const struct tsr_update_measure *u);
+/* Of what was packed, or compared with its original. */
+struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p);
+struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v);
+
+/* Add those of another file. */
+void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from);
 
 /* Lines of at most 80 columns on what was lost and what was measured; none if there is nothing. */
 void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out);

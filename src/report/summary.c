@@ -44,6 +44,15 @@ void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t
 	add(&s->total, t, stored_nbytes, nmse);
 }
 
+void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c)
+{
+	const struct tsr_tensor *t;
+
+	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++)
+		tsr_summary_add(s, t, tsr_tensor_stored_nbytes(c, t),
+				t->error ? t->error->value[TSR_METRIC_NMSE] : -1);
+}
+
 static uint64_t count_kind(const struct tsr_summary *s, enum tsr_kind kind)
 {
 	uint64_t n = 0;

@@ -42,6 +42,9 @@ struct tsr_summary {
 void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		     double nmse);
 
+/* Add all tensors of a checkpoint, with the errors that a packed one records. */
+void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
+
 /* Bytes stored per parameter: all bytes over the elements of weights that are no copies. */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
 

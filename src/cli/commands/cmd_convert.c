@@ -35,7 +35,7 @@ static void print_report(const struct cli_common *common, const struct tsr_unpac
 		printf("  %-46s %-8s %s\n", tsr_format_name(t->name, 46).text,
 		       tsr_dtype_name(t->dtype), tsr_format_shape(t->rank, t->shape).text);
 	}
-	printf("%s: %s, %zu tensors, %s%s\n", tsr_format_name(common->output, 40).text,
+	printf("%s: %s, %zu tensors, %s%s\n", cli_output_name(common, 40).text,
 	       tsr_container_name(u->container), u->source->ntensors,
 	       tsr_format_bytes((double)u->nbytes).text, common->dry_run ? " planned" : "");
 }
@@ -44,10 +44,9 @@ static void put_json(struct tsr_text *json, const struct cli_common *common,
 		     const struct tsr_unpacking *u)
 {
 	cli_json_inputs(json, common);
-	tsr_json_put_string(json, "output", common->output);
+	cli_json_output(json, common);
 	tsr_json_put_string(json, "from", tsr_container_name(u->source->container));
 	tsr_json_put_string(json, "to", tsr_container_name(u->container));
-	tsr_json_put_bool(json, "dry_run", common->dry_run);
 	tsr_json_put_u64(json, "nbytes", u->nbytes);
 	tsr_json_put_u64(json, "unchecked", u->source->nunchecked);
 	tsr_json_put_strings(json, "notes", (const char *const *)u->source->notes,

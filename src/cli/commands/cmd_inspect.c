@@ -96,12 +96,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_summary summary = { 0 };
 	int status = CLI_OK;
 
-	for (size_t i = 0; i < c->ntensors; i++) {
-		const struct tsr_tensor *t = &c->tensors[i];
-
-		tsr_summary_add(&summary, t, tsr_tensor_stored_nbytes(c, t),
-				t->error ? t->error->value[TSR_METRIC_NMSE] : -1);
-	}
+	tsr_summary_add_all(&summary, c);
 	(void)tsr_summary_add_copies(&summary, c, NULL);
 	cli_warn_notes(common, c);
 	if (cli_wants_text(common))

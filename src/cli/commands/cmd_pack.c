@@ -200,6 +200,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 
 static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 {
+	const struct tsr_losses losses = tsr_losses_of_packing(p);
+
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		const struct tsr_tensor *t = &p->source->tensors[i];
 		const struct tsr_packed_tensor *r = &p->tensors[i];
@@ -210,11 +212,9 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 				       ? 0
 				       : tsr_measure_value(&r->measure, TSR_METRIC_NMSE);
 		tsr_summary_add(s, t, r->nbytes, nmse);
-		tsr_losses_add(&s->losses, t, t->coding.codec ? &r->measure : NULL, &r->update);
 	}
 	tsr_choices_add(&s->choices, p);
-	s->losses.eps = p->eps;
-	s->losses.eps_known = p->eps_known;
+	tsr_losses_merge(&s->losses, &losses);
 	(void)tsr_summary_add_copies(s, p->source, NULL);
 }
 
@@ -232,7 +232,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 		printf("\n");
 	tsr_summary_put_table(s, &table);
 	status = cli_write_report(&table, NULL);
-	printf("\n%s: %s%s, %.1f%% of the input's data", tsr_format_name(a->common.output, 40).text,
+	printf("\n%s: %s%s, %.1f%% of the input's data", cli_output_name(&a->common, 40).text,
 	       tsr_format_bytes((double)out).text,
 	       a->common.dry_run ? " planned"
 	       : a->written	 ? ""
@@ -280,8 +280,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 
 	cli_json_begin(&json, cmd);
 	cli_json_inputs(&json, &a->common);
-	tsr_json_put_string(&json, "output", a->common.output);
-	tsr_json_put_bool(&json, "dry_run", a->common.dry_run);
+	cli_json_output(&json, &a->common);
 	tsr_json_put_bool(&json, "written", a->written);
 	tsr_json_put_u64(&json, "generation", p->generation);
 	tsr_json_put_u64(&json, "header_nbytes", p->header_nbytes);
@@ -314,11 +313,14 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 	const char *path = p->source->path;
 	char reason[120];
 	uint64_t underflow = 0, exposed = 0;
+	bool narrow = true; /* the scales are not why */
 
 	cli_warn_notes(common, p->source);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
 		exposed += p->tensors[i].update.exposed;
+		narrow = narrow &&
+			 (!p->tensors[i].update.exposed || p->source->tensors[i].dtype != TSR_F32);
 		if (p->tensors[i].raw == TSR_RAW_NO || p->tensors[i].raw >= TSR_RAW_SMALL)
 			continue;
 		tsr_raw_reason_text(&p->tensors[i], reason, sizeof(reason));
@@ -335,8 +337,10 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 		cli_warn(common,
 			 "%s: %" PRIu64
 			 " variance%s 0 under a momentum that does not, and the next step of "
-			 "these weights is m / eps; --scale e8m8 keeps them above 0",
-			 path, exposed, exposed == 1 ? " becomes" : "s become");
+			 "these weights is m / eps%s",
+			 path, exposed, exposed == 1 ? " becomes" : "s become",
+			 narrow ? "; their type has nothing between"
+				: "; --scale e8m8 keeps them above 0");
 	if (p->generation >= 2)
 		cli_warn(common,
 			 "%s: lossy generation %u: these values went through a lossy codec before",

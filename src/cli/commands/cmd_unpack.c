@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "cli/directories.h"
+#include "cli/output.h"
 #include "cli/unpacking.h"
 #include "pack/packing.h"
 #include "report/format.h"
+#include "report/summary.h"
 #include "text/json.h"
 
 struct args {
@@ -29,6 +31,8 @@ static const struct cli_opt opts[] = {
 
 static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
 {
+	struct tsr_summary summary = { 0 };
+
 	for (size_t i = 0; common->verbose && i < u->source->ntensors; i++) {
 		const struct tsr_tensor *t = &u->source->tensors[i];
 
@@ -36,21 +40,24 @@ static void print_report(const struct cli_common *common, const struct tsr_unpac
 		       tsr_dtype_name(t->dtype), tsr_format_shape(t->rank, t->shape).text,
 		       tsr_format_coding(&t->coding).text);
 	}
-	printf("%s: %zu tensors, %s%s", tsr_format_name(common->output, 40).text,
-	       u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
-	       common->dry_run ? " planned" : "");
+	printf("%s: %zu tensors, %s%s", cli_output_name(common, 40).text, u->source->ntensors,
+	       tsr_format_bytes((double)u->nbytes).text, common->dry_run ? " planned" : "");
 	if (u->source->generation)
 		printf(", %u lossy generation%s", u->source->generation,
 		       u->source->generation > 1 ? "s" : "");
 	printf("\n");
+	tsr_summary_add_all(&summary, u->source);
+	if (summary.total.worst_nmse > 0)
+		printf("  largest error when it was packed: NMSE %.2e in %s\n",
+		       summary.total.worst_nmse,
+		       tsr_format_name(summary.total.worst->name, 32).text);
 }
 
 static void put_json(struct tsr_text *json, const struct cli_common *common,
 		     const struct tsr_unpacking *u)
 {
 	tsr_json_put_string(json, "input", common->operands.items[0]);
-	tsr_json_put_string(json, "output", common->output);
-	tsr_json_put_bool(json, "dry_run", common->dry_run);
+	cli_json_output(json, common);
 	tsr_json_put_u64(json, "generation", u->source->generation);
 	tsr_json_put_u64(json, "nbytes", u->nbytes);
 }

@@ -5,6 +5,7 @@
 
 #include "cli/coding.h"
 #include "cli/directories.h"
+#include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -35,30 +36,6 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_FLAG("strict", strict, "fail if a record has no checksum"),
 	{ 0 }
 };
-
-static struct tsr_losses losses_of(const struct tsr_verification *v)
-{
-	struct tsr_losses l = { .eps = v->eps, .eps_known = v->eps_known };
-
-	for (size_t i = 0; i < v->checked->ntensors; i++) {
-		const struct tsr_tensor *t = &v->checked->tensors[i];
-
-		tsr_losses_add(&l, t, t->coding.codec ? &v->tensors[i].measure : NULL,
-			       &v->tensors[i].update);
-	}
-	return l;
-}
-
-static void print_losses(const struct tsr_verification *v)
-{
-	const struct tsr_losses l = losses_of(v);
-	struct tsr_text lines = { 0 };
-
-	tsr_losses_put_text(&l, &lines);
-	if (lines.nbytes)
-		(void)cli_write_report(&lines, NULL);
-	tsr_text_free(&lines);
-}
 
 static void print_report(const struct args *a, const struct tsr_verification *v)
 {
@@ -94,8 +71,11 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 		printf("  %" PRIu64 " tensor%s at fault\n", v->nfaults, v->nfaults == 1 ? "" : "s");
 	else if (v->original)
 		printf("  raw tensors equal the original's, errors are as recorded\n");
-	if (v->original)
-		print_losses(v);
+	if (v->original) {
+		const struct tsr_losses losses = tsr_losses_of_verification(v);
+
+		cli_print_losses(&losses);
+	}
 }
 
 static void put_tensor(struct tsr_text *json, const void *result, size_t i)
@@ -122,9 +102,9 @@ static void put_file(struct tsr_text *json, const struct tsr_verification *v)
 	tsr_json_put_bool(json, "hashes_checked", c->packed);
 	tsr_json_put_u64(json, "faults", v->nfaults);
 	if (v->original) {
-		const struct tsr_losses l = losses_of(v);
+		const struct tsr_losses losses = tsr_losses_of_verification(v);
 
-		tsr_losses_put_json(&l, json);
+		tsr_losses_put_json(&losses, json);
 	}
 	cli_json_tensors(json, c, put_tensor, v);
 }
