@@ -25,7 +25,8 @@
 
 /**
  * struct tsr_audit_options - What to audit
- * @codings: @ncodings codings to try, each on tensors of its `kind`; NULL: tsr_audit_codings()
+ * @codings: @ncodings codings to try, each on tensors of its `kind`; NULL: tsr_audit_codings().  With `group`
+ *           0 the groups of each tensor are the blocks that are learned for it (tersor/learn.h)
  * @kinds:   mask of enum tsr_kind of the tensors to audit; 0: all
  * @rules:   @nrules rules that settle the kind of tensors, as in struct tsr_pack_options
  * @min_elements: tensors with fewer elements are not audited, as they are not packed
@@ -121,6 +122,7 @@ struct tsr_audit_update {
 /* A momentum and the variance that its optimizer divides by. */
 struct tsr_audit_pair {
 	size_t momentum, variance; /* indices among the tensors of the audit */
+	double sum; /* of u^2, in the checkpoint */
 	float max_before; /* the largest |u| of the checkpoint */
 	uint64_t nonfinite; /* updates that are not finite in the checkpoint: left out */
 	const struct tsr_audit_update *updates; /* see tsr_audit_update() */
@@ -153,6 +155,7 @@ struct tsr_audit {
 	size_t npairs;
 	const struct tsr_audit_pair *pairs;
 	size_t nalone;
+	const struct tsr_learned *learned; /* blocks and codebook, if they were needed; borrowed */
 	bool unlearned; /* learned codecs were asked for, and could not be learned: a note says why */
 };
 

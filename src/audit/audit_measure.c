@@ -159,6 +159,8 @@ static void finish_pair(struct tsr_auditing *a, struct tsr_audit_pair *p)
 						   .max_after = u->max_after,
 						   .measured = true };
 	}
+	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
+		p->sum += as_it_is->sum_uu[i];
 	p->max_before = as_it_is->max_before;
 	p->nonfinite = as_it_is->nonfinite;
 }

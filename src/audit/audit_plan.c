@@ -13,6 +13,13 @@
 
 /* --- Codings ------------------------------------------------------------------------------------ */
 
+/* Whether blocks must be learned for it. */
+static bool is_learned(const struct tsr_coding *coding)
+{
+	return coding->codec &&
+	       (coding->codec->learned || (coding->codec->grouped && coding->group == 0));
+}
+
 static enum tsr_status fill_list(struct tsr_auditing *a, enum tsr_kind kind, struct tsr_err *err)
 {
 	const struct tsr_audit_options *o = &a->options;
@@ -30,7 +37,7 @@ static enum tsr_status fill_list(struct tsr_auditing *a, enum tsr_kind kind, str
 		if (!codec || !(codec->kinds & kind))
 			return tsr_fail(err, TSR_E_USAGE, "audit: found codec %s for a %s",
 					codec ? codec->name : "none", tsr_kind_name(kind));
-		if (!codec->learned || a->options.learned)
+		if (!is_learned(&o->codings[i]) || a->options.learned)
 			codings[list->n++] = o->codings[i];
 	}
 	return TSR_OK;
@@ -50,9 +57,7 @@ static unsigned find_beside(const struct tsr_audit_list *variances)
 static bool wants_learned(const struct tsr_audit_options *o)
 {
 	for (unsigned i = 0; i < o->ncodings; i++) {
-		const struct tsr_codec *codec = o->codings[i].codec;
-
-		if (codec && codec->learned && (!o->kinds || o->kinds & o->codings[i].kind))
+		if (is_learned(&o->codings[i]) && (!o->kinds || o->kinds & o->codings[i].kind))
 			return true;
 	}
 	return false;
@@ -95,6 +100,7 @@ static enum tsr_status choose_codings(struct tsr_auditing *a, const struct tsr_r
 	TSR_TRY(learn(a, run, err));
 	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2)
 		TSR_TRY(fill_list(a, (enum tsr_kind)kind, err));
+	a->pub.learned = a->options.learned;
 	a->beside = find_beside(&a->pub.variances);
 	return TSR_OK;
 }
@@ -111,18 +117,18 @@ static bool coding_of(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 	*ret = a->lists[tsr_audit_kind(t->kind)]->codings[i];
 	if (!tsr_codec_takes(ret->codec, t->dtype))
 		return false;
-	ret->row = tsr_coding_row(ret, t->rank, t->shape);
 	if (ret->codec->stochastic)
 		ret->stream = tsr_coding_stream(t->name);
 	if (ret->codec->relative && a->c->eps > 0)
 		ret->eps = a->c->eps;
-	if (!ret->codec->learned)
-		return true;
-	known = tsr_learned_find(learned, t->weight ? t->weight : t->name);
-	if (!known || known->numel != t->numel)
-		return false;
-	ret->group = t->kind == TSR_KIND_VARIANCE ? known->period : known->block;
-	ret->codebook = learned->codebook;
+	if (is_learned(ret)) {
+		known = tsr_learned_find(learned, t->weight ? t->weight : t->name);
+		if (!known || known->numel != t->numel)
+			return false;
+		ret->group = t->kind == TSR_KIND_VARIANCE ? known->period : known->block;
+		ret->codebook = learned->codebook;
+	}
+	ret->row = tsr_coding_row(ret, t->rank, t->shape);
 	return true;
 }
 

@@ -15,12 +15,13 @@
 #include "report/audit/audit_report.h"
 #include "report/audit/audit_series.h"
 #include "report/audit/audit_table.h"
+#include "report/audit/audit_tables.h"
 #include "text/json.h"
 
 struct args {
 	struct cli_common common;
 	struct cli_list codec, keep, map, gate;
-	const char *kind, *scale, *baseline;
+	const char *kind, *scale, *baseline, *table;
 	uint64_t group;
 	bool steps, granularity;
 };
@@ -43,6 +44,8 @@ static const struct cli_opt opts[] = {
 		       "elements that share a scale (default: each codec's own)"),
 	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
 		"leave out tensors with a match in their name"),
+	CLI_OPT("table", "NAME", CLI_WORD, table, TSR_AUDIT_TABLES,
+		"a table of a paper, of this checkpoint: " TSR_AUDIT_TABLES),
 	CLI_OPT_FLAG("steps", steps,
 		     "each IN is a checkpoint of its own, such as those of one training run"),
 	CLI_OPT("gate", "FIGURE=VALUE", CLI_LIST, gate, NULL,
@@ -111,6 +114,13 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 {
 	enum tsr_scale scale = TSR_SCALE_COUNT;
 
+	if (a->table && (a->codec.n || a->scale || a->group))
+		return cli_usage(cmd,
+				 "--table names its codecs: not with --codec, --scale or --group");
+	if (a->table) {
+		c->n = tsr_audit_table_codings(a->table, c->codings);
+		return CLI_OK;
+	}
 	for (unsigned i = 0; i < a->codec.n; i++)
 		CLI_TRY(choose_list(cmd, a->codec.items[i], c));
 	if (!a->codec.n)
@@ -227,7 +237,7 @@ static int judge(const struct args *a, const struct series *s, const struct tsr_
 	for (unsigned i = 0; i < s->n; i++) {
 		status = worse(status, report_faults(&a->common, s->audits[i]));
 		/* The default list has learned codecs where they can be. */
-		if (s->audits[i]->unlearned && a->codec.n)
+		if (s->audits[i]->unlearned && (a->codec.n || a->table))
 			status = worse(status, CLI_DIFFERS);
 		status = worse(status, check_gates(s->audits[i], gates, a->gate.n));
 	}
@@ -281,6 +291,8 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 
 	cli_json_begin(&json, cmd);
 	cli_json_inputs(&json, &a->common);
+	if (a->table)
+		tsr_json_put_string(&json, "table", a->table);
 	put_checkpoints(s, &json);
 	if (a->baseline) {
 		tsr_json_open(&json, "moved", '[');
@@ -296,8 +308,22 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	return cli_json_end(&json, &a->common);
 }
 
+static void put_tables(const struct args *a, const struct series *s, struct tsr_text *out)
+{
+	for (unsigned i = 0; i < s->n; i++) {
+		if (s->n > 1)
+			tsr_text_printf(out, "%s%s\n", i ? "\n" : "",
+					tsr_checkpoint_path(s->audits[i]->source));
+		tsr_audit_put_paper_table(a->table, s->audits[i], out);
+	}
+}
+
 static void put_text(const struct args *a, const struct series *s, struct tsr_text *out)
 {
+	if (a->table) {
+		put_tables(a, s, out);
+		return;
+	}
 	if (s->n == 1) {
 		tsr_audit_put_table(s->audits[0], a->common.verbose, out);
 		return;

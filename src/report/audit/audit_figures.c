@@ -172,6 +172,21 @@ bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct ts
 	return values != NULL;
 }
 
+double tsr_audit_pooled(const struct tsr_audit *a, unsigned m, unsigned v)
+{
+	double error = 0, sum = 0;
+
+	for (size_t i = 0; i < a->npairs; i++) {
+		const struct tsr_audit_update *u = tsr_audit_update(a, i, m, v);
+
+		if (!u->measured || !(a->pairs[i].sum > 0))
+			continue;
+		error += u->nmse * a->pairs[i].sum;
+		sum += a->pairs[i].sum;
+	}
+	return sum > 0 ? error / sum : 0;
+}
+
 static int compare(const void *a, const void *b)
 {
 	const struct tsr_audit_cell *x = a, *y = b;
