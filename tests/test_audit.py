@@ -1,13 +1,16 @@
 """tersor audit: what each codec would do to a checkpoint, against numpy and against pack."""
 import json
 import math
+import os
+import re
+import subprocess
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import oracle
-from conftest import DATA, run_tersor
+from conftest import BINARY, DATA, ROOT, run_tersor
 
 TRAINED = DATA / "tiny-gpt" / "expected-adamw-fp32.safetensors"
 M, V = ".exp_avg", ".exp_avg_sq"
@@ -343,3 +346,59 @@ def test_nothing_to_audit(tmp_path):
     assert "found no tensor" in run_tersor("audit", path, check=3).stderr
     assert "found no tensor" in run_tersor("audit", TRAINED, "--kind", "weight", "--codec", "sqrt8", check=3).stderr
     assert "unknown codec" in run_tersor("audit", TRAINED, "--codec", "sqrt9", check=2).stderr
+
+
+# ---- tables of the papers -------------------------------------------------------------------------
+
+def pooled(trained, m_codec, v_codec):
+    """The update NMSE of all elements together, numpy's."""
+    error = total = 0
+    for name in (n.removesuffix(M) for n in trained if n.endswith(M)):
+        m, v = trained[name + M], trained[name + V]
+        m2, v2 = back_in(trained, name, m_codec, v_codec)
+        u = np.float64(m / (np.sqrt(v) + np.float32(1e-8)))
+        error += ((u - m2 / (np.sqrt(v2) + np.float32(1e-8))) ** 2).sum()
+        total += (u ** 2).sum()
+    return error / total
+
+
+@pytest.mark.parametrize("table", ["coat-1", "coat-9"])
+def test_coats_tables_are_numpys(trained, table):
+    lines = run_tersor("audit", TRAINED, "--table", table, check=0).stdout.splitlines()
+    columns, *rows = [line.split() for line in lines[3:lines.index("", 3)]]
+    assert len(rows) == {"coat-1": 4, "coat-9": 2}[table] and columns[:4] == ["e4m3", "e4m3x", "e5m2", "e5m2x"]
+    for m_codec, *values in rows:
+        for v_codec, value in zip(columns, values, strict=True):
+            if "e5m2" not in (m_codec, v_codec):
+                assert float(value) == pytest.approx(pooled(trained, m_codec, v_codec), rel=6e-3)
+
+
+def test_linear_codes_in_learned_blocks(trained):
+    """The table of Gefen: groups of a tensor are the blocks that are learned for it."""
+    found = json.loads(run_tersor("audit", TRAINED, "--table", "gefen", "--json", check=0).stdout)
+    assert found["table"] == "gefen"
+    learned = json.loads(run_tersor("codebook", TRAINED, "--json", check=0).stdout)
+    seen = trials(found["checkpoints"][0])
+    for t in learned["tensors"]:
+        x = trained[t["name"] + M]
+        y = oracle.decode("linear8", oracle.encode("linear8", x, t["block"], "f32"), t["block"], "f32").reshape(x.shape)
+        want = ((np.float64(x) - y) ** 2).sum() / (np.float64(x) ** 2).sum()
+        assert seen[t["name"] + M, "linear8"]["nmse"] == pytest.approx(want, rel=1e-6)
+
+
+def test_the_examples_of_the_document():
+    """docs/audit.md shows what the program prints."""
+    text = (ROOT / "docs" / "audit.md").read_text()
+    shown = re.findall(r"^```\n\$ (tersor audit .*)\n((?:(?!```).*\n)+)```$", text, re.M)
+    assert len(shown) == 5
+    for command, output in shown:
+        done = subprocess.run(command.replace("tersor", os.path.abspath(BINARY), 1), shell=True, cwd=TRAINED.parent, check=True,
+                              capture_output=True, text=True)
+        assert done.stdout == output, command
+
+
+def test_tables_name_their_codecs():
+    assert "not with --codec" in run_tersor("audit", TRAINED, "--table", "gefen", "--codec", "dyn8", check=2).stderr
+    for table in ("flashoptim-4", "coat-1", "coat-9", "gefen", "extra-bits"):
+        text = run_tersor("audit", TRAINED, "--table", table, check=0).stdout
+        assert max(map(len, text.splitlines())) <= 80

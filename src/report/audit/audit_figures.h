@@ -59,8 +59,8 @@ struct tsr_audit_cell {
 bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct tsr_audit_cell *ret);
 
 /*
- * The update NMSE of all elements of all pairs together: their errors' squares over their updates'.  0 without
- * pairs.
+ * The update NMSE of all elements of all pairs together: their errors' squares over their updates'.
+ * 0 without pairs.
  */
 double tsr_audit_pooled(const struct tsr_audit *a, unsigned m, unsigned v);
 

@@ -8,7 +8,7 @@
 
 #define TSR_AUDIT_TABLES "flashoptim-4 coat-1 coat-9 gefen extra-bits"
 
-/* The codings that a table needs, into @ret with room for TSR_AUDIT_CODINGS_MAX; 0: there is no such table. */
+/* The codings of a table, into @ret with room for TSR_AUDIT_CODINGS_MAX; 0: there is no such table. */
 unsigned tsr_audit_table_codings(const char *name, struct tsr_coding *ret);
 
 /*
