@@ -40,7 +40,7 @@ TSR_API bool tsr_scale_find(const char *name, enum tsr_scale *scale_ret);
 #define TSR_GROUP_DEFAULT 32u
 #define TSR_GROUP_MAX 65536u
 #define TSR_EPS_DEFAULT 1e-8f /* PyTorch's */
-#define TSR_PLANES_MAX 3
+#define TSR_PLANES_MAX 4
 
 enum tsr_plane_unit {
 	TSR_PER_ELEMENT, /* one entry per element, shaped like the tensor */

@@ -41,6 +41,22 @@ tsr_fixed64 tsr_fixed64_log2(unsigned n)
 	return whole * TSR_FIXED64_1 + (tsr_fixed64)log2_fraction[odd / 2];
 }
 
+tsr_fixed64 tsr_fixed64_log2_of(float x)
+{
+	int exponent;
+	/* From 2^63 to 2^64; a square has a bit more where the logarithm's next bit is set. */
+	uint64_t m = (uint64_t)ldexp((double)frexpf(x, &exponent), 64), fraction = 0;
+
+	for (unsigned i = 0; i < 64; i++) {
+		const wide square = (wide)m * m;
+		const uint64_t bit = (uint64_t)(square >> 127);
+
+		m = (uint64_t)(square >> (63 + bit));
+		fraction = fraction << 1 | bit;
+	}
+	return (exponent - 1) * TSR_FIXED64_1 + (tsr_fixed64)fraction;
+}
+
 /* 2^64 (2^(f / 2^64) - 1): what is cut off in 18 products is below 2^-58. */
 static uint64_t series(uint64_t f)
 {

@@ -27,8 +27,13 @@ size_t tsr_import_stem(const char *name, const char *suffix)
 void tsr_import_join(struct tsr_importing *m, size_t first, size_t second, struct tsr_coding coding)
 {
 	m->coding[first] = coding;
-	m->second[first] = second;
-	m->part[second] = true;
+	tsr_import_add(m, first, 1, second);
+}
+
+void tsr_import_add(struct tsr_importing *m, size_t first, unsigned plane, size_t i)
+{
+	m->rest[first][plane - 1] = i;
+	m->part[i] = true;
 }
 
 enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,

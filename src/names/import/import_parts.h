@@ -14,7 +14,7 @@ struct tsr_importing {
 	struct tsr_named *by_name; /* its arrays, sorted */
 	bool *part; /* per array: whether it belongs to another array's tensor, or is used up */
 	struct tsr_coding *coding; /* per array: of the tensor whose first plane it is */
-	size_t *second; /* per array: the tensor's second plane */
+	size_t (*rest)[TSR_PLANES_MAX - 1]; /* per array: the tensor's other planes */
 	struct tsr_err *err;
 };
 
@@ -29,6 +29,9 @@ size_t tsr_import_stem(const char *name, const char *suffix);
 void tsr_import_join(struct tsr_importing *m, size_t first, size_t second,
 		     struct tsr_coding coding);
 
+/* Make array @i plane @plane, from 1 on, of the tensor that begins with array @first. */
+void tsr_import_add(struct tsr_importing *m, size_t first, unsigned plane, size_t i);
+
 /* Refuse scales that do not fit their codes. */
 enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,
 				      const struct tsr_array *scales);
@@ -38,6 +41,12 @@ enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struc
  * docs/containers.md has their layout.
  */
 enum tsr_status tsr_import_bitsandbytes(struct tsr_importing *m, size_t i);
+
+/*
+ * If array @i has the FP8 codes of a moment of COAT, scaled by group: make one tensor of its arrays.
+ * docs/containers.md has their layout.
+ */
+enum tsr_status tsr_import_coat(struct tsr_importing *m, size_t i);
 
 /* Make one tensor of the parts of a state of torchao, which @v is: a TENSOR with a wrapper. */
 enum tsr_status tsr_import_torchao(struct tsr_importing *m, struct tsr_value *v);

@@ -52,6 +52,7 @@ static enum tsr_status recognise(struct tsr_importing *m)
 {
 	for (size_t i = 0; i < m->c->narrays; i++) {
 		TSR_TRY(tsr_import_bitsandbytes(m, i));
+		TSR_TRY(tsr_import_coat(m, i));
 		for (size_t row = 0; row < sizeof(remainders) / sizeof(*remainders); row++)
 			TSR_TRY(join_weight(m, i, row));
 	}
@@ -123,8 +124,9 @@ static enum tsr_status add_tensor(struct tsr_importing *m, size_t i)
 	if (m->coding[i].codec) {
 		t.dtype = TSR_F32;
 		t.coding = m->coding[i];
-		t.nplanes = 2;
-		t.plane[1] = m->second[i];
+		t.nplanes = t.coding.codec->nplanes;
+		for (unsigned p = 1; p < t.nplanes; p++)
+			t.plane[p] = m->rest[i][p - 1];
 		m->c->coded = true;
 	}
 	return tsr_build_tensor(m->c, &t, m->err);
@@ -161,12 +163,12 @@ enum tsr_status tsr_import_states(struct tsr_checkpoint *c, const struct tsr_ope
 	m.by_name = calloc(n, sizeof(*m.by_name));
 	m.part = calloc(n, sizeof(*m.part));
 	m.coding = calloc(n, sizeof(*m.coding));
-	m.second = calloc(n, sizeof(*m.second));
-	status = m.by_name && m.part && m.coding && m.second ? make_tensors(&m, options->as_stored)
-							     : tsr_fail_nomem(err, c->path);
+	m.rest = calloc(n, sizeof(*m.rest));
+	status = m.by_name && m.part && m.coding && m.rest ? make_tensors(&m, options->as_stored)
+							   : tsr_fail_nomem(err, c->path);
 	free(m.by_name);
 	free(m.part);
 	free(m.coding);
-	free(m.second);
+	free(m.rest);
 	return status;
 }
