@@ -122,6 +122,30 @@ def test_drawings_do_not_depend_on_threads(tmp_path):
     assert made[0] == made[1]
 
 
+# ---- several checkpoints --------------------------------------------------------------------------
+
+def test_curves_are_the_worst_errors_of_each_checkpoint(tmp_path):
+    last = CHECKPOINT.with_name("expected-adamw-fp32.safetensors")
+    made = draw(tmp_path, "--steps", CHECKPOINT, last, CHECKPOINT)
+    got = json.loads(made["json"].read_text())["checkpoints"]
+    found = panel(ET.parse(made["svg"]).getroot(), "checkpoints")
+    names = [t.text for t in found.iter(NS + "text") if t.get("class") == "key"]
+    curves = [g for g in found.iter(NS + "g") if re.match("curve c", g.get("class", ""))
+              and g.find(NS + "text") is None and len(g.findall(NS + "path")) == 4]
+    assert len(names) == len(curves) == 4 and names[1] == "softsign8 + sqrt8"
+    y, logs = [], []
+    for name, curve in zip(names, curves):
+        points = re.findall(r"[ML]([-0-9.]+) ([-0-9.]+)", curve.find(NS + "path").get("d"))
+        y += [float(at) for _, at in points]
+        for checkpoint in got:
+            logs.append(np.log10(next(p["nmse"][6] for p in checkpoint["pairs"]
+                                      if f"{p['momentum']} + {p['variance']}" == name)))
+    slope, offset = np.polyfit(logs, y, 1)
+    assert slope < 0 and np.abs(slope * np.array(logs) + offset - y).max() < 0.11
+    page = Page(made["html"].read_text())
+    assert page.tags.count("table") == 6 and f"2 {last}" in page.text
+
+
 # ---- other checkpoints ----------------------------------------------------------------------------
 
 def write(path, tensors):

@@ -19,7 +19,11 @@ static const char style[] =
 	".audit .q0 rect{fill:#fff7d0}.audit .q1 rect{fill:#fee391}.audit .q2 rect{fill:#fec44f}"
 	".audit .q3 rect{fill:#fe9929}.audit .q4 rect{fill:#ec7014}.audit .q5 rect{fill:#b13d02}"
 	".audit .q6 rect{fill:#7a2403}.audit .q5 text,.audit .q6 text{fill:#fff}"
-	".audit .best rect{stroke:#222;stroke-width:2.5}"
+	".audit .best rect{stroke:#222;stroke-width:2.5}.audit .axis{stroke:#555}"
+	".audit .curve path{fill:none;stroke-width:1.8;stroke-linejoin:round}"
+	".audit .curve .marker{fill:#fff;stroke-width:1.3}.audit .c0 path{stroke:#0060a8}"
+	".audit .c1 path{stroke:#c44e00}.audit .c2 path{stroke:#1b6b35}.audit .c3 "
+	"path{stroke:#7a3e9d}"
 	"@media(prefers-color-scheme:dark){.audit text{fill:#e6e6e6}"
 	".audit .tick,.audit .unit{fill:#aab0b8}.audit .page{fill:#16191d}.audit "
 	".grid{stroke:#30353c}"
@@ -30,16 +34,20 @@ static const char style[] =
 	".audit .q0 rect{fill:#2b2a22}.audit .q1 rect{fill:#463a1c}.audit .q2 rect{fill:#654a16}"
 	".audit .q3 rect{fill:#8a5510}.audit .q4 rect{fill:#b5610d}.audit .q5 rect{fill:#e98a3c}"
 	".audit .q6 rect{fill:#ffb98a}.audit .q5 text,.audit .q6 text{fill:#1a1208}"
-	".audit .best rect{stroke:#f2f2f2}}";
+	".audit .best rect{stroke:#f2f2f2}.audit .axis{stroke:#aab0b8}"
+	".audit .curve .marker{fill:#16191d}.audit .c0 path{stroke:#6cb8f0}"
+	".audit .c1 path{stroke:#ff9d5c}.audit .c2 path{stroke:#7fd69a}.audit .c3 "
+	"path{stroke:#c9a0e8}}";
 
 void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
 			 struct tsr_text *svg)
 {
 	const int heat = tsr_audit_heat_height(v, 10 * width);
+	const int curves = tsr_audit_curves_height(v);
 	struct tsr_chart_head head = { .id = id,
 				       .class = "audit",
 				       .width = width,
-				       .height = heat / 10 + 10,
+				       .height = (curves + heat) / 10 + 10,
 				       .label = "Errors of codecs over the tensors of a checkpoint",
 				       .style = style };
 	int top = 0;
@@ -47,6 +55,9 @@ void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int wid
 	for (unsigned i = 0; i < TSR_AUDIT_PANELS; i++)
 		head.height += tsr_audit_boxes_height(&v->panel[i]) / 10;
 	tsr_chart_open(svg, &head);
+	if (curves)
+		tsr_audit_curves_put(v, top, 10 * width, svg);
+	top += curves;
 	if (heat)
 		tsr_audit_heat_put(v, top, 10 * width, svg);
 	top += heat;
@@ -58,11 +69,11 @@ void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int wid
 	tsr_text_puts(svg, "</svg>\n");
 }
 
-void tsr_audit_put_svg(const struct tsr_audit *a, struct tsr_text *svg)
+void tsr_audit_put_svg(struct tsr_audit *const *audits, size_t n, struct tsr_text *svg)
 {
 	struct tsr_audit_view v;
 
-	if (tsr_audit_view_of(a, &v))
+	if (tsr_audit_view_of(audits, n, &v))
 		tsr_audit_chart_put(&v, "audit", 960, svg);
 	else
 		svg->failed = true;

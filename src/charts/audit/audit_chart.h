@@ -6,11 +6,14 @@
 #include "charts/audit/audit_view.h"
 #include "text/text.h"
 
-/* An SVG file: a box of each codec's errors over tensors, and the update error of pairs of codecs. */
-void tsr_audit_put_svg(const struct tsr_audit *a, struct tsr_text *svg);
+/*
+ * An SVG file about the last of @n checkpoints, at least 1: a box of each codec's errors over tensors, and the
+ * update error of pairs of codecs; of several also curves of that error.
+ */
+void tsr_audit_put_svg(struct tsr_audit *const *audits, size_t n, struct tsr_text *svg);
 
 /* A page with the verdict, the charts, their values and the worst tensors, in one file. */
-void tsr_audit_put_html(const struct tsr_audit *a, struct tsr_text *html);
+void tsr_audit_put_html(struct tsr_audit *const *audits, size_t n, struct tsr_text *html);
 
 /* --- For pages -------------------------------------------------------------------------------- */
 
@@ -25,6 +28,8 @@ void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int wid
 int tsr_audit_boxes_height(const struct tsr_audit_panel *p);
 void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_panel *p, int top,
 			 int width, struct tsr_text *svg);
+int tsr_audit_curves_height(const struct tsr_audit_view *v);
+void tsr_audit_curves_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg);
 int tsr_audit_heat_height(const struct tsr_audit_view *v, int width);
 void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page of an audit: what to use, charts, their values and the worst tensors, in one file. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "charts/audit/audit_chart.h"
@@ -37,7 +38,10 @@ static void close_table(struct tsr_text *html)
 static void put_error_cell(double value, struct tsr_text *html)
 {
 	tsr_text_puts(html, "<td>");
-	tsr_audit_put_error(value, 2, html);
+	if (isnan(value))
+		tsr_text_puts(html, "\xe2\x80\x93");
+	else
+		tsr_audit_put_error(value, 2, html);
 	tsr_text_puts(html, "</td>");
 }
 
@@ -104,6 +108,33 @@ static void put_codecs(struct tsr_text *html, const struct tsr_audit_panel *p)
 		tsr_text_printf(html, "<td>%s%s</td>", tsr_format_percent(c->stuck, c->groups).text,
 				c->groups ? "%" : "");
 		tsr_html_put_count(html, "td", c->nraw);
+		tsr_text_puts(html, "</tr>\n");
+	}
+	close_table(html);
+}
+
+/* The numbers that the curves have, and their values. */
+static void put_checkpoints(struct tsr_text *html, const struct tsr_audit_view *v)
+{
+	const unsigned n = v->series.n;
+
+	if (!n)
+		return;
+	tsr_text_puts(html, "<h2>Checkpoints</h2>\n<p>Worst NMSE of updates. What follows, and the "
+			    "charts above but the first, are of the last one.</p>\n");
+	open_table(html);
+	tsr_text_puts(html, "<th>Checkpoint</th>");
+	for (unsigned i = 0; i < n; i++)
+		tsr_text_printf(html, "<th>%s + %s</th>",
+				v->audit->momenta.codings[v->series.cell[i].m].codec->name,
+				v->audit->variances.codings[v->series.cell[i].v].codec->name);
+	open_rows(html);
+	for (size_t i = 0; i < v->naudits; i++) {
+		tsr_text_printf(html, "<tr><td>%zu ", i + 1);
+		tsr_html_put_text(html, tsr_checkpoint_path(v->audits[i]->source));
+		tsr_text_puts(html, "</td>");
+		for (unsigned k = 0; k < n; k++)
+			put_error_cell(v->nmse[i * n + k], html);
 		tsr_text_puts(html, "</tr>\n");
 	}
 	close_table(html);
@@ -249,19 +280,20 @@ static void put_head(struct tsr_text *html, const struct tsr_audit_view *v)
 			v->audit->ntensors);
 }
 
-void tsr_audit_put_html(const struct tsr_audit *a, struct tsr_text *html)
+void tsr_audit_put_html(struct tsr_audit *const *audits, size_t n, struct tsr_text *html)
 {
 	struct tsr_audit_view v;
 
-	if (!tsr_audit_view_of(a, &v)) {
+	if (!tsr_audit_view_of(audits, n, &v)) {
 		tsr_audit_view_free(&v);
 		html->failed = true;
 		return;
 	}
 	tsr_page_open(html, "tersor audit", tsr_audit_page_css);
 	put_head(html, &v);
-	put_faults(html, a);
+	put_faults(html, v.audit);
 	tsr_page_put_charts(html, draw, &v);
+	put_checkpoints(html, &v);
 	put_worst(html, &v);
 	put_pairs(html, &v);
 	for (unsigned i = 0; i < TSR_AUDIT_PANELS; i++)

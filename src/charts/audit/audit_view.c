@@ -39,11 +39,27 @@ static bool fill_panel(const struct tsr_audit *a, struct tsr_audit_panel *p)
 	return p->columns && p->worst;
 }
 
-bool tsr_audit_view_of(const struct tsr_audit *a, struct tsr_audit_view *ret)
+static bool fill_series(struct tsr_audit_view *v)
 {
+	const unsigned n = v->series.n;
+
+	v->nmse = calloc(v->naudits * n + 1, sizeof(*v->nmse));
+	for (size_t i = 0; v->nmse && i < v->naudits * n; i++) {
+		if (!tsr_audit_series_nmse(v->audits[i / n], v->audit, &v->series.cell[i % n],
+					   &v->nmse[i]))
+			return false;
+	}
+	return v->nmse != NULL;
+}
+
+bool tsr_audit_view_of(struct tsr_audit *const *audits, size_t n, struct tsr_audit_view *ret)
+{
+	const struct tsr_audit *a = audits[n - 1];
 	bool ok = true;
 
 	*ret = (struct tsr_audit_view){ .audit = a,
+					.audits = audits,
+					.naudits = n,
 					.panel = {
 						{ .kind = TSR_KIND_MOMENTUM, .title = "Momenta" },
 						{ .kind = TSR_KIND_VARIANCE, .title = "Variances" },
@@ -53,6 +69,8 @@ bool tsr_audit_view_of(const struct tsr_audit *a, struct tsr_audit_view *ret)
 	ret->ncells = tsr_audit_cells(a, &ret->cells);
 	if (ret->cells && a->npairs)
 		ret->best = tsr_audit_verdict(a, ret->cells, ret->ncells);
+	if (n > 1 && a->npairs)
+		ok = tsr_audit_series_of(a, &ret->series) && fill_series(ret) && ok;
 	return ok && ret->cells;
 }
 
@@ -63,6 +81,7 @@ void tsr_audit_view_free(struct tsr_audit_view *v)
 		free(v->panel[i].worst);
 	}
 	free(v->cells);
+	free(v->nmse);
 }
 
 /* Without the zeros that printf() puts into exponents. */

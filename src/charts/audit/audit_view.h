@@ -4,6 +4,7 @@
 #define TSR_CHARTS_AUDIT_VIEW_H
 
 #include "report/audit/audit_figures.h"
+#include "report/audit/audit_series.h"
 #include "text/text.h"
 
 #define TSR_AUDIT_PANELS 3
@@ -18,15 +19,20 @@ struct tsr_audit_panel {
 };
 
 struct tsr_audit_view {
-	const struct tsr_audit *audit;
+	const struct tsr_audit *audit; /* the last one, of which the other members are */
+	struct tsr_audit *const
+		*audits; /* @naudits checkpoints, such as those of one training run */
+	size_t naudits;
+	struct tsr_audit_series series; /* pairs of codecs; of several checkpoints */
+	double *nmse; /* by checkpoint and pair of the series */
 	struct tsr_audit_panel panel[TSR_AUDIT_PANELS]; /* momenta, variances, weights */
 	struct tsr_audit_cell *cells; /* all pairs of codecs, the best first */
 	size_t ncells;
 	const struct tsr_audit_cell *best; /* the verdict; NULL: none */
 };
 
-/* False if out of memory.  To be freed in both cases. */
-bool tsr_audit_view_of(const struct tsr_audit *a, struct tsr_audit_view *ret);
+/* @n is at least 1.  False if out of memory.  To be freed in both cases. */
+bool tsr_audit_view_of(struct tsr_audit *const *audits, size_t n, struct tsr_audit_view *ret);
 void tsr_audit_view_free(struct tsr_audit_view *v);
 
 /* A figure as it stands in charts and tables: "2.9e-5", "0", an infinity sign. */

@@ -358,9 +358,9 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 	for (unsigned i = 0; a->common.csv.given && i < s->n; i++)
 		tsr_audit_put_csv(s->audits[i], &reports.csv);
 	if (a->common.svg)
-		tsr_audit_put_svg(s->audits[s->n - 1], &reports.svg);
+		tsr_audit_put_svg(s->audits, s->n, &reports.svg);
 	if (a->common.html)
-		tsr_audit_put_html(s->audits[s->n - 1], &reports.html);
+		tsr_audit_put_html(s->audits, s->n, &reports.html);
 	status = cli_write_reports(&reports, &a->common);
 	if (status == CLI_OK && a->common.json.given)
 		status = report_json(cmd, a, s, &moved);

@@ -2,33 +2,26 @@
 /* Audits of several checkpoints, such as those of one training run: figures by step. */
 #include "report/audit/audit_series.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "report/format.h"
 
-#define COLUMNS_MAX 4
 #define NAME_COLUMNS 32
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 
-/* Pairs of codecs that are columns. */
-struct columns {
-	struct tsr_audit_cell cell[COLUMNS_MAX];
-	unsigned n;
-};
-
-static void add_column(struct columns *c, const struct tsr_audit_cell *cell)
+static void add_column(struct tsr_audit_series *c, const struct tsr_audit_cell *cell)
 {
 	for (unsigned i = 0; i < c->n; i++) {
 		if (c->cell[i].m == cell->m && c->cell[i].v == cell->v)
 			return;
 	}
-	if (c->n < COLUMNS_MAX)
+	if (c->n < TSR_AUDIT_SERIES_MAX)
 		c->cell[c->n++] = *cell;
 }
 
-/* The verdict, the pair that pack uses, and then the best. */
-static bool choose_columns(const struct tsr_audit *a, struct columns *c)
+bool tsr_audit_series_of(const struct tsr_audit *a, struct tsr_audit_series *c)
 {
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
@@ -45,16 +38,42 @@ static bool choose_columns(const struct tsr_audit *a, struct columns *c)
 	return cells != NULL;
 }
 
+/* Where a codec is in another list; its length if it is not. */
+static unsigned index_in(const struct tsr_audit_list *list, const struct tsr_coding *coding)
+{
+	unsigned i = 0;
+
+	while (i < list->n && list->codings[i].codec != coding->codec)
+		i++;
+	return i;
+}
+
+bool tsr_audit_series_nmse(const struct tsr_audit *a, const struct tsr_audit *last,
+			   const struct tsr_audit_cell *cell, double *ret)
+{
+	const unsigned m = index_in(&a->momenta, &last->momenta.codings[cell->m]);
+	const unsigned v = index_in(&a->variances, &last->variances.codings[cell->v]);
+	struct tsr_audit_cell here;
+
+	*ret = NAN;
+	if (m == a->momenta.n || v == a->variances.n)
+		return true;
+	if (!tsr_audit_cell(a, m, v, &here))
+		return false;
+	if (here.n)
+		*ret = here.nmse[LAST];
+	return true;
+}
+
 static const char *path_of(const struct tsr_audit *a)
 {
 	return tsr_checkpoint_path(a->source);
 }
 
-static void put_pair_rows(struct tsr_audit *const *audits, size_t n, const struct columns *c,
-			  struct tsr_text *out)
+static void put_pair_rows(struct tsr_audit *const *audits, size_t n,
+			  const struct tsr_audit_series *c, struct tsr_text *out)
 {
 	const struct tsr_audit *last = audits[n - 1];
-	struct tsr_audit_cell cell;
 
 	tsr_text_printf(out, "\n%-*s", NAME_COLUMNS, "worst update NMSE");
 	for (unsigned i = 0; i < c->n; i++)
@@ -67,15 +86,14 @@ static void put_pair_rows(struct tsr_audit *const *audits, size_t n, const struc
 		tsr_text_printf(out, "%-*s", NAME_COLUMNS,
 				tsr_format_name(path_of(audits[i]), NAME_COLUMNS).text);
 		for (unsigned k = 0; k < c->n; k++) {
-			const bool tried = c->cell[k].m < audits[i]->momenta.n &&
-					   c->cell[k].v < audits[i]->variances.n;
+			double nmse;
 
-			if (tried && !tsr_audit_cell(audits[i], c->cell[k].m, c->cell[k].v, &cell))
+			if (!tsr_audit_series_nmse(audits[i], last, &c->cell[k], &nmse))
 				out->failed = true;
-			else if (tried && cell.n)
-				tsr_text_printf(out, " %11.1e", cell.nmse[LAST]);
-			else
+			if (isnan(nmse))
 				tsr_text_printf(out, " %11s", "-");
+			else
+				tsr_text_printf(out, " %11.1e", nmse);
 		}
 		tsr_text_puts(out, "\n");
 	}
@@ -97,9 +115,9 @@ static void put_weight_rows(struct tsr_audit *const *audits, size_t n, struct ts
 
 void tsr_audit_put_series(struct tsr_audit *const *audits, size_t n, struct tsr_text *out)
 {
-	struct columns columns = { .n = 0 };
+	struct tsr_audit_series columns = { .n = 0 };
 
-	if (!choose_columns(audits[n - 1], &columns)) {
+	if (!tsr_audit_series_of(audits[n - 1], &columns)) {
 		out->failed = true;
 		return;
 	}

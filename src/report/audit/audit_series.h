@@ -6,6 +6,24 @@
 #include "report/audit/audit_figures.h"
 #include "text/text.h"
 
+#define TSR_AUDIT_SERIES_MAX 4
+
+/* Pairs of codecs that a series shows, as they are in its last checkpoint. */
+struct tsr_audit_series {
+	struct tsr_audit_cell cell[TSR_AUDIT_SERIES_MAX];
+	unsigned n;
+};
+
+/* The verdict, the pair that pack uses, and then the best.  False if out of memory. */
+bool tsr_audit_series_of(const struct tsr_audit *last, struct tsr_audit_series *ret);
+
+/*
+ * The worst update NMSE in a checkpoint of a pair of codecs of the last one; NaN if it was not tried there or
+ * holds nothing.  False if out of memory.
+ */
+bool tsr_audit_series_nmse(const struct tsr_audit *a, const struct tsr_audit *last,
+			   const struct tsr_audit_cell *cell, double *ret);
+
 /*
  * A line for each checkpoint with the worst update NMSE of the pair of codecs that is best for the
  * last, of the pair that pack uses, and of others; and with its best codec for weights.  The text
