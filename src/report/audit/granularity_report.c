@@ -126,8 +126,8 @@ void tsr_granularity_put_table(const struct tsr_granularities *g,
 	out->failed |= verdict.failed;
 	tsr_text_free(&verdict);
 	if (f->ntensors) {
-		tsr_text_printf(out, "\n%s tensors, %s elements, %s\n",
-				tsr_format_count(f->ntensors).text,
+		tsr_text_printf(out, "\n%s tensor%s, %s elements, %s\n",
+				tsr_format_count(f->ntensors).text, f->ntensors == 1 ? "" : "s",
 				tsr_format_count(f->elements).text, rules[scale]);
 		put_over_tensors(f, out);
 		put_tensors(g, f, verbose, out);
