@@ -7,8 +7,8 @@
 #include "text/text.h"
 
 /*
- * An SVG file about the last of @n checkpoints, at least 1: a box of each codec's errors over tensors, and the
- * update error of pairs of codecs; of several also curves of that error.
+ * An SVG file about the last of @n checkpoints, at least 1: a box of each codec's errors over tensors, and
+ * the update error of pairs of codecs; of several also curves of that error.
  */
 void tsr_audit_put_svg(struct tsr_audit *const *audits, size_t n, struct tsr_text *svg);
 
