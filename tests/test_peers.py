@@ -1,6 +1,7 @@
-"""States as the programs of COAT keep them: read, decoded, packed; what does not fit is refused."""
+"""States as the programs of COAT and Gefen keep them: read, decoded, packed; what does not fit is refused."""
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -145,4 +146,95 @@ def test_parts_of_coat_that_do_not_fit(tmp_path, change, message):
         m[key] = tensor(np.ones(37 if how == "37" else 38, np.float16 if how == "f16" else F32))
     path = write(tmp_path, state_dict(m, of_kernel(5, "v"), (4786,)))
     done = run_tersor("unpack", path, "-o", tmp_path / "o.safetensors", check=3)
+    assert message in one_line_error(done) and not (tmp_path / "o.safetensors").exists()
+
+
+# ---- Gefen ------------------------------------------------------------------------------------
+
+GEFEN = dict(np.load(DATA / "golden" / "gefen-state.npz"))      # of the real program, after 5 or 3 steps
+NAMES = ["Wte.weight", "h.0.Attn", "odd"]
+
+
+def gefen(kind="f32", names=NAMES, order=(0, 1, 2), lower=True, book=True):
+    """The state_dict that its program saves: blocks are rows, and each parameter is a group."""
+    floats = F32 if kind == "f32" else ml_dtypes.bfloat16
+    model, states, groups = [], {}, []
+    for i, name in enumerate(names):
+        w = GEFEN[f"{kind}_w_{i}"]
+        model.append((name, tensor(w if kind == "f32" else w.view(ml_dtypes.bfloat16).astype(F32))))
+    for at, i in enumerate(order):
+        period = int(GEFEN[f"{kind}_period_{i}"])
+        codes = GEFEN[f"{kind}_m_{i}"].reshape(-1, period)
+        states[at] = {"automatic_period": period, "step": 5, "m_codebook_shape": codes.shape,
+                      "m_codebook": tensor(codes),
+                      "m_magnitude": tensor(GEFEN[f"{kind}_mag_{i}"].astype(floats).reshape(-1, 1)),
+                      "vmean": tensor(GEFEN[f"{kind}_v_{i}"].astype(floats).reshape(-1, 1))}
+        if period == 1:
+            states[at]["period_one_divisor"] = codes.size // GEFEN[f"{kind}_mag_{i}"].size
+        groups.append({"name": names[i].lower() if lower else f"param_{at}", "lr": 0.1, "params": [at]})
+    optimizer = {"state": states, "param_groups": groups, "gefen_global_step": 5}
+    if book:
+        optimizer["gefen_codebook"] = tensor(GEFEN[f"{kind}_codebook"])
+    return {"model": ordered(model), "optimizer": optimizer}
+
+
+def moments(kind, i):
+    """Decoded: an entry times the block's magnitude, and the block's mean for all of its elements."""
+    w, m, mag, v = (GEFEN[f"{kind}_{x}_{i}"] for x in ("w", "m", "mag", "v"))
+    momentum = GEFEN[f"{kind}_codebook"][m] * np.repeat(mag.ravel(), m.size // mag.size)
+    return momentum.reshape(w.shape), np.repeat(v.ravel(), m.size // v.size).reshape(w.shape)
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+@pytest.mark.parametrize("order, lower", [((0, 1, 2), True), ((2, 0, 1), True), ((0, 1, 2), False)])
+def test_states_of_gefen_are_decoded_under_their_parameters(tmp_path, kind, order, lower):
+    """By the names of groups, in any order; or by position, where they are numbers."""
+    found = unpacked(write(tmp_path, gefen(kind, order=order, lower=lower)))
+    for i, name in enumerate(NAMES):
+        momentum, variance = moments(kind, i)
+        assert found[name + ".m_codebook"].dtype == found[name + ".vmean"].dtype == F32
+        np.testing.assert_array_equal(found[name + ".m_codebook"], momentum)
+        np.testing.assert_array_equal(found[name + ".vmean"], variance)
+    assert not any("magnitude" in n or n.endswith("gefen_codebook") for n in found)
+
+
+def test_positions_that_sizes_contradict_are_not_taken(tmp_path):
+    found = unpacked(write(tmp_path, gefen(order=(2, 0, 1), lower=False)))
+    assert not any(name + ".m_codebook" in found for name in NAMES)
+
+
+def test_states_of_gefen_in_every_command(tmp_path):
+    value = gefen()
+    path = write(tmp_path, value)
+    assert "gefen8" in run_tersor("inspect", path, "-v", check=0).stdout
+    packed = tmp_path / "p.safetensors"
+    report = json.loads(run_tersor("pack", path, "-o", packed, "--json", check=0).stdout)
+    kinds = {t["name"]: t["kind"] for t in report["tensors"]}
+    assert kinds["odd.m_codebook"] == "momentum" and kinds["odd.vmean"] == "variance"
+    assert report["losses"]["updates"]["measured"] == 3
+    assert "errors are as recorded" in run_tersor("verify", packed, "--against", path, check=0).stdout
+    run_tersor("unpack", path, "-o", tmp_path / "u.pt", check=0)
+    assert "m_magnitude" not in torchfile.load(tmp_path / "u.pt")["optimizer"]["state"][0]
+    run_tersor("convert", path, "-o", tmp_path / "a.safetensors", check=0)
+    run_tersor("convert", tmp_path / "a.safetensors", "-o", tmp_path / "b.pt", check=0)
+    same(value, torchfile.load(tmp_path / "b.pt"))
+
+
+@pytest.mark.parametrize("change, message", [
+    ("no m_magnitude", "expected .m_magnitude"), ("no codebook", "0 of gefen_codebook, expected one"),
+    ("codebook of 255", "found 255 of F32, expected 256"), ("m_magnitude of 7", "7 scales"),
+    ("vmean of 5", "5 scales"), ("m_magnitude of f64", "scales of F64")])
+def test_parts_of_gefen_that_do_not_fit(tmp_path, change, message):
+    value = gefen(book=change != "no codebook")
+    state = value["optimizer"]["state"][0]
+    if change == "no m_magnitude":
+        del state["m_magnitude"]
+    elif change == "codebook of 255":
+        value["optimizer"]["gefen_codebook"] = tensor(np.zeros(255, F32))
+    elif change == "m_magnitude of f64":
+        state["m_magnitude"] = tensor(np.ones((6, 1)))
+    elif " of " in change:
+        what, _, n = change.partition(" of ")
+        state[what] = tensor(np.ones((int(n), 1), F32))
+    done = run_tersor("unpack", write(tmp_path, value), "-o", tmp_path / "o.safetensors", check=3)
     assert message in one_line_error(done) and not (tmp_path / "o.safetensors").exists()

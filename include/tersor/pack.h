@@ -245,7 +245,7 @@ struct tsr_unpacking;
 /**
  * tsr_unpack() - Restore the checkpoint that was packed, or decode another tool's states
  * @path: a packed file, the index of one in shards, or a compressed state dict of FlashOptim,
- *        bitsandbytes, COAT, torchao or TransformerEngine
+ *        bitsandbytes, COAT, Gefen, torchao or TransformerEngine
  * @out:  path of the file, or for DCP the directory, to write
  * @options: NULL for tsr_write_defaults()
  * @run:  threads and progress; NULL: the calling thread only

@@ -24,6 +24,8 @@ static const struct tsr_alias aliases[] = {
 	{ "nu", TSR_ROLE_VARIANCE, true, false },
 	{ "state1", TSR_ROLE_MOMENTUM, true, false }, /* bitsandbytes */
 	{ "state2", TSR_ROLE_VARIANCE, true, false },
+	{ "m_codebook", TSR_ROLE_MOMENTUM, false, false }, /* Gefen */
+	{ "vmean", TSR_ROLE_VARIANCE, false, false },
 	{ "step", TSR_ROLE_STEP, true, false },
 	{ "sum", TSR_ROLE_STATE, true, false }, /* Adagrad */
 	{ "square_avg", TSR_ROLE_STATE, true, false }, /* RMSprop, Adadelta */

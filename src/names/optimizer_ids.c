@@ -13,6 +13,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/aliases.h"
+#include "names/gefen_ids.h"
 #include "names/optimizer_ids.h"
 #include "names/param_order.h"
 
@@ -489,6 +490,7 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 			       const char *const *given, size_t ngiven, struct tsr_err *err)
 {
 	const struct joining j = { c, o, params, nparams, ordered, err };
+	bool joined = false;
 	size_t unnamed = 0;
 
 	if (given && ngiven != o->nids)
@@ -507,7 +509,9 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 		return TSR_OK;
 	if (!unnamed)
 		return check_names(&j, given != NULL);
-	if (ordered && join_by_position(&j))
+	if (unnamed == o->nids)
+		TSR_TRY(tsr_gefen_join(c, o, params, nparams, ordered, &joined, err));
+	if (joined || (ordered && join_by_position(&j)))
 		return TSR_OK;
 	return join_by_rules(&j, unnamed);
 }

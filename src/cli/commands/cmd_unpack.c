@@ -105,7 +105,7 @@ const struct cli_cmd cmd_unpack = {
 		"the directory that it was made from. Every plane is checked "
 		"against its hash. If a lossy codec was used, the output says so in one more "
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
-		"bitsandbytes, COAT, torchao and TransformerEngine.",
+		"bitsandbytes, COAT, Gefen, torchao and TransformerEngine.",
 	.examples =
 		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
 		"  tersor unpack packed.safetensors -o checkpoint.pt\n"

@@ -15,6 +15,7 @@ struct tsr_importing {
 	bool *part; /* per array: whether it belongs to another array's tensor, or is used up */
 	struct tsr_coding *coding; /* per array: of the tensor whose first plane it is */
 	size_t (*rest)[TSR_PLANES_MAX - 1]; /* per array: the tensor's other planes */
+	size_t *like; /* per array: another one, from 1 on, whose shape its tensor has; 0: its own */
 	struct tsr_err *err;
 };
 
@@ -47,6 +48,12 @@ enum tsr_status tsr_import_bitsandbytes(struct tsr_importing *m, size_t i);
  * docs/containers.md has their layout.
  */
 enum tsr_status tsr_import_coat(struct tsr_importing *m, size_t i);
+
+/*
+ * If array @i has the codes of a momentum of Gefen: make a tensor of codes, codebook and magnitudes, and
+ * one of the variance's means.  docs/containers.md has their layout.
+ */
+enum tsr_status tsr_import_gefen(struct tsr_importing *m, size_t i);
 
 /* Make one tensor of the parts of a state of torchao, which @v is: a TENSOR with a wrapper. */
 enum tsr_status tsr_import_torchao(struct tsr_importing *m, struct tsr_value *v);

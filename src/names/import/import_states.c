@@ -53,6 +53,7 @@ static enum tsr_status recognise(struct tsr_importing *m)
 	for (size_t i = 0; i < m->c->narrays; i++) {
 		TSR_TRY(tsr_import_bitsandbytes(m, i));
 		TSR_TRY(tsr_import_coat(m, i));
+		TSR_TRY(tsr_import_gefen(m, i));
 		for (size_t row = 0; row < sizeof(remainders) / sizeof(*remainders); row++)
 			TSR_TRY(join_weight(m, i, row));
 	}
@@ -112,11 +113,12 @@ static enum tsr_status clean(struct tsr_importing *m, struct tsr_value *v)
 static enum tsr_status add_tensor(struct tsr_importing *m, size_t i)
 {
 	const struct tsr_array *a = &m->c->arrays[i];
+	const struct tsr_array *like = m->like[i] ? &m->c->arrays[m->like[i] - 1] : a;
 	struct tsr_tensor t = { .name = a->name,
 				.dtype = a->dtype,
-				.rank = a->rank,
-				.shape = a->shape,
-				.numel = a->numel,
+				.rank = like->rank,
+				.shape = like->shape,
+				.numel = like->numel,
 				.coding = { .group = 1 },
 				.nplanes = 1,
 				.plane = { i } };
@@ -164,11 +166,14 @@ enum tsr_status tsr_import_states(struct tsr_checkpoint *c, const struct tsr_ope
 	m.part = calloc(n, sizeof(*m.part));
 	m.coding = calloc(n, sizeof(*m.coding));
 	m.rest = calloc(n, sizeof(*m.rest));
-	status = m.by_name && m.part && m.coding && m.rest ? make_tensors(&m, options->as_stored)
-							   : tsr_fail_nomem(err, c->path);
+	m.like = calloc(n, sizeof(*m.like));
+	status = m.by_name && m.part && m.coding && m.rest && m.like
+			 ? make_tensors(&m, options->as_stored)
+			 : tsr_fail_nomem(err, c->path);
 	free(m.by_name);
 	free(m.part);
 	free(m.coding);
 	free(m.rest);
+	free(m.like);
 	return status;
 }
