@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import torchfile
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
@@ -96,6 +97,16 @@ def test_pt_is_not_written_with_an_empty_name(tmp_path):
                                      check=3))
     assert "empty" in line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("container, out", [("pt", "out.pt"), ("dcp", "out/")])
+def test_no_tensor_is_written_that_looks_like_codes_of_flashoptim(container, out, tmp_path):
+    """Found by fuzzing: the output was refused, as codes without their scales."""
+    source = tmp_path / "in.safetensors"
+    save_file({"optimizer::quantized": W}, source)
+    line = one_line_error(run_tersor("convert", source, "-o", tmp_path / out, "--to", container, check=3))
+    assert f"tensor optimizer::quantized: the name is that of codes of FlashOptim in a {container}" in line
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_a_pt_with_an_empty_key_is_refused_and_a_bare_tensor_is_read(tmp_path):

@@ -14,6 +14,7 @@
 #include "names/flashoptim_export.h"
 #include "container/tree.h"
 #include "container/writer.h"
+#include "names/import/flashoptim_import.h"
 #include "pack/open_checkpoint.h"
 #include "ckpt/checksum.h"
 #include "pack/as_dtype.h"
@@ -217,6 +218,22 @@ static enum tsr_status list_arrays(struct writing *w, struct tsr_err *err)
 	return TSR_OK;
 }
 
+/* What was saved by torch is read with FlashOptim's states in it: no other tensor may look like one. */
+static enum tsr_status check_names(const struct tsr_checkpoint *c, enum tsr_container container,
+				   struct tsr_err *err)
+{
+	if ((container != TSR_CONTAINER_TORCH && container != TSR_CONTAINER_DCP) || c->ntrees)
+		return TSR_OK;
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (tsr_flashoptim_names_codes(c->tensors[i].name))
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: tensor %.200s: the name is that of codes of "
+					"FlashOptim in a %s",
+					c->path, c->tensors[i].name, tsr_container_name(container));
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status plan(struct writing *w, enum tsr_container container, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
@@ -230,6 +247,7 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 
 	if (w->options->strict)
 		TSR_TRY(tsr_checkpoint_check_strict(c, err));
+	TSR_TRY(check_names(c, container, err));
 	TSR_TRY(note_losses(w, container, err));
 	TSR_TRY(tsr_note_shared_views(c, err));
 	if (container == TSR_CONTAINER_SAFETENSORS) {

@@ -171,7 +171,8 @@ static void scan_op(struct scan *s, struct records *r, const uint8_t *p, size_t 
 	for (size_t i = n; i-- > 1 && n <= 9;)
 		number = number << 8 | p[i];
 	s->is_type = false;
-	if (*p == 'c' && line) {
+	/* A pickle may end behind the first line. */
+	if (*p == 'c' && line && line + 1 < p + n) {
 		take_type(s, line + 1, n - 1 - (size_t)(line + 1 - p));
 	} else if (text && *p != 0x8a) {
 		take_type(s, text, ntext);

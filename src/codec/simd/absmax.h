@@ -22,4 +22,20 @@ static inline __attribute__((always_inline)) float group_absmax(const float *x, 
 	return tsr_f32_from_bits((uint32_t)max);
 }
 
+/*
+ * The smallest magnitude other than 0; of zeros only any NaN.  One less than the bits of a 0 is the
+ * largest unsigned number.
+ */
+static inline __attribute__((always_inline)) float group_least(const float *x, size_t n)
+{
+	uint32_t below = UINT32_MAX;
+
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t own = (tsr_bits_from_f32(x[i]) & TSR_F32_MAG) - 1;
+
+		below = own < below ? own : below;
+	}
+	return tsr_f32_from_bits(below < (uint32_t)INT32_MAX ? below + 1 : (uint32_t)INT32_MAX);
+}
+
 #endif

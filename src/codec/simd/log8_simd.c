@@ -4,31 +4,13 @@
 
 #include "codec/log8_math.h"
 #include "codec/loops.h"
+#include "codec/simd/absmax.h"
 #include "codec/tables.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 /* Elements whose keys are computed before their codes are looked up. */
 #define CHUNK 64
-
-/* The bits of the largest magnitude, and of the least that is not 0; these are ordered like them. */
-struct extent {
-	int32_t largest, least;
-};
-
-INLINE struct extent extent_of(const float *x, size_t n)
-{
-	struct extent e = { 0, INT32_MAX };
-
-	for (size_t i = 0; i < n; i++) {
-		const int32_t mag = (int32_t)(tsr_bits_from_f32(x[i]) & TSR_F32_MAG);
-		const int32_t positive = mag ? mag : INT32_MAX;
-
-		e.largest = mag > e.largest ? mag : e.largest;
-		e.least = positive < e.least ? positive : e.least;
-	}
-	return e;
-}
 
 /* The root of an element, or of bits; with @roots it is one already. */
 INLINE float root_of(float x, bool roots)
@@ -37,10 +19,10 @@ INLINE float root_of(float x, bool roots)
 }
 
 /* RN(sqrt) is monotonic: the largest and the least root are those of the largest and the least. */
-INLINE uint32_t scale_of(const float *reach, struct extent e, bool roots)
+INLINE uint32_t scale_of(const float *reach, const float *x, size_t n, bool roots)
 {
-	const float largest = root_of(tsr_f32_from_bits((uint32_t)e.largest), roots);
-	const float least = root_of(tsr_f32_from_bits((uint32_t)e.least), roots);
+	const float largest = root_of(group_absmax(x, n), roots);
+	const float least = root_of(group_least(x, n), roots);
 	const uint32_t stored = tsr_f28_from_root(largest);
 
 	return stored | tsr_log_range(reach, tsr_f28_scale(stored), least);
@@ -76,8 +58,7 @@ INLINE size_t encode_run(const struct tsr_tables *tables, const float *x, size_t
 
 	for (size_t first = 0; first < n; first += group, g++) {
 		const size_t end = n - first < group ? n : first + group;
-		const struct extent e = extent_of(x + first, end - first);
-		const uint32_t stored = scale_of(tables->bound, e, roots);
+		const uint32_t stored = scale_of(tables->bound, x + first, end - first, roots);
 		const struct tsr_table_row *row = &tables->row[tsr_f28_range(stored)];
 		const float divisor = tsr_table_divisor(tsr_f28_scale(stored));
 

@@ -14,20 +14,6 @@
 /* Elements whose keys are computed before their codes are looked up. */
 #define CHUNK 128
 
-/* The smallest magnitude other than 0; of zeros only any NaN. */
-INLINE float group_least(const float *x, size_t n)
-{
-	int32_t least = INT32_MAX;
-
-	for (size_t i = 0; i < n; i++) {
-		const int32_t mag = (int32_t)(tsr_bits_from_f32(x[i]) & TSR_F32_MAG);
-		const int32_t positive = mag ? mag : INT32_MAX;
-
-		least = positive < least ? positive : least;
-	}
-	return tsr_f32_from_bits((uint32_t)least);
-}
-
 INLINE void encode_group(struct tsr_table_rule rule, const struct tsr_table_row *row,
 			 const uint32_t *entry, float scale, const float *restrict x, size_t n,
 			 uint8_t *restrict code)

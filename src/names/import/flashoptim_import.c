@@ -36,6 +36,11 @@ enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i)
 	return a->name ? TSR_OK : tsr_build_nomem(m->c, m->err);
 }
 
+bool tsr_flashoptim_names_codes(const char *name)
+{
+	return tsr_import_stem(name, QUANTIZED) != 0;
+}
+
 enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_value **key)
 {
 	const bool text = (*key)->type == TSR_VALUE_STRING;

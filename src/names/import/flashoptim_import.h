@@ -12,6 +12,9 @@
  */
 enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i);
 
+/* Whether a name is that of such codes: NAME::quantized. */
+bool tsr_flashoptim_names_codes(const char *name);
+
 /* Let the key of such codes in a tree be NAME, too. */
 enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_value **key);
 
