@@ -87,34 +87,20 @@ static enum tsr_status read_tag(struct tsr_folder *d, const char *tag)
 	return status;
 }
 
-/* Earlier checkpoints stay beside the latest one. */
-static enum tsr_status skip_others(struct tsr_folder *d, const char *tag)
+/* A directory that holds one. */
+static bool is_other(const struct tsr_folder *d, const char *name)
 {
-	const char *other = NULL;
-	size_t n = 0;
+	char *path = tsr_path_join(d->path, name);
+	const bool is_folder = path && tsr_dir_is(path) && !tsr_dir_is_link(path);
+	struct tsr_folder child;
+	bool is;
 
-	for (size_t i = 0; i < d->names.n; i++) {
-		struct tsr_folder child;
-		char *path = tsr_path_join(d->path, d->names.names[i]);
-		const bool is_folder = path && tsr_dir_is(path) && !tsr_dir_is_link(path);
-
-		free(path);
-		if (d->taken[i] || !is_folder)
-			continue;
-		if (tsr_folder_enter(d, d->names.names[i], &child) == TSR_OK &&
-		    is_checkpoint(&child)) {
-			d->taken[i] = true;
-			other = d->names.names[i];
-			n++;
-		}
-		tsr_folder_leave(&child);
-	}
-	if (!n)
-		return TSR_OK;
-	return tsr_build_note(d->c, d->err,
-			      "%.200s: read %.100s, the latest checkpoint in it; %.100s is another "
-			      "one (%zu in all)",
-			      d->path, tag, other, n);
+	free(path);
+	if (!is_folder)
+		return false;
+	is = tsr_folder_enter(d, name, &child) == TSR_OK && is_checkpoint(&child);
+	tsr_folder_leave(&child);
+	return is;
 }
 
 /* Transformers and Accelerate write the model in 16 bits beside DeepSpeed's directory. */
@@ -159,7 +145,7 @@ enum tsr_status tsr_deepspeed_read(struct tsr_folder *d)
 		d->taken[tsr_folder_find(d, "latest_universal")] = true;
 	status = read_tag(d, tag);
 	if (status == TSR_OK)
-		status = skip_others(d, tag);
+		status = tsr_folder_skip_others(d, tag, is_other);
 	free(tag);
 	TSR_TRY(status);
 	TSR_TRY(skip_copies(d));

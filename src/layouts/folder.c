@@ -75,6 +75,28 @@ bool tsr_folder_has(const struct tsr_folder *d, const char *name)
 	return tsr_folder_find(d, name) != SIZE_MAX;
 }
 
+enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
+				       bool (*is_other)(const struct tsr_folder *d,
+							const char *name))
+{
+	const char *other = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->names.n; i++) {
+		if (d->taken[i] || !is_other(d, d->names.names[i]))
+			continue;
+		d->taken[i] = true;
+		other = d->names.names[i];
+		n++;
+	}
+	if (!n)
+		return TSR_OK;
+	return tsr_build_note(d->c, d->err,
+			      "%.200s: read %.100s, the latest checkpoint in it; %.100s is another "
+			      "one (%zu in all)",
+			      d->path, latest, other, n);
+}
+
 bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix,
 			 uint64_t *number_ret)
 {

@@ -46,6 +46,14 @@ void tsr_folder_leave(struct tsr_folder *d);
 size_t tsr_folder_find(const struct tsr_folder *d, const char *name);
 bool tsr_folder_has(const struct tsr_folder *d, const char *name);
 
+/*
+ * Earlier checkpoints stay beside the latest one, which was read: those are taken that @is_other tells
+ * by their names, and a note says so.
+ */
+enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
+				       bool (*is_other)(const struct tsr_folder *d,
+							const char *name));
+
 /* Whether @name is "PREFIX", digits, "SUFFIX"; *number_ret, which may be NULL: the digits' value. */
 bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix,
 			 uint64_t *number_ret);

@@ -8,6 +8,7 @@
 #include "container/foreign.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
+#include "tersor/directory.h"
 #include "text/text.h"
 
 /* The first that applies is used. */
@@ -24,7 +25,7 @@ static const struct tsr_folder_layout layouts[] = {
 
 bool tsr_packed_folder_detect(const struct tsr_folder *d)
 {
-	return tsr_folder_has(d, "tersor.json");
+	return tsr_folder_has(d, TSR_DIRECTORY_INDEX);
 }
 
 enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)

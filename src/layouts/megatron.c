@@ -198,25 +198,10 @@ static enum tsr_status name_iteration(struct tsr_folder *d, char out[40])
 	return TSR_OK;
 }
 
-/* Earlier iterations stay beside the latest one. */
-static enum tsr_status skip_others(struct tsr_folder *d, const char *latest)
+static bool is_iteration(const struct tsr_folder *d, const char *name)
 {
-	const char *other = NULL;
-	size_t n = 0;
-
-	for (size_t i = 0; i < d->names.n; i++) {
-		if (d->taken[i] || !tsr_folder_numbered(d->names.names[i], "iter_", "", NULL))
-			continue;
-		d->taken[i] = true;
-		other = d->names.names[i];
-		n++;
-	}
-	if (!n)
-		return TSR_OK;
-	return tsr_build_note(d->c, d->err,
-			      "%.200s: read %s, the latest checkpoint in it; %.100s is another one "
-			      "(%zu in all)",
-			      d->path, latest, other, n);
+	(void)d;
+	return tsr_folder_numbered(name, "iter_", "", NULL);
 }
 
 enum tsr_status tsr_megatron_read(struct tsr_folder *d)
@@ -236,5 +221,5 @@ enum tsr_status tsr_megatron_read(struct tsr_folder *d)
 	tsr_folder_leave(&child);
 	TSR_TRY(status);
 	d->taken[tsr_folder_find(d, name)] = true;
-	return skip_others(d, name);
+	return tsr_folder_skip_others(d, name, is_iteration);
 }

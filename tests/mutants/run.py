@@ -101,11 +101,11 @@ class Change:
 
     def __init__(self, tree, path, text):
         self.source, self.text = tree.path / path, text
-        self.object = (tree.build / "obj" / path).with_suffix(".o")
+        self.objects = [(tree.build / kind / path).with_suffix(".o") for kind in ("obj", "counted")]
         self.kept = []
 
     def __enter__(self):
-        for path in (self.source, self.object):
+        for path in (self.source, *self.objects):
             if path.exists():
                 keep = path.with_name(path.name + ".kept")
                 shutil.copy2(path, keep)
@@ -116,7 +116,8 @@ class Change:
     def __exit__(self, *exception):
         for keep, path in self.kept:
             os.replace(keep, path)
-        os.utime(self.object)       # so that what was linked with the mutant is linked again
+        for path in filter(pathlib.Path.exists, self.objects):
+            os.utime(path)      # so that what was linked with the mutant is linked again
 
 
 def run_program(tree, name):
@@ -155,6 +156,11 @@ def mutated(tree, changes):
     return texts
 
 
+def tools(tests):
+    """The tool, and the one that counts for the tests that count."""
+    return ["build/tersor"] + ["build/counted/tersor"] * any("test_bounds" in test for test in tests)
+
+
 def check_rows(tree, only):
     rows = [row for row in read_rows(HERE / "rows.txt") if not only or row[0] in only]
     bad, killers = 0, set()
@@ -167,7 +173,7 @@ def check_rows(tree, only):
                 for path, text in texts.items():
                     stack.enter_context(Change(tree, path, text))
                 programs = [test for test in tests if "::" not in test]
-                made = tree.make("build/tersor", *(f"build/tests/{name}" for name in programs))
+                made = tree.make(*tools(tests), *(f"build/tests/{name}" for name in programs))
                 if made.returncode != 0:
                     result = "does not compile: " + made.stderr.strip().split("\n")[0]
                 else:
@@ -275,7 +281,7 @@ def check_killers(tree, killers):
     """Whether one of the tests that killed fails without a mutant as well."""
     programs = sorted(killer for killer in killers if re.fullmatch(r"\w+", killer))
     tests = sorted(killer for killer in killers if killer.startswith("tests/"))
-    tree.make("build/tersor", *(f"build/tests/{name}" for name in programs))
+    tree.make(*tools(tests), *(f"build/tests/{name}" for name in programs))
     bad = [name for name in programs if not run_program(tree, name)]
     passed, said = tree.pytest(tests, 5 * SECONDS) if tests else (True, "")
     bad += [] if passed else [reason(said)]
