@@ -116,8 +116,12 @@ class Change:
     def __exit__(self, *exception):
         for keep, path in self.kept:
             os.replace(keep, path)
+        kept = {path for _, path in self.kept}
         for path in filter(pathlib.Path.exists, self.objects):
-            os.utime(path)      # so that what was linked with the mutant is linked again
+            if path in kept:
+                os.utime(path)      # so that what was linked with the mutant is linked again
+            else:
+                path.unlink()       # the mutant's own
 
 
 def run_program(tree, name):
