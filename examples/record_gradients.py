@@ -15,6 +15,7 @@ import functools
 import json
 import math
 import os
+import re
 import types
 
 import torch
@@ -29,6 +30,19 @@ HYPERPARAMETERS = ("betas", "eps", "weight_decay", "momentum", "dampening", "nes
                    "decouple_lr", "initial_lr", "amsgrad", "maximize")
 
 
+def kind_of(optimizer):
+    """The update rule of an optimizer, whatever it keeps its state in: FlashOptim's, COAT's, Gefen's and the 8-bit
+    ones of bitsandbytes and torchao have the rules of PyTorch's."""
+    cls = type(optimizer)
+    name = re.sub(r"^_?(flash|coat|paged)?|(4bit|8bit|16bit|32bit|fp8)?$", "", cls.__name__.lower())
+    if name == "gefen":
+        return "adamw"
+    apart = cls.__module__.startswith("bitsandbytes")  # it decays weights apart from the gradient, in Adam, too
+    if name == "adam" and (apart or any(g.get("decoupled_weight_decay") for g in optimizer.param_groups)):
+        return "adamw"  # of RAdam and others the option does not make one
+    return name
+
+
 class GradientRecorder:
     def __init__(self, directory, optimizer, named_parameters, first_step=1, dtype=None, kind=None):
         """dtype: what gradients are stored as, torch.bfloat16 or such; None: as they are.
@@ -36,10 +50,7 @@ class GradientRecorder:
         self.directory, self.optimizer, self.dtype = directory, optimizer, dtype
         self.step, self.loss = first_step, None
         self.names = {id(p): name for name, p in named_parameters}
-        name = type(optimizer).__name__.lower().replace("flash", "")
-        if name == "adam" and any(g.get("decoupled_weight_decay") for g in optimizer.param_groups):
-            name = "adamw"  # of RAdam and others the option does not make one
-        self.kind = kind or name
+        self.kind = kind or kind_of(optimizer)
         if self.kind not in OPTIMIZERS:
             raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
         sharded = any(hasattr(p, "to_local") for g in optimizer.param_groups for p in g["params"])

@@ -233,8 +233,12 @@ def test_the_page_says_what_it_is_of(small, tmp_path):
 @pytest.mark.parametrize("kind, decoupled, expected", [
     ("Adam", True, "adamw"), ("Adam", False, "adam"), ("AdamW", True, "adamw"),
     ("FlashAdamW", False, "adamw"), ("RAdam", True, None), ("NAdam", True, None),
-    ("NAdam", False, None), ("SGD", False, "sgd")])
-def test_recorder_knows_which_adams_it_can_name(tmp_path, kind, decoupled, expected):
+    ("NAdam", False, None), ("SGD", False, "sgd"), ("CoatAdamW", False, "adamw"), ("Gefen", False, "adamw"),
+    ("GefenMuon", False, None), ("Muon", False, None), ("AdamW8bit", False, "adamw"),
+    ("AdamWFp8", False, "adamw"), ("Adam4bit", False, "adam"), ("_AdamW", False, "adamw"),
+    ("bitsandbytes.optim.Adam8bit", False, "adamw"), ("bitsandbytes.optim.PagedAdamW32bit", False, "adamw"),
+    ("bitsandbytes.optim.Lion8bit", False, "lion"), ("torchao.optim.Adam8bit", False, "adam")])
+def test_recorder_knows_which_optimizers_it_can_name(tmp_path, kind, decoupled, expected):
     """With as much of PyTorch as the class needs to be made."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(
@@ -246,7 +250,8 @@ sys.modules["safetensors"] = None
 from record_gradients import GradientRecorder
 step = lambda self: None
 group = {{"params": [], "decoupled_weight_decay": {decoupled}}}
-optimizer = type({kind!r}, (), {{"param_groups": [group], "step": step}})()
+module, _, name = {kind!r}.rpartition(".")
+optimizer = type(name, (), {{"param_groups": [group], "step": step, "__module__": module}})()
 try:
     print(GradientRecorder({str(tmp_path / "rec")!r}, optimizer, []).kind)
 except ValueError as error:
