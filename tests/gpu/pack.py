@@ -105,6 +105,16 @@ def codecs(root):
             both(root, "diff", packed, CHECKPOINT, "--tol", "nmse=1")
 
 
+def chosen_codecs(root):
+    """Codecs chosen by their errors: the same ones, and the same reports."""
+    for args in (["--auto", "1e-4"], ["--auto", "3e-5"], ["--max-bytes", "540K"],
+                 ["--auto", "1e-7", "--auto-codecs", "bf16,bf16+ulp8,e5m2+trunc8,tight,softsign8/log8"]):
+        both(root, "pack", CHECKPOINT, *args, out="packed.safetensors")
+    original = training_state(root / "in.safetensors", [PIECE + 17, 4096, 31])
+    both(root, "pack", original, "--auto", "1e-3", out="packed.safetensors")
+    both(root, "pack", original, "--max-bytes", "1000", status=1, out="packed.safetensors")
+
+
 def groups_and_scales(root):
     """Tensors of no, one and many elements, in one piece and in several, with any group."""
     original = training_state(root / "in.safetensors")
@@ -369,8 +379,8 @@ def failing_kernels(root):
               TERSOR_EMULATED_BAD_LAUNCH="2")
 
 
-TESTS = [codecs, groups_and_scales, threads, other_types, narrow_states, containers, other_tools,
-         values_that_do_not_fit, damage, refusals, choice, cancelling]
+TESTS = [codecs, chosen_codecs, groups_and_scales, threads, other_types, narrow_states, containers,
+         other_tools, values_that_do_not_fit, damage, refusals, choice, cancelling]
 
 go_through("packing and unpacking", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),
            ("diff", CHECKPOINT, CHECKPOINT))
