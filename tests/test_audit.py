@@ -402,3 +402,17 @@ def test_tables_name_their_codecs():
     for table in ("flashoptim-4", "coat-1", "coat-9", "gefen", "extra-bits"):
         text = run_tersor("audit", TRAINED, "--table", table, check=0).stdout
         assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_packed_file_is_refused(tmp_path):
+    """What it holds would lose nothing in the codec that it is in."""
+    packed = tmp_path / "p.safetensors"
+    run_tersor("pack", TRAINED, "-o", packed, check=0)
+    assert "is packed already" in run_tersor("audit", packed, check=3).stderr
+
+
+def test_more_tensors_than_memory_has_room_for(tmp_path):
+    path = tmp_path / "many.safetensors"
+    save_file({f"w{i}": np.ones(16, np.float32) for i in range(30000)}, path)
+    done = run_tersor("audit", path, "--codec", "all", check=3)
+    assert "more than 256 MiB" in done.stderr and "fewer codecs" in done.stderr

@@ -171,9 +171,9 @@ struct tsr_audit {
  * tile holds.  Figures depend on neither threads nor SIMD level.  FlashOptim, section 4.5 and Figure 4;
  * COAT, Table 1.  Thread-safe.
  *
- * Return: TSR_OK; TSR_E_USAGE for no or too many codings; TSR_E_UNSUPPORTED if no coding takes any tensor;
- * TSR_E_LIMIT if the figures of all tensors would take more than 256 MiB; TSR_E_CANCELLED; TSR_E_NOMEM;
- * whatever opening, naming and reading return.
+ * Return: TSR_OK; TSR_E_USAGE for no or too many codings; TSR_E_UNSUPPORTED for a packed file, or if no
+ * coding takes any tensor; TSR_E_LIMIT if the figures of all tensors would take more than 256 MiB;
+ * TSR_E_CANCELLED; TSR_E_NOMEM; whatever opening, naming and reading return.
  */
 TSR_API enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
 				      const struct tsr_audit_options *options,

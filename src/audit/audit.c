@@ -66,6 +66,11 @@ static enum tsr_status run_audit(struct tsr_auditing *a, const char *const *path
 		return tsr_fail_nomem(err, "audit");
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, o->open, &a->c, err));
 	a->pub.source = a->c;
+	if (a->c->packed)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is packed already: found what a codec left, expected the "
+				"original",
+				a->c->path);
 	TSR_TRY(tsr_names_assign(a->c, o->rules, o->nrules, err));
 	TSR_TRY(tsr_name_rules_note(a->c, o->rules, o->nrules, err));
 	TSR_TRY(tsr_audit_plan(a, run, err));

@@ -350,7 +350,8 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 		cli_warn_notes(&a->common, s->audits[i]->source);
 	if (baseline)
 		CLI_TRY(compare(cmd, s, baseline, &moved));
-	put_text(a, s, &reports.table);
+	if (cli_wants_text(&a->common))
+		put_text(a, s, &reports.table);
 	if (baseline)
 		tsr_audit_put_changes(moved.changes, moved.n, a->common.verbose, &reports.table);
 	if (a->common.csv.given)
