@@ -10,6 +10,8 @@
 #include "bench/bench_steps.h"
 #include "bench/bench_timing.h"
 
+#define LEARNED_BLOCK 256u /* it divides tiles */
+
 void tsr_bench_set_kernel(struct tsr_bench_kernel *k, const struct tsr_coding *coding, uint64_t n,
 			  double encode_seconds, double decode_seconds)
 {
@@ -67,6 +69,21 @@ static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr
 	return TSR_OK;
 }
 
+/* A codec as it is measured: learned ones have blocks of 256 and entries at equal distances. */
+static struct tsr_coding coding_of(const struct tsr_codec *codec)
+{
+	struct tsr_coding coding = tsr_coding_default(codec);
+	static float codebook[256];
+
+	if (!codec->learned)
+		return coding;
+	for (unsigned i = 0; i < 256; i++)
+		codebook[i] = (2.0f * (float)i - 255.0f) / 255.0f;
+	coding.codebook = codebook;
+	coding.group = LEARNED_BLOCK;
+	return coding;
+}
+
 /* Median seconds of an action. */
 static enum tsr_status measure(struct bench *b, enum action action, unsigned repeats,
 			       const struct tsr_run *run, double *seconds_ret, struct tsr_err *err)
@@ -83,7 +100,7 @@ static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *co
 {
 	double encode, decode;
 
-	b->coding = tsr_coding_default(codec);
+	b->coding = coding_of(codec);
 	TSR_TRY(measure(b, ENCODE, repeats, run, &encode, err));
 	TSR_TRY(measure(b, DECODE, repeats, run, &decode, err));
 	tsr_bench_set_kernel(k, &b->coding, b->n, encode, decode);
@@ -94,6 +111,7 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned re
 				 const struct tsr_run *run, struct tsr_bench_kernels *r,
 				 struct tsr_err *err)
 {
+	static const char *const learned[] = { "gefen8", "blockmean" };
 	double seconds;
 
 	TSR_TRY(measure(b, FILL, 1, run, &seconds, err));
@@ -104,6 +122,9 @@ static enum tsr_status run_bench(struct bench *b, const char *codec, unsigned re
 			TSR_TRY(measure_codec(b, *c, repeats, run, &r->kernels[r->nkernels++],
 					      err));
 	}
+	for (unsigned i = 0; !codec && i < sizeof(learned) / sizeof(*learned); i++)
+		TSR_TRY(measure_codec(b, tsr_codec_find(learned[i]), repeats, run,
+				      &r->kernels[r->nkernels++], err));
 	if (!codec) {
 		void *const room[] = { b->x, b->y, b->plane[0], b->plane[1] };
 
