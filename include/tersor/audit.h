@@ -33,6 +33,7 @@
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
  * @learned: blocks and codebook of learned codecs, such as from gradients; NULL: they are learned from the
  *           momenta and variances, which are then read twice more
+ * @eps, @beta1, @beta2: what updates and stuck groups are measured with; 0: what the checkpoint says
  */
 struct tsr_audit_options {
 	size_t size; /* of this struct: set by tsr_audit_defaults() */
@@ -44,6 +45,8 @@ struct tsr_audit_options {
 	uint64_t min_elements;
 	const struct tsr_open_options *open;
 	const struct tsr_learned *learned;
+	float eps;
+	double beta1, beta2;
 };
 
 TSR_API struct tsr_audit_options tsr_audit_defaults(void);
@@ -145,6 +148,8 @@ struct tsr_audit_pair {
  */
 struct tsr_audit {
 	const struct tsr_checkpoint *source;
+	const char *
+		name; /* of the report: the path of @source, or what tsr_audit_checkpoint() was told */
 	float eps;
 	bool eps_known;
 	double beta1, beta2;
@@ -179,6 +184,20 @@ TSR_API enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
 				      const struct tsr_audit_options *options,
 				      const struct tsr_run *run, struct tsr_audit **ret,
 				      struct tsr_err *err);
+
+/**
+ * tsr_audit_checkpoint() - The same of a checkpoint that is open, such as a state in memory
+ * @c:    borrowed, until the audit is freed; its tensors' kinds are known
+ * @name: what reports call it; copied
+ *
+ * @options->rules and @options->open are not used.
+ *
+ * Return: as tsr_audit_run().
+ */
+TSR_API enum tsr_status tsr_audit_checkpoint(struct tsr_checkpoint *c, const char *name,
+					     const struct tsr_audit_options *options,
+					     const struct tsr_run *run, struct tsr_audit **ret,
+					     struct tsr_err *err);
 
 /* NULL is allowed. */
 TSR_API void tsr_audit_free(struct tsr_audit *a);

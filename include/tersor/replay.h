@@ -123,6 +123,11 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  *             to be worth it and nothing is asked for that only the CPU does
  * @keep_scales: leave e8m8 scales, of @coding or of the checkpoint, as they are.  Otherwise a momentum
  *             or variance that changes too little in a step for them gets f32 scales (docs/replay.md)
+ * @each_step: called with @ctx after every step that was not skipped, with its number, the state as a
+ *             checkpoint whose tensors are in memory, to be read meanwhile, and the hyperparameters of
+ *             @ngroups groups; a failure ends the replay.
+ *             The state must be FP32 and in the checkpoint from the start, which is not packed; on the
+ *             CPU, and without an output
  */
 struct tsr_replay_options {
 	size_t size; /* of this struct: set by tsr_replay_defaults() */
@@ -155,6 +160,10 @@ struct tsr_replay_options {
 	unsigned nreports;
 	int gpu;
 	bool keep_scales;
+	enum tsr_status (*each_step)(void *ctx, struct tsr_checkpoint *state, uint64_t step,
+				     const struct tsr_hyper *hyper, size_t ngroups,
+				     struct tsr_err *err);
+	void *ctx;
 };
 
 /* The state in the form that the checkpoint has, everything else as recorded; on the CPU. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `audit`: what each codec would do to a checkpoint. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "audit/audit_work.h"
 #include "base/fail.h"
@@ -56,30 +57,56 @@ unsigned tsr_audit_codings(bool all, struct tsr_coding *ret)
 
 /* --- Running ------------------------------------------------------------------------------------ */
 
-static enum tsr_status run_audit(struct tsr_auditing *a, const char *const *paths, unsigned npaths,
-				 const struct tsr_run *run, struct tsr_err *err)
+/* What to audit: files, or a checkpoint that is open. */
+struct input {
+	const char *const *paths;
+	unsigned npaths;
+	struct tsr_checkpoint *open; /* NULL: @paths */
+	const char *name;
+};
+
+static const char *copy_name(struct tsr_arena *arena, const char *name)
+{
+	return tsr_arena_copy(arena, name, strlen(name));
+}
+
+static enum tsr_status open_input(struct tsr_auditing *a, const struct input *in,
+				  struct tsr_err *err)
 {
 	const struct tsr_audit_options *o = &a->options;
 
-	a->arena = tsr_arena_new(TSR_AUDIT_ARENA_MAX);
-	if (!a->arena)
-		return tsr_fail_nomem(err, "audit");
-	TSR_TRY(tsr_checkpoint_open(paths, npaths, o->open, &a->c, err));
+	a->borrowed = in->open != NULL;
+	a->c = in->open;
+	if (!in->open)
+		TSR_TRY(tsr_checkpoint_open(in->paths, in->npaths, o->open, &a->c, err));
 	a->pub.source = a->c;
 	if (a->c->packed)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is packed already: found what a codec left, expected the "
 				"original",
 				a->c->path);
+	a->pub.name = copy_name(a->arena, in->open ? in->name : a->c->path);
+	if (!a->pub.name)
+		return tsr_fail_nomem(err, a->c->path);
+	if (in->open)
+		return TSR_OK;
 	TSR_TRY(tsr_names_assign(a->c, o->rules, o->nrules, err));
-	TSR_TRY(tsr_name_rules_note(a->c, o->rules, o->nrules, err));
+	return tsr_name_rules_note(a->c, o->rules, o->nrules, err);
+}
+
+static enum tsr_status run_audit(struct tsr_auditing *a, const struct input *in,
+				 const struct tsr_run *run, struct tsr_err *err)
+{
+	a->arena = tsr_arena_new(TSR_AUDIT_ARENA_MAX);
+	if (!a->arena)
+		return tsr_fail_nomem(err, "audit");
+	TSR_TRY(open_input(a, in, err));
 	TSR_TRY(tsr_audit_plan(a, run, err));
 	return tsr_audit_measure(a, run, err);
 }
 
-enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
-			      const struct tsr_audit_options *options, const struct tsr_run *run,
-			      struct tsr_audit **ret, struct tsr_err *err)
+static enum tsr_status audit(const struct input *in, const struct tsr_audit_options *options,
+			     const struct tsr_run *run, struct tsr_audit **ret, struct tsr_err *err)
 {
 	struct tsr_coding codings[TSR_AUDIT_CODINGS_MAX];
 	struct tsr_audit_options o = tsr_audit_defaults();
@@ -98,7 +125,7 @@ enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
 	if (!a)
 		return tsr_fail_nomem(err, "audit");
 	a->options = o;
-	status = run_audit(a, paths, npaths, run, err);
+	status = run_audit(a, in, run, err);
 	/* The caller's; they need not live longer than this call. */
 	a->options = (struct tsr_audit_options){ .size = 0 };
 	if (status != TSR_OK) {
@@ -109,13 +136,33 @@ enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
 	return TSR_OK;
 }
 
+enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
+			      const struct tsr_audit_options *options, const struct tsr_run *run,
+			      struct tsr_audit **ret, struct tsr_err *err)
+{
+	const struct input in = { .paths = paths, .npaths = npaths };
+
+	return audit(&in, options, run, ret, err);
+}
+
+enum tsr_status tsr_audit_checkpoint(struct tsr_checkpoint *c, const char *name,
+				     const struct tsr_audit_options *options,
+				     const struct tsr_run *run, struct tsr_audit **ret,
+				     struct tsr_err *err)
+{
+	const struct input in = { .open = c, .name = name };
+
+	return audit(&in, options, run, ret, err);
+}
+
 void tsr_audit_free(struct tsr_audit *audit)
 {
 	struct tsr_auditing *a = (struct tsr_auditing *)audit;
 
 	if (!a)
 		return;
-	tsr_checkpoint_close(a->c);
+	if (!a->borrowed)
+		tsr_checkpoint_close(a->c);
 	tsr_learned_free(a->own);
 	tsr_arena_free(a->arena);
 	free(a);

@@ -347,6 +347,15 @@ enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run
 	a->pub.betas_known = tsr_names_betas(a->c, betas);
 	a->pub.beta1 = betas[0];
 	a->pub.beta2 = betas[1];
+	if (a->options.eps > 0) {
+		a->pub.eps = a->options.eps;
+		a->pub.eps_known = true;
+	}
+	if (a->options.beta1 > 0 && a->options.beta2 > 0) {
+		a->pub.beta1 = a->options.beta1;
+		a->pub.beta2 = a->options.beta2;
+		a->pub.betas_known = true;
+	}
 	TSR_TRY(choose_codings(a, run, err));
 	TSR_TRY(allocate(a, err));
 	TSR_TRY(choose_tensors(a, err));

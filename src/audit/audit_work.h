@@ -18,6 +18,7 @@ struct tsr_auditing {
 	struct tsr_audit pub; /* what callers see; must be first */
 	struct tsr_arena *arena; /* of all figures */
 	struct tsr_checkpoint *c;
+	bool borrowed; /* @c is the caller's */
 	struct tsr_audit_options options;
 	struct tsr_learned *own; /* what was learned here; NULL: nothing */
 	struct tsr_audit_list *lists[TSR_AUDIT_KINDS]; /* of pub */

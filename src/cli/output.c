@@ -124,9 +124,12 @@ void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd)
 	begin(json, cmd, "-directory");
 }
 
-void cli_json_begin_granularity(struct tsr_text *json, const struct cli_cmd *cmd)
+void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
 {
-	begin(json, cmd, "-granularity");
+	char suffix[32];
+
+	snprintf(suffix, sizeof(suffix), "-%s", part);
+	begin(json, cmd, suffix);
 }
 
 /*

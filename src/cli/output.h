@@ -39,8 +39,8 @@ void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
 /* The same of a report on the files of a directory: "tersor.COMMAND-directory.v1". */
 void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd);
 
-/* The same of 8-bit floats by granularity: "tersor.COMMAND-granularity.v1". */
-void cli_json_begin_granularity(struct tsr_text *json, const struct cli_cmd *cmd);
+/* The same of another report of the command: "tersor.COMMAND-PART.v1". */
+void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part);
 
 /* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
 int cli_json_end(struct tsr_text *json, const struct cli_common *common);

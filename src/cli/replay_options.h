@@ -16,7 +16,7 @@ struct cli_replay_args {
 	const char *state, *codec[TSR_PARTS], *scale, *compat;
 	uint64_t group, seed;
 	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
-	bool zero_state, check_numerics;
+	bool zero_state, check_numerics, audit;
 	struct cli_list gate, map;
 };
 

@@ -136,6 +136,9 @@ static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 		TSR_TRY(check_not_input(r, r->options->reports[i]));
 	if (!out)
 		return TSR_OK;
+	if (r->options->each_step)
+		return tsr_fail(r->err, TSR_E_USAGE,
+				"%s: a replay whose steps are looked at writes no checkpoint", out);
 	TSR_TRY(tsr_outfile_check_target(out, r->options->force, r->err));
 	TSR_TRY(check_not_input(r, out));
 	TSR_TRY(tsr_replay_check_form(r, out));
@@ -223,6 +226,8 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 		TSR_TRY(tsr_replay_gpu_open(first));
 		for (struct tsr_replaying *r = first; r; r = r->also)
 			TSR_TRY(tsr_replay_load_state(r));
+		if (first->options->each_step)
+			TSR_TRY(tsr_replay_show_state(first));
 		TSR_TRY(tsr_replay_gpu_put_state(first));
 		TSR_TRY(tsr_replay_run_steps(first));
 		TSR_TRY(tsr_replay_gpu_get_state(first));

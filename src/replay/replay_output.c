@@ -140,7 +140,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	return TSR_OK;
 }
 
-static enum tsr_status place(struct tsr_replaying *r)
+enum tsr_status tsr_replay_place_state(struct tsr_replaying *r)
 {
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
@@ -149,6 +149,32 @@ static enum tsr_status place(struct tsr_replaying *r)
 		}
 	}
 	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_show_state(struct tsr_replaying *r)
+{
+	if (r->c->packed)
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: is packed: found what a codec left, expected an FP32 state",
+				r->c->path);
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			if (p->coding[part].codec && !tsr_replay_is_f32(&p->coding[part]))
+				return tsr_fail(r->err, TSR_E_USAGE,
+						"%s: tensor %.200s: found a state in %s, expected "
+						"FP32 to look at after each step",
+						r->c->path, p->name, p->coding[part].codec->name);
+			if (p->coding[part].codec && p->tensor[part] == SIZE_MAX)
+				return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+						"%s: tensor %.200s: has no %s yet, expected one to "
+						"look at after each step",
+						r->c->path, p->name,
+						tsr_kind_name(tsr_part_kind((enum tsr_part)part)));
+		}
+	}
+	return tsr_replay_place_state(r);
 }
 
 /* --- Writing ---------------------------------------------------------------------------------- */
@@ -264,7 +290,7 @@ enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 	enum tsr_status status;
 
 	TSR_TRY(tsr_replay_add_new_states(r));
-	TSR_TRY(place(r));
+	TSR_TRY(tsr_replay_place_state(r));
 	TSR_TRY(tsr_replay_write_counts(r));
 	status = packed ? write_packed(r, out) : write_plain(r, out);
 	/* Writing may have changed the list of tensors. */

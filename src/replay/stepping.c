@@ -282,6 +282,18 @@ static void finish_states(struct stepping *k)
 	}
 }
 
+/* Windows have one step then. */
+static enum tsr_status show_step(struct tsr_replay_window *w)
+{
+	const struct tsr_replay_options *o = w->r->options;
+	const struct tsr_replay_step *s = tsr_replay_step_of(w, 0);
+
+	if (!o->each_step || s->skipped)
+		return TSR_OK;
+	return o->each_step(o->ctx, w->r->c, s->step, w->r->result->hyper, w->r->result->ngroups,
+			    w->r->err);
+}
+
 static enum tsr_status run_window(struct stepping *k)
 {
 	struct tsr_replay_window *w = &k->w;
@@ -299,7 +311,7 @@ static enum tsr_status run_window(struct stepping *k)
 		status = tsr_checkpoint_check_unchanged(w->steps[i], w->r->err);
 	if (status == TSR_OK && k->sums)
 		finish_states(k);
-	return status;
+	return status == TSR_OK ? show_step(w) : status;
 }
 
 static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)

@@ -26,6 +26,8 @@ enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_r
 
 	*w = (struct tsr_replay_window){ .r = r };
 	w->longest_window = n < 1 ? 1 : n < TSR_REPLAY_WINDOW ? (unsigned)n : TSR_REPLAY_WINDOW;
+	if (r->options->each_step)
+		w->longest_window = 1;
 	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(*w->grads));
 	return w->grads ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
 }

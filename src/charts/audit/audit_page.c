@@ -131,7 +131,7 @@ static void put_checkpoints(struct tsr_text *html, const struct tsr_audit_view *
 	open_rows(html);
 	for (size_t i = 0; i < v->naudits; i++) {
 		tsr_text_printf(html, "<tr><td>%zu ", i + 1);
-		tsr_html_put_text(html, tsr_checkpoint_path(v->audits[i]->source));
+		tsr_html_put_text(html, v->audits[i]->name);
 		tsr_text_puts(html, "</td>");
 		for (unsigned k = 0; k < n; k++)
 			put_error_cell(v->nmse[i * n + k], html);
@@ -275,7 +275,7 @@ static void put_head(struct tsr_text *html, const struct tsr_audit_view *v)
 	html->failed = html->failed || verdict.failed;
 	tsr_text_free(&verdict);
 	tsr_text_puts(html, "<p class=\"soft\">");
-	tsr_html_put_text(html, tsr_checkpoint_path(v->audit->source));
+	tsr_html_put_text(html, v->audit->name);
 	tsr_text_printf(html, ", %zu tensors; made by tersor " TSR_VERSION "</p>\n",
 			v->audit->ntensors);
 }

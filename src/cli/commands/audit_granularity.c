@@ -14,7 +14,7 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 {
 	struct tsr_text json = { 0 };
 
-	cli_json_begin_granularity(&json, cmd);
+	cli_json_begin_part(&json, cmd, "granularity");
 	cli_json_inputs(&json, common);
 	tsr_granularity_put_json(g, f, scale, &json);
 	return cli_json_end(&json, common);

@@ -5,6 +5,7 @@
 #include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/commands/replay_audit.h"
 #include "cli/replay_options.h"
 #include "cli/work.h"
 #include "replay/replay_result.h"
@@ -73,6 +74,10 @@ static const struct cli_opt opts[] = {
 		"variance-lost= update-quant=",
 		"exit 1 and write nothing if a figure of any tensor is larger at any step; implies "
 		"--compare fp32, as do --csv, --svg and --html"),
+	CLI_OPT_FLAG(
+		"audit", audit,
+		"replay in FP32 and report, instead, what each codec for momenta and variances "
+		"would do to the state after every step, as tersor audit does"),
 	CLI_OPT_FLAG("check-numerics", check_numerics,
 		     "warn about learning rates too small to move the largest weights"),
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
@@ -234,11 +239,22 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_replay_parsed parsed;
 	const char *reports[4];
 
+	if (a->audit &&
+	    (a->gate.n || a->compare || a->check_numerics || a->common.output || a->common.dry_run))
+		return cli_usage(cmd, "--audit takes neither --compare, --gate, --check-numerics, "
+				      "--dry-run nor -o");
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
+	if (a->audit && a->common.device && strncmp(a->common.device, "cuda", 4) == 0)
+		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out",
+				 a->common.device);
+	if (a->audit && parsed.nforms)
+		return cli_usage(cmd, "--audit replays in FP32: leave --state out");
 	CLI_TRY(choose_device(cmd, a->common.device, &parsed.options));
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	parsed.options.reports = reports;
 	parsed.options.nreports = cli_report_paths(&a->common, reports);
+	if (a->audit)
+		return cli_replay_audit(cmd, a, &parsed.options);
 	if (parsed.nforms) {
 		if (!parsed.options.dry_run)
 			parsed.options.gpu = TSR_REPLAY_CPU;

@@ -21,7 +21,7 @@
 
 static bool needs_cpu(const struct tsr_replay_options *o)
 {
-	return o->compare || o->check_numerics;
+	return o->compare || o->check_numerics || o->each_step;
 }
 
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
@@ -30,7 +30,9 @@ enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
 		return TSR_OK;
 	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%d: %s only runs on the CPU",
 			     r->options->gpu,
-			     r->options->compare ? "comparing with FP32" : "checking numerics");
+			     r->options->compare     ? "comparing with FP32"
+			     : r->options->each_step ? "looking at each step"
+						     : "checking numerics");
 }
 
 /* --- Memory on the GPU -------------------------------------------------------------------------- */

@@ -198,7 +198,7 @@ void tsr_audit_put_json(const struct tsr_audit *a, struct tsr_text *json)
 	const double betas[2] = { a->beta1, a->beta2 };
 
 	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "file", tsr_checkpoint_path(a->source));
+	tsr_json_put_string(json, "file", a->name);
 	tsr_json_put_double(json, "eps", (double)a->eps);
 	tsr_json_put_bool(json, "eps_known", a->eps_known);
 	tsr_json_put_doubles(json, "betas", betas, 2);
@@ -237,7 +237,7 @@ void tsr_audit_put_csv_names(struct tsr_text *csv)
 static void put_start(struct tsr_text *csv, const struct tsr_audit *a, const char *kind,
 		      const struct tsr_tensor *t)
 {
-	tsr_csv_put_name(tsr_checkpoint_path(a->source), csv);
+	tsr_csv_put_name(a->name, csv);
 	tsr_text_printf(csv, ",%s,", kind);
 	tsr_csv_put_name(t->name, csv);
 }

@@ -65,11 +65,6 @@ bool tsr_audit_series_nmse(const struct tsr_audit *a, const struct tsr_audit *la
 	return true;
 }
 
-static const char *path_of(const struct tsr_audit *a)
-{
-	return tsr_checkpoint_path(a->source);
-}
-
 static void put_pair_rows(struct tsr_audit *const *audits, size_t n,
 			  const struct tsr_audit_series *c, struct tsr_text *out)
 {
@@ -84,7 +79,7 @@ static void put_pair_rows(struct tsr_audit *const *audits, size_t n,
 	tsr_text_puts(out, "\n");
 	for (size_t i = 0; i < n; i++) {
 		tsr_text_printf(out, "%-*s", NAME_COLUMNS,
-				tsr_format_name(path_of(audits[i]), NAME_COLUMNS).text);
+				tsr_format_name(audits[i]->name, NAME_COLUMNS).text);
 		for (unsigned k = 0; k < c->n; k++) {
 			double nmse;
 
@@ -103,12 +98,14 @@ static void put_weight_rows(struct tsr_audit *const *audits, size_t n, struct ts
 {
 	struct tsr_audit_column c;
 
+	if (!audits[n - 1]->weights.n)
+		return;
 	tsr_text_printf(out, "\n%-*s %11s %11s\n", NAME_COLUMNS, "weights", "codec", "worst NMSE");
 	for (size_t i = 0; i < n; i++) {
 		if (!tsr_audit_best_weight(audits[i], &c))
 			continue;
 		tsr_text_printf(out, "%-*s %11s %11.1e\n", NAME_COLUMNS,
-				tsr_format_name(path_of(audits[i]), NAME_COLUMNS).text,
+				tsr_format_name(audits[i]->name, NAME_COLUMNS).text,
 				c.coding->codec->name, c.quantile[TSR_AUDIT_NMSE][LAST]);
 	}
 }

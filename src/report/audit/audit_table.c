@@ -124,14 +124,16 @@ static void put_pairs(const struct tsr_audit *a, const struct tsr_audit_cell *ce
 		      unsigned verbose, struct tsr_text *out)
 {
 	const size_t shown = verbose || n < PAIRS_SHOWN ? n : PAIRS_SHOWN;
+	char line[160];
 
 	if (!n || !a->npairs)
 		return;
-	tsr_text_printf(out,
-			"\nupdates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; the largest |u| was "
-			"%.3g\n",
-			(double)a->eps, a->eps_known ? "of the checkpoint" : "assumed", a->npairs,
-			(double)cells[0].max_before);
+	snprintf(line, sizeof(line),
+		 "updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; the largest |u| was %.3g",
+		 (double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
+		 (double)cells[0].max_before);
+	tsr_text_puts(out, "\n");
+	tsr_put_wrapped(out, line, 0, 2);
 	tsr_text_printf(out, "%-*s %-*s %6s %8s %8s %8s %9s %8s %4s\n", NAME_COLUMNS - 3,
 			"momentum", NAME_COLUMNS - 3, "variance", "bytes", "median", "95%", "worst",
 			"max |u|", "v lost", "raw");
@@ -248,12 +250,15 @@ void tsr_audit_put_table(const struct tsr_audit *a, unsigned verbose, struct tsr
 	put_codecs(a, TSR_KIND_MOMENTUM, out);
 	put_codecs(a, TSR_KIND_VARIANCE, out);
 	put_codecs(a, TSR_KIND_WEIGHT, out);
-	if (a->momenta.n || a->variances.n)
-		tsr_text_printf(out,
-				"stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) "
-				"does not change\n",
-				a->beta1, a->beta2,
-				a->betas_known ? "of the checkpoint" : "assumed");
+	if (a->momenta.n || a->variances.n) {
+		char line[160];
+
+		snprintf(line, sizeof(line),
+			 "stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) does not "
+			 "change",
+			 a->beta1, a->beta2, a->betas_known ? "of the optimizer" : "assumed");
+		tsr_put_wrapped(out, line, 0, 2);
+	}
 	if (verbose)
 		put_tensors(a, out);
 	free(cells);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tersor replay --audit: what each codec would do to the state after every step in FP32. */
+#include "cli/commands/replay_audit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "charts/audit/audit_chart.h"
+#include "cli/input.h"
+#include "cli/output.h"
+#include "cli/work.h"
+#include "report/audit/audit_report.h"
+#include "report/audit/audit_series.h"
+#include "report/audit/audit_table.h"
+#include "replay/replay_result.h"
+#include "text/json.h"
+
+/* An audit per step that was not skipped. */
+struct audited {
+	const struct tsr_run *run;
+	struct tsr_audit **audits;
+	uint64_t *steps;
+	size_t n;
+	struct tsr_coding codings[TSR_AUDIT_CODINGS_MAX];
+	unsigned ncodings;
+};
+
+/* Those of states; a codebook would have to be learned anew at each step. */
+static void choose_codings(struct audited *a)
+{
+	const unsigned n = tsr_audit_codings(false, a->codings);
+
+	for (unsigned i = 0; i < n; i++) {
+		if (a->codings[i].kind != TSR_KIND_WEIGHT && !a->codings[i].codec->learned)
+			a->codings[a->ncodings++] = a->codings[i];
+	}
+}
+
+/* What all groups of parameters have; 0 if they differ or have none. */
+static double common_value(const struct tsr_hyper *hyper, size_t n, enum tsr_hyper_name name)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!tsr_hyper_is_set(&hyper[i], name) ||
+		    hyper[i].value[name] != hyper[0].value[name])
+			return 0;
+	}
+	return n ? hyper[0].value[name] : 0;
+}
+
+/* Progress and threads are the replay's: it waits meanwhile. */
+static enum tsr_status audit_step(void *ctx, struct tsr_checkpoint *state, uint64_t step,
+				  const struct tsr_hyper *hyper, size_t ngroups,
+				  struct tsr_err *err)
+{
+	struct audited *a = ctx;
+	struct tsr_audit_options o = tsr_audit_defaults();
+	const struct tsr_run run = { .threads = a->run->threads };
+	struct tsr_audit **audits = realloc(a->audits, (a->n + 1) * sizeof(struct tsr_audit *));
+	uint64_t *steps = realloc(a->steps, (a->n + 1) * sizeof(*steps));
+	char name[32];
+
+	a->audits = audits ? audits : a->audits;
+	a->steps = steps ? steps : a->steps;
+	if (!audits || !steps) {
+		snprintf(err->msg, sizeof(err->msg), "out of memory for the audits of steps");
+		return TSR_E_NOMEM;
+	}
+	o.codings = a->codings;
+	o.ncodings = a->ncodings;
+	o.eps = (float)common_value(hyper, ngroups, TSR_HYPER_EPS);
+	o.beta1 = common_value(hyper, ngroups, TSR_HYPER_BETA1);
+	o.beta2 = common_value(hyper, ngroups, TSR_HYPER_BETA2);
+	o.kinds = TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE;
+	snprintf(name, sizeof(name), "step %" PRIu64, step);
+	a->steps[a->n] = step;
+	if (tsr_audit_checkpoint(state, name, &o, &run, &a->audits[a->n], err) != TSR_OK)
+		return err->code;
+	a->n++;
+	return TSR_OK;
+}
+
+/* --- Reports ------------------------------------------------------------------------------------ */
+
+static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
+		       const struct audited *a)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin_part(&json, cmd, "audit");
+	cli_json_inputs(&json, common);
+	tsr_json_put_u64s(&json, "steps", a->steps, a->n);
+	tsr_json_open(&json, "checkpoints", '[');
+	for (size_t i = 0; i < a->n; i++)
+		tsr_audit_put_json(a->audits[i], &json);
+	tsr_json_close(&json, ']');
+	return cli_json_end(&json, common);
+}
+
+static int report(const struct cli_cmd *cmd, const struct cli_common *common,
+		  const struct audited *a)
+{
+	struct cli_reports reports = { 0 };
+	int status;
+
+	tsr_text_printf(&reports.table, "after %s:\n", a->audits[a->n - 1]->name);
+	tsr_audit_put_table(a->audits[a->n - 1], common->verbose, &reports.table);
+	tsr_audit_put_series(a->audits, a->n, &reports.table);
+	if (common->csv.given)
+		tsr_audit_put_csv_names(&reports.csv);
+	for (size_t i = 0; common->csv.given && i < a->n; i++)
+		tsr_audit_put_csv(a->audits[i], &reports.csv);
+	if (common->svg)
+		tsr_audit_put_svg(a->audits, a->n, &reports.svg);
+	if (common->html)
+		tsr_audit_put_html(a->audits, a->n, &reports.html);
+	status = cli_write_reports(&reports, common);
+	return status == CLI_OK && common->json.given ? report_json(cmd, common, a) : status;
+}
+
+int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *args,
+		     struct tsr_replay_options *o)
+{
+	const struct cli_list *in = &args->common.operands;
+	struct audited a = { .n = 0 };
+	struct tsr_replay *r = NULL;
+	struct tsr_err err = { 0 };
+	enum tsr_status replayed;
+	struct cli_work work;
+	int status;
+
+	choose_codings(&a);
+	o->each_step = audit_step;
+	o->ctx = &a;
+	o->gpu = TSR_REPLAY_CPU;
+	o->compare = false;
+	cli_work_start(&work, &args->common, "replaying");
+	a.run = &work.run;
+	replayed = tsr_replay(in->items, in->n - 1, in->items[in->n - 1], NULL, o, &work.run, &r,
+			      &err);
+	cli_work_end(&work);
+	if (replayed != TSR_OK)
+		status = cli_error(&err);
+	else if (!a.n)
+		status = cli_fail(CLI_INPUT, "%s: no step was taken", in->items[in->n - 1]);
+	else
+		status = report(cmd, &args->common, &a);
+	for (size_t i = 0; i < a.n; i++)
+		tsr_audit_free(a.audits[i]);
+	free(a.audits);
+	free(a.steps);
+	tsr_replay_free(r);
+	return status;
+}
