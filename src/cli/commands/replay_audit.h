@@ -5,7 +5,7 @@
 
 #include "cli/replay_options.h"
 
-/* Replay in FP32 on the CPU, audit the momenta and variances after each step, and report that.  Exit status. */
+/* Replay in FP32 on the CPU and audit momenta and variances after each step.  Returns the exit status. */
 int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		     struct tsr_replay_options *o);
 
