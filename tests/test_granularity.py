@@ -2,12 +2,15 @@
 import csv
 import io
 import json
+import re
+import xml.etree.ElementTree as ET
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from conftest import DATA, one_line_error, run_tersor, safetensors_bytes
+from test_replay_report import Page
 
 F32 = np.float32
 FORMATS = {"e4m3": (ml_dtypes.float8_e4m3fn, 448), "e5m2": (ml_dtypes.float8_e5m2, 57344)}
@@ -191,8 +194,6 @@ def test_scales_and_options_of_the_other_mode_are_refused(tmp_path):
                    "--gate=nmse=1", "--baseline=x"):
         line = one_line_error(audit(option, tmp_path / "x.npy", check=2))
         assert "--granularity takes of the options of audit only --kind and --scale" in line
-    line = one_line_error(audit("--html", tmp_path / "x.html", tmp_path / "x.npy", check=2))
-    assert "--granularity has no chart" in line
 
 
 # ---- reports --------------------------------------------------------------------------------------
@@ -207,6 +208,31 @@ def test_the_text_fits_80_columns_and_csv_is_json(tmp_path, tiny_gpt):
     for row in rows:
         error = by_name(found)[row["tensor"]][row["format"]][row["granularity"]]
         assert {k: float(row[k]) for k in error} == error
+
+
+def test_drawings_show_the_figures_of_the_report(tmp_path, tiny_gpt):
+    svg, page = tmp_path / "x.svg", tmp_path / "x.html"
+    text = audit(tiny_gpt, "--svg", svg, "--html", page).stdout
+    rows = by_granularity(report(tiny_gpt)["over_tensors"])
+    y, logs = [], []
+    for panel in ET.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}g"):
+        fmt = panel.get("data-panel")
+        if not fmt:
+            continue
+        paths = [p.get("d") for p in panel.iter("{http://www.w3.org/2000/svg}path")
+                 if p.get("d").count("L") == 8]
+        assert len(paths) == 2
+        for path, figure in zip(paths, ("median_nmse", "largest_nmse")):
+            y += [float(at) for _, at in re.findall(r"[ML]([-0-9.]+) ([-0-9.]+)", path)]
+            logs += [np.log10(rows[fmt][name][figure]) for name in NAMES]
+    assert len(y) == 40
+    slope, offset = np.polyfit(logs, y, 1)
+    assert slope < 0 and np.abs(slope * np.array(logs) + offset - y).max() < 0.11
+    shown = Page(page.read_text())
+    verdict = " ".join(text.split("\n\n")[0].split())
+    assert verdict in shown.text and shown.tags.count("table") == 2 and shown.tags.count("svg") == 2
+    assert not re.search(r"(src|href|url\(|@import|https?:)", page.read_text().replace(
+        "http://www.w3.org/2000/svg", ""))
 
 
 def test_packed_files_are_measured_as_what_they_decode_to(tmp_path, tiny_gpt):

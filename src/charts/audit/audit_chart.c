@@ -5,7 +5,7 @@
 #include "charts/chart.h"
 
 /* Colours are repeated for dark pages, as not every SVG viewer knows variables. */
-static const char style[] =
+const char tsr_audit_chart_style[] =
 	".audit text{font:12px system-ui,-apple-system,\"Segoe UI\",\"DejaVu Sans\",sans-serif;"
 	"fill:#222}.audit .title{font-weight:600;font-size:13px}"
 	".audit .tick,.audit .unit{fill:#555;font-size:11px;font-weight:400}"
@@ -49,7 +49,7 @@ void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int wid
 				       .width = width,
 				       .height = (curves + heat) / 10 + 10,
 				       .label = "Errors of codecs over the tensors of a checkpoint",
-				       .style = style };
+				       .style = tsr_audit_chart_style };
 	int top = 0;
 
 	for (unsigned i = 0; i < TSR_AUDIT_PANELS; i++)

@@ -15,6 +15,10 @@ void tsr_audit_put_svg(struct tsr_audit *const *audits, size_t n, struct tsr_tex
 /* A page with the verdict, the charts, their values and the worst tensors, in one file. */
 void tsr_audit_put_html(struct tsr_audit *const *audits, size_t n, struct tsr_text *html);
 
+/* The styles of these charts, and of their pages. */
+extern const char tsr_audit_chart_style[];
+extern const char tsr_audit_page_css[] __attribute__((visibility("hidden")));
+
 /* --- For pages -------------------------------------------------------------------------------- */
 
 /* The svg element with all panels one below the other, @width pixels wide. */

@@ -2,6 +2,7 @@
 /* tersor audit --granularity: 8-bit floats by how many elements share a scale. */
 #include "cli/commands/audit_granularity.h"
 
+#include "charts/audit/granularity_chart.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -32,6 +33,10 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	tsr_granularity_put_table(g, &f, scale, common->verbose, &reports.table);
 	if (common->csv.given)
 		tsr_granularity_put_csv(g, &reports.csv);
+	if (common->svg)
+		tsr_granularity_put_svg(&f, &reports.svg);
+	if (common->html)
+		tsr_granularity_put_html(g, &f, &reports.html);
 	status = cli_write_reports(&reports, common);
 	if (status == CLI_OK && common->json.given)
 		status = report_json(cmd, common, g, &f, scale);
