@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page of 8-bit floats by granularity: what to use, the chart, its values and the tensors, in one file. */
+/* The page of 8-bit floats by granularity: what to use, the chart, its values and the tensors. */
 #include "charts/audit/audit_chart.h"
 #include "charts/audit/granularity_chart.h"
 #include "charts/page.h"
