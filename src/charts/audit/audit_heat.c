@@ -15,7 +15,7 @@ enum {
 	RIGHT = 120,
 	ROW = 280,
 	TITLE = 420,
-	NAMES = 760, /* names of variance codecs, slanted */
+	NAMES = 840, /* names of variance codecs, slanted */
 	KEY = 560, /* the legend and a gap below */
 	CELL_MAX = 720,
 	DIGITS_MIN = 460, /* cells that are wide enough for two digits */
