@@ -653,7 +653,7 @@ say("with trunc16", visible("BF16"));
 document.getElementById("none").click();
 say("none", visible("BF16").concat(visible("FP16")));
 document.getElementById("all").click();
-say("all", visible("BF16").length + visible("FP16").length);
+say("all", [...svg.querySelectorAll(".panel")].flatMap(p => visible(p.dataset.panel)).length);
 document.getElementById("reset").click();
 say("reset", visible("BF16"));
 svg.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
