@@ -224,14 +224,7 @@ static enum tsr_status check_names(const struct tsr_checkpoint *c, enum tsr_cont
 {
 	if ((container != TSR_CONTAINER_TORCH && container != TSR_CONTAINER_DCP) || c->ntrees)
 		return TSR_OK;
-	for (size_t i = 0; i < c->ntensors; i++) {
-		if (tsr_flashoptim_names_codes(c->tensors[i].name))
-			return tsr_fail(err, TSR_E_UNSUPPORTED,
-					"%s: tensor %.200s: the name is that of codes of "
-					"FlashOptim in a %s",
-					c->path, c->tensors[i].name, tsr_container_name(container));
-	}
-	return TSR_OK;
+	return tsr_flashoptim_check_names(c, tsr_container_name(container), err);
 }
 
 static enum tsr_status plan(struct writing *w, enum tsr_container container, struct tsr_err *err)

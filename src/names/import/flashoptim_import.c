@@ -3,12 +3,24 @@
 #include "names/import/flashoptim_import.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 
 #define QUANTIZED "::quantized"
+#define SCALES "::scales"
+
+/*
+ * Whether these are codes and their scales.  Later versions call the scales of BF16 weights BF16, so that
+ * torch does not round them.
+ */
+static bool are_codes(enum tsr_dtype codes, uint64_t numel, enum tsr_dtype scales, uint64_t nscales)
+{
+	return (codes == TSR_I8 || codes == TSR_U8) && (scales == TSR_F16 || scales == TSR_BF16) &&
+	       nscales == numel / TSR_GROUP_DEFAULT + (numel % TSR_GROUP_DEFAULT != 0);
+}
 
 enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i)
 {
@@ -19,26 +31,54 @@ enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i)
 
 	if (!len)
 		return TSR_OK;
-	scales = tsr_import_find(m, a->name, len, "::scales");
+	scales = tsr_import_find(m, a->name, len, SCALES);
 	if (scales == SIZE_MAX)
 		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
 				"%s: tensor %.200s: found codes without their ::scales", m->c->path,
 				a->name);
 	s = &m->c->arrays[scales];
-	/* Later versions call the scales of BF16 weights BF16, so that torch does not round them. */
-	s->dtype = s->dtype == TSR_BF16 ? TSR_F16 : s->dtype;
-	if ((a->dtype != TSR_I8 && a->dtype != TSR_U8) || s->dtype != TSR_F16 ||
-	    s->numel != a->numel / coding.group + (a->numel % coding.group != 0))
+	if (!are_codes(a->dtype, a->numel, s->dtype, s->numel))
 		return tsr_import_bad_scales(m, a, s);
+	s->dtype = TSR_F16;
 	coding.codec = tsr_codec_find(a->dtype == TSR_I8 ? "softsign8" : "sqrt8");
 	tsr_import_join(m, i, scales, coding);
 	a->name = tsr_arena_copy(m->c->arena, a->name, len);
 	return a->name ? TSR_OK : tsr_build_nomem(m->c, m->err);
 }
 
-bool tsr_flashoptim_names_codes(const char *name)
+static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct tsr_named *by_name,
+				  const struct tsr_tensor *t, const char *container,
+				  struct tsr_err *err)
 {
-	return tsr_import_stem(name, QUANTIZED) != 0;
+	const size_t len = tsr_import_stem(t->name, QUANTIZED);
+	const struct tsr_named *found = len ? tsr_named_find_joined(by_name, c->ntensors, t->name,
+								    len, SCALES)
+					    : NULL;
+	const struct tsr_tensor *s = found ? &c->tensors[found->index] : NULL;
+
+	if (!len || (s && are_codes(t->dtype, t->numel, s->dtype, s->numel)))
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_UNSUPPORTED,
+			"%s: tensor %.200s: the name is that of codes of FlashOptim in a %s, found "
+			"none with their scales",
+			c->path, t->name, container);
+}
+
+enum tsr_status tsr_flashoptim_check_names(const struct tsr_checkpoint *c, const char *container,
+					   struct tsr_err *err)
+{
+	struct tsr_named *by_name = malloc((c->ntensors + 1) * sizeof(*by_name));
+	enum tsr_status status = TSR_OK;
+
+	if (!by_name)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < c->ntensors; i++)
+		by_name[i] = (struct tsr_named){ c->tensors[i].name, i };
+	tsr_named_sort(by_name, c->ntensors);
+	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++)
+		status = check_name(c, by_name, &c->tensors[i], container, err);
+	free(by_name);
+	return status;
 }
 
 enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_value **key)

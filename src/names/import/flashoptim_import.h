@@ -12,8 +12,13 @@
  */
 enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i);
 
-/* Whether a name is that of such codes: NAME::quantized. */
-bool tsr_flashoptim_names_codes(const char *name);
+/*
+ * For a writer of what is read with such states in it, such as a .pt: TSR_E_UNSUPPORTED if a tensor of @c
+ * has the name of codes and is none, as the reader would refuse it.  @container: what is written, for the
+ * message.
+ */
+enum tsr_status tsr_flashoptim_check_names(const struct tsr_checkpoint *c, const char *container,
+					   struct tsr_err *err);
 
 /* Let the key of such codes in a tree be NAME, too. */
 enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_value **key);
