@@ -205,3 +205,10 @@ def test_a_gate_names_the_state_that_fails(tmp_path):
 def test_several_states_are_refused_where_one_is_meant(tmp_path, args, message):
     done = run_tersor(*RUN, *args, cwd=tmp_path)
     assert (done.returncode, list(tmp_path.iterdir())) == (2, []) and message in done.stderr
+
+
+@pytest.mark.parametrize("args", [("--state", "flash", "--compare", "fp32"), ("--state", "flash,tight")])
+def test_a_dry_run_has_no_figures(args):
+    """Nothing was compared, so there is no divergence to print, and no nan."""
+    text = run_tersor(*RUN, *args, "--dry-run", check=0).stdout
+    assert "nan" not in text and "stalled" not in text

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/multiple.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
@@ -189,19 +190,6 @@ static const struct tsr_tensor *partner_of(const struct tsr_auditing *a, size_t 
 
 /* --- Tiles -------------------------------------------------------------------------------------- */
 
-static uint64_t common_multiple(uint64_t a, uint64_t b)
-{
-	uint64_t x = a, y = b;
-
-	while (y) {
-		const uint64_t rest = x % y;
-
-		x = y;
-		y = rest;
-	}
-	return a / x * b;
-}
-
 /* What tiles have to begin at multiples of for all codings, leaving out some if that is too many. */
 static uint64_t align_of(const struct tsr_auditing *a, const struct tsr_tensor *t, uint64_t align)
 {
@@ -212,7 +200,7 @@ static uint64_t align_of(const struct tsr_auditing *a, const struct tsr_tensor *
 
 		if (!coding_of(a, t, i, &coding))
 			continue;
-		both = common_multiple(align, tsr_coding_align(&coding));
+		both = tsr_common_multiple(align, tsr_coding_align(&coding));
 		align = both <= TSR_TILE_ELEMENTS ? both : align;
 	}
 	return align;

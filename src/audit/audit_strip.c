@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/multiple.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
 #include "codec/nonfinite.h"
@@ -46,19 +47,6 @@ static float factor_of(const struct tsr_auditing *a, const struct tsr_coding *co
 	return (float)(coding->codec->relative ? a->pub.beta1 / sqrt(a->pub.beta2) : a->pub.beta1);
 }
 
-static uint64_t common_multiple(uint64_t a, uint64_t b)
-{
-	uint64_t x = a, y = b;
-
-	while (y) {
-		const uint64_t rest = x % y;
-
-		x = y;
-		y = rest;
-	}
-	return a / x * b;
-}
-
 /* The first of the trials before @n with the groups of the @n-th; ratios have values of their own. */
 static unsigned same_groups(const struct trial *trials, unsigned n)
 {
@@ -90,7 +78,7 @@ static unsigned fill_trials(const struct tsr_auditing *a, const struct tsr_strip
 		t->ranges = same_groups(trials, i);
 		s->sums[i].measured = true;
 		if (*align <= TSR_TILE_ELEMENTS)
-			*align = common_multiple(*align, tsr_coding_align(&t->coding));
+			*align = tsr_common_multiple(*align, tsr_coding_align(&t->coding));
 	}
 	return n;
 }

@@ -7,21 +7,20 @@
 
 #include "base/fail.h"
 #include "codec/math.h"
+#include "codec/tables.h"
 
-/* 8-bit floats with a sign: bits of the significand behind the point, bias, which codes are no numbers. */
+/* 8-bit floats with a sign. */
 struct fp8 {
 	enum tsr_dtype dtype;
-	int fraction, bias;
-	unsigned last; /* the largest magnitude that is a number */
-	bool infinite; /* the code behind that one is an infinity */
+	struct tsr_fp8_format format;
 	bool one_nan; /* a NaN takes the place of -0, and there is no other */
 };
 
 static const struct fp8 fp8s[] = {
-	{ TSR_F8_E4M3, 3, 7, 0x7e, false, false },
-	{ TSR_F8_E5M2, 2, 15, 0x7b, true, false },
-	{ TSR_F8_E4M3FNUZ, 3, 8, 0x7f, false, true },
-	{ TSR_F8_E5M2FNUZ, 2, 16, 0x7f, false, true },
+	{ TSR_F8_E4M3, { 3, 7, 127, false }, false },
+	{ TSR_F8_E5M2, { 2, 15, 124, true }, false },
+	{ TSR_F8_E4M3FNUZ, { 3, 8, 128, false }, true },
+	{ TSR_F8_E5M2FNUZ, { 2, 16, 128, false }, true },
 };
 
 static const struct fp8 *find_fp8(enum tsr_dtype dtype)
@@ -40,16 +39,14 @@ bool tsr_tensor_is_floating(const struct tsr_tensor *t)
 
 static float value_of(const struct fp8 *f, unsigned byte)
 {
-	const unsigned code = byte & 0x7f, rest = code & ((1u << f->fraction) - 1);
-	const int field = (int)(code >> f->fraction);
-	const float whole = (float)(rest + (field ? 1u << f->fraction : 0));
-	const float value = ldexpf(whole, (field ? field : 1) - f->bias - f->fraction);
+	const unsigned code = byte & 0x7f;
+	const struct tsr_fp8_value v = tsr_fp8_value(f->format, code);
+	float value = ldexpf((float)v.whole, v.exponent);
 
 	if (f->one_nan && byte == 0x80)
 		return NAN;
-	if (code > f->last)
-		return f->infinite && code == f->last + 1 ? (byte >> 7 ? -INFINITY : INFINITY)
-							  : NAN;
+	if (code >= f->format.ncodes)
+		value = f->format.infinite && code == f->format.ncodes ? INFINITY : NAN;
 	return byte >> 7 ? -value : value;
 }
 

@@ -97,7 +97,7 @@ static void put_keys(const struct tsr_replay_states *s, int per_row, struct tsr_
 			  y = 200 + (int)i / per_row * KEY_HEIGHT;
 		char label[80];
 
-		snprintf(label, sizeof(label), "%.20s, %.3f B", s->name[i],
+		snprintf(label, sizeof(label), "%.20s, %.3f B", s->form[i].name,
 			 tsr_state_bytes(s->replay[i]));
 		tsr_text_printf(svg, "<g class=\"s%u\">", i % STYLES);
 		tsr_chart_put_sample(svg, x, y, i, "", "");

@@ -43,7 +43,7 @@ static void put_findings(struct tsr_text *html, const struct tsr_replay_states *
 		if (!item)
 			continue;
 		tsr_text_printf(html, "<li class=\"%s\"><b>%s</b> ",
-				tsr_finding_level_name(item->level), s->name[i]);
+				tsr_finding_level_name(item->level), s->form[i].name);
 		tsr_html_put_text(html, item->text);
 		tsr_text_puts(html, "</li>\n");
 	}
@@ -103,7 +103,7 @@ static void put_states(struct tsr_text *html, const struct tsr_replay_states *s)
 		      "<th>weight</th><th>update</th><th>worst update</th><th>of</th></tr>"
 		      "</thead>\n<tbody>\n");
 	for (unsigned i = 0; i < s->n; i++)
-		put_state(html, s->name[i], s->replay[i]);
+		put_state(html, s->form[i].name, s->replay[i]);
 	tsr_text_puts(html, "</tbody></table></div>\n");
 }
 
@@ -114,7 +114,7 @@ static void put_steps(struct tsr_text *html, const struct tsr_replay_states *s)
 	tsr_text_puts(html, "<h2>Update error over steps</h2>\n<div class=\"scroll\">"
 			    "<table class=\"figures\">\n<thead><tr><th>Step</th>");
 	for (unsigned i = 0; i < s->n; i++)
-		tsr_text_printf(html, "<th>%s</th>", s->name[i]);
+		tsr_text_printf(html, "<th>%s</th>", s->form[i].name);
 	tsr_text_puts(html, "</tr></thead>\n<tbody>\n");
 	for (size_t step = 0; step < first->nsteps; step++) {
 		if (!tsr_replay_has_figures(first, step) ||

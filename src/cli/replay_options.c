@@ -176,10 +176,10 @@ static int parse_forms(const struct cli_cmd *cmd, const struct cli_replay_args *
 			return cli_usage(cmd, "option --state: found '%s', expected at most %u",
 					 a->state, TSR_REPLAY_FORMS_MAX);
 		for (unsigned i = 0; i < ret->nforms; i++) {
-			if (strcmp(ret->form_name[i], word) == 0)
+			if (strcmp(ret->forms[i].name, word) == 0)
 				return cli_usage(cmd, "option --state: found %s twice", word);
 		}
-		ret->form_name[ret->nforms] = ret->forms[ret->nforms].name = word;
+		ret->forms[ret->nforms].name = word;
 		CLI_TRY(parse_coding(cmd, a, word, ret->forms[ret->nforms].coding));
 	}
 	if (a->common.output || a->check_numerics)

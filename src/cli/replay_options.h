@@ -27,10 +27,9 @@ struct cli_replay_parsed {
 	struct tsr_replay_options options; /* `reports` is not set */
 	struct tsr_gate gates[CLI_REPLAY_GATES_MAX];
 	struct tsr_name_rule rules[CLI_RULES_MAX];
-	/* With several states, else 0 of them; the names are `words`. */
+	/* With several states, else 0 of them; their names are in `words`. */
 	unsigned nforms;
 	struct tsr_replay_form forms[TSR_REPLAY_FORMS_MAX];
-	const char *form_name[TSR_REPLAY_FORMS_MAX];
 	char words[200];
 };
 

@@ -7,17 +7,7 @@
 
 #include "codec/math.h"
 #include "codec/power.h"
-
-/* An FP8 format. */
-struct format {
-	unsigned fraction_bits;
-	int least; /* exponent of the smallest code */
-	unsigned ncodes; /* finite ones that are not negative */
-	bool infinite; /* the code after them is infinity */
-};
-
-static const struct format e4m3 = { 3, -9, 127, false };
-static const struct format e5m2 = { 2, -16, 124, true };
+#include "codec/tables.h"
 
 /* What a group has beside its codes. */
 struct group {
@@ -43,17 +33,15 @@ static tsr_fixed64 divide(tsr_fixed64 x, float k)
 }
 
 /* The logarithm of a code from 1 to ncodes - 1. */
-static tsr_fixed64 log_of_code(const struct format *f, unsigned code)
+static tsr_fixed64 log_of_code(const struct tsr_fp8_format *f, unsigned code)
 {
-	const unsigned hidden = 1u << f->fraction_bits, exponent = code >> f->fraction_bits;
-	const unsigned n = exponent ? hidden | (code & (hidden - 1)) : code;
+	const struct tsr_fp8_value v = tsr_fp8_value(*f, code);
 
-	return tsr_fixed64_log2(n) +
-	       (f->least + (int)(exponent ? exponent - 1 : 0)) * TSR_FIXED64_1;
+	return tsr_fixed64_log2(v.whole) + v.exponent * TSR_FIXED64_1;
 }
 
 /* The element without the sign of its code. */
-static float magnitude_of(const struct format *f, const struct group *g, unsigned code)
+static float magnitude_of(const struct tsr_fp8_format *f, const struct group *g, unsigned code)
 {
 	/* The program takes the power 1/k of anything, NaN too; the power 0 of it is 1. */
 	if (g->k == 0 || isinf(g->k))
@@ -82,7 +70,7 @@ static struct group read_group(const void *const plane[], size_t i)
 	return g;
 }
 
-static void decode(const struct format *f, const struct tsr_coding *coding,
+static void decode(const struct tsr_fp8_format *f, const struct tsr_coding *coding,
 		   const void *const plane[], size_t n, float *x)
 {
 	const unsigned char *codes = plane[0];
@@ -101,13 +89,13 @@ static void decode(const struct format *f, const struct tsr_coding *coding,
 static void decode_e4m3(const struct tsr_coding *coding, const void *const plane[], size_t n,
 			float *x)
 {
-	decode(&e4m3, coding, plane, n, x);
+	decode(&tsr_fp8_e4m3, coding, plane, n, x);
 }
 
 static void decode_e5m2(const struct tsr_coding *coding, const void *const plane[], size_t n,
 			float *x)
 {
-	decode(&e5m2, coding, plane, n, x);
+	decode(&tsr_fp8_e5m2, coding, plane, n, x);
 }
 
 #define CODEC(format, fp8, says) \

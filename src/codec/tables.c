@@ -95,57 +95,45 @@ static void add_row(struct making *m, const struct threshold *threshold, uint32_
 
 /* --- 8-bit floats ------------------------------------------------------------------------------ */
 
-struct fp8 {
-	int fraction; /* bits of the significand behind the point */
-	int bias;
-	uint32_t ncodes; /* finite, without sign */
-	bool infinite; /* whether the code behind these is an infinity */
-};
+const struct tsr_fp8_format tsr_fp8_e4m3 = { 3, 7, 127, false },
+			    tsr_fp8_e5m2 = { 2, 15, 124, true };
 
-static const struct fp8 e4m3 = { 3, 7, 127, false }, e5m2 = { 2, 15, 124, true };
-
-/* A value as whole times 2^exponent. */
-struct scaled {
-	unsigned whole;
-	int exponent;
-};
-
-static struct scaled value_of(struct fp8 f, uint32_t code)
+struct tsr_fp8_value tsr_fp8_value(struct tsr_fp8_format f, uint32_t code)
 {
 	const int field = (int)(code >> f.fraction);
 	const unsigned rest = code & ((1u << f.fraction) - 1);
-	const struct scaled v = { rest + (field ? 1u << f.fraction : 0),
-				  (field ? field : 1) - f.bias - f.fraction };
+	const struct tsr_fp8_value v = { rest + (field ? 1u << f.fraction : 0),
+					 (field ? field : 1) - f.bias - f.fraction };
 
 	return v;
 }
 
 /* Halfway between a code, not 0, and the one before: that one's last place is the finer of the two. */
-static struct scaled middle_below(struct fp8 f, uint32_t code)
+static struct tsr_fp8_value middle_below(struct tsr_fp8_format f, uint32_t code)
 {
-	const struct scaled v = value_of(f, code - 1);
+	const struct tsr_fp8_value v = tsr_fp8_value(f, code - 1);
 
-	return (struct scaled){ 2 * v.whole + 1, v.exponent - 1 };
+	return (struct tsr_fp8_value){ 2 * v.whole + 1, v.exponent - 1 };
 }
 
-static float float_of(struct scaled v)
+static float float_of(struct tsr_fp8_value v)
 {
 	return ldexpf((float)v.whole, v.exponent);
 }
 
-static tsr_fixed64 log2_of(struct scaled v)
+static tsr_fixed64 log2_of(struct tsr_fp8_value v)
 {
 	return tsr_fixed64_log2(v.whole) + v.exponent * TSR_FIXED64_1;
 }
 
 /* Values of codes that are no numbers. */
-static void put_specials(struct fp8 f, float *value)
+static void put_specials(struct tsr_fp8_format f, float *value)
 {
 	for (uint32_t c = f.ncodes; c < 128; c++)
 		value[c] = f.infinite && c == f.ncodes ? INFINITY : tsr_f32_from_bits(0x7fc00000u);
 }
 
-static void add_plain(struct making *m, struct fp8 f)
+static void add_plain(struct making *m, struct tsr_fp8_format f)
 {
 	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
 	float *value = m->row[m->nrows].value;
@@ -153,21 +141,21 @@ static void add_plain(struct making *m, struct fp8 f)
 	value[0] = 0.0f;
 	put_specials(f, value);
 	for (uint32_t c = 1; c < f.ncodes; c++) {
-		value[c] = float_of(value_of(f, c));
+		value[c] = float_of(tsr_fp8_value(f, c));
 		threshold[c] = (struct threshold){ float_of(middle_below(f, c)), c & 1, false };
 	}
 	add_row(m, threshold, f.ncodes);
 }
 
 /* RN((v / largest)^(16/j)) */
-static float expanded(struct fp8 f, struct scaled v, int j)
+static float expanded(struct tsr_fp8_format f, struct tsr_fp8_value v, int j)
 {
-	const tsr_fixed64 below = log2_of(value_of(f, f.ncodes - 1)) - log2_of(v);
+	const tsr_fixed64 below = log2_of(tsr_fp8_value(f, f.ncodes - 1)) - log2_of(v);
 
 	return tsr_exp2_rounded(-(16 * below / j));
 }
 
-static void add_expanded(struct making *m, struct fp8 f, int j)
+static void add_expanded(struct making *m, struct tsr_fp8_format f, int j)
 {
 	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
 	float *value = m->row[m->nrows].value;
@@ -175,7 +163,7 @@ static void add_expanded(struct making *m, struct fp8 f, int j)
 	value[0] = 0.0f;
 	put_specials(f, value);
 	for (uint32_t c = 1; c < f.ncodes; c++) {
-		value[c] = expanded(f, value_of(f, c), j);
+		value[c] = expanded(f, tsr_fp8_value(f, c), j);
 		threshold[c] = (struct threshold){ expanded(f, middle_below(f, c), j), c & 1,
 						   false };
 	}
@@ -186,9 +174,10 @@ static void add_expanded(struct making *m, struct fp8 f, int j)
  * What a group with this exponent may range over: RN((7/16 R)^(16/j)), R the largest over the least
  * value, which is 7 2^a, so that 7/16 R = 49 2^b.
  */
-static float bound_of(struct fp8 f, int j)
+static float bound_of(struct tsr_fp8_format f, int j)
 {
-	const tsr_fixed64 ratio = log2_of(value_of(f, f.ncodes - 1)) - log2_of(value_of(f, 1));
+	const tsr_fixed64 ratio = log2_of(tsr_fp8_value(f, f.ncodes - 1)) -
+				  log2_of(tsr_fp8_value(f, 1));
 	const float bound = tsr_exp2_rounded(16 *
 					     (ratio + tsr_fixed64_log2(7) - 4 * TSR_FIXED64_1) / j);
 
@@ -289,13 +278,14 @@ static void publish(enum tsr_table_set set, const struct making *m, const float 
 					   .nentries = m->nentries };
 }
 
-static void make_plain(enum tsr_table_set set, struct fp8 f, struct making m)
+static void make_plain(enum tsr_table_set set, struct tsr_fp8_format f, struct making m)
 {
 	add_plain(&m, f);
 	publish(set, &m, NULL);
 }
 
-static void make_expanded(enum tsr_table_set set, struct fp8 f, struct making m, float *bound)
+static void make_expanded(enum tsr_table_set set, struct tsr_fp8_format f, struct making m,
+			  float *bound)
 {
 	/* Zeros only: whatever the codes are, every value is 0. */
 	m.row[0] = (struct tsr_table_row){ .unit = 1.0f, .shift = 1, .ncodes = 1 };
@@ -314,7 +304,8 @@ static void make_e4m3(void)
 	static struct tsr_table_row row[1];
 	static uint32_t entry[PLAIN_ENTRIES];
 
-	make_plain(TSR_TABLES_E4M3, e4m3, (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
+	make_plain(TSR_TABLES_E4M3, tsr_fp8_e4m3,
+		   (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
 }
 
 static void make_e5m2(void)
@@ -322,7 +313,8 @@ static void make_e5m2(void)
 	static struct tsr_table_row row[1];
 	static uint32_t entry[PLAIN_ENTRIES];
 
-	make_plain(TSR_TABLES_E5M2, e5m2, (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
+	make_plain(TSR_TABLES_E5M2, tsr_fp8_e5m2,
+		   (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
 }
 
 static void make_e4m3x(void)
@@ -331,8 +323,8 @@ static void make_e4m3x(void)
 	static uint32_t entry[EXPANDED_ENTRIES];
 	static float bound[TSR_TABLE_ROWS];
 
-	make_expanded(TSR_TABLES_E4M3X, e4m3, (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES },
-		      bound);
+	make_expanded(TSR_TABLES_E4M3X, tsr_fp8_e4m3,
+		      (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES }, bound);
 }
 
 static void make_e5m2x(void)
@@ -341,8 +333,8 @@ static void make_e5m2x(void)
 	static uint32_t entry[EXPANDED_ENTRIES];
 	static float bound[TSR_TABLE_ROWS];
 
-	make_expanded(TSR_TABLES_E5M2X, e5m2, (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES },
-		      bound);
+	make_expanded(TSR_TABLES_E5M2X, tsr_fp8_e5m2,
+		      (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES }, bound);
 }
 
 static void make_dynamic(void)

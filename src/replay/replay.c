@@ -63,8 +63,8 @@ static enum tsr_status name_params(struct tsr_replaying *r)
 
 static enum tsr_status allocate_figures(struct tsr_replaying *r)
 {
-	r->result->compared = r->options->compare;
-	for (size_t i = 0; r->options->compare && i < r->result->nsteps; i++) {
+	r->result->compared = r->options->compare && !r->options->dry_run;
+	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
 		struct tsr_replay_step *s = &r->result->steps[i];
 
 		s->tensors = calloc(r->nparams + 1, sizeof(*s->tensors));

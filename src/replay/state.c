@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/multiple.h"
 #include "io/pages.h"
 #include "base/pipeline.h"
 #include "ckpt/checkpoint_model.h"

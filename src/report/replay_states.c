@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "replay/replay_result.h"
+#include "replay/replaying.h"
 #include "report/format.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
@@ -16,11 +17,17 @@
 double tsr_state_bytes(const struct tsr_replay *r)
 {
 	const double numel = (double)tsr_replay_numel(r, SIZE_MAX);
-	double compared = 0;
+	uint64_t nbytes = 0;
 
-	for (unsigned p = 0; p < TSR_PARTS && r->compared; p++)
-		compared += r->coding[p].codec ? numel * sizeof(float) : 0;
-	return numel > 0 ? ((double)r->state_nbytes - compared) / numel : 0;
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			const struct tsr_coding *coding = &r->state[i].coding[part];
+
+			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
+				nbytes += tsr_plane_nbytes(coding, k, r->state[i].numel);
+		}
+	}
+	return numel > 0 ? (double)nbytes / numel : 0;
 }
 
 size_t tsr_states_last(const struct tsr_replay *r)
@@ -84,7 +91,7 @@ static void put_line(struct tsr_text *out, const struct tsr_replay_states *s, un
 	const struct tsr_replay *r = s->replay[i];
 	const struct tsr_replay_worst worst = tsr_replay_worst(r, TSR_FIGURE_UPDATE_NMSE);
 
-	tsr_text_printf(out, "%-12s %6.3f", s->name[i], tsr_state_bytes(r));
+	tsr_text_printf(out, "%-12s %6.3f", s->form[i].name, tsr_state_bytes(r));
 	for (size_t c = 0; c < NCOLUMNS; c++) {
 		const double value = last_of(r, columns[c].figure);
 
@@ -140,7 +147,7 @@ static void put_findings(struct tsr_text *out, const struct tsr_replay_states *s
 		if (!item)
 			continue;
 		snprintf(line, sizeof(line), "%-5s %s: %s", tsr_finding_level_name(item->level),
-			 s->name[i], item->text);
+			 s->form[i].name, item->text);
 		tsr_put_wrapped(out, line, 0, 6);
 	}
 }
@@ -155,7 +162,7 @@ void tsr_states_put_table(const struct tsr_replay_states *s, struct tsr_text *ou
 		put_findings(out, s);
 	}
 	for (unsigned i = 0; i < s->n; i++)
-		tsr_replay_put_gate(s->replay[i], s->name[i], out);
+		tsr_replay_put_gate(s->replay[i], s->form[i].name, out);
 }
 
 /* --- For programs ------------------------------------------------------------------------------- */
@@ -165,7 +172,7 @@ void tsr_states_put_json(const struct tsr_replay_states *s, struct tsr_text *jso
 	tsr_json_open(json, "states", '[');
 	for (unsigned i = 0; i < s->n; i++) {
 		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "name", s->name[i]);
+		tsr_json_put_string(json, "name", s->form[i].name);
 		tsr_json_put_double(json, "bytes_per_parameter", tsr_state_bytes(s->replay[i]));
 		tsr_replay_put_json(s->replay[i], json);
 		tsr_json_close(json, '}');
@@ -178,5 +185,5 @@ void tsr_states_put_csv(const struct tsr_replay_states *s, struct tsr_text *csv)
 	tsr_text_puts(csv, "state,");
 	tsr_replay_put_csv_head(csv);
 	for (unsigned i = 0; i < s->n; i++)
-		tsr_replay_put_csv_lines(s->replay[i], s->name[i], csv);
+		tsr_replay_put_csv_lines(s->replay[i], s->form[i].name, csv);
 }

@@ -6,10 +6,10 @@
 #include "text/text.h"
 #include "tersor/replay.h"
 
-/* What tsr_replay_forms() gave, and what the states are called. */
+/* What tsr_replay_forms() gave for which forms. */
 struct tsr_replay_states {
 	unsigned n;
-	const char *const *name;
+	const struct tsr_replay_form *form;
 	struct tsr_replay *const *replay;
 };
 

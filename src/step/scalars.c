@@ -2,6 +2,7 @@
 /* The numbers of a step that all elements share, and where tiles may begin. */
 #include <math.h>
 
+#include "base/multiple.h"
 #include "step/step.h"
 
 /* An unevaluated sum, about 106 bits. */
@@ -184,19 +185,6 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimize
 	default:
 		return pytorch_scalars(optimizer, h, t, fresh);
 	}
-}
-
-uint64_t tsr_common_multiple(uint64_t a, uint64_t b)
-{
-	uint64_t x = a, y = b;
-
-	while (y) {
-		const uint64_t rest = x % y;
-
-		x = y;
-		y = rest;
-	}
-	return a / x * b;
 }
 
 uint64_t tsr_step_ratio_align(const struct tsr_step *step)

@@ -52,9 +52,6 @@ struct tsr_step_report {
 struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
 					 const struct tsr_hyper *h, uint64_t t, bool fresh);
 
-/* The least common multiple of two numbers that are not 0. */
-uint64_t tsr_common_multiple(uint64_t a, uint64_t b);
-
 /*
  * Where groups of the momentum and of the variance meet.  With a relative momentum it is at most
  * TSR_GROUP_MAX.

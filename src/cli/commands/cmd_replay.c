@@ -189,7 +189,7 @@ static int replay_states(const struct cli_cmd *cmd, const struct cli_replay_args
 {
 	const struct cli_list *in = &a->common.operands;
 	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
-	const struct tsr_replay_states states = { parsed->nforms, parsed->form_name, r };
+	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r };
 	struct tsr_err err = { 0 };
 	enum tsr_status replayed;
 	struct cli_work work;
@@ -255,11 +255,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	parsed.options.nreports = cli_report_paths(&a->common, reports);
 	if (a->audit)
 		return cli_replay_audit(cmd, a, &parsed.options);
-	if (parsed.nforms) {
-		if (!parsed.options.dry_run)
-			parsed.options.gpu = TSR_REPLAY_CPU;
+	if (parsed.nforms)
 		return replay_states(cmd, a, &parsed);
-	}
 	return replay(cmd, a, &parsed.options);
 }
 
