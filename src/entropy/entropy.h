@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Entropy coding of planes, a piece at a time and in memory (docs/format.md, "Coded planes"): rANS of
+ * 32 interleaved states (Duda, arXiv 1311.2540; Giesen, arXiv 1402.3392), with tables in each piece.
+ * A piece depends on no other, so pieces are coded and decoded in any order and by any thread, and
+ * the same elements give the same bytes on every SIMD level and GPU.
+ */
+#ifndef TSR_ENTROPY_ENTROPY_H
+#define TSR_ENTROPY_ENTROPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/dtype.h"
+
+/* Most elements of a piece; the pieces of a plane have these, and the last one what is left. */
+#define TSR_ENTROPY_PIECE 262144u
+
+/* Most bytes of an element. */
+#define TSR_ENTROPY_WIDTH 8u
+
+/*
+ * How elements are taken apart into streams of bytes, one per byte of an element.  Of types whose
+ * exponent has 8 bits behind the sign, the sign is moved to the end first: the exponent is one
+ * stream then.
+ */
+struct tsr_entropy_kind {
+	unsigned width; /* bytes of an element, 1 to TSR_ENTROPY_WIDTH */
+	bool rotated; /* the sign moves to the end: BF16, F32 */
+};
+
+/* The kind of a plane with elements of @dtype; width 0: not coded, since elements are no whole bytes. */
+struct tsr_entropy_kind tsr_entropy_kind(enum tsr_dtype dtype);
+
+/* What coding and decoding need besides: for elements of up to @width bytes, for one thread at a time. */
+struct tsr_entropy;
+
+/* NULL when out of memory; to be freed with tsr_entropy_free(), which takes NULL. */
+struct tsr_entropy *tsr_entropy_new(unsigned width);
+void tsr_entropy_free(struct tsr_entropy *e);
+
+/* The most bytes that a coded piece of @n elements has. */
+size_t tsr_entropy_bound(struct tsr_entropy_kind kind, size_t n);
+
+/*
+ * Code @n elements, 0 to TSR_ENTROPY_PIECE, to @coded, which has room for tsr_entropy_bound(), and return
+ * the number of bytes there, which is a multiple of 4: 0 for no elements.
+ */
+size_t tsr_entropy_encode(struct tsr_entropy *e, struct tsr_entropy_kind kind, const void *plain,
+			  size_t n, void *coded);
+
+/*
+ * Decode a piece of @n elements, 0 to TSR_ENTROPY_PIECE, from exactly @nbytes bytes, which may be anything.
+ * NULL if it worked; otherwise what is wrong with the bytes, as the rest of a message "piece 3 of it: ...",
+ * and @plain is not to be used.
+ */
+const char *tsr_entropy_decode(struct tsr_entropy *e, struct tsr_entropy_kind kind,
+			       const void *coded, size_t nbytes, void *plain, size_t n);
+
+#endif
