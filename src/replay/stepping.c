@@ -45,7 +45,7 @@ struct scratch {
 /* How many arrays that are. */
 static size_t arrays(const struct stepping *k)
 {
-	return k->sums ? TSR_REPLAY_COMPARE_ARRAYS : 2;
+	return k->sums ? 2 + TSR_COMPARE_ARRAYS : 2;
 }
 
 /* --- Updates that are too small ---------------------------------------------------------------- */
@@ -133,22 +133,33 @@ static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, 
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
-/* A step of one state, by the gradient in the second array. */
+/* The FP32 replay of a tile. */
+static void fp32_at(const struct tsr_replay_param *p, uint64_t first, float *ret[TSR_PARTS])
+{
+	for (unsigned part = 0; part < TSR_PARTS; part++)
+		ret[part] = p->fp32[part] ? p->fp32[part] + first : NULL;
+}
+
+/* A step of one state, by the gradient in the second array; NULL: it has none. */
 static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying *r,
-				  struct scratch *s, unsigned step, struct tsr_compare *compare,
-				  struct tsr_err *err)
+				  struct scratch *s, unsigned step, const float *grad,
+				  struct tsr_compare *compare, struct tsr_err *err)
 {
 	const size_t param = s->tile.tensor;
 	struct tsr_step_report report = { 0 };
 	const struct tsr_step at = tsr_replay_step_at(&k->w, r, step, param, r->params[param].plane,
 						      s->tile.first);
+	float *fp32[TSR_PARTS];
 
-	if (r->options->check_numerics)
+	if (r->options->check_numerics && grad)
 		s->found[step].largest = largest_weight(&at, s->tile.n, s->x);
-	if (compare)
-		tsr_replay_compare_step(r, &s->tile, &at, s->x, compare, &report);
-	else
-		tsr_step_apply(&at, s->x + r->longest, 0, s->tile.n, &report);
+	if (compare) {
+		fp32_at(&r->params[param], s->tile.first, fp32);
+		tsr_step_compare(&at, fp32, grad, s->tile.n, s->x + 2 * r->longest, r->longest,
+				 compare, &report);
+	} else if (grad) {
+		tsr_step_apply(&at, grad, 0, s->tile.n, &report);
+	}
 	return tsr_replay_check_report(&k->w, r, step, param, &report, err);
 }
 
@@ -164,22 +175,21 @@ static enum tsr_status step_tile(struct stepping *k, struct scratch *s, unsigned
 {
 	const struct tsr_replaying *r = k->w.r;
 	const bool steps = tsr_replay_grad(&k->w, step, s->tile.tensor) != NULL;
-	const bool skipped = tsr_replay_step_of(&k->w, step)->skipped;
+	float *const grad = steps ? s->x + r->longest : NULL;
 	struct found *found = &s->found[step];
 
 	*found = (struct found){ .nbytes = 0 };
+	if (tsr_replay_step_of(&k->w, step)->skipped)
+		return TSR_OK;
 	if (steps)
-		TSR_TRY(tsr_replay_read_grad(&k->w, step, &s->tile, s->x + r->longest,
-					     &found->nbytes, &found->crc, err));
+		TSR_TRY(tsr_replay_read_grad(&k->w, step, &s->tile, grad, &found->nbytes,
+					     &found->crc, err));
 	for (unsigned state = 0; r; r = r->also, state++) {
 		struct tsr_compare *compare = compare_of(k, s, state, step);
 
 		if (compare)
 			*compare = (struct tsr_compare){ .stalled = 0 };
-		if (steps)
-			TSR_TRY(step_state(k, r, s, step, compare, err));
-		else if (compare && !skipped)
-			tsr_replay_compare_idle(r, &s->tile, s->x, compare);
+		TSR_TRY(step_state(k, r, s, step, grad, compare, err));
 	}
 	return TSR_OK;
 }

@@ -174,10 +174,12 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 	const struct tsr_replay_param *p = &r->params[param];
 	const struct tsr_replay_grad *g = grad_of(w, step, param);
 	struct tsr_step s = { .optimizer = r->result->optimizer,
-			      .order = r->options->order,
-			      .scalars = g->scalars,
-			      .grad_dtype = g->array->dtype };
+			      .order = r->options->order };
 
+	if (g) {
+		s.scalars = g->scalars;
+		s.grad_dtype = g->array->dtype;
+	}
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!p->coding[part].codec)
 			continue;

@@ -59,7 +59,7 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w);
 
 /*
  * The step of a parameter of w->r, or of one that also takes it, from element @first on; @plane: its
- * planes in host or GPU memory.
+ * planes in host or GPU memory.  Without scalars if the step has no gradient for it.
  */
 struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const struct tsr_replaying *r,
 				   unsigned step, size_t param,
