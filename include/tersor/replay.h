@@ -118,7 +118,7 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  * @max_shard_nbytes, @force, @dry_run: as for packing
  * @reports:   @nreports paths that the caller will write afterwards; they may not be inputs, as @out
  *             may not be one
- * @gpu:       index of the GPU to step on, not with @compare or @check_numerics; TSR_REPLAY_CPU; or
+ * @gpu:       index of the GPU to step on, not with @check_numerics or @each_step; TSR_REPLAY_CPU; or
  *             TSR_REPLAY_AUTO: a GPU if one has room for the state, the gradients are large enough
  *             to be worth it and nothing is asked for that only the CPU does
  * @keep_scales: leave e8m8 scales, of @coding or of the checkpoint, as they are.  Otherwise a momentum
@@ -208,8 +208,7 @@ struct tsr_replay_form {
 
 /**
  * tsr_replay_forms() - Compare several forms of the state with FP32 over the same gradients
- * @options: as for tsr_replay(), with @compare; not @coding, @check_numerics, @gpu and what is of an
- *           output
+ * @options: as for tsr_replay(), with @compare; not @coding, @check_numerics and what is of an output
  * @forms:   @n of them, 1 to TSR_REPLAY_FORMS_MAX
  * @ret:     out: @n results in their order, each to be freed with tsr_replay_free(); set as by tsr_replay()
  *

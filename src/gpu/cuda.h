@@ -28,7 +28,7 @@ struct tsr_gpu {
 	struct tsr_gpu_tables tables[TSR_TABLES_COUNT];
 };
 
-#define TSR_GPU_SCRATCH 3
+#define TSR_GPU_SCRATCH 4 /* three parts of a step, and its comparison */
 
 struct tsr_gpu_stream {
 	struct tsr_gpu *gpu;

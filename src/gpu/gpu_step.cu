@@ -173,20 +173,25 @@ static enum tsr_status encode_part(const struct batch *b, unsigned part,
 			      b->report ? &b->report->encode[part] : NULL, err);
 }
 
-/* Where momenta are stored as ratios: have momenta, or with @make ratios, in their array. */
+enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+				    float *m, const float *variance, uint64_t n, bool make,
+				    struct tsr_err *err)
+{
+	if (!coding->codec || !coding->codec->relative)
+		return TSR_OK;
+	turn_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(m, variance, coding->eps,
+									make, n);
+	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start %s",
+		     coding->codec->name);
+	return TSR_OK;
+}
+
 static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, bool make,
 			    struct tsr_err *err)
 {
-	const struct tsr_coding *coding = &b->step->coding[TSR_PART_MOMENTUM];
-
-	if (!coding->codec || !coding->codec->relative)
-		return TSR_OK;
-	turn_ratios<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
-		arrays->x[TSR_PART_MOMENTUM], arrays->x[TSR_PART_VARIANCE], coding->eps, make,
-		b->n);
-	TSR_CUDA_TRY(b->stream->gpu->index, err, cudaGetLastError(), "cannot start %s",
-		     coding->codec->name);
-	return TSR_OK;
+	return tsr_gpu_turn_ratios(b->stream, &b->step->coding[TSR_PART_MOMENTUM],
+				   arrays->x[TSR_PART_MOMENTUM], arrays->x[TSR_PART_VARIANCE], b->n,
+				   make, err);
 }
 
 static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)

@@ -48,6 +48,14 @@ bool tsr_gpu_step_has_kernel(const struct tsr_step *step);
 uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, enum step_rule rule,
 			    const void *grad, uint64_t n, struct tsr_step_report *report);
 
+/*
+ * Where momenta are stored as ratios to their variances: turn the momenta of an array into ratios, or
+ * without @make back.  The device is current.
+ */
+enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
+				    float *m, const float *variance, uint64_t n, bool make,
+				    struct tsr_err *err);
+
 /* --- What a kernel is told --------------------------------------------------------------------- */
 
 struct step_part {

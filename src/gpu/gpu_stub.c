@@ -76,6 +76,9 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(tsr_gpu_sweep, STREAM, const struct tsr_codec *codec, uint32_t first, uint64_t n, \
 	  struct tsr_sweep_row *rows) \
 	X(tsr_gpu_step, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \
+	  struct tsr_step_report *report) \
+	X(tsr_gpu_step_compare, STREAM, const struct tsr_step *step, float *const fp32[TSR_PARTS], \
+	  const void *grad, uint64_t n, uint64_t run, struct tsr_compare *sums, \
 	  struct tsr_step_report *report)
 
 #define X(type, function, value, ...) type function(__VA_ARGS__) { return value; }

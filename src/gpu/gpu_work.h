@@ -3,6 +3,7 @@
 #ifndef TSR_GPU_WORK_H
 #define TSR_GPU_WORK_H
 
+#include "step/step_compare.h"
 #include "step/step.h"
 #include "tersor/codec.h"
 #include "tersor/gpu.h"
@@ -145,5 +146,24 @@ enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_ste
 
 /* Whether one kernel decodes, steps and encodes: groups of 32, and codecs that it has. */
 bool tsr_gpu_step_is_fused(const struct tsr_step *step);
+
+/**
+ * tsr_gpu_step_compare() - Append a step and the same step in FP32, and how far the two are apart
+ * @step, @report: as for tsr_gpu_step(); @report is not NULL
+ * @fp32:   the state of the FP32 replay, in device memory; NULL where the rule keeps no such part
+ * @grad:   @n gradients in device memory; NULL: a step without them, which changes nothing
+ * @run:    elements of a run of tsr_step_compare(): a multiple of tsr_step_align()
+ * @sums:   in device memory; one run after the other is added, as tsr_compare_merge() does, but for
+ *          `underflow`, which @report tells
+ *
+ * The bits of tsr_step_compare() on each run, in planes, @fp32 and @sums.  Takes up to 200 MiB of device
+ * memory, which the stream owns.
+ *
+ * Return: TSR_OK, or as above; state and sums are undefined after a failure.
+ */
+enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				     float *const fp32[TSR_PARTS], const void *grad, uint64_t n,
+				     uint64_t run, struct tsr_compare *sums,
+				     struct tsr_step_report *report, struct tsr_err *err);
 
 #endif

@@ -4,7 +4,7 @@
 #define TSR_REPLAY_COMPARE_FP32_H
 
 #include "replay/window.h"
-#include "step/compare.h"
+#include "step/step_compare.h"
 
 /* The figures; those of parts outside @kinds, a mask of enum tsr_kind, are NaN. */
 struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsigned kinds);

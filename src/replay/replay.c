@@ -305,9 +305,9 @@ static enum tsr_status check_states(const struct tsr_replay_options *o, unsigned
 	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
 		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
 				recording, n, TSR_REPLAY_FORMS_MAX);
-	if (!o->compare || o->check_numerics || o->gpu >= 0)
-		return tsr_fail(err, TSR_E_USAGE,
-				"%s: several states are compared with FP32, on the CPU", recording);
+	if (!o->compare || o->check_numerics)
+		return tsr_fail(err, TSR_E_USAGE, "%s: several states are compared with FP32",
+				recording);
 	return TSR_OK;
 }
 
@@ -323,7 +323,6 @@ static void chain_states(struct states *s, const struct tsr_replay_options *o,
 {
 	for (unsigned i = 0; i < n; i++) {
 		s->options[i] = *o;
-		s->options[i].gpu = TSR_REPLAY_CPU;
 		memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
 		s->r[i] = (struct tsr_replaying){ .options = &s->options[i],
 						  .run = run,

@@ -90,6 +90,11 @@ size_t *tsr_replay_index_states(const struct tsr_replaying *r)
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
+uint64_t tsr_replay_tile_size(const struct tsr_replay_param *p, uint64_t most)
+{
+	return p->align < most ? most / p->align * p->align : p->align;
+}
+
 enum tsr_status tsr_replay_cut(const struct tsr_replaying *r, uint64_t most,
 			       struct tsr_tiles *tiles, size_t *longest_ret)
 {
@@ -97,7 +102,7 @@ enum tsr_status tsr_replay_cut(const struct tsr_replaying *r, uint64_t most,
 	*longest_ret = 0;
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
-		const uint64_t n = p->align < most ? most / p->align * p->align : p->align;
+		const uint64_t n = tsr_replay_tile_size(p, most);
 		const uint64_t longest = n < p->numel ? n : p->numel;
 
 		*longest_ret = longest > *longest_ret ? (size_t)longest : *longest_ret;

@@ -95,6 +95,9 @@ bool tsr_replay_is_begun(const struct tsr_replay_param *p);
 size_t *tsr_replay_index_weights(const struct tsr_replaying *r);
 size_t *tsr_replay_index_states(const struct tsr_replaying *r);
 
+/* Elements of the tiles of a parameter: at most @most, or its alignment if that is more. */
+uint64_t tsr_replay_tile_size(const struct tsr_replay_param *p, uint64_t most);
+
 /*
  * Cut all parameters into tiles of at most @most elements, or of their alignment if that is more.
  * *longest_ret: elements of the longest, rounded up to whole cache lines of FP32.

@@ -259,6 +259,30 @@ static unsigned waiting_of(const struct stepping *k)
 	return most < wanted ? (unsigned)most : wanted;
 }
 
+/* What a GPU compared, as if each parameter were one tile. */
+static void commit_compared(struct stepping *k)
+{
+	unsigned state = 0;
+
+	for (const struct tsr_replaying *r = k->w.r; r; r = r->also, state++) {
+		const struct tsr_compare *compared = tsr_replay_gpu_compared(&k->w, state);
+
+		for (size_t i = 0; i < r->nparams && !tsr_replay_step_of(&k->w, 0)->skipped; i++) {
+			const struct tsr_tile all = { .tensor = i, .last = true };
+
+			tsr_replay_compare_commit(&k->w, r, &k->sums[state], 0, &all, &compared[i]);
+		}
+	}
+}
+
+static enum tsr_status step_on_gpu(struct stepping *k)
+{
+	TSR_TRY(tsr_replay_gpu_steps(&k->w));
+	if (k->sums)
+		commit_compared(k);
+	return TSR_OK;
+}
+
 static enum tsr_status step_window(struct stepping *k)
 {
 	const struct tsr_replaying *r = k->w.r;
@@ -269,7 +293,7 @@ static enum tsr_status step_window(struct stepping *k)
 					       .commit = tile_commit,
 					       .ctx = k };
 
-	return r->gpu ? tsr_replay_gpu_steps(&k->w) : tsr_pipeline_run(&pipeline, r->run, r->err);
+	return r->gpu ? step_on_gpu(k) : tsr_pipeline_run(&pipeline, r->run, r->err);
 }
 
 /* What the window knows of its steps, for the states that also take them. */

@@ -26,7 +26,8 @@ enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_r
 
 	*w = (struct tsr_replay_window){ .r = r };
 	w->longest_window = n < 1 ? 1 : n < TSR_REPLAY_WINDOW ? (unsigned)n : TSR_REPLAY_WINDOW;
-	if (r->options->each_step)
+	/* A GPU has the sums of a comparison for one step. */
+	if (r->options->each_step || (r->gpu && r->options->compare))
 		w->longest_window = 1;
 	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(*w->grads));
 	return w->grads ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
@@ -173,8 +174,7 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 {
 	const struct tsr_replay_param *p = &r->params[param];
 	const struct tsr_replay_grad *g = grad_of(w, step, param);
-	struct tsr_step s = { .optimizer = r->result->optimizer,
-			      .order = r->options->order };
+	struct tsr_step s = { .optimizer = r->result->optimizer, .order = r->options->order };
 
 	if (g) {
 		s.scalars = g->scalars;

@@ -107,6 +107,44 @@ def optimizers_and_states(root):
                  "--steps", "401..403")
 
 
+def figures(start, recording, *args, **env):
+    """What a comparison says on either device, with a report per step and tensor: the same text."""
+    said = {device: tersor("replay", start, recording, *args, "--csv", "--device", device, **env)
+            for device in ("cpu", "cuda")}
+    cpu, gpu = said["cpu"], said["cuda"]
+    expect(cpu.returncode == gpu.returncode == 0, cpu.stderr, gpu.stderr, *args)
+    expect(gpu.stderr == cpu.stderr and cpu.stdout.count("\n") > 1, gpu.stderr, "is not", cpu.stderr, *args)
+    expect(gpu.stdout == cpu.stdout, "figures differ", start, *args)
+
+
+def comparisons(root):
+    """With FP32, of every optimizer, and of states of all kinds; and the checkpoint that is written."""
+    steps = ("--zero-state", "--lr", "3e-4", "--steps", "401..402")
+    for optimizer, args in OPTIMIZERS.items():
+        figures(CHECKPOINT, RECORDING, *args, *steps, "--state", "flash")
+    for state in STATES + [("--state", "tight"), ("--state", "coat", "--compat", "coat"),
+                           ("--state", "bitsandbytes", "--compat", "bitsandbytes")]:
+        figures(CHECKPOINT, RECORDING, *steps, *state)
+    figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "flash,tight,coat,fp32")
+    both(root, CHECKPOINT, RECORDING, "--steps", "..403", "--state", "flash", "--compare", "fp32")
+    both(root, CHECKPOINT, RECORDING, "--state", "coat", "--gate", "update-nmse=1e-9", status=1)
+
+
+def comparisons_of_any_size(root):
+    """Runs that end anywhere, parameters without gradients, and steps that are skipped."""
+    case = Case(root, [1, 0, 65, 65536, 131072 + 9], 4, ("F32", "BF16", "F16"))
+    case.change(2, lambda tensors: [tensors.pop(f"p{i}.weight") for i in (0, 3)])
+    case.change(3, put_nan("p4.weight", 70001))
+    args = ("--optimizer", "adamw", "--lr", "1e-2", "--on-nonfinite", "skip")
+    for state in "flash", "fp32", "tight", "flash,coat,bitsandbytes":
+        figures(case.start, case.recording, *args, "--state", state)
+    figures(case.start, case.recording, *args, "--state", "flash", "--group", "48")
+    if not EMULATED:
+        case = Case(root, [(1 << 22) + 100003, 5], 2, ("BF16", "F32"))
+        for state in ("--state", "flash"), ("--state", "tight,flash"), ("--state", "flash", "--group", "48"):
+            figures(case.start, case.recording, *args, *state)
+
+
 def containers(root):
     """From a .pt into a .pt; packed files, with the state that they have; into other forms."""
     both(root, GPT / "checkpoint.pt", RECORDING, name="x.pt")
@@ -201,8 +239,6 @@ def fails(root, status, what, *args, **env):
 def refusals(root):
     plain = (CHECKPOINT, RECORDING)
     fails(root, 4, "cuda:63: no such GPU", *plain, "--device", "cuda:63")
-    for option in ("--compare", "fp32"), ("--gate", "update-nmse=1"):
-        fails(root, 2, "--compare runs on the CPU: leave --device cuda out", *plain, *option)
     fails(root, 2, "--check-numerics runs on the CPU: leave --device cuda:0 out", *plain,
           "--check-numerics", "--device", "cuda:0")
     fails(root, 2, "unknown device 'gpu'", *plain, "--device", "gpu")
@@ -264,6 +300,11 @@ def out_of_memory(root):
         fails(root, 4, "cuda:0: ", CHECKPOINT, RECORDING, *state, TERSOR_EMULATED_BAD_MALLOC=str(n))
         n += 1
     expect(n > 9, "allocations", n)
+    n, compare = 1, (CHECKPOINT, RECORDING, "--state", "flash,tight", "--steps", "401", "--device", "cuda")
+    while (done := tersor("replay", *compare, TERSOR_EMULATED_BAD_MALLOC=str(n))).returncode:
+        expect(done.returncode == 4 and "cuda:0: " in done.stderr and not done.stdout, n, done.stderr)
+        n += 1
+    expect(n > 14, "allocations of a comparison", n)
 
 
 def failing_kernels(root):
@@ -273,7 +314,8 @@ def failing_kernels(root):
     fails(root, 4, "cuda:0: no such GPU, found 0", TERSOR_EMULATED_GPUS="0")
 
 
-TESTS = [optimizers_and_states, containers, parts, gradients, long_tensors, nonfinite, damage,
+TESTS = [optimizers_and_states, comparisons, comparisons_of_any_size, containers, parts, gradients,
+         long_tensors, nonfinite, damage,
          refusals, choice, cancelling]
 
 go_through("replays", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),

@@ -135,9 +135,9 @@ static int choose_device(const struct cli_cmd *cmd, const char *device,
 	struct cli_device one;
 	unsigned index;
 
-	if (device && tsr_gpu_parse(device, &index) && (o->compare || o->check_numerics))
-		return cli_usage(cmd, "%s runs on the CPU: leave --device %s out",
-				 o->compare ? "--compare" : "--check-numerics", device);
+	if (device && tsr_gpu_parse(device, &index) && o->check_numerics)
+		return cli_usage(cmd, "--check-numerics runs on the CPU: leave --device %s out",
+				 device);
 	CLI_TRY(cli_choose_device(cmd, device && strcmp(device, "cuda") == 0 ? "cuda:0" : device,
 				  false, &one));
 	if (one.ngpus)

@@ -6,6 +6,7 @@
 #include "codec/loops.h"
 #include "codec/measuring.h"
 #include "codec/simd/measure_lanes.h"
+#include "codec/sweep_math.h"
 
 /* As not_zero(): gcc 12 makes scalar code of ==. */
 INLINE i32xl equal(const i32xl *a, const i32xl *b)
@@ -138,10 +139,8 @@ static uint32_t max_ulp_of(const float *x, const float *y, size_t n)
 	uint32_t max_ulp = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
-		const uint32_t x_mag = xb & TSR_F32_MAG, y_mag = yb & TSR_F32_MAG;
-		const uint32_t same = x_mag > y_mag ? x_mag - y_mag : y_mag - x_mag;
-		const uint32_t ulp = (xb ^ yb) & TSR_F32_SIGN ? x_mag + y_mag : same;
+		const uint32_t ulp = tsr_sweep_ulp(tsr_bits_from_f32(x[i]),
+						   tsr_bits_from_f32(y[i]));
 
 		max_ulp = ulp > max_ulp ? ulp : max_ulp;
 	}

@@ -21,7 +21,7 @@
 
 static bool needs_cpu(const struct tsr_replay_options *o)
 {
-	return o->compare || o->check_numerics || o->each_step;
+	return o->check_numerics || o->each_step;
 }
 
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
@@ -42,11 +42,25 @@ static uint64_t align_up(uint64_t nbytes)
 	return (nbytes + 255) / 256 * 256;
 }
 
-/* Place all planes from @state on, unless NULL; returns how many bytes they take. */
-static uint64_t place_planes(const struct tsr_replaying *r, struct tsr_replay_planes *planes,
-			     unsigned char *state)
+/* Memory that is handed out piece by piece; counted only, if @base is NULL. */
+struct placing {
+	unsigned char *base;
+	uint64_t at;
+};
+
+static void *place(struct placing *p, uint64_t nbytes)
 {
-	uint64_t at = 0;
+	void *ret = p->base ? p->base + p->at : NULL;
+
+	p->at += align_up(nbytes);
+	return ret;
+}
+
+/* Place all planes of a state; returns how many bytes they take. */
+static uint64_t place_planes(const struct tsr_replaying *r, struct tsr_replay_planes *planes,
+			     unsigned char *memory)
+{
+	struct placing at = { memory, 0 };
 
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
@@ -54,14 +68,14 @@ static uint64_t place_planes(const struct tsr_replaying *r, struct tsr_replay_pl
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			const struct tsr_coding *coding = &p->coding[part];
 
-			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++) {
-				if (state)
-					planes[i].plane[part][k] = state + at;
-				at += align_up(tsr_plane_nbytes(coding, k, p->numel));
-			}
+			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
+				planes[i].plane[part][k] = place(
+					&at, tsr_plane_nbytes(coding, k, p->numel));
+			if (p->coding[part].codec && r->options->compare)
+				planes[i].fp32[part] = place(&at, p->numel * sizeof(float));
 		}
 	}
-	return at;
+	return at.at;
 }
 
 static enum tsr_status make_buffers(struct tsr_replay_gpu *g, struct tsr_err *err)
@@ -82,44 +96,110 @@ static enum tsr_status make_buffers(struct tsr_replay_gpu *g, struct tsr_err *er
 	return TSR_OK;
 }
 
-/* Steps without a fused kernel allocate memory when they begin; check now that they can. */
-static enum tsr_status check_room(const struct tsr_replay_gpu *g, struct tsr_err *err)
+/* Steps that are compared or have no fused kernel allocate memory when they begin; check that they can. */
+static enum tsr_status check_room(const struct tsr_replay_gpu *g, bool compare, struct tsr_err *err)
 {
+	const uint64_t arrays = TSR_PARTS + (compare ? TSR_COMPARE_ARRAYS : 0);
 	void *memory;
 
-	TSR_TRY(tsr_gpu_alloc(g->gpu, TSR_PARTS * g->buffer_nbytes, "elements in FP32", &memory,
-			      err));
+	TSR_TRY(tsr_gpu_alloc(g->gpu, arrays * g->buffer_nbytes, "elements in FP32", &memory, err));
 	tsr_gpu_free(g->gpu, memory);
 	return TSR_OK;
 }
 
-static enum tsr_status take_memory(struct tsr_replaying *r, struct tsr_replay_gpu *g,
+/* Steps whose reports are kept at once; a comparison is fetched after each. */
+static uint64_t window_of(const struct tsr_replaying *r)
+{
+	return r->options->compare ? 1 : TSR_REPLAY_WINDOW;
+}
+
+static enum tsr_status take_sums(const struct tsr_replaying *r, struct tsr_replay_gpu *g,
+				 struct tsr_replay_gpu_state *s, struct tsr_err *err)
+{
+	if (!r->options->compare)
+		return TSR_OK;
+	s->compared = calloc(r->nparams + 1, sizeof(*s->compared));
+	if (!s->compared)
+		return tsr_fail_nomem(err, r->c->path);
+	return tsr_gpu_alloc(g->gpu, (r->nparams + 1) * sizeof(*s->sums), "sums of a comparison",
+			     (void **)&s->sums, err);
+}
+
+static enum tsr_status take_state(const struct tsr_replaying *r, struct tsr_replay_gpu *g,
+				  struct tsr_replay_gpu_state *s, struct tsr_err *err)
+{
+	const uint64_t nreports = g->tiles.njobs * window_of(r) + 1;
+
+	s->planes = calloc(r->nparams + 1, sizeof(*s->planes));
+	s->found = calloc(nreports, sizeof(*s->found));
+	if (!s->planes || !s->found)
+		return tsr_fail_nomem(err, r->c->path);
+	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, s->planes, NULL), "the state",
+			      (void **)&s->memory, err));
+	place_planes(r, s->planes, s->memory);
+	TSR_TRY(tsr_gpu_alloc(g->gpu, nreports * sizeof(*s->reports), "reports of steps",
+			      (void **)&s->reports, err));
+	return take_sums(r, g, s, err);
+}
+
+/*
+ * Tiles end where some of the CPU's do, since a comparison adds its sums by those.  They are made of
+ * parameters with the same alignments in all states.
+ */
+static enum tsr_status cut_tiles(const struct tsr_replaying *r, struct tsr_replay_gpu *g,
+				 size_t *longest_ret, struct tsr_err *err)
+{
+	TSR_TRY(tsr_tiles_init(&g->tiles, r->nparams, r->c->path, err));
+	*longest_ret = 0;
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+		const uint64_t run = tsr_replay_gpu_run(r, i);
+		const uint64_t n = run < GPU_TILE ? GPU_TILE / run * run : run;
+		const uint64_t longest = n < p->numel ? n : p->numel;
+
+		*longest_ret = longest > *longest_ret ? (size_t)longest : *longest_ret;
+		tsr_tiles_add(&g->tiles, p->numel, n);
+	}
+	return TSR_OK;
+}
+
+uint64_t tsr_replay_gpu_run(const struct tsr_replaying *r, size_t param)
+{
+	return tsr_replay_tile_size(&r->params[param], TSR_REPLAY_TILE);
+}
+
+static enum tsr_status take_memory(struct tsr_replaying *first, struct tsr_replay_gpu *g,
 				   struct tsr_err *err)
 {
-	const unsigned threads = tsr_run_threads(r->run);
-	uint64_t nreports;
+	const unsigned threads = tsr_run_threads(first->run);
+	struct tsr_replay_gpu_state *s;
 	size_t longest;
 
-	g->planes = calloc(r->nparams + 1, sizeof(*g->planes));
-	if (!g->planes)
-		return tsr_fail_nomem(err, r->c->path);
-	TSR_TRY(tsr_replay_cut(r, GPU_TILE, &g->tiles, &longest));
+	TSR_TRY(cut_tiles(first, g, &longest, err));
+	for (const struct tsr_replaying *r = first; r; r = r->also)
+		g->nstates++;
+	s = g->states = calloc(g->nstates, sizeof(*g->states));
+	if (!s)
+		return tsr_fail_nomem(err, first->c->path);
+	for (const struct tsr_replaying *r = first; r; r = r->also)
+		TSR_TRY(take_state(r, g, s++, err));
 	g->run.threads = threads < TSR_REPLAY_READERS_MAX ? threads : TSR_REPLAY_READERS_MAX;
 	g->nbuffers = g->run.threads + TSR_PIPELINE_WAITING + TSR_REPLAY_IN_FLIGHT;
 	g->buffer_nbytes = align_up(longest * sizeof(float) + 1);
-	nreports = g->tiles.njobs * TSR_REPLAY_WINDOW + 1;
-	g->found = calloc(nreports, sizeof(*g->found));
-	if (!g->found)
-		return tsr_fail_nomem(err, r->c->path);
-	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, NULL, NULL), "the state", (void **)&g->state,
-			      err));
-	place_planes(r, g->planes, g->state);
-	TSR_TRY(tsr_gpu_alloc(g->gpu, nreports * sizeof(*g->reports), "reports of steps",
-			      (void **)&g->reports, err));
 	TSR_TRY(make_buffers(g, err));
-	TSR_TRY(check_room(g, err));
+	TSR_TRY(check_room(g, first->options->compare, err));
 	TSR_TRY(tsr_gpu_stream_new(g->gpu, &g->copies, err));
 	return tsr_gpu_stream_new(g->gpu, &g->steps, err);
+}
+
+static void free_state(struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s)
+{
+	tsr_gpu_free(g->gpu, s->memory);
+	tsr_gpu_free(g->gpu, s->reports);
+	tsr_gpu_free(g->gpu, s->sums);
+	free(s->planes);
+	free(s->found);
+	free(s->compared);
 }
 
 void tsr_replay_gpu_close(struct tsr_replay_gpu *g)
@@ -132,15 +212,14 @@ void tsr_replay_gpu_close(struct tsr_replay_gpu *g)
 		tsr_gpu_event_free(g->buffers[i].copied);
 		tsr_gpu_event_free(g->buffers[i].done);
 	}
-	tsr_gpu_free(g->gpu, g->state);
-	tsr_gpu_free(g->gpu, g->reports);
+	for (unsigned i = 0; g->states && i < g->nstates; i++)
+		free_state(g, &g->states[i]);
 	tsr_gpu_free(g->gpu, g->device);
 	tsr_gpu_free_host(g->gpu, g->host);
 	tsr_gpu_close(g->gpu);
 	pthread_mutex_destroy(&g->lock);
-	free(g->planes);
+	free(g->states);
 	tsr_tiles_free(&g->tiles);
-	free(g->found);
 	free(g);
 }
 
@@ -160,7 +239,8 @@ static enum tsr_status open_on(struct tsr_replaying *r, unsigned index, struct t
 		return status;
 	}
 	r->gpu = g;
-	r->result->gpu = (int)index;
+	for (; r; r = r->also)
+		r->result->gpu = (int)index;
 	return TSR_OK;
 }
 
@@ -224,34 +304,61 @@ void tsr_replay_begin_pass(struct tsr_replay_gpu *g)
 
 /* --- Moving the state, plane by plane of each tile, by all threads ------------------------------- */
 
-/* Planes of all parts of a parameter; each plane of each tile is a job. */
+/* What a parameter has in memory: planes of all parts, then its replay in FP32.  Each is a job per tile. */
 #define NPLANES (TSR_PARTS * TSR_PLANES_MAX)
+#define NARRAYS (NPLANES + TSR_PARTS)
 
-/* Scratch memory of a job; nbytes is 0 if the codec lacks that plane. */
+/* Scratch memory of a job; nbytes is 0 if there is no such array. */
 struct move_job {
 	struct tsr_replay_buffer *buffer;
 	unsigned char *host, *device;
 	size_t nbytes;
 };
 
+static void locate_plane(struct move_job *j, const struct tsr_replay_param *p,
+			 const struct tsr_replay_planes *at, const struct tsr_tile *tile,
+			 unsigned slot)
+{
+	const unsigned part = slot / TSR_PLANES_MAX, i = slot % TSR_PLANES_MAX;
+	const struct tsr_coding *coding = &p->coding[part];
+	uint64_t first;
+
+	if (!coding->codec || i >= coding->codec->nplanes)
+		return;
+	first = tsr_plane_nbytes(coding, i, tile->first);
+	j->host = p->plane[part][i] + first;
+	j->device = at->plane[part][i] + first;
+	j->nbytes = (size_t)tsr_plane_nbytes(coding, i, tile->n);
+}
+
+static void locate_fp32(struct move_job *j, const struct tsr_replay_param *p,
+			const struct tsr_replay_planes *at, const struct tsr_tile *tile,
+			unsigned part)
+{
+	if (!at->fp32[part])
+		return;
+	j->host = (unsigned char *)(p->fp32[part] + tile->first);
+	j->device = (unsigned char *)(at->fp32[part] + tile->first);
+	j->nbytes = tile->n * sizeof(float);
+}
+
 static enum tsr_status begin_move(const struct tsr_replaying *r, struct move_job *j, uint64_t job,
 				  struct tsr_err *err)
 {
-	const struct tsr_tile tile = tsr_tiles_get(&r->gpu->tiles, job / NPLANES);
-	const unsigned slot = (unsigned)(job % NPLANES);
-	const unsigned part = slot / TSR_PLANES_MAX, i = slot % TSR_PLANES_MAX;
-	const struct tsr_replay_param *p = &r->params[tile.tensor];
-	const struct tsr_coding *coding = &p->coding[part];
-	uint64_t at;
+	struct tsr_replay_gpu *g = r->gpu;
+	const unsigned slot = (unsigned)(job % NARRAYS);
+	const struct tsr_tile tile = tsr_tiles_get(&g->tiles, job / NARRAYS % g->tiles.njobs);
+	unsigned state = (unsigned)(job / NARRAYS / g->tiles.njobs);
+	const struct tsr_replay_planes *at = &g->states[state].planes[tile.tensor];
 
+	while (state--)
+		r = r->also;
 	*j = (struct move_job){ .nbytes = 0 };
-	if (!coding->codec || i >= coding->codec->nplanes)
-		return TSR_OK;
-	at = tsr_plane_nbytes(coding, i, tile.first);
-	j->host = p->plane[part][i] + at;
-	j->device = r->gpu->planes[tile.tensor].plane[part][i] + at;
-	j->nbytes = (size_t)tsr_plane_nbytes(coding, i, tile.n);
-	return j->nbytes ? tsr_replay_take_buffer(r->gpu, &j->buffer, err) : TSR_OK;
+	if (slot < NPLANES)
+		locate_plane(j, &r->params[tile.tensor], at, &tile, slot);
+	else
+		locate_fp32(j, &r->params[tile.tensor], at, &tile, slot - NPLANES);
+	return j->nbytes ? tsr_replay_take_buffer(g, &j->buffer, err) : TSR_OK;
 }
 
 static enum tsr_status put_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -324,7 +431,7 @@ static enum tsr_status move_state(struct tsr_replaying *r, move_fn *work, move_f
 
 	if (!r->gpu || !r->nparams)
 		return TSR_OK;
-	pipeline.njobs = r->gpu->tiles.njobs * NPLANES;
+	pipeline.njobs = r->gpu->nstates * r->gpu->tiles.njobs * NARRAYS;
 	tsr_replay_begin_pass(r->gpu);
 	TSR_TRY(tsr_pipeline_run(&pipeline, &r->gpu->run, r->err));
 	return tsr_gpu_sync(r->gpu->copies, r->err);

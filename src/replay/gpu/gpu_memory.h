@@ -27,18 +27,29 @@ struct tsr_replay_buffer {
 	unsigned char *host, *device;
 };
 
+/* Where the GPU has a parameter. */
 struct tsr_replay_planes {
-	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX]; /* on the GPU */
+	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX];
+	float *fp32[TSR_PARTS]; /* in the replay in FP32; NULL without a comparison */
+};
+
+/* What the GPU has of one of the states that are stepped. */
+struct tsr_replay_gpu_state {
+	unsigned char *memory;
+	struct tsr_replay_planes *planes; /* per parameter */
+	struct tsr_step_report *reports; /* on the GPU: of a tile at each step, and so on */
+	struct tsr_step_report *found; /* the same, fetched */
+	struct tsr_compare *sums; /* on the GPU: per parameter; NULL without a comparison */
+	struct tsr_compare *compared; /* the same, fetched */
 };
 
 struct tsr_replay_gpu {
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *copies, *steps;
-	unsigned char *state;
-	struct tsr_replay_planes *planes; /* per parameter */
+	unsigned nstates;
+	struct tsr_replay_gpu_state
+		*states; /* of the replay and of those that also take its steps */
 	struct tsr_tiles tiles; /* of parameters; longer than on the CPU */
-	struct tsr_step_report *reports; /* on the GPU: of a tile at each step, and so on */
-	struct tsr_step_report *found; /* the same, fetched */
 	struct tsr_run run; /* how many threads read */
 	unsigned nbuffers;
 	uint64_t buffer_nbytes;
@@ -48,6 +59,9 @@ struct tsr_replay_gpu {
 	pthread_mutex_t lock; /* states of buffers; the stream while the state comes back */
 	uint64_t next; /* the job to be committed next */
 };
+
+/* Elements of a tile on the CPU, by which a comparison adds its sums. */
+uint64_t tsr_replay_gpu_run(const struct tsr_replaying *r, size_t param);
 
 /* TSR_E_USAGE if the options ask for a GPU, and for what only the CPU does. */
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r);

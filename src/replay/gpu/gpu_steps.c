@@ -46,25 +46,59 @@ static enum tsr_status read_work(void *ctx, void *scratch, uint64_t job, struct 
 	return status;
 }
 
+/* Step one of the states, by a gradient on the GPU; NULL: it has none. */
+static enum tsr_status step_state(const struct tsr_replay_window *w, const struct tsr_replaying *r,
+				  const struct tsr_replay_gpu_state *s, const struct step_job *j,
+				  uint64_t job, const void *grad, struct tsr_err *err)
+{
+	struct tsr_replay_gpu *g = w->r->gpu;
+	const size_t param = j->tile.tensor;
+	struct tsr_replay_planes *at = &s->planes[param];
+	const struct tsr_step step = tsr_replay_step_at(w, r, j->step, param, at->plane,
+							j->tile.first);
+	float *fp32[TSR_PARTS];
+
+	if (!s->sums)
+		return tsr_gpu_step(g->steps, &step, grad, j->tile.n, &s->reports[job], err);
+	for (unsigned part = 0; part < TSR_PARTS; part++)
+		fp32[part] = at->fp32[part] ? at->fp32[part] + j->tile.first : NULL;
+	return tsr_gpu_step_compare(g->steps, &step, fp32, grad, j->tile.n,
+				    tsr_replay_gpu_run(r, param), &s->sums[param], &s->reports[job],
+				    err);
+}
+
+static enum tsr_status step_states(const struct tsr_replay_window *w, const struct step_job *j,
+				   uint64_t job, const void *grad, struct tsr_err *err)
+{
+	const struct tsr_replay_gpu_state *s = w->r->gpu->states;
+
+	for (const struct tsr_replaying *r = w->r; r; r = r->also)
+		TSR_TRY(step_state(w, r, s++, j, job, grad, err));
+	return TSR_OK;
+}
+
 /* Copy the gradient to the GPU and step with it, when it is there. */
 static enum tsr_status append_step(const struct tsr_replay_window *w, const struct step_job *j,
 				   uint64_t job, struct tsr_err *err)
 {
 	struct tsr_replay_gpu *g = w->r->gpu;
 	struct tsr_replay_buffer *b = j->buffer;
-	const size_t param = j->tile.tensor;
-	const struct tsr_step step = tsr_replay_step_at(w, w->r, j->step, param,
-							g->planes[param].plane, j->tile.first);
 
 	if (j->tile.n) {
 		TSR_TRY(tsr_gpu_put(g->copies, b->device, b->host, j->nbytes, err));
 		TSR_TRY(tsr_gpu_record(g->copies, b->copied, err));
 		TSR_TRY(tsr_gpu_wait(g->steps, b->copied, err));
-		TSR_TRY(tsr_gpu_step(g->steps, &step, b->device, j->tile.n, &g->reports[job], err));
+		TSR_TRY(step_states(w, j, job, b->device, err));
 	}
 	TSR_TRY(tsr_gpu_record(g->steps, b->done, err));
 	tsr_replay_give_buffer(g, b, TSR_BUFFER_IN_FLIGHT);
 	return TSR_OK;
+}
+
+/* A parameter without a gradient is compared as it stands. */
+static bool stands(const struct tsr_replay_window *w, const struct step_job *j)
+{
+	return w->r->gpu->states[0].sums && j->tile.n && !tsr_replay_step_of(w, j->step)->skipped;
 }
 
 static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -78,6 +112,8 @@ static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struc
 	if (j->buffer) {
 		TSR_TRY(append_step(w, j, job, err));
 		TSR_TRY(tsr_replay_commit_grad(w, j->step, &j->tile, j->crc, j->nbytes, err));
+	} else if (stands(w, j)) {
+		TSR_TRY(step_states(w, j, job, NULL, err));
 	}
 	w->r->gpu->next++;
 	return tsr_progress_add(&w->r->progress, j->nbytes, err);
@@ -85,10 +121,19 @@ static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struc
 
 /* --- What the steps noticed --------------------------------------------------------------------- */
 
-static enum tsr_status fetch_reports(struct tsr_replay_gpu *g, uint64_t n, struct tsr_err *err)
+static enum tsr_status fetch_reports(const struct tsr_replay_window *w, uint64_t n,
+				     struct tsr_err *err)
 {
-	if (n)
-		TSR_TRY(tsr_gpu_get(g->steps, g->found, g->reports, n * sizeof(*g->found), err));
+	struct tsr_replay_gpu *g = w->r->gpu;
+
+	for (unsigned i = 0; i < g->nstates && n; i++) {
+		struct tsr_replay_gpu_state *s = &g->states[i];
+
+		TSR_TRY(tsr_gpu_get(g->steps, s->found, s->reports, n * sizeof(*s->found), err));
+		if (s->sums)
+			TSR_TRY(tsr_gpu_get(g->steps, s->compared, s->sums,
+					    w->r->nparams * sizeof(*s->sums), err));
+	}
 	return tsr_gpu_sync(g->steps, err);
 }
 
@@ -97,9 +142,15 @@ static enum tsr_status judge_reports(struct tsr_replay_window *w, uint64_t n, st
 {
 	for (uint64_t job = 0; job < n; job++) {
 		const struct step_job j = locate(w, job);
+		struct tsr_replay_gpu_state *s = w->r->gpu->states;
 
-		TSR_TRY(tsr_replay_check_report(w, w->r, j.step, j.tile.tensor,
-						&w->r->gpu->found[job], err));
+		for (const struct tsr_replaying *r = w->r; r; r = r->also, s++) {
+			TSR_TRY(tsr_replay_check_report(w, r, j.step, j.tile.tensor, &s->found[job],
+							err));
+			if (s->compared)
+				s->compared[j.tile.tensor].underflow += tsr_step_underflow(
+					&s->found[job]);
+		}
 	}
 	return TSR_OK;
 }
@@ -119,7 +170,7 @@ static enum tsr_status settle(struct tsr_replay_window *w, enum tsr_status statu
 	/* A job that failed after its step was appended counts, too. */
 	if (status != TSR_OK && g->next < g->tiles.njobs * w->n)
 		g->next++;
-	noticed = fetch_reports(g, g->next, &err);
+	noticed = fetch_reports(w, g->next, &err);
 	if (noticed == TSR_OK)
 		noticed = judge_reports(w, g->next, &err);
 	else if (status != TSR_OK)
@@ -128,6 +179,21 @@ static enum tsr_status settle(struct tsr_replay_window *w, enum tsr_status statu
 		return status;
 	*w->r->err = err;
 	return noticed;
+}
+
+static enum tsr_status clear_reports(const struct tsr_replay_window *w, uint64_t njobs)
+{
+	struct tsr_replay_gpu *g = w->r->gpu;
+
+	for (unsigned i = 0; i < g->nstates; i++) {
+		struct tsr_replay_gpu_state *s = &g->states[i];
+
+		TSR_TRY(tsr_gpu_zero(g->steps, s->reports, njobs * sizeof(*s->reports), w->r->err));
+		if (s->sums)
+			TSR_TRY(tsr_gpu_zero(g->steps, s->sums, w->r->nparams * sizeof(*s->sums),
+					     w->r->err));
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_replay_gpu_steps(struct tsr_replay_window *w)
@@ -140,7 +206,11 @@ enum tsr_status tsr_replay_gpu_steps(struct tsr_replay_window *w)
 					       .ctx = w };
 
 	tsr_replay_begin_pass(g);
-	TSR_TRY(tsr_gpu_zero(g->steps, g->reports, pipeline.njobs * sizeof(*g->reports),
-			     w->r->err));
+	TSR_TRY(clear_reports(w, pipeline.njobs));
 	return settle(w, tsr_pipeline_run(&pipeline, &g->run, w->r->err));
+}
+
+const struct tsr_compare *tsr_replay_gpu_compared(const struct tsr_replay_window *w, unsigned state)
+{
+	return w->r->gpu->states[state].compared;
 }

@@ -4,11 +4,16 @@
 #define TSR_REPLAY_GPU_STEPS_H
 
 #include "replay/window.h"
+#include "step/step_compare.h"
 
 /*
  * The steps of a window that is open and planned, with the state on r->gpu.  Fails as
  * tsr_replay_check_report() does.
  */
 enum tsr_status tsr_replay_gpu_steps(struct tsr_replay_window *w);
+
+/* What they compared, per parameter, of state number @state: of the one step of the window. */
+const struct tsr_compare *tsr_replay_gpu_compared(const struct tsr_replay_window *w,
+						  unsigned state);
 
 #endif

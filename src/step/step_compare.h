@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step on a state and the same step in FP32: what is summed of how far the two are apart. */
-#ifndef TSR_STEP_COMPARE_H
-#define TSR_STEP_COMPARE_H
+#ifndef TSR_STEP_STEP_COMPARE_H
+#define TSR_STEP_STEP_COMPARE_H
 
 #include "step/step.h"
 #include "tersor/measure.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step on a state and the same step in FP32: what is summed of how far the two are apart. */
-#include "step/compare.h"
+#include "step/step_compare.h"
 
 #include <stdbool.h>
 #include <string.h>
