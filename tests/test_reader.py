@@ -155,7 +155,7 @@ class Packed:
         if scale:
             entry |= {"scale": scale, "group": group}
         entry |= seed
-        entry["xxh3"] = [xxhash.xxh3_64_hexdigest(plane.tobytes()) for plane in planes]
+        entry["xxh3"] = [reader.plane_hash(tensor, i, plane.tobytes()) for i, plane in enumerate(planes)]
         if codec != "raw":
             entry["error"] = figures()
         self.tersor["tensors"].append(entry)

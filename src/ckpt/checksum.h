@@ -40,18 +40,30 @@ enum tsr_status tsr_records_check_all(const struct tsr_checkpoint *c, const stru
 
 /* --- Planes of packed files -------------------------------------------------------------------- */
 
-/* The hashes of one tensor's planes, made tile by tile. */
+/* The hashes of one tensor's planes, made of those of their pieces, tile by tile. */
 struct tsr_plane_hashes {
-	struct tsr_hasher *plane[TSR_PLANES_MAX];
+	struct tsr_hasher *plane[TSR_PLANES_MAX], *piece[TSR_PLANES_MAX];
 };
+
+/* The hashes of a tile's planes if it is a piece of its tensor, else nothing.  Thread-safe. */
+void tsr_tile_hash(const struct tsr_tensor *t, const struct tsr_tile *tile, void *const plane[],
+		   uint64_t hash[]);
 
 enum tsr_status tsr_plane_hashes_init(struct tsr_plane_hashes *h, const char *what,
 				      struct tsr_err *err);
 void tsr_plane_hashes_free(struct tsr_plane_hashes *h);
 
-/* Add the next tile of a tensor, in order; the last one puts the hashes into @hash. */
+/* Add the next tile, which has @tile_hash, in order; the last one puts the planes' hashes into @hash. */
 void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
-			  const struct tsr_tile *tile, void *const plane[], uint64_t hash[]);
+			  const struct tsr_tile *tile, void *const plane[],
+			  const uint64_t tile_hash[], uint64_t hash[]);
+
+/* The hash of a plane that is one piece; @nbytes is not 0. */
+uint64_t tsr_plane_hash(const void *bytes, size_t nbytes);
+
+/* The hashes of a tensor whose planes are in memory. */
+enum tsr_status tsr_plane_hashes_whole(const struct tsr_tensor *t, void *const plane[],
+				       uint64_t hash[], const char *what, struct tsr_err *err);
 
 /* TSR_E_FORMAT if the planes of a tensor of a packed file have hashes other than the recorded ones. */
 enum tsr_status tsr_plane_hashes_check(const struct tsr_checkpoint *c, const struct tsr_tensor *t,

@@ -4,9 +4,30 @@
 
 #include "base/fail.h"
 
+static uint64_t part_of(const struct tsr_tensor *t, uint64_t elements)
+{
+	const uint64_t bits = tsr_dtype_bits(t->dtype);
+
+	if (t->coding.codec)
+		return elements - elements % tsr_coding_align(&t->coding);
+	return elements * (bits < 32 ? bits : 32) / 8;
+}
+
+uint64_t tsr_tensor_piece(const struct tsr_tensor *t)
+{
+	return part_of(t, TSR_PIECE_ELEMENTS);
+}
+
 static uint64_t tile_of(const struct tsr_tensor *t)
 {
-	return TSR_TILE_ELEMENTS - TSR_TILE_ELEMENTS % tsr_coding_align(&t->coding);
+	return part_of(t, TSR_TILE_ELEMENTS);
+}
+
+bool tsr_tile_is_piece(const struct tsr_tensor *t, const struct tsr_tile *tile)
+{
+	const uint64_t piece = tsr_tensor_piece(t);
+
+	return tile->first % piece == 0 && (tile->n == piece || (tile->last && tile->n < piece));
 }
 
 /* Whether any tiles will do: errors are summed in a tensor's own, but here there are none. */
@@ -49,10 +70,9 @@ enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tenso
 			tsr_tiles_skip(tiles);
 		else if (paired)
 			tsr_tiles_add(tiles, t->numel, pair_tile(t, &tensors[t->partner - 1]));
-		else if (t->coding.codec)
-			tsr_tiles_add(tiles, t->numel, tile_of(t));
 		else
-			tsr_tiles_add(tiles, tsr_tensor_nbytes(t), TSR_TILE_NBYTES);
+			tsr_tiles_add(tiles, t->coding.codec ? t->numel : tsr_tensor_nbytes(t),
+				      tile_of(t));
 	}
 	return TSR_OK;
 }

@@ -7,12 +7,18 @@
 #include "ckpt/checkpoint_model.h"
 
 /*
- * A tile is 262,144 elements, or the next lower multiple of the group; of a tensor without a codec it
- * is as many bytes as such a tile of FP32.  Errors are summed tile by tile, so these sizes decide the
- * last bits of the figures: docs/format.md names them.  Fuzzing has smaller ones: at least a group.
+ * What a tensor is hashed and coded in: docs/format.md, section 4.7.  A piece is 262,144 elements, or the
+ * next lower multiple of the group; without a codec it is not more bytes than such a piece of FP32.
+ */
+#define TSR_PIECE_ELEMENTS 262144u
+#define TSR_PIECE_NBYTES (TSR_PIECE_ELEMENTS * 4)
+
+/*
+ * A tile is a piece, unless a tensor shares its tiles with one of other pieces.  Errors are summed tile by
+ * tile, so these sizes decide the last bits of the figures.  Fuzzing has smaller ones: at least a group.
  */
 #ifndef TSR_TILE_ELEMENTS
-#define TSR_TILE_ELEMENTS 262144u
+#define TSR_TILE_ELEMENTS TSR_PIECE_ELEMENTS
 #endif
 #define TSR_TILE_NBYTES (TSR_TILE_ELEMENTS * 4)
 
@@ -30,6 +36,12 @@ enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tenso
  * has a codec, and their tiles are the same.
  */
 bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i);
+
+/* The units of a tensor's pieces: elements with a codec, else bytes. */
+uint64_t tsr_tensor_piece(const struct tsr_tensor *t);
+
+/* Whether a tile is exactly a piece of its tensor. */
+bool tsr_tile_is_piece(const struct tsr_tensor *t, const struct tsr_tile *tile);
 
 /* Where a tile begins in one of the tensor's planes, and how many bytes of the plane it covers. */
 uint64_t tsr_tile_plane_offset(const struct tsr_tensor *t, unsigned plane,

@@ -9,7 +9,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/base64.h"
 #include "base/fail.h"
-#include "io/hash.h"
 #include "ckpt/checksum.h"
 #include "format/pickle.h"
 #include "format/value_walk.h"
@@ -69,7 +68,7 @@ static enum tsr_status attach_tensor(struct tsr_checkpoint *c, const struct tsr_
 	TSR_TRY(tsr_build_file(c, scratch, &a.file, err));
 	TSR_TRY(tsr_file_scratch_write(scratch, pickle->bytes, pickle->nbytes, 0, err));
 	TSR_TRY(tsr_build_array(c, &a, &t.plane[0], err));
-	t.hash[0] = tsr_hash(pickle->bytes, pickle->nbytes, 0);
+	TSR_TRY(tsr_plane_hashes_whole(&t, (void *const[]){ pickle->bytes }, t.hash, c->path, err));
 	TSR_TRY(tsr_build_tensor(c, &t, err));
 	return tsr_build_index(c, err);
 }
@@ -303,7 +302,7 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 	const struct tsr_array a = c->arrays[t->plane[0]];
 	const size_t at = (size_t)(t - c->tensors);
 	enum tsr_status status;
-	uint64_t hash;
+	uint64_t hash = 0;
 	char *pickle;
 
 	if (t->dtype != TSR_U8 || t->coding.codec || a.nbytes > TSR_PICKLE_NBYTES_MAX)
@@ -316,7 +315,8 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 	if (!pickle)
 		return tsr_fail_nomem(err, c->path);
 	status = tsr_array_read(c, &a, 0, a.nbytes, pickle, err);
-	hash = status == TSR_OK ? tsr_hash(pickle, a.nbytes, 0) : 0;
+	if (status == TSR_OK)
+		status = tsr_plane_hashes_whole(t, (void *const[]){ pickle }, &hash, c->path, err);
 	if (status == TSR_OK && c->packed)
 		status = tsr_plane_hashes_check(c, t, &hash, err);
 	/* It is not a tensor of the checkpoint, so it leaves the list and the sorted names. */

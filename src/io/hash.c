@@ -8,7 +8,9 @@
 
 uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed)
 {
-	return XXH3_64bits_withSeed(bytes, nbytes, seed);
+	static tsr_hash_bytes_fn *const hash[] = TSR_ISA_VARIANTS(hash_bytes);
+
+	return hash[tsr_isa_level()](bytes, nbytes, seed);
 }
 
 struct tsr_hasher *tsr_hasher_new(void)

@@ -21,8 +21,10 @@ void tsr_hasher_add(struct tsr_hasher *h, const void *bytes, size_t nbytes);
 uint64_t tsr_hasher_value(const struct tsr_hasher *h);
 void tsr_hasher_free(struct tsr_hasher *h);
 
-/* tsr_hasher_add(), per SIMD level. */
+/* tsr_hasher_add() and tsr_hash(), per SIMD level. */
 typedef void tsr_hash_add_fn(struct tsr_hasher *h, const void *bytes, size_t nbytes);
+typedef uint64_t tsr_hash_bytes_fn(const void *bytes, size_t nbytes, uint64_t seed);
 TSR_ISA_DECLARE(tsr_hash_add_fn, hash_add)
+TSR_ISA_DECLARE(tsr_hash_bytes_fn, hash_bytes)
 
 #endif

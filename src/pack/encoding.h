@@ -23,6 +23,7 @@ struct tsr_encoded {
 	struct tsr_update_measure update; /* of a variance with its momentum */
 	bool integers; /* all elements are */
 	bool apart;
+	uint64_t hash[TSR_PLANES_MAX]; /* as by tsr_tile_hash(), for who wants it */
 };
 
 /* The `work` and `work_pair` of a walk over e->stored that wants the tensors of e->wanted. */

@@ -86,12 +86,20 @@ static enum tsr_status check_source(struct packing *p)
 
 /* --- The tiles ------------------------------------------------------------------------------- */
 
+static void hash_tile(struct tsr_encoded *found, const struct tsr_walked *t)
+{
+	if (!t->hashed)
+		tsr_tile_hash(t->tensor, &t->tile, t->coder->plane, found->hash);
+}
+
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
 	const struct packing *p = ctx;
 
-	return tsr_encode_tile(&p->encoding, extra, t, err);
+	TSR_TRY(tsr_encode_tile(&p->encoding, extra, t, err));
+	hash_tile(extra, t);
+	return TSR_OK;
 }
 
 static enum tsr_status encode_pair(void *ctx, void *const extra[2],
@@ -99,19 +107,23 @@ static enum tsr_status encode_pair(void *ctx, void *const extra[2],
 {
 	const struct packing *p = ctx;
 
-	return tsr_encode_pair(&p->encoding, extra, t, err);
+	TSR_TRY(tsr_encode_pair(&p->encoding, extra, t, err));
+	for (unsigned i = 0; i < 2; i++)
+		hash_tile(extra[i], t[i]);
+	return TSR_OK;
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
 	struct packing *p = ctx;
+	const struct tsr_encoded *found = extra;
 
 	(void)err;
-	tsr_encoded_add(&p->encoding, extra, t);
+	tsr_encoded_add(&p->encoding, found, t);
 	if (!t->hashed)
 		tsr_plane_hashes_add(&p->hashes[t->side], t->tensor, &t->tile, t->coder->plane,
-				     p->c->tensors[t->tile.tensor].hash);
+				     found->hash, p->c->tensors[t->tile.tensor].hash);
 	return TSR_OK;
 }
 

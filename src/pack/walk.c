@@ -134,7 +134,10 @@ static enum tsr_status open_tile(const struct walking *w, struct scratch *s, uns
 					 .hashed = same && walk->c->packed,
 					 .side = side };
 	s->used = true;
-	return read_tile(w, stored, s, err);
+	TSR_TRY(read_tile(w, stored, s, err));
+	if (s->walked.hashed)
+		tsr_tile_hash(stored, &tile, s->coder.plane, s->walked.hash);
+	return TSR_OK;
 }
 
 /* The tile of one of two tensors, whose units are elements, in units of this one. */
@@ -189,7 +192,7 @@ static enum tsr_status check_tile(struct walking *w, const struct scratch *s, st
 
 	if (t->hashed) {
 		tsr_plane_hashes_add(&w->checks[side].hashes, stored, &t->tile, s->coder.plane,
-				     hash);
+				     t->hash, hash);
 		if (t->tile.last)
 			TSR_TRY(tsr_plane_hashes_check(c, stored, hash, err));
 	}

@@ -18,6 +18,7 @@ struct tsr_walked {
 	struct tsr_coder *coder; /* @data is in its memory */
 	bool has_planes; /* coder->m->plane holds the tile in the wanted coding */
 	bool hashed; /* and it is checked against the hashes in @tensor */
+	uint64_t hash[TSR_PLANES_MAX]; /* as by tsr_tile_hash() if it is @hashed */
 	unsigned side; /* 1: the second of two tensors that the walk is in the middle of; else 0 */
 };
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "io/hash.h"
 #include "ckpt/build.h"
+#include "ckpt/checksum.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/math.h"
 
@@ -167,7 +167,7 @@ static enum tsr_status read_tensor(struct tsr_replaying *r, size_t tensor, uint6
 	if (t->numel == 1 && !t->coding.codec && tsr_tensor_nbytes(t) <= sizeof(n)) {
 		TSR_TRY(tsr_array_read(r->c, &r->c->arrays[t->plane[0]], 0,
 				       (size_t)tsr_tensor_nbytes(t), &n, r->err));
-		if (r->c->packed && tsr_hash(&n, (size_t)tsr_tensor_nbytes(t), 0) != t->hash[0])
+		if (r->c->packed && tsr_plane_hash(&n, (size_t)tsr_tensor_nbytes(t)) != t->hash[0])
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: data is damaged: its hash is not the "
 					"recorded one",
@@ -308,7 +308,7 @@ static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint
 	a->memory = n->bytes;
 	a->layout = NULL;
 	a->has_crc = false;
-	t->hash[0] = tsr_hash(n, number_nbytes(t->dtype), 0);
+	t->hash[0] = tsr_plane_hash(n, number_nbytes(t->dtype));
 	return TSR_OK;
 }
 

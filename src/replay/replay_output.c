@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "io/hash.h"
+#include "ckpt/checksum.h"
 #include "ckpt/build.h"
 #include "names/flashoptim_export.h"
 #include "pack/open_checkpoint.h"
@@ -109,9 +109,22 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 	a->memory = memory;
 	a->layout = NULL;
 	a->has_crc = false;
-	/* Of a packed file every hash is checked when it is read again. */
-	t->hash[plane] = memory && r->c->packed ? tsr_hash(memory, (size_t)a->nbytes, 0) : 0;
 	return TSR_OK;
+}
+
+/* Of a packed file every hash is checked when it is read again. */
+static enum tsr_status hash_part(struct tsr_replaying *r, struct tsr_tensor *t,
+				 unsigned char *const memory[])
+{
+	void *plane[TSR_PLANES_MAX];
+
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		t->hash[i] = 0;
+		plane[i] = memory[i];
+		if (!memory[i] || !r->c->packed)
+			return TSR_OK;
+	}
+	return tsr_plane_hashes_whole(t, plane, t->hash, r->c->path, r->err);
 }
 
 static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_replay_param *p,
@@ -137,7 +150,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->narrow = NULL;
 	if (coding->codec->relative)
 		t->beside = r->c->tensors[p->tensor[TSR_PART_VARIANCE]].name;
-	return TSR_OK;
+	return hash_part(r, t, p->plane[part]);
 }
 
 enum tsr_status tsr_replay_place_state(struct tsr_replaying *r)

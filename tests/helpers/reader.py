@@ -267,6 +267,44 @@ def group_of(tensor):
     return -(-row // (row // tensor.group)), row
 
 
+def piece_of(tensor):
+    """Section 4.7: how many elements a piece has."""
+    if tensor.codec == "raw":
+        return 131_072 if BITS[tensor.dtype] == 64 else 262_144
+    at = tensor.shape[-1] if tensor.rows else tensor.group or 1
+    return 262_144 // at * at
+
+
+def plane_size(tensor, plane, count):
+    """The bytes of a plane that `count` elements from the first on take."""
+    _, dtype, _ = planes_of(tensor)[plane]
+    if plane_is_of_elements(tensor, plane):
+        return count * BITS[dtype] // 8
+    if tensor.codec in TRUNCATED:
+        return -(-count // 32) * TRUNCATED[tensor.codec][2] * 4
+    size, row = group_of(tensor)
+    groups = count // row * -(-row // size) if row else -(-count // size)
+    return groups * BITS[dtype] // 8
+
+
+def plane_is_of_elements(tensor, plane):
+    return tensor.codec != "blockmean" and not (plane and tensor.codec in {*SCALED, *LEARNED, *TRUNCATED})
+
+
+def cut(tensor, plane, content):
+    """Section 4.7: the pieces of a plane."""
+    piece, count = piece_of(tensor), elements(list(tensor.shape))
+    ends = [plane_size(tensor, plane, min(end, count)) for end in range(piece, count + piece, piece)]
+    check(not ends and not content or ends[-1] == len(content), f"{tensor.name}: pieces do not fit")
+    return [content[begin:end] for begin, end in zip([0, *ends], ends)]
+
+
+def plane_hash(tensor, plane, content):
+    """Section 5.4: the hash of the hashes of a plane's pieces."""
+    pieces = [xxhash.xxh3_64_intdigest(piece) for piece in cut(tensor, plane, content)]
+    return xxhash.xxh3_64_hexdigest(struct.pack(f"<{len(pieces)}Q", *pieces))
+
+
 def planes_of(tensor):
     """(array name, dtype, shape) of each plane."""
     name, shape = tensor.name, list(tensor.shape)
@@ -748,7 +786,7 @@ def find_narrow(checkpoint):
         found, (digits, correction) = checkpoint.tensors.get(tensor.narrow), tensor.waiting
         check(found and found.raw is not None and found.shape == tensor.shape
               and found.dtype == planes_of(tensor)[0][1]
-              and xxhash.xxh3_64_hexdigest(found.raw) == digits,
+              and plane_hash(found, 0, found.raw) == digits,
               f"{tensor.name}: {tensor.narrow} is not its narrow plane")
         tensor.values = decode(tensor, [found.raw, correction])
     return find_beside(checkpoint)
@@ -789,7 +827,8 @@ def read_file(content, folder=None):
         planes = [take_plane(arrays, *plane) for plane in own]
         recorded = hashes[tensor.name]
         check(len(recorded) == len(planes_of(tensor))
-              and [xxhash.xxh3_64_hexdigest(plane) for plane in planes] == recorded[-len(own):],
+              and [plane_hash(tensor, len(recorded) - len(own) + i, plane)
+                   for i, plane in enumerate(planes)] == recorded[-len(own):],
               f"{tensor.name}: a plane does not have the hash that was recorded")
         if tensor.narrow is not None:
             tensor.waiting = recorded[0], planes[0]

@@ -10,3 +10,8 @@ void TSR_FOR_ISA(hash_add)(struct tsr_hasher *h, const void *bytes, size_t nbyte
 {
 	XXH3_64bits_update((XXH3_state_t *)h, bytes, nbytes);
 }
+
+uint64_t TSR_FOR_ISA(hash_bytes)(const void *bytes, size_t nbytes, uint64_t seed)
+{
+	return XXH3_64bits_withSeed(bytes, nbytes, seed);
+}
