@@ -267,6 +267,8 @@ static const char *get_raw(const uint8_t *bytes, size_t nbytes, uint8_t *symbols
 	for (size_t i = n; i < nbytes; i++)
 		if (bytes[i])
 			return "bytes behind a stream are not zero";
+	if (memcmp(bytes, bytes + 1, n - 1) == 0)
+		return "a stream of one symbol is stored as it is";
 	memcpy(symbols, bytes, n);
 	return NULL;
 }

@@ -236,7 +236,27 @@ static void test_changed_bytes_do_not_go_unnoticed(void **state)
 	assert_null(tsr_entropy_decode(e, kinds[0], coded, nbytes, back, n));
 }
 
-int main(void)
+/* test_entropy encode|decode WIDTH ROTATED N: a piece from standard input to standard output. */
+static int filter(char **args)
+{
+	const struct tsr_entropy_kind kind = { (unsigned)atoi(args[1]), atoi(args[2]) != 0 };
+	const size_t n = (size_t)atol(args[3]), nbytes = fread(coded, 1, sizeof(coded), stdin);
+	const char *wrong = NULL;
+
+	e = tsr_entropy_new(kind.width);
+	if (!e)
+		return 2;
+	if (strcmp(args[0], "encode") == 0)
+		fwrite(others, 1, tsr_entropy_encode(e, kind, coded, n, others), stdout);
+	else if ((wrong = tsr_entropy_decode(e, kind, coded, nbytes, plain, n)) == NULL)
+		fwrite(plain, kind.width, n, stdout);
+	else
+		fputs(wrong, stderr);
+	tsr_entropy_free(e);
+	return wrong != NULL;
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_shape_and_length_comes_back),
@@ -247,5 +267,7 @@ int main(void)
 		cmocka_unit_test(test_changed_bytes_do_not_go_unnoticed),
 	};
 
+	if (argc == 5)
+		return filter(argv + 1);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,0 +1,111 @@
+"""Coded planes: the library against helpers/coded_planes.py, which knows docs/format.md, section 18, only."""
+import pathlib
+import re
+import subprocess
+
+import numpy as np
+import pytest
+import xxhash
+
+from conftest import BINARY, ROOT
+from helpers import coded_planes
+from helpers.coded_planes import Refused
+
+FILTER = pathlib.Path(BINARY).parent / "tests" / "test_entropy"
+DOCUMENT = (ROOT / "docs" / "format.md").read_text()
+
+
+def filtered(what, data, width, rotated, n, **kwargs):
+    return subprocess.run([FILTER, what, str(width), str(int(rotated)), str(n)], input=bytes(data),
+                          capture_output=True, check=False, **kwargs)
+
+
+def block(name):
+    return re.search(rf"```{name}\n(.*?)```", DOCUMENT, re.S)[1].strip().splitlines()[1:]
+
+
+def expand(text):
+    """Bytes in hexadecimal, of which those before *k stand k times: ab*3 01 is ab ab ab 01."""
+    parts = [part.partition("*") for part in text.split()]
+    return b"".join(bytes.fromhex(part) * int(times or 1) for part, _, times in parts)
+
+
+def vectors():
+    for line in re.sub(r"\n +", " ", "\n".join(block("coded"))).splitlines():
+        kind, plain, coded = (cell.strip() for cell in line.split("|"))
+        yield pytest.param(int(kind[0]), "r" in kind, expand(plain), expand(coded), id=line[:24].strip())
+
+
+def generated(n):
+    x, out = 1, np.empty(n, np.uint8)
+    for i in range(n):
+        x = (6364136223846793005 * x + 1442695040888963407) % 2**64
+        out[i] = 8 * bin(x >> 33).count("1") + (x >> 30) % 8
+    return out
+
+
+@pytest.mark.parametrize("width, rotated, plain, coded", vectors())
+def test_vectors(width, rotated, plain, coded):
+    elements = np.frombuffer(plain, f"<u{width}")
+    assert coded_planes.encode(elements, rotated) == coded
+    assert (coded_planes.decode(coded, width, rotated, len(elements)) == elements).all()
+    assert filtered("encode", plain, width, rotated, len(elements)).stdout == coded
+    assert filtered("decode", coded, width, rotated, len(elements)).stdout == plain
+
+
+@pytest.mark.parametrize("line", block("generated"))
+def test_generated_vectors(line):
+    kind, n, nbytes, digest = line.split()
+    width, rotated, n = int(kind[0]), "r" in kind, int(n)
+    elements = generated(width * n).view(f"<u{width}")
+    coded = coded_planes.encode(elements, rotated)
+    assert (len(coded), xxhash.xxh3_64_hexdigest(coded)) == (int(nbytes), digest)
+    assert filtered("encode", elements.tobytes(), width, rotated, n).stdout == coded
+
+
+def bell(rng, n, spread):
+    return np.clip(rng.normal(128, spread, n), 0, 255).astype(np.uint8)
+
+
+SHAPES = {
+    "narrow bell": lambda rng, n: bell(rng, n, 1),
+    "wide bell": lambda rng, n: bell(rng, n, 60),
+    "nearly constant": lambda rng, n: (rng.random(n) > 0.999).astype(np.uint8) * 255,
+    "255 symbols": lambda rng, n: rng.integers(0, 255, n).astype(np.uint8),
+    "growing": lambda rng, n: (255 * np.sort(rng.random(n)) ** 3).astype(np.uint8),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_library_and_document_agree(shape):
+    rng = np.random.default_rng(len(shape))
+    for width, rotated, n in ((1, False, 70000), (2, True, 33000), (2, False, 129), (4, True, 5001), (8, False, 999)):
+        elements = SHAPES[shape](rng, width * n).view(f"<u{width}")
+        coded = filtered("encode", elements.tobytes(), width, rotated, n).stdout
+        assert coded == coded_planes.encode(elements, rotated)
+        assert (coded_planes.decode(coded, width, rotated, n) == elements).all()
+        assert filtered("decode", coded, width, rotated, n).stdout == elements.tobytes()
+
+
+def test_bf16_weights_lose_most_of_their_exponent():
+    weights = np.random.default_rng(1).normal(0, 0.02, 262144).astype("<f4").view("<u4") >> 16
+    coded = filtered("encode", weights.astype("<u2").tobytes(), 2, True, len(weights)).stdout
+    exponents = np.bincount(weights >> 7 & 255)
+    p = exponents[exponents > 0] / len(weights)
+    entropy = -(p * np.log2(p)).sum() / 8
+    assert 1 + entropy < len(coded) / len(weights) < 1 + 1.015 * entropy
+
+
+def test_damage_is_refused_by_both_alike():
+    """A bit of each byte flips: both refuse it, or, where other elements come out, both give the same."""
+    rng = np.random.default_rng(7)
+    n = 700
+    good = coded_planes.encode(bell(rng, n, 3), False)
+    for at in range(len(good)):
+        bad = bytearray(good)
+        bad[at] ^= 1 << rng.integers(8)
+        result = filtered("decode", bad, 1, False, n)
+        try:
+            assert result.stdout == coded_planes.decode(bad, 1, False, n).tobytes()
+        except Refused:
+            assert result.returncode == 1 and result.stderr
