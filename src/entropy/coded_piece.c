@@ -12,9 +12,6 @@
 
 #define NSYMBOLS 256u
 
-/* A coded stream may be this much smaller, or it is stored as it is: decoding takes time. */
-#define WORTH(nbytes) ((nbytes) - (nbytes) / 128)
-
 #define WORDS_NBYTES (2 * TSR_RANS_SEGMENT)
 
 struct tsr_entropy {
@@ -71,43 +68,11 @@ static uint8_t *encode_words(const struct tsr_entropy *e, const uint8_t *symbols
 	return encode[tsr_isa_level()](&e->encoder, symbols, n, states, end);
 }
 
-static size_t count_segments(size_t n)
-{
-	return (n + TSR_RANS_SEGMENT - 1) / TSR_RANS_SEGMENT;
-}
-
-/* The states that a segment of @n symbols uses: with few symbols not all of them. */
-static size_t count_states(size_t n)
-{
-	const size_t used = (n + TSR_RANS_RUN - 1) / TSR_RANS_RUN;
-
-	return used < TSR_RANS_LANES ? used : TSR_RANS_LANES;
-}
-
-static size_t segment_size(size_t n, size_t segment)
-{
-	const size_t left = n - segment * TSR_RANS_SEGMENT;
-
-	return left < TSR_RANS_SEGMENT ? left : TSR_RANS_SEGMENT;
-}
-
-/* Whether the table makes the stream so much smaller that it is worth it, by what its symbols cost. */
-static bool is_worth_coding(const uint32_t *count, const uint16_t *freq, size_t n,
-			    size_t table_nbytes)
-{
-	const uint64_t cost = tsr_rans_counts_cost(count, freq, TSR_RANS_BITS) / 2048;
-	size_t heads = table_nbytes;
-
-	for (size_t i = 0; i < count_segments(n); i++)
-		heads += 2 + 4 * count_states(segment_size(n, i));
-	return heads + cost < WORTH(n);
-}
-
 /* The segments of a stream to at most @room bytes; 0 if they do not fit. */
 static size_t put_segments(struct tsr_entropy *e, const uint8_t *symbols, size_t n, uint8_t *to,
 			   size_t room)
 {
-	const size_t nsegments = count_segments(n);
+	const size_t nsegments = tsr_rans_count_segments((uint32_t)n);
 	uint8_t *const end = e->words + sizeof(e->words);
 	size_t used = round_up(2 * nsegments);
 
@@ -115,7 +80,8 @@ static size_t put_segments(struct tsr_entropy *e, const uint8_t *symbols, size_t
 		return 0;
 	memset(to, 0, used);
 	for (size_t i = 0; i < nsegments; i++) {
-		const size_t size = segment_size(n, i), states_nbytes = 4 * count_states(size);
+		const size_t size = tsr_rans_segment_size((uint32_t)n, (uint32_t)i),
+			     states_nbytes = 4 * tsr_rans_count_states((uint32_t)size);
 		uint32_t states[TSR_RANS_LANES];
 		const uint8_t *first;
 		size_t words_nbytes;
@@ -162,7 +128,8 @@ static size_t put_stream(struct tsr_entropy *e, const uint8_t *symbols, size_t n
 	*mode = TSR_RANS_RAW;
 	tsr_rans_frequencies(count, TSR_RANS_BITS, freq);
 	table_nbytes = tsr_rans_put_table(freq, table);
-	if (!is_worth_coding(count, freq, n, table_nbytes))
+	if (!tsr_rans_is_worth((uint32_t)n, (uint32_t)table_nbytes,
+			       tsr_rans_counts_cost(count, freq, TSR_RANS_BITS)))
 		return put_raw(symbols, n, to);
 	tsr_rans_encoder_table(freq, TSR_RANS_BITS, e->encoder.symbols);
 	memcpy(to, table, table_nbytes);
@@ -202,7 +169,7 @@ static const char *get_segment(const struct tsr_entropy *e, const uint8_t *state
 			       size_t nwords, uint8_t *symbols, size_t n)
 {
 	static tsr_rans_decode_fn *const decode[] = TSR_ISA_VARIANTS(rans_decode);
-	const size_t nstates = count_states(n);
+	const size_t nstates = tsr_rans_count_states((uint32_t)n);
 	uint32_t states[TSR_RANS_LANES];
 
 	for (size_t lane = 0; lane < TSR_RANS_LANES; lane++)
@@ -223,7 +190,7 @@ static const char *get_segment(const struct tsr_entropy *e, const uint8_t *state
 static const char *get_segments(struct tsr_entropy *e, const uint8_t *bytes, size_t nbytes,
 				uint8_t *symbols, size_t n)
 {
-	const size_t nsegments = count_segments(n);
+	const size_t nsegments = tsr_rans_count_segments((uint32_t)n);
 	size_t used = round_up(2 * nsegments);
 
 	if (nbytes < used)
@@ -231,7 +198,8 @@ static const char *get_segments(struct tsr_entropy *e, const uint8_t *bytes, siz
 	if (nsegments % 2 && tsr_get_le(bytes + 2 * nsegments, 2))
 		return "bytes behind the sizes of segments are not zero";
 	for (size_t i = 0; i < nsegments; i++) {
-		const size_t size = segment_size(n, i), states_nbytes = 4 * count_states(size);
+		const size_t size = tsr_rans_segment_size((uint32_t)n, (uint32_t)i),
+			     states_nbytes = 4 * tsr_rans_count_states((uint32_t)size);
 		const size_t nwords = (size_t)tsr_get_le(bytes + 2 * i, 2);
 		const char *wrong;
 

@@ -154,36 +154,12 @@ const char *tsr_rans_get_table(const uint8_t *bytes, size_t nbytes, unsigned bit
 	return NULL;
 }
 
-/*
- * A reciprocal rounded up gives quotients that are exact where its error times the largest state does not
- * reach its unit; otherwise the one rounded down does, of states that are 1 larger.
- */
-static struct tsr_rans_symbol encoder_symbol(uint32_t freq, uint32_t start, unsigned bits)
-{
-	uint32_t log = 0, shift = 0, increment = 1;
-	uint64_t reciprocal = UINT32_MAX, unit;
-
-	while (freq > 1u << log)
-		log++;
-	if (log) {
-		unit = UINT64_C(1) << (31 + log);
-		shift = log - 1;
-		reciprocal = (unit + freq - 1) / freq;
-		increment = (reciprocal * freq - unit) * ((uint64_t)freq << (32 - bits)) > unit;
-		reciprocal -= increment;
-	}
-	return (struct tsr_rans_symbol){
-		.reciprocal = (uint32_t)reciprocal,
-		.rest = freq | start << 12 | shift << 24 | increment << 31,
-	};
-}
-
 void tsr_rans_encoder_table(const uint16_t *freq, unsigned bits, struct tsr_rans_symbol *symbols)
 {
 	uint32_t start = 0;
 
 	for (unsigned s = 0; s < NSYMBOLS; start += freq[s++])
-		symbols[s] = freq[s] ? encoder_symbol(freq[s], start, bits)
+		symbols[s] = freq[s] ? tsr_rans_symbol_of(freq[s], start, bits)
 				     : (struct tsr_rans_symbol){ 0 };
 }
 

@@ -12,16 +12,6 @@
 #include "entropy/rans_math.h"
 
 /*
- * A symbol for the encoder, which divides a state by its frequency through a reciprocal:
- * ((x + increment) * reciprocal >> 32) >> shift (Granlund & Montgomery 1994; Robison 2005).
- */
-struct tsr_rans_symbol {
-	uint32_t reciprocal;
-	uint32_t
-		rest; /* frequency, its first slot from bit 12, shift from bit 24, increment in bit 31 */
-};
-
-/*
  * What the loops look up: symbols, or slots (tsr_rans_entry()); and how eight words of 16 bits move,
  * given the lanes that shed or lack one: to the end of 16 bytes, or from their beginning.
  */

@@ -16,6 +16,26 @@
 #define TSR_RANS_LANES 32u
 #define TSR_RANS_RUN 4u
 
+TSR_HD uint32_t tsr_rans_count_segments(uint32_t n)
+{
+	return (n + TSR_RANS_SEGMENT - 1) / TSR_RANS_SEGMENT;
+}
+
+TSR_HD uint32_t tsr_rans_segment_size(uint32_t n, uint32_t segment)
+{
+	const uint32_t left = n - segment * TSR_RANS_SEGMENT;
+
+	return left < TSR_RANS_SEGMENT ? left : TSR_RANS_SEGMENT;
+}
+
+/* The states that a segment of @n symbols has: with few symbols not all of them. */
+TSR_HD uint32_t tsr_rans_count_states(uint32_t n)
+{
+	const uint32_t used = (n + TSR_RANS_RUN - 1) / TSR_RANS_RUN;
+
+	return used < TSR_RANS_LANES ? used : TSR_RANS_LANES;
+}
+
 /* States are in [TSR_RANS_LOW, 2^32), begin and end at TSR_RANS_LOW, and shed words of 16 bits. */
 #define TSR_RANS_LOW 65536u
 
@@ -55,10 +75,51 @@ TSR_HD bool tsr_rans_sheds(uint32_t x, uint32_t freq, unsigned bits)
 	return x >> (32 - bits) >= freq;
 }
 
-/* The state after a symbol; no word is to be shed. */
-TSR_HD uint32_t tsr_rans_push(uint32_t x, uint32_t freq, uint32_t start, unsigned bits)
+/*
+ * A symbol for the encoder, which divides a state by its frequency through a reciprocal:
+ * ((x + increment) * reciprocal >> 32) >> shift (Granlund & Montgomery 1994; Robison 2005).
+ */
+struct tsr_rans_symbol {
+	uint32_t reciprocal;
+	uint32_t rest; /* frequency; from bit 12 its first slot, 24 the shift, 31 the increment */
+};
+
+/*
+ * A reciprocal rounded up gives quotients that are exact where its error times the largest state does not
+ * reach its unit; otherwise the one rounded down does, of states that are 1 larger.
+ */
+TSR_HD struct tsr_rans_symbol tsr_rans_symbol_of(uint32_t freq, uint32_t start, unsigned bits)
 {
-	return ((x / freq) << bits) + x % freq + start;
+	uint32_t log = 0, shift = 0, increment = 1;
+	uint64_t reciprocal = UINT32_MAX, unit;
+	struct tsr_rans_symbol s;
+
+	while (freq > 1u << log)
+		log++;
+	if (log) {
+		unit = UINT64_C(1) << (31 + log);
+		shift = log - 1;
+		reciprocal = (unit + freq - 1) / freq;
+		increment = (reciprocal * freq - unit) * ((uint64_t)freq << (32 - bits)) > unit;
+		reciprocal -= increment;
+	}
+	s.reciprocal = (uint32_t)reciprocal;
+	s.rest = freq | start << 12 | shift << 24 | increment << 31;
+	return s;
+}
+
+TSR_HD uint32_t tsr_rans_symbol_freq(struct tsr_rans_symbol s)
+{
+	return s.rest & 0xfff;
+}
+
+/* The state after a symbol, 2^bits (x / freq) + x mod freq + start; no word is to be shed. */
+TSR_HD uint32_t tsr_rans_push(uint32_t x, struct tsr_rans_symbol s, unsigned bits)
+{
+	const uint32_t start = s.rest >> 12 & 0xfff;
+	const uint32_t high = (uint32_t)((uint64_t)(x + (s.rest >> 31)) * s.reciprocal >> 32);
+
+	return x + start + (high >> (s.rest >> 24 & 15)) * ((1u << bits) - tsr_rans_symbol_freq(s));
 }
 
 /*
@@ -94,6 +155,19 @@ TSR_HD uint32_t tsr_rans_cost(uint32_t freq, unsigned bits)
 		}
 	}
 	return (bits << 8) - log;
+}
+
+/*
+ * Whether @n symbols are stored coded, given the bytes of their table and what they cost by it: only if
+ * that makes them 1/128 smaller, since decoding takes time.
+ */
+TSR_HD bool tsr_rans_is_worth(uint32_t n, uint32_t table_nbytes, uint64_t cost)
+{
+	uint64_t nbytes = table_nbytes + cost / 2048;
+
+	for (uint32_t i = 0; i < tsr_rans_count_segments(n); i++)
+		nbytes += 2 + 4 * tsr_rans_count_states(tsr_rans_segment_size(n, i));
+	return nbytes < n - n / 128;
 }
 
 /* The width of the numbers of a stored table, of which @largest is the largest. */

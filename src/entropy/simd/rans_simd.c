@@ -17,14 +17,6 @@
 
 /* --- One element after the other ----------------------------------------------------------- */
 
-static inline uint32_t push(uint32_t x, struct tsr_rans_symbol s)
-{
-	const uint32_t freq = s.rest & 0xfff, start = s.rest >> 12 & 0xfff;
-	const uint32_t high = (uint32_t)((uint64_t)(x + (s.rest >> 31)) * s.reciprocal >> 32);
-
-	return x + start + (high >> (s.rest >> 24 & 15)) * ((1u << BITS) - freq);
-}
-
 /* The first @n elements of a block, last to first. */
 static uint8_t *encode_block(const struct tsr_rans_encoder *e, const uint8_t *symbols, size_t n,
 			     uint32_t *states, uint8_t *end)
@@ -43,7 +35,7 @@ static uint8_t *encode_block(const struct tsr_rans_encoder *e, const uint8_t *sy
 				memcpy(end, &word, 2);
 				x >>= 16;
 			}
-			states[lane] = push(x, e->symbols[symbols[RUN * lane + r]]);
+			states[lane] = tsr_rans_push(x, e->symbols[symbols[RUN * lane + r]], BITS);
 		}
 	}
 	return end;
