@@ -81,7 +81,8 @@ TSR_HD bool tsr_rans_sheds(uint32_t x, uint32_t freq, unsigned bits)
  */
 struct tsr_rans_symbol {
 	uint32_t reciprocal;
-	uint32_t rest; /* frequency; from bit 12 its first slot, 24 the shift, 31 the increment */
+	uint32_t
+		rest; /* frequency from bit 20, its first slot from bit 8, increment in bit 4, shift */
 };
 
 /*
@@ -104,22 +105,26 @@ TSR_HD struct tsr_rans_symbol tsr_rans_symbol_of(uint32_t freq, uint32_t start, 
 		reciprocal -= increment;
 	}
 	s.reciprocal = (uint32_t)reciprocal;
-	s.rest = freq | start << 12 | shift << 24 | increment << 31;
+	s.rest = freq << 20 | start << 8 | increment << 4 | shift;
 	return s;
 }
 
 TSR_HD uint32_t tsr_rans_symbol_freq(struct tsr_rans_symbol s)
 {
-	return s.rest & 0xfff;
+	return s.rest >> 20;
+}
+
+/* x / freq, for states that shed no word before this symbol. */
+TSR_HD uint32_t tsr_rans_quotient(uint32_t x, struct tsr_rans_symbol s)
+{
+	return (uint32_t)((uint64_t)(x + (s.rest >> 4 & 1)) * s.reciprocal >> 32) >> (s.rest & 15);
 }
 
 /* The state after a symbol, 2^bits (x / freq) + x mod freq + start; no word is to be shed. */
 TSR_HD uint32_t tsr_rans_push(uint32_t x, struct tsr_rans_symbol s, unsigned bits)
 {
-	const uint32_t start = s.rest >> 12 & 0xfff;
-	const uint32_t high = (uint32_t)((uint64_t)(x + (s.rest >> 31)) * s.reciprocal >> 32);
-
-	return x + start + (high >> (s.rest >> 24 & 15)) * ((1u << bits) - tsr_rans_symbol_freq(s));
+	return x + (s.rest >> 8 & 0xfff) +
+	       tsr_rans_quotient(x, s) * ((1u << bits) - tsr_rans_symbol_freq(s));
 }
 
 /*

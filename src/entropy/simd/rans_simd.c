@@ -23,19 +23,20 @@ static uint8_t *encode_block(const struct tsr_rans_encoder *e, const uint8_t *sy
 {
 	for (size_t r = RUN; r-- > 0;) {
 		for (size_t lane = LANES; lane-- > 0;) {
+			struct tsr_rans_symbol symbol;
 			uint32_t x = states[lane];
 
 			if (RUN * lane + r >= n)
 				continue;
-			if (tsr_rans_sheds(x, e->symbols[symbols[RUN * lane + r]].rest & 0xfff,
-					   BITS)) {
+			symbol = e->symbols[symbols[RUN * lane + r]];
+			if (tsr_rans_sheds(x, tsr_rans_symbol_freq(symbol), BITS)) {
 				const uint16_t word = (uint16_t)x;
 
 				end -= 2;
 				memcpy(end, &word, 2);
 				x >>= 16;
 			}
-			states[lane] = tsr_rans_push(x, e->symbols[symbols[RUN * lane + r]], BITS);
+			states[lane] = tsr_rans_push(x, symbol, BITS);
 		}
 	}
 	return end;
@@ -71,31 +72,38 @@ static const uint8_t *decode_block(const struct tsr_rans_decoder *d, const uint8
 /* --- Eight lanes at once ------------------------------------------------------------------- */
 
 #ifdef __AVX2__
-#define WIDTH 8u
-#define VECTORS (LANES / WIDTH)
-
-static inline __m128i two_symbols(const struct tsr_rans_symbol *a, const struct tsr_rans_symbol *b)
+static inline __m256i load_eight(const void *from)
 {
-	const __m128i low = _mm_loadl_epi64((const __m128i *)(const void *)a);
-
-	return _mm_castps_si128(
-		_mm_loadh_pi(_mm_castsi128_ps(low), (const __m64 *)(const void *)b));
+	return _mm256_loadu_si256((const __m256i *)from);
 }
 
-/* The reciprocals and the rest of the symbols of eight lanes, RUN bytes apart. */
-static inline void look_up(const struct tsr_rans_symbol *table, const uint8_t *symbols,
-			   __m256i *reciprocal, __m256i *rest)
+static inline __m128i load_sixteen(const void *from)
 {
-#define AT(lane) (&table[symbols[RUN * (lane)]])
-	const __m256i even = _mm256_inserti128_si256(
-		_mm256_castsi128_si256(two_symbols(AT(0), AT(1))), two_symbols(AT(4), AT(5)), 1);
-	const __m256i odd = _mm256_inserti128_si256(
-		_mm256_castsi128_si256(two_symbols(AT(2), AT(3))), two_symbols(AT(6), AT(7)), 1);
-#undef AT
-	const __m256 a = _mm256_castsi256_ps(even), b = _mm256_castsi256_ps(odd);
+	return _mm_loadu_si128((const __m128i *)from);
+}
 
-	*reciprocal = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
-	*rest = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd));
+static inline void store_eight(void *to, __m256i x)
+{
+	_mm256_storeu_si256((__m256i *)to, x);
+}
+
+/*
+ * The symbols of eight lanes, RUN bytes apart, those of lanes 0, 1, 4, 5 and of 2, 3, 6, 7 together.  Loads
+ * that fill a register, and blends, leave the ports free that shift and shuffle.
+ */
+static inline void look_up_symbols(const struct tsr_rans_symbol *table, const uint8_t *symbols,
+				   __m256i *even, __m256i *odd)
+{
+	long long s[8];
+
+	for (unsigned lane = 0; lane < 8; lane++)
+		memcpy(&s[lane], &table[symbols[RUN * lane]], 8);
+#define AT(lane) _mm256_set1_epi64x(s[lane])
+	*even = _mm256_blend_epi32(_mm256_blend_epi32(AT(0), AT(1), 0x0c),
+				   _mm256_blend_epi32(AT(4), AT(5), 0xc0), 0xf0);
+	*odd = _mm256_blend_epi32(_mm256_blend_epi32(AT(2), AT(3), 0x0c),
+				  _mm256_blend_epi32(AT(6), AT(7), 0xc0), 0xf0);
+#undef AT
 }
 
 /* The low halves of eight numbers. */
@@ -106,68 +114,95 @@ static inline __m128i low_halves(__m256i x)
 	return _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
 }
 
-static inline __m256i push_eight(__m256i x, __m256i reciprocal, __m256i rest, __m256i freq)
+/* The higher halves of pairs of numbers: those of lanes 0, 1, 4, 5 and of 2, 3, 6, 7 in order. */
+static inline __m256i high_numbers(__m256i even, __m256i odd)
 {
-	const __m256i increased = _mm256_add_epi32(x, _mm256_srli_epi32(rest, 31));
-	const __m256i even = _mm256_mul_epu32(increased, reciprocal);
-	const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(increased, 32),
-					     _mm256_srli_epi64(reciprocal, 32));
-	const __m256i high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-	const __m256i shift = _mm256_and_si256(_mm256_srli_epi32(rest, 24), _mm256_set1_epi32(15));
-	const __m256i start = _mm256_and_si256(_mm256_srli_epi32(rest, 12),
-					       _mm256_set1_epi32(0xfff));
-	const __m256i others = _mm256_sub_epi32(_mm256_set1_epi32(1 << BITS), freq);
+	return _mm256_castps_si256(
+		_mm256_shuffle_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(odd), 0xdd));
+}
 
-	return _mm256_add_epi32(_mm256_add_epi32(x, start),
-				_mm256_mullo_epi32(_mm256_srlv_epi32(high, shift), others));
+/* The quotients of eight states, the symbols as look_up_symbols() has them. */
+static inline __m256i divide_eight(__m256i x, __m256i even, __m256i odd, __m256i rest)
+{
+	const __m256i one = _mm256_and_si256(_mm256_srli_epi32(rest, 4), _mm256_set1_epi32(1));
+	const __m256i increased = _mm256_add_epi32(x, one);
+	const __m256i a = _mm256_mul_epu32(_mm256_unpacklo_epi32(increased, increased), even);
+	const __m256i b = _mm256_mul_epu32(_mm256_unpackhi_epi32(increased, increased), odd);
+
+	return _mm256_srlv_epi32(high_numbers(a, b), _mm256_and_si256(rest, _mm256_set1_epi32(15)));
 }
 
 /* Push one symbol to each of eight lanes. */
 static inline __m256i encode_eight(const struct tsr_rans_encoder *e, const uint8_t *symbols,
 				   __m256i x, uint8_t **end)
 {
-	__m256i reciprocal, rest, freq, stays;
+	__m256i even, odd, rest, limit, sheds, start, others;
 	unsigned shed;
 
-	look_up(e->symbols, symbols, &reciprocal, &rest);
-	freq = _mm256_and_si256(rest, _mm256_set1_epi32(0xfff));
-	stays = _mm256_cmpgt_epi32(freq, _mm256_srli_epi32(x, 32 - BITS));
-	shed = ~(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(stays)) & 0xff;
-	_mm_storeu_si128(
-		(__m128i *)(void *)(*end - 16),
-		_mm_shuffle_epi8(low_halves(x),
-				 _mm_loadu_si128((const __m128i *)(const void *)e->move[shed])));
+	look_up_symbols(e->symbols, symbols, &even, &odd);
+	rest = high_numbers(even, odd);
+	/* tsr_rans_sheds() for tables of 12 bits: x >= freq << 20, unsigned. */
+	limit = _mm256_and_si256(rest, _mm256_set1_epi32((int)0xfff00000));
+	sheds = _mm256_cmpeq_epi32(_mm256_max_epu32(x, limit), x);
+	shed = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(sheds));
+	_mm_storeu_si128((__m128i *)(void *)(*end - 16),
+			 _mm_shuffle_epi8(low_halves(x), load_sixteen(e->move[shed])));
 	*end -= 2 * (unsigned)__builtin_popcount(shed);
-	x = _mm256_blendv_epi8(_mm256_srli_epi32(x, 16), x, stays);
-	return push_eight(x, reciprocal, rest, freq);
+	x = _mm256_blendv_epi8(x, _mm256_srli_epi32(x, 16), sheds);
+	start = _mm256_and_si256(_mm256_srli_epi32(rest, 8), _mm256_set1_epi32(0xfff));
+	others = _mm256_sub_epi32(_mm256_set1_epi32(1 << BITS), _mm256_srli_epi32(rest, 20));
+	return _mm256_add_epi32(_mm256_add_epi32(x, start),
+				_mm256_mullo_epi32(divide_eight(x, even, odd, rest), others));
 }
 
 static uint8_t *encode_blocks(const struct tsr_rans_encoder *e, const uint8_t *symbols,
 			      size_t nblocks, uint32_t *states, uint8_t *end)
 {
-	__m256i x[VECTORS];
+	__m256i a = load_eight(states), b = load_eight(states + 8);
+	__m256i c = load_eight(states + 16), d = load_eight(states + 24);
 
-	for (unsigned v = 0; v < VECTORS; v++)
-		x[v] = _mm256_loadu_si256((const __m256i *)(const void *)(states + WIDTH * v));
 	while (nblocks-- > 0) {
 		const uint8_t *const block = symbols + nblocks * BLOCK;
 
-		for (unsigned r = RUN; r-- > 0;)
-			for (unsigned v = VECTORS; v-- > 0;)
-				x[v] = encode_eight(e, block + RUN * WIDTH * v + r, x[v], &end);
+		for (unsigned r = RUN; r-- > 0;) {
+			d = encode_eight(e, block + 96 + r, d, &end);
+			c = encode_eight(e, block + 64 + r, c, &end);
+			b = encode_eight(e, block + 32 + r, b, &end);
+			a = encode_eight(e, block + r, a, &end);
+		}
 	}
-	for (unsigned v = 0; v < VECTORS; v++)
-		_mm256_storeu_si256((__m256i *)(void *)(states + WIDTH * v), x[v]);
+	store_eight(states, a);
+	store_eight(states + 8, b);
+	store_eight(states + 16, c);
+	store_eight(states + 24, d);
 	return end;
 }
 
-/* Pop one symbol from each of eight lanes into byte @r of @symbols. */
+/*
+ * The entries of eight slots.  Loads that fill a register, and blends, are several times as fast as a
+ * gather of Zen or of an Intel processor with mitigations, and as fast as that of others.
+ */
+static inline __m256i look_up_slots(const uint32_t *slots, __m256i slot)
+{
+	uint32_t i[8];
+	__m256i low, high;
+
+	store_eight(i, slot);
+#define AT(lane) _mm256_set1_epi32((int)slots[i[lane]])
+	low = _mm256_blend_epi32(_mm256_blend_epi32(AT(0), AT(1), 0x02),
+				 _mm256_blend_epi32(AT(2), AT(3), 0x08), 0x0c);
+	high = _mm256_blend_epi32(_mm256_blend_epi32(AT(4), AT(5), 0x20),
+				  _mm256_blend_epi32(AT(6), AT(7), 0x80), 0xc0);
+#undef AT
+	return _mm256_blend_epi32(low, high, 0xf0);
+}
+
+/* Pop one symbol from each of eight lanes to the end of their four @symbols. */
 static inline __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8_t **words,
-				   __m256i x, unsigned r, __m256i *symbols)
+				   __m256i x, __m256i *symbols)
 {
 	const __m256i slot = _mm256_and_si256(x, _mm256_set1_epi32((1 << BITS) - 1));
-	const __m256i entry = _mm256_i32gather_epi32((const int *)(const void *)d->slots, slot, 4);
-	const __m256i symbol = _mm256_and_si256(entry, _mm256_set1_epi32(0xff));
+	const __m256i entry = look_up_slots(d->slots, slot);
 	const __m256i place = _mm256_and_si256(_mm256_srli_epi32(entry, 8),
 					       _mm256_set1_epi32(0xfff));
 	const __m256i popped = _mm256_add_epi32(
@@ -176,40 +211,43 @@ static inline __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8
 	const __m256i lacks = _mm256_cmpeq_epi32(_mm256_srli_epi32(popped, 16),
 						 _mm256_setzero_si256());
 	const unsigned mask = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(lacks));
-	const __m128i loaded = _mm_loadu_si128((const __m128i *)(const void *)*words);
-	const __m128i move = _mm_loadu_si128((const __m128i *)(const void *)d->move[mask]);
+	const __m128i loaded = load_sixteen(*words);
+	const __m128i move = load_sixteen(d->move[mask]);
 	const __m256i word = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(loaded, move));
 	const __m256i shift = _mm256_and_si256(lacks, _mm256_set1_epi32(16));
 
-	*symbols = _mm256_or_si256(*symbols, _mm256_slli_epi32(symbol, 8 * (int)r));
+	*symbols = _mm256_or_si256(_mm256_srli_epi32(*symbols, 8), _mm256_slli_epi32(entry, 24));
 	*words += 2 * (unsigned)__builtin_popcount(mask);
 	return _mm256_or_si256(_mm256_sllv_epi32(popped, shift), word);
 }
 
 /* Blocks while no word beyond @end is touched: one takes up to BLOCK words, and eight are loaded at once. */
-static const uint8_t *decode_blocks(const struct tsr_rans_decoder *d, const uint8_t *words,
+static const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint8_t *words,
 				    const uint8_t *end, uint32_t *states, uint8_t *symbols,
 				    size_t nblocks, size_t *done)
 {
-	__m256i x[VECTORS];
-	size_t b = 0;
+	__m256i a = load_eight(states), b = load_eight(states + 8);
+	__m256i c = load_eight(states + 16), d = load_eight(states + 24);
+	__m256i from_a = a, from_b = b, from_c = c, from_d = d;
+	size_t i = 0;
 
-	for (unsigned v = 0; v < VECTORS; v++)
-		x[v] = _mm256_loadu_si256((const __m256i *)(const void *)(states + WIDTH * v));
-	for (; b < nblocks && (size_t)(end - words) >= 2 * (BLOCK + WIDTH); b++) {
-		__m256i bytes[VECTORS] = { 0 };
-
-		for (unsigned r = 0; r < RUN; r++)
-			for (unsigned v = 0; v < VECTORS; v++)
-				x[v] = decode_eight(d, &words, x[v], r, &bytes[v]);
-		for (unsigned v = 0; v < VECTORS; v++)
-			_mm256_storeu_si256(
-				(__m256i *)(void *)(symbols + BLOCK * b + RUN * WIDTH * v),
-				bytes[v]);
+	for (; i < nblocks && (size_t)(end - words) >= 2 * (BLOCK + 8); i++) {
+		for (unsigned r = 0; r < RUN; r++) {
+			a = decode_eight(t, &words, a, &from_a);
+			b = decode_eight(t, &words, b, &from_b);
+			c = decode_eight(t, &words, c, &from_c);
+			d = decode_eight(t, &words, d, &from_d);
+		}
+		store_eight(symbols + BLOCK * i, from_a);
+		store_eight(symbols + BLOCK * i + 32, from_b);
+		store_eight(symbols + BLOCK * i + 64, from_c);
+		store_eight(symbols + BLOCK * i + 96, from_d);
 	}
-	for (unsigned v = 0; v < VECTORS; v++)
-		_mm256_storeu_si256((__m256i *)(void *)(states + WIDTH * v), x[v]);
-	*done = b;
+	store_eight(states, a);
+	store_eight(states + 8, b);
+	store_eight(states + 16, c);
+	store_eight(states + 24, d);
+	*done = i;
 	return words;
 }
 #else
@@ -270,10 +308,39 @@ bool TSR_FOR_ISA(rans_decode)(const struct tsr_rans_decoder *d, const uint8_t *w
 
 /* --- Elements and streams ------------------------------------------------------------------ */
 
-/* @n elements of @width bytes, which is a constant where this is inlined. */
+/* Streams of elements of two bytes, in lines of their own so that they become SIMD code. */
+static void split_2(bool rotated, const uint8_t *restrict plain, size_t n, uint8_t *restrict low,
+		    uint8_t *restrict high)
+{
+	const unsigned left = rotated ? 1 : 0, right = rotated ? 15 : 16;
+
+	for (size_t i = 0; i < n; i++) {
+		const unsigned value = plain[2 * i] | (unsigned)plain[2 * i + 1] << 8;
+		const unsigned turned = value << left | value >> right;
+
+		low[i] = (uint8_t)turned;
+		high[i] = (uint8_t)(turned >> 8);
+	}
+}
+
+static void merge_2(bool rotated, const uint8_t *restrict low, const uint8_t *restrict high,
+		    size_t n, uint8_t *restrict plain)
+{
+	const unsigned right = rotated ? 1 : 0, left = rotated ? 15 : 16;
+
+	for (size_t i = 0; i < n; i++) {
+		const unsigned value = low[i] | (unsigned)high[i] << 8;
+		const unsigned turned = value >> right | value << left;
+
+		plain[2 * i] = (uint8_t)turned;
+		plain[2 * i + 1] = (uint8_t)(turned >> 8);
+	}
+}
+
+/* Wider elements, of @width bytes, which is a constant where this is inlined. */
 static inline __attribute__((always_inline)) void split(unsigned width, bool rotated,
-							const uint8_t *restrict plain, size_t n,
-							uint8_t *restrict streams)
+							const uint8_t *plain, size_t n,
+							uint8_t *streams)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t value = 0;
@@ -287,8 +354,8 @@ static inline __attribute__((always_inline)) void split(unsigned width, bool rot
 }
 
 static inline __attribute__((always_inline)) void merge(unsigned width, bool rotated,
-							const uint8_t *restrict streams, size_t n,
-							uint8_t *restrict plain)
+							const uint8_t *streams, size_t n,
+							uint8_t *plain)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t value = 0;
@@ -304,10 +371,8 @@ static inline __attribute__((always_inline)) void merge(unsigned width, bool rot
 void TSR_FOR_ISA(rans_split)(struct tsr_entropy_kind kind, const uint8_t *plain, size_t n,
 			     uint8_t *streams)
 {
-	if (kind.width == 2 && kind.rotated)
-		split(2, true, plain, n, streams);
-	else if (kind.width == 2)
-		split(2, false, plain, n, streams);
+	if (kind.width == 2)
+		split_2(kind.rotated, plain, n, streams, streams + TSR_ENTROPY_PIECE);
 	else if (kind.width == 4)
 		split(4, kind.rotated, plain, n, streams);
 	else
@@ -317,10 +382,8 @@ void TSR_FOR_ISA(rans_split)(struct tsr_entropy_kind kind, const uint8_t *plain,
 void TSR_FOR_ISA(rans_merge)(struct tsr_entropy_kind kind, const uint8_t *streams, size_t n,
 			     uint8_t *plain)
 {
-	if (kind.width == 2 && kind.rotated)
-		merge(2, true, streams, n, plain);
-	else if (kind.width == 2)
-		merge(2, false, streams, n, plain);
+	if (kind.width == 2)
+		merge_2(kind.rotated, streams, streams + TSR_ENTROPY_PIECE, n, plain);
 	else if (kind.width == 4)
 		merge(4, kind.rotated, streams, n, plain);
 	else
