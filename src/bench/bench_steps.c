@@ -15,29 +15,52 @@
 	{ \
 		"bf16+ulp8", "softsign8", NULL \
 	}
+#define F32 \
+	{ \
+		"f32", "f32", "f32" \
+	}
+#define F32_MOMENTUM \
+	{ \
+		"f32", "f32", NULL \
+	}
+#define STATE(codec) \
+	{ \
+		"bf16+ulp8", codec, codec \
+	}
+
+/* A name, the order of operations, the optimizer, the gradient's type. */
+#define CASE(name, order, optimizer, grad, ...) \
+	{ \
+		name, TSR_ORDER_##order, TSR_OPTIMIZER_##optimizer, TSR_##grad, __VA_ARGS__ \
+	}
 
 const struct tsr_bench_step_case tsr_bench_step_cases[] = {
-	{ "adamw fp32", TSR_OPTIMIZER_ADAMW, TSR_F32, { "f32", "f32", "f32" } },
-	{ "adamw flash", TSR_OPTIMIZER_ADAMW, TSR_BF16, FLASH },
-	{ "adam flash", TSR_OPTIMIZER_ADAM, TSR_BF16, FLASH },
-	{ "adamw linear", TSR_OPTIMIZER_ADAMW, TSR_BF16, { "bf16+ulp8", "linear8", "ulinear8" } },
-	{ "lion fp32", TSR_OPTIMIZER_LION, TSR_F32, { "f32", "f32", NULL } },
-	{ "lion flash", TSR_OPTIMIZER_LION, TSR_BF16, FLASH_MOMENTUM },
-	{ "sgd fp32", TSR_OPTIMIZER_SGD, TSR_F32, { "f32", "f32", NULL } },
-	{ "sgd flash", TSR_OPTIMIZER_SGD, TSR_BF16, FLASH_MOMENTUM },
-	{ NULL, TSR_OPTIMIZER_COUNT, TSR_F32, { NULL, NULL, NULL } },
+	CASE("adamw fp32", PYTORCH, ADAMW, F32, F32),
+	CASE("adamw flash", PYTORCH, ADAMW, BF16, FLASH),
+	CASE("adam flash", PYTORCH, ADAM, BF16, FLASH),
+	CASE("adamw linear", PYTORCH, ADAMW, BF16, { "bf16+ulp8", "linear8", "ulinear8" }),
+	CASE("adamw tight", PYTORCH, ADAMW, BF16, { "bf16+ulp8", "ratio8", "log8" }),
+	CASE("adamw coat", COAT, ADAMW, BF16, STATE("e4m3x")),
+	CASE("adamw bitsandbytes", BITSANDBYTES, ADAMW, BF16, STATE("dyn8")),
+	CASE("lion fp32", PYTORCH, LION, F32, F32_MOMENTUM),
+	CASE("lion flash", PYTORCH, LION, BF16, FLASH_MOMENTUM),
+	CASE("sgd fp32", PYTORCH, SGD, F32, F32_MOMENTUM),
+	CASE("sgd flash", PYTORCH, SGD, BF16, FLASH_MOMENTUM),
+	{ NULL, TSR_ORDER_COUNT, TSR_OPTIMIZER_COUNT, TSR_F32, { NULL, NULL, NULL } },
 };
 
 struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c)
 {
-	struct tsr_step step = { .optimizer = c->optimizer, .grad_dtype = c->grad_dtype };
+	struct tsr_step step = { .optimizer = c->optimizer,
+				 .order = c->order,
+				 .grad_dtype = c->grad_dtype };
 	struct tsr_hyper h = { 0 };
 
 	tsr_hyper_put(&h, TSR_HYPER_LR, 1e-4);
 	tsr_hyper_put(&h, TSR_HYPER_WEIGHT_DECAY, 0.01);
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, 0.9);
 	tsr_hyper_defaults(&h, c->optimizer);
-	step.scalars = tsr_step_scalars(TSR_ORDER_PYTORCH, c->optimizer, &h, 1000, false);
+	step.scalars = tsr_step_scalars(c->order, c->optimizer, &h, 1000, false);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (c->codec[p])
 			step.coding[p] = tsr_coding_default(tsr_codec_find(c->codec[p]));
@@ -99,20 +122,22 @@ static void fill(const struct bench *b, uint64_t first, size_t n, float *x)
 	void *plane[TSR_PLANES_MAX];
 
 	tsr_bench_values(x, n, first);
+	for (size_t i = 0; i < n; i++) {
+		if (b->step.grad_dtype == TSR_F32)
+			((float *)b->grad)[first + i] = x[i];
+		else
+			((uint16_t *)b->grad)[first + i] = (uint16_t)tsr_bf16_from_f32(x[i]);
+	}
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		const struct tsr_coding *c = &b->step.coding[p];
 
 		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++)
 			plane[i] = (unsigned char *)b->step.plane[p][i] +
 				   tsr_plane_nbytes(c, i, first);
+		for (size_t i = 0; p == TSR_PART_VARIANCE && i < n; i++)
+			x[i] *= x[i];
 		if (c->codec)
 			c->codec->encode(c, x, n, plane, &report);
-	}
-	for (size_t i = 0; i < n; i++) {
-		if (b->step.grad_dtype == TSR_F32)
-			((float *)b->grad)[first + i] = x[i];
-		else
-			((uint16_t *)b->grad)[first + i] = (uint16_t)tsr_bf16_from_f32(x[i]);
 	}
 }
 

@@ -9,6 +9,7 @@
 /* A step to measure: an optimizer, its state and its gradient. */
 struct tsr_bench_step_case {
 	const char *name;
+	enum tsr_order order;
 	enum tsr_optimizer optimizer;
 	enum tsr_dtype grad_dtype;
 	const char *codec[TSR_PARTS]; /* NULL where the optimizer keeps none */

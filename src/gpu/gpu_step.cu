@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of any state: by the fused kernels, or else by decoding, stepping and encoding. */
 #include "codec/ratio_math.h"
-#include "gpu/gpu_step.cuh"
+#include "gpu/step_rules.cuh"
 
 /* Elements that are in FP32 at a time, where groups allow. */
 #define BATCH (UINT64_C(1) << 24)
@@ -14,32 +14,6 @@ static __device__ __forceinline__ float gradient(const void *grad, enum tsr_dtyp
 		return ((const float *)grad)[i];
 	return dtype == TSR_BF16 ? tsr_f32_from_bf16(((const uint16_t *)grad)[i])
 				 : tsr_f32_from_f16(((const uint16_t *)grad)[i]);
-}
-
-static __device__ __forceinline__ struct tsr_step_values run_one(const struct tsr_step_scalars *s,
-								 enum step_rule rule, float g,
-								 struct tsr_step_values x)
-{
-	switch (rule) {
-	case RULE_PLAIN_SGD:
-		return tsr_step_plain_sgd(s, g, x);
-	case RULE_SGD:
-		return tsr_step_sgd(s, g, x);
-	case RULE_LION:
-		return tsr_step_lion(s, g, x);
-	case RULE_FLASH_LION:
-		return tsr_step_flash_lion(s, g, x);
-	case RULE_ADAM:
-		return tsr_step_adam(s, g, x);
-	case RULE_ADAMW:
-		return tsr_step_adamw(s, g, x);
-	case RULE_FLASH_ADAM:
-		return tsr_step_flash_adam(s, g, x);
-	case RULE_COAT_ADAMW:
-		return tsr_step_coat_adamw(s, g, x);
-	default:
-		return tsr_step_bitsandbytes_adam(s, g, x);
-	}
 }
 
 struct arrays {
@@ -257,7 +231,7 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 	struct batch rest = {};
 
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	rest.first = tsr_gpu_step_fused(stream->handle, step, rule_of(step), grad, n, report);
+	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &rest.first, err));
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
 	if (rest.first == n)

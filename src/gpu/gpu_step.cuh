@@ -27,7 +27,7 @@ enum step_rule {
 	RULE_ADAM,
 	RULE_ADAMW,
 	RULE_FLASH_ADAM,
-	/* Without fused kernels: */
+	/* Only in the kernels of step_near.cu: */
 	RULE_COAT_ADAMW,
 	RULE_BITSANDBYTES_ADAM,
 };
@@ -43,10 +43,12 @@ bool tsr_gpu_step_has_kernel(const struct tsr_step *step);
 
 /*
  * Start the step of as many elements from the first on as one kernel takes: none if there is no
- * kernel or an array is not aligned, else all whole groups.  Returns how many.
+ * kernel or an array is not aligned, else all whole groups.  Stores how many.
  */
-uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, enum step_rule rule,
-			    const void *grad, uint64_t n, struct tsr_step_report *report);
+enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				   enum step_rule rule, const void *grad, uint64_t n,
+				   struct tsr_step_report *report, uint64_t *done_ret,
+				   struct tsr_err *err);
 
 /*
  * Where momenta are stored as ratios to their variances: turn the momenta of an array into ratios, or
@@ -80,6 +82,12 @@ struct step_args {
 	uint64_t ntiles; /* whole groups */
 	struct tsr_step_report *report; /* or NULL */
 };
+
+/* Of these, the states that step_near.cu has kernels for.  @a lacks its tiles. */
+bool tsr_gpu_step_has_pair(const struct tsr_step *step);
+enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				  const struct step_args *a, uint64_t n, uint64_t *done_ret,
+				  struct tsr_err *err);
 
 /* --- Arrays ------------------------------------------------------------------------------------ */
 

@@ -25,6 +25,15 @@ static __device__ __forceinline__ float tsr_rsqrt_estimate(float x)
 	return r;
 }
 
+/* Within 2^-22 of log2(x) from 1/2 to 2, else within 2^-22 of it relatively, for x normal. */
+static __device__ __forceinline__ float tsr_log2_estimate(float x)
+{
+	float r;
+
+	asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
+
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
 static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
 {
@@ -71,6 +80,15 @@ static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byt
 {
 	const uint32_t low = __byte_perm(byte[0], byte[1], 0x0040);
 	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0040);
+
+	return __byte_perm(low, high, 0x5410);
+}
+
+/* The same of bits 16 to 23. */
+static __device__ __forceinline__ uint32_t tsr_word_of_third_bytes(const uint32_t *byte)
+{
+	const uint32_t low = __byte_perm(byte[0], byte[1], 0x0062);
+	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0062);
 
 	return __byte_perm(low, high, 0x5410);
 }

@@ -27,6 +27,13 @@ static inline bool scalars_are_flash(const struct tsr_step_scalars *s, enum step
 {
 	if (rule < RULE_ADAM)
 		return true;
+	if (rule == RULE_COAT_ADAMW)
+		return s->correction1 >= 0x1p-10f && s->correction1 <= 1.0f && s->eps >= 0x1p-30f &&
+		       s->eps <= 0x1p20f && s->root_correction2 >= 0x1p-8f &&
+		       s->root_correction2 <= 1.0f && fabsf(s->rate) <= 1.0f;
+	if (rule == RULE_BITSANDBYTES_ADAM)
+		return s->keep >= 0x1p-10f && s->keep <= 1.0f && s->eps >= 0x1p-36f &&
+		       s->eps <= 0x1p20f && fabsf(s->rate) <= 1.0f;
 	return s->from_grad == 0.0f && s->eps >= 0x1p-30f && s->eps <= 0x1p20f &&
 	       s->root_correction2 >= 0x1p-8f && s->root_correction2 <= 1.0f &&
 	       fabsf(s->rate) <= 0x1p20f;
@@ -203,35 +210,47 @@ template <int N> struct flash_tile {
 	float w[N], m[N];
 	float v[N]; /* or their roots, if those are encoded */
 	uint32_t narrow[N / 2]; /* pairs of weights, the new ones */
-	float largest_m, largest_v;
+	float least_v, largest_v; /* of the variances */
+	float least_up; /* of update_part(), where the rule needs it */
+	float largest_m;
 };
 
-/* Returns whether all variances are ordinary. */
-template <class rule, class variance, int N>
-static __device__ __forceinline__ bool flash_adam_tile(const struct tsr_step_scalars *s,
+/* A rule with a variance; the extremes are those of the thread. */
+template <class rule, bool ROOTS, int N>
+static __device__ __forceinline__ void flash_adam_tile(const struct tsr_step_scalars *s,
 						       const float *g, struct flash_tile<N> *t)
 {
 	const float d = s->root_correction2;
 	const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
-	float least = INFINITY, largest = 0.0f, least_up = INFINITY;
 
+	t->least_v = t->least_up = INFINITY;
+	t->largest_v = 0.0f;
 #pragma unroll
 	for (int k = 0; k < N; k++) {
 		const struct tsr_step_values x = rule::moments(s, g[k],
 							       { t->w[k], t->m[k], t->v[k] });
-		const float up = s->rate * x.momentum, root = tsr_root_ordinary(x.variance);
+		const float root = tsr_root_ordinary(x.variance);
 
 		t->m[k] = x.momentum;
-		t->v[k] = variance::takes_roots ? root : x.variance;
-		t->w[k] = rule::weight(s, t->w[k], adam_update_ordinary(s, up, root, inverse));
-		least = fminf(least, x.variance);
-		largest = tsr_max_or_nan(largest, x.variance);
+		t->v[k] = ROOTS ? root : x.variance;
+		t->w[k] = rule::stepped(s, t->w[k], x.momentum, root, inverse);
+		t->least_v = fminf(t->least_v, x.variance);
+		t->largest_v = tsr_max_or_nan(t->largest_v, x.variance);
 		if (rule::needs_whole_update)
-			least_up = fminf(least_up, fabsf(up));
+			t->least_up = fminf(t->least_up, fabsf(rule::update_part(s, x.momentum)));
 	}
-	t->largest_v = team_max<N>(largest);
-	return least >= 0x1p-100f && is_between(t->largest_v, variance::flash_least(), 0x1p60f) &&
-	       (!rule::needs_whole_update || least_up >= 0x1p-80f);
+}
+
+/* The same for a group of the team; returns whether all variances are ordinary. */
+template <class rule, class variance, int N>
+static __device__ __forceinline__ bool flash_adam_group(const struct tsr_step_scalars *s,
+							const float *g, struct flash_tile<N> *t)
+{
+	flash_adam_tile<rule, variance::takes_roots, N>(s, g, t);
+	t->largest_v = team_max<N>(t->largest_v);
+	return t->least_v >= 0x1p-100f &&
+	       is_between(t->largest_v, variance::flash_least(), 0x1p60f) &&
+	       t->least_up >= 0x1p-80f;
 }
 
 #define RUN(rule) \
@@ -256,10 +275,10 @@ static __device__ __forceinline__ bool flash_run(const struct step_args *a, cons
 	scalars.from_grad = 0.0f;
 	if constexpr (NSTATES == 2) {
 		if (a->rule == RULE_ADAMW)
-			return flash_adam_tile<adamw, variance, N>(s, g, t);
+			return flash_adam_group<adamw, variance, N>(s, g, t);
 		if (a->rule == RULE_ADAM)
-			return flash_adam_tile<adam, variance, N>(s, g, t);
-		return flash_adam_tile<flash_adam, variance, N>(s, g, t);
+			return flash_adam_group<adam, variance, N>(s, g, t);
+		return flash_adam_group<flash_adam, variance, N>(s, g, t);
 	} else {
 		if (a->rule == RULE_SGD)
 			RUN(tsr_step_sgd_raw);

@@ -160,6 +160,8 @@ static const struct kernel *flash_kernel_of(const struct tsr_step *step, const s
 
 bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
 {
+	if (tsr_gpu_step_has_pair(step))
+		return true;
 	if (step->order == TSR_ORDER_COAT || step->order == TSR_ORDER_BITSANDBYTES)
 		return false;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
@@ -181,20 +183,18 @@ static bool is_aligned(const struct tsr_step *step, const void *grad)
 
 		for (unsigned i = 0; codec && i < codec->nplanes; i++)
 			aligned &= codec->planes[i].unit == TSR_PER_GROUP ||
+				   codec->planes[i].unit == TSR_PER_GROUP_TOO ||
 				   tsr_is_aligned(step->plane[p][i], 16);
 	}
 	return aligned;
 }
 
-uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, enum step_rule rule,
-			    const void *grad, uint64_t n, struct tsr_step_report *report)
+/* All but the tiles. */
+static struct step_args args_of(const struct tsr_step *step, enum step_rule rule, const void *grad,
+				struct tsr_step_report *report)
 {
-	const uint64_t part = n - n % TSR_GROUP_DEFAULT;
-	const struct kernel *kernel;
 	struct step_args a = {};
 
-	if (!part || !tsr_gpu_step_has_kernel(step) || !is_aligned(step, grad))
-		return 0;
 	a.scalars = step->scalars;
 	a.rule = rule;
 	a.weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
@@ -203,16 +203,34 @@ uint64_t tsr_gpu_step_fused(cudaStream_t stream, const struct tsr_step *step, en
 	a.flash = scalars_are_flash(&step->scalars, rule);
 	a.masks = tsr_masks();
 	a.grad = grad;
+	a.report = report;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		memcpy(a.part[p].plane, step->plane[p], sizeof(a.part[p].plane));
 		a.part[p].scale = step->coding[p].scale;
 	}
+	return a;
+}
+
+enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				   enum step_rule rule, const void *grad, uint64_t n,
+				   struct tsr_step_report *report, uint64_t *done_ret,
+				   struct tsr_err *err)
+{
+	const uint64_t part = n - n % TSR_GROUP_DEFAULT;
+	struct step_args a = args_of(step, rule, grad, report);
+	const struct kernel *kernel;
+
+	*done_ret = 0;
+	if (!part || !tsr_gpu_step_has_kernel(step) || !is_aligned(step, grad))
+		return TSR_OK;
+	if (tsr_gpu_step_has_pair(step))
+		return tsr_gpu_step_pair(stream, step, &a, n, done_ret, err);
 	kernel = flash_kernel_of(step, &a);
 	if (!kernel)
 		kernel = kernel_of(step);
 	a.ntiles = part / kernel->tile;
-	a.report = report;
 	kernel->run<<<(unsigned)((a.ntiles + kernel->block - 1) / kernel->block), kernel->block, 0,
-		      stream>>>(a);
-	return part;
+		      stream->handle>>>(a);
+	*done_ret = part;
+	return TSR_OK;
 }

@@ -5,6 +5,34 @@
 
 #include "gpu/gpu_step.cuh"
 
+/* --- Any rule, of one element ------------------------------------------------------------------ */
+
+static __device__ __forceinline__ struct tsr_step_values run_one(const struct tsr_step_scalars *s,
+								 enum step_rule rule, float g,
+								 struct tsr_step_values x)
+{
+	switch (rule) {
+	case RULE_PLAIN_SGD:
+		return tsr_step_plain_sgd(s, g, x);
+	case RULE_SGD:
+		return tsr_step_sgd(s, g, x);
+	case RULE_LION:
+		return tsr_step_lion(s, g, x);
+	case RULE_FLASH_LION:
+		return tsr_step_flash_lion(s, g, x);
+	case RULE_ADAM:
+		return tsr_step_adam(s, g, x);
+	case RULE_ADAMW:
+		return tsr_step_adamw(s, g, x);
+	case RULE_FLASH_ADAM:
+		return tsr_step_flash_adam(s, g, x);
+	case RULE_COAT_ADAMW:
+		return tsr_step_coat_adamw(s, g, x);
+	default:
+		return tsr_step_bitsandbytes_adam(s, g, x);
+	}
+}
+
 /* --- Adam -------------------------------------------------------------------------------------- */
 
 /*
@@ -43,8 +71,10 @@ static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_st
 }
 
 /*
- * What a rule does, except for Adam's update; NaNs are not made canonical.
- * needs_whole_update: even an update far below the last place of the weight can decide a bit.
+ * What a rule does, except for Adam's update; NaNs are not made canonical.  stepped() is the weight by
+ * such an update, from the moments that have become; @inverse as for adam_update_ordinary().
+ * needs_whole_update: even an update far below the last place of the weight can decide a bit; then
+ * update_part() is what must not be too small.
  */
 struct adam {
 	static const bool needs_whole_update = false;
@@ -59,6 +89,16 @@ struct adam {
 	{
 		(void)s;
 		return tsr_step_adam_weight(w, update);
+	}
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
+	{
+		return weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return s->rate * m;
 	}
 };
 
@@ -75,6 +115,16 @@ struct adamw {
 	{
 		return tsr_step_adam_weight(w * s->keep, update);
 	}
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
+	{
+		return weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return s->rate * m;
+	}
 };
 
 struct flash_adam {
@@ -89,6 +139,61 @@ struct flash_adam {
 						       float update)
 	{
 		return tsr_step_flash_adam_weight(s, w, update);
+	}
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
+	{
+		return weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return s->rate * m;
+	}
+};
+
+struct coat_adamw {
+	static const bool needs_whole_update = true;
+
+	static __device__ __forceinline__ struct tsr_step_values moments(
+		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
+	{
+		return tsr_step_flash_moments(s, g, x);
+	}
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
+	{
+		const float corrected = tsr_near_quotient(root, s->root_correction2, inverse);
+		const float divisor = (corrected + s->eps) * s->correction1;
+		const float update = tsr_fma_any(s->l2, w, tsr_quotient_ordinary(m, divisor));
+
+		return tsr_step_move(s, update, w);
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return (void)s, m;
+	}
+};
+
+struct bitsandbytes_adam {
+	static const bool needs_whole_update = false;
+
+	static __device__ __forceinline__ struct tsr_step_values moments(
+		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
+	{
+		return tsr_step_flash_moments(s, g, x);
+	}
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
+	{
+		(void)inverse;
+		return tsr_step_move(s, tsr_quotient_ordinary(m, root + s->eps), w) * s->keep;
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return (void)s, m;
 	}
 };
 

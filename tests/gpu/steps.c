@@ -44,6 +44,7 @@ static const struct {
 	{ "softsign8", "sqrt8" },  { "f32", "f32" },	   { "bf16", "bf16" },
 	{ "linear8", "ulinear8" }, { "softsign8", "f32" }, { "f32", "ulinear8" },
 	{ "ratio8", "sqrt8" },	   { "ratio8", "f32" },	   { "ratio8", "log8" },
+	{ "e4m3x", "e4m3x" },	   { "dyn8", "dyn8" },
 };
 
 static struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint32_t group)
@@ -53,6 +54,14 @@ static struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint3
 	c.seed = 77;
 	c.stream = 5;
 	return c;
+}
+
+/* The one that fused kernels take. */
+static uint32_t group_of(const char *momentum)
+{
+	const struct tsr_codec *codec = tsr_codec_find(momentum);
+
+	return codec->grouped ? codec->group : TSR_GROUP_DEFAULT;
 }
 
 static bool has_variance(const struct rule *r)
@@ -271,7 +280,7 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 	static const enum tsr_dtype dtypes[] = { TSR_F32, TSR_BF16, TSR_F16 };
 	static const size_t lengths[] = { 4096, 1000, 33, 10017 };
 	const enum tsr_scale scale = (enum tsr_scale)(number / 3 % TSR_SCALE_F28);
-	const uint32_t group = number % 7 == 6 ? 100 : TSR_GROUP_DEFAULT;
+	const uint32_t group = number % 7 == 6 ? 100 : group_of(states[state].momentum);
 	struct trial t = { .n = lengths[number % 4],
 			   .shift = number % 5 == 4 ? number % 3 : 0,
 			   .data = kinds_of_data[data],
@@ -293,7 +302,7 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS && number % 7 == 5; p++) {
 		const struct tsr_codec *codec = t.step.coding[p].codec;
 
-		t.step.coding[p].row = codec && codec->grouped ? 48 : 0;
+		t.step.coding[p].row = codec && codec->grouped && !codec->flat ? 48 : 0;
 	}
 	compare(&t);
 }
@@ -319,12 +328,17 @@ static uint64_t check_rule(const struct rule *r, bool few)
 static uint64_t check_edges(unsigned nseeds)
 {
 	static const enum tsr_dtype dtypes[] = { TSR_BF16, TSR_F32, TSR_F16 };
+	static const char *const kinds[][2] = {
+		{ "softsign8", "sqrt8" },
+		{ "linear8", "ulinear8" },
+		{ "ratio8", "log8" },
+	};
 	uint64_t cases = 0;
 
-	for (size_t i = 0; i < COUNT_OF(rules) * 2 * 3 * 3 * nseeds; i++, cases++) {
+	for (size_t i = 0; i < COUNT_OF(rules) * COUNT_OF(kinds) * 3 * 3 * nseeds; i++, cases++) {
 		const struct rule *r = &rules[i % COUNT_OF(rules)];
-		const bool is_linear = i / COUNT_OF(rules) % 2;
-		const size_t rest = i / COUNT_OF(rules) / 2;
+		const char *const *kind = kinds[i / COUNT_OF(rules) % COUNT_OF(kinds)];
+		const size_t rest = i / COUNT_OF(rules) / COUNT_OF(kinds);
 		const enum tsr_scale scale = (enum tsr_scale)(rest / 3 % TSR_SCALE_F28);
 		struct trial t = { .n = 9000 + i % 700,
 				   .data = DATA_EDGES,
@@ -339,10 +353,12 @@ static uint64_t check_edges(unsigned nseeds)
 		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", scale, 1);
 		if (has_momentum(r))
 			t.step.coding[TSR_PART_MOMENTUM] = coding_of(
-				is_linear ? "linear8" : "softsign8", scale, TSR_GROUP_DEFAULT);
+				tsr_codec_find(kind[0])->relative && !has_variance(r) ? "softsign8"
+										      : kind[0],
+				scale, group_of(kind[0]));
 		if (has_variance(r))
-			t.step.coding[TSR_PART_VARIANCE] = coding_of(
-				is_linear ? "ulinear8" : "sqrt8", scale, TSR_GROUP_DEFAULT);
+			t.step.coding[TSR_PART_VARIANCE] = coding_of(kind[1], scale,
+								     group_of(kind[1]));
 		compare(&t);
 	}
 	return cases;

@@ -43,6 +43,16 @@ static inline float tsr_rsqrt_estimate(float x)
 	return emulated_flush((float)(1.0 / sqrt((double)emulated_flush(x))));
 }
 
+static inline float tsr_log2_estimate(float x)
+{
+	const double exact = log2((double)emulated_flush(x));
+	const int steps = (int)(tsr_bits_from_f32(x) * 2654435761u >> 16) % 5 - 2;
+
+	if (!(exact > -INFINITY && exact < INFINITY))
+		return (float)exact;
+	return (float)(exact + steps * 0x1.fp-24 * fmax(1.0, fabs(exact)));
+}
+
 static inline float tsr_max_or_nan(float a, float b)
 {
 	if (a != a || b != b)
@@ -85,6 +95,15 @@ static inline uint32_t tsr_word_of_bytes(const uint32_t *byte)
 
 	for (int i = 0; i < 4; i++)
 		word |= (byte[i] & 0xff) << 8 * i;
+	return word;
+}
+
+static inline uint32_t tsr_word_of_third_bytes(const uint32_t *byte)
+{
+	uint32_t word = 0;
+
+	for (int i = 0; i < 4; i++)
+		word |= (byte[i] >> 16 & 0xff) << 8 * i;
 	return word;
 }
 
