@@ -2,7 +2,7 @@
 /*
  * Every codec, in the order that help and documentation show: the only list of them.  From it come
  * the tables of the CPU (codec/simd/codecs_simd.c), of sweeps (sweep/simd/trips.c, gpu/gpu_sweep.cu), of GPU
- * kernels (gpu/gpu_codec.cu) and of fused steps (gpu/step_fused.cu).
+ * kernels (gpu/gpu_codec.cu) and of fused steps (gpu/step/step_fused.cu).
  *
  * X(id, each, loops, format, code, name, members...), in C and in CUDA:
  *
@@ -180,7 +180,7 @@
 
 /*
  * X(momentum, variance): states that one GPU kernel steps together; the first ones also by
- * gpu/step_flash.cuh, for which their groups have shortcuts in gpu/gpu_groups.cuh.
+ * gpu/step/step_flash.cuh, for which their groups have shortcuts in gpu/gpu_groups.cuh.
  */
 #define TSR_FLASH_PAIRS(X) X(softsign8, sqrt8) X(linear8, ulinear8)
 #define TSR_STATE_PAIRS(X) TSR_FLASH_PAIRS(X) X(f32, f32) X(bf16, bf16)

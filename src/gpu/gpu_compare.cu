@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "codec/sweep_math.h"
-#include "gpu/gpu_step.cuh"
+#include "gpu/step/gpu_step.cuh"
 
 /* Elements that pass through FP32 arrays at a time, where runs allow. */
 #define BATCH (UINT64_C(1) << 22)

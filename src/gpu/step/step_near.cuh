@@ -13,8 +13,8 @@
 #ifndef TSR_GPU_STEP_NEAR_CUH
 #define TSR_GPU_STEP_NEAR_CUH
 
-#include "gpu/step_flash.cuh"
-#include "gpu/step_pairs.cuh"
+#include "gpu/step/step_flash.cuh"
+#include "gpu/step/step_pairs.cuh"
 
 /* --- Memory ------------------------------------------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 #define TSR_GPU_STEP_PAIRS_CUH
 
 #include "codec/ratio_math.h"
-#include "gpu/step_rules.cuh"
+#include "gpu/step/step_rules.cuh"
 
 extern "C" {
 #include "codec/log8_math.h"

@@ -7,7 +7,7 @@
 #ifndef TSR_GPU_STEP_FLASH_CUH
 #define TSR_GPU_STEP_FLASH_CUH
 
-#include "gpu/step_rules.cuh"
+#include "gpu/step/step_rules.cuh"
 
 /*
  * What has to hold for every element of a warp:

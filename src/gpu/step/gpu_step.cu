@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of any state: by the fused kernels, or else by decoding, stepping and encoding. */
 #include "codec/ratio_math.h"
-#include "gpu/step_rules.cuh"
+#include "gpu/step/step_rules.cuh"
 
 /* Elements that are in FP32 at a time, where groups allow. */
 #define BATCH (UINT64_C(1) << 24)

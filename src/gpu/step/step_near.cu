@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps in one pass of states with larger groups than 32: the kernels of step_near.cuh. */
-#include "gpu/step_near.cuh"
+#include "gpu/step/step_near.cuh"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps in one pass: one kernel decodes, steps and encodes. */
-#include "gpu/step_flash.cuh"
+#include "gpu/step/step_flash.cuh"
 
 /* So many blocks at a time on a multiprocessor leave 72 registers; 5 to 12 were tried. */
 #define FLASH_BLOCKS 7

@@ -3,7 +3,7 @@
 #ifndef TSR_GPU_STEP_RULES_CUH
 #define TSR_GPU_STEP_RULES_CUH
 
-#include "gpu/gpu_step.cuh"
+#include "gpu/step/gpu_step.cuh"
 
 /* --- Any rule, of one element ------------------------------------------------------------------ */
 
