@@ -23,10 +23,11 @@ enum tsr_optimizer {
 	TSR_OPTIMIZER_ADAM, /* torch.optim.Adam: L2 */
 	TSR_OPTIMIZER_ADAMW, /* torch.optim.AdamW: decoupled weight decay */
 	TSR_OPTIMIZER_LION, /* Chen et al., 2023: decoupled weight decay */
+	TSR_OPTIMIZER_GEFEN, /* AdamW by the mean of a block's squares, and the momentum as it is stored */
 	TSR_OPTIMIZER_COUNT /* none */
 };
 
-/* "sgd", "sgdw", "adam", "adamw", "lion". */
+/* "sgd", "sgdw", "adam", "adamw", "lion", "gefen". */
 TSR_API const char *tsr_optimizer_name(enum tsr_optimizer optimizer);
 TSR_API bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret);
 
@@ -39,10 +40,15 @@ enum tsr_order {
 	TSR_ORDER_FLASHOPTIM,
 	TSR_ORDER_COAT, /* AdamW only */
 	TSR_ORDER_BITSANDBYTES, /* Adam and AdamW; both decay weights apart from the gradient */
+	/*
+	 * Gefen and AdamW.  The step is always its program's; this is also its codebook, in which no entry
+	 * is 0, and the type of its state, which is that of the gradients.
+	 */
+	TSR_ORDER_GEFEN,
 	TSR_ORDER_COUNT /* none */
 };
 
-/* "pytorch", "flashoptim", "coat", "bitsandbytes". */
+/* "pytorch", "flashoptim", "coat", "bitsandbytes", "gefen". */
 TSR_API const char *tsr_order_name(enum tsr_order order);
 TSR_API bool tsr_order_find(const char *name, enum tsr_order *order_ret);
 

@@ -9,6 +9,7 @@
 
 #include "tersor/api.h"
 #include "tersor/checkpoint.h"
+#include "tersor/learn.h"
 #include "tersor/names.h"
 #include "tersor/optimizer.h"
 #include "tersor/run.h"
@@ -110,6 +111,8 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  * @on_missing: what to do with a parameter that has no gradient at a step: not step it, as in PyTorch,
  *             or fail
  * @gates:     @ngates limits on figures; only with @compare
+ * @learn:     how blocks and the codebook of gefen8 and blockmean are learned where the checkpoint has
+ *             none, from the first step of the recording; NULL for tsr_learn_defaults()
  * @rules:     @nrules rules that settle the kind of tensors
  * @open:      how to read the checkpoint; NULL for tsr_open_defaults()
  * @container: of an FP32 output; TSR_CONTAINER_COUNT: that of the checkpoint
@@ -147,6 +150,7 @@ struct tsr_replay_options {
 	enum tsr_on_missing on_missing;
 	const struct tsr_gate *gates;
 	unsigned ngates;
+	const struct tsr_learn_options *learn;
 	const struct tsr_name_rule *rules;
 	unsigned nrules;
 	const struct tsr_open_options *open;

@@ -124,13 +124,25 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 
 		if (!a->codec[p])
 			continue;
-		CLI_TRY(cli_parse_codec(cmd, a->codec[p], tsr_part_kind((enum tsr_part)p), &codec));
+		codec = tsr_codec_find(a->codec[p]);
+		if (!codec || !codec->learned || !(codec->kinds & tsr_part_kind((enum tsr_part)p)))
+			CLI_TRY(cli_parse_codec(cmd, a->codec[p], tsr_part_kind((enum tsr_part)p),
+						&codec));
 		if (coding[p].codec)
 			coding[p].codec = codec;
 		else
 			coding[p] = tsr_coding_default(codec);
 	}
 	return CLI_OK;
+}
+
+static bool is_learned(const struct tsr_coding coding[TSR_PARTS])
+{
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (coding[p].codec && coding[p].codec->learned)
+			return true;
+	}
+	return false;
 }
 
 /* What a state, or without one (NULL) the other options, name. */
@@ -145,6 +157,10 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 	CLI_TRY(parse_codecs(cmd, a, coding));
 	if (a->scale)
 		tsr_scale_find(a->scale, &scale);
+	if ((a->scale || a->group) && is_learned(coding))
+		return cli_usage(cmd,
+				 "--scale and --group do not go with gefen8 and blockmean, whose "
+				 "blocks are learned");
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!coding[p].codec)
 			continue;
@@ -194,6 +210,8 @@ static int parse_state(const struct cli_cmd *cmd, const struct cli_replay_args *
 		       struct cli_replay_parsed *ret)
 {
 	ret->options.keep_scales = a->scale != NULL;
+	ret->learn = cli_learn_options(&a->learning);
+	ret->options.learn = &ret->learn;
 	if (a->state && strchr(a->state, ','))
 		return parse_forms(cmd, a, ret);
 	return parse_coding(cmd, a, a->state, ret->options.coding);

@@ -17,6 +17,7 @@ struct cli_replay_args {
 	uint64_t group, seed;
 	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
 	bool zero_state, check_numerics, audit;
+	struct cli_learning learning; /* without `compat` */
 	struct cli_list gate, map;
 };
 
@@ -27,6 +28,7 @@ struct cli_replay_parsed {
 	struct tsr_replay_options options; /* `reports` is not set */
 	struct tsr_gate gates[CLI_REPLAY_GATES_MAX];
 	struct tsr_name_rule rules[CLI_RULES_MAX];
+	struct tsr_learn_options learn;
 	/* With several states, else 0 of them; their names are in `words`. */
 	unsigned nforms;
 	struct tsr_replay_form forms[TSR_REPLAY_FORMS_MAX];

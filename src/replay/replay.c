@@ -18,10 +18,11 @@
 #include "replay/new_states.h"
 #include "replay/params.h"
 #include "replay/replay_output.h"
-#include "replay/scales.h"
+#include "replay/form/scales.h"
 #include "replay/state.h"
 #include "replay/stepping.h"
 #include "step/hyperparameters.h"
+#include "tersor/learn.h"
 
 struct tsr_replay_options tsr_replay_defaults(void)
 {
@@ -259,6 +260,7 @@ static void close_inputs(struct tsr_replaying *r)
 	leave_gpu(r);
 	tsr_replay_free_new_states(r);
 	tsr_tiles_free(&r->tiles);
+	tsr_learned_free(r->learned);
 	free(r->by_recorded);
 	free(r->listed);
 	tsr_recording_close(r->recording);

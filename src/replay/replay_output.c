@@ -240,6 +240,13 @@ static enum tsr_status written(struct tsr_replaying *r, const char *out, enum ts
 			"%s: published and complete, but out of memory after that", out);
 }
 
+/* How states that are not stepped are packed: those without blocks stay as they are. */
+static struct tsr_coding of_others(const struct tsr_coding *coding)
+{
+	return coding->codec && coding->codec->learned ? tsr_coding_default(tsr_codec_find("f32"))
+						       : *coding;
+}
+
 static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 {
 	const struct tsr_replay_options *o = r->options;
@@ -256,8 +263,8 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 	given.named = true;
 	/* Frozen weights, which the recording does not have, are packed like the others. */
 	pack.weight = r->result->coding[TSR_PART_WEIGHT];
-	pack.momentum = r->result->coding[TSR_PART_MOMENTUM];
-	pack.variance = r->result->coding[TSR_PART_VARIANCE];
+	pack.momentum = of_others(&r->result->coding[TSR_PART_MOMENTUM]);
+	pack.variance = of_others(&r->result->coding[TSR_PART_VARIANCE]);
 	pack.min_elements = 0;
 	pack.force = o->force;
 	pack.dry_run = o->dry_run;

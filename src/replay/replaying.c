@@ -25,7 +25,8 @@ bool tsr_replay_is_listed(const struct tsr_recording *recording)
 bool tsr_replay_is_adam(const struct tsr_replaying *r)
 {
 	return r->result->optimizer == TSR_OPTIMIZER_ADAM ||
-	       r->result->optimizer == TSR_OPTIMIZER_ADAMW;
+	       r->result->optimizer == TSR_OPTIMIZER_ADAMW ||
+	       r->result->optimizer == TSR_OPTIMIZER_GEFEN;
 }
 
 bool tsr_replay_is_sgd(const struct tsr_replaying *r)
@@ -36,7 +37,7 @@ bool tsr_replay_is_sgd(const struct tsr_replaying *r)
 
 bool tsr_replay_is_f32(const struct tsr_coding *coding)
 {
-	return coding->codec->planes[0].dtype == TSR_F32;
+	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
 }
 
 bool tsr_replay_has_any_state(const struct tsr_replay_param *p)

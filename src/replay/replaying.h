@@ -10,6 +10,7 @@
 #include "replay/replay_result.h"
 
 struct tsr_value;
+struct tsr_learned;
 
 /* The most elements of a tile on the CPU; docs/replay.md names it, since sums are added by tile. */
 #define TSR_REPLAY_TILE 65536u
@@ -69,6 +70,10 @@ struct tsr_replaying {
 	/* The same steps in another state, with tiles and parameters like these; NULL: no more. */
 	struct tsr_replaying *also;
 	const char *form; /* what its state is called; NULL: there is one only */
+	struct tsr_learned
+		*learned; /* blocks and codebook of states in learned codecs; NULL: none needed */
+	const float *codebook; /* of these, in the arena of @c */
+	size_t nunlearned; /* parameters that want such a state, and have no gradient to learn from */
 	struct tsr_err *err;
 };
 

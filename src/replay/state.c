@@ -15,21 +15,26 @@
 #include "codec/measuring.h"
 #include "codec/nonfinite.h"
 #include "pack/walk.h"
-#include "replay/scales.h"
+#include "replay/form/learned_state.h"
+#include "replay/form/scales.h"
+#include "step/combinations.h"
 #include "step/step.h"
 #include "tersor/measure.h"
 
 /* --- Codings ---------------------------------------------------------------------------------- */
 
 /* The coding that a tensor of the checkpoint has, if a state can be encoded in it. */
-static bool own_coding(const struct tsr_replaying *r, size_t tensor, enum tsr_part part,
-		       struct tsr_coding *ret)
+static bool own_coding(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+		       enum tsr_part part, struct tsr_coding *ret)
 {
+	const size_t tensor = p->tensor[part];
 	const struct tsr_coding *own = tensor == SIZE_MAX ? NULL : &r->c->tensors[tensor].coding;
 
+	if (tsr_replay_own_learned(r, p, part, ret))
+		return true;
 	/* The state is FP32: it keeps the values of another dtype as they are. */
 	if (!own || !own->codec || r->c->tensors[tensor].dtype != TSR_F32 ||
-	    tsr_codec_find(own->codec->name) != own->codec || own->codec->learned ||
+	    tsr_codec_find(own->codec->name) != own->codec ||
 	    !(own->codec->kinds & tsr_part_kind(part)))
 		return false;
 	*ret = *own;
@@ -65,26 +70,30 @@ static struct tsr_coding without_ratios(const struct tsr_replaying *r,
 }
 
 /* The requested coding; else that of this tensor, or of others of its kind; else FP32. */
-static struct tsr_coding choose_coding(const struct tsr_replaying *r,
-				       const struct tsr_replay_param *p, enum tsr_part part)
+static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr_replay_param *p,
+				       enum tsr_part part)
 {
 	struct tsr_coding coding = r->options->coding[part];
 	bool own = false;
 
-	if (coding.codec) {
+	if (coding.codec && coding.codec->learned && tsr_replay_own_learned(r, p, part, &coding)) {
+		own = true;
+	} else if (coding.codec) {
 		if (!coding.codec->grouped) {
 			coding.group = 1;
 			coding.scale = TSR_SCALE_E8M8;
 		}
 		coding.row = row_of(r, p, &coding);
 	} else if (p->tensor[part] != SIZE_MAX || !r->result->coding[part].codec) {
-		own = own_coding(r, p->tensor[part], part, &coding);
+		own = own_coding(r, p, part, &coding);
 		if (!own)
 			coding = tsr_coding_default(tsr_codec_find("f32"));
 	} else {
 		coding = r->result->coding[part];
 		coding.row = row_of(r, p, &coding);
 	}
+	if (coding.codec->learned && !own)
+		tsr_replay_fit_learned(r, p, part, &coding);
 	if (coding.codec->relative && !(p->kinds & TSR_KIND_VARIANCE))
 		coding = without_ratios(r, p, &coding);
 	else if (coding.codec->relative && !own)
@@ -161,18 +170,34 @@ static bool is_relative(const struct tsr_replay_param *p)
 	return codec && codec->relative;
 }
 
+static enum tsr_status check_codecs(const struct tsr_replaying *r, const struct tsr_replay_param *p)
+{
+	const struct tsr_codec *m = p->coding[TSR_PART_MOMENTUM].codec;
+	const struct tsr_codec *v = p->coding[TSR_PART_VARIANCE].codec;
+	const char *why = tsr_step_refusal(r->result->optimizer, r->options->order, m, v);
+
+	if (!why)
+		return TSR_OK;
+	return tsr_fail(r->err, TSR_E_USAGE,
+			"%s: tensor %.200s: found %s with momentum %s and variance %s: %s",
+			r->c->path, p->name, tsr_optimizer_name(r->result->optimizer),
+			m ? m->name : "none", v ? v->name : "none", why);
+}
+
 static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_replay_param *p)
 {
-	struct tsr_step step = { .optimizer = r->result->optimizer };
+	struct tsr_step step = { .optimizer = r->result->optimizer, .order = r->options->order };
 
 	memcpy(step.coding, p->coding, sizeof(step.coding));
-	if (is_relative(p) && tsr_step_ratio_align(&step) > TSR_GROUP_MAX)
+	if ((is_relative(p) || tsr_step_stores_first(&step)) &&
+	    tsr_step_moments_align(&step) > TSR_GROUP_MAX)
 		return tsr_fail(
 			r->err, TSR_E_LIMIT,
 			"%s: tensor %.200s: groups of %s and of its variance meet every %" PRIu64
 			" elements, over the limit of %u",
 			r->c->path, p->name, p->coding[TSR_PART_MOMENTUM].codec->name,
-			tsr_step_ratio_align(&step), TSR_GROUP_MAX);
+			tsr_step_moments_align(&step), TSR_GROUP_MAX);
+	TSR_TRY(tsr_replay_check_blocks(r, p));
 	p->align = tsr_step_align(&step);
 	if (p->align > TSR_REPLAY_ALIGN_MAX && p->numel > TSR_REPLAY_ALIGN_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
@@ -197,41 +222,28 @@ static enum tsr_status plan_param(struct tsr_replaying *r, struct tsr_replay_par
 		if (r->options->compare)
 			r->result->state_nbytes += p->numel * sizeof(float);
 	}
+	TSR_TRY(check_codecs(r, p));
 	p->fresh = r->options->zero_state || p->tensor[TSR_PART_MOMENTUM] == SIZE_MAX;
 	return align_param(r, p);
 }
 
-/* Blocks and a codebook are those of a checkpoint: nothing says what those of a new state are. */
-static enum tsr_status check_not_learned(const struct tsr_replaying *r)
-{
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_codec *codec = r->options->coding[part].codec;
-
-		if (codec && codec->learned)
-			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-					"%s: found codec %s, which is learned from the data, "
-					"expected another to replay in",
-					r->c->path, codec->name);
-	}
-	return TSR_OK;
-}
-
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
 {
-	TSR_TRY(check_not_learned(r));
 	TSR_TRY(check_complete(r));
+	TSR_TRY(tsr_replay_learn(r));
 	/* Parameters with a state come first: new states take their codings. */
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			struct tsr_coding *coding = &r->result->coding[part];
 
 			if (keeps(&r->params[i], part) && !coding->codec &&
-			    own_coding(r, r->params[i].tensor[part], (enum tsr_part)part, coding))
+			    own_coding(r, &r->params[i], (enum tsr_part)part, coding))
 				*coding = choose_coding(r, &r->params[i], (enum tsr_part)part);
 		}
 	}
 	for (size_t i = 0; i < r->nparams; i++)
 		TSR_TRY(plan_param(r, &r->params[i]));
+	TSR_TRY(tsr_replay_note_unlearned(r));
 	return tsr_replay_cut(r, TSR_REPLAY_TILE, &r->tiles, &r->longest);
 }
 
@@ -369,7 +381,8 @@ static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *codi
 		return false;
 	if (t->coding.codec)
 		return tsr_coding_is_same(&t->coding, coding) ||
-		       tsr_replay_scale_widens(&t->coding, coding);
+		       tsr_replay_scale_widens(&t->coding, coding) ||
+		       tsr_replay_is_gefens(&t->coding, coding);
 	return tsr_replay_is_f32(coding);
 }
 
@@ -413,8 +426,7 @@ static enum tsr_status copy_planes(const struct loading *l, struct load_scratch 
 				       tsr_plane_nbytes(stored, i, tile->first), nbytes,
 				       widen ? s->x : plane[i], err));
 		if (widen)
-			tsr_replay_widen_scales((const uint16_t *)s->x, nbytes / sizeof(uint16_t),
-						plane[i]);
+			tsr_replay_widen_scales(stored, i, s->x, nbytes, plane[i]);
 	}
 	if (!p->fp32[part] && !(part == TSR_PART_VARIANCE && is_relative(p)))
 		return TSR_OK;

@@ -36,7 +36,11 @@ static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 		if (!c->codec)
 			continue;
 		tsr_json_open(json, tsr_kind_name(tsr_part_kind((enum tsr_part)p)), '{');
-		tsr_coding_put_json(c, json);
+		/* Blocks differ from tensor to tensor. */
+		if (c->codec->learned)
+			tsr_json_put_string(json, "codec", c->codec->name);
+		else
+			tsr_coding_put_json(c, json);
 		if (r->widened[p])
 			tsr_json_put_string(json, "scale_instead_of",
 					    tsr_scale_name(TSR_SCALE_E8M8));

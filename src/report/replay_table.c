@@ -40,10 +40,14 @@ static void put_state(struct tsr_text *out, const struct tsr_replay *r)
 	size_t at = strlen(line);
 
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		if (!r->coding[p].codec)
+		const struct tsr_codec *codec = r->coding[p].codec;
+
+		if (!codec)
 			continue;
-		at += (size_t)snprintf(line + at, sizeof(line) - at, "%s %s %s", at > 9 ? "," : "",
-				       parts[p], tsr_format_coding(&r->coding[p]).text);
+		/* Learned blocks differ from tensor to tensor. */
+		at += (size_t)snprintf(
+			line + at, sizeof(line) - at, "%s %s %s", at > 9 ? "," : "", parts[p],
+			codec->learned ? codec->name : tsr_format_coding(&r->coding[p]).text);
 	}
 	tsr_put_wrapped(out, line, 0, 10);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {

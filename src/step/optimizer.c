@@ -15,7 +15,7 @@
 #define LION_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(WEIGHT_DECAY))
 #define DECOUPLED_USES (BIT(INITIAL_LR) | BIT(DECOUPLE_LR))
 
-/* Defaults are PyTorch's; Lion's are those of its paper; SGDW's those of SGD. */
+/* Defaults are PyTorch's; Lion's are those of its paper, Gefen's of its program; SGDW's those of SGD. */
 static const struct {
 	const char *name;
 	unsigned uses; /* mask of hyperparameters */
@@ -26,6 +26,7 @@ static const struct {
 	[TSR_OPTIMIZER_ADAM] = { "adam", ADAM_USES, 0.999, 0 },
 	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01 },
 	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0 },
+	[TSR_OPTIMIZER_GEFEN] = { "gefen", ADAM_USES | DECOUPLED_USES, 0.999, 0 },
 };
 
 const char *tsr_optimizer_name(enum tsr_optimizer optimizer)
@@ -46,17 +47,20 @@ bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret)
 
 /* --- Orders of operations -------------------------------------------------------------------- */
 
-#define ALL ((1u << TSR_OPTIMIZER_COUNT) - 1)
+#define PYTORCH ((1u << TSR_OPTIMIZER_COUNT) - 1)
+#define FLASHOPTIM \
+	(1u << TSR_OPTIMIZER_SGD | 1u << TSR_OPTIMIZER_SGDW | ADAMS | 1u << TSR_OPTIMIZER_LION)
 #define ADAMS (1u << TSR_OPTIMIZER_ADAM | 1u << TSR_OPTIMIZER_ADAMW)
 
 static const struct {
 	const char *name;
 	unsigned optimizers; /* mask */
 } orders[TSR_ORDER_COUNT] = {
-	[TSR_ORDER_PYTORCH] = { "pytorch", ALL },
-	[TSR_ORDER_FLASHOPTIM] = { "flashoptim", ALL },
+	[TSR_ORDER_PYTORCH] = { "pytorch", PYTORCH },
+	[TSR_ORDER_FLASHOPTIM] = { "flashoptim", FLASHOPTIM },
 	[TSR_ORDER_COAT] = { "coat", 1u << TSR_OPTIMIZER_ADAMW },
 	[TSR_ORDER_BITSANDBYTES] = { "bitsandbytes", ADAMS },
+	[TSR_ORDER_GEFEN] = { "gefen", 1u << TSR_OPTIMIZER_ADAMW | 1u << TSR_OPTIMIZER_GEFEN },
 };
 
 const char *tsr_order_name(enum tsr_order order)

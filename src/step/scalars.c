@@ -75,6 +75,8 @@ static void put_adam(struct tsr_step_scalars *s, const struct tsr_hyper *h, uint
 	s->root_correction2 = (float)sqrt(1 - power(beta2, t));
 	s->eps = (float)h->value[TSR_HYPER_EPS];
 	s->rate = (float)-(h->value[TSR_HYPER_LR] / (1 - power(beta1, t)));
+	s->unbias1 = (float)(1 / (1 - power(beta1, t)));
+	s->minus_lr = (float)-h->value[TSR_HYPER_LR];
 }
 
 static void put_lion(struct tsr_step_scalars *s, const struct tsr_hyper *h)
@@ -187,10 +189,33 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimize
 	}
 }
 
-uint64_t tsr_step_ratio_align(const struct tsr_step *step)
+static bool is_means(const struct tsr_codec *codec)
 {
-	return tsr_common_multiple(tsr_coding_align(&step->coding[TSR_PART_MOMENTUM]),
-				   tsr_coding_align(&step->coding[TSR_PART_VARIANCE]));
+	return codec && codec->learned && codec->kinds == TSR_KIND_VARIANCE;
+}
+
+bool tsr_step_stores_first(const struct tsr_step *step)
+{
+	return step->optimizer == TSR_OPTIMIZER_GEFEN || step->order == TSR_ORDER_GEFEN ||
+	       is_means(step->coding[TSR_PART_VARIANCE].codec);
+}
+
+uint32_t tsr_step_block(const struct tsr_step *step)
+{
+	const struct tsr_coding *variance = &step->coding[TSR_PART_VARIANCE];
+
+	return is_means(variance->codec) ? variance->group : 1;
+}
+
+uint64_t tsr_step_moments_align(const struct tsr_step *step)
+{
+	uint64_t align = 1;
+
+	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
+		if (step->coding[p].codec)
+			align = tsr_common_multiple(align, tsr_coding_align(&step->coding[p]));
+	}
+	return align;
 }
 
 /* At most 2^37: two groups of 2^16 and the 32 elements of a bit-packed plane. */

@@ -12,4 +12,13 @@ typedef void tsr_step_fn(const struct tsr_step *step, const void *grad, uint64_t
 
 TSR_ISA_DECLARE(tsr_step_fn, step_apply)
 
+/* tsr_step_block_moments() and tsr_step_weights(), per SIMD level. */
+typedef void tsr_moments_fn(const struct tsr_step *step, const float *g, size_t n, float *m,
+			    float *v);
+typedef void tsr_weights_fn(const struct tsr_step *step, const float *m, const float *v, size_t n,
+			    float *w);
+
+TSR_ISA_DECLARE(tsr_moments_fn, step_block_moments)
+TSR_ISA_DECLARE(tsr_weights_fn, step_weights)
+
 #endif

@@ -22,3 +22,19 @@ void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t firs
 
 	apply[tsr_isa_level()](step, grad, first, n, report);
 }
+
+void tsr_step_block_moments(const struct tsr_step *step, const float *g, size_t n, float *m,
+			    float *v)
+{
+	static tsr_moments_fn *const moments[] = TSR_ISA_VARIANTS(step_block_moments);
+
+	moments[tsr_isa_level()](step, g, n, m, v);
+}
+
+void tsr_step_weights(const struct tsr_step *step, const float *m, const float *v, size_t n,
+		      float *w)
+{
+	static tsr_weights_fn *const weights[] = TSR_ISA_VARIANTS(step_weights);
+
+	weights[tsr_isa_level()](step, m, v, n, w);
+}

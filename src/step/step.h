@@ -21,7 +21,8 @@
  * @grad_dtype: TSR_F32, TSR_BF16 or TSR_F16
  * @coding:     of each part; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
  *              seed of a stochastic codec must differ from step to step.  A momentum in a relative
- *              codec needs a variance, and tsr_step_ratio_align() in its limit
+ *              codec needs a variance.  With one, or if tsr_step_stores_first(),
+ *              tsr_step_moments_align() is in its limit
  * @plane:      the planes of each part: of the whole tensor
  *
  * Decode, update by the formulas of step_math.h in FP32, encode: the bits are those of the codecs
@@ -53,10 +54,28 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimize
 					 const struct tsr_hyper *h, uint64_t t, bool fresh);
 
 /*
- * Where groups of the momentum and of the variance meet.  With a relative momentum it is at most
- * TSR_GROUP_MAX.
+ * Whether weights move by the momentum as it is stored, and variances by the means of their blocks, as
+ * in Gefen: always by its rule, and of any state that has means.
  */
-uint64_t tsr_step_ratio_align(const struct tsr_step *step);
+bool tsr_step_stores_first(const struct tsr_step *step);
+
+/* Elements that share a variance. */
+uint32_t tsr_step_block(const struct tsr_step *step);
+
+/*
+ * The two parts of such a step on arrays in FP32: the moments of @n elements of whole blocks, @v NULL
+ * where the rule has no variance; and the weights by what has become of them.
+ */
+void tsr_step_block_moments(const struct tsr_step *step, const float *g, size_t n, float *m,
+			    float *v);
+void tsr_step_weights(const struct tsr_step *step, const float *m, const float *v, size_t n,
+		      float *w);
+
+/*
+ * Where groups of the momentum and of the variance meet.  With a relative momentum, or one that is stored
+ * first, it is at most TSR_GROUP_MAX.
+ */
+uint64_t tsr_step_moments_align(const struct tsr_step *step);
 
 /* A tile has to begin at a multiple of this. */
 uint64_t tsr_step_align(const struct tsr_step *step);
@@ -65,7 +84,7 @@ uint64_t tsr_step_align(const struct tsr_step *step);
  * Step elements @first to @first + @n - 1; @first is a multiple of tsr_step_align().  @grad and
  * planes point to the first element of the tensor, aligned for their elements.  Thread-safe on
  * disjoint tiles.  A non-finite gradient is stepped like any other, and counted.  Takes 40 KiB of
- * stack, with groups of more than 2048 elements 800 KiB.
+ * stack, with groups of more than 2048 elements 1,100 KiB.
  */
 void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,
 		    struct tsr_step_report *report);

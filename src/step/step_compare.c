@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "codec/measuring.h"
+#include "codec/narrow.h"
+#include "codec/nonfinite.h"
 #include "codec/ratio.h"
 
 /* Elements whose differences are computed at a time: they stay in the L1 cache. */
@@ -182,6 +184,45 @@ static void stand(const struct tsr_step *at, struct tsr_compare_run *a)
 	a->fp32_before = a->fp32_after[TSR_PART_WEIGHT];
 }
 
+/* Encode what a part has become, and decode it again. */
+static void store_part(const struct tsr_step *at, const struct tsr_compare_run *a, unsigned part,
+		       struct tsr_step_report *report)
+{
+	const struct tsr_coding *coding = &at->coding[part];
+
+	if (!a->before[part])
+		return;
+	memcpy(a->after[part], a->stepped[part], a->n * sizeof(float));
+	tsr_ratios_make(coding, a->after[part], a->stepped[TSR_PART_VARIANCE], a->n);
+	coding->codec->encode(coding, a->after[part], a->n, (void *const *)at->plane[part],
+			      &report->encode[part]);
+	decode_part(at, a->n, a->after, part);
+}
+
+static void step_in_one(const struct tsr_step *at, const struct tsr_compare_run *a,
+			const void *grad, struct tsr_step_report *report)
+{
+	step_f32(at, a->stepped, grad, a->n, report);
+	for (unsigned part = TSR_PARTS; part--;)
+		store_part(at, a, part, report);
+}
+
+/* Weights move by the momentum that has been stored; until then their array has the gradient. */
+static void step_in_two(const struct tsr_step *at, const struct tsr_compare_run *a,
+			const void *grad, struct tsr_step_report *report)
+{
+	float *g = a->after[TSR_PART_WEIGHT], *v = a->stepped[TSR_PART_VARIANCE];
+
+	report->nonfinite_grad += tsr_count_nonfinite(at->grad_dtype, grad,
+						      a->n * tsr_dtype_bits(at->grad_dtype) / 8);
+	tsr_widen(at->grad_dtype, grad, a->n, g);
+	tsr_step_block_moments(at, g, a->n, a->stepped[TSR_PART_MOMENTUM], v);
+	store_part(at, a, TSR_PART_VARIANCE, report);
+	store_part(at, a, TSR_PART_MOMENTUM, report);
+	tsr_step_weights(at, a->after[TSR_PART_MOMENTUM], v, a->n, a->stepped[TSR_PART_WEIGHT]);
+	store_part(at, a, TSR_PART_WEIGHT, report);
+}
+
 void tsr_step_compare(const struct tsr_step *at, float *const fp32[TSR_PARTS], const void *grad,
 		      size_t n, float *x, size_t room, struct tsr_compare *c,
 		      struct tsr_step_report *report)
@@ -200,18 +241,10 @@ void tsr_step_compare(const struct tsr_step *at, float *const fp32[TSR_PARTS], c
 		decode_part(at, n, a.before, part);
 		memcpy(a.stepped[part], a.before[part], n * sizeof(float));
 	}
-	step_f32(at, a.stepped, grad, n, report);
-	for (unsigned part = TSR_PARTS; part--;) {
-		const struct tsr_coding *coding = &at->coding[part];
-
-		if (!a.before[part])
-			continue;
-		memcpy(a.after[part], a.stepped[part], n * sizeof(float));
-		tsr_ratios_make(coding, a.after[part], a.stepped[TSR_PART_VARIANCE], n);
-		coding->codec->encode(coding, a.after[part], n, (void *const *)at->plane[part],
-				      &report->encode[part]);
-		decode_part(at, n, a.after, part);
-	}
+	if (tsr_step_stores_first(at))
+		step_in_two(at, &a, grad, report);
+	else
+		step_in_one(at, &a, grad, report);
 	memcpy(a.fp32_before, a.fp32_after[TSR_PART_WEIGHT], n * sizeof(float));
 	step_f32(at, a.fp32_after, grad, n, &fp32_report);
 	tsr_compare_add(c, &a);

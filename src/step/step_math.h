@@ -8,6 +8,7 @@
 #ifndef TSR_STEP_STEP_MATH_H
 #define TSR_STEP_STEP_MATH_H
 
+#include "codec/learned_math.h"
 #include "codec/math.h"
 
 /*
@@ -26,6 +27,8 @@ struct tsr_step_scalars {
 	float eps;
 	float rate; /* what the update is multiplied by: -lr, -lr / (1 - beta1^t) */
 	float nesterov; /* SGD: the momentum if Nesterov's form is used, else 0 */
+	float unbias1; /* Gefen: 1 / (1 - beta1^t) */
+	float minus_lr; /* Gefen */
 };
 
 /* An element of each part; a rule leaves those alone that it does not use. */
@@ -169,13 +172,19 @@ TSR_HD float tsr_step_variance(const struct tsr_step_scalars *s, float g, float 
 	return tsr_fma_any(s->rest2 * g, g, s->beta2 * v);
 }
 
+/* The momentum that moved toward the gradient, from whichever of the two is nearer. */
+TSR_HD float tsr_step_toward(const struct tsr_step_scalars *s, float g, float m)
+{
+	const float base = s->from_grad != 0.0f ? g : m;
+
+	return tsr_fma_any(s->blend1, g - m, base);
+}
+
 /* The new moments, before NaNs are made canonical: PyTorch's, and FlashOptim's. */
 TSR_HD struct tsr_step_values tsr_step_moments(const struct tsr_step_scalars *s, float g,
 					       struct tsr_step_values x)
 {
-	const float base = s->from_grad != 0.0f ? g : x.momentum;
-
-	x.momentum = tsr_fma_any(s->blend1, g - x.momentum, base);
+	x.momentum = tsr_step_toward(s, g, x.momentum);
 	x.variance = tsr_step_variance(s, g, x.variance);
 	return x;
 }
@@ -264,6 +273,33 @@ TSR_HD struct tsr_step_values tsr_step_bitsandbytes_adam_raw(const struct tsr_st
 }
 
 TSR_DEFINE_RULE(bitsandbytes_adam)
+
+/* --- Gefen ----------------------------------------------------------------------------------- */
+
+/*
+ * Gefen's step is one of AdamW in two parts: first the moments of a block, the variance by the mean of
+ * squares; then the weights, by the momentum as it is stored.  Operations are those of its program where
+ * it is not fused.
+ */
+
+/* A square is exact; tsr_block_mean() of their sum rounds once. */
+TSR_HD double tsr_step_square(float g)
+{
+	return (double)g * (double)g;
+}
+
+TSR_HD float tsr_step_gefen_variance(const struct tsr_step_scalars *s, float mean, float v)
+{
+	return tsr_one_nan(tsr_fma_any(s->rest2, mean, s->beta2 * v));
+}
+
+TSR_HD float tsr_step_gefen_weight(const struct tsr_step_scalars *s, float w, float m, float v)
+{
+	const float size = s->unbias1 / (tsr_sqrt(v) / s->root_correction2 + s->eps);
+	const float update = m * size * s->minus_lr;
+
+	return tsr_one_nan(w * s->keep + update);
+}
 
 /* --- Lion ------------------------------------------------------------------------------------ */
 

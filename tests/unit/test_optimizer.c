@@ -2,13 +2,14 @@
 /* Names, defaults and checks of hyperparameters, and the scalars that steps are made of. */
 #include <math.h>
 
+#include "step/combinations.h"
 #include "step/hyperparameters.h"
 #include "step/step.h"
 #include "unit.h"
 
 static void test_names(void **state)
 {
-	static const char *const names[] = { "sgd", "sgdw", "adam", "adamw", "lion" };
+	static const char *const names[] = { "sgd", "sgdw", "adam", "adamw", "lion", "gefen" };
 	enum tsr_optimizer found = TSR_OPTIMIZER_COUNT;
 
 	(void)state;
@@ -289,10 +290,62 @@ static void test_align(void **state)
 	assert_int_equal(tsr_step_align(&step), 96 * 65521);
 }
 
+/* --- Which codecs go together ------------------------------------------------------------------ */
+
+/* What the documents say, in other words than the table. */
+static bool goes(enum tsr_optimizer o, enum tsr_order order, const char *momentum, const char *variance)
+{
+	const bool ratios = strcmp(momentum, "ratio8") == 0;
+
+	if (ratios && (o == TSR_OPTIMIZER_GEFEN || order == TSR_ORDER_GEFEN))
+		return false;
+	if (strcmp(variance, "blockmean") != 0)
+		return true;
+	return !ratios && o != TSR_OPTIMIZER_ADAM &&
+	       (order == TSR_ORDER_PYTORCH || order == TSR_ORDER_GEFEN);
+}
+
+static void check_pair(const struct tsr_codec *momentum, const struct tsr_codec *variance)
+{
+	for (unsigned o = TSR_OPTIMIZER_SGD; o < TSR_OPTIMIZER_COUNT; o++) {
+		for (unsigned order = 0; order < TSR_ORDER_COUNT; order++) {
+			const char *why = tsr_step_refusal((enum tsr_optimizer)o,
+							   (enum tsr_order)order, momentum,
+							   variance);
+
+			assert_int_equal(!why, goes((enum tsr_optimizer)o, (enum tsr_order)order,
+						    momentum->name, variance->name));
+		}
+	}
+}
+
+static void test_pairs(void **state)
+{
+	const struct tsr_codec *codecs[200];
+	unsigned n = 0, npairs = 0;
+
+	(void)state;
+	codecs[n++] = tsr_codec_find("gefen8");
+	codecs[n++] = tsr_codec_find("blockmean");
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++)
+		codecs[n++] = *c;
+	for (unsigned i = 0; i < n; i++) {
+		for (unsigned k = 0; k < n; k++) {
+			if (!(codecs[i]->kinds & TSR_KIND_MOMENTUM) ||
+			    !(codecs[k]->kinds & TSR_KIND_VARIANCE))
+				continue;
+			check_pair(codecs[i], codecs[k]);
+			npairs++;
+		}
+	}
+	assert_true(npairs >= 100);
+	assert_null(tsr_step_refusal(TSR_OPTIMIZER_LION, TSR_ORDER_PYTORCH, codecs[0], NULL));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_names), cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_checks),

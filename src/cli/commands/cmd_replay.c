@@ -18,13 +18,13 @@
 #define AT(field) offsetof(struct cli_replay_args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer, "sgd sgdw adam adamw lion",
-		"sgd, sgdw, adam, adamw or lion (default: the recording's)"),
+	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer, "sgd sgdw adam adamw lion gefen",
+		"sgd, sgdw, adam, adamw, lion or gefen (default: the recording's)"),
 	CLI_OPT("lr", "X", CLI_STRING, lr, NULL, "learning rate of every step and group"),
 	CLI_OPT("schedule", "FILE", CLI_STRING, schedule, "@file",
 		"file of learning rates: a line STEP LR for each step"),
-	CLI_OPT("betas", "B1,B2", CLI_STRING, betas, NULL, "betas of adam, adamw and lion"),
-	CLI_OPT("eps", "X", CLI_STRING, eps, NULL, "eps of adam and adamw"),
+	CLI_OPT("betas", "B1,B2", CLI_STRING, betas, NULL, "betas of adam, adamw, lion and gefen"),
+	CLI_OPT("eps", "X", CLI_STRING, eps, NULL, "eps of adam, adamw and gefen"),
 	CLI_OPT("weight-decay", "X", CLI_STRING, weight_decay, NULL,
 		"weight decay of every group; L2 for sgd and adam"),
 	CLI_OPT_FLAG("nesterov", nesterov, "Nesterov momentum for sgd and sgdw"),
@@ -34,11 +34,14 @@ static const struct cli_opt opts[] = {
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
 		"decouple_lr=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
-	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 flash flashoptim tight coat bitsandbytes",
+	CLI_OPT("state", "FORM", CLI_WORDS, state,
+		"fp32 flash flashoptim tight coat bitsandbytes gefen",
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
 		"same with f16 scales); tight (bf16+ulp8, ratio8, log8); coat (bf16+ulp8, e4m3x "
-		"twice); bitsandbytes (bf16+ulp8, dyn8 twice) (default: the checkpoint's); several "
-		"with commas are compared with FP32 side by side"),
+		"twice); bitsandbytes (bf16+ulp8, dyn8 twice); gefen (bf16+ulp8, gefen8, "
+		"blockmean, "
+		"learned from the first recorded step) (default: the checkpoint's); several with "
+		"commas are compared with FP32 side by side"),
 	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_PART_WEIGHT], "@weight",
 		"codec for weights"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_PART_MOMENTUM], "@momentum",
@@ -52,9 +55,13 @@ static const struct cli_opt opts[] = {
 		       "elements that share a scale (default: 32 to 256, by codec)"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
 		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
-	CLI_OPT("compat", "NAME", CLI_WORD, compat, "bitsandbytes coat flashoptim pytorch",
+	CLI_OPT("compat", "NAME", CLI_WORD, compat, "bitsandbytes coat flashoptim gefen pytorch",
 		"whose order of operations: pytorch; flashoptim (implied by --state flashoptim); "
-		"coat (adamw); or bitsandbytes (adam, adamw)"),
+		"coat (adamw); bitsandbytes (adam, adamw); or gefen (adamw, gefen), which also has "
+		"its program's codebook"),
+	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
+		CLI_PARTITION_HELP),
+	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),
 	CLI_OPT("steps", "A..B", CLI_STRING, steps, NULL,
 		"replay steps A to B only; either may be left out"),
 	CLI_OPT("count", "N", CLI_STRING, count, NULL,

@@ -96,7 +96,7 @@ static uint64_t grad_nbytes(const struct tsr_step *step)
 
 static bool is_f32(const struct tsr_coding *coding)
 {
-	return coding->codec->planes[0].dtype == TSR_F32;
+	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
 }
 
 /* A step of @n elements from @first on, through FP32 arrays; @first is a multiple of tsr_step_align(). */

@@ -244,6 +244,19 @@ static enum tsr_status open_on(struct tsr_replaying *r, unsigned index, struct t
 	return TSR_OK;
 }
 
+/* Whether a GPU has the rule for every parameter of all states. */
+static bool has_rules(const struct tsr_replaying *r)
+{
+	struct tsr_step step = { .optimizer = r->result->optimizer, .order = r->options->order };
+
+	for (size_t i = 0; i < r->nparams; i++) {
+		memcpy(step.coding, r->params[i].coding, sizeof(step.coding));
+		if (tsr_step_stores_first(&step))
+			return false;
+	}
+	return !r->also || has_rules(r->also);
+}
+
 enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 {
 	const int asked = r->options->gpu;
@@ -253,9 +266,14 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 
 	if (asked == TSR_REPLAY_CPU)
 		return TSR_OK;
+	if (asked >= 0 && !has_rules(r))
+		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU,
+				     "cuda:%d: Gefen's step only runs on the CPU", asked);
 	if (asked >= 0)
 		return open_on(r, (unsigned)asked, r->err);
-	n = needs_cpu(r->options) || r->progress.total_nbytes < worth ? 0 : tsr_gpu_count();
+	n = needs_cpu(r->options) || !has_rules(r) || r->progress.total_nbytes < worth
+		    ? 0
+		    : tsr_gpu_count();
 	for (unsigned i = 0; i < n && !r->gpu; i++)
 		(void)open_on(r, i, &err);
 	return TSR_OK;

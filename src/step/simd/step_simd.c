@@ -96,7 +96,7 @@ static bool leaves_roots(const struct tsr_step *step)
 {
 	const struct tsr_codec *c = step->coding[TSR_PART_VARIANCE].codec;
 
-	return c && c->encode_roots;
+	return c && c->encode_roots && !tsr_step_stores_first(step);
 }
 
 static rule_fn *adam_rule_of(const struct tsr_step *step)
@@ -272,7 +272,7 @@ struct tile {
 	struct tsr_step_report *report;
 };
 
-/* Whether momenta are ratios: then their buffer begins and ends where that of the variance does. */
+/* Whether momenta are ratios. */
 static bool has_ratios(const struct tsr_step *step)
 {
 	const struct tsr_codec *c = step->coding[TSR_PART_MOMENTUM].codec;
@@ -280,10 +280,17 @@ static bool has_ratios(const struct tsr_step *step)
 	return c && c->relative;
 }
 
+/* Whether the buffer of the momentum begins and ends where that of the variance does. */
+static bool joins_moments(const struct tsr_step *step)
+{
+	return has_ratios(step) || tsr_step_stores_first(step);
+}
+
 static size_t buffer_align(const struct tsr_step *step, unsigned part)
 {
-	return has_ratios(step) && part != TSR_PART_WEIGHT ? (size_t)tsr_step_ratio_align(step)
-							   : tsr_coding_align(&step->coding[part]);
+	return joins_moments(step) && part != TSR_PART_WEIGHT
+		       ? (size_t)tsr_step_moments_align(step)
+		       : tsr_coding_align(&step->coding[part]);
 }
 
 /* Buffers that end where the tile begins.  @scratch: of each part, room for @capacity elements. */
@@ -304,7 +311,8 @@ static void buffers_open(const struct tile *t, float *const scratch[], size_t ca
 			.encode = p == TSR_PART_VARIANCE && leaves_roots(t->step)
 					  ? coding->codec->encode_roots
 					  : coding->codec->encode,
-			.in_place = coding->codec->planes[0].dtype == TSR_F32,
+			.in_place = !coding->codec->grouped &&
+				    coding->codec->planes[0].dtype == TSR_F32,
 		};
 	}
 }
@@ -343,11 +351,14 @@ static void buffers_done(const struct tile *t, const struct buffer buffer[], uin
 	}
 }
 
-static void step_tile(const struct tile *t, float *const scratch[], size_t capacity)
+/* Gradients go behind the parts. */
+#define SCRATCH_GRAD TSR_PARTS
+#define SCRATCHES (TSR_PARTS + 1)
+
+static void step_in_one(const struct tile *t, float *const scratch[], size_t capacity)
 {
 	rule_fn *const rule = rule_of(t->step);
 	struct buffer buffer[TSR_PARTS] = { 0 };
-	float grad[BATCH];
 
 	buffers_open(t, scratch, capacity, buffer);
 	for (uint64_t at = t->first, end; at < t->end; at = end) {
@@ -355,17 +366,89 @@ static void step_tile(const struct tile *t, float *const scratch[], size_t capac
 		const float *g;
 
 		end = buffers_at(t, buffer, at, t->end - at < BATCH ? t->end : at + BATCH, x);
-		g = gradient(t->step, t->grad, at, (size_t)(end - at), grad, t->report);
+		g = gradient(t->step, t->grad, at, (size_t)(end - at), scratch[SCRATCH_GRAD],
+			     t->report);
 		rule(&t->step->scalars, g, (size_t)(end - at), x[TSR_PART_WEIGHT],
 		     x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE]);
 		buffers_done(t, buffer, end);
 	}
 }
 
+/* What the encoder left of a momentum. */
+static void decode_again(const struct buffer *b)
+{
+	void *plane[TSR_PLANES_MAX];
+
+	buffer_planes(b, plane);
+	b->coding.codec->decode(&b->coding, (const void *const *)plane, (size_t)(b->end - b->first),
+				b->x);
+}
+
+/*
+ * The moments of the elements from @at on that both buffers have, at most @room, and encode them.  Returns
+ * where they end.
+ */
+static uint64_t step_both_moments(const struct tile *t, struct buffer buffer[], uint64_t at,
+				  float *grad, size_t room)
+{
+	struct buffer *m = &buffer[TSR_PART_MOMENTUM], *v = &buffer[TSR_PART_VARIANCE];
+	const uint64_t both = v->coding.codec && v->end < m->end ? v->end : m->end;
+	const uint64_t end = both - at < room ? both : at + room;
+	const float *g = NULL;
+
+	for (uint64_t i = at; i < end; i += BATCH) {
+		const size_t n = end - i < BATCH ? (size_t)(end - i) : BATCH;
+		const float *part = gradient(t->step, t->grad, i, n, grad + (i - at), t->report);
+
+		g = g ? g : part;
+	}
+	TSR_FOR_ISA(step_block_moments)
+	(t->step, g, (size_t)(end - at), m->x + (at - m->first),
+	 v->coding.codec ? v->x + (at - v->first) : NULL);
+	if (!m->in_place) {
+		buffer_store(m, &t->report->encode[TSR_PART_MOMENTUM]);
+		decode_again(m);
+	}
+	if (v->coding.codec)
+		buffer_store(v, &t->report->encode[TSR_PART_VARIANCE]);
+	return end;
+}
+
+/* Moments first, as many as fit; then their weights. */
+static void step_in_two(const struct tile *t, float *const scratch[], size_t capacity)
+{
+	struct buffer buffer[TSR_PARTS] = { 0 };
+	struct buffer *w = &buffer[TSR_PART_WEIGHT];
+	uint64_t stored = t->first;
+
+	buffers_open(t, scratch, capacity, buffer);
+	for (uint64_t at = t->first, end; at < t->end; at = end) {
+		float *x[TSR_PARTS] = { NULL };
+
+		end = buffers_at(t, buffer, at, t->end, x);
+		if (at == stored)
+			stored = step_both_moments(t, buffer, at, scratch[SCRATCH_GRAD], capacity);
+		end = stored < end ? stored : end;
+		TSR_FOR_ISA(step_weights)
+		(t->step, x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE], (size_t)(end - at),
+		 x[TSR_PART_WEIGHT]);
+		if (w->end == end)
+			buffer_store(w, &t->report->encode[TSR_PART_WEIGHT]);
+	}
+}
+
+static void step_tile(const struct tile *t, float *const scratch[], size_t capacity)
+{
+	if (tsr_step_stores_first(t->step))
+		step_in_two(t, scratch, capacity);
+	else
+		step_in_one(t, scratch, capacity);
+}
+
 static void step_small_groups(const struct tile *t)
 {
-	float x[TSR_PARTS][BATCH + APART];
-	float *const scratch[TSR_PARTS] = { x[0], x[1], x[2] };
+	float x[SCRATCHES][BATCH + APART];
+	float *const scratch[SCRATCHES] = { x[0], x[1], x[2], x[3] };
 
 	step_tile(t, scratch, BATCH);
 }
@@ -373,8 +456,8 @@ static void step_small_groups(const struct tile *t)
 /* The values of a whole group must be there before its scale is known. */
 static __attribute__((noinline)) void step_large_groups(const struct tile *t)
 {
-	float x[TSR_PARTS][TSR_GROUP_MAX + APART];
-	float *const scratch[TSR_PARTS] = { x[0], x[1], x[2] };
+	float x[SCRATCHES][TSR_GROUP_MAX + APART];
+	float *const scratch[SCRATCHES] = { x[0], x[1], x[2], x[3] };
 
 	step_tile(t, scratch, TSR_GROUP_MAX);
 }
@@ -387,7 +470,7 @@ void TSR_FOR_ISA(step_apply)(const struct tsr_step *step, const void *grad, uint
 
 	for (unsigned p = 0; p < TSR_PARTS; p++)
 		large |= step->coding[p].codec && tsr_coding_align(&step->coding[p]) > BATCH;
-	large |= has_ratios(step) && tsr_step_ratio_align(step) > BATCH;
+	large |= joins_moments(step) && tsr_step_moments_align(step) > BATCH;
 	if (large)
 		step_large_groups(&t);
 	else

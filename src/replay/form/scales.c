@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scales that follow a state which changes little in a step. */
-#include "replay/scales.h"
+#include "replay/form/scales.h"
 
 #include <math.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "codec/group_math.h"
+#include "codec/narrow.h"
 
 /*
  * An e8m8 scale is rounded up at every step.  Where a step without a gradient leaves this share of
@@ -93,8 +94,16 @@ bool tsr_replay_scale_widens(const struct tsr_coding *from, const struct tsr_cod
 	return tsr_coding_is_same(&wide, to);
 }
 
-void tsr_replay_widen_scales(const uint16_t *scale, size_t n, float *ret)
+void tsr_replay_widen_scales(const struct tsr_coding *from, unsigned plane, const void *scale,
+			     size_t nbytes, float *ret)
 {
+	const uint16_t *bits = scale;
+	const size_t n = nbytes / sizeof(*bits);
+
+	if (from->codec->planes[plane].unit == TSR_PER_GROUP_TOO) {
+		tsr_widen(from->codec->planes[plane].dtype, scale, n, ret);
+		return;
+	}
 	for (size_t i = 0; i < n; i++)
-		ret[i] = tsr_f32_from_e8m8(scale[i]);
+		ret[i] = tsr_f32_from_e8m8(bits[i]);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scales that follow a state which changes little in a step. */
-#ifndef TSR_REPLAY_SCALES_H
-#define TSR_REPLAY_SCALES_H
+#ifndef TSR_REPLAY_FORM_SCALES_H
+#define TSR_REPLAY_FORM_SCALES_H
 
 #include "replay/replaying.h"
 
@@ -19,6 +19,7 @@ enum tsr_status tsr_replay_note_scales(struct tsr_replaying *r);
 bool tsr_replay_scale_widens(const struct tsr_coding *from, const struct tsr_coding *to);
 
 /* The values of @n e8m8 scales. */
-void tsr_replay_widen_scales(const uint16_t *scale, size_t n, float *ret);
+void tsr_replay_widen_scales(const struct tsr_coding *from, unsigned plane, const void *scale,
+			     size_t nbytes, float *ret);
 
 #endif

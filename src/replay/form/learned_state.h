@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* States whose blocks and codebook are learned: the checkpoint's, or those of the first recorded step. */
+#ifndef TSR_REPLAY_FORM_LEARNED_STATE_H
+#define TSR_REPLAY_FORM_LEARNED_STATE_H
+
+#include "replay/replaying.h"
+
+/*
+ * Find the codebook of the checkpoint, and learn what it lacks for the wanted states from the gradients of
+ * the first step of the recording, whichever is replayed first.
+ */
+enum tsr_status tsr_replay_learn(struct tsr_replaying *r);
+
+/*
+ * The blocks that a tensor of the checkpoint has, if its codec is learned, with the one codebook; it was
+ * packed here or is of Gefen's program.  False for others.
+ */
+bool tsr_replay_own_learned(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+			    enum tsr_part part, struct tsr_coding *ret);
+
+/* Give a state its blocks.  It becomes f32 where no gradient says what they are. */
+void tsr_replay_fit_learned(struct tsr_replaying *r, const struct tsr_replay_param *p,
+			    enum tsr_part part, struct tsr_coding *coding);
+
+/* TSR_E_FORMAT, naming the tensor, if blocks do not divide it; TSR_E_LIMIT if they are too long. */
+enum tsr_status tsr_replay_check_blocks(const struct tsr_replaying *r,
+					const struct tsr_replay_param *p);
+
+/* Say how many states became f32. */
+enum tsr_status tsr_replay_note_unlearned(struct tsr_replaying *r);
+
+/* Whether planes that Gefen's program wrote hold what those of this coding do, magnitudes widened to F32. */
+bool tsr_replay_is_gefens(const struct tsr_coding *stored, const struct tsr_coding *coding);
+
+#endif

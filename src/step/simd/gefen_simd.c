@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two parts of Gefen's step, on arrays in FP32. */
+#include "step/simd.h"
+
+/* The mean of the squares of a block, as if by the encoder of means, but of exact squares. */
+static float mean_square(const float *g, size_t n)
+{
+	double sum = 0;
+
+	for (size_t first = 0; first < n; first += TSR_MEAN_PIECE) {
+		const size_t left = n - first;
+		const size_t end = first + (left < TSR_MEAN_PIECE ? left : TSR_MEAN_PIECE);
+		double piece = 0;
+
+		for (size_t i = first; i < end; i++)
+			piece += tsr_step_square(g[i]);
+		sum += piece;
+	}
+	return tsr_block_mean(sum, n);
+}
+
+static void move_momenta(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
+			 float *restrict m)
+{
+	const struct tsr_step_scalars s = *scalars;
+
+	for (size_t i = 0; i < n; i++)
+		m[i] = tsr_one_nan(tsr_step_toward(&s, g[i], m[i]));
+}
+
+/* All elements of a block have one variance. */
+static void move_variances(const struct tsr_step *step, const float *restrict g, size_t n,
+			   float *restrict v)
+{
+	const struct tsr_step_scalars s = step->scalars;
+	const size_t block = tsr_step_block(step);
+
+	for (size_t first = 0; first < n; first += block) {
+		const size_t size = n - first < block ? n - first : block;
+		const float mean = mean_square(g + first, size);
+		const float moved = tsr_step_gefen_variance(&s, mean, v[first]);
+
+		for (size_t i = first; i < first + size; i++)
+			v[i] = moved;
+	}
+}
+
+/* The same of blocks of one element. */
+static void move_each(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
+		      float *restrict v)
+{
+	const struct tsr_step_scalars s = *scalars;
+
+	for (size_t i = 0; i < n; i++)
+		v[i] = tsr_step_gefen_variance(&s, tsr_block_mean(tsr_step_square(g[i]), 1), v[i]);
+}
+
+void TSR_FOR_ISA(step_block_moments)(const struct tsr_step *step, const float *g, size_t n,
+				     float *m, float *v)
+{
+	move_momenta(&step->scalars, g, n, m);
+	if (!v)
+		return;
+	if (tsr_step_block(step) == 1)
+		move_each(&step->scalars, g, n, v);
+	else
+		move_variances(step, g, n, v);
+}
+
+void TSR_FOR_ISA(step_weights)(const struct tsr_step *step, const float *restrict m,
+			       const float *restrict v, size_t n, float *restrict w)
+{
+	const struct tsr_step_scalars s = step->scalars;
+
+	for (size_t i = 0; i < n; i++)
+		w[i] = tsr_step_gefen_weight(&s, w[i], m[i], v[i]);
+}

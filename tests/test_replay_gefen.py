@@ -1,0 +1,242 @@
+"""Replay by the rules of Gefen and Muon, against what the programs made of the same gradients."""
+import base64
+import json
+
+import numpy as np
+import pytest
+import safetensors
+from safetensors.numpy import load_file, save_file
+
+from conftest import DATA, run_tersor
+from test_reader import ZEROS, sealed, split
+
+F32, F64 = np.float32, np.float64
+TINY = DATA / "tiny-gpt"
+RUN = ("replay", TINY / "checkpoint.pt", TINY / "recording")
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(DATA / "golden" / "gefen-steps.npz") as data:
+        return dict(data)
+
+
+def record(root, golden, case, ntensors, nsteps):
+    """The start and the gradients of a case as files; -> the arguments for both."""
+    (root / "rec").mkdir()
+    save_file({f"w{i}": golden[f"{case}_w0_{i}"] for i in range(ntensors)}, root / "in.safetensors")
+    for t in range(1, nsteps + 1):
+        gradients = {f"w{i}": golden[f"{case}_g{t}_{i}"] for i in range(ntensors)}
+        save_file(gradients, root / "rec" / f"step-{t}.safetensors")
+    return root / "in.safetensors", root / "rec"
+
+
+def planes(path):
+    arrays = dict(safetensors.deserialize(path.read_bytes()))
+    return {name: np.frombuffer(a["data"], F32 if a["dtype"] == "F32" else np.uint8) for name, a in arrays.items()}
+
+
+def near(x, y):
+    """The largest difference, relative to the largest value."""
+    return np.abs(x.ravel().astype(F64) - y.ravel()).max() / np.abs(y).max()
+
+
+GEFEN = ("--zero-state", "--weights", "f32", "--momentum", "gefen8", "--variance", "blockmean", "--compat", "gefen",
+         "--optimizer", "gefen", "--lr", "1e-3", "--betas", "0.9,0.95", "--weight-decay", "0.1", "--few-bins")
+
+
+def test_gefen_steps_as_its_program_does(tmp_path, golden):
+    """Every index of five steps: blocks, codebook and momenta are its program's."""
+    start, recording = record(tmp_path, golden, "f32", 3, 5)
+    nindices = 0
+    for t in range(1, 6):
+        out = tmp_path / f"{t}.safetensors"
+        run_tersor("replay", start, recording, "-o", out, "--steps", f"1..{t}", *GEFEN, check=0)
+        got = planes(out)
+        for i in range(3):
+            np.testing.assert_array_equal(got[f"w{i}.exp_avg::quantized"], golden[f"f32_m{t}_{i}"])
+            nindices += golden[f"f32_m{t}_{i}"].size
+            assert near(got[f"w{i}.exp_avg::scales"], golden[f"f32_mag{t}_{i}"]) <= 1e-6
+            assert near(got[f"w{i}.exp_avg_sq::blockmean"], golden[f"f32_v{t}_{i}"]) <= 1e-6
+            assert near(got[f"w{i}"], golden[f"f32_w{t}_{i}"]) <= 1e-6
+    assert nindices == 8945
+
+
+# --- Forms of the state -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("args", [("--state", "gefen"), ("--state", "gefen", "--optimizer", "gefen"),
+                                  ("--momentum", "softsign8", "--variance", "blockmean"),
+                                  ("--momentum", "gefen8")])
+def test_8_steps_and_8_more_are_16(tersor, tmp_path, args):
+    whole, half, both = (tmp_path / f"{name}.safetensors" for name in ("whole", "half", "both"))
+    again = args[2:] if "--optimizer" in args else ()
+    tersor(*RUN, *args, "-o", whole, check=0)
+    tersor(*RUN, *args, "-o", half, "--steps", "..408", check=0)
+    tersor("replay", half, TINY / "recording", "-o", both, "--steps", "409..", *again, check=0)
+    assert both.read_bytes() == whole.read_bytes()
+
+
+def means(x, block):
+    return x.astype(F64).reshape(-1, block).mean(1)
+
+
+def test_adamw_over_means_is_gefens_rule(tersor, tmp_path):
+    """One step of AdamW from the checkpoint in binary64, with a variance per block and no codes: within
+    rounding."""
+    out = tmp_path / "out.safetensors"
+    args = ("--weights", "f32", "--momentum", "f32", "--variance", "blockmean", "--steps", "401")
+    tersor("replay", TINY / "checkpoint.safetensors", TINY / "recording", *args, "-o", out, check=0)
+    learned = json.loads(tersor("codebook", TINY / "recording", "--json", check=0).stdout)
+    block = {t["name"]: t["period"] for t in learned["tensors"]}
+    manifest = json.loads((TINY / "recording" / "manifest.json").read_text())
+    before, after = load_file(TINY / "checkpoint.safetensors"), load_file(out)
+    step = manifest["steps"][0]
+    lr = dict(zip(["0", "1"], step["lr"]))
+    checked = 0
+    for group, h in enumerate(manifest["param_groups"]):
+        for name in h["params"]:
+            g = gradients(TINY / "recording" / step["file"])[name].astype(F64).ravel()
+            b1, b2, p = *h["betas"], block[name]
+            m = b1 * before[f"{name}.exp_avg"].ravel().astype(F64) + (1 - b1) * g
+            v = b2 * means(before[f"{name}.exp_avg_sq"].ravel(), p) + (1 - b2) * (g * g).reshape(-1, p).mean(1)
+            np.testing.assert_allclose(after[f"{name}.exp_avg_sq::blockmean"], v, rtol=1e-6)
+            step_size = lr[str(group)] / (1 - b1 ** 401)
+            root = np.sqrt(np.repeat(v, p)) / np.sqrt(1 - b2 ** 401) + h["eps"]
+            w = before[name].ravel() * (1 - lr[str(group)] * h["weight_decay"]) - step_size * m / root
+            np.testing.assert_allclose(after[name].ravel(), w, rtol=1e-6, atol=1e-8)
+            checked += w.size
+    assert checked == 84288
+
+
+def gradients(path):
+    arrays = dict(safetensors.deserialize(path.read_bytes()))
+    return {name: (np.frombuffer(a["data"], np.uint16).astype(np.uint32) << 16).view(F32)
+            for name, a in arrays.items()}
+
+
+def test_gefen_beside_other_states(tersor):
+    """The figures beside others are those alone, and FP32's are AdamW's."""
+    together = json.loads(tersor(*RUN, "--state", "flash,gefen", "--json", check=0).stdout)["states"]
+    alone = json.loads(tersor(*RUN, "--state", "gefen", "--compare", "fp32", "--json", check=0).stdout)
+    figures = together[1]
+    assert figures["worst"] == alone["worst"]
+    assert together[0]["worst"] != alone["worst"]
+
+
+def test_the_compared_state_is_the_written_one(tersor, tmp_path):
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    tersor(*RUN, "--state", "gefen", "-o", a, check=0)
+    tersor(*RUN, "--state", "gefen", "--compare", "fp32", "-o", b, check=0)
+    assert a.read_bytes() == b.read_bytes()
+
+
+# --- What is refused ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("args, why", [
+    (("--momentum", "ratio8", "--variance", "blockmean"), "ratios are to the variance of each element"),
+    (("--optimizer", "gefen", "--momentum", "ratio8"), "the step uses the momentum as it is stored"),
+    (("--optimizer", "adam", "--state", "gefen"), "decays weights apart from the gradient"),
+    (("--state", "gefen", "--compat", "coat"), "has no step by the means of blocks"),
+    (("--state", "gefen", "--group", "32"), "whose blocks are learned")])
+def test_what_does_not_go_together_is_refused(tersor, args, why):
+    done = tersor(*RUN, *args)
+    assert done.returncode == 2 and why in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1 or "was recorded with" in done.stderr
+
+
+def changed(source, target, change):
+    """A packed file with another text: change(text)."""
+    header, data = split(source.read_bytes())
+    header = json.loads(header)
+    metadata = header["__metadata__"]
+    text = json.loads(metadata["tersor"])
+    change(text)
+    metadata |= {"tersor": json.dumps(text), "tersor_check": ZEROS}
+    target.write_bytes(sealed(json.dumps(header, separators=(",", ":")).encode(), data))
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("packed") / "gefen.safetensors"
+    run_tersor(*RUN, "--state", "gefen", "--steps", "..401", "-o", out, check=0)
+    return out
+
+
+def test_few_values_to_learn_from_are_refused(tersor, tmp_path):
+    (tmp_path / "rec").mkdir()
+    save_file({"w": np.ones(64, F32)}, tmp_path / "in.safetensors")
+    save_file({"w": np.ones(64, F32)}, tmp_path / "rec" / "step-1.safetensors")
+    run = ("replay", tmp_path / "in.safetensors", tmp_path / "rec", "--state", "gefen", "--optimizer", "gefen",
+           "--lr", "1e-3")
+    done = tersor(*run, "-o", tmp_path / "out.safetensors")
+    assert done.returncode == 3 and "found values in 1 bins of the histogram" in done.stderr
+    assert "--few-bins" in done.stderr and not (tmp_path / "out.safetensors").exists()
+    tersor(*run, "--few-bins", check=0)
+
+
+def test_a_gradient_that_is_nan_teaches_nothing(tersor, tmp_path):
+    (tmp_path / "rec").mkdir()
+    g = np.linspace(-1, 1, 4096).astype(F32)
+    g[7] = np.nan
+    save_file({"w": g}, tmp_path / "in.safetensors")
+    save_file({"w": g}, tmp_path / "rec" / "step-1.safetensors")
+    save_file({"w": np.linspace(-1, 1, 4096).astype(F32)}, tmp_path / "rec" / "step-2.safetensors")
+    done = tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", "--state", "gefen", "--optimizer",
+                  "gefen", "--lr", "1e-3", "--on-nonfinite", "skip", "-o", tmp_path / "out.safetensors")
+    assert done.returncode == 3 and "tensor w: found 1 values that are not finite" in done.stderr
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_blocks_that_do_not_divide_the_tensor_are_refused(tersor, tmp_path, packed):
+    bad = tmp_path / "bad.safetensors"
+
+    def lengthen(text):
+        t = next(t for t in text["tensors"] if t["name"] == "h.0.c_attn.bias.exp_avg")
+        assert t["group"] == 144
+        t["group"] = 145
+    changed(packed, bad, lengthen)
+    done = tersor("replay", bad, TINY / "recording", "--steps", "402", "-o", tmp_path / "out.safetensors")
+    assert done.returncode == 3, done.stderr
+    assert "h.0.c_attn.bias" in done.stderr and "blocks of 145 elements, expected a divisor of its 144" in done.stderr
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_a_parameter_without_a_first_gradient_is_f32_and_named(tersor, tmp_path):
+    (tmp_path / "rec").mkdir()
+    w = np.linspace(-1, 1, 4096).astype(F32)
+    save_file({"a": w, "b": w}, tmp_path / "in.safetensors")
+    save_file({"a": w}, tmp_path / "rec" / "step-1.safetensors")
+    save_file({"a": w, "b": w}, tmp_path / "rec" / "step-2.safetensors")
+    out = tmp_path / "out.safetensors"
+    done = tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", "--state", "gefen", "--optimizer",
+                  "gefen", "--lr", "1e-3", "-o", out, check=0)
+    assert "step 1 has no gradients to learn the blocks of 2 states from: these are f32" in done.stderr
+    got = planes(out)
+    assert "b.exp_avg" in got and "a.exp_avg::quantized" in got
+
+
+def test_a_codebook_that_is_not_ascending_is_refused(tersor, tmp_path, packed):
+    bad = tmp_path / "bad.safetensors"
+
+    def swap(text):
+        entries = np.frombuffer(base64.b64decode(text["codebook"]), F32).copy()
+        entries[[100, 101]] = entries[[101, 100]]
+        text["codebook"] = base64.b64encode(entries.tobytes()).decode()
+    changed(packed, bad, swap)
+    done = tersor("replay", bad, TINY / "recording", "--steps", "402", "-o", tmp_path / "out.safetensors")
+    assert done.returncode == 3 and "codebook is not ascending" in done.stderr
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+@pytest.mark.parametrize("lost, kept", [("exp_avg", "exp_avg_sq"), ("exp_avg_sq", "exp_avg")])
+def test_a_variance_without_its_momentum_is_refused(tersor, tmp_path, packed, lost, kept):
+    plain, bad = tmp_path / "plain.safetensors", tmp_path / "bad.safetensors"
+    tersor("unpack", packed, "-o", plain, check=0)
+    state = load_file(plain)
+    del state[f"wte.weight.{lost}"]
+    save_file(state, bad)
+    done = tersor("replay", bad, TINY / "recording", "--state", "gefen", "--steps", "402", "-o",
+                  tmp_path / "out.safetensors")
+    assert done.returncode == 3, done.stderr
+    assert f"tensor wte.weight: found no {'momentum' if lost == 'exp_avg' else 'variance'} of this weight" in done.stderr
+    assert not (tmp_path / "out.safetensors").exists()
