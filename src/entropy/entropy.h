@@ -40,6 +40,12 @@ struct tsr_entropy;
 struct tsr_entropy *tsr_entropy_new(unsigned width);
 void tsr_entropy_free(struct tsr_entropy *e);
 
+/* The pieces of a plane of @n elements. */
+static inline uint64_t tsr_entropy_pieces(uint64_t n)
+{
+	return n / TSR_ENTROPY_PIECE + (n % TSR_ENTROPY_PIECE != 0);
+}
+
 /* The most bytes that a coded piece of @n elements has. */
 size_t tsr_entropy_bound(struct tsr_entropy_kind kind, size_t n);
 

@@ -79,7 +79,11 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	  struct tsr_step_report *report) \
 	X(tsr_gpu_step_compare, STREAM, const struct tsr_step *step, float *const fp32[TSR_PARTS], \
 	  const void *grad, uint64_t n, uint64_t run, struct tsr_compare *sums, \
-	  struct tsr_step_report *report)
+	  struct tsr_step_report *report) \
+	X(tsr_gpu_entropy_encode, STREAM, struct tsr_entropy_kind kind, const void *plain, uint64_t n, \
+	  void *coded, uint32_t *nbytes) \
+	X(tsr_gpu_entropy_decode, STREAM, struct tsr_entropy_kind kind, const void *coded, \
+	  const uint64_t *begin, uint64_t n, void *plain, uint64_t *damaged)
 
 #define X(type, function, value, ...) type function(__VA_ARGS__) { return value; }
 SAYING(X)

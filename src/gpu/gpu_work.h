@@ -3,6 +3,7 @@
 #ifndef TSR_GPU_WORK_H
 #define TSR_GPU_WORK_H
 
+#include "entropy/entropy.h"
 #include "step/step_compare.h"
 #include "step/step.h"
 #include "tersor/codec.h"
@@ -165,5 +166,31 @@ enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream, const struct
 				     float *const fp32[TSR_PARTS], const void *grad, uint64_t n,
 				     uint64_t run, struct tsr_compare *sums,
 				     struct tsr_step_report *report, struct tsr_err *err);
+
+/* --- Coded planes ---------------------------------------------------------------------------- */
+
+/**
+ * tsr_gpu_entropy_encode() - Append the coding of a plane to a stream
+ * @plain:  its @n elements in device memory, aligned to 16 bytes
+ * @coded:  in device memory, aligned to 4 bytes: its pieces, tsr_entropy_bound() of a whole one apart
+ * @nbytes: in device memory: the bytes of each
+ *
+ * The bytes of tsr_entropy_encode().  Takes up to 400 MiB of device memory, which the stream owns.
+ */
+enum tsr_status tsr_gpu_entropy_encode(struct tsr_gpu_stream *stream, struct tsr_entropy_kind kind,
+				       const void *plain, uint64_t n, void *coded, uint32_t *nbytes,
+				       struct tsr_err *err);
+
+/**
+ * tsr_gpu_entropy_decode() - Append the decoding of a plane to a stream
+ * @coded:   its pieces in device memory, which may be any bytes
+ * @begin:   in device memory: where each piece begins in these, a multiple of 4, and where the last ends
+ * @plain:   @n elements in device memory, aligned to 16 bytes
+ * @damaged: in device memory: becomes the number of the first piece that tsr_entropy_decode() refuses, if
+ *           that is lower than what is there; @plain is not to be used then
+ */
+enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream, struct tsr_entropy_kind kind,
+				       const void *coded, const uint64_t *begin, uint64_t n,
+				       void *plain, uint64_t *damaged, struct tsr_err *err);
 
 #endif

@@ -281,6 +281,7 @@ int main(int argc, char **argv)
 	check_codecs(cases);
 	check_sweeps(cases);
 	check_steps(cases);
+	check_entropy(cases);
 	check_streams();
 	if (!small) {
 		check_host_arrays();

@@ -53,6 +53,9 @@ void check_sweeps(enum cases cases);
 /* Steps of every optimizer. */
 void check_steps(enum cases cases);
 
+/* Coding and decoding of planes. */
+void check_entropy(enum cases cases);
+
 /*
  * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula
  * that it stands for.

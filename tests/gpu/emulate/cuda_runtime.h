@@ -128,6 +128,17 @@ static inline float __fdiv_rn(float a, float b)
 	return a / b;
 }
 
+/* Of eight bytes, those of @a lowest, the four that the digits of @select number. */
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select)
+{
+	const uint64_t bytes = (uint64_t)b << 32 | a;
+	unsigned chosen = 0;
+
+	for (unsigned i = 0; i < 4; i++)
+		chosen |= (unsigned)(bytes >> 8 * (select >> 4 * i & 7) & 0xff) << 8 * i;
+	return chosen;
+}
+
 static inline float __frcp_rn(float a)
 {
 	return 1.0f / a;
@@ -213,6 +224,22 @@ template <class T> static inline T atomicAdd(T *p, T v)
 	const T was = *p;
 
 	*p = was + v;
+	return was;
+}
+
+template <class T> static inline T atomicMin(T *p, T v)
+{
+	const T was = *p;
+
+	*p = was < v ? was : v;
+	return was;
+}
+
+template <class T> static inline T atomicOr(T *p, T v)
+{
+	const T was = *p;
+
+	*p = was | v;
 	return was;
 }
 

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decoding planes (docs/format.md, "Coded planes").  Whatever the bytes are, nothing outside of them and
+ * of the plane is touched; of a piece that is damaged its number is reported, and the CPU says why.
+ */
+#include "gpu/gpu_entropy.cuh"
+
+struct decode_args {
+	const unsigned char *coded;
+	const uint64_t *begin; /* of each piece in the coded bytes, and their end */
+	unsigned char *plain;
+	uint64_t n; /* elements of the plane */
+	uint64_t *damaged; /* the first piece that is */
+};
+
+/* --- What a slot of a table says ---------------------------------------------------------------- */
+
+/* An entry for each slot: one look. */
+struct direct_table {
+	uint32_t entry[1u << TSR_RANS_BITS];
+
+	__device__ void put(unsigned slot, uint32_t symbol, uint32_t freq, uint32_t start)
+	{
+		entry[slot] = tsr_rans_entry(symbol, freq, slot - start);
+	}
+	__device__ uint32_t get(uint32_t slot) const
+	{
+		return entry[slot];
+	}
+};
+
+/* A symbol for each slot: a second look, in a third of the memory, for elements of many streams. */
+struct small_table {
+	unsigned char symbol[1u << TSR_RANS_BITS];
+	uint32_t range[NSYMBOLS]; /* frequency and first slot */
+
+	__device__ void put(unsigned slot, uint32_t s, uint32_t freq, uint32_t start)
+	{
+		symbol[slot] = (unsigned char)s;
+		range[s] = freq << 16 | start;
+	}
+	__device__ uint32_t get(uint32_t slot) const
+	{
+		const uint32_t s = symbol[slot];
+
+		return tsr_rans_entry(s, range[s] >> 16, slot - (range[s] & 0xffff));
+	}
+};
+
+/* --- Streams ------------------------------------------------------------------------------------- */
+
+/* A stream of a piece. */
+struct stream_head {
+	uint32_t mode;
+	uint32_t body, nbytes; /* where it begins in the piece, a multiple of 4 */
+	uint32_t nwords[WARPS],
+		segment[WARPS]; /* of each segment, and where it begins in the piece */
+};
+
+struct block_memory {
+	uint32_t start[NSYMBOLS + 1];
+	uint32_t partial[WARPS];
+	uint32_t largest;
+	unsigned wrong; /* something in the piece is */
+};
+
+/* The heads of all streams, by one thread. */
+static __device__ bool read_heads(const uint32_t *piece, uint64_t nbytes, unsigned width,
+				  struct stream_head *heads)
+{
+	uint64_t at = 4 * width;
+
+	if (nbytes < at)
+		return false;
+	for (unsigned k = 0; k < width; k++) {
+		const uint32_t head = piece[k];
+
+		heads[k].mode = head & 0xff;
+		heads[k].body = (uint32_t)at;
+		heads[k].nbytes = head >> 8;
+		if (heads[k].nbytes % 4 || heads[k].nbytes > nbytes - at)
+			return false;
+		at += heads[k].nbytes;
+	}
+	return at == nbytes;
+}
+
+/* What is behind the @nbytes bytes up to a multiple of 4 is zero. */
+static __device__ bool is_padded(const uint32_t *bytes, uint32_t nbytes)
+{
+	return nbytes % 4 == 0 || bytes[nbytes / 4] >> 8 * (nbytes % 4) == 0;
+}
+
+/* The sizes of segments behind the table, by one thread. */
+static __device__ bool read_segments(const uint32_t *piece, struct stream_head *h,
+				     uint32_t table_nbytes, uint32_t n)
+{
+	const uint32_t nsegments = tsr_rans_count_segments(n);
+	const uint32_t sizes = h->body + table_nbytes, end = h->body + h->nbytes;
+	uint32_t at = sizes + round_up_to_4(2 * nsegments);
+
+	if (at > end || !is_padded(piece + sizes / 4, 2 * nsegments))
+		return false;
+	for (uint32_t i = 0; i < nsegments; i++) {
+		const uint32_t words = piece[sizes / 4 + i / 2] >> 16 * (i % 2) & 0xffff;
+		const uint32_t states = 4 * tsr_rans_count_states(tsr_rans_segment_size(n, i));
+
+		if (states + round_up_to_4(2 * words) > end - at ||
+		    !is_padded(piece + (at + states) / 4, 2 * words))
+			return false;
+		h->nwords[i] = words;
+		h->segment[i] = at;
+		at += states + round_up_to_4(2 * words);
+	}
+	return at == end;
+}
+
+/* Bits @at to @at + @width - 1 of numbers that are there up to word @nwords. */
+static __device__ __forceinline__ uint32_t get_bits(const uint32_t *words, uint32_t nwords,
+						    uint32_t at, uint32_t width)
+{
+	const uint32_t low = words[at / 32];
+	const uint32_t high = at / 32 + 1 < nwords ? words[at / 32 + 1] : 0;
+
+	return (uint32_t)(((uint64_t)high << 32 | low) >> at % 32) & ((1u << width) - 1);
+}
+
+/* Where the symbols of a table begin, by all threads; false in all of them if it is none. */
+static __device__ bool read_table(const uint32_t *body, uint32_t nbytes, struct block_memory *b,
+				  uint32_t *used_ret)
+{
+	const unsigned s = threadIdx.x;
+	const uint32_t head = nbytes >= 4 ? body[0] : 0;
+	const uint32_t first = head & 0xff, last = head >> 8 & 0xff, width = head >> 16 & 0xff;
+	const uint32_t nbits = (last - first + 1) * width;
+	const uint32_t used = 4 + round_up_to_4((nbits + 7) / 8);
+	uint32_t freq = 0, sum, start;
+	bool wrong;
+
+	if (first >= last || width < 1 || width > TSR_RANS_BITS || head >> 24 || nbytes < used)
+		return false;
+	if (s == 0)
+		b->largest = 0;
+	if (s >= first && s <= last)
+		freq = get_bits(body + 1, (used - 4) / 4, (s - first) * width, width);
+	start = sum_before(freq, b->partial, &sum);
+	atomicMax(&b->largest, freq);
+	b->start[s] = start;
+	if (s == 0)
+		b->start[NSYMBOLS] = sum;
+	wrong = (s == first || s == last) && !freq;
+	if (s == 0)
+		wrong |= sum != 1u << TSR_RANS_BITS ||
+			 (nbits % 32 && body[used / 4 - 1] >> nbits % 32);
+	if (wrong)
+		b->wrong = 1;
+	__syncthreads();
+	if (b->wrong || tsr_rans_number_width(b->largest) != width)
+		return false;
+	*used_ret = used;
+	return true;
+}
+
+/* Each thread fills slots in a row. */
+template <class table> static __device__ void fill_table(const struct block_memory *b, table *t)
+{
+	const unsigned each = (1u << TSR_RANS_BITS) / TSR_BLOCK;
+	unsigned s = 0;
+
+	for (unsigned step = NSYMBOLS / 2; step; step /= 2)
+		s += b->start[s + step] <= each * threadIdx.x ? step : 0;
+	for (unsigned slot = each * threadIdx.x; slot < each * (threadIdx.x + 1); slot++) {
+		while (b->start[s + 1] <= slot)
+			s++;
+		t->put(slot, s, b->start[s + 1] - b->start[s], b->start[s]);
+	}
+}
+
+/* Have a stream ready to be decoded; false in all threads if it is damaged. */
+template <class table>
+static __device__ bool open_stream(const uint32_t *piece, uint32_t n, struct stream_head *h,
+				   struct block_memory *b, table *t)
+{
+	const uint32_t *body = piece + h->body / 4;
+	uint32_t used;
+
+	switch (h->mode) {
+	case TSR_RANS_RAW:
+		return h->nbytes == round_up_to_4(n) && is_padded(body, n);
+	case TSR_RANS_CONSTANT:
+		return h->nbytes == 4 && body[0] < NSYMBOLS;
+	case TSR_RANS_CODED:
+		if (h->nbytes >= n || !read_table(body, h->nbytes, b, &used))
+			return false;
+		fill_table(b, t);
+		if (threadIdx.x == 0 && !read_segments(piece, h, used, n))
+			b->wrong = 1;
+		__syncthreads();
+		return !b->wrong;
+	default:
+		return false;
+	}
+}
+
+/* --- Segments ------------------------------------------------------------------------------------ */
+
+/* A lane of a segment of a stream. */
+struct lane_state {
+	uint32_t x;
+	uint32_t at, nwords; /* of the words that all lanes take */
+	const uint16_t *words;
+};
+
+static __device__ __forceinline__ struct lane_state begin_lane(const unsigned char *piece,
+							       const struct stream_head *h,
+							       unsigned segment, uint32_t size)
+{
+	const uint32_t nstates = tsr_rans_count_states(size), lane = threadIdx.x % 32;
+	const uint32_t *states = (const uint32_t *)(piece + h->segment[segment]);
+	struct lane_state l = { TSR_RANS_LOW, 0, h->nwords[segment],
+				(const uint16_t *)(states + nstates) };
+
+	if (lane < nstates)
+		l.x = states[lane];
+	return l;
+}
+
+/* Pop a symbol, in all lanes of a warp; @has: whether there is one for this lane. */
+template <class table>
+static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
+{
+	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
+	const uint32_t x = tsr_rans_pop(l->x, entry, TSR_RANS_BITS);
+	const bool lacks = has && x < TSR_RANS_LOW;
+	const uint32_t mask = __ballot_sync(TSR_WHOLE_WARP, lacks);
+	const uint32_t before = (1u << threadIdx.x % 32) - 1;
+	const uint32_t at = l->at + __popc(mask & before);
+	uint32_t word = 0;
+
+	if (lacks && at < l->nwords)
+		word = l->words[at];
+	l->at += __popc(mask);
+	if (has)
+		l->x = lacks ? x << 16 | word : x;
+	return tsr_rans_entry_symbol(entry);
+}
+
+/* A segment of a piece, while it is decoded. */
+template <int W> struct segment {
+	const unsigned char *piece;
+	const struct stream_head *heads;
+	struct lane_state lane[W];
+	uint32_t begin, size; /* in the elements of the piece */
+	unsigned char *plain;
+};
+
+/* The elements of a lane from @first on, of which it has @count; with @WHOLE as many as it can. */
+template <int W, bool WHOLE, class table>
+static __device__ __forceinline__ void decode_run(struct segment<W> *s, const table *tables,
+						  bool rotated, uint32_t first, uint32_t count)
+{
+	const uint32_t at = first + TSR_RANS_RUN * (threadIdx.x % 32);
+	uint32_t symbols[W] = {};
+	struct run_of<W> run;
+
+#pragma unroll
+	for (unsigned k = 0; k < W; k++) {
+		const unsigned char *body = s->piece + s->heads[k].body;
+
+		if (s->heads[k].mode == TSR_RANS_CODED) {
+#pragma unroll
+			for (unsigned r = 0; r < TSR_RANS_RUN; r++)
+				symbols[k] |= pop(&tables[k], &s->lane[k], WHOLE || r < count)
+					      << 8 * r;
+		} else if (s->heads[k].mode == TSR_RANS_CONSTANT) {
+			symbols[k] = body[0] * 0x01010101u;
+		} else if (WHOLE || count) {
+			symbols[k] = *(const uint32_t *)(body + s->begin + at);
+		}
+	}
+	run = merge_symbols<W>(symbols);
+	if (W > 1 && rotated)
+		rotate_back<W>(&run);
+	store_run<W>(s->plain + (uint64_t)W * at, run, WHOLE ? TSR_RANS_RUN : count);
+}
+
+template <int W, class table>
+static __device__ __forceinline__ bool decode_segment(struct segment<W> *s, const table *tables,
+						      bool rotated)
+{
+	const unsigned lane = threadIdx.x % 32, segment = threadIdx.x / 32;
+	const uint32_t whole = s->size - s->size % TSR_RANS_BLOCK;
+	bool fine = true;
+
+#pragma unroll
+	for (unsigned k = 0; k < W; k++) {
+		if (s->heads[k].mode != TSR_RANS_CODED)
+			continue;
+		s->lane[k] = begin_lane(s->piece, &s->heads[k], segment, s->size);
+		fine &= s->lane[k].x >= TSR_RANS_LOW;
+	}
+	for (uint32_t first = 0; first < whole; first += TSR_RANS_BLOCK)
+		decode_run<W, true>(s, tables, rotated, first, TSR_RANS_RUN);
+	if (whole < s->size)
+		decode_run<W, false>(s, tables, rotated, whole, count_run(s->size, whole, lane));
+#pragma unroll
+	for (unsigned k = 0; k < W; k++) {
+		const struct lane_state *l = &s->lane[k];
+
+		if (s->heads[k].mode == TSR_RANS_CODED)
+			fine &= l->x == TSR_RANS_LOW && l->at == l->nwords;
+	}
+	return fine;
+}
+
+/* --- Pieces -------------------------------------------------------------------------------------- */
+
+template <int W, class table>
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	decode_pieces(const __grid_constant__ decode_args a, bool rotated)
+{
+	__shared__ table tables[W];
+	__shared__ struct stream_head heads[W];
+	__shared__ struct block_memory b;
+	const uint64_t p = blockIdx.x, left = a.n - p * TSR_ENTROPY_PIECE;
+	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
+	const unsigned char *piece = a.coded + a.begin[p];
+	const unsigned index = threadIdx.x / 32;
+	bool fine;
+
+	if (threadIdx.x == 0)
+		b.wrong = a.begin[p] % 4 || !read_heads((const uint32_t *)piece,
+							a.begin[p + 1] - a.begin[p], W, heads);
+	__syncthreads();
+	fine = !b.wrong;
+	for (unsigned k = 0; k < W && fine; k++)
+		fine = open_stream((const uint32_t *)piece, n, &heads[k], &b, &tables[k]);
+	__syncthreads();
+	if (fine && index < tsr_rans_count_segments(n)) {
+		struct segment<W> s = {
+		};
+
+		s.piece = piece;
+		s.heads = heads;
+		s.begin = index * TSR_RANS_SEGMENT;
+		s.size = tsr_rans_segment_size(n, index);
+		s.plain = a.plain + W * (p * TSR_ENTROPY_PIECE + s.begin);
+		fine = decode_segment<W>(&s, tables, rotated);
+	}
+	if (!fine)
+		atomicMin((unsigned long long *)a.damaged, (unsigned long long)p);
+}
+
+typedef void decode_kernel(const struct decode_args, bool);
+
+static decode_kernel *kernel_of(unsigned width)
+{
+	switch (width) {
+	case 1:
+		return decode_pieces<1, direct_table>;
+	case 2:
+		return decode_pieces<2, direct_table>;
+	case 4:
+		return decode_pieces<4, small_table>;
+	default:
+		return decode_pieces<8, small_table>;
+	}
+}
+
+extern "C" enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream,
+						  struct tsr_entropy_kind kind, const void *coded,
+						  const uint64_t *begin, uint64_t n, void *plain,
+						  uint64_t *damaged, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+	const struct decode_args a = { (const unsigned char *)coded, begin, (unsigned char *)plain,
+				       n, damaged };
+
+	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	if (n)
+		kernel_of(kind.width)<<<(unsigned)tsr_entropy_pieces(n), TSR_BLOCK, 0,
+					stream->handle>>>(a, kind.rotated);
+	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");
+	return TSR_OK;
+}
