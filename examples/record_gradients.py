@@ -25,18 +25,18 @@ try:
 except ImportError:
     save_file = None
 
-OPTIMIZERS = ("sgd", "sgdw", "adam", "adamw", "lion")
+OPTIMIZERS = ("sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon")
 HYPERPARAMETERS = ("betas", "eps", "weight_decay", "momentum", "dampening", "nesterov",
-                   "decouple_lr", "initial_lr", "amsgrad", "maximize")
+                   "decouple_lr", "initial_lr", "amsgrad", "maximize", "adjust_lr_fn", "ns_coefficients",
+                   "ns_steps")
 
 
 def kind_of(optimizer):
-    """The update rule of an optimizer, whatever it keeps its state in: FlashOptim's, COAT's, Gefen's and the 8-bit
-    ones of bitsandbytes and torchao have the rules of PyTorch's."""
+    """The update rule of an optimizer, whatever it keeps its state in: FlashOptim's, COAT's and the 8-bit ones of bitsandbytes and torchao have the rules of PyTorch's."""
     cls = type(optimizer)
     name = re.sub(r"^_?(flash|coat|paged)?|(4bit|8bit|16bit|32bit|fp8)?$", "", cls.__name__.lower())
-    if name == "gefen":
-        return "adamw"
+    if name == "gefenmuon":
+        return "gefen-muon"
     apart = cls.__module__.startswith("bitsandbytes")  # it decays weights apart from the gradient, in Adam, too
     if name == "adam" and (apart or any(g.get("decoupled_weight_decay") for g in optimizer.param_groups)):
         return "adamw"  # of RAdam and others the option does not make one
@@ -79,6 +79,7 @@ class GradientRecorder:
         if getattr(optimizer, "grad_scale", None) is not None:
             raise ValueError("call scaler.unscale_(optimizer) before scaler.step(optimizer)")
         groups = [{"params": [self.names[id(p)] for p in g["params"]],
+                   **({"betas": (g["beta1"], g["beta2"])} if self.kind == "gefen" and "beta1" in g else {}),
                    **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
         groups = json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
         if self.manifest is None:

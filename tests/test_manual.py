@@ -219,6 +219,14 @@ def sweep_that_moved(scratch):
     return report(*args, "--baseline", baseline, "--json")
 
 
+def replay_of_a_matrix(scratch):
+    """Hyperparameters of Muon."""
+    (scratch / "muon").mkdir(exist_ok=True)
+    safetensors.numpy.save_file({"w": np.ones((2, 3), "f4")}, scratch / "muon" / "step-1.safetensors")
+    return report("replay", scratch / "muon" / "step-1.safetensors", scratch / "muon", "--optimizer", "muon",
+                  "--lr", "1e-3", "--json")
+
+
 def replay_with_a_missing_gradient(scratch):
     save = safetensors.numpy.save_file
     save({name: np.ones(2, np.float32) for name in "ab"}, scratch / "in.safetensors")
@@ -263,7 +271,7 @@ def reports(command, library, scratch):
                                   "--gate", "update-nmse=1e-9", "--json"),
                            report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--optimizer", "sgd", "--lr", "1e-6", "--zero-state", "--json"),
-                           replay_with_a_missing_gradient(scratch)],
+                           replay_of_a_matrix(scratch), replay_with_a_missing_gradient(scratch)],
         "codecs": lambda: [report("codecs", "--json")],
         "codebook": lambda: [report("codebook", CHECKPOINT, "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),

@@ -165,7 +165,7 @@ def test_every_hyperparameter(folder):
     assert found == {**values, "nesterov": 1, "beta1": 0.8, "beta2": 0.99}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "sgdw", "adam", "adamw", "lion"])
+@pytest.mark.parametrize("optimizer", ["sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon"])
 def test_optimizers(folder, optimizer):
     assert inspected(write(folder, manifest_of(optimizer=optimizer)))["optimizer"] == optimizer
 
@@ -254,6 +254,10 @@ def edited(path, value):
     (("param_groups", 0, "amsgrad"), True, ["amsgrad", "found true"]),
     (("param_groups", 0, "amsgrad"), "no", ["amsgrad", '"no"']),
     (("param_groups", 0, "decoupled_weight_decay"), True, ["decoupled_weight_decay"]),
+    (("param_groups", 0, "adjust_lr_fn"), "own", ["adjust_lr_fn", "match_rms_adamw"]),
+    (("param_groups", 0, "ns_steps"), 6, ["ns_steps", "found 6", "expected 5"]),
+    (("param_groups", 0, "ns_coefficients"), [2, -1.5, 0.5], ["ns_coefficients", "3.4445"]),
+    (("param_groups", 0, "ns_coefficients"), [3.4445, -4.775], ["ns_coefficients", "3.4445"]),
     (("param_groups", 0, "rho"), 0.9, ["param_groups[0]", "rho"]),
     (("steps",), ..., ["steps", "nothing"]),
     (("steps",), [], ["steps"]),

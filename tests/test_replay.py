@@ -854,7 +854,7 @@ def test_damaged_gradients_of_a_pt(tmp_path):
     (["--steps", "400..402"], "401 to 416"),
     (["--steps", "5..3"], "A up to B"),
     (["--momentum", "0.9"], "--hyper momentum=0.9"),
-    (["--optimizer", "adagrad"], "expected sgd, sgdw, adam, adamw, lion or gefen"),
+    (["--optimizer", "adagrad"], "expected sgd, sgdw, adam, adamw, lion, gefen, muon or gefen-muon"),
     (["--hyper", "momentun=1"], "did you mean 'momentum'"),
     (["--gate", "weight-nsme=1"], "did you mean 'weight-nmse'"),
     (["--gate", "weight-nmse"], "FIGURE=VALUE"),

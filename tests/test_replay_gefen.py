@@ -240,3 +240,112 @@ def test_a_variance_without_its_momentum_is_refused(tersor, tmp_path, packed, lo
     assert done.returncode == 3, done.stderr
     assert f"tensor wte.weight: found no {'momentum' if lost == 'exp_avg' else 'variance'} of this weight" in done.stderr
     assert not (tmp_path / "out.safetensors").exists()
+
+
+# --- Muon ---------------------------------------------------------------------------------------------
+
+MUON = ("--zero-state", "--weights", "f32", "--lr", "2e-3")
+A, B, C = 3.4445, -4.7750, 2.0315
+
+
+def bf16(x):
+    """RN to BF16, of numbers that are not near its limits."""
+    bits = np.asarray(x, F32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(F32)
+
+
+def orthogonal(x, eps=1e-7):
+    """Five rounds of Newton and Schulz in BF16, sums in binary64."""
+    x = bf16(x)
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = bf16(x / max(bf16(F32(np.sqrt((x.astype(F64) ** 2).sum()))), bf16(F32(eps))))
+    for _ in range(5):
+        a = bf16(x.astype(F64) @ x.T.astype(F64))
+        b = bf16(B * a + C * (a.astype(F64) @ a))
+        x = bf16(A * x + b.astype(F64) @ x)
+    return x.T if tall else x
+
+
+def test_orthogonalisation_is_within_the_bound(tmp_path, golden):
+    """A step of lr 1 from zero without momentum is the orthogonalised gradient."""
+    save_file({"w": np.zeros((12, 20), F32)}, tmp_path / "in.safetensors")
+    (tmp_path / "rec").mkdir()
+    save_file({"w": golden["ns_x"]}, tmp_path / "rec" / "step-1.safetensors")
+    out = tmp_path / "out.safetensors"
+    run_tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", "-o", out, "--zero-state", "--optimizer",
+               "muon", "--lr", "1", "--weight-decay", "0", "--hyper", "momentum=0", check=0)
+    assert near(-load_file(out)["w"], golden["ns_y"]) <= 2 ** -6
+    assert near(-load_file(out)["w"], orthogonal(golden["ns_x"])) <= 2 ** -7
+
+
+def test_gefen_muon_steps_as_its_program_does(tmp_path, golden):
+    """Every index of three steps; weights by the bound of the orthogonalisation."""
+    start, recording = record(tmp_path, golden, "muon", 2, 3)
+    nindices = 0
+    for t in range(1, 4):
+        out = tmp_path / f"{t}.safetensors"
+        run_tersor("replay", start, recording, "-o", out, "--steps", f"1..{t}", *MUON, "--momentum", "gefen8",
+                   "--compat", "gefen", "--optimizer", "gefen-muon", check=0)
+        got = planes(out)
+        for i in range(2):
+            name = f"w{i}.momentum_buffer"
+            np.testing.assert_array_equal(got[f"{name}::quantized"], golden[f"muon_m{t}_{i}"])
+            nindices += golden[f"muon_m{t}_{i}"].size
+            assert near(got[f"{name}::scales"], golden[f"muon_mag{t}_{i}"]) <= 1e-6
+            rows, columns = golden[f"muon_w0_{i}"].shape
+            off = np.abs(got[f"w{i}"].reshape(rows, columns) - golden[f"muon_w{t}_{i}"]).max()
+            assert off <= t * 2e-3 * max(1, rows / columns) ** 0.5 * 2 ** -6 * 0.5, (t, i, off)
+    assert nindices == 5256
+
+
+@pytest.mark.parametrize("shape", [(24, 48), (48, 24), (1, 40), (33, 1), (67, 70)])
+@pytest.mark.parametrize("args, match, nesterov", [((), 0, 1), (("--hyper", "match_rms=1", "--hyper", "nesterov=0"), 1, 0)])
+def test_muon_is_that_of_pytorch(tmp_path, shape, args, match, nesterov):
+    rng = np.random.default_rng(3)
+    w, m, mu, lr, decay = rng.normal(size=shape).astype(F32), np.zeros(shape), 0.95, 2e-3, 0.1
+    start, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    save_file({"w": w}, start)
+    (tmp_path / "rec").mkdir()
+    ratio = 0.2 * np.sqrt(max(shape)) if match else np.sqrt(max(1, shape[0] / shape[1]))
+    want = w.astype(F64)
+    for t in (1, 2, 3):
+        g = rng.normal(size=shape).astype(F32)
+        save_file({"w": g}, tmp_path / "rec" / f"step-{t}.safetensors")
+        m = m + (1 - mu) * (g - m)
+        update = g + mu * (m - g) if nesterov else m
+        want = want * (1 - lr * decay) - lr * ratio * orthogonal(update)
+    run_tersor("replay", start, tmp_path / "rec", "-o", out, *MUON, "--optimizer", "muon", *args, check=0)
+    got = load_file(out)
+    assert np.abs(got["w"] - want).max() <= 3 * lr * ratio * 2 ** -7
+    assert near(got["w.momentum_buffer"], m) <= 1e-6
+
+
+def test_muon_takes_matrices_only(tersor, tmp_path):
+    done = tersor(*RUN, "--optimizer", "muon", "--zero-state", "--lr", "1e-3")
+    assert done.returncode == 3 and "expected 2 of a matrix for muon" in done.stderr
+
+
+@pytest.mark.parametrize("optimizer, args", [("muon", ()), ("muon", ("--momentum", "softsign8")),
+                                             ("gefen-muon", ("--state", "gefen"))])
+def test_matrices_8_steps_and_8_more_are_16(tersor, tmp_path, optimizer, args):
+    rng = np.random.default_rng(5)
+    shapes = {"a": (48, 96), "b": (130, 40)}
+    save_file({name: rng.normal(size=s).astype(F32) for name, s in shapes.items()}, tmp_path / "in.safetensors")
+    (tmp_path / "rec").mkdir()
+    for t in range(1, 17):
+        save_file({name: rng.normal(size=s).astype(F32) for name, s in shapes.items()},
+                  tmp_path / "rec" / f"step-{t:02}.safetensors")
+    whole, half, both, one, compared = (tmp_path / f"{name}.safetensors"
+                                        for name in ("whole", "half", "both", "one", "compared"))
+    base = ("--optimizer", optimizer, "--lr", "1e-3")
+    tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", *base, *args, "-o", whole, check=0)
+    tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", *base, *args, "-o", half, "--steps", "..8", check=0)
+    tersor("replay", half, tmp_path / "rec", *base, "-o", both, "--steps", "9..", check=0)
+    assert both.read_bytes() == whole.read_bytes()
+    tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", *base, *args, "-o", one, "-j", "1",
+           env={"TERSOR_ISA": "base"}, check=0)
+    assert one.read_bytes() == whole.read_bytes()
+    tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", *base, *args, "-o", compared, "--compare", "fp32",
+           check=0)
+    assert compared.read_bytes() == whole.read_bytes()

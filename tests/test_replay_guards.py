@@ -233,8 +233,8 @@ def test_the_page_says_what_it_is_of(small, tmp_path):
 @pytest.mark.parametrize("kind, decoupled, expected", [
     ("Adam", True, "adamw"), ("Adam", False, "adam"), ("AdamW", True, "adamw"),
     ("FlashAdamW", False, "adamw"), ("RAdam", True, None), ("NAdam", True, None),
-    ("NAdam", False, None), ("SGD", False, "sgd"), ("CoatAdamW", False, "adamw"), ("Gefen", False, "adamw"),
-    ("GefenMuon", False, None), ("Muon", False, None), ("AdamW8bit", False, "adamw"),
+    ("NAdam", False, None), ("SGD", False, "sgd"), ("CoatAdamW", False, "adamw"), ("Gefen", False, "gefen"),
+    ("GefenMuon", False, "gefen-muon"), ("Muon", False, "muon"), ("AdamW8bit", False, "adamw"),
     ("AdamWFp8", False, "adamw"), ("Adam4bit", False, "adam"), ("_AdamW", False, "adamw"),
     ("bitsandbytes.optim.Adam8bit", False, "adamw"), ("bitsandbytes.optim.PagedAdamW32bit", False, "adamw"),
     ("bitsandbytes.optim.Lion8bit", False, "lion"), ("torchao.optim.Adam8bit", False, "adam")])

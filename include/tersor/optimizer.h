@@ -24,10 +24,12 @@ enum tsr_optimizer {
 	TSR_OPTIMIZER_ADAMW, /* torch.optim.AdamW: decoupled weight decay */
 	TSR_OPTIMIZER_LION, /* Chen et al., 2023: decoupled weight decay */
 	TSR_OPTIMIZER_GEFEN, /* AdamW by the mean of a block's squares, and the momentum as it is stored */
+	TSR_OPTIMIZER_MUON, /* torch.optim.Muon: momentum, orthogonalised; matrices only */
+	TSR_OPTIMIZER_GEFEN_MUON, /* the same by the momentum as it is stored: Gefen's program */
 	TSR_OPTIMIZER_COUNT /* none */
 };
 
-/* "sgd", "sgdw", "adam", "adamw", "lion", "gefen". */
+/* "sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon". */
 TSR_API const char *tsr_optimizer_name(enum tsr_optimizer optimizer);
 TSR_API bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret);
 
@@ -41,8 +43,8 @@ enum tsr_order {
 	TSR_ORDER_COAT, /* AdamW only */
 	TSR_ORDER_BITSANDBYTES, /* Adam and AdamW; both decay weights apart from the gradient */
 	/*
-	 * Gefen and AdamW.  The step is always its program's; this is also its codebook, in which no entry
-	 * is 0, and the type of its state, which is that of the gradients.
+	 * Gefen, GefenMuon and AdamW.  The step is always its program's; this is also its codebook, in
+	 * which no entry is 0.
 	 */
 	TSR_ORDER_GEFEN,
 	TSR_ORDER_COUNT /* none */
@@ -67,6 +69,7 @@ enum tsr_hyper_name {
 	TSR_HYPER_DAMPENING,
 	TSR_HYPER_NESTEROV, /* 0 or 1 */
 	TSR_HYPER_DECOUPLE_LR, /* 0 or 1: weights shrink by weight_decay * lr / initial_lr */
+	TSR_HYPER_MATCH_RMS, /* 0 or 1: Muon's lr times 0.2 sqrt(longer side), "match_rms_adamw" */
 	TSR_HYPER_COUNT
 };
 

@@ -11,6 +11,7 @@
 #include "io/dir.h"
 #include "base/fail.h"
 #include "io/file.h"
+#include "step/step_math.h"
 #include "text/json.h"
 
 /* Limits on a manifest: its text, the JSON values in it. */
@@ -164,6 +165,37 @@ static enum tsr_status refuse_unless_off(struct reading *m, const char *where,
 	return TSR_OK;
 }
 
+/* How Muon's lr follows the shape of a matrix, as PyTorch calls it. */
+static enum tsr_status read_adjust_lr(struct reading *m, const char *where,
+				      const struct tsr_json *v, struct tsr_hyper *h)
+{
+	const char *name = tsr_json_string(v);
+	const bool match = name && strcmp(name, "match_rms_adamw") == 0;
+
+	if (!match && tsr_json_type(v) != TSR_JSON_NULL && !(name && strcmp(name, "original") == 0))
+		return wrong(m, where, "adjust_lr_fn", v, "null, original or match_rms_adamw");
+	tsr_hyper_put(h, TSR_HYPER_MATCH_RMS, match);
+	return TSR_OK;
+}
+
+/* The rounds of Muon are those that every program has. */
+static enum tsr_status check_rounds(struct reading *m, const char *where, const struct tsr_json *v)
+{
+	static const double numbers[] = { TSR_MUON_A, TSR_MUON_B, TSR_MUON_C };
+	const struct tsr_json *item = is_list(v) ? tsr_json_first(v) : NULL;
+	bool same = is_list(v) && count(v) == 3;
+	double value;
+
+	if (strcmp(tsr_json_key(v), "ns_steps") == 0) {
+		if (is_finite(v, &value) && value == TSR_MUON_ROUNDS)
+			return TSR_OK;
+		return wrong(m, where, "ns_steps", v, "5");
+	}
+	for (size_t i = 0; same && i < 3; i++, item = tsr_json_next(item))
+		same = is_finite(item, &value) && value == numbers[i];
+	return same ? TSR_OK : wrong(m, where, "ns_coefficients", v, "3.4445, -4.7750, 2.0315");
+}
+
 /* A member of a group other than `params`. */
 static enum tsr_status read_hyper(struct reading *m, const char *where, const struct tsr_json *v,
 				  struct tsr_hyper *h)
@@ -182,6 +214,10 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 	}
 	if (strcmp(name, "betas") == 0)
 		return read_betas(m, where, v, h);
+	if (strcmp(name, "adjust_lr_fn") == 0)
+		return read_adjust_lr(m, where, v, h);
+	if (strcmp(name, "ns_steps") == 0 || strcmp(name, "ns_coefficients") == 0)
+		return check_rounds(m, where, v);
 	if (strcmp(name, DECOUPLED) == 0 && m->r->pub.optimizer == TSR_OPTIMIZER_ADAMW)
 		return TSR_OK;
 	if (strcmp(name, DECOUPLED) == 0 ||

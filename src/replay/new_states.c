@@ -10,6 +10,8 @@
 #include "ckpt/build.h"
 #include "names/roles.h"
 #include "names/optimizer_ids.h"
+#include "step/hyperparameters.h"
+#include "step/step_math.h"
 
 /* Marks values that were searched for states. */
 #define MARK_SEARCHED 7u
@@ -23,7 +25,9 @@ static const char *field_of(const struct tsr_replaying *r, unsigned part)
 {
 	if (part == TSR_PART_VARIANCE)
 		return "exp_avg_sq";
-	return tsr_replay_is_sgd(r) ? "momentum_buffer" : "exp_avg";
+	return tsr_replay_is_sgd(r) || tsr_optimizer_is_muon(r->result->optimizer)
+		       ? "momentum_buffer"
+		       : "exp_avg";
 }
 
 static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_replay_param *p,
@@ -188,6 +192,29 @@ static bool put_decoupling(struct tsr_replaying *r, struct tsr_value *dict, size
 	return !decouple || put_at(r, dict, "decouple_lr", tsr_value_bool(r->c->arena, true));
 }
 
+static bool put_muon(struct tsr_replaying *r, struct tsr_value *dict, const struct tsr_hyper *h)
+{
+	static const double numbers[] = { TSR_MUON_A, TSR_MUON_B, TSR_MUON_C };
+	struct tsr_arena *arena = r->c->arena;
+	struct tsr_value *list = tsr_value_new(arena, TSR_VALUE_TUPLE);
+	const bool match = h->value[TSR_HYPER_MATCH_RMS] != 0;
+
+	for (size_t i = 0; list && i < sizeof(numbers) / sizeof(*numbers); i++) {
+		struct tsr_value *value = tsr_value_float(arena, numbers[i]);
+
+		if (!value || !tsr_value_add(arena, list, value))
+			return false;
+	}
+	return put_real(r, dict, "momentum", h->value[TSR_HYPER_MOMENTUM]) &&
+	       put_at(r, dict, "nesterov",
+		      tsr_value_bool(arena, h->value[TSR_HYPER_NESTEROV] != 0)) &&
+	       put_real(r, dict, "eps", h->value[TSR_HYPER_EPS]) &&
+	       put_at(r, dict, "ns_coefficients", list) &&
+	       put_at(r, dict, "ns_steps", tsr_value_int(arena, TSR_MUON_ROUNDS)) &&
+	       put_at(r, dict, "adjust_lr_fn",
+		      tsr_value_string(arena, match ? "match_rms_adamw" : "original"));
+}
+
 /* Hyperparameters as PyTorch calls them; lr is that of the last step. */
 static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t group)
 {
@@ -204,6 +231,8 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 		       put_real(r, dict, "dampening", h->value[TSR_HYPER_DAMPENING]) &&
 		       put_at(r, dict, "nesterov", tsr_value_bool(r->c->arena, nesterov));
 	}
+	if (tsr_optimizer_is_muon(optimizer))
+		return ok && put_muon(r, dict, h);
 	ok = ok && put_betas(r, dict, h);
 	return ok && (optimizer == TSR_OPTIMIZER_LION ||
 		      put_real(r, dict, "eps", h->value[TSR_HYPER_EPS]));

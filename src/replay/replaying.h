@@ -25,6 +25,7 @@ struct tsr_replay_param {
 	size_t group; /* of the recording */
 	unsigned kinds; /* what it keeps besides the weight: a mask of enum tsr_kind */
 	uint64_t numel;
+	uint64_t rows, columns; /* of a matrix that is stepped as a whole; else 0 */
 	uint64_t align; /* tiles are multiples of so many elements, as steps and codecs need */
 	size_t tensor[TSR_PARTS]; /* indices into the checkpoint's; SIZE_MAX: not there yet */
 	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */

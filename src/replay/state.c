@@ -18,6 +18,7 @@
 #include "replay/form/learned_state.h"
 #include "replay/form/scales.h"
 #include "step/combinations.h"
+#include "step/hyperparameters.h"
 #include "step/step.h"
 #include "tersor/measure.h"
 
@@ -184,11 +185,37 @@ static enum tsr_status check_codecs(const struct tsr_replaying *r, const struct 
 			m ? m->name : "none", v ? v->name : "none", why);
 }
 
+/* Muon's update is of a whole matrix. */
+static enum tsr_status take_matrix(const struct tsr_replaying *r, struct tsr_replay_param *p)
+{
+	const struct tsr_tensor *weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+
+	if (weight->rank != 2)
+		return tsr_fail(
+			r->err, TSR_E_UNSUPPORTED,
+			"%s: tensor %.200s: found %u dimensions, expected 2 of a matrix for %s",
+			r->c->path, p->name, weight->rank,
+			tsr_optimizer_name(r->result->optimizer));
+	if (p->numel > TSR_STEP_MATRIX_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: tensor %.200s: found %" PRIu64
+				" elements, over the limit of %" PRIu64 " for a matrix of %s",
+				r->c->path, p->name, p->numel, TSR_STEP_MATRIX_MAX,
+				tsr_optimizer_name(r->result->optimizer));
+	TSR_TRY(tsr_replay_check_blocks(r, p));
+	p->rows = p->numel ? weight->shape[0] : 0;
+	p->columns = p->numel ? weight->shape[1] : 0;
+	p->align = p->numel ? p->numel : 1;
+	return TSR_OK;
+}
+
 static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_replay_param *p)
 {
 	struct tsr_step step = { .optimizer = r->result->optimizer, .order = r->options->order };
 
 	memcpy(step.coding, p->coding, sizeof(step.coding));
+	if (tsr_optimizer_is_muon(r->result->optimizer))
+		return take_matrix(r, p);
 	if ((is_relative(p) || tsr_step_stores_first(&step)) &&
 	    tsr_step_moments_align(&step) > TSR_GROUP_MAX)
 		return tsr_fail(
@@ -254,7 +281,10 @@ enum tsr_status tsr_replay_share_tiles(struct tsr_replaying *first)
 
 		for (const struct tsr_replaying *r = first; r; r = r->also)
 			align = tsr_common_multiple(align, r->params[i].align);
-		if (align > TSR_REPLAY_ALIGN_MAX && first->params[i].numel > TSR_REPLAY_ALIGN_MAX)
+		if (first->params[i].rows)
+			align = first->params[i].align;
+		else if (align > TSR_REPLAY_ALIGN_MAX &&
+			 first->params[i].numel > TSR_REPLAY_ALIGN_MAX)
 			return tsr_fail(
 				first->err, TSR_E_LIMIT,
 				"%s: tensor %.200s: groups of the states meet every %" PRIu64

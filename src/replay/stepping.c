@@ -21,6 +21,7 @@
 struct stepping {
 	struct tsr_replay_window w;
 	size_t scratch_nbytes; /* of a job */
+	size_t nwork; /* floats that a step of a matrix uses */
 	float largest[TSR_REPLAY_WINDOW]; /* weight of the parameter being committed, per step */
 	bool *warned; /* per parameter */
 	unsigned nstates; /* of w.r and those that also take its steps */
@@ -38,6 +39,7 @@ struct found {
 struct scratch {
 	struct tsr_tile tile;
 	struct found found[TSR_REPLAY_WINDOW];
+	float *work; /* for a step of a matrix, behind the arrays */
 	struct tsr_compare *compare; /* of each state, TSR_REPLAY_WINDOW; behind the arrays */
 	_Alignas(64) float x[]; /* arrays of r->longest elements; the second has the gradient */
 };
@@ -147,9 +149,11 @@ static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying
 {
 	const size_t param = s->tile.tensor;
 	struct tsr_step_report report = { 0 };
-	const struct tsr_step at = tsr_replay_step_at(&k->w, r, step, param, r->params[param].plane,
-						      s->tile.first);
+	struct tsr_step at = tsr_replay_step_at(&k->w, r, step, param, r->params[param].plane,
+						s->tile.first);
 	float *fp32[TSR_PARTS];
+
+	at.work = s->work;
 
 	if (r->options->check_numerics && grad)
 		s->found[step].largest = largest_weight(&at, s->tile.n, s->x);
@@ -200,7 +204,8 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 	struct scratch *s = scratch;
 
 	s->tile = tsr_tiles_get(&k->w.r->tiles, job);
-	s->compare = (void *)(s->x + arrays(k) * k->w.r->longest);
+	s->work = s->x + arrays(k) * k->w.r->longest;
+	s->compare = (void *)(s->work + k->nwork);
 	for (unsigned i = 0; i < k->w.n; i++)
 		TSR_TRY(step_tile(k, s, i, err));
 	return TSR_OK;
@@ -348,6 +353,21 @@ static enum tsr_status run_window(struct stepping *k)
 	return status == TSR_OK ? show_step(w) : status;
 }
 
+/* What the largest matrix needs, in whole cache lines. */
+static size_t work_of(const struct tsr_replaying *r)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_step step = { .rows = r->params[i].rows,
+					       .columns = r->params[i].columns };
+		const size_t n = tsr_step_work(&step);
+
+		most = n > most ? n : most;
+	}
+	return (most + 15) / 16 * 16;
+}
+
 static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)
 {
 	const bool compare = r->options->compare;
@@ -360,7 +380,9 @@ static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)
 		k->sums = calloc(k->nstates, sizeof(*k->sums));
 	if (!k->warned || (compare && !k->sums))
 		return tsr_fail_nomem(r->err, r->c->path);
-	k->scratch_nbytes = sizeof(struct scratch) + arrays(k) * r->longest * sizeof(float);
+	k->nwork = work_of(r);
+	k->scratch_nbytes = sizeof(struct scratch) +
+			    (arrays(k) * r->longest + k->nwork) * sizeof(float);
 	if (compare)
 		k->scratch_nbytes += k->nstates * TSR_REPLAY_WINDOW * sizeof(struct tsr_compare);
 	return TSR_OK;

@@ -168,6 +168,18 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 	}
 }
 
+/* The lr of a matrix depends on its shape. */
+static void put_matrix(const struct tsr_replay_window *w, const struct tsr_replay_param *p,
+		       unsigned step, struct tsr_step *s)
+{
+	struct tsr_hyper h = w->r->result->hyper[p->group];
+
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
+	s->rows = p->rows;
+	s->columns = p->columns;
+	s->scalars.rate = tsr_step_matrix_rate(&h, p->rows, p->columns);
+}
+
 struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const struct tsr_replaying *r,
 				   unsigned step, size_t param,
 				   unsigned char *plane[][TSR_PLANES_MAX], uint64_t first)
@@ -180,6 +192,8 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 		s.scalars = g->scalars;
 		s.grad_dtype = g->array->dtype;
 	}
+	if (g && p->rows)
+		put_matrix(w, p, step, &s);
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!p->coding[part].codec)
 			continue;

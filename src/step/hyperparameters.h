@@ -14,7 +14,7 @@ void tsr_hyper_override(struct tsr_hyper *h, const struct tsr_hyper *from);
 
 /*
  * Fill in what is not set and has a default (PyTorch's: betas, eps, weight_decay, momentum,
- * dampening, nesterov 0, decouple_lr 0; initial_lr: the lr).  An lr has none.
+ * dampening, nesterov, decouple_lr 0, match_rms 0; initial_lr: the lr).  An lr has none.
  */
 void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
 
@@ -24,6 +24,9 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
  */
 enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
 				const char *where, struct tsr_err *err);
+
+/* Whether a step is of a whole matrix. */
+bool tsr_optimizer_is_muon(enum tsr_optimizer optimizer);
 
 /* Whether the update rule has this hyperparameter. */
 bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);

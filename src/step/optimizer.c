@@ -13,6 +13,8 @@
 #define SGD_USES (BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(DAMPENING) | BIT(NESTEROV))
 #define ADAM_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(EPS) | BIT(WEIGHT_DECAY))
 #define LION_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(WEIGHT_DECAY))
+#define MUON_USES \
+	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(NESTEROV) | BIT(EPS) | BIT(MATCH_RMS))
 #define DECOUPLED_USES (BIT(INITIAL_LR) | BIT(DECOUPLE_LR))
 
 /* Defaults are PyTorch's; Lion's are those of its paper, Gefen's of its program; SGDW's those of SGD. */
@@ -20,6 +22,8 @@ static const struct {
 	const char *name;
 	unsigned uses; /* mask of hyperparameters */
 	double beta2, weight_decay;
+	double momentum, nesterov;
+	double eps; /* 0: 1e-8 */
 } optimizers[TSR_OPTIMIZER_COUNT] = {
 	[TSR_OPTIMIZER_SGD] = { "sgd", SGD_USES, 0, 0 },
 	[TSR_OPTIMIZER_SGDW] = { "sgdw", SGD_USES | DECOUPLED_USES, 0, 0 },
@@ -27,6 +31,8 @@ static const struct {
 	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01 },
 	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0 },
 	[TSR_OPTIMIZER_GEFEN] = { "gefen", ADAM_USES | DECOUPLED_USES, 0.999, 0 },
+	[TSR_OPTIMIZER_MUON] = { "muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
+	[TSR_OPTIMIZER_GEFEN_MUON] = { "gefen-muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
 };
 
 const char *tsr_optimizer_name(enum tsr_optimizer optimizer)
@@ -52,6 +58,9 @@ bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret)
 	(1u << TSR_OPTIMIZER_SGD | 1u << TSR_OPTIMIZER_SGDW | ADAMS | 1u << TSR_OPTIMIZER_LION)
 #define ADAMS (1u << TSR_OPTIMIZER_ADAM | 1u << TSR_OPTIMIZER_ADAMW)
 
+#define GEFEN \
+	(1u << TSR_OPTIMIZER_ADAMW | 1u << TSR_OPTIMIZER_GEFEN | 1u << TSR_OPTIMIZER_GEFEN_MUON)
+
 static const struct {
 	const char *name;
 	unsigned optimizers; /* mask */
@@ -60,7 +69,7 @@ static const struct {
 	[TSR_ORDER_FLASHOPTIM] = { "flashoptim", FLASHOPTIM },
 	[TSR_ORDER_COAT] = { "coat", 1u << TSR_OPTIMIZER_ADAMW },
 	[TSR_ORDER_BITSANDBYTES] = { "bitsandbytes", ADAMS },
-	[TSR_ORDER_GEFEN] = { "gefen", 1u << TSR_OPTIMIZER_ADAMW | 1u << TSR_OPTIMIZER_GEFEN },
+	[TSR_ORDER_GEFEN] = { "gefen", GEFEN },
 };
 
 const char *tsr_order_name(enum tsr_order order)
@@ -110,6 +119,7 @@ static const struct {
 	[TSR_HYPER_DAMPENING] = { "dampening", ANY },
 	[TSR_HYPER_NESTEROV] = { "nesterov", YES_OR_NO },
 	[TSR_HYPER_DECOUPLE_LR] = { "decouple_lr", YES_OR_NO },
+	[TSR_HYPER_MATCH_RMS] = { "match_rms", YES_OR_NO },
 };
 
 const char *tsr_hyper_name(enum tsr_hyper_name name)
@@ -148,12 +158,14 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer)
 		put_default(h, TSR_HYPER_INITIAL_LR, h->value[TSR_HYPER_LR]);
 	put_default(h, TSR_HYPER_BETA1, 0.9);
 	put_default(h, TSR_HYPER_BETA2, optimizers[optimizer].beta2);
-	put_default(h, TSR_HYPER_EPS, 1e-8);
+	put_default(h, TSR_HYPER_EPS,
+		    optimizers[optimizer].eps != 0 ? optimizers[optimizer].eps : 1e-8);
 	put_default(h, TSR_HYPER_WEIGHT_DECAY, optimizers[optimizer].weight_decay);
-	put_default(h, TSR_HYPER_MOMENTUM, 0);
+	put_default(h, TSR_HYPER_MOMENTUM, optimizers[optimizer].momentum);
 	put_default(h, TSR_HYPER_DAMPENING, 0);
-	put_default(h, TSR_HYPER_NESTEROV, 0);
+	put_default(h, TSR_HYPER_NESTEROV, optimizers[optimizer].nesterov);
 	put_default(h, TSR_HYPER_DECOUPLE_LR, 0);
+	put_default(h, TSR_HYPER_MATCH_RMS, 0);
 }
 
 /* Outside every range: NaN, and what becomes infinite as a float. */
@@ -231,9 +243,14 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR)
 			TSR_TRY(check_one(h, (enum tsr_hyper_name)i, hypers[i].range, where, err));
 	}
-	if (uses & BIT(NESTEROV))
+	if (uses & BIT(DAMPENING))
 		TSR_TRY(check_nesterov(h, where, err));
 	return uses & BIT(DECOUPLE_LR) ? check_decouple_lr(h, where, err) : TSR_OK;
+}
+
+bool tsr_optimizer_is_muon(enum tsr_optimizer optimizer)
+{
+	return optimizer == TSR_OPTIMIZER_MUON || optimizer == TSR_OPTIMIZER_GEFEN_MUON;
 }
 
 bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name)
@@ -248,6 +265,8 @@ unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hype
 	case TSR_OPTIMIZER_SGDW:
 		return h->value[TSR_HYPER_MOMENTUM] != 0 ? TSR_KIND_MOMENTUM : 0;
 	case TSR_OPTIMIZER_LION:
+	case TSR_OPTIMIZER_MUON:
+	case TSR_OPTIMIZER_GEFEN_MUON:
 		return TSR_KIND_MOMENTUM;
 	default:
 		return TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE;

@@ -90,6 +90,33 @@ static void put_lion(struct tsr_step_scalars *s, const struct tsr_hyper *h)
 	s->rate = (float)-h->value[TSR_HYPER_LR];
 }
 
+/* Both interpolations of Muon; GefenMuon's second is a sum.  The rate depends on the matrix. */
+static void put_muon(struct tsr_step_scalars *s, enum tsr_optimizer optimizer,
+		     const struct tsr_hyper *h)
+{
+	const double momentum = h->value[TSR_HYPER_MOMENTUM];
+	const float weight = (float)(1 - momentum);
+
+	s->from_grad = weight < 0.5f ? 0.0f : 1.0f;
+	s->blend1 = weight < 0.5f ? weight : weight - 1.0f;
+	s->eps = (float)h->value[TSR_HYPER_EPS];
+	if (h->value[TSR_HYPER_NESTEROV] == 0)
+		return;
+	s->nesterov = (float)momentum;
+	s->rest1 = optimizer == TSR_OPTIMIZER_GEFEN_MUON ? weight : 0;
+}
+
+float tsr_step_matrix_rate(const struct tsr_hyper *h, uint64_t rows, uint64_t columns)
+{
+	const double lr = h->value[TSR_HYPER_LR];
+	const double longer = rows > columns ? (double)rows : (double)columns;
+	const double shape = rows > columns ? (double)rows / (double)columns : 1;
+
+	if (h->value[TSR_HYPER_MATCH_RMS] != 0)
+		return (float)-(lr * (0.2 * sqrt(longer)));
+	return (float)-(lr * sqrt(shape));
+}
+
 static struct tsr_step_scalars pytorch_scalars(enum tsr_optimizer optimizer,
 					       const struct tsr_hyper *h, uint64_t t, bool fresh)
 {
@@ -106,6 +133,10 @@ static struct tsr_step_scalars pytorch_scalars(enum tsr_optimizer optimizer,
 		break;
 	case TSR_OPTIMIZER_LION:
 		put_lion(&s, h);
+		break;
+	case TSR_OPTIMIZER_MUON:
+	case TSR_OPTIMIZER_GEFEN_MUON:
+		put_muon(&s, optimizer, h);
 		break;
 	default:
 		put_adam(&s, h, t);
@@ -196,8 +227,8 @@ static bool is_means(const struct tsr_codec *codec)
 
 bool tsr_step_stores_first(const struct tsr_step *step)
 {
-	return step->optimizer == TSR_OPTIMIZER_GEFEN || step->order == TSR_ORDER_GEFEN ||
-	       is_means(step->coding[TSR_PART_VARIANCE].codec);
+	return step->optimizer == TSR_OPTIMIZER_GEFEN || tsr_optimizer_is_muon(step->optimizer) ||
+	       step->order == TSR_ORDER_GEFEN || is_means(step->coding[TSR_PART_VARIANCE].codec);
 }
 
 uint32_t tsr_step_block(const struct tsr_step *step)
@@ -218,11 +249,20 @@ uint64_t tsr_step_moments_align(const struct tsr_step *step)
 	return align;
 }
 
+size_t tsr_step_work(const struct tsr_step *step)
+{
+	const uint64_t least = step->rows < step->columns ? step->rows : step->columns;
+
+	return (size_t)(5 * step->rows * step->columns + 2 * least * least);
+}
+
 /* At most 2^37: two groups of 2^16 and the 32 elements of a bit-packed plane. */
 uint64_t tsr_step_align(const struct tsr_step *step)
 {
 	uint64_t align = 1;
 
+	if (step->rows)
+		return step->rows * step->columns;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (step->coding[p].codec)
 			align = tsr_common_multiple(align, tsr_coding_align(&step->coding[p]));

@@ -18,6 +18,10 @@ typedef void tsr_moments_fn(const struct tsr_step *step, const float *g, size_t 
 typedef void tsr_weights_fn(const struct tsr_step *step, const float *m, const float *v, size_t n,
 			    float *w);
 
+/* tsr_step_matrix(), per SIMD level. */
+typedef void tsr_matrix_fn(const struct tsr_step *step, const float *g, const float *m, float *w);
+
+TSR_ISA_DECLARE(tsr_matrix_fn, step_matrix)
 TSR_ISA_DECLARE(tsr_moments_fn, step_block_moments)
 TSR_ISA_DECLARE(tsr_weights_fn, step_weights)
 

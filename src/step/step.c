@@ -38,3 +38,10 @@ void tsr_step_weights(const struct tsr_step *step, const float *m, const float *
 
 	weights[tsr_isa_level()](step, m, v, n, w);
 }
+
+void tsr_step_matrix(const struct tsr_step *step, const float *g, const float *m, float *w)
+{
+	static tsr_matrix_fn *const matrix[] = TSR_ISA_VARIANTS(step_matrix);
+
+	matrix[tsr_isa_level()](step, g, m, w);
+}

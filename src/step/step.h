@@ -24,6 +24,8 @@
  *              codec needs a variance.  With one, or if tsr_step_stores_first(),
  *              tsr_step_moments_align() is in its limit
  * @plane:      the planes of each part: of the whole tensor
+ * @rows, @columns: of the matrix, whose elements are stepped together, if the rule needs one; else 0
+ * @work:       for such a step: tsr_step_work() floats that it may use
  *
  * Decode, update by the formulas of step_math.h in FP32, encode: the bits are those of the codecs
  * called one after the other, on every SIMD level and GPU.
@@ -35,6 +37,8 @@ struct tsr_step {
 	enum tsr_dtype grad_dtype;
 	struct tsr_coding coding[TSR_PARTS];
 	void *plane[TSR_PARTS][TSR_PLANES_MAX];
+	uint64_t rows, columns;
+	float *work;
 };
 
 /* What a step noticed; added up over calls.  Start from zeros. */
@@ -58,6 +62,18 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimize
  * in Gefen: always by its rule, and of any state that has means.
  */
 bool tsr_step_stores_first(const struct tsr_step *step);
+
+/* The most elements of a matrix that is stepped as a whole. */
+#define TSR_STEP_MATRIX_MAX (UINT64_C(1) << 24)
+
+/* What the update of such a matrix is multiplied by, of a rate at the step. */
+float tsr_step_matrix_rate(const struct tsr_hyper *h, uint64_t rows, uint64_t columns);
+size_t tsr_step_work(const struct tsr_step *step);
+
+/*
+ * What tsr_step_weights() is to other rules: the weights of a matrix by its gradient and its momentum.
+ */
+void tsr_step_matrix(const struct tsr_step *step, const float *g, const float *m, float *w);
 
 /* Elements that share a variance. */
 uint32_t tsr_step_block(const struct tsr_step *step);

@@ -135,7 +135,10 @@ static void step_f32(const struct tsr_step *like, float *const x[], const void *
 	struct tsr_step step = { .optimizer = like->optimizer,
 				 .order = like->order,
 				 .scalars = like->scalars,
-				 .grad_dtype = like->grad_dtype };
+				 .grad_dtype = like->grad_dtype,
+				 .rows = like->rows,
+				 .columns = like->columns,
+				 .work = like->work };
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		if (!like->coding[part].codec)
@@ -219,7 +222,11 @@ static void step_in_two(const struct tsr_step *at, const struct tsr_compare_run 
 	tsr_step_block_moments(at, g, a->n, a->stepped[TSR_PART_MOMENTUM], v);
 	store_part(at, a, TSR_PART_VARIANCE, report);
 	store_part(at, a, TSR_PART_MOMENTUM, report);
-	tsr_step_weights(at, a->after[TSR_PART_MOMENTUM], v, a->n, a->stepped[TSR_PART_WEIGHT]);
+	if (at->rows)
+		tsr_step_matrix(at, g, a->after[TSR_PART_MOMENTUM], a->stepped[TSR_PART_WEIGHT]);
+	else
+		tsr_step_weights(at, a->after[TSR_PART_MOMENTUM], v, a->n,
+				 a->stepped[TSR_PART_WEIGHT]);
 	store_part(at, a, TSR_PART_WEIGHT, report);
 }
 

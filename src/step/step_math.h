@@ -301,6 +301,37 @@ TSR_HD float tsr_step_gefen_weight(const struct tsr_step_scalars *s, float w, fl
 	return tsr_one_nan(w * s->keep + update);
 }
 
+/* --- Muon ------------------------------------------------------------------------------------ */
+
+/* The three numbers of a round of Newton and Schulz, and how many rounds there are. */
+#define TSR_MUON_A 3.4445
+#define TSR_MUON_B (-4.7750)
+#define TSR_MUON_C 2.0315
+#define TSR_MUON_ROUNDS 5
+
+/* What is orthogonalised: the momentum, or in Nesterov's form one step ahead of it. */
+TSR_HD float tsr_step_muon_update(const struct tsr_step_scalars *s, float g, float m)
+{
+	if (s->nesterov == 0.0f)
+		return m;
+	if (s->rest1 != 0.0f)
+		return tsr_fma_any(s->rest1, g, s->nesterov * m);
+	if (s->nesterov < 0.5f)
+		return tsr_fma_any(s->nesterov, m - g, g);
+	return tsr_fma_any(s->nesterov - 1.0f, m - g, m);
+}
+
+/* b * A + c * A A, and a * X + B X: of an element, given those of the products; then BF16. */
+TSR_HD float tsr_step_muon_b(float a, float aa)
+{
+	return tsr_bf16_round((float)TSR_MUON_B * a + (float)TSR_MUON_C * aa);
+}
+
+TSR_HD float tsr_step_muon_x(float x, float bx)
+{
+	return tsr_bf16_round((float)TSR_MUON_A * x + bx);
+}
+
 /* --- Lion ------------------------------------------------------------------------------------ */
 
 /* rate * sign(x): for 0 the zero that leaves any weight as it is, -0; for NaN a NaN. */

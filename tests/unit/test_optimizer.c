@@ -9,7 +9,8 @@
 
 static void test_names(void **state)
 {
-	static const char *const names[] = { "sgd", "sgdw", "adam", "adamw", "lion", "gefen" };
+	static const char *const names[] = { "sgd", "sgdw", "adam", "adamw", "lion", "gefen",
+					     "muon", "gefen-muon" };
 	enum tsr_optimizer found = TSR_OPTIMIZER_COUNT;
 
 	(void)state;

@@ -18,8 +18,10 @@
 #define AT(field) offsetof(struct cli_replay_args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer, "sgd sgdw adam adamw lion gefen",
-		"sgd, sgdw, adam, adamw, lion or gefen (default: the recording's)"),
+	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer,
+		"sgd sgdw adam adamw lion gefen muon gefen-muon",
+		"sgd, sgdw, adam, adamw, lion, gefen, muon or gefen-muon (default: the "
+		"recording's)"),
 	CLI_OPT("lr", "X", CLI_STRING, lr, NULL, "learning rate of every step and group"),
 	CLI_OPT("schedule", "FILE", CLI_STRING, schedule, "@file",
 		"file of learning rates: a line STEP LR for each step"),
@@ -32,7 +34,7 @@ static const struct cli_opt opts[] = {
 		     "weights shrink by weight_decay * lr / initial_lr"),
 	CLI_OPT("hyper", "NAME=X", CLI_LIST, hyper,
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
-		"decouple_lr=",
+		"decouple_lr= match_rms=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
 	CLI_OPT("state", "FORM", CLI_WORDS, state,
 		"fp32 flash flashoptim tight coat bitsandbytes gefen",

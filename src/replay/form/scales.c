@@ -8,6 +8,7 @@
 #include "ckpt/build.h"
 #include "codec/group_math.h"
 #include "codec/narrow.h"
+#include "step/hyperparameters.h"
 
 /*
  * An e8m8 scale is rounded up at every step.  Where a step without a gradient leaves this share of
@@ -20,7 +21,8 @@
 /* What a step without a gradient leaves of a part, and the hyperparameter that says so. */
 static enum tsr_hyper_name decay_of(enum tsr_optimizer optimizer, enum tsr_part part)
 {
-	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW)
+	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW ||
+	    tsr_optimizer_is_muon(optimizer))
 		return TSR_HYPER_MOMENTUM;
 	if (optimizer == TSR_OPTIMIZER_LION || part == TSR_PART_VARIANCE)
 		return TSR_HYPER_BETA2;

@@ -268,7 +268,8 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 		return TSR_OK;
 	if (asked >= 0 && !has_rules(r))
 		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU,
-				     "cuda:%d: Gefen's step only runs on the CPU", asked);
+				     "cuda:%d: the step of %s in this state only runs on the CPU",
+				     asked, tsr_optimizer_name(r->result->optimizer));
 	if (asked >= 0)
 		return open_on(r, (unsigned)asked, r->err);
 	n = needs_cpu(r->options) || !has_rules(r) || r->progress.total_nbytes < worth

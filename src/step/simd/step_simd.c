@@ -384,24 +384,26 @@ static void decode_again(const struct buffer *b)
 				b->x);
 }
 
-/*
- * The moments of the elements from @at on that both buffers have, at most @room, and encode them.  Returns
- * where they end.
- */
-static uint64_t step_both_moments(const struct tile *t, struct buffer buffer[], uint64_t at,
-				  float *grad, size_t room)
+/* All elements of the gradient from @at to @end - 1 in FP32, in @scratch or where they are. */
+static const float *whole_gradient(const struct tile *t, uint64_t at, uint64_t end, float *scratch)
 {
-	struct buffer *m = &buffer[TSR_PART_MOMENTUM], *v = &buffer[TSR_PART_VARIANCE];
-	const uint64_t both = v->coding.codec && v->end < m->end ? v->end : m->end;
-	const uint64_t end = both - at < room ? both : at + room;
 	const float *g = NULL;
 
 	for (uint64_t i = at; i < end; i += BATCH) {
 		const size_t n = end - i < BATCH ? (size_t)(end - i) : BATCH;
-		const float *part = gradient(t->step, t->grad, i, n, grad + (i - at), t->report);
+		const float *part = gradient(t->step, t->grad, i, n, scratch + (i - at), t->report);
 
 		g = g ? g : part;
 	}
+	return g;
+}
+
+/* Move the moments of these elements, which both buffers have, and encode them. */
+static void step_moments_of(const struct tile *t, struct buffer buffer[], uint64_t at, uint64_t end,
+			    const float *g)
+{
+	struct buffer *m = &buffer[TSR_PART_MOMENTUM], *v = &buffer[TSR_PART_VARIANCE];
+
 	TSR_FOR_ISA(step_block_moments)
 	(t->step, g, (size_t)(end - at), m->x + (at - m->first),
 	 v->coding.codec ? v->x + (at - v->first) : NULL);
@@ -411,6 +413,17 @@ static uint64_t step_both_moments(const struct tile *t, struct buffer buffer[], 
 	}
 	if (v->coding.codec)
 		buffer_store(v, &t->report->encode[TSR_PART_VARIANCE]);
+}
+
+/* The same from @at on, at most @room elements.  Returns where they end. */
+static uint64_t step_both_moments(const struct tile *t, struct buffer buffer[], uint64_t at,
+				  float *grad, size_t room)
+{
+	const struct buffer *m = &buffer[TSR_PART_MOMENTUM], *v = &buffer[TSR_PART_VARIANCE];
+	const uint64_t both = v->coding.codec && v->end < m->end ? v->end : m->end;
+	const uint64_t end = both - at < room ? both : at + room;
+
+	step_moments_of(t, buffer, at, end, whole_gradient(t, at, end, grad));
 	return end;
 }
 
@@ -445,6 +458,27 @@ static void step_tile(const struct tile *t, float *const scratch[], size_t capac
 		step_in_one(t, scratch, capacity);
 }
 
+/* All of a matrix.  Its arrays in FP32 are behind what tsr_step_matrix() uses. */
+static void step_whole(const struct tile *t)
+{
+	const struct tsr_step *step = t->step;
+	const size_t n = (size_t)(t->end - t->first);
+	float *grad = step->work + tsr_step_work(step) - n;
+	float *const scratch[TSR_PARTS] = { grad - 2 * n, grad - n, NULL };
+	struct buffer buffer[TSR_PARTS] = { 0 };
+	float *x[TSR_PARTS] = { NULL };
+	const float *g;
+
+	buffers_open(t, scratch, n, buffer);
+	for (unsigned p = 0; p < TSR_PARTS; p++)
+		buffer[p].capacity = n;
+	buffers_at(t, buffer, t->first, t->end, x);
+	g = whole_gradient(t, t->first, t->end, grad);
+	step_moments_of(t, buffer, t->first, t->end, g);
+	TSR_FOR_ISA(step_matrix)(step, g, x[TSR_PART_MOMENTUM], x[TSR_PART_WEIGHT]);
+	buffer_store(&buffer[TSR_PART_WEIGHT], &t->report->encode[TSR_PART_WEIGHT]);
+}
+
 static void step_small_groups(const struct tile *t)
 {
 	float x[SCRATCHES][BATCH + APART];
@@ -468,6 +502,10 @@ void TSR_FOR_ISA(step_apply)(const struct tsr_step *step, const void *grad, uint
 	const struct tile t = { step, grad, first, first + n, report };
 	bool large = false;
 
+	if (step->rows) {
+		step_whole(&t);
+		return;
+	}
 	for (unsigned p = 0; p < TSR_PARTS; p++)
 		large |= step->coding[p].codec && tsr_coding_align(&step->coding[p]) > BATCH;
 	large |= joins_moments(step) && tsr_step_moments_align(step) > BATCH;
