@@ -20,6 +20,17 @@ def filtered(what, data, width, rotated, n, **kwargs):
                           capture_output=True, check=False, **kwargs)
 
 
+def filtered_codes(what, data, group, columns, first=0, row=0, momentum=None):
+    """`data`: scales and what is coded; `momentum`: what lies beside one."""
+    scales, piece, n = data
+    front = scales.tobytes()
+    if momentum:
+        front += momentum[0].tobytes() + momentum[1].tobytes()
+    numbers = n, first, columns, row, group, len(scales), int(momentum is not None)
+    return subprocess.run([FILTER, what, *map(str, numbers)], input=front + bytes(piece), capture_output=True,
+                          check=False)
+
+
 def block(name):
     return re.search(rf"```{name}\n(.*?)```", DOCUMENT, re.S)[1].strip().splitlines()[1:]
 
@@ -61,6 +72,61 @@ def test_generated_vectors(line):
     coded = coded_planes.encode(elements, rotated)
     assert (len(coded), xxhash.xxh3_64_hexdigest(coded)) == (int(nbytes), digest)
     assert filtered("encode", elements.tobytes(), width, rotated, n).stdout == coded
+
+
+def variance_case():
+    """That of 18.6: 20,000 codes, 64 columns, flat groups of 32."""
+    i = np.arange(20000)
+    codes = (generated(20000).astype(int) * (1 + i % 64) // 64).astype(np.uint8)
+    return codes, (0x7f00 + 16 * (5 * np.arange(625) % 64)).astype("<u2")
+
+
+@pytest.mark.parametrize("line", block("contexts"))
+def test_vectors_with_contexts(line):
+    kind, nbytes, digest = line.split()
+    codes, scales = variance_case()
+    each = np.repeat(scales, 32)
+    beside = coded_planes.Variance(each, 0, 64)
+    if kind == "momentum":
+        beside = coded_planes.Momentum(each, codes, each)
+    coded = coded_planes.encode_codes(codes, beside)
+    assert (len(coded), xxhash.xxh3_64_hexdigest(coded), coded[0]) == (int(nbytes), digest, 3)
+    assert (coded_planes.decode(coded, 1, False, len(codes), beside) == codes).all()
+    momentum = (codes, scales) if kind == "momentum" else None
+    assert filtered_codes("encode-codes", (scales, codes, len(codes)), 32, 64, momentum=momentum).stdout == coded
+    assert filtered_codes("decode-codes", (scales, coded, len(codes)), 32, 64, momentum=momentum).stdout \
+        == codes.tobytes()
+
+
+def rank_one(rng, shape, group):
+    """Codes and scales of sqrt8 and of softsign8 for moments near a product of rows and columns; groups in rows."""
+    v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1])) + rng.normal(0, 0.5, shape))
+    m = rng.normal(0, 1, shape) * np.sqrt(v)
+    blocks = [x.reshape(shape[0], -1, group) for x in (np.sqrt(v), np.abs(m))]
+    bits = [(x.max(-1).astype("<f4").view("<u4") + 0x7fff) >> 15 for x in blocks]
+    largest = [np.repeat((b << 15).astype("<u4").view("<f4"), group, 1) for b in bits]
+    codes = np.rint(255 * np.sqrt(v) / largest[0]).astype(np.uint8), \
+        np.rint(127 * m / largest[1]).astype(np.int8).view(np.uint8)
+    return *(c.reshape(-1) for c in codes), *(b.astype("<u2").reshape(-1) for b in bits)
+
+
+def test_contexts_of_a_piece_in_the_middle_of_a_tensor():
+    """Where a piece begins and ends within rows and groups; and what contexts gain."""
+    shape, group, first, n = (300, 120), 30, 1234, 34000
+    v, m, v_scales, m_scales = rank_one(np.random.default_rng(3), shape, group)
+    at = slice(first, first + n)
+    each = [np.repeat(scales, group)[at] for scales in (v_scales, m_scales)]
+    variance = coded_planes.Variance(each[0], first, shape[1])
+    momentum = coded_planes.Momentum(each[1], v[at], each[0])
+    begun = [scales[first // group:] for scales in (v_scales, m_scales)]
+    where = {"group": group, "columns": shape[1], "first": first, "row": shape[1]}
+    for codes, scales, beside, other in ((v, begun[0], variance, None), (m, begun[1], momentum, (v[at], begun[0]))):
+        coded = filtered_codes("encode-codes", (scales, codes[at], n), momentum=other, **where).stdout
+        assert coded[0] == 3
+        assert coded == coded_planes.encode_codes(codes[at], beside)
+        assert (coded_planes.decode(coded, 1, False, n, beside) == codes[at]).all()
+        alone = coded_planes.encode(codes[at], False)
+        assert len(coded) < 0.97 * len(alone)
 
 
 def bell(rng, n, spread):

@@ -64,4 +64,35 @@ size_t tsr_entropy_encode(struct tsr_entropy *e, struct tsr_entropy_kind kind, c
 const char *tsr_entropy_decode(struct tsr_entropy *e, struct tsr_entropy_kind kind,
 			       const void *coded, size_t nbytes, void *plain, size_t n);
 
+/* --- Codes beside which others lie ---------------------------------------------------------- */
+
+/*
+ * Scales in e8m8, from that of the piece's first element on.  With @row elements to a row no group
+ * crosses a row; with 0 groups are flat.
+ */
+struct tsr_entropy_scales {
+	const uint16_t *scales;
+	uint64_t row;
+	uint32_t group;
+};
+
+/*
+ * What is known of a piece of codes of `sqrt8`, or, if @variances are given, of a momentum: its scales,
+ * where it is in its tensor, and the codes of the same elements' variances, of `sqrt8` too, with their
+ * scales.  It must be the same for encoding and decoding.
+ */
+struct tsr_entropy_beside {
+	uint64_t first,
+		columns; /* the piece's first element; elements of the tensor's last dimension */
+	struct tsr_entropy_scales scales;
+	const uint8_t *variances;
+	struct tsr_entropy_scales variance_scales;
+};
+
+/* As tsr_entropy_encode() and tsr_entropy_decode() for elements of one byte, with tables chosen by what is known. */
+size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
+				const void *codes, size_t n, void *coded);
+const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
+				     const void *coded, size_t nbytes, void *codes, size_t n);
+
 #endif

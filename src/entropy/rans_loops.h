@@ -12,16 +12,16 @@
 #include "entropy/rans_math.h"
 
 /*
- * What the loops look up: symbols, or slots (tsr_rans_entry()); and how eight words of 16 bits move,
+ * What the loops look up, by context if there are contexts: symbols, or slots (tsr_rans_entry()); and how eight words of 16 bits move,
  * given the lanes that shed or lack one: to the end of 16 bytes, or from their beginning.
  */
 struct tsr_rans_encoder {
-	struct tsr_rans_symbol symbols[256];
+	struct tsr_rans_symbol symbols[256 * TSR_RANS_CONTEXT_COUNT];
 	uint8_t move[256][16];
 };
 
 struct tsr_rans_decoder {
-	uint32_t slots[1u << TSR_RANS_BITS];
+	uint32_t slots[TSR_RANS_CONTEXT_COUNT << TSR_RANS_BITS];
 	uint8_t move[256][16];
 };
 
@@ -35,12 +35,21 @@ struct tsr_rans_decoder {
 typedef uint8_t *tsr_rans_encode_fn(const struct tsr_rans_encoder *e, const uint8_t *symbols,
 				    size_t n, uint32_t *states, uint8_t *end);
 
+/* The same of pairs, 256 times the context plus the symbol. */
+typedef uint8_t *tsr_rans_encode_pairs_fn(const struct tsr_rans_encoder *e, const uint16_t *pairs,
+					  size_t n, uint32_t *states, uint8_t *end);
+
 /*
  * Pop @n symbols, 1 to TSR_RANS_SEGMENT.  False unless exactly @nwords words were taken; the caller
  * checks what became of @states.
  */
 typedef bool tsr_rans_decode_fn(const struct tsr_rans_decoder *d, const uint8_t *words,
 				size_t nwords, uint32_t *states, uint8_t *symbols, size_t n);
+
+/* The same given the contexts. */
+typedef bool tsr_rans_decode_contexts_fn(const struct tsr_rans_decoder *d, const uint8_t *contexts,
+					 const uint8_t *words, size_t nwords, uint32_t *states,
+					 uint8_t *symbols, size_t n);
 
 /*
  * Elements of more than one byte to streams of bytes, lowest byte first, and back; stream k begins at
@@ -51,11 +60,16 @@ typedef void tsr_rans_split_fn(struct tsr_entropy_kind kind, const uint8_t *plai
 typedef void tsr_rans_merge_fn(struct tsr_entropy_kind kind, const uint8_t *streams, size_t n,
 			       uint8_t *plain);
 
-/* How often each byte occurs. */
+/* How often each byte occurs; pairs, of symbols and their contexts, and how often each of these does. */
 typedef void tsr_rans_count_fn(const uint8_t *symbols, size_t n, uint32_t *count);
+typedef void tsr_rans_count_pairs_fn(const uint8_t *symbols, const uint8_t *contexts, size_t n,
+				     uint16_t *pairs, uint32_t *count);
 
 TSR_ISA_DECLARE(tsr_rans_encode_fn, rans_encode)
 TSR_ISA_DECLARE(tsr_rans_decode_fn, rans_decode)
+TSR_ISA_DECLARE(tsr_rans_encode_pairs_fn, rans_encode_pairs)
+TSR_ISA_DECLARE(tsr_rans_decode_contexts_fn, rans_decode_contexts)
+TSR_ISA_DECLARE(tsr_rans_count_pairs_fn, rans_count_pairs)
 TSR_ISA_DECLARE(tsr_rans_split_fn, rans_split)
 TSR_ISA_DECLARE(tsr_rans_merge_fn, rans_merge)
 TSR_ISA_DECLARE(tsr_rans_count_fn, rans_count)

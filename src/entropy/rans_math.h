@@ -42,11 +42,15 @@ TSR_HD uint32_t tsr_rans_count_states(uint32_t n)
 /* The frequencies of a table sum to 2^TSR_RANS_BITS. */
 #define TSR_RANS_BITS 12u
 
+/* Contexts of codes, each with a table of its own. */
+#define TSR_RANS_CONTEXT_COUNT 8u
+
 /* How a stream is stored: the first byte of its head. */
 enum tsr_rans_mode {
 	TSR_RANS_RAW, /* its bytes as they are */
 	TSR_RANS_CONSTANT, /* one symbol, which all elements have */
 	TSR_RANS_CODED, /* a table, and segments */
+	TSR_RANS_CONTEXTS, /* means, a table for each context, and segments */
 };
 
 /*
@@ -174,6 +178,42 @@ TSR_HD bool tsr_rans_is_worth(uint32_t n, uint32_t table_nbytes, uint64_t cost)
 		nbytes += 2 + 4 * tsr_rans_count_states(tsr_rans_segment_size(n, i));
 	return nbytes < n - n / 128;
 }
+
+/*
+ * 16 log2 of a code that a variance is the square of, linear between powers of two, and of a scale in e8m8
+ * but for a constant.
+ */
+TSR_HD int32_t tsr_rans_code_level(uint8_t code)
+{
+	return (int32_t)(tsr_bits_from_f32((float)(code ? code : 1)) >> 19) - 16 * 127;
+}
+
+TSR_HD int32_t tsr_rans_scale_level(uint16_t scale)
+{
+	return scale >> 4;
+}
+
+/* The deviation of a row's or column's mean from that of all, as it is stored. */
+TSR_HD int32_t tsr_rans_deviation(int32_t mean, int32_t all)
+{
+	const int32_t deviation = mean - all;
+
+	return deviation < -127 ? -127 : deviation > 127 ? 127 : deviation;
+}
+
+/*
+ * The contexts of a variance, given how far above its scale it is expected, and of a momentum, given how
+ * far above its scale the root of its variance is: ranges of 8 levels, half an octave.
+ */
+TSR_HD uint8_t tsr_rans_context(int32_t level, int32_t lowest)
+{
+	const int32_t above = level - lowest;
+
+	return (uint8_t)((above < 0 ? 0 : above > 63 ? 63 : above) >> 3);
+}
+
+#define TSR_RANS_VARIANCE_LOWEST 64
+#define TSR_RANS_MOMENTUM_LOWEST 72
 
 /* The width of the numbers of a stored table, of which @largest is the largest. */
 TSR_HD uint32_t tsr_rans_number_width(uint32_t largest)

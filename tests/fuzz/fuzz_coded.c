@@ -26,30 +26,64 @@ static void check_round_trip(struct tsr_entropy *e, struct tsr_entropy_kind kind
 	REQUIRE(memcmp(other, plain, kind.width * n) == 0);
 }
 
-/* Edges count the elements, of which an input of a few bytes may have as many as there are in a piece. */
-const struct cost_bounds fuzz_cost = { 60000000, 1000, 32 << 20, 0 };
+/* --- Codes with contexts ----------------------------------------------------------------------- */
 
-void fuzz_input(const uint8_t *data, size_t size)
+static uint16_t scales[MOST];
+static uint8_t variances[MOST];
+
+/* Scales that differ, and a matrix of some width, by the first bytes of the input. */
+static struct tsr_entropy_beside make_beside(const uint8_t *data)
 {
-	struct tsr_entropy_kind kind;
-	struct tsr_entropy *e;
-	bool accepted = false;
-	size_t n;
+	struct tsr_entropy_beside b = {
+		.first = data[1] * 97u,
+		.columns = data[2],
+		.scales = { scales, data[0] & 0x40 ? data[2] : 0, 1u + data[3] % 64 },
+	};
 
-	if (size < 4)
-		return;
-	kind = kinds[data[0] % (sizeof(kinds) / sizeof(*kinds))];
-	n = (data[1] | (size_t)data[2] << 8 | (size_t)data[3] << 16) % (MOST + 1);
-	e = tsr_entropy_new(kind.width);
-	if (!e)
-		return;
+	for (size_t i = 0; i < MOST; i++) {
+		scales[i] = (uint16_t)(0x7e00 + (i * 7919 + data[4]) % 256);
+		variances[i] = (uint8_t)(i * data[5]);
+	}
+	if (data[0] & 0x20) {
+		b.variances = variances;
+		b.variance_scales = b.scales;
+	}
+	return b;
+}
+
+static void check_codes(struct tsr_entropy *e, const uint8_t *data, size_t size, size_t n)
+{
+	const struct tsr_entropy_beside b = make_beside(data);
+	size_t nbytes;
+
+	data += 6;
+	size -= 6;
+	if (!tsr_entropy_decode_codes(e, &b, data, size, first, n)) {
+		nbytes = tsr_entropy_encode_codes(e, &b, first, n, coded);
+		REQUIRE(!tsr_entropy_decode_codes(e, &b, coded, nbytes, other, n));
+		REQUIRE(memcmp(other, first, n) == 0);
+	}
+	n = size < MOST ? size : MOST;
+	nbytes = tsr_entropy_encode_codes(e, &b, data, n, coded);
+	REQUIRE(nbytes <= tsr_entropy_bound(kinds[0], n));
+	REQUIRE(!tsr_entropy_decode_codes(e, &b, coded, nbytes, other, n));
+	REQUIRE(memcmp(other, data, n) == 0);
+}
+
+/* --- All --------------------------------------------------------------------------------------- */
+
+static void check_elements(struct tsr_entropy *e, struct tsr_entropy_kind kind, const uint8_t *data,
+			   size_t size, size_t n)
+{
+	bool accepted = false;
+
 	for (const char *const *isa = tsr_isa_names(); *isa; isa++) {
 		uint8_t *const plain = isa == tsr_isa_names() ? first : other;
 		bool works;
 
 		if (!tsr_isa_select(*isa))
 			continue;
-		works = !tsr_entropy_decode(e, kind, data + 4, size - 4, plain, n);
+		works = !tsr_entropy_decode(e, kind, data, size, plain, n);
 		if (plain == first)
 			accepted = works;
 		REQUIRE(works == accepted);
@@ -57,7 +91,28 @@ void fuzz_input(const uint8_t *data, size_t size)
 	}
 	if (accepted)
 		check_round_trip(e, kind, first, n);
-	check_round_trip(e, kind, data + 4,
-			 (size - 4) / kind.width < MOST ? (size - 4) / kind.width : MOST);
+	check_round_trip(e, kind, data, size / kind.width < MOST ? size / kind.width : MOST);
+}
+
+/* Edges count the elements, of which an input of a few bytes may have as many as there are in a piece. */
+const struct cost_bounds fuzz_cost = { 60000000, 1000, 32 << 20, 0 };
+
+void fuzz_input(const uint8_t *data, size_t size)
+{
+	struct tsr_entropy_kind kind;
+	struct tsr_entropy *e;
+	size_t n;
+
+	if (size < 4 || (data[0] & 0x80 && size < 10))
+		return;
+	kind = kinds[data[0] % 16 % (sizeof(kinds) / sizeof(*kinds))];
+	e = tsr_entropy_new(kind.width);
+	if (!e)
+		return;
+	n = (data[1] | (size_t)data[2] << 8 | (size_t)data[3] << 16) % (MOST + 1);
+	if (data[0] & 0x80)
+		check_codes(e, data + 4, size - 4, n);
+	else
+		check_elements(e, kind, data + 4, size - 4, n);
 	tsr_entropy_free(e);
 }

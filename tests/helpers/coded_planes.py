@@ -73,6 +73,75 @@ def order(k):
     return index, index < k
 
 
+# --- What lies beside codes (18.4) ------------------------------------------------------------
+
+def code_level(q):
+    q = np.maximum(np.asarray(q, np.int64), 1)
+    e = np.floor(np.log2(q)).astype(np.int64)
+    return 16 * e + 16 * q // 2**e % 16
+
+
+class Variance:
+    """A piece of n codes whose first is element `first` of a tensor with L columns; scales of its elements."""
+
+    def __init__(self, scales, first, L):
+        self.scale_levels = np.asarray(scales, np.int64) // 16
+        self.L, self.n = L, len(scales)
+        index = np.arange(first, first + self.n)
+        self.row, self.column = (index // L - first // L, index % L) if L else (index, index)
+        self.R = int(self.row[-1]) + 1 if self.n else 0
+
+    def possible(self):
+        return self.L > 0 and 8 * (self.R + self.L) <= self.n
+
+    def means(self, codes):
+        levels = self.scale_levels + code_level(codes)
+        mean = int(levels.sum()) // self.n
+        rows = np.bincount(self.row, levels).astype(np.int64) // np.bincount(self.row)
+        columns = np.bincount(self.column, levels).astype(np.int64) // np.bincount(self.column)
+        return mean, np.clip(rows - mean, -127, 127), np.clip(columns - mean, -127, 127)
+
+    def means_bytes(self, means):
+        mean, rows, columns = means
+        data = mean.to_bytes(4, "little") + rows.astype(np.int8).tobytes() + columns.astype(np.int8).tobytes()
+        return data + bytes(-len(data) % 4)
+
+    def read_means(self, body):
+        data = body.take(4 + self.R + self.L, pad=True)
+        mean = int.from_bytes(data[:4], "little")
+        need(mean <= 65535, "mean")
+        lines = np.frombuffer(data[4:], np.int8).astype(np.int64)
+        return mean, lines[:self.R], lines[self.R:]
+
+    def contexts(self, means):
+        mean, rows, columns = means
+        expected = mean + rows[self.row] + columns[self.column] - self.scale_levels
+        return np.clip(expected - 64, 0, 63) // 8
+
+
+class Momentum:
+    """A piece of codes with the scales of its elements, and their variances' codes and scales."""
+
+    def __init__(self, scales, codes, variance_scales):
+        root = np.asarray(variance_scales, np.int64) // 16 + code_level(codes)
+        self.given = np.clip(root - np.asarray(scales, np.int64) // 16 - 72, 0, 63) // 8
+
+    def possible(self):
+        return True
+
+    def means(self, codes):
+        return None
+
+    def means_bytes(self, means):
+        return b""
+
+    def read_means(self, body):
+        return None
+
+    def contexts(self, means):
+        return self.given
+
+
 # --- Decoding ---------------------------------------------------------------------------------
 
 def read_table(body):
@@ -88,9 +157,9 @@ def read_table(body):
     return f
 
 
-def decode_segment(f, body, nwords, k):
-    start = np.cumsum(f) - f
-    symbol_of = np.repeat(np.arange(256), f)
+def decode_segment(f, body, nwords, k, contexts):
+    start = np.cumsum(f, axis=1) - f
+    symbol_of = np.array([np.repeat(np.arange(256), row) for row in f])
     x = np.full(LANES, LOW, np.int64)
     nstates = states_of(k)
     x[:nstates] = np.frombuffer(body.take(4 * nstates), "<u4")
@@ -100,9 +169,10 @@ def decode_segment(f, body, nwords, k):
     symbols, at = np.zeros(index.size, np.uint8), 0
     for i, on in zip(index, there):
         slot = x % SLOTS
-        s = symbol_of[slot]
+        c = contexts[np.where(on, i, 0)]
+        s = symbol_of[c, slot]
         symbols[i[on]] = s[on]
-        x = np.where(on, f[s] * (x // SLOTS) + slot - start[s], x)
+        x = np.where(on, f[c, s] * (x // SLOTS) + slot - start[c, s], x)
         lacks = x < LOW
         need(at + lacks.sum() <= nwords, "words end early")
         x[lacks] = LOW * x[lacks] + words[at:at + lacks.sum()]
@@ -111,20 +181,35 @@ def decode_segment(f, body, nwords, k):
     return symbols[:k]
 
 
-def decode_coded(body, n):
-    need(len(body.data) < n, "not smaller")
-    f = read_table(body)
+def decode_segments(f, body, n, contexts):
     segments = segments_of(n)
     nwords = np.frombuffer(body.take(2 * len(segments), pad=True), "<u2")
-    return np.concatenate([decode_segment(f, body, int(c), k) for c, k in zip(nwords, segments)])
+    return np.concatenate([decode_segment(f, body, int(c), k, contexts[SEGMENT * i:])
+                           for i, (c, k) in enumerate(zip(nwords, segments))])
 
 
-def decode_stream(mode, body, n):
+def decode_coded(body, n):
+    need(len(body.data) < n, "not smaller")
+    return decode_segments(read_table(body)[None], body, n, np.zeros(n, int))
+
+
+def decode_with_contexts(body, n, beside):
+    need(len(body.data) < n and beside and beside.possible(), "contexts")
+    means = beside.read_means(body)
+    mask = body.number(4)
+    need(mask < 256, "a ninth context")
+    f = np.array([read_table(body) if mask >> c & 1 else np.full(256, 16) for c in range(8)])
+    return decode_segments(f, body, n, beside.contexts(means))
+
+
+def decode_stream(mode, body, n, beside=None):
     if mode == 0:
         symbols = np.frombuffer(body.take(n, pad=True), np.uint8)
         need(len(set(symbols.tolist())) > 1, "constant, but raw")
     elif mode == 1:
         symbols = np.full(n, body.take(1, pad=True)[0], np.uint8)
+    elif mode == 3:
+        symbols = decode_with_contexts(body, n, beside)
     else:
         need(mode == 2, "mode")
         symbols = decode_coded(body, n)
@@ -132,7 +217,7 @@ def decode_stream(mode, body, n):
     return symbols
 
 
-def decode(piece, width, rotated, n):
+def decode(piece, width, rotated, n, beside=None):
     """The elements of a piece as unsigned integers."""
     piece = Bytes(piece)
     if n == 0:
@@ -140,7 +225,7 @@ def decode(piece, width, rotated, n):
         return np.zeros(0, f"u{width}")
     heads = [(piece.number(1), piece.number(3)) for _ in range(width)]
     need(all(size % 4 == 0 for _, size in heads), "size of a body")
-    streams = [decode_stream(mode, Bytes(piece.take(size)), n) for mode, size in heads]
+    streams = [decode_stream(mode, Bytes(piece.take(size)), n, beside) for mode, size in heads]
     piece.end()
     return merge(streams, rotated)
 
@@ -187,36 +272,93 @@ def table_bytes(f):
     return bytes([a, b, w, 0]) + packed.to_bytes(padded(nbytes), "little")
 
 
-def encode_segment(f, symbols):
-    start = np.cumsum(f) - f
+def encode_segment(f, symbols, contexts):
+    start = np.cumsum(f, axis=1) - f
     x = np.full(LANES, LOW, np.int64)
     index, there = order(len(symbols))
     words = []
     for i, on in zip(index[::-1], there[::-1]):
-        s = symbols[np.where(on, i, 0)]
-        full = on & (x >= 1048576 * f[s])
+        at = contexts[np.where(on, i, 0)], symbols[np.where(on, i, 0)]
+        full = on & (x >= 1048576 * f[at])
         words.append((x[full] % LOW).astype("<u2"))
         x = np.where(full, x // LOW, x)
-        x = np.where(on, SLOTS * (x // np.maximum(f[s], 1)) + x % np.maximum(f[s], 1) + start[s], x)
+        x = np.where(on, SLOTS * (x // np.maximum(f[at], 1)) + x % np.maximum(f[at], 1) + start[at], x)
     words = np.concatenate(words[::-1]).tobytes()
     return len(words) // 2, x[:states_of(len(symbols))].astype("<u4").tobytes() + words + bytes(-len(words) % 4)
 
 
+def counts_of(symbols):
+    return np.bincount(symbols, minlength=256)
+
+
+def price(counts, f):
+    return sum(int(c) * cost(f[s]) for s, c in enumerate(counts) if c)
+
+
+def worth(n, front, price):
+    heads = sum(2 + 4 * states_of(k) for k in segments_of(n))
+    return front + heads + price // 2048 < n - n // 128
+
+
+def encode_segments(f, symbols, contexts):
+    segments = [encode_segment(f, symbols[at:at + SEGMENT], contexts[at:at + SEGMENT])
+                for at in range(0, len(symbols), SEGMENT)]
+    sizes = b"".join(nwords.to_bytes(2, "little") for nwords, _ in segments)
+    return sizes + bytes(-len(sizes) % 4) + b"".join(segment for _, segment in segments)
+
+
 def encode_stream(symbols):
-    n, counts = len(symbols), np.bincount(symbols, minlength=256)
+    n, counts = len(symbols), counts_of(symbols)
     raw = 0, symbols.tobytes() + bytes(-n % 4)
     if counts[symbols[0]] == n:
         return 1, bytes([symbols[0], 0, 0, 0])
     f = frequencies(counts)
     table = table_bytes(f)
-    heads = sum(2 + 4 * states_of(k) for k in segments_of(n))
-    bits = sum(int(c) * cost(f[s]) for s, c in enumerate(counts) if c)
-    if not len(table) + heads + bits // 2048 < n - n // 128:
+    if not worth(n, len(table), price(counts, f)):
         return raw
-    segments = [encode_segment(f, symbols[at:at + SEGMENT]) for at in range(0, n, SEGMENT)]
-    sizes = b"".join(nwords.to_bytes(2, "little") for nwords, _ in segments)
-    body = table + sizes + bytes(-len(sizes) % 4) + b"".join(segment for _, segment in segments)
+    body = table + encode_segments(f[None], symbols, np.zeros(n, int))
     return (2, body) if len(body) < n else raw
+
+
+def context_table(counts):
+    """Frequencies of a context, its stored table or nothing, and what its elements cost."""
+    flat = np.full(256, 16), b"", 2048 * int(counts.sum())
+    if not counts.any():
+        return flat
+    if (counts > 0).sum() == 1:
+        s = int(counts.argmax())
+        f = np.zeros(256, np.int64)
+        f[s], f[s ^ 1] = 4095, 1
+    else:
+        f = frequencies(counts)
+    table, paid = table_bytes(f), price(counts, f)
+    return (f, table, paid) if 2048 * len(table) + paid < flat[2] else flat
+
+
+def encode_with_contexts(symbols, beside):
+    n, counts = len(symbols), counts_of(symbols)
+    if not n or not beside.possible() or (counts > 0).sum() == 1:
+        return None
+    means = beside.means(symbols)
+    contexts = beside.contexts(means)
+    tables = [context_table(counts_of(symbols[contexts == c])) for c in range(8)]
+    mask = sum(bool(table) << c for c, (_, table, _) in enumerate(tables))
+    front = beside.means_bytes(means) + mask.to_bytes(4, "little") + b"".join(t for _, t, _ in tables)
+    paid = sum(p for _, _, p in tables)
+    plain = frequencies(counts)
+    alone = 2048 * len(table_bytes(plain)) + price(counts, plain)
+    if not worth(n, len(front), paid) or 2048 * len(front) + paid >= alone:
+        return None
+    body = front + encode_segments(np.array([f for f, _, _ in tables]), symbols, contexts)
+    return (3, body) if len(body) < n else None
+
+
+def encode_codes(symbols, beside):
+    """A piece of codes of a variance or a momentum."""
+    if not len(symbols):
+        return b""
+    mode, body = encode_with_contexts(symbols, beside) or encode_stream(symbols)
+    return bytes([mode]) + len(body).to_bytes(3, "little") + body
 
 
 def encode(elements, rotated):

@@ -10,7 +10,7 @@
 
 #define MOST TSR_ENTROPY_PIECE
 
-static uint8_t plain[MOST * TSR_ENTROPY_WIDTH], back[sizeof(plain)];
+static uint8_t plain[MOST * TSR_ENTROPY_WIDTH + 4 * TSR_ENTROPY_WIDTH], back[sizeof(plain)];
 static uint8_t coded[MOST * TSR_ENTROPY_WIDTH + 4 * TSR_ENTROPY_WIDTH];
 static uint8_t others[sizeof(coded)];
 static struct tsr_entropy *e;
@@ -192,8 +192,7 @@ static void assert_divides(uint32_t freq, unsigned bits)
 		const uint64_t states[] = { q * freq, q * freq + freq - 1 };
 
 		for (unsigned k = 0; k < 2; k++)
-			assert_int_equal(tsr_rans_quotient((uint32_t)states[k], table[0]),
-					 q);
+			assert_int_equal(tsr_rans_quotient((uint32_t)states[k], table[0]), q);
 	}
 }
 
@@ -233,22 +232,197 @@ static void test_changed_bytes_do_not_go_unnoticed(void **state)
 	assert_null(tsr_entropy_decode(e, kinds[0], coded, nbytes, back, n));
 }
 
+/* --- Codes ------------------------------------------------------------------------------------- */
+
+static uint16_t scales[MOST], variance_scales[MOST];
+static uint8_t variances[MOST];
+
+/* Codes of a matrix of rank 1 but for noise, with scales that vary little. */
+static void fill_codes(size_t n, size_t columns, uint64_t seed)
+{
+	uint64_t random = seed;
+
+	for (size_t i = 0; i < n; i++) {
+		const unsigned line = (unsigned)(1 + i % columns % 7) *
+				      (unsigned)(1 + i / columns % 5);
+
+		plain[i] = (uint8_t)(line * (4 + random_u32(&random) % 4));
+		variances[i] = (uint8_t)(plain[i] / 2 + random_u32(&random) % 3);
+		scales[i] = (uint16_t)(0x7f00 + random_u32(&random) % 64);
+		variance_scales[i] = (uint16_t)(0x7f00 + random_u32(&random) % 64);
+	}
+}
+
+/* Round trip; the mode it has. */
+static unsigned code(const struct tsr_entropy_beside *b, size_t n)
+{
+	const size_t bound = tsr_entropy_bound(kinds[0], n);
+	size_t nbytes;
+
+	memset(coded + bound, 0x5a, 4);
+	nbytes = tsr_entropy_encode_codes(e, b, plain, n, coded);
+	assert_true(nbytes <= bound && nbytes % 4 == 0 && coded[bound] == 0x5a);
+	memset(back, 0xa5, n + 1);
+	assert_null(tsr_entropy_decode_codes(e, b, coded, nbytes, back, n));
+	assert_memory_equal(back, plain, n);
+	assert_int_equal(back[n], 0xa5);
+	return coded[0];
+}
+
+static void test_codes_come_back_wherever_they_begin(void **state)
+{
+	static const struct {
+		uint64_t first, columns;
+		uint32_t group, row;
+		size_t n;
+		unsigned mode; /* of the variance; 9: any */
+	} cases[] = {
+		{ 0, 64, 32, 0, 20000, 3 },	{ 262144, 65, 32, 0, 20000, 3 },
+		{ 100, 48, 24, 48, 9999, 3 },	{ 47, 48, 24, 48, 9999, 3 },
+		{ 0, 1000, 32, 0, 16384, 3 },	{ 0, 1, 32, 0, 9999, 9 },
+		{ 0, 0, 32, 0, 1, 9 },		{ 5, 9999, 32, 0, 9999, 9 },
+		{ 0, 64, 32, 64, 0, 9 },	{ 7, 64, 1, 0, 70000, 3 },
+		{ 7, 64, 100000, 0, 70000, 3 }, { 77, 500, 500, 500, 32768, 3 },
+		{ 3, 64, 32, 64, 262144, 3 },	{ 3, 64, 50, 64, 262143, 3 },
+	};
+
+	(void)state;
+	for (const char *const *isa = tsr_isa_names(); *isa; isa++) {
+		if (!tsr_isa_select(*isa))
+			continue;
+		for (size_t i = 0; i < COUNT_OF(cases); i++) {
+			const size_t n = cases[i].n;
+			struct tsr_entropy_beside b = {
+				.first = cases[i].first,
+				.columns = cases[i].columns,
+				.scales = { scales, cases[i].row, cases[i].group },
+			};
+			unsigned mode;
+
+			fill_codes(n, b.columns ? b.columns : 1, i + 1);
+			mode = n ? code(&b, n) : 9;
+			assert_true(cases[i].mode == 9 || mode == cases[i].mode);
+			b.variances = variances;
+			b.variance_scales = (struct tsr_entropy_scales){ variance_scales,
+									 cases[i].row, 17 };
+			mode = n ? code(&b, n) : 9;
+			assert_true(cases[i].mode == 9 || mode == 3);
+		}
+	}
+	assert_true(tsr_isa_select(NULL));
+}
+
+static void test_every_level_writes_the_same_codes(void **state)
+{
+	const struct tsr_entropy_beside b = { .first = 9,
+					      .columns = 100,
+					      .scales = { scales, 100, 30 } };
+	size_t nbytes;
+
+	(void)state;
+	fill_codes(50000, 100, 3);
+	assert_true(tsr_isa_select("base"));
+	nbytes = tsr_entropy_encode_codes(e, &b, plain, 50000, others);
+	assert_int_equal(others[0], 3);
+	for (const char *const *isa = tsr_isa_names(); *isa; isa++) {
+		if (!tsr_isa_select(*isa))
+			continue;
+		assert_int_equal(tsr_entropy_encode_codes(e, &b, plain, 50000, coded), nbytes);
+		assert_memory_equal(coded, others, nbytes);
+	}
+	assert_true(tsr_isa_select(NULL));
+}
+
+/* A piece with contexts is none of a plane without them, nor one of another length. */
+static void test_damaged_codes_are_refused(void **state)
+{
+	const struct tsr_entropy_beside b = { .columns = 50, .scales = { scales, 0, 32 } };
+	const struct tsr_entropy_beside vector = { .columns = 5000, .scales = { scales, 0, 32 } };
+	const size_t n = 5000;
+	size_t nbytes, refused = 0;
+
+	(void)state;
+	fill_codes(n, 50, 4);
+	nbytes = tsr_entropy_encode_codes(e, &b, plain, n, coded);
+	assert_int_equal(coded[0], 3);
+	assert_non_null(tsr_entropy_decode(e, kinds[0], coded, nbytes, back, n));
+	assert_non_null(tsr_entropy_decode_codes(e, &vector, coded, nbytes, back, n));
+	assert_non_null(tsr_entropy_decode_codes(e, &b, coded, nbytes, back, n - 1));
+	for (size_t short_by = 1; short_by <= nbytes; short_by++)
+		assert_non_null(tsr_entropy_decode_codes(e, &b, coded, nbytes - short_by, back, n));
+	for (size_t i = 0; i < nbytes; i++) {
+		coded[i] ^= (uint8_t)(1u << i % 8);
+		refused += tsr_entropy_decode_codes(e, &b, coded, nbytes, back, n) != NULL;
+		coded[i] ^= (uint8_t)(1u << i % 8);
+	}
+	/* All but means that change no context. */
+	assert_in_range(refused, nbytes - 150, nbytes);
+}
+
+/* --- As a filter ------------------------------------------------------------------------------- */
+
+static size_t read_all(void *to, size_t nbytes)
+{
+	return fread(to, 1, nbytes, stdin);
+}
+
+/*
+ * test_entropy encode-codes|decode-codes N FIRST COLUMNS ROW GROUP NSCALES MOMENTUM: as below, with scales and,
+ * for a momentum, codes and scales of variances in front of the piece.
+ */
+static const char *filter_codes(char **args, size_t *nbytes)
+{
+	const size_t n = (size_t)atol(args[1]), nscales = (size_t)atol(args[6]);
+	struct tsr_entropy_beside b = {
+		.first = (uint64_t)atol(args[2]),
+		.columns = (uint64_t)atol(args[3]),
+		.scales = { scales, (uint64_t)atol(args[4]), (uint32_t)atol(args[5]) },
+	};
+
+	size_t size;
+
+	read_all(scales, 2 * nscales);
+	if (atoi(args[7])) {
+		b.variances = variances;
+		b.variance_scales = b.scales;
+		b.variance_scales.scales = variance_scales;
+		read_all(variances, n);
+		read_all(variance_scales, 2 * nscales);
+	}
+	size = read_all(coded, sizeof(coded));
+	*nbytes = n;
+	if (strcmp(args[0], "decode-codes") == 0)
+		return tsr_entropy_decode_codes(e, &b, coded, size, plain, n);
+	*nbytes = tsr_entropy_encode_codes(e, &b, coded, n, plain);
+	return NULL;
+}
+
 /* test_entropy encode|decode WIDTH ROTATED N: a piece from standard input to standard output. */
-static int filter(char **args)
+static const char *filter_elements(char **args, size_t *nbytes)
 {
 	const struct tsr_entropy_kind kind = { (unsigned)atoi(args[1]), atoi(args[2]) != 0 };
-	const size_t n = (size_t)atol(args[3]), nbytes = fread(coded, 1, sizeof(coded), stdin);
-	const char *wrong = NULL;
+	const size_t n = (size_t)atol(args[3]), size = read_all(coded, sizeof(coded));
 
-	e = tsr_entropy_new(kind.width);
+	*nbytes = kind.width * n;
+	if (strcmp(args[0], "decode") == 0)
+		return tsr_entropy_decode(e, kind, coded, size, plain, n);
+	*nbytes = tsr_entropy_encode(e, kind, coded, n, plain);
+	return NULL;
+}
+
+static int filter(int nargs, char **args)
+{
+	const char *wrong;
+	size_t nbytes;
+
+	e = tsr_entropy_new(TSR_ENTROPY_WIDTH);
 	if (!e)
 		return 2;
-	if (strcmp(args[0], "encode") == 0)
-		fwrite(others, 1, tsr_entropy_encode(e, kind, coded, n, others), stdout);
-	else if ((wrong = tsr_entropy_decode(e, kind, coded, nbytes, plain, n)) == NULL)
-		fwrite(plain, kind.width, n, stdout);
-	else
+	wrong = nargs == 8 ? filter_codes(args, &nbytes) : filter_elements(args, &nbytes);
+	if (wrong)
 		fputs(wrong, stderr);
+	else
+		fwrite(plain, 1, nbytes, stdout);
 	tsr_entropy_free(e);
 	return wrong != NULL;
 }
@@ -262,9 +436,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_frequencies_sum_and_are_at_least_one),
 		cmocka_unit_test(test_reciprocals_divide_exactly),
 		cmocka_unit_test(test_changed_bytes_do_not_go_unnoticed),
+		cmocka_unit_test(test_codes_come_back_wherever_they_begin),
+		cmocka_unit_test(test_every_level_writes_the_same_codes),
+		cmocka_unit_test(test_damaged_codes_are_refused),
 	};
 
-	if (argc == 5)
-		return filter(argv + 1);
+	if (argc > 1)
+		return filter(argc - 1, argv + 1);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -14,11 +14,34 @@
 #define RUN TSR_RANS_RUN
 #define BLOCK TSR_RANS_BLOCK
 #define BITS TSR_RANS_BITS
+#define INLINE static inline __attribute__((always_inline))
+
+/* Symbols to push: bytes, or pairs with their contexts, in two bytes; which is a constant where this is inlined. */
+struct pushed {
+	const uint8_t *bytes;
+	unsigned width;
+};
+
+INLINE struct pushed skip(struct pushed p, size_t n)
+{
+	return (struct pushed){ p.bytes + n * p.width, p.width };
+}
+
+INLINE const struct tsr_rans_symbol *symbol_at(const struct tsr_rans_encoder *e, struct pushed p,
+					       size_t i)
+{
+	uint16_t pair;
+
+	if (p.width == 1)
+		return &e->symbols[p.bytes[i]];
+	memcpy(&pair, p.bytes + 2 * i, 2);
+	return &e->symbols[pair];
+}
 
 /* --- One element after the other ----------------------------------------------------------- */
 
 /* The first @n elements of a block, last to first. */
-static uint8_t *encode_block(const struct tsr_rans_encoder *e, const uint8_t *symbols, size_t n,
+INLINE uint8_t *encode_block(const struct tsr_rans_encoder *e, struct pushed p, size_t n,
 			     uint32_t *states, uint8_t *end)
 {
 	for (size_t r = RUN; r-- > 0;) {
@@ -28,7 +51,7 @@ static uint8_t *encode_block(const struct tsr_rans_encoder *e, const uint8_t *sy
 
 			if (RUN * lane + r >= n)
 				continue;
-			symbol = e->symbols[symbols[RUN * lane + r]];
+			symbol = *symbol_at(e, p, RUN * lane + r);
 			if (tsr_rans_sheds(x, tsr_rans_symbol_freq(symbol), BITS)) {
 				const uint16_t word = (uint16_t)x;
 
@@ -43,17 +66,20 @@ static uint8_t *encode_block(const struct tsr_rans_encoder *e, const uint8_t *sy
 }
 
 /* The first @n elements of a block; NULL when the words end at @end first. */
-static const uint8_t *decode_block(const struct tsr_rans_decoder *d, const uint8_t *words,
-				   const uint8_t *end, uint32_t *states, uint8_t *symbols, size_t n)
+INLINE const uint8_t *decode_block(const struct tsr_rans_decoder *d, const uint8_t *contexts,
+				   const uint8_t *words, const uint8_t *end, uint32_t *states,
+				   uint8_t *symbols, size_t n)
 {
 	for (size_t r = 0; r < RUN; r++) {
 		for (size_t lane = 0; lane < LANES; lane++) {
-			const uint32_t entry = d->slots[states[lane] & ((1u << BITS) - 1)];
-			uint32_t x;
+			uint32_t entry, x, slot = states[lane] & ((1u << BITS) - 1);
 			uint16_t word;
 
 			if (RUN * lane + r >= n)
 				break;
+			if (contexts)
+				slot |= (uint32_t)contexts[RUN * lane + r] << BITS;
+			entry = d->slots[slot];
 			x = tsr_rans_pop(states[lane], entry, BITS);
 			symbols[RUN * lane + r] = (uint8_t)tsr_rans_entry_symbol(entry);
 			if (x < TSR_RANS_LOW) {
@@ -88,16 +114,16 @@ static inline void store_eight(void *to, __m256i x)
 }
 
 /*
- * The symbols of eight lanes, RUN bytes apart, those of lanes 0, 1, 4, 5 and of 2, 3, 6, 7 together.  Loads
+ * The symbols of eight lanes, RUN elements apart, those of lanes 0, 1, 4, 5 and of 2, 3, 6, 7 together.  Loads
  * that fill a register, and blends, leave the ports free that shift and shuffle.
  */
-static inline void look_up_symbols(const struct tsr_rans_symbol *table, const uint8_t *symbols,
-				   __m256i *even, __m256i *odd)
+INLINE void look_up_symbols(const struct tsr_rans_encoder *e, struct pushed p, __m256i *even,
+			    __m256i *odd)
 {
 	long long s[8];
 
 	for (unsigned lane = 0; lane < 8; lane++)
-		memcpy(&s[lane], &table[symbols[RUN * lane]], 8);
+		memcpy(&s[lane], symbol_at(e, p, RUN * lane), 8);
 #define AT(lane) _mm256_set1_epi64x(s[lane])
 	*even = _mm256_blend_epi32(_mm256_blend_epi32(AT(0), AT(1), 0x0c),
 				   _mm256_blend_epi32(AT(4), AT(5), 0xc0), 0xf0);
@@ -133,13 +159,13 @@ static inline __m256i divide_eight(__m256i x, __m256i even, __m256i odd, __m256i
 }
 
 /* Push one symbol to each of eight lanes. */
-static inline __m256i encode_eight(const struct tsr_rans_encoder *e, const uint8_t *symbols,
-				   __m256i x, uint8_t **end)
+INLINE __m256i encode_eight(const struct tsr_rans_encoder *e, struct pushed p, __m256i x,
+			    uint8_t **end)
 {
 	__m256i even, odd, rest, limit, sheds, start, others;
 	unsigned shed;
 
-	look_up_symbols(e->symbols, symbols, &even, &odd);
+	look_up_symbols(e, p, &even, &odd);
 	rest = high_numbers(even, odd);
 	/* tsr_rans_sheds() for tables of 12 bits: x >= freq << 20, unsigned. */
 	limit = _mm256_and_si256(rest, _mm256_set1_epi32((int)0xfff00000));
@@ -155,20 +181,20 @@ static inline __m256i encode_eight(const struct tsr_rans_encoder *e, const uint8
 				_mm256_mullo_epi32(divide_eight(x, even, odd, rest), others));
 }
 
-static uint8_t *encode_blocks(const struct tsr_rans_encoder *e, const uint8_t *symbols,
-			      size_t nblocks, uint32_t *states, uint8_t *end)
+INLINE uint8_t *encode_blocks(const struct tsr_rans_encoder *e, struct pushed p, size_t nblocks,
+			      uint32_t *states, uint8_t *end)
 {
 	__m256i a = load_eight(states), b = load_eight(states + 8);
 	__m256i c = load_eight(states + 16), d = load_eight(states + 24);
 
 	while (nblocks-- > 0) {
-		const uint8_t *const block = symbols + nblocks * BLOCK;
+		const struct pushed block = skip(p, nblocks * BLOCK);
 
 		for (unsigned r = RUN; r-- > 0;) {
-			d = encode_eight(e, block + 96 + r, d, &end);
-			c = encode_eight(e, block + 64 + r, c, &end);
-			b = encode_eight(e, block + 32 + r, b, &end);
-			a = encode_eight(e, block + r, a, &end);
+			d = encode_eight(e, skip(block, 96 + r), d, &end);
+			c = encode_eight(e, skip(block, 64 + r), c, &end);
+			b = encode_eight(e, skip(block, 32 + r), b, &end);
+			a = encode_eight(e, skip(block, r), a, &end);
 		}
 	}
 	store_eight(states, a);
@@ -197,11 +223,25 @@ static inline __m256i look_up_slots(const uint32_t *slots, __m256i slot)
 	return _mm256_blend_epi32(low, high, 0xf0);
 }
 
-/* Pop one symbol from each of eight lanes to the end of their four @symbols. */
-static inline __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8_t **words,
-				   __m256i x, __m256i *symbols)
+/* The first slots of the contexts in the lowest bytes, which make room for the next ones. */
+static inline __m256i use_contexts(__m256i *contexts)
 {
-	const __m256i slot = _mm256_and_si256(x, _mm256_set1_epi32((1 << BITS) - 1));
+	const __m256i context = _mm256_and_si256(*contexts, _mm256_set1_epi32(0xff));
+
+	*contexts = _mm256_srli_epi32(*contexts, 8);
+	return _mm256_slli_epi32(context, BITS);
+}
+
+/*
+ * Pop one symbol from each of eight lanes to the end of their four @symbols.  Of the four @contexts of
+ * each the first one is used up.
+ */
+INLINE __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8_t **words, __m256i x,
+			    __m256i *contexts, __m256i *symbols)
+{
+	const __m256i in_table = _mm256_and_si256(x, _mm256_set1_epi32((1 << BITS) - 1));
+	const __m256i slot = contexts ? _mm256_or_si256(in_table, use_contexts(contexts))
+				      : in_table;
 	const __m256i entry = look_up_slots(d->slots, slot);
 	const __m256i place = _mm256_and_si256(_mm256_srli_epi32(entry, 8),
 					       _mm256_set1_epi32(0xfff));
@@ -222,26 +262,28 @@ static inline __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8
 }
 
 /* Blocks while no word beyond @end is touched: one takes up to BLOCK words, and eight are loaded at once. */
-static const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint8_t *words,
-				    const uint8_t *end, uint32_t *states, uint8_t *symbols,
-				    size_t nblocks, size_t *done)
+INLINE const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint8_t *contexts,
+				    const uint8_t *words, const uint8_t *end, uint32_t *states,
+				    uint8_t *symbols, size_t nblocks, size_t *done)
 {
 	__m256i a = load_eight(states), b = load_eight(states + 8);
 	__m256i c = load_eight(states + 16), d = load_eight(states + 24);
-	__m256i from_a = a, from_b = b, from_c = c, from_d = d;
+	__m256i to[4] = { a, b, c, d };
 	size_t i = 0;
 
 	for (; i < nblocks && (size_t)(end - words) >= 2 * (BLOCK + 8); i++) {
+		__m256i by[4] = { a, b, c, d };
+
+		for (unsigned v = 0; contexts && v < 4; v++)
+			by[v] = load_eight(contexts + BLOCK * i + 32 * v);
 		for (unsigned r = 0; r < RUN; r++) {
-			a = decode_eight(t, &words, a, &from_a);
-			b = decode_eight(t, &words, b, &from_b);
-			c = decode_eight(t, &words, c, &from_c);
-			d = decode_eight(t, &words, d, &from_d);
+			a = decode_eight(t, &words, a, contexts ? &by[0] : NULL, &to[0]);
+			b = decode_eight(t, &words, b, contexts ? &by[1] : NULL, &to[1]);
+			c = decode_eight(t, &words, c, contexts ? &by[2] : NULL, &to[2]);
+			d = decode_eight(t, &words, d, contexts ? &by[3] : NULL, &to[3]);
 		}
-		store_eight(symbols + BLOCK * i, from_a);
-		store_eight(symbols + BLOCK * i + 32, from_b);
-		store_eight(symbols + BLOCK * i + 64, from_c);
-		store_eight(symbols + BLOCK * i + 96, from_d);
+		for (unsigned v = 0; v < 4; v++)
+			store_eight(symbols + BLOCK * i + 32 * v, to[v]);
 	}
 	store_eight(states, a);
 	store_eight(states + 8, b);
@@ -251,59 +293,87 @@ static const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint
 	return words;
 }
 #else
-static uint8_t *encode_blocks(const struct tsr_rans_encoder *e, const uint8_t *symbols,
-			      size_t nblocks, uint32_t *states, uint8_t *end)
+INLINE uint8_t *encode_blocks(const struct tsr_rans_encoder *e, struct pushed p, size_t nblocks,
+			      uint32_t *states, uint8_t *end)
 {
 	while (nblocks-- > 0)
-		end = encode_block(e, symbols + nblocks * BLOCK, BLOCK, states, end);
+		end = encode_block(e, skip(p, nblocks * BLOCK), BLOCK, states, end);
 	return end;
 }
 
-static const uint8_t *decode_blocks(const struct tsr_rans_decoder *d, const uint8_t *words,
-				    const uint8_t *end, uint32_t *states, uint8_t *symbols,
-				    size_t nblocks, size_t *done)
+INLINE const uint8_t *decode_blocks(const struct tsr_rans_decoder *d, const uint8_t *contexts,
+				    const uint8_t *words, const uint8_t *end, uint32_t *states,
+				    uint8_t *symbols, size_t nblocks, size_t *done)
 {
 	for (*done = 0; *done < nblocks && words; ++*done)
-		words = decode_block(d, words, end, states, symbols + *done * BLOCK, BLOCK);
+		words = decode_block(d, contexts ? contexts + *done * BLOCK : NULL, words, end,
+				     states, symbols + *done * BLOCK, BLOCK);
 	return words;
 }
 #endif
 
 /* --- Segments ------------------------------------------------------------------------------ */
 
-uint8_t *TSR_FOR_ISA(rans_encode)(const struct tsr_rans_encoder *e, const uint8_t *symbols,
-				  size_t n, uint32_t *states, uint8_t *end)
+INLINE uint8_t *encode(const struct tsr_rans_encoder *e, struct pushed p, size_t n,
+		       uint32_t *states, uint8_t *end)
 {
 	const size_t nblocks = n / BLOCK;
 
-	end = encode_block(e, symbols + nblocks * BLOCK, n % BLOCK, states, end);
-	return encode_blocks(e, symbols, nblocks, states, end);
+	end = encode_block(e, skip(p, nblocks * BLOCK), n % BLOCK, states, end);
+	return encode_blocks(e, p, nblocks, states, end);
+}
+
+uint8_t *TSR_FOR_ISA(rans_encode)(const struct tsr_rans_encoder *e, const uint8_t *symbols,
+				  size_t n, uint32_t *states, uint8_t *end)
+{
+	return encode(e, (struct pushed){ symbols, 1 }, n, states, end);
+}
+
+uint8_t *TSR_FOR_ISA(rans_encode_pairs)(const struct tsr_rans_encoder *e, const uint16_t *pairs,
+					size_t n, uint32_t *states, uint8_t *end)
+{
+	return encode(e, (struct pushed){ (const uint8_t *)pairs, 2 }, n, states, end);
 }
 
 /* What decode_blocks() leaves are less than these words; behind as many zeros it can go on. */
 #define LAST_NBYTES (2 * (BLOCK + 8u))
 
-bool TSR_FOR_ISA(rans_decode)(const struct tsr_rans_decoder *d, const uint8_t *words, size_t nwords,
-			      uint32_t *states, uint8_t *symbols, size_t n)
+INLINE bool decode(const struct tsr_rans_decoder *d, const uint8_t *contexts, const uint8_t *words,
+		   size_t nwords, uint32_t *states, uint8_t *symbols, size_t n)
 {
 	const uint8_t *end = words + 2 * nwords;
 	const size_t nblocks = n / BLOCK;
 	uint8_t last[2 * LAST_NBYTES];
 	size_t done, left;
 
-	words = decode_blocks(d, words, end, states, symbols, nblocks, &done);
+	words = decode_blocks(d, contexts, words, end, states, symbols, nblocks, &done);
 	if (words && done < nblocks) {
 		left = (size_t)(end - words);
 		memcpy(last, words, left);
 		memset(last + left, 0, LAST_NBYTES);
 		end = last + left;
-		words = decode_blocks(d, last, end + LAST_NBYTES, states, symbols + done * BLOCK,
+		words = decode_blocks(d, contexts ? contexts + done * BLOCK : NULL, last,
+				      end + LAST_NBYTES, states, symbols + done * BLOCK,
 				      nblocks - done, &left);
 		done += left;
 	}
 	if (!words || words > end || done < nblocks)
 		return false;
-	return decode_block(d, words, end, states, symbols + nblocks * BLOCK, n % BLOCK) == end;
+	return decode_block(d, contexts ? contexts + nblocks * BLOCK : NULL, words, end, states,
+			    symbols + nblocks * BLOCK, n % BLOCK) == end;
+}
+
+bool TSR_FOR_ISA(rans_decode)(const struct tsr_rans_decoder *d, const uint8_t *words, size_t nwords,
+			      uint32_t *states, uint8_t *symbols, size_t n)
+{
+	return decode(d, NULL, words, nwords, states, symbols, n);
+}
+
+bool TSR_FOR_ISA(rans_decode_contexts)(const struct tsr_rans_decoder *d, const uint8_t *contexts,
+				       const uint8_t *words, size_t nwords, uint32_t *states,
+				       uint8_t *symbols, size_t n)
+{
+	return decode(d, contexts, words, nwords, states, symbols, n);
 }
 
 /* --- Elements and streams ------------------------------------------------------------------ */
@@ -407,4 +477,23 @@ void TSR_FOR_ISA(rans_count)(const uint8_t *symbols, size_t n, uint32_t *count)
 		part[0][symbols[i]]++;
 	for (unsigned s = 0; s < 256; s++)
 		count[s] = part[0][s] + part[1][s] + part[2][s] + part[3][s];
+}
+
+void TSR_FOR_ISA(rans_count_pairs)(const uint8_t *symbols, const uint8_t *contexts, size_t n,
+				   uint16_t *pairs, uint32_t *count)
+{
+	enum { PAIRS = 256 * TSR_RANS_CONTEXT_COUNT };
+	uint32_t odd[PAIRS] = { 0 };
+
+	memset(count, 0, PAIRS * sizeof(*count));
+	for (size_t i = 0; i < n; i++)
+		pairs[i] = (uint16_t)(contexts[i] << 8 | symbols[i]);
+	for (size_t i = 0; i + 1 < n; i += 2) {
+		count[pairs[i]]++;
+		odd[pairs[i + 1]]++;
+	}
+	if (n % 2)
+		count[pairs[n - 1]]++;
+	for (unsigned pair = 0; pair < PAIRS; pair++)
+		count[pair] += odd[pair];
 }

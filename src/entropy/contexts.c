@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contexts of codes.  The second moments of a matrix are close to the product of a row and a column
+ * (Shazeer & Stern, arXiv 1804.04235), so that means of its lines say what to expect of an element.
+ */
+#include "entropy/contexts.h"
+
+#include <string.h>
+
+#include "base/little_endian.h"
+#include "entropy/rans_math.h"
+
+uint64_t tsr_contexts_rows(const struct tsr_entropy_beside *b, size_t n)
+{
+	return (b->first % b->columns + n - 1) / b->columns + 1;
+}
+
+bool tsr_contexts_are_possible(const struct tsr_entropy_beside *b, size_t n)
+{
+	if (!b->scales.scales || !n)
+		return false;
+	if (b->variances)
+		return true;
+	return b->columns && b->columns <= n && 8 * (tsr_contexts_rows(b, n) + b->columns) <= n;
+}
+
+/* The elements of a piece in row or column @i of it: its first and its last row may be parts. */
+static uint32_t row_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows, uint64_t i)
+{
+	const uint64_t before = b->first % b->columns, end = before + n;
+
+	return (uint32_t)((i + 1 == nrows ? end - i * b->columns : b->columns) - (i ? 0 : before));
+}
+
+static uint32_t column_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
+			    uint64_t i)
+{
+	const uint64_t before = b->first % b->columns, last = (before + n - 1) % b->columns;
+
+	return (uint32_t)(nrows - (i < before) - (i > last));
+}
+
+void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
+			     struct tsr_contexts_means *m)
+{
+	static tsr_contexts_sums_fn *const add_up[] = TSR_ISA_VARIANTS(contexts_sums);
+	uint32_t *const rows = m->row_sums, *const columns = m->column_sums;
+	uint64_t sum = 0;
+
+	m->nrows = (uint32_t)tsr_contexts_rows(b, n);
+	m->ncolumns = (uint32_t)b->columns;
+	memset(rows, 0, m->nrows * sizeof(*rows));
+	memset(columns, 0, m->ncolumns * sizeof(*columns));
+	add_up[tsr_isa_level()](b, codes, n, rows, columns);
+	for (uint32_t i = 0; i < m->nrows; i++)
+		sum += rows[i];
+	m->all = (int32_t)(sum / n);
+	for (uint32_t i = 0; i < m->nrows; i++)
+		m->rows[i] = (int8_t)tsr_rans_deviation(
+			(int32_t)(rows[i] / row_size(b, n, m->nrows, i)), m->all);
+	for (uint32_t i = 0; i < m->ncolumns; i++)
+		m->columns[i] = (int8_t)tsr_rans_deviation(
+			(int32_t)(columns[i] / column_size(b, n, m->nrows, i)), m->all);
+}
+
+static size_t means_nbytes(uint32_t nrows, uint32_t ncolumns)
+{
+	return (4 + (size_t)nrows + ncolumns + 3) / 4 * 4;
+}
+
+size_t tsr_contexts_put_means(const struct tsr_contexts_means *m, uint8_t *bytes)
+{
+	const size_t nbytes = means_nbytes(m->nrows, m->ncolumns);
+
+	memset(bytes + nbytes - 4, 0, 4);
+	tsr_put_le(bytes, (uint64_t)m->all, 4);
+	memcpy(bytes + 4, m->rows, m->nrows);
+	memcpy(bytes + 4 + m->nrows, m->columns, m->ncolumns);
+	return nbytes;
+}
+
+const char *tsr_contexts_get_means(const struct tsr_entropy_beside *b, size_t n,
+				   const uint8_t *bytes, size_t nbytes,
+				   struct tsr_contexts_means *m, size_t *used)
+{
+	m->nrows = (uint32_t)tsr_contexts_rows(b, n);
+	m->ncolumns = (uint32_t)b->columns;
+	*used = means_nbytes(m->nrows, m->ncolumns);
+	if (nbytes < *used)
+		return "the means of rows and columns end early";
+	if (tsr_get_le(bytes, 4) > UINT16_MAX)
+		return "the mean of all is none";
+	m->all = (int32_t)tsr_get_le(bytes, 4);
+	memcpy(m->rows, bytes + 4, m->nrows);
+	memcpy(m->columns, bytes + 4 + m->nrows, m->ncolumns);
+	for (size_t i = 4 + (size_t)m->nrows + m->ncolumns; i < *used; i++)
+		if (bytes[i])
+			return "bytes behind the means of columns are not zero";
+	return NULL;
+}
+
+void tsr_contexts_fill(const struct tsr_entropy_beside *b, const struct tsr_contexts_means *m,
+		       size_t n, uint8_t *contexts)
+{
+	static tsr_contexts_fill_fn *const of_variances[] = TSR_ISA_VARIANTS(contexts_of_variances);
+	static tsr_contexts_fill_fn *const of_momenta[] = TSR_ISA_VARIANTS(contexts_of_momenta);
+
+	(b->variances ? of_momenta : of_variances)[tsr_isa_level()](b, m, n, contexts);
+}
