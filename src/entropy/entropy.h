@@ -89,7 +89,7 @@ struct tsr_entropy_beside {
 	struct tsr_entropy_scales variance_scales;
 };
 
-/* As tsr_entropy_encode() and tsr_entropy_decode() for elements of one byte, with tables chosen by what is known. */
+/* As tsr_entropy_encode() and tsr_entropy_decode() for codes, with tables chosen by what lies beside them. */
 size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
 				const void *codes, size_t n, void *coded);
 const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,

@@ -12,8 +12,9 @@
 #include "entropy/rans_math.h"
 
 /*
- * What the loops look up, by context if there are contexts: symbols, or slots (tsr_rans_entry()); and how eight words of 16 bits move,
- * given the lanes that shed or lack one: to the end of 16 bytes, or from their beginning.
+ * What the loops look up, by context if there are contexts: symbols, or slots (tsr_rans_entry()); and how
+ * eight words of 16 bits move, given the lanes that shed or lack one: to the end of 16 bytes, or from their
+ * beginning.
  */
 struct tsr_rans_encoder {
 	struct tsr_rans_symbol symbols[256 * TSR_RANS_CONTEXT_COUNT];

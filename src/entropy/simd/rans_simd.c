@@ -16,7 +16,7 @@
 #define BITS TSR_RANS_BITS
 #define INLINE static inline __attribute__((always_inline))
 
-/* Symbols to push: bytes, or pairs with their contexts, in two bytes; which is a constant where this is inlined. */
+/* Symbols to push: bytes, or pairs with contexts in two bytes each.  The width is a constant when inlined. */
 struct pushed {
 	const uint8_t *bytes;
 	unsigned width;
@@ -114,8 +114,8 @@ static inline void store_eight(void *to, __m256i x)
 }
 
 /*
- * The symbols of eight lanes, RUN elements apart, those of lanes 0, 1, 4, 5 and of 2, 3, 6, 7 together.  Loads
- * that fill a register, and blends, leave the ports free that shift and shuffle.
+ * The symbols of eight lanes, RUN elements apart, those of lanes 0, 1, 4, 5 and of 2, 3, 6, 7 together.
+ * Loads that fill a register, and blends, leave the ports free that shift and shuffle.
  */
 INLINE void look_up_symbols(const struct tsr_rans_encoder *e, struct pushed p, __m256i *even,
 			    __m256i *odd)
