@@ -43,6 +43,65 @@ static inline uint32_t least(uint64_t a, uint64_t b)
 	return (uint32_t)(a < b ? a : b);
 }
 
+/* --- Runs: what is written is no part of what is read, or there would be no SIMD code ---------------- */
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint32_t add(const uint8_t *restrict codes, uint32_t n, int32_t scale,
+		    uint32_t *restrict columns)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t k = 0; k < n; k++) {
+		const uint32_t level = (uint32_t)(scale + tsr_rans_code_level(codes[k]));
+
+		sum += level;
+		columns[k] += level;
+	}
+	return sum;
+}
+
+INLINE void of_columns(const int8_t *restrict columns, uint32_t n, int32_t lowest,
+		       uint8_t *restrict contexts)
+{
+	for (uint32_t k = 0; k < n; k++)
+		contexts[k] = tsr_rans_context(columns[k], lowest);
+}
+
+INLINE void of_codes(const uint8_t *restrict codes, uint32_t n, int32_t lowest,
+		     uint8_t *restrict contexts)
+{
+	for (uint32_t k = 0; k < n; k++)
+		contexts[k] = tsr_rans_context(tsr_rans_code_level(codes[k]), lowest);
+}
+
+/* Most groups have 32 elements: for these the loops have a known length. */
+#define USUAL 32u
+
+static uint32_t add_levels(const uint8_t *codes, uint32_t n, int32_t scale, uint32_t *columns)
+{
+	return n == USUAL ? add(codes, USUAL, scale, columns) : add(codes, n, scale, columns);
+}
+
+static void contexts_of_columns(const int8_t *columns, uint32_t n, int32_t lowest,
+				uint8_t *contexts)
+{
+	if (n == USUAL)
+		of_columns(columns, USUAL, lowest, contexts);
+	else
+		of_columns(columns, n, lowest, contexts);
+}
+
+static void contexts_of_codes(const uint8_t *codes, uint32_t n, int32_t lowest, uint8_t *contexts)
+{
+	if (n == USUAL)
+		of_codes(codes, USUAL, lowest, contexts);
+	else
+		of_codes(codes, n, lowest, contexts);
+}
+
+/* --- Pieces ------------------------------------------------------------------------------------ */
+
 void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
 				uint32_t *rows, uint32_t *columns)
 {
@@ -52,16 +111,8 @@ void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_
 	for (size_t i = 0; i < n;) {
 		const uint32_t size = least(least(at.left, b->columns - column), n - i);
 		const int32_t scale = tsr_rans_scale_level(*at.scale);
-		uint32_t sum = 0;
 
-		for (uint32_t k = 0; k < size; k++) {
-			const uint32_t level = (uint32_t)(scale +
-							  tsr_rans_code_level(codes[i + k]));
-
-			sum += level;
-			columns[column + k] += level;
-		}
-		*rows += sum;
+		*rows += add_levels(codes + i, size, scale, columns + column);
 		i += size;
 		column += size;
 		advance(&at, size);
@@ -85,8 +136,7 @@ void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
 		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST + tsr_rans_scale_level(*at.scale) -
 				       m->all - *row;
 
-		for (uint32_t k = 0; k < size; k++)
-			contexts[i + k] = tsr_rans_context(m->columns[column + k], lowest);
+		contexts_of_columns(m->columns + column, size, lowest, contexts + i);
 		i += size;
 		column += size;
 		advance(&at, size);
@@ -110,9 +160,7 @@ void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
 		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + tsr_rans_scale_level(*at.scale) -
 				       tsr_rans_scale_level(*variance.scale);
 
-		for (uint32_t k = 0; k < size; k++)
-			contexts[i + k] = tsr_rans_context(tsr_rans_code_level(b->variances[i + k]),
-							   lowest);
+		contexts_of_codes(b->variances + i, size, lowest, contexts + i);
 		i += size;
 		advance(&at, size);
 		advance(&variance, size);
