@@ -11,6 +11,7 @@
 
 #define TSR_BENCH_KERNELS_MAX 64
 #define TSR_BENCH_STEPS_MAX 16
+#define TSR_BENCH_PLANES 4
 
 /* Speeds count the bytes that must be moved: those read plus those written. */
 struct tsr_bench_kernel {
@@ -62,6 +63,23 @@ struct tsr_bench_files {
 enum tsr_status tsr_bench_files(const char *dir, uint64_t nbytes, unsigned repeats,
 				const struct tsr_run *run, struct tsr_bench_files *ret,
 				struct tsr_err *err);
+
+/* A plane that is coded, and decoded again: speeds count the bytes of the plane. */
+struct tsr_bench_plane {
+	const char *name;
+	double bytes_per_element, coded_bytes_per_element;
+	double encode_gbps, decode_gbps;
+};
+
+struct tsr_bench_entropy {
+	unsigned threads;
+	const char *isa;
+	struct tsr_bench_plane planes[TSR_BENCH_PLANES];
+};
+
+/* Measure coding the planes of @elements parameters and their state, in memory. */
+enum tsr_status tsr_bench_entropy(uint64_t elements, unsigned repeats, const struct tsr_run *run,
+				  struct tsr_bench_entropy *ret, struct tsr_err *err);
 
 /* Finding the codebook of a histogram with values in all bins. */
 struct tsr_bench_codebook {

@@ -13,7 +13,7 @@ struct args {
 	struct cli_common common;
 	const char *codec, *dir;
 	uint64_t elements, repeats, file_size;
-	bool codebook;
+	bool codebook, entropy;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -31,6 +31,7 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_FLAG("codebook", codebook,
 		     "measure finding a codebook of 256 entries, and finding it by trying "
 		     "everything"),
+	CLI_OPT_FLAG("entropy", entropy, "measure coding and decoding the planes of a state"),
 	{ 0 }
 };
 
@@ -212,6 +213,60 @@ static int run_codebook(const struct cli_cmd *cmd, const struct args *a)
 	return cli_json_end(&json, &a->common);
 }
 
+static void print_entropy(const struct tsr_bench_entropy *r)
+{
+	printf("%u threads, %s; speeds in GB/s of the plane\n\n%-12s %10s %10s %8s %8s\n",
+	       r->threads, r->isa, "plane", "bytes/elem", "coded", "encode", "decode");
+	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
+		const struct tsr_bench_plane *p = &r->planes[i];
+
+		printf("%-12s %10.0f %10.4f %8.2f %8.2f\n", p->name, p->bytes_per_element,
+		       p->coded_bytes_per_element, p->encode_gbps, p->decode_gbps);
+	}
+}
+
+static int report_entropy_json(const struct cli_cmd *cmd, const struct args *a,
+			       const struct tsr_bench_entropy *r)
+{
+	struct tsr_text json = { 0 };
+
+	cli_json_begin(&json, cmd);
+	tsr_json_put_u64(&json, "threads", r->threads);
+	tsr_json_put_string(&json, "simd", r->isa);
+	tsr_json_open(&json, "planes", '[');
+	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
+		const struct tsr_bench_plane *p = &r->planes[i];
+
+		tsr_json_open(&json, NULL, '{');
+		tsr_json_put_string(&json, "plane", p->name);
+		tsr_json_put_double(&json, "bytes_per_element", p->bytes_per_element);
+		tsr_json_put_double(&json, "coded_bytes_per_element", p->coded_bytes_per_element);
+		tsr_json_put_double(&json, "encode_gbps", p->encode_gbps);
+		tsr_json_put_double(&json, "decode_gbps", p->decode_gbps);
+		tsr_json_close(&json, '}');
+	}
+	tsr_json_close(&json, ']');
+	return cli_json_end(&json, &a->common);
+}
+
+static int run_entropy(const struct cli_cmd *cmd, const struct args *a)
+{
+	struct tsr_bench_entropy r;
+	struct tsr_err err = { 0 };
+	enum tsr_status status;
+	struct cli_work work;
+
+	cli_work_start(&work, &a->common, "measuring");
+	status = tsr_bench_entropy(a->elements ? a->elements : UINT64_C(16) << 20,
+				   a->repeats ? (unsigned)a->repeats : 7, &work.run, &r, &err);
+	cli_work_end(&work);
+	if (status != TSR_OK)
+		return cli_error(&err);
+	if (cli_wants_text(&a->common))
+		print_entropy(&r);
+	return a->common.json.given ? report_entropy_json(cmd, a, &r) : CLI_OK;
+}
+
 #define ANY_KIND (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -223,13 +278,18 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct tsr_codec *codec;
 	struct cli_device cpu;
 
-	if (a->codebook && (a->dir || a->codec || device || a->elements > TSR_LEARNED_BINS))
+	if (a->codebook &&
+	    (a->dir || a->codec || a->entropy || device || a->elements > TSR_LEARNED_BINS))
 		return cli_usage(cmd, "--codebook goes with --repeats and --elements up to %d only",
 				 TSR_LEARNED_BINS);
 	if (a->codebook)
 		return run_codebook(cmd, a);
 	if (!gpu)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
+	if (a->entropy && (a->dir || a->codec || gpu))
+		return cli_usage(cmd, "--entropy goes with no codec, directory or GPU");
+	if (a->entropy)
+		return run_entropy(cmd, a);
 	if (gpu && a->dir)
 		return cli_usage(cmd, "--dir does not go with --device %s", device);
 	if (a->dir && (a->codec || a->elements))
