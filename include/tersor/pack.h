@@ -69,6 +69,13 @@ struct tsr_choice {
 	double refused_error; /* infinite also if it cannot hold the tensor */
 };
 
+/* Which planes of a packed file are entropy coded, losslessly: docs/format.md, sections 4.8 and 18. */
+enum tsr_coded_planes {
+	TSR_CODED_NONE,
+	TSR_CODED_STATES, /* all but weights and other tensors under their names: it opens as a model */
+	TSR_CODED_ALL,
+};
+
 /**
  * struct tsr_pack_options - How to pack
  * @weight, @momentum, @variance: the codings of FP32 tensors of these kinds; momenta and variances of
@@ -97,6 +104,8 @@ struct tsr_choice {
  *            bytes per element have softsign8 or sqrt8
  * @choice:   codecs to choose from for each tensor, by their error; with it @momentum and @variance are for
  *            kinds without candidates, and @dry_run reads all data to choose.  NULL: no choice
+ * @coded:    which planes are entropy coded; it takes as much room beside the output as it would have
+ *            without.  The file @weights_out has plain ones
  * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
  *            from the momenta and variances themselves, which are then read twice more
  */
@@ -121,6 +130,7 @@ struct tsr_pack_options {
 	const struct tsr_learn_options *learn;
 	const struct tsr_learned *learned;
 	const struct tsr_choice_options *choice;
+	enum tsr_coded_planes coded;
 };
 
 /* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */
@@ -202,6 +212,9 @@ TSR_API double tsr_packing_bound(const struct tsr_packing *p);
 /* Bytes of the packed file or files, headers included. */
 TSR_API uint64_t tsr_packing_nbytes(const struct tsr_packing *p);
 
+/* The same if no plane were coded. */
+TSR_API uint64_t tsr_packing_plain_nbytes(const struct tsr_packing *p);
+
 /* tsr_checkpoint_generation() of the packed file. */
 TSR_API unsigned tsr_packing_generation(const struct tsr_packing *p);
 
@@ -274,6 +287,44 @@ TSR_API enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, c
 				    const struct tsr_write_options *options,
 				    const struct tsr_run *run, struct tsr_unpacking **ret,
 				    struct tsr_err *err);
+
+/**
+ * struct tsr_recode_options - How to write a packed checkpoint again
+ * @coded:   which planes are entropy coded; those of @weights_out are not
+ * @max_shard_nbytes, @weights_out, @open, @force, @dry_run: as in struct tsr_pack_options
+ */
+struct tsr_recode_options {
+	size_t size; /* of this struct: set by tsr_recode_defaults() */
+	enum tsr_coded_planes coded;
+	uint64_t max_shard_nbytes;
+	const char *weights_out;
+	const struct tsr_open_options *open;
+	bool force;
+	bool dry_run;
+};
+
+/* No plane coded, in one file. */
+TSR_API struct tsr_recode_options tsr_recode_defaults(void);
+
+/**
+ * tsr_recode() - Write a packed checkpoint with other planes entropy coded, or none
+ * @path:    a packed file, or the index of one in shards
+ * @options: NULL for tsr_recode_defaults()
+ * @ret:     out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY
+ *
+ * What it decodes to, its hashes, error figures and lossy generations stay, and every plane is checked
+ * against its hash.  The bytes depend on these and the options only: there and back gives the same files.
+ *
+ * Return: TSR_OK; TSR_E_UNSUPPORTED if @path is not packed; TSR_E_FORMAT if it is damaged; or whatever
+ * reading and writing return.
+ */
+TSR_API enum tsr_status tsr_recode(const char *path, const char *out,
+				   const struct tsr_recode_options *options,
+				   const struct tsr_run *run, struct tsr_unpacking **ret,
+				   struct tsr_err *err);
+
+/* Of tsr_recode(), the bytes of the files if no plane were coded. */
+TSR_API uint64_t tsr_unpacking_plain_nbytes(const struct tsr_unpacking *u);
 TSR_API void tsr_unpacking_free(struct tsr_unpacking *u);
 
 /* What was read, with its notes on what the output cannot hold.  Borrowed. */

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
+#include "ckpt/coded.h"
 #include "ckpt/layout.h"
 
 const char *tsr_container_name(enum tsr_container container)
@@ -41,6 +42,7 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
 	free(c->meta);
 	free(c->trees);
 	free(c->notes);
+	tsr_decoding_free(c->decoding);
 	tsr_arena_free(c->arena);
 	free(c);
 }
@@ -67,6 +69,8 @@ const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c, con
 enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
 			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
 {
+	if (a->coded)
+		return tsr_coded_read(c, a, offset, nbytes, buf, err);
 	if (a->layout)
 		return tsr_layout_read(c, a, offset, nbytes, buf, err);
 	if (a->memory) {
@@ -98,12 +102,17 @@ enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c, s
 	return TSR_OK;
 }
 
+uint64_t tsr_array_stored_nbytes(const struct tsr_array *a)
+{
+	return a->coded ? a->coded->nbytes : a->nbytes;
+}
+
 uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
 {
 	uint64_t total = 0;
 
 	for (unsigned i = t->narrow ? 1 : 0; i < t->nplanes; i++)
-		total += c->arrays[t->plane[i]].nbytes;
+		total += tsr_array_stored_nbytes(&c->arrays[t->plane[i]]);
 	return total;
 }
 

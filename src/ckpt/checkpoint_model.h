@@ -10,6 +10,8 @@ struct tsr_layout;
 struct tsr_file;
 struct tsr_arena;
 struct tsr_value;
+struct tsr_coded;
+struct tsr_decoding;
 
 /* An array of a file. */
 struct tsr_array {
@@ -23,6 +25,8 @@ struct tsr_array {
 	uint64_t offset; /* from the start of that file: contiguous, row-major, little-endian */
 	/* If not NULL, the elements lie as this says, and @file and @offset mean nothing. */
 	const struct tsr_layout *layout;
+	/* If not NULL, @file has at @offset a coded plane of which this array is what it decodes to. */
+	const struct tsr_coded *coded;
 	/* If not NULL, the data itself, borrowed: no file holds it. */
 	const unsigned char *memory;
 	bool has_crc; /* whether the file has a CRC-32 of exactly these bytes; not with a layout */
@@ -72,6 +76,7 @@ struct tsr_checkpoint {
 	size_t nunused; /* records of archives that are part of nothing */
 	const char *unused; /* the name of one of them */
 	bool *rules_matched; /* per rule of the user: whether it matches a name; NULL without rules */
+	struct tsr_decoding *decoding; /* what coded arrays are read with; NULL: there are none */
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
 };
 
@@ -81,6 +86,9 @@ struct tsr_checkpoint {
  */
 enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
 			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);
+
+/* The bytes of an array in its file. */
+uint64_t tsr_array_stored_nbytes(const struct tsr_array *a);
 
 /* Whether two tensors have the same dimensions. */
 bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);

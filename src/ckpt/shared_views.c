@@ -22,7 +22,7 @@ static bool find_extent(const struct tsr_array *a, struct extent *e)
 	const uint64_t item = tsr_dtype_bits(a->dtype) / 8;
 	uint64_t last = 0;
 
-	if (!a->nbytes || !item || a->memory || (a->layout && a->layout->nchunks != 1))
+	if (!a->nbytes || !item || a->memory || a->coded || (a->layout && a->layout->nchunks != 1))
 		return false;
 	*e = (struct extent){ a->file, a->offset, a->offset + a->nbytes, true, a };
 	if (!a->layout)

@@ -45,7 +45,7 @@ enum cli_type {
 	CLI_STRING, /* const char * */
 	CLI_WORD, /* const char *: one of the option's `values` */
 	CLI_WORDS, /* const char *: one of them, or several with commas */
-	CLI_OPTIONAL, /* struct cli_optional: the argument may be left out */
+	CLI_OPTIONAL, /* struct cli_optional: a report, or a word of `values`, which may be left out */
 	CLI_LIST, /* struct cli_list: may be given more than once */
 	CLI_NUMBER, /* uint64_t, from min to max; suffixes K, M, G (KiB and so on) */
 };

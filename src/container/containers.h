@@ -44,6 +44,17 @@ enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *er
 /* Compose the headers of packed files again, with the current figures, in the space reserved for them. */
 enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err);
 
+struct tsr_writer_file;
+struct tsr_text;
+
+/* The header of a file of safetensors, padded to @json_nbytes of text (0: as long as it is). */
+enum tsr_status tsr_safetensors_compose(struct tsr_writer *w, const struct tsr_writer_file *f,
+					uint64_t json_nbytes, struct tsr_text *header,
+					struct tsr_err *err);
+
+/* The index of shards, if there are several files of them. */
+enum tsr_status tsr_safetensors_index(struct tsr_writer *w, struct tsr_err *err);
+
 bool tsr_npz_detect(const struct tsr_file_head *head);
 enum tsr_status tsr_npz_read(struct tsr_checkpoint *c, struct tsr_file *f,
 			     const struct tsr_open_options *options, struct tsr_err *err);

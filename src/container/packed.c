@@ -4,15 +4,19 @@
 
 #include <string.h>
 
+#include "ckpt/coded.h"
+
+static bool ends_in(const char *name, const char *suffix)
+{
+	const size_t len = strlen(name), n = strlen(suffix);
+
+	return n && len >= n && strcmp(name + len - n, suffix) == 0;
+}
+
 static bool ends_in_plane(const char *name, const struct tsr_codec *codec)
 {
-	const size_t len = strlen(name);
-
 	for (unsigned i = 0; i < codec->nplanes; i++) {
-		const char *suffix = codec->planes[i].suffix;
-		const size_t n = strlen(suffix);
-
-		if (n && len >= n && strcmp(name + len - n, suffix) == 0)
+		if (ends_in(name, codec->planes[i].suffix))
 			return true;
 	}
 	return false;
@@ -23,6 +27,8 @@ bool tsr_packed_name_reserved(const char *name)
 	/* Every suffix has it, and hardly any name of a tensor. */
 	if (!strstr(name, "::"))
 		return false;
+	if (ends_in(name, TSR_CODED_SUFFIX))
+		return true;
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
 		if (ends_in_plane(name, *c))
 			return true;

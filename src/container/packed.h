@@ -12,6 +12,9 @@
 #define TSR_PACKED_CHECK_KEY "tersor_check"
 #define TSR_PACKED_CHECK_ZEROS "0000000000000000"
 
+/* The coder of coded planes. */
+#define TSR_PACKED_CODER "rans32"
+
 #define TSR_PACKED_CODEBOOK_NBYTES (256 * sizeof(float))
 
 /* The limit on JSON values in the `tersor` entry. */

@@ -13,6 +13,7 @@
 #include "codec/narrow.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
+#include "ckpt/coded.h"
 #include "ckpt/meta.h"
 #include "ckpt/read.h"
 #include "text/base64.h"
@@ -35,6 +36,7 @@ struct reading {
 	size_t *array_by_name;
 	const float *codebook; /* NULL: none */
 	bool codebook_used;
+	bool entropy, entropy_used; /* there may be coded planes; there are some */
 	struct tsr_err *err;
 };
 
@@ -215,6 +217,20 @@ static enum tsr_status read_codebook(struct reading *r, const struct tsr_json *v
 	return TSR_OK;
 }
 
+/* The coder of coded planes, if there are any. */
+static enum tsr_status read_entropy(struct reading *r, const struct tsr_json *v)
+{
+	if (!v)
+		return TSR_OK;
+	if (!tsr_json_string(v))
+		return bad(r, NULL, "entropy is not a name");
+	if (strcmp(tsr_json_string(v), TSR_PACKED_CODER) != 0)
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown entropy coder %.60s", r->path,
+				tsr_json_string(v));
+	r->entropy = true;
+	return TSR_OK;
+}
+
 /* The tensor whose array is the first plane, if this one has none. */
 static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
 				   const struct tsr_json *v)
@@ -267,17 +283,36 @@ static bool same_shape(const struct tsr_array *a, unsigned rank, const uint64_t 
 	return a->rank == rank && (!rank || memcmp(a->shape, shape, rank * sizeof(*shape)) == 0);
 }
 
+/* A plane as it is, or else coded, which then looks as if it were not. */
+static enum tsr_status take_plane(struct reading *r, struct tsr_tensor *t, unsigned plane,
+				  const char *suffix, const struct tsr_array **ret)
+{
+	char coded[64];
+	struct tsr_array *a = take_array(r, t->name, suffix, &t->plane[plane]);
+
+	*ret = a;
+	if (a || !r->entropy)
+		return TSR_OK;
+	snprintf(coded, sizeof(coded), "%s" TSR_CODED_SUFFIX, suffix);
+	*ret = a = take_array(r, t->name, coded, &t->plane[plane]);
+	if (!a)
+		return TSR_OK;
+	r->entropy_used = true;
+	return tsr_coded_take(r->c, a, t, plane, r->err);
+}
+
 static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint64_t *shape)
 {
 	for (unsigned i = t->narrow ? 1 : 0; i < t->nplanes; i++) {
 		const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[i]
 								 : NULL;
 		const char *suffix = p ? p->suffix : "";
-		const struct tsr_array *a = take_array(r, t->name, suffix, &t->plane[i]);
 		const enum tsr_dtype dtype = p ? tsr_plane_dtype(&t->coding, i) : t->dtype;
 		const bool shaped = !p || p->unit == TSR_PER_ELEMENT;
 		const uint64_t count = p ? tsr_plane_count(&t->coding, i, t->numel) : 0;
+		const struct tsr_array *a;
 
+		TSR_TRY(take_plane(r, t, i, suffix, &a));
 		if (!a)
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: no plane %.200s%s", r->path, t->name,
@@ -496,7 +531,7 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
 				number, TSR_PACKED_VERSION);
 	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "?weights",
-			 "?codebook", "tensors") ||
+			 "?codebook", "?entropy", "tensors") ||
 	    !HAS_MEMBERS(source, "kind", "format") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
@@ -578,9 +613,13 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 			c->arrays);
 		status = read_codebook(&r, tsr_json_get(text, "codebook"));
 		if (status == TSR_OK)
+			status = read_entropy(&r, tsr_json_get(text, "entropy"));
+		if (status == TSR_OK)
 			status = read_tensors(&r, tsr_json_get(text, "tensors"));
 		if (status == TSR_OK && r.codebook && !r.codebook_used)
 			status = bad(&r, NULL, "a codebook that no tensor has");
+		if (status == TSR_OK && r.entropy && !r.entropy_used)
+			status = bad(&r, NULL, "entropy without a coded plane");
 	} else {
 		status = tsr_fail_nomem(err, c->path);
 	}

@@ -16,8 +16,8 @@
 
 /* --- The arrays of packed tensors ---------------------------------------------------------------- */
 
-static enum tsr_status join_name(struct tsr_checkpoint *c, const char *name, const char *suffix,
-				 const char **ret, struct tsr_err *err)
+enum tsr_status tsr_packed_join_name(struct tsr_checkpoint *c, const char *name, const char *suffix,
+				     const char **ret, struct tsr_err *err)
 {
 	const size_t name_len = strlen(name), suffix_len = strlen(suffix);
 	char *joined;
@@ -46,7 +46,7 @@ static enum tsr_status describe_plane(struct tsr_checkpoint *c, const struct tsr
 	a->dtype = tsr_plane_dtype(&t->coding, plane);
 	a->nbytes = tsr_plane_nbytes(&t->coding, plane, t->numel);
 	if (desc->suffix[0])
-		TSR_TRY(join_name(c, t->name, desc->suffix, &a->name, err));
+		TSR_TRY(tsr_packed_join_name(c, t->name, desc->suffix, &a->name, err));
 	if (desc->unit == TSR_PER_ELEMENT)
 		return TSR_OK;
 	count = tsr_arena_alloc(c->arena, sizeof(*count));
@@ -241,6 +241,8 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 	if (shard->weights)
 		tsr_json_put_string(json, "weights", shard->weights);
 	TSR_TRY(compose_codebook(source, shard, path, json, err));
+	if (shard->coded)
+		tsr_json_put_string(json, "entropy", TSR_PACKED_CODER);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = shard->first; i < shard->end; i++)
 		compose_tensor(&source->tensors[i], json);

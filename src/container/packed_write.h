@@ -24,7 +24,12 @@ struct tsr_packed_shard {
 	uint64_t number, count; /* from 1 on */
 	size_t first, end;
 	const char *weights; /* NULL, or the name of the file that has their weights */
+	bool coded; /* some of its arrays are */
 };
+
+/* The name of an array, in the arena: TSR_E_LIMIT if it would be too long. */
+enum tsr_status tsr_packed_join_name(struct tsr_checkpoint *c, const char *name, const char *suffix,
+				     const char **ret, struct tsr_err *err);
 
 /* Whether a plane of a tensor goes into the file of weights. */
 bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor, unsigned plane);

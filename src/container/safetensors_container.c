@@ -176,7 +176,8 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 				  struct contents *contents, struct tsr_err *err)
 {
 	struct tsr_checkpoint part = {
-		.path = path, .arena = c->arena, .nmeta = st->nmeta, .meta = st->meta
+		.path = path, .arena = c->arena, .nmeta = st->nmeta, .meta = st->meta,
+		.decoding = c->decoding
 	};
 	const size_t narrays = c->narrays;
 	enum tsr_status status = read_packed(c, &part, st, follow, contents, err);
@@ -186,6 +187,7 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 	c->generation = part.generation;
 	c->container = part.container;
 	c->packed = true;
+	c->decoding = part.decoding;
 	if (status == TSR_OK)
 		status = add_contents(c, contents, part.meta, part.nmeta, err);
 	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++) {
@@ -278,7 +280,8 @@ static enum tsr_status compose_packed(const struct tsr_writer *w, const struct t
 						.first = f->first_tensor,
 						.end = f->end_tensor,
 						.weights = pair ? tsr_outputs_name(&w->outputs, 0)
-								: NULL };
+								: NULL,
+						.coded = f->coded };
 	struct tsr_text json = { 0 };
 	enum tsr_status status;
 
@@ -294,10 +297,9 @@ static enum tsr_status compose_packed(const struct tsr_writer *w, const struct t
 	return status;
 }
 
-/* The header of a file, padded to @json_nbytes of text (0: as long as it is). */
-static enum tsr_status compose_header(struct tsr_writer *w, const struct tsr_writer_file *f,
-				      uint64_t json_nbytes, struct tsr_text *header,
-				      struct tsr_err *err)
+enum tsr_status tsr_safetensors_compose(struct tsr_writer *w, const struct tsr_writer_file *f,
+					uint64_t json_nbytes, struct tsr_text *header,
+					struct tsr_err *err)
 {
 	const struct tsr_meta *from = f->plain ? w->plan.weights_meta : w->plan.meta;
 	const size_t from_n = f->plain ? w->plan.nweights_meta : w->plan.nmeta;
@@ -340,7 +342,7 @@ static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_fil
 	if (w->plan.packed)
 		tsr_st_sort(arrays, n);
 	data = tsr_st_layout(arrays, n);
-	TSR_TRY(compose_header(w, f, 0, &f->header, err));
+	TSR_TRY(tsr_safetensors_compose(w, f, 0, &f->header, err));
 	f->nbytes = f->header.nbytes + data;
 	for (size_t i = 0; i < n; i++)
 		w->places[arrays[i].tag] = (struct tsr_place){ .file = (size_t)(f - w->files),
@@ -349,13 +351,18 @@ static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_fil
 	return TSR_OK;
 }
 
-static enum tsr_status compose_index(struct tsr_writer *w, struct tsr_err *err)
+enum tsr_status tsr_safetensors_index(struct tsr_writer *w, struct tsr_err *err)
 {
 	const size_t n = w->plan.narrays;
-	const char **names = calloc(2 * n + 1, sizeof(*names)), **files = names + n;
+	const char **names, **files;
 
+	if (w->nfiles == 1 || w->plan.weights_path)
+		return TSR_OK;
+	names = calloc(2 * n + 1, sizeof(*names));
 	if (!names)
 		return tsr_fail_nomem(err, w->plan.path);
+	files = names + n;
+	tsr_text_free(&w->index);
 	for (size_t i = 0; i < n; i++) {
 		names[i] = w->arrays[i].name;
 		files[i] = tsr_outputs_name(&w->outputs, w->places[w->arrays[i].tag].file);
@@ -435,7 +442,7 @@ enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *er
 		w->files[i].end = at = end_of_shard(w, at);
 		TSR_TRY(lay_out_shard(w, &w->files[i], err));
 	}
-	return nfiles > 1 ? compose_index(w, err) : TSR_OK;
+	return tsr_safetensors_index(w, err);
 }
 
 enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err)
@@ -445,7 +452,7 @@ enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_e
 		const uint64_t json_nbytes = header->nbytes - 8;
 
 		tsr_text_free(header);
-		TSR_TRY(compose_header(w, &w->files[i], json_nbytes, header, err));
+		TSR_TRY(tsr_safetensors_compose(w, &w->files[i], json_nbytes, header, err));
 	}
 	return TSR_OK;
 }

@@ -73,7 +73,7 @@ static enum tsr_status read_shard(struct sharded *s, size_t shard)
 				 s->err));
 	TSR_TRY(tsr_container_read(c, f, s->options, s->err));
 	for (size_t i = narrays; i < c->narrays; i++) {
-		s->nbytes += c->arrays[i].nbytes;
+		s->nbytes += tsr_array_stored_nbytes(&c->arrays[i]);
 		if (c->ntrees == ntrees)
 			TSR_TRY(check_tensor(s, c->arrays[i].name, shard));
 	}

@@ -7,6 +7,7 @@
 
 #include "io/crc.h"
 #include "base/fail.h"
+#include "container/coded_write.h"
 #include "container/containers.h"
 #include "container/writer_layout.h"
 
@@ -53,19 +54,34 @@ enum tsr_status tsr_writer_check(const struct tsr_writer *w, struct tsr_err *err
 	return tsr_outputs_check(&w->outputs, w->plan.c, err);
 }
 
-enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
+/* Files with coded arrays get shorter than they are laid out: nothing is reserved for them. */
+static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 {
 	uint64_t *nbytes = calloc(w->nfiles, sizeof(*nbytes));
-	enum tsr_status status = tsr_writer_check(w, err);
+	enum tsr_status status;
 
 	if (!nbytes)
 		return tsr_fail_nomem(err, w->plan.path);
-	for (size_t i = 0; i < w->nfiles; i++)
+	for (size_t i = 0; i < w->nfiles && w->plan.coded == TSR_CODED_NONE; i++)
 		nbytes[i] = w->files[i].nbytes;
-	if (status == TSR_OK)
-		status = tsr_outputs_create(&w->outputs, nbytes, err);
+	status = tsr_outputs_create(&w->outputs, nbytes, err);
 	free(nbytes);
 	return status;
+}
+
+enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
+{
+	TSR_TRY(tsr_writer_check(w, err));
+	if (w->plan.coded != TSR_CODED_NONE)
+		return tsr_file_scratch_beside(w->plan.path, &w->spool, err);
+	return create_outputs(w, err);
+}
+
+enum tsr_status tsr_writer_copy(struct tsr_writer *w, struct tsr_err *err)
+{
+	TSR_TRY(tsr_writer_check(w, err));
+	TSR_TRY(create_outputs(w, err));
+	return tsr_coded_write(w, w->plan.run, err);
 }
 
 enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
@@ -73,6 +89,9 @@ enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const voi
 {
 	size_t at = tag;
 
+	if (w->spool)
+		return tsr_file_scratch_write(w->spool, bytes, nbytes,
+					      tsr_writer_spool_at(w, tag) + offset, err);
 	do {
 		const struct tsr_place *p = &w->places[at];
 
@@ -104,6 +123,10 @@ void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32
 
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 {
+	if (w->spool) {
+		TSR_TRY(create_outputs(w, err));
+		TSR_TRY(tsr_coded_write(w, w->plan.run, err));
+	}
 	if (w->plan.packed)
 		TSR_TRY(tsr_safetensors_compose_again(w, err));
 	for (size_t i = 0; i < w->nfiles; i++) {
@@ -131,6 +154,8 @@ void tsr_writer_free(struct tsr_writer *w)
 	tsr_text_free(&w->index);
 	for (size_t i = 0; i < w->narchives; i++)
 		tsr_zip_members_free(&w->archives[i].zip);
+	tsr_file_close(w->spool);
+	free(w->coded_nbytes);
 	free(w->archives);
 	free(w->files);
 	free(w->arrays);

@@ -5,6 +5,7 @@
 
 #include "format/safetensors.h"
 #include "ckpt/checkpoint_model.h"
+#include "tersor/pack.h"
 
 /* The tag of a stored array: plane @plane of tensor @tensor, or the whole tensor. */
 #define TSR_ARRAY_TAG(tensor, plane) ((tensor)*TSR_PLANES_MAX + (plane))
@@ -26,6 +27,8 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
  * @meta:   @nmeta entries for safetensors files, sorted
  * @generation: lossy generations, for a container without metadata; 0: none
  * @packed: NULL, or what the header of a packed file says besides
+ * @coded:  for a packed file: which of its planes are coded, before it is published
+ * @run:    the threads that do so
  * @weights_path: NULL, or for a packed file: the plain file beside it that has its weights
  * @weights_meta: @nweights_meta entries for that file, sorted
  */
@@ -42,6 +45,8 @@ struct tsr_writer_plan {
 	size_t nmeta;
 	unsigned generation;
 	const struct tsr_packed_source *packed;
+	enum tsr_coded_planes coded;
+	const struct tsr_run *run;
 	const char *weights_path;
 	const struct tsr_meta *weights_meta;
 	size_t nweights_meta;
@@ -57,6 +62,9 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 uint64_t tsr_writer_nbytes(const struct tsr_writer *w);
 uint64_t tsr_writer_data_nbytes(const struct tsr_writer *w);
 
+/* Of the @n tensors of the source, the bytes of their arrays. */
+void tsr_writer_tensor_nbytes(const struct tsr_writer *w, size_t n, uint64_t *nbytes);
+
 /* Whether the files could be created: for a dry run. */
 enum tsr_status tsr_writer_check(const struct tsr_writer *w, struct tsr_err *err);
 
@@ -71,6 +79,12 @@ uint32_t tsr_writer_sum(const struct tsr_writer *w, const void *bytes, size_t nb
 
 /* Add the next @nbytes of an array, whose tsr_writer_sum() is @crc, to its checksum; in order. */
 void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32_t crc);
+
+/*
+ * In place of tsr_writer_create() and tsr_writer_put(), of a packed file: write the planes of the checkpoint,
+ * which has them all, as the plan wants them.  They are checked against their hashes.
+ */
+enum tsr_status tsr_writer_copy(struct tsr_writer *w, struct tsr_err *err);
 
 /* Write headers and directories, then publish.  The header of a packed file says what @packed says now. */
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err);

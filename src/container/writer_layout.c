@@ -37,6 +37,24 @@ enum tsr_status tsr_writer_add_archives(struct tsr_writer *w, size_t n, struct t
 	return TSR_OK;
 }
 
+uint64_t tsr_writer_spool_at(const struct tsr_writer *w, size_t tag)
+{
+	const struct tsr_place *p = &w->places[tag];
+	uint64_t at = p->offset;
+
+	for (size_t i = 0; i < p->file; i++)
+		at += w->files[i].nbytes;
+	return at;
+}
+
+void tsr_writer_tensor_nbytes(const struct tsr_writer *w, size_t n, uint64_t *nbytes)
+{
+	for (size_t i = 0; i < n; i++)
+		nbytes[i] = 0;
+	for (size_t i = 0; i < w->plan.narrays; i++)
+		nbytes[TSR_TAG_TENSOR(w->arrays[i].tag)] += w->arrays[i].nbytes;
+}
+
 uint64_t tsr_writer_nbytes(const struct tsr_writer *w)
 {
 	uint64_t total = w->index.nbytes;

@@ -27,6 +27,7 @@ struct tsr_writer_file {
 	size_t first, end; /* arrays of this file */
 	size_t first_tensor, end_tensor; /* of a packed file */
 	bool plain; /* not packed, though it belongs to a packed one */
+	bool coded; /* some of its arrays are */
 };
 
 struct tsr_writer {
@@ -37,10 +38,15 @@ struct tsr_writer {
 	size_t nfiles;
 	struct tsr_writer_file *files;
 	struct tsr_outputs outputs;
+	struct tsr_file *spool; /* of planes that are to be coded; NULL: there is none */
+	uint64_t *coded_nbytes; /* per tag: of a coded array, 0 of any other; NULL as long as none is */
 	struct tsr_text index; /* of shards or a directory; empty for one file */
 	size_t narchives;
 	struct tsr_writer_archive *archives;
 };
+
+/* Where the spool has an array. */
+uint64_t tsr_writer_spool_at(const struct tsr_writer *w, size_t tag);
 
 /* Room for @n files, and their names. */
 enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_err *err);

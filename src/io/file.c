@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "io/file_calls.h"
+#include "io/temporary.h"
 
 /* The most that one read or write call moves on Linux. */
 #define IO_MAX 0x7ffff000u
@@ -55,6 +56,7 @@ struct later {
 struct tsr_file {
 	int fd;
 	bool scratch; /* no name, no other user, and it grows */
+	bool beside; /* it is beside an output */
 	char *path;
 	struct stat at_open;
 	struct later *later; /* or NULL: @fd has the contents */
@@ -159,37 +161,70 @@ static int open_and_unlink(const char *directory)
 	return fd;
 }
 
+/* A descriptor of a file without a name in a directory. */
+static int open_nameless(const char *directory)
+{
+	int fd;
+
+	do {
+		fd = open(directory, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+	} while (fd < 0 && errno == EINTR);
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+		fd = open_and_unlink(directory);
+	return fd;
+}
+
 int tsr_scratch_open(const char **directory_ret)
 {
 	const char *dir = getenv("TMPDIR");
-	int fd;
 
 	if (!dir || !*dir)
 		dir = "/tmp";
 	*directory_ret = dir;
-	do {
-		fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-	} while (fd < 0 && errno == EINTR);
-	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
-		fd = open_and_unlink(dir);
-	return fd;
+	return open_nameless(dir);
+}
+
+static enum tsr_status take_scratch(int fd, const char *path, const char *dir, struct tsr_file **ret,
+				    struct tsr_err *err)
+{
+	struct tsr_file *f;
+
+	if (fd < 0)
+		return tsr_fail_errno(err, errno, "%s: cannot make a scratch file in %s", path, dir);
+	f = new_file(strdup(path));
+	if (!f) {
+		close(fd);
+		return tsr_fail_nomem(err, path);
+	}
+	f->scratch = true;
+	f->fd = fd;
+	return finish_open(f, ret, err);
 }
 
 enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct tsr_err *err)
 {
-	struct tsr_file *f = new_file(strdup(path));
 	const char *dir;
+	const int fd = tsr_scratch_open(&dir);
 
-	if (!f)
-		return tsr_fail_nomem(err, path);
-	f->scratch = true;
-	f->fd = tsr_scratch_open(&dir);
-	if (f->fd < 0) {
-		tsr_fail_errno(err, errno, "%s: cannot make a scratch file in %s", path, dir);
-		tsr_file_close(f);
-		return TSR_E_IO;
-	}
-	return finish_open(f, ret, err);
+	return take_scratch(fd, path, dir, ret, err);
+}
+
+enum tsr_status tsr_file_scratch_beside(const char *output, struct tsr_file **ret,
+					struct tsr_err *err)
+{
+	enum tsr_status status;
+	char *dir;
+
+	if (strcmp(output, TSR_STANDARD_OUTPUT) == 0)
+		return tsr_file_scratch(output, ret, err);
+	dir = tsr_path_directory(output);
+	if (!dir)
+		return tsr_fail_nomem(err, output);
+	status = take_scratch(open_nameless(dir), output, dir, ret, err);
+	if (status == TSR_OK)
+		(*ret)->beside = true;
+	free(dir);
+	return status;
 }
 
 enum tsr_status tsr_file_scratch_later(const char *path, uint64_t nbytes, tsr_file_fill *fill,
@@ -349,7 +384,7 @@ enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size
 {
 	const uint64_t end = offset + nbytes;
 
-	TSR_TRY(tsr_write_all(f->fd, f->path, TSR_SCRATCH_FAILED, buf, nbytes, offset, err));
+	TSR_TRY(tsr_write_all(f->fd, f->path, f->beside ? "cannot write" : TSR_SCRATCH_FAILED, buf, nbytes, offset, err));
 	if (end > tsr_file_size(f))
 		f->at_open.st_size = (off_t)end;
 	return TSR_OK;

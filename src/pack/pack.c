@@ -25,6 +25,7 @@
 #include "pack/learned_codings.h"
 #include "pack/masters.h"
 #include "pack/open_checkpoint.h"
+#include "pack/packed_meta.h"
 #include "pack/packing.h"
 
 struct packing {
@@ -230,33 +231,6 @@ static void record_errors(struct packing *p)
 
 /* --- All of it ------------------------------------------------------------------------------- */
 
-/* The source's metadata, with `format` set and the entries of a packed file. */
-static enum tsr_status compose_meta(struct packing *p, size_t *n_ret)
-{
-	const struct tsr_meta ours[] = { { "format", "pt" },
-					 { TSR_PACKED_KEY, "" },
-					 { TSR_PACKED_CHECK_KEY, TSR_PACKED_CHECK_ZEROS },
-					 { TSR_GENERATION_KEY, NULL } };
-
-	free(p->meta);
-	p->meta = NULL;
-	return tsr_meta_replace(p->c, ours, sizeof(ours) / sizeof(*ours), &p->meta, n_ret, p->err);
-}
-
-/* What a loader expects beside the weights: the source's metadata, without what only we read. */
-static enum tsr_status compose_weights_meta(struct packing *p, size_t *n_ret)
-{
-	const struct tsr_meta ours[] = { { TSR_GENERATION_KEY, NULL },
-					 { TSR_TREE_KEY, NULL },
-					 { "format", "pt" } };
-	const bool add_format = p->c->container != TSR_CONTAINER_SAFETENSORS &&
-				!tsr_meta_find(p->c->meta, p->c->nmeta, "format");
-
-	free(p->weights_meta);
-	p->weights_meta = NULL;
-	return tsr_meta_replace(p->c, ours, 2 + add_format, &p->weights_meta, n_ret, p->err);
-}
-
 static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
 {
 	struct tsr_writer_plan plan = { .path = p->out_path,
@@ -268,15 +242,36 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 					.narrays = n,
 					.keep_order = true,
 					.packed = &p->source,
+					.coded = p->options->coded,
+					.run = p->run,
 					.weights_path = p->options->weights_out };
 
-	TSR_TRY(compose_meta(p, &plan.nmeta));
-	TSR_TRY(compose_weights_meta(p, &plan.nweights_meta));
+	free(p->meta);
+	free(p->weights_meta);
+	p->meta = p->weights_meta = NULL;
+	TSR_TRY(tsr_packed_meta(p->c, &p->meta, &plan.nmeta, p->err));
+	TSR_TRY(tsr_packed_weights_meta(p->c, &p->weights_meta, &plan.nweights_meta, p->err));
 	plan.meta = p->meta;
 	plan.weights_meta = p->weights_meta;
 	tsr_writer_free(p->writer);
 	p->writer = NULL;
 	return tsr_writer_new(&plan, &p->writer, p->err);
+}
+
+/* What the files have, or are planned to have. */
+static enum tsr_status take_sizes(struct packing *p)
+{
+	uint64_t *nbytes = calloc(p->c->ntensors + 1, sizeof(*nbytes));
+
+	if (!nbytes)
+		return tsr_fail_nomem(p->err, p->out_path);
+	tsr_writer_tensor_nbytes(p->writer, p->c->ntensors, nbytes);
+	for (size_t i = 0; i < p->c->ntensors; i++)
+		p->result->tensors[i].nbytes = nbytes[i];
+	free(nbytes);
+	p->result->data_nbytes = tsr_writer_data_nbytes(p->writer);
+	p->result->header_nbytes = tsr_writer_nbytes(p->writer) - p->result->data_nbytes;
+	return TSR_OK;
 }
 
 /* Lay out the files for the codings as they are now, with room for any figures. */
@@ -302,16 +297,11 @@ static enum tsr_status plan(struct packing *p)
 	status = tsr_packed_arrays(p->c, &arrays, &n, p->err);
 	if (status == TSR_OK)
 		status = plan_writer(p, arrays, n);
-	for (size_t i = 0; i < c->ntensors; i++)
-		p->result->tensors[i].nbytes = 0;
-	for (size_t i = 0; i < n; i++)
-		p->result->tensors[TSR_TAG_TENSOR(arrays[i].tag)].nbytes += arrays[i].nbytes;
 	free(arrays);
 	if (status != TSR_OK)
 		return status;
-	p->result->data_nbytes = tsr_writer_data_nbytes(p->writer);
-	p->result->header_nbytes = tsr_writer_nbytes(p->writer) - p->result->data_nbytes;
-	return TSR_OK;
+	p->result->plain_nbytes = tsr_writer_nbytes(p->writer);
+	return take_sizes(p);
 }
 
 /* What is the model's own, before the tree is a tensor too, which is not. */
@@ -429,6 +419,17 @@ static enum tsr_status drop_errors(struct packing *p)
 	return TSR_OK;
 }
 
+/* Coding makes the files shorter than they were planned. */
+static enum tsr_status publish(struct packing *p)
+{
+	const enum tsr_status status = tsr_writer_publish(p->writer, p->err);
+
+	if (p->options->coded == TSR_CODED_NONE || (status != TSR_OK && status != TSR_E_DURABILITY))
+		return status;
+	TSR_TRY(take_sizes(p));
+	return status;
+}
+
 static enum tsr_status run_packing(struct packing *p)
 {
 	bool again = true;
@@ -451,7 +452,7 @@ static enum tsr_status run_packing(struct packing *p)
 	p->source.generation = p->result->generation;
 	TSR_TRY(tsr_pack_check_exposed(p->result, p->options, p->err));
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
-	return tsr_writer_publish(p->writer, p->err);
+	return publish(p);
 }
 
 enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_pack_given *given,

@@ -34,6 +34,11 @@ uint64_t tsr_packing_nbytes(const struct tsr_packing *p)
 	return p->header_nbytes + p->data_nbytes;
 }
 
+uint64_t tsr_packing_plain_nbytes(const struct tsr_packing *p)
+{
+	return p->plain_nbytes;
+}
+
 unsigned tsr_packing_generation(const struct tsr_packing *p)
 {
 	return p->generation;
@@ -94,4 +99,9 @@ enum tsr_container tsr_unpacking_container(const struct tsr_unpacking *u)
 uint64_t tsr_unpacking_nbytes(const struct tsr_unpacking *u)
 {
 	return u->nbytes;
+}
+
+uint64_t tsr_unpacking_plain_nbytes(const struct tsr_unpacking *u)
+{
+	return u->plain_nbytes;
 }

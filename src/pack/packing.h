@@ -12,6 +12,7 @@ struct tsr_packing {
 	struct tsr_packed_tensor *tensors; /* one per tensor of the source */
 	uint64_t header_nbytes;
 	uint64_t data_nbytes;
+	uint64_t plain_nbytes; /* of all files if no plane were coded */
 	unsigned generation;
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the source says it */
@@ -23,6 +24,7 @@ struct tsr_unpacking {
 	struct tsr_checkpoint *source;
 	enum tsr_container container; /* that was written */
 	uint64_t nbytes; /* of the files written */
+	uint64_t plain_nbytes; /* of a packed checkpoint: if no plane were coded; else 0 */
 };
 
 #endif

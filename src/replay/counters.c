@@ -306,6 +306,7 @@ static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint
 	a->dtype = t->dtype;
 	a->nbytes = number_nbytes(t->dtype);
 	a->memory = n->bytes;
+	a->coded = NULL;
 	a->layout = NULL;
 	a->has_crc = false;
 	t->hash[0] = tsr_plane_hash(n, number_nbytes(t->dtype));

@@ -108,6 +108,7 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 	}
 	a->memory = memory;
 	a->layout = NULL;
+	a->coded = NULL;
 	a->has_crc = false;
 	return TSR_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "cli/commands/recoding.h"
 #include "cli/unpacking.h"
 #include "cli/output.h"
 #include "io/dir_output.h"
@@ -15,7 +16,7 @@
 struct args {
 	struct cli_common common;
 	const char *to;
-	bool strict;
+	bool strict, plain;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -23,6 +24,7 @@ struct args {
 static const struct cli_opt opts[] = {
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim",
 		"safetensors, pt, dcp, npz, npy or flashoptim (default: by OUT's extension)"),
+	CLI_OPT_FLAG("plain", plain, "IN is packed: write it with no plane entropy coded"),
 	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
 	{ 0 }
 };
@@ -106,12 +108,23 @@ static enum tsr_status convert(const struct cli_common *common, const struct tsr
 			   err);
 }
 
+static int write_plain(const struct cli_cmd *cmd, const struct args *a)
+{
+	struct tsr_recode_options how = tsr_recode_defaults();
+
+	if (a->common.operands.n != 1 || a->to || a->strict)
+		return cli_usage(cmd, "--plain takes one packed file, and neither --to nor --strict");
+	return cli_recode(cmd, &a->common, &how);
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	static const struct cli_unpacking how = { "converting", convert, print_report, put_json };
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
+	if (a->plain)
+		return write_plain(cmd, a);
 	if (o.container == TSR_CONTAINER_COUNT)
 		return cli_usage(cmd,
 				 "'%s' does not end in .safetensors, .pt, .npz or .npy; name the "

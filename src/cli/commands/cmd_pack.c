@@ -8,6 +8,7 @@
 #include "cli/coding.h"
 #include "codec/state_forms.h"
 #include "cli/directories.h"
+#include "cli/commands/recoding.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -29,6 +30,7 @@ struct args {
 	struct cli_choosing choosing;
 	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
+	struct cli_optional entropy;
 	bool strict;
 };
 
@@ -81,6 +83,10 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),
+	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
+		"code planes without loss, for archives: all (the default), or states: everything "
+		"but narrow weights, so that the file opens as a model. A packed IN keeps its "
+		"codecs"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
 		"with --state gefen: learn from the first step of a recording"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
@@ -241,6 +247,8 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	if (per_parameter > 0)
 		printf(", %.3f bytes per parameter", per_parameter);
 	printf("\n");
+	if (a->entropy.given)
+		cli_put_coded(out, p->plain_nbytes, a->common.dry_run);
 	if (s->total.worst && s->total.worst_nmse > 0) {
 		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
 		       tsr_format_name(s->total.worst->name, 50).text);
@@ -285,6 +293,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	tsr_json_put_u64(&json, "generation", p->generation);
 	tsr_json_put_u64(&json, "header_nbytes", p->header_nbytes);
 	tsr_json_put_u64(&json, "data_nbytes", p->data_nbytes);
+	tsr_json_put_u64(&json, "plain_nbytes", p->plain_nbytes);
 	tsr_summary_put_json(s, &json);
 	tsr_losses_put_json(&s->losses, &json);
 	tsr_choices_put_json(&s->choices, &json);
@@ -395,6 +404,36 @@ static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 	return CLI_OK;
 }
 
+/* Whether the one input is packed; what cannot be opened shows later. */
+static bool is_packed(const struct cli_common *common)
+{
+	struct tsr_checkpoint *c = NULL;
+	bool packed;
+
+	if (common->operands.n != 1 || cli_packs_directory(common) ||
+	    tsr_checkpoint_open(common->operands.items, 1, &common->open, &c, NULL) != TSR_OK)
+		return false;
+	packed = tsr_checkpoint_is_packed(c);
+	tsr_checkpoint_close(c);
+	return packed;
+}
+
+/* Its codecs stay as they are, so nothing that is about codecs goes with it. */
+static int recode(const struct cli_cmd *cmd, const struct args *a, const struct tsr_pack_options *o)
+{
+	struct tsr_recode_options how = tsr_recode_defaults();
+
+	if (a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
+	    a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
+	    a->min_elements || a->keep.n || a->map.n || a->max_error.n)
+		return cli_usage(cmd, "%s is packed and keeps its codecs: only --model and "
+				      "--max-shard-size go with --entropy",
+				 a->common.operands.items[0]);
+	how.coded = o->coded;
+	how.weights_out = a->model;
+	return cli_recode(cmd, &a->common, &how);
+}
+
 /* What --codebook-from gives. */
 static int learn_first(const struct args *a, struct tsr_learned **ret)
 {
@@ -433,6 +472,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
+	if (a->entropy.given)
+		o.coded = a->entropy.value && strcmp(a->entropy.value, "states") == 0
+				  ? TSR_CODED_STATES
+				  : TSR_CODED_ALL;
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
@@ -442,7 +485,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->codebook_from)
 		CLI_TRY(learn_first(a, &learned));
 	o.learned = learned;
-	status = cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o) : pack(cmd, a, &o);
+	if (a->entropy.given && is_packed(&a->common))
+		status = recode(cmd, a, &o);
+	else
+		status = cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o)
+							 : pack(cmd, a, &o);
 	tsr_learned_free(learned);
 	return status;
 }

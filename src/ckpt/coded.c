@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Coded planes: arrays that hold the pieces of a plane entropy coded (docs/format.md, section 4.8). */
+#include "ckpt/coded.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/little_endian.h"
+#include "ckpt/build.h"
+#include "ckpt/tensor_tiles.h"
+#include "io/hash.h"
+
+/* What one thread decodes with, and the last piece that it read a part of. */
+struct decoder {
+	struct decoder *next;
+	struct tsr_entropy *entropy;
+	const struct tsr_coded *held; /* whose piece @plain is; NULL: none */
+	uint64_t piece;
+	unsigned char *coded;
+	unsigned char plain[TSR_PIECE_NBYTES];
+};
+
+/* Decoders that hold pieces of which parts may be read next, before one of them is taken for another. */
+#define HOLDING_MAX 12u
+
+struct tsr_decoding {
+	pthread_mutex_t lock;
+	struct decoder *idle; /* the one that was used last comes first */
+	unsigned n; /* of all */
+};
+
+/* --- What an array is --------------------------------------------------------------------------- */
+
+struct tsr_entropy_kind tsr_coded_kind(enum tsr_dtype dtype)
+{
+	const struct tsr_entropy_kind kind = tsr_entropy_kind(dtype);
+
+	return kind.width ? kind : tsr_entropy_kind(TSR_U8);
+}
+
+static uint64_t units_of(const struct tsr_tensor *t)
+{
+	return t->coding.codec ? t->numel : tsr_tensor_nbytes(t);
+}
+
+uint64_t tsr_coded_npieces(const struct tsr_tensor *t)
+{
+	const uint64_t piece = tsr_tensor_piece(t), units = units_of(t);
+
+	return units / piece + (units % piece != 0);
+}
+
+uint64_t tsr_coded_piece_nbytes(const struct tsr_tensor *t, unsigned plane)
+{
+	const uint64_t piece = tsr_tensor_piece(t);
+
+	return t->coding.codec ? tsr_plane_nbytes(&t->coding, plane, piece) : piece;
+}
+
+static struct tsr_decoding *new_decoding(void)
+{
+	struct tsr_decoding *d = calloc(1, sizeof(*d));
+
+	if (d)
+		pthread_mutex_init(&d->lock, NULL);
+	return d;
+}
+
+static enum tsr_status misfit(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			      const struct tsr_tensor *t, struct tsr_err *err)
+{
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: tensor %.200s: dtype or shape of coded plane %.200s does not fit",
+			tsr_file_path(c->files[a->file]), t->name, a->name);
+}
+
+/* The shape of a plane: that of its tensor, or one dimension. */
+static enum tsr_status take_shape(struct tsr_checkpoint *c, struct tsr_array *a,
+				  const struct tsr_tensor *t, unsigned plane, struct tsr_err *err)
+{
+	const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[plane] : NULL;
+	const bool shaped = !p || p->unit == TSR_PER_ELEMENT;
+	const uint64_t *from = shaped ? t->shape : &a->numel;
+	uint64_t *shape;
+
+	a->numel = p ? tsr_plane_count(&t->coding, plane, t->numel) : t->numel;
+	a->dtype = p ? tsr_plane_dtype(&t->coding, plane) : t->dtype;
+	a->nbytes = p ? tsr_plane_nbytes(&t->coding, plane, t->numel) : tsr_tensor_nbytes(t);
+	a->rank = shaped ? t->rank : 1;
+	shape = tsr_arena_alloc(c->arena, (a->rank + 1) * sizeof(*shape));
+	if (!shape)
+		return tsr_build_nomem(c, err);
+	memcpy(shape, from, a->rank * sizeof(*shape));
+	a->shape = shape;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
+			       const struct tsr_tensor *t, unsigned plane, struct tsr_err *err)
+{
+	struct tsr_coded *coded;
+
+	if (a->dtype != TSR_U8 || a->rank != 1 || t->numel > TSR_CODED_NUMEL_MAX ||
+	    (!t->coding.codec && t->numel * tsr_dtype_bits(t->dtype) % 8))
+		return misfit(c, a, t, err);
+	coded = tsr_arena_alloc(c->arena, sizeof(*coded));
+	if (!coded)
+		return tsr_build_nomem(c, err);
+	*coded = (struct tsr_coded){ .nbytes = a->nbytes,
+				     .npieces = tsr_coded_npieces(t),
+				     .piece_nbytes = tsr_coded_piece_nbytes(t, plane) };
+	if (coded->nbytes / TSR_CODED_ENTRY < coded->npieces || (!coded->npieces && coded->nbytes))
+		return misfit(c, a, t, err);
+	if (!c->decoding)
+		c->decoding = new_decoding();
+	if (!c->decoding)
+		return tsr_fail_nomem(err, c->path);
+	a->coded = coded;
+	return take_shape(c, a, t, plane, err);
+}
+
+/* --- Decoders ----------------------------------------------------------------------------------- */
+
+static void free_decoder(struct decoder *d)
+{
+	if (!d)
+		return;
+	tsr_entropy_free(d->entropy);
+	free(d->coded);
+	free(d);
+}
+
+void tsr_decoding_free(struct tsr_decoding *d)
+{
+	if (!d)
+		return;
+	while (d->idle) {
+		struct decoder *next = d->idle->next;
+
+		free_decoder(d->idle);
+		d->idle = next;
+	}
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+/* A piece has at most 1 MiB, of elements of 1 to 8 bytes. */
+size_t tsr_coded_piece_max(void)
+{
+	size_t most = 0;
+
+	for (unsigned width = 1; width <= TSR_ENTROPY_WIDTH; width++) {
+		const struct tsr_entropy_kind kind = { .width = width };
+		const size_t n = TSR_PIECE_NBYTES / width;
+		const size_t nbytes = tsr_entropy_bound(
+			kind, n < TSR_ENTROPY_PIECE ? n : TSR_ENTROPY_PIECE);
+
+		most = nbytes > most ? nbytes : most;
+	}
+	return most;
+}
+
+static struct decoder *new_decoder(void)
+{
+	struct decoder *d = malloc(sizeof(*d));
+
+	if (!d)
+		return NULL;
+	d->next = NULL;
+	d->held = NULL;
+	d->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);
+	d->coded = malloc(tsr_coded_piece_max());
+	if (d->entropy && d->coded)
+		return d;
+	free_decoder(d);
+	return NULL;
+}
+
+/* The place in the list of one that holds this piece, or else nothing, or else was not used for longest. */
+static struct decoder **find_decoder(struct tsr_decoding *all, const struct tsr_coded *coded,
+				     uint64_t piece)
+{
+	struct decoder **at, **found = NULL;
+
+	for (at = &all->idle; *at; at = &(*at)->next) {
+		if ((*at)->held == coded && (*at)->piece == piece)
+			return at;
+		if (!(*at)->held || (!(*at)->next && !found && all->n >= HOLDING_MAX))
+			found = at;
+	}
+	return found;
+}
+
+static struct decoder *take_decoder(struct tsr_decoding *all, const struct tsr_coded *coded,
+				    uint64_t piece)
+{
+	struct decoder **at, *d = NULL;
+
+	pthread_mutex_lock(&all->lock);
+	at = find_decoder(all, coded, piece);
+	if (at) {
+		d = *at;
+		*at = d->next;
+	}
+	all->n += !d;
+	pthread_mutex_unlock(&all->lock);
+	return d ? d : new_decoder();
+}
+
+static void return_decoder(struct tsr_decoding *all, struct decoder *d)
+{
+	pthread_mutex_lock(&all->lock);
+	d->next = all->idle;
+	all->idle = d;
+	pthread_mutex_unlock(&all->lock);
+}
+
+/* --- Reading ------------------------------------------------------------------------------------ */
+
+static enum tsr_status damaged(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t piece, const char *what, struct tsr_err *err)
+{
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: tensor %.200s: data is damaged: piece %" PRIu64 " of %" PRIu64 ": %s",
+			tsr_file_path(c->files[a->file]), a->name, piece + 1, a->coded->npieces,
+			what);
+}
+
+/* Where a piece is in its array, and the hash that it should have. */
+static enum tsr_status find_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				  uint64_t piece, uint64_t *begin_ret, uint64_t *end_ret,
+				  uint64_t *hash_ret, struct tsr_err *err)
+{
+	const struct tsr_coded *coded = a->coded;
+	const uint64_t first = coded->npieces * TSR_CODED_ENTRY, before = piece ? 1 : 0;
+	unsigned char entry[2 * TSR_CODED_ENTRY];
+	const unsigned char *own = entry + before * TSR_CODED_ENTRY;
+
+	TSR_TRY(tsr_file_read(c->files[a->file], entry, (1 + before) * TSR_CODED_ENTRY,
+			      a->offset + (piece - before) * TSR_CODED_ENTRY, err));
+	*begin_ret = before ? tsr_get_le(entry, 8) : first;
+	*end_ret = tsr_get_le(own, 8);
+	*hash_ret = tsr_get_le(own + 8, 8);
+	if (*begin_ret < first || *end_ret < *begin_ret || *end_ret > coded->nbytes ||
+	    (piece + 1 == coded->npieces && *end_ret != coded->nbytes))
+		return damaged(c, a, piece, "its place in the index is outside the array", err);
+	return TSR_OK;
+}
+
+/* Decode @nbytes, all of a piece, into @plain. */
+static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				  uint64_t piece, struct decoder *d, void *plain, size_t nbytes,
+				  struct tsr_err *err)
+{
+	const struct tsr_entropy_kind kind = tsr_coded_kind(a->dtype);
+	const size_t n = nbytes / kind.width;
+	uint64_t begin, end, hash;
+	const char *wrong;
+
+	TSR_TRY(find_piece(c, a, piece, &begin, &end, &hash, err));
+	if (end - begin > tsr_entropy_bound(kind, n))
+		return damaged(c, a, piece, "has more bytes than any such piece", err);
+	TSR_TRY(tsr_file_read(c->files[a->file], d->coded, (size_t)(end - begin),
+			      a->offset + begin, err));
+	wrong = tsr_entropy_decode(d->entropy, kind, d->coded, (size_t)(end - begin), plain, n);
+	if (wrong)
+		return damaged(c, a, piece, wrong, err);
+	if (tsr_hash(plain, nbytes, 0) != hash)
+		return damaged(c, a, piece, "does not have its hash", err);
+	return TSR_OK;
+}
+
+static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				 uint64_t piece, size_t from, size_t nbytes, struct decoder *d,
+				 void *buf, struct tsr_err *err)
+{
+	const struct tsr_coded *coded = a->coded;
+	const uint64_t left = a->nbytes - piece * coded->piece_nbytes;
+	const size_t whole = (size_t)(left < coded->piece_nbytes ? left : coded->piece_nbytes);
+
+	if (from == 0 && nbytes == whole)
+		return read_piece(c, a, piece, d, buf, nbytes, err);
+	if (d->held != coded || d->piece != piece) {
+		d->held = NULL;
+		TSR_TRY(read_piece(c, a, piece, d, d->plain, whole, err));
+		d->held = coded;
+		d->piece = piece;
+	}
+	memcpy(buf, d->plain + from, nbytes);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_coded_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
+{
+	const uint64_t size = a->coded->piece_nbytes;
+	enum tsr_status status = TSR_OK;
+	struct decoder *d;
+
+	if (!nbytes)
+		return TSR_OK;
+	d = take_decoder(c->decoding, a->coded, offset / size);
+	if (!d)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t at = 0, n; at < nbytes && status == TSR_OK; at += n) {
+		const uint64_t from = (offset + at) % size;
+
+		n = size - from < nbytes - at ? (size_t)(size - from) : nbytes - at;
+		status = read_part(c, a, (offset + at) / size, (size_t)from, n, d,
+				   (unsigned char *)buf + at, err);
+	}
+	return_decoder(c->decoding, d);
+	return status;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packed files whose planes are coded, or no longer: pack --entropy of a packed file, convert --plain. */
+#ifndef TSR_CLI_RECODING_H
+#define TSR_CLI_RECODING_H
+
+#include "cli/cli.h"
+#include "tersor/pack.h"
+
+/* Write the one operand again and report.  @how says which planes are coded, and --model.  Exit status. */
+int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
+	       struct tsr_recode_options *how);
+
+/* Print what coding gains, or in a dry run that it is not known. */
+void cli_put_coded(uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing the arrays of packed files piece by piece, once their planes are complete: coded or as they are.
+ * Sizes of coded arrays are known only when they are coded, so headers get the room of the widest numbers.
+ */
+#include "container/coded_write.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/little_endian.h"
+#include "base/pipeline.h"
+#include "base/progress.h"
+#include "base/tiles.h"
+#include "ckpt/coded.h"
+#include "ckpt/tensor_tiles.h"
+#include "container/containers.h"
+#include "container/packed_write.h"
+#include "io/hash.h"
+
+/* A number of 15 digits, as has no offset more; the sum of two of them has as many. */
+#define WIDEST UINT64_C(100000000000000)
+
+struct coding {
+	struct tsr_writer *w;
+	const struct tsr_tensor *tensors;
+	struct tsr_tiles tiles; /* of the arrays, in their order */
+	struct tsr_progress progress;
+	struct tsr_hasher *hasher; /* of the array that is being written */
+	unsigned char *index; /* likewise */
+	size_t index_room;
+	uint64_t npieces, at; /* pieces of it so far, and its bytes */
+};
+
+/* One piece on its way. */
+struct scratch {
+	struct tsr_entropy *entropy;
+	unsigned char *coded;
+	uint64_t hash;
+	size_t nbytes, coded_nbytes;
+	_Alignas(64) unsigned char plain[TSR_PIECE_NBYTES];
+};
+
+static const struct tsr_tensor *tensor_of(const struct coding *k, const struct tsr_st_entry *e)
+{
+	return &k->tensors[TSR_TAG_TENSOR(e->tag)];
+}
+
+/* --- The order of arrays, and the room for headers ---------------------------------------------- */
+
+/* Shorter planes gain nothing, since tables and index take as much. */
+#define LEAST_NBYTES 512u
+
+/* Loaders of the model want narrow weights and what else it has under their names. */
+static bool is_coded(const struct tsr_writer *w, const struct tsr_writer_file *f,
+		     const struct tsr_st_entry *e)
+{
+	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(e->tag)];
+	const unsigned plane = TSR_TAG_PLANE(e->tag);
+	const bool named = t->coding.codec && t->coding.codec->planes[plane].suffix[0];
+	const bool state = t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
+
+	if (f->plain || w->plan.coded == TSR_CODED_NONE || e->nbytes < LEAST_NBYTES)
+		return false;
+	return w->plan.coded == TSR_CODED_ALL || named || state;
+}
+
+static enum tsr_status name_coded(struct tsr_writer *w, struct tsr_st_entry *e, uint64_t *shape,
+				  struct tsr_err *err)
+{
+	TSR_TRY(tsr_packed_join_name(w->plan.c, e->name, TSR_CODED_SUFFIX, &e->name, err));
+	e->dtype = TSR_U8;
+	e->rank = 1;
+	e->shape = shape;
+	return TSR_OK;
+}
+
+/* The order and the header of a file with coded arrays, of which no size is known. */
+static enum tsr_status lay_out_file(struct tsr_writer *w, struct tsr_writer_file *f,
+				    struct tsr_err *err)
+{
+	struct tsr_st_entry *arrays = w->arrays + f->first;
+	const size_t n = f->end - f->first;
+
+	for (size_t i = 0; i < n; i++) {
+		if (is_coded(w, f, &arrays[i])) {
+			uint64_t *shape = &w->coded_nbytes[arrays[i].tag];
+
+			*shape = WIDEST;
+			f->coded = true;
+			TSR_TRY(name_coded(w, &arrays[i], shape, err));
+		}
+	}
+	if (!f->coded)
+		return TSR_OK;
+	tsr_st_sort(arrays, n);
+	for (size_t i = 0; i < n; i++) {
+		arrays[i].offset = WIDEST;
+		arrays[i].nbytes = WIDEST;
+	}
+	tsr_text_free(&f->header);
+	return tsr_safetensors_compose(w, f, 0, &f->header, err);
+}
+
+/* --- Pieces ------------------------------------------------------------------------------------- */
+
+static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *memory,
+				    struct tsr_err *err)
+{
+	const struct coding *k = ctx;
+	struct scratch *s = memory;
+
+	(void)run;
+	s->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);
+	s->coded = malloc(tsr_coded_piece_max());
+	if (s->entropy && s->coded)
+		return TSR_OK;
+	tsr_entropy_free(s->entropy);
+	free(s->coded);
+	return tsr_fail_nomem(err, k->w->plan.path);
+}
+
+static void close_scratch(void *ctx, void *memory)
+{
+	struct scratch *s = memory;
+
+	(void)ctx;
+	tsr_entropy_free(s->entropy);
+	free(s->coded);
+}
+
+static enum tsr_status read_plain(const struct coding *k, const struct tsr_st_entry *e,
+				  uint64_t offset, struct scratch *s, struct tsr_err *err)
+{
+	const struct tsr_writer *w = k->w;
+	const struct tsr_tensor *t = tensor_of(k, e);
+
+	if (w->spool)
+		return tsr_file_read(w->spool, s->plain, s->nbytes,
+				     tsr_writer_spool_at(w, e->tag) + offset, err);
+	return tsr_array_read(w->plan.c, &w->plan.c->arrays[t->plane[TSR_TAG_PLANE(e->tag)]],
+			      offset, s->nbytes, s->plain, err);
+}
+
+static enum tsr_dtype plane_dtype(const struct tsr_tensor *t, size_t tag)
+{
+	return t->coding.codec ? tsr_plane_dtype(&t->coding, TSR_TAG_PLANE(tag)) : t->dtype;
+}
+
+static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+{
+	const struct coding *k = ctx;
+	struct scratch *s = memory;
+	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
+	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
+	const struct tsr_tensor *t = tensor_of(k, e);
+	const unsigned plane = TSR_TAG_PLANE(e->tag);
+	const struct tsr_entropy_kind kind = tsr_coded_kind(plane_dtype(t, e->tag));
+
+	s->nbytes = tsr_tile_plane_nbytes(t, plane, &tile);
+	s->coded_nbytes = 0;
+	TSR_TRY(read_plain(k, e, tsr_tile_plane_offset(t, plane, &tile), s, err));
+	s->hash = tsr_hash(s->plain, s->nbytes, 0);
+	if (k->w->coded_nbytes[e->tag])
+		s->coded_nbytes = tsr_entropy_encode(s->entropy, kind, s->plain,
+						     s->nbytes / kind.width, s->coded);
+	return TSR_OK;
+}
+
+/* --- Arrays ------------------------------------------------------------------------------------- */
+
+/* Place the next array behind the one before it, and leave room for its index. */
+static enum tsr_status begin_array(struct coding *k, size_t array, struct tsr_err *err)
+{
+	struct tsr_st_entry *e = &k->w->arrays[array];
+	const struct tsr_place *place = &k->w->places[e->tag];
+	const struct tsr_writer_file *f = &k->w->files[place->file];
+	const struct tsr_st_entry *before = array > f->first ? e - 1 : NULL;
+	const uint64_t npieces = tsr_coded_npieces(tensor_of(k, e));
+	unsigned char *index;
+
+	e->offset = before ? before->offset + before->nbytes : 0;
+	tsr_hasher_reset(k->hasher);
+	k->npieces = 0;
+	k->at = 0;
+	if (!k->w->coded_nbytes[e->tag])
+		return TSR_OK;
+	k->at = npieces * TSR_CODED_ENTRY;
+	if (k->at <= k->index_room)
+		return TSR_OK;
+	index = realloc(k->index, k->at);
+	if (!index)
+		return tsr_fail_nomem(err, k->w->plan.path);
+	k->index = index;
+	k->index_room = k->at;
+	return TSR_OK;
+}
+
+static enum tsr_status check_hash(const struct coding *k, const struct tsr_st_entry *e,
+				  struct tsr_err *err)
+{
+	const struct tsr_tensor *t = tensor_of(k, e);
+	const uint64_t found = tsr_hasher_value(k->hasher);
+	const uint64_t expected = t->hash[TSR_TAG_PLANE(e->tag)];
+
+	if (found == expected)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: tensor %.200s: data of %.200s is damaged: found hash %016" PRIx64
+			", expected %016" PRIx64,
+			k->w->plan.c->path, t->name, e->name, found, expected);
+}
+
+static enum tsr_status put(const struct coding *k, const struct tsr_st_entry *e, const void *bytes,
+			   size_t nbytes, uint64_t offset, struct tsr_err *err)
+{
+	const size_t file = k->w->places[e->tag].file;
+
+	return tsr_outfile_write(k->w->outputs.files[file], bytes, nbytes,
+				 k->w->files[file].header.nbytes + e->offset + offset, err);
+}
+
+static enum tsr_status end_array(struct coding *k, size_t array, struct tsr_err *err)
+{
+	struct tsr_st_entry *e = &k->w->arrays[array];
+
+	TSR_TRY(check_hash(k, e, err));
+	e->nbytes = k->at;
+	if (!k->w->coded_nbytes[e->tag])
+		return TSR_OK;
+	k->w->coded_nbytes[e->tag] = k->at;
+	return put(k, e, k->index, k->npieces * TSR_CODED_ENTRY, 0, err);
+}
+
+static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+{
+	struct coding *k = ctx;
+	const struct scratch *s = memory;
+	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
+	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
+	const bool coded = k->w->coded_nbytes[e->tag] != 0;
+	const size_t nbytes = coded ? s->coded_nbytes : s->nbytes;
+
+	if (tile.first == 0)
+		TSR_TRY(begin_array(k, tile.tensor, err));
+	if (tile.n) {
+		unsigned char *entry = k->index + k->npieces++ * TSR_CODED_ENTRY;
+
+		TSR_TRY(put(k, e, coded ? s->coded : s->plain, nbytes, k->at, err));
+		k->at += nbytes;
+		tsr_hasher_add(k->hasher, &s->hash, sizeof(s->hash));
+		if (coded) {
+			tsr_put_le(entry, k->at, 8);
+			tsr_put_le(entry + 8, s->hash, 8);
+		}
+	}
+	if (tile.last)
+		TSR_TRY(end_array(k, tile.tensor, err));
+	return tsr_progress_add(&k->progress, s->nbytes, err);
+}
+
+static void end_file(const struct tsr_writer *w, struct tsr_writer_file *f)
+{
+	const struct tsr_st_entry *last = f->end > f->first ? &w->arrays[f->end - 1] : NULL;
+
+	f->nbytes = f->header.nbytes + (last ? last->offset + last->nbytes : 0);
+}
+
+static enum tsr_status list_pieces(struct coding *k, struct tsr_err *err)
+{
+	const struct tsr_writer *w = k->w;
+
+	TSR_TRY(tsr_tiles_init(&k->tiles, w->plan.narrays, w->plan.path, err));
+	for (size_t i = 0; i < w->plan.narrays; i++) {
+		const struct tsr_tensor *t = tensor_of(k, &w->arrays[i]);
+
+		tsr_tiles_add(&k->tiles, t->coding.codec ? t->numel : tsr_tensor_nbytes(t),
+			      tsr_tensor_piece(t));
+	}
+	k->hasher = tsr_hasher_new();
+	return k->hasher ? TSR_OK : tsr_fail_nomem(err, w->plan.path);
+}
+
+static enum tsr_status write_pieces(struct coding *k, const struct tsr_run *run,
+				    struct tsr_err *err)
+{
+	const struct tsr_pipeline pipeline = {
+		.njobs = k->tiles.njobs,
+		.scratch_nbytes = sizeof(struct scratch),
+		.open = open_scratch,
+		.close = close_scratch,
+		.work = code_piece,
+		.finish = write_piece,
+		.ctx = k,
+	};
+
+	return tsr_pipeline_run(&pipeline, run, err);
+}
+
+enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
+				struct tsr_err *err)
+{
+	struct coding k = { .w = w,
+			    .tensors = w->plan.packed->tensors,
+			    .progress = { .run = run,
+					  .what = w->plan.path,
+					  .total_nbytes = tsr_writer_data_nbytes(w) } };
+	enum tsr_status status = TSR_OK;
+
+	w->coded_nbytes = calloc(w->ntags + 1, sizeof(*w->coded_nbytes));
+	if (!w->coded_nbytes)
+		return tsr_fail_nomem(err, w->plan.path);
+	for (size_t i = 0; i < w->nfiles && status == TSR_OK; i++)
+		status = lay_out_file(w, &w->files[i], err);
+	if (status == TSR_OK)
+		status = list_pieces(&k, err);
+	if (status == TSR_OK)
+		status = write_pieces(&k, run, err);
+	tsr_tiles_free(&k.tiles);
+	tsr_hasher_free(k.hasher);
+	free(k.index);
+	for (size_t i = 0; i < w->nfiles && status == TSR_OK; i++)
+		end_file(w, &w->files[i]);
+	return status == TSR_OK ? tsr_safetensors_index(w, err) : status;
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same packed checkpoint with other planes coded: what it decodes to, hashes and figures stay. */
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/option_size.h"
+#include "ckpt/build.h"
+#include "ckpt/meta.h"
+#include "container/packed_write.h"
+#include "container/tree.h"
+#include "container/writer.h"
+#include "names/model_names.h"
+#include "pack/open_checkpoint.h"
+#include "pack/packed_meta.h"
+#include "pack/packing.h"
+
+struct recoding {
+	struct tsr_checkpoint *c;
+	const struct tsr_recode_options *options;
+	const struct tsr_run *run;
+	const char *path;
+	struct tsr_packed_source source;
+	bool *model;
+	const struct tsr_error_summary **errors; /* per tensor: the recorded ones */
+	struct tsr_error_summary *widest;
+	struct tsr_st_entry *arrays;
+	size_t narrays;
+	struct tsr_meta *meta, *weights_meta;
+	struct tsr_writer *writer;
+	struct tsr_err *err;
+};
+
+struct tsr_recode_options tsr_recode_defaults(void)
+{
+	return (struct tsr_recode_options){ .size = sizeof(struct tsr_recode_options) };
+}
+
+/* What is the model's own, before the tree is a tensor too, which is not. */
+static enum tsr_status find_model(struct recoding *r)
+{
+	r->model = calloc(r->c->ntensors + 2, sizeof(*r->model));
+	if (!r->model)
+		return tsr_fail_nomem(r->err, r->path);
+	return tsr_names_model(r->c, NULL, 0, r->model, r->err);
+}
+
+/* Headers have room for any figures, as if they were not known. */
+static enum tsr_status widen_errors(struct recoding *r)
+{
+	const size_t n = r->c->ntensors + 1;
+
+	r->errors = calloc(n, sizeof(struct tsr_error_summary *));
+	r->widest = calloc(n, sizeof(*r->widest));
+	if (!r->errors || !r->widest)
+		return tsr_fail_nomem(r->err, r->path);
+	for (size_t i = 0; i < r->c->ntensors; i++) {
+		struct tsr_tensor *t = &r->c->tensors[i];
+
+		r->errors[i] = t->error;
+		r->widest[i] = tsr_error_widest(t->numel);
+		if (t->error)
+			t->error = &r->widest[i];
+	}
+	return TSR_OK;
+}
+
+static void restore_errors(struct recoding *r)
+{
+	for (size_t i = 0; r->errors && i < r->c->ntensors; i++)
+		r->c->tensors[i].error = r->errors[i];
+}
+
+static enum tsr_status plan(struct recoding *r)
+{
+	const struct tsr_recode_options *o = r->options;
+	struct tsr_writer_plan plan = { .path = r->path,
+					.container = TSR_CONTAINER_SAFETENSORS,
+					.force = o->force,
+					.max_shard_nbytes = o->max_shard_nbytes,
+					.c = r->c,
+					.keep_order = true,
+					.packed = &r->source,
+					.coded = o->coded,
+					.run = r->run,
+					.weights_path = o->weights_out };
+
+	r->source = (struct tsr_packed_source){
+		.kind = tsr_container_name(r->c->container),
+		.format = tsr_meta_find(r->c->meta, r->c->nmeta, "format"),
+		.generation = TSR_GENERATION_MAX,
+		.tensors = r->c->tensors,
+		.ntensors = r->c->ntensors,
+		.model = r->model,
+	};
+	TSR_TRY(tsr_packed_arrays(r->c, &r->arrays, &r->narrays, r->err));
+	TSR_TRY(tsr_packed_meta(r->c, &r->meta, &plan.nmeta, r->err));
+	TSR_TRY(tsr_packed_weights_meta(r->c, &r->weights_meta, &plan.nweights_meta, r->err));
+	plan.arrays = r->arrays;
+	plan.narrays = r->narrays;
+	plan.meta = r->meta;
+	plan.weights_meta = r->weights_meta;
+	return tsr_writer_new(&plan, &r->writer, r->err);
+}
+
+static enum tsr_status write_out(struct recoding *r)
+{
+	if (r->options->dry_run)
+		return tsr_writer_check(r->writer, r->err);
+	restore_errors(r);
+	r->source.generation = r->c->generation;
+	TSR_TRY(tsr_writer_copy(r->writer, r->err));
+	TSR_TRY(tsr_checkpoint_check_unchanged(r->c, r->err));
+	return tsr_writer_publish(r->writer, r->err);
+}
+
+static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
+{
+	enum tsr_status status;
+
+	if (r->options->weights_out)
+		TSR_TRY(find_model(r));
+	TSR_TRY(tsr_tree_attach(r->c, r->err));
+	TSR_TRY(tsr_build_index(r->c, r->err));
+	TSR_TRY(widen_errors(r));
+	TSR_TRY(plan(r));
+	u->plain_nbytes = tsr_writer_nbytes(r->writer);
+	status = write_out(r);
+	u->nbytes = tsr_writer_nbytes(r->writer);
+	return status;
+}
+
+static void free_recoding(struct recoding *r)
+{
+	restore_errors(r);
+	tsr_writer_free(r->writer);
+	free(r->model);
+	free(r->errors);
+	free(r->widest);
+	free(r->arrays);
+	free(r->meta);
+	free(r->weights_meta);
+}
+
+static enum tsr_status recode(struct tsr_checkpoint *c, const char *out,
+			      const struct tsr_recode_options *options, const struct tsr_run *run,
+			      struct tsr_unpacking **ret, struct tsr_err *err)
+{
+	struct recoding r = { .c = c, .options = options, .run = run, .path = out, .err = err };
+	struct tsr_unpacking *u = calloc(1, sizeof(*u));
+	enum tsr_status status;
+
+	if (!u)
+		return tsr_fail_nomem(err, out);
+	u->source = c;
+	u->container = TSR_CONTAINER_SAFETENSORS;
+	status = run_recoding(&r, u);
+	free_recoding(&r);
+	if (status == TSR_OK || status == TSR_E_DURABILITY)
+		*ret = u;
+	else
+		free(u);
+	return status;
+}
+
+enum tsr_status tsr_recode(const char *path, const char *out,
+			   const struct tsr_recode_options *options, const struct tsr_run *run,
+			   struct tsr_unpacking **ret, struct tsr_err *err)
+{
+	struct tsr_recode_options o = tsr_recode_defaults();
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
+	status = c->packed ? recode(c, out, &o, run, ret, err)
+			   : tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
+	if (status != TSR_OK && status != TSR_E_DURABILITY)
+		tsr_checkpoint_close(c);
+	return status;
+}
