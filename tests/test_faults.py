@@ -72,6 +72,9 @@ ADAMW = ["--optimizer", "adamw", "--lr", "1e-3", "--count", "0"]
 OPERATIONS = {
     "pack": (["pack", "IN/a.safetensors", "-o", "OUT/x.tersor", "-f"],
              ["pack", "IN/other.safetensors", "-o", "OUT/x.tersor"]),
+    "entropy": (["pack", "IN/a.safetensors", "-o", "OUT/x.tersor", "-f", "--entropy"],
+                ["pack", "IN/other.safetensors", "-o", "OUT/x.tersor"]),
+    "recode": (["pack", "IN/a.tersor", "-o", "OUT/x.tersor", "--entropy=states"], None),
     "choice": (["pack", "IN/a.safetensors", "-o", "OUT/x.tersor", "--max-bytes", "20000"], None),
     "unpack": (["unpack", "IN/a.tersor", "-o", "OUT/x.pt", "--to", "pt"], None),
     "convert": (["convert", "IN/a.pt", "-o", "OUT/x.safetensors", "-f"],

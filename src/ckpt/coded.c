@@ -263,8 +263,8 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 	TSR_TRY(find_piece(c, a, piece, &begin, &end, &hash, err));
 	if (end - begin > tsr_entropy_bound(kind, n))
 		return damaged(c, a, piece, "has more bytes than any such piece", err);
-	TSR_TRY(tsr_file_read(c->files[a->file], d->coded, (size_t)(end - begin),
-			      a->offset + begin, err));
+	TSR_TRY(tsr_file_read(c->files[a->file], d->coded, (size_t)(end - begin), a->offset + begin,
+			      err));
 	wrong = tsr_entropy_decode(d->entropy, kind, d->coded, (size_t)(end - begin), plain, n);
 	if (wrong)
 		return damaged(c, a, piece, wrong, err);

@@ -225,8 +225,8 @@ static enum tsr_status read_entropy(struct reading *r, const struct tsr_json *v)
 	if (!tsr_json_string(v))
 		return bad(r, NULL, "entropy is not a name");
 	if (strcmp(tsr_json_string(v), TSR_PACKED_CODER) != 0)
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown entropy coder %.60s", r->path,
-				tsr_json_string(v));
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown entropy coder %.60s",
+				r->path, tsr_json_string(v));
 	r->entropy = true;
 	return TSR_OK;
 }

@@ -175,10 +175,11 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 				  struct tsr_st_contents *st, bool follow,
 				  struct contents *contents, struct tsr_err *err)
 {
-	struct tsr_checkpoint part = {
-		.path = path, .arena = c->arena, .nmeta = st->nmeta, .meta = st->meta,
-		.decoding = c->decoding
-	};
+	struct tsr_checkpoint part = { .path = path,
+				       .arena = c->arena,
+				       .nmeta = st->nmeta,
+				       .meta = st->meta,
+				       .decoding = c->decoding };
 	const size_t narrays = c->narrays;
 	enum tsr_status status = read_packed(c, &part, st, follow, contents, err);
 

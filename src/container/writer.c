@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "io/crc.h"
+#include "io/temporary.h"
 #include "base/fail.h"
 #include "container/coded_write.h"
 #include "container/containers.h"
@@ -69,11 +70,27 @@ static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 	return status;
 }
 
+/* Beside the output, where there will be room. */
+static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
+{
+	enum tsr_status status;
+	char *dir;
+
+	if (strcmp(w->plan.path, TSR_STANDARD_OUTPUT) == 0)
+		return tsr_file_scratch(w->plan.path, &w->spool, err);
+	dir = tsr_path_directory(w->plan.path);
+	if (!dir)
+		return tsr_fail_nomem(err, w->plan.path);
+	status = tsr_file_scratch_in(dir, w->plan.path, &w->spool, err);
+	free(dir);
+	return status;
+}
+
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 {
 	TSR_TRY(tsr_writer_check(w, err));
 	if (w->plan.coded != TSR_CODED_NONE)
-		return tsr_file_scratch_beside(w->plan.path, &w->spool, err);
+		return create_spool(w, err);
 	return create_outputs(w, err);
 }
 

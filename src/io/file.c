@@ -14,7 +14,6 @@
 
 #include "base/fail.h"
 #include "io/file_calls.h"
-#include "io/temporary.h"
 
 /* The most that one read or write call moves on Linux. */
 #define IO_MAX 0x7ffff000u
@@ -56,7 +55,7 @@ struct later {
 struct tsr_file {
 	int fd;
 	bool scratch; /* no name, no other user, and it grows */
-	bool beside; /* it is beside an output */
+	bool beside; /* it is in a directory that was asked for */
 	char *path;
 	struct stat at_open;
 	struct later *later; /* or NULL: @fd has the contents */
@@ -184,13 +183,14 @@ int tsr_scratch_open(const char **directory_ret)
 	return open_nameless(dir);
 }
 
-static enum tsr_status take_scratch(int fd, const char *path, const char *dir, struct tsr_file **ret,
-				    struct tsr_err *err)
+static enum tsr_status take_scratch(int fd, const char *path, const char *dir,
+				    struct tsr_file **ret, struct tsr_err *err)
 {
 	struct tsr_file *f;
 
 	if (fd < 0)
-		return tsr_fail_errno(err, errno, "%s: cannot make a scratch file in %s", path, dir);
+		return tsr_fail_errno(err, errno, "%s: cannot make a scratch file in %s", path,
+				      dir);
 	f = new_file(strdup(path));
 	if (!f) {
 		close(fd);
@@ -209,22 +209,12 @@ enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct
 	return take_scratch(fd, path, dir, ret, err);
 }
 
-enum tsr_status tsr_file_scratch_beside(const char *output, struct tsr_file **ret,
-					struct tsr_err *err)
+enum tsr_status tsr_file_scratch_in(const char *directory, const char *path, struct tsr_file **ret,
+				    struct tsr_err *err)
 {
-	enum tsr_status status;
-	char *dir;
-
-	if (strcmp(output, TSR_STANDARD_OUTPUT) == 0)
-		return tsr_file_scratch(output, ret, err);
-	dir = tsr_path_directory(output);
-	if (!dir)
-		return tsr_fail_nomem(err, output);
-	status = take_scratch(open_nameless(dir), output, dir, ret, err);
-	if (status == TSR_OK)
-		(*ret)->beside = true;
-	free(dir);
-	return status;
+	TSR_TRY(take_scratch(open_nameless(directory), path, directory, ret, err));
+	(*ret)->beside = true;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_file_scratch_later(const char *path, uint64_t nbytes, tsr_file_fill *fill,
@@ -384,7 +374,9 @@ enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size
 {
 	const uint64_t end = offset + nbytes;
 
-	TSR_TRY(tsr_write_all(f->fd, f->path, f->beside ? "cannot write" : TSR_SCRATCH_FAILED, buf, nbytes, offset, err));
+	const char *what = f->beside ? "cannot write" : TSR_SCRATCH_FAILED;
+
+	TSR_TRY(tsr_write_all(f->fd, f->path, what, buf, nbytes, offset, err));
 	if (end > tsr_file_size(f))
 		f->at_open.st_size = (off_t)end;
 	return TSR_OK;

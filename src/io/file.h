@@ -36,9 +36,9 @@ enum tsr_status tsr_file_open_in(const char *directory, const char *name, bool f
  */
 enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct tsr_err *err);
 
-/* The same beside an output, where there will be room for it, unless that is the standard output. */
-enum tsr_status tsr_file_scratch_beside(const char *output, struct tsr_file **ret,
-					struct tsr_err *err);
+/* The same in another directory. */
+enum tsr_status tsr_file_scratch_in(const char *directory, const char *path, struct tsr_file **ret,
+				    struct tsr_err *err);
 enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size_t nbytes,
 				       uint64_t offset, struct tsr_err *err);
 

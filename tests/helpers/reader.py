@@ -20,6 +20,7 @@ import struct
 import numpy as np
 import xxhash
 
+import coded_planes
 import tables
 
 
@@ -75,6 +76,7 @@ class Checkpoint:
     shard: dict | None = None   # which part of a checkpoint this is; None for all of it
     weights: str | None = None  # the file beside this one that has the arrays it lacks
     tree: bytes | None = None   # what was saved around the tensors
+    entropy: bool = False       # whether planes of this file are coded
 
 
 def check(condition, message, error=ReaderError):
@@ -228,8 +230,8 @@ def check_known(name, known, what):
 
 # ---- Planes: section 4 ---------------------------------------------------------------------------
 
-SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::blockmean", "::expand")
-ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND = SUFFIXES
+SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::blockmean", "::expand", "::coded")
+ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND, CODED = SUFFIXES
 SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32"}
 TABLED = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e4m3x": "F8_E4M3", "e5m2x": "F8_E5M2", "dyn8": "U8"}
 SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8",
@@ -345,13 +347,14 @@ def parse_tersor(metadata):
     check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
     check_members(root, ["version", "tool", "source", "generation"] + ["shard"] * ("shard" in root)
                   + ["weights"] * ("weights" in root) + ["codebook"] * ("codebook" in root)
-                  + ["tensors"])
+                  + ["entropy"] * ("entropy" in root) + ["tensors"])
+    check(root.get("entropy", "rans32") == "rans32", "unknown coder", UnsupportedError)
     check(isinstance(root["tool"], str), "tool is not a string")
     check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
     check(isinstance(root["tensors"], list), "tensors is not an array")
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
                             root["tool"], root["source"]["kind"], parse_shard(root.get("shard")),
-                            parse_weights(root))
+                            parse_weights(root), entropy="entropy" in root)
     hashes, codebook = {}, parse_codebook(root)
     for entry in root["tensors"]:
         tensor = parse_tensor(entry)
@@ -822,9 +825,11 @@ def read_file(content, folder=None):
     if checkpoint.weights:
         check(folder, "a packed file without its weights file")
         add_weights(arrays, folder / checkpoint.weights)
+    used = []
     for tensor in checkpoint.tensors.values():
         own = planes_of(tensor)[tensor.narrow is not None:]
-        planes = [take_plane(arrays, *plane) for plane in own]
+        planes = [take_any(arrays, tensor, i + (tensor.narrow is not None), used if checkpoint.entropy else None)
+                  for i in range(len(own))]
         recorded = hashes[tensor.name]
         check(len(recorded) == len(planes_of(tensor))
               and [plane_hash(tensor, len(recorded) - len(own) + i, plane)
@@ -836,6 +841,7 @@ def read_file(content, folder=None):
             tensor.raw = planes[0]
         else:
             tensor.values = decode(tensor, planes)
+    check(bool(used) == checkpoint.entropy, "entropy without a coded plane")
     check(not arrays, f"arrays that are no plane: {', '.join(arrays)}")
     return checkpoint, names
 
@@ -848,6 +854,48 @@ def add_weights(arrays, path):
     check(not metadata.keys() & {"tersor", "tersor_check"}, f"{path.name}: is a packed file")
     check(not arrays.keys() & more.keys(), "an array in both files")
     arrays.update((name, (array, data)) for name, array in more.items())
+
+
+def take_coded(arrays, tensor, plane):
+    """Section 4.8: the bytes of a coded plane, and None of one that is not."""
+    name, dtype, _ = planes_of(tensor)[plane]
+    array, data = arrays.get(name + CODED, (None, None))
+    if not array or name in arrays:
+        return None
+    del arrays[name + CODED]
+    check(array.dtype == "U8" and len(array.shape) == 1, f"{name}: its coded array is not of U8")
+    content, count = data[array.begin:array.end], elements(list(tensor.shape))
+    check(count <= 2**56 and -(-count // piece_of(tensor)) * 16 <= len(content),
+          f"{name}: its coded array is too short for its index")
+    sizes = [plane_size(tensor, plane, min(end, count)) for end in range(0, count + piece_of(tensor), piece_of(tensor))]
+    sizes = [end - begin for begin, end in zip(sizes, sizes[1:])]
+    first, at, decoded = 16 * len(sizes), 16 * len(sizes), []
+    for i, size in enumerate(sizes):
+        end, digest = struct.unpack_from("<QQ", content, 16 * i)
+        check(at <= end <= len(content), f"{name}: piece {i} is not in its array")
+        piece = decode_piece(content[at:end], dtype, size)
+        check(xxhash.xxh3_64_intdigest(piece) == digest, f"{name}: piece {i} does not have its hash")
+        decoded.append(piece)
+        at = end
+    check(at == len(content), f"{name}: bytes behind its last piece")
+    return b"".join(decoded)
+
+
+def decode_piece(content, dtype, size):
+    width = 1 if BITS[dtype] % 8 else BITS[dtype] // 8
+    try:
+        return coded_planes.decode(content, width, dtype in ("BF16", "F32"), size // width).tobytes()
+    except coded_planes.Refused as error:
+        raise ReaderError(str(error)) from None
+
+
+def take_any(arrays, tensor, plane, used):
+    """A plane as it is, or, with a list for their names, coded."""
+    coded = take_coded(arrays, tensor, plane) if used is not None else None
+    if coded is None:
+        return take_plane(arrays, *planes_of(tensor)[plane])
+    used.append(tensor.name)
+    return coded
 
 
 def take_plane(arrays, name, dtype, shape):

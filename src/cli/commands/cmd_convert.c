@@ -113,7 +113,8 @@ static int write_plain(const struct cli_cmd *cmd, const struct args *a)
 	struct tsr_recode_options how = tsr_recode_defaults();
 
 	if (a->common.operands.n != 1 || a->to || a->strict)
-		return cli_usage(cmd, "--plain takes one packed file, and neither --to nor --strict");
+		return cli_usage(cmd,
+				 "--plain takes one packed file, and neither --to nor --strict");
 	return cli_recode(cmd, &a->common, &how);
 }
 

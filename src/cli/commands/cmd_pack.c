@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/choosing.h"
 #include "cli/coding.h"
@@ -404,18 +405,22 @@ static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 	return CLI_OK;
 }
 
-/* Whether the one input is packed; what cannot be opened shows later. */
-static bool is_packed(const struct cli_common *common)
+/* Whether there is one input, which is packed; a stream, which can be read once, is taken for a source. */
+static int find_packed(const struct cli_common *common, bool *ret)
 {
 	struct tsr_checkpoint *c = NULL;
-	bool packed;
+	struct tsr_err err = { 0 };
+	struct stat st;
 
+	*ret = false;
 	if (common->operands.n != 1 || cli_packs_directory(common) ||
-	    tsr_checkpoint_open(common->operands.items, 1, &common->open, &c, NULL) != TSR_OK)
-		return false;
-	packed = tsr_checkpoint_is_packed(c);
+	    (stat(common->operands.items[0], &st) == 0 && !S_ISREG(st.st_mode)))
+		return CLI_OK;
+	if (tsr_checkpoint_open(common->operands.items, 1, &common->open, &c, &err) != TSR_OK)
+		return cli_error(&err);
+	*ret = tsr_checkpoint_is_packed(c);
 	tsr_checkpoint_close(c);
-	return packed;
+	return CLI_OK;
 }
 
 /* Its codecs stay as they are, so nothing that is about codecs goes with it. */
@@ -426,8 +431,9 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	if (a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
 	    a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
 	    a->min_elements || a->keep.n || a->map.n || a->max_error.n)
-		return cli_usage(cmd, "%s is packed and keeps its codecs: only --model and "
-				      "--max-shard-size go with --entropy",
+		return cli_usage(cmd,
+				 "%s is packed and keeps its codecs: only --model and "
+				 "--max-shard-size go with --entropy",
 				 a->common.operands.items[0]);
 	how.coded = o->coded;
 	how.weights_out = a->model;
@@ -458,6 +464,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_choice_options choice;
 	struct tsr_learn_options learn;
 	struct tsr_learned *learned = NULL;
+	bool packed = false;
 	int status;
 
 	CLI_TRY(parse_codings(cmd, a, &o, &choice));
@@ -479,13 +486,15 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
+	if (a->entropy.given)
+		CLI_TRY(find_packed(&a->common, &packed));
 	a->learning.compat = a->compat;
 	learn = cli_learn_options(&a->learning);
 	o.learn = &learn;
 	if (a->codebook_from)
 		CLI_TRY(learn_first(a, &learned));
 	o.learned = learned;
-	if (a->entropy.given && is_packed(&a->common))
+	if (packed)
 		status = recode(cmd, a, &o);
 	else
 		status = cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o)

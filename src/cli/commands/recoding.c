@@ -49,7 +49,8 @@ static void print_report(const struct cli_common *common, const struct tsr_unpac
 	       u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
 	       common->dry_run ? " planned before coding" : "");
 	if (parameters && !common->dry_run)
-		printf(", %.3f bytes per parameter, %.3f before", (double)u->nbytes / (double)parameters,
+		printf(", %.3f bytes per parameter, %.3f before",
+		       (double)u->nbytes / (double)parameters,
 		       (double)stored_nbytes(u->source) / (double)parameters);
 	printf("\n");
 }
