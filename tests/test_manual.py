@@ -250,7 +250,8 @@ def reports(command, library, scratch):
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
     out = scratch / "out"
     return {
-        "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json")],
+        "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json"),
+                         report("pack", packed, "--entropy", "-o", scratch / "coded", "--json")],
         "unpack": lambda: [report("unpack", packed, "-o", out, "--json")],
         "inspect": lambda: [report("inspect", packed, "--json"),
                             report("inspect", CHECKPOINT, "--json"),
@@ -260,7 +261,8 @@ def reports(command, library, scratch):
                            report("verify", restored, "--json")],
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
-                                   "safetensors", "--json")],
+                                   "safetensors", "--json"),
+                            report("convert", packed, "-o", scratch / "plain", "--plain", "--json")],
         "audit": lambda: [audit_that_moved(scratch),
                           report("audit", "--granularity", CHECKPOINT, "--json"),
                           report("audit", CHECKPOINT, "--table", "coat-1", "--json")],
