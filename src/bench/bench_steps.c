@@ -62,8 +62,10 @@ struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c)
 	tsr_hyper_defaults(&h, c->optimizer);
 	step.scalars = tsr_step_scalars(c->order, c->optimizer, &h, 1000, false);
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		if (c->codec[p])
-			step.coding[p] = tsr_coding_default(tsr_codec_find(c->codec[p]));
+		if (!c->codec[p])
+			continue;
+		step.coding[p] = tsr_coding_default(tsr_codec_find(c->codec[p]));
+		step.coding[p].kind = tsr_part_kind((enum tsr_part)p);
 	}
 	return step;
 }

@@ -20,6 +20,7 @@ struct tsr_gpu_tables {
 	const struct tsr_table_row *row;
 	const uint32_t *entry;
 	const float *bound;
+	const float *value; /* TSR_TABLE_CODES per row: what bytes decode to with a scale of 1 */
 };
 
 struct tsr_gpu {

@@ -3,23 +3,14 @@
  * Kernels of codecs whose codes are tables.  The tables are those of the CPU, copied: so are the bits.
  * A warp has a group, so that it needs one row, which its threads then find in the nearest cache.
  */
-#include "gpu/cuda.h"
+#include <stdlib.h>
+
+#include "gpu/gpu_tables.cuh"
 #include "gpu/vector.cuh"
-extern "C" {
-#include "codec/tables.h"
-}
 
 #define WARP 32u
 
 /* --- Groups ------------------------------------------------------------------------------------ */
-
-/* What the threads of a warp share, of the group that they encode. */
-struct group {
-	const struct tsr_table_row *row;
-	const uint32_t *entry; /* of the row's first bucket */
-	float scale, divisor, unit, lowest, highest;
-	uint32_t bucket, shift, least;
-};
 
 /*
  * tsr_table_expand() by two questions of the whole warp: of the 32 bounds of every 8th row, and of the 8
@@ -40,62 +31,25 @@ static __device__ __forceinline__ uint32_t find_expand(const float *bound, float
 }
 
 /* The scale and, where it has one, the row of group @g, stored by the first thread. */
-static __device__ __forceinline__ struct group begin_group(struct tsr_table_rule rule,
-							   struct tsr_gpu_tables tables,
-							   uint32_t max, uint32_t least, uint64_t g,
-							   float *scales, uint8_t *expand)
+static __device__ __forceinline__ struct coded_group begin_group(struct tsr_table_rule rule,
+								 struct tsr_gpu_tables tables,
+								 uint32_t max, uint32_t least,
+								 uint64_t g, float *scales,
+								 uint8_t *expand)
 {
 	const float absmax = tsr_f32_from_bits(__reduce_max_sync(TSR_WHOLE_WARP, max));
 	uint32_t row = rule.row;
-	struct group out;
+	const float scale = tsr_table_scale(rule, absmax);
 
-	out.scale = tsr_table_scale(rule, absmax);
 	if (rule.expanded)
 		row = find_expand(tables.bound, absmax,
 				  tsr_f32_from_bits(__reduce_min_sync(TSR_WHOLE_WARP, least)));
 	if (threadIdx.x % WARP == 0) {
-		scales[g] = out.scale;
+		scales[g] = scale;
 		if (rule.expanded)
 			expand[g] = (uint8_t)row;
 	}
-	out.row = &tables.row[row];
-	out.entry = tables.entry + out.row->first;
-	out.divisor = tsr_table_divisor(out.scale);
-	out.unit = out.row->unit;
-	out.lowest = out.row->lowest;
-	out.highest = out.row->highest;
-	out.bucket = out.row->bucket;
-	out.shift = out.row->shift;
-	out.least = rule.keeps ? tsr_table_least(out.row, out.scale) : 0;
-	return out;
-}
-
-static __device__ __forceinline__ uint32_t magnitude(float x)
-{
-	return tsr_bits_from_f32(x) & TSR_F32_MAG;
-}
-
-/* What the smallest magnitude other than 0 is the smallest of. */
-static __device__ __forceinline__ uint32_t unless_zero(uint32_t magnitude)
-{
-	return magnitude ? magnitude : (uint32_t)INT32_MAX;
-}
-
-static __device__ __forceinline__ uint8_t encode_one(struct tsr_table_rule rule,
-						     const struct group *g, float x)
-{
-	const uint32_t key = tsr_table_key(x, g->divisor, g->unit, g->lowest, g->highest);
-	const uint32_t code = tsr_table_code(g->entry, g->bucket, g->shift, key);
-
-	return (uint8_t)tsr_table_byte(rule.layout, code, x, g->least);
-}
-
-static __device__ __forceinline__ float decode_one(struct tsr_table_rule rule,
-						   const struct tsr_table_row *row, float scale,
-						   uint32_t byte)
-{
-	return tsr_table_value(row->value[tsr_table_index(rule.layout, byte)],
-			       tsr_table_sign(rule.layout, byte), scale);
+	return coded_group_of(rule, tables, row, scale);
 }
 
 /* --- Whole groups of 32 N aligned elements ----------------------------------------------------- */
@@ -110,7 +64,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	const uint64_t first = (g * N / 4) * WARP + threadIdx.x % WARP;
 	struct tsr_vec<float, 4> in[N / 4];
 	uint32_t max = 0, least = INT32_MAX;
-	struct group group;
+	struct coded_group group;
 
 	if (g >= ngroups)
 		return;
@@ -175,7 +129,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	const uint64_t g = tsr_first_vector(1) / WARP, first = g * size;
 	const uint64_t end = n - first < size ? n : first + size;
 	uint32_t max = 0, least = INT32_MAX;
-	struct group group;
+	struct coded_group group;
 
 	if (first >= n)
 		return;
@@ -317,21 +271,54 @@ static cudaError_t upload(const void *from, size_t nbytes, const void **to)
 static void free_tables(struct tsr_gpu_tables *t)
 {
 	cudaFree((void *)t->row);
+	cudaFree((void *)t->value);
 	cudaFree((void *)t->entry);
 	cudaFree((void *)t->bound);
-	*t = (struct tsr_gpu_tables){ NULL, NULL, NULL };
+	*t = (struct tsr_gpu_tables){ NULL, NULL, NULL, NULL };
+}
+
+/* What bytes of row @row decode to with a scale of 1. */
+static void fill_values(enum tsr_table_set set, const struct tsr_tables *from, uint32_t row,
+			float *value)
+{
+	const enum tsr_table_layout layout = set == TSR_TABLES_LOG	 ? TSR_TABLE_UNSIGNED
+					     : set != TSR_TABLES_DYNAMIC ? TSR_TABLE_SIGNED
+					     : row			 ? TSR_TABLE_UNSIGNED
+									 : TSR_TABLE_CENTRED;
+
+	for (uint32_t byte = 0; byte < TSR_TABLE_CODES; byte++)
+		value[byte] = tsr_table_value(from->row[row].value[tsr_table_index(layout, byte)],
+					      tsr_table_sign(layout, byte), 1.0f);
+}
+
+static cudaError_t upload_values(enum tsr_table_set set, const struct tsr_tables *from,
+				 const float **to)
+{
+	const size_t nbytes = (size_t)from->nrows * TSR_TABLE_CODES * sizeof(float);
+	float *values = (float *)malloc(nbytes);
+	cudaError_t e;
+
+	if (!values)
+		return cudaErrorMemoryAllocation;
+	for (uint32_t row = 0; row < from->nrows; row++)
+		fill_values(set, from, row, values + (size_t)row * TSR_TABLE_CODES);
+	e = upload(values, nbytes, (const void **)to);
+	free(values);
+	return e;
 }
 
 static enum tsr_status put_tables(struct tsr_gpu *gpu, enum tsr_table_set set, struct tsr_err *err)
 {
 	const struct tsr_tables *from = tsr_tables_get(set);
-	struct tsr_gpu_tables t = { NULL, NULL, NULL };
+	struct tsr_gpu_tables t = { NULL, NULL, NULL, NULL };
 	cudaError_t e = upload(from->entry, from->nentries * sizeof(*from->entry),
 			       (const void **)&t.entry);
 
 	if (e == cudaSuccess && from->bound)
 		e = upload(from->bound, TSR_TABLE_ROWS * sizeof(*from->bound),
 			   (const void **)&t.bound);
+	if (e == cudaSuccess)
+		e = upload_values(set, from, &t.value);
 	if (e == cudaSuccess)
 		e = upload(from->row, from->nrows * sizeof(*from->row), (const void **)&t.row);
 	if (e != cudaSuccess) {

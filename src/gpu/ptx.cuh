@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "codec/math.h"
+
 /* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */
 static __device__ __forceinline__ float tsr_reciprocal_estimate(float d)
 {
@@ -31,6 +33,15 @@ static __device__ __forceinline__ float tsr_log2_estimate(float x)
 	float r;
 
 	asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
+
+/* Within 2^-22 of 2^x relatively, where that is normal. */
+static __device__ __forceinline__ float tsr_exp2_estimate(float x)
+{
+	float r;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
 	return r;
 }
 
@@ -84,7 +95,34 @@ static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byt
 	return __byte_perm(low, high, 0x5410);
 }
 
-/* The same of bits 16 to 23. */
+/* A finite float rounded to E4M3; beyond the largest, that. */
+static __device__ __forceinline__ uint32_t tsr_e4m3_byte(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x), mag = bits & TSR_F32_MAG;
+	const uint32_t normal = ((mag + 0x7ffff + (mag >> 20 & 1)) >> 20) - (120 << 3);
+	const uint32_t subnormal = tsr_bits_from_f32(tsr_abs(x) + 0x1p14f) -
+				   tsr_bits_from_f32(0x1p14f);
+	const uint32_t code = mag < 121u << 23 ? subnormal : normal;
+
+	return (code < 126 ? code : 126) | bits >> 31 << 7;
+}
+
+/* The bytes of four finite floats rounded to E4M3, the first one lowest; one instruction for two from sm_89 on. */
+static __device__ __forceinline__ uint32_t tsr_e4m3_word(const float *x)
+{
+	unsigned short low, high;
+
+#if __CUDA_ARCH__ >= 890
+	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+#else
+	low = (unsigned short)(tsr_e4m3_byte(x[0]) | tsr_e4m3_byte(x[1]) << 8);
+	high = (unsigned short)(tsr_e4m3_byte(x[2]) | tsr_e4m3_byte(x[3]) << 8);
+#endif
+	return low | (uint32_t)high << 16;
+}
+
+/* tsr_word_of_bytes() of bits 16 to 23. */
 static __device__ __forceinline__ uint32_t tsr_word_of_third_bytes(const uint32_t *byte)
 {
 	const uint32_t low = __byte_perm(byte[0], byte[1], 0x0062);

@@ -248,8 +248,10 @@ static void compare(struct trial *t)
 	struct tsr_step device;
 	struct tsr_err err;
 
-	for (unsigned p = 0; p < TSR_PARTS; p++)
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		t->step.coding[p].kind = tsr_part_kind((enum tsr_part)p);
 		fill_part(t, p);
+	}
 	if (t->spoil)
 		t->spoil(t);
 	device = upload(t);
@@ -329,9 +331,8 @@ static uint64_t check_edges(unsigned nseeds)
 {
 	static const enum tsr_dtype dtypes[] = { TSR_BF16, TSR_F32, TSR_F16 };
 	static const char *const kinds[][2] = {
-		{ "softsign8", "sqrt8" },
-		{ "linear8", "ulinear8" },
-		{ "ratio8", "log8" },
+		{ "softsign8", "sqrt8" }, { "linear8", "ulinear8" }, { "ratio8", "log8" },
+		{ "e4m3x", "e4m3x" },	  { "dyn8", "dyn8" },
 	};
 	uint64_t cases = 0;
 

@@ -35,7 +35,11 @@ struct pair {
 		} \
 	}
 
-static const struct pair pairs[] = { PAIR(ratio8, log8, near_tight) };
+static const struct pair pairs[] = {
+	PAIR(ratio8, log8, near_tight),
+	PAIR(e4m3x, e4m3x, near_coded<coat_coder>),
+	PAIR(dyn8, dyn8, near_coded<dynamic_coder>),
+};
 
 static bool takes(const struct pair *pair, const struct tsr_step *step)
 {
@@ -44,6 +48,7 @@ static bool takes(const struct pair *pair, const struct tsr_step *step)
 
 	return step->coding[TSR_PART_WEIGHT].codec->row == TSR_ROW_bf16_ulp8 && m->codec &&
 	       v->codec && m->codec->row == pair->momentum && v->codec->row == pair->variance &&
+	       m->kind != TSR_KIND_VARIANCE && v->kind == TSR_KIND_VARIANCE &&
 	       m->group == pair->group && v->group == pair->group && !m->row && !v->row;
 }
 
@@ -70,6 +75,12 @@ static enum tsr_status tables_of(struct tsr_gpu *gpu, const struct tsr_coding *c
 	switch (coding->codec->row) {
 	case TSR_ROW_log8:
 		set = TSR_TABLES_LOG;
+		break;
+	case TSR_ROW_e4m3x:
+		set = TSR_TABLES_E4M3X;
+		break;
+	case TSR_ROW_dyn8:
+		set = TSR_TABLES_DYNAMIC;
 		break;
 	default:
 		return TSR_OK;

@@ -108,7 +108,7 @@ struct near_tight {
 			block_entry<uint16_t, team>(part[TSR_PART_MOMENTUM].plane[1], thread));
 		const uint32_t stored = block_entry<uint32_t, team>(
 			part[TSR_PART_VARIANCE].plane[1], thread);
-		const float *value = p->variance.row[tsr_f28_range(stored)].value;
+		const float *value = p->variance.value + TSR_TABLE_CODES * tsr_f28_range(stored);
 		const float scale = tsr_f28_scale(stored);
 
 #pragma unroll
@@ -242,6 +242,246 @@ struct near_tight {
 						(uint16_t)tsr_e8m8_from_f32(s->ratio));
 		put_block_entry<uint32_t, team>(a->part[TSR_PART_VARIANCE].plane[1], inside,
 						s->stored);
+	}
+};
+
+/* --- Codes that are tables --------------------------------------------------------------------- */
+
+/*
+ * What pairs of them share, with the codes of a part from @coder.  Besides what flash asks for: no new
+ * momentum is 0, the magnitudes of a group's are from 2^-100 to 2^60, and as many times as the coder
+ * takes apart from each other.
+ */
+template <class coder> struct near_coded {
+	typedef typename coder::exact exact;
+	static const int group = exact::group;
+	static const bool takes_roots = false;
+
+	struct scales {
+		typename coder::scale part[TSR_PARTS]; /* not of weights */
+	};
+
+	static __host__ bool scalars_fit(const struct pair_args *)
+	{
+		return true;
+	}
+
+	template <int N>
+	static __device__ __forceinline__ void decode_part(const struct pair_args *p, unsigned part,
+							   unsigned thread, const uint32_t *word,
+							   float *x)
+	{
+		const struct step_part *planes = &p->step.part[part];
+		const uint64_t g = (uint64_t)blockIdx.x * (FLASH_BLOCK / (group / N)) +
+				   thread / (group / N);
+		const float *value = exact::tables_of(p, part).value +
+				     TSR_TABLE_CODES * exact::stored_row(p, part, g);
+		const float scale = ((const float *)planes->plane[1])[g];
+
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			x[k] = value[word[k / 4] >> k % 4 * 8 & 0xff];
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			x[k] *= scale;
+	}
+	template <int N>
+	static __device__ __forceinline__ bool decode(const struct pair_args *p, unsigned thread,
+						      const struct flash_words<N> *x, float *m,
+						      float *v)
+	{
+		decode_part<N>(p, TSR_PART_MOMENTUM, thread, x->momentum, m);
+		decode_part<N>(p, TSR_PART_VARIANCE, thread, x->variance, v);
+		return true;
+	}
+
+	template <int N>
+	static __device__ __forceinline__ bool measure_part(const struct pair_args *p,
+							    unsigned part, const float *x,
+							    typename coder::scale *s)
+	{
+		float least = fabsf(x[0]), largest = fabsf(x[0]);
+		bool fits;
+
+#pragma unroll
+		for (int k = 1; k < N; k++) {
+			least = fminf(least, fabsf(x[k]));
+			largest = tsr_max_or_nan(largest, fabsf(x[k]));
+		}
+		least = least_of_team<group / N>(least);
+		largest = largest_of_team<group / N>(largest);
+		/* Threads without elements encode with what is measured, too. */
+		fits = coder::measure(exact::tables_of(p, part), part, largest, least, s);
+		return fits && least >= 0x1p-100f && largest < 0x1p60f;
+	}
+	template <int N>
+	static __device__ __forceinline__ bool measure(const struct pair_args *p,
+						       const struct flash_tile<N> *t,
+						       struct scales *s)
+	{
+		const unsigned m = TSR_PART_MOMENTUM, v = TSR_PART_VARIANCE;
+		const bool ordinary = measure_part<N>(p, m, t->m, &s->part[m]);
+
+		return measure_part<N>(p, v, t->v, &s->part[v]) & ordinary;
+	}
+
+	template <int N>
+	static __device__ __forceinline__ void encode(const struct pair_args *p,
+						      const struct flash_tile<N> *t,
+						      const struct scales *s, uint32_t *m,
+						      uint32_t *v)
+	{
+		const unsigned momentum = TSR_PART_MOMENTUM, variance = TSR_PART_VARIANCE;
+
+#pragma unroll
+		for (int k = 0; k < N; k += 4) {
+			m[k / 4] = coder::template word<momentum>(p, &s->part[momentum], &t->m[k]);
+			v[k / 4] = coder::template word<variance>(p, &s->part[variance], &t->v[k]);
+		}
+	}
+
+	template <int N>
+	static __device__ __forceinline__ void store_scales(const struct step_args *a, bool inside,
+							    const struct scales *s)
+	{
+		const int team = group / N;
+
+#pragma unroll
+		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
+			put_block_entry<float, team>(a->part[part].plane[1], inside,
+						     s->part[part].scale);
+			if (exact::rule_of(part).expanded)
+				put_block_entry<uint8_t, team>(a->part[part].plane[2], inside,
+							       (uint8_t)s->part[part].row);
+		}
+	}
+};
+
+/* The word of four elements by the CPU's formula. */
+template <class exact>
+static __device__ __forceinline__ uint32_t exact_word(const struct pair_args *p, unsigned part,
+						      uint32_t row, float scale, const float *x)
+{
+	const struct coded_group g = coded_group_of(exact::rule_of(part), exact::tables_of(p, part),
+						    row, scale);
+	uint32_t byte[4];
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		byte[i] = encode_one(exact::rule_of(part), &g, x[i]);
+	return tsr_word_of_bytes(byte);
+}
+
+/*
+ * COAT's E4M3 with expansion: the code of t = |x| / s is that of 448 t^(j/16) in E4M3, by its rounding
+ * to nearest, for a group with row j of the table.  The power is exp2(j/16 log2 t): log2 is within
+ * 2^-22 of its value, which times j/16 is at most 18.8 for codes above 1, or of 1, and t within 2^-21.1;
+ * so the power is within 2^-18 + j 2^-24.9, relatively.
+ */
+struct coat_coder {
+	typedef exact_coded<coat_format, 128> exact;
+
+	struct scale {
+		float scale, inverse;
+		uint32_t row;
+		float power; /* j/16 */
+		float offset; /* log2(448), less an error */
+		float twice; /* 1 and twice the error */
+	};
+
+	/*
+	 * The last row of which the bound is not below the ratio; the estimate is within a hundredth of
+	 * where the bounds put it.
+	 */
+	static __device__ __forceinline__ uint32_t row_of(const float *bound, float ratio)
+	{
+		/* The bound of j is (49 2^11)^(16/j). */
+		const float octaves = tsr_log2_estimate(ratio);
+		const float at = 16.0f * 16.6147098f * tsr_reciprocal_estimate(octaves) + 0.5f;
+		const uint32_t row = (uint32_t)fminf(at, 255.0f);
+
+		return bound[row] >= ratio ? row : row - 1;
+	}
+	static __device__ __forceinline__ bool measure(struct tsr_gpu_tables tables, unsigned,
+						       float largest, float least, struct scale *s)
+	{
+		const float ratio = tsr_quotient_ordinary(largest, least);
+		const bool fits = is_between(ratio, 1.0f, 0x1p60f);
+		float error;
+
+		s->scale = largest;
+		s->inverse = tsr_reciprocal_estimate(largest);
+		s->row = row_of(tables.bound, fits ? fmaxf(ratio, 1.125f) : 2.0f);
+		s->power = (float)s->row * 0.0625f;
+		error = tsr_fma((float)s->row, 0x1p-24f, 0x1p-17f);
+		s->offset = 8.80735492f - 1.5f * error;
+		s->twice = 1.0f + 2.0f * error;
+		return fits;
+	}
+	template <unsigned PART>
+	static __device__ __forceinline__ uint32_t word(const struct pair_args *p,
+							const struct scale *s, const float *x)
+	{
+		float low[4], high[4];
+		uint32_t word;
+
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			const float octaves = tsr_log2_estimate(fabsf(x[i]) * s->inverse);
+			const float power = tsr_exp2_estimate(
+				tsr_fma(octaves, s->power, s->offset));
+			const uint32_t magnitude = tsr_bits_from_f32(fmaxf(power, 0x1p-9f));
+			const uint32_t sign = tsr_bits_from_f32(x[i]) & TSR_F32_SIGN;
+
+			low[i] = tsr_f32_from_bits(PART == TSR_PART_MOMENTUM ? magnitude | sign
+									     : magnitude);
+			high[i] = low[i] * s->twice;
+		}
+		word = tsr_e4m3_word(low);
+		if (word != tsr_e4m3_word(high))
+			word = exact_word<exact>(p, PART, s->row, s->scale, x);
+		return word;
+	}
+};
+
+/* bitsandbytes' map, by its table: quotients without their slow path. */
+struct dynamic_coder {
+	typedef exact_coded<dynamic_format, 256> exact;
+
+	struct scale {
+		float scale, inverse;
+		uint32_t row;
+	};
+
+	static __device__ __forceinline__ bool measure(struct tsr_gpu_tables, unsigned part,
+						       float largest, float least, struct scale *s)
+	{
+		(void)least;
+		s->scale = largest;
+		s->inverse = tsr_reciprocal_step(largest, tsr_reciprocal_estimate(largest));
+		s->row = exact::rule_of(part).row;
+		return largest >= 0x1p-60f;
+	}
+	template <unsigned PART>
+	static __device__ __forceinline__ uint32_t word(const struct pair_args *p,
+							const struct scale *s, const float *x)
+	{
+		const struct tsr_gpu_tables tables = exact::tables_of(p, PART);
+		const struct tsr_table_row *row = &tables.row[s->row];
+		const uint32_t *entry = tables.entry + row->first;
+		uint32_t byte[4];
+
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			const float t = tsr_near_quotient(fabsf(x[i]), s->scale, s->inverse);
+			const float clamped = tsr_clamp(t, row->lowest, row->highest);
+			const uint32_t key = tsr_bits_from_f32(clamped) << 1 |
+					     tsr_bits_from_f32(x[i]) >> 31;
+			const uint32_t code = tsr_table_code(entry, row->bucket, row->shift, key);
+
+			byte[i] = tsr_table_byte(exact::rule_of(PART).layout, code, x[i], 1);
+		}
+		return tsr_word_of_bytes(byte);
 	}
 };
 

@@ -7,11 +7,11 @@
 #define TSR_GPU_STEP_PAIRS_CUH
 
 #include "codec/ratio_math.h"
+#include "gpu/gpu_tables.cuh"
 #include "gpu/step/step_rules.cuh"
 
 extern "C" {
 #include "codec/log8_math.h"
-#include "codec/tables.h"
 }
 
 struct pair_args {
@@ -166,6 +166,104 @@ struct exact_tight {
 	{
 		store_ratios<N>(p, tile, inside, m, v);
 		store_roots<N>(p, tile, inside, v);
+	}
+};
+
+/* --- Codes that are tables: COAT's and bitsandbytes' ------------------------------------------- */
+
+/* The codecs of a pair: those of @format, for momenta and for variances, in groups of @GROUP. */
+template <class format, int GROUP> struct exact_coded {
+	static const int group = GROUP;
+
+	static __device__ __forceinline__ struct tsr_table_rule rule_of(unsigned part)
+	{
+		return format::rule(part == TSR_PART_VARIANCE);
+	}
+	static __device__ __forceinline__ struct tsr_gpu_tables tables_of(const struct pair_args *p,
+									  unsigned part)
+	{
+		return part == TSR_PART_VARIANCE ? p->variance : p->momentum;
+	}
+	/* The row of group @g, as it is stored. */
+	static __device__ __forceinline__ uint32_t stored_row(const struct pair_args *p,
+							      unsigned part, uint64_t g)
+	{
+		const uint8_t *expand = (const uint8_t *)p->step.part[part].plane[2];
+
+		return rule_of(part).expanded ? expand[g] : rule_of(part).row;
+	}
+
+	template <int N>
+	static __device__ __forceinline__ void load_part(const struct pair_args *p, unsigned part,
+							 uint64_t tile, float *x)
+	{
+		const struct step_part *planes = &p->step.part[part];
+		const uint64_t g = tile / (group / N);
+		const struct tsr_table_row *row = &tables_of(p, part).row[stored_row(p, part, g)];
+		uint8_t code[N];
+
+		load_tile<uint8_t, N>(planes->plane[0], tile, code);
+		for (int k = 0; k < N; k++)
+			x[k] = decode_one(rule_of(part), row, ((const float *)planes->plane[1])[g],
+					  code[k]);
+	}
+	template <int N>
+	static __device__ __forceinline__ void load(const struct pair_args *p, uint64_t tile,
+						    float *m, float *v)
+	{
+		load_part<N>(p, TSR_PART_MOMENTUM, tile, m);
+		load_part<N>(p, TSR_PART_VARIANCE, tile, v);
+	}
+
+	/* As begin_group() and encode_one() of the codec's kernels. */
+	template <int N>
+	static __device__ __forceinline__ void store_part(const struct pair_args *p, unsigned part,
+							  uint64_t tile, bool inside,
+							  const float *x)
+	{
+		const struct step_part *planes = &p->step.part[part];
+		const struct tsr_gpu_tables tables = tables_of(p, part);
+		const struct magnitudes mag = team_magnitudes<N, group / N>(x);
+		const float absmax = tsr_f32_from_bits(mag.largest);
+		const float scale = tsr_table_scale(rule_of(part), absmax);
+		uint32_t row = rule_of(part).row;
+		struct coded_group g;
+		uint8_t code[N];
+
+		if (rule_of(part).expanded)
+			row = tsr_table_expand(tables.bound, absmax, tsr_f32_from_bits(mag.least));
+		g = coded_group_of(rule_of(part), tables, row, scale);
+		for (int k = 0; k < N; k++)
+			code[k] = encode_one(rule_of(part), &g, x[k]);
+		if (!inside)
+			return;
+		store_tile<uint8_t, N>(planes->plane[0], tile, code);
+		if (threadIdx.x % (group / N) != 0)
+			return;
+		((float *)planes->plane[1])[tile / (group / N)] = scale;
+		if (rule_of(part).expanded)
+			((uint8_t *)planes->plane[2])[tile / (group / N)] = (uint8_t)row;
+	}
+	template <int N>
+	static __device__ __forceinline__ void store(const struct pair_args *p, uint64_t tile,
+						     bool inside, const float *m, const float *v)
+	{
+		store_part<N>(p, TSR_PART_MOMENTUM, tile, inside, m);
+		store_part<N>(p, TSR_PART_VARIANCE, tile, inside, v);
+	}
+};
+
+struct coat_format {
+	static __device__ __forceinline__ struct tsr_table_rule rule(bool variance)
+	{
+		return tsr_e4m3x_rule(variance);
+	}
+};
+
+struct dynamic_format {
+	static __device__ __forceinline__ struct tsr_table_rule rule(bool variance)
+	{
+		return tsr_dynamic_rule(variance);
 	}
 };
 

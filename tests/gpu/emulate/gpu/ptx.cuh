@@ -53,6 +53,11 @@ static inline float tsr_log2_estimate(float x)
 	return (float)(exact + steps * 0x1.fp-24 * fmax(1.0, fabs(exact)));
 }
 
+static inline float tsr_exp2_estimate(float x)
+{
+	return emulated_flush(emulated_estimate(exp2((double)x), 1.99, x));
+}
+
 static inline float tsr_max_or_nan(float a, float b)
 {
 	if (a != a || b != b)
@@ -95,6 +100,27 @@ static inline uint32_t tsr_word_of_bytes(const uint32_t *byte)
 
 	for (int i = 0; i < 4; i++)
 		word |= (byte[i] & 0xff) << 8 * i;
+	return word;
+}
+
+/* A finite float rounded to E4M3; beyond the largest, that. */
+static inline uint32_t tsr_e4m3_byte(float x)
+{
+	const uint32_t bits = tsr_bits_from_f32(x), mag = bits & TSR_F32_MAG;
+	const uint32_t normal = ((mag + 0x7ffff + (mag >> 20 & 1)) >> 20) - (120 << 3);
+	const uint32_t subnormal = tsr_bits_from_f32(tsr_abs(x) + 0x1p14f) -
+				   tsr_bits_from_f32(0x1p14f);
+	const uint32_t code = mag < 121u << 23 ? subnormal : normal;
+
+	return (code < 126 ? code : 126) | bits >> 31 << 7;
+}
+
+static inline uint32_t tsr_e4m3_word(const float *x)
+{
+	uint32_t word = 0;
+
+	for (int i = 0; i < 4; i++)
+		word |= tsr_e4m3_byte(x[i]) << 8 * i;
 	return word;
 }
 
