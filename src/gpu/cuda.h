@@ -25,6 +25,7 @@ struct tsr_gpu_tables {
 
 struct tsr_gpu {
 	unsigned index;
+	unsigned nprocessors; /* multiprocessors */
 	pthread_mutex_t lock; /* of the tables */
 	struct tsr_gpu_tables tables[TSR_TABLES_COUNT];
 };

@@ -117,13 +117,19 @@ extern "C" enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret
 					struct tsr_err *err)
 {
 	struct tsr_gpu *gpu;
+	int nprocessors = 0;
 
 	*gpu_ret = NULL;
 	TSR_TRY(tsr_gpu_check(index, err));
+	TSR_CUDA_TRY(
+		index, err,
+		cudaDeviceGetAttribute(&nprocessors, cudaDevAttrMultiProcessorCount, (int)index),
+		"does not say what it is");
 	gpu = (struct tsr_gpu *)calloc(1, sizeof(*gpu));
 	if (!gpu)
 		return tsr_fail_nomem(err, "GPU");
 	gpu->index = index;
+	gpu->nprocessors = (unsigned)nprocessors;
 	pthread_mutex_init(&gpu->lock, NULL);
 	*gpu_ret = gpu;
 	return TSR_OK;

@@ -9,6 +9,9 @@
 
 #include "codec/math.h"
 
+/* An array in shared memory, of the size that the launch gives. */
+#define TSR_SHARED(type, name) extern __shared__ type name[]
+
 /* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */
 static __device__ __forceinline__ float tsr_reciprocal_estimate(float d)
 {
@@ -107,7 +110,7 @@ static __device__ __forceinline__ uint32_t tsr_e4m3_byte(float x)
 	return (code < 126 ? code : 126) | bits >> 31 << 7;
 }
 
-/* The bytes of four finite floats rounded to E4M3, the first one lowest; one instruction for two from sm_89 on. */
+/* The bytes of four finite floats in E4M3, the first one lowest; an instruction for two from sm_89 on. */
 static __device__ __forceinline__ uint32_t tsr_e4m3_word(const float *x)
 {
 	unsigned short low, high;

@@ -4,34 +4,50 @@
 
 #include <math.h>
 
-#define NEAR_BLOCKS 7 /* at a time on a multiprocessor: 72 registers are left */
+/*
+ * One block on a multiprocessor, as its table takes much of the shared memory; its warps go through the
+ * tiles on their own.  So many leave 72 registers.
+ */
+#define NEAR_BLOCK 896u
 #define NEAR_TILE 16
 
 typedef void pair_kernel(const struct pair_args args);
 
 template <bool USUAL, class pair>
-static __global__ void __launch_bounds__(FLASH_BLOCK, NEAR_BLOCKS)
+static __global__ void __launch_bounds__(NEAR_BLOCK, 1)
 	step_near(const __grid_constant__ pair_args args)
 {
-	const uint64_t tile = (uint64_t)blockIdx.x * FLASH_BLOCK + threadIdx.x;
-	const bool inside = tile < args.step.ntiles;
+	/* Told so, the compiler knows that all threads of a warp go the same way. */
+	const uint32_t warp = __shfl_sync(TSR_WHOLE_WARP, threadIdx.x / 32, 0);
+	const uint64_t nchunks = (args.step.ntiles + 31) / 32;
+	TSR_SHARED(float4, table);
 
-	if (!args.step.flash || !near_step<USUAL, pair, NEAR_TILE>(&args, inside))
-		pair_step<typename pair::exact, NEAR_TILE>(&args, tile, inside);
+	pair::fill(&args, (float *)table);
+	__syncthreads();
+	for (uint64_t chunk = blockIdx.x * (NEAR_BLOCK / 32) + warp; chunk < nchunks;
+	     chunk += gridDim.x * (NEAR_BLOCK / 32)) {
+		const uint64_t tile = chunk * 32 + threadIdx.x % 32;
+		const bool inside = tile < args.step.ntiles;
+
+		if (!args.step.flash ||
+		    !near_step<USUAL, pair, NEAR_TILE>(&args, (const float *)table, tile, inside))
+			pair_step<typename pair::exact, NEAR_TILE>(&args, tile, inside);
+	}
 }
 
 struct pair {
 	unsigned momentum, variance; /* rows */
-	uint32_t group;
+	uint32_t group, table_nbytes;
 	bool (*fits)(const struct pair_args *p); /* whether its fast path takes such scalars */
 	pair_kernel *run[2]; /* the second one for gradients in BF16 */
 };
 
-#define PAIR(m, v, near) \
+#define PAIR(m, v, ...) \
 	{ \
-		TSR_ROW_##m, TSR_ROW_##v, near::group, near::scalars_fit, \
+		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::group, __VA_ARGS__::table_nbytes, \
+			__VA_ARGS__::scalars_fit, \
 		{ \
-			step_near<false, near>, step_near<true, near> \
+			step_near<false, __VA_ARGS__>, step_near<true, __VA_ARGS__> \
 		} \
 	}
 
@@ -99,13 +115,28 @@ static void put_slopes(struct pair_args *p)
 		p->slope[i] = (float)(-254.0 / log2((double)reach[i]));
 }
 
+static void put_rows(struct pair_args *p)
+{
+	const struct tsr_tables *tables = tsr_tables_get(TSR_TABLES_DYNAMIC);
+
+	p->nentries = tables->nentries;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct tsr_table_row *row = &tables->row[i];
+
+		p->row[i] = { row->value[1], row->highest, row->shift, (1u << row->shift) - 1,
+			      (int)(row->bucket - row->first) };
+	}
+}
+
 enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct tsr_step *step,
 				  const struct step_args *a, uint64_t n, uint64_t *done_ret,
 				  struct tsr_err *err)
 {
 	const struct pair *pair = pair_of(step);
+	struct tsr_gpu *gpu = stream->gpu;
 	struct pair_args p = {};
-	unsigned nblocks;
+	pair_kernel *run;
+	uint64_t nblocks;
 
 	*done_ret = n - n % pair->group;
 	if (!*done_ret)
@@ -114,10 +145,17 @@ enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct ts
 	p.step.ntiles = *done_ret / NEAR_TILE;
 	p.eps = step->coding[TSR_PART_MOMENTUM].eps;
 	p.step.flash &= pair->fits(&p);
-	TSR_TRY(tables_of(stream->gpu, &step->coding[TSR_PART_MOMENTUM], &p.momentum, err));
-	TSR_TRY(tables_of(stream->gpu, &step->coding[TSR_PART_VARIANCE], &p.variance, err));
+	TSR_TRY(tables_of(gpu, &step->coding[TSR_PART_MOMENTUM], &p.momentum, err));
+	TSR_TRY(tables_of(gpu, &step->coding[TSR_PART_VARIANCE], &p.variance, err));
 	put_slopes(&p);
-	nblocks = (unsigned)((p.step.ntiles + FLASH_BLOCK - 1) / FLASH_BLOCK);
-	pair->run[a->grad_dtype == TSR_BF16]<<<nblocks, FLASH_BLOCK, 0, stream->handle>>>(p);
+	put_rows(&p);
+	run = pair->run[a->grad_dtype == TSR_BF16];
+	TSR_CUDA_TRY(gpu->index, err,
+		     cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize,
+					  (int)pair->table_nbytes),
+		     "no shared memory for tables of codes");
+	nblocks = (p.step.ntiles + NEAR_BLOCK - 1) / NEAR_BLOCK;
+	nblocks = nblocks < gpu->nprocessors ? nblocks : gpu->nprocessors;
+	run<<<(unsigned)nblocks, NEAR_BLOCK, pair->table_nbytes, stream->handle>>>(p);
 	return TSR_OK;
 }

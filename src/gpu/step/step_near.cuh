@@ -18,38 +18,58 @@
 
 /* --- Memory ------------------------------------------------------------------------------------ */
 
+/* Entry of a tile's group. */
 template <class entry, int TEAM>
-static __device__ __forceinline__ entry block_entry(const void *plane, unsigned thread)
+static __device__ __forceinline__ entry load_entry(const void *plane, uint64_t tile)
 {
-	const uint64_t first = (uint64_t)blockIdx.x * (FLASH_BLOCK / TEAM);
-
-	return ((const entry *)plane)[first + thread / TEAM];
+	return ((const entry *)plane)[tile / TEAM];
 }
 
 template <class entry, int TEAM>
-static __device__ __forceinline__ void put_block_entry(void *plane, bool inside, entry x)
+static __device__ __forceinline__ void store_entry(void *plane, uint64_t tile, bool inside, entry x)
 {
-	const uint64_t first = (uint64_t)blockIdx.x * (FLASH_BLOCK / TEAM);
-
 	if (inside && threadIdx.x % TEAM == 0)
-		((entry *)plane)[first + threadIdx.x / TEAM] = x;
+		((entry *)plane)[tile / TEAM] = x;
 }
 
 /* All but the scales. */
 template <bool USUAL, int N>
-static __device__ __forceinline__ void near_load(const struct step_args *a, unsigned thread,
+static __device__ __forceinline__ void near_load(const struct step_args *a, uint64_t tile,
 						 struct flash_words<N> *x)
 {
 	const struct step_part *part = a->part;
 
 	if (flash_grad_dtype<USUAL>(a) == TSR_F32)
-		load_words<N>(a->grad, thread, x->grad);
+		load_tile<uint32_t, N>(a->grad, tile, x->grad);
 	else
-		load_words<N / 2>(a->grad, thread, x->grad);
-	load_words<N / 2>(part[TSR_PART_WEIGHT].plane[0], thread, x->narrow);
-	load_words<N / 4>(part[TSR_PART_WEIGHT].plane[1], thread, x->correction);
-	load_words<N / 4>(part[TSR_PART_MOMENTUM].plane[0], thread, x->momentum);
-	load_words<N / 4>(part[TSR_PART_VARIANCE].plane[0], thread, x->variance);
+		load_tile<uint32_t, N / 2>(a->grad, tile, x->grad);
+	load_tile<uint32_t, N / 2>(part[TSR_PART_WEIGHT].plane[0], tile, x->narrow);
+	load_tile<uint32_t, N / 4>(part[TSR_PART_WEIGHT].plane[1], tile, x->correction);
+	load_tile<uint32_t, N / 4>(part[TSR_PART_MOMENTUM].plane[0], tile, x->momentum);
+	load_tile<uint32_t, N / 4>(part[TSR_PART_VARIANCE].plane[0], tile, x->variance);
+}
+
+/*
+ * Tables of what codes stand for are in shared memory, where threads that look up different entries
+ * wait for each other a few times, and not once for each line of a cache.
+ */
+
+/* Entry of byte @i of a word, of which the bits of @mask count, in the table that begins at @offset. */
+static __device__ __forceinline__ float look_up(const float *table, uint32_t offset, uint32_t word,
+						unsigned i, uint32_t mask)
+{
+	const uint32_t shifted = i ? word >> (8 * i - 2) : word << 2;
+
+	return *(const float *)((const char *)table + ((shifted & mask << 2) | offset));
+}
+
+/* Have @nrows rows of @width floats, of rows of @stride, in a table; all threads of the block. */
+static __device__ __forceinline__ void copy_rows(float *to, const float *from, uint32_t nrows,
+						 uint32_t width, uint32_t stride)
+{
+	for (uint32_t i = threadIdx.x; i < nrows * width / 4; i += blockDim.x)
+		((float4 *)to)[i] = *(
+			const float4 *)&from[i / (width / 4) * stride + i % (width / 4) * 4];
 }
 
 /* --- What teams find --------------------------------------------------------------------------- */
@@ -83,7 +103,18 @@ template <int TEAM> static __device__ __forceinline__ float least_of_team(float 
 struct near_tight {
 	static const int group = 64;
 	static const bool takes_roots = true;
+	/* What codes of roots stand for, and then those of ratios. */
+	static const uint32_t nroots = TSR_LOG_RANGES * TSR_TABLE_CODES;
+	static const uint32_t table_nbytes = (nroots + TSR_TABLE_CODES) * sizeof(float);
 	typedef exact_tight exact;
+
+	static __device__ __forceinline__ void fill(const struct pair_args *p, float *table)
+	{
+		copy_rows(table, p->variance.value, TSR_LOG_RANGES, TSR_TABLE_CODES,
+			  TSR_TABLE_CODES);
+		for (uint32_t i = threadIdx.x; i < TSR_TABLE_CODES; i += blockDim.x)
+			table[nroots + i] = tsr_softsign_value((float)(int8_t)i, 1.0f);
+	}
 
 	/* What a team knows of its new group. */
 	struct scales {
@@ -98,23 +129,26 @@ struct near_tight {
 	}
 
 	template <int N>
-	static __device__ __forceinline__ bool decode(const struct pair_args *p, unsigned thread,
-						      const struct flash_words<N> *x, float *m,
-						      float *v)
+	static __device__ __forceinline__ bool decode(const struct pair_args *p, const float *table,
+						      uint64_t tile, const struct flash_words<N> *x,
+						      float *m, float *v)
 	{
 		const struct step_part *part = p->step.part;
 		const int team = group / N;
 		const float ratio_scale = tsr_f32_from_e8m8(
-			block_entry<uint16_t, team>(part[TSR_PART_MOMENTUM].plane[1], thread));
-		const uint32_t stored = block_entry<uint32_t, team>(
-			part[TSR_PART_VARIANCE].plane[1], thread);
-		const float *value = p->variance.value + TSR_TABLE_CODES * tsr_f28_range(stored);
+			load_entry<uint16_t, team>(part[TSR_PART_MOMENTUM].plane[1], tile));
+		const uint32_t stored = load_entry<uint32_t, team>(part[TSR_PART_VARIANCE].plane[1],
+								   tile);
 		const float scale = tsr_f28_scale(stored);
 
 #pragma unroll
 		for (int k = 0; k < N; k++)
-			v[k] = value[x->variance[k / 4] >> k % 4 * 8 & 0xff];
-		flash_momentum<group_softsign, N>(p->step.masks, x, ratio_scale, m);
+			v[k] = look_up(table, tsr_f28_range(stored) << 10, x->variance[k / 4],
+				       k % 4, 0xff);
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			m[k] = ratio_scale *
+			       look_up(table + nroots, 0, x->momentum[k / 4], k % 4, 0xff);
 #pragma unroll
 		for (int k = 0; k < N; k++) {
 			const float root = v[k] * scale;
@@ -132,7 +166,7 @@ struct near_tight {
 						       struct scales *s)
 	{
 		const int team = group / N;
-		float ratio = 0.0f, least = INFINITY, largest = 0.0f;
+		float ratio = 0.0f, least, largest;
 		uint32_t above, below;
 
 #pragma unroll
@@ -141,12 +175,10 @@ struct near_tight {
 
 			ratio = tsr_max_or_nan(ratio,
 					       fabsf(t->m[k] * tsr_reciprocal_estimate(divisor)));
-			least = fminf(least, t->v[k]);
-			largest = tsr_max_or_nan(largest, t->v[k]);
 		}
 		ratio = largest_of_team<team>(ratio);
-		least = least_of_team<team>(least);
-		largest = largest_of_team<team>(largest);
+		least = tsr_root_ordinary(least_of_team<team>(t->least_v));
+		largest = tsr_root_ordinary(largest_of_team<team>(t->largest_v));
 		/* The estimate is within 5 ULP of the largest quotient. */
 		below = tsr_e8m8_from_f32(tsr_f32_from_bits(tsr_bits_from_f32(ratio) - 8));
 		above = tsr_e8m8_from_f32(tsr_f32_from_bits(tsr_bits_from_f32(ratio) + 8));
@@ -187,14 +219,15 @@ struct near_tight {
 	template <int N>
 	static __device__ __forceinline__ void encode(const struct pair_args *p,
 						      const struct flash_tile<N> *t,
-						      const struct scales *s, uint32_t *m,
-						      uint32_t *v)
+						      const float *table, const struct scales *s,
+						      uint32_t *m, uint32_t *v)
 	{
 		const float scale = tsr_f28_scale(s->stored), eps = p->eps;
 		const float slope = p->slope[tsr_f28_range(s->stored)];
 		const float inverse = tsr_reciprocal_estimate(scale);
 		const uint32_t error = 8 + (uint32_t)slope / 16; /* twice: the sum is doubled */
 
+		(void)table;
 #pragma unroll
 		for (int k = 0; k < N; k += 4) {
 			uint32_t m_low[4], m_high[4], v_low[4], v_high[4];
@@ -233,15 +266,16 @@ struct near_tight {
 	}
 
 	template <int N>
-	static __device__ __forceinline__ void store_scales(const struct step_args *a, bool inside,
+	static __device__ __forceinline__ void store_scales(const struct step_args *a,
+							    uint64_t tile, bool inside,
 							    const struct scales *s)
 	{
 		const int team = group / N;
 
-		put_block_entry<uint16_t, team>(a->part[TSR_PART_MOMENTUM].plane[1], inside,
-						(uint16_t)tsr_e8m8_from_f32(s->ratio));
-		put_block_entry<uint32_t, team>(a->part[TSR_PART_VARIANCE].plane[1], inside,
-						s->stored);
+		store_entry<uint16_t, team>(a->part[TSR_PART_MOMENTUM].plane[1], tile, inside,
+					    (uint16_t)tsr_e8m8_from_f32(s->ratio));
+		store_entry<uint32_t, team>(a->part[TSR_PART_VARIANCE].plane[1], tile, inside,
+					    s->stored);
 	}
 };
 
@@ -266,48 +300,47 @@ template <class coder> struct near_coded {
 		return true;
 	}
 
-	template <int N>
-	static __device__ __forceinline__ void decode_part(const struct pair_args *p, unsigned part,
-							   unsigned thread, const uint32_t *word,
-							   float *x)
+	static const uint32_t table_nbytes = coder::table_nbytes;
+
+	static __device__ __forceinline__ void fill(const struct pair_args *p, float *table)
 	{
-		const struct step_part *planes = &p->step.part[part];
-		const uint64_t g = (uint64_t)blockIdx.x * (FLASH_BLOCK / (group / N)) +
-				   thread / (group / N);
-		const float *value = exact::tables_of(p, part).value +
-				     TSR_TABLE_CODES * exact::stored_row(p, part, g);
-		const float scale = ((const float *)planes->plane[1])[g];
+		coder::fill(p, table);
+	}
+
+	template <unsigned PART, int N>
+	static __device__ __forceinline__ void decode_part(const struct pair_args *p,
+							   const float *table, uint64_t tile,
+							   const uint32_t *word, float *x)
+	{
+		const uint64_t g = tile / (group / N);
+		const uint32_t row = exact::stored_row(p, PART, g);
+		const float scale = ((const float *)p->step.part[PART].plane[1])[g];
 
 #pragma unroll
 		for (int k = 0; k < N; k++)
-			x[k] = value[word[k / 4] >> k % 4 * 8 & 0xff];
+			x[k] = coder::template value<PART>(table, row, word[k / 4], k % 4);
 #pragma unroll
 		for (int k = 0; k < N; k++)
 			x[k] *= scale;
 	}
 	template <int N>
-	static __device__ __forceinline__ bool decode(const struct pair_args *p, unsigned thread,
-						      const struct flash_words<N> *x, float *m,
-						      float *v)
+	static __device__ __forceinline__ bool decode(const struct pair_args *p, const float *table,
+						      uint64_t tile, const struct flash_words<N> *x,
+						      float *m, float *v)
 	{
-		decode_part<N>(p, TSR_PART_MOMENTUM, thread, x->momentum, m);
-		decode_part<N>(p, TSR_PART_VARIANCE, thread, x->variance, v);
-		return true;
+		decode_part<TSR_PART_MOMENTUM, N>(p, table, tile, x->momentum, m);
+		decode_part<TSR_PART_VARIANCE, N>(p, table, tile, x->variance, v);
+		return coder::template are_variances<N>(x->variance);
 	}
 
+	/* @least and @largest are those of the thread. */
 	template <int N>
 	static __device__ __forceinline__ bool measure_part(const struct pair_args *p,
-							    unsigned part, const float *x,
-							    typename coder::scale *s)
+							    unsigned part, float least,
+							    float largest, typename coder::scale *s)
 	{
-		float least = fabsf(x[0]), largest = fabsf(x[0]);
 		bool fits;
 
-#pragma unroll
-		for (int k = 1; k < N; k++) {
-			least = fminf(least, fabsf(x[k]));
-			largest = tsr_max_or_nan(largest, fabsf(x[k]));
-		}
 		least = least_of_team<group / N>(least);
 		largest = largest_of_team<group / N>(largest);
 		/* Threads without elements encode with what is measured, too. */
@@ -320,39 +353,49 @@ template <class coder> struct near_coded {
 						       struct scales *s)
 	{
 		const unsigned m = TSR_PART_MOMENTUM, v = TSR_PART_VARIANCE;
-		const bool ordinary = measure_part<N>(p, m, t->m, &s->part[m]);
+		float least = fabsf(t->m[0]), largest = fabsf(t->m[0]);
+		bool ordinary;
 
-		return measure_part<N>(p, v, t->v, &s->part[v]) & ordinary;
+#pragma unroll
+		for (int k = 1; k < N; k++) {
+			least = fminf(least, fabsf(t->m[k]));
+			largest = tsr_max_or_nan(largest, fabsf(t->m[k]));
+		}
+		ordinary = measure_part<N>(p, m, least, largest, &s->part[m]);
+		return measure_part<N>(p, v, t->least_v, t->largest_v, &s->part[v]) & ordinary;
 	}
 
 	template <int N>
 	static __device__ __forceinline__ void encode(const struct pair_args *p,
 						      const struct flash_tile<N> *t,
-						      const struct scales *s, uint32_t *m,
-						      uint32_t *v)
+						      const float *table, const struct scales *s,
+						      uint32_t *m, uint32_t *v)
 	{
 		const unsigned momentum = TSR_PART_MOMENTUM, variance = TSR_PART_VARIANCE;
 
 #pragma unroll
 		for (int k = 0; k < N; k += 4) {
-			m[k / 4] = coder::template word<momentum>(p, &s->part[momentum], &t->m[k]);
-			v[k / 4] = coder::template word<variance>(p, &s->part[variance], &t->v[k]);
+			m[k / 4] = coder::template word<momentum>(p, table, &s->part[momentum],
+								  &t->m[k]);
+			v[k / 4] = coder::template word<variance>(p, table, &s->part[variance],
+								  &t->v[k]);
 		}
 	}
 
 	template <int N>
-	static __device__ __forceinline__ void store_scales(const struct step_args *a, bool inside,
+	static __device__ __forceinline__ void store_scales(const struct step_args *a,
+							    uint64_t tile, bool inside,
 							    const struct scales *s)
 	{
 		const int team = group / N;
 
 #pragma unroll
 		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-			put_block_entry<float, team>(a->part[part].plane[1], inside,
-						     s->part[part].scale);
+			store_entry<float, team>(a->part[part].plane[1], tile, inside,
+						 s->part[part].scale);
 			if (exact::rule_of(part).expanded)
-				put_block_entry<uint8_t, team>(a->part[part].plane[2], inside,
-							       (uint8_t)s->part[part].row);
+				store_entry<uint8_t, team>(a->part[part].plane[2], tile, inside,
+							   (uint8_t)s->part[part].row);
 		}
 	}
 };
@@ -380,6 +423,34 @@ static __device__ __forceinline__ uint32_t exact_word(const struct pair_args *p,
  */
 struct coat_coder {
 	typedef exact_coded<coat_format, 128> exact;
+	/* Codes without their sign. */
+	static const uint32_t table_nbytes = TSR_TABLE_ROWS * 128 * sizeof(float);
+
+	static __device__ __forceinline__ void fill(const struct pair_args *p, float *table)
+	{
+		copy_rows(table, p->momentum.value, TSR_TABLE_ROWS, 128, TSR_TABLE_CODES);
+	}
+	template <unsigned PART>
+	static __device__ __forceinline__ float value(const float *table, uint32_t row,
+						      uint32_t word, unsigned i)
+	{
+		const float magnitude = look_up(table, row << 9, word, i, 0x7f);
+		const uint32_t sign = word << (24 - 8 * i) & TSR_F32_SIGN;
+
+		return PART == TSR_PART_MOMENTUM
+			       ? tsr_f32_from_bits(tsr_bits_from_f32(magnitude) ^ sign)
+			       : magnitude;
+	}
+	/* No encoder gives a variance a sign. */
+	template <int N> static __device__ __forceinline__ bool are_variances(const uint32_t *word)
+	{
+		uint32_t all = word[0];
+
+#pragma unroll
+		for (int k = 1; k < N / 4; k++)
+			all |= word[k];
+		return !(all & 0x80808080u);
+	}
 
 	struct scale {
 		float scale, inverse;
@@ -420,11 +491,13 @@ struct coat_coder {
 	}
 	template <unsigned PART>
 	static __device__ __forceinline__ uint32_t word(const struct pair_args *p,
-							const struct scale *s, const float *x)
+							const float *table, const struct scale *s,
+							const float *x)
 	{
 		float low[4], high[4];
 		uint32_t word;
 
+		(void)table;
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			const float octaves = tsr_log2_estimate(fabsf(x[i]) * s->inverse);
@@ -447,6 +520,35 @@ struct coat_coder {
 /* bitsandbytes' map, by its table: quotients without their slow path. */
 struct dynamic_coder {
 	typedef exact_coded<dynamic_format, 256> exact;
+	/* What codes of momenta and of variances stand for, and the entries of both rows. */
+	static const uint32_t nvalues = 2 * TSR_TABLE_CODES;
+	static const uint32_t table_nbytes = (nvalues + NEAR_DYNAMIC_ENTRIES) * sizeof(float);
+
+	/*
+	 * An entry of tsr_table_code(), of the code in the upper 8 bits and where the next one begins,
+	 * becomes what makes it the code in the upper 8 bits when the rest of a key is added.
+	 */
+	static __device__ __forceinline__ uint32_t entry_to_add(uint32_t entry)
+	{
+		return (entry & 0xff000000u) + (0x1000000u - (entry & 0xffffffu));
+	}
+
+	static __device__ __forceinline__ void fill(const struct pair_args *p, float *table)
+	{
+		copy_rows(table, p->momentum.value, 2, TSR_TABLE_CODES, TSR_TABLE_CODES);
+		for (uint32_t i = threadIdx.x; i < p->nentries; i += blockDim.x)
+			table[nvalues + i] = tsr_f32_from_bits(entry_to_add(p->momentum.entry[i]));
+	}
+	template <unsigned PART>
+	static __device__ __forceinline__ float value(const float *table, uint32_t row,
+						      uint32_t word, unsigned i)
+	{
+		return look_up(table, row << 10, word, i, 0xff);
+	}
+	template <int N> static __device__ __forceinline__ bool are_variances(const uint32_t *word)
+	{
+		return (void)word, true;
+	}
 
 	struct scale {
 		float scale, inverse;
@@ -464,22 +566,28 @@ struct dynamic_coder {
 	}
 	template <unsigned PART>
 	static __device__ __forceinline__ uint32_t word(const struct pair_args *p,
-							const struct scale *s, const float *x)
+							const float *table, const struct scale *s,
+							const float *x)
 	{
-		const struct tsr_gpu_tables tables = exact::tables_of(p, PART);
-		const struct tsr_table_row *row = &tables.row[s->row];
-		const uint32_t *entry = tables.entry + row->first;
+		const struct pair_row *row = &p->row[PART == TSR_PART_VARIANCE];
+		const uint32_t *entry = (const uint32_t *)table + nvalues;
 		uint32_t byte[4];
 
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			const float t = tsr_near_quotient(fabsf(x[i]), s->scale, s->inverse);
-			const float clamped = tsr_clamp(t, row->lowest, row->highest);
-			const uint32_t key = tsr_bits_from_f32(clamped) << 1 |
-					     tsr_bits_from_f32(x[i]) >> 31;
-			const uint32_t code = tsr_table_code(entry, row->bucket, row->shift, key);
+			const float clamped = fminf(fmaxf(t, row->lowest), row->highest);
+			const uint32_t sign = PART == TSR_PART_MOMENTUM
+						      ? tsr_bits_from_f32(x[i]) >> 31
+						      : 0;
+			const uint32_t key = tsr_bits_from_f32(clamped) << 1 | sign;
+			const int bucket = (int)(key >> row->shift) - row->before;
+			const int code = (int)((entry[bucket] + (key & row->rest)) >> 24);
 
-			byte[i] = tsr_table_byte(exact::rule_of(PART).layout, code, x[i], 1);
+			if (PART == TSR_PART_MOMENTUM)
+				byte[i] = (uint32_t)::max(127 + (sign ? -code : code), 0);
+			else
+				byte[i] = (uint32_t)code;
 		}
 		return tsr_word_of_bytes(byte);
 	}
@@ -516,10 +624,10 @@ static __device__ __forceinline__ bool near_run(const struct step_args *a, const
 
 /* Returns false, with nothing stored, unless all numbers of the warp are ordinary. */
 template <bool USUAL, class pair, int N>
-static __device__ __forceinline__ bool near_step(const struct pair_args *p, bool inside)
+static __device__ __forceinline__ bool near_step(const struct pair_args *p, const float *table,
+						 uint64_t tile, bool inside)
 {
 	const struct step_args *a = &p->step;
-	const unsigned thread = inside ? threadIdx.x : 0; /* what others read is not used */
 	typename pair::scales scales;
 	struct flash_words<N> x;
 	struct flash_tile<N> t;
@@ -527,25 +635,27 @@ static __device__ __forceinline__ bool near_step(const struct pair_args *p, bool
 	float g[N];
 	bool ordinary;
 
-	near_load<USUAL, N>(a, thread, &x);
+	/* What others read is not used: the first tile of the warp is there. */
+	tile -= inside ? 0 : threadIdx.x % 32;
+	near_load<USUAL, N>(a, tile, &x);
 	flash_gradients<N>(flash_grad_dtype<USUAL>(a), &x, g);
 	flash_weights<N>(a->masks, &x, t.w);
 	ordinary = flash_were_normal<N>(&x);
-	ordinary &= pair::template decode<N>(p, thread, &x, t.m, t.v);
+	ordinary &= pair::template decode<N>(p, table, tile, &x, t.m, t.v);
 	ordinary &= near_run<pair::takes_roots, N>(a, g, &t);
 	ordinary &= flash_narrow<N>(&t);
 	ordinary &= pair::template measure<N>(p, &t, &scales);
 	if (!__all_sync(TSR_WHOLE_WARP, ordinary || !inside))
 		return false;
 	flash_encode_weights<N>(a->masks, &t, correction);
-	pair::template encode<N>(p, &t, &scales, m, v);
-	pair::template store_scales<N>(a, inside, &scales);
+	pair::template encode<N>(p, &t, table, &scales, m, v);
+	pair::template store_scales<N>(a, tile, inside, &scales);
 	if (!inside)
 		return true;
-	store_words<N / 2>(a->part[TSR_PART_WEIGHT].plane[0], t.narrow);
-	store_words<N / 4>(a->part[TSR_PART_WEIGHT].plane[1], correction);
-	store_words<N / 4>(a->part[TSR_PART_MOMENTUM].plane[0], m);
-	store_words<N / 4>(a->part[TSR_PART_VARIANCE].plane[0], v);
+	store_tile<uint32_t, N / 2>(a->part[TSR_PART_WEIGHT].plane[0], tile, t.narrow);
+	store_tile<uint32_t, N / 4>(a->part[TSR_PART_WEIGHT].plane[1], tile, correction);
+	store_tile<uint32_t, N / 4>(a->part[TSR_PART_MOMENTUM].plane[0], tile, m);
+	store_tile<uint32_t, N / 4>(a->part[TSR_PART_VARIANCE].plane[0], tile, v);
 	return true;
 }
 

@@ -14,9 +14,21 @@ extern "C" {
 #include "codec/log8_math.h"
 }
 
+/* What dyn8 needs of a row of its table, for elements that are not 0. */
+struct pair_row {
+	float lowest, highest; /* quotients are clamped to; the lowest has code 1 */
+	uint32_t shift, rest; /* bits of a key that are in a bucket, and these bits */
+	int before; /* the bucket of the first entry of all rows */
+};
+
+/* Room for the entries of both rows of dyn8. */
+#define NEAR_DYNAMIC_ENTRIES 4352u
+
 struct pair_args {
 	struct step_args step;
 	struct tsr_gpu_tables momentum, variance;
+	uint32_t nentries; /* of dyn8's table */
+	struct pair_row row[2]; /* of it, for momenta and variances */
 	float eps; /* of ratios */
 	float slope[TSR_LOG_RANGES]; /* codes of log8 per octave, by its range */
 };

@@ -10,6 +10,8 @@
 
 #include "codec/math.h"
 
+#define TSR_SHARED(type, name) static thread_local type name[(160 << 10) / sizeof(type)]
+
 static inline float emulated_flush(float x)
 {
 	return tsr_abs(x) < 0x1p-126f ? 0.0f * x : x;
