@@ -10,6 +10,7 @@ import pytest
 
 import reader
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
+from faults import read_log, shim
 from test_reader import CHECK, ZEROS, compare, contents, sealed, split, write_source
 
 TINY = DATA / "tiny-gpt" / "checkpoint.safetensors"
@@ -99,6 +100,41 @@ def test_only_planes_of_a_few_bytes_and_weights_stay_plain(tmp_path):
     assert all(array[0] == "BF16" for array in weights.values()) and len(weights) == 29
     assert weights.items() <= contents(states)[1].items()
     assert any(name.endswith("::error_bits::coded") for name in contents(states)[1])
+
+
+def test_order_and_padding_are_those_of_the_document(tmp_path):
+    source = mixed(tmp_path)
+    for which in ("all", "states"):
+        path = pack(source, tmp_path / which, f"--entropy={which}")
+        text, _ = split(path.read_bytes())
+        header = json.loads(text)
+        arrays = {name: array for name, array in header.items() if name != "__metadata__"}
+        rank = {dtype: i for i, dtype in enumerate(reader.BITS)}
+        order = sorted(arrays, key=lambda name: (-rank[arrays[name]["dtype"]], name.encode()))
+        assert order == list(arrays) == sorted(arrays, key=lambda name: (arrays[name]["data_offsets"], order.index(name)))
+        digits = 0
+        for name, array in arrays.items():
+            numbers = array["data_offsets"] + (array["shape"] if name.endswith("::coded") else [])
+            digits += sum(15 - len(str(number)) for number in numbers)
+        assert len(text) == (len(text.rstrip(b" ")) + digits + 7) // 8 * 8
+
+
+def test_one_tensor_is_read_without_the_others(tmp_path):
+    """The model alone, of a file whose other planes are damaged, and the bytes that this reads."""
+    rng = np.random.default_rng(3)
+    tensors = {name: rng.standard_normal(600_000).astype("f4") for name in ("w", "w.exp_avg")}
+    path = pack(write_source(tmp_path / "in", tensors), tmp_path / "e", "--entropy")
+    text, data = split(path.read_bytes())
+    header = json.loads(text)
+    begin, end = header["w.exp_avg::quantized::coded"]["data_offsets"]
+    data = data[:begin + 48] + bytes(end - begin - 48) + data[end:]
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    quiet("unpack", path, "-o", tmp_path / "all", check=3)
+    log = tmp_path / "log"
+    run_tersor("unpack", path, "--only", "weights", "-o", tmp_path / "w", "-q", "-q", env=shim(path, log=log), check=0)
+    sizes = [np.diff(header[f"w{plane}::coded"]["data_offsets"])[0] for plane in ("", "::error_bits")]
+    got = sum(event.n for event in read_log(log) if event.mark == "<" and "read" in event.call and event.n > 0)
+    assert sum(sizes) < got < sum(sizes) + 2 * len(text) + 50_000
 
 
 def test_threads_give_the_same_bytes(tmp_path):
