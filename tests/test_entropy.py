@@ -151,6 +151,17 @@ def test_generation_and_figures_stay(tmp_path):
     assert "packed safetensors" in run_tersor("inspect", coded, check=0).stdout
 
 
+def test_parts_of_pieces_are_read(tmp_path):
+    """`diff` takes 65,536 elements at a time, of groups that the pieces are cut by."""
+    source = mixed(tmp_path)
+    plain, coded, states = there_and_back(tmp_path, source, "--group", "100")
+    wanted = run_tersor("diff", "-v", source, plain).stdout
+    assert "differ" in wanted
+    for path in (coded, states):
+        assert run_tersor("diff", "-v", source, path).stdout == wanted
+        assert "0 differ" in run_tersor("diff", plain, path, check=0).stdout
+
+
 def test_shards_of_coded_planes(tmp_path):
     source = mixed(tmp_path)
     for name, how in {"p": [], "e": ["--entropy"], "s": ["--entropy=states"]}.items():
