@@ -148,7 +148,10 @@ def test_generation_and_figures_stay(tmp_path):
     texts = [json.loads(contents(path)[0]["tersor"]) for path in (plain, coded)]
     assert texts[1].pop("entropy") and texts[0] == texts[1] and texts[0]["generation"] == 1
     assert "87 tensors compared: 0 differ" in run_tersor("diff", plain, coded, check=0).stdout
-    assert "packed safetensors" in run_tersor("inspect", coded, check=0).stdout
+    report = json.loads(run_tersor("inspect", coded, "--json", check=0).stdout)
+    assert report["plain_nbytes"] == len(split(plain.read_bytes())[1])
+    assert "entropy coded" in run_tersor("inspect", coded, check=0).stdout
+    assert "entropy" not in run_tersor("inspect", plain, check=0).stdout
 
 
 def test_parts_of_pieces_are_read(tmp_path):

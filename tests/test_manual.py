@@ -245,6 +245,11 @@ def pair(scratch):
     return packed
 
 
+def coded(scratch):
+    run_tersor("pack", CHECKPOINT, "-o", scratch / "coded", "--entropy", check=0)
+    return scratch / "coded"
+
+
 def reports(command, library, scratch):
     """Objects that between them have every member that this command can report."""
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
@@ -256,6 +261,7 @@ def reports(command, library, scratch):
         "inspect": lambda: [report("inspect", packed, "--json"),
                             report("inspect", CHECKPOINT, "--json"),
                             report("inspect", pair(scratch), "--json"),
+                            report("inspect", coded(scratch), "--json"),
                             report("inspect", CHECKPOINT.with_name("recording"), "--json")],
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", restored, "--json")],

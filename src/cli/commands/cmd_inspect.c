@@ -21,6 +21,23 @@ static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor
 	       tsr_format_bytes((double)tsr_tensor_stored_nbytes(c, t)).text);
 }
 
+/* The bytes of all arrays if no plane were entropy coded; 0 if none is. */
+static uint64_t plain_nbytes(const struct tsr_checkpoint *c)
+{
+	uint64_t nbytes = 0;
+	bool coded = false;
+
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		for (unsigned p = t->narrow ? 1 : 0; p < t->nplanes; p++) {
+			nbytes += c->arrays[t->plane[p]].nbytes;
+			coded = coded || c->arrays[t->plane[p]].coded;
+		}
+	}
+	return coded ? nbytes : 0;
+}
+
 static int print_report(const struct cli_common *common, const struct tsr_checkpoint *c,
 			struct tsr_summary *s)
 {
@@ -34,6 +51,9 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 		printf(", %u lossy generation%s", c->generation, c->generation > 1 ? "s" : "");
 	if (c->weights)
 		printf(", weights in %s", tsr_format_name(c->weights, 50).text);
+	if (plain_nbytes(c))
+		printf(", entropy coded: %s of data before",
+		       tsr_format_bytes((double)plain_nbytes(c)).text);
 	printf("\n\n");
 	if (common->verbose) {
 		for (size_t i = 0; i < c->nmeta; i++) {
@@ -81,6 +101,8 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	tsr_json_put_u64(&json, "generation", c->generation);
 	if (c->weights)
 		tsr_json_put_string(&json, "weights", c->weights);
+	if (plain_nbytes(c))
+		tsr_json_put_u64(&json, "plain_nbytes", plain_nbytes(c));
 	tsr_json_open(&json, "metadata", '{');
 	for (size_t i = 0; i < c->nmeta; i++)
 		tsr_json_put_string(&json, c->meta[i].key, c->meta[i].value);
