@@ -4,7 +4,7 @@
 #include "gpu/gpu_groups.cuh"
 #include "gpu/gpu_teams.cuh"
 
-/* --- Groups of the default size: encoding ---------------------------------------------------- */
+/* --- Groups of the usual sizes: encoding ----------------------------------------------------- */
 
 #define TILE 16 /* elements of a thread, which share what a group costs */
 
@@ -13,7 +13,7 @@
  * read, 1 + 2/32 written per element.  Threads read 16 bytes at a distance of 64, so a sector is for
  * two reads of a warp, and the first one leaves it in the cache.
  */
-template <class codec>
+template <class codec, unsigned GROUP>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_groups(const float *x, uint64_t ntiles, typename codec::code_type *codes,
 		      struct scale_plane plane, struct tsr_encode_report *report)
@@ -29,7 +29,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		for (int k = 0; k < TILE; k += 4)
 			*(float4 *)&in[k] = *(const float4 *)(x + tile * TILE + k);
 	}
-	out = encode_tile<codec, TILE>(in, tile, inside, plane, &events);
+	out = encode_tile<codec, TILE, GROUP>(in, tile, inside, plane, &events);
 	if (inside)
 		tsr_store(codes, tile, out);
 	if (plane.format == TSR_SCALE_F16 && report) {
@@ -38,10 +38,9 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	}
 }
 
-/* --- Groups of the default size: decoding ---------------------------------------------------- */
+/* --- Groups of the usual sizes: decoding ----------------------------------------------------- */
 
 #define W 4
-#define TEAM (TSR_GROUP_DEFAULT / W)
 #define EACH 2u /* vectors of a thread: each load is small, so several are issued at once */
 
 /* How many vectors there are from @begin on; at most what fits. */
@@ -53,11 +52,12 @@ static __device__ __forceinline__ unsigned vectors_left(uint64_t nvectors, uint6
 }
 
 /* 1 + 2/32 bytes read, 4 written per element. */
-template <class codec>
+template <class codec, unsigned GROUP>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	decode_groups(const typename codec::code_type *codes, const void *scales,
 		      enum tsr_scale format, uint64_t nvectors, float *x)
 {
+	const unsigned team = GROUP / W;
 	const uint64_t begin = tsr_first_vector(EACH);
 	const unsigned left = vectors_left(nvectors, begin);
 	struct tsr_vec<typename codec::code_type, W> in[EACH];
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 			in[u] = tsr_load<typename codec::code_type, W>(codes + begin * W,
 								       u * TSR_BLOCK);
 			entry[u] = load_scale(scales, format,
-					      begin / TEAM + u * (TSR_BLOCK / TEAM));
+					      begin / team + u * (TSR_BLOCK / team));
 		}
 	}
 #pragma unroll
@@ -145,14 +145,14 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 /* --- Launches -------------------------------------------------------------------------------- */
 
-/* Elements in whole groups that the kernels for the default size take. */
+/* Elements in whole groups that the kernels for the usual sizes take: 32, and 64 of ratio8. */
 static uint64_t groups_part(const struct tsr_coding *coding, const void *x, const void *codes,
 			    uint64_t n)
 {
-	const bool fits = coding->group == TSR_GROUP_DEFAULT && !coding->row &&
+	const bool fits = (coding->group == 32 || coding->group == 64) && !coding->row &&
 			  tsr_is_aligned(x, 16) && tsr_is_aligned(codes, TILE);
 
-	return fits ? n - n % TSR_GROUP_DEFAULT : 0;
+	return fits ? n - n % coding->group : 0;
 }
 
 static uint64_t scale_size(enum tsr_scale format)
@@ -173,7 +173,9 @@ static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 	const unsigned nblocks = team_blocks(coding, rest, log_team);
 
 	if (part)
-		encode_groups<codec><<<tsr_blocks(part / TILE, 1), TSR_BLOCK, 0, stream->handle>>>(
+		(coding->group == 32 ? encode_groups<codec, 32>
+				     : encode_groups<codec, 64>)<<<tsr_blocks(part / TILE, 1),
+								   TSR_BLOCK, 0, stream->handle>>>(
 			x, part / TILE, codes, scales, report);
 	scales.scales = (char *)plane[1] + part / coding->group * scale_size(coding->scale);
 	if (rest)
@@ -194,7 +196,9 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 	const unsigned nblocks = team_blocks(coding, rest, log_team);
 
 	if (part)
-		decode_groups<codec><<<tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream->handle>>>(
+		(coding->group == 32 ? decode_groups<codec, 32>
+				     : decode_groups<codec, 64>)<<<tsr_blocks(part / W, EACH),
+								   TSR_BLOCK, 0, stream->handle>>>(
 			codes, plane[1], coding->scale, part / W, x);
 	if (rest)
 		decode_any<codec><<<nblocks, TSR_BLOCK, 0, stream->handle>>>(

@@ -274,19 +274,20 @@ template <class group, typename code> struct grouped : group {
 	typedef code code_type;
 };
 
-/* --- Groups of the default size: N consecutive elements of a thread, its tile ------------------ */
+/* --- Groups of a known size: N consecutive elements of a thread, its tile ---------------------- */
 
 /* How many threads, next to each other in a warp, have a group. */
-static __host__ __device__ constexpr unsigned tsr_team(int n)
+static __host__ __device__ constexpr unsigned tsr_team(int n, unsigned group = TSR_GROUP_DEFAULT)
 {
-	return TSR_GROUP_DEFAULT / (unsigned)n;
+	return group / (unsigned)n;
 }
 
 /* The largest of what the threads of a team have, for each of them; NaN if any is. */
-template <int N> static __device__ __forceinline__ float team_max(float max)
+template <int N, unsigned GROUP = TSR_GROUP_DEFAULT>
+static __device__ __forceinline__ float team_max(float max)
 {
 #pragma unroll
-	for (unsigned distance = 1; distance < tsr_team(N); distance *= 2)
+	for (unsigned distance = 1; distance < tsr_team(N, GROUP); distance *= 2)
 		max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, distance));
 	return max;
 }
@@ -296,7 +297,8 @@ template <int N> static __device__ __forceinline__ float team_max(float max)
  * Floats are compared first, as one instruction takes their magnitudes; only for which NaN it is,
  * patterns are.
  */
-template <int N> static __device__ __forceinline__ float group_absmax(const float *x)
+template <int N, unsigned GROUP>
+static __device__ __forceinline__ float group_absmax(const float *x)
 {
 	float max = fabsf(x[0]);
 	uint32_t bits = 0;
@@ -304,24 +306,24 @@ template <int N> static __device__ __forceinline__ float group_absmax(const floa
 #pragma unroll
 	for (int k = 1; k < N; k++)
 		max = tsr_max_or_nan(max, fabsf(x[k]));
-	max = team_max<N>(max);
+	max = team_max<N, GROUP>(max);
 	if (!__any_sync(TSR_WHOLE_WARP, is_nan(max)))
 		return max;
 	for (int k = 0; k < N; k++)
 		bits = ::max(bits, tsr_bits_from_f32(x[k]) & TSR_F32_MAG);
-	for (unsigned distance = 1; distance < tsr_team(N); distance *= 2)
+	for (unsigned distance = 1; distance < tsr_team(N, GROUP); distance *= 2)
 		bits = ::max(bits, __shfl_xor_sync(TSR_WHOLE_WARP, bits, distance));
 	return tsr_f32_from_bits(bits);
 }
 
 /* Codes of a tile; the first thread of a team stores the scale.  All threads of a warp call it. */
-template <class codec, int N>
+template <class codec, int N, unsigned GROUP = TSR_GROUP_DEFAULT>
 static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> encode_tile(
 	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
 	struct scale_events *events) {
-	const float absmax = group_absmax<N>(in);
-	const bool stores = inside && threadIdx.x % tsr_team(N) == 0;
-	const float scale = put_scale(plane, tile / tsr_team(N), codec::peak(absmax),
+	const float absmax = group_absmax<N, GROUP>(in);
+	const bool stores = inside && threadIdx.x % tsr_team(N, GROUP) == 0;
+	const float scale = put_scale(plane, tile / tsr_team(N, GROUP), codec::peak(absmax),
 				      codec::e8m8_max(), stores, events);
 	const int32_t least = codec::least(plane.format, scale);
 	struct tsr_vec<typename codec::code_type, N> out;

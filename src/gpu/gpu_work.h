@@ -145,7 +145,7 @@ enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_ste
 			     const void *grad, uint64_t n, struct tsr_step_report *report,
 			     struct tsr_err *err);
 
-/* Whether one kernel decodes, steps and encodes: groups of 32, and codecs that it has. */
+/* Whether one kernel decodes, steps and encodes: groups of the default size, and codecs that it has. */
 bool tsr_gpu_step_is_fused(const struct tsr_step *step);
 
 /**

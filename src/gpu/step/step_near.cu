@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps in one pass of states with larger groups than 32: the kernels of step_near.cuh. */
-#include "gpu/step/step_near.cuh"
+#include "gpu/step/near_coded.cuh"
+#include "gpu/step/near_tight.cuh"
 
 #include <math.h>
 
