@@ -7,7 +7,7 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file, save_file
 
-from conftest import DATA, run_tersor
+from conftest import DATA, run_tersor, safetensors_bytes
 from test_reader import ZEROS, sealed, split
 
 F32, F64 = np.float32, np.float64
@@ -60,6 +60,42 @@ def test_gefen_steps_as_its_program_does(tmp_path, golden):
             assert near(got[f"w{i}.exp_avg_sq::blockmean"], golden[f"f32_v{t}_{i}"]) <= 1e-6
             assert near(got[f"w{i}"], golden[f"f32_w{t}_{i}"]) <= 1e-6
     assert nindices == 8945
+
+
+def narrow_recording(root, golden, ntensors, nsteps):
+    """The same of BF16, which numpy has not."""
+    (root / "rec").mkdir()
+    save_file({f"w{i}": golden[f"bf16_w0_{i}"] for i in range(ntensors)}, root / "in.safetensors")
+    for t in range(1, nsteps + 1):
+        header, data = {}, b""
+        for i in range(ntensors):
+            g = golden[f"bf16_g{t}_{i}"]
+            header[f"w{i}"] = {"dtype": "BF16", "shape": list(g.shape), "data_offsets": [len(data), len(data) + g.nbytes]}
+            data += g.tobytes()
+        (root / "rec" / f"step-{t}.safetensors").write_bytes(safetensors_bytes(header, data))
+    return root / "in.safetensors", root / "rec"
+
+
+def test_gefen_steps_in_bf16_as_its_program_does(tmp_path, golden):
+    """Its state has the type of the gradients.  99.9% of the indices are equal, all within one entry."""
+    start, recording = narrow_recording(tmp_path, golden, 3, 3)
+    same = total = 0
+    for t in range(1, 4):
+        out = tmp_path / f"{t}.safetensors"
+        run_tersor("replay", start, recording, "-o", out, "--steps", f"1..{t}", "--zero-state", "--weights", "bf16",
+                   "--momentum", "gefen8", "--variance", "blockmean", "--compat", "gefen", "--optimizer", "gefen",
+                   "--lr", "1e-3", "--betas", "0.9,0.999", "--few-bins", check=0)
+        got = planes(out)
+        for i in range(3):
+            indices = got[f"w{i}.exp_avg::quantized"].astype(int)
+            off = np.abs(indices - golden[f"bf16_m{t}_{i}"].astype(int))
+            assert off.max() <= 1, (t, i)
+            same, total = same + np.count_nonzero(off == 0), total + off.size
+            np.testing.assert_array_equal(got[f"w{i}.exp_avg::scales"], golden[f"bf16_mag{t}_{i}"])
+            assert near(got[f"w{i}.exp_avg_sq::blockmean"], golden[f"bf16_v{t}_{i}"]) <= 2 ** -8
+            bits = got[f"w{i}"].view(np.uint16).astype(int)
+            assert np.abs(bits - golden[f"bf16_w{t}_{i}"].ravel().astype(int)).max() <= 1, (t, i)
+    assert total == 5367 and same >= 0.999 * total, (same, total)
 
 
 # --- Forms of the state -------------------------------------------------------------------------------

@@ -33,6 +33,14 @@ TSR_HD float tsr_gefen_value(const float *entry, uint32_t code, float scale)
 	return entry[code] * scale;
 }
 
+/* A value as it is in a state of BF16 or F16. */
+TSR_HD float tsr_gefen_narrow(int32_t is_bf16, int32_t is_f16, float x)
+{
+	if (is_bf16)
+		return tsr_bf16_round(x);
+	return is_f16 ? tsr_f16_round(x) : x;
+}
+
 /* Elements that are added one after the other; the sums of these pieces are added likewise. */
 #define TSR_MEAN_PIECE 64u
 

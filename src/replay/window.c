@@ -200,6 +200,9 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 		s.coding[part] = tsr_replay_coding_at(&p->coding[part],
 						      tsr_replay_step_of(w, step)->step);
 		s.coding[part].first = first;
+		/* The state of Gefen's program has the type of the gradient. */
+		if (g && s.coding[part].codec->learned && s.order == TSR_ORDER_GEFEN)
+			s.coding[part].narrow = g->array->dtype;
 		tsr_replay_planes_at(&p->coding[part], plane[part], first, s.plane[part]);
 	}
 	return s;

@@ -16,6 +16,11 @@ float TSR_FOR_ISA(absmax)(const float *restrict x, size_t n)
 	return tsr_f32_from_bits((uint32_t)max);
 }
 
+static float narrow(const struct tsr_coding *coding, float x)
+{
+	return tsr_gefen_narrow(coding->narrow == TSR_BF16, coding->narrow == TSR_F16, x);
+}
+
 void TSR_FOR_ISA(encode_gefen8)(const struct tsr_coding *coding, const float *restrict x, size_t n,
 				void *const plane[], struct tsr_encode_report *report)
 {
@@ -27,7 +32,7 @@ void TSR_FOR_ISA(encode_gefen8)(const struct tsr_coding *coding, const float *re
 	for (size_t first = 0; first < n; first += coding->group, scale++) {
 		const size_t left = n - first;
 		const size_t size = left < coding->group ? left : coding->group;
-		const float absmax = TSR_FOR_ISA(absmax)(x + first, size);
+		const float absmax = narrow(coding, TSR_FOR_ISA(absmax)(x + first, size));
 
 		*scale = absmax;
 		for (size_t i = first; i < first + size; i++)
@@ -38,8 +43,14 @@ void TSR_FOR_ISA(encode_gefen8)(const struct tsr_coding *coding, const float *re
 void TSR_FOR_ISA(decode_gefen8)(const struct tsr_coding *coding, const void *const plane[],
 				size_t n, float *restrict x)
 {
+	const bool narrows = coding->narrow == TSR_BF16 || coding->narrow == TSR_F16;
 	const float *entry = coding->codebook, *scale = plane[1];
 	const uint8_t *restrict code = plane[0];
+	float narrowed[256];
+
+	for (size_t i = 0; narrows && i < 256; i++)
+		narrowed[i] = narrow(coding, entry[i]);
+	entry = narrows ? narrowed : entry;
 
 	for (size_t first = 0; first < n; first += coding->group, scale++) {
 		const size_t left = n - first;
@@ -76,7 +87,7 @@ void TSR_FOR_ISA(encode_blockmean)(const struct tsr_coding *coding, const float 
 		const size_t left = n - first;
 		const size_t size = left < coding->group ? left : coding->group;
 
-		*mean++ = tsr_block_mean(sum_of(x + first, size), size);
+		*mean++ = narrow(coding, tsr_block_mean(sum_of(x + first, size), size));
 	}
 }
 

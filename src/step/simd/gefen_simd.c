@@ -19,6 +19,14 @@ static float mean_square(const float *g, size_t n)
 	return tsr_block_mean(sum, n);
 }
 
+/* A variance or momentum as the update sees it. */
+static float seen(const struct tsr_step *step, float x)
+{
+	const enum tsr_dtype narrow = step->coding[TSR_PART_MOMENTUM].narrow;
+
+	return tsr_gefen_narrow(narrow == TSR_BF16, narrow == TSR_F16, x);
+}
+
 static void move_momenta(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
 			 float *restrict m)
 {
@@ -38,7 +46,7 @@ static void move_variances(const struct tsr_step *step, const float *restrict g,
 	for (size_t first = 0; first < n; first += block) {
 		const size_t size = n - first < block ? n - first : block;
 		const float mean = mean_square(g + first, size);
-		const float moved = tsr_step_gefen_variance(&s, mean, v[first]);
+		const float moved = seen(step, tsr_step_gefen_variance(&s, mean, v[first]));
 
 		for (size_t i = first; i < first + size; i++)
 			v[i] = moved;
@@ -46,13 +54,16 @@ static void move_variances(const struct tsr_step *step, const float *restrict g,
 }
 
 /* The same of blocks of one element. */
-static void move_each(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
+static void move_each(const struct tsr_step *step, const float *restrict g, size_t n,
 		      float *restrict v)
 {
-	const struct tsr_step_scalars s = *scalars;
+	const struct tsr_step_scalars s = step->scalars;
 
-	for (size_t i = 0; i < n; i++)
-		v[i] = tsr_step_gefen_variance(&s, tsr_block_mean(tsr_step_square(g[i]), 1), v[i]);
+	for (size_t i = 0; i < n; i++) {
+		const float mean = tsr_block_mean(tsr_step_square(g[i]), 1);
+
+		v[i] = seen(step, tsr_step_gefen_variance(&s, mean, v[i]));
+	}
 }
 
 void TSR_FOR_ISA(step_block_moments)(const struct tsr_step *step, const float *g, size_t n,
@@ -62,7 +73,7 @@ void TSR_FOR_ISA(step_block_moments)(const struct tsr_step *step, const float *g
 	if (!v)
 		return;
 	if (tsr_step_block(step) == 1)
-		move_each(&step->scalars, g, n, v);
+		move_each(step, g, n, v);
 	else
 		move_variances(step, g, n, v);
 }
@@ -73,5 +84,5 @@ void TSR_FOR_ISA(step_weights)(const struct tsr_step *step, const float *restric
 	const struct tsr_step_scalars s = step->scalars;
 
 	for (size_t i = 0; i < n; i++)
-		w[i] = tsr_step_gefen_weight(&s, w[i], m[i], v[i]);
+		w[i] = tsr_step_gefen_weight(&s, w[i], seen(step, m[i]), v[i]);
 }
