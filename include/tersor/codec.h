@@ -90,6 +90,11 @@ struct tsr_coding {
 	 * decode, too; others ignore it.
 	 */
 	enum tsr_kind kind;
+	/*
+	 * Of learned codecs, TSR_BF16 or TSR_F16: scales, means and decoded entries are rounded to it first,
+	 * as in Gefen's program.  Anything else: they are FP32.
+	 */
+	enum tsr_dtype narrow;
 	/* What the random bits of stochastic codecs depend on; other codecs and decoders ignore it: */
 	uint64_t seed;
 	uint64_t stream; /* tsr_coding_stream() of the tensor's name */
@@ -102,11 +107,6 @@ struct tsr_coding {
 	uint32_t row;
 	float eps; /* what relative codecs add to the root of a variance; others ignore it */
 	const float *codebook; /* of codecs with one: 256 finite entries, ascending, borrowed */
-	/*
-	 * Of learned codecs, TSR_BF16 or TSR_F16: scales, means and decoded entries are rounded to it first,
-	 * as in Gefen's program.  Anything else: they are FP32.
-	 */
-	enum tsr_dtype narrow;
 };
 
 /* What an encoder noticed that the decoded values do not show; encoders add to it. */

@@ -287,6 +287,32 @@ static enum tsr_status step_f32(const struct batch *b, float *const x[],
 	return tsr_gpu_step(b->stream, &step, b->grad, b->n, report, err);
 }
 
+static enum tsr_status encode_and_decode(const struct batch *b, unsigned part, struct tsr_err *err)
+{
+	const struct tsr_coding *coding = &b->step.coding[part];
+
+	if (!coding->codec)
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_encode(b->stream, coding, b->x.stepped[part], b->n, b->step.plane[part],
+			       &b->report->encode[part], err));
+	return tsr_gpu_decode(b->stream, coding, (const void *const *)b->step.plane[part], b->n,
+			      b->x.after[part], err);
+}
+
+/* Weights move by the momentum that has been stored. */
+static enum tsr_status step_in_two(const struct batch *b, struct tsr_err *err)
+{
+	float *const *x = b->x.stepped;
+
+	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_PART_MOMENTUM],
+				      x[TSR_PART_VARIANCE], b->report, err));
+	TSR_TRY(encode_and_decode(b, TSR_PART_VARIANCE, err));
+	TSR_TRY(encode_and_decode(b, TSR_PART_MOMENTUM, err));
+	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->x.after[TSR_PART_MOMENTUM],
+				     x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err));
+	return encode_and_decode(b, TSR_PART_WEIGHT, err);
+}
+
 static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 {
 	const struct arrays *x = &b->x;
@@ -298,9 +324,13 @@ static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 		if (x->before[part])
 			TSR_TRY(copy(b, x->stepped[part], x->before[part], err));
 	}
-	TSR_TRY(step_f32(b, x->stepped, b->report, err));
-	TSR_TRY(encode_all(b, err));
-	TSR_TRY(decode_all(b, x->after, err));
+	if (tsr_step_stores_first(&b->step)) {
+		TSR_TRY(step_in_two(b, err));
+	} else {
+		TSR_TRY(step_f32(b, x->stepped, b->report, err));
+		TSR_TRY(encode_all(b, err));
+		TSR_TRY(decode_all(b, x->after, err));
+	}
 	TSR_TRY(copy(b, x->fp32_before, x->fp32_after[TSR_PART_WEIGHT], err));
 	return step_f32(b, x->fp32_after, NULL, err);
 }

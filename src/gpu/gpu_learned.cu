@@ -6,32 +6,13 @@
 #include "codec/learned_math.h"
 #include "gpu/cuda.h"
 #include "gpu/gpu_groups.cuh"
-#include "gpu/vector.cuh"
+#include "gpu/gpu_learned.cuh"
 
-#define WARP 32u
 #define ENTRIES 256u
 
 struct codebook {
 	float entry[ENTRIES];
 };
-
-/* The block of this warp: its elements, none behind the end. */
-struct block {
-	uint64_t index, first;
-	uint32_t count, lane;
-};
-
-static __device__ __forceinline__ struct block my_block(uint64_t n, uint32_t size)
-{
-	const uint64_t thread = tsr_first_vector(1);
-	struct block b;
-
-	b.index = thread / WARP;
-	b.lane = threadIdx.x % WARP;
-	b.first = b.index * size;
-	b.count = b.first >= n ? 0 : n - b.first < size ? (uint32_t)(n - b.first) : size;
-	return b;
-}
 
 /* In shared memory threads of a warp can read different entries at once. */
 static __device__ __forceinline__ void share(const struct codebook *book, float *entry)
@@ -79,23 +60,22 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	}
 }
 
-/* Each lane adds whole pieces; their sums are added in their order, by all lanes alike. */
+struct plain_value {
+	const float *x;
+
+	__device__ double operator()(uint64_t i) const
+	{
+		return (double)x[i];
+	}
+};
+
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_means(const float *x, uint64_t n, uint32_t size, float *means)
 {
 	const struct block b = my_block(n, size);
-	const uint32_t npieces = (b.count + TSR_MEAN_PIECE - 1) / TSR_MEAN_PIECE;
-	double sum = 0;
+	const struct plain_value values = { x };
+	const double sum = sum_of_block(b, values);
 
-	for (uint32_t first = 0; first < npieces; first += WARP) {
-		const uint32_t begin = (first + b.lane) * TSR_MEAN_PIECE;
-		double piece = 0;
-
-		for (uint32_t k = begin; k < b.count && k < begin + TSR_MEAN_PIECE; k++)
-			piece += (double)x[b.first + k];
-		for (uint32_t lane = 0; lane < WARP && first + lane < npieces; lane++)
-			sum += __shfl_sync(0xffffffffu, piece, (int)lane);
-	}
 	if (b.count && b.lane == 0)
 		means[b.index] = tsr_block_mean(sum, b.count);
 }
@@ -113,7 +93,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 static unsigned blocks_for(const struct tsr_coding *coding, uint64_t n)
 {
-	return tsr_blocks((n + coding->group - 1) / coding->group * WARP, 1);
+	return warps_for(n, coding->group);
 }
 
 static struct codebook book_of(const struct tsr_coding *coding)

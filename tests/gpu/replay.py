@@ -84,6 +84,7 @@ OPTIMIZERS = {
     "adam": ("--optimizer", "adam", "--weight-decay", "0.1"),
     "adamw": ("--decouple-lr",),
     "lion": ("--optimizer", "lion", "--betas", "0.9,0.99"),
+    "gefen": ("--optimizer", "gefen", "--weight-decay", "0.1"),
 }
 STATES = [
     ("--state", "fp32"),
@@ -126,6 +127,8 @@ def comparisons(root):
                            ("--state", "bitsandbytes", "--compat", "bitsandbytes")]:
         figures(CHECKPOINT, RECORDING, *steps, *state)
     figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "flash,tight,coat,fp32")
+    figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "flash,gefen")
+    figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "gefen", "--optimizer", "gefen")
     both(root, CHECKPOINT, RECORDING, "--steps", "..403", "--state", "flash", "--compare", "fp32")
     both(root, CHECKPOINT, RECORDING, "--state", "coat", "--gate", "update-nmse=1e-9", status=1)
 
@@ -161,7 +164,7 @@ def containers(root):
 
 def parts(root):
     """8 + 8 = 16, the second half on the CPU or the GPU."""
-    for state in (), ("--state", "flash"):
+    for state in (), ("--state", "flash"), ("--state", "gefen"):
         whole = both(root, CHECKPOINT, RECORDING, *state)[0].read_bytes()
         half = root / "half.safetensors"
         both(root, CHECKPOINT, RECORDING, *state, "--steps", "..408")[0].rename(half)

@@ -8,14 +8,6 @@
 
 /* --- The rule on FP32 arrays ------------------------------------------------------------------- */
 
-static __device__ __forceinline__ float gradient(const void *grad, enum tsr_dtype dtype, uint64_t i)
-{
-	if (dtype == TSR_F32)
-		return ((const float *)grad)[i];
-	return dtype == TSR_BF16 ? tsr_f32_from_bf16(((const uint16_t *)grad)[i])
-				 : tsr_f32_from_f16(((const uint16_t *)grad)[i]);
-}
-
 struct arrays {
 	float *x[TSR_PARTS]; /* NULL where the rule has no such state */
 };
@@ -29,7 +21,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	unsigned nonfinite = 0;
 
 	if (i < n) {
-		const float g = gradient(grad, dtype, i);
+		const float g = gradient_at(grad, dtype, i);
 		struct tsr_step_values x = { to.x[0][i], to.x[1] ? to.x[1][i] : 0.0f,
 					     to.x[2] ? to.x[2][i] : 0.0f };
 
@@ -168,6 +160,23 @@ static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, 
 				   make, err);
 }
 
+/* Moments first; the weights move by what comes back of the momentum. */
+static enum tsr_status step_in_two(const struct batch *b, struct arrays *arrays,
+				   struct tsr_err *err)
+{
+	float *const *x = arrays->x;
+
+	TSR_TRY(tsr_gpu_block_moments(b->stream, b->step,
+				      (const char *)b->grad + b->first * grad_nbytes(b->step), b->n,
+				      x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE], b->report, err));
+	TSR_TRY(encode_part(b, TSR_PART_VARIANCE, arrays, err));
+	TSR_TRY(encode_part(b, TSR_PART_MOMENTUM, arrays, err));
+	TSR_TRY(decode_part(b, TSR_PART_MOMENTUM, arrays, err));
+	TSR_TRY(tsr_gpu_step_weights(b->stream, b->step, x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE],
+				     b->n, x[TSR_PART_WEIGHT], err));
+	return encode_part(b, TSR_PART_WEIGHT, arrays, err);
+}
+
 static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 {
 	const struct tsr_step *s = b->step;
@@ -177,6 +186,8 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	for (unsigned part = 0; part < TSR_PARTS; part++)
 		TSR_TRY(decode_part(b, part, &arrays, err));
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	if (tsr_step_stores_first(s))
+		return step_in_two(b, &arrays, err);
 	TSR_TRY(turn(b, &arrays, false, err));
 	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
 		s->scalars, rule_of(s), (const char *)b->grad + b->first * grad_nbytes(s),
@@ -231,7 +242,9 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 	struct batch rest = {};
 
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &rest.first, err));
+	if (!tsr_step_stores_first(step))
+		TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report,
+					   &rest.first, err));
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
 	if (rest.first == n)

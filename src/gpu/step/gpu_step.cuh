@@ -58,6 +58,17 @@ enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct 
 				    float *m, const float *variance, uint64_t n, bool make,
 				    struct tsr_err *err);
 
+/*
+ * The two parts of a step that stores its moments first, on arrays of whole blocks:
+ * tsr_step_block_moments() and tsr_step_weights().  @grad begins with them; the device is current.
+ */
+enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				      const void *grad, uint64_t n, float *m, float *v,
+				      struct tsr_step_report *report, struct tsr_err *err);
+enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				     const float *m, const float *v, uint64_t n, float *w,
+				     struct tsr_err *err);
+
 /* --- What a kernel is told --------------------------------------------------------------------- */
 
 struct step_part {
@@ -299,6 +310,15 @@ TSR_PLAIN_LIST(SPLIT)
 #undef GROUPED
 
 /* --- Gradients --------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float gradient_at(const void *grad, enum tsr_dtype dtype,
+						    uint64_t i)
+{
+	if (dtype == TSR_F32)
+		return ((const float *)grad)[i];
+	return dtype == TSR_BF16 ? tsr_f32_from_bf16(((const uint16_t *)grad)[i])
+				 : tsr_f32_from_f16(((const uint16_t *)grad)[i]);
+}
 
 static __device__ __forceinline__ bool is_nonfinite(float x)
 {

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "step/hyperparameters.h"
 
 /* The most elements of a tile on a GPU: 16 MiB of FP32. */
 #define GPU_TILE TSR_REPLAY_ALIGN_MAX
@@ -244,16 +245,11 @@ static enum tsr_status open_on(struct tsr_replaying *r, unsigned index, struct t
 	return TSR_OK;
 }
 
-/* Whether a GPU has the rule for every parameter of all states. */
+/* Whether a GPU has the rule, for all states. */
 static bool has_rules(const struct tsr_replaying *r)
 {
-	struct tsr_step step = { .optimizer = r->result->optimizer, .order = r->options->order };
-
-	for (size_t i = 0; i < r->nparams; i++) {
-		memcpy(step.coding, r->params[i].coding, sizeof(step.coding));
-		if (tsr_step_stores_first(&step))
-			return false;
-	}
+	if (tsr_optimizer_is_muon(r->result->optimizer) || r->options->order == TSR_ORDER_GEFEN)
+		return false;
 	return !r->also || has_rules(r->also);
 }
 
@@ -268,8 +264,9 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 		return TSR_OK;
 	if (asked >= 0 && !has_rules(r))
 		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU,
-				     "cuda:%d: the step of %s in this state only runs on the CPU",
-				     asked, tsr_optimizer_name(r->result->optimizer));
+				     "cuda:%d: %s in the order of %s only runs on the CPU", asked,
+				     tsr_optimizer_name(r->result->optimizer),
+				     tsr_order_name(r->options->order));
 	if (asked >= 0)
 		return open_on(r, (unsigned)asked, r->err);
 	n = needs_cpu(r->options) || !has_rules(r) || r->progress.total_nbytes < worth
