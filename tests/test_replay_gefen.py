@@ -8,6 +8,7 @@ import safetensors
 from safetensors.numpy import load_file, save_file
 
 from conftest import DATA, run_tersor, safetensors_bytes
+from test_peers import GEFEN, NAMES, gefen, moments, write
 from test_reader import ZEROS, sealed, split
 
 F32, F64 = np.float32, np.float64
@@ -41,7 +42,7 @@ def near(x, y):
     return np.abs(x.ravel().astype(F64) - y.ravel()).max() / np.abs(y).max()
 
 
-GEFEN = ("--zero-state", "--weights", "f32", "--momentum", "gefen8", "--variance", "blockmean", "--compat", "gefen",
+COMPAT = ("--zero-state", "--weights", "f32", "--momentum", "gefen8", "--variance", "blockmean", "--compat", "gefen",
          "--optimizer", "gefen", "--lr", "1e-3", "--betas", "0.9,0.95", "--weight-decay", "0.1", "--few-bins")
 
 
@@ -51,7 +52,7 @@ def test_gefen_steps_as_its_program_does(tmp_path, golden):
     nindices = 0
     for t in range(1, 6):
         out = tmp_path / f"{t}.safetensors"
-        run_tersor("replay", start, recording, "-o", out, "--steps", f"1..{t}", *GEFEN, check=0)
+        run_tersor("replay", start, recording, "-o", out, "--steps", f"1..{t}", *COMPAT, check=0)
         got = planes(out)
         for i in range(3):
             np.testing.assert_array_equal(got[f"w{i}.exp_avg::quantized"], golden[f"f32_m{t}_{i}"])
@@ -385,3 +386,50 @@ def test_matrices_8_steps_and_8_more_are_16(tersor, tmp_path, optimizer, args):
     tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", *base, *args, "-o", compared, "--compare", "fp32",
            check=0)
     assert compared.read_bytes() == whole.read_bytes()
+
+
+# --- States of the program ----------------------------------------------------------------------------
+
+def nearest(codebook, z):
+    right = np.clip(np.searchsorted(codebook, z), 0, 255)
+    left = np.maximum(right - 1, 0)
+    return np.where(np.abs(z - codebook[left]) <= np.abs(z - codebook[right]), left, right)
+
+
+@pytest.mark.parametrize("args", [("--optimizer", "gefen"), ("--optimizer", "gefen", "--state", "gefen")])
+def test_a_state_of_gefens_program_goes_on(tmp_path, args):
+    """Its blocks, codebook and step are used: one step more in numpy gives the same indices."""
+    source = write(tmp_path, gefen())
+    rng = np.random.default_rng(1)
+    gradients = {name: rng.normal(size=GEFEN[f"f32_w_{i}"].shape).astype(F32) for i, name in enumerate(NAMES)}
+    (tmp_path / "rec").mkdir()
+    save_file(gradients, tmp_path / "rec" / "step-6.safetensors")
+    out = tmp_path / "out.safetensors"
+    run_tersor("replay", source, tmp_path / "rec", "-o", out, *args, "--weights", "f32", "--lr", "1e-3", "--betas",
+               "0.9,0.95", "--weight-decay", "0.1", check=0)
+    got, book = planes(out), GEFEN["f32_codebook"]
+    same = total = 0
+    for i, name in enumerate(NAMES):
+        m, v = (x.ravel().astype(F32) for x in moments("f32", i))
+        g, p = gradients[name].ravel(), int(GEFEN[f"f32_period_{i}"])
+        m = m + F32(0.1) * (g - m)
+        block = m.size // GEFEN[f"f32_mag_{i}"].size
+        mag = np.abs(m).reshape(-1, block).max(1)
+        index = nearest(book, m / np.repeat(mag, block))
+        found = got[f"{name}.m_codebook::quantized"].astype(int)
+        assert np.abs(found - index).max() <= 1
+        same, total = same + np.count_nonzero(found == index), total + index.size
+        assert near(got[f"{name}.m_codebook::scales"], mag) <= 1e-6
+        v = np.repeat(0.95 * v.reshape(-1, p)[:, 0] + 0.05 * (g.astype(F64) ** 2).reshape(-1, p).mean(1), p)
+        w = GEFEN[f"f32_w_{i}"].ravel() * (1 - 1e-4) - 1e-3 / (1 - 0.9 ** 6) * book[found] * np.repeat(mag, block) / (
+            np.sqrt(v / (1 - 0.95 ** 6)) + 1e-8)
+        assert near(got[name], w) <= 1e-6
+    assert same >= 0.999 * total and total == 1789
+
+
+def test_the_result_depends_on_neither_threads_nor_processor(tersor, tmp_path):
+    outs = []
+    for n, env in (("1", "base"), ("2", "avx2"), ("3", None)):
+        outs.append(tmp_path / f"{n}.safetensors")
+        tersor(*RUN, "--state", "gefen", "-o", outs[-1], "-j", n, env={"TERSOR_ISA": env} if env else {}, check=0)
+    assert len({out.read_bytes() for out in outs}) == 1
