@@ -84,7 +84,7 @@ OPTIMIZERS = {
     "adam": ("--optimizer", "adam", "--weight-decay", "0.1"),
     "adamw": ("--decouple-lr",),
     "lion": ("--optimizer", "lion", "--betas", "0.9,0.99"),
-    "gefen": ("--optimizer", "gefen", "--weight-decay", "0.1"),
+    "gefen": ("--optimizer", "gefen", "--compat", "pytorch", "--weight-decay", "0.1"),
 }
 STATES = [
     ("--state", "fp32"),
@@ -245,6 +245,8 @@ def refusals(root):
     fails(root, 2, "--check-numerics runs on the CPU: leave --device cuda:0 out", *plain,
           "--check-numerics", "--device", "cuda:0")
     fails(root, 2, "unknown device 'gpu'", *plain, "--device", "gpu")
+    fails(root, 2, "adamw in the order of gefen only runs on the CPU; leave out --device cuda", *plain, "--state",
+          "gefen", "--compat", "gefen")
 
 
 def choice(root):
