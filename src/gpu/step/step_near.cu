@@ -14,22 +14,35 @@
 
 typedef void pair_kernel(const struct pair_args args);
 
+/* Number of the work that a warp takes next: some takes long, so that none can be given out before. */
+static __device__ __forceinline__ unsigned take_next(unsigned *taken)
+{
+	unsigned next = 0;
+
+	if (threadIdx.x % 32 == 0)
+		next = atomicAdd(taken, 1u);
+	return __shfl_sync(TSR_WHOLE_WARP, next, 0);
+}
+
 template <bool USUAL, class pair>
 static __global__ void __launch_bounds__(NEAR_BLOCK, 1)
 	step_near(const __grid_constant__ pair_args args)
 {
-	/* Told so, the compiler knows that all threads of a warp go the same way. */
-	const uint32_t warp = __shfl_sync(TSR_WHOLE_WARP, threadIdx.x / 32, 0);
 	const uint64_t nchunks = (args.step.ntiles + 31) / 32;
+	__shared__ unsigned taken;
 	TSR_SHARED(float4, table);
 
 	pair::fill(&args, (float *)table);
+	if (threadIdx.x == 0)
+		taken = 0;
 	__syncthreads();
-	for (uint64_t chunk = blockIdx.x * (NEAR_BLOCK / 32) + warp; chunk < nchunks;
-	     chunk += gridDim.x * (NEAR_BLOCK / 32)) {
+	for (;;) {
+		const uint64_t chunk = (uint64_t)take_next(&taken) * gridDim.x + blockIdx.x;
 		const uint64_t tile = chunk * 32 + threadIdx.x % 32;
 		const bool inside = tile < args.step.ntiles;
 
+		if (chunk >= nchunks)
+			return;
 		if (!args.step.flash ||
 		    !near_step<USUAL, pair, NEAR_TILE>(&args, (const float *)table, tile, inside))
 			pair_step<typename pair::exact, NEAR_TILE>(&args, tile, inside);

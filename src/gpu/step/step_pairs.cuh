@@ -59,6 +59,7 @@ static __device__ __forceinline__ struct magnitudes team_magnitudes(const float 
 {
 	struct magnitudes m = { 0, INT32_MAX };
 
+#pragma unroll 4
 	for (int k = 0; k < N; k++) {
 		const uint32_t mag = tsr_bits_from_f32(x[k]) & TSR_F32_MAG;
 
@@ -108,6 +109,7 @@ struct exact_tight {
 
 		load_tile<int8_t, N>(part[TSR_PART_MOMENTUM].plane[0], tile, ratio);
 		load_tile<uint8_t, N>(part[TSR_PART_VARIANCE].plane[0], tile, root);
+#pragma unroll 4
 		for (int k = 0; k < N; k++) {
 			v[k] = tsr_log_variance(value[root[k]], tsr_f28_scale(stored));
 			m[k] = tsr_ratio_momentum(
@@ -128,6 +130,7 @@ struct exact_tight {
 		float scale, unit, factor;
 		int8_t code[N];
 
+#pragma unroll 4
 		for (int k = 0; k < N; k++)
 			m[k] = tsr_ratio_of(m[k], tsr_ratio_divisor(tsr_sqrt(v[k]), p->eps));
 		scale = tsr_f32_from_bits(team_magnitudes<N, team>(m).largest);
@@ -136,6 +139,7 @@ struct exact_tight {
 				  &events);
 		unit = group_softsign::unit(scale);
 		factor = group_softsign::factor(scale);
+#pragma unroll 4
 		for (int k = 0; k < N; k++)
 			code[k] = (int8_t)group_softsign::code(m[k] * unit, factor);
 		if (inside)
@@ -164,6 +168,7 @@ struct exact_tight {
 
 		stored |= tsr_log_range(p->variance.bound, tsr_f28_scale(stored),
 					tsr_sqrt(tsr_f32_from_bits(mag.least)));
+#pragma unroll 4
 		for (int k = 0; k < N; k++)
 			code[k] = (uint8_t)root_code(p, tsr_sqrt(v[k]), stored);
 		if (inside && threadIdx.x % team == 0)
@@ -215,6 +220,7 @@ template <class format, int GROUP> struct exact_coded {
 		uint8_t code[N];
 
 		load_tile<uint8_t, N>(planes->plane[0], tile, code);
+#pragma unroll 4
 		for (int k = 0; k < N; k++)
 			x[k] = decode_one(rule_of(part), row, ((const float *)planes->plane[1])[g],
 					  code[k]);
@@ -245,6 +251,7 @@ template <class format, int GROUP> struct exact_coded {
 		if (rule_of(part).expanded)
 			row = tsr_table_expand(tables.bound, absmax, tsr_f32_from_bits(mag.least));
 		g = coded_group_of(rule_of(part), tables, row, scale);
+#pragma unroll 4
 		for (int k = 0; k < N; k++)
 			code[k] = encode_one(rule_of(part), &g, x[k]);
 		if (!inside)
@@ -281,7 +288,7 @@ struct dynamic_format {
 
 /* --- Any elements ------------------------------------------------------------------------------ */
 
-/* A step, by all threads of a warp. */
+/* A step, by all threads of a warp.  Loops are unrolled a little: a lone slow warp waits for itself. */
 template <class pair, int N>
 static __device__ __noinline__ void pair_step(const struct pair_args *p, uint64_t tile, bool inside)
 {
@@ -295,6 +302,7 @@ static __device__ __noinline__ void pair_step(const struct pair_args *p, uint64_
 		load_weights<N>(a, tile, w);
 		pair::template load<N>(p, tile, m, v);
 	}
+#pragma unroll 4
 	for (int k = 0; k < N; k++) {
 		const struct tsr_step_values x = run_one(&a->scalars, a->rule, g[k],
 							 { w[k], m[k], v[k] });
