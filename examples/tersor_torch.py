@@ -243,6 +243,8 @@ class Checkpoint:
         text = json.loads(file.metadata["tersor"])
         if text["version"] != 1:
             raise ValueError(f"{path}: unknown version {text['version']}")
+        if "entropy" in text:
+            raise ValueError(f"{path}: planes are entropy coded: tersor convert --plain makes it readable here")
         files = [file]
         if "weights" in text:
             name = text["weights"]
