@@ -98,9 +98,9 @@ def test_vectors_with_contexts(line):
         == codes.tobytes()
 
 
-def rank_one(rng, shape, group):
+def rank_one(rng, shape, group, noise=0.5):
     """Codes and scales of sqrt8 and of softsign8 for moments near a product of rows and columns; groups in rows."""
-    v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1])) + rng.normal(0, 0.5, shape))
+    v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1])) + rng.normal(0, noise, shape))
     m = rng.normal(0, 1, shape) * np.sqrt(v)
     blocks = [x.reshape(shape[0], -1, group) for x in (np.sqrt(v), np.abs(m))]
     bits = [(x.max(-1).astype("<f4").view("<u4") + 0x7fff) >> 15 for x in blocks]
@@ -127,6 +127,14 @@ def test_contexts_of_a_piece_in_the_middle_of_a_tensor():
         assert (coded_planes.decode(coded, 1, False, n, beside) == codes[at]).all()
         alone = coded_planes.encode(codes[at], False)
         assert len(coded) < 0.97 * len(alone)
+
+
+@pytest.mark.parametrize("rows, mode", [(9, 3), (8, 2)])
+def test_contexts_need_eight_elements_for_each_row_and_column(rows, mode):
+    v, _, scales, _ = rank_one(np.random.default_rng(2), (rows, 1000), 1000, 0)
+    beside = coded_planes.Variance(np.repeat(scales, 1000), 0, 1000)
+    coded = filtered_codes("encode-codes", (scales, v, len(v)), 1000, 1000, row=1000).stdout
+    assert coded[0] == mode and coded == coded_planes.encode_codes(v, beside)
 
 
 def bell(rng, n, spread):

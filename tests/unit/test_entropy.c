@@ -359,6 +359,53 @@ static void test_damaged_codes_are_refused(void **state)
 	assert_in_range(refused, nbytes - 150, nbytes);
 }
 
+/* --- Refusals ---------------------------------------------------------------------------------- */
+
+/* Bytes from @at on replaced: refused for this reason. */
+static void assert_refused(const struct tsr_entropy_beside *b, size_t n, size_t nbytes, size_t at,
+			   const char *bytes, size_t size, const char *why)
+{
+	const char *wrong;
+	uint8_t was[8];
+
+	memcpy(was, coded + at, size);
+	memcpy(coded + at, bytes, size);
+	wrong = b ? tsr_entropy_decode_codes(e, b, coded, nbytes, back, n)
+		  : tsr_entropy_decode(e, kinds[0], coded, nbytes, back, n);
+	memcpy(coded + at, was, size);
+	assert_non_null(wrong);
+	assert_string_equal(wrong, why);
+}
+
+/* A piece of one segment: head 4, table 4 and its numbers, sizes 4, states. */
+static void test_what_is_wrong_is_said(void **state)
+{
+	const struct tsr_entropy_beside b = { .scales = { scales, 0, 32 },
+					      .variances = variances,
+					      .variance_scales = { variance_scales, 0, 32 } };
+	const size_t n = 4000;
+	size_t nbytes, states;
+
+	(void)state;
+	fill(FEW, n, 1);
+	nbytes = encode(kinds[0], n);
+	assert_int_equal(coded[0], 2);
+	states = 12 + ((size_t)(coded[5] - coded[4] + 1) * coded[6] + 31) / 32 * 4;
+	assert_refused(NULL, n, nbytes, 0, "\3", 1,
+		       "a stream is stored in a way that is not known");
+	assert_refused(NULL, n, nbytes, 1, "\1", 1, "a stream ends early");
+	assert_refused(NULL, n, nbytes, 6, "\15", 1, "the head of a table is none");
+	assert_refused(NULL, n, nbytes, 6, "\13", 1, "the frequencies of a table have another sum");
+	assert_refused(NULL, n, nbytes, states - 4, "\377\377", 2, "a segment ends early");
+	assert_refused(NULL, n, nbytes, states - 2, "\1", 1,
+		       "bytes behind the sizes of segments are not zero");
+	assert_refused(NULL, n, nbytes, states + 2, "\0\0", 2, "a state is too small");
+	fill_codes(n, 50, 4);
+	nbytes = tsr_entropy_encode_codes(e, &b, plain, n, coded);
+	assert_int_equal(coded[0], 3);
+	assert_refused(&b, n, nbytes, 5, "\1", 1, "it has a table of a context that there is not");
+}
+
 /* --- As a filter ------------------------------------------------------------------------------- */
 
 static size_t read_all(void *to, size_t nbytes)
@@ -439,6 +486,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_codes_come_back_wherever_they_begin),
 		cmocka_unit_test(test_every_level_writes_the_same_codes),
 		cmocka_unit_test(test_damaged_codes_are_refused),
+		cmocka_unit_test(test_what_is_wrong_is_said),
 	};
 
 	if (argc > 1)
