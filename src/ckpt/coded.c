@@ -21,6 +21,7 @@ struct decoder {
 	uint64_t piece;
 	unsigned char *coded;
 	unsigned char plain[TSR_PIECE_NBYTES];
+	uint16_t scales[TSR_PIECE_ELEMENTS];
 };
 
 /* Decoders that hold pieces of which parts may be read next, before one of them is taken for another. */
@@ -120,6 +121,51 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 		return tsr_fail_nomem(err, c->path);
 	a->coded = coded;
 	return take_shape(c, a, t, plane, err);
+}
+
+/* --- What lies beside codes --------------------------------------------------------------------- */
+
+bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane)
+{
+	const struct tsr_coding *coding = &t->coding;
+
+	return plane == 0 && coding->codec && strcmp(coding->codec->name, "sqrt8") == 0 &&
+	       coding->scale == TSR_SCALE_E8M8;
+}
+
+uint64_t tsr_coded_columns(const struct tsr_tensor *t)
+{
+	return t->rank ? t->shape[t->rank - 1] : 1;
+}
+
+struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint64_t columns,
+					   uint64_t first, const uint16_t *scales)
+{
+	return (struct tsr_entropy_beside){
+		.first = first,
+		.columns = columns,
+		.scales = { scales, coding->row, tsr_coding_group(coding) },
+	};
+}
+
+enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+			       struct tsr_err *err)
+{
+	struct tsr_array *a = t->nplanes > 1 ? &c->arrays[t->plane[0]] : NULL;
+	struct tsr_coded *coded;
+
+	if (!a || !a->coded || !tsr_coded_has_contexts(t, 0))
+		return TSR_OK;
+	coded = tsr_arena_alloc(c->arena, sizeof(*coded));
+	if (!coded)
+		return tsr_build_nomem(c, err);
+	*coded = *a->coded;
+	coded->with_scales = true;
+	coded->coding = t->coding;
+	coded->columns = tsr_coded_columns(t);
+	coded->scales = t->plane[1];
+	a->coded = coded;
+	return TSR_OK;
 }
 
 /* --- Decoders ----------------------------------------------------------------------------------- */
@@ -250,6 +296,40 @@ static enum tsr_status find_piece(const struct tsr_checkpoint *c, const struct t
 	return TSR_OK;
 }
 
+/* The scales of @n elements, in a plane of the same checkpoint, coded or not. */
+static enum tsr_status read_scales(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
+				   uint64_t first, size_t n, uint16_t *scales, struct tsr_err *err)
+{
+	const struct tsr_array *a = &c->arrays[coded->scales];
+	const uint64_t offset = tsr_plane_nbytes(&coded->coding, 1, first);
+	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->coding, 1, n);
+
+	if (a->coded)
+		return tsr_coded_read(c, a, offset, nbytes, scales, err);
+	return tsr_file_read(c->files[a->file], scales, nbytes, a->offset + offset, err);
+}
+
+/* Decode a piece of @n elements from @nbytes bytes; with contexts, given the scales. */
+static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				    uint64_t piece, struct decoder *d, size_t nbytes, void *plain,
+				    size_t n, struct tsr_err *err)
+{
+	const struct tsr_coded *coded = a->coded;
+	const uint64_t first = piece * coded->piece_nbytes;
+	struct tsr_entropy_beside beside;
+	const char *wrong;
+
+	if (coded->with_scales) {
+		TSR_TRY(read_scales(c, coded, first, n, d->scales, err));
+		beside = tsr_coded_beside(&coded->coding, coded->columns, first, d->scales);
+		wrong = tsr_entropy_decode_codes(d->entropy, &beside, d->coded, nbytes, plain, n);
+	} else {
+		wrong = tsr_entropy_decode(d->entropy, tsr_coded_kind(a->dtype), d->coded, nbytes,
+					   plain, n);
+	}
+	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
+}
+
 /* Decode @nbytes, all of a piece, into @plain. */
 static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				  uint64_t piece, struct decoder *d, void *plain, size_t nbytes,
@@ -258,16 +338,13 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 	const struct tsr_entropy_kind kind = tsr_coded_kind(a->dtype);
 	const size_t n = nbytes / kind.width;
 	uint64_t begin, end, hash;
-	const char *wrong;
 
 	TSR_TRY(find_piece(c, a, piece, &begin, &end, &hash, err));
 	if (end - begin > tsr_entropy_bound(kind, n))
 		return damaged(c, a, piece, "has more bytes than any such piece", err);
 	TSR_TRY(tsr_file_read(c->files[a->file], d->coded, (size_t)(end - begin), a->offset + begin,
 			      err));
-	wrong = tsr_entropy_decode(d->entropy, kind, d->coded, (size_t)(end - begin), plain, n);
-	if (wrong)
-		return damaged(c, a, piece, wrong, err);
+	TSR_TRY(decode_piece(c, a, piece, d, (size_t)(end - begin), plain, n, err));
 	if (tsr_hash(plain, nbytes, 0) != hash)
 		return damaged(c, a, piece, "does not have its hash", err);
 	return TSR_OK;

@@ -18,6 +18,10 @@ struct tsr_coded {
 	uint64_t nbytes; /* in its file */
 	uint64_t npieces;
 	uint64_t piece_nbytes; /* of the plane, per piece; the last one has what is left */
+	bool with_scales; /* the codes of a variance, which have contexts by: */
+	struct tsr_coding coding;
+	uint64_t columns;
+	size_t scales; /* which array of the checkpoint */
 };
 
 /* How the elements of a plane are coded; types whose elements are no whole bytes by their bytes. */
@@ -36,6 +40,20 @@ uint64_t tsr_coded_piece_nbytes(const struct tsr_tensor *t, unsigned plane);
  */
 enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 			       const struct tsr_tensor *t, unsigned plane, struct tsr_err *err);
+
+/* Whether the pieces of a plane may have contexts by the scales of the tensor, its plane 1. */
+bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane);
+
+/* What lies beside a piece of such codes that begins at element @first, with its scales from the first on. */
+struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint64_t columns,
+					   uint64_t first, const uint16_t *scales);
+
+/* The elements of the last dimension: 1 without dimensions. */
+uint64_t tsr_coded_columns(const struct tsr_tensor *t);
+
+/* When all planes of a tensor are taken: reading its codes will read its scales, where contexts need them. */
+enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+			       struct tsr_err *err);
 
 /*
  * tsr_array_read() of a coded array.  Every piece is compared with its hash in the index: TSR_E_FORMAT names

@@ -40,6 +40,7 @@ struct scratch {
 	unsigned char *coded;
 	uint64_t hash;
 	size_t nbytes, coded_nbytes;
+	uint16_t scales[TSR_PIECE_ELEMENTS];
 	_Alignas(64) unsigned char plain[TSR_PIECE_NBYTES];
 };
 
@@ -131,22 +132,41 @@ static void close_scratch(void *ctx, void *memory)
 	free(s->coded);
 }
 
-static enum tsr_status read_plain(const struct coding *k, const struct tsr_st_entry *e,
-				  uint64_t offset, struct scratch *s, struct tsr_err *err)
+/* The part of a plane that a tile covers, or of another plane of the same tensor, whose tag is @tag. */
+static enum tsr_status read_plain(const struct coding *k, size_t tag, const struct tsr_tile *tile,
+				  void *plain, struct tsr_err *err)
 {
 	const struct tsr_writer *w = k->w;
-	const struct tsr_tensor *t = tensor_of(k, e);
+	const struct tsr_tensor *t = &k->tensors[TSR_TAG_TENSOR(tag)];
+	const unsigned plane = TSR_TAG_PLANE(tag);
+	const uint64_t offset = tsr_tile_plane_offset(t, plane, tile);
+	const size_t nbytes = tsr_tile_plane_nbytes(t, plane, tile);
 
 	if (w->spool)
-		return tsr_file_read(w->spool, s->plain, s->nbytes,
-				     tsr_writer_spool_at(w, e->tag) + offset, err);
-	return tsr_array_read(w->plan.c, &w->plan.c->arrays[t->plane[TSR_TAG_PLANE(e->tag)]],
-			      offset, s->nbytes, s->plain, err);
+		return tsr_file_read(w->spool, plain, nbytes, tsr_writer_spool_at(w, tag) + offset,
+				     err);
+	return tsr_array_read(w->plan.c, &w->plan.c->arrays[t->plane[plane]], offset, nbytes, plain,
+			      err);
 }
 
 static enum tsr_dtype plane_dtype(const struct tsr_tensor *t, size_t tag)
 {
 	return t->coding.codec ? tsr_plane_dtype(&t->coding, TSR_TAG_PLANE(tag)) : t->dtype;
+}
+
+/* Code the codes of a variance, with contexts by their scales. */
+static enum tsr_status code_variances(const struct coding *k, const struct tsr_st_entry *e,
+				      const struct tsr_tile *tile, struct scratch *s,
+				      struct tsr_err *err)
+{
+	const struct tsr_tensor *t = tensor_of(k, e);
+	const struct tsr_entropy_beside beside = tsr_coded_beside(&t->coding, tsr_coded_columns(t),
+								  tile->first, s->scales);
+
+	TSR_TRY(read_plain(k, e->tag + 1, tile, s->scales, err));
+	s->coded_nbytes = tsr_entropy_encode_codes(s->entropy, &beside, s->plain, s->nbytes,
+						   s->coded);
+	return TSR_OK;
 }
 
 static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
@@ -161,8 +181,10 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 
 	s->nbytes = tsr_tile_plane_nbytes(t, plane, &tile);
 	s->coded_nbytes = 0;
-	TSR_TRY(read_plain(k, e, tsr_tile_plane_offset(t, plane, &tile), s, err));
+	TSR_TRY(read_plain(k, e->tag, &tile, s->plain, err));
 	s->hash = tsr_hash(s->plain, s->nbytes, 0);
+	if (k->w->coded_nbytes[e->tag] && tsr_coded_has_contexts(t, plane))
+		return code_variances(k, e, &tile, s, err);
 	if (k->w->coded_nbytes[e->tag])
 		s->coded_nbytes = tsr_entropy_encode(s->entropy, kind, s->plain,
 						     s->nbytes / kind.width, s->coded);

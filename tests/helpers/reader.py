@@ -869,11 +869,16 @@ def take_coded(arrays, tensor, plane):
           f"{name}: its coded array is too short for its index")
     sizes = [plane_size(tensor, plane, min(end, count)) for end in range(0, count + piece_of(tensor), piece_of(tensor))]
     sizes = [end - begin for begin, end in zip(sizes, sizes[1:])]
-    first, at, decoded = 16 * len(sizes), 16 * len(sizes), []
+    contexts = plane == 0 and tensor.codec == "sqrt8" and tensor.scale == "e8m8"
+    scales = scale_of_each(tensor, take_any(dict(arrays), tensor, 1, [])) if contexts else None
+    at, decoded = 16 * len(sizes), []
     for i, size in enumerate(sizes):
         end, digest = struct.unpack_from("<QQ", content, 16 * i)
         check(at <= end <= len(content), f"{name}: piece {i} is not in its array")
-        piece = decode_piece(content[at:end], dtype, size)
+        begin = i * piece_of(tensor)
+        beside = contexts and coded_planes.Variance(scales[begin:begin + size], begin, tensor.shape[-1]
+                                                    if tensor.shape else 1)
+        piece = decode_piece(content[at:end], dtype, size, beside or None)
         check(xxhash.xxh3_64_intdigest(piece) == digest, f"{name}: piece {i} does not have its hash")
         decoded.append(piece)
         at = end
@@ -881,10 +886,18 @@ def take_coded(arrays, tensor, plane):
     return b"".join(decoded)
 
 
-def decode_piece(content, dtype, size):
+def scale_of_each(tensor, scales):
+    """The stored scale of each element: section 4.4."""
+    count, (size, row) = elements(list(tensor.shape)), group_of(tensor)
+    i = np.arange(count)
+    groups = i // row * -(-row // size) + i % row // size if row else i // size
+    return np.frombuffer(scales, "<u2")[groups]
+
+
+def decode_piece(content, dtype, size, beside):
     width = 1 if BITS[dtype] % 8 else BITS[dtype] // 8
     try:
-        return coded_planes.decode(content, width, dtype in ("BF16", "F32"), size // width).tobytes()
+        return coded_planes.decode(content, width, dtype in ("BF16", "F32"), size // width, beside).tobytes()
     except coded_planes.Refused as error:
         raise ReaderError(str(error)) from None
 
