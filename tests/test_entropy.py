@@ -106,6 +106,15 @@ def test_variances_have_contexts_by_row_and_column(tmp_path):
     assert sizes[0] < 0.95 * sizes[1]
 
 
+def test_contexts_in_shards_come_from_the_scales_of_their_own_tensors(tmp_path):
+    quiet("pack", TINY, "-o", tmp_path / "plain.safetensors")
+    quiet("pack", TINY, "-o", tmp_path / "coded.safetensors", "--entropy", "--max-shard-size", "200K")
+    for name in ("plain.safetensors", "coded.safetensors.index.json"):
+        quiet("unpack", tmp_path / name, "-o", tmp_path / f"{name}.out", "--to", "safetensors")
+    assert (tmp_path / "coded.safetensors.index.json.out").read_bytes() == \
+        (tmp_path / "plain.safetensors.out").read_bytes()
+
+
 def test_a_reader_from_the_document_alone_reads_coded_files(tmp_path):
     _, coded, states = there_and_back(tmp_path, mixed(tmp_path), "--min-elements", "1", "--map", "master=weight")
     for path in (coded, states):

@@ -51,7 +51,10 @@ struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint
 /* The elements of the last dimension: 1 without dimensions. */
 uint64_t tsr_coded_columns(const struct tsr_tensor *t);
 
-/* When all planes of a tensor are taken: reading its codes will read its scales, where contexts need them. */
+/*
+ * When all planes of a tensor are taken and it is part of the checkpoint: reading its codes will read its
+ * scales, where contexts need them.
+ */
 enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *t,
 			       struct tsr_err *err);
 

@@ -325,7 +325,7 @@ static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint
 				"fit its codec",
 				tsr_file_path(r->c->files[a->file]), t->name, a->name);
 	}
-	return tsr_coded_link(r->c, t, r->err);
+	return TSR_OK;
 }
 
 static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v,

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/temporary.h"
+#include "ckpt/coded.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/hf_parts.h"
@@ -194,7 +195,9 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++) {
 		for (unsigned p = 0; p < part.tensors[i].nplanes; p++)
 			part.tensors[i].plane[p] += narrays;
-		status = tsr_build_tensor(c, &part.tensors[i], err);
+		status = tsr_coded_link(c, &part.tensors[i], err);
+		if (status == TSR_OK)
+			status = tsr_build_tensor(c, &part.tensors[i], err);
 	}
 	free(part.tensors);
 	return status;
