@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A step on a state and the same step in FP32, and how far the two are apart.  Sums in binary64 depend
- * on their order, so the kernels keep that of the CPU: a thread adds what belongs to one lane of a run,
- * and another kernel adds runs one after the other.  Counts and maxima are the same in any order.
+ * on their order, so the kernels keep that of the CPU: one thread adds what belongs to a lane of a run, and
+ * another kernel adds runs one after the other.  Counts and maxima are the same in any order.
  */
 #include <stddef.h>
 
@@ -25,49 +25,43 @@ struct pair {
 	const float *x, *x_less, *y, *y_less;
 };
 
-/* Weights before a step, after it, and as they are stored, for what is known of them alone. */
-struct weights {
-	const float *before, *stepped, *after;
-};
-
 struct compare_args {
 	struct pair pair[NMEASURES];
-	struct weights weights;
+	const float *before, *stepped,
+		*after; /* weights: what the norm of the update and stalls are of */
 	uint64_t n, run;
-	double *lanes; /* SUMS of each lane of each run of each measure, and of the norm */
+	double *lanes; /* SUMS of each lane of each run of each measure; the last is of the norm */
 	struct tsr_compare *sums;
 };
 
 enum { REL, XX, DD, XD, SUMS };
 
-/* --- Lanes ------------------------------------------------------------------------------------- */
+/* --- Elements ---------------------------------------------------------------------------------- */
 
-/* The elements of a lane of a run. */
-struct lane {
-	uint64_t first, end;
-	double *sums;
+/*
+ * A block of threads has a run.  Its first warp adds, a thread for each sum of each lane, in order; the
+ * others compute what it adds, a stretch of elements ahead of it.
+ */
+#define STRETCH 1792u /* elements: a multiple of the threads that compute, and of the lanes */
+#define ADDERS (TSR_MEASURE_LANES * SUMS)
+#define COMPUTERS (TSR_BLOCK - ADDERS)
+
+static_assert(ADDERS == 32, "one warp adds");
+static_assert(STRETCH % COMPUTERS == 0 && STRETCH % TSR_MEASURE_LANES == 0, "whole rounds");
+
+/* What is added: of each element |x - y| / |x|, x and x - y.  The gaps put them into other banks. */
+struct stretch {
+	float rel[STRETCH + TSR_MEASURE_LANES], x[STRETCH + TSR_MEASURE_LANES], d[STRETCH];
 };
 
-static __device__ __forceinline__ struct lane find_lane(const struct compare_args *a)
-{
-	const uint64_t thread = tsr_first_vector(1), nruns = (a->n + a->run - 1) / a->run;
-	const uint64_t run = thread / TSR_MEASURE_LANES, end = (run + 1) * a->run;
-	const uint64_t lane = thread % TSR_MEASURE_LANES;
-
-	if (run >= nruns)
-		return { 0, 0, NULL };
-	return { run * a->run + lane, end < a->n ? end : a->n,
-		 a->lanes + ((blockIdx.y * nruns + run) * TSR_MEASURE_LANES + lane) * SUMS };
-}
-
 struct counts {
-	double sum[SUMS];
-	unsigned n, exact, nonfinite, negative, overflow, flushed, sign_lost, zeros;
+	unsigned exact, nonfinite, negative, overflow, flushed, sign_lost, zeros;
 	uint32_t max_ulp, max_abs;
 };
 
 /* As the loops of src/codec/simd/measure_simd.c. */
-static __device__ __forceinline__ void add_one(struct counts *c, float x, float y)
+static __device__ __forceinline__ void compute(struct stretch *s, unsigned i, struct counts *c,
+					       float x, float y)
 {
 	const uint32_t x_bits = tsr_bits_from_f32(x), y_bits = tsr_bits_from_f32(y);
 	const float d = x - y;
@@ -76,12 +70,9 @@ static __device__ __forceinline__ void add_one(struct counts *c, float x, float 
 	const bool finite = !is_nonfinite(x), zero = (x_bits & TSR_F32_MAG) == 0;
 	const float relative = tsr_f32_from_bits(d_mag) / tsr_f32_from_bits(x_bits & TSR_F32_MAG);
 
-	/* Squares and products of floats are exact in binary64: fused or not, sums are the same. */
-	c->sum[REL] += zero ? 0.0 : (double)relative;
-	c->sum[XX] += (double)x * (double)x;
-	c->sum[DD] += (double)d * (double)d;
-	c->sum[XD] += (double)x * (double)d;
-	c->n++;
+	s->rel[i] = zero ? 0.0f : relative;
+	s->x[i] = x;
+	s->d[i] = d;
 	c->exact += x_bits == y_bits;
 	c->nonfinite += !finite;
 	c->overflow += finite && is_nonfinite(y);
@@ -93,102 +84,137 @@ static __device__ __forceinline__ void add_one(struct counts *c, float x, float 
 	c->max_abs = d_mag > c->max_abs ? d_mag : c->max_abs;
 }
 
-/* Elements whose loads are in flight together: sums wait for each other, not for memory. */
-#define AHEAD 8
-
-template <bool LESS>
-static __device__ __forceinline__ void load(const float *x, const float *less, uint64_t first,
-					    unsigned n, float *ret)
+/* The terms of a stretch from @first on, by the threads that compute; behind @end they are zeros. */
+static __device__ void compute_stretch(const struct pair *p, uint64_t first, uint64_t end,
+				       struct stretch *s, struct counts *c)
 {
 #pragma unroll
-	for (unsigned k = 0; k < AHEAD; k++) {
-		const uint64_t i = first + k * TSR_MEASURE_LANES;
+	for (unsigned round = 0; round < STRETCH / COMPUTERS; round++) {
+		const unsigned i = round * COMPUTERS + threadIdx.x - ADDERS;
+		const uint64_t at = first + i;
+		float x, y;
 
-		ret[k] = k < n ? x[i] : 0.0f;
-		if (LESS && k < n)
-			ret[k] -= less[i];
+		if (at >= end) {
+			s->rel[i] = s->x[i] = s->d[i] = 0.0f;
+			continue;
+		}
+		x = p->x[at];
+		y = p->y[at];
+		if (p->x_less) {
+			x -= p->x_less[at];
+			y -= p->y_less[at];
+		}
+		compute(s, i, c, x, y);
 	}
 }
 
-template <bool LESS>
-static __device__ __forceinline__ void add_pair(struct counts *c, const struct pair *p,
-						const struct lane *lane)
+/*
+ * Add a stretch to the sum of this thread: a product of two terms for each element of the lane.  Products
+ * of floats are exact in binary64: fused or not, the sum is rounded once.
+ */
+static __device__ double add_stretch(const float *a, const float *b, double sum)
 {
-	const uint64_t step = AHEAD * TSR_MEASURE_LANES;
-	float x[AHEAD], y[AHEAD];
-	uint64_t i = lane->first;
-
-	for (; i + step - TSR_MEASURE_LANES < lane->end; i += step) {
-		load<LESS>(p->x, p->x_less, i, AHEAD, x);
-		load<LESS>(p->y, p->y_less, i, AHEAD, y);
-#pragma unroll
-		for (unsigned k = 0; k < AHEAD; k++)
-			add_one(c, x[k], y[k]);
-	}
-	for (; i < lane->end; i += TSR_MEASURE_LANES) {
-		load<LESS>(p->x, p->x_less, i, 1, x);
-		load<LESS>(p->y, p->y_less, i, 1, y);
-		add_one(c, x[0], y[0]);
-	}
+#pragma unroll 8
+	for (unsigned i = threadIdx.x / SUMS; i < STRETCH; i += TSR_MEASURE_LANES)
+		sum += b ? (double)a[i] * (double)b[i] : (double)a[i];
+	return sum;
 }
 
-/* A thread has a lane of a run; blockIdx.y is the measure.  Reads 8 or 16 bytes per element. */
+/* --- Runs of one measure ----------------------------------------------------------------------- */
+
+static __device__ void put_counts(struct tsr_measure *m, const struct counts *c, uint64_t n)
+{
+	if (threadIdx.x == 0)
+		atomicAdd((unsigned long long *)&m->n, (unsigned long long)n);
+	tsr_add_count(&m->exact, c->exact);
+	tsr_add_count(&m->nonfinite, c->nonfinite);
+	tsr_add_count(&m->negative, c->negative);
+	tsr_add_count(&m->overflow, c->overflow);
+	tsr_add_count(&m->flushed, c->flushed);
+	tsr_add_count(&m->sign_lost, c->sign_lost);
+	tsr_add_count(&m->zeros, c->zeros);
+	atomicMax((unsigned *)&m->max_ulp, c->max_ulp);
+	atomicMax((unsigned *)&m->max_abs, c->max_abs);
+}
+
+/* blockIdx.x is the run, blockIdx.y the measure.  Reads 8 or 16 bytes per element. */
 static __global__ void __launch_bounds__(TSR_BLOCK) measure(const __grid_constant__ compare_args a)
 {
+	__shared__ struct stretch stretches[2];
 	const struct pair *p = &a.pair[blockIdx.y];
-	struct tsr_measure *m = (struct tsr_measure *)a.sums + blockIdx.y;
-	const struct lane lane = find_lane(&a);
+	const uint64_t first = blockIdx.x * a.run;
+	const uint64_t end = first + a.run < a.n ? first + a.run : a.n;
+	const bool adds = threadIdx.x < ADDERS;
+	const unsigned which = threadIdx.x % SUMS;
 	struct counts c = {};
+	unsigned turn = 0;
+	double sum = 0;
 
 	if (!p->x)
 		return;
-	if (p->x_less)
-		add_pair<true>(&c, p, &lane);
-	else
-		add_pair<false>(&c, p, &lane);
-	for (unsigned i = 0; i < SUMS && lane.sums; i++)
-		lane.sums[i] = c.sum[i];
-	tsr_add_count(&m->n, c.n);
-	tsr_add_count(&m->exact, c.exact);
-	tsr_add_count(&m->nonfinite, c.nonfinite);
-	tsr_add_count(&m->negative, c.negative);
-	tsr_add_count(&m->overflow, c.overflow);
-	tsr_add_count(&m->flushed, c.flushed);
-	tsr_add_count(&m->sign_lost, c.sign_lost);
-	tsr_add_count(&m->zeros, c.zeros);
-	atomicMax((unsigned *)&m->max_ulp, c.max_ulp);
-	atomicMax((unsigned *)&m->max_abs, c.max_abs);
+	if (!adds)
+		compute_stretch(p, first, end, &stretches[0], &c);
+	__syncthreads();
+	for (uint64_t at = first; at < end; at += STRETCH, turn ^= 1) {
+		const struct stretch *s = &stretches[turn];
+
+		if (adds)
+			sum = add_stretch(which == REL	? s->rel
+					  : which == DD ? s->d
+							: s->x,
+					  which == REL	? NULL
+					  : which == XX ? s->x
+							: s->d,
+					  sum);
+		else if (at + STRETCH < end)
+			compute_stretch(p, at + STRETCH, end, &stretches[turn ^ 1], &c);
+		__syncthreads();
+	}
+	if (adds)
+		a.lanes[((uint64_t)blockIdx.y * gridDim.x + blockIdx.x) * ADDERS + threadIdx.x] =
+			sum;
+	put_counts((struct tsr_measure *)a.sums + blockIdx.y, &c, end - first);
 }
 
-/* The same for what is known of the weights alone: the norm of the update, and what stalled. */
+/* The norm of the update, and the weights that it should have moved and did not. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	measure_weights(const __grid_constant__ compare_args a)
 {
-	const struct weights *w = &a.weights;
-	struct lane lane = find_lane(&a);
-	unsigned stalled = 0;
-	double norm = 0;
+	__shared__ float stored[2][STRETCH];
+	const uint64_t first = blockIdx.x * a.run;
+	const uint64_t end = first + a.run < a.n ? first + a.run : a.n;
+	unsigned stalled = 0, turn = 0;
+	double sum = 0;
 
-	for (uint64_t i = lane.first; i < lane.end; i += TSR_MEASURE_LANES) {
-		const float before = w->before[i], after = w->after[i], stored = after - before;
+	for (uint64_t at = first; at < end + STRETCH; at += STRETCH, turn ^= 1) {
+		for (unsigned i = threadIdx.x - ADDERS; threadIdx.x >= ADDERS && i < STRETCH;
+		     i += COMPUTERS) {
+			float moved = 0.0f;
 
-		norm += (double)stored * (double)stored;
-		stalled += w->stepped[i] != before && after == before;
+			if (at + i < end) {
+				moved = a.after[at + i] - a.before[at + i];
+				stalled += a.stepped[at + i] != a.before[at + i] &&
+					   a.after[at + i] == a.before[at + i];
+			}
+			stored[turn][i] = moved;
+		}
+		if (threadIdx.x < ADDERS && threadIdx.x % SUMS == 0 && at != first)
+			sum = add_stretch(stored[turn ^ 1], stored[turn ^ 1], sum);
+		__syncthreads();
 	}
-	if (lane.sums)
-		lane.sums[NMEASURES * ((a.n + a.run - 1) / a.run) * TSR_MEASURE_LANES * SUMS] =
-			norm;
+	if (threadIdx.x < ADDERS)
+		a.lanes[((uint64_t)NMEASURES * gridDim.x + blockIdx.x) * ADDERS + threadIdx.x] =
+			sum;
 	tsr_add_count(&a.sums->stalled, stalled);
 }
 
 /* --- Runs -------------------------------------------------------------------------------------- */
 
 /* A thread has one sum of one lane; a block has a measure, the last one the norm. */
-static __global__ void add_runs(const __grid_constant__ compare_args a)
+static __global__ void add_runs(const __grid_constant__ compare_args a, uint64_t nruns)
 {
-	const uint64_t nruns = (a.n + a.run - 1) / a.run;
 	const unsigned lane = threadIdx.x / SUMS, sum = threadIdx.x % SUMS;
-	const double *from = a.lanes + blockIdx.x * nruns * TSR_MEASURE_LANES * SUMS + threadIdx.x;
+	const double *from = a.lanes + blockIdx.x * nruns * ADDERS + threadIdx.x;
 	struct tsr_measure *m = (struct tsr_measure *)a.sums + blockIdx.x;
 	double *to;
 
@@ -207,7 +233,7 @@ static __global__ void add_runs(const __grid_constant__ compare_args a)
 
 #pragma unroll 8
 	for (uint64_t run = 0; run < nruns; run++)
-		total += from[run * TSR_MEASURE_LANES * SUMS];
+		total += from[run * ADDERS];
 	*to = total;
 }
 
@@ -346,8 +372,8 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 {
 	const struct arrays *x = &b->x;
 	const unsigned index = b->stream->gpu->index;
-	const uint64_t threads = (b->n + b->run - 1) / b->run * TSR_MEASURE_LANES;
-	const dim3 blocks(tsr_blocks(threads, 1), NMEASURES);
+	const uint64_t nruns = (b->n + b->run - 1) / b->run;
+	const dim3 blocks((unsigned)nruns, NMEASURES);
 	struct compare_args a = {};
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
@@ -358,7 +384,9 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	}
 	a.pair[OF_UPDATE] = { x->fp32_after[0], x->fp32_before, x->stepped[0], x->before[0] };
 	a.pair[OF_UPDATE_QUANT] = { x->stepped[0], x->before[0], x->after[0], x->before[0] };
-	a.weights = { x->before[0], x->stepped[0], x->after[0] };
+	a.before = x->before[0];
+	a.stepped = x->stepped[0];
+	a.after = x->after[0];
 	a.n = b->n;
 	a.run = b->run;
 	a.lanes = b->lanes;
@@ -366,7 +394,7 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
 	measure<<<blocks, TSR_BLOCK, 0, b->stream->handle>>>(a);
 	measure_weights<<<blocks.x, TSR_BLOCK, 0, b->stream->handle>>>(a);
-	add_runs<<<NMEASURES + 1, TSR_MEASURE_LANES * SUMS, 0, b->stream->handle>>>(a);
+	add_runs<<<NMEASURES + 1, ADDERS, 0, b->stream->handle>>>(a, nruns);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a comparison");
 	return TSR_OK;
 }
@@ -383,7 +411,7 @@ static uint64_t batch_size(uint64_t run, uint64_t n)
 static enum tsr_status place(struct batch *b, uint64_t size, struct tsr_err *err)
 {
 	const uint64_t room = (size + 63) / 64 * 64, nruns = (size + b->run - 1) / b->run;
-	const uint64_t lanes = (NMEASURES + 1) * nruns * TSR_MEASURE_LANES * SUMS;
+	const uint64_t lanes = (NMEASURES + 1) * nruns * ADDERS;
 	void *memory;
 	float *x;
 
