@@ -225,8 +225,11 @@ static __device__ __forceinline__ struct lane_state begin_lane(const unsigned ch
 	return l;
 }
 
-/* Pop a symbol, in all lanes of a warp; @has: whether there is one for this lane. */
-template <class table>
+/*
+ * Pop a symbol, in all lanes of a warp; @has: whether there is one for this lane.  With @SURE there are
+ * words enough.
+ */
+template <bool SURE, class table>
 static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
 {
 	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
@@ -235,13 +238,12 @@ static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state
 	const uint32_t mask = __ballot_sync(TSR_WHOLE_WARP, lacks);
 	const uint32_t before = (1u << threadIdx.x % 32) - 1;
 	const uint32_t at = l->at + __popc(mask & before);
-	uint32_t word = 0;
 
-	if (lacks && at < l->nwords)
-		word = l->words[at];
-	l->at += __popc(mask);
 	if (has)
-		l->x = lacks ? x << 16 | word : x;
+		l->x = x;
+	if (lacks)
+		l->x = x << 16 | (SURE || at < l->nwords ? l->words[at] : 0);
+	l->at += __popc(mask);
 	return tsr_rans_entry_symbol(entry);
 }
 
@@ -254,8 +256,13 @@ template <int W> struct segment {
 	unsigned char *plain;
 };
 
-/* The elements of a lane from @first on, of which it has @count; with @WHOLE as many as it can. */
-template <int W, bool WHOLE, class table>
+/*
+ * The elements of a lane from @first on, of which it has @count; with @SURE as many as it can, and there
+ * are words for them.  @CODED: a mask of the streams that are coded, or MIXED.
+ */
+#define MIXED (~0u)
+
+template <int W, unsigned CODED, bool SURE, class table>
 static __device__ __forceinline__ void decode_run(struct segment<W> *s, const table *tables,
 						  bool rotated, uint32_t first, uint32_t count)
 {
@@ -267,42 +274,83 @@ static __device__ __forceinline__ void decode_run(struct segment<W> *s, const ta
 	for (unsigned k = 0; k < W; k++) {
 		const unsigned char *body = s->piece + s->heads[k].body;
 
-		if (s->heads[k].mode == TSR_RANS_CODED) {
+		if (CODED == MIXED ? s->heads[k].mode == TSR_RANS_CODED : CODED >> k & 1) {
 #pragma unroll
 			for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-				symbols[k] |= pop(&tables[k], &s->lane[k], WHOLE || r < count)
+				symbols[k] |= pop<SURE>(&tables[k], &s->lane[k], SURE || r < count)
 					      << 8 * r;
 		} else if (s->heads[k].mode == TSR_RANS_CONSTANT) {
 			symbols[k] = body[0] * 0x01010101u;
-		} else if (WHOLE || count) {
+		} else if (SURE || count) {
 			symbols[k] = *(const uint32_t *)(body + s->begin + at);
 		}
 	}
 	run = merge_symbols<W>(symbols);
 	if (W > 1 && rotated)
 		rotate_back<W>(&run);
-	store_run<W>(s->plain + (uint64_t)W * at, run, WHOLE ? TSR_RANS_RUN : count);
+	store_run<W>(s->plain + (uint64_t)W * at, run, SURE ? TSR_RANS_RUN : count);
+}
+
+/* Whether all coded streams have the words that a block may take. */
+template <int W, unsigned CODED>
+static __device__ __forceinline__ bool has_words(const struct segment<W> *s)
+{
+	bool has = true;
+
+#pragma unroll
+	for (unsigned k = 0; k < W; k++) {
+		if (CODED == MIXED ? s->heads[k].mode == TSR_RANS_CODED : CODED >> k & 1)
+			has &= s->lane[k].at + TSR_RANS_BLOCK <= s->lane[k].nwords;
+	}
+	return has;
+}
+
+template <int W, unsigned CODED, class table>
+static __device__ __forceinline__ void decode_runs(struct segment<W> *s, const table *tables,
+						   bool rotated)
+{
+	uint32_t first = 0;
+
+	for (; first + TSR_RANS_BLOCK <= s->size && has_words<W, CODED>(s); first += TSR_RANS_BLOCK)
+		decode_run<W, CODED, true>(s, tables, rotated, first, TSR_RANS_RUN);
+	for (; first < s->size; first += TSR_RANS_BLOCK)
+		decode_run<W, CODED, false>(s, tables, rotated, first,
+					    count_run(s->size, first, threadIdx.x % 32));
+}
+
+/* Loops for what bytes, BF16 and scales are like; all others have one that looks again at each block. */
+template <int W, class table>
+static __device__ __forceinline__ void decode_all(struct segment<W> *s, const table *tables,
+						  bool rotated)
+{
+	unsigned coded = 0;
+
+	for (unsigned k = 0; k < W; k++)
+		coded |= (unsigned)(s->heads[k].mode == TSR_RANS_CODED) << k;
+	if (W == 1 && coded == 1)
+		decode_runs<W, 1>(s, tables, rotated);
+	else if (W == 2 && coded == 2)
+		decode_runs<W, 2>(s, tables, rotated);
+	else if (W == 2 && coded == 3)
+		decode_runs<W, 3>(s, tables, rotated);
+	else
+		decode_runs<W, MIXED>(s, tables, rotated);
 }
 
 template <int W, class table>
 static __device__ __forceinline__ bool decode_segment(struct segment<W> *s, const table *tables,
 						      bool rotated)
 {
-	const unsigned lane = threadIdx.x % 32, segment = threadIdx.x / 32;
-	const uint32_t whole = s->size - s->size % TSR_RANS_BLOCK;
 	bool fine = true;
 
 #pragma unroll
 	for (unsigned k = 0; k < W; k++) {
 		if (s->heads[k].mode != TSR_RANS_CODED)
 			continue;
-		s->lane[k] = begin_lane(s->piece, &s->heads[k], segment, s->size);
+		s->lane[k] = begin_lane(s->piece, &s->heads[k], threadIdx.x / 32, s->size);
 		fine &= s->lane[k].x >= TSR_RANS_LOW;
 	}
-	for (uint32_t first = 0; first < whole; first += TSR_RANS_BLOCK)
-		decode_run<W, true>(s, tables, rotated, first, TSR_RANS_RUN);
-	if (whole < s->size)
-		decode_run<W, false>(s, tables, rotated, whole, count_run(s->size, whole, lane));
+	decode_all<W>(s, tables, rotated);
 #pragma unroll
 	for (unsigned k = 0; k < W; k++) {
 		const struct lane_state *l = &s->lane[k];

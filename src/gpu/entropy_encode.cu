@@ -28,7 +28,7 @@ struct coding {
 	uint32_t table[98]; /* as it is stored */
 	uint32_t states[WARPS][TSR_RANS_LANES], nwords[WARPS];
 	uint32_t partial[WARPS];
-	unsigned long long cost;
+	uint32_t cost;
 	uint32_t first, last, largest, nbytes;
 };
 
@@ -38,6 +38,7 @@ struct segment {
 	uint32_t n; /* 0: the piece has no such segment */
 };
 
+/* The symbols of a lane's run from @first on, of which it has @count. */
 template <int W>
 static __device__ __forceinline__ uint32_t symbols_at(const struct segment *s, uint32_t first,
 						      uint32_t count, unsigned k, bool rotated)
@@ -52,25 +53,44 @@ static __device__ __forceinline__ uint32_t symbols_at(const struct segment *s, u
 
 /* --- Tables -------------------------------------------------------------------------------------- */
 
+/* Blocks whose elements are loaded at once: counting waits for memory otherwise. */
+#define AHEAD 4
+
+static __device__ __forceinline__ void count_run_of(uint32_t *counts, uint32_t symbols, uint32_t n)
+{
+#pragma unroll
+	for (unsigned r = 0; r < TSR_RANS_RUN; r++) {
+		if (r < n)
+			atomicAdd(&counts[symbols >> 8 * r & 0xff], 1u);
+	}
+}
+
 template <int W>
 static __device__ void count_symbols(const struct segment *s, unsigned k, bool rotated,
 				     struct coding *c)
 {
 	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t whole = s->n - s->n % (AHEAD * TSR_RANS_BLOCK);
 	uint32_t sum = 0;
 
 	for (unsigned i = lane; i < NSYMBOLS; i += 32)
 		c->count[warp][i] = 0;
 	__syncwarp();
-	for (uint32_t first = 0; first < s->n; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(s->n, first, lane);
-		const uint32_t symbols = symbols_at<W>(s, first, count, k, rotated);
+	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
+		uint32_t symbols[AHEAD];
 
 #pragma unroll
-		for (unsigned r = 0; r < TSR_RANS_RUN; r++) {
-			if (r < count)
-				atomicAdd(&c->count[warp][symbols >> 8 * r & 0xff], 1u);
-		}
+		for (unsigned i = 0; i < AHEAD; i++)
+			symbols[i] = symbols_at<W>(s, first + i * TSR_RANS_BLOCK, TSR_RANS_RUN, k,
+						   rotated);
+#pragma unroll
+		for (unsigned i = 0; i < AHEAD; i++)
+			count_run_of(c->count[warp], symbols[i], TSR_RANS_RUN);
+	}
+	for (uint32_t first = whole; first < s->n; first += TSR_RANS_BLOCK) {
+		const uint32_t count = count_run(s->n, first, lane);
+
+		count_run_of(c->count[warp], symbols_at<W>(s, first, count, k, rotated), count);
 	}
 	__syncthreads();
 	for (unsigned i = 0; i < WARPS; i++)
@@ -167,8 +187,7 @@ static __device__ uint32_t make_table(uint32_t n, struct coding *c)
 		atomicMin(&c->first, s);
 		atomicMax(&c->last, s);
 		atomicMax(&c->largest, freq);
-		atomicAdd(&c->cost,
-			  (unsigned long long)c->count[0][s] * tsr_rans_cost(freq, TSR_RANS_BITS));
+		atomicAdd(&c->cost, c->count[0][s] * tsr_rans_cost(freq, TSR_RANS_BITS));
 	}
 	__syncthreads();
 	width = tsr_rans_number_width(c->largest);
@@ -205,25 +224,38 @@ static __device__ __forceinline__ void push(const struct coding *c, uint32_t sym
 		*x = tsr_rans_push(*x, s, TSR_RANS_BITS);
 }
 
+template <bool WHOLE>
+static __device__ __forceinline__ void push_run(const struct coding *c, uint32_t symbols,
+						uint32_t count, uint32_t *x, uint16_t **words)
+{
+#pragma unroll
+	for (unsigned r = TSR_RANS_RUN; r-- > 0;)
+		push(c, symbols >> 8 * r & 0xff, WHOLE || r < count, x, words);
+}
+
 /* The words of a segment, which end at @end; returns their first. */
 template <int W>
 static __device__ __forceinline__ uint16_t *encode_segment(const struct segment *s, unsigned k,
 							   bool rotated, const struct coding *c,
 							   uint16_t *end, uint32_t *state_ret)
 {
-	const unsigned lane = threadIdx.x % 32;
-	uint32_t x = TSR_RANS_LOW;
+	uint32_t x = TSR_RANS_LOW, first = s->n - s->n % TSR_RANS_BLOCK, next = 0;
 
-	for (uint32_t first = (s->n - 1) / TSR_RANS_BLOCK * TSR_RANS_BLOCK;;
-	     first -= TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(s->n, first, lane);
-		const uint32_t symbols = symbols_at<W>(s, first, count, k, rotated);
+	if (first < s->n) {
+		const uint32_t count = count_run(s->n, first, threadIdx.x % 32);
 
-#pragma unroll
-		for (unsigned r = TSR_RANS_RUN; r-- > 0;)
-			push(c, symbols >> 8 * r & 0xff, r < count, &x, &end);
-		if (!first)
-			break;
+		push_run<false>(c, symbols_at<W>(s, first, count, k, rotated), count, &x, &end);
+	}
+	if (first)
+		next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
+	while (first) {
+		const uint32_t symbols = next;
+
+		first -= TSR_RANS_BLOCK;
+		/* What comes next is on its way meanwhile. */
+		if (first)
+			next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
+		push_run<true>(c, symbols, TSR_RANS_RUN, &x, &end);
 	}
 	*state_ret = x;
 	return end;
