@@ -233,16 +233,19 @@ template <bool SURE, class table>
 static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
 {
 	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
-	const uint32_t x = tsr_rans_pop(l->x, entry, TSR_RANS_BITS);
-	const bool lacks = has && x < TSR_RANS_LOW;
+	uint32_t x = tsr_rans_pop(l->x, entry, TSR_RANS_BITS);
+	const bool lacks = (SURE || has) && x < TSR_RANS_LOW;
 	const uint32_t mask = __ballot_sync(TSR_WHOLE_WARP, lacks);
 	const uint32_t before = (1u << threadIdx.x % 32) - 1;
 	const uint32_t at = l->at + __popc(mask & before);
 
-	if (has)
-		l->x = x;
-	if (lacks)
-		l->x = x << 16 | (SURE || at < l->nwords ? l->words[at] : 0);
+	uint32_t word = 0;
+
+	/* No branch: the load is predicated. */
+	if (lacks && (SURE || at < l->nwords))
+		word = l->words[at];
+	x = lacks ? x << 16 | word : x;
+	l->x = SURE || has ? x : l->x;
 	l->at += __popc(mask);
 	return tsr_rans_entry_symbol(entry);
 }
