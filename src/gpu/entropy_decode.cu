@@ -204,48 +204,78 @@ static __device__ bool open_stream(const uint32_t *piece, uint32_t n, struct str
 
 /* --- Segments ------------------------------------------------------------------------------------ */
 
+/*
+ * The words of a segment pass through shared memory: a ring of RING words for each warp, of which a half
+ * is filled by what was loaded when the other half was.  So no lane waits for memory, and whatever the
+ * segment is, lanes read inside of the ring.
+ */
+#define RING 256u
+#define HALF (RING / 2)
+#define LOADS (HALF / 2 / 32) /* of two words, by each lane */
+
 /* A lane of a segment of a stream. */
 struct lane_state {
 	uint32_t x;
 	uint32_t at, nwords; /* of the words that all lanes take */
-	const uint16_t *words;
+	uint32_t filled; /* words that have been put into the ring */
+	uint32_t next[LOADS]; /* those behind them */
+	const uint32_t *words;
+	uint16_t *ring;
 };
 
-static __device__ __forceinline__ struct lane_state begin_lane(const unsigned char *piece,
-							       const struct stream_head *h,
-							       unsigned segment, uint32_t size)
+/* Load the words that will be put into the ring next. */
+static __device__ __forceinline__ void load_words(struct lane_state *l)
+{
+#pragma unroll
+	for (unsigned i = 0; i < LOADS; i++) {
+		const uint32_t at = l->filled / 2 + 32 * i + threadIdx.x % 32;
+
+		l->next[i] = 2 * at < l->nwords ? l->words[at] : 0;
+	}
+}
+
+static __device__ __forceinline__ void fill_half(struct lane_state *l)
+{
+	uint32_t *to = (uint32_t *)(l->ring + l->filled % RING);
+
+	__syncwarp();
+#pragma unroll
+	for (unsigned i = 0; i < LOADS; i++)
+		to[32 * i + threadIdx.x % 32] = l->next[i];
+	l->filled += HALF;
+	load_words(l);
+	__syncwarp();
+}
+
+static __device__ __forceinline__ void begin_lane(struct lane_state *l, const unsigned char *piece,
+						  const struct stream_head *h, unsigned segment,
+						  uint32_t size)
 {
 	const uint32_t nstates = tsr_rans_count_states(size), lane = threadIdx.x % 32;
 	const uint32_t *states = (const uint32_t *)(piece + h->segment[segment]);
-	struct lane_state l = { TSR_RANS_LOW, 0, h->nwords[segment],
-				(const uint16_t *)(states + nstates) };
 
-	if (lane < nstates)
-		l.x = states[lane];
-	return l;
+	l->x = lane < nstates ? states[lane] : TSR_RANS_LOW;
+	l->at = l->filled = 0;
+	l->nwords = h->nwords[segment];
+	l->words = states + nstates;
+	load_words(l);
+	fill_half(l);
+	fill_half(l);
 }
 
-/*
- * Pop a symbol, in all lanes of a warp; @has: whether there is one for this lane.  With @SURE there are
- * words enough.
- */
-template <bool SURE, class table>
+/* Pop a symbol, in all lanes of a warp; with @SOME only where it @has one. */
+template <bool SOME, class table>
 static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
 {
 	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
 	uint32_t x = tsr_rans_pop(l->x, entry, TSR_RANS_BITS);
-	const bool lacks = (SURE || has) && x < TSR_RANS_LOW;
+	const bool lacks = (!SOME || has) && x < TSR_RANS_LOW;
 	const uint32_t mask = __ballot_sync(TSR_WHOLE_WARP, lacks);
 	const uint32_t before = (1u << threadIdx.x % 32) - 1;
-	const uint32_t at = l->at + __popc(mask & before);
+	const uint32_t word = l->ring[(l->at + __popc(mask & before)) % RING];
 
-	uint32_t word = 0;
-
-	/* No branch: the load is predicated. */
-	if (lacks && (SURE || at < l->nwords))
-		word = l->words[at];
 	x = lacks ? x << 16 | word : x;
-	l->x = SURE || has ? x : l->x;
+	l->x = !SOME || has ? x : l->x;
 	l->at += __popc(mask);
 	return tsr_rans_entry_symbol(entry);
 }
@@ -257,15 +287,25 @@ template <int W> struct segment {
 	struct lane_state lane[W];
 	uint32_t begin, size; /* in the elements of the piece */
 	unsigned char *plain;
+	unsigned width; /* of elements: W, or more if they are decoded in parts */
 };
 
 /*
- * The elements of a lane from @first on, of which it has @count; with @SURE as many as it can, and there
- * are words for them.  @CODED: a mask of the streams that are coded, or MIXED.
+ * The elements of a lane from @first on, of which it has @count; without @SOME as many as it can.
+ * @CODED: a mask of the streams that are coded, or MIXED.
  */
 #define MIXED (~0u)
 
-template <int W, unsigned CODED, bool SURE, class table>
+/* Parts of elements that are wider than what is decoded at once. */
+template <int W>
+static __device__ __forceinline__ void store_parts(unsigned char *at, unsigned width,
+						   struct run_of<W> run, uint32_t count)
+{
+	for (uint32_t i = 0; i < W * count; i++)
+		at[i / W * width + i % W] = (unsigned char)(run.word[i / 4] >> 8 * (i % 4));
+}
+
+template <int W, unsigned CODED, bool SOME, class table>
 static __device__ __forceinline__ void decode_run(struct segment<W> *s, const table *tables,
 						  bool rotated, uint32_t first, uint32_t count)
 {
@@ -278,47 +318,39 @@ static __device__ __forceinline__ void decode_run(struct segment<W> *s, const ta
 		const unsigned char *body = s->piece + s->heads[k].body;
 
 		if (CODED == MIXED ? s->heads[k].mode == TSR_RANS_CODED : CODED >> k & 1) {
+			/* A block takes at most half of the ring. */
+			if (s->lane[k].filled - s->lane[k].at <= HALF)
+				fill_half(&s->lane[k]);
 #pragma unroll
 			for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-				symbols[k] |= pop<SURE>(&tables[k], &s->lane[k], SURE || r < count)
+				symbols[k] |= pop<SOME>(&tables[k], &s->lane[k], r < count)
 					      << 8 * r;
 		} else if (s->heads[k].mode == TSR_RANS_CONSTANT) {
 			symbols[k] = body[0] * 0x01010101u;
-		} else if (SURE || count) {
+		} else if (!SOME || count) {
 			symbols[k] = *(const uint32_t *)(body + s->begin + at);
 		}
 	}
 	run = merge_symbols<W>(symbols);
 	if (W > 1 && rotated)
 		rotate_back<W>(&run);
-	store_run<W>(s->plain + (uint64_t)W * at, run, SURE ? TSR_RANS_RUN : count);
-}
-
-/* Whether all coded streams have the words that a block may take. */
-template <int W, unsigned CODED>
-static __device__ __forceinline__ bool has_words(const struct segment<W> *s)
-{
-	bool has = true;
-
-#pragma unroll
-	for (unsigned k = 0; k < W; k++) {
-		if (CODED == MIXED ? s->heads[k].mode == TSR_RANS_CODED : CODED >> k & 1)
-			has &= s->lane[k].at + TSR_RANS_BLOCK <= s->lane[k].nwords;
-	}
-	return has;
+	if (W < 4 || s->width == W)
+		store_run<W>(s->plain + (uint64_t)W * at, run, SOME ? count : TSR_RANS_RUN);
+	else
+		store_parts<W>(s->plain + (uint64_t)s->width * at, s->width, run, count);
 }
 
 template <int W, unsigned CODED, class table>
 static __device__ __forceinline__ void decode_runs(struct segment<W> *s, const table *tables,
 						   bool rotated)
 {
-	uint32_t first = 0;
+	const uint32_t whole = s->size - s->size % TSR_RANS_BLOCK;
 
-	for (; first + TSR_RANS_BLOCK <= s->size && has_words<W, CODED>(s); first += TSR_RANS_BLOCK)
-		decode_run<W, CODED, true>(s, tables, rotated, first, TSR_RANS_RUN);
-	for (; first < s->size; first += TSR_RANS_BLOCK)
-		decode_run<W, CODED, false>(s, tables, rotated, first,
-					    count_run(s->size, first, threadIdx.x % 32));
+	for (uint32_t first = 0; first < whole; first += TSR_RANS_BLOCK)
+		decode_run<W, CODED, false>(s, tables, rotated, first, TSR_RANS_RUN);
+	if (whole < s->size)
+		decode_run<W, CODED, true>(s, tables, rotated, whole,
+					   count_run(s->size, whole, threadIdx.x % 32));
 }
 
 /* Loops for what bytes, BF16 and scales are like; all others have one that looks again at each block. */
@@ -350,7 +382,7 @@ static __device__ __forceinline__ bool decode_segment(struct segment<W> *s, cons
 	for (unsigned k = 0; k < W; k++) {
 		if (s->heads[k].mode != TSR_RANS_CODED)
 			continue;
-		s->lane[k] = begin_lane(s->piece, &s->heads[k], threadIdx.x / 32, s->size);
+		begin_lane(&s->lane[k], s->piece, &s->heads[k], threadIdx.x / 32, s->size);
 		fine &= s->lane[k].x >= TSR_RANS_LOW;
 	}
 	decode_all<W>(s, tables, rotated);
@@ -366,43 +398,68 @@ static __device__ __forceinline__ bool decode_segment(struct segment<W> *s, cons
 
 /* --- Pieces -------------------------------------------------------------------------------------- */
 
+/* What the threads of a block share: of W streams at a time, of elements of at most 8 bytes. */
+template <int W, class table> struct piece_memory {
+	table tables[W];
+	uint16_t rings[W][WARPS][RING];
+	struct stream_head heads[TSR_ENTROPY_WIDTH];
+	struct block_memory block;
+};
+
+/* Streams @first to @first + W - 1 of a piece of @n elements, by all threads. */
+template <int W, class table>
+static __device__ bool decode_streams(struct piece_memory<W, table> *m, const unsigned char *piece,
+				      uint32_t n, unsigned first, unsigned width, bool rotated,
+				      unsigned char *plain)
+{
+	const unsigned index = threadIdx.x / 32;
+	struct segment<W> s;
+
+	for (unsigned k = 0; k < W; k++) {
+		if (!open_stream((const uint32_t *)piece, n, &m->heads[first + k], &m->block,
+				 &m->tables[k]))
+			return false;
+		s.lane[k].ring = m->rings[k][index];
+	}
+	__syncthreads();
+	if (index >= tsr_rans_count_segments(n))
+		return true;
+	s.piece = piece;
+	s.heads = m->heads + first;
+	s.begin = index * TSR_RANS_SEGMENT;
+	s.size = tsr_rans_segment_size(n, index);
+	s.plain = plain + (uint64_t)width * s.begin + first;
+	s.width = width;
+	return decode_segment<W>(&s, m->tables, rotated);
+}
+
 template <int W, class table>
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	decode_pieces(const __grid_constant__ decode_args a, bool rotated)
+	decode_pieces(const __grid_constant__ decode_args a, unsigned width, bool rotated)
 {
-	__shared__ table tables[W];
-	__shared__ struct stream_head heads[W];
-	__shared__ struct block_memory b;
+	__shared__ struct piece_memory<W, table> m;
 	const uint64_t p = blockIdx.x, left = a.n - p * TSR_ENTROPY_PIECE;
+	const uint64_t nbytes = a.begin[p + 1] - a.begin[p];
 	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
 	const unsigned char *piece = a.coded + a.begin[p];
-	const unsigned index = threadIdx.x / 32;
 	bool fine;
 
 	if (threadIdx.x == 0)
-		b.wrong = a.begin[p] % 4 || !read_heads((const uint32_t *)piece,
-							a.begin[p + 1] - a.begin[p], W, heads);
+		m.block.wrong = a.begin[p] % 4 ||
+				!read_heads((const uint32_t *)piece, nbytes, width, m.heads);
 	__syncthreads();
-	fine = !b.wrong;
-	for (unsigned k = 0; k < W && fine; k++)
-		fine = open_stream((const uint32_t *)piece, n, &heads[k], &b, &tables[k]);
-	__syncthreads();
-	if (fine && index < tsr_rans_count_segments(n)) {
-		struct segment<W> s = {
-		};
-
-		s.piece = piece;
-		s.heads = heads;
-		s.begin = index * TSR_RANS_SEGMENT;
-		s.size = tsr_rans_segment_size(n, index);
-		s.plain = a.plain + W * (p * TSR_ENTROPY_PIECE + s.begin);
-		fine = decode_segment<W>(&s, tables, rotated);
+	fine = !m.block.wrong;
+	for (unsigned first = 0; first < width; first += W) {
+		fine = fine && decode_streams<W>(&m, piece, n, first, width, rotated,
+						 a.plain + width * p * TSR_ENTROPY_PIECE);
+		/* All threads go on or none, and not before all have finished with the tables. */
+		fine = __syncthreads_and(fine);
 	}
-	if (!fine)
+	if (!fine && threadIdx.x == 0)
 		atomicMin((unsigned long long *)a.damaged, (unsigned long long)p);
 }
 
-typedef void decode_kernel(const struct decode_args, bool);
+typedef void decode_kernel(const struct decode_args, unsigned width, bool rotated);
 
 static decode_kernel *kernel_of(unsigned width)
 {
@@ -411,10 +468,8 @@ static decode_kernel *kernel_of(unsigned width)
 		return decode_pieces<1, direct_table>;
 	case 2:
 		return decode_pieces<2, direct_table>;
-	case 4:
-		return decode_pieces<4, small_table>;
 	default:
-		return decode_pieces<8, small_table>;
+		return decode_pieces<4, small_table>;
 	}
 }
 
@@ -430,7 +485,7 @@ extern "C" enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream,
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
 	if (n)
 		kernel_of(kind.width)<<<(unsigned)tsr_entropy_pieces(n), TSR_BLOCK, 0,
-					stream->handle>>>(a, kind.rotated);
+					stream->handle>>>(a, kind.width, kind.rotated);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");
 	return TSR_OK;
 }

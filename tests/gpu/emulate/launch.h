@@ -133,6 +133,19 @@ static inline bool __all_sync(unsigned mask, bool holds)
 	return __ballot_sync(mask, holds) == mask;
 }
 
+/* Whether it holds for all threads of the block. */
+static inline int __syncthreads_and(int holds)
+{
+	static int all;
+
+	__syncthreads();
+	all = 1;
+	__syncthreads();
+	all &= holds != 0;
+	__syncthreads();
+	return all;
+}
+
 static inline unsigned __reduce_add_sync(unsigned mask, unsigned value)
 {
 	const uint64_t *all = emulated_meet("__reduce_add_sync", mask, value);
