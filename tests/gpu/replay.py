@@ -268,9 +268,11 @@ def choice(root):
             f.seek(4 * n - 4, 1)
             f.write(b"\0\0\0\0" if path == case.start else b"\0\0\xc0\x7f")
     much = (case.start, case.recording, "--optimizer", "sgd", "--hyper", "momentum=0", "--lr", "1",
-            "--on-nonfinite", "skip", "-j4")
+            "--on-nonfinite", "skip", "-j4", "--weights", "bf16")
     expect(where(*much) == ["cuda:0,"], "auto, much")
     expect(where(*much, "-j5") == ["the"], "auto, not much for so many threads")
+    expect(where(*much, "--weights", "f32") == ["the"], "auto, little work for a byte read")
+    expect(where(*much, "--compare", "fp32", "-j32") == ["cuda:0,"], "auto, much work for a byte read")
     if EMULATED:
         expect(where(*much, TERSOR_EMULATED_BAD_MALLOC="4") == ["the"], "auto without room")
         expect(where(*much, TERSOR_EMULATED_GPUS="0") == [], "auto without a GPU")

@@ -14,9 +14,12 @@
 
 /*
  * With at least so many bytes of gradients per thread a GPU is faster, though it takes half a second
- * to start; measured with 16 threads (docs/performance.md, "Replays").
+ * to start; measured with 16 threads (docs/performance.md, "Replays").  Steps on FP32 cost a CPU little
+ * beside reading gradients, which a GPU waits for as well; comparisons cost it much more.
  */
 #define WORTH_A_GPU (UINT64_C(1) << 29)
+#define WORTH_A_GPU_FP32 (UINT64_C(1) << 33)
+#define WORTH_A_GPU_COMPARE (UINT64_C(1) << 26)
 
 /* --- What is asked for ------------------------------------------------------------------------ */
 
@@ -253,10 +256,34 @@ static bool has_rules(const struct tsr_replaying *r)
 	return !r->also || has_rules(r->also);
 }
 
+static bool is_fp32(const struct tsr_replaying *r)
+{
+	bool fp32 = true;
+
+	for (size_t i = 0; i < r->nparams && fp32; i++) {
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			const struct tsr_coding *coding = &r->params[i].coding[part];
+
+			fp32 &= !coding->codec || tsr_replay_is_f32(coding);
+		}
+	}
+	return fp32;
+}
+
+/* How many bytes of gradients are worth the start of a GPU. */
+static uint64_t worth_of(const struct tsr_replaying *r)
+{
+	const uint64_t each = r->options->compare ? WORTH_A_GPU_COMPARE :
+			      is_fp32(r)	  ? WORTH_A_GPU_FP32 :
+						    WORTH_A_GPU;
+
+	return each * tsr_run_threads(r->run);
+}
+
 enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 {
 	const int asked = r->options->gpu;
-	const uint64_t worth = WORTH_A_GPU * tsr_run_threads(r->run);
+	const uint64_t worth = worth_of(r);
 	struct tsr_err err;
 	unsigned n;
 
