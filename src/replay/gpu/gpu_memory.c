@@ -273,9 +273,9 @@ static bool is_fp32(const struct tsr_replaying *r)
 /* How many bytes of gradients are worth the start of a GPU. */
 static uint64_t worth_of(const struct tsr_replaying *r)
 {
-	const uint64_t each = r->options->compare ? WORTH_A_GPU_COMPARE :
-			      is_fp32(r)	  ? WORTH_A_GPU_FP32 :
-						    WORTH_A_GPU;
+	const uint64_t each = r->options->compare ? WORTH_A_GPU_COMPARE
+			      : is_fp32(r)	  ? WORTH_A_GPU_FP32
+						  : WORTH_A_GPU;
 
 	return each * tsr_run_threads(r->run);
 }
