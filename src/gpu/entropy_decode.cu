@@ -193,6 +193,7 @@ static __device__ bool open_stream(const uint32_t *piece, uint32_t n, struct str
 		if (h->nbytes >= n || !read_table(body, h->nbytes, b, &used))
 			return false;
 		fill_table(b, t);
+		__syncthreads();
 		if (threadIdx.x == 0 && !read_segments(piece, h, used, n))
 			b->wrong = 1;
 		__syncthreads();

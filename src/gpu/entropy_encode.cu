@@ -26,10 +26,10 @@ struct coding {
 	struct tsr_rans_symbol symbol[NSYMBOLS];
 	uint32_t freq[NSYMBOLS];
 	uint32_t table[98]; /* as it is stored */
-	uint32_t states[WARPS][TSR_RANS_LANES], nwords[WARPS];
+	uint32_t nwords[WARPS]; /* of each segment */
 	uint32_t partial[WARPS];
-	uint32_t cost;
-	uint32_t first, last, largest, nbytes;
+	uint32_t cost, first, last, largest; /* of the table */
+	uint32_t only; /* the symbol that all elements have; NSYMBOLS if there are more */
 };
 
 /* A segment of a piece, in its elements. */
@@ -354,14 +354,14 @@ static __device__ uint32_t put_stream(const struct segment *s, unsigned k, bool 
 
 	count_symbols<W>(s, k, rotated, c);
 	if (threadIdx.x == 0)
-		c->first = NSYMBOLS;
+		c->only = NSYMBOLS;
 	__syncthreads();
 	if (c->count[0][threadIdx.x] == n)
-		c->first = threadIdx.x;
+		c->only = threadIdx.x;
 	__syncthreads();
-	if (c->first < NSYMBOLS) {
+	if (c->only < NSYMBOLS) {
 		if (threadIdx.x == 0)
-			to[0] = c->first;
+			to[0] = c->only;
 		return 4u << 8 | TSR_RANS_CONSTANT;
 	}
 	table_nbytes = make_table(n, c);

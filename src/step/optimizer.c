@@ -25,12 +25,12 @@ static const struct {
 	double momentum, nesterov;
 	double eps; /* 0: 1e-8 */
 } optimizers[TSR_OPTIMIZER_COUNT] = {
-	[TSR_OPTIMIZER_SGD] = { "sgd", SGD_USES, 0, 0 },
-	[TSR_OPTIMIZER_SGDW] = { "sgdw", SGD_USES | DECOUPLED_USES, 0, 0 },
-	[TSR_OPTIMIZER_ADAM] = { "adam", ADAM_USES, 0.999, 0 },
-	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01 },
-	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0 },
-	[TSR_OPTIMIZER_GEFEN] = { "gefen", ADAM_USES | DECOUPLED_USES, 0.999, 0 },
+	[TSR_OPTIMIZER_SGD] = { "sgd", SGD_USES, 0, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_SGDW] = { "sgdw", SGD_USES | DECOUPLED_USES, 0, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_ADAM] = { "adam", ADAM_USES, 0.999, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01, 0, 0, 0 },
+	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_GEFEN] = { "gefen", ADAM_USES | DECOUPLED_USES, 0.999, 0, 0, 0, 0 },
 	[TSR_OPTIMIZER_MUON] = { "muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
 	[TSR_OPTIMIZER_GEFEN_MUON] = { "gefen-muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
 };
