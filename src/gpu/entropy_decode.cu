@@ -57,9 +57,10 @@ struct stream_head {
 		segment[WARPS]; /* of each segment, and where it begins in the piece */
 };
 
+/* Aligned, so that loads of several partial sums take nothing else that threads may write meanwhile. */
 struct block_memory {
+	alignas(16) uint32_t partial[WARPS];
 	uint32_t start[NSYMBOLS + 1];
-	uint32_t partial[WARPS];
 	uint32_t largest;
 	unsigned wrong; /* something in the piece is */
 };
