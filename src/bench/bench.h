@@ -74,12 +74,19 @@ struct tsr_bench_plane {
 struct tsr_bench_entropy {
 	unsigned threads;
 	const char *isa;
+	char device[256]; /* empty: the CPU */
+	double copy_gbps; /* of the GPU, bytes read and written */
 	struct tsr_bench_plane planes[TSR_BENCH_PLANES];
 };
 
 /* Measure coding the planes of @elements parameters and their state, in memory. */
 enum tsr_status tsr_bench_entropy(uint64_t elements, unsigned repeats, const struct tsr_run *run,
 				  struct tsr_bench_entropy *ret, struct tsr_err *err);
+
+/* The same by the kernels of GPU @index, in device time; without contexts, which have no kernels. */
+enum tsr_status tsr_bench_entropy_gpu(unsigned index, uint64_t elements, unsigned repeats,
+				      const struct tsr_run *run, struct tsr_bench_entropy *ret,
+				      struct tsr_err *err);
 
 /* Finding the codebook of a histogram with values in all bins. */
 struct tsr_bench_codebook {

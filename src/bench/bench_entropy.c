@@ -11,6 +11,7 @@
 #include "base/isa.h"
 #include "base/pipeline.h"
 #include "bench/bench.h"
+#include "bench/bench_entropy.h"
 #include "bench/bench_timing.h"
 #include "entropy/entropy.h"
 
@@ -21,10 +22,7 @@ _Static_assert(TSR_BENCH_TILE == TSR_ENTROPY_PIECE, "a job is a piece");
 
 enum plane { WEIGHTS, CORRECTIONS, MOMENTA, VARIANCES };
 
-static const struct {
-	const char *name;
-	enum tsr_dtype dtype;
-} kinds[TSR_BENCH_PLANES] = {
+const struct tsr_bench_plane_kind tsr_bench_plane_kinds[TSR_BENCH_PLANES] = {
 	[WEIGHTS] = { "weights", TSR_BF16 },
 	[CORRECTIONS] = { "corrections", TSR_I8 },
 	[MOMENTA] = { "momenta", TSR_U8 },
@@ -44,7 +42,8 @@ struct bench {
 
 static size_t piece_room(enum plane plane)
 {
-	return tsr_entropy_bound(tsr_entropy_kind(kinds[plane].dtype), TSR_ENTROPY_PIECE);
+	return tsr_entropy_bound(tsr_entropy_kind(tsr_bench_plane_kinds[plane].dtype),
+				 TSR_ENTROPY_PIECE);
 }
 
 static enum tsr_status open_job(void *ctx, const struct tsr_run *run, void *scratch,
@@ -131,7 +130,8 @@ static struct tsr_entropy_beside beside(const struct bench *b, uint64_t first)
 static enum tsr_status code_piece(const struct bench *b, struct tsr_entropy *e, uint64_t job,
 				  size_t n, struct tsr_err *err)
 {
-	const struct tsr_entropy_kind kind = tsr_entropy_kind(kinds[b->plane].dtype);
+	const struct tsr_entropy_kind kind = tsr_entropy_kind(
+		tsr_bench_plane_kinds[b->plane].dtype);
 	const uint64_t first = job * TSR_ENTROPY_PIECE;
 	const bool codes = b->scales[b->plane] != NULL;
 	const struct tsr_entropy_beside s = beside(b, first);
@@ -182,16 +182,13 @@ static enum tsr_status measure(struct bench *b, enum action action, unsigned rep
 static enum tsr_status run_bench(struct bench *b, unsigned repeats, const struct tsr_run *run,
 				 struct tsr_bench_entropy *ret, struct tsr_err *err)
 {
-	double seconds;
-
-	TSR_TRY(measure(b, FILL, 1, run, &seconds, err));
 	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
 		struct tsr_bench_plane *plane = &ret->planes[i];
 		double encode, decode, nbytes = 0;
 
 		b->plane = (enum plane)i;
-		plane->name = kinds[i].name;
-		plane->bytes_per_element = tsr_dtype_bits(kinds[i].dtype) / 8;
+		plane->name = tsr_bench_plane_kinds[i].name;
+		plane->bytes_per_element = tsr_dtype_bits(tsr_bench_plane_kinds[i].dtype) / 8;
 		TSR_TRY(measure(b, ENCODE, repeats, run, &encode, err));
 		TSR_TRY(measure(b, DECODE, repeats, run, &decode, err));
 		for (uint64_t job = 0; job < tsr_bench_njobs(b->n); job++)
@@ -203,29 +200,61 @@ static enum tsr_status run_bench(struct bench *b, unsigned repeats, const struct
 	return TSR_OK;
 }
 
+static enum tsr_status make_planes(struct bench *b, const struct tsr_run *run, struct tsr_err *err)
+{
+	const uint64_t ngroups = b->n / GROUP + 1;
+	double seconds;
+	bool works;
+
+	b->scales[MOMENTA] = malloc(ngroups * sizeof(uint16_t));
+	b->scales[VARIANCES] = malloc(ngroups * sizeof(uint16_t));
+	works = b->scales[MOMENTA] && b->scales[VARIANCES];
+	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
+		b->plain[i] = malloc(b->n * tsr_dtype_bits(tsr_bench_plane_kinds[i].dtype) / 8);
+		works = works && b->plain[i];
+	}
+	if (!works)
+		return tsr_fail_nomem(err, "planes");
+	return measure(b, FILL, 1, run, &seconds, err);
+}
+
+static void free_planes(struct bench *b)
+{
+	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
+		free(b->plain[i]);
+		free(b->scales[i]);
+	}
+}
+
+enum tsr_status tsr_bench_planes(uint64_t elements, const struct tsr_run *run,
+				 void *planes[TSR_BENCH_PLANES], struct tsr_err *err)
+{
+	struct bench b = { .n = elements };
+	const enum tsr_status status = make_planes(&b, run, err);
+
+	for (unsigned i = 0; i < TSR_BENCH_PLANES && status == TSR_OK; i++) {
+		planes[i] = b.plain[i];
+		b.plain[i] = NULL;
+	}
+	free_planes(&b);
+	return status;
+}
+
 enum tsr_status tsr_bench_entropy(uint64_t elements, unsigned repeats, const struct tsr_run *run,
 				  struct tsr_bench_entropy *ret, struct tsr_err *err)
 {
-	const uint64_t njobs = tsr_bench_njobs(elements), ngroups = elements / GROUP + 1;
+	const uint64_t njobs = tsr_bench_njobs(elements);
 	struct bench b = { .n = elements };
 	enum tsr_status status;
-	bool works;
 
 	*ret = (struct tsr_bench_entropy){ .threads = tsr_run_threads(run), .isa = tsr_isa_name() };
 	b.coded = malloc(njobs * piece_room(WEIGHTS));
 	b.coded_nbytes = calloc(njobs, sizeof(*b.coded_nbytes));
-	b.scales[MOMENTA] = malloc(ngroups * sizeof(uint16_t));
-	b.scales[VARIANCES] = malloc(ngroups * sizeof(uint16_t));
-	works = b.coded && b.coded_nbytes && b.scales[MOMENTA] && b.scales[VARIANCES];
-	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
-		b.plain[i] = malloc(elements * tsr_dtype_bits(kinds[i].dtype) / 8);
-		works = works && b.plain[i];
-	}
-	status = works ? run_bench(&b, repeats, run, ret, err) : tsr_fail_nomem(err, "planes");
-	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
-		free(b.plain[i]);
-		free(b.scales[i]);
-	}
+	status = b.coded && b.coded_nbytes ? make_planes(&b, run, err)
+					   : tsr_fail_nomem(err, "planes");
+	if (status == TSR_OK)
+		status = run_bench(&b, repeats, run, ret, err);
+	free_planes(&b);
 	free(b.coded);
 	free(b.coded_nbytes);
 	return status;

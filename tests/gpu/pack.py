@@ -332,6 +332,17 @@ def choice(root):
         expect("verifying on" not in done.stderr, "where there is no choice", done.stderr)
 
 
+def bench_of_coding(root):
+    """The planes of bench --entropy that have no contexts become as small as on the CPU."""
+    small = {}
+    for device in "cpu", "cuda":
+        done = tersor("bench", "--entropy", "--elements", "300001", "--repeats", "1", "--json", "--device",
+                      device)
+        expect(done.returncode == 0, done.stderr)
+        small[device] = [p["coded_bytes_per_element"] for p in json.loads(done.stdout)["planes"][:2]]
+    expect(small["cpu"] == small["cuda"] and small["cpu"][0] < 1.4, small)
+
+
 def cancelling(root):
     """SIGINT in the middle: nothing is left."""
     original = training_state(root / "in.safetensors", [(1 << 20) * (1 if EMULATED else 8)])
@@ -380,7 +391,7 @@ def failing_kernels(root):
 
 
 TESTS = [codecs, chosen_codecs, groups_and_scales, threads, other_types, narrow_states, containers,
-         other_tools, values_that_do_not_fit, damage, refusals, choice, cancelling]
+         other_tools, values_that_do_not_fit, damage, refusals, choice, bench_of_coding, cancelling]
 
 go_through("packing and unpacking", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),
            ("diff", CHECKPOINT, CHECKPOINT))

@@ -215,8 +215,12 @@ static int run_codebook(const struct cli_cmd *cmd, const struct args *a)
 
 static void print_entropy(const struct tsr_bench_entropy *r)
 {
-	printf("%u threads, %s; speeds in GB/s of the plane\n\n%-12s %10s %10s %8s %8s\n",
-	       r->threads, r->isa, "plane", "bytes/elem", "coded", "encode", "decode");
+	if (r->device[0])
+		printf("%s\ncopy %.0f GB/s, read + write; speeds in GB/s of the plane\n\n",
+		       r->device, r->copy_gbps);
+	else
+		printf("%u threads, %s; speeds in GB/s of the plane\n\n", r->threads, r->isa);
+	printf("%-12s %10s %10s %8s %8s\n", "plane", "bytes/elem", "coded", "encode", "decode");
 	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
 		const struct tsr_bench_plane *p = &r->planes[i];
 
@@ -231,8 +235,13 @@ static int report_entropy_json(const struct cli_cmd *cmd, const struct args *a,
 	struct tsr_text json = { 0 };
 
 	cli_json_begin(&json, cmd);
-	tsr_json_put_u64(&json, "threads", r->threads);
-	tsr_json_put_string(&json, "simd", r->isa);
+	if (r->device[0]) {
+		tsr_json_put_string(&json, "device", r->device);
+		tsr_json_put_double(&json, "copy_gbps", r->copy_gbps);
+	} else {
+		tsr_json_put_u64(&json, "threads", r->threads);
+		tsr_json_put_string(&json, "simd", r->isa);
+	}
 	tsr_json_open(&json, "planes", '[');
 	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
 		const struct tsr_bench_plane *p = &r->planes[i];
@@ -249,16 +258,19 @@ static int report_entropy_json(const struct cli_cmd *cmd, const struct args *a,
 	return cli_json_end(&json, &a->common);
 }
 
-static int run_entropy(const struct cli_cmd *cmd, const struct args *a)
+/* @gpu: the GPU to measure; NULL: the CPU. */
+static int run_entropy(const struct cli_cmd *cmd, const struct args *a, const unsigned *gpu)
 {
+	const unsigned repeats = a->repeats ? (unsigned)a->repeats : gpu ? 20 : 7;
+	const uint64_t elements = a->elements ? a->elements : UINT64_C(1) << (gpu ? 30 : 24);
 	struct tsr_bench_entropy r;
 	struct tsr_err err = { 0 };
 	enum tsr_status status;
 	struct cli_work work;
 
 	cli_work_start(&work, &a->common, "measuring");
-	status = tsr_bench_entropy(a->elements ? a->elements : UINT64_C(16) << 20,
-				   a->repeats ? (unsigned)a->repeats : 7, &work.run, &r, &err);
+	status = gpu ? tsr_bench_entropy_gpu(*gpu, elements, repeats, &work.run, &r, &err)
+		     : tsr_bench_entropy(elements, repeats, &work.run, &r, &err);
 	cli_work_end(&work);
 	if (status != TSR_OK)
 		return cli_error(&err);
@@ -286,10 +298,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return run_codebook(cmd, a);
 	if (!gpu)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
-	if (a->entropy && (a->dir || a->codec || gpu))
-		return cli_usage(cmd, "--entropy goes with no codec, directory or GPU");
+	if (a->entropy && (a->dir || a->codec))
+		return cli_usage(cmd, "--entropy goes with no codec or directory");
 	if (a->entropy)
-		return run_entropy(cmd, a);
+		return run_entropy(cmd, a, gpu ? &index : NULL);
 	if (gpu && a->dir)
 		return cli_usage(cmd, "--dir does not go with --device %s", device);
 	if (a->dir && (a->codec || a->elements))
