@@ -97,14 +97,18 @@ static enum tsr_status join_parts(struct tsr_checkpoint **parts, size_t n,
 	return TSR_OK;
 }
 
+/* A packed file may have them as they are, entropy coded, but not in a codec that loses anything. */
 static enum tsr_status check_gradients(const struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	if (c->packed)
-		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is a packed file, expected gradients",
-				c->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 
+		if (t->coding.codec)
+			return tsr_fail(
+				err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: is packed as %s, expected a gradient as it "
+				"is, entropy coded or not",
+				c->path, t->name, t->coding.codec->name);
 		if (t->dtype != TSR_BF16 && t->dtype != TSR_F16 && t->dtype != TSR_F32)
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
 					"%s: tensor %.200s: found dtype %s, expected a gradient in "
