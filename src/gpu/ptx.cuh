@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "codec/math.h"
+#include "gpu/e4m3.cuh"
 
 /* An array in shared memory, of the size that the launch gives. */
 #define TSR_SHARED(type, name) extern __shared__ type name[]
@@ -96,18 +97,6 @@ static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byt
 	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0040);
 
 	return __byte_perm(low, high, 0x5410);
-}
-
-/* A finite float rounded to E4M3; beyond the largest, that. */
-static __device__ __forceinline__ uint32_t tsr_e4m3_byte(float x)
-{
-	const uint32_t bits = tsr_bits_from_f32(x), mag = bits & TSR_F32_MAG;
-	const uint32_t normal = ((mag + 0x7ffff + (mag >> 20 & 1)) >> 20) - (120 << 3);
-	const uint32_t subnormal = tsr_bits_from_f32(tsr_abs(x) + 0x1p14f) -
-				   tsr_bits_from_f32(0x1p14f);
-	const uint32_t code = mag < 121u << 23 ? subnormal : normal;
-
-	return (code < 126 ? code : 126) | bits >> 31 << 7;
 }
 
 /* The bytes of four finite floats in E4M3, the first one lowest; an instruction for two from sm_89 on. */

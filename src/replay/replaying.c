@@ -93,7 +93,10 @@ size_t *tsr_replay_index_states(const struct tsr_replaying *r)
 
 uint64_t tsr_replay_tile_size(const struct tsr_replay_param *p, uint64_t most)
 {
-	return p->align < most ? most / p->align * p->align : p->align;
+	const uint64_t align = p->align;
+	const uint64_t tile = align < TSR_REPLAY_TILE ? TSR_REPLAY_TILE / align * align : align;
+
+	return tile < most ? most / tile * tile : tile;
 }
 
 enum tsr_status tsr_replay_cut(const struct tsr_replaying *r, uint64_t most,

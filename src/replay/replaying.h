@@ -101,7 +101,10 @@ bool tsr_replay_is_begun(const struct tsr_replay_param *p);
 size_t *tsr_replay_index_weights(const struct tsr_replaying *r);
 size_t *tsr_replay_index_states(const struct tsr_replaying *r);
 
-/* Elements of the tiles of a parameter: at most @most, or its alignment if that is more. */
+/*
+ * Elements of the tiles of a parameter: whole tiles of the CPU, by which a comparison adds its sums, and
+ * at most @most, which is TSR_REPLAY_TILE or more; or its alignment if that is more.
+ */
 uint64_t tsr_replay_tile_size(const struct tsr_replay_param *p, uint64_t most);
 
 /*

@@ -21,6 +21,23 @@ typedef void tsr_weights_fn(const struct tsr_step *step, const float *m, const f
 /* tsr_step_matrix(), per SIMD level. */
 typedef void tsr_matrix_fn(const struct tsr_step *step, const float *g, const float *m, float *w);
 
+/* The sum of squares, in pieces of TSR_MEAN_PIECE as the encoder of means adds. */
+static inline double tsr_step_sum_of_squares(const float *x, size_t n)
+{
+	double sum = 0;
+
+	for (size_t first = 0; first < n; first += TSR_MEAN_PIECE) {
+		const size_t left = n - first;
+		const size_t end = first + (left < TSR_MEAN_PIECE ? left : TSR_MEAN_PIECE);
+		double piece = 0;
+
+		for (size_t i = first; i < end; i++)
+			piece += tsr_step_square(x[i]);
+		sum += piece;
+	}
+	return sum;
+}
+
 TSR_ISA_DECLARE(tsr_matrix_fn, step_matrix)
 TSR_ISA_DECLARE(tsr_moments_fn, step_block_moments)
 TSR_ISA_DECLARE(tsr_weights_fn, step_weights)

@@ -76,7 +76,20 @@ static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_st
  * needs_whole_update: even an update far below the last place of the weight can decide a bit; then
  * update_part() is what must not be too small.
  */
-struct adam {
+template <class rule> struct by_update {
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
+	{
+		return rule::weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return s->rate * m;
+	}
+};
+
+struct adam : by_update<adam> {
 	static const bool needs_whole_update = false;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -90,19 +103,9 @@ struct adam {
 		(void)s;
 		return tsr_step_adam_weight(w, update);
 	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
-	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return s->rate * m;
-	}
 };
 
-struct adamw {
+struct adamw : by_update<adamw> {
 	static const bool needs_whole_update = false;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -115,19 +118,9 @@ struct adamw {
 	{
 		return tsr_step_adam_weight(w * s->keep, update);
 	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
-	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return s->rate * m;
-	}
 };
 
-struct flash_adam {
+struct flash_adam : by_update<flash_adam> {
 	static const bool needs_whole_update = true;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -139,16 +132,6 @@ struct flash_adam {
 						       float update)
 	{
 		return tsr_step_flash_adam_weight(s, w, update);
-	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
-	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return s->rate * m;
 	}
 };
 

@@ -146,32 +146,6 @@ static enum tsr_status take_state(const struct tsr_replaying *r, struct tsr_repl
 	return take_sums(r, g, s, err);
 }
 
-/*
- * Tiles end where some of the CPU's do, since a comparison adds its sums by those.  They are made of
- * parameters with the same alignments in all states.
- */
-static enum tsr_status cut_tiles(const struct tsr_replaying *r, struct tsr_replay_gpu *g,
-				 size_t *longest_ret, struct tsr_err *err)
-{
-	TSR_TRY(tsr_tiles_init(&g->tiles, r->nparams, r->c->path, err));
-	*longest_ret = 0;
-	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_replay_param *p = &r->params[i];
-		const uint64_t run = tsr_replay_gpu_run(r, i);
-		const uint64_t n = run < GPU_TILE ? GPU_TILE / run * run : run;
-		const uint64_t longest = n < p->numel ? n : p->numel;
-
-		*longest_ret = longest > *longest_ret ? (size_t)longest : *longest_ret;
-		tsr_tiles_add(&g->tiles, p->numel, n);
-	}
-	return TSR_OK;
-}
-
-uint64_t tsr_replay_gpu_run(const struct tsr_replaying *r, size_t param)
-{
-	return tsr_replay_tile_size(&r->params[param], TSR_REPLAY_TILE);
-}
-
 static enum tsr_status take_memory(struct tsr_replaying *first, struct tsr_replay_gpu *g,
 				   struct tsr_err *err)
 {
@@ -179,7 +153,7 @@ static enum tsr_status take_memory(struct tsr_replaying *first, struct tsr_repla
 	struct tsr_replay_gpu_state *s;
 	size_t longest;
 
-	TSR_TRY(cut_tiles(first, g, &longest, err));
+	TSR_TRY(tsr_replay_cut(first, GPU_TILE, &g->tiles, &longest));
 	for (const struct tsr_replaying *r = first; r; r = r->also)
 		g->nstates++;
 	s = g->states = calloc(g->nstates, sizeof(*g->states));

@@ -60,9 +60,6 @@ struct tsr_replay_gpu {
 	uint64_t next; /* the job to be committed next */
 };
 
-/* Elements of a tile on the CPU, by which a comparison adds its sums. */
-uint64_t tsr_replay_gpu_run(const struct tsr_replaying *r, size_t param);
-
 /* TSR_E_USAGE if the options ask for a GPU, and for what only the CPU does. */
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r);
 

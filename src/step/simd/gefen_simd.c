@@ -2,23 +2,6 @@
 /* The two parts of Gefen's step, on arrays in FP32. */
 #include "step/simd.h"
 
-/* The mean of the squares of a block, as if by the encoder of means, but of exact squares. */
-static float mean_square(const float *g, size_t n)
-{
-	double sum = 0;
-
-	for (size_t first = 0; first < n; first += TSR_MEAN_PIECE) {
-		const size_t left = n - first;
-		const size_t end = first + (left < TSR_MEAN_PIECE ? left : TSR_MEAN_PIECE);
-		double piece = 0;
-
-		for (size_t i = first; i < end; i++)
-			piece += tsr_step_square(g[i]);
-		sum += piece;
-	}
-	return tsr_block_mean(sum, n);
-}
-
 /* A variance or momentum as the update sees it. */
 static float seen(const struct tsr_step *step, float x)
 {
@@ -45,7 +28,7 @@ static void move_variances(const struct tsr_step *step, const float *restrict g,
 
 	for (size_t first = 0; first < n; first += block) {
 		const size_t size = n - first < block ? n - first : block;
-		const float mean = mean_square(g + first, size);
+		const float mean = tsr_block_mean(tsr_step_sum_of_squares(g + first, size), size);
 		const float moved = seen(step, tsr_step_gefen_variance(&s, mean, v[first]));
 
 		for (size_t i = first; i < first + size; i++)

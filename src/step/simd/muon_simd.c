@@ -81,19 +81,8 @@ static void transpose(const float *restrict x, size_t rows, size_t columns, floa
 /* Divide by the norm, which is at least @eps; all in BF16. */
 static void normalize(float *x, size_t n, float eps)
 {
-	double sum = 0;
-	float norm;
+	float norm = tsr_bf16_round((float)sqrt(tsr_step_sum_of_squares(x, n)));
 
-	for (size_t first = 0; first < n; first += TSR_MEAN_PIECE) {
-		const size_t left = n - first;
-		const size_t end = first + (left < TSR_MEAN_PIECE ? left : TSR_MEAN_PIECE);
-		double piece = 0;
-
-		for (size_t i = first; i < end; i++)
-			piece += tsr_step_square(x[i]);
-		sum += piece;
-	}
-	norm = tsr_bf16_round((float)sqrt(sum));
 	eps = tsr_bf16_round(eps);
 	norm = norm < eps ? eps : norm;
 	for (size_t i = 0; i < n; i++)

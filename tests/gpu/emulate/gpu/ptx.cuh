@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "codec/math.h"
+#include "gpu/e4m3.cuh"
 
 #define TSR_SHARED(type, name) static thread_local type name[(160 << 10) / sizeof(type)]
 
@@ -103,18 +104,6 @@ static inline uint32_t tsr_word_of_bytes(const uint32_t *byte)
 	for (int i = 0; i < 4; i++)
 		word |= (byte[i] & 0xff) << 8 * i;
 	return word;
-}
-
-/* A finite float rounded to E4M3; beyond the largest, that. */
-static inline uint32_t tsr_e4m3_byte(float x)
-{
-	const uint32_t bits = tsr_bits_from_f32(x), mag = bits & TSR_F32_MAG;
-	const uint32_t normal = ((mag + 0x7ffff + (mag >> 20 & 1)) >> 20) - (120 << 3);
-	const uint32_t subnormal = tsr_bits_from_f32(tsr_abs(x) + 0x1p14f) -
-				   tsr_bits_from_f32(0x1p14f);
-	const uint32_t code = mag < 121u << 23 ? subnormal : normal;
-
-	return (code < 126 ? code : 126) | bits >> 31 << 7;
 }
 
 static inline uint32_t tsr_e4m3_word(const float *x)
