@@ -490,3 +490,24 @@ def test_gradients_in_a_codec_with_loss_are_refused(tmp_path, coded_recording):
     pack(TINY, step, "--force")
     line = one_line_error(run_tersor("replay", TINY, coded_recording, "-o", tmp_path / "x", check=3))
     assert "is packed as bf16+ulp8, expected a gradient as it is, entropy coded or not" in line
+
+
+def test_bench_of_a_file_codes_the_bytes_that_pack_writes(tmp_path):
+    """Without the index, of 16 bytes for each piece."""
+    w = np.random.default_rng(5).standard_normal((300, 1000)).astype("f4")
+    source = write_source(tmp_path / "s.safetensors", {"w": w, "w.exp_avg": w**9, "w.exp_avg_sq": w**4}, {})
+    plain, coded = (pack(source, tmp_path / name, *options)
+                    for name, options in (("plain", ()), ("coded", ("--entropy",))))
+    report = json.loads(run_tersor("bench", "--entropy", plain, "--repeats", "1", "-j1", "--json").stdout)
+    header = json.loads(split(coded.read_bytes())[0])
+    measured = {p["plane"]: round(p["coded_bytes_per_element"] * p["elements"]) for p in report["planes"]}
+    for plane, name in (("weights", "w"), ("momenta", "w.exp_avg::quantized"),
+                        ("variances", "w.exp_avg_sq::quantized")):
+        first, last = header[f"{name}::coded"]["data_offsets"]
+        assert measured[plane] == last - first - 2 * 16
+
+
+def test_bench_refuses_files_without_packed_state(tmp_path):
+    assert "no packed weights" in one_line_error(run_tersor("bench", "--entropy", TINY, check=3))
+    assert "--entropy only" in one_line_error(run_tersor("bench", TINY, check=2))
+    assert "--elements" in one_line_error(run_tersor("bench", "--entropy", TINY, "--elements", "2048", check=2))

@@ -103,7 +103,8 @@ def shell(tmp_path, library):
     bin_dir.mkdir()
     wrapper = bin_dir / "tersor"
     wrapper.write_text('#!/bin/bash\nif [[ $1 == bench && " $* " == *" --dir "* ]]; then\n'
-                       f'set -- "$@" {BENCH_FILES}\nelif [[ $1 == bench ]]; then\n'
+                       f'set -- "$@" {BENCH_FILES}\nelif [[ $1 == bench && "$*" == *.safetensors ]]; then\n'
+                       'set -- "$@" --repeats 1\nelif [[ $1 == bench ]]; then\n'
                        f'set -- "$@" {BENCH_KERNELS}\nfi\n'
                        f'exec "{os.path.abspath(BINARY)}" "$@"\n')
     wrapper.chmod(0o755)

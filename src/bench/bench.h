@@ -67,6 +67,7 @@ enum tsr_status tsr_bench_files(const char *dir, uint64_t nbytes, unsigned repea
 /* A plane that is coded, and decoded again: speeds count the bytes of the plane. */
 struct tsr_bench_plane {
 	const char *name;
+	uint64_t elements; /* 0: there are none, and nothing below is set */
 	double bytes_per_element, coded_bytes_per_element;
 	double encode_gbps, decode_gbps;
 };
@@ -79,14 +80,21 @@ struct tsr_bench_entropy {
 	struct tsr_bench_plane planes[TSR_BENCH_PLANES];
 };
 
-/* Measure coding the planes of @elements parameters and their state, in memory. */
-enum tsr_status tsr_bench_entropy(uint64_t elements, unsigned repeats, const struct tsr_run *run,
-				  struct tsr_bench_entropy *ret, struct tsr_err *err);
+/*
+ * Measure coding, in memory, the planes of a packed file, or with @path NULL those of a made state of
+ * @elements parameters.  TSR_E_UNSUPPORTED for a file without packed weights, momenta or variances.
+ */
+enum tsr_status tsr_bench_entropy(const char *path, uint64_t elements, unsigned repeats,
+				  const struct tsr_run *run, struct tsr_bench_entropy *ret,
+				  struct tsr_err *err);
 
-/* The same by the kernels of GPU @index, in device time; without contexts, which have no kernels. */
-enum tsr_status tsr_bench_entropy_gpu(unsigned index, uint64_t elements, unsigned repeats,
-				      const struct tsr_run *run, struct tsr_bench_entropy *ret,
-				      struct tsr_err *err);
+/*
+ * The same by the kernels of GPU @index, in device time and without contexts, which have no kernels: planes
+ * are repeated until they have @elements elements.
+ */
+enum tsr_status tsr_bench_entropy_gpu(unsigned index, const char *path, uint64_t elements,
+				      unsigned repeats, const struct tsr_run *run,
+				      struct tsr_bench_entropy *ret, struct tsr_err *err);
 
 /* Finding the codebook of a histogram with values in all bins. */
 struct tsr_bench_codebook {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planes of a made state, whose coding is measured on a CPU and on a GPU. */
+/* The planes of a state, whose coding is measured on a CPU and on a GPU: made, or those of a packed file. */
 #ifndef TSR_BENCH_ENTROPY_H
 #define TSR_BENCH_ENTROPY_H
 
+#include <stdbool.h>
+
 #include "bench/bench.h"
-#include "tersor/dtype.h"
+#include "entropy/entropy.h"
 
 struct tsr_bench_plane_kind {
 	const char *name;
@@ -13,8 +15,55 @@ struct tsr_bench_plane_kind {
 
 extern const struct tsr_bench_plane_kind tsr_bench_plane_kinds[TSR_BENCH_PLANES];
 
-/* Make those of @elements parameters, to be freed each. */
-enum tsr_status tsr_bench_planes(uint64_t elements, const struct tsr_run *run,
-				 void *planes[TSR_BENCH_PLANES], struct tsr_err *err);
+enum tsr_bench_plane_index {
+	TSR_BENCH_WEIGHTS,
+	TSR_BENCH_CORRECTIONS,
+	TSR_BENCH_MOMENTA,
+	TSR_BENCH_VARIANCES
+};
+
+/* Elements @first to @first + @n - 1 of a plane, which are coded together. */
+struct tsr_bench_piece {
+	uint64_t first;
+	size_t n;
+	bool codes; /* with what lies beside them: */
+	struct tsr_entropy_beside beside;
+};
+
+struct tsr_bench_state_plane {
+	unsigned char *plain; /* @n elements */
+	uint16_t *scales; /* those that pieces have beside them */
+	uint64_t n, npieces;
+	struct tsr_bench_piece *pieces;
+};
+
+struct tsr_bench_state {
+	struct tsr_bench_state_plane planes[TSR_BENCH_PLANES];
+};
+
+/* Room for planes of @n elements in @npieces pieces; also of scales, if @nscales. */
+enum tsr_status tsr_bench_state_plane_alloc(struct tsr_bench_state_plane *p, unsigned index,
+					    uint64_t n, uint64_t npieces, uint64_t nscales,
+					    struct tsr_err *err);
+
+/* Make a state of @elements parameters; *ret, empty at first, is to be freed whatever is returned. */
+enum tsr_status tsr_bench_state_make(uint64_t elements, const struct tsr_run *run,
+				     struct tsr_bench_state *ret, struct tsr_err *err);
+
+/* Read that of a packed file into memory, likewise; TSR_E_UNSUPPORTED for a file without such planes. */
+enum tsr_status tsr_bench_state_read(const char *path, struct tsr_bench_state *ret,
+				     struct tsr_err *err);
+
+/* One or the other, which has no @path. */
+static inline enum tsr_status tsr_bench_state_get(const char *path, uint64_t elements,
+						  const struct tsr_run *run,
+						  struct tsr_bench_state *ret, struct tsr_err *err)
+{
+	*ret = (struct tsr_bench_state){ 0 };
+	return path ? tsr_bench_state_read(path, ret, err)
+		    : tsr_bench_state_make(elements, run, ret, err);
+}
+
+void tsr_bench_state_free(struct tsr_bench_state *s);
 
 #endif

@@ -76,12 +76,13 @@ static void clean_up(struct bench *b)
 }
 
 /* The pattern over and over, to the end of the plane. */
-static enum tsr_status put_pattern(struct bench *b, const void *pattern, uint64_t elements,
+static enum tsr_status put_pattern(struct bench *b, const struct tsr_bench_state_plane *pattern,
 				   struct tsr_err *err)
 {
-	const uint64_t made = elements * b->kind.width, all = b->n * b->kind.width;
+	const uint64_t n = pattern->n < b->n ? pattern->n : b->n;
+	const uint64_t made = n * b->kind.width, all = b->n * b->kind.width;
 
-	TSR_TRY(tsr_gpu_put(b->on.stream, b->plain, pattern, made, err));
+	TSR_TRY(tsr_gpu_put(b->on.stream, b->plain, pattern->plain, made, err));
 	for (uint64_t have = made; have < all; have *= 2)
 		TSR_TRY(tsr_gpu_copy(b->on.stream, (char *)b->plain + have, b->plain,
 				     all - have < have ? all - have : have, err));
@@ -131,9 +132,9 @@ static enum tsr_status check_decoded(struct bench *b, struct tsr_err *err)
 	return tsr_fail(err, TSR_E_FORMAT, "benchmark: a coded piece was not decoded");
 }
 
-static enum tsr_status measure_plane(struct bench *b, unsigned index, const void *pattern,
-				     uint64_t pattern_elements, struct tsr_bench_plane *ret,
-				     struct tsr_err *err)
+static enum tsr_status measure_plane(struct bench *b, unsigned index,
+				     const struct tsr_bench_state_plane *pattern,
+				     struct tsr_bench_plane *ret, struct tsr_err *err)
 {
 	const struct tsr_bench_plane_kind *kind = &tsr_bench_plane_kinds[index];
 	uint64_t nbytes = 0;
@@ -141,13 +142,14 @@ static enum tsr_status measure_plane(struct bench *b, unsigned index, const void
 
 	b->kind = tsr_entropy_kind(kind->dtype);
 	b->room = tsr_entropy_bound(b->kind, TSR_ENTROPY_PIECE);
-	TSR_TRY(put_pattern(b, pattern, pattern_elements, err));
+	TSR_TRY(put_pattern(b, pattern, err));
 	TSR_TRY(measure(b, ENCODE, &encode, err));
 	TSR_TRY(pack(b, &nbytes, err));
 	TSR_TRY(measure(b, DECODE, &decode, err));
 	TSR_TRY(check_decoded(b, err));
 	*ret = (struct tsr_bench_plane){
 		.name = kind->name,
+		.elements = b->n,
 		.bytes_per_element = b->kind.width,
 		.coded_bytes_per_element = (double)nbytes / (double)b->n,
 		.encode_gbps = 1e-9 * (double)(b->n * b->kind.width) / encode,
@@ -156,27 +158,31 @@ static enum tsr_status measure_plane(struct bench *b, unsigned index, const void
 	return TSR_OK;
 }
 
-static enum tsr_status run_bench(struct bench *b, void *const planes[], uint64_t made,
+static enum tsr_status run_bench(struct bench *b, const struct tsr_bench_state *state,
 				 struct tsr_bench_entropy *ret, struct tsr_err *err)
 {
 	double seconds;
 
 	b->kind = tsr_entropy_kind(TSR_BF16);
-	TSR_TRY(put_pattern(b, planes[0], made, err));
 	TSR_TRY(measure(b, COPY, &seconds, err));
 	ret->copy_gbps = 1e-9 * 2 * (double)(b->n * b->kind.width) / seconds;
-	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++)
-		TSR_TRY(measure_plane(b, i, planes[i], made, &ret->planes[i], err));
+	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
+		const struct tsr_bench_state_plane *pattern = &state->planes[i];
+
+		ret->planes[i].name = tsr_bench_plane_kinds[i].name;
+		if (pattern->n)
+			TSR_TRY(measure_plane(b, i, pattern, &ret->planes[i], err));
+	}
 	return TSR_OK;
 }
 
-enum tsr_status tsr_bench_entropy_gpu(unsigned index, uint64_t elements, unsigned repeats,
-				      const struct tsr_run *run, struct tsr_bench_entropy *ret,
-				      struct tsr_err *err)
+enum tsr_status tsr_bench_entropy_gpu(unsigned index, const char *path, uint64_t elements,
+				      unsigned repeats, const struct tsr_run *run,
+				      struct tsr_bench_entropy *ret, struct tsr_err *err)
 {
 	const uint64_t made = elements < PATTERN_ELEMENTS ? elements : PATTERN_ELEMENTS;
 	struct bench b = { .n = elements, .npieces = tsr_entropy_pieces(elements) };
-	void *planes[TSR_BENCH_PLANES] = { NULL };
+	struct tsr_bench_state state = { 0 };
 	enum tsr_status status;
 	int prefix;
 
@@ -187,13 +193,12 @@ enum tsr_status tsr_bench_entropy_gpu(unsigned index, uint64_t elements, unsigne
 		status = tsr_gpu_describe(index, ret->device + prefix,
 					  sizeof(ret->device) - (size_t)prefix, err);
 	if (status == TSR_OK)
-		status = tsr_bench_planes(made, run, planes, err);
+		status = tsr_bench_state_get(path, made, run, &state, err);
 	if (status == TSR_OK)
 		status = prepare(&b, elements, err);
 	if (status == TSR_OK)
-		status = run_bench(&b, planes, made, ret, err);
-	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++)
-		free(planes[i]);
+		status = run_bench(&b, &state, ret, err);
+	tsr_bench_state_free(&state);
 	clean_up(&b);
 	return status;
 }

@@ -31,7 +31,9 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_FLAG("codebook", codebook,
 		     "measure finding a codebook of 256 entries, and finding it by trying "
 		     "everything"),
-	CLI_OPT_FLAG("entropy", entropy, "measure coding and decoding the planes of a state"),
+	CLI_OPT_FLAG("entropy", entropy,
+		     "measure coding and decoding the planes of a state: that of a packed FILE, or "
+		     "a made one"),
 	{ 0 }
 };
 
@@ -224,6 +226,8 @@ static void print_entropy(const struct tsr_bench_entropy *r)
 	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
 		const struct tsr_bench_plane *p = &r->planes[i];
 
+		if (!p->elements)
+			continue;
 		printf("%-12s %10.0f %10.4f %8.2f %8.2f\n", p->name, p->bytes_per_element,
 		       p->coded_bytes_per_element, p->encode_gbps, p->decode_gbps);
 	}
@@ -246,8 +250,11 @@ static int report_entropy_json(const struct cli_cmd *cmd, const struct args *a,
 	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
 		const struct tsr_bench_plane *p = &r->planes[i];
 
+		if (!p->elements)
+			continue;
 		tsr_json_open(&json, NULL, '{');
 		tsr_json_put_string(&json, "plane", p->name);
+		tsr_json_put_u64(&json, "elements", p->elements);
 		tsr_json_put_double(&json, "bytes_per_element", p->bytes_per_element);
 		tsr_json_put_double(&json, "coded_bytes_per_element", p->coded_bytes_per_element);
 		tsr_json_put_double(&json, "encode_gbps", p->encode_gbps);
@@ -263,14 +270,15 @@ static int run_entropy(const struct cli_cmd *cmd, const struct args *a, const un
 {
 	const unsigned repeats = a->repeats ? (unsigned)a->repeats : gpu ? 20 : 7;
 	const uint64_t elements = a->elements ? a->elements : UINT64_C(1) << (gpu ? 30 : 24);
+	const char *path = a->common.operands.n ? a->common.operands.items[0] : NULL;
 	struct tsr_bench_entropy r;
 	struct tsr_err err = { 0 };
 	enum tsr_status status;
 	struct cli_work work;
 
 	cli_work_start(&work, &a->common, "measuring");
-	status = gpu ? tsr_bench_entropy_gpu(*gpu, elements, repeats, &work.run, &r, &err)
-		     : tsr_bench_entropy(elements, repeats, &work.run, &r, &err);
+	status = gpu ? tsr_bench_entropy_gpu(*gpu, path, elements, repeats, &work.run, &r, &err)
+		     : tsr_bench_entropy(path, elements, repeats, &work.run, &r, &err);
 	cli_work_end(&work);
 	if (status != TSR_OK)
 		return cli_error(&err);
@@ -290,6 +298,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct tsr_codec *codec;
 	struct cli_device cpu;
 
+	if (a->common.operands.n && !a->entropy)
+		return cli_usage(cmd, "a file goes with --entropy only");
 	if (a->codebook &&
 	    (a->dir || a->codec || a->entropy || device || a->elements > TSR_LEARNED_BINS))
 		return cli_usage(cmd, "--codebook goes with --repeats and --elements up to %d only",
@@ -300,6 +310,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
 	if (a->entropy && (a->dir || a->codec))
 		return cli_usage(cmd, "--entropy goes with no codec or directory");
+	if (a->common.operands.n && a->elements && !gpu)
+		return cli_usage(cmd, "--elements does not go with a file");
 	if (a->entropy)
 		return run_entropy(cmd, a, gpu ? &index : NULL);
 	if (gpu && a->dir)
@@ -316,13 +328,15 @@ static int run(const struct cli_cmd *cmd, void *args)
 const struct cli_cmd cmd_bench = {
 	.name = "bench",
 	.summary = "measure codecs and files, and plain copying to compare with",
-	.operands = "",
+	.operands = "[FILE]",
+	.operands_max = 1,
 	.details = "Measures every codec, and steps of optimizers, in memory: bytes read and "
 		   "written per second, and their share of the copy bandwidth measured in the "
 		   "same run. With --dir, measures packing, unpacking and verifying a generated "
 		   "checkpoint, and copying the same file. --device cuda is the first GPU.",
 	.examples = "  tersor bench\n"
-		    "  tersor bench --dir /dev/shm --file-size 4G -j 2\n",
+		    "  tersor bench --dir /dev/shm --file-size 4G -j 2\n"
+		    "  tersor bench --entropy packed.safetensors\n",
 	.opts = opts,
 	.takes = CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),
