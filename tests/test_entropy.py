@@ -11,6 +11,7 @@ import pytest
 import reader
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
 from faults import read_log, shim
+from helpers import coded_planes
 from test_reader import CHECK, ZEROS, compare, contents, sealed, split, with_long_tree, write_source
 
 TINY = DATA / "tiny-gpt" / "checkpoint.safetensors"
@@ -123,15 +124,29 @@ def test_a_reader_from_the_document_alone_reads_coded_files(tmp_path):
     assert text["entropy"] == "rans32" and any("narrow" in t for t in text["tensors"])
 
 
-def test_only_planes_of_a_few_bytes_and_weights_stay_plain(tmp_path):
+def test_only_planes_that_do_not_gain_and_weights_stay_plain(tmp_path):
     plain, coded, states = there_and_back(tmp_path, TINY)
     sizes = {name: len(content) for name, (_, _, content) in contents(plain)[1].items()}
+    gains = []
     for name, (dtype, _, content) in contents(coded)[1].items():
-        assert name.endswith("::coded") == (sizes[name.removesuffix("::coded")] >= 512)
+        if name.endswith("::coded"):
+            gains.append(sizes[name.removesuffix("::coded")] - len(content))
+        elif sizes[name] >= 512:
+            width = reader.BITS[dtype] // 8
+            alone = coded_planes.encode(np.frombuffer(content, f"<u{width}"), dtype in ("BF16", "F32"))
+            assert len(alone) + 16 + 32 > len(content), name
+    assert min(gains) >= 32 and len(gains) > 20
     weights = {name: array for name, array in contents(plain)[1].items() if "::" not in name}
     assert all(array[0] == "BF16" for array in weights.values()) and len(weights) == 29
     assert weights.items() <= contents(states)[1].items()
-    assert any(name.endswith("::error_bits::coded") for name in contents(states)[1])
+    assert any(name.endswith("::quantized::coded") for name in contents(states)[1])
+
+
+def plane_sizes(folder, coded):
+    """Bytes of each plane of a coded file, and of its first piece; groups are of 32."""
+    quiet("convert", coded, "--plain", "-o", folder / "plain", "-f")
+    sizes = {name: len(content) for name, (_, _, content) in contents(folder / "plain")[1].items()}
+    return {name: (n, min(n, 16384) if name.endswith("::scales") else n) for name, n in sizes.items()}
 
 
 def test_order_and_padding_are_those_of_the_document(tmp_path):
@@ -144,11 +159,35 @@ def test_order_and_padding_are_those_of_the_document(tmp_path):
         rank = {dtype: i for i, dtype in enumerate(reader.BITS)}
         order = sorted(arrays, key=lambda name: (-rank[arrays[name]["dtype"]], name.encode()))
         assert order == list(arrays) == sorted(arrays, key=lambda name: (arrays[name]["data_offsets"], order.index(name)))
-        digits = 0
+        sizes, offset, digits = plane_sizes(tmp_path, path), 0, 0
         for name, array in arrays.items():
-            numbers = array["data_offsets"] + (array["shape"] if name.endswith("::coded") else [])
-            digits += sum(15 - len(str(number)) for number in numbers)
+            begin, end = array["data_offsets"]
+            numbers, n = [begin, end], end - begin
+            if name.endswith("::coded"):
+                plain, first = sizes[name.removesuffix("::coded")]
+                n = n if first < 131072 else plain + plain // 64
+                numbers.append(array["shape"][0])
+            room = [offset, offset + n, n]
+            digits += sum(len(str(wide)) - len(str(number)) for wide, number in zip(room, numbers))
+            offset += n
         assert len(text) == (len(text.rstrip(b" ")) + digits + 7) // 8 * 8
+
+
+@pytest.mark.parametrize("compressible", [False, True])
+def test_random_planes_do_not_grow(tmp_path, compressible):
+    """Many short ones of all sizes, some around where a trial ends; with a plane that gains, and without."""
+    rng = np.random.default_rng(5)
+    lengths = [*rng.integers(200, 3000, 1500), *range(500, 530), 131071, 131072, 131100, 262144, 300001, 1048577]
+    tensors = {f"layer.{i}.noise": ("U8", (int(n),), rng.bytes(n)) for i, n in enumerate(lengths)}
+    tensors |= {f"wide.{i}": ("I64", (n,), rng.bytes(8 * n)) for i, n in enumerate((70, 1000, 9000, 17000))}
+    tensors |= {f"real.{i}": ("F32", (n,), rng.bytes(4 * n)) for i, n in enumerate((200, 4000, 33000, 300000))}
+    if compressible:
+        tensors["a.weight"] = np.ones(4000, "f4")
+    source = write_source(tmp_path / "source", tensors, {"format": "pt"})
+    sizes = [pack(source, tmp_path / name, "--keep", "noise|wide|real", *how).stat().st_size
+             for name, how in (("plain", []), ("coded", ["--entropy"]))]
+    assert sizes[1] <= 1.001 * sizes[0] + 200
+    compare(tmp_path / "coded", run_tersor)
 
 
 def test_one_tensor_is_read_without_the_others(tmp_path):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writing the arrays of packed files piece by piece, once their planes are complete: coded or as they are.
- * Sizes of coded arrays are known only when they are coded, so headers get the room of the widest numbers.
+ * Planes of short pieces are coded twice: first to see whether they gain, before headers are laid out.
  */
 #include "container/coded_write.h"
 
@@ -19,9 +19,6 @@
 #include "container/containers.h"
 #include "container/packed_write.h"
 #include "io/hash.h"
-
-/* A number of 15 digits, as has no offset more; the sum of two of them has as many. */
-#define WIDEST UINT64_C(100000000000000)
 
 struct coding {
 	struct tsr_writer *w;
@@ -54,31 +51,60 @@ static const struct tsr_tensor *tensor_of(const struct coding *k, const struct t
 /* Shorter planes gain nothing, since tables and index take as much. */
 #define LEAST_NBYTES 512u
 
+/*
+ * Where the first piece is shorter, what heads, index and a longer name take is more than 0.1% of it, so
+ * that the plane has to gain at least so much.
+ */
+#define TRIED_NBYTES 131072u
+#define LEAST_GAIN 32u
+
 /* Loaders of the model want narrow weights and what else it has under their names. */
-static bool is_coded(const struct tsr_writer *w, const struct tsr_writer_file *f,
-		     const struct tsr_st_entry *e)
+static bool may_be_coded(const struct tsr_writer *w, const struct tsr_st_entry *e)
 {
 	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(e->tag)];
 	const unsigned plane = TSR_TAG_PLANE(e->tag);
 	const bool named = t->coding.codec && t->coding.codec->planes[plane].suffix[0];
 	const bool state = t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
 
-	if (f->plain || w->plan.coded == TSR_CODED_NONE || e->nbytes < LEAST_NBYTES)
+	if (w->files[w->places[e->tag].file].plain || e->nbytes < LEAST_NBYTES)
 		return false;
-	return w->plan.coded == TSR_CODED_ALL || named || state;
+	return w->plan.coded == TSR_CODED_ALL ||
+	       (w->plan.coded == TSR_CODED_STATES && (named || state));
 }
 
-static enum tsr_status name_coded(struct tsr_writer *w, struct tsr_st_entry *e, uint64_t *shape,
-				  struct tsr_err *err)
+static bool is_tried(const struct tsr_writer *w, const struct tsr_st_entry *e)
 {
+	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(e->tag)];
+
+	return w->coded_nbytes[e->tag] &&
+	       (e->nbytes < TRIED_NBYTES ||
+		tsr_coded_piece_nbytes(t, TSR_TAG_PLANE(e->tag)) < TRIED_NBYTES);
+}
+
+/* Planes that are coded, unless a trial says otherwise, with more bytes than they can take. */
+static void choose_planes(struct tsr_writer *w)
+{
+	for (size_t i = 0; i < w->plan.narrays; i++) {
+		const struct tsr_st_entry *e = &w->arrays[i];
+
+		if (may_be_coded(w, e))
+			w->coded_nbytes[e->tag] = e->nbytes + e->nbytes / 64;
+	}
+}
+
+static enum tsr_status name_coded(struct tsr_writer *w, struct tsr_st_entry *e, struct tsr_err *err)
+{
+	uint64_t *nbytes = &w->coded_nbytes[e->tag];
+
 	TSR_TRY(tsr_packed_join_name(w->plan.c, e->name, TSR_CODED_SUFFIX, &e->name, err));
 	e->dtype = TSR_U8;
 	e->rank = 1;
-	e->shape = shape;
+	e->shape = nbytes;
+	e->nbytes = *nbytes;
 	return TSR_OK;
 }
 
-/* The order and the header of a file with coded arrays, of which no size is known. */
+/* The order of a file with coded arrays, and a header with room for their sizes. */
 static enum tsr_status lay_out_file(struct tsr_writer *w, struct tsr_writer_file *f,
 				    struct tsr_err *err)
 {
@@ -86,21 +112,15 @@ static enum tsr_status lay_out_file(struct tsr_writer *w, struct tsr_writer_file
 	const size_t n = f->end - f->first;
 
 	for (size_t i = 0; i < n; i++) {
-		if (is_coded(w, f, &arrays[i])) {
-			uint64_t *shape = &w->coded_nbytes[arrays[i].tag];
-
-			*shape = WIDEST;
+		if (w->coded_nbytes[arrays[i].tag]) {
 			f->coded = true;
-			TSR_TRY(name_coded(w, &arrays[i], shape, err));
+			TSR_TRY(name_coded(w, &arrays[i], err));
 		}
 	}
 	if (!f->coded)
 		return TSR_OK;
 	tsr_st_sort(arrays, n);
-	for (size_t i = 0; i < n; i++) {
-		arrays[i].offset = WIDEST;
-		arrays[i].nbytes = WIDEST;
-	}
+	(void)tsr_st_layout(arrays, n);
 	tsr_text_free(&f->header);
 	return tsr_safetensors_compose(w, f, 0, &f->header, err);
 }
@@ -283,6 +303,22 @@ static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct
 	return tsr_progress_add(&k->progress, s->nbytes, err);
 }
 
+/* Of a trial: count what the pieces of a plane take, and how many bytes it is to have. */
+static enum tsr_status count_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+{
+	struct coding *k = ctx;
+	const struct scratch *s = memory;
+	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
+	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
+
+	if (tile.first == 0)
+		k->at = tsr_coded_npieces(tensor_of(k, e)) * TSR_CODED_ENTRY;
+	k->at += s->coded_nbytes;
+	if (tile.last)
+		k->w->coded_nbytes[e->tag] = k->at + LEAST_GAIN <= e->nbytes ? k->at : 0;
+	return tsr_progress_add(&k->progress, 0, err);
+}
+
 static void end_file(const struct tsr_writer *w, struct tsr_writer_file *f)
 {
 	const struct tsr_st_entry *last = f->end > f->first ? &w->arrays[f->end - 1] : NULL;
@@ -290,23 +326,27 @@ static void end_file(const struct tsr_writer *w, struct tsr_writer_file *f)
 	f->nbytes = f->header.nbytes + (last ? last->offset + last->nbytes : 0);
 }
 
-static enum tsr_status list_pieces(struct coding *k, struct tsr_err *err)
+/* Of a trial only the pieces of planes that are tried. */
+static enum tsr_status list_pieces(struct coding *k, bool trial, struct tsr_err *err)
 {
 	const struct tsr_writer *w = k->w;
 
+	tsr_tiles_free(&k->tiles);
 	TSR_TRY(tsr_tiles_init(&k->tiles, w->plan.narrays, w->plan.path, err));
 	for (size_t i = 0; i < w->plan.narrays; i++) {
 		const struct tsr_tensor *t = tensor_of(k, &w->arrays[i]);
 
-		tsr_tiles_add(&k->tiles, t->coding.codec ? t->numel : tsr_tensor_nbytes(t),
-			      tsr_tensor_piece(t));
+		if (trial && !is_tried(w, &w->arrays[i]))
+			tsr_tiles_skip(&k->tiles);
+		else
+			tsr_tiles_add(&k->tiles, t->coding.codec ? t->numel : tsr_tensor_nbytes(t),
+				      tsr_tensor_piece(t));
 	}
-	k->hasher = tsr_hasher_new();
-	return k->hasher ? TSR_OK : tsr_fail_nomem(err, w->plan.path);
+	return TSR_OK;
 }
 
-static enum tsr_status write_pieces(struct coding *k, const struct tsr_run *run,
-				    struct tsr_err *err)
+static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr_run *run,
+				  struct tsr_err *err)
 {
 	const struct tsr_pipeline pipeline = {
 		.njobs = k->tiles.njobs,
@@ -314,11 +354,31 @@ static enum tsr_status write_pieces(struct coding *k, const struct tsr_run *run,
 		.open = open_scratch,
 		.close = close_scratch,
 		.work = code_piece,
-		.finish = write_piece,
+		.finish = trial ? count_piece : write_piece,
 		.ctx = k,
 	};
 
-	return tsr_pipeline_run(&pipeline, run, err);
+	return k->tiles.njobs ? tsr_pipeline_run(&pipeline, run, err) : TSR_OK;
+}
+
+static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, struct tsr_err *err)
+{
+	struct tsr_writer *w = k->w;
+
+	w->coded_nbytes = calloc(w->ntags + 1, sizeof(*w->coded_nbytes));
+	k->hasher = tsr_hasher_new();
+	if (!w->coded_nbytes || !k->hasher)
+		return tsr_fail_nomem(err, w->plan.path);
+	choose_planes(w);
+	TSR_TRY(list_pieces(k, true, err));
+	TSR_TRY(run_pieces(k, true, run, err));
+	for (size_t i = 0; i < w->nfiles; i++)
+		TSR_TRY(lay_out_file(w, &w->files[i], err));
+	TSR_TRY(list_pieces(k, false, err));
+	TSR_TRY(run_pieces(k, false, run, err));
+	for (size_t i = 0; i < w->nfiles; i++)
+		end_file(w, &w->files[i]);
+	return tsr_safetensors_index(w, err);
 }
 
 enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
@@ -329,21 +389,10 @@ enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
 			    .progress = { .run = run,
 					  .what = w->plan.path,
 					  .total_nbytes = tsr_writer_data_nbytes(w) } };
-	enum tsr_status status = TSR_OK;
+	const enum tsr_status status = write_coded(&k, run, err);
 
-	w->coded_nbytes = calloc(w->ntags + 1, sizeof(*w->coded_nbytes));
-	if (!w->coded_nbytes)
-		return tsr_fail_nomem(err, w->plan.path);
-	for (size_t i = 0; i < w->nfiles && status == TSR_OK; i++)
-		status = lay_out_file(w, &w->files[i], err);
-	if (status == TSR_OK)
-		status = list_pieces(&k, err);
-	if (status == TSR_OK)
-		status = write_pieces(&k, run, err);
 	tsr_tiles_free(&k.tiles);
 	tsr_hasher_free(k.hasher);
 	free(k.index);
-	for (size_t i = 0; i < w->nfiles && status == TSR_OK; i++)
-		end_file(w, &w->files[i]);
-	return status == TSR_OK ? tsr_safetensors_index(w, err) : status;
+	return status;
 }
