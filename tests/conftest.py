@@ -50,6 +50,20 @@ def safetensors_bytes(header, data=b"", pad=True):
     return struct.pack("<Q", len(header)) + header + data
 
 
+def write_source(path, tensors, metadata=None):
+    """A safetensors file of arrays, as float32, or of (dtype, shape, bytes)."""
+    header, data = {"__metadata__": metadata} if metadata is not None else {}, b""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, tuple):
+            tensor = "F32", tensor.shape, tensor.astype("<f4").tobytes()
+        dtype, shape, content = tensor
+        header[name] = {"dtype": dtype, "shape": list(shape),
+                        "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    path.write_bytes(safetensors_bytes(header, data))
+    return path
+
+
 def one_line_error(done):
     """The single error line of a failed run."""
     lines = done.stderr.splitlines()

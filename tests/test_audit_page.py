@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from conftest import DATA, run_tersor, safetensors_bytes
+from conftest import DATA, run_tersor, write_source
 from test_replay_report import Page
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -148,21 +148,10 @@ def test_curves_are_the_worst_errors_of_each_checkpoint(tmp_path):
 
 # ---- other checkpoints ----------------------------------------------------------------------------
 
-def write(path, tensors):
-    header, data = {}, b""
-    for name, x in tensors.items():
-        raw = x.astype("<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(x.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    path.write_bytes(safetensors_bytes(header, data))
-    return path
-
-
 def test_names_cannot_harm_drawings(tmp_path):
     name = '<script>alert(1)</script>&"quoted"\x1b[31m\u202e'
     x = np.random.default_rng(1).standard_normal((8, 64))
-    made = draw(tmp_path, write(tmp_path / "x.safetensors", {
+    made = draw(tmp_path, write_source(tmp_path / "x.safetensors", {
         name: x, name + ".exp_avg": x / 10, name + ".exp_avg_sq": x * x / 100}))
     page = made["html"].read_text()
     assert "<script" not in page and not re.search("[\x1b\u202e]", page + made["svg"].read_text())
@@ -172,11 +161,11 @@ def test_names_cannot_harm_drawings(tmp_path):
 
 def test_checkpoints_without_states_or_with_faults_are_drawn(tmp_path):
     x = np.random.default_rng(2).standard_normal((8, 64))
-    weights = draw(tmp_path, write(tmp_path / "w.safetensors", {"w": x}))
+    weights = draw(tmp_path, write_source(tmp_path / "w.safetensors", {"w": x}))
     root = ET.parse(weights["svg"]).getroot()
     assert [g.get("data-panel") for g in root.iter(NS + "g") if g.get("data-panel")] == ["weight"]
     assert "Worst tensors" not in Page(weights["html"].read_text()).text
     bad = x.copy()
     bad[0, 0] = np.nan
-    spoilt = draw(tmp_path, write(tmp_path / "b.safetensors", {"w": x, "bad": bad}), check=1)
+    spoilt = draw(tmp_path, write_source(tmp_path / "b.safetensors", {"w": x, "bad": bad}), check=1)
     assert "bad: 1 values are not finite" in Page(spoilt["html"].read_text()).text

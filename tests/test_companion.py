@@ -12,8 +12,8 @@ import xxhash
 
 import reader
 import torchfile
-from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor
-from test_reader import CHECK, ZEROS, compare, contents, sealed, split, write_source
+from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, write_source
+from test_reader import CHECK, ZEROS, compare, contents, sealed, split
 
 TRAINER = DATA / "frameworks" / "trainer" / "checkpoint-30" / "model.safetensors"
 TINY = DATA / "tiny-gpt"

@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import coded_planes
 import reader
-from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
+from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes, write_source
 from faults import read_log, shim
-from helpers import coded_planes
-from test_reader import CHECK, ZEROS, compare, contents, sealed, split, with_long_tree, write_source
+from test_reader import CHECK, ZEROS, compare, contents, sealed, split, with_long_tree
 
 TINY = DATA / "tiny-gpt" / "checkpoint.safetensors"
 TORCH = DATA / "tiny-gpt" / "checkpoint.pt"

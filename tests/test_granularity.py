@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conftest import DATA, one_line_error, run_tersor, safetensors_bytes
+from conftest import DATA, one_line_error, run_tersor, write_source
 from test_replay_report import Page
 
 F32 = np.float32
@@ -45,14 +45,7 @@ def by_name(found):
 
 def write(path, tensors):
     """A safetensors file of {name: (dtype, array)}."""
-    header, data = {}, b""
-    for name, (dtype, x) in tensors.items():
-        raw = np.ascontiguousarray(x).tobytes()
-        header[name] = {"dtype": dtype, "shape": list(x.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    path.write_bytes(safetensors_bytes(header, data))
-    return path
+    return write_source(path, {name: (dtype, x.shape, x.tobytes()) for name, (dtype, x) in tensors.items()})
 
 
 # ---- numpy --------------------------------------------------------------------------------------

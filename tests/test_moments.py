@@ -9,8 +9,8 @@ import pytest
 import oracle
 import reader
 import torchfile
-from conftest import DATA, ROOT, one_line_error
-from test_reader import BESIDE, Packed, compare, contents, write_source
+from conftest import DATA, ROOT, one_line_error, write_source
+from test_reader import BESIDE, Packed, compare, contents
 
 NARROW = {"BF16": "bf16", "F16": "fp16"}
 ALL_BF16 = DATA / "frameworks" / "states" / "all-bf16.pt"

@@ -17,7 +17,7 @@ import safetensors
 import xxhash
 
 import reader
-from conftest import DATA, ROOT, safetensors_bytes
+from conftest import DATA, ROOT, safetensors_bytes, write_source
 
 DOCUMENT = (ROOT / "docs" / "format.md").read_text()
 CHECK = b'"tersor_check":"'
@@ -40,20 +40,6 @@ def contents(path):
     order = sorted(header, key=lambda name: header[name]["data_offsets"])
     return metadata, {name: (header[name]["dtype"], tuple(header[name]["shape"]),
                              data[slice(*header[name]["data_offsets"])]) for name in order}
-
-
-def write_source(path, tensors, metadata=None):
-    """A safetensors file of float32 arrays, or of (dtype, shape, bytes)."""
-    header, data = {"__metadata__": metadata} if metadata is not None else {}, b""
-    for name, tensor in tensors.items():
-        if isinstance(tensor, np.ndarray):
-            tensor = "F32", tensor.shape, tensor.astype("<f4").tobytes()
-        dtype, shape, content = tensor
-        header[name] = {"dtype": dtype, "shape": list(shape),
-                        "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    path.write_bytes(safetensors_bytes(header, data))
-    return path
 
 
 @dataclasses.dataclass

@@ -11,7 +11,7 @@ import oracle
 import pytest
 import replay_model as model
 from safetensors import safe_open
-from conftest import DATA, one_line_error, run_tersor, safetensors_bytes
+from conftest import DATA, one_line_error, run_tersor, write_source
 from test_replay_model import GPT, MANIFEST, SUFFIX, load, recorded_hyper
 
 F32 = np.float32
@@ -342,16 +342,6 @@ def test_page_stands_alone(made):
 
 # ---- other replays ------------------------------------------------------------------------------
 
-def write(path, tensors):
-    header, data = {}, b""
-    for name, x in tensors.items():
-        raw = x.astype("<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(x.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    path.write_bytes(safetensors_bytes(header, data))
-
-
 def make(at, nsteps, names=("a.weight", "b.weight"), spoil=()):
     """A checkpoint and a directory of gradients; the steps in `spoil` have a NaN."""
     rng = np.random.default_rng(6)
@@ -360,13 +350,13 @@ def make(at, nsteps, names=("a.weight", "b.weight"), spoil=()):
         state[name] = rng.standard_normal((8, 40)).astype(F32)
         state[name + ".exp_avg"] = 1e-3 * rng.standard_normal((8, 40)).astype(F32)
         state[name + ".exp_avg_sq"] = 1e-6 * rng.random((8, 40)).astype(F32)
-    write(at / "start.safetensors", state)
+    write_source(at / "start.safetensors", state)
     (at / "grads").mkdir()
     for i in range(1, nsteps + 1):
         grads = {name: 1e-3 * rng.standard_normal((8, 40)).astype(F32) for name in names}
         if i in spoil:
             grads[names[0]][0, 0] = np.nan
-        write(at / "grads" / f"step-{i:05}.safetensors", grads)
+        write_source(at / "grads" / f"step-{i:05}.safetensors", grads)
     return ["--optimizer", "adamw", "--lr", "1e-3", at / "start.safetensors", at / "grads"]
 
 

@@ -273,7 +273,7 @@ def test_range_is_hexadecimal_or_decimal_and_inclusive():
     (["--codec", "bf16+trunk8"], "did you mean 'bf16+trunc8'"),
     (["--codec", "softsign8"], "not for weight"), (["--codec", "soft*"], "matches 'soft*'"),
     (["--codec", ""], "codec ''"), (["--codec", "bf16,"], "codec ''"),
-    (["--codec", "x" * 300], "expected names"),
+    (["--codec", "x" * 300], "unknown weight codec"),
     (["--first", "2", "--last", "1"], "--first 0x00000002 is after --last 0x00000001"),
     (["--first", "0xffffffff", "--last", "0xfffffffe"], "is after"),
     *[([option, value], f"option {option}: found '{value}', expected a bit pattern")

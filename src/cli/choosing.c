@@ -51,26 +51,20 @@ static int parse_word(const struct cli_cmd *cmd, const char *item, struct tsr_ca
 
 static int parse_list(const struct cli_cmd *cmd, const char *list, struct tsr_choice_options *o)
 {
-	char item[64];
+	char item[CLI_WORD_NBYTES];
 
 	o->ncandidates = 0;
-	for (const char *at = list;; at++) {
-		const size_t n = strcspn(at, ",");
+	while (cli_next_word(&list, item)) {
 		struct tsr_candidate *to = &o->candidates[o->ncandidates];
-		char *slash;
+		char *slash = strchr(item, '/');
 
 		if (o->ncandidates == TSR_CANDIDATES_MAX)
 			return cli_usage(cmd, "--auto-codecs: more than %u", TSR_CANDIDATES_MAX);
-		snprintf(item, sizeof(item), "%.*s", (int)(n < sizeof(item) ? n : sizeof(item)),
-			 at);
 		*to = (struct tsr_candidate){ .weight = { .codec = NULL } };
-		slash = strchr(item, '/');
 		CLI_TRY(slash ? parse_pair(cmd, item, slash, to) : parse_word(cmd, item, to));
 		o->ncandidates++;
-		at += n;
-		if (!*at)
-			return CLI_OK;
 	}
+	return CLI_OK;
 }
 
 static void set_scale(struct tsr_coding *coding, enum tsr_scale scale, uint32_t group)

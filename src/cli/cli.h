@@ -167,6 +167,15 @@ const char *cli_report_path(const struct cli_opt *o, const char *value);
 /* Whether a file is called .json and is not empty, and is not a report of this tool. */
 bool cli_is_other_json(const char *path);
 
+/* Room for a word of a list. */
+#define CLI_WORD_NBYTES 128
+
+/*
+ * Take the first word of a list with commas between words; longer ones than there is room for are cut.
+ * *list_ref becomes what follows, NULL behind the last word; false: it was NULL.
+ */
+bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES]);
+
 void cli_print_help(const struct cli_cmd *cmd);
 void cli_print_main_help(void);
 

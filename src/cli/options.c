@@ -49,18 +49,29 @@ static bool is_among(const char *word, size_t len, const char *words)
 	return false;
 }
 
+bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES])
+{
+	const char *list = *list_ref;
+	size_t n;
+
+	if (!list)
+		return false;
+	n = strcspn(list, ",");
+	snprintf(word, CLI_WORD_NBYTES, "%.*s", (int)n, list);
+	*list_ref = list[n] ? list + n + 1 : NULL;
+	return true;
+}
+
 /* The same of words with commas between them. */
 static bool are_among(const char *list, const char *words)
 {
-	for (;; list++) {
-		const size_t n = strcspn(list, ",");
+	char word[CLI_WORD_NBYTES];
 
-		if (!n || !is_among(list, n, words))
+	while (cli_next_word(&list, word)) {
+		if (!*word || !is_among(word, strlen(word), words))
 			return false;
-		list += n;
-		if (!*list)
-			return true;
 	}
+	return true;
 }
 
 /* "a b c" as "a, b or c". */

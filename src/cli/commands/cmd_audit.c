@@ -95,19 +95,11 @@ static int choose_word(const struct cli_cmd *cmd, const char *word, struct choic
 
 static int choose_list(const struct cli_cmd *cmd, const char *list, struct choice *c)
 {
-	char word[128];
+	char word[CLI_WORD_NBYTES];
 
-	for (;;) {
-		const size_t len = strcspn(list, ",");
-
-		if (len >= sizeof(word))
-			return cli_usage(cmd, "option --codec: found '%s', expected names", list);
-		snprintf(word, sizeof(word), "%.*s", (int)len, list);
+	while (cli_next_word(&list, word))
 		CLI_TRY(choose_word(cmd, word, c));
-		if (!list[len])
-			return CLI_OK;
-		list += len + 1;
-	}
+	return CLI_OK;
 }
 
 static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice *c)

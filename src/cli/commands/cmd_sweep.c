@@ -73,19 +73,11 @@ static int choose_word(const struct cli_cmd *cmd, const char *word, bool *chosen
 
 static int choose_list(const struct cli_cmd *cmd, const char *list, bool *chosen)
 {
-	char word[128];
+	char word[CLI_WORD_NBYTES];
 
-	for (;;) {
-		const size_t len = strcspn(list, ",");
-
-		if (len >= sizeof(word))
-			return cli_usage(cmd, "option --codec: found '%s', expected names", list);
-		snprintf(word, sizeof(word), "%.*s", (int)len, list);
+	while (cli_next_word(&list, word))
 		CLI_TRY(choose_word(cmd, word, chosen));
-		if (!list[len])
-			return CLI_OK;
-		list += len + 1;
-	}
+	return CLI_OK;
 }
 
 static int choose_codecs(const struct cli_cmd *cmd, const struct cli_list *lists, struct choice *c)
