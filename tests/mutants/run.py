@@ -116,6 +116,8 @@ class Change:
     def __exit__(self, *exception):
         for keep, path in self.kept:
             os.replace(keep, path)
+        if self.source.suffix != ".c":
+            os.utime(self.source)       # what includes it is compiled again
         kept = {path for _, path in self.kept}
         for path in filter(pathlib.Path.exists, self.objects):
             if path in kept:
