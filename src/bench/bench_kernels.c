@@ -10,8 +10,6 @@
 #include "bench/bench_steps.h"
 #include "bench/bench_timing.h"
 
-#define LEARNED_BLOCK 256u /* it divides tiles */
-
 void tsr_bench_set_kernel(struct tsr_bench_kernel *k, const struct tsr_coding *coding, uint64_t n,
 			  double encode_seconds, double decode_seconds)
 {
@@ -69,21 +67,6 @@ static enum tsr_status do_job(void *ctx, void *scratch, uint64_t job, struct tsr
 	return TSR_OK;
 }
 
-/* A codec as it is measured: learned ones have blocks of 256 and entries at equal distances. */
-static struct tsr_coding coding_of(const struct tsr_codec *codec)
-{
-	struct tsr_coding coding = tsr_coding_default(codec);
-	static float codebook[256];
-
-	if (!codec->learned)
-		return coding;
-	for (unsigned i = 0; i < 256; i++)
-		codebook[i] = (2.0f * (float)i - 255.0f) / 255.0f;
-	coding.codebook = codebook;
-	coding.group = LEARNED_BLOCK;
-	return coding;
-}
-
 /* Median seconds of an action. */
 static enum tsr_status measure(struct bench *b, enum action action, unsigned repeats,
 			       const struct tsr_run *run, double *seconds_ret, struct tsr_err *err)
@@ -100,7 +83,7 @@ static enum tsr_status measure_codec(struct bench *b, const struct tsr_codec *co
 {
 	double encode, decode;
 
-	b->coding = coding_of(codec);
+	b->coding = tsr_bench_coding(codec);
 	TSR_TRY(measure(b, ENCODE, repeats, run, &encode, err));
 	TSR_TRY(measure(b, DECODE, repeats, run, &decode, err));
 	tsr_bench_set_kernel(k, &b->coding, b->n, encode, decode);

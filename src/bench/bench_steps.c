@@ -42,12 +42,30 @@ const struct tsr_bench_step_case tsr_bench_step_cases[] = {
 	CASE("adamw tight", PYTORCH, ADAMW, BF16, { "bf16+ulp8", "ratio8", "log8" }),
 	CASE("adamw coat", COAT, ADAMW, BF16, STATE("e4m3x")),
 	CASE("adamw bitsandbytes", BITSANDBYTES, ADAMW, BF16, STATE("dyn8")),
+	CASE("gefen", PYTORCH, GEFEN, BF16, { "bf16+ulp8", "gefen8", "blockmean" }),
+	CASE("gefen bf16", PYTORCH, GEFEN, BF16, { "bf16", "gefen8", "blockmean" }),
 	CASE("lion fp32", PYTORCH, LION, F32, F32_MOMENTUM),
 	CASE("lion flash", PYTORCH, LION, BF16, FLASH_MOMENTUM),
 	CASE("sgd fp32", PYTORCH, SGD, F32, F32_MOMENTUM),
 	CASE("sgd flash", PYTORCH, SGD, BF16, FLASH_MOMENTUM),
 	{ NULL, TSR_ORDER_COUNT, TSR_OPTIMIZER_COUNT, TSR_F32, { NULL, NULL, NULL } },
 };
+
+#define LEARNED_BLOCK 256u /* it divides tiles */
+
+struct tsr_coding tsr_bench_coding(const struct tsr_codec *codec)
+{
+	struct tsr_coding coding = tsr_coding_default(codec);
+	static float codebook[256];
+
+	if (!codec->learned)
+		return coding;
+	for (unsigned i = 0; i < 256; i++)
+		codebook[i] = (2.0f * (float)i - 255.0f) / 255.0f;
+	coding.codebook = codebook;
+	coding.group = LEARNED_BLOCK;
+	return coding;
+}
 
 struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c)
 {
@@ -64,7 +82,7 @@ struct tsr_step tsr_bench_step_of(const struct tsr_bench_step_case *c)
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		if (!c->codec[p])
 			continue;
-		step.coding[p] = tsr_coding_default(tsr_codec_find(c->codec[p]));
+		step.coding[p] = tsr_bench_coding(tsr_codec_find(c->codec[p]));
 		step.coding[p].kind = tsr_part_kind((enum tsr_part)p);
 	}
 	return step;

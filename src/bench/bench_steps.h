@@ -6,6 +6,9 @@
 #include "bench/bench.h"
 #include "step/step.h"
 
+/* A codec as it is measured: learned ones have blocks of 256 and entries at equal distances. */
+struct tsr_coding tsr_bench_coding(const struct tsr_codec *codec);
+
 /* A step to measure: an optimizer, its state and its gradient. */
 struct tsr_bench_step_case {
 	const char *name;

@@ -293,12 +293,20 @@ TSR_HD float tsr_step_gefen_variance(const struct tsr_step_scalars *s, float mea
 	return tsr_one_nan(tsr_fma_any(s->rest2, mean, s->beta2 * v));
 }
 
+/* What momenta are multiplied by, the same for all elements of a block; and a weight by such a product. */
+TSR_HD float tsr_step_gefen_size(const struct tsr_step_scalars *s, float v)
+{
+	return s->unbias1 / (tsr_sqrt(v) / s->root_correction2 + s->eps);
+}
+
+TSR_HD float tsr_step_gefen_move(const struct tsr_step_scalars *s, float w, float m, float size)
+{
+	return w * s->keep + m * size * s->minus_lr;
+}
+
 TSR_HD float tsr_step_gefen_weight(const struct tsr_step_scalars *s, float w, float m, float v)
 {
-	const float size = s->unbias1 / (tsr_sqrt(v) / s->root_correction2 + s->eps);
-	const float update = m * size * s->minus_lr;
-
-	return tsr_one_nan(w * s->keep + update);
+	return tsr_one_nan(tsr_step_gefen_move(s, w, m, tsr_step_gefen_size(s, v)));
 }
 
 /* --- Muon ------------------------------------------------------------------------------------ */

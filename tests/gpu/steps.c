@@ -31,6 +31,7 @@ static const struct rule {
 	{ "COAT's AdamW", TSR_OPTIMIZER_ADAMW, .order = TSR_ORDER_COAT, .decay = 0.1 },
 	{ "bitsandbytes' Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_BITSANDBYTES, .decay = 0.1 },
 	{ "FlashOptim's Lion", TSR_OPTIMIZER_LION, .order = TSR_ORDER_FLASHOPTIM, .decay = 0.1 },
+	{ "Gefen", TSR_OPTIMIZER_GEFEN, .decay = 0.1 },
 };
 
 static const char *const weights[] = {
@@ -66,7 +67,16 @@ static uint32_t group_of(const char *momentum)
 
 static bool has_variance(const struct rule *r)
 {
-	return r->optimizer == TSR_OPTIMIZER_ADAM || r->optimizer == TSR_OPTIMIZER_ADAMW;
+	return r->optimizer == TSR_OPTIMIZER_ADAM || r->optimizer == TSR_OPTIMIZER_ADAMW ||
+	       r->optimizer == TSR_OPTIMIZER_GEFEN;
+}
+
+/* The codec that stands for @name: ratios need a variance, which the step moves first. */
+static const char *momentum_of(const struct rule *r, const char *name)
+{
+	const bool has_ratios = has_variance(r) && r->optimizer != TSR_OPTIMIZER_GEFEN;
+
+	return tsr_codec_find(name)->relative && !has_ratios ? "softsign8" : name;
 }
 
 static bool has_momentum(const struct rule *r)
@@ -294,11 +304,8 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 				    .grad_dtype = dtypes[number % 3] };
 	t.step.coding[TSR_PART_WEIGHT] = coding_of(weight, scale, 1);
 	if (has_momentum(r))
-		t.step.coding[TSR_PART_MOMENTUM] = coding_of(
-			tsr_codec_find(states[state].momentum)->relative && !has_variance(r)
-				? "softsign8"
-				: states[state].momentum,
-			scale, group);
+		t.step.coding[TSR_PART_MOMENTUM] = coding_of(momentum_of(r, states[state].momentum),
+							     scale, group);
 	if (has_variance(r))
 		t.step.coding[TSR_PART_VARIANCE] = coding_of(states[state].variance, scale, group);
 	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS && number % 7 == 5; p++) {
@@ -353,10 +360,8 @@ static uint64_t check_edges(unsigned nseeds)
 					    .grad_dtype = dtypes[rest % 3] };
 		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", scale, 1);
 		if (has_momentum(r))
-			t.step.coding[TSR_PART_MOMENTUM] = coding_of(
-				tsr_codec_find(kind[0])->relative && !has_variance(r) ? "softsign8"
-										      : kind[0],
-				scale, group_of(kind[0]));
+			t.step.coding[TSR_PART_MOMENTUM] = coding_of(momentum_of(r, kind[0]), scale,
+								     group_of(kind[0]));
 		if (has_variance(r))
 			t.step.coding[TSR_PART_VARIANCE] = coding_of(kind[1], scale,
 								     group_of(kind[1]));
@@ -394,6 +399,72 @@ static uint64_t check_empty_weights(void)
 	return cases;
 }
 
+/* --- Blocks ------------------------------------------------------------------------------------ */
+
+#define NBOOKS 4
+
+/* As one is learned; at equal distances; with few entries, most of them equal; and very wide and narrow. */
+static float book_entry(unsigned book, int i)
+{
+	const float x = (float)(i - 128) / 128;
+
+	switch (book) {
+	case 0:
+		return i == 128 ? 0 : i == 255 ? 1 : x * (0.25f + 0.75f * (x < 0 ? -x : x));
+	case 1:
+		return (2.0f * (float)i - 255) / 255;
+	case 2:
+		return i < 100 ? -1 : i < 200 ? 0x1p-12f : i < 203 ? 0.5f : 1;
+	default:
+		return (float)(i / 64 * 2 - 3) / 3 + (float)(i % 64) * 0x1p-21f;
+	}
+}
+
+/* Steps by blocks, which a team of threads has; some of everything goes by turns. */
+static uint64_t check_blocks(bool few)
+{
+	static const uint32_t sizes[] = { 64,  16,   48,   77, 256,  2,	   512,
+					  768, 1000, 1024, 31, 1600, 4096, 20000 };
+	static const char *const kinds[] = { "bf16+ulp8", "bf16", "f32", "bf16+ulp8", "fp16+ulp8" };
+	static const enum tsr_dtype dtypes[] = { TSR_BF16, TSR_F32, TSR_BF16, TSR_F16 };
+	static const enum data data[] = { DATA_WEIGHTS, DATA_EDGES,  DATA_SPECIAL, DATA_WEIGHTS,
+					  DATA_ZERO,	DATA_FINITE, DATA_TINY,	   DATA_VARIANCES,
+					  DATA_HUGE,	DATA_EQUAL };
+	static float book[NBOOKS][256];
+	const unsigned count = few ? 140 : 14 * 420;
+
+	for (unsigned i = 0; i < NBOOKS * 256; i++)
+		book[i / 256][i % 256] = book_entry(i / 256, (int)(i % 256));
+	for (unsigned i = 0; i < count; i++) {
+		const unsigned turn = i / COUNT_OF(sizes);
+		const struct rule r = { .name = turn % 3 ? "Gefen" : "AdamW by blocks",
+					.optimizer = turn % 3 ? TSR_OPTIMIZER_GEFEN
+							      : TSR_OPTIMIZER_ADAMW,
+					.decay = 0.1,
+					.first = turn % 5 == 4 };
+		struct trial t = { .n = turn % 2 ? 20011
+						 : 17000 - 17000 % sizes[i % COUNT_OF(sizes)],
+				   .shift = turn % 4 == 3 ? turn % 3 : 0,
+				   .data = data[turn % COUNT_OF(data)],
+				   .rule = r.name,
+				   .seed = 1000 * (i + 1),
+				   .spoil = turn % 7 == 6 ? damage : NULL };
+
+		t.step = (struct tsr_step){ .optimizer = r.optimizer,
+					    .scalars = scalars_of(&r),
+					    .grad_dtype = dtypes[i % COUNT_OF(dtypes)] };
+		t.step.coding[TSR_PART_WEIGHT] = coding_of(kinds[i % COUNT_OF(kinds)],
+							   TSR_SCALE_E8M8, 1);
+		t.step.coding[TSR_PART_MOMENTUM] = coding_of("gefen8", TSR_SCALE_F32,
+							     sizes[i % COUNT_OF(sizes)]);
+		t.step.coding[TSR_PART_MOMENTUM].codebook = book[turn / 2 % NBOOKS];
+		t.step.coding[TSR_PART_VARIANCE] = coding_of("blockmean", TSR_SCALE_F32,
+							     sizes[i % COUNT_OF(sizes)]);
+		compare(&t);
+	}
+	return count;
+}
+
 void check_steps(enum cases cases)
 {
 	struct tsr_err err;
@@ -415,6 +486,8 @@ void check_steps(enum cases cases)
 	check_end(check_edges(cases == CASES_FEW ? 2 : 40));
 	check_begin("steps of weights that are zero but for their corrections");
 	check_end(check_empty_weights());
+	check_begin("steps by blocks");
+	check_end(check_blocks(cases == CASES_FEW));
 	tsr_gpu_free(gpu, device_report);
 	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
 		plane_free(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);

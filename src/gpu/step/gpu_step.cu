@@ -242,9 +242,7 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 	struct batch rest = {};
 
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	if (!tsr_step_stores_first(step))
-		TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report,
-					   &rest.first, err));
+	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &rest.first, err));
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
 	if (rest.first == n)

@@ -100,6 +100,12 @@ enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct ts
 				  const struct step_args *a, uint64_t n, uint64_t *done_ret,
 				  struct tsr_err *err);
 
+/* The same of states in Gefen's blocks, for gefen_fused.cu; @aligned: all arrays but those per block. */
+bool tsr_gpu_step_has_blocks(const struct tsr_step *step);
+enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				    const struct step_args *a, bool aligned, uint64_t n,
+				    uint64_t *done_ret, struct tsr_err *err);
+
 /* --- Arrays ------------------------------------------------------------------------------------ */
 
 /* Elements of an access: 16 bytes of them, or the whole tile. */

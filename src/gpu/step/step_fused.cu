@@ -160,6 +160,9 @@ static const struct kernel *flash_kernel_of(const struct tsr_step *step, const s
 
 bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
 {
+	if (tsr_step_stores_first(step))
+		return tsr_gpu_step_has_blocks(step) &&
+		       has_weights(row_of(step->coding[TSR_PART_WEIGHT].codec));
 	if (tsr_gpu_step_has_pair(step))
 		return true;
 	if (step->order == TSR_ORDER_COAT || step->order == TSR_ORDER_BITSANDBYTES)
@@ -221,6 +224,11 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 	const struct kernel *kernel;
 
 	*done_ret = 0;
+	if (tsr_step_stores_first(step))
+		return tsr_gpu_step_has_kernel(step)
+			       ? tsr_gpu_step_blocks(stream, step, &a, is_aligned(step, grad), n,
+						     done_ret, err)
+			       : TSR_OK;
 	if (!part || !tsr_gpu_step_has_kernel(step) || !is_aligned(step, grad))
 		return TSR_OK;
 	if (tsr_gpu_step_has_pair(step))

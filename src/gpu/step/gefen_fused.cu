@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gefen's step in one pass: a team of threads has a block of gefen8 and blockmean.  It reads the block's
+ * gradients and momenta once for the mean and the largest momentum, and, unless its threads can keep
+ * them, once more for the step, from the cache.
+ *
+ * Sums in the order of the CPU would have a thread add 64 squares.  The team adds in its own order, with
+ * a bound on the error: if the mean within that bound is rounded to one number, it is the right one.
+ * Where it is not, and where numbers are not ordinary, which is rare, the whole warp takes the block by
+ * the formulas of the CPU.
+ */
+#include "gpu/cuda.h"
+#include "gpu/gpu_groups.cuh"
+#include "gpu/gpu_learned.cuh"
+#include "gpu/step/gefen_cells.cuh"
+#include "gpu/step/step_flash.cuh"
+
+#define GEFEN_BLOCK 896u
+#define GEFEN_TILE 16
+
+struct gefen_args {
+	struct step_args step;
+	uint32_t size; /* of a block */
+	unsigned log_team;
+	uint64_t nblocks;
+	double inverse_size, below, above; /* below and above 1, by the bound on errors */
+	float inverse_correction; /* RN(1 / root_correction2) */
+	float entry[GEFEN_ENTRIES];
+};
+
+/* A block, and a thread of the team that has it. */
+struct gefen_team {
+	uint64_t block, tile; /* tile: the first one of the block */
+	uint32_t ntiles, thread, nthreads;
+	bool inside;
+};
+
+template <int N>
+static __device__ __forceinline__ struct gefen_team gefen_team_of(const struct gefen_args *a,
+								  uint64_t first)
+{
+	struct gefen_team t;
+
+	t.nthreads = 1u << a->log_team;
+	t.thread = threadIdx.x & (t.nthreads - 1);
+	t.block = first + (threadIdx.x % WARP >> a->log_team);
+	t.inside = t.block < a->nblocks;
+	t.ntiles = t.inside ? a->size / N : 0;
+	t.tile = t.block * (a->size / N);
+	return t;
+}
+
+/* --- Moments ----------------------------------------------------------------------------------- */
+
+/* What a thread reads of moments, as it is stored, and what it makes of it. */
+template <int N> struct gefen_tile {
+	float g[N], m[N];
+};
+
+template <bool USUAL, int N>
+static __device__ __forceinline__ void gefen_gradients(const struct step_args *a, uint64_t tile,
+						       float *g)
+{
+	if constexpr (USUAL) {
+		uint16_t narrow[N];
+
+		load_tile<uint16_t, N>(a->grad, tile, narrow);
+		bf16::widen<N>(narrow, g);
+	} else {
+		load_gradients<N>(a, tile, g);
+	}
+}
+
+/* The new momenta of a tile, before they are stored, and their gradients. */
+template <bool USUAL, int N>
+static __device__ __forceinline__ void gefen_moments(const struct step_args *a,
+						     const struct gefen_table *table, uint64_t tile,
+						     float scale, struct gefen_tile<N> *x)
+{
+	struct tsr_step_scalars scalars = a->scalars;
+	uint8_t code[N];
+
+	scalars.from_grad = 0.0f;
+	gefen_gradients<USUAL, N>(a, tile, x->g);
+	load_tile<uint8_t, N>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		x->m[k] = tsr_step_toward(&scalars, x->g[k], table->entry[code[k]] * scale);
+}
+
+/* What a team finds out about a block. */
+struct gefen_found {
+	double sum; /* of squares */
+	float scale;
+};
+
+template <int N>
+static __device__ __forceinline__ void gefen_add(const struct gefen_tile<N> *x,
+						 struct gefen_found *f)
+{
+#pragma unroll
+	for (int k = 0; k < N; k++) {
+		const double g = (double)x->g[k];
+
+		f->sum = fma(g, g, f->sum);
+		f->scale = tsr_max_or_nan(f->scale, fabsf(x->m[k]));
+	}
+}
+
+static __device__ __forceinline__ void gefen_join(uint32_t nthreads, struct gefen_found *f)
+{
+	for (uint32_t distance = 1; distance < nthreads; distance *= 2) {
+		f->sum += __shfl_xor_sync(TSR_WHOLE_WARP, f->sum, distance);
+		f->scale = tsr_max_or_nan(f->scale,
+					  __shfl_xor_sync(TSR_WHOLE_WARP, f->scale, distance));
+	}
+}
+
+/* --- A block ----------------------------------------------------------------------------------- */
+
+/* What its elements are stepped by. */
+struct gefen_step {
+	float scale, inverse, size;
+	float variance;
+};
+
+static __device__ __forceinline__ bool is_zero_or_between(float x, float from, float to)
+{
+	return x == 0.0f || is_between(x, from, to);
+}
+
+/* Returns whether all of it is ordinary. */
+static __device__ __forceinline__ bool gefen_prepare(const struct gefen_args *a,
+						     const struct gefen_found *f, float variance,
+						     struct gefen_step *to)
+{
+	const struct tsr_step_scalars *s = &a->step.scalars;
+	const double mean = f->sum * a->inverse_size;
+	const float least = (float)(mean * a->below), most = (float)(mean * a->above);
+	float root;
+
+	to->variance = tsr_step_gefen_variance(s, least, variance);
+	root = to->variance > 0.0f ? tsr_root_ordinary(to->variance) : 0.0f;
+	to->size = tsr_quotient_ordinary(
+		s->unbias1,
+		tsr_near_quotient(root, s->root_correction2, a->inverse_correction) + s->eps);
+	to->scale = f->scale;
+	to->inverse = f->scale > 0.0f
+			      ? tsr_reciprocal_step(f->scale, tsr_reciprocal_estimate(f->scale))
+			      : 0.0f;
+	return least == most && is_zero_or_between(least, 0x1p-100f, 0x1p60f) &&
+	       is_zero_or_between(to->variance, 0x1p-100f, 0x1p60f) &&
+	       is_zero_or_between(f->scale, 0x1p-60f, 0x1p60f);
+}
+
+/* --- Weights ----------------------------------------------------------------------------------- */
+
+/* Any weights, by codes that are stored already. */
+template <int N>
+static __device__ __noinline__ void gefen_any_weights(const struct step_args *a,
+						      const struct gefen_table *table,
+						      uint64_t tile, float scale, float variance)
+{
+	float w[N];
+	uint8_t code[N];
+	unsigned overflow;
+
+	load_tile<uint8_t, N>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+	load_weights<N>(a, tile, w);
+#pragma unroll 4
+	for (int k = 0; k < N; k++)
+		w[k] = tsr_step_gefen_weight(
+			&a->scalars, w[k],
+			with_cpu_nan(tsr_gefen_value(table->entry, code[k], scale), scale),
+			variance);
+	overflow = store_weights<N>(a, tile, w);
+	if (a->report && overflow)
+		atomicAdd((unsigned long long *)&a->report->encode[TSR_PART_WEIGHT].narrow_overflow,
+			  (unsigned long long)overflow);
+}
+
+/* Weights in BF16 alone; returns false, with nothing stored, if a new one is not below 2^127. */
+template <int N>
+static __device__ __forceinline__ bool gefen_bf16(const struct step_args *a, uint64_t tile,
+						  const uint32_t *narrow, const float *m,
+						  float size)
+{
+	uint32_t pair[N / 2], largest = 0;
+
+#pragma unroll
+	for (int k = 0; k < N; k += 2) {
+		const float low = tsr_step_gefen_move(&a->scalars, low_of(narrow[k / 2]), m[k],
+						      size);
+		const float high = tsr_step_gefen_move(&a->scalars, high_of(narrow[k / 2]),
+						       m[k + 1], size);
+
+		pair[k / 2] = tsr_bf16_pair(low, high);
+		largest = tsr_bf16_pair_max(largest, pair[k / 2] & 0x7fff7fffu);
+	}
+	if ((largest & 0xffff) >= 0x7f00 || largest >> 16 >= 0x7f00)
+		return false;
+	store_tile<uint32_t, N / 2>(a->part[TSR_PART_WEIGHT].plane[0], tile, pair);
+	return true;
+}
+
+/* Weights bf16+ulp8, if they are ordinary as in step_flash.cuh. */
+template <int N>
+static __device__ __forceinline__ bool gefen_bf16_ulp8(const struct step_args *a, uint64_t tile,
+						       const struct flash_words<N> *x,
+						       const float *m, float size)
+{
+	struct flash_tile<N> t;
+	uint32_t correction[N / 4];
+
+	flash_weights<N>(a->masks, x, t.w);
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		t.w[k] = tsr_step_gefen_move(&a->scalars, t.w[k], m[k], size);
+	if (!flash_were_normal<N>(x) || !flash_narrow<N>(&t))
+		return false;
+	flash_encode_weights<N>(a->masks, &t, correction);
+	store_tile<uint32_t, N / 2>(a->part[TSR_PART_WEIGHT].plane[0], tile, t.narrow);
+	store_tile<uint32_t, N / 4>(a->part[TSR_PART_WEIGHT].plane[1], tile, correction);
+	return true;
+}
+
+template <int N>
+static __device__ __forceinline__ void gefen_load_weights(const struct step_args *a, uint64_t tile,
+							  struct flash_words<N> *x)
+{
+	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
+
+	if (a->weight == TSR_ROW_bf16_ulp8 || a->weight == TSR_ROW_bf16)
+		load_tile<uint32_t, N / 2>(p->plane[0], tile, x->narrow);
+	if (a->weight == TSR_ROW_bf16_ulp8)
+		load_tile<uint32_t, N / 4>(p->plane[1], tile, x->correction);
+}
+
+/* --- Codes ------------------------------------------------------------------------------------- */
+
+static __device__ __noinline__ uint32_t gefen_exact_code(const struct gefen_table *table, float m,
+							 float scale)
+{
+	return (uint32_t)tsr_gefen_code(table->entry, m, scale);
+}
+
+/* Store the codes of momenta, which become what is stored. */
+template <int N>
+static __device__ __forceinline__ void gefen_store_momenta(const struct step_args *a,
+							   const struct gefen_table *table,
+							   uint64_t tile,
+							   const struct gefen_step *s, float *m)
+{
+	uint8_t code[N];
+
+#pragma unroll
+	for (int first = 0; first < N; first += 4) {
+		const int end = first + 4 < N ? first + 4 : N;
+		bool unsure = false;
+		uint32_t byte[4];
+
+#pragma unroll
+		for (int k = first; k < end; k++)
+			byte[k - first] = gefen_code(table, m[k], s->inverse, &unsure);
+		if (unsure) {
+#pragma unroll
+			for (int k = first; k < end; k++)
+				byte[k - first] = gefen_exact_code(table, m[k], s->scale);
+		}
+#pragma unroll
+		for (int k = first; k < end; k++) {
+			code[k] = (uint8_t)byte[k - first];
+			m[k] = tsr_gefen_value(table->entry, code[k], s->scale);
+		}
+	}
+	store_tile<uint8_t, N>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+}
+
+/* A tile of an ordinary block, of which the new momenta are in @m. */
+template <int N>
+static __device__ __forceinline__ void gefen_finish(const struct step_args *a,
+						    const struct gefen_table *table, uint64_t tile,
+						    const struct gefen_step *s,
+						    const struct flash_words<N> *x, float *m)
+{
+	bool done = false;
+
+	gefen_store_momenta<N>(a, table, tile, s, m);
+	if constexpr (N % 4 == 0) {
+		if (a->weight == TSR_ROW_bf16_ulp8)
+			done = gefen_bf16_ulp8<N>(a, tile, x, m, s->size);
+		else if (a->weight == TSR_ROW_bf16)
+			done = gefen_bf16<N>(a, tile, x->narrow, m, s->size);
+	}
+	if (!done)
+		gefen_any_weights<N>(a, table, tile, s->scale, s->variance);
+}
+
+/* --- Any block --------------------------------------------------------------------------------- */
+
+struct gefen_square {
+	const struct step_args *a;
+
+	__device__ double operator()(uint64_t i) const
+	{
+		return tsr_step_square(gradient_at(a->grad, a->grad_dtype, i));
+	}
+};
+
+/* Of element @i, before it is stored. */
+static __device__ __forceinline__ float gefen_momentum(const struct step_args *a,
+						       const struct gefen_table *table, uint64_t i,
+						       float scale)
+{
+	const uint8_t code = ((const uint8_t *)a->part[TSR_PART_MOMENTUM].plane[0])[i];
+	const float m = with_cpu_nan(tsr_gefen_value(table->entry, code, scale), scale);
+
+	return tsr_one_nan(tsr_step_toward(&a->scalars, gradient_at(a->grad, a->grad_dtype, i), m));
+}
+
+/* By all threads of a warp, as move_blocks() and the kernels of both codecs do it. */
+static __device__ __noinline__ void gefen_any_block(const struct gefen_args *p,
+						    const struct gefen_table *table, uint64_t index)
+{
+	const struct step_args *a = &p->step;
+	const struct block b = { index, index * p->size, p->size, threadIdx.x % WARP };
+	const struct gefen_square squares = { a };
+	float *scales = (float *)a->part[TSR_PART_MOMENTUM].plane[1];
+	float *means = (float *)a->part[TSR_PART_VARIANCE].plane[0];
+	const float was = scales[index];
+	const float v = tsr_step_gefen_variance(
+		&a->scalars, tsr_block_mean(sum_of_block(b, squares), b.count), means[index]);
+	uint32_t max = 0, nonfinite = 0;
+	float scale;
+
+	for (uint32_t k = b.lane; k < b.count; k += WARP) {
+		const float m = gefen_momentum(a, table, b.first + k, was);
+
+		max = ::max(max, tsr_bits_from_f32(m) & TSR_F32_MAG);
+		nonfinite += is_nonfinite(gradient_at(a->grad, a->grad_dtype, b.first + k));
+	}
+	scale = tsr_f32_from_bits(__reduce_max_sync(TSR_WHOLE_WARP, max));
+	for (uint32_t k = b.lane; k < b.count; k += WARP) {
+		const uint64_t i = b.first + k;
+		const float m = gefen_momentum(a, table, i, was);
+
+		((uint8_t *)a->part[TSR_PART_MOMENTUM].plane[0])[i] = (uint8_t)tsr_gefen_code(
+			table->entry, m, scale);
+		gefen_any_weights<1>(a, table, i, scale, v);
+	}
+	__syncwarp();
+	if (b.lane == 0) {
+		scales[index] = scale;
+		means[index] = v;
+	}
+	if (a->report)
+		tsr_add_count(&a->report->nonfinite_grad, nonfinite);
+}
+
+/* --- Kernels ----------------------------------------------------------------------------------- */
+
+/* A block, of whose team each thread has at most a tile if it @KEEPS what it read. */
+template <bool USUAL, bool KEEPS, int N>
+static __device__ __forceinline__ bool gefen_block(const struct gefen_args *p,
+						   const struct gefen_table *table,
+						   const struct gefen_team *t)
+{
+	const struct step_args *a = &p->step;
+	float *scale = (float *)a->part[TSR_PART_MOMENTUM].plane[1] + t->block;
+	float *mean = (float *)a->part[TSR_PART_VARIANCE].plane[0] + t->block;
+	const float was = t->inside ? *scale : 0.0f, variance = t->inside ? *mean : 0.0f;
+	struct gefen_found found = { 0.0, 0.0f };
+	struct flash_words<N> words;
+	struct gefen_tile<N> x;
+	struct gefen_step s;
+	bool ordinary;
+
+	for (uint32_t i = t->thread; i < t->ntiles; i += t->nthreads) {
+		if constexpr (KEEPS)
+			gefen_load_weights<N>(a, t->tile + i, &words);
+		gefen_moments<USUAL, N>(a, table, t->tile + i, was, &x);
+		gefen_add<N>(&x, &found);
+		if (KEEPS)
+			break;
+	}
+	gefen_join(t->nthreads, &found);
+	ordinary = gefen_prepare(p, &found, variance, &s) && a->flash;
+	for (uint32_t i = t->thread; ordinary && i < t->ntiles; i += t->nthreads) {
+		if constexpr (!KEEPS) {
+			if constexpr (N % 4 == 0)
+				gefen_load_weights<N>(a, t->tile + i, &words);
+			gefen_moments<USUAL, N>(a, table, t->tile + i, was, &x);
+		}
+		gefen_finish<N>(a, table, t->tile + i, &s, &words, x.m);
+		if (KEEPS)
+			break;
+	}
+	__syncwarp();
+	if (ordinary && t->inside && t->thread == 0) {
+		*scale = s.scale;
+		*mean = s.variance;
+	}
+	return ordinary || !t->inside;
+}
+
+template <bool USUAL, bool KEEPS, int N>
+static __global__ void __launch_bounds__(GEFEN_BLOCK, 1)
+	step_gefen(const __grid_constant__ gefen_args args)
+{
+	const uint64_t warp = (uint64_t)blockIdx.x * (GEFEN_BLOCK / WARP) + threadIdx.x / WARP;
+	const uint64_t nwarps = (uint64_t)gridDim.x * (GEFEN_BLOCK / WARP);
+	const unsigned log_teams = 5 - args.log_team; /* of a warp */
+	TSR_SHARED(float4, shared);
+	struct gefen_table *table = (struct gefen_table *)shared;
+
+	gefen_fill(args.entry, table);
+	for (uint64_t first = warp << log_teams; first < args.nblocks;
+	     first += nwarps << log_teams) {
+		const struct gefen_team t = gefen_team_of<N>(&args, first);
+		const bool done = gefen_block<USUAL, KEEPS, N>(&args, table, &t);
+		unsigned left = __ballot_sync(TSR_WHOLE_WARP, !done && t.thread == 0);
+
+		for (; left; left &= left - 1)
+			gefen_any_block(
+				&args, table,
+				first + ((unsigned)(__ffs((int)left) - 1) >> args.log_team));
+	}
+}
+
+/* --- Which of them a step takes ---------------------------------------------------------------- */
+
+typedef void gefen_kernel(const struct gefen_args args);
+
+bool tsr_gpu_step_has_blocks(const struct tsr_step *step)
+{
+	const struct tsr_coding *m = &step->coding[TSR_PART_MOMENTUM];
+	const struct tsr_coding *v = &step->coding[TSR_PART_VARIANCE];
+
+	return (step->optimizer == TSR_OPTIMIZER_GEFEN || step->optimizer == TSR_OPTIMIZER_ADAMW) &&
+	       m->codec && v->codec && m->codec->has_codebook && v->codec->learned &&
+	       m->group == v->group && m->group > 1 && m->narrow != TSR_BF16 &&
+	       m->narrow != TSR_F16;
+}
+
+/* The part of a team's time that its threads have work, over all rounds; keeping saves a fifth. */
+static double use_of(uint32_t ntiles, unsigned log_team)
+{
+	const uint32_t nthreads = 1u << log_team;
+	const uint32_t nrounds = (ntiles + nthreads - 1) / nthreads;
+	const double use = (double)ntiles / (double)(nrounds * nthreads);
+
+	return nrounds == 1 ? 1.2 * use : use;
+}
+
+static unsigned best_log_team(uint32_t ntiles)
+{
+	unsigned best = 5;
+
+	for (unsigned log_team = 5; log_team-- > 0;)
+		best = use_of(ntiles, log_team) > use_of(ntiles, best) ? log_team : best;
+	return best;
+}
+
+static bool gefen_scalars_fit(const struct tsr_step_scalars *s)
+{
+	return s->from_grad == 0.0f && s->eps >= 0x1p-40f && s->eps <= 0x1p20f &&
+	       s->root_correction2 >= 0x1p-14f && s->root_correction2 <= 1.0f &&
+	       s->unbias1 >= 1.0f && s->unbias1 <= 0x1p20f;
+}
+
+static gefen_kernel *kernel_for(const struct step_args *a, bool wide, bool keeps)
+{
+	if (!wide)
+		return step_gefen<false, false, 1>;
+	if (a->grad_dtype == TSR_BF16)
+		return keeps ? step_gefen<true, true, GEFEN_TILE>
+			     : step_gefen<true, false, GEFEN_TILE>;
+	return keeps ? step_gefen<false, true, GEFEN_TILE> : step_gefen<false, false, GEFEN_TILE>;
+}
+
+enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				    const struct step_args *a, bool aligned, uint64_t n,
+				    uint64_t *done_ret, struct tsr_err *err)
+{
+	const struct tsr_gpu *gpu = stream->gpu;
+	const uint32_t size = step->coding[TSR_PART_MOMENTUM].group;
+	const bool wide = aligned && size % GEFEN_TILE == 0;
+	const uint32_t ntiles = wide ? size / GEFEN_TILE : size;
+	/* Sums of n numbers in any order are within n 2^-53 of each other, and there are two. */
+	const double bound = 4.0 * (size + 64.0) * 0x1p-53;
+	struct gefen_args p = {};
+	gefen_kernel *run;
+	uint64_t nwarps, nblocks;
+
+	*done_ret = n - n % size;
+	if (!*done_ret)
+		return TSR_OK;
+	p.step = *a;
+	p.step.flash = gefen_scalars_fit(&a->scalars);
+	p.size = size;
+	p.log_team = best_log_team(ntiles);
+	p.nblocks = n / size;
+	p.inverse_size = 1.0 / size;
+	p.below = 1.0 - bound;
+	p.above = 1.0 + bound;
+	p.inverse_correction = 1.0f / a->scalars.root_correction2;
+	memcpy(p.entry, step->coding[TSR_PART_MOMENTUM].codebook, sizeof(p.entry));
+	run = kernel_for(a, wide, ntiles <= 1u << p.log_team);
+	TSR_CUDA_TRY(gpu->index, err,
+		     cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize,
+					  (int)sizeof(struct gefen_table)),
+		     "no shared memory for tables of codes");
+	nwarps = (p.nblocks + (WARP >> p.log_team) - 1) / (WARP >> p.log_team);
+	nblocks = (nwarps + GEFEN_BLOCK / WARP - 1) / (GEFEN_BLOCK / WARP);
+	nblocks = nblocks < gpu->nprocessors ? nblocks : gpu->nprocessors;
+	run<<<(unsigned)nblocks, GEFEN_BLOCK, sizeof(struct gefen_table), stream->handle>>>(p);
+	return TSR_OK;
+}
