@@ -252,8 +252,9 @@ uint64_t tsr_step_moments_align(const struct tsr_step *step)
 size_t tsr_step_work(const struct tsr_step *step)
 {
 	const uint64_t least = step->rows < step->columns ? step->rows : step->columns;
+	const uint64_t arrays = 5 * step->rows * step->columns + 2 * least * least;
 
-	return (size_t)(5 * step->rows * step->columns + 2 * least * least);
+	return arrays ? (size_t)arrays + TSR_MUON_PANEL : 0;
 }
 
 /* At most 2^37: two groups of 2^16 and the 32 elements of a bit-packed plane. */

@@ -66,6 +66,9 @@ bool tsr_step_stores_first(const struct tsr_step *step);
 /* The most elements of a matrix that is stepped as a whole. */
 #define TSR_STEP_MATRIX_MAX (UINT64_C(1) << 24)
 
+/* Elements of a factor of a product that are copied side by side. */
+#define TSR_MUON_PANEL ((size_t)1 << 14)
+
 /* What the update of such a matrix is multiplied by, of a rate at the step. */
 float tsr_step_matrix_rate(const struct tsr_hyper *h, uint64_t rows, uint64_t columns);
 size_t tsr_step_work(const struct tsr_step *step);

@@ -329,15 +329,44 @@ TSR_HD float tsr_step_muon_update(const struct tsr_step_scalars *s, float g, flo
 	return tsr_fma_any(s->nesterov - 1.0f, m - g, m);
 }
 
-/* b * A + c * A A, and a * X + B X: of an element, given those of the products; then BF16. */
+/*
+ * An element of X, A or B: BF16, in which what is below 2^-64 is 0.  Then products are exact in FP32, and it
+ * makes no difference to a sum whether they are added by a fused operation.
+ */
+TSR_HD float tsr_step_muon_round(float x)
+{
+	const float rounded = tsr_bf16_round(x);
+
+	return tsr_abs(rounded) < 0x1p-64f ? 0.0f : rounded;
+}
+
+/* sum + a b, of such elements. */
+TSR_HD float tsr_step_muon_add(float a, float b, float sum)
+{
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
+	return tsr_fma_any(a, b, sum);
+#else
+	return sum + a * b;
+#endif
+}
+
+/* An element of X at first; @norm is that of all, in BF16. */
+TSR_HD float tsr_step_muon_scaled(float x, float norm, float eps)
+{
+	const float least = tsr_bf16_round(eps);
+
+	return tsr_step_muon_round(x / (norm < least ? least : norm));
+}
+
+/* b * A + c * A A, and a * X + B X: of an element, given those of the products. */
 TSR_HD float tsr_step_muon_b(float a, float aa)
 {
-	return tsr_bf16_round((float)TSR_MUON_B * a + (float)TSR_MUON_C * aa);
+	return tsr_step_muon_round((float)TSR_MUON_B * a + (float)TSR_MUON_C * aa);
 }
 
 TSR_HD float tsr_step_muon_x(float x, float bx)
 {
-	return tsr_bf16_round((float)TSR_MUON_A * x + bx);
+	return tsr_step_muon_round((float)TSR_MUON_A * x + bx);
 }
 
 /* --- Lion ------------------------------------------------------------------------------------ */

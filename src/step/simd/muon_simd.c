@@ -1,71 +1,133 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Muon: the update of a matrix is made nearly orthogonal by five rounds of Newton and Schulz.  Matrices hold
- * values of BF16.  Products of two are exact in FP32; an element of a product of matrices is their sum in
- * ascending order, each addition rounded, whatever the SIMD level: vectors run along columns.
+ * values of BF16.  An element of a product of matrices is the sum of products in ascending order, each
+ * addition rounded, whatever the SIMD level: vectors run along columns.  A GPU adds in this order, too.
  */
 #include <math.h>
+#include <string.h>
 
 #include "codec/loops.h"
 #include "step/simd.h"
 
-/* A block of a product that stays in registers. */
+/* A block of a product that stays in registers, and how many terms are added to all blocks at a time. */
 #define ROWS 4
+#ifdef __AVX512F__
 #define COLUMNS 32
+#else
+#define COLUMNS 16
+#endif
+#define TERMS (TSR_MUON_PANEL / COLUMNS)
 
-/* A block of fewer rows or columns. */
-static void product_rest(const float *a, const float *b, size_t inner, size_t columns, size_t nrows,
-			 size_t ncolumns, float *c)
+/* So short a loop the compiler would unroll instead of making vectors of it. */
+#if defined(__clang__)
+#define UNROLL
+#define WHOLE
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#define WHOLE _Pragma("GCC unroll 1")
+#endif
+
+/* Factors and sizes: @rows x @inner and @inner x @columns elements. */
+struct product {
+	const float *a, *b;
+	size_t rows, inner, columns;
+};
+
+/* A stretch of the terms of sums in as many columns: those of the second factor, side by side. */
+struct panel {
+	size_t first, n; /* which terms */
+	size_t column, ncolumns;
+	float *x; /* n x COLUMNS */
+};
+
+static void fill_panel(const struct product *p, const struct panel *to)
 {
-	for (size_t i = 0; i < nrows; i++) {
-		for (size_t j = 0; j < ncolumns; j++) {
-			float sum = 0.0f;
+	const float *from = p->b + to->first * p->columns + to->column;
+	float *x = to->x;
 
-			for (size_t k = 0; k < inner; k++)
-				sum += a[i * inner + k] * b[k * columns + j];
-			c[i * columns + j] = sum;
-		}
+	for (size_t k = 0; k < to->n; k++, from += p->columns, x += COLUMNS) {
+		memcpy(x, from, to->ncolumns * sizeof(float));
+		memset(x + to->ncolumns, 0, (COLUMNS - to->ncolumns) * sizeof(float));
 	}
 }
 
-static void product_block(const float *restrict a, const float *restrict b, size_t inner,
-			  size_t columns, float *restrict c)
+/* Add the terms to sums of consecutive rows; @a: the first factor, @inner elements per row. */
+static void add_to_block(const float *restrict a, size_t inner, const float *restrict x, size_t n,
+			 float sums[ROWS][COLUMNS])
 {
-	float sum[ROWS][COLUMNS] = { { 0.0f } };
+	float sum[ROWS][COLUMNS];
 
-	for (size_t k = 0; k < inner; k++) {
-		const float *row = b + k * columns;
-
+	memcpy(sum, sums, sizeof(sum));
+	for (size_t k = 0; k < n; k++) {
+		UNROLL
 		for (size_t i = 0; i < ROWS; i++) {
-			const float x = a[i * inner + k];
+			const float factor = a[i * inner + k];
 
+			WHOLE
 			for (size_t j = 0; j < COLUMNS; j++)
-				sum[i][j] += x * row[j];
+				sum[i][j] = tsr_step_muon_add(factor, x[k * COLUMNS + j],
+							      sum[i][j]);
 		}
 	}
-	for (size_t i = 0; i < ROWS; i++) {
+	memcpy(sums, sum, sizeof(sum));
+}
+
+/* To sums of one row. */
+static void add_to_row(const float *restrict a, const float *restrict x, size_t n,
+		       float sums[COLUMNS])
+{
+	for (size_t k = 0; k < n; k++) {
+		WHOLE
 		for (size_t j = 0; j < COLUMNS; j++)
-			c[i * columns + j] = sum[i][j];
+			sums[j] = tsr_step_muon_add(a[k], x[k * COLUMNS + j], sums[j]);
 	}
 }
 
-/* c = a b, of @rows x @inner and @inner x @columns elements. */
-static void multiply(const float *a, const float *b, size_t rows, size_t inner, size_t columns,
-		     float *c)
+/* Add a panel to the rows before @end of its columns of c. */
+static void add_panel(const struct product *p, const struct panel *panel, size_t end, float *c)
 {
-	for (size_t j = 0; j < columns; j += COLUMNS) {
-		const size_t ncolumns = columns - j < COLUMNS ? columns - j : COLUMNS;
+	for (size_t i = 0, nrows; i < end; i += nrows) {
+		const float *a = p->a + i * p->inner + panel->first;
+		float *to = c + i * p->columns + panel->column;
+		float sums[ROWS][COLUMNS] = { { 0.0f } };
 
-		for (size_t i = 0; i < rows; i += ROWS) {
-			const size_t nrows = rows - i < ROWS ? rows - i : ROWS;
-			const float *from = a + i * inner;
-			float *to = c + i * columns + j;
+		nrows = p->rows - i < ROWS ? 1 : ROWS;
+		for (size_t k = 0; k < nrows && panel->first; k++)
+			memcpy(sums[k], to + k * p->columns, panel->ncolumns * sizeof(float));
+		if (nrows == ROWS)
+			add_to_block(a, p->inner, panel->x, panel->n, sums);
+		else
+			add_to_row(a, panel->x, panel->n, sums[0]);
+		for (size_t k = 0; k < nrows; k++)
+			memcpy(to + k * p->columns, sums[k], panel->ncolumns * sizeof(float));
+	}
+}
 
-			if (nrows == ROWS && ncolumns == COLUMNS)
-				product_block(from, b + j, inner, columns, to);
-			else
-				product_rest(from, b + j, inner, columns, nrows, ncolumns, to);
+/* c = a b.  Of a @symmetric one the blocks that are wholly below the diagonal are left out. */
+static void multiply(const struct product *p, bool symmetric, float *x, float *c)
+{
+	for (size_t j = 0; j < p->columns; j += COLUMNS) {
+		const size_t left = p->columns - j;
+		struct panel panel = { .column = j,
+				       .ncolumns = left < COLUMNS ? left : COLUMNS,
+				       .x = x };
+
+		for (size_t k = 0; k < p->inner; k += panel.n) {
+			panel.first = k;
+			panel.n = p->inner - k < TERMS ? p->inner - k : TERMS;
+			fill_panel(p, &panel);
+			add_panel(p, &panel, symmetric ? j + panel.ncolumns : p->rows, c);
 		}
+	}
+}
+
+/* What is left out: both halves are sums of the same products in the same order. */
+static void mirror(float *c, size_t size)
+{
+	for (size_t i = 0; i < size; i++) {
+		for (size_t j = 0; j < i; j++)
+			c[i * size + j] = c[j * size + i];
 	}
 }
 
@@ -81,12 +143,10 @@ static void transpose(const float *restrict x, size_t rows, size_t columns, floa
 /* Divide by the norm, which is at least @eps; all in BF16. */
 static void normalize(float *x, size_t n, float eps)
 {
-	float norm = tsr_bf16_round((float)sqrt(tsr_step_sum_of_squares(x, n)));
+	const float norm = tsr_bf16_round((float)sqrt(tsr_step_sum_of_squares(x, n)));
 
-	eps = tsr_bf16_round(eps);
-	norm = norm < eps ? eps : norm;
 	for (size_t i = 0; i < n; i++)
-		x[i] = tsr_bf16_round(x[i] / norm);
+		x[i] = tsr_step_muon_scaled(x[i], norm, eps);
 }
 
 /* The buffers of a matrix that is no taller than wide. */
@@ -94,23 +154,28 @@ struct rounds {
 	size_t rows, columns;
 	float *x, *y; /* rows x columns */
 	float *a, *b; /* rows x rows */
+	float *panel; /* TSR_MUON_PANEL */
 };
 
 static void run_round(struct rounds *r)
 {
-	const size_t square = r->rows * r->rows, n = r->rows * r->columns;
-	float *x = r->x;
+	const size_t rows = r->rows, square = rows * rows, n = rows * r->columns;
+	const struct product a = { r->x, r->y, rows, r->columns, rows };
+	const struct product aa = { r->a, r->a, rows, rows, rows };
+	const struct product bx = { r->b, r->x, rows, rows, r->columns };
 
-	transpose(x, r->rows, r->columns, r->y);
-	multiply(x, r->y, r->rows, r->columns, r->rows, r->a);
+	transpose(r->x, rows, r->columns, r->y);
+	multiply(&a, true, r->panel, r->a);
+	mirror(r->a, rows);
 	for (size_t i = 0; i < square; i++)
-		r->a[i] = tsr_bf16_round(r->a[i]);
-	multiply(r->a, r->a, r->rows, r->rows, r->rows, r->b);
+		r->a[i] = tsr_step_muon_round(r->a[i]);
+	multiply(&aa, true, r->panel, r->b);
+	mirror(r->b, rows);
 	for (size_t i = 0; i < square; i++)
 		r->b[i] = tsr_step_muon_b(r->a[i], r->b[i]);
-	multiply(r->b, x, r->rows, r->rows, r->columns, r->y);
+	multiply(&bx, false, r->panel, r->y);
 	for (size_t i = 0; i < n; i++)
-		x[i] = tsr_step_muon_x(x[i], r->y[i]);
+		r->x[i] = tsr_step_muon_x(r->x[i], r->y[i]);
 }
 
 void TSR_FOR_ISA(step_matrix)(const struct tsr_step *step, const float *g, const float *m, float *w)
@@ -126,6 +191,7 @@ void TSR_FOR_ISA(step_matrix)(const struct tsr_step *step, const float *g, const
 
 	r.a = r.y + n;
 	r.b = r.a + r.rows * r.rows;
+	r.panel = r.b + r.rows * r.rows;
 	for (size_t i = 0; i < n; i++)
 		update[i] = tsr_bf16_round(tsr_step_muon_update(&s, g[i], m[i]));
 	if (tall)
