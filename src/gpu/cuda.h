@@ -30,7 +30,8 @@ struct tsr_gpu {
 	struct tsr_gpu_tables tables[TSR_TABLES_COUNT];
 };
 
-#define TSR_GPU_SCRATCH 4 /* three parts of a step, and its comparison */
+#define TSR_GPU_SCRATCH_MATRIX 3 /* a step of a matrix */
+#define TSR_GPU_SCRATCH 5 /* before it three parts of a step, behind it a comparison */
 
 struct tsr_gpu_stream {
 	struct tsr_gpu *gpu;

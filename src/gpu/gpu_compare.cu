@@ -334,7 +334,7 @@ static enum tsr_status step_in_two(const struct batch *b, struct tsr_err *err)
 				      x[TSR_PART_VARIANCE], b->report, err));
 	TSR_TRY(encode_and_decode(b, TSR_PART_VARIANCE, err));
 	TSR_TRY(encode_and_decode(b, TSR_PART_MOMENTUM, err));
-	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->x.after[TSR_PART_MOMENTUM],
+	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->grad, b->x.after[TSR_PART_MOMENTUM],
 				     x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err));
 	return encode_and_decode(b, TSR_PART_WEIGHT, err);
 }

@@ -23,9 +23,15 @@ static __device__ __forceinline__ void share(const struct codebook *book, float 
 
 static_assert(TSR_BLOCK == ENTRIES, "an entry for each thread");
 
+/* In the type of the state, where that is not FP32. */
+static __host__ __device__ __forceinline__ float narrowed(enum tsr_dtype narrow, float x)
+{
+	return tsr_gefen_narrow(narrow == TSR_BF16, narrow == TSR_F16, x);
+}
+
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	encode_codes(const float *x, uint64_t n, uint32_t size, struct codebook book,
-		     uint8_t *codes, float *scales)
+	encode_codes(const float *x, uint64_t n, uint32_t size, enum tsr_dtype narrow,
+		     struct codebook book, uint8_t *codes, float *scales)
 {
 	__shared__ float entry[ENTRIES];
 	const struct block b = my_block(n, size);
@@ -37,7 +43,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		max = ::max(max, tsr_bits_from_f32(x[b.first + k]) & TSR_F32_MAG);
 	for (uint32_t distance = WARP / 2; distance; distance /= 2)
 		max = ::max(max, __shfl_xor_sync(0xffffffffu, max, distance));
-	scale = tsr_f32_from_bits(max);
+	scale = narrowed(narrow, tsr_f32_from_bits(max));
 	if (b.count && b.lane == 0)
 		scales[b.index] = scale;
 	for (uint32_t k = b.lane; k < b.count; k += WARP)
@@ -70,14 +76,14 @@ struct plain_value {
 };
 
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	encode_means(const float *x, uint64_t n, uint32_t size, float *means)
+	encode_means(const float *x, uint64_t n, uint32_t size, enum tsr_dtype narrow, float *means)
 {
 	const struct block b = my_block(n, size);
 	const struct plain_value values = { x };
 	const double sum = sum_of_block(b, values);
 
 	if (b.count && b.lane == 0)
-		means[b.index] = tsr_block_mean(sum, b.count);
+		means[b.index] = narrowed(narrow, tsr_block_mean(sum, b.count));
 }
 
 static __global__ void __launch_bounds__(TSR_BLOCK)
@@ -111,15 +117,19 @@ static void run_encode_gefen8(const struct tsr_gpu_stream *stream, const struct 
 {
 	(void)report;
 	encode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(
-		x, n, coding->group, book_of(coding), (uint8_t *)plane[0], (float *)plane[1]);
+		x, n, coding->group, coding->narrow, book_of(coding), (uint8_t *)plane[0],
+		(float *)plane[1]);
 }
 
 static void run_decode_gefen8(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 			      const void *const plane[], uint64_t n, float *x)
 {
+	struct codebook book = book_of(coding);
+
+	for (unsigned i = 0; i < ENTRIES; i++)
+		book.entry[i] = narrowed(coding->narrow, book.entry[i]);
 	decode_codes<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(
-		(const uint8_t *)plane[0], (const float *)plane[1], n, coding->group,
-		book_of(coding), x);
+		(const uint8_t *)plane[0], (const float *)plane[1], n, coding->group, book, x);
 }
 
 static void run_encode_blockmean(const struct tsr_gpu_stream *stream,
@@ -127,8 +137,8 @@ static void run_encode_blockmean(const struct tsr_gpu_stream *stream,
 				 void *const plane[], struct tsr_encode_report *report)
 {
 	(void)report;
-	encode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(x, n, coding->group,
-									      (float *)plane[0]);
+	encode_means<<<blocks_for(coding, n), TSR_BLOCK, 0, stream->handle>>>(
+		x, n, coding->group, coding->narrow, (float *)plane[0]);
 }
 
 static void run_decode_blockmean(const struct tsr_gpu_stream *stream,

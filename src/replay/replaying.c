@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "step/step.h"
 #include "text/named.h"
 
 size_t tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded)
@@ -139,4 +140,18 @@ void tsr_replay_put_count(char *text, size_t room, uint64_t n, const char *what)
 
 	if (n)
 		snprintf(text + at, room - at, "%s%" PRIu64 " %s", at ? ", " : "", n, what);
+}
+
+size_t tsr_replay_matrix_work(const struct tsr_replaying *r)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_step step = { .rows = r->params[i].rows,
+					       .columns = r->params[i].columns };
+		const size_t n = tsr_step_work(&step);
+
+		most = n > most ? n : most;
+	}
+	return (most + 15) / 16 * 16;
 }

@@ -107,6 +107,9 @@ size_t *tsr_replay_index_states(const struct tsr_replaying *r);
  */
 uint64_t tsr_replay_tile_size(const struct tsr_replay_param *p, uint64_t most);
 
+/* Floats that a step of the largest matrix needs, in whole cache lines; 0: none is stepped as a whole. */
+size_t tsr_replay_matrix_work(const struct tsr_replaying *r);
+
 /*
  * Cut all parameters into tiles of at most @most elements, or of their alignment if that is more.
  * *longest_ret: elements of the longest, rounded up to whole cache lines of FP32.

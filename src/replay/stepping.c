@@ -353,21 +353,6 @@ static enum tsr_status run_window(struct stepping *k)
 	return status == TSR_OK ? show_step(w) : status;
 }
 
-/* What the largest matrix needs, in whole cache lines. */
-static size_t work_of(const struct tsr_replaying *r)
-{
-	size_t most = 0;
-
-	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_step step = { .rows = r->params[i].rows,
-					       .columns = r->params[i].columns };
-		const size_t n = tsr_step_work(&step);
-
-		most = n > most ? n : most;
-	}
-	return (most + 15) / 16 * 16;
-}
-
 static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)
 {
 	const bool compare = r->options->compare;
@@ -380,7 +365,7 @@ static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)
 		k->sums = calloc(k->nstates, sizeof(*k->sums));
 	if (!k->warned || (compare && !k->sums))
 		return tsr_fail_nomem(r->err, r->c->path);
-	k->nwork = work_of(r);
+	k->nwork = tsr_replay_matrix_work(r);
 	k->scratch_nbytes = sizeof(struct scratch) +
 			    (arrays(k) * r->longest + k->nwork) * sizeof(float);
 	if (compare)

@@ -4,6 +4,7 @@
 files must be the same, byte for byte, and whose failures must be the same lines; then what only a
 GPU can fail of.  Needs Python alone."""
 import json
+import math
 import pathlib
 import shutil
 import signal
@@ -21,16 +22,18 @@ WIDTH = {"F32": 4, "BF16": 2, "F16": 2}
 
 
 class Case:
-    """A checkpoint of weights alone, and a recording."""
+    """A checkpoint of weights alone, and a recording; tensors have a size or a shape."""
 
-    def __init__(self, root, sizes, steps, dtypes=("F32",), scale=1e-2):
+    def __init__(self, root, shapes, steps, dtypes=("F32",), scale=1e-2):
+        shapes = [s if isinstance(s, tuple) else (s,) for s in shapes]
+        sizes = [math.prod(s) for s in shapes]
         self.root = pathlib.Path(tempfile.mkdtemp(dir=root))
         self.start, self.recording = self.root / "in.safetensors", self.root / "rec"
         self.recording.mkdir()
-        write(self.start, {f"p{i}.weight": ("F32", [n], floats(n, i)) for i, n in enumerate(sizes)})
+        write(self.start, {f"p{i}.weight": ("F32", shapes[i], floats(n, i)) for i, n in enumerate(sizes)})
         for s in range(1, steps + 1):
             dtype = dtypes[s % len(dtypes)]
-            write(self.step(s), {f"p{i}.weight": (dtype, [n], narrow(floats(n, 99 * s + i, scale), dtype))
+            write(self.step(s), {f"p{i}.weight": (dtype, shapes[i], narrow(floats(n, 99 * s + i, scale), dtype))
                                  for i, n in enumerate(sizes)})
 
     def step(self, s):
@@ -194,6 +197,32 @@ def long_tensors(root):
     expect(f"tensor p1.weight: gradient element {n - 2} " in line, line)
 
 
+def matrices(root):
+    """Muon, which steps them as a whole: of any shape, in any state, beside FP32."""
+    shapes = [(12, 20), (1, 3), (65, 7), (64, 200)] + ([] if EMULATED else [(1500, 1700), (2100, 1500)])
+    case = Case(root, shapes, 3, ("BF16", "F32"))
+    steps = ("--zero-state", "--lr", "1e-2", "--steps", "..2")
+    for args in (("--optimizer", "muon"), ("--optimizer", "muon", "--momentum", "softsign8", "--weights", "bf16+ulp8"),
+                 ("--optimizer", "gefen-muon", "--state", "gefen", "--hyper", "match_rms=1"),
+                 ("--optimizer", "gefen-muon", "--state", "gefen", "--compat", "gefen")):
+        both(root, case.start, case.recording, *steps, *args)
+    figures(case.start, case.recording, *steps, "--optimizer", "muon", "--momentum", "softsign8")
+    case.change(3, put_nan("p2.weight", 17))
+    line = both(root, case.start, case.recording, "--optimizer", "muon", "--zero-state", "--lr", "1", status=3)[1]
+    expect("step 3: tensor p2.weight: gradient element 17 is not finite" in line, line)
+
+
+def order_of_gefen(root):
+    """Its program's codebook and type of state, which is that of the gradients."""
+    compat = ("--state", "gefen", "--compat", "gefen")
+    both(root, CHECKPOINT, RECORDING, *compat, "--steps", "..403")
+    for dtype in "F32", "BF16", "F16":
+        case = Case(root, [4096, (40, 96), 31, 8193], 3, (dtype,))
+        for optimizer in "gefen", "adamw":
+            both(root, case.start, case.recording, *compat, "--optimizer", optimizer, "--zero-state", "--lr", "1e-2")
+        figures(case.start, case.recording, *compat, "--zero-state", "--lr", "1e-2", "--optimizer", "gefen")
+
+
 def nonfinite(root):
     case = Case(root, [50, 700, 90000], 12, ("BF16", "F32", "F16"))
     args = ("--optimizer", "adam", "--lr", "1e-3", "--state", "flash")
@@ -245,8 +274,6 @@ def refusals(root):
     fails(root, 2, "--check-numerics runs on the CPU: leave --device cuda:0 out", *plain,
           "--check-numerics", "--device", "cuda:0")
     fails(root, 2, "unknown device 'gpu'", *plain, "--device", "gpu")
-    fails(root, 2, "adamw in the order of gefen only runs on the CPU; leave out --device cuda", *plain, "--state",
-          "gefen", "--compat", "gefen")
 
 
 def choice(root):
@@ -322,7 +349,7 @@ def failing_kernels(root):
 
 
 TESTS = [optimizers_and_states, comparisons, comparisons_of_any_size, containers, parts, gradients,
-         long_tensors, nonfinite, damage,
+         long_tensors, matrices, order_of_gefen, nonfinite, damage,
          refusals, choice, cancelling]
 
 go_through("replays", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),

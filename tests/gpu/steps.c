@@ -370,6 +370,60 @@ static uint64_t check_edges(unsigned nseeds)
 	return cases;
 }
 
+/* --- Matrices ---------------------------------------------------------------------------------- */
+
+static const struct rule matrix_rules[] = {
+	{ "Muon", TSR_OPTIMIZER_MUON, .nesterov = true, .momentum = 0.95, .decay = 0.1 },
+	{ "Muon, no Nesterov", TSR_OPTIMIZER_MUON, .momentum = 0.3 },
+	{ "GefenMuon", TSR_OPTIMIZER_GEFEN_MUON, .nesterov = true, .momentum = 0.95, .decay = 0.1 },
+};
+
+/* Tiles of a product have 64 or 128 rows and columns, and 16 terms of its sums. */
+static const struct {
+	uint64_t rows, columns;
+} shapes[] = {
+	{ 1, 1 }, { 5, 1 }, { 12, 20 }, { 65, 33 }, { 64, 130 }, { 16, 2000 }, { 190, 200 }
+};
+
+static void run_matrix(const struct rule *r, size_t shape, size_t data, unsigned number)
+{
+	static const char *const momenta[] = { "f32", "softsign8", "bf16", "gefen8" };
+	static const enum tsr_dtype dtypes[] = { TSR_F32, TSR_BF16, TSR_F16 };
+	static float entry[256];
+	struct trial t = { .n = shapes[shape].rows * shapes[shape].columns,
+			   .data = kinds_of_data[data],
+			   .seed = number,
+			   .rule = r->name };
+
+	for (int i = 0; i < 256; i++)
+		entry[i] = (float)(i - 128) / 128;
+	t.step = (struct tsr_step){ .optimizer = r->optimizer,
+				    .scalars = scalars_of(r),
+				    .grad_dtype = dtypes[number % 3],
+				    .rows = shapes[shape].rows,
+				    .columns = shapes[shape].columns };
+	t.step.work = must_have(malloc(tsr_step_work(&t.step) * sizeof(float)));
+	t.step.coding[TSR_PART_WEIGHT] = coding_of(number % 2 ? "f32" : "bf16+ulp8", TSR_SCALE_E8M8,
+						   1);
+	t.step.coding[TSR_PART_MOMENTUM] = coding_of(momenta[number % COUNT_OF(momenta)],
+						     TSR_SCALE_E8M8, TSR_GROUP_DEFAULT);
+	t.step.coding[TSR_PART_MOMENTUM].codebook = entry;
+	compare(&t);
+	free(t.step.work);
+}
+
+static uint64_t check_matrices(const struct rule *r, bool few)
+{
+	uint64_t cases = 0;
+	unsigned number = 0;
+
+	for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+		for (size_t d = 0; d < COUNT_OF(kinds_of_data); d += few ? 3 : 1, cases++)
+			run_matrix(r, s, d, number++);
+	}
+	return cases;
+}
+
 /* Factors so large that what such weights are decides all bits. */
 static uint64_t check_empty_weights(void)
 {
@@ -481,6 +535,13 @@ void check_steps(enum cases cases)
 		snprintf(claim, sizeof(claim), "steps of %s", rules[i].name);
 		check_begin(claim);
 		check_end(check_rule(&rules[i], cases == CASES_FEW));
+	}
+	for (size_t i = 0; i < COUNT_OF(matrix_rules); i++) {
+		char claim[80];
+
+		snprintf(claim, sizeof(claim), "steps of %s", matrix_rules[i].name);
+		check_begin(claim);
+		check_end(check_matrices(&matrix_rules[i], cases == CASES_FEW));
 	}
 	check_begin("steps of numbers that are hardly ordinary");
 	check_end(check_edges(cases == CASES_FEW ? 2 : 40));

@@ -164,16 +164,16 @@ static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, 
 static enum tsr_status step_in_two(const struct batch *b, struct arrays *arrays,
 				   struct tsr_err *err)
 {
+	const void *grad = (const char *)b->grad + b->first * grad_nbytes(b->step);
 	float *const *x = arrays->x;
 
-	TSR_TRY(tsr_gpu_block_moments(b->stream, b->step,
-				      (const char *)b->grad + b->first * grad_nbytes(b->step), b->n,
-				      x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE], b->report, err));
+	TSR_TRY(tsr_gpu_block_moments(b->stream, b->step, grad, b->n, x[TSR_PART_MOMENTUM],
+				      x[TSR_PART_VARIANCE], b->report, err));
 	TSR_TRY(encode_part(b, TSR_PART_VARIANCE, arrays, err));
 	TSR_TRY(encode_part(b, TSR_PART_MOMENTUM, arrays, err));
 	TSR_TRY(decode_part(b, TSR_PART_MOMENTUM, arrays, err));
-	TSR_TRY(tsr_gpu_step_weights(b->stream, b->step, x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE],
-				     b->n, x[TSR_PART_WEIGHT], err));
+	TSR_TRY(tsr_gpu_step_weights(b->stream, b->step, grad, x[TSR_PART_MOMENTUM],
+				     x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err));
 	return encode_part(b, TSR_PART_WEIGHT, arrays, err);
 }
 

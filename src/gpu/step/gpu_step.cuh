@@ -60,14 +60,18 @@ enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct 
 
 /*
  * The two parts of a step that stores its moments first, on arrays of whole blocks:
- * tsr_step_block_moments() and tsr_step_weights().  @grad begins with them; the device is current.
+ * tsr_step_block_moments(), then tsr_step_weights() or of a matrix tsr_step_matrix().  @grad begins with
+ * them; the device is current.
  */
 enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struct tsr_step *step,
 				      const void *grad, uint64_t n, float *m, float *v,
 				      struct tsr_step_report *report, struct tsr_err *err);
 enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				     const float *m, const float *v, uint64_t n, float *w,
-				     struct tsr_err *err);
+				     const void *grad, const float *m, const float *v, uint64_t n,
+				     float *w, struct tsr_err *err);
+enum tsr_status tsr_gpu_step_matrix(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				    const void *grad, const float *m, float *w,
+				    struct tsr_err *err);
 
 /* --- What a kernel is told --------------------------------------------------------------------- */
 

@@ -3,10 +3,17 @@
 #include "gpu/gpu_learned.cuh"
 #include "gpu/step/gpu_step.cuh"
 
+/* A variance or momentum as the update sees it. */
+static __device__ __forceinline__ float seen(enum tsr_dtype narrow, float x)
+{
+	return tsr_gefen_narrow(narrow == TSR_BF16, narrow == TSR_F16, x);
+}
+
 /* A thread has an element: the momentum, and the variance where it is that of this element alone. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	move_each(const struct tsr_step_scalars s, const void *grad, enum tsr_dtype dtype, float *m,
-		  float *v, uint64_t n, struct tsr_step_report *report)
+	move_each(const struct tsr_step_scalars s, const void *grad, enum tsr_dtype dtype,
+		  enum tsr_dtype narrow, float *m, float *v, uint64_t n,
+		  struct tsr_step_report *report)
 {
 	const uint64_t i = tsr_first_vector(1);
 	unsigned nonfinite = 0;
@@ -17,8 +24,9 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		nonfinite = is_nonfinite(g);
 		m[i] = tsr_one_nan(tsr_step_toward(&s, g, m[i]));
 		if (v)
-			v[i] = tsr_step_gefen_variance(&s, tsr_block_mean(tsr_step_square(g), 1),
-						       v[i]);
+			v[i] = seen(narrow,
+				    tsr_step_gefen_variance(
+					    &s, tsr_block_mean(tsr_step_square(g), 1), v[i]));
 	}
 	if (report)
 		tsr_add_count(&report->nonfinite_grad, nonfinite);
@@ -37,7 +45,7 @@ struct square_value {
 /* A warp has a block, whose elements have one variance. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	move_blocks(const struct tsr_step_scalars s, const void *grad, enum tsr_dtype dtype,
-		    uint32_t size, float *v, uint64_t n)
+		    enum tsr_dtype narrow, uint32_t size, float *v, uint64_t n)
 {
 	const struct block b = my_block(n, size);
 	const struct square_value squares = { grad, dtype };
@@ -45,43 +53,48 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	float moved = 0.0f;
 
 	if (b.count)
-		moved = tsr_step_gefen_variance(&s, tsr_block_mean(sum, b.count), v[b.first]);
+		moved = seen(narrow,
+			     tsr_step_gefen_variance(&s, tsr_block_mean(sum, b.count), v[b.first]));
 	__syncwarp();
 	for (uint32_t k = b.lane; k < b.count; k += WARP)
 		v[b.first + k] = moved;
 }
 
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	move_weights(const struct tsr_step_scalars s, const float *m, const float *v, float *w,
-		     uint64_t n)
+	move_weights(const struct tsr_step_scalars s, enum tsr_dtype narrow, const float *m,
+		     const float *v, float *w, uint64_t n)
 {
 	const uint64_t i = tsr_first_vector(1);
 
 	if (i < n)
-		w[i] = tsr_step_gefen_weight(&s, w[i], m[i], v[i]);
+		w[i] = tsr_step_gefen_weight(&s, w[i], seen(narrow, m[i]), v[i]);
 }
 
 enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struct tsr_step *step,
 				      const void *grad, uint64_t n, float *m, float *v,
 				      struct tsr_step_report *report, struct tsr_err *err)
 {
+	const enum tsr_dtype narrow = step->coding[TSR_PART_MOMENTUM].narrow;
 	const uint32_t block = tsr_step_block(step);
 
 	move_each<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
-		step->scalars, grad, step->grad_dtype, m, block == 1 ? v : NULL, n, report);
+		step->scalars, grad, step->grad_dtype, narrow, m, block == 1 ? v : NULL, n, report);
 	if (block > 1)
 		move_blocks<<<warps_for(n, block), TSR_BLOCK, 0, stream->handle>>>(
-			step->scalars, grad, step->grad_dtype, block, v, n);
+			step->scalars, grad, step->grad_dtype, narrow, block, v, n);
 	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
 	return TSR_OK;
 }
 
 enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				     const float *m, const float *v, uint64_t n, float *w,
-				     struct tsr_err *err)
+				     const void *grad, const float *m, const float *v, uint64_t n,
+				     float *w, struct tsr_err *err)
 {
-	move_weights<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(step->scalars, m, v, w, n);
+	if (step->rows)
+		return tsr_gpu_step_matrix(stream, step, grad, m, w, err);
+	move_weights<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
+		step->scalars, step->coding[TSR_PART_MOMENTUM].narrow, m, v, w, n);
 	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
 	return TSR_OK;

@@ -20,6 +20,8 @@
 #define WORTH_A_GPU (UINT64_C(1) << 29)
 #define WORTH_A_GPU_FP32 (UINT64_C(1) << 33)
 #define WORTH_A_GPU_COMPARE (UINT64_C(1) << 26)
+#define WORTH_A_GPU_MATRIX \
+	(UINT64_C(1) << 23) /* a step of matrices multiplies them fifteen times */
 
 /* --- What is asked for ------------------------------------------------------------------------ */
 
@@ -100,13 +102,19 @@ static enum tsr_status make_buffers(struct tsr_replay_gpu *g, struct tsr_err *er
 	return TSR_OK;
 }
 
-/* Steps that are compared or have no fused kernel allocate memory when they begin; check that they can. */
-static enum tsr_status check_room(const struct tsr_replay_gpu *g, bool compare, struct tsr_err *err)
+/*
+ * Steps that are compared, of matrices, or without a fused kernel allocate memory when they begin; check
+ * that they can.
+ */
+static enum tsr_status check_room(const struct tsr_replaying *r, const struct tsr_replay_gpu *g,
+				  struct tsr_err *err)
 {
-	const uint64_t arrays = TSR_PARTS + (compare ? TSR_COMPARE_ARRAYS : 0);
+	const uint64_t arrays = TSR_PARTS + (r->options->compare ? TSR_COMPARE_ARRAYS : 0);
+	const uint64_t nbytes = tsr_replay_matrix_work(r) * sizeof(float);
 	void *memory;
 
-	TSR_TRY(tsr_gpu_alloc(g->gpu, arrays * g->buffer_nbytes, "elements in FP32", &memory, err));
+	TSR_TRY(tsr_gpu_alloc(g->gpu, arrays * g->buffer_nbytes + nbytes, "elements in FP32",
+			      &memory, err));
 	tsr_gpu_free(g->gpu, memory);
 	return TSR_OK;
 }
@@ -165,7 +173,7 @@ static enum tsr_status take_memory(struct tsr_replaying *first, struct tsr_repla
 	g->nbuffers = g->run.threads + TSR_PIPELINE_WAITING + TSR_REPLAY_IN_FLIGHT;
 	g->buffer_nbytes = align_up(longest * sizeof(float) + 1);
 	TSR_TRY(make_buffers(g, err));
-	TSR_TRY(check_room(g, first->options->compare, err));
+	TSR_TRY(check_room(first, g, err));
 	TSR_TRY(tsr_gpu_stream_new(g->gpu, &g->copies, err));
 	return tsr_gpu_stream_new(g->gpu, &g->steps, err);
 }
@@ -222,14 +230,6 @@ static enum tsr_status open_on(struct tsr_replaying *r, unsigned index, struct t
 	return TSR_OK;
 }
 
-/* Whether a GPU has the rule, for all states. */
-static bool has_rules(const struct tsr_replaying *r)
-{
-	if (tsr_optimizer_is_muon(r->result->optimizer) || r->options->order == TSR_ORDER_GEFEN)
-		return false;
-	return !r->also || has_rules(r->also);
-}
-
 static bool is_fp32(const struct tsr_replaying *r)
 {
 	bool fp32 = true;
@@ -247,9 +247,10 @@ static bool is_fp32(const struct tsr_replaying *r)
 /* How many bytes of gradients are worth the start of a GPU. */
 static uint64_t worth_of(const struct tsr_replaying *r)
 {
-	const uint64_t each = r->options->compare ? WORTH_A_GPU_COMPARE
-			      : is_fp32(r)	  ? WORTH_A_GPU_FP32
-						  : WORTH_A_GPU;
+	const uint64_t each = tsr_optimizer_is_muon(r->result->optimizer) ? WORTH_A_GPU_MATRIX
+			      : r->options->compare			  ? WORTH_A_GPU_COMPARE
+			      : is_fp32(r)				  ? WORTH_A_GPU_FP32
+									  : WORTH_A_GPU;
 
 	return each * tsr_run_threads(r->run);
 }
@@ -263,16 +264,9 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 
 	if (asked == TSR_REPLAY_CPU)
 		return TSR_OK;
-	if (asked >= 0 && !has_rules(r))
-		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU,
-				     "cuda:%d: %s in the order of %s only runs on the CPU", asked,
-				     tsr_optimizer_name(r->result->optimizer),
-				     tsr_order_name(r->options->order));
 	if (asked >= 0)
 		return open_on(r, (unsigned)asked, r->err);
-	n = needs_cpu(r->options) || !has_rules(r) || r->progress.total_nbytes < worth
-		    ? 0
-		    : tsr_gpu_count();
+	n = needs_cpu(r->options) || r->progress.total_nbytes < worth ? 0 : tsr_gpu_count();
 	for (unsigned i = 0; i < n && !r->gpu; i++)
 		(void)open_on(r, i, &err);
 	return TSR_OK;
