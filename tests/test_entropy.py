@@ -491,46 +491,6 @@ def test_plane_hash_is_not_that_of_the_pieces(tmp_path):
     assert "found hash" in one_line_error(quiet("convert", path, "--plain", "-o", tmp_path / "y", check=3))
 
 
-# --- Recordings ------------------------------------------------------------------------------------
-
-@pytest.fixture
-def coded_recording(tmp_path):
-    """The recording of tiny-gpt, each step coded, with its manifest."""
-    source, folder = TINY.parent / "recording", tmp_path / "rec"
-    shutil.copytree(source, folder)
-    for step in sorted(source.glob("*.safetensors")):
-        pack(step, folder / step.name, "--force", "--entropy")
-    return folder
-
-
-def test_coded_gradients_are_replayed_to_the_same_bytes(tmp_path, coded_recording):
-    source = TINY.parent / "recording"
-    sizes = [sum(p.stat().st_size for p in folder.glob("*.safetensors")) for folder in (source, coded_recording)]
-    assert sizes[1] < 0.9 * sizes[0]
-    for state in "fp32", "flash":
-        for recording, out in (source, "plain"), (coded_recording, "coded"):
-            quiet("replay", TINY, recording, "-o", tmp_path / f"{out}-{state}", "--state", state)
-        assert (tmp_path / f"plain-{state}").read_bytes() == (tmp_path / f"coded-{state}").read_bytes()
-
-
-def test_damaged_coded_gradient_is_refused(tmp_path, coded_recording):
-    step = sorted(coded_recording.glob("*.safetensors"))[3]
-    data = bytearray(step.read_bytes())
-    arrays = json.loads(split(bytes(data))[0])
-    at = max(t["data_offsets"][1] for name, t in arrays.items() if name.endswith("::coded"))
-    data[8 + struct.unpack("<Q", data[:8])[0] + at - 40] ^= 4
-    step.write_bytes(data)
-    line = one_line_error(run_tersor("replay", TINY, coded_recording, "-o", tmp_path / "x", check=3))
-    assert step.name in line and "piece" in line and not (tmp_path / "x").exists()
-
-
-def test_gradients_in_a_codec_with_loss_are_refused(tmp_path, coded_recording):
-    step = sorted(coded_recording.glob("*.safetensors"))[3]
-    pack(TINY, step, "--force")
-    line = one_line_error(run_tersor("replay", TINY, coded_recording, "-o", tmp_path / "x", check=3))
-    assert "is packed as bf16+ulp8, expected a gradient as it is, entropy coded or not" in line
-
-
 def test_bench_of_a_file_codes_the_bytes_that_pack_writes(tmp_path):
     """Without the index, of 16 bytes for each piece."""
     w = np.random.default_rng(5).standard_normal((300, 1000)).astype("f4")

@@ -121,6 +121,23 @@ TSR_API enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 					     const struct tsr_run *run, struct tsr_directory **ret,
 					     struct tsr_err *err);
 
+/**
+ * tsr_recode_directory() - Write a packed directory with other planes entropy coded, or none
+ * @path:    a packed directory
+ * @out:     as for tsr_pack_directory()
+ * @options: as for tsr_recode(), for each packed file; `max_shard_nbytes` and `weights_out` must not be set
+ * @watch:   NULL: none; its @unpacked is called with what tsr_recode() gives of each file
+ * @ret:     out: to be freed with tsr_directory_close(); set on TSR_OK and TSR_E_DURABILITY
+ *
+ * What it unpacks to stays, copies stay byte for byte, and files of weights stay plain.  There and back gives
+ * the same files.
+ */
+TSR_API enum tsr_status tsr_recode_directory(const char *path, const char *out,
+					     const struct tsr_recode_options *options,
+					     const struct tsr_directory_watch *watch,
+					     const struct tsr_run *run, struct tsr_directory **ret,
+					     struct tsr_err *err);
+
 /* Whether a path is a directory with a file TSR_DIRECTORY_INDEX. */
 TSR_API bool tsr_directory_is_packed(const char *path);
 

@@ -106,6 +106,8 @@ enum tsr_coded_planes {
  *            kinds without candidates, and @dry_run reads all data to choose.  NULL: no choice
  * @coded:    which planes are entropy coded; it takes as much room beside the output as it would have
  *            without.  The file @weights_out has plain ones
+ * @meta_order: keep the order of a safetensors file's metadata too, so that unpacking gives the bytes of a
+ *            file that safetensors wrote, if no codec loses anything
  * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
  *            from the momenta and variances themselves, which are then read twice more
  */
@@ -131,6 +133,7 @@ struct tsr_pack_options {
 	const struct tsr_learned *learned;
 	const struct tsr_choice_options *choice;
 	enum tsr_coded_planes coded;
+	bool meta_order;
 };
 
 /* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */

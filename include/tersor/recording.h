@@ -9,6 +9,7 @@
 
 #include "tersor/api.h"
 #include "tersor/checkpoint.h"
+#include "tersor/directory.h"
 #include "tersor/optimizer.h"
 #include "tersor/status.h"
 
@@ -69,6 +70,30 @@ TSR_API bool tsr_recording_probe(const char *path);
  */
 TSR_API enum tsr_status tsr_recording_open_step(const struct tsr_recording *r, size_t index,
 						struct tsr_checkpoint **ret, struct tsr_err *err);
+
+/**
+ * tsr_recode_recording() - Write a recording with its gradients entropy coded, or plain again
+ * @path:    the directory of a recording; symbolic links in it are refused unless @options->open->follow
+ * @out:     the directory to make, as for tsr_pack_directory(); with `force` one with a manifest.json is
+ *           replaced
+ * @options: NULL for tsr_recode_defaults(), which write plain files.  `coded` is TSR_CODED_ALL or
+ *           TSR_CODED_NONE, and `max_shard_nbytes` and `weights_out` must not be set
+ * @watch:   NULL: none; @packed is called after each file that was coded, @unpacked after each that is plain
+ * @run:     threads and progress; NULL: the calling thread only
+ * @ret:     out: an entry for every file, packed or copied; to be freed with tsr_directory_close(); set on
+ *           TSR_OK and TSR_E_DURABILITY
+ *
+ * Files of gradients keep their names, and all others are copied.  A file is coded only if it is safetensors,
+ * comes back with the bytes that it has, and gets smaller; otherwise it is copied, and its entry says why.
+ * So a recording that was coded comes back byte for byte.
+ *
+ * Return: TSR_OK; TSR_E_FORMAT for a damaged file or manifest; or whatever reading and writing return.
+ */
+TSR_API enum tsr_status tsr_recode_recording(const char *path, const char *out,
+					     const struct tsr_recode_options *options,
+					     const struct tsr_directory_watch *watch,
+					     const struct tsr_run *run, struct tsr_directory **ret,
+					     struct tsr_err *err);
 
 /* The group that a parameter is in, or NULL if it is in none. */
 TSR_API const struct tsr_recording_group *tsr_recording_group_of(const struct tsr_recording *r,

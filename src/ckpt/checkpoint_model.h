@@ -63,6 +63,12 @@ struct tsr_checkpoint {
 	bool from_folder; /* a directory whose files were joined was among the inputs */
 	bool coded; /* some tensors are in the compressed form of another tool */
 	unsigned generation; /* lossy generations so far: 0 for what was never packed */
+	/*
+	 * Of one safetensors file: where it had its metadata's entries, which are sorted; @nmeta_order
+	 * numbers from 0 on, or NULL: as they are, or not known
+	 */
+	const size_t *meta_order;
+	size_t nmeta_order;
 	float eps; /* the least that param_groups of its optimizers have; 0: none is known */
 	struct tsr_shard shard; /* of the last packed file that was read */
 	const char *weights; /* the name of the file beside it that has its weights; NULL: none */

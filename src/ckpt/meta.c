@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 
 static const struct tsr_meta *find(const struct tsr_meta *meta, size_t n, const char *key)
@@ -34,6 +35,72 @@ void tsr_meta_sort(struct tsr_meta *meta, size_t n)
 {
 	if (n)
 		qsort(meta, n, sizeof(*meta), by_key);
+}
+
+enum tsr_status tsr_meta_order(struct tsr_checkpoint *c, const struct tsr_meta *meta, size_t n,
+			       const size_t **ret, struct tsr_err *err)
+{
+	struct tsr_meta *sorted = calloc(n + 1, sizeof(*sorted));
+	size_t *order = tsr_arena_alloc(c->arena, (n + 1) * sizeof(*order));
+	bool moved = false;
+
+	if (!sorted || !order) {
+		free(sorted);
+		return tsr_fail_nomem(err, c->path);
+	}
+	/* A value is where its entry stood: keys may be alike. */
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = (struct tsr_meta){ meta[i].key, (const char *)&meta[i] };
+	tsr_meta_sort(sorted, n);
+	for (size_t i = 0; i < n; i++) {
+		order[i] = (size_t)((const struct tsr_meta *)(const void *)sorted[i].value - meta);
+		moved = moved || order[i] != i;
+	}
+	free(sorted);
+	if (moved)
+		*ret = order;
+	return TSR_OK;
+}
+
+bool tsr_meta_read_order(struct tsr_checkpoint *c, const struct tsr_json *list)
+{
+	size_t n = 0, *order, *taken;
+	uint64_t at;
+
+	if (!list)
+		return true;
+	if (tsr_json_type(list) != TSR_JSON_ARRAY)
+		return false;
+	for (const struct tsr_json *i = tsr_json_first(list); i; i = tsr_json_next(i))
+		n++;
+	order = tsr_arena_alloc(c->arena, (2 * n + 1) * sizeof(*order));
+	if (!order)
+		return false;
+	taken = order + n;
+	memset(taken, 0, n * sizeof(*taken));
+	c->meta_order = order;
+	c->nmeta_order = n;
+	for (const struct tsr_json *i = tsr_json_first(list); i; i = tsr_json_next(i)) {
+		if (!tsr_json_u64(i, &at) || at >= n || taken[at])
+			return false;
+		taken[at] = 1;
+		*order++ = (size_t)at;
+	}
+	return true;
+}
+
+enum tsr_status tsr_meta_arrange(const struct tsr_checkpoint *c, struct tsr_meta **meta, size_t n,
+				 const size_t *order, struct tsr_err *err)
+{
+	struct tsr_meta *arranged = calloc(n + 1, sizeof(*arranged));
+
+	if (!arranged)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < n; i++)
+		arranged[order[i]] = (*meta)[i];
+	free(*meta);
+	*meta = arranged;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_meta_replace(const struct tsr_checkpoint *c, const struct tsr_meta *with,

@@ -532,7 +532,7 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 				number, TSR_PACKED_VERSION);
 	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "?weights",
 			 "?codebook", "?entropy", "tensors") ||
-	    !HAS_MEMBERS(source, "kind", "format") ||
+	    !HAS_MEMBERS(source, "kind", "format", "?order") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
 		return bad(r, NULL, "missing or unknown members");
@@ -546,6 +546,8 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 		return bad(r, NULL, "an entry " TSR_GENERATION_KEY " beside it");
 	TSR_TRY(read_shard(r, tsr_json_get(root, "shard")));
 	TSR_TRY(read_weights(r, tsr_json_get(root, "weights"), r->c->shard.count > 1, weights_ret));
+	if (!tsr_meta_read_order(r->c, tsr_json_get(source, "order")))
+		return bad(r, NULL, "order is not a list of each number from 0 on");
 	return restore_format(r, tsr_json_get(source, "format"));
 }
 

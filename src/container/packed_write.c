@@ -234,6 +234,12 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 		tsr_json_put_string(json, "format", source->format);
 	else
 		tsr_json_put_null(json, "format");
+	if (source->order) {
+		tsr_json_open(json, "order", '[');
+		for (size_t i = 0; i < source->norder; i++)
+			tsr_json_put_u64(json, NULL, source->order[i]);
+		tsr_json_close(json, ']');
+	}
 	tsr_json_close(json, '}');
 	tsr_json_put_u64(json, "generation", source->generation);
 	if (shard->count > 1)

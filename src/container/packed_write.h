@@ -12,6 +12,9 @@
 struct tsr_packed_source {
 	const char *kind; /* "safetensors" */
 	const char *format; /* the source's own `format` metadata, or NULL if it had none */
+	const size_t
+		*order; /* where the source had its own metadata: @norder numbers; NULL: not kept */
+	size_t norder;
 	unsigned generation;
 	/* with codings, hashes, and errors if they have a codec */
 	const struct tsr_tensor *tensors;

@@ -187,6 +187,8 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 	st->nmeta = part.nmeta;
 	c->shard = part.shard;
 	c->generation = part.generation;
+	c->meta_order = part.meta_order;
+	c->nmeta_order = part.nmeta_order;
 	c->container = part.container;
 	c->packed = true;
 	c->decoding = part.decoding;
@@ -201,6 +203,16 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 	}
 	free(part.tensors);
 	return status;
+}
+
+/* Where the file has its metadata; that of several files is joined. */
+static enum tsr_status keep_order(struct tsr_checkpoint *c, const struct tsr_st_contents *st,
+				  struct tsr_err *err)
+{
+	c->meta_order = NULL;
+	c->nmeta_order = st->nmeta;
+	return c->nfiles == 1 ? tsr_meta_order(c, st->meta, st->nmeta, &c->meta_order, err)
+			      : TSR_OK;
 }
 
 static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
@@ -218,6 +230,7 @@ static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
 	if (c->packed)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is not a packed file, but earlier inputs are", path);
+	TSR_TRY(keep_order(c, st, err));
 	return add_contents(c, contents, st->meta, st->nmeta, err);
 }
 

@@ -62,6 +62,9 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 uint64_t tsr_writer_nbytes(const struct tsr_writer *w);
 uint64_t tsr_writer_data_nbytes(const struct tsr_writer *w);
 
+/* What one file begins with; NULL: there are more, or it is an archive. */
+const struct tsr_text *tsr_writer_header(const struct tsr_writer *w);
+
 /* Of the @n tensors of the source, the bytes of their arrays. */
 void tsr_writer_tensor_nbytes(const struct tsr_writer *w, size_t n, uint64_t *nbytes);
 

@@ -64,6 +64,11 @@ uint64_t tsr_writer_nbytes(const struct tsr_writer *w)
 	return total;
 }
 
+const struct tsr_text *tsr_writer_header(const struct tsr_writer *w)
+{
+	return w->nfiles == 1 && w->files[0].header.nbytes ? &w->files[0].header : NULL;
+}
+
 uint64_t tsr_writer_data_nbytes(const struct tsr_writer *w)
 {
 	uint64_t total = 0;

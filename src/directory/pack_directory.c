@@ -34,29 +34,6 @@ static enum tsr_status copy(struct tsr_dir_packing *p, struct tsr_directory_entr
 	return status;
 }
 
-/* Give the files of a packed one the permissions of its source, and note their sizes. */
-static enum tsr_status finish_packed(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
-				     const char *out)
-{
-	e->stored_nbytes = 0;
-	for (unsigned i = 0; i < e->nstored; i++) {
-		struct tsr_stored_file *stored = (struct tsr_stored_file *)&e->stored[i];
-		const struct tsr_place_in at = { out, stored->path, false };
-		char *path = tsr_path_join(out, stored->path);
-		enum tsr_status status;
-
-		if (!path)
-			return tsr_fail_nomem(p->err, out);
-		status = tsr_hash_header(&at, stored, p->err);
-		if (status == TSR_OK)
-			status = tsr_dir_set_mode(path, e->mode, p->err);
-		free(path);
-		TSR_TRY(status);
-		e->stored_nbytes += stored->nbytes;
-	}
-	return TSR_OK;
-}
-
 static void remove_stored(const struct tsr_directory_entry *e, const char *out)
 {
 	for (unsigned i = 0; i < e->nstored; i++) {
@@ -89,7 +66,7 @@ static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_direct
 	const char *reason;
 
 	e->generation = tsr_packing_generation(packing);
-	TSR_TRY(finish_packed(p, e, out));
+	TSR_TRY(tsr_stored_finish(e, out, p->err));
 	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
 	if (reason) {
 		remove_stored(e, out);

@@ -26,4 +26,11 @@ const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *
 enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr_directory_entry *e,
 				 bool follow, struct tsr_err *err);
 
+/*
+ * The files of a packed entry, written into the directory @out, get the permissions of its source, and the
+ * entry their sizes and the hashes of their headers.
+ */
+enum tsr_status tsr_stored_finish(struct tsr_directory_entry *e, const char *out,
+				  struct tsr_err *err);
+
 #endif

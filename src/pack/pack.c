@@ -285,6 +285,8 @@ static enum tsr_status plan(struct packing *p)
 	p->source = (struct tsr_packed_source){
 		.kind = tsr_container_name(c->container),
 		.format = tsr_meta_find(c->meta, c->nmeta, "format"),
+		.order = p->options->meta_order ? c->meta_order : NULL,
+		.norder = c->nmeta_order,
 		.generation = TSR_GENERATION_MAX,
 		.tensors = c->tensors,
 		.ntensors = c->ntensors,

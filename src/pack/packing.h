@@ -4,6 +4,7 @@
 
 /* The outcomes of packing and unpacking; users of the library have the functions of tersor/pack.h. */
 
+#include "io/file.h"
 #include "tersor/pack.h"
 
 /* The outcome of tsr_pack(). */
@@ -26,5 +27,12 @@ struct tsr_unpacking {
 	uint64_t nbytes; /* of the files written */
 	uint64_t plain_nbytes; /* of a packed checkpoint: if no plane were coded; else 0 */
 };
+
+/*
+ * Whether unpacking the packed file @path gives the safetensors file @original to the byte, in case their
+ * tensors have the same elements: by size and header.
+ */
+enum tsr_status tsr_unpacks_to(const char *path, const struct tsr_open_options *open,
+			       const struct tsr_file *original, bool *ret, struct tsr_err *err);
 
 #endif

@@ -87,6 +87,8 @@ static enum tsr_status plan(struct recoding *r)
 	r->source = (struct tsr_packed_source){
 		.kind = tsr_container_name(r->c->container),
 		.format = tsr_meta_find(r->c->meta, r->c->nmeta, "format"),
+		.order = r->c->meta_order,
+		.norder = r->c->nmeta_order,
 		.generation = TSR_GENERATION_MAX,
 		.tensors = r->c->tensors,
 		.ntensors = r->c->ntensors,

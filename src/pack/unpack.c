@@ -143,7 +143,10 @@ static enum tsr_status compose_meta(struct writing *w, struct tsr_err *err)
 		if (!ours[0].value)
 			return tsr_build_nomem(c, err);
 	}
-	return tsr_meta_replace(c, ours, 1 + add_format, &w->meta, &w->nmeta, err);
+	TSR_TRY(tsr_meta_replace(c, ours, 1 + add_format, &w->meta, &w->nmeta, err));
+	if (!c->packed || !c->meta_order || c->nmeta_order != w->nmeta)
+		return TSR_OK;
+	return tsr_meta_arrange(c, &w->meta, w->nmeta, c->meta_order, err);
 }
 
 /* NumPy has no names for these types: their elements are opaque bytes there. */
@@ -420,6 +423,47 @@ enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const cha
 				     "%s: is a packed file", paths[0]);
 	}
 	return write_and_close(c, out, &o, run, ret, err);
+}
+
+/* --- Whether a file comes back as it was --------------------------------------------------------- */
+
+static enum tsr_status compare_header(const struct tsr_writer *writer, const struct tsr_file *f,
+				      bool *ret, struct tsr_err *err)
+{
+	const struct tsr_text *header = tsr_writer_header(writer);
+	enum tsr_status status;
+	char *found;
+
+	*ret = false;
+	if (!header || tsr_writer_nbytes(writer) != tsr_file_size(f))
+		return TSR_OK;
+	found = malloc(header->nbytes + 1);
+	if (!found)
+		return tsr_fail_nomem(err, tsr_file_path(f));
+	status = tsr_file_read(f, found, header->nbytes, 0, err);
+	*ret = status == TSR_OK && memcmp(found, header->bytes, header->nbytes) == 0;
+	free(found);
+	return status;
+}
+
+enum tsr_status tsr_unpacks_to(const char *path, const struct tsr_open_options *open,
+			       const struct tsr_file *original, bool *ret, struct tsr_err *err)
+{
+	struct tsr_write_options o = tsr_write_defaults();
+	struct writing w = { .options = &o, .path = path };
+	enum tsr_status status;
+
+	o.force = true;
+	TSR_TRY(tsr_checkpoint_open(&path, 1, open, &w.c, err));
+	status = plan(&w, w.c->container, err);
+	if (status == TSR_OK)
+		status = compare_header(w.writer, original, ret, err);
+	tsr_writer_free(w.writer);
+	free(w.arrays);
+	free(w.meta);
+	free(w.stored.tensors);
+	tsr_checkpoint_close(w.c);
+	return status;
 }
 
 void tsr_unpacking_free(struct tsr_unpacking *u)

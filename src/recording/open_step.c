@@ -11,6 +11,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "io/file.h"
 #include "recording/join_ranks.h"
+#include "recording/plain_part.h"
 
 /* Put the step into a message that begins with the path of a file; false if it does not. */
 static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
@@ -90,11 +91,16 @@ static enum tsr_status open_parts(const struct tsr_recording_data *r,
 static enum tsr_status join_parts(struct tsr_checkpoint **parts, size_t n,
 				  struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	if (n > 1 || tsr_recording_has_offsets(parts[0]))
-		return tsr_recording_join(parts, n, ret, err);
-	*ret = parts[0];
-	parts[0] = NULL;
-	return TSR_OK;
+	if (n == 1 && !tsr_recording_has_offsets(parts[0])) {
+		*ret = parts[0];
+		parts[0] = NULL;
+		return TSR_OK;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (parts[i]->packed)
+			TSR_TRY(tsr_recording_plain_part(&parts[i], err));
+	}
+	return tsr_recording_join(parts, n, ret, err);
 }
 
 /* A packed file may have them as they are, entropy coded, but not in a codec that loses anything. */

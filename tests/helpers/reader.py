@@ -405,7 +405,10 @@ def parse_weights(root):
 def source_metadata(metadata, source):
     check(isinstance(source, dict), "source is not an object")
     check_known(source.get("kind"), SOURCE_KINDS, "source kind")
-    check_members(source, ["kind", "format"])
+    check_members(source, ["kind", "format"] + ["order"] * ("order" in source))
+    if "order" in source:
+        check(isinstance(source["order"], list)
+              and sorted(source["order"]) == list(range(len(source["order"]))), "order is not one of places")
     check("tersor_generation" not in metadata, "there is an entry tersor_generation")
     result = {key: value for key, value in metadata.items()
               if key not in ("tersor", "tersor_check", "format")}

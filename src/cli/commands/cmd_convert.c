@@ -11,12 +11,14 @@
 #include "pack/packing.h"
 #include "report/format.h"
 #include "tersor/directory.h"
+#include "tersor/recording.h"
 #include "text/json.h"
 
 struct args {
 	struct cli_common common;
 	const char *to;
 	bool strict, plain;
+	struct cli_optional entropy;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -24,7 +26,10 @@ struct args {
 static const struct cli_opt opts[] = {
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim",
 		"safetensors, pt, dcp, npz, npy or flashoptim (default: by OUT's extension)"),
-	CLI_OPT_FLAG("plain", plain, "IN is packed: write it with no plane entropy coded"),
+	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
+		"IN is packed or a recording: entropy code its planes, as pack --entropy does"),
+	CLI_OPT_FLAG("plain", plain,
+		     "IN is packed or a recording: write it with no plane entropy coded"),
 	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
 	{ 0 }
 };
@@ -108,14 +113,26 @@ static enum tsr_status convert(const struct cli_common *common, const struct tsr
 			   err);
 }
 
-static int write_plain(const struct cli_cmd *cmd, const struct args *a)
+/* With --plain or --entropy: what is stored stays, in the form that was asked for. */
+static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
+	const char *path = a->common.operands.items[0];
 
+	if (a->plain && a->entropy.given)
+		return cli_usage(cmd, "--plain undoes --entropy; give one of them");
 	if (a->common.operands.n != 1 || a->to || a->strict)
 		return cli_usage(cmd,
-				 "--plain takes one packed file, and neither --to nor --strict");
-	return cli_recode(cmd, &a->common, &how);
+				 "--%s takes one packed file, packed directory or recording, and "
+				 "neither --to nor --strict",
+				 a->plain ? "plain" : "entropy");
+	if (a->entropy.given)
+		how.coded = cli_coded_planes(&a->entropy);
+	if (!tsr_directory_is_packed(path) && !tsr_recording_probe(path))
+		return cli_recode(cmd, &a->common, &how);
+	if (how.coded == TSR_CODED_STATES && !tsr_directory_is_packed(path))
+		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
+	return cli_recode_files(cmd, &a->common, &how);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -124,8 +141,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
-	if (a->plain)
-		return write_plain(cmd, a);
+	if (a->plain || a->entropy.given)
+		return recode(cmd, a);
 	if (o.container == TSR_CONTAINER_COUNT)
 		return cli_usage(cmd,
 				 "'%s' does not end in .safetensors, .pt, .npz or .npy; name the "
@@ -150,10 +167,13 @@ const struct cli_cmd cmd_convert = {
 		"Accelerate, Transformers or PEFT, whose parts become whole tensors. What a .pt "
 		"holds besides tensors "
 		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
-		"--to flashoptim writes a packed file as a FlashOptim state dict.",
+		"--to flashoptim writes a packed file as a FlashOptim state dict. --entropy and "
+		"--plain write a packed file, a packed directory or a recording again, entropy "
+		"coded or not, which loses nothing: there and back gives the same bytes.",
 	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"
 		    "  tersor convert model.safetensors.index.json -o model.pt\n"
-		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n",
+		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n"
+		    "  tersor convert recording -o recording.coded --entropy\n",
 	.opts = opts,
 	.takes = CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,

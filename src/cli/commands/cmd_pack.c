@@ -480,9 +480,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
 	if (a->entropy.given)
-		o.coded = a->entropy.value && strcmp(a->entropy.value, "states") == 0
-				  ? TSR_CODED_STATES
-				  : TSR_CODED_ALL;
+		o.coded = cli_coded_planes(&a->entropy);
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");

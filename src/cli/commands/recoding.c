@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed files whose planes are coded, or no longer: pack --entropy of a packed file, convert --plain. */
+/* Packed files, directories of them and recordings whose planes are coded, or no longer. */
 #include "cli/commands/recoding.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
 #include "pack/packing.h"
 #include "report/format.h"
+#include "tersor/recording.h"
 #include "text/json.h"
+
+enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy)
+{
+	return entropy->value && strcmp(entropy->value, "states") == 0 ? TSR_CODED_STATES
+								       : TSR_CODED_ALL;
+}
 
 void cli_put_coded(uint64_t nbytes, uint64_t plain_nbytes, bool dry_run)
 {
@@ -96,5 +105,129 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	if (common->json.given)
 		status = report_json(cmd, common, u);
 	tsr_unpacking_free(u);
+	return written == TSR_OK ? status : cli_error(&err);
+}
+
+/* --- Directories and recordings ----------------------------------------------------------------- */
+
+struct many {
+	const struct cli_common *common;
+	uint64_t n; /* parameters, or elements of gradients, of the files that were written again */
+	uint64_t nbytes, stored_nbytes; /* of these files */
+};
+
+static void add_entry(struct many *m, const struct tsr_directory_entry *e, uint64_t n)
+{
+	m->n += n;
+	m->nbytes += e->nbytes;
+	m->stored_nbytes += e->stored_nbytes;
+}
+
+/* A step of a recording. */
+static void on_packed(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < p->source->ntensors; i++)
+		n += p->source->tensors[i].numel;
+	add_entry(ctx, e, n);
+}
+
+static void on_unpacked(void *ctx, const struct tsr_directory_entry *e,
+			const struct tsr_unpacking *u)
+{
+	struct many *m = ctx;
+
+	(void)e;
+	cli_warn_notes(m->common, u->source);
+}
+
+static void print_files(const struct cli_common *common, const struct tsr_directory *d,
+			const struct many *m, const char *what)
+{
+	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
+	const struct tsr_directory_entry *e;
+
+	for (size_t i = 0; common->verbose && (e = tsr_directory_entry(d, i)); i++) {
+		if (e->as == TSR_STORED_PACKED || e->as == TSR_STORED_COPY)
+			printf("  %-46s %-8s %8s%s%s\n", tsr_format_name(e->path, 46).text,
+			       e->as == TSR_STORED_PACKED ? what : "copied",
+			       tsr_format_bytes((double)e->stored_nbytes).text,
+			       e->reason ? "  " : "", e->reason ? e->reason : "");
+	}
+	printf("%s: %zu file%s %s, %zu copied; %s%s\n", cli_output_name(common, 40).text,
+	       sizes.npacked, sizes.npacked == 1 ? "" : "s", what, sizes.ncopied,
+	       tsr_format_bytes((double)sizes.stored_nbytes).text,
+	       common->dry_run ? " planned before coding" : "");
+	if (m->n)
+		printf("%.3f bytes per element of the gradients, %.3f before\n",
+		       (double)m->stored_nbytes / (double)m->n, (double)m->nbytes / (double)m->n);
+}
+
+/* Files of gradients that stay as they were, when others do not. */
+static void warn_copied(const struct cli_common *common, const struct tsr_directory *d)
+{
+	const struct tsr_directory_entry *e, *first = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; (e = tsr_directory_entry(d, i)); i++) {
+		if (e->as == TSR_STORED_COPY && e->reason && !n++)
+			first = e;
+	}
+	if (n)
+		cli_warn(common, "%s: %zu file%s of gradients copied as %s, %s: %s",
+			 tsr_directory_path(d), n, n == 1 ? "" : "s", n == 1 ? "it is" : "they are",
+			 first->path, first->reason);
+}
+
+static int report_files(const struct cli_cmd *cmd, const struct many *m,
+			const struct tsr_directory *d, const char *what)
+{
+	struct tsr_text json = { 0 };
+
+	if (cli_wants_text(m->common))
+		print_files(m->common, d, m, what);
+	if (!m->common->json.given)
+		return CLI_OK;
+	cli_json_begin_directory(&json, cmd);
+	cli_json_inputs(&json, m->common);
+	cli_json_output(&json, m->common);
+	tsr_json_put_u64(&json, "gradients", m->n);
+	cli_directory_put_json(&json, d, NULL);
+	return cli_json_end(&json, m->common);
+}
+
+int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
+		     struct tsr_recode_options *how)
+{
+	const char *path = common->operands.items[0];
+	const bool packed = tsr_directory_is_packed(path);
+	struct many m = { .common = common };
+	const struct tsr_directory_watch watch = {
+		.size = sizeof(watch), .ctx = &m, .packed = on_packed, .unpacked = on_unpacked
+	};
+	struct tsr_directory *d = NULL;
+	struct tsr_err err = { 0 };
+	enum tsr_status written;
+	struct cli_work work;
+	int status;
+
+	if (common->max_shard)
+		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
+	how->open = &common->open;
+	how->force = common->force;
+	how->dry_run = common->dry_run;
+	CLI_TRY(cli_work_open(&work, cmd, common, "coding"));
+	written = packed ? tsr_recode_directory(path, common->output, how, &watch, &work.run, &d,
+						&err)
+			 : tsr_recode_recording(path, common->output, how, &watch, &work.run, &d,
+						&err);
+	cli_work_end(&work);
+	if (!d)
+		return cli_error(&err);
+	if (!packed)
+		warn_copied(common, d);
+	status = report_files(cmd, &m, d, how->coded == TSR_CODED_NONE ? "plain" : "coded");
+	tsr_directory_close(d);
 	return written == TSR_OK ? status : cli_error(&err);
 }

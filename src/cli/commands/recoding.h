@@ -13,4 +13,11 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 /* Print what coding gains, or in a dry run that it is not known. */
 void cli_put_coded(uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
 
+/* Which planes --entropy means, if it is given. */
+enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
+
+/* The same as cli_recode() of a packed directory or a recording. */
+int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
+		     struct tsr_recode_options *how);
+
 #endif
