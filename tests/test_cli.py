@@ -259,7 +259,7 @@ def test_bash_completion_is_valid_bash(bash_script):
 @pytest.mark.parametrize("words, offered", [
     ([""], {*COMMANDS, "convert", "help"}), (["pa"], {"pack"}), (["ve"], {"verify", "version"}),
     (["pack", "--we"], {"--weights"}),
-    (["pack", "--ma"], {"--map", "--max-bytes", "--max-error", "--max-shard-size"}),
+    (["pack", "--ma"], {"--map", "--max-bytes", "--max-chain", "--max-error", "--max-shard-size"}),
     (["diff", "--to"], {"--tol"}), (["completion", ""], {"bash", "zsh", "fish"}),
     (["completion", "z"], {"zsh"}), (["pack", "--scale", ""], {"f16", "e8m8", "f32"}),
     (["pack", "--scale", "e"], {"e8m8"}), (["pack", "--weights", "bf16+e"], {"bf16+exact16"}),

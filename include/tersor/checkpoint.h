@@ -91,6 +91,7 @@ enum tsr_opaque {
  *             what DCP's Hugging Face writer made on several ranks
  * @order:     @norder names of parameters in the order of the model, of which an optimizer numbers
  *             some; others of the model count as not trained; NULL: the order that the model has
+ * @base:      the base of a delta, which is otherwise beside it under the name that it has; NULL: there
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -104,6 +105,7 @@ struct tsr_open_options {
 	bool parts;
 	const char *const *order;
 	size_t norder;
+	const char *base;
 };
 
 /* Refuse opaque elements and links, decode states. */

@@ -108,6 +108,10 @@ enum tsr_coded_planes {
  *            without.  The file @weights_out has plain ones
  * @meta_order: keep the order of a safetensors file's metadata too, so that unpacking gives the bytes of a
  *            file that safetensors wrote, if no codec loses anything
+ * @delta:    the path of a packed checkpoint, the base: coded planes are what differs from its planes of
+ *            the same name, shape and coding where that takes fewer bytes.  The output names it, is only
+ *            read with it, and all planes are coded unless @coded says states.  NULL: no delta
+ * @max_chain: the most deltas from the output to a checkpoint that is none; 0: TSR_CHAIN_DEFAULT
  * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
  *            from the momenta and variances themselves, which are then read twice more
  */
@@ -134,7 +138,12 @@ struct tsr_pack_options {
 	const struct tsr_choice_options *choice;
 	enum tsr_coded_planes coded;
 	bool meta_order;
+	const char *delta;
+	unsigned max_chain;
 };
+
+/* To read a delta takes all of its chain. */
+#define TSR_CHAIN_DEFAULT 8u
 
 /* What is smaller than this is rarely a weight, and a packed tensor's description is larger than it. */
 #define TSR_MIN_ELEMENTS_DEFAULT 16u
@@ -294,7 +303,8 @@ TSR_API enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, c
 /**
  * struct tsr_recode_options - How to write a packed checkpoint again
  * @coded:   which planes are entropy coded; those of @weights_out are not
- * @max_shard_nbytes, @weights_out, @open, @force, @dry_run: as in struct tsr_pack_options
+ * @max_shard_nbytes, @weights_out, @open, @force, @dry_run, @delta, @max_chain: as in struct
+ *           tsr_pack_options
  */
 struct tsr_recode_options {
 	size_t size; /* of this struct: set by tsr_recode_defaults() */
@@ -304,6 +314,8 @@ struct tsr_recode_options {
 	const struct tsr_open_options *open;
 	bool force;
 	bool dry_run;
+	const char *delta;
+	unsigned max_chain;
 };
 
 /* No plane coded, in one file. */

@@ -67,7 +67,9 @@ enum tsr_status {
 	X(TSR_HINT_UNPACK, 22, "tsr_unpack() restores its checkpoint") \
 	X(TSR_HINT_OPAQUE, 23, "opaque carries such objects or leaves them out") \
 	X(TSR_HINT_FEW, 24, "few accepts it") \
-	X(TSR_HINT_CANDIDATES, 25, "smaller candidates, also for weights, or a larger max_nbytes")
+	X(TSR_HINT_CANDIDATES, 25, "smaller candidates, also for weights, or a larger max_nbytes") \
+	X(TSR_HINT_BASE, 26, "base is the file that a delta differs from") \
+	X(TSR_HINT_CHAIN, 27, "max_chain allows more deltas in a row")
 
 enum tsr_hint {
 #define X(name, number, text) name = number,

@@ -8,7 +8,6 @@
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/coded.h"
-#include "ckpt/layout.h"
 
 const char *tsr_container_name(enum tsr_container container)
 {
@@ -43,6 +42,7 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
 	free(c->trees);
 	free(c->notes);
 	tsr_decoding_free(c->decoding);
+	tsr_checkpoint_close(c->base);
 	tsr_arena_free(c->arena);
 	free(c);
 }
@@ -66,21 +66,6 @@ const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c, con
 	return NULL;
 }
 
-enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
-			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
-{
-	if (a->coded)
-		return tsr_coded_read(c, a, offset, nbytes, buf, err);
-	if (a->layout)
-		return tsr_layout_read(c, a, offset, nbytes, buf, err);
-	if (a->memory) {
-		if (nbytes)
-			memcpy(buf, a->memory + offset, nbytes);
-		return TSR_OK;
-	}
-	return tsr_file_read(c->files[a->file], buf, nbytes, a->offset + offset, err);
-}
-
 enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	if (c->nunchecked)
@@ -97,7 +82,9 @@ enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c, stru
 
 enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	for (unsigned i = 0; i < c->nfiles; i++)
-		TSR_TRY(tsr_file_check_unchanged(c->files[i], err));
+	for (; c; c = c->base) {
+		for (unsigned i = 0; i < c->nfiles; i++)
+			TSR_TRY(tsr_file_check_unchanged(c->files[i], err));
+	}
 	return TSR_OK;
 }

@@ -40,6 +40,16 @@ struct tsr_shard {
 	uint64_t set; /* the same in all of them, and hardly in any others */
 };
 
+/* What a delta says of the checkpoint that its planes differ from. */
+struct tsr_base_name {
+	const char *name; /* of a file beside it; NULL: it is no delta */
+	uint64_t set; /* of the base */
+	unsigned depth; /* deltas from here to one that is none, from 1 on */
+};
+
+/* The longest chain of deltas. */
+#define TSR_CHAIN_MAX 64u
+
 /**
  * struct tsr_checkpoint - Training state in one or more files, opened for reading
  *
@@ -72,6 +82,9 @@ struct tsr_checkpoint {
 	float eps; /* the least that param_groups of its optimizers have; 0: none is known */
 	struct tsr_shard shard; /* of the last packed file that was read */
 	const char *weights; /* the name of the file beside it that has its weights; NULL: none */
+	uint64_t set; /* of a packed one: the hash of all planes, by which a delta names its base */
+	struct tsr_base_name base_name; /* of a delta: what it says of its base */
+	struct tsr_checkpoint *base; /* and the base, opened; NULL: it is no delta */
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coded planes: arrays that hold the pieces of a plane entropy coded (docs/format.md, section 4.8). */
+/*
+ * Reading arrays, and coded planes, which hold the pieces of a plane entropy coded (docs/format.md, section
+ * 4.8), as they are or as what differs from a base.
+ */
 #include "ckpt/coded.h"
 
 #include <inttypes.h>
@@ -10,6 +13,8 @@
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "ckpt/build.h"
+#include "ckpt/deltas.h"
+#include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
 #include "io/hash.h"
 
@@ -19,6 +24,9 @@ struct decoder {
 	struct tsr_entropy *entropy;
 	const struct tsr_coded *held; /* whose piece @plain is; NULL: none */
 	uint64_t piece;
+	bool holds_both; /* @both is held, of two planes coded together */
+	unsigned char *old,
+		*both; /* elements of the base, and of two planes; NULL until there are any */
 	unsigned char *coded;
 	unsigned char plain[TSR_PIECE_NBYTES];
 	uint16_t scales[TSR_PIECE_ELEMENTS];
@@ -176,6 +184,8 @@ static void free_decoder(struct decoder *d)
 		return;
 	tsr_entropy_free(d->entropy);
 	free(d->coded);
+	free(d->old);
+	free(d->both);
 	free(d);
 }
 
@@ -217,6 +227,8 @@ static struct decoder *new_decoder(void)
 		return NULL;
 	d->next = NULL;
 	d->held = NULL;
+	d->holds_both = false;
+	d->old = d->both = NULL;
 	d->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);
 	d->coded = malloc(tsr_coded_piece_max());
 	if (d->entropy && d->coded)
@@ -304,10 +316,189 @@ static enum tsr_status read_scales(const struct tsr_checkpoint *c, const struct 
 	const uint64_t offset = tsr_plane_nbytes(&coded->coding, 1, first);
 	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->coding, 1, n);
 
-	if (a->coded)
-		return tsr_coded_read(c, a, offset, nbytes, scales, err);
-	return tsr_file_read(c->files[a->file], scales, nbytes, a->offset + offset, err);
+	return tsr_array_read(c, a, offset, nbytes, scales, err);
 }
+
+static enum tsr_status make_room(const struct tsr_checkpoint *c, struct decoder *d,
+				 struct tsr_err *err)
+{
+	if (!d->old)
+		d->old = malloc(TSR_PIECE_NBYTES);
+	if (!d->both)
+		d->both = malloc(TSR_PIECE_NBYTES);
+	return d->old && d->both ? TSR_OK : tsr_fail_nomem(err, c->path);
+}
+
+/* The coded bytes of a piece of @n elements into @d, and the hash of what they decode to. */
+static enum tsr_status fetch_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				   uint64_t piece, size_t n, struct decoder *d, size_t *nbytes_ret,
+				   uint64_t *hash_ret, struct tsr_err *err)
+{
+	struct tsr_entropy_kind kind = tsr_coded_kind(a->dtype);
+	uint64_t begin, end;
+
+	TSR_TRY(find_piece(c, a, piece, &begin, &end, hash_ret, err));
+	if (a->coded->old)
+		kind.width += a->coded->difference.correction;
+	if (end - begin > tsr_entropy_bound(kind, n))
+		return damaged(c, a, piece, "has more bytes than any such piece", err);
+	*nbytes_ret = (size_t)(end - begin);
+	return tsr_file_read(c->files[a->file], d->coded, *nbytes_ret, a->offset + begin, err);
+}
+
+static bool holds_differences(const struct decoder *d, size_t nbytes)
+{
+	return nbytes && d->coded[0] == TSR_ENTROPY_DIFFERENCES;
+}
+
+/* --- Differences from a base, which are read with a decoder of the base's ------------------------- */
+
+static enum tsr_status decode_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
+					  uint64_t piece, struct decoder *d, size_t nbytes,
+					  void *plain, size_t n, struct tsr_err *err)
+{
+	const struct tsr_coded *coded = a->coded;
+	const struct tsr_entropy_old old = { .kind = coded->difference, .plane = d->old };
+	const char *wrong;
+
+	if (!coded->difference.width || coded->joined)
+		return damaged(c, a, piece, "holds differences, which it cannot", err);
+	wrong = tsr_entropy_decode_differences(d->entropy, &old, d->coded, nbytes, plain, NULL, n);
+	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
+}
+
+static enum tsr_status read_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
+					uint64_t piece, struct decoder *d, size_t nbytes,
+					void *plain, size_t n, struct tsr_err *err)
+{
+	const struct tsr_coded *coded = a->coded;
+
+	if (!coded->old)
+		return damaged(c, a, piece, "differs from a plane that its base does not have",
+			       err);
+	TSR_TRY(make_room(c, d, err));
+	TSR_TRY(tsr_array_read(c->base, coded->old, piece * coded->piece_nbytes,
+			       n * coded->difference.width, d->old, err));
+	return decode_differences(c, a, piece, d, nbytes, plain, n, err);
+}
+
+/* Two planes that are coded together, of one piece: floats, and behind them their corrections. */
+struct both {
+	const struct tsr_array *floats, *corrections;
+	uint64_t piece;
+	size_t n, floats_nbytes, nbytes;
+};
+
+static struct both find_both(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			     uint64_t piece)
+{
+	const struct tsr_array *other = &c->arrays[a->coded->partner];
+	struct both b = { .floats = a->coded->plane ? other : a,
+			  .corrections = a->coded->plane ? a : other,
+			  .piece = piece };
+	const struct tsr_difference_kind kind = b.floats->coded->difference;
+	const uint64_t size = b.floats->coded->piece_nbytes / kind.width,
+		       left = b.floats->numel - piece * size;
+
+	b.n = (size_t)(left < size ? left : size);
+	b.floats_nbytes = b.n * kind.width;
+	b.nbytes = b.n * (kind.width + kind.correction);
+	return b;
+}
+
+static enum tsr_status read_both(const struct tsr_checkpoint *c, const struct tsr_array *floats,
+				 const struct tsr_array *corrections, const struct both *like,
+				 unsigned char *to, struct tsr_err *err);
+
+/* Decode both from the floats' piece, of @nbytes in @d, to @to. */
+static enum tsr_status decode_both(const struct tsr_checkpoint *c, const struct both *b,
+				   struct decoder *d, size_t nbytes, const uint64_t hash[2],
+				   unsigned char *to, struct tsr_err *err)
+{
+	const struct tsr_coded *coded = b->floats->coded;
+	const struct tsr_entropy_old old = { .kind = coded->difference,
+					     .plane = d->old,
+					     .correction = d->old + b->floats_nbytes };
+	const char *wrong;
+
+	TSR_TRY(read_both(c->base, coded->old, b->corrections->coded->old, b, d->old, err));
+	wrong = tsr_entropy_decode_differences(d->entropy, &old, d->coded, nbytes, to,
+					       to + b->floats_nbytes, b->n);
+	if (wrong)
+		return damaged(c, b->floats, b->piece, wrong, err);
+	if (tsr_hash(to, b->floats_nbytes, 0) != hash[0])
+		return damaged(c, b->floats, b->piece, "does not have its hash", err);
+	if (tsr_hash(to + b->floats_nbytes, b->nbytes - b->floats_nbytes, 0) != hash[1])
+		return damaged(c, b->corrections, b->piece, "does not have its hash", err);
+	return TSR_OK;
+}
+
+/* If the planes are coded together in this piece, decode both to @to: *@together_ret. */
+static enum tsr_status try_both(const struct tsr_checkpoint *c, const struct both *b,
+				struct decoder *d, unsigned char *to, bool *together_ret,
+				struct tsr_err *err)
+{
+	size_t nbytes, mark_nbytes;
+	uint64_t hash[2];
+
+	*together_ret = false;
+	TSR_TRY(fetch_piece(c, b->corrections, b->piece, b->n, d, &mark_nbytes, &hash[1], err));
+	if (!mark_nbytes || d->coded[0] != TSR_ENTROPY_WITHIN)
+		return TSR_OK;
+	if (mark_nbytes != 4 || tsr_get_le(d->coded, 4) != TSR_ENTROPY_WITHIN)
+		return damaged(c, b->corrections, b->piece, "has more than its place", err);
+	TSR_TRY(fetch_piece(c, b->floats, b->piece, b->n, d, &nbytes, &hash[0], err));
+	TSR_TRY(make_room(c, d, err));
+	*together_ret = true;
+	return decode_both(c, b, d, nbytes, hash, to, err);
+}
+
+/* Of a base, whatever it is. */
+static enum tsr_status read_both(const struct tsr_checkpoint *c, const struct tsr_array *floats,
+				 const struct tsr_array *corrections, const struct both *like,
+				 unsigned char *to, struct tsr_err *err)
+{
+	const uint64_t first = like->piece * like->floats->coded->piece_nbytes,
+		       first_correction = like->piece * like->corrections->coded->piece_nbytes;
+	bool together = false;
+
+	if (floats->coded && floats->coded->joined) {
+		const struct both b = find_both(c, floats, like->piece);
+		struct decoder *d = take_decoder(c->decoding, NULL, 0);
+		enum tsr_status status;
+
+		if (!d)
+			return tsr_fail_nomem(err, c->path);
+		d->held = NULL;
+		status = try_both(c, &b, d, to, &together, err);
+		return_decoder(c->decoding, d);
+		if (status != TSR_OK || together)
+			return status;
+	}
+	TSR_TRY(tsr_array_read(c, floats, first, like->floats_nbytes, to, err));
+	return tsr_array_read(c, corrections, first_correction, like->nbytes - like->floats_nbytes,
+			      to + like->floats_nbytes, err);
+}
+
+/* Hold both planes of a piece, if they are coded together. */
+static enum tsr_status hold_both(const struct tsr_checkpoint *c, const struct both *b,
+				 struct decoder *d, bool *together_ret, struct tsr_err *err)
+{
+	*together_ret = d->held == b->floats->coded && d->piece == b->piece && d->holds_both;
+	if (*together_ret)
+		return TSR_OK;
+	d->held = NULL;
+	TSR_TRY(make_room(c, d, err));
+	TSR_TRY(try_both(c, b, d, d->both, together_ret, err));
+	if (!*together_ret)
+		return TSR_OK;
+	d->held = b->floats->coded;
+	d->piece = b->piece;
+	d->holds_both = true;
+	return TSR_OK;
+}
+
+/* --- Pieces ------------------------------------------------------------------------------------- */
 
 /* Decode a piece of @n elements from @nbytes bytes; with contexts, given the scales. */
 static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
@@ -335,16 +526,15 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 				  uint64_t piece, struct decoder *d, void *plain, size_t nbytes,
 				  struct tsr_err *err)
 {
-	const struct tsr_entropy_kind kind = tsr_coded_kind(a->dtype);
-	const size_t n = nbytes / kind.width;
-	uint64_t begin, end, hash;
+	const size_t n = nbytes / tsr_coded_kind(a->dtype).width;
+	size_t coded_nbytes;
+	uint64_t hash;
 
-	TSR_TRY(find_piece(c, a, piece, &begin, &end, &hash, err));
-	if (end - begin > tsr_entropy_bound(kind, n))
-		return damaged(c, a, piece, "has more bytes than any such piece", err);
-	TSR_TRY(tsr_file_read(c->files[a->file], d->coded, (size_t)(end - begin), a->offset + begin,
-			      err));
-	TSR_TRY(decode_piece(c, a, piece, d, (size_t)(end - begin), plain, n, err));
+	TSR_TRY(fetch_piece(c, a, piece, n, d, &coded_nbytes, &hash, err));
+	if (holds_differences(d, coded_nbytes))
+		TSR_TRY(read_differences(c, a, piece, d, coded_nbytes, plain, n, err));
+	else
+		TSR_TRY(decode_piece(c, a, piece, d, coded_nbytes, plain, n, err));
 	if (tsr_hash(plain, nbytes, 0) != hash)
 		return damaged(c, a, piece, "does not have its hash", err);
 	return TSR_OK;
@@ -358,13 +548,24 @@ static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct ts
 	const uint64_t left = a->nbytes - piece * coded->piece_nbytes;
 	const size_t whole = (size_t)(left < coded->piece_nbytes ? left : coded->piece_nbytes);
 
+	if (coded->joined) {
+		const struct both b = find_both(c, a, piece);
+		bool together;
+
+		TSR_TRY(hold_both(c, &b, d, &together, err));
+		if (together) {
+			memcpy(buf, d->both + (coded->plane ? b.floats_nbytes : 0) + from, nbytes);
+			return TSR_OK;
+		}
+	}
 	if (from == 0 && nbytes == whole)
 		return read_piece(c, a, piece, d, buf, nbytes, err);
-	if (d->held != coded || d->piece != piece) {
+	if (d->held != coded || d->piece != piece || d->holds_both) {
 		d->held = NULL;
 		TSR_TRY(read_piece(c, a, piece, d, d->plain, whole, err));
 		d->held = coded;
 		d->piece = piece;
+		d->holds_both = false;
 	}
 	memcpy(buf, d->plain + from, nbytes);
 	return TSR_OK;
@@ -379,7 +580,10 @@ enum tsr_status tsr_coded_read(const struct tsr_checkpoint *c, const struct tsr_
 
 	if (!nbytes)
 		return TSR_OK;
-	d = take_decoder(c->decoding, a->coded, offset / size);
+	d = take_decoder(c->decoding,
+			 a->coded->joined && a->coded->plane ? c->arrays[a->coded->partner].coded
+							     : a->coded,
+			 offset / size);
 	if (!d)
 		return tsr_fail_nomem(err, c->path);
 	for (size_t at = 0, n; at < nbytes && status == TSR_OK; at += n) {
@@ -391,4 +595,19 @@ enum tsr_status tsr_coded_read(const struct tsr_checkpoint *c, const struct tsr_
 	}
 	return_decoder(c->decoding, d);
 	return status;
+}
+
+enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
+{
+	if (a->coded)
+		return tsr_coded_read(c, a, offset, nbytes, buf, err);
+	if (a->layout)
+		return tsr_layout_read(c, a, offset, nbytes, buf, err);
+	if (a->memory) {
+		if (nbytes)
+			memcpy(buf, a->memory + offset, nbytes);
+		return TSR_OK;
+	}
+	return tsr_file_read(c->files[a->file], buf, nbytes, a->offset + offset, err);
 }

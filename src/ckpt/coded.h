@@ -4,6 +4,7 @@
 #define TSR_CKPT_CODED_H
 
 #include "ckpt/checkpoint_model.h"
+#include "entropy/differences.h"
 #include "entropy/entropy.h"
 
 /* What the name of a coded array ends in, and the bytes of an entry of its index. */
@@ -22,6 +23,12 @@ struct tsr_coded {
 	struct tsr_coding coding;
 	uint64_t columns;
 	size_t scales; /* which array of the checkpoint */
+	/* of a delta: the array of its base that pieces may differ from; NULL: they do not */
+	const struct tsr_array *old;
+	struct tsr_difference_kind difference;
+	unsigned plane; /* of its tensor */
+	bool joined; /* pieces may be coded with those of the other plane, which is: */
+	size_t partner; /* an array of the checkpoint */
 };
 
 /* How the elements of a plane are coded; types whose elements are no whole bytes by their bytes. */

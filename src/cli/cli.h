@@ -109,7 +109,7 @@ struct cli_common {
 	uint64_t max_shard;
 	bool force, dry_run;
 	bool follow;
-	const char *as, *params, *params_from, *opaque;
+	const char *as, *params, *params_from, *base, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
 	struct cli_optional csv;
 	const char *svg, *html;

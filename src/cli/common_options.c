@@ -40,6 +40,8 @@ static const struct {
 			     "names of parameters, one per line, in the optimizer's order") },
 	{ CLI_READS, CLI_OPT("params-from", "MODEL", CLI_STRING, params_from, "@file",
 			     "a checkpoint with the parameters in the model's order") },
+	{ CLI_READS, CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
+			     "the base of a packed delta, if it is not beside it") },
 	{ CLI_READS,
 	  CLI_OPT("opaque", "WHAT", CLI_WORD, opaque, "refuse carry drop",
 		  "Python objects that are no plain values: refuse, carry or drop them") },

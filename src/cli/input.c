@@ -127,6 +127,7 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	*ret = (struct cli_input){ 0 };
 	common->open = tsr_open_defaults();
 	common->open.follow = common->follow;
+	common->open.base = common->base;
 	common->open.opaque = opaque_of(common->opaque);
 	for (unsigned i = 0; i < common->operands.n && cmd->takes & CLI_NUMBERS; i++)
 		common->open.numbered |= tsr_dir_is(common->operands.items[i]);

@@ -63,6 +63,8 @@ void cli_warn(const struct cli_common *common, const char *fmt, ...)
 static const char *const hints[] = {
 	[TSR_HINT_FORCE] = "; --force replaces it",
 	[TSR_HINT_FOLLOW_LINKS] = "; --follow-symlinks allows links",
+	[TSR_HINT_BASE] = "; --base names it where it is",
+	[TSR_HINT_CHAIN] = "; --max-chain allows more",
 	[TSR_HINT_DTYPE] = "; --as does",
 	[TSR_HINT_STRICT] = "; only --strict refuses this",
 	[TSR_HINT_RULES] = "; --map or --keep settles it",

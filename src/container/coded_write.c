@@ -15,8 +15,10 @@
 #include "base/progress.h"
 #include "base/tiles.h"
 #include "ckpt/coded.h"
+#include "ckpt/deltas.h"
 #include "ckpt/tensor_tiles.h"
 #include "container/containers.h"
+#include "container/delta/delta_write.h"
 #include "container/packed_write.h"
 #include "io/hash.h"
 
@@ -34,6 +36,7 @@ struct coding {
 /* One piece on its way. */
 struct scratch {
 	struct tsr_entropy *entropy;
+	struct tsr_delta_scratch *delta; /* NULL without a base */
 	unsigned char *coded;
 	uint64_t hash;
 	size_t nbytes, coded_nbytes;
@@ -72,11 +75,21 @@ static bool may_be_coded(const struct tsr_writer *w, const struct tsr_st_entry *
 	       (w->plan.coded == TSR_CODED_STATES && (named || state));
 }
 
+/* Whether both planes of a tensor are coded, and together where that takes fewer bytes. */
+static bool is_joined(const struct tsr_writer *w, size_t tag)
+{
+	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(tag)];
+	const size_t first = tag - TSR_TAG_PLANE(tag);
+
+	return w->plan.base && tsr_delta_joins(t) && w->coded_nbytes[first] &&
+	       w->coded_nbytes[first + 1] && tsr_delta_old(w->plan.base, t);
+}
+
 static bool is_tried(const struct tsr_writer *w, const struct tsr_st_entry *e)
 {
 	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(e->tag)];
 
-	return w->coded_nbytes[e->tag] &&
+	return w->coded_nbytes[e->tag] && !is_joined(w, e->tag) &&
 	       (e->nbytes < TRIED_NBYTES ||
 		tsr_coded_piece_nbytes(t, TSR_TAG_PLANE(e->tag)) < TRIED_NBYTES);
 }
@@ -88,7 +101,8 @@ static void choose_planes(struct tsr_writer *w)
 		const struct tsr_st_entry *e = &w->arrays[i];
 
 		if (may_be_coded(w, e))
-			w->coded_nbytes[e->tag] = e->nbytes + e->nbytes / 64;
+			w->coded_nbytes[e->tag] = (w->plan.base ? 2 : 1) * e->nbytes +
+						  e->nbytes / 64;
 	}
 }
 
@@ -136,8 +150,10 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 	(void)run;
 	s->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);
 	s->coded = malloc(tsr_coded_piece_max());
-	if (s->entropy && s->coded)
+	s->delta = k->w->plan.base ? tsr_delta_scratch_new() : NULL;
+	if (s->entropy && s->coded && (s->delta || !k->w->plan.base))
 		return TSR_OK;
+	tsr_delta_scratch_free(s->delta);
 	tsr_entropy_free(s->entropy);
 	free(s->coded);
 	return tsr_fail_nomem(err, k->w->plan.path);
@@ -148,6 +164,7 @@ static void close_scratch(void *ctx, void *memory)
 	struct scratch *s = memory;
 
 	(void)ctx;
+	tsr_delta_scratch_free(s->delta);
 	tsr_entropy_free(s->entropy);
 	free(s->coded);
 }
@@ -189,6 +206,31 @@ static enum tsr_status code_variances(const struct coding *k, const struct tsr_s
 	return TSR_OK;
 }
 
+/* Code a piece that is coded already by what differs from the base, if that takes fewer bytes. */
+static enum tsr_status code_differences(const struct coding *k, const struct tsr_st_entry *e,
+					const struct tsr_tile *tile, struct scratch *s,
+					struct tsr_err *err)
+{
+	const struct tsr_delta_piece piece = { .base = k->w->plan.base,
+					       .tensor = tensor_of(k, e),
+					       .plane = TSR_TAG_PLANE(e->tag),
+					       .tile = *tile,
+					       .entropy = s->entropy,
+					       .plain = s->plain,
+					       .nbytes = s->nbytes,
+					       .coded = &s->coded,
+					       .coded_nbytes = &s->coded_nbytes };
+	const size_t first = e->tag - piece.plane;
+	unsigned char *const both = s->delta->both;
+
+	if (!is_joined(k->w, e->tag))
+		return tsr_delta_code(s->delta, &piece, err);
+	TSR_TRY(read_plain(k, first, tile, both, err));
+	TSR_TRY(read_plain(k, first + 1, tile, both + tsr_tile_plane_nbytes(piece.tensor, 0, tile),
+			   err));
+	return tsr_delta_code_both(s->delta, &piece, err);
+}
+
 static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
 	const struct coding *k = ctx;
@@ -203,12 +245,14 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	s->coded_nbytes = 0;
 	TSR_TRY(read_plain(k, e->tag, &tile, s->plain, err));
 	s->hash = tsr_hash(s->plain, s->nbytes, 0);
-	if (k->w->coded_nbytes[e->tag] && tsr_coded_has_contexts(t, plane))
-		return code_variances(k, e, &tile, s, err);
-	if (k->w->coded_nbytes[e->tag])
+	if (!k->w->coded_nbytes[e->tag])
+		return TSR_OK;
+	if (tsr_coded_has_contexts(t, plane))
+		TSR_TRY(code_variances(k, e, &tile, s, err));
+	else
 		s->coded_nbytes = tsr_entropy_encode(s->entropy, kind, s->plain,
 						     s->nbytes / kind.width, s->coded);
-	return TSR_OK;
+	return s->delta ? code_differences(k, e, &tile, s, err) : TSR_OK;
 }
 
 /* --- Arrays ------------------------------------------------------------------------------------- */

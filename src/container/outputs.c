@@ -192,14 +192,24 @@ static enum tsr_status check_directory(const struct tsr_outputs *o,
 	return tsr_outdir_check_target(o->path, o->index, o->force, err);
 }
 
+/* An output is no input, nor what one differs from. */
+static enum tsr_status check_not_read(const struct tsr_checkpoint *inputs, const char *path,
+				      struct tsr_err *err)
+{
+	for (const struct tsr_checkpoint *c = inputs; c; c = c->base) {
+		for (unsigned f = 0; f < c->nfiles; f++)
+			TSR_TRY(tsr_file_check_not(c->files[f], path, err));
+	}
+	return TSR_OK;
+}
+
 enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
 				  struct tsr_err *err)
 {
 	if (o->index)
 		return check_directory(o, inputs, err);
 	for (size_t i = 0; i < o->n + o->indexed; i++) {
-		for (unsigned f = 0; f < inputs->nfiles; f++)
-			TSR_TRY(tsr_file_check_not(inputs->files[f], o->paths[i], err));
+		TSR_TRY(check_not_read(inputs, o->paths[i], err));
 		if (o->n > 1 && !o->indexed && o->force && tsr_dir_has(o->paths[i]))
 			return tsr_fail(err, TSR_E_IO,
 					"%s: exists, and two files cannot be replaced at once; "

@@ -231,6 +231,30 @@ static enum tsr_status read_entropy(struct reading *r, const struct tsr_json *v)
 	return TSR_OK;
 }
 
+/* What a delta says of its base. */
+static enum tsr_status read_base(struct reading *r, const struct tsr_json *v)
+{
+	struct tsr_base_name *base = &r->c->base_name;
+	const char *name = tsr_json_string(tsr_json_get(v, "name"));
+	uint64_t depth;
+
+	if (!v)
+		return TSR_OK;
+	if (!HAS_MEMBERS(v, "name", "set", "depth") || !name || !tsr_dir_is_name(name) ||
+	    !read_hash(tsr_json_get(v, "set"), &base->set) ||
+	    !tsr_json_u64(tsr_json_get(v, "depth"), &depth) || depth < 1)
+		return bad(r, NULL, "base is not the name of a file, a set and a depth");
+	if (depth > TSR_CHAIN_MAX)
+		return tsr_fail(r->err, TSR_E_LIMIT,
+				"%s: is a delta at depth %" PRIu64 ", over the limit of %u",
+				r->path, depth, TSR_CHAIN_MAX);
+	if (!r->entropy)
+		return bad(r, NULL, "base without entropy");
+	base->depth = (unsigned)depth;
+	base->name = tsr_arena_copy(r->c->arena, name, strlen(name));
+	return base->name ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
 /* The tensor whose array is the first plane, if this one has none. */
 static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
 				   const struct tsr_json *v)
@@ -531,7 +555,7 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
 				number, TSR_PACKED_VERSION);
 	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "?weights",
-			 "?codebook", "?entropy", "tensors") ||
+			 "?codebook", "?entropy", "?base", "tensors") ||
 	    !HAS_MEMBERS(source, "kind", "format", "?order") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
@@ -617,6 +641,8 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 		if (status == TSR_OK)
 			status = read_entropy(&r, tsr_json_get(text, "entropy"));
 		if (status == TSR_OK)
+			status = read_base(&r, tsr_json_get(text, "base"));
+		if (status == TSR_OK)
 			status = read_tensors(&r, tsr_json_get(text, "tensors"));
 		if (status == TSR_OK && r.codebook && !r.codebook_used)
 			status = bad(&r, NULL, "a codebook that no tensor has");
@@ -628,50 +654,4 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 	free(r.used);
 	free(r.array_by_name);
 	return status;
-}
-
-/* --- What tensors have of others ---------------------------------------------------------------- */
-
-/* A variance that elements are relative to; what they are then needs no other tensor. */
-static enum tsr_status check_beside(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
-				    struct tsr_err *err)
-{
-	const struct tsr_tensor *beside = tsr_tensor_beside(c, t);
-
-	if (!t->coding.codec || !t->coding.codec->relative)
-		return TSR_OK;
-	if (beside && tsr_tensor_has_f32(beside) && tsr_tensor_same_shape(beside, t) &&
-	    !(beside->coding.codec && beside->coding.codec->relative))
-		return TSR_OK;
-	return tsr_fail(
-		err, TSR_E_FORMAT,
-		"%s: tensor %.200s: packed metadata: found beside %.200s, expected a tensor "
-		"of F32, BF16 or F16 with its shape and a codec that is not relative",
-		c->path, t->name, t->beside);
-}
-
-enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err)
-{
-	for (size_t i = 0; i < c->ntensors; i++)
-		TSR_TRY(check_beside(c, &c->tensors[i], err));
-	for (size_t i = 0; i < c->ntensors; i++) {
-		struct tsr_tensor *t = &c->tensors[i];
-		const struct tsr_tensor *from = t->narrow ? tsr_checkpoint_find(c, t->narrow)
-							  : NULL;
-		struct tsr_array a;
-
-		if (!t->narrow)
-			continue;
-		if (!from || from->coding.codec || from->dtype != tsr_plane_dtype(&t->coding, 0) ||
-		    !tsr_tensor_same_shape(from, t) || from->hash[0] != t->hash[0])
-			return tsr_fail(
-				err, TSR_E_FORMAT,
-				"%s: tensor %.200s: packed metadata: found narrow %.200s, expected "
-				"a raw tensor with the dtype, shape and hash of the first plane",
-				c->path, t->name, t->narrow);
-		/* An array of its own: what is stored tells tensors by their first array. */
-		a = c->arrays[from->plane[0]];
-		TSR_TRY(tsr_build_array(c, &a, &t->plane[0], err));
-	}
-	return TSR_OK;
 }

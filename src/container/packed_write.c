@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
+#include "ckpt/deltas.h"
 #include "container/writer.h"
 #include "text/base64.h"
 #include "tersor/version.h"
@@ -164,28 +165,29 @@ static void compose_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
-/* What the shards of one checkpoint have in common: the hashes of all planes, in order. */
-static uint64_t hash_of_all(const struct tsr_packed_source *source)
-{
-	uint64_t hash = 0;
-
-	for (size_t i = 0; i < source->ntensors; i++) {
-		for (unsigned plane = 0; plane < source->tensors[i].nplanes; plane++)
-			hash = tsr_hash(&source->tensors[i].hash[plane], sizeof(uint64_t), hash);
-	}
-	return hash;
-}
-
 static void compose_shard(const struct tsr_packed_source *source,
 			  const struct tsr_packed_shard *shard, struct tsr_text *json)
 {
 	char set[17];
 
-	snprintf(set, sizeof(set), "%016" PRIx64, hash_of_all(source));
+	snprintf(set, sizeof(set), "%016" PRIx64,
+		 tsr_tensors_set(source->tensors, source->ntensors));
 	tsr_json_open(json, "shard", '{');
 	tsr_json_put_u64(json, "number", shard->number);
 	tsr_json_put_u64(json, "count", shard->count);
 	tsr_json_put_string(json, "set", set);
+	tsr_json_close(json, '}');
+}
+
+static void compose_base(const struct tsr_packed_source *source, struct tsr_text *json)
+{
+	char set[17];
+
+	snprintf(set, sizeof(set), "%016" PRIx64, source->base.set);
+	tsr_json_open(json, "base", '{');
+	tsr_json_put_string(json, "name", source->base.name);
+	tsr_json_put_string(json, "set", set);
+	tsr_json_put_u64(json, "depth", source->base.depth);
 	tsr_json_close(json, '}');
 }
 
@@ -249,6 +251,8 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 	TSR_TRY(compose_codebook(source, shard, path, json, err));
 	if (shard->coded)
 		tsr_json_put_string(json, "entropy", TSR_PACKED_CODER);
+	if (shard->coded && source->base.name)
+		compose_base(source, json);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = shard->first; i < shard->end; i++)
 		compose_tensor(&source->tensors[i], json);

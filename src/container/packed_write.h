@@ -19,6 +19,7 @@ struct tsr_packed_source {
 	/* with codings, hashes, and errors if they have a codec */
 	const struct tsr_tensor *tensors;
 	size_t ntensors;
+	struct tsr_base_name base; /* without a name: it is no delta */
 	const bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 };
 

@@ -171,6 +171,21 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 	return status;
 }
 
+/* All files of a delta that have coded planes name the same base. */
+static enum tsr_status take_base(struct tsr_checkpoint *c, const struct tsr_checkpoint *part,
+				 struct tsr_err *err)
+{
+	const struct tsr_base_name *a = &c->base_name, *b = &part->base_name;
+
+	if (!b->name)
+		return TSR_OK;
+	if (a->name && (strcmp(a->name, b->name) != 0 || a->set != b->set || a->depth != b->depth))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: names another base than the shards before it", part->path);
+	c->base_name = *b;
+	return TSR_OK;
+}
+
 /* A packed file describes itself: read it as a checkpoint of its own, then add its tensors. */
 static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 				  struct tsr_st_contents *st, bool follow,
@@ -192,6 +207,8 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 	c->container = part.container;
 	c->packed = true;
 	c->decoding = part.decoding;
+	if (status == TSR_OK)
+		status = take_base(c, &part, err);
 	if (status == TSR_OK)
 		status = add_contents(c, contents, part.meta, part.nmeta, err);
 	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++) {

@@ -52,6 +52,8 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 
 enum tsr_status tsr_writer_check(const struct tsr_writer *w, struct tsr_err *err)
 {
+	if (w->plan.base)
+		TSR_TRY(tsr_outputs_check(&w->outputs, w->plan.base, err));
 	return tsr_outputs_check(&w->outputs, w->plan.c, err);
 }
 

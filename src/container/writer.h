@@ -28,6 +28,7 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
  * @generation: lossy generations, for a container without metadata; 0: none
  * @packed: NULL, or what the header of a packed file says besides
  * @coded:  for a packed file: which of its planes are coded, before it is published
+ * @base:   NULL, or what coded planes may differ from
  * @run:    the threads that do so
  * @weights_path: NULL, or for a packed file: the plain file beside it that has its weights
  * @weights_meta: @nweights_meta entries for that file, sorted
@@ -46,6 +47,7 @@ struct tsr_writer_plan {
 	unsigned generation;
 	const struct tsr_packed_source *packed;
 	enum tsr_coded_planes coded;
+	const struct tsr_checkpoint *base;
 	const struct tsr_run *run;
 	const char *weights_path;
 	const struct tsr_meta *weights_meta;

@@ -24,22 +24,6 @@ static void make_flat(uint16_t *freq)
 		freq[s] = (1u << TSR_RANS_BITS) / NSYMBOLS;
 }
 
-/* The frequencies of a context; a symbol that is alone has its neighbour beside it. */
-static void find_frequencies(const uint32_t *count, uint32_t n, uint16_t *freq)
-{
-	unsigned s = 0;
-
-	while (!count[s])
-		s++;
-	if (count[s] < n) {
-		tsr_rans_frequencies(count, TSR_RANS_BITS, freq);
-		return;
-	}
-	memset(freq, 0, NSYMBOLS * sizeof(*freq));
-	freq[s] = (1u << TSR_RANS_BITS) - 1;
-	freq[s ^ 1] = 1;
-}
-
 /* Store the table of a context where that is worth it.  Whether it is stored. */
 static bool put_context(struct tsr_entropy *e, unsigned context, const uint32_t *count,
 			struct front *f)
@@ -54,7 +38,7 @@ static bool put_context(struct tsr_entropy *e, unsigned context, const uint32_t 
 		n += count[s];
 	if (!n)
 		return false;
-	find_frequencies(count, n, freq);
+	tsr_rans_frequencies_of(count, freq);
 	nbytes = tsr_rans_put_table(freq, f->bytes + f->nbytes);
 	cost = tsr_rans_counts_cost(count, freq, TSR_RANS_BITS);
 	flat = (uint64_t)n * 2048;

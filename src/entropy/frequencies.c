@@ -79,6 +79,20 @@ void tsr_rans_frequencies(const uint32_t *count, unsigned bits, uint16_t *freq)
 	}
 }
 
+void tsr_rans_frequencies_of(const uint32_t *count, uint16_t *freq)
+{
+	struct present p;
+
+	find_present(count, &p);
+	if (p.n > 1) {
+		tsr_rans_frequencies(count, TSR_RANS_BITS, freq);
+		return;
+	}
+	memset(freq, 0, NSYMBOLS * sizeof(*freq));
+	freq[p.symbol[0]] = (1u << TSR_RANS_BITS) - 1;
+	freq[p.symbol[0] ^ 1] = 1;
+}
+
 uint64_t tsr_rans_counts_cost(const uint32_t *count, const uint16_t *freq, unsigned bits)
 {
 	uint64_t cost = 0;

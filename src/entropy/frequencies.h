@@ -17,6 +17,9 @@
  */
 void tsr_rans_frequencies(const uint32_t *count, unsigned bits, uint16_t *freq);
 
+/* The same, with TSR_RANS_BITS, of one symbol or more: one that is alone has its neighbour beside it. */
+void tsr_rans_frequencies_of(const uint32_t *count, uint16_t *freq);
+
 /* What coding these counts costs by the frequencies, in 1/256 of a bit. */
 uint64_t tsr_rans_counts_cost(const uint32_t *count, const uint16_t *freq, unsigned bits);
 

@@ -16,6 +16,8 @@ struct tsr_entropy {
 	struct tsr_contexts_means means;
 	uint8_t contexts[TSR_ENTROPY_PIECE];
 	uint16_t pairs[TSR_ENTROPY_PIECE];
+	uint32_t differences[TSR_ENTROPY_PIECE], expected[TSR_ENTROPY_PIECE];
+	uint8_t symbols[TSR_ENTROPY_PIECE]; /* of differences */
 	uint8_t streams[]; /* TSR_ENTROPY_PIECE for each byte of an element */
 };
 

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "io/dir.h"
+#include "io/temporary.h"
 #include "io/spool.h"
 #include "base/fail.h"
 #include "base/option_size.h"
+#include "ckpt/deltas.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"
@@ -104,8 +106,72 @@ static enum tsr_status read_generation(struct tsr_checkpoint *c, struct tsr_err 
 	return TSR_OK;
 }
 
+/* --- Bases ------------------------------------------------------------------------------------ */
+
+/* The path of the base of a delta; to be freed. */
+static char *base_path(const struct tsr_checkpoint *c, const struct tsr_open_options *options)
+{
+	char *directory, *path;
+
+	if (options->base)
+		return strdup(options->base);
+	directory = tsr_path_directory(c->path);
+	path = directory ? tsr_path_join(directory, c->base_name.name) : NULL;
+	free(directory);
+	return path;
+}
+
+static enum tsr_status check_base(const struct tsr_checkpoint *c, const char *path,
+				  struct tsr_err *err)
+{
+	const struct tsr_checkpoint *base = c->base;
+
+	if (base->set != c->base_name.set)
+		return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
+				     "%s: is a delta to %s with the set %016" PRIx64
+				     ", but %s has the set %016" PRIx64,
+				     c->path, c->base_name.name, c->base_name.set, path, base->set);
+	return TSR_OK;
+}
+
+static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
+				       const struct tsr_open_options *o, unsigned depth,
+				       struct tsr_checkpoint **ret, struct tsr_err *err);
+
+/* Open what a delta differs from; @depth is the most that it may be deep. */
+static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open_options *options,
+				 unsigned depth, struct tsr_err *err)
+{
+	struct tsr_open_options o = *options;
+	const char *path;
+	char *joined;
+	enum tsr_status status;
+
+	if (!c->base_name.name)
+		return TSR_OK;
+	if (c->base_name.depth > depth)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is a delta at depth %u in a chain that ends at depth %u",
+				c->path, c->base_name.depth, depth);
+	joined = base_path(c, options);
+	path = joined;
+	o.base = NULL;
+	if (!joined)
+		status = tsr_fail_nomem(err, c->path);
+	else if (!tsr_dir_has(path))
+		status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_BASE,
+				       "%s: is a delta to %s, which is missing", c->path, path);
+	else
+		status = open_checkpoint(&path, 1, &o, c->base_name.depth - 1, &c->base, err);
+	if (status == TSR_OK)
+		status = check_base(c, path, err);
+	free(joined);
+	return status == TSR_OK ? tsr_delta_link(c, err) : status;
+}
+
 static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *paths, unsigned npaths,
-				const struct tsr_open_options *options, struct tsr_err *err)
+				const struct tsr_open_options *options, unsigned depth,
+				struct tsr_err *err)
 {
 	for (unsigned i = 0; i < npaths; i++) {
 		if (tsr_dir_is(paths[i]))
@@ -132,10 +198,34 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	}
 	TSR_TRY(tsr_build_index(c, err));
 	TSR_TRY(tsr_packed_share(c, err));
+	if (c->packed)
+		c->set = tsr_tensors_set(c->tensors, c->ntensors);
+	TSR_TRY(open_base(c, options, depth, err));
 	TSR_TRY(tsr_tree_restore(c, err));
 	TSR_TRY(tsr_places_mark(c, err));
 	TSR_TRY(tsr_tree_complete(c, npaths > 1 || c->from_folder, err));
 	return tsr_torch_name_carried(c, err);
+}
+
+static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
+				       const struct tsr_open_options *o, unsigned depth,
+				       struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = calloc(1, sizeof(*c));
+	enum tsr_status status;
+
+	if (!c)
+		return tsr_fail_nomem(err, paths[0]);
+	c->opaque = o->opaque;
+	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
+	status = c->arena ? read_all(c, paths, npaths, o, depth, err)
+			  : tsr_fail_nomem(err, paths[0]);
+	if (status != TSR_OK) {
+		tsr_checkpoint_close(c);
+		return status;
+	}
+	*ret = c;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
@@ -143,20 +233,7 @@ enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 				    struct tsr_checkpoint **ret, struct tsr_err *err)
 {
 	struct tsr_open_options o = tsr_open_defaults();
-	struct tsr_checkpoint *c;
-	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return tsr_fail_nomem(err, paths[0]);
-	c->opaque = o.opaque;
-	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
-	status = c->arena ? read_all(c, paths, npaths, &o, err) : tsr_fail_nomem(err, paths[0]);
-	if (status != TSR_OK) {
-		tsr_checkpoint_close(c);
-		return status;
-	}
-	*ret = c;
-	return TSR_OK;
+	return open_checkpoint(paths, npaths, &o, TSR_CHAIN_MAX, ret, err);
 }

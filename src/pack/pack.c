@@ -21,6 +21,7 @@
 #include "pack/bounds.h"
 #include "pack/choice/choice.h"
 #include "pack/codings.h"
+#include "pack/delta_base.h"
 #include "pack/encoding.h"
 #include "pack/learned_codings.h"
 #include "pack/masters.h"
@@ -38,6 +39,8 @@ struct packing {
 	const char *out_path;
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
 	struct tsr_packed_source source; /* what the output says of it */
+	struct tsr_checkpoint *base; /* of a delta, or NULL */
+	struct tsr_base_name base_name;
 	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
@@ -243,6 +246,7 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 					.keep_order = true,
 					.packed = &p->source,
 					.coded = p->options->coded,
+					.base = p->base,
 					.run = p->run,
 					.weights_path = p->options->weights_out };
 
@@ -290,6 +294,7 @@ static enum tsr_status plan(struct packing *p)
 		.generation = TSR_GENERATION_MAX,
 		.tensors = c->tensors,
 		.ntensors = c->ntensors,
+		.base = p->base_name,
 		.model = p->model,
 	};
 	for (size_t i = 0; i < c->ntensors; i++) {
@@ -434,8 +439,12 @@ static enum tsr_status publish(struct packing *p)
 
 static enum tsr_status run_packing(struct packing *p)
 {
+	const struct tsr_pack_options *o = p->options;
 	bool again = true;
 
+	if (o->delta)
+		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, o->open, &p->base,
+					    &p->base_name, p->err));
 	TSR_TRY(prepare(p));
 	TSR_TRY(plan(p));
 	TSR_TRY(tsr_writer_check(p->writer, p->err));
@@ -478,6 +487,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	if (status == TSR_OK)
 		status = run_packing(&p);
 	tsr_writer_free(p.writer);
+	tsr_checkpoint_close(p.base);
 	tsr_pack_learned_free(&p.learned);
 	free(p.meta);
 	free(p.weights_meta);
@@ -506,6 +516,8 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	if (o.delta && o.coded == TSR_CODED_NONE)
+		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
 	status = tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY)

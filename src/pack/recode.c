@@ -10,6 +10,7 @@
 #include "container/tree.h"
 #include "container/writer.h"
 #include "names/model_names.h"
+#include "pack/delta_base.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packed_meta.h"
 #include "pack/packing.h"
@@ -20,6 +21,8 @@ struct recoding {
 	const struct tsr_run *run;
 	const char *path;
 	struct tsr_packed_source source;
+	struct tsr_checkpoint *base; /* of a delta, or NULL */
+	struct tsr_base_name base_name;
 	bool *model;
 	const struct tsr_error_summary **errors; /* per tensor: the recorded ones */
 	struct tsr_error_summary *widest;
@@ -81,6 +84,7 @@ static enum tsr_status plan(struct recoding *r)
 					.keep_order = true,
 					.packed = &r->source,
 					.coded = o->coded,
+					.base = r->base,
 					.run = r->run,
 					.weights_path = o->weights_out };
 
@@ -92,6 +96,7 @@ static enum tsr_status plan(struct recoding *r)
 		.generation = TSR_GENERATION_MAX,
 		.tensors = r->c->tensors,
 		.ntensors = r->c->ntensors,
+		.base = r->base_name,
 		.model = r->model,
 	};
 	TSR_TRY(tsr_packed_arrays(r->c, &r->arrays, &r->narrays, r->err));
@@ -117,9 +122,13 @@ static enum tsr_status write_out(struct recoding *r)
 
 static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 {
+	const struct tsr_recode_options *o = r->options;
 	enum tsr_status status;
 
-	if (r->options->weights_out)
+	if (o->delta)
+		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, o->open, &r->base,
+					    &r->base_name, r->err));
+	if (o->weights_out)
 		TSR_TRY(find_model(r));
 	TSR_TRY(tsr_tree_attach(r->c, r->err));
 	TSR_TRY(tsr_build_index(r->c, r->err));
@@ -135,6 +144,7 @@ static void free_recoding(struct recoding *r)
 {
 	restore_errors(r);
 	tsr_writer_free(r->writer);
+	tsr_checkpoint_close(r->base);
 	free(r->model);
 	free(r->errors);
 	free(r->widest);
@@ -173,6 +183,8 @@ enum tsr_status tsr_recode(const char *path, const char *out,
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	if (o.delta && o.coded == TSR_CODED_NONE)
+		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
 	status = c->packed ? recode(c, out, &o, run, ret, err)
 			   : tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);

@@ -32,6 +32,8 @@ struct args {
 	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
 	struct cli_optional entropy;
+	const char *delta;
+	uint64_t max_chain;
 	bool strict;
 };
 
@@ -88,6 +90,11 @@ static const struct cli_opt opts[] = {
 		"code planes without loss, for archives: all (the default), or states: everything "
 		"but narrow weights, so that the file opens as a model. A packed IN keeps its "
 		"codecs"),
+	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file",
+		"code what differs from BASE, a packed file, where that takes fewer bytes; OUT is "
+		"then read with BASE beside it. Implies --entropy"),
+	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX,
+		       "the most deltas in a row that OUT may need (default 8, at most 64)"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
 		"with --state gefen: learn from the first step of a recording"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
@@ -248,7 +255,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	if (per_parameter > 0)
 		printf(", %.3f bytes per parameter", per_parameter);
 	printf("\n");
-	if (a->entropy.given)
+	if (a->entropy.given || a->delta)
 		cli_put_coded(out, p->plain_nbytes, a->common.dry_run);
 	if (s->total.worst && s->total.worst_nmse > 0) {
 		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
@@ -437,6 +444,8 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 				 a->common.operands.items[0]);
 	how.coded = o->coded;
 	how.weights_out = a->model;
+	how.delta = o->delta;
+	how.max_chain = o->max_chain;
 	return cli_recode(cmd, &a->common, &how);
 }
 
@@ -481,10 +490,18 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.dry_run = a->common.dry_run;
 	if (a->entropy.given)
 		o.coded = cli_coded_planes(&a->entropy);
+	else if (a->delta)
+		o.coded = TSR_CODED_ALL;
+	o.delta = a->delta;
+	o.max_chain = (unsigned)a->max_chain;
+	if (a->max_chain && !a->delta)
+		return cli_usage(cmd, "--max-chain needs --delta");
+	if (a->delta && cli_packs_directory(&a->common))
+		return cli_usage(cmd, "--delta is for one packed file");
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
-	if (a->entropy.given)
+	if (a->entropy.given || a->delta)
 		CLI_TRY(find_packed(&a->common, &packed));
 	a->learning.compat = a->compat;
 	learn = cli_learn_options(&a->learning);

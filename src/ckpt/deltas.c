@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deltas: which tensor of a base a tensor differs from, and how its planes do. */
+#include "ckpt/deltas.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/build.h"
+#include "ckpt/coded.h"
+#include "io/hash.h"
+
+uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n)
+{
+	uint64_t hash = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		for (unsigned plane = 0; plane < tensors[i].nplanes; plane++)
+			hash = tsr_hash(&tensors[i].hash[plane], sizeof(uint64_t), hash);
+	}
+	return hash;
+}
+
+const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
+				       const struct tsr_tensor *t)
+{
+	const struct tsr_tensor *old = base ? tsr_checkpoint_find(base, t->name) : NULL;
+
+	if (!old || old->dtype != t->dtype || !tsr_tensor_same_shape(old, t) ||
+	    old->coding.codec != t->coding.codec)
+		return NULL;
+	if (t->coding.codec &&
+	    (old->coding.scale != t->coding.scale || old->coding.group != t->coding.group ||
+	     old->coding.row != t->coding.row))
+		return NULL;
+	return old;
+}
+
+bool tsr_delta_joins(const struct tsr_tensor *t)
+{
+	const struct tsr_codec *codec = t->coding.codec;
+	enum tsr_dtype narrow, correction;
+
+	if (!codec || t->narrow || t->nplanes != 2 || codec->planes[0].suffix[0] ||
+	    codec->planes[1].unit != TSR_PER_ELEMENT)
+		return false;
+	narrow = tsr_plane_dtype(&t->coding, 0);
+	correction = tsr_plane_dtype(&t->coding, 1);
+	return (narrow == TSR_BF16 || narrow == TSR_F16) &&
+	       (correction == TSR_I8 || correction == TSR_I16);
+}
+
+static bool is_float(enum tsr_dtype dtype, unsigned *mantissa_ret)
+{
+	*mantissa_ret = dtype == TSR_BF16 ? 7 : dtype == TSR_F16 ? 10 : 23;
+	return dtype == TSR_BF16 || dtype == TSR_F16 || dtype == TSR_F32;
+}
+
+struct tsr_difference_kind tsr_delta_kind(const struct tsr_tensor *t, unsigned plane, bool joined)
+{
+	const enum tsr_dtype dtype = t->coding.codec ? tsr_plane_dtype(&t->coding, plane)
+						     : t->dtype;
+	struct tsr_difference_kind kind = { .width = tsr_entropy_kind(dtype).width };
+
+	if (kind.width != 1 && kind.width != 2 && kind.width != 4)
+		return (struct tsr_difference_kind){ .width = 0 };
+	if (is_float(dtype, &kind.mantissa))
+		kind.of = TSR_DIFFERENCE_FLOATS;
+	if (joined && plane == 0)
+		kind.correction = tsr_entropy_kind(tsr_plane_dtype(&t->coding, 1)).width;
+	return kind;
+}
+
+/* One plane of a tensor of the base, which is coded; @joined: coded with the other one. */
+static enum tsr_status link_plane(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				  const struct tsr_tensor *old, unsigned plane, bool joined,
+				  struct tsr_err *err)
+{
+	struct tsr_array *a = &c->arrays[t->plane[plane]];
+	struct tsr_coded *coded = tsr_arena_alloc(c->arena, sizeof(*coded));
+
+	if (!coded)
+		return tsr_build_nomem(c, err);
+	*coded = *a->coded;
+	coded->difference = tsr_delta_kind(t, plane, joined);
+	coded->old = &c->base->arrays[old->plane[plane]];
+	coded->joined = joined;
+	coded->partner = joined ? t->plane[!plane] : t->plane[plane];
+	coded->plane = plane;
+	a->coded = coded;
+	return TSR_OK;
+}
+
+static enum tsr_status link_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				   struct tsr_err *err)
+{
+	const struct tsr_tensor *old = tsr_delta_old(c->base, t);
+	const bool joined = tsr_delta_joins(t) && c->arrays[t->plane[0]].coded &&
+			    c->arrays[t->plane[1]].coded;
+
+	for (unsigned plane = t->narrow ? 1 : 0; old && plane < t->nplanes; plane++) {
+		if (c->arrays[t->plane[plane]].coded)
+			TSR_TRY(link_plane(c, t, old, plane, joined, err));
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_delta_link(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	for (size_t i = 0; i < c->ntensors; i++)
+		TSR_TRY(link_tensor(c, &c->tensors[i], err));
+	/* The planes of others, which are arrays of their own here. */
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_tensor *from = t->narrow ? tsr_checkpoint_find(c, t->narrow)
+							  : NULL;
+
+		if (from)
+			c->arrays[t->plane[0]].coded = c->arrays[from->plane[0]].coded;
+	}
+	return TSR_OK;
+}

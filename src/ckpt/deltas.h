@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deltas: checkpoints whose planes may be what differs from a base (docs/format.md, section 4.9). */
+#ifndef TSR_CKPT_DELTAS_H
+#define TSR_CKPT_DELTAS_H
+
+#include "ckpt/checkpoint_model.h"
+#include "entropy/differences.h"
+
+/* The hash of all planes of @n tensors, by which a delta names its base. */
+uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n);
+
+/* The tensor of @base that one can differ from: of its name, shape, dtype and coding; NULL: none. */
+const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
+				       const struct tsr_tensor *t);
+
+/* Whether the two planes of a tensor are coded as one, if both are coded: a float and its correction. */
+bool tsr_delta_joins(const struct tsr_tensor *t);
+
+/* What the elements of a plane are; with @joined those of plane 0 and their corrections. */
+struct tsr_difference_kind tsr_delta_kind(const struct tsr_tensor *t, unsigned plane, bool joined);
+
+/* Once the base of a checkpoint is open: reading its planes will read those of the base. */
+enum tsr_status tsr_delta_link(struct tsr_checkpoint *c, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pieces coded by what differs from older elements: symbols with tables chosen by these, and their rests. */
+#include "entropy/differences.h"
+
+#include <string.h>
+
+#include "base/little_endian.h"
+#include "entropy/differences_math.h"
+#include "entropy/older.h"
+#include "entropy/segments.h"
+
+#define NSYMBOLS TSR_RANS_SYMBOLS
+#define NCONTEXTS TSR_RANS_CONTEXT_COUNT
+
+/* Bytes in front of the symbols: the head of the piece, and that of their stream. */
+#define HEADS 8u
+
+/* --- The tables of contexts -------------------------------------------------------------------- */
+
+/* What stands in front of the segments: which contexts have tables, the lowest exponent, and the tables. */
+struct front {
+	uint8_t bytes[4 + NCONTEXTS * TSR_RANS_TABLE_NBYTES];
+	size_t nbytes;
+};
+
+/* Contexts in a row that have one table. */
+struct table {
+	uint32_t count[NSYMBOLS];
+	uint16_t freq[NSYMBOLS];
+	uint8_t bytes[TSR_RANS_TABLE_NBYTES];
+	size_t nbytes;
+	uint64_t cost; /* of its symbols and itself, in 1/2048 of a byte */
+};
+
+static void make_table(struct table *t)
+{
+	tsr_rans_frequencies_of(t->count, t->freq);
+	t->nbytes = tsr_rans_put_table(t->freq, t->bytes);
+	t->cost = 2048 * t->nbytes + tsr_rans_counts_cost(t->count, t->freq, TSR_RANS_BITS);
+}
+
+static bool is_empty(const uint32_t *count)
+{
+	for (unsigned s = 0; s < NSYMBOLS; s++)
+		if (count[s])
+			return false;
+	return true;
+}
+
+static void put_table(struct tsr_entropy *e, const struct table *t, unsigned first, unsigned end,
+		      struct front *f)
+{
+	memcpy(f->bytes + f->nbytes, t->bytes, t->nbytes);
+	f->nbytes += t->nbytes;
+	f->bytes[0] |= (uint8_t)(1u << first);
+	for (unsigned c = first; c < end; c++)
+		tsr_rans_encoder_table(t->freq, TSR_RANS_BITS, e->encoder.symbols + NSYMBOLS * c);
+}
+
+/* A context goes with those before it if their tables together cost no more than one of its own. */
+static void put_tables(struct tsr_entropy *e, const uint32_t *count, uint8_t lowest,
+		       struct front *f)
+{
+	struct table tables[3], *before = &tables[0], *alone = &tables[1], *joined = &tables[2];
+	unsigned first = NCONTEXTS;
+
+	memset(f->bytes, 0, 4);
+	f->bytes[1] = lowest;
+	f->nbytes = 4;
+	for (unsigned c = 0; c < NCONTEXTS; c++) {
+		struct table *was = before;
+
+		memcpy(alone->count, count + NSYMBOLS * c, sizeof(alone->count));
+		if (is_empty(alone->count))
+			continue;
+		make_table(alone);
+		if (first < NCONTEXTS) {
+			for (unsigned s = 0; s < NSYMBOLS; s++)
+				joined->count[s] = before->count[s] + alone->count[s];
+			make_table(joined);
+		}
+		if (first < NCONTEXTS && joined->cost <= before->cost + alone->cost) {
+			before = joined;
+			joined = was;
+			continue;
+		}
+		if (first < NCONTEXTS)
+			put_table(e, before, first, c, f);
+		before = alone;
+		alone = was;
+		first = c;
+	}
+	put_table(e, before, first, NCONTEXTS, f);
+}
+
+static const char *get_tables(struct tsr_entropy *e, const uint8_t *bytes, size_t nbytes,
+			      size_t *used)
+{
+	const size_t each = sizeof(uint32_t) << TSR_RANS_BITS;
+	uint8_t *const slots = (uint8_t *)e->decoder.slots;
+	uint16_t freq[NSYMBOLS];
+	unsigned first = 0;
+
+	*used = 4;
+	while (!(bytes[0] >> first & 1))
+		if (++first == NCONTEXTS)
+			return "no context has a table";
+	for (unsigned c = first; c < NCONTEXTS; c++) {
+		size_t table_nbytes;
+		const char *wrong;
+
+		if (!(bytes[0] >> c & 1)) {
+			memcpy(slots + each * c, slots + each * (c - 1), each);
+			continue;
+		}
+		wrong = tsr_rans_get_table(bytes + *used, nbytes - *used, TSR_RANS_BITS, freq,
+					   &table_nbytes);
+		if (wrong)
+			return wrong;
+		*used += table_nbytes;
+		tsr_rans_decoder_table(freq, e->decoder.slots + ((size_t)c << TSR_RANS_BITS));
+	}
+	for (unsigned c = 0; c < first; c++)
+		memcpy(slots + each * c, slots + each * first, each);
+	return NULL;
+}
+
+/* --- Rests --------------------------------------------------------------------------------------- */
+
+/* The bits of all rests, given how often symbols occur in all contexts. */
+static uint64_t rest_nbits(const uint32_t *count, unsigned bits)
+{
+	uint64_t nbits = 0;
+
+	for (unsigned pair = 0; pair < NCONTEXTS * NSYMBOLS; pair++)
+		nbits += (uint64_t)count[pair] * tsr_difference_rest(pair % NSYMBOLS, bits);
+	return nbits;
+}
+
+static void put_rests(const struct tsr_entropy *e, size_t n, unsigned bits, uint8_t *to)
+{
+	uint64_t pending = 0;
+	unsigned npending = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t rest = tsr_difference_rest(e->symbols[i], bits);
+
+		pending |= (e->differences[i] & ((UINT64_C(1) << rest) - 1)) << npending;
+		npending += rest;
+		if (npending >= 32) {
+			tsr_put_le(to, pending & UINT32_MAX, 4);
+			to += 4;
+			pending >>= 32;
+			npending -= 32;
+		}
+	}
+	if (npending)
+		tsr_put_le(to, pending, 4);
+}
+
+/* Symbols and rests to differences; the rests are all there are. */
+static const char *get_rests(struct tsr_entropy *e, size_t n, unsigned bits, const uint8_t *bytes,
+			     size_t nbytes)
+{
+	uint64_t nbits = 0, pending = 0;
+	unsigned npending = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (e->symbols[i] > tsr_difference_symbol_max(bits))
+			return "a difference is larger than its elements";
+		nbits += tsr_difference_rest(e->symbols[i], bits);
+	}
+	if (nbytes != (nbits + 31) / 32 * 4)
+		return "the rests of differences have another size";
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t rest = tsr_difference_rest(e->symbols[i], bits);
+
+		if (npending < rest) {
+			pending |= tsr_get_le(bytes, 4) << npending;
+			bytes += 4;
+			npending += 32;
+		}
+		e->differences[i] = tsr_difference_base(e->symbols[i], bits) |
+				    (uint32_t)(pending & ((UINT64_C(1) << rest) - 1));
+		pending >>= rest;
+		npending -= rest;
+	}
+	return pending ? "bits behind the rests of differences are not zero" : NULL;
+}
+
+/* --- Pieces -------------------------------------------------------------------------------------- */
+
+static bool are_equal(const uint8_t *symbols, size_t n)
+{
+	return memcmp(symbols, symbols + 1, n - 1) == 0;
+}
+
+/* The stream of symbols to @to; 0 if it does not fit. */
+static size_t put_symbols(struct tsr_entropy *e, const uint32_t *count, uint8_t lowest, size_t n,
+			  uint8_t *to, size_t room, enum tsr_rans_mode *mode)
+{
+	struct front f;
+	size_t segments_nbytes;
+
+	if (are_equal(e->symbols, n)) {
+		*mode = TSR_RANS_CONSTANT;
+		tsr_put_le(to, e->symbols[0], 4);
+		return 4;
+	}
+	*mode = TSR_RANS_CONTEXTS;
+	put_tables(e, count, lowest, &f);
+	if (f.nbytes >= room)
+		return 0;
+	memcpy(to, f.bytes, f.nbytes);
+	segments_nbytes = tsr_rans_put_segments(e, NULL, e->pairs, n, to + f.nbytes,
+						room - f.nbytes);
+	return segments_nbytes ? f.nbytes + segments_nbytes : 0;
+}
+
+size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_entropy_old *old,
+				      const void *plane, const void *correction, size_t n,
+				      void *coded, size_t room)
+{
+	static tsr_rans_count_pairs_fn *const count_pairs[] = TSR_ISA_VARIANTS(rans_count_pairs);
+	const unsigned bits = tsr_older_bits(old->kind);
+	uint32_t count[NCONTEXTS * NSYMBOLS];
+	uint8_t *const head = coded;
+	enum tsr_rans_mode mode;
+	size_t rests_nbytes, symbols_nbytes;
+	uint8_t lowest;
+
+	lowest = tsr_older_lowest(old, n);
+	tsr_older_expect(old, n, lowest, e->differences, e->contexts);
+	tsr_older_subtract(old, plane, correction, n, e->differences);
+	for (size_t i = 0; i < n; i++)
+		e->symbols[i] = (uint8_t)tsr_difference_symbol(e->differences[i], bits);
+	count_pairs[tsr_isa_level()](e->symbols, e->contexts, n, e->pairs, count);
+	rests_nbytes = (size_t)(rest_nbits(count, bits) + 31) / 32 * 4;
+	if (room < HEADS + 4 || room - HEADS - 4 < rests_nbytes)
+		return 0;
+	symbols_nbytes = put_symbols(e, count, lowest, n, head + HEADS, room - HEADS - rests_nbytes,
+				     &mode);
+	if (!symbols_nbytes)
+		return 0;
+	put_rests(e, n, bits, head + HEADS + symbols_nbytes);
+	tsr_put_le(head,
+		   (uint64_t)(4 + symbols_nbytes + rests_nbytes) << 8 | TSR_ENTROPY_DIFFERENCES, 4);
+	tsr_put_le(head + 4, (uint64_t)symbols_nbytes << 8 | mode, 4);
+	return HEADS + symbols_nbytes + rests_nbytes;
+}
+
+/* Symbols, given the older elements; what is expected of the new ones goes to @expected. */
+static const char *get_symbols(struct tsr_entropy *e, const struct tsr_entropy_old *old,
+			       unsigned mode, const uint8_t *bytes, size_t nbytes, size_t n,
+			       uint32_t *expected)
+{
+	const char *wrong;
+	size_t used;
+
+	if (mode == TSR_RANS_CONSTANT) {
+		tsr_older_expect(old, n, 0, expected, e->contexts);
+		return tsr_rans_get_stream(e, mode, bytes, nbytes, e->symbols, n);
+	}
+	if (mode != TSR_RANS_CONTEXTS)
+		return "symbols of differences are stored in a way that is not known";
+	if (nbytes < 4 || bytes[2] || bytes[3])
+		return "the list of the tables of differences is none";
+	if (bytes[1] && old->kind.of != TSR_DIFFERENCE_FLOATS)
+		return "what is no float has exponents";
+	wrong = get_tables(e, bytes, nbytes, &used);
+	if (wrong)
+		return wrong;
+	tsr_older_expect(old, n, bytes[1], expected, e->contexts);
+	return tsr_rans_get_segments(e, e->contexts, bytes + used, nbytes - used, e->symbols, n);
+}
+
+const char *tsr_entropy_decode_differences(struct tsr_entropy *e, const struct tsr_entropy_old *old,
+					   const void *coded, size_t nbytes, void *plane,
+					   void *correction, size_t n)
+{
+	const uint8_t *const head = coded;
+	const char *wrong;
+	size_t size;
+
+	if (nbytes < HEADS || nbytes % 4 || head[0] != TSR_ENTROPY_DIFFERENCES ||
+	    tsr_get_le(head + 1, 3) != nbytes - 4)
+		return "its differences have another size";
+	size = (size_t)tsr_get_le(head + 5, 3);
+	if (size % 4 || size > nbytes - HEADS)
+		return "a stream ends early";
+	wrong = get_symbols(e, old, head[4], head + HEADS, size, n, e->expected);
+	if (!wrong)
+		wrong = get_rests(e, n, tsr_older_bits(old->kind), head + HEADS + size,
+				  nbytes - HEADS - size);
+	if (wrong)
+		return wrong;
+	tsr_older_add(old, e->expected, e->differences, n, plane, correction);
+	return NULL;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The formulas of differences to older elements, for C and for CUDA; docs/format.md, "Differences", has
+ * them in words.  Integers only.
+ */
+#ifndef TSR_ENTROPY_DIFFERENCES_MATH_H
+#define TSR_ENTROPY_DIFFERENCES_MATH_H
+
+#include <stdint.h>
+
+#include "entropy/rans_math.h"
+
+/* A number of @bits bits as it is ordered: that of a float of sign and magnitude, or of a signed one. */
+TSR_HD uint32_t tsr_difference_ordered(uint32_t x, unsigned bits, bool is_float)
+{
+	const uint32_t sign = 1u << (bits - 1), all = sign | (sign - 1);
+
+	return is_float && x & sign ? ~x & all : x ^ sign;
+}
+
+TSR_HD uint32_t tsr_difference_unordered(uint32_t x, unsigned bits, bool is_float)
+{
+	const uint32_t sign = 1u << (bits - 1), all = sign | (sign - 1);
+
+	return is_float && !(x & sign) ? ~x & all : x ^ sign;
+}
+
+/* How far a number of @bits bits is from another, modulo 2^bits: 0, -1, 1, -2, 2 are 0, 1, 2, 3, 4. */
+TSR_HD uint32_t tsr_difference_fold(uint32_t x, uint32_t from, unsigned bits)
+{
+	const uint32_t d = (x - from) << (32 - bits);
+
+	return (d << 1 ^ (0 - (d >> 31))) >> (32 - bits);
+}
+
+TSR_HD uint32_t tsr_difference_unfold(uint32_t folded, uint32_t from, unsigned bits)
+{
+	const uint32_t all = UINT32_MAX >> (32 - bits);
+
+	return (from + (folded >> 1 ^ (0 - (folded & 1)))) & all;
+}
+
+/*
+ * The symbol of a folded difference: what has 4 bits or more gives their number and the three behind the
+ * first.  The others are its rest, stored as they are.  Differences of one byte are symbols themselves.
+ */
+TSR_HD uint32_t tsr_difference_symbol(uint32_t folded, unsigned bits)
+{
+	uint32_t rest = 0;
+
+	if (bits <= 8)
+		return folded;
+	while (folded >> rest >= 16)
+		rest++;
+	return 8 * rest + (folded >> rest);
+}
+
+TSR_HD uint32_t tsr_difference_rest(uint32_t symbol, unsigned bits)
+{
+	return bits <= 8 || symbol < 16 ? 0 : symbol / 8 - 1;
+}
+
+/* The folded difference of a symbol, but for its rest. */
+TSR_HD uint32_t tsr_difference_base(uint32_t symbol, unsigned bits)
+{
+	const uint32_t rest = tsr_difference_rest(symbol, bits);
+
+	return (symbol - 8 * rest) << rest;
+}
+
+/* The most that a symbol can be. */
+TSR_HD uint32_t tsr_difference_symbol_max(unsigned bits)
+{
+	return bits <= 8 ? (1u << bits) - 1 : 8 * (bits - 4) + 15;
+}
+
+/* A code of a variance for another scale in e8m8, rounded to nearest. */
+TSR_HD uint32_t tsr_difference_rescale(uint32_t code, uint32_t from, uint32_t to)
+{
+	const int32_t shift = (int32_t)(from >> 8) - (int32_t)(to >> 8);
+	uint32_t a = code * (256 + (from & 255)), b = 256 + (to & 255), nearest;
+
+	if (shift > 8 || shift < -16)
+		return shift > 0 && code ? 255 : 0;
+	a <<= shift > 0 ? shift : 0;
+	b <<= shift < 0 ? -shift : 0;
+	nearest = (2 * a + b) / (2 * b);
+	return nearest < 255 ? nearest : 255;
+}
+
+/* The context of a float by its exponent, given that of context 0. */
+TSR_HD uint8_t tsr_difference_context(uint32_t exponent, uint32_t lowest)
+{
+	const uint32_t above = exponent > lowest ? exponent - lowest : 0;
+
+	return (uint8_t)(above < TSR_RANS_CONTEXT_COUNT ? above : TSR_RANS_CONTEXT_COUNT - 1);
+}
+
+/* Context 0 is so much below the mean exponent. */
+#define TSR_DIFFERENCE_BELOW 4u
+
+#endif

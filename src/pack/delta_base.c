@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The base of a delta that is to be written. */
+#include "pack/delta_base.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "io/dir.h"
+#include "tersor/pack.h"
+
+static enum tsr_status check(const struct tsr_checkpoint *base, const char *path,
+			     unsigned max_chain, const struct tsr_base_name *name,
+			     struct tsr_err *err)
+{
+	if (!base->packed)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is not a packed file, which a delta can have for its base",
+				path);
+	if (name->depth > max_chain)
+		return tsr_fail_hint(err, TSR_E_LIMIT, TSR_HINT_CHAIN,
+				     "%s: a delta to it would be number %u of a chain, over the "
+				     "limit of %u",
+				     path, name->depth, max_chain);
+	if (!tsr_dir_is_name(name->name))
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: found a path that does not end in a name, expected one", path);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain,
+				    const struct tsr_open_options *options,
+				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
+				    struct tsr_err *err)
+{
+	struct tsr_open_options o = options ? *options : tsr_open_defaults();
+	const char *slash = strrchr(path, '/');
+	struct tsr_checkpoint *base = NULL;
+	enum tsr_status status;
+
+	o.base = NULL;
+	if (!max_chain)
+		max_chain = TSR_CHAIN_DEFAULT;
+	if (max_chain > TSR_CHAIN_MAX)
+		max_chain = TSR_CHAIN_MAX;
+	TSR_TRY(tsr_checkpoint_open(&path, 1, &o, &base, err));
+	*name_ret = (struct tsr_base_name){ .name = slash ? slash + 1 : path,
+					    .set = base->set,
+					    .depth = base->base_name.depth + 1 };
+	status = check(base, path, max_chain, name_ret, err);
+	if (status != TSR_OK) {
+		tsr_checkpoint_close(base);
+		return status;
+	}
+	*ret = base;
+	return TSR_OK;
+}

@@ -1,0 +1,163 @@
+"""Deltas: `pack --delta`, what reads them with their base, and `convert --plain` back."""
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import one_line_error, run_tersor, write_source
+from test_entropy import bf16, mixed, pack, quiet, rewritten
+from test_reader import contents, split
+
+CODINGS = [(), ("--weights", "bf16"), ("--weights", "bf16+ulp16"), ("--weights", "fp16+ulp8"),
+           ("--weights", "bf16+exact16"), ("--weights", "bf16+trunc8"), ("--weights", "fp16"),
+           ("--state", "tight"), ("--state", "flashoptim"), ("--state", "coat"), ("--state", "bitsandbytes"),
+           ("--weights", "f32", "--momentum", "bf16", "--variance", "bf16")]
+
+
+def training(folder, steps=2, shape=(60, 700), lr=1e-4, seed=1):
+    """Checkpoints of a few steps of something like Adam."""
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal(shape).astype("f4") * np.float32(0.02)
+    m, v = np.zeros_like(w), np.full_like(w, 1e-8)
+    paths = []
+    for step in range(steps):
+        for _ in range(3 if step else 30):
+            g = rng.standard_normal(shape).astype("f4") * np.float32(1e-4)
+            m, v = np.float32(0.9) * m + np.float32(0.1) * g, np.float32(0.95) * v + np.float32(0.05) * g * g
+            w = w - np.float32(lr) * m / (np.sqrt(v) + np.float32(1e-8))
+        paths.append(write_source(folder / f"step{step}.safetensors", {
+            "a.weight": w, "a.weight.exp_avg": m, "a.weight.exp_avg_sq": v, "b.weight": bf16(w[:7] * 3),
+            "same.weight": np.full((300, 30), 0.5, "f4")}, {"format": "pt", "step": str(step)}))
+    return paths
+
+
+def sizes(path):
+    return path.stat().st_size
+
+
+@pytest.mark.parametrize("options", CODINGS, ids=lambda o: "-".join(o) or "default")
+def test_a_delta_gives_its_checkpoint_back_to_the_byte(tmp_path, options):
+    old, new = training(tmp_path)
+    base = pack(old, tmp_path / "base.st", *options)
+    plain, delta = pack(new, tmp_path / "plain.st", *options), tmp_path / "delta.st"
+    pack(new, delta, *options, "--delta", base)
+    quiet("verify", delta)
+    quiet("convert", "--plain", delta, "-o", tmp_path / "back.st")
+    assert (tmp_path / "back.st").read_bytes() == plain.read_bytes()
+    again = pack(plain, tmp_path / "again.st", "--delta", base)
+    assert again.read_bytes() == delta.read_bytes()
+    coded = pack(new, tmp_path / "coded.st", *options, "--entropy")
+    assert sizes(delta) < sizes(coded) + 300
+    quiet("unpack", delta, "-o", tmp_path / "u1.safetensors")
+    quiet("unpack", plain, "-o", tmp_path / "u2.safetensors")
+    assert (tmp_path / "u1.safetensors").read_bytes() == (tmp_path / "u2.safetensors").read_bytes()
+
+
+def test_every_sort_of_plane_to_itself_costs_next_to_nothing(tmp_path):
+    source = mixed(tmp_path)
+    base = pack(source, tmp_path / "base.st", "--entropy")
+    delta = pack(source, tmp_path / "delta.st", "--delta", base)
+    quiet("convert", "--plain", delta, "-o", tmp_path / "back.st")
+    assert (tmp_path / "back.st").read_bytes() == pack(source, tmp_path / "plain.st").read_bytes()
+    sizes_of = {name: len(data) for name, (_, _, data) in contents(delta)[1].items()}
+    assert sum(n for name, n in sizes_of.items() if name.startswith("a.weight")) < 600, sizes_of
+
+
+def test_threads_give_the_same_delta(tmp_path):
+    old, new = training(tmp_path, shape=(700, 800))
+    base = pack(old, tmp_path / "base.st")
+    one = pack(new, tmp_path / "one.st", "--delta", base, "-j1")
+    assert pack(new, tmp_path / "four.st", "--delta", base, "-j4").read_bytes() == one.read_bytes()
+
+
+def chain(folder, n, *options):
+    paths = training(folder, n + 1)
+    names = [pack(paths[0], folder / "chain0.st")]
+    for i, path in enumerate(paths[1:], 1):
+        names.append(pack(path, folder / f"chain{i}.st", "--delta", names[-1], *options))
+    return paths, names
+
+
+def test_a_chain_is_followed(tmp_path):
+    paths, names = chain(tmp_path, 4)
+    quiet("convert", "--plain", names[-1], "-o", tmp_path / "back.st")
+    assert (tmp_path / "back.st").read_bytes() == pack(paths[-1], tmp_path / "plain.st").read_bytes()
+    quiet("verify", names[-1])
+    # A base in another coding is the same base.
+    quiet("convert", "--plain", names[2], "-o", tmp_path / "made-plain.st")
+    quiet("verify", names[3], "--base", tmp_path / "made-plain.st")
+    names[0].rename(tmp_path / "was.st")
+    quiet("pack", tmp_path / "was.st", "-o", names[0], "--entropy")
+    quiet("verify", names[-1])
+
+
+def test_a_base_is_not_replaced_by_its_delta(tmp_path):
+    old, new = training(tmp_path)
+    base = pack(old, tmp_path / "base.st")
+    before = base.read_bytes()
+    for args in (("pack", new, "--delta", base), ("convert", "--plain", pack(new, tmp_path / "d.st", "--delta", base))):
+        refused = run_tersor(*args, "-o", base, "-f")
+        assert "base.st" in one_line_error(refused) and refused.returncode in (2, 4), refused
+        assert base.read_bytes() == before
+
+
+def test_a_chain_has_a_limit(tmp_path):
+    paths, names = chain(tmp_path, 2)
+    refused = run_tersor("pack", paths[0], "-o", tmp_path / "x", "--delta", names[-1], "--max-chain", 2)
+    assert refused.returncode != 0 and "--max-chain allows more" in refused.stderr
+    assert not (tmp_path / "x").exists()
+    quiet("pack", paths[0], "-o", tmp_path / "x", "--delta", names[-1], "--max-chain", 3)
+
+
+def test_a_missing_base_is_named_and_can_be_elsewhere(tmp_path):
+    old, new = training(tmp_path)
+    base = pack(old, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    (tmp_path / "other").mkdir()
+    shutil.move(base, tmp_path / "other" / "moved.st")
+    missing = run_tersor("verify", delta)
+    assert missing.returncode != 0 and "base.st, which is missing; --base" in one_line_error(missing)
+    quiet("verify", delta, "--base", tmp_path / "other" / "moved.st")
+
+
+def test_another_base_is_refused(tmp_path):
+    first, second, new = training(tmp_path, 3)
+    base = pack(first, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    other = pack(second, tmp_path / "other.st")
+    refused = run_tersor("verify", delta, "--base", other)
+    assert refused.returncode == 3 and "has the set" in one_line_error(refused)
+
+
+def test_tensors_that_the_base_lacks_are_coded_without_it(tmp_path):
+    rng = np.random.default_rng(3)
+    w = rng.standard_normal((200, 200)).astype("f4")
+    old = write_source(tmp_path / "old.safetensors", {"a.weight": w, "shape.weight": w, "codec.weight": w})
+    new = write_source(tmp_path / "new.safetensors", {"a.weight": w, "shape.weight": w.reshape(100, 400),
+                                                      "codec.weight": bf16(w), "new.weight": w})
+    base = pack(old, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    quiet("verify", delta)
+    quiet("convert", "--plain", delta, "-o", tmp_path / "back.st")
+    assert (tmp_path / "back.st").read_bytes() == pack(new, tmp_path / "plain.st").read_bytes()
+
+
+def edited(path, change):
+    """Change the text of a file, and its check with it."""
+    path.write_bytes(rewritten(*split(path.read_bytes()), lambda whole, text, data: change(text)))
+
+
+@pytest.mark.parametrize("base, words", [
+    ({"name": "../base.st"}, "base is not"), ({"name": "/etc/passwd"}, "base is not"), ({"depth": 0}, "base is not"),
+    ({"depth": 65}, "over the limit of 64"), ({"depth": 1, "name": "gone.st"}, "which is missing"), ({"set": "0" * 16}, "has the set"),
+    ({"set": "x"}, "base is not"), ({"name": "delta.st"}, "chain"), ({"name": "new.safetensors"}, "the set"),
+])
+def test_lies_about_the_base_are_refused(tmp_path, base, words):
+    old, new = training(tmp_path)
+    shutil.copy(new, tmp_path / "new.safetensors")
+    pack(old, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", tmp_path / "base.st")
+    edited(delta, lambda text: text["base"].update(base))
+    refused = run_tersor("verify", delta)
+    assert refused.returncode in (3, 4), refused
+    assert words in one_line_error(refused)
