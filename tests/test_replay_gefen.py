@@ -358,6 +358,26 @@ def test_muon_is_that_of_pytorch(tmp_path, shape, args, match, nesterov):
     assert near(got["w.momentum_buffer"], m) <= 1e-6
 
 
+def test_recordings_of_muon_and_adamw_are_replayed_one_after_the_other(tmp_path):
+    """What torch.optim.Muon and AdamW made of one model in 6 steps, from the state of both after 2."""
+    folder, weights = DATA / "torch" / "muon", {}
+    run_tersor("replay", folder / "before.pt", folder / "muon", "-o", tmp_path / "half.pt", check=0)
+    run_tersor("replay", tmp_path / "half.pt", folder / "adamw", "-o", tmp_path / "out.pt", check=0)
+    for path in tmp_path / "out.pt", folder / "after.pt", folder / "before.pt":
+        run_tersor("convert", path, "-o", tmp_path / f"{path.stem}.safetensors", check=0)
+        weights[path.stem] = load_file(tmp_path / f"{path.stem}.safetensors")
+    got, want, before = (weights[stem] for stem in ("out", "after", "before"))
+    assert set(got) == set(want) and sum(name.endswith("momentum_buffer") for name in got) == 2
+    for name, x in want.items():
+        if name.endswith("momentum_buffer"):
+            np.testing.assert_array_equal(got[name], x)
+        elif x.shape in ((40, 24), (24, 40)):
+            assert np.abs(x - before[name]).max() > 0.01
+            assert np.abs(got[name] - x).max() <= 2 ** -9 * 6 * 0.02 * max(1, x.shape[0] / x.shape[1]) ** 0.5
+        else:
+            assert near(got[name], x) <= 1e-6
+
+
 def test_muon_takes_matrices_only(tersor, tmp_path):
     done = tersor(*RUN, "--optimizer", "muon", "--zero-state", "--lr", "1e-3")
     assert done.returncode == 3 and "expected 2 of a matrix for muon" in done.stderr
