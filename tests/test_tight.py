@@ -142,7 +142,8 @@ def forge(packed, change):
     ("x.exp_avg_sq", 1e-8, "found beside x.exp_avg_sq"), ("w.exp_avg", 1e-8, "found beside w.exp_avg"),
     ("small.exp_avg_sq", 1e-8, "found beside small"), (None, 1e-8, "beside is not a name"),
     ("w.exp_avg_sq", -1, "eps is not a number"), ("w.exp_avg_sq", "1", "eps is not a number"),
-    ("w.exp_avg_sq", 1e300, "eps is not a number")])
+    ("w.exp_avg_sq", 1e300, "eps is not a number"), ("w.exp_avg_sq", None, "eps is not a number"),
+    ("w.exp_avg_sq", "missing", "eps is not a number")])
 def test_damaged_files_are_refused(tersor, tmp_path, beside, eps, message):
     rng = np.random.default_rng(2)
     source = tmp_path / "s.safetensors"
@@ -153,8 +154,11 @@ def test_damaged_files_are_refused(tersor, tmp_path, beside, eps, message):
     def change(tensors):
         entry = next(t for t in tensors if t["name"] == "w.exp_avg")
         entry.update(beside=beside, eps=eps)
+        if eps == "missing":
+            del entry["eps"]
     forge(packed, change)
-    for command in (["inspect"], ["verify"], ["unpack", "-o", tmp_path / "u.safetensors"]):
+    recording = ["replay", DATA / "tiny-gpt" / "recording", "-o", tmp_path / "r.safetensors"]
+    for command in (["inspect"], ["verify"], ["unpack", "-o", tmp_path / "u.safetensors"], recording):
         done = tersor(command[0], packed, *command[1:], check=3)
         assert message in done.stderr, done.stderr
     with pytest.raises(reader.ReaderError):
