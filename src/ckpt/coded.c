@@ -353,18 +353,21 @@ static bool holds_differences(const struct decoder *d, size_t nbytes)
 
 /* --- Differences from a base, which are read with a decoder of the base's ------------------------- */
 
-static enum tsr_status decode_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
-					  uint64_t piece, struct decoder *d, size_t nbytes,
-					  void *plain, size_t n, struct tsr_err *err)
+/* Old scales and codes of variances into d->old, and the new scales, which are read before all else. */
+static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				       uint64_t piece, struct decoder *d, size_t n,
+				       struct tsr_entropy_old *old, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
-	const struct tsr_entropy_old old = { .kind = coded->difference, .plane = d->old };
-	const char *wrong;
+	const uint64_t first = piece * coded->piece_nbytes,
+		       at = tsr_plane_nbytes(&coded->coding, 1, first);
+	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->coding, 1, n);
+	unsigned char *const scales = d->old + TSR_PIECE_ELEMENTS;
 
-	if (!coded->difference.width || coded->joined)
-		return damaged(c, a, piece, "holds differences, which it cannot", err);
-	wrong = tsr_entropy_decode_differences(d->entropy, &old, d->coded, nbytes, plain, NULL, n);
-	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
+	TSR_TRY(tsr_array_read(c->base, coded->old_scales, at, nbytes, scales, err));
+	TSR_TRY(tsr_array_read(c, &c->arrays[coded->new_scales], at, nbytes, d->scales, err));
+	tsr_delta_put_scales(&coded->coding, first, scales, d->scales, old);
+	return TSR_OK;
 }
 
 static enum tsr_status read_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
@@ -372,14 +375,22 @@ static enum tsr_status read_differences(const struct tsr_checkpoint *c, const st
 					void *plain, size_t n, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
+	struct tsr_entropy_old old = { .kind = coded->difference };
+	const char *wrong;
 
 	if (!coded->old)
 		return damaged(c, a, piece, "differs from a plane that its base does not have",
 			       err);
+	if (!coded->difference.width || coded->joined)
+		return damaged(c, a, piece, "holds differences, which it cannot", err);
 	TSR_TRY(make_room(c, d, err));
+	old.plane = d->old;
 	TSR_TRY(tsr_array_read(c->base, coded->old, piece * coded->piece_nbytes,
 			       n * coded->difference.width, d->old, err));
-	return decode_differences(c, a, piece, d, nbytes, plain, n, err);
+	if (coded->difference.of == TSR_DIFFERENCE_VARIANCES)
+		TSR_TRY(read_old_scales(c, a, piece, d, n, &old, err));
+	wrong = tsr_entropy_decode_differences(d->entropy, &old, d->coded, nbytes, plain, NULL, n);
+	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
 }
 
 /* Two planes that are coded together, of one piece: floats, and behind them their corrections. */

@@ -26,6 +26,8 @@ struct tsr_coded {
 	/* of a delta: the array of its base that pieces may differ from; NULL: they do not */
 	const struct tsr_array *old;
 	struct tsr_difference_kind difference;
+	const struct tsr_array *old_scales; /* of variances, in the base; theirs are the array: */
+	size_t new_scales;
 	unsigned plane; /* of its tensor */
 	bool joined; /* pieces may be coded with those of the other plane, which is: */
 	size_t partner; /* an array of the checkpoint */

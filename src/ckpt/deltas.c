@@ -35,6 +35,15 @@ const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
 	return old;
 }
 
+void tsr_delta_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,
+			  const void *scales, struct tsr_entropy_old *ret)
+{
+	ret->first = first;
+	ret->old_scales = (struct tsr_entropy_scales){ old_scales, coding->row,
+						       tsr_coding_group(coding) };
+	ret->scales = (struct tsr_entropy_scales){ scales, coding->row, tsr_coding_group(coding) };
+}
+
 bool tsr_delta_joins(const struct tsr_tensor *t)
 {
 	const struct tsr_codec *codec = t->coding.codec;
@@ -55,6 +64,13 @@ static bool is_float(enum tsr_dtype dtype, unsigned *mantissa_ret)
 	return dtype == TSR_BF16 || dtype == TSR_F16 || dtype == TSR_F32;
 }
 
+/* Whether codes can be moved to other scales. */
+static bool is_variance(const struct tsr_tensor *t)
+{
+	return t->coding.codec && strcmp(t->coding.codec->name, "sqrt8") == 0 &&
+	       t->coding.scale == TSR_SCALE_E8M8;
+}
+
 struct tsr_difference_kind tsr_delta_kind(const struct tsr_tensor *t, unsigned plane, bool joined)
 {
 	const enum tsr_dtype dtype = t->coding.codec ? tsr_plane_dtype(&t->coding, plane)
@@ -65,6 +81,8 @@ struct tsr_difference_kind tsr_delta_kind(const struct tsr_tensor *t, unsigned p
 		return (struct tsr_difference_kind){ .width = 0 };
 	if (is_float(dtype, &kind.mantissa))
 		kind.of = TSR_DIFFERENCE_FLOATS;
+	if (plane == 0 && is_variance(t))
+		kind.of = TSR_DIFFERENCE_VARIANCES;
 	if (joined && plane == 0)
 		kind.correction = tsr_entropy_kind(tsr_plane_dtype(&t->coding, 1)).width;
 	return kind;
@@ -82,6 +100,11 @@ static enum tsr_status link_plane(struct tsr_checkpoint *c, const struct tsr_ten
 		return tsr_build_nomem(c, err);
 	*coded = *a->coded;
 	coded->difference = tsr_delta_kind(t, plane, joined);
+	if (coded->difference.of == TSR_DIFFERENCE_VARIANCES) {
+		coded->coding = t->coding;
+		coded->old_scales = &c->base->arrays[old->plane[1]];
+		coded->new_scales = t->plane[1];
+	}
 	coded->old = &c->base->arrays[old->plane[plane]];
 	coded->joined = joined;
 	coded->partner = joined ? t->plane[!plane] : t->plane[plane];

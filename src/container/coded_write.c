@@ -223,6 +223,8 @@ static enum tsr_status code_differences(const struct coding *k, const struct tsr
 	const size_t first = e->tag - piece.plane;
 	unsigned char *const both = s->delta->both;
 
+	if (tsr_delta_kind(piece.tensor, piece.plane, false).of == TSR_DIFFERENCE_VARIANCES)
+		TSR_TRY(read_plain(k, e->tag + 1, tile, s->delta->scales, err));
 	if (!is_joined(k->w, e->tag))
 		return tsr_delta_code(s->delta, &piece, err);
 	TSR_TRY(read_plain(k, first, tile, both, err));

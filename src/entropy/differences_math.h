@@ -74,17 +74,24 @@ TSR_HD uint32_t tsr_difference_symbol_max(unsigned bits)
 	return bits <= 8 ? (1u << bits) - 1 : 8 * (bits - 4) + 15;
 }
 
-/* A code of a variance for another scale in e8m8, rounded to nearest. */
-TSR_HD uint32_t tsr_difference_rescale(uint32_t code, uint32_t from, uint32_t to)
+/* What a code of a variance is multiplied by for another scale in e8m8, in 1/65536, and at most 255. */
+TSR_HD uint32_t tsr_difference_ratio(uint32_t from, uint32_t to)
 {
+	const uint32_t most = 255u << 16;
 	const int32_t shift = (int32_t)(from >> 8) - (int32_t)(to >> 8);
-	uint32_t a = code * (256 + (from & 255)), b = 256 + (to & 255), nearest;
+	const uint64_t a = (uint64_t)(256 + (from & 255)) << 16, b = 256 + (to & 255);
+	uint64_t ratio;
 
-	if (shift > 8 || shift < -16)
-		return shift > 0 && code ? 255 : 0;
-	a <<= shift > 0 ? shift : 0;
-	b <<= shift < 0 ? -shift : 0;
-	nearest = (2 * a + b) / (2 * b);
+	if (shift > 8 || shift < -17)
+		return shift > 0 ? most : 0;
+	ratio = shift < 0 ? a / (b << -shift) : (a << shift) / b;
+	return ratio < most ? (uint32_t)ratio : most;
+}
+
+TSR_HD uint32_t tsr_difference_rescale(uint32_t code, uint32_t ratio)
+{
+	const uint32_t nearest = (code * ratio + (1u << 15)) >> 16;
+
 	return nearest < 255 ? nearest : 255;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/little_endian.h"
 #include "entropy/differences_math.h"
+#include "entropy/scale_runs.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -106,11 +107,45 @@ static void fill_contexts(const struct tsr_entropy_old *old, size_t n, uint8_t l
 	}
 }
 
+static void rescale(const uint8_t *codes, uint32_t n, uint32_t ratio, uint32_t *expected,
+		    uint8_t *contexts)
+{
+	for (uint32_t k = 0; k < n; k++) {
+		const uint32_t code = tsr_difference_rescale(codes[k], ratio);
+
+		expected[k] = tsr_difference_ordered(code, 8, false);
+		contexts[k] = tsr_rans_context(tsr_rans_code_level((uint8_t)code),
+					       TSR_RANS_VARIANCE_LOWEST);
+	}
+}
+
+/* Codes of variances on the new scales, which change with each step; their size says how far they move. */
+static void expect_variances(const struct tsr_entropy_old *old, size_t n, uint32_t *expected,
+			     uint8_t *contexts)
+{
+	struct tsr_scale_run from = tsr_scale_run_begin(&old->old_scales, old->first);
+	struct tsr_scale_run to = tsr_scale_run_begin(&old->scales, old->first);
+
+	for (size_t i = 0; i < n;) {
+		const uint32_t size = tsr_scale_run_least(to.left, n - i);
+
+		rescale(old->plane + i, size, tsr_difference_ratio(*from.scale, *to.scale),
+			expected + i, contexts + i);
+		i += size;
+		tsr_scale_run_advance(&from, size);
+		tsr_scale_run_advance(&to, size);
+	}
+}
+
 void tsr_older_expect(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
 		      uint32_t *expected, uint8_t *contexts)
 {
 	const bool is_float = old->kind.of == TSR_DIFFERENCE_FLOATS;
 
+	if (old->kind.of == TSR_DIFFERENCE_VARIANCES) {
+		expect_variances(old, n, expected, contexts);
+		return;
+	}
 #define EXPECT(width, more) \
 	for (size_t i = 0; i < n; i++) \
 	expected[i] = get(old->plane, old->correction, i, width, more, is_float)

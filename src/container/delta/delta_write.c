@@ -53,13 +53,18 @@ enum tsr_status tsr_delta_code(struct tsr_delta_scratch *s, const struct tsr_del
 			       struct tsr_err *err)
 {
 	const struct tsr_tensor *old = tsr_delta_old(p->base, p->tensor);
-	const struct tsr_entropy_old from = { .kind = tsr_delta_kind(p->tensor, p->plane, false),
-					      .plane = s->old };
+	struct tsr_entropy_old from = { .kind = tsr_delta_kind(p->tensor, p->plane, false),
+					.plane = s->old };
 	size_t nbytes;
 
 	if (!old || !from.kind.width || !p->nbytes)
 		return TSR_OK;
 	TSR_TRY(read_old(p, old, p->plane, s->old, err));
+	if (from.kind.of == TSR_DIFFERENCE_VARIANCES) {
+		TSR_TRY(read_old(p, old, 1, s->old + TSR_PIECE_ELEMENTS, err));
+		tsr_delta_put_scales(&p->tensor->coding, p->tile.first, s->old + TSR_PIECE_ELEMENTS,
+				     s->scales, &from);
+	}
 	nbytes = tsr_entropy_encode_differences(p->entropy, &from, p->plain, NULL,
 						p->nbytes / from.kind.width, s->coded,
 						*p->coded_nbytes - 1);

@@ -11,6 +11,7 @@
 struct tsr_delta_scratch {
 	unsigned char old[TSR_PIECE_NBYTES]; /* of the base; of two planes one behind the other */
 	unsigned char both[TSR_PIECE_NBYTES]; /* two planes that are coded together */
+	uint16_t scales[TSR_PIECE_ELEMENTS]; /* of codes of variances, which the caller reads */
 	unsigned char *coded; /* room for a coded piece */
 };
 

@@ -2,46 +2,7 @@
 /* The loops of contexts: runs of elements of one row that share their scales. */
 #include "entropy/contexts.h"
 #include "entropy/rans_math.h"
-
-/* Where in the groups of a plane an element is. */
-struct at {
-	const uint16_t *scale;
-	uint64_t row, left_in_row;
-	uint32_t group, left;
-};
-
-static struct at begin(const struct tsr_entropy_scales *s, uint64_t first)
-{
-	struct at at = {
-		.scale = s->scales, .row = s->row, .left_in_row = UINT64_MAX, .group = s->group
-	};
-	const uint64_t in_row = s->row ? first % s->row : first;
-
-	at.left = s->group - (uint32_t)(in_row % s->group);
-	if (s->row)
-		at.left_in_row = s->row - in_row;
-	if (at.left > at.left_in_row)
-		at.left = (uint32_t)at.left_in_row;
-	return at;
-}
-
-/* @n elements on, which all have this scale. */
-static inline void advance(struct at *at, uint32_t n)
-{
-	at->left -= n;
-	at->left_in_row -= n;
-	if (at->left)
-		return;
-	at->scale++;
-	if (!at->left_in_row)
-		at->left_in_row = at->row;
-	at->left = at->left_in_row < at->group ? (uint32_t)at->left_in_row : at->group;
-}
-
-static inline uint32_t least(uint64_t a, uint64_t b)
-{
-	return (uint32_t)(a < b ? a : b);
-}
+#include "entropy/scale_runs.h"
 
 /* --- Runs: what is written is no part of what is read, or there would be no SIMD code ---------------- */
 
@@ -105,17 +66,18 @@ static void contexts_of_codes(const uint8_t *codes, uint32_t n, int32_t lowest, 
 void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
 				uint32_t *rows, uint32_t *columns)
 {
-	struct at at = begin(&b->scales, b->first);
+	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
 	uint64_t column = b->first % b->columns;
 
 	for (size_t i = 0; i < n;) {
-		const uint32_t size = least(least(at.left, b->columns - column), n - i);
+		const uint32_t size = tsr_scale_run_least(
+			tsr_scale_run_least(at.left, b->columns - column), n - i);
 		const int32_t scale = tsr_rans_scale_level(*at.scale);
 
 		*rows += add_levels(codes + i, size, scale, columns + column);
 		i += size;
 		column += size;
-		advance(&at, size);
+		tsr_scale_run_advance(&at, size);
 		if (column == b->columns) {
 			column = 0;
 			rows++;
@@ -127,19 +89,20 @@ void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
 					const struct tsr_contexts_means *m, size_t n,
 					uint8_t *contexts)
 {
-	struct at at = begin(&b->scales, b->first);
+	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
 	uint64_t column = b->first % b->columns;
 	const int8_t *row = m->rows;
 
 	for (size_t i = 0; i < n;) {
-		const uint32_t size = least(least(at.left, b->columns - column), n - i);
+		const uint32_t size = tsr_scale_run_least(
+			tsr_scale_run_least(at.left, b->columns - column), n - i);
 		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST + tsr_rans_scale_level(*at.scale) -
 				       m->all - *row;
 
 		contexts_of_columns(m->columns + column, size, lowest, contexts + i);
 		i += size;
 		column += size;
-		advance(&at, size);
+		tsr_scale_run_advance(&at, size);
 		if (column == b->columns) {
 			column = 0;
 			row++;
@@ -151,18 +114,19 @@ void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
 				      const struct tsr_contexts_means *m, size_t n,
 				      uint8_t *contexts)
 {
-	struct at at = begin(&b->scales, b->first);
-	struct at variance = begin(&b->variance_scales, b->first);
+	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
+	struct tsr_scale_run variance = tsr_scale_run_begin(&b->variance_scales, b->first);
 
 	(void)m;
 	for (size_t i = 0; i < n;) {
-		const uint32_t size = least(least(at.left, variance.left), n - i);
+		const uint32_t size = tsr_scale_run_least(
+			tsr_scale_run_least(at.left, variance.left), n - i);
 		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + tsr_rans_scale_level(*at.scale) -
 				       tsr_rans_scale_level(*variance.scale);
 
 		contexts_of_codes(b->variances + i, size, lowest, contexts + i);
 		i += size;
-		advance(&at, size);
-		advance(&variance, size);
+		tsr_scale_run_advance(&at, size);
+		tsr_scale_run_advance(&variance, size);
 	}
 }
