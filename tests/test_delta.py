@@ -1,9 +1,12 @@
 """Deltas: `pack --delta`, what reads them with their base, and `convert --plain` back."""
+import json
 import shutil
+import struct
 
 import numpy as np
 import pytest
 
+import differences
 from conftest import one_line_error, run_tersor, write_source
 from test_entropy import bf16, mixed, pack, quiet, rewritten
 from test_reader import contents, split
@@ -161,3 +164,55 @@ def test_lies_about_the_base_are_refused(tmp_path, base, words):
     refused = run_tersor("verify", delta)
     assert refused.returncode in (3, 4), refused
     assert words in one_line_error(refused)
+
+
+def pieces_of(array):
+    """The coded pieces of an array of U8."""
+    ends = [struct.unpack_from("<Q", array, 0)[0]]
+    while ends[-1] < len(array):
+        ends.append(struct.unpack_from("<Q", array, 16 * len(ends))[0])
+    return [array[a:b] for a, b in zip([16 * len(ends), *ends], ends)]
+
+
+def scale_of_each(scales, shape, rows):
+    group = 32
+    size = -(-shape[-1] // (shape[-1] // group)) if rows else group
+    i = np.arange(int(np.prod(shape)))
+    per_row = -(-shape[-1] // size)
+    return np.frombuffer(scales, "<u2")[i // shape[-1] * per_row + i % shape[-1] // size if rows else i // group]
+
+
+@pytest.mark.parametrize("options", CODINGS[:4], ids=lambda o: "-".join(o) or "default")
+def test_a_decoder_from_the_document_alone_reads_differences(tmp_path, options):
+    old, new = training(tmp_path, shape=(44, 750))
+    base, plain = pack(old, tmp_path / "base.st", *options), pack(new, tmp_path / "plain.st", *options)
+    meta, planes = contents(pack(new, tmp_path / "delta.st", *options, "--delta", base))
+    was, now = contents(base)[1], contents(plain)[1]
+    rows = {t["name"]: t.get("rows") for t in json.loads(meta["tersor"])["tensors"]}
+    seen = set()
+    for name, (_, _, data) in planes.items():
+        if not name.endswith("::coded"):
+            continue
+        plane = name.removesuffix("::coded")
+        dtype, shape, expected = now[plane]
+        kind = f"u{len(expected) // max(1, int(np.prod(shape)))}"
+        piece, = pieces_of(data)
+        seen.add((plane.rpartition("::")[2] if "::" in plane else "", piece[0]))
+        if piece[0] == 5:
+            assert piece == b"\5\0\0\0"
+        if piece[0] != 4:
+            continue
+        more, given = {}, np.frombuffer(was[plane][2], kind)
+        errors, scales = plane + "::error_bits", plane.replace("quantized", "scales")
+        if errors + "::coded" in planes:
+            more["correction"] = np.frombuffer(was[errors][2], f"u{len(was[errors][2]) // len(given)}")
+        if plane.endswith("exp_avg_sq::quantized"):
+            tensor = plane.removesuffix("::quantized")
+            more |= {key: scale_of_each(of[scales][2], shape, rows[tensor])
+                     for key, of in (("old_scales", was), ("scales", now))}
+        got = differences.decode(piece, dtype, given, **more)
+        if "correction" in more:
+            got, corrections = got
+            assert corrections.tobytes() == now[errors][2]
+        assert got.tobytes() == expected, plane
+    assert ("", 4) in seen and ("quantized", 4) in seen and (("error_bits", 5) in seen) == (options != CODINGS[1])

@@ -340,6 +340,8 @@ static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct
 		k->at += nbytes;
 		tsr_hasher_add(k->hasher, &s->hash, sizeof(s->hash));
 		if (coded) {
+			k->w->differs[e->tag] |= s->coded[0] == TSR_ENTROPY_DIFFERENCES ||
+						 s->coded[0] == TSR_ENTROPY_WITHIN;
 			tsr_put_le(entry, k->at, 8);
 			tsr_put_le(entry + 8, s->hash, 8);
 		}
@@ -412,8 +414,9 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 	struct tsr_writer *w = k->w;
 
 	w->coded_nbytes = calloc(w->ntags + 1, sizeof(*w->coded_nbytes));
+	w->differs = calloc(w->ntags + 1, sizeof(*w->differs));
 	k->hasher = tsr_hasher_new();
-	if (!w->coded_nbytes || !k->hasher)
+	if (!w->coded_nbytes || !w->differs || !k->hasher)
 		return tsr_fail_nomem(err, w->plan.path);
 	choose_planes(w);
 	TSR_TRY(list_pieces(k, true, err));

@@ -175,6 +175,7 @@ void tsr_writer_free(struct tsr_writer *w)
 		tsr_zip_members_free(&w->archives[i].zip);
 	tsr_file_close(w->spool);
 	free(w->coded_nbytes);
+	free(w->differs);
 	free(w->archives);
 	free(w->files);
 	free(w->arrays);

@@ -70,6 +70,15 @@ const struct tsr_text *tsr_writer_header(const struct tsr_writer *w);
 /* Of the @n tensors of the source, the bytes of their arrays. */
 void tsr_writer_tensor_nbytes(const struct tsr_writer *w, size_t n, uint64_t *nbytes);
 
+/* A plane of a tensor as it was written. */
+struct tsr_written_plane {
+	uint64_t nbytes; /* 0: another tensor has it */
+	bool differs; /* some of its pieces are what differs from a base */
+};
+
+/* The planes of the @n tensors of the source, TSR_PLANES_MAX of each. */
+void tsr_writer_planes(const struct tsr_writer *w, size_t n, struct tsr_written_plane *planes);
+
 /* Whether the files could be created: for a dry run. */
 enum tsr_status tsr_writer_check(const struct tsr_writer *w, struct tsr_err *err);
 

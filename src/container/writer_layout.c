@@ -3,6 +3,7 @@
 #include "container/writer_layout.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 
@@ -53,6 +54,17 @@ void tsr_writer_tensor_nbytes(const struct tsr_writer *w, size_t n, uint64_t *nb
 		nbytes[i] = 0;
 	for (size_t i = 0; i < w->plan.narrays; i++)
 		nbytes[TSR_TAG_TENSOR(w->arrays[i].tag)] += w->arrays[i].nbytes;
+}
+
+void tsr_writer_planes(const struct tsr_writer *w, size_t n, struct tsr_written_plane *planes)
+{
+	memset(planes, 0, n * TSR_PLANES_MAX * sizeof(*planes));
+	for (size_t i = 0; i < w->plan.narrays; i++) {
+		const size_t tag = w->arrays[i].tag;
+
+		planes[tag].nbytes = w->arrays[i].nbytes;
+		planes[tag].differs = w->differs && w->differs[tag];
+	}
 }
 
 uint64_t tsr_writer_nbytes(const struct tsr_writer *w)

@@ -41,6 +41,7 @@ struct tsr_writer {
 	struct tsr_file *spool; /* of planes that are to be coded; NULL: there is none */
 	uint64_t *
 		coded_nbytes; /* per tag: of a coded array, 0 of any other; NULL as long as none is */
+	bool *differs; /* per tag: pieces of it are what differs from a base; NULL as long as none is */
 	struct tsr_text index; /* of shards or a directory; empty for one file */
 	size_t narchives;
 	struct tsr_writer_archive *archives;

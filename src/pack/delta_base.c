@@ -2,10 +2,12 @@
 /* The base of a delta that is to be written. */
 #include "pack/delta_base.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "io/dir.h"
+#include "pack/packing.h"
 #include "tersor/pack.h"
 
 static enum tsr_status check(const struct tsr_checkpoint *base, const char *path,
@@ -53,4 +55,26 @@ enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain,
 	}
 	*ret = base;
 	return TSR_OK;
+}
+
+enum tsr_status tsr_written_delta_take(struct tsr_written_delta *d,
+				       const struct tsr_base_name *base, const struct tsr_writer *w,
+				       size_t ntensors, struct tsr_err *err)
+{
+	if (!base->name)
+		return TSR_OK;
+	d->name = strdup(base->name);
+	d->planes = calloc((ntensors + 1) * TSR_PLANES_MAX, sizeof(*d->planes));
+	if (!d->name || !d->planes)
+		return tsr_fail_nomem(err, base->name);
+	d->base = *base;
+	d->base.name = d->name;
+	tsr_writer_planes(w, ntensors, d->planes);
+	return TSR_OK;
+}
+
+void tsr_written_delta_free(struct tsr_written_delta *d)
+{
+	free(d->name);
+	free(d->planes);
 }

@@ -434,6 +434,8 @@ static enum tsr_status publish(struct packing *p)
 	if (p->options->coded == TSR_CODED_NONE || (status != TSR_OK && status != TSR_E_DURABILITY))
 		return status;
 	TSR_TRY(take_sizes(p));
+	TSR_TRY(tsr_written_delta_take(&p->result->delta, &p->base_name, p->writer, p->c->ntensors,
+				       p->err));
 	return status;
 }
 

@@ -83,6 +83,7 @@ void tsr_packing_free(struct tsr_packing *p)
 		return;
 	tsr_checkpoint_close(p->source);
 	free(p->tensors);
+	tsr_written_delta_free(&p->delta);
 	free(p);
 }
 

@@ -5,7 +5,22 @@
 /* The outcomes of packing and unpacking; users of the library have the functions of tersor/pack.h. */
 
 #include "io/file.h"
+#include "ckpt/checkpoint_model.h"
+#include "container/writer.h"
 #include "tersor/pack.h"
+
+/* A delta that was written: what it says of its base, and its planes, TSR_PLANES_MAX of each tensor. */
+struct tsr_written_delta {
+	struct tsr_base_name base; /* without a name: it is none */
+	char *name; /* that of the base, or NULL */
+	struct tsr_written_plane *planes;
+};
+
+/* Note how a writer that is done wrote one. */
+enum tsr_status tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_base_name *base,
+				       const struct tsr_writer *w, size_t ntensors,
+				       struct tsr_err *err);
+void tsr_written_delta_free(struct tsr_written_delta *d);
 
 /* The outcome of tsr_pack(). */
 struct tsr_packing {
@@ -18,6 +33,7 @@ struct tsr_packing {
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the source says it */
 	double bound; /* that codecs were chosen by; 0: there was no choice */
+	struct tsr_written_delta delta;
 };
 
 /* The outcome of tsr_unpack() and tsr_convert(). */
@@ -26,6 +42,7 @@ struct tsr_unpacking {
 	enum tsr_container container; /* that was written */
 	uint64_t nbytes; /* of the files written */
 	uint64_t plain_nbytes; /* of a packed checkpoint: if no plane were coded; else 0 */
+	struct tsr_written_delta delta;
 };
 
 /*

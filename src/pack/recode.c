@@ -137,6 +137,9 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 	u->plain_nbytes = tsr_writer_nbytes(r->writer);
 	status = write_out(r);
 	u->nbytes = tsr_writer_nbytes(r->writer);
+	if ((status == TSR_OK || status == TSR_E_DURABILITY) && !r->options->dry_run)
+		TSR_TRY(tsr_written_delta_take(&u->delta, &r->base_name, r->writer, r->c->ntensors,
+					       r->err));
 	return status;
 }
 
@@ -169,8 +172,10 @@ static enum tsr_status recode(struct tsr_checkpoint *c, const char *out,
 	free_recoding(&r);
 	if (status == TSR_OK || status == TSR_E_DURABILITY)
 		*ret = u;
-	else
+	else {
+		tsr_written_delta_free(&u->delta);
 		free(u);
+	}
 	return status;
 }
 

@@ -471,5 +471,6 @@ void tsr_unpacking_free(struct tsr_unpacking *u)
 	if (!u)
 		return;
 	tsr_checkpoint_close(u->source);
+	tsr_written_delta_free(&u->delta);
 	free(u);
 }

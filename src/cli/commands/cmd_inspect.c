@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor inspect: what a checkpoint or a recording contains, from its headers. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "cli/directories.h"
@@ -54,7 +55,11 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	if (plain_nbytes(c))
 		printf(", entropy coded: %s of data before",
 		       tsr_format_bytes((double)plain_nbytes(c)).text);
-	printf("\n\n");
+	printf("\n");
+	for (const struct tsr_checkpoint *d = c; d->base; d = d->base)
+		printf("delta at depth %u to %s\n", d->base_name.depth,
+		       tsr_format_name(d->base->path, 60).text);
+	printf("\n");
 	if (common->verbose) {
 		for (size_t i = 0; i < c->nmeta; i++) {
 			printf("  %s = %s\n", tsr_format_name(c->meta[i].key, 24).text,
@@ -89,6 +94,26 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 	tsr_json_close(json, '}');
 }
 
+static void put_base(struct tsr_text *json, const struct tsr_checkpoint *c)
+{
+	char set[17];
+
+	snprintf(set, sizeof(set), "%016" PRIx64, c->base_name.set);
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "file", c->base->path);
+	tsr_json_put_string(json, "set", set);
+	tsr_json_put_u64(json, "depth", c->base_name.depth);
+	tsr_json_close(json, '}');
+}
+
+static void put_bases(struct tsr_text *json, const struct tsr_checkpoint *c)
+{
+	tsr_json_open(json, "bases", '[');
+	for (; c->base; c = c->base)
+		put_base(json, c);
+	tsr_json_close(json, ']');
+}
+
 static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_checkpoint *c, struct tsr_summary *s)
 {
@@ -103,6 +128,8 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 		tsr_json_put_string(&json, "weights", c->weights);
 	if (plain_nbytes(c))
 		tsr_json_put_u64(&json, "plain_nbytes", plain_nbytes(c));
+	if (c->base)
+		put_bases(&json, c);
 	tsr_json_open(&json, "metadata", '{');
 	for (size_t i = 0; i < c->nmeta; i++)
 		tsr_json_put_string(&json, c->meta[i].key, c->meta[i].value);

@@ -257,6 +257,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	printf("\n");
 	if (a->entropy.given || a->delta)
 		cli_put_coded(out, p->plain_nbytes, a->common.dry_run);
+	cli_put_delta(&a->common, p->source, &p->delta);
 	if (s->total.worst && s->total.worst_nmse > 0) {
 		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
 		       tsr_format_name(s->total.worst->name, 50).text);
@@ -302,6 +303,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	tsr_json_put_u64(&json, "header_nbytes", p->header_nbytes);
 	tsr_json_put_u64(&json, "data_nbytes", p->data_nbytes);
 	tsr_json_put_u64(&json, "plain_nbytes", p->plain_nbytes);
+	cli_json_delta(&json, p->source, &p->delta);
 	tsr_summary_put_json(s, &json);
 	tsr_losses_put_json(&s->losses, &json);
 	tsr_choices_put_json(&s->choices, &json);

@@ -31,6 +31,77 @@ void cli_put_coded(uint64_t nbytes, uint64_t plain_nbytes, bool dry_run)
 		       plain_nbytes ? 100.0 * (double)nbytes / (double)plain_nbytes : 100.0);
 }
 
+/* --- Deltas -------------------------------------------------------------------------------------- */
+
+static const char *suffix_of(const struct tsr_tensor *t, unsigned plane)
+{
+	return t->coding.codec ? t->coding.codec->planes[plane].suffix : "";
+}
+
+static void print_planes(const struct tsr_checkpoint *source, const struct tsr_written_delta *d)
+{
+	for (size_t i = 0; i < source->ntensors; i++) {
+		const struct tsr_tensor *t = &source->tensors[i];
+
+		for (unsigned p = 0; p < t->nplanes; p++) {
+			const struct tsr_written_plane *w = &d->planes[TSR_ARRAY_TAG(i, p)];
+
+			if (w->nbytes)
+				printf("  %-12s %10s  %s%s\n",
+				       w->differs ? "differs" : "on its own",
+				       tsr_format_bytes((double)w->nbytes).text,
+				       tsr_format_name(t->name, 46).text, suffix_of(t, p));
+		}
+	}
+}
+
+void cli_put_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
+		   const struct tsr_written_delta *d)
+{
+	uint64_t nbytes[2] = { 0 };
+	size_t n[2] = { 0 };
+
+	if (!d->base.name)
+		return;
+	if (common->verbose)
+		print_planes(source, d);
+	for (size_t i = 0; i < source->ntensors * TSR_PLANES_MAX; i++) {
+		nbytes[d->planes[i].differs] += d->planes[i].nbytes;
+		n[d->planes[i].differs] += d->planes[i].nbytes != 0;
+	}
+	printf("delta to %s, number %u of its chain: %zu planes differ, %s",
+	       tsr_format_name(d->base.name, 40).text, d->base.depth, n[1],
+	       tsr_format_bytes((double)nbytes[1]).text);
+	printf("; %zu stand on their own, %s\n", n[0], tsr_format_bytes((double)nbytes[0]).text);
+}
+
+void cli_json_delta(struct tsr_text *json, const struct tsr_checkpoint *source,
+		    const struct tsr_written_delta *d)
+{
+	if (!d->base.name)
+		return;
+	tsr_json_open(json, "delta", '{');
+	tsr_json_put_string(json, "base", d->base.name);
+	tsr_json_put_u64(json, "depth", d->base.depth);
+	tsr_json_open(json, "planes", '[');
+	for (size_t i = 0; i < source->ntensors * TSR_PLANES_MAX; i++) {
+		const struct tsr_tensor *t = &source->tensors[TSR_TAG_TENSOR(i)];
+
+		if (!d->planes[i].nbytes)
+			continue;
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "tensor", t->name);
+		tsr_json_put_u64(json, "plane", TSR_TAG_PLANE(i));
+		tsr_json_put_u64(json, "nbytes", d->planes[i].nbytes);
+		tsr_json_put_bool(json, "differs", d->planes[i].differs);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+/* --- Reports ------------------------------------------------------------------------------------- */
+
 /* Elements of the weights: what bytes per parameter are relative to. */
 static uint64_t count_parameters(const struct tsr_checkpoint *c)
 {
@@ -62,6 +133,7 @@ static void print_report(const struct cli_common *common, const struct tsr_unpac
 		       (double)u->nbytes / (double)parameters,
 		       (double)stored_nbytes(u->source) / (double)parameters);
 	printf("\n");
+	cli_put_delta(common, u->source, &u->delta);
 }
 
 static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -77,6 +149,7 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	tsr_json_put_u64(&json, "before_nbytes", stored_nbytes(u->source));
 	tsr_json_put_u64(&json, "parameters", count_parameters(u->source));
 	tsr_json_put_u64(&json, "generation", u->source->generation);
+	cli_json_delta(&json, u->source, &u->delta);
 	cli_json_tensors(&json, u->source, NULL, NULL);
 	return cli_json_end(&json, common);
 }

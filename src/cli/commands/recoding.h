@@ -4,6 +4,7 @@
 #define TSR_CLI_RECODING_H
 
 #include "cli/cli.h"
+#include "pack/packing.h"
 #include "tersor/pack.h"
 
 /* Write the one operand again and report.  @how says which planes are coded, and --model.  Exit status. */
@@ -12,6 +13,12 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 
 /* Print what coding gains, or in a dry run that it is not known. */
 void cli_put_coded(uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
+
+/* What a delta's planes became, with -v each of them; nothing if there is none. */
+void cli_put_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
+		   const struct tsr_written_delta *d);
+void cli_json_delta(struct tsr_text *json, const struct tsr_checkpoint *source,
+		    const struct tsr_written_delta *d);
 
 /* Which planes --entropy means, if it is given. */
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
