@@ -13,7 +13,6 @@
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "ckpt/build.h"
-#include "ckpt/deltas.h"
 #include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
 #include "io/hash.h"
@@ -154,6 +153,15 @@ struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint
 		.columns = columns,
 		.scales = { scales, coding->row, tsr_coding_group(coding) },
 	};
+}
+
+void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,
+			  const void *scales, struct tsr_entropy_old *ret)
+{
+	ret->first = first;
+	ret->old_scales = (struct tsr_entropy_scales){ old_scales, coding->row,
+						       tsr_coding_group(coding) };
+	ret->scales = (struct tsr_entropy_scales){ scales, coding->row, tsr_coding_group(coding) };
 }
 
 enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *t,
@@ -366,7 +374,7 @@ static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const str
 
 	TSR_TRY(tsr_array_read(c->base, coded->old_scales, at, nbytes, scales, err));
 	TSR_TRY(tsr_array_read(c, &c->arrays[coded->new_scales], at, nbytes, d->scales, err));
-	tsr_delta_put_scales(&coded->coding, first, scales, d->scales, old);
+	tsr_coded_put_scales(&coded->coding, first, scales, d->scales, old);
 	return TSR_OK;
 }
 

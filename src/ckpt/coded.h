@@ -60,6 +60,10 @@ struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint
 /* The elements of the last dimension: 1 without dimensions. */
 uint64_t tsr_coded_columns(const struct tsr_tensor *t);
 
+/* For codes of variances, whose piece begins at element @first of a tensor: their scales, old and new. */
+void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,
+			  const void *scales, struct tsr_entropy_old *ret);
+
 /*
  * When all planes of a tensor are taken and it is part of the checkpoint: reading its codes will read its
  * scales, where contexts need them.

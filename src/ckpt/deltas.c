@@ -35,15 +35,6 @@ const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
 	return old;
 }
 
-void tsr_delta_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,
-			  const void *scales, struct tsr_entropy_old *ret)
-{
-	ret->first = first;
-	ret->old_scales = (struct tsr_entropy_scales){ old_scales, coding->row,
-						       tsr_coding_group(coding) };
-	ret->scales = (struct tsr_entropy_scales){ scales, coding->row, tsr_coding_group(coding) };
-}
-
 bool tsr_delta_joins(const struct tsr_tensor *t)
 {
 	const struct tsr_codec *codec = t->coding.codec;

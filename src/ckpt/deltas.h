@@ -19,10 +19,6 @@ bool tsr_delta_joins(const struct tsr_tensor *t);
 /* What the elements of a plane are; with @joined those of plane 0 and their corrections. */
 struct tsr_difference_kind tsr_delta_kind(const struct tsr_tensor *t, unsigned plane, bool joined);
 
-/* For codes of variances, whose piece begins at element @first of a tensor: their scales, old and new. */
-void tsr_delta_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,
-			  const void *scales, struct tsr_entropy_old *ret);
-
 /* Once the base of a checkpoint is open: reading its planes will read those of the base. */
 enum tsr_status tsr_delta_link(struct tsr_checkpoint *c, struct tsr_err *err);
 

@@ -17,9 +17,9 @@ struct tsr_written_delta {
 };
 
 /* Note how a writer that is done wrote one. */
-enum tsr_status tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_base_name *base,
-				       const struct tsr_writer *w, size_t ntensors,
-				       struct tsr_err *err);
+enum tsr_status tsr_written_delta_take(struct tsr_written_delta *d,
+				       const struct tsr_base_name *base, const struct tsr_writer *w,
+				       size_t ntensors, struct tsr_err *err);
 void tsr_written_delta_free(struct tsr_written_delta *d);
 
 /* The outcome of tsr_pack(). */

@@ -62,7 +62,7 @@ enum tsr_status tsr_delta_code(struct tsr_delta_scratch *s, const struct tsr_del
 	TSR_TRY(read_old(p, old, p->plane, s->old, err));
 	if (from.kind.of == TSR_DIFFERENCE_VARIANCES) {
 		TSR_TRY(read_old(p, old, 1, s->old + TSR_PIECE_ELEMENTS, err));
-		tsr_delta_put_scales(&p->tensor->coding, p->tile.first, s->old + TSR_PIECE_ELEMENTS,
+		tsr_coded_put_scales(&p->tensor->coding, p->tile.first, s->old + TSR_PIECE_ELEMENTS,
 				     s->scales, &from);
 	}
 	nbytes = tsr_entropy_encode_differences(p->entropy, &from, p->plain, NULL,
