@@ -246,6 +246,13 @@ def pair(scratch):
     return packed
 
 
+def delta(scratch):
+    """A packed file that is a delta to another one."""
+    for name, options in (("base", ()), ("delta", ("--delta", scratch / "base"))):
+        run_tersor("pack", CHECKPOINT, "-o", scratch / name, *options, check=0)
+    return scratch / "delta"
+
+
 def coded(scratch):
     run_tersor("pack", CHECKPOINT, "-o", scratch / "coded", "--entropy", check=0)
     return scratch / "coded"
@@ -257,12 +264,14 @@ def reports(command, library, scratch):
     out = scratch / "out"
     return {
         "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json"),
-                         report("pack", packed, "--entropy", "-o", scratch / "coded", "--json")],
+                         report("pack", packed, "--entropy", "-o", scratch / "coded", "--json"),
+                         report("pack", packed, "--delta", packed, "-o", scratch / "delta", "--json")],
         "unpack": lambda: [report("unpack", packed, "-o", out, "--json")],
         "inspect": lambda: [report("inspect", packed, "--json"),
                             report("inspect", CHECKPOINT, "--json"),
                             report("inspect", pair(scratch), "--json"),
                             report("inspect", coded(scratch), "--json"),
+                            report("inspect", delta(scratch), "--json"),
                             report("inspect", CHECKPOINT.with_name("recording"), "--json")],
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", restored, "--json")],
