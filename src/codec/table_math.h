@@ -24,7 +24,8 @@
 
 /* A row of a table: what a group needs. */
 struct tsr_table_row {
-	float value[TSR_TABLE_CODES]; /* of codes without their sign */
+	float value
+		[TSR_TABLE_CODES]; /* of codes without their sign, and of others: tsr_table_entry() */
 	float unit; /* 1, or what takes t out of the subnormal numbers before it becomes a key */
 	float lowest, highest; /* t times the unit is clamped to these */
 	uint32_t shift; /* at most 23 */
@@ -198,6 +199,15 @@ TSR_HD uint32_t tsr_table_sign(enum tsr_table_layout layout, uint32_t byte)
 	if (layout == TSR_TABLE_SIGNED)
 		return (byte & 0x80) << 24;
 	return layout == TSR_TABLE_CENTRED && byte < 127 ? TSR_F32_SIGN : 0;
+}
+
+/*
+ * Where a row has the value of a byte with its sign.  Values below 0 are behind the codes: of layouts with
+ * a sign these take half of a row.
+ */
+TSR_HD uint32_t tsr_table_entry(enum tsr_table_layout layout, uint32_t byte)
+{
+	return layout == TSR_TABLE_CENTRED ? (byte + 129) & 0xff : byte;
 }
 
 /* The decoded element; there is one NaN only, with the sign. */

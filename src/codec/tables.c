@@ -133,6 +133,18 @@ static void put_specials(struct tsr_fp8_format f, float *value)
 		value[c] = f.infinite && c == f.ncodes ? INFINITY : tsr_f32_from_bits(0x7fc00000u);
 }
 
+static float negative(float x)
+{
+	return tsr_f32_from_bits(tsr_bits_from_f32(x) ^ TSR_F32_SIGN);
+}
+
+/* The values of bytes with a sign. */
+static void put_negative(float *value)
+{
+	for (uint32_t c = 0; c < 128; c++)
+		value[128 + c] = negative(value[c]);
+}
+
 static void add_plain(struct making *m, struct tsr_fp8_format f)
 {
 	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
@@ -144,6 +156,7 @@ static void add_plain(struct making *m, struct tsr_fp8_format f)
 		value[c] = float_of(tsr_fp8_value(f, c));
 		threshold[c] = (struct threshold){ float_of(middle_below(f, c)), c & 1, false };
 	}
+	put_negative(value);
 	add_row(m, threshold, f.ncodes);
 }
 
@@ -167,6 +180,7 @@ static void add_expanded(struct making *m, struct tsr_fp8_format f, int j)
 		threshold[c] = (struct threshold){ expanded(f, middle_below(f, c), j), c & 1,
 						   false };
 	}
+	put_negative(value);
 	add_row(m, threshold, f.ncodes);
 }
 
@@ -230,6 +244,9 @@ static void add_nearest(struct making *m, const float *from, uint32_t ncodes)
 		threshold[c] = (struct threshold){ nearest, (double)nearest < middle,
 						   (double)nearest == middle };
 	}
+	/* Of the row with a sign, bytes below the middle. */
+	for (uint32_t c = 1; c < 128 && ncodes <= 129; c++)
+		value[256 - c] = negative(value[c]);
 	add_row(m, threshold, ncodes);
 }
 
@@ -289,6 +306,7 @@ static void make_expanded(enum tsr_table_set set, struct tsr_fp8_format f, struc
 {
 	/* Zeros only: whatever the codes are, every value is 0. */
 	m.row[0] = (struct tsr_table_row){ .unit = 1.0f, .shift = 1, .ncodes = 1 };
+	put_negative(m.row[0].value);
 	m.entry[0] = 0xffffffu;
 	m.nrows = m.nentries = 1;
 	bound[0] = INFINITY;

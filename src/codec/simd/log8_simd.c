@@ -5,12 +5,16 @@
 #include "codec/log8_math.h"
 #include "codec/loops.h"
 #include "codec/simd/absmax.h"
+#include "codec/simd/lanes_tables.h"
 #include "codec/tables.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 /* Elements whose keys are computed before their codes are looked up. */
 #define CHUNK 64
+
+/* Groups whose scales are computed before their codes: one after the other they would wait for them. */
+#define BATCH 16
 
 /* The root of an element, or of bits; with @roots it is one already. */
 INLINE float root_of(float x, bool roots)
@@ -19,13 +23,13 @@ INLINE float root_of(float x, bool roots)
 }
 
 /* RN(sqrt) is monotonic: the largest and the least root are those of the largest and the least. */
-INLINE uint32_t scale_of(const float *reach, const float *x, size_t n, bool roots)
+INLINE uint32_t scale_of(const float *bound, const float *x, size_t n, bool roots)
 {
-	const float largest = root_of(group_absmax(x, n), roots);
-	const float least = root_of(group_least(x, n), roots);
+	const struct group_reach reach = group_reach(x, n);
+	const float largest = root_of(reach.absmax, roots), least = root_of(reach.least, roots);
 	const uint32_t stored = tsr_f28_from_root(largest);
 
-	return stored | tsr_log_range(reach, tsr_f28_scale(stored), least);
+	return stored | tsr_log_range(bound, tsr_f28_scale(stored), least);
 }
 
 /* At most CHUNK elements of a group. */
@@ -50,24 +54,49 @@ INLINE void encode_some(const struct tsr_table_row *row, const uint32_t *entry, 
 	}
 }
 
+INLINE void encode_group(const struct tsr_tables *tables, uint32_t stored, const float *x, size_t n,
+			 bool roots, uint8_t *code)
+{
+	const struct tsr_table_row *row = &tables->row[tsr_f28_range(stored)];
+	const float scale = tsr_f28_scale(stored);
+	size_t done = 0;
+
+	if (table_scale_is_ordinary(scale)) {
+		const struct lanes_row r = lanes_row_of(row, tables->entry, scale);
+
+		done = lanes_encode_log(&r, x, n, roots, code);
+	}
+	for (; done < n; done += CHUNK)
+		encode_some(row, tables->entry + row->first, tsr_table_divisor(scale), x + done,
+			    n - done < CHUNK ? n - done : CHUNK, roots, code + done);
+}
+
+/* At most BATCH groups. */
+INLINE void encode_batch(const struct tsr_tables *tables, const float *x, size_t n, size_t group,
+			 bool roots, uint8_t *code, uint32_t *scales)
+{
+	uint32_t stored[BATCH];
+
+	for (size_t first = 0, g = 0; first < n; first += group, g++)
+		stored[g] = scale_of(tables->bound, x + first,
+				     n - first < group ? n - first : group, roots);
+	for (size_t first = 0, g = 0; first < n; first += group, g++) {
+		memcpy(scales + g, &stored[g], sizeof(stored[g]));
+		encode_group(tables, stored[g], x + first, n - first < group ? n - first : group,
+			     roots, code + first);
+	}
+}
+
 /* Consecutive groups; returns how many. */
 INLINE size_t encode_run(const struct tsr_tables *tables, const float *x, size_t n, size_t group,
 			 bool roots, uint8_t *code, uint32_t *scales)
 {
-	size_t g = 0;
+	const size_t most = BATCH * group;
 
-	for (size_t first = 0; first < n; first += group, g++) {
-		const size_t end = n - first < group ? n : first + group;
-		const uint32_t stored = scale_of(tables->bound, x + first, end - first, roots);
-		const struct tsr_table_row *row = &tables->row[tsr_f28_range(stored)];
-		const float divisor = tsr_table_divisor(tsr_f28_scale(stored));
-
-		memcpy(scales + g, &stored, sizeof(stored));
-		for (size_t i = first; i < end; i += CHUNK)
-			encode_some(row, tables->entry + row->first, divisor, x + i,
-				    end - i < CHUNK ? end - i : CHUNK, roots, code + i);
-	}
-	return g;
+	for (size_t first = 0, g = 0; first < n; first += most, g += BATCH)
+		encode_batch(tables, x + first, n - first < most ? n - first : most, group, roots,
+			     code + first, scales + g);
+	return (n + group - 1) / group;
 }
 
 INLINE void encode_all(const struct tsr_coding *coding, const float *x, size_t n,
@@ -99,18 +128,29 @@ void TSR_FOR_ISA(encode_log8_roots)(const struct tsr_coding *coding, const float
 	encode_all(coding, x, n, plane, true);
 }
 
+INLINE void decode_group(const float *value, float scale, const uint8_t *restrict code, size_t n,
+			 float *restrict x)
+{
+	size_t i = 0;
+
+	if (table_scale_is_ordinary(scale))
+		i = lanes_decode_log(value, scale, code, n, x);
+	for (; i < n; i++)
+		x[i] = tsr_log_variance(value[code[i]], scale);
+}
+
+/* Consecutive groups; returns how many. */
 INLINE size_t decode_run(const struct tsr_tables *tables, const uint8_t *restrict code,
 			 const uint32_t *scales, size_t n, size_t group, float *restrict x)
 {
 	size_t g = 0;
 
 	for (size_t first = 0; first < n; first += group, g++) {
-		const size_t end = n - first < group ? n : first + group;
-		const float *value, scale = tsr_f28_scale(scales[g]);
+		uint32_t stored;
 
-		value = tables->row[tsr_f28_range(scales[g])].value;
-		for (size_t i = first; i < end; i++)
-			x[i] = tsr_log_variance(value[code[i]], scale);
+		memcpy(&stored, scales + g, sizeof(stored));
+		decode_group(tables->row[tsr_f28_range(stored)].value, tsr_f28_scale(stored),
+			     code + first, n - first < group ? n - first : group, x + first);
 	}
 	return g;
 }
