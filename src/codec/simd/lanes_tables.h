@@ -18,8 +18,6 @@ static inline bool table_scale_is_ordinary(float scale)
 	return scale > 0.0f && tsr_bits_from_f32(scale) < TSR_F32_INF;
 }
 
-#if TSR_HAS_LANES
-
 /*
  * Elements whose places in a table are computed before they are looked up.  In one loop both took twice as
  * long: places go through memory, and what is to come waits for it.
@@ -30,6 +28,8 @@ struct lanes_places {
 	uint32_t at[LANES_CHUNK],
 		rest[LANES_CHUNK]; /* the number of an entry, and what to compare with it */
 };
+
+#if TSR_HAS_LANES
 
 /* The compiler keeps what comes before apart from what comes after. */
 #define LANES_NEXT_PASS() __asm__ __volatile__("" ::: "memory")
@@ -233,22 +233,37 @@ LANES size_t lanes_decode_table(struct tsr_table_rule rule, const struct tsr_tab
 	return done;
 }
 
-/*
- * tsr_log_code() of whole batches, at most LANES_CHUNK elements, which are variances or, with @roots, their
- * roots.  A root is positive where the variance is.
- */
-LANES void lanes_encode_log_chunk(const struct lanes_row *r, const float *x, size_t n, bool roots,
-				  uint8_t *code)
+/* tsr_log_range() without a loop; @reach has a place for every range. */
+LANES uint32_t lanes_log_range(const float *reach, float scale, float least)
+{
+	const __m256 s = _mm256_set1_ps(scale), l = _mm256_set1_ps(least);
+	const __m256 low = _mm256_mul_ps(s, _mm256_loadu_ps(reach));
+	const __m256 high = _mm256_mul_ps(s, _mm256_loadu_ps(reach + 8));
+	const int beyond_low = _mm256_movemask_ps(_mm256_cmp_ps(low, l, _CMP_NLE_UQ));
+	const int beyond_high = _mm256_movemask_ps(_mm256_cmp_ps(high, l, _CMP_NLE_UQ));
+	const unsigned beyond = (unsigned)beyond_low | ((unsigned)beyond_high & 0x7f) << 8;
+
+	return scale > 0.0f ? (uint32_t)__builtin_popcount(beyond) : 0;
+}
+
+/* Places of a group, or of a part, from @i on: variances or, with @roots, their roots. */
+LANES void lanes_log_places(const struct lanes_row *r, const float *x, size_t n, bool roots,
+			    struct lanes_places *p, size_t i)
+{
+	for (size_t k = 0; k < n; k += 8) {
+		const lanes_f32 v = lanes_load(x + k);
+		const lanes_f32 root = roots ? v : (lanes_f32)_mm256_sqrt_ps((__m256)v);
+
+		lanes_table_place(r, false, root, p, i + k);
+	}
+}
+
+/* tsr_log_code() of whole batches whose places are there.  A root is positive where the variance is. */
+LANES void lanes_log_codes(const uint32_t *entry, const struct lanes_places *p, const float *x,
+			   size_t n, uint8_t *code)
 {
 	const __m256i one = _mm256_set1_epi8(1);
-	struct lanes_places p;
 
-	for (size_t i = 0; i < n; i += 8) {
-		const lanes_f32 v = lanes_load(x + i);
-
-		lanes_table_place(r, false, roots ? v : (lanes_f32)_mm256_sqrt_ps((__m256)v), &p,
-				  i);
-	}
 	LANES_NEXT_PASS();
 	for (size_t i = 0; i < n; i += LANES_BATCH) {
 		lanes_i32 positive[4], c[4];
@@ -256,25 +271,12 @@ LANES void lanes_encode_log_chunk(const struct lanes_row *r, const float *x, siz
 
 		for (size_t j = 0; j < 4; j++) {
 			positive[j] = lanes_load(x + i + 8 * j) > lanes_all(0.0f);
-			c[j] = lanes_table_code(r->entry, &p, i + 8 * j);
+			c[j] = lanes_table_code(entry, p, i + 8 * j);
 		}
 		bytes = _mm256_max_epu8(lanes_mixed_u8(c), one);
 		bytes = _mm256_and_si256(bytes, lanes_mixed_i8(positive));
 		_mm256_storeu_si256((__m256i *)(void *)(code + i), lanes_in_order(bytes));
 	}
-}
-
-/* The same for a group; returns how many elements. */
-LANES size_t lanes_encode_log(const struct lanes_row *r, const float *x, size_t n, bool roots,
-			      uint8_t *code)
-{
-	size_t done = 0;
-
-	for (; done + LANES_CHUNK <= n; done += LANES_CHUNK)
-		lanes_encode_log_chunk(r, x + done, LANES_CHUNK, roots, code + done);
-	for (; done + LANES_CHUNK / 2 <= n; done += LANES_CHUNK / 2)
-		lanes_encode_log_chunk(r, x + done, LANES_CHUNK / 2, roots, code + done);
-	return done;
 }
 
 /* tsr_log_variance() */
@@ -307,10 +309,12 @@ static inline struct lanes_row lanes_row_of(const struct tsr_table_row *row, con
 }
 
 #define lanes_table_expand tsr_table_expand
+#define lanes_log_range tsr_log_range
 #define lanes_encode_table(rule, r, least, x, n, code) ((void)(r), (size_t)0)
-#define lanes_encode_log(r, x, n, roots, code) ((void)(r), (size_t)0)
-#define lanes_decode_log(value, scale, code, n, x) ((size_t)0)
 #define lanes_decode_table(rule, row, scale, code, n, x) ((size_t)0)
+#define lanes_log_places(r, x, n, roots, p, i) ((void)(r), (void)(x), (void)(roots))
+#define lanes_log_codes(entry, p, x, n, code) ((void)(p), (void)(code))
+#define lanes_decode_log(value, scale, code, n, x) ((size_t)0)
 
 #endif
 

@@ -29,7 +29,7 @@ INLINE uint32_t scale_of(const float *bound, const float *x, size_t n, bool root
 	const float largest = root_of(reach.absmax, roots), least = root_of(reach.least, roots);
 	const uint32_t stored = tsr_f28_from_root(largest);
 
-	return stored | tsr_log_range(bound, tsr_f28_scale(stored), least);
+	return stored | lanes_log_range(bound, tsr_f28_scale(stored), least);
 }
 
 /* At most CHUNK elements of a group. */
@@ -58,32 +58,57 @@ INLINE void encode_group(const struct tsr_tables *tables, uint32_t stored, const
 			 bool roots, uint8_t *code)
 {
 	const struct tsr_table_row *row = &tables->row[tsr_f28_range(stored)];
-	const float scale = tsr_f28_scale(stored);
-	size_t done = 0;
+	const float divisor = tsr_table_divisor(tsr_f28_scale(stored));
 
-	if (table_scale_is_ordinary(scale)) {
-		const struct lanes_row r = lanes_row_of(row, tables->entry, scale);
+	for (size_t i = 0; i < n; i += CHUNK)
+		encode_some(row, tables->entry + row->first, divisor, x + i,
+			    n - i < CHUNK ? n - i : CHUNK, roots, code + i);
+}
 
-		done = lanes_encode_log(&r, x, n, roots, code);
+/* Whether lanes_tables.h takes @n groups of so many elements, which fill a chunk. */
+INLINE bool fills_chunk(const uint32_t *stored, size_t n, size_t group)
+{
+	bool ret = TSR_HAS_LANES && n * group == LANES_CHUNK && group % 8 == 0;
+
+	for (size_t g = 0; g < n && ret; g++)
+		ret = table_scale_is_ordinary(tsr_f28_scale(stored[g]));
+	return ret;
+}
+
+/* Groups that fill a chunk. */
+INLINE void encode_chunk(const struct tsr_tables *tables, const uint32_t *stored, size_t group,
+			 const float *x, bool roots, uint8_t *code)
+{
+	struct lanes_places p;
+
+	for (size_t i = 0; i < LANES_CHUNK; i += group, stored++) {
+		const struct tsr_table_row *row = &tables->row[tsr_f28_range(*stored)];
+		const struct lanes_row r = lanes_row_of(row, tables->entry, tsr_f28_scale(*stored));
+
+		lanes_log_places(&r, x + i, group, roots, &p, i);
 	}
-	for (; done < n; done += CHUNK)
-		encode_some(row, tables->entry + row->first, tsr_table_divisor(scale), x + done,
-			    n - done < CHUNK ? n - done : CHUNK, roots, code + done);
+	lanes_log_codes(tables->entry, &p, x, LANES_CHUNK, code);
 }
 
 /* At most BATCH groups. */
 INLINE void encode_batch(const struct tsr_tables *tables, const float *x, size_t n, size_t group,
 			 bool roots, uint8_t *code, uint32_t *scales)
 {
+	const size_t ngroups = (n + group - 1) / group, together = LANES_CHUNK / group;
 	uint32_t stored[BATCH];
 
-	for (size_t first = 0, g = 0; first < n; first += group, g++)
-		stored[g] = scale_of(tables->bound, x + first,
-				     n - first < group ? n - first : group, roots);
-	for (size_t first = 0, g = 0; first < n; first += group, g++) {
-		memcpy(scales + g, &stored[g], sizeof(stored[g]));
-		encode_group(tables, stored[g], x + first, n - first < group ? n - first : group,
-			     roots, code + first);
+	for (size_t g = 0, i = 0; g < ngroups; g++, i += group)
+		stored[g] = scale_of(tables->bound, x + i, n - i < group ? n - i : group, roots);
+	memcpy(scales, stored, ngroups * sizeof(*stored));
+	for (size_t g = 0, i = 0; g < ngroups;) {
+		if (n - i >= LANES_CHUNK && fills_chunk(stored + g, together, group)) {
+			encode_chunk(tables, stored + g, group, x + i, roots, code + i);
+			g += together, i += LANES_CHUNK;
+		} else {
+			encode_group(tables, stored[g], x + i, n - i < group ? n - i : group, roots,
+				     code + i);
+			g++, i += group;
+		}
 	}
 }
 
