@@ -216,3 +216,62 @@ def test_a_decoder_from_the_document_alone_reads_differences(tmp_path, options):
             assert corrections.tobytes() == now[errors][2]
         assert got.tobytes() == expected, plane
     assert ("", 4) in seen and ("quantized", 4) in seen and (("error_bits", 5) in seen) == (options != CODINGS[1])
+
+
+def test_damaged_differences_are_refused(tmp_path):
+    old, new = training(tmp_path, shape=(20, 400))
+    base = pack(old, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    whole = delta.read_bytes()
+    header, data = split(whole)
+    start, rng = len(whole) - len(data), np.random.default_rng(5)
+    for at in rng.integers(start, len(whole), 40):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        delta.write_bytes(damaged)
+        assert run_tersor("verify", delta, "-q", "-q").returncode == 3, at
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda piece: b"\4" + piece[1:], "differs from a plane"),
+    (lambda piece: b"\5\0\0\0" + piece[4:], "not known"),
+], ids=["differences", "with another plane"])
+def test_pieces_that_cannot_be_of_a_base_are_refused(tmp_path, change, words):
+    """In a file without a base, pieces that say they have one."""
+    source = write_source(tmp_path / "w.safetensors", {"w": bf16(np.ones((100, 10), "f4"))})
+    path = pack(source, tmp_path / "coded.st", "--entropy")
+    header, data = split(path.read_bytes())
+    at = struct.unpack_from("<Q", data, 0)[0]
+    path.write_bytes(rewritten(header, data[:16] + change(data[16:at]) + data[at:], lambda *_: None))
+    assert words in one_line_error(run_tersor("verify", path, check=3))
+
+
+def test_shards_have_bases_and_are_bases(tmp_path):
+    paths, shards = training(tmp_path, 3), ("--max-shard-size", "100K")
+    for name, path, options in (("base", paths[0], ()), ("one", paths[1], ("--delta", "base")),
+                                ("two", paths[2], ("--delta", "one"))):
+        options = [tmp_path / f"{o}.safetensors.index.json" if o in ("base", "one") else o for o in options]
+        pack(path, tmp_path / f"{name}.safetensors", *shards, *options)
+    index = tmp_path / "two.safetensors.index.json"
+    quiet("verify", index)
+    quiet("convert", "--plain", index, "-o", tmp_path / "back.st")
+    assert (tmp_path / "back.st").read_bytes() == pack(paths[2], tmp_path / "plain.st").read_bytes()
+    one = json.loads(index.read_text())
+    assert len(set(one["weight_map"].values())) > 1
+
+
+def test_masters_and_weights_in_another_file(tmp_path):
+    """Plane 0 is another tensor's array, or plain in a file of its own: corrections then differ alone."""
+    old, new = training(tmp_path)
+    for path in (old, new):
+        w = np.frombuffer(contents(path)[1]["a.weight"][2], "<f4").reshape(60, 700)
+        write_source(path, {"a.weight": bf16(w), "a.weight.master": w, "a.weight.exp_avg": w * np.float32(1e-3)})
+    base = pack(old, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    quiet("convert", "--plain", delta, "-o", tmp_path / "back.st")
+    assert (tmp_path / "back.st").read_bytes() == pack(new, tmp_path / "plain.st").read_bytes()
+    pack(new, tmp_path / "rest.st", "--delta", base, "--model", tmp_path / "model.safetensors")
+    quiet("verify", tmp_path / "rest.st")
+    states = pack(new, tmp_path / "states.st", "--delta", base, "--entropy=states")
+    quiet("verify", states)
+    assert "a.weight" in contents(states)[1]
