@@ -8,6 +8,7 @@ import safetensors
 from safetensors.numpy import load_file, save_file
 
 from conftest import DATA, run_tersor, safetensors_bytes
+from replay_model import fma
 from test_peers import GEFEN, NAMES, gefen, moments, write
 from test_reader import ZEROS, sealed, split
 
@@ -356,6 +357,68 @@ def test_muon_is_that_of_pytorch(tmp_path, shape, args, match, nesterov):
     got = load_file(out)
     assert np.abs(got["w"] - want).max() <= 3 * lr * ratio * 2 ** -7
     assert near(got["w.momentum_buffer"], m) <= 1e-6
+
+
+def product(a, b):
+    """Terms are added in ascending order in FP32; each is exact."""
+    total = np.zeros((a.shape[0], b.shape[1]), F32)
+    for k in range(a.shape[1]):
+        total += a[:, k:k + 1] * b[k]
+    return total
+
+
+def squares(x):
+    """Their sum in binary64, by pieces of 64."""
+    total = F64(0)
+    for first in range(0, x.size, 64):
+        piece = F64(0)
+        for value in x.ravel()[first:first + 64].astype(F64):
+            piece += value * value
+        total += piece
+    return total
+
+
+def rounded(x):
+    x = bf16(x)
+    return np.where(np.abs(x) < F32(2.0 ** -64), F32(0), x)
+
+
+def moved_by_muon(w, update, lr, decay, eps=1e-7):
+    """docs/optimizers.md, every operation in its order."""
+    rows, columns = w.shape
+    x = bf16(update if rows <= columns else update.T)
+    x = rounded(x / max(bf16(F32(np.sqrt(squares(x)))), bf16(F32(eps))))
+    for _ in range(5):
+        a = rounded(product(x, x.T))
+        b = rounded(F32(B) * a + F32(C) * product(a, a))
+        x = rounded(F32(A) * x + product(b, x))
+    x = x if rows <= columns else x.T
+    return fma(F32(-(lr * max(1, rows / columns) ** 0.5)), x, w * F32(1 - lr * decay))
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "gefen-muon"])
+@pytest.mark.parametrize("shape", [(24, 48), (67, 33), (1, 40), (9, 1030)])
+def test_a_step_of_a_matrix_has_the_bits_of_the_formula(tmp_path, shape, optimizer):
+    """Some weights are 0, where even what is tiny shows; in the second step the terms of the update cancel."""
+    rng = np.random.default_rng(11)
+    w, m = rng.normal(size=shape).astype(F32), np.zeros(shape, F32)
+    w[0, ::2] = 0
+    save_file({"w": w}, tmp_path / "in.safetensors")
+    (tmp_path / "rec").mkdir()
+    first = (1e4 * rng.normal(size=shape)).astype(F32)
+    first[0] *= F32(1e-24)
+    for t in (1, 2):
+        g = first if t == 1 else (-0.95 ** 2 / (1 - 0.95 ** 2) * m).astype(F32)
+        save_file({"w": g}, tmp_path / "rec" / f"step-{t}.safetensors")
+        m = fma(F32(1 - 0.95), g - m, m)
+        u = fma(F32(0.95) - F32(1), m - g, m) if optimizer == "muon" else fma(F32(1 - 0.95), g, F32(0.95) * m)
+        w = moved_by_muon(w, u, 2e-3, 0.1)
+    out = tmp_path / "out.safetensors"
+    run_tersor("replay", tmp_path / "in.safetensors", tmp_path / "rec", "-o", out, *MUON, "--optimizer", optimizer,
+               check=0)
+    got = load_file(out)
+    np.testing.assert_array_equal(got["w.momentum_buffer"].view(np.uint32), m.view(np.uint32))
+    np.testing.assert_array_equal(got["w"].view(np.uint32), w.view(np.uint32))
 
 
 def test_recordings_of_muon_and_adamw_are_replayed_one_after_the_other(tmp_path):
