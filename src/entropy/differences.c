@@ -231,9 +231,7 @@ size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_en
 
 	lowest = tsr_older_lowest(old, n);
 	tsr_older_expect(old, n, lowest, e->differences, e->contexts);
-	tsr_older_subtract(old, plane, correction, n, e->differences);
-	for (size_t i = 0; i < n; i++)
-		e->symbols[i] = (uint8_t)tsr_difference_symbol(e->differences[i], bits);
+	tsr_older_subtract(old, plane, correction, n, e->differences, e->symbols);
 	count_pairs[tsr_isa_level()](e->symbols, e->contexts, n, e->pairs, count);
 	rests_nbytes = (size_t)(rest_nbits(count, bits) + 31) / 32 * 4;
 	if (room < HEADS + 4 || room - HEADS - 4 < rests_nbytes)

@@ -46,12 +46,17 @@ TSR_HD uint32_t tsr_difference_unfold(uint32_t folded, uint32_t from, unsigned b
  */
 TSR_HD uint32_t tsr_difference_symbol(uint32_t folded, unsigned bits)
 {
-	uint32_t rest = 0;
+	/* Bits above the fourth, halving what is left of them. */
+	uint32_t above = folded >> 4, rest = 0, half;
 
 	if (bits <= 8)
 		return folded;
-	while (folded >> rest >= 16)
-		rest++;
+	for (uint32_t shift = 16; shift; shift /= 2) {
+		half = above >> shift ? shift : 0;
+		above >>= half;
+		rest += half;
+	}
+	rest += above;
 	return 8 * rest + (folded >> rest);
 }
 
@@ -93,6 +98,12 @@ TSR_HD uint32_t tsr_difference_rescale(uint32_t code, uint32_t ratio)
 	const uint32_t nearest = (code * ratio + (1u << 15)) >> 16;
 
 	return nearest < 255 ? nearest : 255;
+}
+
+/* The exponent of a float of @bits bits. */
+TSR_HD uint32_t tsr_difference_exponent(uint32_t x, unsigned bits, unsigned mantissa)
+{
+	return (x & ((1u << (bits - 1)) - 1)) >> mantissa;
 }
 
 /* The context of a float by its exponent, given that of context 0. */

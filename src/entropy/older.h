@@ -3,6 +3,7 @@
 #ifndef TSR_ENTROPY_OLDER_H
 #define TSR_ENTROPY_OLDER_H
 
+#include "base/isa.h"
 #include "entropy/differences.h"
 
 /* The bits of an element, with its correction. */
@@ -15,12 +16,26 @@ uint8_t tsr_older_lowest(const struct tsr_entropy_old *old, size_t n);
 void tsr_older_expect(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
 		      uint32_t *expected, uint8_t *contexts);
 
-/* Expected elements to the folded differences of the new ones. */
+/* Expected elements to the folded differences of the new ones, and their symbols. */
 void tsr_older_subtract(const struct tsr_entropy_old *old, const uint8_t *plane,
-			const uint8_t *correction, size_t n, uint32_t *differences);
+			const uint8_t *correction, size_t n, uint32_t *differences,
+			uint8_t *symbols);
 
 /* The new elements. */
 void tsr_older_add(const struct tsr_entropy_old *old, const uint32_t *expected,
 		   const uint32_t *differences, size_t n, uint8_t *plane, uint8_t *correction);
+
+/* The loops. */
+typedef void tsr_older_expect_fn(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
+				 uint32_t *expected, uint8_t *contexts);
+typedef void tsr_older_subtract_fn(const struct tsr_entropy_old *old, const uint8_t *plane,
+				   const uint8_t *correction, size_t n, uint32_t *differences,
+				   uint8_t *symbols);
+typedef void tsr_older_add_fn(const struct tsr_entropy_old *old, const uint32_t *expected,
+			      const uint32_t *differences, size_t n, uint8_t *plane,
+			      uint8_t *correction);
+TSR_ISA_DECLARE(tsr_older_expect_fn, older_expect)
+TSR_ISA_DECLARE(tsr_older_subtract_fn, older_subtract)
+TSR_ISA_DECLARE(tsr_older_add_fn, older_add)
 
 #endif

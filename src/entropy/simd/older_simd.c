@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of differences: older elements, what is expected of new ones, and what these are. */
+#include "entropy/older.h"
+
+#include <string.h>
+
+#include "entropy/differences_math.h"
+#include "entropy/scale_runs.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint32_t load(const uint8_t *from, size_t i, unsigned width)
+{
+	uint32_t four;
+	uint16_t two;
+
+	if (width == 1)
+		return from[i];
+	if (width == 2) {
+		memcpy(&two, from + 2 * i, 2);
+		return two;
+	}
+	memcpy(&four, from + 4 * i, 4);
+	return four;
+}
+
+INLINE void store(uint32_t x, uint8_t *to, size_t i, unsigned width)
+{
+	const uint16_t two = (uint16_t)x;
+
+	if (width == 1)
+		to[i] = (uint8_t)x;
+	else if (width == 2)
+		memcpy(to + 2 * i, &two, 2);
+	else
+		memcpy(to + 4 * i, &x, 4);
+}
+
+/* An element as its number in the order of all; the widths are constants when inlined. */
+INLINE uint32_t get(const uint8_t *plane, const uint8_t *correction, size_t i, unsigned width,
+		    unsigned more, bool is_float)
+{
+	uint32_t x = load(plane, i, width);
+
+	x = tsr_difference_ordered(x, 8 * width, is_float);
+	if (!more)
+		return x;
+	return x << (8 * more) | tsr_difference_ordered(load(correction, i, more), 8 * more, false);
+}
+
+INLINE void put(uint32_t x, uint8_t *plane, uint8_t *correction, size_t i, unsigned width,
+		unsigned more, bool is_float)
+{
+	const uint32_t high = tsr_difference_unordered(x >> 8 * more, 8 * width, is_float);
+	const uint32_t low = tsr_difference_unordered(x & ((1u << 8 * more) - 1),
+						      8 * (more ? more : 1), false);
+
+	store(high, plane, i, width);
+	if (more)
+		store(low, correction, i, more);
+}
+
+/* Do @what with the widths of a kind as constants. */
+#define WITH_WIDTHS(kind, what) \
+	do { \
+		switch ((kind).width * 4 + (kind).correction) { \
+		case 4: \
+			what(1, 0); \
+			break; \
+		case 8: \
+			what(2, 0); \
+			break; \
+		case 9: \
+			what(2, 1); \
+			break; \
+		case 10: \
+			what(2, 2); \
+			break; \
+		default: \
+			what(4, 0); \
+			break; \
+		} \
+	} while (0)
+
+/* Floats by exponent; integers of one byte by their upper bits. */
+static void fill_contexts(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
+			  uint8_t *contexts)
+{
+	const unsigned width = old->kind.width, mantissa = old->kind.mantissa;
+
+	if (old->kind.of == TSR_DIFFERENCE_FLOATS && width == 2) {
+		for (size_t i = 0; i < n; i++)
+			contexts[i] = tsr_difference_context(
+				tsr_difference_exponent(load(old->plane, i, 2), 16, mantissa),
+				lowest);
+	} else if (old->kind.of == TSR_DIFFERENCE_FLOATS) {
+		for (size_t i = 0; i < n; i++)
+			contexts[i] = tsr_difference_context(
+				tsr_difference_exponent(load(old->plane, i, 4), 32, mantissa),
+				lowest);
+	} else if (width == 1) {
+		for (size_t i = 0; i < n; i++)
+			contexts[i] = old->plane[i] >> 5;
+	} else {
+		memset(contexts, 0, n);
+	}
+}
+
+static void rescale(const uint8_t *codes, uint32_t n, uint32_t ratio, uint32_t *expected,
+		    uint8_t *contexts)
+{
+	for (uint32_t k = 0; k < n; k++) {
+		const uint32_t code = tsr_difference_rescale(codes[k], ratio);
+
+		expected[k] = tsr_difference_ordered(code, 8, false);
+		contexts[k] = tsr_rans_context(tsr_rans_code_level((uint8_t)code),
+					       TSR_RANS_VARIANCE_LOWEST);
+	}
+}
+
+/* Codes of variances on the new scales, which change with each step; their size says how far they move. */
+static void expect_variances(const struct tsr_entropy_old *old, size_t n, uint32_t *expected,
+			     uint8_t *contexts)
+{
+	struct tsr_scale_run from = tsr_scale_run_begin(&old->old_scales, old->first);
+	struct tsr_scale_run to = tsr_scale_run_begin(&old->scales, old->first);
+
+	for (size_t i = 0; i < n;) {
+		const uint32_t size = tsr_scale_run_least(to.left, n - i);
+
+		rescale(old->plane + i, size, tsr_difference_ratio(*from.scale, *to.scale),
+			expected + i, contexts + i);
+		i += size;
+		tsr_scale_run_advance(&from, size);
+		tsr_scale_run_advance(&to, size);
+	}
+}
+
+void TSR_FOR_ISA(older_expect)(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
+			       uint32_t *expected, uint8_t *contexts)
+{
+	const bool is_float = old->kind.of == TSR_DIFFERENCE_FLOATS;
+
+	if (old->kind.of == TSR_DIFFERENCE_VARIANCES) {
+		expect_variances(old, n, expected, contexts);
+		return;
+	}
+#define EXPECT(width, more) \
+	for (size_t i = 0; i < n; i++) \
+	expected[i] = get(old->plane, old->correction, i, width, more, is_float)
+	WITH_WIDTHS(old->kind, EXPECT);
+#undef EXPECT
+	fill_contexts(old, n, lowest, contexts);
+}
+
+void TSR_FOR_ISA(older_subtract)(const struct tsr_entropy_old *old, const uint8_t *plane,
+				 const uint8_t *correction, size_t n, uint32_t *differences,
+				 uint8_t *symbols)
+{
+	const unsigned bits = 8 * (old->kind.width + old->kind.correction);
+	const bool is_float = old->kind.of == TSR_DIFFERENCE_FLOATS;
+
+#define SUBTRACT(width, more) \
+	for (size_t i = 0; i < n; i++) \
+	differences[i] = tsr_difference_fold(get(plane, correction, i, width, more, is_float), \
+					     differences[i], 8 * ((width) + (more)))
+	WITH_WIDTHS(old->kind, SUBTRACT);
+#undef SUBTRACT
+	if (bits <= 8)
+		for (size_t i = 0; i < n; i++)
+			symbols[i] = (uint8_t)differences[i];
+	else
+		for (size_t i = 0; i < n; i++)
+			symbols[i] = (uint8_t)tsr_difference_symbol(differences[i], 32);
+}
+
+void TSR_FOR_ISA(older_add)(const struct tsr_entropy_old *old, const uint32_t *expected,
+			    const uint32_t *differences, size_t n, uint8_t *plane,
+			    uint8_t *correction)
+{
+	const bool is_float = old->kind.of == TSR_DIFFERENCE_FLOATS;
+
+#define ADD(width, more) \
+	for (size_t i = 0; i < n; i++) \
+	put(tsr_difference_unfold(differences[i], expected[i], 8 * ((width) + (more))), plane, \
+	    correction, i, width, more, is_float)
+	WITH_WIDTHS(old->kind, ADD);
+#undef ADD
+}
