@@ -57,6 +57,10 @@ def make_inputs(root):
         save_file({"w": tensors["a.weight"]}, folder / "n.safetensors")
         (folder / "text.txt").write_text(name)
     run_tersor("convert", root / "a.safetensors", "-o", root / "a.pt", check=0)
+    for name, seed in (("m0", 2), ("m1", 3)):
+        save_file({key: x for key, x in checkpoint(seed).items() if key.endswith("weight")}, root / f"{name}.safetensors")
+    run_tersor("pack", root / "m1.safetensors", "-o", root / "update", "--only", "weights",
+               "--delta", root / "m0.safetensors", check=0)
     for name in ("other", "a"):
         run_tersor("pack", root / f"{name}.safetensors", "-o", root / f"{name}.tersor", check=0)
         run_tersor("pack", root / f"{name}-dir", "-o", root / f"{name}-packed", check=0)
@@ -75,6 +79,8 @@ OPERATIONS = {
     "entropy": (["pack", "IN/a.safetensors", "-o", "OUT/x.tersor", "-f", "--entropy"],
                 ["pack", "IN/other.safetensors", "-o", "OUT/x.tersor"]),
     "recode": (["pack", "IN/a.tersor", "-o", "OUT/x.tersor", "--entropy=states"], None),
+    "apply": (["apply", "IN/update", "OUT/x.safetensors"],
+              ["convert", "IN/m0.safetensors", "-o", "OUT/x.safetensors"]),
     "choice": (["pack", "IN/a.safetensors", "-o", "OUT/x.tersor", "--max-bytes", "20000"], None),
     "unpack": (["unpack", "IN/a.tersor", "-o", "OUT/x.pt", "--to", "pt"], None),
     "convert": (["convert", "IN/a.pt", "-o", "OUT/x.safetensors", "-f"],

@@ -13,8 +13,8 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "audit", "sweep", "replay", "codecs",
-            "codebook", "bench", "completion", "version")
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "audit", "sweep", "replay",
+            "codecs", "codebook", "bench", "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
 BENCH_FILES = "--file-size 1M --repeats 1"
@@ -91,6 +91,8 @@ def library(tmp_path_factory):
     packed, restored = folder / "packed.safetensors", folder / "restored.safetensors"
     run_tersor("pack", CHECKPOINT, "-o", packed, check=0)
     run_tersor("unpack", packed, "-o", restored, check=0)
+    model = folder / "model.safetensors"
+    run_tersor("pack", model, "-o", folder / "update.safetensors", "--only", "weights", "--delta", model, check=0)
     return folder
 
 
@@ -279,6 +281,8 @@ def reports(command, library, scratch):
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json"),
                             report("convert", packed, "-o", scratch / "plain", "--plain", "--json")],
+        "apply": lambda: [report("apply", library / "update.safetensors", library / "model.safetensors",
+                                 "-o", out, "--json")],
         "audit": lambda: [audit_that_moved(scratch),
                           report("audit", "--granularity", CHECKPOINT, "--json"),
                           report("audit", CHECKPOINT, "--table", "coat-1", "--json")],

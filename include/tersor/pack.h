@@ -111,6 +111,8 @@ enum tsr_coded_planes {
  * @delta:    the path of a packed checkpoint, the base: coded planes are what differs from its planes of
  *            the same name, shape and coding where that takes fewer bytes.  The output names it, is only
  *            read with it, and all planes are coded unless @coded says states.  NULL: no delta
+ * @as:       of tsr_pack_model(), the type of its F64, F32, F16 and BF16 tensors, rounded to nearest;
+ *            TSR_DTYPE_COUNT: what they are
  * @max_chain: the most deltas from the output to a checkpoint that is none; 0: TSR_CHAIN_DEFAULT
  * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
  *            from the momenta and variances themselves, which are then read twice more
@@ -140,6 +142,7 @@ struct tsr_pack_options {
 	bool meta_order;
 	const char *delta;
 	unsigned max_chain;
+	enum tsr_dtype as;
 };
 
 /* To read a delta takes all of its chain. */
@@ -204,6 +207,18 @@ TSR_API enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, cons
 				 const struct tsr_pack_options *options, const struct tsr_run *run,
 				 struct tsr_packing **ret, struct tsr_err *err);
 TSR_API void tsr_packing_free(struct tsr_packing *p);
+
+/**
+ * tsr_pack_model() - Pack the model alone, its tensors as they are or as @options->as
+ *
+ * As tsr_pack(), but codings, rules and choices of the options are not used.  With their `delta`, which may
+ * then be a model that is not packed, the output is an update for tsr_apply().  Of an input that has more
+ * than the model, or other types, the model is written beside the output first, and removed again.
+ */
+TSR_API enum tsr_status tsr_pack_model(const char *const *paths, unsigned npaths, const char *out,
+				       const struct tsr_pack_options *options,
+				       const struct tsr_run *run, struct tsr_packing **ret,
+				       struct tsr_err *err);
 
 /* The source: its tensors have their kinds, codings, hashes and errors.  Borrowed. */
 TSR_API const struct tsr_checkpoint *tsr_packing_source(const struct tsr_packing *p);
@@ -337,6 +352,23 @@ TSR_API enum tsr_status tsr_recode(const char *path, const char *out,
 				   const struct tsr_recode_options *options,
 				   const struct tsr_run *run, struct tsr_unpacking **ret,
 				   struct tsr_err *err);
+
+/**
+ * tsr_apply() - Put a weight update onto the model that it was made for
+ * @update:  a packed delta of raw tensors, as tsr_pack_model() writes it
+ * @model:   its base, wherever it is and whatever it is called now
+ * @out:     path of the safetensors file to write; NULL: in place of @model, one plain safetensors file.
+ *           Either is written beside its name and renamed when complete
+ * @options: `max_shard_nbytes`, `open`, `force` and `dry_run` are used; NULL for tsr_write_defaults()
+ * @ret:     out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY
+ *
+ * Return: TSR_OK; TSR_E_FORMAT if @model is not the one that the update was made for, or the update is
+ * damaged; TSR_E_UNSUPPORTED if it is none; or whatever reading and writing return.
+ */
+TSR_API enum tsr_status tsr_apply(const char *update, const char *model, const char *out,
+				  const struct tsr_write_options *options,
+				  const struct tsr_run *run, struct tsr_unpacking **ret,
+				  struct tsr_err *err);
 
 /* Of tsr_recode(), the bytes of the files if no plane were coded. */
 TSR_API uint64_t tsr_unpacking_plain_nbytes(const struct tsr_unpacking *u);

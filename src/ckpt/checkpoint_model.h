@@ -85,6 +85,7 @@ struct tsr_checkpoint {
 	uint64_t set; /* of a packed one: the hash of all planes, by which a delta names its base */
 	struct tsr_base_name base_name; /* of a delta: what it says of its base */
 	struct tsr_checkpoint *base; /* and the base, opened; NULL: it is no delta */
+	bool replaces_base; /* an output may take the place of the base's file */
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */

@@ -2,11 +2,13 @@
 /* Deltas: which tensor of a base a tensor differs from, and how its planes do. */
 #include "ckpt/deltas.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/coded.h"
+#include "ckpt/tensor_tiles.h"
 #include "io/hash.h"
 
 uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n)
@@ -18,6 +20,43 @@ uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n)
 			hash = tsr_hash(&tensors[i].hash[plane], sizeof(uint64_t), hash);
 	}
 	return hash;
+}
+
+static enum tsr_status hash_tensor(const struct tsr_checkpoint *c, struct tsr_tensor *t,
+				   struct tsr_hasher *hasher, void *piece, struct tsr_err *err)
+{
+	const struct tsr_array *a = &c->arrays[t->plane[0]];
+	const uint64_t size = tsr_tensor_piece(t), nbytes = tsr_tensor_nbytes(t);
+	uint64_t hash;
+
+	tsr_hasher_reset(hasher);
+	for (uint64_t at = 0, n; at < nbytes; at += n) {
+		n = nbytes - at < size ? nbytes - at : size;
+		TSR_TRY(tsr_array_read(c, a, at, (size_t)n, piece, err));
+		hash = tsr_hash(piece, (size_t)n, 0);
+		tsr_hasher_add(hasher, &hash, sizeof(hash));
+	}
+	t->hash[0] = tsr_hasher_value(hasher);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	struct tsr_hasher *hasher = tsr_hasher_new();
+	void *piece = malloc(TSR_PIECE_NBYTES);
+	enum tsr_status status = hasher && piece ? TSR_OK : tsr_fail_nomem(err, c->path);
+
+	if (status == TSR_OK && c->coded)
+		status = tsr_fail(err, TSR_E_UNSUPPORTED,
+				  "%s: has states of another tool, expected a plain model",
+				  c->path);
+	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++)
+		status = hash_tensor(c, &c->tensors[i], hasher, piece, err);
+	if (status == TSR_OK)
+		c->set = tsr_tensors_set(c->tensors, c->ntensors);
+	tsr_hasher_free(hasher);
+	free(piece);
+	return status;
 }
 
 const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,

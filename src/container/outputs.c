@@ -196,7 +196,7 @@ static enum tsr_status check_directory(const struct tsr_outputs *o,
 static enum tsr_status check_not_read(const struct tsr_checkpoint *inputs, const char *path,
 				      struct tsr_err *err)
 {
-	for (const struct tsr_checkpoint *c = inputs; c; c = c->base) {
+	for (const struct tsr_checkpoint *c = inputs; c; c = c->replaces_base ? NULL : c->base) {
 		for (unsigned f = 0; f < c->nfiles; f++)
 			TSR_TRY(tsr_file_check_not(c->files[f], path, err));
 	}

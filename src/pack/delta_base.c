@@ -6,15 +6,16 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "ckpt/deltas.h"
 #include "io/dir.h"
 #include "pack/packing.h"
 #include "tersor/pack.h"
 
 static enum tsr_status check(const struct tsr_checkpoint *base, const char *path,
-			     unsigned max_chain, const struct tsr_base_name *name,
+			     unsigned max_chain, bool plain, const struct tsr_base_name *name,
 			     struct tsr_err *err)
 {
-	if (!base->packed)
+	if (!base->packed && !plain)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is not a packed file, which a delta can have for its base",
 				path);
@@ -29,7 +30,7 @@ static enum tsr_status check(const struct tsr_checkpoint *base, const char *path
 	return TSR_OK;
 }
 
-enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain,
+enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool plain,
 				    const struct tsr_open_options *options,
 				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
 				    struct tsr_err *err)
@@ -45,10 +46,12 @@ enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain,
 	if (max_chain > TSR_CHAIN_MAX)
 		max_chain = TSR_CHAIN_MAX;
 	TSR_TRY(tsr_checkpoint_open(&path, 1, &o, &base, err));
+	status = base->packed || !plain ? TSR_OK : tsr_plain_set(base, err);
 	*name_ret = (struct tsr_base_name){ .name = slash ? slash + 1 : path,
 					    .set = base->set,
 					    .depth = base->base_name.depth + 1 };
-	status = check(base, path, max_chain, name_ret, err);
+	if (status == TSR_OK)
+		status = check(base, path, max_chain, plain, name_ret, err);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(base);
 		return status;

@@ -6,10 +6,10 @@
 #include "ckpt/checkpoint_model.h"
 
 /*
- * Open the packed checkpoint at @path for a base, and say what a delta to it says; @options: how inputs are
- * read.  TSR_E_LIMIT if the chain gets longer than @max_chain, 0: TSR_CHAIN_DEFAULT.
+ * Open the checkpoint at @path for a base, and say what a delta to it says; @options: how inputs are read;
+ * @plain: it need not be packed.  TSR_E_LIMIT if the chain gets longer than @max_chain, 0: TSR_CHAIN_DEFAULT.
  */
-enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain,
+enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool plain,
 				    const struct tsr_open_options *options,
 				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
 				    struct tsr_err *err);

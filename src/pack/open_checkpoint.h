@@ -14,6 +14,7 @@ struct tsr_pack_given {
 	size_t n; /* tensors that @kept is about; later ones are not kept */
 	const bool *kept; /* NULL: none is */
 	bool named; /* kinds are known; otherwise names and rules decide */
+	bool plain_base; /* the base of a delta need not be packed */
 	unsigned generation; /* lossy generations so far, if no tensor is encoded with loss now */
 };
 

@@ -58,6 +58,7 @@ struct tsr_pack_options tsr_pack_defaults(void)
 		.momentum = tsr_coding_default(tsr_codec_find("softsign8")),
 		.variance = tsr_coding_default(tsr_codec_find("sqrt8")),
 		.min_elements = TSR_MIN_ELEMENTS_DEFAULT,
+		.as = TSR_DTYPE_COUNT,
 	};
 }
 
@@ -445,8 +446,8 @@ static enum tsr_status run_packing(struct packing *p)
 	bool again = true;
 
 	if (o->delta)
-		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, o->open, &p->base,
-					    &p->base_name, p->err));
+		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, p->given->plain_base, o->open,
+					    &p->base, &p->base_name, p->err));
 	TSR_TRY(prepare(p));
 	TSR_TRY(plan(p));
 	TSR_TRY(tsr_writer_check(p->writer, p->err));

@@ -32,7 +32,7 @@ struct args {
 	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
 	struct cli_optional entropy;
-	const char *delta;
+	const char *delta, *only;
 	uint64_t max_chain;
 	bool strict;
 };
@@ -93,6 +93,9 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file",
 		"code what differs from BASE, a packed file, where that takes fewer bytes; OUT is "
 		"then read with BASE beside it. Implies --entropy"),
+	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
+		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
+		"BASE, which may be a plain model; --as bf16 rounds it to that first"),
 	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX,
 		       "the most deltas in a row that OUT may need (default 8, at most 64)"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
@@ -265,7 +268,8 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	tsr_losses_put_text(&s->losses, &lines);
 	tsr_choices_put_text(&s->choices, &lines);
 	tsr_summary_put_copies(s, &lines);
-	tsr_kept_raw_put_text(&kept, &lines);
+	if (!a->only)
+		tsr_kept_raw_put_text(&kept, &lines);
 	if (status == CLI_OK)
 		return cli_write_report(&lines, NULL);
 	tsr_text_free(&lines);
@@ -378,8 +382,9 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	int status = CLI_OK;
 
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "packing"));
-	packed = tsr_pack(a->common.operands.items, a->common.operands.n, a->common.output, o,
-			  &work.run, &p, &err);
+	packed = (a->only ? tsr_pack_model : tsr_pack)(a->common.operands.items,
+						       a->common.operands.n, a->common.output, o,
+						       &work.run, &p, &err);
 	cli_work_end(&work);
 	if (!p)
 		return cli_error(&err);
@@ -432,14 +437,19 @@ static int find_packed(const struct cli_common *common, bool *ret)
 	return CLI_OK;
 }
 
+static bool chooses_codecs(const struct args *a)
+{
+	return a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
+	       a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
+	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
+}
+
 /* Its codecs stay as they are, so nothing that is about codecs goes with it. */
 static int recode(const struct cli_cmd *cmd, const struct args *a, const struct tsr_pack_options *o)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
-	if (a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
-	    a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
-	    a->min_elements || a->keep.n || a->map.n || a->max_error.n)
+	if (chooses_codecs(a))
 		return cli_usage(cmd,
 				 "%s is packed and keeps its codecs: only --model and "
 				 "--max-shard-size go with --entropy",
@@ -463,6 +473,31 @@ static int learn_first(const struct args *a, struct tsr_learned **ret)
 	status = cli_learn(&a->learning, &in, true, true, &a->common.open, &work.run, ret);
 	cli_work_end(&work);
 	return status;
+}
+
+/* The weights alone, as they are or rounded: nothing that is about codecs goes with that. */
+static int parse_only(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
+{
+	static const struct {
+		const char *name;
+		enum tsr_dtype dtype;
+	} types[] = { { "bf16", TSR_BF16 }, { "f16", TSR_F16 }, { "f32", TSR_F32 } };
+
+	if (!a->only)
+		return CLI_OK;
+	if (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
+	    cli_packs_directory(&a->common))
+		return cli_usage(cmd, "--only weights needs --delta, and goes with no option for "
+				      "codecs, --model or --max-shard-size, nor with a directory");
+	for (unsigned i = 0; a->common.as && i < sizeof(types) / sizeof(*types); i++) {
+		if (strcmp(a->common.as, types[i].name) == 0)
+			o->as = types[i].dtype;
+	}
+	if (!a->common.as || o->as != TSR_DTYPE_COUNT)
+		return CLI_OK;
+	return cli_usage(cmd,
+			 "option --as: found '%s', with --only weights expected bf16, f16 or f32",
+			 a->common.as);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -503,7 +538,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
-	if (a->entropy.given || a->delta)
+	CLI_TRY(parse_only(cmd, a, &o));
+	if ((a->entropy.given || a->delta) && !a->only)
 		CLI_TRY(find_packed(&a->common, &packed));
 	a->learning.compat = a->compat;
 	learn = cli_learn_options(&a->learning);

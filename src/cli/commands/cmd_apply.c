@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tersor apply: a weight update onto the model that it was made for. */
+#include <stdio.h>
+
+#include "cli/output.h"
+#include "cli/unpacking.h"
+#include "pack/packing.h"
+#include "report/format.h"
+#include "text/json.h"
+
+struct args {
+	struct cli_common common;
+};
+
+/* The file that is written: without -o the model itself. */
+static const char *target(const struct cli_common *common)
+{
+	return common->output ? common->output : common->operands.items[1];
+}
+
+static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
+{
+	printf("%s: %zu tensors, %s%s\n", tsr_format_name(target(common), 40).text,
+	       u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
+	       common->dry_run ? " planned" : "");
+}
+
+static void put_json(struct tsr_text *json, const struct cli_common *common,
+		     const struct tsr_unpacking *u)
+{
+	cli_json_inputs(json, common);
+	tsr_json_put_string(json, "output", target(common));
+	tsr_json_put_bool(json, "in_place", !common->output);
+	tsr_json_put_bool(json, "dry_run", common->dry_run);
+	tsr_json_put_u64(json, "nbytes", u->nbytes);
+}
+
+static enum tsr_status apply(const struct cli_common *common, const struct tsr_write_options *o,
+			     const struct tsr_run *run, struct tsr_unpacking **ret,
+			     struct tsr_err *err)
+{
+	return tsr_apply(common->operands.items[0], common->operands.items[1], common->output, o,
+			 run, ret, err);
+}
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	static const struct cli_unpacking how = { "applying", apply, print_report, put_json };
+	const struct args *a = args;
+	struct tsr_write_options o = tsr_write_defaults();
+
+	o.open = &a->common.open;
+	o.max_shard_nbytes = a->common.max_shard;
+	o.force = a->common.force;
+	o.dry_run = a->common.dry_run;
+	if (!a->common.output && (a->common.max_shard || a->common.force))
+		return cli_usage(cmd, "--max-shard-size and --force need -o");
+	return cli_unpack(cmd, &a->common, &how, &o);
+}
+
+const struct cli_cmd cmd_apply = {
+	.name = "apply",
+	.summary = "put a weight update onto the model that it was made for",
+	.operands = "UPDATE MODEL",
+	.details = "Writes the model whose difference to MODEL is in UPDATE, which pack makes as a "
+		   "delta of the weights only: a safetensors file, byte for byte the one that was "
+		   "packed. Without -o it takes the place of MODEL, at once and only when it is "
+		   "complete. A MODEL with other weights than UPDATE was made for is refused.",
+	.examples = "  tersor apply update.safetensors model.safetensors\n"
+		    "  tersor apply update.safetensors model.safetensors -o next.safetensors\n",
+	.takes = CLI_WRITES | CLI_WORKS | CLI_REPORTS,
+	.operands_min = 2,
+	.operands_max = 2,
+	.args_nbytes = sizeof(struct args),
+	.run = run,
+};

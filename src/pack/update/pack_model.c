@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packing the model alone, as loaders take it: small updates of the weights that others serve. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/option_size.h"
+#include "ckpt/build.h"
+#include "io/dir_output.h"
+#include "io/temporary.h"
+#include "names/model_names.h"
+#include "pack/open_checkpoint.h"
+
+/* Whether this is the model and nothing else, in the types that are asked for. */
+static enum tsr_status is_model(struct tsr_checkpoint *c, enum tsr_dtype as, bool *ret,
+				struct tsr_err *err)
+{
+	bool *model = calloc(c->ntensors + 1, sizeof(*model));
+	enum tsr_status status = model ? tsr_names_model(c, NULL, 0, model, err)
+				       : tsr_fail_nomem(err, c->path);
+
+	*ret = c->container == TSR_CONTAINER_SAFETENSORS && !c->packed && !c->ntrees;
+	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+		const enum tsr_dtype dtype = c->tensors[i].dtype;
+		const bool rounded = as != TSR_DTYPE_COUNT && as != dtype &&
+				     (dtype == TSR_F64 || dtype == TSR_F32 || dtype == TSR_F16 ||
+				      dtype == TSR_BF16);
+
+		*ret = *ret && model[i] && !rounded;
+	}
+	free(model);
+	return status;
+}
+
+/* Raw, with the order of its metadata, so that bytes come back. */
+static enum tsr_status pack(struct tsr_checkpoint *c, const char *out,
+			    const struct tsr_pack_options *options, const struct tsr_run *run,
+			    struct tsr_packing **ret, struct tsr_err *err)
+{
+	const struct tsr_name_rule raw = { ".*", TSR_KIND_OTHER };
+	const struct tsr_pack_given given = { .plain_base = true };
+	struct tsr_pack_options o = *options;
+	bool matched = false;
+
+	o.rules = &raw;
+	o.nrules = 1;
+	o.rules_matched = &matched;
+	o.meta_order = true;
+	return tsr_pack_checkpoint(c, &given, out, &o, run, ret, err);
+}
+
+static bool is_packed(enum tsr_status status)
+{
+	return status == TSR_OK || status == TSR_E_BOUND || status == TSR_E_DURABILITY;
+}
+
+/* Open the model that was written to @path, with what was to say of it. */
+static enum tsr_status open_written(const char *path, const struct tsr_checkpoint *from,
+				    struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status = tsr_checkpoint_open(&path, 1, NULL, &c, err);
+
+	for (size_t i = 0; status == TSR_OK && i < from->nnotes; i++)
+		status = tsr_build_note(c, err, "%s", from->notes[i]);
+	if (status == TSR_OK)
+		*ret = c;
+	else
+		tsr_checkpoint_close(c);
+	return status;
+}
+
+/* Write the model of @c into a directory that is removed again, and pack that. */
+static enum tsr_status pack_written(struct tsr_checkpoint *c, const char *folder, const char *out,
+				    const struct tsr_pack_options *o, const struct tsr_run *run,
+				    struct tsr_packing **ret, struct tsr_err *err)
+{
+	struct tsr_write_options how = tsr_write_defaults();
+	struct tsr_unpacking *u = NULL;
+	struct tsr_checkpoint *model = NULL;
+	char *path = tsr_path_join(folder, "model.safetensors");
+	enum tsr_status status;
+
+	how.container = TSR_CONTAINER_SAFETENSORS;
+	how.only_model = true;
+	how.as = o->as;
+	status = path ? tsr_write_checkpoint(c, path, &how, run, &u, err)
+		      : tsr_fail_nomem(err, out);
+	if (status == TSR_OK)
+		status = open_written(path, c, &model, err);
+	free(path);
+	free(u);
+	if (status == TSR_OK)
+		status = pack(model, out, o, run, ret, err);
+	if (!is_packed(status))
+		tsr_checkpoint_close(model);
+	return status;
+}
+
+static enum tsr_status pack_other(struct tsr_checkpoint *c, const char *out,
+				  const struct tsr_pack_options *o, const struct tsr_run *run,
+				  struct tsr_packing **ret, struct tsr_err *err)
+{
+	struct tsr_outdir *made = NULL;
+	enum tsr_status status;
+	char *path;
+
+	if (o->dry_run)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is not the model alone in the types that are asked for, which "
+				"would have to be written first",
+				c->path);
+	if (strcmp(out, TSR_STANDARD_OUTPUT) == 0)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: is not the model alone in the types that are asked for; "
+				"expected the name of a file for the output",
+				c->path);
+	if (asprintf(&path, "%s.model", out) < 0)
+		return tsr_fail_nomem(err, out);
+	status = tsr_outdir_create(path, NULL, false, &made, err);
+	if (status == TSR_OK)
+		status = pack_written(c, tsr_outdir_path(made), out, o, run, ret, err);
+	tsr_outdir_discard(made);
+	free(path);
+	return status;
+}
+
+enum tsr_status tsr_pack_model(const char *const *paths, unsigned npaths, const char *out,
+			       const struct tsr_pack_options *options, const struct tsr_run *run,
+			       struct tsr_packing **ret, struct tsr_err *err)
+{
+	struct tsr_pack_options o = tsr_pack_defaults();
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status;
+	bool as_it_is = false;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	if (o.delta && o.coded == TSR_CODED_NONE)
+		o.coded = TSR_CODED_ALL;
+	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
+	status = is_model(c, o.as, &as_it_is, err);
+	if (status == TSR_OK)
+		status = as_it_is ? pack(c, out, &o, run, ret, err)
+				  : pack_other(c, out, &o, run, ret, err);
+	if (!as_it_is || !is_packed(status))
+		tsr_checkpoint_close(c);
+	return status;
+}

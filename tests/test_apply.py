@@ -1,0 +1,226 @@
+"""`pack --only weights --delta` and `apply`: the weights that change from step to step, put onto a served model."""
+import json
+import os
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from conftest import DATA, one_line_error, run_tersor
+from test_entropy import quiet
+from test_reader import contents
+
+TINY = DATA / "tiny-gpt" / "checkpoint.safetensors"
+SHAPES = {"embed.weight": (2000, 64), "attn.weight": (64, 256), "mlp.weight": (300, 1000), "norm.weight": (64,),
+          "scale": (1,)}
+
+
+class AdamW:
+    """A trainer in FP32, at a learning rate of reinforcement learning, that serves BF16."""
+
+    def __init__(self, rng, lr):
+        self.rng, self.lr, self.t = rng, lr, 0
+        self.w = {k: (rng.standard_normal(s) * 0.02).astype("f4") for k, s in SHAPES.items()}
+        self.m = {k: np.zeros_like(x) for k, x in self.w.items()}
+        self.v = {k: np.zeros_like(x) for k, x in self.w.items()}
+
+    def step(self):
+        self.t += 1
+        for k, w in self.w.items():
+            g = (self.rng.standard_normal(w.shape) * 1e-3).astype("f4")
+            self.m[k] = np.float32(0.9) * self.m[k] + np.float32(0.1) * g
+            self.v[k] = np.float32(0.95) * self.v[k] + np.float32(0.05) * g * g
+            m, v = self.m[k] / (1 - 0.9**self.t), self.v[k] / (1 - 0.95**self.t)
+            w -= (self.lr * m / (np.sqrt(v) + 1e-8)).astype("f4")
+
+    def save(self, path):
+        """As safetensors writes it, with metadata in an order of its own."""
+        save_file({k: x.astype(ml_dtypes.bfloat16) for k, x in self.w.items()}, path,
+                  metadata={"step": str(self.t), "format": "pt", "by": "trainer"})
+        return path
+
+
+def make_update(new, base, out, *options):
+    quiet("pack", new, "-o", out, "--only", "weights", "--delta", base, *options)
+    return out
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two models a step apart, and the update from one to the other."""
+    folder = tmp_path_factory.mktemp("pair")
+    trainer = AdamW(np.random.default_rng(1), 1e-6)
+    models = []
+    for name in ("old", "new"):
+        trainer.step()
+        models.append(trainer.save(folder / f"{name}.safetensors"))
+    return *models, make_update(models[1], models[0], folder / "update")
+
+
+def test_a_server_follows_a_trainer(tmp_path):
+    """Five updates, each a small part of the model, in place and to a new file: the trainer's bytes."""
+    trainer = AdamW(np.random.default_rng(0), 1e-6)
+    for _ in range(20):
+        trainer.step()
+    old = trainer.save(tmp_path / "0.safetensors")
+    served = shutil.copy(old, tmp_path / "served.safetensors")
+    os.chmod(served, 0o640)
+    n = sum(w.size for w in trainer.w.values())
+    for i in range(1, 6):
+        trainer.step()
+        new = trainer.save(tmp_path / f"{i}.safetensors")
+        update = make_update(new, old, tmp_path / f"u{i}")
+        assert sum(len(a[2]) for a in contents(update)[1].values()) < 0.016 * n
+        quiet("apply", update, old, "-o", tmp_path / "out", "-f", "-j2")
+        quiet("apply", update, served)
+        assert new.read_bytes() == (tmp_path / "out").read_bytes() == served.read_bytes()
+        assert served.stat().st_mode & 0o777 == 0o640
+        old = new
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_no_change_costs_next_to_nothing(tmp_path, pair):
+    update = make_update(pair[1], pair[1], tmp_path / "u")
+    assert sum(len(a[2]) for a in contents(update)[1].values()) < 500
+    quiet("apply", update, pair[1], "-o", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == pair[1].read_bytes()
+
+
+def test_threads_give_the_same_update(tmp_path, pair):
+    for threads in 1, 3:
+        assert make_update(pair[1], pair[0], tmp_path / str(threads), f"-j{threads}").read_bytes() == pair[2].read_bytes()
+
+
+@pytest.mark.parametrize("form", ["fp32", "packed", "pt"])
+def test_the_model_of_a_checkpoint_is_rounded(tmp_path, form):
+    """With its optimizer, in FP32 or packed; the base is what a server would have got in BF16."""
+    quiet("unpack", *packed_tiny(tmp_path), "-o", tmp_path / "base.safetensors", "--only", "weights", "--as", "bf16")
+    checkpoint = {k: x for k, x in load_file(TINY).items()}
+    for name in checkpoint if form != "pt" else ():
+        checkpoint[name] = checkpoint[name] * np.float32(1.001)
+    save_file(checkpoint, tmp_path / "next.safetensors", metadata={"format": "pt"})
+    source = tmp_path / "next.safetensors"
+    if form == "packed":
+        quiet("pack", source, "-o", tmp_path / "next.packed")
+        source = tmp_path / "next.packed"
+    if form == "pt":
+        source = TINY.with_suffix(".pt")
+    update = make_update(source, tmp_path / "base.safetensors", tmp_path / "u", "--as", "bf16")
+    quiet("apply", update, tmp_path / "base.safetensors", "-o", tmp_path / "out")
+    out = contents(tmp_path / "out")[1]
+    if form == "pt":  # which has a buffer more
+        assert out.pop("seen")[0] == "I64"
+    assert out.keys() == contents(tmp_path / "base.safetensors")[1].keys() and len(out) == 29
+    for name, (dtype, _, content) in out.items():
+        assert dtype == "BF16"
+        assert content == checkpoint[name].astype(ml_dtypes.bfloat16).tobytes(), name
+    assert not list(tmp_path.glob(".*")) and not list(tmp_path.glob("*.model"))
+
+
+def packed_tiny(folder):
+    quiet("pack", TINY, "-o", folder / "tiny.packed")
+    return [folder / "tiny.packed"]
+
+
+def test_a_packed_base_is_taken_too(tmp_path):
+    base = packed_model(tmp_path / "base", 0.02)
+    new = save(tmp_path / "new.safetensors", 0.02001)
+    update = make_update(new, base, tmp_path / "u")
+    quiet("apply", update, base, "-o", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == new.read_bytes()
+    assert "is not one plain safetensors file" in one_line_error(run_tersor("apply", update, base, check=3))
+
+
+def save(path, scale):
+    w = np.random.default_rng(3).standard_normal((40, 50)) * scale
+    save_file({"w": w.astype(ml_dtypes.bfloat16)}, path)
+    return path
+
+
+def packed_model(path, scale):
+    quiet("pack", save(path.with_suffix(".safetensors"), scale), "-o", path, "--keep", "w")
+    return path
+
+
+def test_shards_are_a_base_but_not_replaced(tmp_path, pair):
+    quiet("convert", pair[0], "-o", tmp_path / "s.safetensors", "--max-shard-size", "300K")
+    index = tmp_path / "s.safetensors.index.json"
+    line = one_line_error(run_tersor("apply", pair[2], index, check=3))
+    assert "is not one plain safetensors file" in line and "expected the name of an output" in line
+    quiet("apply", pair[2], index, "-o", tmp_path / "t.safetensors", "--max-shard-size", "300K")
+    assert len(list(tmp_path.glob("t-*.safetensors"))) == len(list(tmp_path.glob("s-*.safetensors"))) > 1
+    run_tersor("diff", "--strict", tmp_path / "t.safetensors.index.json", pair[1], check=0)
+
+
+def refused(update, model, status, *texts):
+    """With that status and line, and the model as it was."""
+    before = model.read_bytes()
+    line = one_line_error(run_tersor("apply", update, model, check=status))
+    assert all(text in line for text in texts), line
+    assert "--base" not in line and model.read_bytes() == before
+    assert not list(model.parent.glob(".*"))
+
+
+def test_another_model_is_refused(tmp_path, pair):
+    model = tmp_path / "m.safetensors"
+    shutil.copy(pair[1], model)
+    refused(pair[2], model, 3, "has the set", "old.safetensors")
+    data = bytearray(pair[0].read_bytes())
+    data[-1] ^= 1
+    model.write_bytes(data)
+    refused(pair[2], model, 3, "has the set")
+    refused(pair[2], pair[2], 3)
+
+
+def test_a_damaged_update_is_refused(tmp_path, pair):
+    model, update = tmp_path / "m.safetensors", tmp_path / "u"
+    shutil.copy(pair[0], model)
+    good = pair[2].read_bytes()
+    for at in (50, len(good) // 2, len(good) - 700, len(good) - 5):
+        update.write_bytes(good[:at] + bytes([good[at] ^ 16]) + good[at + 1:])
+        refused(update, model, 3)
+    update.write_bytes(good[:-100])
+    refused(update, model, 3)
+
+
+def test_what_is_no_update_is_refused(tmp_path, pair):
+    model = tmp_path / "m.safetensors"
+    shutil.copy(pair[0], model)
+    refused(pair[1], model, 3, "is not a packed delta")
+    quiet("pack", TINY, "-o", tmp_path / "packed")
+    refused(tmp_path / "packed", model, 3, "is not a packed delta")
+    quiet("pack", TINY, "-o", tmp_path / "delta", "--delta", tmp_path / "packed")
+    line = one_line_error(run_tersor("apply", tmp_path / "delta", tmp_path / "packed", "-o", tmp_path / "x", check=3))
+    assert "is packed as" in line and "weights as they are" in line
+
+
+def test_links_and_existing_outputs_are_not_replaced(tmp_path, pair):
+    model, link = tmp_path / "m.safetensors", tmp_path / "link.safetensors"
+    shutil.copy(pair[0], model)
+    link.symlink_to(model)
+    assert "symbolic link" in one_line_error(run_tersor("apply", pair[2], link, check=4))
+    assert "same file as input" in one_line_error(run_tersor("apply", pair[2], model, "-o", model, check=4))
+    assert "exists" in one_line_error(run_tersor("apply", pair[2], pair[0], "-o", model, check=4))
+    assert model.read_bytes() == pair[0].read_bytes()
+
+
+@pytest.mark.parametrize("args, text", [
+    (["--only", "weights"], "needs --delta"), (["--only", "weights", "--delta", "B", "--state", "coat"], "no option for codecs"),
+    (["--only", "weights", "--delta", "B", "--as", "f8_e4m3"], "expected bf16, f16 or f32"),
+    (["--only", "weights", "--delta", "B", "--max-shard-size", "1M"], "no option for codecs"),
+])
+def test_what_does_not_go_with_an_update_is_refused(tmp_path, pair, args, text):
+    args = [pair[0] if a == "B" else a for a in args]
+    assert text in one_line_error(run_tersor("pack", pair[1], "-o", tmp_path / "u", *args, check=2))
+
+
+def test_dry_runs_write_nothing_and_reports_say_what(tmp_path, pair):
+    shutil.copy(pair[0], tmp_path / "m")
+    done = run_tersor("apply", pair[2], tmp_path / "m", "--dry-run", "--json", check=0)
+    report = json.loads(done.stdout)
+    assert report["dry_run"] and report["in_place"] and report["output"] == str(tmp_path / "m")
+    assert report["nbytes"] == pair[1].stat().st_size and len(report["tensors"]) == len(SHAPES)
+    quiet("pack", pair[1], "-o", tmp_path / "u", "--only", "weights", "--delta", pair[0], "--dry-run")
+    assert (tmp_path / "m").read_bytes() == pair[0].read_bytes() and len(list(tmp_path.iterdir())) == 1
