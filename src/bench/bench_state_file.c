@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The planes of a packed file, in memory: those of all its tensors behind each other, by what they hold. */
+#include <stdlib.h>
+
 #include "base/fail.h"
 #include "bench/bench_entropy.h"
 #include "ckpt/coded.h"
@@ -7,8 +9,15 @@
 
 #define NOT_MEASURED TSR_BENCH_PLANES
 
+/* Where the codes, pieces and scales of a tensor begin among those of its plane. */
+struct place {
+	uint64_t n, npieces, nscales;
+};
+
 struct reading {
 	struct tsr_checkpoint *c;
+	size_t *variance; /* per tensor: tsr_coded_pair() */
+	struct place *places; /* per tensor, of its first plane */
 	struct tsr_bench_state *s;
 	uint64_t n[TSR_BENCH_PLANES], npieces[TSR_BENCH_PLANES], nscales[TSR_BENCH_PLANES];
 	struct tsr_err *err;
@@ -32,13 +41,16 @@ static unsigned index_of(const struct tsr_tensor *t, unsigned plane)
 					      : NOT_MEASURED;
 }
 
-static uint64_t scales_of(const struct tsr_tensor *t, unsigned plane)
+static uint64_t scales_of(const struct reading *r, size_t k, unsigned plane)
 {
-	return tsr_coded_has_contexts(t, plane) ? tsr_plane_count(&t->coding, 1, t->numel) : 0;
+	const struct tsr_tensor *t = tsr_checkpoint_tensor(r->c, k);
+	const bool codes = plane == 0 && (r->variance[k] || tsr_coded_has_contexts(t, plane));
+
+	return codes ? tsr_plane_count(&t->coding, 1, t->numel) : 0;
 }
 
-/* The pieces of a plane, of which the elements before number @first, and their scales @scales. */
-static void cut(const struct tsr_tensor *t, unsigned plane, uint64_t first, const uint16_t *scales,
+/* The pieces of a plane, of which the elements before number @first, and their scales, or NULL. */
+static void cut(const struct tsr_tensor *t, uint64_t first, const uint16_t *scales,
 		struct tsr_bench_piece *pieces)
 {
 	const uint64_t size = tsr_tensor_piece(t);
@@ -49,7 +61,7 @@ static void cut(const struct tsr_tensor *t, unsigned plane, uint64_t first, cons
 		*pieces = (struct tsr_bench_piece){
 			.first = first + at,
 			.n = left < size ? (size_t)left : (size_t)size,
-			.codes = tsr_coded_has_contexts(t, plane),
+			.codes = scales != NULL,
 		};
 		if (pieces->codes)
 			pieces->beside = tsr_coded_beside(
@@ -58,12 +70,28 @@ static void cut(const struct tsr_tensor *t, unsigned plane, uint64_t first, cons
 	}
 }
 
-static enum tsr_status read_plane(struct reading *r, const struct tsr_tensor *t, unsigned plane,
-				  unsigned index)
+/* Once the variances are known, too: those of a momentum's pieces. */
+static void join(struct reading *r, size_t k)
 {
+	const struct tsr_tensor *t = tsr_checkpoint_tensor(r->c, k);
+	const struct tsr_tensor *v = tsr_checkpoint_tensor(r->c, r->variance[k] - 1);
+	const struct place *place = &r->places[r->variance[k] - 1];
+	const struct tsr_bench_state_plane *from = &r->s->planes[TSR_BENCH_VARIANCES];
+	struct tsr_bench_piece *pieces =
+		r->s->planes[TSR_BENCH_MOMENTA].pieces + r->places[k].npieces;
+
+	for (uint64_t i = 0, at = 0; at < t->numel; i++, at += tsr_tensor_piece(t))
+		tsr_coded_beside_variances(&pieces[i].beside, &v->coding, from->plain + place->n + at,
+					   from->scales + place->nscales +
+						   tsr_plane_count(&v->coding, 1, at));
+}
+
+static enum tsr_status read_plane(struct reading *r, size_t k, unsigned plane, unsigned index)
+{
+	const struct tsr_tensor *t = tsr_checkpoint_tensor(r->c, k);
 	struct tsr_bench_state_plane *p = &r->s->planes[index];
 	const uint64_t width = tsr_dtype_bits(tsr_bench_plane_kinds[index].dtype) / 8;
-	const uint64_t nscales = scales_of(t, plane);
+	const uint64_t nscales = scales_of(r, k, plane);
 	uint16_t *scales = p->scales + r->nscales[index];
 
 	TSR_TRY(tsr_checkpoint_read_stored(r->c, t, plane, 0, t->numel * width,
@@ -71,7 +99,9 @@ static enum tsr_status read_plane(struct reading *r, const struct tsr_tensor *t,
 	if (nscales)
 		TSR_TRY(tsr_checkpoint_read_stored(r->c, t, 1, 0, nscales * sizeof(*scales), scales,
 						   r->err));
-	cut(t, plane, r->n[index], scales, p->pieces + r->npieces[index]);
+	if (plane == 0)
+		r->places[k] = (struct place){ r->n[index], r->npieces[index], r->nscales[index] };
+	cut(t, r->n[index], nscales ? scales : NULL, p->pieces + r->npieces[index]);
 	return TSR_OK;
 }
 
@@ -89,10 +119,10 @@ static enum tsr_status visit_planes(struct reading *r, bool reads)
 			if (index == NOT_MEASURED)
 				continue;
 			if (reads)
-				TSR_TRY(read_plane(r, t, plane, index));
+				TSR_TRY(read_plane(r, k, plane, index));
 			r->n[index] += t->numel;
 			r->npieces[index] += tsr_coded_npieces(t);
-			r->nscales[index] += scales_of(t, plane);
+			r->nscales[index] += scales_of(r, k, plane);
 		}
 	}
 	return TSR_OK;
@@ -100,8 +130,13 @@ static enum tsr_status visit_planes(struct reading *r, bool reads)
 
 static enum tsr_status read_state(struct reading *r)
 {
+	const size_t ntensors = tsr_checkpoint_ntensors(r->c);
 	uint64_t all = 0;
 
+	r->variance = tsr_coded_pair(r->c->tensors, ntensors);
+	r->places = calloc(ntensors + 1, sizeof(*r->places));
+	if (!r->variance || !r->places)
+		return tsr_fail_nomem(r->err, "planes");
 	TSR_TRY(visit_planes(r, false));
 	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
 		all += r->n[i];
@@ -112,7 +147,11 @@ static enum tsr_status read_state(struct reading *r)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: no packed weights, momenta or variances to measure",
 				tsr_checkpoint_path(r->c));
-	return visit_planes(r, true);
+	TSR_TRY(visit_planes(r, true));
+	for (size_t k = 0; k < tsr_checkpoint_ntensors(r->c); k++)
+		if (r->variance[k])
+			join(r, k);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_bench_state_read(const char *path, struct tsr_bench_state *ret,
@@ -123,6 +162,8 @@ enum tsr_status tsr_bench_state_read(const char *path, struct tsr_bench_state *r
 
 	TSR_TRY(tsr_checkpoint_open(&path, 1, NULL, &r.c, err));
 	status = read_state(&r);
+	free(r.variance);
+	free(r.places);
 	tsr_checkpoint_close(r.c);
 	return status;
 }

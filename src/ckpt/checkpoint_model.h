@@ -102,7 +102,8 @@ struct tsr_checkpoint {
 
 /*
  * @nbytes of an array's data from byte @offset in it, in row-major order and little-endian; whole
- * elements, inside the array.
+ * elements, inside the array.  Every piece of a coded one is compared with its hash in the index:
+ * TSR_E_FORMAT names the one that is damaged.  Thread-safe.
  */
 enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
 			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);

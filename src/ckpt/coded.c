@@ -28,7 +28,8 @@ struct decoder {
 		*both; /* elements of the base, and of two planes; NULL until there are any */
 	unsigned char *coded;
 	unsigned char plain[TSR_PIECE_NBYTES];
-	uint16_t scales[TSR_PIECE_ELEMENTS];
+	uint16_t scales[TSR_PIECE_ELEMENTS], variance_scales[TSR_PIECE_ELEMENTS];
+	uint8_t variances[TSR_PIECE_ELEMENTS];
 };
 
 /* Decoders that hold pieces of which parts may be read next, before one of them is taken for another. */
@@ -41,32 +42,6 @@ struct tsr_decoding {
 };
 
 /* --- What an array is --------------------------------------------------------------------------- */
-
-struct tsr_entropy_kind tsr_coded_kind(enum tsr_dtype dtype)
-{
-	const struct tsr_entropy_kind kind = tsr_entropy_kind(dtype);
-
-	return kind.width ? kind : tsr_entropy_kind(TSR_U8);
-}
-
-static uint64_t units_of(const struct tsr_tensor *t)
-{
-	return t->coding.codec ? t->numel : tsr_tensor_nbytes(t);
-}
-
-uint64_t tsr_coded_npieces(const struct tsr_tensor *t)
-{
-	const uint64_t piece = tsr_tensor_piece(t), units = units_of(t);
-
-	return units / piece + (units % piece != 0);
-}
-
-uint64_t tsr_coded_piece_nbytes(const struct tsr_tensor *t, unsigned plane)
-{
-	const uint64_t piece = tsr_tensor_piece(t);
-
-	return t->coding.codec ? tsr_plane_nbytes(&t->coding, plane, piece) : piece;
-}
 
 static struct tsr_decoding *new_decoding(void)
 {
@@ -130,60 +105,6 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 	return take_shape(c, a, t, plane, err);
 }
 
-/* --- What lies beside codes --------------------------------------------------------------------- */
-
-bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane)
-{
-	const struct tsr_coding *coding = &t->coding;
-
-	return plane == 0 && coding->codec && strcmp(coding->codec->name, "sqrt8") == 0 &&
-	       coding->scale == TSR_SCALE_E8M8;
-}
-
-uint64_t tsr_coded_columns(const struct tsr_tensor *t)
-{
-	return t->rank ? t->shape[t->rank - 1] : 1;
-}
-
-struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint64_t columns,
-					   uint64_t first, const uint16_t *scales)
-{
-	return (struct tsr_entropy_beside){
-		.first = first,
-		.columns = columns,
-		.scales = { scales, coding->row, tsr_coding_group(coding) },
-	};
-}
-
-void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,
-			  const void *scales, struct tsr_entropy_old *ret)
-{
-	ret->first = first;
-	ret->old_scales = (struct tsr_entropy_scales){ old_scales, coding->row,
-						       tsr_coding_group(coding) };
-	ret->scales = (struct tsr_entropy_scales){ scales, coding->row, tsr_coding_group(coding) };
-}
-
-enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *t,
-			       struct tsr_err *err)
-{
-	struct tsr_array *a = t->nplanes > 1 ? &c->arrays[t->plane[0]] : NULL;
-	struct tsr_coded *coded;
-
-	if (!a || !a->coded || !tsr_coded_has_contexts(t, 0))
-		return TSR_OK;
-	coded = tsr_arena_alloc(c->arena, sizeof(*coded));
-	if (!coded)
-		return tsr_build_nomem(c, err);
-	*coded = *a->coded;
-	coded->with_scales = true;
-	coded->coding = t->coding;
-	coded->columns = tsr_coded_columns(t);
-	coded->scales = t->plane[1];
-	a->coded = coded;
-	return TSR_OK;
-}
-
 /* --- Decoders ----------------------------------------------------------------------------------- */
 
 static void free_decoder(struct decoder *d)
@@ -209,22 +130,6 @@ void tsr_decoding_free(struct tsr_decoding *d)
 	}
 	pthread_mutex_destroy(&d->lock);
 	free(d);
-}
-
-/* A piece has at most 1 MiB, of elements of 1 to 8 bytes. */
-size_t tsr_coded_piece_max(void)
-{
-	size_t most = 0;
-
-	for (unsigned width = 1; width <= TSR_ENTROPY_WIDTH; width++) {
-		const struct tsr_entropy_kind kind = { .width = width };
-		const size_t n = TSR_PIECE_NBYTES / width;
-		const size_t nbytes = tsr_entropy_bound(
-			kind, n < TSR_ENTROPY_PIECE ? n : TSR_ENTROPY_PIECE);
-
-		most = nbytes > most ? nbytes : most;
-	}
-	return most;
 }
 
 static struct decoder *new_decoder(void)
@@ -316,17 +221,6 @@ static enum tsr_status find_piece(const struct tsr_checkpoint *c, const struct t
 	return TSR_OK;
 }
 
-/* The scales of @n elements, in a plane of the same checkpoint, coded or not. */
-static enum tsr_status read_scales(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
-				   uint64_t first, size_t n, uint16_t *scales, struct tsr_err *err)
-{
-	const struct tsr_array *a = &c->arrays[coded->scales];
-	const uint64_t offset = tsr_plane_nbytes(&coded->coding, 1, first);
-	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->coding, 1, n);
-
-	return tsr_array_read(c, a, offset, nbytes, scales, err);
-}
-
 static enum tsr_status make_room(const struct tsr_checkpoint *c, struct decoder *d,
 				 struct tsr_err *err)
 {
@@ -368,13 +262,13 @@ static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const str
 {
 	const struct tsr_coded *coded = a->coded;
 	const uint64_t first = piece * coded->piece_nbytes,
-		       at = tsr_plane_nbytes(&coded->coding, 1, first);
-	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->coding, 1, n);
+		       at = tsr_plane_nbytes(&coded->own.coding, 1, first);
+	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->own.coding, 1, n);
 	unsigned char *const scales = d->old + TSR_PIECE_ELEMENTS;
 
 	TSR_TRY(tsr_array_read(c->base, coded->old_scales, at, nbytes, scales, err));
-	TSR_TRY(tsr_array_read(c, &c->arrays[coded->new_scales], at, nbytes, d->scales, err));
-	tsr_coded_put_scales(&coded->coding, first, scales, d->scales, old);
+	TSR_TRY(tsr_array_read(c, &c->arrays[coded->own.scales], at, nbytes, d->scales, err));
+	tsr_coded_put_scales(&coded->own.coding, first, scales, d->scales, old);
 	return TSR_OK;
 }
 
@@ -517,21 +411,52 @@ static enum tsr_status hold_both(const struct tsr_checkpoint *c, const struct bo
 	return TSR_OK;
 }
 
+/* --- Contexts, by what is read with decoders of their own ------------------------------------------ */
+
+static enum tsr_status read_array(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				  bool hold, uint64_t offset, size_t nbytes, void *buf,
+				  struct tsr_err *err);
+
+/* The scales of @n elements from @first on. */
+static enum tsr_status read_scales(const struct tsr_checkpoint *c, const struct tsr_coded_codes *of,
+				   uint64_t first, size_t n, uint16_t *scales, struct tsr_err *err)
+{
+	const uint64_t offset = tsr_plane_nbytes(&of->coding, 1, first);
+	const size_t nbytes = (size_t)tsr_plane_nbytes(&of->coding, 1, n);
+
+	return tsr_array_read(c, &c->arrays[of->scales], offset, nbytes, scales, err);
+}
+
+/* What lies beside @n codes from @first on. */
+static enum tsr_status read_beside(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
+				   struct decoder *d, uint64_t first, size_t n,
+				   struct tsr_entropy_beside *ret, struct tsr_err *err)
+{
+	const struct tsr_coded_codes *v = &coded->variance;
+
+	TSR_TRY(read_scales(c, &coded->own, first, n, d->scales, err));
+	*ret = tsr_coded_beside(&coded->own.coding, coded->columns, first, d->scales);
+	if (coded->contexts != TSR_CODED_BY_VARIANCES)
+		return TSR_OK;
+	TSR_TRY(read_array(c, &c->arrays[v->codes], true, first, n, d->variances, err));
+	TSR_TRY(read_scales(c, v, first, n, d->variance_scales, err));
+	tsr_coded_beside_variances(ret, &v->coding, d->variances, d->variance_scales);
+	return TSR_OK;
+}
+
 /* --- Pieces ------------------------------------------------------------------------------------- */
 
-/* Decode a piece of @n elements from @nbytes bytes; with contexts, given the scales. */
+/* Decode a piece of @n elements from @nbytes bytes; of what lies beside them only what it needs is read. */
 static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				    uint64_t piece, struct decoder *d, size_t nbytes, void *plain,
 				    size_t n, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
-	const uint64_t first = piece * coded->piece_nbytes;
 	struct tsr_entropy_beside beside;
 	const char *wrong;
 
-	if (coded->with_scales) {
-		TSR_TRY(read_scales(c, coded, first, n, d->scales, err));
-		beside = tsr_coded_beside(&coded->coding, coded->columns, first, d->scales);
+	if (coded->contexts && tsr_entropy_has_contexts(d->coded, nbytes)) {
+		TSR_TRY(read_beside(c, coded, d, piece * coded->piece_nbytes, n, &beside, err));
 		wrong = tsr_entropy_decode_codes(d->entropy, &beside, d->coded, nbytes, plain, n);
 	} else {
 		wrong = tsr_entropy_decode(d->entropy, tsr_coded_kind(a->dtype), d->coded, nbytes,
@@ -560,8 +485,8 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 }
 
 static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				 uint64_t piece, size_t from, size_t nbytes, struct decoder *d,
-				 void *buf, struct tsr_err *err)
+				 uint64_t piece, size_t from, size_t nbytes, bool hold,
+				 struct decoder *d, void *buf, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
 	const uint64_t left = a->nbytes - piece * coded->piece_nbytes;
@@ -577,9 +502,9 @@ static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct ts
 			return TSR_OK;
 		}
 	}
-	if (from == 0 && nbytes == whole)
-		return read_piece(c, a, piece, d, buf, nbytes, err);
 	if (d->held != coded || d->piece != piece || d->holds_both) {
+		if (from == 0 && nbytes == whole && !hold)
+			return read_piece(c, a, piece, d, buf, nbytes, err);
 		d->held = NULL;
 		TSR_TRY(read_piece(c, a, piece, d, d->plain, whole, err));
 		d->held = coded;
@@ -590,8 +515,10 @@ static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct ts
 	return TSR_OK;
 }
 
-enum tsr_status tsr_coded_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
-			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
+/* With @hold the last piece is kept, since it will be read again soon. */
+static enum tsr_status read_coded(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				  bool hold, uint64_t offset, size_t nbytes, void *buf,
+				  struct tsr_err *err)
 {
 	const uint64_t size = a->coded->piece_nbytes;
 	enum tsr_status status = TSR_OK;
@@ -609,18 +536,19 @@ enum tsr_status tsr_coded_read(const struct tsr_checkpoint *c, const struct tsr_
 		const uint64_t from = (offset + at) % size;
 
 		n = size - from < nbytes - at ? (size_t)(size - from) : nbytes - at;
-		status = read_part(c, a, (offset + at) / size, (size_t)from, n, d,
+		status = read_part(c, a, (offset + at) / size, (size_t)from, n, hold, d,
 				   (unsigned char *)buf + at, err);
 	}
 	return_decoder(c->decoding, d);
 	return status;
 }
 
-enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
-			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
+static enum tsr_status read_array(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				  bool hold, uint64_t offset, size_t nbytes, void *buf,
+				  struct tsr_err *err)
 {
 	if (a->coded)
-		return tsr_coded_read(c, a, offset, nbytes, buf, err);
+		return read_coded(c, a, hold, offset, nbytes, buf, err);
 	if (a->layout)
 		return tsr_layout_read(c, a, offset, nbytes, buf, err);
 	if (a->memory) {
@@ -629,4 +557,10 @@ enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_
 		return TSR_OK;
 	}
 	return tsr_file_read(c->files[a->file], buf, nbytes, a->offset + offset, err);
+}
+
+enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
+{
+	return read_array(c, a, false, offset, nbytes, buf, err);
 }

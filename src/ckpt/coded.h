@@ -14,20 +14,31 @@
 /* The most elements of a tensor with coded planes, so that no size overflows. */
 #define TSR_CODED_NUMEL_MAX (UINT64_C(1) << 56)
 
+/* What tables of codes are chosen by. */
+enum tsr_coded_contexts {
+	TSR_CODED_NO_CONTEXTS,
+	TSR_CODED_BY_LINES, /* of a variance: its rows and columns */
+	TSR_CODED_BY_VARIANCES /* of a momentum */
+};
+
+/* Codes and their scales: which arrays of the checkpoint. */
+struct tsr_coded_codes {
+	struct tsr_coding coding;
+	size_t codes, scales;
+};
+
 /* How a coded array is divided. */
 struct tsr_coded {
 	uint64_t nbytes; /* in its file */
 	uint64_t npieces;
 	uint64_t piece_nbytes; /* of the plane, per piece; the last one has what is left */
-	bool with_scales; /* the codes of a variance, which have contexts by: */
-	struct tsr_coding coding;
+	enum tsr_coded_contexts contexts;
+	struct tsr_coded_codes own, variance; /* those of its tensor, and those beside it */
 	uint64_t columns;
-	size_t scales; /* which array of the checkpoint */
 	/* of a delta: the array of its base that pieces may differ from; NULL: they do not */
 	const struct tsr_array *old;
 	struct tsr_difference_kind difference;
-	const struct tsr_array *old_scales; /* of variances, in the base; theirs are the array: */
-	size_t new_scales;
+	const struct tsr_array *old_scales; /* of variances, in the base */
 	unsigned plane; /* of its tensor */
 	bool joined; /* pieces may be coded with those of the other plane, which is: */
 	size_t partner; /* an array of the checkpoint */
@@ -50,12 +61,24 @@ uint64_t tsr_coded_piece_nbytes(const struct tsr_tensor *t, unsigned plane);
 enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 			       const struct tsr_tensor *t, unsigned plane, struct tsr_err *err);
 
-/* Whether the pieces of a plane may have contexts by the scales of the tensor, its plane 1. */
+/* --- What lies beside codes (ckpt/coded_beside.c) ----------------------------------------------- */
+
+/* Whether the pieces of a plane may have contexts by rows, columns and the scales of the tensor, its plane 1. */
 bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane);
 
-/* What lies beside a piece of such codes that begins at element @first, with its scales from the first on. */
+/*
+ * The variances that lie beside the momenta among the @n tensors of a file: an entry for each tensor, the
+ * number of a variance from 1 on, or 0.  To be freed; NULL when out of memory.
+ */
+size_t *tsr_coded_pair(const struct tsr_tensor *tensors, size_t n);
+
+/* What lies beside a piece of codes that begins at element @first, with its scales from the first on. */
 struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint64_t columns,
 					   uint64_t first, const uint16_t *scales);
+
+/* And the codes and scales of the same elements' variances. */
+void tsr_coded_beside_variances(struct tsr_entropy_beside *b, const struct tsr_coding *coding,
+				const uint8_t *codes, const uint16_t *scales);
 
 /* The elements of the last dimension: 1 without dimensions. */
 uint64_t tsr_coded_columns(const struct tsr_tensor *t);
@@ -65,18 +88,11 @@ void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const
 			  const void *scales, struct tsr_entropy_old *ret);
 
 /*
- * When all planes of a tensor are taken and it is part of the checkpoint: reading its codes will read its
- * scales, where contexts need them.
+ * When all planes of the @n tensors of a file are taken and are arrays of the checkpoint: reading codes will
+ * read what contexts need.
  */
-enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *tensors, size_t n,
 			       struct tsr_err *err);
-
-/*
- * tsr_array_read() of a coded array.  Every piece is compared with its hash in the index: TSR_E_FORMAT names
- * the one that is damaged.  Thread-safe.
- */
-enum tsr_status tsr_coded_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
-			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);
 
 /* Memory that threads decode with, kept by a checkpoint; NULL is allowed. */
 void tsr_decoding_free(struct tsr_decoding *d);

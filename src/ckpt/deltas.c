@@ -131,9 +131,9 @@ static enum tsr_status link_plane(struct tsr_checkpoint *c, const struct tsr_ten
 	*coded = *a->coded;
 	coded->difference = tsr_delta_kind(t, plane, joined);
 	if (coded->difference.of == TSR_DIFFERENCE_VARIANCES) {
-		coded->coding = t->coding;
+		coded->own.coding = t->coding;
 		coded->old_scales = &c->base->arrays[old->plane[1]];
-		coded->new_scales = t->plane[1];
+		coded->own.scales = t->plane[1];
 	}
 	coded->old = &c->base->arrays[old->plane[plane]];
 	coded->joined = joined;

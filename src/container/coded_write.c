@@ -25,6 +25,7 @@
 struct coding {
 	struct tsr_writer *w;
 	const struct tsr_tensor *tensors;
+	size_t *variance; /* per tensor, from 1 on: which one lies beside it in its file */
 	struct tsr_tiles tiles; /* of the arrays, in their order */
 	struct tsr_progress progress;
 	struct tsr_hasher *hasher; /* of the array that is being written */
@@ -40,7 +41,8 @@ struct scratch {
 	unsigned char *coded;
 	uint64_t hash;
 	size_t nbytes, coded_nbytes;
-	uint16_t scales[TSR_PIECE_ELEMENTS];
+	uint16_t scales[TSR_PIECE_ELEMENTS], variance_scales[TSR_PIECE_ELEMENTS];
+	uint8_t variances[TSR_PIECE_ELEMENTS];
 	_Alignas(64) unsigned char plain[TSR_PIECE_NBYTES];
 };
 
@@ -191,16 +193,24 @@ static enum tsr_dtype plane_dtype(const struct tsr_tensor *t, size_t tag)
 	return t->coding.codec ? tsr_plane_dtype(&t->coding, TSR_TAG_PLANE(tag)) : t->dtype;
 }
 
-/* Code the codes of a variance, with contexts by their scales. */
-static enum tsr_status code_variances(const struct coding *k, const struct tsr_st_entry *e,
-				      const struct tsr_tile *tile, struct scratch *s,
-				      struct tsr_err *err)
+/* Code codes with contexts: by their scales, and @variance, from 1 on, if one lies beside them. */
+static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_entry *e,
+				  size_t variance, const struct tsr_tile *tile, struct scratch *s,
+				  struct tsr_err *err)
 {
 	const struct tsr_tensor *t = tensor_of(k, e);
-	const struct tsr_entropy_beside beside = tsr_coded_beside(&t->coding, tsr_coded_columns(t),
-								  tile->first, s->scales);
+	struct tsr_entropy_beside beside = tsr_coded_beside(&t->coding, tsr_coded_columns(t),
+							    tile->first, s->scales);
 
 	TSR_TRY(read_plain(k, e->tag + 1, tile, s->scales, err));
+	if (variance) {
+		const size_t codes = TSR_ARRAY_TAG(variance - 1, 0);
+
+		TSR_TRY(read_plain(k, codes, tile, s->variances, err));
+		TSR_TRY(read_plain(k, codes + 1, tile, s->variance_scales, err));
+		tsr_coded_beside_variances(&beside, &k->tensors[variance - 1].coding, s->variances,
+					   s->variance_scales);
+	}
 	s->coded_nbytes = tsr_entropy_encode_codes(s->entropy, &beside, s->plain, s->nbytes,
 						   s->coded);
 	return TSR_OK;
@@ -242,6 +252,7 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	const struct tsr_tensor *t = tensor_of(k, e);
 	const unsigned plane = TSR_TAG_PLANE(e->tag);
 	const struct tsr_entropy_kind kind = tsr_coded_kind(plane_dtype(t, e->tag));
+	const size_t variance = plane ? 0 : k->variance[TSR_TAG_TENSOR(e->tag)];
 
 	s->nbytes = tsr_tile_plane_nbytes(t, plane, &tile);
 	s->coded_nbytes = 0;
@@ -249,8 +260,8 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	s->hash = tsr_hash(s->plain, s->nbytes, 0);
 	if (!k->w->coded_nbytes[e->tag])
 		return TSR_OK;
-	if (tsr_coded_has_contexts(t, plane))
-		TSR_TRY(code_variances(k, e, &tile, s, err));
+	if (variance || tsr_coded_has_contexts(t, plane))
+		TSR_TRY(code_codes(k, e, variance, &tile, s, err));
 	else
 		s->coded_nbytes = tsr_entropy_encode(s->entropy, kind, s->plain,
 						     s->nbytes / kind.width, s->coded);
@@ -409,6 +420,28 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 	return k->tiles.njobs ? tsr_pipeline_run(&pipeline, run, err) : TSR_OK;
 }
 
+/* What lies beside the codes of each file, which is read without others. */
+static enum tsr_status pair_tensors(struct coding *k, struct tsr_err *err)
+{
+	const struct tsr_writer *w = k->w;
+
+	k->variance = calloc(w->plan.packed->ntensors + 1, sizeof(*k->variance));
+	if (!k->variance)
+		return tsr_fail_nomem(err, w->plan.path);
+	for (size_t i = 0; i < w->nfiles; i++) {
+		const size_t first = w->files[i].first_tensor, end = w->files[i].end_tensor;
+		size_t *variance = tsr_coded_pair(k->tensors + first, end - first);
+
+		if (!variance)
+			return tsr_fail_nomem(err, w->plan.path);
+		for (size_t t = first; t < end; t++)
+			if (variance[t - first])
+				k->variance[t] = first + variance[t - first];
+		free(variance);
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, struct tsr_err *err)
 {
 	struct tsr_writer *w = k->w;
@@ -419,6 +452,7 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 	if (!w->coded_nbytes || !w->differs || !k->hasher)
 		return tsr_fail_nomem(err, w->plan.path);
 	choose_planes(w);
+	TSR_TRY(pair_tensors(k, err));
 	TSR_TRY(list_pieces(k, true, err));
 	TSR_TRY(run_pieces(k, true, run, err));
 	for (size_t i = 0; i < w->nfiles; i++)
@@ -443,5 +477,6 @@ enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
 	tsr_tiles_free(&k.tiles);
 	tsr_hasher_free(k.hasher);
 	free(k.index);
+	free(k.variance);
 	return status;
 }

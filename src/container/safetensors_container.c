@@ -211,13 +211,13 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 		status = take_base(c, &part, err);
 	if (status == TSR_OK)
 		status = add_contents(c, contents, part.meta, part.nmeta, err);
-	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++) {
+	for (size_t i = 0; i < part.ntensors; i++)
 		for (unsigned p = 0; p < part.tensors[i].nplanes; p++)
 			part.tensors[i].plane[p] += narrays;
-		status = tsr_coded_link(c, &part.tensors[i], err);
-		if (status == TSR_OK)
-			status = tsr_build_tensor(c, &part.tensors[i], err);
-	}
+	if (status == TSR_OK)
+		status = tsr_coded_link(c, part.tensors, part.ntensors, err);
+	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++)
+		status = tsr_build_tensor(c, &part.tensors[i], err);
 	free(part.tensors);
 	return status;
 }

@@ -184,3 +184,8 @@ const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_ent
 		return "its stream has another size";
 	return get_with_contexts(e, b, head + 4, nbytes - 4, codes, n);
 }
+
+bool tsr_entropy_has_contexts(const void *coded, size_t nbytes)
+{
+	return nbytes && *(const uint8_t *)coded == TSR_RANS_CONTEXTS;
+}

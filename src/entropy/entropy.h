@@ -89,6 +89,9 @@ struct tsr_entropy_beside {
 	struct tsr_entropy_scales variance_scales;
 };
 
+/* Whether a piece of codes cannot be decoded without what lies beside it; any bytes will do. */
+bool tsr_entropy_has_contexts(const void *coded, size_t nbytes);
+
 /* As tsr_entropy_encode() and tsr_entropy_decode() for codes, with tables chosen by what lies beside them. */
 size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
 				const void *codes, size_t n, void *coded);

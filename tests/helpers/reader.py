@@ -828,11 +828,11 @@ def read_file(content, folder=None):
     if checkpoint.weights:
         check(folder, "a packed file without its weights file")
         add_weights(arrays, folder / checkpoint.weights)
-    used = []
+    used, beside = [], pair_moments(checkpoint.tensors.values())
     for tensor in checkpoint.tensors.values():
         own = planes_of(tensor)[tensor.narrow is not None:]
-        planes = [take_any(arrays, tensor, i + (tensor.narrow is not None), used if checkpoint.entropy else None)
-                  for i in range(len(own))]
+        planes = [take_any(arrays, tensor, i + (tensor.narrow is not None), used if checkpoint.entropy else None,
+                           beside.get(tensor.name)) for i in range(len(own))]
         recorded = hashes[tensor.name]
         check(len(recorded) == len(planes_of(tensor))
               and [plane_hash(tensor, len(recorded) - len(own) + i, plane)
@@ -859,7 +859,35 @@ def add_weights(arrays, path):
     arrays.update((name, (array, data)) for name, array in more.items())
 
 
-def take_coded(arrays, tensor, plane):
+def pair_moments(tensors):
+    """Section 4.8: by the names of momenta, the variances beside them."""
+    waiting, beside = {}, {}
+    for tensor in tensors:
+        queue = waiting.setdefault(tuple(tensor.shape), [])
+        if tensor.kind == "momentum":
+            queue.append(tensor)
+        elif tensor.kind == "variance" and queue:
+            momentum = queue.pop(0)
+            if momentum.codec in ("softsign8", "linear8") and tensor.codec == "sqrt8" \
+                    and momentum.scale == tensor.scale == "e8m8" and piece_of(momentum) == piece_of(tensor):
+                beside[momentum.name] = tensor
+    return beside
+
+
+def contexts_of(arrays, tensor, variance):
+    """What lies beside elements `at` of a code plane, or nothing."""
+    if variance is None and (tensor.codec, tensor.scale) != ("sqrt8", "e8m8"):
+        return None
+    scales = scale_of_each(tensor, take_any(dict(arrays), tensor, 1, []))
+    if variance is None:
+        columns = tensor.shape[-1] if tensor.shape else 1
+        return lambda at: coded_planes.Variance(scales[at], at.start, columns)
+    codes = np.frombuffer(take_any(dict(arrays), variance, 0, []), np.uint8)
+    variance_scales = scale_of_each(variance, take_any(dict(arrays), variance, 1, []))
+    return lambda at: coded_planes.Momentum(scales[at], codes[at], variance_scales[at])
+
+
+def take_coded(arrays, tensor, plane, variance):
     """Section 4.8: the bytes of a coded plane, and None of one that is not."""
     name, dtype, _ = planes_of(tensor)[plane]
     array, data = arrays.get(name + CODED, (None, None))
@@ -872,16 +900,14 @@ def take_coded(arrays, tensor, plane):
           f"{name}: its coded array is too short for its index")
     sizes = [plane_size(tensor, plane, min(end, count)) for end in range(0, count + piece_of(tensor), piece_of(tensor))]
     sizes = [end - begin for begin, end in zip(sizes, sizes[1:])]
-    contexts = plane == 0 and tensor.codec == "sqrt8" and tensor.scale == "e8m8"
-    scales = scale_of_each(tensor, take_any(dict(arrays), tensor, 1, [])) if contexts else None
+    contexts = contexts_of(arrays, tensor, variance) if plane == 0 else None
     at, decoded = 16 * len(sizes), []
     for i, size in enumerate(sizes):
         end, digest = struct.unpack_from("<QQ", content, 16 * i)
         check(at <= end <= len(content), f"{name}: piece {i} is not in its array")
         begin = i * piece_of(tensor)
-        beside = contexts and coded_planes.Variance(scales[begin:begin + size], begin, tensor.shape[-1]
-                                                    if tensor.shape else 1)
-        piece = decode_piece(content[at:end], dtype, size, beside or None)
+        beside = contexts and contexts(slice(begin, begin + size))
+        piece = decode_piece(content[at:end], dtype, size, beside)
         check(xxhash.xxh3_64_intdigest(piece) == digest, f"{name}: piece {i} does not have its hash")
         decoded.append(piece)
         at = end
@@ -905,9 +931,9 @@ def decode_piece(content, dtype, size, beside):
         raise ReaderError(str(error)) from None
 
 
-def take_any(arrays, tensor, plane, used):
+def take_any(arrays, tensor, plane, used, variance=None):
     """A plane as it is, or, with a list for their names, coded."""
-    coded = take_coded(arrays, tensor, plane) if used is not None else None
+    coded = take_coded(arrays, tensor, plane, variance) if used is not None else None
     if coded is None:
         return take_plane(arrays, *planes_of(tensor)[plane])
     used.append(tensor.name)
