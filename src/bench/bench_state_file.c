@@ -77,13 +77,13 @@ static void join(struct reading *r, size_t k)
 	const struct tsr_tensor *v = tsr_checkpoint_tensor(r->c, r->variance[k] - 1);
 	const struct place *place = &r->places[r->variance[k] - 1];
 	const struct tsr_bench_state_plane *from = &r->s->planes[TSR_BENCH_VARIANCES];
-	struct tsr_bench_piece *pieces =
-		r->s->planes[TSR_BENCH_MOMENTA].pieces + r->places[k].npieces;
+	struct tsr_bench_piece *pieces = r->s->planes[TSR_BENCH_MOMENTA].pieces +
+					 r->places[k].npieces;
 
 	for (uint64_t i = 0, at = 0; at < t->numel; i++, at += tsr_tensor_piece(t))
-		tsr_coded_beside_variances(&pieces[i].beside, &v->coding, from->plain + place->n + at,
-					   from->scales + place->nscales +
-						   tsr_plane_count(&v->coding, 1, at));
+		tsr_coded_beside_variances(
+			&pieces[i].beside, &v->coding, from->plain + place->n + at,
+			from->scales + place->nscales + tsr_plane_count(&v->coding, 1, at));
 }
 
 static enum tsr_status read_plane(struct reading *r, size_t k, unsigned plane, unsigned index)

@@ -63,7 +63,7 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 
 /* --- What lies beside codes (ckpt/coded_beside.c) ----------------------------------------------- */
 
-/* Whether the pieces of a plane may have contexts by rows, columns and the scales of the tensor, its plane 1. */
+/* Whether the pieces of a plane may have contexts by rows, columns and the scales, its tensor's plane 1. */
 bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane);
 
 /*

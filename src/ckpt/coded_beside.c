@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies beside the codes of coded planes: their scales, and of momenta the variances (docs/format.md, 4.8). */
+/* What lies beside coded codes: their scales, and of momenta the variances (docs/format.md, 4.8). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,8 +39,8 @@ void tsr_coded_beside_variances(struct tsr_entropy_beside *b, const struct tsr_c
 				const uint8_t *codes, const uint16_t *scales)
 {
 	b->variances = codes;
-	b->variance_scales =
-		(struct tsr_entropy_scales){ scales, coding->row, tsr_coding_group(coding) };
+	b->variance_scales = (struct tsr_entropy_scales){ scales, coding->row,
+							  tsr_coding_group(coding) };
 }
 
 void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,
@@ -112,7 +112,8 @@ size_t *tsr_coded_pair(const struct tsr_tensor *tensors, size_t n)
 	for (size_t i = 0, end; i < count; i = end) {
 		const struct tsr_tensor *first = &tensors[order[i]];
 
-		for (end = i + 1; end < count && tsr_tensor_same_shape(first, &tensors[order[end]]);)
+		for (end = i + 1;
+		     end < count && tsr_tensor_same_shape(first, &tensors[order[end]]);)
 			end++;
 		pair_in_order(tensors, order + i, end - i, variance);
 	}
