@@ -475,7 +475,7 @@ static float book_entry(unsigned book, int i)
 }
 
 /* Steps by blocks, which a team of threads has; some of everything goes by turns. */
-static uint64_t check_blocks(bool few)
+static uint64_t check_blocks(enum cases cases)
 {
 	static const uint32_t sizes[] = { 64,  16,   48,   77, 256,  2,	   512,
 					  768, 1000, 1024, 31, 1600, 4096, 20000 };
@@ -485,7 +485,7 @@ static uint64_t check_blocks(bool few)
 					  DATA_ZERO,	DATA_FINITE, DATA_TINY,	   DATA_VARIANCES,
 					  DATA_HUGE,	DATA_EQUAL };
 	static float book[NBOOKS][256];
-	const unsigned count = few ? 140 : 14 * 420;
+	const unsigned count = cases == CASES_FEW ? 140 : cases == CASES_SHORT ? 280 : 2800;
 
 	for (unsigned i = 0; i < NBOOKS * 256; i++)
 		book[i / 256][i % 256] = book_entry(i / 256, (int)(i % 256));
@@ -548,7 +548,7 @@ void check_steps(enum cases cases)
 	check_begin("steps of weights that are zero but for their corrections");
 	check_end(check_empty_weights());
 	check_begin("steps by blocks");
-	check_end(check_blocks(cases == CASES_FEW));
+	check_end(check_blocks(cases));
 	tsr_gpu_free(gpu, device_report);
 	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
 		plane_free(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);

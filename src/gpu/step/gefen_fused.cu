@@ -15,7 +15,7 @@
 #include "gpu/step/gefen_cells.cuh"
 #include "gpu/step/step_flash.cuh"
 
-#define GEFEN_BLOCK 896u
+#define GEFEN_BLOCK 640u
 #define GEFEN_TILE 16
 
 struct gefen_args {

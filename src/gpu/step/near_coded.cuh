@@ -5,6 +5,37 @@
 
 #include "gpu/step/step_near.cuh"
 
+/* The code of an element by the CPU's formula. */
+template <class exact>
+static __device__ __noinline__ uint32_t exact_code(const struct pair_args *p, unsigned part,
+						   uint32_t row, float scale, float x)
+{
+	const struct coded_group g = coded_group_of(exact::rule_of(part), exact::tables_of(p, part),
+						    row, scale);
+
+	return encode_one(exact::rule_of(part), &g, x);
+}
+
+template <class exact> struct near_code {
+	const struct pair_args *p;
+	unsigned part;
+	uint32_t row;
+	float scale;
+	const float *x;
+
+	template <class scales>
+	__device__ __forceinline__ near_code(const struct pair_args *p_, unsigned part_,
+					     const scales *s, const float *x_)
+	    : p(p_), part(part_), row(s[part_].row), scale(s[part_].scale), x(x_)
+	{
+	}
+
+	__device__ __forceinline__ uint32_t operator()(unsigned i) const
+	{
+		return exact_code<exact>(p, part, row, scale, pick(x, i));
+	}
+};
+
 /*
  * What pairs of them share, with the codes of a part from @coder.  Besides what flash asks for: no new
  * momentum is 0, the magnitudes of a group's are from 2^-100 to 2^60, and as many times as the coder
@@ -33,10 +64,10 @@ template <class coder> struct near_coded {
 
 	template <unsigned PART, int N>
 	static __device__ __forceinline__ void decode_part(const struct pair_args *p,
-							   const float *table, uint64_t tile,
+							   const float *table, uint32_t tile,
 							   const uint32_t *word, float *x)
 	{
-		const uint64_t g = tile / (group / N);
+		const uint32_t g = tile / (group / N);
 		const uint32_t row = exact::stored_row(p, PART, g);
 		const float scale = ((const float *)p->step.part[PART].plane[1])[g];
 
@@ -49,7 +80,7 @@ template <class coder> struct near_coded {
 	}
 	template <int N>
 	static __device__ __forceinline__ bool decode(const struct pair_args *p, const float *table,
-						      uint64_t tile, const struct flash_words<N> *x,
+						      uint32_t tile, const struct flash_words<N> *x,
 						      float *m, float *v)
 	{
 		decode_part<TSR_PART_MOMENTUM, N>(p, table, tile, x->momentum, m);
@@ -96,19 +127,30 @@ template <class coder> struct near_coded {
 						      uint32_t *m, uint32_t *v)
 	{
 		const unsigned momentum = TSR_PART_MOMENTUM, variance = TSR_PART_VARIANCE;
+		uint32_t m_other[N / 4], v_other[N / 4], differ = 0;
 
 #pragma unroll
 		for (int k = 0; k < N; k += 4) {
 			m[k / 4] = coder::template word<momentum>(p, table, &s->part[momentum],
-								  &t->m[k]);
+								  &t->m[k], &m_other[k / 4]);
 			v[k / 4] = coder::template word<variance>(p, table, &s->part[variance],
-								  &t->v[k]);
+								  &t->v[k], &v_other[k / 4]);
+			differ |= (m[k / 4] ^ m_other[k / 4]) | (v[k / 4] ^ v_other[k / 4]);
+		}
+		if (!differ)
+			return;
+#pragma unroll
+		for (int k = 0; k < N; k += 4) {
+			m[k / 4] = settle(m[k / 4], m_other[k / 4],
+					  near_code<exact>(p, momentum, s->part, &t->m[k]));
+			v[k / 4] = settle(v[k / 4], v_other[k / 4],
+					  near_code<exact>(p, variance, s->part, &t->v[k]));
 		}
 	}
 
 	template <int N>
 	static __device__ __forceinline__ void store_scales(const struct step_args *a,
-							    uint64_t tile, bool inside,
+							    uint32_t tile, bool inside,
 							    const struct scales *s)
 	{
 		const int team = group / N;
@@ -124,26 +166,12 @@ template <class coder> struct near_coded {
 	}
 };
 
-/* The word of four elements by the CPU's formula. */
-template <class exact>
-static __device__ __forceinline__ uint32_t exact_word(const struct pair_args *p, unsigned part,
-						      uint32_t row, float scale, const float *x)
-{
-	const struct coded_group g = coded_group_of(exact::rule_of(part), exact::tables_of(p, part),
-						    row, scale);
-	uint32_t byte[4];
-
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		byte[i] = encode_one(exact::rule_of(part), &g, x[i]);
-	return tsr_word_of_bytes(byte);
-}
-
 /*
  * COAT's E4M3 with expansion: the code of t = |x| / s is that of 448 t^(j/16) in E4M3, by its rounding
  * to nearest, for a group with row j of the table.  The power is exp2(j/16 log2 t): log2 is within
  * 2^-22 of its value, which times j/16 is at most 18.8 for codes above 1, or of 1, and t within 2^-21.1;
- * so the power is within 2^-18 + j 2^-24.9, relatively.
+ * so the power is within 2^-18 + j 2^-24.9, relatively.  Of the least element, for which the row is chosen,
+ * it is at least 1/224: no code is 0.
  */
 struct coat_coder {
 	typedef exact_coded<coat_format, 128> exact;
@@ -216,10 +244,9 @@ struct coat_coder {
 	template <unsigned PART>
 	static __device__ __forceinline__ uint32_t word(const struct pair_args *p,
 							const float *table, const struct scale *s,
-							const float *x)
+							const float *x, uint32_t *other)
 	{
 		float low[4], high[4];
-		uint32_t word;
 
 		(void)table;
 #pragma unroll
@@ -227,21 +254,19 @@ struct coat_coder {
 			const float octaves = tsr_log2_estimate(fabsf(x[i]) * s->inverse);
 			const float power = tsr_exp2_estimate(
 				tsr_fma(octaves, s->power, s->offset));
-			const uint32_t magnitude = tsr_bits_from_f32(fmaxf(power, 0x1p-9f));
+			const uint32_t magnitude = tsr_bits_from_f32(power);
 			const uint32_t sign = tsr_bits_from_f32(x[i]) & TSR_F32_SIGN;
 
 			low[i] = tsr_f32_from_bits(PART == TSR_PART_MOMENTUM ? magnitude | sign
 									     : magnitude);
 			high[i] = low[i] * s->twice;
 		}
-		word = tsr_e4m3_word(low);
-		if (word != tsr_e4m3_word(high))
-			word = exact_word<exact>(p, PART, s->row, s->scale, x);
-		return word;
+		*other = tsr_e4m3_word(high);
+		return tsr_e4m3_word(low);
 	}
 };
 
-/* bitsandbytes' map, by its table: quotients without their slow path. */
+/* bitsandbytes' map, by its table: quotients without their slow path, so that no code is in doubt. */
 struct dynamic_coder {
 	typedef exact_coded<dynamic_format, 256> exact;
 	/* What codes of momenta and of variances stand for, and the entries of both rows. */
@@ -291,7 +316,7 @@ struct dynamic_coder {
 	template <unsigned PART>
 	static __device__ __forceinline__ uint32_t word(const struct pair_args *p,
 							const float *table, const struct scale *s,
-							const float *x)
+							const float *x, uint32_t *other)
 	{
 		const struct pair_row *row = &p->row[PART == TSR_PART_VARIANCE];
 		const uint32_t *entry = (const uint32_t *)table + nvalues;
@@ -313,7 +338,8 @@ struct dynamic_coder {
 			else
 				byte[i] = (uint32_t)code;
 		}
-		return tsr_word_of_bytes(byte);
+		*other = tsr_word_of_bytes(byte);
+		return *other;
 	}
 };
 

@@ -5,12 +5,47 @@
 
 #include "gpu/step/step_near.cuh"
 
+/* Exact codes of a few elements. */
+static __device__ __noinline__ uint32_t near_ratio_code(float m, float root, float divisor,
+							float eps)
+{
+	return exact_tight::ratio_code(m, root, divisor, eps);
+}
+
+static __device__ __noinline__ uint32_t near_root_code(const struct pair_args *p, float root,
+						       uint32_t stored)
+{
+	return exact_tight::root_code(p, root, stored);
+}
+
+struct near_ratio {
+	const float *m, *root;
+	float divisor, eps;
+
+	__device__ __forceinline__ uint32_t operator()(unsigned i) const
+	{
+		return near_ratio_code(pick(m, i), pick(root, i), divisor, eps);
+	}
+};
+
+struct near_root {
+	const struct pair_args *p;
+	const float *root;
+	uint32_t stored;
+
+	__device__ __forceinline__ uint32_t operator()(unsigned i) const
+	{
+		return near_root_code(p, pick(root, i), stored);
+	}
+};
+
 /*
  * Besides what flash asks for:
  *
  * - the old scale of roots is 0 or from 2^-38 to 2^62, so that the root of a decoded variance, of at
  *   least 2^-124, is what was squared;
- * - new roots are from 2^-50 to 2^30, and the largest ratio of a group from 2^-60 to 2^60;
+ * - new roots are from 2^-50 to 2^30, a range reaches all of a group, so that no code is below 1, and
+ *   the largest ratio of a group is from 2^-60 to 2^60;
  * - the scale of ratios is e8m8, and an estimate tells what it is.
  */
 struct near_tight {
@@ -43,7 +78,7 @@ struct near_tight {
 
 	template <int N>
 	static __device__ __forceinline__ bool decode(const struct pair_args *p, const float *table,
-						      uint64_t tile, const struct flash_words<N> *x,
+						      uint32_t tile, const struct flash_words<N> *x,
 						      float *m, float *v)
 	{
 		const struct step_part *part = p->step.part;
@@ -99,7 +134,8 @@ struct near_tight {
 		s->stored = tsr_f28_from_root(largest);
 		s->stored |= range_of<team>(p, tsr_f28_scale(s->stored), least);
 		return above == below && is_between(ratio, 0x1p-60f, 0x1p60f) &&
-		       least >= 0x1p-50f && largest < 0x1p30f;
+		       least >= 0x1p-50f && largest < 0x1p30f &&
+		       tsr_f28_scale(s->stored) * p->reach <= least;
 	}
 
 	/* tsr_log_range() of a positive scale, each thread of the team with a part of the ranges. */
@@ -139,6 +175,7 @@ struct near_tight {
 		const float slope = p->slope[tsr_f28_range(s->stored)];
 		const float inverse = tsr_reciprocal_estimate(scale);
 		const uint32_t error = 8 + (uint32_t)slope / 16; /* twice: the sum is doubled */
+		uint32_t m_other[N / 4], v_other[N / 4], differ = 0;
 
 		(void)table;
 #pragma unroll
@@ -152,7 +189,7 @@ struct near_tight {
 					s->ratio, tsr_ratio_divisor(root, eps), fabsf(x));
 				const float h = x * tsr_reciprocal_estimate(divisor);
 				const float octaves = tsr_log2_estimate(root * inverse);
-				const float code = fmaxf(tsr_fma(octaves, slope, 511.5f), 257.5f);
+				const float code = tsr_fma(octaves, slope, 511.5f);
 				const uint32_t twice = tsr_bits_from_f32(code) << 1;
 
 				m_low[i] = tsr_bits_from_f32(
@@ -163,24 +200,25 @@ struct near_tight {
 				v_high[i] = twice + error;
 			}
 			m[k / 4] = tsr_word_of_bytes(m_low);
+			m_other[k / 4] = tsr_word_of_bytes(m_high);
 			v[k / 4] = tsr_word_of_third_bytes(v_low);
-			if (m[k / 4] != tsr_word_of_bytes(m_high) ||
-			    v[k / 4] != tsr_word_of_third_bytes(v_high)) {
+			v_other[k / 4] = tsr_word_of_third_bytes(v_high);
+			differ |= (m[k / 4] ^ m_other[k / 4]) | (v[k / 4] ^ v_other[k / 4]);
+		}
+		if (!differ)
+			return;
 #pragma unroll
-				for (int i = 0; i < 4; i++) {
-					m_low[i] = exact::ratio_code(t->m[k + i], t->v[k + i],
-								     s->ratio, eps);
-					v_low[i] = exact::root_code(p, t->v[k + i], s->stored);
-				}
-				m[k / 4] = tsr_word_of_bytes(m_low);
-				v[k / 4] = tsr_word_of_bytes(v_low);
-			}
+		for (int k = 0; k < N; k += 4) {
+			m[k / 4] = settle(m[k / 4], m_other[k / 4],
+					  near_ratio{ &t->m[k], &t->v[k], s->ratio, eps });
+			v[k / 4] = settle(v[k / 4], v_other[k / 4],
+					  near_root{ p, &t->v[k], s->stored });
 		}
 	}
 
 	template <int N>
 	static __device__ __forceinline__ void store_scales(const struct step_args *a,
-							    uint64_t tile, bool inside,
+							    uint32_t tile, bool inside,
 							    const struct scales *s)
 	{
 		const int team = group / N;

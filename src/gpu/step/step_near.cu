@@ -7,14 +7,21 @@
 
 /*
  * One block on a multiprocessor, as its table takes much of the shared memory; its warps go through the
- * tiles on their own.  So many leave 72 registers.
+ * tiles on their own.  So many leave 64 registers, which is enough for a tile of 8: of larger ones the
+ * code is too long for the cache of instructions, for which warps then wait most of all.
  */
-#define NEAR_BLOCK 896u
-#define NEAR_TILE 16
+#define NEAR_BLOCK 1024u
+#define NEAR_TILE 8
+
+/* Chunks of 32 tiles that a warp takes together. */
+#define NEAR_RUN 8u
+
+/* Tiles have numbers of 32 bits, also those that blocks look for behind the last one. */
+#define NEAR_MOST (UINT64_C(1) << 34)
 
 typedef void pair_kernel(const struct pair_args args);
 
-/* Number of the work that a warp takes next: some takes long, so that none can be given out before. */
+/* Number of the run that a warp takes next: some takes long, so that none can be given out before. */
 static __device__ __forceinline__ unsigned take_next(unsigned *taken)
 {
 	unsigned next = 0;
@@ -28,7 +35,7 @@ template <bool USUAL, class pair>
 static __global__ void __launch_bounds__(NEAR_BLOCK, 1)
 	step_near(const __grid_constant__ pair_args args)
 {
-	const uint64_t nchunks = (args.step.ntiles + 31) / 32;
+	const uint32_t ntiles = (uint32_t)args.step.ntiles, nchunks = (ntiles + 31) / 32;
 	__shared__ unsigned taken;
 	TSR_SHARED(float4, table);
 
@@ -36,10 +43,13 @@ static __global__ void __launch_bounds__(NEAR_BLOCK, 1)
 	if (threadIdx.x == 0)
 		taken = 0;
 	__syncthreads();
-	for (;;) {
-		const uint64_t chunk = (uint64_t)take_next(&taken) * gridDim.x + blockIdx.x;
-		const uint64_t tile = chunk * 32 + threadIdx.x % 32;
-		const bool inside = tile < args.step.ntiles;
+	for (uint32_t chunk = 0, left = 0;; chunk++, left--) {
+		if (left == 0) {
+			left = args.run;
+			chunk = (take_next(&taken) * gridDim.x + blockIdx.x) * left;
+		}
+		const uint32_t tile = chunk * 32 + threadIdx.x % 32;
+		const bool inside = tile < ntiles;
 
 		if (chunk >= nchunks)
 			return;
@@ -125,6 +135,7 @@ static void put_slopes(struct pair_args *p)
 {
 	const float *reach = tsr_tables_get(TSR_TABLES_LOG)->bound;
 
+	p->reach = reach[TSR_LOG_RANGES - 1];
 	for (unsigned i = 0; i < TSR_LOG_RANGES; i++)
 		p->slope[i] = (float)(-254.0 / log2((double)reach[i]));
 }
@@ -152,6 +163,7 @@ enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct ts
 	pair_kernel *run;
 	uint64_t nblocks;
 
+	n = n < NEAR_MOST ? n : NEAR_MOST;
 	*done_ret = n - n % pair->group;
 	if (!*done_ret)
 		return TSR_OK;
@@ -170,6 +182,9 @@ enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct ts
 		     "no shared memory for tables of codes");
 	nblocks = (p.step.ntiles + NEAR_BLOCK - 1) / NEAR_BLOCK;
 	nblocks = nblocks < gpu->nprocessors ? nblocks : gpu->nprocessors;
+	/* Enough runs that no warp is left alone at the end. */
+	p.run = (uint32_t)(p.step.ntiles / 32 / nblocks / NEAR_BLOCK) + 1;
+	p.run = p.run < NEAR_RUN ? p.run : NEAR_RUN;
 	run<<<(unsigned)nblocks, NEAR_BLOCK, pair->table_nbytes, stream->handle>>>(p);
 	return TSR_OK;
 }

@@ -20,13 +20,13 @@
 
 /* Entry of a tile's group. */
 template <class entry, int TEAM>
-static __device__ __forceinline__ entry load_entry(const void *plane, uint64_t tile)
+static __device__ __forceinline__ entry load_entry(const void *plane, uint32_t tile)
 {
 	return ((const entry *)plane)[tile / TEAM];
 }
 
 template <class entry, int TEAM>
-static __device__ __forceinline__ void store_entry(void *plane, uint64_t tile, bool inside, entry x)
+static __device__ __forceinline__ void store_entry(void *plane, uint32_t tile, bool inside, entry x)
 {
 	if (inside && threadIdx.x % TEAM == 0)
 		((entry *)plane)[tile / TEAM] = x;
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void store_entry(void *plane, uint64_t tile, b
 
 /* All but the scales. */
 template <bool USUAL, int N>
-static __device__ __forceinline__ void near_load(const struct step_args *a, uint64_t tile,
+static __device__ __forceinline__ void near_load(const struct step_args *a, uint32_t tile,
 						 struct flash_words<N> *x)
 {
 	const struct step_part *part = a->part;
@@ -90,6 +90,32 @@ template <int TEAM> static __device__ __forceinline__ float least_of_team(float 
 	return x;
 }
 
+/* --- What estimates do not decide -------------------------------------------------------------- */
+
+static __device__ __forceinline__ float pick(const float *x, unsigned i)
+{
+	const float low = i & 1 ? x[1] : x[0], high = i & 1 ? x[3] : x[2];
+
+	return i & 2 ? high : low;
+}
+
+/* A word of codes, of which bytes that differ in @other become what @code_of them gives: few, if any. */
+template <class code>
+static __device__ __forceinline__ uint32_t settle(uint32_t word, uint32_t other,
+						  const code &code_of)
+{
+	uint32_t differ = word ^ other;
+
+	while (differ) {
+		const unsigned i = (unsigned)(__ffs((int)differ) - 1) / 8;
+		const uint32_t mask = 0xffu << 8 * i;
+
+		word = (word & ~mask) | (code_of(i) & 0xff) << 8 * i;
+		differ &= ~mask;
+	}
+	return word;
+}
+
 /* --- All of it --------------------------------------------------------------------------------- */
 
 template <bool ROOTS, int N>
@@ -122,7 +148,7 @@ static __device__ __forceinline__ bool near_run(const struct step_args *a, const
 /* Returns false, with nothing stored, unless all numbers of the warp are ordinary. */
 template <bool USUAL, class pair, int N>
 static __device__ __forceinline__ bool near_step(const struct pair_args *p, const float *table,
-						 uint64_t tile, bool inside)
+						 uint32_t tile, bool inside)
 {
 	const struct step_args *a = &p->step;
 	typename pair::scales scales;

@@ -29,7 +29,9 @@ struct pair_args {
 	struct tsr_gpu_tables momentum, variance;
 	uint32_t nentries; /* of dyn8's table */
 	struct pair_row row[2]; /* of it, for momenta and variances */
+	uint32_t run; /* chunks of 32 tiles that a warp takes together */
 	float eps; /* of ratios */
+	float reach; /* the farthest that a range of log8 reaches down */
 	float slope[TSR_LOG_RANGES]; /* codes of log8 per octave, by its range */
 };
 
