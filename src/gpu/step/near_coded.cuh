@@ -44,6 +44,7 @@ template <class exact> struct near_code {
 template <class coder> struct near_coded {
 	typedef typename coder::exact exact;
 	static const int group = exact::group;
+	static const unsigned block = 896;
 	static const bool takes_roots = false;
 
 	struct scales {

@@ -50,6 +50,7 @@ struct near_root {
  */
 struct near_tight {
 	static const int group = 64;
+	static const unsigned block = 1024;
 	static const bool takes_roots = true;
 	/* What codes of roots stand for, and then those of ratios. */
 	static const uint32_t nroots = TSR_LOG_RANGES * TSR_TABLE_CODES;

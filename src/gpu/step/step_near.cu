@@ -7,10 +7,9 @@
 
 /*
  * One block on a multiprocessor, as its table takes much of the shared memory; its warps go through the
- * tiles on their own.  So many leave 64 registers, which is enough for a tile of 8: of larger ones the
- * code is too long for the cache of instructions, for which warps then wait most of all.
+ * tiles on their own.  A pair has as many threads as its registers allow without spills.  Of larger tiles
+ * the code is too long for the cache of instructions, for which warps then wait most of all.
  */
-#define NEAR_BLOCK 1024u
 #define NEAR_TILE 8
 
 /* Chunks of 32 tiles that a warp takes together. */
@@ -32,7 +31,7 @@ static __device__ __forceinline__ unsigned take_next(unsigned *taken)
 }
 
 template <bool USUAL, class pair>
-static __global__ void __launch_bounds__(NEAR_BLOCK, 1)
+static __global__ void __launch_bounds__(pair::block, 1)
 	step_near(const __grid_constant__ pair_args args)
 {
 	const uint32_t ntiles = (uint32_t)args.step.ntiles, nchunks = (ntiles + 31) / 32;
@@ -61,15 +60,15 @@ static __global__ void __launch_bounds__(NEAR_BLOCK, 1)
 
 struct pair {
 	unsigned momentum, variance; /* rows */
-	uint32_t group, table_nbytes;
+	uint32_t group, block, table_nbytes;
 	bool (*fits)(const struct pair_args *p); /* whether its fast path takes such scalars */
 	pair_kernel *run[2]; /* the second one for gradients in BF16 */
 };
 
 #define PAIR(m, v, ...) \
 	{ \
-		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::group, __VA_ARGS__::table_nbytes, \
-			__VA_ARGS__::scalars_fit, \
+		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::group, __VA_ARGS__::block, \
+			__VA_ARGS__::table_nbytes, __VA_ARGS__::scalars_fit, \
 		{ \
 			step_near<false, __VA_ARGS__>, step_near<true, __VA_ARGS__> \
 		} \
@@ -180,11 +179,11 @@ enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct ts
 		     cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize,
 					  (int)pair->table_nbytes),
 		     "no shared memory for tables of codes");
-	nblocks = (p.step.ntiles + NEAR_BLOCK - 1) / NEAR_BLOCK;
+	nblocks = (p.step.ntiles + pair->block - 1) / pair->block;
 	nblocks = nblocks < gpu->nprocessors ? nblocks : gpu->nprocessors;
 	/* Enough runs that no warp is left alone at the end. */
-	p.run = (uint32_t)(p.step.ntiles / 32 / nblocks / NEAR_BLOCK) + 1;
+	p.run = (uint32_t)(p.step.ntiles / 32 / nblocks / pair->block) + 1;
 	p.run = p.run < NEAR_RUN ? p.run : NEAR_RUN;
-	run<<<(unsigned)nblocks, NEAR_BLOCK, pair->table_nbytes, stream->handle>>>(p);
+	run<<<(unsigned)nblocks, pair->block, pair->table_nbytes, stream->handle>>>(p);
 	return TSR_OK;
 }
