@@ -1,5 +1,6 @@
 """Deltas: `pack --delta`, what reads them with their base, and `convert --plain` back."""
 import json
+import re
 import shutil
 import struct
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import differences
-from conftest import one_line_error, run_tersor, write_source
+from conftest import ROOT, one_line_error, run_tersor, write_source
 from test_entropy import bf16, mixed, pack, quiet, rewritten
 from test_reader import contents, split
 
@@ -275,3 +276,16 @@ def test_masters_and_weights_in_another_file(tmp_path):
     states = pack(new, tmp_path / "states.st", "--delta", base, "--entropy=states")
     quiet("verify", states)
     assert "a.weight" in contents(states)[1]
+
+
+def test_the_vectors_of_the_document():
+    text = (ROOT / "docs" / "format.md").read_text().partition("```differences\n")[2].partition("```")[0]
+    rows = re.sub(r"\n +", "", text).splitlines()
+    assert len(rows) == 4
+    for row in rows:
+        dtype, old, new, piece = (part.strip() for part in row.split("|"))
+        old, new = ([bytes.fromhex(part) for part in parts.split()] for parts in (old, new))
+        more = {"correction": np.frombuffer(old[1], "u1")} if len(old) > 1 else {}
+        got = differences.decode(bytes.fromhex(piece), dtype, np.frombuffer(old[0], "u1" if dtype == "U8" else "<u2"),
+                                 **more)
+        assert [part.tobytes() for part in (got if more else [got])] == new, row
