@@ -20,15 +20,26 @@ struct encode_args {
 	unsigned char *staging;
 };
 
+/*
+ * A tsr_rans_symbol whose numbers few instructions take.  Only symbols of more than half of the table may
+ * need the increment; for a frequency of 1, whose quotient is then 1 too small, the first slot makes up.
+ */
+struct packed_symbol {
+	uint32_t reciprocal;
+	uint32_t
+		rest; /* first slot from bit 19, increment in 17, shift from 12, 2^bits - frequency */
+};
+
 /* What the threads of a block share. */
 struct coding {
+	struct packed_symbol symbol[NSYMBOLS];
 	uint32_t count[WARPS][NSYMBOLS]; /* of each warp; then [0] of all */
-	struct tsr_rans_symbol symbol[NSYMBOLS];
 	uint32_t freq[NSYMBOLS];
 	uint32_t table[98]; /* as it is stored */
 	uint32_t nwords[WARPS]; /* of each segment */
 	uint32_t partial[WARPS];
 	uint32_t cost, first, last, largest; /* of the table */
+	bool increments; /* a symbol needs it */
 	uint32_t only; /* the symbol that all elements have; NSYMBOLS if there are more */
 };
 
@@ -61,7 +72,7 @@ static __device__ __forceinline__ void count_run_of(uint32_t *counts, uint32_t s
 #pragma unroll
 	for (unsigned r = 0; r < TSR_RANS_RUN; r++) {
 		if (r < n)
-			atomicAdd(&counts[symbols >> 8 * r & 0xff], 1u);
+			atomicAdd(&counts[__byte_perm(symbols, 0, 0x4440 + r)], 1u);
 	}
 }
 
@@ -163,6 +174,32 @@ static __device__ void apportion(uint32_t n, struct coding *c)
 	}
 }
 
+static __device__ __forceinline__ struct packed_symbol pack_symbol(uint32_t freq, uint32_t start)
+{
+	const struct tsr_rans_symbol s = tsr_rans_symbol_of(freq, start, TSR_RANS_BITS);
+	const uint32_t others = (1u << TSR_RANS_BITS) - freq;
+	const uint32_t increment = freq == 1 ? 0 : s.rest >> 4 & 1;
+
+	start += freq == 1 ? others : 0;
+	return { s.reciprocal, start << 19 | increment << 17 | (s.rest & 15) << 12 | others };
+}
+
+/* tsr_rans_sheds() and tsr_rans_push() */
+static __device__ __forceinline__ bool packed_sheds(uint32_t x, struct packed_symbol s)
+{
+	return x >= (s.rest & 0xfff) * (0u - (1u << (32 - TSR_RANS_BITS)));
+}
+
+template <bool INCREMENTS>
+static __device__ __forceinline__ uint32_t push_packed(uint32_t x, struct packed_symbol s)
+{
+	const uint32_t increased = INCREMENTS ? x + (s.rest >> 17 & 1) : x;
+	const uint32_t high = __umulhi(increased, s.reciprocal);
+	const uint32_t quotient = __funnelshift_r(high, 0, s.rest >> 12);
+
+	return quotient * (s.rest & 0xfff) + (x + (s.rest >> 19));
+}
+
 /* The stored table, and the symbols of the encoder; returns the bytes of the table. */
 static __device__ uint32_t make_table(uint32_t n, struct coding *c)
 {
@@ -173,6 +210,7 @@ static __device__ uint32_t make_table(uint32_t n, struct coding *c)
 		c->first = NSYMBOLS;
 		c->last = c->largest = 0;
 		c->cost = 0;
+		c->increments = false;
 	}
 	for (unsigned i = s; i < 98; i += TSR_BLOCK)
 		c->table[i] = 0;
@@ -183,7 +221,9 @@ static __device__ uint32_t make_table(uint32_t n, struct coding *c)
 	freq = c->freq[s];
 	start = sum_before(freq, c->partial, &all);
 	if (freq) {
-		c->symbol[s] = tsr_rans_symbol_of(freq, start, TSR_RANS_BITS);
+		c->symbol[s] = pack_symbol(freq, start);
+		if (c->symbol[s].rest >> 17 & 1)
+			c->increments = true;
 		atomicMin(&c->first, s);
 		atomicMax(&c->last, s);
 		atomicMax(&c->largest, freq);
@@ -206,35 +246,39 @@ static __device__ uint32_t make_table(uint32_t n, struct coding *c)
 
 /* --- Segments ------------------------------------------------------------------------------------ */
 
-/* Push a symbol, in all lanes of a warp; words that lanes shed go in front of those at @words. */
-static __device__ __forceinline__ void push(const struct coding *c, uint32_t symbol, bool has,
-					    uint32_t *x, uint16_t **words)
+/* Push a symbol, in all lanes of a warp; words that lanes shed go in front of those at *words_ref. */
+template <bool INCREMENTS>
+static __device__ __forceinline__ void push(struct packed_symbol s, bool has, uint32_t *x,
+					    uint16_t **words_ref)
 {
-	const struct tsr_rans_symbol s = c->symbol[symbol];
-	const bool sheds = has && tsr_rans_sheds(*x, tsr_rans_symbol_freq(s), TSR_RANS_BITS);
+	const bool sheds = has && packed_sheds(*x, s);
 	const uint32_t mask = __ballot_sync(TSR_WHOLE_WARP, sheds);
-	const uint32_t before = (1u << threadIdx.x % 32) - 1;
+	const uint32_t from_here = 0xffffffffu << threadIdx.x % 32;
 
-	*words -= __popc(mask);
-	if (sheds) {
-		(*words)[__popc(mask & before)] = (uint16_t)*x;
-		*x >>= 16;
-	}
+	tsr_store_if(sheds, *words_ref - __popc(mask & from_here), (uint16_t)*x);
+	*x = sheds ? *x >> 16 : *x;
+	*words_ref -= __popc(mask);
 	if (has)
-		*x = tsr_rans_push(*x, s, TSR_RANS_BITS);
+		*x = push_packed<INCREMENTS>(*x, s);
 }
 
-template <bool WHOLE>
+/* The symbols are looked up together: each push waits for the one before, but not for shared memory. */
+template <bool WHOLE, bool INCREMENTS>
 static __device__ __forceinline__ void push_run(const struct coding *c, uint32_t symbols,
 						uint32_t count, uint32_t *x, uint16_t **words)
 {
+	struct packed_symbol s[TSR_RANS_RUN];
+
+#pragma unroll
+	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
+		s[r] = c->symbol[__byte_perm(symbols, 0, 0x4440 + r)];
 #pragma unroll
 	for (unsigned r = TSR_RANS_RUN; r-- > 0;)
-		push(c, symbols >> 8 * r & 0xff, WHOLE || r < count, x, words);
+		push<INCREMENTS>(s[r], WHOLE || r < count, x, words);
 }
 
 /* The words of a segment, which end at @end; returns their first. */
-template <int W>
+template <int W, bool INCREMENTS>
 static __device__ __forceinline__ uint16_t *encode_segment(const struct segment *s, unsigned k,
 							   bool rotated, const struct coding *c,
 							   uint16_t *end, uint32_t *state_ret)
@@ -244,7 +288,8 @@ static __device__ __forceinline__ uint16_t *encode_segment(const struct segment 
 	if (first < s->n) {
 		const uint32_t count = count_run(s->n, first, threadIdx.x % 32);
 
-		push_run<false>(c, symbols_at<W>(s, first, count, k, rotated), count, &x, &end);
+		push_run<false, INCREMENTS>(c, symbols_at<W>(s, first, count, k, rotated), count,
+					    &x, &end);
 	}
 	if (first)
 		next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
@@ -255,7 +300,7 @@ static __device__ __forceinline__ uint16_t *encode_segment(const struct segment 
 		/* What comes next is on its way meanwhile. */
 		if (first)
 			next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
-		push_run<true>(c, symbols, TSR_RANS_RUN, &x, &end);
+		push_run<true, INCREMENTS>(c, symbols, TSR_RANS_RUN, &x, &end);
 	}
 	*state_ret = x;
 	return end;
@@ -305,8 +350,10 @@ static __device__ uint32_t put_coded(const struct segment *s, unsigned k, bool r
 	uint16_t *const end = (uint16_t *)(staging + (warp + 1) * STAGED - 32), *words = end;
 	uint32_t nbytes, at, x = 0;
 
-	if (s->n)
-		words = encode_segment<W>(s, k, rotated, c, end, &x);
+	if (s->n && c->increments)
+		words = encode_segment<W, true>(s, k, rotated, c, end, &x);
+	else if (s->n)
+		words = encode_segment<W, false>(s, k, rotated, c, end, &x);
 	if (lane == 0)
 		c->nwords[warp] = (uint32_t)(end - words);
 	__syncthreads();

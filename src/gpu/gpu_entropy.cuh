@@ -7,6 +7,7 @@
 #define TSR_GPU_GPU_ENTROPY_CUH
 
 #include "gpu/cuda.h"
+#include "gpu/ptx.cuh"
 #include "gpu/vector.cuh"
 
 extern "C" {

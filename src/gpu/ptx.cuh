@@ -142,4 +142,13 @@ static __device__ __forceinline__ float tsr_f16_widen(uint32_t narrow)
 	return x;
 }
 
+/* Store a number in global memory on a condition, without a branch. */
+static __device__ __forceinline__ void tsr_store_if(bool condition, uint16_t *to, uint16_t value)
+{
+	asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.u16 [%1], %2; }"
+		     :
+		     : "r"((uint32_t)condition), "l"(to), "h"(value)
+		     : "memory");
+}
+
 #endif

@@ -163,6 +163,11 @@ static inline double __dsqrt_rn(double a)
 	return __builtin_sqrt(a);
 }
 
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift)
+{
+	return (unsigned)(((unsigned long long)high << 32 | low) >> (shift & 31));
+}
+
 static inline unsigned __umulhi(unsigned a, unsigned b)
 {
 	return (unsigned)((uint64_t)a * b >> 32);

@@ -139,4 +139,10 @@ static inline float tsr_f16_widen(uint32_t narrow)
 	return x != x ? tsr_f32_from_bits(0x7fffffffu) : x;
 }
 
+static inline void tsr_store_if(bool condition, uint16_t *to, uint16_t value)
+{
+	if (condition)
+		*to = value;
+}
+
 #endif
