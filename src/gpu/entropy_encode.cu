@@ -5,15 +5,18 @@
  */
 #include "gpu/gpu_entropy.cuh"
 
-/* Pieces that are coded at a time: their words take half a MiB of staging memory each. */
-#define BATCH 1024u
+/*
+ * Blocks of a multiprocessor: all there is room for.  They take one piece after the other, so that none
+ * waits for the slowest of a batch, and have staging memory for the words of one.
+ */
+#define BLOCKS 6u
 
 /* Most bytes of a segment's words: no symbol costs more than 12 bits; and room to load whole words. */
 #define STAGED (TSR_RANS_SEGMENT / 4 * 6 + 64)
 
 struct encode_args {
 	const unsigned char *plain;
-	uint64_t n; /* elements of these pieces */
+	uint64_t n, npieces; /* elements; pieces */
 	unsigned char *coded;
 	uint64_t room; /* bytes from one coded piece to the next */
 	uint32_t *nbytes; /* of each coded piece */
@@ -62,10 +65,19 @@ static __device__ __forceinline__ uint32_t symbols_at(const struct segment *s, u
 	return symbols_of<W>(run, k);
 }
 
-/* --- Tables -------------------------------------------------------------------------------------- */
+/* Blocks whose elements are loaded at once: what comes between does not take as long as memory does. */
+#define AHEAD 8
 
-/* Blocks whose elements are loaded at once: counting waits for memory otherwise. */
-#define AHEAD 4
+template <int W>
+static __device__ __forceinline__ void load_ahead(const struct segment *s, uint32_t first,
+						  unsigned k, bool rotated, uint32_t *symbols)
+{
+#pragma unroll
+	for (unsigned i = 0; i < AHEAD; i++)
+		symbols[i] = symbols_at<W>(s, first + i * TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
+}
+
+/* --- Tables -------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void count_run_of(uint32_t *counts, uint32_t symbols, uint32_t n)
 {
@@ -90,10 +102,7 @@ static __device__ void count_symbols(const struct segment *s, unsigned k, bool r
 	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
 		uint32_t symbols[AHEAD];
 
-#pragma unroll
-		for (unsigned i = 0; i < AHEAD; i++)
-			symbols[i] = symbols_at<W>(s, first + i * TSR_RANS_BLOCK, TSR_RANS_RUN, k,
-						   rotated);
+		load_ahead<W>(s, first, k, rotated, symbols);
 #pragma unroll
 		for (unsigned i = 0; i < AHEAD; i++)
 			count_run_of(c->count[warp], symbols[i], TSR_RANS_RUN);
@@ -306,19 +315,31 @@ static __device__ __forceinline__ uint16_t *encode_segment(const struct segment 
 	return end;
 }
 
+/* Two words in a row, of which the first is at a multiple of 2 bytes. */
+static __device__ __forceinline__ uint32_t two_words(const uint32_t *aligned, bool odd)
+{
+	return odd ? aligned[0] >> 16 | aligned[1] << 16 : aligned[0];
+}
+
 /* Copy words, of which the first is at a multiple of 2 bytes, to a multiple of 4, and pad them. */
 static __device__ __forceinline__ void copy_words(uint32_t *to, const uint16_t *from, uint32_t n)
 {
 	const bool odd = (uintptr_t)from % 4 != 0;
 	const uint32_t *aligned = (const uint32_t *)((uintptr_t)from & ~(uintptr_t)3);
+	uint32_t i = threadIdx.x % 32;
 
-	for (uint32_t i = threadIdx.x % 32; i < (n + 1) / 2; i += 32) {
-		uint32_t two = odd ? aligned[i] >> 16 | aligned[i + 1] << 16 : aligned[i];
+	for (; i + 32 * (AHEAD - 1) < n / 2; i += 32 * AHEAD) {
+		uint32_t two[AHEAD];
 
-		if (2 * i + 1 == n)
-			two &= 0xffff;
-		to[i] = two;
+#pragma unroll
+		for (unsigned k = 0; k < AHEAD; k++)
+			two[k] = two_words(aligned + i + 32 * k, odd);
+#pragma unroll
+		for (unsigned k = 0; k < AHEAD; k++)
+			to[i + 32 * k] = two[k];
 	}
+	for (; i < (n + 1) / 2; i += 32)
+		to[i] = two_words(aligned + i, odd) & (2 * i + 1 == n ? 0xffff : 0xffffffff);
 }
 
 /* --- Streams ------------------------------------------------------------------------------------- */
@@ -382,13 +403,22 @@ template <int W>
 static __device__ void put_raw(const struct segment *s, unsigned k, bool rotated, uint32_t *to)
 {
 	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t whole = s->n - s->n % (AHEAD * TSR_RANS_BLOCK);
+	uint32_t *own = to + warp * (TSR_RANS_SEGMENT / 4) + lane;
 
-	for (uint32_t first = 0; first < s->n; first += TSR_RANS_BLOCK) {
+	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
+		uint32_t symbols[AHEAD];
+
+		load_ahead<W>(s, first, k, rotated, symbols);
+#pragma unroll
+		for (unsigned i = 0; i < AHEAD; i++)
+			own[first / 4 + 32 * i] = symbols[i];
+	}
+	for (uint32_t first = whole; first < s->n; first += TSR_RANS_BLOCK) {
 		const uint32_t count = count_run(s->n, first, lane);
 
 		if (count)
-			to[(warp * TSR_RANS_SEGMENT + first) / 4 + lane] = symbols_at<W>(
-				s, first, count, k, rotated);
+			own[first / 4] = symbols_at<W>(s, first, count, k, rotated);
 	}
 }
 
@@ -423,23 +453,22 @@ static __device__ uint32_t put_stream(const struct segment *s, unsigned k, bool 
 /* --- Pieces -------------------------------------------------------------------------------------- */
 
 template <int W>
-static __global__ void __launch_bounds__(TSR_BLOCK)
-	encode_pieces(const __grid_constant__ encode_args a, bool rotated)
+static __device__ __forceinline__ void encode_piece(const struct encode_args *a, bool rotated,
+						    uint64_t p, struct coding *c)
 {
-	__shared__ struct coding c;
-	const uint64_t p = blockIdx.x, left = a.n - p * TSR_ENTROPY_PIECE;
+	const uint64_t left = a->n - p * TSR_ENTROPY_PIECE;
 	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
 	const unsigned warp = threadIdx.x / 32;
-	unsigned char *staging = a.staging + p * WARPS * STAGED;
-	uint32_t *to = (uint32_t *)(a.coded + p * a.room);
+	unsigned char *staging = a->staging + (uint64_t)blockIdx.x * WARPS * STAGED;
+	uint32_t *to = (uint32_t *)(a->coded + p * a->room);
 	const struct segment s = {
-		a.plain + W * (p * TSR_ENTROPY_PIECE + warp * (uint64_t)TSR_RANS_SEGMENT),
+		a->plain + W * (p * TSR_ENTROPY_PIECE + warp * (uint64_t)TSR_RANS_SEGMENT),
 		warp < tsr_rans_count_segments(n) ? tsr_rans_segment_size(n, warp) : 0
 	};
 	uint32_t used = 4 * W;
 
 	for (unsigned k = 0; k < W; k++) {
-		const uint32_t head = put_stream<W>(&s, k, rotated, n, &c, staging, to + used / 4);
+		const uint32_t head = put_stream<W>(&s, k, rotated, n, c, staging, to + used / 4);
 
 		if (threadIdx.x == 0)
 			to[k] = head;
@@ -447,7 +476,17 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		__syncthreads();
 	}
 	if (threadIdx.x == 0)
-		a.nbytes[p] = used;
+		a->nbytes[p] = used;
+}
+
+template <int W>
+static __global__ void __launch_bounds__(TSR_BLOCK, BLOCKS)
+	encode_pieces(const __grid_constant__ encode_args a, bool rotated)
+{
+	__shared__ struct coding c;
+
+	for (uint64_t p = blockIdx.x; p < a.npieces; p += gridDim.x)
+		encode_piece<W>(&a, rotated, p, &c);
 }
 
 typedef void encode_kernel(const struct encode_args, bool);
@@ -471,30 +510,27 @@ extern "C" enum tsr_status tsr_gpu_entropy_encode(struct tsr_gpu_stream *stream,
 						  uint64_t n, void *coded, uint32_t *nbytes,
 						  struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
+	const unsigned index = stream->gpu->index, most = BLOCKS * stream->gpu->nprocessors;
 	const uint64_t npieces = tsr_entropy_pieces(n);
-	const uint64_t most = npieces < BATCH ? npieces : BATCH;
+	const unsigned nblocks = npieces < most ? (unsigned)npieces : most;
+	struct encode_args a = {
+		(const unsigned char *)plain,
+		n,
+		npieces,
+		(unsigned char *)coded,
+		tsr_entropy_bound(kind, TSR_ENTROPY_PIECE),
+		nbytes,
+		NULL,
+	};
 	void *staging;
 
 	if (!n)
 		return TSR_OK;
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, most * WARPS * STAGED, &staging, err));
-	for (uint64_t p = 0; p < npieces; p += most) {
-		const uint64_t some = npieces - p < most ? npieces - p : most;
-		const uint64_t room = tsr_entropy_bound(kind, TSR_ENTROPY_PIECE);
-		const struct encode_args a = {
-			(const unsigned char *)plain + p * TSR_ENTROPY_PIECE * kind.width,
-			n - p * TSR_ENTROPY_PIECE,
-			(unsigned char *)coded + p * room,
-			room,
-			nbytes + p,
-			(unsigned char *)staging,
-		};
-
-		kernel_of(kind.width)<<<(unsigned)some, TSR_BLOCK, 0, stream->handle>>>(
-			a, kind.rotated);
-	}
+	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, (uint64_t)nblocks * WARPS * STAGED,
+				&staging, err));
+	a.staging = (unsigned char *)staging;
+	kernel_of(kind.width)<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(a, kind.rotated);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start coding");
 	return TSR_OK;
 }
