@@ -60,9 +60,9 @@ enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool p
 	return TSR_OK;
 }
 
-enum tsr_status tsr_written_delta_take(struct tsr_written_delta *d,
-				       const struct tsr_base_name *base, const struct tsr_writer *w,
-				       size_t ntensors, struct tsr_err *err)
+enum tsr_status tsr_written_delta_init(struct tsr_written_delta *d,
+				       const struct tsr_base_name *base, size_t ntensors,
+				       struct tsr_err *err)
 {
 	if (!base->name)
 		return TSR_OK;
@@ -72,8 +72,14 @@ enum tsr_status tsr_written_delta_take(struct tsr_written_delta *d,
 		return tsr_fail_nomem(err, base->name);
 	d->base = *base;
 	d->base.name = d->name;
-	tsr_writer_planes(w, ntensors, d->planes);
 	return TSR_OK;
+}
+
+void tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_writer *w,
+			    size_t ntensors)
+{
+	if (d->planes)
+		tsr_writer_planes(w, ntensors, d->planes);
 }
 
 void tsr_written_delta_free(struct tsr_written_delta *d)

@@ -42,6 +42,7 @@ struct packing {
 	struct tsr_checkpoint *base; /* of a delta, or NULL */
 	struct tsr_base_name base_name;
 	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
+	uint64_t *nbytes; /* per tensor, for take_sizes() */
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
 	struct tsr_plane_hashes hashes[2]; /* of the tensors being committed, by side */
@@ -264,19 +265,14 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 }
 
 /* What the files have, or are planned to have. */
-static enum tsr_status take_sizes(struct packing *p)
+static void take_sizes(struct packing *p)
 {
-	uint64_t *nbytes = calloc(p->c->ntensors + 1, sizeof(*nbytes));
-
-	if (!nbytes)
-		return tsr_fail_nomem(p->err, p->out_path);
-	tsr_writer_tensor_nbytes(p->writer, p->c->ntensors, nbytes);
+	memset(p->nbytes, 0, p->c->ntensors * sizeof(*p->nbytes));
+	tsr_writer_tensor_nbytes(p->writer, p->c->ntensors, p->nbytes);
 	for (size_t i = 0; i < p->c->ntensors; i++)
-		p->result->tensors[i].nbytes = nbytes[i];
-	free(nbytes);
+		p->result->tensors[i].nbytes = p->nbytes[i];
 	p->result->data_nbytes = tsr_writer_data_nbytes(p->writer);
 	p->result->header_nbytes = tsr_writer_nbytes(p->writer) - p->result->data_nbytes;
-	return TSR_OK;
 }
 
 /* Lay out the files for the codings as they are now, with room for any figures. */
@@ -309,7 +305,8 @@ static enum tsr_status plan(struct packing *p)
 	if (status != TSR_OK)
 		return status;
 	p->result->plain_nbytes = tsr_writer_nbytes(p->writer);
-	return take_sizes(p);
+	take_sizes(p);
+	return TSR_OK;
 }
 
 /* What is the model's own, before the tree is a tensor too, which is not. */
@@ -396,8 +393,9 @@ static enum tsr_status prepare(struct packing *p)
 		.integers = calloc(c->ntensors + 1, sizeof(*p->encoding.integers)),
 		.apart = calloc(c->ntensors + 1, sizeof(*p->encoding.apart)),
 	};
+	p->nbytes = calloc(c->ntensors + 1, sizeof(*p->nbytes));
 	if (!p->stored.tensors || !p->result->tensors || !p->encoding.integers ||
-	    !p->encoding.apart)
+	    !p->encoding.apart || !p->nbytes)
 		return tsr_fail_nomem(p->err, p->out_path);
 	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
 	if (!p->errors)
@@ -427,16 +425,19 @@ static enum tsr_status drop_errors(struct packing *p)
 	return TSR_OK;
 }
 
-/* Coding makes the files shorter than they were planned. */
+/* Coding makes the files shorter than they were planned.  Nothing can fail once they are in place. */
 static enum tsr_status publish(struct packing *p)
 {
-	const enum tsr_status status = tsr_writer_publish(p->writer, p->err);
+	enum tsr_status status;
 
-	if (p->options->coded == TSR_CODED_NONE || (status != TSR_OK && status != TSR_E_DURABILITY))
+	TSR_TRY(tsr_written_delta_init(&p->result->delta, &p->base_name, p->c->ntensors, p->err));
+	status = tsr_writer_publish(p->writer, p->err);
+	if (status != TSR_OK && status != TSR_E_DURABILITY)
 		return status;
-	TSR_TRY(take_sizes(p));
-	TSR_TRY(tsr_written_delta_take(&p->result->delta, &p->base_name, p->writer, p->c->ntensors,
-				       p->err));
+	if (p->options->coded != TSR_CODED_NONE) {
+		take_sizes(p);
+		tsr_written_delta_take(&p->result->delta, p->writer, p->c->ntensors);
+	}
 	return status;
 }
 
@@ -496,6 +497,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	free(p.weights_meta);
 	free(p.model);
 	free(p.stored.tensors);
+	free(p.nbytes);
 	free(p.encoding.integers);
 	free(p.encoding.apart);
 	tsr_plane_hashes_free(&p.hashes[0]);

@@ -16,10 +16,14 @@ struct tsr_written_delta {
 	struct tsr_written_plane *planes;
 };
 
-/* Note how a writer that is done wrote one. */
-enum tsr_status tsr_written_delta_take(struct tsr_written_delta *d,
-				       const struct tsr_base_name *base, const struct tsr_writer *w,
-				       size_t ntensors, struct tsr_err *err);
+/* Make room, before the writer's files are in place, for what tsr_written_delta_take() notes. */
+enum tsr_status tsr_written_delta_init(struct tsr_written_delta *d,
+				       const struct tsr_base_name *base, size_t ntensors,
+				       struct tsr_err *err);
+
+/* Note how a writer that is done wrote one; nothing if it is none. */
+void tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_writer *w,
+			    size_t ntensors);
 void tsr_written_delta_free(struct tsr_written_delta *d);
 
 /* The outcome of tsr_pack(). */

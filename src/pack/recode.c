@@ -135,11 +135,11 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 	TSR_TRY(widen_errors(r));
 	TSR_TRY(plan(r));
 	u->plain_nbytes = tsr_writer_nbytes(r->writer);
+	if (!r->options->dry_run)
+		TSR_TRY(tsr_written_delta_init(&u->delta, &r->base_name, r->c->ntensors, r->err));
 	status = write_out(r);
 	u->nbytes = tsr_writer_nbytes(r->writer);
-	if ((status == TSR_OK || status == TSR_E_DURABILITY) && !r->options->dry_run)
-		TSR_TRY(tsr_written_delta_take(&u->delta, &r->base_name, r->writer, r->c->ntensors,
-					       r->err));
+	tsr_written_delta_take(&u->delta, r->writer, r->c->ntensors);
 	return status;
 }
 
