@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from conftest import DATA, one_line_error, run_tersor
-from test_replay_report import make, write
+from conftest import DATA, one_line_error, run_tersor, write_source
+from test_replay_report import make
 
 GPT = DATA / "tiny-gpt"
 CHECKPOINT, RECORDING = GPT / "checkpoint.safetensors", GPT / "recording"
@@ -105,6 +105,6 @@ def test_what_cannot_be_audited_is_refused(tmp_path):
     done = replay("--state", "fp32", tmp_path / "packed.safetensors", RECORDING, check=3)
     assert "is packed: found what a codec left, expected an FP32 state" in one_line_error(done)
     args = make(tmp_path, 2)
-    write(tmp_path / "start.safetensors", {n: np.ones((8, 40)) for n in ("a.weight", "b.weight")})
+    write_source(tmp_path / "start.safetensors", {n: np.ones((8, 40)) for n in ("a.weight", "b.weight")})
     done = replay("--zero-state", *args, check=3)
     assert "expected one to look at after each step" in one_line_error(done)
