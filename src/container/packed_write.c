@@ -130,7 +130,7 @@ static void compose_error(const struct tsr_error_summary *e, struct tsr_text *js
 	tsr_json_close(json, '}');
 }
 
-static void compose_tensor(const struct tsr_tensor *t, struct tsr_text *json)
+void tsr_packed_put_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 {
 	char digits[17];
 
@@ -255,7 +255,7 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 		compose_base(source, json);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = shard->first; i < shard->end; i++)
-		compose_tensor(&source->tensors[i], json);
+		tsr_packed_put_tensor(&source->tensors[i], json);
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
 	if (json->failed)

@@ -46,6 +46,10 @@ bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor,
 enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
 				  size_t *n_ret, struct tsr_err *err);
 
+/* What the `tersor` entry says of a tensor: so many JSON values, and one per dimension and plane. */
+#define TSR_PACKED_TENSOR_VALUES 24u
+void tsr_packed_put_tensor(const struct tsr_tensor *t, struct tsr_text *json);
+
 /* The JSON text of a file's `tersor` entry.  TSR_E_LIMIT if a reader would refuse it. */
 enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 				   const struct tsr_packed_shard *shard, const char *path,

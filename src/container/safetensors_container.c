@@ -13,6 +13,7 @@
 #include "container/hf_parts.h"
 #include "container/packed_read.h"
 #include "container/packed_write.h"
+#include "container/shards/shard_cut.h"
 #include "container/tree.h"
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
@@ -275,34 +276,6 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 
 /* --- Shards ------------------------------------------------------------------------------------- */
 
-/*
- * The end of the shard that starts with array @first: a file takes tensors, with all their planes,
- * until the next one would be too much.  After a tensor that is too large by itself, empty ones still
- * fit, except in packed files.
- */
-static size_t end_of_shard(const struct tsr_writer *w, size_t first)
-{
-	const struct tsr_st_entry *a = w->arrays;
-	const uint64_t max = w->plan.max_shard_nbytes;
-	uint64_t nbytes = 0;
-	size_t i = first;
-
-	while (i < w->plan.narrays) {
-		const uint64_t room = nbytes < max ? max - nbytes : 0;
-		uint64_t more = 0;
-		size_t end = i;
-
-		while (end < w->plan.narrays &&
-		       TSR_TAG_TENSOR(a[end].tag) == TSR_TAG_TENSOR(a[i].tag))
-			more += a[end++].nbytes;
-		if (max && i > first && (more > room || (w->plan.packed && nbytes > max)))
-			break;
-		nbytes += more;
-		i = end;
-	}
-	return i;
-}
-
 /* Packed files say what each file is of the whole. */
 static enum tsr_status compose_packed(const struct tsr_writer *w, const struct tsr_writer_file *f,
 				      struct tsr_meta *meta, size_t nmeta, struct tsr_text *header,
@@ -456,27 +429,49 @@ static enum tsr_status check_names(const struct tsr_writer *w, struct tsr_err *e
 	return TSR_OK;
 }
 
+/* An output of one file by its name may need several: then its name must be one that shards can have. */
+static enum tsr_status add_shards(struct tsr_writer *w, const struct tsr_shard_cuts *cuts,
+				  struct tsr_err *err)
+{
+	const size_t len = strlen(w->plan.path), ext = strlen(".safetensors");
+
+	w->header_full = cuts->by_header;
+	if (cuts->by_header && (len < ext || strcmp(w->plan.path + len - ext, ".safetensors") != 0))
+		return tsr_fail(
+			err, TSR_E_LIMIT,
+			"%s: one header of all its %zu arrays would be over the limits of "
+			"%" PRIu64 " bytes and %u values, and the name of an output in shards "
+			"must end in .safetensors",
+			w->plan.path, w->plan.narrays, TSR_ST_HEADER_MAX, TSR_ST_VALUES_MAX);
+	return tsr_writer_add_files(w, cuts->nfiles, err);
+}
+
+static enum tsr_status lay_out_shards(struct tsr_writer *w, const struct tsr_shard_cuts *cuts,
+				      struct tsr_err *err)
+{
+	TSR_TRY(add_shards(w, cuts, err));
+	for (size_t i = 0; i < cuts->nfiles; i++) {
+		w->files[i].first = i ? cuts->ends[i - 1] : 0;
+		w->files[i].end = cuts->ends[i];
+		TSR_TRY(lay_out_shard(w, &w->files[i], err));
+	}
+	return tsr_safetensors_index(w, err);
+}
+
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
-	size_t at = 0, nfiles = 0;
+	struct tsr_shard_cuts cuts;
+	enum tsr_status status;
 
 	TSR_TRY(check_names(w, err));
 	if (w->plan.weights_path)
 		return lay_out_pair(w, err);
 	if (!w->plan.keep_order)
 		tsr_st_sort(w->arrays, w->plan.narrays);
-	do {
-		at = end_of_shard(w, at);
-		nfiles++;
-	} while (at < w->plan.narrays);
-	TSR_TRY(tsr_writer_add_files(w, nfiles, err));
-	at = 0;
-	for (size_t i = 0; i < nfiles; i++) {
-		w->files[i].first = at;
-		w->files[i].end = at = end_of_shard(w, at);
-		TSR_TRY(lay_out_shard(w, &w->files[i], err));
-	}
-	return tsr_safetensors_index(w, err);
+	TSR_TRY(tsr_shards_cut(w, &cuts, err));
+	status = lay_out_shards(w, &cuts, err);
+	free(cuts.ends);
+	return status;
 }
 
 enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err)

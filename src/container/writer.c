@@ -2,12 +2,14 @@
 /* Writing a list of arrays into a container: laid out beforehand, put in any order, then published. */
 #include "container/writer.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "io/crc.h"
 #include "io/temporary.h"
 #include "base/fail.h"
+#include "ckpt/build.h"
 #include "container/coded_write.h"
 #include "container/containers.h"
 #include "container/writer_layout.h"
@@ -50,11 +52,30 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 
 /* --- Files -------------------------------------------------------------------------------------- */
 
-enum tsr_status tsr_writer_check(const struct tsr_writer *w, struct tsr_err *err)
+static enum tsr_status check(const struct tsr_writer *w, struct tsr_err *err)
 {
 	if (w->plan.base)
 		TSR_TRY(tsr_outputs_check(&w->outputs, w->plan.base, err));
 	return tsr_outputs_check(&w->outputs, w->plan.c, err);
+}
+
+/* Who named one file hears that there are several. */
+static enum tsr_status note_shards(struct tsr_writer *w, struct tsr_err *err)
+{
+	if (!w->header_full)
+		return TSR_OK;
+	return tsr_build_note(
+		w->plan.c, err,
+		"%s: one header of all its %zu arrays would be over the limits of %" PRIu64
+		" bytes and %u values: in %zu shards, %s and so on, with %s.index.json",
+		w->plan.path, w->plan.narrays, TSR_ST_HEADER_MAX, TSR_ST_VALUES_MAX, w->nfiles,
+		tsr_outputs_name(&w->outputs, 0), w->plan.path);
+}
+
+enum tsr_status tsr_writer_check(struct tsr_writer *w, struct tsr_err *err)
+{
+	TSR_TRY(check(w, err));
+	return note_shards(w, err);
 }
 
 /* Files with coded arrays get shorter than they are laid out: nothing is reserved for them. */
@@ -90,7 +111,7 @@ static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 {
-	TSR_TRY(tsr_writer_check(w, err));
+	TSR_TRY(check(w, err));
 	if (w->plan.coded != TSR_CODED_NONE)
 		return create_spool(w, err);
 	return create_outputs(w, err);
@@ -98,7 +119,7 @@ enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 
 enum tsr_status tsr_writer_copy(struct tsr_writer *w, struct tsr_err *err)
 {
-	TSR_TRY(tsr_writer_check(w, err));
+	TSR_TRY(check(w, err));
 	TSR_TRY(create_outputs(w, err));
 	return tsr_coded_write(w, w->plan.run, err);
 }
@@ -142,6 +163,7 @@ void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32
 
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 {
+	TSR_TRY(note_shards(w, err));
 	if (w->spool) {
 		TSR_TRY(create_outputs(w, err));
 		TSR_TRY(tsr_coded_write(w, w->plan.run, err));

@@ -20,7 +20,8 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
 /**
  * struct tsr_writer_plan - What to write; everything is borrowed
  * @container: of the output
- * @max_shard_nbytes: of a file, for safetensors and DCP; 0: one file.  The planes of a tensor stay together
+ * @max_shard_nbytes: of a file, for safetensors and DCP; 0: as much as there is.  The planes of a tensor stay
+ *          together.  A header over the limits of readers makes several files in any case, and a note
  * @c:      the source: its files are not overwritten, and .pt gets what it has around its tensors
  * @arrays: @narrays arrays; their tags are TSR_ARRAY_TAG() of a tensor of @c and a plane
  * @keep_order: arrays stay in this order, not that of the safetensors reference
@@ -79,8 +80,8 @@ struct tsr_written_plane {
 /* The planes of the @n tensors of the source, TSR_PLANES_MAX of each. */
 void tsr_writer_planes(const struct tsr_writer *w, size_t n, struct tsr_written_plane *planes);
 
-/* Whether the files could be created: for a dry run. */
-enum tsr_status tsr_writer_check(const struct tsr_writer *w, struct tsr_err *err);
+/* Whether the files could be created: for a dry run, with the notes that writing them gives. */
+enum tsr_status tsr_writer_check(struct tsr_writer *w, struct tsr_err *err);
 
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err);
 

@@ -37,6 +37,7 @@ struct tsr_writer {
 	struct tsr_place *places; /* per tag; behind these the ones that `next` leads to */
 	size_t nfiles;
 	struct tsr_writer_file *files;
+	bool header_full; /* it has several files since one header would be over the limits */
 	struct tsr_outputs outputs;
 	struct tsr_file *spool; /* of planes that are to be coded; NULL: there is none */
 	uint64_t *

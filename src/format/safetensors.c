@@ -376,6 +376,18 @@ uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n)
 	return at;
 }
 
+void tsr_st_put_entry(const struct tsr_st_entry *e, struct tsr_text *json)
+{
+	tsr_json_open(json, e->name, '{');
+	tsr_json_put_string(json, "dtype", tsr_dtype_name(e->dtype));
+	tsr_json_put_u64s(json, "shape", e->shape, e->rank);
+	tsr_json_open(json, "data_offsets", '[');
+	tsr_json_put_u64(json, NULL, e->offset);
+	tsr_json_put_u64(json, NULL, e->offset + e->nbytes);
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
 void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
 		    size_t nmeta, struct tsr_text *json)
 {
@@ -386,18 +398,8 @@ void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct t
 			tsr_json_put_string(json, meta[i].key, meta[i].value);
 		tsr_json_close(json, '}');
 	}
-	for (size_t i = 0; i < n; i++) {
-		const struct tsr_st_entry *e = &entries[i];
-
-		tsr_json_open(json, e->name, '{');
-		tsr_json_put_string(json, "dtype", tsr_dtype_name(e->dtype));
-		tsr_json_put_u64s(json, "shape", e->shape, e->rank);
-		tsr_json_open(json, "data_offsets", '[');
-		tsr_json_put_u64(json, NULL, e->offset);
-		tsr_json_put_u64(json, NULL, e->offset + e->nbytes);
-		tsr_json_close(json, ']');
-		tsr_json_close(json, '}');
-	}
+	for (size_t i = 0; i < n; i++)
+		tsr_st_put_entry(&entries[i], json);
 	tsr_json_close(json, '}');
 }
 

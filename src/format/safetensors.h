@@ -63,6 +63,9 @@ void tsr_st_sort(struct tsr_st_entry *entries, size_t n);
 /* Place the arrays one after the other in the order given; returns their total bytes. */
 uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n);
 
+/* The member of a header that describes one array. */
+void tsr_st_put_entry(const struct tsr_st_entry *e, struct tsr_text *json);
+
 /* The JSON text of a header: `__metadata__` if there is any, then the entries in their order. */
 void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
 		    size_t nmeta, struct tsr_text *json);

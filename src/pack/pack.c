@@ -451,9 +451,10 @@ static enum tsr_status run_packing(struct packing *p)
 					    &p->base, &p->base_name, p->err));
 	TSR_TRY(prepare(p));
 	TSR_TRY(plan(p));
-	TSR_TRY(tsr_writer_check(p->writer, p->err));
-	if (p->options->dry_run)
+	if (p->options->dry_run) {
+		TSR_TRY(tsr_writer_check(p->writer, p->err));
 		return drop_errors(p);
+	}
 	/* Only encoding shows which tensors stay raw, and so the layout: a second pass is rare. */
 	while (again) {
 		TSR_TRY(encode_all(p));

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of very many tensors, and of more bytes than memory (docs/large.md)."""
+import json
+import os
+import struct
+
+import pytest
+
+import torchfile
+from conftest import one_line_error, run_tersor
+
+tmp_path = torchfile.tmp_path
+
+LONG = os.environ.get("TERSOR_LONG") == "1"
+HEADER_MAX, VALUES_MAX = 100_000_000, 2_000_000
+
+
+def write_zeros(path, arrays):
+    """A safetensors file of FP32 zeros, as holes: arrays are pairs of a name and a shape."""
+    header, at = {}, 0
+    for name, shape in arrays:
+        nbytes = 4
+        for n in shape:
+            nbytes *= n
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + nbytes]}
+        at += nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+    return path
+
+
+def header_of(path):
+    with open(path, "rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+
+
+def header_nbytes(path):
+    with open(path, "rb") as f:
+        return struct.unpack("<Q", f.read(8))[0]
+
+
+def with_states(n, elements):
+    for i in range(n):
+        name = f"model.layers.{i // 256}.mlp.experts.{i % 256}.up_proj.weight"
+        for suffix in ("", ".exp_avg", ".exp_avg_sq"):
+            yield name + suffix, [elements]
+
+
+def shards_of(out):
+    index = json.loads((out.parent / (out.name + ".index.json")).read_text())
+    return [out.parent / name for name in sorted(set(index["weight_map"].values()))]
+
+
+# ---- Headers over the limits of readers ----
+
+@pytest.fixture
+def long_names(tmp_path):
+    """A header of 60 MB; a packed file has the names twice."""
+    return write_zeros(tmp_path / "in.safetensors",
+                       [(f"{i:05}" + "n" * 60_000, [2]) for i in range(1000)])
+
+
+def test_a_packed_header_over_the_limit_of_bytes_is_sharded_and_says_so(tmp_path, long_names):
+    out = tmp_path / "out.safetensors"
+    done = run_tersor("pack", long_names, "-o", out, check=0)
+    shards = shards_of(out)
+    assert len(shards) == 2 and not out.exists()
+    assert 0.95 * HEADER_MAX < header_nbytes(shards[0]) <= HEADER_MAX
+    for fact in ("1000 arrays", "100000000 bytes", "in 2 shards", "out.safetensors.index.json"):
+        assert fact in done.stderr
+    run_tersor("verify", f"{out}.index.json", check=0)
+    run_tersor("unpack", f"{out}.index.json", "-o", tmp_path / "back.safetensors", check=0)
+    assert (tmp_path / "back.safetensors").read_bytes() == long_names.read_bytes()
+
+
+def test_a_dry_run_says_that_there_will_be_shards(tmp_path, long_names):
+    done = run_tersor("pack", long_names, "-o", tmp_path / "out.safetensors", "--dry-run", check=0)
+    assert "in 2 shards" in done.stderr and list(tmp_path.iterdir()) == [long_names]
+
+
+def test_a_name_that_shards_cannot_have_is_refused(tmp_path, long_names):
+    done = run_tersor("pack", long_names, "-o", tmp_path / "out.packed", check=3)
+    assert "must end in .safetensors" in one_line_error(done)
+    assert list(tmp_path.iterdir()) == [long_names]
+
+
+def test_one_header_that_fits_stays_one_file(tmp_path, long_names):
+    done = run_tersor("convert", long_names, "-o", tmp_path / "out.safetensors", check=0)
+    assert done.stderr == "" and (tmp_path / "out.safetensors").read_bytes() == long_names.read_bytes()
+
+
+@pytest.mark.skipif(not LONG, reason="takes 20 s; TERSOR_LONG=1 runs it")
+@pytest.mark.parametrize("n, nshards", [(50_000, 2), (90_000, 2)])
+def test_values_over_the_limit_are_sharded(tmp_path, n, nshards):
+    source = write_zeros(tmp_path / "in.safetensors", with_states(n, 64))
+    out = tmp_path / "out.safetensors"
+    done = run_tersor("pack", source, "-o", out, check=0)
+    assert f"one header of all its {6 * n} arrays" in done.stderr
+    shards = shards_of(out)
+    assert len(shards) == nshards
+    values = sum(6 + len(a["shape"]) for key, a in header_of(shards[0]).items() if key != "__metadata__")
+    assert 0.99 * VALUES_MAX < values <= VALUES_MAX
+    run_tersor("verify", f"{out}.index.json", check=0)
+    run_tersor("unpack", f"{out}.index.json", "-o", tmp_path / "back.safetensors", check=0)
+    assert (tmp_path / "back.safetensors").read_bytes() == source.read_bytes()
