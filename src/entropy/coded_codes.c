@@ -40,7 +40,7 @@ static bool put_context(struct tsr_entropy *e, unsigned context, const uint32_t 
 		return false;
 	tsr_rans_frequencies_of(count, freq);
 	nbytes = tsr_rans_put_table(freq, f->bytes + f->nbytes);
-	cost = tsr_rans_counts_cost(count, freq, TSR_RANS_BITS);
+	cost = tsr_rans_counts_cost(count, freq);
 	flat = (uint64_t)n * 2048;
 	stored = 2048 * nbytes + cost < flat;
 	if (stored)
@@ -48,7 +48,7 @@ static bool put_context(struct tsr_entropy *e, unsigned context, const uint32_t 
 	else
 		make_flat(freq);
 	f->cost += stored ? cost : flat;
-	tsr_rans_encoder_table(freq, TSR_RANS_BITS, e->encoder.symbols + NSYMBOLS * context);
+	tsr_rans_encoder_table(freq, e->encoder.symbols + NSYMBOLS * context);
 	return stored;
 }
 
@@ -95,7 +95,7 @@ static bool is_better(const struct front *f, const uint32_t *count, size_t n)
 	tsr_rans_frequencies(count, TSR_RANS_BITS, freq);
 	table_nbytes = tsr_rans_put_table(freq, table);
 	return 2048 * f->nbytes + f->cost <
-	       2048 * table_nbytes + tsr_rans_counts_cost(count, freq, TSR_RANS_BITS);
+	       2048 * table_nbytes + tsr_rans_counts_cost(count, freq);
 }
 
 size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,

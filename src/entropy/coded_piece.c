@@ -65,9 +65,9 @@ size_t tsr_rans_put_stream(struct tsr_entropy *e, const uint8_t *symbols, const 
 	tsr_rans_frequencies(count, TSR_RANS_BITS, freq);
 	table_nbytes = tsr_rans_put_table(freq, table);
 	if (!tsr_rans_is_worth((uint32_t)n, (uint32_t)table_nbytes,
-			       tsr_rans_counts_cost(count, freq, TSR_RANS_BITS)))
+			       tsr_rans_counts_cost(count, freq)))
 		return put_raw(symbols, n, to);
-	tsr_rans_encoder_table(freq, TSR_RANS_BITS, e->encoder.symbols);
+	tsr_rans_encoder_table(freq, e->encoder.symbols);
 	memcpy(to, table, table_nbytes);
 	segments_nbytes = tsr_rans_put_segments(e, symbols, NULL, n, to + table_nbytes,
 						n - table_nbytes - 1);

@@ -36,7 +36,7 @@ static void make_table(struct table *t)
 {
 	tsr_rans_frequencies_of(t->count, t->freq);
 	t->nbytes = tsr_rans_put_table(t->freq, t->bytes);
-	t->cost = 2048 * t->nbytes + tsr_rans_counts_cost(t->count, t->freq, TSR_RANS_BITS);
+	t->cost = 2048 * t->nbytes + tsr_rans_counts_cost(t->count, t->freq);
 }
 
 static bool is_empty(const uint32_t *count)
@@ -54,7 +54,7 @@ static void put_table(struct tsr_entropy *e, const struct table *t, unsigned fir
 	f->nbytes += t->nbytes;
 	f->bytes[0] |= (uint8_t)(1u << first);
 	for (unsigned c = first; c < end; c++)
-		tsr_rans_encoder_table(t->freq, TSR_RANS_BITS, e->encoder.symbols + NSYMBOLS * c);
+		tsr_rans_encoder_table(t->freq, e->encoder.symbols + NSYMBOLS * c);
 }
 
 /* A context goes with those before it if their tables together cost no more than one of its own. */

@@ -2,6 +2,7 @@
 /* Tables of coded streams: frequencies from counts, their bytes, and what the loops look symbols up in. */
 #include "entropy/frequencies.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/little_endian.h"
@@ -29,54 +30,97 @@ static void find_present(const uint32_t *count, struct present *p)
 	}
 }
 
-static uint32_t sum_at(const struct present *p, uint64_t t)
-{
-	uint32_t sum = 0;
-
-	for (unsigned i = 0; i < p->n; i++)
-		sum += tsr_rans_share(p->count[i], t);
-	return sum;
-}
+/*
+ * A search for a scale: between one whose frequencies sum to at most @total and one whose do not.  Those
+ * counts whose frequency is the same at both have it at all scales between, and are done with.
+ */
+struct search {
+	uint64_t low, high;
+	uint32_t sum; /* of what is done with */
+	unsigned n; /* others: */
+	uint32_t count[NSYMBOLS], at_low[NSYMBOLS], at_high[NSYMBOLS];
+};
 
 /*
- * The largest scale whose frequencies sum to at most @total: by bisection between one at which no
- * rounding makes them too many and one at which they are too many however they are rounded.
+ * From one at which no rounding makes them too many to one at which they are too many however they are
+ * rounded.
  */
+static void search_begin(struct search *f, const struct present *p, uint32_t total)
+{
+	f->low = ((uint64_t)(total - p->n) << TSR_RANS_SCALE_BITS) / p->sum;
+	f->high = ((uint64_t)(total + p->n) << TSR_RANS_SCALE_BITS) / p->sum + 1;
+	f->sum = 0;
+	f->n = p->n;
+	for (unsigned i = 0; i < p->n; i++) {
+		f->count[i] = p->count[i];
+		f->at_low[i] = tsr_rans_share(p->count[i], f->low);
+		f->at_high[i] = tsr_rans_share(p->count[i], f->high);
+	}
+}
+
+/* Go on with one half. */
+static void search_halve(struct search *f, uint32_t total)
+{
+	const uint64_t middle = f->low + (f->high - f->low) / 2;
+	uint32_t at_middle[NSYMBOLS], sum = f->sum;
+	unsigned n = 0;
+	bool raise;
+
+	for (unsigned i = 0; i < f->n; i++) {
+		at_middle[i] = tsr_rans_share(f->count[i], middle);
+		sum += at_middle[i];
+	}
+	raise = sum <= total;
+	*(raise ? &f->low : &f->high) = middle;
+	for (unsigned i = 0; i < f->n; i++) {
+		const uint32_t low = raise ? at_middle[i] : f->at_low[i];
+		const uint32_t high = raise ? f->at_high[i] : at_middle[i];
+
+		f->count[n] = f->count[i];
+		f->at_low[n] = low;
+		f->at_high[n] = high;
+		f->sum += low == high ? low : 0;
+		n += low != high;
+	}
+	f->n = n;
+}
+
+/* The largest scale whose frequencies sum to at most @total. */
 static uint64_t find_scale(const struct present *p, uint32_t total)
 {
-	uint64_t low = ((uint64_t)(total - p->n) << TSR_RANS_SCALE_BITS) / p->sum;
-	uint64_t high = ((uint64_t)(total + p->n) << TSR_RANS_SCALE_BITS) / p->sum + 1;
+	struct search f;
 
-	while (high - low > 1) {
-		const uint64_t middle = low + (high - low) / 2;
+	search_begin(&f, p, total);
+	while (f.high - f.low > 1)
+		search_halve(&f, total);
+	return f.low;
+}
 
-		if (sum_at(p, middle) <= total)
-			low = middle;
-		else
-			high = middle;
+static void apportion(const struct present *p, unsigned bits, uint16_t *freq)
+{
+	const uint64_t t = find_scale(p, 1u << bits);
+	uint32_t share[NSYMBOLS], left = 1u << bits;
+
+	memset(freq, 0, NSYMBOLS * sizeof(*freq));
+	for (unsigned i = 0; i < p->n; i++) {
+		share[i] = tsr_rans_share(p->count[i], t);
+		left -= share[i];
 	}
-	return low;
+	/* What is left goes to the first of those that the next scale would raise. */
+	for (unsigned i = 0; i < p->n; i++) {
+		const uint32_t raised = left ? tsr_rans_share(p->count[i], t + 1) : share[i];
+
+		left -= raised - share[i];
+		freq[p->symbol[i]] = (uint16_t)raised;
+	}
 }
 
 void tsr_rans_frequencies(const uint32_t *count, unsigned bits, uint16_t *freq)
 {
-	const uint32_t total = 1u << bits;
 	struct present p;
-	uint64_t t;
-	uint32_t left;
 
 	find_present(count, &p);
-	t = find_scale(&p, total);
-	left = total - sum_at(&p, t);
-	memset(freq, 0, NSYMBOLS * sizeof(*freq));
-	/* What is left goes to the first of those that the next scale would raise. */
-	for (unsigned i = 0; i < p.n; i++) {
-		const uint32_t share = tsr_rans_share(p.count[i], t);
-		const uint32_t raised = left ? tsr_rans_share(p.count[i], t + 1) : share;
-
-		left -= raised - share;
-		freq[p.symbol[i]] = (uint16_t)raised;
-	}
+	apportion(&p, bits, freq);
 }
 
 void tsr_rans_frequencies_of(const uint32_t *count, uint16_t *freq)
@@ -85,7 +129,7 @@ void tsr_rans_frequencies_of(const uint32_t *count, uint16_t *freq)
 
 	find_present(count, &p);
 	if (p.n > 1) {
-		tsr_rans_frequencies(count, TSR_RANS_BITS, freq);
+		apportion(&p, TSR_RANS_BITS, freq);
 		return;
 	}
 	memset(freq, 0, NSYMBOLS * sizeof(*freq));
@@ -93,15 +137,45 @@ void tsr_rans_frequencies_of(const uint32_t *count, uint16_t *freq)
 	freq[p.symbol[0] ^ 1] = 1;
 }
 
-uint64_t tsr_rans_counts_cost(const uint32_t *count, const uint16_t *freq, unsigned bits)
+/* --- What is the same for all tables ----------------------------------------------------------- */
+
+/* By frequency: what a symbol costs, and how states are divided. */
+static uint16_t costs[1 << TSR_RANS_BITS];
+static struct tsr_rans_symbol divisions[1 << TSR_RANS_BITS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Twice the frequency costs one bit less. */
+static void make_once(void)
+{
+	for (uint32_t f = 1; f < 1u << TSR_RANS_BITS; f++) {
+		costs[f] = (uint16_t)(f % 2 ? tsr_rans_cost(f, TSR_RANS_BITS)
+					    : costs[f / 2] - 256u);
+		divisions[f] = tsr_rans_symbol_of(f, 0, TSR_RANS_BITS);
+	}
+}
+
+uint64_t tsr_rans_counts_cost(const uint32_t *count, const uint16_t *freq)
 {
 	uint64_t cost = 0;
 
+	pthread_once(&once, make_once);
 	for (unsigned s = 0; s < NSYMBOLS; s++)
-		if (count[s])
-			cost += (uint64_t)count[s] * tsr_rans_cost(freq[s], bits);
+		cost += (uint64_t)count[s] * costs[freq[s]];
 	return cost;
 }
+
+void tsr_rans_encoder_table(const uint16_t *freq, struct tsr_rans_symbol *symbols)
+{
+	uint32_t start = 0;
+
+	pthread_once(&once, make_once);
+	for (unsigned s = 0; s < NSYMBOLS; start += freq[s++]) {
+		symbols[s] = divisions[freq[s]];
+		symbols[s].rest |= freq[s] ? start << 8 : 0;
+	}
+}
+
+/* --- Tables as they are stored ----------------------------------------------------------------- */
 
 size_t tsr_rans_put_table(const uint16_t *freq, uint8_t *bytes)
 {
@@ -168,14 +242,7 @@ const char *tsr_rans_get_table(const uint8_t *bytes, size_t nbytes, unsigned bit
 	return NULL;
 }
 
-void tsr_rans_encoder_table(const uint16_t *freq, unsigned bits, struct tsr_rans_symbol *symbols)
-{
-	uint32_t start = 0;
-
-	for (unsigned s = 0; s < NSYMBOLS; start += freq[s++])
-		symbols[s] = freq[s] ? tsr_rans_symbol_of(freq[s], start, bits)
-				     : (struct tsr_rans_symbol){ 0 };
-}
+/* --- What the loops look up -------------------------------------------------------------------- */
 
 void tsr_rans_decoder_table(const uint16_t *freq, uint32_t *slots)
 {

@@ -21,7 +21,7 @@ void tsr_rans_frequencies(const uint32_t *count, unsigned bits, uint16_t *freq);
 void tsr_rans_frequencies_of(const uint32_t *count, uint16_t *freq);
 
 /* What coding these counts costs by the frequencies, in 1/256 of a bit. */
-uint64_t tsr_rans_counts_cost(const uint32_t *count, const uint16_t *freq, unsigned bits);
+uint64_t tsr_rans_counts_cost(const uint32_t *count, const uint16_t *freq);
 
 /* The stored table; the number of its bytes is a multiple of 4. */
 size_t tsr_rans_put_table(const uint16_t *freq, uint8_t *bytes);
@@ -31,7 +31,7 @@ const char *tsr_rans_get_table(const uint8_t *bytes, size_t nbytes, unsigned bit
 			       size_t *used);
 
 /* What the loops look symbols up in. */
-void tsr_rans_encoder_table(const uint16_t *freq, unsigned bits, struct tsr_rans_symbol *symbols);
+void tsr_rans_encoder_table(const uint16_t *freq, struct tsr_rans_symbol *symbols);
 void tsr_rans_decoder_table(const uint16_t *freq, uint32_t *slots);
 
 /* How they move words: the same for all tables. */
