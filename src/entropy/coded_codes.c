@@ -94,8 +94,7 @@ static bool is_better(const struct front *f, const uint32_t *count, size_t n)
 		return false;
 	tsr_rans_frequencies(count, TSR_RANS_BITS, freq);
 	table_nbytes = tsr_rans_put_table(freq, table);
-	return 2048 * f->nbytes + f->cost <
-	       2048 * table_nbytes + tsr_rans_counts_cost(count, freq);
+	return 2048 * f->nbytes + f->cost < 2048 * table_nbytes + tsr_rans_counts_cost(count, freq);
 }
 
 size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,

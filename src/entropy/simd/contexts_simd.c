@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of contexts: runs of elements of one row that share their scales. */
 #include "entropy/contexts.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include "entropy/rans_math.h"
 #include "entropy/scale_runs.h"
 
-/* --- Runs: what is written is no part of what is read, or there would be no SIMD code ---------------- */
-
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE uint32_t add(const uint8_t *restrict codes, uint32_t n, int32_t scale,
-		    uint32_t *restrict columns)
+/* --- Runs ---------------------------------------------------------------------------------------- */
+
+/* What is written is no part of what is read, or there would be no SIMD code. */
+static uint32_t add_any(const uint8_t *restrict codes, uint32_t n, int32_t scale,
+			uint32_t *restrict columns)
 {
 	uint32_t sum = 0;
 
@@ -22,43 +28,138 @@ INLINE uint32_t add(const uint8_t *restrict codes, uint32_t n, int32_t scale,
 	return sum;
 }
 
-INLINE void of_columns(const int8_t *restrict columns, uint32_t n, int32_t lowest,
-		       uint8_t *restrict contexts)
+static void of_any_columns(const int8_t *restrict columns, uint32_t n, int32_t lowest,
+			   uint8_t *restrict contexts)
 {
 	for (uint32_t k = 0; k < n; k++)
 		contexts[k] = tsr_rans_context(columns[k], lowest);
 }
 
-INLINE void of_codes(const uint8_t *restrict codes, uint32_t n, int32_t lowest,
-		     uint8_t *restrict contexts)
+static void of_any_codes(const uint8_t *restrict codes, uint32_t n, int32_t lowest,
+			 uint8_t *restrict contexts)
 {
 	for (uint32_t k = 0; k < n; k++)
 		contexts[k] = tsr_rans_context(tsr_rans_code_level(codes[k]), lowest);
 }
 
-/* Most groups have 32 elements: for these the loops have a known length. */
+/* Most groups have 32 elements. */
 #define USUAL 32u
+
+#ifdef __AVX2__
+INLINE __m256i load(const void *from)
+{
+	return _mm256_loadu_si256((const __m256i *)from);
+}
+
+INLINE void store(void *to, __m256i x)
+{
+	_mm256_storeu_si256((__m256i *)to, x);
+}
+
+INLINE __m256i all(int32_t x)
+{
+	return _mm256_set1_epi8((char)x);
+}
+
+/* Bytes shifted to the right. */
+#define SHIFTED(x, by) _mm256_and_si256(_mm256_srli_epi16(x, by), all(0xff >> (by)))
+
+/*
+ * tsr_rans_code_level() of 32 codes: from 16 on the least of the lines that it runs along between powers
+ * of two, by a table below.
+ */
+INLINE __m256i levels_of(__m256i codes)
+{
+	const __m256i table = _mm256_broadcastsi128_si256(
+		_mm_setr_epi8(0, 0, 16, 24, 32, 36, 40, 44, 48, 50, 52, 54, 56, 58, 60, 62));
+	const __m256i a = _mm256_adds_epu8(codes, all(48));
+	const __m256i b = _mm256_add_epi8(SHIFTED(codes, 1), all(64));
+	const __m256i c = _mm256_add_epi8(SHIFTED(codes, 2), all(80));
+	const __m256i d = _mm256_add_epi8(SHIFTED(codes, 3), all(96));
+	const __m256i line = _mm256_min_epu8(_mm256_min_epu8(a, b), _mm256_min_epu8(c, d));
+	const __m256i small = _mm256_cmpeq_epi8(_mm256_min_epu8(codes, all(15)), codes);
+
+	return _mm256_blendv_epi8(line, _mm256_shuffle_epi8(table, codes), small);
+}
+
+/* tsr_rans_context() of 32 levels of 0 to 255; of @lowest some that is negative remains to be added. */
+INLINE __m256i contexts_of(__m256i levels, int32_t lowest)
+{
+	const int32_t less = lowest < 0 ? 0 : lowest > 255 ? 255 : lowest;
+	const int32_t more = lowest > 0 ? 0 : lowest < -255 ? 255 : -lowest;
+	const __m256i above = _mm256_subs_epu8(_mm256_adds_epu8(levels, all(more)), all(less));
+
+	return SHIFTED(_mm256_min_epu8(above, all(63)), 3);
+}
+
+static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns)
+{
+	const __m256i levels = levels_of(load(codes));
+	const __m256i sums = _mm256_sad_epu8(levels, _mm256_setzero_si256());
+	const __m128i two = _mm_add_epi32(_mm256_castsi256_si128(sums),
+					  _mm256_extracti128_si256(sums, 1));
+	const __m256i scales = _mm256_set1_epi32(scale);
+	uint8_t bytes[USUAL];
+
+	store(bytes, levels);
+	for (unsigned k = 0; k < USUAL; k += 8) {
+		const __m256i eight = _mm256_cvtepu8_epi32(
+			_mm_loadl_epi64((const __m128i *)(const void *)(bytes + k)));
+
+		store(columns + k,
+		      _mm256_add_epi32(load(columns + k), _mm256_add_epi32(eight, scales)));
+	}
+	return USUAL * (uint32_t)scale + (uint32_t)_mm_cvtsi128_si32(two) +
+	       (uint32_t)_mm_extract_epi32(two, 2);
+}
+
+/* Moved by 128, columns are not negative. */
+static void of_usual_columns(const int8_t *columns, int32_t lowest, uint8_t *contexts)
+{
+	store(contexts, contexts_of(_mm256_xor_si256(load(columns), all(0x80)), lowest + 128));
+}
+
+static void of_usual_codes(const uint8_t *codes, int32_t lowest, uint8_t *contexts)
+{
+	store(contexts, contexts_of(levels_of(load(codes)), lowest));
+}
+#else
+static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns)
+{
+	return add_any(codes, USUAL, scale, columns);
+}
+
+static void of_usual_columns(const int8_t *columns, int32_t lowest, uint8_t *contexts)
+{
+	of_any_columns(columns, USUAL, lowest, contexts);
+}
+
+static void of_usual_codes(const uint8_t *codes, int32_t lowest, uint8_t *contexts)
+{
+	of_any_codes(codes, USUAL, lowest, contexts);
+}
+#endif
 
 static uint32_t add_levels(const uint8_t *codes, uint32_t n, int32_t scale, uint32_t *columns)
 {
-	return n == USUAL ? add(codes, USUAL, scale, columns) : add(codes, n, scale, columns);
+	return n == USUAL ? add_usual(codes, scale, columns) : add_any(codes, n, scale, columns);
 }
 
 static void contexts_of_columns(const int8_t *columns, uint32_t n, int32_t lowest,
 				uint8_t *contexts)
 {
 	if (n == USUAL)
-		of_columns(columns, USUAL, lowest, contexts);
+		of_usual_columns(columns, lowest, contexts);
 	else
-		of_columns(columns, n, lowest, contexts);
+		of_any_columns(columns, n, lowest, contexts);
 }
 
 static void contexts_of_codes(const uint8_t *codes, uint32_t n, int32_t lowest, uint8_t *contexts)
 {
 	if (n == USUAL)
-		of_codes(codes, USUAL, lowest, contexts);
+		of_usual_codes(codes, lowest, contexts);
 	else
-		of_codes(codes, n, lowest, contexts);
+		of_any_codes(codes, n, lowest, contexts);
 }
 
 /* --- Pieces ------------------------------------------------------------------------------------ */

@@ -479,21 +479,40 @@ void TSR_FOR_ISA(rans_count)(const uint8_t *symbols, size_t n, uint32_t *count)
 		count[s] = part[0][s] + part[1][s] + part[2][s] + part[3][s];
 }
 
+/* Symbols with contexts are counted while they are in the first cache. */
+#define PAIRS (256 * TSR_RANS_CONTEXT_COUNT)
+#define COUNTED 2048u
+
+static void count_pairs(const uint16_t *pairs, size_t n, uint32_t *even, uint32_t *odd)
+{
+	size_t i = 0;
+
+	for (; i + 4 <= n; i += 4) {
+		uint64_t four;
+
+		memcpy(&four, pairs + i, 8);
+		even[four & 0xffff]++;
+		odd[four >> 16 & 0xffff]++;
+		even[four >> 32 & 0xffff]++;
+		odd[four >> 48]++;
+	}
+	for (; i < n; i++)
+		even[pairs[i]]++;
+}
+
 void TSR_FOR_ISA(rans_count_pairs)(const uint8_t *symbols, const uint8_t *contexts, size_t n,
 				   uint16_t *pairs, uint32_t *count)
 {
-	enum { PAIRS = 256 * TSR_RANS_CONTEXT_COUNT };
 	uint32_t odd[PAIRS] = { 0 };
 
 	memset(count, 0, PAIRS * sizeof(*count));
-	for (size_t i = 0; i < n; i++)
-		pairs[i] = (uint16_t)(contexts[i] << 8 | symbols[i]);
-	for (size_t i = 0; i + 1 < n; i += 2) {
-		count[pairs[i]]++;
-		odd[pairs[i + 1]]++;
+	for (size_t at = 0; at < n; at += COUNTED) {
+		const size_t end = n - at < COUNTED ? n : at + COUNTED;
+
+		for (size_t i = at; i < end; i++)
+			pairs[i] = (uint16_t)(contexts[i] << 8 | symbols[i]);
+		count_pairs(pairs + at, end - at, count, odd);
 	}
-	if (n % 2)
-		count[pairs[n - 1]]++;
 	for (unsigned pair = 0; pair < PAIRS; pair++)
 		count[pair] += odd[pair];
 }
