@@ -12,7 +12,7 @@ import safetensors.numpy
 
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
 
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "apply", "audit", "sweep", "replay", "codecs", "codebook",
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "apply", "join", "audit", "sweep", "replay", "codecs", "codebook",
             "bench", "completion", "version")
 WEIGHT_CODECS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
                  "bf16+bf16", "fp16+fp16", "bf16+exact16", "f32")
@@ -279,7 +279,7 @@ def test_bash_completion_offers_only_codecs_of_the_kind(bash_script):
 def test_bash_completion_offers_every_option_of_the_help(tersor, bash_script):
     for command in COMMANDS:
         text = tersor(command, "--help", check=0).stdout
-        options = set(re.findall(r"(?<!\S)(--[a-z][a-z-]+)", text))
+        options = set(re.findall(r"^ {2,6}(?:-\w, )?(--[a-z][a-z-]+)", text, re.M))
         offered = {o.rstrip("=") for o in completions(bash_script, "tersor", command, "--")}
         assert options <= offered
 

@@ -13,8 +13,8 @@ from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "audit", "sweep", "replay",
-            "codecs", "codebook", "bench", "completion", "version")
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "join", "audit", "sweep",
+            "replay", "codecs", "codebook", "bench", "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
 BENCH_FILES = "--file-size 1M --repeats 1"
@@ -304,7 +304,7 @@ def reports(command, library, scratch):
     }[command]()
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "completion"])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("completion", "join")])
 def test_json_section_lists_the_members_of_the_report(command, library, tmp_path):
     common = set(re.findall(r"^\.It Va ([\w-]+)", section(ROOT / "man" / "tersor.1", "JSON reports"),
                             re.M))

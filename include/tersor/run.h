@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 struct tsr_gpu;
+struct tsr_parts;
 
 /**
  * struct tsr_run - How long work is carried out
@@ -17,6 +18,7 @@ struct tsr_gpu;
  * @gpu:      where tsr_pack(), tsr_unpack(), tsr_verify() and tsr_diff() encode and decode, open and
  *            borrowed; NULL: on the CPU, where all other work runs.  Failures of the GPU are described
  *            in tersor/gpu.h
+ * @parts:    which part of the work is done, for the tool's processes that share a command; NULL: all of it
  *
  * Results never depend on it.  A zeroed struct is valid: every processor, no progress, no GPU.
  */
@@ -25,6 +27,7 @@ struct tsr_run {
 	bool (*progress)(void *ctx, uint64_t done, uint64_t total);
 	void *ctx;
 	struct tsr_gpu *gpu;
+	struct tsr_parts *parts;
 };
 
 #endif

@@ -17,6 +17,7 @@
  * BOUND      the work was done and a bound or comparison that was asked for did not hold
  * CANCELLED  the progress callback asked to stop
  * DURABILITY the output is complete under its name, but may not survive a power cut
+ * PART_DONE  the part of the work that was asked for is done, and no more was: not a failure
  */
 #define TSR_STATUS_LIST(X) \
 	X(TSR_OK, 0, "success") \
@@ -28,7 +29,8 @@
 	X(TSR_E_NOMEM, 6, "out of memory") \
 	X(TSR_E_BOUND, 7, "bound not met") \
 	X(TSR_E_CANCELLED, 8, "cancelled") \
-	X(TSR_E_DURABILITY, 9, "published, durability unknown")
+	X(TSR_E_DURABILITY, 9, "published, durability unknown") \
+	X(TSR_PART_DONE, 10, "part done")
 
 enum tsr_status {
 #define X(name, number, text) name = number,

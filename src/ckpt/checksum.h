@@ -6,6 +6,7 @@
 #include "io/hash.h"
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
+#include "parts/outcome.h"
 #include "tersor/run.h"
 
 /* --- Records: zip members of .pt and .npz ------------------------------------------------------ */
@@ -29,7 +30,7 @@ enum tsr_status tsr_record_commit(struct tsr_record_crc *r, const struct tsr_che
 
 /*
  * Read and check the records that tsr_record_commit() cannot check: tensors that are part of a
- * record or strided in it, or that are decoded as they are read.
+ * record or strided in it, or that are decoded as they are read.  Each part checks its share of them.
  */
 enum tsr_status tsr_records_check(const struct tsr_checkpoint *c, const struct tsr_run *run,
 				  struct tsr_err *err);
@@ -53,10 +54,18 @@ enum tsr_status tsr_plane_hashes_init(struct tsr_plane_hashes *h, const char *wh
 				      struct tsr_err *err);
 void tsr_plane_hashes_free(struct tsr_plane_hashes *h);
 
-/* Add the next tile, which has @tile_hash, in order; the last one puts the planes' hashes into @hash. */
+/*
+ * Add the next tile, which has @tile_hash, in order; the last one puts the planes' hashes into @hash.
+ * Without planes in memory (plane[0] is NULL) the last tile has the hashes of the planes, if it is no piece.
+ */
 void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
 			  const struct tsr_tile *tile, void *const plane[],
 			  const uint64_t tile_hash[], uint64_t hash[]);
+
+/* Write what it needs of a tile, or read it; in order, and of tiles that are no pieces all of a tensor. */
+void tsr_plane_hashes_found(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
+			    const struct tsr_tile *tile, void *const plane[], uint64_t tile_hash[],
+			    struct tsr_outcome *o);
 
 /* The hash of a plane that is one piece; @nbytes is not 0. */
 uint64_t tsr_plane_hash(const void *bytes, size_t nbytes);

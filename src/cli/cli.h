@@ -99,6 +99,7 @@ enum cli_takes {
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
 	CLI_REPORTS = 32, /* --json, -q, -v */
+	CLI_PARTS = 128, /* --part */
 	CLI_NUMBERS = 64, /* none: states may be called by an optimizer's numbers */
 };
 
@@ -116,6 +117,7 @@ struct cli_common {
 	const char *device;
 	uint64_t threads;
 	bool no_progress;
+	const char *part;
 	struct cli_optional json;
 	unsigned quiet, verbose;
 	struct cli_list operands;

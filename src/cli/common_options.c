@@ -51,6 +51,9 @@ static const struct {
 	  { "threads", 'j', "N", CLI_NUMBER, AT(threads), 0, 256, NULL,
 	    "worker threads (default 0: one per processor)" } },
 	{ CLI_WORKS, CLI_OPT_FLAG("no-progress", no_progress, "do not show a progress bar") },
+	{ CLI_PARTS, CLI_OPT("part", "I/N", CLI_STRING, part, NULL,
+			     "do the I-th of N parts of the work, as one of N processes; 'tersor "
+			     "join' puts them together") },
 	{ CLI_REPORTS,
 	  CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
 		  "write the report as JSON to FILE (*.json, or - for standard output, as without "

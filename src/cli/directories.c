@@ -10,6 +10,7 @@
 #include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "io/dir.h"
 #include "io/file.h"
@@ -127,6 +128,7 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 				 "a directory is packed into a directory, and %s has the name of a "
 				 "file; one packed file needs a name that ends in .safetensors",
 				 common->output);
+	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "packing"));
 	packed = tsr_pack_directory(common->operands.items[0], common->output, o, &watch, &bar.run,
 				    &d, &err);
@@ -203,6 +205,7 @@ int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	struct cli_work bar;
 	int status;
 
+	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "unpacking"));
 	unpacked = tsr_unpack_directory(common->operands.items[0], common->output, o, &watch,
 					&bar.run, &d, &err);
@@ -362,6 +365,7 @@ int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	struct cli_work bar;
 	int status = CLI_OK;
 
+	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "verifying"));
 	verified = tsr_verify_directory(common->operands.items[0], o, &watch, &bar.run, &d, &err);
 	cli_work_end(&bar);
@@ -408,6 +412,7 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	bool differ;
 	int status = CLI_OK;
 
+	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "comparing"));
 	compared = tsr_diff_directory(common->operands.items[0], common->operands.items[1], o,
 				      &watch, &bar.run, &d, &err);

@@ -105,9 +105,12 @@ int cli_error(const struct tsr_err *err)
 {
 	if (err->code == TSR_E_CANCELLED && cli_signal())
 		return 128 + cli_signal();
+	if (err->code == TSR_PART_DONE)
+		return CLI_OK;
 	fprintf(stderr, "tersor: %s%s\n", err->msg, cli_hint(err));
 	switch (err->code) {
 	case TSR_OK:
+	case TSR_PART_DONE:
 		return CLI_OK;
 	case TSR_E_BOUND:
 		return CLI_DIFFERS;

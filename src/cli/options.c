@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/input.h"
+#include "cli/parts/parting.h"
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
@@ -306,10 +307,13 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 		return cli_usage(cmd, "no output; give it with -o OUT");
 	CLI_TRY(cli_take_streams(cmd, all, args));
 	CLI_TRY(cli_check_paths(all, args));
-	CLI_TRY(cli_parse_input(cmd, common, &input));
-	status = cmd->run(cmd, args);
-	cli_input_free(&input);
-	return status;
+	CLI_TRY(cli_part_begin(cmd, all, args));
+	status = cli_parse_input(cmd, common, &input);
+	if (status == CLI_OK) {
+		status = cmd->run(cmd, args);
+		cli_input_free(&input);
+	}
+	return cli_part_end(common, status);
 }
 
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv)

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/device.h"
+#include "cli/parts/parting.h"
 #include "report/format.h"
 
 #define BAR_WIDTH 28
@@ -47,7 +48,8 @@ void cli_work_start(struct cli_work *w, const struct cli_common *common, const c
 	w->printed = w->started;
 	w->run = (struct tsr_run){ .threads = (unsigned)common->threads,
 				   .progress = on_progress,
-				   .ctx = w };
+				   .ctx = w,
+				   .parts = cli_parts() };
 }
 
 int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cli_common *common,

@@ -6,9 +6,9 @@
 
 #include "base/fail.h"
 #include "base/option_size.h"
-#include "base/pipeline.h"
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"
+#include "ckpt/fingerprint.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "compare/comparison.h"
@@ -16,6 +16,7 @@
 #include "pack/coder.h"
 #include "ckpt/checksum.h"
 #include "codec/math.h"
+#include "parts/parted.h"
 
 /* Differences are summed tile by tile, so this size decides the last bits of the figures. */
 #define TILE TSR_READ_MAX
@@ -168,6 +169,64 @@ static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struc
 	return tsr_progress_add(&d->progress, s->nbytes, err);
 }
 
+/* --- In parts ----------------------------------------------------------------------------------- */
+
+static uint64_t weigh_job(void *ctx, uint64_t job)
+{
+	const struct diffing *d = ctx;
+	const struct tsr_tile tile = tsr_tiles_get(&d->tiles, job);
+
+	if (!tile.n)
+		return 0;
+	return by_value(&d->result->tensors[tile.tensor]) ? tile.n * sizeof(float) : tile.n;
+}
+
+static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+{
+	const struct diffing *d = ctx;
+	struct scratch *s = scratch;
+	struct tally *t = &s->tally;
+
+	if (!o->into) {
+		s->tile = tsr_tiles_get(&d->tiles, job);
+		s->nbytes = weigh_job(ctx, job);
+	}
+	tsr_outcome_measure(o, &t->measure);
+	tsr_outcome_u64(o, &t->different);
+	tsr_outcome_u64(o, &t->nonfinite_different);
+	tsr_outcome_u64(o, &t->worst);
+	tsr_outcome_u64(o, &t->worst_ulp);
+	tsr_outcome_double(o, &t->worst_a);
+	tsr_outcome_double(o, &t->worst_b);
+}
+
+static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
+{
+	const struct tsr_pipeline pipeline = { .njobs = d->tiles.njobs,
+					       .scratch_nbytes = sizeof(struct scratch),
+					       .open = tsr_coder_open_decoder,
+					       .close = tsr_coder_close,
+					       .work = diff_tile,
+					       .commit = diff_commit,
+					       .ctx = d };
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .what = d->progress.what,
+					   .weigh = weigh_job,
+					   .found = found_in_job };
+	const struct tsr_run *run = d->progress.run;
+	const struct tsr_comparison *r = d->result;
+
+	if (run)
+		TSR_TRY(tsr_part_inputs(
+			run->parts,
+			tsr_checkpoint_fingerprint(r->b, tsr_checkpoint_fingerprint(r->a, 0)),
+			err));
+	TSR_TRY(tsr_parted_run(&parted, run, err));
+	TSR_TRY(tsr_checkpoint_check_unchanged(r->a, err));
+	TSR_TRY(tsr_checkpoint_check_unchanged(r->b, err));
+	return run ? tsr_part_end(run->parts, err) : TSR_OK;
+}
+
 /* --- Pairing up ----------------------------------------------------------------------------- */
 
 static void pair(struct tsr_comparison *r, const struct tsr_tensor *a, const struct tsr_tensor *b)
@@ -245,12 +304,6 @@ static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tol
 
 static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 {
-	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
-					 .open = tsr_coder_open_decoder,
-					 .close = tsr_coder_close,
-					 .work = diff_tile,
-					 .commit = diff_commit,
-					 .ctx = d };
 	struct tsr_comparison *r = d->result;
 
 	TSR_TRY(tsr_names_assign(r->a, NULL, 0, err));
@@ -270,10 +323,7 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 						    : units;
 	}
 	d->progress.what = r->a->path;
-	pipeline.njobs = d->tiles.njobs;
-	TSR_TRY(tsr_pipeline_run(&pipeline, d->progress.run, err));
-	TSR_TRY(tsr_checkpoint_check_unchanged(r->a, err));
-	TSR_TRY(tsr_checkpoint_check_unchanged(r->b, err));
+	TSR_TRY(run_tiles(d, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
 		struct tsr_diff_tensor *t = &r->tensors[i];
 

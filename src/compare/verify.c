@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
+#include "ckpt/fingerprint.h"
 #include "ckpt/layout.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
@@ -20,6 +21,7 @@
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"
 #include "pack/walk.h"
+#include "parts/part.h"
 #include "codec/narrow.h"
 #include "codec/nonfinite.h"
 #include "names/eps.h"
@@ -154,6 +156,18 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	if (e->bytes_differ)
 		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
+}
+
+static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *r, struct tsr_outcome *o)
+{
+	struct extra *e = extra;
+
+	(void)ctx;
+	(void)r;
+	tsr_outcome_u64(o, &e->nonfinite);
+	tsr_outcome_measure(o, &e->measure);
+	tsr_outcome_update(o, &e->update);
+	tsr_outcome_bool(o, &e->bytes_differ);
 }
 
 /* Which tensors are a momentum and its variance, as the original has them. */
@@ -308,6 +322,20 @@ static enum tsr_status check_checksums(struct verifying *w, struct tsr_err *err)
 	return tsr_checkpoint_check_strict(c, err);
 }
 
+/* What all parts must have. */
+static enum tsr_status name_inputs(const struct verifying *w, const struct tsr_run *run,
+				   struct tsr_err *err)
+{
+	uint64_t hash;
+
+	if (!run || !run->parts)
+		return TSR_OK;
+	hash = tsr_checkpoint_fingerprint(w->v->checked, 0);
+	if (w->v->original)
+		hash = tsr_checkpoint_fingerprint(w->v->original, hash);
+	return tsr_part_inputs(run->parts, hash, err);
+}
+
 static enum tsr_status run_verify(struct verifying *w, const char *path, const struct tsr_run *run,
 				  struct tsr_err *err)
 {
@@ -315,6 +343,7 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 	struct tsr_walk walk = { .extra_nbytes = sizeof(struct extra),
 				 .work = verify_tile,
 				 .commit = commit_tile,
+				 .found = found_in_tile,
 				 .ctx = w };
 	size_t n;
 
@@ -336,9 +365,12 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		TSR_TRY(tsr_records_check_all(w->v->original, run, err));
 	}
 	walk.c = w->v->checked;
+	TSR_TRY(name_inputs(w, run, err));
 	TSR_TRY(tsr_walk_run(&walk, run, err));
 	if (w->v->original)
 		TSR_TRY(tsr_checkpoint_check_unchanged(w->v->original, err));
+	if (run)
+		TSR_TRY(tsr_part_end(run->parts, err));
 	judge(w);
 	return report_first_fault(w, err);
 }

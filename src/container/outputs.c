@@ -220,9 +220,47 @@ enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_
 	return TSR_OK;
 }
 
-enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
-				   struct tsr_err *err)
+static enum tsr_status meet(struct tsr_outputs *o, size_t i, uint64_t nbytes,
+			    struct tsr_parts *part, struct tsr_err *err)
 {
+	enum tsr_status status;
+	char *temp;
+
+	TSR_TRY(tsr_outfile_meet(o->paths[i], o->force && o->n == 1, nbytes, tsr_part_id(part),
+				 tsr_part_joins(part), &o->files[i], err));
+	temp = tsr_outfile_temporary(o->files[i]);
+	status = temp ? tsr_part_note_file(part, temp, err) : tsr_fail_nomem(err, o->path);
+	free(temp);
+	return status;
+}
+
+static enum tsr_status meet_all(struct tsr_outputs *o, const uint64_t *nbytes,
+				struct tsr_parts *part, struct tsr_err *err)
+{
+	if (o->index)
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: a directory is not written in parts",
+				o->path);
+	for (size_t i = 0; i < o->n; i++)
+		TSR_TRY(meet(o, i, nbytes[i], part, err));
+	return TSR_OK;
+}
+
+enum tsr_status tsr_outputs_leave(struct tsr_outputs *o, struct tsr_err *err)
+{
+	for (size_t i = 0; i < o->n; i++) {
+		struct tsr_outfile *f = o->files[i];
+
+		o->files[i] = NULL;
+		TSR_TRY(tsr_outfile_leave(f, err));
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
+				   struct tsr_parts *part, struct tsr_err *err)
+{
+	if (part)
+		return meet_all(o, nbytes, part, err);
 	if (o->index)
 		TSR_TRY(tsr_outdir_create(o->path, o->index, o->force, &o->dir, err));
 	for (size_t i = 0; i < o->n; i++)

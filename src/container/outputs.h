@@ -5,6 +5,7 @@
 
 #include "io/dir_output.h"
 #include "io/file.h"
+#include "parts/part.h"
 #include "text/text.h"
 #include "ckpt/checkpoint_model.h"
 
@@ -46,9 +47,15 @@ enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, c
 enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
 				  struct tsr_err *err);
 
-/* Start all files; @nbytes is the size of each. */
+/*
+ * Start all files; @nbytes is the size of each.  @part: NULL, or the parts that write them together or are
+ * joined now.
+ */
 enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
-				   struct tsr_err *err);
+				   struct tsr_parts *part, struct tsr_err *err);
+
+/* Sync the files of parts and leave them to the others. */
+enum tsr_status tsr_outputs_leave(struct tsr_outputs *o, struct tsr_err *err);
 
 /*
  * Publish every file, the index @index (NULL: none) last.  After a failure nothing is left;

@@ -88,7 +88,7 @@ static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 		return tsr_fail_nomem(err, w->plan.path);
 	for (size_t i = 0; i < w->nfiles && w->plan.coded == TSR_CODED_NONE; i++)
 		nbytes[i] = w->files[i].nbytes;
-	status = tsr_outputs_create(&w->outputs, nbytes, err);
+	status = tsr_outputs_create(&w->outputs, nbytes, w->plan.part, err);
 	free(nbytes);
 	return status;
 }
@@ -115,6 +115,14 @@ enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 	if (w->plan.coded != TSR_CODED_NONE)
 		return create_spool(w, err);
 	return create_outputs(w, err);
+}
+
+enum tsr_status tsr_writer_end_part(struct tsr_writer *w, struct tsr_err *err)
+{
+	if (!tsr_part_is_one(w->plan.part))
+		return TSR_OK;
+	TSR_TRY(tsr_outputs_leave(&w->outputs, err));
+	return tsr_part_end(w->plan.part, err);
 }
 
 enum tsr_status tsr_writer_copy(struct tsr_writer *w, struct tsr_err *err)

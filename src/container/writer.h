@@ -31,6 +31,7 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
  * @coded:  for a packed file: which of its planes are coded, before it is published
  * @base:   NULL, or what coded planes may differ from
  * @run:    the threads that do so
+ * @part:   NULL, or what is written in parts
  * @weights_path: NULL, or for a packed file: the plain file beside it that has its weights
  * @weights_meta: @nweights_meta entries for that file, sorted
  */
@@ -50,6 +51,7 @@ struct tsr_writer_plan {
 	enum tsr_coded_planes coded;
 	const struct tsr_checkpoint *base;
 	const struct tsr_run *run;
+	struct tsr_parts *part;
 	const char *weights_path;
 	const struct tsr_meta *weights_meta;
 	size_t nweights_meta;
@@ -100,6 +102,9 @@ void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32
  * which has them all, as the plan wants them.  They are checked against their hashes.
  */
 enum tsr_status tsr_writer_copy(struct tsr_writer *w, struct tsr_err *err);
+
+/* After the last tsr_writer_put(): of a part, sync the files, report and end with TSR_PART_DONE. */
+enum tsr_status tsr_writer_end_part(struct tsr_writer *w, struct tsr_err *err);
 
 /* Write headers and directories, then publish.  The header of a packed file says what @packed says now. */
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err);

@@ -387,6 +387,11 @@ bool tsr_same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+int64_t tsr_file_time(const struct tsr_file *f)
+{
+	return (int64_t)f->at_open.st_mtim.tv_sec;
+}
+
 enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_err *err)
 {
 	const struct stat *was = &f->at_open;

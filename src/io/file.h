@@ -54,6 +54,9 @@ enum tsr_status tsr_file_scratch_later(const char *path, uint64_t nbytes, tsr_fi
 const char *tsr_file_path(const struct tsr_file *f);
 uint64_t tsr_file_size(const struct tsr_file *f);
 
+/* When it was modified last, in seconds, as it was opened. */
+int64_t tsr_file_time(const struct tsr_file *f);
+
 /* Exactly @nbytes at @offset, or an error; the file ending early is "changed".  Thread-safe. */
 enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes, uint64_t offset,
 			      struct tsr_err *err);
@@ -99,6 +102,20 @@ enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes
 /* The same, where messages name @shown, which has the same last component; nothing is replaced. */
 enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
 				      struct tsr_outfile **ret, struct tsr_err *err);
+
+/*
+ * A file that several processes write, each its own bytes: its temporary name follows from @id, which all of
+ * them have, and it stays until one of them publishes it or removes it by its name.  @joins: the others have
+ * written all of it, @nbytes.
+ */
+enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, uint64_t id,
+				 bool joins, struct tsr_outfile **ret, struct tsr_err *err);
+
+/* Sync a file that others write too, and leave it to them; frees @f in every case. */
+enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err);
+
+/* The path of its temporary name, to be freed; NULL when out of memory. */
+char *tsr_outfile_temporary(const struct tsr_outfile *f);
 
 /* All of @nbytes at @offset, or an error.  Thread-safe. */
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,

@@ -26,6 +26,7 @@ struct tsr_outfile {
 	const char *name; /* its last component, inside path */
 	char *temp; /* name of the temporary file in the directory; NULL before it exists */
 	bool held; /* it counts as an output in the making */
+	bool met; /* other processes write it too: it stays until it is published */
 };
 
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
@@ -218,6 +219,121 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t n
 	return reserve(f, nbytes, err);
 }
 
+/* --- Files that several processes write --------------------------------------------------------- */
+
+/* Not waiting for the reader of a FIFO, which is none of ours. */
+static enum tsr_status open_met(struct tsr_outfile *f, mode_t mode, uint64_t id, bool joins,
+				struct tsr_err *err)
+{
+	const int flags = O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (joins ? 0 : O_CREAT);
+	struct stat st;
+
+	TSR_TRY(tsr_temporary_name_of(f->name, id, f->path, &f->temp, err));
+	do {
+		f->fd = openat(f->dir_fd, f->temp, flags, mode);
+	} while (f->fd < 0 && errno == EINTR);
+	if (f->fd < 0)
+		return tsr_fail_errno(err, errno, "%s: cannot open %s, the file of all parts",
+				      f->path, f->temp);
+	if (fstat(f->fd, &st) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat", f->temp);
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
+		return tsr_fail(err, TSR_E_IO, "%s: found a %s with %ju names, expected a file",
+				f->temp, S_ISREG(st.st_mode) ? "file" : tsr_file_kind(st.st_mode),
+				(uintmax_t)st.st_nlink);
+	return TSR_OK;
+}
+
+/* It has its size from the first process on, so the last one sees whether it is that of the plan. */
+static enum tsr_status size_met(const struct tsr_outfile *f, uint64_t nbytes, bool joins,
+				struct tsr_err *err)
+{
+	struct stat st;
+	int failed;
+
+	if (fstat(f->fd, &st) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat", f->temp);
+	if (joins && (uint64_t)st.st_size != nbytes)
+		return tsr_fail(
+			err, TSR_E_FORMAT,
+			"%s: found %ju bytes in %s, the file of all parts, expected %" PRIu64,
+			f->path, (uintmax_t)st.st_size, f->temp, nbytes);
+	if ((uint64_t)st.st_size == nbytes)
+		return TSR_OK;
+	do {
+		failed = ftruncate(f->fd, (off_t)nbytes);
+	} while (failed && errno == EINTR);
+	return failed ? tsr_fail_errno(err, errno, "%s: cannot give it its size", f->path) : TSR_OK;
+}
+
+static enum tsr_status meet(struct tsr_outfile *f, uint64_t nbytes, uint64_t id, bool joins,
+			    struct tsr_err *err)
+{
+	struct stat old;
+
+	if (!f->path)
+		return tsr_fail_nomem(err, "output");
+	f->name = tsr_path_name(f->path);
+	TSR_TRY(tsr_path_open_directory(f->path, &f->dir_fd, err));
+	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
+	TSR_TRY(open_met(f, old.st_mode ? 0600 : 0666, id, joins, err));
+	if (old.st_mode && !joins)
+		TSR_TRY(take_after(f, &old, err));
+	if (!joins)
+		TSR_TRY(reserve(f, nbytes, err));
+	return size_met(f, nbytes, joins, err);
+}
+
+enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, uint64_t id,
+				 bool joins, struct tsr_outfile **ret, struct tsr_err *err)
+{
+	struct tsr_outfile *f;
+	enum tsr_status status;
+
+	if (is_stream(path))
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: is one process's own, expected a file that parts can share",
+				path);
+	TSR_TRY(tsr_outfile_check_target(path, force, err));
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return tsr_fail_nomem(err, path);
+	*f = (struct tsr_outfile){
+		.dir_fd = -1, .fd = -1, .force = force, .path = strdup(path), .met = true
+	};
+	status = meet(f, nbytes, id, joins, err);
+	if (status == TSR_OK)
+		*ret = f;
+	else
+		tsr_outfile_discard(f);
+	return status;
+}
+
+enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err)
+{
+	enum tsr_status status = TSR_OK;
+	int failed;
+
+	if (tsr_temporary_sync(f->fd) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
+	failed = close(f->fd);
+	f->fd = -1;
+	if (status == TSR_OK && failed && errno != EINTR)
+		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
+	tsr_outfile_discard(f);
+	return status;
+}
+
+char *tsr_outfile_temporary(const struct tsr_outfile *f)
+{
+	char *dir = tsr_path_directory(f->path), *path = NULL;
+
+	if (dir && f->temp)
+		path = tsr_path_join(dir, f->temp);
+	free(dir);
+	return path;
+}
+
 static enum tsr_status create(const char *path, const char *shown, bool force, uint64_t nbytes,
 			      struct tsr_outfile **ret, struct tsr_err *err)
 {
@@ -348,7 +464,7 @@ void tsr_outfile_discard(struct tsr_outfile *f)
 		return;
 	if (f->fd >= 0)
 		close(f->fd);
-	if (f->temp)
+	if (f->temp && !f->met)
 		unlinkat(f->dir_fd, f->temp, 0);
 	if (f->dir_fd >= 0)
 		close(f->dir_fd);

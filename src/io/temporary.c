@@ -44,6 +44,15 @@ enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct ts
 			   : TSR_OK;
 }
 
+enum tsr_status tsr_temporary_name_of(const char *name, uint64_t id, const char *path, char **ret,
+				      struct tsr_err *err)
+{
+	/* Of a long name only the beginning: the temporary one must not be longer than names can be. */
+	if (asprintf(ret, ".%.200s.%016" PRIx64 ".tmp", name, id) < 0)
+		return tsr_fail_nomem(err, path);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
 				   struct tsr_err *err)
 {
@@ -55,10 +64,7 @@ enum tsr_status tsr_temporary_name(const char *name, const char *path, char **re
 	} while (got < 0 && errno == EINTR);
 	if (got != (ssize_t)sizeof(random))
 		return tsr_fail_errno(err, errno, "%s: no random name", path);
-	/* Of a long name only the beginning: the temporary one must not be longer than names can be. */
-	if (asprintf(ret, ".%.200s.%016" PRIx64 ".tmp", name, random) < 0)
-		return tsr_fail_nomem(err, path);
-	return TSR_OK;
+	return tsr_temporary_name_of(name, random, path, ret, err);
 }
 
 static atomic_int in_the_making;

@@ -4,6 +4,7 @@
 #define TSR_BASE_TEMPORARY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "tersor/status.h"
 
@@ -19,6 +20,10 @@ enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct ts
 /* A new name `.NAME.<16 hex digits>.tmp`, to be freed; @path is what messages name. */
 enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
 				   struct tsr_err *err);
+
+/* The same for all who have @id. */
+enum tsr_status tsr_temporary_name_of(const char *name, uint64_t id, const char *path, char **ret,
+				      struct tsr_err *err);
 
 /*
  * Count outputs in the making: @change more of them.  While there is none a signal may end the

@@ -110,6 +110,15 @@ void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_encoded *fou
 	e->apart[i] = e->apart[i] || found->apart;
 }
 
+void tsr_encoded_outcome(struct tsr_encoded *found, struct tsr_outcome *o)
+{
+	tsr_outcome_measure(o, &found->measure);
+	tsr_outcome_report(o, &found->report);
+	tsr_outcome_update(o, &found->update);
+	tsr_outcome_bool(o, &found->integers);
+	tsr_outcome_bool(o, &found->apart);
+}
+
 enum tsr_raw_reason tsr_encoded_raw_reason(const struct tsr_encoding *e, size_t i)
 {
 	return tsr_pack_raw_reason(&e->wanted->tensors[i], &e->results[i], e->integers[i]);

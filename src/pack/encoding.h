@@ -36,6 +36,9 @@ enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, void *const found[
 void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_encoded *found,
 		     const struct tsr_walked *t);
 
+/* The same as an outcome of a walk in parts. */
+void tsr_encoded_outcome(struct tsr_encoded *found, struct tsr_outcome *o);
+
 /* Why the codec of tensor @i cannot hold it, as was found. */
 enum tsr_raw_reason tsr_encoded_raw_reason(const struct tsr_encoding *e, size_t i);
 

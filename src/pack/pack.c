@@ -10,6 +10,7 @@
 #include "base/option_size.h"
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
+#include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
 #include "container/packed_write.h"
@@ -28,11 +29,13 @@
 #include "pack/open_checkpoint.h"
 #include "pack/packed_meta.h"
 #include "pack/packing.h"
+#include "parts/part.h"
 
 struct packing {
 	const struct tsr_pack_options *options;
 	const struct tsr_pack_given *given;
 	const struct tsr_run *run;
+	struct tsr_run whole; /* the same without parts */
 	struct tsr_packing *result;
 	struct tsr_checkpoint *c; /* result->source: its tensors have the codings to be used */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
@@ -133,6 +136,17 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	return TSR_OK;
 }
 
+static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o)
+{
+	struct packing *p = ctx;
+	struct tsr_encoded *found = extra;
+
+	tsr_encoded_outcome(found, o);
+	if (!t->hashed)
+		tsr_plane_hashes_found(&p->hashes[t->side], t->tensor, &t->tile, t->coder->plane,
+				       found->hash, o);
+}
+
 static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				  struct tsr_err *err)
 {
@@ -158,10 +172,12 @@ static enum tsr_status encode_all(struct packing *p)
 				       .work_pair = encode_pair,
 				       .commit = commit_tile,
 				       .finish = write_tile,
+				       .found = found_in_tile,
 				       .ctx = p };
 
 	TSR_TRY(tsr_writer_create(p->writer, p->err));
-	return tsr_walk_run(&walk, p->run, p->err);
+	TSR_TRY(tsr_walk_run(&walk, p->run, p->err));
+	return tsr_writer_end_part(p->writer, p->err);
 }
 
 /* --- What was measured ----------------------------------------------------------------------- */
@@ -250,6 +266,7 @@ static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry 
 					.coded = p->options->coded,
 					.base = p->base,
 					.run = p->run,
+					.part = p->run ? p->run->parts : NULL,
 					.weights_path = p->options->weights_out };
 
 	free(p->meta);
@@ -441,6 +458,33 @@ static enum tsr_status publish(struct packing *p)
 	return status;
 }
 
+/* What parts have done is of no use where the layout is another: who joins them does all of it. */
+static enum tsr_status plan_again(struct packing *p)
+{
+	if (p->run)
+		p->whole = *p->run;
+	p->whole.parts = NULL;
+	p->run = p->run ? &p->whole : NULL;
+	return plan(p);
+}
+
+/* Which inputs all parts must have, and what has no parts. */
+static enum tsr_status name_inputs(struct packing *p)
+{
+	struct tsr_parts *part = p->run ? p->run->parts : NULL;
+	uint64_t hash;
+
+	if (!part)
+		return TSR_OK;
+	hash = tsr_checkpoint_fingerprint(&p->stored, 0);
+	if (p->options->dry_run)
+		return tsr_part_refuse(p->run, "a plan without output", p->err);
+	if (p->options->coded != TSR_CODED_NONE)
+		return tsr_part_refuse(p->run, "entropy coding", p->err);
+	return tsr_part_inputs(part, p->base ? tsr_checkpoint_fingerprint(p->base, hash) : hash,
+			       p->err);
+}
+
 static enum tsr_status run_packing(struct packing *p)
 {
 	const struct tsr_pack_options *o = p->options;
@@ -450,6 +494,7 @@ static enum tsr_status run_packing(struct packing *p)
 		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, p->given->plain_base, o->open,
 					    &p->base, &p->base_name, p->err));
 	TSR_TRY(prepare(p));
+	TSR_TRY(name_inputs(p));
 	TSR_TRY(plan(p));
 	if (p->options->dry_run) {
 		TSR_TRY(tsr_writer_check(p->writer, p->err));
@@ -461,7 +506,7 @@ static enum tsr_status run_packing(struct packing *p)
 		TSR_TRY(keep_raw(p, &again));
 		keep_planes(p, &again);
 		if (again)
-			TSR_TRY(plan(p));
+			TSR_TRY(plan_again(p));
 	}
 	record_errors(p);
 	TSR_TRY(tsr_masters_note(p->c, p->err));

@@ -9,6 +9,7 @@
 #include "base/option_size.h"
 #include "ckpt/build.h"
 #include "io/dir.h"
+#include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
 #include "names/flashoptim_export.h"
@@ -22,12 +23,14 @@
 #include "codec/narrow.h"
 #include "pack/packing.h"
 #include "pack/walk.h"
+#include "parts/part.h"
 
 struct writing {
 	struct tsr_checkpoint *c; /* as it is written */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
 	const struct tsr_write_options *options;
 	const char *path;
+	struct tsr_parts *parts; /* or NULL */
 	uint64_t ninfinite; /* finite elements that another type made infinite */
 	struct tsr_meta *meta;
 	size_t nmeta;
@@ -110,6 +113,17 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	w->ninfinite += o->ninfinite;
 	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->nbytes, o->crc);
 	return TSR_OK;
+}
+
+static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o)
+{
+	struct output *out = extra;
+
+	(void)ctx;
+	(void)t;
+	tsr_outcome_size(o, &out->nbytes);
+	tsr_outcome_u32(o, &out->crc);
+	tsr_outcome_size(o, &out->ninfinite);
 }
 
 static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -239,7 +253,8 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 				     .max_shard_nbytes = w->options->max_shard_nbytes,
 				     .c = c,
 				     .keep_order = c->container == TSR_CONTAINER_SAFETENSORS,
-				     .generation = c->generation };
+				     .generation = c->generation,
+				     .part = w->parts };
 
 	if (w->options->strict)
 		TSR_TRY(tsr_checkpoint_check_strict(c, err));
@@ -277,12 +292,14 @@ static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, s
 				       .work = prepare_tile,
 				       .commit = commit_tile,
 				       .finish = write_tile,
+				       .found = found_in_tile,
 				       .ctx = w };
 
 	if (w->options->dry_run)
 		return tsr_writer_check(w->writer, err);
 	TSR_TRY(tsr_writer_create(w->writer, err));
 	TSR_TRY(tsr_walk_run(&walk, run, err));
+	TSR_TRY(tsr_writer_end_part(w->writer, err));
 	TSR_TRY(note_infinite(w, err));
 	return tsr_writer_publish(w->writer, err);
 }
@@ -331,9 +348,14 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 				   const struct tsr_write_options *options,
 				   const struct tsr_run *run, struct tsr_err *err)
 {
-	struct writing w = { .c = u->source, .options = options, .path = path };
-	enum tsr_status status = TSR_OK;
+	struct writing w = {
+		.c = u->source, .options = options, .path = path, .parts = run ? run->parts : NULL
+	};
+	enum tsr_status status;
 
+	status = tsr_part_inputs(w.parts, tsr_checkpoint_fingerprint(u->source, 0), err);
+	if (status != TSR_OK)
+		return status;
 	u->container = choose(options, u->source, path);
 	/* Kinds are only for the report here, so what is ambiguous does not matter. */
 	(void)tsr_names_assign(u->source, NULL, 0, NULL);

@@ -11,6 +11,7 @@
 #include "ckpt/checksum.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
+#include "parts/parted.h"
 
 struct walking {
 	const struct tsr_walk *walk;
@@ -114,9 +115,9 @@ static bool is_as_wanted(const struct tsr_tensor *stored, const struct tsr_tenso
 	return tsr_coding_is_same(&stored->coding, &wanted->coding);
 }
 
-/* Read one side's tile of a tensor, in its own units. */
-static enum tsr_status open_tile(const struct walking *w, struct scratch *s, unsigned side,
-				 struct tsr_tile tile, struct tsr_err *err)
+/* What one side's tile of a tensor is, in its own units. */
+static void describe_tile(const struct walking *w, struct scratch *s, unsigned side,
+			  struct tsr_tile tile)
 {
 	const struct tsr_walk *walk = w->walk;
 	const struct tsr_tensor *stored = &walk->c->tensors[tile.tensor];
@@ -126,7 +127,6 @@ static enum tsr_status open_tile(const struct walking *w, struct scratch *s, uns
 
 	s->walked = (struct tsr_walked){ .tile = tile,
 					 .tensor = wanted,
-					 .data = coded ? (void *)s->coder.m->x : s->coder.plane[0],
 					 .nbytes = tile.n * unit,
 					 .offset = tile.first * unit,
 					 .coder = &s->coder,
@@ -134,6 +134,16 @@ static enum tsr_status open_tile(const struct walking *w, struct scratch *s, uns
 					 .hashed = same && walk->c->packed,
 					 .side = side };
 	s->used = true;
+}
+
+/* Read it. */
+static enum tsr_status open_tile(const struct walking *w, struct scratch *s, unsigned side,
+				 struct tsr_tile tile, struct tsr_err *err)
+{
+	const struct tsr_tensor *stored = &w->walk->c->tensors[tile.tensor];
+
+	describe_tile(w, s, side, tile);
+	s->walked.data = s->walked.tensor->coding.codec ? (void *)s->coder.m->x : s->coder.plane[0];
 	TSR_TRY(read_tile(w, stored, s, err));
 	if (s->walked.hashed)
 		tsr_tile_hash(stored, &tile, s->coder.plane, s->walked.hash);
@@ -275,6 +285,78 @@ static enum tsr_status tile_open(void *ctx, const struct tsr_run *run, void *scr
 	return TSR_OK;
 }
 
+/* --- In parts ----------------------------------------------------------------------------------- */
+
+/* The tiles of a job: two if a momentum and its variance share theirs. */
+static unsigned tiles_of_job(const struct walking *w, uint64_t job, struct tsr_tile tile[2])
+{
+	const struct tsr_tile own = tsr_tiles_get(&w->tiles, job);
+	const struct tsr_tensor *t = &w->wanted[own.tensor];
+
+	tile[0] = own;
+	if (w->nsides < 2 || !tsr_tensor_is_paired(w->wanted, w->walk->c->ntensors, own.tensor))
+		return 1;
+	tile[0] = tile_beside(w, &own, own.tensor);
+	tile[1] = tile_beside(w, &own, t->partner - 1);
+	return 2;
+}
+
+static uint64_t weigh_job(void *ctx, uint64_t job)
+{
+	const struct walking *w = ctx;
+	uint64_t nbytes = 0;
+	struct tsr_tile tile[2];
+	const unsigned n = tiles_of_job(w, job, tile);
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct tsr_tensor *t = &w->wanted[tile[i].tensor];
+
+		nbytes += tile[i].n * (t->coding.codec ? tsr_dtype_bits(t->dtype) / 8 : 1);
+	}
+	return nbytes;
+}
+
+/* Tiles that are no pieces have no hashes of their own, so one part has all of their tensor. */
+static bool divides_at(void *ctx, uint64_t job)
+{
+	const struct walking *w = ctx;
+	struct tsr_tile tile[2];
+	const unsigned n = tiles_of_job(w, job, tile);
+
+	for (unsigned i = 0; i < n && tile[i].first; i++) {
+		if (!tsr_tile_is_piece(&w->wanted[tile[i].tensor], &tile[i]))
+			return false;
+	}
+	return true;
+}
+
+static void found_in_tile(struct walking *w, struct scratch *s, struct tsr_outcome *o)
+{
+	const struct tsr_walk *walk = w->walk;
+	const struct tsr_tensor *stored = &walk->c->tensors[s->walked.tile.tensor];
+
+	if (s->walked.hashed)
+		tsr_plane_hashes_found(&w->checks[s->walked.side].hashes, stored, &s->walked.tile,
+				       s->coder.plane, s->walked.hash, o);
+	tsr_outcome_u32(o, &s->crc);
+	walk->found(walk->ctx, s->extra, &s->walked, o);
+}
+
+static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+{
+	struct walking *w = ctx;
+	struct tsr_tile tile[2];
+	const unsigned n = tiles_of_job(w, job, tile);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct scratch *s = side_of(w, scratch, i);
+
+		if (!o->into)
+			describe_tile(w, s, i, tile[i]);
+		found_in_tile(w, s, o);
+	}
+}
+
 /* --- All of it ---------------------------------------------------------------------------------- */
 
 static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
@@ -291,7 +373,14 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 		.ctx = w,
 	};
 
-	TSR_TRY(tsr_pipeline_run(&pipeline, w->progress.run, err));
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .what = w->progress.what,
+					   .weigh = weigh_job,
+					   .divides = divides_at,
+					   .found = found_in_job };
+
+	TSR_TRY(walk->found ? tsr_parted_run(&parted, w->progress.run, err)
+			    : tsr_pipeline_run(&pipeline, w->progress.run, err));
 	return tsr_checkpoint_check_unchanged(walk->c, err);
 }
 

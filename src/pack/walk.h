@@ -6,6 +6,7 @@
 #include "base/tiles.h"
 #include "pack/coder.h"
 #include "ckpt/checkpoint_model.h"
+#include "parts/outcome.h"
 #include "tersor/run.h"
 
 /* A tile of a tensor as it was before packing. */
@@ -35,6 +36,9 @@ struct tsr_walked {
  * @work_pair: NULL, or what takes the place of two calls of @work where a momentum and its variance
  *           (each the `partner` of the other) share their tiles: those of both, the momentum first,
  *           and their extra memory.  Other steps are called for one after the other
+ * @found:   NULL, or what @commit needs of a tile, written to an outcome or read from it: the walk is then
+ *           done in parts where the run says so, as by tsr_parted_run().  What it reads is all that
+ *           @commit has: neither data nor planes
  * @extra_nbytes: memory that each thread gets for them, per tile
  *
  * In a packed file every plane is checked against its hash, in other containers every record against
@@ -56,6 +60,7 @@ struct tsr_walk {
 				  struct tsr_err *err);
 	enum tsr_status (*work_pair)(void *ctx, void *const extra[2],
 				     const struct tsr_walked *const t[2], struct tsr_err *err);
+	void (*found)(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o);
 	void *ctx;
 };
 

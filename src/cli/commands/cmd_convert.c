@@ -7,6 +7,7 @@
 #include "cli/commands/recoding.h"
 #include "cli/unpacking.h"
 #include "cli/output.h"
+#include "cli/parts/parting.h"
 #include "io/dir_output.h"
 #include "pack/packing.h"
 #include "report/format.h"
@@ -142,7 +143,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
 	if (a->plain || a->entropy.given)
+		CLI_TRY(cli_part_refuse(cmd, "coding what is packed already"));
+	if (a->plain || a->entropy.given)
 		return recode(cmd, a);
+	if (tsr_directory_is_packed(a->common.operands.items[0]))
+		CLI_TRY(cli_part_refuse(cmd, "a packed directory"));
 	if (o.container == TSR_CONTAINER_COUNT)
 		return cli_usage(cmd,
 				 "'%s' does not end in .safetensors, .pt, .npz or .npy; name the "
@@ -175,7 +180,7 @@ const struct cli_cmd cmd_convert = {
 		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n"
 		    "  tersor convert recording -o recording.coded --entropy\n",
 	.opts = opts,
-	.takes = CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
+	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 4096,

@@ -12,6 +12,7 @@
 #include "cli/commands/recoding.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "io/dir.h"
 #include "pack/packing.h"
@@ -381,6 +382,8 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	struct cli_work work;
 	int status = CLI_OK;
 
+	if (a->only)
+		CLI_TRY(cli_part_refuse(cmd, "a model alone"));
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "packing"));
 	packed = (a->only ? tsr_pack_model : tsr_pack)(a->common.operands.items,
 						       a->common.operands.n, a->common.output, o,
@@ -409,6 +412,7 @@ static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 	static const struct cli_packing_report how = { warn, summarize };
 	bool matched[CLI_RULES_MAX] = { false };
 
+	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	o->rules_matched = matched;
 	CLI_TRY(cli_pack_directory(cmd, &a->common, o, &how));
 	for (unsigned i = 0; i < o->nrules; i++) {
@@ -449,6 +453,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
+	CLI_TRY(cli_part_refuse(cmd, "coding what is packed already"));
 	if (chooses_codecs(a))
 		return cli_usage(cmd,
 				 "%s is packed and keeps its codecs: only --model and "
@@ -576,7 +581,7 @@ const struct cli_cmd cmd_pack = {
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
 		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",
 	.opts = opts,
-	.takes = CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 4096,

@@ -8,6 +8,7 @@
 #include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "compare/comparison.h"
 #include "report/format.h"
@@ -200,6 +201,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-error needs --against");
 	if (o.nagainst && a->common.operands.n > 1)
 		return cli_usage(cmd, "--against is for one file; found %u", a->common.operands.n);
+	if (a->common.operands.n > 1)
+		CLI_TRY(cli_part_refuse(cmd, "more than one file"));
 	for (unsigned i = 0; i < a->common.operands.n; i++) {
 		if (!tsr_directory_is_packed(a->common.operands.items[i]))
 			continue;
@@ -226,7 +229,7 @@ const struct cli_cmd cmd_verify = {
 		    "  tersor verify packed.safetensors checkpoint.pt\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
 	.opts = opts,
-	.takes = CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),

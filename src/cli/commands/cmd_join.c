@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tersor join: the parts of a command into what one process would have made. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/parts/joining.h"
+
+struct args {
+	struct cli_common common;
+};
+
+static int run(const struct cli_cmd *cmd, void *args)
+{
+	const struct cli_common *common = args;
+	const char *operand = common->operands.items[0];
+	struct tsr_parts *parts = NULL;
+	struct tsr_err err = { 0 };
+	size_t len = strlen(operand);
+	char *path;
+	int status;
+
+	(void)cmd;
+	while (len > 1 && operand[len - 1] == '/')
+		len--;
+	path = strndup(operand, len);
+	if (!path)
+		return cli_fail(CLI_IO, "out of memory for the command line");
+	if (tsr_part_join(path, &parts, &err) != TSR_OK) {
+		free(path);
+		return cli_error(&err);
+	}
+	status = cli_run_joined(parts, common);
+	/* A verdict is an outcome too: what it was made of is of no more use. */
+	if (status == CLI_OK || status == CLI_DIFFERS)
+		tsr_part_remove(parts);
+	tsr_part_free(parts);
+	free(path);
+	return status;
+}
+
+const struct cli_cmd cmd_join = {
+	.name = "join",
+	.summary = "put the parts of a command together",
+	.operands = "OUT",
+	.details =
+		"After all N processes of a command with --part I/N have ended, writes what one "
+		"process without --part would have written, to the byte: OUT is the output of the "
+		"command, or of one without output the report of its --json. Checks that all "
+		"parts are there and are of one command, on the same inputs, which it opens "
+		"again. Prints the report and has the exit status of the one process, then "
+		"removes the parts. Runs where the parts ran, or where the same relative paths "
+		"lead to the same files.",
+	.examples = "  for i in 1 2; do tersor pack big.pt -o o --part $i/2; done; "
+		    "tersor join o\n",
+	.takes = CLI_WORKS,
+	.operands_min = 1,
+	.operands_max = 1,
+	.args_nbytes = sizeof(struct args),
+	.run = run,
+};

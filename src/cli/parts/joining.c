@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running a command whose parts are joined. */
+#include "cli/parts/joining.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/parts/parting.h"
+
+/* Words before those of the parts: the command, and what decides nothing. */
+#define OWN_WORDS 3u
+
+static const struct cli_cmd *find(const char *name)
+{
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
+		if (strcmp((*c)->name, name) == 0 && (*c)->takes & CLI_PARTS)
+			return *c;
+	}
+	return NULL;
+}
+
+int cli_run_joined(struct tsr_parts *parts, const struct cli_common *common)
+{
+	const struct tsr_part_request *r = tsr_part_request(parts);
+	const struct cli_cmd *cmd = find(r->command);
+	char threads[40], quiet[] = "--no-progress";
+	char **words;
+	size_t n = 0;
+	int status;
+
+	if (!cmd)
+		return cli_fail(CLI_INPUT, "%s: its parts are of '%s', which has none", r->path,
+				r->command);
+	words = calloc(r->nargs + OWN_WORDS + 1, sizeof(*words));
+	if (!words)
+		return cli_fail(CLI_IO, "out of memory for the command line");
+	snprintf(threads, sizeof(threads), "--threads=%" PRIu64, common->threads);
+	words[n++] = (char *)r->command;
+	words[n++] = threads;
+	if (common->no_progress)
+		words[n++] = quiet;
+	for (size_t i = 0; i < r->nargs; i++)
+		words[n++] = (char *)r->args[i];
+	cli_set_parts(parts);
+	status = cli_run(cmd, (int)n, words);
+	cli_set_parts(NULL);
+	free(words);
+	return status;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands in parts: --part, and what `join` runs. */
+#include "cli/parts/parting.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output.h"
+#include "io/file.h"
+#include "report/format.h"
+
+static struct tsr_parts *current;
+
+struct tsr_parts *cli_parts(void)
+{
+	return current;
+}
+
+void cli_set_parts(struct tsr_parts *parts)
+{
+	current = parts;
+}
+
+int cli_part_refuse(const struct cli_cmd *cmd, const char *what)
+{
+	return current ? cli_usage(cmd, "%s is not done in parts", what) : CLI_OK;
+}
+
+/* --- What a command line says ------------------------------------------------------------------- */
+
+/* Options that decide nothing of what comes out. */
+static bool is_free(const struct cli_opt *o)
+{
+	static const char *const names[] = { "part", "threads", "no-progress", "device", "help" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strcmp(o->name, names[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The words of a command line, in one order whatever the user's was. */
+struct words {
+	char **list;
+	size_t n, room;
+	bool failed;
+};
+
+static void add(struct words *w, const char *name, const char *value)
+{
+	char *word = NULL;
+
+	if (w->n + 1 >= w->room) {
+		const size_t room = 2 * w->room + 16;
+		char **list = realloc(w->list, room * sizeof(*list));
+
+		w->failed = w->failed || !list;
+		w->list = list ? list : w->list;
+		w->room = list ? room : w->room;
+	}
+	if (w->failed)
+		return;
+	if (!name)
+		word = strdup(value);
+	else if (asprintf(&word, "--%s%s%s", name, value ? "=" : "", value ? value : "") < 0)
+		word = NULL;
+	w->failed = !word;
+	if (word)
+		w->list[w->n++] = word;
+	w->list[w->n] = NULL;
+}
+
+static void add_option(struct words *w, const struct cli_opt *o, const void *args)
+{
+	const void *at = (const char *)args + o->at;
+	char number[24];
+
+	switch (o->type) {
+	case CLI_FLAG:
+		if (*(const bool *)at)
+			add(w, o->name, NULL);
+		break;
+	case CLI_COUNT:
+		for (unsigned i = 0; i < *(const unsigned *)at; i++)
+			add(w, o->name, NULL);
+		break;
+	case CLI_STRING:
+	case CLI_WORD:
+	case CLI_WORDS:
+		if (*(const char *const *)at)
+			add(w, o->name, *(const char *const *)at);
+		break;
+	case CLI_OPTIONAL: {
+		const struct cli_optional *optional = at;
+		const bool report = o->values && strcmp(o->values, "@report") == 0;
+
+		if (optional->given)
+			add(w, o->name, optional->value ? optional->value : report ? "-" : NULL);
+		break;
+	}
+	case CLI_LIST:
+		for (unsigned i = 0; i < ((const struct cli_list *)at)->n; i++)
+			add(w, o->name, ((const struct cli_list *)at)->items[i]);
+		break;
+	case CLI_NUMBER:
+		snprintf(number, sizeof(number), "%" PRIu64, *(const uint64_t *)at);
+		if (*(const uint64_t *)at)
+			add(w, o->name, number);
+		break;
+	}
+}
+
+static void free_words(struct words *w)
+{
+	for (size_t i = 0; i < w->n; i++)
+		free(w->list[i]);
+	free(w->list);
+}
+
+static bool add_all(struct words *w, const struct cli_opts *all, const void *args)
+{
+	const struct cli_common *common = args;
+
+	for (unsigned i = 0; i < all->n; i++) {
+		if (!is_free(all->opt[i]))
+			add_option(w, all->opt[i], args);
+	}
+	add(w, NULL, "--");
+	for (unsigned i = 0; i < common->operands.n; i++)
+		add(w, NULL, common->operands.items[i]);
+	return !w->failed;
+}
+
+/* --- One part ----------------------------------------------------------------------------------- */
+
+/* Reports of parts are beside what the command writes: its output, or else its first report in a file. */
+static const char *base_of(const struct cli_common *common)
+{
+	const char *const all[] = { common->output, common->json.value, common->csv.value,
+				    common->html, common->svg };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (all[i])
+			return all[i];
+	}
+	return NULL;
+}
+
+static bool parse_part(const char *text, unsigned *number, unsigned *count)
+{
+	char end;
+
+	return strspn(text, "0123456789/") == strlen(text) && strlen(text) < 14 &&
+	       sscanf(text, "%u/%u%c", number, count, &end) == 2 && *number >= 1 &&
+	       *number <= *count && *count <= TSR_PARTS_MAX;
+}
+
+static int check_streams(const struct cli_cmd *cmd, const struct cli_common *common)
+{
+	for (unsigned i = 0; i < common->operands.n; i++) {
+		if (strcmp(common->operands.items[i], TSR_STANDARD_INPUT) == 0)
+			return cli_usage(cmd, "--part: parts cannot share the standard input");
+	}
+	if (common->output && strcmp(common->output, TSR_STANDARD_OUTPUT) == 0)
+		return cli_usage(cmd, "--part: parts cannot share the standard output");
+	if (common->dry_run)
+		return cli_usage(cmd, "--part does not go with --dry-run");
+	return CLI_OK;
+}
+
+/* The path without slashes at its end, to be freed; NULL when out of memory. */
+static char *trimmed(const char *path)
+{
+	size_t len = strlen(path);
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	return strndup(path, len);
+}
+
+static int begin(const struct cli_cmd *cmd, const struct cli_common *common, struct words *words)
+{
+	struct tsr_part_request request = { .command = cmd->name };
+	struct tsr_err err = { 0 };
+	enum tsr_status status;
+	char *path;
+
+	if (!parse_part(common->part, &request.number, &request.count))
+		return cli_usage(cmd, "option --part: found '%s', expected I/N with I from 1 to N",
+				 common->part);
+	if (!base_of(common))
+		return cli_usage(cmd, "--part needs a report in a file, such as --json FILE");
+	CLI_TRY(check_streams(cmd, common));
+	path = trimmed(base_of(common));
+	if (!path)
+		return cli_fail(CLI_IO, "out of memory for the command line");
+	request.path = path;
+	request.args = (const char *const *)words->list;
+	request.nargs = words->n;
+	status = tsr_part_new(&request, &current, &err);
+	free(path);
+	return status == TSR_OK ? CLI_OK : cli_error(&err);
+}
+
+int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args)
+{
+	const struct cli_common *common = args;
+	struct words words = { 0 };
+	int status;
+
+	if (!common->part)
+		return CLI_OK;
+	if (current)
+		return cli_usage(cmd, "--part does not go with parts that are joined");
+	status = add_all(&words, all, args)
+			 ? begin(cmd, common, &words)
+			 : cli_fail(CLI_IO, "out of memory for the command line");
+	free_words(&words);
+	return status;
+}
+
+static int say_done(const struct cli_common *common)
+{
+	const struct tsr_part_request *r = tsr_part_request(current);
+	const struct tsr_part_share share = tsr_part_share(current);
+
+	if (!tsr_part_has_ended(current))
+		return cli_fail(CLI_INPUT, "%s: was not done in parts", r->path);
+	if (cli_wants_text(common))
+		printf("%s: part %u of %u: %s of %s\n", tsr_format_name(r->path, 60).text,
+		       r->number, r->count, tsr_format_bytes((double)share.nbytes).text,
+		       tsr_format_bytes((double)share.all_nbytes).text);
+	return CLI_OK;
+}
+
+int cli_part_end(const struct cli_common *common, int status)
+{
+	if (!common->part)
+		return status;
+	if (status == CLI_OK)
+		status = say_done(common);
+	tsr_part_free(current);
+	current = NULL;
+	return status;
+}

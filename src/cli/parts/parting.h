@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands in parts: --part, and what `join` runs. */
+#ifndef TSR_CLI_PARTS_PARTING_H
+#define TSR_CLI_PARTS_PARTING_H
+
+#include "cli/cli.h"
+#include "parts/part.h"
+
+/* What the command that runs does in parts; NULL: it does all of its work. */
+struct tsr_parts *cli_parts(void);
+
+/* Do that in the next command; borrowed. */
+void cli_set_parts(struct tsr_parts *parts);
+
+/* Before a command runs: what --part asks for.  CLI_OK, or the exit status after a message. */
+int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args);
+
+/* After it: what to say of a part that is done.  Returns the exit status. */
+int cli_part_end(const struct cli_common *common, int status);
+
+/* CLI_USAGE after a message if parts are asked for, of @what, which has none; else CLI_OK. */
+int cli_part_refuse(const struct cli_cmd *cmd, const char *what);
+
+#endif

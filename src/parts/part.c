@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A command's work in parts: one of them, or all of them to be joined. */
+#include "parts/part.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "io/dir.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "parts/part_state.h"
+#include "tersor/version.h"
+
+/* --- Requests ----------------------------------------------------------------------------------- */
+
+static enum tsr_status copy_request(struct tsr_part_request *to, const struct tsr_part_request *r,
+				    struct tsr_err *err)
+{
+	const char **args = calloc(r->nargs + 1, sizeof(*args));
+	bool copied;
+
+	*to = *r;
+	to->args = args;
+	to->path = strdup(r->path);
+	to->command = strdup(r->command);
+	copied = args && to->path && to->command;
+	for (size_t i = 0; args && i < r->nargs; i++) {
+		args[i] = strdup(r->args[i]);
+		copied = copied && args[i];
+	}
+	return copied ? TSR_OK : tsr_fail_nomem(err, r->path);
+}
+
+static void free_request(struct tsr_part_request *r)
+{
+	for (size_t i = 0; r->args && i < r->nargs; i++)
+		free((char *)r->args[i]);
+	free((void *)r->args);
+	free((char *)r->path);
+	free((char *)r->command);
+}
+
+/* The same for all parts of a command. */
+static uint64_t hash_request(const struct tsr_part_request *r)
+{
+	uint64_t hash = tsr_hash(TSR_VERSION, sizeof(TSR_VERSION), r->count);
+
+	hash = tsr_hash(r->command, strlen(r->command) + 1, hash);
+	hash = tsr_hash(r->path, strlen(r->path) + 1, hash);
+	for (size_t i = 0; i < r->nargs; i++)
+		hash = tsr_hash(r->args[i], strlen(r->args[i]) + 1, hash);
+	return hash;
+}
+
+static enum tsr_status start(const struct tsr_part_request *r, bool joins, struct tsr_parts **ret,
+			     struct tsr_err *err)
+{
+	struct tsr_parts *p = calloc(1, sizeof(*p));
+	enum tsr_status status;
+
+	if (!p)
+		return tsr_fail_nomem(err, r->path);
+	status = copy_request(&p->request, r, err);
+	if (status != TSR_OK) {
+		tsr_part_free(p);
+		return status;
+	}
+	p->joins = joins;
+	p->options = hash_request(&p->request);
+	*ret = p;
+	return TSR_OK;
+}
+
+/* --- One part ----------------------------------------------------------------------------------- */
+
+enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_parts **ret,
+			     struct tsr_err *err)
+{
+	struct tsr_parts *p = NULL;
+
+	if (request->number < 1 || request->number > request->count ||
+	    request->count > TSR_PARTS_MAX)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: found part %u of %u, expected 1 of 1 to %u of %u",
+				request->path, request->number, request->count, TSR_PARTS_MAX,
+				TSR_PARTS_MAX);
+	TSR_TRY(start(request, false, &p, err));
+	p->load = calloc(request->count, sizeof(*p->load));
+	if (!p->load) {
+		tsr_part_free(p);
+		return tsr_fail_nomem(err, request->path);
+	}
+	tsr_part_report_begin(&p->request, &p->text);
+	*ret = p;
+	return TSR_OK;
+}
+
+static enum tsr_status write_report(const struct tsr_parts *p, struct tsr_err *err)
+{
+	char *path = tsr_part_report_path(p->request.path, p->request.number, p->request.count);
+	struct tsr_outfile *f = NULL;
+	enum tsr_status status;
+
+	if (!path)
+		return tsr_fail_nomem(err, p->request.path);
+	status = tsr_outfile_create(path, true, p->text.nbytes, &f, err);
+	if (status == TSR_OK) {
+		status = tsr_outfile_write(f, p->text.bytes, p->text.nbytes, 0, err);
+		if (status == TSR_OK)
+			status = tsr_outfile_publish(f, err);
+		else
+			tsr_outfile_discard(f);
+	}
+	free(path);
+	return status;
+}
+
+enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err)
+{
+	if (!tsr_part_is_one(p))
+		return TSR_OK;
+	tsr_part_report_end(&p->text);
+	if (p->text.failed)
+		return tsr_fail_nomem(err, p->request.path);
+	if (!p->request.in_memory)
+		TSR_TRY(write_report(p, err));
+	p->ended = true;
+	return tsr_fail(err, TSR_PART_DONE, "%s: part %u of %u is done", p->request.path,
+			p->request.number, p->request.count);
+}
+
+bool tsr_part_has_ended(const struct tsr_parts *p)
+{
+	return p->ended;
+}
+
+const struct tsr_text *tsr_part_text(const struct tsr_parts *p)
+{
+	return p->ended ? &p->text : NULL;
+}
+
+/* --- Parts to be joined ------------------------------------------------------------------------- */
+
+static enum tsr_status check_reports(const char *path, const struct tsr_part_report *reports,
+				     unsigned n, struct tsr_err *err)
+{
+	for (unsigned i = 0; i < n; i++) {
+		TSR_TRY(tsr_part_report_fits(&reports[i], &reports[0], err));
+		if (reports[i].count != n || reports[i].number != i + 1)
+			return tsr_fail(
+				err, TSR_E_FORMAT, "%s: found part %u of %u, expected %u of %u",
+				reports[i].name, reports[i].number, reports[i].count, i + 1, n);
+	}
+	if (strcmp(reports[0].path, path) != 0)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: is about %s, expected %s", reports[0].name,
+				reports[0].path, path);
+	return TSR_OK;
+}
+
+/* Takes over the reports, also on failure. */
+static enum tsr_status join(const char *path, struct tsr_part_report *reports, unsigned n,
+			    struct tsr_parts **ret, struct tsr_err *err)
+{
+	struct tsr_part_request request = { .count = n, .path = path };
+	enum tsr_status status = check_reports(path, reports, n, err);
+	const char **args = NULL;
+	struct tsr_parts *p = NULL;
+
+	if (status == TSR_OK) {
+		for (const struct tsr_json *v = tsr_json_first(reports[0].args); v;
+		     v = tsr_json_next(v))
+			request.nargs++;
+		args = calloc(request.nargs + 1, sizeof(*args));
+		status = args ? TSR_OK : tsr_fail_nomem(err, path);
+	}
+	if (status == TSR_OK) {
+		size_t i = 0;
+
+		for (const struct tsr_json *v = tsr_json_first(reports[0].args); v;
+		     v = tsr_json_next(v))
+			args[i++] = tsr_json_string(v);
+		request.args = args;
+		request.command = reports[0].command;
+		status = start(&request, true, &p, err);
+	}
+	free(args);
+	if (status != TSR_OK) {
+		for (unsigned i = 0; i < n; i++)
+			tsr_part_report_free(&reports[i]);
+		free(reports);
+		return status;
+	}
+	p->reports = reports;
+	*ret = p;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_part_join(const char *path, struct tsr_parts **ret, struct tsr_err *err)
+{
+	struct tsr_part_report *reports = NULL;
+	unsigned n = 0;
+
+	TSR_TRY(tsr_part_reports_find(path, &reports, &n, err));
+	return join(path, reports, n, ret, err);
+}
+
+enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, size_t n,
+				    struct tsr_parts **ret, struct tsr_err *err)
+{
+	struct tsr_part_report *reports = n && n <= TSR_PARTS_MAX ? calloc(n, sizeof(*reports))
+								  : NULL;
+	enum tsr_status status = TSR_OK;
+
+	if (!reports)
+		return tsr_fail_nomem(err, path);
+	for (size_t i = 0; i < n && status == TSR_OK; i++) {
+		char *name = tsr_part_report_path(path, (unsigned)i + 1, (unsigned)n);
+
+		status = name ? tsr_part_report_parse(name, texts[i].bytes, texts[i].nbytes,
+						      &reports[i], err)
+			      : tsr_fail_nomem(err, path);
+		free(name);
+	}
+	if (status == TSR_OK)
+		return join(path, reports, (unsigned)n, ret, err);
+	for (size_t i = 0; i < n; i++)
+		tsr_part_report_free(&reports[i]);
+	free(reports);
+	return status;
+}
+
+enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct tsr_err *err)
+{
+	char **files = realloc(p->files, (p->nfiles + 1) * sizeof(*files));
+
+	if (!files)
+		return tsr_fail_nomem(err, path);
+	p->files = files;
+	files[p->nfiles] = strdup(path);
+	if (!files[p->nfiles])
+		return tsr_fail_nomem(err, path);
+	p->nfiles++;
+	return TSR_OK;
+}
+
+void tsr_part_remove(const struct tsr_parts *p)
+{
+	for (size_t i = 0; i < p->nfiles; i++)
+		(void)tsr_dir_remove_file(p->files[i]);
+	for (unsigned i = 0; p->reports && i < p->request.count; i++)
+		(void)tsr_dir_remove_file(p->reports[i].name);
+}
+
+/* --- Both --------------------------------------------------------------------------------------- */
+
+void tsr_part_free(struct tsr_parts *p)
+{
+	if (!p)
+		return;
+	for (unsigned i = 0; p->reports && i < p->request.count; i++)
+		tsr_part_report_free(&p->reports[i]);
+	for (size_t i = 0; i < p->nfiles; i++)
+		free(p->files[i]);
+	free(p->files);
+	free(p->reports);
+	free(p->load);
+	tsr_text_free(&p->text);
+	free_request(&p->request);
+	free(p);
+}
+
+const struct tsr_part_request *tsr_part_request(const struct tsr_parts *p)
+{
+	return &p->request;
+}
+
+bool tsr_part_joins(const struct tsr_parts *p)
+{
+	return p && p->joins;
+}
+
+bool tsr_part_is_one(const struct tsr_parts *p)
+{
+	return p && !p->joins;
+}
+
+enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_err *err)
+{
+	struct tsr_part_run run;
+
+	if (!p)
+		return TSR_OK;
+	p->inputs = hash;
+	for (unsigned i = 0; p->joins && i < p->request.count; i++) {
+		TSR_TRY(tsr_part_report_run(&p->reports[i], &run, err));
+		if (run.inputs != hash)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: the inputs have changed since: found %016" PRIx64
+					", expected %016" PRIx64,
+					p->reports[i].name, run.inputs, hash);
+	}
+	return TSR_OK;
+}
+
+uint64_t tsr_part_id(const struct tsr_parts *p)
+{
+	return tsr_hash(&p->inputs, sizeof(p->inputs), p->options);
+}
+
+struct tsr_part_share tsr_part_share(const struct tsr_parts *p)
+{
+	return p->share;
+}
+
+enum tsr_status tsr_part_refuse(const struct tsr_run *run, const char *what, struct tsr_err *err)
+{
+	if (!run || !run->parts)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not done in parts", what);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A command's work in parts: processes that know nothing of each other each do one, and another joins them.
+ *
+ * Every process opens the inputs and plans all of the command as if it were alone.  Only the jobs of a
+ * pipeline are dealt: a part does its own, writes what they found into a report, and ends.  Who joins runs
+ * the same command once more and commits what the reports say in place of doing the jobs; all that comes
+ * after is the code of one process.
+ */
+#ifndef TSR_PARTS_PART_H
+#define TSR_PARTS_PART_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/run.h"
+#include "tersor/status.h"
+#include "text/text.h"
+
+#define TSR_PARTS_MAX 65536u
+
+struct tsr_parts;
+struct tsr_part_report;
+
+/*
+ * struct tsr_part_request - Which part of what
+ * @number, @count: which of how many, from 1 on
+ * @path:    the output, or the report of a command that writes none: reports of parts are beside it
+ * @command: its name, and @nargs words that decide what comes out, the same in all parts
+ * @in_memory: the report is not written to a file, but left for tsr_part_text()
+ */
+struct tsr_part_request {
+	unsigned number, count;
+	const char *path;
+	const char *command;
+	const char *const *args;
+	size_t nargs;
+	bool in_memory;
+};
+
+/* A part to be done; everything is copied.  Free with tsr_part_free(). */
+enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_parts **ret,
+			     struct tsr_err *err);
+
+/*
+ * The parts of @path, all of them, to be joined: those whose reports are beside it.  TSR_E_FORMAT if one is
+ * damaged or missing, or if they are not of one command.
+ */
+enum tsr_status tsr_part_join(const char *path, struct tsr_parts **ret, struct tsr_err *err);
+
+/* The same of @n reports in memory, in the order of the parts. */
+enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, size_t n,
+				    struct tsr_parts **ret, struct tsr_err *err);
+void tsr_part_free(struct tsr_parts *p);
+
+/* What is done in parts, as in the request; of those to be joined, as their reports say. */
+const struct tsr_part_request *tsr_part_request(const struct tsr_parts *p);
+
+/* Whether parts are joined; false for NULL too. */
+bool tsr_part_joins(const struct tsr_parts *p);
+
+/* Whether one is done here; false for NULL too. */
+bool tsr_part_is_one(const struct tsr_parts *p);
+
+/*
+ * Name the inputs of the jobs that follow, by a hash: all parts must have the same, so TSR_E_FORMAT says
+ * where one does not.  Nothing for NULL.
+ */
+enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_err *err);
+
+/* What all parts of this command on these inputs have in common, and nothing else: names temporary files. */
+uint64_t tsr_part_id(const struct tsr_parts *p);
+
+/*
+ * After the last job: a part writes its report, and TSR_PART_DONE ends the command here; outputs are synced
+ * before.  TSR_OK for NULL and who joins.
+ */
+enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err);
+
+/* Whether a part has ended. */
+bool tsr_part_has_ended(const struct tsr_parts *p);
+
+/* The report of a part that has ended, if its request wants it in memory; borrowed. */
+const struct tsr_text *tsr_part_text(const struct tsr_parts *p);
+
+/* The jobs and bytes that a part had, and those of all parts. */
+struct tsr_part_share {
+	uint64_t jobs, nbytes, all_jobs, all_nbytes;
+};
+struct tsr_part_share tsr_part_share(const struct tsr_parts *p);
+
+/* Note a temporary file that is none of the result: tsr_part_remove() removes it. */
+enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct tsr_err *err);
+
+/* Who joined them removes reports and files, if they are still there. */
+void tsr_part_remove(const struct tsr_parts *p);
+
+/* TSR_E_UNSUPPORTED if parts are asked for, of @what, which has none. */
+enum tsr_status tsr_part_refuse(const struct tsr_run *run, const char *what, struct tsr_err *err);
+
+#endif

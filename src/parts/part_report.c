@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports of parts: what each did and found, as JSON. */
+#include "parts/part_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "io/dir.h"
+#include "io/file.h"
+#include "io/temporary.h"
+#include "tersor/version.h"
+
+#define SCHEMA "tersor.part.v1"
+#define TOOL "tersor " TSR_VERSION
+
+/* A terabyte of FP32 in one part has a million pieces, of about a kilobyte each. */
+#define REPORT_NBYTES_MAX (UINT64_C(8) << 30)
+#define REPORT_VALUES_MAX 16000000u
+
+/* --- Writing ------------------------------------------------------------------------------------ */
+
+void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *json)
+{
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "schema", SCHEMA);
+	tsr_json_put_string(json, "tool", TOOL);
+	tsr_json_put_string(json, "command", r->command);
+	tsr_json_put_strings(json, "args", r->args, r->nargs);
+	tsr_json_put_string(json, "path", r->path);
+	tsr_json_put_u64(json, "part", r->number);
+	tsr_json_put_u64(json, "parts", r->count);
+	tsr_json_open(json, "runs", '[');
+}
+
+void tsr_part_report_open_run(struct tsr_text *json, uint64_t inputs, uint64_t njobs,
+			      uint64_t first, uint64_t end)
+{
+	char digits[17];
+
+	snprintf(digits, sizeof(digits), "%016" PRIx64, inputs);
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "inputs", digits);
+	tsr_json_put_u64(json, "jobs", njobs);
+	tsr_json_put_u64(json, "first", first);
+	tsr_json_put_u64(json, "end", end);
+	tsr_json_open(json, "found", '[');
+}
+
+void tsr_part_report_add(struct tsr_text *json, const struct tsr_text *found)
+{
+	tsr_json_put_string(json, NULL, found->nbytes ? found->bytes : "");
+	json->failed = json->failed || found->failed;
+}
+
+void tsr_part_report_close_run(struct tsr_text *json)
+{
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+void tsr_part_report_end(struct tsr_text *json)
+{
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+	tsr_text_puts(json, "\n");
+}
+
+/* --- Reading ------------------------------------------------------------------------------------ */
+
+static enum tsr_status bad(const char *name, const char *member, struct tsr_err *err)
+{
+	return tsr_fail(err, TSR_E_FORMAT, "%s: is no report of a part: its %s is not as expected",
+			name, member);
+}
+
+static enum tsr_status take_numbers(struct tsr_part_report *r, struct tsr_err *err)
+{
+	uint64_t number, count;
+
+	if (!tsr_json_u64(tsr_json_get(r->root, "part"), &number) ||
+	    !tsr_json_u64(tsr_json_get(r->root, "parts"), &count) || count > TSR_PARTS_MAX ||
+	    number < 1 || number > count)
+		return bad(r->name, "part", err);
+	r->number = (unsigned)number;
+	r->count = (unsigned)count;
+	return TSR_OK;
+}
+
+static enum tsr_status take_members(struct tsr_part_report *r, struct tsr_err *err)
+{
+	const char *schema = tsr_json_string(tsr_json_get(r->root, "schema"));
+	const struct tsr_json *runs = tsr_json_get(r->root, "runs");
+
+	if (!schema || strcmp(schema, SCHEMA) != 0)
+		return bad(r->name, "schema", err);
+	r->tool = tsr_json_string(tsr_json_get(r->root, "tool"));
+	r->command = tsr_json_string(tsr_json_get(r->root, "command"));
+	r->path = tsr_json_string(tsr_json_get(r->root, "path"));
+	r->args = tsr_json_get(r->root, "args");
+	if (!r->tool || !r->command || !r->path)
+		return bad(r->name, "command", err);
+	if (!r->args || tsr_json_type(r->args) != TSR_JSON_ARRAY)
+		return bad(r->name, "args", err);
+	for (const struct tsr_json *v = tsr_json_first(r->args); v; v = tsr_json_next(v)) {
+		if (!tsr_json_string(v))
+			return bad(r->name, "args", err);
+	}
+	if (!runs || tsr_json_type(runs) != TSR_JSON_ARRAY)
+		return bad(r->name, "runs", err);
+	r->run = tsr_json_first(runs);
+	return take_numbers(r, err);
+}
+
+enum tsr_status tsr_part_report_parse(const char *name, const char *text, size_t nbytes,
+				      struct tsr_part_report *ret, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = { .file = name,
+					      .part = "report of a part",
+					      .max_depth = 6,
+					      .max_values = REPORT_VALUES_MAX,
+					      .integers_only = true };
+	struct tsr_part_report r = { .name = strdup(name) };
+	enum tsr_status status;
+
+	if (!r.name)
+		return tsr_fail_nomem(err, name);
+	status = tsr_json_parse(text, nbytes, &rules, &r.root, err);
+	if (status == TSR_OK)
+		status = take_members(&r, err);
+	if (status == TSR_OK)
+		*ret = r;
+	else
+		tsr_part_report_free(&r);
+	return status;
+}
+
+void tsr_part_report_free(struct tsr_part_report *r)
+{
+	tsr_json_free(r->root);
+	free(r->name);
+	*r = (struct tsr_part_report){ .root = NULL };
+}
+
+static bool same_args(const struct tsr_json *a, const struct tsr_json *b)
+{
+	a = tsr_json_first(a);
+	b = tsr_json_first(b);
+	for (; a && b; a = tsr_json_next(a), b = tsr_json_next(b)) {
+		if (strcmp(tsr_json_string(a), tsr_json_string(b)) != 0)
+			return false;
+	}
+	return !a && !b;
+}
+
+enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
+				     const struct tsr_part_report *first, struct tsr_err *err)
+{
+	if (strcmp(r->tool, TOOL) != 0)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found a part by %.60s, expected " TOOL,
+				r->name, r->tool);
+	if (strcmp(r->command, first->command) != 0)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found a part of %.60s, expected one of %s",
+				r->name, r->command, first->command);
+	if (r->count != first->count)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found one of %u parts, expected one of %u",
+				r->name, r->count, first->count);
+	if (strcmp(r->path, first->path) != 0 || !same_args(r->args, first->args))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found other inputs or options than in %s; all parts have the "
+				"same command line but for their number",
+				r->name, first->name);
+	return TSR_OK;
+}
+
+static bool take_hash(const struct tsr_json *v, uint64_t *ret)
+{
+	const char *text = tsr_json_string(v);
+	char *end;
+
+	if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+		return false;
+	*ret = strtoull(text, &end, 16);
+	return true;
+}
+
+enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_part_run *ret,
+				    struct tsr_err *err)
+{
+	const struct tsr_json *found;
+	uint64_t n = 0;
+
+	if (!r->run)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: does not say all that was done", r->name);
+	found = tsr_json_get(r->run, "found");
+	if (!take_hash(tsr_json_get(r->run, "inputs"), &ret->inputs) ||
+	    !tsr_json_u64(tsr_json_get(r->run, "jobs"), &ret->njobs) ||
+	    !tsr_json_u64(tsr_json_get(r->run, "first"), &ret->first) ||
+	    !tsr_json_u64(tsr_json_get(r->run, "end"), &ret->end) || ret->first > ret->end ||
+	    ret->end > ret->njobs || !found || tsr_json_type(found) != TSR_JSON_ARRAY)
+		return bad(r->name, "runs", err);
+	ret->found = tsr_json_first(found);
+	for (const struct tsr_json *v = ret->found; v; v = tsr_json_next(v), n++) {
+		if (!tsr_json_string(v))
+			return bad(r->name, "found", err);
+	}
+	if (n != ret->end - ret->first)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found what %" PRIu64 " jobs found, expected %" PRIu64, r->name,
+				n, ret->end - ret->first);
+	return TSR_OK;
+}
+
+void tsr_part_report_next(struct tsr_part_report *r)
+{
+	r->run = tsr_json_next(r->run);
+}
+
+/* --- Files -------------------------------------------------------------------------------------- */
+
+char *tsr_part_report_path(const char *path, unsigned number, unsigned count)
+{
+	char *ret;
+
+	return asprintf(&ret, "%s.part-%u-of-%u.json", path, number, count) < 0 ? NULL : ret;
+}
+
+/* The number of parts that the name of a report has: 0 if it is none of @stem. */
+static unsigned count_in(const char *name, const char *stem)
+{
+	unsigned number, count;
+	char *expected;
+	bool same;
+
+	if (strncmp(name, stem, strlen(stem)) != 0 ||
+	    sscanf(name + strlen(stem), ".part-%u-of-%u.json", &number, &count) != 2)
+		return 0;
+	expected = tsr_part_report_path(stem, number, count);
+	same = expected && strcmp(expected, name) == 0 && number >= 1 && number <= count &&
+	       count <= TSR_PARTS_MAX;
+	free(expected);
+	return same ? count : 0;
+}
+
+/* How many parts there are, as the names say. */
+static enum tsr_status count_parts(const char *path, unsigned *ret, struct tsr_err *err)
+{
+	char *dir = tsr_path_directory(path);
+	struct tsr_dir list = { 0 };
+	enum tsr_status status;
+
+	*ret = 0;
+	if (!dir)
+		return tsr_fail_nomem(err, path);
+	status = tsr_dir_list(dir, ".json", &list, err);
+	free(dir);
+	for (size_t i = 0; i < list.n && status == TSR_OK; i++) {
+		const unsigned count = count_in(list.names[i], tsr_path_name(path));
+
+		if (count && *ret && count != *ret)
+			status = tsr_fail(err, TSR_E_FORMAT,
+					  "%s: found parts of %u and of %u; remove those that "
+					  "are not meant",
+					  path, *ret, count);
+		*ret = count ? count : *ret;
+	}
+	tsr_dir_free(&list);
+	if (status == TSR_OK && !*ret)
+		return tsr_fail(err, TSR_E_IO, "%s: found no parts: no file %s.part-*-of-*.json",
+				path, path);
+	return status;
+}
+
+static enum tsr_status read_one(const char *path, struct tsr_part_report *ret, struct tsr_err *err)
+{
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+	char *text = NULL;
+
+	TSR_TRY(tsr_file_open(path, &f, err));
+	status = tsr_file_load(f, REPORT_NBYTES_MAX, "report of a part", &text, err);
+	if (status == TSR_OK)
+		status = tsr_part_report_parse(path, text, (size_t)tsr_file_size(f), ret, err);
+	free(text);
+	tsr_file_close(f);
+	return status;
+}
+
+/* TSR_E_IO with the parts that are not there. */
+static enum tsr_status check_all_there(const char *path, unsigned count, struct tsr_err *err)
+{
+	unsigned missing = 0, first = 0;
+
+	for (unsigned i = 1; i <= count; i++) {
+		char *name = tsr_part_report_path(path, i, count);
+
+		if (!name)
+			return tsr_fail_nomem(err, path);
+		if (!tsr_dir_has(name) && !missing++)
+			first = i;
+		free(name);
+	}
+	if (!missing)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_IO, "%s: found %u of %u parts: part %u%s missing", path,
+			count - missing, count, first, missing > 1 ? " and others are" : " is");
+}
+
+static enum tsr_status read_all(const char *path, struct tsr_part_report *reports, unsigned n,
+				struct tsr_err *err)
+{
+	for (unsigned i = 0; i < n; i++) {
+		char *name = tsr_part_report_path(path, i + 1, n);
+		enum tsr_status status;
+
+		if (!name)
+			return tsr_fail_nomem(err, path);
+		status = read_one(name, &reports[i], err);
+		free(name);
+		TSR_TRY(status);
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_part_reports_find(const char *path, struct tsr_part_report **ret,
+				      unsigned *n_ret, struct tsr_err *err)
+{
+	struct tsr_part_report *reports;
+	enum tsr_status status;
+	unsigned n;
+
+	TSR_TRY(count_parts(path, &n, err));
+	TSR_TRY(check_all_there(path, n, err));
+	reports = calloc(n, sizeof(*reports));
+	if (!reports)
+		return tsr_fail_nomem(err, path);
+	status = read_all(path, reports, n, err);
+	if (status == TSR_OK) {
+		*ret = reports;
+		*n_ret = n;
+		return TSR_OK;
+	}
+	for (unsigned i = 0; i < n; i++)
+		tsr_part_report_free(&reports[i]);
+	free(reports);
+	return status;
+}

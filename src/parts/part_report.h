@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports of parts: what each did and found, as JSON. */
+#ifndef TSR_PARTS_PART_REPORT_H
+#define TSR_PARTS_PART_REPORT_H
+
+#include "parts/part.h"
+#include "text/json.h"
+
+/* A report that was read; its pipelines are taken one after the other. */
+struct tsr_part_report {
+	struct tsr_json *root;
+	char *name; /* for messages */
+	const char *tool, *command, *path;
+	const struct tsr_json *args; /* strings */
+	unsigned number, count;
+	const struct tsr_json *run; /* the next pipeline, or NULL */
+};
+
+/* A pipeline in a report: @end - @first strings from @found on. */
+struct tsr_part_run {
+	uint64_t inputs, njobs, first, end;
+	const struct tsr_json *found;
+};
+
+/* The beginning of a report, up to its first pipeline. */
+void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *json);
+
+/* Pipelines: begin one, add what a job found (the text of a struct tsr_outcome), end it; end the report. */
+void tsr_part_report_open_run(struct tsr_text *json, uint64_t inputs, uint64_t njobs,
+			      uint64_t first, uint64_t end);
+void tsr_part_report_add(struct tsr_text *json, const struct tsr_text *found);
+void tsr_part_report_close_run(struct tsr_text *json);
+void tsr_part_report_end(struct tsr_text *json);
+
+/* Take a report, which messages call @name; on failure nothing is to be freed. */
+enum tsr_status tsr_part_report_parse(const char *name, const char *text, size_t nbytes,
+				      struct tsr_part_report *ret, struct tsr_err *err);
+void tsr_part_report_free(struct tsr_part_report *r);
+
+/* Whether two reports are of parts of one command: TSR_E_FORMAT with what differs. */
+enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
+				     const struct tsr_part_report *first, struct tsr_err *err);
+
+/* The next pipeline; TSR_E_FORMAT if there is none.  It stays the next one until tsr_part_report_next(). */
+enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_part_run *ret,
+				    struct tsr_err *err);
+void tsr_part_report_next(struct tsr_part_report *r);
+
+/* "PATH.part-NUMBER-of-COUNT.json" to be freed; NULL when out of memory. */
+char *tsr_part_report_path(const char *path, unsigned number, unsigned count);
+
+/*
+ * The reports beside @path, as many as there are parts, in their order; each is to be freed, and the list.
+ * On failure there is nothing to free.
+ */
+enum tsr_status tsr_part_reports_find(const char *path, struct tsr_part_report **ret,
+				      unsigned *n_ret, struct tsr_err *err);
+
+#endif

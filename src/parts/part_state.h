@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is behind a struct tsr_parts, for the files of this room. */
+#ifndef TSR_PARTS_PART_STATE_H
+#define TSR_PARTS_PART_STATE_H
+
+#include "parts/dealing.h"
+#include "parts/part.h"
+#include "parts/part_report.h"
+
+struct tsr_parts {
+	struct tsr_part_request request; /* with what it points to */
+	bool joins;
+	uint64_t options; /* a hash of the request, but for the number */
+	uint64_t inputs; /* as they were named last */
+	size_t nruns; /* pipelines so far */
+	struct tsr_part_share share;
+	/* of one part: */
+	uint64_t *load; /* per part: bytes that it had so far */
+	struct tsr_job_range range; /* of the last pipeline */
+	uint64_t range_njobs;
+	struct tsr_text text; /* the report */
+	bool ended;
+	/* of those to be joined: */
+	struct tsr_part_report *reports; /* @request.count of them */
+	size_t nfiles;
+	char **files; /* to be removed at the end */
+};
+
+#endif

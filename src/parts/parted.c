@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pipelines whose jobs are dealt to parts. */
+#include "parts/parted.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/progress.h"
+#include "parts/part_state.h"
+
+/* A part's pipeline: its job 0 is job range.first of the whole one. */
+struct parting {
+	const struct tsr_parted *p;
+	const struct tsr_pipeline *all;
+	struct tsr_parts *part;
+	struct tsr_progress progress;
+};
+
+/* --- One part ----------------------------------------------------------------------------------- */
+
+static enum tsr_status part_open(void *ctx, const struct tsr_run *run, void *scratch,
+				 struct tsr_err *err)
+{
+	const struct parting *w = ctx;
+
+	return w->all->open(w->all->ctx, run, scratch, err);
+}
+
+static void part_close(void *ctx, void *scratch)
+{
+	const struct parting *w = ctx;
+
+	w->all->close(w->all->ctx, scratch);
+}
+
+static enum tsr_status part_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct parting *w = ctx;
+
+	return w->all->work(w->all->ctx, scratch, w->part->range.first + job, err);
+}
+
+static enum tsr_status part_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct parting *w = ctx;
+	const uint64_t number = w->part->range.first + job;
+	struct tsr_text found = { 0 };
+	struct tsr_outcome o = { .into = &found };
+
+	if (w->p->commits && w->all->commit)
+		TSR_TRY(w->all->commit(w->all->ctx, scratch, number, err));
+	w->p->found(w->all->ctx, scratch, number, &o);
+	tsr_part_report_add(&w->part->text, &found);
+	tsr_text_free(&found);
+	if (w->part->text.failed)
+		return tsr_fail_nomem(err, w->part->request.path);
+	return tsr_progress_add(&w->progress, w->p->weigh(w->all->ctx, number), err);
+}
+
+static enum tsr_status part_finish(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct parting *w = ctx;
+
+	return w->all->finish(w->all->ctx, scratch, w->part->range.first + job, err);
+}
+
+static enum tsr_status deal(const struct tsr_parted *p, struct tsr_parts *part, struct tsr_err *err)
+{
+	const struct tsr_deal jobs = { .njobs = p->pipeline->njobs,
+				       .weigh = p->weigh,
+				       .divides = p->divides,
+				       .ctx = p->pipeline->ctx };
+
+	if (!p->as_before || part->range_njobs != jobs.njobs)
+		TSR_TRY(tsr_deal_jobs(&jobs, part->load, part->request.count, part->request.number,
+				      &part->range, err));
+	part->range_njobs = jobs.njobs;
+	part->share.jobs += part->range.end - part->range.first;
+	part->share.nbytes += part->range.nbytes;
+	part->share.all_jobs += jobs.njobs;
+	part->share.all_nbytes = 0;
+	for (unsigned i = 0; i < part->request.count; i++)
+		part->share.all_nbytes += part->load[i];
+	return TSR_OK;
+}
+
+static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *part,
+				const struct tsr_run *run, struct tsr_err *err)
+{
+	struct tsr_pipeline pipeline = *p->pipeline;
+	struct parting w = { .p = p, .all = p->pipeline, .part = part };
+
+	TSR_TRY(deal(p, part, err));
+	w.progress = (struct tsr_progress){ .run = run,
+					    .what = p->what,
+					    .total_nbytes = part->range.nbytes };
+	pipeline.njobs = part->range.end - part->range.first;
+	pipeline.open = pipeline.open ? part_open : NULL;
+	pipeline.close = pipeline.close ? part_close : NULL;
+	pipeline.work = part_work;
+	pipeline.commit = part_commit;
+	pipeline.finish = pipeline.finish ? part_finish : NULL;
+	pipeline.ctx = &w;
+	tsr_part_report_open_run(&part->text, part->inputs, p->pipeline->njobs, part->range.first,
+				 part->range.end);
+	TSR_TRY(tsr_pipeline_run(&pipeline, run, err));
+	tsr_part_report_close_run(&part->text);
+	part->nruns++;
+	return TSR_OK;
+}
+
+/* --- Parts to be joined ------------------------------------------------------------------------- */
+
+static enum tsr_status join_job(const struct tsr_parted *p, const struct tsr_part_report *r,
+				void *scratch, uint64_t job, const char *text, struct tsr_err *err)
+{
+	const struct tsr_pipeline *all = p->pipeline;
+	struct tsr_outcome o = { .from = text };
+
+	memset(scratch, 0, all->scratch_nbytes);
+	p->found(all->ctx, scratch, job, &o);
+	if (!tsr_outcome_is_complete(&o))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: what job %" PRIu64 " found is not as expected", r->name, job);
+	return all->commit ? all->commit(all->ctx, scratch, job, err) : TSR_OK;
+}
+
+static enum tsr_status join_report(const struct tsr_parted *p, struct tsr_part_report *r,
+				   void *scratch, uint64_t *done, struct tsr_err *err)
+{
+	struct tsr_part_run found;
+
+	TSR_TRY(tsr_part_report_run(r, &found, err));
+	if (found.njobs != p->pipeline->njobs || found.first != *done)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found jobs from %" PRIu64 " on of %" PRIu64
+				", expected from %" PRIu64 " on of %" PRIu64,
+				r->name, found.first, found.njobs, *done, p->pipeline->njobs);
+	for (const struct tsr_json *v = found.found; v; v = tsr_json_next(v), ++*done)
+		TSR_TRY(join_job(p, r, scratch, *done, tsr_json_string(v), err));
+	tsr_part_report_next(r);
+	return TSR_OK;
+}
+
+static enum tsr_status join_all(const struct tsr_parted *p, struct tsr_parts *part, void *scratch,
+				struct tsr_err *err)
+{
+	const struct tsr_part_report *last = &part->reports[part->request.count - 1];
+	uint64_t done = 0;
+
+	for (unsigned i = 0; i < part->request.count; i++)
+		TSR_TRY(join_report(p, &part->reports[i], scratch, &done, err));
+	part->nruns++;
+	if (done == p->pipeline->njobs)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT, "%s: found jobs up to %" PRIu64 ", expected %" PRIu64,
+			last->name, done, p->pipeline->njobs);
+}
+
+static enum tsr_status run_joined(const struct tsr_parted *p, struct tsr_parts *part,
+				  struct tsr_err *err)
+{
+	const size_t nbytes = (p->pipeline->scratch_nbytes + 127) / 64 * 64;
+	void *scratch = aligned_alloc(64, nbytes);
+	enum tsr_status status;
+
+	if (!scratch)
+		return tsr_fail_nomem(err, p->what);
+	status = join_all(p, part, scratch, err);
+	free(scratch);
+	return status;
+}
+
+enum tsr_status tsr_parted_run(const struct tsr_parted *p, const struct tsr_run *run,
+			       struct tsr_err *err)
+{
+	if (!run || !run->parts)
+		return tsr_pipeline_run(p->pipeline, run, err);
+	return run->parts->joins ? run_joined(p, run->parts, err)
+				 : run_part(p, run->parts, run, err);
+}

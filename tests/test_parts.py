@@ -1,0 +1,288 @@
+"""`--part I/N` and `tersor join`: what N processes make together is, to the byte, what one makes."""
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import DATA, one_line_error, run_tersor, write_source
+
+TINY = DATA / "tiny-gpt" / "checkpoint.safetensors"
+COUNTS = 1, 2, 3, 5, 7
+
+
+def odd_tensors(seed=0):
+    """One tensor with most of the bytes, odd sizes, empty and scalar ones, pairs of state, raw ones."""
+    rng = np.random.default_rng(seed)
+    tensors = {
+        "big.weight": rng.normal(size=(1100, 1201)).astype(np.float32),
+        "a.weight": rng.normal(size=(3, 262147 // 3)).astype(np.float32),
+        "a.weight.exp_avg": rng.normal(size=(3, 262147 // 3)).astype(np.float32) / 100,
+        "a.weight.exp_avg_sq": rng.normal(size=(3, 262147 // 3)).astype(np.float32) ** 2 / 1e6,
+        "empty.weight": np.zeros((0, 4), np.float32),
+        "scalar": np.float32(3).reshape(()),
+        "ids": ("I64", (40_000,), np.arange(40_000).tobytes()),
+        "half": ("BF16", (300_001,), rng.integers(0, 2**14, 300_001, dtype=np.uint16).tobytes()),
+    }
+    return tensors
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "in.safetensors"
+    write_source(path, odd_tensors())
+    return path
+
+
+def contents(folder):
+    """Every file of a folder, hidden ones too."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def one_process(tmp_path, args, folder="one"):
+    """A command in a folder of its own: its exit status, output, and the files it makes there."""
+    where = tmp_path / folder
+    where.mkdir()
+    done = run_tersor(*args, cwd=where)
+    return done.returncode, done.stdout, done.stderr, contents(where)
+
+
+def in_parts(tmp_path, args, n, out):
+    """The same in n parts, the last first."""
+    where = tmp_path / f"parts-{n}"
+    where.mkdir()
+    for i in range(n, 0, -1):
+        done = run_tersor(*args, "--part", f"{i}/{n}", cwd=where, check=0)
+        assert done.stderr == "" and re.match(rf"{re.escape(out)}: part {i} of {n}: ", done.stdout)
+        assert not (where / out).exists()
+    done = run_tersor("join", out, cwd=where)
+    if done.returncode > 1:     # a failure is no outcome: the parts stay
+        for i in range(1, n + 1):
+            (where / f"{out}.part-{i}-of-{n}.json").unlink()
+    found = done.returncode, done.stdout, done.stderr, contents(where)
+    shutil.rmtree(where)
+    return found
+
+
+def assert_same(tmp_path, args, out, counts=COUNTS):
+    whole = one_process(tmp_path, args)
+    for n in counts:
+        assert in_parts(tmp_path, args, n, out) == whole
+    shutil.rmtree(tmp_path / "one")
+    return whole
+
+
+PACKING = [
+    (),
+    ("--max-shard-size", "2M"),
+    ("--model", "model.safetensors", "--state", "tight"),
+    ("--group", "48", "--variance", "bf16", "--max-error", "nmse=1e-3"),
+    ("--weights", "fp16+ulp8", "--max-error", "nmse=1e-12"),
+]
+
+
+@pytest.mark.parametrize("options", PACKING, ids=lambda o: " ".join(o) or "plain")
+def test_pack_in_parts_has_the_bytes_of_one_process(tmp_path, source, options):
+    args = "pack", source, "-o", "out.safetensors", "--json", "report.json", "-v", *options
+    status, _, _, files = assert_same(tmp_path, args, "out.safetensors")
+    assert status == (1 if options[-1:] == ("nmse=1e-12",) else 0)
+    assert ("out.safetensors" in files) == (status == 0 and "--max-shard-size" not in options)
+
+
+def test_parts_more_than_pieces_are_empty(tmp_path):
+    args = "pack", TINY, "-o", "out.safetensors", "--json", "report.json"
+    assert_same(tmp_path, args, "out.safetensors", counts=(23,))
+    write_source(tmp_path / "one.safetensors", {"a.weight": np.ones(40, np.float32)})
+    args = "pack", tmp_path / "one.safetensors", "-o", "out.safetensors"
+    assert_same(tmp_path, args, "out.safetensors", counts=(3,))
+
+
+def test_values_that_change_the_layout_are_packed_when_joined(tmp_path):
+    """Which tensors stay raw, no part can know alone."""
+    tensors = odd_tensors(1)
+    tensors["big.weight"][900, 7] = np.nan
+    write_source(tmp_path / "in.safetensors", tensors)
+    args = "pack", tmp_path / "in.safetensors", "-o", "out.safetensors", "--json", "report.json"
+    status, _, stderr, _ = assert_same(tmp_path, args, "out.safetensors", counts=(1, 3))
+    assert status == 0 and "1 non-finite value" in stderr
+
+
+@pytest.mark.parametrize("out", ["out.safetensors", "out.pt", "out.npz"])
+def test_unpack_and_convert_in_parts(tmp_path, source, out):
+    run_tersor("pack", source, "-o", tmp_path / "packed.safetensors", check=0)
+    args = "unpack", tmp_path / "packed.safetensors", "-o", out, "--json", "report.json"
+    args += ("--to", "npz") if out == "out.npz" else ("--to", "pt") if out == "out.pt" else ()
+    assert_same(tmp_path, args, out, counts=(1, 2, 5))
+    assert_same(tmp_path, ("convert", source, "-o", out, "--json", "report.json"), out, counts=(3,))
+
+
+def test_pt_with_records_that_are_not_read_in_order(tmp_path):
+    """Views of one storage, strided: the checksums of their records are dealt to the parts too."""
+    run_tersor("convert", TINY, "-o", tmp_path / "in.pt", check=0)
+    args = "pack", tmp_path / "in.pt", "-o", "out.safetensors", "--json", "report.json"
+    assert_same(tmp_path, args, "out.safetensors", counts=(2, 3))
+    args = "verify", tmp_path / "in.pt", "--json", "report.json"
+    assert_same(tmp_path, args, "report.json", counts=(2, 3))
+
+
+@pytest.mark.parametrize("damage", ["none", "bits", "other"])
+def test_verify_in_parts(tmp_path, source, damage):
+    packed, original = tmp_path / "packed.safetensors", tmp_path / "original.safetensors"
+    run_tersor("pack", source, "-o", packed, check=0)
+    tensors = odd_tensors()
+    if damage == "other":
+        tensors["a.weight"][2, 5] += 1
+    write_source(original, tensors)
+    if damage == "bits":
+        data = bytearray(packed.read_bytes())
+        data[-1000] ^= 1
+        packed.write_bytes(data)
+    args = "verify", packed, "--against", original, "--json", "report.json"
+    status, *_ = assert_same(tmp_path, args, "report.json")
+    assert status == {"none": 0, "bits": 3, "other": 1}[damage]
+
+
+def test_diff_in_parts(tmp_path, source):
+    tensors = odd_tensors()
+    tensors["big.weight"][[3, 1000], [2, 900]] += [1e-3, 7]
+    tensors["a.weight"][0, 0] = np.inf
+    write_source(tmp_path / "other.safetensors", tensors)
+    args = "diff", source, tmp_path / "other.safetensors", "--json", "report.json"
+    status, stdout, *_ = assert_same(tmp_path, args, "report.json")
+    assert status == 1 and "big.weight" in stdout
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_a_tensor_with_most_bytes_does_not_unbalance_parts(tmp_path, n):
+    """80% of the bytes in one tensor: no part has more than 1.1 times the mean."""
+    big = np.zeros((16, 1 << 20), np.float32)
+    small = {f"s{i}.weight": np.zeros(1 << 18, np.float32) for i in range(16)}
+    write_source(tmp_path / "in.safetensors", {"big.weight": big, **small})
+    shares = []
+    for i in range(1, n + 1):
+        run_tersor("verify", tmp_path / "in.safetensors", "--json", "r.json", "--part", f"{i}/{n}",
+                   cwd=tmp_path, check=0)
+        run = json.loads((tmp_path / f"r.json.part-{i}-of-{n}.json").read_text())["runs"][0]
+        shares.append(run["end"] - run["first"])
+    assert sum(shares) == 80 and max(shares) <= 1.1 * sum(shares) / n
+
+
+# --- What does not fit ---------------------------------------------------------------------------
+
+
+def pack_parts(tmp_path, source, n, *options, skip=()):
+    for i in range(1, n + 1):
+        if i not in skip:
+            run_tersor("pack", source, "-o", "out.safetensors", *options, "--part", f"{i}/{n}",
+                       cwd=tmp_path, check=0)
+
+
+def refused(tmp_path, status, message):
+    done = run_tersor("join", "out.safetensors", cwd=tmp_path, check=status)
+    assert message in one_line_error(done), done.stderr
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def report_of(tmp_path, i, n):
+    return tmp_path / f"out.safetensors.part-{i}-of-{n}.json"
+
+
+def test_parts_that_are_not_all_there_are_refused_and_can_follow(tmp_path):
+    refused(tmp_path, 4, "found no parts")
+    pack_parts(tmp_path, TINY, 3, skip=(2,))
+    refused(tmp_path, 4, "found 2 of 3 parts: part 2 is missing")
+    pack_parts(tmp_path, TINY, 3, skip=(1, 3))
+    run_tersor("join", "out.safetensors", cwd=tmp_path, check=0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.safetensors"]
+    run_tersor("pack", TINY, "-o", tmp_path / "whole.safetensors", check=0)
+    assert (tmp_path / "out.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_parts_of_other_options_counts_or_versions_are_refused(tmp_path):
+    pack_parts(tmp_path, TINY, 2, skip=(2,))
+    pack_parts(tmp_path, TINY, 2, "--state", "tight", skip=(1,))
+    refused(tmp_path, 3, "other inputs or options")
+    pack_parts(tmp_path, TINY, 2)
+    pack_parts(tmp_path, TINY, 3, skip=(2, 3))
+    refused(tmp_path, 3, "found parts of")
+    report_of(tmp_path, 1, 3).unlink()
+    text = report_of(tmp_path, 2, 2).read_text()
+    report_of(tmp_path, 2, 2).write_text(re.sub(r'"tersor [^"]*"', '"tersor 0.0"', text, count=1))
+    refused(tmp_path, 3, "found a part by tersor 0.0")
+    shutil.copy(report_of(tmp_path, 1, 2), report_of(tmp_path, 2, 2))
+    refused(tmp_path, 3, "found part 1 of 2, expected 2 of 2")
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "number", "count", "gap", "line", "text", "runs"])
+def test_damaged_reports_are_refused(tmp_path, how):
+    pack_parts(tmp_path, TINY, 2)
+    path = report_of(tmp_path, 2, 2)
+    report = json.loads(path.read_text())
+    run = report["runs"][0]
+    if how == "number":
+        report["part"] = 3
+    elif how == "count":
+        report["parts"] = 1 << 40
+    elif how == "gap":
+        run["first"] += 1
+        del run["found"][0]
+    elif how == "line":
+        run["found"][0] += " 0"
+    elif how == "text":
+        run["found"][0] = "x" + run["found"][0][1:]
+    elif how == "runs":
+        del report["runs"][0]
+    text = json.dumps(report)
+    path.write_text(text[:len(text) // 2] if how == "cut" else "" if how == "empty" else text)
+    refused(tmp_path, 3, "part-2-of-2.json")
+
+
+def test_inputs_that_change_between_parts_are_refused(tmp_path):
+    source = tmp_path / "in.safetensors"
+    write_source(source, {"a.weight": np.ones(300_000, np.float32)})
+    pack_parts(tmp_path, source, 2)
+    refused_after = lambda: refused(tmp_path, 3, "the inputs have changed since")
+    os.utime(source, (1, 1))
+    refused_after()
+    write_source(source, {"a.weight": np.ones(300_001, np.float32)})
+    refused_after()
+
+
+def test_the_file_of_all_parts_must_be_there_and_whole(tmp_path):
+    pack_parts(tmp_path, TINY, 2)
+    file, = tmp_path.glob(".out.safetensors.*.tmp")
+    data = file.read_bytes()
+    file.write_bytes(data[:-1])
+    refused(tmp_path, 3, "the file of all parts")
+    file.unlink()
+    refused(tmp_path, 4, "the file of all parts")
+    file.symlink_to("in.safetensors")
+    refused(tmp_path, 4, "the file of all parts")
+
+
+def test_an_output_that_appeared_is_not_replaced(tmp_path):
+    pack_parts(tmp_path, TINY, 2)
+    (tmp_path / "out.safetensors").write_text("mine")
+    done = run_tersor("join", "out.safetensors", cwd=tmp_path, check=4)
+    assert "output exists" in one_line_error(done)
+    assert (tmp_path / "out.safetensors").read_text() == "mine"
+    (tmp_path / "out.safetensors").unlink()
+    run_tersor("join", "out.safetensors", cwd=tmp_path, check=0)
+
+
+@pytest.mark.parametrize("part", ["0/3", "4/3", "1", "1/", "/3", "1/3/5", "-1/3", "1/70000", "a/b", ""])
+def test_parts_that_make_no_sense_are_usage_errors(tmp_path, part):
+    done = run_tersor("pack", TINY, "-o", "out.safetensors", f"--part={part}", cwd=tmp_path, check=2)
+    assert "option --part: found" in one_line_error(done)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_has_no_parts_says_so(tmp_path):
+    for args in (("pack", TINY, "-o", "-"), ("pack", "-", "-o", "o"), ("verify", TINY),
+                 ("pack", TINY, "-o", "o", "--dry-run"), ("verify", TINY, TINY, "--json", "r.json"),
+                 ("pack", TINY.parent, "-o", "o/"), ("inspect", TINY)):
+        done = run_tersor(*args, "--part", "1/2", cwd=tmp_path, check=2, input="")
+        assert one_line_error(done)
+    assert not list(tmp_path.iterdir())
