@@ -98,6 +98,44 @@ def test_vectors_with_contexts(line):
         == codes.tobytes()
 
 
+def filtered_scales(what, data, width, n, first, columns):
+    return subprocess.run([FILTER, what, *map(str, (width, n, first, columns))], input=bytes(data),
+                          capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("line", block("lines"))
+def test_vectors_of_scales_by_lines(line):
+    W, nbytes, digest = line.split()
+    i = np.arange(2048)
+    scales = 0x7f00 + 16 * (5 * (i // 32) % 64) + 16 * (9 * (i % 32) % 32) + generated(2048)
+    scales = (scales if W == "2" else 2**15 * scales + generated(2048) % 16).astype(f"<u{W}")
+    lines = coded_planes.Lines(0, 32, 2048, int(W))
+    coded = coded_planes.encode_scales(scales, lines)
+    assert (len(coded), xxhash.xxh3_64_hexdigest(coded), coded[0]) == (int(nbytes), digest, 6)
+    assert (coded_planes.decode_scales(coded, lines) == scales).all()
+    assert filtered_scales("encode-scales", scales.tobytes(), W, 2048, 0, 32).stdout == coded
+    assert filtered_scales("decode-scales", coded, W, 2048, 0, 32).stdout == scales.tobytes()
+
+
+@pytest.mark.parametrize("n, first, columns, mode", [
+    (8192, 0, 24, 6), (3001, 1000, 37, 6), (2000, 24, 250, 2), (4000, 39, 40, 6), (500, 3, 0, 2)])
+@pytest.mark.parametrize("width", [2, 4])
+def test_scales_by_lines_wherever_a_piece_begins(n, first, columns, mode, width):
+    """Also of any bits, such as those of negative and infinite scales; and without columns, or too many of them."""
+    rng, C = np.random.default_rng(n), max(columns, 1)
+    at = np.arange(first, first + n)
+    levels = 32000 + rng.normal(0, 600, at[-1] // C + 1)[at // C] + rng.normal(0, 300, C)[at % C] + rng.normal(0, 10, n)
+    scales = levels.astype(np.uint64) << np.uint64(15 if width == 4 else 0)
+    scales[::977] = rng.integers(0, 2**(8 * width), len(scales[::977]), np.uint64)
+    scales = scales.astype(f"<u{width}")
+    lines = coded_planes.Lines(first, columns, n, width)
+    coded = filtered_scales("encode-scales", scales.tobytes(), width, n, first, columns).stdout
+    assert coded == coded_planes.encode_scales(scales, lines)
+    assert (coded[0] == 6) == (mode == 6)
+    assert (coded_planes.decode_scales(coded, lines) == scales).all()
+    assert filtered_scales("decode-scales", coded, width, n, first, columns).stdout == scales.tobytes()
+
+
 def rank_one(rng, shape, group, noise=0.5):
     """Codes and scales of sqrt8 and of softsign8 for moments near a product of rows and columns; groups in rows."""
     v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1])) + rng.normal(0, noise, shape))

@@ -145,6 +145,25 @@ def test_momenta_have_contexts_by_their_variances(tmp_path, names, options):
         {name: contents(tmp_path / "out")[1][name][2] for name in names}
 
 
+@pytest.mark.parametrize("options", [["--group", "40"], ["--state", "tight", "--group", "60"]], ids=["e8m8", "f28"])
+def test_scales_are_coded_by_lines(tmp_path, options):
+    """Two pieces of groups that follow rows of 720: read by the document alone; a byte of a line is not lost."""
+    rng = np.random.default_rng(7)
+    shape = 400, 720
+    v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1])))
+    source = write_source(tmp_path / "in", {"w": np.zeros(shape, "f4"), "w.exp_avg": np.zeros(shape, "f4"),
+                                            "w.exp_avg_sq": v.astype("f4")}, {"format": "pt"})
+    coded = pack(source, tmp_path / "coded", "--entropy", *options)
+    compare(coded, run_tersor)
+    header, data = split(coded.read_bytes())
+    begin = json.loads(header)["w.exp_avg_sq::scales::coded"]["data_offsets"][0]
+    assert data[begin + 32] == 6
+    changed = bytearray(coded.read_bytes())
+    changed[len(changed) - len(data) + begin + 32 + 4 + 4 + 7] ^= 8
+    (tmp_path / "changed").write_bytes(changed)
+    assert "w.exp_avg_sq::scales" in one_line_error(run_tersor("verify", tmp_path / "changed", check=3))
+
+
 def test_contexts_in_shards_come_from_the_scales_of_their_own_tensors(tmp_path):
     quiet("pack", TINY, "-o", tmp_path / "plain.safetensors")
     quiet("pack", TINY, "-o", tmp_path / "coded.safetensors", "--entropy", "--max-shard-size", "200K")

@@ -94,7 +94,8 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 		return tsr_build_nomem(c, err);
 	*coded = (struct tsr_coded){ .nbytes = a->nbytes,
 				     .npieces = tsr_coded_npieces(t),
-				     .piece_nbytes = tsr_coded_piece_nbytes(t, plane) };
+				     .piece_nbytes = tsr_coded_piece_nbytes(t, plane),
+				     .scale_columns = tsr_coded_scale_columns(t, plane) };
 	if (coded->nbytes / TSR_CODED_ENTRY < coded->npieces || (!coded->npieces && coded->nbytes))
 		return misfit(c, a, t, err);
 	if (!c->decoding)
@@ -452,15 +453,20 @@ static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct
 				    size_t n, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
+	const struct tsr_entropy_kind kind = tsr_coded_kind(a->dtype);
+	const struct tsr_entropy_grid grid = { piece * coded->piece_nbytes / kind.width,
+					       coded->scale_columns };
 	struct tsr_entropy_beside beside;
 	const char *wrong;
 
 	if (coded->contexts && tsr_entropy_has_contexts(d->coded, nbytes)) {
 		TSR_TRY(read_beside(c, coded, d, piece * coded->piece_nbytes, n, &beside, err));
 		wrong = tsr_entropy_decode_codes(d->entropy, &beside, d->coded, nbytes, plain, n);
+	} else if (grid.columns) {
+		wrong = tsr_entropy_decode_scales(d->entropy, &grid, kind.width, d->coded, nbytes,
+						  plain, n);
 	} else {
-		wrong = tsr_entropy_decode(d->entropy, tsr_coded_kind(a->dtype), d->coded, nbytes,
-					   plain, n);
+		wrong = tsr_entropy_decode(d->entropy, kind, d->coded, nbytes, plain, n);
 	}
 	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
 }

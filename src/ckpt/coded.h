@@ -35,6 +35,7 @@ struct tsr_coded {
 	enum tsr_coded_contexts contexts;
 	struct tsr_coded_codes own, variance; /* those of its tensor, and those beside it */
 	uint64_t columns;
+	uint64_t scale_columns; /* of scales: how many lie in a row; 0: they have no lines */
 	/* of a delta: the array of its base that pieces may differ from; NULL: they do not */
 	const struct tsr_array *old;
 	struct tsr_difference_kind difference;
@@ -82,6 +83,9 @@ void tsr_coded_beside_variances(struct tsr_entropy_beside *b, const struct tsr_c
 
 /* The elements of the last dimension: 1 without dimensions. */
 uint64_t tsr_coded_columns(const struct tsr_tensor *t);
+
+/* The scales in a row of their tensor, if @plane has scales that may be coded by lines; otherwise 0. */
+uint64_t tsr_coded_scale_columns(const struct tsr_tensor *t, unsigned plane);
 
 /* For codes of variances, whose piece begins at element @first of a tensor: their scales, old and new. */
 void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,

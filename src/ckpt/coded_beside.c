@@ -52,6 +52,21 @@ void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const
 	ret->scales = (struct tsr_entropy_scales){ scales, coding->row, tsr_coding_group(coding) };
 }
 
+uint64_t tsr_coded_scale_columns(const struct tsr_tensor *t, unsigned plane)
+{
+	const struct tsr_coding *coding = &t->coding;
+	const uint64_t columns = tsr_coded_columns(t);
+	uint32_t group;
+
+	if (!coding->codec || coding->codec->planes[plane].unit != TSR_PER_GROUP ||
+	    (coding->scale != TSR_SCALE_E8M8 && coding->scale != TSR_SCALE_F28))
+		return 0;
+	group = tsr_coding_group(coding);
+	if (coding->row)
+		return columns / group + (columns % group != 0);
+	return columns % group ? 0 : columns / group;
+}
+
 /* --- Momenta and variances ---------------------------------------------------------------------- */
 
 /* By their shapes; those of one shape in their order. */

@@ -216,6 +216,24 @@ static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_en
 	return TSR_OK;
 }
 
+/* Code what has no codes beside it. */
+static void code_alone(const struct tsr_tensor *t, size_t tag, const struct tsr_tile *tile,
+		       struct scratch *s)
+{
+	const unsigned plane = TSR_TAG_PLANE(tag);
+	const struct tsr_entropy_kind kind = tsr_coded_kind(plane_dtype(t, tag));
+	const size_t n = s->nbytes / kind.width;
+	struct tsr_entropy_grid grid = { .columns = tsr_coded_scale_columns(t, plane) };
+
+	if (grid.columns) {
+		grid.first = tsr_plane_count(&t->coding, plane, tile->first);
+		s->coded_nbytes = tsr_entropy_encode_scales(s->entropy, &grid, kind.width, s->plain,
+							    n, s->coded);
+	} else {
+		s->coded_nbytes = tsr_entropy_encode(s->entropy, kind, s->plain, n, s->coded);
+	}
+}
+
 /* Code a piece that is coded already by what differs from the base, if that takes fewer bytes. */
 static enum tsr_status code_differences(const struct coding *k, const struct tsr_st_entry *e,
 					const struct tsr_tile *tile, struct scratch *s,
@@ -251,7 +269,6 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
 	const struct tsr_tensor *t = tensor_of(k, e);
 	const unsigned plane = TSR_TAG_PLANE(e->tag);
-	const struct tsr_entropy_kind kind = tsr_coded_kind(plane_dtype(t, e->tag));
 	const size_t variance = plane ? 0 : k->variance[TSR_TAG_TENSOR(e->tag)];
 
 	s->nbytes = tsr_tile_plane_nbytes(t, plane, &tile);
@@ -263,8 +280,7 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	if (variance || tsr_coded_has_contexts(t, plane))
 		TSR_TRY(code_codes(k, e, variance, &tile, s, err));
 	else
-		s->coded_nbytes = tsr_entropy_encode(s->entropy, kind, s->plain,
-						     s->nbytes / kind.width, s->coded);
+		code_alone(t, e->tag, &tile, s);
 	return s->delta ? code_differences(k, e, &tile, s, err) : TSR_OK;
 }
 

@@ -24,16 +24,16 @@ bool tsr_contexts_are_possible(const struct tsr_entropy_beside *b, size_t n)
 	return b->columns && b->columns <= n && 8 * (tsr_contexts_rows(b, n) + b->columns) <= n;
 }
 
-/* The elements of a piece in row or column @i of it: its first and its last row may be parts. */
-static uint32_t row_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows, uint64_t i)
+uint32_t tsr_contexts_row_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
+			       uint64_t i)
 {
 	const uint64_t before = b->first % b->columns, end = before + n;
 
 	return (uint32_t)((i + 1 == nrows ? end - i * b->columns : b->columns) - (i ? 0 : before));
 }
 
-static uint32_t column_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
-			    uint64_t i)
+uint32_t tsr_contexts_column_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
+				  uint64_t i)
 {
 	const uint64_t before = b->first % b->columns, last = (before + n - 1) % b->columns;
 
@@ -57,10 +57,11 @@ void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *
 	m->all = (int32_t)(sum / n);
 	for (uint32_t i = 0; i < m->nrows; i++)
 		m->rows[i] = (int8_t)tsr_rans_deviation(
-			(int32_t)(rows[i] / row_size(b, n, m->nrows, i)), m->all);
+			(int32_t)(rows[i] / tsr_contexts_row_size(b, n, m->nrows, i)), m->all);
 	for (uint32_t i = 0; i < m->ncolumns; i++)
 		m->columns[i] = (int8_t)tsr_rans_deviation(
-			(int32_t)(columns[i] / column_size(b, n, m->nrows, i)), m->all);
+			(int32_t)(columns[i] / tsr_contexts_column_size(b, n, m->nrows, i)),
+			m->all);
 }
 
 static size_t means_nbytes(uint32_t nrows, uint32_t ncolumns)

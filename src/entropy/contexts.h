@@ -25,6 +25,12 @@ struct tsr_contexts_means {
 /* The rows that a piece touches. */
 uint64_t tsr_contexts_rows(const struct tsr_entropy_beside *b, size_t n);
 
+/* The elements of a piece in row or column @i of it: its first and its last row may be parts. */
+uint32_t tsr_contexts_row_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
+			       uint64_t i);
+uint32_t tsr_contexts_column_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
+				  uint64_t i);
+
 /* Whether a piece may have contexts: for variances the means of lines must be fewer than elements by far. */
 bool tsr_contexts_are_possible(const struct tsr_entropy_beside *b, size_t n);
 

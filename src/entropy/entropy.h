@@ -98,4 +98,24 @@ size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_
 const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
 				     const void *coded, size_t nbytes, void *codes, size_t n);
 
+/* --- Scales --------------------------------------------------------------------------------- */
+
+/* The first byte of a piece of scales that is coded by lines. */
+#define TSR_ENTROPY_LINES 6u
+
+/* Where the first scale of a piece lies: its number in its tensor, whose rows have @columns; 0: no lines. */
+struct tsr_entropy_grid {
+	uint64_t first, columns;
+};
+
+/*
+ * As tsr_entropy_encode() and tsr_entropy_decode() for scales of e8m8, @width 2, and f28, @width 4, by the
+ * means of their rows and columns if that makes fewer bytes.
+ */
+size_t tsr_entropy_encode_scales(struct tsr_entropy *e, const struct tsr_entropy_grid *g,
+				 unsigned width, const void *scales, size_t n, void *coded);
+const char *tsr_entropy_decode_scales(struct tsr_entropy *e, const struct tsr_entropy_grid *g,
+				      unsigned width, const void *coded, size_t nbytes,
+				      void *scales, size_t n);
+
 #endif

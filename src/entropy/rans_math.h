@@ -215,6 +215,28 @@ TSR_HD uint8_t tsr_rans_context(int32_t level, int32_t lowest)
 #define TSR_RANS_VARIANCE_LOWEST 64
 #define TSR_RANS_MOMENTUM_LOWEST 72
 
+/*
+ * Scales by lines: their level in 1/256 of an octave, given their bytes, e8m8 or f28; the deviation of a
+ * line's mean from that of all, in sixteenths; and what is expected of a scale less half of what its highest
+ * byte counts, so that those near to it have the same one.
+ */
+TSR_HD uint32_t tsr_rans_line_level(uint32_t scale, unsigned width)
+{
+	return width == 2 ? scale : scale >> 15 & 0xffff;
+}
+
+TSR_HD int32_t tsr_rans_line_deviation(int32_t mean, int32_t all)
+{
+	return tsr_rans_deviation((mean - all + 8) >> 4, 0);
+}
+
+TSR_HD uint32_t tsr_rans_line_expected(int32_t row, int32_t column, unsigned width)
+{
+	const uint32_t level = (uint32_t)(row + 16 * column);
+
+	return width == 2 ? level - (1u << 7) : (level << 15) - (1u << 23);
+}
+
 /* The width of the numbers of a stored table, of which @largest is the largest. */
 TSR_HD uint32_t tsr_rans_number_width(uint32_t largest)
 {

@@ -70,6 +70,29 @@ static void check_codes(struct tsr_entropy *e, const uint8_t *data, size_t size,
 	REQUIRE(memcmp(other, data, n) == 0);
 }
 
+/* --- Scales by lines --------------------------------------------------------------------------- */
+
+static void check_scales(struct tsr_entropy *e, unsigned width, const uint8_t *data, size_t size,
+			 size_t n)
+{
+	const struct tsr_entropy_grid grid = { data[1] * 97u, data[2] };
+	const struct tsr_entropy_kind kind = { .width = width };
+	size_t nbytes;
+
+	data += 6;
+	size -= 6;
+	if (!tsr_entropy_decode_scales(e, &grid, width, data, size, first, n)) {
+		nbytes = tsr_entropy_encode_scales(e, &grid, width, first, n, coded);
+		REQUIRE(!tsr_entropy_decode_scales(e, &grid, width, coded, nbytes, other, n));
+		REQUIRE(memcmp(other, first, width * n) == 0);
+	}
+	n = size / width < MOST ? size / width : MOST;
+	nbytes = tsr_entropy_encode_scales(e, &grid, width, data, n, coded);
+	REQUIRE(nbytes <= tsr_entropy_bound(kind, n));
+	REQUIRE(!tsr_entropy_decode_scales(e, &grid, width, coded, nbytes, other, n));
+	REQUIRE(memcmp(other, data, width * n) == 0);
+}
+
 /* --- All --------------------------------------------------------------------------------------- */
 
 static void check_elements(struct tsr_entropy *e, struct tsr_entropy_kind kind, const uint8_t *data,
@@ -110,7 +133,9 @@ void fuzz_input(const uint8_t *data, size_t size)
 	if (!e)
 		return;
 	n = (data[1] | (size_t)data[2] << 8 | (size_t)data[3] << 16) % (MOST + 1);
-	if (data[0] & 0x80)
+	if ((data[0] & 0x90) == 0x90 && (kind.width == 2 || kind.width == 4))
+		check_scales(e, kind.width, data + 4, size - 4, n);
+	else if (data[0] & 0x80)
 		check_codes(e, data + 4, size - 4, n);
 	else
 		check_elements(e, kind, data + 4, size - 4, n);

@@ -81,6 +81,20 @@ def code_level(q):
     return 16 * e + 16 * q // 2**e % 16
 
 
+def means_bytes(means):
+    mean, rows, columns = means
+    data = mean.to_bytes(4, "little") + rows.astype(np.int8).tobytes() + columns.astype(np.int8).tobytes()
+    return data + bytes(-len(data) % 4)
+
+
+def read_means(body, R, columns):
+    data = body.take(4 + R + columns, pad=True)
+    mean = int.from_bytes(data[:4], "little")
+    need(mean <= 65535, "mean")
+    lines = np.frombuffer(data[4:], np.int8).astype(np.int64)
+    return mean, lines[:R], lines[R:]
+
+
 class Variance:
     """A piece of n codes whose first is element `first` of a tensor with L columns; scales of its elements."""
 
@@ -102,16 +116,10 @@ class Variance:
         return mean, np.clip(rows - mean, -127, 127), np.clip(columns - mean, -127, 127)
 
     def means_bytes(self, means):
-        mean, rows, columns = means
-        data = mean.to_bytes(4, "little") + rows.astype(np.int8).tobytes() + columns.astype(np.int8).tobytes()
-        return data + bytes(-len(data) % 4)
+        return means_bytes(means)
 
     def read_means(self, body):
-        data = body.take(4 + self.R + self.L, pad=True)
-        mean = int.from_bytes(data[:4], "little")
-        need(mean <= 65535, "mean")
-        lines = np.frombuffer(data[4:], np.int8).astype(np.int64)
-        return mean, lines[:self.R], lines[self.R:]
+        return read_means(body, self.R, self.L)
 
     def contexts(self, means):
         mean, rows, columns = means
@@ -368,3 +376,54 @@ def encode(elements, rotated):
     streams = [encode_stream(symbols) for symbols in split(elements, rotated)]
     heads = b"".join(bytes([mode]) + len(body).to_bytes(3, "little") for mode, body in streams)
     return heads + b"".join(body for _, body in streams)
+
+
+# --- Scales by lines (18.8) -------------------------------------------------------------------
+
+class Lines:
+    """The lines of a piece of n scales of W bytes whose first is number `first` of its tensor, in rows of C."""
+
+    def __init__(self, first, C, n, W):
+        self.n, self.C, self.W, self.h = n, C, W, 15 if W == 4 else 0
+        index = np.arange(first, first + n)
+        self.row, self.column = (index // C - first // C, index % C) if C else (index, index)
+        self.R = int(self.row[-1]) + 1 if n else 0
+
+    def possible(self):
+        return 0 < self.C and self.n <= 131072 and 8 * (self.R + self.C) <= self.n
+
+    def means(self, scales):
+        levels = (scales.astype(np.int64) >> self.h) % 65536
+        mean = int(levels.sum()) // self.n
+        rows, columns = (np.bincount(line, levels).astype(np.int64) // np.bincount(line)
+                         for line in (self.row, self.column))
+        return mean, *(np.clip((means - mean + 8) // 16, -127, 127) for means in (rows, columns))
+
+    def expected(self, means):
+        mean, rows, columns = means
+        level = mean + 16 * (rows[self.row] + columns[self.column])
+        return (level << self.h) - (1 << 8 * self.W - 9)
+
+
+def encode_scales(scales, lines):
+    """A piece of unsigned scales."""
+    n, W = lines.n, lines.W
+    without = encode(scales, False)
+    if not lines.possible():
+        return without
+    means = lines.means(scales)
+    rests = (scales.astype(np.int64) - lines.expected(means)) % 2**(8 * W)
+    body = means_bytes(means) + encode(rests.astype(f"u{W}"), False)
+    piece = bytes([6]) + len(body).to_bytes(3, "little") + body
+    return piece if len(piece) < len(without) else without
+
+
+def decode_scales(piece, lines):
+    n, W = lines.n, lines.W
+    if piece[:1] != b"\6":
+        return decode(piece, W, False, n)
+    body = Bytes(piece)
+    need(body.number(1) == 6 and body.number(3) == len(body.data) and lines.possible(), "lines")
+    means = read_means(body, lines.R, lines.C)
+    rests = decode(body.data, W, False, n).astype(np.int64)
+    return ((rests + lines.expected(means)) % 2**(8 * W)).astype(f"u{W}")

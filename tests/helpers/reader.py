@@ -887,6 +887,14 @@ def contexts_of(arrays, tensor, variance):
     return lambda at: coded_planes.Momentum(scales[at], codes[at], variance_scales[at])
 
 
+def lines_of(tensor, plane):
+    """Section 4.8: the scales in a row, of planes that may be coded by lines; else 0."""
+    if not planes_of(tensor)[plane][0].endswith("::scales") or tensor.scale not in ("e8m8", "f28"):
+        return 0
+    columns, (size, row) = tensor.shape[-1] if tensor.shape else 1, group_of(tensor)
+    return -(-columns // size) if row else columns // size if columns % size == 0 else 0
+
+
 def take_coded(arrays, tensor, plane, variance):
     """Section 4.8: the bytes of a coded plane, and None of one that is not."""
     name, dtype, _ = planes_of(tensor)[plane]
@@ -901,12 +909,16 @@ def take_coded(arrays, tensor, plane, variance):
     sizes = [plane_size(tensor, plane, min(end, count)) for end in range(0, count + piece_of(tensor), piece_of(tensor))]
     sizes = [end - begin for begin, end in zip(sizes, sizes[1:])]
     contexts = contexts_of(arrays, tensor, variance) if plane == 0 else None
+    row = lines_of(tensor, plane)
     at, decoded = 16 * len(sizes), []
     for i, size in enumerate(sizes):
         end, digest = struct.unpack_from("<QQ", content, 16 * i)
         check(at <= end <= len(content), f"{name}: piece {i} is not in its array")
         begin = i * piece_of(tensor)
         beside = contexts and contexts(slice(begin, begin + size))
+        if row:
+            width = BITS[dtype] // 8
+            beside = coded_planes.Lines(plane_size(tensor, plane, begin) // width, row, size // width, width)
         piece = decode_piece(content[at:end], dtype, size, beside)
         check(xxhash.xxh3_64_intdigest(piece) == digest, f"{name}: piece {i} does not have its hash")
         decoded.append(piece)
@@ -926,6 +938,8 @@ def scale_of_each(tensor, scales):
 def decode_piece(content, dtype, size, beside):
     width = 1 if BITS[dtype] % 8 else BITS[dtype] // 8
     try:
+        if isinstance(beside, coded_planes.Lines):
+            return coded_planes.decode_scales(content, beside).tobytes()
         return coded_planes.decode(content, width, dtype in ("BF16", "F32"), size // width, beside).tobytes()
     except coded_planes.Refused as error:
         raise ReaderError(str(error)) from None

@@ -359,6 +359,40 @@ static void test_damaged_codes_are_refused(void **state)
 	assert_in_range(refused, nbytes - 150, nbytes);
 }
 
+/* Of a piece by lines every byte matters, and it is none of other rows or lengths. */
+static void test_damaged_lines_are_refused_or_other_scales(void **state)
+{
+	const struct tsr_entropy_grid grid = { 40, 24 }, other = { 40, 0 }, many = { 0, 300 };
+	const size_t n = 2000;
+	size_t nbytes;
+
+	(void)state;
+	for (size_t i = 0; i < n; i++) {
+		const uint16_t scale = (uint16_t)(0x7e00 + (i + 16) / 24 * 37 % 256 +
+						  (i + 16) % 24 * 61 % 512 + i * i % 32);
+
+		memcpy(plain + 2 * i, &scale, 2);
+	}
+	nbytes = tsr_entropy_encode_scales(e, &grid, 2, plain, n, coded);
+	assert_int_equal(coded[0], TSR_ENTROPY_LINES);
+	assert_null(tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes, back, n));
+	assert_memory_equal(back, plain, 2 * n);
+	assert_string_equal(tsr_entropy_decode_scales(e, &other, 2, coded, nbytes, back, n),
+			    "has lines, which it cannot have");
+	assert_non_null(tsr_entropy_decode_scales(e, &many, 2, coded, nbytes, back, n));
+	assert_non_null(tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes, back, n - 1));
+	assert_non_null(tsr_entropy_decode(e, kinds[1], coded, nbytes, back, n));
+	for (size_t less = 1; less <= nbytes; less++)
+		assert_non_null(
+			tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes - less, back, n));
+	for (size_t i = 0; i < nbytes; i++) {
+		coded[i] ^= (uint8_t)(1u << i % 8);
+		if (!tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes, back, n))
+			assert_memory_not_equal(back, plain, 2 * n);
+		coded[i] ^= (uint8_t)(1u << i % 8);
+	}
+}
+
 /* --- Refusals ---------------------------------------------------------------------------------- */
 
 /* Bytes from @at on replaced: refused for this reason. */
@@ -444,6 +478,20 @@ static const char *filter_codes(char **args, size_t *nbytes)
 	return NULL;
 }
 
+/* test_entropy encode-scales|decode-scales WIDTH N FIRST COLUMNS: as below, of scales. */
+static const char *filter_scales(char **args, size_t *nbytes)
+{
+	const unsigned width = (unsigned)atoi(args[1]);
+	const size_t n = (size_t)atol(args[2]), size = read_all(coded, sizeof(coded));
+	const struct tsr_entropy_grid grid = { (uint64_t)atol(args[3]), (uint64_t)atol(args[4]) };
+
+	*nbytes = width * n;
+	if (strcmp(args[0], "decode-scales") == 0)
+		return tsr_entropy_decode_scales(e, &grid, width, coded, size, plain, n);
+	*nbytes = tsr_entropy_encode_scales(e, &grid, width, coded, n, plain);
+	return NULL;
+}
+
 /* test_entropy encode|decode WIDTH ROTATED N: a piece from standard input to standard output. */
 static const char *filter_elements(char **args, size_t *nbytes)
 {
@@ -465,7 +513,9 @@ static int filter(int nargs, char **args)
 	e = tsr_entropy_new(TSR_ENTROPY_WIDTH);
 	if (!e)
 		return 2;
-	wrong = nargs == 8 ? filter_codes(args, &nbytes) : filter_elements(args, &nbytes);
+	wrong = nargs == 8   ? filter_codes(args, &nbytes)
+		: nargs == 5 ? filter_scales(args, &nbytes)
+			     : filter_elements(args, &nbytes);
 	if (wrong)
 		fputs(wrong, stderr);
 	else
@@ -486,6 +536,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_codes_come_back_wherever_they_begin),
 		cmocka_unit_test(test_every_level_writes_the_same_codes),
 		cmocka_unit_test(test_damaged_codes_are_refused),
+		cmocka_unit_test(test_damaged_lines_are_refused_or_other_scales),
 		cmocka_unit_test(test_what_is_wrong_is_said),
 	};
 
