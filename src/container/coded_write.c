@@ -26,6 +26,7 @@ struct coding {
 	struct tsr_writer *w;
 	const struct tsr_tensor *tensors;
 	size_t *variance; /* per tensor, from 1 on: which one lies beside it in its file */
+	bool *beside; /* per tensor: whether it is such a variance */
 	struct tsr_tiles tiles; /* of the arrays, in their order */
 	struct tsr_progress progress;
 	struct tsr_hasher *hasher; /* of the array that is being written */
@@ -349,6 +350,24 @@ static enum tsr_status end_array(struct coding *k, size_t array, struct tsr_err 
 	return put(k, e, k->index, k->npieces * TSR_CODED_ENTRY, 0, err);
 }
 
+/*
+ * Give up a piece in the spool that is coded and lies beside no other: its memory is used for what is
+ * written next, and output and spool together take little more room than the spool.
+ */
+static void drop_plain(const struct coding *k, const struct tsr_st_entry *e,
+		       const struct tsr_tile *tile)
+{
+	const struct tsr_tensor *t = tensor_of(k, e);
+	const unsigned plane = TSR_TAG_PLANE(e->tag);
+	const bool state = t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
+
+	if (k->w->spool && !k->w->plan.base && !(plane && state) &&
+	    !k->beside[TSR_TAG_TENSOR(e->tag)])
+		tsr_file_scratch_drop(k->w->spool, tsr_tile_plane_nbytes(t, plane, tile),
+				      tsr_writer_spool_at(k->w, e->tag) +
+					      tsr_tile_plane_offset(t, plane, tile));
+}
+
 static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
 	struct coding *k = ctx;
@@ -372,6 +391,7 @@ static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct
 			tsr_put_le(entry, k->at, 8);
 			tsr_put_le(entry + 8, s->hash, 8);
 		}
+		drop_plain(k, e, &tile);
 	}
 	if (tile.last)
 		TSR_TRY(end_array(k, tile.tensor, err));
@@ -442,7 +462,8 @@ static enum tsr_status pair_tensors(struct coding *k, struct tsr_err *err)
 	const struct tsr_writer *w = k->w;
 
 	k->variance = calloc(w->plan.packed->ntensors + 1, sizeof(*k->variance));
-	if (!k->variance)
+	k->beside = calloc(w->plan.packed->ntensors + 1, sizeof(*k->beside));
+	if (!k->variance || !k->beside)
 		return tsr_fail_nomem(err, w->plan.path);
 	for (size_t i = 0; i < w->nfiles; i++) {
 		const size_t first = w->files[i].first_tensor, end = w->files[i].end_tensor;
@@ -451,8 +472,10 @@ static enum tsr_status pair_tensors(struct coding *k, struct tsr_err *err)
 		if (!variance)
 			return tsr_fail_nomem(err, w->plan.path);
 		for (size_t t = first; t < end; t++)
-			if (variance[t - first])
+			if (variance[t - first]) {
 				k->variance[t] = first + variance[t - first];
+				k->beside[k->variance[t] - 1] = true;
+			}
 		free(variance);
 	}
 	return TSR_OK;
@@ -494,5 +517,6 @@ enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
 	tsr_hasher_free(k.hasher);
 	free(k.index);
 	free(k.variance);
+	free(k.beside);
 	return status;
 }

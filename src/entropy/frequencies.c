@@ -41,20 +41,53 @@ struct search {
 	uint32_t count[NSYMBOLS], at_low[NSYMBOLS], at_high[NSYMBOLS];
 };
 
+static uint32_t sum_at(const struct present *p, uint64_t t)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = 0; i < p->n; i++)
+		sum += tsr_rans_share(p->count[i], t);
+	return sum;
+}
+
+/* Have a scale as a bound if it is between the bounds.  Returns how much its sum is missing. */
+static int64_t search_bound(struct search *f, const struct present *p, uint32_t total, uint64_t t)
+{
+	const int64_t left = (int64_t)total - sum_at(p, t);
+
+	if (left >= 0 && t > f->low)
+		f->low = t;
+	else if (left < 0 && t < f->high)
+		f->high = t;
+	return left;
+}
+
 /*
  * From one at which no rounding makes them too many to one at which they are too many however they are
- * rounded.
+ * rounded; then a few that are likely to be close, since sums grow nearly as scales do.
  */
 static void search_begin(struct search *f, const struct present *p, uint32_t total)
 {
+	const int64_t one = (int64_t)((UINT64_C(1) << TSR_RANS_SCALE_BITS) / p->sum);
+	int64_t t = (int64_t)(((uint64_t)total << TSR_RANS_SCALE_BITS) / p->sum);
+
 	f->low = ((uint64_t)(total - p->n) << TSR_RANS_SCALE_BITS) / p->sum;
 	f->high = ((uint64_t)(total + p->n) << TSR_RANS_SCALE_BITS) / p->sum + 1;
+	for (unsigned i = 0; i < 2; i++)
+		t += one * search_bound(f, p, total, (uint64_t)t);
+	for (int i = -2; i <= 2; i += 4)
+		search_bound(f, p, total, (uint64_t)(t + i * one));
 	f->sum = 0;
-	f->n = p->n;
+	f->n = 0;
 	for (unsigned i = 0; i < p->n; i++) {
-		f->count[i] = p->count[i];
-		f->at_low[i] = tsr_rans_share(p->count[i], f->low);
-		f->at_high[i] = tsr_rans_share(p->count[i], f->high);
+		const uint32_t low = tsr_rans_share(p->count[i], f->low);
+		const uint32_t high = tsr_rans_share(p->count[i], f->high);
+
+		f->count[f->n] = p->count[i];
+		f->at_low[f->n] = low;
+		f->at_high[f->n] = high;
+		f->n += low != high;
+		f->sum += low & (uint32_t) - (low == high); /* nobody could foresee a branch */
 	}
 }
 
@@ -79,8 +112,8 @@ static void search_halve(struct search *f, uint32_t total)
 		f->count[n] = f->count[i];
 		f->at_low[n] = low;
 		f->at_high[n] = high;
-		f->sum += low == high ? low : 0;
 		n += low != high;
+		f->sum += low & (uint32_t) - (low == high);
 	}
 	f->n = n;
 }

@@ -382,6 +382,16 @@ enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size
 	return TSR_OK;
 }
 
+void tsr_file_scratch_drop(struct tsr_file *f, uint64_t nbytes, uint64_t offset)
+{
+#ifdef FALLOC_FL_PUNCH_HOLE
+	(void)!fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+			 (off_t)nbytes);
+#else
+	(void)f, (void)nbytes, (void)offset;
+#endif
+}
+
 bool tsr_same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;

@@ -42,6 +42,9 @@ enum tsr_status tsr_file_scratch_in(const char *directory, const char *path, str
 enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size_t nbytes,
 				       uint64_t offset, struct tsr_err *err);
 
+/* Give up the room of bytes that nobody will read any more, where the file system can do that. */
+void tsr_file_scratch_drop(struct tsr_file *f, uint64_t nbytes, uint64_t offset);
+
 /*
  * A scratch file of @nbytes that is made when it is first read: @fill writes all of it, from any thread
  * but once at a time, and again after it failed.  Closing frees @ctx with @free_ctx, and so does failure.

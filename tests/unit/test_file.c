@@ -433,6 +433,25 @@ static void test_scratch_files(void **state)
 	assert_int_equal(unsetenv("TMPDIR"), 0);
 }
 
+static void test_dropped_bytes_leave_the_others(void **state)
+{
+	enum { NBYTES = 1 << 20, FROM = 5000, TO = 900000 };
+	static uint8_t bytes[NBYTES], back[NBYTES];
+	struct tsr_file *f = NULL;
+	struct tsr_err err = { 0 };
+
+	(void)state;
+	memset(bytes, 7, sizeof(bytes));
+	assert_int_equal(tsr_file_scratch(".", &f, &err), TSR_OK);
+	assert_int_equal(tsr_file_scratch_write(f, bytes, NBYTES, 0, &err), TSR_OK);
+	tsr_file_scratch_drop(f, TO - FROM, FROM);
+	assert_true(tsr_file_size(f) == NBYTES);
+	assert_int_equal(tsr_file_read(f, back, NBYTES, 0, &err), TSR_OK);
+	assert_memory_equal(back, bytes, FROM);
+	assert_memory_equal(back + TO, bytes + TO, NBYTES - TO);
+	tsr_file_close(f);
+}
+
 static void test_where_scratch_files_are_made(void **state)
 {
 	static const char *const standard[] = { NULL, "" };
@@ -811,6 +830,7 @@ int main(void)
 		TEST(test_links_in_a_directory_are_followed_on_request_only),
 		TEST(test_what_in_a_directory_does_not_open),
 		TEST(test_scratch_files),
+		TEST(test_dropped_bytes_leave_the_others),
 		TEST(test_where_scratch_files_are_made),
 		TEST(test_a_scratch_file_where_none_can_be),
 		TEST(test_a_scratch_file_that_is_full),
