@@ -138,8 +138,10 @@ static enum tsr_status lay_out_file(struct tsr_writer *w, struct tsr_writer_file
 		return TSR_OK;
 	tsr_st_sort(arrays, n);
 	(void)tsr_st_layout(arrays, n);
+	TSR_TRY(tsr_safetensors_compose(w, f, 0, &f->header, err));
+	f->header_nbytes = f->header.nbytes;
 	tsr_text_free(&f->header);
-	return tsr_safetensors_compose(w, f, 0, &f->header, err);
+	return TSR_OK;
 }
 
 /* --- Pieces ------------------------------------------------------------------------------------- */
@@ -335,7 +337,7 @@ static enum tsr_status put(const struct coding *k, const struct tsr_st_entry *e,
 	const size_t file = k->w->places[e->tag].file;
 
 	return tsr_outfile_write(k->w->outputs.files[file], bytes, nbytes,
-				 k->w->files[file].header.nbytes + e->offset + offset, err);
+				 k->w->files[file].header_nbytes + e->offset + offset, err);
 }
 
 static enum tsr_status end_array(struct coding *k, size_t array, struct tsr_err *err)
@@ -418,7 +420,7 @@ static void end_file(const struct tsr_writer *w, struct tsr_writer_file *f)
 {
 	const struct tsr_st_entry *last = f->end > f->first ? &w->arrays[f->end - 1] : NULL;
 
-	f->nbytes = f->header.nbytes + (last ? last->offset + last->nbytes : 0);
+	f->nbytes = f->header_nbytes + (last ? last->offset + last->nbytes : 0);
 }
 
 /* Of a trial only the pieces of planes that are tried. */

@@ -41,9 +41,6 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 				     const struct tsr_open_options *options, struct tsr_err *err);
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err);
 
-/* Compose the headers of packed files again, with the current figures, in the space reserved for them. */
-enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err);
-
 struct tsr_writer_file;
 struct tsr_text;
 

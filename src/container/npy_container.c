@@ -239,7 +239,8 @@ enum tsr_status tsr_npy_lay_out(struct tsr_writer *w, struct tsr_err *err)
 			w->plan.path, w->plan.narrays);
 	TSR_TRY(tsr_writer_add_files(w, 1, err));
 	TSR_TRY(compose_header(w, a, &w->files[0].header, err));
-	w->places[a->tag].offset = w->files[0].header.nbytes;
-	w->files[0].nbytes = w->files[0].header.nbytes + a->nbytes;
+	w->files[0].header_nbytes = w->files[0].header.nbytes;
+	w->places[a->tag].offset = w->files[0].header_nbytes;
+	w->files[0].nbytes = w->files[0].header_nbytes + a->nbytes;
 	return TSR_OK;
 }

@@ -47,11 +47,11 @@ struct tsr_json_rules tsr_packed_rules(const char *path)
 	};
 }
 
-char *tsr_packed_find_check(char *json)
+const char *tsr_packed_find_check(const char *json)
 {
 	/* A key follows a bracket or comma; inside another string its quote follows a backslash. */
 	static const char lead[] = "\"" TSR_PACKED_CHECK_KEY "\":\"";
-	char *at = strstr(json, lead);
+	const char *at = strstr(json, lead);
 
 	while (at && at > json && at[-1] == '\\')
 		at = strstr(at + 1, lead);

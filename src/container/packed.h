@@ -24,7 +24,7 @@
 struct tsr_json_rules tsr_packed_rules(const char *path);
 
 /* The 16 digits of the check in a header's text, or NULL. */
-char *tsr_packed_find_check(char *json);
+const char *tsr_packed_find_check(const char *json);
 
 /* Whether a source tensor may not have this name: it ends in the suffix of a plane. */
 bool tsr_packed_name_reserved(const char *name);

@@ -444,19 +444,34 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	return TSR_OK;
 }
 
-static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *list)
+/* One after the other: a tree of all of them would be several times as large as their text. */
+static enum tsr_status read_list(struct reading *r, const struct tsr_packed_text *text)
 {
-	size_t n = 0;
+	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
+	enum tsr_status status = TSR_OK;
+	struct tsr_json *v;
+	size_t at = 0;
 
-	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
-		return bad(r, NULL, "no list of tensors");
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
-		n++;
-	r->c->tensors = calloc(n + 1, sizeof(*r->c->tensors));
+	r->c->tensors = calloc(tsr_json_count_elements(text->tensors, text->nbytes) + 1,
+			       sizeof(*r->c->tensors));
 	if (!r->c->tensors)
 		return tsr_fail_nomem(r->err, r->path);
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
-		TSR_TRY(read_tensor(r, v));
+	while (status == TSR_OK) {
+		TSR_TRY(tsr_json_take_element(text->tensors, text->nbytes, &at, &rules, &v,
+					      r->err));
+		if (!v)
+			break;
+		status = read_tensor(r, v);
+		tsr_json_free(v);
+	}
+	return status;
+}
+
+static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_text *text)
+{
+	if (!text->tensors)
+		return bad(r, NULL, "no list of tensors");
+	TSR_TRY(read_list(r, text));
 	for (size_t i = 0; i < r->c->narrays; i++) {
 		if (!r->used[i])
 			return tsr_fail(r->err, TSR_E_FORMAT,
@@ -575,20 +590,23 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 	return restore_format(r, tsr_json_get(source, "format"));
 }
 
+/* The hash of a header in which zeros stand for its check. */
 static enum tsr_status verify_check(struct reading *r, const char *header, uint64_t nbytes,
 				    const char *digits)
 {
-	char *copy = malloc(nbytes + 1), *check, found[17];
+	const char *check = tsr_packed_find_check(header), *rest = check ? check + 16 : header;
+	struct tsr_hasher *hasher = tsr_hasher_new();
+	char found[17];
 
-	if (!copy)
+	if (!hasher)
 		return tsr_fail_nomem(r->err, r->path);
-	memcpy(copy, header, nbytes);
-	copy[nbytes] = '\0';
-	check = tsr_packed_find_check(copy);
-	if (check)
-		memcpy(check, TSR_PACKED_CHECK_ZEROS, 16);
-	snprintf(found, sizeof(found), "%016" PRIx64, tsr_hash(copy, nbytes, 0));
-	free(copy);
+	if (check) {
+		tsr_hasher_add(hasher, header, (size_t)(check - header));
+		tsr_hasher_add(hasher, TSR_PACKED_CHECK_ZEROS, 16);
+	}
+	tsr_hasher_add(hasher, rest, (size_t)(header + nbytes - rest));
+	snprintf(found, sizeof(found), "%016" PRIx64, tsr_hasher_value(hasher));
+	tsr_hasher_free(hasher);
 	if (!check || !digits || strcmp(digits, found) != 0)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: header was modified: found check %s, expected %.40s", r->path,
@@ -596,24 +614,47 @@ static enum tsr_status verify_check(struct reading *r, const char *header, uint6
 	return TSR_OK;
 }
 
+/* Parse the text, with an empty list in the place of its tensors. */
+static enum tsr_status parse(struct reading *r, const char *text, struct tsr_packed_text *ret)
+{
+	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
+	const size_t nbytes = strlen(text);
+	struct tsr_text rest = { 0 };
+	enum tsr_status status;
+	size_t first, end;
+
+	TSR_TRY(tsr_json_check(text, nbytes, &rules, r->err));
+	TSR_TRY(tsr_json_find_member(text, nbytes, "tensors", &rules, &first, &end, r->err));
+	if (first == end || text[first] != '[')
+		return tsr_json_parse(text, nbytes, &rules, &ret->root, r->err);
+	tsr_text_put(&rest, text, first);
+	tsr_text_puts(&rest, "[]");
+	tsr_text_puts(&rest, text + end);
+	ret->tensors = text + first;
+	ret->nbytes = end - first;
+	status = rest.failed ? tsr_fail_nomem(r->err, r->path)
+			     : tsr_json_parse(rest.bytes, rest.nbytes, &rules, &ret->root, r->err);
+	tsr_text_free(&rest);
+	return status;
+}
+
 enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
-				uint64_t header_nbytes, struct tsr_json **ret,
+				uint64_t header_nbytes, struct tsr_packed_text *ret,
 				const char **weights_ret, struct tsr_err *err)
 {
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	const char *text = take_meta(c, TSR_PACKED_KEY);
 	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
-	const struct tsr_json_rules rules = tsr_packed_rules(c->path);
-	struct tsr_json *root = NULL;
+	struct tsr_packed_text parsed = { .root = NULL };
 	enum tsr_status status;
 
 	TSR_TRY(verify_check(&r, header, header_nbytes, check));
-	TSR_TRY(tsr_json_parse(text, strlen(text), &rules, &root, err));
-	status = read_root(&r, root, weights_ret);
+	TSR_TRY(parse(&r, text, &parsed));
+	status = read_root(&r, parsed.root, weights_ret);
 	if (status == TSR_OK)
-		*ret = root;
+		*ret = parsed;
 	else
-		tsr_json_free(root);
+		tsr_json_free(parsed.root);
 	return status;
 }
 
@@ -624,8 +665,8 @@ static int compare_arrays(const void *va, const void *vb, void *arrays)
 	return strcmp(a[*(const size_t *)va].name, a[*(const size_t *)vb].name);
 }
 
-enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
-					struct tsr_err *err)
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
+					const struct tsr_packed_text *text, struct tsr_err *err)
 {
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	enum tsr_status status;
@@ -637,13 +678,13 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 			r.array_by_name[i] = i;
 		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays,
 			c->arrays);
-		status = read_codebook(&r, tsr_json_get(text, "codebook"));
+		status = read_codebook(&r, tsr_json_get(text->root, "codebook"));
 		if (status == TSR_OK)
-			status = read_entropy(&r, tsr_json_get(text, "entropy"));
+			status = read_entropy(&r, tsr_json_get(text->root, "entropy"));
 		if (status == TSR_OK)
-			status = read_base(&r, tsr_json_get(text, "base"));
+			status = read_base(&r, tsr_json_get(text->root, "base"));
 		if (status == TSR_OK)
-			status = read_tensors(&r, tsr_json_get(text, "tensors"));
+			status = read_tensors(&r, text);
 		if (status == TSR_OK && r.codebook && !r.codebook_used)
 			status = bad(&r, NULL, "a codebook that no tensor has");
 		if (status == TSR_OK && r.entropy && !r.entropy_used)

@@ -268,7 +268,8 @@ enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
 				  const char *path, struct tsr_text *header, struct tsr_err *err)
 {
 	const struct tsr_json_rules rules = tsr_st_rules(path);
-	char digits[17], *check;
+	const char *check;
+	char digits[17];
 
 	tsr_st_compose(entries, n, meta, nmeta, header);
 	if (header->failed)
@@ -281,6 +282,6 @@ enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
 	check = tsr_packed_find_check(header->bytes + 8);
 	snprintf(digits, sizeof(digits), "%016" PRIx64,
 		 tsr_hash(header->bytes + 8, header->nbytes - 8, 0));
-	memcpy(check, digits, 16);
+	memcpy(header->bytes + (check - header->bytes), digits, 16);
 	return TSR_OK;
 }

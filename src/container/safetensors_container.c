@@ -80,8 +80,16 @@ static enum tsr_status add_contents(struct tsr_checkpoint *c, const struct conte
 {
 	for (size_t i = 0; i < contents->narrays; i++)
 		TSR_TRY(tsr_build_array(c, &contents->arrays[i], NULL, err));
-	for (size_t i = 0; i < nmeta; i++)
-		TSR_TRY(tsr_build_meta(c, meta[i].key, meta[i].value, err));
+	for (size_t i = 0; i < nmeta; i++) {
+		const size_t len = strlen(meta[i].value);
+		const char *value = len < TSR_ST_META_LARGE
+					    ? meta[i].value
+					    : tsr_arena_copy(c->arena, meta[i].value, len);
+
+		if (!value)
+			return tsr_build_nomem(c, err);
+		TSR_TRY(tsr_build_meta(c, meta[i].key, value, err));
+	}
 	return TSR_OK;
 }
 
@@ -148,14 +156,15 @@ static enum tsr_status check_shard(const struct tsr_checkpoint *c,
 
 /* Read what a packed file describes into @part, which has its metadata, and its arrays into @contents. */
 static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoint *part,
-				   const struct tsr_st_contents *st, bool follow,
+				   struct tsr_st_contents *st, bool follow,
 				   struct contents *contents, struct tsr_err *err)
 {
-	struct tsr_json *text = NULL;
+	struct tsr_packed_text text = { .root = NULL };
 	const char *weights = NULL;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_packed_read(part, st->header, st->header_nbytes, &text, &weights, err));
+	tsr_st_drop_header(st);
 	status = check_shard(c, part, err);
 	if (status == TSR_OK && weights) {
 		status = read_weights(c, part->path, weights, follow, contents, err);
@@ -167,8 +176,8 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 	part->arrays = contents->arrays;
 	part->narrays = contents->narrays;
 	if (status == TSR_OK)
-		status = tsr_packed_read_tensors(part, text, err);
-	tsr_json_free(text);
+		status = tsr_packed_read_tensors(part, &text, err);
+	tsr_json_free(text.root);
 	return status;
 }
 
@@ -350,10 +359,14 @@ static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_fil
 		tsr_st_sort(arrays, n);
 	data = tsr_st_layout(arrays, n);
 	TSR_TRY(tsr_safetensors_compose(w, f, 0, &f->header, err));
-	f->nbytes = f->header.nbytes + data;
+	f->header_nbytes = f->header.nbytes;
+	f->nbytes = f->header_nbytes + data;
+	/* That of a packed file is composed again when the figures in it are known. */
+	if (w->plan.packed)
+		tsr_text_free(&f->header);
 	for (size_t i = 0; i < n; i++)
 		w->places[arrays[i].tag] = (struct tsr_place){ .file = (size_t)(f - w->files),
-							       .offset = f->header.nbytes +
+							       .offset = f->header_nbytes +
 									 arrays[i].offset };
 	return TSR_OK;
 }
@@ -472,16 +485,4 @@ enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *er
 	status = lay_out_shards(w, &cuts, err);
 	free(cuts.ends);
 	return status;
-}
-
-enum tsr_status tsr_safetensors_compose_again(struct tsr_writer *w, struct tsr_err *err)
-{
-	for (size_t i = 0; i < w->nfiles; i++) {
-		struct tsr_text *header = &w->files[i].header;
-		const uint64_t json_nbytes = header->nbytes - 8;
-
-		tsr_text_free(header);
-		TSR_TRY(tsr_safetensors_compose(w, &w->files[i], json_nbytes, header, err));
-	}
-	return TSR_OK;
 }

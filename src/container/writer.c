@@ -169,6 +169,22 @@ void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32
 	} while (at);
 }
 
+/* One at a time: those of packed files are large, and hold what is known only now. */
+static enum tsr_status write_header(struct tsr_writer *w, size_t file, struct tsr_err *err)
+{
+	struct tsr_writer_file *f = &w->files[file];
+	enum tsr_status status = TSR_OK;
+
+	if (w->plan.packed)
+		TSR_TRY(tsr_safetensors_compose(w, f, f->header_nbytes - 8, &f->header, err));
+	if (f->header.nbytes)
+		status = tsr_outfile_write(w->outputs.files[file], f->header.bytes,
+					   f->header.nbytes, 0, err);
+	if (w->plan.packed)
+		tsr_text_free(&f->header);
+	return status;
+}
+
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 {
 	TSR_TRY(note_shards(w, err));
@@ -176,15 +192,8 @@ enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 		TSR_TRY(create_outputs(w, err));
 		TSR_TRY(tsr_coded_write(w, w->plan.run, err));
 	}
-	if (w->plan.packed)
-		TSR_TRY(tsr_safetensors_compose_again(w, err));
-	for (size_t i = 0; i < w->nfiles; i++) {
-		const struct tsr_text *header = &w->files[i].header;
-
-		if (header->nbytes)
-			TSR_TRY(tsr_outfile_write(w->outputs.files[i], header->bytes,
-						  header->nbytes, 0, err));
-	}
+	for (size_t i = 0; i < w->nfiles; i++)
+		TSR_TRY(write_header(w, i, err));
 	for (size_t i = 0; i < w->narchives; i++) {
 		const struct tsr_writer_archive *a = &w->archives[i];
 

@@ -23,7 +23,9 @@ struct tsr_writer_archive {
 
 struct tsr_writer_file {
 	uint64_t nbytes;
-	struct tsr_text header; /* at the start; empty in archives */
+	struct tsr_text
+		header; /* at the start; empty in archives, and in packed files until the end */
+	uint64_t header_nbytes;
 	size_t first, end; /* arrays of this file */
 	size_t first_tensor, end_tensor; /* of a packed file */
 	bool plain; /* not packed, though it belongs to a packed one */

@@ -180,6 +180,19 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 	return read_offsets(r, a, m.offsets);
 }
 
+/* The value of an entry of the metadata. */
+static const char *keep_value(struct reading *r, const char *value)
+{
+	char *large = NULL;
+
+	if (strlen(value) < TSR_ST_META_LARGE)
+		return copy(r, value);
+	large = strdup(value);
+	if (large)
+		r->c->large[r->c->nlarge++] = large;
+	return large;
+}
+
 static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *object)
 {
 	size_t n = 0;
@@ -189,7 +202,8 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v))
 		n++;
 	r->c->meta = calloc(n + 1, sizeof(*r->c->meta));
-	if (!r->c->meta)
+	r->c->large = calloc(n + 1, sizeof(*r->c->large));
+	if (!r->c->meta || !r->c->large)
 		return tsr_fail_nomem(r->err, r->path);
 	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v)) {
 		struct tsr_meta *m = &r->c->meta[r->c->nmeta];
@@ -199,7 +213,7 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 					"%s: __metadata__: value of %.200s is not a string",
 					r->path, tsr_json_key(v));
 		m->key = copy(r, tsr_json_key(v));
-		m->value = copy(r, tsr_json_string(v));
+		m->value = keep_value(r, tsr_json_string(v));
 		r->c->nmeta++;
 		if (!m->key || !m->value)
 			return tsr_fail_nomem(r->err, r->path);
@@ -342,10 +356,20 @@ enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
 
 void tsr_st_contents_free(struct tsr_st_contents *c)
 {
+	for (size_t i = 0; i < c->nlarge; i++)
+		free(c->large[i]);
+	free(c->large);
 	free(c->arrays);
 	free(c->meta);
 	free(c->header);
 	*c = (struct tsr_st_contents){ 0 };
+}
+
+void tsr_st_drop_header(struct tsr_st_contents *c)
+{
+	free(c->header);
+	c->header = NULL;
+	c->header_nbytes = 0;
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */

@@ -33,12 +33,18 @@ struct tsr_st_entry {
 /* The rules for the text of a header. */
 struct tsr_json_rules tsr_st_rules(const char *path);
 
+/* Metadata of so many bytes is text to be parsed, such as that of a packed file. */
+#define TSR_ST_META_LARGE 65536u
+
 /* What one file holds.  Owned by the caller; see tsr_st_contents_free().  Texts are in an arena. */
 struct tsr_st_contents {
 	size_t narrays;
 	struct tsr_st_entry *arrays; /* in the order of their data; offsets are those in the file */
 	size_t nmeta;
 	struct tsr_meta *meta; /* in the order of the header */
+	/* Values of TSR_ST_META_LARGE bytes or more, not in the arena: who keeps one copies it. */
+	char **large;
+	size_t nlarge;
 	char *header; /* the header's bytes, NUL-terminated */
 	uint64_t header_nbytes;
 };
@@ -54,6 +60,9 @@ struct tsr_st_contents {
 enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
 			    struct tsr_st_contents *ret, struct tsr_err *err);
 void tsr_st_contents_free(struct tsr_st_contents *c);
+
+/* The header is needed no more, only what was found in it. */
+void tsr_st_drop_header(struct tsr_st_contents *c);
 
 /* --- Writing -------------------------------------------------------------------------------- */
 

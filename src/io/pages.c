@@ -2,6 +2,7 @@
 /* Memory returned to the system before it is freed. */
 #include "io/pages.h"
 
+#include <malloc.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,4 +19,11 @@ void tsr_pages_drop(void *block, size_t nbytes)
 	/* An optimisation: failure is harmless. */
 	if (inside)
 		(void)madvise((char *)block + before, inside, MADV_DONTNEED);
+}
+
+void tsr_pages_trim(void)
+{
+#ifdef __GLIBC__
+	(void)malloc_trim(0);
+#endif
 }

@@ -12,4 +12,7 @@
  */
 void tsr_pages_drop(void *block, size_t nbytes);
 
+/* Return what was freed to the system, after much was built up in small pieces and freed again. */
+void tsr_pages_trim(void);
+
 #endif

@@ -8,6 +8,7 @@
 #include "io/temporary.h"
 #include "io/spool.h"
 #include "base/fail.h"
+#include "io/pages.h"
 #include "base/option_size.h"
 #include "ckpt/deltas.h"
 #include "ckpt/meta.h"
@@ -134,6 +135,9 @@ static enum tsr_status check_base(const struct tsr_checkpoint *c, const char *pa
 	return TSR_OK;
 }
 
+/* So many arrays are worth a look at all of the heap. */
+#define TRIM_ARRAYS 10000u
+
 static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
 				       const struct tsr_open_options *o, unsigned depth,
 				       struct tsr_checkpoint **ret, struct tsr_err *err);
@@ -226,6 +230,9 @@ static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths
 		tsr_checkpoint_close(c);
 		return status;
 	}
+	/* What their headers and indices were parsed into is as large as the model of them. */
+	if (c->narrays >= TRIM_ARRAYS)
+		tsr_pages_trim();
 	*ret = c;
 	return TSR_OK;
 }

@@ -26,7 +26,8 @@ struct scan {
 	const struct tsr_json_rules *rules;
 	size_t nvalues;
 	struct tsr_map keys; /* of large objects, hashed with the object they stand in */
-	struct tsr_text string; /* the last string, without its escapes */
+	struct tsr_text string; /* the last key, without its escapes */
+	bool keeps; /* the string that is scanned is a key: values may be as long as the text */
 	/* the member of the root that the scan is in; "" before the first */
 	struct tsr_text member;
 	struct tsr_err *err;
@@ -131,6 +132,12 @@ static int peek(const struct scan *s)
 	return s->at < s->nbytes ? (unsigned char)s->text[s->at] : -1;
 }
 
+static void keep(struct scan *s, const char *bytes, size_t nbytes)
+{
+	if (s->keeps)
+		tsr_text_put(&s->string, bytes, nbytes);
+}
+
 static bool scan_hex4(struct scan *s, uint32_t *ret)
 {
 	uint32_t value = 0;
@@ -172,7 +179,7 @@ static enum tsr_status scan_unicode_escape(struct scan *s)
 			return malformed(s, "a lone surrogate escape");
 		high = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
 	}
-	tsr_text_put(&s->string, utf8, tsr_utf8_put(utf8, high));
+	keep(s, utf8, tsr_utf8_put(utf8, high));
 	return TSR_OK;
 }
 
@@ -183,7 +190,7 @@ static enum tsr_status scan_escape(struct scan *s)
 	const char *name = c > 0 ? strchr(names, c) : NULL;
 
 	if (name) {
-		tsr_text_putc(&s->string, values[name - names]);
+		keep(s, &values[name - names], 1);
 		s->at++;
 		return TSR_OK;
 	}
@@ -201,14 +208,12 @@ static void copy_plain(struct scan *s)
 	while (s->at < s->nbytes && s->text[s->at] >= 0x20 && s->text[s->at] < 0x7f &&
 	       s->text[s->at] != '"' && s->text[s->at] != '\\')
 		s->at++;
-	tsr_text_put(&s->string, s->text + start, s->at - start);
+	keep(s, s->text + start, s->at - start);
 }
 
-/* At the opening quote.  Leaves the string, without escapes, in s->string. */
+/* At the opening quote of a key or value. */
 static enum tsr_status scan_string(struct scan *s)
 {
-	s->string.nbytes = 0;
-	tsr_text_put(&s->string, "", 0);
 	s->at++;
 	for (;;) {
 		uint32_t codepoint;
@@ -231,7 +236,7 @@ static enum tsr_status scan_string(struct scan *s)
 		len = tsr_utf8_next(s->text + s->at, s->nbytes - s->at, &codepoint);
 		if (!len)
 			return malformed(s, "bytes that are not UTF-8");
-		tsr_text_put(&s->string, s->text + s->at, len);
+		keep(s, s->text + s->at, len);
 		s->at += len;
 	}
 	s->at++;
@@ -302,6 +307,19 @@ static enum tsr_status scan_word(struct scan *s, const char *word)
 
 static enum tsr_status scan_value(struct scan *s, unsigned depth);
 
+/* At the opening quote.  Leaves the key, without escapes, in s->string. */
+static enum tsr_status scan_key(struct scan *s)
+{
+	enum tsr_status status;
+
+	s->string.nbytes = 0;
+	s->keeps = true;
+	keep(s, "", 0);
+	status = scan_string(s);
+	s->keeps = false;
+	return status;
+}
+
 /* At the opening bracket of an object or array; the recursion is bounded by depth. */
 static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
 {
@@ -319,7 +337,7 @@ static enum tsr_status scan_members(struct scan *s, unsigned depth, bool object)
 		if (object) {
 			if (peek(s) != '"')
 				return malformed(s, "expected a key");
-			TSR_TRY(scan_string(s));
+			TSR_TRY(scan_key(s));
 			TSR_TRY(add_key(s, &o));
 			if (depth == 1) {
 				s->member.nbytes = 0;
@@ -436,6 +454,88 @@ enum tsr_status tsr_json_take_member(const char *text, size_t nbytes, size_t *at
 	cJSON_Delete(key);
 	*ret = (struct tsr_json *)value;
 	return TSR_OK;
+}
+
+/* Behind the value at @at of a text that passed the check. */
+static size_t after_value(const char *text, size_t nbytes, size_t at)
+{
+	unsigned depth = 0;
+	bool string = false;
+
+	for (at = after_space(text, nbytes, at); at < nbytes; at++) {
+		const char c = text[at];
+
+		if (string) {
+			string = c != '"';
+			at += c == '\\';
+		} else if (!depth && (c == ',' || c == '}' || c == ']')) {
+			break;
+		} else {
+			string = c == '"';
+			depth += c == '{' || c == '[';
+			depth -= c == '}' || c == ']';
+		}
+	}
+	return at < nbytes ? at : nbytes;
+}
+
+enum tsr_status tsr_json_find_member(const char *text, size_t nbytes, const char *key,
+				     const struct tsr_json_rules *rules, size_t *first_ret,
+				     size_t *end_ret, struct tsr_err *err)
+{
+	size_t at = after_space(text, nbytes, 0);
+	bool is = false;
+
+	*first_ret = *end_ret = 0;
+	if (at == nbytes || text[at] != '{')
+		return TSR_OK;
+	at = after_space(text, nbytes, at + 1);
+	while (!is && at < nbytes && text[at] == '"') {
+		cJSON *found = take_value(text, nbytes, &at);
+
+		if (!found)
+			return tsr_fail_nomem(err, rules->file);
+		is = strcmp(found->valuestring, key) == 0;
+		cJSON_Delete(found);
+		*first_ret = after_space(text, nbytes, after_space(text, nbytes, at) + 1);
+		*end_ret = after_value(text, nbytes, *first_ret);
+		at = after_space(text, nbytes, *end_ret + 1);
+	}
+	if (!is)
+		*first_ret = *end_ret = 0;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *at,
+				      const struct tsr_json_rules *rules, struct tsr_json **ret,
+				      struct tsr_err *err)
+{
+	cJSON *value;
+
+	*at = after_space(text, nbytes, *at);
+	if (text[*at] != ']') /* '[' or ',' */
+		*at = after_space(text, nbytes, *at + 1);
+	*ret = NULL;
+	if (text[*at] == ']')
+		return TSR_OK;
+	value = take_value(text, nbytes, at);
+	if (!value)
+		return tsr_fail_nomem(err, rules->file);
+	*ret = (struct tsr_json *)value;
+	return TSR_OK;
+}
+
+size_t tsr_json_count_elements(const char *text, size_t nbytes)
+{
+	size_t at = after_space(text, nbytes, 1), n = 0;
+
+	while (at < nbytes && text[at] != ']') {
+		at = after_value(text, nbytes, at);
+		at += at < nbytes && text[at] == ',';
+		at = after_space(text, nbytes, at);
+		n++;
+	}
+	return n;
 }
 
 /* --- Parsed values -------------------------------------------------------------------------- */

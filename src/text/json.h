@@ -73,6 +73,25 @@ enum tsr_status tsr_json_take_member(const char *text, size_t nbytes, size_t *at
 				     const struct tsr_json_rules *rules, struct tsr_json **ret,
 				     struct tsr_err *err);
 
+/**
+ * tsr_json_find_member() - Where an object has a member
+ * @text: @nbytes bytes that passed tsr_json_check(), which are an object
+ * @first_ret, @end_ret: out: the bytes of its value, with space behind it; equal if it has no such member
+ *
+ * Return: TSR_OK or TSR_E_NOMEM.
+ */
+enum tsr_status tsr_json_find_member(const char *text, size_t nbytes, const char *key,
+				     const struct tsr_json_rules *rules, size_t *first_ret,
+				     size_t *end_ret, struct tsr_err *err);
+
+/* The same as tsr_json_take_member() for the elements of an array that is the whole text. */
+enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *at,
+				      const struct tsr_json_rules *rules, struct tsr_json **ret,
+				      struct tsr_err *err);
+
+/* How many it has. */
+size_t tsr_json_count_elements(const char *text, size_t nbytes);
+
 enum tsr_json_type tsr_json_type(const struct tsr_json *v);
 
 /* Children of an array or object in the order of the text; NULL at the end. */

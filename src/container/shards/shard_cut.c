@@ -13,6 +13,9 @@
 /* What coding may add to an array in a header: a suffix, and another size. */
 #define CODED_MORE 40u
 
+/* Where one header is not enough, each has so much less than it may: one at a time is in memory. */
+#define SEVERAL 4u
+
 /* What a packed file says once, besides lists: versions, sets, a codebook, names of other files. */
 #define PACKED_ONCE 8192u
 
@@ -26,6 +29,7 @@ struct room {
 struct cutting {
 	const struct tsr_writer *w;
 	uint64_t data_nbytes; /* no offset is larger */
+	unsigned share; /* of the limits: 1 of so many */
 	struct tsr_text entry, quoted; /* the texts of one tensor, to see their length */
 };
 
@@ -36,10 +40,11 @@ static void add(struct room *to, const struct room *more)
 	to->npacked += more->npacked;
 }
 
-static bool fits(const struct room *r)
+static bool fits(const struct cutting *k, const struct room *r)
 {
-	return r->nbytes <= TSR_ST_HEADER_MAX && r->nvalues <= TSR_ST_VALUES_MAX &&
-	       r->npacked <= TSR_PACKED_VALUES_MAX;
+	return r->nbytes <= TSR_ST_HEADER_MAX / k->share &&
+	       r->nvalues <= TSR_ST_VALUES_MAX / k->share &&
+	       r->npacked <= TSR_PACKED_VALUES_MAX / k->share;
 }
 
 /* The length of a text as a string in a header, and in it as a key or value. */
@@ -141,7 +146,7 @@ static size_t end_of_file(struct cutting *k, size_t first, bool *by_header)
 		add(&all, &more);
 		if (max && i > first && (more_nbytes > left || (plan->packed && nbytes > max)))
 			break;
-		if (i > first && !fits(&all)) {
+		if (i > first && !fits(k, &all)) {
 			*by_header = true;
 			break;
 		}
@@ -156,6 +161,7 @@ static enum tsr_status cut(struct cutting *k, struct tsr_shard_cuts *cuts, struc
 	const char *path = k->w->plan.path;
 	size_t at = 0;
 
+	cuts->nfiles = 0;
 	do {
 		size_t *ends = realloc(cuts->ends, (cuts->nfiles + 1) * sizeof(*ends));
 
@@ -171,13 +177,17 @@ static enum tsr_status cut(struct cutting *k, struct tsr_shard_cuts *cuts, struc
 enum tsr_status tsr_shards_cut(const struct tsr_writer *w, struct tsr_shard_cuts *ret,
 			       struct tsr_err *err)
 {
-	struct cutting k = { .w = w };
+	struct cutting k = { .w = w, .share = 1 };
 	struct tsr_shard_cuts cuts = { .ends = NULL };
 	enum tsr_status status;
 
 	for (size_t i = 0; i < w->plan.narrays; i++)
 		k.data_nbytes += w->arrays[i].nbytes;
 	status = cut(&k, &cuts, err);
+	if (status == TSR_OK && cuts.by_header) {
+		k.share = SEVERAL;
+		status = cut(&k, &cuts, err);
+	}
 	tsr_text_free(&k.entry);
 	tsr_text_free(&k.quoted);
 	if (status != TSR_OK) {
