@@ -26,8 +26,9 @@ def filtered_codes(what, data, group, columns, first=0, row=0, momentum=None):
     front = scales.tobytes()
     if momentum:
         front += momentum[0].tobytes() + momentum[1].tobytes()
-    numbers = n, first, columns, row, group, len(scales), int(momentum is not None)
-    return subprocess.run([FILTER, what, *map(str, numbers)], input=front + bytes(piece), capture_output=True,
+    numbers = n, first, columns, row, group, len(scales)
+    sort = "momentum" if momentum else "log8" if scales.itemsize == 4 else "sqrt8"
+    return subprocess.run([FILTER, what, *map(str, numbers), sort], input=front + bytes(piece), capture_output=True,
                           check=False)
 
 
@@ -89,6 +90,9 @@ def test_vectors_with_contexts(line):
     beside = coded_planes.Variance(each, 0, 64)
     if kind == "momentum":
         beside = coded_planes.Momentum(each, codes, each)
+    if kind == "log8":
+        scales = (2**15 * scales.astype(int) + np.arange(625) % 16).astype("<u4")
+        beside = coded_planes.LogVariance(np.repeat(scales, 32), 0, 64)
     coded = coded_planes.encode_codes(codes, beside)
     assert (len(coded), xxhash.xxh3_64_hexdigest(coded), coded[0]) == (int(nbytes), digest, 3)
     assert (coded_planes.decode(coded, 1, False, len(codes), beside) == codes).all()
@@ -165,6 +169,33 @@ def test_contexts_of_a_piece_in_the_middle_of_a_tensor():
         assert (coded_planes.decode(coded, 1, False, n, beside) == codes[at]).all()
         alone = coded_planes.encode(codes[at], False)
         assert len(coded) < 0.97 * len(alone)
+
+
+@pytest.mark.parametrize("shape, group, first, n, row", [
+    ((300, 120), 40, 1200, 30000, 0), ((240, 500), 64, 320, 110000, 0), ((400, 330), 110, 660, 110000, 330)])
+def test_contexts_of_codes_of_log8(shape, group, first, n, row):
+    """All ranges and codes, scales of zero, subnormal and negative ones among them, in any part of a tensor."""
+    rng = np.random.default_rng(5)
+    count = shape[0] * shape[1]
+    i = np.arange(count)
+    groups = i // row * -(-row // group) + i % row // group if row else i // group
+    v = rng.normal(0, 30, (shape[0], 1)) + rng.normal(0, 30, (1, shape[1])) + rng.normal(0, 4, shape)
+    levels = v.reshape(-1)
+    top = np.array([levels[groups == g].max() for g in range(groups[-1] + 1)])
+    u = ((2000 + top).astype(np.int64) << 19) + rng.integers(4, 12, len(top))
+    u[5::50] = rng.integers(0, 2**32, len(u[5::50]))
+    r = np.array([4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 208, 272, 384])[u % 16]
+    codes = np.clip(255 - (top[groups] - levels) * 256 / r[groups], 0, 255).astype(np.uint8)
+    at, begin = slice(first, first + n), groups[first]
+    scales = u.astype("<u4")
+    beside = coded_planes.LogVariance(scales[groups[at]], first, shape[1])
+    coded = filtered_codes("encode-codes", (scales[begin:groups[first + n - 1] + 1], codes[at], n), group, shape[1],
+                           first, row).stdout
+    assert coded == coded_planes.encode_codes(codes[at], beside)
+    assert coded[0] == 3 and len(coded) < 0.95 * len(coded_planes.encode(codes[at], False))
+    assert (coded_planes.decode(coded, 1, False, n, beside) == codes[at]).all()
+    assert filtered_codes("decode-codes", (scales[begin:groups[first + n - 1] + 1], coded, n), group, shape[1],
+                          first, row).stdout == codes[at].tobytes()
 
 
 @pytest.mark.parametrize("rows, mode", [(9, 3), (8, 2)])

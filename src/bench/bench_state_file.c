@@ -46,7 +46,7 @@ static uint64_t scales_of(const struct reading *r, size_t k, unsigned plane)
 	const struct tsr_tensor *t = tsr_checkpoint_tensor(r->c, k);
 	const bool codes = plane == 0 && (r->variance[k] || tsr_coded_has_contexts(t, plane));
 
-	return codes ? tsr_plane_count(&t->coding, 1, t->numel) : 0;
+	return codes ? tsr_plane_nbytes(&t->coding, 1, t->numel) / sizeof(uint16_t) : 0;
 }
 
 /* The pieces of a plane, of which the elements before number @first, and their scales, or NULL. */
@@ -96,9 +96,11 @@ static enum tsr_status read_plane(struct reading *r, size_t k, unsigned plane, u
 
 	TSR_TRY(tsr_checkpoint_read_stored(r->c, t, plane, 0, t->numel * width,
 					   p->plain + r->n[index] * width, r->err));
-	if (nscales)
+	if (nscales) {
 		TSR_TRY(tsr_checkpoint_read_stored(r->c, t, 1, 0, nscales * sizeof(*scales), scales,
 						   r->err));
+		tsr_coded_shorten_scales(&t->coding, nscales * sizeof(*scales), scales);
+	}
 	if (plane == 0)
 		r->places[k] = (struct place){ r->n[index], r->npieces[index], r->nscales[index] };
 	cut(t, r->n[index], nscales ? scales : NULL, p->pieces + r->npieces[index]);

@@ -425,7 +425,9 @@ static enum tsr_status read_scales(const struct tsr_checkpoint *c, const struct 
 	const uint64_t offset = tsr_plane_nbytes(&of->coding, 1, first);
 	const size_t nbytes = (size_t)tsr_plane_nbytes(&of->coding, 1, n);
 
-	return tsr_array_read(c, &c->arrays[of->scales], offset, nbytes, scales, err);
+	TSR_TRY(tsr_array_read(c, &c->arrays[of->scales], offset, nbytes, scales, err));
+	tsr_coded_shorten_scales(&of->coding, nbytes, scales);
+	return TSR_OK;
 }
 
 /* What lies beside @n codes from @first on. */

@@ -73,6 +73,9 @@ bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane);
  */
 size_t *tsr_coded_pair(const struct tsr_tensor *tensors, size_t n);
 
+/* Scales as a file has them, @nbytes, to those that tsr_coded_beside() takes, in place. */
+void tsr_coded_shorten_scales(const struct tsr_coding *coding, size_t nbytes, uint16_t *scales);
+
 /* What lies beside a piece of codes that begins at element @first, with its scales from the first on. */
 struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint64_t columns,
 					   uint64_t first, const uint16_t *scales);

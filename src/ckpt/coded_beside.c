@@ -15,9 +15,29 @@ static bool is_in(const struct tsr_tensor *t, const char *codec)
 	       coding->scale == TSR_SCALE_E8M8;
 }
 
+static bool is_logarithmic(const struct tsr_coding *coding)
+{
+	return coding->codec && strcmp(coding->codec->name, "log8") == 0;
+}
+
 bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane)
 {
-	return plane == 0 && is_in(t, "sqrt8");
+	const struct tsr_coding *coding = &t->coding;
+
+	return plane == 0 &&
+	       (is_in(t, "sqrt8") || (is_logarithmic(coding) && tsr_coding_group(coding) > 1));
+}
+
+void tsr_coded_shorten_scales(const struct tsr_coding *coding, size_t nbytes, uint16_t *scales)
+{
+	if (!is_logarithmic(coding))
+		return;
+	for (size_t i = 0; i < nbytes / 4; i++) {
+		uint32_t f28;
+
+		memcpy(&f28, scales + 2 * i, 4);
+		scales[i] = tsr_entropy_log_scale(f28);
+	}
 }
 
 uint64_t tsr_coded_columns(const struct tsr_tensor *t)
@@ -31,6 +51,7 @@ struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint
 	return (struct tsr_entropy_beside){
 		.first = first,
 		.columns = columns,
+		.logarithmic = is_logarithmic(coding),
 		.scales = { scales, coding->row, tsr_coding_group(coding) },
 	};
 }
@@ -87,7 +108,7 @@ static int by_shape(const void *va, const void *vb, void *tensors)
 /* Whether a variance tells what to expect of a momentum: their pieces are of the same elements. */
 static bool tells(const struct tsr_tensor *m, const struct tsr_tensor *v)
 {
-	return (is_in(m, "softsign8") || is_in(m, "linear8")) && tsr_coded_has_contexts(v, 0) &&
+	return (is_in(m, "softsign8") || is_in(m, "linear8")) && is_in(v, "sqrt8") &&
 	       tsr_tensor_piece(m) == tsr_tensor_piece(v);
 }
 

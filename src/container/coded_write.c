@@ -206,6 +206,7 @@ static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_en
 							    tile->first, s->scales);
 
 	TSR_TRY(read_plain(k, e->tag + 1, tile, s->scales, err));
+	tsr_coded_shorten_scales(&t->coding, tsr_tile_plane_nbytes(t, 1, tile), s->scales);
 	if (variance) {
 		const size_t codes = TSR_ARRAY_TAG(variance - 1, 0);
 

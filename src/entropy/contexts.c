@@ -44,6 +44,7 @@ void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *
 			     struct tsr_contexts_means *m)
 {
 	static tsr_contexts_sums_fn *const add_up[] = TSR_ISA_VARIANTS(contexts_sums);
+	static tsr_contexts_sums_fn *const add_logs[] = TSR_ISA_VARIANTS(contexts_log_sums);
 	uint32_t *const rows = m->row_sums, *const columns = m->column_sums;
 	uint64_t sum = 0;
 
@@ -51,7 +52,7 @@ void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *
 	m->ncolumns = (uint32_t)b->columns;
 	memset(rows, 0, m->nrows * sizeof(*rows));
 	memset(columns, 0, m->ncolumns * sizeof(*columns));
-	add_up[tsr_isa_level()](b, codes, n, rows, columns);
+	(b->logarithmic ? add_logs : add_up)[tsr_isa_level()](b, codes, n, rows, columns);
 	for (uint32_t i = 0; i < m->nrows; i++)
 		sum += rows[i];
 	m->all = (int32_t)(sum / n);
@@ -104,7 +105,10 @@ void tsr_contexts_fill(const struct tsr_entropy_beside *b, const struct tsr_cont
 		       size_t n, uint8_t *contexts)
 {
 	static tsr_contexts_fill_fn *const of_variances[] = TSR_ISA_VARIANTS(contexts_of_variances);
+	static tsr_contexts_fill_fn *const of_logs[] = TSR_ISA_VARIANTS(contexts_of_logs);
 	static tsr_contexts_fill_fn *const of_momenta[] = TSR_ISA_VARIANTS(contexts_of_momenta);
 
-	(b->variances ? of_momenta : of_variances)[tsr_isa_level()](b, m, n, contexts);
+	(b->variances	  ? of_momenta
+	 : b->logarithmic ? of_logs
+			  : of_variances)[tsr_isa_level()](b, m, n, contexts);
 }

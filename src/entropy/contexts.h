@@ -57,7 +57,9 @@ typedef void tsr_contexts_sums_fn(const struct tsr_entropy_beside *b, const uint
 typedef void tsr_contexts_fill_fn(const struct tsr_entropy_beside *b,
 				  const struct tsr_contexts_means *m, size_t n, uint8_t *contexts);
 TSR_ISA_DECLARE(tsr_contexts_sums_fn, contexts_sums)
+TSR_ISA_DECLARE(tsr_contexts_sums_fn, contexts_log_sums)
 TSR_ISA_DECLARE(tsr_contexts_fill_fn, contexts_of_variances)
+TSR_ISA_DECLARE(tsr_contexts_fill_fn, contexts_of_logs)
 TSR_ISA_DECLARE(tsr_contexts_fill_fn, contexts_of_momenta)
 
 #endif

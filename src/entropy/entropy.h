@@ -77,17 +77,24 @@ struct tsr_entropy_scales {
 };
 
 /*
- * What is known of a piece of codes of `sqrt8`, or, if @variances are given, of a momentum: its scales,
- * where it is in its tensor, and the codes of the same elements' variances, of `sqrt8` too, with their
+ * What is known of a piece of codes of `sqrt8` or `log8`, or, if @variances are given, of a momentum: its
+ * scales, where it is in its tensor, and the codes of the same elements' variances, of `sqrt8`, with their
  * scales.  It must be the same for encoding and decoding.
  */
 struct tsr_entropy_beside {
 	uint64_t first,
 		columns; /* the piece's first element; elements of the tensor's last dimension */
 	struct tsr_entropy_scales scales;
+	bool logarithmic; /* codes of log8, with scales from tsr_entropy_log_scale() */
 	const uint8_t *variances;
 	struct tsr_entropy_scales variance_scales;
 };
+
+/* Of a scale of `log8` what is needed beside codes: its exponent, some of its mantissa, and the range. */
+static inline uint16_t tsr_entropy_log_scale(uint32_t f28)
+{
+	return (uint16_t)((f28 >> 19 & 0xfff) << 4 | (f28 & 15));
+}
 
 /* Whether a piece of codes cannot be decoded without what lies beside it; any bytes will do. */
 bool tsr_entropy_has_contexts(const void *coded, size_t nbytes);

@@ -193,6 +193,32 @@ TSR_HD int32_t tsr_rans_scale_level(uint16_t scale)
 	return scale >> 4;
 }
 
+/*
+ * Of log8 the range of a group in sixteenths of an octave, given its number in the lowest bits of a scale;
+ * the level of a code; and the context of one that is expected so far above its scale, given 65536 / range.
+ */
+TSR_HD int32_t tsr_rans_log_range(uint16_t scale)
+{
+	static const uint16_t ranges[16] = { 4,	 8,  12, 16,  24,  32,	40,  48,
+					     64, 80, 96, 128, 160, 208, 272, 384 };
+
+	return ranges[scale & 15];
+}
+
+#define TSR_RANS_LOG_HIGHEST 384
+
+TSR_HD int32_t tsr_rans_log_code_level(uint8_t code, int32_t range)
+{
+	return TSR_RANS_LOG_HIGHEST - ((255 - code) * range >> 8);
+}
+
+TSR_HD uint8_t tsr_rans_log_context(int32_t above, int32_t per_level)
+{
+	const int32_t code = 255 + (above * per_level >> 8);
+
+	return (uint8_t)((code < 0 ? 0 : code > 255 ? 255 : code) >> 5);
+}
+
 /* The deviation of a row's or column's mean from that of all, as it is stored. */
 TSR_HD int32_t tsr_rans_deviation(int32_t mean, int32_t all)
 {

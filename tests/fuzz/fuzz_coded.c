@@ -38,6 +38,7 @@ static struct tsr_entropy_beside make_beside(const uint8_t *data)
 		.first = data[1] * 97u,
 		.columns = data[2],
 		.scales = { scales, data[0] & 0x40 ? data[2] : 0, 1u + data[3] % 64 },
+		.logarithmic = data[0] & 0x10,
 	};
 
 	for (size_t i = 0; i < MOST; i++) {

@@ -108,8 +108,11 @@ class Variance:
     def possible(self):
         return self.L > 0 and 8 * (self.R + self.L) <= self.n
 
+    def code_levels(self, codes):
+        return code_level(codes)
+
     def means(self, codes):
-        levels = self.scale_levels + code_level(codes)
+        levels = self.scale_levels + self.code_levels(codes)
         mean = int(levels.sum()) // self.n
         rows = np.bincount(self.row, levels).astype(np.int64) // np.bincount(self.row)
         columns = np.bincount(self.column, levels).astype(np.int64) // np.bincount(self.column)
@@ -125,6 +128,24 @@ class Variance:
         mean, rows, columns = means
         expected = mean + rows[self.row] + columns[self.column] - self.scale_levels
         return np.clip(expected - 64, 0, 63) // 8
+
+
+class LogVariance(Variance):
+    """The same of `log8`, whose scales have 4 bytes."""
+
+    def __init__(self, scales, first, L):
+        super().__init__(scales, first, L)
+        u = np.asarray(scales, np.int64)
+        self.scale_levels = u // 2**19 % 4096
+        self.r = np.array([4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 208, 272, 384])[u % 16]
+
+    def code_levels(self, codes):
+        return 384 - (255 - np.asarray(codes, np.int64)) * self.r // 256
+
+    def contexts(self, means):
+        mean, rows, columns = means
+        above = mean + rows[self.row] + columns[self.column] - self.scale_levels - 384
+        return np.clip(255 + above * (65536 // self.r) // 256, 0, 255) // 32
 
 
 class Momentum:

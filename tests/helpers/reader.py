@@ -876,12 +876,14 @@ def pair_moments(tensors):
 
 def contexts_of(arrays, tensor, variance):
     """What lies beside elements `at` of a code plane, or nothing."""
-    if variance is None and (tensor.codec, tensor.scale) != ("sqrt8", "e8m8"):
+    logarithmic = tensor.codec == "log8" and group_of(tensor)[0] > 1
+    if variance is None and not logarithmic and (tensor.codec, tensor.scale) != ("sqrt8", "e8m8"):
         return None
     scales = scale_of_each(tensor, take_any(dict(arrays), tensor, 1, []))
     if variance is None:
         columns = tensor.shape[-1] if tensor.shape else 1
-        return lambda at: coded_planes.Variance(scales[at], at.start, columns)
+        sort = coded_planes.LogVariance if logarithmic else coded_planes.Variance
+        return lambda at: sort(scales[at], at.start, columns)
     codes = np.frombuffer(take_any(dict(arrays), variance, 0, []), np.uint8)
     variance_scales = scale_of_each(variance, take_any(dict(arrays), variance, 1, []))
     return lambda at: coded_planes.Momentum(scales[at], codes[at], variance_scales[at])
@@ -932,7 +934,7 @@ def scale_of_each(tensor, scales):
     count, (size, row) = elements(list(tensor.shape)), group_of(tensor)
     i = np.arange(count)
     groups = i // row * -(-row // size) + i % row // size if row else i // size
-    return np.frombuffer(scales, "<u2")[groups]
+    return np.frombuffer(scales, "<u4" if tensor.scale == "f28" else "<u2")[groups]
 
 
 def decode_piece(content, dtype, size, beside):

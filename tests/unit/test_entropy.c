@@ -312,25 +312,39 @@ static void test_codes_come_back_wherever_they_begin(void **state)
 	assert_true(tsr_isa_select(NULL));
 }
 
-static void test_every_level_writes_the_same_codes(void **state)
+static void assert_levels_agree(const struct tsr_entropy_beside *b, size_t n)
 {
-	const struct tsr_entropy_beside b = { .first = 9,
-					      .columns = 100,
-					      .scales = { scales, 100, 30 } };
 	size_t nbytes;
 
-	(void)state;
-	fill_codes(50000, 100, 3);
 	assert_true(tsr_isa_select("base"));
-	nbytes = tsr_entropy_encode_codes(e, &b, plain, 50000, others);
+	nbytes = tsr_entropy_encode_codes(e, b, plain, n, others);
 	assert_int_equal(others[0], 3);
 	for (const char *const *isa = tsr_isa_names(); *isa; isa++) {
 		if (!tsr_isa_select(*isa))
 			continue;
-		assert_int_equal(tsr_entropy_encode_codes(e, &b, plain, 50000, coded), nbytes);
+		assert_int_equal(tsr_entropy_encode_codes(e, b, plain, n, coded), nbytes);
 		assert_memory_equal(coded, others, nbytes);
 	}
 	assert_true(tsr_isa_select(NULL));
+}
+
+static void test_every_level_writes_the_same_codes(void **state)
+{
+	(void)state;
+	for (uint32_t group = 30; group <= 32; group++) {
+		struct tsr_entropy_beside b = { .first = 9,
+						.columns = 100,
+						.scales = { scales, 100, group } };
+
+		fill_codes(50000, 100, 3);
+		assert_levels_agree(&b, 50000);
+		b.logarithmic = true;
+		for (size_t i = 0; i < 50000; i++) {
+			plain[i] = (uint8_t)(255 - i % 3 - (9 + i) % 100 % 7 * 30);
+			scales[i] = (uint16_t)(0x7000 | (7 + i % 3));
+		}
+		assert_levels_agree(&b, 50000);
+	}
 }
 
 /* A piece with contexts is none of a plane without them, nor one of another length. */
@@ -448,8 +462,8 @@ static size_t read_all(void *to, size_t nbytes)
 }
 
 /*
- * test_entropy encode-codes|decode-codes N FIRST COLUMNS ROW GROUP NSCALES MOMENTUM: as below, with scales and,
- * for a momentum, codes and scales of variances in front of the piece.
+ * test_entropy encode-codes|decode-codes N FIRST COLUMNS ROW GROUP NSCALES sqrt8|log8|momentum: as below, with
+ * scales and, for a momentum, codes and scales of variances in front of the piece.
  */
 static const char *filter_codes(char **args, size_t *nbytes)
 {
@@ -458,12 +472,18 @@ static const char *filter_codes(char **args, size_t *nbytes)
 		.first = (uint64_t)atol(args[2]),
 		.columns = (uint64_t)atol(args[3]),
 		.scales = { scales, (uint64_t)atol(args[4]), (uint32_t)atol(args[5]) },
+		.logarithmic = strcmp(args[7], "log8") == 0,
 	};
-
+	uint32_t f28;
 	size_t size;
 
-	read_all(scales, 2 * nscales);
-	if (atoi(args[7])) {
+	for (size_t i = 0; b.logarithmic && i < nscales; i++) {
+		read_all(&f28, sizeof(f28));
+		scales[i] = tsr_entropy_log_scale(f28);
+	}
+	if (!b.logarithmic)
+		read_all(scales, 2 * nscales);
+	if (strcmp(args[7], "momentum") == 0) {
 		b.variances = variances;
 		b.variance_scales = b.scales;
 		b.variance_scales.scales = variance_scales;

@@ -231,3 +231,73 @@ void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
 		tsr_scale_run_advance(&variance, size);
 	}
 }
+
+/* --- Pieces of log8 ------------------------------------------------------------------------------ */
+
+static uint32_t add_logs(const uint8_t *restrict codes, uint32_t n, int32_t scale, int32_t range,
+			 uint32_t *restrict columns)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t k = 0; k < n; k++) {
+		const uint32_t level = (uint32_t)(scale + tsr_rans_log_code_level(codes[k], range));
+
+		sum += level;
+		columns[k] += level;
+	}
+	return sum;
+}
+
+static void of_log_columns(const int8_t *restrict columns, uint32_t n, int32_t above,
+			   int32_t per_level, uint8_t *restrict contexts)
+{
+	for (uint32_t k = 0; k < n; k++)
+		contexts[k] = tsr_rans_log_context(above + columns[k], per_level);
+}
+
+void TSR_FOR_ISA(contexts_log_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes,
+				    size_t n, uint32_t *rows, uint32_t *columns)
+{
+	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
+	uint64_t column = b->first % b->columns;
+
+	for (size_t i = 0; i < n;) {
+		const uint32_t size = tsr_scale_run_least(
+			tsr_scale_run_least(at.left, b->columns - column), n - i);
+
+		*rows += add_logs(codes + i, size, tsr_rans_scale_level(*at.scale),
+				  tsr_rans_log_range(*at.scale), columns + column);
+		i += size;
+		column += size;
+		tsr_scale_run_advance(&at, size);
+		if (column == b->columns) {
+			column = 0;
+			rows++;
+		}
+	}
+}
+
+void TSR_FOR_ISA(contexts_of_logs)(const struct tsr_entropy_beside *b,
+				   const struct tsr_contexts_means *m, size_t n, uint8_t *contexts)
+{
+	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
+	uint64_t column = b->first % b->columns;
+	const int8_t *row = m->rows;
+
+	for (size_t i = 0; i < n;) {
+		const uint32_t size = tsr_scale_run_least(
+			tsr_scale_run_least(at.left, b->columns - column), n - i);
+		const int32_t above = m->all + *row - tsr_rans_scale_level(*at.scale) -
+				      TSR_RANS_LOG_HIGHEST;
+
+		of_log_columns(m->columns + column, size, above,
+			       65536 / tsr_rans_log_range(*at.scale), contexts + i);
+		i += size;
+		column += size;
+		tsr_scale_run_advance(&at, size);
+		if (column == b->columns) {
+			column = 0;
+			row++;
+		}
+	}
+}
