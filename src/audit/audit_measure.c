@@ -8,9 +8,11 @@
 #include "audit/audit_work.h"
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "ckpt/fingerprint.h"
 #include "codec/measuring.h"
 #include "pack/codings.h"
 #include "pack/walk.h"
+#include "parts/part.h"
 
 /* What one side of a job found; its sums and updates are behind it. */
 struct found {
@@ -165,6 +167,48 @@ static void finish_pair(struct tsr_auditing *a, struct tsr_audit_pair *p)
 	p->nonfinite = as_it_is->nonfinite;
 }
 
+/* --- In parts ------------------------------------------------------------------------------------ */
+
+static void put_sums(struct tsr_outcome *o, struct tsr_trial_sums *s)
+{
+	tsr_outcome_bool(o, &s->measured);
+	if (!s->measured)
+		return;
+	tsr_outcome_measure(o, &s->measure);
+	tsr_outcome_report(o, &s->report);
+	tsr_outcome_u64(o, &s->groups);
+	tsr_outcome_u64(o, &s->stuck);
+	tsr_outcome_u64(o, &s->range_sum);
+	tsr_outcome_u64(o, &s->nranges);
+	tsr_outcome_u32(o, &s->range_max);
+}
+
+static void put_updates(struct tsr_outcome *o, struct tsr_update_measure *u, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		bool measured = u[i].n != 0;
+
+		tsr_outcome_bool(o, &measured);
+		if (measured)
+			tsr_outcome_update(o, &u[i]);
+	}
+}
+
+static void put_found(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o)
+{
+	const struct tsr_auditing *a = ctx;
+	const unsigned kind = tsr_audit_kind(t->tensor->kind);
+	struct found *f = extra;
+
+	if (!t->tensor->coding.codec)
+		return;
+	tsr_outcome_bool(o, &f->integers);
+	for (unsigned i = 0; i < a->lists[kind]->n; i++)
+		put_sums(o, &sums_of(f)[i]);
+	if (t->tensor->kind == TSR_KIND_VARIANCE && a->pair_of[a->place[t->tile.tensor] - 1])
+		put_updates(o, updates_of(a, f), tsr_audit_nupdates(a));
+}
+
 /* --- Commits, in the order of tiles ------------------------------------------------------------- */
 
 static void add_updates(struct tsr_auditing *a, const struct tsr_walked *t, struct found *f)
@@ -246,11 +290,13 @@ enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *
 				       .work = try_tile,
 				       .work_pair = try_pair,
 				       .commit = commit_tile,
+				       .found = put_found,
 				       .ctx = a };
 	struct tsr_run on_cpu = run ? *run : (struct tsr_run){ .threads = 1 };
 
 	on_cpu.gpu = NULL;
 	on_cpu.threads = threads_of(a, &on_cpu);
+	TSR_TRY(tsr_part_inputs(on_cpu.parts, tsr_checkpoint_fingerprint(a->c, 0), err));
 	TSR_TRY(tsr_walk_run(&walk, &on_cpu, err));
 	drop_faulty_pairs(a);
 	return TSR_OK;

@@ -8,6 +8,7 @@
 #include "base/pipeline.h"
 #include "ckpt/build.h"
 #include "codec/nonfinite.h"
+#include "replay/replay_parts.h"
 
 /* --- Gradients -------------------------------------------------------------------------------- */
 
@@ -170,6 +171,15 @@ static enum tsr_status look_commit(void *ctx, void *scratch, uint64_t job, struc
 	return tsr_progress_add(&l->r->progress, 0, err);
 }
 
+static void look_found(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+{
+	const struct looking *l = ctx;
+	struct look *s = scratch;
+
+	s->tile = tsr_tiles_get(&l->r->tiles, job);
+	tsr_outcome_u64s(o, s->n, TSR_PARTS);
+}
+
 enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 {
 	const struct tsr_replay_step *last = &r->result->steps[r->result->nsteps - 1];
@@ -182,7 +192,7 @@ enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 					       .ctx = &l };
 
 	if (r->nparams)
-		TSR_TRY(tsr_pipeline_run(&pipeline, r->run, r->err));
+		TSR_TRY(tsr_replay_run_tiles(&pipeline, look_found));
 	if (!l.found)
 		return TSR_OK;
 	if (written)

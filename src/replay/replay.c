@@ -18,6 +18,7 @@
 #include "replay/new_states.h"
 #include "replay/params.h"
 #include "replay/replay_output.h"
+#include "replay/replay_parts.h"
 #include "replay/form/scales.h"
 #include "replay/state.h"
 #include "replay/stepping.h"
@@ -47,6 +48,7 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 		return tsr_fail(r->err, TSR_E_USAGE,
 				"%s: steps %" PRIu64 " to %" PRIu64 " are none", r->recording->path,
 				o->first_step, o->last_step);
+	TSR_TRY(tsr_replay_check_parts(r));
 	return tsr_replay_gpu_check(r);
 }
 
@@ -225,15 +227,16 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 	TSR_TRY(check_outputs(first, out));
 	if (!first->options->dry_run) {
 		TSR_TRY(tsr_replay_gpu_open(first));
-		for (struct tsr_replaying *r = first; r; r = r->also)
-			TSR_TRY(tsr_replay_load_state(r));
+		TSR_TRY(tsr_replay_load_states(first));
 		if (first->options->each_step)
 			TSR_TRY(tsr_replay_show_state(first));
 		TSR_TRY(tsr_replay_gpu_put_state(first));
 		TSR_TRY(tsr_replay_run_steps(first));
 		TSR_TRY(tsr_replay_gpu_get_state(first));
 		leave_gpu(first);
+		TSR_TRY(tsr_replay_keep_state(first, out));
 		TSR_TRY(check_results(first, out != NULL));
+		TSR_TRY(tsr_replay_end_part(first));
 	}
 	return out ? tsr_replay_write(first, out) : TSR_OK;
 }

@@ -52,6 +52,7 @@ struct tsr_replay_listed {
 struct tsr_replaying {
 	const struct tsr_replay_options *options;
 	const struct tsr_run *run;
+	struct tsr_run whole; /* the same without parts, for what is done when they are joined */
 	struct tsr_checkpoint *c;
 	struct tsr_recording *recording;
 	struct tsr_replay *result;

@@ -8,11 +8,19 @@
 /* Choose the codings, and cut the parameters into tiles. */
 enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r);
 
+/* Whether the momentum of a parameter is kept in ratios to its variance. */
+static inline bool tsr_replay_is_relative(const struct tsr_replay_param *p)
+{
+	const struct tsr_codec *codec = p->coding[TSR_PART_MOMENTUM].codec;
+
+	return codec && codec->relative;
+}
+
 /* Cut the parameters of @first, and of those that also take its steps, into tiles that fit all of them. */
 enum tsr_status tsr_replay_share_tiles(struct tsr_replaying *first);
 
-/* Allocate the state; read, verify, decode and encode it. */
-enum tsr_status tsr_replay_load_state(struct tsr_replaying *r);
+/* Allocate the states of @first and of those that also take its steps; read, verify, decode and encode. */
+enum tsr_status tsr_replay_load_states(struct tsr_replaying *first);
 
 void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned threads);
 

@@ -14,6 +14,7 @@
 #include "replay/check_finite.h"
 #include "replay/compare_fp32.h"
 #include "replay/gpu/gpu_steps.h"
+#include "replay/replay_parts.h"
 
 /* Memory for tiles that wait for their turn. */
 #define WAITING_NBYTES ((size_t)64 << 20)
@@ -198,14 +199,19 @@ static enum tsr_status step_tile(struct stepping *k, struct scratch *s, unsigned
 	return TSR_OK;
 }
 
+static void take_tile(const struct stepping *k, struct scratch *s, uint64_t job)
+{
+	s->tile = tsr_tiles_get(&k->w.r->tiles, job);
+	s->work = s->x + arrays(k) * k->w.r->longest;
+	s->compare = (void *)(s->work + k->nwork);
+}
+
 static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct stepping *k = ctx;
 	struct scratch *s = scratch;
 
-	s->tile = tsr_tiles_get(&k->w.r->tiles, job);
-	s->work = s->x + arrays(k) * k->w.r->longest;
-	s->compare = (void *)(s->work + k->nwork);
+	take_tile(k, s, job);
 	for (unsigned i = 0; i < k->w.n; i++)
 		TSR_TRY(step_tile(k, s, i, err));
 	return TSR_OK;
@@ -246,6 +252,26 @@ static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struc
 		nbytes += s->found[i].nbytes;
 	}
 	return tsr_progress_add(&k->w.r->progress, nbytes, err);
+}
+
+/* What the commit of a tile needs, from or for a process that does a part of the replay. */
+static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+{
+	struct stepping *k = ctx;
+	struct scratch *s = scratch;
+
+	take_tile(k, s, job);
+	for (unsigned step = 0; step < k->w.n; step++) {
+		struct found *found = &s->found[step];
+
+		if (tsr_replay_step_of(&k->w, step)->skipped)
+			continue;
+		tsr_outcome_size(o, &found->nbytes);
+		tsr_outcome_u32(o, &found->crc);
+		tsr_outcome_float(o, &found->largest);
+		for (unsigned state = 0; k->sums && state < k->nstates; state++)
+			tsr_compare_outcome(compare_of(k, s, state, step), o);
+	}
 }
 
 /* --- Windows ---------------------------------------------------------------------------------- */
@@ -298,7 +324,7 @@ static enum tsr_status step_window(struct stepping *k)
 					       .commit = tile_commit,
 					       .ctx = k };
 
-	return r->gpu ? step_on_gpu(k) : tsr_pipeline_run(&pipeline, r->run, r->err);
+	return r->gpu ? step_on_gpu(k) : tsr_replay_run_tiles(&pipeline, found_in_tile);
 }
 
 /* What the window knows of its steps, for the states that also take them. */
@@ -339,6 +365,7 @@ static enum tsr_status run_window(struct stepping *k)
 	enum tsr_status status;
 
 	TSR_TRY(tsr_replay_window_open(w));
+	TSR_TRY(tsr_replay_name_steps(w->r, w->steps, w->n));
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
 		TSR_TRY(tsr_replay_skip_steps(w));
 	tell_skipped(w);

@@ -9,6 +9,7 @@
 #include "cli/commands/audit_granularity.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "report/audit/audit_baseline.h"
 #include "report/audit/audit_gates.h"
@@ -378,6 +379,23 @@ static int parse_gates(const struct cli_cmd *cmd, const struct cli_list *list,
 	return CLI_OK;
 }
 
+static int report_and_judge(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
+			    const struct tsr_json *baseline, const struct tsr_audit_gate *gates)
+{
+	const int status = report(cmd, a, s, baseline);
+
+	return status == CLI_OK || status == CLI_DIFFERS ? worse(status, judge(a, s, gates))
+							 : status;
+}
+
+/* A part has found its share of the figures, and no more. */
+static int end_part(void)
+{
+	struct tsr_err err = { 0 };
+
+	return tsr_part_end(cli_parts(), &err) == TSR_OK ? CLI_OK : cli_error(&err);
+}
+
 static int audit(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit_options *o,
 		 const struct tsr_audit_gate *gates)
 {
@@ -390,9 +408,9 @@ static int audit(const struct cli_cmd *cmd, const struct args *a, const struct t
 		return cli_error(&err);
 	status = audit_all(a, o, &series);
 	if (status == CLI_OK)
-		status = report(cmd, a, &series, baseline);
-	if (status == CLI_OK || status == CLI_DIFFERS)
-		status = worse(status, judge(a, &series, gates));
+		status = tsr_part_is_one(cli_parts())
+				 ? end_part()
+				 : report_and_judge(cmd, a, &series, baseline, gates);
 	free_series(&series);
 	tsr_json_free(baseline);
 	return status;
@@ -405,6 +423,7 @@ static int run_granularity(const struct cli_cmd *cmd, const struct args *a)
 	if (a->codec.n || a->group || a->keep.n || a->map.n || a->gate.n || a->baseline || a->steps)
 		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
 				      "--scale");
+	CLI_TRY(cli_part_refuse(cmd, "--granularity"));
 	if (a->kind)
 		tsr_kind_find(a->kind, &kind);
 	return cli_audit_granularity(cmd, &a->common, a->scale, kind);
@@ -454,7 +473,7 @@ const struct cli_cmd cmd_audit = {
 		    "  tersor audit --html audit.html checkpoint.pt\n"
 		    "  tersor audit --granularity activations.npz\n",
 	.opts = opts,
-	.takes = CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),

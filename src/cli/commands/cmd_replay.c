@@ -5,6 +5,7 @@
 #include "cli/device.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/parts/parting.h"
 #include "cli/commands/replay_audit.h"
 #include "cli/replay_options.h"
 #include "cli/work.h"
@@ -258,6 +259,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 				 a->common.device);
 	if (a->audit && parsed.nforms)
 		return cli_usage(cmd, "--audit replays in FP32: leave --state out");
+	if (a->audit)
+		CLI_TRY(cli_part_refuse(cmd, "--audit"));
 	CLI_TRY(choose_device(cmd, a->common.device, &parsed.options));
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	parsed.options.reports = reports;
@@ -287,7 +290,8 @@ const struct cli_cmd cmd_replay = {
 		"  tersor replay packed.safetensors recording -o after.safetensors\n"
 		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=0.25\n",
 	.opts = opts,
-	.takes = CLI_WRITES | CLI_READS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS |
+		 CLI_REPORTS,
 	.operands_min = 2,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_replay_args),

@@ -12,6 +12,7 @@
 #include "charts/sweep_chart.h"
 #include "report/sweep_figures.h"
 #include "report/sweep_report.h"
+#include "sweep/sweep_parts.h"
 #include "text/json.h"
 
 struct args {
@@ -211,10 +212,14 @@ static enum tsr_status sweep_on(const struct cli_device *d, const struct choice 
 				const struct tsr_run *run, struct tsr_sweep **ret,
 				struct tsr_err *err)
 {
-	if (d->ngpus)
-		return tsr_sweep_run_gpu(c->codecs, c->n, c->first, c->last, d->gpus, d->ngpus, run,
-					 ret, err);
-	return tsr_sweep_run(c->codecs, c->n, c->first, c->last, run, ret, err);
+	const struct tsr_sweep_plan plan = { .codecs = c->codecs,
+					     .ncodecs = c->n,
+					     .first = c->first,
+					     .last = c->last,
+					     .gpus = d->gpus,
+					     .ngpus = d->ngpus };
+
+	return tsr_sweep_in_parts(&plan, run, ret, err);
 }
 
 static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
@@ -269,7 +274,7 @@ const struct cli_cmd cmd_sweep = {
 		    "  tersor sweep --codec bf16,fp16 --last 0x00ffffff -v\n"
 		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n",
 	.opts = opts,
-	.takes = CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

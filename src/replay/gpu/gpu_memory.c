@@ -262,7 +262,7 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 	struct tsr_err err;
 	unsigned n;
 
-	if (asked == TSR_REPLAY_CPU)
+	if (asked == TSR_REPLAY_CPU || (r->run && r->run->parts))
 		return TSR_OK;
 	if (asked >= 0)
 		return open_on(r, (unsigned)asked, r->err);
