@@ -17,7 +17,7 @@ struct tsr_parts {
 	/* of one part: */
 	uint64_t *load; /* per part: bytes that it had so far */
 	struct tsr_job_range range; /* of the last pipeline */
-	uint64_t range_njobs;
+	uint64_t range_njobs, range_all_nbytes; /* jobs of that, and bytes of all parts */
 	struct tsr_text text; /* the report */
 	bool ended;
 	/* of those to be joined: */
