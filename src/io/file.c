@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "io/file_calls.h"
+#include "io/page_cache.h"
 
 /* The most that one read or write call moves on Linux. */
 #define IO_MAX 0x7ffff000u
@@ -59,6 +60,7 @@ struct tsr_file {
 	char *path;
 	struct stat at_open;
 	struct later *later; /* or NULL: @fd has the contents */
+	struct tsr_trail *trail; /* of what was read; NULL: a scratch file, or out of memory */
 };
 
 /* No descriptor yet; takes over @path.  NULL when out of memory, which @path may show by NULL. */
@@ -91,6 +93,8 @@ static enum tsr_status finish_open(struct tsr_file *f, struct tsr_file **ret, st
 		tsr_file_close(f);
 		return status;
 	}
+	if (!f->scratch)
+		f->trail = tsr_trail_new();
 	*ret = f;
 	return TSR_OK;
 }
@@ -279,8 +283,11 @@ void tsr_file_close(struct tsr_file *f)
 	if (!f)
 		return;
 	free_later(f->later);
-	if (f->fd >= 0)
+	if (f->fd >= 0) {
+		tsr_trail_end(f->trail, f->fd);
 		close(f->fd);
+	}
+	tsr_trail_free(f->trail);
 	free(f->path);
 	free(f);
 }
@@ -316,6 +323,7 @@ enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes
 					"%s: changed while reading: ends at offset %" PRIu64
 					", was %lld bytes",
 					f->path, offset, (long long)f->at_open.st_size);
+		tsr_trail_read(f->trail, f->fd, offset, (uint64_t)got);
 		at += got;
 		nbytes -= (size_t)got;
 		offset += (uint64_t)got;

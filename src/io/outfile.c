@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "io/file_calls.h"
+#include "io/page_cache.h"
 #include "io/temporary.h"
 
 struct tsr_outfile {
@@ -25,6 +26,7 @@ struct tsr_outfile {
 	char *path; /* as the user gave it */
 	const char *name; /* its last component, inside path */
 	char *temp; /* name of the temporary file in the directory; NULL before it exists */
+	struct tsr_trail *trail; /* of what was written; NULL: a stream, or out of memory */
 	bool held; /* it counts as an output in the making */
 	bool met; /* other processes write it too: it stays until it is published */
 };
@@ -148,6 +150,7 @@ static enum tsr_status open_temp(struct tsr_outfile *f, mode_t mode, struct tsr_
 		return tsr_fail_errno(err, errno, "%s: cannot create a file beside it", f->path);
 	}
 	f->temp = temp;
+	f->trail = tsr_trail_new();
 	return TSR_OK;
 }
 
@@ -301,6 +304,7 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 	*f = (struct tsr_outfile){
 		.dir_fd = -1, .fd = -1, .force = force, .path = strdup(path), .met = true
 	};
+	f->trail = tsr_trail_new();
 	status = meet(f, nbytes, id, joins, err);
 	if (status == TSR_OK)
 		*ret = f;
@@ -316,6 +320,7 @@ enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err)
 
 	if (tsr_temporary_sync(f->fd) != 0)
 		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
+	tsr_trail_end(f->trail, f->fd);
 	failed = close(f->fd);
 	f->fd = -1;
 	if (status == TSR_OK && failed && errno != EINTR)
@@ -367,8 +372,10 @@ enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint6
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
 				  uint64_t offset, struct tsr_err *err)
 {
-	return tsr_write_all(f->fd, f->path, f->stream ? TSR_SCRATCH_FAILED : "cannot write", buf,
-			     nbytes, offset, err);
+	TSR_TRY(tsr_write_all(f->fd, f->path, f->stream ? TSR_SCRATCH_FAILED : "cannot write", buf,
+			      nbytes, offset, err));
+	tsr_trail_written(f->trail, f->fd, offset, nbytes);
+	return TSR_OK;
 }
 
 /*
@@ -438,6 +445,7 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
 		goto discard;
 	}
+	tsr_trail_end(f->trail, f->fd);
 	failed = close(f->fd);
 	f->fd = -1;
 	if (failed && errno != EINTR) {
@@ -470,6 +478,7 @@ void tsr_outfile_discard(struct tsr_outfile *f)
 		close(f->dir_fd);
 	if (f->held)
 		tsr_temporary_hold(-1);
+	tsr_trail_free(f->trail);
 	free(f->temp);
 	free(f->path);
 	free(f);
