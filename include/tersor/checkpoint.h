@@ -92,6 +92,8 @@ enum tsr_opaque {
  * @order:     @norder names of parameters in the order of the model, of which an optimizer numbers
  *             some; others of the model count as not trained; NULL: the order that the model has
  * @base:      the base of a delta, which is otherwise beside it under the name that it has; NULL: there
+ * @run:       the threads that hash the base of a delta if that is not packed, and what may stop them;
+ *             borrowed; NULL: one thread
  */
 struct tsr_open_options {
 	size_t size; /* of this struct: set by tsr_open_defaults() */
@@ -106,6 +108,7 @@ struct tsr_open_options {
 	const char *const *order;
 	size_t norder;
 	const char *base;
+	const struct tsr_run *run;
 };
 
 /* Refuse opaque elements and links, decode states. */

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/pipeline.h"
+#include "base/progress.h"
 #include "ckpt/build.h"
 #include "ckpt/coded.h"
 #include "ckpt/tensor_tiles.h"
@@ -22,42 +24,84 @@ uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n)
 	return hash;
 }
 
-static enum tsr_status hash_tensor(const struct tsr_checkpoint *c, struct tsr_tensor *t,
-				   struct tsr_hasher *hasher, void *piece, struct tsr_err *err)
-{
-	const struct tsr_array *a = &c->arrays[t->plane[0]];
-	const uint64_t size = tsr_tensor_piece(t), nbytes = tsr_tensor_nbytes(t);
-	uint64_t hash;
+/* --- The set of a plain checkpoint --------------------------------------------------------------- */
 
-	tsr_hasher_reset(hasher);
-	for (uint64_t at = 0, n; at < nbytes; at += n) {
-		n = nbytes - at < size ? nbytes - at : size;
-		TSR_TRY(tsr_array_read(c, a, at, (size_t)n, piece, err));
-		hash = tsr_hash(piece, (size_t)n, 0);
-		tsr_hasher_add(hasher, &hash, sizeof(hash));
-	}
-	t->hash[0] = tsr_hasher_value(hasher);
+struct hashing {
+	struct tsr_checkpoint *c;
+	struct tsr_tiles pieces;
+	struct tsr_hasher *hasher; /* of the tensor that is at its turn */
+	struct tsr_progress progress;
+};
+
+struct piece {
+	uint64_t hash;
+	unsigned char bytes[TSR_PIECE_NBYTES];
+};
+
+static enum tsr_status hash_piece(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct hashing *h = ctx;
+	const struct tsr_tile tile = tsr_tiles_get(&h->pieces, job);
+	const struct tsr_array *a = &h->c->arrays[h->c->tensors[tile.tensor].plane[0]];
+	struct piece *p = scratch;
+
+	TSR_TRY(tsr_array_read(h->c, a, tile.first, (size_t)tile.n, p->bytes, err));
+	p->hash = tsr_hash(p->bytes, (size_t)tile.n, 0);
 	return TSR_OK;
 }
 
-enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, struct tsr_err *err)
+static enum tsr_status take_hash(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	struct tsr_hasher *hasher = tsr_hasher_new();
-	void *piece = malloc(TSR_PIECE_NBYTES);
-	enum tsr_status status = hasher && piece ? TSR_OK : tsr_fail_nomem(err, c->path);
+	struct hashing *h = ctx;
+	const struct tsr_tile tile = tsr_tiles_get(&h->pieces, job);
+	const struct piece *p = scratch;
 
-	if (status == TSR_OK && c->coded)
-		status = tsr_fail(err, TSR_E_UNSUPPORTED,
-				  "%s: has states of another tool, expected a plain model",
-				  c->path);
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++)
-		status = hash_tensor(c, &c->tensors[i], hasher, piece, err);
+	if (tile.first == 0)
+		tsr_hasher_reset(h->hasher);
+	if (tile.n)
+		tsr_hasher_add(h->hasher, &p->hash, sizeof(p->hash));
+	if (tile.last)
+		h->c->tensors[tile.tensor].hash[0] = tsr_hasher_value(h->hasher);
+	return tsr_progress_add(&h->progress, 0, err);
+}
+
+static enum tsr_status hash_pieces(struct hashing *h, const struct tsr_run *run,
+				   struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = h->c;
+	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct piece),
+					 .work = hash_piece,
+					 .commit = take_hash,
+					 .ctx = h };
+
+	TSR_TRY(tsr_tiles_init(&h->pieces, c->ntensors, c->path, err));
+	for (size_t i = 0; i < c->ntensors; i++)
+		tsr_tiles_add(&h->pieces, tsr_tensor_nbytes(&c->tensors[i]),
+			      tsr_tensor_piece(&c->tensors[i]));
+	pipeline.njobs = h->pieces.njobs;
+	return pipeline.njobs ? tsr_pipeline_run(&pipeline, run, err) : TSR_OK;
+}
+
+enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *run,
+			      struct tsr_err *err)
+{
+	struct hashing h = { .c = c,
+			     .progress = { .run = run, .what = c->path, .total_nbytes = 1 } };
+	enum tsr_status status;
+
+	if (c->coded)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: has states of another tool, expected a plain model", c->path);
+	h.hasher = tsr_hasher_new();
+	status = h.hasher ? hash_pieces(&h, run, err) : tsr_fail_nomem(err, c->path);
 	if (status == TSR_OK)
 		c->set = tsr_tensors_set(c->tensors, c->ntensors);
-	tsr_hasher_free(hasher);
-	free(piece);
+	tsr_tiles_free(&h.pieces);
+	tsr_hasher_free(h.hasher);
 	return status;
 }
+
+/* --- Planes and those of the base ---------------------------------------------------------------- */
 
 const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
 				       const struct tsr_tensor *t)

@@ -5,15 +5,18 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "entropy/differences.h"
+#include "tersor/run.h"
 
 /* The hash of all planes of @n tensors, by which a delta names its base. */
 uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n);
 
 /*
  * The same of a checkpoint that is not packed, whose tensors get the hashes that they would have raw in a
- * packed one: reads all of it.  TSR_E_UNSUPPORTED if some are in the compressed form of another tool.
+ * packed one: reads all of it, on the threads of @run.  TSR_E_UNSUPPORTED if some are in the compressed form
+ * of another tool.
  */
-enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, struct tsr_err *err);
+enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *run,
+			      struct tsr_err *err);
 
 /* The tensor of @base that one can differ from: of its name, shape, dtype and coding; NULL: none. */
 const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,

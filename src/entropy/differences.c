@@ -127,6 +127,18 @@ static const char *get_tables(struct tsr_entropy *e, const uint8_t *bytes, size_
 
 /* --- Rests --------------------------------------------------------------------------------------- */
 
+/* Symbols that are looked at together. */
+#define TOGETHER 8u
+
+/* Whether none of them has a rest, of elements of more than one byte. */
+static bool have_no_rests(const uint8_t *symbols)
+{
+	uint64_t all;
+
+	memcpy(&all, symbols, TOGETHER);
+	return !(all & UINT64_C(0xf0f0f0f0f0f0f0f0));
+}
+
 /* The bits of all rests, given how often symbols occur in all contexts. */
 static uint64_t rest_nbits(const uint32_t *count, unsigned bits)
 {
@@ -137,55 +149,88 @@ static uint64_t rest_nbits(const uint32_t *count, unsigned bits)
 	return nbits;
 }
 
-static void put_rests(const struct tsr_entropy *e, size_t n, unsigned bits, uint8_t *to)
+/* Where in the rests a writer or a reader is. */
+struct rests {
+	uint64_t pending;
+	unsigned npending;
+	uint8_t *to; /* of a writer */
+	const uint8_t *from; /* of a reader */
+};
+
+static void put_rest(struct rests *r, uint32_t difference, uint32_t rest)
 {
-	uint64_t pending = 0;
-	unsigned npending = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const uint32_t rest = tsr_difference_rest(e->symbols[i], bits);
-
-		pending |= (e->differences[i] & ((UINT64_C(1) << rest) - 1)) << npending;
-		npending += rest;
-		if (npending >= 32) {
-			tsr_put_le(to, pending & UINT32_MAX, 4);
-			to += 4;
-			pending >>= 32;
-			npending -= 32;
-		}
-	}
-	if (npending)
-		tsr_put_le(to, pending, 4);
+	r->pending |= (difference & ((UINT64_C(1) << rest) - 1)) << r->npending;
+	r->npending += rest;
+	if (r->npending < 32)
+		return;
+	tsr_put_le(r->to, r->pending & UINT32_MAX, 4);
+	r->to += 4;
+	r->pending >>= 32;
+	r->npending -= 32;
 }
 
-/* Symbols and rests to differences; the rests are all there are. */
-static const char *get_rests(struct tsr_entropy *e, size_t n, unsigned bits, const uint8_t *bytes,
-			     size_t nbytes)
+static void put_rests(const struct tsr_entropy *e, size_t n, unsigned bits, uint8_t *to)
 {
-	uint64_t nbits = 0, pending = 0;
-	unsigned npending = 0;
+	struct rests r = { .to = to };
 
-	for (size_t i = 0; i < n; i++) {
-		if (e->symbols[i] > tsr_difference_symbol_max(bits))
-			return "a difference is larger than its elements";
-		nbits += tsr_difference_rest(e->symbols[i], bits);
+	for (size_t i = 0, end; i < n && bits > 8; i = end) {
+		end = n - i < TOGETHER ? n : i + TOGETHER;
+		if (end - i == TOGETHER && have_no_rests(e->symbols + i))
+			continue;
+		for (size_t k = i; k < end; k++)
+			put_rest(&r, e->differences[k], tsr_difference_rest(e->symbols[k], bits));
 	}
-	if (nbytes != (nbits + 31) / 32 * 4)
-		return "the rests of differences have another size";
-	for (size_t i = 0; i < n; i++) {
-		const uint32_t rest = tsr_difference_rest(e->symbols[i], bits);
+	if (r.npending)
+		tsr_put_le(r.to, r.pending, 4);
+}
 
-		if (npending < rest) {
-			pending |= tsr_get_le(bytes, 4) << npending;
-			bytes += 4;
-			npending += 32;
+/* Whether symbols are possible and have rests of so many bytes. */
+static const char *check_rests(const uint8_t *symbols, size_t n, unsigned bits, size_t nbytes)
+{
+	uint64_t nbits = 0;
+
+	for (size_t i = 0, end; i < n && bits > 8; i = end) {
+		end = n - i < TOGETHER ? n : i + TOGETHER;
+		if (end - i == TOGETHER && have_no_rests(symbols + i))
+			continue;
+		for (size_t k = i; k < end; k++) {
+			if (symbols[k] > tsr_difference_symbol_max(bits))
+				return "a difference is larger than its elements";
+			nbits += tsr_difference_rest(symbols[k], bits);
 		}
-		e->differences[i] = tsr_difference_base(e->symbols[i], bits) |
-				    (uint32_t)(pending & ((UINT64_C(1) << rest) - 1));
-		pending >>= rest;
-		npending -= rest;
 	}
-	return pending ? "bits behind the rests of differences are not zero" : NULL;
+	return nbytes == (nbits + 31) / 32 * 4 ? NULL
+					       : "the rests of differences have another size";
+}
+
+static uint32_t get_rest(struct rests *r, uint32_t rest)
+{
+	uint32_t value;
+
+	if (r->npending < rest) {
+		r->pending |= tsr_get_le(r->from, 4) << r->npending;
+		r->from += 4;
+		r->npending += 32;
+	}
+	value = (uint32_t)(r->pending & ((UINT64_C(1) << rest) - 1));
+	r->pending >>= rest;
+	r->npending -= rest;
+	return value;
+}
+
+/* Symbols that were checked, and their rests, to differences. */
+static void get_rests(struct rests *r, const uint8_t *symbols, size_t n, unsigned bits,
+		      uint32_t *differences)
+{
+	tsr_older_widen(symbols, n, differences);
+	for (size_t i = 0, end; i < n && bits > 8; i = end) {
+		end = n - i < TOGETHER ? n : i + TOGETHER;
+		if (end - i == TOGETHER && have_no_rests(symbols + i))
+			continue;
+		for (size_t k = i; k < end; k++)
+			differences[k] = tsr_difference_base(symbols[k], bits) |
+					 get_rest(r, tsr_difference_rest(symbols[k], bits));
+	}
 }
 
 /* --- Pieces -------------------------------------------------------------------------------------- */
@@ -193,6 +238,43 @@ static const char *get_rests(struct tsr_entropy *e, size_t n, unsigned bits, con
 static bool are_equal(const uint8_t *symbols, size_t n)
 {
 	return memcmp(symbols, symbols + 1, n - 1) == 0;
+}
+
+/* Elements that are in a core's first cache from one step to the next. */
+#define PART 2048u
+
+/* The old elements from the one at @i on; not of variances. */
+static struct tsr_entropy_old older_part(const struct tsr_entropy_old *old, size_t i)
+{
+	struct tsr_entropy_old part = *old;
+
+	part.plane += i * old->kind.width;
+	if (old->kind.correction)
+		part.correction += i * old->kind.correction;
+	return part;
+}
+
+/* The elements of variances' runs of scales are not divided. */
+static size_t part_of(const struct tsr_entropy_old *old, size_t n)
+{
+	return n < PART || old->kind.of == TSR_DIFFERENCE_VARIANCES ? n : PART;
+}
+
+/* New elements to differences, symbols and contexts. */
+static void subtract(struct tsr_entropy *e, const struct tsr_entropy_old *old, uint8_t lowest,
+		     const uint8_t *plane, const uint8_t *correction, size_t n)
+{
+	const struct tsr_difference_kind kind = old->kind;
+
+	for (size_t i = 0, m; i < n; i += m) {
+		const struct tsr_entropy_old part = older_part(old, i);
+
+		m = part_of(old, n - i);
+		tsr_older_expect(&part, m, lowest, e->differences + i, e->contexts + i);
+		tsr_older_subtract(&part, plane + i * kind.width,
+				   kind.correction ? correction + i * kind.correction : NULL, m,
+				   e->differences + i, e->symbols + i);
+	}
 }
 
 /* The stream of symbols to @to; 0 if it does not fit. */
@@ -230,8 +312,7 @@ size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_en
 	uint8_t lowest;
 
 	lowest = tsr_older_lowest(old, n);
-	tsr_older_expect(old, n, lowest, e->differences, e->contexts);
-	tsr_older_subtract(old, plane, correction, n, e->differences, e->symbols);
+	subtract(e, old, lowest, plane, correction, n);
 	count_pairs[tsr_isa_level()](e->symbols, e->contexts, n, e->pairs, count);
 	rests_nbytes = (size_t)(rest_nbits(count, bits) + 31) / 32 * 4;
 	if (room < HEADS + 4 || room - HEADS - 4 < rests_nbytes)
@@ -247,7 +328,7 @@ size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_en
 	return HEADS + symbols_nbytes + rests_nbytes;
 }
 
-/* Symbols, given the older elements; what is expected of the new ones goes to @expected. */
+/* Symbols, given the older elements; what is expected of new variances goes to @expected, else NULL. */
 static const char *get_symbols(struct tsr_entropy *e, const struct tsr_entropy_old *old,
 			       unsigned mode, const uint8_t *bytes, size_t nbytes, size_t n,
 			       uint32_t *expected)
@@ -256,7 +337,8 @@ static const char *get_symbols(struct tsr_entropy *e, const struct tsr_entropy_o
 	size_t used;
 
 	if (mode == TSR_RANS_CONSTANT) {
-		tsr_older_expect(old, n, 0, expected, e->contexts);
+		if (expected)
+			tsr_older_expect(old, n, 0, expected, e->contexts);
 		return tsr_rans_get_stream(e, mode, bytes, nbytes, e->symbols, n);
 	}
 	if (mode != TSR_RANS_CONTEXTS)
@@ -272,12 +354,48 @@ static const char *get_symbols(struct tsr_entropy *e, const struct tsr_entropy_o
 	return tsr_rans_get_segments(e, e->contexts, bytes + used, nbytes - used, e->symbols, n);
 }
 
+static bool are_zero(const uint8_t *symbols, size_t n)
+{
+	return symbols[0] == 0 && (n == 1 || are_equal(symbols, n));
+}
+
+/* Symbols and rests, which were checked, to new elements. */
+static void add(struct tsr_entropy *e, const struct tsr_entropy_old *old, const uint8_t *rests,
+		uint8_t *plane, uint8_t *correction, size_t n, bool *rests_end_ret)
+{
+	const struct tsr_difference_kind kind = old->kind;
+	const bool moved = kind.of == TSR_DIFFERENCE_VARIANCES;
+	struct rests r = { .from = rests };
+
+	for (size_t i = 0, m; i < n; i += m) {
+		const struct tsr_entropy_old part = older_part(old, i);
+		uint8_t *to = plane + i * kind.width;
+		uint8_t *more = kind.correction ? correction + i * kind.correction : NULL;
+
+		m = part_of(old, n - i);
+		/* What did not change is copied. */
+		if (!moved && are_zero(e->symbols + i, m)) {
+			memcpy(to, part.plane, m * kind.width);
+			if (more)
+				memcpy(more, part.correction, m * kind.correction);
+			continue;
+		}
+		if (!moved)
+			tsr_older_expect(&part, m, 0, e->expected, NULL);
+		get_rests(&r, e->symbols + i, m, tsr_older_bits(kind), e->differences);
+		tsr_older_add(&part, e->expected, e->differences, m, to, more);
+	}
+	*rests_end_ret = !r.pending;
+}
+
 const char *tsr_entropy_decode_differences(struct tsr_entropy *e, const struct tsr_entropy_old *old,
 					   const void *coded, size_t nbytes, void *plane,
 					   void *correction, size_t n)
 {
 	const uint8_t *const head = coded;
+	const bool moved = old->kind.of == TSR_DIFFERENCE_VARIANCES;
 	const char *wrong;
+	bool rests_end;
 	size_t size;
 
 	if (nbytes < HEADS || nbytes % 4 || head[0] != TSR_ENTROPY_DIFFERENCES ||
@@ -286,12 +404,12 @@ const char *tsr_entropy_decode_differences(struct tsr_entropy *e, const struct t
 	size = (size_t)tsr_get_le(head + 5, 3);
 	if (size % 4 || size > nbytes - HEADS)
 		return "a stream ends early";
-	wrong = get_symbols(e, old, head[4], head + HEADS, size, n, e->expected);
+	wrong = get_symbols(e, old, head[4], head + HEADS, size, n, moved ? e->expected : NULL);
 	if (!wrong)
-		wrong = get_rests(e, n, tsr_older_bits(old->kind), head + HEADS + size,
-				  nbytes - HEADS - size);
+		wrong = check_rests(e->symbols, n, tsr_older_bits(old->kind),
+				    nbytes - HEADS - size);
 	if (wrong)
 		return wrong;
-	tsr_older_add(old, e->expected, e->differences, n, plane, correction);
-	return NULL;
+	add(e, old, head + HEADS + size, plane, correction, n, &rests_end);
+	return rests_end ? NULL : "bits behind the rests of differences are not zero";
 }

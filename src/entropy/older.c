@@ -50,3 +50,10 @@ void tsr_older_add(const struct tsr_entropy_old *old, const uint32_t *expected,
 
 	add[tsr_isa_level()](old, expected, differences, n, plane, correction);
 }
+
+void tsr_older_widen(const uint8_t *symbols, size_t n, uint32_t *differences)
+{
+	static tsr_older_widen_fn *const widen[] = TSR_ISA_VARIANTS(older_widen);
+
+	widen[tsr_isa_level()](symbols, n, differences);
+}

@@ -12,7 +12,10 @@ unsigned tsr_older_bits(struct tsr_difference_kind kind);
 /* The exponent of context 0, of floats. */
 uint8_t tsr_older_lowest(const struct tsr_entropy_old *old, size_t n);
 
-/* What the new elements are expected to be, as ordered integers, and their contexts. */
+/*
+ * What the new elements are expected to be, as ordered integers, and their contexts.  Either may be NULL if
+ * it is not wanted, but for variances.
+ */
 void tsr_older_expect(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
 		      uint32_t *expected, uint8_t *contexts);
 
@@ -25,6 +28,9 @@ void tsr_older_subtract(const struct tsr_entropy_old *old, const uint8_t *plane,
 void tsr_older_add(const struct tsr_entropy_old *old, const uint32_t *expected,
 		   const uint32_t *differences, size_t n, uint8_t *plane, uint8_t *correction);
 
+/* Symbols to differences, if they have no rests. */
+void tsr_older_widen(const uint8_t *symbols, size_t n, uint32_t *differences);
+
 /* The loops. */
 typedef void tsr_older_expect_fn(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
 				 uint32_t *expected, uint8_t *contexts);
@@ -34,8 +40,10 @@ typedef void tsr_older_subtract_fn(const struct tsr_entropy_old *old, const uint
 typedef void tsr_older_add_fn(const struct tsr_entropy_old *old, const uint32_t *expected,
 			      const uint32_t *differences, size_t n, uint8_t *plane,
 			      uint8_t *correction);
+typedef void tsr_older_widen_fn(const uint8_t *symbols, size_t n, uint32_t *differences);
 TSR_ISA_DECLARE(tsr_older_expect_fn, older_expect)
 TSR_ISA_DECLARE(tsr_older_subtract_fn, older_subtract)
 TSR_ISA_DECLARE(tsr_older_add_fn, older_add)
+TSR_ISA_DECLARE(tsr_older_widen_fn, older_widen)
 
 #endif

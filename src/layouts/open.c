@@ -168,7 +168,7 @@ static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open
 	else
 		status = open_checkpoint(&path, 1, &o, c->base_name.depth - 1, &c->base, err);
 	if (status == TSR_OK && !c->base->packed)
-		status = tsr_plain_set(c->base, err);
+		status = tsr_plain_set(c->base, options->run, err);
 	if (status == TSR_OK)
 		status = check_base(c, path, err);
 	free(joined);

@@ -32,8 +32,8 @@ static enum tsr_status check(const struct tsr_checkpoint *base, const char *path
 
 enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool plain,
 				    const struct tsr_open_options *options,
-				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
-				    struct tsr_err *err)
+				    const struct tsr_run *run, struct tsr_checkpoint **ret,
+				    struct tsr_base_name *name_ret, struct tsr_err *err)
 {
 	struct tsr_open_options o = options ? *options : tsr_open_defaults();
 	const char *slash = strrchr(path, '/');
@@ -41,12 +41,13 @@ enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool p
 	enum tsr_status status;
 
 	o.base = NULL;
+	o.run = run;
 	if (!max_chain)
 		max_chain = TSR_CHAIN_DEFAULT;
 	if (max_chain > TSR_CHAIN_MAX)
 		max_chain = TSR_CHAIN_MAX;
 	TSR_TRY(tsr_checkpoint_open(&path, 1, &o, &base, err));
-	status = base->packed || !plain ? TSR_OK : tsr_plain_set(base, err);
+	status = base->packed || !plain ? TSR_OK : tsr_plain_set(base, run, err);
 	*name_ret = (struct tsr_base_name){ .name = slash ? slash + 1 : path,
 					    .set = base->set,
 					    .depth = base->base_name.depth + 1 };

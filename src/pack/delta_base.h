@@ -7,11 +7,12 @@
 
 /*
  * Open the checkpoint at @path for a base, and say what a delta to it says; @options: how inputs are read;
- * @plain: it need not be packed.  TSR_E_LIMIT if the chain gets longer than @max_chain, 0: TSR_CHAIN_DEFAULT.
+ * @plain: it need not be packed, and is then hashed on the threads of @run.  TSR_E_LIMIT if the chain gets
+ * longer than @max_chain, 0: TSR_CHAIN_DEFAULT.
  */
 enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool plain,
 				    const struct tsr_open_options *options,
-				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
-				    struct tsr_err *err);
+				    const struct tsr_run *run, struct tsr_checkpoint **ret,
+				    struct tsr_base_name *name_ret, struct tsr_err *err);
 
 #endif

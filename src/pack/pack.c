@@ -492,7 +492,7 @@ static enum tsr_status run_packing(struct packing *p)
 
 	if (o->delta)
 		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, p->given->plain_base, o->open,
-					    &p->base, &p->base_name, p->err));
+					    p->run, &p->base, &p->base_name, p->err));
 	TSR_TRY(prepare(p));
 	TSR_TRY(name_inputs(p));
 	TSR_TRY(plan(p));

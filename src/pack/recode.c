@@ -126,8 +126,8 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 	enum tsr_status status;
 
 	if (o->delta)
-		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, false, o->open, &r->base,
-					    &r->base_name, r->err));
+		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, false, o->open, r->run,
+					    &r->base, &r->base_name, r->err));
 	if (o->weights_out)
 		TSR_TRY(find_model(r));
 	TSR_TRY(tsr_tree_attach(r->c, r->err));

@@ -82,28 +82,31 @@ INLINE void put(uint32_t x, uint8_t *plane, uint8_t *correction, size_t i, unsig
 		} \
 	} while (0)
 
+INLINE void fill_floats(const uint8_t *restrict plane, unsigned width, unsigned mantissa, size_t n,
+			uint8_t lowest, uint8_t *restrict contexts)
+{
+	for (size_t i = 0; i < n; i++)
+		contexts[i] = tsr_difference_context(
+			tsr_difference_exponent(load(plane, i, width), 8 * width, mantissa),
+			lowest);
+}
+
 /* Floats by exponent; integers of one byte by their upper bits. */
 static void fill_contexts(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
-			  uint8_t *contexts)
+			  uint8_t *restrict contexts)
 {
-	const unsigned width = old->kind.width, mantissa = old->kind.mantissa;
+	const unsigned width = old->kind.width;
+	const uint8_t *restrict plane = old->plane;
 
-	if (old->kind.of == TSR_DIFFERENCE_FLOATS && width == 2) {
+	if (old->kind.of == TSR_DIFFERENCE_FLOATS && width == 2)
+		fill_floats(plane, 2, old->kind.mantissa, n, lowest, contexts);
+	else if (old->kind.of == TSR_DIFFERENCE_FLOATS)
+		fill_floats(plane, 4, old->kind.mantissa, n, lowest, contexts);
+	else if (width == 1)
 		for (size_t i = 0; i < n; i++)
-			contexts[i] = tsr_difference_context(
-				tsr_difference_exponent(load(old->plane, i, 2), 16, mantissa),
-				lowest);
-	} else if (old->kind.of == TSR_DIFFERENCE_FLOATS) {
-		for (size_t i = 0; i < n; i++)
-			contexts[i] = tsr_difference_context(
-				tsr_difference_exponent(load(old->plane, i, 4), 32, mantissa),
-				lowest);
-	} else if (width == 1) {
-		for (size_t i = 0; i < n; i++)
-			contexts[i] = old->plane[i] >> 5;
-	} else {
+			contexts[i] = plane[i] >> 5;
+	else
 		memset(contexts, 0, n);
-	}
 }
 
 static void rescale(const uint8_t *codes, uint32_t n, uint32_t ratio, uint32_t *expected,
@@ -148,9 +151,11 @@ void TSR_FOR_ISA(older_expect)(const struct tsr_entropy_old *old, size_t n, uint
 #define EXPECT(width, more) \
 	for (size_t i = 0; i < n; i++) \
 	expected[i] = get(old->plane, old->correction, i, width, more, is_float)
-	WITH_WIDTHS(old->kind, EXPECT);
+	if (expected)
+		WITH_WIDTHS(old->kind, EXPECT);
 #undef EXPECT
-	fill_contexts(old, n, lowest, contexts);
+	if (contexts)
+		fill_contexts(old, n, lowest, contexts);
 }
 
 void TSR_FOR_ISA(older_subtract)(const struct tsr_entropy_old *old, const uint8_t *plane,
@@ -186,4 +191,11 @@ void TSR_FOR_ISA(older_add)(const struct tsr_entropy_old *old, const uint32_t *e
 	    correction, i, width, more, is_float)
 	WITH_WIDTHS(old->kind, ADD);
 #undef ADD
+}
+
+void TSR_FOR_ISA(older_widen)(const uint8_t *restrict symbols, size_t n,
+			      uint32_t *restrict differences)
+{
+	for (size_t i = 0; i < n; i++)
+		differences[i] = symbols[i];
 }

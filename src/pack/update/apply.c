@@ -69,6 +69,7 @@ enum tsr_status tsr_apply(const char *update, const char *model, const char *out
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	open.base = model;
+	open.run = run;
 	status = tsr_checkpoint_open(&update, 1, &open, &c, err);
 	/* The base is said already. */
 	if (status != TSR_OK && err && err->hint == TSR_HINT_BASE)
