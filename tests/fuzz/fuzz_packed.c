@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/hash.h"
 #include "ckpt/checkpoint_model.h"
-#include "container/packed.h"
 #include "ckpt/read.h"
 #include "fuzz.h"
 #include "memory_files.h"
+#include "packed_repair.h"
 
 static void check_array(const struct tsr_checkpoint *c, const struct tsr_array *a)
 {
@@ -92,50 +91,6 @@ static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
 	return right;
 }
 
-/* The digits of the check over the header, which any mutation of it makes wrong; or NULL. */
-static char *find_check(char *header)
-{
-	static const char lead[] = "\"" TSR_PACKED_CHECK_KEY "\":\"";
-	char *at = strstr(header, lead);
-
-	while (at && at > header && at[-1] == '\\')
-		at = strstr(at + 1, lead);
-	return at && strlen(at) >= sizeof(lead) - 1 + 16 ? at + sizeof(lead) - 1 : NULL;
-}
-
-/* Make the header end with its last "}}", and return its length. */
-static uint64_t set_length(char *bytes, size_t n)
-{
-	uint64_t end = n;
-
-	while (end > 8 && memcmp(bytes + end - 2, "}}", 2) != 0)
-		end--;
-	while (end < n && bytes[end] == ' ')
-		end++;
-	end -= 8;
-	memcpy(bytes, &end, sizeof(end));
-	return end;
-}
-
-/*
- * Make the check right, so that what is behind it is fuzzed too.  There is room for one more byte
- * behind the header.
- */
-static void set_check(char *header, uint64_t nbytes)
-{
-	const char after = header[nbytes];
-	char digits[17], *check;
-
-	header[nbytes] = '\0';
-	check = find_check(header);
-	if (check) {
-		memcpy(check, TSR_PACKED_CHECK_ZEROS, 16);
-		snprintf(digits, sizeof(digits), "%016" PRIx64, tsr_hash(header, nbytes, 0));
-		memcpy(check, digits, 16);
-	}
-	header[nbytes] = after;
-}
-
 /* Mutations seldom keep the check and the lengths right: try the input as it is, then repaired. */
 /* Of a file with coded planes up to 12 pieces are held, in 8 MiB each that are seldom touched; and that twice. */
 const struct cost_bounds fuzz_cost = { 1000000, 100, 200 << 20, 300 };
@@ -151,7 +106,7 @@ void fuzz_input(const uint8_t *data, size_t size)
 	copy = malloc(size + 1);
 	REQUIRE(copy);
 	memcpy(copy, data, size);
-	set_check(copy + 8, set_length(copy, size));
+	repair_check(copy + 8, repair_length(copy, size));
 	right = open_file(copy, size, size);
 	if (right && right < UINT64_C(1) << 48)
 		open_file(copy, right < size ? (size_t)right : size, right);
