@@ -186,35 +186,42 @@ def read_table(body):
     return f
 
 
-def decode_segment(f, body, nwords, k, contexts):
-    start = np.cumsum(f, axis=1) - f
-    symbol_of = np.array([np.repeat(np.arange(256), row) for row in f])
-    x = np.full(LANES, LOW, np.int64)
-    nstates = states_of(k)
-    x[:nstates] = np.frombuffer(body.take(4 * nstates), "<u4")
+def take_segments(body, sizes):
+    """States and words of segments: a row for each."""
+    counts = np.frombuffer(body.take(2 * len(sizes), pad=True), "<u2").astype(np.int64)
+    x = np.full((len(sizes), LANES), LOW, np.int64)
+    words = np.zeros((len(sizes), max(counts, default=0) + 1), np.int64)
+    for i, (count, k) in enumerate(zip(counts, sizes)):
+        x[i, :states_of(k)] = np.frombuffer(body.take(4 * states_of(k)), "<u4")
+        words[i, :count] = np.frombuffer(body.take(2 * int(count), pad=True), "<u2")
     need((x >= LOW).all(), "a state is too small")
-    words = np.frombuffer(body.take(2 * nwords, pad=True), "<u2").astype(np.int64)
-    index, there = order(k)
-    symbols, at = np.zeros(index.size, np.uint8), 0
-    for i, on in zip(index, there):
-        slot = x % SLOTS
-        c = contexts[np.where(on, i, 0)]
-        s = symbol_of[c, slot]
-        symbols[i[on]] = s[on]
-        x = np.where(on, f[c, s] * (x // SLOTS) + slot - start[c, s], x)
-        lacks = x < LOW
-        need(at + lacks.sum() <= nwords, "words end early")
-        x[lacks] = LOW * x[lacks] + words[at:at + lacks.sum()]
-        at += lacks.sum()
-    need(at == nwords and (x == LOW).all(), "does not end where encoding began")
-    return symbols[:k]
+    return x, words, counts
 
 
 def decode_segments(f, body, n, contexts):
-    segments = segments_of(n)
-    nwords = np.frombuffer(body.take(2 * len(segments), pad=True), "<u2")
-    return np.concatenate([decode_segment(f, body, int(c), k, contexts[SEGMENT * i:])
-                           for i, (c, k) in enumerate(zip(nwords, segments))])
+    """All segments at once, since each has its own states and words."""
+    start = np.cumsum(f, axis=1) - f
+    symbol_of = np.array([np.repeat(np.arange(256), row) for row in f])
+    sizes = segments_of(n)
+    x, words, counts = take_segments(body, sizes)
+    segment, k = np.arange(len(sizes))[:, None], np.array(sizes)[:, None]
+    at = np.zeros_like(counts)
+    symbols = np.zeros((len(sizes), SEGMENT), np.uint8)
+    padded_contexts = np.resize(np.append(contexts, np.zeros(SEGMENT, int)), len(sizes) * SEGMENT)
+    for i in order(max(sizes, default=0))[0]:
+        on = i < k
+        slot = x % SLOTS
+        c = padded_contexts[SEGMENT * segment + i]
+        s = symbol_of[c, slot]
+        symbols[:, i] = s
+        x = np.where(on, f[c, s] * (x // SLOTS) + slot - start[c, s], x)
+        lacks = x < LOW
+        place = at[:, None] + np.cumsum(lacks, axis=1) - 1
+        at += lacks.sum(axis=1)
+        need((at <= counts).all(), "words end early")
+        x = np.where(lacks, LOW * x + words[segment, np.maximum(place, 0)], x)
+    need((at == counts).all() and (x == LOW).all(), "does not end where encoding began")
+    return symbols.reshape(-1)[:n]
 
 
 def decode_coded(body, n):
