@@ -4,10 +4,13 @@ import json
 import os
 import struct
 
+import numpy as np
 import pytest
 
 import torchfile
-from conftest import one_line_error, run_tersor
+from conftest import one_line_error, run_tersor, write_source
+from faults import read_log, shim
+from test_reader import sealed, split
 
 tmp_path = torchfile.tmp_path
 
@@ -138,3 +141,49 @@ def test_memory_of_50000_tensors(tmp_path):
     found = peaks(tmp_path, 16_667)
     assert max(found[command] for command in ("verify", "unpack", "diff")) <= 64 + 50_000 / 1024
     assert found["pack"] <= 64 + 2 * 50_000 / 1024
+
+
+# ---- Reading a part of a large file ----
+
+def with_holes(path, out, keep, nbytes):
+    """A file of `nbytes` in which all arrays but those of `keep` end in holes, which nobody may read."""
+    text, data = split(path.read_bytes())
+    header = json.loads(text)
+    arrays = sorted((e for e in header.items() if e[0] != "__metadata__"), key=lambda e: e[1]["data_offsets"])
+    hole = nbytes // sum(not keep(name) for name, _ in arrays) // 8 * 8
+    at, places = 0, []
+    for name, entry in arrays:
+        begin, end = entry["data_offsets"]
+        size = end - begin + (0 if keep(name) else hole)
+        places.append((at, data[begin:end]))
+        entry["data_offsets"], entry["shape"] = [at, at + size], entry["shape"] if keep(name) else [size]
+        at += size
+    header["__metadata__"]["tersor_check"] = "0" * 16
+    front = sealed(json.dumps(header, separators=(",", ":")).encode(), b"")
+    with open(out, "wb") as file:
+        file.write(front)
+        for place, content in places:
+            file.seek(len(front) + place)
+            file.write(content)
+        file.truncate(len(front) + at)
+    return (sum(len(content) for (name, _), (_, content) in zip(arrays, places) if keep(name)), at)
+
+
+@pytest.mark.skipif(not LONG, reason="a file of 10 GB, though of holes; TERSOR_LONG=1 runs it")
+def test_one_tensor_of_10_gb_is_read_by_its_own_bytes_and_1_mib(tmp_path):
+    """Of 10 GB in 1,000 coded planes, which are holes but for one tensor's: what reading that reads."""
+    rng = np.random.default_rng(3)
+    tensors = {f"{i}.exp_avg{kind}": rng.random(16384).astype("f4") for i in range(250) for kind in ("", "_sq")}
+    tensors["w"] = rng.standard_normal(1_000_000).astype("f4")
+    path = tmp_path / "e"
+    run_tersor("pack", write_source(tmp_path / "in", tensors), "-o", path, "--entropy", check=0)
+    own, whole = with_holes(path, tmp_path / "large", lambda name: name in ("w::coded", "w::error_bits::coded"), 10**10)
+    assert whole > 9.9e9
+    log = tmp_path / "log"
+    run_tersor("unpack", tmp_path / "large", "--only", "weights", "-o", tmp_path / "w", "-q", "-q",
+               env=shim(tmp_path / "large", log=log), check=0)
+    got = sum(event.n for event in read_log(log) if event.mark == "<" and "read" in event.call and event.n > 0)
+    assert own < got < own + 2**20, (own, got)
+    print(own, got, whole)
+    run_tersor("unpack", path, "--only", "weights", "-o", tmp_path / "small", check=0)
+    assert (tmp_path / "w").read_bytes() == (tmp_path / "small").read_bytes()
