@@ -12,6 +12,7 @@
 #define TSR_BENCH_KERNELS_MAX 64
 #define TSR_BENCH_STEPS_MAX 16
 #define TSR_BENCH_PLANES 4
+#define TSR_BENCH_CODED (TSR_BENCH_PLANES + 2) /* a GPU codes two of them with contexts, too */
 
 /* Speeds count the bytes that must be moved: those read plus those written. */
 struct tsr_bench_kernel {
@@ -77,7 +78,7 @@ struct tsr_bench_entropy {
 	const char *isa;
 	char device[256]; /* empty: the CPU */
 	double copy_gbps; /* of the GPU, bytes read and written */
-	struct tsr_bench_plane planes[TSR_BENCH_PLANES];
+	struct tsr_bench_plane planes[TSR_BENCH_CODED];
 };
 
 /*

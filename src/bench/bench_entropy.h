@@ -33,7 +33,7 @@ struct tsr_bench_piece {
 struct tsr_bench_state_plane {
 	unsigned char *plain; /* @n elements */
 	uint16_t *scales; /* those that pieces have beside them */
-	uint64_t n, npieces;
+	uint64_t n, npieces, nscales;
 	struct tsr_bench_piece *pieces;
 };
 
@@ -65,5 +65,17 @@ static inline enum tsr_status tsr_bench_state_get(const char *path, uint64_t ele
 }
 
 void tsr_bench_state_free(struct tsr_bench_state *s);
+
+struct tsr_bench_gpu;
+
+/*
+ * Code a plane of codes on a GPU piece by piece, with what lies beside them, over and over to about
+ * @elements; @variances: those beside momenta, or NULL.
+ */
+enum tsr_status tsr_bench_codes_gpu(const struct tsr_bench_gpu *on,
+				    const struct tsr_bench_state_plane *plane,
+				    const struct tsr_bench_state_plane *variances,
+				    uint64_t elements, struct tsr_bench_plane *ret,
+				    struct tsr_err *err);
 
 #endif

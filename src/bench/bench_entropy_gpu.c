@@ -158,6 +158,23 @@ static enum tsr_status measure_plane(struct bench *b, unsigned index,
 	return TSR_OK;
 }
 
+/* Momenta and variances once more, with contexts. */
+static enum tsr_status measure_codes(const struct bench *b, const struct tsr_bench_state *state,
+				     struct tsr_bench_entropy *ret, struct tsr_err *err)
+{
+	const struct tsr_bench_state_plane *momenta = &state->planes[TSR_BENCH_MOMENTA],
+					   *variances = &state->planes[TSR_BENCH_VARIANCES];
+	struct tsr_bench_plane *rows = ret->planes + TSR_BENCH_PLANES;
+
+	rows[0].name = "momenta, contexts";
+	rows[1].name = "variances, contexts";
+	if (momenta->n)
+		TSR_TRY(tsr_bench_codes_gpu(&b->on, momenta, variances, b->n, &rows[0], err));
+	if (variances->n)
+		TSR_TRY(tsr_bench_codes_gpu(&b->on, variances, NULL, b->n, &rows[1], err));
+	return TSR_OK;
+}
+
 static enum tsr_status run_bench(struct bench *b, const struct tsr_bench_state *state,
 				 struct tsr_bench_entropy *ret, struct tsr_err *err)
 {
@@ -173,7 +190,7 @@ static enum tsr_status run_bench(struct bench *b, const struct tsr_bench_state *
 		if (pattern->n)
 			TSR_TRY(measure_plane(b, i, pattern, &ret->planes[i], err));
 	}
-	return TSR_OK;
+	return measure_codes(b, state, ret, err);
 }
 
 enum tsr_status tsr_bench_entropy_gpu(unsigned index, const char *path, uint64_t elements,

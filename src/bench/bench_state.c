@@ -32,6 +32,7 @@ enum tsr_status tsr_bench_state_plane_alloc(struct tsr_bench_state_plane *p, uns
 
 	p->n = n;
 	p->npieces = npieces;
+	p->nscales = nscales;
 	p->plain = malloc(n * width + 1);
 	p->pieces = calloc(npieces + 1, sizeof(*p->pieces));
 	p->scales = calloc(nscales + 1, sizeof(*p->scales));

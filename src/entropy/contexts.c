@@ -8,37 +8,6 @@
 #include <string.h>
 
 #include "base/little_endian.h"
-#include "entropy/rans_math.h"
-
-uint64_t tsr_contexts_rows(const struct tsr_entropy_beside *b, size_t n)
-{
-	return (b->first % b->columns + n - 1) / b->columns + 1;
-}
-
-bool tsr_contexts_are_possible(const struct tsr_entropy_beside *b, size_t n)
-{
-	if (!b->scales.scales || !n)
-		return false;
-	if (b->variances)
-		return true;
-	return b->columns && b->columns <= n && 8 * (tsr_contexts_rows(b, n) + b->columns) <= n;
-}
-
-uint32_t tsr_contexts_row_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
-			       uint64_t i)
-{
-	const uint64_t before = b->first % b->columns, end = before + n;
-
-	return (uint32_t)((i + 1 == nrows ? end - i * b->columns : b->columns) - (i ? 0 : before));
-}
-
-uint32_t tsr_contexts_column_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
-				  uint64_t i)
-{
-	const uint64_t before = b->first % b->columns, last = (before + n - 1) % b->columns;
-
-	return (uint32_t)(nrows - (i < before) - (i > last));
-}
 
 void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
 			     struct tsr_contexts_means *m)
@@ -65,14 +34,9 @@ void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *
 			m->all);
 }
 
-static size_t means_nbytes(uint32_t nrows, uint32_t ncolumns)
-{
-	return (4 + (size_t)nrows + ncolumns + 3) / 4 * 4;
-}
-
 size_t tsr_contexts_put_means(const struct tsr_contexts_means *m, uint8_t *bytes)
 {
-	const size_t nbytes = means_nbytes(m->nrows, m->ncolumns);
+	const size_t nbytes = tsr_contexts_means_nbytes(m->nrows, m->ncolumns);
 
 	memset(bytes + nbytes - 4, 0, 4);
 	tsr_put_le(bytes, (uint64_t)m->all, 4);
@@ -87,7 +51,7 @@ const char *tsr_contexts_get_means(const struct tsr_entropy_beside *b, size_t n,
 {
 	m->nrows = (uint32_t)tsr_contexts_rows(b, n);
 	m->ncolumns = (uint32_t)b->columns;
-	*used = means_nbytes(m->nrows, m->ncolumns);
+	*used = tsr_contexts_means_nbytes(m->nrows, m->ncolumns);
 	if (nbytes < *used)
 		return "the means of rows and columns end early";
 	if (tsr_get_le(bytes, 4) > UINT16_MAX)

@@ -3,12 +3,11 @@
 #ifndef TSR_ENTROPY_CONTEXTS_H
 #define TSR_ENTROPY_CONTEXTS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/isa.h"
-#include "entropy/entropy.h"
+#include "entropy/contexts_math.h"
 
 /* Most rows, and most columns, of a piece that has contexts (tsr_contexts_are_possible()). */
 #define TSR_CONTEXTS_LINES (TSR_ENTROPY_PIECE / 8)
@@ -21,18 +20,6 @@ struct tsr_contexts_means {
 	uint32_t row_sums[TSR_CONTEXTS_LINES],
 		column_sums[TSR_CONTEXTS_LINES]; /* while they are found */
 };
-
-/* The rows that a piece touches. */
-uint64_t tsr_contexts_rows(const struct tsr_entropy_beside *b, size_t n);
-
-/* The elements of a piece in row or column @i of it: its first and its last row may be parts. */
-uint32_t tsr_contexts_row_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
-			       uint64_t i);
-uint32_t tsr_contexts_column_size(const struct tsr_entropy_beside *b, size_t n, uint64_t nrows,
-				  uint64_t i);
-
-/* Whether a piece may have contexts: for variances the means of lines must be fewer than elements by far. */
-bool tsr_contexts_are_possible(const struct tsr_entropy_beside *b, size_t n);
 
 /* Most bytes of the means. */
 #define TSR_CONTEXTS_MEANS_NBYTES (TSR_CONTEXTS_LINES + 8)

@@ -282,6 +282,7 @@ int main(int argc, char **argv)
 	check_sweeps(cases);
 	check_steps(cases);
 	check_entropy(cases);
+	check_entropy_codes(cases);
 	check_streams();
 	if (!small) {
 		check_host_arrays();

@@ -174,6 +174,30 @@ static bool cpu_decodes(const struct plane *p, unsigned char *plain)
 	return !wrong;
 }
 
+/* A stream that is stored as it is though it has one symbol only, but for the last of @n if it is @other. */
+static void check_needless_raw(uint64_t n, unsigned char other)
+{
+	struct plane p = make_plane((struct tsr_entropy_kind){ .width = 1 }, n, ALL_EQUAL);
+	const uint32_t padded = (uint32_t)((n + 3) / 4 * 4);
+	unsigned char *ours = must_have(malloc(n)), *theirs = must_have(malloc(n));
+	bool decodes;
+
+	memset(p.coded, 0, 4 + padded);
+	memset(p.coded + 4, 7, n);
+	p.coded[4 + n - 1] = other;
+	p.coded[1] = (unsigned char)padded;
+	p.coded[2] = (unsigned char)(padded >> 8);
+	p.coded[3] = (unsigned char)(padded >> 16);
+	p.nbytes[0] = 4 + padded;
+	decodes = cpu_decodes(&p, ours);
+	if (decodes != (other != 7 && n > 1) || (decode(&p, theirs) == UINT64_MAX) != decodes)
+		check_failed("%llu equal symbols stored as they are, the last one %u: %s",
+			     (unsigned long long)n, other, decodes ? "refused" : "taken");
+	free(ours);
+	free(theirs);
+	free_plane(&p);
+}
+
 /* Planes of one piece with a bit changed, or with another size: refused by both or by none. */
 static uint64_t check_damage(struct tsr_entropy_kind kind, uint64_t n, unsigned times)
 {
@@ -249,5 +273,10 @@ void check_entropy(enum cases cases)
 	for (size_t k = 0; k < COUNT_OF(kinds); k++)
 		count += check_damage(kinds[k], cases == CASES_ALL ? 70001 : 3001,
 				      cases == CASES_ALL ? 400 : 40);
+	for (uint64_t n = 1; n < 300000; n = 3 * n + 2) {
+		check_needless_raw(n, 7);
+		check_needless_raw(n, 8);
+		count += 2;
+	}
 	check_end(count);
 }

@@ -222,13 +222,13 @@ static void print_entropy(const struct tsr_bench_entropy *r)
 		       r->device, r->copy_gbps);
 	else
 		printf("%u threads, %s; speeds in GB/s of the plane\n\n", r->threads, r->isa);
-	printf("%-12s %10s %10s %8s %8s\n", "plane", "bytes/elem", "coded", "encode", "decode");
-	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
+	printf("%-19s %10s %10s %8s %8s\n", "plane", "bytes/elem", "coded", "encode", "decode");
+	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
 		const struct tsr_bench_plane *p = &r->planes[i];
 
 		if (!p->elements)
 			continue;
-		printf("%-12s %10.0f %10.4f %8.2f %8.2f\n", p->name, p->bytes_per_element,
+		printf("%-19s %10.0f %10.4f %8.2f %8.2f\n", p->name, p->bytes_per_element,
 		       p->coded_bytes_per_element, p->encode_gbps, p->decode_gbps);
 	}
 }
@@ -247,7 +247,7 @@ static int report_entropy_json(const struct cli_cmd *cmd, const struct args *a,
 		tsr_json_put_string(&json, "simd", r->isa);
 	}
 	tsr_json_open(&json, "planes", '[');
-	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
+	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
 		const struct tsr_bench_plane *p = &r->planes[i];
 
 		if (!p->elements)

@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Coding planes (docs/format.md, "Coded planes"): a block of threads counts the symbols of a stream, makes
+ * Coding streams (docs/format.md, "Coded planes"): a block of threads counts the symbols of a stream, makes
  * its table, and codes its segments, one per warp, to staging memory; then it knows where they go.
  */
-#include "gpu/gpu_entropy.cuh"
+#ifndef TSR_GPU_ENCODE_STREAM_CUH
+#define TSR_GPU_ENCODE_STREAM_CUH
 
-/*
- * Blocks of a multiprocessor: all there is room for.  They take one piece after the other, so that none
- * waits for the slowest of a batch, and have staging memory for the words of one.
- */
-#define BLOCKS 6u
+#include "gpu/entropy/gpu_entropy.cuh"
 
 /* Most bytes of a segment's words: no symbol costs more than 12 bits; and room to load whole words. */
 #define STAGED (TSR_RANS_SEGMENT / 4 * 6 + 64)
-
-struct encode_args {
-	const unsigned char *plain;
-	uint64_t n, npieces; /* elements; pieces */
-	unsigned char *coded;
-	uint64_t room; /* bytes from one coded piece to the next */
-	uint32_t *nbytes; /* of each coded piece */
-	unsigned char *staging;
-};
 
 /*
  * A tsr_rans_symbol whose numbers few instructions take.  Only symbols of more than half of the table may
@@ -33,16 +21,22 @@ struct packed_symbol {
 		rest; /* first slot from bit 19, increment in 17, shift from 12, 2^bits - frequency */
 };
 
+/* Most words of a stored table: its head, 256 numbers of 12 bits, and one that bits may run into. */
+#define TABLE_WORDS 98u
+
+struct made_table {
+	uint32_t nbytes; /* stored */
+	uint32_t cost; /* of what was counted, in 1/256 of a bit */
+	bool increments; /* a symbol needs it */
+};
+
 /* What the threads of a block share. */
 struct coding {
 	struct packed_symbol symbol[NSYMBOLS];
-	uint32_t count[WARPS][NSYMBOLS]; /* of each warp; then [0] of all */
-	uint32_t freq[NSYMBOLS];
-	uint32_t table[98]; /* as it is stored */
+	uint32_t count[WARPS * NSYMBOLS]; /* of each warp; then, in front, of all */
+	uint32_t table[TABLE_WORDS]; /* as it is stored */
 	uint32_t nwords[WARPS]; /* of each segment */
-	uint32_t partial[WARPS];
-	uint32_t cost, first, last, largest; /* of the table */
-	bool increments; /* a symbol needs it */
+	struct made_table made; /* what the table is like */
 	uint32_t only; /* the symbol that all elements have; NSYMBOLS if there are more */
 };
 
@@ -97,7 +91,7 @@ static __device__ void count_symbols(const struct segment *s, unsigned k, bool r
 	uint32_t sum = 0;
 
 	for (unsigned i = lane; i < NSYMBOLS; i += 32)
-		c->count[warp][i] = 0;
+		c->count[NSYMBOLS * warp + i] = 0;
 	__syncwarp();
 	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
 		uint32_t symbols[AHEAD];
@@ -105,18 +99,19 @@ static __device__ void count_symbols(const struct segment *s, unsigned k, bool r
 		load_ahead<W>(s, first, k, rotated, symbols);
 #pragma unroll
 		for (unsigned i = 0; i < AHEAD; i++)
-			count_run_of(c->count[warp], symbols[i], TSR_RANS_RUN);
+			count_run_of(c->count + NSYMBOLS * warp, symbols[i], TSR_RANS_RUN);
 	}
 	for (uint32_t first = whole; first < s->n; first += TSR_RANS_BLOCK) {
 		const uint32_t count = count_run(s->n, first, lane);
 
-		count_run_of(c->count[warp], symbols_at<W>(s, first, count, k, rotated), count);
+		count_run_of(c->count + NSYMBOLS * warp, symbols_at<W>(s, first, count, k, rotated),
+			     count);
 	}
 	__syncthreads();
 	for (unsigned i = 0; i < WARPS; i++)
-		sum += c->count[i][threadIdx.x];
+		sum += c->count[NSYMBOLS * i + threadIdx.x];
 	__syncthreads();
-	c->count[0][threadIdx.x] = sum;
+	c->count[threadIdx.x] = sum;
 }
 
 /* Symbols of a lane of the warp that apportions frequencies. */
@@ -133,21 +128,14 @@ static __device__ __forceinline__ uint32_t sum_at(const uint32_t *count, uint64_
 }
 
 /* As tsr_rans_frequencies(), by one warp; each lane has symbols in a row. */
-static __device__ void apportion(uint32_t n, struct coding *c)
+static __device__ void apportion(const uint32_t *count, uint32_t present, uint32_t n,
+				 uint32_t *freq)
 {
-	const unsigned lane = threadIdx.x % 32;
 	const uint32_t total = 1u << TSR_RANS_BITS;
-	uint32_t count[EACH], present = 0, raised = 0, before;
-	uint64_t low, high;
+	uint64_t low = ((uint64_t)(total - present) << TSR_RANS_SCALE_BITS) / n;
+	uint64_t high = ((uint64_t)(total + present) << TSR_RANS_SCALE_BITS) / n + 1;
+	uint32_t raised = 0, before;
 
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		count[i] = c->count[0][EACH * lane + i];
-		present += count[i] != 0;
-	}
-	present = __reduce_add_sync(TSR_WHOLE_WARP, present);
-	low = ((uint64_t)(total - present) << TSR_RANS_SCALE_BITS) / n;
-	high = ((uint64_t)(total + present) << TSR_RANS_SCALE_BITS) / n + 1;
 	while (high - low > 1) {
 		const uint64_t middle = low + (high - low) / 2;
 
@@ -160,27 +148,34 @@ static __device__ void apportion(uint32_t n, struct coding *c)
 	const uint32_t left = total - sum_at(count, low);
 
 #pragma unroll
-	for (unsigned i = 0; i < EACH; i++)
-		raised += count[i] &&
-			  tsr_rans_share(count[i], low + 1) > tsr_rans_share(count[i], low);
-	before = raised;
-	for (unsigned d = 1; d < 32; d *= 2) {
-		const uint32_t other = __shfl_sync(TSR_WHOLE_WARP, before, lane - d);
-
-		before += lane >= d ? other : 0;
-	}
-	before -= raised;
-#pragma unroll
 	for (unsigned i = 0; i < EACH; i++) {
-		uint32_t freq = 0;
-
-		if (count[i]) {
-			freq = tsr_rans_share(count[i], low);
-			if (tsr_rans_share(count[i], low + 1) > freq && before++ < left)
-				freq++;
-		}
-		c->freq[EACH * lane + i] = freq;
+		freq[i] = count[i] ? tsr_rans_share(count[i], low) : 0;
+		raised += count[i] && tsr_rans_share(count[i], low + 1) > freq[i];
 	}
+	before = sum_of_lanes_before(raised);
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++)
+		if (count[i] && tsr_rans_share(count[i], low + 1) > freq[i] && before++ < left)
+			freq[i]++;
+}
+
+/* As tsr_rans_frequencies_of(), likewise. */
+static __device__ __forceinline__ void frequencies_of(const uint32_t *count, uint32_t n,
+						      uint32_t *freq)
+{
+	uint32_t present = 0;
+
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++)
+		present += count[i] != 0;
+	present = __reduce_add_sync(TSR_WHOLE_WARP, present);
+	if (present > 1) {
+		apportion(count, present, n, freq);
+		return;
+	}
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++)
+		freq[i] = count[i] ? (1u << TSR_RANS_BITS) - 1 : count[i ^ 1] != 0;
 }
 
 static __device__ __forceinline__ struct packed_symbol pack_symbol(uint32_t freq, uint32_t start)
@@ -209,48 +204,74 @@ static __device__ __forceinline__ uint32_t push_packed(uint32_t x, struct packed
 	return quotient * (s.rest & 0xfff) + (x + (s.rest >> 19));
 }
 
-/* The stored table, and the symbols of the encoder; returns the bytes of the table. */
-static __device__ uint32_t make_table(uint32_t n, struct coding *c)
+/* A table as it is stored, by one warp; each lane has frequencies in a row.  Returns its bytes. */
+static __device__ __forceinline__ uint32_t store_table(const uint32_t *freq, uint32_t *table)
 {
-	const unsigned s = threadIdx.x;
-	uint32_t freq, start, all, width, used, at;
+	const unsigned lane = threadIdx.x % 32;
+	uint32_t first = NSYMBOLS, last = 0, largest = 0, width;
 
-	if (s == 0) {
-		c->first = NSYMBOLS;
-		c->last = c->largest = 0;
-		c->cost = 0;
-		c->increments = false;
+	for (unsigned i = lane; i < TABLE_WORDS; i += 32)
+		table[i] = 0;
+	__syncwarp();
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++) {
+		if (freq[i]) {
+			first = min(first, EACH * lane + i);
+			last = EACH * lane + i;
+			largest = max(largest, freq[i]);
+		}
 	}
-	for (unsigned i = s; i < 98; i += TSR_BLOCK)
-		c->table[i] = 0;
-	__syncthreads();
-	if (s < 32)
-		apportion(n, c);
-	__syncthreads();
-	freq = c->freq[s];
-	start = sum_before(freq, c->partial, &all);
-	if (freq) {
-		c->symbol[s] = pack_symbol(freq, start);
-		if (c->symbol[s].rest >> 17 & 1)
-			c->increments = true;
-		atomicMin(&c->first, s);
-		atomicMax(&c->last, s);
-		atomicMax(&c->largest, freq);
-		atomicAdd(&c->cost, c->count[0][s] * tsr_rans_cost(freq, TSR_RANS_BITS));
-	}
-	__syncthreads();
-	width = tsr_rans_number_width(c->largest);
-	if (freq) {
-		at = (s - c->first) * width;
-		atomicOr(&c->table[1 + at / 32], freq << at % 32);
+	first = __reduce_min_sync(TSR_WHOLE_WARP, first);
+	last = __reduce_max_sync(TSR_WHOLE_WARP, last);
+	width = tsr_rans_number_width(__reduce_max_sync(TSR_WHOLE_WARP, largest));
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++) {
+		const uint32_t at = (EACH * lane + i - first) * width;
+
+		if (!freq[i])
+			continue;
+		atomicOr(&table[1 + at / 32], freq[i] << at % 32);
 		if (at % 32 + width > 32)
-			atomicOr(&c->table[2 + at / 32], freq >> (32 - at % 32));
+			atomicOr(&table[2 + at / 32], freq[i] >> (32 - at % 32));
 	}
-	if (s == 0)
-		c->table[0] = c->first | c->last << 8 | width << 16;
-	used = ((c->last - c->first + 1) * width + 7) / 8;
-	__syncthreads();
-	return 4 + round_up_to_4(used);
+	if (lane == 0)
+		table[0] = first | last << 8 | width << 16;
+	return 4 + round_up_to_4(((last - first + 1) * width + 7) / 8);
+}
+
+/* The table of symbols that occur @n > 0 times together, and what the encoder looks up, by one warp. */
+static __device__ __noinline__ void make_table(const uint32_t *counts, uint32_t n,
+					       struct packed_symbol *symbols, uint32_t *table,
+					       struct made_table *made)
+{
+	const unsigned lane = threadIdx.x % 32;
+	uint32_t count[EACH], freq[EACH], start = 0, cost = 0, nbytes;
+	bool increments = false;
+
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++)
+		count[i] = counts[EACH * lane + i];
+	frequencies_of(count, n, freq);
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++)
+		start += freq[i];
+	start = sum_of_lanes_before(start);
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++) {
+		if (freq[i]) {
+			const struct packed_symbol s = pack_symbol(freq[i], start);
+
+			symbols[EACH * lane + i] = s;
+			increments |= s.rest >> 17 & 1;
+			cost += count[i] * tsr_rans_cost(freq[i], TSR_RANS_BITS);
+			start += freq[i];
+		}
+	}
+	cost = __reduce_add_sync(TSR_WHOLE_WARP, cost);
+	increments = __any_sync(TSR_WHOLE_WARP, increments);
+	nbytes = store_table(freq, table);
+	if (lane == 0)
+		*made = { nbytes, cost, increments };
 }
 
 /* --- Segments ------------------------------------------------------------------------------------ */
@@ -273,17 +294,32 @@ static __device__ __forceinline__ void push(struct packed_symbol s, bool has, ui
 
 /* The symbols are looked up together: each push waits for the one before, but not for shared memory. */
 template <bool WHOLE, bool INCREMENTS>
-static __device__ __forceinline__ void push_run(const struct coding *c, uint32_t symbols,
-						uint32_t count, uint32_t *x, uint16_t **words)
+static __device__ __forceinline__ void push_run(const struct packed_symbol *symbols,
+						const uint32_t *run, uint32_t count, uint32_t *x,
+						uint16_t **words)
 {
 	struct packed_symbol s[TSR_RANS_RUN];
 
 #pragma unroll
 	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-		s[r] = c->symbol[__byte_perm(symbols, 0, 0x4440 + r)];
+		s[r] = symbols[run[r]];
 #pragma unroll
 	for (unsigned r = TSR_RANS_RUN; r-- > 0;)
 		push<INCREMENTS>(s[r], WHOLE || r < count, x, words);
+}
+
+/* The same of the bytes of a word. */
+template <bool WHOLE, bool INCREMENTS>
+static __device__ __forceinline__ void push_bytes(const struct packed_symbol *symbols,
+						  uint32_t bytes, uint32_t count, uint32_t *x,
+						  uint16_t **words)
+{
+	uint32_t run[TSR_RANS_RUN];
+
+#pragma unroll
+	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
+		run[r] = __byte_perm(bytes, 0, 0x4440 + r);
+	push_run<WHOLE, INCREMENTS>(symbols, run, count, x, words);
 }
 
 /* The words of a segment, which end at @end; returns their first. */
@@ -297,8 +333,8 @@ static __device__ __forceinline__ uint16_t *encode_segment(const struct segment 
 	if (first < s->n) {
 		const uint32_t count = count_run(s->n, first, threadIdx.x % 32);
 
-		push_run<false, INCREMENTS>(c, symbols_at<W>(s, first, count, k, rotated), count,
-					    &x, &end);
+		push_bytes<false, INCREMENTS>(c->symbol, symbols_at<W>(s, first, count, k, rotated),
+					      count, &x, &end);
 	}
 	if (first)
 		next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
@@ -309,7 +345,7 @@ static __device__ __forceinline__ uint16_t *encode_segment(const struct segment 
 		/* What comes next is on its way meanwhile. */
 		if (first)
 			next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
-		push_run<true, INCREMENTS>(c, symbols, TSR_RANS_RUN, &x, &end);
+		push_bytes<true, INCREMENTS>(c->symbol, symbols, TSR_RANS_RUN, &x, &end);
 	}
 	*state_ret = x;
 	return end;
@@ -360,42 +396,61 @@ static __device__ uint32_t place_segment(const struct coding *c, uint32_t n, uin
 	return mine;
 }
 
-/* Table and segments to @to; returns their bytes, or 0 if these are as many as the symbols. */
-template <int W>
-static __device__ uint32_t put_coded(const struct segment *s, unsigned k, bool rotated, uint32_t n,
-				     uint32_t table_nbytes, struct coding *c,
-				     unsigned char *staging, uint32_t *to)
+/*
+ * The segments, whose @nwords words end the staging memory of each warp, to @to, behind what is @front bytes
+ * long and not put yet; returns the bytes of all that, or 0 if these are as many as the symbols.
+ */
+static __device__ uint32_t put_segments(uint32_t own, uint32_t n, const uint16_t *words,
+					uint32_t nwords, uint32_t x, uint32_t front,
+					struct coding *c, uint32_t *to)
 {
 	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const uint32_t nsegments = tsr_rans_count_segments(n), sizes = table_nbytes / 4;
-	uint16_t *const end = (uint16_t *)(staging + (warp + 1) * STAGED - 32), *words = end;
-	uint32_t nbytes, at, x = 0;
+	const uint32_t nsegments = tsr_rans_count_segments(n);
+	uint32_t nbytes, at;
 
-	if (s->n && c->increments)
-		words = encode_segment<W, true>(s, k, rotated, c, end, &x);
-	else if (s->n)
-		words = encode_segment<W, false>(s, k, rotated, c, end, &x);
 	if (lane == 0)
-		c->nwords[warp] = (uint32_t)(end - words);
+		c->nwords[warp] = nwords;
 	__syncthreads();
-	at = place_segment(c, n, table_nbytes + round_up_to_4(2 * nsegments), &nbytes);
+	at = place_segment(c, n, front + round_up_to_4(2 * nsegments), &nbytes);
 	if (nbytes >= n)
 		return 0;
-	for (unsigned i = threadIdx.x; i < sizes; i += TSR_BLOCK)
-		to[i] = c->table[i];
 	if (threadIdx.x < (nsegments + 1) / 2) {
 		const unsigned i = 2 * threadIdx.x;
 
-		to[sizes + threadIdx.x] = c->nwords[i] |
-					  (i + 1 < nsegments ? c->nwords[i + 1] << 16 : 0);
+		to[front / 4 + threadIdx.x] = c->nwords[i] |
+					      (i + 1 < nsegments ? c->nwords[i + 1] << 16 : 0);
 	}
-	if (s->n) {
-		const uint32_t nstates = tsr_rans_count_states(s->n);
+	if (own) {
+		const uint32_t nstates = tsr_rans_count_states(own);
 
 		if (lane < nstates)
 			to[at / 4 + lane] = x;
-		copy_words(to + at / 4 + nstates, words, (uint32_t)(end - words));
+		copy_words(to + at / 4 + nstates, words, nwords);
 	}
+	return nbytes;
+}
+
+/* Where the words of this warp's segment end. */
+static __device__ __forceinline__ uint16_t *staging_end(unsigned char *staging)
+{
+	return (uint16_t *)(staging + (threadIdx.x / 32 + 1) * STAGED - 32);
+}
+
+/* Table and segments to @to; returns their bytes, or 0 if these are as many as the symbols. */
+template <int W>
+static __device__ uint32_t put_coded(const struct segment *s, unsigned k, bool rotated, uint32_t n,
+				     struct coding *c, unsigned char *staging, uint32_t *to)
+{
+	uint16_t *const end = staging_end(staging), *words = end;
+	uint32_t nbytes, x = 0;
+
+	if (s->n && c->made.increments)
+		words = encode_segment<W, true>(s, k, rotated, c, end, &x);
+	else if (s->n)
+		words = encode_segment<W, false>(s, k, rotated, c, end, &x);
+	nbytes = put_segments(s->n, n, words, (uint32_t)(end - words), x, c->made.nbytes, c, to);
+	for (unsigned i = threadIdx.x; i < (nbytes ? c->made.nbytes / 4 : 0); i += TSR_BLOCK)
+		to[i] = c->table[i];
 	return nbytes;
 }
 
@@ -427,13 +482,13 @@ template <int W>
 static __device__ uint32_t put_stream(const struct segment *s, unsigned k, bool rotated, uint32_t n,
 				      struct coding *c, unsigned char *staging, uint32_t *to)
 {
-	uint32_t table_nbytes, nbytes = 0;
+	uint32_t nbytes = 0;
 
 	count_symbols<W>(s, k, rotated, c);
 	if (threadIdx.x == 0)
 		c->only = NSYMBOLS;
 	__syncthreads();
-	if (c->count[0][threadIdx.x] == n)
+	if (c->count[threadIdx.x] == n)
 		c->only = threadIdx.x;
 	__syncthreads();
 	if (c->only < NSYMBOLS) {
@@ -441,96 +496,15 @@ static __device__ uint32_t put_stream(const struct segment *s, unsigned k, bool 
 			to[0] = c->only;
 		return 4u << 8 | TSR_RANS_CONSTANT;
 	}
-	table_nbytes = make_table(n, c);
-	if (tsr_rans_is_worth(n, table_nbytes, c->cost))
-		nbytes = put_coded<W>(s, k, rotated, n, table_nbytes, c, staging, to);
+	if (threadIdx.x < 32)
+		make_table(c->count, n, c->symbol, c->table, &c->made);
+	__syncthreads();
+	if (tsr_rans_is_worth(n, c->made.nbytes, c->made.cost))
+		nbytes = put_coded<W>(s, k, rotated, n, c, staging, to);
 	if (nbytes)
 		return nbytes << 8 | TSR_RANS_CODED;
 	put_raw<W>(s, k, rotated, to);
 	return round_up_to_4(n) << 8 | TSR_RANS_RAW;
 }
 
-/* --- Pieces -------------------------------------------------------------------------------------- */
-
-template <int W>
-static __device__ __forceinline__ void encode_piece(const struct encode_args *a, bool rotated,
-						    uint64_t p, struct coding *c)
-{
-	const uint64_t left = a->n - p * TSR_ENTROPY_PIECE;
-	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
-	const unsigned warp = threadIdx.x / 32;
-	unsigned char *staging = a->staging + (uint64_t)blockIdx.x * WARPS * STAGED;
-	uint32_t *to = (uint32_t *)(a->coded + p * a->room);
-	const struct segment s = {
-		a->plain + W * (p * TSR_ENTROPY_PIECE + warp * (uint64_t)TSR_RANS_SEGMENT),
-		warp < tsr_rans_count_segments(n) ? tsr_rans_segment_size(n, warp) : 0
-	};
-	uint32_t used = 4 * W;
-
-	for (unsigned k = 0; k < W; k++) {
-		const uint32_t head = put_stream<W>(&s, k, rotated, n, c, staging, to + used / 4);
-
-		if (threadIdx.x == 0)
-			to[k] = head;
-		used += head >> 8;
-		__syncthreads();
-	}
-	if (threadIdx.x == 0)
-		a->nbytes[p] = used;
-}
-
-template <int W>
-static __global__ void __launch_bounds__(TSR_BLOCK, BLOCKS)
-	encode_pieces(const __grid_constant__ encode_args a, bool rotated)
-{
-	__shared__ struct coding c;
-
-	for (uint64_t p = blockIdx.x; p < a.npieces; p += gridDim.x)
-		encode_piece<W>(&a, rotated, p, &c);
-}
-
-typedef void encode_kernel(const struct encode_args, bool);
-
-static encode_kernel *kernel_of(unsigned width)
-{
-	switch (width) {
-	case 1:
-		return encode_pieces<1>;
-	case 2:
-		return encode_pieces<2>;
-	case 4:
-		return encode_pieces<4>;
-	default:
-		return encode_pieces<8>;
-	}
-}
-
-extern "C" enum tsr_status tsr_gpu_entropy_encode(struct tsr_gpu_stream *stream,
-						  struct tsr_entropy_kind kind, const void *plain,
-						  uint64_t n, void *coded, uint32_t *nbytes,
-						  struct tsr_err *err)
-{
-	const unsigned index = stream->gpu->index, most = BLOCKS * stream->gpu->nprocessors;
-	const uint64_t npieces = tsr_entropy_pieces(n);
-	const unsigned nblocks = npieces < most ? (unsigned)npieces : most;
-	struct encode_args a = {
-		(const unsigned char *)plain,
-		n,
-		npieces,
-		(unsigned char *)coded,
-		tsr_entropy_bound(kind, TSR_ENTROPY_PIECE),
-		nbytes,
-		NULL,
-	};
-	void *staging;
-
-	if (!n)
-		return TSR_OK;
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, (uint64_t)nblocks * WARPS * STAGED,
-				&staging, err));
-	a.staging = (unsigned char *)staging;
-	kernel_of(kind.width)<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(a, kind.rotated);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start coding");
-	return TSR_OK;
-}
+#endif

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding planes (docs/format.md, "Coded planes").  Whatever the bytes are, nothing outside of them and
- * of the plane is touched; of a piece that is damaged its number is reported, and the CPU says why.
+ * Decoding streams (docs/format.md, "Coded planes").  Whatever the bytes are, nothing outside of them and
+ * of the plane is touched.
  */
-#include "gpu/gpu_entropy.cuh"
+#ifndef TSR_GPU_DECODE_STREAM_CUH
+#define TSR_GPU_DECODE_STREAM_CUH
 
-struct decode_args {
-	const unsigned char *coded;
-	const uint64_t *begin; /* of each piece in the coded bytes, and their end */
-	unsigned char *plain;
-	uint64_t n; /* elements of the plane */
-	uint64_t *damaged; /* the first piece that is */
-};
+#include "gpu/entropy/gpu_entropy.cuh"
 
 /* --- What a slot of a table says ---------------------------------------------------------------- */
 
@@ -177,6 +172,21 @@ template <class table> static __device__ void fill_table(const struct block_memo
 	}
 }
 
+/* Whether some of the symbols differ, by all threads; most streams show it at once. */
+static __device__ bool symbols_differ(const uint32_t *symbols, uint32_t n)
+{
+	const uint32_t all = (symbols[0] & 0xff) * 0x01010101u;
+
+	for (uint32_t i = 0; i < n; i += 4 * TSR_BLOCK) {
+		const uint32_t at = i + 4 * threadIdx.x, left = at < n ? n - at : 0;
+		const uint32_t others = left ? symbols[at / 4] ^ all : 0;
+
+		if (!__syncthreads_and((left < 4 ? others & ((1u << 8 * left) - 1) : others) == 0))
+			return true;
+	}
+	return false;
+}
+
 /* Have a stream ready to be decoded; false in all threads if it is damaged. */
 template <class table>
 static __device__ bool open_stream(const uint32_t *piece, uint32_t n, struct stream_head *h,
@@ -187,7 +197,8 @@ static __device__ bool open_stream(const uint32_t *piece, uint32_t n, struct str
 
 	switch (h->mode) {
 	case TSR_RANS_RAW:
-		return h->nbytes == round_up_to_4(n) && is_padded(body, n);
+		return h->nbytes == round_up_to_4(n) && is_padded(body, n) &&
+		       symbols_differ(body, n);
 	case TSR_RANS_CONSTANT:
 		return h->nbytes == 4 && body[0] < NSYMBOLS;
 	case TSR_RANS_CODED:
@@ -265,12 +276,10 @@ static __device__ __forceinline__ void begin_lane(struct lane_state *l, const un
 	fill_half(l);
 }
 
-/* Pop a symbol, in all lanes of a warp; with @SOME only where it @has one. */
-template <bool SOME, class table>
-static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
+/* The state after a symbol is popped, in all lanes of a warp; with @SOME only where it @has one. */
+template <bool SOME>
+static __device__ __forceinline__ void refill(struct lane_state *l, uint32_t x, bool has)
 {
-	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
-	uint32_t x = tsr_rans_pop(l->x, entry, TSR_RANS_BITS);
 	const bool lacks = (!SOME || has) && x < TSR_RANS_LOW;
 	const uint32_t mask = __ballot_sync(TSR_WHOLE_WARP, lacks);
 	const uint32_t before = (1u << threadIdx.x % 32) - 1;
@@ -279,6 +288,14 @@ static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state
 	x = lacks ? x << 16 | word : x;
 	l->x = !SOME || has ? x : l->x;
 	l->at += __popc(mask);
+}
+
+template <bool SOME, class table>
+static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
+{
+	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
+
+	refill<SOME>(l, tsr_rans_pop(l->x, entry, TSR_RANS_BITS), has);
 	return tsr_rans_entry_symbol(entry);
 }
 
@@ -435,59 +452,4 @@ static __device__ bool decode_streams(struct piece_memory<W, table> *m, const un
 	return decode_segment<W>(&s, m->tables, rotated);
 }
 
-template <int W, class table>
-static __global__ void __launch_bounds__(TSR_BLOCK)
-	decode_pieces(const __grid_constant__ decode_args a, unsigned width, bool rotated)
-{
-	__shared__ struct piece_memory<W, table> m;
-	const uint64_t p = blockIdx.x, left = a.n - p * TSR_ENTROPY_PIECE;
-	const uint64_t nbytes = a.begin[p + 1] - a.begin[p];
-	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
-	const unsigned char *piece = a.coded + a.begin[p];
-	bool fine;
-
-	if (threadIdx.x == 0)
-		m.block.wrong = a.begin[p] % 4 ||
-				!read_heads((const uint32_t *)piece, nbytes, width, m.heads);
-	__syncthreads();
-	fine = !m.block.wrong;
-	for (unsigned first = 0; first < width; first += W) {
-		fine = fine && decode_streams<W>(&m, piece, n, first, width, rotated,
-						 a.plain + width * p * TSR_ENTROPY_PIECE);
-		/* All threads go on or none, and not before all have finished with the tables. */
-		fine = __syncthreads_and(fine);
-	}
-	if (!fine && threadIdx.x == 0)
-		atomicMin((unsigned long long *)a.damaged, (unsigned long long)p);
-}
-
-typedef void decode_kernel(const struct decode_args, unsigned width, bool rotated);
-
-static decode_kernel *kernel_of(unsigned width)
-{
-	switch (width) {
-	case 1:
-		return decode_pieces<1, direct_table>;
-	case 2:
-		return decode_pieces<2, direct_table>;
-	default:
-		return decode_pieces<4, small_table>;
-	}
-}
-
-extern "C" enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream,
-						  struct tsr_entropy_kind kind, const void *coded,
-						  const uint64_t *begin, uint64_t n, void *plain,
-						  uint64_t *damaged, struct tsr_err *err)
-{
-	const unsigned index = stream->gpu->index;
-	const struct decode_args a = { (const unsigned char *)coded, begin, (unsigned char *)plain,
-				       n, damaged };
-
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	if (n)
-		kernel_of(kind.width)<<<(unsigned)tsr_entropy_pieces(n), TSR_BLOCK, 0,
-					stream->handle>>>(a, kind.width, kind.rotated);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");
-	return TSR_OK;
-}
+#endif

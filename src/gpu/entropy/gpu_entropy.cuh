@@ -138,28 +138,39 @@ static __device__ __forceinline__ struct run_of<W> merge_symbols(const uint32_t 
 
 /* --- Blocks of threads -------------------------------------------------------------------------- */
 
-/* The sum of the values of all threads before this one; *all_ret: of all.  @partial: of each warp. */
+/* The sum of the values of all lanes before this one. */
 static __device__ __forceinline__ uint32_t
-sum_before(uint32_t value, uint32_t *partial, uint32_t *all_ret)
+sum_of_lanes_before(uint32_t value)
 {
-	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	uint32_t sum = value, before = 0, all = 0;
+	const unsigned lane = threadIdx.x % 32;
+	uint32_t sum = value;
 
 	for (unsigned d = 1; d < 32; d *= 2) {
 		const uint32_t other = __shfl_sync(TSR_WHOLE_WARP, sum, lane - d);
 
 		sum += lane >= d ? other : 0;
 	}
+	return sum - value;
+}
+
+/* The sum of the values of all threads before this one; *all_ret: of all.  @partial: of each warp. */
+static __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t *partial,
+						      uint32_t *all_ret)
+{
+	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t before_in_warp = sum_of_lanes_before(value);
+	uint32_t before = 0, all = 0;
+
 	__syncthreads();
 	if (lane == 31)
-		partial[warp] = sum;
+		partial[warp] = before_in_warp + value;
 	__syncthreads();
 	for (unsigned i = 0; i < WARPS; i++) {
 		before += i < warp ? partial[i] : 0;
 		all += partial[i];
 	}
 	*all_ret = all;
-	return before + sum - value;
+	return before + before_in_warp;
 }
 
 static __device__ __forceinline__ uint32_t round_up_to_4(uint32_t nbytes)

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decoding planes (docs/format.md, "Coded planes"): of a piece that is damaged its number is reported, and
+ * the CPU says why.
+ */
+#include "gpu/entropy/decode_stream.cuh"
+
+struct decode_args {
+	const unsigned char *coded;
+	const uint64_t *begin; /* of each piece in the coded bytes, and their end */
+	unsigned char *plain;
+	uint64_t n; /* elements of the plane */
+	uint64_t *damaged; /* the first piece that is */
+};
+
+template <int W, class table>
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	decode_pieces(const __grid_constant__ decode_args a, unsigned width, bool rotated)
+{
+	__shared__ struct piece_memory<W, table> m;
+	const uint64_t p = blockIdx.x, left = a.n - p * TSR_ENTROPY_PIECE;
+	const uint64_t nbytes = a.begin[p + 1] - a.begin[p];
+	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
+	const unsigned char *piece = a.coded + a.begin[p];
+	bool fine;
+
+	if (threadIdx.x == 0)
+		m.block.wrong = a.begin[p] % 4 ||
+				!read_heads((const uint32_t *)piece, nbytes, width, m.heads);
+	__syncthreads();
+	fine = !m.block.wrong;
+	for (unsigned first = 0; first < width; first += W) {
+		fine = fine && decode_streams<W>(&m, piece, n, first, width, rotated,
+						 a.plain + width * p * TSR_ENTROPY_PIECE);
+		/* All threads go on or none, and not before all have finished with the tables. */
+		fine = __syncthreads_and(fine);
+	}
+	if (!fine && threadIdx.x == 0)
+		atomicMin((unsigned long long *)a.damaged, (unsigned long long)p);
+}
+
+typedef void decode_kernel(const struct decode_args, unsigned width, bool rotated);
+
+static decode_kernel *kernel_of(unsigned width)
+{
+	switch (width) {
+	case 1:
+		return decode_pieces<1, direct_table>;
+	case 2:
+		return decode_pieces<2, direct_table>;
+	default:
+		return decode_pieces<4, small_table>;
+	}
+}
+
+extern "C" enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream,
+						  struct tsr_entropy_kind kind, const void *coded,
+						  const uint64_t *begin, uint64_t n, void *plain,
+						  uint64_t *damaged, struct tsr_err *err)
+{
+	const unsigned index = stream->gpu->index;
+	const struct decode_args a = { (const unsigned char *)coded, begin, (unsigned char *)plain,
+				       n, damaged };
+
+	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	if (n)
+		kernel_of(kind.width)<<<(unsigned)tsr_entropy_pieces(n), TSR_BLOCK, 0,
+					stream->handle>>>(a, kind.width, kind.rotated);
+	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");
+	return TSR_OK;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contexts of codes (docs/format.md, "Contexts"), of a lane's runs as it goes through a segment. */
+#ifndef TSR_GPU_GPU_CONTEXTS_CUH
+#define TSR_GPU_GPU_CONTEXTS_CUH
+
+#include "entropy/contexts_math.h"
+#include "gpu/entropy/gpu_entropy.cuh"
+
+/*
+ * Pieces whose runs have one scale, or two of a momentum and its variance, and are in one row; and all
+ * others, whose elements are looked at one by one.
+ */
+enum context_sort { OF_VARIANCES, OF_MOMENTA, OF_ANY };
+
+/* A piece, and the means of a variance's. */
+struct context_source {
+	const struct tsr_entropy_beside
+		*beside; /* in global memory; runs are done with what follows */
+	const uint16_t *scales, *variance_scales;
+	const uint8_t *variances;
+	uint32_t n, ncolumns;
+	uint32_t before; /* elements of its first row in front of the piece */
+	unsigned shift, variance_shift; /* log2 of the elements of a group */
+	int32_t all;
+	const int8_t *rows, *columns;
+};
+
+/* Whether groups divide the piece from its beginning on, and runs of lanes divide them. */
+static __device__ bool scales_are_regular(const struct tsr_entropy_scales *s, uint64_t first,
+					  unsigned *shift_ret)
+{
+	*shift_ret = __popc(s->group - 1);
+	return s->group >= TSR_RANS_RUN && !(s->group & (s->group - 1)) && first % s->group == 0 &&
+	       s->row % s->group == 0;
+}
+
+/* A source without means yet. */
+static __device__ struct context_source source_of(const struct tsr_entropy_beside *b, uint32_t n,
+						  enum context_sort *sort_ret)
+{
+	struct context_source s = {};
+	bool regular = scales_are_regular(&b->scales, b->first, &s.shift);
+
+	s.beside = b;
+	s.n = n;
+	s.scales = b->scales.scales;
+	if (b->variances) {
+		s.variances = b->variances;
+		s.variance_scales = b->variance_scales.scales;
+		regular &= scales_are_regular(&b->variance_scales, b->first, &s.variance_shift);
+	} else {
+		s.ncolumns = (uint32_t)b->columns;
+		s.before = (uint32_t)(b->first % b->columns);
+		regular &= b->columns % TSR_RANS_RUN == 0 && n % TSR_RANS_RUN == 0 &&
+			   !b->logarithmic;
+	}
+	*sort_ret = !regular ? OF_ANY : b->variances ? OF_MOMENTA : OF_VARIANCES;
+	return s;
+}
+
+/* --- One by one ---------------------------------------------------------------------------------- */
+
+static __device__ uint16_t scale_of_element(const struct tsr_entropy_scales *s, uint64_t first,
+					    uint32_t i)
+{
+	return s->scales[tsr_entropy_scale_of(s, first, i)];
+}
+
+/* The level of a variance, its scale's included. */
+static __device__ uint32_t level_of_element(const struct context_source *s, uint32_t i,
+					    uint8_t code)
+{
+	const struct tsr_entropy_beside *b = s->beside;
+	const uint16_t scale = scale_of_element(&b->scales, b->first, i);
+
+	return (uint32_t)(tsr_rans_scale_level(scale) +
+			  (b->logarithmic ? tsr_rans_log_code_level(code, tsr_rans_log_range(scale))
+					  : tsr_rans_code_level(code)));
+}
+
+static __device__ uint32_t context_of_element(const struct context_source *s, uint32_t i)
+{
+	const struct tsr_entropy_beside *b = s->beside;
+	const uint16_t scale = scale_of_element(&b->scales, b->first, i);
+	const int32_t level = tsr_rans_scale_level(scale);
+
+	if (b->variances) {
+		const uint16_t root = scale_of_element(&b->variance_scales, b->first, i);
+
+		return tsr_rans_context(tsr_rans_code_level(b->variances[i]),
+					TSR_RANS_MOMENTUM_LOWEST + level -
+						tsr_rans_scale_level(root));
+	}
+	const int32_t row = s->rows[(s->before + i) / b->columns];
+	const int32_t column = s->columns[(s->before + i) % b->columns];
+
+	if (b->logarithmic)
+		return tsr_rans_log_context(s->all + row + column - level - TSR_RANS_LOG_HIGHEST,
+					    65536 / tsr_rans_log_range(scale));
+	return tsr_rans_context(column, TSR_RANS_VARIANCE_LOWEST + level - s->all - row);
+}
+
+/* --- Runs ---------------------------------------------------------------------------------------- */
+
+/* Where a lane is: the first element of its run, and that one's row and column. */
+struct run_place {
+	uint32_t at, row, column;
+	uint32_t row_step, column_step; /* of a block */
+};
+
+static __device__ __forceinline__ struct run_place begin_runs(const struct context_source *s,
+							      uint32_t at)
+{
+	struct run_place p = { at, 0, 0, 0, 0 };
+
+	if (!s->variances) {
+		const uint32_t columns = s->ncolumns;
+
+		p.row = (s->before + at) / columns;
+		p.column = (s->before + at) % columns;
+		p.row_step = TSR_RANS_BLOCK / columns;
+		p.column_step = TSR_RANS_BLOCK % columns;
+	}
+	return p;
+}
+
+template <enum context_sort SORT>
+static __device__ __forceinline__ void next_run(const struct context_source *s, struct run_place *p)
+{
+
+	p->at += TSR_RANS_BLOCK;
+	if (SORT != OF_VARIANCES)
+		return;
+	p->row += p->row_step;
+	p->column += p->column_step;
+	if (p->column >= s->ncolumns) {
+		p->column -= s->ncolumns;
+		p->row++;
+	}
+}
+
+template <enum context_sort SORT>
+static __device__ __forceinline__ void run_before(const struct context_source *s,
+						  struct run_place *p)
+{
+	p->at -= TSR_RANS_BLOCK;
+	if (SORT != OF_VARIANCES)
+		return;
+	p->row -= p->row_step;
+	if (p->column < p->column_step) {
+		p->column += s->ncolumns;
+		p->row--;
+	}
+	p->column -= p->column_step;
+}
+
+/* What is loaded for a run, ahead of its use: four bytes that differ, and two numbers that do not. */
+struct run_beside {
+	uint32_t bytes; /* means of columns, or codes of variances */
+	int32_t row; /* the mean of the row */
+	uint32_t scale, variance_scale;
+};
+
+/* Four bytes in a row, with as many behind them up to a multiple of 4. */
+static __device__ __forceinline__ uint32_t load_4(const int8_t *at)
+{
+	const uint32_t *aligned = (const uint32_t *)((uintptr_t)at & ~(uintptr_t)3);
+	const unsigned odd = (uintptr_t)at % 4;
+
+	return odd ? __funnelshift_r(aligned[0], aligned[1], 8 * odd) : aligned[0];
+}
+
+template <enum context_sort SORT>
+static __device__ __forceinline__ struct run_beside load_beside(const struct context_source *s,
+								const struct run_place *p,
+								uint32_t count)
+{
+	struct run_beside r = { 0, 0, 0, 0 };
+
+	if (SORT == OF_ANY || !count)
+		return r;
+	r.scale = s->scales[p->at >> s->shift];
+	if (SORT == OF_VARIANCES) {
+		r.bytes = load_4(s->columns + p->column);
+		r.row = s->rows[p->row];
+	} else {
+		r.bytes = load_run<1>(s->variances + p->at, count).word[0];
+		r.variance_scale = s->variance_scales[p->at >> s->variance_shift];
+	}
+	return r;
+}
+
+/* The contexts of a run of @count elements. */
+template <enum context_sort SORT>
+static __device__ __forceinline__ void contexts_of_run(const struct context_source *s,
+						       const struct run_place *p,
+						       struct run_beside r, uint32_t count,
+						       uint32_t *contexts)
+{
+	const int32_t scale = tsr_rans_scale_level((uint16_t)r.scale);
+
+	if (SORT == OF_ANY) {
+		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
+			contexts[i] = i < count ? context_of_element(s, p->at + i) : 0;
+	} else if (SORT == OF_VARIANCES) {
+		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST + scale - s->all - r.row;
+
+#pragma unroll
+		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
+			contexts[i] = tsr_rans_context((int8_t)(r.bytes >> 8 * i), lowest);
+	} else {
+		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + scale -
+				       tsr_rans_scale_level((uint16_t)r.variance_scale);
+
+#pragma unroll
+		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
+			contexts[i] = tsr_rans_context(
+				tsr_rans_code_level((uint8_t)(r.bytes >> 8 * i)), lowest);
+	}
+}
+
+#endif
