@@ -80,6 +80,8 @@ PACKING = [
     ("--model", "model.safetensors", "--state", "tight"),
     ("--group", "48", "--variance", "bf16", "--max-error", "nmse=1e-3"),
     ("--weights", "fp16+ulp8", "--max-error", "nmse=1e-12"),
+    ("--entropy",),
+    ("--entropy=states", "--max-shard-size", "2M"),
 ]
 
 
@@ -109,6 +111,41 @@ def test_values_that_change_the_layout_are_packed_when_joined(tmp_path):
     assert status == 0 and "1 non-finite value" in stderr
 
 
+def test_packed_files_are_coded_and_made_plain_again_in_parts(tmp_path, source):
+    """Where a coded piece goes is known when all before it are: parts leave them in files of their own."""
+    packed, coded = tmp_path / "packed.safetensors", tmp_path / "coded.safetensors"
+    run_tersor("pack", source, "-o", packed, check=0)
+    run_tersor("pack", packed, "-o", coded, "--entropy", check=0)
+    out = "-o", "out.safetensors", "--json", "report.json"
+    assert_same(tmp_path, ("pack", packed, *out, "--entropy"), "out.safetensors")
+    assert_same(tmp_path, ("convert", coded, *out, "--plain"), "out.safetensors", counts=(3,))
+    tensors = odd_tensors()
+    tensors["big.weight"] += np.float32(1e-3)
+    write_source(tmp_path / "next.safetensors", tensors)
+    args = "pack", tmp_path / "next.safetensors", *out, "--delta", packed
+    _, _, _, files = assert_same(tmp_path, args, "out.safetensors", counts=(2, 3))
+    (tmp_path / "delta.safetensors").write_bytes(files["out.safetensors"])
+    args = "convert", tmp_path / "delta.safetensors", *out, "--plain", "--base", packed
+    assert_same(tmp_path, args, "out.safetensors", counts=(2,))
+
+
+@pytest.mark.parametrize("how", ["short", "gone", "long", "changed"])
+def test_coded_pieces_that_are_not_all_there_are_refused(tmp_path, how):
+    run_tersor("pack", TINY, "-o", tmp_path / "in.safetensors", check=0)
+    for i in 1, 2:
+        run_tersor("pack", "in.safetensors", "-o", "out.safetensors", "--entropy", "--part", f"{i}/2",
+                   cwd=tmp_path, check=0)
+    data = tmp_path / "out.safetensors.part-2-of-2.data"
+    if how == "gone":
+        data.unlink()
+    else:
+        old = data.read_bytes()
+        data.write_bytes({"short": old[:-5], "long": old + b"x", "changed": b"x" + old[1:]}[how])
+    done = run_tersor("join", "out.safetensors", cwd=tmp_path, check=4 if how == "gone" else 3)
+    assert ".data" in one_line_error(done)
+    assert not (tmp_path / "out.safetensors").exists()
+
+
 @pytest.mark.parametrize("out", ["out.safetensors", "out.pt", "out.npz"])
 def test_unpack_and_convert_in_parts(tmp_path, source, out):
     run_tersor("pack", source, "-o", tmp_path / "packed.safetensors", check=0)
@@ -125,6 +162,18 @@ def test_pt_with_records_that_are_not_read_in_order(tmp_path):
     assert_same(tmp_path, args, "out.safetensors", counts=(2, 3))
     args = "verify", tmp_path / "in.pt", "--json", "report.json"
     assert_same(tmp_path, args, "report.json", counts=(2, 3))
+
+
+def test_damage_that_a_part_finds_is_what_one_process_says(tmp_path, source):
+    """The part reports it and ends well; the damage of the lowest piece is the one to be told."""
+    packed = tmp_path / "packed.safetensors"
+    run_tersor("pack", source, "-o", packed, "--entropy", check=0)
+    data = bytearray(packed.read_bytes())
+    for at in 400_000, 4_000_000:
+        data[at] ^= 16
+    packed.write_bytes(data)
+    status, *_ = assert_same(tmp_path, ("verify", packed, "--json", "report.json"), "report.json")
+    assert status == 3
 
 
 @pytest.mark.parametrize("damage", ["none", "bits", "other"])

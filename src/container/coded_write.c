@@ -21,6 +21,7 @@
 #include "container/delta/delta_write.h"
 #include "container/packed_write.h"
 #include "io/hash.h"
+#include "parts/parted.h"
 
 struct coding {
 	struct tsr_writer *w;
@@ -33,6 +34,7 @@ struct coding {
 	unsigned char *index; /* likewise */
 	size_t index_room;
 	uint64_t npieces, at; /* pieces of it so far, and its bytes */
+	unsigned char *joined; /* where parts are joined: a piece of one */
 };
 
 /* One piece on its way. */
@@ -355,7 +357,8 @@ static enum tsr_status end_array(struct coding *k, size_t array, struct tsr_err 
 
 /*
  * Give up a piece in the spool that is coded and lies beside no other: its memory is used for what is
- * written next, and output and spool together take little more room than the spool.
+ * written next, and output and spool together take little more room than the spool.  Planes of parts stay:
+ * joining them may fail, and be done again.
  */
 static void drop_plain(const struct coding *k, const struct tsr_st_entry *e,
 		       const struct tsr_tile *tile)
@@ -364,17 +367,17 @@ static void drop_plain(const struct coding *k, const struct tsr_st_entry *e,
 	const unsigned plane = TSR_TAG_PLANE(e->tag);
 	const bool state = t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
 
-	if (k->w->spool && !k->w->plan.base && !(plane && state) &&
+	if (k->w->spool && !k->w->plan.part && !k->w->plan.base && !(plane && state) &&
 	    !k->beside[TSR_TAG_TENSOR(e->tag)])
 		tsr_file_scratch_drop(k->w->spool, tsr_tile_plane_nbytes(t, plane, tile),
 				      tsr_writer_spool_at(k->w, e->tag) +
 					      tsr_tile_plane_offset(t, plane, tile));
 }
 
-static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+/* Write a piece as @bytes, which are coded or plain. */
+static enum tsr_status write_as(struct coding *k, const struct scratch *s, uint64_t job,
+				const unsigned char *bytes, struct tsr_err *err)
 {
-	struct coding *k = ctx;
-	const struct scratch *s = memory;
 	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
 	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
 	const bool coded = k->w->coded_nbytes[e->tag] != 0;
@@ -385,12 +388,12 @@ static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct
 	if (tile.n) {
 		unsigned char *entry = k->index + k->npieces++ * TSR_CODED_ENTRY;
 
-		TSR_TRY(put(k, e, coded ? s->coded : s->plain, nbytes, k->at, err));
+		TSR_TRY(put(k, e, bytes, nbytes, k->at, err));
 		k->at += nbytes;
 		tsr_hasher_add(k->hasher, &s->hash, sizeof(s->hash));
 		if (coded) {
-			k->w->differs[e->tag] |= s->coded[0] == TSR_ENTROPY_DIFFERENCES ||
-						 s->coded[0] == TSR_ENTROPY_WITHIN;
+			k->w->differs[e->tag] |= bytes[0] == TSR_ENTROPY_DIFFERENCES ||
+						 bytes[0] == TSR_ENTROPY_WITHIN;
 			tsr_put_le(entry, k->at, 8);
 			tsr_put_le(entry + 8, s->hash, 8);
 		}
@@ -399,6 +402,64 @@ static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct
 	if (tile.last)
 		TSR_TRY(end_array(k, tile.tensor, err));
 	return tsr_progress_add(&k->progress, s->nbytes, err);
+}
+
+static bool is_coded(const struct coding *k, uint64_t job)
+{
+	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
+
+	return k->w->coded_nbytes[k->w->arrays[tile.tensor].tag] != 0;
+}
+
+static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+{
+	const struct scratch *s = memory;
+
+	return write_as(ctx, s, job, is_coded(ctx, job) ? s->coded : s->plain, err);
+}
+
+/* --- In parts: where a piece goes is known when all before it are coded --------------------------- */
+
+static enum tsr_status put_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+{
+	const struct coding *k = ctx;
+	const struct scratch *s = memory;
+
+	return is_coded(k, job) ? tsr_part_put(k->w->plan.part, s->coded, s->coded_nbytes, err)
+				: tsr_part_put(k->w->plan.part, s->plain, s->nbytes, err);
+}
+
+static enum tsr_status join_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+{
+	struct coding *k = ctx;
+	const struct scratch *s = memory;
+	const size_t nbytes = is_coded(k, job) ? s->coded_nbytes : s->nbytes;
+
+	if (nbytes > tsr_coded_piece_max())
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found a piece of %zu bytes in its parts",
+				k->w->plan.path, nbytes);
+	if (nbytes)
+		TSR_TRY(tsr_part_get(k->w->plan.part, k->joined, nbytes, err));
+	return write_as(k, s, job, k->joined, err);
+}
+
+static uint64_t weigh_piece(void *ctx, uint64_t job)
+{
+	const struct coding *k = ctx;
+	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
+	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
+
+	return tsr_tile_plane_nbytes(tensor_of(k, e), TSR_TAG_PLANE(e->tag), &tile);
+}
+
+static void found_in_piece(void *ctx, void *memory, uint64_t job, struct tsr_outcome *o)
+{
+	struct scratch *s = memory;
+
+	if (!o->into)
+		s->nbytes = weigh_piece(ctx, job);
+	tsr_outcome_u64(o, &s->hash);
+	tsr_outcome_size(o, &s->coded_nbytes);
 }
 
 /* Of a trial: count what the pieces of a plane take, and how many bytes it is to have. */
@@ -446,16 +507,32 @@ static enum tsr_status list_pieces(struct coding *k, bool trial, struct tsr_err 
 static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr_run *run,
 				  struct tsr_err *err)
 {
+	/* Parts that have written planes into a spool code nothing. */
+	struct tsr_parts *part = trial || k->w->spool ? NULL : k->w->plan.part;
 	const struct tsr_pipeline pipeline = {
 		.njobs = k->tiles.njobs,
 		.scratch_nbytes = sizeof(struct scratch),
 		.open = open_scratch,
 		.close = close_scratch,
 		.work = code_piece,
-		.finish = trial ? count_piece : write_piece,
+		.commit = tsr_part_joins(part) ? join_piece : NULL,
+		.finish = trial			  ? count_piece
+			  : tsr_part_is_one(part) ? put_piece
+						  : write_piece,
 		.ctx = k,
 	};
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .what = k->w->plan.path,
+					   .weigh = weigh_piece,
+					   .found = found_in_piece };
 
+	if (tsr_part_joins(part)) {
+		k->joined = malloc(tsr_coded_piece_max());
+		if (!k->joined)
+			return tsr_fail_nomem(err, k->w->plan.path);
+	}
+	if (part)
+		return tsr_parted_run(&parted, run, err);
 	return k->tiles.njobs ? tsr_pipeline_run(&pipeline, run, err) : TSR_OK;
 }
 
@@ -501,6 +578,8 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 		TSR_TRY(lay_out_file(w, &w->files[i], err));
 	TSR_TRY(list_pieces(k, false, err));
 	TSR_TRY(run_pieces(k, false, run, err));
+	if (!w->spool)
+		TSR_TRY(tsr_part_end(w->plan.part, err));
 	for (size_t i = 0; i < w->nfiles; i++)
 		end_file(w, &w->files[i]);
 	return tsr_safetensors_index(w, err);
@@ -519,6 +598,7 @@ enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
 	tsr_tiles_free(&k.tiles);
 	tsr_hasher_free(k.hasher);
 	free(k.index);
+	free(k.joined);
 	free(k.variance);
 	free(k.beside);
 	return status;

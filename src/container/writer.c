@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "io/crc.h"
+#include "io/hash.h"
+#include "io/meeting.h"
 #include "io/temporary.h"
 #include "base/fail.h"
 #include "ckpt/build.h"
@@ -88,8 +90,28 @@ static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 		return tsr_fail_nomem(err, w->plan.path);
 	for (size_t i = 0; i < w->nfiles && w->plan.coded == TSR_CODED_NONE; i++)
 		nbytes[i] = w->files[i].nbytes;
-	status = tsr_outputs_create(&w->outputs, nbytes, w->plan.part, err);
+	/* What is coded has its places only when all of it is: parts do not share these files. */
+	status = tsr_outputs_create(
+		&w->outputs, nbytes,
+		w->plan.coded == TSR_CODED_NONE && !w->copies ? w->plan.part : NULL, err);
 	free(nbytes);
+	return status;
+}
+
+/* All parts write their planes into one; who joins them codes it. */
+static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
+{
+	uint64_t id = tsr_part_id(w->plan.part), nbytes = 0;
+	enum tsr_status status;
+	char *path;
+
+	for (size_t i = 0; i < w->nfiles; i++)
+		nbytes += w->files[i].nbytes;
+	id = tsr_hash(&id, sizeof(id), 1);
+	TSR_TRY(tsr_file_meet(w->plan.path, id, nbytes, tsr_part_joins(w->plan.part), &path,
+			      &w->spool, err));
+	status = tsr_part_note_file(w->plan.part, path, err);
+	free(path);
 	return status;
 }
 
@@ -99,6 +121,8 @@ static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 	enum tsr_status status;
 	char *dir;
 
+	if (w->plan.part)
+		return meet_spool(w, err);
 	if (strcmp(w->plan.path, TSR_STANDARD_OUTPUT) == 0)
 		return tsr_file_scratch(w->plan.path, &w->spool, err);
 	dir = tsr_path_directory(w->plan.path);
@@ -121,14 +145,17 @@ enum tsr_status tsr_writer_end_part(struct tsr_writer *w, struct tsr_err *err)
 {
 	if (!tsr_part_is_one(w->plan.part))
 		return TSR_OK;
-	TSR_TRY(tsr_outputs_leave(&w->outputs, err));
+	TSR_TRY(w->spool ? tsr_file_scratch_sync(w->spool, err)
+			 : tsr_outputs_leave(&w->outputs, err));
 	return tsr_part_end(w->plan.part, err);
 }
 
 enum tsr_status tsr_writer_copy(struct tsr_writer *w, struct tsr_err *err)
 {
 	TSR_TRY(check(w, err));
-	TSR_TRY(create_outputs(w, err));
+	w->copies = true;
+	if (!tsr_part_is_one(w->plan.part))
+		TSR_TRY(create_outputs(w, err));
 	return tsr_coded_write(w, w->plan.run, err);
 }
 

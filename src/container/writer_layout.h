@@ -41,6 +41,7 @@ struct tsr_writer {
 	struct tsr_writer_file *files;
 	bool header_full; /* it has several files since one header would be over the limits */
 	struct tsr_outputs outputs;
+	bool copies; /* it is written by tsr_writer_copy() */
 	struct tsr_file *spool; /* of planes that are to be coded; NULL: there is none */
 	uint64_t *
 		coded_nbytes; /* per tag: of a coded array, 0 of any other; NULL as long as none is */

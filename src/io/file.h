@@ -46,6 +46,16 @@ enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size
 void tsr_file_scratch_drop(struct tsr_file *f, uint64_t nbytes, uint64_t offset);
 
 /*
+ * One that others write too, called @name and of @nbytes, which it gets here unless @joins: the others have
+ * written it.  Whoever wants to removes it.
+ */
+enum tsr_status tsr_file_scratch_shared(const char *path, const char *name, uint64_t nbytes,
+					bool joins, struct tsr_file **ret, struct tsr_err *err);
+
+/* Sync what was written. */
+enum tsr_status tsr_file_scratch_sync(const struct tsr_file *f, struct tsr_err *err);
+
+/*
  * A scratch file of @nbytes that is made when it is first read: @fill writes all of it, from any thread
  * but once at a time, and again after it failed.  Closing frees @ctx with @free_ctx, and so does failure.
  */

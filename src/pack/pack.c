@@ -479,8 +479,6 @@ static enum tsr_status name_inputs(struct packing *p)
 	hash = tsr_checkpoint_fingerprint(&p->stored, 0);
 	if (p->options->dry_run)
 		return tsr_part_refuse(p->run, "a plan without output", p->err);
-	if (p->options->coded != TSR_CODED_NONE)
-		return tsr_part_refuse(p->run, "entropy coding", p->err);
 	return tsr_part_inputs(part, p->base ? tsr_checkpoint_fingerprint(p->base, hash) : hash,
 			       p->err);
 }

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
+#include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
 #include "container/packed_write.h"
 #include "container/tree.h"
@@ -14,6 +15,7 @@
 #include "pack/open_checkpoint.h"
 #include "pack/packed_meta.h"
 #include "pack/packing.h"
+#include "parts/part.h"
 
 struct recoding {
 	struct tsr_checkpoint *c;
@@ -86,6 +88,7 @@ static enum tsr_status plan(struct recoding *r)
 					.coded = o->coded,
 					.base = r->base,
 					.run = r->run,
+					.part = r->run ? r->run->parts : NULL,
 					.weights_path = o->weights_out };
 
 	r->source = (struct tsr_packed_source){
@@ -120,6 +123,20 @@ static enum tsr_status write_out(struct recoding *r)
 	return tsr_writer_publish(r->writer, r->err);
 }
 
+/* What all parts must have. */
+static enum tsr_status name_inputs(const struct recoding *r)
+{
+	uint64_t hash;
+
+	if (!r->run || !r->run->parts)
+		return TSR_OK;
+	if (r->options->dry_run)
+		return tsr_part_refuse(r->run, "a plan without output", r->err);
+	hash = tsr_checkpoint_fingerprint(r->c, 0);
+	return tsr_part_inputs(r->run->parts,
+			       r->base ? tsr_checkpoint_fingerprint(r->base, hash) : hash, r->err);
+}
+
 static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 {
 	const struct tsr_recode_options *o = r->options;
@@ -130,6 +147,7 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 					    &r->base, &r->base_name, r->err));
 	if (o->weights_out)
 		TSR_TRY(find_model(r));
+	TSR_TRY(name_inputs(r));
 	TSR_TRY(tsr_tree_attach(r->c, r->err));
 	TSR_TRY(tsr_build_index(r->c, r->err));
 	TSR_TRY(widen_errors(r));

@@ -3,6 +3,7 @@
 #include "parts/part.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,13 +118,121 @@ static enum tsr_status write_report(const struct tsr_parts *p, struct tsr_err *e
 	return status;
 }
 
+/* --- Bytes without a place ---------------------------------------------------------------------- */
+
+/* Of part @number, to be freed; NULL when out of memory. */
+static char *data_path(const struct tsr_parts *p, unsigned number)
+{
+	char *ret;
+
+	if (asprintf(&ret, "%s.part-%u-of-%u.data", p->request.path, number, p->request.count) < 0)
+		return NULL;
+	return ret;
+}
+
+static enum tsr_status create_data(struct tsr_parts *p, struct tsr_err *err)
+{
+	char *path = data_path(p, p->request.number);
+	enum tsr_status status;
+
+	p->hasher = tsr_hasher_new();
+	if (!path || !p->hasher) {
+		free(path);
+		return tsr_fail_nomem(err, p->request.path);
+	}
+	status = tsr_outfile_create(path, true, 0, &p->data, err);
+	free(path);
+	return status;
+}
+
+enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbytes,
+			     struct tsr_err *err)
+{
+	if (!p->data)
+		TSR_TRY(create_data(p, err));
+	TSR_TRY(tsr_outfile_write(p->data, bytes, nbytes, p->data_nbytes, err));
+	tsr_hasher_add(p->hasher, bytes, nbytes);
+	p->data_nbytes += nbytes;
+	return TSR_OK;
+}
+
+static enum tsr_status open_one(struct tsr_parts *p, struct tsr_err *err)
+{
+	const struct tsr_part_data *data = &p->reports[p->reading - 1].data;
+	char *path = data_path(p, p->reading);
+	enum tsr_status status;
+
+	if (!path)
+		return tsr_fail_nomem(err, p->request.path);
+	status = tsr_file_open(path, &p->read, err);
+	if (status == TSR_OK)
+		status = tsr_part_note_file(p, path, err);
+	if (status == TSR_OK && tsr_file_size(p->read) != data->nbytes)
+		status = tsr_fail(err, TSR_E_FORMAT,
+				  "%s: found %" PRIu64 " bytes, expected %" PRIu64, path,
+				  tsr_file_size(p->read), data->nbytes);
+	free(path);
+	return status;
+}
+
+/* The next part that has any. */
+static enum tsr_status open_next(struct tsr_parts *p, struct tsr_err *err)
+{
+	p->hasher = p->hasher ? p->hasher : tsr_hasher_new();
+	if (!p->hasher)
+		return tsr_fail_nomem(err, p->request.path);
+	tsr_hasher_reset(p->hasher);
+	tsr_file_close(p->read);
+	p->read = NULL;
+	p->read_nbytes = 0;
+	while (p->reading < p->request.count) {
+		if (p->reports[p->reading++].data.nbytes)
+			return open_one(p, err);
+	}
+	return tsr_fail(err, TSR_E_FORMAT, "%s: found fewer bytes in its parts than they report",
+			p->request.path);
+}
+
+enum tsr_status tsr_part_get(struct tsr_parts *p, void *bytes, size_t nbytes, struct tsr_err *err)
+{
+	const struct tsr_part_data *data;
+
+	if (!p->read || p->read_nbytes == tsr_file_size(p->read))
+		TSR_TRY(open_next(p, err));
+	data = &p->reports[p->reading - 1].data;
+	if (nbytes > data->nbytes - p->read_nbytes)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: ends within what its part reports",
+				tsr_file_path(p->read));
+	TSR_TRY(tsr_file_read(p->read, bytes, nbytes, p->read_nbytes, err));
+	tsr_hasher_add(p->hasher, bytes, nbytes);
+	p->read_nbytes += nbytes;
+	if (p->read_nbytes == data->nbytes && tsr_hasher_value(p->hasher) != data->hash)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: is damaged", tsr_file_path(p->read));
+	return TSR_OK;
+}
+
+static enum tsr_status publish_data(struct tsr_parts *p, struct tsr_err *err)
+{
+	struct tsr_outfile *data = p->data;
+
+	p->data = NULL;
+	return data ? tsr_outfile_publish(data, err) : TSR_OK;
+}
+
+/* --- The end of a part -------------------------------------------------------------------------- */
+
 enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err)
 {
+	struct tsr_part_data data = { 0 };
+
 	if (!tsr_part_is_one(p))
 		return TSR_OK;
-	tsr_part_report_end(&p->text);
+	data.nbytes = p->data_nbytes;
+	data.hash = p->hasher ? tsr_hasher_value(p->hasher) : 0;
+	tsr_part_report_end(&p->text, &data);
 	if (p->text.failed)
 		return tsr_fail_nomem(err, p->request.path);
+	TSR_TRY(publish_data(p, err));
 	if (!p->request.in_memory)
 		TSR_TRY(write_report(p, err));
 	p->ended = true;
@@ -263,6 +372,9 @@ void tsr_part_free(struct tsr_parts *p)
 		tsr_part_report_free(&p->reports[i]);
 	for (size_t i = 0; i < p->nfiles; i++)
 		free(p->files[i]);
+	tsr_outfile_discard(p->data);
+	tsr_hasher_free(p->hasher);
+	tsr_file_close(p->read);
 	free(p->files);
 	free(p->reports);
 	free(p->load);

@@ -73,6 +73,15 @@ enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_e
 uint64_t tsr_part_id(const struct tsr_parts *p);
 
 /*
+ * Bytes that have no place yet: a part writes its own, in the order of its jobs, into a file beside its
+ * report.
+ * Who joins reads them in the order of parts: TSR_E_FORMAT if there are fewer.
+ */
+enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbytes,
+			     struct tsr_err *err);
+enum tsr_status tsr_part_get(struct tsr_parts *p, void *bytes, size_t nbytes, struct tsr_err *err);
+
+/*
  * After the last job: a part writes its report, and TSR_PART_DONE ends the command here; outputs are synced
  * before.  TSR_OK for NULL and who joins.
  */

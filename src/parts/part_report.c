@@ -55,15 +55,27 @@ void tsr_part_report_add(struct tsr_text *json, const struct tsr_text *found)
 	json->failed = json->failed || found->failed;
 }
 
-void tsr_part_report_close_run(struct tsr_text *json)
+void tsr_part_report_close_run(struct tsr_text *json, const struct tsr_err *failure)
 {
 	tsr_json_close(json, ']');
+	if (failure) {
+		tsr_json_open(json, "failed", '{');
+		tsr_json_put_u64(json, "status", failure->code);
+		tsr_json_put_u64(json, "hint", failure->hint);
+		tsr_json_put_string(json, "message", failure->msg);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, '}');
 }
 
-void tsr_part_report_end(struct tsr_text *json)
+void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_data *data)
 {
+	char digits[17];
+
+	snprintf(digits, sizeof(digits), "%016" PRIx64, data->hash);
 	tsr_json_close(json, ']');
+	tsr_json_put_u64(json, "data_nbytes", data->nbytes);
+	tsr_json_put_string(json, "data_xxh3", digits);
 	tsr_json_close(json, '}');
 	tsr_text_puts(json, "\n");
 }
@@ -89,6 +101,17 @@ static enum tsr_status take_numbers(struct tsr_part_report *r, struct tsr_err *e
 	return TSR_OK;
 }
 
+static bool take_hash(const struct tsr_json *v, uint64_t *ret)
+{
+	const char *text = tsr_json_string(v);
+	char *end;
+
+	if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+		return false;
+	*ret = strtoull(text, &end, 16);
+	return true;
+}
+
 static enum tsr_status take_members(struct tsr_part_report *r, struct tsr_err *err)
 {
 	const char *schema = tsr_json_string(tsr_json_get(r->root, "schema"));
@@ -111,6 +134,9 @@ static enum tsr_status take_members(struct tsr_part_report *r, struct tsr_err *e
 	if (!runs || tsr_json_type(runs) != TSR_JSON_ARRAY)
 		return bad(r->name, "runs", err);
 	r->run = tsr_json_first(runs);
+	if (!tsr_json_u64(tsr_json_get(r->root, "data_nbytes"), &r->data.nbytes) ||
+	    !take_hash(tsr_json_get(r->root, "data_xxh3"), &r->data.hash))
+		return bad(r->name, "data_nbytes", err);
 	return take_numbers(r, err);
 }
 
@@ -175,14 +201,26 @@ enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
 	return TSR_OK;
 }
 
-static bool take_hash(const struct tsr_json *v, uint64_t *ret)
+bool tsr_part_keeps_failure(enum tsr_status status)
 {
-	const char *text = tsr_json_string(v);
-	char *end;
+	return status == TSR_E_FORMAT || status == TSR_E_UNSUPPORTED || status == TSR_E_LIMIT ||
+	       status == TSR_E_BOUND;
+}
 
-	if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+/* Only failures that would be the same in any process are in reports. */
+static bool take_failure(const struct tsr_json *v, struct tsr_part_run *ret)
+{
+	const char *message = tsr_json_string(tsr_json_get(v, "message"));
+	uint64_t status, hint;
+
+	ret->failed = v != NULL;
+	if (!v)
+		return true;
+	if (!tsr_json_u64(tsr_json_get(v, "status"), &status) || status > TSR_E_BOUND ||
+	    !tsr_part_keeps_failure((enum tsr_status)status) ||
+	    !tsr_json_u64(tsr_json_get(v, "hint"), &hint) || hint > TSR_HINT_CHAIN || !message)
 		return false;
-	*ret = strtoull(text, &end, 16);
+	tsr_fail_hint(&ret->failure, (enum tsr_status)status, (enum tsr_hint)hint, "%s", message);
 	return true;
 }
 
@@ -206,7 +244,9 @@ enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_
 		if (!tsr_json_string(v))
 			return bad(r->name, "found", err);
 	}
-	if (n != ret->end - ret->first)
+	if (!take_failure(tsr_json_get(r->run, "failed"), ret))
+		return bad(r->name, "failed", err);
+	if (ret->failed ? n >= ret->end - ret->first : n != ret->end - ret->first)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: found what %" PRIu64 " jobs found, expected %" PRIu64, r->name,
 				n, ret->end - ret->first);
@@ -215,7 +255,7 @@ enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_
 
 void tsr_part_report_next(struct tsr_part_report *r)
 {
-	r->run = tsr_json_next(r->run);
+	r->run = r->run ? tsr_json_next(r->run) : NULL;
 }
 
 /* --- Files -------------------------------------------------------------------------------------- */

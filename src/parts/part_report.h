@@ -6,6 +6,11 @@
 #include "parts/part.h"
 #include "text/json.h"
 
+/* The file of bytes without a place: how many, and their XXH3. */
+struct tsr_part_data {
+	uint64_t nbytes, hash;
+};
+
 /* A report that was read; its pipelines are taken one after the other. */
 struct tsr_part_report {
 	struct tsr_json *root;
@@ -14,23 +19,32 @@ struct tsr_part_report {
 	const struct tsr_json *args; /* strings */
 	unsigned number, count;
 	const struct tsr_json *run; /* the next pipeline, or NULL */
+	struct tsr_part_data data;
 };
 
-/* A pipeline in a report: @end - @first strings from @found on. */
+/* A pipeline in a report: @end - @first strings from @found on, or fewer, and why the next job failed. */
 struct tsr_part_run {
 	uint64_t inputs, njobs, first, end;
 	const struct tsr_json *found;
+	bool failed;
+	struct tsr_err failure;
 };
 
 /* The beginning of a report, up to its first pipeline. */
 void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *json);
 
-/* Pipelines: begin one, add what a job found (the text of a struct tsr_outcome), end it; end the report. */
+/*
+ * Pipelines: begin one, add what a job found (the text of a struct tsr_outcome), end it, with why the next
+ * job failed or NULL; end the report, with what the part wrote beside it.
+ */
 void tsr_part_report_open_run(struct tsr_text *json, uint64_t inputs, uint64_t njobs,
 			      uint64_t first, uint64_t end);
 void tsr_part_report_add(struct tsr_text *json, const struct tsr_text *found);
-void tsr_part_report_close_run(struct tsr_text *json);
-void tsr_part_report_end(struct tsr_text *json);
+void tsr_part_report_close_run(struct tsr_text *json, const struct tsr_err *failure);
+void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_data *data);
+
+/* Whether a failure is about the inputs, so that any process would find it; others end a part. */
+bool tsr_part_keeps_failure(enum tsr_status status);
 
 /* Take a report, which messages call @name; on failure nothing is to be freed. */
 enum tsr_status tsr_part_report_parse(const char *name, const char *text, size_t nbytes,

@@ -7,6 +7,10 @@
 #include "parts/part.h"
 #include "parts/part_report.h"
 
+struct tsr_file;
+struct tsr_hasher;
+struct tsr_outfile;
+
 struct tsr_parts {
 	struct tsr_part_request request; /* with what it points to */
 	bool joins;
@@ -19,9 +23,16 @@ struct tsr_parts {
 	struct tsr_job_range range; /* of the last pipeline */
 	uint64_t range_njobs, range_all_nbytes; /* jobs of that, and bytes of all parts */
 	struct tsr_text text; /* the report */
+	struct tsr_outfile *data; /* NULL as long as there is none */
+	struct tsr_hasher *hasher; /* of it; or of what is read */
+	uint64_t data_nbytes;
 	bool ended;
 	/* of those to be joined: */
 	struct tsr_part_report *reports; /* @request.count of them */
+	struct tsr_file
+		*read; /* the data of part @reading, from 1 on, up to @read_nbytes; or NULL */
+	unsigned reading;
+	uint64_t read_nbytes;
 	size_t nfiles;
 	char **files; /* to be removed at the end */
 };

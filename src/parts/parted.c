@@ -102,6 +102,8 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 {
 	struct tsr_pipeline pipeline = *p->pipeline;
 	struct parting w = { .p = p, .all = p->pipeline, .part = part };
+	struct tsr_err failure = { 0 };
+	enum tsr_status status;
 
 	TSR_TRY(deal(p, part, err));
 	w.progress = (struct tsr_progress){ .run = run,
@@ -116,8 +118,13 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 	pipeline.ctx = &w;
 	tsr_part_report_open_run(&part->text, part->inputs, p->pipeline->njobs, part->range.first,
 				 part->range.end);
-	TSR_TRY(tsr_pipeline_run(&pipeline, run, err));
-	tsr_part_report_close_run(&part->text);
+	status = tsr_pipeline_run(&pipeline, run, &failure);
+	if (status != TSR_OK && !tsr_part_keeps_failure(status)) {
+		if (err)
+			*err = failure;
+		return status;
+	}
+	tsr_part_report_close_run(&part->text, status == TSR_OK ? NULL : &failure);
 	part->nruns++;
 	return TSR_OK;
 }
@@ -151,21 +158,28 @@ static enum tsr_status join_report(const struct tsr_parted *p, struct tsr_part_r
 				r->name, found.first, found.njobs, *done, p->pipeline->njobs);
 	for (const struct tsr_json *v = found.found; v; v = tsr_json_next(v), ++*done)
 		TSR_TRY(join_job(p, r, scratch, *done, tsr_json_string(v), err));
-	tsr_part_report_next(r);
-	return TSR_OK;
+	if (!found.failed)
+		return TSR_OK;
+	if (err)
+		*err = found.failure;
+	return found.failure.code;
 }
 
 static enum tsr_status join_all(const struct tsr_parted *p, struct tsr_parts *part, void *scratch,
 				struct tsr_err *err)
 {
 	const struct tsr_part_report *last = &part->reports[part->request.count - 1];
+	enum tsr_status status = TSR_OK;
 	uint64_t done = 0;
 
+	for (unsigned i = 0; i < part->request.count && status == TSR_OK; i++)
+		status = join_report(p, &part->reports[i], scratch, &done, err);
+	/* After a failure another pipeline can follow, of another file. */
 	for (unsigned i = 0; i < part->request.count; i++)
-		TSR_TRY(join_report(p, &part->reports[i], scratch, &done, err));
+		tsr_part_report_next(&part->reports[i]);
 	part->nruns++;
-	if (done == p->pipeline->njobs)
-		return TSR_OK;
+	if (status != TSR_OK || done == p->pipeline->njobs)
+		return status;
 	return tsr_fail(err, TSR_E_FORMAT, "%s: found jobs up to %" PRIu64 ", expected %" PRIu64,
 			last->name, done, p->pipeline->njobs);
 }

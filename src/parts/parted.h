@@ -18,7 +18,8 @@
  * @commits:  a part commits its own jobs too, before @found; otherwise only who joins commits
  * @as_before: a part has the jobs of the pipeline before, which had as many
  *
- * A part runs `work`, `found` and `finish` of its own jobs, and reports their progress.  Who joins runs
+ * A part runs `work`, `found` and `finish` of its own jobs, and reports their progress.  A failure that is
+ * about the inputs is reported too, and is that of who joins, unless a job before it fails.  Who joins runs
  * `found` and `commit` of all jobs, with scratch memory of zeros that was not opened, so commits use
  * nothing but what @found sets.
  */

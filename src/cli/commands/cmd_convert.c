@@ -131,6 +131,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 		how.coded = cli_coded_planes(&a->entropy);
 	if (!tsr_directory_is_packed(path) && !tsr_recording_probe(path))
 		return cli_recode(cmd, &a->common, &how);
+	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	if (how.coded == TSR_CODED_STATES && !tsr_directory_is_packed(path))
 		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
 	return cli_recode_files(cmd, &a->common, &how);
@@ -142,8 +143,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 
-	if (a->plain || a->entropy.given)
-		CLI_TRY(cli_part_refuse(cmd, "coding what is packed already"));
 	if (a->plain || a->entropy.given)
 		return recode(cmd, a);
 	if (tsr_directory_is_packed(a->common.operands.items[0]))

@@ -453,7 +453,6 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
-	CLI_TRY(cli_part_refuse(cmd, "coding what is packed already"));
 	if (chooses_codecs(a))
 		return cli_usage(cmd,
 				 "%s is packed and keeps its codecs: only --model and "
