@@ -526,11 +526,6 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 					   .weigh = weigh_piece,
 					   .found = found_in_piece };
 
-	if (tsr_part_joins(part)) {
-		k->joined = malloc(tsr_coded_piece_max());
-		if (!k->joined)
-			return tsr_fail_nomem(err, k->w->plan.path);
-	}
 	if (part)
 		return tsr_parted_run(&parted, run, err);
 	return k->tiles.njobs ? tsr_pipeline_run(&pipeline, run, err) : TSR_OK;
@@ -568,7 +563,8 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 	w->coded_nbytes = calloc(w->ntags + 1, sizeof(*w->coded_nbytes));
 	w->differs = calloc(w->ntags + 1, sizeof(*w->differs));
 	k->hasher = tsr_hasher_new();
-	if (!w->coded_nbytes || !w->differs || !k->hasher)
+	k->joined = malloc(tsr_coded_piece_max());
+	if (!w->coded_nbytes || !w->differs || !k->hasher || !k->joined)
 		return tsr_fail_nomem(err, w->plan.path);
 	choose_planes(w);
 	TSR_TRY(pair_tensors(k, err));
