@@ -126,7 +126,8 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 	}
 	tsr_part_report_close_run(&part->text, status == TSR_OK ? NULL : &failure);
 	part->nruns++;
-	return TSR_OK;
+	/* What comes after is of no use: who joins gets no further. */
+	return status == TSR_OK ? TSR_OK : tsr_part_end(part, err);
 }
 
 /* --- Parts to be joined ------------------------------------------------------------------------- */
