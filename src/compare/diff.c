@@ -212,7 +212,8 @@ static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .what = d->progress.what,
 					   .weigh = weigh_job,
-					   .found = found_in_job };
+					   .found = found_in_job,
+					   .keeps_failures = true };
 	const struct tsr_run *run = d->progress.run;
 	const struct tsr_comparison *r = d->result;
 

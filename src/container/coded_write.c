@@ -524,7 +524,8 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .what = k->w->plan.path,
 					   .weigh = weigh_piece,
-					   .found = found_in_piece };
+					   .found = found_in_piece,
+					   .keeps_failures = true };
 
 	if (part)
 		return tsr_parted_run(&parted, run, err);

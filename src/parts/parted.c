@@ -119,7 +119,7 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 	tsr_part_report_open_run(&part->text, part->inputs, p->pipeline->njobs, part->range.first,
 				 part->range.end);
 	status = tsr_pipeline_run(&pipeline, run, &failure);
-	if (status != TSR_OK && !tsr_part_keeps_failure(status)) {
+	if (status != TSR_OK && !(p->keeps_failures && tsr_part_keeps_failure(status))) {
 		if (err)
 			*err = failure;
 		return status;

@@ -16,10 +16,11 @@
  * @found:    what the commit of a job needs, out of its scratch memory or into it: what the job's work
  *            found, and what it worked on.  In the order of jobs, one at a time
  * @commits:  a part commits its own jobs too, before @found; otherwise only who joins commits
+ * @keeps_failures: failures about the inputs are reported and end the part well: who joins has the one of
+ *            the lowest job.  Otherwise they are the caller's, and the part's
  * @as_before: a part has the jobs of the pipeline before, which had as many
  *
- * A part runs `work`, `found` and `finish` of its own jobs, and reports their progress.  A failure that is
- * about the inputs is reported too, and is that of who joins, unless a job before it fails.  Who joins runs
+ * A part runs `work`, `found` and `finish` of its own jobs, and reports their progress.  Who joins runs
  * `found` and `commit` of all jobs, with scratch memory of zeros that was not opened, so commits use
  * nothing but what @found sets.
  */
@@ -29,7 +30,7 @@ struct tsr_parted {
 	uint64_t (*weigh)(void *ctx, uint64_t job);
 	bool (*divides)(void *ctx, uint64_t job);
 	void (*found)(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o);
-	bool commits, as_before;
+	bool commits, as_before, keeps_failures;
 };
 
 /* Run the pipeline, or what run->parts says of it. */
