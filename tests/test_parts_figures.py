@@ -216,7 +216,7 @@ def test_inputs_that_change_before_the_parts_are_joined_are_refused(tmp_path, re
     parts(tmp_path, [*recording, *SKIP, "--schedule", "lr", "--state", "flash", "--compare", "fp32",
                      "--json=r.json"], 2)
     if change == "schedule":
-        (tmp_path / "lr").write_text("".join(f"{step} 2e-3\n" for step in range(1, 11)))
+        (tmp_path / "lr").write_text("".join(f"{step} {step // 10 + 1}e-3\n" for step in range(1, 11)))
     else:
         path = tmp_path / {"checkpoint": "in.safetensors", "gradient": "rec/step-10.safetensors"}[change]
         os.utime(path, (1, 1))
