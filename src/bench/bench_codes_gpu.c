@@ -188,6 +188,16 @@ static enum tsr_status measure(struct bench *b, struct tsr_gpu_codes *all,
 	return TSR_OK;
 }
 
+/* The kernels do not know how codes of log8 get their contexts. */
+static enum tsr_status check_codes(const struct bench *b, struct tsr_err *err)
+{
+	for (uint64_t i = 0; i < b->plane->npieces; i++)
+		if (b->plane->pieces[i].beside.logarithmic)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"benchmark: codes of log8 have no contexts on a GPU");
+	return TSR_OK;
+}
+
 enum tsr_status tsr_bench_codes_gpu(const struct tsr_bench_gpu *on,
 				    const struct tsr_bench_state_plane *plane,
 				    const struct tsr_bench_state_plane *variances,
@@ -199,6 +209,8 @@ enum tsr_status tsr_bench_codes_gpu(const struct tsr_bench_gpu *on,
 	unsigned char *codes = malloc(b.nbytes), *beside = calloc(b.nbytes, 1);
 	struct tsr_gpu_codes *all = calloc(b.npieces, sizeof(*all));
 
+	if (status == TSR_OK)
+		status = check_codes(&b, err);
 	if (status == TSR_OK && !(codes && beside && all))
 		status = tsr_fail_nomem(err, "benchmark codes");
 	if (status == TSR_OK)

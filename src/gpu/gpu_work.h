@@ -193,7 +193,10 @@ enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream, struct tsr
 				       const void *coded, const uint64_t *begin, uint64_t n,
 				       void *plain, uint64_t *damaged, struct tsr_err *err);
 
-/* A piece of codes, of whatever tensor, and what lies beside it; all its addresses are in device memory. */
+/*
+ * A piece of codes, of whatever tensor but those of log8, and what lies beside it; all its addresses are in
+ * device memory.
+ */
 struct tsr_gpu_codes {
 	struct tsr_entropy_beside beside; /* its codes aligned as those of the piece */
 	void *codes; /* aligned to 4 bytes */
