@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import torchfile
-from conftest import one_line_error, run_tersor, write_source
+from conftest import DATA, ROOT, one_line_error, run_tersor, write_source
 from faults import read_log, shim
 from test_reader import sealed, split
 
 tmp_path = torchfile.tmp_path
 
 LONG = os.environ.get("TERSOR_LONG") == "1"
+LIBRARY = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
 HEADER_MAX, VALUES_MAX = 100_000_000, 2_000_000
 
 
@@ -187,3 +188,67 @@ def test_one_tensor_of_10_gb_is_read_by_its_own_bytes_and_1_mib(tmp_path):
     print(own, got, whole)
     run_tersor("unpack", path, "--only", "weights", "-o", tmp_path / "small", check=0)
     assert (tmp_path / "w").read_bytes() == (tmp_path / "small").read_bytes()
+# ---- A replay whose state is on disk ----
+
+GPT = DATA / "tiny-gpt"
+
+
+def replay(out, *args, **kwargs):
+    return run_tersor("replay", GPT / "checkpoint.safetensors", GPT / "recording", "-o", out, *args, **kwargs)
+
+
+@pytest.mark.parametrize("form", [
+    ["--state", "fp32"], ["--state", "flash"], ["--state", "flash", "--compare=fp32", "--json={}"],
+    ["--state", "flashoptim", "-j1"]], ids=" ".join)
+def test_a_state_on_disk_gives_the_bytes_of_one_in_memory(tmp_path, form):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    outputs = {}
+    for where in ("memory", "disk"):
+        args = [arg.format(tmp_path / f"{where}.json") for arg in form]
+        on_disk = ["--state-on-disk", disk] if where == "disk" else []
+        outputs[where] = tmp_path / f"{where}.safetensors"
+        replay(outputs[where], *args, *on_disk, check=0)
+    assert outputs["memory"].read_bytes() == outputs["disk"].read_bytes()
+    if "--compare=fp32" in form:
+        steps = [json.loads((tmp_path / f"{where}.json").read_text())["steps"] for where in outputs]
+        assert steps[0] == steps[1]
+    assert not list(disk.iterdir())
+
+
+@pytest.mark.parametrize("fault, status", [
+    ("fallocate:1:ENOSPC", 4), ("open:1:EACCES", 4)], ids=["full", "not to be written"])
+def test_a_disk_without_room_for_the_state_is_named_first(tmp_path, fault, status):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = replay(tmp_path / "out.safetensors", "--state-on-disk", disk, check=status,
+                  env={"LD_PRELOAD": LIBRARY, "TERSOR_FAULT": fault, "TERSOR_FAULT_PATH": str(disk)})
+    assert str(disk) in one_line_error(done)
+    assert list(tmp_path.iterdir()) == [disk] and not list(disk.iterdir())
+
+
+@pytest.mark.parametrize("nth", [1, 100, 200])
+def test_a_killed_replay_leaves_nothing_of_its_state(tmp_path, nth):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    replay(tmp_path / "out.safetensors", "--state-on-disk", disk, "-j1", check=-9, env={
+        "LD_PRELOAD": LIBRARY, "TERSOR_FAULT": f"pread:{nth}:kill", "TERSOR_FAULT_PATH": "/recording/"})
+    assert list(tmp_path.iterdir()) == [disk] and not list(disk.iterdir())
+
+
+def test_a_state_on_disk_is_not_in_memory(tmp_path):
+    """96 MB of state in a process of some 30."""
+    n = 1 << 23
+    source = write_zeros(tmp_path / "in.safetensors",
+                         [("w" + suffix, [n // 1024, 1024]) for suffix in ("", ".exp_avg", ".exp_avg_sq")])
+    recording, disk = tmp_path / "recording", tmp_path / "disk"
+    recording.mkdir()
+    disk.mkdir()
+    for step in (1, 2):
+        write_zeros(recording / f"{step}.safetensors", [("w", [n // 1024, 1024])])
+    args = ("replay", source, recording, "--optimizer", "adamw", "--lr", "1e-3", "-j2", "-f",
+            "-o", tmp_path / "out.safetensors")
+    done, without, _ = torchfile.run_measured(*args)
+    assert done.returncode == 0
+    done, peak, _ = torchfile.run_measured(*args, "--state-on-disk", disk)
+    assert done.returncode == 0 and without > 96 and peak < 60, (without, peak)

@@ -131,6 +131,9 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  *             @ngroups groups; a failure ends the replay.
  *             The state must be FP32 and in the checkpoint from the start, which is not packed; on the
  *             CPU, and without an output
+ * @state_dir: directory of a nameless file that has the state, for one that does not fit in memory: all of it
+ *             is reserved at the start, and each tile is in memory for one window of steps at a time.  On the
+ *             CPU.  NULL: memory has it
  */
 struct tsr_replay_options {
 	size_t size; /* of this struct: set by tsr_replay_defaults() */
@@ -168,6 +171,7 @@ struct tsr_replay_options {
 				     const struct tsr_hyper *hyper, size_t ngroups,
 				     struct tsr_err *err);
 	void *ctx;
+	const char *state_dir;
 };
 
 /* The state in the form that the checkpoint has, everything else as recorded; on the CPU. */

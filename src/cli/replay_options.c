@@ -271,6 +271,7 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 	o->compare = o->compare || a->compare || a->gate.n || a->common.csv.given ||
 		     a->common.svg || a->common.html;
 	o->check_numerics = a->check_numerics;
+	o->state_dir = a->state_on_disk;
 	return parse_steps(cmd, a->steps, o);
 }
 

@@ -18,6 +18,7 @@ struct cli_replay_args {
 	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
 	bool zero_state, check_numerics, audit;
 	struct cli_learning learning; /* without `compat` */
+	const char *state_on_disk;
 	struct cli_list gate, map;
 };
 

@@ -164,8 +164,7 @@ static int open_and_unlink(const char *directory)
 	return fd;
 }
 
-/* A descriptor of a file without a name in a directory. */
-static int open_nameless(const char *directory)
+int tsr_nameless_open(const char *directory)
 {
 	int fd;
 
@@ -184,11 +183,11 @@ int tsr_scratch_open(const char **directory_ret)
 	if (!dir || !*dir)
 		dir = "/tmp";
 	*directory_ret = dir;
-	return open_nameless(dir);
+	return tsr_nameless_open(dir);
 }
 
-static enum tsr_status take_scratch(int fd, const char *path, const char *dir,
-				    struct tsr_file **ret, struct tsr_err *err)
+enum tsr_status tsr_file_take_scratch(int fd, const char *path, const char *dir,
+				      struct tsr_file **ret, struct tsr_err *err)
 {
 	struct tsr_file *f;
 
@@ -210,13 +209,13 @@ enum tsr_status tsr_file_scratch(const char *path, struct tsr_file **ret, struct
 	const char *dir;
 	const int fd = tsr_scratch_open(&dir);
 
-	return take_scratch(fd, path, dir, ret, err);
+	return tsr_file_take_scratch(fd, path, dir, ret, err);
 }
 
 enum tsr_status tsr_file_scratch_in(const char *directory, const char *path, struct tsr_file **ret,
 				    struct tsr_err *err)
 {
-	TSR_TRY(take_scratch(open_nameless(directory), path, directory, ret, err));
+	TSR_TRY(tsr_file_take_scratch(tsr_nameless_open(directory), path, directory, ret, err));
 	(*ret)->beside = true;
 	return TSR_OK;
 }

@@ -21,6 +21,15 @@ int tsr_open_at(int dir_fd, const char *path, int flags);
 /* A descriptor of a file without a name in $TMPDIR (/tmp), for both ways; or -1 and errno. */
 int tsr_scratch_open(const char **directory_ret);
 
+/* The same in another directory. */
+int tsr_nameless_open(const char *directory);
+
+struct tsr_file;
+
+/* A scratch file of such a descriptor, which is -1 with errno if it could not be opened. */
+enum tsr_status tsr_file_take_scratch(int fd, const char *path, const char *dir,
+				      struct tsr_file **ret, struct tsr_err *err);
+
 /* What a message says where writing a scratch file fails. */
 #define TSR_SCRATCH_FAILED "cannot write its scratch file in $TMPDIR or /tmp"
 

@@ -149,6 +149,7 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 		variance = part == TSR_PART_VARIANCE ? x : variance;
 		s->n[part] = tsr_count_nonfinite(TSR_F32, x, s->tile.n * sizeof(float));
 	}
+	tsr_replay_leave_tile(l->r, &s->tile);
 	return TSR_OK;
 }
 

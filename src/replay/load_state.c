@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "io/mapped.h"
 #include "io/pages.h"
 #include "base/pipeline.h"
 #include "ckpt/checkpoint_model.h"
@@ -40,7 +41,8 @@ static enum tsr_status drop_work(void *ctx, void *scratch, uint64_t job, struct 
 	return TSR_OK;
 }
 
-void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned threads)
+void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, bool on_disk,
+			   unsigned threads)
 {
 	const struct tsr_run run = { .threads = threads };
 	const struct tsr_pipeline pipeline = { .njobs = n * TSR_PARTS,
@@ -48,12 +50,12 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned t
 					       .ctx = params };
 	bool large = false;
 
-	for (size_t i = 0; i < n && !large; i++)
+	for (size_t i = 0; i < n && !large && !on_disk; i++)
 		large = params[i].numel >= DROP_NUMEL;
 	/* That only saves time: if it fails, everything is freed all the same. */
 	if (large)
 		(void)tsr_pipeline_run(&pipeline, &run, NULL);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && !on_disk; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			for (unsigned plane = 0; plane < TSR_PLANES_MAX; plane++)
 				free(params[i].plane[part][plane]);
@@ -64,8 +66,10 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned t
 }
 
 /* Not zeroed; not NULL for a tensor without elements. */
-static void *allocate(uint64_t nbytes)
+static void *allocate(const struct tsr_replaying *r, uint64_t nbytes)
 {
+	if (r->result->disk)
+		return tsr_mapped_take(r->result->disk, nbytes);
 	return nbytes < SIZE_MAX ? malloc((size_t)nbytes + 1) : NULL;
 }
 
@@ -76,11 +80,11 @@ static enum tsr_status allocate_part(struct tsr_replaying *r, struct tsr_replay_
 	bool ok = true;
 
 	for (unsigned i = 0; i < coding->codec->nplanes && ok; i++) {
-		p->plane[part][i] = allocate(tsr_plane_nbytes(coding, i, p->numel));
+		p->plane[part][i] = allocate(r, tsr_plane_nbytes(coding, i, p->numel));
 		ok = p->plane[part][i] != NULL;
 	}
 	if (ok && r->options->compare) {
-		p->fp32[part] = allocate(p->numel * sizeof(float));
+		p->fp32[part] = allocate(r, p->numel * sizeof(float));
 		ok = p->fp32[part] != NULL;
 	}
 	if (ok)
@@ -240,6 +244,7 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 		else
 			TSR_TRY(encode(l, s, part, err));
 	}
+	tsr_replay_leave_tile(r, &s->tile);
 	return TSR_OK;
 }
 
@@ -292,6 +297,13 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 
 static enum tsr_status allocate_state(struct tsr_replaying *r)
 {
+	/* Each array begins at a cache line. */
+	const uint64_t narrays = (uint64_t)r->nparams * TSR_PARTS * (TSR_PLANES_MAX + 1);
+
+	if (r->options->state_dir)
+		TSR_TRY(tsr_mapped_new(r->options->state_dir, r->c->path,
+				       r->result->state_nbytes + 64 * narrays, &r->result->disk,
+				       r->err));
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			if (r->params[i].coding[part].codec)

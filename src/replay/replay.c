@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "io/file.h"
+#include "io/mapped.h"
 #include "base/option_size.h"
 #include "recording/recording_data.h"
 #include "replay/check_finite.h"
@@ -388,7 +389,8 @@ void tsr_replay_free(struct tsr_replay *r)
 	free(r->warnings);
 	free(r->missing);
 	tsr_checkpoint_close(r->source);
-	tsr_replay_free_state(r->state, r->nparams, r->threads);
+	tsr_replay_free_state(r->state, r->nparams, r->disk != NULL, r->threads);
+	tsr_mapped_free(r->disk);
 	free(r->hyper);
 	free(r->lr);
 	free(r->recording);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "io/mapped.h"
 #include "ckpt/checksum.h"
 #include "ckpt/build.h"
 #include "names/flashoptim_export.h"
@@ -106,7 +107,11 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 		a->rank = 1;
 		a->shape = count;
 	}
-	a->memory = memory;
+	a->memory = r->result->disk ? NULL : memory;
+	if (r->result->disk) {
+		a->file = r->disk_file;
+		a->offset = tsr_mapped_offset(r->result->disk, memory);
+	}
 	a->layout = NULL;
 	a->coded = NULL;
 	a->has_crc = false;
@@ -134,6 +139,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	const struct tsr_coding *coding = &p->coding[part];
 	const size_t tensor = p->tensor[part];
 	const unsigned had = r->c->tensors[tensor].nplanes;
+	const struct tsr_tile all = { .tensor = (size_t)(p - r->params), .n = (size_t)p->numel };
 	struct tsr_tensor *t;
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
@@ -151,11 +157,25 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->narrow = NULL;
 	if (coding->codec->relative)
 		t->beside = r->c->tensors[p->tensor[TSR_PART_VARIANCE]].name;
-	return hash_part(r, t, p->plane[part]);
+	TSR_TRY(hash_part(r, t, p->plane[part]));
+	tsr_replay_leave_tile(r, &all);
+	return TSR_OK;
+}
+
+/* A state on disk is read from there as the tensors of any file. */
+static enum tsr_status add_disk(struct tsr_replaying *r)
+{
+	struct tsr_file *f = NULL;
+
+	if (!r->result->disk)
+		return TSR_OK;
+	TSR_TRY(tsr_mapped_file(r->result->disk, &f, r->err));
+	return tsr_build_file(r->c, f, &r->disk_file, r->err);
 }
 
 enum tsr_status tsr_replay_place_state(struct tsr_replaying *r)
 {
+	TSR_TRY(add_disk(r));
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned part = 0; part < TSR_PARTS; part++) {
 			if (r->params[i].coding[part].codec)

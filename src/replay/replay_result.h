@@ -6,6 +6,8 @@
 
 #include "tersor/replay.h"
 
+struct tsr_mapped;
+
 /* The outcome of tsr_replay(). */
 struct tsr_replay {
 	struct tsr_checkpoint *source;
@@ -40,6 +42,7 @@ struct tsr_replay {
 	uint64_t out_nbytes; /* written, or to be written */
 	bool dry_run; /* nothing was read but headers */
 	struct tsr_replay_param *state; /* of @nparams, which the source's tensors refer to */
+	struct tsr_mapped *disk; /* that has the state; NULL: memory has it */
 	unsigned threads; /* that free the state */
 };
 

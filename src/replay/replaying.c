@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "io/mapped.h"
 #include "step/step.h"
 #include "text/named.h"
 
@@ -130,6 +131,27 @@ void tsr_replay_planes_at(const struct tsr_coding *coding, unsigned char *const 
 {
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
 		ret[i] = plane[i] + tsr_plane_nbytes(coding, i, first);
+}
+
+void tsr_replay_leave_tile(const struct tsr_replaying *r, const struct tsr_tile *tile)
+{
+	const struct tsr_replay_param *p = &r->params[tile->tensor];
+	struct tsr_mapped *disk = r->result->disk;
+	void *plane[TSR_PLANES_MAX];
+
+	for (unsigned part = 0; part < TSR_PARTS && disk; part++) {
+		const struct tsr_coding *coding = &p->coding[part];
+
+		if (!coding->codec)
+			continue;
+		tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
+		for (unsigned i = 0; i < coding->codec->nplanes; i++)
+			tsr_mapped_leave(disk, plane[i],
+					 (size_t)tsr_plane_nbytes(coding, i, tile->n));
+		if (p->fp32[part])
+			tsr_mapped_leave(disk, p->fp32[part] + tile->first,
+					 tile->n * sizeof(float));
+	}
 }
 
 /* --- Messages --------------------------------------------------------------------------------- */

@@ -75,6 +75,7 @@ struct tsr_replaying {
 	struct tsr_learned
 		*learned; /* blocks and codebook of states in learned codecs; NULL: none needed */
 	const float *codebook; /* of these, in the arena of @c */
+	unsigned disk_file; /* of @c: the state that is on disk */
 	size_t nunlearned; /* parameters that want such a state, and have no gradient to learn from */
 	struct tsr_err *err;
 };
@@ -124,6 +125,9 @@ struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t
 /* Where the planes of a part have element @first. */
 void tsr_replay_planes_at(const struct tsr_coding *coding, unsigned char *const *plane,
 			  uint64_t first, void **ret);
+
+/* A tile of the state is not needed before the next window: one that is on disk leaves memory. */
+void tsr_replay_leave_tile(const struct tsr_replaying *r, const struct tsr_tile *tile);
 
 /* Add "N WHAT" to a list in words, unless @n is 0. */
 void tsr_replay_put_count(char *text, size_t room, uint64_t n, const char *what);

@@ -22,6 +22,8 @@ enum tsr_status tsr_replay_share_tiles(struct tsr_replaying *first);
 /* Allocate the states of @first and of those that also take its steps; read, verify, decode and encode. */
 enum tsr_status tsr_replay_load_states(struct tsr_replaying *first);
 
-void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, unsigned threads);
+/* With the state @on_disk, that has its memory. */
+void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, bool on_disk,
+			   unsigned threads);
 
 #endif

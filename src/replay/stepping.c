@@ -214,6 +214,8 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 	take_tile(k, s, job);
 	for (unsigned i = 0; i < k->w.n; i++)
 		TSR_TRY(step_tile(k, s, i, err));
+	for (const struct tsr_replaying *r = k->w.r; r; r = r->also)
+		tsr_replay_leave_tile(r, &s->tile);
 	return TSR_OK;
 }
 

@@ -69,6 +69,8 @@ static const struct cli_opt opts[] = {
 		"replay steps A to B only; either may be left out"),
 	CLI_OPT("count", "N", CLI_STRING, count, NULL,
 		"steps that the state has seen (default: what the checkpoint says)"),
+	CLI_OPT("state-on-disk", "DIR", CLI_STRING, state_on_disk, NULL,
+		"keep the state in a nameless file in DIR, if it does not fit in memory"),
 	CLI_OPT_FLAG("zero-state", zero_state,
 		     "start from zero momentum and variance, at the first step"),
 	CLI_OPT("on-nonfinite", "WHAT", CLI_WORD, on_nonfinite, "fail skip",

@@ -27,7 +27,7 @@
 
 static bool needs_cpu(const struct tsr_replay_options *o)
 {
-	return o->check_numerics || o->each_step;
+	return o->check_numerics || o->each_step || o->state_dir;
 }
 
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
@@ -37,6 +37,7 @@ enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
 	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%d: %s only runs on the CPU",
 			     r->options->gpu,
 			     r->options->compare     ? "comparing with FP32"
+			     : r->options->state_dir ? "a state on disk"
 			     : r->options->each_step ? "looking at each step"
 						     : "checking numerics");
 }
