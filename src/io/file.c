@@ -238,7 +238,7 @@ enum tsr_status tsr_file_scratch_shared(const char *path, const char *name, uint
 		close(fd);
 		return TSR_E_IO;
 	}
-	TSR_TRY(take_scratch(fd, path, name, ret, err));
+	TSR_TRY(tsr_file_take_scratch(fd, path, name, ret, err));
 	(*ret)->beside = true;
 	if (fstat(fd, &(*ret)->at_open) == 0 && S_ISREG((*ret)->at_open.st_mode) &&
 	    tsr_file_size(*ret) == nbytes)
