@@ -14,6 +14,7 @@ MANDIR ?= $(DATADIR)/man
 DESTDIR ?=
 CC = gcc
 NVCC ?= nvcc
+MPICC ?= mpicc
 PYTHON ?= /usr/bin/python3
 V ?= 0
 WERROR ?= 0
@@ -65,7 +66,8 @@ LIB_DIRS := base io text parts format codec step entropy ckpt names torch contai
 TOOL_DIRS := report charts bench cli
 SIMD_SRC := $(sort $(wildcard src/*/simd/*.c))
 LIB_SRC := $(sort $(filter-out $(SIMD_SRC),$(foreach dir,$(LIB_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))
-CLI_SRC := $(sort $(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c)))
+MPI_SRC := $(wildcard src/cli/mpi/*.c)
+CLI_SRC := $(sort $(filter-out $(MPI_SRC),$(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu src/gpu/*/*.cu))
 LIB_SRC += src/gpu/gpu_parse.c
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
@@ -94,7 +96,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all check check-build check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
+.PHONY: all mpi check check-build check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
 	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -166,6 +168,25 @@ $(BUILD)/tersor: $(CLI_OBJ) $(BUILD)/libtersor.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# tersor-mpi: the same objects with another main(), compiled and linked by MPI's compiler.  mpicc makes
+# tersor-mpi, mpicc.mpich tersor-mpi.mpich: a build can have several, and the tests run all.
+MPI_NAME := $(patsubst mpicc%,tersor-mpi%,$(notdir $(MPICC)))
+MPI_OBJ := $(patsubst %.c,$(BUILD)/obj/$(MPI_NAME)/%.o,$(sort $(MPI_SRC)))
+MPI_CC := OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
+
+mpi: $(BUILD)/$(MPI_NAME)
+
+$(BUILD)/obj/$(MPI_NAME)/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
+	@command -v '$(MPICC)' >/dev/null || { \
+		echo "make mpi needs $(MPICC): apt-get install libopenmpi-dev openmpi-bin, or libmpich-dev mpich" >&2; exit 1; }
+	$(call say,MPICC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(MPI_CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/$(MPI_NAME): $(MPI_OBJ) $(BUILD)/obj/tool.a $(BUILD)/libtersor.a
+	$(call say,LD,$@)
+	$(Q)$(MPI_CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # The tool without its main(): what unit tests of reports and tables are linked with.
 $(BUILD)/obj/tool.a: $(filter-out %/main.o,$(CLI_OBJ))
 	$(call say,AR,$@)
@@ -187,7 +208,7 @@ $(FAULTS): tests/faults/faults.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -fPIC -O1 -o $@ $< -ldl
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(MPI_OBJ:.o=.d) $(GPU_TEST_OBJ:.o=.d) $(UNIT_SRC:%.c=$(BUILD)/obj/%.d)
 
 # --- Set-up: says what it installs, and installs it where it may ---------------------------
 
@@ -216,6 +237,8 @@ check: setup-check
 	@$(MAKE) --no-print-directory check-unit check-cli
 
 check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAULTS) $(COUNTED) $(VENV)/ready
+	@for c in mpicc.openmpi mpicc.mpich; do \
+		! command -v $$c >/dev/null || $(MAKE) --no-print-directory MPICC=$$c mpi || exit 1; done
 
 # CHECK_RUN: what runs programs that this machine cannot run itself.
 CHECK_RUN ?=
@@ -340,6 +363,7 @@ help:
 	'make check-emulated  the same with kernels as C++ on the CPU (EMULATE_SAN=address,undefined)' \
 	'make gpu-kit     what tests/gpu/run.sh takes to a machine with a GPU' \
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
+	'make mpi         $(BUILD)/tersor-mpi by mpicc; MPICC=mpicc.mpich: tersor-mpi.mpich' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make lint        style, layering, and that help and man pages agree' \
 	'make fuzz        every parser under libFuzzer, FUZZ_SECONDS=600 each (FUZZ=name: one)' \

@@ -99,7 +99,7 @@ enum cli_takes {
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
 	CLI_REPORTS = 32, /* --json, -q, -v */
-	CLI_PARTS = 128, /* --part */
+	CLI_PARTS = 128, /* --part, --continue */
 	CLI_NUMBERS = 64, /* none: states may be called by an optimizer's numbers */
 };
 
@@ -118,6 +118,7 @@ struct cli_common {
 	uint64_t threads;
 	bool no_progress;
 	const char *part;
+	bool continues;
 	struct cli_optional json;
 	unsigned quiet, verbose;
 	struct cli_list operands;
@@ -139,6 +140,15 @@ struct cli_cmd {
 
 /* The table of commands; NULL at the end. */
 extern const struct cli_cmd *const cli_cmds[];
+
+/*
+ * The tool in three calls: hold the standard streams, catch signals and choose a SIMD level; run the
+ * command that argv[1] names; close standard output.  Each returns an exit status; cli_finish() that of
+ * what went before, unless closing fails.
+ */
+int cli_start(void);
+int cli_dispatch(int argc, char **argv);
+int cli_finish(int status);
 
 /* Every option of a command, in the order of its help. */
 struct cli_opts {

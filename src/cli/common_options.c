@@ -54,6 +54,8 @@ static const struct {
 	{ CLI_PARTS, CLI_OPT("part", "I/N", CLI_STRING, part, NULL,
 			     "do the I-th of N parts of the work, as one of N processes; 'tersor "
 			     "join' puts them together") },
+	{ CLI_PARTS, CLI_OPT_FLAG("continue", continues,
+				  "with --part: nothing, if that part is done already") },
 	{ CLI_REPORTS,
 	  CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
 		  "write the report as JSON to FILE (*.json, or - for standard output, as without "

@@ -10,6 +10,8 @@
 
 #include "cli/input.h"
 #include "cli/parts/parting.h"
+#include "cli/work.h"
+#include "tersor/gpu.h"
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
@@ -293,10 +295,32 @@ static int check_operands(const struct cli_cmd *cmd, const struct cli_common *co
 
 /* --- Running -------------------------------------------------------------------------------- */
 
+/* What the driver of several processes decides. */
+static int take_share(const struct cli_cmd *cmd, struct cli_common *common)
+{
+	static char device[24];
+	const struct cli_shared_work *shared = cli_shared_work;
+
+	if (!shared)
+		return CLI_OK;
+	if (common->part)
+		return cli_usage(cmd, "--part: ranks are the parts");
+	common->part = shared->part;
+	if (!common->threads)
+		common->threads = shared->threads;
+	if (common->device && strcmp(common->device, "cuda") == 0 && tsr_gpu_count()) {
+		snprintf(device, sizeof(device), "cuda:%u",
+			 shared->index_on_machine % tsr_gpu_count());
+		common->device = device;
+	}
+	return CLI_OK;
+}
+
 static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
 {
 	struct cli_common *common = args;
 	struct cli_input input;
+	bool done;
 	int status;
 
 	CLI_TRY(check_operands(cmd, common));
@@ -307,7 +331,10 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 		return cli_usage(cmd, "no output; give it with -o OUT");
 	CLI_TRY(cli_take_streams(cmd, all, args));
 	CLI_TRY(cli_check_paths(all, args));
-	CLI_TRY(cli_part_begin(cmd, all, args));
+	CLI_TRY(take_share(cmd, common));
+	CLI_TRY(cli_part_begin(cmd, all, args, &done));
+	if (done)
+		return CLI_OK;
 	status = cli_parse_input(cmd, common, &input);
 	if (status == CLI_OK) {
 		status = cmd->run(cmd, args);

@@ -2,7 +2,6 @@
 /* Long work: threads, a GPU, cancellation by signals, and the progress bar on stderr. */
 #include "cli/work.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -12,10 +11,13 @@
 
 #define BAR_WIDTH 28
 
-static void draw(struct cli_work *w, uint64_t done, uint64_t total, double now)
+struct cli_shared_work *cli_shared_work;
+
+void cli_draw_bar(FILE *to, const char *verb, uint64_t done, uint64_t total, double started,
+		  double now)
 {
 	const double share = total ? (double)done / (double)total : 1;
-	const double speed = (double)done / (now - w->started + 1e-9);
+	const double speed = (double)done / (now - started + 1e-9);
 	const unsigned eta = speed > 0 ? (unsigned)((double)(total - done) / speed + 0.5) : 0;
 	const int filled = (int)(share * BAR_WIDTH);
 	char bar[BAR_WIDTH + 1];
@@ -23,9 +25,21 @@ static void draw(struct cli_work *w, uint64_t done, uint64_t total, double now)
 	for (int i = 0; i < BAR_WIDTH; i++)
 		bar[i] = i < filled ? '#' : '.';
 	bar[BAR_WIDTH] = '\0';
-	fprintf(stderr, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", w->verb, bar, (int)(100 * share),
+	fprintf(to, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", verb, bar, (int)(100 * share),
 		tsr_format_bytes(speed).text, eta / 60, eta % 60);
-	w->shown = true;
+}
+
+void cli_wipe_bar(FILE *to)
+{
+	fprintf(to, "\r%*s\r", 78, "");
+}
+
+/* Whether to go on. */
+static bool share_progress(struct cli_shared_work *shared, uint64_t done, uint64_t total)
+{
+	atomic_store(&shared->done, done);
+	atomic_store(&shared->total, total);
+	return !atomic_load(&shared->stop);
 }
 
 static bool on_progress(void *ctx, uint64_t done, uint64_t total)
@@ -35,8 +49,11 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
 
 	if (w->verb && now - w->printed >= 0.1) {
 		w->printed = now;
-		draw(w, done, total, now);
+		cli_draw_bar(stderr, w->verb, done, total, w->started, now);
+		w->shown = true;
 	}
+	if (cli_shared_work && !share_progress(cli_shared_work, done, total))
+		return false;
 	return !cli_signal();
 }
 
@@ -62,6 +79,6 @@ int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cl
 void cli_work_end(struct cli_work *w)
 {
 	if (w->shown)
-		fprintf(stderr, "\r%*s\r", 78, "");
+		cli_wipe_bar(stderr);
 	tsr_gpu_close(w->run.gpu);
 }

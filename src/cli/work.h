@@ -3,8 +3,36 @@
 #ifndef TSR_CLI_WORK_H
 #define TSR_CLI_WORK_H
 
+#include <stdatomic.h>
+#include <stdio.h>
+
 #include "cli/cli.h"
 #include "tersor/run.h"
+
+/*
+ * One of several processes that share one piece of work: what their driver (tersor-mpi) and the command
+ * tell each other.  The driver sets the first members before the command starts, and reads those that the
+ * command sets when it has ended; the atomic ones are written and read while it runs.
+ */
+struct cli_shared_work {
+	const char *part; /* "2/5": --part */
+	unsigned threads; /* -j, unless the user gives it */
+	unsigned index_on_machine; /* among the processes of this machine: which GPU "cuda" is */
+	/* By the command, on success; to be freed. */
+	char *path; /* what its part is of */
+	char *report; /* the part's report, where it is not in a file beside @path */
+	_Atomic uint64_t done, total; /* by the command: bytes */
+	atomic_bool stop; /* by the driver: give up */
+};
+
+/* NULL: this process does the whole work. */
+extern struct cli_shared_work *cli_shared_work;
+
+/* Draw a progress bar, at most 78 columns, over the last one.  @started and @now are of tsr_seconds(). */
+void cli_draw_bar(FILE *to, const char *verb, uint64_t done, uint64_t total, double started,
+		  double now);
+/* Wipe it. */
+void cli_wipe_bar(FILE *to);
 
 /* Work in progress.  Its address must not change. */
 struct cli_work {

@@ -44,6 +44,13 @@ enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_
 			     struct tsr_err *err);
 
 /*
+ * Whether the report of a part that @request describes is beside its path: written by this version, for the
+ * same words.  Who joins checks the rest.
+ */
+enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *ret,
+				 struct tsr_err *err);
+
+/*
  * The parts of @path, all of them, to be joined: those whose reports are beside it.  TSR_E_FORMAT if one is
  * damaged or missing, or if they are not of one command.
  */

@@ -387,3 +387,36 @@ enum tsr_status tsr_part_reports_find(const char *path, struct tsr_part_report *
 	free(reports);
 	return status;
 }
+
+static bool fits_request(const struct tsr_part_report *r, const struct tsr_part_request *request)
+{
+	const struct tsr_json *v = tsr_json_first(r->args);
+	size_t i = 0;
+
+	for (; v && i < request->nargs; v = tsr_json_next(v), i++) {
+		if (strcmp(tsr_json_string(v), request->args[i]) != 0)
+			return false;
+	}
+	return !v && i == request->nargs && strcmp(r->tool, TOOL) == 0 &&
+	       strcmp(r->command, request->command) == 0 && strcmp(r->path, request->path) == 0 &&
+	       r->number == request->number && r->count == request->count;
+}
+
+enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *ret,
+				 struct tsr_err *err)
+{
+	char *path = tsr_part_report_path(request->path, request->number, request->count);
+	struct tsr_part_report r;
+	struct tsr_err damaged;
+
+	*ret = false;
+	if (!path)
+		return tsr_fail_nomem(err, request->path);
+	/* One that is damaged is made anew. */
+	if (tsr_dir_has(path) && read_one(path, &r, &damaged) == TSR_OK) {
+		*ret = fits_request(&r, request);
+		tsr_part_report_free(&r);
+	}
+	free(path);
+	return TSR_OK;
+}

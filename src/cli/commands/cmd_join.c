@@ -13,8 +13,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct cli_common *common = args;
 	const char *operand = common->operands.items[0];
-	struct tsr_parts *parts = NULL;
-	struct tsr_err err = { 0 };
 	size_t len = strlen(operand);
 	char *path;
 	int status;
@@ -25,15 +23,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	path = strndup(operand, len);
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
-	if (tsr_part_join(path, &parts, &err) != TSR_OK) {
-		free(path);
-		return cli_error(&err);
-	}
-	status = cli_run_joined(parts, common);
-	/* A verdict is an outcome too: what it was made of is of no more use. */
-	if (status == CLI_OK || status == CLI_DIFFERS)
-		tsr_part_remove(parts);
-	tsr_part_free(parts);
+	status = cli_join(path, common);
 	free(path);
 	return status;
 }

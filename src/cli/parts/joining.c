@@ -21,7 +21,8 @@ static const struct cli_cmd *find(const char *name)
 	return NULL;
 }
 
-int cli_run_joined(struct tsr_parts *parts, const struct cli_common *common)
+/* Run the command that the parts are of, in this process. */
+static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 {
 	const struct tsr_part_request *r = tsr_part_request(parts);
 	const struct cli_cmd *cmd = find(r->command);
@@ -48,4 +49,37 @@ int cli_run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	cli_set_parts(NULL);
 	free(words);
 	return status;
+}
+
+/* Takes over the parts. */
+static int join(struct tsr_parts *parts, const struct cli_common *common)
+{
+	const int status = run_joined(parts, common);
+
+	/* A verdict is an outcome too: what it was made of is of no more use. */
+	if (status == CLI_OK || status == CLI_DIFFERS)
+		tsr_part_remove(parts);
+	tsr_part_free(parts);
+	return status;
+}
+
+int cli_join(const char *path, const struct cli_common *common)
+{
+	struct tsr_parts *parts = NULL;
+	struct tsr_err err = { 0 };
+
+	if (tsr_part_join(path, &parts, &err) != TSR_OK)
+		return cli_error(&err);
+	return join(parts, common);
+}
+
+int cli_join_texts(const char *path, const struct tsr_text *reports, size_t n,
+		   const struct cli_common *common)
+{
+	struct tsr_parts *parts = NULL;
+	struct tsr_err err = { 0 };
+
+	if (tsr_part_join_texts(path, reports, n, &parts, &err) != TSR_OK)
+		return cli_error(&err);
+	return join(parts, common);
 }

@@ -6,7 +6,14 @@
 #include "cli/cli.h"
 #include "parts/part.h"
 
-/* Run the command that @parts are of, in this process.  Returns its exit status. */
-int cli_run_joined(struct tsr_parts *parts, const struct cli_common *common);
+/*
+ * Join the parts of @path by running their command in this process, with the threads and progress of
+ * @common; then remove what they left.  Returns that command's exit status.
+ */
+int cli_join(const char *path, const struct cli_common *common);
+
+/* The same of @n reports in memory, in the order of the parts. */
+int cli_join_texts(const char *path, const struct tsr_text *reports, size_t n,
+		   const struct cli_common *common);
 
 #endif

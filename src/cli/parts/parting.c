@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/output.h"
+#include "cli/work.h"
 #include "io/file.h"
 #include "report/format.h"
 
@@ -33,7 +34,8 @@ int cli_part_refuse(const struct cli_cmd *cmd, const char *what)
 /* Options that decide nothing of what comes out. */
 static bool is_free(const struct cli_opt *o)
 {
-	static const char *const names[] = { "part", "threads", "no-progress", "device", "help" };
+	static const char *const names[] = { "part",	    "continue", "threads",
+					     "no-progress", "device",	"help" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		if (strcmp(o->name, names[i]) == 0)
@@ -181,42 +183,84 @@ static char *trimmed(const char *path)
 	return strndup(path, len);
 }
 
-static int begin(const struct cli_cmd *cmd, const struct cli_common *common, struct words *words)
+/* What this part is, unless it was done before: then *done_ret. */
+static enum tsr_status start(const struct tsr_part_request *request, bool continues, bool *done_ret,
+			     struct tsr_err *err)
+{
+	enum tsr_status status = TSR_OK;
+
+	if (continues && !request->in_memory)
+		status = tsr_part_is_done(request, done_ret, err);
+	return status != TSR_OK || *done_ret ? status : tsr_part_new(request, &current, err);
+}
+
+/* What the driver of several processes is told when a part is done. */
+static int tell_driver(const struct tsr_part_request *r, const struct tsr_text *report)
+{
+	struct cli_shared_work *shared = cli_shared_work;
+
+	if (!shared)
+		return CLI_OK;
+	shared->path = strdup(r->path);
+	if (r->in_memory)
+		shared->report = strndup(report->bytes, report->nbytes);
+	return shared->path && (shared->report || !r->in_memory)
+		       ? CLI_OK
+		       : cli_fail(CLI_IO, "%s: out of memory for the report of a part", r->path);
+}
+
+static int begin(const struct cli_cmd *cmd, const struct cli_common *common, struct words *words,
+		 bool *done_ret)
 {
 	struct tsr_part_request request = { .command = cmd->name };
+	const char *base = base_of(common);
 	struct tsr_err err = { 0 };
 	enum tsr_status status;
+	int exit_status = CLI_OK;
 	char *path;
 
 	if (!parse_part(common->part, &request.number, &request.count))
 		return cli_usage(cmd, "option --part: found '%s', expected I/N with I from 1 to N",
 				 common->part);
-	if (!base_of(common))
+	/* Processes with a driver pass on their reports; without an output there is nothing to go on with. */
+	request.in_memory = cli_shared_work && !common->output;
+	if (!base && !request.in_memory)
 		return cli_usage(cmd, "--part needs a report in a file, such as --json FILE");
 	CLI_TRY(check_streams(cmd, common));
-	path = trimmed(base_of(common));
+	path = trimmed(base ? base : cmd->name);
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
 	request.path = path;
 	request.args = (const char *const *)words->list;
 	request.nargs = words->n;
-	status = tsr_part_new(&request, &current, &err);
+	status = start(&request, common->continues, done_ret, &err);
+	if (status != TSR_OK)
+		exit_status = cli_error(&err);
+	else if (*done_ret)
+		exit_status = tell_driver(&request, NULL);
+	if (*done_ret && cli_wants_text(common))
+		printf("%s: part %u of %u was done before\n", tsr_format_name(path, 60).text,
+		       request.number, request.count);
 	free(path);
-	return status == TSR_OK ? CLI_OK : cli_error(&err);
+	return exit_status;
 }
 
-int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args)
+int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args,
+		   bool *done_ret)
 {
 	const struct cli_common *common = args;
 	struct words words = { 0 };
 	int status;
 
+	*done_ret = false;
+	if (!common->part && common->continues)
+		return cli_usage(cmd, "--continue goes with --part");
 	if (!common->part)
 		return CLI_OK;
 	if (current)
 		return cli_usage(cmd, "--part does not go with parts that are joined");
 	status = add_all(&words, all, args)
-			 ? begin(cmd, common, &words)
+			 ? begin(cmd, common, &words, done_ret)
 			 : cli_fail(CLI_IO, "out of memory for the command line");
 	free_words(&words);
 	return status;
@@ -233,7 +277,7 @@ static int say_done(const struct cli_common *common)
 		printf("%s: part %u of %u: %s of %s\n", tsr_format_name(r->path, 60).text,
 		       r->number, r->count, tsr_format_bytes((double)share.nbytes).text,
 		       tsr_format_bytes((double)share.all_nbytes).text);
-	return CLI_OK;
+	return tell_driver(r, tsr_part_text(current));
 }
 
 int cli_part_end(const struct cli_common *common, int status)

@@ -12,8 +12,12 @@ struct tsr_parts *cli_parts(void);
 /* Do that in the next command; borrowed. */
 void cli_set_parts(struct tsr_parts *parts);
 
-/* Before a command runs: what --part asks for.  CLI_OK, or the exit status after a message. */
-int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args);
+/*
+ * Before a command runs: what --part asks for.  *done_ret: --continue found it done, so there is nothing to
+ * run.  CLI_OK, or the exit status after a message.
+ */
+int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args,
+		   bool *done_ret);
 
 /* After it: what to say of a part that is done.  Returns the exit status. */
 int cli_part_end(const struct cli_common *common, int status);

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ranks of a run, and what they tell each other: the only file that calls MPI. */
+#include "cli/mpi/ranks.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How many ranks of this machine, this one included, may run on the same processors as this one. */
+static int count_sharing(MPI_Comm machine, int n, const cpu_set_t *mine)
+{
+	cpu_set_t *all = calloc((size_t)n, sizeof(*all));
+	int sharing = 0;
+
+	if (!all)
+		ranks_abort(EXIT_FAILURE);
+	MPI_Allgather(mine, sizeof(*mine), MPI_BYTE, all, sizeof(*mine), MPI_BYTE, machine);
+	for (int i = 0; i < n; i++)
+		sharing += CPU_EQUAL(&all[i], mine);
+	free(all);
+	return sharing;
+}
+
+static void count_processors(MPI_Comm machine, struct ranks *ret)
+{
+	unsigned mine;
+	cpu_set_t set;
+	int n;
+
+	CPU_ZERO(&set);
+	n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+	n /= count_sharing(machine, ret->n_on_machine, &set);
+	mine = n > 0 ? (unsigned)n : 1;
+	ret->threads = mine;
+	MPI_Allreduce(&mine, &ret->threads_of_machine, 1, MPI_UNSIGNED, MPI_SUM, machine);
+}
+
+void ranks_start(int *argc, char ***argv, struct ranks *ret)
+{
+	MPI_Comm machine;
+	int provided;
+
+	/* The command runs in a thread of its own, which does not call MPI. */
+	MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
+	MPI_Comm_rank(MPI_COMM_WORLD, &ret->rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ret->n);
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+	MPI_Comm_rank(machine, &ret->on_machine);
+	MPI_Comm_size(machine, &ret->n_on_machine);
+	count_processors(machine, ret);
+	MPI_Comm_free(&machine);
+}
+
+void ranks_end(void)
+{
+	MPI_Finalize();
+}
+
+void ranks_abort(int status)
+{
+	MPI_Abort(MPI_COMM_WORLD, status);
+	abort();
+}
+
+int ranks_that_differs(const struct ranks *r, const char *text, size_t nbytes)
+{
+	char *first = calloc(1, nbytes);
+	int differs, lowest;
+
+	if (!first)
+		ranks_abort(EXIT_FAILURE);
+	if (r->rank == 0)
+		memcpy(first, text, nbytes);
+	MPI_Bcast(first, (int)nbytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+	differs = memcmp(first, text, nbytes) == 0 ? r->n : r->rank;
+	free(first);
+	MPI_Allreduce(&differs, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+	return lowest;
+}
+
+/* MPI waits by polling, which takes the processor from the work. */
+static void wait_for(MPI_Request requests[2])
+{
+	const struct timespec pause = { .tv_nsec = 2000000 };
+	MPI_Status statuses[2];
+	int ended = 0;
+
+	while (MPI_Testall(2, requests, &ended, statuses) == MPI_SUCCESS && !ended)
+		nanosleep(&pause, NULL);
+}
+
+void ranks_share(struct ranks_state *state)
+{
+	const uint64_t mine[3] = { state->done, state->total, state->nended };
+	const uint64_t failed = state->failed;
+	uint64_t sum[3];
+	MPI_Request requests[2];
+
+	MPI_Iallreduce(mine, sum, 3, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+	MPI_Iallreduce(&failed, &state->failed, 1, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD,
+		       &requests[1]);
+	wait_for(requests);
+	state->done = sum[0];
+	state->total = sum[1];
+	state->nended = sum[2];
+}
+
+void ranks_gather_statuses(int status, int *ret)
+{
+	MPI_Gather(&status, 1, MPI_INT, ret, 1, MPI_INT, 0, MPI_COMM_WORLD);
+}
+
+/* MPI counts in int: texts go one by one, in pieces. */
+#define PIECE_NBYTES ((uint64_t)1 << 30)
+
+static void send_text(const char *text, uint64_t nbytes)
+{
+	MPI_Send(&nbytes, 1, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD);
+	for (uint64_t at = 0; at < nbytes; at += PIECE_NBYTES) {
+		const uint64_t n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
+
+		MPI_Send(text + at, (int)n, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+	}
+}
+
+static char *receive_text(int from, char *all, uint64_t *used)
+{
+	uint64_t nbytes;
+
+	MPI_Recv(&nbytes, 1, MPI_UINT64_T, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	all = realloc(all, *used + nbytes);
+	if (!all)
+		ranks_abort(EXIT_FAILURE);
+	for (uint64_t at = 0; at < nbytes; at += PIECE_NBYTES) {
+		const uint64_t n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
+
+		MPI_Recv(all + *used + at, (int)n, MPI_BYTE, from, 0, MPI_COMM_WORLD,
+			 MPI_STATUS_IGNORE);
+	}
+	*used += nbytes;
+	return all;
+}
+
+char *ranks_gather_texts(const struct ranks *r, const char *text)
+{
+	const uint64_t nbytes = strlen(text) + 1;
+	uint64_t used = nbytes;
+	char *all;
+
+	if (r->rank) {
+		send_text(text, nbytes);
+		return NULL;
+	}
+	all = strdup(text);
+	if (!all)
+		ranks_abort(EXIT_FAILURE);
+	for (int i = 1; i < r->n; i++)
+		all = receive_text(i, all, &used);
+	return all;
+}
+
+int ranks_from_first(int number)
+{
+	MPI_Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	return number;
+}
