@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of a run, and what they tell each other.  Every function is called by all ranks, from one thread. */
+/* The ranks of a run, and what they tell each other.  All ranks call every function, each from one thread. */
 #ifndef TSR_CLI_MPI_RANKS_H
 #define TSR_CLI_MPI_RANKS_H
 
