@@ -6,6 +6,7 @@
 #include "container/coded_write.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,8 @@ struct coding {
 	size_t index_room;
 	uint64_t npieces, at; /* pieces of it so far, and its bytes */
 	unsigned char *joined; /* where parts are joined: a piece of one */
+	uint64_t *first_piece; /* of a delta, per tensor: its first in @outcomes */
+	atomic_uchar *outcomes; /* per piece of all tensors: enum tsr_delta_outcome */
 };
 
 /* One piece on its way. */
@@ -240,6 +243,18 @@ static void code_alone(const struct tsr_tensor *t, size_t tag, const struct tsr_
 	}
 }
 
+/* What is known of a piece of two planes that may be coded together; NULL: it is none. */
+static atomic_uchar *outcome_of(const struct coding *k, const struct tsr_st_entry *e,
+				const struct tsr_tile *tile)
+{
+	const size_t tensor = TSR_TAG_TENSOR(e->tag);
+
+	if (!k->outcomes || !tile->n || !is_joined(k->w, e->tag))
+		return NULL;
+	return &k->outcomes[k->first_piece[tensor] +
+			    tile->first / tsr_tensor_piece(&k->tensors[tensor])];
+}
+
 /* Code a piece that is coded already by what differs from the base, if that takes fewer bytes. */
 static enum tsr_status code_differences(const struct coding *k, const struct tsr_st_entry *e,
 					const struct tsr_tile *tile, struct scratch *s,
@@ -253,13 +268,14 @@ static enum tsr_status code_differences(const struct coding *k, const struct tsr
 					       .plain = s->plain,
 					       .nbytes = s->nbytes,
 					       .coded = &s->coded,
-					       .coded_nbytes = &s->coded_nbytes };
+					       .coded_nbytes = &s->coded_nbytes,
+					       .outcome = outcome_of(k, e, tile) };
 	const size_t first = e->tag - piece.plane;
 	unsigned char *const both = s->delta->both;
 
 	if (tsr_delta_kind(piece.tensor, piece.plane, false).of == TSR_DIFFERENCE_VARIANCES)
 		TSR_TRY(read_plain(k, e->tag + 1, tile, s->delta->scales, err));
-	if (!is_joined(k->w, e->tag))
+	if (!piece.outcome)
 		return tsr_delta_code(s->delta, &piece, err);
 	TSR_TRY(read_plain(k, first, tile, both, err));
 	TSR_TRY(read_plain(k, first + 1, tile, both + tsr_tile_plane_nbytes(piece.tensor, 0, tile),
@@ -276,6 +292,8 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	const struct tsr_tensor *t = tensor_of(k, e);
 	const unsigned plane = TSR_TAG_PLANE(e->tag);
 	const size_t variance = plane ? 0 : k->variance[TSR_TAG_TENSOR(e->tag)];
+	const atomic_uchar *outcome;
+	unsigned known;
 
 	s->nbytes = tsr_tile_plane_nbytes(t, plane, &tile);
 	s->coded_nbytes = 0;
@@ -283,11 +301,19 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	s->hash = tsr_hash(s->plain, s->nbytes, 0);
 	if (!k->w->coded_nbytes[e->tag])
 		return TSR_OK;
+	outcome = outcome_of(k, e, &tile);
+	known = outcome ? atomic_load(outcome) : TSR_DELTA_OPEN;
+	if (known == TSR_DELTA_TOGETHER && plane == 1) {
+		tsr_put_le(s->coded, TSR_ENTROPY_WITHIN, 4);
+		s->coded_nbytes = 4;
+		return TSR_OK;
+	}
 	if (variance || tsr_coded_has_contexts(t, plane))
 		TSR_TRY(code_codes(k, e, variance, &tile, s, err));
 	else
 		code_alone(t, e->tag, &tile, s);
-	return s->delta ? code_differences(k, e, &tile, s, err) : TSR_OK;
+	return s->delta && known != TSR_DELTA_APART ? code_differences(k, e, &tile, s, err)
+						    : TSR_OK;
 }
 
 /* --- Arrays ------------------------------------------------------------------------------------- */
@@ -557,6 +583,23 @@ static enum tsr_status pair_tensors(struct coding *k, struct tsr_err *err)
 	return TSR_OK;
 }
 
+/* Room for the outcomes of a delta's pieces. */
+static enum tsr_status list_outcomes(struct coding *k, struct tsr_err *err)
+{
+	const size_t ntensors = k->w->plan.packed->ntensors;
+	uint64_t n = 0;
+
+	if (!k->w->plan.base)
+		return TSR_OK;
+	k->first_piece = calloc(ntensors + 1, sizeof(*k->first_piece));
+	for (size_t i = 0; k->first_piece && i < ntensors; i++) {
+		k->first_piece[i] = n;
+		n += tsr_coded_npieces(&k->tensors[i]);
+	}
+	k->outcomes = calloc(n + 1, sizeof(*k->outcomes));
+	return k->first_piece && k->outcomes ? TSR_OK : tsr_fail_nomem(err, k->w->plan.path);
+}
+
 static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, struct tsr_err *err)
 {
 	struct tsr_writer *w = k->w;
@@ -569,6 +612,7 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 		return tsr_fail_nomem(err, w->plan.path);
 	choose_planes(w);
 	TSR_TRY(pair_tensors(k, err));
+	TSR_TRY(list_outcomes(k, err));
 	TSR_TRY(list_pieces(k, true, err));
 	TSR_TRY(run_pieces(k, true, run, err));
 	for (size_t i = 0; i < w->nfiles; i++)
@@ -597,6 +641,8 @@ enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
 	free(k.index);
 	free(k.joined);
 	free(k.variance);
+	free(k.first_piece);
+	free(k.outcomes);
 	free(k.beside);
 	return status;
 }

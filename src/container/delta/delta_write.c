@@ -101,6 +101,7 @@ enum tsr_status tsr_delta_code_both(struct tsr_delta_scratch *s, const struct ts
 	apart = *p->coded_nbytes + size_of_other(s, p, n, p->plane ? s->both : s->both + at);
 	nbytes = tsr_entropy_encode_differences(p->entropy, &from, s->both, s->both + at, n,
 						s->coded, apart - 5);
+	atomic_store(p->outcome, nbytes ? TSR_DELTA_TOGETHER : TSR_DELTA_APART);
 	if (nbytes && p->plane == 0)
 		take(s, p, nbytes);
 	if (nbytes && p->plane == 1) {

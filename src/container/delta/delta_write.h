@@ -3,6 +3,8 @@
 #ifndef TSR_CONTAINER_DELTA_WRITE_H
 #define TSR_CONTAINER_DELTA_WRITE_H
 
+#include <stdatomic.h>
+
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/tensor_tiles.h"
 #include "entropy/entropy.h"
@@ -14,6 +16,9 @@ struct tsr_delta_scratch {
 	uint16_t scales[TSR_PIECE_ELEMENTS]; /* of codes of variances, which the caller reads */
 	unsigned char *coded; /* room for a coded piece */
 };
+
+/* How the pieces of two planes that may be coded together turned out; the first that is coded decides. */
+enum tsr_delta_outcome { TSR_DELTA_OPEN, TSR_DELTA_APART, TSR_DELTA_TOGETHER };
 
 /*
  * A piece of a plane, and how it is coded without a base.  @both are then the elements of two planes that are
@@ -29,6 +34,7 @@ struct tsr_delta_piece {
 	size_t nbytes; /* of @plain */
 	unsigned char **coded; /* exchanged with that of the scratch if it is coded again */
 	size_t *coded_nbytes;
+	atomic_uchar *outcome; /* of two planes: noted for the other one */
 };
 
 /* NULL when out of memory. */
