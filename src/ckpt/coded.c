@@ -141,6 +141,7 @@ static struct decoder *new_decoder(void)
 		return NULL;
 	d->next = NULL;
 	d->held = NULL;
+	d->piece = 0;
 	d->holds_both = false;
 	d->old = d->both = NULL;
 	d->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);

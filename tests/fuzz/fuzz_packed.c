@@ -20,6 +20,16 @@ static void check_array(const struct tsr_checkpoint *c, const struct tsr_array *
 	REQUIRE(nbits % 8 == 0 && a->nbytes == nbits / 8);
 }
 
+/* Whether reading can find that data is damaged: in other containers, and where planes are coded. */
+static bool may_be_damaged(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
+{
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		if (c->arrays[t->plane[i]].coded)
+			return true;
+	}
+	return c->container != TSR_CONTAINER_SAFETENSORS;
+}
+
 /* Decode the start, an odd place and the end. */
 static void read_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
 {
@@ -35,8 +45,7 @@ static void read_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor 
 		const enum tsr_status status = tsr_tensor_read_f32(
 			c, t, starts[i], (size_t)(left < n ? left : n), &scratch, x, NULL);
 
-		/* In other containers reading can still find that data is damaged. */
-		REQUIRE(status == TSR_OK || c->container != TSR_CONTAINER_SAFETENSORS);
+		REQUIRE(status == TSR_OK || (status == TSR_E_FORMAT && may_be_damaged(c, t)));
 	}
 }
 
@@ -93,7 +102,8 @@ static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
 
 /* Mutations seldom keep the check and the lengths right: try the input as it is, then repaired. */
 /* Of a file with coded planes up to 12 pieces are held, in 8 MiB each that are seldom touched; and that twice. */
-const struct cost_bounds fuzz_cost = { 1000000, 100, 200 << 20, 300 };
+/* The first input with coded planes also pays for tables that are made once in a process. */
+const struct cost_bounds fuzz_cost = { 4000000, 100, 200 << 20, 300 };
 
 void fuzz_input(const uint8_t *data, size_t size)
 {
