@@ -26,9 +26,9 @@ import time
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+import gpt
 
 VOCABULARY, CONTEXT, WIDTH, LAYERS, HEADS, BATCH = 8192, 512, 512, 8, 8, 32
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -46,51 +46,10 @@ def tokens(text, folder):
         return np.load(cached)
     paragraphs = lzma.open(text, "rt", encoding="utf-8").read().split("\n\n")
     lines = ["\n\n".join(paragraphs[i:i + 50]) + "\n\n" for i in range(0, len(paragraphs), 50)]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(lines[::8], trainer)
-    ids = [np.asarray(e.ids, np.uint16) for e in tokenizer.encode_batch(lines)]
+    ids = gpt.tokens(lines, lines[::8], VOCABULARY)
     np.random.default_rng(1).shuffle(ids)
     np.save(cached, np.concatenate(ids))
     return np.load(cached)
-
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.c_attn, self.c_proj = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.fc, self.proj = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        n, t, _ = x.shape
-        q, k, v = (y.view(n, t, HEADS, -1).transpose(1, 2) for y in self.c_attn(self.ln_1(x)).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.c_proj(y.transpose(1, 2).reshape(n, t, WIDTH))
-        return x + self.proj(F.gelu(self.fc(self.ln_2(x))))
-
-
-class GPT(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wte, self.wpe = torch.nn.Embedding(VOCABULARY, WIDTH), torch.nn.Embedding(CONTEXT, WIDTH)
-        self.h = torch.nn.ModuleList(Block() for _ in range(LAYERS))
-        self.ln_f, self.lm_head = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, VOCABULARY, bias=False)
-
-    def start(self):
-        for name, p in self.named_parameters():
-            if p.dim() == 2:
-                torch.nn.init.normal_(p, 0, 0.02 / (math.sqrt(2 * LAYERS) if "proj" in name else 1))
-            else:
-                p.data.fill_(1 if "ln_" in name and name.endswith("weight") else 0)
-
-    def forward(self, ids, targets):
-        x = self.wte(ids) + self.wpe.weight[:ids.shape[1]]
-        for block in self.h:
-            x = block(x)
-        return F.cross_entropy(self.lm_head(self.ln_f(x)).float().view(-1, VOCABULARY), targets.reshape(-1))
 
 
 class Lion(torch.optim.Optimizer):
@@ -117,7 +76,7 @@ class Run:
     """One model on the GPU, whose state is set to that of one run after another."""
 
     def __init__(self, args, data):
-        self.args, self.data, self.model = args, data, GPT().to(DEVICE)
+        self.args, self.data, self.model = args, data, gpt.GPT(VOCABULARY, CONTEXT, WIDTH, LAYERS, HEADS).to(DEVICE)
         self.compiled = torch.compile(self.model) if DEVICE == "cuda" else self.model
         self.offsets = torch.arange(CONTEXT + 1, device=DEVICE)
         self.held_out = data[:HELD_OUT].view(64, CONTEXT + 1).long()

@@ -21,9 +21,9 @@ import time
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+import gpt
 
 VOCABULARY, CONTEXT, WIDTH, LAYERS, HEADS, BATCH = 16384, 512, 768, 12, 12, 64
 TEXT_BYTES = 160_000_000
@@ -45,47 +45,9 @@ def tokens(folder):
     if cached.exists():
         return np.load(cached)
     all_texts = list(texts())
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(all_texts[::4], trainer)
-    ids = np.concatenate([np.asarray(e.ids, np.uint16) for e in tokenizer.encode_batch(all_texts)])
+    ids = np.concatenate(gpt.tokens(all_texts, all_texts[::4], VOCABULARY))
     np.save(cached, ids)
     return ids
-
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.c_attn, self.c_proj = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.fc, self.proj = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        n, t, _ = x.shape
-        q, k, v = (y.view(n, t, HEADS, -1).transpose(1, 2) for y in self.c_attn(self.ln_1(x)).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.c_proj(y.transpose(1, 2).reshape(n, t, WIDTH))
-        return x + self.proj(F.gelu(self.fc(self.ln_2(x))))
-
-
-class GPT(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wte, self.wpe = torch.nn.Embedding(VOCABULARY, WIDTH), torch.nn.Embedding(CONTEXT, WIDTH)
-        self.h = torch.nn.ModuleList(Block() for _ in range(LAYERS))
-        self.ln_f, self.lm_head = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, VOCABULARY, bias=False)
-        for name, p in self.named_parameters():
-            if p.dim() == 2:
-                torch.nn.init.normal_(p, 0, 0.02 / (math.sqrt(2 * LAYERS) if "proj" in name else 1))
-
-    def forward(self, ids, targets):
-        x = self.wte(ids) + self.wpe.weight[:ids.shape[1]]
-        for block in self.h:
-            x = block(x)
-        return F.cross_entropy(self.lm_head(self.ln_f(x)).float().view(-1, VOCABULARY), targets.reshape(-1))
 
 
 def save(model, optimizer, path):
@@ -109,7 +71,7 @@ def main():
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = True
     data = torch.from_numpy(tokens(args.out).astype(np.int32)).cuda()
-    model = GPT().cuda()
+    model = gpt.GPT(VOCABULARY, CONTEXT, WIDTH, LAYERS, HEADS).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, args.beta2), eps=1e-8,
                                   weight_decay=0.1, fused=True)
     count = sum(p.numel() for p in model.parameters())
