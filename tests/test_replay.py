@@ -3,7 +3,6 @@ itself in parts, and on inputs that are not in order."""
 import filecmp
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -18,6 +17,7 @@ import replay_model as model
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from safetensors.numpy import load_file, save_file
+from sessions import check_sessions
 
 GPT = DATA / "tiny-gpt"
 RECORDING = GPT / "recording"
@@ -268,33 +268,12 @@ WALK = ROOT / "docs" / "replay.md"
 
 
 def test_walk_through(tmp_path):
-    """Every session of docs/replay.md, in order; "..." stands for lines that are left out.
-
-    TERSOR_REFRESH=1 puts what is printed now into it."""
+    """Every session of docs/replay.md."""
     shutil.copytree(RECORDING, tmp_path / "recording")
     for name in ("checkpoint.pt", "checkpoint.safetensors"):
         shutil.copy(GPT / name, tmp_path)
     shutil.copy(GPT / "expected-adamw-fp32.safetensors", tmp_path / "expected.safetensors")
-    env = dict(os.environ, LC_ALL="C")
-    text = WALK.read_text()
-    for session in re.findall(r"^```\n(\$ .*?)^```$", text, re.S | re.M):
-        fresh, status = [], 0
-        for command, shown in re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", session, re.M):
-            done = subprocess.run(
-                ["bash", "-c", f'tersor() {{ "{os.path.abspath(BINARY)}" "$@"; }}\n' +
-                 command.replace("$?", str(status))], cwd=tmp_path, env=env, text=True, timeout=60,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            status = done.returncode
-            assert status in (0, 1), (command, done.stdout)
-            printed = done.stdout
-            if shown.startswith("...\n"):
-                printed = "...\n" + printed[printed.index(shown.splitlines()[1].split("  ")[0]):]
-            fresh.append(f"$ {command}\n{printed}")
-        if os.environ.get("TERSOR_REFRESH"):
-            text = text.replace(session, "".join(fresh))
-            WALK.write_text(text)
-        else:
-            assert session == "".join(fresh)
+    check_sessions(WALK, tmp_path)
 
 
 # ---- Against itself ----

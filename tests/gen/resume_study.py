@@ -37,7 +37,7 @@ PACKED = {"FlashOptim's form": ["--compat", "flashoptim"], "tersor": [], "tight"
           "coat": ["--state", "coat"], "bitsandbytes": ["--state", "bitsandbytes"]}
 TWENTY = "tersor, 20 times"
 WEIGHTS = "BF16 weights alone"
-FORMS = ["control", "other data", *PACKED, TWENTY, WEIGHTS]
+FORMS = ["control", "control again", "other data", *PACKED, TWENTY, WEIGHTS]
 
 
 def tokens(text, folder):
@@ -188,9 +188,10 @@ class Run:
 
 class Tables:
     def __init__(self, folder, args):
-        self.run = f"{args.optimizer},{args.beta2 if args.optimizer == 'adamw' else 0.99}"
-        self.files = [self.table(folder / "losses.csv", "optimizer,beta2,seed,form,step,training,held_out"),
-                      self.table(folder / "resumes.csv", "optimizer,beta2,seed,form,after,rms_over_lr,max_over_lr")]
+        beta2 = args.beta2 if args.optimizer == "adamw" else 0.99
+        self.run = f"{args.optimizer},{beta2},{args.steps}"
+        self.files = [self.table(folder / "losses.csv", "optimizer,beta2,steps,seed,form,step,training,held_out"),
+                      self.table(folder / "resumes.csv", "optimizer,beta2,steps,seed,form,after,rms_over_lr,max_over_lr")]
 
     def table(self, path, head):
         file = path.open("a", buffering=1)

@@ -1,0 +1,54 @@
+"""Pages of documentation: the commands of the tour and the README print what they show; tables are their data's."""
+import filecmp
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import DATA, ROOT
+from sessions import check_sessions
+
+TRAINER = DATA / "frameworks" / "trainer"
+DOCS = ROOT / "docs"
+
+
+def test_tour(tmp_path):
+    """docs/tour.md, and the charts in it."""
+    for name in ("checkpoint-30", "recording"):
+        shutil.copytree(TRAINER / name, tmp_path / name)
+    check_sessions(DOCS / "tour.md", tmp_path)
+    for name in ("audit.svg", "states.svg"):
+        if os.environ.get("TERSOR_REFRESH"):
+            shutil.copy(tmp_path / name, DOCS / "tour")
+        assert filecmp.cmp(tmp_path / name, DOCS / "tour" / name, shallow=False), name
+
+
+def test_readme(tmp_path):
+    """Every command that README shows with its output."""
+    shutil.copytree(TRAINER / "checkpoint-30", tmp_path / "checkpoint-30")
+    shutil.copytree(TRAINER / "recording", tmp_path / "recording")
+    for name in ("checkpoint.pt", "checkpoint.safetensors"):
+        shutil.copy(DATA / "tiny-gpt" / name, tmp_path)
+    check_sessions(ROOT / "README.md", tmp_path)
+
+
+@pytest.mark.parametrize("page, program", [("resume.md", ["gen/resume_tables.py", "docs/resume"])])
+def test_tables_are_those_of_the_data(page, program):
+    script, *args = program
+    done = subprocess.run([sys.executable, ROOT / "tests" / script, *args], cwd=ROOT, check=True, text=True,
+                          stdout=subprocess.PIPE)
+    tables = [t for t in re.split(r"\n(?=\n\*\*)", done.stdout) if t.strip()]
+    assert len(tables) > 1
+    text = (DOCS / page).read_text()
+    for table in tables:
+        assert table.strip() in text, table
+
+
+def test_links_of_the_pages_lead_somewhere():
+    pages = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / pathlib.PurePosixPath(target)).exists(), f"{page.name}: {target}"
