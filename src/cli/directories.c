@@ -128,7 +128,6 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 				 "a directory is packed into a directory, and %s has the name of a "
 				 "file; one packed file needs a name that ends in .safetensors",
 				 common->output);
-	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "packing"));
 	packed = tsr_pack_directory(common->operands.items[0], common->output, o, &watch, &bar.run,
 				    &d, &err);
@@ -205,7 +204,6 @@ int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	struct cli_work bar;
 	int status;
 
-	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "unpacking"));
 	unpacked = tsr_unpack_directory(common->operands.items[0], common->output, o, &watch,
 					&bar.run, &d, &err);
@@ -365,7 +363,6 @@ int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	struct cli_work bar;
 	int status = CLI_OK;
 
-	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "verifying"));
 	verified = tsr_verify_directory(common->operands.items[0], o, &watch, &bar.run, &d, &err);
 	cli_work_end(&bar);

@@ -245,6 +245,17 @@ static enum tsr_status meet_all(struct tsr_outputs *o, const uint64_t *nbytes,
 	return TSR_OK;
 }
 
+enum tsr_status tsr_outputs_take_back(const struct tsr_outputs *o, const struct tsr_parts *part,
+				      bool shared, struct tsr_err *err)
+{
+	for (size_t i = 0; i < o->n && !o->index; i++) {
+		if (shared)
+			TSR_TRY(tsr_outfile_take_back(o->paths[i], tsr_part_id(part), err));
+		(void)tsr_dir_remove_file(o->paths[i]);
+	}
+	return TSR_OK;
+}
+
 enum tsr_status tsr_outputs_leave(struct tsr_outputs *o, struct tsr_err *err)
 {
 	for (size_t i = 0; i < o->n; i++) {

@@ -54,6 +54,13 @@ enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_
 enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
 				   struct tsr_parts *part, struct tsr_err *err);
 
+/*
+ * What who joined the parts put in place, and failed later: files that are @shared by the parts have their
+ * names in the making again, unless those are taken; what is left of them is removed.
+ */
+enum tsr_status tsr_outputs_take_back(const struct tsr_outputs *o, const struct tsr_parts *part,
+				      bool shared, struct tsr_err *err);
+
 /* Sync the files of parts and leave them to the others. */
 enum tsr_status tsr_outputs_leave(struct tsr_outputs *o, struct tsr_err *err);
 

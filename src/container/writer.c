@@ -133,8 +133,18 @@ static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 	return status;
 }
 
+/* In a directory that is made in parts, who failed to join them may have put files in place. */
+static enum tsr_status take_back(struct tsr_writer *w, struct tsr_err *err)
+{
+	if (!tsr_part_is_of_files(w->plan.part))
+		return TSR_OK;
+	return tsr_outputs_take_back(&w->outputs, w->plan.part, w->plan.coded == TSR_CODED_NONE,
+				     err);
+}
+
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 {
+	TSR_TRY(take_back(w, err));
 	TSR_TRY(check(w, err));
 	if (w->plan.coded != TSR_CODED_NONE)
 		return create_spool(w, err);

@@ -9,6 +9,7 @@
 #include "base/little_endian.h"
 #include "format/safetensors.h"
 #include "io/hash.h"
+#include "parts/part.h"
 
 #define BUFFER_NBYTES (UINT64_C(1) << 20)
 
@@ -57,8 +58,15 @@ const struct tsr_run *tsr_by_file_run(const struct tsr_by_file *b)
 	return b->given ? &b->run : NULL;
 }
 
+struct tsr_parts *tsr_by_file_parts(const struct tsr_by_file *b)
+{
+	return b->given ? b->given->parts : NULL;
+}
+
 enum tsr_status tsr_by_file_settle(struct tsr_by_file *b, enum tsr_status status)
 {
+	if (status == TSR_PART_DONE && tsr_part_is_of_files(tsr_by_file_parts(b)))
+		return TSR_OK;
 	if (status != TSR_E_DURABILITY)
 		return status;
 	b->doubt = true;

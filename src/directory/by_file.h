@@ -25,7 +25,10 @@ enum tsr_status tsr_by_file_next(struct tsr_by_file *b, uint64_t nbytes, struct 
 /* What tsr_pack() and others get to work on the file; NULL if the caller gave none. */
 const struct tsr_run *tsr_by_file_run(const struct tsr_by_file *b);
 
-/* TSR_E_DURABILITY of one file is remembered, and the work goes on. */
+/* What is done of all files in parts, or NULL. */
+struct tsr_parts *tsr_by_file_parts(const struct tsr_by_file *b);
+
+/* TSR_E_DURABILITY of one file is remembered, and the work goes on; so it does after the part of one file. */
 enum tsr_status tsr_by_file_settle(struct tsr_by_file *b, enum tsr_status status);
 
 /* A path below a directory. */

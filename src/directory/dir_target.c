@@ -8,6 +8,8 @@
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/file.h"
+#include "io/hash.h"
+#include "parts/part.h"
 
 static bool is_stream(const struct tsr_dir_target *target)
 {
@@ -24,17 +26,36 @@ enum tsr_status tsr_dir_check_target(const struct tsr_directory *input,
 	TSR_TRY(tsr_outdir_check_outside(target->path, input->path, err));
 	TSR_TRY(tsr_outdir_check_not_below(target->path, input->path, err));
 	TSR_TRY(tsr_outdir_check_target(target->path, target->marker, target->force, err));
-	return tsr_outdir_check_space(target->path, nbytes, err);
+	/* Parts, and who joins them, find some of it there. */
+	return target->parts ? TSR_OK : tsr_outdir_check_space(target->path, nbytes, err);
 }
 
-enum tsr_status tsr_dir_start(const struct tsr_dir_target *target, struct tsr_outdir **ret,
-			      struct tsr_err *err)
+/* What tells it from that of other parts, or of other files. */
+static uint64_t shared_id(const struct tsr_directory *d, const struct tsr_parts *parts)
+{
+	uint64_t id = tsr_part_id(parts);
+
+	for (size_t i = 0; i < d->n; i++) {
+		const struct tsr_directory_entry *e = &d->entries[i];
+
+		id = tsr_hash(e->path, strlen(e->path) + 1, id);
+		id = tsr_hash(&e->nbytes, sizeof(e->nbytes), id);
+	}
+	return id;
+}
+
+enum tsr_status tsr_dir_start(const struct tsr_directory *d, const struct tsr_dir_target *target,
+			      struct tsr_outdir **ret, struct tsr_err *err)
 {
 	enum tsr_status status;
 
 	if (is_stream(target))
 		return tsr_fail(err, TSR_E_USAGE, "%s: expected a name for the output directory",
 				target->path);
+	if (target->parts)
+		return tsr_outdir_meet(target->path, target->marker, target->force,
+				       shared_id(d, target->parts), tsr_part_joins(target->parts),
+				       ret, err);
 	TSR_TRY(tsr_outdir_create(target->path, target->marker, target->force, ret, err));
 	status = tsr_dir_set_mode(tsr_outdir_path(*ret), 0700, err);
 	if (status != TSR_OK)
@@ -64,13 +85,28 @@ static enum tsr_status finish(const struct tsr_directory *d, const char *out, st
 	return tsr_dir_set_mode(out, d->mode, err);
 }
 
-enum tsr_status tsr_dir_end(const struct tsr_directory *d, struct tsr_outdir *made,
-			    enum tsr_status status, struct tsr_err *err)
+enum tsr_status tsr_dir_end(const struct tsr_directory *d, const struct tsr_dir_target *target,
+			    struct tsr_outdir *made, enum tsr_status status, struct tsr_err *err)
 {
+	const bool given_up = tsr_part_joins(target->parts) && status == TSR_E_BOUND;
+
+	if (status == TSR_OK && target->parts)
+		tsr_part_remove_below(target->parts, tsr_outdir_path(made));
 	if (status == TSR_OK)
 		status = finish(d, tsr_outdir_path(made), err);
 	if (status == TSR_OK)
 		return tsr_outdir_publish(made, err);
-	tsr_outdir_discard(made);
+	if (target->parts && !given_up)
+		tsr_outdir_leave(made);
+	else
+		tsr_outdir_discard(made);
 	return status;
+}
+
+enum tsr_status tsr_dir_make_in(const struct tsr_dir_target *target, const char *path,
+				struct tsr_err *err)
+{
+	if (!target->parts || !tsr_dir_is(path))
+		return tsr_dir_make(path, err);
+	return TSR_OK;
 }

@@ -11,6 +11,7 @@
 #include "directory/stored.h"
 #include "io/dir.h"
 #include "names/name_rules.h"
+#include "parts/part.h"
 
 /* --- One file --------------------------------------------------------------------------------- */
 
@@ -25,6 +26,8 @@ static enum tsr_status copy(struct tsr_dir_packing *p, struct tsr_directory_entr
 
 	if (!to)
 		return tsr_fail_nomem(p->err, out);
+	if (p->target.parts)
+		(void)tsr_dir_remove_file(to);
 	status = tsr_copy_file(&p->by_file, &from, to, stored, p->err);
 	e->nbytes = stored->nbytes;
 	e->stored_nbytes = stored->nbytes;
@@ -101,7 +104,7 @@ static enum tsr_status pack(struct tsr_dir_packing *p, struct tsr_directory_entr
 		status = tsr_fail_nomem(p->err, out);
 	else
 		status = run_pack(p, from, to, weights, &packing);
-	if (status == TSR_OK)
+	if (status == TSR_OK && packing)
 		status = keep_or_copy(p, e, out, packing);
 	tsr_packing_free(packing);
 	free(from);
@@ -118,24 +121,39 @@ static enum tsr_status write_entry(struct tsr_dir_packing *p, struct tsr_directo
 	enum tsr_status status;
 	char *path;
 
+	tsr_part_next_file(p->target.parts);
 	TSR_TRY(tsr_by_file_next(
 		&p->by_file, e->as == TSR_STORED_PART ? 0 : tsr_dir_source_nbytes(p, e), p->err));
 	if (e->as == TSR_STORED_PACKED)
 		return pack(p, e, out);
+	/* Copies are of who joins the parts. */
 	if (e->as == TSR_STORED_COPY)
-		return copy(p, e, out);
+		return tsr_part_is_one(p->target.parts) ? TSR_OK : copy(p, e, out);
 	if (e->as == TSR_STORED_PART)
 		return TSR_OK;
 	path = tsr_path_join(out, e->path);
-	status = path ? tsr_dir_make(path, p->err) : tsr_fail_nomem(p->err, out);
+	status = path ? tsr_dir_make_in(&p->target, path, p->err) : tsr_fail_nomem(p->err, out);
 	free(path);
 	return status;
+}
+
+/* One who failed to join the parts may have made it. */
+static void remove_index(const struct tsr_dir_packing *p, const char *out)
+{
+	char *path = p->target.parts ? tsr_path_join(out, TSR_DIRECTORY_INDEX) : NULL;
+
+	if (path)
+		(void)tsr_dir_remove_file(path);
+	free(path);
 }
 
 static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
 {
 	for (size_t i = 0; i < p->d->n; i++)
 		TSR_TRY(write_entry(p, &p->d->entries[i], out));
+	tsr_part_end_files(p->target.parts);
+	TSR_TRY(tsr_part_end(p->target.parts, p->err));
+	remove_index(p, out);
 	TSR_TRY(tsr_correct_totals(p->d, out, &p->by_file, p->err));
 	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
 	return tsr_by_file_next(&p->by_file, 0, p->err);
@@ -157,25 +175,26 @@ static enum tsr_status add_up(struct tsr_dir_packing *p, uint64_t *in, uint64_t 
 static enum tsr_status run_packing(struct tsr_dir_packing *p, const char *out,
 				   const struct tsr_run *run)
 {
-	const struct tsr_dir_target target = { out, TSR_DIRECTORY_INDEX, p->options->force };
 	uint64_t nbytes_in, nbytes_out;
 	struct tsr_outdir *made = NULL;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_dir_check_target(p->d, &target, 0, p->err));
+	p->target = (struct tsr_dir_target){ out, TSR_DIRECTORY_INDEX, p->options->force,
+					     run ? run->parts : NULL };
+	TSR_TRY(tsr_dir_check_target(p->d, &p->target, 0, p->err));
 	tsr_by_file_start(&p->by_file, run, p->d->path, 0);
 	TSR_TRY(tsr_dir_plan(p));
 	if (p->options->strict && p->options->rules_matched)
 		TSR_TRY(tsr_name_rules_strict(p->options->rules, p->options->nrules,
 					      p->options->rules_matched, p->d->path, p->err));
 	TSR_TRY(add_up(p, &nbytes_in, &nbytes_out));
-	TSR_TRY(tsr_dir_check_target(p->d, &target, nbytes_out, p->err));
+	TSR_TRY(tsr_dir_check_target(p->d, &p->target, nbytes_out, p->err));
 	if (p->options->dry_run)
 		return TSR_OK;
 	tsr_by_file_start(&p->by_file, run, p->d->path, nbytes_in);
-	TSR_TRY(tsr_dir_start(&target, &made, p->err));
+	TSR_TRY(tsr_dir_start(p->d, &p->target, &made, p->err));
 	status = write_all(p, tsr_outdir_path(made));
-	return tsr_dir_end(p->d, made, status, p->err);
+	return tsr_dir_end(p->d, &p->target, made, status, p->err);
 }
 
 static enum tsr_status check_input(const char *path, const struct tsr_pack_options *o,

@@ -4,6 +4,7 @@
 #define TSR_DIRECTORY_PLAN_H
 
 #include "directory/by_file.h"
+#include "directory/dir_target.h"
 #include "directory/directory_data.h"
 
 /* A directory that is being packed. */
@@ -13,6 +14,7 @@ struct tsr_dir_packing {
 	const struct tsr_pack_options *options;
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
+	struct tsr_dir_target target;
 	struct tsr_err *err;
 };
 

@@ -127,7 +127,9 @@ static enum tsr_status write_all(struct recoding *r, const char *out)
 
 static enum tsr_status run_recoding(struct recoding *r, const char *out, const struct tsr_run *run)
 {
-	const struct tsr_dir_target target = { out, TSR_DIRECTORY_INDEX, r->options->force };
+	const struct tsr_dir_target target = { .path = out,
+					       .marker = TSR_DIRECTORY_INDEX,
+					       .force = r->options->force };
 	const bool follow = tsr_opens_links(r->options->open);
 	struct tsr_nodes nodes = { 0 };
 	struct tsr_outdir *made = NULL;
@@ -144,9 +146,9 @@ static enum tsr_status run_recoding(struct recoding *r, const char *out, const s
 	if (r->options->dry_run)
 		return TSR_OK;
 	tsr_by_file_start(&r->by_file, run, r->d->path, nbytes);
-	TSR_TRY(tsr_dir_start(&target, &made, r->err));
+	TSR_TRY(tsr_dir_start(r->d, &target, &made, r->err));
 	status = write_all(r, tsr_outdir_path(made));
-	return tsr_dir_end(r->d, made, status, r->err);
+	return tsr_dir_end(r->d, &target, made, status, r->err);
 }
 
 enum tsr_status tsr_recode_directory(const char *path, const char *out,

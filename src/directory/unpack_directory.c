@@ -12,12 +12,14 @@
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
+#include "parts/part.h"
 
 struct unpacking {
 	struct tsr_directory *d; /* the packed directory */
 	const struct tsr_write_options *options;
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
+	struct tsr_dir_target target;
 	struct tsr_err *err;
 };
 
@@ -29,6 +31,8 @@ static enum tsr_status copy(struct unpacking *u, const struct tsr_directory_entr
 	const struct tsr_place_in from = { u->d->path, e->path, tsr_opens_links(u->options->open) };
 	struct tsr_stored_file found = { 0 };
 
+	if (u->target.parts)
+		(void)tsr_dir_remove_file(to);
 	TSR_TRY(tsr_copy_original(&u->by_file, &from, e, to, &found, u->err));
 	if (found.nbytes == e->nbytes && found.hash == e->stored[0].hash)
 		return TSR_OK;
@@ -56,6 +60,8 @@ static enum tsr_status unpack(struct unpacking *u, struct tsr_directory_entry *e
 		tsr_unpack(from, to, &o, tsr_by_file_run(&u->by_file), &unpacking, u->err));
 	free(from);
 	TSR_TRY(status);
+	if (!unpacking)
+		return TSR_OK;
 	if (e->container != TSR_CONTAINER_DCP)
 		e->nbytes = tsr_unpacking_nbytes(unpacking);
 	if (u->watch.unpacked)
@@ -91,8 +97,11 @@ static enum tsr_status write_entry(struct unpacking *u, struct tsr_directory_ent
 	enum tsr_status status;
 	char *to;
 
+	tsr_part_next_file(u->target.parts);
 	TSR_TRY(tsr_by_file_next(&u->by_file, e->stored_nbytes, u->err));
-	if (e->as == TSR_STORED_PART)
+	/* Copies are of who joins the parts. */
+	if (e->as == TSR_STORED_PART ||
+	    (e->as == TSR_STORED_COPY && tsr_part_is_one(u->target.parts)))
 		return TSR_OK;
 	if (e->as == TSR_STORED_PACKED && e->container == TSR_CONTAINER_DCP)
 		return unpack_dcp(u, e, out);
@@ -100,12 +109,12 @@ static enum tsr_status write_entry(struct unpacking *u, struct tsr_directory_ent
 	if (!to)
 		return tsr_fail_nomem(u->err, out);
 	if (e->as == TSR_STORED_DIRECTORY)
-		status = tsr_dir_make(to, u->err);
+		status = tsr_dir_make_in(&u->target, to, u->err);
 	else if (e->as == TSR_STORED_COPY)
 		status = copy(u, e, to);
 	else
 		status = unpack(u, e, to);
-	if (status == TSR_OK && e->as != TSR_STORED_DIRECTORY)
+	if (status == TSR_OK && e->as != TSR_STORED_DIRECTORY && !tsr_part_is_one(u->target.parts))
 		status = tsr_dir_set_mode(to, e->mode, u->err);
 	free(to);
 	return status;
@@ -133,28 +142,31 @@ static enum tsr_status write_all(struct unpacking *u, const char *out)
 {
 	for (size_t i = 0; i < u->d->n; i++)
 		TSR_TRY(write_entry(u, &u->d->entries[i], out));
+	tsr_part_end_files(u->target.parts);
+	TSR_TRY(tsr_part_end(u->target.parts, u->err));
 	return tsr_by_file_next(&u->by_file, 0, u->err);
 }
 
 static enum tsr_status run_unpacking(struct unpacking *u, const char *out,
 				     const struct tsr_run *run)
 {
-	const struct tsr_dir_target target = { out, NULL, u->options->force };
 	struct tsr_outdir *made = NULL;
 	uint64_t nbytes = 0, total = 0;
 	enum tsr_status status;
 
+	u->target = (struct tsr_dir_target){ out, NULL, u->options->force,
+					     run ? run->parts : NULL };
 	tsr_by_file_start(&u->by_file, run, u->d->path, 0);
 	TSR_TRY(check_all(u, &nbytes));
-	TSR_TRY(tsr_dir_check_target(u->d, &target, nbytes, u->err));
+	TSR_TRY(tsr_dir_check_target(u->d, &u->target, nbytes, u->err));
 	if (u->options->dry_run)
 		return TSR_OK;
 	for (size_t i = 0; i < u->d->n; i++)
 		total += u->d->entries[i].stored_nbytes;
 	tsr_by_file_start(&u->by_file, run, u->d->path, total);
-	TSR_TRY(tsr_dir_start(&target, &made, u->err));
+	TSR_TRY(tsr_dir_start(u->d, &u->target, &made, u->err));
 	status = write_all(u, tsr_outdir_path(made));
-	return tsr_dir_end(u->d, made, status, u->err);
+	return tsr_dir_end(u->d, &u->target, made, status, u->err);
 }
 
 enum tsr_status tsr_unpack_directory(const char *path, const char *out,

@@ -9,6 +9,7 @@
 #include "directory/by_file.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
+#include "parts/part.h"
 
 struct verifying {
 	struct tsr_directory *d;
@@ -29,6 +30,7 @@ struct verifying {
 static enum tsr_status take(struct verifying *v, struct tsr_directory_entry *e,
 			    enum tsr_status status)
 {
+	status = tsr_by_file_settle(&v->by_file, status);
 	if (status != TSR_E_FORMAT && status != TSR_E_BOUND && status != TSR_E_UNSUPPORTED)
 		return status;
 	v->damaged = v->damaged || status != TSR_E_BOUND;
@@ -156,6 +158,7 @@ static enum tsr_status verify_entry(struct verifying *v, struct tsr_directory_en
 	const bool is_directory = e->as == TSR_STORED_DIRECTORY;
 	bool has;
 
+	tsr_part_next_file(tsr_by_file_parts(&v->by_file));
 	TSR_TRY(tsr_by_file_next(&v->by_file, e->stored_nbytes, v->err));
 	v->nfiles += !is_directory;
 	if (e->as == TSR_STORED_PART)
@@ -166,7 +169,10 @@ static enum tsr_status verify_entry(struct verifying *v, struct tsr_directory_en
 	}
 	if (is_directory)
 		return TSR_OK;
-	return e->as == TSR_STORED_COPY ? verify_copy(v, e) : verify_packed(v, e);
+	if (e->as == TSR_STORED_PACKED)
+		return verify_packed(v, e);
+	/* Copies are of who joins the parts. */
+	return tsr_part_is_one(tsr_by_file_parts(&v->by_file)) ? TSR_OK : verify_copy(v, e);
 }
 
 /* --- What does not belong --------------------------------------------------------------------- */
@@ -290,6 +296,8 @@ static enum tsr_status verify_all(struct verifying *v, const struct tsr_run *run
 	tsr_by_file_start(&v->by_file, run, v->d->path, total);
 	for (size_t i = 0; i < v->d->n; i++)
 		TSR_TRY(verify_entry(v, &v->d->entries[i]));
+	tsr_part_end_files(tsr_by_file_parts(&v->by_file));
+	TSR_TRY(tsr_part_end(tsr_by_file_parts(&v->by_file), v->err));
 	known = list_known(v->d, &nknown);
 	status = known ? add_extras(v, known, nknown) : tsr_fail_nomem(v->err, v->d->path);
 	free(known);

@@ -23,6 +23,7 @@
 
 struct tsr_outdir {
 	bool force;
+	bool met; /* others make it too: what fails leaves it */
 	int parent_fd;
 	mode_t mode; /* of the directory that is replaced, or 0 */
 	char *path; /* the target, without slashes at its end */
@@ -253,9 +254,22 @@ enum tsr_status tsr_outdir_check_space(const char *path, uint64_t nbytes, struct
 
 /* --- Making --------------------------------------------------------------------------------- */
 
-static enum tsr_status make_temporary(struct tsr_outdir *d, struct tsr_err *err)
+/* Its name is known: the path of the directory in the making. */
+static enum tsr_status name_temporary(struct tsr_outdir *d, const char *name, struct tsr_err *err)
 {
 	const int dir_len = (int)(d->name - d->path);
+
+	if (asprintf(&d->temp, "%.*s%s", dir_len, d->path, name) < 0) {
+		d->temp = NULL;
+		return tsr_fail_nomem(err, d->path);
+	}
+	d->temp_name = d->temp + dir_len;
+	return TSR_OK;
+}
+
+static enum tsr_status make_temporary(struct tsr_outdir *d, struct tsr_err *err)
+{
+	enum tsr_status status;
 	char *name = NULL;
 	int failed;
 
@@ -270,15 +284,30 @@ static enum tsr_status make_temporary(struct tsr_outdir *d, struct tsr_err *err)
 		free(name);
 		return TSR_E_IO;
 	}
-	if (asprintf(&d->temp, "%.*s%s", dir_len, d->path, name) < 0) {
-		d->temp = NULL;
+	status = name_temporary(d, name, err);
+	if (status != TSR_OK)
 		unlinkat(d->parent_fd, name, AT_REMOVEDIR);
-		free(name);
-		return tsr_fail_nomem(err, d->path);
-	}
 	free(name);
-	d->temp_name = d->temp + dir_len;
-	return TSR_OK;
+	return status;
+}
+
+/* Make the one that all processes have, or find it. */
+static enum tsr_status meet_temporary(struct tsr_outdir *d, const char *name, bool joins,
+				      struct tsr_err *err)
+{
+	struct stat st;
+
+	if (!joins && mkdirat(d->parent_fd, name, 0700) != 0 && errno != EEXIST)
+		return tsr_fail_errno(err, errno, "%s: cannot create a directory beside it",
+				      d->path);
+	if (fstatat(d->parent_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot open %s, the directory of all parts",
+				      d->path, name);
+	if (!S_ISDIR(st.st_mode))
+		return tsr_fail(err, TSR_E_IO,
+				"%s: found a %s at %s, expected the directory of all parts",
+				d->path, tsr_file_kind(st.st_mode), name);
+	return name_temporary(d, name, err);
 }
 
 static enum tsr_status start(struct tsr_outdir *d, const char *path, struct tsr_err *err)
@@ -289,7 +318,41 @@ static enum tsr_status start(struct tsr_outdir *d, const char *path, struct tsr_
 	TSR_TRY(check_target(d->path, d->marker, d->force, &d->mode, err));
 	tsr_temporary_hold(1);
 	d->held = true;
-	return make_temporary(d, err);
+	return TSR_OK;
+}
+
+static void release(struct tsr_outdir *d)
+{
+	if (d->parent_fd >= 0)
+		close(d->parent_fd);
+	if (d->held)
+		tsr_temporary_hold(-1);
+	free(d->temp);
+	free(d->path);
+	free(d);
+}
+
+enum tsr_status tsr_outdir_meet(const char *path, const char *marker, bool force, uint64_t id,
+				bool joins, struct tsr_outdir **ret, struct tsr_err *err)
+{
+	struct tsr_outdir *d = calloc(1, sizeof(*d));
+	enum tsr_status status;
+	char *name = NULL;
+
+	if (!d)
+		return tsr_fail_nomem(err, path);
+	*d = (struct tsr_outdir){ .force = force, .met = true, .parent_fd = -1, .marker = marker };
+	status = start(d, path, err);
+	if (status == TSR_OK)
+		status = tsr_temporary_name_of(d->name, id, d->path, &name, err);
+	if (status == TSR_OK)
+		status = meet_temporary(d, name, joins, err);
+	free(name);
+	if (status == TSR_OK)
+		*ret = d;
+	else
+		release(d);
+	return status;
 }
 
 enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool force,
@@ -302,6 +365,8 @@ enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool for
 		return tsr_fail_nomem(err, path);
 	*d = (struct tsr_outdir){ .force = force, .parent_fd = -1, .marker = marker };
 	status = start(d, path, err);
+	if (status == TSR_OK)
+		status = make_temporary(d, err);
 	if (status == TSR_OK)
 		*ret = d;
 	else
@@ -442,17 +507,6 @@ static enum tsr_status make_durable(struct tsr_outdir *d, bool old_remains, stru
 	return TSR_E_DURABILITY;
 }
 
-static void release(struct tsr_outdir *d)
-{
-	if (d->parent_fd >= 0)
-		close(d->parent_fd);
-	if (d->held)
-		tsr_temporary_hold(-1);
-	free(d->temp);
-	free(d->path);
-	free(d);
-}
-
 enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err)
 {
 	bool old_remains = false;
@@ -465,12 +519,20 @@ enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err)
 	if (status == TSR_OK)
 		status = take_name(d, &old_remains, err);
 	if (status != TSR_OK) {
-		tsr_outdir_discard(d);
+		if (d->met)
+			tsr_outdir_leave(d);
+		else
+			tsr_outdir_discard(d);
 		return status;
 	}
 	status = make_durable(d, old_remains, err);
 	release(d);
 	return status;
+}
+
+void tsr_outdir_leave(struct tsr_outdir *d)
+{
+	release(d);
 }
 
 void tsr_outdir_discard(struct tsr_outdir *d)

@@ -22,6 +22,13 @@ struct tsr_outdir;
 enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool force,
 				  struct tsr_outdir **ret, struct tsr_err *err);
 
+/*
+ * The same for several processes that make it together: its name in the making follows from @id, which all
+ * have, and each but the one that @joins makes it if it is not there.  tsr_outdir_leave() can end it too.
+ */
+enum tsr_status tsr_outdir_meet(const char *path, const char *marker, bool force, uint64_t id,
+				bool joins, struct tsr_outdir **ret, struct tsr_err *err);
+
 /* Whether tsr_outdir_create() would accept this target now. */
 enum tsr_status tsr_outdir_check_target(const char *path, const char *marker, bool force,
 					struct tsr_err *err);
@@ -55,6 +62,9 @@ enum tsr_status tsr_outdir_file(struct tsr_outdir *d, const char *name, uint64_t
  * case.  TSR_E_DURABILITY if the new directory has its name but the sync or the removal failed.
  */
 enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err);
+
+/* Leave the directory as it is for those who meet in it, and free @d. */
+void tsr_outdir_leave(struct tsr_outdir *d);
 
 /* Remove the directory and all in it, and free @d, which may be NULL. */
 void tsr_outdir_discard(struct tsr_outdir *d);

@@ -124,6 +124,12 @@ enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint6
 enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, uint64_t id,
 				 bool joins, struct tsr_outfile **ret, struct tsr_err *err);
 
+/*
+ * Who joined the parts put the file of all parts in place at @path, and failed later: give it back its name
+ * in the making.  Nothing if something has that name, or if there is nothing at @path.
+ */
+enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_err *err);
+
 /* Sync a file that others write too, and leave it to them; frees @f in every case. */
 enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err);
 

@@ -313,6 +313,25 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 	return status;
 }
 
+enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_err *err)
+{
+	const char *name = tsr_path_name(path);
+	enum tsr_status status;
+	char *temp = NULL;
+	struct stat st;
+	int dir_fd = -1;
+
+	TSR_TRY(tsr_temporary_name_of(name, id, path, &temp, err));
+	status = tsr_path_open_directory(path, &dir_fd, err);
+	if (status == TSR_OK && fstatat(dir_fd, temp, &st, AT_SYMLINK_NOFOLLOW) != 0 &&
+	    renameat(dir_fd, name, dir_fd, temp) == 0)
+		(void)fchmodat(dir_fd, temp, 0600, 0); /* it may have got another's permissions */
+	if (dir_fd >= 0)
+		close(dir_fd);
+	free(temp);
+	return status;
+}
+
 enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err)
 {
 	enum tsr_status status = TSR_OK;

@@ -148,6 +148,11 @@ static enum tsr_status create_data(struct tsr_parts *p, struct tsr_err *err)
 enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbytes,
 			     struct tsr_err *err)
 {
+	/* Who joins reads them part by part, so they cannot be of several files. */
+	if (p->file)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: coded pieces of several files are not written in parts",
+				p->request.path);
 	if (!p->data)
 		TSR_TRY(create_data(p, err));
 	TSR_TRY(tsr_outfile_write(p->data, bytes, nbytes, p->data_nbytes, err));
@@ -219,6 +224,28 @@ static enum tsr_status publish_data(struct tsr_parts *p, struct tsr_err *err)
 	return data ? tsr_outfile_publish(data, err) : TSR_OK;
 }
 
+/* --- Files, one after the other ----------------------------------------------------------------- */
+
+void tsr_part_next_file(struct tsr_parts *p)
+{
+	if (!p)
+		return;
+	p->file++;
+	for (unsigned i = 0; p->joins && i < p->request.count; i++)
+		tsr_part_report_skip_to(&p->reports[i], p->file);
+}
+
+void tsr_part_end_files(struct tsr_parts *p)
+{
+	if (p)
+		p->file = 0;
+}
+
+bool tsr_part_is_of_files(const struct tsr_parts *p)
+{
+	return p && p->file;
+}
+
 /* --- The end of a part -------------------------------------------------------------------------- */
 
 enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err)
@@ -227,6 +254,9 @@ enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err)
 
 	if (!tsr_part_is_one(p))
 		return TSR_OK;
+	if (p->file)
+		return tsr_fail(err, TSR_PART_DONE, "%s: file %" PRIu64 " is done", p->request.path,
+				p->file);
 	data.nbytes = p->data_nbytes;
 	data.hash = p->hasher ? tsr_hasher_value(p->hasher) : 0;
 	tsr_part_report_end(&p->text, &data);
@@ -352,6 +382,16 @@ enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct
 		return tsr_fail_nomem(err, path);
 	p->nfiles++;
 	return TSR_OK;
+}
+
+void tsr_part_remove_below(const struct tsr_parts *p, const char *directory)
+{
+	const size_t n = strlen(directory);
+
+	for (size_t i = 0; i < p->nfiles; i++) {
+		if (strncmp(p->files[i], directory, n) == 0 && p->files[i][n] == '/')
+			(void)tsr_dir_remove_file(p->files[i]);
+	}
 }
 
 void tsr_part_remove(const struct tsr_parts *p)

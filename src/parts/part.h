@@ -89,6 +89,18 @@ enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbyt
 enum tsr_status tsr_part_get(struct tsr_parts *p, void *bytes, size_t nbytes, struct tsr_err *err);
 
 /*
+ * Of a command on many files what follows is of the next one.  Until tsr_part_end_files(), each file ends
+ * with TSR_PART_DONE in a part, which goes on.  Nothing for NULL.
+ */
+void tsr_part_next_file(struct tsr_parts *p);
+
+/* After the last file: what follows is of no file again. */
+void tsr_part_end_files(struct tsr_parts *p);
+
+/* Whether the command is on many files, of which this is one; false for NULL. */
+bool tsr_part_is_of_files(const struct tsr_parts *p);
+
+/*
  * After the last job: a part writes its report, and TSR_PART_DONE ends the command here; outputs are synced
  * before.  TSR_OK for NULL and who joins.
  */
@@ -108,6 +120,9 @@ struct tsr_part_share tsr_part_share(const struct tsr_parts *p);
 
 /* Note a temporary file that is none of the result: tsr_part_remove() removes it. */
 enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct tsr_err *err);
+
+/* Remove those of these files that are below a directory: it is complete. */
+void tsr_part_remove_below(const struct tsr_parts *p, const char *directory);
 
 /* Who joined them removes reports and files, if they are still there. */
 void tsr_part_remove(const struct tsr_parts *p);

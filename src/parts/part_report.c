@@ -35,17 +35,17 @@ void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *js
 	tsr_json_open(json, "runs", '[');
 }
 
-void tsr_part_report_open_run(struct tsr_text *json, uint64_t inputs, uint64_t njobs,
-			      uint64_t first, uint64_t end)
+void tsr_part_report_open_run(struct tsr_text *json, const struct tsr_part_run *run)
 {
 	char digits[17];
 
-	snprintf(digits, sizeof(digits), "%016" PRIx64, inputs);
+	snprintf(digits, sizeof(digits), "%016" PRIx64, run->inputs);
 	tsr_json_open(json, NULL, '{');
+	tsr_json_put_u64(json, "file", run->file);
 	tsr_json_put_string(json, "inputs", digits);
-	tsr_json_put_u64(json, "jobs", njobs);
-	tsr_json_put_u64(json, "first", first);
-	tsr_json_put_u64(json, "end", end);
+	tsr_json_put_u64(json, "jobs", run->njobs);
+	tsr_json_put_u64(json, "first", run->first);
+	tsr_json_put_u64(json, "end", run->end);
 	tsr_json_open(json, "found", '[');
 }
 
@@ -233,7 +233,8 @@ enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_
 	if (!r->run)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: does not say all that was done", r->name);
 	found = tsr_json_get(r->run, "found");
-	if (!take_hash(tsr_json_get(r->run, "inputs"), &ret->inputs) ||
+	if (!tsr_json_u64(tsr_json_get(r->run, "file"), &ret->file) ||
+	    !take_hash(tsr_json_get(r->run, "inputs"), &ret->inputs) ||
 	    !tsr_json_u64(tsr_json_get(r->run, "jobs"), &ret->njobs) ||
 	    !tsr_json_u64(tsr_json_get(r->run, "first"), &ret->first) ||
 	    !tsr_json_u64(tsr_json_get(r->run, "end"), &ret->end) || ret->first > ret->end ||
@@ -256,6 +257,14 @@ enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_
 void tsr_part_report_next(struct tsr_part_report *r)
 {
 	r->run = r->run ? tsr_json_next(r->run) : NULL;
+}
+
+void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file)
+{
+	uint64_t found;
+
+	while (r->run && tsr_json_u64(tsr_json_get(r->run, "file"), &found) && found < file)
+		tsr_part_report_next(r);
 }
 
 /* --- Files -------------------------------------------------------------------------------------- */

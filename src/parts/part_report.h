@@ -22,9 +22,12 @@ struct tsr_part_report {
 	struct tsr_part_data data;
 };
 
-/* A pipeline in a report: @end - @first strings from @found on, or fewer, and why the next job failed. */
+/*
+ * A pipeline in a report: @end - @first strings from @found on, or fewer, and why the next job failed.
+ * @file: which of a command's files it is of, from 1 on; 0: the command is about no files one by one.
+ */
 struct tsr_part_run {
-	uint64_t inputs, njobs, first, end;
+	uint64_t file, inputs, njobs, first, end;
 	const struct tsr_json *found;
 	bool failed;
 	struct tsr_err failure;
@@ -34,11 +37,11 @@ struct tsr_part_run {
 void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *json);
 
 /*
- * Pipelines: begin one, add what a job found (the text of a struct tsr_outcome), end it, with why the next
- * job failed or NULL; end the report, with what the part wrote beside it.
+ * Pipelines: begin one, of which @run has all but what it found; add what a job found (the text of a struct
+ * tsr_outcome); end it, with why the next job failed or NULL; end the report, with what the part wrote
+ * beside it.
  */
-void tsr_part_report_open_run(struct tsr_text *json, uint64_t inputs, uint64_t njobs,
-			      uint64_t first, uint64_t end);
+void tsr_part_report_open_run(struct tsr_text *json, const struct tsr_part_run *run);
 void tsr_part_report_add(struct tsr_text *json, const struct tsr_text *found);
 void tsr_part_report_close_run(struct tsr_text *json, const struct tsr_err *failure);
 void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_data *data);
@@ -59,6 +62,9 @@ enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
 enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_part_run *ret,
 				    struct tsr_err *err);
 void tsr_part_report_next(struct tsr_part_report *r);
+
+/* Go on to the first pipeline of a file from @file on: those of files before that failed can be left. */
+void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file);
 
 /* "PATH.part-NUMBER-of-COUNT.json" to be freed; NULL when out of memory. */
 char *tsr_part_report_path(const char *path, unsigned number, unsigned count);

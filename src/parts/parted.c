@@ -116,8 +116,11 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 	pipeline.commit = part_commit;
 	pipeline.finish = pipeline.finish ? part_finish : NULL;
 	pipeline.ctx = &w;
-	tsr_part_report_open_run(&part->text, part->inputs, p->pipeline->njobs, part->range.first,
-				 part->range.end);
+	tsr_part_report_open_run(&part->text, &(struct tsr_part_run){ .file = part->file,
+								      .inputs = part->inputs,
+								      .njobs = p->pipeline->njobs,
+								      .first = part->range.first,
+								      .end = part->range.end });
 	status = tsr_pipeline_run(&pipeline, run, &failure);
 	if (status != TSR_OK && !(p->keeps_failures && tsr_part_keeps_failure(status))) {
 		if (err)
@@ -146,12 +149,19 @@ static enum tsr_status join_job(const struct tsr_parted *p, const struct tsr_par
 	return all->commit ? all->commit(all->ctx, scratch, job, err) : TSR_OK;
 }
 
-static enum tsr_status join_report(const struct tsr_parted *p, struct tsr_part_report *r,
-				   void *scratch, uint64_t *done, struct tsr_err *err)
+static enum tsr_status join_report(const struct tsr_parted *p, const struct tsr_parts *part,
+				   unsigned number, void *scratch, uint64_t *done,
+				   struct tsr_err *err)
 {
+	const struct tsr_part_report *r = &part->reports[number - 1];
 	struct tsr_part_run found;
 
 	TSR_TRY(tsr_part_report_run(r, &found, err));
+	if (found.file != part->file)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found what was done of file %" PRIu64
+				", expected file %" PRIu64,
+				r->name, found.file, part->file);
 	if (found.njobs != p->pipeline->njobs || found.first != *done)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: found jobs from %" PRIu64 " on of %" PRIu64
@@ -174,7 +184,7 @@ static enum tsr_status join_all(const struct tsr_parted *p, struct tsr_parts *pa
 	uint64_t done = 0;
 
 	for (unsigned i = 0; i < part->request.count && status == TSR_OK; i++)
-		status = join_report(p, &part->reports[i], scratch, &done, err);
+		status = join_report(p, part, i + 1, scratch, &done, err);
 	/* After a failure another pipeline can follow, of another file. */
 	for (unsigned i = 0; i < part->request.count; i++)
 		tsr_part_report_next(&part->reports[i]);

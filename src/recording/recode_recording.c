@@ -259,7 +259,9 @@ static enum tsr_status write_all(struct recoding *r, const char *out)
 
 static enum tsr_status run_recoding(struct recoding *r, const char *out, const struct tsr_run *run)
 {
-	const struct tsr_dir_target target = { out, TSR_MANIFEST_NAME, r->options->force };
+	const struct tsr_dir_target target = { .path = out,
+					       .marker = TSR_MANIFEST_NAME,
+					       .force = r->options->force };
 	struct tsr_outdir *made = NULL;
 	enum tsr_status status;
 	uint64_t nbytes = 0;
@@ -271,9 +273,9 @@ static enum tsr_status run_recoding(struct recoding *r, const char *out, const s
 	if (r->options->dry_run)
 		return TSR_OK;
 	tsr_by_file_start(&r->by_file, run, r->d->path, nbytes);
-	TSR_TRY(tsr_dir_start(&target, &made, r->err));
+	TSR_TRY(tsr_dir_start(r->d, &target, &made, r->err));
 	status = write_all(r, tsr_outdir_path(made));
-	return tsr_dir_end(r->d, made, status, r->err);
+	return tsr_dir_end(r->d, &target, made, status, r->err);
 }
 
 enum tsr_status tsr_recode_recording(const char *path, const char *out,

@@ -412,9 +412,10 @@ static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 	static const struct cli_packing_report how = { warn, summarize };
 	bool matched[CLI_RULES_MAX] = { false };
 
-	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	o->rules_matched = matched;
 	CLI_TRY(cli_pack_directory(cmd, &a->common, o, &how));
+	if (tsr_part_is_one(cli_parts()))
+		return CLI_OK;
 	for (unsigned i = 0; i < o->nrules; i++) {
 		if (!matched[i])
 			cli_warn(&a->common, "regular expression '%s' matches no tensor of %s",

@@ -1,0 +1,148 @@
+"""Directories in parts: what N processes pack, unpack and verify file by file is what one makes, to the byte."""
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import one_line_error, run_tersor, write_source
+from helpers.faults import LIBRARY
+from test_parts import COUNTS, assert_same, contents
+
+F32 = np.float32
+LONG = os.environ.get("TERSOR_LONG") == "1"
+SOME = COUNTS if LONG else (1, 3)
+
+
+def moments(rng, name, n):
+    return {f"{name}": rng.normal(size=(n,)).astype(F32),
+            f"{name}.exp_avg": rng.normal(size=(n,)).astype(F32) / 100,
+            f"{name}.exp_avg_sq": rng.normal(size=(n,)).astype(F32) ** 2 / 1e6}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A file with most of the bytes, files in folders, one that is not worth packing, and copies."""
+    rng = np.random.default_rng(5)
+    root = tmp_path_factory.mktemp("source") / "in"
+    for folder in "optimizer/rank-1", "empty":
+        (root / folder).mkdir(parents=True)
+    write_source(root / "model.safetensors", {"big.weight": rng.normal(size=(1100, 1201)).astype(F32),
+                                              "norm.bias": rng.normal(size=(40,)).astype(F32)})
+    for i in range(3):
+        write_source(root / "optimizer" / f"state-{i}.safetensors", moments(rng, f"l{i}.weight", 90_001 + 7 * i))
+    write_source(root / "optimizer" / "rank-1" / "ids.safetensors", {"ids": np.arange(60_000, dtype=np.int64)})
+    run_tersor("convert", root / "optimizer" / "state-1.safetensors", "-o", root / "optimizer" / "rank-1" / "s.pt",
+               check=0)
+    (root / "config.json").write_text('{"model_type": "x"}\n')
+    (root / "optimizer" / "notes.bin").write_bytes(rng.bytes(3_000_000))
+    return root
+
+
+def modes(folder):
+    return {str(p.relative_to(folder)): p.stat().st_mode for p in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("options", [(), ("--entropy",), ("--state", "tight")],
+                         ids=lambda o: o[0] if o else "plain")
+def test_a_directory_is_packed_in_parts(tmp_path, source, options):
+    args = "pack", source, "-o", "out", "--json", "report.json", "-v", *options
+    status, _, _, files = assert_same(tmp_path, args, "out", counts=COUNTS if LONG or not options else (3,))
+    assert status == 0 and "out/tersor.json" in files and "out/config.json" in files
+
+
+def test_a_directory_is_unpacked_and_verified_in_parts(tmp_path, source):
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    status, *_ = assert_same(tmp_path, ("unpack", packed, "-o", "back", "--json", "report.json"), "back", SOME)
+    assert status == 0
+    status, *_ = assert_same(tmp_path, ("verify", packed, "--json", "report.json"), "report.json", SOME)
+    assert status == 0
+    args = "verify", packed, "--against", source, "--json", "report.json"
+    assert_same(tmp_path, args, "report.json", counts=(3,))
+
+
+def test_permissions_are_those_of_one_process(tmp_path, source):
+    run_tersor("pack", source, "-o", tmp_path / "one", check=0)
+    for i in 1, 2:
+        run_tersor("pack", source, "-o", "out", "--part", f"{i}/2", cwd=tmp_path, check=0)
+    run_tersor("join", "out", cwd=tmp_path, check=0)
+    assert modes(tmp_path / "out") == modes(tmp_path / "one")
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "one").stat().st_mode
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one", "out"]
+
+
+def test_faults_of_several_files_are_those_that_one_process_finds(tmp_path, source):
+    """A file whose planes are damaged, one that is cut, one that is gone, and a copy that is another."""
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    for name, at in ("model.safetensors.tersor", 300_000), ("optimizer/state-1.safetensors.tersor", 200_000):
+        path = packed / name
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+    os.truncate(next(packed.glob("optimizer/state-0*")), 5000)
+    next(packed.glob("optimizer/state-2*")).unlink()
+    (packed / "optimizer" / "notes.bin").write_bytes(b"x" * 3_000_000)
+    args = "verify", packed, "--json", "report.json"
+    status, _, stderr, _ = assert_same(tmp_path, args, "report.json", counts=(2, 5))
+    assert status == 3 and "5 of" in stderr
+
+
+def test_one_file_with_most_bytes_does_not_unbalance_parts(tmp_path):
+    big = tmp_path / "in"
+    big.mkdir()
+    write_source(big / "big.safetensors", {"w.weight": np.ones((16, 1 << 18), F32)})
+    for i in range(4):
+        write_source(big / f"small-{i}.safetensors", {"w.weight": np.ones(1 << 18, F32)})
+    mib = []
+    for i in range(1, 5):
+        done = run_tersor("pack", big, "-o", "out", "--part", f"{i}/4", cwd=tmp_path, check=0)
+        mib.append(float(done.stdout.split(": ")[-1].split()[0]))
+    assert max(mib) <= 1.1 * sum(mib) / 4
+
+
+def pack_parts(tmp_path, source, n, skip=()):
+    for i in range(1, n + 1):
+        if i not in skip:
+            run_tersor("pack", source, "-o", "out", "--part", f"{i}/{n}", cwd=tmp_path, check=0)
+
+
+def test_a_directory_without_all_its_parts_is_refused(tmp_path, source):
+    pack_parts(tmp_path, source, 3, skip=(2,))
+    assert "part 2 is missing" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=4))
+    folder, = tmp_path.glob(".out.*.tmp")
+    pack_parts(tmp_path, source, 3, skip=(1, 3))
+    shutil.move(folder, tmp_path / "elsewhere")
+    assert "the directory of all parts" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=4))
+    folder.symlink_to("elsewhere")
+    assert "the directory of all parts" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=4))
+    folder.unlink()
+    shutil.move(tmp_path / "elsewhere", folder)
+    run_tersor("join", "out", cwd=tmp_path, check=0)
+    run_tersor("pack", source, "-o", tmp_path / "one", check=0)
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")
+
+
+def test_a_source_that_changes_between_parts_is_refused(tmp_path, source):
+    mine = tmp_path / "in"
+    shutil.copytree(source, mine)
+    pack_parts(tmp_path, mine, 2)
+    os.utime(mine / "optimizer" / "state-1.safetensors", (1, 1))
+    assert "the inputs have changed since" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("what", ["pwrite:9:ENOSPC", "rename:2:EIO", "all:60:kill", "all:150:kill", "all:300:kill"])
+def test_join_that_fails_within_a_directory_can_be_run_again(tmp_path, source, what):
+    """Files that it had put in place by then are taken back, also by parts that are done again."""
+    pack_parts(tmp_path, source, 2)
+    env = {"LD_PRELOAD": str(LIBRARY), "TERSOR_FAULT": what, "TERSOR_FAULT_PATH": str(tmp_path)}
+    done = run_tersor("join", "out", cwd=tmp_path, env=env)
+    assert done.returncode != 0 and not (tmp_path / "out").exists()
+    if what == "all:300:kill":
+        pack_parts(tmp_path, source, 2)
+    run_tersor("join", "out", cwd=tmp_path, check=0)
+    run_tersor("pack", source, "-o", tmp_path / "one", check=0)
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one", "out"]
