@@ -15,12 +15,13 @@
 #include "ckpt/build.h"
 #include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
+#include "gpu/piece_coder.h"
 #include "io/hash.h"
 
 /* What one thread decodes with, and the last piece that it read a part of. */
 struct decoder {
 	struct decoder *next;
-	struct tsr_entropy *entropy;
+	struct tsr_piece_coder *coder;
 	const struct tsr_coded *held; /* whose piece @plain is; NULL: none */
 	uint64_t piece;
 	bool holds_both; /* @both is held, of two planes coded together */
@@ -39,6 +40,7 @@ struct tsr_decoding {
 	pthread_mutex_t lock;
 	struct decoder *idle; /* the one that was used last comes first */
 	unsigned n; /* of all */
+	struct tsr_gpu *gpu; /* where they decode; NULL: on the CPU */
 };
 
 /* --- What an array is --------------------------------------------------------------------------- */
@@ -112,44 +114,66 @@ static void free_decoder(struct decoder *d)
 {
 	if (!d)
 		return;
-	tsr_entropy_free(d->entropy);
+	tsr_piece_coder_free(d->coder);
 	free(d->coded);
 	free(d->old);
 	free(d->both);
 	free(d);
 }
 
-void tsr_decoding_free(struct tsr_decoding *d)
+static void free_decoders(struct tsr_decoding *d)
 {
-	if (!d)
-		return;
 	while (d->idle) {
 		struct decoder *next = d->idle->next;
 
 		free_decoder(d->idle);
 		d->idle = next;
 	}
+	d->n = 0;
+}
+
+void tsr_decoding_free(struct tsr_decoding *d)
+{
+	if (!d)
+		return;
+	free_decoders(d);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
 
-static struct decoder *new_decoder(void)
+/* A checkpoint and what it differs from; decoders of the device before are of no use any more. */
+void tsr_coded_decode_on(const struct tsr_checkpoint *c, struct tsr_gpu *gpu)
+{
+	for (; c; c = c->base) {
+		if (!c->decoding || c->decoding->gpu == gpu)
+			continue;
+		free_decoders(c->decoding);
+		c->decoding->gpu = gpu;
+	}
+}
+
+static enum tsr_status new_decoder(const struct tsr_checkpoint *c, struct decoder **ret,
+				   struct tsr_err *err)
 {
 	struct decoder *d = malloc(sizeof(*d));
+	enum tsr_status status;
 
 	if (!d)
-		return NULL;
+		return tsr_fail_nomem(err, c->path);
 	d->next = NULL;
 	d->held = NULL;
 	d->piece = 0;
 	d->holds_both = false;
 	d->old = d->both = NULL;
-	d->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);
 	d->coded = malloc(tsr_coded_piece_max());
-	if (d->entropy && d->coded)
-		return d;
-	free_decoder(d);
-	return NULL;
+	status = tsr_piece_coder_new(c->decoding->gpu, &d->coder, err);
+	if (status == TSR_OK && !d->coded)
+		status = tsr_fail_nomem(err, c->path);
+	if (status == TSR_OK)
+		*ret = d;
+	else
+		free_decoder(d);
+	return status;
 }
 
 /* The place in the list of one that holds this piece, or else nothing, or else was not used for longest. */
@@ -167,9 +191,10 @@ static struct decoder **find_decoder(struct tsr_decoding *all, const struct tsr_
 	return found;
 }
 
-static struct decoder *take_decoder(struct tsr_decoding *all, const struct tsr_coded *coded,
-				    uint64_t piece)
+static enum tsr_status take_decoder(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
+				    uint64_t piece, struct decoder **ret, struct tsr_err *err)
 {
+	struct tsr_decoding *all = c->decoding;
 	struct decoder **at, *d = NULL;
 
 	pthread_mutex_lock(&all->lock);
@@ -180,7 +205,8 @@ static struct decoder *take_decoder(struct tsr_decoding *all, const struct tsr_c
 	}
 	all->n += !d;
 	pthread_mutex_unlock(&all->lock);
-	return d ? d : new_decoder();
+	*ret = d;
+	return d ? TSR_OK : new_decoder(c, ret, err);
 }
 
 static void return_decoder(struct tsr_decoding *all, struct decoder *d)
@@ -250,6 +276,11 @@ static enum tsr_status fetch_piece(const struct tsr_checkpoint *c, const struct 
 	return tsr_file_read(c->files[a->file], d->coded, *nbytes_ret, a->offset + begin, err);
 }
 
+static struct tsr_entropy *entropy_of(const struct decoder *d)
+{
+	return tsr_piece_coder_entropy(d->coder);
+}
+
 static bool holds_differences(const struct decoder *d, size_t nbytes)
 {
 	return nbytes && d->coded[0] == TSR_ENTROPY_DIFFERENCES;
@@ -293,7 +324,8 @@ static enum tsr_status read_differences(const struct tsr_checkpoint *c, const st
 			       n * coded->difference.width, d->old, err));
 	if (coded->difference.of == TSR_DIFFERENCE_VARIANCES)
 		TSR_TRY(read_old_scales(c, a, piece, d, n, &old, err));
-	wrong = tsr_entropy_decode_differences(d->entropy, &old, d->coded, nbytes, plain, NULL, n);
+	wrong = tsr_entropy_decode_differences(entropy_of(d), &old, d->coded, nbytes, plain, NULL,
+					       n);
 	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
 }
 
@@ -337,7 +369,7 @@ static enum tsr_status decode_both(const struct tsr_checkpoint *c, const struct 
 	const char *wrong;
 
 	TSR_TRY(read_both(c->base, coded->old, b->corrections->coded->old, b, d->old, err));
-	wrong = tsr_entropy_decode_differences(d->entropy, &old, d->coded, nbytes, to,
+	wrong = tsr_entropy_decode_differences(entropy_of(d), &old, d->coded, nbytes, to,
 					       to + b->floats_nbytes, b->n);
 	if (wrong)
 		return damaged(c, b->floats, b->piece, wrong, err);
@@ -379,11 +411,10 @@ static enum tsr_status read_both(const struct tsr_checkpoint *c, const struct ts
 
 	if (floats->coded && floats->coded->joined) {
 		const struct both b = find_both(c, floats, like->piece);
-		struct decoder *d = take_decoder(c->decoding, NULL, 0);
+		struct decoder *d;
 		enum tsr_status status;
 
-		if (!d)
-			return tsr_fail_nomem(err, c->path);
+		TSR_TRY(take_decoder(c, NULL, 0, &d, err));
 		d->held = NULL;
 		status = try_both(c, &b, d, to, &together, err);
 		return_decoder(c->decoding, d);
@@ -456,21 +487,19 @@ static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct
 				    size_t n, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
-	const struct tsr_entropy_kind kind = tsr_coded_kind(a->dtype);
-	const struct tsr_entropy_grid grid = { piece * coded->piece_nbytes / kind.width,
-					       coded->scale_columns };
+	const unsigned width = tsr_coded_kind(a->dtype).width;
 	struct tsr_entropy_beside beside;
+	struct tsr_piece coding = { .kind = tsr_coded_kind(a->dtype),
+				    .n = n,
+				    .grid = { piece * coded->piece_nbytes / width,
+					      coded->scale_columns } };
 	const char *wrong;
 
 	if (coded->contexts && tsr_entropy_has_contexts(d->coded, nbytes)) {
 		TSR_TRY(read_beside(c, coded, d, piece * coded->piece_nbytes, n, &beside, err));
-		wrong = tsr_entropy_decode_codes(d->entropy, &beside, d->coded, nbytes, plain, n);
-	} else if (grid.columns) {
-		wrong = tsr_entropy_decode_scales(d->entropy, &grid, kind.width, d->coded, nbytes,
-						  plain, n);
-	} else {
-		wrong = tsr_entropy_decode(d->entropy, kind, d->coded, nbytes, plain, n);
+		coding.beside = &beside;
 	}
+	TSR_TRY(tsr_piece_decode(d->coder, &coding, d->coded, nbytes, plain, &wrong, err));
 	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
 }
 
@@ -535,12 +564,10 @@ static enum tsr_status read_coded(const struct tsr_checkpoint *c, const struct t
 
 	if (!nbytes)
 		return TSR_OK;
-	d = take_decoder(c->decoding,
-			 a->coded->joined && a->coded->plane ? c->arrays[a->coded->partner].coded
-							     : a->coded,
-			 offset / size);
-	if (!d)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(take_decoder(
+		c,
+		a->coded->joined && a->coded->plane ? c->arrays[a->coded->partner].coded : a->coded,
+		offset / size, &d, err));
 	for (size_t at = 0, n; at < nbytes && status == TSR_OK; at += n) {
 		const uint64_t from = (offset + at) % size;
 

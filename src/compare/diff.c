@@ -8,6 +8,7 @@
 #include "base/option_size.h"
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"
+#include "ckpt/coded.h"
 #include "ckpt/fingerprint.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
@@ -200,6 +201,12 @@ static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outc
 	tsr_outcome_double(o, &t->worst_b);
 }
 
+static void decode_on(const struct tsr_comparison *r, struct tsr_gpu *gpu)
+{
+	tsr_coded_decode_on(r->a, gpu);
+	tsr_coded_decode_on(r->b, gpu);
+}
+
 static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 {
 	const struct tsr_pipeline pipeline = { .njobs = d->tiles.njobs,
@@ -216,13 +223,18 @@ static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 					   .keeps_failures = true };
 	const struct tsr_run *run = d->progress.run;
 	const struct tsr_comparison *r = d->result;
+	enum tsr_status status;
 
 	if (run)
 		TSR_TRY(tsr_part_inputs(
 			run->parts,
 			tsr_checkpoint_fingerprint(r->b, tsr_checkpoint_fingerprint(r->a, 0)),
 			err));
-	TSR_TRY(tsr_parted_run(&parted, run, err));
+	decode_on(r, run ? run->gpu : NULL);
+	status = tsr_parted_run(&parted, run, err);
+	decode_on(r, NULL);
+	if (status != TSR_OK)
+		return status;
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->a, err));
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->b, err));
 	return run ? tsr_part_end(run->parts, err) : TSR_OK;

@@ -21,6 +21,7 @@
 #include "container/containers.h"
 #include "container/delta/delta_write.h"
 #include "container/packed_write.h"
+#include "gpu/piece_coder.h"
 #include "io/hash.h"
 #include "parts/parted.h"
 
@@ -42,7 +43,7 @@ struct coding {
 
 /* One piece on its way. */
 struct scratch {
-	struct tsr_entropy *entropy;
+	struct tsr_piece_coder *coder;
 	struct tsr_delta_scratch *delta; /* NULL without a base */
 	unsigned char *coded;
 	uint64_t hash;
@@ -156,17 +157,17 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 {
 	const struct coding *k = ctx;
 	struct scratch *s = memory;
+	enum tsr_status status;
 
-	(void)run;
-	s->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);
 	s->coded = malloc(tsr_coded_piece_max());
 	s->delta = k->w->plan.base ? tsr_delta_scratch_new() : NULL;
-	if (s->entropy && s->coded && (s->delta || !k->w->plan.base))
+	status = tsr_piece_coder_new(run ? run->gpu : NULL, &s->coder, err);
+	if (status == TSR_OK && s->coded && (s->delta || !k->w->plan.base))
 		return TSR_OK;
 	tsr_delta_scratch_free(s->delta);
-	tsr_entropy_free(s->entropy);
+	tsr_piece_coder_free(s->coder);
 	free(s->coded);
-	return tsr_fail_nomem(err, k->w->plan.path);
+	return status == TSR_OK ? tsr_fail_nomem(err, k->w->plan.path) : status;
 }
 
 static void close_scratch(void *ctx, void *memory)
@@ -175,7 +176,7 @@ static void close_scratch(void *ctx, void *memory)
 
 	(void)ctx;
 	tsr_delta_scratch_free(s->delta);
-	tsr_entropy_free(s->entropy);
+	tsr_piece_coder_free(s->coder);
 	free(s->coded);
 }
 
@@ -209,6 +210,7 @@ static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_en
 	const struct tsr_tensor *t = tensor_of(k, e);
 	struct tsr_entropy_beside beside = tsr_coded_beside(&t->coding, tsr_coded_columns(t),
 							    tile->first, s->scales);
+	struct tsr_piece piece = { .kind = tsr_coded_kind(TSR_U8), .n = s->nbytes };
 
 	TSR_TRY(read_plain(k, e->tag + 1, tile, s->scales, err));
 	tsr_coded_shorten_scales(&t->coding, tsr_tile_plane_nbytes(t, 1, tile), s->scales);
@@ -220,27 +222,24 @@ static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_en
 		tsr_coded_beside_variances(&beside, &k->tensors[variance - 1].coding, s->variances,
 					   s->variance_scales);
 	}
-	s->coded_nbytes = tsr_entropy_encode_codes(s->entropy, &beside, s->plain, s->nbytes,
-						   s->coded);
-	return TSR_OK;
+	piece.beside = &beside;
+	return tsr_piece_encode(s->coder, &piece, s->plain, s->coded, &s->coded_nbytes, err);
 }
 
 /* Code what has no codes beside it. */
-static void code_alone(const struct tsr_tensor *t, size_t tag, const struct tsr_tile *tile,
-		       struct scratch *s)
+static enum tsr_status code_alone(const struct tsr_tensor *t, size_t tag,
+				  const struct tsr_tile *tile, struct scratch *s,
+				  struct tsr_err *err)
 {
 	const unsigned plane = TSR_TAG_PLANE(tag);
 	const struct tsr_entropy_kind kind = tsr_coded_kind(plane_dtype(t, tag));
-	const size_t n = s->nbytes / kind.width;
-	struct tsr_entropy_grid grid = { .columns = tsr_coded_scale_columns(t, plane) };
+	struct tsr_piece piece = { .kind = kind,
+				   .n = s->nbytes / kind.width,
+				   .grid = { .columns = tsr_coded_scale_columns(t, plane) } };
 
-	if (grid.columns) {
-		grid.first = tsr_plane_count(&t->coding, plane, tile->first);
-		s->coded_nbytes = tsr_entropy_encode_scales(s->entropy, &grid, kind.width, s->plain,
-							    n, s->coded);
-	} else {
-		s->coded_nbytes = tsr_entropy_encode(s->entropy, kind, s->plain, n, s->coded);
-	}
+	if (piece.grid.columns)
+		piece.grid.first = tsr_plane_count(&t->coding, plane, tile->first);
+	return tsr_piece_encode(s->coder, &piece, s->plain, s->coded, &s->coded_nbytes, err);
 }
 
 /* What is known of a piece of two planes that may be coded together; NULL: it is none. */
@@ -264,7 +263,7 @@ static enum tsr_status code_differences(const struct coding *k, const struct tsr
 					       .tensor = tensor_of(k, e),
 					       .plane = TSR_TAG_PLANE(e->tag),
 					       .tile = *tile,
-					       .entropy = s->entropy,
+					       .entropy = tsr_piece_coder_entropy(s->coder),
 					       .plain = s->plain,
 					       .nbytes = s->nbytes,
 					       .coded = &s->coded,
@@ -311,7 +310,7 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	if (variance || tsr_coded_has_contexts(t, plane))
 		TSR_TRY(code_codes(k, e, variance, &tile, s, err));
 	else
-		code_alone(t, e->tag, &tile, s);
+		TSR_TRY(code_alone(t, e->tag, &tile, s, err));
 	return s->delta && known != TSR_DELTA_APART ? code_differences(k, e, &tile, s, err)
 						    : TSR_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
+#include "ckpt/coded.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
 #include "parts/parted.h"
@@ -422,8 +423,11 @@ enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *
 	if (!walk->skip)
 		TSR_TRY(tsr_records_check(c, run, err));
 	status = prepare(&w, err);
-	if (status == TSR_OK)
+	if (status == TSR_OK) {
+		tsr_coded_decode_on(c, run ? run->gpu : NULL);
 		status = run_tiles(&w, err);
+		tsr_coded_decode_on(c, NULL);
+	}
 	for (unsigned i = 0; i < 2; i++)
 		tsr_plane_hashes_free(&w.checks[i].hashes);
 	tsr_tiles_free(&w.tiles);

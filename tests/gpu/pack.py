@@ -284,6 +284,57 @@ def damage(root):
     both(root, "pack", root / "none.safetensors", out="packed.safetensors", status=4)
 
 
+# ---- Coded planes ----
+
+CODED = [("--entropy",), ("--entropy=states", "--weights", "fp16+ulp16", "--variance", "log8"),
+         ("--entropy", "--weights", "bf16+trunc4", "--momentum", "linear8", "--group", "48"),
+         ("--entropy", "--weights", "f32", "--momentum", "bf16", "--variance", "dyn8")]
+
+
+def coded(root):
+    """Planes of pieces, short and whole, with lines and without, come to the same bytes and back; and a
+    base's differences."""
+    original = root / "in.safetensors"
+    tensors = read(training_state(original, [3, 4099, PIECE + 17]))
+    values = struct.unpack("<131072f", floats(131072, 5))
+    for i, name in enumerate(("w.weight", "w.weight.exp_avg", "w.weight.exp_avg_sq")):
+        rows = [((r % 37 + 1) * (k % 19 + 1)) ** (i / 2) for r in range(512) for k in range(256)]
+        tensors[name] = ("F32", [512, 256], struct.pack(
+            "<131072f", *(abs(a * b) if i == 2 else a * b for a, b in zip(values, rows))))
+    for i, dtype in enumerate(("I64", "I32", "I16", "U8", "BOOL")):
+        tensors[f"n{i}"] = (dtype, [5000], bytes(j // 7 % 2 for j in range(5000 << 3 >> min(i, 3))))
+    write(original, tensors)
+    for args in CODED:
+        packed = round_trip(root, original, *args)
+    base = both(root, "pack", original, "--entropy", out="base.safetensors")[0]
+    tensors["w.weight"] = ("F32", [512, 256], struct.pack("<131072f", *(1.0001 * x for x in values)))
+    write(root / "next.safetensors", tensors)
+    packed = both(root, "pack", root / "next.safetensors", "--delta", base, out="next.packed")[0]
+    both(root, "unpack", packed, out="back.safetensors")
+    raw = bytearray(base.read_bytes())
+    for at in range(len(raw) // 3, len(raw), len(raw) // 7):
+        raw[at] ^= 16
+        (root / "damaged").write_bytes(raw)
+        line = both(root, "unpack", root / "damaged", out="x.safetensors", status=3)[1]
+        expect("is damaged: piece" in line, line)
+        raw[at] ^= 16
+
+
+def coded_there(root):
+    """Planes without a codec have no kernels but those that code: their failures are the command's."""
+    plain, packed = root / "in.safetensors", root / "packed.safetensors"
+    write(plain, {"n": ("I32", [5000], bytes(i // 9 % 3 for i in range(20000)))})
+    pack = ("pack", plain, "--entropy", "--device", "cuda")
+    expect(tersor(*pack, "-o", packed).returncode == 0, "pack")
+    fails(root, 4, "unspecified launch failure", *pack, "-o", root / "x", TERSOR_EMULATED_BAD_LAUNCH="1")
+    for command in ("unpack", packed, "-o", root / "x"), ("verify", packed), \
+            ("diff", packed, plain):
+        fails(root, 4, "unspecified launch failure", *command, "--device", "cuda",
+              TERSOR_EMULATED_BAD_LAUNCH="1")
+        fails(root, 4, "out of memory", *command, "--device", "cuda", "-j", "1",
+              TERSOR_EMULATED_BAD_MALLOC="3")
+
+
 # ---- What only a GPU fails of ----
 
 def commands(root):
@@ -397,7 +448,7 @@ def failing_kernels(root):
 
 
 TESTS = [codecs, chosen_codecs, groups_and_scales, threads, other_types, narrow_states, containers,
-         other_tools, values_that_do_not_fit, damage, refusals, choice, bench_of_coding, cancelling]
+         other_tools, values_that_do_not_fit, damage, coded, refusals, choice, bench_of_coding, cancelling]
 
-go_through("packing and unpacking", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),
+go_through("packing and unpacking", TESTS + ([coded_there, out_of_memory, failing_kernels] if EMULATED else []),
            ("diff", CHECKPOINT, CHECKPOINT))

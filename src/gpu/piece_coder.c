@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Coding pieces of planes in host memory, on the CPU or on a GPU.  A block of threads of the GPU has a piece;
+ * threads of the CPU, each with a stream, keep many blocks at work.
+ */
+#include "gpu/piece_coder.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "entropy/contexts_math.h"
+#include "gpu/gpu_work.h"
+
+#define PLAIN_NBYTES (TSR_ENTROPY_PIECE * TSR_ENTROPY_WIDTH)
+
+/* What a kernel is told, and what it finds. */
+struct control {
+	struct tsr_gpu_codes codes;
+	uint64_t begin[2], damaged;
+	uint32_t nbytes;
+};
+
+/* On the GPU: a piece, and what lies beside its codes. */
+struct device_memory {
+	_Alignas(16) unsigned char plain[PLAIN_NBYTES];
+	uint16_t scales[TSR_ENTROPY_PIECE], variance_scales[TSR_ENTROPY_PIECE];
+	uint8_t variances[TSR_ENTROPY_PIECE];
+	_Alignas(16) struct control control;
+	_Alignas(16) unsigned char coded[]; /* the most that a piece takes */
+};
+
+struct tsr_piece_coder {
+	struct tsr_entropy *entropy;
+	struct tsr_gpu *gpu; /* NULL: on the CPU */
+	struct tsr_gpu_stream *stream;
+	struct device_memory *device;
+	struct control control; /* on its way to the GPU, or back */
+};
+
+/* --- On the CPU --------------------------------------------------------------------------------- */
+
+static size_t encode_on_cpu(struct tsr_entropy *e, const struct tsr_piece *p, const void *plain,
+			    void *coded)
+{
+	if (p->beside)
+		return tsr_entropy_encode_codes(e, p->beside, plain, p->n, coded);
+	if (p->grid.columns)
+		return tsr_entropy_encode_scales(e, &p->grid, p->kind.width, plain, p->n, coded);
+	return tsr_entropy_encode(e, p->kind, plain, p->n, coded);
+}
+
+static const char *decode_on_cpu(struct tsr_entropy *e, const struct tsr_piece *p,
+				 const void *coded, size_t nbytes, void *plain)
+{
+	if (p->beside)
+		return tsr_entropy_decode_codes(e, p->beside, coded, nbytes, plain, p->n);
+	if (p->grid.columns)
+		return tsr_entropy_decode_scales(e, &p->grid, p->kind.width, coded, nbytes, plain,
+						 p->n);
+	return tsr_entropy_decode(e, p->kind, coded, nbytes, plain, p->n);
+}
+
+/* --- On a GPU ----------------------------------------------------------------------------------- */
+
+/* Append the copy of scales of @n elements; what @scales names is on the GPU then. */
+static enum tsr_status put_scales(struct tsr_piece_coder *c, struct tsr_entropy_scales *scales,
+				  uint64_t first, size_t n, uint16_t *device, struct tsr_err *err)
+{
+	const uint64_t count = tsr_entropy_scale_of(scales, first, n - 1) + 1;
+
+	TSR_TRY(tsr_gpu_put(c->stream, device, scales->scales, count * sizeof(*device), err));
+	scales->scales = device;
+	return TSR_OK;
+}
+
+/* Append the copies of codes' description and of what lies beside them. */
+static enum tsr_status put_beside(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				  size_t nbytes, struct tsr_err *err)
+{
+	struct device_memory *d = c->device;
+	struct tsr_gpu_codes *codes = &c->control.codes;
+	struct tsr_entropy_beside *b = &codes->beside;
+
+	*codes = (struct tsr_gpu_codes){ .beside = *p->beside,
+					 .codes = d->plain,
+					 .coded = d->coded,
+					 .n = (uint32_t)p->n,
+					 .nbytes = (uint32_t)nbytes };
+	TSR_TRY(put_scales(c, &b->scales, b->first, p->n, d->scales, err));
+	if (b->variances) {
+		TSR_TRY(tsr_gpu_put(c->stream, d->variances, b->variances, p->n, err));
+		TSR_TRY(put_scales(c, &b->variance_scales, b->first, p->n, d->variance_scales,
+				   err));
+		b->variances = d->variances;
+	}
+	return tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err);
+}
+
+static enum tsr_status get_control(struct tsr_piece_coder *c, struct tsr_err *err)
+{
+	TSR_TRY(tsr_gpu_get(c->stream, &c->control, &c->device->control, sizeof(c->control), err));
+	return tsr_gpu_sync(c->stream, err);
+}
+
+static enum tsr_status encode_on_gpu(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				     const void *plain, void *coded, size_t *nbytes_ret,
+				     struct tsr_err *err)
+{
+	struct device_memory *d = c->device;
+
+	TSR_TRY(tsr_gpu_put(c->stream, d->plain, plain, p->n * p->kind.width, err));
+	if (p->beside) {
+		TSR_TRY(put_beside(c, p, 0, err));
+		TSR_TRY(tsr_gpu_encode_codes(c->stream, &d->control.codes, 1, err));
+	} else {
+		TSR_TRY(tsr_gpu_entropy_encode(c->stream, p->kind, d->plain, p->n, d->coded,
+					       &d->control.nbytes, err));
+	}
+	TSR_TRY(get_control(c, err));
+	*nbytes_ret = p->beside ? c->control.codes.nbytes : c->control.nbytes;
+	TSR_TRY(tsr_gpu_get(c->stream, coded, d->coded, *nbytes_ret, err));
+	return tsr_gpu_sync(c->stream, err);
+}
+
+/* *damaged_ret: whether the CPU has to say what is wrong. */
+static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				     const void *coded, size_t nbytes, void *plain,
+				     bool *damaged_ret, struct tsr_err *err)
+{
+	struct device_memory *d = c->device;
+
+	c->control = (struct control){ .begin = { 0, nbytes }, .damaged = UINT64_MAX };
+	TSR_TRY(tsr_gpu_put(c->stream, d->coded, coded, nbytes, err));
+	if (p->beside) {
+		TSR_TRY(put_beside(c, p, nbytes, err));
+		TSR_TRY(tsr_gpu_decode_codes(c->stream, &d->control.codes, 1, &d->control.damaged,
+					     err));
+	} else {
+		TSR_TRY(tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err));
+		TSR_TRY(tsr_gpu_entropy_decode(c->stream, p->kind, d->coded, d->control.begin, p->n,
+					       d->plain, &d->control.damaged, err));
+	}
+	TSR_TRY(get_control(c, err));
+	*damaged_ret = c->control.damaged != UINT64_MAX;
+	if (*damaged_ret)
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_get(c->stream, plain, d->plain, p->n * p->kind.width, err));
+	return tsr_gpu_sync(c->stream, err);
+}
+
+/* --- Either ------------------------------------------------------------------------------------- */
+
+static bool is_for_gpu(const struct tsr_piece_coder *c, const struct tsr_piece *p)
+{
+	return c->gpu && p->n && !p->grid.columns;
+}
+
+enum tsr_status tsr_piece_encode(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				 const void *plain, void *coded, size_t *nbytes_ret,
+				 struct tsr_err *err)
+{
+	if (is_for_gpu(c, p))
+		return encode_on_gpu(c, p, plain, coded, nbytes_ret, err);
+	*nbytes_ret = encode_on_cpu(c->entropy, p, plain, coded);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_piece_decode(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				 const void *coded, size_t nbytes, void *plain,
+				 const char **wrong_ret, struct tsr_err *err)
+{
+	const bool fits = nbytes <= tsr_entropy_bound(p->kind, p->n);
+	bool damaged = true;
+
+	*wrong_ret = NULL;
+	if (is_for_gpu(c, p) && fits)
+		TSR_TRY(decode_on_gpu(c, p, coded, nbytes, plain, &damaged, err));
+	if (damaged)
+		*wrong_ret = decode_on_cpu(c->entropy, p, coded, nbytes, plain);
+	return TSR_OK;
+}
+
+struct tsr_entropy *tsr_piece_coder_entropy(struct tsr_piece_coder *c)
+{
+	return c->entropy;
+}
+
+/* --- Opening ------------------------------------------------------------------------------------ */
+
+static enum tsr_status open_gpu(struct tsr_piece_coder *c, struct tsr_err *err)
+{
+	const struct tsr_entropy_kind widest = { .width = TSR_ENTROPY_WIDTH };
+	const size_t nbytes = sizeof(*c->device) + tsr_entropy_bound(widest, TSR_ENTROPY_PIECE);
+
+	TSR_TRY(tsr_gpu_alloc(c->gpu, nbytes, "coded pieces", (void **)&c->device, err));
+	return tsr_gpu_stream_new(c->gpu, &c->stream, err);
+}
+
+enum tsr_status tsr_piece_coder_new(struct tsr_gpu *gpu, struct tsr_piece_coder **ret,
+				    struct tsr_err *err)
+{
+	struct tsr_piece_coder *c = calloc(1, sizeof(*c));
+	enum tsr_status status = TSR_OK;
+
+	*ret = NULL;
+	if (c)
+		c->entropy = tsr_entropy_new(TSR_ENTROPY_WIDTH);
+	if (!c || !c->entropy) {
+		free(c);
+		return tsr_fail_nomem(err, "work buffers");
+	}
+	c->gpu = gpu;
+	if (gpu)
+		status = open_gpu(c, err);
+	if (status != TSR_OK)
+		tsr_piece_coder_free(c);
+	else
+		*ret = c;
+	return status;
+}
+
+void tsr_piece_coder_free(struct tsr_piece_coder *c)
+{
+	if (!c)
+		return;
+	tsr_entropy_free(c->entropy);
+	if (c->gpu) {
+		tsr_gpu_stream_free(c->stream);
+		tsr_gpu_free(c->gpu, c->device);
+	}
+	free(c);
+}

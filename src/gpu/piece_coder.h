@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Coding pieces of planes in host memory, on the CPU or on a GPU, with the same bytes. */
+#ifndef TSR_GPU_PIECE_CODER_H
+#define TSR_GPU_PIECE_CODER_H
+
+#include "entropy/entropy.h"
+#include "tersor/status.h"
+
+struct tsr_gpu;
+
+/* What pieces are coded with, for one thread at a time. */
+struct tsr_piece_coder;
+
+/* What a piece is: as for tsr_entropy_encode(), tsr_entropy_encode_codes() or tsr_entropy_encode_scales(). */
+struct tsr_piece {
+	struct tsr_entropy_kind kind;
+	size_t n; /* elements, 0 to TSR_ENTROPY_PIECE */
+	const struct tsr_entropy_beside *beside; /* of codes, in host memory; NULL: of others */
+	struct tsr_entropy_grid grid; /* of scales; no columns: of others */
+};
+
+/* With @gpu NULL on the CPU.  What tsr_piece_coder_free() frees, before the GPU is closed. */
+enum tsr_status tsr_piece_coder_new(struct tsr_gpu *gpu, struct tsr_piece_coder **coder_ret,
+				    struct tsr_err *err);
+
+/* NULL is allowed. */
+void tsr_piece_coder_free(struct tsr_piece_coder *coder);
+
+/* What the CPU codes with: differences have no kernels. */
+struct tsr_entropy *tsr_piece_coder_entropy(struct tsr_piece_coder *coder);
+
+/* Code @plain to @coded, which has room for tsr_entropy_bound(); only a GPU can fail. */
+enum tsr_status tsr_piece_encode(struct tsr_piece_coder *coder, const struct tsr_piece *piece,
+				 const void *plain, void *coded, size_t *nbytes_ret,
+				 struct tsr_err *err);
+
+/*
+ * Decode a piece from exactly @nbytes bytes, which may be anything.  *wrong_ret becomes NULL, or what is
+ * wrong with the bytes, as by tsr_entropy_decode(); only a GPU can fail.
+ */
+enum tsr_status tsr_piece_decode(struct tsr_piece_coder *coder, const struct tsr_piece *piece,
+				 const void *coded, size_t nbytes, void *plain,
+				 const char **wrong_ret, struct tsr_err *err);
+
+#endif
