@@ -349,11 +349,16 @@ static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outc
 	struct tsr_tile tile[2];
 	const unsigned n = tiles_of_job(w, job, tile);
 
+	for (unsigned i = n; i < w->nsides && !o->into; i++)
+		side_of(w, scratch, i)->used = false;
 	for (unsigned i = 0; i < n; i++) {
 		struct scratch *s = side_of(w, scratch, i);
 
-		if (!o->into)
+		if (!o->into) {
+			s->crc = 0;
+			memset(s->extra, 0, w->walk->extra_nbytes);
 			describe_tile(w, s, i, tile[i]);
+		}
 		found_in_tile(w, s, o);
 	}
 }
@@ -379,7 +384,8 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 					   .weigh = weigh_job,
 					   .divides = divides_at,
 					   .found = found_in_job,
-					   .keeps_failures = true };
+					   .keeps_failures = true,
+					   .clears = true };
 
 	TSR_TRY(walk->found ? tsr_parted_run(&parted, w->progress.run, err)
 			    : tsr_pipeline_run(&pipeline, w->progress.run, err));

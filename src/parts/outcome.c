@@ -9,12 +9,12 @@
 
 /* --- Numbers ------------------------------------------------------------------------------------ */
 
-static int digit_of(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+/* What a digit counts, and 1; 0: no digit.  Reports have many millions of them. */
+static const unsigned char digits[256] = {
+	['0'] = 1,  ['1'] = 2,	['2'] = 3,  ['3'] = 4,	['4'] = 5,  ['5'] = 6,
+	['6'] = 7,  ['7'] = 8,	['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12,
+	['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+};
 
 /* Up to 16 digits, then a blank or the end. */
 static uint64_t read_number(struct tsr_outcome *o)
@@ -23,8 +23,8 @@ static uint64_t read_number(struct tsr_outcome *o)
 	uint64_t x = 0;
 	unsigned n = 0;
 
-	for (; n < 16 && digit_of(at[n]) >= 0; n++)
-		x = x << 4 | (uint64_t)digit_of(at[n]);
+	for (unsigned digit; n < 16 && (digit = digits[(unsigned char)at[n]]); n++)
+		x = x << 4 | (digit - 1);
 	at += n;
 	if (o->failed || n == 0 || (*at && *at != ' ') || (*at == ' ' && !at[1])) {
 		o->failed = true;

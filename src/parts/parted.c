@@ -141,7 +141,8 @@ static enum tsr_status join_job(const struct tsr_parted *p, const struct tsr_par
 	const struct tsr_pipeline *all = p->pipeline;
 	struct tsr_outcome o = { .from = text };
 
-	memset(scratch, 0, all->scratch_nbytes);
+	if (!p->clears)
+		memset(scratch, 0, all->scratch_nbytes);
 	p->found(all->ctx, scratch, job, &o);
 	if (!tsr_outcome_is_complete(&o))
 		return tsr_fail(err, TSR_E_FORMAT,
@@ -204,6 +205,7 @@ static enum tsr_status run_joined(const struct tsr_parted *p, struct tsr_parts *
 
 	if (!scratch)
 		return tsr_fail_nomem(err, p->what);
+	memset(scratch, 0, nbytes);
 	status = join_all(p, part, scratch, err);
 	free(scratch);
 	return status;

@@ -19,10 +19,12 @@
  * @keeps_failures: failures about the inputs are reported and end the part well: who joins has the one of
  *            the lowest job.  Otherwise they are the caller's, and the part's
  * @as_before: a part has the jobs of the pipeline before, which had as many
+ * @clears:   where scratch memory is large: `found` of who joins sets to zero what it may leave unset of what
+ *            the commit uses.  Otherwise all of it is zeros before each job
  *
  * A part runs `work`, `found` and `finish` of its own jobs, and reports their progress.  Who joins runs
- * `found` and `commit` of all jobs, with scratch memory of zeros that was not opened, so commits use
- * nothing but what @found sets.
+ * `found` and `commit` of all jobs, with scratch memory that begins as zeros and was not opened, so commits
+ * use nothing but what @found sets.
  */
 struct tsr_parted {
 	const struct tsr_pipeline *pipeline;
@@ -30,7 +32,7 @@ struct tsr_parted {
 	uint64_t (*weigh)(void *ctx, uint64_t job);
 	bool (*divides)(void *ctx, uint64_t job);
 	void (*found)(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o);
-	bool commits, as_before, keeps_failures;
+	bool commits, as_before, keeps_failures, clears;
 };
 
 /* Run the pipeline, or what run->parts says of it. */

@@ -338,6 +338,8 @@ static void load_found(void *ctx, void *scratch, uint64_t job, struct tsr_outcom
 	struct load_scratch *s = scratch;
 
 	s->tile = tsr_tiles_get(&l->r->tiles, job);
+	if (!o->into)
+		memset(s->loaded, 0, sizeof(s->loaded));
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		bool any = s->loaded[part].measure.n != 0;
 

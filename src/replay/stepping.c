@@ -256,6 +256,14 @@ static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struc
 	return tsr_progress_add(&k->w.r->progress, nbytes, err);
 }
 
+/* What is read of a step may lack some of this. */
+static void clear_step(const struct stepping *k, struct scratch *s, unsigned step)
+{
+	s->found[step] = (struct found){ .nbytes = 0 };
+	for (unsigned state = 0; k->sums && state < k->nstates; state++)
+		*compare_of(k, s, state, step) = (struct tsr_compare){ .stalled = 0 };
+}
+
 /* What the commit of a tile needs, from or for a process that does a part of the replay. */
 static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
 {
@@ -266,6 +274,8 @@ static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_out
 	for (unsigned step = 0; step < k->w.n; step++) {
 		struct found *found = &s->found[step];
 
+		if (!o->into)
+			clear_step(k, s, step);
 		if (tsr_replay_step_of(&k->w, step)->skipped)
 			continue;
 		tsr_outcome_size(o, &found->nbytes);

@@ -10,7 +10,7 @@
 #include "cli/parts/parting.h"
 
 /* Words before those of the parts: the command, and what decides nothing. */
-#define OWN_WORDS 3u
+#define OWN_WORDS 4u
 
 static const struct cli_cmd *find(const char *name)
 {
@@ -26,7 +26,7 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 {
 	const struct tsr_part_request *r = tsr_part_request(parts);
 	const struct cli_cmd *cmd = find(r->command);
-	char threads[40], quiet[] = "--no-progress";
+	char threads[40], quiet[] = "--no-progress", device[] = "--device=cpu";
 	char **words;
 	size_t n = 0;
 	int status;
@@ -42,6 +42,9 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	words[n++] = threads;
 	if (common->no_progress)
 		words[n++] = quiet;
+	/* There is nothing to compute, and looking for GPUs takes longer than all the rest. */
+	if (cmd->takes & CLI_COMPUTES)
+		words[n++] = device;
 	for (size_t i = 0; i < r->nargs; i++)
 		words[n++] = (char *)r->args[i];
 	cli_set_parts(parts);
