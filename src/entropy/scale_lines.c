@@ -6,26 +6,10 @@
 #include <string.h>
 
 #include "base/little_endian.h"
+#include "entropy/lines_math.h"
 #include "entropy/segments.h"
 
 #define HEAD 4u
-
-/* More scales have no lines, so that everything has room in the workspace. */
-#define LINES_MAX (TSR_ENTROPY_PIECE / 2)
-
-/* The lines of scales are those of codes, with one scale for each code. */
-static struct tsr_entropy_beside lines_of(const struct tsr_entropy_grid *g)
-{
-	return (struct tsr_entropy_beside){ .first = g->first, .columns = g->columns };
-}
-
-static bool may_have_lines(const struct tsr_entropy_grid *g, size_t n)
-{
-	const struct tsr_entropy_beside b = lines_of(g);
-
-	return g->columns && g->columns <= n && n <= LINES_MAX &&
-	       8 * (tsr_contexts_rows(&b, n) + g->columns) <= n;
-}
 
 /* --- Numbers ------------------------------------------------------------------------------------ */
 
@@ -98,7 +82,7 @@ static int8_t mean_of(uint32_t sum, uint32_t n, int32_t all)
 static void find_means(const struct tsr_entropy_grid *g, const uint32_t *numbers, unsigned width,
 		       size_t n, struct tsr_contexts_means *m)
 {
-	const struct tsr_entropy_beside b = lines_of(g);
+	const struct tsr_entropy_beside b = tsr_lines_of(g);
 	uint64_t sum = 0;
 
 	m->nrows = (uint32_t)tsr_contexts_rows(&b, n);
@@ -158,7 +142,7 @@ size_t tsr_entropy_encode_scales(struct tsr_entropy *e, const struct tsr_entropy
 	uint8_t *const lines = (uint8_t *)e->expected;
 	size_t nbytes, lines_nbytes;
 
-	if (!may_have_lines(g, n))
+	if (!tsr_lines_are_possible(g, n))
 		return tsr_entropy_encode(e, kind, scales, n, coded);
 	lines_nbytes = put_lines(e, g, width, scales, n, lines);
 	nbytes = tsr_entropy_encode(e, kind, scales, n, coded);
@@ -173,14 +157,14 @@ const char *tsr_entropy_decode_scales(struct tsr_entropy *e, const struct tsr_en
 				      void *scales, size_t n)
 {
 	const struct tsr_entropy_kind kind = { .width = width };
-	const struct tsr_entropy_beside b = lines_of(g);
+	const struct tsr_entropy_beside b = tsr_lines_of(g);
 	const uint8_t *const head = coded;
 	const char *wrong;
 	size_t used;
 
 	if (!nbytes || head[0] != TSR_ENTROPY_LINES)
 		return tsr_entropy_decode(e, kind, coded, nbytes, scales, n);
-	if (!may_have_lines(g, n))
+	if (!tsr_lines_are_possible(g, n))
 		return "has lines, which it cannot have";
 	if (nbytes < HEAD || tsr_get_le(head + 1, 3) != nbytes - HEAD)
 		return "its lines have another size";

@@ -16,6 +16,7 @@
 /* What a kernel is told, and what it finds. */
 struct control {
 	struct tsr_gpu_codes codes;
+	struct tsr_gpu_scales scales;
 	uint64_t begin[2], damaged;
 	uint32_t nbytes;
 };
@@ -96,6 +97,20 @@ static enum tsr_status put_beside(struct tsr_piece_coder *c, const struct tsr_pi
 	return tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err);
 }
 
+/* Append the copy of a description of scales. */
+static enum tsr_status put_grid(struct tsr_piece_coder *c, const struct tsr_piece *p, size_t nbytes,
+				struct tsr_err *err)
+{
+	struct device_memory *d = c->device;
+
+	c->control.scales = (struct tsr_gpu_scales){ .grid = p->grid,
+						     .scales = d->plain,
+						     .coded = d->coded,
+						     .n = (uint32_t)p->n,
+						     .nbytes = (uint32_t)nbytes };
+	return tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err);
+}
+
 static enum tsr_status get_control(struct tsr_piece_coder *c, struct tsr_err *err)
 {
 	TSR_TRY(tsr_gpu_get(c->stream, &c->control, &c->device->control, sizeof(c->control), err));
@@ -112,12 +127,18 @@ static enum tsr_status encode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 	if (p->beside) {
 		TSR_TRY(put_beside(c, p, 0, err));
 		TSR_TRY(tsr_gpu_encode_codes(c->stream, &d->control.codes, 1, err));
+	} else if (p->grid.columns) {
+		TSR_TRY(put_grid(c, p, 0, err));
+		TSR_TRY(tsr_gpu_encode_scales(c->stream, p->kind.width, &d->control.scales, 1,
+					      err));
 	} else {
 		TSR_TRY(tsr_gpu_entropy_encode(c->stream, p->kind, d->plain, p->n, d->coded,
 					       &d->control.nbytes, err));
 	}
 	TSR_TRY(get_control(c, err));
-	*nbytes_ret = p->beside ? c->control.codes.nbytes : c->control.nbytes;
+	*nbytes_ret = p->beside		? c->control.codes.nbytes
+		      : p->grid.columns ? c->control.scales.nbytes
+					: c->control.nbytes;
 	TSR_TRY(tsr_gpu_get(c->stream, coded, d->coded, *nbytes_ret, err));
 	return tsr_gpu_sync(c->stream, err);
 }
@@ -135,6 +156,10 @@ static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 		TSR_TRY(put_beside(c, p, nbytes, err));
 		TSR_TRY(tsr_gpu_decode_codes(c->stream, &d->control.codes, 1, &d->control.damaged,
 					     err));
+	} else if (p->grid.columns) {
+		TSR_TRY(put_grid(c, p, nbytes, err));
+		TSR_TRY(tsr_gpu_decode_scales(c->stream, p->kind.width, &d->control.scales, 1,
+					      &d->control.damaged, err));
 	} else {
 		TSR_TRY(tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err));
 		TSR_TRY(tsr_gpu_entropy_decode(c->stream, p->kind, d->coded, d->control.begin, p->n,
@@ -152,7 +177,7 @@ static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 
 static bool is_for_gpu(const struct tsr_piece_coder *c, const struct tsr_piece *p)
 {
-	return c->gpu && p->n && !p->grid.columns;
+	return c->gpu && p->n;
 }
 
 enum tsr_status tsr_piece_encode(struct tsr_piece_coder *c, const struct tsr_piece *p,

@@ -298,8 +298,8 @@ def coded(root):
     tensors = read(training_state(original, [3, 4099, PIECE + 17]))
     values = struct.unpack("<131072f", floats(131072, 5))
     for i, name in enumerate(("w.weight", "w.weight.exp_avg", "w.weight.exp_avg_sq")):
-        rows = [((r % 37 + 1) * (k % 19 + 1)) ** (i / 2) for r in range(512) for k in range(256)]
-        tensors[name] = ("F32", [512, 256], struct.pack(
+        rows = [((r % 37 + 1) * (k % 19 + 1)) ** (i / 2) for r in range(128) for k in range(1024)]
+        tensors[name] = ("F32", [128, 1024], struct.pack(
             "<131072f", *(abs(a * b) if i == 2 else a * b for a, b in zip(values, rows))))
     for i, dtype in enumerate(("I64", "I32", "I16", "U8", "BOOL")):
         tensors[f"n{i}"] = (dtype, [5000], bytes(j // 7 % 2 for j in range(5000 << 3 >> min(i, 3))))
@@ -307,7 +307,7 @@ def coded(root):
     for args in CODED:
         packed = round_trip(root, original, *args)
     base = both(root, "pack", original, "--entropy", out="base.safetensors")[0]
-    tensors["w.weight"] = ("F32", [512, 256], struct.pack("<131072f", *(1.0001 * x for x in values)))
+    tensors["w.weight"] = ("F32", [128, 1024], struct.pack("<131072f", *(1.0001 * x for x in values)))
     write(root / "next.safetensors", tensors)
     packed = both(root, "pack", root / "next.safetensors", "--delta", base, out="next.packed")[0]
     both(root, "unpack", packed, out="back.safetensors")

@@ -452,4 +452,25 @@ static __device__ bool decode_streams(struct piece_memory<W, table> *m, const un
 	return decode_segment<W>(&s, m->tables, rotated);
 }
 
+/* A piece of @n > 0 elements, by all threads; false in all of them if it is damaged. */
+template <int W, class table>
+static __device__ __forceinline__ bool decode_piece(struct piece_memory<W, table> *m,
+						    const unsigned char *piece, uint64_t nbytes,
+						    uint32_t n, unsigned width, bool rotated,
+						    unsigned char *plain)
+{
+	bool fine;
+
+	if (threadIdx.x == 0)
+		m->block.wrong = !read_heads((const uint32_t *)piece, nbytes, width, m->heads);
+	__syncthreads();
+	fine = !m->block.wrong;
+	for (unsigned first = 0; first < width; first += W) {
+		fine = fine && decode_streams<W>(m, piece, n, first, width, rotated, plain);
+		/* All threads go on or none, and not before all have finished with the tables. */
+		fine = __syncthreads_and(fine);
+	}
+	return fine;
+}
+
 #endif

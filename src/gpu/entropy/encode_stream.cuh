@@ -507,4 +507,30 @@ static __device__ uint32_t put_stream(const struct segment *s, unsigned k, bool 
 	return round_up_to_4(n) << 8 | TSR_RANS_RAW;
 }
 
+/* --- Pieces -------------------------------------------------------------------------------------- */
+
+/* A piece of @n > 0 elements to @to, by all threads; returns its bytes. */
+template <int W>
+static __device__ __forceinline__ uint32_t put_piece(const unsigned char *plain, uint32_t n,
+						     bool rotated, struct coding *c,
+						     unsigned char *staging, uint32_t *to)
+{
+	const unsigned warp = threadIdx.x / 32;
+	const struct segment s = { plain + W * warp * (uint64_t)TSR_RANS_SEGMENT,
+				   warp < tsr_rans_count_segments(n)
+					   ? tsr_rans_segment_size(n, warp)
+					   : 0 };
+	uint32_t used = 4 * W;
+
+	for (unsigned k = 0; k < W; k++) {
+		const uint32_t head = put_stream<W>(&s, k, rotated, n, c, staging, to + used / 4);
+
+		if (threadIdx.x == 0)
+			to[k] = head;
+		used += head >> 8;
+		__syncthreads();
+	}
+	return used;
+}
+
 #endif

@@ -19,23 +19,13 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 {
 	__shared__ struct piece_memory<W, table> m;
 	const uint64_t p = blockIdx.x, left = a.n - p * TSR_ENTROPY_PIECE;
-	const uint64_t nbytes = a.begin[p + 1] - a.begin[p];
+	/* One that begins nowhere has no bytes, so that it is refused. */
+	const uint64_t nbytes = a.begin[p] % 4 ? 0 : a.begin[p + 1] - a.begin[p];
 	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
-	const unsigned char *piece = a.coded + a.begin[p];
-	bool fine;
 
-	if (threadIdx.x == 0)
-		m.block.wrong = a.begin[p] % 4 ||
-				!read_heads((const uint32_t *)piece, nbytes, width, m.heads);
-	__syncthreads();
-	fine = !m.block.wrong;
-	for (unsigned first = 0; first < width; first += W) {
-		fine = fine && decode_streams<W>(&m, piece, n, first, width, rotated,
-						 a.plain + width * p * TSR_ENTROPY_PIECE);
-		/* All threads go on or none, and not before all have finished with the tables. */
-		fine = __syncthreads_and(fine);
-	}
-	if (!fine && threadIdx.x == 0)
+	if (!decode_piece<W>(&m, a.coded + a.begin[p], nbytes, n, width, rotated,
+			     a.plain + width * p * TSR_ENTROPY_PIECE) &&
+	    threadIdx.x == 0)
 		atomicMin((unsigned long long *)a.damaged, (unsigned long long)p);
 }
 

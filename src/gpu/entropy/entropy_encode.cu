@@ -25,23 +25,10 @@ static __device__ __forceinline__ void encode_piece(const struct encode_args *a,
 {
 	const uint64_t left = a->n - p * TSR_ENTROPY_PIECE;
 	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
-	const unsigned warp = threadIdx.x / 32;
 	unsigned char *staging = a->staging + (uint64_t)blockIdx.x * WARPS * STAGED;
-	uint32_t *to = (uint32_t *)(a->coded + p * a->room);
-	const struct segment s = {
-		a->plain + W * (p * TSR_ENTROPY_PIECE + warp * (uint64_t)TSR_RANS_SEGMENT),
-		warp < tsr_rans_count_segments(n) ? tsr_rans_segment_size(n, warp) : 0
-	};
-	uint32_t used = 4 * W;
+	const uint32_t used = put_piece<W>(a->plain + W * p * TSR_ENTROPY_PIECE, n, rotated, c,
+					   staging, (uint32_t *)(a->coded + p * a->room));
 
-	for (unsigned k = 0; k < W; k++) {
-		const uint32_t head = put_stream<W>(&s, k, rotated, n, c, staging, to + used / 4);
-
-		if (threadIdx.x == 0)
-			to[k] = head;
-		used += head >> 8;
-		__syncthreads();
-	}
 	if (threadIdx.x == 0)
 		a->nbytes[p] = used;
 }
