@@ -324,6 +324,7 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 	TSR_TRY(tsr_temporary_name_of(name, id, path, &temp, err));
 	status = tsr_path_open_directory(path, &dir_fd, err);
 	if (status == TSR_OK && fstatat(dir_fd, temp, &st, AT_SYMLINK_NOFOLLOW) != 0 &&
+	    fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    renameat(dir_fd, name, dir_fd, temp) == 0)
 		(void)fchmodat(dir_fd, temp, 0600, 0); /* it may have got another's permissions */
 	if (dir_fd >= 0)

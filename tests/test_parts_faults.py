@@ -1,0 +1,96 @@
+"""Parts that are killed or fail: nothing stands under the output's name, `join` refuses, `--continue` mends."""
+import os
+import re
+import shutil
+
+import pytest
+
+from conftest import DATA, one_line_error, run_tersor
+from helpers.faults import shim
+
+TINY = DATA / "tiny-gpt"
+LONG = os.environ.get("TERSOR_LONG") == "1"
+COMMANDS = {
+    "pack": ["pack", "in.safetensors", "-o", "out.safetensors", "--json", "r.json"],
+    "code": ["pack", "packed.safetensors", "-o", "out.safetensors", "--entropy"],
+    "directory": ["pack", "folder", "-o", "out"],
+    "replay": ["replay", "in.safetensors", str(TINY / "recording"), "-o", "out.safetensors", "--state", "flash"],
+}
+
+
+@pytest.fixture
+def where(tmp_path):
+    """Inputs, and what one process makes of them in `one`."""
+    def prepare(name):
+        shutil.copy(TINY / "checkpoint.safetensors", tmp_path / "in.safetensors")
+        run_tersor("pack", "in.safetensors", "-o", "packed.safetensors", cwd=tmp_path, check=0)
+        (tmp_path / "folder").mkdir()
+        for i in 1, 2:
+            shutil.copy(tmp_path / "in.safetensors", tmp_path / "folder" / f"{i}.safetensors")
+        args = COMMANDS[name]
+        run_tersor(*args, cwd=tmp_path, check=0)
+        out = args[args.index("-o") + 1]
+        made = tree(tmp_path, out)
+        for path in (tmp_path / out, tmp_path / "r.json"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        return args, out, made
+    return prepare
+
+
+def tree(where, out):
+    path = where / out
+    files = path.rglob("*") if path.is_dir() else [path]
+    return {str(p.relative_to(where)): p.read_bytes() for p in files if p.is_file()}
+
+
+def part(where, args, i, *options, fault=None, check=None):
+    env = shim(where, fault=fault) if fault else None
+    return run_tersor(*args, "--part", f"{i}/3", "-j1", *options, cwd=where, env=env, check=check)
+
+
+def mend(where, args, out, made):
+    """The same again: parts that are done stay, the others follow, and all is as one process makes it."""
+    said = [part(where, args, i, "--continue", check=0).stdout for i in (1, 2, 3)]
+    run_tersor("join", out, cwd=where, check=0)
+    assert tree(where, out) == made
+    assert not list(where.glob("*.part-*")) and not list(where.glob(".out*"))
+    return ["was done before" in s for s in said]
+
+
+@pytest.mark.parametrize("point", range(1, 21) if LONG else (3, 11))
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_part_that_is_killed_is_done_again(tmp_path, where, name, point):
+    """At points spread over its calls on files."""
+    args, out, made = where(name)
+    part(tmp_path, args, 1, check=0)
+    part(tmp_path, args, 3, check=0)
+    killed = part(tmp_path, args, 2, fault=f"all:{3 * point}:kill")
+    assert not (tmp_path / out).exists()
+    if killed.returncode:       # it had as many calls
+        assert killed.returncode == -9
+        if not list(tmp_path.glob("*.part-2-of-3.json")):
+            assert "part 2 is missing" in one_line_error(run_tersor("join", out, cwd=tmp_path, check=4))
+    assert mend(tmp_path, args, out, made)[::2] == [True, True]
+
+
+@pytest.mark.parametrize("fault", ["pwrite:1+:ENOSPC", "fsync:1:EIO", "rename:1:EIO", "ftruncate:1:ENOSPC"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_part_whose_disk_fails_leaves_no_report(tmp_path, where, name, fault):
+    args, out, made = where(name)
+    done = part(tmp_path, args, 1, fault=fault)
+    if done.returncode:
+        assert done.returncode == 4 and one_line_error(done)
+        assert not list(tmp_path.glob("*.part-1-of-3.json")) and not (tmp_path / out).exists()
+    else:                       # it does not make this call, or nothing is lost by it
+        assert fault.startswith("ftruncate")
+    mend(tmp_path, args, out, made)
+
+
+def test_a_part_by_another_version_is_done_again(tmp_path, where):
+    args, out, made = where("pack")
+    for i in 1, 2, 3:
+        part(tmp_path, args, i, check=0)
+    report = tmp_path / f"{out}.part-2-of-3.json"
+    report.write_text(re.sub(r'"tersor [^"]*"', '"tersor 0.0"', report.read_text(), count=1))
+    assert "found a part by tersor 0.0" in one_line_error(run_tersor("join", out, cwd=tmp_path, check=3))
+    assert mend(tmp_path, args, out, made) == [True, False, True]
