@@ -3,62 +3,38 @@
 #include <string.h>
 
 #include "base/little_endian.h"
+#include "entropy/context_tables.h"
 #include "entropy/segments.h"
 
 #define NSYMBOLS TSR_RANS_SYMBOLS
 #define NCONTEXTS TSR_RANS_CONTEXT_COUNT
+#define NTABLES TSR_RANS_TABLE_COUNT
 
 static const struct tsr_entropy_kind byte_kind = { .width = 1 };
 
 /* What stands in front of the segments, and what the codes cost by it, in 1/256 of a bit. */
 struct front {
-	uint8_t bytes[TSR_CONTEXTS_MEANS_NBYTES + 4 + NCONTEXTS * TSR_RANS_TABLE_NBYTES];
+	uint8_t bytes[TSR_CONTEXTS_MEANS_NBYTES + 4 + NTABLES * TSR_RANS_TABLE_NBYTES];
 	size_t nbytes;
 	uint64_t cost;
 };
 
-/* A table that is not stored: all symbols alike. */
-static void make_flat(uint16_t *freq)
-{
-	for (unsigned s = 0; s < NSYMBOLS; s++)
-		freq[s] = (1u << TSR_RANS_BITS) / NSYMBOLS;
-}
-
-/* Store the table of a context where that is worth it.  Whether it is stored. */
-static bool put_context(struct tsr_entropy *e, unsigned context, const uint32_t *count,
-			struct front *f)
+/* The table of contexts whose codes have these counts. */
+static void put_table(struct tsr_entropy *e, unsigned table, const uint32_t *count, struct front *f)
 {
 	uint16_t freq[NSYMBOLS];
-	uint64_t cost, flat;
-	uint32_t n = 0;
-	size_t nbytes;
-	bool stored;
 
-	for (unsigned s = 0; s < NSYMBOLS; s++)
-		n += count[s];
-	if (!n)
-		return false;
 	tsr_rans_frequencies_of(count, freq);
-	nbytes = tsr_rans_put_table(freq, f->bytes + f->nbytes);
-	cost = tsr_rans_counts_cost(count, freq);
-	flat = (uint64_t)n * 2048;
-	stored = 2048 * nbytes + cost < flat;
-	if (stored)
-		f->nbytes += nbytes;
-	else
-		make_flat(freq);
-	f->cost += stored ? cost : flat;
-	tsr_rans_encoder_table(freq, e->encoder.symbols + NSYMBOLS * context);
-	return stored;
+	f->nbytes += tsr_rans_put_table(freq, f->bytes + f->nbytes);
+	f->cost += tsr_rans_counts_cost(count, freq);
+	tsr_rans_encoder_table(freq, e->encoder.symbols + NSYMBOLS * table);
 }
 
-/* The contexts of the codes, how often pairs occur, and what is to be stored in front of the segments. */
+/* The contexts of the codes, their tables, and what is to be stored in front of the segments. */
 static void prepare(struct tsr_entropy *e, const struct tsr_entropy_beside *b, const uint8_t *codes,
-		    size_t n, uint32_t *count, struct front *f)
+		    size_t n, uint32_t *count, struct tsr_context_tables *t, struct front *f)
 {
 	static tsr_rans_count_pairs_fn *const count_pairs[] = TSR_ISA_VARIANTS(rans_count_pairs);
-	uint32_t stored = 0;
-	size_t mask;
 
 	f->nbytes = 0;
 	f->cost = 0;
@@ -67,19 +43,19 @@ static void prepare(struct tsr_entropy *e, const struct tsr_entropy_beside *b, c
 		f->nbytes = tsr_contexts_put_means(&e->means, f->bytes);
 	}
 	tsr_contexts_fill(b, &e->means, n, e->contexts);
-	count_pairs[tsr_isa_level()](codes, e->contexts, n, e->pairs, count);
-	mask = f->nbytes;
+	count_pairs[tsr_isa_level()](codes, e->contexts, n, NCONTEXTS, e->pairs, count);
+	tsr_context_tables_choose(count, t);
+	tsr_put_le(f->bytes + f->nbytes, t->begin, 4);
 	f->nbytes += 4;
-	for (unsigned c = 0; c < NCONTEXTS; c++)
-		stored |= (uint32_t)put_context(e, c, count + NSYMBOLS * c, f) << c;
-	tsr_put_le(f->bytes + mask, stored, 4);
+	for (unsigned i = 0; i < t->n; i++)
+		put_table(e, i, count + NSYMBOLS * i, f);
 }
 
-/* How often codes occur, whatever their contexts. */
-static void add_contexts(const uint32_t *count, uint32_t *sum)
+/* How often codes occur, whatever their tables. */
+static void add_tables(const uint32_t *count, unsigned ntables, uint32_t *sum)
 {
 	memset(sum, 0, NSYMBOLS * sizeof(*sum));
-	for (unsigned pair = 0; pair < NCONTEXTS * NSYMBOLS; pair++)
+	for (unsigned pair = 0; pair < ntables * NSYMBOLS; pair++)
 		sum[pair % NSYMBOLS] += count[pair];
 }
 
@@ -105,13 +81,15 @@ size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_
 		       first = n ? *(const uint8_t *)codes : 0;
 	enum tsr_rans_mode mode = TSR_RANS_CONTEXTS;
 	size_t nbytes = 0;
+	struct tsr_context_tables tables;
 	struct front f;
 
 	if (!tsr_contexts_are_possible(b, n))
 		return tsr_entropy_encode(e, byte_kind, codes, n, coded);
-	prepare(e, b, codes, n, count, &f);
-	add_contexts(count, sum);
+	prepare(e, b, codes, n, count, &tables, &f);
+	add_tables(count, tables.n, sum);
 	if (sum[first] < n && is_better(&f, sum, n)) {
+		tsr_context_tables_of_pairs(&tables, n, e->pairs);
 		memcpy(body, f.bytes, f.nbytes);
 		nbytes = tsr_rans_put_segments(e, NULL, e->pairs, n, body + f.nbytes,
 					       n - f.nbytes - 1);
@@ -124,28 +102,25 @@ size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_
 }
 
 static const char *get_tables(struct tsr_entropy *e, const uint8_t *bytes, size_t nbytes,
-			      size_t *used)
+			      struct tsr_context_tables *t, size_t *used)
 {
 	uint16_t freq[NSYMBOLS];
 
 	if (nbytes < 4)
 		return "the list of its tables ends early";
-	if (bytes[1] || bytes[2] || bytes[3])
-		return "it has a table of a context that there is not";
+	if (!tsr_context_tables_are_possible((uint32_t)tsr_get_le(bytes, 4)))
+		return "the list of its tables is none";
+	tsr_context_tables_read((uint32_t)tsr_get_le(bytes, 4), t);
 	*used = 4;
-	for (unsigned c = 0; c < NCONTEXTS; c++) {
-		size_t table_nbytes = 0;
-		const char *wrong = NULL;
+	for (unsigned i = 0; i < t->n; i++) {
+		size_t table_nbytes;
+		const char *wrong = tsr_rans_get_table(bytes + *used, nbytes - *used, TSR_RANS_BITS,
+						       freq, &table_nbytes);
 
-		if (bytes[0] >> c & 1)
-			wrong = tsr_rans_get_table(bytes + *used, nbytes - *used, TSR_RANS_BITS,
-						   freq, &table_nbytes);
-		else
-			make_flat(freq);
 		if (wrong)
 			return wrong;
 		*used += table_nbytes;
-		tsr_rans_decoder_table(freq, e->decoder.slots + ((size_t)c << TSR_RANS_BITS));
+		tsr_rans_decoder_table(freq, e->decoder.slots + ((size_t)i << TSR_RANS_BITS));
 	}
 	return NULL;
 }
@@ -155,6 +130,7 @@ static const char *get_with_contexts(struct tsr_entropy *e, const struct tsr_ent
 {
 	const char *wrong = NULL;
 	size_t means_nbytes = 0, tables_nbytes;
+	struct tsr_context_tables tables;
 
 	if (nbytes >= n)
 		return "a coded stream is not smaller than its symbols";
@@ -164,10 +140,11 @@ static const char *get_with_contexts(struct tsr_entropy *e, const struct tsr_ent
 		return wrong;
 	bytes += means_nbytes;
 	nbytes -= means_nbytes;
-	wrong = get_tables(e, bytes, nbytes, &tables_nbytes);
+	wrong = get_tables(e, bytes, nbytes, &tables, &tables_nbytes);
 	if (wrong)
 		return wrong;
 	tsr_contexts_fill(b, &e->means, n, e->contexts);
+	tsr_context_tables_of_contexts(&tables, n, e->contexts);
 	return tsr_rans_get_segments(e, e->contexts, bytes + tables_nbytes, nbytes - tables_nbytes,
 				     codes, n);
 }

@@ -10,7 +10,8 @@
 #include "entropy/segments.h"
 
 #define NSYMBOLS TSR_RANS_SYMBOLS
-#define NCONTEXTS TSR_RANS_CONTEXT_COUNT
+/* As many as there may be tables. */
+#define NCONTEXTS TSR_RANS_TABLE_COUNT
 
 /* Bytes in front of the symbols: the head of the piece, and that of their stream. */
 #define HEADS 8u
@@ -313,7 +314,7 @@ size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_en
 
 	lowest = tsr_older_lowest(old, n);
 	subtract(e, old, lowest, plane, correction, n);
-	count_pairs[tsr_isa_level()](e->symbols, e->contexts, n, e->pairs, count);
+	count_pairs[tsr_isa_level()](e->symbols, e->contexts, n, NCONTEXTS, e->pairs, count);
 	rests_nbytes = (size_t)(rest_nbits(count, bits) + 31) / 32 * 4;
 	if (room < HEADS + 4 || room - HEADS - 4 < rests_nbytes)
 		return 0;

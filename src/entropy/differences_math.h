@@ -111,7 +111,13 @@ TSR_HD uint8_t tsr_difference_context(uint32_t exponent, uint32_t lowest)
 {
 	const uint32_t above = exponent > lowest ? exponent - lowest : 0;
 
-	return (uint8_t)(above < TSR_RANS_CONTEXT_COUNT ? above : TSR_RANS_CONTEXT_COUNT - 1);
+	return (uint8_t)(above < TSR_RANS_TABLE_COUNT ? above : TSR_RANS_TABLE_COUNT - 1);
+}
+
+/* The context of a code of a variance: half octaves, of which its level has eight from 64 on. */
+TSR_HD uint8_t tsr_difference_code_context(uint8_t code)
+{
+	return tsr_rans_context(tsr_rans_code_level(code), 64, 3);
 }
 
 /* Context 0 is so much below the mean exponent. */

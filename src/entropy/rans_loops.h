@@ -12,17 +12,17 @@
 #include "entropy/rans_math.h"
 
 /*
- * What the loops look up, by context if there are contexts: symbols, or slots (tsr_rans_entry()); and how
+ * What the loops look up, by table if there are some: symbols, or slots (tsr_rans_entry()); and how
  * eight words of 16 bits move, given the lanes that shed or lack one: to the end of 16 bytes, or from their
  * beginning.
  */
 struct tsr_rans_encoder {
-	struct tsr_rans_symbol symbols[256 * TSR_RANS_CONTEXT_COUNT];
+	struct tsr_rans_symbol symbols[256 * TSR_RANS_TABLE_COUNT];
 	uint8_t move[256][16];
 };
 
 struct tsr_rans_decoder {
-	uint32_t slots[TSR_RANS_CONTEXT_COUNT << TSR_RANS_BITS];
+	uint32_t slots[TSR_RANS_TABLE_COUNT << TSR_RANS_BITS];
 	uint8_t move[256][16];
 };
 
@@ -36,7 +36,7 @@ struct tsr_rans_decoder {
 typedef uint8_t *tsr_rans_encode_fn(const struct tsr_rans_encoder *e, const uint8_t *symbols,
 				    size_t n, uint32_t *states, uint8_t *end);
 
-/* The same of pairs, 256 times the context plus the symbol. */
+/* The same of pairs, 256 times the table plus the symbol. */
 typedef uint8_t *tsr_rans_encode_pairs_fn(const struct tsr_rans_encoder *e, const uint16_t *pairs,
 					  size_t n, uint32_t *states, uint8_t *end);
 
@@ -47,8 +47,8 @@ typedef uint8_t *tsr_rans_encode_pairs_fn(const struct tsr_rans_encoder *e, cons
 typedef bool tsr_rans_decode_fn(const struct tsr_rans_decoder *d, const uint8_t *words,
 				size_t nwords, uint32_t *states, uint8_t *symbols, size_t n);
 
-/* The same given the contexts. */
-typedef bool tsr_rans_decode_contexts_fn(const struct tsr_rans_decoder *d, const uint8_t *contexts,
+/* The same given the tables of symbols. */
+typedef bool tsr_rans_decode_contexts_fn(const struct tsr_rans_decoder *d, const uint8_t *tables,
 					 const uint8_t *words, size_t nwords, uint32_t *states,
 					 uint8_t *symbols, size_t n);
 
@@ -61,10 +61,13 @@ typedef void tsr_rans_split_fn(struct tsr_entropy_kind kind, const uint8_t *plai
 typedef void tsr_rans_merge_fn(struct tsr_entropy_kind kind, const uint8_t *streams, size_t n,
 			       uint8_t *plain);
 
-/* How often each byte occurs; pairs, of symbols and their contexts, and how often each of these does. */
+/*
+ * How often each byte occurs; pairs, of symbols and their contexts, of which there are at most
+ * TSR_RANS_CONTEXT_COUNT, and how often each of these does.
+ */
 typedef void tsr_rans_count_fn(const uint8_t *symbols, size_t n, uint32_t *count);
 typedef void tsr_rans_count_pairs_fn(const uint8_t *symbols, const uint8_t *contexts, size_t n,
-				     uint16_t *pairs, uint32_t *count);
+				     unsigned ncontexts, uint16_t *pairs, uint32_t *count);
 
 TSR_ISA_DECLARE(tsr_rans_encode_fn, rans_encode)
 TSR_ISA_DECLARE(tsr_rans_decode_fn, rans_decode)

@@ -42,15 +42,16 @@ TSR_HD uint32_t tsr_rans_count_states(uint32_t n)
 /* The frequencies of a table sum to 2^TSR_RANS_BITS. */
 #define TSR_RANS_BITS 12u
 
-/* Contexts of codes, each with a table of its own. */
-#define TSR_RANS_CONTEXT_COUNT 8u
+/* Most tables of a stream; contexts of codes, of which those in a row may have one table. */
+#define TSR_RANS_TABLE_COUNT 8u
+#define TSR_RANS_CONTEXT_COUNT 16u
 
 /* How a stream is stored: the first byte of its head. */
 enum tsr_rans_mode {
 	TSR_RANS_RAW, /* its bytes as they are */
 	TSR_RANS_CONSTANT, /* one symbol, which all elements have */
 	TSR_RANS_CODED, /* a table, and segments */
-	TSR_RANS_CONTEXTS, /* means, a table for each context, and segments */
+	TSR_RANS_CONTEXTS, /* means, tables for the contexts, and segments */
 };
 
 /*
@@ -216,7 +217,7 @@ TSR_HD uint8_t tsr_rans_log_context(int32_t above, int32_t per_level)
 {
 	const int32_t code = 255 + (above * per_level >> 8);
 
-	return (uint8_t)((code < 0 ? 0 : code > 255 ? 255 : code) >> 5);
+	return (uint8_t)((code < 0 ? 0 : code > 255 ? 255 : code) >> 4);
 }
 
 /* The deviation of a row's or column's mean from that of all, as it is stored. */
@@ -229,17 +230,49 @@ TSR_HD int32_t tsr_rans_deviation(int32_t mean, int32_t all)
 
 /*
  * The contexts of a variance, given how far above its scale it is expected, and of a momentum, given how
- * far above its scale the root of its variance is: ranges of 8 levels, half an octave.
+ * far above its scale the root of its variance is: ranges of 4 levels, a quarter of an octave, and of 8.
  */
-TSR_HD uint8_t tsr_rans_context(int32_t level, int32_t lowest)
-{
-	const int32_t above = level - lowest;
+#define TSR_RANS_VARIANCE_LOWEST 64
+#define TSR_RANS_VARIANCE_SHIFT 2
+#define TSR_RANS_MOMENTUM_LOWEST 40
+#define TSR_RANS_MOMENTUM_SHIFT 3
 
-	return (uint8_t)((above < 0 ? 0 : above > 63 ? 63 : above) >> 3);
+TSR_HD uint8_t tsr_rans_context(int32_t level, int32_t lowest, int shift)
+{
+	const int32_t above = level - lowest, most = ((int32_t)TSR_RANS_CONTEXT_COUNT << shift) - 1;
+
+	return (uint8_t)((above < 0 ? 0 : above > most ? most : above) >> shift);
 }
 
-#define TSR_RANS_VARIANCE_LOWEST 64
-#define TSR_RANS_MOMENTUM_LOWEST 72
+/*
+ * About @count log2(@count), in 1/256 of a bit, of a count of at most TSR_ENTROPY_PIECE: by it is judged
+ * what contexts lose that have one table.
+ */
+TSR_HD uint32_t tsr_rans_information(uint32_t count)
+{
+	const uint32_t bits = tsr_bits_from_f32((float)(int32_t)count) >> 7;
+	const uint32_t x = bits & 0xffff, curve = (x * (65536 - x) >> 16) * 22544 >> 16;
+
+	return count * ((bits - (127u << 16) + curve) >> 8);
+}
+
+/* What a table is taken to cost, 200 bytes, in 1/256 of a bit. */
+#define TSR_RANS_TABLE_COST (200 * 2048)
+
+/*
+ * Of @n groups of contexts the one that has one table with the next: that which loses the least, if this is
+ * less than a table costs or there are too many.  @n if there is none.
+ */
+TSR_HD uint32_t tsr_rans_group_to_join(const int32_t *losses, uint32_t n)
+{
+	uint32_t least = 0;
+
+	if (n < 2)
+		return n;
+	for (uint32_t i = 1; i + 1 < n; i++)
+		least = losses[i] < losses[least] ? i : least;
+	return n > TSR_RANS_TABLE_COUNT || losses[least] < TSR_RANS_TABLE_COST ? least : n;
+}
 
 /*
  * Scales by lines: their level in 1/256 of an octave, given their bytes, e8m8 or f28; the deviation of a

@@ -127,7 +127,7 @@ class Variance:
     def contexts(self, means):
         mean, rows, columns = means
         expected = mean + rows[self.row] + columns[self.column] - self.scale_levels
-        return np.clip(expected - 64, 0, 63) // 8
+        return np.clip(expected - 64, 0, 63) // 4
 
 
 class LogVariance(Variance):
@@ -145,7 +145,7 @@ class LogVariance(Variance):
     def contexts(self, means):
         mean, rows, columns = means
         above = mean + rows[self.row] + columns[self.column] - self.scale_levels - 384
-        return np.clip(255 + above * (65536 // self.r) // 256, 0, 255) // 32
+        return np.clip(255 + above * (65536 // self.r) // 256, 0, 255) // 16
 
 
 class Momentum:
@@ -153,7 +153,7 @@ class Momentum:
 
     def __init__(self, scales, codes, variance_scales):
         root = np.asarray(variance_scales, np.int64) // 16 + code_level(codes)
-        self.given = np.clip(root - np.asarray(scales, np.int64) // 16 - 72, 0, 63) // 8
+        self.given = np.clip(root - np.asarray(scales, np.int64) // 16 - 40, 0, 127) // 8
 
     def possible(self):
         return True
@@ -229,13 +229,18 @@ def decode_coded(body, n):
     return decode_segments(read_table(body)[None], body, n, np.zeros(n, int))
 
 
+def tables_of_contexts(begin):
+    """The number of each context's table, given a bit for each context that a table begins with."""
+    need(0 < begin < 2**16 and begin.bit_count() <= 8, "contexts with which tables begin")
+    return np.maximum(np.cumsum([begin >> c & 1 for c in range(16)]) - 1, 0)
+
+
 def decode_with_contexts(body, n, beside):
     need(len(body.data) < n and beside and beside.possible(), "contexts")
     means = beside.read_means(body)
-    mask = body.number(4)
-    need(mask < 256, "a ninth context")
-    f = np.array([read_table(body) if mask >> c & 1 else np.full(256, 16) for c in range(8)])
-    return decode_segments(f, body, n, beside.contexts(means))
+    tables = tables_of_contexts(body.number(4))
+    f = np.array([read_table(body) for _ in range(max(tables) + 1)])
+    return decode_segments(f, body, n, tables[beside.contexts(means)])
 
 
 def decode_stream(mode, body, n, beside=None):
@@ -356,19 +361,38 @@ def encode_stream(symbols):
     return (2, body) if len(body) < n else raw
 
 
-def context_table(counts):
-    """Frequencies of a context, its stored table or nothing, and what its elements cost."""
-    flat = np.full(256, 16), b"", 2048 * int(counts.sum())
-    if not counts.any():
-        return flat
-    if (counts > 0).sum() == 1:
-        s = int(counts.argmax())
-        f = np.zeros(256, np.int64)
-        f[s], f[s ^ 1] = 4095, 1
-    else:
-        f = frequencies(counts)
-    table, paid = table_bytes(f), price(counts, f)
-    return (f, table, paid) if 2048 * len(table) + paid < flat[2] else flat
+def information(c):
+    """About c log2(c) in 1/256."""
+    if c == 0:
+        return 0
+    e = int(c).bit_length() - 1
+    x = (int(c) << 16 >> e) - 65536
+    return int(c) * (((e << 16) + x + (x * (65536 - x) // 65536 * 22544) // 65536) // 256)
+
+
+def bits_taken(counts):
+    return information(counts.sum()) - sum(information(c) for c in counts)
+
+
+def choose_groups(counts):
+    """The first context of each group, and the counts of all; by step 6."""
+    groups = [(c, row) for c, row in enumerate(counts) if row.any()]
+    while len(groups) > 1:
+        loss = [bits_taken(a + b) - bits_taken(a) - bits_taken(b) for (_, a), (_, b) in zip(groups, groups[1:])]
+        i = loss.index(min(loss))
+        if loss[i] >= 409600 and len(groups) <= 8:
+            break
+        groups[i:i + 2] = [(groups[i][0], groups[i][1] + groups[i + 1][1])]
+    return groups
+
+
+def table_of(counts):
+    if (counts > 0).sum() > 1:
+        return frequencies(counts)
+    s = int(counts.argmax())
+    f = np.zeros(256, np.int64)
+    f[s], f[s ^ 1] = 4095, 1
+    return f
 
 
 def encode_with_contexts(symbols, beside):
@@ -377,15 +401,16 @@ def encode_with_contexts(symbols, beside):
         return None
     means = beside.means(symbols)
     contexts = beside.contexts(means)
-    tables = [context_table(counts_of(symbols[contexts == c])) for c in range(8)]
-    mask = sum(bool(table) << c for c, (_, table, _) in enumerate(tables))
-    front = beside.means_bytes(means) + mask.to_bytes(4, "little") + b"".join(t for _, t, _ in tables)
-    paid = sum(p for _, _, p in tables)
+    groups = choose_groups([counts_of(symbols[contexts == c]) for c in range(16)])
+    begin = sum(1 << c for c, _ in groups)
+    f = np.array([table_of(of_group) for _, of_group in groups])
+    front = beside.means_bytes(means) + begin.to_bytes(4, "little") + b"".join(map(table_bytes, f))
+    paid = sum(price(of_group, row) for (_, of_group), row in zip(groups, f))
     plain = frequencies(counts)
     alone = 2048 * len(table_bytes(plain)) + price(counts, plain)
     if not worth(n, len(front), paid) or 2048 * len(front) + paid >= alone:
         return None
-    body = front + encode_segments(np.array([f for f, _, _ in tables]), symbols, contexts)
+    body = front + encode_segments(f, symbols, tables_of_contexts(begin)[contexts])
     return (3, body) if len(body) < n else None
 
 

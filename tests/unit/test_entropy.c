@@ -451,7 +451,9 @@ static void test_what_is_wrong_is_said(void **state)
 	fill_codes(n, 50, 4);
 	nbytes = tsr_entropy_encode_codes(e, &b, plain, n, coded);
 	assert_int_equal(coded[0], 3);
-	assert_refused(&b, n, nbytes, 5, "\1", 1, "it has a table of a context that there is not");
+	assert_refused(&b, n, nbytes, 6, "\1", 1, "the list of its tables is none");
+	assert_refused(&b, n, nbytes, 4, "\0\0", 2, "the list of its tables is none");
+	assert_refused(&b, n, nbytes, 4, "\377\1", 2, "the list of its tables is none");
 }
 
 /* --- As a filter ------------------------------------------------------------------------------- */

@@ -32,14 +32,15 @@ static void of_any_columns(const int8_t *restrict columns, uint32_t n, int32_t l
 			   uint8_t *restrict contexts)
 {
 	for (uint32_t k = 0; k < n; k++)
-		contexts[k] = tsr_rans_context(columns[k], lowest);
+		contexts[k] = tsr_rans_context(columns[k], lowest, TSR_RANS_VARIANCE_SHIFT);
 }
 
 static void of_any_codes(const uint8_t *restrict codes, uint32_t n, int32_t lowest,
 			 uint8_t *restrict contexts)
 {
 	for (uint32_t k = 0; k < n; k++)
-		contexts[k] = tsr_rans_context(tsr_rans_code_level(codes[k]), lowest);
+		contexts[k] = tsr_rans_context(tsr_rans_code_level(codes[k]), lowest,
+					       TSR_RANS_MOMENTUM_SHIFT);
 }
 
 /* Most groups have 32 elements. */
@@ -83,13 +84,14 @@ INLINE __m256i levels_of(__m256i codes)
 }
 
 /* tsr_rans_context() of 32 levels of 0 to 255; of @lowest some that is negative remains to be added. */
-INLINE __m256i contexts_of(__m256i levels, int32_t lowest)
+INLINE __m256i contexts_of(__m256i levels, int32_t lowest, int shift)
 {
 	const int32_t less = lowest < 0 ? 0 : lowest > 255 ? 255 : lowest;
 	const int32_t more = lowest > 0 ? 0 : lowest < -255 ? 255 : -lowest;
+	const int32_t most = ((int32_t)TSR_RANS_CONTEXT_COUNT << shift) - 1;
 	const __m256i above = _mm256_subs_epu8(_mm256_adds_epu8(levels, all(more)), all(less));
 
-	return SHIFTED(_mm256_min_epu8(above, all(63)), 3);
+	return SHIFTED(_mm256_min_epu8(above, all(most)), shift);
 }
 
 static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns)
@@ -116,12 +118,13 @@ static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns
 /* Moved by 128, columns are not negative. */
 static void of_usual_columns(const int8_t *columns, int32_t lowest, uint8_t *contexts)
 {
-	store(contexts, contexts_of(_mm256_xor_si256(load(columns), all(0x80)), lowest + 128));
+	store(contexts, contexts_of(_mm256_xor_si256(load(columns), all(0x80)), lowest + 128,
+				    TSR_RANS_VARIANCE_SHIFT));
 }
 
 static void of_usual_codes(const uint8_t *codes, int32_t lowest, uint8_t *contexts)
 {
-	store(contexts, contexts_of(levels_of(load(codes)), lowest));
+	store(contexts, contexts_of(levels_of(load(codes)), lowest, TSR_RANS_MOMENTUM_SHIFT));
 }
 #else
 static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns)
@@ -162,78 +165,6 @@ static void contexts_of_codes(const uint8_t *codes, uint32_t n, int32_t lowest, 
 		of_any_codes(codes, n, lowest, contexts);
 }
 
-/* --- Pieces ------------------------------------------------------------------------------------ */
-
-void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
-				uint32_t *rows, uint32_t *columns)
-{
-	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
-	uint64_t column = b->first % b->columns;
-
-	for (size_t i = 0; i < n;) {
-		const uint32_t size = tsr_scale_run_least(
-			tsr_scale_run_least(at.left, b->columns - column), n - i);
-		const int32_t scale = tsr_rans_scale_level(*at.scale);
-
-		*rows += add_levels(codes + i, size, scale, columns + column);
-		i += size;
-		column += size;
-		tsr_scale_run_advance(&at, size);
-		if (column == b->columns) {
-			column = 0;
-			rows++;
-		}
-	}
-}
-
-void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
-					const struct tsr_contexts_means *m, size_t n,
-					uint8_t *contexts)
-{
-	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
-	uint64_t column = b->first % b->columns;
-	const int8_t *row = m->rows;
-
-	for (size_t i = 0; i < n;) {
-		const uint32_t size = tsr_scale_run_least(
-			tsr_scale_run_least(at.left, b->columns - column), n - i);
-		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST + tsr_rans_scale_level(*at.scale) -
-				       m->all - *row;
-
-		contexts_of_columns(m->columns + column, size, lowest, contexts + i);
-		i += size;
-		column += size;
-		tsr_scale_run_advance(&at, size);
-		if (column == b->columns) {
-			column = 0;
-			row++;
-		}
-	}
-}
-
-void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
-				      const struct tsr_contexts_means *m, size_t n,
-				      uint8_t *contexts)
-{
-	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
-	struct tsr_scale_run variance = tsr_scale_run_begin(&b->variance_scales, b->first);
-
-	(void)m;
-	for (size_t i = 0; i < n;) {
-		const uint32_t size = tsr_scale_run_least(
-			tsr_scale_run_least(at.left, variance.left), n - i);
-		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + tsr_rans_scale_level(*at.scale) -
-				       tsr_rans_scale_level(*variance.scale);
-
-		contexts_of_codes(b->variances + i, size, lowest, contexts + i);
-		i += size;
-		tsr_scale_run_advance(&at, size);
-		tsr_scale_run_advance(&variance, size);
-	}
-}
-
-/* --- Pieces of log8 ------------------------------------------------------------------------------ */
-
 static uint32_t add_logs(const uint8_t *restrict codes, uint32_t n, int32_t scale, int32_t range,
 			 uint32_t *restrict columns)
 {
@@ -255,49 +186,110 @@ static void of_log_columns(const int8_t *restrict columns, uint32_t n, int32_t a
 		contexts[k] = tsr_rans_log_context(above + columns[k], per_level);
 }
 
+/* --- Pieces ------------------------------------------------------------------------------------ */
+
+/* A walk over the runs of a piece: elements of one row, from one column on, that have one scale. */
+struct walk {
+	struct tsr_scale_run scales;
+	uint64_t columns, column; /* of the tensor; that of the run's first element */
+	size_t row, first,
+		size; /* the run's row, counted from the piece's first, its first element, its size */
+	uint16_t scale;
+};
+
+static struct walk walk_begin(const struct tsr_entropy_beside *b)
+{
+	return (struct walk){ .scales = tsr_scale_run_begin(&b->scales, b->first),
+			      .columns = b->columns,
+			      .column = b->first % b->columns };
+}
+
+/* On to the first run, or the next one, of a piece of @n elements; false if there is none. */
+INLINE bool walk_on(struct walk *w, size_t n)
+{
+	w->first += w->size;
+	if (w->first == n)
+		return false;
+	w->column += w->size;
+	if (w->size)
+		tsr_scale_run_advance(&w->scales, (uint32_t)w->size);
+	if (w->column == w->columns) {
+		w->column = 0;
+		w->row++;
+	}
+	w->size = tsr_scale_run_least(tsr_scale_run_least(w->scales.left, w->columns - w->column),
+				      n - w->first);
+	w->scale = *w->scales.scale;
+	return true;
+}
+
+void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
+				uint32_t *rows, uint32_t *columns)
+{
+	struct walk w = walk_begin(b);
+
+	while (walk_on(&w, n))
+		rows[w.row] += add_levels(codes + w.first, (uint32_t)w.size,
+					  tsr_rans_scale_level(w.scale), columns + w.column);
+}
+
 void TSR_FOR_ISA(contexts_log_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes,
 				    size_t n, uint32_t *rows, uint32_t *columns)
 {
-	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
-	uint64_t column = b->first % b->columns;
+	struct walk w = walk_begin(b);
 
-	for (size_t i = 0; i < n;) {
-		const uint32_t size = tsr_scale_run_least(
-			tsr_scale_run_least(at.left, b->columns - column), n - i);
+	while (walk_on(&w, n))
+		rows[w.row] += add_logs(codes + w.first, (uint32_t)w.size,
+					tsr_rans_scale_level(w.scale), tsr_rans_log_range(w.scale),
+					columns + w.column);
+}
 
-		*rows += add_logs(codes + i, size, tsr_rans_scale_level(*at.scale),
-				  tsr_rans_log_range(*at.scale), columns + column);
-		i += size;
-		column += size;
-		tsr_scale_run_advance(&at, size);
-		if (column == b->columns) {
-			column = 0;
-			rows++;
-		}
+void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
+					const struct tsr_contexts_means *m, size_t n,
+					uint8_t *contexts)
+{
+	struct walk w = walk_begin(b);
+
+	while (walk_on(&w, n)) {
+		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST + tsr_rans_scale_level(w.scale) -
+				       m->all - m->rows[w.row];
+
+		contexts_of_columns(m->columns + w.column, (uint32_t)w.size, lowest,
+				    contexts + w.first);
 	}
 }
 
 void TSR_FOR_ISA(contexts_of_logs)(const struct tsr_entropy_beside *b,
 				   const struct tsr_contexts_means *m, size_t n, uint8_t *contexts)
 {
-	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
-	uint64_t column = b->first % b->columns;
-	const int8_t *row = m->rows;
+	struct walk w = walk_begin(b);
 
-	for (size_t i = 0; i < n;) {
-		const uint32_t size = tsr_scale_run_least(
-			tsr_scale_run_least(at.left, b->columns - column), n - i);
-		const int32_t above = m->all + *row - tsr_rans_scale_level(*at.scale) -
+	while (walk_on(&w, n)) {
+		const int32_t above = m->all + m->rows[w.row] - tsr_rans_scale_level(w.scale) -
 				      TSR_RANS_LOG_HIGHEST;
 
-		of_log_columns(m->columns + column, size, above,
-			       65536 / tsr_rans_log_range(*at.scale), contexts + i);
+		of_log_columns(m->columns + w.column, (uint32_t)w.size, above,
+			       65536 / tsr_rans_log_range(w.scale), contexts + w.first);
+	}
+}
+
+void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
+				      const struct tsr_contexts_means *m, size_t n,
+				      uint8_t *contexts)
+{
+	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
+	struct tsr_scale_run variance = tsr_scale_run_begin(&b->variance_scales, b->first);
+
+	(void)m;
+	for (size_t i = 0; i < n;) {
+		const uint32_t size = tsr_scale_run_least(
+			tsr_scale_run_least(at.left, variance.left), n - i);
+		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + tsr_rans_scale_level(*at.scale) -
+				       tsr_rans_scale_level(*variance.scale);
+
+		contexts_of_codes(b->variances + i, size, lowest, contexts + i);
 		i += size;
-		column += size;
 		tsr_scale_run_advance(&at, size);
-		if (column == b->columns) {
-			column = 0;
-			row++;
-		}
+		tsr_scale_run_advance(&variance, size);
 	}
 }

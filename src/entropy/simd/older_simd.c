@@ -116,8 +116,7 @@ static void rescale(const uint8_t *codes, uint32_t n, uint32_t ratio, uint32_t *
 		const uint32_t code = tsr_difference_rescale(codes[k], ratio);
 
 		expected[k] = tsr_difference_ordered(code, 8, false);
-		contexts[k] = tsr_rans_context(tsr_rans_code_level((uint8_t)code),
-					       TSR_RANS_VARIANCE_LOWEST);
+		contexts[k] = tsr_difference_code_context((uint8_t)code);
 	}
 }
 

@@ -480,7 +480,6 @@ void TSR_FOR_ISA(rans_count)(const uint8_t *symbols, size_t n, uint32_t *count)
 }
 
 /* Symbols with contexts are counted while they are in the first cache. */
-#define PAIRS (256 * TSR_RANS_CONTEXT_COUNT)
 #define COUNTED 2048u
 
 static void count_pairs(const uint16_t *pairs, size_t n, uint32_t *even, uint32_t *odd)
@@ -501,11 +500,12 @@ static void count_pairs(const uint16_t *pairs, size_t n, uint32_t *even, uint32_
 }
 
 void TSR_FOR_ISA(rans_count_pairs)(const uint8_t *symbols, const uint8_t *contexts, size_t n,
-				   uint16_t *pairs, uint32_t *count)
+				   unsigned ncontexts, uint16_t *pairs, uint32_t *count)
 {
-	uint32_t odd[PAIRS] = { 0 };
+	uint32_t odd[256 * TSR_RANS_CONTEXT_COUNT];
 
-	memset(count, 0, PAIRS * sizeof(*count));
+	memset(odd, 0, 256 * ncontexts * sizeof(*odd));
+	memset(count, 0, 256 * ncontexts * sizeof(*count));
 	for (size_t at = 0; at < n; at += COUNTED) {
 		const size_t end = n - at < COUNTED ? n : at + COUNTED;
 
@@ -513,6 +513,6 @@ void TSR_FOR_ISA(rans_count_pairs)(const uint8_t *symbols, const uint8_t *contex
 			pairs[i] = (uint16_t)(contexts[i] << 8 | symbols[i]);
 		count_pairs(pairs + at, end - at, count, odd);
 	}
-	for (unsigned pair = 0; pair < PAIRS; pair++)
+	for (unsigned pair = 0; pair < 256 * ncontexts; pair++)
 		count[pair] += odd[pair];
 }

@@ -6,21 +6,22 @@
 #include "gpu/entropy/decode_stream.cuh"
 #include "gpu/entropy/gpu_contexts.cuh"
 
-#define NCONTEXTS TSR_RANS_CONTEXT_COUNT
+#define NTABLES TSR_RANS_TABLE_COUNT
 #define NSLOTS (1u << TSR_RANS_BITS)
 
-static_assert(WARPS == NCONTEXTS, "a warp makes the table of a context");
+static_assert(WARPS == NTABLES, "a warp makes a table");
 
 /* Blocks of a multiprocessor, which has room for as many tables. */
 #define BLOCKS 5u
 
 /* What the threads of a block share. */
 struct contexts_memory {
-	unsigned char symbol[NCONTEXTS][NSLOTS]; /* of each slot */
-	uint32_t range[NCONTEXTS][NSYMBOLS]; /* frequency and first slot of each symbol */
+	unsigned char symbol[NTABLES][NSLOTS]; /* of each slot */
+	uint32_t range[NTABLES][NSYMBOLS]; /* frequency and first slot of each symbol */
 	uint16_t ring[WARPS][RING];
 	struct stream_head head;
-	uint32_t table[NCONTEXTS]; /* where each begins in the piece; 0: there is none */
+	uint32_t table[NTABLES]; /* where each begins in the piece; 0: there is none */
+	uint64_t tables; /* of contexts */
 	uint32_t front; /* the bytes before the sizes of segments */
 	bool wrong;
 };
@@ -51,18 +52,19 @@ static __device__ bool find_tables(const uint32_t *piece, uint32_t means, struct
 	if (nbytes < at)
 		return false;
 	stored = piece[(body + means) / 4];
-	if (stored >> NCONTEXTS)
+	if (!stored || stored >> TSR_RANS_CONTEXT_COUNT || __popc(stored) > NTABLES)
 		return false;
-	for (unsigned c = 0; c < NCONTEXTS; c++) {
-		m->table[c] = 0;
-		if (stored >> c & 1) {
+	m->tables = tables_of_contexts(stored);
+	for (unsigned i = 0; i < NTABLES; i++) {
+		m->table[i] = 0;
+		if (i < __popc(stored)) {
 			const uint32_t size = nbytes - at >= 4
 						      ? table_nbytes(piece[(body + at) / 4])
 						      : 0;
 
 			if (!size || nbytes - at < size)
 				return false;
-			m->table[c] = body + at;
+			m->table[i] = body + at;
 			at += size;
 		}
 	}
@@ -128,15 +130,6 @@ static __device__ void fill_slots(const uint32_t *range, unsigned char *symbol)
 	}
 }
 
-/* The table of a context without one: all symbols alike. */
-static __device__ void fill_flat(uint32_t *range)
-{
-	const uint32_t freq = NSLOTS / NSYMBOLS;
-
-	for (unsigned s = threadIdx.x % 32; s < NSYMBOLS; s += 32)
-		range[s] = freq << 16 | freq * s;
-}
-
 /* --- The front of a piece ------------------------------------------------------------------------ */
 
 /* The means of a variance, by all threads; false in all of them if they are wrong. */
@@ -163,7 +156,7 @@ static __device__ bool open_piece(const uint32_t *piece, uint64_t nbytes, struct
 {
 	const unsigned warp = threadIdx.x / 32;
 	uint32_t means;
-	bool fine;
+	bool fine = true;
 
 	if (nbytes % 4 || piece[0] >> 8 != nbytes - 4 || nbytes - 4 >= s->n ||
 	    !read_means(piece + 1, (uint32_t)nbytes - 4, s, &means))
@@ -180,10 +173,8 @@ static __device__ bool open_piece(const uint32_t *piece, uint64_t nbytes, struct
 		return false;
 	if (m->table[warp])
 		fine = read_ranges(piece + m->table[warp] / 4, m->range[warp]);
-	else
-		fine = (fill_flat(m->range[warp]), true);
 	fine = __syncthreads_and(fine);
-	if (fine)
+	if (fine && m->table[warp])
 		fill_slots(m->range[warp], m->symbol[warp]);
 	__syncthreads();
 	return fine;
@@ -192,12 +183,12 @@ static __device__ bool open_piece(const uint32_t *piece, uint64_t nbytes, struct
 /* --- Segments ------------------------------------------------------------------------------------ */
 
 template <bool SOME>
-static __device__ __forceinline__ uint32_t pop_with_context(const struct contexts_memory *m,
-							    uint32_t context, struct lane_state *l,
-							    bool has)
+static __device__ __forceinline__ uint32_t pop_with_table(const struct contexts_memory *m,
+							  uint32_t table, struct lane_state *l,
+							  bool has)
 {
 	const uint32_t slot = l->x & (NSLOTS - 1);
-	const uint32_t symbol = m->symbol[context][slot], range = m->range[context][symbol];
+	const uint32_t symbol = m->symbol[table][slot], range = m->range[table][symbol];
 
 	refill<SOME>(l, (range >> 16) * (l->x >> TSR_RANS_BITS) + slot - (range & 0xffff), has);
 	return symbol;
@@ -205,7 +196,7 @@ static __device__ __forceinline__ uint32_t pop_with_context(const struct context
 
 template <bool SOME>
 static __device__ __forceinline__ void decode_block(const struct contexts_memory *m,
-						    const uint32_t *contexts, uint32_t count,
+						    const uint32_t *tables, uint32_t count,
 						    struct lane_state *l, unsigned char *plain)
 {
 	struct run_of<1> run = {
@@ -216,7 +207,7 @@ static __device__ __forceinline__ void decode_block(const struct contexts_memory
 		fill_half(l);
 #pragma unroll
 	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-		run.word[0] |= pop_with_context<SOME>(m, contexts[r], l, r < count) << 8 * r;
+		run.word[0] |= pop_with_table<SOME>(m, tables[r], l, r < count) << 8 * r;
 	store_run<1>(plain, run, SOME ? count : TSR_RANS_RUN);
 }
 
@@ -230,12 +221,14 @@ static __device__ __forceinline__ void decode_blocks(const struct contexts_memor
 	const uint32_t whole = size - size % TSR_RANS_BLOCK, rest = count_run(size, whole, lane);
 	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
 	struct run_beside beside = load_beside<SORT>(s, &p, whole ? TSR_RANS_RUN : rest);
+	const uint64_t tables = m->tables;
 	uint32_t contexts[TSR_RANS_RUN];
 
 	for (uint32_t first = 0; first < whole; first += TSR_RANS_BLOCK) {
 		unsigned char *to = plain + p.at;
 
 		contexts_of_run<SORT>(s, &p, beside, TSR_RANS_RUN, contexts);
+		use_tables(tables, contexts);
 		next_run<SORT>(s, &p);
 		/* What comes next is on its way meanwhile. */
 		beside = load_beside<SORT>(s, &p,
@@ -244,6 +237,7 @@ static __device__ __forceinline__ void decode_blocks(const struct contexts_memor
 	}
 	if (whole < size) {
 		contexts_of_run<SORT>(s, &p, beside, rest, contexts);
+		use_tables(tables, contexts);
 		decode_block<true>(m, contexts, rest, l, plain + p.at);
 	}
 }

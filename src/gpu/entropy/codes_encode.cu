@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Coding pieces of codes with tables chosen by what lies beside them (docs/format.md, "Contexts"): a block
- * of threads finds the means of a variance's rows and columns, counts the codes of each context, makes a
- * table for each, one per warp, and codes segments as those of other streams.
+ * of threads finds the means of a variance's rows and columns, counts the codes of each context, makes
+ * tables, one per warp, and codes segments as those of other streams.
  */
 #include "gpu/entropy/codes_means.cuh"
+#include "gpu/entropy/codes_tables.cuh"
 #include "gpu/entropy/encode_stream.cuh"
 
-#define NCONTEXTS TSR_RANS_CONTEXT_COUNT
+#define NTABLES TSR_RANS_TABLE_COUNT
 
-static_assert(WARPS == NCONTEXTS, "a warp makes the table of a context");
+static_assert(WARPS == NTABLES, "a warp makes a table");
 
 /* Blocks of a multiprocessor: all there is room for. */
 #define BLOCKS 5u
@@ -20,12 +21,14 @@ static_assert(WARPS == NCONTEXTS, "a warp makes the table of a context");
 
 /* What the threads of a block share. */
 struct contexts_coding {
-	struct coding one; /* without contexts; `count` has those of contexts first */
-	struct packed_symbol symbol[NCONTEXTS * NSYMBOLS];
-	uint32_t table[NCONTEXTS][TABLE_WORDS];
-	struct made_table made[NCONTEXTS];
-	uint32_t n[NCONTEXTS]; /* codes of each context */
-	bool stored[NCONTEXTS]; /* whether it has a table */
+	struct coding one; /* without contexts; `count` has those of tables first */
+	union {
+		uint32_t count[TSR_RANS_CONTEXT_COUNT * NSYMBOLS]; /* until there are tables */
+		struct packed_symbol symbol[NTABLES * NSYMBOLS];
+	};
+	struct context_groups groups;
+	uint32_t table[NTABLES][TABLE_WORDS];
+	struct made_table made[NTABLES];
 	uint32_t total[NSYMBOLS];
 	struct means_memory means;
 };
@@ -34,7 +37,6 @@ struct contexts_coding {
 struct front {
 	uint32_t means, nbytes; /* of the means; of all */
 	uint32_t cost; /* of the codes by these tables, in 1/256 of a bit */
-	uint32_t stored; /* a bit for each context that has a table */
 	bool increments; /* a symbol needs it */
 };
 
@@ -55,13 +57,15 @@ static __device__ __forceinline__ struct loaded_run load_codes(const struct cont
 	return { load_run<1>(codes + p->at, count).word[0], load_beside<SORT>(s, p, count) };
 }
 
-/* Where each code of a run is looked up: 256 times its context plus the code. */
-template <enum context_sort SORT>
+/* Where each code of a run is looked up: 256 times its context, or its table, plus the code. */
+template <enum context_sort SORT, bool TABLES>
 static __device__ __forceinline__ void pairs_of(const struct context_source *s,
 						const struct run_place *p, struct loaded_run r,
-						uint32_t count, uint32_t *pairs)
+						uint32_t count, uint64_t tables, uint32_t *pairs)
 {
 	contexts_of_run<SORT>(s, p, r.beside, count, pairs);
+	if (TABLES)
+		use_tables(tables, pairs);
 #pragma unroll
 	for (unsigned i = 0; i < TSR_RANS_RUN; i++)
 		pairs[i] = pairs[i] * NSYMBOLS + __byte_perm(r.codes, 0, 0x4440 + i);
@@ -92,7 +96,7 @@ static __device__ __forceinline__ void count_pairs(const struct context_source *
 		}
 #pragma unroll
 		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			pairs_of<SORT>(s, &places[i], runs[i], TSR_RANS_RUN, pairs);
+			pairs_of<SORT, false>(s, &places[i], runs[i], TSR_RANS_RUN, 0, pairs);
 #pragma unroll
 			for (unsigned r = 0; r < TSR_RANS_RUN; r++)
 				atomicAdd(&counts[pairs[r]], 1u);
@@ -101,7 +105,8 @@ static __device__ __forceinline__ void count_pairs(const struct context_source *
 	for (uint32_t first = whole; first < size; first += TSR_RANS_BLOCK) {
 		const uint32_t count = count_run(size, first, lane);
 
-		pairs_of<SORT>(s, &p, load_codes<SORT>(s, codes, &p, count), count, pairs);
+		pairs_of<SORT, false>(s, &p, load_codes<SORT>(s, codes, &p, count), count, 0,
+				      pairs);
 #pragma unroll
 		for (unsigned r = 0; r < TSR_RANS_RUN; r++)
 			if (r < count)
@@ -110,50 +115,29 @@ static __device__ __forceinline__ void count_pairs(const struct context_source *
 	}
 }
 
-/* What a context costs without a table. */
-static __device__ __forceinline__ uint32_t flat_cost(uint32_t n)
+/* Tables of groups of contexts, each by a warp. */
+static __device__ void make_tables(struct contexts_coding *c)
 {
-	return 2048 * n;
-}
+	const unsigned warp = threadIdx.x / 32;
 
-/* The table of the context of this warp, or none if it is not worth it. */
-static __device__ void make_context(struct contexts_coding *c)
-{
-	const unsigned lane = threadIdx.x % 32, context = threadIdx.x / 32;
-	const uint32_t *counts = c->one.count + NSYMBOLS * context;
-	struct packed_symbol *symbols = c->symbol + NSYMBOLS * context;
-	struct made_table *made = &c->made[context];
-	uint32_t n = 0;
-	bool stored = false;
-
-	for (unsigned i = lane; i < NSYMBOLS; i += 32)
-		n += counts[i];
-	n = __reduce_add_sync(TSR_WHOLE_WARP, n);
-	if (n) {
-		make_table(counts, n, symbols, c->table[context], made);
-		__syncwarp();
-		stored = 2048 * made->nbytes + made->cost < flat_cost(n);
-	}
-	__syncwarp();
-	if (!stored)
-		for (unsigned i = lane; i < NSYMBOLS; i += 32)
-			symbols[i] = pack_symbol((1u << TSR_RANS_BITS) / NSYMBOLS,
-						 (1u << TSR_RANS_BITS) / NSYMBOLS * i);
-	if (lane == 0) {
-		c->n[context] = n;
-		c->stored[context] = stored;
-	}
+	for (unsigned i = 0; i < NTABLES; i++)
+		c->one.count[NSYMBOLS * i + threadIdx.x] =
+			i < c->groups.n ? c->count[NSYMBOLS * c->groups.first[i] + threadIdx.x] : 0;
+	__syncthreads();
+	if (warp < c->groups.n)
+		make_table(c->one.count + NSYMBOLS * warp, c->groups.codes[warp],
+			   c->symbol + NSYMBOLS * warp, c->table[warp], &c->made[warp]);
+	__syncthreads();
 }
 
 static __device__ struct front front_of(const struct contexts_coding *c, uint32_t means)
 {
-	struct front f = { means, means + 4, 0, 0, false };
+	struct front f = { means, means + 4, 0, false };
 
-	for (unsigned i = 0; i < NCONTEXTS; i++) {
-		f.stored |= (uint32_t)c->stored[i] << i;
-		f.nbytes += c->stored[i] ? c->made[i].nbytes : 0;
-		f.cost += c->stored[i] ? c->made[i].cost : flat_cost(c->n[i]);
-		f.increments |= c->stored[i] && c->made[i].increments;
+	for (unsigned i = 0; i < c->groups.n; i++) {
+		f.nbytes += c->made[i].nbytes;
+		f.cost += c->made[i].cost;
+		f.increments |= c->made[i].increments;
 	}
 	return f;
 }
@@ -163,7 +147,7 @@ static __device__ bool codes_differ(uint32_t n, struct contexts_coding *c)
 {
 	uint32_t sum = 0;
 
-	for (unsigned i = 0; i < NCONTEXTS; i++)
+	for (unsigned i = 0; i < NTABLES; i++)
 		sum += c->one.count[NSYMBOLS * i + threadIdx.x];
 	c->total[threadIdx.x] = sum;
 	return __syncthreads_and(sum < n);
@@ -184,9 +168,12 @@ static __device__ bool is_better(const struct front *f, uint32_t n, struct conte
 
 /* The words of the segment of a warp, which end at @end; returns their first. */
 template <enum context_sort SORT>
-static __device__ __forceinline__ uint16_t *encode_pairs(
-	const struct context_source *s, const unsigned char *codes, uint32_t begin, uint32_t size,
-	const struct packed_symbol *symbols, bool increments, uint16_t *end, uint32_t *x)
+static __device__ __forceinline__ uint16_t *encode_pairs(const struct context_source *s,
+							 const unsigned char *codes, uint32_t begin,
+							 uint32_t size,
+							 const struct packed_symbol *symbols,
+							 uint64_t tables, bool increments,
+							 uint16_t *end, uint32_t *x)
 {
 	const unsigned lane = threadIdx.x % 32;
 	uint32_t first = size - size % TSR_RANS_BLOCK, pairs[TSR_RANS_RUN];
@@ -196,7 +183,8 @@ static __device__ __forceinline__ uint16_t *encode_pairs(
 	if (first < size) {
 		const uint32_t count = count_run(size, first, lane);
 
-		pairs_of<SORT>(s, &p, load_codes<SORT>(s, codes, &p, count), count, pairs);
+		pairs_of<SORT, true>(s, &p, load_codes<SORT>(s, codes, &p, count), count, tables,
+				     pairs);
 		push_run<false, true>(symbols, pairs, count, x, &end);
 	}
 	if (first) {
@@ -204,7 +192,7 @@ static __device__ __forceinline__ uint16_t *encode_pairs(
 		next = load_codes<SORT>(s, codes, &p, TSR_RANS_RUN);
 	}
 	while (first) {
-		pairs_of<SORT>(s, &p, next, TSR_RANS_RUN, pairs);
+		pairs_of<SORT, true>(s, &p, next, TSR_RANS_RUN, tables, pairs);
 		first -= TSR_RANS_BLOCK;
 		/* What comes next is on its way meanwhile. */
 		if (first) {
@@ -219,7 +207,7 @@ static __device__ __forceinline__ uint16_t *encode_pairs(
 	return end;
 }
 
-/* Means, what contexts have tables, and these, at @to. */
+/* Means, with what contexts tables begin, and these, at @to. */
 static __device__ void put_front(const struct front *f, const struct contexts_coding *c,
 				 const uint32_t *means, uint32_t *to)
 {
@@ -228,10 +216,10 @@ static __device__ void put_front(const struct front *f, const struct contexts_co
 	for (uint32_t i = threadIdx.x; i < at; i += TSR_BLOCK)
 		to[i] = means[i];
 	if (threadIdx.x == 0)
-		to[at] = f->stored;
+		to[at] = c->groups.begin;
 	at++;
-	for (unsigned k = 0; k < NCONTEXTS; k++) {
-		const uint32_t nwords = c->stored[k] ? c->made[k].nbytes / 4 : 0;
+	for (unsigned k = 0; k < c->groups.n; k++) {
+		const uint32_t nwords = c->made[k].nbytes / 4;
 
 		for (uint32_t i = threadIdx.x; i < nwords; i += TSR_BLOCK)
 			to[at + i] = c->table[k][i];
@@ -257,19 +245,22 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 
 	if (!s->variances)
 		means_nbytes = find_means<SORT>(s, codes, &c->means, staging + STAGED_WORDS);
-	for (unsigned i = threadIdx.x; i < NCONTEXTS * NSYMBOLS; i += TSR_BLOCK)
-		c->one.count[i] = 0;
+	for (unsigned i = threadIdx.x; i < TSR_RANS_CONTEXT_COUNT * NSYMBOLS; i += TSR_BLOCK)
+		c->count[i] = 0;
 	__syncthreads();
-	count_pairs<SORT>(s, codes, begin, size, c->one.count);
+	count_pairs<SORT>(s, codes, begin, size, c->count);
 	__syncthreads();
-	make_context(c);
+	choose_tables(c->count, &c->groups);
+	make_tables(c);
 	if (!codes_differ(s->n, c))
 		return 0;
 	f = front_of(c, means_nbytes);
 	if (!is_better(&f, s->n, c))
 		return 0;
 	if (size)
-		words = encode_pairs<SORT>(s, codes, begin, size, c->symbol, f.increments, end, &x);
+		words = encode_pairs<SORT>(s, codes, begin, size, c->symbol,
+					   tables_of_contexts(c->groups.begin), f.increments, end,
+					   &x);
 	nbytes = put_segments(size, s->n, words, (uint32_t)(end - words), x, f.nbytes, &c->one, to);
 	if (nbytes)
 		put_front(&f, c, means, to);

@@ -89,7 +89,8 @@ static __device__ uint32_t context_of_element(const struct context_source *s, ui
 
 		return tsr_rans_context(tsr_rans_code_level(b->variances[i]),
 					TSR_RANS_MOMENTUM_LOWEST + level -
-						tsr_rans_scale_level(root));
+						tsr_rans_scale_level(root),
+					TSR_RANS_MOMENTUM_SHIFT);
 	}
 	const int32_t row = s->rows[(s->before + i) / b->columns];
 	const int32_t column = s->columns[(s->before + i) % b->columns];
@@ -97,7 +98,8 @@ static __device__ uint32_t context_of_element(const struct context_source *s, ui
 	if (b->logarithmic)
 		return tsr_rans_log_context(s->all + row + column - level - TSR_RANS_LOG_HIGHEST,
 					    65536 / tsr_rans_log_range(scale));
-	return tsr_rans_context(column, TSR_RANS_VARIANCE_LOWEST + level - s->all - row);
+	return tsr_rans_context(column, TSR_RANS_VARIANCE_LOWEST + level - s->all - row,
+				TSR_RANS_VARIANCE_SHIFT);
 }
 
 /* --- Runs ---------------------------------------------------------------------------------------- */
@@ -207,7 +209,8 @@ static __device__ __forceinline__ void contexts_of_run(const struct context_sour
 
 #pragma unroll
 		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
-			contexts[i] = tsr_rans_context((int8_t)(r.bytes >> 8 * i), lowest);
+			contexts[i] = tsr_rans_context((int8_t)(r.bytes >> 8 * i), lowest,
+						       TSR_RANS_VARIANCE_SHIFT);
 	} else {
 		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + scale -
 				       tsr_rans_scale_level((uint16_t)r.variance_scale);
@@ -215,8 +218,31 @@ static __device__ __forceinline__ void contexts_of_run(const struct context_sour
 #pragma unroll
 		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
 			contexts[i] = tsr_rans_context(
-				tsr_rans_code_level((uint8_t)(r.bytes >> 8 * i)), lowest);
+				tsr_rans_code_level((uint8_t)(r.bytes >> 8 * i)), lowest,
+				TSR_RANS_MOMENTUM_SHIFT);
 	}
+}
+
+/* --- Tables of contexts -------------------------------------------------------------------------- */
+
+/* The number of the table of each context, four bits each, given those that another one begins with. */
+static __device__ uint64_t tables_of_contexts(uint32_t begin)
+{
+	uint64_t tables = 0;
+
+	for (unsigned c = 1, table = 0; c < TSR_RANS_CONTEXT_COUNT; c++) {
+		table += begin >> c & 1 && begin & ((1u << c) - 1);
+		tables |= (uint64_t)table << 4 * c;
+	}
+	return tables;
+}
+
+/* Contexts of a run to the numbers of their tables. */
+static __device__ __forceinline__ void use_tables(uint64_t tables, uint32_t *contexts)
+{
+#pragma unroll
+	for (unsigned i = 0; i < TSR_RANS_RUN; i++)
+		contexts[i] = (uint32_t)(tables >> 4 * contexts[i]) & 15;
 }
 
 #endif
