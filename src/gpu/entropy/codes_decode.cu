@@ -52,12 +52,12 @@ static __device__ bool find_tables(const uint32_t *piece, uint32_t means, struct
 	if (nbytes < at)
 		return false;
 	stored = piece[(body + means) / 4];
-	if (!stored || stored >> TSR_RANS_CONTEXT_COUNT || __popc(stored) > NTABLES)
+	if (!stored || stored >> TSR_RANS_CONTEXT_COUNT || (unsigned)__popc(stored) > NTABLES)
 		return false;
 	m->tables = tables_of_contexts(stored);
 	for (unsigned i = 0; i < NTABLES; i++) {
 		m->table[i] = 0;
-		if (i < __popc(stored)) {
+		if (i < (unsigned)__popc(stored)) {
 			const uint32_t size = nbytes - at >= 4
 						      ? table_nbytes(piece[(body + at) / 4])
 						      : 0;
