@@ -26,7 +26,7 @@ void tsr_context_tables_choose(uint32_t *count, struct tsr_context_tables *t);
 bool tsr_context_tables_are_possible(uint32_t begin);
 void tsr_context_tables_read(uint32_t begin, struct tsr_context_tables *t);
 
-/* Replace contexts by the numbers of their tables: alone, and in pairs of 256 times the context plus a code. */
+/* Replace contexts by the numbers of their tables: alone, and in pairs, 256 times the context plus a code. */
 void tsr_context_tables_of_contexts(const struct tsr_context_tables *t, size_t n,
 				    uint8_t *contexts);
 void tsr_context_tables_of_pairs(const struct tsr_context_tables *t, size_t n, uint16_t *pairs);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which contexts of a piece have one table (docs/format.md, "What an encoder writes"), by a block of threads. */
+/* Which contexts of a piece share a table (docs/format.md, "What an encoder writes"), by a block. */
 #ifndef TSR_GPU_CODES_TABLES_CUH
 #define TSR_GPU_CODES_TABLES_CUH
 
 #include "gpu/entropy/gpu_entropy.cuh"
 
 /*
- * Groups of contexts in a row that have one table: the first context of each, which has codes and the counts of
- * all, how many codes they have, what bits these take, and what is lost if a group is joined with the next.
+ * Groups of contexts in a row that have one table: the first context of each, which has codes and the counts
+ * of all, how many codes they have, what bits these take, and what is lost if it is joined with the next.
  */
 struct context_groups {
 	uint32_t n, to_join;
