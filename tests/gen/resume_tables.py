@@ -70,7 +70,7 @@ def figure(final, steps, losses, path):
     forms = [form for form in NAMES if form != "control"]
     labels = [NAMES[form].replace("`", "") for form in forms]
     colours = dict(zip(RUNS, ["#1f6feb", "#d9822b", "#8a3ffc", "#2f9e63"]))
-    page, (left, middle, right) = plt.subplots(1, 3, figsize=(9.6, 3.2), width_ratios=[1.15, 1, 1])
+    page, (left, middle, right) = plt.subplots(1, 3, figsize=(9.6, 3.4))
     run, seed = next(iter(RUNS)), "1"
     for form, colour, width in [("BF16 weights alone", "#c0392b", 1.2), ("control", "#888888", 3.0),
                                 ("tersor, 20 times", "#1f6feb", 1.0)]:
@@ -78,7 +78,8 @@ def figure(final, steps, losses, path):
                 and r["form"] in (form, "before")]
         left.plot([int(r["step"]) for r in rows], [float(r["held_out"]) for r in rows], color=colour, lw=width,
                   label=NAMES[form].replace("the same, 20 times", "tersor's default, 20 times"))
-    left.set(xlabel="step", ylabel="held-out loss", ylim=(3.2, 5.2), title="AdamW, beta2 0.95, seed 1")
+    left.set(xlabel="step", ylabel="held-out loss", ylim=(3.2, 5.2))
+    left.set_title("AdamW, beta2 0.95, seed 1", fontsize=9)
     left.legend(frameon=False, fontsize=8)
     for i, (run, colour) in enumerate(colours.items()):
         if run not in final:
@@ -88,7 +89,7 @@ def figure(final, steps, losses, path):
                 continue
             at = row + 0.17 * (i - 1.5)
             away = [1000 * d for d in differences(final[run], form)]
-            middle.plot(away, [at] * len(away), "o", ms=3.5, color=colour, label=RUNS[run] if row == 0 else None)
+            middle.plot(away, [at] * len(away), "o", ms=3.5, color=colour)
             right.plot([max(steps[run][form])], [at], "o", ms=3.5, color=colour)
     for axis in middle, right:
         axis.set_ylim(len(forms) - 0.5, -0.5)
@@ -96,15 +97,19 @@ def figure(final, steps, losses, path):
         axis.grid(axis="y", color="#eeeeee")
         axis.set_axisbelow(True)
     middle.axvline(0, color="#888888", lw=0.8)
-    middle.set(xlabel="last held-out loss less the control's, 0.001")
-    right.set_yticks(range(len(forms)), [""] * len(forms))
+    middle.set(xlabel="held-out loss less the control's, 0.001")
+    right.tick_params(labelleft=False)
     right.set_xscale("log")
     right.set_xticks([1, 3, 10, 30], ["1", "3", "10", "30"])
     right.minorticks_off()
     right.axvline(1, color="#888888", lw=0.8)
-    right.set(xlabel="largest step after resuming / lr")
-    right.legend(*middle.get_legend_handles_labels(), frameon=False, fontsize=8, loc="upper right")
-    page.tight_layout()
+    right.set(xlabel="largest step / lr")
+    dots = [plt.Line2D([], [], marker="o", ls="", ms=3.5, color=colours[run], label=RUNS[run]) for run in final]
+    page.legend(handles=dots, loc="upper right", ncols=4, frameon=False, fontsize=8)
+    page.subplots_adjust(left=0.06, right=0.98, bottom=0.15, top=0.86, wspace=0.12)
+    left.set_position([0.06, 0.15, 0.27, 0.71])
+    middle.set_position([0.50, 0.15, 0.27, 0.71])
+    right.set_position([0.79, 0.15, 0.19, 0.71])
     page.savefig(path, metadata={"Date": None, "Creator": None})
 
 
