@@ -16,7 +16,7 @@ static int fail(const char *what, const struct tsr_err *err)
 int main(int argc, char **argv)
 {
 	const struct tsr_pack_options options = tsr_pack_defaults();
-	const struct tsr_run run = { 0, NULL, NULL, NULL, NULL }; /* all processors, no progress */
+	const struct tsr_run run = { 0, NULL, NULL, NULL, 0, NULL }; /* all processors, no progress */
 	const char *const in = argv[1];
 	struct tsr_checkpoint *checkpoint;
 	const struct tsr_packed_tensor *tensor;

@@ -948,8 +948,27 @@ def test_a_gpu_that_is_not_there(tersor, source, packed, out, command):
         assert not out.exists() and not done.stdout
     for device in "gpu", "cuda:", "cuda:x", "cuda:99999", "":
         done = tersor(*args, "--device", device, check=2)
-        assert f"unknown device '{device}', expected auto, cpu, cuda or cuda:N" in done.stderr
+        assert f"unknown device '{device}', expected auto, cpu, cuda, cuda:all, cuda:N or cuda:N,N..." in done.stderr
         assert not out.exists() and not done.stdout
+
+
+@pytest.mark.parametrize("command", DEVICE_COMMANDS)
+def test_lists_of_gpus_that_are_none(tersor, source, packed, out, command):
+    """Twice, nothing between commas, too many, and lists of GPUs that are not there."""
+    args = DEVICE_COMMANDS[command](source, packed, out)
+    refused = {d: f"unknown device '{d}', expected " for d in ("cuda:0,", "cuda:,1", "cuda:0,,1", "cuda:0,x", "cuda:0 ,1",
+                                                              "cuda:all,0", "cuda:0,all", "cuda:0,1024", "cuda0,1")}
+    refused["cuda:1,2,1"] = "device 'cuda:1,2,1': found GPU 1 twice, expected it once"
+    refused["cuda:0,00"] = "found GPU 0 twice"
+    refused["cuda:" + ",".join(map(str, range(65)))] = "found more than 64 GPUs"
+    for device, line in refused.items():
+        done = tersor(*args, "--device", device, check=2)
+        assert line in done.stderr and not done.stdout and not out.exists(), device
+    for device, named in ("cuda:900,901", "cuda:900"), ("cuda:all", "cuda:"):
+        if device == "cuda:all" and json.loads(tersor("version", "--json", check=0).stdout)["gpus"]:
+            continue
+        done = tersor(*args, "--device", device, check=4)
+        assert one_line_error(done).startswith(f"tersor: {named}") and not done.stdout and not out.exists()
 
 
 @pytest.mark.parametrize("command", DEVICE_COMMANDS)

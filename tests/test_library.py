@@ -210,7 +210,7 @@ def test_replay_by_default(library):
     assert library.tsr_replay_step(replay, ctypes.c_size_t(n - 1))
     assert not library.tsr_replay_step(replay, ctypes.c_size_t(n))
     assert library.tsr_replay_param(replay, ctypes.c_size_t(0))
-    assert library.tsr_replay_gpu(replay) == -1
+    assert library.tsr_replay_gpus(replay, ctypes.byref(ctypes.c_void_p())) == 0
     assert not library.tsr_replay_failed_gate(replay, ctypes.byref(ctypes.c_size_t()),
                                               ctypes.byref(ctypes.c_size_t()))
     library.tsr_replay_free(replay)

@@ -87,7 +87,7 @@ struct tsr_gate {
 	double limit; /* of every tensor at every step */
 };
 
-enum { TSR_REPLAY_CPU = -1, TSR_REPLAY_AUTO = -2 };
+enum { TSR_REPLAY_CPU = 0, TSR_REPLAY_AUTO = -1 };
 
 enum tsr_on_nonfinite { TSR_NONFINITE_FAIL, TSR_NONFINITE_SKIP };
 enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
@@ -121,8 +121,9 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  * @max_shard_nbytes, @force, @dry_run: as for packing
  * @reports:   @nreports paths that the caller will write afterwards; they may not be inputs, as @out
  *             may not be one
- * @gpu:       index of the GPU to step on, not with @check_numerics or @each_step; TSR_REPLAY_CPU; or
- *             TSR_REPLAY_AUTO: a GPU if one has room for the state, the gradients are large enough
+ * @gpus:      indices of @ngpus GPUs to step on, each once, not with @check_numerics or @each_step: each
+ *             holds the state of the tiles that are dealt to it.  @ngpus may be TSR_REPLAY_CPU; or
+ *             TSR_REPLAY_AUTO: one GPU if one has room for the state, the gradients are large enough
  *             to be worth it and nothing is asked for that only the CPU does
  * @keep_scales: leave e8m8 scales, of @coding or of the checkpoint, as they are.  Otherwise a momentum
  *             or variance that changes too little in a step for them gets f32 scales (docs/replay.md)
@@ -165,7 +166,8 @@ struct tsr_replay_options {
 	bool dry_run;
 	const char *const *reports;
 	unsigned nreports;
-	int gpu;
+	const unsigned *gpus;
+	int ngpus;
 	bool keep_scales;
 	enum tsr_status (*each_step)(void *ctx, struct tsr_checkpoint *state, uint64_t step,
 				     const struct tsr_hyper *hyper, size_t ngroups,
@@ -261,8 +263,8 @@ TSR_API const struct tsr_replay_missing *tsr_replay_missing(const struct tsr_rep
 TSR_API const struct tsr_gate *tsr_replay_failed_gate(const struct tsr_replay *r, size_t *step_ret,
 						      size_t *param_ret);
 
-/* The GPU that it ran on, or TSR_REPLAY_CPU. */
-TSR_API int tsr_replay_gpu(const struct tsr_replay *r);
+/* How many GPUs it ran on, and their indices, which live as long as it; 0: on the CPU. */
+TSR_API unsigned tsr_replay_gpus(const struct tsr_replay *r, const unsigned **indices_ret);
 
 /* Bytes written, or to be written. */
 TSR_API uint64_t tsr_replay_nbytes(const struct tsr_replay *r);

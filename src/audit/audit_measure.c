@@ -294,7 +294,7 @@ enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *
 				       .ctx = a };
 	struct tsr_run on_cpu = run ? *run : (struct tsr_run){ .threads = 1 };
 
-	on_cpu.gpu = NULL;
+	on_cpu.ngpus = 0;
 	on_cpu.threads = threads_of(a, &on_cpu);
 	TSR_TRY(tsr_part_inputs(on_cpu.parts, tsr_checkpoint_fingerprint(a->c, 0), err));
 	TSR_TRY(tsr_walk_run(&walk, &on_cpu, err));

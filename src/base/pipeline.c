@@ -47,6 +47,8 @@ unsigned tsr_run_threads(const struct tsr_run *run)
 		threads = sched_getaffinity(0, sizeof(cpus), &cpus) == 0
 				  ? (unsigned)CPU_COUNT(&cpus)
 				  : 1;
+	if (run && threads < run->ngpus)
+		threads = run->ngpus;
 	return threads < TSR_THREADS_MAX ? threads : TSR_THREADS_MAX;
 }
 
@@ -182,6 +184,18 @@ static void *worker(void *arg)
 	return NULL;
 }
 
+/* What scratch memory number @slot is opened with: one of the GPUs. */
+static struct tsr_run run_of(const struct tsr_run *run, unsigned slot)
+{
+	struct tsr_run one = run ? *run : (struct tsr_run){ .threads = 1 };
+
+	if (one.ngpus) {
+		one.gpus += slot % one.ngpus;
+		one.ngpus = 1;
+	}
+	return one;
+}
+
 static enum tsr_status make_scratch(const struct tsr_pipeline *p, const struct tsr_run *run,
 				    void **ret, struct tsr_err *err)
 {
@@ -198,9 +212,13 @@ static enum tsr_status make_scratch(const struct tsr_pipeline *p, const struct t
 	return status;
 }
 
-/* As many as there is memory for, but at least one; unused scratch costs no memory. */
+/*
+ * As many as there is memory for, but at least one, and one for each GPU; unused scratch costs no
+ * memory.
+ */
 static void make_slots(struct shared *s, const struct tsr_run *run, uint64_t wanted)
 {
+	const unsigned least = run && run->ngpus ? run->ngpus : 1;
 	struct tsr_err err;
 
 	s->slots = calloc((size_t)wanted + 1, sizeof(*s->slots));
@@ -212,9 +230,11 @@ static void make_slots(struct shared *s, const struct tsr_run *run, uint64_t wan
 		return;
 	}
 	while (s->nslots < wanted) {
-		const enum tsr_status status = make_scratch(s->p, run, &s->opened[s->nslots], &err);
+		const struct tsr_run one = run_of(run, s->nslots);
+		const enum tsr_status status = make_scratch(s->p, &one, &s->opened[s->nslots],
+							    &err);
 
-		if (status != TSR_OK && (status != TSR_E_NOMEM || s->nslots == 0))
+		if (status != TSR_OK && (status != TSR_E_NOMEM || s->nslots < least))
 			note_failure(s, 0, &err);
 		if (status != TSR_OK)
 			return;

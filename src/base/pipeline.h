@@ -27,7 +27,8 @@
  * @waiting:       jobs that may wait for a step; 0: TSR_PIPELINE_WAITING.  More keep the threads busy
  *                 where some jobs take much longer than others
  * @open:          prepares each scratch memory, before the first job; if the first call fails, so does
- *                 the run; if a later one is out of memory, fewer jobs are in flight; may be NULL
+ *                 the run; if a later one is out of memory, fewer jobs are in flight; may be NULL.  Of
+ *                 the run's GPUs each memory gets one, in turn, and each GPU has a memory or the run fails
  * @close:         called after the last job for each successful @open; may be NULL
  * @work:          the bulk of a job; any order, many at once
  * @commit:        what must happen in the order of jobs, one at a time; may be NULL
@@ -58,7 +59,13 @@ struct tsr_pipeline {
 enum tsr_status tsr_pipeline_run(const struct tsr_pipeline *p, const struct tsr_run *run,
 				 struct tsr_err *err);
 
-/* The number of threads that @run asks for. */
+/* The GPU that @run has a scratch memory opened with; NULL: the CPU. */
+static inline struct tsr_gpu *tsr_run_gpu(const struct tsr_run *run)
+{
+	return run && run->ngpus ? run->gpus[0] : NULL;
+}
+
+/* The number of threads that @run asks for, and at least one for each of its GPUs. */
 unsigned tsr_run_threads(const struct tsr_run *run);
 
 #endif

@@ -40,7 +40,8 @@ struct tsr_decoding {
 	pthread_mutex_t lock;
 	struct decoder *idle; /* the one that was used last comes first */
 	unsigned n; /* of all */
-	struct tsr_gpu *gpu; /* where they decode; NULL: on the CPU */
+	struct tsr_gpu *const *gpus; /* where they decode, in turn */
+	unsigned ngpus; /* 0: on the CPU */
 };
 
 /* --- What an array is --------------------------------------------------------------------------- */
@@ -142,19 +143,25 @@ void tsr_decoding_free(struct tsr_decoding *d)
 }
 
 /* A checkpoint and what it differs from; decoders of the device before are of no use any more. */
-void tsr_coded_decode_on(const struct tsr_checkpoint *c, struct tsr_gpu *gpu)
+void tsr_coded_decode_on(const struct tsr_checkpoint *c, const struct tsr_run *run)
 {
+	const unsigned ngpus = run ? run->ngpus : 0;
+
 	for (; c; c = c->base) {
-		if (!c->decoding || c->decoding->gpu == gpu)
+		if (!c->decoding || c->decoding->ngpus + ngpus == 0)
 			continue;
 		free_decoders(c->decoding);
-		c->decoding->gpu = gpu;
+		c->decoding->ngpus = ngpus;
+		c->decoding->gpus = ngpus ? run->gpus : NULL;
 	}
 }
 
-static enum tsr_status new_decoder(const struct tsr_checkpoint *c, struct decoder **ret,
-				   struct tsr_err *err)
+/* @number: of all decoders there are, from 0 on. */
+static enum tsr_status new_decoder(const struct tsr_checkpoint *c, unsigned number,
+				   struct decoder **ret, struct tsr_err *err)
 {
+	const struct tsr_decoding *all = c->decoding;
+	struct tsr_gpu *gpu = all->ngpus ? all->gpus[number % all->ngpus] : NULL;
 	struct decoder *d = malloc(sizeof(*d));
 	enum tsr_status status;
 
@@ -166,7 +173,7 @@ static enum tsr_status new_decoder(const struct tsr_checkpoint *c, struct decode
 	d->holds_both = false;
 	d->old = d->both = NULL;
 	d->coded = malloc(tsr_coded_piece_max());
-	status = tsr_piece_coder_new(c->decoding->gpu, &d->coder, err);
+	status = tsr_piece_coder_new(gpu, &d->coder, err);
 	if (status == TSR_OK && !d->coded)
 		status = tsr_fail_nomem(err, c->path);
 	if (status == TSR_OK)
@@ -196,8 +203,10 @@ static enum tsr_status take_decoder(const struct tsr_checkpoint *c, const struct
 {
 	struct tsr_decoding *all = c->decoding;
 	struct decoder **at, *d = NULL;
+	unsigned number;
 
 	pthread_mutex_lock(&all->lock);
+	number = all->n;
 	at = find_decoder(all, coded, piece);
 	if (at) {
 		d = *at;
@@ -206,7 +215,7 @@ static enum tsr_status take_decoder(const struct tsr_checkpoint *c, const struct
 	all->n += !d;
 	pthread_mutex_unlock(&all->lock);
 	*ret = d;
-	return d ? TSR_OK : new_decoder(c, ret, err);
+	return d ? TSR_OK : new_decoder(c, number, ret, err);
 }
 
 static void return_decoder(struct tsr_decoding *all, struct decoder *d)

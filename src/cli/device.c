@@ -19,45 +19,121 @@ static bool is_auto(const char *device)
 	return !device || strcmp(device, "auto") == 0;
 }
 
-static int unknown(const struct cli_cmd *cmd, const char *device)
+/* Every GPU that there is. */
+static bool is_all(const char *device)
 {
-	return cli_usage(cmd, "unknown device '%s', expected auto, cpu, cuda or cuda:N", device);
+	return strcmp(device, "cuda:all") == 0;
 }
 
-/* Every usable GPU; with @all it is an error if one is not. */
-static enum tsr_status find_gpus(bool all, struct cli_device *ret, struct tsr_err *err)
+static int unknown(const struct cli_cmd *cmd, const char *device)
+{
+	return cli_usage(cmd,
+			 "unknown device '%s', expected auto, cpu, cuda, cuda:all, cuda:N or "
+			 "cuda:N,N...",
+			 device);
+}
+
+/* --- Lists of GPUs ---------------------------------------------------------------------------- */
+
+/* Add the GPU whose number is @text, of @length. */
+static int add_gpu(const struct cli_cmd *cmd, const char *device, const char *text, size_t length,
+		   struct cli_device *ret)
+{
+	char one[16];
+	unsigned index;
+
+	if (length == 0 || length > sizeof(one) - sizeof("cuda:"))
+		return unknown(cmd, device);
+	snprintf(one, sizeof(one), "cuda:%.*s", (int)length, text);
+	if (!tsr_gpu_parse(one, &index))
+		return unknown(cmd, device);
+	for (unsigned i = 0; i < ret->ngpus; i++) {
+		if (ret->gpus[i] == index)
+			return cli_usage(cmd, "device '%s': found GPU %u twice, expected it once",
+					 device, index);
+	}
+	if (ret->ngpus == CLI_GPUS_MAX)
+		return cli_usage(cmd, "device '%s': found more than %u GPUs", device, CLI_GPUS_MAX);
+	ret->gpus[ret->ngpus++] = index;
+	return CLI_OK;
+}
+
+/* "cuda", the first GPU, or "cuda:" and numbers with commas between them.  They need not exist. */
+static int parse_gpus(const struct cli_cmd *cmd, const char *device, struct cli_device *ret)
+{
+	const char *at = device + strlen("cuda:");
+
+	ret->ngpus = 0;
+	if (strcmp(device, "cuda") == 0)
+		return add_gpu(cmd, device, "0", 1, ret);
+	if (strncmp(device, "cuda:", strlen("cuda:")) != 0)
+		return unknown(cmd, device);
+	for (;; at++) {
+		const size_t length = strcspn(at, ",");
+
+		CLI_TRY(add_gpu(cmd, device, at, length, ret));
+		at += length;
+		if (!*at)
+			return CLI_OK;
+	}
+}
+
+/* All there are; the first if there is none, so that whoever uses it says what is missing. */
+static int list_all(const struct cli_cmd *cmd, struct cli_device *ret)
 {
 	const unsigned n = tsr_gpu_count();
 
-	for (unsigned i = 0; i < n && ret->ngpus < CLI_GPUS_MAX; i++) {
-		if (tsr_gpu_check(i, err) == TSR_OK)
-			ret->gpus[ret->ngpus++] = i;
-		else if (all)
-			return err->code;
-	}
-	/* The error says what is missing: CUDA, the driver or a GPU. */
-	return all && !ret->ngpus ? tsr_gpu_check(0, err) : TSR_OK;
+	if (n > CLI_GPUS_MAX)
+		return cli_usage(cmd, "device 'cuda:all': found %u GPUs, expected at most %u", n,
+				 CLI_GPUS_MAX);
+	for (ret->ngpus = 0; ret->ngpus < n || !ret->ngpus; ret->ngpus++)
+		ret->gpus[ret->ngpus] = ret->ngpus;
+	return CLI_OK;
 }
+
+static int list_gpus(const struct cli_cmd *cmd, const char *device, struct cli_device *ret)
+{
+	ret->ngpus = 0;
+	if (is_auto(device) || is_cpu(device))
+		return CLI_OK;
+	return is_all(device) ? list_all(cmd, ret) : parse_gpus(cmd, device, ret);
+}
+
+/* --- What --device means ---------------------------------------------------------------------- */
 
 int cli_choose_device(const struct cli_cmd *cmd, const char *device, bool worth_it,
 		      struct cli_device *ret)
 {
-	const bool all = device && strcmp(device, "cuda") == 0;
+	const unsigned n = is_auto(device) && worth_it ? tsr_gpu_count() : 0;
 	struct tsr_err err;
 
-	ret->ngpus = 0;
-	if (is_auto(device) || all) {
-		if ((all || worth_it) && find_gpus(all, ret, &err) != TSR_OK)
+	CLI_TRY(list_gpus(cmd, device, ret));
+	for (unsigned i = 0; i < ret->ngpus; i++) {
+		if (tsr_gpu_check(ret->gpus[i], &err) != TSR_OK)
 			return cli_error(&err);
-		return CLI_OK;
 	}
-	if (is_cpu(device))
-		return CLI_OK;
-	if (!tsr_gpu_parse(device, &ret->gpus[0]))
-		return unknown(cmd, device);
-	if (tsr_gpu_check(ret->gpus[0], &err) != TSR_OK)
-		return cli_error(&err);
-	ret->ngpus = 1;
+	for (unsigned i = 0; i < n && ret->ngpus < CLI_GPUS_MAX; i++) {
+		if (tsr_gpu_check(i, &err) == TSR_OK)
+			ret->gpus[ret->ngpus++] = i;
+	}
+	return CLI_OK;
+}
+
+int cli_deal_device(const struct cli_cmd *cmd, const char *device, unsigned process, char *text,
+		    size_t room)
+{
+	const bool all = strcmp(device, "cuda") == 0 || is_all(device);
+	const unsigned n = all ? tsr_gpu_count() : 0;
+	struct cli_device named;
+
+	if (is_auto(device) || is_cpu(device) || (all && !n)) {
+		snprintf(text, room, "%s", all ? "cuda" : device);
+	} else if (all) {
+		snprintf(text, room, "cuda:%u", process % n);
+	} else {
+		CLI_TRY(parse_gpus(cmd, device, &named));
+		snprintf(text, room, "cuda:%u", named.gpus[process % named.ngpus]);
+	}
 	return CLI_OK;
 }
 
@@ -76,20 +152,18 @@ void cli_say_device(const struct cli_common *common, const char *what, const str
 	}
 }
 
-int cli_open_gpu(const struct cli_cmd *cmd, const struct cli_common *common, const char *what,
-		 struct tsr_gpu **gpu_ret)
+int cli_open_gpus(const struct cli_cmd *cmd, const struct cli_common *common, const char *what,
+		  struct tsr_gpu **gpus, unsigned *ngpus_ret)
 {
-	struct cli_device one = { .ngpus = 0 };
+	struct cli_device device;
 	struct tsr_err err;
 
-	*gpu_ret = NULL;
-	if (!is_auto(common->device) && !is_cpu(common->device)) {
-		if (!tsr_gpu_parse(common->device, &one.gpus[0]))
-			return unknown(cmd, common->device);
-		if (tsr_gpu_open(one.gpus[0], gpu_ret, &err) != TSR_OK)
+	*ngpus_ret = 0;
+	CLI_TRY(list_gpus(cmd, common->device, &device));
+	for (; *ngpus_ret < device.ngpus; ++*ngpus_ret) {
+		if (tsr_gpu_open(device.gpus[*ngpus_ret], &gpus[*ngpus_ret], &err) != TSR_OK)
 			return cli_error(&err);
-		one.ngpus = 1;
 	}
-	cli_say_device(common, what, &one);
+	cli_say_device(common, what, &device);
 	return CLI_OK;
 }

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/device.h"
 #include "cli/input.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
-#include "tersor/gpu.h"
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
@@ -308,11 +308,11 @@ static int take_share(const struct cli_cmd *cmd, struct cli_common *common)
 	common->part = shared->part;
 	if (!common->threads)
 		common->threads = shared->threads;
-	if (common->device && strcmp(common->device, "cuda") == 0 && tsr_gpu_count()) {
-		snprintf(device, sizeof(device), "cuda:%u",
-			 shared->index_on_machine % tsr_gpu_count());
-		common->device = device;
-	}
+	if (!common->device)
+		return CLI_OK;
+	CLI_TRY(cli_deal_device(cmd, common->device, shared->index_on_machine, device,
+				sizeof(device)));
+	common->device = device;
 	return CLI_OK;
 }
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/device.h"
 #include "cli/parts/parting.h"
 #include "report/format.h"
 
@@ -73,12 +72,15 @@ int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cl
 		  const char *verb)
 {
 	cli_work_start(w, common, verb);
-	return cmd->takes & CLI_COMPUTES ? cli_open_gpu(cmd, common, verb, &w->run.gpu) : CLI_OK;
+	w->run.gpus = w->gpus;
+	return cmd->takes & CLI_COMPUTES ? cli_open_gpus(cmd, common, verb, w->gpus, &w->run.ngpus)
+					 : CLI_OK;
 }
 
 void cli_work_end(struct cli_work *w)
 {
 	if (w->shown)
 		cli_wipe_bar(stderr);
-	tsr_gpu_close(w->run.gpu);
+	for (unsigned i = 0; i < w->run.ngpus; i++)
+		tsr_gpu_close(w->gpus[i]);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Long work: threads, a GPU, cancellation by signals, and the progress bar on stderr. */
+/* Long work: threads, GPUs, cancellation by signals, and the progress bar on stderr. */
 #ifndef TSR_CLI_WORK_H
 #define TSR_CLI_WORK_H
 
@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/device.h"
 #include "tersor/run.h"
 
 /*
@@ -17,7 +18,8 @@
 struct cli_shared_work {
 	const char *part; /* "2/5": --part */
 	unsigned threads; /* -j, unless the user gives it */
-	unsigned index_on_machine; /* among the processes of this machine: which GPU "cuda" is */
+	unsigned
+		index_on_machine; /* among the processes of this machine: which of the GPUs is its */
 	/* By the command, on success; to be freed. */
 	char *path; /* what its part is of */
 	char *report; /* the part's report, where it is not in a file beside @path */
@@ -37,6 +39,7 @@ void cli_wipe_bar(FILE *to);
 /* Work in progress.  Its address must not change. */
 struct cli_work {
 	struct tsr_run run; /* for the library */
+	struct tsr_gpu *gpus[CLI_GPUS_MAX]; /* of the run */
 	const char *verb; /* NULL: no bar */
 	bool shown;
 	double started, printed;
@@ -45,7 +48,7 @@ struct cli_work {
 /* Start work with -j's threads: "packing".  End it with cli_work_end(). */
 void cli_work_start(struct cli_work *w, const struct cli_common *common, const char *verb);
 
-/* The same with --device's GPU, if it names one.  CLI_OK, or the exit status after a message. */
+/* The same with --device's GPUs, if it names any.  CLI_OK, or the exit status after a message. */
 int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cli_common *common,
 		  const char *verb);
 void cli_work_end(struct cli_work *w);

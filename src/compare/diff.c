@@ -201,10 +201,10 @@ static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outc
 	tsr_outcome_double(o, &t->worst_b);
 }
 
-static void decode_on(const struct tsr_comparison *r, struct tsr_gpu *gpu)
+static void decode_on(const struct tsr_comparison *r, const struct tsr_run *run)
 {
-	tsr_coded_decode_on(r->a, gpu);
-	tsr_coded_decode_on(r->b, gpu);
+	tsr_coded_decode_on(r->a, run);
+	tsr_coded_decode_on(r->b, run);
 }
 
 static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
@@ -230,7 +230,7 @@ static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 			run->parts,
 			tsr_checkpoint_fingerprint(r->b, tsr_checkpoint_fingerprint(r->a, 0)),
 			err));
-	decode_on(r, run ? run->gpu : NULL);
+	decode_on(r, run);
 	status = tsr_parted_run(&parted, run, err);
 	decode_on(r, NULL);
 	if (status != TSR_OK)

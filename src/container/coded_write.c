@@ -161,7 +161,7 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 
 	s->coded = malloc(tsr_coded_piece_max());
 	s->delta = k->w->plan.base ? tsr_delta_scratch_new() : NULL;
-	status = tsr_piece_coder_new(run ? run->gpu : NULL, &s->coder, err);
+	status = tsr_piece_coder_new(tsr_run_gpu(run), &s->coder, err);
 	if (status == TSR_OK && s->coded && (s->delta || !k->w->plan.base))
 		return TSR_OK;
 	tsr_delta_scratch_free(s->delta);

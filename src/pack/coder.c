@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/pipeline.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
@@ -233,7 +234,7 @@ static enum tsr_status open_on_gpu(struct tsr_coder *coder, size_t nbytes, struc
 static enum tsr_status open_on(struct tsr_coder *coder, const struct tsr_run *run, bool encodes,
 			       struct tsr_err *err)
 {
-	struct tsr_gpu *gpu = run ? run->gpu : NULL;
+	struct tsr_gpu *gpu = tsr_run_gpu(run);
 	const size_t nbytes = sizeof(*coder->m) +
 			      (encodes ? TSR_TILE_ELEMENTS * sizeof(*coder->m->decoded) : 0);
 	enum tsr_status status;

@@ -66,8 +66,8 @@ enum tsr_status tsr_coder_encode_pair(const struct tsr_coder_side *m,
 
 /*
  * For a pipeline (base/pipeline.h) whose scratch memory begins with a coder: one that encodes and
- * decodes, or that only decodes, on run->gpu if there is one, which is borrowed.  A failure leaves
- * nothing behind.
+ * decodes, or that only decodes, on the GPU that the pipeline gives it, if any, which is borrowed.  A
+ * failure leaves nothing behind.
  */
 enum tsr_status tsr_coder_open_encoder(void *ctx, const struct tsr_run *run, void *coder,
 				       struct tsr_err *err);

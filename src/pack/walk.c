@@ -430,7 +430,7 @@ enum tsr_status tsr_walk_run(const struct tsr_walk *walk, const struct tsr_run *
 		TSR_TRY(tsr_records_check(c, run, err));
 	status = prepare(&w, err);
 	if (status == TSR_OK) {
-		tsr_coded_decode_on(c, run ? run->gpu : NULL);
+		tsr_coded_decode_on(c, run);
 		status = run_tiles(&w, err);
 		tsr_coded_decode_on(c, NULL);
 	}

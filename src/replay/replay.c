@@ -32,7 +32,7 @@ struct tsr_replay_options tsr_replay_defaults(void)
 		.size = sizeof(struct tsr_replay_options),
 		.optimizer = TSR_OPTIMIZER_COUNT,
 		.container = TSR_CONTAINER_COUNT,
-		.gpu = TSR_REPLAY_CPU,
+		.ngpus = TSR_REPLAY_CPU,
 	};
 }
 
@@ -196,10 +196,10 @@ static int by_step(const void *va, const void *vb)
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static void leave_gpu(struct tsr_replaying *r)
+static void leave_gpus(struct tsr_replaying *r)
 {
-	tsr_replay_gpu_close(r->gpu);
-	r->gpu = NULL;
+	tsr_replay_gpu_close(r->gpus);
+	r->gpus = NULL;
 }
 
 /* @first and those that also take its steps. */
@@ -234,7 +234,7 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 		TSR_TRY(tsr_replay_gpu_put_state(first));
 		TSR_TRY(tsr_replay_run_steps(first));
 		TSR_TRY(tsr_replay_gpu_get_state(first));
-		leave_gpu(first);
+		leave_gpus(first);
 		TSR_TRY(tsr_replay_keep_state(first, out));
 		TSR_TRY(check_results(first, out != NULL));
 		TSR_TRY(tsr_replay_end_part(first));
@@ -250,7 +250,6 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 		return tsr_fail_nomem(r->err, recording);
 	*r->result = (struct tsr_replay){ .recording = strdup(recording),
 					  .dry_run = r->options->dry_run,
-					  .gpu = TSR_REPLAY_CPU,
 					  .threads = r->run ? r->run->threads : 1 };
 	if (!r->result->recording)
 		return tsr_fail_nomem(r->err, recording);
@@ -261,7 +260,7 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 
 static void close_inputs(struct tsr_replaying *r)
 {
-	leave_gpu(r);
+	leave_gpus(r);
 	tsr_replay_free_new_states(r);
 	tsr_tiles_free(&r->tiles);
 	tsr_learned_free(r->learned);
@@ -388,6 +387,7 @@ void tsr_replay_free(struct tsr_replay *r)
 	free((void *)r->params);
 	free(r->warnings);
 	free(r->missing);
+	free(r->gpus);
 	tsr_checkpoint_close(r->source);
 	tsr_replay_free_state(r->state, r->nparams, r->disk != NULL, r->threads);
 	tsr_mapped_free(r->disk);

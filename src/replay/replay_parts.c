@@ -43,7 +43,7 @@ enum tsr_status tsr_replay_check_parts(const struct tsr_replaying *r)
 	if (r->options->each_step)
 		return tsr_part_refuse(r->run, "a state that is looked at after every step",
 				       r->err);
-	if (r->options->gpu >= 0)
+	if (r->options->ngpus > 0)
 		return tsr_part_refuse(r->run, "a replay on a GPU", r->err);
 	return TSR_OK;
 }

@@ -62,9 +62,10 @@ const struct tsr_gate *tsr_replay_failed_gate(const struct tsr_replay *r, size_t
 	return &r->failed;
 }
 
-int tsr_replay_gpu(const struct tsr_replay *r)
+unsigned tsr_replay_gpus(const struct tsr_replay *r, const unsigned **indices_ret)
 {
-	return r->gpu;
+	*indices_ret = r->gpus;
+	return r->ngpus;
 }
 
 uint64_t tsr_replay_nbytes(const struct tsr_replay *r)

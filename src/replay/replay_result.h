@@ -35,7 +35,8 @@ struct tsr_replay {
 	bool gate_failed;
 	size_t gate, gate_step, gate_param; /* the first that failed; indices */
 	struct tsr_gate failed; /* that gate */
-	int gpu; /* that it was stepped on, or TSR_REPLAY_CPU */
+	unsigned *gpus; /* that it was stepped on */
+	unsigned ngpus; /* 0: on the CPU */
 	uint64_t nonfinite; /* values of the state after the last step that are not finite */
 	uint64_t state_nbytes; /* resident */
 	uint64_t grad_nbytes; /* read */

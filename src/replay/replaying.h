@@ -68,7 +68,7 @@ struct tsr_replaying {
 	size_t longest; /* elements of the longest tile */
 	struct tsr_progress progress; /* in bytes of gradients */
 	struct tsr_replay_adding *adding; /* where new states go in the output; NULL: no output */
-	struct tsr_replay_gpu *gpu; /* NULL: steps run on the CPU */
+	struct tsr_replay_gpus *gpus; /* NULL: steps run on the CPU */
 	/* The same steps in another state, with tiles and parameters like these; NULL: no more. */
 	struct tsr_replaying *also;
 	const char *form; /* what its state is called; NULL: there is one only */

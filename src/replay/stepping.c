@@ -150,8 +150,7 @@ static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying
 {
 	const size_t param = s->tile.tensor;
 	struct tsr_step_report report = { 0 };
-	struct tsr_step at = tsr_replay_step_at(&k->w, r, step, param, r->params[param].plane,
-						s->tile.first);
+	struct tsr_step at = tsr_replay_step_at(&k->w, r, step, param, s->tile.first);
 	float *fp32[TSR_PARTS];
 
 	at.work = s->work;
@@ -302,18 +301,17 @@ static unsigned waiting_of(const struct stepping *k)
 	return most < wanted ? (unsigned)most : wanted;
 }
 
-/* What a GPU compared, as if each parameter were one tile. */
+/* What GPUs compared, as if each parameter were one tile. */
 static void commit_compared(struct stepping *k)
 {
 	unsigned state = 0;
 
 	for (const struct tsr_replaying *r = k->w.r; r; r = r->also, state++) {
-		const struct tsr_compare *compared = tsr_replay_gpu_compared(&k->w, state);
-
 		for (size_t i = 0; i < r->nparams && !tsr_replay_step_of(&k->w, 0)->skipped; i++) {
 			const struct tsr_tile all = { .tensor = i, .last = true };
 
-			tsr_replay_compare_commit(&k->w, r, &k->sums[state], 0, &all, &compared[i]);
+			tsr_replay_compare_commit(&k->w, r, &k->sums[state], 0, &all,
+						  tsr_replay_gpu_compared(&k->w, state, i));
 		}
 	}
 }
@@ -336,7 +334,7 @@ static enum tsr_status step_window(struct stepping *k)
 					       .commit = tile_commit,
 					       .ctx = k };
 
-	return r->gpu ? step_on_gpu(k) : tsr_replay_run_tiles(&pipeline, found_in_tile);
+	return r->gpus ? step_on_gpu(k) : tsr_replay_run_tiles(&pipeline, found_in_tile);
 }
 
 /* What the window knows of its steps, for the states that also take them. */

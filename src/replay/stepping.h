@@ -5,7 +5,7 @@
 
 #include "replay/replaying.h"
 
-/* Step the loaded state, which is on the GPU if there is r->gpu. */
+/* Step the loaded state, which is on GPUs if there is r->gpus. */
 enum tsr_status tsr_replay_run_steps(struct tsr_replaying *r);
 
 #endif

@@ -27,7 +27,7 @@ enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_r
 	*w = (struct tsr_replay_window){ .r = r };
 	w->longest_window = n < 1 ? 1 : n < TSR_REPLAY_WINDOW ? (unsigned)n : TSR_REPLAY_WINDOW;
 	/* A GPU has the sums of a comparison for one step. */
-	if (r->options->each_step || (r->gpu && r->options->compare))
+	if (r->options->each_step || (r->gpus && r->options->compare))
 		w->longest_window = 1;
 	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(*w->grads));
 	return w->grads ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
@@ -181,8 +181,7 @@ static void put_matrix(const struct tsr_replay_window *w, const struct tsr_repla
 }
 
 struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const struct tsr_replaying *r,
-				   unsigned step, size_t param,
-				   unsigned char *plane[][TSR_PLANES_MAX], uint64_t first)
+				   unsigned step, size_t param, uint64_t first)
 {
 	const struct tsr_replay_param *p = &r->params[param];
 	const struct tsr_replay_grad *g = grad_of(w, step, param);
@@ -203,7 +202,7 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 		/* The state of Gefen's program has the type of the gradient. */
 		if (g && s.coding[part].codec->learned && s.order == TSR_ORDER_GEFEN)
 			s.coding[part].narrow = g->array->dtype;
-		tsr_replay_planes_at(&p->coding[part], plane[part], first, s.plane[part]);
+		tsr_replay_planes_at(&p->coding[part], p->plane[part], first, s.plane[part]);
 	}
 	return s;
 }

@@ -58,12 +58,11 @@ void tsr_replay_window_close(struct tsr_replay_window *w);
 void tsr_replay_plan_steps(struct tsr_replay_window *w);
 
 /*
- * The step of a parameter of w->r, or of one that also takes it, from element @first on; @plane: its
- * planes in host or GPU memory.  Without scalars if the step has no gradient for it.
+ * The step of a parameter of w->r, or of one that also takes it, from element @first on, with the planes
+ * of the resident state.  Without scalars if the step has no gradient for it.
  */
 struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const struct tsr_replaying *r,
-				   unsigned step, size_t param,
-				   unsigned char *plane[][TSR_PLANES_MAX], uint64_t first);
+				   unsigned step, size_t param, uint64_t first);
 
 /*
  * Read a tile of a gradient; *nbytes_ret: how many bytes that is.  *crc_ret: their checksum where

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scripts beside this one share: running the program named by their first argument, files
 of tensors, and going through tests.  Needs Python alone."""
+import contextlib
 import json
 import os
 import pathlib
@@ -61,6 +62,41 @@ def narrow(data, dtype):
         return b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
     n = len(data) // 4
     return struct.pack(f"<{n}e", *struct.unpack(f"<{n}f", data)) if dtype == "F16" else data
+
+
+def lists_of_gpus():
+    """Lists of several GPUs for --device, and the environment that makes them; none where there is one."""
+    if EMULATED:
+        return [("cuda:all", {"TERSOR_EMULATED_GPUS": "2"}), ("cuda:2,0,1", {"TERSOR_EMULATED_GPUS": "3"})]
+    n = len(json.loads(tersor("version", "--json").stdout)["gpus"])
+    return [("cuda:all", {}), ("cuda:1,0", {})] if n > 1 else []
+
+
+gpus = "cuda"   # what tests compare with the CPU
+
+
+@contextlib.contextmanager
+def on(device, env):
+    """What is "cuda" otherwise is @device."""
+    global gpus
+    gpus = device
+    os.environ.update(env)
+    yield
+    gpus = "cuda"
+    for name in env:
+        del os.environ[name]
+
+
+def on_lists(root, *tests):
+    """Each test on every list of GPUs; says so if there are none."""
+    if not lists_of_gpus():
+        print("several GPUs: left out, found one")
+    for i, (device, env) in enumerate(lists_of_gpus()):
+        with on(device, env):
+            for test in tests:
+                folder = root / f"{i}-{test.__name__}"
+                folder.mkdir()
+                test(folder)
 
 
 def go_through(what, tests, probe):

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import time
 
+import common
 from common import DATA, EMULATED, TERSOR, expect, floats, go_through, narrow, read, tersor, write
 
 GPT = DATA / "tiny-gpt"
@@ -31,7 +32,8 @@ def both(root, *args, out=None, status=0):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         output = ("-o", out) if out else ()
-        done[device] = tersor(*args, *output, "--device", device, "--json=report", cwd=folder)
+        done[device] = tersor(*args, *output, "--device", common.gpus if device == "cuda" else device,
+                              "--json=report", cwd=folder)
         if (folder / "report").exists():
             report[device] = (folder / "report").read_text()
             (folder / "report").unlink()
@@ -383,6 +385,44 @@ def choice(root):
         expect("verifying on" not in done.stderr, "where there is no choice", done.stderr)
 
 
+def several(root):
+    """On lists of GPUs as on one; -v names each; a machine of one says so."""
+    common.on_lists(root, threads, other_types, values_that_do_not_fit, damage, coded)
+    for device, env in common.lists_of_gpus():
+        for name, command in commands(root).items():
+            for out in root.glob("out*"):
+                out.unlink()
+            done = tersor(*command, "-v", "-j1", "--device", device, **env)
+            said = [line.split()[3] for line in done.stderr.splitlines() if "ing on cuda:" in line]
+            asked = ["cuda:0,", "cuda:1,"] if device == "cuda:all" else [f"cuda:{n}," for n in device[5:].split(",")]
+            expect(done.returncode == 0 and said[:len(asked)] == asked and
+                   (device == "cuda:all" or len(said) == len(asked)), name, device, said, done.stderr)
+
+
+def lists_refused(root):
+    for command in commands(root).values():
+        fails(root, 2, "'cuda:0,0': found GPU 0 twice", *command, "--device", "cuda:0,0")
+        for bad in "cuda:0,", "cuda:,0", "cuda:0,,1", "cuda:0,x", "cuda:all,0", "cuda:0,1024", "cuda:-1", "cuda:0 ,1":
+            fails(root, 2, f"unknown device '{bad}'", *command, "--device", bad)
+        many = "cuda:" + ",".join(str(n) for n in range(65))
+        fails(root, 2, "found more than 64 GPUs", *command, "--device", many)
+        fails(root, 4, "cuda:63: no such GPU", *command, "--device", "cuda:0,63")
+    fails(root, 2, "one GPU is measured", "bench", "--device", "cuda:all")
+
+
+def one_of_several_fails(root):
+    """Out of memory or broken: that GPU is named, and no other does its work."""
+    two = {"TERSOR_EMULATED_GPUS": "2", "TERSOR_EMULATED_BAD_GPU": "1"}
+    for name, command in commands(root).items():
+        for jobs in 1, 6:
+            run = (*command, "-j", jobs, "--device", "cuda:all")
+            for n in 1, 2, 3, 5:
+                fails(root, 4, "cuda:1: ", *run, **two, TERSOR_EMULATED_BAD_LAUNCH=str(n))
+            for n in 1, 3, 4, 5:
+                line = f"cuda:1: {'cannot be used' if n < 4 else 'cannot allocate'}"
+                fails(root, 4, line, *run, **two, TERSOR_EMULATED_BAD_MALLOC=str(n))
+
+
 def bench_of_coding(root):
     """The planes of bench --entropy become as small as on the CPU, which codes codes with contexts."""
     small = {}
@@ -448,7 +488,9 @@ def failing_kernels(root):
 
 
 TESTS = [codecs, chosen_codecs, groups_and_scales, threads, other_types, narrow_states, containers,
-         other_tools, values_that_do_not_fit, damage, coded, refusals, choice, bench_of_coding, cancelling]
+         other_tools, values_that_do_not_fit, damage, coded, refusals, choice, several, lists_refused, bench_of_coding,
+         cancelling]
 
-go_through("packing and unpacking", TESTS + ([coded_there, out_of_memory, failing_kernels] if EMULATED else []),
+go_through("packing and unpacking",
+           TESTS + ([coded_there, out_of_memory, failing_kernels, one_of_several_fails] if EMULATED else []),
            ("diff", CHECKPOINT, CHECKPOINT))

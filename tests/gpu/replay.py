@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 
+import common
 from common import DATA, EMULATED, TERSOR, expect, floats, go_through, narrow, read, tersor, write
 
 GPT = DATA / "tiny-gpt"
@@ -63,8 +64,8 @@ def both(root, start, recording, *args, name="x.safetensors", status=0):
         folder = root / device
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        done[device] = tersor("replay", start, recording, "-o", folder / name, "--device", device,
-                              *args)
+        done[device] = tersor("replay", start, recording, "-o", folder / name, "--device",
+                              common.gpus if device == "cuda" else device, *args)
     cpu, gpu = done["cpu"], done["cuda"]
     say = (start, *args, gpu.stderr)
     expect(cpu.returncode == status, "status", cpu.returncode, cpu.stderr, *say)
@@ -113,8 +114,8 @@ def optimizers_and_states(root):
 
 def figures(start, recording, *args, **env):
     """What a comparison says on either device, with a report per step and tensor: the same text."""
-    said = {device: tersor("replay", start, recording, *args, "--csv", "--device", device, **env)
-            for device in ("cpu", "cuda")}
+    said = {device: tersor("replay", start, recording, *args, "--csv", "--device", on, **env)
+            for device, on in (("cpu", "cpu"), ("cuda", common.gpus))}
     cpu, gpu = said["cpu"], said["cuda"]
     expect(cpu.returncode == gpu.returncode == 0, cpu.stderr, gpu.stderr, *args)
     expect(gpu.stderr == cpu.stderr and cpu.stdout.count("\n") > 1, gpu.stderr, "is not", cpu.stderr, *args)
@@ -225,6 +226,42 @@ def order_of_gefen(root):
         figures(case.start, case.recording, *compat, "--zero-state", "--lr", "1e-2", "--optimizer", "gefen")
 
 
+def of_several(root):
+    """States of all kinds, compared and not; tensors that are dealt in parts and whole, and fewer than GPUs."""
+    for state in STATES[:4]:
+        both(root, CHECKPOINT, RECORDING, "--zero-state", "--lr", "3e-4", "--steps", "401..403", *state)
+    figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "flash,tight,gefen")
+    one = Case(root, [(1 << 21) + 5 if EMULATED else (1 << 23) + 5], 2, ("BF16", "F32"))
+    figures(one.start, one.recording, "--optimizer", "sgd", "--hyper", "momentum=0.9", "--lr", "1e-2", "--state", "flash",
+            "--steps", "..1")
+    both(root, one.start, one.recording, "--optimizer", "lion", "--lr", "1e-3", "--state", "flash")
+
+
+def several(root):
+    """On lists of GPUs as on one; -v names each; a machine of one says so."""
+    common.on_lists(root, of_several, gradients, matrices, nonfinite, damage)
+    for device, env in common.lists_of_gpus():
+        done = tersor("replay", CHECKPOINT, RECORDING, "--steps", "401", "-v", "--device", device, **env)
+        said = [line.split()[3] for line in done.stderr.splitlines() if ": replayed on " in line]
+        asked = ["cuda:0,", "cuda:1,"] if device == "cuda:all" else [f"cuda:{n}," for n in device[5:].split(",")]
+        expect(said[:len(asked)] == asked, device, said, done.stderr)
+
+
+def one_of_several_fails(root):
+    """Out of memory or broken: that GPU is named, and no other does its work."""
+    two = {"TERSOR_EMULATED_GPUS": "2", "TERSOR_EMULATED_BAD_GPU": "1"}
+    plain = (CHECKPOINT, RECORDING, "--steps", "401..402", "--device", "cuda:all")
+    for n in 1, 2, 3, 9:
+        fails(root, 4, "cuda:1: ", *plain, **two, TERSOR_EMULATED_BAD_LAUNCH=str(n))
+    fails(root, 4, "cuda:1: cannot allocate", *plain, **two, TERSOR_EMULATED_BAD_MALLOC="7")
+    fails(root, 4, "bytes for the state: out of memory", *plain, **two, TERSOR_EMULATED_BAD_MALLOC="7")
+    n = 1
+    while tersor("replay", *plain, **two, TERSOR_EMULATED_BAD_MALLOC=str(n)).returncode:
+        fails(root, 4, "cuda:1: ", *plain, **two, TERSOR_EMULATED_BAD_MALLOC=str(n))
+        n += 1
+    expect(n > 9, "allocations", n)
+
+
 def nonfinite(root):
     case = Case(root, [50, 700, 90000], 12, ("BF16", "F32", "F16"))
     args = ("--optimizer", "adam", "--lr", "1e-3", "--state", "flash")
@@ -276,6 +313,10 @@ def refusals(root):
     fails(root, 2, "--check-numerics runs on the CPU: leave --device cuda:0 out", *plain,
           "--check-numerics", "--device", "cuda:0")
     fails(root, 2, "unknown device 'gpu'", *plain, "--device", "gpu")
+    fails(root, 2, "'cuda:0,0': found GPU 0 twice", *plain, "--device", "cuda:0,0")
+    fails(root, 4, "cuda:63: no such GPU", *plain, "--device", "cuda:0,63")
+    fails(root, 2, "--check-numerics runs on the CPU: leave --device cuda:all out", *plain,
+          "--check-numerics", "--device", "cuda:all")
 
 
 def choice(root):
@@ -352,7 +393,7 @@ def failing_kernels(root):
 
 TESTS = [optimizers_and_states, comparisons, comparisons_of_any_size, containers, parts, gradients,
          long_tensors, matrices, order_of_gefen, nonfinite, damage,
-         refusals, choice, cancelling]
+         refusals, choice, several, cancelling]
 
-go_through("replays", TESTS + ([out_of_memory, failing_kernels] if EMULATED else []),
+go_through("replays", TESTS + ([out_of_memory, failing_kernels, one_of_several_fails] if EMULATED else []),
            ("replay", CHECKPOINT, RECORDING, "--steps", "401"))

@@ -452,6 +452,112 @@ static void test_jobs_that_wait(void **state)
 	}
 }
 
+/* --- GPUs ------------------------------------------------------------------------------------ */
+
+#define GPUS_MAX 5
+
+/* What memories were opened with; GPUs are addresses only. */
+struct dealing {
+	char gpu[GPUS_MAX]; /* their addresses */
+	unsigned opened[GPUS_MAX]; /* memories */
+	unsigned calls, no_memory_from;
+	atomic_uint done[GPUS_MAX]; /* jobs */
+};
+
+static enum tsr_status open_on_gpu(void *ctx, const struct tsr_run *run, void *scratch,
+				   struct tsr_err *err)
+{
+	struct dealing *d = ctx;
+	size_t which;
+
+	assert_int_equal(run->ngpus, 1);
+	which = (size_t)((char *)run->gpus[0] - d->gpu);
+	assert_true(which < GPUS_MAX);
+	if (d->calls++ >= d->no_memory_from)
+		return tsr_fail(err, TSR_E_NOMEM, "memory on GPU %zu", which);
+	d->opened[which]++;
+	*(size_t *)scratch = which;
+	return TSR_OK;
+}
+
+static enum tsr_status use_gpu(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct dealing *d = ctx;
+
+	(void)job, (void)err;
+	atomic_fetch_add(&d->done[*(const size_t *)scratch], 1);
+	return TSR_OK;
+}
+
+static enum tsr_status deal_gpus(struct dealing *d, unsigned ngpus, unsigned threads,
+				 uint64_t njobs, struct tsr_err *err)
+{
+	struct tsr_gpu *gpus[GPUS_MAX];
+	const struct tsr_run run = { .threads = threads, .gpus = gpus, .ngpus = ngpus };
+	const struct tsr_pipeline p = { .njobs = njobs,
+					.scratch_nbytes = sizeof(size_t),
+					.open = open_on_gpu,
+					.work = use_gpu,
+					.ctx = d };
+
+	for (unsigned i = 0; i < GPUS_MAX; i++)
+		gpus[i] = (struct tsr_gpu *)(void *)&d->gpu[i];
+	return tsr_pipeline_run(&p, &run, err);
+}
+
+static void test_memories_are_dealt_to_gpus_in_turn(void **state)
+{
+	(void)state;
+	for (unsigned ngpus = 1; ngpus <= GPUS_MAX; ngpus++) {
+		for (unsigned threads = 1; threads <= 8; threads++) {
+			struct dealing d = { .no_memory_from = UINT32_MAX };
+			unsigned least = UINT32_MAX, most = 0, done = 0;
+
+			assert_int_equal(deal_gpus(&d, ngpus, threads, 100, NULL), TSR_OK);
+			for (unsigned i = 0; i < GPUS_MAX; i++) {
+				if (i < ngpus && d.opened[i] < least)
+					least = d.opened[i];
+				if (d.opened[i] > most)
+					most = d.opened[i];
+				done += d.done[i];
+			}
+			/* Also with fewer threads than GPUs, and none that is not the run's. */
+			assert_true(least >= 1 && most - least <= 1 && done == 100);
+			for (unsigned i = ngpus; i < GPUS_MAX; i++)
+				assert_int_equal(d.opened[i], 0);
+		}
+	}
+}
+
+/* A GPU without memory is not left out: only who has one already can do without more. */
+static void test_every_gpu_has_a_memory(void **state)
+{
+	(void)state;
+	for (unsigned from = 0; from < 6; from++) {
+		struct dealing d = { .no_memory_from = from };
+		struct tsr_err err = { 0 };
+
+		if (from < 3) {
+			assert_int_equal(deal_gpus(&d, 3, 8, 100, &err), TSR_E_NOMEM);
+			assert_true(strstr(err.msg, "memory on GPU ") &&
+				    err.msg[strlen("memory on GPU ")] == (char)('0' + from));
+		} else {
+			assert_int_equal(deal_gpus(&d, 3, 8, 100, &err), TSR_OK);
+			assert_int_equal(d.opened[0] + d.opened[1] + d.opened[2], from);
+		}
+	}
+}
+
+static void test_each_gpu_has_a_thread(void **state)
+{
+	struct tsr_run run = { .threads = 1, .ngpus = 3 };
+
+	(void)state;
+	assert_int_equal(tsr_run_threads(&run), 3);
+	run.threads = 7;
+	assert_int_equal(tsr_run_threads(&run), 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -465,6 +571,9 @@ int main(void)
 		cmocka_unit_test(test_no_memory_for_scratch),
 		cmocka_unit_test(test_jobs_that_wait),
 		cmocka_unit_test(test_memory_is_opened_and_closed),
+		cmocka_unit_test(test_memories_are_dealt_to_gpus_in_turn),
+		cmocka_unit_test(test_every_gpu_has_a_memory),
+		cmocka_unit_test(test_each_gpu_has_a_thread),
 	};
 
 	return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);

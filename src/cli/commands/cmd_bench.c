@@ -296,7 +296,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	unsigned index = 0;
 	const bool gpu = device && tsr_gpu_parse(device, &index);
 	const struct tsr_codec *codec;
-	struct cli_device cpu;
+	struct cli_device cpu = { .ngpus = 0 };
 
 	if (a->common.operands.n && !a->entropy)
 		return cli_usage(cmd, "a file goes with --entropy only");
@@ -308,6 +308,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return run_codebook(cmd, a);
 	if (!gpu)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
+	if (cpu.ngpus)
+		return cli_usage(cmd, "one GPU is measured: found --device %s, expected cuda:N",
+				 device);
 	if (a->entropy && (a->dir || a->codec))
 		return cli_usage(cmd, "--entropy goes with no codec or directory");
 	if (a->common.operands.n && a->elements && !gpu)

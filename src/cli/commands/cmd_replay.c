@@ -140,33 +140,32 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* A replay runs on one GPU: "cuda" is the first. */
-static int choose_device(const struct cli_cmd *cmd, const char *device,
+/* @chosen: the GPUs, which the options refer to. */
+static int choose_device(const struct cli_cmd *cmd, const char *device, struct cli_device *chosen,
 			 struct tsr_replay_options *o)
 {
-	struct cli_device one;
-	unsigned index;
-
-	if (device && tsr_gpu_parse(device, &index) && o->check_numerics)
+	if (device && strncmp(device, "cuda", 4) == 0 && o->check_numerics)
 		return cli_usage(cmd, "--check-numerics runs on the CPU: leave --device %s out",
 				 device);
-	CLI_TRY(cli_choose_device(cmd, device && strcmp(device, "cuda") == 0 ? "cuda:0" : device,
-				  false, &one));
-	if (one.ngpus)
-		o->gpu = (int)one.gpus[0];
+	CLI_TRY(cli_choose_device(cmd, device, false, chosen));
+	o->gpus = chosen->gpus;
+	if (chosen->ngpus)
+		o->ngpus = (int)chosen->ngpus;
 	else
-		o->gpu = device && strcmp(device, "cpu") == 0 ? TSR_REPLAY_CPU : TSR_REPLAY_AUTO;
+		o->ngpus = device && strcmp(device, "cpu") == 0 ? TSR_REPLAY_CPU : TSR_REPLAY_AUTO;
 	return CLI_OK;
 }
 
 static void say_device(const struct cli_replay_args *a, const struct tsr_replay *r)
 {
-	struct cli_device one = { .ngpus = r->gpu >= 0 };
+	struct cli_device used = { .ngpus = 0 };
+	const unsigned *indices;
+	const unsigned n = tsr_replay_gpus(r, &indices);
 
-	if (one.ngpus)
-		one.gpus[0] = (unsigned)r->gpu;
+	for (; used.ngpus < n && used.ngpus < CLI_GPUS_MAX; used.ngpus++)
+		used.gpus[used.ngpus] = indices[used.ngpus];
 	if (!a->common.dry_run)
-		cli_say_device(&a->common, "replayed", &one);
+		cli_say_device(&a->common, "replayed", &used);
 }
 
 /* --- Several states ---------------------------------------------------------------------------- */
@@ -213,6 +212,7 @@ static int replay_states(const struct cli_cmd *cmd, const struct cli_replay_args
 	cli_work_end(&work);
 	if (!r[0])
 		return cli_error(&err);
+	say_device(a, r[0]);
 	status = report_states(cmd, &a->common, &states);
 	for (unsigned i = 0; i < parsed->nforms; i++)
 		tsr_replay_free(r[i]);
@@ -249,6 +249,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
+	struct cli_device device;
 	const char *reports[4];
 
 	if (a->audit &&
@@ -263,7 +264,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--audit replays in FP32: leave --state out");
 	if (a->audit)
 		CLI_TRY(cli_part_refuse(cmd, "--audit"));
-	CLI_TRY(choose_device(cmd, a->common.device, &parsed.options));
+	CLI_TRY(choose_device(cmd, a->common.device, &device, &parsed.options));
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	parsed.options.reports = reports;
 	parsed.options.nreports = cli_report_paths(&a->common, reports);

@@ -226,6 +226,7 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 		 const struct tsr_sweep *baseline)
 {
 	const bool large = (c->last - c->first) * (uint64_t)c->n >= WORTH_A_GPU;
+	const char *asked = a->common.device;
 	struct tsr_sweep *s = NULL;
 	struct tsr_err err = { 0 };
 	struct cli_device device;
@@ -233,7 +234,8 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 	struct cli_work work;
 	int status;
 
-	CLI_TRY(cli_choose_device(cmd, a->common.device, large, &device));
+	CLI_TRY(cli_choose_device(cmd, asked && strcmp(asked, "cuda") == 0 ? "cuda:all" : asked,
+				  large, &device));
 	cli_say_device(&a->common, "sweeping", &device);
 	cli_work_start(&work, &a->common, "sweeping");
 	swept = sweep_on(&device, c, &work.run, &s, &err);

@@ -132,7 +132,7 @@ int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *ar
 	choose_codings(&a);
 	o->each_step = audit_step;
 	o->ctx = &a;
-	o->gpu = TSR_REPLAY_CPU;
+	o->ngpus = TSR_REPLAY_CPU;
 	o->compare = false;
 	cli_work_start(&work, &args->common, "replaying");
 	a.run = &work.run;

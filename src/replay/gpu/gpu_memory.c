@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a replay has on a GPU: the state, and buffers by which bytes get there and back. */
+/* What a replay has on GPUs: the state, and buffers by which bytes get there and back. */
 #include "replay/gpu/gpu_memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/pipeline.h"
@@ -32,17 +31,17 @@ static bool needs_cpu(const struct tsr_replay_options *o)
 
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
 {
-	if (r->options->gpu < 0 || !needs_cpu(r->options))
+	if (r->options->ngpus <= 0 || !needs_cpu(r->options))
 		return TSR_OK;
-	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%d: %s only runs on the CPU",
-			     r->options->gpu,
+	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%u: %s only runs on the CPU",
+			     r->options->gpus[0],
 			     r->options->compare     ? "comparing with FP32"
 			     : r->options->state_dir ? "a state on disk"
 			     : r->options->each_step ? "looking at each step"
 						     : "checking numerics");
 }
 
-/* --- Memory on the GPU -------------------------------------------------------------------------- */
+/* --- Memory on GPUs -------------------------------------------------------------------------- */
 
 static uint64_t align_up(uint64_t nbytes)
 {
@@ -63,40 +62,57 @@ static void *place(struct placing *p, uint64_t nbytes)
 	return ret;
 }
 
-/* Place all planes of a state; returns how many bytes they take. */
-static uint64_t place_planes(const struct tsr_replaying *r, struct tsr_replay_planes *planes,
+static void place_tile(const struct tsr_replaying *r, const struct tsr_replay_param *p, uint64_t n,
+		       struct tsr_replay_planes *planes, struct placing *at)
+{
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const struct tsr_coding *coding = &p->coding[part];
+
+		if (!coding->codec)
+			continue;
+		for (unsigned k = 0; k < coding->codec->nplanes; k++)
+			planes->plane[part][k] = place(at, tsr_plane_nbytes(coding, k, n));
+		if (r->options->compare)
+			planes->fp32[part] = place(at, n * sizeof(float));
+	}
+}
+
+/* Place the planes of all tiles of a state that a GPU has; returns how many bytes they take. */
+static uint64_t place_planes(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
+			     const struct tsr_replay_gpu *g, struct tsr_replay_planes *planes,
 			     unsigned char *memory)
 {
 	struct placing at = { memory, 0 };
 
-	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_replay_param *p = &r->params[i];
+	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
+		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
 
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const struct tsr_coding *coding = &p->coding[part];
-
-			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
-				planes[i].plane[part][k] = place(
-					&at, tsr_plane_nbytes(coding, k, p->numel));
-			if (p->coding[part].codec && r->options->compare)
-				planes[i].fp32[part] = place(&at, p->numel * sizeof(float));
-		}
+		if (tsr_replay_owner(gpus, i) == g)
+			place_tile(r, &r->params[tile.tensor], tile.n, &planes[i], &at);
 	}
 	return at.at;
 }
 
-static enum tsr_status make_buffers(struct tsr_replay_gpu *g, struct tsr_err *err)
+static enum tsr_status make_buffers(const struct tsr_replay_gpus *gpus, struct tsr_replay_gpu *g,
+				    struct tsr_err *err)
 {
-	const uint64_t nbytes = g->nbuffers * g->buffer_nbytes;
+	const unsigned in_flight = gpus->n > 1 ? TSR_REPLAY_IN_FLIGHT_OF_SEVERAL
+					       : TSR_REPLAY_IN_FLIGHT;
+	const unsigned n = gpus->run.threads + TSR_PIPELINE_WAITING + in_flight;
+	const uint64_t nbytes = n * gpus->buffer_nbytes;
 
+	g->buffers = calloc(n, sizeof(*g->buffers));
+	if (!g->buffers)
+		return tsr_fail_nomem(err, gpus->first->c->path);
+	g->nbuffers = n;
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nbytes, "gradients", (void **)&g->device, err));
 	TSR_TRY(tsr_gpu_alloc_host(g->gpu, nbytes, "gradients, in host memory", (void **)&g->host,
 				   err));
-	for (unsigned i = 0; i < g->nbuffers; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		struct tsr_replay_buffer *b = &g->buffers[i];
 
-		b->host = g->host + i * g->buffer_nbytes;
-		b->device = g->device + i * g->buffer_nbytes;
+		b->host = g->host + i * gpus->buffer_nbytes;
+		b->device = g->device + i * gpus->buffer_nbytes;
 		TSR_TRY(tsr_gpu_event_new(g->gpu, &b->copied, err));
 		TSR_TRY(tsr_gpu_event_new(g->gpu, &b->done, err));
 	}
@@ -107,14 +123,15 @@ static enum tsr_status make_buffers(struct tsr_replay_gpu *g, struct tsr_err *er
  * Steps that are compared, of matrices, or without a fused kernel allocate memory when they begin; check
  * that they can.
  */
-static enum tsr_status check_room(const struct tsr_replaying *r, const struct tsr_replay_gpu *g,
+static enum tsr_status check_room(const struct tsr_replay_gpus *gpus, struct tsr_replay_gpu *g,
 				  struct tsr_err *err)
 {
+	const struct tsr_replaying *r = gpus->first;
 	const uint64_t arrays = TSR_PARTS + (r->options->compare ? TSR_COMPARE_ARRAYS : 0);
 	const uint64_t nbytes = tsr_replay_matrix_work(r) * sizeof(float);
 	void *memory;
 
-	TSR_TRY(tsr_gpu_alloc(g->gpu, arrays * g->buffer_nbytes + nbytes, "elements in FP32",
+	TSR_TRY(tsr_gpu_alloc(g->gpu, arrays * gpus->buffer_nbytes + nbytes, "elements in FP32",
 			      &memory, err));
 	tsr_gpu_free(g->gpu, memory);
 	return TSR_OK;
@@ -138,45 +155,48 @@ static enum tsr_status take_sums(const struct tsr_replaying *r, struct tsr_repla
 			     (void **)&s->sums, err);
 }
 
-static enum tsr_status take_state(const struct tsr_replaying *r, struct tsr_replay_gpu *g,
-				  struct tsr_replay_gpu_state *s, struct tsr_err *err)
+static enum tsr_status take_state(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
+				  struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s,
+				  struct tsr_err *err)
 {
-	const uint64_t nreports = g->tiles.njobs * window_of(r) + 1;
+	const uint64_t nreports = gpus->tiles.njobs * window_of(r) + 1;
 
-	s->planes = calloc(r->nparams + 1, sizeof(*s->planes));
+	s->planes = calloc(gpus->tiles.njobs + 1, sizeof(*s->planes));
 	s->found = calloc(nreports, sizeof(*s->found));
 	if (!s->planes || !s->found)
 		return tsr_fail_nomem(err, r->c->path);
-	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, s->planes, NULL), "the state",
+	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, gpus, g, s->planes, NULL), "the state",
 			      (void **)&s->memory, err));
-	place_planes(r, s->planes, s->memory);
+	place_planes(r, gpus, g, s->planes, s->memory);
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nreports * sizeof(*s->reports), "reports of steps",
 			      (void **)&s->reports, err));
 	return take_sums(r, g, s, err);
 }
 
-static enum tsr_status take_memory(struct tsr_replaying *first, struct tsr_replay_gpu *g,
-				   struct tsr_err *err)
+/* Open a GPU, and take all memory on it. */
+static enum tsr_status take_gpu(const struct tsr_replay_gpus *gpus, struct tsr_replay_gpu *g,
+				struct tsr_err *err)
 {
-	const unsigned threads = tsr_run_threads(first->run);
 	struct tsr_replay_gpu_state *s;
-	size_t longest;
 
-	TSR_TRY(tsr_replay_cut(first, GPU_TILE, &g->tiles, &longest));
-	for (const struct tsr_replaying *r = first; r; r = r->also)
-		g->nstates++;
-	s = g->states = calloc(g->nstates, sizeof(*g->states));
+	TSR_TRY(tsr_gpu_open(g->index, &g->gpu, err));
+	s = g->states = calloc(gpus->nstates, sizeof(*g->states));
 	if (!s)
-		return tsr_fail_nomem(err, first->c->path);
-	for (const struct tsr_replaying *r = first; r; r = r->also)
-		TSR_TRY(take_state(r, g, s++, err));
-	g->run.threads = threads < TSR_REPLAY_READERS_MAX ? threads : TSR_REPLAY_READERS_MAX;
-	g->nbuffers = g->run.threads + TSR_PIPELINE_WAITING + TSR_REPLAY_IN_FLIGHT;
-	g->buffer_nbytes = align_up(longest * sizeof(float) + 1);
-	TSR_TRY(make_buffers(g, err));
-	TSR_TRY(check_room(first, g, err));
+		return tsr_fail_nomem(err, gpus->first->c->path);
+	for (const struct tsr_replaying *r = gpus->first; r; r = r->also)
+		TSR_TRY(take_state(r, gpus, g, s++, err));
+	TSR_TRY(make_buffers(gpus, g, err));
+	TSR_TRY(check_room(gpus, g, err));
 	TSR_TRY(tsr_gpu_stream_new(g->gpu, &g->copies, err));
 	return tsr_gpu_stream_new(g->gpu, &g->steps, err);
+}
+
+static enum tsr_status take_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct tsr_replay_gpus *gpus = ctx;
+
+	(void)scratch;
+	return take_gpu(gpus, &gpus->each[job], err);
 }
 
 static void free_state(struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s)
@@ -189,45 +209,133 @@ static void free_state(struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s)
 	free(s->compared);
 }
 
-void tsr_replay_gpu_close(struct tsr_replay_gpu *g)
+static void leave_gpu(const struct tsr_replay_gpus *gpus, struct tsr_replay_gpu *g)
 {
-	if (!g)
-		return;
 	tsr_gpu_stream_free(g->copies);
 	tsr_gpu_stream_free(g->steps);
 	for (unsigned i = 0; i < g->nbuffers; i++) {
 		tsr_gpu_event_free(g->buffers[i].copied);
 		tsr_gpu_event_free(g->buffers[i].done);
 	}
-	for (unsigned i = 0; g->states && i < g->nstates; i++)
+	for (unsigned i = 0; g->states && i < gpus->nstates; i++)
 		free_state(g, &g->states[i]);
 	tsr_gpu_free(g->gpu, g->device);
 	tsr_gpu_free_host(g->gpu, g->host);
 	tsr_gpu_close(g->gpu);
 	pthread_mutex_destroy(&g->lock);
+	free(g->buffers);
 	free(g->states);
-	tsr_tiles_free(&g->tiles);
-	free(g);
 }
 
-static enum tsr_status open_on(struct tsr_replaying *r, unsigned index, struct tsr_err *err)
+void tsr_replay_gpu_close(struct tsr_replay_gpus *gpus)
 {
-	struct tsr_replay_gpu *g = calloc(1, sizeof(*g));
+	if (!gpus)
+		return;
+	for (unsigned i = 0; i < gpus->n; i++)
+		leave_gpu(gpus, &gpus->each[i]);
+	tsr_tiles_free(&gpus->tiles);
+	free(gpus->owner);
+	free(gpus->each);
+	free(gpus);
+}
+
+/* --- Which GPUs, and which of them has what --------------------------------------------------- */
+
+/*
+ * Each tile goes to the GPU that has the fewest elements so far, so that in the order of jobs they take
+ * turns.  Sums of a comparison are added from the start of a parameter to its end: there all tiles of a
+ * parameter go to one.
+ */
+static enum tsr_status deal_tiles(struct tsr_replay_gpus *gpus, struct tsr_err *err)
+{
+	uint64_t *load = calloc(gpus->n, sizeof(*load));
+
+	gpus->owner = calloc(gpus->tiles.njobs + 1, sizeof(*gpus->owner));
+	if (!load || !gpus->owner) {
+		free(load);
+		return tsr_fail_nomem(err, gpus->first->c->path);
+	}
+	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
+		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
+		unsigned best = 0;
+
+		for (unsigned k = 1; k < gpus->n; k++)
+			best = load[k] < load[best] ? k : best;
+		if (tile.first && gpus->first->options->compare)
+			best = gpus->owner[i - 1];
+		gpus->owner[i] = best;
+		load[best] += tile.n;
+	}
+	free(load);
+	return TSR_OK;
+}
+
+/* How many threads read, and what: tiles are shorter on several GPUs, whose buffers are more. */
+static enum tsr_status plan_gpus(struct tsr_replay_gpus *gpus)
+{
+	struct tsr_replaying *first = gpus->first;
+	const unsigned threads = tsr_run_threads(first->run),
+		       most = gpus->n * TSR_REPLAY_READERS_MAX;
+	size_t longest;
+
+	for (const struct tsr_replaying *r = first; r; r = r->also)
+		gpus->nstates++;
+	gpus->run.threads = threads < most ? threads : most;
+	TSR_TRY(tsr_replay_cut(first, gpus->n > 1 ? GPU_TILE / 2 : GPU_TILE, &gpus->tiles,
+			       &longest));
+	gpus->buffer_nbytes = align_up(longest * sizeof(float) + 1);
+	return deal_tiles(gpus, first->err);
+}
+
+static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *err)
+{
+	const struct tsr_pipeline pipeline = { .njobs = gpus->n, .work = take_work, .ctx = gpus };
+	const struct tsr_run at_once = { .threads = gpus->n };
+
+	TSR_TRY(plan_gpus(gpus));
+	return tsr_pipeline_run(&pipeline, &at_once, err);
+}
+
+/* All states are stepped on the same GPUs. */
+static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_err *err)
+{
+	for (struct tsr_replaying *r = gpus->first; r; r = r->also) {
+		r->result->gpus = calloc(gpus->n, sizeof(*r->result->gpus));
+		if (!r->result->gpus)
+			return tsr_fail_nomem(err, r->c->path);
+		for (unsigned i = 0; i < gpus->n; i++)
+			r->result->gpus[i] = gpus->each[i].index;
+		r->result->ngpus = gpus->n;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices, unsigned n,
+			       struct tsr_err *err)
+{
+	struct tsr_replay_gpus *gpus = calloc(1, sizeof(*gpus));
 	enum tsr_status status;
 
-	if (!g)
+	if (!gpus)
 		return tsr_fail_nomem(err, r->c->path);
-	pthread_mutex_init(&g->lock, NULL);
-	status = tsr_gpu_open(index, &g->gpu, err);
+	gpus->first = r;
+	gpus->each = calloc(n, sizeof(*gpus->each));
+	if (!gpus->each) {
+		free(gpus);
+		return tsr_fail_nomem(err, r->c->path);
+	}
+	for (; gpus->n < n; gpus->n++) {
+		gpus->each[gpus->n].index = indices[gpus->n];
+		pthread_mutex_init(&gpus->each[gpus->n].lock, NULL);
+	}
+	status = take_gpus(gpus, err);
 	if (status == TSR_OK)
-		status = take_memory(r, g, err);
+		status = note_gpus(gpus, err);
 	if (status != TSR_OK) {
-		tsr_replay_gpu_close(g);
+		tsr_replay_gpu_close(gpus);
 		return status;
 	}
-	r->gpu = g;
-	for (; r; r = r->also)
-		r->result->gpu = (int)index;
+	r->gpus = gpus;
 	return TSR_OK;
 }
 
@@ -258,18 +366,18 @@ static uint64_t worth_of(const struct tsr_replaying *r)
 
 enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 {
-	const int asked = r->options->gpu;
+	const int asked = r->options->ngpus;
 	const uint64_t worth = worth_of(r);
 	struct tsr_err err;
 	unsigned n;
 
 	if (asked == TSR_REPLAY_CPU || (r->run && r->run->parts))
 		return TSR_OK;
-	if (asked >= 0)
-		return open_on(r, (unsigned)asked, r->err);
+	if (asked > 0)
+		return open_on(r, r->options->gpus, (unsigned)asked, r->err);
 	n = needs_cpu(r->options) || r->progress.total_nbytes < worth ? 0 : tsr_gpu_count();
-	for (unsigned i = 0; i < n && !r->gpu; i++)
-		(void)open_on(r, i, &err);
+	for (unsigned i = 0; i < n && !r->gpus; i++)
+		(void)open_on(r, &i, 1, &err);
 	return TSR_OK;
 }
 
@@ -307,154 +415,13 @@ void tsr_replay_give_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer *
 	pthread_mutex_unlock(&g->lock);
 }
 
-void tsr_replay_begin_pass(struct tsr_replay_gpu *g)
+void tsr_replay_begin_pass(struct tsr_replay_gpus *gpus)
 {
-	for (unsigned i = 0; i < g->nbuffers; i++)
-		g->buffers[i].state = TSR_BUFFER_FREE;
-	g->next = 0;
-}
+	for (unsigned k = 0; k < gpus->n; k++) {
+		struct tsr_replay_gpu *g = &gpus->each[k];
 
-/* --- Moving the state, plane by plane of each tile, by all threads ------------------------------- */
-
-/* What a parameter has in memory: planes of all parts, then its replay in FP32.  Each is a job per tile. */
-#define NPLANES (TSR_PARTS * TSR_PLANES_MAX)
-#define NARRAYS (NPLANES + TSR_PARTS)
-
-/* Scratch memory of a job; nbytes is 0 if there is no such array. */
-struct move_job {
-	struct tsr_replay_buffer *buffer;
-	unsigned char *host, *device;
-	size_t nbytes;
-};
-
-static void locate_plane(struct move_job *j, const struct tsr_replay_param *p,
-			 const struct tsr_replay_planes *at, const struct tsr_tile *tile,
-			 unsigned slot)
-{
-	const unsigned part = slot / TSR_PLANES_MAX, i = slot % TSR_PLANES_MAX;
-	const struct tsr_coding *coding = &p->coding[part];
-	uint64_t first;
-
-	if (!coding->codec || i >= coding->codec->nplanes)
-		return;
-	first = tsr_plane_nbytes(coding, i, tile->first);
-	j->host = p->plane[part][i] + first;
-	j->device = at->plane[part][i] + first;
-	j->nbytes = (size_t)tsr_plane_nbytes(coding, i, tile->n);
-}
-
-static void locate_fp32(struct move_job *j, const struct tsr_replay_param *p,
-			const struct tsr_replay_planes *at, const struct tsr_tile *tile,
-			unsigned part)
-{
-	if (!at->fp32[part])
-		return;
-	j->host = (unsigned char *)(p->fp32[part] + tile->first);
-	j->device = (unsigned char *)(at->fp32[part] + tile->first);
-	j->nbytes = tile->n * sizeof(float);
-}
-
-static enum tsr_status begin_move(const struct tsr_replaying *r, struct move_job *j, uint64_t job,
-				  struct tsr_err *err)
-{
-	struct tsr_replay_gpu *g = r->gpu;
-	const unsigned slot = (unsigned)(job % NARRAYS);
-	const struct tsr_tile tile = tsr_tiles_get(&g->tiles, job / NARRAYS % g->tiles.njobs);
-	unsigned state = (unsigned)(job / NARRAYS / g->tiles.njobs);
-	const struct tsr_replay_planes *at = &g->states[state].planes[tile.tensor];
-
-	while (state--)
-		r = r->also;
-	*j = (struct move_job){ .nbytes = 0 };
-	if (slot < NPLANES)
-		locate_plane(j, &r->params[tile.tensor], at, &tile, slot);
-	else
-		locate_fp32(j, &r->params[tile.tensor], at, &tile, slot - NPLANES);
-	return j->nbytes ? tsr_replay_take_buffer(g, &j->buffer, err) : TSR_OK;
-}
-
-static enum tsr_status put_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct move_job *j = scratch;
-
-	TSR_TRY(begin_move(ctx, j, job, err));
-	if (j->nbytes)
-		memcpy(j->buffer->host, j->host, j->nbytes);
-	return TSR_OK;
-}
-
-static enum tsr_status put_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct tsr_replaying *r = ctx;
-	const struct move_job *j = scratch;
-	struct tsr_replay_gpu *g = r->gpu;
-
-	(void)job;
-	if (!j->nbytes)
-		return TSR_OK;
-	TSR_TRY(tsr_gpu_put(g->copies, j->device, j->buffer->host, j->nbytes, err));
-	TSR_TRY(tsr_gpu_record(g->copies, j->buffer->done, err));
-	tsr_replay_give_buffer(g, j->buffer, TSR_BUFFER_IN_FLIGHT);
-	return tsr_progress_add(&r->progress, 0, err);
-}
-
-static enum tsr_status start_get(struct tsr_replay_gpu *g, const struct move_job *j,
-				 struct tsr_err *err)
-{
-	TSR_TRY(tsr_gpu_get(g->copies, j->buffer->host, j->device, j->nbytes, err));
-	return tsr_gpu_record(g->copies, j->buffer->done, err);
-}
-
-static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct tsr_replaying *r = ctx;
-	struct move_job *j = scratch;
-	enum tsr_status status;
-
-	TSR_TRY(begin_move(r, j, job, err));
-	if (!j->nbytes)
-		return TSR_OK;
-	pthread_mutex_lock(&r->gpu->lock);
-	status = start_get(r->gpu, j, err);
-	pthread_mutex_unlock(&r->gpu->lock);
-	if (status == TSR_OK)
-		status = tsr_gpu_reach(j->buffer->done, err);
-	if (status == TSR_OK)
-		memcpy(j->host, j->buffer->host, j->nbytes);
-	tsr_replay_give_buffer(r->gpu, j->buffer, TSR_BUFFER_FREE);
-	return status;
-}
-
-static enum tsr_status get_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct tsr_replaying *r = ctx;
-
-	(void)scratch, (void)job;
-	return tsr_progress_add(&r->progress, 0, err);
-}
-
-typedef enum tsr_status move_fn(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
-
-static enum tsr_status move_state(struct tsr_replaying *r, move_fn *work, move_fn *commit)
-{
-	struct tsr_pipeline pipeline = {
-		.scratch_nbytes = sizeof(struct move_job), .work = work, .commit = commit, .ctx = r
-	};
-
-	if (!r->gpu || !r->nparams)
-		return TSR_OK;
-	pipeline.njobs = r->gpu->nstates * r->gpu->tiles.njobs * NARRAYS;
-	tsr_replay_begin_pass(r->gpu);
-	TSR_TRY(tsr_pipeline_run(&pipeline, &r->gpu->run, r->err));
-	return tsr_gpu_sync(r->gpu->copies, r->err);
-}
-
-enum tsr_status tsr_replay_gpu_put_state(struct tsr_replaying *r)
-{
-	return move_state(r, put_work, put_commit);
-}
-
-enum tsr_status tsr_replay_gpu_get_state(struct tsr_replaying *r)
-{
-	return move_state(r, get_work, get_commit);
+		for (unsigned i = 0; i < g->nbuffers; i++)
+			g->buffers[i].state = TSR_BUFFER_FREE;
+	}
+	gpus->next = 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a replay has on a GPU: the state, and buffers by which bytes get there and back. */
+/* What a replay has on GPUs: the state, and buffers by which bytes get there and back. */
 #ifndef TSR_REPLAY_GPU_MEMORY_H
 #define TSR_REPLAY_GPU_MEMORY_H
 
@@ -9,13 +9,16 @@
 #include "gpu/gpu_work.h"
 #include "replay/window.h"
 
-/* Threads that read; more would only take memory. */
+/* Threads that read for a GPU; more would only take memory. */
 #define TSR_REPLAY_READERS_MAX 12u
 
-/* Buffers: one per job in flight, and those that the GPU still uses. */
+/*
+ * Buffers of a GPU: one per job in flight, and those that it still uses.  All steps of a tile come one
+ * after the other, to one GPU: of several, each has enough for two tiles, so that it goes on while others
+ * get theirs.
+ */
 #define TSR_REPLAY_IN_FLIGHT 4u
-#define TSR_REPLAY_BUFFERS_MAX \
-	(TSR_REPLAY_READERS_MAX + TSR_PIPELINE_WAITING + TSR_REPLAY_IN_FLIGHT)
+#define TSR_REPLAY_IN_FLIGHT_OF_SEVERAL (TSR_REPLAY_IN_FLIGHT + 2 * TSR_REPLAY_WINDOW)
 
 enum tsr_replay_buffer_state { TSR_BUFFER_FREE, TSR_BUFFER_HELD, TSR_BUFFER_IN_FLIGHT };
 
@@ -27,52 +30,69 @@ struct tsr_replay_buffer {
 	unsigned char *host, *device;
 };
 
-/* Where the GPU has a parameter. */
+/* Where a GPU has a tile. */
 struct tsr_replay_planes {
 	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX];
 	float *fp32[TSR_PARTS]; /* in the replay in FP32; NULL without a comparison */
 };
 
-/* What the GPU has of one of the states that are stepped. */
+/* What a GPU has of one of the states that are stepped. */
 struct tsr_replay_gpu_state {
 	unsigned char *memory;
-	struct tsr_replay_planes *planes; /* per parameter */
+	struct tsr_replay_planes *planes; /* per tile that is dealt to it */
 	struct tsr_step_report *reports; /* on the GPU: of a tile at each step, and so on */
 	struct tsr_step_report *found; /* the same, fetched */
 	struct tsr_compare *sums; /* on the GPU: per parameter; NULL without a comparison */
 	struct tsr_compare *compared; /* the same, fetched */
 };
 
+/* One GPU. */
 struct tsr_replay_gpu {
+	unsigned index;
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *copies, *steps;
-	unsigned nstates;
 	struct tsr_replay_gpu_state
 		*states; /* of the replay and of those that also take its steps */
-	struct tsr_tiles tiles; /* of parameters; longer than on the CPU */
-	struct tsr_run run; /* how many threads read */
-	unsigned nbuffers;
-	uint64_t buffer_nbytes;
 	unsigned char *host, *device; /* memory of the buffers */
-	struct tsr_replay_buffer buffers[TSR_REPLAY_BUFFERS_MAX];
+	unsigned nbuffers;
+	struct tsr_replay_buffer *buffers;
 	uint64_t tickets;
 	pthread_mutex_t lock; /* states of buffers; the stream while the state comes back */
+};
+
+/* Those of a replay; a tile of the state is on one of them. */
+struct tsr_replay_gpus {
+	struct tsr_replaying *first;
+	unsigned n;
+	struct tsr_replay_gpu *each;
+	unsigned nstates;
+	struct tsr_tiles tiles; /* of parameters; longer than on the CPU */
+	unsigned *owner; /* per tile */
+	uint64_t buffer_nbytes;
+	struct tsr_run run; /* how many threads read */
 	uint64_t next; /* the job to be committed next */
 };
 
-/* TSR_E_USAGE if the options ask for a GPU, and for what only the CPU does. */
+/* The GPU that has a tile. */
+static inline struct tsr_replay_gpu *tsr_replay_owner(const struct tsr_replay_gpus *gpus,
+						      uint64_t tile)
+{
+	return &gpus->each[gpus->owner[tile]];
+}
+
+/* TSR_E_USAGE if the options ask for GPUs, and for what only the CPU does. */
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r);
 
 /*
- * Take the GPU that the options ask for, and all memory on it that the replay needs; sets r->gpu,
+ * Take the GPUs that the options ask for, and all memory on them that the replay needs; sets r->gpus,
  * NULL for the CPU.  The state must have been planned.
  *
  * Return: TSR_E_NOMEM if the state does not fit; TSR_E_IO if the GPU cannot be used.
  */
 enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r);
 
-/* Waits until the GPU has finished.  NULL is allowed. */
-void tsr_replay_gpu_close(struct tsr_replay_gpu *gpu);
+/* Waits until the GPUs have finished.  NULL is allowed. */
+void tsr_replay_gpu_close(struct tsr_replay_gpus *gpus);
 
 /*
  * A free buffer, or the next one that the GPU finishes with.  Each job in flight takes one, and there
@@ -85,10 +105,10 @@ enum tsr_status tsr_replay_take_buffer(struct tsr_replay_gpu *g, struct tsr_repl
 void tsr_replay_give_buffer(struct tsr_replay_gpu *g, struct tsr_replay_buffer *b,
 			    enum tsr_replay_buffer_state state);
 
-/* Call this before a pipeline, when the GPU is idle. */
-void tsr_replay_begin_pass(struct tsr_replay_gpu *g);
+/* Call this before a pipeline, when the GPUs are idle. */
+void tsr_replay_begin_pass(struct tsr_replay_gpus *gpus);
 
-/* Copy the loaded state to the GPU, and back after the last step; nothing without r->gpu. */
+/* Copy the loaded state to the GPUs, and back after the last step; nothing without r->gpus. */
 enum tsr_status tsr_replay_gpu_put_state(struct tsr_replaying *r);
 enum tsr_status tsr_replay_gpu_get_state(struct tsr_replaying *r);
 

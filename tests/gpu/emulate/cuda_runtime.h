@@ -83,7 +83,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device);
 cudaError_t emulated_malloc(void **memory, size_t nbytes);
-cudaError_t emulated_status(void); /* cudaSuccess until a kernel fails, and then no more */
+cudaError_t emulated_status(void); /* of the current GPU: cudaSuccess until a kernel fails there */
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t nbytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *to, int value, size_t nbytes);

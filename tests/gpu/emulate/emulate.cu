@@ -184,16 +184,19 @@ static void run_block(void)
 	} while (waiting);
 }
 
+#define GPUS_MAX 64
+
 static bool is_the_one(const char *variable, unsigned *count);
-static bool broken; /* a kernel failed */
+static thread_local int device; /* the current one */
+static bool broken[GPUS_MAX]; /* a kernel failed there */
 
 void emulated_grid(dim3 blocks, dim3 threads, void (*what)(void *ctx), void *ctx)
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
 	static unsigned launches;
 
-	broken = broken || is_the_one("TERSOR_EMULATED_BAD_LAUNCH", &launches);
-	if (broken)
+	broken[device] = broken[device] || is_the_one("TERSOR_EMULATED_BAD_LAUNCH", &launches);
+	if (broken[device])
 		return;
 	body = what;
 	body_ctx = ctx;
@@ -249,6 +252,7 @@ struct queue {
 
 struct emulated_stream {
 	std::shared_ptr<struct queue> queue;
+	int device;
 };
 
 /* The work that was in the queue, which may outlive the stream. */
@@ -256,10 +260,25 @@ struct emulated_event {
 	std::shared_ptr<struct queue> queue;
 	uint64_t position;
 	struct timespec at;
+	int device;
+};
+
+#define HOST (-1)
+
+/* Memory of a GPU, or of the host for copies. */
+struct block {
+	size_t nbytes;
+	int device;
 };
 
 static std::set<cudaStream_t> streams;
-static std::map<const char *, size_t> host_memory;
+static std::map<const char *, struct block> blocks;
+
+/* The device of a stream, which may be the default one. */
+static int stream_device(cudaStream_t stream)
+{
+	return stream ? stream->device : device;
+}
 
 static void advance(struct queue *q, uint64_t position)
 {
@@ -286,16 +305,53 @@ void emulated_append(cudaStream_t stream, const std::function<void()> &work)
 		work();
 		return;
 	}
-	stream->queue->work.push_back(work);
+	/* Whoever does it later, on whatever device. */
+	stream->queue->work.push_back([=]() {
+		const int was = device;
+
+		device = stream_device(stream);
+		work();
+		device = was;
+	});
 	stream->queue->appended++;
+}
+
+/* What a place in memory is part of, or NULL. */
+static const struct block *block_of(const void *memory)
+{
+	auto after = blocks.upper_bound((const char *)memory);
+
+	if (after == blocks.begin() || (const char *)memory >= (--after)->first + after->second.nbytes)
+		return NULL;
+	return &after->second;
 }
 
 static bool is_host_memory(const void *memory)
 {
-	auto after = host_memory.upper_bound((const char *)memory);
+	const struct block *b = block_of(memory);
 
-	return after != host_memory.begin() &&
-	       (const char *)memory < (--after)->first + after->second;
+	return b && b->device == HOST;
+}
+
+/* GPUs do not see each other's memory. */
+static void check_reach(cudaStream_t stream, const void *memory, const char *operation)
+{
+	const struct block *b = block_of(memory);
+
+	if (b && b->device != HOST && b->device != stream_device(stream))
+		die("memory of another GPU", operation);
+}
+
+void emulated_check(cudaStream_t stream, const void *argument, size_t nbytes)
+{
+	std::lock_guard<std::recursive_mutex> only_one(busy);
+
+	for (size_t at = 0; at + sizeof(void *) <= nbytes; at += sizeof(void *)) {
+		const void *word;
+
+		memcpy(&word, (const char *)argument + at, sizeof(word));
+		check_reach(stream, word, "an argument of a kernel");
+	}
 }
 
 static thread_local cudaError_t last_error;
@@ -311,15 +367,18 @@ static int device_count(void)
 {
 	const char *n = getenv("TERSOR_EMULATED_GPUS");
 
-	return n ? atoi(n) : 1;
+	return n ? std::min(atoi(n), GPUS_MAX) : 1;
 }
 
-/* Whether this is the call that an environment variable has the number of, counted from 1. */
+/*
+ * Whether this is the call that an environment variable has the number of, counted from 1; of those on GPU
+ * TERSOR_EMULATED_BAD_GPU, if that is set.
+ */
 static bool is_the_one(const char *variable, unsigned *count)
 {
-	const char *n = getenv(variable);
+	const char *n = getenv(variable), *gpu = getenv("TERSOR_EMULATED_BAD_GPU");
 
-	return n && ++*count == (unsigned)atoi(n);
+	return n && (!gpu || atoi(gpu) == device) && ++*count == (unsigned)atoi(n);
 }
 
 /* What runs after it finds out that a kernel failed; the launch does not. */
@@ -327,7 +386,7 @@ cudaError_t emulated_status(void)
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
 
-	return broken ? failed(cudaErrorLaunchFailure) : cudaSuccess;
+	return broken[device] ? failed(cudaErrorLaunchFailure) : cudaSuccess;
 }
 
 const char *cudaGetErrorString(cudaError_t e)
@@ -360,14 +419,17 @@ cudaError_t cudaGetDeviceCount(int *count)
 	return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int device)
+cudaError_t cudaSetDevice(int index)
 {
-	return device < device_count() ? cudaSuccess : failed(cudaErrorInvalidDevice);
+	if (index >= device_count())
+		return failed(cudaErrorInvalidDevice);
+	device = index;
+	return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int index)
 {
-	if (device >= device_count())
+	if (index >= device_count())
 		return failed(cudaErrorInvalidDevice);
 	memset(prop, 0, sizeof(*prop));
 	strcpy(prop->name, "emulated GPU");
@@ -378,10 +440,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 }
 
 /* The only one: how many multiprocessors there are. */
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int device)
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int index)
 {
 	*value = 2;
-	return device < device_count() ? cudaSuccess : failed(cudaErrorInvalidDevice);
+	return index < device_count() ? cudaSuccess : failed(cudaErrorInvalidDevice);
 }
 
 cudaError_t emulated_malloc(void **memory, size_t nbytes)
@@ -394,6 +456,7 @@ cudaError_t emulated_malloc(void **memory, size_t nbytes)
 	if (!*memory)
 		return failed(cudaErrorMemoryAllocation);
 	memset(*memory, 0xa7, nbytes);
+	blocks[(const char *)*memory] = { nbytes, device };
 	return cudaSuccess;
 }
 
@@ -402,8 +465,13 @@ cudaError_t cudaFree(void *memory)
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
 
-	for (cudaStream_t stream : streams)
-		drain(stream);
+	for (cudaStream_t stream : streams) {
+		if (stream->device == device)
+			drain(stream);
+	}
+	if (memory)
+		check_reach(NULL, memory, "cudaFree");
+	blocks.erase((const char *)memory);
 	free(memory);
 	return cudaSuccess;
 }
@@ -414,15 +482,12 @@ cudaError_t emulated_malloc_host(void **memory, size_t nbytes)
 	const cudaError_t e = emulated_malloc(memory, nbytes);
 
 	if (e == cudaSuccess)
-		host_memory[(const char *)*memory] = nbytes;
+		blocks[(const char *)*memory].device = HOST;
 	return e;
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
-	std::lock_guard<std::recursive_mutex> only_one(busy);
-
-	host_memory.erase((const char *)memory);
 	return cudaFree(memory);
 }
 
@@ -445,6 +510,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, cudaMemcp
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
 
+	check_reach(stream, to, "a copy");
+	check_reach(stream, from, "a copy");
 	if (kind != cudaMemcpyDeviceToDevice &&
 	    !is_host_memory(kind == cudaMemcpyHostToDevice ? from : to)) {
 		drain(stream);
@@ -456,6 +523,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t nbytes, cudaMemcp
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t nbytes, cudaStream_t stream)
 {
+	emulated_check(stream, &to, sizeof(to));
 	emulated_append(stream, [=]() { cudaMemset(to, value, nbytes); });
 	return emulated_status();
 }
@@ -464,7 +532,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
 
-	*stream = new emulated_stream{ std::make_shared<struct queue>() };
+	*stream = new emulated_stream{ std::make_shared<struct queue>(), device };
 	streams.insert(*stream);
 	return cudaSuccess;
 }
@@ -495,6 +563,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaEventCreate(cudaEvent_t *event)
 {
 	*event = new emulated_event();
+	(*event)->device = device;
 	return cudaSuccess;
 }
 
@@ -509,6 +578,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
 	std::lock_guard<std::recursive_mutex> only_one(busy);
 
+	if (event->device != stream_device(stream))
+		die("an event of another GPU", "cudaEventRecord");
 	emulated_append(stream, [=]() { clock_gettime(CLOCK_MONOTONIC, &event->at); });
 	event->queue = stream ? stream->queue : NULL;
 	event->position = stream ? stream->queue->appended : 0;

@@ -15,6 +15,9 @@ extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 /* Run @body(@ctx) as every thread of every block. */
 void emulated_grid(dim3 blocks, dim3 threads, void (*body)(void *ctx), void *ctx);
 
+/* A kernel in the stream gets this argument: what it has of addresses is not of another GPU's memory. */
+void emulated_check(cudaStream_t stream, const void *argument, size_t nbytes);
+
 /* Append work to a stream, or do it now if that is NULL. */
 void emulated_append(cudaStream_t stream, const std::function<void()> &work);
 
@@ -46,6 +49,8 @@ static void operator->*(void (*kernel)(Params...), emulated_call<Args...> call)
 		std::tuple<Params...> params;
 	} b = { kernel, std::tuple<Params...>(call.args) };
 
+	std::apply([&](const Params &...p) { (emulated_check(call.stream, &p, sizeof(p)), ...); },
+		   b.params);
 	emulated_append(call.stream, [b, call]() mutable {
 		emulated_grid(
 			call.blocks, call.threads,

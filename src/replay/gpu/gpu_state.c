@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state on its way to GPUs and back: plane by plane of each tile, by all threads. */
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/pipeline.h"
+#include "replay/gpu/gpu_memory.h"
+
+/* What a parameter has in memory: planes of all parts, then its replay in FP32.  Each is a job per tile. */
+#define NPLANES (TSR_PARTS * TSR_PLANES_MAX)
+#define NARRAYS (NPLANES + TSR_PARTS)
+
+/* Scratch memory of a job; nbytes is 0 if there is no such array. */
+struct move_job {
+	struct tsr_replay_gpu *gpu;
+	struct tsr_replay_buffer *buffer;
+	unsigned char *host, *device;
+	size_t nbytes;
+};
+
+static void locate_plane(struct move_job *j, const struct tsr_replay_param *p,
+			 const struct tsr_replay_planes *at, const struct tsr_tile *tile,
+			 unsigned slot)
+{
+	const unsigned part = slot / TSR_PLANES_MAX, i = slot % TSR_PLANES_MAX;
+	const struct tsr_coding *coding = &p->coding[part];
+	uint64_t first;
+
+	if (!coding->codec || i >= coding->codec->nplanes)
+		return;
+	first = tsr_plane_nbytes(coding, i, tile->first);
+	j->host = p->plane[part][i] + first;
+	j->device = at->plane[part][i];
+	j->nbytes = (size_t)tsr_plane_nbytes(coding, i, tile->n);
+}
+
+static void locate_fp32(struct move_job *j, const struct tsr_replay_param *p,
+			const struct tsr_replay_planes *at, const struct tsr_tile *tile,
+			unsigned part)
+{
+	if (!at->fp32[part])
+		return;
+	j->host = (unsigned char *)(p->fp32[part] + tile->first);
+	j->device = (unsigned char *)at->fp32[part];
+	j->nbytes = tile->n * sizeof(float);
+}
+
+static enum tsr_status begin_move(const struct tsr_replaying *r, struct move_job *j, uint64_t job,
+				  struct tsr_err *err)
+{
+	const struct tsr_tiles *tiles = &r->gpus->tiles;
+	const unsigned slot = (unsigned)(job % NARRAYS);
+	const uint64_t number = job / NARRAYS % tiles->njobs;
+	const struct tsr_tile tile = tsr_tiles_get(tiles, number);
+	struct tsr_replay_gpu *g = tsr_replay_owner(r->gpus, number);
+	unsigned state = (unsigned)(job / NARRAYS / tiles->njobs);
+	const struct tsr_replay_planes *at = &g->states[state].planes[number];
+
+	while (state--)
+		r = r->also;
+	*j = (struct move_job){ .gpu = g };
+	if (slot < NPLANES)
+		locate_plane(j, &r->params[tile.tensor], at, &tile, slot);
+	else
+		locate_fp32(j, &r->params[tile.tensor], at, &tile, slot - NPLANES);
+	return j->nbytes ? tsr_replay_take_buffer(g, &j->buffer, err) : TSR_OK;
+}
+
+static enum tsr_status put_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct move_job *j = scratch;
+
+	TSR_TRY(begin_move(ctx, j, job, err));
+	if (j->nbytes)
+		memcpy(j->buffer->host, j->host, j->nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status put_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replaying *r = ctx;
+	const struct move_job *j = scratch;
+	struct tsr_replay_gpu *g = j->gpu;
+
+	(void)job;
+	if (!j->nbytes)
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_put(g->copies, j->device, j->buffer->host, j->nbytes, err));
+	TSR_TRY(tsr_gpu_record(g->copies, j->buffer->done, err));
+	tsr_replay_give_buffer(g, j->buffer, TSR_BUFFER_IN_FLIGHT);
+	return tsr_progress_add(&r->progress, 0, err);
+}
+
+static enum tsr_status start_get(struct tsr_replay_gpu *g, const struct move_job *j,
+				 struct tsr_err *err)
+{
+	TSR_TRY(tsr_gpu_get(g->copies, j->buffer->host, j->device, j->nbytes, err));
+	return tsr_gpu_record(g->copies, j->buffer->done, err);
+}
+
+static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct tsr_replaying *r = ctx;
+	struct move_job *j = scratch;
+	enum tsr_status status;
+
+	TSR_TRY(begin_move(r, j, job, err));
+	if (!j->nbytes)
+		return TSR_OK;
+	pthread_mutex_lock(&j->gpu->lock);
+	status = start_get(j->gpu, j, err);
+	pthread_mutex_unlock(&j->gpu->lock);
+	if (status == TSR_OK)
+		status = tsr_gpu_reach(j->buffer->done, err);
+	if (status == TSR_OK)
+		memcpy(j->host, j->buffer->host, j->nbytes);
+	tsr_replay_give_buffer(j->gpu, j->buffer, TSR_BUFFER_FREE);
+	return status;
+}
+
+static enum tsr_status get_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct tsr_replaying *r = ctx;
+
+	(void)scratch, (void)job;
+	return tsr_progress_add(&r->progress, 0, err);
+}
+
+typedef enum tsr_status move_fn(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
+
+static enum tsr_status move_state(struct tsr_replaying *r, move_fn *work, move_fn *commit)
+{
+	struct tsr_pipeline pipeline = {
+		.scratch_nbytes = sizeof(struct move_job), .work = work, .commit = commit, .ctx = r
+	};
+
+	const struct tsr_replay_gpus *gpus = r->gpus;
+
+	if (!gpus || !r->nparams)
+		return TSR_OK;
+	pipeline.njobs = gpus->nstates * gpus->tiles.njobs * NARRAYS;
+	tsr_replay_begin_pass(r->gpus);
+	TSR_TRY(tsr_pipeline_run(&pipeline, &gpus->run, r->err));
+	for (unsigned i = 0; i < gpus->n; i++)
+		TSR_TRY(tsr_gpu_sync(gpus->each[i].copies, r->err));
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_gpu_put_state(struct tsr_replaying *r)
+{
+	return move_state(r, put_work, put_commit);
+}
+
+enum tsr_status tsr_replay_gpu_get_state(struct tsr_replaying *r)
+{
+	return move_state(r, get_work, get_commit);
+}
