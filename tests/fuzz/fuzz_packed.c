@@ -102,8 +102,7 @@ static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
 
 /* Mutations seldom keep the check and the lengths right: try the input as it is, then repaired. */
 /* Of a file with coded planes up to 12 pieces are held, in 8 MiB each that are seldom touched; and that twice. */
-/* The first input with coded planes also pays for tables that are made once in a process. */
-const struct cost_bounds fuzz_cost = { 4000000, 100, 200 << 20, 300 };
+const struct cost_bounds fuzz_cost = { 1000000, 100, 200 << 20, 300 };
 
 void fuzz_input(const uint8_t *data, size_t size)
 {
