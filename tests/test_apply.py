@@ -144,11 +144,90 @@ def packed_model(path, scale):
     return path
 
 
-def test_shards_are_a_base_but_not_replaced(tmp_path, pair):
+HF = DATA / "tiny-gpt" / "hf"
+INDEX = "model.safetensors.index.json"
+
+
+def sharded_pair(folder):
+    """A model in a directory as its trainer saved it, the next one, and the update."""
+    old, new = (shutil.copytree(HF, folder / name) for name in ("old", "new"))
+    for shard in new.glob("*.safetensors"):
+        save_file({k: x * np.float32(1.0001) for k, x in load_file(shard).items()}, shard, metadata={"format": "pt"})
+    return old, new, make_update(new / INDEX, old / INDEX, folder / "update")
+
+
+def shards(folder):
+    """The bytes of the shards that the index names, in their order; each tensor is where the index has it."""
+    where = json.loads((folder / INDEX).read_text())["weight_map"]
+    for name in set(where.values()):
+        assert {k for k, v in where.items() if v == name} == load_file(folder / name).keys()
+    return [(folder / name).read_bytes() for name in sorted(set(where.values()))]
+
+
+@pytest.mark.parametrize("argument", ["", INDEX])
+def test_shards_are_replaced_in_place(tmp_path, argument):
+    """Each tensor stays in its shard; other files and permissions stay; and back again."""
+    old, new, update = sharded_pair(tmp_path)
+    served = shutil.copytree(old, tmp_path / "served")
+    (served / "config.json").write_text("{}")
+    for name in (INDEX, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+        os.chmod(served / name, 0o640)
+    quiet("apply", update, served / argument)
+    assert shards(served) == shards(new) and len(list(served.iterdir())) == 4
+    assert all(path.stat().st_mode & 0o777 == 0o640 for path in served.iterdir() if path.name != "config.json")
+    quiet("apply", make_update(old / INDEX, served / INDEX, tmp_path / "back"), served / argument)
+    assert shards(served) == shards(old) and len(list(served.iterdir())) == 4
+
+
+def test_shards_go_to_a_new_directory(tmp_path):
+    old, new, update = sharded_pair(tmp_path)
+    quiet("apply", update, old, "-o", f"{tmp_path}/out/")
+    for path in new.iterdir():
+        if path.name == INDEX:
+            assert json.loads(path.read_text()) == json.loads((tmp_path / "out" / INDEX).read_text())
+        else:
+            assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
+    assert len(list((tmp_path / "out").iterdir())) == 3
+    line = one_line_error(run_tersor("apply", update, old, "-o", f"{tmp_path}/out/", check=4))
+    assert "exists" in line and "--force" not in line
+    assert "is not replaced" in one_line_error(run_tersor("apply", update, old, "-o", f"{tmp_path}/out/", "-f", check=2))
+
+
+def test_a_directory_of_one_file_is_replaced_in_place(tmp_path, pair):
+    (tmp_path / "m").mkdir()
+    shutil.copy(pair[0], tmp_path / "m" / "model.safetensors")
+    quiet("apply", pair[2], tmp_path / "m")
+    assert (tmp_path / "m" / "model.safetensors").read_bytes() == pair[1].read_bytes()
+
+
+def test_shards_that_lose_and_gain_tensors(tmp_path):
+    """A shard of which nothing is left goes, and a new tensor is in one of the others."""
+    old, new, _ = sharded_pair(tmp_path)
+    gone = load_file(new / "model-00002-of-00002.safetensors").keys()
+    tensors = load_file(new / "model-00001-of-00002.safetensors") | {"x.weight": np.ones((3, 5), "f4")}
+    save_file(tensors, tmp_path / "next.safetensors", metadata={"format": "pt"})
+    update = make_update(tmp_path / "next.safetensors", old / INDEX, tmp_path / "u")
+    quiet("apply", update, old)
+    assert len(shards(old)) == 1 and len(list(old.iterdir())) == 2 and gone
+    run_tersor("diff", "--strict", old, tmp_path / "next.safetensors", check=0)
+
+
+def test_shards_that_may_be_those_of_others_are_not_replaced(tmp_path):
+    old, new, _ = sharded_pair(tmp_path)
+    os.rename(old / "model-00001-of-00002.safetensors", old / "base.safetensors")
+    (old / INDEX).write_text((old / INDEX).read_text().replace("model-00001-of-00002", "base"))
+    update = make_update(new / INDEX, old / INDEX, tmp_path / "u")
+    before = {path: path.read_bytes() for path in old.iterdir()}
+    line = one_line_error(run_tersor("apply", update, old, check=3))
+    assert "nor shards named after their index" in line and "expected the name of an output" in line
+    assert before == {path: path.read_bytes() for path in old.iterdir()}
+    quiet("apply", update, old, "-o", f"{tmp_path}/out/")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in before}
+
+
+def test_shards_are_cut_anew(tmp_path, pair):
     quiet("convert", pair[0], "-o", tmp_path / "s.safetensors", "--max-shard-size", "300K")
     index = tmp_path / "s.safetensors.index.json"
-    line = one_line_error(run_tersor("apply", pair[2], index, check=3))
-    assert "is not one plain safetensors file" in line and "expected the name of an output" in line
     quiet("apply", pair[2], index, "-o", tmp_path / "t.safetensors", "--max-shard-size", "300K")
     assert len(list(tmp_path.glob("t-*.safetensors"))) == len(list(tmp_path.glob("s-*.safetensors"))) > 1
     run_tersor("diff", "--strict", tmp_path / "t.safetensors.index.json", pair[1], check=0)

@@ -61,6 +61,9 @@ def make_inputs(root):
         save_file({key: x for key, x in checkpoint(seed).items() if key.endswith("weight")}, root / f"{name}.safetensors")
     run_tersor("pack", root / "m1.safetensors", "-o", root / "update", "--only", "weights",
                "--delta", root / "m0.safetensors", check=0)
+    run_tersor("convert", root / "m0.safetensors", "-o", root / "s0.safetensors", "--max-shard-size", "5K", check=0)
+    run_tersor("pack", root / "m1.safetensors", "-o", root / "update-shards", "--only", "weights",
+               "--delta", root / "s0.safetensors.index.json", check=0)
     for name in ("other", "a"):
         run_tersor("pack", root / f"{name}.safetensors", "-o", root / f"{name}.tersor", check=0)
         run_tersor("pack", root / f"{name}-dir", "-o", root / f"{name}-packed", check=0)
@@ -81,6 +84,8 @@ OPERATIONS = {
     "recode": (["pack", "IN/a.tersor", "-o", "OUT/x.tersor", "--entropy=states"], None),
     "apply": (["apply", "IN/update", "OUT/x.safetensors"],
               ["convert", "IN/m0.safetensors", "-o", "OUT/x.safetensors"]),
+    "apply-shards": (["apply", "IN/update-shards", "OUT/x.safetensors.index.json"],
+                     ["convert", "IN/m0.safetensors", "-o", "OUT/x.safetensors", "--max-shard-size", "5K"]),
     "choice": (["pack", "IN/a.safetensors", "-o", "OUT/x.tersor", "--max-bytes", "20000"], None),
     "unpack": (["unpack", "IN/a.tersor", "-o", "OUT/x.pt", "--to", "pt"], None),
     "convert": (["convert", "IN/a.pt", "-o", "OUT/x.safetensors", "-f"],
@@ -181,7 +186,7 @@ class Operation:
         files = without_temporaries(files)
         if files in (self.old, self.new):
             return None
-        if self.name == "shards":
+        if self.name in ("shards", "apply-shards"):
             return self.wrong_shards(files)
         if self.name == "pair":                     # weights alone are a model; a packed file needs them
             weights = {"x.safetensors": self.new["x.safetensors"]}
@@ -254,7 +259,7 @@ def in_round_two(files):
 def wrong_after(op, done, injected):
     """What is wrong with a run that met a fault, or None.  @injected: what failed; [] if memory."""
     files, line = tree(op.out), done.stderr.splitlines()
-    if op.name == "shards":
+    if op.name in ("shards", "apply-shards"):
         files = in_round_two(files)
     told = len(line) == 1 and line[0].startswith("tersor: ")
     whole = op.stdout.startswith(done.stdout) and (done.returncode or done.stdout == op.stdout)
@@ -540,7 +545,7 @@ def test_power_cut_that_loses_any_part_of_what_was_not_synced(name, operation):
     assert wrong == [] and states > 100
     # the model does tell: where syncing data or names does nothing there is a broken state
     assert wrong_after_cuts(op, events, 20, random.Random(SEED), "data")[1]
-    if name in ("shards", "pair", "pack-directory", "unpack-directory"):
+    if name in ("shards", "apply-shards", "pair", "pack-directory", "unpack-directory"):
         assert wrong_after_cuts(op, events, 20, random.Random(SEED), "names")[1]
 
 

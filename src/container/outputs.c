@@ -140,13 +140,20 @@ static enum tsr_status start(struct tsr_outputs *o, const char *path, bool force
 	return o->paths && o->files ? TSR_OK : tsr_fail_nomem(err, path);
 }
 
+enum tsr_status tsr_outputs_plan_shards(struct tsr_outputs *o, const char *path, bool force,
+					size_t n, struct tsr_err *err)
+{
+	TSR_TRY(start(o, path, force, n, err));
+	o->indexed = true;
+	return name_shards(o, err);
+}
+
 enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
 				 struct tsr_err *err)
 {
-	TSR_TRY(start(o, path, force, n, err));
-	o->indexed = n > 1;
 	if (n > 1)
-		return name_shards(o, err);
+		return tsr_outputs_plan_shards(o, path, force, n, err);
+	TSR_TRY(start(o, path, force, n, err));
 	o->paths[0] = strdup(path);
 	return o->paths[0] ? TSR_OK : tsr_fail_nomem(err, path);
 }
@@ -226,8 +233,8 @@ static enum tsr_status meet(struct tsr_outputs *o, size_t i, uint64_t nbytes,
 	enum tsr_status status;
 	char *temp;
 
-	TSR_TRY(tsr_outfile_meet(o->paths[i], o->force && o->n == 1, nbytes, tsr_part_id(part),
-				 tsr_part_joins(part), &o->files[i], err));
+	TSR_TRY(tsr_outfile_meet(o->paths[i], o->force && o->n == 1 && !o->indexed, nbytes,
+				 tsr_part_id(part), tsr_part_joins(part), &o->files[i], err));
 	temp = tsr_outfile_temporary(o->files[i]);
 	status = temp ? tsr_part_note_file(part, temp, err) : tsr_fail_nomem(err, o->path);
 	free(temp);
@@ -267,6 +274,18 @@ enum tsr_status tsr_outputs_leave(struct tsr_outputs *o, struct tsr_err *err)
 	return TSR_OK;
 }
 
+static enum tsr_status create_file(struct tsr_outputs *o, size_t i, uint64_t nbytes,
+				   struct tsr_err *err)
+{
+	if (o->index)
+		return tsr_outdir_file(o->dir, o->paths[i], nbytes, &o->files[i], err);
+	if (o->nold)
+		return tsr_outfile_create_like(o->paths[i], o->old[i < o->nold ? i : 0], nbytes,
+					       &o->files[i], err);
+	return tsr_outfile_create(o->paths[i], o->force && o->n == 1 && !o->indexed, nbytes,
+				  &o->files[i], err);
+}
+
 enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
 				   struct tsr_parts *part, struct tsr_err *err)
 {
@@ -275,10 +294,7 @@ enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes
 	if (o->index)
 		TSR_TRY(tsr_outdir_create(o->path, o->index, o->force, &o->dir, err));
 	for (size_t i = 0; i < o->n; i++)
-		TSR_TRY(o->index
-				? tsr_outdir_file(o->dir, o->paths[i], nbytes[i], &o->files[i], err)
-				: tsr_outfile_create(o->paths[i], o->force && o->n == 1, nbytes[i],
-						     &o->files[i], err));
+		TSR_TRY(create_file(o, i, nbytes[i], err));
 	return TSR_OK;
 }
 

@@ -26,10 +26,14 @@ struct tsr_outputs {
  * Decide on names: @path itself for one file, else NAME-00001-of-0000n.safetensors beside it and
  * NAME.safetensors.index.json.  Several files cannot be replaced at once, so @force does not replace
  * shards: the new ones are named NAME-r2-00001-of-0000n (or -r3 and so on), then the index is replaced,
- * and only then are the shards of the old index removed.
+ * and only then are the shards of the old index removed, whose permissions the new ones have.
  */
 enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool force, size_t n,
 				 struct tsr_err *err);
+
+/* The same for shards and their index, even if there is one. */
+enum tsr_status tsr_outputs_plan_shards(struct tsr_outputs *o, const char *path, bool force,
+					size_t n, struct tsr_err *err);
 
 /* A directory @path of the files @names, which are taken over, and of @index, which is published last. */
 enum tsr_status tsr_outputs_plan_directory(struct tsr_outputs *o, const char *path, bool force,

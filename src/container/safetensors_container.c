@@ -14,6 +14,7 @@
 #include "container/packed_read.h"
 #include "container/packed_write.h"
 #include "container/shards/shard_cut.h"
+#include "container/shards/shard_keep.h"
 #include "container/tree.h"
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
@@ -376,7 +377,7 @@ enum tsr_status tsr_safetensors_index(struct tsr_writer *w, struct tsr_err *err)
 	const size_t n = w->plan.narrays;
 	const char **names, **files;
 
-	if (w->nfiles == 1 || w->plan.weights_path)
+	if (w->plan.weights_path || (w->nfiles == 1 && !w->plan.like))
 		return TSR_OK;
 	names = calloc(2 * n + 1, sizeof(*names));
 	if (!names)
@@ -462,7 +463,6 @@ static enum tsr_status add_shards(struct tsr_writer *w, const struct tsr_shard_c
 static enum tsr_status lay_out_shards(struct tsr_writer *w, const struct tsr_shard_cuts *cuts,
 				      struct tsr_err *err)
 {
-	TSR_TRY(add_shards(w, cuts, err));
 	for (size_t i = 0; i < cuts->nfiles; i++) {
 		w->files[i].first = i ? cuts->ends[i - 1] : 0;
 		w->files[i].end = cuts->ends[i];
@@ -481,8 +481,15 @@ enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *er
 		return lay_out_pair(w, err);
 	if (!w->plan.keep_order)
 		tsr_st_sort(w->arrays, w->plan.narrays);
-	TSR_TRY(tsr_shards_cut(w, &cuts, err));
-	status = lay_out_shards(w, &cuts, err);
+	if (w->plan.like) {
+		TSR_TRY(tsr_shards_keep(w, &cuts, err));
+		status = TSR_OK;
+	} else {
+		TSR_TRY(tsr_shards_cut(w, &cuts, err));
+		status = add_shards(w, &cuts, err);
+	}
+	if (status == TSR_OK)
+		status = lay_out_shards(w, &cuts, err);
 	free(cuts.ends);
 	return status;
 }

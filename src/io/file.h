@@ -112,6 +112,10 @@ struct tsr_outfile;
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
 				   struct tsr_outfile **ret, struct tsr_err *err);
 
+/* The same for one that is new, but has the permissions of the file @like, which it will replace. */
+enum tsr_status tsr_outfile_create_like(const char *path, const char *like, uint64_t nbytes,
+					struct tsr_outfile **ret, struct tsr_err *err);
+
 /* The same, where messages name @shown, which has the same last component; nothing is replaced. */
 enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
 				      struct tsr_outfile **ret, struct tsr_err *err);

@@ -200,8 +200,18 @@ static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct ts
 	return TSR_OK;
 }
 
-static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t nbytes,
-			     struct tsr_err *err)
+/* The file that it will replace, if there is one: a link has no permissions. */
+static enum tsr_status stat_like(const char *path, struct stat *ret, struct tsr_err *err)
+{
+	if (lstat(path, ret) != 0 && errno != ENOENT)
+		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	if (!S_ISREG(ret->st_mode))
+		*ret = (struct stat){ 0 };
+	return TSR_OK;
+}
+
+static enum tsr_status start(struct tsr_outfile *f, const char *path, const char *like,
+			     uint64_t nbytes, struct tsr_err *err)
 {
 	struct stat old;
 
@@ -214,6 +224,8 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, uint64_t n
 	}
 	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
 	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
+	if (like)
+		TSR_TRY(stat_like(like, &old, err));
 	tsr_temporary_hold(1);
 	f->held = true;
 	TSR_TRY(open_temp(f, old.st_mode ? 0600 : 0666, err));
@@ -359,8 +371,8 @@ char *tsr_outfile_temporary(const struct tsr_outfile *f)
 	return path;
 }
 
-static enum tsr_status create(const char *path, const char *shown, bool force, uint64_t nbytes,
-			      struct tsr_outfile **ret, struct tsr_err *err)
+static enum tsr_status create(const char *path, const char *shown, const char *like, bool force,
+			      uint64_t nbytes, struct tsr_outfile **ret, struct tsr_err *err)
 {
 	struct tsr_outfile *f = calloc(1, sizeof(*f));
 	enum tsr_status status;
@@ -368,7 +380,7 @@ static enum tsr_status create(const char *path, const char *shown, bool force, u
 	if (!f)
 		return tsr_fail_nomem(err, shown);
 	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
-	status = start(f, path, nbytes, err);
+	status = start(f, path, like, nbytes, err);
 	if (status == TSR_OK)
 		*ret = f;
 	else
@@ -380,13 +392,20 @@ enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes
 				   struct tsr_outfile **ret, struct tsr_err *err)
 {
 	TSR_TRY(tsr_outfile_check_target(path, force, err));
-	return create(path, path, force, nbytes, ret, err);
+	return create(path, path, NULL, force, nbytes, ret, err);
+}
+
+enum tsr_status tsr_outfile_create_like(const char *path, const char *like, uint64_t nbytes,
+					struct tsr_outfile **ret, struct tsr_err *err)
+{
+	TSR_TRY(tsr_outfile_check_target(path, false, err));
+	return create(path, path, like, false, nbytes, ret, err);
 }
 
 enum tsr_status tsr_outfile_create_as(const char *path, const char *shown, uint64_t nbytes,
 				      struct tsr_outfile **ret, struct tsr_err *err)
 {
-	return create(path, shown, false, nbytes, ret, err);
+	return create(path, shown, NULL, false, nbytes, ret, err);
 }
 
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,

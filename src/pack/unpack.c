@@ -13,6 +13,7 @@
 #include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
 #include "names/flashoptim_export.h"
+#include "container/shards/shard_keep.h"
 #include "container/tree.h"
 #include "container/writer.h"
 #include "names/import/flashoptim_import.h"
@@ -244,6 +245,15 @@ static enum tsr_status check_names(const struct tsr_checkpoint *c, enum tsr_cont
 	return tsr_flashoptim_check_names(c, tsr_container_name(container), err);
 }
 
+/* Onto a model in shards: in its place, or in a directory of its own. */
+static bool like_base(const struct writing *w)
+{
+	const struct tsr_checkpoint *c = w->c;
+
+	return c->base && tsr_shards_are(c->base) && !w->options->max_shard_nbytes &&
+	       (c->replaces_base || tsr_dir_name_ends_with(w->path, "/"));
+}
+
 static enum tsr_status plan(struct writing *w, enum tsr_container container, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
@@ -251,6 +261,7 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 				     .container = container,
 				     .force = w->options->force,
 				     .max_shard_nbytes = w->options->max_shard_nbytes,
+				     .like = like_base(w) ? c->base : NULL,
 				     .c = c,
 				     .keep_order = c->container == TSR_CONTAINER_SAFETENSORS,
 				     .generation = c->generation,

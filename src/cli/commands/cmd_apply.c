@@ -65,7 +65,9 @@ const struct cli_cmd cmd_apply = {
 	.details = "Writes the model whose difference to MODEL is in UPDATE, which pack makes as a "
 		   "delta of the weights only: a safetensors file, byte for byte the one that was "
 		   "packed. Without -o it takes the place of MODEL, at once and only when it is "
-		   "complete. A MODEL with other weights than UPDATE was made for is refused.",
+		   "complete; a MODEL in shards, given by its index or directory, gets new shards "
+		   "and then their index. With -o DIR/ they are in a new directory. A MODEL with "
+		   "other weights than UPDATE was made for is refused.",
 	.examples = "  tersor apply update.safetensors model.safetensors\n"
 		    "  tersor apply update.safetensors model.safetensors -o next.safetensors\n",
 	.takes = CLI_WRITES | CLI_WORKS | CLI_REPORTS,

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Putting a weight update onto the model that it was made for. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
+#include "container/shards/shard_keep.h"
 #include "io/dir.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
@@ -25,18 +29,41 @@ static enum tsr_status check_update(const struct tsr_checkpoint *c, struct tsr_e
 	return TSR_OK;
 }
 
-/* One plain file is replaced at once; anything else needs another name for its successor. */
-static enum tsr_status check_in_place(const struct tsr_checkpoint *c, const char *model,
-				      struct tsr_err *err)
+/*
+ * One plain file is replaced at once, and so is the index of shards, by one that names new shards; anything
+ * else needs another name for its successor.  @ret: the name of the output, to be freed.
+ */
+static enum tsr_status in_place(const struct tsr_checkpoint *base, const char *model, char **ret,
+				struct tsr_err *err)
 {
-	const struct tsr_checkpoint *base = c->base;
+	size_t len = strlen(base->path);
 
-	if (base->packed || base->container != TSR_CONTAINER_SAFETENSORS || base->nfiles != 1 ||
-	    tsr_dir_is(model))
+	if (tsr_shards_are(base) && tsr_shards_are_own(base))
+		len -= strlen(".index.json");
+	else if (base->packed || base->container != TSR_CONTAINER_SAFETENSORS ||
+		 base->nfiles != 1 || tsr_dir_is(base->path))
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: is not one plain safetensors file, which could be replaced; "
-				"expected the name of an output",
+				"%s: is not one plain safetensors file, nor shards named after "
+				"their index, which could be replaced; expected the name of an "
+				"output",
 				model);
+	*ret = strndup(base->path, len);
+	return *ret ? TSR_OK : tsr_fail_nomem(err, model);
+}
+
+/* A directory is written new: one that is there may have more than the model. */
+static enum tsr_status check_directory(const struct tsr_checkpoint *base, const char *out,
+				       const struct tsr_write_options *o, struct tsr_err *err)
+{
+	if (!tsr_dir_name_ends_with(out, "/"))
+		return TSR_OK;
+	if (!tsr_shards_are(base) || o->max_shard_nbytes)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: expected the name of a file: a directory gets the shards that "
+				"the model has",
+				out);
+	if (o->force)
+		return tsr_fail(err, TSR_E_USAGE, "%s: a directory of shards is not replaced", out);
 	return TSR_OK;
 }
 
@@ -45,16 +72,25 @@ static enum tsr_status apply(struct tsr_checkpoint *c, const char *model, const 
 			     struct tsr_unpacking **ret, struct tsr_err *err)
 {
 	struct tsr_write_options o = *options;
+	enum tsr_status status;
+	char *replaced = NULL;
 
 	TSR_TRY(check_update(c, err));
 	if (!out) {
-		TSR_TRY(check_in_place(c, model, err));
+		TSR_TRY(in_place(c->base, model, &replaced, err));
 		c->replaces_base = true;
 		o.force = true;
-		out = model;
+	} else {
+		TSR_TRY(check_directory(c->base, out, &o, err));
 	}
 	o.container = TSR_CONTAINER_SAFETENSORS;
-	return tsr_write_checkpoint(c, out, &o, run, ret, err);
+	status = tsr_write_checkpoint(c, out ? out : replaced, &o, run, ret, err);
+	/* A directory is not replaced in any case. */
+	if (status != TSR_OK && err && err->hint == TSR_HINT_FORCE && out &&
+	    tsr_dir_name_ends_with(out, "/"))
+		err->hint = TSR_HINT_NONE;
+	free(replaced);
+	return status;
 }
 
 enum tsr_status tsr_apply(const char *update, const char *model, const char *out,
