@@ -96,7 +96,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all mpi check check-build check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
+.PHONY: all mpi check check-build compare check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
 	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -297,6 +297,20 @@ endif
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench
 
+# Other programs beside tersor on one checkpoint (docs/comparison.md): COMPARE_CHECKPOINT, or a small GPT that is
+# trained for it; COMPARE_PYTHON: a Python that has the libraries, instead of an environment of its own.
+COMPARE_CHECKPOINT ?= $(BUILD)/compare/gpt.safetensors
+COMPARE_PYTHON ?= $(BUILD)/compare/venv/bin/python
+$(BUILD)/compare/venv/bin/python: tests/compare/requirements.txt
+	$(Q)$(PYTHON) -m venv $(BUILD)/compare/venv
+	$(Q)$@ -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+$(BUILD)/compare/gpt.safetensors: tests/compare/small_gpt.py | $(COMPARE_PYTHON)
+	@mkdir -p $(@D)
+	$(COMPARE_PYTHON) $< $@
+compare: $(BUILD)/tersor $(COMPARE_PYTHON) $(COMPARE_CHECKPOINT)
+	$(COMPARE_PYTHON) tests/compare/head_to_head.py $< $(COMPARE_CHECKPOINT) --python $(COMPARE_PYTHON)
+
 asan ubsan:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CFLAGS='-O1 -g' \
 		SAN=$(if $(filter asan,$@),address,undefined) check-unit $(BUILD)/$@/tersor
@@ -365,6 +379,7 @@ help:
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make mpi         $(BUILD)/tersor-mpi by mpicc; MPICC=mpicc.mpich: tersor-mpi.mpich' \
 	'make bench       speed of the codecs beside plain copying' \
+	'make compare     other programs beside tersor on one checkpoint (gigabytes from PyPI)' \
 	'make lint        style, layering, and that help and man pages agree' \
 	'make fuzz        every parser under libFuzzer, FUZZ_SECONDS=600 each (FUZZ=name: one)' \
 	'make fuzz-kit    the same for a machine without a compiler: $(BUILD)/fuzz-kit/run.sh SECONDS JOBS' \
