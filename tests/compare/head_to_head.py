@@ -128,7 +128,9 @@ def errors(source, back, eps=1e-8):
 
 def measure(name, way, source, folder, repeats):
     _, write, read = way
-    packed, back = folder / "packed.safetensors", folder / "back.safetensors"
+    # torch.load takes a file of that name for safetensors, whatever is in it.
+    packed = folder / ("packed.bin" if name in LIBRARIES else "packed.safetensors")
+    back = folder / "back.safetensors"
     remove(packed), remove(back)
     repeats = 1 if name in SLOW else repeats
     row = {"way": name}
