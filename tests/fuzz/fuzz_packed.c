@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A whole checkpoint file, first of all a packed one: the input is such a file. */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,8 +79,7 @@ static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
 	static const char path[] = MEMORY "/input";
 	static const char *const paths[] = { path };
 	struct tsr_checkpoint *c = NULL;
-	uint64_t found, expected, right = 0;
-	const char *why;
+	uint64_t right = 0;
 	struct tsr_err err;
 
 	REQUIRE(memory_put(path, bytes, n));
@@ -92,10 +89,7 @@ static uint64_t open_file(const void *bytes, size_t n, uint64_t nbytes)
 		tsr_checkpoint_close(c);
 	} else {
 		REQUIRE(!c);
-		why = strstr(err.msg, "found ");
-		if (why && sscanf(why, "found %" SCNu64 " bytes of data, expected %" SCNu64, &found,
-				  &expected) == 2)
-			right = nbytes - found + expected;
+		right = right_size(err.msg, nbytes);
 	}
 	return right;
 }

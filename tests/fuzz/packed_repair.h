@@ -2,12 +2,9 @@
 #ifndef TSR_TESTS_PACKED_REPAIR_H
 #define TSR_TESTS_PACKED_REPAIR_H
 
-/* Putting right what nearly every mutation of a packed file makes wrong: the length and check of its header. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
+/* Putting right what nearly every mutation of a packed file makes wrong: the lengths and the check of its header. */
 #include "container/packed.h"
+#include "header_repair.h"
 #include "io/hash.h"
 
 /* The digits of the check over the header, which any mutation of it makes wrong; or NULL. */
@@ -19,20 +16,6 @@ static inline char *find_check(char *header)
 	while (at && at > header && at[-1] == '\\')
 		at = strstr(at + 1, lead);
 	return at && strlen(at) >= sizeof(lead) - 1 + 16 ? at + sizeof(lead) - 1 : NULL;
-}
-
-/* Make the header end with its last "}}", and return its length. */
-static inline uint64_t repair_length(char *bytes, size_t n)
-{
-	uint64_t end = n;
-
-	while (end > 8 && memcmp(bytes + end - 2, "}}", 2) != 0)
-		end--;
-	while (end < n && bytes[end] == ' ')
-		end++;
-	end -= 8;
-	memcpy(bytes, &end, sizeof(end));
-	return end;
 }
 
 /*
