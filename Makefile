@@ -96,7 +96,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all mpi check check-build compare check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
+.PHONY: all mpi dist check check-build compare check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
 	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -311,6 +311,13 @@ $(BUILD)/compare/gpt.safetensors: tests/compare/small_gpt.py | $(COMPARE_PYTHON)
 compare: $(BUILD)/tersor $(COMPARE_PYTHON) $(COMPARE_CHECKPOINT)
 	$(COMPARE_PYTHON) tests/compare/head_to_head.py $< $(COMPARE_CHECKPOINT) --python $(COMPARE_PYTHON)
 
+# The sources of a commit as one file, with the same bytes wherever it is made.
+DIST := $(BUILD)/tersor-$(VERSION).tar.gz
+dist:
+	@mkdir -p $(BUILD)
+	$(Q)git archive --prefix=tersor-$(VERSION)/ HEAD | gzip -n9 > $(DIST)
+	@sha256sum $(DIST)
+
 asan ubsan:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CFLAGS='-O1 -g' \
 		SAN=$(if $(filter asan,$@),address,undefined) check-unit $(BUILD)/$@/tersor
@@ -378,6 +385,7 @@ help:
 	'make gpu-kit     what tests/gpu/run.sh takes to a machine with a GPU' \
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make mpi         $(BUILD)/tersor-mpi by mpicc; MPICC=mpicc.mpich: tersor-mpi.mpich' \
+	'make dist        $(BUILD)/tersor-$(VERSION).tar.gz: the sources of the last commit' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make compare     other programs beside tersor on one checkpoint (gigabytes from PyPI)' \
 	'make lint        style, layering, and that help and man pages agree' \

@@ -1,6 +1,7 @@
 """Building where it cannot work: a missing library and an unsupported machine are named."""
 import os
 import subprocess
+import tarfile
 
 import pytest
 
@@ -56,3 +57,18 @@ def test_other_machines_are_refused_at_compile_time(flags, words):
     done = subprocess.run(["gcc", *flags, "-ffreestanding", "-std=c11", "-fsyntax-only",
                            ROOT / "src/base/platform.h"], capture_output=True, text=True)
     assert (done.returncode != 0) == bool(words) and words in done.stderr
+
+
+@pytest.mark.skipif(not os.environ.get("TERSOR_LONG") or not (ROOT / ".git").exists(),
+                    reason="packs all sources, from a checkout: check-long")
+def test_source_archive_has_what_is_committed_and_the_same_bytes_again(tmp_path):
+    for name in ("one", "two"):
+        done = make(tmp_path / name, "dist")
+        assert done.returncode == 0, done.stderr
+    one, two = (next((tmp_path / name / "build").glob("tersor-*.tar.gz")) for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    with tarfile.open(one) as archive:
+        packed = {m.name.split("/", 1)[1] for m in archive if not m.isdir()}
+    committed = subprocess.run(["git", "ls-tree", "-r", "--name-only", "-z", "HEAD"], cwd=ROOT, check=True,
+                               capture_output=True, text=True).stdout
+    assert packed == set(committed.split("\0")) - {""}

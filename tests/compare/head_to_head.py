@@ -25,6 +25,7 @@ EXACT = ["--weights", "bf16+exact16", "--momentum", "f32", "--variance", "f32"]
 PACKS = {"tersor": [], "tersor, `--state tight`": ["--state", "tight"],
          "tersor, `--entropy`": ["--entropy"],
          "tersor, `--state tight --entropy`": ["--state", "tight", "--entropy"],
+         "FlashOptim's form, by tersor": ["--compat", "flashoptim"],
          "tersor, exact": EXACT, "tersor, exact, `--entropy`": [*EXACT, "--entropy"]}
 LIBRARIES = {"ZipNN": "zipnn", "torch.save, FP32": "torch", "torch.save, all BF16": "bf16",
              "DCP, Zstandard extension": "dcp", "bitsandbytes 8-bit moments": "bitsandbytes",

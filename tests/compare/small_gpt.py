@@ -26,7 +26,7 @@ TEXTS = 300
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
     files = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:TEXTS]
     texts = [f.read_text("utf-8", "ignore") for f in files]
