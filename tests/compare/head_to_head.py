@@ -22,14 +22,14 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 EXACT = ["--weights", "bf16+exact16", "--momentum", "f32", "--variance", "f32"]
-PACKS = {"tersor": [], "tersor, `--state tight`": ["--state", "tight"],
+PACKS = {"tersor": [], "tersor, tight": ["--state", "tight"],
          "tersor, `--entropy`": ["--entropy"],
-         "tersor, `--state tight --entropy`": ["--state", "tight", "--entropy"],
+         "tersor, tight, `--entropy`": ["--state", "tight", "--entropy"],
          "FlashOptim's form, by tersor": ["--compat", "flashoptim"],
          "tersor, exact": EXACT, "tersor, exact, `--entropy`": [*EXACT, "--entropy"]}
 LIBRARIES = {"ZipNN": "zipnn", "torch.save, FP32": "torch", "torch.save, all BF16": "bf16",
-             "DCP, Zstandard extension": "dcp", "bitsandbytes 8-bit moments": "bitsandbytes",
-             "torchao 8-bit moments": "torchao"}
+             "DCP, Zstandard": "dcp", "bitsandbytes, 8 bits": "bitsandbytes",
+             "torchao, 8 bits": "torchao"}
 SLOW = "zstd -19", "xz -6"      # run once
 
 
