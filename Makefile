@@ -106,6 +106,7 @@ all: $(BUILD)/tersor $(BUILD)/libtersor.a $(BUILD)/libtersor.so
 
 include tests/fuzz/targets.mk
 include tests/counted/counted.mk
+include packaging/packaging.mk
 
 # --- Building -------------------------------------------------------------------------------
 
@@ -386,6 +387,7 @@ help:
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make mpi         $(BUILD)/tersor-mpi by mpicc; MPICC=mpicc.mpich: tersor-mpi.mpich' \
 	'make dist        $(BUILD)/tersor-$(VERSION).tar.gz: the sources of the last commit' \
+	'make wheel       a Python wheel with the program, its manual and the modules of examples' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make compare     other programs beside tersor on one checkpoint (gigabytes from PyPI)' \
 	'make lint        style, layering, and that help and man pages agree' \

@@ -4,12 +4,17 @@
     trainer = Trainer(..., callbacks=[RecordSteps("recording", steps=100)])
     trainer.train(resume_from_checkpoint="checkpoint-30")
 
-Needs record_gradients.py beside it.  The steps counted are those of the optimizer, after clipping.  With
-gradients in BF16, as here, a step takes two bytes per parameter; dtype=None keeps FP32 gradients as they are.
+Needs record_gradients.py beside it, or the Python package tersor.  The steps counted are those of the
+optimizer, after clipping.  With gradients in BF16, as here, a step takes two bytes per parameter; dtype=None
+keeps FP32 gradients as they are.
 """
 import torch
-from record_gradients import GradientRecorder
 from transformers import TrainerCallback
+
+try:
+    from tersor.record_gradients import GradientRecorder
+except ImportError:
+    from record_gradients import GradientRecorder
 
 
 class RecordSteps(TrainerCallback):

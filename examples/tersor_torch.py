@@ -13,11 +13,12 @@ one in memory.  With FSDP2, TP or DDP every rank calls load() and save(), and de
 rank may call read().
 
 The formulas are those of docs/format.md, sections 6 to 8, and give the bits that `tersor unpack`
-gives.  Hashes are checked by `tersor verify` beforehand; it is the program that $TERSOR names, or
-`tersor` in the PATH, and check=False does without.
+gives.  Hashes are checked by `tersor verify` beforehand; it is the program that $TERSOR names, the
+one of the Python package whose module this is, or `tersor` in the PATH, and check=False does without.
 """
 import base64
 import collections
+import importlib
 import json
 import mmap
 import os
@@ -536,11 +537,19 @@ def pack(folder, path, options, name=""):
 
 # ---- The program, and ranks ----------------------------------------------------------------------
 
-def run(*args):
-    program = os.environ.get("TERSOR") or shutil.which("tersor")
+def find_program():
+    if os.environ.get("TERSOR"):
+        return os.environ["TERSOR"]
+    if __package__ == "tersor":         # the wheel has this file as tersor.torch, and the program
+        return importlib.import_module(__package__).program()
+    program = shutil.which("tersor")
     if not program:
         raise FileNotFoundError("tersor is not in the PATH, and $TERSOR does not name it")
-    done = subprocess.run([program, *map(os.fspath, args)], stdout=subprocess.DEVNULL,
+    return program
+
+
+def run(*args):
+    done = subprocess.run([find_program(), *map(os.fspath, args)], stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"tersor {args[0]}: exit status {done.returncode}")

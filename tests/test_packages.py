@@ -1,0 +1,246 @@
+"""Packages without a compiler: the Python wheel, its list of what is linked in, Debian packages."""
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from conftest import BINARY, DATA, ROOT
+
+VERSION = re.search(r'TSR_VERSION "(.*)"', (ROOT / "include/tersor/version.h").read_text())[1]
+SYSTEM_PYTHON = "/usr/bin/python3"      # it has PyTorch
+INFO, SCRIPTS = f"tersor-{VERSION}.dist-info", f"tersor-{VERSION}.data/scripts"
+LONG = pytest.mark.skipif(not os.environ.get("TERSOR_LONG"), reason="installs packages: check-long")
+
+pytestmark = pytest.mark.skipif(not shutil.which("readelf"), reason="no readelf, of binutils")
+
+
+def run(*command, check=0, **kwargs):
+    kwargs.setdefault("env", clean())
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=900, **kwargs)
+    assert done.returncode == check, f"exit {done.returncode}\n{done.args}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def clean(**more):
+    """The environment without what points Python, make or a reader at this build."""
+    dropped = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PYTHONPATH", "TERSOR", "VIRTUAL_ENV")
+    return {**{name: value for name, value in os.environ.items() if name not in dropped}, **more}
+
+
+def make_wheel(out, binary=BINARY, **environment):
+    run("make", "-C", ROOT, "--no-print-directory", f"BUILD={out}", "GPU=0", f"TERSOR_BINARY={binary}", "wheel",
+        env=clean(**environment))
+    (wheel,) = (out / "wheel").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return make_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory):
+    """The wheel as unzip lays it down, with the modes of its entries."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        for entry in archive.infolist():
+            pathlib.Path(archive.extract(entry, folder)).chmod(entry.external_attr >> 16 & 0o777)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def static_binary(tmp_path_factory):
+    """A program that needs no library but the C library, and that no wheel has to be built for."""
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc")
+    folder = tmp_path_factory.mktemp("static")
+    (folder / "main.c").write_text("int main(void) { return 0; }\n")
+    run("gcc", folder / "main.c", "-o", folder / "tersor")
+    return folder / "tersor"
+
+
+# --- The wheel --------------------------------------------------------------------------------
+
+
+def test_record_names_every_file_of_the_wheel_with_its_hash_and_length(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+        assert len(files) == len(archive.namelist())
+    rows = list(csv.reader(io.StringIO(files[f"{INFO}/RECORD"].decode())))
+    assert [name for name, _, _ in rows] == list(files)
+    for name, digest, length in rows:
+        if name == f"{INFO}/RECORD":
+            assert (digest, length) == ("", "")
+            continue
+        algorithm, value = digest.split("=", 1)
+        assert base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)) == \
+            hashlib.new(algorithm, files[name]).digest()
+        assert algorithm == "sha256" and int(length) == len(files[name])
+
+
+def test_wheel_has_the_program_the_manual_the_modules_and_the_licences(unpacked):
+    assert (unpacked / SCRIPTS / "tersor").read_bytes() == pathlib.Path(BINARY).read_bytes()
+    pages = unpacked / f"tersor-{VERSION}.data/data/share/man/man1"
+    assert {p.name: p.read_bytes() for p in pages.iterdir()} == \
+        {p.name: p.read_bytes() for p in (ROOT / "man").glob("*.1")}
+    for module, example in (("torch", "tersor_torch"), ("record_gradients", "record_gradients"),
+                            ("record_trainer", "record_trainer")):
+        assert (unpacked / f"tersor/{module}.py").read_text() == (ROOT / f"examples/{example}.py").read_text()
+    fields = (unpacked / INFO / "METADATA").read_text().split("\n\n")[0].splitlines()
+    assert {"Name: tersor", f"Version: {VERSION}"} <= set(fields)
+    texts = [line.split(": ")[1] for line in fields if line.startswith("License-File: ")]
+    assert "LICENSE" in texts and all((unpacked / INFO / "licenses" / text).stat().st_size for text in texts)
+    assert {"cJSON", "libdeflate", "zlib", "xxHash"} <= {pathlib.Path(text).stem for text in texts}
+
+
+def test_python_dash_m_starts_the_program_of_the_wheel(unpacked, tiny_gpt, tmp_path):
+    env = clean(PYTHONPATH=str(unpacked), PATH="/usr/bin:/bin")
+    done = run(sys.executable, "-m", "tersor", "--version", env=env)
+    assert done.stdout == f"tersor {VERSION}\n"
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    run(sys.executable, "-m", "tersor", "pack", "-q", tiny_gpt, "-o", ours, env=env)
+    run(BINARY, "pack", "-q", tiny_gpt, "-o", theirs)
+    assert ours.read_bytes() == theirs.read_bytes()
+    done = run(sys.executable, "-m", "tersor", "pack", tmp_path / "absent", "-o", ours, env=env, check=4)
+    assert "absent" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_import_of_the_package_loads_neither_numpy_nor_torch(unpacked):
+    program = "import sys, tersor; print(tersor.__version__, sorted({'numpy', 'torch'} & set(sys.modules)))"
+    done = run(sys.executable, "-c", program, env=clean(PYTHONPATH=str(unpacked)))
+    assert done.stdout == f"{VERSION} []\n"
+
+
+def test_reader_of_the_wheel_checks_with_the_program_of_the_wheel(unpacked, tiny_gpt, tmp_path):
+    """No tersor in the PATH."""
+    if subprocess.run([SYSTEM_PYTHON, "-c", "import torch"], capture_output=True).returncode:
+        pytest.skip("no PyTorch")
+    run(BINARY, "pack", "-q", tiny_gpt, "-o", tmp_path / "packed.safetensors")
+    program = ("import sys, tersor.torch as reader; value = reader.read(sys.argv[1]);"
+               "print(len(value), sum(t.numel() for t in value.values()))")
+    env = clean(PYTHONPATH=str(unpacked), PATH="/usr/bin:/bin")
+    done = run(SYSTEM_PYTHON, "-c", program, tmp_path / "packed.safetensors", env=env)
+    assert done.stdout == "87 252864\n"
+    damaged = bytearray((tmp_path / "packed.safetensors").read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "damaged.safetensors").write_bytes(damaged)
+    done = run(SYSTEM_PYTHON, "-c", program, tmp_path / "damaged.safetensors", env=env, check=1)
+    assert "RuntimeError" in done.stderr and "hash" in done.stderr
+
+
+def test_program_that_lost_its_mode_or_is_gone_is_named(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)    # modes are lost
+    env = clean(PYTHONPATH=str(tmp_path))
+    binary = tmp_path / SCRIPTS / "tersor"
+    done = run(sys.executable, "-m", "tersor", "--version", env=env, check=1)
+    assert f"{binary} may not be executed" in done.stderr
+    binary.unlink()
+    done = run(sys.executable, "-m", "tersor", "--version", env=env, check=1)
+    assert f"not where it was installed: {binary}" in done.stderr
+
+
+def test_same_sources_and_date_give_the_same_wheel(static_binary, tmp_path):
+    one, two, other = (make_wheel(tmp_path / name, static_binary, SOURCE_DATE_EPOCH=epoch)
+                       for name, epoch in (("one", "1700000000"), ("two", "1700000000"), ("other", "1700000060")))
+    assert one.read_bytes() == two.read_bytes() != other.read_bytes()
+    with zipfile.ZipFile(one) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+
+
+def test_name_of_the_wheel_says_what_its_binary_needs(wheel, static_binary, tmp_path):
+    """Libraries beside the C library make it a wheel for machines like this one."""
+    for binary, path in ((BINARY, wheel), (static_binary, make_wheel(tmp_path, static_binary))):
+        loaded = run("ldd", binary).stdout
+        versions = re.findall(r"GLIBC_2\.(\d+)", run("readelf", "--version-info", "--wide", binary).stdout)
+        newest = max(17, *map(int, versions))
+        platform = "linux" if "libcjson" in loaded else f"manylinux_2_{newest}"
+        machine = os.uname().machine
+        assert path.name == f"tersor-{VERSION}-py3-none-{platform}_{machine}.whl"
+        with zipfile.ZipFile(path) as archive:
+            assert f"Tag: py3-none-{platform}_{machine}\n" in archive.read(f"{INFO}/WHEEL").decode()
+
+
+@LONG
+def test_pip_installs_the_wheel_and_takes_all_of_it_away(wheel, tiny_gpt, tmp_path):
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", venv)
+    before = {path for path in venv.rglob("*") if not path.is_dir()}
+    pip = [venv / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "install", "--no-index", "--no-compile", wheel)
+    assert run(venv / "bin/tersor", "--version").stdout == f"tersor {VERSION}\n"
+    run(venv / "bin/python", "-m", "tersor", "pack", "-q", tiny_gpt, "-o", tmp_path / "packed")
+    run(venv / "bin/tersor", "verify", "-q", tmp_path / "packed")
+    assert (venv / "share/man/man1/tersor-pack.1").exists()
+    run(*pip, "uninstall", "-y", "tersor")
+    assert {path for path in venv.rglob("*") if not path.is_dir() and "__pycache__" not in path.parts} == \
+        {path for path in before if "__pycache__" not in path.parts}
+
+
+@LONG
+def test_pip_target_has_the_program_too(wheel, tmp_path):
+    run(sys.executable, "-m", "pip", "install", "--no-index", "--target", tmp_path / "lib", wheel)
+    done = run(sys.executable, "-m", "tersor", "--version", env=clean(PYTHONPATH=str(tmp_path / "lib")))
+    assert done.stdout == f"tersor {VERSION}\n"
+
+
+# --- What is linked in ------------------------------------------------------------------------
+
+SOURCES = ("# a comment\n"
+           f"zlib\t1.3.1\thttps://zlib.net/zlib-1.3.1.tar.gz\t{'a' * 64}\tZlib\n\n"
+           f"cJSON\t1.7.18\thttps://github.com/DaveGamble/cJSON\t{'b' * 64}\tMIT\n")
+
+
+def sbom(binary, sources, *more, check=0):
+    return run(sys.executable, ROOT / "packaging/sbom.py", binary, "--version", "1.2.3", "--epoch", 1700000000,
+               "--sources", sources, *more, check=check)
+
+
+def test_list_of_what_is_linked_in_has_versions_licences_and_hashes(static_binary, tmp_path):
+    (tmp_path / "sources.txt").write_text(SOURCES)
+    found = json.loads(sbom(static_binary, tmp_path / "sources.txt").stdout)
+    tersor, zlib, cjson = found["packages"]
+    assert found["spdxVersion"] == "SPDX-2.3" and found["creationInfo"]["created"] == "2023-11-14T22:13:20Z"
+    assert tersor["checksums"] == [{"algorithm": "SHA256", "checksumValue":
+                                    hashlib.sha256(static_binary.read_bytes()).hexdigest()}]
+    assert (tersor["name"], tersor["versionInfo"], tersor["licenseDeclared"]) == ("tersor", "1.2.3", "Apache-2.0")
+    assert (zlib["name"], zlib["versionInfo"], zlib["licenseDeclared"]) == ("zlib", "1.3.1", "Zlib")
+    assert zlib["downloadLocation"] == "https://zlib.net/zlib-1.3.1.tar.gz"
+    assert cjson["checksums"] == [{"algorithm": "SHA256", "checksumValue": "b" * 64}]
+    assert {(one["spdxElementId"], one["relationshipType"], one["relatedSpdxElement"])
+            for one in found["relationships"]} == {
+        ("SPDXRef-DOCUMENT", "DESCRIBES", tersor["SPDXID"]),
+        (tersor["SPDXID"], "STATIC_LINK", zlib["SPDXID"]), (tersor["SPDXID"], "STATIC_LINK", cjson["SPDXID"])}
+
+
+@pytest.mark.parametrize("line, words", [
+    ("zlib\t1.3.1\thttps://zlib.net\tZlib", "sources.txt:1: expected name, version, URL, SHA-256 and licence"),
+    (f"zlib\t\thttps://zlib.net\t{'a' * 64}\tZlib", "sources.txt:1: expected name"),
+    (f"other\t1\thttps://zlib.net\t{'a' * 64}\tZlib", "sources.txt:1: packaging/licenses has no other.txt"),
+])
+def test_sources_without_a_field_or_a_text_of_their_licence_are_refused(static_binary, tmp_path, line, words):
+    (tmp_path / "sources.txt").write_text(line + "\n")
+    assert words in sbom(static_binary, tmp_path / "sources.txt", check=1).stderr
+
+
+def test_list_is_refused_for_a_binary_that_it_would_not_describe(static_binary, tmp_path):
+    (tmp_path / "sources.txt").write_text(SOURCES)
+    assert "built without CUDA" in sbom(static_binary, tmp_path / "sources.txt", "--cuda", "12.6", check=1).stderr
+    driver = tmp_path / "with-driver"
+    driver.write_bytes(static_binary.read_bytes() + b"libcuda.so.1\0")
+    assert "the version of its toolkit was not given" in sbom(driver, tmp_path / "sources.txt", check=1).stderr
+    found = json.loads(sbom(driver, tmp_path / "sources.txt", "--cuda", "12.6").stdout)
+    assert found["packages"][-1]["versionInfo"] == "12.6"
+    if "libcjson" in run("ldd", BINARY).stdout:
+        assert "loads libcjson" in sbom(BINARY, tmp_path / "sources.txt", check=1).stderr
