@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Packages that install tersor without a compiler: make wheel.  The same commit gives the same bytes.
+# Packages that install tersor without a compiler: make wheel, make deb.  The same commit gives the same bytes.
 
 # The binary in the wheel.
 TERSOR_BINARY ?= $(BUILD)/tersor
@@ -9,8 +9,24 @@ TERSOR_BINARY ?= $(BUILD)/tersor
 EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || \
 	stat -c %Y include/tersor/version.h))
 
-.PHONY: wheel
+.PHONY: wheel deb
 wheel: $(TERSOR_BINARY)
 	$(Q)rm -rf $(BUILD)/wheel
 	$(Q)wheel=$$($(PYTHON) packaging/wheel/wheel.py $< --version $(VERSION) --epoch $(EPOCH) \
 		--out $(BUILD)/wheel) && sha256sum $$wheel
+
+# Debian's tools build in a copy of the sources, with nothing of this make in their environment.
+DEB := $(BUILD)/deb
+DEB_TREE := $(DEB)/tersor-$(VERSION)
+deb:
+	@.ci/setup release
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_TREE)
+	$(Q){ if [ -e .git ]; then git ls-files -z; else find . -path './$(BUILD)' -prune -o -type f -print0; fi; } | \
+		tar -c --null -T - | tar -x -C $(DEB_TREE)
+	$(Q)cp -r packaging/deb/debian $(DEB_TREE)
+	$(Q)sed -e 's/@VERSION@/$(VERSION)/' -e "s/@DATE@/$$(LC_ALL=C date -u -R -d @$(EPOCH))/" \
+		packaging/deb/changelog.in > $(DEB_TREE)/debian/changelog
+	$(Q)cd $(DEB_TREE) && env -i PATH="$$PATH" HOME="$$HOME" LC_ALL=C \
+		DEB_BUILD_OPTIONS='noautodbgsym parallel=$(NPROC)' dpkg-buildpackage -b -us -uc > ../build.log 2>&1 || \
+		{ tail -n 30 ../build.log >&2; exit 1; }
+	@sha256sum $(DEB)/*.deb

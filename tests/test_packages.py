@@ -14,7 +14,7 @@ import zipfile
 
 import pytest
 
-from conftest import BINARY, DATA, ROOT
+from conftest import BINARY, ROOT
 
 VERSION = re.search(r'TSR_VERSION "(.*)"', (ROOT / "include/tersor/version.h").read_text())[1]
 SYSTEM_PYTHON = "/usr/bin/python3"      # it has PyTorch
@@ -244,3 +244,56 @@ def test_list_is_refused_for_a_binary_that_it_would_not_describe(static_binary, 
     assert found["packages"][-1]["versionInfo"] == "12.6"
     if "libcjson" in run("ldd", BINARY).stdout:
         assert "loads libcjson" in sbom(BINARY, tmp_path / "sources.txt", check=1).stderr
+
+
+# --- Debian packages --------------------------------------------------------------------------
+
+def package_files(deb):
+    """{path: mode} of files and links."""
+    rows = [line.split(maxsplit=5) for line in run("dpkg-deb", "-c", deb).stdout.splitlines()]
+    return {path.split(" -> ")[0].removeprefix("."): mode for mode, *_, path in rows if mode[0] != "d"}
+
+
+def check_contents(debian):
+    names = {deb.name.split("_")[0]: package_files(deb) for deb in debian.glob("*.deb")}
+    assert set(names) == {"tersor", "libtersor0", "libtersor-dev"}
+    tersor, library, headers = names["tersor"], names["libtersor0"], names["libtersor-dev"]
+    assert tersor["/usr/bin/tersor"] == "-rwxr-xr-x"
+    assert {f"/usr/share/man/man1/{page.name}.gz" for page in (ROOT / "man").glob("*.1")} <= set(tersor)
+    assert "/usr/share/bash-completion/completions/tersor" in tersor
+    assert "/usr/share/zsh/vendor-completions/_tersor" in tersor
+    assert all(f"/usr/share/doc/{name}/copyright" in files for name, files in names.items())
+    assert [path for path in library if "/doc/" not in path] == \
+        [path for path in library if re.fullmatch(r"/usr/lib/[^/]+/libtersor\.so\.0", path)] != []
+    assert {f"/usr/include/tersor/{path.name}" for path in (ROOT / "include/tersor").iterdir()} <= set(headers)
+    for deb in debian.glob("*.deb"):
+        assert run("dpkg-deb", "-f", deb, "Version").stdout.strip() == VERSION
+
+
+def check_program(debian, tiny_gpt, tmp_path):
+    (deb,) = debian.glob("tersor_*.deb")
+    run("dpkg-deb", "-x", deb, tmp_path / "root")
+    for name, binary in (("ours", tmp_path / "root/usr/bin/tersor"), ("theirs", BINARY)):
+        run(binary, "pack", "-q", tiny_gpt, "-o", tmp_path / name)
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def check_lintian(debian):
+    assert not list((ROOT / "packaging").rglob("*lintian-overrides*"))
+    (changes,) = debian.glob("*.changes")
+    levels = "error,warning,info,pedantic,experimental"
+    done = run("lintian", "-EvIL", "+pedantic", "--fail-on", levels, changes)
+    assert not re.search(r"^[EWIPX]:", done.stdout, re.MULTILINE)
+
+
+@LONG
+def test_debian_packages_have_all_parts_pack_the_same_bytes_and_lintian_is_silent(tiny_gpt, tmp_path):
+    """One test, as the packages are built once for it."""
+    absent = [tool for tool in ("dpkg-buildpackage", "dh", "lintian") if not shutil.which(tool)]
+    if absent:
+        pytest.skip(f"no {', '.join(absent)}: .ci/setup release")
+    run("make", "-C", ROOT, f"BUILD={tmp_path / 'build'}", "GPU=0", "deb")
+    debian = tmp_path / "build/deb"
+    check_contents(debian)
+    check_program(debian, tiny_gpt, tmp_path)
+    check_lintian(debian)
