@@ -388,6 +388,7 @@ help:
 	'make mpi         $(BUILD)/tersor-mpi by mpicc; MPICC=mpicc.mpich: tersor-mpi.mpich' \
 	'make dist        $(BUILD)/tersor-$(VERSION).tar.gz: the sources of the last commit' \
 	'make wheel       a Python wheel with the program, its manual and the modules of examples' \
+	'make sbom        what is linked into the static binary, as SPDX 2.3: versions, licences, hashes' \
 	'make deb         Debian packages: tersor, libtersor0, libtersor-dev' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make compare     other programs beside tersor on one checkpoint (gigabytes from PyPI)' \

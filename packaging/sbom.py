@@ -31,7 +31,8 @@ def read_sources(path):
             continue
         row = line.split("\t")
         if len(row) != 5 or not all(row) or not re.fullmatch("[0-9a-f]{64}", row[3]):
-            sys.exit(f"{path}:{number}: expected name, version, URL, SHA-256 and licence, with tabs between them")
+            sys.exit(f"{path}:{number}: expected name, version, URL, SHA-256 and licence, "
+                     "with tabs between them")
         if not (LICENSES / f"{row[0]}.txt").is_file():
             sys.exit(f"{path}:{number}: packaging/licenses has no {row[0]}.txt")
         rows.append(row)
@@ -39,9 +40,9 @@ def read_sources(path):
 
 
 def package(name, version, url, licence, checksum=None, **more):
-    found = {"SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.]+", "-", name), "name": name, "versionInfo": version,
-             "downloadLocation": url, "filesAnalyzed": False, "licenseConcluded": licence,
-             "licenseDeclared": licence, "copyrightText": "NOASSERTION", **more}
+    found = {"SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.]+", "-", name), "name": name,
+             "versionInfo": version, "downloadLocation": url, "filesAnalyzed": False,
+             "licenseConcluded": licence, "licenseDeclared": licence, "copyrightText": "NOASSERTION", **more}
     if checksum:
         found["checksums"] = [{"algorithm": "SHA256", "checksumValue": checksum}]
     return found
@@ -51,7 +52,8 @@ def document(binary, args):
     digest = hashlib.sha256(binary).hexdigest()
     tersor = package("tersor", args.version, "NOASSERTION", "Apache-2.0", digest, packageFileName="tersor",
                      primaryPackagePurpose="APPLICATION")
-    linked = [package(name, version, url, licence, sha256, primaryPackagePurpose="LIBRARY")
+    linked = [package(name, version, url, licence, sha256, primaryPackagePurpose="LIBRARY",
+                      sourceInfo="The checksum is that of the sources that were compiled.")
               for name, version, url, sha256, licence in read_sources(args.sources)]
     if args.cuda:
         linked.append(package("CUDA Runtime", args.cuda, "NOASSERTION", TOOLKIT_LICENSE,

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.skipif(not shutil.which("readelf"), reason="no readelf,
 
 def run(*command, check=0, **kwargs):
     kwargs.setdefault("env", clean())
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=900, **kwargs)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=900,
+                          **kwargs)
     assert done.returncode == check, f"exit {done.returncode}\n{done.args}\n{done.stdout}{done.stderr}"
     return done
 
@@ -37,16 +38,24 @@ def clean(**more):
     return {**{name: value for name, value in os.environ.items() if name not in dropped}, **more}
 
 
-def make_wheel(out, binary=BINARY, **environment):
-    run("make", "-C", ROOT, "--no-print-directory", f"BUILD={out}", "GPU=0", f"TERSOR_BINARY={binary}", "wheel",
+def make_wheel(out, binary, *words, **environment):
+    run("make", "-C", ROOT, f"BUILD={out}", "GPU=0", f"TERSOR_BINARY={binary}", "wheel", *words,
         env=clean(**environment))
     (wheel,) = (out / "wheel").glob("*.whl")
     return wheel
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return make_wheel(tmp_path_factory.mktemp("wheel"))
+def stripped(tmp_path_factory):
+    """The binary under test without its symbols, which would be most of the wheel."""
+    path = tmp_path_factory.mktemp("stripped") / "tersor"
+    run("strip", BINARY, "-o", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(stripped, tmp_path_factory):
+    return make_wheel(tmp_path_factory.mktemp("wheel"), stripped)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +98,8 @@ def test_record_names_every_file_of_the_wheel_with_its_hash_and_length(wheel):
         assert algorithm == "sha256" and int(length) == len(files[name])
 
 
-def test_wheel_has_the_program_the_manual_the_modules_and_the_licences(unpacked):
-    assert (unpacked / SCRIPTS / "tersor").read_bytes() == pathlib.Path(BINARY).read_bytes()
+def test_wheel_has_the_program_the_manual_the_modules_and_the_licences(unpacked, stripped):
+    assert (unpacked / SCRIPTS / "tersor").read_bytes() == stripped.read_bytes()
     pages = unpacked / f"tersor-{VERSION}.data/data/share/man/man1"
     assert {p.name: p.read_bytes() for p in pages.iterdir()} == \
         {p.name: p.read_bytes() for p in (ROOT / "man").glob("*.1")}
@@ -126,17 +135,18 @@ def test_reader_of_the_wheel_checks_with_the_program_of_the_wheel(unpacked, tiny
     """No tersor in the PATH."""
     if subprocess.run([SYSTEM_PYTHON, "-c", "import torch"], capture_output=True).returncode:
         pytest.skip("no PyTorch")
-    run(BINARY, "pack", "-q", tiny_gpt, "-o", tmp_path / "packed.safetensors")
-    program = ("import sys, tersor.torch as reader; value = reader.read(sys.argv[1]);"
-               "print(len(value), sum(t.numel() for t in value.values()))")
+    whole, damaged = tmp_path / "whole.safetensors", tmp_path / "damaged.safetensors"
+    run(BINARY, "pack", "-q", tiny_gpt, "-o", whole)
+    content = bytearray(whole.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    program = ("import sys, tersor.torch as reader\n"
+               "for path in sys.argv[1:]:\n"
+               "    print(sum(t.numel() for t in reader.read(path).values()), flush=True)\n")
     env = clean(PYTHONPATH=str(unpacked), PATH="/usr/bin:/bin")
-    done = run(SYSTEM_PYTHON, "-c", program, tmp_path / "packed.safetensors", env=env)
-    assert done.stdout == "87 252864\n"
-    damaged = bytearray((tmp_path / "packed.safetensors").read_bytes())
-    damaged[-1] ^= 1
-    (tmp_path / "damaged.safetensors").write_bytes(damaged)
-    done = run(SYSTEM_PYTHON, "-c", program, tmp_path / "damaged.safetensors", env=env, check=1)
-    assert "RuntimeError" in done.stderr and "hash" in done.stderr
+    done = run(SYSTEM_PYTHON, "-c", program, whole, damaged, env=env, check=1)
+    assert done.stdout == "252864\n"
+    assert "RuntimeError" in done.stderr and str(damaged) in done.stderr and "hash" in done.stderr
 
 
 def test_program_that_lost_its_mode_or_is_gone_is_named(wheel, tmp_path):
@@ -152,16 +162,16 @@ def test_program_that_lost_its_mode_or_is_gone_is_named(wheel, tmp_path):
 
 
 def test_same_sources_and_date_give_the_same_wheel(static_binary, tmp_path):
-    one, two, other = (make_wheel(tmp_path / name, static_binary, SOURCE_DATE_EPOCH=epoch)
-                       for name, epoch in (("one", "1700000000"), ("two", "1700000000"), ("other", "1700000060")))
+    one, two, other = (make_wheel(tmp_path / name, static_binary, SOURCE_DATE_EPOCH=str(epoch))
+                       for name, epoch in (("one", 1700000000), ("two", 1700000000), ("other", 1700000060)))
     assert one.read_bytes() == two.read_bytes() != other.read_bytes()
     with zipfile.ZipFile(one) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
-def test_name_of_the_wheel_says_what_its_binary_needs(wheel, static_binary, tmp_path):
+def test_name_of_the_wheel_says_what_its_binary_needs(wheel, stripped, static_binary, tmp_path):
     """Libraries beside the C library make it a wheel for machines like this one."""
-    for binary, path in ((BINARY, wheel), (static_binary, make_wheel(tmp_path, static_binary))):
+    for binary, path in ((stripped, wheel), (static_binary, make_wheel(tmp_path, static_binary))):
         loaded = run("ldd", binary).stdout
         versions = re.findall(r"GLIBC_2\.(\d+)", run("readelf", "--version-info", "--wide", binary).stdout)
         newest = max(17, *map(int, versions))
@@ -203,8 +213,8 @@ SOURCES = ("# a comment\n"
 
 
 def sbom(binary, sources, *more, check=0):
-    return run(sys.executable, ROOT / "packaging/sbom.py", binary, "--version", "1.2.3", "--epoch", 1700000000,
-               "--sources", sources, *more, check=check)
+    return run(sys.executable, ROOT / "packaging/sbom.py", binary, "--version", "1.2.3",
+               "--epoch", 1700000000, "--sources", sources, *more, check=check)
 
 
 def test_list_of_what_is_linked_in_has_versions_licences_and_hashes(static_binary, tmp_path):
@@ -214,8 +224,8 @@ def test_list_of_what_is_linked_in_has_versions_licences_and_hashes(static_binar
     assert found["spdxVersion"] == "SPDX-2.3" and found["creationInfo"]["created"] == "2023-11-14T22:13:20Z"
     assert tersor["checksums"] == [{"algorithm": "SHA256", "checksumValue":
                                     hashlib.sha256(static_binary.read_bytes()).hexdigest()}]
-    assert (tersor["name"], tersor["versionInfo"], tersor["licenseDeclared"]) == ("tersor", "1.2.3", "Apache-2.0")
-    assert (zlib["name"], zlib["versionInfo"], zlib["licenseDeclared"]) == ("zlib", "1.3.1", "Zlib")
+    assert [tuple(one[key] for key in ("name", "versionInfo", "licenseDeclared")) for one in (tersor, zlib)] \
+        == [("tersor", "1.2.3", "Apache-2.0"), ("zlib", "1.3.1", "Zlib")]
     assert zlib["downloadLocation"] == "https://zlib.net/zlib-1.3.1.tar.gz"
     assert cjson["checksums"] == [{"algorithm": "SHA256", "checksumValue": "b" * 64}]
     assert {(one["spdxElementId"], one["relationshipType"], one["relatedSpdxElement"])
@@ -224,8 +234,20 @@ def test_list_of_what_is_linked_in_has_versions_licences_and_hashes(static_binar
         (tersor["SPDXID"], "STATIC_LINK", zlib["SPDXID"]), (tersor["SPDXID"], "STATIC_LINK", cjson["SPDXID"])}
 
 
+def test_wheel_has_the_list_of_what_is_linked_in_and_names_the_licences(static_binary, tmp_path):
+    (tmp_path / "sources.txt").write_text(SOURCES)
+    path = make_wheel(tmp_path / "build", static_binary, f"TERSOR_SOURCES={tmp_path / 'sources.txt'}",
+                      SOURCE_DATE_EPOCH="1700000000")
+    with zipfile.ZipFile(path) as archive:
+        found = archive.read(f"{INFO}/sboms/tersor.spdx.json")
+        fields = archive.read(f"{INFO}/METADATA").decode().splitlines()
+    assert "License-Expression: Apache-2.0 AND MIT AND Zlib" in fields
+    assert found == (tmp_path / "build" / f"tersor-{VERSION}.spdx.json").read_bytes()
+    assert [package["name"] for package in json.loads(found)["packages"]] == ["tersor", "zlib", "cJSON"]
+
+
 @pytest.mark.parametrize("line, words", [
-    ("zlib\t1.3.1\thttps://zlib.net\tZlib", "sources.txt:1: expected name, version, URL, SHA-256 and licence"),
+    ("zlib\t1.3.1\thttps://zlib.net\tZlib", "sources.txt:1: expected name, version, URL, SHA-256 and"),
     (f"zlib\t\thttps://zlib.net\t{'a' * 64}\tZlib", "sources.txt:1: expected name"),
     (f"other\t1\thttps://zlib.net\t{'a' * 64}\tZlib", "sources.txt:1: packaging/licenses has no other.txt"),
 ])
@@ -236,14 +258,15 @@ def test_sources_without_a_field_or_a_text_of_their_licence_are_refused(static_b
 
 def test_list_is_refused_for_a_binary_that_it_would_not_describe(static_binary, tmp_path):
     (tmp_path / "sources.txt").write_text(SOURCES)
-    assert "built without CUDA" in sbom(static_binary, tmp_path / "sources.txt", "--cuda", "12.6", check=1).stderr
+    sources = tmp_path / "sources.txt"
+    assert "built without CUDA" in sbom(static_binary, sources, "--cuda", "12.6", check=1).stderr
     driver = tmp_path / "with-driver"
     driver.write_bytes(static_binary.read_bytes() + b"libcuda.so.1\0")
-    assert "the version of its toolkit was not given" in sbom(driver, tmp_path / "sources.txt", check=1).stderr
-    found = json.loads(sbom(driver, tmp_path / "sources.txt", "--cuda", "12.6").stdout)
+    assert "the version of its toolkit was not given" in sbom(driver, sources, check=1).stderr
+    found = json.loads(sbom(driver, sources, "--cuda", "12.6").stdout)
     assert found["packages"][-1]["versionInfo"] == "12.6"
     if "libcjson" in run("ldd", BINARY).stdout:
-        assert "loads libcjson" in sbom(BINARY, tmp_path / "sources.txt", check=1).stderr
+        assert "loads libcjson" in sbom(BINARY, sources, check=1).stderr
 
 
 # --- Debian packages --------------------------------------------------------------------------
@@ -265,7 +288,8 @@ def check_contents(debian):
     assert all(f"/usr/share/doc/{name}/copyright" in files for name, files in names.items())
     assert [path for path in library if "/doc/" not in path] == \
         [path for path in library if re.fullmatch(r"/usr/lib/[^/]+/libtersor\.so\.0", path)] != []
-    assert {f"/usr/include/tersor/{path.name}" for path in (ROOT / "include/tersor").iterdir()} <= set(headers)
+    assert {f"/usr/include/tersor/{path.name}" for path in (ROOT / "include/tersor").iterdir()} <= \
+        set(headers)
     for deb in debian.glob("*.deb"):
         assert run("dpkg-deb", "-f", deb, "Version").stdout.strip() == VERSION
 

@@ -22,7 +22,8 @@ sys.path.insert(0, str(HERE.parent))
 
 import elf      # noqa: E402: a file of packaging
 
-MODULES = {"torch": "tersor_torch", "record_gradients": "record_gradients", "record_trainer": "record_trainer"}
+MODULES = {"torch": "tersor_torch", "record_gradients": "record_gradients",
+           "record_trainer": "record_trainer"}     # and the files of examples that they are
 OLDEST_GLIBC = 2, 17    # of the names that installers know
 SUMMARY = "Pack, compare and replay the training state of neural networks on disk"
 
