@@ -9,8 +9,8 @@ TERSOR_BINARY ?= $(BUILD)/$(if $(wildcard packaging/static/static.mk),static/)te
 TERSOR_SOURCES ?= $(if $(filter $(BUILD)/static/tersor,$(TERSOR_BINARY)),$(BUILD)/static/sources/versions)
 
 # Seconds since 1970 that packages are dated with: those of the commit, or of the file in an archive of it.
-EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || \
-	stat -c %Y include/tersor/version.h))
+EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell if [ -e .git ]; then git log -1 --format=%ct; else \
+	stat -c %Y include/tersor/version.h; fi))
 
 .PHONY: sbom wheel deb
 SBOM := $(BUILD)/tersor-$(VERSION).spdx.json
