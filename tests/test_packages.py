@@ -18,6 +18,7 @@ from conftest import BINARY, ROOT
 
 VERSION = re.search(r'TSR_VERSION "(.*)"', (ROOT / "include/tersor/version.h").read_text())[1]
 SYSTEM_PYTHON = "/usr/bin/python3"      # it has PyTorch
+SONAME = re.search(r"SO_NAME := (\S+)", (ROOT / "Makefile").read_text())[1]
 INFO, SCRIPTS = f"tersor-{VERSION}.dist-info", f"tersor-{VERSION}.data/scripts"
 LONG = pytest.mark.skipif(not os.environ.get("TERSOR_LONG"), reason="installs packages: check-long")
 
@@ -279,15 +280,16 @@ def package_files(deb):
 
 def check_contents(debian):
     names = {deb.name.split("_")[0]: package_files(deb) for deb in debian.glob("*.deb")}
-    assert set(names) == {"tersor", "libtersor0", "libtersor-dev"}
-    tersor, library, headers = names["tersor"], names["libtersor0"], names["libtersor-dev"]
+    shared = SONAME.replace(".so.", "")
+    assert set(names) == {"tersor", shared, "libtersor-dev"}
+    tersor, library, headers = names["tersor"], names[shared], names["libtersor-dev"]
     assert tersor["/usr/bin/tersor"] == "-rwxr-xr-x"
     assert {f"/usr/share/man/man1/{page.name}.gz" for page in (ROOT / "man").glob("*.1")} <= set(tersor)
     assert "/usr/share/bash-completion/completions/tersor" in tersor
     assert "/usr/share/zsh/vendor-completions/_tersor" in tersor
     assert all(f"/usr/share/doc/{name}/copyright" in files for name, files in names.items())
-    assert [path for path in library if "/doc/" not in path] == \
-        [path for path in library if re.fullmatch(r"/usr/lib/[^/]+/libtersor\.so\.0", path)] != []
+    (path,) = [path for path in library if "/doc/" not in path]
+    assert re.fullmatch(f"/usr/lib/[^/]+/{re.escape(SONAME)}", path)
     assert {f"/usr/include/tersor/{path.name}" for path in (ROOT / "include/tersor").iterdir()} <= \
         set(headers)
     for deb in debian.glob("*.deb"):
