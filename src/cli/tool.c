@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "base/isa.h"
+#include "io/pages.h"
 #include "tersor/codec.h"
 
 extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_convert,
@@ -92,6 +93,7 @@ int cli_start(void)
 {
 	hold_standard_fds();
 	cli_catch_signals();
+	tsr_pages_map_large();
 	return choose_isa();
 }
 

@@ -27,3 +27,13 @@ void tsr_pages_trim(void)
 	(void)malloc_trim(0);
 #endif
 }
+
+/* Of malloc(): a block of so many bytes is mapped by itself. */
+#define MAPPED_NBYTES (4 << 20)
+
+void tsr_pages_map_large(void)
+{
+#ifdef __GLIBC__
+	(void)mallopt(M_MMAP_THRESHOLD, MAPPED_NBYTES);
+#endif
+}

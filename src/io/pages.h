@@ -15,4 +15,11 @@ void tsr_pages_drop(void *block, size_t nbytes);
 /* Return what was freed to the system, after much was built up in small pieces and freed again. */
 void tsr_pages_trim(void);
 
+/*
+ * For a whole process, once at its start: large blocks are mapped by themselves, however large those were
+ * that were freed before.  glibc otherwise takes up to 32 MiB from its heap once such a block was freed,
+ * where lists that grow leave holes.
+ */
+void tsr_pages_map_large(void);
+
 #endif
