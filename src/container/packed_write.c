@@ -221,11 +221,22 @@ static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
 	return TSR_OK;
 }
 
-enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
-				   const struct tsr_packed_shard *shard, const char *path,
-				   struct tsr_text *json, struct tsr_err *err)
+/* The text of a file's `tersor` entry while it is put into the header, piece by piece. */
+struct composing {
+	const struct tsr_packed_source *source;
+	const struct tsr_packed_shard *shard;
+	const char *path;
+	struct tsr_json_rules rules;
+	struct tsr_json_before before; /* the pieces so far */
+	struct tsr_text piece;
+};
+
+/* All of it but its tensors. */
+static enum tsr_status compose_frame(const struct composing *k, struct tsr_text *json,
+				     struct tsr_err *err)
 {
-	const struct tsr_json_rules rules = tsr_packed_rules(path);
+	const struct tsr_packed_source *source = k->source;
+	const struct tsr_packed_shard *shard = k->shard;
 
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "version", TSR_PACKED_VERSION);
@@ -248,30 +259,71 @@ enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
 		compose_shard(source, shard, json);
 	if (shard->weights)
 		tsr_json_put_string(json, "weights", shard->weights);
-	TSR_TRY(compose_codebook(source, shard, path, json, err));
+	TSR_TRY(compose_codebook(source, shard, k->path, json, err));
 	if (shard->coded)
 		tsr_json_put_string(json, "entropy", TSR_PACKED_CODER);
 	if (shard->coded && source->base.name)
 		compose_base(source, json);
 	tsr_json_open(json, "tensors", '[');
-	for (size_t i = shard->first; i < shard->end; i++)
-		tsr_packed_put_tensor(&source->tensors[i], json);
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
-	if (json->failed)
-		return tsr_fail_nomem(err, path);
-	return tsr_json_check(json->bytes, json->nbytes, &rules, err);
+	return TSR_OK;
 }
 
-enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
+/* Check the piece, and put it without its last @nend bytes. */
+static enum tsr_status put_piece(struct composing *k, size_t nend, struct tsr_text *header,
+				 struct tsr_err *err)
+{
+	if (k->piece.failed)
+		return tsr_fail_nomem(err, k->path);
+	TSR_TRY(tsr_json_check_part(k->piece.bytes, k->piece.nbytes, &k->rules, &k->before, err));
+	k->piece.nbytes -= nend;
+	k->piece.bytes[k->piece.nbytes] = '\0';
+	k->before.nbytes += k->piece.nbytes;
+	tsr_json_put_piece(header, k->piece.bytes);
+	k->piece.nbytes = 0;
+	return TSR_OK;
+}
+
+/* The `tersor` entry.  Each piece is checked as a reader will check all of it. */
+static enum tsr_status put_packed(void *ctx, struct tsr_text *header, struct tsr_err *err)
+{
+	static const char end[] = "]}";
+	struct composing *k = ctx;
+
+	TSR_TRY(compose_frame(k, &k->piece, err));
+	TSR_TRY(put_piece(k, strlen(end), header, err));
+	for (size_t i = k->shard->first; i < k->shard->end; i++) {
+		if (i > k->shard->first) {
+			tsr_json_put_piece(header, ",");
+			k->before.nbytes++;
+		}
+		tsr_packed_put_tensor(&k->source->tensors[i], &k->piece);
+		TSR_TRY(put_piece(k, 0, header, err));
+	}
+	tsr_json_put_piece(header, end);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_packed_header(const struct tsr_packed_source *source,
+				  const struct tsr_packed_shard *shard,
+				  const struct tsr_st_entry *entries, size_t n,
 				  const struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
 				  const char *path, struct tsr_text *header, struct tsr_err *err)
 {
 	const struct tsr_json_rules rules = tsr_st_rules(path);
+	struct composing k = {
+		.source = source, .shard = shard, .path = path, .rules = tsr_packed_rules(path)
+	};
+	enum tsr_status status;
 	const char *check;
 	char digits[17];
 
-	tsr_st_compose(entries, n, meta, nmeta, header);
+	status = tsr_st_compose_with(entries, n, meta, nmeta, TSR_PACKED_KEY, put_packed, &k,
+				     header, err);
+	tsr_text_free(&k.piece);
+	if (status != TSR_OK)
+		return status;
 	if (header->failed)
 		return tsr_fail_nomem(err, path);
 	/* The second time only digits differ, and the packed text in it was checked again. */

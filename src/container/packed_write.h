@@ -50,17 +50,14 @@ enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry 
 #define TSR_PACKED_TENSOR_VALUES 24u
 void tsr_packed_put_tensor(const struct tsr_tensor *t, struct tsr_text *json);
 
-/* The JSON text of a file's `tersor` entry.  TSR_E_LIMIT if a reader would refuse it. */
-enum tsr_status tsr_packed_compose(const struct tsr_packed_source *source,
-				   const struct tsr_packed_shard *shard, const char *path,
-				   struct tsr_text *json, struct tsr_err *err);
-
 /*
  * The whole header of a packed file, framed and padded to @json_nbytes (0: as long as it is), with its
- * check filled in.  @meta is sorted and has the `tersor` and `tersor_check` entries, the latter as
- * zeros.
+ * `tersor` entry, and its check filled in.  @meta is sorted and has the `tersor` and `tersor_check`
+ * entries, the former with any value, the latter as zeros.  TSR_E_LIMIT if a reader would refuse it.
  */
-enum tsr_status tsr_packed_header(const struct tsr_st_entry *entries, size_t n,
+enum tsr_status tsr_packed_header(const struct tsr_packed_source *source,
+				  const struct tsr_packed_shard *shard,
+				  const struct tsr_st_entry *entries, size_t n,
 				  const struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
 				  const char *path, struct tsr_text *header, struct tsr_err *err);
 

@@ -288,8 +288,9 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 
 /* Packed files say what each file is of the whole. */
 static enum tsr_status compose_packed(const struct tsr_writer *w, const struct tsr_writer_file *f,
-				      struct tsr_meta *meta, size_t nmeta, struct tsr_text *header,
-				      uint64_t json_nbytes, struct tsr_err *err)
+				      const struct tsr_meta *meta, size_t nmeta,
+				      struct tsr_text *header, uint64_t json_nbytes,
+				      struct tsr_err *err)
 {
 	const bool pair = w->plan.weights_path != NULL;
 	const struct tsr_packed_shard shard = { .number = (uint64_t)(f - w->files) + 1,
@@ -299,19 +300,9 @@ static enum tsr_status compose_packed(const struct tsr_writer *w, const struct t
 						.weights = pair ? tsr_outputs_name(&w->outputs, 0)
 								: NULL,
 						.coded = f->coded };
-	struct tsr_text json = { 0 };
-	enum tsr_status status;
 
-	status = tsr_packed_compose(w->plan.packed, &shard, w->plan.path, &json, err);
-	for (size_t i = 0; i < nmeta; i++) {
-		if (strcmp(meta[i].key, TSR_PACKED_KEY) == 0)
-			meta[i].value = json.bytes;
-	}
-	if (status == TSR_OK)
-		status = tsr_packed_header(w->arrays + f->first, f->end - f->first, meta, nmeta,
-					   json_nbytes, w->plan.path, header, err);
-	tsr_text_free(&json);
-	return status;
+	return tsr_packed_header(w->plan.packed, &shard, w->arrays + f->first, f->end - f->first,
+				 meta, nmeta, json_nbytes, w->plan.path, header, err);
 }
 
 enum tsr_status tsr_safetensors_compose(struct tsr_writer *w, const struct tsr_writer_file *f,

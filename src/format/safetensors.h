@@ -79,6 +79,15 @@ void tsr_st_put_entry(const struct tsr_st_entry *e, struct tsr_text *json);
 void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
 		    size_t nmeta, struct tsr_text *json);
 
+/* What puts the value of an entry of the metadata, by tsr_json_put_piece(). */
+typedef enum tsr_status tsr_st_put_fn(void *ctx, struct tsr_text *json, struct tsr_err *err);
+
+/* The same; @put puts the value of the entry @key, which would be another text as large as the header. */
+enum tsr_status tsr_st_compose_with(const struct tsr_st_entry *entries, size_t n,
+				    const struct tsr_meta *meta, size_t nmeta, const char *key,
+				    tsr_st_put_fn *put, void *ctx, struct tsr_text *json,
+				    struct tsr_err *err);
+
 /*
  * Put the 8 bytes of the length in front and pad with spaces to @json_nbytes rounded up to a
  * multiple of 8.  TSR_E_LIMIT if that is more than a reader accepts.

@@ -31,12 +31,12 @@ static size_t plain_run(const char *s)
 	return n;
 }
 
-static void put_quoted(struct tsr_text *t, const char *s, bool ascii)
+/* What stands between the quotes of a string. */
+static void put_inside(struct tsr_text *t, const char *s, bool ascii)
 {
 	static const char special[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
 	size_t left = strlen(s);
 
-	tsr_text_putc(t, '"');
 	while (left) {
 		const size_t plain = plain_run(s);
 		const char *escape = plain ? NULL : strchr(special, *s);
@@ -57,6 +57,12 @@ static void put_quoted(struct tsr_text *t, const char *s, bool ascii)
 		s += len;
 		left -= len;
 	}
+}
+
+static void put_quoted(struct tsr_text *t, const char *s, bool ascii)
+{
+	tsr_text_putc(t, '"');
+	put_inside(t, s, ascii);
 	tsr_text_putc(t, '"');
 }
 
@@ -96,6 +102,22 @@ void tsr_json_put_string(struct tsr_text *t, const char *key, const char *value)
 	}
 	put_key(t, key);
 	put_quoted(t, value, false);
+}
+
+void tsr_json_open_string(struct tsr_text *t, const char *key)
+{
+	put_key(t, key);
+	tsr_text_putc(t, '"');
+}
+
+void tsr_json_put_piece(struct tsr_text *t, const char *piece)
+{
+	put_inside(t, piece, false);
+}
+
+void tsr_json_close_string(struct tsr_text *t)
+{
+	tsr_text_putc(t, '"');
 }
 
 /* The decimal digits of a number, which end where @digits ends: their start. */
