@@ -18,12 +18,25 @@
 struct reading {
 	const char *path;
 	struct tsr_index *x;
+	struct tsr_json_rules rules;
+	const char *text; /* of the file, checked */
+	size_t nbytes;
 	struct tsr_named *shard_of; /* of each entry: at first in the order of the text */
 	struct tsr_err *err;
 };
 
 #define FAIL(r, code, name, ...) \
 	tsr_fail_in((r)->err, code, (r)->path, "weight_map: tensor", name, __VA_ARGS__)
+
+/* The name of a shard in memory: mostly that of the entry before. */
+static const char *keep_shard(struct reading *r, const char *shard)
+{
+	const char *before = r->x->nentries ? r->shard_of[r->x->nentries - 1].name : NULL;
+
+	return before && strcmp(before, shard) == 0
+		       ? before
+		       : tsr_arena_copy(r->x->names, shard, strlen(shard));
+}
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 {
@@ -42,42 +55,69 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 			r, TSR_E_FORMAT, tensor,
 			"found file '%.200s', expected a name of 1 to %u bytes without directories",
 			shard, TSR_FILE_NAME_MAX);
+	tensor = tsr_arena_copy(r->x->names, tensor, strlen(tensor));
+	shard = keep_shard(r, shard);
+	if (!tensor || !shard)
+		return tsr_fail_nomem(r->err, r->path);
 	r->shard_of[r->x->nentries] = (struct tsr_named){ shard, r->x->nentries };
 	r->x->entries[r->x->nentries] = (struct tsr_index_entry){ .tensor = tensor };
 	r->x->nentries++;
 	return TSR_OK;
 }
 
-static enum tsr_status read_map(struct reading *r, const struct tsr_json *map)
+/* One member at a time: a tree of all of them would be several times as large. */
+static enum tsr_status read_members(struct reading *r, const char *map, size_t nbytes)
 {
-	size_t n = 0;
+	enum tsr_status status = TSR_OK;
+	struct tsr_json *v;
+	size_t at = 0;
 
-	if (!map || tsr_json_type(map) != TSR_JSON_OBJECT)
+	while (status == TSR_OK) {
+		TSR_TRY(tsr_json_take_member(map, nbytes, &at, &r->rules, &v, r->err));
+		if (!v)
+			break;
+		status = read_entry(r, v);
+		tsr_json_free(v);
+	}
+	return status;
+}
+
+static enum tsr_status read_map(struct reading *r)
+{
+	size_t first, end, n;
+
+	TSR_TRY(tsr_json_find_member(r->text, r->nbytes, "weight_map", &r->rules, &first, &end,
+				     r->err));
+	if (first == end || r->text[first] != '{')
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: found JSON without an object weight_map, so no index of "
 				"shards; give the file with the tensors, or its directory",
 				r->path);
-	for (const struct tsr_json *v = tsr_json_first(map); v; v = tsr_json_next(v))
-		n++;
+	n = tsr_json_count_elements(r->text + first, end - first);
 	if (!n)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: weight_map: has no tensors", r->path);
 	r->x->entries = calloc(n, sizeof(*r->x->entries));
 	r->shard_of = calloc(n, sizeof(*r->shard_of));
 	if (!r->x->entries || !r->shard_of)
 		return tsr_fail_nomem(r->err, r->path);
-	for (const struct tsr_json *v = tsr_json_first(map); v; v = tsr_json_next(v))
-		TSR_TRY(read_entry(r, v));
-	return TSR_OK;
+	return read_members(r, r->text + first, end - first);
 }
 
 /* Writers have stored total_size as integer and as float, and wrongly, so it is only a hint. */
-static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *metadata)
+static enum tsr_status read_metadata(struct reading *r)
 {
-	if (!metadata)
+	struct tsr_json *metadata;
+	size_t first, end;
+
+	TSR_TRY(tsr_json_find_member(r->text, r->nbytes, "metadata", &r->rules, &first, &end,
+				     r->err));
+	if (first == end)
 		return TSR_OK;
-	if (tsr_json_type(metadata) != TSR_JSON_OBJECT)
+	if (r->text[first] != '{')
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: metadata is not an object", r->path);
+	TSR_TRY(tsr_json_parse(r->text + first, end - first, &r->rules, &metadata, r->err));
 	r->x->has_total = tsr_json_double(tsr_json_get(metadata, "total_size"), &r->x->total);
+	tsr_json_free(metadata);
 	return TSR_OK;
 }
 
@@ -114,42 +154,47 @@ static int by_tensor(const void *va, const void *vb)
 
 static enum tsr_status read_root(struct reading *r)
 {
-	const struct tsr_json *root = r->x->json;
-
-	if (tsr_json_type(root) != TSR_JSON_OBJECT)
+	if (r->text[strspn(r->text, " \t\n\r")] != '{')
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: index is not a JSON object", r->path);
-	TSR_TRY(read_metadata(r, tsr_json_get(root, "metadata")));
-	TSR_TRY(read_map(r, tsr_json_get(root, "weight_map")));
+	TSR_TRY(read_metadata(r));
+	TSR_TRY(read_map(r));
 	TSR_TRY(number_shards(r));
 	qsort(r->x->entries, r->x->nentries, sizeof(*r->x->entries), by_tensor);
 	return TSR_OK;
 }
 
-static enum tsr_status parse_file(const struct tsr_file *f, struct tsr_json **ret,
-				  struct tsr_err *err)
+static enum tsr_status read_text(struct reading *r, const struct tsr_file *f)
 {
-	const struct tsr_json_rules rules = {
-		.file = tsr_file_path(f),
-		.part = "index",
-		.max_depth = 16,
-		.max_values = TSR_INDEX_VALUES_MAX,
-	};
+	enum tsr_status status;
+	char *text = NULL;
 
-	return tsr_json_read_file(f, TSR_INDEX_NBYTES_MAX, &rules, ret, err);
+	TSR_TRY(tsr_file_load(f, TSR_INDEX_NBYTES_MAX, r->rules.part, &text, r->err));
+	r->text = text;
+	r->nbytes = (size_t)tsr_file_size(f);
+	status = tsr_json_check(text, r->nbytes, &r->rules, r->err);
+	if (status == TSR_OK)
+		status = read_root(r);
+	free(text);
+	return status;
 }
 
 enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 			       struct tsr_err *err)
 {
-	struct reading r = { .path = tsr_file_path(f), .err = err };
+	struct reading r = { .path = tsr_file_path(f),
+			     .rules = { .file = tsr_file_path(f),
+					.part = "index",
+					.max_depth = 16,
+					.max_values = TSR_INDEX_VALUES_MAX },
+			     .err = err };
 	enum tsr_status status;
 
 	r.x = calloc(1, sizeof(*r.x));
 	if (!r.x)
 		return tsr_fail_nomem(err, r.path);
-	status = parse_file(f, &r.x->json, err);
-	if (status == TSR_OK)
-		status = read_root(&r);
+	/* Names are shorter than the text that has them. */
+	r.x->names = tsr_arena_new((size_t)TSR_INDEX_NBYTES_MAX);
+	status = r.x->names ? read_text(&r, f) : tsr_fail_nomem(err, r.path);
 	free(r.shard_of);
 	if (status != TSR_OK) {
 		tsr_index_free(r.x);
@@ -167,8 +212,7 @@ void tsr_index_free(struct tsr_index *x)
 		free(x->shards[i]);
 	free(x->shards);
 	free(x->entries);
-	if (x->json)
-		tsr_json_free(x->json);
+	tsr_arena_free(x->names);
 	free(x);
 }
 

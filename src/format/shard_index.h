@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "io/file.h"
 #include "text/text.h"
 #include "tersor/status.h"
@@ -31,7 +32,7 @@ struct tsr_index {
 	char **shards; /* file names, sorted; never a path */
 	bool has_total; /* whether metadata.total_size was given and is a number */
 	double total; /* bytes of data, maybe infinite or negative; only worth a warning */
-	struct tsr_json *json; /* owns the names of tensors */
+	struct tsr_arena *names; /* owns those of tensors */
 };
 
 /**

@@ -546,7 +546,7 @@ size_t tsr_json_count_elements(const char *text, size_t nbytes)
 {
 	size_t at = after_space(text, nbytes, 1), n = 0;
 
-	while (at < nbytes && text[at] != ']') {
+	while (at < nbytes && text[at] != ']' && text[at] != '}') {
 		at = after_value(text, nbytes, at);
 		at += at < nbytes && text[at] == ',';
 		at = after_space(text, nbytes, at);

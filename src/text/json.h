@@ -103,7 +103,7 @@ enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *a
 				      const struct tsr_json_rules *rules, struct tsr_json **ret,
 				      struct tsr_err *err);
 
-/* How many it has. */
+/* How many elements an array, or members an object, has that is the whole text. */
 size_t tsr_json_count_elements(const char *text, size_t nbytes);
 
 enum tsr_json_type tsr_json_type(const struct tsr_json *v);
