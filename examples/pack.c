@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 	if (tsr_pack(&in, 1, argv[2], &options, &run, &packing, &err) != TSR_OK)
 		return fail("cannot pack", &err);
 	for (size_t i = 0; (tensor = tsr_packing_tensor(packing, i)) != NULL; i++) {
-		const double error = tsr_measure_value(&tensor->measure, TSR_METRIC_MAX_ABS);
+		const double error = tsr_measured_value(&tensor->measure, TSR_METRIC_MAX_ABS);
 
 		worst = error > worst ? error : worst;
 	}

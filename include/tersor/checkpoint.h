@@ -45,9 +45,9 @@ struct tsr_tensor {
 	const uint64_t *shape;
 	uint64_t numel;
 	enum tsr_kind kind;
+	unsigned nplanes;
 	const char *weight; /* of a momentum or variance: the name of its weight, or NULL */
 	struct tsr_coding coding; /* codec NULL: stored as it is */
-	unsigned nplanes;
 	size_t plane[TSR_PLANES_MAX]; /* internal: which arrays of the checkpoint the planes are */
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */

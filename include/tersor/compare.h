@@ -27,9 +27,9 @@ struct tsr_verify_options {
 /* What was found about one tensor. */
 struct tsr_verified_tensor {
 	uint64_t nonfinite; /* NaN or infinite elements */
-	struct tsr_measure measure; /* against the original */
-	char fault[160]; /* what is wrong with it; "" if it is sound */
-	struct tsr_update_measure update; /* of a variance with its momentum; zeros: not measured */
+	struct tsr_measured measure; /* against the original */
+	const char *fault; /* what is wrong with it; NULL if it is sound */
+	struct tsr_update_measured update; /* of a variance with its momentum; zeros: not measured */
 };
 
 /* No original and no bounds; NaN and infinities are faults. */
@@ -89,7 +89,7 @@ struct tsr_diff_tensor {
 	const struct tsr_tensor *a, *b; /* NULL where absent */
 	uint64_t different; /* elements whose value or bits differ */
 	uint64_t nonfinite_different; /* those where one side is NaN or infinite */
-	struct tsr_measure measure; /* of the other elements; floating-point tensors only */
+	struct tsr_measured measure; /* of the other elements; floating-point tensors only */
 	uint64_t worst; /* index of the element furthest off in ULP, or first different */
 	double worst_a, worst_b;
 	bool exceeds; /* the tolerances */

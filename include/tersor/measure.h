@@ -61,6 +61,32 @@ TSR_API double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric me
 /* The value that a bound limits: the value itself, or 1 - cosine. */
 TSR_API double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric);
 
+/**
+ * struct tsr_measured - What is left of a struct tsr_measure once nothing more is added to it
+ * @n, @exact, @nonfinite, @negative, @overflow, @flushed, @sign_lost, @max_ulp, @max_abs: as there
+ * @mean_rel, @nmse, @one_minus_cosine: tsr_measure_error() of these metrics
+ *
+ * A quarter of its size: there is one for every tensor of a checkpoint.
+ */
+struct tsr_measured {
+	uint64_t n;
+	uint64_t exact;
+	uint64_t nonfinite;
+	uint64_t negative;
+	uint64_t overflow;
+	uint64_t flushed;
+	uint64_t sign_lost;
+	uint32_t max_ulp;
+	float max_abs;
+	double mean_rel;
+	double nmse;
+	double one_minus_cosine;
+};
+
+/* As tsr_measure_value() and tsr_measure_error().  Thread-safe. */
+TSR_API double tsr_measured_value(const struct tsr_measured *m, enum tsr_metric metric);
+TSR_API double tsr_measured_error(const struct tsr_measured *m, enum tsr_metric metric);
+
 /* --- Updates ---------------------------------------------------------------------------------- */
 
 /* The eps of Adam and of its relatives where nothing says another. */
@@ -113,5 +139,16 @@ TSR_API void tsr_update_measure_merge(struct tsr_update_measure *into,
  * if u are all zero and w are not, and with any overflow.
  */
 TSR_API double tsr_update_measure_nmse(const struct tsr_update_measure *u);
+
+/* What is left of it once nothing more is added; @nmse: tsr_update_measure_nmse(). */
+struct tsr_update_measured {
+	uint64_t n;
+	uint64_t nonfinite;
+	uint64_t overflow;
+	uint64_t exposed;
+	float max_before;
+	float max_after;
+	double nmse;
+};
 
 #endif

@@ -174,13 +174,13 @@ enum tsr_raw_reason {
 /* What became of one tensor. */
 struct tsr_packed_tensor {
 	/* of its encoding, even if that was discarded; zeros if it was not tried */
-	struct tsr_measure measure;
+	struct tsr_measured measure;
 	struct tsr_encode_report report;
 	enum tsr_raw_reason raw;
 	uint64_t nbytes; /* in the packed file */
 	/* of a variance with its momentum, its `partner`; zeros if it was not measured */
-	struct tsr_update_measure update;
-	struct tsr_choice choice;
+	struct tsr_update_measured update;
+	const struct tsr_choice *choice; /* NULL: there was none */
 };
 
 /* The outcome of tsr_pack(). */

@@ -88,7 +88,8 @@ static struct tsr_audit_trial figures_of(const struct tsr_coding *coding,
 					 const struct tsr_tensor *t, const struct tsr_trial_sums *s,
 					 bool integers)
 {
-	const struct tsr_packed_tensor packed = { .measure = s->measure, .report = s->report };
+	const struct tsr_packed_tensor packed = { .measure = tsr_measure_result(&s->measure),
+						  .report = s->report };
 	struct tsr_tensor stored = *t;
 	struct tsr_audit_trial r = {
 		.measured = true,

@@ -208,12 +208,12 @@ void cli_json_tensors(struct tsr_text *json, const struct tsr_checkpoint *c,
 	tsr_json_close(json, ']');
 }
 
-void cli_json_measure(struct tsr_text *json, const struct tsr_measure *m)
+void cli_json_measure(struct tsr_text *json, const struct tsr_measured *m)
 {
 	tsr_json_open(json, "error", '{');
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
 		tsr_json_put_double(json, tsr_metric_name((enum tsr_metric)i),
-				    tsr_measure_value(m, (enum tsr_metric)i));
+				    tsr_measured_value(m, (enum tsr_metric)i));
 	tsr_json_put_u64(json, "exact", m->exact);
 	tsr_json_put_u64(json, "flushed", m->flushed);
 	tsr_json_put_u64(json, "sign_lost", m->sign_lost);

@@ -60,6 +60,6 @@ void cli_json_tensors(struct tsr_text *json, const struct tsr_checkpoint *c,
 		      const void *result);
 
 /* A member "error" with every metric and count of a measurement. */
-void cli_json_measure(struct tsr_text *json, const struct tsr_measure *m);
+void cli_json_measure(struct tsr_text *json, const struct tsr_measured *m);
 
 #endif

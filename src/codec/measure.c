@@ -116,6 +116,51 @@ double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric metric)
 	return metric == TSR_METRIC_COSINE ? 1 - error : error;
 }
 
+struct tsr_measured tsr_measure_result(const struct tsr_measure *m)
+{
+	return (struct tsr_measured){
+		.n = m->n,
+		.exact = m->exact,
+		.nonfinite = m->nonfinite,
+		.negative = m->negative,
+		.overflow = m->overflow,
+		.flushed = m->flushed,
+		.sign_lost = m->sign_lost,
+		.max_ulp = m->max_ulp,
+		.max_abs = m->max_abs,
+		.mean_rel = tsr_measure_error(m, TSR_METRIC_MEAN_REL),
+		.nmse = tsr_measure_error(m, TSR_METRIC_NMSE),
+		.one_minus_cosine = tsr_measure_error(m, TSR_METRIC_COSINE),
+	};
+}
+
+double tsr_measured_error(const struct tsr_measured *m, enum tsr_metric metric)
+{
+	switch (metric) {
+	case TSR_METRIC_MAX_ABS:
+		return (double)m->max_abs;
+	case TSR_METRIC_MAX_ULP:
+		return (double)m->max_ulp;
+	case TSR_METRIC_MEAN_REL:
+		return m->mean_rel;
+	case TSR_METRIC_NMSE:
+		return m->nmse;
+	case TSR_METRIC_COSINE:
+		return m->one_minus_cosine;
+	case TSR_METRIC_COUNT:
+	case TSR_METRIC_UPDATE_NMSE:
+		break;
+	}
+	return 0;
+}
+
+double tsr_measured_value(const struct tsr_measured *m, enum tsr_metric metric)
+{
+	const double error = tsr_measured_error(m, metric);
+
+	return metric == TSR_METRIC_COSINE ? 1 - error : error;
+}
+
 /* --- Updates ---------------------------------------------------------------------------------- */
 
 void tsr_update_measure_merge(struct tsr_update_measure *into,
@@ -136,4 +181,17 @@ void tsr_update_measure_merge(struct tsr_update_measure *into,
 double tsr_update_measure_nmse(const struct tsr_update_measure *u)
 {
 	return u->overflow ? (double)INFINITY : nmse_of(lane_sum(u->sum_uu), lane_sum(u->sum_dd));
+}
+
+struct tsr_update_measured tsr_update_measure_result(const struct tsr_update_measure *u)
+{
+	return (struct tsr_update_measured){
+		.n = u->n,
+		.nonfinite = u->nonfinite,
+		.overflow = u->overflow,
+		.exposed = u->exposed,
+		.max_before = u->max_before,
+		.max_after = u->max_after,
+		.nmse = tsr_update_measure_nmse(u),
+	};
 }

@@ -14,4 +14,8 @@ void tsr_measure_add(struct tsr_measure *m, const float *x, const float *y, size
 /* Add what @from has seen, after what @into has. */
 void tsr_measure_merge(struct tsr_measure *into, const struct tsr_measure *from);
 
+/* What they found. */
+struct tsr_measured tsr_measure_result(const struct tsr_measure *m);
+struct tsr_update_measured tsr_update_measure_result(const struct tsr_update_measure *u);
+
 #endif

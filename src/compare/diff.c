@@ -27,6 +27,7 @@ struct diffing {
 	const struct tsr_diff_options *options;
 	struct tsr_tiles tiles; /* one entry per tensor of the result */
 	struct tsr_progress progress;
+	struct tsr_measure sum; /* of the tensor whose tiles are being committed */
 };
 
 /* What one tile contributes; of equally bad elements the first is the worst. */
@@ -166,7 +167,10 @@ static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struc
 	}
 	t->different += s->tally.different;
 	t->nonfinite_different += s->tally.nonfinite_different;
-	tsr_measure_merge(&t->measure, &s->tally.measure);
+	if (s->tile.first == 0)
+		d->sum = (struct tsr_measure){ 0 };
+	tsr_measure_merge(&d->sum, &s->tally.measure);
+	t->measure = tsr_measure_result(&d->sum);
 	return tsr_progress_add(&d->progress, s->nbytes, err);
 }
 

@@ -30,6 +30,10 @@ struct verifying {
 	const struct tsr_verify_options *options;
 	struct tsr_verification *v;
 	const struct tsr_tensor **original; /* per tensor: its counterpart, or NULL */
+	struct sums {
+		struct tsr_measure measure;
+		struct tsr_update_measure update;
+	} sums[2]; /* of the tensors being committed, by side */
 };
 
 /* A thread's memory for the tile it verifies. */
@@ -135,9 +139,11 @@ static bool fault(struct verifying *w, size_t tensor, const char *what)
 {
 	struct tsr_verified_tensor *t = &w->v->tensors[tensor];
 
-	if (t->fault[0])
+	if (t->fault)
 		return false;
-	snprintf(t->fault, sizeof(t->fault), "%s", what);
+	t->fault = tsr_arena_copy(w->v->checked->arena, what, strlen(what));
+	if (!t->fault)
+		t->fault = "found something wrong, and no memory to say what";
 	w->v->nfaults++;
 	return true;
 }
@@ -148,11 +154,18 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	struct verifying *w = ctx;
 	const struct extra *e = extra;
 	struct tsr_verified_tensor *t = &w->v->tensors[r->tile.tensor];
+	struct sums *sums = &w->sums[r->side];
 
 	(void)err;
 	t->nonfinite += e->nonfinite;
-	tsr_measure_merge(&t->measure, &e->measure);
-	tsr_update_measure_merge(&t->update, &e->update);
+	if (r->tile.first == 0)
+		*sums = (struct sums){ .measure = { 0 } };
+	if (w->v->original) {
+		tsr_measure_merge(&sums->measure, &e->measure);
+		tsr_update_measure_merge(&sums->update, &e->update);
+		t->measure = tsr_measure_result(&sums->measure);
+		t->update = tsr_update_measure_result(&sums->update);
+	}
 	if (e->bytes_differ)
 		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
@@ -224,7 +237,7 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 static void judge_error(struct verifying *w, size_t i)
 {
 	const struct tsr_tensor *t = &w->v->checked->tensors[i];
-	const struct tsr_measure *m = &w->v->tensors[i].measure;
+	const struct tsr_measured *m = &w->v->tensors[i].measure;
 	const struct tsr_bound *bound;
 	struct tsr_error_summary found;
 	char text[160];
@@ -297,7 +310,7 @@ static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_
 	if (w->v->nmissing || w->v->nabsent || w->v->nunlike)
 		return report_unlike(w->v, err);
 	for (size_t i = 0; i < c->ntensors; i++) {
-		if (w->v->tensors[i].fault[0])
+		if (w->v->tensors[i].fault)
 			return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: %s%s", c->path,
 					c->tensors[i].name, w->v->tensors[i].fault,
 					w->v->nfaults > 1 ? " (and other tensors)" : "");

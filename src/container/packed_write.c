@@ -90,7 +90,7 @@ bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor,
 
 /* --- Error summaries ----------------------------------------------------------------------------- */
 
-struct tsr_error_summary tsr_error_summarize(const struct tsr_measure *m, uint64_t scale_underflow)
+struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m, uint64_t scale_underflow)
 {
 	struct tsr_error_summary s = {
 		.exact = m->exact,
@@ -99,7 +99,7 @@ struct tsr_error_summary tsr_error_summarize(const struct tsr_measure *m, uint64
 	};
 
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		s.value[i] = tsr_json_round_double(tsr_measure_value(m, (enum tsr_metric)i));
+		s.value[i] = tsr_json_round_double(tsr_measured_value(m, (enum tsr_metric)i));
 	return s;
 }
 

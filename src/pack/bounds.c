@@ -9,16 +9,15 @@
 #include "pack/packing.h"
 
 const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
-					   const struct tsr_measure *m,
-					   const struct tsr_update_measure *u, double *error_ret)
+					   const struct tsr_measured *m,
+					   const struct tsr_update_measured *u, double *error_ret)
 {
 	for (unsigned i = 0; i < n; i++) {
 		const bool of_update = bounds[i].metric == TSR_METRIC_UPDATE_NMSE;
 
 		if (of_update ? !u || !u->n : !m)
 			continue;
-		*error_ret = of_update ? tsr_update_measure_nmse(u)
-				       : tsr_measure_error(m, bounds[i].metric);
+		*error_ret = of_update ? u->nmse : tsr_measured_error(m, bounds[i].metric);
 		/* An error that is NaN is over every bound. */
 		if (!(*error_ret <= bounds[i].limit))
 			return &bounds[i];

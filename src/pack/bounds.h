@@ -10,8 +10,8 @@
  * tensor and, if it is a variance, of its updates; NULL: not measured, which is over no bound.
  */
 const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
-					   const struct tsr_measure *m,
-					   const struct tsr_update_measure *u, double *error_ret);
+					   const struct tsr_measured *m,
+					   const struct tsr_update_measured *u, double *error_ret);
 
 /* With @options->strict TSR_E_UNSUPPORTED, naming the first variance that becomes 0 under a momentum. */
 enum tsr_status tsr_pack_check_exposed(const struct tsr_packing *p,

@@ -92,18 +92,21 @@ void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_encoded *fou
 {
 	const size_t i = t->tile.tensor;
 	struct tsr_packed_tensor *r = &e->results[i];
+	struct tsr_encoded_sums *sums = &e->sums[t->side];
 
 	if (t->tile.first == 0)
-		r->update = (struct tsr_update_measure){ 0 };
-	tsr_update_measure_merge(&r->update, &found->update);
+		*sums = (struct tsr_encoded_sums){ .measure = { 0 } };
+	tsr_update_measure_merge(&sums->update, &found->update);
+	r->update = tsr_update_measure_result(&sums->update);
 	if (t->tile.first == 0 && t->tensor->coding.codec) {
-		r->measure = (struct tsr_measure){ 0 };
 		r->report = (struct tsr_encode_report){ 0 };
 		e->integers[i] = true;
 	}
 	e->integers[i] = e->integers[i] && found->integers;
-	if (t->tensor->coding.codec)
-		tsr_measure_merge(&r->measure, &found->measure);
+	if (t->tensor->coding.codec) {
+		tsr_measure_merge(&sums->measure, &found->measure);
+		r->measure = tsr_measure_result(&sums->measure);
+	}
 	r->report.scale_underflow += found->report.scale_underflow;
 	r->report.scale_overflow += found->report.scale_overflow;
 	r->report.narrow_overflow += found->report.narrow_overflow;

@@ -6,12 +6,19 @@
 #include "pack/walk.h"
 #include "tersor/pack.h"
 
+/* What the tiles of a tensor add up to. */
+struct tsr_encoded_sums {
+	struct tsr_measure measure;
+	struct tsr_update_measure update;
+};
+
 /* The checkpoint, and where the figures of its tensors go. */
 struct tsr_encoding {
 	const struct tsr_checkpoint *stored; /* as its files have it */
 	const struct tsr_checkpoint *wanted; /* the same, with the codings that are encoded */
 	float eps; /* that updates are measured with */
 	struct tsr_packed_tensor *results; /* per tensor */
+	struct tsr_encoded_sums *sums; /* of the tensors that a walk is in the middle of, by side */
 	bool *integers; /* per tensor: whether all elements are */
 	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 };

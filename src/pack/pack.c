@@ -51,6 +51,7 @@ struct packing {
 	struct tsr_plane_hashes hashes[2]; /* of the tensors being committed, by side */
 	struct tsr_pack_learned learned;
 	struct tsr_encoding encoding;
+	struct tsr_encoded_sums sums[2]; /* of the tensors being committed, by side */
 	struct tsr_err *err;
 };
 
@@ -366,16 +367,22 @@ static enum tsr_status size_now(void *ctx, uint64_t *nbytes_ret)
 static enum tsr_status choose(struct packing *p)
 {
 	struct tsr_choice_options choice;
-	const struct tsr_choosing choosing = { .choice = &choice,
-					       .given = p->given,
-					       .encoding = &p->encoding,
-					       .run = p->run,
-					       .what = p->out_path,
-					       .size = size_now,
-					       .ctx = p };
+	struct tsr_choosing choosing = { .choice = &choice,
+					 .given = p->given,
+					 .encoding = &p->encoding,
+					 .run = p->run,
+					 .what = p->out_path,
+					 .size = size_now,
+					 .ctx = p };
 
 	if (!p->options->choice)
 		return TSR_OK;
+	choosing.choices = calloc(p->c->ntensors + 1, sizeof(*choosing.choices));
+	if (!choosing.choices)
+		return tsr_fail_nomem(p->err, p->out_path);
+	p->result->choices = choosing.choices;
+	for (size_t i = 0; i < p->c->ntensors; i++)
+		p->result->tensors[i].choice = &choosing.choices[i];
 	TSR_TRY(tsr_choice_take(&choice, p->options->choice, p->err));
 	TSR_TRY(tsr_choose(&choosing, &p->result->bound, p->err));
 	for (size_t i = 0; i < p->c->ntensors; i++)
@@ -407,6 +414,7 @@ static enum tsr_status prepare(struct packing *p)
 		.wanted = c,
 		.eps = p->result->eps,
 		.results = p->result->tensors,
+		.sums = p->sums,
 		.integers = calloc(c->ntensors + 1, sizeof(*p->encoding.integers)),
 		.apart = calloc(c->ntensors + 1, sizeof(*p->encoding.apart)),
 	};

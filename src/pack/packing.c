@@ -46,7 +46,7 @@ unsigned tsr_packing_generation(const struct tsr_packing *p)
 
 void tsr_raw_reason_text(const struct tsr_packed_tensor *t, char *text, size_t room)
 {
-	const struct tsr_measure *m = &t->measure;
+	const struct tsr_measured *m = &t->measure;
 
 	text[0] = '\0';
 	switch (t->raw) {
@@ -83,6 +83,7 @@ void tsr_packing_free(struct tsr_packing *p)
 		return;
 	tsr_checkpoint_close(p->source);
 	free(p->tensors);
+	free(p->choices);
 	tsr_written_delta_free(&p->delta);
 	free(p);
 }

@@ -30,6 +30,7 @@ void tsr_written_delta_free(struct tsr_written_delta *d);
 struct tsr_packing {
 	struct tsr_checkpoint *source; /* its tensors have their codings, hashes and errors */
 	struct tsr_packed_tensor *tensors; /* one per tensor of the source */
+	struct tsr_choice *choices; /* the same, of a packing that chose; else NULL */
 	uint64_t header_nbytes;
 	uint64_t data_nbytes;
 	uint64_t plain_nbytes; /* of all files if no plane were coded */

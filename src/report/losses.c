@@ -31,9 +31,9 @@ static void add_zeroed(struct tsr_losses *l, enum tsr_kind kind, uint64_t n)
 	}
 }
 
-static void add_update(struct tsr_losses *l, const char *name, const struct tsr_update_measure *u)
+static void add_update(struct tsr_losses *l, const char *name, const struct tsr_update_measured *u)
 {
-	const double nmse = tsr_update_measure_nmse(u);
+	const double nmse = u->nmse;
 
 	/* Written so that NaN is the largest. */
 	if (!l->nupdates || !(nmse <= l->nmse)) {
@@ -48,8 +48,8 @@ static void add_update(struct tsr_losses *l, const char *name, const struct tsr_
 }
 
 /* Add a tensor; @m: NULL if it is stored as it is; @u: as in struct tsr_packed_tensor. */
-static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measure *m,
-		const struct tsr_update_measure *u)
+static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measured *m,
+		const struct tsr_update_measured *u)
 {
 	if (m) {
 		add_zeroed(l, t->kind, m->flushed);
@@ -200,12 +200,12 @@ void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
-void tsr_update_put_json(const struct tsr_update_measure *u, struct tsr_text *json)
+void tsr_update_put_json(const struct tsr_update_measured *u, struct tsr_text *json)
 {
 	if (!u->n)
 		return;
 	tsr_json_open(json, "update", '{');
-	tsr_json_put_double(json, "nmse", tsr_update_measure_nmse(u));
+	tsr_json_put_double(json, "nmse", u->nmse);
 	tsr_json_put_double(json, "max_before", (double)u->max_before);
 	tsr_json_put_double(json, "max_after", (double)u->max_after);
 	tsr_json_put_u64(json, "exposed", u->exposed);

@@ -37,6 +37,6 @@ void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out);
 void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json);
 
 /* The member "update" of a variance that was measured with its momentum; else nothing. */
-void tsr_update_put_json(const struct tsr_update_measure *u, struct tsr_text *json);
+void tsr_update_put_json(const struct tsr_update_measured *u, struct tsr_text *json);
 
 #endif

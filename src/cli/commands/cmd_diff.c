@@ -56,8 +56,8 @@ static void print_tensor(const struct tsr_diff_tensor *d)
 	if (d->measure.n && d->nonfinite_different < d->different)
 		printf(" %10s %9.2e %9.2e %7.1e", tsr_format_ulp((double)d->measure.max_ulp).text,
 		       (double)d->measure.max_abs,
-		       tsr_measure_value(&d->measure, TSR_METRIC_MEAN_REL),
-		       tsr_measure_value(&d->measure, TSR_METRIC_NMSE));
+		       d->measure.mean_rel,
+		       d->measure.nmse);
 	else if (d->different)
 		printf("   at element %" PRIu64, d->worst);
 	if (d->nonfinite_different)
@@ -76,8 +76,8 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 			continue;
 		if (!worst || d->nonfinite_different > worst->nonfinite_different ||
 		    (d->nonfinite_different == worst->nonfinite_different &&
-		     tsr_measure_value(&d->measure, TSR_METRIC_NMSE) >
-			     tsr_measure_value(&worst->measure, TSR_METRIC_NMSE)))
+		     d->measure.nmse >
+			     worst->measure.nmse))
 			worst = d;
 	}
 	return worst;

@@ -204,7 +204,7 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 	printf("  %-34s %-16s %-18s", tsr_format_name(t->name, 34).text,
 	       tsr_format_shape(t->rank, t->shape).text, tsr_format_coding(&t->coding).text);
 	if (t->coding.codec && r->measure.n)
-		printf(" %7.1e", tsr_measure_value(&r->measure, TSR_METRIC_NMSE));
+		printf(" %7.1e", r->measure.nmse);
 	printf("\n");
 	if (t->weight) {
 		printf("    %s of %s\n", tsr_kind_name(t->kind),
@@ -212,8 +212,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 	}
 	if (t->narrow)
 		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
-	if (r->choice.ntried)
-		printf("    %s\n", tsr_format_choice(&r->choice, &t->coding).text);
+	if (r->choice && r->choice->ntried)
+		printf("    %s\n", tsr_format_choice(r->choice, &t->coding).text);
 }
 
 static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
@@ -226,9 +226,7 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 		double nmse = -1;
 
 		if (t->coding.codec && r->measure.n)
-			nmse = r->measure.exact == r->measure.n
-				       ? 0
-				       : tsr_measure_value(&r->measure, TSR_METRIC_NMSE);
+			nmse = r->measure.exact == r->measure.n ? 0 : r->measure.nmse;
 		tsr_summary_add(s, t, r->nbytes, nmse);
 	}
 	tsr_choices_add(&s->choices, p);
@@ -291,7 +289,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 		cli_json_measure(json, &r->measure);
 	}
 	tsr_update_put_json(&r->update, json);
-	tsr_choice_put_json(&r->choice, json);
+	tsr_choice_put_json(r->choice, json);
 }
 
 static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_packing *p,

@@ -50,11 +50,11 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 		planes += t->nplanes;
 		nbytes += tsr_tensor_stored_nbytes(c, t);
 		nonfinite += r->nonfinite;
-		shown += r->fault[0] && !a->common.verbose;
-		if (!a->common.verbose && (!r->fault[0] || shown > FAULTS_SHOWN))
+		shown += r->fault && !a->common.verbose;
+		if (!a->common.verbose && (!r->fault || shown > FAULTS_SHOWN))
 			continue;
-		printf("%-7s %-40s %s\n", r->fault[0] ? "FAULT" : "ok",
-		       tsr_format_name(t->name, 40).text, r->fault);
+		printf("%-7s %-40s %s\n", r->fault ? "FAULT" : "ok",
+		       tsr_format_name(t->name, 40).text, r->fault ? r->fault : "");
 	}
 	if (shown > FAULTS_SHOWN)
 		printf("FAULT   and %" PRIu64 " more tensors (-v lists all)\n",
@@ -85,7 +85,7 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 	const struct tsr_verified_tensor *r = &v->tensors[i];
 
 	tsr_json_put_u64(json, "nonfinite", r->nonfinite);
-	tsr_json_put_string(json, "fault", r->fault[0] ? r->fault : NULL);
+	tsr_json_put_string(json, "fault", r->fault);
 	if (v->original && r->measure.n)
 		cli_json_measure(json, &r->measure);
 	tsr_update_put_json(&r->update, json);

@@ -172,10 +172,10 @@ static void forget(const struct tsr_encoding *e)
 	for (size_t i = 0; i < e->wanted->ntensors; i++) {
 		struct tsr_packed_tensor *r = &e->results[i];
 
-		r->update = (struct tsr_update_measure){ 0 };
+		r->update = (struct tsr_update_measured){ 0 };
 		if (r->raw != TSR_RAW_NO && r->raw < TSR_RAW_SMALL)
 			continue;
-		r->measure = (struct tsr_measure){ 0 };
+		r->measure = (struct tsr_measured){ 0 };
 		r->report = (struct tsr_encode_report){ 0 };
 	}
 }
@@ -188,7 +188,7 @@ static void explain(const struct tsr_choosing *choosing, struct tsr_choice_unit 
 
 	for (unsigned s = 0; s < u->n; s++) {
 		struct tsr_packed_tensor *r = &choosing->encoding->results[u->tensor[s]];
-		struct tsr_choice *choice = &r->choice;
+		struct tsr_choice *choice = &choosing->choices[u->tensor[s]];
 
 		choice->ntried = u->ntried;
 		choice->metric = tsr_choice_unit_is_pair(u) ? TSR_METRIC_UPDATE_NMSE

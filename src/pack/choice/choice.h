@@ -9,14 +9,15 @@
 /*
  * What a choice works on.
  * @choice:   how to choose
- * @encoding: its wanted tensors have the codings of the options and get those that are chosen; its results
- *            say of each how
+ * @encoding: its wanted tensors have the codings of the options and get those that are chosen
+ * @choices:  per tensor: gets how
  * @size:     the bytes of all files with the codings as they are now
  */
 struct tsr_choosing {
 	const struct tsr_choice_options *choice;
 	const struct tsr_pack_given *given;
 	const struct tsr_encoding *encoding;
+	struct tsr_choice *choices;
 	const struct tsr_run *run;
 	const char *what; /* the file that a message of cancellation names */
 	enum tsr_status (*size)(void *ctx, uint64_t *nbytes_ret);

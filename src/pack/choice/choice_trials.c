@@ -67,8 +67,8 @@ static double error_of(const struct trials *r, const struct tsr_choice_unit *u)
 	const struct tsr_packed_tensor *results = r->encoding->results;
 
 	if (tsr_choice_unit_is_pair(u))
-		return tsr_update_measure_nmse(&results[u->tensor[1]].update);
-	return tsr_measure_value(&results[u->tensor[u->nonfinite[0]]].measure, TSR_METRIC_NMSE);
+		return results[u->tensor[1]].update.nmse;
+	return results[u->tensor[u->nonfinite[0]]].measure.nmse;
 }
 
 /* Note the error of the option tried; one that finds values that no codec can hold changes all options. */

@@ -26,9 +26,9 @@ void tsr_choices_add(struct tsr_choices *s, const struct tsr_packing *p)
 	const struct tsr_tensor *t;
 
 	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++) {
-		const struct tsr_choice *choice = &tsr_packing_tensor(p, i)->choice;
+		const struct tsr_choice *choice = tsr_packing_tensor(p, i)->choice;
 
-		if (!choice->ntried)
+		if (!choice || !choice->ntried)
 			continue;
 		if (t->coding.codec)
 			count(s, t->coding.codec);
@@ -105,7 +105,7 @@ void tsr_choices_put_json(const struct tsr_choices *s, struct tsr_text *json)
 
 void tsr_choice_put_json(const struct tsr_choice *choice, struct tsr_text *json)
 {
-	if (!choice->ntried)
+	if (!choice || !choice->ntried)
 		return;
 	tsr_json_open(json, "choice", '{');
 	tsr_json_put_u64(json, "tried", choice->ntried);
