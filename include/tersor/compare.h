@@ -29,7 +29,8 @@ struct tsr_verified_tensor {
 	uint64_t nonfinite; /* NaN or infinite elements */
 	struct tsr_measured measure; /* against the original */
 	const char *fault; /* what is wrong with it; NULL if it is sound */
-	struct tsr_update_measured update; /* of a variance with its momentum; zeros: not measured */
+	struct tsr_update_measured
+		update; /* of a variance with its momentum; zeros: not measured */
 };
 
 /* No original and no bounds; NaN and infinities are faults. */

@@ -62,7 +62,8 @@ enum tsr_status tsr_packed_header(const struct tsr_packed_source *source,
 				  const char *path, struct tsr_text *header, struct tsr_err *err);
 
 /* The figures to record of a measurement, rounded as they will be read back. */
-struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m, uint64_t scale_underflow);
+struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m,
+					     uint64_t scale_underflow);
 
 /* Figures of a tensor that take as much room in a header as any, to lay it out before they are known. */
 struct tsr_error_summary tsr_error_widest(uint64_t numel);

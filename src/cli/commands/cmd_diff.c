@@ -55,9 +55,7 @@ static void print_tensor(const struct tsr_diff_tensor *d)
 	printf("%-30s %10" PRIu64, name.text, d->different);
 	if (d->measure.n && d->nonfinite_different < d->different)
 		printf(" %10s %9.2e %9.2e %7.1e", tsr_format_ulp((double)d->measure.max_ulp).text,
-		       (double)d->measure.max_abs,
-		       d->measure.mean_rel,
-		       d->measure.nmse);
+		       (double)d->measure.max_abs, d->measure.mean_rel, d->measure.nmse);
 	else if (d->different)
 		printf("   at element %" PRIu64, d->worst);
 	if (d->nonfinite_different)
@@ -76,8 +74,7 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 			continue;
 		if (!worst || d->nonfinite_different > worst->nonfinite_different ||
 		    (d->nonfinite_different == worst->nonfinite_different &&
-		     d->measure.nmse >
-			     worst->measure.nmse))
+		     d->measure.nmse > worst->measure.nmse))
 			worst = d;
 	}
 	return worst;
