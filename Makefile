@@ -28,7 +28,7 @@ SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS))
 GPU ?= $(if $(shell command -v $(NVCC) 2>/dev/null),1,0)
 
 VERSION := $(shell sed -n 's/.*TSR_VERSION "\(.*\)"/\1/p' include/tersor/version.h)
-SO_NAME := libtersor.so.0
+SO_NAME := libtersor.so.1
 
 # --- Flags ----------------------------------------------------------------------------------
 #
@@ -107,6 +107,8 @@ all: $(BUILD)/tersor $(BUILD)/libtersor.a $(BUILD)/libtersor.so
 include tests/fuzz/targets.mk
 include tests/counted/counted.mk
 include packaging/packaging.mk
+include packaging/static/static.mk
+include packaging/release.mk
 
 # --- Building -------------------------------------------------------------------------------
 
@@ -387,9 +389,11 @@ help:
 	'make all         $(BUILD)/tersor, $(BUILD)/libtersor.a, $(BUILD)/libtersor.so' \
 	'make mpi         $(BUILD)/tersor-mpi by mpicc; MPICC=mpicc.mpich: tersor-mpi.mpich' \
 	'make dist        $(BUILD)/tersor-$(VERSION).tar.gz: the sources of the last commit' \
+	'make static      $(STATIC)/tersor: one binary for x86-64 Linux from glibc $(STATIC_GLIBC)' \
+	'make release     all packages and their SHA-256 in $(RELEASE)' \
 	'make wheel       a Python wheel with the program, its manual and the modules of examples' \
 	'make sbom        what is linked into the static binary, as SPDX 2.3: versions, licences, hashes' \
-	'make deb         Debian packages: tersor, libtersor0, libtersor-dev' \
+	'make deb         Debian packages: tersor, libtersor1, libtersor-dev' \
 	'make bench       speed of the codecs beside plain copying' \
 	'make compare     other programs beside tersor on one checkpoint (gigabytes from PyPI)' \
 	'make lint        style, layering, and that help and man pages agree' \

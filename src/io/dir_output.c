@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/old_libc.h"
 #include "io/dir.h"
 #include "io/file_calls.h"
 #include "io/temporary.h"

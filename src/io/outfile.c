@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/old_libc.h"
 #include "io/file.h"
 #include "io/file_calls.h"
 #include "io/page_cache.h"

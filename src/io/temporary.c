@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/old_libc.h"
 #include "io/file_calls.h"
 
 char *tsr_path_directory(const char *path)

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "base/old_libc.h"
 #include "io/hash.h"
 
 #define FIRST_SLOTS 16u
