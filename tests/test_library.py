@@ -23,10 +23,10 @@ def built_example(tmp_path, compiler):
     """examples/pack.c, linked with the shared library."""
     if not shutil.which(compiler[0]):
         pytest.skip(f"no {compiler[0]}")
-    (tmp_path / "libtersor.so.0").symlink_to(LIBRARY)
+    (tmp_path / "libtersor.so.1").symlink_to(LIBRARY)
     program = tmp_path / "pack"
     subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}",
-                    ROOT / "examples" / "pack.c", "-x", "none", tmp_path / "libtersor.so.0",
+                    ROOT / "examples" / "pack.c", "-x", "none", tmp_path / "libtersor.so.1",
                     f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
     return program
 
