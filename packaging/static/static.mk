@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# make static: a binary for every x86-64 Linux with GNU libc 2.17 (2014) or later, in which all libraries but
+# make static: a binary for every x86-64 Linux with GNU libc 2.17 (2012) or later, in which all libraries but
 # that one are linked.  With GPU=1 it also has the kernels; the CUDA runtime in it opens the driver if there
 # is one (docs/dependencies.md).
 

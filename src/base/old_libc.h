@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * System calls that the GNU libc of 2014 does not know.  The static binary is linked for that one
+ * System calls that the GNU libc of 2012 does not know.  The static binary is linked for that one
  * (packaging/static), so that it runs on every later one; Linux itself has the calls since 3.17.
  */
 #ifndef TSR_BASE_OLD_LIBC_H
