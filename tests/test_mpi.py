@@ -160,10 +160,13 @@ def test_a_full_disk_on_one_rank(mpi, tmp_path, source):
 
 @pytest.mark.parametrize("point", range(1, 21) if LONG else (1, 7))
 def test_a_rank_that_is_killed(mpi, tmp_path, source, point):
-    """At its point-th call on files: nothing stands under the output's name, and all end at once."""
+    """At its point-th call on files: nothing stands under the output's name, and all end at once: at most 10 s
+    later than a run of the same ranks, which takes seconds on a busy machine."""
     began = time.monotonic()
+    mpi(3, "version", cwd=tmp_path)
+    usual, began = time.monotonic() - began, time.monotonic()
     done = mpi(3, "pack", source, "-o", "out.safetensors", cwd=tmp_path, faults={point % 3: f"all:{point}:kill"})
-    assert done.returncode != 0 and time.monotonic() - began < 10
+    assert done.returncode != 0 and time.monotonic() - began < 10 + usual
     assert not (tmp_path / "out.safetensors").exists()
     mpi(3, "pack", source, "-o", "out.safetensors", "--continue", cwd=tmp_path, check=0)
     run_tersor("pack", source, "-o", "one.safetensors", cwd=tmp_path, check=0)

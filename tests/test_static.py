@@ -61,6 +61,10 @@ def test_static_binary_packs_the_same_bytes(tiny_gpt, tmp_path):
                    env=env, timeout=1800, stdout=subprocess.DEVNULL)
     static = pathlib.Path(tmp_path / "build/static/tersor")
     assert check(static, "2.17").returncode == 0
+    # Its compiler's library once denied every SIMD level.
+    levels = {subprocess.run([binary, "version", "-v"], capture_output=True, text=True).stdout.splitlines()[1]
+              for binary in (static, BINARY)}
+    assert len(levels) == 1 and "SIMD level: " in levels.pop()
     for name, binary in (("ours", static), ("theirs", BINARY)):
         subprocess.run([binary, "pack", "-q", tiny_gpt, "-o", tmp_path / name], check=True)
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()

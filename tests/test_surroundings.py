@@ -130,9 +130,18 @@ def test_options_are_found_in_a_locale_with_another_i(locales, tmp_path):
 
 # ---- Users ----
 
+@pytest.fixture(scope="module")
 def user():
-    """What makes a run that of an ordinary user, also where the tests are root's."""
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    """What makes a run that of an ordinary user, also where the tests are root's, and in root's home: the program
+    is a copy that everyone may run."""
+    if os.geteuid() != 0:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        program = shutil.copy(BINARY, folder)
+        os.chmod(program, 0o755)
+        yield {"executable": program, "user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
 @pytest.fixture
@@ -145,35 +154,35 @@ def shared():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
 @pytest.mark.parametrize("mode, kept", [(0o644, 0o644), (0o4755, 0o755), (0o2750, 0o750), (0o1666, 0o666)])
-def test_a_user_who_replaces_the_file_of_another_owns_it(mode, kept, shared):
+def test_a_user_who_replaces_the_file_of_another_owns_it(mode, kept, shared, user):
     """Only root can give a file away; a set-uid bit never goes to a new owner."""
     out = shared / "out.npz"
     out.write_bytes(b"old")
     out.chmod(mode)
     source = small(shared / "in.safetensors")
-    run_tersor("convert", source, "-o", out, "--force", check=0, **user())
+    run_tersor("convert", source, "-o", out, "--force", check=0, **user)
     now = out.stat()
     assert (stat.S_IMODE(now.st_mode), now.st_uid) == (kept, NOBODY)
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
 @pytest.mark.parametrize("who", ["root", "user"])
-def test_a_new_file_has_the_mode_of_the_umask(who, umask, mode, shared):
+def test_a_new_file_has_the_mode_of_the_umask(who, umask, mode, shared, user):
     if who == "root" and os.geteuid() != 0:
         pytest.skip("not root")
     out = shared / "out.npz"
     run_tersor("convert", small(shared / "in.safetensors"), "-o", out, umask=umask, check=0,
-               **(user() if who == "user" else {}))
+               **(user if who == "user" else {}))
     assert stat.S_IMODE(out.stat().st_mode) == mode
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
-def test_a_user_may_not_replace_a_file_in_a_directory_of_another(shared):
+def test_a_user_may_not_replace_a_file_in_a_directory_of_another(shared, user):
     shared.chmod(0o755)
     source, out = small(shared / "in.safetensors"), shared / "out.npz"
     out.write_bytes(b"old")
     out.chmod(0o666)
-    done = run_tersor("convert", source, "-o", out, "--force", check=4, **user())
+    done = run_tersor("convert", source, "-o", out, "--force", check=4, **user)
     assert "ermission denied" in one_line_error(done)
     assert out.read_bytes() == b"old" and len(list(shared.iterdir())) == 2
 

@@ -16,29 +16,60 @@ static bool cpu_has_base(void)
 }
 
 #ifdef __x86_64__
-/* F16C, MOVBE and LZCNT, which clang 14 has no names for. */
-static bool cpu_has_rest_of_v3(void)
-{
-	const unsigned f16c_movbe = 1u << 29 | 1u << 22, lzcnt = 1u << 5;
-	unsigned a, b, c = 0, d, extended = 0;
+/*
+ * Asked of the processor itself: clang 14 has no names for some of these, and in a program that another
+ * compiler's library starts (packaging/static) __builtin_cpu_supports() denies all.
+ */
+struct features {
+	unsigned basic, structured, extended; /* ECX of leaf 1, EBX of leaf 7, ECX of 0x80000001 */
+	unsigned saved; /* the registers that the system saves: the low half of XCR0 */
+};
 
-	return __get_cpuid(1, &a, &b, &c, &d) && (c & f16c_movbe) == f16c_movbe &&
-	       __get_cpuid(0x80000001, &a, &b, &extended, &d) && (extended & lzcnt) == lzcnt;
+#define FMA_MOVBE_OSXSAVE_AVX_F16C (1u << 12 | 1u << 22 | 1u << 27 | 1u << 28 | 1u << 29)
+#define BMI1_AVX2_BMI2 (1u << 3 | 1u << 5 | 1u << 8)
+#define AVX512_F_DQ_CD_BW_VL (1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31)
+#define LZCNT (1u << 5)
+#define SAVES_YMM 0x06u
+#define SAVES_ZMM 0xe6u
+
+static struct features read_features(void)
+{
+	struct features f = { 0 };
+	unsigned a, b, c, d;
+
+	if (__get_cpuid(1, &a, &b, &c, &d))
+		f.basic = c;
+	if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+		f.structured = b;
+	if (__get_cpuid(0x80000001, &a, &b, &c, &d))
+		f.extended = c;
+	if (f.basic & 1u << 27) /* OSXSAVE: without it there is no XGETBV */
+		__asm__("xgetbv" : "=a"(f.saved), "=d"(d) : "c"(0));
+	return f;
+}
+
+static bool has_all(unsigned found, unsigned bits)
+{
+	return (found & bits) == bits;
 }
 
 /* x86-64-v3, all of which the compiler may use. */
 static bool cpu_has_avx2(void)
 {
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-	       __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-	       cpu_has_rest_of_v3();
+	const struct features f = read_features();
+
+	return has_all(f.basic, FMA_MOVBE_OSXSAVE_AVX_F16C) &&
+	       has_all(f.structured, BMI1_AVX2_BMI2) && has_all(f.extended, LZCNT) &&
+	       has_all(f.saved, SAVES_YMM);
 }
 
+/* x86-64-v4, likewise. */
 static bool cpu_has_avx512(void)
 {
-	return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
-	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-	       __builtin_cpu_supports("avx512vl");
+	const struct features f = read_features();
+
+	return cpu_has_avx2() && has_all(f.structured, AVX512_F_DQ_CD_BW_VL) &&
+	       has_all(f.saved, SAVES_ZMM);
 }
 #endif
 

@@ -29,7 +29,7 @@ PACKS = {"tersor": [], "tersor, tight": ["--state", "tight"],
          "tersor, exact": EXACT, "tersor, exact, `--entropy`": [*EXACT, "--entropy"]}
 LIBRARIES = {"ZipNN": "zipnn", "torch.save, FP32": "torch", "torch.save, all BF16": "bf16",
              "DCP, Zstandard": "dcp", "bitsandbytes, 8 bits": "bitsandbytes",
-             "torchao, 8 bits": "torchao"}
+             "torchao, 8 bits": "torchao", "FlashOptim": "flashoptim"}
 SLOW = "zstd -19", "xz -6"      # run once
 
 
@@ -48,7 +48,8 @@ def commands(tersor, python):
                      lambda d, b: ["sh", "-c", 'exec xz -d -T0 -c "$0" > "$1"', d, b])
     for name, key in LIBRARIES.items():
         one = [python, str(HERE / "library_ways.py"), key]
-        ways[name] = ("Python", lambda s, d, o=one: [*o, "write", s, d], lambda d, b, o=one: [*o, "read", d, b])
+        ways[name] = ("Python, a GPU" if key == "flashoptim" else "Python",
+                      lambda s, d, o=one: [*o, "write", s, d], lambda d, b, o=one: [*o, "read", d, b])
     return ways
 
 

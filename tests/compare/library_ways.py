@@ -6,6 +6,7 @@
 Write: from the FP32 safetensors file SOURCE; read: to such a file.  Prints the seconds that this took, without
 the start of Python and the imports.  Needs torch, safetensors and the library of the way.
 """
+import collections
 import pathlib
 import sys
 import time
@@ -68,6 +69,42 @@ def torchao():
     return saved(of_moments(encode), lambda t: t.dequantize() if isinstance(t, OptimState8bit) else t)
 
 
+def flashoptim():
+    """Model and FlashAdamW as the library saves them after a step: BF16 weights, 8-bit corrections, which it
+    writes as BF16, and its moments.  Needs a GPU."""
+    from flashoptim import FlashAdamW
+
+    def optimizer(names, tensors):
+        model = torch.nn.ParameterDict(collections.OrderedDict(
+            (n.replace(".", "/"), torch.nn.Parameter(tensors[n].bfloat16().cuda())) for n in names))
+        return model, FlashAdamW(model.parameters(), lr=1e-3, fused=True)
+
+    def write(tensors, target):
+        names = [n for n in tensors if n + ".exp_avg" in tensors]
+        model, kept = optimizer(names, tensors)
+        state = {i: {"step": torch.tensor(1), "exp_avg": tensors[n + ".exp_avg"],
+                     "exp_avg_sq": tensors[n + ".exp_avg_sq"]} for i, n in enumerate(names)}
+        kept.load_state_dict({"state": state, "param_groups": kept.state_dict()["param_groups"]})
+        for group in kept.param_groups:
+            for parameter in group["params"]:
+                kept._ensure_state_initialized(parameter, group)    # what its first step does
+        kept.set_fp32_model_state_dict(model, {n.replace(".", "/"): tensors[n] for n in names})
+        torch.save({"model": model.state_dict(), "optimizer": kept.state_dict()}, target)
+
+    def read(source):
+        saved = torch.load(source, weights_only=True)
+        names = {n.replace("/", "."): t for n, t in saved["model"].items()}
+        model, kept = optimizer(names, names)
+        kept.load_state_dict(saved["optimizer"])
+        tensors = {n.replace("/", "."): t.cpu() for n, t in kept.get_fp32_model_state_dict(model).items()}
+        for name, parameter in model.items():
+            for moment in "exp_avg", "exp_avg_sq":
+                value = kept.state[parameter][moment].materialize()
+                tensors[f"{name.replace('/', '.')}.{moment}"] = value.float().cpu()
+        return tensors
+    return write, read
+
+
 def dcp():
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.checkpoint._extension import ZStandard
@@ -96,7 +133,8 @@ def in_bytes(coder, what, source, target):
     pathlib.Path(target).write_bytes(coder.compress(data) if what == "write" else coder.decompress(data))
 
 
-WAYS = {"torch": plain, "bf16": bf16, "bitsandbytes": bitsandbytes, "torchao": torchao, "dcp": dcp}
+WAYS = {"torch": plain, "bf16": bf16, "bitsandbytes": bitsandbytes, "torchao": torchao, "dcp": dcp,
+        "flashoptim": flashoptim}
 
 
 def main():
