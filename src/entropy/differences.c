@@ -362,7 +362,8 @@ static bool are_zero(const uint8_t *symbols, size_t n)
 
 /* Symbols and rests, which were checked, to new elements. */
 static void add(struct tsr_entropy *e, const struct tsr_entropy_old *old, const uint8_t *rests,
-		uint8_t *plane, uint8_t *correction, size_t n, bool *rests_end_ret)
+		size_t rests_nbytes, uint8_t *plane, uint8_t *correction, size_t n,
+		bool *rests_end_ret)
 {
 	const struct tsr_difference_kind kind = old->kind;
 	const bool moved = kind.of == TSR_DIFFERENCE_VARIANCES;
@@ -379,6 +380,10 @@ static void add(struct tsr_entropy *e, const struct tsr_entropy_old *old, const 
 			memcpy(to, part.plane, m * kind.width);
 			if (more)
 				memcpy(more, part.correction, m * kind.correction);
+			continue;
+		}
+		if (!moved && !rests_nbytes) {
+			tsr_older_move(&part, e->symbols + i, m, to, more);
 			continue;
 		}
 		if (!moved)
@@ -411,6 +416,6 @@ const char *tsr_entropy_decode_differences(struct tsr_entropy *e, const struct t
 				    nbytes - HEADS - size);
 	if (wrong)
 		return wrong;
-	add(e, old, head + HEADS + size, plane, correction, n, &rests_end);
+	add(e, old, head + HEADS + size, nbytes - HEADS - size, plane, correction, n, &rests_end);
 	return rests_end ? NULL : "bits behind the rests of differences are not zero";
 }

@@ -57,3 +57,11 @@ void tsr_older_widen(const uint8_t *symbols, size_t n, uint32_t *differences)
 
 	widen[tsr_isa_level()](symbols, n, differences);
 }
+
+void tsr_older_move(const struct tsr_entropy_old *old, const uint8_t *symbols, size_t n,
+		    uint8_t *plane, uint8_t *correction)
+{
+	static tsr_older_move_fn *const move[] = TSR_ISA_VARIANTS(older_move);
+
+	move[tsr_isa_level()](old, symbols, n, plane, correction);
+}

@@ -31,6 +31,10 @@ void tsr_older_add(const struct tsr_entropy_old *old, const uint32_t *expected,
 /* Symbols to differences, if they have no rests. */
 void tsr_older_widen(const uint8_t *symbols, size_t n, uint32_t *differences);
 
+/* The new elements of symbols that have no rests, in one pass; not of variances. */
+void tsr_older_move(const struct tsr_entropy_old *old, const uint8_t *symbols, size_t n,
+		    uint8_t *plane, uint8_t *correction);
+
 /* The loops. */
 typedef void tsr_older_expect_fn(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
 				 uint32_t *expected, uint8_t *contexts);
@@ -44,6 +48,9 @@ typedef void tsr_older_widen_fn(const uint8_t *symbols, size_t n, uint32_t *diff
 TSR_ISA_DECLARE(tsr_older_expect_fn, older_expect)
 TSR_ISA_DECLARE(tsr_older_subtract_fn, older_subtract)
 TSR_ISA_DECLARE(tsr_older_add_fn, older_add)
+typedef void tsr_older_move_fn(const struct tsr_entropy_old *old, const uint8_t *symbols, size_t n,
+			       uint8_t *plane, uint8_t *correction);
 TSR_ISA_DECLARE(tsr_older_widen_fn, older_widen)
+TSR_ISA_DECLARE(tsr_older_move_fn, older_move)
 
 #endif

@@ -198,3 +198,19 @@ void TSR_FOR_ISA(older_widen)(const uint8_t *restrict symbols, size_t n,
 	for (size_t i = 0; i < n; i++)
 		differences[i] = symbols[i];
 }
+
+void TSR_FOR_ISA(older_move)(const struct tsr_entropy_old *old, const uint8_t *restrict symbols,
+			     size_t n, uint8_t *restrict plane, uint8_t *restrict correction)
+{
+	const bool is_float = old->kind.of == TSR_DIFFERENCE_FLOATS;
+	const uint8_t *restrict from = old->plane;
+	const uint8_t *restrict more_from = old->correction;
+
+#define MOVE(width, more) \
+	for (size_t i = 0; i < n; i++) \
+	put(tsr_difference_unfold(symbols[i], get(from, more_from, i, width, more, is_float), \
+				  8 * ((width) + (more))), \
+	    plane, correction, i, width, more, is_float)
+	WITH_WIDTHS(old->kind, MOVE);
+#undef MOVE
+}
