@@ -124,6 +124,20 @@ def test_a_missing_base_is_named_and_can_be_elsewhere(tmp_path):
     quiet("verify", delta, "--base", tmp_path / "other" / "moved.st")
 
 
+def test_diff_takes_two_deltas_whose_bases_moved(tmp_path):
+    first, second, new = training(tmp_path, 3)
+    one, two = pack(first, tmp_path / "one.st"), pack(second, tmp_path / "two.st")
+    a, b = (pack(new, tmp_path / name, "--delta", base) for name, base in (("a.st", one), ("b.st", two)))
+    (tmp_path / "other").mkdir()
+    moved = [shutil.move(base, tmp_path / "other" / base.name) for base in (one, two)]
+    quiet("diff", a, b, "--base", moved[0], "--base-b", moved[1])
+    quiet("diff", a, a, "--base", moved[0])
+    shutil.move(moved[0], one)
+    quiet("diff", a, b, "--base-b", moved[1])
+    refused = run_tersor("diff", a, b, "--base", one)
+    assert refused.returncode == 3 and "b.st: is a delta to two.st" in one_line_error(refused)
+
+
 def test_another_base_is_refused(tmp_path):
     first, second, new = training(tmp_path, 3)
     base = pack(first, tmp_path / "base.st")

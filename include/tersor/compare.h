@@ -108,6 +108,7 @@ struct tsr_comparison;
  *              containers, it is only noted if it is neither weight nor state, or if it is a state
  *              and the other side has no states at all
  * @open:       how to read both sides; NULL for tsr_open_defaults()
+ * @open_b:     how to read B, where it is not as A; NULL: @open
  */
 struct tsr_diff_options {
 	size_t size; /* of this struct: set by tsr_diff_defaults() */
@@ -115,6 +116,7 @@ struct tsr_diff_options {
 	unsigned ntolerances;
 	bool strict;
 	const struct tsr_open_options *open;
+	const struct tsr_open_options *open_b;
 };
 
 /* No tolerances: every difference exceeds. */

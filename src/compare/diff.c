@@ -370,7 +370,8 @@ enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b
 		return tsr_fail_nomem(err, a[0]);
 	status = tsr_checkpoint_open(a, na, o.open, &d.result->a, err);
 	if (status == TSR_OK)
-		status = tsr_checkpoint_open(b, nb, o.open, &d.result->b, err);
+		status = tsr_checkpoint_open(b, nb, o.open_b ? o.open_b : o.open, &d.result->b,
+					     err);
 	if (status == TSR_OK)
 		status = run_diff(&d, err);
 	tsr_tiles_free(&d.tiles);

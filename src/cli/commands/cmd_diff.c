@@ -16,6 +16,7 @@ struct args {
 	struct cli_common common;
 	struct cli_list tol;
 	bool strict;
+	const char *base, *base_b;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -25,6 +26,9 @@ static const struct cli_opt opts[] = {
 		"the largest difference of a tensor that counts as equal: abs, ulp, rel, nmse, or "
 		"cosine (1 - cosine similarity); all that are given must hold"),
 	CLI_OPT_FLAG("strict", strict, "count every tensor that only one side has"),
+	CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
+		"the base of A and B, as far as they are packed deltas, if it is not beside them"),
+	CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file", "the base of B, if it is another"),
 	{ 0 }
 };
 
@@ -183,12 +187,16 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
 	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
+	struct tsr_open_options open_a = a->common.open, open_b = a->common.open;
 	const struct tsr_diff_options o = { .size = sizeof(o),
 					    .tolerances = tolerances,
 					    .ntolerances = a->tol.n,
 					    .strict = a->strict,
-					    .open = &a->common.open };
+					    .open = &open_a,
+					    .open_b = &open_b };
 
+	open_a.base = a->base;
+	open_b.base = a->base_b ? a->base_b : a->base;
 	CLI_TRY(cli_parse_bounds(cmd, "tol", &a->tol, tolerances));
 	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, &o)
 						 : diff(cmd, a, &o);
