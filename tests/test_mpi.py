@@ -36,8 +36,9 @@ COUNTS = (2, 3, 4, 7) if LONG else (3,)
 def mpi(request):
     suffix = request.param
 
-    def run(n, *args, cwd, faults=None, check=None, others=None):
-        """n ranks; @faults: {rank: what goes wrong there}, @others: {rank: its command line}."""
+    def run(n, *args, cwd, faults=None, check=None, others=None, programs=None):
+        """n ranks; @faults: {rank: what goes wrong there}, @others: {rank: its command line}, @programs: {rank: the
+        program it runs}."""
         words = [MPIS[suffix]]
         if "mpich" not in suffix:
             words += ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
@@ -46,13 +47,15 @@ def mpi(request):
             if faults and rank in faults:
                 env = ["env", f"LD_PRELOAD={LIBRARY}", f"TERSOR_FAULT={faults[rank]}", f"TERSOR_FAULT_PATH={cwd}"]
             command = (others or {}).get(rank, args)
-            words += [":"] * (rank > 0) + ["-n", "1", *env, BUILD / f"tersor-mpi{suffix}", *command]
+            program = (programs or {}).get(rank, BUILD / f"tersor-mpi{suffix}")
+            words += [":"] * (rank > 0) + ["-n", "1", *env, program, *command]
         done = subprocess.run(list(map(str, words)), cwd=cwd, capture_output=True, text=True, timeout=120,
                               stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
         if check is not None:
             assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
         return done
 
+    run.program = BUILD / f"tersor-mpi{suffix}"
     return run
 
 
@@ -146,6 +149,20 @@ def test_another_command_line_on_a_rank_is_refused(mpi, tmp_path):
     done = mpi(2, "pack", TINY, "-o", "out", cwd=tmp_path, others={1: ["pack", TINY, "-o", "else"]})
     assert done.returncode == 2 and "tersor: rank 1 was given another command line" in done.stderr
     assert not files(tmp_path)
+
+
+def test_another_version_on_a_rank_is_refused(mpi, tmp_path):
+    """The same program with another number in it."""
+    content = mpi.program.read_bytes()
+    version = subprocess.run([BINARY, "--version"], capture_output=True, text=True).stdout.split()[1].encode() + b"\0"
+    other = tmp_path / "tersor-mpi"
+    other.write_bytes(content.replace(version, version[:-2] + b"~\0"))
+    assert other.read_bytes() != content
+    other.chmod(0o755)
+    (tmp_path / "work").mkdir()
+    done = mpi(3, "pack", TINY, "-o", "out", cwd=tmp_path / "work", programs={2: other})
+    assert done.returncode == 2 and "tersor: rank 2 runs another version of tersor-mpi" in done.stderr
+    assert not files(tmp_path / "work")
 
 
 def test_a_full_disk_on_one_rank(mpi, tmp_path, source):

@@ -232,7 +232,7 @@ static int join(const struct ranks *r, const struct part *p)
 static int check_agreement(const struct ranks *r, int argc, char **argv)
 {
 	static char words[COMMON_NBYTES];
-	size_t at = (size_t)snprintf(words, sizeof(words), "%s", TSR_VERSION) + 1;
+	size_t at = (size_t)snprintf(words, sizeof(words), "%s", tsr_version()) + 1;
 	int other;
 
 	other = ranks_that_differs(r, words, sizeof(words));
