@@ -118,6 +118,20 @@ def test_an_audit_of_several_checkpoints_is_the_same_in_parts(tmp_path, checkpoi
                             *REPORTS], counts=[3])
 
 
+def test_granularities_are_the_same_in_parts(tmp_path, checkpoint):
+    """Tensors of many tiles, wide ones among them, and one that is not finite."""
+    rng = np.random.default_rng(5)
+    bad = np.full(20_000, 1, F32)
+    bad[19_000] = np.inf
+    save_file({"wide": rng.standard_normal((3, 70_001)).astype(F32), "bad": bad, "none": np.zeros((0, 3), F32),
+               "half": rng.standard_normal((513, 257)).astype(np.float16)}, tmp_path / "wide.safetensors")
+    done = check_joined(tmp_path, ["audit", checkpoint, "wide.safetensors", "--granularity", "-v", *REPORTS,
+                                   "--svg=r.svg"])
+    assert done.returncode == 1
+    check_joined(tmp_path, ["audit", checkpoint, "--granularity", "--scale", "coat", "--kind", "variance", *REPORTS],
+                 counts=[3])
+
+
 # --- replay -------------------------------------------------------------------------------------------
 
 @pytest.fixture
@@ -227,7 +241,6 @@ def test_inputs_that_change_before_the_parts_are_joined_are_refused(tmp_path, re
 # --- What has no parts --------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("args, what", [
-    (["audit", "in.safetensors", "--granularity"], "--granularity"),
     (["replay", "in.safetensors", "rec", "--audit", "--optimizer", "adamw", "--lr", "1", "--zero-state"], "audit"),
     (["replay", "in.safetensors", "rec", "--dry-run", "--optimizer", "adamw", "--lr", "1"], "--dry-run"),
     (["sweep", "--codec", "bf16"], "report"),

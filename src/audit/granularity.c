@@ -20,7 +20,9 @@
 #include "base/progress.h"
 #include "base/tiles.h"
 #include "ckpt/checksum.h"
+#include "ckpt/fingerprint.h"
 #include "codec/measuring.h"
+#include "parts/parted.h"
 #include "tersor/names.h"
 
 /* Tiles have whole groups: their rows and columns are multiples of these, or what a tensor has left. */
@@ -140,18 +142,30 @@ static uint64_t ntiles_of(const struct tsr_granularity_tensor *t)
 	return cut.across * ceil_div(t->rows, cut.tile_rows);
 }
 
+/* The tile of a job, if it has one, and how large it is. */
+static void find_tile(const struct measuring *m, struct scratch *s, uint64_t job)
+{
+	s->tile = tsr_tiles_get(&m->tiles, job);
+	s->nrows = s->ncolumns = 0;
+	if (s->tile.n) {
+		const struct tsr_granularity_tensor *t = &m->result->tensors[s->tile.tensor];
+		const struct cut cut = cut_of(t);
+		const uint64_t below = t->rows - s->tile.first / cut.across * cut.tile_rows;
+		const uint64_t right = t->columns - s->tile.first % cut.across * cut.tile_columns;
+
+		s->nrows = (size_t)(below < cut.tile_rows ? below : cut.tile_rows);
+		s->ncolumns = (size_t)(right < cut.tile_columns ? right : cut.tile_columns);
+	}
+}
+
 /* The elements of a tile, row by row without gaps. */
 static enum tsr_status read_tile(const struct measuring *m, struct scratch *s, struct tsr_err *err)
 {
 	const struct tsr_granularity_tensor *t = &m->result->tensors[s->tile.tensor];
 	const struct cut cut = cut_of(t);
-	const uint64_t row = s->tile.first / cut.across * cut.tile_rows;
-	const uint64_t column = s->tile.first % cut.across * cut.tile_columns;
-	const uint64_t below = t->rows - row, right = t->columns - column;
-	const uint64_t at = row * t->columns + column;
+	const uint64_t at = s->tile.first / cut.across * cut.tile_rows * t->columns +
+			    s->tile.first % cut.across * cut.tile_columns;
 
-	s->nrows = (size_t)(below < cut.tile_rows ? below : cut.tile_rows);
-	s->ncolumns = (size_t)(right < cut.tile_columns ? right : cut.tile_columns);
 	if (cut.across == 1)
 		return tsr_floats_read(m->result->c, t->tensor, at, s->nrows * s->ncolumns,
 				       &s->read, s->x, err);
@@ -165,8 +179,7 @@ static enum tsr_status read_tile(const struct measuring *m, struct scratch *s, s
 static enum tsr_status take_tile(const struct measuring *m, struct scratch *s, uint64_t job,
 				 bool *taken_ret, struct tsr_err *err)
 {
-	s->tile = tsr_tiles_get(&m->tiles, job);
-	s->nrows = s->ncolumns = 0;
+	find_tile(m, s, job);
 	*taken_ret = s->tile.n != 0;
 	return *taken_ret ? read_tile(m, s, err) : TSR_OK;
 }
@@ -270,6 +283,32 @@ static enum tsr_status error_tile(void *ctx, void *scratch, uint64_t job, struct
 	return TSR_OK;
 }
 
+/* --- In parts ---------------------------------------------------------------------------------- */
+
+static uint64_t weigh_tile(void *ctx, uint64_t job)
+{
+	const struct measuring *m = ctx;
+	const struct tsr_tile tile = tsr_tiles_get(&m->tiles, job);
+	const struct tsr_granularity_tensor *t = &m->result->tensors[tile.tensor];
+
+	return tile.n ? t->rows * t->columns * sizeof(float) / ntiles_of(t) : 1;
+}
+
+static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+{
+	const struct measuring *m = ctx;
+	struct scratch *s = scratch;
+
+	if (!o->into)
+		find_tile(m, s, job);
+	for (unsigned i = 0; s->tile.n && i < TSR_GRANULARITY_COUNT; i++) {
+		for (int format = 0; format < TSR_FP8_COUNT; format++)
+			tsr_outcome_measure(o, &s->measure[format][i]);
+	}
+}
+
+/* --- Of a tensor ------------------------------------------------------------------------------- */
+
 /* Codes of a byte, and scales of 2 or 4. */
 static uint64_t nbytes_of(const struct measuring *m, const struct tsr_granularity_tensor *t,
 			  const struct tsr_granularity *g)
@@ -316,9 +355,15 @@ static enum tsr_status error_commit(void *ctx, void *scratch, uint64_t job, stru
 
 /* --- All tensors ------------------------------------------------------------------------------- */
 
-static enum tsr_status run_pass(struct measuring *m, struct tsr_pipeline *pipeline,
+/* One pass over all tiles; @parted: in parts, if that is asked for. */
+static enum tsr_status run_pass(struct measuring *m, struct tsr_pipeline *pipeline, bool parted,
 				struct tsr_err *err)
 {
+	const struct tsr_parted p = { .pipeline = pipeline,
+				      .what = m->result->c->path,
+				      .weigh = weigh_tile,
+				      .found = found_in_tile,
+				      .keeps_failures = true };
 	const struct tsr_granularities *g = m->result;
 
 	tsr_tiles_free(&m->tiles);
@@ -328,7 +373,8 @@ static enum tsr_status run_pass(struct measuring *m, struct tsr_pipeline *pipeli
 	pipeline->scratch_nbytes = sizeof(struct scratch);
 	pipeline->njobs = m->tiles.njobs;
 	pipeline->ctx = m;
-	return tsr_pipeline_run(pipeline, m->progress.run, err);
+	return parted ? tsr_parted_run(&p, m->progress.run, err)
+		      : tsr_pipeline_run(pipeline, m->progress.run, err);
 }
 
 /* Rows are all dimensions but the last. */
@@ -378,10 +424,15 @@ static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct t
 						      formats[i].largest };
 	}
 	TSR_TRY(add_tensors(m, kinds, err));
+	if (m->progress.run)
+		TSR_TRY(tsr_part_inputs(m->progress.run->parts, tsr_checkpoint_fingerprint(c, 0),
+					err));
 	TSR_TRY(tsr_records_check_all(c, m->progress.run, err));
-	TSR_TRY(run_pass(m, &largest, err));
-	TSR_TRY(run_pass(m, &errors, err));
-	return tsr_checkpoint_check_unchanged(c, err);
+	/* Every part, and who joins, looks for the largest magnitudes itself: errors need them all. */
+	TSR_TRY(run_pass(m, &largest, false, err));
+	TSR_TRY(run_pass(m, &errors, true, err));
+	TSR_TRY(tsr_checkpoint_check_unchanged(c, err));
+	return m->progress.run ? tsr_part_end(m->progress.run->parts, err) : TSR_OK;
 }
 
 struct tsr_granularity_options tsr_granularity_defaults(void)

@@ -423,7 +423,6 @@ static int run_granularity(const struct cli_cmd *cmd, const struct args *a)
 	if (a->codec.n || a->group || a->keep.n || a->map.n || a->gate.n || a->baseline || a->steps)
 		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
 				      "--scale");
-	CLI_TRY(cli_part_refuse(cmd, "--granularity"));
 	if (a->kind)
 		tsr_kind_find(a->kind, &kind);
 	return cli_audit_granularity(cmd, &a->common, a->scale, kind);
