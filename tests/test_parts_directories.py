@@ -62,6 +62,28 @@ def test_a_directory_is_unpacked_and_verified_in_parts(tmp_path, source):
     assert_same(tmp_path, args, "report.json", counts=(3,))
 
 
+def test_directories_are_compared_in_parts(tmp_path, source):
+    """With the original, and with another: tensors of a packed file and of a copy, bytes, and files of one side."""
+    packed, other = tmp_path / "packed", tmp_path / "other"
+    run_tersor("pack", source, "-o", packed, check=0)
+    args = "diff", source, packed, "--json", "report.json"
+    status, *_ = assert_same(tmp_path, (*args, "--tol", "rel=0.1", "--tol", "nmse=1e-3"), "report.json", SOME)
+    assert status == 1       # small momenta become zero
+    shutil.copytree(source, other)
+    write_source(other / "optimizer" / "state-1.safetensors", moments(np.random.default_rng(8), "l1.weight", 90_008))
+    write_source(other / "optimizer" / "rank-1" / "ids.safetensors", {"ids": np.arange(1, 60_001, dtype=np.int64)})
+    (other / "config.json").write_text("{}")
+    (other / "optimizer" / "more.bin").write_bytes(b"x")
+    (other / "optimizer" / "state-2.safetensors").unlink()
+    status, stdout, _, _ = assert_same(tmp_path, ("diff", packed, other, "-v", "--json", "report.json"), "report.json",
+                                       SOME)
+    assert status == 1 and "bytes differ" in stdout and "only in A" in stdout and "only in B" in stdout
+    assert "ids.safetensors" in stdout and "1 of 1 tensors differ" in stdout
+    os.truncate(next(packed.glob("optimizer/state-0*")), 5000)
+    status, _, stderr, _ = assert_same(tmp_path, ("diff", packed, other, "--json", "report.json"), "report.json", (2,))
+    assert status == 3 and "cannot be read" in stderr
+
+
 def test_permissions_are_those_of_one_process(tmp_path, source):
     run_tersor("pack", source, "-o", tmp_path / "one", check=0)
     for i in 1, 2:

@@ -409,7 +409,6 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	bool differ;
 	int status = CLI_OK;
 
-	CLI_TRY(cli_part_refuse(cmd, "a directory"));
 	CLI_TRY(cli_work_open(&bar, cmd, common, "comparing"));
 	compared = tsr_diff_directory(common->operands.items[0], common->operands.items[1], o,
 				      &watch, &bar.run, &d, &err);

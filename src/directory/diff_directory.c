@@ -11,6 +11,7 @@
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
+#include "parts/part.h"
 
 /* One of the two directories: entries of what was packed, or of what is there. */
 struct side {
@@ -92,14 +93,18 @@ static void find_parts(struct tsr_directory *d)
 
 /* --- One file --------------------------------------------------------------------------------- */
 
+/* @run: that of all files, or who joins parts by itself. */
 static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_entry *e,
-				       const char *a, const char *b)
+				       const char *a, const char *b, const struct tsr_run *run)
 {
 	struct tsr_comparison *c = NULL;
 	enum tsr_status status = TSR_OK;
 	uint64_t n;
 
-	TSR_TRY(tsr_diff(&a, 1, &b, 1, d->options, tsr_by_file_run(&d->by_file), &c, d->err));
+	TSR_TRY(tsr_by_file_settle(&d->by_file,
+				   tsr_diff(&a, 1, &b, 1, d->options, run, &c, d->err)));
+	if (!c)
+		return TSR_OK; /* a part has done its pieces of it */
 	if (d->watch.compared)
 		d->watch.compared(d->watch.ctx, e, c);
 	n = tsr_comparison_nexceeding(c);
@@ -150,10 +155,20 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 {
 	const bool dcp = a->container == TSR_CONTAINER_DCP && b->container == TSR_CONTAINER_DCP;
 	const bool packed = dcp || a->as == TSR_STORED_PACKED || b->as == TSR_STORED_PACKED;
+	const struct tsr_run *run = tsr_by_file_run(&d->by_file);
+	struct tsr_run alone;
 	bool same = false, tensors = true;
 	char *file_a, *file_b;
 	enum tsr_status status;
 
+	/* Files that are packed on neither side are of who joins the parts, all of them. */
+	if (!packed && tsr_part_is_one(tsr_by_file_parts(&d->by_file)))
+		return TSR_OK;
+	if (!packed && run) {
+		alone = *run;
+		alone.parts = NULL;
+		run = &alone;
+	}
 	if (!packed)
 		TSR_TRY(compare_bytes(d, a, b, &same, &tensors));
 	if (same)
@@ -165,7 +180,7 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 	if (!file_a || !file_b)
 		status = tsr_fail_nomem(d->err, e->path);
 	else
-		status = compare_tensors(d, e, file_a, file_b);
+		status = compare_tensors(d, e, file_a, file_b, run);
 	free(file_a);
 	free(file_b);
 	/* What cannot be read as tensors can still differ in its bytes. */
@@ -190,6 +205,7 @@ static enum tsr_status compare_entry(struct diffing *d, const struct tsr_directo
 	if (!e->path)
 		return tsr_directory_nomem(d->result, d->err);
 	d->result->n++;
+	tsr_part_next_file(tsr_by_file_parts(&d->by_file));
 	TSR_TRY(tsr_by_file_next(&d->by_file, one->nbytes, d->err));
 	if (!a || !b)
 		return tsr_directory_fault(d->result, e, d->err, "only in %s", a ? "A" : "B");
@@ -225,7 +241,8 @@ static enum tsr_status compare_all(struct diffing *d, const struct tsr_run *run)
 		i += order <= 0;
 		j += order >= 0;
 	}
-	return TSR_OK;
+	tsr_part_end_files(tsr_by_file_parts(&d->by_file));
+	return tsr_part_end(tsr_by_file_parts(&d->by_file), d->err);
 }
 
 /* All files were looked at; the first that cannot be read is named. */
