@@ -193,6 +193,24 @@ def test_verify_in_parts(tmp_path, source, damage):
     assert status == {"none": 0, "bits": 3, "other": 1}[damage]
 
 
+def test_several_files_are_verified_in_parts(tmp_path, source):
+    """Whole ones, one with a damaged plane, one that is cut, and one that is no checkpoint."""
+    names = []
+    for name in "a", "b", "c":
+        names.append(tmp_path / f"{name}.safetensors")
+        run_tersor("pack", source, "-o", names[-1], check=0)
+    args = "verify", *names, source, "--json", "report.json"
+    assert assert_same(tmp_path, args, "report.json")[0] == 0
+    data = bytearray(names[1].read_bytes())
+    data[-1000] ^= 1
+    names[1].write_bytes(data)
+    os.truncate(names[2], 5000)
+    (tmp_path / "none").write_bytes(b"text")
+    args = "verify", names[1], names[0], names[2], tmp_path / "none", source, "--json", "report.json"
+    status, _, stderr, _ = assert_same(tmp_path, args, "report.json")
+    assert status == 3 and len(stderr.splitlines()) == 3
+
+
 def test_diff_in_parts(tmp_path, source):
     tensors = odd_tensors()
     tensors["big.weight"][[3, 1000], [2, 900]] += [1e-3, 7]
@@ -330,7 +348,7 @@ def test_parts_that_make_no_sense_are_usage_errors(tmp_path, part):
 
 def test_what_has_no_parts_says_so(tmp_path):
     for args in (("pack", TINY, "-o", "-"), ("pack", "-", "-o", "o"), ("verify", TINY),
-                 ("pack", TINY, "-o", "o", "--dry-run"), ("verify", TINY, TINY, "--json", "r.json"),
+                 ("pack", TINY, "-o", "o", "--dry-run"), 
                  ("convert", TINY.parent, "-o", "o/", "--entropy"), ("inspect", TINY)):
         done = run_tersor(*args, "--part", "1/2", cwd=tmp_path, check=2, input="")
         assert one_line_error(done)

@@ -124,6 +124,13 @@ static void put_one_of_several(struct tsr_text *json, const char *path,
 	tsr_json_close(json, '}');
 }
 
+/* Whether a part of several files goes on: who joins says what is wrong with one. */
+static bool is_said_by_join(enum tsr_status status)
+{
+	return status == TSR_PART_DONE || status == TSR_E_FORMAT || status == TSR_E_UNSUPPORTED ||
+	       status == TSR_E_LIMIT || status == TSR_E_BOUND;
+}
+
 /* Verify one file; *status_ret becomes the worst so far.  False if none is to follow. */
 static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const char *path,
 		       const struct tsr_verify_options *o, struct tsr_text *json, int *status_ret)
@@ -140,6 +147,11 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	}
 	verified = tsr_verify(path, o, &work.run, &v, &err);
 	cli_work_end(&work);
+	if (tsr_part_is_of_files(cli_parts()) && tsr_part_is_one(cli_parts()) &&
+	    is_said_by_join(verified)) {
+		tsr_verification_free(v);
+		return !cli_signal();
+	}
 	/* What is wrong as a whole comes before the tensors. */
 	if (verified != TSR_OK)
 		status = cli_error(&err);
@@ -159,6 +171,15 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	return !cli_signal();
 }
 
+/* After the last of several files: a part writes its report. */
+static int end_files(void)
+{
+	struct tsr_err err = { 0 };
+
+	tsr_part_end_files(cli_parts());
+	return tsr_part_end(cli_parts(), &err) == TSR_OK ? CLI_OK : cli_error(&err);
+}
+
 static int verify(const struct cli_cmd *cmd, const struct args *a,
 		  const struct tsr_verify_options *o)
 {
@@ -170,10 +191,18 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 	cli_json_begin(&json, cmd);
 	if (files->n > 1)
 		tsr_json_open(&json, "files", '[');
-	for (unsigned i = 0; i < files->n && ok; i++)
+	for (unsigned i = 0; i < files->n && ok; i++) {
+		if (files->n > 1)
+			tsr_part_next_file(cli_parts());
 		ok = verify_one(cmd, a, files->items[i], o, &json, &status);
+	}
 	if (files->n > 1)
 		tsr_json_close(&json, ']');
+	if (files->n > 1 && ok && tsr_part_is_one(cli_parts())) {
+		tsr_text_free(&json);
+		return status == CLI_OK ? end_files() : status;
+	}
+	tsr_part_end_files(cli_parts());
 	if (a->common.json.given && ok)
 		reported = cli_json_end(&json, &a->common);
 	else
@@ -201,8 +230,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-error needs --against");
 	if (o.nagainst && a->common.operands.n > 1)
 		return cli_usage(cmd, "--against is for one file; found %u", a->common.operands.n);
-	if (a->common.operands.n > 1)
-		CLI_TRY(cli_part_refuse(cmd, "more than one file"));
 	for (unsigned i = 0; i < a->common.operands.n; i++) {
 		if (!tsr_directory_is_packed(a->common.operands.items[i]))
 			continue;
