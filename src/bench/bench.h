@@ -71,6 +71,7 @@ struct tsr_bench_plane {
 	uint64_t elements; /* 0: there are none, and nothing below is set */
 	double bytes_per_element, coded_bytes_per_element;
 	double encode_gbps, decode_gbps;
+	uint64_t compared; /* pieces that were compared with the CPU's; 0 on the CPU */
 };
 
 struct tsr_bench_entropy {
@@ -90,8 +91,9 @@ enum tsr_status tsr_bench_entropy(const char *path, uint64_t elements, unsigned 
 				  struct tsr_err *err);
 
 /*
- * The same by the kernels of GPU @index, in device time and without contexts, which have no kernels: planes
- * are repeated until they have @elements elements.
+ * The same by the kernels of GPU @index, in device time: planes are repeated until they have @elements
+ * elements, and those of codes are coded without contexts and once more with them.  The first pieces of each
+ * are compared with the CPU's: TSR_E_FORMAT where bytes differ.
  */
 enum tsr_status tsr_bench_entropy_gpu(unsigned index, const char *path, uint64_t elements,
 				      unsigned repeats, const struct tsr_run *run,

@@ -166,6 +166,30 @@ static enum tsr_status turn(struct bench *b, struct tsr_gpu_codes *all, uint64_t
 	return tsr_gpu_sync(b->on->stream, err);
 }
 
+/* Pieces of the first copy; @all: as decoding is told. */
+static enum tsr_status compare_pieces(const struct bench *b, const struct tsr_gpu_codes *all,
+				      uint64_t *compared_ret, struct tsr_err *err)
+{
+	const struct tsr_bench_state_plane *p = b->plane;
+	const uint64_t n = p->npieces < TSR_BENCH_COMPARED ? p->npieces : TSR_BENCH_COMPARED;
+	const struct tsr_entropy_kind kind = { .width = 1 };
+
+	for (uint64_t i = 0; i < n; i++) {
+		const struct tsr_bench_piece *from = &p->pieces[i];
+		const unsigned char *back = all[i].codes;
+		const struct tsr_bench_coded piece = { .plain = b->codes + (back - b->back),
+						       .coded = all[i].coded,
+						       .back = back,
+						       .n = from->n,
+						       .nbytes = all[i].nbytes };
+
+		TSR_TRY(tsr_bench_compare_coded(b->on, kind, from->codes ? &from->beside : NULL,
+						&piece, i, err));
+	}
+	*compared_ret = n;
+	return TSR_OK;
+}
+
 static enum tsr_status measure(struct bench *b, struct tsr_gpu_codes *all,
 			       struct tsr_bench_plane *ret, struct tsr_err *err)
 {
@@ -180,21 +204,12 @@ static enum tsr_status measure(struct bench *b, struct tsr_gpu_codes *all,
 	TSR_TRY(tsr_gpu_sync(b->on->stream, err));
 	if (damaged != UINT64_MAX)
 		return tsr_fail(err, TSR_E_FORMAT, "benchmark: a coded piece was not decoded");
+	TSR_TRY(compare_pieces(b, all, &ret->compared, err));
 	ret->elements = b->copies * b->plane->n;
 	ret->bytes_per_element = 1;
 	ret->coded_bytes_per_element = (double)nbytes / elements;
 	ret->encode_gbps = 1e-9 * elements / encode;
 	ret->decode_gbps = 1e-9 * elements / decode;
-	return TSR_OK;
-}
-
-/* The kernels do not know how codes of log8 get their contexts. */
-static enum tsr_status check_codes(const struct bench *b, struct tsr_err *err)
-{
-	for (uint64_t i = 0; i < b->plane->npieces; i++)
-		if (b->plane->pieces[i].beside.logarithmic)
-			return tsr_fail(err, TSR_E_UNSUPPORTED,
-					"benchmark: codes of log8 have no contexts on a GPU");
 	return TSR_OK;
 }
 
@@ -209,8 +224,6 @@ enum tsr_status tsr_bench_codes_gpu(const struct tsr_bench_gpu *on,
 	unsigned char *codes = malloc(b.nbytes), *beside = calloc(b.nbytes, 1);
 	struct tsr_gpu_codes *all = calloc(b.npieces, sizeof(*all));
 
-	if (status == TSR_OK)
-		status = check_codes(&b, err);
 	if (status == TSR_OK && !(codes && beside && all))
 		status = tsr_fail_nomem(err, "benchmark codes");
 	if (status == TSR_OK)

@@ -68,6 +68,25 @@ void tsr_bench_state_free(struct tsr_bench_state *s);
 
 struct tsr_bench_gpu;
 
+/* Pieces of a plane coded on a GPU that are compared with the CPU's, at most. */
+#define TSR_BENCH_COMPARED UINT64_C(64)
+
+/* A piece that a GPU has coded and decoded: what of it is in device memory. */
+struct tsr_bench_coded {
+	const void *plain, *coded, *back;
+	size_t n, nbytes; /* elements; coded bytes */
+};
+
+/*
+ * Fail unless the CPU codes @piece->plain to the same bytes, and @piece->back is as before.  @beside: what
+ * lies beside codes, in host memory; NULL: of others.  For the piece of number @number, in a message.
+ */
+enum tsr_status tsr_bench_compare_coded(const struct tsr_bench_gpu *on,
+					struct tsr_entropy_kind kind,
+					const struct tsr_entropy_beside *beside,
+					const struct tsr_bench_coded *piece, uint64_t number,
+					struct tsr_err *err);
+
 /*
  * Code a plane of codes on a GPU piece by piece, with what lies beside them, over and over to about
  * @elements; @variances: those beside momenta, or NULL.

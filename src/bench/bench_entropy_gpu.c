@@ -132,12 +132,37 @@ static enum tsr_status check_decoded(struct bench *b, struct tsr_err *err)
 	return tsr_fail(err, TSR_E_FORMAT, "benchmark: a coded piece was not decoded");
 }
 
+static enum tsr_status compare_pieces(const struct bench *b, uint64_t *compared_ret,
+				      struct tsr_err *err)
+{
+	const uint64_t n = b->npieces < TSR_BENCH_COMPARED ? b->npieces : TSR_BENCH_COMPARED;
+
+	for (uint64_t i = 0; i < n; i++) {
+		const uint64_t first = i * TSR_ENTROPY_PIECE, left = b->n - first;
+		const uint64_t at = first * b->kind.width;
+		struct tsr_bench_coded piece = {
+			.plain = (char *)b->plain + at,
+			.coded = b->coded + i * b->room,
+			.back = (char *)b->back + at,
+			.n = left < TSR_ENTROPY_PIECE ? (size_t)left : TSR_ENTROPY_PIECE,
+		};
+		uint32_t nbytes;
+
+		TSR_TRY(tsr_gpu_get(b->on.stream, &nbytes, &b->nbytes[i], sizeof(nbytes), err));
+		TSR_TRY(tsr_gpu_sync(b->on.stream, err));
+		piece.nbytes = nbytes;
+		TSR_TRY(tsr_bench_compare_coded(&b->on, b->kind, NULL, &piece, i, err));
+	}
+	*compared_ret = n;
+	return TSR_OK;
+}
+
 static enum tsr_status measure_plane(struct bench *b, unsigned index,
 				     const struct tsr_bench_state_plane *pattern,
 				     struct tsr_bench_plane *ret, struct tsr_err *err)
 {
 	const struct tsr_bench_plane_kind *kind = &tsr_bench_plane_kinds[index];
-	uint64_t nbytes = 0;
+	uint64_t nbytes = 0, compared = 0;
 	double encode, decode;
 
 	b->kind = tsr_entropy_kind(kind->dtype);
@@ -147,6 +172,7 @@ static enum tsr_status measure_plane(struct bench *b, unsigned index,
 	TSR_TRY(pack(b, &nbytes, err));
 	TSR_TRY(measure(b, DECODE, &decode, err));
 	TSR_TRY(check_decoded(b, err));
+	TSR_TRY(compare_pieces(b, &compared, err));
 	*ret = (struct tsr_bench_plane){
 		.name = kind->name,
 		.elements = b->n,
@@ -154,6 +180,7 @@ static enum tsr_status measure_plane(struct bench *b, unsigned index,
 		.coded_bytes_per_element = (double)nbytes / (double)b->n,
 		.encode_gbps = 1e-9 * (double)(b->n * b->kind.width) / encode,
 		.decode_gbps = 1e-9 * (double)(b->n * b->kind.width) / decode,
+		.compared = compared,
 	};
 	return TSR_OK;
 }

@@ -92,6 +92,19 @@ def training_state(path, sizes=SIZES, seed=0, scale=1e-2):
     return path
 
 
+def grid_state(path, rows, columns, tensors=()):
+    """A matrix and its states, each an outer product times noise; after what else there is."""
+    n = rows * columns
+    values = struct.unpack(f"<{n}f", floats(n, 5))
+    tensors = dict(tensors)
+    for i, name in enumerate(("w.weight", "w.weight.exp_avg", "w.weight.exp_avg_sq")):
+        grid = [((r % 37 + 1) * (k % 19 + 1)) ** (i / 2) for r in range(rows) for k in range(columns)]
+        tensors[name] = ("F32", [rows, columns], struct.pack(
+            f"<{n}f", *(abs(a * b) if i == 2 else a * b for a, b in zip(values, grid))))
+    write(path, tensors)
+    return path
+
+
 def codecs(root):
     """Every codec, on a small checkpoint; and that this list has them all."""
     named = {c["family"] or c["name"] for c in json.loads(tersor("codecs", "--json").stdout)["codecs"]}
@@ -298,18 +311,14 @@ def coded(root):
     base's differences."""
     original = root / "in.safetensors"
     tensors = read(training_state(original, [3, 4099, PIECE + 17]))
-    values = struct.unpack("<131072f", floats(131072, 5))
-    for i, name in enumerate(("w.weight", "w.weight.exp_avg", "w.weight.exp_avg_sq")):
-        rows = [((r % 37 + 1) * (k % 19 + 1)) ** (i / 2) for r in range(128) for k in range(1024)]
-        tensors[name] = ("F32", [128, 1024], struct.pack(
-            "<131072f", *(abs(a * b) if i == 2 else a * b for a, b in zip(values, rows))))
     for i, dtype in enumerate(("I64", "I32", "I16", "U8", "BOOL")):
         tensors[f"n{i}"] = (dtype, [5000], bytes(j // 7 % 2 for j in range(5000 << 3 >> min(i, 3))))
-    write(original, tensors)
+    tensors = read(grid_state(original, 128, 1024, tensors))
     for args in CODED:
         packed = round_trip(root, original, *args)
     base = both(root, "pack", original, "--entropy", out="base.safetensors")[0]
-    tensors["w.weight"] = ("F32", [128, 1024], struct.pack("<131072f", *(1.0001 * x for x in values)))
+    tensors["w.weight"] = ("F32", [128, 1024], struct.pack(
+        "<131072f", *(1.0001 * x for x in struct.unpack("<131072f", floats(131072, 5)))))
     write(root / "next.safetensors", tensors)
     packed = both(root, "pack", root / "next.safetensors", "--delta", base, out="next.packed")[0]
     both(root, "unpack", packed, out="back.safetensors")
@@ -424,20 +433,35 @@ def one_of_several_fails(root):
 
 
 def bench_of_coding(root):
-    """The planes of bench --entropy become as small as on the CPU, which codes codes with contexts."""
-    small = {}
+    """The planes of bench --entropy become as small as on the CPU, which codes codes with contexts; those of
+    a file with log8, too."""
+    small, planes = {}, {}
     for device in "cpu", "cuda":
         done = tersor("bench", "--entropy", "--elements", "300001", "--repeats", "1", "--json", "--device",
                       device)
         expect(done.returncode == 0, done.stderr)
-        small[device] = {p["plane"]: p["coded_bytes_per_element"]
-                         for p in json.loads(done.stdout)["planes"]}
+        report = json.loads(done.stdout)
+        planes[device] = report["planes"]
+        small[device] = {p["plane"]: p["coded_bytes_per_element"] for p in report["planes"]}
     cpu, cuda = small["cpu"], small["cuda"]
     for plane in "weights", "corrections":
         expect(cpu[plane] == cuda[plane], plane, small)
     for plane in "momenta", "variances":
         expect(cpu[plane] == cuda[f"{plane}, contexts"] < cuda[plane], plane, small)
     expect(cpu["weights"] < 1.4, small)
+    expect(all(p["compared_pieces"] == 0 for p in planes["cpu"]), planes["cpu"])
+    for p in planes["cuda"]:
+        moved = 1 + p["coded_bytes_per_element"] / p["bytes_per_element"]
+        expect(p["compared_pieces"] == 2, p)
+        for way in "encode", "decode":
+            share = p[f"{way}_gbps"] * moved / report["copy_gbps"]
+            expect(abs(p[f"{way}_of_copy"] / share - 1) < 1e-4, p, share)
+    packed = root / "log8.safetensors"
+    original = grid_state(root / "in.safetensors", 300, 1024)
+    expect(tersor("pack", original, "-o", packed, "--variance", "log8").returncode == 0, "pack")
+    done = tersor("bench", "--entropy", packed, "--elements", "300001", "--repeats", "1", "--device", "cuda")
+    expect(done.returncode == 0 and "variances, contexts" in done.stdout, done.stdout, done.stderr)
+    expect("pieces compared: the CPU's bytes" in done.stdout, done.stdout)
 
 
 def cancelling(root):

@@ -8,7 +8,7 @@
 #   3. the same report from the CPU for a part of the range: identical files
 #   4. compute-sanitizer: memcheck and racecheck of the short tests, memcheck of packing and a replay
 #   5. packing, unpacking and replays against the CPU's: identical files
-#   6. bench: each codec and step beside a copy
+#   6. bench: each codec and step beside a copy, and the entropy coder
 #
 # FOLDER (default build/gpu-kit) is made by `make gpu-kit`, on a machine with the toolkit and the
 # libraries; this one needs a driver, python3 and for step 4 compute-sanitizer.  Ends with a line
@@ -80,6 +80,10 @@ bench() {
 	"$kit/tersor" bench --device cuda --no-progress --json="$out/bench.json"
 }
 
+bench_entropy() {
+	"$kit/tersor" bench --entropy --device cuda --no-progress --json="$out/bench-entropy.json"
+}
+
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader
 step check "$kit/check_gpu"
 step golden golden
@@ -96,5 +100,6 @@ fi
 LINES_SHOWN=20 step packing python3 tests/gpu/pack.py "$kit/tersor"
 LINES_SHOWN=20 step replays python3 tests/gpu/replay.py "$kit/tersor"
 LINES_SHOWN=60 step bench bench
+LINES_SHOWN=20 step bench-entropy bench_entropy
 echo "$passed passed, $failed failed"
 ((failed == 0))

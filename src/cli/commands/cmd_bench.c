@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor bench: speed of codecs, optimizer steps and files. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "bench/bench.h"
@@ -215,13 +216,44 @@ static int run_codebook(const struct cli_cmd *cmd, const struct args *a)
 	return cli_json_end(&json, &a->common);
 }
 
+/* The share of the copy bandwidth: plain and coded bytes are read or written. */
+static double coding_of_copy(const struct tsr_bench_entropy *r, const struct tsr_bench_plane *p,
+			     double gbps)
+{
+	return gbps * (1 + p->coded_bytes_per_element / p->bytes_per_element) / r->copy_gbps;
+}
+
+static void print_entropy_gpu(const struct tsr_bench_entropy *r)
+{
+	uint64_t compared = 0;
+
+	printf("%s\ncopy %.0f GB/s, read + write; speeds in GB/s of the plane, and what is read "
+	       "and "
+	       "written of copy\n\n",
+	       r->device, r->copy_gbps);
+	printf("%-19s %10s %10s %8s %8s %8s %8s\n", "plane", "bytes/elem", "coded", "encode",
+	       "of copy", "decode", "of copy");
+	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
+		const struct tsr_bench_plane *p = &r->planes[i];
+
+		if (!p->elements)
+			continue;
+		printf("%-19s %10.0f %10.4f %8.2f %7.0f%% %8.2f %7.0f%%\n", p->name,
+		       p->bytes_per_element, p->coded_bytes_per_element, p->encode_gbps,
+		       100 * coding_of_copy(r, p, p->encode_gbps), p->decode_gbps,
+		       100 * coding_of_copy(r, p, p->decode_gbps));
+		compared += p->compared;
+	}
+	printf("\n%" PRIu64 " pieces compared: the CPU's bytes\n", compared);
+}
+
 static void print_entropy(const struct tsr_bench_entropy *r)
 {
-	if (r->device[0])
-		printf("%s\ncopy %.0f GB/s, read + write; speeds in GB/s of the plane\n\n",
-		       r->device, r->copy_gbps);
-	else
-		printf("%u threads, %s; speeds in GB/s of the plane\n\n", r->threads, r->isa);
+	if (r->device[0]) {
+		print_entropy_gpu(r);
+		return;
+	}
+	printf("%u threads, %s; speeds in GB/s of the plane\n\n", r->threads, r->isa);
 	printf("%-19s %10s %10s %8s %8s\n", "plane", "bytes/elem", "coded", "encode", "decode");
 	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
 		const struct tsr_bench_plane *p = &r->planes[i];
@@ -259,6 +291,13 @@ static int report_entropy_json(const struct cli_cmd *cmd, const struct args *a,
 		tsr_json_put_double(&json, "coded_bytes_per_element", p->coded_bytes_per_element);
 		tsr_json_put_double(&json, "encode_gbps", p->encode_gbps);
 		tsr_json_put_double(&json, "decode_gbps", p->decode_gbps);
+		if (r->device[0]) {
+			tsr_json_put_double(&json, "encode_of_copy",
+					    coding_of_copy(r, p, p->encode_gbps));
+			tsr_json_put_double(&json, "decode_of_copy",
+					    coding_of_copy(r, p, p->decode_gbps));
+		}
+		tsr_json_put_u64(&json, "compared_pieces", p->compared);
 		tsr_json_close(&json, '}');
 	}
 	tsr_json_close(&json, ']');
