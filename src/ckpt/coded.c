@@ -173,7 +173,7 @@ static enum tsr_status new_decoder(const struct tsr_checkpoint *c, unsigned numb
 	d->holds_both = false;
 	d->old = d->both = NULL;
 	d->coded = malloc(tsr_coded_piece_max());
-	status = tsr_piece_coder_new(gpu, &d->coder, err);
+	status = tsr_piece_coder_new(gpu, 0, &d->coder, err);
 	if (status == TSR_OK && !d->coded)
 		status = tsr_fail_nomem(err, c->path);
 	if (status == TSR_OK)

@@ -25,6 +25,9 @@
 #include "io/hash.h"
 #include "parts/parted.h"
 
+/* Pieces that are on a GPU, or wait for those before them, while threads work on others. */
+#define CODED_THERE 8u
+
 struct coding {
 	struct tsr_writer *w;
 	const struct tsr_tensor *tensors;
@@ -37,6 +40,7 @@ struct coding {
 	size_t index_room;
 	uint64_t npieces, at; /* pieces of it so far, and its bytes */
 	unsigned char *joined; /* where parts are joined: a piece of one */
+	size_t piece_max; /* the most bytes of a coded piece, but for differences */
 	uint64_t *first_piece; /* of a delta, per tensor: its first in @outcomes */
 	atomic_uchar *outcomes; /* per piece of all tensors: enum tsr_delta_outcome */
 };
@@ -46,6 +50,8 @@ struct scratch {
 	struct tsr_piece_coder *coder;
 	struct tsr_delta_scratch *delta; /* NULL without a base */
 	unsigned char *coded;
+	const unsigned char *bytes; /* what is written: coded or plain */
+	bool coding; /* it is not known yet where that is, and how much */
 	uint64_t hash;
 	size_t nbytes, coded_nbytes;
 	uint16_t scales[TSR_PIECE_ELEMENTS], variance_scales[TSR_PIECE_ELEMENTS];
@@ -103,15 +109,28 @@ static bool is_tried(const struct tsr_writer *w, const struct tsr_st_entry *e)
 		tsr_coded_piece_nbytes(t, TSR_TAG_PLANE(e->tag)) < TRIED_NBYTES);
 }
 
-/* Planes that are coded, unless a trial says otherwise, with more bytes than they can take. */
-static void choose_planes(struct tsr_writer *w)
+static enum tsr_dtype plane_dtype(const struct tsr_tensor *t, size_t tag)
 {
+	return t->coding.codec ? tsr_plane_dtype(&t->coding, TSR_TAG_PLANE(tag)) : t->dtype;
+}
+
+/* Planes that are coded, unless a trial says otherwise, with more bytes than they can take. */
+static void choose_planes(struct coding *k)
+{
+	struct tsr_writer *w = k->w;
+
 	for (size_t i = 0; i < w->plan.narrays; i++) {
 		const struct tsr_st_entry *e = &w->arrays[i];
 
-		if (may_be_coded(w, e))
+		if (may_be_coded(w, e)) {
+			const enum tsr_dtype dtype = plane_dtype(tensor_of(k, e), e->tag);
+			const size_t most = tsr_entropy_bound(tsr_coded_kind(dtype),
+							      TSR_ENTROPY_PIECE);
+
+			k->piece_max = most > k->piece_max ? most : k->piece_max;
 			w->coded_nbytes[e->tag] = (w->plan.base ? 2 : 1) * e->nbytes +
 						  e->nbytes / 64;
+		}
 	}
 }
 
@@ -161,7 +180,7 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 
 	s->coded = malloc(tsr_coded_piece_max());
 	s->delta = k->w->plan.base ? tsr_delta_scratch_new() : NULL;
-	status = tsr_piece_coder_new(tsr_run_gpu(run), &s->coder, err);
+	status = tsr_piece_coder_new(tsr_run_gpu(run), k->piece_max, &s->coder, err);
 	if (status == TSR_OK && s->coded && (s->delta || !k->w->plan.base))
 		return TSR_OK;
 	tsr_delta_scratch_free(s->delta);
@@ -197,11 +216,6 @@ static enum tsr_status read_plain(const struct coding *k, size_t tag, const stru
 			      err);
 }
 
-static enum tsr_dtype plane_dtype(const struct tsr_tensor *t, size_t tag)
-{
-	return t->coding.codec ? tsr_plane_dtype(&t->coding, TSR_TAG_PLANE(tag)) : t->dtype;
-}
-
 /* Code codes with contexts: by their scales, and @variance, from 1 on, if one lies beside them. */
 static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_entry *e,
 				  size_t variance, const struct tsr_tile *tile, struct scratch *s,
@@ -223,7 +237,7 @@ static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_en
 					   s->variance_scales);
 	}
 	piece.beside = &beside;
-	return tsr_piece_encode(s->coder, &piece, s->plain, s->coded, &s->coded_nbytes, err);
+	return tsr_piece_encode_begin(s->coder, &piece, s->plain, s->coded, err);
 }
 
 /* Code what has no codes beside it. */
@@ -239,7 +253,20 @@ static enum tsr_status code_alone(const struct tsr_tensor *t, size_t tag,
 
 	if (piece.grid.columns)
 		piece.grid.first = tsr_plane_count(&t->coding, plane, tile->first);
-	return tsr_piece_encode(s->coder, &piece, s->plain, s->coded, &s->coded_nbytes, err);
+	return tsr_piece_encode_begin(s->coder, &piece, s->plain, s->coded, err);
+}
+
+/* Wait for a piece that is being coded. */
+static enum tsr_status end_coding(struct scratch *s, struct tsr_err *err)
+{
+	const void *coded;
+
+	if (!s->coding)
+		return TSR_OK;
+	s->coding = false;
+	TSR_TRY(tsr_piece_encode_end(s->coder, &coded, &s->coded_nbytes, err));
+	s->bytes = coded;
+	return TSR_OK;
 }
 
 /* What is known of a piece of two planes that may be coded together; NULL: it is none. */
@@ -254,10 +281,10 @@ static atomic_uchar *outcome_of(const struct coding *k, const struct tsr_st_entr
 			    tile->first / tsr_tensor_piece(&k->tensors[tensor])];
 }
 
-/* Code a piece that is coded already by what differs from the base, if that takes fewer bytes. */
-static enum tsr_status code_differences(const struct coding *k, const struct tsr_st_entry *e,
-					const struct tsr_tile *tile, struct scratch *s,
-					struct tsr_err *err)
+/* Code a piece, which lies in @s->coded, by what differs from the base, if that takes fewer bytes. */
+static enum tsr_status try_differences(const struct coding *k, const struct tsr_st_entry *e,
+				       const struct tsr_tile *tile, struct scratch *s,
+				       struct tsr_err *err)
 {
 	const struct tsr_delta_piece piece = { .base = k->w->plan.base,
 					       .tensor = tensor_of(k, e),
@@ -282,6 +309,19 @@ static enum tsr_status code_differences(const struct coding *k, const struct tsr
 	return tsr_delta_code_both(s->delta, &piece, err);
 }
 
+static enum tsr_status code_differences(const struct coding *k, const struct tsr_st_entry *e,
+					const struct tsr_tile *tile, struct scratch *s,
+					struct tsr_err *err)
+{
+	TSR_TRY(end_coding(s, err));
+	if (s->bytes != s->coded)
+		memcpy(s->coded, s->bytes, s->coded_nbytes);
+	TSR_TRY(try_differences(k, e, tile, s, err));
+	s->bytes = s->coded;
+	return TSR_OK;
+}
+
+/* Code a piece, or begin to: what writes it waits for that. */
 static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
 	const struct coding *k = ctx;
@@ -296,6 +336,8 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 
 	s->nbytes = tsr_tile_plane_nbytes(t, plane, &tile);
 	s->coded_nbytes = 0;
+	s->bytes = s->plain;
+	s->coding = false;
 	TSR_TRY(read_plain(k, e->tag, &tile, s->plain, err));
 	s->hash = tsr_hash(s->plain, s->nbytes, 0);
 	if (!k->w->coded_nbytes[e->tag])
@@ -304,6 +346,7 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	known = outcome ? atomic_load(outcome) : TSR_DELTA_OPEN;
 	if (known == TSR_DELTA_TOGETHER && plane == 1) {
 		tsr_put_le(s->coded, TSR_ENTROPY_WITHIN, 4);
+		s->bytes = s->coded;
 		s->coded_nbytes = 4;
 		return TSR_OK;
 	}
@@ -311,8 +354,10 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 		TSR_TRY(code_codes(k, e, variance, &tile, s, err));
 	else
 		TSR_TRY(code_alone(t, e->tag, &tile, s, err));
-	return s->delta && known != TSR_DELTA_APART ? code_differences(k, e, &tile, s, err)
-						    : TSR_OK;
+	s->coding = true;
+	if (s->delta && known != TSR_DELTA_APART)
+		return code_differences(k, e, &tile, s, err);
+	return k->w->plan.part ? end_coding(s, err) : TSR_OK;
 }
 
 /* --- Arrays ------------------------------------------------------------------------------------- */
@@ -429,6 +474,16 @@ static enum tsr_status write_as(struct coding *k, const struct scratch *s, uint6
 	return tsr_progress_add(&k->progress, s->nbytes, err);
 }
 
+static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
+{
+	struct scratch *s = memory;
+
+	TSR_TRY(end_coding(s, err));
+	return write_as(ctx, s, job, s->bytes, err);
+}
+
+/* --- In parts: where a piece goes is known when all before it are coded --------------------------- */
+
 static bool is_coded(const struct coding *k, uint64_t job)
 {
 	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
@@ -436,22 +491,13 @@ static bool is_coded(const struct coding *k, uint64_t job)
 	return k->w->coded_nbytes[k->w->arrays[tile.tensor].tag] != 0;
 }
 
-static enum tsr_status write_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
-{
-	const struct scratch *s = memory;
-
-	return write_as(ctx, s, job, is_coded(ctx, job) ? s->coded : s->plain, err);
-}
-
-/* --- In parts: where a piece goes is known when all before it are coded --------------------------- */
-
 static enum tsr_status put_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
 	const struct coding *k = ctx;
 	const struct scratch *s = memory;
 
-	return is_coded(k, job) ? tsr_part_put(k->w->plan.part, s->coded, s->coded_nbytes, err)
-				: tsr_part_put(k->w->plan.part, s->plain, s->nbytes, err);
+	return tsr_part_put(k->w->plan.part, s->bytes,
+			    is_coded(k, job) ? s->coded_nbytes : s->nbytes, err);
 }
 
 static enum tsr_status join_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
@@ -491,10 +537,11 @@ static void found_in_piece(void *ctx, void *memory, uint64_t job, struct tsr_out
 static enum tsr_status count_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
 	struct coding *k = ctx;
-	const struct scratch *s = memory;
+	struct scratch *s = memory;
 	const struct tsr_tile tile = tsr_tiles_get(&k->tiles, job);
 	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
 
+	TSR_TRY(end_coding(s, err));
 	if (tile.first == 0)
 		k->at = tsr_coded_npieces(tensor_of(k, e)) * TSR_CODED_ENTRY;
 	k->at += s->coded_nbytes;
@@ -537,6 +584,7 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 	const struct tsr_pipeline pipeline = {
 		.njobs = k->tiles.njobs,
 		.scratch_nbytes = sizeof(struct scratch),
+		.waiting = tsr_run_gpu(run) ? CODED_THERE : 0,
 		.open = open_scratch,
 		.close = close_scratch,
 		.work = code_piece,
@@ -609,7 +657,7 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 	k->joined = malloc(tsr_coded_piece_max());
 	if (!w->coded_nbytes || !w->differs || !k->hasher || !k->joined)
 		return tsr_fail_nomem(err, w->plan.path);
-	choose_planes(w);
+	choose_planes(k);
 	TSR_TRY(pair_tensors(k, err));
 	TSR_TRY(list_outcomes(k, err));
 	TSR_TRY(list_pieces(k, true, err));

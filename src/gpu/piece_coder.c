@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Coding pieces of planes in host memory, on the CPU or on a GPU.  A block of threads of the GPU has a piece;
- * threads of the CPU, each with a stream, keep many blocks at work.
+ * coders, each with a stream, keep many blocks at work, since nobody waits for a piece that is being coded.
  */
 #include "gpu/piece_coder.h"
 
@@ -30,12 +30,22 @@ struct device_memory {
 	_Alignas(16) unsigned char coded[]; /* the most that a piece takes */
 };
 
+/* What comes back from there, in pinned memory. */
+struct host_memory {
+	struct control control;
+	_Alignas(16) unsigned char coded[]; /* the most that is asked for */
+};
+
 struct tsr_piece_coder {
 	struct tsr_entropy *entropy;
 	struct tsr_gpu *gpu; /* NULL: on the CPU */
 	struct tsr_gpu_stream *stream;
 	struct device_memory *device;
-	struct control control; /* on its way to the GPU, or back */
+	struct host_memory *host;
+	struct control control; /* on its way to the GPU */
+	const void *coded; /* a piece that was begun: where it is to be found, */
+	size_t nbytes; /* and its bytes, if the CPU coded it, */
+	const uint32_t *nbytes_there; /* or NULL, or where the GPU says them */
 };
 
 /* --- On the CPU --------------------------------------------------------------------------------- */
@@ -113,14 +123,15 @@ static enum tsr_status put_grid(struct tsr_piece_coder *c, const struct tsr_piec
 
 static enum tsr_status get_control(struct tsr_piece_coder *c, struct tsr_err *err)
 {
-	TSR_TRY(tsr_gpu_get(c->stream, &c->control, &c->device->control, sizeof(c->control), err));
-	return tsr_gpu_sync(c->stream, err);
+	return tsr_gpu_get(c->stream, &c->host->control, &c->device->control, sizeof(c->control),
+			   err);
 }
 
-static enum tsr_status encode_on_gpu(struct tsr_piece_coder *c, const struct tsr_piece *p,
-				     const void *plain, void *coded, size_t *nbytes_ret,
-				     struct tsr_err *err)
+/* All that a piece can take is brought back: its size is not known before it is there. */
+static enum tsr_status begin_on_gpu(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				    const void *plain, struct tsr_err *err)
 {
+	const struct control *found = &c->host->control;
 	struct device_memory *d = c->device;
 
 	TSR_TRY(tsr_gpu_put(c->stream, d->plain, plain, p->n * p->kind.width, err));
@@ -136,11 +147,12 @@ static enum tsr_status encode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 					       &d->control.nbytes, err));
 	}
 	TSR_TRY(get_control(c, err));
-	*nbytes_ret = p->beside		? c->control.codes.nbytes
-		      : p->grid.columns ? c->control.scales.nbytes
-					: c->control.nbytes;
-	TSR_TRY(tsr_gpu_get(c->stream, coded, d->coded, *nbytes_ret, err));
-	return tsr_gpu_sync(c->stream, err);
+	c->coded = c->host->coded;
+	c->nbytes_there = p->beside	    ? &found->codes.nbytes
+			  : p->grid.columns ? &found->scales.nbytes
+					    : &found->nbytes;
+	return tsr_gpu_get(c->stream, c->host->coded, d->coded, tsr_entropy_bound(p->kind, p->n),
+			   err);
 }
 
 /* *damaged_ret: whether the CPU has to say what is wrong. */
@@ -166,11 +178,10 @@ static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 					       d->plain, &d->control.damaged, err));
 	}
 	TSR_TRY(get_control(c, err));
-	*damaged_ret = c->control.damaged != UINT64_MAX;
-	if (*damaged_ret)
-		return TSR_OK;
 	TSR_TRY(tsr_gpu_get(c->stream, plain, d->plain, p->n * p->kind.width, err));
-	return tsr_gpu_sync(c->stream, err);
+	TSR_TRY(tsr_gpu_sync(c->stream, err));
+	*damaged_ret = c->host->control.damaged != UINT64_MAX;
+	return TSR_OK;
 }
 
 /* --- Either ------------------------------------------------------------------------------------- */
@@ -180,13 +191,26 @@ static bool is_for_gpu(const struct tsr_piece_coder *c, const struct tsr_piece *
 	return c->gpu && p->n;
 }
 
-enum tsr_status tsr_piece_encode(struct tsr_piece_coder *c, const struct tsr_piece *p,
-				 const void *plain, void *coded, size_t *nbytes_ret,
-				 struct tsr_err *err)
+enum tsr_status tsr_piece_encode_begin(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				       const void *plain, void *coded, struct tsr_err *err)
 {
 	if (is_for_gpu(c, p))
-		return encode_on_gpu(c, p, plain, coded, nbytes_ret, err);
-	*nbytes_ret = encode_on_cpu(c->entropy, p, plain, coded);
+		return begin_on_gpu(c, p, plain, err);
+	c->coded = coded;
+	c->nbytes = encode_on_cpu(c->entropy, p, plain, coded);
+	c->nbytes_there = NULL;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_piece_encode_end(struct tsr_piece_coder *c, const void **coded_ret,
+				     size_t *nbytes_ret, struct tsr_err *err)
+{
+	if (c->nbytes_there) {
+		TSR_TRY(tsr_gpu_sync(c->stream, err));
+		c->nbytes = *c->nbytes_there;
+	}
+	*coded_ret = c->coded;
+	*nbytes_ret = c->nbytes;
 	return TSR_OK;
 }
 
@@ -212,17 +236,19 @@ struct tsr_entropy *tsr_piece_coder_entropy(struct tsr_piece_coder *c)
 
 /* --- Opening ------------------------------------------------------------------------------------ */
 
-static enum tsr_status open_gpu(struct tsr_piece_coder *c, struct tsr_err *err)
+static enum tsr_status open_gpu(struct tsr_piece_coder *c, size_t coded_max, struct tsr_err *err)
 {
 	const struct tsr_entropy_kind widest = { .width = TSR_ENTROPY_WIDTH };
 	const size_t nbytes = sizeof(*c->device) + tsr_entropy_bound(widest, TSR_ENTROPY_PIECE);
 
 	TSR_TRY(tsr_gpu_alloc(c->gpu, nbytes, "coded pieces", (void **)&c->device, err));
+	TSR_TRY(tsr_gpu_alloc_host(c->gpu, sizeof(*c->host) + coded_max, "coded pieces",
+				   (void **)&c->host, err));
 	return tsr_gpu_stream_new(c->gpu, &c->stream, err);
 }
 
-enum tsr_status tsr_piece_coder_new(struct tsr_gpu *gpu, struct tsr_piece_coder **ret,
-				    struct tsr_err *err)
+enum tsr_status tsr_piece_coder_new(struct tsr_gpu *gpu, size_t coded_max,
+				    struct tsr_piece_coder **ret, struct tsr_err *err)
 {
 	struct tsr_piece_coder *c = calloc(1, sizeof(*c));
 	enum tsr_status status = TSR_OK;
@@ -236,7 +262,7 @@ enum tsr_status tsr_piece_coder_new(struct tsr_gpu *gpu, struct tsr_piece_coder 
 	}
 	c->gpu = gpu;
 	if (gpu)
-		status = open_gpu(c, err);
+		status = open_gpu(c, coded_max, err);
 	if (status != TSR_OK)
 		tsr_piece_coder_free(c);
 	else
@@ -252,6 +278,7 @@ void tsr_piece_coder_free(struct tsr_piece_coder *c)
 	if (c->gpu) {
 		tsr_gpu_stream_free(c->stream);
 		tsr_gpu_free(c->gpu, c->device);
+		tsr_gpu_free_host(c->gpu, c->host);
 	}
 	free(c);
 }
