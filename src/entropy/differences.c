@@ -131,12 +131,21 @@ static const char *get_tables(struct tsr_entropy *e, const uint8_t *bytes, size_
 /* Symbols that are looked at together. */
 #define TOGETHER 8u
 
-/* Whether none of them has a rest, of elements of more than one byte. */
-static bool have_no_rests(const uint8_t *symbols)
-{
-	uint64_t all;
+/* Elements that are in a core's first cache from one step to the next. */
+#define PART 2048u
 
-	memcpy(&all, symbols, TOGETHER);
+/* Whether none of @n symbols has a rest, of elements of more than one byte. */
+static inline bool have_no_rests(const uint8_t *symbols, size_t n)
+{
+	uint64_t all = 0, some;
+	size_t i;
+
+	for (i = 0; n - i >= TOGETHER; i += TOGETHER) {
+		memcpy(&some, symbols + i, TOGETHER);
+		all |= some;
+	}
+	for (; i < n; i++)
+		all |= symbols[i];
 	return !(all & UINT64_C(0xf0f0f0f0f0f0f0f0));
 }
 
@@ -176,7 +185,7 @@ static void put_rests(const struct tsr_entropy *e, size_t n, unsigned bits, uint
 
 	for (size_t i = 0, end; i < n && bits > 8; i = end) {
 		end = n - i < TOGETHER ? n : i + TOGETHER;
-		if (end - i == TOGETHER && have_no_rests(e->symbols + i))
+		if (end - i == TOGETHER && have_no_rests(e->symbols + i, TOGETHER))
 			continue;
 		for (size_t k = i; k < end; k++)
 			put_rest(&r, e->differences[k], tsr_difference_rest(e->symbols[k], bits));
@@ -185,20 +194,31 @@ static void put_rests(const struct tsr_entropy *e, size_t n, unsigned bits, uint
 		tsr_put_le(r.to, r.pending, 4);
 }
 
+/* The bits of the rests of symbols, added to *@nbits; false if one of them is not possible. */
+static bool count_rests(const uint8_t *symbols, size_t n, unsigned bits, uint64_t *nbits)
+{
+	for (size_t i = 0, end; i < n; i = end) {
+		end = n - i < TOGETHER ? n : i + TOGETHER;
+		if (end - i == TOGETHER && have_no_rests(symbols + i, TOGETHER))
+			continue;
+		for (size_t k = i; k < end; k++) {
+			if (symbols[k] > tsr_difference_symbol_max(bits))
+				return false;
+			*nbits += tsr_difference_rest(symbols[k], bits);
+		}
+	}
+	return true;
+}
+
 /* Whether symbols are possible and have rests of so many bytes. */
 static const char *check_rests(const uint8_t *symbols, size_t n, unsigned bits, size_t nbytes)
 {
 	uint64_t nbits = 0;
 
-	for (size_t i = 0, end; i < n && bits > 8; i = end) {
-		end = n - i < TOGETHER ? n : i + TOGETHER;
-		if (end - i == TOGETHER && have_no_rests(symbols + i))
-			continue;
-		for (size_t k = i; k < end; k++) {
-			if (symbols[k] > tsr_difference_symbol_max(bits))
-				return "a difference is larger than its elements";
-			nbits += tsr_difference_rest(symbols[k], bits);
-		}
+	for (size_t i = 0, m; i < n && bits > 8; i += m) {
+		m = n - i < PART ? n - i : PART;
+		if (!have_no_rests(symbols + i, m) && !count_rests(symbols + i, m, bits, &nbits))
+			return "a difference is larger than its elements";
 	}
 	return nbytes == (nbits + 31) / 32 * 4 ? NULL
 					       : "the rests of differences have another size";
@@ -226,7 +246,7 @@ static void get_rests(struct rests *r, const uint8_t *symbols, size_t n, unsigne
 	tsr_older_widen(symbols, n, differences);
 	for (size_t i = 0, end; i < n && bits > 8; i = end) {
 		end = n - i < TOGETHER ? n : i + TOGETHER;
-		if (end - i == TOGETHER && have_no_rests(symbols + i))
+		if (end - i == TOGETHER && have_no_rests(symbols + i, TOGETHER))
 			continue;
 		for (size_t k = i; k < end; k++)
 			differences[k] = tsr_difference_base(symbols[k], bits) |
@@ -240,9 +260,6 @@ static bool are_equal(const uint8_t *symbols, size_t n)
 {
 	return memcmp(symbols, symbols + 1, n - 1) == 0;
 }
-
-/* Elements that are in a core's first cache from one step to the next. */
-#define PART 2048u
 
 /* The old elements from the one at @i on; not of variances. */
 static struct tsr_entropy_old older_part(const struct tsr_entropy_old *old, size_t i)
@@ -362,11 +379,11 @@ static bool are_zero(const uint8_t *symbols, size_t n)
 
 /* Symbols and rests, which were checked, to new elements. */
 static void add(struct tsr_entropy *e, const struct tsr_entropy_old *old, const uint8_t *rests,
-		size_t rests_nbytes, uint8_t *plane, uint8_t *correction, size_t n,
-		bool *rests_end_ret)
+		uint8_t *plane, uint8_t *correction, size_t n, bool *rests_end_ret)
 {
 	const struct tsr_difference_kind kind = old->kind;
 	const bool moved = kind.of == TSR_DIFFERENCE_VARIANCES;
+	const unsigned bits = tsr_older_bits(kind);
 	struct rests r = { .from = rests };
 
 	for (size_t i = 0, m; i < n; i += m) {
@@ -382,13 +399,13 @@ static void add(struct tsr_entropy *e, const struct tsr_entropy_old *old, const 
 				memcpy(more, part.correction, m * kind.correction);
 			continue;
 		}
-		if (!moved && !rests_nbytes) {
+		if (!moved && (bits <= 8 || have_no_rests(e->symbols + i, m))) {
 			tsr_older_move(&part, e->symbols + i, m, to, more);
 			continue;
 		}
 		if (!moved)
 			tsr_older_expect(&part, m, 0, e->expected, NULL);
-		get_rests(&r, e->symbols + i, m, tsr_older_bits(kind), e->differences);
+		get_rests(&r, e->symbols + i, m, bits, e->differences);
 		tsr_older_add(&part, e->expected, e->differences, m, to, more);
 	}
 	*rests_end_ret = !r.pending;
@@ -416,6 +433,6 @@ const char *tsr_entropy_decode_differences(struct tsr_entropy *e, const struct t
 				    nbytes - HEADS - size);
 	if (wrong)
 		return wrong;
-	add(e, old, head + HEADS + size, nbytes - HEADS - size, plane, correction, n, &rests_end);
+	add(e, old, head + HEADS + size, plane, correction, n, &rests_end);
 	return rests_end ? NULL : "bits behind the rests of differences are not zero";
 }

@@ -261,14 +261,48 @@ INLINE __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8_t **wo
 	return _mm256_or_si256(_mm256_sllv_epi32(popped, shift), word);
 }
 
+/* The entries of the first slots of all tables. */
+static inline __m256i load_first(const struct tsr_rans_decoder *d)
+{
+	uint32_t first[TSR_RANS_TABLE_COUNT];
+
+	for (unsigned table = 0; table < TSR_RANS_TABLE_COUNT; table++)
+		first[table] = d->slots[table << BITS];
+	return load_eight(first);
+}
+
+/*
+ * decode_eight() if all lanes pop the first symbol of their table and lack no word, which costs no look-up in
+ * memory; false otherwise.
+ */
+INLINE bool decode_first(__m256i first, __m256i *x, __m256i *contexts, __m256i *symbols)
+{
+	const __m256i in_table = _mm256_and_si256(*x, _mm256_set1_epi32((1 << BITS) - 1));
+	const __m256i entry = _mm256_permutevar8x32_epi32(first, *contexts);
+	const __m256i freq = _mm256_srli_epi32(entry, 20);
+	const __m256i popped = _mm256_add_epi32(
+		_mm256_mullo_epi32(freq, _mm256_srli_epi32(*x, BITS)), in_table);
+	const __m256i has_word = _mm256_cmpeq_epi32(
+		_mm256_max_epu32(popped, _mm256_set1_epi32(TSR_RANS_LOW)), popped);
+	const __m256i all = _mm256_and_si256(_mm256_cmpgt_epi32(freq, in_table), has_word);
+
+	if (_mm256_movemask_epi8(all) != -1)
+		return false;
+	*x = popped;
+	*contexts = _mm256_srli_epi32(*contexts, 8);
+	*symbols = _mm256_or_si256(_mm256_srli_epi32(*symbols, 8), _mm256_slli_epi32(entry, 24));
+	return true;
+}
+
 /* Blocks while no word beyond @end is touched: one takes up to BLOCK words, and eight are loaded at once. */
 INLINE const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint8_t *contexts,
-				    const uint8_t *words, const uint8_t *end, uint32_t *states,
-				    uint8_t *symbols, size_t nblocks, size_t *done)
+				    bool few, const uint8_t *words, const uint8_t *end,
+				    uint32_t *states, uint8_t *symbols, size_t nblocks,
+				    size_t *done)
 {
 	__m256i a = load_eight(states), b = load_eight(states + 8);
 	__m256i c = load_eight(states + 16), d = load_eight(states + 24);
-	__m256i to[4] = { a, b, c, d };
+	__m256i to[4] = { a, b, c, d }, first = few ? load_first(t) : a;
 	size_t i = 0;
 
 	for (; i < nblocks && (size_t)(end - words) >= 2 * (BLOCK + 8); i++) {
@@ -277,10 +311,14 @@ INLINE const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint
 		for (unsigned v = 0; contexts && v < 4; v++)
 			by[v] = load_eight(contexts + BLOCK * i + 32 * v);
 		for (unsigned r = 0; r < RUN; r++) {
-			a = decode_eight(t, &words, a, contexts ? &by[0] : NULL, &to[0]);
-			b = decode_eight(t, &words, b, contexts ? &by[1] : NULL, &to[1]);
-			c = decode_eight(t, &words, c, contexts ? &by[2] : NULL, &to[2]);
-			d = decode_eight(t, &words, d, contexts ? &by[3] : NULL, &to[3]);
+			if (!few || !decode_first(first, &a, &by[0], &to[0]))
+				a = decode_eight(t, &words, a, contexts ? &by[0] : NULL, &to[0]);
+			if (!few || !decode_first(first, &b, &by[1], &to[1]))
+				b = decode_eight(t, &words, b, contexts ? &by[1] : NULL, &to[1]);
+			if (!few || !decode_first(first, &c, &by[2], &to[2]))
+				c = decode_eight(t, &words, c, contexts ? &by[2] : NULL, &to[2]);
+			if (!few || !decode_first(first, &d, &by[3], &to[3]))
+				d = decode_eight(t, &words, d, contexts ? &by[3] : NULL, &to[3]);
 		}
 		for (unsigned v = 0; v < 4; v++)
 			store_eight(symbols + BLOCK * i + 32 * v, to[v]);
@@ -302,9 +340,11 @@ INLINE uint8_t *encode_blocks(const struct tsr_rans_encoder *e, struct pushed p,
 }
 
 INLINE const uint8_t *decode_blocks(const struct tsr_rans_decoder *d, const uint8_t *contexts,
-				    const uint8_t *words, const uint8_t *end, uint32_t *states,
-				    uint8_t *symbols, size_t nblocks, size_t *done)
+				    bool few, const uint8_t *words, const uint8_t *end,
+				    uint32_t *states, uint8_t *symbols, size_t nblocks,
+				    size_t *done)
 {
+	(void)few;
 	for (*done = 0; *done < nblocks && words; ++*done)
 		words = decode_block(d, contexts ? contexts + *done * BLOCK : NULL, words, end,
 				     states, symbols + *done * BLOCK, BLOCK);
@@ -338,21 +378,23 @@ uint8_t *TSR_FOR_ISA(rans_encode_pairs)(const struct tsr_rans_encoder *e, const 
 /* What decode_blocks() leaves are less than these words; behind as many zeros it can go on. */
 #define LAST_NBYTES (2 * (BLOCK + 8u))
 
-INLINE bool decode(const struct tsr_rans_decoder *d, const uint8_t *contexts, const uint8_t *words,
-		   size_t nwords, uint32_t *states, uint8_t *symbols, size_t n)
+/* @few: symbols other than the first of their table are few; a constant where this is inlined. */
+INLINE bool decode(const struct tsr_rans_decoder *d, const uint8_t *contexts, bool few,
+		   const uint8_t *words, size_t nwords, uint32_t *states, uint8_t *symbols,
+		   size_t n)
 {
 	const uint8_t *end = words + 2 * nwords;
 	const size_t nblocks = n / BLOCK;
 	uint8_t last[2 * LAST_NBYTES];
 	size_t done, left;
 
-	words = decode_blocks(d, contexts, words, end, states, symbols, nblocks, &done);
+	words = decode_blocks(d, contexts, few, words, end, states, symbols, nblocks, &done);
 	if (words && done < nblocks) {
 		left = (size_t)(end - words);
 		memcpy(last, words, left);
 		memset(last + left, 0, LAST_NBYTES);
 		end = last + left;
-		words = decode_blocks(d, contexts ? contexts + done * BLOCK : NULL, last,
+		words = decode_blocks(d, contexts ? contexts + done * BLOCK : NULL, few, last,
 				      end + LAST_NBYTES, states, symbols + done * BLOCK,
 				      nblocks - done, &left);
 		done += left;
@@ -366,14 +408,17 @@ INLINE bool decode(const struct tsr_rans_decoder *d, const uint8_t *contexts, co
 bool TSR_FOR_ISA(rans_decode)(const struct tsr_rans_decoder *d, const uint8_t *words, size_t nwords,
 			      uint32_t *states, uint8_t *symbols, size_t n)
 {
-	return decode(d, NULL, words, nwords, states, symbols, n);
+	return decode(d, NULL, false, words, nwords, states, symbols, n);
 }
 
 bool TSR_FOR_ISA(rans_decode_contexts)(const struct tsr_rans_decoder *d, const uint8_t *contexts,
 				       const uint8_t *words, size_t nwords, uint32_t *states,
 				       uint8_t *symbols, size_t n)
 {
-	return decode(d, contexts, words, nwords, states, symbols, n);
+	/* At a quarter of a bit per symbol two of three steps of eight lanes take the short way. */
+	if (nwords < n / 64)
+		return decode(d, contexts, true, words, nwords, states, symbols, n);
+	return decode(d, contexts, false, words, nwords, states, symbols, n);
 }
 
 /* --- Elements and streams ------------------------------------------------------------------ */
