@@ -253,6 +253,27 @@ def test_another_model_is_refused(tmp_path, pair):
     refused(pair[2], pair[2], 3)
 
 
+def test_what_the_update_does_not_read_is_checked(tmp_path):
+    """Bytes of the model that decoding has no use for: of a tensor that goes, and of one that is all new."""
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    rng = np.random.default_rng(5)
+    save_file({k: rng.standard_normal((700, 1000)).astype("f2") for k in ("a.stays", "b.goes", "c.other")}, old)
+    tensors = load_file(old)
+    del tensors["b.goes"]
+    tensors["c.other"] = rng.standard_normal((700, 1000)).astype("f2")
+    save_file(tensors, new)
+    update = make_update(new, old, tmp_path / "u")
+    quiet("apply", update, old, "-o", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == new.read_bytes()
+    data = old.read_bytes()
+    start = len(data) - 3 * 1400000
+    for at in (0, 600000, 1400000, 2799999, 2800000, 4199999):
+        old.write_bytes(data[:start + at] + bytes([data[start + at] ^ 1]) + data[start + at + 1:])
+        refused(update, old, 3, f"{update}: is a delta to old.safetensors with the set", f"but {old} has the set")
+        line = one_line_error(run_tersor("apply", update, old, "-o", tmp_path / "none", check=3))
+        assert "has the set" in line and not (tmp_path / "none").exists() and not list(tmp_path.glob(".*"))
+
+
 def test_a_damaged_update_is_refused(tmp_path, pair):
     model, update = tmp_path / "m.safetensors", tmp_path / "u"
     shutil.copy(pair[0], model)

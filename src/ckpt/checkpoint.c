@@ -8,6 +8,7 @@
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/coded.h"
+#include "ckpt/unproven.h"
 
 const char *tsr_container_name(enum tsr_container container)
 {
@@ -42,6 +43,7 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
 	free(c->trees);
 	free(c->notes);
 	tsr_decoding_free(c->decoding);
+	tsr_unproven_free(c->unproven);
 	tsr_checkpoint_close(c->base);
 	tsr_arena_free(c->arena);
 	free(c);

@@ -86,6 +86,7 @@ struct tsr_checkpoint {
 	struct tsr_base_name base_name; /* of a delta: what it says of its base */
 	struct tsr_checkpoint *base; /* and the base, opened; NULL: it is no delta */
 	bool replaces_base; /* an output may take the place of the base's file */
+	struct tsr_unproven *unproven; /* of a base whose set is not known yet; else NULL */
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */

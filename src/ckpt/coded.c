@@ -15,6 +15,7 @@
 #include "ckpt/build.h"
 #include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
+#include "ckpt/unproven.h"
 #include "gpu/piece_coder.h"
 #include "io/hash.h"
 
@@ -331,6 +332,7 @@ static enum tsr_status read_differences(const struct tsr_checkpoint *c, const st
 	old.plane = d->old;
 	TSR_TRY(tsr_array_read(c->base, coded->old, piece * coded->piece_nbytes,
 			       n * coded->difference.width, d->old, err));
+	tsr_unproven_note(c->base, coded->old_tensor, piece, d->old, n * coded->difference.width);
 	if (coded->difference.of == TSR_DIFFERENCE_VARIANCES)
 		TSR_TRY(read_old_scales(c, a, piece, d, n, &old, err));
 	wrong = tsr_entropy_decode_differences(entropy_of(d), &old, d->coded, nbytes, plain, NULL,

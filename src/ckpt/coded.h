@@ -41,6 +41,7 @@ struct tsr_coded {
 	const struct tsr_array *old;
 	struct tsr_difference_kind difference;
 	const struct tsr_array *old_scales; /* of variances, in the base */
+	size_t old_tensor; /* the tensor of the base that @old is of */
 	unsigned plane; /* of its tensor */
 	bool joined; /* pieces may be coded with those of the other plane, which is: */
 	size_t partner; /* an array of the checkpoint */

@@ -2,6 +2,7 @@
 /* Deltas: which tensor of a base a tensor differs from, and how its planes do. */
 #include "ckpt/deltas.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "ckpt/build.h"
 #include "ckpt/coded.h"
 #include "ckpt/tensor_tiles.h"
+#include "ckpt/unproven.h"
 #include "io/hash.h"
 
 uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n)
@@ -29,6 +31,7 @@ uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n)
 struct hashing {
 	struct tsr_checkpoint *c;
 	struct tsr_tiles pieces;
+	const struct tsr_known_piece *known; /* NULL: none is */
 	struct tsr_hasher *hasher; /* of the tensor that is at its turn */
 	struct tsr_progress progress;
 };
@@ -45,6 +48,10 @@ static enum tsr_status hash_piece(void *ctx, void *scratch, uint64_t job, struct
 	const struct tsr_array *a = &h->c->arrays[h->c->tensors[tile.tensor].plane[0]];
 	struct piece *p = scratch;
 
+	if (h->known && h->known[job].is) {
+		p->hash = h->known[job].hash;
+		return TSR_OK;
+	}
 	TSR_TRY(tsr_array_read(h->c, a, tile.first, (size_t)tile.n, p->bytes, err));
 	p->hash = tsr_hash(p->bytes, (size_t)tile.n, 0);
 	return TSR_OK;
@@ -68,30 +75,33 @@ static enum tsr_status take_hash(void *ctx, void *scratch, uint64_t job, struct 
 static enum tsr_status hash_pieces(struct hashing *h, const struct tsr_run *run,
 				   struct tsr_err *err)
 {
-	const struct tsr_checkpoint *c = h->c;
 	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct piece),
 					 .work = hash_piece,
 					 .commit = take_hash,
 					 .ctx = h };
 
-	TSR_TRY(tsr_tiles_init(&h->pieces, c->ntensors, c->path, err));
-	for (size_t i = 0; i < c->ntensors; i++)
-		tsr_tiles_add(&h->pieces, tsr_tensor_nbytes(&c->tensors[i]),
-			      tsr_tensor_piece(&c->tensors[i]));
+	TSR_TRY(tsr_unproven_pieces(h->c, &h->pieces, err));
 	pipeline.njobs = h->pieces.njobs;
 	return pipeline.njobs ? tsr_pipeline_run(&pipeline, run, err) : TSR_OK;
+}
+
+static enum tsr_status check_plain(const struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	if (c->coded)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: has states of another tool, expected a plain model", c->path);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *run,
 			      struct tsr_err *err)
 {
 	struct hashing h = { .c = c,
+			     .known = c->unproven ? c->unproven->known : NULL,
 			     .progress = { .run = run, .what = c->path, .total_nbytes = 1 } };
 	enum tsr_status status;
 
-	if (c->coded)
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: has states of another tool, expected a plain model", c->path);
+	TSR_TRY(check_plain(c, err));
 	h.hasher = tsr_hasher_new();
 	status = h.hasher ? hash_pieces(&h, run, err) : tsr_fail_nomem(err, c->path);
 	if (status == TSR_OK)
@@ -99,6 +109,47 @@ enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *ru
 	tsr_tiles_free(&h.pieces);
 	tsr_hasher_free(h.hasher);
 	return status;
+}
+
+/* --- Whether a base is the right one ------------------------------------------------------------ */
+
+enum tsr_status tsr_delta_check_base(const struct tsr_checkpoint *c, const char *path,
+				     struct tsr_err *err)
+{
+	const struct tsr_checkpoint *base = c->base;
+
+	if (base->set != c->base_name.set)
+		return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
+				     "%s: is a delta to %s with the set %016" PRIx64
+				     ", but %s has the set %016" PRIx64,
+				     c->path, c->base_name.name, c->base_name.set, path, base->set);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_delta_prove_later(struct tsr_checkpoint *c, const char *path,
+				      struct tsr_err *err)
+{
+	TSR_TRY(check_plain(c->base, err));
+	return tsr_unproven_new(c->base, path, err);
+}
+
+enum tsr_status tsr_delta_prove(struct tsr_checkpoint *c, enum tsr_status status,
+				const struct tsr_run *run, struct tsr_err *err)
+{
+	struct tsr_err other;
+
+	if (!c->base || !c->base->unproven || (status != TSR_OK && status != TSR_E_FORMAT))
+		return status;
+	if (status == TSR_OK) {
+		TSR_TRY(tsr_plain_set(c->base, run, err));
+		return tsr_delta_check_base(c, c->base->unproven->path, err);
+	}
+	if (tsr_plain_set(c->base, run, &other) != TSR_OK ||
+	    tsr_delta_check_base(c, c->base->unproven->path, &other) == TSR_OK)
+		return status;
+	if (err)
+		*err = other;
+	return TSR_E_FORMAT;
 }
 
 /* --- Planes and those of the base ---------------------------------------------------------------- */
@@ -180,6 +231,7 @@ static enum tsr_status link_plane(struct tsr_checkpoint *c, const struct tsr_ten
 		coded->own.scales = t->plane[1];
 	}
 	coded->old = &c->base->arrays[old->plane[plane]];
+	coded->old_tensor = (size_t)(old - c->base->tensors);
 	coded->joined = joined;
 	coded->partner = joined ? t->plane[!plane] : t->plane[plane];
 	coded->plane = plane;

@@ -18,6 +18,25 @@ uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n);
 enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *run,
 			      struct tsr_err *err);
 
+/* TSR_E_FORMAT unless the base of a delta, which was found at @path, has the set that the delta names. */
+enum tsr_status tsr_delta_check_base(const struct tsr_checkpoint *c, const char *path,
+				     struct tsr_err *err);
+
+/*
+ * tsr_plain_set() and tsr_delta_check_base() of the base of @c, later: what is read of the base from now on
+ * to decode the delta is hashed then, and tsr_delta_prove() reads only what was not.  Until then what is
+ * decoded may be of another base.
+ */
+enum tsr_status tsr_delta_prove_later(struct tsr_checkpoint *c, const char *path,
+				      struct tsr_err *err);
+
+/*
+ * Whether the base is the one that the delta names, if that is not known yet: @status is what became of
+ * decoding, and is returned if it is.  Where decoding failed, another base is a better reason.
+ */
+enum tsr_status tsr_delta_prove(struct tsr_checkpoint *c, enum tsr_status status,
+				const struct tsr_run *run, struct tsr_err *err);
+
 /* The tensor of @base that one can differ from: of its name, shape, dtype and coding; NULL: none. */
 const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
 				       const struct tsr_tensor *t);

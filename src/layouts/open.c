@@ -17,6 +17,7 @@
 #include "container/packed_read.h"
 #include "container/tree.h"
 #include "layouts/folder.h"
+#include "layouts/open_update.h"
 #include "names/import/import_states.h"
 #include "names/places.h"
 #include "names/state_dict.h"
@@ -122,29 +123,29 @@ static char *base_path(const struct tsr_checkpoint *c, const struct tsr_open_opt
 	return path;
 }
 
-static enum tsr_status check_base(const struct tsr_checkpoint *c, const char *path,
-				  struct tsr_err *err)
-{
-	const struct tsr_checkpoint *base = c->base;
-
-	if (base->set != c->base_name.set)
-		return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
-				     "%s: is a delta to %s with the set %016" PRIx64
-				     ", but %s has the set %016" PRIx64,
-				     c->path, c->base_name.name, c->base_name.set, path, base->set);
-	return TSR_OK;
-}
-
 /* So many arrays are worth a look at all of the heap. */
 #define TRIM_ARRAYS 10000u
 
 static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
-				       const struct tsr_open_options *o, unsigned depth,
+				       const struct tsr_open_options *o, unsigned depth, bool later,
 				       struct tsr_checkpoint **ret, struct tsr_err *err);
 
-/* Open what a delta differs from; @depth is the most that it may be deep. */
+static enum tsr_status check_base(struct tsr_checkpoint *c, const char *path, bool later,
+				  const struct tsr_run *run, struct tsr_err *err)
+{
+	if (!c->base->packed && later)
+		return tsr_delta_prove_later(c, path, err);
+	if (!c->base->packed)
+		TSR_TRY(tsr_plain_set(c->base, run, err));
+	return tsr_delta_check_base(c, path, err);
+}
+
+/*
+ * Open what a delta differs from; @depth is the most that it may be deep.  @later: one that is not packed is
+ * not read now.
+ */
 static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open_options *options,
-				 unsigned depth, struct tsr_err *err)
+				 unsigned depth, bool later, struct tsr_err *err)
 {
 	struct tsr_open_options o = *options;
 	const char *path;
@@ -166,17 +167,16 @@ static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open
 		status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_BASE,
 				       "%s: is a delta to %s, which is missing", c->path, path);
 	else
-		status = open_checkpoint(&path, 1, &o, c->base_name.depth - 1, &c->base, err);
-	if (status == TSR_OK && !c->base->packed)
-		status = tsr_plain_set(c->base, options->run, err);
+		status = open_checkpoint(&path, 1, &o, c->base_name.depth - 1, false, &c->base,
+					 err);
 	if (status == TSR_OK)
-		status = check_base(c, path, err);
+		status = check_base(c, path, later, options->run, err);
 	free(joined);
 	return status == TSR_OK ? tsr_delta_link(c, err) : status;
 }
 
 static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *paths, unsigned npaths,
-				const struct tsr_open_options *options, unsigned depth,
+				const struct tsr_open_options *options, unsigned depth, bool later,
 				struct tsr_err *err)
 {
 	for (unsigned i = 0; i < npaths; i++) {
@@ -206,7 +206,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	TSR_TRY(tsr_packed_share(c, err));
 	if (c->packed)
 		c->set = tsr_tensors_set(c->tensors, c->ntensors);
-	TSR_TRY(open_base(c, options, depth, err));
+	TSR_TRY(open_base(c, options, depth, later, err));
 	TSR_TRY(tsr_tree_restore(c, err));
 	TSR_TRY(tsr_places_mark(c, err));
 	TSR_TRY(tsr_tree_complete(c, npaths > 1 || c->from_folder, err));
@@ -214,7 +214,7 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 }
 
 static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
-				       const struct tsr_open_options *o, unsigned depth,
+				       const struct tsr_open_options *o, unsigned depth, bool later,
 				       struct tsr_checkpoint **ret, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = calloc(1, sizeof(*c));
@@ -224,7 +224,7 @@ static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths
 		return tsr_fail_nomem(err, paths[0]);
 	c->opaque = o->opaque;
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
-	status = c->arena ? read_all(c, paths, npaths, o, depth, err)
+	status = c->arena ? read_all(c, paths, npaths, o, depth, later, err)
 			  : tsr_fail_nomem(err, paths[0]);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(c);
@@ -244,5 +244,11 @@ enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,
 	struct tsr_open_options o = tsr_open_defaults();
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	return open_checkpoint(paths, npaths, &o, TSR_CHAIN_MAX, ret, err);
+	return open_checkpoint(paths, npaths, &o, TSR_CHAIN_MAX, false, ret, err);
+}
+
+enum tsr_status tsr_update_open(const char *path, const struct tsr_open_options *options,
+				struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	return open_checkpoint(&path, 1, options, TSR_CHAIN_MAX, true, ret, err);
 }

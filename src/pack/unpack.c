@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
+#include "ckpt/deltas.h"
 #include "io/dir.h"
 #include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
@@ -305,11 +306,13 @@ static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, s
 				       .finish = write_tile,
 				       .found = found_in_tile,
 				       .ctx = w };
+	enum tsr_status status;
 
 	if (w->options->dry_run)
 		return tsr_writer_check(w->writer, err);
 	TSR_TRY(tsr_writer_create(w->writer, err));
-	TSR_TRY(tsr_walk_run(&walk, run, err));
+	status = tsr_walk_run(&walk, run, err);
+	TSR_TRY(tsr_delta_prove(w->c, status, run, err));
 	TSR_TRY(tsr_writer_end_part(w->writer, err));
 	TSR_TRY(note_infinite(w, err));
 	return tsr_writer_publish(w->writer, err);

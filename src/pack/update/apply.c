@@ -8,6 +8,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "container/shards/shard_keep.h"
 #include "io/dir.h"
+#include "layouts/open_update.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
 
@@ -106,12 +107,16 @@ enum tsr_status tsr_apply(const char *update, const char *model, const char *out
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	open.base = model;
 	open.run = run;
-	status = tsr_checkpoint_open(&update, 1, &open, &c, err);
+	/* Parts read only their share of the base, and a dry run nothing at all: they are told before. */
+	if (o.dry_run || (run && run->parts))
+		status = tsr_checkpoint_open(&update, 1, &open, &c, err);
+	else
+		status = tsr_update_open(update, &open, &c, err);
+	if (status == TSR_OK)
+		status = apply(c, model, out, &o, run, ret, err);
 	/* The base is said already. */
 	if (status != TSR_OK && err && err->hint == TSR_HINT_BASE)
 		err->hint = TSR_HINT_NONE;
-	TSR_TRY(status);
-	status = apply(c, model, out, &o, run, ret, err);
 	if (status != TSR_OK && status != TSR_E_DURABILITY)
 		tsr_checkpoint_close(c);
 	return status;
