@@ -348,7 +348,7 @@ def test_parts_that_make_no_sense_are_usage_errors(tmp_path, part):
 
 def test_what_has_no_parts_says_so(tmp_path):
     for args in (("pack", TINY, "-o", "-"), ("pack", "-", "-o", "o"), ("verify", TINY),
-                 ("pack", TINY, "-o", "o", "--dry-run"), 
+                 ("pack", TINY, "-o", "o", "--dry-run"),
                  ("convert", TINY.parent, "-o", "o/", "--entropy"), ("inspect", TINY)):
         done = run_tersor(*args, "--part", "1/2", cwd=tmp_path, check=2, input="")
         assert one_line_error(done)
