@@ -51,7 +51,7 @@ static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 		const size_t tag = w->arrays[i].tag, at = member[TSR_TAG_TENSOR(tag)];
 
 		w->places[tag] = (struct tsr_place){ .offset = tsr_zip_members_data(zip, at),
-						     .member = at };
+						     .member = (uint32_t)at };
 	}
 	free(member);
 	return status;

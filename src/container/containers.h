@@ -49,8 +49,11 @@ enum tsr_status tsr_safetensors_compose(struct tsr_writer *w, const struct tsr_w
 					uint64_t json_nbytes, struct tsr_text *header,
 					struct tsr_err *err);
 
-/* The index of shards, if there are several files of them. */
+/* How long the index of shards is, if there are several files of them. */
 enum tsr_status tsr_safetensors_index(struct tsr_writer *w, struct tsr_err *err);
+
+/* That index, for who publishes it: a hundred bytes per array, so it is not kept from the layout on. */
+enum tsr_status tsr_safetensors_compose_index(struct tsr_writer *w, struct tsr_err *err);
 
 bool tsr_npz_detect(const struct tsr_file_head *head);
 enum tsr_status tsr_npz_read(struct tsr_checkpoint *c, struct tsr_file *f,

@@ -87,7 +87,7 @@ static enum tsr_status add_place(struct tsr_writer *w, size_t tag, bool *placed,
 	w->places = places;
 	while (places[last].next)
 		last = places[last].next;
-	places[last].next = w->nplaces;
+	places[last].next = (uint32_t)w->nplaces;
 	places[w->nplaces++] = *place;
 	return TSR_OK;
 }
@@ -101,7 +101,8 @@ static enum tsr_status add_archive(struct tsr_writer *w, struct tsr_dcp_archivin
 
 	TSR_TRY(tsr_dcp_archive(a, items, i, generation, &w->archives[i].zip, err));
 	for (size_t k = 0; k < a->n; k++) {
-		const struct tsr_place place = { .archive = i, .member = TSR_DCP_DATA_MEMBER + k };
+		const struct tsr_place place = { .archive = (uint32_t)i,
+						 .member = (uint32_t)(TSR_DCP_DATA_MEMBER + k) };
 
 		TSR_TRY(add_place(w, TSR_ARRAY_TAG(a->found[k], 0), placed, &place, err));
 	}
@@ -134,7 +135,7 @@ static void set_offsets(struct tsr_writer *w)
 
 		if (!p->member)
 			continue;
-		p->file = a->file;
+		p->file = (uint32_t)a->file;
 		p->offset = tsr_zip_members_data(&a->zip, p->member);
 	}
 }
@@ -181,6 +182,7 @@ enum tsr_status tsr_dcp_lay_out(struct tsr_writer *w, struct tsr_err *err)
 	if (status == TSR_OK) {
 		set_offsets(w);
 		status = tsr_dcp_compose_metadata(&items, &w->index, err);
+		w->index_nbytes = w->index.nbytes;
 	}
 	free(items.items);
 	return status;

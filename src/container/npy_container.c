@@ -201,7 +201,7 @@ static enum tsr_status add_array(struct tsr_writer *w, const struct tsr_st_entry
 	struct tsr_text header = { 0 };
 	enum tsr_status status = compose_header(w, a, &header, err);
 
-	w->places[a->tag].member = zip->n;
+	w->places[a->tag].member = (uint32_t)zip->n;
 	if (status == TSR_OK)
 		status = tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err);
 	tsr_text_free(&header);

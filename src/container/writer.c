@@ -25,6 +25,9 @@ static enum tsr_status lay_out(struct tsr_writer *w, struct tsr_err *err)
 	for (size_t i = 0; i < w->plan.narrays; i++)
 		w->ntags = w->plan.arrays[i].tag >= w->ntags ? w->plan.arrays[i].tag + 1 : w->ntags;
 	w->nplaces = w->ntags + 1; /* number 0 is no next place, even if there is no array */
+	if (w->nplaces > UINT32_MAX / 2)
+		return tsr_fail(err, TSR_E_LIMIT, "%s: found %zu arrays, expected at most %u",
+				w->plan.path, w->nplaces, UINT32_MAX / 2);
 	w->arrays = calloc(w->plan.narrays + 1, sizeof(*w->arrays));
 	w->places = calloc(w->nplaces, sizeof(*w->places));
 	if (!w->arrays || !w->places)
@@ -236,6 +239,8 @@ enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 
 		TSR_TRY(tsr_zip_members_write(&a->zip, w->outputs.files[a->file], err));
 	}
+	if (w->index_nbytes && !w->index.nbytes)
+		TSR_TRY(tsr_safetensors_compose_index(w, err));
 	return tsr_outputs_publish(&w->outputs, w->index.nbytes ? &w->index : NULL, err);
 }
 

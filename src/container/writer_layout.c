@@ -69,7 +69,7 @@ void tsr_writer_planes(const struct tsr_writer *w, size_t n, struct tsr_written_
 
 uint64_t tsr_writer_nbytes(const struct tsr_writer *w)
 {
-	uint64_t total = w->index.nbytes;
+	uint64_t total = w->index_nbytes;
 
 	for (size_t i = 0; i < w->nfiles; i++)
 		total += w->files[i].nbytes;

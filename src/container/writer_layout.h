@@ -7,12 +7,12 @@
 #include "container/writer.h"
 #include "format/zip_members.h"
 
-/* Where an array goes. */
+/* Where an array goes: there is one for each possible plane of a tensor, so it is small. */
 struct tsr_place {
-	size_t file;
-	uint64_t offset; /* of its data in that file */
-	size_t archive, member; /* in which archive */
-	size_t next; /* its next place, or 0: the same array may be stored more than once */
+	uint64_t offset; /* of its data in @file */
+	uint32_t file;
+	uint32_t archive, member; /* in which archive */
+	uint32_t next; /* its next place, or 0: the same array may be stored more than once */
 };
 
 /* An archive, and the file that it is in or is. */
@@ -46,7 +46,9 @@ struct tsr_writer {
 	uint64_t *
 		coded_nbytes; /* per tag: of a coded array, 0 of any other; NULL as long as none is */
 	bool *differs; /* per tag: pieces of it are what differs from a base; NULL as long as none is */
-	struct tsr_text index; /* of shards or a directory; empty for one file */
+	struct tsr_text
+		index; /* of a directory; of shards from its publishing on, as it is large */
+	uint64_t index_nbytes; /* of what it will have; 0 for one file */
 	size_t narchives;
 	struct tsr_writer_archive *archives;
 };

@@ -225,6 +225,16 @@ const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const ch
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
+#define MAP_END "\n  "
+
+static void put_entry(const char *tensor, const char *shard, bool first, struct tsr_text *out)
+{
+	tsr_text_puts(out, first ? "\n    " : ",\n    ");
+	tsr_json_quote_ascii(out, tensor);
+	tsr_text_puts(out, ": ");
+	tsr_json_quote_ascii(out, shard);
+}
+
 static void put_map(const char *const *tensors, const char *const *shard_of, size_t n,
 		    struct tsr_text *out)
 {
@@ -238,13 +248,9 @@ static void put_map(const char *const *tensors, const char *const *shard_of, siz
 		sorted[i] = (struct tsr_named){ tensors[i], i };
 	/* The order of UTF-8 bytes is that of code points, by which Python sorts. */
 	tsr_named_sort(sorted, n);
-	for (size_t i = 0; i < n; i++) {
-		tsr_text_puts(out, i ? ",\n    " : "\n    ");
-		tsr_json_quote_ascii(out, sorted[i].name);
-		tsr_text_puts(out, ": ");
-		tsr_json_quote_ascii(out, shard_of[sorted[i].index]);
-	}
-	tsr_text_puts(out, "\n  ");
+	for (size_t i = 0; i < n; i++)
+		put_entry(sorted[i].name, shard_of[sorted[i].index], i == 0, out);
+	tsr_text_puts(out, MAP_END);
 	free(sorted);
 }
 
@@ -258,6 +264,25 @@ void tsr_index_compose(const char *const *tensors, const char *const *shard_of, 
 	if (n)
 		put_map(tensors, shard_of, n, out);
 	tsr_text_puts(out, "}\n}\n");
+}
+
+bool tsr_index_measure(const char *const *tensors, const char *const *shard_of, size_t n,
+		       uint64_t total_nbytes, uint64_t *nbytes_ret)
+{
+	struct tsr_text piece = { 0 };
+	bool failed;
+
+	tsr_index_compose(NULL, NULL, 0, total_nbytes, &piece);
+	*nbytes_ret = piece.nbytes;
+	for (size_t i = 0; i < n && !piece.failed; i++) {
+		piece.nbytes = 0;
+		put_entry(tensors[i], shard_of[i], i == 0, &piece);
+		*nbytes_ret += piece.nbytes;
+	}
+	*nbytes_ret += n ? strlen(MAP_END) : 0;
+	failed = piece.failed;
+	tsr_text_free(&piece);
+	return !failed;
 }
 
 void tsr_shard_name(const char *file_name, size_t shard, size_t nshards, struct tsr_text *out)

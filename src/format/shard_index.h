@@ -60,6 +60,10 @@ const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const ch
 void tsr_index_compose(const char *const *tensors, const char *const *shard_of, size_t n,
 		       uint64_t total_nbytes, struct tsr_text *out);
 
+/* How many bytes that has, without composing it; false when out of memory. */
+bool tsr_index_measure(const char *const *tensors, const char *const *shard_of, size_t n,
+		       uint64_t total_nbytes, uint64_t *nbytes_ret);
+
 /*
  * "model-00002-of-00003.safetensors" for shard 1 of 3, counted from 0, of "model.safetensors".  The
  * number goes before the last dot of the name, if that is not its first byte; directories are kept.
