@@ -153,7 +153,7 @@ def test_memory_of_150000_tensors_in_shards(tmp_path):
     found = peaks(tmp_path, 50_000)
     assert max(found["verify"], found["unpack"]) <= 64 + 150_000 / 1024, found
     # What docs/large.md says of the others, which are over that, and some room.
-    assert found["pack"] <= 255 and found["diff"] <= 225, found
+    assert found["pack"] <= 230 and found["diff"] <= 225, found
 
 
 # ---- Reading a part of a large file ----

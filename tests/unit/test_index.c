@@ -340,23 +340,30 @@ static void test_index_is_written_as_python_writes_it(void **state)
 				   "  }\n"
 				   "}\n";
 	struct tsr_text got = { 0 };
+	uint64_t nbytes;
 
 	(void)state;
 	assert_int_equal(COUNT_OF(tensors), COUNT_OF(shards));
 	tsr_index_compose(tensors, shards, COUNT_OF(tensors), (UINT64_C(1) << 48) - 1, &got);
 	assert_false(got.failed);
 	assert_string_equal(got.bytes, want);
+	assert_true(tsr_index_measure(tensors, shards, COUNT_OF(tensors), (UINT64_C(1) << 48) - 1,
+				      &nbytes));
+	assert_int_equal(nbytes, strlen(want));
 	tsr_text_free(&got);
 }
 
 static void test_index_without_tensors(void **state)
 {
 	struct tsr_text got = { 0 };
+	uint64_t nbytes;
 
 	(void)state;
 	tsr_index_compose(NULL, NULL, 0, 0, &got);
 	assert_string_equal(got.bytes, "{\n  \"metadata\": {\n    \"total_size\": 0\n  },\n"
 				       "  \"weight_map\": {}\n}\n");
+	assert_true(tsr_index_measure(NULL, NULL, 0, 0, &nbytes));
+	assert_int_equal(nbytes, got.nbytes);
 	tsr_text_free(&got);
 }
 
