@@ -299,8 +299,10 @@ static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_out
 	const struct measuring *m = ctx;
 	struct scratch *s = scratch;
 
-	if (!o->into)
+	if (!o->into) {
 		find_tile(m, s, job);
+		memset(s->measure, 0, sizeof(s->measure));
+	}
 	for (unsigned i = 0; s->tile.n && i < TSR_GRANULARITY_COUNT; i++) {
 		for (int format = 0; format < TSR_FP8_COUNT; format++)
 			tsr_outcome_measure(o, &s->measure[format][i]);

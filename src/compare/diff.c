@@ -195,6 +195,7 @@ static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outc
 	if (!o->into) {
 		s->tile = tsr_tiles_get(&d->tiles, job);
 		s->nbytes = weigh_job(ctx, job);
+		*t = (struct tally){ 0 };
 	}
 	tsr_outcome_measure(o, &t->measure);
 	tsr_outcome_u64(o, &t->different);

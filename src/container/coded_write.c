@@ -527,8 +527,11 @@ static void found_in_piece(void *ctx, void *memory, uint64_t job, struct tsr_out
 {
 	struct scratch *s = memory;
 
-	if (!o->into)
+	if (!o->into) {
 		s->nbytes = weigh_piece(ctx, job);
+		s->hash = 0;
+		s->coded_nbytes = 0;
+	}
 	tsr_outcome_u64(o, &s->hash);
 	tsr_outcome_size(o, &s->coded_nbytes);
 }

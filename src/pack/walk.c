@@ -384,8 +384,7 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 					   .weigh = weigh_job,
 					   .divides = divides_at,
 					   .found = found_in_job,
-					   .keeps_failures = true,
-					   .clears = true };
+					   .keeps_failures = true };
 
 	TSR_TRY(walk->found ? tsr_parted_run(&parted, w->progress.run, err)
 			    : tsr_pipeline_run(&pipeline, w->progress.run, err));

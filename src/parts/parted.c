@@ -141,8 +141,6 @@ static enum tsr_status join_job(const struct tsr_parted *p, const struct tsr_par
 	const struct tsr_pipeline *all = p->pipeline;
 	struct tsr_outcome o = { .from = text };
 
-	if (!p->clears)
-		memset(scratch, 0, all->scratch_nbytes);
 	p->found(all->ctx, scratch, job, &o);
 	if (!tsr_outcome_is_complete(&o))
 		return tsr_fail(err, TSR_E_FORMAT,

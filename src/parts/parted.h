@@ -14,17 +14,16 @@
  * @weigh:    the bytes of a job
  * @divides:  whether a part may begin with a job; NULL: with any
  * @found:    what the commit of a job needs, out of its scratch memory or into it: what the job's work
- *            found, and what it worked on.  In the order of jobs, one at a time
+ *            found, and what it worked on.  In the order of jobs, one at a time.  For who
+ *            joins it sets all that the commit uses, to zero too what was not found
  * @commits:  a part commits its own jobs too, before @found; otherwise only who joins commits
  * @keeps_failures: failures about the inputs are reported and end the part well: who joins has the one of
  *            the lowest job.  Otherwise they are the caller's, and the part's
  * @as_before: a part has the jobs of the pipeline before, which had as many
- * @clears:   where scratch memory is large: `found` of who joins sets to zero what it may leave unset of what
- *            the commit uses.  Otherwise all of it is zeros before each job
  *
  * A part runs `work`, `found` and `finish` of its own jobs, and reports their progress.  Who joins runs
- * `found` and `commit` of all jobs, with scratch memory that begins as zeros and was not opened, so commits
- * use nothing but what @found sets.
+ * `found` and `commit` of all jobs, with one scratch memory that was not opened and is not cleared between
+ * jobs: it may be large.
  */
 struct tsr_parted {
 	const struct tsr_pipeline *pipeline;
@@ -32,7 +31,7 @@ struct tsr_parted {
 	uint64_t (*weigh)(void *ctx, uint64_t job);
 	bool (*divides)(void *ctx, uint64_t job);
 	void (*found)(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o);
-	bool commits, as_before, keeps_failures, clears;
+	bool commits, as_before, keeps_failures;
 };
 
 /* Run the pipeline, or what run->parts says of it. */

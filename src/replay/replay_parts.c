@@ -28,8 +28,7 @@ enum tsr_status tsr_replay_run_tiles(const struct tsr_pipeline *pipeline,
 					   .what = r->c->path,
 					   .weigh = weigh_tile,
 					   .found = found,
-					   .as_before = true,
-					   .clears = true };
+					   .as_before = true };
 
 	return tsr_parted_run(&parted, r->run, r->err);
 }

@@ -9,7 +9,7 @@
 
 /*
  * Run a pipeline whose jobs are the tiles of a replay, and whose context begins with a pointer to the replay.
- * In parts each has the same tiles every time.  @found: as in struct tsr_parted, where it clears.
+ * In parts each has the same tiles every time.  @found: as in struct tsr_parted.
  */
 enum tsr_status tsr_replay_run_tiles(const struct tsr_pipeline *pipeline,
 				     void (*found)(void *ctx, void *scratch, uint64_t job,

@@ -145,6 +145,8 @@ static void share_found(void *ctx, void *scratch, uint64_t share, struct tsr_out
 	const struct sharing *s = ctx;
 
 	(void)share;
+	if (!o->into)
+		memset(scratch, 0, rows_nbytes(s));
 	for (unsigned c = 0; c < s->plan->ncodecs; c++)
 		put_rows(o, rows_of(scratch, c));
 }
