@@ -9,50 +9,82 @@
 #include "parts/parted.h"
 #include "sweep/kernels.h"
 
-/* Shares begin at multiples of at most so many bit patterns, which suit tiles and GPUs. */
+/* What a share has of a zone begins at a multiple of at most so many bit patterns, which suit tiles and GPUs. */
 #define STEP_MAX (UINT64_C(1) << 20)
+
+/*
+ * Small magnitudes: codecs leave errors that are subnormal, of which some processors compute 50 times slower.
+ * All shares have some of each exponent field of these.
+ */
+#define SMALL UINT32_C(0x10000000)
+#define SIGN (UINT64_C(1) << 31)
+#define EXPONENT (UINT64_C(1) << 23)
 
 struct sharing {
 	const struct tsr_sweep_plan *plan;
 	const struct tsr_run *run;
 	unsigned nshares;
-	uint64_t step;
 	struct tsr_sweep *sweep;
+};
+
+/* Bit patterns from @first to before @end. */
+struct range {
+	uint64_t first, end;
 };
 
 /* --- Shares ------------------------------------------------------------------------------------- */
 
-static uint64_t npatterns(const struct tsr_sweep_plan *plan)
+/* The zone that begins with @first: patterns that take about the same time, of which each share has some. */
+static struct range zone_from(const struct sharing *s, uint64_t first)
 {
-	return (uint64_t)plan->last - plan->first + 1;
+	const uint64_t all = (uint64_t)s->plan->last + 1;
+	const uint64_t unit = first % SIGN < SMALL ? EXPONENT : SIGN;
+	const uint64_t end = (first / unit + 1) * unit;
+
+	return (struct range){ first, end < all ? end : all };
 }
 
 /* At most a 16th of a share, so that shares stay even. */
-static uint64_t step_of(const struct tsr_sweep_plan *plan, unsigned nshares)
+static uint64_t step_of(const struct range *zone, unsigned nshares)
 {
 	uint64_t step = 1;
 
-	while (step < STEP_MAX && 2 * step * 16 * nshares <= npatterns(plan))
+	while (step < STEP_MAX && 2 * step * 16 * nshares <= zone->end - zone->first)
 		step *= 2;
 	return step;
 }
 
-/* Where a share begins; the last one ends where one after it would begin. */
-static uint64_t begin_of(const struct sharing *s, uint64_t share)
+/* Where a share of a zone begins; the last one ends where one after it would begin. */
+static uint64_t begin_of(const struct sharing *s, const struct range *zone, uint64_t share)
 {
-	const uint64_t first = s->plan->first, n = npatterns(s->plan);
-	const uint64_t at = (first + n * share / s->nshares) / s->step * s->step;
+	const uint64_t step = step_of(zone, s->nshares), n = zone->end - zone->first;
+	const uint64_t at = (zone->first + n * share / s->nshares) / step * step;
 
 	if (share == s->nshares)
-		return first + n;
-	return at > first ? at : first;
+		return zone->end;
+	return at > zone->first ? at : zone->first;
+}
+
+/* What a share has of the zone that begins with @*at, which becomes where the next begins. */
+static struct range take_zone(const struct sharing *s, uint64_t share, uint64_t *at)
+{
+	const struct range zone = zone_from(s, *at);
+
+	*at = zone.end;
+	return (struct range){ begin_of(s, &zone, share), begin_of(s, &zone, share + 1) };
 }
 
 static uint64_t weigh(void *ctx, uint64_t share)
 {
 	const struct sharing *s = ctx;
+	uint64_t n = 0;
 
-	return (begin_of(s, share + 1) - begin_of(s, share)) * sizeof(float) * s->plan->ncodecs;
+	for (uint64_t at = s->plan->first; at <= s->plan->last;) {
+		const struct range mine = take_zone(s, share, &at);
+
+		n += mine.end - mine.first;
+	}
+	return n * sizeof(float) * s->plan->ncodecs;
 }
 
 static enum tsr_status sweep_range(const struct tsr_sweep_plan *p, uint32_t first, uint32_t last,
@@ -76,21 +108,52 @@ static size_t rows_nbytes(const struct sharing *s)
 	return (size_t)s->plan->ncodecs * TSR_SWEEP_ROWS * sizeof(struct tsr_sweep_row);
 }
 
-static enum tsr_status share_work(void *ctx, void *scratch, uint64_t share, struct tsr_err *err)
+/* How far a share has come before the sweep of a range, of how much. */
+struct share_progress {
+	const struct tsr_run *run;
+	uint64_t before, total;
+};
+
+static bool report_progress(void *ctx, uint64_t done, uint64_t total)
 {
-	const struct sharing *s = ctx;
-	const uint64_t first = begin_of(s, share), end = begin_of(s, share + 1);
+	const struct share_progress *p = ctx;
+
+	(void)total;
+	return p->run->progress(p->run->ctx, p->before + done, p->total);
+}
+
+static enum tsr_status sweep_mine(const struct sharing *s, const struct range *mine,
+				  struct share_progress *progress, void *rows, struct tsr_err *err)
+{
 	struct tsr_run run = *s->run;
 	struct tsr_sweep *found;
 
-	memset(scratch, 0, rows_nbytes(s));
-	if (first == end)
-		return TSR_OK;
 	run.parts = NULL;
-	TSR_TRY(sweep_range(s->plan, (uint32_t)first, (uint32_t)(end - 1), &run, &found, err));
-	for (unsigned c = 0; c < s->plan->ncodecs; c++)
-		memcpy(rows_of(scratch, c), found->results[c].rows, sizeof(found->results[c].rows));
+	run.progress = run.progress ? report_progress : NULL;
+	run.ctx = progress;
+	TSR_TRY(sweep_range(s->plan, (uint32_t)mine->first, (uint32_t)(mine->end - 1), &run, &found,
+			    err));
+	for (unsigned c = 0; c < s->plan->ncodecs; c++) {
+		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
+			tsr_sweep_row_add(&rows_of(rows, c)[e], &found->results[c].rows[e]);
+	}
 	tsr_sweep_free(found);
+	progress->before += (mine->end - mine->first) * sizeof(float) * s->plan->ncodecs;
+	return TSR_OK;
+}
+
+static enum tsr_status share_work(void *ctx, void *scratch, uint64_t share, struct tsr_err *err)
+{
+	const struct sharing *s = ctx;
+	struct share_progress progress = { .run = s->run, .total = weigh(ctx, share) };
+
+	memset(scratch, 0, rows_nbytes(s));
+	for (uint64_t at = s->plan->first; at <= s->plan->last;) {
+		const struct range mine = take_zone(s, share, &at);
+
+		if (mine.first < mine.end)
+			TSR_TRY(sweep_mine(s, &mine, &progress, scratch, err));
+	}
 	return TSR_OK;
 }
 
@@ -190,7 +253,6 @@ enum tsr_status tsr_sweep_in_parts(const struct tsr_sweep_plan *plan, const stru
 		return sweep_range(plan, plan->first, plan->last, run, ret, err);
 	TSR_TRY(tsr_sweep_new(plan->codecs, plan->ncodecs, plan->first, plan->last, &s.sweep, err));
 	s.nshares = tsr_part_request(run->parts)->count;
-	s.step = step_of(plan, s.nshares);
 	status = run_shares(&s, err);
 	if (status != TSR_OK) {
 		tsr_sweep_free(s.sweep);
