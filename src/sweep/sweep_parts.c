@@ -9,7 +9,7 @@
 #include "parts/parted.h"
 #include "sweep/kernels.h"
 
-/* What a share has of a zone begins at a multiple of at most so many bit patterns, which suit tiles and GPUs. */
+/* A share of a zone begins at a multiple of at most so many bit patterns, which suit tiles and GPUs. */
 #define STEP_MAX (UINT64_C(1) << 20)
 
 /*
