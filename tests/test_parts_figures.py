@@ -64,6 +64,17 @@ def test_a_sweep_is_the_same_in_parts(tmp_path):
     check_joined(tmp_path, sweep("0x7f7ff000", "0x800fffff", "-v", *REPORTS, "--svg=r.svg"))
 
 
+def test_each_part_of_a_sweep_has_some_of_each_small_exponent(tmp_path):
+    """Two of 16 parts once had all subnormals, and took five times as long as the others on some processors."""
+    args = ["sweep", "--codec", "bf16", "--last", "0x2fffffff", "--json=r.json"]
+    for number in range(1, 5):
+        part(tmp_path, args, number, 4)
+        run, = json.loads((tmp_path / f"r.json.part-{number}-of-4.json").read_text())["runs"]
+        _, *rows = run["found"][0].split()
+        counts = dict(zip(rows[0::11], rows[1::11]))   # an exponent and ten figures each, in hexadecimal
+        assert all(int(counts[f"{e:x}"], 16) == 1 << 21 for e in range(32)), counts
+
+
 def test_a_sweep_of_fewer_patterns_than_parts_is_the_same(tmp_path):
     check_joined(tmp_path, sweep("0x3f7fffff", "0x3f800001", *REPORTS), counts=[7])
 
