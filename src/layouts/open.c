@@ -14,7 +14,7 @@
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"
-#include "container/packed_read.h"
+#include "container/packed/packed_read.h"
 #include "container/tree.h"
 #include "layouts/folder.h"
 #include "layouts/open_update.h"

@@ -13,7 +13,7 @@
 #include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
-#include "container/packed_write.h"
+#include "container/packed/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
 #include "names/eps.h"

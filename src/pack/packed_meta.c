@@ -4,7 +4,7 @@
 
 #include "ckpt/build.h"
 #include "ckpt/meta.h"
-#include "container/packed.h"
+#include "container/packed/packed.h"
 #include "container/tree.h"
 
 enum tsr_status tsr_packed_meta(const struct tsr_checkpoint *c, struct tsr_meta **ret,

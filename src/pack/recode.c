@@ -7,7 +7,7 @@
 #include "ckpt/build.h"
 #include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
-#include "container/packed_write.h"
+#include "container/packed/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
 #include "names/model_names.h"

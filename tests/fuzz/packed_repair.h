@@ -3,7 +3,7 @@
 #define TSR_TESTS_PACKED_REPAIR_H
 
 /* Putting right what nearly every mutation of a packed file makes wrong: the lengths and the check of its header. */
-#include "container/packed.h"
+#include "container/packed/packed.h"
 #include "header_repair.h"
 #include "io/hash.h"
 

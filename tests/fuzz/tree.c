@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "container/packed.h"
+#include "container/packed/packed.h"
 #include "fuzz.h"
 #include "io/hash.h"
 #include "memory_files.h"

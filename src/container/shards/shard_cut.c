@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "container/packed.h"
-#include "container/packed_write.h"
+#include "container/packed/packed.h"
+#include "container/packed/packed_write.h"
 #include "container/tree.h"
 
 /* What coding may add to an array in a header: a suffix, and another size. */

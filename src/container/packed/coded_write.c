@@ -3,7 +3,7 @@
  * Writing the arrays of packed files piece by piece, once their planes are complete: coded or as they are.
  * Planes of short pieces are coded twice: first to see whether they gain, before headers are laid out.
  */
-#include "container/coded_write.h"
+#include "container/packed/coded_write.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -20,7 +20,8 @@
 #include "ckpt/tensor_tiles.h"
 #include "container/containers.h"
 #include "container/delta/delta_write.h"
-#include "container/packed_write.h"
+#include "container/packed/coded_layout.h"
+#include "container/packed/packed_write.h"
 #include "gpu/piece_coder.h"
 #include "io/hash.h"
 #include "parts/parted.h"
@@ -62,111 +63,6 @@ struct scratch {
 static const struct tsr_tensor *tensor_of(const struct coding *k, const struct tsr_st_entry *e)
 {
 	return &k->tensors[TSR_TAG_TENSOR(e->tag)];
-}
-
-/* --- The order of arrays, and the room for headers ---------------------------------------------- */
-
-/* Shorter planes gain nothing, since tables and index take as much. */
-#define LEAST_NBYTES 512u
-
-/*
- * Where the first piece is shorter, what heads, index and a longer name take is more than 0.1% of it, so
- * that the plane has to gain at least so much.
- */
-#define TRIED_NBYTES 131072u
-#define LEAST_GAIN 32u
-
-/* Loaders of the model want narrow weights and what else it has under their names. */
-static bool may_be_coded(const struct tsr_writer *w, const struct tsr_st_entry *e)
-{
-	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(e->tag)];
-	const unsigned plane = TSR_TAG_PLANE(e->tag);
-	const bool named = t->coding.codec && t->coding.codec->planes[plane].suffix[0];
-	const bool state = t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
-
-	if (w->files[w->places[e->tag].file].plain || e->nbytes < LEAST_NBYTES)
-		return false;
-	return w->plan.coded == TSR_CODED_ALL ||
-	       (w->plan.coded == TSR_CODED_STATES && (named || state));
-}
-
-/* Whether both planes of a tensor are coded, and together where that takes fewer bytes. */
-static bool is_joined(const struct tsr_writer *w, size_t tag)
-{
-	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(tag)];
-	const size_t first = tag - TSR_TAG_PLANE(tag);
-
-	return w->plan.base && tsr_delta_joins(t) && w->coded_nbytes[first] &&
-	       w->coded_nbytes[first + 1] && tsr_delta_old(w->plan.base, t);
-}
-
-static bool is_tried(const struct tsr_writer *w, const struct tsr_st_entry *e)
-{
-	const struct tsr_tensor *t = &w->plan.packed->tensors[TSR_TAG_TENSOR(e->tag)];
-
-	return w->coded_nbytes[e->tag] && !is_joined(w, e->tag) &&
-	       (e->nbytes < TRIED_NBYTES ||
-		tsr_coded_piece_nbytes(t, TSR_TAG_PLANE(e->tag)) < TRIED_NBYTES);
-}
-
-static enum tsr_dtype plane_dtype(const struct tsr_tensor *t, size_t tag)
-{
-	return t->coding.codec ? tsr_plane_dtype(&t->coding, TSR_TAG_PLANE(tag)) : t->dtype;
-}
-
-/* Planes that are coded, unless a trial says otherwise, with more bytes than they can take. */
-static void choose_planes(struct coding *k)
-{
-	struct tsr_writer *w = k->w;
-
-	for (size_t i = 0; i < w->plan.narrays; i++) {
-		const struct tsr_st_entry *e = &w->arrays[i];
-
-		if (may_be_coded(w, e)) {
-			const enum tsr_dtype dtype = plane_dtype(tensor_of(k, e), e->tag);
-			const size_t most = tsr_entropy_bound(tsr_coded_kind(dtype),
-							      TSR_ENTROPY_PIECE);
-
-			k->piece_max = most > k->piece_max ? most : k->piece_max;
-			w->coded_nbytes[e->tag] = (w->plan.base ? 2 : 1) * e->nbytes +
-						  e->nbytes / 64;
-		}
-	}
-}
-
-static enum tsr_status name_coded(struct tsr_writer *w, struct tsr_st_entry *e, struct tsr_err *err)
-{
-	uint64_t *nbytes = &w->coded_nbytes[e->tag];
-
-	TSR_TRY(tsr_packed_join_name(w->plan.c, e->name, TSR_CODED_SUFFIX, &e->name, err));
-	e->dtype = TSR_U8;
-	e->rank = 1;
-	e->shape = nbytes;
-	e->nbytes = *nbytes;
-	return TSR_OK;
-}
-
-/* The order of a file with coded arrays, and a header with room for their sizes. */
-static enum tsr_status lay_out_file(struct tsr_writer *w, struct tsr_writer_file *f,
-				    struct tsr_err *err)
-{
-	struct tsr_st_entry *arrays = w->arrays + f->first;
-	const size_t n = f->end - f->first;
-
-	for (size_t i = 0; i < n; i++) {
-		if (w->coded_nbytes[arrays[i].tag]) {
-			f->coded = true;
-			TSR_TRY(name_coded(w, &arrays[i], err));
-		}
-	}
-	if (!f->coded)
-		return TSR_OK;
-	tsr_st_sort(arrays, n);
-	(void)tsr_st_layout(arrays, n);
-	TSR_TRY(tsr_safetensors_compose(w, f, 0, &f->header, err));
-	f->header_nbytes = f->header.nbytes;
-	tsr_text_free(&f->header);
-	return TSR_OK;
 }
 
 /* --- Pieces ------------------------------------------------------------------------------------- */
@@ -246,7 +142,7 @@ static enum tsr_status code_alone(const struct tsr_tensor *t, size_t tag,
 				  struct tsr_err *err)
 {
 	const unsigned plane = TSR_TAG_PLANE(tag);
-	const struct tsr_entropy_kind kind = tsr_coded_kind(plane_dtype(t, tag));
+	const struct tsr_entropy_kind kind = tsr_coded_kind(tsr_coded_plane_dtype(t, tag));
 	struct tsr_piece piece = { .kind = kind,
 				   .n = s->nbytes / kind.width,
 				   .grid = { .columns = tsr_coded_scale_columns(t, plane) } };
@@ -275,7 +171,7 @@ static atomic_uchar *outcome_of(const struct coding *k, const struct tsr_st_entr
 {
 	const size_t tensor = TSR_TAG_TENSOR(e->tag);
 
-	if (!k->outcomes || !tile->n || !is_joined(k->w, e->tag))
+	if (!k->outcomes || !tile->n || !tsr_coded_is_joined(k->w, e->tag))
 		return NULL;
 	return &k->outcomes[k->first_piece[tensor] +
 			    tile->first / tsr_tensor_piece(&k->tensors[tensor])];
@@ -549,7 +445,7 @@ static enum tsr_status count_piece(void *ctx, void *memory, uint64_t job, struct
 		k->at = tsr_coded_npieces(tensor_of(k, e)) * TSR_CODED_ENTRY;
 	k->at += s->coded_nbytes;
 	if (tile.last)
-		k->w->coded_nbytes[e->tag] = k->at + LEAST_GAIN <= e->nbytes ? k->at : 0;
+		k->w->coded_nbytes[e->tag] = k->at + TSR_CODED_GAIN <= e->nbytes ? k->at : 0;
 	return tsr_progress_add(&k->progress, 0, err);
 }
 
@@ -570,7 +466,7 @@ static enum tsr_status list_pieces(struct coding *k, bool trial, struct tsr_err 
 	for (size_t i = 0; i < w->plan.narrays; i++) {
 		const struct tsr_tensor *t = tensor_of(k, &w->arrays[i]);
 
-		if (trial && !is_tried(w, &w->arrays[i]))
+		if (trial && !tsr_coded_is_tried(w, &w->arrays[i]))
 			tsr_tiles_skip(&k->tiles);
 		else
 			tsr_tiles_add(&k->tiles, t->coding.codec ? t->numel : tsr_tensor_nbytes(t),
@@ -660,13 +556,12 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 	k->joined = malloc(tsr_coded_piece_max());
 	if (!w->coded_nbytes || !w->differs || !k->hasher || !k->joined)
 		return tsr_fail_nomem(err, w->plan.path);
-	choose_planes(k);
+	k->piece_max = tsr_coded_choose_planes(w);
 	TSR_TRY(pair_tensors(k, err));
 	TSR_TRY(list_outcomes(k, err));
 	TSR_TRY(list_pieces(k, true, err));
 	TSR_TRY(run_pieces(k, true, run, err));
-	for (size_t i = 0; i < w->nfiles; i++)
-		TSR_TRY(lay_out_file(w, &w->files[i], err));
+	TSR_TRY(tsr_coded_lay_out(w, err));
 	TSR_TRY(list_pieces(k, false, err));
 	TSR_TRY(run_pieces(k, false, run, err));
 	if (!w->spool)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading of the packed format: which arrays of a safetensors file make which tensor. */
+/* Reading of the packed format: what a file says of itself, and which of its arrays make which tensor. */
 #ifndef TSR_CONTAINER_PACKED_READ_H
 #define TSR_CONTAINER_PACKED_READ_H
 
-#include "container/packed.h"
+#include "container/packed/packed.h"
 
 /*
  * The text of a packed file.  The list of tensors stays text, borrowed from the metadata: a tree of it would
@@ -34,8 +34,5 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
  * first planes of others, and check that what others are relative to is there.
  */
 enum tsr_status tsr_packed_share(struct tsr_checkpoint *c, struct tsr_err *err);
-
-/* Whether the recorded figures of two measurements are the same. */
-bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b);
 
 #endif

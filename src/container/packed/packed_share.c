@@ -4,7 +4,7 @@
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
-#include "container/packed_read.h"
+#include "container/packed/packed_read.h"
 
 /* A variance that elements are relative to; what they are then needs no other tensor. */
 static enum tsr_status check_beside(const struct tsr_checkpoint *c, const struct tsr_tensor *t,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The packed format (docs/format.md): what its reader and its writer share. */
-#include "container/packed.h"
+#include "container/packed/packed.h"
 
 #include <string.h>
 

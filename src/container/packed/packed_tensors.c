@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading of the packed format: which arrays of a safetensors file make which tensor. */
-#include "container/packed_read.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,25 +7,14 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "io/dir.h"
-#include "codec/narrow.h"
-#include "io/hash.h"
 #include "ckpt/build.h"
 #include "ckpt/coded.h"
-#include "ckpt/meta.h"
-#include "ckpt/read.h"
+#include "codec/narrow.h"
+#include "container/packed/members.h"
+#include "container/packed/packed_read.h"
+#include "io/dir.h"
 #include "text/base64.h"
 #include "text/json.h"
-
-bool tsr_error_summary_equal(const struct tsr_error_summary *a, const struct tsr_error_summary *b)
-{
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
-		if (a->value[i] != b->value[i] && !(isinf(a->value[i]) && isinf(b->value[i])))
-			return false;
-	}
-	return a->exact == b->exact && a->flushed == b->flushed &&
-	       a->scale_underflow == b->scale_underflow;
-}
 
 struct reading {
 	struct tsr_checkpoint *c;
@@ -42,52 +29,15 @@ struct reading {
 
 static enum tsr_status bad(struct reading *r, const char *name, const char *what)
 {
-	if (!name)
-		return tsr_fail(r->err, TSR_E_FORMAT, "%s: packed metadata: %s", r->path, what);
-	return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: packed metadata: %s", r->path,
-			name, what);
-}
-
-/* An object with these members in this order, "?" before those that may be absent, and no other. */
-static bool has_members(const struct tsr_json *object, const char *const *names, size_t n)
-{
-	const struct tsr_json *v;
-	size_t i = 0;
-
-	if (!object || tsr_json_type(object) != TSR_JSON_OBJECT)
-		return false;
-	for (v = tsr_json_first(object); v; v = tsr_json_next(v)) {
-		while (i < n && names[i][0] == '?' && strcmp(names[i] + 1, tsr_json_key(v)) != 0)
-			i++;
-		if (i == n || strcmp(names[i] + (names[i][0] == '?'), tsr_json_key(v)) != 0)
-			return false;
-		i++;
-	}
-	while (i < n && names[i][0] == '?')
-		i++;
-	return i == n;
-}
-
-#define HAS_MEMBERS(object, ...) \
-	has_members(object, (const char *const[]){ __VA_ARGS__ }, \
-		    sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(const char *))
-
-static bool read_hash(const struct tsr_json *v, uint64_t *ret)
-{
-	const char *digits = tsr_json_string(v);
-
-	if (!digits || strlen(digits) != 16 || strspn(digits, "0123456789abcdef") != 16)
-		return false;
-	*ret = strtoull(digits, NULL, 16);
-	return true;
+	return tsr_packed_bad(r->path, name, what, r->err);
 }
 
 static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
 {
 	struct tsr_error_summary *e;
 
-	if (!HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed",
-			 "scale_underflow"))
+	if (!TSR_PACKED_HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed",
+				    "scale_underflow"))
 		return bad(r, t->name, "error figures are incomplete");
 	e = tsr_arena_alloc(r->c->arena, sizeof(*e));
 	if (!e)
@@ -240,8 +190,8 @@ static enum tsr_status read_base(struct reading *r, const struct tsr_json *v)
 
 	if (!v)
 		return TSR_OK;
-	if (!HAS_MEMBERS(v, "name", "set", "depth") || !name || !tsr_dir_is_name(name) ||
-	    !read_hash(tsr_json_get(v, "set"), &base->set) ||
+	if (!TSR_PACKED_HAS_MEMBERS(v, "name", "set", "depth") || !name || !tsr_dir_is_name(name) ||
+	    !tsr_packed_read_hash(tsr_json_get(v, "set"), &base->set) ||
 	    !tsr_json_u64(tsr_json_get(v, "depth"), &depth) || depth < 1)
 		return bad(r, NULL, "base is not the name of a file, a set and a depth");
 	if (depth > TSR_CHAIN_MAX)
@@ -394,8 +344,9 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	const struct tsr_json *hash;
 	enum tsr_status status;
 
-	if (!HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale", "?group", "?rows",
-			 "?beside", "?eps", "?seed", "?narrow", "xxh3", "?error"))
+	if (!TSR_PACKED_HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale",
+				    "?group", "?rows", "?beside", "?eps", "?seed", "?narrow",
+				    "xxh3", "?error"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
 	name = tsr_json_string(tsr_json_get(v, "name"));
 	kind = tsr_json_string(tsr_json_get(v, "kind"));
@@ -426,7 +377,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	hash = tsr_json_get(v, "xxh3");
 	hash = tsr_json_type(hash) == TSR_JSON_ARRAY ? tsr_json_first(hash) : NULL;
 	for (unsigned i = 0; i < t->nplanes; i++) {
-		if (!hash || !read_hash(hash, &t->hash[i]))
+		if (!hash || !tsr_packed_read_hash(hash, &t->hash[i]))
 			return bad(r, t->name, "no hash for each plane");
 		hash = tsr_json_next(hash);
 	}
@@ -480,182 +431,6 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_t
 					r->c->arrays[i].name);
 	}
 	return TSR_OK;
-}
-
-/* Take an entry out of the metadata; NULL if it is missing. */
-static const char *take_meta(struct tsr_checkpoint *c, const char *key)
-{
-	for (size_t i = 0; i < c->nmeta; i++) {
-		const char *value = c->meta[i].value;
-
-		if (strcmp(c->meta[i].key, key) != 0)
-			continue;
-		c->nmeta--;
-		memmove(&c->meta[i], &c->meta[i + 1], (c->nmeta - i) * sizeof(*c->meta));
-		return value;
-	}
-	return NULL;
-}
-
-/* Give the source its own `format` entry back, or none. */
-static enum tsr_status restore_format(struct reading *r, const struct tsr_json *format)
-{
-	if (!format || (tsr_json_type(format) != TSR_JSON_NULL && !tsr_json_string(format)))
-		return bad(r, NULL, "source format is neither a string nor null");
-	if (!tsr_json_string(format)) {
-		take_meta(r->c, "format");
-		return TSR_OK;
-	}
-	for (size_t i = 0; i < r->c->nmeta; i++) {
-		const char *value = tsr_json_string(format);
-
-		if (strcmp(r->c->meta[i].key, "format") != 0)
-			continue;
-		r->c->meta[i].value = tsr_arena_copy(r->c->arena, value, strlen(value));
-		return r->c->meta[i].value ? TSR_OK : tsr_fail_nomem(r->err, r->path);
-	}
-	return bad(r, NULL, "no format entry beside it");
-}
-
-static bool find_container(const char *name, enum tsr_container *ret)
-{
-	for (unsigned i = 0; i < TSR_CONTAINER_COUNT; i++) {
-		if (strcmp(tsr_container_name((enum tsr_container)i), name) != 0)
-			continue;
-		*ret = (enum tsr_container)i;
-		return true;
-	}
-	return false;
-}
-
-static enum tsr_status read_shard(struct reading *r, const struct tsr_json *v)
-{
-	struct tsr_shard *s = &r->c->shard;
-
-	*s = (struct tsr_shard){ .number = 1, .count = 1 };
-	if (!v)
-		return TSR_OK;
-	if (!HAS_MEMBERS(v, "number", "count", "set") ||
-	    !tsr_json_u64(tsr_json_get(v, "number"), &s->number) ||
-	    !tsr_json_u64(tsr_json_get(v, "count"), &s->count) ||
-	    !read_hash(tsr_json_get(v, "set"), &s->set) || s->count < 2 || s->number < 1 ||
-	    s->number > s->count)
-		return bad(r, NULL, "shard is not a number, a count and a set");
-	return TSR_OK;
-}
-
-/* The name of the file that has the weights, if they are not in this one. */
-static enum tsr_status read_weights(struct reading *r, const struct tsr_json *v, bool sharded,
-				    const char **ret)
-{
-	*ret = NULL;
-	if (!v)
-		return TSR_OK;
-	*ret = tsr_json_string(v);
-	if (!*ret || !tsr_dir_is_name(*ret))
-		return bad(r, NULL, "weights is not the name of a file");
-	return sharded ? bad(r, NULL, "shard and weights") : TSR_OK;
-}
-
-static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
-				 const char **weights_ret)
-{
-	const struct tsr_json *source = tsr_json_get(root, "source");
-	uint64_t number;
-
-	if (!tsr_json_u64(tsr_json_get(root, "version"), &number))
-		return bad(r, NULL, "no version");
-	if (number != TSR_PACKED_VERSION)
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
-				number, TSR_PACKED_VERSION);
-	if (!HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard", "?weights",
-			 "?codebook", "?entropy", "?base", "tensors") ||
-	    !HAS_MEMBERS(source, "kind", "format", "?order") ||
-	    !tsr_json_string(tsr_json_get(source, "kind")) ||
-	    !tsr_json_string(tsr_json_get(root, "tool")))
-		return bad(r, NULL, "missing or unknown members");
-	if (!find_container(tsr_json_string(tsr_json_get(source, "kind")), &r->c->container))
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown source kind %.60s", r->path,
-				tsr_json_string(tsr_json_get(source, "kind")));
-	if (!tsr_json_u64(tsr_json_get(root, "generation"), &number) || number > TSR_GENERATION_MAX)
-		return bad(r, NULL, "generation is not an integer within limits");
-	r->c->generation = (unsigned)number;
-	if (tsr_meta_find(r->c->meta, r->c->nmeta, TSR_GENERATION_KEY))
-		return bad(r, NULL, "an entry " TSR_GENERATION_KEY " beside it");
-	TSR_TRY(read_shard(r, tsr_json_get(root, "shard")));
-	TSR_TRY(read_weights(r, tsr_json_get(root, "weights"), r->c->shard.count > 1, weights_ret));
-	if (!tsr_meta_read_order(r->c, tsr_json_get(source, "order")))
-		return bad(r, NULL, "order is not a list of each number from 0 on");
-	return restore_format(r, tsr_json_get(source, "format"));
-}
-
-/* The hash of a header in which zeros stand for its check. */
-static enum tsr_status verify_check(struct reading *r, const char *header, uint64_t nbytes,
-				    const char *digits)
-{
-	const char *check = tsr_packed_find_check(header), *rest = check ? check + 16 : header;
-	struct tsr_hasher *hasher = tsr_hasher_new();
-	char found[17];
-
-	if (!hasher)
-		return tsr_fail_nomem(r->err, r->path);
-	if (check) {
-		tsr_hasher_add(hasher, header, (size_t)(check - header));
-		tsr_hasher_add(hasher, TSR_PACKED_CHECK_ZEROS, 16);
-	}
-	tsr_hasher_add(hasher, rest, (size_t)(header + nbytes - rest));
-	snprintf(found, sizeof(found), "%016" PRIx64, tsr_hasher_value(hasher));
-	tsr_hasher_free(hasher);
-	if (!check || !digits || strcmp(digits, found) != 0)
-		return tsr_fail(r->err, TSR_E_FORMAT,
-				"%s: header was modified: found check %s, expected %.40s", r->path,
-				found, digits ? digits : "an entry " TSR_PACKED_CHECK_KEY);
-	return TSR_OK;
-}
-
-/* Parse the text, with an empty list in the place of its tensors. */
-static enum tsr_status parse(struct reading *r, const char *text, struct tsr_packed_text *ret)
-{
-	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
-	const size_t nbytes = strlen(text);
-	struct tsr_text rest = { 0 };
-	enum tsr_status status;
-	size_t first, end;
-
-	TSR_TRY(tsr_json_check(text, nbytes, &rules, r->err));
-	TSR_TRY(tsr_json_find_member(text, nbytes, "tensors", &rules, &first, &end, r->err));
-	if (first == end || text[first] != '[')
-		return tsr_json_parse(text, nbytes, &rules, &ret->root, r->err);
-	tsr_text_put(&rest, text, first);
-	tsr_text_puts(&rest, "[]");
-	tsr_text_puts(&rest, text + end);
-	ret->tensors = text + first;
-	ret->nbytes = end - first;
-	status = rest.failed ? tsr_fail_nomem(r->err, r->path)
-			     : tsr_json_parse(rest.bytes, rest.nbytes, &rules, &ret->root, r->err);
-	tsr_text_free(&rest);
-	return status;
-}
-
-enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
-				uint64_t header_nbytes, struct tsr_packed_text *ret,
-				const char **weights_ret, struct tsr_err *err)
-{
-	struct reading r = { .c = c, .path = c->path, .err = err };
-	const char *text = take_meta(c, TSR_PACKED_KEY);
-	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
-	struct tsr_packed_text parsed = { .root = NULL };
-	enum tsr_status status;
-
-	TSR_TRY(verify_check(&r, header, header_nbytes, check));
-	TSR_TRY(parse(&r, text, &parsed));
-	status = read_root(&r, parsed.root, weights_ret);
-	if (status == TSR_OK)
-		*ret = parsed;
-	else
-		tsr_json_free(parsed.root);
-	return status;
 }
 
 static int compare_arrays(const void *va, const void *vb, void *arrays)

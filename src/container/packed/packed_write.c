@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing of the packed format: the arrays of its tensors, and the header that describes them. */
-#include "container/packed_write.h"
+#include "container/packed/packed_write.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef TSR_CONTAINER_PACKED_WRITE_H
 #define TSR_CONTAINER_PACKED_WRITE_H
 
-#include "container/packed.h"
+#include "container/packed/packed.h"
 #include "format/safetensors.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/text.h"
