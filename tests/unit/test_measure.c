@@ -508,6 +508,40 @@ static void test_nan_hides_nothing(void **state)
 	on_each_level(check_nan_hides_nothing);
 }
 
+static void expect_same(double a, double b)
+{
+	if (!(a == b || (isnan(a) && isnan(b))))
+		fail_msg("%.17g is not %.17g", a, b);
+}
+
+/* What is kept of a measurement says what the measurement does, by every metric and count. */
+static void test_results_are_those_of_the_measurement(void **state)
+{
+	static const float x[] = { 1, -2, 3, 0x1p-140f, -0x1p-149f, INFINITY, 4 };
+	static const float y[] = { 1, -2.5f, 3.25f, 0, 0, INFINITY, INFINITY };
+	const struct tsr_measure m = measure_of(x, y, COUNT_OF(x));
+	const struct tsr_measured r = tsr_measure_result(&m);
+	const struct tsr_measure nothing = { 0 };
+	const struct tsr_measured none = tsr_measure_result(&nothing);
+
+	(void)state;
+	assert_int_equal(r.n, 7);
+	assert_int_equal(r.exact, m.exact);
+	assert_int_equal(r.nonfinite, m.nonfinite);
+	assert_int_equal(r.negative, m.negative);
+	assert_int_equal(r.overflow, m.overflow);
+	assert_int_equal(r.flushed, m.flushed);
+	assert_int_equal(r.sign_lost, m.sign_lost);
+	assert_true(r.exact && r.nonfinite && r.negative && r.overflow && r.flushed);
+	for (unsigned i = 0; i <= TSR_METRIC_COSINE; i++) {
+		const enum tsr_metric metric = (enum tsr_metric)i;
+
+		expect_same(tsr_measured_value(&r, metric), tsr_measure_value(&m, metric));
+		expect_same(tsr_measured_error(&r, metric), tsr_measure_error(&m, metric));
+		expect_same(tsr_measured_value(&none, metric), tsr_measure_value(&nothing, metric));
+	}
+}
+
 static void test_names_of_metrics(void **state)
 {
 	static const char *const names[] = { "abs", "ulp", "rel", "nmse", "cosine" };
@@ -543,6 +577,7 @@ int main(void)
 		cmocka_unit_test(test_ulp_distance),
 		cmocka_unit_test(test_counts_by_hand),
 		cmocka_unit_test(test_nan_hides_nothing),
+		cmocka_unit_test(test_results_are_those_of_the_measurement),
 		cmocka_unit_test(test_names_of_metrics),
 	};
 
