@@ -1,11 +1,12 @@
 """Directories in parts: what N processes pack, unpack and verify file by file is what one makes, to the byte."""
 import os
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
 
-from conftest import one_line_error, run_tersor, write_source
+from conftest import BINARY, one_line_error, run_tersor, write_source
 from helpers.faults import LIBRARY
 from test_parts import COUNTS, assert_same, contents
 
@@ -60,6 +61,75 @@ def test_a_directory_is_unpacked_and_verified_in_parts(tmp_path, source):
     assert status == 0
     args = "verify", packed, "--against", source, "--json", "report.json"
     assert_same(tmp_path, args, "report.json", counts=(3,))
+
+
+def test_a_packed_directory_is_coded_and_made_plain_in_parts(tmp_path, source):
+    """The coded pieces of all files lie in one file of each part, which `join` reads file by file."""
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    args = "convert", packed, "-o", "coded", "--json", "report.json"
+    status, stdout, _, files = assert_same(tmp_path, (*args, "--entropy", "-v"), "coded", SOME)
+    assert status == 0 and "5 files coded" in stdout and "coded/tersor.json" in files
+    assert_same(tmp_path, (*args, "--entropy=states"), "coded", counts=(2,))
+    run_tersor("convert", packed, "-o", tmp_path / "coded", "--entropy", check=0)
+    assert_same(tmp_path, ("convert", tmp_path / "coded", "-o", "plain", "--plain"), "plain", SOME)
+    run_tersor("convert", tmp_path / "coded", "-o", tmp_path / "plain", "--plain", check=0)
+    assert contents(tmp_path / "plain") == contents(packed)
+
+
+def code_parts(tmp_path, packed, n):
+    for i in range(1, n + 1):
+        run_tersor("convert", packed, "-o", "out", "--entropy", "--part", f"{i}/{n}", cwd=tmp_path, check=0)
+
+
+def test_damage_in_a_directory_that_is_coded_in_parts(tmp_path, source):
+    """Of a piece of a file, as one process says it; of what a part wrote; and pieces that no file has."""
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    code_parts(tmp_path, packed, 3)
+    data = tmp_path / "out.part-2-of-3.data"
+    good = data.read_bytes()
+    data.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    assert "is damaged" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
+    data.write_bytes(good[:-1])
+    assert "expected" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
+    report = tmp_path / "out.part-2-of-3.json"
+    text = report.read_text()
+    for change in -1, 1:     # bytes of pieces beside the report, fewer or more than they are
+        data.write_bytes(good[:change] if change < 0 else good + b"x")
+        report.write_text(text.replace(str(len(good)), str(len(good) + change)))
+        assert report.read_text() != text
+        one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
+        assert not (tmp_path / "out").exists()
+    report.write_text(text)
+    data.write_bytes(good)
+    run_tersor("join", "out", cwd=tmp_path, check=0)
+    path = packed / "optimizer" / "state-1.safetensors.tersor"
+    raw = bytearray(path.read_bytes())
+    raw[200_000] ^= 1
+    path.write_bytes(raw)
+    one = run_tersor("convert", packed, "-o", "out2", "--entropy", cwd=tmp_path, check=3)
+    shutil.rmtree(tmp_path / "out")
+    code_parts(tmp_path, packed, 3)
+    done = run_tersor("join", "out", cwd=tmp_path, check=3)
+    assert one_line_error(done) == one_line_error(one) and "state-1" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("what", ["pwrite:9:ENOSPC", "rename:2:EIO", "all:100:kill", "all:300:kill"])
+def test_join_of_a_coded_directory_can_be_run_again(tmp_path, source, what):
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    code_parts(tmp_path, packed, 2)
+    env = {"LD_PRELOAD": str(LIBRARY), "TERSOR_FAULT": what, "TERSOR_FAULT_PATH": str(tmp_path)}
+    done = run_tersor("join", "out", cwd=tmp_path, env=env)
+    assert done.returncode != 0 and not (tmp_path / "out").exists()
+    if what == "all:300:kill":
+        code_parts(tmp_path, packed, 2)
+    run_tersor("join", "out", cwd=tmp_path, check=0)
+    run_tersor("convert", packed, "-o", tmp_path / "one", "--entropy", check=0)
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one", "out", "packed"]
 
 
 def test_directories_are_compared_in_parts(tmp_path, source):
@@ -124,10 +194,10 @@ def test_one_file_with_most_bytes_does_not_unbalance_parts(tmp_path):
     assert max(mib) <= 1.1 * sum(mib) / 4
 
 
-def pack_parts(tmp_path, source, n, skip=()):
+def pack_parts(tmp_path, source, n, skip=(), options=()):
     for i in range(1, n + 1):
         if i not in skip:
-            run_tersor("pack", source, "-o", "out", "--part", f"{i}/{n}", cwd=tmp_path, check=0)
+            run_tersor("pack", source, "-o", "out", *options, "--part", f"{i}/{n}", cwd=tmp_path, check=0)
 
 
 def test_a_directory_without_all_its_parts_is_refused(tmp_path, source):
@@ -168,3 +238,34 @@ def test_join_that_fails_within_a_directory_can_be_run_again(tmp_path, source, w
     run_tersor("pack", source, "-o", tmp_path / "one", check=0)
     assert contents(tmp_path / "out") == contents(tmp_path / "one")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one", "out"]
+
+
+def test_parts_that_run_at_once_make_the_same_directories(tmp_path):
+    """Two once saw that a directory was not there, and one of them failed to make it."""
+    root = tmp_path / "in"
+    for i in range(200):
+        (root / f"folder-{i:03}").mkdir(parents=True)
+    write_source(root / "w.safetensors", {"w.weight": np.ones((100, 100), F32)})
+    running = [subprocess.Popen([BINARY, "pack", root, "-o", "out", "--part", f"{i}/6", "-j1", "-qq"], cwd=tmp_path,
+                                stderr=subprocess.PIPE) for i in range(1, 7)]
+    assert [(p.communicate()[1], p.returncode) for p in running] == [(b"", 0)] * 6
+    run_tersor("join", "out", cwd=tmp_path, check=0)
+    run_tersor("pack", root, "-o", tmp_path / "one", check=0)
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")
+
+
+@pytest.mark.parametrize("at", range(20, 700, 20) if LONG else (340, 400))
+@pytest.mark.parametrize("options", [(), ("--entropy",)], ids=["plain", "coded"])
+def test_a_join_that_was_killed_leaves_nothing_in_the_directory(tmp_path, source, options, at):
+    """Its files in the making were once published with the directory by the one after it.  A file of the source
+    that has such a name is copied, as all others."""
+    mine = tmp_path / "in"
+    shutil.copytree(source, mine)
+    (mine / "optimizer" / ".model.safetensors.0123456789abcdef.tmp").write_bytes(b"not ours to remove")
+    pack_parts(tmp_path, mine, 2, options=options)
+    env = {"LD_PRELOAD": str(LIBRARY), "TERSOR_FAULT": f"all:{at}:kill", "TERSOR_FAULT_PATH": str(tmp_path)}
+    done = run_tersor("join", "out", cwd=tmp_path, env=env)
+    if done.returncode != 0:
+        run_tersor("join", "out", cwd=tmp_path, check=0)
+    run_tersor("pack", mine, "-o", tmp_path / "one", *options, check=0)
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")

@@ -165,6 +165,8 @@ enum tsr_status tsr_writer_end_part(struct tsr_writer *w, struct tsr_err *err)
 
 enum tsr_status tsr_writer_copy(struct tsr_writer *w, struct tsr_err *err)
 {
+	if (tsr_part_is_of_files(w->plan.part))
+		TSR_TRY(tsr_outputs_take_back(&w->outputs, w->plan.part, false, err));
 	TSR_TRY(check(w, err));
 	w->copies = true;
 	if (!tsr_part_is_one(w->plan.part))

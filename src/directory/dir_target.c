@@ -2,6 +2,7 @@
 /* The directory that packing or unpacking one makes. */
 #include "directory/dir_target.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,8 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/node_list.h"
+#include "io/temporary.h"
 #include "parts/part.h"
 
 static bool is_stream(const struct tsr_dir_target *target)
@@ -85,13 +88,53 @@ static enum tsr_status finish(const struct tsr_directory *d, const char *out, st
 	return tsr_dir_set_mode(out, d->mode, err);
 }
 
+/* Whether a path below the directory is that of a file that belongs there. */
+static bool is_stored(const struct tsr_directory *d, const char *path)
+{
+	if (tsr_directory_find(d, path))
+		return true;
+	for (size_t i = 0; i < d->n; i++) {
+		for (unsigned k = 0; k < d->entries[i].nstored; k++)
+			if (strcmp(d->entries[i].stored[k].path, path) == 0)
+				return true;
+	}
+	return false;
+}
+
+/* Files in the making of one who was killed while joining the parts. */
+static enum tsr_status remove_strays(const struct tsr_directory *d, const char *out,
+				     struct tsr_err *err)
+{
+	struct tsr_nodes nodes = { 0 };
+	enum tsr_status status = tsr_nodes_list(out, false, &nodes, err);
+
+	for (size_t i = 0; i < nodes.n && status == TSR_OK; i++) {
+		const struct tsr_node *node = &nodes.list[i];
+		char *path;
+
+		if (node->is_directory || !tsr_temporary_is_name(tsr_path_name(node->path)) ||
+		    is_stored(d, node->path))
+			continue;
+		path = tsr_path_join(out, node->path);
+		if (!path)
+			status = tsr_fail_nomem(err, out);
+		else if (!tsr_dir_remove_file(path))
+			status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
+		free(path);
+	}
+	tsr_nodes_free(&nodes);
+	return status;
+}
+
 enum tsr_status tsr_dir_end(const struct tsr_directory *d, const struct tsr_dir_target *target,
 			    struct tsr_outdir *made, enum tsr_status status, struct tsr_err *err)
 {
 	const bool given_up = tsr_part_joins(target->parts) && status == TSR_E_BOUND;
 
-	if (status == TSR_OK && target->parts)
+	if (status == TSR_OK && target->parts) {
 		tsr_part_remove_below(target->parts, tsr_outdir_path(made));
+		status = remove_strays(d, tsr_outdir_path(made), err);
+	}
 	if (status == TSR_OK)
 		status = finish(d, tsr_outdir_path(made), err);
 	if (status == TSR_OK)
@@ -103,10 +146,31 @@ enum tsr_status tsr_dir_end(const struct tsr_directory *d, const struct tsr_dir_
 	return status;
 }
 
+enum tsr_status tsr_dir_remove_index(const struct tsr_dir_target *target, const char *out,
+				     struct tsr_err *err)
+{
+	char *path;
+
+	if (!target->parts)
+		return TSR_OK;
+	path = tsr_path_join(out, target->marker);
+	if (!path)
+		return tsr_fail_nomem(err, out);
+	(void)tsr_dir_remove_file(path);
+	free(path);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_dir_make_in(const struct tsr_dir_target *target, const char *path,
 				struct tsr_err *err)
 {
-	if (!target->parts || !tsr_dir_is(path))
+	enum tsr_status status;
+
+	if (!target->parts)
 		return tsr_dir_make(path, err);
-	return TSR_OK;
+	if (tsr_dir_is(path))
+		return TSR_OK;
+	status = tsr_dir_make(path, err);
+	/* Another part may have made it meanwhile. */
+	return status == TSR_OK || tsr_dir_is(path) ? TSR_OK : status;
 }

@@ -29,6 +29,10 @@ enum tsr_status tsr_dir_start(const struct tsr_directory *d, const struct tsr_di
 enum tsr_status tsr_dir_end(const struct tsr_directory *d, const struct tsr_dir_target *target,
 			    struct tsr_outdir *made, enum tsr_status status, struct tsr_err *err);
 
+/* Remove the marker from where it is made, @out: one who failed to join the parts may have made it. */
+enum tsr_status tsr_dir_remove_index(const struct tsr_dir_target *target, const char *out,
+				     struct tsr_err *err);
+
 /* Make a directory in it; in parts another may have made it. */
 enum tsr_status tsr_dir_make_in(const struct tsr_dir_target *target, const char *path,
 				struct tsr_err *err);

@@ -137,23 +137,13 @@ static enum tsr_status write_entry(struct tsr_dir_packing *p, struct tsr_directo
 	return status;
 }
 
-/* One who failed to join the parts may have made it. */
-static void remove_index(const struct tsr_dir_packing *p, const char *out)
-{
-	char *path = p->target.parts ? tsr_path_join(out, TSR_DIRECTORY_INDEX) : NULL;
-
-	if (path)
-		(void)tsr_dir_remove_file(path);
-	free(path);
-}
-
 static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
 {
 	for (size_t i = 0; i < p->d->n; i++)
 		TSR_TRY(write_entry(p, &p->d->entries[i], out));
 	tsr_part_end_files(p->target.parts);
 	TSR_TRY(tsr_part_end(p->target.parts, p->err));
-	remove_index(p, out);
+	TSR_TRY(tsr_dir_remove_index(&p->target, out, p->err));
 	TSR_TRY(tsr_correct_totals(p->d, out, &p->by_file, p->err));
 	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
 	return tsr_by_file_next(&p->by_file, 0, p->err);

@@ -10,12 +10,14 @@
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
+#include "parts/part.h"
 
 struct recoding {
 	struct tsr_directory *d;
 	const struct tsr_recode_options *options;
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
+	struct tsr_dir_target target;
 	struct tsr_err *err;
 };
 
@@ -40,6 +42,8 @@ static enum tsr_status copy_to(struct recoding *r, const struct tsr_directory_en
 	const struct tsr_place_in from = { r->d->path, e->path, tsr_opens_links(r->options->open) };
 	struct tsr_stored_file found = { 0 };
 
+	if (r->target.parts)
+		(void)tsr_dir_remove_file(to);
 	if (e->total_was) {
 		TSR_TRY(tsr_copy_original(&r->by_file, &from, e, NULL, &found, r->err));
 		TSR_TRY(check_copy(r, e, &found));
@@ -71,7 +75,7 @@ static enum tsr_status run_recode(struct recoding *r, struct tsr_directory_entry
 	o.force = false;
 	status = tsr_by_file_settle(
 		&r->by_file, tsr_recode(from, to, &o, tsr_by_file_run(&r->by_file), &u, r->err));
-	if (status == TSR_OK && r->watch.unpacked)
+	if (status == TSR_OK && u && r->watch.unpacked)
 		r->watch.unpacked(r->watch.ctx, e, u);
 	tsr_unpacking_free(u);
 	return status;
@@ -88,7 +92,7 @@ static enum tsr_status recode(struct recoding *r, struct tsr_directory_entry *e,
 		status = tsr_fail_nomem(r->err, out);
 	else
 		status = run_recode(r, e, from, to, weights);
-	if (status == TSR_OK)
+	if (status == TSR_OK && !tsr_part_is_one(r->target.parts))
 		status = tsr_stored_finish(e, out, r->err);
 	free(from);
 	free(to);
@@ -104,15 +108,17 @@ static enum tsr_status write_entry(struct recoding *r, struct tsr_directory_entr
 	enum tsr_status status;
 	char *path;
 
+	tsr_part_next_file(r->target.parts);
 	TSR_TRY(tsr_by_file_next(&r->by_file, e->stored_nbytes, r->err));
 	if (e->as == TSR_STORED_PACKED)
 		return recode(r, e, out);
+	/* Copies are of who joins the parts. */
 	if (e->as == TSR_STORED_COPY)
-		return copy(r, e, out);
+		return tsr_part_is_one(r->target.parts) ? TSR_OK : copy(r, e, out);
 	if (e->as == TSR_STORED_PART)
 		return TSR_OK;
 	path = tsr_path_join(out, e->path);
-	status = path ? tsr_dir_make(path, r->err) : tsr_fail_nomem(r->err, out);
+	status = path ? tsr_dir_make_in(&r->target, path, r->err) : tsr_fail_nomem(r->err, out);
 	free(path);
 	return status;
 }
@@ -121,34 +127,36 @@ static enum tsr_status write_all(struct recoding *r, const char *out)
 {
 	for (size_t i = 0; i < r->d->n; i++)
 		TSR_TRY(write_entry(r, &r->d->entries[i], out));
+	tsr_part_end_files(r->target.parts);
+	TSR_TRY(tsr_part_end(r->target.parts, r->err));
+	TSR_TRY(tsr_dir_remove_index(&r->target, out, r->err));
 	TSR_TRY(tsr_by_file_settle(&r->by_file, tsr_directory_write_index(r->d, out, r->err)));
 	return tsr_by_file_next(&r->by_file, 0, r->err);
 }
 
 static enum tsr_status run_recoding(struct recoding *r, const char *out, const struct tsr_run *run)
 {
-	const struct tsr_dir_target target = { .path = out,
-					       .marker = TSR_DIRECTORY_INDEX,
-					       .force = r->options->force };
 	const bool follow = tsr_opens_links(r->options->open);
 	struct tsr_nodes nodes = { 0 };
 	struct tsr_outdir *made = NULL;
 	enum tsr_status status;
 	uint64_t nbytes = 0;
 
+	r->target = (struct tsr_dir_target){ out, TSR_DIRECTORY_INDEX, r->options->force,
+					     run ? run->parts : NULL };
 	TSR_TRY(tsr_nodes_list(r->d->path, follow, &nodes, r->err));
 	tsr_nodes_free(&nodes);
 	for (size_t i = 0; i < r->d->n; i++) {
 		TSR_TRY(tsr_check_stored(r->d, &r->d->entries[i], follow, r->err));
 		nbytes += r->d->entries[i].stored_nbytes;
 	}
-	TSR_TRY(tsr_dir_check_target(r->d, &target, nbytes, r->err));
+	TSR_TRY(tsr_dir_check_target(r->d, &r->target, nbytes, r->err));
 	if (r->options->dry_run)
 		return TSR_OK;
 	tsr_by_file_start(&r->by_file, run, r->d->path, nbytes);
-	TSR_TRY(tsr_dir_start(r->d, &target, &made, r->err));
+	TSR_TRY(tsr_dir_start(r->d, &r->target, &made, r->err));
 	status = write_all(r, tsr_outdir_path(made));
-	return tsr_dir_end(r->d, &target, made, status, r->err);
+	return tsr_dir_end(r->d, &r->target, made, status, r->err);
 }
 
 enum tsr_status tsr_recode_directory(const char *path, const char *out,

@@ -67,6 +67,15 @@ enum tsr_status tsr_temporary_name(const char *name, const char *path, char **re
 	return tsr_temporary_name_of(name, random, path, ret, err);
 }
 
+bool tsr_temporary_is_name(const char *name)
+{
+	const size_t n = strlen(name);
+	const char *digits = n > 22 ? name + n - 20 : NULL;
+
+	return digits && name[0] == '.' && digits[-1] == '.' &&
+	       strspn(digits, "0123456789abcdef") == 16 && strcmp(digits + 16, ".tmp") == 0;
+}
+
 static atomic_int in_the_making;
 
 void tsr_temporary_hold(int change)

@@ -25,6 +25,9 @@ enum tsr_status tsr_temporary_name(const char *name, const char *path, char **re
 enum tsr_status tsr_temporary_name_of(const char *name, uint64_t id, const char *path, char **ret,
 				      struct tsr_err *err);
 
+/* Whether a name is like these. */
+bool tsr_temporary_is_name(const char *name);
+
 /*
  * Count outputs in the making: @change more of them.  While there is none a signal may end the
  * process at once, since nothing is left behind.  Async-signal-safe, as is asking.

@@ -148,11 +148,6 @@ static enum tsr_status create_data(struct tsr_parts *p, struct tsr_err *err)
 enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbytes,
 			     struct tsr_err *err)
 {
-	/* Who joins reads them part by part, so they cannot be of several files. */
-	if (p->file)
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: coded pieces of several files are not written in parts",
-				p->request.path);
 	if (!p->data)
 		TSR_TRY(create_data(p, err));
 	TSR_TRY(tsr_outfile_write(p->data, bytes, nbytes, p->data_nbytes, err));
@@ -161,16 +156,20 @@ enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbyt
 	return TSR_OK;
 }
 
-static enum tsr_status open_one(struct tsr_parts *p, struct tsr_err *err)
+/* Open the data of the part whose jobs are joined, in place of another's: there may be many. */
+static enum tsr_status open_data(struct tsr_parts *p, struct tsr_err *err)
 {
-	const struct tsr_part_data *data = &p->reports[p->reading - 1].data;
-	char *path = data_path(p, p->reading);
+	const struct tsr_part_data *data = &p->reports[p->joined - 1].data;
+	char *path = data_path(p, p->joined);
 	enum tsr_status status;
 
+	tsr_file_close(p->read);
+	p->read = NULL;
+	p->reading = p->joined;
 	if (!path)
 		return tsr_fail_nomem(err, p->request.path);
 	status = tsr_file_open(path, &p->read, err);
-	if (status == TSR_OK)
+	if (status == TSR_OK && !p->readers[p->joined - 1].nbytes)
 		status = tsr_part_note_file(p, path, err);
 	if (status == TSR_OK && tsr_file_size(p->read) != data->nbytes)
 		status = tsr_fail(err, TSR_E_FORMAT,
@@ -180,39 +179,54 @@ static enum tsr_status open_one(struct tsr_parts *p, struct tsr_err *err)
 	return status;
 }
 
-/* The next part that has any. */
-static enum tsr_status open_next(struct tsr_parts *p, struct tsr_err *err)
+/* Of the part whose jobs are joined; NULL when out of memory. */
+static struct tsr_part_reader *find_reader(struct tsr_parts *p)
 {
-	p->hasher = p->hasher ? p->hasher : tsr_hasher_new();
-	if (!p->hasher)
-		return tsr_fail_nomem(err, p->request.path);
-	tsr_hasher_reset(p->hasher);
-	tsr_file_close(p->read);
-	p->read = NULL;
-	p->read_nbytes = 0;
-	while (p->reading < p->request.count) {
-		if (p->reports[p->reading++].data.nbytes)
-			return open_one(p, err);
-	}
-	return tsr_fail(err, TSR_E_FORMAT, "%s: found fewer bytes in its parts than they report",
-			p->request.path);
+	struct tsr_part_reader *r;
+
+	if (!p->readers)
+		p->readers = calloc(p->request.count, sizeof(*p->readers));
+	if (!p->readers)
+		return NULL;
+	r = &p->readers[p->joined - 1];
+	if (!r->hasher)
+		r->hasher = tsr_hasher_new();
+	return r->hasher ? r : NULL;
 }
 
 enum tsr_status tsr_part_get(struct tsr_parts *p, void *bytes, size_t nbytes, struct tsr_err *err)
 {
-	const struct tsr_part_data *data;
+	const struct tsr_part_data *data = &p->reports[p->joined - 1].data;
+	struct tsr_part_reader *r = find_reader(p);
 
-	if (!p->read || p->read_nbytes == tsr_file_size(p->read))
-		TSR_TRY(open_next(p, err));
-	data = &p->reports[p->reading - 1].data;
-	if (nbytes > data->nbytes - p->read_nbytes)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: ends within what its part reports",
-				tsr_file_path(p->read));
-	TSR_TRY(tsr_file_read(p->read, bytes, nbytes, p->read_nbytes, err));
-	tsr_hasher_add(p->hasher, bytes, nbytes);
-	p->read_nbytes += nbytes;
-	if (p->read_nbytes == data->nbytes && tsr_hasher_value(p->hasher) != data->hash)
+	if (!r)
+		return tsr_fail_nomem(err, p->request.path);
+	if (nbytes > data->nbytes - r->nbytes)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found %" PRIu64 " bytes beside it, expected more",
+				p->reports[p->joined - 1].name, data->nbytes);
+	if (!p->read || p->reading != p->joined)
+		TSR_TRY(open_data(p, err));
+	TSR_TRY(tsr_file_read(p->read, bytes, nbytes, r->nbytes, err));
+	tsr_hasher_add(r->hasher, bytes, nbytes);
+	r->nbytes += nbytes;
+	if (r->nbytes == data->nbytes && tsr_hasher_value(r->hasher) != data->hash)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: is damaged", tsr_file_path(p->read));
+	return TSR_OK;
+}
+
+/* Whether all bytes beside the reports were of some piece: the hash of others is not checked. */
+static enum tsr_status check_read(const struct tsr_parts *p, struct tsr_err *err)
+{
+	for (unsigned i = 0; i < p->request.count; i++) {
+		const uint64_t found = p->readers ? p->readers[i].nbytes : 0;
+
+		if (found != p->reports[i].data.nbytes)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: found %" PRIu64 " bytes of pieces, expected %" PRIu64
+					" beside it",
+					p->reports[i].name, found, p->reports[i].data.nbytes);
+	}
 	return TSR_OK;
 }
 
@@ -252,8 +266,10 @@ enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err)
 {
 	struct tsr_part_data data = { 0 };
 
-	if (!tsr_part_is_one(p))
+	if (!p)
 		return TSR_OK;
+	if (p->joins)
+		return p->file ? TSR_OK : check_read(p, err);
 	if (p->file)
 		return tsr_fail(err, TSR_PART_DONE, "%s: file %" PRIu64 " is done", p->request.path,
 				p->file);
@@ -410,8 +426,11 @@ void tsr_part_free(struct tsr_parts *p)
 		return;
 	for (unsigned i = 0; p->reports && i < p->request.count; i++)
 		tsr_part_report_free(&p->reports[i]);
+	for (unsigned i = 0; p->readers && i < p->request.count; i++)
+		tsr_hasher_free(p->readers[i].hasher);
 	for (size_t i = 0; i < p->nfiles; i++)
 		free(p->files[i]);
+	free(p->readers);
 	tsr_outfile_discard(p->data);
 	tsr_hasher_free(p->hasher);
 	tsr_file_close(p->read);

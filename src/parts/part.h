@@ -80,9 +80,9 @@ enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_e
 uint64_t tsr_part_id(const struct tsr_parts *p);
 
 /*
- * Bytes that have no place yet: a part writes its own, in the order of its jobs, into a file beside its
- * report.
- * Who joins reads them in the order of parts: TSR_E_FORMAT if there are fewer.
+ * Bytes that have no place yet: a part writes its own, in the order of its jobs, of all files one after the
+ * other, into a file beside its report.  Who joins the jobs of a part reads them in that order: TSR_E_FORMAT
+ * if there are fewer, from tsr_part_end() if there are more.
  */
 enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbytes,
 			     struct tsr_err *err);

@@ -11,6 +11,12 @@ struct tsr_file;
 struct tsr_hasher;
 struct tsr_outfile;
 
+/* How much of a part's data is read, and the hash of that. */
+struct tsr_part_reader {
+	uint64_t nbytes;
+	struct tsr_hasher *hasher;
+};
+
 struct tsr_parts {
 	struct tsr_part_request request; /* with what it points to */
 	bool joins;
@@ -25,15 +31,16 @@ struct tsr_parts {
 	uint64_t range_njobs, range_all_nbytes; /* jobs of that, and bytes of all parts */
 	struct tsr_text text; /* the report */
 	struct tsr_outfile *data; /* NULL as long as there is none */
-	struct tsr_hasher *hasher; /* of it; or of what is read */
+	struct tsr_hasher *hasher; /* of it */
 	uint64_t data_nbytes;
 	bool ended;
 	/* of those to be joined: */
 	struct tsr_part_report *reports; /* @request.count of them */
-	struct tsr_file
-		*read; /* the data of part @reading, from 1 on, up to @read_nbytes; or NULL */
+	struct tsr_part_reader
+		*readers; /* @request.count of them; NULL as long as nothing is read */
+	unsigned joined; /* the part whose jobs are joined, from 1 on */
+	struct tsr_file *read; /* its data, or that of @reading, the part before; or NULL */
 	unsigned reading;
-	uint64_t read_nbytes;
 	size_t nfiles;
 	char **files; /* to be removed at the end */
 };

@@ -182,8 +182,10 @@ static enum tsr_status join_all(const struct tsr_parted *p, struct tsr_parts *pa
 	enum tsr_status status = TSR_OK;
 	uint64_t done = 0;
 
-	for (unsigned i = 0; i < part->request.count && status == TSR_OK; i++)
+	for (unsigned i = 0; i < part->request.count && status == TSR_OK; i++) {
+		part->joined = i + 1;
 		status = join_report(p, part, i + 1, scratch, &done, err);
+	}
 	/* After a failure another pipeline can follow, of another file. */
 	for (unsigned i = 0; i < part->request.count; i++)
 		tsr_part_report_next(&part->reports[i]);

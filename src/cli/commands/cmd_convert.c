@@ -131,7 +131,8 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 		how.coded = cli_coded_planes(&a->entropy);
 	if (!tsr_directory_is_packed(path) && !tsr_recording_probe(path))
 		return cli_recode(cmd, &a->common, &how);
-	CLI_TRY(cli_part_refuse(cmd, "a directory"));
+	if (!tsr_directory_is_packed(path))
+		CLI_TRY(cli_part_refuse(cmd, "a recording"));
 	if (how.coded == TSR_CODED_STATES && !tsr_directory_is_packed(path))
 		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
 	return cli_recode_files(cmd, &a->common, &how);
