@@ -318,7 +318,8 @@ compare: $(BUILD)/tersor $(COMPARE_PYTHON) $(COMPARE_CHECKPOINT)
 DIST := $(BUILD)/tersor-$(VERSION).tar.gz
 dist:
 	@mkdir -p $(BUILD)
-	$(Q)git archive --prefix=tersor-$(VERSION)/ HEAD | gzip -n9 > $(DIST)
+	$(Q)git archive --prefix=tersor-$(VERSION)/ -o $(DIST:.gz=) HEAD
+	$(Q)gzip -n9f $(DIST:.gz=)
 	@sha256sum $(DIST)
 
 asan ubsan:

@@ -12,7 +12,8 @@ release: static
 	$(Q)cp $(STATIC)/tersor LICENSE NEWS.md $(RELEASE)/$(RELEASE_NAME)
 	$(Q)cp man/*.1 $(RELEASE)/$(RELEASE_NAME)/man && cp packaging/licenses/*.txt $(RELEASE)/$(RELEASE_NAME)/licenses
 	$(Q)tar -c --sort=name --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --mtime=@$(EPOCH) \
-		-C $(RELEASE) $(RELEASE_NAME) | gzip -n9 > $(RELEASE)/$(RELEASE_NAME).tar.gz
+		-f $(RELEASE)/$(RELEASE_NAME).tar -C $(RELEASE) $(RELEASE_NAME)
+	$(Q)gzip -n9 $(RELEASE)/$(RELEASE_NAME).tar
 	$(Q)rm -r $(RELEASE)/$(RELEASE_NAME)
 	$(Q)cp $(DIST) $(SBOM) $(BUILD)/wheel/*.whl $(DEB)/*.deb $(RELEASE)
 	$(Q)cd $(RELEASE) && sha256sum -- * > SHA256SUMS && cat SHA256SUMS

@@ -240,6 +240,35 @@ def test_join_that_fails_within_a_directory_can_be_run_again(tmp_path, source, w
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one", "out"]
 
 
+@pytest.mark.parametrize("n", range(1, 16) if LONG else (1, 4, 9))
+def test_a_join_whose_rename_fails_can_be_run_again(tmp_path, source, n):
+    """The planes that it codes were once removed before the directory was put in place."""
+    pack_parts(tmp_path, source, 2, options=("--entropy",))
+    env = {"LD_PRELOAD": str(LIBRARY), "TERSOR_FAULT": f"rename:{n}:EIO", "TERSOR_FAULT_PATH": str(tmp_path)}
+    done = run_tersor("join", "out", cwd=tmp_path, env=env)
+    assert done.returncode in (0, 4)
+    if done.returncode:
+        assert not (tmp_path / "out").exists()
+        run_tersor("join", "out", cwd=tmp_path, check=0)
+    run_tersor("pack", source, "-o", tmp_path / "one", "--entropy", check=0)
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one", "out"]
+
+
+def test_a_part_without_its_data_is_done_again(tmp_path, source):
+    """With --continue, which once looked at the report alone."""
+    packed = tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    code_parts(tmp_path, packed, 2)
+    args = "convert", packed, "-o", "out", "--entropy", "--part", "2/2", "--continue"
+    assert "before" in run_tersor(*args, cwd=tmp_path, check=0).stdout
+    data = tmp_path / "out.part-2-of-2.data"
+    for damage in data.unlink, lambda: os.truncate(data, 5):
+        damage()
+        assert "before" not in run_tersor(*args, cwd=tmp_path, check=0).stdout
+    run_tersor("join", "out", cwd=tmp_path, check=0)
+
+
 def test_parts_that_run_at_once_make_the_same_directories(tmp_path):
     """Two once saw that a directory was not there, and one of them failed to make it."""
     root = tmp_path / "in"

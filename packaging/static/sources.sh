@@ -51,7 +51,7 @@ unpack() {
 	set -- "$@" "$(ls "$archives/$1"_*.dsc 2>/dev/null)"
 	[ -f "$5" ] || fail "$archives: expected one .dsc of $1"
 	rm -rf "${out:?}/$1"
-	dpkg-source --no-check -x "$5" "$out/$1" > "$out/unpack.log" 2>&1 ||
+	dpkg-source -x "$5" "$out/$1" > "$out/unpack.log" 2>&1 ||
 		{ tail -n 20 "$out/unpack.log" >&2; fail "cannot unpack $5"; }
 	row "$2" "$(sed -n 's/^Version: //p' "$5" | head -n 1)" "$3" "$(sha256sum "$5" | cut -d' ' -f1)" "$4"
 }

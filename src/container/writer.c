@@ -101,18 +101,22 @@ static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 	return status;
 }
 
-/* All parts write their planes into one; who joins them codes it. */
+/*
+ * All parts write their planes into one; who joins them codes it.  It lies beside the output of all of them,
+ * and not in a directory that they make: who joins may fail when that is complete, and needs it again.
+ */
 static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 {
-	uint64_t id = tsr_part_id(w->plan.part), nbytes = 0;
+	const struct tsr_part_request *request = tsr_part_request(w->plan.part);
+	uint64_t id = tsr_part_file_id(w->plan.part), nbytes = 0;
 	enum tsr_status status;
 	char *path;
 
 	for (size_t i = 0; i < w->nfiles; i++)
 		nbytes += w->files[i].nbytes;
 	id = tsr_hash(&id, sizeof(id), 1);
-	TSR_TRY(tsr_file_meet(w->plan.path, id, nbytes, tsr_part_joins(w->plan.part), &path,
-			      &w->spool, err));
+	TSR_TRY(tsr_file_meet(tsr_part_is_of_files(w->plan.part) ? request->path : w->plan.path, id,
+			      nbytes, tsr_part_joins(w->plan.part), &path, &w->spool, err));
 	status = tsr_part_note_file(w->plan.part, path, err);
 	free(path);
 	return status;

@@ -101,7 +101,7 @@ static bool is_stored(const struct tsr_directory *d, const char *path)
 	return false;
 }
 
-/* Files in the making of one who was killed while joining the parts. */
+/* Files of all parts that are of no use any more, and those of one who was killed while joining. */
 static enum tsr_status remove_strays(const struct tsr_directory *d, const char *out,
 				     struct tsr_err *err)
 {
@@ -131,10 +131,8 @@ enum tsr_status tsr_dir_end(const struct tsr_directory *d, const struct tsr_dir_
 {
 	const bool given_up = tsr_part_joins(target->parts) && status == TSR_E_BOUND;
 
-	if (status == TSR_OK && target->parts) {
-		tsr_part_remove_below(target->parts, tsr_outdir_path(made));
+	if (status == TSR_OK && target->parts)
 		status = remove_strays(d, tsr_outdir_path(made), err);
-	}
 	if (status == TSR_OK)
 		status = finish(d, tsr_outdir_path(made), err);
 	if (status == TSR_OK)

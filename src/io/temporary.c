@@ -53,6 +53,17 @@ enum tsr_status tsr_temporary_name_of(const char *name, uint64_t id, const char 
 	return TSR_OK;
 }
 
+/* On Linux before 3.17. */
+static ssize_t read_random(void *bytes, size_t nbytes)
+{
+	const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	const ssize_t got = fd < 0 ? -1 : read(fd, bytes, nbytes);
+
+	if (fd >= 0)
+		close(fd);
+	return got;
+}
+
 enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
 				   struct tsr_err *err)
 {
@@ -62,6 +73,8 @@ enum tsr_status tsr_temporary_name(const char *name, const char *path, char **re
 	do {
 		got = getrandom(&random, sizeof(random), 0);
 	} while (got < 0 && errno == EINTR);
+	if (got < 0 && errno == ENOSYS)
+		got = read_random(&random, sizeof(random));
 	if (got != (ssize_t)sizeof(random))
 		return tsr_fail_errno(err, errno, "%s: no random name", path);
 	return tsr_temporary_name_of(name, random, path, ret, err);

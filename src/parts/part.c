@@ -400,16 +400,6 @@ enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct
 	return TSR_OK;
 }
 
-void tsr_part_remove_below(const struct tsr_parts *p, const char *directory)
-{
-	const size_t n = strlen(directory);
-
-	for (size_t i = 0; i < p->nfiles; i++) {
-		if (strncmp(p->files[i], directory, n) == 0 && p->files[i][n] == '/')
-			(void)tsr_dir_remove_file(p->files[i]);
-	}
-}
-
 void tsr_part_remove(const struct tsr_parts *p)
 {
 	for (size_t i = 0; i < p->nfiles; i++)
@@ -478,6 +468,11 @@ enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_e
 uint64_t tsr_part_id(const struct tsr_parts *p)
 {
 	return tsr_hash(&p->inputs, sizeof(p->inputs), p->options);
+}
+
+uint64_t tsr_part_file_id(const struct tsr_parts *p)
+{
+	return p->file ? tsr_hash(&p->file, sizeof(p->file), tsr_part_id(p)) : tsr_part_id(p);
 }
 
 struct tsr_part_share tsr_part_share(const struct tsr_parts *p)

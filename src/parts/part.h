@@ -79,6 +79,9 @@ enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_e
 /* What all parts of this command on these inputs have in common, and nothing else: names temporary files. */
 uint64_t tsr_part_id(const struct tsr_parts *p);
 
+/* The same of the file that is worked on, where a command works on several. */
+uint64_t tsr_part_file_id(const struct tsr_parts *p);
+
 /*
  * Bytes that have no place yet: a part writes its own, in the order of its jobs, of all files one after the
  * other, into a file beside its report.  Who joins the jobs of a part reads them in that order: TSR_E_FORMAT
@@ -120,9 +123,6 @@ struct tsr_part_share tsr_part_share(const struct tsr_parts *p);
 
 /* Note a temporary file that is none of the result: tsr_part_remove() removes it. */
 enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct tsr_err *err);
-
-/* Remove those of these files that are below a directory: it is complete. */
-void tsr_part_remove_below(const struct tsr_parts *p, const char *directory);
 
 /* Who joined them removes reports and files, if they are still there. */
 void tsr_part_remove(const struct tsr_parts *p);

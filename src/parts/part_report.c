@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fail.h"
 #include "io/dir.h"
@@ -411,6 +412,22 @@ static bool fits_request(const struct tsr_part_report *r, const struct tsr_part_
 	       r->number == request->number && r->count == request->count;
 }
 
+/* Whether what the part wrote beside its report is there. */
+static bool has_data(const struct tsr_part_report *r)
+{
+	char *path = NULL;
+	struct stat st;
+	bool has;
+
+	if (!r->data.nbytes)
+		return true;
+	if (asprintf(&path, "%s.part-%u-of-%u.data", r->path, r->number, r->count) < 0)
+		return false;
+	has = stat(path, &st) == 0 && (uint64_t)st.st_size == r->data.nbytes;
+	free(path);
+	return has;
+}
+
 enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *ret,
 				 struct tsr_err *err)
 {
@@ -421,9 +438,9 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 	*ret = false;
 	if (!path)
 		return tsr_fail_nomem(err, request->path);
-	/* One that is damaged is made anew. */
+	/* One that is damaged is made anew, as is one without its data. */
 	if (tsr_dir_has(path) && read_one(path, &r, &damaged) == TSR_OK) {
-		*ret = fits_request(&r, request);
+		*ret = fits_request(&r, request) && has_data(&r);
 		tsr_part_report_free(&r);
 	}
 	free(path);

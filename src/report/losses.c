@@ -170,7 +170,7 @@ void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
 	if (l->undefined)
 		tsr_text_printf(out, "  %" PRIu64 " updates are not finite and left out\n",
 				l->undefined);
-	put_unmeasured(out, l->alone, "without a momentum of their weight here");
+	put_unmeasured(out, l->alone, "that go with no momentum here");
 	put_unmeasured(out, l->unlike, "with groups unlike those of their momentum");
 }
 
