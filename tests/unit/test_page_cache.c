@@ -94,13 +94,21 @@ static void read_file(const char *path)
 	tsr_file_close(f);
 }
 
+/* What should stay is tried a few times: a system short of memory drops pages of its own accord. */
+#define TRIES 5u
+
 static void test_little_stays_cached(void **state)
 {
+	bool stays = false;
+
 	(void)state;
-	tsr_trail_set_limit(1000 * MIB);
-	write_file("a");
-	read_file("a");
-	assert_true(cached("a") > CHUNKS - 1);
+	for (unsigned tries = 0; tries < TRIES && !stays; tries++) {
+		tsr_trail_set_limit(1000 * MIB);
+		write_file("a");
+		read_file("a");
+		stays = cached("a") > CHUNKS - 1;
+	}
+	assert_true(stays);
 }
 
 static void test_what_was_written_beyond_the_limit_is_dropped(void **state)
@@ -115,16 +123,21 @@ static void test_what_was_written_beyond_the_limit_is_dropped(void **state)
 
 static void test_what_was_read_beyond_the_limit_is_dropped_and_others_stay(void **state)
 {
+	bool stays = false;
+
 	(void)state;
 	if (!drops())
 		skip();
-	tsr_trail_set_limit(1000 * MIB);
-	write_file("a");
-	write_file("b");
-	tsr_trail_set_limit(8 * MIB);
-	read_file("b");
-	assert_true(cached("b") < 10);
-	assert_true(cached("a") > CHUNKS - 1);
+	for (unsigned tries = 0; tries < TRIES && !stays; tries++) {
+		tsr_trail_set_limit(1000 * MIB);
+		write_file("a");
+		write_file("b");
+		tsr_trail_set_limit(8 * MIB);
+		read_file("b");
+		assert_true(cached("b") < 10);
+		stays = cached("a") > CHUNKS - 1;
+	}
+	assert_true(stays);
 }
 
 int main(void)
