@@ -34,7 +34,8 @@ static void put_table(struct tsr_entropy *e, unsigned table, const uint32_t *cou
 static void prepare(struct tsr_entropy *e, const struct tsr_entropy_beside *b, const uint8_t *codes,
 		    size_t n, uint32_t *count, struct tsr_context_tables *t, struct front *f)
 {
-	static tsr_rans_count_pairs_fn *const count_pairs[] = TSR_ISA_VARIANTS(rans_count_pairs);
+	static tsr_rans_count_contexts_fn *const count_contexts[] = TSR_ISA_VARIANTS(
+		rans_count_contexts);
 
 	f->nbytes = 0;
 	f->cost = 0;
@@ -43,7 +44,7 @@ static void prepare(struct tsr_entropy *e, const struct tsr_entropy_beside *b, c
 		f->nbytes = tsr_contexts_put_means(&e->means, f->bytes);
 	}
 	tsr_contexts_fill(b, &e->means, n, e->contexts);
-	count_pairs[tsr_isa_level()](codes, e->contexts, n, NCONTEXTS, e->pairs, count);
+	count_contexts[tsr_isa_level()](e->contexts, codes, n, NCONTEXTS, count);
 	tsr_context_tables_choose(count, t);
 	tsr_put_le(f->bytes + f->nbytes, t->begin, 4);
 	f->nbytes += 4;
@@ -89,9 +90,9 @@ size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_
 	prepare(e, b, codes, n, count, &tables, &f);
 	add_tables(count, tables.n, sum);
 	if (sum[first] < n && is_better(&f, sum, n)) {
-		tsr_context_tables_of_pairs(&tables, n, e->pairs);
+		tsr_context_tables_of_contexts(&tables, n, e->contexts);
 		memcpy(body, f.bytes, f.nbytes);
-		nbytes = tsr_rans_put_segments(e, NULL, e->pairs, n, body + f.nbytes,
+		nbytes = tsr_rans_put_segments(e, e->contexts, codes, n, body + f.nbytes,
 					       n - f.nbytes - 1);
 		nbytes += nbytes ? f.nbytes : 0;
 	}

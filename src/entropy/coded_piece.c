@@ -69,7 +69,7 @@ size_t tsr_rans_put_stream(struct tsr_entropy *e, const uint8_t *symbols, const 
 		return put_raw(symbols, n, to);
 	tsr_rans_encoder_table(freq, e->encoder.symbols);
 	memcpy(to, table, table_nbytes);
-	segments_nbytes = tsr_rans_put_segments(e, symbols, NULL, n, to + table_nbytes,
+	segments_nbytes = tsr_rans_put_segments(e, NULL, symbols, n, to + table_nbytes,
 						n - table_nbytes - 1);
 	if (!segments_nbytes)
 		return put_raw(symbols, n, to);

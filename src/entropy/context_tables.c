@@ -117,11 +117,3 @@ void tsr_context_tables_of_contexts(const struct tsr_context_tables *t, size_t n
 
 	replace[tsr_isa_level()](t->of, n, contexts);
 }
-
-void tsr_context_tables_of_pairs(const struct tsr_context_tables *t, size_t n, uint16_t *pairs)
-{
-	static tsr_context_tables_pairs_fn *const replace[] = TSR_ISA_VARIANTS(
-		context_tables_pairs);
-
-	replace[tsr_isa_level()](t->of, n, pairs);
-}

@@ -26,17 +26,14 @@ void tsr_context_tables_choose(uint32_t *count, struct tsr_context_tables *t);
 bool tsr_context_tables_are_possible(uint32_t begin);
 void tsr_context_tables_read(uint32_t begin, struct tsr_context_tables *t);
 
-/* Replace contexts by the numbers of their tables: alone, and in pairs, 256 times the context plus a code. */
+/* Replace contexts by the numbers of their tables. */
 void tsr_context_tables_of_contexts(const struct tsr_context_tables *t, size_t n,
 				    uint8_t *contexts);
-void tsr_context_tables_of_pairs(const struct tsr_context_tables *t, size_t n, uint16_t *pairs);
 
 /* The loops: these, and the sum of tsr_rans_information() of the sums of two contexts' counts. */
 typedef void tsr_context_tables_bytes_fn(const uint8_t *tables, size_t n, uint8_t *contexts);
-typedef void tsr_context_tables_pairs_fn(const uint8_t *tables, size_t n, uint16_t *pairs);
 typedef uint32_t tsr_context_tables_informations_fn(const uint32_t *a, const uint32_t *b);
 TSR_ISA_DECLARE(tsr_context_tables_bytes_fn, context_tables_bytes)
-TSR_ISA_DECLARE(tsr_context_tables_pairs_fn, context_tables_pairs)
 TSR_ISA_DECLARE(tsr_context_tables_informations_fn, context_tables_informations)
 
 #endif

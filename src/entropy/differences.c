@@ -312,7 +312,7 @@ static size_t put_symbols(struct tsr_entropy *e, const uint32_t *count, uint8_t 
 	if (f.nbytes >= room)
 		return 0;
 	memcpy(to, f.bytes, f.nbytes);
-	segments_nbytes = tsr_rans_put_segments(e, NULL, e->pairs, n, to + f.nbytes,
+	segments_nbytes = tsr_rans_put_segments(e, e->contexts, e->symbols, n, to + f.nbytes,
 						room - f.nbytes);
 	return segments_nbytes ? f.nbytes + segments_nbytes : 0;
 }
@@ -321,7 +321,8 @@ size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_en
 				      const void *plane, const void *correction, size_t n,
 				      void *coded, size_t room)
 {
-	static tsr_rans_count_pairs_fn *const count_pairs[] = TSR_ISA_VARIANTS(rans_count_pairs);
+	static tsr_rans_count_contexts_fn *const count_contexts[] = TSR_ISA_VARIANTS(
+		rans_count_contexts);
 	const unsigned bits = tsr_older_bits(old->kind);
 	uint32_t count[NCONTEXTS * NSYMBOLS];
 	uint8_t *const head = coded;
@@ -331,7 +332,7 @@ size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_en
 
 	lowest = tsr_older_lowest(old, n);
 	subtract(e, old, lowest, plane, correction, n);
-	count_pairs[tsr_isa_level()](e->symbols, e->contexts, n, NCONTEXTS, e->pairs, count);
+	count_contexts[tsr_isa_level()](e->contexts, e->symbols, n, NCONTEXTS, count);
 	rests_nbytes = (size_t)(rest_nbits(count, bits) + 31) / 32 * 4;
 	if (room < HEADS + 4 || room - HEADS - 4 < rests_nbytes)
 		return 0;

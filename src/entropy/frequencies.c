@@ -41,19 +41,19 @@ struct search {
 	uint32_t count[NSYMBOLS], at_low[NSYMBOLS], at_high[NSYMBOLS];
 };
 
-static uint32_t sum_at(const struct present *p, uint64_t t)
+/* The shares of @n counts at a scale, and their sum. */
+static uint32_t find_shares(const uint32_t *count, unsigned n, uint64_t t, uint32_t *share)
 {
-	uint32_t sum = 0;
+	static tsr_rans_shares_fn *const shares[] = TSR_ISA_VARIANTS(rans_shares);
 
-	for (unsigned i = 0; i < p->n; i++)
-		sum += tsr_rans_share(p->count[i], t);
-	return sum;
+	return shares[tsr_isa_level()](count, n, t, share);
 }
 
 /* Have a scale as a bound if it is between the bounds.  Returns how much its sum is missing. */
 static int64_t search_bound(struct search *f, const struct present *p, uint32_t total, uint64_t t)
 {
-	const int64_t left = (int64_t)total - sum_at(p, t);
+	uint32_t share[NSYMBOLS];
+	const int64_t left = (int64_t)total - find_shares(p->count, p->n, t, share);
 
 	if (left >= 0 && t > f->low)
 		f->low = t;
@@ -69,6 +69,7 @@ static int64_t search_bound(struct search *f, const struct present *p, uint32_t 
 static void search_begin(struct search *f, const struct present *p, uint32_t total)
 {
 	const int64_t one = (int64_t)((UINT64_C(1) << TSR_RANS_SCALE_BITS) / p->sum);
+	uint32_t at_low[NSYMBOLS], at_high[NSYMBOLS];
 	int64_t t = (int64_t)(((uint64_t)total << TSR_RANS_SCALE_BITS) / p->sum);
 
 	f->low = ((uint64_t)(total - p->n) << TSR_RANS_SCALE_BITS) / p->sum;
@@ -79,15 +80,16 @@ static void search_begin(struct search *f, const struct present *p, uint32_t tot
 		search_bound(f, p, total, (uint64_t)(t + i * one));
 	f->sum = 0;
 	f->n = 0;
+	find_shares(p->count, p->n, f->low, at_low);
+	find_shares(p->count, p->n, f->high, at_high);
 	for (unsigned i = 0; i < p->n; i++) {
-		const uint32_t low = tsr_rans_share(p->count[i], f->low);
-		const uint32_t high = tsr_rans_share(p->count[i], f->high);
+		const bool same = at_low[i] == at_high[i];
 
 		f->count[f->n] = p->count[i];
-		f->at_low[f->n] = low;
-		f->at_high[f->n] = high;
-		f->n += low != high;
-		f->sum += low & (uint32_t) - (low == high); /* nobody could foresee a branch */
+		f->at_low[f->n] = at_low[i];
+		f->at_high[f->n] = at_high[i];
+		f->n += !same;
+		f->sum += at_low[i] & (uint32_t)-same; /* nobody could foresee a branch */
 	}
 }
 
@@ -95,15 +97,11 @@ static void search_begin(struct search *f, const struct present *p, uint32_t tot
 static void search_halve(struct search *f, uint32_t total)
 {
 	const uint64_t middle = f->low + (f->high - f->low) / 2;
-	uint32_t at_middle[NSYMBOLS], sum = f->sum;
+	uint32_t at_middle[NSYMBOLS];
 	unsigned n = 0;
 	bool raise;
 
-	for (unsigned i = 0; i < f->n; i++) {
-		at_middle[i] = tsr_rans_share(f->count[i], middle);
-		sum += at_middle[i];
-	}
-	raise = sum <= total;
+	raise = f->sum + find_shares(f->count, f->n, middle, at_middle) <= total;
 	*(raise ? &f->low : &f->high) = middle;
 	for (unsigned i = 0; i < f->n; i++) {
 		const uint32_t low = raise ? at_middle[i] : f->at_low[i];
@@ -132,13 +130,10 @@ static uint64_t find_scale(const struct present *p, uint32_t total)
 static void apportion(const struct present *p, unsigned bits, uint16_t *freq)
 {
 	const uint64_t t = find_scale(p, 1u << bits);
-	uint32_t share[NSYMBOLS], left = 1u << bits;
+	uint32_t share[NSYMBOLS];
+	uint32_t left = (1u << bits) - find_shares(p->count, p->n, t, share);
 
 	memset(freq, 0, NSYMBOLS * sizeof(*freq));
-	for (unsigned i = 0; i < p->n; i++) {
-		share[i] = tsr_rans_share(p->count[i], t);
-		left -= share[i];
-	}
 	/* What is left goes to the first of those that the next scale would raise. */
 	for (unsigned i = 0; i < p->n; i++) {
 		const uint32_t raised = left ? tsr_rans_share(p->count[i], t + 1) : share[i];

@@ -38,4 +38,8 @@ void tsr_rans_decoder_table(const uint16_t *freq, uint32_t *slots);
 void tsr_rans_encoder_moves(struct tsr_rans_encoder *e);
 void tsr_rans_decoder_moves(struct tsr_rans_decoder *d);
 
+/* tsr_rans_share() of @n counts at scale @t, and the sum of them: a loop per SIMD level. */
+typedef uint32_t tsr_rans_shares_fn(const uint32_t *count, unsigned n, uint64_t t, uint32_t *share);
+TSR_ISA_DECLARE(tsr_rans_shares_fn, rans_shares)
+
 #endif

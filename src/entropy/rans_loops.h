@@ -36,9 +36,10 @@ struct tsr_rans_decoder {
 typedef uint8_t *tsr_rans_encode_fn(const struct tsr_rans_encoder *e, const uint8_t *symbols,
 				    size_t n, uint32_t *states, uint8_t *end);
 
-/* The same of pairs, 256 times the table plus the symbol. */
-typedef uint8_t *tsr_rans_encode_pairs_fn(const struct tsr_rans_encoder *e, const uint16_t *pairs,
-					  size_t n, uint32_t *states, uint8_t *end);
+/* The same given the tables of symbols. */
+typedef uint8_t *tsr_rans_encode_contexts_fn(const struct tsr_rans_encoder *e,
+					     const uint8_t *tables, const uint8_t *symbols,
+					     size_t n, uint32_t *states, uint8_t *end);
 
 /*
  * Pop @n symbols, 1 to TSR_RANS_SEGMENT.  False unless exactly @nwords words were taken; the caller
@@ -62,18 +63,18 @@ typedef void tsr_rans_merge_fn(struct tsr_entropy_kind kind, const uint8_t *stre
 			       uint8_t *plain);
 
 /*
- * How often each byte occurs; pairs, of symbols and their contexts, of which there are at most
- * TSR_RANS_CONTEXT_COUNT, and how often each of these does.
+ * How often each byte occurs, and how often in each of @ncontexts contexts, of which there are at most
+ * TSR_RANS_CONTEXT_COUNT.
  */
 typedef void tsr_rans_count_fn(const uint8_t *symbols, size_t n, uint32_t *count);
-typedef void tsr_rans_count_pairs_fn(const uint8_t *symbols, const uint8_t *contexts, size_t n,
-				     unsigned ncontexts, uint16_t *pairs, uint32_t *count);
+typedef void tsr_rans_count_contexts_fn(const uint8_t *contexts, const uint8_t *symbols, size_t n,
+					unsigned ncontexts, uint32_t *count);
 
 TSR_ISA_DECLARE(tsr_rans_encode_fn, rans_encode)
 TSR_ISA_DECLARE(tsr_rans_decode_fn, rans_decode)
-TSR_ISA_DECLARE(tsr_rans_encode_pairs_fn, rans_encode_pairs)
+TSR_ISA_DECLARE(tsr_rans_encode_contexts_fn, rans_encode_contexts)
 TSR_ISA_DECLARE(tsr_rans_decode_contexts_fn, rans_decode_contexts)
-TSR_ISA_DECLARE(tsr_rans_count_pairs_fn, rans_count_pairs)
+TSR_ISA_DECLARE(tsr_rans_count_contexts_fn, rans_count_contexts)
 TSR_ISA_DECLARE(tsr_rans_split_fn, rans_split)
 TSR_ISA_DECLARE(tsr_rans_merge_fn, rans_merge)
 TSR_ISA_DECLARE(tsr_rans_count_fn, rans_count)

@@ -122,7 +122,7 @@ static size_t put_lines(struct tsr_entropy *e, const struct tsr_entropy_grid *g,
 			const uint8_t *scales, size_t n, uint8_t *to)
 {
 	const struct tsr_entropy_kind kind = { .width = width };
-	uint8_t *const rests = (uint8_t *)e->pairs;
+	uint8_t *const rests = (uint8_t *)(e->differences + TSR_LINES_MAX);
 	size_t nbytes;
 
 	load(scales, width, n, e->differences);

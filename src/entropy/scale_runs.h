@@ -46,4 +46,23 @@ static inline uint32_t tsr_scale_run_least(uint64_t a, uint64_t b)
 	return (uint32_t)(a < b ? a : b);
 }
 
+/* The whole groups of @size elements from here to the end of the row, at most @most; others are none. */
+static inline uint64_t tsr_scale_run_groups(const struct tsr_scale_run *at, uint32_t size,
+					    uint64_t most)
+{
+	const uint64_t n = at->left_in_row / size;
+
+	if (at->group != size || at->left != size)
+		return 0;
+	return n < most ? n : most;
+}
+
+/* @n whole groups on. */
+static inline void tsr_scale_run_skip(struct tsr_scale_run *at, uint64_t n)
+{
+	at->scale += n - 1;
+	at->left_in_row -= (n - 1) * at->group;
+	tsr_scale_run_advance(at, at->group);
+}
+
 #endif

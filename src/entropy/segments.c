@@ -7,18 +7,19 @@
 #include "base/little_endian.h"
 #include "base/platform.h"
 
-static uint8_t *encode_words(const struct tsr_entropy *e, const uint8_t *symbols,
-			     const uint16_t *pairs, size_t n, uint32_t *states, uint8_t *end)
+static uint8_t *encode_words(const struct tsr_entropy *e, const uint8_t *tables,
+			     const uint8_t *symbols, size_t n, uint32_t *states, uint8_t *end)
 {
 	static tsr_rans_encode_fn *const encode[] = TSR_ISA_VARIANTS(rans_encode);
-	static tsr_rans_encode_pairs_fn *const encode_pairs[] = TSR_ISA_VARIANTS(rans_encode_pairs);
+	static tsr_rans_encode_contexts_fn *const encode_contexts[] = TSR_ISA_VARIANTS(
+		rans_encode_contexts);
 
-	if (symbols)
+	if (!tables)
 		return encode[tsr_isa_level()](&e->encoder, symbols, n, states, end);
-	return encode_pairs[tsr_isa_level()](&e->encoder, pairs, n, states, end);
+	return encode_contexts[tsr_isa_level()](&e->encoder, tables, symbols, n, states, end);
 }
 
-size_t tsr_rans_put_segments(struct tsr_entropy *e, const uint8_t *symbols, const uint16_t *pairs,
+size_t tsr_rans_put_segments(struct tsr_entropy *e, const uint8_t *tables, const uint8_t *symbols,
 			     size_t n, uint8_t *to, size_t room)
 {
 	const size_t nsegments = tsr_rans_count_segments((uint32_t)n);
@@ -38,8 +39,8 @@ size_t tsr_rans_put_segments(struct tsr_entropy *e, const uint8_t *symbols, cons
 
 		for (unsigned lane = 0; lane < TSR_RANS_LANES; lane++)
 			states[lane] = TSR_RANS_LOW;
-		first = encode_words(e, symbols ? symbols + at : NULL, symbols ? NULL : pairs + at,
-				     size, states, end);
+		first = encode_words(e, tables ? tables + at : NULL, symbols + at, size, states,
+				     end);
 		words_nbytes = (size_t)(end - first);
 		if (states_nbytes + tsr_rans_padded(words_nbytes) > room - used)
 			return 0;

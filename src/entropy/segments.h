@@ -15,7 +15,6 @@ struct tsr_entropy {
 	uint8_t words[TSR_RANS_MARGIN + 2 * TSR_RANS_SEGMENT]; /* of a segment, at the end */
 	struct tsr_contexts_means means;
 	uint8_t contexts[TSR_ENTROPY_PIECE];
-	uint16_t pairs[TSR_ENTROPY_PIECE];
 	uint32_t differences[TSR_ENTROPY_PIECE], expected[TSR_ENTROPY_PIECE];
 	uint8_t symbols[TSR_ENTROPY_PIECE]; /* of differences */
 	uint8_t streams[]; /* TSR_ENTROPY_PIECE for each byte of an element */
@@ -28,10 +27,10 @@ static inline size_t tsr_rans_padded(size_t nbytes)
 }
 
 /*
- * The segments of @n symbols by the tables of the encoder, or of as many pairs where @symbols is NULL, to
- * at most @room bytes; 0 if they do not fit.
+ * The segments of @n symbols, each by the one of @tables of the encoder, NULL: all by the first, to at most
+ * @room bytes; 0 if they do not fit.
  */
-size_t tsr_rans_put_segments(struct tsr_entropy *e, const uint8_t *symbols, const uint16_t *pairs,
+size_t tsr_rans_put_segments(struct tsr_entropy *e, const uint8_t *tables, const uint8_t *symbols,
 			     size_t n, uint8_t *to, size_t room);
 
 /* Decode them by the tables of the decoder; without contexts @contexts is NULL.  NULL, or what is wrong. */

@@ -67,7 +67,8 @@ const struct cli_cmd cmd_apply = {
 		   "packed. Without -o it takes the place of MODEL, at once and only when it is "
 		   "complete; a MODEL in shards, given by its index or directory, gets new shards "
 		   "and then their index. With -o DIR/ they are in a new directory. A MODEL with "
-		   "other weights than UPDATE was made for is refused.",
+		   "other weights than UPDATE was made for is refused; to find that out, --dry-run "
+		   "reads the whole MODEL.",
 	.examples = "  tersor apply update.safetensors model.safetensors\n"
 		    "  tersor apply update.safetensors model.safetensors -o next.safetensors\n",
 	.takes = CLI_WRITES | CLI_WORKS | CLI_REPORTS,

@@ -23,22 +23,6 @@ static size_t replace_bytes(const uint8_t *tables, size_t n, uint8_t *contexts)
 	}
 	return i;
 }
-
-static size_t replace_in_pairs(const uint8_t *tables, size_t n, uint16_t *pairs)
-{
-	const __m256i table = load_tables(tables), low = _mm256_set1_epi16(0xff);
-	size_t i = 0;
-
-	for (; i + 16 <= n; i += 16) {
-		__m256i *at = (__m256i *)(void *)(pairs + i);
-		const __m256i pair = _mm256_loadu_si256(at);
-		const __m256i found = _mm256_shuffle_epi8(table, _mm256_srli_epi16(pair, 8));
-
-		_mm256_storeu_si256(at, _mm256_or_si256(_mm256_slli_epi16(found, 8),
-							_mm256_and_si256(pair, low)));
-	}
-	return i;
-}
 #else
 static size_t replace_bytes(const uint8_t *tables, size_t n, uint8_t *contexts)
 {
@@ -47,26 +31,12 @@ static size_t replace_bytes(const uint8_t *tables, size_t n, uint8_t *contexts)
 	(void)contexts;
 	return 0;
 }
-
-static size_t replace_in_pairs(const uint8_t *tables, size_t n, uint16_t *pairs)
-{
-	(void)tables;
-	(void)n;
-	(void)pairs;
-	return 0;
-}
 #endif
 
 void TSR_FOR_ISA(context_tables_bytes)(const uint8_t *tables, size_t n, uint8_t *contexts)
 {
 	for (size_t i = replace_bytes(tables, n, contexts); i < n; i++)
 		contexts[i] = tables[contexts[i]];
-}
-
-void TSR_FOR_ISA(context_tables_pairs)(const uint8_t *tables, size_t n, uint16_t *pairs)
-{
-	for (size_t i = replace_in_pairs(tables, n, pairs); i < n; i++)
-		pairs[i] = (uint16_t)(tables[pairs[i] >> 8] << 8 | (pairs[i] & 0xff));
 }
 
 uint32_t TSR_FOR_ISA(context_tables_informations)(const uint32_t *a, const uint32_t *b)

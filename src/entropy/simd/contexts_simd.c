@@ -143,28 +143,6 @@ static void of_usual_codes(const uint8_t *codes, int32_t lowest, uint8_t *contex
 }
 #endif
 
-static uint32_t add_levels(const uint8_t *codes, uint32_t n, int32_t scale, uint32_t *columns)
-{
-	return n == USUAL ? add_usual(codes, scale, columns) : add_any(codes, n, scale, columns);
-}
-
-static void contexts_of_columns(const int8_t *columns, uint32_t n, int32_t lowest,
-				uint8_t *contexts)
-{
-	if (n == USUAL)
-		of_usual_columns(columns, lowest, contexts);
-	else
-		of_any_columns(columns, n, lowest, contexts);
-}
-
-static void contexts_of_codes(const uint8_t *codes, uint32_t n, int32_t lowest, uint8_t *contexts)
-{
-	if (n == USUAL)
-		of_usual_codes(codes, lowest, contexts);
-	else
-		of_any_codes(codes, n, lowest, contexts);
-}
-
 static uint32_t add_logs(const uint8_t *restrict codes, uint32_t n, int32_t scale, int32_t range,
 			 uint32_t *restrict columns)
 {
@@ -188,18 +166,22 @@ static void of_log_columns(const int8_t *restrict columns, uint32_t n, int32_t a
 
 /* --- Pieces ------------------------------------------------------------------------------------ */
 
-/* A walk over the runs of a piece: elements of one row, from one column on, that have one scale. */
+/*
+ * A walk over the runs of a piece: elements of one row, from one column on, that have one scale, or whole
+ * groups of the usual size, which have one each.
+ */
 struct walk {
-	struct tsr_scale_run scales;
+	struct tsr_scale_run at;
 	uint64_t columns, column; /* of the tensor; that of the run's first element */
 	size_t row, first,
 		size; /* the run's row, counted from the piece's first, its first element, its size */
-	uint16_t scale;
+	const uint16_t *scales;
+	size_t groups; /* 0: there is one scale */
 };
 
 static struct walk walk_begin(const struct tsr_entropy_beside *b)
 {
-	return (struct walk){ .scales = tsr_scale_run_begin(&b->scales, b->first),
+	return (struct walk){ .at = tsr_scale_run_begin(&b->scales, b->first),
 			      .columns = b->columns,
 			      .column = b->first % b->columns };
 }
@@ -207,20 +189,38 @@ static struct walk walk_begin(const struct tsr_entropy_beside *b)
 /* On to the first run, or the next one, of a piece of @n elements; false if there is none. */
 INLINE bool walk_on(struct walk *w, size_t n)
 {
+	uint64_t most;
+
 	w->first += w->size;
+	w->column += w->size;
 	if (w->first == n)
 		return false;
-	w->column += w->size;
-	if (w->size)
-		tsr_scale_run_advance(&w->scales, (uint32_t)w->size);
 	if (w->column == w->columns) {
 		w->column = 0;
 		w->row++;
 	}
-	w->size = tsr_scale_run_least(tsr_scale_run_least(w->scales.left, w->columns - w->column),
-				      n - w->first);
-	w->scale = *w->scales.scale;
+	most = tsr_scale_run_least(w->columns - w->column, n - w->first);
+	w->scales = w->at.scale;
+	w->groups = tsr_scale_run_groups(&w->at, USUAL, most / USUAL);
+	w->size = w->groups ? w->groups * USUAL : tsr_scale_run_least(w->at.left, most);
+	if (w->groups)
+		tsr_scale_run_skip(&w->at, w->groups);
+	else
+		tsr_scale_run_advance(&w->at, (uint32_t)w->size);
 	return true;
+}
+
+/* What is added in a run to its row. */
+INLINE uint32_t add_run(const struct walk *w, const uint8_t *codes, uint32_t *columns)
+{
+	uint32_t sum = 0;
+
+	if (!w->groups)
+		return add_any(codes, (uint32_t)w->size, tsr_rans_scale_level(*w->scales), columns);
+	for (size_t i = 0; i < w->groups; i++)
+		sum += add_usual(codes + i * USUAL, tsr_rans_scale_level(w->scales[i]),
+				 columns + i * USUAL);
+	return sum;
 }
 
 void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
@@ -229,8 +229,7 @@ void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_
 	struct walk w = walk_begin(b);
 
 	while (walk_on(&w, n))
-		rows[w.row] += add_levels(codes + w.first, (uint32_t)w.size,
-					  tsr_rans_scale_level(w.scale), columns + w.column);
+		rows[w.row] += add_run(&w, codes + w.first, columns + w.column);
 }
 
 void TSR_FOR_ISA(contexts_log_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes,
@@ -238,10 +237,15 @@ void TSR_FOR_ISA(contexts_log_sums)(const struct tsr_entropy_beside *b, const ui
 {
 	struct walk w = walk_begin(b);
 
-	while (walk_on(&w, n))
-		rows[w.row] += add_logs(codes + w.first, (uint32_t)w.size,
-					tsr_rans_scale_level(w.scale), tsr_rans_log_range(w.scale),
-					columns + w.column);
+	while (walk_on(&w, n)) {
+		const size_t size = w.groups ? USUAL : w.size;
+
+		for (size_t i = 0; i * size < w.size; i++)
+			rows[w.row] += add_logs(codes + w.first + i * size, (uint32_t)size,
+						tsr_rans_scale_level(w.scales[i]),
+						tsr_rans_log_range(w.scales[i]),
+						columns + w.column + i * size);
+	}
 }
 
 void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
@@ -251,11 +255,17 @@ void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
 	struct walk w = walk_begin(b);
 
 	while (walk_on(&w, n)) {
-		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST + tsr_rans_scale_level(w.scale) -
-				       m->all - m->rows[w.row];
+		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST - m->all - m->rows[w.row];
+		const int8_t *columns = m->columns + w.column;
 
-		contexts_of_columns(m->columns + w.column, (uint32_t)w.size, lowest,
-				    contexts + w.first);
+		if (!w.groups)
+			of_any_columns(columns, (uint32_t)w.size,
+				       lowest + tsr_rans_scale_level(*w.scales),
+				       contexts + w.first);
+		for (size_t i = 0; i < w.groups; i++)
+			of_usual_columns(columns + i * USUAL,
+					 lowest + tsr_rans_scale_level(w.scales[i]),
+					 contexts + w.first + i * USUAL);
 	}
 }
 
@@ -265,12 +275,25 @@ void TSR_FOR_ISA(contexts_of_logs)(const struct tsr_entropy_beside *b,
 	struct walk w = walk_begin(b);
 
 	while (walk_on(&w, n)) {
-		const int32_t above = m->all + m->rows[w.row] - tsr_rans_scale_level(w.scale) -
-				      TSR_RANS_LOG_HIGHEST;
+		const size_t size = w.groups ? USUAL : w.size;
 
-		of_log_columns(m->columns + w.column, (uint32_t)w.size, above,
-			       65536 / tsr_rans_log_range(w.scale), contexts + w.first);
+		for (size_t i = 0; i * size < w.size; i++) {
+			const uint16_t scale = w.scales[i];
+
+			of_log_columns(m->columns + w.column + i * size, (uint32_t)size,
+				       m->all + m->rows[w.row] - tsr_rans_scale_level(scale) -
+					       TSR_RANS_LOG_HIGHEST,
+				       65536 / tsr_rans_log_range(scale),
+				       contexts + w.first + i * size);
+		}
 	}
+}
+
+/* How far above its own scale a momentum is expected at the least, given both scales. */
+INLINE int32_t momentum_lowest(uint16_t scale, uint16_t variance_scale)
+{
+	return TSR_RANS_MOMENTUM_LOWEST + tsr_rans_scale_level(scale) -
+	       tsr_rans_scale_level(variance_scale);
 }
 
 void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
@@ -282,14 +305,25 @@ void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
 
 	(void)m;
 	for (size_t i = 0; i < n;) {
+		const uint16_t *const own = at.scale, *const other = variance.scale;
+		const uint64_t groups = tsr_scale_run_groups(
+			&at, USUAL, tsr_scale_run_groups(&variance, USUAL, (n - i) / USUAL));
 		const uint32_t size = tsr_scale_run_least(
 			tsr_scale_run_least(at.left, variance.left), n - i);
-		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + tsr_rans_scale_level(*at.scale) -
-				       tsr_rans_scale_level(*variance.scale);
 
-		contexts_of_codes(b->variances + i, size, lowest, contexts + i);
-		i += size;
-		tsr_scale_run_advance(&at, size);
-		tsr_scale_run_advance(&variance, size);
+		if (!groups) {
+			of_any_codes(b->variances + i, size, momentum_lowest(*own, *other),
+				     contexts + i);
+			tsr_scale_run_advance(&at, size);
+			tsr_scale_run_advance(&variance, size);
+			i += size;
+			continue;
+		}
+		for (size_t k = 0; k < groups; k++)
+			of_usual_codes(b->variances + i + k * USUAL,
+				       momentum_lowest(own[k], other[k]), contexts + i + k * USUAL);
+		tsr_scale_run_skip(&at, groups);
+		tsr_scale_run_skip(&variance, groups);
+		i += groups * USUAL;
 	}
 }
