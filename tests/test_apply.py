@@ -124,6 +124,18 @@ def packed_tiny(folder):
     return [folder / "tiny.packed"]
 
 
+def test_a_model_of_the_same_bytes_in_other_shapes_is_no_base(tmp_path, pair):
+    """The update is for another model, and not damaged: no byte of the model is another one."""
+    other = tmp_path / "other.safetensors"
+    save_file({k: x.reshape(-1) for k, x in load_file(pair[0]).items()}, other, metadata={"format": "pt"})
+    before = other.read_bytes()
+    for out in ["-o", tmp_path / "out"], []:
+        error = one_line_error(run_tersor("apply", pair[2], other, *out, check=3))
+        assert f"differs from one of this name, dtype and shape, but {other} has none" in error
+        assert "damaged" not in error
+    assert other.read_bytes() == before and sorted(x.name for x in tmp_path.iterdir()) == ["other.safetensors"]
+
+
 def test_a_packed_base_is_taken_too(tmp_path):
     base = packed_model(tmp_path / "base", 0.02)
     new = save(tmp_path / "new.safetensors", 0.02001)

@@ -315,6 +315,16 @@ static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const str
 	return TSR_OK;
 }
 
+/* A base whose bytes are the right ones can have tensors of other names or shapes. */
+static enum tsr_status lacks_old(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				 struct tsr_err *err)
+{
+	return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
+			     "%s: tensor %.200s: differs from one of this name, dtype and shape, "
+			     "but %s has none",
+			     c->path, a->name, c->base->path);
+}
+
 static enum tsr_status read_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
 					uint64_t piece, struct decoder *d, size_t nbytes,
 					void *plain, size_t n, struct tsr_err *err)
@@ -323,9 +333,10 @@ static enum tsr_status read_differences(const struct tsr_checkpoint *c, const st
 	struct tsr_entropy_old old = { .kind = coded->difference };
 	const char *wrong;
 
+	if (!c->base)
+		return damaged(c, a, piece, "differs from a plane, but the file has no base", err);
 	if (!coded->old)
-		return damaged(c, a, piece, "differs from a plane that its base does not have",
-			       err);
+		return lacks_old(c, a, err);
 	if (!coded->difference.width || coded->joined)
 		return damaged(c, a, piece, "holds differences, which it cannot", err);
 	TSR_TRY(make_room(c, d, err));
