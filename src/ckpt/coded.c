@@ -6,55 +6,20 @@
 #include "ckpt/coded.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "ckpt/build.h"
+#include "ckpt/decoders.h"
 #include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
 #include "ckpt/unproven.h"
 #include "gpu/piece_coder.h"
 #include "io/hash.h"
 
-/* What one thread decodes with, and the last piece that it read a part of. */
-struct decoder {
-	struct decoder *next;
-	struct tsr_piece_coder *coder;
-	const struct tsr_coded *held; /* whose piece @plain is; NULL: none */
-	uint64_t piece;
-	bool holds_both; /* @both is held, of two planes coded together */
-	unsigned char *old,
-		*both; /* elements of the base, and of two planes; NULL until there are any */
-	unsigned char *coded;
-	unsigned char plain[TSR_PIECE_NBYTES];
-	uint16_t scales[TSR_PIECE_ELEMENTS], variance_scales[TSR_PIECE_ELEMENTS];
-	uint8_t variances[TSR_PIECE_ELEMENTS];
-};
-
-/* Decoders that hold pieces of which parts may be read next, before one of them is taken for another. */
-#define HOLDING_MAX 12u
-
-struct tsr_decoding {
-	pthread_mutex_t lock;
-	struct decoder *idle; /* the one that was used last comes first */
-	unsigned n; /* of all */
-	struct tsr_gpu *const *gpus; /* where they decode, in turn */
-	unsigned ngpus; /* 0: on the CPU */
-};
-
 /* --- What an array is --------------------------------------------------------------------------- */
-
-static struct tsr_decoding *new_decoding(void)
-{
-	struct tsr_decoding *d = calloc(1, sizeof(*d));
-
-	if (d)
-		pthread_mutex_init(&d->lock, NULL);
-	return d;
-}
 
 static enum tsr_status misfit(const struct tsr_checkpoint *c, const struct tsr_array *a,
 			      const struct tsr_tensor *t, struct tsr_err *err)
@@ -103,128 +68,11 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 	if (coded->nbytes / TSR_CODED_ENTRY < coded->npieces || (!coded->npieces && coded->nbytes))
 		return misfit(c, a, t, err);
 	if (!c->decoding)
-		c->decoding = new_decoding();
+		c->decoding = tsr_decoding_new();
 	if (!c->decoding)
 		return tsr_fail_nomem(err, c->path);
 	a->coded = coded;
 	return take_shape(c, a, t, plane, err);
-}
-
-/* --- Decoders ----------------------------------------------------------------------------------- */
-
-static void free_decoder(struct decoder *d)
-{
-	if (!d)
-		return;
-	tsr_piece_coder_free(d->coder);
-	free(d->coded);
-	free(d->old);
-	free(d->both);
-	free(d);
-}
-
-static void free_decoders(struct tsr_decoding *d)
-{
-	while (d->idle) {
-		struct decoder *next = d->idle->next;
-
-		free_decoder(d->idle);
-		d->idle = next;
-	}
-	d->n = 0;
-}
-
-void tsr_decoding_free(struct tsr_decoding *d)
-{
-	if (!d)
-		return;
-	free_decoders(d);
-	pthread_mutex_destroy(&d->lock);
-	free(d);
-}
-
-/* A checkpoint and what it differs from; decoders of the device before are of no use any more. */
-void tsr_coded_decode_on(const struct tsr_checkpoint *c, const struct tsr_run *run)
-{
-	const unsigned ngpus = run ? run->ngpus : 0;
-
-	for (; c; c = c->base) {
-		if (!c->decoding || c->decoding->ngpus + ngpus == 0)
-			continue;
-		free_decoders(c->decoding);
-		c->decoding->ngpus = ngpus;
-		c->decoding->gpus = ngpus ? run->gpus : NULL;
-	}
-}
-
-/* @number: of all decoders there are, from 0 on. */
-static enum tsr_status new_decoder(const struct tsr_checkpoint *c, unsigned number,
-				   struct decoder **ret, struct tsr_err *err)
-{
-	const struct tsr_decoding *all = c->decoding;
-	struct tsr_gpu *gpu = all->ngpus ? all->gpus[number % all->ngpus] : NULL;
-	struct decoder *d = malloc(sizeof(*d));
-	enum tsr_status status;
-
-	if (!d)
-		return tsr_fail_nomem(err, c->path);
-	d->next = NULL;
-	d->held = NULL;
-	d->piece = 0;
-	d->holds_both = false;
-	d->old = d->both = NULL;
-	d->coded = malloc(tsr_coded_piece_max());
-	status = tsr_piece_coder_new(gpu, 0, &d->coder, err);
-	if (status == TSR_OK && !d->coded)
-		status = tsr_fail_nomem(err, c->path);
-	if (status == TSR_OK)
-		*ret = d;
-	else
-		free_decoder(d);
-	return status;
-}
-
-/* The place in the list of one that holds this piece, or else nothing, or else was not used for longest. */
-static struct decoder **find_decoder(struct tsr_decoding *all, const struct tsr_coded *coded,
-				     uint64_t piece)
-{
-	struct decoder **at, **found = NULL;
-
-	for (at = &all->idle; *at; at = &(*at)->next) {
-		if ((*at)->held == coded && (*at)->piece == piece)
-			return at;
-		if (!(*at)->held || (!(*at)->next && !found && all->n >= HOLDING_MAX))
-			found = at;
-	}
-	return found;
-}
-
-static enum tsr_status take_decoder(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
-				    uint64_t piece, struct decoder **ret, struct tsr_err *err)
-{
-	struct tsr_decoding *all = c->decoding;
-	struct decoder **at, *d = NULL;
-	unsigned number;
-
-	pthread_mutex_lock(&all->lock);
-	number = all->n;
-	at = find_decoder(all, coded, piece);
-	if (at) {
-		d = *at;
-		*at = d->next;
-	}
-	all->n += !d;
-	pthread_mutex_unlock(&all->lock);
-	*ret = d;
-	return d ? TSR_OK : new_decoder(c, number, ret, err);
-}
-
-static void return_decoder(struct tsr_decoding *all, struct decoder *d)
-{
-	pthread_mutex_lock(&all->lock);
-	d->next = all->idle;
-	all->idle = d;
-	pthread_mutex_unlock(&all->lock);
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */
@@ -259,7 +107,7 @@ static enum tsr_status find_piece(const struct tsr_checkpoint *c, const struct t
 	return TSR_OK;
 }
 
-static enum tsr_status make_room(const struct tsr_checkpoint *c, struct decoder *d,
+static enum tsr_status make_room(const struct tsr_checkpoint *c, struct tsr_decoder *d,
 				 struct tsr_err *err)
 {
 	if (!d->old)
@@ -271,8 +119,8 @@ static enum tsr_status make_room(const struct tsr_checkpoint *c, struct decoder 
 
 /* The coded bytes of a piece of @n elements into @d, and the hash of what they decode to. */
 static enum tsr_status fetch_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				   uint64_t piece, size_t n, struct decoder *d, size_t *nbytes_ret,
-				   uint64_t *hash_ret, struct tsr_err *err)
+				   uint64_t piece, size_t n, struct tsr_decoder *d,
+				   size_t *nbytes_ret, uint64_t *hash_ret, struct tsr_err *err)
 {
 	struct tsr_entropy_kind kind = tsr_coded_kind(a->dtype);
 	uint64_t begin, end;
@@ -286,12 +134,12 @@ static enum tsr_status fetch_piece(const struct tsr_checkpoint *c, const struct 
 	return tsr_file_read(c->files[a->file], d->coded, *nbytes_ret, a->offset + begin, err);
 }
 
-static struct tsr_entropy *entropy_of(const struct decoder *d)
+static struct tsr_entropy *entropy_of(const struct tsr_decoder *d)
 {
 	return tsr_piece_coder_entropy(d->coder);
 }
 
-static bool holds_differences(const struct decoder *d, size_t nbytes)
+static bool holds_differences(const struct tsr_decoder *d, size_t nbytes)
 {
 	return nbytes && d->coded[0] == TSR_ENTROPY_DIFFERENCES;
 }
@@ -300,7 +148,7 @@ static bool holds_differences(const struct decoder *d, size_t nbytes)
 
 /* Old scales and codes of variances into d->old, and the new scales, which are read before all else. */
 static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				       uint64_t piece, struct decoder *d, size_t n,
+				       uint64_t piece, struct tsr_decoder *d, size_t n,
 				       struct tsr_entropy_old *old, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
@@ -326,7 +174,7 @@ static enum tsr_status lacks_old(const struct tsr_checkpoint *c, const struct ts
 }
 
 static enum tsr_status read_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
-					uint64_t piece, struct decoder *d, size_t nbytes,
+					uint64_t piece, struct tsr_decoder *d, size_t nbytes,
 					void *plain, size_t n, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
@@ -381,7 +229,7 @@ static enum tsr_status read_both(const struct tsr_checkpoint *c, const struct ts
 
 /* Decode both from the floats' piece, of @nbytes in @d, to @to. */
 static enum tsr_status decode_both(const struct tsr_checkpoint *c, const struct both *b,
-				   struct decoder *d, size_t nbytes, const uint64_t hash[2],
+				   struct tsr_decoder *d, size_t nbytes, const uint64_t hash[2],
 				   unsigned char *to, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = b->floats->coded;
@@ -404,7 +252,7 @@ static enum tsr_status decode_both(const struct tsr_checkpoint *c, const struct 
 
 /* If the planes are coded together in this piece, decode both to @to: *@together_ret. */
 static enum tsr_status try_both(const struct tsr_checkpoint *c, const struct both *b,
-				struct decoder *d, unsigned char *to, bool *together_ret,
+				struct tsr_decoder *d, unsigned char *to, bool *together_ret,
 				struct tsr_err *err)
 {
 	size_t nbytes, mark_nbytes;
@@ -433,13 +281,13 @@ static enum tsr_status read_both(const struct tsr_checkpoint *c, const struct ts
 
 	if (floats->coded && floats->coded->joined) {
 		const struct both b = find_both(c, floats, like->piece);
-		struct decoder *d;
+		struct tsr_decoder *d;
 		enum tsr_status status;
 
-		TSR_TRY(take_decoder(c, NULL, 0, &d, err));
+		TSR_TRY(tsr_decoder_take(c, NULL, 0, &d, err));
 		d->held = NULL;
 		status = try_both(c, &b, d, to, &together, err);
-		return_decoder(c->decoding, d);
+		tsr_decoder_return(c->decoding, d);
 		if (status != TSR_OK || together)
 			return status;
 	}
@@ -450,7 +298,7 @@ static enum tsr_status read_both(const struct tsr_checkpoint *c, const struct ts
 
 /* Hold both planes of a piece, if they are coded together. */
 static enum tsr_status hold_both(const struct tsr_checkpoint *c, const struct both *b,
-				 struct decoder *d, bool *together_ret, struct tsr_err *err)
+				 struct tsr_decoder *d, bool *together_ret, struct tsr_err *err)
 {
 	*together_ret = d->held == b->floats->coded && d->piece == b->piece && d->holds_both;
 	if (*together_ret)
@@ -486,7 +334,7 @@ static enum tsr_status read_scales(const struct tsr_checkpoint *c, const struct 
 
 /* What lies beside @n codes from @first on. */
 static enum tsr_status read_beside(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
-				   struct decoder *d, uint64_t first, size_t n,
+				   struct tsr_decoder *d, uint64_t first, size_t n,
 				   struct tsr_entropy_beside *ret, struct tsr_err *err)
 {
 	const struct tsr_coded_codes *v = &coded->variance;
@@ -505,8 +353,8 @@ static enum tsr_status read_beside(const struct tsr_checkpoint *c, const struct 
 
 /* Decode a piece of @n elements from @nbytes bytes; of what lies beside them only what it needs is read. */
 static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				    uint64_t piece, struct decoder *d, size_t nbytes, void *plain,
-				    size_t n, struct tsr_err *err)
+				    uint64_t piece, struct tsr_decoder *d, size_t nbytes,
+				    void *plain, size_t n, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
 	const unsigned width = tsr_coded_kind(a->dtype).width;
@@ -527,7 +375,7 @@ static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct
 
 /* Decode @nbytes, all of a piece, into @plain. */
 static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				  uint64_t piece, struct decoder *d, void *plain, size_t nbytes,
+				  uint64_t piece, struct tsr_decoder *d, void *plain, size_t nbytes,
 				  struct tsr_err *err)
 {
 	const size_t n = nbytes / tsr_coded_kind(a->dtype).width;
@@ -546,7 +394,7 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 
 static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				 uint64_t piece, size_t from, size_t nbytes, bool hold,
-				 struct decoder *d, void *buf, struct tsr_err *err)
+				 struct tsr_decoder *d, void *buf, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
 	const uint64_t left = a->nbytes - piece * coded->piece_nbytes;
@@ -582,11 +430,11 @@ static enum tsr_status read_coded(const struct tsr_checkpoint *c, const struct t
 {
 	const uint64_t size = a->coded->piece_nbytes;
 	enum tsr_status status = TSR_OK;
-	struct decoder *d;
+	struct tsr_decoder *d;
 
 	if (!nbytes)
 		return TSR_OK;
-	TSR_TRY(take_decoder(
+	TSR_TRY(tsr_decoder_take(
 		c,
 		a->coded->joined && a->coded->plane ? c->arrays[a->coded->partner].coded : a->coded,
 		offset / size, &d, err));
@@ -597,7 +445,7 @@ static enum tsr_status read_coded(const struct tsr_checkpoint *c, const struct t
 		status = read_part(c, a, (offset + at) / size, (size_t)from, n, hold, d,
 				   (unsigned char *)buf + at, err);
 	}
-	return_decoder(c->decoding, d);
+	tsr_decoder_return(c->decoding, d);
 	return status;
 }
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What coded planes of a checkpoint are decoded with. */
+#ifndef TSR_CKPT_DECODERS_H
+#define TSR_CKPT_DECODERS_H
+
+#include "ckpt/coded.h"
+#include "ckpt/tensor_tiles.h"
+#include "gpu/piece_coder.h"
+
+/* What one thread decodes with, and the last piece that it read a part of. */
+struct tsr_decoder {
+	struct tsr_decoder *next;
+	struct tsr_piece_coder *coder;
+	const struct tsr_coded *held; /* whose piece @plain is; NULL: none */
+	uint64_t piece;
+	bool holds_both; /* @both is held, of two planes coded together */
+	unsigned char *old,
+		*both; /* elements of the base, and of two planes; NULL until there are any */
+	unsigned char *coded;
+	unsigned char plain[TSR_PIECE_NBYTES];
+	uint16_t scales[TSR_PIECE_ELEMENTS], variance_scales[TSR_PIECE_ELEMENTS];
+	uint8_t variances[TSR_PIECE_ELEMENTS];
+};
+
+/* The decoders of a checkpoint, of which there are none yet; NULL when out of memory. */
+struct tsr_decoding *tsr_decoding_new(void);
+
+/*
+ * One to read a piece with, which is nobody else's until it is returned: that which holds the piece if
+ * there is one.  As many as threads want are made, and stay until the checkpoint is closed.
+ */
+enum tsr_status tsr_decoder_take(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
+				 uint64_t piece, struct tsr_decoder **ret, struct tsr_err *err);
+void tsr_decoder_return(struct tsr_decoding *all, struct tsr_decoder *d);
+
+#endif
