@@ -80,6 +80,16 @@ TSR_HD bool tsr_rans_sheds(uint32_t x, uint32_t freq, unsigned bits)
 	return x >> (32 - bits) >= freq;
 }
 
+/* The largest power of two that is at most @x > 0, as its exponent. */
+TSR_HD uint32_t tsr_rans_log2(uint32_t x)
+{
+#ifdef __CUDA_ARCH__
+	return 31 - (uint32_t)__clz((int)x);
+#else
+	return 31 - (uint32_t)__builtin_clz(x);
+#endif
+}
+
 /*
  * A symbol for the encoder, which divides a state by its frequency through a reciprocal:
  * ((x + increment) * reciprocal >> 32) >> shift (Granlund & Montgomery 1994; Robison 2005).
@@ -91,25 +101,26 @@ struct tsr_rans_symbol {
 };
 
 /*
- * A reciprocal rounded up gives quotients that are exact where its error times the largest state does not
- * reach its unit; otherwise the one rounded down does, of states that are 1 larger.
+ * A reciprocal rounded up gives quotients that are exact where its error times the largest state, which is
+ * @freq << (32 - @bits), does not reach its unit, 2^(31 + log); otherwise the one rounded down does, of
+ * states that are 1 larger.  The unit modulo 2^32 is 0; it is divided in two steps, since a GPU divides 32
+ * bits.
  */
 TSR_HD struct tsr_rans_symbol tsr_rans_symbol_of(uint32_t freq, uint32_t start, unsigned bits)
 {
-	uint32_t log = 0, shift = 0, increment = 1;
-	uint64_t reciprocal = UINT32_MAX, unit;
+	uint32_t shift = 0, increment = 1, reciprocal = UINT32_MAX;
 	struct tsr_rans_symbol s;
 
-	while (freq > 1u << log)
-		log++;
-	if (log) {
-		unit = UINT64_C(1) << (31 + log);
+	if (freq > 1) {
+		const uint32_t log = tsr_rans_log2(freq - 1) + 1, half = 0x80000000u;
+		const uint32_t rest = (half % freq) << log;
+
 		shift = log - 1;
-		reciprocal = (unit + freq - 1) / freq;
-		increment = (reciprocal * freq - unit) * ((uint64_t)freq << (32 - bits)) > unit;
+		reciprocal = ((half / freq) << log) + (rest + freq - 1) / freq;
+		increment = reciprocal * freq * freq > 1u << (bits + log - 1);
 		reciprocal -= increment;
 	}
-	s.reciprocal = (uint32_t)reciprocal;
+	s.reciprocal = reciprocal;
 	s.rest = freq << 20 | start << 8 | increment << 4 | shift;
 	return s;
 }
@@ -149,13 +160,8 @@ TSR_HD uint32_t tsr_rans_share(uint64_t count, uint64_t t)
 /* log2(2^bits / freq) in 1/256, rounded up: what a symbol costs. */
 TSR_HD uint32_t tsr_rans_cost(uint32_t freq, unsigned bits)
 {
-	uint32_t log = 0, x = freq;
+	uint32_t log = tsr_rans_log2(freq), x = freq << (16 - log);
 
-	while (x >= 2) {
-		x >>= 1;
-		log++;
-	}
-	x = freq << (16 - log);
 	for (int i = 0; i < 8; i++) {
 		x = (uint32_t)((uint64_t)x * x >> 16);
 		log <<= 1;
@@ -299,11 +305,7 @@ TSR_HD uint32_t tsr_rans_line_expected(int32_t row, int32_t column, unsigned wid
 /* The width of the numbers of a stored table, of which @largest is the largest. */
 TSR_HD uint32_t tsr_rans_number_width(uint32_t largest)
 {
-	uint32_t width = 1;
-
-	while (largest >> width)
-		width++;
-	return width;
+	return largest ? tsr_rans_log2(largest) + 1 : 1;
 }
 
 #endif

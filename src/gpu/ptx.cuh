@@ -90,6 +90,38 @@ static __device__ __forceinline__ uint32_t tsr_byte_below(uint32_t above, uint32
 	return __byte_perm(word, above, 0x7650u | (i & 3));
 }
 
+/* Two of four bytes as signed numbers of 16 bits, the first one lowest: the first two, and the last two. */
+static __device__ __forceinline__ uint32_t tsr_low_bytes_widened(uint32_t bytes)
+{
+	uint32_t pair;
+
+	asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(pair) : "r"(bytes));
+	return pair;
+}
+
+static __device__ __forceinline__ uint32_t tsr_high_bytes_widened(uint32_t bytes)
+{
+	uint32_t pair;
+
+	asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(pair) : "r"(bytes));
+	return pair;
+}
+
+/*
+ * Of a table of 16 bytes below 128 the four whose numbers are the digits of @digits, the first one lowest: a
+ * digit of 8 and more selects the sign of a byte, which is 0.
+ */
+static __device__ __forceinline__ uint32_t tsr_look_up_bytes(const uint32_t *table, uint32_t digits)
+{
+	uint32_t low, high;
+
+	asm("prmt.b32 %0, %1, %2, %3;" : "=r"(low) : "r"(table[0]), "r"(table[1]), "r"(digits));
+	asm("prmt.b32 %0, %1, %2, %3;"
+	    : "=r"(high)
+	    : "r"(table[2]), "r"(table[3]), "r"(digits ^ 0x8888));
+	return low | high;
+}
+
 /* Four bytes, the lowest 8 bits of each, the first one lowest. */
 static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byte)
 {

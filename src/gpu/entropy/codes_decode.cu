@@ -21,7 +21,7 @@ struct contexts_memory {
 	uint16_t ring[WARPS][RING];
 	struct stream_head head;
 	uint32_t table[NTABLES]; /* where each begins in the piece; 0: there is none */
-	uint64_t tables; /* of contexts */
+	struct context_tables tables;
 	uint32_t front; /* the bytes before the sizes of segments */
 	bool wrong;
 };
@@ -196,7 +196,7 @@ static __device__ __forceinline__ uint32_t pop_with_table(const struct contexts_
 
 template <bool SOME>
 static __device__ __forceinline__ void decode_block(const struct contexts_memory *m,
-						    const uint32_t *tables, uint32_t count,
+						    uint32_t tables, uint32_t count,
 						    struct lane_state *l, unsigned char *plain)
 {
 	struct run_of<1> run = {
@@ -207,7 +207,9 @@ static __device__ __forceinline__ void decode_block(const struct contexts_memory
 		fill_half(l);
 #pragma unroll
 	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-		run.word[0] |= pop_with_table<SOME>(m, tables[r], l, r < count) << 8 * r;
+		run.word[0] |=
+			pop_with_table<SOME>(m, __byte_perm(tables, 0, 0x4440 + r), l, r < count)
+			<< 8 * r;
 	store_run<1>(plain, run, SOME ? count : TSR_RANS_RUN);
 }
 
@@ -221,24 +223,25 @@ static __device__ __forceinline__ void decode_blocks(const struct contexts_memor
 	const uint32_t whole = size - size % TSR_RANS_BLOCK, rest = count_run(size, whole, lane);
 	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
 	struct run_beside beside = load_beside<SORT>(s, &p, whole ? TSR_RANS_RUN : rest);
-	const uint64_t tables = m->tables;
-	uint32_t contexts[TSR_RANS_RUN];
+	const struct context_tables tables = m->tables;
 
 	for (uint32_t first = 0; first < whole; first += TSR_RANS_BLOCK) {
 		unsigned char *to = plain + p.at;
 
-		contexts_of_run<SORT>(s, &p, beside, TSR_RANS_RUN, contexts);
-		use_tables(tables, contexts);
+		const uint32_t contexts = contexts_of_run<SORT>(s, &p, beside, TSR_RANS_RUN);
+
 		next_run<SORT>(s, &p);
 		/* What comes next is on its way meanwhile. */
 		beside = load_beside<SORT>(s, &p,
 					   first + TSR_RANS_BLOCK < whole ? TSR_RANS_RUN : rest);
-		decode_block<false>(m, contexts, TSR_RANS_RUN, l, to);
+		decode_block<false>(m, tables_of_run(&tables, pack_contexts(contexts)),
+				    TSR_RANS_RUN, l, to);
 	}
 	if (whole < size) {
-		contexts_of_run<SORT>(s, &p, beside, rest, contexts);
-		use_tables(tables, contexts);
-		decode_block<true>(m, contexts, rest, l, plain + p.at);
+		const uint32_t contexts = contexts_of_run<SORT>(s, &p, beside, rest);
+
+		decode_block<true>(m, tables_of_run(&tables, pack_contexts(contexts)), rest, l,
+				   plain + p.at);
 	}
 }
 

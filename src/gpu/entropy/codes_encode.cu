@@ -15,7 +15,10 @@ static_assert(WARPS == NTABLES, "a warp makes a table");
 /* Blocks of a multiprocessor: all there is room for. */
 #define BLOCKS 5u
 
-/* What a block has in global memory: the words of segments, sums of lines, and stored means. */
+/*
+ * What a block has in global memory: for each warp, the contexts of a segment from the beginning on, and its
+ * words from the end on, which take their place as contexts are done with; sums of lines, and stored means.
+ */
 #define STAGED_WORDS (WARPS * STAGED)
 #define BLOCK_STAGED (STAGED_WORDS + MEANS_STAGED)
 
@@ -23,6 +26,7 @@ static_assert(WARPS == NTABLES, "a warp makes a table");
 struct contexts_coding {
 	struct coding one; /* without contexts; `count` has those of tables first */
 	union {
+		struct means_memory means; /* first */
 		uint32_t count[TSR_RANS_CONTEXT_COUNT * NSYMBOLS]; /* until there are tables */
 		struct packed_symbol symbol[NTABLES * NSYMBOLS];
 	};
@@ -30,7 +34,6 @@ struct contexts_coding {
 	uint32_t table[NTABLES][TABLE_WORDS];
 	struct made_table made[NTABLES];
 	uint32_t total[NSYMBOLS];
-	struct means_memory means;
 };
 
 /* What is put in front of segments. */
@@ -42,91 +45,91 @@ struct front {
 
 /* --- Counts and tables --------------------------------------------------------------------------- */
 
-/* A run, and what lies beside it, loaded ahead. */
-struct loaded_run {
-	uint32_t codes;
-	struct run_beside beside;
-};
-
-template <enum context_sort SORT>
-static __device__ __forceinline__ struct loaded_run load_codes(const struct context_source *s,
-							       const unsigned char *codes,
-							       const struct run_place *p,
-							       uint32_t count)
+/* Count the codes of a run by contexts, in each of which 256 counts are. */
+static __device__ __forceinline__ void count_pairs_of(uint32_t *counts, uint32_t codes,
+						      uint32_t contexts, uint32_t n)
 {
-	return { load_run<1>(codes + p->at, count).word[0], load_beside<SORT>(s, p, count) };
-}
+	const uint32_t first = first_pairs(codes, contexts), last = last_pairs(codes, contexts);
+	const uint32_t at[TSR_RANS_RUN] = { first & 0xffff, first >> 16, last & 0xffff,
+					    last >> 16 };
 
-/* Where each code of a run is looked up: 256 times its context, or its table, plus the code. */
-template <enum context_sort SORT, bool TABLES>
-static __device__ __forceinline__ void pairs_of(const struct context_source *s,
-						const struct run_place *p, struct loaded_run r,
-						uint32_t count, uint64_t tables, uint32_t *pairs)
-{
-	contexts_of_run<SORT>(s, p, r.beside, count, pairs);
-	if (TABLES)
-		use_tables(tables, pairs);
 #pragma unroll
-	for (unsigned i = 0; i < TSR_RANS_RUN; i++)
-		pairs[i] = pairs[i] * NSYMBOLS + __byte_perm(r.codes, 0, 0x4440 + i);
+	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
+		if (r < n)
+			atomicAdd(&counts[at[r]], 1u);
 }
 
 /* Blocks that are loaded at once. */
 #define PAIRS_AHEAD 4u
 
+/* Count codes by contexts, which are kept at @packed. */
 template <enum context_sort SORT>
 static __device__ __forceinline__ void count_pairs(const struct context_source *s,
 						   const unsigned char *codes, uint32_t begin,
-						   uint32_t size, uint32_t *counts)
+						   uint32_t size, uint32_t *counts,
+						   uint16_t *packed)
 {
 	const unsigned lane = threadIdx.x % 32;
 	const uint32_t whole = size - size % (PAIRS_AHEAD * TSR_RANS_BLOCK);
 	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
-	uint32_t pairs[TSR_RANS_RUN];
+	uint32_t first = 0;
 
-	for (uint32_t first = 0; first < whole; first += PAIRS_AHEAD * TSR_RANS_BLOCK) {
+	packed += lane;
+	for (; SORT != OF_ANY && first < whole; first += PAIRS_AHEAD * TSR_RANS_BLOCK) {
 		struct loaded_run runs[PAIRS_AHEAD];
-		struct run_place places[PAIRS_AHEAD];
 
 #pragma unroll
 		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			places[i] = p;
 			runs[i] = load_codes<SORT>(s, codes, &p, TSR_RANS_RUN);
 			next_run<SORT>(s, &p);
 		}
 #pragma unroll
 		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			pairs_of<SORT, false>(s, &places[i], runs[i], TSR_RANS_RUN, 0, pairs);
-#pragma unroll
-			for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-				atomicAdd(&counts[pairs[r]], 1u);
+			const uint32_t contexts = contexts_of_run<SORT>(s, &p, runs[i].beside,
+									TSR_RANS_RUN);
+
+			packed[first / 4 + 32 * i] = (uint16_t)pack_contexts(contexts);
+			count_pairs_of(counts, runs[i].codes, contexts, TSR_RANS_RUN);
 		}
 	}
-	for (uint32_t first = whole; first < size; first += TSR_RANS_BLOCK) {
+	for (; first < size; first += TSR_RANS_BLOCK) {
 		const uint32_t count = count_run(size, first, lane);
+		const struct loaded_run run = load_codes<SORT>(s, codes, &p, count);
+		const uint32_t contexts = contexts_of_run<SORT>(s, &p, run.beside, count);
 
-		pairs_of<SORT, false>(s, &p, load_codes<SORT>(s, codes, &p, count), count, 0,
-				      pairs);
-#pragma unroll
-		for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-			if (r < count)
-				atomicAdd(&counts[pairs[r]], 1u);
+		if (count)
+			packed[first / 4] = (uint16_t)pack_contexts(contexts);
+		count_pairs_of(counts, run.codes, contexts, count);
 		next_run<SORT>(s, &p);
 	}
 }
 
-/* Tables of groups of contexts, each by a warp. */
-static __device__ void make_tables(struct contexts_coding *c)
+/* The counts of groups, out of the way of what their tables become, and of all; whether codes differ. */
+static __device__ bool take_counts(struct contexts_coding *c, uint32_t n)
 {
-	const unsigned warp = threadIdx.x / 32;
+	uint32_t sum = 0;
 
-	for (unsigned i = 0; i < NTABLES; i++)
-		c->one.count[NSYMBOLS * i + threadIdx.x] =
-			i < c->groups.n ? c->count[NSYMBOLS * c->groups.first[i] + threadIdx.x] : 0;
-	__syncthreads();
-	if (warp < c->groups.n)
-		make_table(c->one.count + NSYMBOLS * warp, c->groups.codes[warp],
-			   c->symbol + NSYMBOLS * warp, c->table[warp], &c->made[warp]);
+	for (unsigned i = 0; i < c->groups.n; i++) {
+		const uint32_t count = c->count[NSYMBOLS * c->groups.first[i] + threadIdx.x];
+
+		c->one.count[NSYMBOLS * i + threadIdx.x] = count;
+		sum += count;
+	}
+	c->total[threadIdx.x] = sum;
+	return __syncthreads_and(sum < n);
+}
+
+/* The tables of groups, and that of all codes whatever their contexts, each by a warp. */
+static __device__ void make_tables(struct contexts_coding *c, uint32_t n)
+{
+	for (unsigned i = threadIdx.x / 32; i <= c->groups.n; i += WARPS) {
+		const bool all = i == c->groups.n;
+
+		make_table(all ? c->total : c->one.count + NSYMBOLS * i,
+			   all ? n : c->groups.codes[i],
+			   all ? c->one.symbol : c->symbol + NSYMBOLS * i,
+			   all ? c->one.table : c->table[i], all ? &c->one.made : &c->made[i]);
+	}
 	__syncthreads();
 }
 
@@ -142,67 +145,72 @@ static __device__ struct front front_of(const struct contexts_coding *c, uint32_
 	return f;
 }
 
-/* How often codes occur whatever their contexts; whether they differ. */
-static __device__ bool codes_differ(uint32_t n, struct contexts_coding *c)
-{
-	uint32_t sum = 0;
-
-	for (unsigned i = 0; i < NTABLES; i++)
-		sum += c->one.count[NSYMBOLS * i + threadIdx.x];
-	c->total[threadIdx.x] = sum;
-	return __syncthreads_and(sum < n);
-}
-
 /* Whether contexts make a stream smaller that is worth coding with them. */
-static __device__ bool is_better(const struct front *f, uint32_t n, struct contexts_coding *c)
+static __device__ bool is_better(const struct front *f, uint32_t n, const struct contexts_coding *c)
 {
-	if (!tsr_rans_is_worth(n, f->nbytes, f->cost))
-		return false;
-	if (threadIdx.x < 32)
-		make_table(c->total, n, c->one.symbol, c->one.table, &c->one.made);
-	__syncthreads();
-	return 2048 * f->nbytes + f->cost < 2048 * c->one.made.nbytes + c->one.made.cost;
+	return tsr_rans_is_worth(n, f->nbytes, f->cost) &&
+	       2048 * f->nbytes + f->cost < 2048 * c->one.made.nbytes + c->one.made.cost;
 }
 
 /* --- Segments ------------------------------------------------------------------------------------ */
 
+/* A run, and its contexts. */
+struct packed_run {
+	uint32_t codes, contexts;
+};
+
+static __device__ __forceinline__ struct packed_run load_packed(const unsigned char *codes,
+								const uint16_t *packed,
+								uint32_t first, uint32_t count)
+{
+	return { load_run<1>(codes + first, count).word[0], count ? packed[first / 4] : 0u };
+}
+
+/* What an encoder looks up for the codes of a run. */
+static __device__ __forceinline__ void symbols_of_run(const struct packed_symbol *symbols,
+						      const struct context_tables *tables,
+						      struct packed_run run,
+						      struct packed_symbol *ret)
+{
+	const uint32_t above = tables_of_run(tables, run.contexts);
+	const uint32_t first = first_pairs(run.codes, above), last = last_pairs(run.codes, above);
+
+	ret[0] = symbols[first & 0xffff];
+	ret[1] = symbols[first >> 16];
+	ret[2] = symbols[last & 0xffff];
+	ret[3] = symbols[last >> 16];
+}
+
 /* The words of the segment of a warp, which end at @end; returns their first. */
-template <enum context_sort SORT>
-static __device__ __forceinline__ uint16_t *encode_pairs(const struct context_source *s,
-							 const unsigned char *codes, uint32_t begin,
-							 uint32_t size,
-							 const struct packed_symbol *symbols,
-							 uint64_t tables, bool increments,
-							 uint16_t *end, uint32_t *x)
+template <bool INCREMENTS>
+static __device__ __forceinline__ uint16_t *encode_packed(const unsigned char *codes,
+							  const uint16_t *packed, uint32_t size,
+							  const struct packed_symbol *symbols,
+							  const struct context_tables *tables,
+							  uint16_t *end, uint32_t *x)
 {
 	const unsigned lane = threadIdx.x % 32;
-	uint32_t first = size - size % TSR_RANS_BLOCK, pairs[TSR_RANS_RUN];
-	struct run_place p = begin_runs(s, begin + first + TSR_RANS_RUN * lane);
-	struct loaded_run next;
+	uint32_t first = size - size % TSR_RANS_BLOCK;
+	struct packed_symbol found[TSR_RANS_RUN];
+	struct packed_run next;
 
+	codes += TSR_RANS_RUN * lane;
+	packed += lane;
 	if (first < size) {
 		const uint32_t count = count_run(size, first, lane);
 
-		pairs_of<SORT, true>(s, &p, load_codes<SORT>(s, codes, &p, count), count, tables,
-				     pairs);
-		push_run<false, true>(symbols, pairs, count, x, &end);
+		symbols_of_run(symbols, tables, load_packed(codes, packed, first, count), found);
+		push_found<false, INCREMENTS>(found, count, x, &end);
 	}
-	if (first) {
-		run_before<SORT>(s, &p);
-		next = load_codes<SORT>(s, codes, &p, TSR_RANS_RUN);
-	}
+	if (!first)
+		return end;
+	next = load_packed(codes, packed, first - TSR_RANS_BLOCK, TSR_RANS_RUN);
 	while (first) {
-		pairs_of<SORT, true>(s, &p, next, TSR_RANS_RUN, tables, pairs);
+		symbols_of_run(symbols, tables, next, found);
 		first -= TSR_RANS_BLOCK;
-		/* What comes next is on its way meanwhile. */
-		if (first) {
-			run_before<SORT>(s, &p);
-			next = load_codes<SORT>(s, codes, &p, TSR_RANS_RUN);
-		}
-		if (increments)
-			push_run<true, true>(symbols, pairs, TSR_RANS_RUN, x, &end);
-		else
-			push_run<true, false>(symbols, pairs, TSR_RANS_RUN, x, &end);
+		/* What comes next, at the end the first block again, is on its way meanwhile. */
+		next = load_packed(codes, packed, first ? first - TSR_RANS_BLOCK : 0, TSR_RANS_RUN);
+		push_found<true, INCREMENTS>(found, TSR_RANS_RUN, x, &end);
 	}
 	return end;
 }
@@ -238,29 +246,35 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 	const uint32_t size = warp < tsr_rans_count_segments(s->n)
 				      ? tsr_rans_segment_size(s->n, warp)
 				      : 0;
+	uint16_t *const packed = (uint16_t *)(staging + warp * STAGED);
 	uint16_t *const end = staging_end(staging), *words = end;
 	const uint32_t *means = (const uint32_t *)(staging + STAGED_WORDS) + LINES;
 	uint32_t means_nbytes = 0, x = TSR_RANS_LOW, nbytes;
+	struct context_tables tables;
 	struct front f;
 
 	if (!s->variances)
-		means_nbytes = find_means<SORT>(s, codes, &c->means, staging + STAGED_WORDS);
+		means_nbytes = find_means<SORT>(s, codes, begin, size, &c->means,
+						staging + STAGED_WORDS);
 	for (unsigned i = threadIdx.x; i < TSR_RANS_CONTEXT_COUNT * NSYMBOLS; i += TSR_BLOCK)
 		c->count[i] = 0;
 	__syncthreads();
-	count_pairs<SORT>(s, codes, begin, size, c->count);
+	count_pairs<SORT>(s, codes, begin, size, c->count, packed);
 	__syncthreads();
 	choose_tables(c->count, &c->groups);
-	make_tables(c);
-	if (!codes_differ(s->n, c))
+	if (!take_counts(c, s->n))
 		return 0;
+	make_tables(c, s->n);
 	f = front_of(c, means_nbytes);
 	if (!is_better(&f, s->n, c))
 		return 0;
-	if (size)
-		words = encode_pairs<SORT>(s, codes, begin, size, c->symbol,
-					   tables_of_contexts(c->groups.begin), f.increments, end,
-					   &x);
+	tables = tables_of_contexts(c->groups.begin);
+	if (size && f.increments)
+		words = encode_packed<true>(codes + begin, packed, size, c->symbol, &tables, end,
+					    &x);
+	else if (size)
+		words = encode_packed<false>(codes + begin, packed, size, c->symbol, &tables, end,
+					     &x);
 	nbytes = put_segments(size, s->n, words, (uint32_t)(end - words), x, f.nbytes, &c->one, to);
 	if (nbytes)
 		put_front(&f, c, means, to);

@@ -9,150 +9,187 @@
 #define LINES (TSR_ENTROPY_PIECE / 8)
 #define MEANS_STAGED (4 * LINES + (LINES + 64))
 
-/* What the threads of a block share: the sums of columns, where these are fewer. */
+/* What the threads of a block share: the sums of lines, where there is room for them, and of all. */
+#define SHARED_LINES 4000u
+
 struct means_memory {
-	uint32_t columns[TSR_RANS_RUN * TSR_BLOCK];
-	uint32_t sum[WARPS]; /* of all elements, of each warp */
+	uint32_t lines[SHARED_LINES];
+	uint32_t sum[WARPS];
 };
 
-/* The levels of @RUN elements from @i on, which have one scale if they are more than one. */
-template <int RUN>
-static __device__ __forceinline__ void levels_at(const struct context_source *s,
-						 const unsigned char *codes, uint32_t i,
-						 uint32_t *levels)
-{
-	if (RUN == 1) {
-		levels[0] = level_of_element(s, i, codes[i]);
-		return;
-	}
-	const int32_t scale = tsr_rans_scale_level(s->scales[i >> s->shift]);
-	const uint32_t run = *(const uint32_t *)(codes + i);
+/* A run, and what lies beside it, loaded ahead. */
+struct loaded_run {
+	uint32_t codes;
+	struct run_beside beside;
+};
 
-#pragma unroll
-	for (unsigned k = 0; k < RUN; k++)
-		levels[k] = (uint32_t)(scale + tsr_rans_code_level((uint8_t)(run >> 8 * k)));
-}
-
-/* The sums of rows, a warp a row, to @sums; returns, in all lanes, that of those of the warp. */
-template <int RUN>
-static __device__ uint32_t sum_rows(const struct context_source *s, const unsigned char *codes,
-				    uint32_t nrows, uint32_t *sums)
-{
-	const uint32_t lane = threadIdx.x % 32, columns = s->ncolumns;
-	uint32_t all = 0;
-
-	for (uint32_t row = threadIdx.x / 32; row < nrows; row += WARPS) {
-		const uint32_t begin = row ? row * columns - s->before : 0;
-		const uint32_t end = min(s->n, (row + 1) * columns - s->before);
-		uint32_t sum = 0;
-
-#pragma unroll 4
-		for (uint32_t i = begin + RUN * lane; i < end; i += RUN * 32) {
-			uint32_t levels[RUN];
-
-			levels_at<RUN>(s, codes, i, levels);
-#pragma unroll
-			for (unsigned k = 0; k < RUN; k++)
-				sum += levels[k];
-		}
-		sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
-		if (lane == 0)
-			sums[row] = sum;
-		all += sum;
-	}
-	return all;
-}
-
-/* Add up @RUN columns from @column on, of rows @row, @row + @step and so on. */
-template <int RUN>
-static __device__ __forceinline__ void add_columns(const struct context_source *s,
-						   const unsigned char *codes, uint32_t column,
-						   uint32_t row, uint32_t step, uint32_t nrows,
-						   uint32_t *sums)
-{
-	const uint32_t columns = s->ncolumns;
-
-#pragma unroll 4
-	for (; row < nrows; row += step) {
-		const uint32_t i = row * columns + column - s->before; /* may be before the piece */
-		uint32_t levels[RUN];
-
-		if (i >= s->n)
-			continue;
-		levels_at<RUN>(s, codes, i, levels);
-#pragma unroll
-		for (unsigned k = 0; k < RUN; k++)
-			sums[k] += levels[k];
-	}
-}
-
-/* The sums of columns: threads have their own, or share them if there are fewer; to @sums. */
-template <int RUN>
-static __device__ void sum_columns(const struct context_source *s, const unsigned char *codes,
-				   uint32_t nrows, struct means_memory *m, uint32_t *sums)
-{
-	const uint32_t columns = s->ncolumns, width = columns / RUN;
-
-	if (width >= TSR_BLOCK) {
-		for (uint32_t column = RUN * threadIdx.x; column < columns;
-		     column += RUN * TSR_BLOCK) {
-			uint32_t sum[RUN] = {};
-
-			add_columns<RUN>(s, codes, column, 0, 1, nrows, sum);
-			for (unsigned k = 0; k < RUN; k++)
-				sums[column + k] = sum[k];
-		}
-		return;
-	}
-	for (uint32_t i = threadIdx.x; i < columns; i += TSR_BLOCK)
-		m->columns[i] = 0;
-	__syncthreads();
-	if (threadIdx.x < TSR_BLOCK / width * width) {
-		const uint32_t column = RUN * (threadIdx.x % width);
-		uint32_t sum[RUN] = {};
-
-		add_columns<RUN>(s, codes, column, threadIdx.x / width, TSR_BLOCK / width, nrows,
-				 sum);
-		for (unsigned k = 0; k < RUN; k++)
-			atomicAdd(&m->columns[column + k], sum[k]);
-	}
-	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < columns; i += TSR_BLOCK)
-		sums[i] = m->columns[i];
-}
-
-/* Find the means, have them stored in @staged, and returns their bytes there. */
 template <enum context_sort SORT>
-static __device__ uint32_t find_means(struct context_source *s, const unsigned char *codes,
-				      struct means_memory *m, unsigned char *staged)
+static __device__ __forceinline__ struct loaded_run load_codes(const struct context_source *s,
+							       const unsigned char *codes,
+							       const struct run_place *p,
+							       uint32_t count)
 {
-	const struct tsr_entropy_beside *b = s->beside;
-	const uint32_t nrows = (uint32_t)tsr_contexts_rows(b, s->n),
-		       ncolumns = (uint32_t)b->columns;
-	const uint32_t nbytes = tsr_contexts_means_nbytes(nrows, ncolumns);
-	uint32_t *const rows = (uint32_t *)staged, *const columns = rows + nrows;
-	uint32_t *const stored = rows + LINES;
-	int8_t *const lines = (int8_t *)(stored + 1);
-	constexpr int RUN = SORT == OF_VARIANCES ? (int)TSR_RANS_RUN : 1;
-	const uint32_t sum = sum_rows<RUN>(s, codes, nrows, rows);
-	uint32_t all = 0;
+	return { load_run<1>(codes + p->at, count).word[0], load_beside<SORT>(s, p, count) };
+}
 
-	sum_columns<RUN>(s, codes, nrows, m, columns);
-	if (threadIdx.x % 32 == 0)
+/*
+ * The place of the sum of a column.  Those of a run's elements are far apart, so that lanes do not wait for
+ * each other's banks of memory.
+ */
+template <enum context_sort SORT>
+static __device__ __forceinline__ uint32_t sum_of_column(const struct context_source *s, uint32_t i)
+{
+	return SORT == OF_VARIANCES
+		       ? i % TSR_RANS_RUN * (s->ncolumns / TSR_RANS_RUN) + i / TSR_RANS_RUN
+		       : i;
+}
+
+/* Add the levels of a run, which all lanes have, to its row and its columns. */
+static __device__ __forceinline__ void add_run(const struct context_source *s, uint32_t codes,
+					       uint32_t scale, uint32_t row, uint32_t column,
+					       uint32_t *rows, uint32_t *columns)
+{
+	const bool one_row = __all_sync(TSR_WHOLE_WARP, row == __shfl_sync(TSR_WHOLE_WARP, row, 0));
+	const int32_t above = tsr_rans_scale_level((uint16_t)scale);
+	uint32_t sum = 0;
+
+#pragma unroll
+	for (unsigned i = 0; i < TSR_RANS_RUN; i++) {
+		const uint32_t level = (uint32_t)(above +
+						  tsr_rans_code_level((uint8_t)(codes >> 8 * i)));
+
+		atomicAdd(&columns[sum_of_column<OF_VARIANCES>(s, column + i)], level);
+		sum += level;
+	}
+	if (one_row)
+		sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
+	if (!one_row || threadIdx.x % 32 == 0)
+		atomicAdd(&rows[row], sum);
+}
+
+/* The same of what may not be a run, one by one. */
+template <enum context_sort SORT>
+static __device__ void add_elements(const struct context_source *s, const unsigned char *codes,
+				    uint32_t at, uint32_t count, uint32_t *rows, uint32_t *columns)
+{
+	const uint32_t ncolumns = s->ncolumns;
+
+#pragma unroll 1
+	for (uint32_t i = at; i < at + count; i++) {
+		const uint32_t level = level_of_element(s, i, codes[i]);
+
+		atomicAdd(&rows[(s->before + i) / ncolumns], level);
+		atomicAdd(&columns[sum_of_column<SORT>(s, (s->before + i) % ncolumns)], level);
+	}
+}
+
+/* Blocks that are loaded at once. */
+#define LEVELS_AHEAD 4u
+
+/* Add the levels of a segment to the sums of lines, by a warp. */
+template <enum context_sort SORT>
+static __device__ __forceinline__ void add_levels(const struct context_source *s,
+						  const unsigned char *codes, uint32_t begin,
+						  uint32_t size, uint32_t *rows, uint32_t *columns)
+{
+	const unsigned lane = threadIdx.x % 32;
+	const uint32_t whole = size - size % (LEVELS_AHEAD * TSR_RANS_BLOCK);
+	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
+	uint32_t first = 0;
+
+	for (; SORT == OF_VARIANCES && first < whole; first += LEVELS_AHEAD * TSR_RANS_BLOCK) {
+		uint32_t run[LEVELS_AHEAD], scale[LEVELS_AHEAD];
+		struct run_place q = p;
+
+#pragma unroll
+		for (unsigned i = 0; i < LEVELS_AHEAD; i++) {
+			const uint32_t at = p.at + i * TSR_RANS_BLOCK;
+
+			run[i] = load_run<1>(codes + at, TSR_RANS_RUN).word[0];
+			scale[i] = s->scales[at >> s->shift];
+		}
+#pragma unroll
+		for (unsigned i = 0; i < LEVELS_AHEAD; i++) {
+			add_run(s, run[i], scale[i], q.row, q.column, rows, columns);
+			next_run<SORT>(s, &q);
+		}
+		p = q;
+	}
+	for (; first < size; first += TSR_RANS_BLOCK) {
+		const uint32_t count = count_run(size, first, lane);
+
+		add_elements<SORT>(s, codes, p.at, count, rows, columns);
+		p.at += TSR_RANS_BLOCK;
+	}
+}
+
+/* The sums of lines, all being 0 before; returns that of all. */
+template <enum context_sort SORT>
+static __device__ __forceinline__ uint32_t sum_lines(const struct context_source *s,
+						     const unsigned char *codes, uint32_t begin,
+						     uint32_t size, uint32_t nrows,
+						     struct means_memory *m, uint32_t *sums)
+{
+	const unsigned lane = threadIdx.x % 32;
+	uint32_t sum = 0, all = 0;
+
+	for (uint32_t i = threadIdx.x; i < nrows + s->ncolumns; i += TSR_BLOCK)
+		sums[i] = 0;
+	__syncthreads();
+	add_levels<SORT>(s, codes, begin, size, sums, sums + nrows);
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < nrows; i += TSR_BLOCK)
+		sum += sums[i];
+	sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
+	if (lane == 0)
 		m->sum[threadIdx.x / 32] = sum;
 	__syncthreads();
 	for (unsigned i = 0; i < WARPS; i++)
 		all += m->sum[i];
+	return all;
+}
+
+/* The deviations of lines, given their sums. */
+template <enum context_sort SORT>
+static __device__ __forceinline__ void deviate(const struct context_source *s, uint32_t nrows,
+					       const uint32_t *sums, int8_t *lines)
+{
+	const struct tsr_entropy_beside *b = s->beside;
+	const uint32_t ncolumns = s->ncolumns;
+
+	for (uint32_t i = threadIdx.x; i < nrows; i += TSR_BLOCK)
+		lines[i] = (int8_t)tsr_rans_deviation(
+			(int32_t)(sums[i] / tsr_contexts_row_size(b, s->n, nrows, i)), s->all);
+	for (uint32_t i = threadIdx.x; i < ncolumns; i += TSR_BLOCK)
+		lines[nrows + i] = (int8_t)tsr_rans_deviation(
+			(int32_t)(sums[nrows + sum_of_column<SORT>(s, i)] /
+				  tsr_contexts_column_size(b, s->n, nrows, i)),
+			s->all);
+}
+
+/* Find the means of a piece, a warp having a segment, and store them in @staged; returns their bytes. */
+template <enum context_sort SORT>
+static __device__ uint32_t find_means(struct context_source *s, const unsigned char *codes,
+				      uint32_t begin, uint32_t size, struct means_memory *m,
+				      unsigned char *staged)
+{
+	const uint32_t nrows = (uint32_t)tsr_contexts_rows(s->beside, s->n);
+	const uint32_t ncolumns = s->ncolumns, nbytes = tsr_contexts_means_nbytes(nrows, ncolumns);
+	uint32_t *const sums = (uint32_t *)staged, *const stored = sums + LINES;
+	int8_t *const lines = (int8_t *)(stored + 1);
+	uint32_t all;
+
+	if (nrows + ncolumns <= SHARED_LINES)
+		all = sum_lines<SORT>(s, codes, begin, size, nrows, m, m->lines);
+	else
+		all = sum_lines<SORT>(s, codes, begin, size, nrows, m, sums);
 	s->all = (int32_t)(all / s->n);
 	s->rows = lines;
 	s->columns = lines + nrows;
-	for (uint32_t i = threadIdx.x; i < nrows; i += TSR_BLOCK)
-		lines[i] = (int8_t)tsr_rans_deviation(
-			(int32_t)(rows[i] / tsr_contexts_row_size(b, s->n, nrows, i)), s->all);
-	for (uint32_t i = threadIdx.x; i < ncolumns; i += TSR_BLOCK)
-		lines[nrows + i] = (int8_t)tsr_rans_deviation(
-			(int32_t)(columns[i] / tsr_contexts_column_size(b, s->n, nrows, i)),
-			s->all);
+	if (nrows + ncolumns <= SHARED_LINES)
+		deviate<SORT>(s, nrows, m->lines, lines);
+	else
+		deviate<SORT>(s, nrows, sums, lines);
 	if (threadIdx.x == 0)
 		stored[0] = (uint32_t)s->all;
 	if (threadIdx.x < nbytes - (4 + nrows + ncolumns))

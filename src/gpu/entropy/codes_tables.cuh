@@ -10,7 +10,7 @@
  * of all, how many codes they have, what bits these take, and what is lost if it is joined with the next.
  */
 struct context_groups {
-	uint32_t n, to_join;
+	uint32_t n;
 	uint32_t begin; /* a bit for each first context */
 	uint32_t first[TSR_RANS_CONTEXT_COUNT], codes[TSR_RANS_CONTEXT_COUNT];
 	int32_t bits[TSR_RANS_CONTEXT_COUNT], losses[TSR_RANS_CONTEXT_COUNT];
@@ -43,32 +43,62 @@ static __device__ void find_loss(const uint32_t *counts, struct context_groups *
 		g->losses[i] = bits - g->bits[i] - g->bits[i + 1];
 }
 
-/* Groups of one context each that has codes, by one thread, what all contexts have being known. */
+/* Groups of one context each that has codes, by one warp, what all contexts have being known. */
 static __device__ void drop_empty(struct context_groups *g)
 {
-	g->n = 0;
-	for (unsigned c = 0; c < TSR_RANS_CONTEXT_COUNT; c++) {
-		if (!g->codes[c])
-			continue;
-		g->first[g->n] = c;
-		g->codes[g->n] = g->codes[c];
-		g->bits[g->n++] = g->bits[c];
+	const unsigned lane = threadIdx.x % 32;
+	const uint32_t codes = lane < TSR_RANS_CONTEXT_COUNT ? g->codes[lane] : 0;
+	const int32_t bits = lane < TSR_RANS_CONTEXT_COUNT ? g->bits[lane] : 0;
+	const uint32_t has = __ballot_sync(TSR_WHOLE_WARP, codes != 0);
+	const unsigned to = __popc(has & ((1u << lane) - 1));
+
+	if (lane == 0)
+		g->n = __popc(has);
+	if (codes) {
+		g->first[to] = lane;
+		g->codes[to] = codes;
+		g->bits[to] = bits;
 	}
 }
 
-/* Join group @i with the next but for their counts, by one thread. */
-static __device__ void join_groups(struct context_groups *g, unsigned i)
+/* tsr_rans_group_to_join(), by one warp. */
+static __device__ unsigned group_to_join(const struct context_groups *g)
 {
-	g->bits[i] += g->bits[i + 1] + g->losses[i];
-	g->codes[i] += g->codes[i + 1];
-	g->n--;
-	for (unsigned k = i + 1; k < g->n; k++) {
-		g->first[k] = g->first[k + 1];
-		g->codes[k] = g->codes[k + 1];
-		g->bits[k] = g->bits[k + 1];
+	const unsigned lane = threadIdx.x % 32, n = g->n;
+	/* As unsigned numbers they are in the order of signed ones. */
+	const uint32_t sign = 0x80000000u;
+	const uint32_t loss = lane + 1 < n ? (uint32_t)g->losses[lane] ^ sign : UINT32_MAX;
+	const uint32_t least = __reduce_min_sync(TSR_WHOLE_WARP, loss);
+	const uint32_t has = __ballot_sync(TSR_WHOLE_WARP, loss == least);
+
+	if (n < 2 || (n <= TSR_RANS_TABLE_COUNT && (int32_t)(least ^ sign) >= TSR_RANS_TABLE_COST))
+		return n;
+	return __ffs((int)has) - 1;
+}
+
+/* Join group @i of @n with the next but for their counts, by one warp. */
+static __device__ void join_groups(struct context_groups *g, unsigned n, unsigned i)
+{
+	const unsigned lane = threadIdx.x % 32, from = lane > i ? lane + 1 : lane;
+	const bool stays = lane >= i && lane + 1 < n;
+	uint32_t first = 0, codes = 0;
+	int32_t bits = 0, loss = 0;
+
+	if (stays) {
+		first = g->first[from];
+		codes = g->codes[from] + (lane == i ? g->codes[i + 1] : 0);
+		bits = g->bits[from] + (lane == i ? g->bits[i + 1] + g->losses[i] : 0);
+		loss = lane + 2 < n ? g->losses[lane + 1] : 0;
 	}
-	for (unsigned k = i; k + 1 < g->n; k++)
-		g->losses[k] = g->losses[k + 1];
+	__syncwarp();
+	if (stays) {
+		g->first[lane] = first;
+		g->codes[lane] = codes;
+		g->bits[lane] = bits;
+		g->losses[lane] = loss;
+	}
+	if (lane == 0)
+		g->n = n - 1;
 }
 
 /* Join groups as long as that pays, or there are too many. */
@@ -77,19 +107,15 @@ static __device__ void join_contexts(uint32_t *counts, struct context_groups *g)
 	const unsigned warp = threadIdx.x / 32;
 
 	for (;;) {
-		if (threadIdx.x == 0)
-			g->to_join = tsr_rans_group_to_join(g->losses, g->n);
+		const unsigned n = g->n, i = group_to_join(g);
+		const uint32_t to = i < n ? g->first[i] : 0, from = i < n ? g->first[i + 1] : 0;
+
 		__syncthreads();
-
-		const unsigned i = g->to_join;
-
-		if (i == g->n)
+		if (i == n)
 			return;
-		counts[NSYMBOLS * g->first[i] + threadIdx.x] +=
-			counts[NSYMBOLS * g->first[i + 1] + threadIdx.x];
-		__syncthreads();
-		if (threadIdx.x == 0)
-			join_groups(g, i);
+		counts[NSYMBOLS * to + threadIdx.x] += counts[NSYMBOLS * from + threadIdx.x];
+		if (warp == 0)
+			join_groups(g, n, i);
 		__syncthreads();
 		if (warp < 2 && i + warp >= 1 && i + warp < g->n)
 			find_loss(counts, g, i + warp - 1);
@@ -112,7 +138,7 @@ static __device__ void choose_tables(uint32_t *counts, struct context_groups *g)
 		}
 	}
 	__syncthreads();
-	if (threadIdx.x == 0)
+	if (warp == 0)
 		drop_empty(g);
 	__syncthreads();
 	for (unsigned i = warp; i + 1 < g->n; i += WARPS)

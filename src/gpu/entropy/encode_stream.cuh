@@ -117,6 +117,9 @@ static __device__ void count_symbols(const struct segment *s, unsigned k, bool r
 /* Symbols of a lane of the warp that apportions frequencies. */
 #define EACH (NSYMBOLS / 32)
 
+/* Scales that are tried as sums have it, before halves of what is between bounds are. */
+#define SCALE_TRIES 8u
+
 static __device__ __forceinline__ uint32_t sum_at(const uint32_t *count, uint64_t t)
 {
 	uint32_t sum = 0;
@@ -127,35 +130,60 @@ static __device__ __forceinline__ uint32_t sum_at(const uint32_t *count, uint64_
 	return __reduce_add_sync(TSR_WHOLE_WARP, sum);
 }
 
+/*
+ * A scale whose frequencies sum to @total if one is soon found, else the largest with a smaller sum;
+ * *sum_ret: its sum.  Sums grow nearly as scales do.
+ */
+static __device__ uint64_t find_scale(const uint32_t *count, uint32_t present, uint32_t n,
+				      uint32_t total, uint32_t *sum_ret)
+{
+	const uint64_t one = (UINT64_C(1) << TSR_RANS_SCALE_BITS) / n;
+	uint64_t low = (total - present) * one, high = (total + present) * (one + 1) + 1;
+	uint64_t t = total * one;
+
+	*sum_ret = 0;
+	for (unsigned tries = 0; high - low > 1; tries++) {
+		const uint32_t sum = sum_at(count, t);
+
+		if (sum <= total) {
+			low = t;
+			*sum_ret = sum;
+		} else {
+			high = t;
+		}
+		if (sum == total)
+			break;
+		t += (uint64_t)((int64_t)one * ((int32_t)total - (int32_t)sum));
+		if (tries >= SCALE_TRIES || t <= low || t >= high)
+			t = low + (high - low) / 2;
+	}
+	if (!*sum_ret)
+		*sum_ret = sum_at(count, low);
+	return low;
+}
+
 /* As tsr_rans_frequencies(), by one warp; each lane has symbols in a row. */
 static __device__ void apportion(const uint32_t *count, uint32_t present, uint32_t n,
 				 uint32_t *freq)
 {
 	const uint32_t total = 1u << TSR_RANS_BITS;
-	uint64_t low = ((uint64_t)(total - present) << TSR_RANS_SCALE_BITS) / n;
-	uint64_t high = ((uint64_t)(total + present) << TSR_RANS_SCALE_BITS) / n + 1;
-	uint32_t raised = 0, before;
-
-	while (high - low > 1) {
-		const uint64_t middle = low + (high - low) / 2;
-
-		if (sum_at(count, middle) <= total)
-			low = middle;
-		else
-			high = middle;
-	}
-	/* What is left goes to the first of those that the next scale would raise. */
-	const uint32_t left = total - sum_at(count, low);
+	uint32_t raised = 0, before, sum;
+	const uint64_t t = find_scale(count, present, n, total, &sum);
+	const uint32_t left = total - sum;
 
 #pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		freq[i] = count[i] ? tsr_rans_share(count[i], low) : 0;
-		raised += count[i] && tsr_rans_share(count[i], low + 1) > freq[i];
-	}
+	for (unsigned i = 0; i < EACH; i++)
+		freq[i] = count[i] ? tsr_rans_share(count[i], t) : 0;
+	if (!left)
+		return;
+		/* What is left goes to the first of those that the next scale would raise. */
+#pragma unroll
+	for (unsigned i = 0; i < EACH; i++)
+		raised += count[i] && tsr_rans_share(count[i], t + 1) > freq[i];
 	before = sum_of_lanes_before(raised);
 #pragma unroll
 	for (unsigned i = 0; i < EACH; i++)
-		if (count[i] && tsr_rans_share(count[i], low + 1) > freq[i] && before++ < left)
+		if (count[i] && tsr_rans_share(count[i], t + 1) > freq[i] && before++ < left)
 			freq[i]++;
 }
 
@@ -292,34 +320,31 @@ static __device__ __forceinline__ void push(struct packed_symbol s, bool has, ui
 		*x = push_packed<INCREMENTS>(*x, s);
 }
 
-/* The symbols are looked up together: each push waits for the one before, but not for shared memory. */
+/* Push a run of symbols, of which a lane has @count, the last one first. */
 template <bool WHOLE, bool INCREMENTS>
-static __device__ __forceinline__ void push_run(const struct packed_symbol *symbols,
-						const uint32_t *run, uint32_t count, uint32_t *x,
-						uint16_t **words)
+static __device__ __forceinline__ void push_found(const struct packed_symbol *found, uint32_t count,
+						  uint32_t *x, uint16_t **words)
 {
-	struct packed_symbol s[TSR_RANS_RUN];
-
-#pragma unroll
-	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-		s[r] = symbols[run[r]];
 #pragma unroll
 	for (unsigned r = TSR_RANS_RUN; r-- > 0;)
-		push<INCREMENTS>(s[r], WHOLE || r < count, x, words);
+		push<INCREMENTS>(found[r], WHOLE || r < count, x, words);
 }
 
-/* The same of the bytes of a word. */
+/*
+ * The same of the bytes of a word.  The symbols are looked up together: each push waits for the one before,
+ * but not for shared memory.
+ */
 template <bool WHOLE, bool INCREMENTS>
 static __device__ __forceinline__ void push_bytes(const struct packed_symbol *symbols,
 						  uint32_t bytes, uint32_t count, uint32_t *x,
 						  uint16_t **words)
 {
-	uint32_t run[TSR_RANS_RUN];
+	struct packed_symbol found[TSR_RANS_RUN];
 
 #pragma unroll
 	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-		run[r] = __byte_perm(bytes, 0, 0x4440 + r);
-	push_run<WHOLE, INCREMENTS>(symbols, run, count, x, words);
+		found[r] = symbols[__byte_perm(bytes, 0, 0x4440 + r)];
+	push_found<WHOLE, INCREMENTS>(found, count, x, words);
 }
 
 /* The words of a segment, which end at @end; returns their first. */
@@ -357,6 +382,9 @@ static __device__ __forceinline__ uint32_t two_words(const uint32_t *aligned, bo
 	return odd ? aligned[0] >> 16 | aligned[1] << 16 : aligned[0];
 }
 
+/* Pairs of words that a lane loads at once. */
+#define WORDS_AHEAD 16u
+
 /* Copy words, of which the first is at a multiple of 2 bytes, to a multiple of 4, and pad them. */
 static __device__ __forceinline__ void copy_words(uint32_t *to, const uint16_t *from, uint32_t n)
 {
@@ -364,14 +392,14 @@ static __device__ __forceinline__ void copy_words(uint32_t *to, const uint16_t *
 	const uint32_t *aligned = (const uint32_t *)((uintptr_t)from & ~(uintptr_t)3);
 	uint32_t i = threadIdx.x % 32;
 
-	for (; i + 32 * (AHEAD - 1) < n / 2; i += 32 * AHEAD) {
-		uint32_t two[AHEAD];
+	for (; i + 32 * (WORDS_AHEAD - 1) < n / 2; i += 32 * WORDS_AHEAD) {
+		uint32_t two[WORDS_AHEAD];
 
 #pragma unroll
-		for (unsigned k = 0; k < AHEAD; k++)
+		for (unsigned k = 0; k < WORDS_AHEAD; k++)
 			two[k] = two_words(aligned + i + 32 * k, odd);
 #pragma unroll
-		for (unsigned k = 0; k < AHEAD; k++)
+		for (unsigned k = 0; k < WORDS_AHEAD; k++)
 			to[i + 32 * k] = two[k];
 	}
 	for (; i < (n + 1) / 2; i += 32)

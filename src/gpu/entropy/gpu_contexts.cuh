@@ -192,57 +192,118 @@ static __device__ __forceinline__ struct run_beside load_beside(const struct con
 	return r;
 }
 
-/* The contexts of a run of @count elements. */
+/* The larger and the smaller of two numbers: at least @low and at most @high. */
+static __device__ __forceinline__ int32_t between(int32_t low, int32_t x, int32_t high)
+{
+	return max(low, min(x, high));
+}
+
+/*
+ * As tsr_rans_context(), of four numbers, in units of 2^-@SHIFT contexts, that are pairs of 16 bits: bytes,
+ * the first one lowest.
+ */
+template <int SHIFT>
+static __device__ __forceinline__ uint32_t contexts_above(uint32_t low, uint32_t high,
+							  int32_t lowest)
+{
+	constexpr uint32_t MOST = (TSR_RANS_CONTEXT_COUNT << SHIFT) - 1, BOTH = 0x10001u;
+	const uint32_t minus = __byte_perm((uint32_t)-lowest, 0, 0x1010);
+
+	low = __viaddmin_s16x2_relu(low, minus, MOST * BOTH);
+	high = __viaddmin_s16x2_relu(high, minus, MOST * BOTH);
+	return __byte_perm(low >> SHIFT, high >> SHIFT, 0x6420);
+}
+
+/*
+ * Of four momenta, given the codes of their variances, and what their levels are above: floats' upper halves
+ * are levels, of eight parts each, but for a constant; a code of 0 is as 1.
+ */
+static __device__ __forceinline__ uint32_t contexts_by_variances(uint32_t codes, int32_t lowest)
+{
+	constexpr uint32_t ONE = 0x3f803f80;
+	constexpr int32_t LEVEL_OF_ONE = 0x3f80 / 8,
+			  MOST = TSR_RANS_CONTEXT_COUNT << TSR_RANS_MOMENTUM_SHIFT;
+	uint32_t bits[TSR_RANS_RUN];
+
+#pragma unroll
+	for (unsigned i = 0; i < TSR_RANS_RUN; i++)
+		bits[i] = __float_as_uint((float)(uint8_t)(codes >> 8 * i));
+	/* Contexts are the first or the last one for all codes beyond. */
+	return contexts_above<TSR_RANS_MOMENTUM_SHIFT + 3>(
+		__vmaxs2(__byte_perm(bits[0], bits[1], 0x7632), ONE),
+		__vmaxs2(__byte_perm(bits[2], bits[3], 0x7632), ONE),
+		8 * (LEVEL_OF_ONE + between(-MOST, lowest, MOST)));
+}
+
+/* The contexts of a run of @count elements: bytes, the first one lowest. */
 template <enum context_sort SORT>
-static __device__ __forceinline__ void contexts_of_run(const struct context_source *s,
-						       const struct run_place *p,
-						       struct run_beside r, uint32_t count,
-						       uint32_t *contexts)
+static __device__ __forceinline__ uint32_t contexts_of_run(const struct context_source *s,
+							   const struct run_place *p,
+							   struct run_beside r, uint32_t count)
 {
 	const int32_t scale = tsr_rans_scale_level((uint16_t)r.scale);
 
-	if (SORT == OF_ANY) {
-		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
-			contexts[i] = i < count ? context_of_element(s, p->at + i) : 0;
-	} else if (SORT == OF_VARIANCES) {
-		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST + scale - s->all - r.row;
-
-#pragma unroll
-		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
-			contexts[i] = tsr_rans_context((int8_t)(r.bytes >> 8 * i), lowest,
-						       TSR_RANS_VARIANCE_SHIFT);
+	if constexpr (SORT == OF_VARIANCES) {
+		return contexts_above<TSR_RANS_VARIANCE_SHIFT>(
+			tsr_low_bytes_widened(r.bytes), tsr_high_bytes_widened(r.bytes),
+			between(-256, TSR_RANS_VARIANCE_LOWEST + scale - s->all - r.row, 256));
+	} else if constexpr (SORT == OF_MOMENTA) {
+		return contexts_by_variances(
+			r.bytes, TSR_RANS_MOMENTUM_LOWEST + scale -
+					 tsr_rans_scale_level((uint16_t)r.variance_scale));
 	} else {
-		const int32_t lowest = TSR_RANS_MOMENTUM_LOWEST + scale -
-				       tsr_rans_scale_level((uint16_t)r.variance_scale);
+		uint32_t contexts = 0;
 
-#pragma unroll
-		for (unsigned i = 0; i < TSR_RANS_RUN; i++)
-			contexts[i] = tsr_rans_context(
-				tsr_rans_code_level((uint8_t)(r.bytes >> 8 * i)), lowest,
-				TSR_RANS_MOMENTUM_SHIFT);
+		/* Code that seldom runs is to be small. */
+#pragma unroll 1
+		for (unsigned i = 0; i < count; i++)
+			contexts |= context_of_element(s, p->at + i) << 8 * i;
+		return contexts;
 	}
 }
 
 /* --- Tables of contexts -------------------------------------------------------------------------- */
 
-/* The number of the table of each context, four bits each, given those that another one begins with. */
-static __device__ uint64_t tables_of_contexts(uint32_t begin)
-{
-	uint64_t tables = 0;
+/* The number of the table of each context. */
+struct context_tables {
+	uint32_t word[TSR_RANS_CONTEXT_COUNT / 4];
+};
 
-	for (unsigned c = 1, table = 0; c < TSR_RANS_CONTEXT_COUNT; c++) {
+/* By what contexts tables begin, a bit each; those before the first have the first one. */
+static __device__ struct context_tables tables_of_contexts(uint32_t begin)
+{
+	struct context_tables t = {};
+	unsigned table = 0;
+
+#pragma unroll
+	for (unsigned c = 1; c < TSR_RANS_CONTEXT_COUNT; c++) {
 		table += begin >> c & 1 && begin & ((1u << c) - 1);
-		tables |= (uint64_t)table << 4 * c;
+		t.word[c / 4] |= table << 8 * (c % 4);
 	}
-	return tables;
+	return t;
 }
 
-/* Contexts of a run to the numbers of their tables. */
-static __device__ __forceinline__ void use_tables(uint64_t tables, uint32_t *contexts)
+/* Contexts of a run, as bytes, as four bits each, and back to the bytes of their tables. */
+static __device__ __forceinline__ uint32_t pack_contexts(uint32_t contexts)
 {
-#pragma unroll
-	for (unsigned i = 0; i < TSR_RANS_RUN; i++)
-		contexts[i] = (uint32_t)(tables >> 4 * contexts[i]) & 15;
+	return __byte_perm(contexts | contexts >> 4, 0, 0x4420);
+}
+
+static __device__ __forceinline__ uint32_t tables_of_run(const struct context_tables *t,
+							 uint32_t packed)
+{
+	return tsr_look_up_bytes(t->word, packed);
+}
+
+/* 256 times what a byte of @above says, plus the same byte of @codes: two in a word. */
+static __device__ __forceinline__ uint32_t first_pairs(uint32_t codes, uint32_t above)
+{
+	return __byte_perm(codes, above, 0x5140);
+}
+
+static __device__ __forceinline__ uint32_t last_pairs(uint32_t codes, uint32_t above)
+{
+	return __byte_perm(codes, above, 0x7362);
 }
 
 #endif

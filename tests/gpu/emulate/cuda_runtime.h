@@ -178,6 +178,28 @@ static inline int __popc(unsigned a)
 	return __builtin_popcount(a);
 }
 
+static inline int __clz(int a)
+{
+	return a ? __builtin_clz((unsigned)a) : 32;
+}
+
+/* Of two signed halves: the larger ones; a sum, which is to fit, no larger than @most and not negative. */
+static inline unsigned __vmaxs2(unsigned a, unsigned b)
+{
+	const int low = std::max((int16_t)a, (int16_t)b);
+	const int high = std::max((int16_t)(a >> 16), (int16_t)(b >> 16));
+
+	return (uint16_t)low | (unsigned)high << 16;
+}
+
+static inline unsigned __viaddmin_s16x2_relu(unsigned a, unsigned b, unsigned most)
+{
+	const int low = std::min((int16_t)a + (int16_t)b, (int)(int16_t)most);
+	const int high = std::min((int16_t)(a >> 16) + (int16_t)(b >> 16), (int)(int16_t)(most >> 16));
+
+	return (uint16_t)std::max(low, 0) | (unsigned)std::max(high, 0) << 16;
+}
+
 static inline int __ffs(int a)
 {
 	return __builtin_ffs(a);

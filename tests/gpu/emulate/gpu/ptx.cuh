@@ -11,6 +11,28 @@
 #include "codec/math.h"
 #include "gpu/e4m3.cuh"
 
+static inline uint32_t tsr_low_bytes_widened(uint32_t bytes)
+{
+	return (uint16_t)(int8_t)bytes | (uint32_t)(int8_t)(bytes >> 8) << 16;
+}
+
+static inline uint32_t tsr_high_bytes_widened(uint32_t bytes)
+{
+	return tsr_low_bytes_widened(bytes >> 16);
+}
+
+static inline uint32_t tsr_look_up_bytes(const uint32_t *table, uint32_t digits)
+{
+	uint32_t bytes = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		const unsigned digit = digits >> 4 * i & 15;
+
+		bytes |= (table[digit / 4] >> 8 * (digit % 4) & 0xff) << 8 * i;
+	}
+	return bytes;
+}
+
 #define TSR_SHARED(type, name) static thread_local type name[(160 << 10) / sizeof(type)]
 
 static inline float emulated_flush(float x)
