@@ -14,6 +14,8 @@ COMMANDS = {
     "pack": ["pack", "in.safetensors", "-o", "out.safetensors", "--json", "r.json"],
     "code": ["pack", "packed.safetensors", "-o", "out.safetensors", "--entropy"],
     "directory": ["pack", "folder", "-o", "out"],
+    "spool": ["pack", "in.safetensors", "-o", "out.safetensors", "--entropy"],
+    "unpack": ["unpack", "packed.safetensors", "-o", "out.safetensors"],
     "replay": ["replay", "in.safetensors", str(TINY / "recording"), "-o", "out.safetensors", "--state", "flash"],
 }
 
@@ -35,6 +37,12 @@ def where(tmp_path):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         return args, out, made
     return prepare
+
+
+@pytest.fixture(params=["pack", "unpack", "directory", "spool", "replay"])
+def shared(request):
+    """A command whose parts write into one file."""
+    return request.param
 
 
 def tree(where, out):
@@ -94,3 +102,34 @@ def test_a_part_by_another_version_is_done_again(tmp_path, where):
     report.write_text(re.sub(r'"tersor [^"]*"', '"tersor 0.0"', report.read_text(), count=1))
     assert "found a part by tersor 0.0" in one_line_error(run_tersor("join", out, cwd=tmp_path, check=3))
     assert mend(tmp_path, args, out, made) == [True, False, True]
+
+
+def test_a_part_is_done_again_whose_file_is_gone(tmp_path, where, shared):
+    """Another part makes the file anew, without what was written into the old one."""
+    args, out, made = where(shared)
+    part(tmp_path, args, 1, check=0)
+    gone = list(tmp_path.glob(".out*"))
+    assert gone
+    for path in gone:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for i in 2, 3:
+        part(tmp_path, args, i, check=0)
+    said = one_line_error(run_tersor("join", out, cwd=tmp_path, check=4))
+    assert "part 1 wrote into a file" in said and "do that part again" in said
+    assert not (tmp_path / out).exists()
+    assert mend(tmp_path, args, out, made) == [False, True, True]
+
+
+@pytest.mark.parametrize("point", range(1, 9) if LONG else (1, 2, 3, 4))
+def test_a_join_that_is_killed_as_it_removes_what_is_left(tmp_path, where, shared, point):
+    """The output stands; parts that are done over it take no report for what is in a new file."""
+    args, out, made = where(shared)
+    args = [*args, "-f"]
+    for i in 1, 2, 3:
+        part(tmp_path, args, i, check=0)
+    killed = run_tersor("join", out, cwd=tmp_path, env=shim(tmp_path, fault=f"unlink:{point}:kill"))
+    if killed.returncode == 0:
+        return
+    assert killed.returncode == -9
+    assert tree(tmp_path, out) in (made, {})    # a directory in the making loses files of joins before
+    mend(tmp_path, args, out, made)

@@ -108,7 +108,7 @@ static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 {
 	const struct tsr_part_request *request = tsr_part_request(w->plan.part);
-	uint64_t id = tsr_part_file_id(w->plan.part), nbytes = 0;
+	uint64_t id = tsr_part_file_id(w->plan.part), nbytes = 0, mark;
 	enum tsr_status status;
 	char *path;
 
@@ -116,8 +116,8 @@ static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 		nbytes += w->files[i].nbytes;
 	id = tsr_hash(&id, sizeof(id), 1);
 	TSR_TRY(tsr_file_meet(tsr_part_is_of_files(w->plan.part) ? request->path : w->plan.path, id,
-			      nbytes, tsr_part_joins(w->plan.part), &path, &w->spool, err));
-	status = tsr_part_note_file(w->plan.part, path, err);
+			      nbytes, tsr_part_joins(w->plan.part), &path, &mark, &w->spool, err));
+	status = tsr_part_meet(w->plan.part, path, nbytes, mark, err);
 	free(path);
 	return status;
 }

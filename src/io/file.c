@@ -220,34 +220,16 @@ enum tsr_status tsr_file_scratch_in(const char *directory, const char *path, str
 	return TSR_OK;
 }
 
-enum tsr_status tsr_file_scratch_shared(const char *path, const char *name, uint64_t nbytes,
-					bool joins, struct tsr_file **ret, struct tsr_err *err)
+enum tsr_status tsr_file_scratch_shared(int fd, const char *path, const char *name,
+					struct tsr_file **ret, struct tsr_err *err)
 {
-	int fd;
-
-	do {
-		fd = open(name,
-			  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (joins ? 0 : O_CREAT),
-			  0666);
-	} while (fd < 0 && errno == EINTR);
-	if (fd < 0)
-		return tsr_fail_errno(err, errno, "%s: cannot open %s, the file of all parts", path,
-				      name);
-	if (!joins && ftruncate(fd, (off_t)nbytes) != 0) {
-		tsr_fail_errno(err, errno, "%s: cannot give it its size", name);
-		close(fd);
-		return TSR_E_IO;
-	}
 	TSR_TRY(tsr_file_take_scratch(fd, path, name, ret, err));
 	(*ret)->beside = true;
-	if (fstat(fd, &(*ret)->at_open) == 0 && S_ISREG((*ret)->at_open.st_mode) &&
-	    tsr_file_size(*ret) == nbytes)
+	if (fstat(fd, &(*ret)->at_open) == 0 && S_ISREG((*ret)->at_open.st_mode))
 		return TSR_OK;
 	tsr_file_close(*ret);
 	*ret = NULL;
-	return tsr_fail(err, TSR_E_FORMAT,
-			"%s: %s, the file of all parts, is no file of %" PRIu64 " bytes", path,
-			name, nbytes);
+	return tsr_fail(err, TSR_E_FORMAT, "%s: %s, the file of all parts, is none", path, name);
 }
 
 enum tsr_status tsr_file_scratch_sync(const struct tsr_file *f, struct tsr_err *err)

@@ -45,12 +45,9 @@ enum tsr_status tsr_file_scratch_write(struct tsr_file *f, const void *buf, size
 /* Give up the room of bytes that nobody will read any more, where the file system can do that. */
 void tsr_file_scratch_drop(struct tsr_file *f, uint64_t nbytes, uint64_t offset);
 
-/*
- * One that others write too, called @name and of @nbytes, which it gets here unless @joins: the others have
- * written it.  Whoever wants to removes it.
- */
-enum tsr_status tsr_file_scratch_shared(const char *path, const char *name, uint64_t nbytes,
-					bool joins, struct tsr_file **ret, struct tsr_err *err);
+/* One that others write too, called @name, of a descriptor that it takes; whoever wants to removes it. */
+enum tsr_status tsr_file_scratch_shared(int fd, const char *path, const char *name,
+					struct tsr_file **ret, struct tsr_err *err);
 
 /* Sync what was written. */
 enum tsr_status tsr_file_scratch_sync(const struct tsr_file *f, struct tsr_err *err);
@@ -136,6 +133,9 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 
 /* Sync a file that others write too, and leave it to them; frees @f in every case. */
 enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err);
+
+/* The mark of one that several processes write (io/meeting.h); 0 if who joined them has found it right. */
+uint64_t tsr_outfile_mark(const struct tsr_outfile *f);
 
 /* The path of its temporary name, to be freed; NULL when out of memory. */
 char *tsr_outfile_temporary(const struct tsr_outfile *f);

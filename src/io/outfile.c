@@ -16,6 +16,7 @@
 #include "base/old_libc.h"
 #include "io/file.h"
 #include "io/file_calls.h"
+#include "io/meeting.h"
 #include "io/page_cache.h"
 #include "io/temporary.h"
 
@@ -30,6 +31,7 @@ struct tsr_outfile {
 	struct tsr_trail *trail; /* of what was written; NULL: a stream, or out of memory */
 	bool held; /* it counts as an output in the making */
 	bool met; /* other processes write it too: it stays until it is published */
+	uint64_t met_nbytes, mark; /* of such a one (io/meeting.h) */
 };
 
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
@@ -237,20 +239,14 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, const char
 
 /* --- Files that several processes write --------------------------------------------------------- */
 
-/* Not waiting for the reader of a FIFO, which is none of ours. */
 static enum tsr_status open_met(struct tsr_outfile *f, mode_t mode, uint64_t id, bool joins,
-				struct tsr_err *err)
+				bool *made_ret, struct tsr_err *err)
 {
-	const int flags = O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (joins ? 0 : O_CREAT);
 	struct stat st;
 
 	TSR_TRY(tsr_temporary_name_of(f->name, id, f->path, &f->temp, err));
-	do {
-		f->fd = openat(f->dir_fd, f->temp, flags, mode);
-	} while (f->fd < 0 && errno == EINTR);
-	if (f->fd < 0)
-		return tsr_fail_errno(err, errno, "%s: cannot open %s, the file of all parts",
-				      f->path, f->temp);
+	TSR_TRY(tsr_mark_open(f->dir_fd, f->temp, O_RDWR, mode, joins, f->path, &f->fd, made_ret,
+			      err));
 	if (fstat(f->fd, &st) != 0)
 		return tsr_fail_errno(err, errno, "%s: cannot stat", f->temp);
 	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
@@ -260,31 +256,9 @@ static enum tsr_status open_met(struct tsr_outfile *f, mode_t mode, uint64_t id,
 	return TSR_OK;
 }
 
-/* It has its size from the first process on, so the last one sees whether it is that of the plan. */
-static enum tsr_status size_met(const struct tsr_outfile *f, uint64_t nbytes, bool joins,
-				struct tsr_err *err)
+static enum tsr_status meet(struct tsr_outfile *f, uint64_t id, bool joins, struct tsr_err *err)
 {
-	struct stat st;
-	int failed;
-
-	if (fstat(f->fd, &st) != 0)
-		return tsr_fail_errno(err, errno, "%s: cannot stat", f->temp);
-	if (joins && (uint64_t)st.st_size != nbytes)
-		return tsr_fail(
-			err, TSR_E_FORMAT,
-			"%s: found %ju bytes in %s, the file of all parts, expected %" PRIu64,
-			f->path, (uintmax_t)st.st_size, f->temp, nbytes);
-	if ((uint64_t)st.st_size == nbytes)
-		return TSR_OK;
-	do {
-		failed = ftruncate(f->fd, (off_t)nbytes);
-	} while (failed && errno == EINTR);
-	return failed ? tsr_fail_errno(err, errno, "%s: cannot give it its size", f->path) : TSR_OK;
-}
-
-static enum tsr_status meet(struct tsr_outfile *f, uint64_t nbytes, uint64_t id, bool joins,
-			    struct tsr_err *err)
-{
+	bool made = false;
 	struct stat old;
 
 	if (!f->path)
@@ -292,12 +266,13 @@ static enum tsr_status meet(struct tsr_outfile *f, uint64_t nbytes, uint64_t id,
 	f->name = tsr_path_name(f->path);
 	TSR_TRY(tsr_path_open_directory(f->path, &f->dir_fd, err));
 	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
-	TSR_TRY(open_met(f, old.st_mode ? 0600 : 0666, id, joins, err));
-	if (old.st_mode && !joins)
+	TSR_TRY(open_met(f, old.st_mode ? 0600 : 0666, id, joins, &made, err));
+	if (joins)
+		return tsr_mark_read(f->fd, f->path, f->temp, f->met_nbytes, &f->mark, err);
+	if (old.st_mode)
 		TSR_TRY(take_after(f, &old, err));
-	if (!joins)
-		TSR_TRY(reserve(f, nbytes, err));
-	return size_met(f, nbytes, joins, err);
+	TSR_TRY(reserve(f, f->met_nbytes + TSR_MARK_NBYTES, err));
+	return tsr_mark_meet(f->fd, f->path, f->met_nbytes, made, &f->mark, err);
 }
 
 enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, uint64_t id,
@@ -314,11 +289,14 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return tsr_fail_nomem(err, path);
-	*f = (struct tsr_outfile){
-		.dir_fd = -1, .fd = -1, .force = force, .path = strdup(path), .met = true
-	};
+	*f = (struct tsr_outfile){ .dir_fd = -1,
+				   .fd = -1,
+				   .force = force,
+				   .path = strdup(path),
+				   .met = true,
+				   .met_nbytes = nbytes };
 	f->trail = tsr_trail_new();
-	status = meet(f, nbytes, id, joins, err);
+	status = meet(f, id, joins, err);
 	if (status == TSR_OK)
 		*ret = f;
 	else
@@ -360,6 +338,11 @@ enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err)
 		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
 	tsr_outfile_discard(f);
 	return status;
+}
+
+uint64_t tsr_outfile_mark(const struct tsr_outfile *f)
+{
+	return f->mark;
 }
 
 char *tsr_outfile_temporary(const struct tsr_outfile *f)
@@ -481,7 +464,7 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		status = copy_stream(f, err);
 		goto discard;
 	}
-	if (tsr_temporary_sync(f->fd) != 0) {
+	if ((f->met && tsr_mark_cut(f->fd, f->met_nbytes) != 0) || tsr_temporary_sync(f->fd) != 0) {
 		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
 		goto discard;
 	}

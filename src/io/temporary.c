@@ -64,19 +64,26 @@ static ssize_t read_random(void *bytes, size_t nbytes)
 	return got;
 }
 
+enum tsr_status tsr_random_u64(const char *path, uint64_t *ret, struct tsr_err *err)
+{
+	ssize_t got;
+
+	do {
+		got = getrandom(ret, sizeof(*ret), 0);
+	} while (got < 0 && errno == EINTR);
+	if (got < 0 && errno == ENOSYS)
+		got = read_random(ret, sizeof(*ret));
+	if (got != (ssize_t)sizeof(*ret))
+		return tsr_fail_errno(err, errno, "%s: no random name", path);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
 				   struct tsr_err *err)
 {
 	uint64_t random;
-	ssize_t got;
 
-	do {
-		got = getrandom(&random, sizeof(random), 0);
-	} while (got < 0 && errno == EINTR);
-	if (got < 0 && errno == ENOSYS)
-		got = read_random(&random, sizeof(random));
-	if (got != (ssize_t)sizeof(random))
-		return tsr_fail_errno(err, errno, "%s: no random name", path);
+	TSR_TRY(tsr_random_u64(path, &random, err));
 	return tsr_temporary_name_of(name, random, path, ret, err);
 }
 

@@ -275,7 +275,7 @@ enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err)
 				p->file);
 	data.nbytes = p->data_nbytes;
 	data.hash = p->hasher ? tsr_hasher_value(p->hasher) : 0;
-	tsr_part_report_end(&p->text, &data);
+	tsr_part_report_end(&p->text, p->met, p->nmet, &data);
 	if (p->text.failed)
 		return tsr_fail_nomem(err, p->request.path);
 	TSR_TRY(publish_data(p, err));
@@ -400,8 +400,32 @@ enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct
 	return TSR_OK;
 }
 
+/* The file that was noted last. */
+static enum tsr_status add_met(struct tsr_parts *p, uint64_t nbytes, uint64_t mark,
+			       struct tsr_err *err)
+{
+	const char *path = p->files[p->nfiles - 1];
+	struct tsr_part_file *met = realloc(p->met, (p->nmet + 1) * sizeof(*met));
+
+	if (!met)
+		return tsr_fail_nomem(err, path);
+	p->met = met;
+	met[p->nmet++] = (struct tsr_part_file){ path, nbytes, mark };
+	return TSR_OK;
+}
+
+enum tsr_status tsr_part_meet(struct tsr_parts *p, const char *path, uint64_t nbytes, uint64_t mark,
+			      struct tsr_err *err)
+{
+	TSR_TRY(tsr_part_note_file(p, path, err));
+	for (unsigned i = 0; p->joins && mark && i < p->request.count; i++)
+		TSR_TRY(tsr_part_report_wrote(&p->reports[i], path, mark, err));
+	return p->joins ? TSR_OK : add_met(p, nbytes, mark, err);
+}
+
 void tsr_part_remove(const struct tsr_parts *p)
 {
+	/* Reports last, since they are seen; one that is left does not fit a file that is made anew. */
 	for (size_t i = 0; i < p->nfiles; i++)
 		(void)tsr_dir_remove_file(p->files[i]);
 	for (unsigned i = 0; p->reports && i < p->request.count; i++)
@@ -425,6 +449,7 @@ void tsr_part_free(struct tsr_parts *p)
 	tsr_hasher_free(p->hasher);
 	tsr_file_close(p->read);
 	free(p->files);
+	free(p->met);
 	free(p->reports);
 	free(p->load);
 	tsr_text_free(&p->text);

@@ -45,7 +45,7 @@ enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_
 
 /*
  * Whether the report of a part that @request describes is beside its path: written by this version, for the
- * same words.  Who joins checks the rest.
+ * same words; and the files that it wrote into are still there.  Who joins checks the rest.
  */
 enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *ret,
 				 struct tsr_err *err);
@@ -124,7 +124,14 @@ struct tsr_part_share tsr_part_share(const struct tsr_parts *p);
 /* Note a temporary file that is none of the result: tsr_part_remove() removes it. */
 enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct tsr_err *err);
 
-/* Who joined them removes reports and files, if they are still there. */
+/*
+ * The same of one that all parts write, of @nbytes and a @mark (io/meeting.h), which a part notes in its
+ * report.  TSR_E_IO if a part that is joined wrote into another file of that name: it is to be done again.
+ */
+enum tsr_status tsr_part_meet(struct tsr_parts *p, const char *path, uint64_t nbytes, uint64_t mark,
+			      struct tsr_err *err);
+
+/* Who joined them removes files, and then reports, if they are still there. */
 void tsr_part_remove(const struct tsr_parts *p);
 
 /* TSR_E_UNSUPPORTED if parts are asked for, of @what, which has none. */

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/file.h"
+#include "io/meeting.h"
 #include "io/temporary.h"
 #include "tersor/version.h"
 
@@ -36,14 +37,19 @@ void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *js
 	tsr_json_open(json, "runs", '[');
 }
 
-void tsr_part_report_open_run(struct tsr_text *json, const struct tsr_part_run *run)
+static void put_hash(struct tsr_text *json, const char *key, uint64_t hash)
 {
 	char digits[17];
 
-	snprintf(digits, sizeof(digits), "%016" PRIx64, run->inputs);
+	snprintf(digits, sizeof(digits), "%016" PRIx64, hash);
+	tsr_json_put_string(json, key, digits);
+}
+
+void tsr_part_report_open_run(struct tsr_text *json, const struct tsr_part_run *run)
+{
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "file", run->file);
-	tsr_json_put_string(json, "inputs", digits);
+	put_hash(json, "inputs", run->inputs);
 	tsr_json_put_u64(json, "jobs", run->njobs);
 	tsr_json_put_u64(json, "first", run->first);
 	tsr_json_put_u64(json, "end", run->end);
@@ -69,14 +75,21 @@ void tsr_part_report_close_run(struct tsr_text *json, const struct tsr_err *fail
 	tsr_json_close(json, '}');
 }
 
-void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_data *data)
+void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_file *files, size_t n,
+			 const struct tsr_part_data *data)
 {
-	char digits[17];
-
-	snprintf(digits, sizeof(digits), "%016" PRIx64, data->hash);
+	tsr_json_close(json, ']');
+	tsr_json_open(json, "files", '[');
+	for (size_t i = 0; i < n; i++) {
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "path", files[i].path);
+		tsr_json_put_u64(json, "nbytes", files[i].nbytes);
+		put_hash(json, "mark", files[i].mark);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
 	tsr_json_put_u64(json, "data_nbytes", data->nbytes);
-	tsr_json_put_string(json, "data_xxh3", digits);
+	put_hash(json, "data_xxh3", data->hash);
 	tsr_json_close(json, '}');
 	tsr_text_puts(json, "\n");
 }
@@ -135,6 +148,9 @@ static enum tsr_status take_members(struct tsr_part_report *r, struct tsr_err *e
 	if (!runs || tsr_json_type(runs) != TSR_JSON_ARRAY)
 		return bad(r->name, "runs", err);
 	r->run = tsr_json_first(runs);
+	r->files = tsr_json_get(r->root, "files");
+	if (!r->files || tsr_json_type(r->files) != TSR_JSON_ARRAY)
+		return bad(r->name, "files", err);
 	if (!tsr_json_u64(tsr_json_get(r->root, "data_nbytes"), &r->data.nbytes) ||
 	    !take_hash(tsr_json_get(r->root, "data_xxh3"), &r->data.hash))
 		return bad(r->name, "data_nbytes", err);
@@ -266,6 +282,47 @@ void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file)
 
 	while (r->run && tsr_json_u64(tsr_json_get(r->run, "file"), &found) && found < file)
 		tsr_part_report_next(r);
+}
+
+/* --- Files that all parts write ----------------------------------------------------------------- */
+
+static bool take_file(const struct tsr_json *v, struct tsr_part_file *ret)
+{
+	ret->path = tsr_json_string(tsr_json_get(v, "path"));
+	return ret->path && tsr_json_u64(tsr_json_get(v, "nbytes"), &ret->nbytes) &&
+	       take_hash(tsr_json_get(v, "mark"), &ret->mark);
+}
+
+enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const char *path,
+				      uint64_t mark, struct tsr_err *err)
+{
+	struct tsr_part_file f;
+
+	for (const struct tsr_json *v = tsr_json_first(r->files); v; v = tsr_json_next(v)) {
+		if (!take_file(v, &f))
+			return bad(r->name, "files", err);
+		if (strcmp(f.path, path) == 0 && f.mark != mark)
+			return tsr_fail(
+				err, TSR_E_IO,
+				"%s: part %u wrote into a file %s that is gone, and another "
+				"is in its place; do that part again",
+				r->name, r->number, path);
+	}
+	return TSR_OK;
+}
+
+/* Whether the files that a part wrote into are there, or what they became. */
+static bool has_files(const struct tsr_part_report *r)
+{
+	struct tsr_part_file f;
+	uint64_t mark;
+
+	for (const struct tsr_json *v = tsr_json_first(r->files); v; v = tsr_json_next(v)) {
+		if (!take_file(v, &f) || !tsr_mark_find(f.path, f.nbytes, &mark) ||
+		    (mark && mark != f.mark))
+			return false;
+	}
+	return true;
 }
 
 /* --- Files -------------------------------------------------------------------------------------- */
@@ -440,7 +497,7 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 		return tsr_fail_nomem(err, request->path);
 	/* One that is damaged is made anew, as is one without its data. */
 	if (tsr_dir_has(path) && read_one(path, &r, &damaged) == TSR_OK) {
-		*ret = fits_request(&r, request) && has_data(&r);
+		*ret = fits_request(&r, request) && has_data(&r) && has_files(&r);
 		tsr_part_report_free(&r);
 	}
 	free(path);

@@ -11,6 +11,12 @@ struct tsr_part_data {
 	uint64_t nbytes, hash;
 };
 
+/* A file that all parts write, and its mark (io/meeting.h). */
+struct tsr_part_file {
+	const char *path;
+	uint64_t nbytes, mark;
+};
+
 /* A report that was read; its pipelines are taken one after the other. */
 struct tsr_part_report {
 	struct tsr_json *root;
@@ -19,6 +25,7 @@ struct tsr_part_report {
 	const struct tsr_json *args; /* strings */
 	unsigned number, count;
 	const struct tsr_json *run; /* the next pipeline, or NULL */
+	const struct tsr_json *files; /* those that all parts write */
 	struct tsr_part_data data;
 };
 
@@ -38,13 +45,14 @@ void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *js
 
 /*
  * Pipelines: begin one, of which @run has all but what it found; add what a job found (the text of a struct
- * tsr_outcome); end it, with why the next job failed or NULL; end the report, with what the part wrote
- * beside it.
+ * tsr_outcome); end it, with why the next job failed or NULL; end the report, with the files that all parts
+ * write, @n of them, and what the part wrote beside it.
  */
 void tsr_part_report_open_run(struct tsr_text *json, const struct tsr_part_run *run);
 void tsr_part_report_add(struct tsr_text *json, const struct tsr_text *found);
 void tsr_part_report_close_run(struct tsr_text *json, const struct tsr_err *failure);
-void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_data *data);
+void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_file *files, size_t n,
+			 const struct tsr_part_data *data);
 
 /* Whether a failure is about the inputs, so that any process would find it; others end a part. */
 bool tsr_part_keeps_failure(enum tsr_status status);
@@ -62,6 +70,13 @@ enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
 enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_part_run *ret,
 				    struct tsr_err *err);
 void tsr_part_report_next(struct tsr_part_report *r);
+
+/*
+ * TSR_E_IO if the part wrote into another file than that at @path with this mark.  One that does not say so
+ * ended before, as its pipelines do.
+ */
+enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const char *path,
+				      uint64_t mark, struct tsr_err *err);
 
 /* Go on to the first pipeline of a file from @file on: those of files before that failed can be left. */
 void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file);

@@ -30,6 +30,9 @@ struct tsr_parts {
 	struct tsr_job_range range; /* of the last pipeline */
 	uint64_t range_njobs, range_all_nbytes; /* jobs of that, and bytes of all parts */
 	struct tsr_text text; /* the report */
+	struct tsr_part_file
+		*met; /* files that it shares with other parts, their paths in @files */
+	size_t nmet;
 	struct tsr_outfile *data; /* NULL as long as there is none */
 	struct tsr_hasher *hasher; /* of it */
 	uint64_t data_nbytes;

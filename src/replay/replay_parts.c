@@ -219,13 +219,11 @@ static enum tsr_status open_file(struct keeping *k, const char *out)
 
 	TSR_TRY(tsr_outfile_meet(out, true, k->nbytes, tsr_part_id(parts), joins, &k->out,
 				 k->r->err));
-	if (!joins)
-		return TSR_OK;
 	path = tsr_outfile_temporary(k->out);
 	if (!path)
 		return tsr_fail_nomem(k->r->err, out);
-	status = tsr_part_note_file(parts, path, k->r->err);
-	if (status == TSR_OK)
+	status = tsr_part_meet(parts, path, k->nbytes, tsr_outfile_mark(k->out), k->r->err);
+	if (status == TSR_OK && joins)
 		status = tsr_file_open(path, &k->in, k->r->err);
 	free(path);
 	return status;
