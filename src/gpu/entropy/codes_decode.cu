@@ -11,8 +11,8 @@
 
 static_assert(WARPS == NTABLES, "a warp makes a table");
 
-/* Blocks of a multiprocessor, which has room for as many tables. */
-#define BLOCKS 5u
+/* Blocks of a multiprocessor: with one more, what is loaded ahead would not stay in registers. */
+#define BLOCKS 4u
 
 /* What the threads of a block share. */
 struct contexts_memory {

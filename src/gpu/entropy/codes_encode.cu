@@ -12,8 +12,8 @@
 
 static_assert(WARPS == NTABLES, "a warp makes a table");
 
-/* Blocks of a multiprocessor: all there is room for. */
-#define BLOCKS 5u
+/* Blocks of a multiprocessor: with one more, what is loaded ahead would not stay in registers. */
+#define BLOCKS 4u
 
 /*
  * What a block has in global memory: for each warp, the contexts of a segment from the beginning on, and its
@@ -44,6 +44,21 @@ struct front {
 };
 
 /* --- Counts and tables --------------------------------------------------------------------------- */
+
+/* A run, and what lies beside it, loaded ahead. */
+struct loaded_run {
+	uint32_t codes;
+	struct run_beside beside;
+};
+
+template <enum context_sort SORT>
+static __device__ __forceinline__ struct loaded_run load_codes(const struct context_source *s,
+							       const unsigned char *codes,
+							       const struct run_place *p,
+							       uint32_t count)
+{
+	return { load_run<1>(codes + p->at, count).word[0], load_beside<SORT>(s, p, count) };
+}
 
 /* Count the codes of a run by contexts, in each of which 256 counts are. */
 static __device__ __forceinline__ void count_pairs_of(uint32_t *counts, uint32_t codes,
@@ -253,9 +268,8 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 	struct context_tables tables;
 	struct front f;
 
-	if (!s->variances)
-		means_nbytes = find_means<SORT>(s, codes, begin, size, &c->means,
-						staging + STAGED_WORDS);
+	if (SORT != OF_MOMENTA && !s->variances)
+		means_nbytes = find_means<SORT>(s, codes, &c->means, staging + STAGED_WORDS);
 	for (unsigned i = threadIdx.x; i < TSR_RANS_CONTEXT_COUNT * NSYMBOLS; i += TSR_BLOCK)
 		c->count[i] = 0;
 	__syncthreads();

@@ -17,21 +17,6 @@ struct means_memory {
 	uint32_t sum[WARPS];
 };
 
-/* A run, and what lies beside it, loaded ahead. */
-struct loaded_run {
-	uint32_t codes;
-	struct run_beside beside;
-};
-
-template <enum context_sort SORT>
-static __device__ __forceinline__ struct loaded_run load_codes(const struct context_source *s,
-							       const unsigned char *codes,
-							       const struct run_place *p,
-							       uint32_t count)
-{
-	return { load_run<1>(codes + p->at, count).word[0], load_beside<SORT>(s, p, count) };
-}
-
 /*
  * The place of the sum of a column.  Those of a run's elements are far apart, so that lanes do not wait for
  * each other's banks of memory.
@@ -44,104 +29,147 @@ static __device__ __forceinline__ uint32_t sum_of_column(const struct context_so
 		       : i;
 }
 
-/* Add the levels of a run, which all lanes have, to its row and its columns. */
-static __device__ __forceinline__ void add_run(const struct context_source *s, uint32_t codes,
-					       uint32_t scale, uint32_t row, uint32_t column,
-					       uint32_t *rows, uint32_t *columns)
+/* Rows whose runs a thread loads at once. */
+#define ROWS_AHEAD 8u
+
+/* The runs of a column that a thread has: of every @step rows one. */
+struct owned_runs {
+	uint32_t column, row, step; /* in elements */
+	bool has;
+};
+
+/* The sums of those: of two columns in a word each, of their scales' levels. */
+struct owned_sums {
+	uint32_t first, last, scales;
+};
+
+/* The levels of two codes, given as floats' upper halves. */
+static __device__ __forceinline__ uint32_t two_levels(uint32_t a, uint32_t b)
 {
-	const bool one_row = __all_sync(TSR_WHOLE_WARP, row == __shfl_sync(TSR_WHOLE_WARP, row, 0));
-	const int32_t above = tsr_rans_scale_level((uint16_t)scale);
-	uint32_t sum = 0;
+	constexpr uint32_t ONE = 0x3f803f80; /* a code of 0 is as 1 */
+
+	return (__vmaxs2(__byte_perm(a, b, 0x7632), ONE) - ONE) >> 3 & 0x7f007fu;
+}
+
+/*
+ * Add the levels of a run, 0 of what is none, to the sums of its columns and of its row; @one_row: all lanes
+ * of the warp have the same.
+ */
+static __device__ __forceinline__ void add_run(uint32_t codes, uint32_t scale, bool one_row,
+					       bool has, uint32_t *row, struct owned_sums *sums)
+{
+	const uint32_t level = (uint32_t)tsr_rans_scale_level((uint16_t)scale);
+	uint32_t bits[TSR_RANS_RUN], first, last, sum;
 
 #pragma unroll
-	for (unsigned i = 0; i < TSR_RANS_RUN; i++) {
-		const uint32_t level = (uint32_t)(above +
-						  tsr_rans_code_level((uint8_t)(codes >> 8 * i)));
-
-		atomicAdd(&columns[sum_of_column<OF_VARIANCES>(s, column + i)], level);
-		sum += level;
-	}
+	for (unsigned i = 0; i < TSR_RANS_RUN; i++)
+		bits[i] = __float_as_uint((float)(uint8_t)(codes >> 8 * i));
+	first = two_levels(bits[0], bits[1]);
+	last = two_levels(bits[2], bits[3]);
+	sums->first += first;
+	sums->last += last;
+	sums->scales += level;
+	sum = first + last;
+	sum = (sum & 0xffff) + (sum >> 16) + TSR_RANS_RUN * level;
 	if (one_row)
 		sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
-	if (!one_row || threadIdx.x % 32 == 0)
-		atomicAdd(&rows[row], sum);
+	if (has && (!one_row || threadIdx.x % 32 == 0))
+		atomicAdd(row, sum);
 }
 
-/* The same of what may not be a run, one by one. */
-template <enum context_sort SORT>
-static __device__ void add_elements(const struct context_source *s, const unsigned char *codes,
-				    uint32_t at, uint32_t count, uint32_t *rows, uint32_t *columns)
+/*
+ * The runs of a thread.  Of 262,144 elements they are in at most 509 rows, since at least half of all threads
+ * have some: a word has room for two sums of levels below 128.
+ */
+static __device__ __forceinline__ struct owned_sums add_rows(const struct context_source *s,
+							     const unsigned char *codes,
+							     struct owned_runs own, uint32_t nrows,
+							     bool one_row, uint32_t *rows)
 {
-	const uint32_t ncolumns = s->ncolumns;
+	struct owned_sums sums = { 0, 0, 0 };
 
-#pragma unroll 1
-	for (uint32_t i = at; i < at + count; i++) {
+	for (uint32_t begin = 0; begin < nrows; begin += ROWS_AHEAD * own.step) {
+		uint32_t run[ROWS_AHEAD] = {}, scale[ROWS_AHEAD] = {};
+
+#pragma unroll
+		for (unsigned k = 0; k < ROWS_AHEAD; k++) {
+			const uint32_t row = begin + k * own.step + own.row;
+			/* Of the first row the beginning may be before the piece. */
+			const uint32_t at = row * s->ncolumns + own.column - s->before;
+
+			if (own.has && row < nrows && at < s->n) {
+				run[k] = load_run<1>(codes + at, TSR_RANS_RUN).word[0];
+				scale[k] = s->scales[at >> s->shift];
+			}
+		}
+#pragma unroll
+		for (unsigned k = 0; k < ROWS_AHEAD; k++) {
+			const uint32_t row = begin + k * own.step + own.row;
+
+			add_run(run[k], scale[k], one_row, own.row < own.step && row < nrows,
+				rows + row, &sums);
+		}
+	}
+	return sums;
+}
+
+/* Add the levels of a piece whose rows are runs: a thread has columns, or some of their rows. */
+static __device__ __forceinline__ void add_matrix(const struct context_source *s,
+						  const unsigned char *codes, uint32_t nrows,
+						  uint32_t *rows, uint32_t *columns)
+{
+	const uint32_t width = s->ncolumns / TSR_RANS_RUN, across = min(width, TSR_BLOCK);
+	const uint32_t step = TSR_BLOCK / across, row = threadIdx.x / across;
+	const bool one_row = across % 32 == 0;
+
+	for (uint32_t first = 0; first < width; first += across) {
+		const uint32_t at = first + threadIdx.x % across;
+		const struct owned_runs own = { TSR_RANS_RUN * at, row, step,
+						row < step && at < width };
+		const struct owned_sums sums = add_rows(s, codes, own, nrows, one_row, rows);
+
+		if (!own.has)
+			continue;
+		atomicAdd(&columns[at], sums.scales + (sums.first & 0xffff));
+		atomicAdd(&columns[width + at], sums.scales + (sums.first >> 16));
+		atomicAdd(&columns[2 * width + at], sums.scales + (sums.last & 0xffff));
+		atomicAdd(&columns[3 * width + at], sums.scales + (sums.last >> 16));
+	}
+}
+
+/* Add the levels of any piece, one by one. */
+static __device__ __forceinline__ void add_elements(const struct context_source *s,
+						    const unsigned char *codes, uint32_t *rows,
+						    uint32_t *columns)
+{
+	for (uint32_t i = threadIdx.x; i < s->n; i += TSR_BLOCK) {
 		const uint32_t level = level_of_element(s, i, codes[i]);
 
-		atomicAdd(&rows[(s->before + i) / ncolumns], level);
-		atomicAdd(&columns[sum_of_column<SORT>(s, (s->before + i) % ncolumns)], level);
-	}
-}
-
-/* Blocks that are loaded at once. */
-#define LEVELS_AHEAD 4u
-
-/* Add the levels of a segment to the sums of lines, by a warp. */
-template <enum context_sort SORT>
-static __device__ __forceinline__ void add_levels(const struct context_source *s,
-						  const unsigned char *codes, uint32_t begin,
-						  uint32_t size, uint32_t *rows, uint32_t *columns)
-{
-	const unsigned lane = threadIdx.x % 32;
-	const uint32_t whole = size - size % (LEVELS_AHEAD * TSR_RANS_BLOCK);
-	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
-	uint32_t first = 0;
-
-	for (; SORT == OF_VARIANCES && first < whole; first += LEVELS_AHEAD * TSR_RANS_BLOCK) {
-		uint32_t run[LEVELS_AHEAD], scale[LEVELS_AHEAD];
-		struct run_place q = p;
-
-#pragma unroll
-		for (unsigned i = 0; i < LEVELS_AHEAD; i++) {
-			const uint32_t at = p.at + i * TSR_RANS_BLOCK;
-
-			run[i] = load_run<1>(codes + at, TSR_RANS_RUN).word[0];
-			scale[i] = s->scales[at >> s->shift];
-		}
-#pragma unroll
-		for (unsigned i = 0; i < LEVELS_AHEAD; i++) {
-			add_run(s, run[i], scale[i], q.row, q.column, rows, columns);
-			next_run<SORT>(s, &q);
-		}
-		p = q;
-	}
-	for (; first < size; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(size, first, lane);
-
-		add_elements<SORT>(s, codes, p.at, count, rows, columns);
-		p.at += TSR_RANS_BLOCK;
+		atomicAdd(&rows[(s->before + i) / s->ncolumns], level);
+		atomicAdd(&columns[(s->before + i) % s->ncolumns], level);
 	}
 }
 
 /* The sums of lines, all being 0 before; returns that of all. */
 template <enum context_sort SORT>
 static __device__ __forceinline__ uint32_t sum_lines(const struct context_source *s,
-						     const unsigned char *codes, uint32_t begin,
-						     uint32_t size, uint32_t nrows,
+						     const unsigned char *codes, uint32_t nrows,
 						     struct means_memory *m, uint32_t *sums)
 {
-	const unsigned lane = threadIdx.x % 32;
 	uint32_t sum = 0, all = 0;
 
 	for (uint32_t i = threadIdx.x; i < nrows + s->ncolumns; i += TSR_BLOCK)
 		sums[i] = 0;
 	__syncthreads();
-	add_levels<SORT>(s, codes, begin, size, sums, sums + nrows);
+	if constexpr (SORT == OF_VARIANCES)
+		add_matrix(s, codes, nrows, sums, sums + nrows);
+	else
+		add_elements(s, codes, sums, sums + nrows);
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < nrows; i += TSR_BLOCK)
 		sum += sums[i];
 	sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
-	if (lane == 0)
+	if (threadIdx.x % 32 == 0)
 		m->sum[threadIdx.x / 32] = sum;
 	__syncthreads();
 	for (unsigned i = 0; i < WARPS; i++)
@@ -167,11 +195,10 @@ static __device__ __forceinline__ void deviate(const struct context_source *s, u
 			s->all);
 }
 
-/* Find the means of a piece, a warp having a segment, and store them in @staged; returns their bytes. */
+/* Find the means of a piece, have them stored in @staged, and return their bytes there. */
 template <enum context_sort SORT>
 static __device__ uint32_t find_means(struct context_source *s, const unsigned char *codes,
-				      uint32_t begin, uint32_t size, struct means_memory *m,
-				      unsigned char *staged)
+				      struct means_memory *m, unsigned char *staged)
 {
 	const uint32_t nrows = (uint32_t)tsr_contexts_rows(s->beside, s->n);
 	const uint32_t ncolumns = s->ncolumns, nbytes = tsr_contexts_means_nbytes(nrows, ncolumns);
@@ -180,9 +207,9 @@ static __device__ uint32_t find_means(struct context_source *s, const unsigned c
 	uint32_t all;
 
 	if (nrows + ncolumns <= SHARED_LINES)
-		all = sum_lines<SORT>(s, codes, begin, size, nrows, m, m->lines);
+		all = sum_lines<SORT>(s, codes, nrows, m, m->lines);
 	else
-		all = sum_lines<SORT>(s, codes, begin, size, nrows, m, sums);
+		all = sum_lines<SORT>(s, codes, nrows, m, sums);
 	s->all = (int32_t)(all / s->n);
 	s->rows = lines;
 	s->columns = lines + nrows;

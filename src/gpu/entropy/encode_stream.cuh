@@ -382,9 +382,6 @@ static __device__ __forceinline__ uint32_t two_words(const uint32_t *aligned, bo
 	return odd ? aligned[0] >> 16 | aligned[1] << 16 : aligned[0];
 }
 
-/* Pairs of words that a lane loads at once. */
-#define WORDS_AHEAD 16u
-
 /* Copy words, of which the first is at a multiple of 2 bytes, to a multiple of 4, and pad them. */
 static __device__ __forceinline__ void copy_words(uint32_t *to, const uint16_t *from, uint32_t n)
 {
@@ -392,14 +389,14 @@ static __device__ __forceinline__ void copy_words(uint32_t *to, const uint16_t *
 	const uint32_t *aligned = (const uint32_t *)((uintptr_t)from & ~(uintptr_t)3);
 	uint32_t i = threadIdx.x % 32;
 
-	for (; i + 32 * (WORDS_AHEAD - 1) < n / 2; i += 32 * WORDS_AHEAD) {
-		uint32_t two[WORDS_AHEAD];
+	for (; i + 32 * (AHEAD - 1) < n / 2; i += 32 * AHEAD) {
+		uint32_t two[AHEAD];
 
 #pragma unroll
-		for (unsigned k = 0; k < WORDS_AHEAD; k++)
+		for (unsigned k = 0; k < AHEAD; k++)
 			two[k] = two_words(aligned + i + 32 * k, odd);
 #pragma unroll
-		for (unsigned k = 0; k < WORDS_AHEAD; k++)
+		for (unsigned k = 0; k < AHEAD; k++)
 			to[i + 32 * k] = two[k];
 	}
 	for (; i < (n + 1) / 2; i += 32)
