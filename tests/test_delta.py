@@ -261,6 +261,20 @@ def test_pieces_that_cannot_be_of_a_base_are_refused(tmp_path, change, words):
     assert words in one_line_error(run_tersor("verify", path, check=3))
 
 
+def test_a_damaged_piece_of_a_tensor_that_the_base_lacks_is_said_to_be_damaged(tmp_path):
+    """It looks like a difference: another base might have the tensor, but no --base is sure to help."""
+    w = bf16(np.random.default_rng(4).standard_normal((300, 40)).astype("f4"))
+    base = pack(write_source(tmp_path / "old.safetensors", {"a": w}), tmp_path / "base.st")
+    new = write_source(tmp_path / "new.safetensors", {"a": w, "c": w})
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    header, data = split(delta.read_bytes())
+    at = json.loads(header)["c::coded"]["data_offsets"][0] + 16
+    delta.write_bytes(rewritten(header, data[:at] + b"\4" + data[at + 1:], lambda *_: None))
+    line = one_line_error(run_tersor("verify", delta, check=3))
+    assert f"{delta}: tensor c: is damaged, or was made with a base that has a tensor of this name" in line
+    assert f"which {base} has not" in line and "--base" not in line and "::" not in line
+
+
 def test_shards_have_bases_and_are_bases(tmp_path):
     paths, shards = training(tmp_path, 3), ("--max-shard-size", "100K")
     for name, path, options in (("base", paths[0], ()), ("one", paths[1], ("--delta", "base")),

@@ -163,14 +163,30 @@ static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const str
 	return TSR_OK;
 }
 
-/* A base whose bytes are the right ones can have tensors of other names or shapes. */
+/* The name of the tensor that an array is a plane of; looked for only when something is wrong. */
+static const char *tensor_of(const struct tsr_checkpoint *c, const struct tsr_array *a)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		for (unsigned plane = 0; plane < c->tensors[i].nplanes; plane++) {
+			if (&c->arrays[c->tensors[i].plane[plane]] == a)
+				return c->tensors[i].name;
+		}
+	}
+	return a->name;
+}
+
+/*
+ * A base whose bytes are the right ones can have tensors of other names or shapes, and damage can make a
+ * difference of a piece that is none: what is stored does not tell which.
+ */
 static enum tsr_status lacks_old(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				 struct tsr_err *err)
 {
-	return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
-			     "%s: tensor %.200s: differs from one of this name, dtype and shape, "
-			     "but %s has none",
-			     c->path, a->name, c->base->path);
+	return tsr_fail(
+		err, TSR_E_FORMAT,
+		"%s: tensor %.200s: is damaged, or was made with a base that has a tensor of this "
+		"name, dtype and shape, which %s has not",
+		tsr_file_path(c->files[a->file]), tensor_of(c, a), c->base->path);
 }
 
 static enum tsr_status read_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
