@@ -125,16 +125,29 @@ def packed_tiny(folder):
     return [folder / "tiny.packed"]
 
 
-def test_a_model_of_the_same_bytes_in_other_shapes_is_no_base(tmp_path, pair):
-    """No byte of the model is another one, so the update may as well be damaged: both are said."""
+@pytest.mark.parametrize("change", ["shapes", "names"])
+def test_a_model_of_the_same_bytes_in_other_shapes_is_no_base(tmp_path, pair, change):
+    """No byte of it is another one, so the update may as well be damaged: both are said, also of a plan."""
     other = tmp_path / "other.safetensors"
-    save_file({k: x.reshape(-1) for k, x in load_file(pair[0]).items()}, other, metadata={"format": "pt"})
+    if change == "shapes":
+        save_file({k: x.reshape(-1) for k, x in load_file(pair[0]).items()}, other, metadata={"format": "pt"})
+    else:  # in the same order
+        save_file({k + "_": x for k, x in load_file(pair[0]).items()}, other, metadata={"format": "pt"})
     before = other.read_bytes()
     for out in ["-o", tmp_path / "out"], []:
-        error = one_line_error(run_tersor("apply", pair[2], other, *out, check=3))
-        assert re.search(rf"{pair[2]}: tensor [a-z.]+: is damaged, or was made with a base that has a tensor of this "
-                         rf"name, dtype and shape, which {other} has not$", error)
+        for plan in [], ["--dry-run"]:
+            error = one_line_error(run_tersor("apply", pair[2], other, *out, *plan, check=3))
+            assert re.search(rf"{pair[2]}: tensor [a-z.]+: is damaged, or was made with a base that has a tensor of "
+                             rf"this name, dtype and shape, which {other} has not$", error), error
     assert other.read_bytes() == before and sorted(x.name for x in tmp_path.iterdir()) == ["other.safetensors"]
+
+
+def test_a_model_of_other_bytes_in_other_shapes_is_said_to_be_another(tmp_path, pair):
+    """Which is the better reason, and is known without what is damaged."""
+    other = tmp_path / "other.safetensors"
+    save_file({k: x.reshape(-1) for k, x in load_file(pair[1]).items()}, other, metadata={"format": "pt"})
+    refused(pair[2], other, 3, "has the set")
+    assert "has the set" in one_line_error(run_tersor("apply", pair[2], other, "--dry-run", check=3))
 
 
 def test_a_packed_base_is_taken_too(tmp_path):

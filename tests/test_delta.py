@@ -273,6 +273,23 @@ def test_a_damaged_piece_of_a_tensor_that_the_base_lacks_is_said_to_be_damaged(t
     line = one_line_error(run_tersor("verify", delta, check=3))
     assert f"{delta}: tensor c: is damaged, or was made with a base that has a tensor of this name" in line
     assert f"which {base} has not" in line and "--base" not in line and "::" not in line
+    plan = run_tersor("unpack", delta, "-o", tmp_path / "out", "--dry-run", check=3)
+    assert one_line_error(plan) == line
+    quiet("unpack", pack(new, delta, "--delta", base, "-f"), "-o", tmp_path / "out", "--dry-run")
+
+
+def test_weights_of_a_delta_are_unpacked_whatever_its_states_are(tmp_path):
+    """Only what is written is looked at."""
+    old, new = training(tmp_path)
+    weights = {k: np.frombuffer(x, "<f4").reshape(n) for k, (_, n, x) in contents(old)[1].items() if k == "a.weight"}
+    base = pack(write_source(old, weights), tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    header, data = split(delta.read_bytes())
+    at = json.loads(header)["a.weight.exp_avg_sq::quantized::coded"]["data_offsets"][0] + 16
+    delta.write_bytes(rewritten(header, data[:at] + b"\4" + data[at + 1:], lambda *_: None))
+    quiet("unpack", delta, "-o", tmp_path / "out", "--only", "weights")
+    run_tersor("unpack", delta, "-o", tmp_path / "all", check=3)
+    assert not (tmp_path / "all").exists()
 
 
 def test_shards_have_bases_and_are_bases(tmp_path):

@@ -189,6 +189,37 @@ static enum tsr_status lacks_old(const struct tsr_checkpoint *c, const struct ts
 		tsr_file_path(c->files[a->file]), tensor_of(c, a), c->base->path);
 }
 
+/* A piece that begins as only one with older elements does. */
+static enum tsr_status check_whole(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				   struct tsr_err *err)
+{
+	for (uint64_t piece = 0; piece < a->coded->npieces; piece++) {
+		unsigned char first = 0;
+		uint64_t begin, end, hash;
+
+		TSR_TRY(find_piece(c, a, piece, &begin, &end, &hash, err));
+		if (begin < end)
+			TSR_TRY(tsr_file_read(c->files[a->file], &first, 1, a->offset + begin,
+					      err));
+		if (first == TSR_ENTROPY_DIFFERENCES || first == TSR_ENTROPY_WITHIN)
+			return lacks_old(c, a, err);
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_coded_check_whole(const struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	for (size_t i = 0; c->base && i < c->ntensors; i++) {
+		for (unsigned plane = 0; plane < c->tensors[i].nplanes; plane++) {
+			const struct tsr_array *a = &c->arrays[c->tensors[i].plane[plane]];
+
+			if (a->coded && !a->coded->old)
+				TSR_TRY(check_whole(c, a, err));
+		}
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status read_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
 					uint64_t piece, struct tsr_decoder *d, size_t nbytes,
 					void *plain, size_t n, struct tsr_err *err)

@@ -64,6 +64,12 @@ uint64_t tsr_coded_piece_nbytes(const struct tsr_tensor *t, unsigned plane);
 enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 			       const struct tsr_tensor *t, unsigned plane, struct tsr_err *err);
 
+/*
+ * Once the base of a delta is open: TSR_E_FORMAT if planes of which the base has none have pieces that differ
+ * from older ones.  Reads their indices and the first byte of each piece, so that a plan can be refused.
+ */
+enum tsr_status tsr_coded_check_whole(const struct tsr_checkpoint *c, struct tsr_err *err);
+
 /* --- What lies beside codes (ckpt/coded_beside.c) ----------------------------------------------- */
 
 /* Whether the pieces of a plane may have contexts by rows, columns and the scales, its tensor's plane 1. */
