@@ -142,6 +142,23 @@ def test_a_model_of_the_same_bytes_in_other_shapes_is_no_base(tmp_path, pair, ch
     assert other.read_bytes() == before and sorted(x.name for x in tmp_path.iterdir()) == ["other.safetensors"]
 
 
+def test_a_model_whose_names_are_swapped_is_no_base(tmp_path):
+    """All its bytes are right, and every tensor has a shape that it had."""
+    rng = np.random.default_rng(6)
+    old, new, other = (tmp_path / f"{name}.safetensors" for name in ("old", "new", "other"))
+    tensors = {k: rng.standard_normal((300, 100)).astype(ml_dtypes.bfloat16) for k in "ab"}
+    save_file(tensors, old)
+    save_file({k: (x.astype("f4") * np.float32(1.001)).astype(ml_dtypes.bfloat16) for k, x in tensors.items()}, new)
+    update = make_update(new, old, tmp_path / "u")
+    data = old.read_bytes()
+    assert data.count(b'"a"') == data.count(b'"b"') == 1
+    other.write_bytes(data.replace(b'"a"', b'"c"').replace(b'"b"', b'"a"').replace(b'"c"', b'"b"'))
+    refused(update, other, 3, f"{update}: tensor ", f" data is damaged, here or in {other}, or that is not the base")
+    line = one_line_error(run_tersor("apply", update, other, "-o", tmp_path / "out", check=3))
+    assert re.search(rf"{update}: tensor [ab]: piece 1 of 1: .+: data is damaged, here or in {other}, ", line), line
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_model_of_other_bytes_in_other_shapes_is_said_to_be_another(tmp_path, pair):
     """Which is the better reason, and is known without what is damaged."""
     other = tmp_path / "other.safetensors"

@@ -247,6 +247,21 @@ def test_damaged_differences_are_refused(tmp_path):
         assert run_tersor("verify", delta, "-q", "-q").returncode == 3, at
 
 
+@pytest.mark.parametrize("plane", ["a.weight", "a.weight::error_bits", "a.weight.exp_avg_sq::quantized"])
+def test_a_damaged_base_is_said_to_be_damaged_or_another(tmp_path, plane):
+    """Whichever file it is in: planes of a packed base as they are have no hash that is looked at."""
+    old, new = training(tmp_path)
+    base = pack(old, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    content = bytearray(base.read_bytes())
+    header, data = split(bytes(content))
+    content[len(content) - len(data) + json.loads(header)[plane]["data_offsets"][0] + 1001] ^= 1
+    base.write_bytes(content)
+    line, tensor = one_line_error(run_tersor("verify", delta, check=3)), plane.partition("::")[0]
+    assert f"{delta}: tensor {tensor}: piece 1 of 1: " in line
+    assert f": data is damaged, here or in {base}, or that is not the base that this was made with" in line
+
+
 @pytest.mark.parametrize("change, words", [
     (lambda piece: b"\4" + piece[1:], "differs from a plane"),
     (lambda piece: b"\5\0\0\0" + piece[4:], "not known"),
