@@ -6,7 +6,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "entropy/differences.h"
 #include "entropy/entropy.h"
-#include "tersor/run.h"
 
 /* What the name of a coded array ends in, and the bytes of an entry of its index. */
 #define TSR_CODED_SUFFIX "::coded"
@@ -108,14 +107,5 @@ void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const
  */
 enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *tensors, size_t n,
 			       struct tsr_err *err);
-
-/*
- * Decode the arrays of a checkpoint, and of those that it differs from, on the GPUs of @run from now on, or,
- * with none or NULL, on the CPU.  While no thread reads them; before GPUs are closed back to the CPU.
- */
-void tsr_coded_decode_on(const struct tsr_checkpoint *c, const struct tsr_run *run);
-
-/* Memory that threads decode with, kept by a checkpoint; NULL is allowed. */
-void tsr_decoding_free(struct tsr_decoding *d);
 
 #endif
