@@ -1,6 +1,7 @@
 """`pack --only weights --delta` and `apply`: the weights that change from step to step, put onto a served model."""
 import json
 import os
+import re
 import shutil
 
 import ml_dtypes
@@ -124,16 +125,46 @@ def packed_tiny(folder):
     return [folder / "tiny.packed"]
 
 
-def test_a_model_of_the_same_bytes_in_other_shapes_is_no_base(tmp_path, pair):
-    """The update is for another model, and not damaged: no byte of the model is another one."""
+@pytest.mark.parametrize("change", ["shapes", "names"])
+def test_a_model_of_the_same_bytes_in_other_shapes_is_no_base(tmp_path, pair, change):
+    """No byte of it is another one, so the update may as well be damaged: both are said, also of a plan."""
     other = tmp_path / "other.safetensors"
-    save_file({k: x.reshape(-1) for k, x in load_file(pair[0]).items()}, other, metadata={"format": "pt"})
+    if change == "shapes":
+        save_file({k: x.reshape(-1) for k, x in load_file(pair[0]).items()}, other, metadata={"format": "pt"})
+    else:  # in the same order
+        save_file({k + "_": x for k, x in load_file(pair[0]).items()}, other, metadata={"format": "pt"})
     before = other.read_bytes()
     for out in ["-o", tmp_path / "out"], []:
-        error = one_line_error(run_tersor("apply", pair[2], other, *out, check=3))
-        assert f"differs from one of this name, dtype and shape, but {other} has none" in error
-        assert "damaged" not in error
+        for plan in [], ["--dry-run"]:
+            error = one_line_error(run_tersor("apply", pair[2], other, *out, *plan, check=3))
+            assert re.search(rf"{pair[2]}: tensor [a-z.]+: is damaged, or was made with a base that has a tensor of "
+                             rf"this name, dtype and shape, which {other} has not$", error), error
     assert other.read_bytes() == before and sorted(x.name for x in tmp_path.iterdir()) == ["other.safetensors"]
+
+
+def test_a_model_whose_names_are_swapped_is_no_base(tmp_path):
+    """All its bytes are right, and every tensor has a shape that it had."""
+    rng = np.random.default_rng(6)
+    old, new, other = (tmp_path / f"{name}.safetensors" for name in ("old", "new", "other"))
+    tensors = {k: rng.standard_normal((300, 100)).astype(ml_dtypes.bfloat16) for k in "ab"}
+    save_file(tensors, old)
+    save_file({k: (x.astype("f4") * np.float32(1.001)).astype(ml_dtypes.bfloat16) for k, x in tensors.items()}, new)
+    update = make_update(new, old, tmp_path / "u")
+    data = old.read_bytes()
+    assert data.count(b'"a"') == data.count(b'"b"') == 1
+    other.write_bytes(data.replace(b'"a"', b'"c"').replace(b'"b"', b'"a"').replace(b'"c"', b'"b"'))
+    refused(update, other, 3, f"{update}: tensor ", f" data is damaged, here or in {other}, or that is not the base")
+    line = one_line_error(run_tersor("apply", update, other, "-o", tmp_path / "out", check=3))
+    assert re.search(rf"{update}: tensor [ab]: piece 1 of 1: .+: data is damaged, here or in {other}, ", line), line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_other_bytes_in_other_shapes_is_said_to_be_another(tmp_path, pair):
+    """Which is the better reason, and is known without what is damaged."""
+    other = tmp_path / "other.safetensors"
+    save_file({k: x.reshape(-1) for k, x in load_file(pair[1]).items()}, other, metadata={"format": "pt"})
+    refused(pair[2], other, 3, "has the set")
+    assert "has the set" in one_line_error(run_tersor("apply", pair[2], other, "--dry-run", check=3))
 
 
 def test_a_packed_base_is_taken_too(tmp_path):

@@ -247,6 +247,21 @@ def test_damaged_differences_are_refused(tmp_path):
         assert run_tersor("verify", delta, "-q", "-q").returncode == 3, at
 
 
+@pytest.mark.parametrize("plane", ["a.weight", "a.weight::error_bits", "a.weight.exp_avg_sq::quantized"])
+def test_a_damaged_base_is_said_to_be_damaged_or_another(tmp_path, plane):
+    """Whichever file it is in: planes of a packed base as they are have no hash that is looked at."""
+    old, new = training(tmp_path)
+    base = pack(old, tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    content = bytearray(base.read_bytes())
+    header, data = split(bytes(content))
+    content[len(content) - len(data) + json.loads(header)[plane]["data_offsets"][0] + 1001] ^= 1
+    base.write_bytes(content)
+    line, tensor = one_line_error(run_tersor("verify", delta, check=3)), plane.partition("::")[0]
+    assert f"{delta}: tensor {tensor}: piece 1 of 1: " in line
+    assert f": data is damaged, here or in {base}, or that is not the base that this was made with" in line
+
+
 @pytest.mark.parametrize("change, words", [
     (lambda piece: b"\4" + piece[1:], "differs from a plane"),
     (lambda piece: b"\5\0\0\0" + piece[4:], "not known"),
@@ -259,6 +274,37 @@ def test_pieces_that_cannot_be_of_a_base_are_refused(tmp_path, change, words):
     at = struct.unpack_from("<Q", data, 0)[0]
     path.write_bytes(rewritten(header, data[:16] + change(data[16:at]) + data[at:], lambda *_: None))
     assert words in one_line_error(run_tersor("verify", path, check=3))
+
+
+def test_a_damaged_piece_of_a_tensor_that_the_base_lacks_is_said_to_be_damaged(tmp_path):
+    """It looks like a difference: another base might have the tensor, but no --base is sure to help."""
+    w = bf16(np.random.default_rng(4).standard_normal((300, 40)).astype("f4"))
+    base = pack(write_source(tmp_path / "old.safetensors", {"a": w}), tmp_path / "base.st")
+    new = write_source(tmp_path / "new.safetensors", {"a": w, "c": w})
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    header, data = split(delta.read_bytes())
+    at = json.loads(header)["c::coded"]["data_offsets"][0] + 16
+    delta.write_bytes(rewritten(header, data[:at] + b"\4" + data[at + 1:], lambda *_: None))
+    line = one_line_error(run_tersor("verify", delta, check=3))
+    assert f"{delta}: tensor c: is damaged, or was made with a base that has a tensor of this name" in line
+    assert f"which {base} has not" in line and "--base" not in line and "::" not in line
+    plan = run_tersor("unpack", delta, "-o", tmp_path / "out", "--dry-run", check=3)
+    assert one_line_error(plan) == line
+    quiet("unpack", pack(new, delta, "--delta", base, "-f"), "-o", tmp_path / "out", "--dry-run")
+
+
+def test_weights_of_a_delta_are_unpacked_whatever_its_states_are(tmp_path):
+    """Only what is written is looked at."""
+    old, new = training(tmp_path)
+    weights = {k: np.frombuffer(x, "<f4").reshape(n) for k, (_, n, x) in contents(old)[1].items() if k == "a.weight"}
+    base = pack(write_source(old, weights), tmp_path / "base.st")
+    delta = pack(new, tmp_path / "delta.st", "--delta", base)
+    header, data = split(delta.read_bytes())
+    at = json.loads(header)["a.weight.exp_avg_sq::quantized::coded"]["data_offsets"][0] + 16
+    delta.write_bytes(rewritten(header, data[:at] + b"\4" + data[at + 1:], lambda *_: None))
+    quiet("unpack", delta, "-o", tmp_path / "out", "--only", "weights")
+    run_tersor("unpack", delta, "-o", tmp_path / "all", check=3)
+    assert not (tmp_path / "all").exists()
 
 
 def test_shards_have_bases_and_are_bases(tmp_path):

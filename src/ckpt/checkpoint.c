@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
-#include "ckpt/coded.h"
+#include "ckpt/decoders.h"
 #include "ckpt/unproven.h"
 
 const char *tsr_container_name(enum tsr_container container)

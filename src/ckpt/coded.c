@@ -163,14 +163,73 @@ static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const str
 	return TSR_OK;
 }
 
-/* A base whose bytes are the right ones can have tensors of other names or shapes. */
+/* The name of the tensor that an array is a plane of; looked for only when something is wrong. */
+static const char *tensor_of(const struct tsr_checkpoint *c, const struct tsr_array *a)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		for (unsigned plane = 0; plane < c->tensors[i].nplanes; plane++) {
+			if (&c->arrays[c->tensors[i].plane[plane]] == a)
+				return c->tensors[i].name;
+		}
+	}
+	return a->name;
+}
+
+/*
+ * A base whose bytes are the right ones can have tensors of other names or shapes, and damage can make a
+ * difference of a piece that is none: what is stored does not tell which.
+ */
 static enum tsr_status lacks_old(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				 struct tsr_err *err)
 {
-	return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
-			     "%s: tensor %.200s: differs from one of this name, dtype and shape, "
-			     "but %s has none",
-			     c->path, a->name, c->base->path);
+	return tsr_fail(
+		err, TSR_E_FORMAT,
+		"%s: tensor %.200s: is damaged, or was made with a base that has a tensor of this "
+		"name, dtype and shape, which %s has not",
+		tsr_file_path(c->files[a->file]), tensor_of(c, a), c->base->path);
+}
+
+/* A base of the right bytes can have them under each other's names: then nothing is damaged. */
+static enum tsr_status differs(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t piece, const char *what, struct tsr_err *err)
+{
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: tensor %.200s: piece %" PRIu64 " of %" PRIu64
+			": %s: data is damaged, here or in %s, or that is not the base that this "
+			"was made with",
+			tsr_file_path(c->files[a->file]), tensor_of(c, a), piece + 1,
+			a->coded->npieces, what, c->base->path);
+}
+
+/* A piece that begins as only one with older elements does. */
+static enum tsr_status check_whole(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				   struct tsr_err *err)
+{
+	for (uint64_t piece = 0; piece < a->coded->npieces; piece++) {
+		unsigned char first = 0;
+		uint64_t begin, end, hash;
+
+		TSR_TRY(find_piece(c, a, piece, &begin, &end, &hash, err));
+		if (begin < end)
+			TSR_TRY(tsr_file_read(c->files[a->file], &first, 1, a->offset + begin,
+					      err));
+		if (first == TSR_ENTROPY_DIFFERENCES || first == TSR_ENTROPY_WITHIN)
+			return lacks_old(c, a, err);
+	}
+	return TSR_OK;
+}
+
+enum tsr_status tsr_coded_check_whole(const struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	for (size_t i = 0; c->base && i < c->ntensors; i++) {
+		for (unsigned plane = 0; plane < c->tensors[i].nplanes; plane++) {
+			const struct tsr_array *a = &c->arrays[c->tensors[i].plane[plane]];
+
+			if (a->coded && !a->coded->old)
+				TSR_TRY(check_whole(c, a, err));
+		}
+	}
+	return TSR_OK;
 }
 
 static enum tsr_status read_differences(const struct tsr_checkpoint *c, const struct tsr_array *a,
@@ -196,7 +255,7 @@ static enum tsr_status read_differences(const struct tsr_checkpoint *c, const st
 		TSR_TRY(read_old_scales(c, a, piece, d, n, &old, err));
 	wrong = tsr_entropy_decode_differences(entropy_of(d), &old, d->coded, nbytes, plain, NULL,
 					       n);
-	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
+	return wrong ? differs(c, a, piece, wrong, err) : TSR_OK;
 }
 
 /* Two planes that are coded together, of one piece: floats, and behind them their corrections. */
@@ -242,11 +301,11 @@ static enum tsr_status decode_both(const struct tsr_checkpoint *c, const struct 
 	wrong = tsr_entropy_decode_differences(entropy_of(d), &old, d->coded, nbytes, to,
 					       to + b->floats_nbytes, b->n);
 	if (wrong)
-		return damaged(c, b->floats, b->piece, wrong, err);
+		return differs(c, b->floats, b->piece, wrong, err);
 	if (tsr_hash(to, b->floats_nbytes, 0) != hash[0])
-		return damaged(c, b->floats, b->piece, "does not have its hash", err);
+		return differs(c, b->floats, b->piece, "does not have its hash", err);
 	if (tsr_hash(to + b->floats_nbytes, b->nbytes - b->floats_nbytes, 0) != hash[1])
-		return damaged(c, b->corrections, b->piece, "does not have its hash", err);
+		return differs(c, b->corrections, b->piece, "does not have its hash", err);
 	return TSR_OK;
 }
 
@@ -381,14 +440,17 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 	const size_t n = nbytes / tsr_coded_kind(a->dtype).width;
 	size_t coded_nbytes;
 	uint64_t hash;
+	bool differences;
 
 	TSR_TRY(fetch_piece(c, a, piece, n, d, &coded_nbytes, &hash, err));
-	if (holds_differences(d, coded_nbytes))
+	differences = holds_differences(d, coded_nbytes);
+	if (differences)
 		TSR_TRY(read_differences(c, a, piece, d, coded_nbytes, plain, n, err));
 	else
 		TSR_TRY(decode_piece(c, a, piece, d, coded_nbytes, plain, n, err));
 	if (tsr_hash(plain, nbytes, 0) != hash)
-		return damaged(c, a, piece, "does not have its hash", err);
+		return (differences ? differs : damaged)(c, a, piece, "does not have its hash",
+							 err);
 	return TSR_OK;
 }
 

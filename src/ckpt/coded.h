@@ -6,7 +6,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "entropy/differences.h"
 #include "entropy/entropy.h"
-#include "tersor/run.h"
 
 /* What the name of a coded array ends in, and the bytes of an entry of its index. */
 #define TSR_CODED_SUFFIX "::coded"
@@ -64,6 +63,12 @@ uint64_t tsr_coded_piece_nbytes(const struct tsr_tensor *t, unsigned plane);
 enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 			       const struct tsr_tensor *t, unsigned plane, struct tsr_err *err);
 
+/*
+ * Once the base of a delta is open: TSR_E_FORMAT if planes of which the base has none have pieces that differ
+ * from older ones.  Reads their indices and the first byte of each piece, so that a plan can be refused.
+ */
+enum tsr_status tsr_coded_check_whole(const struct tsr_checkpoint *c, struct tsr_err *err);
+
 /* --- What lies beside codes (ckpt/coded_beside.c) ----------------------------------------------- */
 
 /* Whether the pieces of a plane may have contexts by rows, columns and the scales, its tensor's plane 1. */
@@ -102,14 +107,5 @@ void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const
  */
 enum tsr_status tsr_coded_link(struct tsr_checkpoint *c, const struct tsr_tensor *tensors, size_t n,
 			       struct tsr_err *err);
-
-/*
- * Decode the arrays of a checkpoint, and of those that it differs from, on the GPUs of @run from now on, or,
- * with none or NULL, on the CPU.  While no thread reads them; before GPUs are closed back to the CPU.
- */
-void tsr_coded_decode_on(const struct tsr_checkpoint *c, const struct tsr_run *run);
-
-/* Memory that threads decode with, kept by a checkpoint; NULL is allowed. */
-void tsr_decoding_free(struct tsr_decoding *d);
 
 #endif

@@ -119,6 +119,7 @@ enum tsr_status tsr_decoder_take(const struct tsr_checkpoint *c, const struct ts
 {
 	struct tsr_decoding *all = c->decoding;
 	struct tsr_decoder **at, *d = NULL;
+	enum tsr_status status;
 	unsigned number;
 
 	pthread_mutex_lock(&all->lock);
@@ -131,7 +132,15 @@ enum tsr_status tsr_decoder_take(const struct tsr_checkpoint *c, const struct ts
 	all->n += !d;
 	pthread_mutex_unlock(&all->lock);
 	*ret = d;
-	return d ? TSR_OK : new_decoder(c, number, ret, err);
+	if (d)
+		return TSR_OK;
+	status = new_decoder(c, number, ret, err);
+	if (status != TSR_OK) {
+		pthread_mutex_lock(&all->lock);
+		all->n--;
+		pthread_mutex_unlock(&all->lock);
+	}
+	return status;
 }
 
 void tsr_decoder_return(struct tsr_decoding *all, struct tsr_decoder *d)

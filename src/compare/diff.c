@@ -8,7 +8,7 @@
 #include "base/option_size.h"
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"
-#include "ckpt/coded.h"
+#include "ckpt/decoders.h"
 #include "ckpt/fingerprint.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
+#include "ckpt/coded.h"
 #include "ckpt/deltas.h"
 #include "io/dir.h"
 #include "ckpt/fingerprint.h"
@@ -358,6 +359,15 @@ static enum tsr_status check_options(const struct tsr_write_options *o, const ch
 	return TSR_OK;
 }
 
+/* Whether the base has what the delta differs from: said before anything is created, and in a plan. */
+static enum tsr_status check_delta(struct tsr_checkpoint *c, const struct tsr_run *run,
+				   struct tsr_err *err)
+{
+	const enum tsr_status status = tsr_coded_check_whole(c, err);
+
+	return status == TSR_OK ? TSR_OK : tsr_delta_prove(c, status, run, err);
+}
+
 static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 				   const struct tsr_write_options *options,
 				   const struct tsr_run *run, struct tsr_err *err)
@@ -377,6 +387,8 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 		status = arrange(u->source, options, run, err);
 	if (options->only_model)
 		status = tsr_model_part(u->source, u->container, err);
+	if (status == TSR_OK)
+		status = check_delta(u->source, run, err);
 	if (status == TSR_OK)
 		status = plan(&w, u->container, err);
 	if (status == TSR_OK) {

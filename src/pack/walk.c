@@ -9,7 +9,7 @@
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/checksum.h"
-#include "ckpt/coded.h"
+#include "ckpt/decoders.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
 #include "parts/parted.h"
