@@ -243,6 +243,26 @@ def test_a_directory_of_one_file_is_replaced_in_place(tmp_path, pair):
     assert (tmp_path / "m" / "model.safetensors").read_bytes() == pair[1].read_bytes()
 
 
+def test_the_weights_of_a_packed_directory_are_not_replaced(tmp_path):
+    """What other programs read there is half of what its FP32 weights are made of."""
+    served, later = tmp_path / "served", tmp_path / "later.safetensors"
+    (tmp_path / "saved").mkdir()
+    tensors = {"w": (np.random.default_rng(4).standard_normal((64, 96)) * 0.02).astype("f4")}
+    save_file(tensors, tmp_path / "saved" / "model.safetensors", metadata={"format": "pt"})
+    save_file({"w": tensors["w"] * np.float32(1.01)}, later, metadata={"format": "pt"})
+    quiet("pack", tmp_path / "saved", "-o", served)
+    model = served / "model.safetensors"
+    before = model.read_bytes()
+    update = make_update(later, model, tmp_path / "u", "--as", "bf16")
+    line = one_line_error(run_tersor("apply", update, model, check=3))
+    assert "model.safetensors.tersor beside it" in line and "output" in line
+    assert model.read_bytes() == before
+    quiet("verify", served)
+    quiet("apply", update, model, "-o", tmp_path / "out.safetensors")
+    assert (load_file(tmp_path / "out.safetensors")["w"] ==
+            (tensors["w"] * np.float32(1.01)).astype(ml_dtypes.bfloat16)).all()
+
+
 def test_shards_that_lose_and_gain_tensors(tmp_path):
     """A shard of which nothing is left goes, and a new tensor is in one of the others."""
     old, new, _ = sharded_pair(tmp_path)

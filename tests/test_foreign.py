@@ -206,6 +206,22 @@ def test_frozen_parameters_that_make_ids_ambiguous(tmp_path):
     check_training(converted(path, "--params", params), SHAPES, without=(2, 3))
 
 
+@pytest.mark.parametrize("groups", [[[3, 2, 1, 0]], [[1, 0, 3, 2]], [[2, 0, 1, 3]]])
+def test_an_order_that_is_not_the_models_tells_nothing(tmp_path, groups):
+    """Two parameters of a shape are not told apart by an order that another shape shows to be another."""
+    shapes, path, params = [(4, 3), (3,), (4, 3), (3,)], tmp_path / "in.pt", tmp_path / "params"
+    path.write_bytes(pt(training(shapes, groups)))
+    must_refuse(path, "--params")
+    params.write_text("".join(f"p{i}\n" for group in groups for i in group))
+    check_training(converted(path, "--params", params), shapes)
+
+
+def test_parameters_of_different_shapes_may_come_in_any_order(tmp_path):
+    shapes, path = [(4, 3), (3,), (5,)], tmp_path / "in.pt"
+    path.write_bytes(pt(training(shapes, [[2, 0, 1]])))
+    check_training(converted(path), shapes)
+
+
 def test_tied_parameters_have_one_id(tmp_path):
     """The tied name is no parameter of its own, whichever of its names comes first."""
     shapes = [(4, 3), (3,), (5,)]

@@ -5,10 +5,8 @@
 
 #include "base/arena.h"
 #include "io/node_list.h"
+#include "pack/packing.h"
 #include "tersor/directory.h"
-
-/* A packed file is called as its source and this. */
-#define TSR_DIRECTORY_SUFFIX ".tersor"
 
 /* Limits on an index: its text, the JSON values in it, the files of an entry, a reason. */
 #define TSR_DIRECTORY_INDEX_NBYTES_MAX (UINT64_C(64) << 20)

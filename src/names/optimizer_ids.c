@@ -324,10 +324,11 @@ static bool join_by_position(const struct joining *j)
 
 /*
  * One shape: each group follows the order of the model, so if all states of the shape are in one
- * group and there are as many as parameters, their order is the model's.
+ * group and there are as many as parameters, their order is the model's.  @places: per id, one more than
+ * the place of its parameter in the model.
  */
 static enum tsr_status join_shape(const struct joining *j, const struct shaped *ids, size_t nids,
-				  const struct shaped *model, size_t nmodel)
+				  const struct shaped *model, size_t nmodel, size_t *places)
 {
 	struct tsr_optim_id *all = j->o->ids;
 
@@ -336,9 +337,29 @@ static enum tsr_status join_shape(const struct joining *j, const struct shaped *
 		    all[ids[i].order].group != all[ids[0].order].group)
 			return ambiguous(j, ids->array, nids, nmodel);
 	}
-	for (size_t i = 0; i < nids; i++)
+	for (size_t i = 0; i < nids; i++) {
 		all[ids[i].order].name = j->params[model[i].order].name;
+		places[ids[i].order] = model[i].order + 1;
+	}
 	return TSR_OK;
+}
+
+/* The first id whose parameter is before that of one before it in its group; the number of ids if none is. */
+static size_t find_disorder(const struct tsr_optim *o, const size_t *places)
+{
+	size_t group = SIZE_MAX, last = 0;
+
+	for (size_t i = 0; i < o->nids; i++) {
+		if (o->ids[i].group != group)
+			last = 0;
+		group = o->ids[i].group;
+		if (!places[i])
+			continue;
+		if (places[i] < last)
+			return i;
+		last = places[i];
+	}
+	return o->nids;
 }
 
 static enum tsr_status join_by_shape(const struct joining *j)
@@ -346,11 +367,16 @@ static enum tsr_status join_by_shape(const struct joining *j)
 	const struct tsr_optim *o = j->o;
 	const size_t nparams = j->nparams;
 	struct shaped *ids = calloc(o->nids + nparams + 1, sizeof(*ids)), *model = ids + o->nids;
+	size_t *places = calloc(o->nids + 1, sizeof(*places));
+	const struct tsr_array *alike = NULL; /* one of several parameters of one shape */
 	enum tsr_status status = TSR_OK;
-	size_t nids = 0, at = 0;
+	size_t nids = 0, nalike = 0, at = 0;
 
-	if (!ids)
+	if (!ids || !places) {
+		free(ids);
+		free(places);
 		return tsr_fail_nomem(j->err, j->c->path);
+	}
 	for (size_t i = 0; i < o->nids; i++) {
 		if (o->ids[i].array != SIZE_MAX && !o->ids[i].name)
 			ids[nids++] = (struct shaped){ &j->c->arrays[o->ids[i].array], i };
@@ -371,9 +397,17 @@ static enum tsr_status join_by_shape(const struct joining *j)
 		while (at + nmodel < nparams &&
 		       compare_shapes(model[at + nmodel].array, ids[i].array) == 0)
 			nmodel++;
-		status = join_shape(j, ids + i, n, model + at, nmodel);
+		status = join_shape(j, ids + i, n, model + at, nmodel, places);
+		if (n > 1) {
+			alike = ids[i].array;
+			nalike = n;
+		}
 		i += n;
 	}
+	/* Where order has decided, groups must have that of the model. */
+	if (status == TSR_OK && alike && find_disorder(o, places) < o->nids)
+		status = ambiguous(j, alike, nalike, nalike);
+	free(places);
 	free(ids);
 	return status;
 }

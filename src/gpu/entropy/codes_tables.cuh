@@ -52,6 +52,7 @@ static __device__ void drop_empty(struct context_groups *g)
 	const uint32_t has = __ballot_sync(TSR_WHOLE_WARP, codes != 0);
 	const unsigned to = __popc(has & ((1u << lane) - 1));
 
+	__syncwarp();
 	if (lane == 0)
 		g->n = __popc(has);
 	if (codes) {

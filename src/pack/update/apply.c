@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Putting a weight update onto the model that it was made for. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "container/shards/shard_keep.h"
 #include "io/dir.h"
+#include "io/temporary.h"
 #include "layouts/open_update.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
@@ -30,6 +32,28 @@ static enum tsr_status check_update(const struct tsr_checkpoint *c, struct tsr_e
 	return TSR_OK;
 }
 
+/* Of a packed directory the weights that other programs read are half of what it is unpacked from. */
+static enum tsr_status check_alone(const struct tsr_checkpoint *base, struct tsr_err *err)
+{
+	for (unsigned i = 0; i < base->nfiles; i++) {
+		const char *path = tsr_file_path(base->files[i]);
+		char *rest = NULL;
+		bool has;
+
+		if (asprintf(&rest, "%s%s", path, TSR_DIRECTORY_SUFFIX) < 0)
+			return tsr_fail_nomem(err, path);
+		has = tsr_dir_has(rest);
+		free(rest);
+		if (has)
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: is of a packed directory: %s%s beside it has the rest "
+					"of its bits and would be lost; expected the name of an "
+					"output",
+					path, tsr_path_name(path), TSR_DIRECTORY_SUFFIX);
+	}
+	return TSR_OK;
+}
+
 /*
  * One plain file is replaced at once, and so is the index of shards, by one that names new shards; anything
  * else needs another name for its successor.  @ret: the name of the output, to be freed.
@@ -39,6 +63,7 @@ static enum tsr_status in_place(const struct tsr_checkpoint *base, const char *m
 {
 	size_t len = strlen(base->path);
 
+	TSR_TRY(check_alone(base, err));
 	if (tsr_shards_are(base) && tsr_shards_are_own(base))
 		len -= strlen(".index.json");
 	else if (base->packed || base->container != TSR_CONTAINER_SAFETENSORS ||
