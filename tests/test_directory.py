@@ -905,3 +905,22 @@ def test_unsettled_order_of_an_optimizer_does_not_keep_a_file_from_being_packed(
     names = reader.read(packed / "frozen-layers.pt.tersor").tensors
     assert names["optimizer.state.7.exp_avg"].codec == "softsign8"
     run_tersor("verify", packed, "--against", source, check=0)
+
+
+def test_files_that_the_index_lacks_are_said_to_be_left_out(tmp_path):
+    """Somebody put them into the packed directory; what comes out of it is what went in."""
+    (tmp_path / "in").mkdir()
+    shutil.copy(DATA / "tiny-gpt" / "checkpoint.safetensors", tmp_path / "in" / "model.safetensors")
+    run_tersor("pack", tmp_path / "in", "-o", tmp_path / "packed", check=0)
+    said = {}
+    for n in 0, 1, 2:
+        for args in (["unpack", tmp_path / "packed", "-o", tmp_path / f"out{n}"],
+                     ["convert", tmp_path / "packed", "--entropy", "-o", tmp_path / f"coded{n}"]):
+            said[args[0], n] = run_tersor(*args, check=0).stderr
+        (tmp_path / "packed" / "sub").mkdir(exist_ok=True)
+        (tmp_path / "packed" / "sub" / f"note{n}.txt").write_text("by hand")
+    for command in "unpack", "convert":
+        assert said[command, 0] == ""
+        assert "left out 1 file that is not in its index, such as sub/note0.txt" in said[command, 1]
+        assert "left out 2 files that are not in its index" in said[command, 2]
+    assert not (tmp_path / "out2" / "sub").exists()

@@ -210,6 +210,8 @@ int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	cli_work_end(&bar);
 	if (!d)
 		return cli_error(&err);
+	if (tsr_directory_remark(d))
+		cli_warn(common, "%s", tsr_directory_remark(d));
 	status = report_unpacking(cmd, &work, d);
 	tsr_directory_close(d);
 	return unpacked == TSR_OK ? status : cli_error(&err);

@@ -247,3 +247,65 @@ const char *tsr_directory_remark(const struct tsr_directory *d)
 {
 	return d->remark;
 }
+
+/* --- What is in it ------------------------------------------------------------------------------ */
+
+static int by_name(const void *va, const void *vb)
+{
+	return strcmp(*(const char *const *)va, *(const char *const *)vb);
+}
+
+const char **tsr_directory_known(const struct tsr_directory *d, size_t *n_ret)
+{
+	const char **names = calloc(d->n * (1 + TSR_DIRECTORY_STORED_MAX) + 1, sizeof(*names));
+	size_t n = 0;
+
+	if (!names)
+		return NULL;
+	names[n++] = TSR_DIRECTORY_INDEX;
+	for (size_t i = 0; i < d->n; i++) {
+		const struct tsr_directory_entry *e = &d->entries[i];
+
+		if (e->as == TSR_STORED_DIRECTORY)
+			names[n++] = e->path;
+		for (unsigned j = 0; j < e->nstored; j++)
+			names[n++] = e->stored[j].path;
+	}
+	qsort(names, n, sizeof(*names), by_name);
+	*n_ret = n;
+	return names;
+}
+
+bool tsr_directory_knows(const char *const *known, size_t n, const char *path)
+{
+	return bsearch(&path, known, n, sizeof(path), by_name) != NULL;
+}
+
+enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
+					    struct tsr_err *err)
+{
+	const char **known, *first = NULL;
+	struct tsr_nodes nodes = { 0 };
+	size_t nknown = 0, n = 0;
+
+	TSR_TRY(tsr_nodes_list(d->path, follow, &nodes, err));
+	known = tsr_directory_known(d, &nknown);
+	for (size_t i = 0; known && i < nodes.n; i++) {
+		const struct tsr_node *node = &nodes.list[i];
+
+		if (node->is_directory || tsr_directory_knows(known, nknown, node->path))
+			continue;
+		first = n++ ? first : node->path;
+	}
+	if (n)
+		d->remark = tsr_directory_text(
+			d, "%s: left out %zu file%s that %s not in its index, such as %.255s",
+			d->path, n, n == 1 ? "" : "s", n == 1 ? "is" : "are", first);
+	tsr_nodes_free(&nodes);
+	if (known && (!n || d->remark)) {
+		free(known);
+		return TSR_OK;
+	}
+	free(known);
+	return tsr_directory_nomem(d, err);
+}

@@ -43,6 +43,16 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 /* The entry with this path, or NULL. */
 struct tsr_directory_entry *tsr_directory_find(const struct tsr_directory *d, const char *path);
 
+/* The names of all files and directories that it knows, sorted, to be freed; NULL when out of memory. */
+const char **tsr_directory_known(const struct tsr_directory *d, size_t *n_ret);
+
+/* Whether a path is one of those. */
+bool tsr_directory_knows(const char *const *known, size_t n, const char *path);
+
+/* Have the remark name files that are in it and not in its index: they are in no output. */
+enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
+					    struct tsr_err *err);
+
 /* Note what is wrong with an entry, once. */
 enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
 				    struct tsr_err *err, const char *fmt, ...)

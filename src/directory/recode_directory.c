@@ -137,15 +137,13 @@ static enum tsr_status write_all(struct recoding *r, const char *out)
 static enum tsr_status run_recoding(struct recoding *r, const char *out, const struct tsr_run *run)
 {
 	const bool follow = tsr_opens_links(r->options->open);
-	struct tsr_nodes nodes = { 0 };
 	struct tsr_outdir *made = NULL;
 	enum tsr_status status;
 	uint64_t nbytes = 0;
 
 	r->target = (struct tsr_dir_target){ out, TSR_DIRECTORY_INDEX, r->options->force,
 					     run ? run->parts : NULL };
-	TSR_TRY(tsr_nodes_list(r->d->path, follow, &nodes, r->err));
-	tsr_nodes_free(&nodes);
+	TSR_TRY(tsr_directory_remark_others(r->d, follow, r->err));
 	for (size_t i = 0; i < r->d->n; i++) {
 		TSR_TRY(tsr_check_stored(r->d, &r->d->entries[i], follow, r->err));
 		nbytes += r->d->entries[i].stored_nbytes;

@@ -123,10 +123,7 @@ static enum tsr_status write_entry(struct unpacking *u, struct tsr_directory_ent
 /* Whether all files are there, before anything is written, and what they take.  Links are found here. */
 static enum tsr_status check_all(struct unpacking *u, uint64_t *nbytes_ret)
 {
-	struct tsr_nodes nodes = { 0 };
-
-	TSR_TRY(tsr_nodes_list(u->d->path, tsr_opens_links(u->options->open), &nodes, u->err));
-	tsr_nodes_free(&nodes);
+	TSR_TRY(tsr_directory_remark_others(u->d, tsr_opens_links(u->options->open), u->err));
 	*nbytes_ret = 0;
 	for (size_t i = 0; i < u->d->n; i++) {
 		const struct tsr_directory_entry *e = &u->d->entries[i];

@@ -177,33 +177,6 @@ static enum tsr_status verify_entry(struct verifying *v, struct tsr_directory_en
 
 /* --- What does not belong --------------------------------------------------------------------- */
 
-static int by_name(const void *va, const void *vb)
-{
-	return strcmp(*(const char *const *)va, *(const char *const *)vb);
-}
-
-/* The names of all files and directories that the index knows, sorted, to be freed. */
-static const char **list_known(const struct tsr_directory *d, size_t *n_ret)
-{
-	const char **names = calloc(d->n * (1 + TSR_DIRECTORY_STORED_MAX) + 1, sizeof(*names));
-	size_t n = 0;
-
-	if (!names)
-		return NULL;
-	names[n++] = TSR_DIRECTORY_INDEX;
-	for (size_t i = 0; i < d->n; i++) {
-		const struct tsr_directory_entry *e = &d->entries[i];
-
-		if (e->as == TSR_STORED_DIRECTORY)
-			names[n++] = e->path;
-		for (unsigned j = 0; j < e->nstored; j++)
-			names[n++] = e->stored[j].path;
-	}
-	qsort(names, n, sizeof(*names), by_name);
-	*n_ret = n;
-	return names;
-}
-
 /* Add an entry, behind those of the index, for something that it lacks. */
 static enum tsr_status add_extra(struct verifying *v, const struct tsr_node *node,
 				 const char *fault)
@@ -235,9 +208,7 @@ static enum tsr_status add_extras(struct verifying *v, const char *const *known,
 	memcpy(entries, v->d->entries, nentries * sizeof(*entries));
 	v->d->entries = entries;
 	for (size_t i = 0; i < v->nodes.n; i++) {
-		const char *path = v->nodes.list[i].path;
-
-		if (!bsearch(&path, known, n, sizeof(path), by_name))
+		if (!tsr_directory_knows(known, n, v->nodes.list[i].path))
 			TSR_TRY(add_extra(v, &v->nodes.list[i], "is not in the index"));
 	}
 	for (size_t i = 0; i < v->sources.n; i++) {
@@ -298,7 +269,7 @@ static enum tsr_status verify_all(struct verifying *v, const struct tsr_run *run
 		TSR_TRY(verify_entry(v, &v->d->entries[i]));
 	tsr_part_end_files(tsr_by_file_parts(&v->by_file));
 	TSR_TRY(tsr_part_end(tsr_by_file_parts(&v->by_file), v->err));
-	known = list_known(v->d, &nknown);
+	known = tsr_directory_known(v->d, &nknown);
 	status = known ? add_extras(v, known, nknown) : tsr_fail_nomem(v->err, v->d->path);
 	free(known);
 	TSR_TRY(status);

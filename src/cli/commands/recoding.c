@@ -300,6 +300,8 @@ int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 		return cli_error(&err);
 	if (!packed)
 		warn_copied(common, d);
+	if (tsr_directory_remark(d))
+		cli_warn(common, "%s", tsr_directory_remark(d));
 	status = report_files(cmd, &m, d, how->coded == TSR_CODED_NONE ? "plain" : "coded");
 	tsr_directory_close(d);
 	return written == TSR_OK ? status : cli_error(&err);
