@@ -464,7 +464,11 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		status = copy_stream(f, err);
 		goto discard;
 	}
-	if ((f->met && tsr_mark_cut(f->fd, f->met_nbytes) != 0) || tsr_temporary_sync(f->fd) != 0) {
+	if (f->met && tsr_mark_cut(f->fd, f->met_nbytes) != 0) {
+		status = tsr_fail_errno(err, errno, "%s: cannot cut its mark off", f->path);
+		goto discard;
+	}
+	if (tsr_temporary_sync(f->fd) != 0) {
 		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
 		goto discard;
 	}
