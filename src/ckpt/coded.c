@@ -314,7 +314,7 @@ static enum tsr_status try_both(const struct tsr_checkpoint *c, const struct bot
 				struct tsr_decoder *d, unsigned char *to, bool *together_ret,
 				struct tsr_err *err)
 {
-	size_t nbytes, mark_nbytes;
+	size_t nbytes = 0, mark_nbytes = 0;
 	uint64_t hash[2];
 
 	*together_ret = false;

@@ -344,7 +344,7 @@ static enum tsr_status join_shape(const struct joining *j, const struct shaped *
 	return TSR_OK;
 }
 
-/* The first id whose parameter is before that of one before it in its group; the number of ids if none is. */
+/* The first id whose parameter is before that of one before it in its group; if none is, as many as ids. */
 static size_t find_disorder(const struct tsr_optim *o, const size_t *places)
 {
 	size_t group = SIZE_MAX, last = 0;
@@ -404,8 +404,12 @@ static enum tsr_status join_by_shape(const struct joining *j)
 		}
 		i += n;
 	}
-	/* Where order has decided, groups must have that of the model. */
-	if (status == TSR_OK && alike && find_disorder(o, places) < o->nids)
+	/*
+	 * Where order has decided, one group of all must have that of the model.  Several have it as a rule even
+	 * where the model's tensors were sorted by name since.
+	 */
+	if (status == TSR_OK && alike && o->groups->list.n == 1 &&
+	    find_disorder(o, places) < o->nids)
 		status = ambiguous(j, alike, nalike, nalike);
 	free(places);
 	free(ids);
