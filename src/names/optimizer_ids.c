@@ -405,8 +405,8 @@ static enum tsr_status join_by_shape(const struct joining *j)
 		i += n;
 	}
 	/*
-	 * Where order has decided, one group of all must have that of the model.  Several have it as a rule even
-	 * where the model's tensors were sorted by name since.
+	 * Where order has decided, one group of all must have that of the model.  Several have it as a rule
+	 * even where the model's tensors were sorted by name since.
 	 */
 	if (status == TSR_OK && alike && o->groups->list.n == 1 &&
 	    find_disorder(o, places) < o->nids)
