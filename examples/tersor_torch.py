@@ -6,25 +6,27 @@
     tersor_torch.load("step-400.safetensors", model, optimizer)     # in place
     value = tersor_torch.read("step-400.safetensors")               # as torch.load() of the source
 
-load() and read() take a packed file, the file beside a plain model (model.safetensors.tersor), the
-index of shards, or a directory that `tersor pack DIR -o OUT/` wrote.  Tensors are decoded one after
-the other, in pieces, straight into their parameters: there is no FP32 copy on disk, nor a second
-one in memory.  With FSDP2, TP or DDP every rank calls load() and save(), and decodes only its part; any
-rank may call read().
+load() and read() take everything that `tersor unpack` takes: a packed file, the file next to a plain
+model (model.safetensors.tersor), the index of shards, a delta whose base is there, entropy-coded files,
+or a directory that `tersor pack DIR -o OUT/` wrote.  libtersor decodes: there is no formula here, and
+the bits are those of `tersor unpack`.  Tensors are decoded one after the other, in pieces, straight into
+their parameters: there is no FP32 copy on disk, nor a second one in memory.  With FSDP2, TP or DDP every
+rank calls load() and save(), and decodes only its part; any rank may call read().
 
-The formulas are those of docs/format.md, sections 6 to 8, and give the bits that `tersor unpack`
-gives.  Hashes are checked by `tersor verify` beforehand; it is the program that $TERSOR names, the
-one of the Python package whose module this is, or `tersor` in the PATH, and check=False does without.
+The shared library is the one that $TERSOR_LIBRARY names, the one of the Python package whose module this
+is, or that of the installation that has the program.  The program packs, and checks hashes before
+anything is loaded (check=False: it does not).  It is the one that $TERSOR names, that of the package, or
+`tersor` in the PATH.
 """
-import base64
 import collections
+import ctypes
+import ctypes.util
 import importlib
+import io
 import json
-import mmap
 import os
 import pickle
 import shutil
-import struct
 import subprocess
 import tempfile
 
@@ -32,9 +34,9 @@ import torch
 
 CHUNK = 1 << 20     # elements that are decoded at once
 WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
-TREE, TREE_ENTRY = "tersor::tree", "tersor_tree"
 
-# The types of arrays; unsigned ones that PyTorch has not always had are read as signed.
+# The types of PyTorch by their names in the library; unsigned ones that it has not always had are read as
+# signed.
 DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "int16", "F16": "float16",
           "BF16": "bfloat16", "I32": "int32", "U32": "int32", "F32": "float32", "C64": "complex64",
           "F64": "float64", "I64": "int64", "U64": "int64", "F8_E4M3": "float8_e4m3fn",
@@ -43,237 +45,181 @@ DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "i
 UNSIGNED = {"U16": "uint16", "U32": "uint32", "U64": "uint64"}
 
 
-# ---- Files: docs/format.md, sections 3 and 5 -----------------------------------------------------
+# ---- libtersor: include/tersor/checkpoint.h -------------------------------------------------------
+
+class Error(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_int), ("msg", ctypes.c_char * 1024), ("hint", ctypes.c_int)]
+
+
+class OpenOptions(ctypes.Structure):
+    """The members up to the last one that is set here, and room for those of any version."""
+    _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("follow", ctypes.c_bool),
+                ("as_stored", ctypes.c_bool), ("params", ctypes.c_void_p), ("nparams", ctypes.c_size_t),
+                ("opaque", ctypes.c_int), ("rest", ctypes.c_char * 4096)]
+
+
+class Description(ctypes.Structure):
+    """The members of struct tsr_tensor up to its codec."""
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_uint),
+                ("shape", ctypes.POINTER(ctypes.c_uint64)), ("numel", ctypes.c_uint64),
+                ("kind", ctypes.c_int), ("nplanes", ctypes.c_uint), ("weight", ctypes.c_char_p),
+                ("codec", ctypes.c_void_p)]
+
+
+CARRY = 2       # TSR_OPAQUE_CARRY: nothing here imports or calls what a tree names
+SIGNATURES = {  # without the error, which is the last argument of all that return a status
+    "tsr_checkpoint_open": [ctypes.POINTER(ctypes.c_char_p), ctypes.c_uint, ctypes.POINTER(OpenOptions),
+                            ctypes.POINTER(ctypes.c_void_p)],
+    "tsr_checkpoint_read_f32": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t,
+                                ctypes.c_void_p],
+    "tsr_checkpoint_read_stored": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64,
+                                   ctypes.c_size_t, ctypes.c_void_p],
+    "tsr_checkpoint_tree": [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p),
+                            ctypes.POINTER(ctypes.c_size_t)],
+}
+
+
+def find_library():
+    """The path of the shared library."""
+    if os.environ.get("TERSOR_LIBRARY"):
+        return os.environ["TERSOR_LIBRARY"]
+    places = [os.path.dirname(os.path.abspath(__file__))] if __package__ == "tersor" else []
+    if not places:
+        program = os.path.dirname(os.path.realpath(find_program()))
+        places = [program, os.path.join(program, "..", "lib")]
+    for place in places:
+        for name in "libtersor.so.1", "libtersor.so":
+            if os.path.exists(os.path.join(place, name)):
+                return os.path.join(place, name)
+    found = ctypes.util.find_library("tersor")
+    if not found:
+        raise FileNotFoundError("libtersor.so.1 is not installed where the program tersor is, and "
+                                "$TERSOR_LIBRARY does not name it")
+    return found
+
+
+def library():
+    """The shared library, with the types of its functions."""
+    global _library
+    if _library is None:
+        found = ctypes.CDLL(find_library())
+        if not hasattr(found, "tsr_checkpoint_tree"):
+            raise ImportError(f"{found._name} is older than this module")
+        for name, arguments in SIGNATURES.items():
+            getattr(found, name).argtypes = arguments + [ctypes.POINTER(Error)]
+        found.tsr_open_defaults.restype = OpenOptions
+        found.tsr_checkpoint_close.argtypes = found.tsr_checkpoint_ntensors.argtypes = [ctypes.c_void_p]
+        found.tsr_checkpoint_close.restype, found.tsr_checkpoint_ntensors.restype = None, ctypes.c_size_t
+        found.tsr_checkpoint_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        found.tsr_checkpoint_tensor.restype = ctypes.POINTER(Description)
+        found.tsr_dtype_name.restype = found.tsr_kind_name.restype = ctypes.c_char_p
+        _library = found
+    return _library
+
+
+_library = None
+
+
+def call(name, *arguments):
+    """Call a function of the library that returns a status; raises its message."""
+    err = Error()
+    if getattr(library(), name)(*arguments, ctypes.byref(err)):
+        raise RuntimeError(err.msg.decode(errors="replace"))
+
 
 class File:
-    """A safetensors file: its metadata, and its arrays as views of the mapped file."""
+    """An open checkpoint of the library; closed with the last of its tensors."""
 
     def __init__(self, path):
-        self.path = path
-        with open(path, "rb") as f:
-            self.bytes = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
-        self.start = 8 + struct.unpack("<Q", self.bytes[:8])[0]
-        self.arrays = json.loads(self.bytes[8:self.start])
-        self.metadata = self.arrays.pop("__metadata__", {})
+        options = library().tsr_open_defaults()
+        options.opaque = CARRY
+        self.handle = ctypes.c_void_p()
+        call("tsr_checkpoint_open", (ctypes.c_char_p * 1)(os.fsencode(path)), 1, ctypes.byref(options),
+             ctypes.byref(self.handle))
 
-    def array(self, name, dtype, first, count):
-        """Some consecutive elements of an array, read as a type of PyTorch."""
-        begin, end = self.arrays[name]["data_offsets"]
-        offset = begin + first * torch.empty((), dtype=dtype).element_size()
-        if count == 0 or offset >= end:
-            return torch.empty(0, dtype=dtype)
-        return torch.frombuffer(self.bytes, dtype=dtype, count=count, offset=self.start + offset)
+    def __del__(self):
+        if getattr(self, "handle", None):
+            library().tsr_checkpoint_close(self.handle)
+
+    def tensors(self):
+        for i in range(library().tsr_checkpoint_ntensors(self.handle)):
+            yield Tensor(self, library().tsr_checkpoint_tensor(self.handle, i))
+
+    def tree(self):
+        """What was saved around the tensors, as a pickle; b"" if nothing was."""
+        found, size = ctypes.c_void_p(), ctypes.c_size_t()
+        call("tsr_checkpoint_tree", self.handle, ctypes.byref(found), ctypes.byref(size))
+        return ctypes.string_at(found, size.value) if found else b""
 
 
 class Tensor:
-    """A tensor of the source, decoded on demand."""
+    """A tensor of a checkpoint, decoded on demand."""
 
-    def __init__(self, entry, files):
-        self.name, self.kind, self.shape = entry["name"], entry["kind"], entry["shape"]
-        self.narrow = entry.get("narrow", self.name)
-        self.beside, self.eps = entry.get("beside"), entry.get("eps")
-        self.codec, self.scale, self.group = entry["codec"], entry.get("scale"), entry.get("group")
-        self.row = self.shape[-1] if entry.get("rows") else None
-        if self.row:                    # section 4.4: groups that end with the rows
-            self.group = -(-self.row // (self.row // self.group))
-        self.stored, self.files = entry["dtype"], files
-        known = UNSIGNED.get(self.stored, DTYPES.get(self.stored, ""))
-        self.dtype = getattr(torch, known, None) or getattr(torch, DTYPES[self.stored])
-
-    def plane(self, suffix, dtype, first, count):
-        name = self.name + suffix if suffix else self.narrow
-        file = next(f for f in self.files if name in f.arrays)
-        return file.array(name, getattr(torch, dtype), first, count)
+    def __init__(self, file, description):
+        t = description.contents
+        self.file, self.description = file, description
+        self.name = t.name.decode(errors="surrogateescape")
+        self.kind = library().tsr_kind_name(t.kind).decode()
+        self.shape = list(t.shape[:t.rank])
+        self.packed = bool(t.codec)
+        self.stored = library().tsr_dtype_name(t.dtype).decode()
+        if self.stored not in DTYPES:
+            raise TypeError(f"tensor {self.name}: PyTorch has no type {self.stored}")
+        self.dtype = getattr(torch, UNSIGNED.get(self.stored, ""), None) or getattr(torch, DTYPES[self.stored])
 
     def elements(self, first, count):
         """Some consecutive elements, flat."""
-        if self.codec == "raw":
-            return self.plane("", DTYPES[self.stored], first, count).view(self.dtype)
-        values = decode(self, first, count)
-        if self.beside:                 # section 8.13: ratios to the roots of a tensor, which is it by now
-            root = self.beside.elements(first, count).float().sqrt()
-            values = values * (root + torch.tensor(self.eps, dtype=torch.float32))
-        return values.to(self.dtype)
+        if self.packed:
+            values = torch.empty(count, dtype=torch.float32)
+            call("tsr_checkpoint_read_f32", self.file.handle, self.description, first, count, values.data_ptr())
+            return values.to(self.dtype)
+        values = torch.empty(count, dtype=getattr(torch, DTYPES[self.stored]))
+        size = values.element_size()
+        call("tsr_checkpoint_read_stored", self.file.handle, self.description, 0, first * size, count * size,
+             values.data_ptr())
+        return values.view(self.dtype)
 
-    def whole(self):
-        result = torch.empty(self.shape, dtype=self.dtype)
+    def whole(self, stride=None):
+        """All of it, with these strides."""
+        if stride is None or len(stride) != len(self.shape):
+            result = torch.empty(self.shape, dtype=self.dtype)
+        else:
+            result = torch.empty_strided(self.shape, stride, dtype=self.dtype)
         fill(result, self)
         return result
-
-
-# ---- Codecs: sections 6 to 8 ---------------------------------------------------------------------
-#
-# Each operation on float32 tensors is one rounding (RN of the document).
-
-def from_bits(bits):
-    """float32 of the 32 low bits of integers."""
-    bits = bits & 0xffffffff
-    return torch.where(bits > 0x7fffffff, bits - 2**32, bits).to(torch.int32).view(torch.float32)
-
-
-def widen(stored, narrow):
-    """Section 6; `stored` are the patterns, as int16.  Integers keep a signaling NaN as it is."""
-    n = stored.long() & 0xffff
-    if narrow == "bf16":
-        return from_bits(n << 16)
-    if narrow == "e4m3":                # its NaN: section 8.10 widens nothing else
-        return from_bits(0x7fc00000 | (n & 0x80) << 24)
-    if narrow == "e5m2":
-        n = n << 8
-    sign, exponent, mantissa = n >> 15 << 31, n >> 10 & 31, n & 0x3ff
-    wide = torch.where(exponent == 31, 255, exponent + 112) << 23 | mantissa << 13
-    tiny = (mantissa.float() * 2.0**-24).view(torch.int32).long()
-    return from_bits(sign | torch.where(exponent == 0, tiny, wide))
-
-
-def decode(t, first, count):
-    """Elements `first` to `first + count - 1` of a packed tensor, as float32."""
-    narrow, _, rest = t.codec.partition("+")
-    if t.codec == "f32":
-        return t.plane("", "float32", first, count)
-    if t.group:
-        return decode_group(t, first, count)
-    stored = t.plane("", "uint8" if narrow in ("e5m2", "e4m3") else "int16", first, count)
-    if not rest:
-        return widen(stored, narrow)
-    if rest.startswith(("trunc", "sr")):
-        return decode_truncated(t, stored, narrow, first, count)
-    correction = t.plane("::error_bits", "int8" if rest == "ulp8" else "int16", first, count)
-    if rest.startswith("ulp"):
-        return decode_ulp(stored, narrow, correction)
-    if rest == "exact16":
-        magnitude = ((stored.long() & 0x7fff) << 16) + correction.long()
-        return from_bits(magnitude & 0x7fffffff | (stored.long() & 0x8000) << 16)
-    n, r = widen(stored, narrow), widen(correction, narrow)
-    return torch.where((r == 0) | ~torch.isfinite(n), n, n + r)
-
-
-def decode_ulp(stored, narrow, q):
-    """Section 8.3.  The sum is exact in float64, and its conversion the one rounding."""
-    shift, mask, bias = (7, 0xff, 135) if narrow == "bf16" else (10, 0x1f, 26)
-    exponent = stored.long() >> shift & mask
-    n = widen(stored, narrow)
-    c = q.float() / (127.0 if q.dtype == torch.int8 else 32767.0)
-    power = (exponent.clamp(min=1) - bias + 1023 << 52).view(torch.float64)
-    corrected = (n.double() + c.double() * power).float()
-    return torch.where((exponent == mask) | (q == 0), n, corrected)
-
-
-def group_at(t, element):
-    """Which group elements are in: section 4.4."""
-    if not t.row:
-        return element // t.group
-    return element // t.row * -(-t.row // t.group) + element % t.row // t.group
-
-
-def decode_group(t, first, count):
-    """Sections 7 and 8.6 to 8.9."""
-    at = group_at(t, torch.arange(first, first + count))
-    begin, end = (int(at[0]), int(at[-1]) + 1) if count else (0, 0)
-    stored = {"f32": "float32", "f28": "int32"}.get(t.scale, "int16")
-    scales = t.plane("::scales", stored, begin, end - begin)
-    if t.scale == "e8m8":
-        scales = from_bits((scales.long() & 0xffff) << 15)
-    elif t.scale == "f16":
-        scales = widen(scales, "fp16")
-    s = scales[at - begin]
-    if t.codec == "log8":               # section 8.17
-        c = t.plane("::quantized", "uint8", first, count)
-        octaves = torch.tensor([0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 13, 17, 24], dtype=torch.float64)
-        power = torch.exp2(-(255 - c.double()) * octaves[s.long() & 15] / 254).float()
-        r = torch.where(c == 0, 0.0, power) * from_bits(s.long() & 0xfffffff0)
-        return r * r
-    signed = t.codec in ("softsign8", "linear8", "ratio8")
-    q = t.plane("::quantized", "int8" if signed else "uint8", first, count).float()
-    if t.codec in ("softsign8", "ratio8"):
-        return s * (q / (254.0 - q.abs()))
-    if t.codec == "linear8":
-        return q / 127.0 * s
-    r = q / 255.0 * s
-    return r * r if t.codec == "sqrt8" else r
-
-
-def decode_truncated(t, stored, narrow, first, count):
-    """Sections 4.5 and 8.10: 32 elements share p words of 32 bits."""
-    stochastic = "+sr" in t.codec
-    k = int(t.codec.partition("+")[2].strip("truncs"))
-    p = k + stochastic
-    block = first // 32
-    words = t.plane("::extra_bits", "int32", block * p, (-(-(first + count) // 32) - block) * p if count else 0)
-    words = words.view(-1, p).long() & 0xffffffff
-    at = torch.arange(32) * p
-    low, high = at // 32, (at // 32 + 1).clamp(max=p - 1)
-    v = (words[:, low] >> at % 32 | words[:, high] << 32 - at % 32) & (1 << p) - 1
-    v = v.reshape(-1)[first - 32 * block:][:count]
-    top = 7 if narrow in ("e5m2", "e4m3") else 15
-    m = stored.long() & (1 << top) - 1
-    special = m >= {"bf16": 0x7f80, "fp16": 0x7c00, "e5m2": 0x7c, "e4m3": 0x7f}[narrow]
-    m = m - (v >> k & (m > 0).long())
-    x = (m << 16) + ((v & (1 << k) - 1) << 16 - k)
-    sign = (stored.long() >> top & 1) << 31
-    if narrow != "bf16":                # X of 1, the least normal weight, and where its bits go
-        unit, normal, shift, offset = {"fp16": (2.0**-40, 0x400, -3, 0x38000000),
-                                       "e5m2": (2.0**-32, 4, 5, 0x38000000),
-                                       "e4m3": (2.0**-25, 8, 4, 0x3c000000)}[narrow]
-        tiny = (x.float() * unit).view(torch.int32).long()
-        x = torch.where(m < normal, tiny, (x >> -shift if shift < 0 else x << shift) + offset)
-    return torch.where(special, widen(stored, narrow), from_bits(x | sign))
 
 
 # ---- Checkpoints ---------------------------------------------------------------------------------
 
 class Checkpoint:
-    """The tensors of a packed checkpoint by name, in all its files, and its trees."""
+    """The tensors of a checkpoint by name, in all its files, and its trees."""
 
     def __init__(self, path, check=True):
         if check:
             verify(path)
         self.tensors, self.trees = {}, []
-        for packed in files_of(os.fspath(path)):
-            self._add(packed)
-        for t in self.tensors.values():
-            if t.beside:
-                t.beside = self.tensors[t.beside]
-            if t.narrow != t.name:      # a master copy: its plane 0 may be in another shard
-                t.files = t.files + self.tensors[t.narrow].files
-
-    def _add(self, path):
-        file = File(path)
-        if "tersor" not in file.metadata:
-            raise ValueError(f"{path} is not a packed file")
-        text = json.loads(file.metadata["tersor"])
-        if text["version"] != 1:
-            raise ValueError(f"{path}: unknown version {text['version']}")
-        if "entropy" in text:
-            raise ValueError(f"{path}: planes are entropy coded: tersor convert --plain makes it readable here")
-        files = [file]
-        if "weights" in text:
-            name = text["weights"]
-            if os.path.basename(name) != name or name in ("", ".", ".."):
-                raise ValueError(f"{path}: weights is not the name of a file")
-            files.append(File(os.path.join(os.path.dirname(path), name)))
-        tensors = {entry["name"]: Tensor(entry, files) for entry in text["tensors"]}
-        pickled = tensors.pop(TREE, None)
-        if pickled:
-            self.trees.append(bytes(pickled.whole().tolist()))
-        elif TREE_ENTRY in file.metadata:
-            self.trees.append(base64.b64decode(file.metadata[TREE_ENTRY], validate=True))
-        for name in tensors.keys() & self.tensors.keys():
-            raise ValueError(f"{path}: tensor {name} is in another file too")
-        self.tensors.update(tensors)
+        for path in files_of(os.fspath(path)):
+            file = File(path)
+            for t in file.tensors():
+                if t.name in self.tensors:
+                    raise ValueError(f"{path}: tensor {t.name} is in another file too")
+                self.tensors[t.name] = t
+            tree = file.tree()
+            if tree:
+                self.trees.append(tree)
 
 
 def files_of(path):
-    """The packed files of a checkpoint."""
-    if os.path.isdir(path):
-        with open(os.path.join(path, "tersor.json")) as f:
-            entries = json.load(f)["entries"]
-        return [os.path.join(path, e["files"][-1]["path"]) for e in entries if e["as"] == "packed"]
-    if path.endswith(".index.json"):
-        with open(path) as f:
-            names = sorted(set(json.load(f)["weight_map"].values()))
-        return [os.path.join(os.path.dirname(path), name) for name in names]
-    return [path]
+    """The files of a checkpoint that the library opens."""
+    index = os.path.join(path, "tersor.json")
+    if not os.path.isfile(index):
+        return [path]
+    with open(index) as f:
+        names = [e["files"][-1]["path"] for e in json.load(f)["entries"] if e["as"] == "packed"]
+    for name in names:
+        if os.path.isabs(name) or ".." in name.split("/"):
+            raise ValueError(f"{index}: {name!r} is not the name of a file in the directory")
+    return [os.path.join(path, name) for name in names]
 
 
 class Opaque:
@@ -302,7 +248,7 @@ class Tree(pickle.Unpickler):
 
     def __init__(self, file, tensor):
         super().__init__(file)
-        rebuild = lambda name, *_: tensor(name)
+        rebuild = lambda name, offset, size, stride, *_: tensor(name, stride)
         self.known = {
             ("collections", "OrderedDict"): collections.OrderedDict,
             ("collections", "defaultdict"): lambda *_: {}, ("builtins", "set"): set,
@@ -321,20 +267,23 @@ class Tree(pickle.Unpickler):
 
 
 def read(path, check=True):
-    """What torch.load() of the unpacked file would return, or a list of it if there are several;
-    without a tree, tensors by name.  Objects that are not plain values are Opaque."""
-    import io
+    """What torch.load() of the unpacked file would return; without a tree, tensors by name.
+
+    Of a packed directory: a list with what each file that had a tree returns, and last, if other files have
+    tensors, these by name.  One thing alone is not in a list.  Objects that are not plain values are Opaque.
+    """
     checkpoint = Checkpoint(path, check)
     made = {}
 
-    def tensor(name):
+    def tensor(name, stride=None):
         if name not in made:        # tied ones are one tensor
-            made[name] = checkpoint.tensors[name].whole()
+            made[name] = checkpoint.tensors[name].whole(stride)
         return made[name]
-    trees = [Tree(io.BytesIO(tree), tensor).load() for tree in checkpoint.trees]
-    if not trees:
-        return {name: tensor(name) for name in checkpoint.tensors}
-    return trees[0] if len(trees) == 1 else trees
+    values = [Tree(io.BytesIO(tree), tensor).load() for tree in checkpoint.trees]
+    rest = {name: tensor(name) for name in checkpoint.tensors if name not in made}
+    if rest or not values:
+        values.append(rest)
+    return values[0] if len(values) == 1 else values
 
 
 # ---- Into a model and an optimizer ---------------------------------------------------------------
@@ -467,8 +416,8 @@ def state_of(p, field, value, group):
 
 def find_optimizer(checkpoint):
     """The state_dict of the one optimizer in what was saved, with Tensor for tensors; or None."""
-    import io
-    found, todo = [], [Tree(io.BytesIO(t), checkpoint.tensors.get).load() for t in checkpoint.trees]
+    tensor = lambda name, _: checkpoint.tensors.get(name)
+    found, todo = [], [Tree(io.BytesIO(t), tensor).load() for t in checkpoint.trees]
     while todo:
         value = todo.pop()
         if isinstance(value, dict) and isinstance(value.get("state"), dict) and \
@@ -484,30 +433,34 @@ def find_optimizer(checkpoint):
 def save(path, model, optimizer=None, options=(), scratch=None, **more):
     """Pack a model, its optimizer and any other values into one file, which is replaced if it exists.
 
-    options: more options of `tersor pack`.  scratch: a directory for what torch writes and tersor
-    packs, then removed: by default in memory (/dev/shm).  Of a sharded model every rank writes its part
-    with torch.distributed.checkpoint, beside `path`, where all ranks must see it.
+    options: more options of `tersor pack`.  scratch: an existing directory for what PyTorch writes and
+    tersor packs.  Of a model on one rank that is a file without a name, by default in $TMPDIR; it ends with
+    the processes, however they end.  Of a sharded model every rank writes its part with
+    torch.distributed.checkpoint into a directory of its own, which is made in `scratch` and removed
+    afterwards: all ranks must see it, and by default it is made where `path` is.  Nothing else is removed.
     """
-    sharded = any(hasattr(t, "placements") for t in model.state_dict().values())
-    path = os.fspath(path)
-    if sharded:
-        scratch = scratch or path + ".scratch"
-        save_sharded(scratch, model, optimizer, more)
-        run_once(lambda: pack(scratch, path, options))
+    path = os.path.abspath(os.fspath(path))
+    if any(hasattr(t, "placements") for t in model.state_dict().values()):
+        save_sharded(path, model, optimizer, options, scratch, more)
         return
-    if not is_first():
-        run_once(lambda: None)
-        return
-    folder = tempfile.mkdtemp(dir=scratch or ("/dev/shm" if os.path.isdir("/dev/shm") else None))
-    value = {"model": model.state_dict(), **more}
-    if optimizer:
-        value["optimizer"] = with_names(optimizer, model)
-    try:
-        torch.save(value, os.path.join(folder, "checkpoint.pt"))
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-    run_once(lambda: pack(folder, path, options, "checkpoint.pt"))
+
+    def work():
+        value = {"model": model.state_dict(), **more}
+        if optimizer:
+            value["optimizer"] = with_names(optimizer, model)
+        with tempfile.TemporaryFile(dir=scratch) as file:      # without a name: it ends with the processes
+            source = f"/proc/self/fd/{file.fileno()}"
+            try:
+                torch.save(value, source)
+            except RuntimeError as e:   # PyTorch's words for a full disk do not say which
+                raise RuntimeError(f"cannot write a checkpoint into {scratch or tempfile.gettempdir()}, "
+                                   f"scratch= names another directory: {e}") from e
+            run(*pack_to(path, options), source, pass_fds=[file.fileno()])
+    run_once(work)
+
+
+def pack_to(path, options):
+    return ["pack", "-o", path, "-f", "-q", "--no-progress", *options]
 
 
 def with_names(optimizer, model):
@@ -519,20 +472,20 @@ def with_names(optimizer, model):
     return {**state, "param_groups": groups}
 
 
-def save_sharded(folder, model, optimizer, more):
+def save_sharded(path, model, optimizer, options, scratch, more):
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
-    value = {"model": get_model_state_dict(model), **more}
-    if optimizer:
-        value["optim"] = get_optimizer_state_dict(model, optimizer)
-    dcp.save(value, checkpoint_id=folder)
-
-
-def pack(folder, path, options, name=""):
+    folder = run_once(lambda: tempfile.mkdtemp(
+        dir=scratch or os.path.dirname(path), prefix=f".{os.path.basename(path)}.scratch-"))
     try:
-        run("pack", os.path.join(folder, name), "-o", path, "-f", "-q", "--no-progress", *options)
+        value = {"model": get_model_state_dict(model), **more}
+        if optimizer:
+            value["optim"] = get_optimizer_state_dict(model, optimizer)
+        dcp.save(value, checkpoint_id=folder)
+        run_once(lambda: run(*pack_to(path, options), folder))
     finally:
-        shutil.rmtree(folder)
+        if is_first():
+            shutil.rmtree(folder)
 
 
 # ---- The program, and ranks ----------------------------------------------------------------------
@@ -548,16 +501,26 @@ def find_program():
     return program
 
 
-def run(*args):
-    done = subprocess.run([find_program(), *map(os.fspath, args)], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip() or f"tersor {args[0]}: exit status {done.returncode}")
+def run(*args, pass_fds=()):
+    """Run the program.  Ctrl-C ends it, too: nothing is left of what it was writing."""
+    with tempfile.TemporaryFile() as said:
+        program = subprocess.Popen([find_program(), *map(os.fspath, args)], pass_fds=pass_fds,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+        try:
+            program.wait()
+        except BaseException:
+            program.terminate()
+            program.wait()
+            raise
+        said.seek(0)
+        text = said.read().decode(errors="replace").strip()
+    if program.returncode:
+        raise RuntimeError(text or f"tersor {args[0]}: exit status {program.returncode}")
 
 
 def verify(path):
     """Check every hash; objects in a tree do not matter, as nothing here imports or calls them."""
-    run("verify", "-qq", "--allow-nonfinite", "--opaque", "carry", path)
+    run("verify", "-qq", "--allow-nonfinite", "--opaque", "carry", os.path.abspath(path))
 
 
 def distributed():
@@ -569,16 +532,17 @@ def is_first():
 
 
 def run_once(work):
-    """Do something on the first rank; the others wait for it and fail with it."""
-    error = None
+    """Do something on the first rank; the others wait for it, and get its result or raise its error."""
+    result = error = None
     if is_first():
         try:
-            work()
+            result = work()
         except Exception as e:  # to be raised on every rank
             error = e
     if distributed():
-        box = [error]
+        box = [result, error]
         torch.distributed.broadcast_object_list(box, src=0)
-        error = box[0]
+        result, error = box
     if error:
         raise error
+    return result

@@ -3,9 +3,10 @@
 # Packages that install tersor without a compiler: make wheel, make deb.  The same commit gives the
 # same bytes.
 
-# The binary in the wheel, and the list of the libraries that are linked into it, if they are
-# (packaging/sbom.py).
+# The binary and the shared library in the wheel, and the list of the libraries that are linked into both, if
+# they are (packaging/sbom.py).
 TERSOR_BINARY ?= $(BUILD)/$(if $(wildcard packaging/static/static.mk),static/)tersor
+TERSOR_LIBRARY ?= $(dir $(TERSOR_BINARY))libtersor.so
 TERSOR_SOURCES ?= $(if $(filter $(BUILD)/static/tersor,$(TERSOR_BINARY)),$(BUILD)/static/sources/versions)
 
 # Seconds since 1970 that packages are dated with: those of the commit, or of the file in an archive of it.
@@ -21,9 +22,9 @@ sbom: $(TERSOR_BINARY)
 		$(addprefix --cuda ,$(CUDA_VERSION)) > $(SBOM)
 	@sha256sum $(SBOM)
 
-wheel: $(TERSOR_BINARY) $(if $(TERSOR_SOURCES),sbom)
+wheel: $(TERSOR_BINARY) $(TERSOR_LIBRARY) $(if $(TERSOR_SOURCES),sbom)
 	$(Q)rm -rf $(BUILD)/wheel
-	$(Q)wheel=$$($(PYTHON) packaging/wheel/wheel.py $< --version $(VERSION) --epoch $(EPOCH) \
+	$(Q)wheel=$$($(PYTHON) packaging/wheel/wheel.py $< $(TERSOR_LIBRARY) --version $(VERSION) --epoch $(EPOCH) \
 		--out $(BUILD)/wheel $(if $(TERSOR_SOURCES),--sbom $(SBOM))) && sha256sum $$wheel
 
 # Debian's tools build in a copy of the sources, with nothing of this make in their environment.

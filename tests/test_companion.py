@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import struct
 
 import ml_dtypes
@@ -573,24 +574,26 @@ SAME_BITS = """
 import json, struct, sys
 sys.path.insert(0, sys.argv[1])
 import tersor_torch, torch
-counts = {}
-for packed, plain in zip(sys.argv[2::2], sys.argv[3::2]):
+seen = 0
+for packed, plain in json.loads(sys.argv[2]):
     content = open(plain, "rb").read()
     size = 8 + struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:size])
-    for name, t in tersor_torch.Checkpoint(packed).tensors.items():
+    tensors = tersor_torch.Checkpoint(packed).tensors
+    assert tensors.keys() == header.keys() - {"__metadata__", "tersor::tree"}, packed
+    for name, t in tensors.items():
         begin, end = header[name]["data_offsets"]
         want = content[size + begin:size + end]
         whole = t.whole()
         assert list(whole.shape) == header[name]["shape"], name
         bits = whole.reshape(-1).view(torch.uint8) if whole.numel() else whole
-        assert bytes(bits.tolist()) == want, (packed, name, t.codec)
+        assert bytes(bits.tolist()) == want, (packed, name)
         n, item = whole.numel(), max(1, len(want) // max(1, whole.numel()))
         for first in range(0, n, max(1, n // 5)):       # parts, as ranks take them
             part = t.elements(first, min(37, n - first)).reshape(-1).view(torch.uint8)
-            assert bytes(part.tolist()) == want[first * item:][:len(part)], (name, t.codec, first)
-        counts[t.codec] = counts.get(t.codec, 0) + 1
-print(json.dumps(counts))
+            assert bytes(part.tolist()) == want[first * item:][:len(part)], (packed, name, first)
+        seen += 1
+print(json.dumps(seen))
 """
 
 INTO_A_MODEL = """
@@ -680,39 +683,162 @@ print(json.dumps(sorted(os.listdir(folder))))
 
 @pytest.fixture(autouse=True)
 def binary_for_examples(monkeypatch):
+    """The program under test, with the library that was built with it."""
     monkeypatch.setenv("TERSOR", os.path.abspath(BINARY))
+    if not (pathlib.Path(BINARY).parent / "libtersor.so").exists():
+        monkeypatch.setenv("TERSOR_LIBRARY", str(ROOT / "build" / "libtersor.so"))
 
 
-def test_torch_decodes_to_the_bits_of_unpack(tmp_path):
-    """Every family of codecs, every form of scales, odd groups, BF16 states, several files."""
-    source = mixed(tmp_path)
+def codecs_of(tersor, kind):
+    """All of a kind, and of a family with a number of bits the ends and one between."""
+    found = json.loads(tersor("codecs", "--json", check=0).stdout)["codecs"]
+    ends = re.compile(r".*\+(trunc|sr)([2-6]|8|9|10|11|12|14|15)$")
+    return [c["name"] for c in found if kind in c["kinds"] and not ends.match(c["name"])]
+
+
+def test_torch_decodes_every_codec_to_the_bits_of_unpack(tmp_path, tersor):
+    """Every codec that the program lists, every form of scales, odd groups; what is coded or in several files."""
     pairs = []
+    rng = np.random.default_rng(7)
+    v = np.square(rng.normal(0, 1e-4, (7, 300))).astype("f4")
+    m = (np.sqrt(v) * rng.uniform(-1, 1, v.shape)).astype("f4")
+    states = write_source(tmp_path / "states", {"w": np.ones(v.shape, "f4"), "w.exp_avg": m, "w.exp_avg_sq": v})
+    near = write_source(tmp_path / "near", {"w": near_ties(), "s": np.geomspace(1e-45, 1e38, 333, dtype="f4"),
+                                            "z": np.array([0.0, -0.0], "f4")})
 
-    def add(path, *options, packed=None, pack_options=()):
-        packed = packed or tmp_path / f"packed-{len(pairs)}"
-        run_tersor("pack", path, "-o", packed, "-q", *pack_options, *options, check=0)
-        pairs.append((packed, tmp_path / f"plain-{len(pairs)}"))
-    for codec in ("bf16+ulp8 bf16+ulp16 fp16+ulp8 fp16+ulp16 bf16+exact16 bf16+bf16 fp16+fp16 bf16 "
-                  "fp16 f32 bf16+trunc1 bf16+trunc7 bf16+trunc16 fp16+trunc13 fp16+sr5 "
-                  "bf16+sr16 e5m2+trunc8 e5m2+sr3 e4m3+trunc16").split():
-        near = write_source(tmp_path / f"near-{len(pairs)}", {"w": near_ties(), "s": np.geomspace(
-            1e-45, 1e38, 333, dtype="f4"), "z": np.array([0.0, -0.0], "f4")})
-        add(near, "--weights", codec)
-    for scale, group, momentum, variance in (("e8m8", 32, "softsign8", "sqrt8"),
-                                             ("f16", 7, "linear8", "ulinear8"),
-                                             ("f32", 100, "softsign8", "sqrt8"),
-                                             ("e8m8", 65536, "bf16", "f32")):
-        add(TINY / "checkpoint.safetensors", "--scale", scale, "--group", group, "--momentum", momentum,
-            "--variance", variance)
+    def add(source, *options):
+        packed, plain = tmp_path / f"packed-{len(pairs)}", tmp_path / f"plain-{len(pairs)}"
+        run_tersor("pack", source, "-o", packed, "-q", "--min-elements", "1", *options, check=0)
+        pairs.append((packed, plain))
+    for kind, source in ("weight", near), ("momentum", states), ("variance", states):
+        for codec in codecs_of(tersor, kind):
+            option = {"weight": "--weights"}.get(kind, f"--{kind}")
+            add(source, option, codec)
+            add(source, option, codec, "--entropy")
+    for options in (["--scale", "f16", "--group", "7"], ["--scale", "f32", "--group", "100"], ["--group", "65536"],
+                    ["--state", "gefen"], ["--state", "tight", "--entropy"], ["--model", tmp_path / "model"]):
+        add(states, *options)
     half = np.linspace(-1, 1, 99, dtype="f4").astype(ml_dtypes.bfloat16)
     add(write_source(tmp_path / "half", {"w": near_ties(), "w.exp_avg": (
         "BF16", near_ties().shape, np.resize(half, near_ties().shape).tobytes())}))
     add(DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt")
-    pairs.append((pack(source, tmp_path / "pair")[0], tmp_path / "plain-pair"))
+    pairs.append((pack(mixed(tmp_path), tmp_path / "pair")[0], tmp_path / "plain-pair"))
+    add(TINY / "checkpoint.safetensors")
+    add(TINY / "checkpoint.safetensors", "--delta", pairs[-1][0])
+    run_tersor("pack", TINY / "checkpoint.safetensors", "-o", tmp_path / "shards.safetensors", "-q",
+               "--max-shard-size", "200K", check=0)
+    pairs.append((tmp_path / "shards.safetensors.index.json", tmp_path / "plain-shards"))
     for packed, plain in pairs:
         run_tersor("unpack", packed, "-o", plain, "-q", "--to", "safetensors", check=0)
-    counts = torchfile.run_torch(SAME_BITS, ROOT / "examples", *sum(pairs, ()))
-    assert {"raw", "softsign8", "linear8", "sqrt8", "ulinear8", "fp16+sr5"} <= counts.keys()
+    assert torchfile.run_torch(SAME_BITS, ROOT / "examples", json.dumps(
+        [[str(packed), str(plain)] for packed, plain in pairs])) > 300
+
+
+def test_torch_refuses_a_codec_that_the_library_does_not_know(tmp_path):
+    packed = tmp_path / "packed"
+    run_tersor("pack", mixed(tmp_path), "-o", packed, "-q", check=0)
+    content = packed.read_bytes()
+    assert b"softsign8" in content
+    def other(text):
+        for entry in text["tensors"]:
+            entry["codec"] = entry["codec"].replace("softsign8", "softsign9")
+    resealed(packed, other)
+    script = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import tersor_torch
+said = []
+for check in True, False:
+    try:
+        tersor_torch.read(sys.argv[2], check=check)
+    except RuntimeError as e:
+        said.append(str(e))
+print(json.dumps(said))
+"""
+    said = torchfile.run_torch(script, ROOT / "examples", packed)
+    assert len(said) == 2 and all("softsign9" in line for line in said)
+
+
+SCRATCH = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import tersor_torch, torch
+folder, mine = sys.argv[2:]
+before = {mine: os.listdir(mine)}
+model = torch.nn.Linear(64, 33)
+tersor_torch.save(os.path.join(folder, "a"), model, scratch=mine)
+os.chdir(folder)
+tersor_torch.save("-", model)           # a name like any other
+said = []
+for options, scratch in (["--weights", "none"], mine), ([], os.path.join(mine, "absent")):
+    try:
+        tersor_torch.save("b", model, options=options, scratch=scratch)
+    except (RuntimeError, FileNotFoundError) as e:
+        said.append(str(e))
+
+class Broken:
+    def __reduce__(self):
+        raise ValueError("cannot be saved")
+try:
+    tersor_torch.save("c", model, more=Broken())
+except ValueError as e:
+    said.append(str(e))
+assert before == {name: os.listdir(name) for name in before}
+print(json.dumps([sorted(os.listdir(folder)), said]))
+"""
+
+
+def test_torch_saves_without_copies_in_memory_and_removes_nothing(tmp_path):
+    """The user's directory for scratch files survives, also when packing fails; nothing is left anywhere."""
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    mine.mkdir()
+    out.mkdir()
+    (mine / "precious").write_text("x")
+    files, said = torchfile.run_torch(SCRATCH, ROOT / "examples", out, mine)
+    assert files == ["-", "a"] and (mine / "precious").read_text() == "x"
+    assert "none" in said[0] and "absent" in said[1] and said[2] == "cannot be saved"
+
+
+SHARDED = """
+import json, os, sys, types
+sys.path.insert(0, sys.argv[1])
+import tersor_torch, torch
+folder, mine, fails = sys.argv[2:]
+
+class Shard(torch.nn.Module):
+    def state_dict(self):
+        return {"w": types.SimpleNamespace(placements=[])}
+
+# What torch.distributed.checkpoint does for a sharded model, on one rank: this PyTorch is older.
+dcp = types.ModuleType("torch.distributed.checkpoint")
+def write(value, checkpoint_id):
+    if fails == "yes":
+        raise OSError("no room")
+    torch.save({"w": torch.arange(64.0)}, os.path.join(checkpoint_id, "w.pt"))
+dcp.save = write
+state = types.ModuleType("torch.distributed.checkpoint.state_dict")
+state.get_model_state_dict = state.get_optimizer_state_dict = lambda *_: {}
+sys.modules.update({dcp.__name__: dcp, state.__name__: state})
+torch.distributed.checkpoint = dcp
+tersor_torch.run = lambda *args, **more: open(os.path.join(folder, "packed"), "w").close()
+try:
+    tersor_torch.save(os.path.join(folder, "packed"), Shard(), scratch=mine or None)
+except OSError as e:
+    assert fails == "yes" and str(e) == "no room"
+print(json.dumps(sorted(os.listdir(folder))))
+"""
+
+
+@pytest.mark.parametrize("fails", ["no", "yes"])
+@pytest.mark.parametrize("given", [True, False])
+def test_sharded_save_removes_only_its_own_directory(tmp_path, fails, given):
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    for folder in mine, out, out / "packed.scratch":
+        folder.mkdir()
+        (folder / "precious").write_text("x")
+    left = torchfile.run_torch(SHARDED, ROOT / "examples", out, mine if given else "", fails)
+    assert left == sorted(["packed.scratch", "precious"] + ["packed"] * (fails == "no"))
+    assert [p.name for p in mine.iterdir()] == [p.name for p in (out / "packed.scratch").iterdir()] == ["precious"]
 
 
 def test_torch_saves_loads_and_trains_on(tmp_path):

@@ -48,9 +48,13 @@ def make_wheel(out, binary, *words, **environment):
 
 @pytest.fixture(scope="module")
 def stripped(tmp_path_factory):
-    """The binary under test without its symbols, which would be most of the wheel."""
+    """The binary and the library under test without their symbols, which would be most of the wheel."""
     path = tmp_path_factory.mktemp("stripped") / "tersor"
+    library = pathlib.Path(BINARY).resolve().parent / "libtersor.so"
+    if not library.exists():
+        pytest.skip("only the tool is built")
     run("strip", BINARY, "-o", path)
+    run("strip", library, "-o", path.with_name("libtersor.so"))
     return path
 
 
@@ -77,6 +81,7 @@ def static_binary(tmp_path_factory):
     folder = tmp_path_factory.mktemp("static")
     (folder / "main.c").write_text("int main(void) { return 0; }\n")
     run("gcc", folder / "main.c", "-o", folder / "tersor")
+    run("gcc", "-shared", folder / "main.c", "-o", folder / "libtersor.so")
     return folder / "tersor"
 
 
@@ -99,8 +104,9 @@ def test_record_names_every_file_of_the_wheel_with_its_hash_and_length(wheel):
         assert algorithm == "sha256" and int(length) == len(files[name])
 
 
-def test_wheel_has_the_program_the_manual_the_modules_and_the_licences(unpacked, stripped):
+def test_wheel_has_the_program_the_library_the_manual_the_modules_and_the_licences(unpacked, stripped):
     assert (unpacked / SCRIPTS / "tersor").read_bytes() == stripped.read_bytes()
+    assert (unpacked / "tersor" / SONAME).read_bytes() == stripped.with_name("libtersor.so").read_bytes()
     pages = unpacked / f"tersor-{VERSION}.data/data/share/man/man1"
     assert {p.name: p.read_bytes() for p in pages.iterdir()} == \
         {p.name: p.read_bytes() for p in (ROOT / "man").glob("*.1")}

@@ -203,6 +203,19 @@ TSR_API enum tsr_status tsr_checkpoint_read_stored(const struct tsr_checkpoint *
 						   uint64_t offset, size_t nbytes, void *buf,
 						   struct tsr_err *err);
 
+/**
+ * tsr_checkpoint_tree() - What was saved around the tensors, as a pickle
+ * @ret:        out: the pickle, in which the storage of each tensor has the tensor's name as its key
+ *              (docs/format.md, section 5.6); lives as long as @c.  NULL: there is only a flat list
+ * @nbytes_ret: out: how long it is
+ *
+ * Not to be called while another thread uses @c.
+ *
+ * Return: TSR_OK; TSR_E_UNSUPPORTED for a tensor that PyTorch has no type for; TSR_E_NOMEM.
+ */
+TSR_API enum tsr_status tsr_checkpoint_tree(struct tsr_checkpoint *c, const void **ret,
+					    size_t *nbytes_ret, struct tsr_err *err);
+
 /* TSR_E_FORMAT if a record of an archive has no checksum, or a member is not part of anything. */
 TSR_API enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c,
 						    struct tsr_err *err);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# make static: a binary for every x86-64 Linux with GNU libc 2.17 (2012) or later, in which all libraries but
-# that one are linked.  With GPU=1 it also has the kernels; the CUDA runtime in it opens the driver if there
+# make static: a binary and a shared library for every x86-64 Linux with GNU libc 2.17 (2012) or later, in which
+# all libraries but that one are linked.  With GPU=1 they also have the kernels; the CUDA runtime in them opens the driver if there
 # is one (docs/dependencies.md).
 
 STATIC := $(BUILD)/static
@@ -16,12 +16,14 @@ STATIC_ISA := ISA_FLAGS_avx2=-mcpu=x86_64_v3 ISA_FLAGS_avx512=-mcpu=x86_64_v4
 .PHONY: static
 static: $(STATIC_DEPS)/ready
 	@env CPPFLAGS='-I$(abspath $(STATIC_DEPS))/include' LDFLAGS='-L$(abspath $(STATIC_DEPS))/lib' \
-		$(SUBMAKE) BUILD=$(STATIC) GPU=$(GPU) CC='$(STATIC_CC)' CFLAGS='-O2' $(STATIC_ISA) $(STATIC)/tersor
-	$(Q)strip $(STATIC)/tersor
-	@PYTHON='$(PYTHON)' packaging/static/check.sh $(STATIC)/tersor $(STATIC_GLIBC)
-	@sha256sum $(STATIC)/tersor
+		$(SUBMAKE) BUILD=$(STATIC) GPU=$(GPU) CC='$(STATIC_CC)' CFLAGS='-O2' $(STATIC_ISA) \
+		$(STATIC)/tersor $(STATIC)/libtersor.so
+	$(Q)strip $(STATIC)/tersor $(STATIC)/libtersor.so
+	@for file in tersor libtersor.so; do \
+		PYTHON='$(PYTHON)' packaging/static/check.sh $(STATIC)/$$file $(STATIC_GLIBC) || exit 1; done
+	@sha256sum $(STATIC)/tersor $(STATIC)/libtersor.so
 
-$(STATIC)/tersor: static ;
+$(STATIC)/tersor $(STATIC)/libtersor.so: static ;
 
 $(STATIC_CC): packaging/static/requirements.txt
 	@.ci/setup release

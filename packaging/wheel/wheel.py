@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the Python wheel: the binary as a script, the modules, manual pages, licences.
+"""Make the Python wheel: the binary as a script, the library, the modules, manual pages, licences.
 
-    packaging/wheel/wheel.py BINARY --version V --epoch SECONDS --out DIRECTORY [--sbom FILE]
+    packaging/wheel/wheel.py BINARY LIBRARY --version V --epoch SECONDS --out DIRECTORY [--sbom FILE]
 
 Prints the path of the wheel.  The same files and seconds since 1970 give the same bytes.  Its name says where
-it runs: manylinux with the GNU libc that the binary needs, or linux alone if it loads other libraries, too.
+it runs: manylinux with the GNU libc that both need, or linux alone if one loads other libraries, too.
 """
 import argparse
 import base64
@@ -24,15 +24,16 @@ import elf      # noqa: E402: a file of packaging
 
 MODULES = {"torch": "tersor_torch", "record_gradients": "record_gradients",
            "record_trainer": "record_trainer"}     # and the files of examples that they are
+LIBRARY = "libtersor.so.1"
 OLDEST_GLIBC = 2, 17    # of the names that installers know
 SUMMARY = "Pack, compare and replay the training state of neural networks on disk"
 
 
-def platform_tag(binary):
-    machine = elf.machine(binary)
-    if elf.beside_libc(binary):
+def platform_tag(*binaries):
+    machine = elf.machine(binaries[0])
+    if any(map(elf.beside_libc, binaries)):
         return f"linux_{machine}"
-    major, minor = max(OLDEST_GLIBC, elf.glibc(binary))
+    major, minor = max(OLDEST_GLIBC, *map(elf.glibc, binaries))
     return f"manylinux_{major}_{minor}_{machine}"
 
 
@@ -62,6 +63,7 @@ def contents(args, tag):
     files = {f"tersor/{path.name}": path.read_bytes() for path in sorted((HERE / "tersor").glob("*.py"))}
     for module, example in MODULES.items():
         files[f"tersor/{module}.py"] = (ROOT / "examples" / f"{example}.py").read_bytes()
+    files[f"tersor/{LIBRARY}"] = args.library.read_bytes()
     for page in sorted((ROOT / "man").glob("*.1")):
         files[f"{data}/data/share/man/man1/{page.name}"] = page.read_bytes()
     files[f"{data}/scripts/tersor"] = args.binary.read_bytes()
@@ -98,12 +100,13 @@ def write(path, files, epoch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("library", type=pathlib.Path)
     parser.add_argument("--version", required=True)
     parser.add_argument("--epoch", type=int, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--sbom", type=pathlib.Path)
     args = parser.parse_args()
-    tag = platform_tag(args.binary)
+    tag = platform_tag(args.binary, args.library)
     files = contents(args, tag)
     path = f"tersor-{args.version}.dist-info/RECORD"
     files[path] = record(files, path)

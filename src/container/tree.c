@@ -73,11 +73,12 @@ static enum tsr_status attach_tensor(struct tsr_checkpoint *c, const struct tsr_
 	return tsr_build_index(c, err);
 }
 
-enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
+/* The tree as a pickle; nothing is put if there is none. */
+static enum tsr_status put_tree(struct tsr_checkpoint *c, struct tsr_text *pickle,
+				struct tsr_err *err)
 {
 	const char **names;
 	struct tsr_value *root = NULL;
-	struct tsr_text pickle = { 0 };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_torch_root(c, &root, err));
@@ -88,11 +89,35 @@ enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
 		return tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; i < c->ntensors; i++)
 		names[i] = c->tensors[i].name;
-	status = tsr_torch_pickle(c, root, names, &pickle, err);
+	status = tsr_torch_pickle(c, root, names, pickle, err);
 	free(names);
-	if (status == TSR_OK)
+	return status;
+}
+
+enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	struct tsr_text pickle = { 0 };
+	enum tsr_status status = put_tree(c, &pickle, err);
+
+	if (status == TSR_OK && pickle.nbytes)
 		status = pickle.nbytes <= TSR_TREE_META_MAX ? attach_meta(c, &pickle, err)
 							    : attach_tensor(c, &pickle, err);
+	tsr_text_free(&pickle);
+	return status;
+}
+
+enum tsr_status tsr_checkpoint_tree(struct tsr_checkpoint *c, const void **ret, size_t *nbytes_ret,
+				    struct tsr_err *err)
+{
+	struct tsr_text pickle = { 0 };
+	enum tsr_status status = put_tree(c, &pickle, err);
+
+	if (status == TSR_OK) {
+		*ret = pickle.nbytes ? tsr_arena_copy(c->arena, pickle.bytes, pickle.nbytes) : NULL;
+		*nbytes_ret = pickle.nbytes;
+		if (pickle.nbytes && !*ret)
+			status = tsr_build_nomem(c, err);
+	}
 	tsr_text_free(&pickle);
 	return status;
 }
