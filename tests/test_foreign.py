@@ -874,6 +874,89 @@ def test_bitsandbytes_containers_change_without_loss(tmp_path):
         torchfile.same(value, torchfile.load(tmp_path / "b.pt"))
 
 
+REAL_BNB = DATA / "frameworks" / "states" / "bitsandbytes"
+
+
+def decoded_by_numpy(path):
+    """{(parameter, state): FP32 values} of a real checkpoint, whose parameters share their tables."""
+    expected = {}
+    for number, state in dict(torchfile.load(path).items())["optimizer"]["state"].items():
+        inner = dict(dict(state.items())["__bnb_optimizer_quant_state__"].items())
+        for key in ("state1", "state2"):
+            if key not in inner:
+                continue
+            values = values_of(inner[key], np.uint8 if f"qmap{key[-1]}" in inner else np.float32)
+            if f"qmap{key[-1]}" in inner:
+                table = values_of(inner[f"qmap{key[-1]}"], np.float32)
+                scale = values_of(inner[f"absmax{key[-1]}"], np.float32)
+                values = (table[values].reshape(scale.size, -1) * scale.reshape(-1, 1)).reshape(values.shape)
+            expected[number, key] = values
+    return expected
+
+
+@pytest.mark.parametrize("name", ["adamw8bit", "ademamix8bit", "rmsprop8bit"])
+def test_bitsandbytes_as_it_really_saves(tmp_path, name):
+    """Several 8-bit states with one table; small ones in FP32; two momenta in one tensor."""
+    path, packed = REAL_BNB / f"{name}.pt", tmp_path / "p.safetensors"
+    expected = decoded_by_numpy(path)
+    assert sum(v.size >= 4096 for v in expected.values()) >= 2
+    done = run_tersor("unpack", path, "-o", tmp_path / "fp32.safetensors", check=0)
+    found = arrays_in(tmp_path / "fp32.safetensors")
+    contents = sorted(v.tobytes() for v in expected.values())
+    assert sorted(c for n, (_, _, c) in found.items() if re.search("state[12]$", n)) == contents
+    done = run_tersor("pack", path, "-o", packed, check=0)
+    assert "compressed by another tool" in done.stderr
+    run_tersor("verify", packed, "--against", path, check=0)
+    run_tersor("unpack", packed, "-o", tmp_path / "back.pt", check=0)
+    state = dict(torchfile.load(tmp_path / "back.pt").items())["optimizer"]["state"]
+    for (number, key), values in expected.items():
+        inner = dict(dict(state[number].items())["__bnb_optimizer_quant_state__"].items())
+        assert not [k for k in inner if "qmap" in k or "absmax" in k]
+        got = values_of(inner[key], np.float32)
+        assert got.shape == values.shape and np.sum((got - values)**2.0) <= 1e-3 * np.sum(values**2.0)
+    run_tersor("convert", path, "-o", tmp_path / "copy.pt", check=0)
+    torchfile.same(torchfile.load(path), torchfile.load(tmp_path / "copy.pt"))
+
+
+def test_one_table_of_bitsandbytes_stays_one(tmp_path):
+    path = REAL_BNB / "adamw8bit.pt"
+    run_tersor("convert", path, "-o", tmp_path / "copy.pt", check=0)
+    state = dict(torchfile.load(tmp_path / "copy.pt").items())["optimizer"]["state"]
+    inner = [dict(dict(s.items())["__bnb_optimizer_quant_state__"].items()) for _, s in state.items()]
+    tables = [s["qmap1"] for s in inner if "qmap1" in s]
+    assert len(tables) == 2 and tables[0].storage is tables[1].storage
+
+
+@pytest.mark.parametrize("name, kinds", [
+    ("ademamix8bit", {"state1": "momentum", "state2": "variance"}), ("rmsprop8bit", {"state1": "other"}),
+    ("adamw8bit", {"state1": "momentum", "state2": "variance"})])
+def test_what_bitsandbytes_divides_by_is_no_momentum(name, kinds):
+    """state1 alone, with an eps, is the root's argument in RMSprop and Adagrad: it stays FP32."""
+    report = json.loads(run_tersor("inspect", "--json", REAL_BNB / f"{name}.pt", check=0).stdout)
+    assert {(t["name"].rsplit(".", 1)[-1], t["kind"]) for t in report["tensors"]
+            if re.search("state[12]$", t["name"])} == set(kinds.items())
+
+
+def test_a_weight_is_no_table(tmp_path):
+    """A parameter that is also called qmap1 stays in the output."""
+    value, _, _ = bitsandbytes(4096, 256)
+    table = value["optimizer"]["state"][0]["qmap1"]
+    value["model"] = ordered({"w": dict(value["model"].items())["w"], "t": table})
+    (tmp_path / "in.pt").write_bytes(pt(value))
+    done = run_tersor("unpack", tmp_path / "in.pt", "-o", tmp_path / "out.safetensors")
+    assert done.returncode == 3 or "t" in arrays_in(tmp_path / "out.safetensors")
+
+
+def test_stacked_states_of_bitsandbytes_have_blocks_of_their_own(tmp_path):
+    """The blocks of AdEMAMix's second momentum begin where that begins, which no group does."""
+    value, _, _ = bitsandbytes(8000, 256, shape=(2, 4000))
+    value["optimizer"]["state"][0]["absmax1"] = tensor(np.ones((2, 16), np.float32))
+    (tmp_path / "in.pt").write_bytes(pt(value))
+    done = run_tersor("unpack", tmp_path / "in.pt", "-o", tmp_path / "out.safetensors", check=3)
+    assert "scales" in one_line_error(done)
+    run_tersor("convert", tmp_path / "in.pt", "-o", tmp_path / "copy.pt", check=0)
+
+
 @pytest.mark.parametrize("change", ["no qmap", "no absmax", "qmap of 255", "qmap of f16",
                                     "absmax of 21", "absmax of 0", "absmax of f64"])
 def test_bitsandbytes_parts_that_do_not_fit(tmp_path, change):

@@ -313,11 +313,19 @@ static bool is_state(const struct candidate *k)
 			       k->role == TSR_ROLE_MAX_VARIANCE);
 }
 
+/* A state is shaped like its weight; AdEMAMix of bitsandbytes stacks its two momenta in one. */
+static bool fits(const struct tsr_tensor *t, const struct tsr_tensor *w)
+{
+	return tsr_tensor_same_shape(t, w) ||
+	       (t->rank == w->rank + 1 && t->shape[0] == 2 &&
+		tsr_shape_compare(w->rank, t->shape + 1, w->rank, w->shape) == 0);
+}
+
 /* Whether a weak alias counts. */
 static bool fits_weak(const struct candidate *k)
 {
-	return k->weight && (tsr_tensor_same_shape(k->t, k->weight->t) || k->factored ||
-			     (is_scalar(k) && k->t->numel <= 1));
+	return k->weight &&
+	       (fits(k->t, k->weight->t) || k->factored || (is_scalar(k) && k->t->numel <= 1));
 }
 
 static enum tsr_status join(struct assigning *a, struct candidate *k)
@@ -335,7 +343,7 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 	if (k->weak)
 		return TSR_OK;
 	if (!k->weight || is_scalar(k) || k->role == TSR_ROLE_STATE || k->t->numel == 0 ||
-	    tsr_tensor_same_shape(k->t, k->weight->t))
+	    fits(k->t, k->weight->t))
 		return TSR_OK;
 	tsr_shape_text(found, sizeof(found), k->t->rank, k->t->shape);
 	tsr_shape_text(expected, sizeof(expected), k->weight->t->rank, k->weight->t->shape);
@@ -375,11 +383,19 @@ static bool is_same_weight(const struct candidate *a, const struct candidate *b)
 				      : strcmp(a->canonical, b->canonical) == 0;
 }
 
+/* A state1 alone: Adagrad and RMSprop of bitsandbytes, which have an eps, divide by it; Lion has none. */
+static bool is_denominator(const struct assigning *a, const struct candidate *k)
+{
+	const char *dot = strrchr(k->t->name, '.');
+
+	return a->c->eps > 0 && dot && strcmp(dot, ".state1") == 0;
+}
+
 /*
  * A momentum and the variance beside it, of states in the order of by_weight_and_role(): AMSGrad
  * divides by its second variance, which is the last.
  */
-static void join_moments(struct candidate *const *states, size_t n, const struct candidate *all)
+static void join_moments(const struct assigning *a, struct candidate *const *states, size_t n)
 {
 	for (size_t i = 0, last; i < n; i = last + 1) {
 		struct tsr_tensor *m = states[i]->t, *v;
@@ -387,11 +403,13 @@ static void join_moments(struct candidate *const *states, size_t n, const struct
 		for (last = i; last + 1 < n && is_same_weight(states[i], states[last + 1]);)
 			last++;
 		v = states[last]->t;
+		if (last == i && is_denominator(a, states[i]))
+			states[i]->role = TSR_ROLE_STATE;
 		if (last == i || states[i]->role != TSR_ROLE_MOMENTUM || m->numel != v->numel ||
 		    !tsr_tensor_has_f32(m) || !tsr_tensor_has_f32(v))
 			continue;
-		m->partner = (size_t)(states[last] - all) + 1;
-		v->partner = (size_t)(states[i] - all) + 1;
+		m->partner = (size_t)(states[last] - a->all) + 1;
+		v->partner = (size_t)(states[i] - a->all) + 1;
 	}
 }
 
@@ -424,7 +442,7 @@ static enum tsr_status check_unique(struct assigning *a)
 			pair(k, next);
 	}
 	if (status == TSR_OK)
-		join_moments(states, n, a->all);
+		join_moments(a, states, n);
 	free(states);
 	return status;
 }

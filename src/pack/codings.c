@@ -140,3 +140,21 @@ enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct t
 	}
 	return n ? tsr_pack_note_ratios(c, first, n, err) : TSR_OK;
 }
+
+enum tsr_status tsr_pack_note_decoded(struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	const struct tsr_tensor *first = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->ntensors && !c->packed; i++) {
+		if (!c->tensors[i].coding.codec || c->tensors[i].coding.group == 1)
+			continue;
+		first = first ? first : &c->tensors[i];
+		n++;
+	}
+	return n ? tsr_build_note(c, err,
+				  "%s: tensor %.200s: is compressed by another tool (%zu in all); "
+				  "unpacking the output gives FP32 states",
+				  c->path, first->name, n)
+		 : TSR_OK;
+}

@@ -39,4 +39,7 @@ bool tsr_pack_drop_ratios(const struct tsr_pack_options *o, struct tsr_tensor *t
 enum tsr_status tsr_pack_note_ratios(struct tsr_checkpoint *c, const struct tsr_tensor *first,
 				     size_t n, struct tsr_err *err);
 
+/* Note which states come from another tool's compressed form, which no output has again. */
+enum tsr_status tsr_pack_note_decoded(struct tsr_checkpoint *c, struct tsr_err *err);
+
 #endif

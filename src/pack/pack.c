@@ -576,7 +576,9 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 	if (o.delta && o.coded == TSR_CODED_NONE)
 		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
-	status = tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err);
+	status = tsr_pack_note_decoded(c, err);
+	if (status == TSR_OK)
+		status = tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY)
 		tsr_checkpoint_close(c);
 	return status;

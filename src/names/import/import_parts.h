@@ -43,6 +43,9 @@ enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struc
  */
 enum tsr_status tsr_import_bitsandbytes(struct tsr_importing *m, size_t i);
 
+/* The same of all states in a tree, whose tables may be one tensor under several names. */
+enum tsr_status tsr_import_bitsandbytes_tree(struct tsr_importing *m, struct tsr_value *root);
+
 /*
  * If array @i has the FP8 codes of a moment of COAT, scaled by group: make one tensor of its arrays.
  * docs/containers.md has their layout.

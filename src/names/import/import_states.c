@@ -50,6 +50,8 @@ static enum tsr_status join_weight(struct tsr_importing *m, size_t rest, size_t 
 
 static enum tsr_status recognise(struct tsr_importing *m)
 {
+	for (size_t i = 0; i < m->c->ntrees; i++)
+		TSR_TRY(tsr_import_bitsandbytes_tree(m, m->c->trees[i]));
 	for (size_t i = 0; i < m->c->narrays; i++) {
 		TSR_TRY(tsr_import_bitsandbytes(m, i));
 		TSR_TRY(tsr_import_coat(m, i));
