@@ -25,6 +25,11 @@ struct tsr_array {
 	uint64_t offset; /* from the start of that file: contiguous, row-major, little-endian */
 	/* If not NULL, the elements lie as this says, and @file and @offset mean nothing. */
 	const struct tsr_layout *layout;
+	/*
+	 * The dense strides, in elements, that the tensor has in PyTorch: a .pt or DCP has its elements in
+	 * that order.  NULL: row-major.  Reading the array is row-major either way.
+	 */
+	const uint64_t *stride;
 	/* If not NULL, @file has at @offset a coded plane of which this array is what it decodes to. */
 	const struct tsr_coded *coded;
 	/* If not NULL, the data itself, borrowed: no file holds it. */

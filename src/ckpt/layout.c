@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading of arrays that are not one run of bytes: strided views, chunks, other byte orders. */
+/* Arrays that are not one run of bytes: strided views, chunks, other byte orders. */
 #include "ckpt/layout.h"
 
 #include <inttypes.h>
@@ -32,8 +32,55 @@ struct reading {
 	uint64_t start[TSR_RANK_MAX], size[TSR_RANK_MAX]; /* the box being read */
 	uint64_t step[TSR_RANK_MAX]; /* elements of the array per step in each dimension */
 	char *span; /* SPAN_NBYTES bytes */
+	enum tsr_status (*box)(const struct reading *r); /* what is done with a box */
+	/* In the other direction: elements at @from go to @put, in the order of @stride. */
+	const char *from;
+	const uint64_t *stride;
+	tsr_put_run_fn *put;
+	void *ctx;
 	struct tsr_err *err;
 };
+
+/* --- Strides ------------------------------------------------------------------------------------- */
+
+static void row_strides(unsigned rank, const uint64_t *shape, uint64_t *stride)
+{
+	uint64_t step = 1;
+
+	for (unsigned d = rank; d-- > 0;) {
+		stride[d] = step;
+		step *= shape[d] ? shape[d] : 1;
+	}
+}
+
+bool tsr_strides_are_rows(unsigned rank, const uint64_t *shape, const uint64_t *stride)
+{
+	uint64_t rows[TSR_RANK_MAX];
+
+	row_strides(rank, shape, rows);
+	return !rank || memcmp(rows, stride, rank * sizeof(*rows)) == 0;
+}
+
+bool tsr_strides_are_dense(unsigned rank, const uint64_t *shape, const uint64_t *stride)
+{
+	uint64_t numel = 1, found = 1;
+
+	for (unsigned d = 0; d < rank; d++)
+		numel *= shape[d];
+	if (!numel)
+		return true;
+	/* The dimension whose stride is the product of those inside it, again and again. */
+	for (unsigned i = 0; i < rank && found < numel; i++) {
+		unsigned d = 0;
+
+		while (d < rank && (shape[d] == 1 || stride[d] != found))
+			d++;
+		if (d == rank)
+			return false;
+		found *= shape[d];
+	}
+	return found == numel;
+}
 
 /* --- Arrays of one chunk ---------------------------------------------------------------------- */
 
@@ -198,7 +245,7 @@ static enum tsr_status read_range(struct reading *r, unsigned d, uint64_t first,
 	uint64_t row, part;
 
 	if (d == r->a->rank)
-		return read_box(r);
+		return r->box(r);
 	row = r->step[d];
 	part = first % row;
 	if (part) {
@@ -217,7 +264,7 @@ static enum tsr_status read_range(struct reading *r, unsigned d, uint64_t first,
 			r->start[i] = 0;
 			r->size[i] = r->a->shape[i];
 		}
-		TSR_TRY(read_box(r));
+		TSR_TRY(r->box(r));
 		first += n / row * row;
 		n %= row;
 	}
@@ -228,6 +275,72 @@ static enum tsr_status read_range(struct reading *r, unsigned d, uint64_t first,
 	return read_range(r, d + 1, 0, n);
 }
 
+/* --- Into another order ------------------------------------------------------------------------- */
+
+/* @dims go from the largest stride to the smallest: the innermost that fill a run of bytes are one. */
+static enum tsr_status put_runs(const struct reading *r, const char *from, uint64_t to,
+				const struct dim *dims, unsigned n)
+{
+	uint64_t run = 1;
+	unsigned inner = n;
+
+	while (inner > 0 && dims[inner - 1].to == run &&
+	       dims[inner - 1].size * run <= SPAN_NBYTES / r->item)
+		run *= dims[--inner].size;
+	if (!inner) {
+		pick(r, from, r->span, dims, n);
+		return r->put(r->ctx, r->span, run * r->item, to * r->item, r->err);
+	}
+	for (uint64_t i = 0; i < dims->size; i++)
+		TSR_TRY(put_runs(r, from + i * dims->from * r->item, to + i * dims->to, dims + 1,
+				 n - 1));
+	return TSR_OK;
+}
+
+static enum tsr_status put_box(const struct reading *r)
+{
+	struct dim dims[TSR_RANK_MAX];
+	uint64_t from = 0, to = 0;
+	unsigned n = 0;
+
+	for (unsigned d = 0; d < r->a->rank; d++) {
+		from += r->start[d] * r->step[d];
+		if (r->a->shape[d] > 1)
+			to += r->start[d] * r->stride[d];
+		if (r->size[d] > 1)
+			dims[n++] = (struct dim){ r->size[d], r->stride[d], r->step[d] };
+	}
+	sort_dims(dims, n);
+	for (unsigned i = 0; i < n; i++)
+		dims[i] = (struct dim){ dims[i].size, dims[i].to, dims[i].from };
+	return put_runs(r, r->from + (from - r->first) * r->item, to, dims, n);
+}
+
+enum tsr_status tsr_strided_put(const struct tsr_strided *t, uint64_t first, uint64_t n,
+				const void *bytes, tsr_put_run_fn *put, void *ctx,
+				struct tsr_err *err)
+{
+	const struct tsr_array a = { .rank = t->rank, .shape = t->shape };
+	struct reading r = { .a = &a,
+			     .item = t->item,
+			     .first = first,
+			     .box = put_box,
+			     .from = bytes,
+			     .stride = t->stride,
+			     .put = put,
+			     .ctx = ctx,
+			     .err = err };
+	enum tsr_status status;
+
+	row_strides(t->rank, t->shape, r.step);
+	r.span = malloc(SPAN_NBYTES);
+	if (!r.span)
+		return tsr_fail_nomem(err, "a tile");
+	status = n ? read_range(&r, 0, first, n) : TSR_OK;
+	free(r.span);
+	return status;
+}
+
 /* --- Elements as stored, and as wanted -------------------------------------------------------- */
 
 static enum tsr_status read_stored(const struct tsr_checkpoint *c, const struct tsr_array *a,
@@ -235,19 +348,17 @@ static enum tsr_status read_stored(const struct tsr_checkpoint *c, const struct 
 				   struct tsr_err *err)
 {
 	struct tsr_array boxed = *a;
-	struct reading r = { .c = c, .item = item, .first = first, .to = buf, .err = err };
+	struct reading r = {
+		.c = c, .item = item, .first = first, .to = buf, .box = read_box, .err = err
+	};
 	enum tsr_status status;
-	uint64_t step = 1;
 
 	if (a->layout->flat) {
 		boxed.rank = 1;
 		boxed.shape = &a->numel;
 	}
 	r.a = &boxed;
-	for (unsigned d = boxed.rank; d-- > 0;) {
-		r.step[d] = step;
-		step *= boxed.shape[d];
-	}
+	row_strides(boxed.rank, boxed.shape, r.step);
 	r.span = malloc(SPAN_NBYTES);
 	if (!r.span)
 		return tsr_fail_nomem(err, c->path);

@@ -42,6 +42,28 @@ struct tsr_layout {
 struct tsr_layout *tsr_layout_whole(struct tsr_arena *arena, const struct tsr_array *a,
 				    bool columns);
 
+/* Whether strides put the elements of a shape one after the other, in some order of its dimensions. */
+bool tsr_strides_are_dense(unsigned rank, const uint64_t *shape, const uint64_t *stride);
+
+/* Whether they are those of a row-major tensor, also in dimensions of one element. */
+bool tsr_strides_are_rows(unsigned rank, const uint64_t *shape, const uint64_t *stride);
+
+/*
+ * Consecutive elements of a row-major tensor, in the order in which dense strides put them: @put is called
+ * with runs of bytes and their offset in the tensor.  @bytes are @n elements of @item bytes from number
+ * @first on.  Return: what @put returned first that is not TSR_OK, or TSR_E_NOMEM.
+ */
+struct tsr_strided {
+	unsigned rank;
+	const uint64_t *shape, *stride;
+	size_t item;
+};
+typedef enum tsr_status tsr_put_run_fn(void *ctx, const void *bytes, size_t nbytes, uint64_t offset,
+				       struct tsr_err *err);
+enum tsr_status tsr_strided_put(const struct tsr_strided *t, uint64_t first, uint64_t n,
+				const void *bytes, tsr_put_run_fn *put, void *ctx,
+				struct tsr_err *err);
+
 /* @nbytes of an array with a layout, in row-major order, from byte @offset; whole elements. */
 enum tsr_status tsr_layout_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);

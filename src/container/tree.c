@@ -163,8 +163,30 @@ static enum tsr_status bad_tensor(const struct binding *b)
 			"%s: " TSR_TREE_KEY ": found a parameter that is not a tensor", b->c->path);
 }
 
+/* The strides that PyTorch gave it; those of older files say nothing. */
+static enum tsr_status bind_strides(struct binding *b, const struct tsr_value *v,
+				    const struct tsr_tensor *t)
+{
+	uint64_t *stride = tsr_arena_alloc(b->c->arena, t->rank * sizeof(*stride));
+	bool ok = v->type == TSR_VALUE_TUPLE && v->list.n == t->rank;
+
+	if (!stride)
+		return tsr_build_nomem(b->c, b->err);
+	for (unsigned d = 0; ok && d < t->rank; d++)
+		ok = tsr_value_get_u64(v->list.items[d], &stride[d]);
+	if (!ok || !tsr_strides_are_dense(t->rank, t->shape, stride))
+		return tsr_fail(b->err, TSR_E_FORMAT,
+				"%s: " TSR_TREE_KEY ": found strides of tensor %.200s that do not "
+				"put its elements one after the other",
+				b->c->path, t->name);
+	if (!tsr_strides_are_rows(t->rank, t->shape, stride))
+		b->c->arrays[t->plane[0]].stride = stride;
+	return TSR_OK;
+}
+
 static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const char *name)
 {
+	const struct tsr_value *const stride = v->call.args->list.items[3];
 	const bool requires_grad = is_true(v->call.args->list.items[4]);
 	const struct tsr_tensor *t = tsr_checkpoint_find(b->c, name);
 
@@ -172,6 +194,7 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 		return tsr_fail(b->err, TSR_E_FORMAT,
 				"%s: " TSR_TREE_KEY ": has tensor %.200s, which the file does not",
 				b->c->path, name);
+	TSR_TRY(bind_strides(b, stride, t));
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor.array = t->plane[0];
 	v->tensor.requires_grad = requires_grad;

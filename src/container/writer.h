@@ -93,8 +93,12 @@ enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err);
 enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
 			       size_t nbytes, uint64_t offset, struct tsr_err *err);
 
-/* The CRC-32 of some bytes if the container has checksums, else 0.  Thread-safe. */
-uint32_t tsr_writer_sum(const struct tsr_writer *w, const void *bytes, size_t nbytes);
+/*
+ * What tsr_writer_commit() needs of some bytes of the array with this tag, from byte @offset of it on, if the
+ * container has checksums, else 0.  Thread-safe.
+ */
+enum tsr_status tsr_writer_sum(const struct tsr_writer *w, size_t tag, const void *bytes,
+			       size_t nbytes, uint64_t offset, uint32_t *ret, struct tsr_err *err);
 
 /* Add the next @nbytes of an array, whose tsr_writer_sum() is @crc, to its checksum; in order. */
 void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32_t crc);

@@ -49,7 +49,8 @@ struct tsr_pickle_tensor {
 	const char *dtype; /* of torch: "float8_e4m3fn"; for an untyped storage only */
 	uint64_t storage_numel; /* elements, or bytes of an untyped storage */
 	unsigned rank;
-	const uint64_t *shape; /* written as contiguous, at offset 0 */
+	const uint64_t *shape; /* at offset 0 of its storage */
+	const uint64_t *stride; /* in elements; NULL: row-major */
 };
 
 /**

@@ -436,11 +436,13 @@ static enum tsr_status write_storage(struct writer *w, const struct tsr_pickle_t
 	return TSR_OK;
 }
 
-/* The stride of dimension @d, in elements, as torch has it for contiguous tensors. */
+/* The stride of dimension @d, in elements. */
 static uint64_t stride_of(const struct tsr_pickle_tensor *t, unsigned d)
 {
 	uint64_t stride = 1;
 
+	if (t->stride)
+		return t->stride[d];
 	for (unsigned i = d + 1; i < t->rank; i++)
 		stride *= t->shape[i] ? t->shape[i] : 1;
 	return stride;

@@ -92,7 +92,6 @@ static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_wal
 	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
 	struct output *o = extra;
 
-	(void)err;
 	/* From here on the elements of decoded tensors are in their own dtype. */
 	if (t->tensor->coding.codec)
 		tsr_narrow_in_place(t->tensor->dtype, t->coder->m->x, t->tile.n);
@@ -102,8 +101,8 @@ static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_wal
 	o->ninfinite = 0;
 	if (to != t->tensor->dtype)
 		convert_tile(t, to, o);
-	o->crc = tsr_writer_sum(w->writer, o->data, o->nbytes);
-	return TSR_OK;
+	return tsr_writer_sum(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->data, o->nbytes,
+			      o->offset, &o->crc, err);
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -184,6 +183,29 @@ static enum tsr_status note_types(struct writing *w, struct tsr_err *err)
 		w->path, n, n == 1 ? "" : "s");
 }
 
+/* Only PyTorch's files say in which order the elements of a tensor lie, and the tree for tersor alone. */
+static enum tsr_status note_strides(struct writing *w, enum tsr_container container,
+				    struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->c;
+	const char *first = NULL;
+	size_t n = 0;
+
+	for (size_t i = c->ntensors; i-- > 0;) {
+		if (!c->arrays[c->tensors[i].plane[0]].stride)
+			continue;
+		first = c->tensors[i].name;
+		n++;
+	}
+	if (!n || container == TSR_CONTAINER_TORCH || container == TSR_CONTAINER_DCP)
+		return TSR_OK;
+	return tsr_build_note(
+		w->c, err,
+		"%s: tensor %.200s: has its memory format, such as channels_last, in a "
+		".pt and DCP only; here it is row-major (%zu in all)",
+		w->path, first, n);
+}
+
 /* Name what the container cannot hold. */
 static enum tsr_status note_losses(struct writing *w, enum tsr_container container,
 				   struct tsr_err *err)
@@ -202,7 +224,7 @@ static enum tsr_status note_losses(struct writing *w, enum tsr_container contain
 				       w->path));
 	if (container == TSR_CONTAINER_NPZ || container == TSR_CONTAINER_NPY)
 		TSR_TRY(note_types(w, err));
-	return TSR_OK;
+	return note_strides(w, container, err);
 }
 
 static bool is_rounded(const struct tsr_tensor *t)

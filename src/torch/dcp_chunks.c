@@ -205,6 +205,49 @@ static enum tsr_status read_boxes(struct joining *j, struct tsr_torch_view *v)
 
 /* --- The array ------------------------------------------------------------------------------ */
 
+/* Whether a chunk has its elements one after the other, @order going from the outermost dimension inwards. */
+static bool is_in_order(const struct tsr_chunk *chunk, unsigned rank, const unsigned *order)
+{
+	uint64_t step = 1;
+
+	for (unsigned i = rank; i-- > 0;) {
+		const unsigned d = order[i];
+
+		if (chunk->size[d] > 1 && chunk->stride[d] != step)
+			return false;
+		step *= chunk->size[d];
+	}
+	return true;
+}
+
+/* Chunks that all have their dimensions in one order, other than row-major, are parts of such a tensor. */
+static enum tsr_status keep_order(const struct joining *j, struct tsr_array *a)
+{
+	const unsigned rank = a->rank;
+	unsigned order[TSR_RANK_MAX];
+	uint64_t *stride, step = 1;
+
+	for (unsigned d = 0; d < rank; d++) {
+		unsigned at = d;
+
+		for (; at > 0 && j->chunks[0].stride[order[at - 1]] < j->chunks[0].stride[d]; at--)
+			order[at] = order[at - 1];
+		order[at] = d;
+	}
+	for (size_t i = 0; i < j->nboxes; i++) {
+		if (!is_in_order(&j->chunks[i], rank, order))
+			return TSR_OK;
+	}
+	stride = tsr_arena_alloc(j->r->c->arena, rank * sizeof(*stride));
+	if (!stride)
+		return tsr_build_nomem(j->r->c, j->r->err);
+	for (unsigned i = rank; i-- > 0; step *= a->shape[order[i]])
+		stride[order[i]] = step;
+	if (!tsr_strides_are_rows(rank, a->shape, stride))
+		a->stride = stride;
+	return TSR_OK;
+}
+
 /* An array of several chunks, or one without elements, which is stored nowhere. */
 static enum tsr_status join_chunks(const struct joining *j, struct tsr_array *a)
 {
@@ -225,7 +268,7 @@ static enum tsr_status join_chunks(const struct joining *j, struct tsr_array *a)
 	layout->chunks = j->chunks;
 	layout->swapped = j->swapped;
 	a->layout = layout;
-	return TSR_OK;
+	return keep_order(j, a);
 }
 
 static enum tsr_status join(struct joining *j, size_t *array_ret)

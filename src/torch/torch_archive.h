@@ -29,6 +29,7 @@ struct tsr_torch_view {
 	unsigned rank;
 	uint64_t shape[TSR_RANK_MAX];
 	uint64_t stride[TSR_RANK_MAX]; /* as of a contiguous tensor where they do not matter */
+	uint64_t given[TSR_RANK_MAX]; /* the strides that it says */
 	uint64_t first; /* element of the storage */
 	uint64_t numel, nbytes; /* of the tensor */
 };

@@ -35,6 +35,8 @@ struct binding {
 	uint64_t keys_nbytes; /* of the dicts so far */
 	size_t ndropped; /* objects */
 	size_t ndtensors;
+	size_t nloose; /* views with gaps, or with elements twice */
+	const char *loose; /* the name of the first */
 	size_t nnumpy;
 	char numpy[PATH_NBYTES]; /* where the first NumPy value stands */
 };
@@ -85,6 +87,8 @@ static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view 
 	if (!array.name)
 		return tsr_build_nomem(c, b->a->err);
 	TSR_TRY(tsr_build_array(c, &array, &s->array, b->a->err));
+	if (!v->contiguous && !array.stride && !b->nloose++)
+		b->loose = array.name;
 	s->archive = b->a;
 	s->member = v->member;
 	s->first = v->first;
@@ -417,6 +421,12 @@ static enum tsr_status bind_all(struct binding *b)
 		TSR_TRY(tsr_build_note(b->a->c, b->a->err,
 				       "%.200s: DTensors that are whole become plain tensors (%zu)",
 				       b->a->where, b->ndtensors));
+	if (b->nloose)
+		TSR_TRY(tsr_build_note(
+			b->a->c, b->a->err,
+			"%.200s: tensor %.200s: is a view with gaps or repeated elements, "
+			"and becomes row-major without them (%zu in all)",
+			b->a->where, b->loose, b->nloose));
 	if (b->ndropped > DROPPED_NOTES)
 		TSR_TRY(tsr_build_note(b->a->c, b->a->err,
 				       "%.200s: %zu objects in all were left out", b->a->where,

@@ -255,6 +255,7 @@ static void settle_strides(struct tsr_torch_view *v)
 	uint64_t step = 1;
 
 	v->contiguous = true;
+	memcpy(v->given, v->stride, sizeof(v->given));
 	for (unsigned d = v->rank; d-- > 0;) {
 		if (!v->numel || v->shape[d] == 1)
 			v->stride[d] = step;
@@ -401,6 +402,24 @@ static enum tsr_status add_layout(struct tsr_checkpoint *c, const struct tsr_tor
 	return TSR_OK;
 }
 
+/* Those of a view with gaps, or that has elements twice, end here: it becomes row-major. */
+static enum tsr_status keep_strides(struct tsr_checkpoint *c, const struct tsr_torch_view *view,
+				    struct tsr_array *ret, struct tsr_err *err)
+{
+	const size_t nbytes = view->rank * sizeof(*view->given);
+	uint64_t *stride;
+
+	if (tsr_strides_are_rows(view->rank, view->shape, view->given) ||
+	    !tsr_strides_are_dense(view->rank, view->shape, view->given))
+		return TSR_OK;
+	stride = tsr_arena_alloc(c->arena, nbytes);
+	if (!stride)
+		return tsr_build_nomem(c, err);
+	memcpy(stride, view->given, nbytes);
+	ret->stride = stride;
+	return TSR_OK;
+}
+
 enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch_view *view,
 				struct tsr_array *ret, struct tsr_err *err)
 {
@@ -417,6 +436,7 @@ enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch
 	ret->rank = view->rank;
 	ret->shape = shape;
 	ret->file = r->file;
+	TSR_TRY(keep_strides(c, view, ret, err));
 	/* A part of a record with a checksum gets a layout for the checksum's sake. */
 	if (view->numel && (!view->contiguous || view->swapped || (r->has_crc && !whole)))
 		return add_layout(c, view, ret, err);

@@ -146,6 +146,7 @@ enum tsr_status tsr_torch_describe(const struct tsr_checkpoint *c, const char *c
 			.storage_numel = dtype->storage ? t->numel : tsr_tensor_nbytes(t),
 			.rank = t->rank,
 			.shape = t->shape,
+			.stride = c->arrays[t->plane[0]].stride,
 		};
 	}
 	return TSR_OK;
