@@ -89,8 +89,8 @@ TSR_API struct tsr_directory_watch tsr_directory_watch_defaults(void);
  * @path:    a directory; symbolic links in it are refused unless @options->open->follow
  * @out:     the directory to make; it is written beside its name and renamed when complete
  * @options: how each file is packed; NULL for tsr_pack_defaults().  With `force` a packed directory
- *           at @out is replaced as a whole; with `strict` a file that cannot be packed is an error;
- *           `max_shard_nbytes` must be 0
+ *           at @out without other files than its index lists is replaced as a whole; with `strict` a
+ *           file that cannot be packed is an error; `max_shard_nbytes` must be 0
  * @watch:   NULL: none
  * @run:     threads and progress; NULL: the calling thread only
  * @ret:     out: to be freed with tsr_directory_close(); set on TSR_OK and TSR_E_DURABILITY
@@ -110,7 +110,8 @@ TSR_API enum tsr_status tsr_pack_directory(const char *path, const char *out,
 /**
  * tsr_unpack_directory() - Restore the directory that was packed
  * @path:    a packed directory
- * @out:     as for tsr_pack_directory(); with `force` any directory there is replaced
+ * @out:     as for tsr_pack_directory(); with `force` a directory is replaced that has no
+ *           other entries than those that come back
  * @options: `open`, `strict`, `force` and `dry_run` are used; NULL for tsr_write_defaults()
  *
  * Names, layout and permissions are the source's, copied files byte for byte: their hashes are checked.

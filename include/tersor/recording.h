@@ -74,8 +74,8 @@ TSR_API enum tsr_status tsr_recording_open_step(const struct tsr_recording *r, s
 /**
  * tsr_recode_recording() - Write a recording with its gradients entropy coded, or plain again
  * @path:    the directory of a recording; symbolic links in it are refused unless @options->open->follow
- * @out:     the directory to make, as for tsr_pack_directory(); with `force` one with a manifest.json is
- *           replaced
+ * @out:     the directory to make, as for tsr_pack_directory(); with `force` one is replaced that
+ *           has no other entries than those that the new one has
  * @options: NULL for tsr_recode_defaults(), which write plain files.  `coded` is TSR_CODED_ALL or
  *           TSR_CODED_NONE, and `max_shard_nbytes` and `weights_out` must not be set
  * @watch:   NULL: none; @packed is called after each file that was coded, @unpacked after each that is plain

@@ -191,12 +191,27 @@ const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i)
 
 /* --- Files ------------------------------------------------------------------------------------- */
 
+/* What a directory of the kind that this is has, which no other is replaced for. */
+static bool owns(const void *ctx, const char *path)
+{
+	const struct tsr_outputs *o = ctx;
+
+	return strcmp(path, o->index) == 0 || tsr_dir_is_dcp_part(path);
+}
+
+static struct tsr_outdir_rule rule_of(const struct tsr_outputs *o)
+{
+	return (struct tsr_outdir_rule){ o->force, owns, o };
+}
+
 static enum tsr_status check_directory(const struct tsr_outputs *o,
 				       const struct tsr_checkpoint *inputs, struct tsr_err *err)
 {
+	const struct tsr_outdir_rule rule = rule_of(o);
+
 	for (unsigned f = 0; f < inputs->nfiles; f++)
 		TSR_TRY(tsr_outdir_check_outside(o->path, tsr_file_path(inputs->files[f]), err));
-	return tsr_outdir_check_target(o->path, o->index, o->force, err);
+	return tsr_outdir_check_target(o->path, &rule, err);
 }
 
 /* An output is no input, nor what one differs from. */
@@ -290,10 +305,12 @@ static enum tsr_status create_file(struct tsr_outputs *o, size_t i, uint64_t nby
 enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes,
 				   struct tsr_parts *part, struct tsr_err *err)
 {
+	const struct tsr_outdir_rule rule = rule_of(o);
+
 	if (part)
 		return meet_all(o, nbytes, part, err);
 	if (o->index)
-		TSR_TRY(tsr_outdir_create(o->path, o->index, o->force, &o->dir, err));
+		TSR_TRY(tsr_outdir_create(o->path, &rule, &o->dir, err));
 	for (size_t i = 0; i < o->n; i++)
 		TSR_TRY(create_file(o, i, nbytes[i], err));
 	return TSR_OK;
@@ -351,6 +368,7 @@ static bool is_published(enum tsr_status status)
 enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text *index,
 				    struct tsr_err *err)
 {
+	const struct tsr_outdir_rule rule = rule_of(o);
 	enum tsr_status status = TSR_OK, one;
 	size_t published = 0;
 
@@ -367,7 +385,7 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 		status = one == TSR_OK ? status : one;
 	}
 	if (o->dir && is_published(status)) {
-		one = tsr_outdir_publish(o->dir, err);
+		one = tsr_outdir_publish(o->dir, &rule, err);
 		o->dir = NULL;
 		status = one == TSR_OK ? status : one;
 	} else if (!o->index) {

@@ -19,16 +19,73 @@ static bool is_stream(const struct tsr_dir_target *target)
 	return strcmp(target->path, TSR_STANDARD_OUTPUT) == 0;
 }
 
-enum tsr_status tsr_dir_check_target(const struct tsr_directory *input,
+/* --- What is replaced --------------------------------------------------------------------------- */
+
+/* A target while it is looked at. */
+struct owned {
+	struct tsr_outdir_rule rule;
+	struct tsr_directory *d; /* the new one */
+	struct tsr_directory *old; /* the packed one that is there, or NULL */
+	const char **names; /* of @old */
+	size_t n;
+};
+
+static bool is_listed(const void *ctx, const char *path)
+{
+	const struct owned *o = ctx;
+
+	return o->names && tsr_directory_knows(o->names, o->n, path);
+}
+
+/* The parts of a checkpoint of torch.distributed.checkpoint may have had others' numbers. */
+static bool is_written(const void *ctx, const char *path)
+{
+	const struct owned *o = ctx;
+	const struct tsr_directory_entry e = { .path = path };
+
+	return tsr_directory_find(o->d, path) ||
+	       (tsr_dir_is_dcp_part(tsr_path_name(path)) && tsr_directory_metadata_of(o->d, &e));
+}
+
+/* End with disown().  An index that cannot be read lists nothing. */
+static enum tsr_status own(struct owned *o, struct tsr_directory *d,
+			   const struct tsr_dir_target *target, struct tsr_err *err)
+{
+	*o = (struct owned){ .d = d };
+	o->rule = (struct tsr_outdir_rule){ target->force, target->packed ? is_listed : is_written,
+					    o };
+	if (!target->packed || !tsr_directory_is_packed(target->path) ||
+	    tsr_directory_open(target->path, &o->old, NULL) != TSR_OK)
+		return TSR_OK;
+	o->names = tsr_directory_known(o->old, &o->n);
+	if (o->names)
+		return TSR_OK;
+	tsr_directory_close(o->old);
+	return tsr_fail_nomem(err, target->path);
+}
+
+static void disown(struct owned *o)
+{
+	free(o->names);
+	tsr_directory_close(o->old);
+}
+
+enum tsr_status tsr_dir_check_target(struct tsr_directory *input,
 				     const struct tsr_dir_target *target, uint64_t nbytes,
 				     struct tsr_err *err)
 {
+	enum tsr_status status;
+	struct owned o;
+
 	/* What a dry run without an output has for one; starting it fails. */
 	if (is_stream(target))
 		return TSR_OK;
 	TSR_TRY(tsr_outdir_check_outside(target->path, input->path, err));
 	TSR_TRY(tsr_outdir_check_not_below(target->path, input->path, err));
-	TSR_TRY(tsr_outdir_check_target(target->path, target->marker, target->force, err));
+	TSR_TRY(own(&o, input, target, err));
+	status = tsr_outdir_check_target(target->path, &o.rule, err);
+	disown(&o);
+	TSR_TRY(status);
 	/* Parts, and who joins them, find some of it there. */
 	return target->parts ? TSR_OK : tsr_outdir_check_space(target->path, nbytes, err);
 }
@@ -47,19 +104,24 @@ static uint64_t shared_id(const struct tsr_directory *d, const struct tsr_parts 
 	return id;
 }
 
-enum tsr_status tsr_dir_start(const struct tsr_directory *d, const struct tsr_dir_target *target,
+enum tsr_status tsr_dir_start(struct tsr_directory *d, const struct tsr_dir_target *target,
 			      struct tsr_outdir **ret, struct tsr_err *err)
 {
 	enum tsr_status status;
+	struct owned o;
 
 	if (is_stream(target))
 		return tsr_fail(err, TSR_E_USAGE, "%s: expected a name for the output directory",
 				target->path);
+	TSR_TRY(own(&o, d, target, err));
 	if (target->parts)
-		return tsr_outdir_meet(target->path, target->marker, target->force,
-				       shared_id(d, target->parts), tsr_part_joins(target->parts),
-				       ret, err);
-	TSR_TRY(tsr_outdir_create(target->path, target->marker, target->force, ret, err));
+		status = tsr_outdir_meet(target->path, &o.rule, shared_id(d, target->parts),
+					 tsr_part_joins(target->parts), ret, err);
+	else
+		status = tsr_outdir_create(target->path, &o.rule, ret, err);
+	disown(&o);
+	if (target->parts || status != TSR_OK)
+		return status;
 	status = tsr_dir_set_mode(tsr_outdir_path(*ret), 0700, err);
 	if (status != TSR_OK)
 		tsr_outdir_discard(*ret);
@@ -126,17 +188,24 @@ static enum tsr_status remove_strays(const struct tsr_directory *d, const char *
 	return status;
 }
 
-enum tsr_status tsr_dir_end(const struct tsr_directory *d, const struct tsr_dir_target *target,
+enum tsr_status tsr_dir_end(struct tsr_directory *d, const struct tsr_dir_target *target,
 			    struct tsr_outdir *made, enum tsr_status status, struct tsr_err *err)
 {
 	const bool given_up = tsr_part_joins(target->parts) && status == TSR_E_BOUND;
+	struct owned o;
 
 	if (status == TSR_OK && target->parts)
 		status = remove_strays(d, tsr_outdir_path(made), err);
 	if (status == TSR_OK)
 		status = finish(d, tsr_outdir_path(made), err);
+	/* What may be replaced is looked at again. */
 	if (status == TSR_OK)
-		return tsr_outdir_publish(made, err);
+		status = own(&o, d, target, err);
+	if (status == TSR_OK) {
+		status = tsr_outdir_publish(made, &o.rule, err);
+		disown(&o);
+		return status;
+	}
 	if (target->parts && !given_up)
 		tsr_outdir_leave(made);
 	else
@@ -151,7 +220,7 @@ enum tsr_status tsr_dir_remove_index(const struct tsr_dir_target *target, const 
 
 	if (!target->parts)
 		return TSR_OK;
-	path = tsr_path_join(out, target->marker);
+	path = tsr_path_join(out, TSR_DIRECTORY_INDEX);
 	if (!path)
 		return tsr_fail_nomem(err, out);
 	(void)tsr_dir_remove_file(path);

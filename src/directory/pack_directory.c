@@ -169,7 +169,7 @@ static enum tsr_status run_packing(struct tsr_dir_packing *p, const char *out,
 	struct tsr_outdir *made = NULL;
 	enum tsr_status status;
 
-	p->target = (struct tsr_dir_target){ out, TSR_DIRECTORY_INDEX, p->options->force,
+	p->target = (struct tsr_dir_target){ out, true, p->options->force,
 					     run ? run->parts : NULL };
 	TSR_TRY(tsr_dir_check_target(p->d, &p->target, 0, p->err));
 	tsr_by_file_start(&p->by_file, run, p->d->path, 0);

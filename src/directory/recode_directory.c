@@ -141,7 +141,7 @@ static enum tsr_status run_recoding(struct recoding *r, const char *out, const s
 	enum tsr_status status;
 	uint64_t nbytes = 0;
 
-	r->target = (struct tsr_dir_target){ out, TSR_DIRECTORY_INDEX, r->options->force,
+	r->target = (struct tsr_dir_target){ out, true, r->options->force,
 					     run ? run->parts : NULL };
 	TSR_TRY(tsr_directory_remark_others(r->d, follow, r->err));
 	for (size_t i = 0; i < r->d->n; i++) {

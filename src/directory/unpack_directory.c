@@ -151,7 +151,7 @@ static enum tsr_status run_unpacking(struct unpacking *u, const char *out,
 	uint64_t nbytes = 0, total = 0;
 	enum tsr_status status;
 
-	u->target = (struct tsr_dir_target){ out, NULL, u->options->force,
+	u->target = (struct tsr_dir_target){ out, false, u->options->force,
 					     run ? run->parts : NULL };
 	tsr_by_file_start(&u->by_file, run, u->d->path, 0);
 	TSR_TRY(check_all(u, &nbytes));

@@ -192,6 +192,13 @@ static bool in_doubt(void)
 	       errno != ENAMETOOLONG;
 }
 
+bool tsr_dir_is_dcp_part(const char *name)
+{
+	int n = 0;
+
+	return sscanf(name, "__%*u_%*u.distcp%n", &n) == 0 && n && !name[n];
+}
+
 bool tsr_dir_has(const char *path)
 {
 	struct stat st;

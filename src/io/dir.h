@@ -31,6 +31,9 @@ bool tsr_dir_is_name(const char *s);
 
 bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 
+/* Whether a name is one that torch.distributed.checkpoint and tersor give a part: __RANK_NUMBER.distcp. */
+bool tsr_dir_is_dcp_part(const char *name);
+
 /*
  * Whether anything has this name, even a dangling link.  Where the system fails to answer something may be
  * there: who opens it finds the error, and nobody writes over it.

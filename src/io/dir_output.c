@@ -23,12 +23,11 @@
 #define DEPTH_MAX 64u
 
 struct tsr_outdir {
-	bool force;
 	bool met; /* others make it too: what fails leaves it */
 	int parent_fd;
 	mode_t mode; /* of the directory that is replaced, or 0 */
 	char *path; /* the target, without slashes at its end */
-	const char *name, *marker; /* name: the last component, inside path */
+	const char *name; /* the last component, inside path */
 	char *temp; /* the path of the temporary directory; NULL before it exists */
 	bool held; /* it counts as an output in the making */
 	const char *temp_name; /* its last component, inside temp */
@@ -114,36 +113,61 @@ static enum tsr_status trim(const char *path, char **ret, struct tsr_err *err)
 	return TSR_OK;
 }
 
-/* How many entries a directory has (counted to 1), and whether one is @marker. */
-static enum tsr_status look_into(const char *path, const char *marker, bool *empty_ret,
-				 bool *marked_ret, struct tsr_err *err)
+static enum tsr_status check_entries(const char *path, size_t root,
+				     const struct tsr_outdir_rule *rule, bool *empty_ret,
+				     struct tsr_err *err);
+
+/* One entry: what is not owned, or is a link or special file, keeps the directory from being replaced. */
+static enum tsr_status check_entry(const char *path, size_t root,
+				   const struct tsr_outdir_rule *rule, struct tsr_err *err)
 {
+	struct stat st;
+	bool empty;
+
+	if (lstat(path, &st) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
+	if (!rule->owns || !(S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)) ||
+	    !rule->owns(rule->ctx, path + root + 1))
+		return tsr_fail(err, TSR_E_IO,
+				"%.*s: output exists and is a directory of other things, which is "
+				"not replaced: found %.255s in it",
+				(int)root, path, path + root + 1);
+	return S_ISDIR(st.st_mode) ? check_entries(path, root, rule, &empty, err) : TSR_OK;
+}
+
+/* All that is in a directory of the target, whose path has @root bytes. */
+static enum tsr_status check_entries(const char *path, size_t root,
+				     const struct tsr_outdir_rule *rule, bool *empty_ret,
+				     struct tsr_err *err)
+{
+	enum tsr_status status = TSR_OK;
 	const struct dirent *entry;
 	DIR *dir = opendir(path);
-	int errnum;
 
 	if (!dir)
 		return tsr_fail_errno(err, errno, "%s: cannot open", path);
 	*empty_ret = true;
-	*marked_ret = false;
-	while ((errno = 0, entry = readdir(dir))) {
+	while (status == TSR_OK && (errno = 0, entry = readdir(dir))) {
+		char *full;
+
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		*empty_ret = false;
-		*marked_ret = *marked_ret || !marker || strcmp(entry->d_name, marker) == 0;
+		full = tsr_path_join(path, entry->d_name);
+		status = full ? check_entry(full, root, rule, err) : tsr_fail_nomem(err, path);
+		free(full);
 	}
-	errnum = errno;
+	if (status == TSR_OK && errno)
+		status = tsr_fail_errno(err, errno, "%s: cannot read the directory", path);
 	closedir(dir);
-	if (errnum)
-		return tsr_fail_errno(err, errnum, "%s: cannot read the directory", path);
-	return TSR_OK;
+	return status;
 }
 
 /* *mode_ret: of the directory that is there, or 0. */
-static enum tsr_status check_target(const char *path, const char *marker, bool force,
+static enum tsr_status check_target(const char *path, const struct tsr_outdir_rule *rule,
 				    mode_t *mode_ret, struct tsr_err *err)
 {
-	bool empty = true, marked = false;
+	bool empty = true;
 	struct stat st;
 
 	*mode_ret = 0;
@@ -152,18 +176,14 @@ static enum tsr_status check_target(const char *path, const char *marker, bool f
 				       : tsr_fail_errno(err, errno, "%s: cannot stat", path);
 	if (!S_ISDIR(st.st_mode))
 		return tsr_fail(err, TSR_E_IO, "%s: output exists and is not a directory", path);
-	TSR_TRY(look_into(path, marker, &empty, &marked, err));
+	TSR_TRY(check_entries(path, strlen(path), rule, &empty, err));
 	*mode_ret = st.st_mode & 0777;
-	if (empty || (force && marked))
+	if (empty || rule->force)
 		return TSR_OK;
-	if (marked)
-		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
-	return tsr_fail(err, TSR_E_IO,
-			"%s: output exists and is a directory of other things: found no %s in it",
-			path, marker);
+	return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
 }
 
-enum tsr_status tsr_outdir_check_target(const char *path, const char *marker, bool force,
+enum tsr_status tsr_outdir_check_target(const char *path, const struct tsr_outdir_rule *rule,
 					struct tsr_err *err)
 {
 	char *trimmed = NULL;
@@ -174,7 +194,7 @@ enum tsr_status tsr_outdir_check_target(const char *path, const char *marker, bo
 	TSR_TRY(trim(path, &trimmed, err));
 	status = tsr_path_open_directory(trimmed, &parent_fd, err);
 	if (status == TSR_OK)
-		status = check_target(trimmed, marker, force, &mode, err);
+		status = check_target(trimmed, rule, &mode, err);
 	if (parent_fd >= 0)
 		close(parent_fd);
 	free(trimmed);
@@ -311,12 +331,13 @@ static enum tsr_status meet_temporary(struct tsr_outdir *d, const char *name, bo
 	return name_temporary(d, name, err);
 }
 
-static enum tsr_status start(struct tsr_outdir *d, const char *path, struct tsr_err *err)
+static enum tsr_status start(struct tsr_outdir *d, const char *path,
+			     const struct tsr_outdir_rule *rule, struct tsr_err *err)
 {
 	TSR_TRY(trim(path, &d->path, err));
 	d->name = tsr_path_name(d->path);
 	TSR_TRY(tsr_path_open_directory(d->path, &d->parent_fd, err));
-	TSR_TRY(check_target(d->path, d->marker, d->force, &d->mode, err));
+	TSR_TRY(check_target(d->path, rule, &d->mode, err));
 	tsr_temporary_hold(1);
 	d->held = true;
 	return TSR_OK;
@@ -333,7 +354,7 @@ static void release(struct tsr_outdir *d)
 	free(d);
 }
 
-enum tsr_status tsr_outdir_meet(const char *path, const char *marker, bool force, uint64_t id,
+enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *rule, uint64_t id,
 				bool joins, struct tsr_outdir **ret, struct tsr_err *err)
 {
 	struct tsr_outdir *d = calloc(1, sizeof(*d));
@@ -342,8 +363,8 @@ enum tsr_status tsr_outdir_meet(const char *path, const char *marker, bool force
 
 	if (!d)
 		return tsr_fail_nomem(err, path);
-	*d = (struct tsr_outdir){ .force = force, .met = true, .parent_fd = -1, .marker = marker };
-	status = start(d, path, err);
+	*d = (struct tsr_outdir){ .met = true, .parent_fd = -1 };
+	status = start(d, path, rule, err);
 	if (status == TSR_OK)
 		status = tsr_temporary_name_of(d->name, id, d->path, &name, err);
 	if (status == TSR_OK)
@@ -356,7 +377,7 @@ enum tsr_status tsr_outdir_meet(const char *path, const char *marker, bool force
 	return status;
 }
 
-enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool force,
+enum tsr_status tsr_outdir_create(const char *path, const struct tsr_outdir_rule *rule,
 				  struct tsr_outdir **ret, struct tsr_err *err)
 {
 	struct tsr_outdir *d = calloc(1, sizeof(*d));
@@ -364,8 +385,8 @@ enum tsr_status tsr_outdir_create(const char *path, const char *marker, bool for
 
 	if (!d)
 		return tsr_fail_nomem(err, path);
-	*d = (struct tsr_outdir){ .force = force, .parent_fd = -1, .marker = marker };
-	status = start(d, path, err);
+	*d = (struct tsr_outdir){ .parent_fd = -1 };
+	status = start(d, path, rule, err);
 	if (status == TSR_OK)
 		status = make_temporary(d, err);
 	if (status == TSR_OK)
@@ -469,7 +490,8 @@ static int rename_in_two_steps(struct tsr_outdir *d)
 }
 
 /* Renaming to an absent or empty directory cannot replace anything else. */
-static enum tsr_status take_name(struct tsr_outdir *d, bool *old_remains_ret, struct tsr_err *err)
+static enum tsr_status take_name(struct tsr_outdir *d, const struct tsr_outdir_rule *rule,
+				 bool *old_remains_ret, struct tsr_err *err)
 {
 	mode_t mode;
 
@@ -478,7 +500,7 @@ static enum tsr_status take_name(struct tsr_outdir *d, bool *old_remains_ret, st
 		return TSR_OK;
 	if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
 		return tsr_fail_errno(err, errno, "%s: cannot rename to it", d->path);
-	TSR_TRY(check_target(d->path, d->marker, d->force, &mode, err));
+	TSR_TRY(check_target(d->path, rule, &mode, err));
 	if (renameat2(d->parent_fd, d->temp_name, d->parent_fd, d->name, RENAME_EXCHANGE) != 0 &&
 	    (!tsr_temporary_lacking(errno) || rename_in_two_steps(d) != 0))
 		return tsr_fail_errno(err, errno, "%s: cannot rename to it", d->path);
@@ -508,7 +530,8 @@ static enum tsr_status make_durable(struct tsr_outdir *d, bool old_remains, stru
 	return TSR_E_DURABILITY;
 }
 
-enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err)
+enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, const struct tsr_outdir_rule *rule,
+				   struct tsr_err *err)
 {
 	bool old_remains = false;
 	enum tsr_status status = TSR_OK;
@@ -518,7 +541,7 @@ enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, struct tsr_err *err)
 	if (status == TSR_OK)
 		status = tsr_dir_sync(d->temp, d->path, err);
 	if (status == TSR_OK)
-		status = take_name(d, &old_remains, err);
+		status = take_name(d, rule, &old_remains, err);
 	if (status != TSR_OK) {
 		if (d->met)
 			tsr_outdir_leave(d);

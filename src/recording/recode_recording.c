@@ -259,9 +259,7 @@ static enum tsr_status write_all(struct recoding *r, const char *out)
 
 static enum tsr_status run_recoding(struct recoding *r, const char *out, const struct tsr_run *run)
 {
-	const struct tsr_dir_target target = { .path = out,
-					       .marker = TSR_MANIFEST_NAME,
-					       .force = r->options->force };
+	const struct tsr_dir_target target = { .path = out, .force = r->options->force };
 	struct tsr_outdir *made = NULL;
 	enum tsr_status status;
 	uint64_t nbytes = 0;

@@ -10,6 +10,15 @@
 
 #define MARKER "index"
 
+/* What directories of this kind have: every name without an 'x'. */
+static bool owns(const void *ctx, const char *path)
+{
+	(void)ctx;
+	return !strchr(path, 'x') || strcmp(path, MARKER) == 0;
+}
+
+static const struct tsr_outdir_rule rules[] = { { false, owns, NULL }, { true, owns, NULL } };
+
 static char root[] = "/tmp/tersor-outdir-XXXXXX";
 
 static int enter(void **state)
@@ -58,7 +67,7 @@ static struct tsr_outdir *start(const char *path, bool force)
 	struct tsr_outdir *d = NULL;
 	struct tsr_err err;
 
-	assert_int_equal(tsr_outdir_create(path, MARKER, force, &d, &err), TSR_OK);
+	assert_int_equal(tsr_outdir_create(path, &rules[force], &d, &err), TSR_OK);
 	return d;
 }
 
@@ -69,7 +78,7 @@ static void make(const char *path, bool force, const char *name)
 
 	put(d, MARKER, "m");
 	put(d, name, "text");
-	assert_int_equal(tsr_outdir_publish(d, &err), TSR_OK);
+	assert_int_equal(tsr_outdir_publish(d, &rules[1], &err), TSR_OK);
 }
 
 static void appears_as_a_whole(void **state)
@@ -81,7 +90,7 @@ static void appears_as_a_whole(void **state)
 	put(d, "a", "1");
 	put(d, "sub/deeper/b", "2");
 	assert_false(tsr_dir_has("out"));
-	assert_int_equal(tsr_outdir_publish(d, &err), TSR_OK);
+	assert_int_equal(tsr_outdir_publish(d, &rules[1], &err), TSR_OK);
 	assert_true(tsr_dir_has("out/a"));
 	assert_true(tsr_dir_has("out/sub/deeper/b"));
 	assert_int_equal(count("."), 1);
@@ -114,7 +123,7 @@ static void only_force_replaces(void **state)
 
 	(void)state;
 	make("out", false, "old/file");
-	assert_int_equal(tsr_outdir_create("out", MARKER, false, &d, &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_create("out", &rules[0], &d, &err), TSR_E_IO);
 	assert_string_equal(err.msg, "out: output exists");
 	assert_int_equal(err.hint, TSR_HINT_FORCE);
 	make("out", true, "new");
@@ -131,18 +140,18 @@ static void other_directories_are_never_replaced(void **state)
 
 	(void)state;
 	assert_int_equal(mkdir("home", 0777), 0);
-	assert_int_equal(mkdir("home/letters", 0777), 0);
-	assert_int_equal(tsr_outdir_create("home", MARKER, true, &d, &err), TSR_E_IO);
-	assert_string_equal(err.msg, "home: output exists and is a directory of other things: "
-				     "found no index in it");
+	assert_int_equal(mkdir("home/x", 0777), 0);
+	assert_int_equal(tsr_outdir_create("home", &rules[1], &d, &err), TSR_E_IO);
+	assert_string_equal(err.msg, "home: output exists and is a directory of other things, "
+				     "which is not replaced: found x in it");
 	assert_int_equal(symlink("home", "link"), 0);
-	assert_int_equal(tsr_outdir_create("link", MARKER, true, &d, &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("home", MARKER, true, &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("./", MARKER, true, &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("..", MARKER, true, &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("/", MARKER, true, &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("absent/out", MARKER, true, &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("home/out", MARKER, true, &err), TSR_OK);
+	assert_int_equal(tsr_outdir_create("link", &rules[1], &d, &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("home", &rules[1], &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("./", &rules[1], &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("..", &rules[1], &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("/", &rules[1], &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("absent/out", &rules[1], &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("home/out", &rules[1], &err), TSR_OK);
 }
 
 static void one_that_came_up_meanwhile_stays(void **state)
@@ -153,10 +162,10 @@ static void one_that_came_up_meanwhile_stays(void **state)
 	(void)state;
 	put(d, "a", "1");
 	assert_int_equal(mkdir("out", 0777), 0);
-	assert_int_equal(mkdir("out/other", 0777), 0);
-	assert_int_equal(tsr_outdir_publish(d, &err), TSR_E_IO);
+	assert_int_equal(mkdir("out/x", 0777), 0);
+	assert_int_equal(tsr_outdir_publish(d, &rules[1], &err), TSR_E_IO);
 	assert_int_equal(count("."), 1);
-	assert_true(tsr_dir_has("out/other"));
+	assert_true(tsr_dir_has("out/x"));
 }
 
 static void names_stay_below(void **state)

@@ -96,7 +96,7 @@ static enum tsr_status convert_packed(const struct cli_common *common,
 
 	if (asprintf(&path, "%s.unpacked", common->output) < 0)
 		return tsr_fail_nomem(err, common->output);
-	status = tsr_outdir_create(path, NULL, false, &made, err);
+	status = tsr_outdir_create(path, &(struct tsr_outdir_rule){ false }, &made, err);
 	if (status == TSR_OK)
 		status = convert_unpacked(common, o, run, tsr_outdir_path(made), ret, err);
 	tsr_outdir_discard(made);

@@ -118,7 +118,7 @@ static enum tsr_status pack_other(struct tsr_checkpoint *c, const char *out,
 				c->path);
 	if (asprintf(&path, "%s.model", out) < 0)
 		return tsr_fail_nomem(err, out);
-	status = tsr_outdir_create(path, NULL, false, &made, err);
+	status = tsr_outdir_create(path, &(struct tsr_outdir_rule){ false }, &made, err);
 	if (status == TSR_OK)
 		status = pack_written(c, tsr_outdir_path(made), out, o, run, ret, err);
 	tsr_outdir_discard(made);
