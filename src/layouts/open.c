@@ -141,6 +141,28 @@ static enum tsr_status check_base(struct tsr_checkpoint *c, const char *path, bo
 }
 
 /*
+ * The base at @path, which the delta names or the user.  A name from the file must be that of a regular file,
+ * which is held while the checkpoint is opened, so that what takes its place is noticed.
+ */
+static enum tsr_status open_named(struct tsr_checkpoint *c, const char *path,
+				  const struct tsr_open_options *o, bool named, struct tsr_err *err)
+{
+	char *directory = tsr_path_directory(path);
+	struct tsr_file *f = NULL;
+	enum tsr_status status = directory ? TSR_OK : tsr_fail_nomem(err, path);
+
+	if (status == TSR_OK && named)
+		status = tsr_file_open_in(directory, c->base_name.name, o->follow, &f, err);
+	if (status == TSR_OK)
+		status = open_checkpoint(&path, 1, o, c->base_name.depth - 1, false, &c->base, err);
+	if (status == TSR_OK && f)
+		status = tsr_file_check_unchanged(f, err);
+	tsr_file_close(f);
+	free(directory);
+	return status;
+}
+
+/*
  * Open what a delta differs from; @depth is the most that it may be deep.  @later: one that is not packed is
  * not read now.
  */
@@ -167,8 +189,7 @@ static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open
 		status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_BASE,
 				       "%s: is a delta to %s, which is missing", c->path, path);
 	else
-		status = open_checkpoint(&path, 1, &o, c->base_name.depth - 1, false, &c->base,
-					 err);
+		status = open_named(c, path, &o, !options->base, err);
 	if (status == TSR_OK)
 		status = check_base(c, path, later, options->run, err);
 	free(joined);
