@@ -3,13 +3,15 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 
 import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from conftest import DATA, one_line_error, run_tersor
+from conftest import BINARY, DATA, one_line_error, run_tersor
 from test_entropy import quiet
 from test_reader import contents
 
@@ -387,3 +389,67 @@ def test_dry_runs_write_nothing_and_reports_say_what(tmp_path, pair):
     assert report["nbytes"] == pair[1].stat().st_size and len(report["tensors"]) == len(SHAPES)
     quiet("pack", pair[1], "-o", tmp_path / "u", "--only", "weights", "--delta", pair[0], "--dry-run")
     assert (tmp_path / "m").read_bytes() == pair[0].read_bytes() and len(list(tmp_path.iterdir())) == 1
+
+
+def paused(call, update, model):
+    """An `apply` that stops before a call on the model's directory."""
+    job = subprocess.Popen([BINARY, "apply", update, model, "-qq"], stderr=subprocess.PIPE, text=True, env={
+        **os.environ, "LD_PRELOAD": os.environ["TERSOR_FAULTS"], "TERSOR_FAULT": f"{call}:stop",
+        "TERSOR_FAULT_PATH": str(model.parent)})
+    os.waitid(os.P_PID, job.pid, os.WSTOPPED | os.WNOWAIT)
+    return job
+
+
+def go_on(job):
+    job.send_signal(signal.SIGCONT)
+    return job.communicate(timeout=60)[1], job.returncode
+
+
+@pytest.mark.parametrize("change", ["other-apply", "renamed", "written", "removed"])
+@pytest.mark.parametrize("call", ["fsync:1", "rename:1"])
+def test_a_model_that_changes_while_it_is_updated_is_not_lost(tmp_path, pair, call, change):
+    """Before the file is synced, and between the last look and the renaming."""
+    old, new, update = pair
+    model, third = tmp_path / "d" / "m.safetensors", tmp_path / "third.safetensors"
+    model.parent.mkdir()
+    shutil.copy(old, model)
+    shutil.copy(old, third)
+    with third.open("r+b") as f:
+        f.seek(-2, os.SEEK_END)
+        f.write(b"\x12\x34")
+    other = make_update(third, old, tmp_path / "other")
+    job = paused(call, update, model)
+    if change == "other-apply":
+        quiet("apply", other, model)
+    elif change == "renamed":
+        shutil.copy(third, tmp_path / "t")
+        os.rename(tmp_path / "t", model)
+    elif change == "written":
+        with model.open("r+b") as f:
+            f.write(third.read_bytes())
+    else:
+        model.unlink()
+    said, status = go_on(job)
+    assert status == 4 and len(said.splitlines()) == 1, said
+    if change == "removed":
+        assert not model.exists()
+    else:
+        assert "replaced by another program while its successor was written" in said
+        assert model.read_bytes() == third.read_bytes()
+    assert os.listdir(model.parent) == ([] if change == "removed" else [model.name])
+
+
+def test_of_two_updates_at_once_one_is_refused(tmp_path, pair):
+    """The one that is not refused is the model; 100 pairs under TERSOR_LONG."""
+    old, new, update = pair
+    model = tmp_path / "d" / "m.safetensors"
+    model.parent.mkdir()
+    delay = {**os.environ, "LD_PRELOAD": os.environ["TERSOR_FAULTS"], "TERSOR_FAULT": "fsync:1:delay=50",
+             "TERSOR_FAULT_PATH": str(model.parent)}
+    for _ in range(100 if os.environ.get("TERSOR_LONG") else 8):
+        shutil.copy(old, model)
+        jobs = [subprocess.Popen([BINARY, "apply", update, model, "-qq"], env=delay, stderr=subprocess.DEVNULL)
+                for _ in range(2)]
+        codes = sorted(job.wait() for job in jobs)
+        assert codes[0] == 0 and codes[1] in (3, 4), codes
+        assert model.read_bytes() == new.read_bytes() and os.listdir(model.parent) == [model.name]

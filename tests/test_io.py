@@ -889,7 +889,8 @@ def test_of_racing_writers_one_complete_file_remains(command, force, make_job, m
                    for job in jobs]
         done = [finish(writer) for writer in writers]
         status = sorted(d.returncode for d in done)
-        assert status == ([0] * 4 if force else [0, 4, 4, 4]), [d.stderr for d in done]
+        expected = [0] + [4] * 3            # with --force too, if one writes over what another has seen
+        assert status == expected or force and set(status) <= {0, 4} and status[0] == 0, [d.stderr for d in done]
         for d in done:
             if d.returncode:
                 one_line_error(d)

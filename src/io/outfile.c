@@ -28,6 +28,7 @@ struct tsr_outfile {
 	char *path; /* as the user gave it */
 	const char *name; /* its last component, inside path */
 	char *temp; /* name of the temporary file in the directory; NULL before it exists */
+	struct stat old; /* the file that it replaces; no mode: none was there */
 	struct tsr_trail *trail; /* of what was written; NULL: a stream, or out of memory */
 	bool held; /* it counts as an output in the making */
 	bool met; /* other processes write it too: it stays until it is published */
@@ -227,6 +228,7 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, const char
 	}
 	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
 	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
+	f->old = old;
 	if (like)
 		TSR_TRY(stat_like(like, &old, err));
 	tsr_temporary_hold(1);
@@ -419,6 +421,41 @@ static int rename_noreplace(const struct tsr_outfile *f, bool *temp_remains_ret,
 	return 0;
 }
 
+/* Whether what has a name is still the file that is to be replaced, unmodified. */
+static bool is_old(const struct tsr_outfile *f, const char *name)
+{
+	struct stat now;
+
+	return fstatat(f->dir_fd, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       tsr_same_file(&now, &f->old) && now.st_size == f->old.st_size &&
+	       now.st_mtim.tv_sec == f->old.st_mtim.tv_sec &&
+	       now.st_mtim.tv_nsec == f->old.st_mtim.tv_nsec;
+}
+
+/*
+ * Replace the file that was there and no other: what came in its place since is given back its name.  It is
+ * looked at before, and after both names are exchanged at once; file systems that cannot do that get the
+ * first look only.  *other_ret: it is another.
+ */
+static int rename_over(struct tsr_outfile *f, bool *temp_remains_ret, bool *other_ret)
+{
+	*other_ret = f->old.st_mode && !is_old(f, f->name);
+	if (*other_ret)
+		return -1;
+	if (!f->old.st_mode)
+		return renameat(f->dir_fd, f->temp, f->dir_fd, f->name);
+	if (renameat2(f->dir_fd, f->temp, f->dir_fd, f->name, RENAME_EXCHANGE) != 0)
+		return tsr_temporary_lacking(errno)
+			       ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name)
+			       : -1;
+	*other_ret = !is_old(f, f->temp);
+	if (*other_ret && renameat2(f->dir_fd, f->temp, f->dir_fd, f->name, RENAME_EXCHANGE) == 0)
+		return -1;
+	f->met = *other_ret; /* it is not ours to remove */
+	*temp_remains_ret = *other_ret || unlinkat(f->dir_fd, f->temp, 0) != 0;
+	return 0;
+}
+
 /* Why a file cannot take its name. */
 static enum tsr_status unnamed(const struct tsr_outfile *f, bool lacking, struct tsr_err *err)
 {
@@ -440,8 +477,11 @@ static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, st
 			err, errno,
 			"%s: published and complete, but cannot remove its temporary name %s",
 			f->path, f->temp);
-	free(f->temp);
-	f->temp = NULL;
+	/* One that remains is tried again at the end. */
+	if (!temp_remains) {
+		free(f->temp);
+		f->temp = NULL;
+	}
 	if (!temp_remains && tsr_temporary_sync(f->dir_fd) == 0)
 		return TSR_OK;
 	if (!temp_remains)
@@ -457,7 +497,7 @@ static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, st
 enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 {
 	enum tsr_status status;
-	bool temp_remains = false, lacking = false;
+	bool temp_remains = false, lacking = false, other = false;
 	int failed;
 
 	if (f->stream) {
@@ -480,9 +520,16 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		goto discard;
 	}
 	do {
-		failed = f->force ? renameat(f->dir_fd, f->temp, f->dir_fd, f->name)
+		failed = f->force ? rename_over(f, &temp_remains, &other)
 				  : rename_noreplace(f, &temp_remains, &lacking);
-	} while (failed && errno == EINTR);
+	} while (failed && !other && errno == EINTR);
+	if (failed && other) {
+		status = tsr_fail(err, TSR_E_IO,
+				  "%s: was modified or replaced by another program while its "
+				  "successor was written; that one is kept",
+				  f->path);
+		goto discard;
+	}
 	if (failed) {
 		status = unnamed(f, lacking, err);
 		goto discard;
