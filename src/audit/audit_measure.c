@@ -297,7 +297,8 @@ enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *
 
 	on_cpu.ngpus = 0;
 	on_cpu.threads = threads_of(a, &on_cpu);
-	TSR_TRY(tsr_part_inputs(on_cpu.parts, tsr_checkpoint_fingerprint(a->c, 0), err));
+	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ a->c }, 1, 0, &on_cpu,
+				err));
 	TSR_TRY(tsr_walk_run(&walk, &on_cpu, err));
 	drop_faulty_pairs(a);
 	return TSR_OK;

@@ -426,9 +426,8 @@ static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct t
 						      formats[i].largest };
 	}
 	TSR_TRY(add_tensors(m, kinds, err));
-	if (m->progress.run)
-		TSR_TRY(tsr_part_inputs(m->progress.run->parts, tsr_checkpoint_fingerprint(c, 0),
-					err));
+	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ c }, 1, 0, m->progress.run,
+				err));
 	TSR_TRY(tsr_records_check_all(c, m->progress.run, err));
 	/* Every part, and who joins, looks for the largest magnitudes itself: errors need them all. */
 	TSR_TRY(run_pass(m, &largest, false, err));

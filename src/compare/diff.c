@@ -230,11 +230,8 @@ static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 	const struct tsr_comparison *r = d->result;
 	enum tsr_status status;
 
-	if (run)
-		TSR_TRY(tsr_part_inputs(
-			run->parts,
-			tsr_checkpoint_fingerprint(r->b, tsr_checkpoint_fingerprint(r->a, 0)),
-			err));
+	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ r->a, r->b }, 2, 0, run,
+				err));
 	decode_on(r, run);
 	status = tsr_parted_run(&parted, run, err);
 	decode_on(r, NULL);

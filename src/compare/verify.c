@@ -347,20 +347,6 @@ static enum tsr_status check_checksums(struct verifying *w, struct tsr_err *err)
 	return tsr_checkpoint_check_strict(c, err);
 }
 
-/* What all parts must have. */
-static enum tsr_status name_inputs(const struct verifying *w, const struct tsr_run *run,
-				   struct tsr_err *err)
-{
-	uint64_t hash;
-
-	if (!run || !run->parts)
-		return TSR_OK;
-	hash = tsr_checkpoint_fingerprint(w->v->checked, 0);
-	if (w->v->original)
-		hash = tsr_checkpoint_fingerprint(w->v->original, hash);
-	return tsr_part_inputs(run->parts, hash, err);
-}
-
 static enum tsr_status run_verify(struct verifying *w, const char *path, const struct tsr_run *run,
 				  struct tsr_err *err)
 {
@@ -390,7 +376,9 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		TSR_TRY(tsr_records_check_all(w->v->original, run, err));
 	}
 	walk.c = w->v->checked;
-	TSR_TRY(name_inputs(w, run, err));
+	TSR_TRY(tsr_inputs_name(
+		(const struct tsr_checkpoint *const[]){ w->v->checked, w->v->original }, 2, 0, run,
+		err));
 	TSR_TRY(tsr_walk_run(&walk, run, err));
 	if (w->v->original)
 		TSR_TRY(tsr_checkpoint_check_unchanged(w->v->original, err));

@@ -431,6 +431,11 @@ int64_t tsr_file_time(const struct tsr_file *f)
 	return (int64_t)f->at_open.st_mtim.tv_sec;
 }
 
+uint64_t tsr_file_nanoseconds(const struct tsr_file *f)
+{
+	return (uint64_t)f->at_open.st_mtim.tv_nsec;
+}
+
 enum tsr_status tsr_file_check_unchanged(const struct tsr_file *f, struct tsr_err *err)
 {
 	const struct stat *was = &f->at_open;

@@ -67,6 +67,9 @@ uint64_t tsr_file_size(const struct tsr_file *f);
 /* When it was modified last, in seconds, as it was opened. */
 int64_t tsr_file_time(const struct tsr_file *f);
 
+/* The fraction of that second, which many copies do not keep. */
+uint64_t tsr_file_nanoseconds(const struct tsr_file *f);
+
 /* Exactly @nbytes at @offset, or an error; the file ending early is "changed".  Thread-safe. */
 enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes, uint64_t offset,
 			      struct tsr_err *err);

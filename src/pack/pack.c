@@ -479,16 +479,11 @@ static enum tsr_status plan_again(struct packing *p)
 /* Which inputs all parts must have, and what has no parts. */
 static enum tsr_status name_inputs(struct packing *p)
 {
-	struct tsr_parts *part = p->run ? p->run->parts : NULL;
-	uint64_t hash;
+	const struct tsr_checkpoint *const inputs[] = { &p->stored, p->base };
 
-	if (!part)
-		return TSR_OK;
-	hash = tsr_checkpoint_fingerprint(&p->stored, 0);
 	if (p->options->dry_run)
 		return tsr_part_refuse(p->run, "a plan without output", p->err);
-	return tsr_part_inputs(part, p->base ? tsr_checkpoint_fingerprint(p->base, hash) : hash,
-			       p->err);
+	return tsr_inputs_name(inputs, 2, 0, p->run, p->err);
 }
 
 static enum tsr_status run_packing(struct packing *p)

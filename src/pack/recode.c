@@ -126,15 +126,11 @@ static enum tsr_status write_out(struct recoding *r)
 /* What all parts must have. */
 static enum tsr_status name_inputs(const struct recoding *r)
 {
-	uint64_t hash;
+	const struct tsr_checkpoint *const inputs[] = { r->c, r->base };
 
-	if (!r->run || !r->run->parts)
-		return TSR_OK;
 	if (r->options->dry_run)
 		return tsr_part_refuse(r->run, "a plan without output", r->err);
-	hash = tsr_checkpoint_fingerprint(r->c, 0);
-	return tsr_part_inputs(r->run->parts,
-			       r->base ? tsr_checkpoint_fingerprint(r->base, hash) : hash, r->err);
+	return tsr_inputs_name(inputs, 2, 0, r->run, r->err);
 }
 
 static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)

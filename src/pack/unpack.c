@@ -399,7 +399,8 @@ static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
 	};
 	enum tsr_status status;
 
-	status = tsr_part_inputs(w.parts, tsr_checkpoint_fingerprint(u->source, 0), err);
+	status = tsr_inputs_name((const struct tsr_checkpoint *const[]){ u->source }, 1, 0, run,
+				 err);
 	if (status != TSR_OK)
 		return status;
 	u->container = choose(options, u->source, path);

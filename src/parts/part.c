@@ -472,27 +472,31 @@ bool tsr_part_is_one(const struct tsr_parts *p)
 	return p && !p->joins;
 }
 
-enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_err *err)
+enum tsr_status tsr_part_inputs(struct tsr_parts *p, const struct tsr_part_inputs *inputs,
+				struct tsr_err *err)
 {
+	const unsigned n = p && p->joins ? p->request.count : 0;
 	struct tsr_part_run run;
 
-	if (!p)
-		return TSR_OK;
-	p->inputs = hash;
-	for (unsigned i = 0; p->joins && i < p->request.count; i++) {
+	if (p)
+		p->inputs = *inputs;
+	for (unsigned i = 0; i < n; i++) {
 		TSR_TRY(tsr_part_report_run(&p->reports[i], &run, err));
-		if (run.inputs != hash)
+		if (run.inputs.all != inputs->all ||
+		    (run.inputs.times && inputs->times && run.inputs.times != inputs->times))
 			return tsr_fail(err, TSR_E_FORMAT,
 					"%s: the inputs have changed since: found %016" PRIx64
-					", expected %016" PRIx64,
-					p->reports[i].name, run.inputs, hash);
+					" and %016" PRIx64 ", expected %016" PRIx64
+					" and %016" PRIx64,
+					p->reports[i].name, run.inputs.all, run.inputs.times,
+					inputs->all, inputs->times);
 	}
 	return TSR_OK;
 }
 
 uint64_t tsr_part_id(const struct tsr_parts *p)
 {
-	return tsr_hash(&p->inputs, sizeof(p->inputs), p->options);
+	return tsr_hash(&p->inputs.all, sizeof(p->inputs.all), p->options);
 }
 
 uint64_t tsr_part_file_id(const struct tsr_parts *p)

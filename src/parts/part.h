@@ -70,11 +70,17 @@ bool tsr_part_joins(const struct tsr_parts *p);
 /* Whether one is done here; false for NULL too. */
 bool tsr_part_is_one(const struct tsr_parts *p);
 
+/* Hashes of the inputs of some jobs: @times of the fractions of seconds of their times; 0: one has none. */
+struct tsr_part_inputs {
+	uint64_t all, times;
+};
+
 /*
- * Name the inputs of the jobs that follow, by a hash: all parts must have the same, so TSR_E_FORMAT says
- * where one does not.  Nothing for NULL.
+ * Name the inputs of the jobs that follow: all parts must have the same, so TSR_E_FORMAT says where one does
+ * not.  Nothing for NULL.
  */
-enum tsr_status tsr_part_inputs(struct tsr_parts *p, uint64_t hash, struct tsr_err *err);
+enum tsr_status tsr_part_inputs(struct tsr_parts *p, const struct tsr_part_inputs *inputs,
+				struct tsr_err *err);
 
 /* What all parts of this command on these inputs have in common, and nothing else: names temporary files. */
 uint64_t tsr_part_id(const struct tsr_parts *p);

@@ -49,7 +49,8 @@ void tsr_part_report_open_run(struct tsr_text *json, const struct tsr_part_run *
 {
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "file", run->file);
-	put_hash(json, "inputs", run->inputs);
+	put_hash(json, "inputs", run->inputs.all);
+	put_hash(json, "times", run->inputs.times);
 	tsr_json_put_u64(json, "jobs", run->njobs);
 	tsr_json_put_u64(json, "first", run->first);
 	tsr_json_put_u64(json, "end", run->end);
@@ -251,7 +252,8 @@ enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_
 		return tsr_fail(err, TSR_E_FORMAT, "%s: does not say all that was done", r->name);
 	found = tsr_json_get(r->run, "found");
 	if (!tsr_json_u64(tsr_json_get(r->run, "file"), &ret->file) ||
-	    !take_hash(tsr_json_get(r->run, "inputs"), &ret->inputs) ||
+	    !take_hash(tsr_json_get(r->run, "inputs"), &ret->inputs.all) ||
+	    !take_hash(tsr_json_get(r->run, "times"), &ret->inputs.times) ||
 	    !tsr_json_u64(tsr_json_get(r->run, "jobs"), &ret->njobs) ||
 	    !tsr_json_u64(tsr_json_get(r->run, "first"), &ret->first) ||
 	    !tsr_json_u64(tsr_json_get(r->run, "end"), &ret->end) || ret->first > ret->end ||

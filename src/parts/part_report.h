@@ -34,7 +34,8 @@ struct tsr_part_report {
  * @file: which of a command's files it is of, from 1 on; 0: the command is about no files one by one.
  */
 struct tsr_part_run {
-	uint64_t file, inputs, njobs, first, end;
+	struct tsr_part_inputs inputs;
+	uint64_t file, njobs, first, end;
 	const struct tsr_json *found;
 	bool failed;
 	struct tsr_err failure;

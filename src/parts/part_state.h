@@ -21,7 +21,7 @@ struct tsr_parts {
 	struct tsr_part_request request; /* with what it points to */
 	bool joins;
 	uint64_t options; /* a hash of the request, but for the number */
-	uint64_t inputs; /* as they were named last */
+	struct tsr_part_inputs inputs; /* as they were named last */
 	uint64_t file; /* the number of the file that is worked on, or 0 */
 	size_t nruns; /* pipelines so far */
 	struct tsr_part_share share;

@@ -50,20 +50,19 @@ enum tsr_status tsr_replay_check_parts(const struct tsr_replaying *r)
 enum tsr_status tsr_replay_name_steps(const struct tsr_replaying *r,
 				      struct tsr_checkpoint *const steps[], unsigned n)
 {
-	struct tsr_parts *parts = r->run ? r->run->parts : NULL;
+	const struct tsr_checkpoint *const first[] = { r->c };
 	const size_t ngroups = r->result->ngroups;
 	uint64_t hash;
 
-	if (!parts)
+	if (!r->run || !r->run->parts)
 		return TSR_OK;
 	/* These can be of a schedule or of the recording's manifest, whose files are none of a checkpoint. */
-	hash = tsr_hash(r->result->lr, r->result->nsteps * ngroups * sizeof(double), ngroups);
+	hash = tsr_hash(r->result->lr, r->result->nsteps * ngroups * sizeof(double),
+			n ? tsr_part_id(r->run->parts) : ngroups);
 	for (size_t i = 0; i < ngroups; i++)
 		hash = tsr_hash(r->result->hyper[i].value, sizeof(r->result->hyper[i].value), hash);
-	hash = tsr_checkpoint_fingerprint(r->c, hash);
-	for (unsigned i = 0; i < n; i++)
-		hash = tsr_checkpoint_fingerprint(steps[i], hash);
-	return tsr_part_inputs(parts, hash, r->err);
+	return tsr_inputs_name(n ? (const struct tsr_checkpoint *const *)steps : first, n ? n : 1,
+			       hash, r->run, r->err);
 }
 
 /* --- Figures ------------------------------------------------------------------------------------ */

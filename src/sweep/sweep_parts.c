@@ -238,7 +238,8 @@ static enum tsr_status run_shares(struct sharing *s, struct tsr_err *err)
 		.pipeline = &pipeline, .what = "sweep", .weigh = weigh, .found = share_found
 	};
 
-	TSR_TRY(tsr_part_inputs(s->run->parts, hash_plan(s->plan), err));
+	TSR_TRY(tsr_part_inputs(s->run->parts,
+				&(struct tsr_part_inputs){ .all = hash_plan(s->plan) }, err));
 	TSR_TRY(tsr_parted_run(&parted, s->run, err));
 	return tsr_part_end(s->run->parts, err);
 }

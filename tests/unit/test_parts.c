@@ -202,7 +202,7 @@ static enum tsr_status run(struct summing *s, struct tsr_parts *parts, struct ts
 	const struct tsr_run how = { .threads = 2, .parts = parts };
 
 	*s = (struct summing){ .sum = 0 };
-	if (tsr_part_inputs(parts, 17, err) != TSR_OK ||
+	if (tsr_part_inputs(parts, &(struct tsr_part_inputs){ .all = 17 }, err) != TSR_OK ||
 	    tsr_parted_run(&parted, &how, err) != TSR_OK)
 		return err->code;
 	return tsr_part_end(parts, err);
