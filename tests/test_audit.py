@@ -1,4 +1,5 @@
 """tersor audit: what each codec would do to a checkpoint, against numpy and against pack."""
+import csv
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import oracle
-from conftest import BINARY, DATA, ROOT, run_tersor
+from conftest import BINARY, DATA, ROOT, run_tersor, write_source
 
 TRAINED = DATA / "tiny-gpt" / "expected-adamw-fp32.safetensors"
 M, V = ".exp_avg", ".exp_avg_sq"
@@ -416,3 +417,15 @@ def test_more_tensors_than_memory_has_room_for(tmp_path):
     save_file({f"w{i}": np.ones(16, np.float32) for i in range(30000)}, path)
     done = run_tersor("audit", path, "--codec", "all", check=3)
     assert "more than 256 MiB" in done.stderr and "fewer codecs" in done.stderr
+
+
+@pytest.mark.parametrize("first", "=+-@")
+def test_a_name_is_no_formula_in_csv(tmp_path, first):
+    """Spreadsheets run cells that begin so; numbers below 0 are still numbers."""
+    name = f"{first}cmd|' /C calc'!A0,\"x\"\u2028\ufeff"
+    source = write_source(tmp_path / "m.safetensors", {name: np.linspace(-1, 1, 4096, dtype="f4").reshape(64, 64)})
+    run_tersor("audit", source, "--csv", tmp_path / "out.csv", "-q", check=0)
+    text = (tmp_path / "out.csv").read_text()
+    cells = [row for row in csv.reader(text.splitlines()) if any("calc" in cell for cell in row)]
+    assert cells and all("'" + first in row for row in ["".join(c) for c in cells])
+    assert "\u2028" not in text and "\ufeff" not in text

@@ -7,11 +7,14 @@
 
 #include "base/utf8.h"
 
-/* Bidirectional controls can reorder what a terminal shows: U+202A..202E and U+2066..2069. */
+/*
+ * Bidirectional controls can reorder what a terminal shows: U+202A..202E and U+2066..2069.  U+2028 and
+ * U+2029 end lines, and U+FEFF is not seen.
+ */
 static int is_unsafe(uint32_t codepoint)
 {
 	return codepoint < 0x20 || (codepoint >= 0x7f && codepoint < 0xa0) ||
-	       (codepoint >= 0x202a && codepoint <= 0x202e) ||
+	       (codepoint >= 0x2028 && codepoint <= 0x202e) || codepoint == 0xfeff ||
 	       (codepoint >= 0x2066 && codepoint <= 0x2069);
 }
 

@@ -104,17 +104,19 @@ char *tsr_escaped(struct tsr_text *out, const char *name)
 void tsr_csv_put_name(const char *name, struct tsr_text *csv)
 {
 	char *safe = tsr_escaped(csv, name);
+	const char *text, *quote;
 
 	if (!safe)
 		return;
-	if (strpbrk(safe, ",\"")) {
-		tsr_text_puts(csv, "\"");
-		for (const char *c = safe; *c; c++)
-			tsr_text_put(csv, *c == '"' ? "\"\"" : c, *c == '"' ? 2 : 1);
-		tsr_text_puts(csv, "\"");
-	} else {
-		tsr_text_puts(csv, safe);
-	}
+	/* Spreadsheets take what begins so for a formula; an apostrophe makes it text. */
+	text = *safe && strchr("=+-@", *safe) ? "'" : "";
+	quote = strpbrk(safe, ",\"") ? "\"" : "";
+
+	tsr_text_puts(csv, quote);
+	tsr_text_puts(csv, text);
+	for (const char *c = safe; *c; c++)
+		tsr_text_put(csv, *c == '"' ? "\"\"" : c, *c == '"' ? 2 : 1);
+	tsr_text_puts(csv, quote);
 	free(safe);
 }
 
