@@ -890,7 +890,7 @@ def test_torch_executes_nothing_of_a_tree(tmp_path):
     source, packed = tmp_path / "source.pt", tmp_path / "packed"
     source.write_bytes(torchfile.pt({"evil": evil, "step": 3, "state_dict": torchfile.ordered(
         [("w", torchfile.tensor(np.arange(64, dtype="f4")))], version=1)}))
-    run_tersor("pack", source, "-o", packed, "-q", "--opaque", "carry", check=0)
+    run_tersor("pack", source, "-o", packed, "-q", check=0)
     script = """
 import json, sys
 sys.path.insert(0, sys.argv[1])

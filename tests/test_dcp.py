@@ -669,7 +669,7 @@ def test_objects_of_unknown_classes_are_opaque(folder):
     out = folder.parent / "out.safetensors"
     done = run_tersor("convert", folder, "-o", out, check=0)
     assert arrays_in(out) == {"a": as_array(tensor(A))}
-    assert "loader" in done.stdout + done.stderr and "Sampler" in done.stdout + done.stderr
+    assert "my_company.data.Sampler" in done.stderr
 
 
 def test_objects_that_call_are_opaque_and_never_called(folder):

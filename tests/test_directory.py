@@ -348,7 +348,10 @@ def test_checkpoint_of_two_ranks_is_one_packed_file(below, tmp_path):
 
 
 def test_checkpoint_with_an_object_that_is_left_out_is_copied(tmp_path):
-    source = FRAMEWORKS / "states" / "dcp-own-class"
+    source = tmp_path / "in"
+    sparse = torchfile.Call(torchfile.Global("torch._utils", "_rebuild_sparse_tensor"), (1, 2))
+    torchfile.dcp(source, {"w": torchfile.whole(torchfile.tensor(np.ones(64, "f4"))), "s": sparse},
+                  {"s": ("s",)})
     run_tersor("pack", source, "-o", tmp_path / "p", "-q", check=0)
     assert entries_of(tmp_path / "p")[".metadata"]["reason"] == (
         "has an object that is not supported, which packing would leave out")

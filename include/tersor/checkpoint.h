@@ -71,9 +71,8 @@ struct tsr_tensor {
 
 /* What becomes of Python objects that are no plain values (docs/containers.md). */
 enum tsr_opaque {
-	TSR_OPAQUE_KNOWN, /* carry those that frameworks save everywhere; refuse others */
+	TSR_OPAQUE_CARRY, /* as inert instructions, which an output has again; a note names them */
 	TSR_OPAQUE_REFUSE, /* refuse all */
-	TSR_OPAQUE_CARRY, /* carry all as inert instructions, which an output has again */
 	TSR_OPAQUE_DROP, /* leave all out: None in their place, and a note */
 };
 

@@ -41,9 +41,9 @@ static const struct {
 			     "a checkpoint with the parameters in the model's order") },
 	{ CLI_READS, CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
 			     "the base of a packed delta, if it is not beside it") },
-	{ CLI_READS,
-	  CLI_OPT("opaque", "WHAT", CLI_WORD, opaque, "refuse carry drop",
-		  "Python objects that are no plain values: refuse, carry or drop them") },
+	{ CLI_READS, CLI_OPT("opaque", "WHAT", CLI_WORD, opaque, "refuse carry drop",
+			     "Python objects that are no plain values: carry (default), refuse or "
+			     "drop them") },
 	{ CLI_COMPUTES,
 	  CLI_OPT("device", "DEVICE", CLI_STRING, device, "auto cpu cuda cuda:all",
 		  "where to compute: auto (default), cpu, cuda, cuda:all or cuda:N[,M...]") },

@@ -113,9 +113,7 @@ static int read_order(const struct cli_cmd *cmd, struct cli_common *common, stru
 /* NULL: the option was not given. */
 static enum tsr_opaque opaque_of(const char *word)
 {
-	if (!word)
-		return TSR_OPAQUE_KNOWN;
-	if (strcmp(word, "carry") == 0)
+	if (!word || strcmp(word, "carry") == 0)
 		return TSR_OPAQUE_CARRY;
 	return strcmp(word, "drop") == 0 ? TSR_OPAQUE_DROP : TSR_OPAQUE_REFUSE;
 }
