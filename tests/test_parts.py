@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import DATA, one_line_error, run_tersor, write_source
+from helpers.part_reports import sealed
 
 TINY = DATA / "tiny-gpt" / "checkpoint.safetensors"
 COUNTS = 1, 2, 3, 5, 7
@@ -276,7 +277,7 @@ def test_parts_of_other_options_counts_or_versions_are_refused(tmp_path):
     refused(tmp_path, 3, "found parts of")
     report_of(tmp_path, 1, 3).unlink()
     text = report_of(tmp_path, 2, 2).read_text()
-    report_of(tmp_path, 2, 2).write_text(re.sub(r'"tersor [^"]*"', '"tersor 0.0"', text, count=1))
+    report_of(tmp_path, 2, 2).write_text(sealed(re.sub(r'"tersor [^"]*"', '"tersor 0.0"', text, count=1)))
     refused(tmp_path, 3, "found a part by tersor 0.0")
     shutil.copy(report_of(tmp_path, 1, 2), report_of(tmp_path, 2, 2))
     refused(tmp_path, 3, "found part 1 of 2, expected 2 of 2")
@@ -301,7 +302,7 @@ def test_damaged_reports_are_refused(tmp_path, how):
         run["found"][0] = "x" + run["found"][0][1:]
     elif how == "runs":
         del report["runs"][0]
-    text = json.dumps(report)
+    text = sealed(report)
     path.write_text(text[:len(text) // 2] if how == "cut" else "" if how == "empty" else text)
     refused(tmp_path, 3, "part-2-of-2.json")
 

@@ -8,6 +8,7 @@ import pytest
 
 from conftest import BINARY, one_line_error, run_tersor, write_source
 from helpers.faults import LIBRARY
+from helpers.part_reports import sealed
 from test_parts import COUNTS, assert_same, contents
 
 F32 = np.float32
@@ -97,7 +98,7 @@ def test_damage_in_a_directory_that_is_coded_in_parts(tmp_path, source):
     text = report.read_text()
     for change in -1, 1:     # bytes of pieces beside the report, fewer or more than they are
         data.write_bytes(good[:change] if change < 0 else good + b"x")
-        report.write_text(text.replace(str(len(good)), str(len(good) + change)))
+        report.write_text(sealed(text.replace(str(len(good)), str(len(good) + change))))
         assert report.read_text() != text
         one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
         assert not (tmp_path / "out").exists()

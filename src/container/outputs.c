@@ -263,6 +263,7 @@ static enum tsr_status meet_all(struct tsr_outputs *o, const uint64_t *nbytes,
 	if (o->index)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: a directory is not written in parts",
 				o->path);
+	o->part = part;
 	for (size_t i = 0; i < o->n; i++)
 		TSR_TRY(meet(o, i, nbytes[i], part, err));
 	return TSR_OK;
@@ -355,8 +356,13 @@ static enum tsr_status tidy(const struct tsr_outputs *o, enum tsr_status status,
 {
 	if (status == TSR_OK)
 		return remove_old(o, err);
-	for (size_t i = 0; status != TSR_E_DURABILITY && i < published; i++)
-		(void)tsr_dir_remove_file(o->paths[i]); /* the first error is the one to report */
+	/* The first error is the one to report.  What parts wrote stays theirs, to be joined again. */
+	for (size_t i = 0; status != TSR_E_DURABILITY && i < published; i++) {
+		if (o->part)
+			(void)tsr_outfile_take_back(o->paths[i], tsr_part_id(o->part), NULL);
+		else
+			(void)tsr_dir_remove_file(o->paths[i]);
+	}
 	return status;
 }
 

@@ -20,6 +20,7 @@ struct tsr_outputs {
 	struct tsr_outfile **files; /* once created, n of them */
 	size_t nold;
 	char **old; /* shards of the index that will be replaced */
+	struct tsr_parts *part; /* who write the files together, or are joined; or NULL */
 };
 
 /*

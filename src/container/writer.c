@@ -153,6 +153,7 @@ enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 {
 	TSR_TRY(take_back(w, err));
 	TSR_TRY(check(w, err));
+	w->first_met = tsr_part_nmet(w->plan.part);
 	if (w->plan.coded != TSR_CODED_NONE)
 		return create_spool(w, err);
 	return create_outputs(w, err);
@@ -216,17 +217,37 @@ static enum tsr_status put_run(void *ctx, const void *bytes, size_t nbytes, uint
 	return TSR_OK;
 }
 
+/* A part notes what it writes; not of a strided array, whose runs can be single elements. */
+static void note_run(const struct tsr_writer *w, size_t tag, const void *bytes, size_t nbytes,
+		     uint64_t offset)
+{
+	size_t at = tag;
+
+	do {
+		const struct tsr_place *p = &w->places[at];
+
+		tsr_part_wrote(w->plan.part, w->first_met + p->file, bytes, nbytes,
+			       p->offset + offset);
+		at = p->next;
+	} while (at);
+}
+
 enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
 			       size_t nbytes, uint64_t offset, struct tsr_err *err)
 {
 	struct put put = { .w = w, .tag = tag };
 	struct tsr_strided strided;
 
-	if (w->spool)
+	if (w->spool) {
+		tsr_part_wrote(w->plan.part, w->first_met, bytes, nbytes,
+			       tsr_writer_spool_at(w, tag) + offset);
 		return tsr_file_scratch_write(w->spool, bytes, nbytes,
 					      tsr_writer_spool_at(w, tag) + offset, err);
-	if (!is_strided(w, tag, &strided))
+	}
+	if (!is_strided(w, tag, &strided)) {
+		note_run(w, tag, bytes, nbytes, offset);
 		return put_run(&put, bytes, nbytes, offset, err);
+	}
 	return tsr_strided_put(&strided, offset / strided.item, nbytes / strided.item, bytes,
 			       put_run, &put, err);
 }

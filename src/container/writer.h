@@ -89,7 +89,7 @@ enum tsr_status tsr_writer_check(struct tsr_writer *w, struct tsr_err *err);
 
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err);
 
-/* Write @nbytes of the array with this tag, from byte @offset of it on.  Thread-safe. */
+/* Write @nbytes of the array with this tag, from byte @offset of it on; one thread at a time. */
 enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
 			       size_t nbytes, uint64_t offset, struct tsr_err *err);
 

@@ -42,6 +42,7 @@ struct tsr_writer {
 	bool header_full; /* it has several files since one header would be over the limits */
 	struct tsr_outputs outputs;
 	bool copies; /* it is written by tsr_writer_copy() */
+	size_t first_met; /* of a part: the number of its first file, tsr_part_wrote() */
 	struct tsr_file *spool; /* of planes that are to be coded; NULL: there is none */
 	uint64_t *
 		coded_nbytes; /* per tag: of a coded array, 0 of any other; NULL as long as none is */

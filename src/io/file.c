@@ -223,13 +223,21 @@ enum tsr_status tsr_file_scratch_in(const char *directory, const char *path, str
 enum tsr_status tsr_file_scratch_shared(int fd, const char *path, const char *name,
 					struct tsr_file **ret, struct tsr_err *err)
 {
+	enum tsr_status status;
+
 	TSR_TRY(tsr_file_take_scratch(fd, path, name, ret, err));
 	(*ret)->beside = true;
-	if (fstat(fd, &(*ret)->at_open) == 0 && S_ISREG((*ret)->at_open.st_mode))
+	if (fstat(fd, &(*ret)->at_open) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot stat %s, the file of all parts",
+					path, name);
+	else if (S_ISREG((*ret)->at_open.st_mode))
 		return TSR_OK;
+	else
+		status = tsr_fail(err, TSR_E_FORMAT,
+				  "%s: %s, the file of all parts, is no regular file", path, name);
 	tsr_file_close(*ret);
 	*ret = NULL;
-	return tsr_fail(err, TSR_E_FORMAT, "%s: %s, the file of all parts, is none", path, name);
+	return status;
 }
 
 enum tsr_status tsr_file_scratch_sync(const struct tsr_file *f, struct tsr_err *err)

@@ -319,7 +319,7 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 	if (status == TSR_OK && fstatat(dir_fd, temp, &st, AT_SYMLINK_NOFOLLOW) != 0 &&
 	    fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    renameat(dir_fd, name, dir_fd, temp) == 0)
-		(void)fchmodat(dir_fd, temp, 0600, 0); /* it may have got another's permissions */
+		(void)fchmodat(dir_fd, temp, (st.st_mode & 0777) | 0600, 0);
 	if (dir_fd >= 0)
 		close(dir_fd);
 	free(temp);

@@ -410,8 +410,25 @@ static enum tsr_status add_met(struct tsr_parts *p, uint64_t nbytes, uint64_t ma
 	if (!met)
 		return tsr_fail_nomem(err, path);
 	p->met = met;
-	met[p->nmet++] = (struct tsr_part_file){ path, nbytes, mark };
+	met[p->nmet++] = (struct tsr_part_file){ path, nbytes, mark, { 0 } };
 	return TSR_OK;
+}
+
+size_t tsr_part_nmet(const struct tsr_parts *p)
+{
+	return p ? p->nmet : 0;
+}
+
+void tsr_part_wrote(struct tsr_parts *p, size_t file, const void *bytes, size_t nbytes,
+		    uint64_t offset)
+{
+	struct tsr_text *wrote;
+
+	if (!tsr_part_is_one(p) || file >= p->nmet)
+		return;
+	wrote = &p->met[file].wrote;
+	tsr_text_printf(wrote, "%s%" PRIx64 " %zx %" PRIx64, wrote->nbytes ? " " : "", offset,
+			nbytes, tsr_hash(bytes, nbytes, 0));
 }
 
 enum tsr_status tsr_part_meet(struct tsr_parts *p, const char *path, uint64_t nbytes, uint64_t mark,
@@ -444,6 +461,8 @@ void tsr_part_free(struct tsr_parts *p)
 		tsr_hasher_free(p->readers[i].hasher);
 	for (size_t i = 0; i < p->nfiles; i++)
 		free(p->files[i]);
+	for (size_t i = 0; i < p->nmet; i++)
+		tsr_text_free(&p->met[i].wrote);
 	free(p->readers);
 	tsr_outfile_discard(p->data);
 	tsr_hasher_free(p->hasher);

@@ -132,10 +132,19 @@ enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct
 
 /*
  * The same of one that all parts write, of @nbytes and a @mark (io/meeting.h), which a part notes in its
- * report.  TSR_E_IO if a part that is joined wrote into another file of that name: it is to be done again.
+ * report.  TSR_E_IO if a part that is joined wrote into another file of that name, TSR_E_FORMAT if the file
+ * has other bytes than it wrote: it is to be done again.
  */
 enum tsr_status tsr_part_meet(struct tsr_parts *p, const char *path, uint64_t nbytes, uint64_t mark,
 			      struct tsr_err *err);
+
+/*
+ * What a part wrote into file number @file of those that it noted by tsr_part_meet(), of which there are
+ * tsr_part_nmet() so far: who joins reads it again there.  One thread at a time; nothing for who joins.
+ */
+size_t tsr_part_nmet(const struct tsr_parts *p);
+void tsr_part_wrote(struct tsr_parts *p, size_t file, const void *bytes, size_t nbytes,
+		    uint64_t offset);
 
 /* Who joined them removes files, and then reports, if they are still there. */
 void tsr_part_remove(const struct tsr_parts *p);

@@ -11,12 +11,15 @@
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/file.h"
+#include "io/hash.h"
 #include "io/meeting.h"
 #include "io/temporary.h"
+#include "parts/outcome.h"
 #include "tersor/version.h"
 
 #define SCHEMA "tersor.part.v1"
 #define TOOL "tersor " TSR_VERSION
+#define HASH_FORM ",\"xxh3\":\"%016" PRIx64 "\"}\n"
 
 /* A terabyte of FP32 in one part has a million pieces, of about a kilobyte each. */
 #define REPORT_NBYTES_MAX (UINT64_C(8) << 30)
@@ -86,11 +89,15 @@ void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_file *file
 		tsr_json_put_string(json, "path", files[i].path);
 		tsr_json_put_u64(json, "nbytes", files[i].nbytes);
 		put_hash(json, "mark", files[i].mark);
+		tsr_json_put_string(json, "wrote",
+				    files[i].wrote.nbytes ? files[i].wrote.bytes : "");
+		json->failed = json->failed || files[i].wrote.failed;
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, ']');
 	tsr_json_put_u64(json, "data_nbytes", data->nbytes);
 	put_hash(json, "data_xxh3", data->hash);
+	put_hash(json, "xxh3", json->failed ? 0 : tsr_hash(json->bytes, json->nbytes, 0));
 	tsr_json_close(json, '}');
 	tsr_text_puts(json, "\n");
 }
@@ -101,6 +108,22 @@ static enum tsr_status bad(const char *name, const char *member, struct tsr_err 
 {
 	return tsr_fail(err, TSR_E_FORMAT, "%s: is no report of a part: its %s is not as expected",
 			name, member);
+}
+
+/* A report ends in the hash of all that goes before. */
+static enum tsr_status check_hash(const char *name, const char *text, size_t nbytes,
+				  struct tsr_err *err)
+{
+	const size_t n = sizeof(HASH_FORM) - sizeof("%016" PRIx64) + 16;
+	char end[sizeof(HASH_FORM) + 16];
+
+	if (nbytes > n) {
+		snprintf(end, sizeof(end), HASH_FORM, tsr_hash(text, nbytes - n, 0));
+		if (memcmp(end, text + nbytes - n, n) == 0)
+			return TSR_OK;
+	}
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: is damaged, or no report of a part; do that part again", name);
 }
 
 static enum tsr_status take_numbers(struct tsr_part_report *r, struct tsr_err *err)
@@ -171,7 +194,9 @@ enum tsr_status tsr_part_report_parse(const char *name, const char *text, size_t
 
 	if (!r.name)
 		return tsr_fail_nomem(err, name);
-	status = tsr_json_parse(text, nbytes, &rules, &r.root, err);
+	status = check_hash(name, text, nbytes, err);
+	if (status == TSR_OK)
+		status = tsr_json_parse(text, nbytes, &rules, &r.root, err);
 	if (status == TSR_OK)
 		status = take_members(&r, err);
 	if (status == TSR_OK)
@@ -288,11 +313,62 @@ void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file)
 
 /* --- Files that all parts write ----------------------------------------------------------------- */
 
+/* Memory for reading a file of all parts again. */
+struct reading {
+	struct tsr_hasher *hasher;
+	unsigned char bytes[1 << 18];
+};
+
 static bool take_file(const struct tsr_json *v, struct tsr_part_file *ret)
 {
 	ret->path = tsr_json_string(tsr_json_get(v, "path"));
 	return ret->path && tsr_json_u64(tsr_json_get(v, "nbytes"), &ret->nbytes) &&
 	       take_hash(tsr_json_get(v, "mark"), &ret->mark);
+}
+
+/* Read again what a part wrote into a file: the disk, the network or somebody else may have lost it. */
+static enum tsr_status read_again(const struct tsr_part_report *r, const struct tsr_file *f,
+				  const char *wrote, struct reading *b, struct tsr_err *err)
+{
+	struct tsr_outcome o = { .from = wrote };
+	uint64_t at, left, hash;
+
+	while (wrote && *o.from && !o.failed) {
+		tsr_outcome_u64(&o, &at);
+		tsr_outcome_u64(&o, &left);
+		tsr_outcome_u64(&o, &hash);
+		tsr_hasher_reset(b->hasher);
+		for (size_t n; !o.failed && left; at += n, left -= n) {
+			n = left < sizeof(b->bytes) ? (size_t)left : sizeof(b->bytes);
+			TSR_TRY(tsr_file_read(f, b->bytes, n, at, err));
+			tsr_hasher_add(b->hasher, b->bytes, n);
+		}
+		if (!o.failed && tsr_hasher_value(b->hasher) != hash)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: found other bytes before byte %" PRIu64
+					" than part %u wrote; remove %s and do that part again",
+					tsr_file_path(f), at, r->number, r->name);
+	}
+	return wrote && !o.failed ? TSR_OK : bad(r->name, "files", err);
+}
+
+static enum tsr_status check_written(const struct tsr_part_report *r, const char *path,
+				     const char *wrote, struct tsr_err *err)
+{
+	struct reading *b = malloc(sizeof(*b));
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+
+	if (!b)
+		return tsr_fail_nomem(err, path);
+	b->hasher = tsr_hasher_new();
+	status = b->hasher ? tsr_file_open(path, &f, err) : tsr_fail_nomem(err, path);
+	if (status == TSR_OK)
+		status = read_again(r, f, wrote, b, err);
+	tsr_file_close(f);
+	tsr_hasher_free(b->hasher);
+	free(b);
+	return status;
 }
 
 enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const char *path,
@@ -309,6 +385,9 @@ enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const cha
 				"%s: part %u wrote into a file %s that is gone, and another "
 				"is in its place; do that part again",
 				r->name, r->number, path);
+		if (strcmp(f.path, path) == 0)
+			TSR_TRY(check_written(r, path, tsr_json_string(tsr_json_get(v, "wrote")),
+					      err));
 	}
 	return TSR_OK;
 }

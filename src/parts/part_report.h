@@ -15,6 +15,7 @@ struct tsr_part_data {
 struct tsr_part_file {
 	const char *path;
 	uint64_t nbytes, mark;
+	struct tsr_text wrote; /* of a part: offset, size and hash of each range that it wrote */
 };
 
 /* A report that was read; its pipelines are taken one after the other. */
