@@ -565,8 +565,8 @@ def test_order_that_nothing_settles_keeps_numbers(tmp_path):
     found = joined(source, tmp_path)
     assert sorted(found) == ["a", "b", "c", *(f"optimizer.state.{i}.exp_avg" for i in range(3))]
     assert "called by the optimizer's numbers" in notes("inspect", source)
-    assert "ambiguous" in one_line_error(
-        run_tersor("pack", source, "-o", tmp_path / "out.safetensors"))
+    assert "called by the optimizer's numbers" in run_tersor(
+        "pack", source, "-o", tmp_path / "out.safetensors", check=0).stderr
     (tmp_path / "names").write_text("b\na\nc\n")
     found = joined(source, tmp_path, "--params", tmp_path / "names")
     assert sorted(found) == ["a", "a.exp_avg", "b", "b.exp_avg", "c", "c.exp_avg"]
@@ -576,8 +576,8 @@ def test_order_of_safetensors_is_not_taken_for_the_models(tmp_path):
     """Names sorted by the file: the first state need not be the first name's."""
     source = write_model(tmp_path / "in", a=values(4), b=values(4))
     write_optimizer(source, (4,), (4,))
-    assert "ambiguous" in one_line_error(
-        run_tersor("pack", source, "-o", tmp_path / "out.safetensors"))
+    assert "called by the optimizer's numbers" in run_tersor(
+        "pack", source, "-o", tmp_path / "out.safetensors", check=0).stderr
 
 
 def test_names_of_states_cannot_collide_with_weights(tmp_path):

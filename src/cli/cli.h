@@ -100,7 +100,7 @@ enum cli_takes {
 	CLI_WORKS = 16, /* -j, --no-progress */
 	CLI_REPORTS = 32, /* --json, -q, -v */
 	CLI_PARTS = 128, /* --part, --continue */
-	CLI_NUMBERS = 64, /* none: states may be called by an optimizer's numbers */
+	CLI_NUMBERS = 64, /* none: states that nothing settles are called by numbers, not refused */
 };
 
 /* Their values; the first member of each command's arguments. */

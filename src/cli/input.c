@@ -127,8 +127,7 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	common->open.follow = common->follow;
 	common->open.base = common->base;
 	common->open.opaque = opaque_of(common->opaque);
-	for (unsigned i = 0; i < common->operands.n && cmd->takes & CLI_NUMBERS; i++)
-		common->open.numbered |= tsr_dir_is(common->operands.items[i]);
+	common->open.numbered = (cmd->takes & CLI_NUMBERS) != 0;
 	if (common->as)
 		status = parse_as(cmd, common->as, &common->open.as);
 	if (status == CLI_OK && common->params)

@@ -3,6 +3,8 @@
 #include "names/key_path.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -16,9 +18,9 @@ static void push(struct tsr_key_path *p, struct tsr_key_step step)
 		p->steps[p->n++] = step;
 }
 
-void tsr_key_path_push(struct tsr_key_path *p, const struct tsr_value *key)
+void tsr_key_path_push(struct tsr_key_path *p, const struct tsr_value *key, size_t index)
 {
-	struct tsr_key_step step = { 0 };
+	struct tsr_key_step step = { .number = (int64_t)index };
 
 	/* bitsandbytes puts one more level around its states. */
 	if (tsr_value_is_string(key, "__bnb_optimizer_quant_state__"))
@@ -29,8 +31,10 @@ void tsr_key_path_push(struct tsr_key_path *p, const struct tsr_value *key)
 	} else if (key->type == TSR_VALUE_BOOL) {
 		step.bytes = key->boolean ? "True" : "False";
 		step.nbytes = strlen(step.bytes);
+	} else if (key->type == TSR_VALUE_FLOAT) {
+		step.real = &key->real;
 	} else {
-		step.bad = !tsr_value_get_i64(key, &step.number);
+		step.nameless = !tsr_value_get_i64(key, &step.number);
 	}
 	push(p, step);
 }
@@ -57,19 +61,34 @@ static enum tsr_status check_room(const struct tsr_key_path *p, size_t more, con
 			file, t->nbytes ? t->bytes : "", TSR_NAME_MAX);
 }
 
+/* The shorter of two texts that say exactly this number. */
+static void put_real(struct tsr_text *text, const uint64_t *bits)
+{
+	char out[32];
+	double real;
+
+	memcpy(&real, bits, sizeof(real));
+	snprintf(out, sizeof(out), "%.15g", real);
+	if (strtod(out, NULL) != real)
+		snprintf(out, sizeof(out), "%.17g", real);
+	tsr_text_puts(text, out);
+}
+
 static enum tsr_status put_step(struct tsr_key_path *p, const struct tsr_key_step *s,
 				const char *file, struct tsr_err *err)
 {
-	const bool bad = s->bad || (s->bytes && s->nbytes <= TSR_NAME_MAX &&
-				    !tsr_utf8_is_string(s->bytes, s->nbytes));
+	const bool nameless = s->nameless || (s->bytes && s->nbytes <= TSR_NAME_MAX &&
+					      !tsr_utf8_is_string(s->bytes, s->nbytes));
 
 	TSR_TRY(check_room(p, (p->text.nbytes != 0) + s->nbytes, file, err));
 	if (p->text.nbytes)
 		tsr_text_puts(&p->text, ".");
-	if (bad)
-		p->bad = true;
+	if (nameless)
+		tsr_text_printf(&p->text, "(%" PRId64 ")", s->number);
 	else if (s->bytes)
 		tsr_text_put(&p->text, s->bytes, s->nbytes);
+	else if (s->real)
+		put_real(&p->text, s->real);
 	else
 		tsr_text_printf(&p->text, "%" PRId64, s->number);
 	return p->text.failed ? tsr_fail_nomem(err, file) : TSR_OK;
@@ -80,7 +99,6 @@ enum tsr_status tsr_key_path_text(struct tsr_key_path *p, size_t dropped, size_t
 {
 	size_t from = 0;
 
-	p->bad = false;
 	p->text.nbytes = 0;
 	tsr_text_puts(&p->text, "");
 	for (size_t i = 0; i < p->n; i++) {

@@ -12,8 +12,9 @@
 struct tsr_key_step {
 	const char *bytes; /* NULL: a number, or no part of a name */
 	size_t nbytes;
+	const uint64_t *real; /* bits of a number that is a float; or NULL */
 	int64_t number;
-	bool bad; /* neither text nor a number */
+	bool nameless; /* a key that is neither text nor a number: its place stands for it, "(3)" */
 };
 
 /* Start from all zeros. */
@@ -21,11 +22,13 @@ struct tsr_key_path {
 	size_t n;
 	struct tsr_key_step steps[TSR_KEY_PATH_MAX];
 	struct tsr_text text; /* what tsr_key_path_text() made */
-	bool bad; /* whether it left out a key that is neither text nor a number */
 };
 
-/* One step more.  Nothing is read of a key but its type, so a key of any length costs the same. */
-void tsr_key_path_push(struct tsr_key_path *p, const struct tsr_value *key);
+/*
+ * One step more.  Nothing is read of a key but its type, so a key of any length costs the same.
+ * @index: the key's place among those around it.
+ */
+void tsr_key_path_push(struct tsr_key_path *p, const struct tsr_value *key, size_t index);
 void tsr_key_path_push_bytes(struct tsr_key_path *p, const char *bytes, size_t nbytes);
 void tsr_key_path_push_index(struct tsr_key_path *p, size_t index);
 

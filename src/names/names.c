@@ -331,6 +331,7 @@ static bool fits_weak(const struct candidate *k)
 static enum tsr_status join(struct assigning *a, struct candidate *k)
 {
 	char found[100], expected[100];
+	const struct tsr_tensor *w;
 
 	TSR_TRY(find_weight(a, k, &k->weight));
 	if (k->weak && !fits_weak(k)) {
@@ -345,12 +346,18 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 	if (!k->weight || is_scalar(k) || k->role == TSR_ROLE_STATE || k->t->numel == 0 ||
 	    fits(k->t, k->weight->t))
 		return TSR_OK;
+	w = k->weight->t;
+	/* A mean, a factor or a projection of a momentum or variance is what its optimizer alone knows. */
+	if (tsr_shape_is_reduced(k->t->rank, k->t->shape, w->rank, w->shape)) {
+		k->role = TSR_ROLE_STATE;
+		return TSR_OK;
+	}
 	tsr_shape_text(found, sizeof(found), k->t->rank, k->t->shape);
-	tsr_shape_text(expected, sizeof(expected), k->weight->t->rank, k->weight->t->shape);
+	tsr_shape_text(expected, sizeof(expected), w->rank, w->shape);
 	return tsr_fail_hint(
 		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",
-		a->c->path, k->t->name, found, expected, k->weight->t->name);
+		a->c->path, k->t->name, found, expected, w->name);
 }
 
 /* States of one weight stand side by side; those without a weight go by their base. */

@@ -205,11 +205,9 @@ static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 
 		number = found ? NULL : number_of(c, key);
 		found = number ? find_id(sorted, o->nids, number) : found;
-		id_text(key, text, sizeof(text));
+		/* What an optimizer keeps besides, as MADGRAD its "k"; it is named by its keys. */
 		if (!found)
-			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: %.200s.state: found an entry %s, which no group lists",
-					c->path, o->path, text);
+			continue;
 		found->state = state->list.items[i + 1];
 		found->array = find_shaped(found->state);
 	}
@@ -291,6 +289,36 @@ static int by_shape(const void *va, const void *vb)
 	return order ? order : (a->order > b->order) - (a->order < b->order);
 }
 
+static bool can_be_of(const struct joining *j, const struct tsr_array *state,
+		      const struct tsr_array *param)
+{
+	return compare_shapes(state, param) == 0 ||
+	       (j->o->reduced &&
+		tsr_shape_is_reduced(state->rank, state->shape, param->rank, param->shape));
+}
+
+/* Note whether some state has a shape that no parameter has. */
+static enum tsr_status find_reduced(const struct joining *j)
+{
+	struct shaped *model = calloc(j->nparams + 1, sizeof(*model));
+	struct tsr_optim *o = j->o;
+
+	if (!model)
+		return tsr_fail_nomem(j->err, j->c->path);
+	for (size_t i = 0; i < j->nparams; i++)
+		model[i].array = &j->c->arrays[j->params[i].array];
+	qsort(model, j->nparams, sizeof(*model), by_shape);
+	for (size_t i = 0; i < o->nids && !o->reduced; i++) {
+		const size_t array = o->ids[i].array;
+		const struct shaped state = { array == SIZE_MAX ? NULL : &j->c->arrays[array], 0 };
+
+		o->reduced = state.array &&
+			     !bsearch(&state, model, j->nparams, sizeof(*model), by_shape);
+	}
+	free(model);
+	return TSR_OK;
+}
+
 static enum tsr_status ambiguous(const struct joining *j, const struct tsr_array *a, size_t nids,
 				 size_t nparams)
 {
@@ -314,7 +342,7 @@ static bool join_by_position(const struct joining *j)
 		return false;
 	for (size_t i = 0; i < o->nids; i++) {
 		if (o->ids[i].array != SIZE_MAX &&
-		    compare_shapes(&arrays[o->ids[i].array], &arrays[j->params[i].array]) != 0)
+		    !can_be_of(j, &arrays[o->ids[i].array], &arrays[j->params[i].array]))
 			return false;
 	}
 	for (size_t i = 0; i < o->nids; i++)
@@ -333,7 +361,7 @@ static enum tsr_status join_shape(const struct joining *j, const struct shaped *
 	struct tsr_optim_id *all = j->o->ids;
 
 	for (size_t i = 0; i < nids; i++) {
-		if (nids != nmodel || (nids > 1 && !j->ordered) ||
+		if (j->o->reduced || nids != nmodel || (nids > 1 && !j->ordered) ||
 		    all[ids[i].order].group != all[ids[0].order].group)
 			return ambiguous(j, ids->array, nids, nmodel);
 	}
@@ -490,7 +518,7 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 				"%s: %.200s: found parameter %.200s in the names that were given, "
 				"expected one of the model's",
 				j->c->path, j->o->path, id->name);
-	if (!param || !state || compare_shapes(state, param) == 0)
+	if (!param || !state || can_be_of(j, state, param))
 		return TSR_OK;
 	tsr_shape_text(found_shape, sizeof(found_shape), state->rank, state->shape);
 	tsr_shape_text(expected, sizeof(expected), param->rank, param->shape);
@@ -545,6 +573,7 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 	}
 	if (!nparams)
 		return TSR_OK;
+	TSR_TRY(find_reduced(&j));
 	if (!unnamed)
 		return check_names(&j, given != NULL);
 	if (unnamed == o->nids)

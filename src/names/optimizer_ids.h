@@ -27,6 +27,7 @@ struct tsr_optim {
 	const struct tsr_value *state, *groups;
 	size_t nids;
 	struct tsr_optim_id *ids;
+	bool reduced; /* some states have a shape that no parameter has: no shape tells a parameter */
 };
 
 /* Whether a value is the state_dict() of an optimizer: it has `state` and `param_groups`. */

@@ -53,7 +53,8 @@ static bool has_shape(const struct proving *p, size_t id, size_t param)
 	if (state == SIZE_MAX)
 		return true;
 	a = &p->c->arrays[state];
-	return tsr_shape_compare(a->rank, a->shape, b->rank, b->shape) == 0;
+	return tsr_shape_compare(a->rank, a->shape, b->rank, b->shape) == 0 ||
+	       (p->o->reduced && tsr_shape_is_reduced(a->rank, a->shape, b->rank, b->shape));
 }
 
 /* Give the ids of a part parameters of its class in order; unused ones are those that are frozen. */

@@ -52,7 +52,7 @@ static enum tsr_status walk_state(struct placing *p, const struct tsr_value *map
 	const size_t depth = p->field.n;
 
 	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		tsr_key_path_push(&p->field, mapping->list.items[i]);
+		tsr_key_path_push(&p->field, mapping->list.items[i], i / 2);
 		TSR_TRY(walk(p, mapping->list.items[i + 1], PLACE_STATE));
 		p->field.n = depth;
 	}

@@ -62,11 +62,6 @@ static enum tsr_status name_tensor(struct naming *n, size_t array, size_t droppe
 	if (n->name[array])
 		return TSR_OK;
 	TSR_TRY(tsr_key_path_text(&n->at, dropped, &from, n->c->path, n->err));
-	if (n->at.bad)
-		return tsr_fail(
-			n->err, TSR_E_UNSUPPORTED,
-			"%s: below %.200s: the key of a tensor is neither text nor a number",
-			n->c->path, path->nbytes ? path->bytes : "the root");
 	if (!path->nbytes && n->at.n)
 		return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 				"%s: found a tensor with an empty key, expected one with a name",
@@ -133,7 +128,7 @@ static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *ma
 			tsr_key_path_push_bytes(&n->at, key->text.bytes + len + 1,
 						key->text.nbytes - len - 1);
 		} else {
-			tsr_key_path_push(&n->at, key);
+			tsr_key_path_push(&n->at, key, i / 2);
 		}
 		TSR_TRY(walk(n, value, state ? depth + 1 : dropped, param));
 		n->at.n = depth;
@@ -182,7 +177,7 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 
 	n->at.n = 0;
 	while ((key = tsr_model_wrapper(inner))) {
-		tsr_key_path_push(&n->at, key);
+		tsr_key_path_push(&n->at, key, 0);
 		inner = tsr_model_wrapped(inner);
 	}
 	model = tsr_state_dict_model(inner);
@@ -192,7 +187,7 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 	for (size_t i = 0; model && i + 1 < mapping->list.n; i += 2) {
 		if (mapping->list.items[i + 1] != model)
 			continue;
-		tsr_key_path_push(&n->at, mapping->list.items[i]);
+		tsr_key_path_push(&n->at, mapping->list.items[i], i / 2);
 		TSR_TRY(walk(n, model, n->at.n, true));
 		break;
 	}
@@ -264,7 +259,7 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 		if (id->name)
 			tsr_key_path_push_bytes(&n->at, id->name, strlen(id->name));
 		else
-			tsr_key_path_push(&n->at, id->id);
+			tsr_key_path_push(&n->at, id->id, i);
 		TSR_TRY(walk(n, id->state, dropped, false));
 		if (!n->options->as_stored)
 			TSR_TRY(tsr_import_flashoptim_type(n->c, o, id, n->err));

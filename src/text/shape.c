@@ -34,3 +34,21 @@ int tsr_shape_compare(unsigned rank_a, const uint64_t *a, unsigned rank_b, const
 	}
 	return 0;
 }
+
+bool tsr_shape_is_reduced(unsigned rank, const uint64_t *shape, unsigned of_rank,
+			  const uint64_t *of_shape)
+{
+	uint64_t n, of;
+
+	if (!tsr_shape_numel(rank, shape, &n) || !tsr_shape_numel(of_rank, of_shape, &of))
+		return false;
+	if (n == 1)
+		return true;
+	for (unsigned i = 0; i < rank && n < of; i++) {
+		for (unsigned k = 0; k < of_rank; k++) {
+			if (shape[i] > 1 && shape[i] == of_shape[k])
+				return true;
+		}
+	}
+	return false;
+}

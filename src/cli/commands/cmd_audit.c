@@ -472,7 +472,7 @@ const struct cli_cmd cmd_audit = {
 		    "  tersor audit --html audit.html checkpoint.pt\n"
 		    "  tersor audit --granularity activations.npz\n",
 	.opts = opts,
-	.takes = CLI_PARTS | CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),

@@ -156,7 +156,7 @@ const struct cli_cmd cmd_codebook = {
 	.examples = "  tersor codebook recording\n"
 		    "  tersor codebook checkpoint.safetensors --svg codebook.svg\n",
 	.opts = opts,
-	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),

@@ -579,7 +579,8 @@ const struct cli_cmd cmd_pack = {
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
 		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",
 	.opts = opts,
-	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
+		 CLI_NUMBERS,
 	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 4096,

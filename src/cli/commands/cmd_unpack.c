@@ -113,7 +113,8 @@ const struct cli_cmd cmd_unpack = {
 		"  tersor unpack packed.safetensors -o model.safetensors --only weights --as bf16"
 		"\n",
 	.opts = opts,
-	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
+	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
+		 CLI_NUMBERS,
 	.output_needed = true,
 	.operands_min = 1,
 	.operands_max = 1,

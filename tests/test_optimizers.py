@@ -1,0 +1,91 @@
+"""Optimizers of published libraries: what they keep besides states of their parameters' shapes comes back.
+
+The files are real, small enough that nothing is packed (tests/gen/optimizers.py), so that what comes back is
+equal; tests/compare/optimizers.py trains on with all classes that there are.
+"""
+import json
+
+import numpy as np
+import pytest
+
+from conftest import DATA, run_tersor, safetensors_bytes
+from helpers.torchfile import Dict, ordered, pt, tensor, tmp_path
+from test_opaque import read
+
+FILES = sorted((DATA / "frameworks" / "optimizers").glob("*.pt"))
+NAMES = {                               # what is special in each, by its name
+    "adashift": "optimizer.state.0.grad_queue.0", "aggmo": "0.weight.momentum_buffer.0.99",
+    "amos": "0.weight.exp_avg_sq", "galore": "optimizer.state.0.projector.ortho_matrix",
+    "madgrad": "optimizer.state.k", "magma": "optimizer.magma_state.(1).alignment",
+    "nero": "2.weight.exp_avg_sq", "scion": "0.weight.d",
+}
+CLASSES = {"adashift": "collections.deque", "galore": "galore_torch.galore_projector.GaLoreProjector",
+           "scion": "pytorch_optimizer.optimizer.scion.LMONorm"}
+
+
+def kinds(path):
+    found = json.loads(run_tersor("inspect", path, "--json", "-q", check=0).stdout)
+    return {t["name"]: t["kind"] for t in found["tensors"]}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_comes_back_as_it_was(path, tmp_path):
+    packed, back = tmp_path / "packed", tmp_path / "back.pt"
+    assert kinds(path)[NAMES[path.stem]] == "other"
+    done = run_tersor("pack", path, "-o", packed, check=0)
+    assert (f"{CLASSES[path.stem]} (1 in all)" if path.stem in CLASSES else "") in done.stderr
+    run_tersor("verify", packed, check=0)
+    run_tersor("verify", packed, "--against", path, check=0)
+    run_tersor("unpack", packed, "-o", back, check=0)
+    run_tersor("convert", path, "-o", tmp_path / "converted.pt", check=0)
+    assert read(back) == read(path) == read(tmp_path / "converted.pt")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_directory_comes_back_as_it_was(path, tmp_path):
+    """As Trainer writes it; the large weight makes packing worth while."""
+    source, packed, back = tmp_path / "in", tmp_path / "packed", tmp_path / "back"
+    source.mkdir()
+    (source / "model.safetensors").write_bytes(safetensors_bytes(
+        {"w": {"dtype": "F32", "shape": [4096], "data_offsets": [0, 16384]}},
+        np.linspace(0.1, 0.2, 4096, dtype="f4").tobytes()))
+    (source / "optimizer.pt").write_bytes(path.read_bytes())
+    assert NAMES[path.stem].split(".")[-1] in run_tersor("inspect", source, "-v", check=0).stdout
+    run_tersor("pack", source, "-o", packed, check=0)
+    run_tersor("verify", packed, check=0)
+    run_tersor("verify", packed, "--against", source, check=0)
+    run_tersor("unpack", packed, "-o", back, check=0)
+    assert read(back / "optimizer.pt") == read(path)
+    run_tersor("pack", source, "-o", tmp_path / "one.safetensors", check=0)
+
+
+def of_shapes(model, states, groups):
+    state = Dict([(i, {"exp_avg": tensor(np.full(shape, i + 1, "f4"))}) for i, shape in enumerate(states)])
+    return pt({"model": ordered({n: tensor(np.zeros(shape, "f4")) for n, shape in model.items()}),
+               "optimizer": {"state": state, "param_groups": [{"params": g} for g in groups]}})
+
+
+MODEL = {"a": (4, 3), "b": (4,), "c": (3, 4), "d": (3,)}
+
+
+@pytest.mark.parametrize("states", [[()] * 4, [(4, 1), (4,), (1, 4), (3,)], [(4,), (), (3,), ()],
+                                    [(2, 3), (4,), (3, 2), (3,)]], ids=str)
+def test_one_group_of_all_parameters_settles_states_of_other_shapes(states, tmp_path):
+    """Also where what is left of a matrix has the shape of a bias."""
+    path, params = tmp_path / "in.pt", tmp_path / "params"
+    path.write_bytes(of_shapes(MODEL, states, [[0, 1, 2, 3]]))
+    found = kinds(path)
+    for name, shape in zip(MODEL, states):
+        assert found[f"{name}.exp_avg"] == ("momentum" if shape == MODEL[name] else "other")
+    path.write_bytes(of_shapes(MODEL, states, [[0, 1], [2, 3]]))
+    params.write_text("\n".join(MODEL))
+    run_tersor("inspect", path, "--params", params, check=0)
+
+
+def test_states_of_other_shapes_that_nothing_settles_keep_numbers(tmp_path):
+    """One parameter is frozen; which, no shape says: not even one that is a parameter's."""
+    path = tmp_path / "in.pt"
+    for states in ([()] * 3, [(4,), (), (3,)]):
+        path.write_bytes(of_shapes(MODEL, states, [[0, 1, 2]]))
+        assert [n for n in kinds(path) if "exp_avg" in n] == [f"optimizer.state.{i}.exp_avg" for i in range(3)]
+        assert "called by the optimizer's numbers" in run_tersor("inspect", path, check=0).stderr
