@@ -63,7 +63,7 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 # --- Sources --------------------------------------------------------------------------------
 
 LIB_DIRS := base io text parts format codec step entropy ckpt names torch container layouts learn pack compare audit directory sweep recording replay
-TOOL_DIRS := report charts bench cli
+TOOL_DIRS := report bench cli
 SIMD_SRC := $(sort $(wildcard src/*/simd/*.c))
 LIB_SRC := $(sort $(filter-out $(SIMD_SRC),$(foreach dir,$(LIB_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))
 MPI_SRC := $(wildcard src/cli/mpi/*.c)
@@ -141,9 +141,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(foreach page,page sweep_page replay_page,$(eval \
-	$(BUILD)/obj/src/charts/$(page).o: src/charts/$(page).css src/charts/$(page).js))
-$(BUILD)/obj/src/charts/audit/audit_page.o: src/charts/audit/audit_page.css
+$(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE) | $(LIBRARIES)

@@ -143,7 +143,7 @@ def test_curves_are_the_worst_errors_of_each_checkpoint(tmp_path):
     slope, offset = np.polyfit(logs, y, 1)
     assert slope < 0 and np.abs(slope * np.array(logs) + offset - y).max() < 0.11
     page = Page(made["html"].read_text())
-    assert page.tags.count("table") == 6 and f"2 {last}" in page.text
+    assert page.tags.count("table") == 6 and f"2{last}" in page.text
 
 
 # ---- other checkpoints ----------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_reports_have_every_step(tmp_path):
                  if g.get("data-panel") == "checkpoints")
     curve = next(p.get("d") for p in panel.iter("{http://www.w3.org/2000/svg}path"))
     assert len(re.findall("[ML]", curve)) in (1, 16)
-    assert "16 step 416" in files["html"].read_text()
+    assert "<td>16</td><td title=\"step 416\">" in files["html"].read_text()
 
 
 def test_skipped_steps_have_no_audit(tmp_path):

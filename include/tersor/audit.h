@@ -224,4 +224,33 @@ TSR_API unsigned tsr_audit_percent(unsigned i);
  */
 TSR_API void tsr_audit_quantiles(double *values, size_t n, double ret[TSR_AUDIT_QUANTILES]);
 
+/**
+ * struct tsr_audit_verdict - What an audit says to use
+ * @momentum, @variance: the pair of codings for the states; NULL: none is good enough for all of them, or
+ *           there are no pairs.  See tsr_audit_judge()
+ * @update_nmse: the largest NMSE of an update with it
+ * @bytes:   per element, of both
+ * @weight:  the coding for weights; NULL: none holds all of them
+ * @weight_nmse, @weight_bytes: its largest NMSE, and its bytes per element
+ */
+struct tsr_audit_verdict {
+	const struct tsr_coding *momentum, *variance;
+	double update_nmse, bytes;
+	const struct tsr_coding *weight;
+	double weight_nmse, weight_bytes;
+};
+
+/**
+ * tsr_audit_judge() - Which codecs to use, of those that were tried
+ *
+ * Of the pairs for momenta and variances that hold all tensors in at most 2.2 bytes per element with an NMSE
+ * of at most 0.01 in each, those count whose worst update error is within 5% of the least; of these, where
+ * there are any, those without stuck groups; of these the pair whose variances have the least worst NMSE.
+ * For weights it is the codec with the least worst NMSE in at most 3 bytes per element.
+ *
+ * Return: TSR_OK or TSR_E_NOMEM.
+ */
+TSR_API enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret,
+					struct tsr_err *err);
+
 #endif

@@ -12,7 +12,7 @@
 #include "text/nearest.h"
 
 /*
- * The tool is src/cli, src/report, src/charts and src/bench.  Only src/cli prints and exits.  Besides public
+ * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base/clock.h, base/fail.h, io/dir.h, io/file.h, base/pipeline.h
  *   text/json.h, text/nearest.h, text/shape.h, text/text.h

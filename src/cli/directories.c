@@ -99,7 +99,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	}
 	if (!common->json.given)
 		return status;
-	cli_json_begin_directory(&json, cmd);
+	cli_json_begin_part(&json, cmd, "directory");
 	cli_json_inputs(&json, common);
 	cli_json_output(&json, common);
 	tsr_losses_put_json(&totals->summary.losses, &json);
@@ -184,7 +184,7 @@ static int report_unpacking(const struct cli_cmd *cmd, const struct unpacking *w
 		       tsr_format_name(work->totals.worst_file, 70).text);
 	if (!common->json.given)
 		return CLI_OK;
-	cli_json_begin_directory(&json, cmd);
+	cli_json_begin_part(&json, cmd, "directory");
 	tsr_json_put_string(&json, "input", common->operands.items[0]);
 	cli_json_output(&json, common);
 	cli_directory_put_json(&json, d, NULL);
@@ -265,7 +265,7 @@ static int report_inspection(const struct cli_cmd *cmd, const struct cli_common 
 	}
 	if (!common->json.given)
 		return CLI_OK;
-	cli_json_begin_directory(&json, cmd);
+	cli_json_begin_part(&json, cmd, "directory");
 	tsr_json_put_string(&json, "input", tsr_directory_path(d));
 	cli_directory_put_json(&json, d, totals);
 	return cli_json_end(&json, common);
@@ -300,7 +300,7 @@ static int report_check(const struct cli_cmd *cmd, const struct cli_common *comm
 	const struct cli_list *in = &common->operands;
 	struct tsr_text json = { 0 };
 
-	cli_json_begin_directory(&json, cmd);
+	cli_json_begin_part(&json, cmd, "directory");
 	tsr_json_put_strings(&json, "inputs", in->items, in->n);
 	tsr_json_put_string(&json, "remark", tsr_directory_remark(d));
 	if (losses)

@@ -51,17 +51,32 @@ int cli_write_report(struct tsr_text *text, const char *path)
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
-int cli_write_reports(struct cli_reports *reports, const struct cli_common *common)
+struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
+			     const char *part)
+{
+	struct tsr_report r = { .wants_text = cli_wants_text(common),
+				.wants_csv = common->csv.given,
+				.wants_svg = common->svg,
+				.wants_html = common->html,
+				.wants_json = common->json.given,
+				.verbose = common->verbose };
+
+	if (r.wants_json)
+		cli_json_begin_part(&r.json, cmd, part);
+	return r;
+}
+
+int cli_end_report(struct tsr_report *r, const struct cli_common *common)
 {
 	const struct {
 		struct tsr_text *text;
 		bool wanted;
 		const char *path;
 	} all[] = {
-		{ &reports->table, cli_wants_text(common), NULL },
-		{ &reports->csv, common->csv.given, common->csv.value },
-		{ &reports->svg, common->svg != NULL, common->svg },
-		{ &reports->html, common->html != NULL, common->html },
+		{ &r->text, r->wants_text, NULL },
+		{ &r->csv, r->wants_csv, common->csv.value },
+		{ &r->svg, r->wants_svg, common->svg },
+		{ &r->html, r->wants_html, common->html },
 	};
 	int status = CLI_OK;
 
@@ -70,6 +85,9 @@ int cli_write_reports(struct cli_reports *reports, const struct cli_common *comm
 			status = cli_write_report(all[i].text, all[i].path);
 		tsr_text_free(all[i].text);
 	}
+	if (r->wants_json && status == CLI_OK)
+		status = cli_json_end(&r->json, common);
+	tsr_text_free(&r->json);
 	return status;
 }
 
@@ -105,31 +123,19 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-static void begin(struct tsr_text *json, const struct cli_cmd *cmd, const char *what)
+void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
 {
 	char schema[64];
 
-	snprintf(schema, sizeof(schema), "tersor.%s%s.v1", cmd->name, what);
+	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
+		 part ? part : "");
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "schema", schema);
 }
 
 void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
 {
-	begin(json, cmd, "");
-}
-
-void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd)
-{
-	begin(json, cmd, "-directory");
-}
-
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
-{
-	char suffix[32];
-
-	snprintf(suffix, sizeof(suffix), "-%s", part);
-	begin(json, cmd, suffix);
+	cli_json_begin_part(json, cmd, NULL);
 }
 
 /*

@@ -5,6 +5,7 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "cli/cli.h"
+#include "report/document.h"
 #include "report/format.h"
 #include "text/text.h"
 
@@ -14,13 +15,15 @@ bool cli_wants_text(const struct cli_common *common);
 /* What a report calls the output; a dry run without one is called so. */
 struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width);
 
-/* Reports that a command composed; those that were not asked for stay empty. */
-struct cli_reports {
-	struct tsr_text table, csv, svg, html;
-};
+/*
+ * What is asked for of a report, of which JSON has begun: with "tersor.COMMAND.v1", or "tersor.COMMAND-PART.v1"
+ * if @part is not NULL.
+ */
+struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
+			     const char *part);
 
-/* Print the table, write the others to their files and free all.  Exit status. */
-int cli_write_reports(struct cli_reports *reports, const struct cli_common *common);
+/* Print the text, write the others to their files and free all; JSON is closed.  Exit status. */
+int cli_end_report(struct tsr_report *r, const struct cli_common *common);
 
 /* The files of the reports into @paths; returns how many. */
 unsigned cli_report_paths(const struct cli_common *common, const char *paths[4]);
@@ -35,9 +38,6 @@ int cli_write_report(struct tsr_text *text, const char *path);
 
 /* Begin a JSON object with its schema, "tersor.COMMAND.v1". */
 void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
-
-/* The same of a report on the files of a directory: "tersor.COMMAND-directory.v1". */
-void cli_json_begin_directory(struct tsr_text *json, const struct cli_cmd *cmd);
 
 /* The same of another report of the command: "tersor.COMMAND-PART.v1". */
 void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part);

@@ -14,6 +14,7 @@
 #include "report/format.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
+#include "report/charts/replay_chart.h"
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
@@ -285,4 +286,17 @@ void tsr_replay_put_csv(const struct tsr_replay *r, struct tsr_text *csv)
 {
 	tsr_replay_put_csv_head(csv);
 	tsr_replay_put_csv_lines(r, NULL, csv);
+}
+
+void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	tsr_replay_put_table(replay, r->verbose, &r->text);
+	if (r->wants_csv)
+		tsr_replay_put_csv(replay, &r->csv);
+	if (r->wants_svg)
+		tsr_replay_put_svg(replay, &r->svg);
+	if (r->wants_html)
+		tsr_replay_put_html(replay, &r->html);
+	if (r->wants_json)
+		tsr_replay_put_json(replay, &r->json);
 }

@@ -3,6 +3,7 @@
 #ifndef TSR_REPLAY_REPORT_H
 #define TSR_REPLAY_REPORT_H
 
+#include "report/document.h"
 #include "text/text.h"
 #include "tersor/replay.h"
 
@@ -30,5 +31,7 @@ void tsr_replay_put_gate(const struct tsr_replay *r, const char *state, struct t
 
 /* A figure of @n weights for a table, percentages and infinity included. */
 void tsr_replay_format(char out[24], enum tsr_figure_name figure, double value, double n);
+
+void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r);
 
 #endif

@@ -12,6 +12,7 @@
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
 #include "report/replay_report.h"
+#include "report/charts/states_chart.h"
 #include "text/json.h"
 
 double tsr_state_bytes(const struct tsr_replay *r)
@@ -186,4 +187,17 @@ void tsr_states_put_csv(const struct tsr_replay_states *s, struct tsr_text *csv)
 	tsr_replay_put_csv_head(csv);
 	for (unsigned i = 0; i < s->n; i++)
 		tsr_replay_put_csv_lines(s->replay[i], s->form[i].name, csv);
+}
+
+void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
+{
+	tsr_states_put_table(s, &r->text);
+	if (r->wants_csv)
+		tsr_states_put_csv(s, &r->csv);
+	if (r->wants_svg)
+		tsr_states_put_svg(s, &r->svg);
+	if (r->wants_html)
+		tsr_states_put_html(s, &r->html);
+	if (r->wants_json)
+		tsr_states_put_json(s, &r->json);
 }

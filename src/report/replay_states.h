@@ -3,6 +3,7 @@
 #ifndef TSR_REPLAY_STATES_H
 #define TSR_REPLAY_STATES_H
 
+#include "report/document.h"
 #include "text/text.h"
 #include "tersor/replay.h"
 
@@ -27,5 +28,7 @@ void tsr_states_put_json(const struct tsr_replay_states *s, struct tsr_text *jso
 
 /* As tsr_replay_put_csv(), with the state in a column before. */
 void tsr_states_put_csv(const struct tsr_replay_states *s, struct tsr_text *csv);
+
+void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
 
 #endif

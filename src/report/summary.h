@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_SUMMARY_H
 #define TSR_REPORT_SUMMARY_H
 
-#include "report/packing/choices.h"
+#include "report/choices.h"
 #include "report/losses.h"
 #include "text/text.h"
 #include "tersor/checkpoint.h"

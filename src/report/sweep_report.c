@@ -1,76 +1,375 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sweep as JSON and as comma-separated values. */
+/* Reports of sweeps. */
 #include "report/sweep_report.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
+#include "report/charts/page.h"
+#include "report/charts/sweep_chart.h"
 #include "report/sweep_figures.h"
 #include "text/json.h"
 
-static void put_row(const struct tsr_sweep_row *row, struct tsr_text *json)
+/* The most changes shown unless verbose. */
+#define CHANGES_SHOWN 40
+
+/* --- Tables ----------------------------------------------------------------------------------- */
+
+/* Rows of exponents, or of all finite values; those of counts are in the order of sweep_figures.h. */
+static const struct tsr_column columns[] = {
+	{ "codec", .people = true },
+	{ "exponent" },
+	{ "count" },
+	{ "exact" },
+	{ "overflow" },
+	{ "nan_in" },
+	{ "nan_out" },
+	{ "compared" },
+	{ "rel_sum" },
+	{ "mean_rel", "mean rel", .as = TSR_ERROR, .digits = 3 },
+	{ "max_rel", "max rel", .as = TSR_ERROR, .digits = 3 },
+	{ "max_ulp", "max ULP", .as = TSR_COUNT },
+	{ "name", "codec", .width = 13, .people = true },
+	{ "fields", "exponent", .width = 13, .people = true },
+	{ "bytes", "bytes", .digits = 5, .people = true },
+	{ "power", "2^", .people = true },
+	{ "share", "exact, %", .as = TSR_SHARE, .digits = 4, .people = true },
+	{ "over", "over, %", .as = TSR_SHARE, .digits = 4, .people = true },
+};
+
+static struct tsr_field sum_of(const struct tsr_sweep_row *row, struct tsr_table *t)
 {
 	char sum[40];
 
-	for (unsigned i = 0; i < TSR_SWEEP_COUNTS; i++)
-		tsr_json_put_u64(json, tsr_sweep_count_name(i), tsr_sweep_get_count(row, i));
 	tsr_sweep_format_sum(sum, row->rel_sum);
-	tsr_json_put_string(json, "rel_sum", sum);
-	tsr_json_put_double(json, "mean_rel", tsr_sweep_row_mean(row));
-	tsr_json_put_double(json, "max_rel", (double)row->max_rel);
-	tsr_json_put_u64(json, "max_ulp", row->max_ulp);
+	return tsr_table_keep(t, sum);
 }
 
-void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json)
+/* @next: the exponent behind those that have these figures; 0: they are of all finite values. */
+static void add_row(struct tsr_table *t, const struct tsr_codec *codec,
+		    const struct tsr_sweep_row *row, unsigned e, unsigned next)
+{
+	const struct tsr_coding coding = tsr_coding_default(codec);
+	char fields[32], power[32];
+
+	if (next == e + 1) {
+		snprintf(fields, sizeof(fields), "%u", e);
+		snprintf(power, sizeof(power), "%d", (int)e - 127);
+	} else {
+		snprintf(fields, sizeof(fields), "%u to %u", e, next - 1);
+		snprintf(power, sizeof(power), "%d..%d", (int)e - 127, (int)next - 128);
+	}
+	TSR_ROW(t, tsr_str(codec->name), next ? tsr_u64(e) : tsr_none(), tsr_u64(row->count),
+		tsr_u64(row->exact), tsr_u64(row->overflow), tsr_u64(row->nan_in),
+		tsr_u64(row->nan_out), tsr_u64(row->compared), sum_of(row, t),
+		tsr_num(tsr_sweep_row_mean(row)), tsr_num((double)row->max_rel),
+		tsr_u64(row->max_ulp), tsr_str(codec->name), tsr_table_keep(t, fields),
+		tsr_num(tsr_coding_bytes_per_element(&coding)),
+		e == 0	   ? tsr_str("subnorm.")
+		: e == 255 ? tsr_str("Inf, NaN")
+			   : tsr_table_keep(t, power),
+		tsr_num(tsr_share(row->exact, row->count)),
+		tsr_num(tsr_share(row->overflow, row->count)));
+}
+
+static void add_total(struct tsr_table *t, const struct tsr_sweep_result *r)
+{
+	const struct tsr_sweep_row finite = tsr_sweep_finite(r);
+
+	add_row(t, r->codec, &finite, 0, 0);
+}
+
+/* How far the figures of an exponent go on unchanged: the next exponent. */
+static unsigned end_of_level(const struct tsr_sweep_result *r, unsigned e)
+{
+	unsigned next = e + 1;
+
+	while (next + 1 < TSR_SWEEP_ROWS && tsr_sweep_row_equal(&r->rows[e], &r->rows[next]))
+		next++;
+	return next;
+}
+
+/* @together: neighbours with the same figures share a row. */
+static struct tsr_table exponents_of(const struct tsr_sweep_result *r, bool together)
+{
+	struct tsr_table t = TSR_TABLE(columns);
+
+	for (unsigned e = 0, next; e < TSR_SWEEP_ROWS; e = next) {
+		next = together && e ? end_of_level(r, e) : e + 1;
+		if (r->rows[e].count)
+			add_row(&t, r->codec, &r->rows[e], e, next);
+	}
+	return t;
+}
+
+/* --- For programs ----------------------------------------------------------------------------- */
+
+static void put_codec(const struct tsr_sweep_result *r, struct tsr_text *json)
+{
+	struct tsr_table total = TSR_TABLE(columns), exponents = exponents_of(r, false);
+
+	add_total(&total, r);
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "codec", r->codec->name);
+	tsr_json_open(json, "finite", '{');
+	tsr_table_put_members(&total, json);
+	tsr_json_close(json, '}');
+	tsr_table_put_json(&exponents, "exponents", json);
+	tsr_json_close(json, '}');
+	tsr_table_free(&total);
+	tsr_table_free(&exponents);
+}
+
+static void put_json(const struct tsr_sweep *s, struct tsr_text *json)
 {
 	tsr_json_put_u64(json, "first", s->first);
 	tsr_json_put_u64(json, "last", s->last);
 	tsr_json_open(json, "codecs", '[');
-	for (unsigned c = 0; c < s->ncodecs; c++) {
-		const struct tsr_sweep_result *r = &s->results[c];
-		const struct tsr_sweep_row finite = tsr_sweep_finite(r);
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		put_codec(&s->results[i], json);
+	tsr_json_close(json, ']');
+}
+
+static void put_csv(const struct tsr_sweep *s, struct tsr_text *csv)
+{
+	static const char names[] = "codec,exponent,count,exact,overflow,nan_in,nan_out,compared,"
+				    "rel_sum,mean_rel,max_rel,max_ulp";
+
+	tsr_text_printf(csv, "%s\n", names);
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		struct tsr_table t = exponents_of(&s->results[i], false);
+
+		tsr_table_put_csv(&t, names, csv);
+		tsr_table_free(&t);
+	}
+}
+
+/* --- The chart of the page -------------------------------------------------------------------- */
+
+/* Checkboxes of the lines that a panel shows at first, or of the others; returns how many. */
+static unsigned put_boxes(const struct tsr_sweep *s, unsigned panel, bool shown,
+			  struct tsr_text *html)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		const struct tsr_codec *c = s->results[i].codec;
+
+		if (tsr_sweep_panel_of(c) != panel || tsr_sweep_chart_shows(s, c) != shown)
+			continue;
+		n++;
+		if (!html)
+			continue;
+		tsr_text_printf(html,
+				"<label><input type=\"checkbox\" data-codec=\"%s\" "
+				"autocomplete=\"off\"%s>",
+				c->name, shown ? " checked" : "");
+		tsr_sweep_chart_put_sample(s, i, html);
+		tsr_text_printf(html, "%s</label>\n", c->name);
+	}
+	return n;
+}
+
+static void put_keys(const struct tsr_sweep *s, enum tsr_sweep_panel panel, struct tsr_text *html)
+{
+	const unsigned shown = put_boxes(s, panel, true, NULL);
+	const unsigned more = put_boxes(s, panel, false, NULL);
+
+	if (!shown && !more)
+		return;
+	tsr_text_printf(html, "<fieldset><legend>%s lines</legend>\n<div class=\"keys\">\n",
+			tsr_sweep_panel_name(panel));
+	put_boxes(s, panel, true, html);
+	tsr_text_puts(html, "</div>\n");
+	if (more) {
+		tsr_text_printf(html, "<details><summary>%u more</summary>\n<div class=\"keys\">\n",
+				more);
+		put_boxes(s, panel, false, html);
+		tsr_text_puts(html, "</div></details>\n");
+	}
+	tsr_text_puts(html, "</fieldset>\n");
+}
+
+static void draw(const void *ctx, bool wide, struct tsr_text *svg)
+{
+	const struct tsr_sweep_chart f = { .sweep = ctx,
+					   .id = wide ? "wide" : "narrow",
+					   .width = wide ? 1040 : 366,
+					   .panel_height = wide ? 380 : 330,
+					   .all = true };
+
+	tsr_sweep_chart_put(&f, svg);
+}
+
+static void report_chart(const struct tsr_sweep *s, struct tsr_report *r)
+{
+	tsr_report_charts(r, draw, s);
+	for (unsigned p = 0; p < TSR_PANEL_COUNT && r->wants_html; p++)
+		put_keys(s, (enum tsr_sweep_panel)p, &r->html);
+	tsr_report_markup(r, "<button id=\"reset\" type=\"button\">As at first</button>"
+			     "<button id=\"all\" type=\"button\">All</button>"
+			     "<button id=\"none\" type=\"button\">None</button>\n");
+}
+
+/* What the script of the page shows. */
+static void put_rows(const struct tsr_sweep_result *r, struct tsr_text *json)
+{
+	for (unsigned e = 0, next; e + 1 < TSR_SWEEP_ROWS; e = next) {
+		const struct tsr_sweep_row *row = &r->rows[e];
+
+		next = end_of_level(r, e);
+		if (!row->count)
+			continue;
+		tsr_json_open(json, NULL, '[');
+		tsr_text_printf(json, "%d,%d", (int)e - 127, (int)next - 128);
+		tsr_json_put_u64(json, NULL, row->count);
+		tsr_json_put_u64(json, NULL, row->exact);
+		tsr_json_put_double(json, NULL, tsr_sweep_row_mean(row));
+		tsr_json_put_double(json, NULL, (double)row->max_rel);
+		tsr_json_put_u64(json, NULL, row->max_ulp);
+		tsr_json_put_u64(json, NULL, row->overflow);
+		tsr_json_close(json, ']');
+	}
+}
+
+static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
+{
+	tsr_json_open(json, NULL, '[');
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		const struct tsr_sweep_result *r = &s->results[i];
 
 		tsr_json_open(json, NULL, '{');
 		tsr_json_put_string(json, "codec", r->codec->name);
-		tsr_json_open(json, "finite", '{');
-		put_row(&finite, json);
-		tsr_json_close(json, '}');
-		tsr_json_open(json, "exponents", '[');
-		for (unsigned i = 0; i < TSR_SWEEP_ROWS; i++) {
-			if (!r->rows[i].count)
-				continue;
-			tsr_json_open(json, NULL, '{');
-			tsr_json_put_u64(json, "exponent", i);
-			put_row(&r->rows[i], json);
-			tsr_json_close(json, '}');
-		}
+		tsr_json_put_string(json, "panel",
+				    tsr_sweep_panel_name(tsr_sweep_panel_of(r->codec)));
+		tsr_json_open(json, "rows", '[');
+		put_rows(r, json);
 		tsr_json_close(json, ']');
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, ']');
 }
 
-void tsr_sweep_put_csv(const struct tsr_sweep *s, struct tsr_text *csv)
+/* --- For people ------------------------------------------------------------------------------- */
+
+static const char how_to_read[] =
+	"<h2>How to read it</h2>\n<ul>\n"
+	"<li>Every FP32 bit pattern of the range went through each codec: encoded, decoded, "
+	"compared. "
+	"Nothing is sampled.</li>\n"
+	"<li>A line shows, for each power of two, the mean of |x \xe2\x88\x92 y| / |x| over all "
+	"weights x from it to the next, y being what came back. Both axes are logarithmic; "
+	"further down is better, and on the line marked 0 every weight comes back bit for "
+	"bit.</li>\n"
+	"<li>Grey bands between dotted lines are the ranges in which the narrow format has only "
+	"subnormal numbers, with fewer bits the smaller they are. The leftmost point of the BF16 "
+	"panel stands for all FP32 subnormals.</li>\n"
+	"<li>An error of 1 means that weights come back as zero. Where FP16 overflows there is no "
+	"line: infinite values have no relative error and are counted in the table.</li>\n"
+	"<li>With stochastic rounding (<code>sr</code>) the rounding is undone, so its lines are "
+	"those of the truncated split (<code>trunc</code>) with as many bits.</li>\n"
+	"<li>Point at a panel, or move through it with the arrow keys, for the values of one "
+	"power of two: mean and largest relative error, and the share that comes back bit for "
+	"bit.</li>\n</ul>\n";
+
+static const char table_note[] =
+	"<p>Of all finite patterns of the range. <em>exact</em>: come back bit for bit; "
+	"<em>error</em>: |x \xe2\x88\x92 y| / |x| over all that are not zero and come back finite; "
+	"<em>ULP</em>: distance in FP32 bit patterns; <em>overflow</em>: come back infinite; "
+	"<em>bytes</em> are per weight.</p>\n";
+
+/* Losses that no codec should have; the table does not show them. */
+static void say_oddities(const struct tsr_sweep_result *x, struct tsr_report *r)
 {
-	char sum[40], mean[40], max[40];
+	const struct tsr_sweep_row finite = tsr_sweep_finite(x);
+	const struct tsr_sweep_row *special = &x->rows[TSR_SWEEP_ROWS - 1];
 
-	tsr_text_puts(csv, "codec,exponent");
-	for (unsigned i = 0; i < TSR_SWEEP_COUNTS; i++)
-		tsr_text_printf(csv, ",%s", tsr_sweep_count_name(i));
-	tsr_text_puts(csv, ",rel_sum,mean_rel,max_rel,max_ulp\n");
-	for (unsigned c = 0; c < s->ncodecs; c++) {
-		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++) {
-			const struct tsr_sweep_row *row = &s->results[c].rows[e];
+	if (finite.nan_out)
+		tsr_report_say(r, TSR_TO_BOTH, "%s: %" PRIu64 " finite values come back as NaN",
+			       x->codec->name, finite.nan_out);
+	if (special->nan_in != special->nan_out)
+		tsr_report_say(r, TSR_TO_BOTH, "%s: %" PRIu64 " NaN go in, %" PRIu64 " come back",
+			       x->codec->name, special->nan_in, special->nan_out);
+}
 
-			if (!row->count)
-				continue;
-			tsr_text_printf(csv, "%s,%u", s->results[c].codec->name, e);
-			for (unsigned i = 0; i < TSR_SWEEP_COUNTS; i++)
-				tsr_text_printf(csv, ",%" PRIu64, tsr_sweep_get_count(row, i));
-			tsr_sweep_format_sum(sum, row->rel_sum);
-			tsr_json_format_double(mean, sizeof(mean), tsr_sweep_row_mean(row));
-			tsr_json_format_double(max, sizeof(max), (double)row->max_rel);
-			tsr_text_printf(csv, ",%s,%s,%s,%" PRIu32 "\n", sum, mean, max,
-					row->max_ulp);
-		}
+static void report_totals(const struct tsr_sweep *s, struct tsr_report *r)
+{
+	const struct tsr_view view = { "name,bytes,share,mean_rel,max_rel,max_ulp,over" };
+	struct tsr_table t = TSR_TABLE(columns);
+
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		add_total(&t, &s->results[i]);
+	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
+	tsr_report_markup(r, table_note);
+	tsr_report_table(r, &t, &view, &view);
+	tsr_table_free(&t);
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		say_oddities(&s->results[i], r);
+}
+
+static void report_exponents(const struct tsr_sweep *s, struct tsr_report *r)
+{
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		struct tsr_table t = exponents_of(&s->results[i], true);
+
+		tsr_report_heading(r, TSR_TO_TEXT, "%s", s->results[i].codec->name);
+		tsr_report_table(
+			r, &t,
+			&(struct tsr_view){ "fields,power,share,mean_rel,max_rel,max_ulp,over" },
+			NULL);
+		tsr_table_free(&t);
 	}
+}
+
+void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
+{
+	const struct tsr_cell patterns = tsr_format_count((uint64_t)s->last - s->first + 1);
+	struct tsr_text json = { 0 };
+
+	tsr_report_open(r, "tersor sweep", "What comes back of FP32 weights");
+	tsr_report_say(r, TSR_TO_BOTH,
+		       "%s bit patterns, 0x%08" PRIx32 " to 0x%08" PRIx32
+		       "; shares are of the finite ones",
+		       patterns.text, s->first, s->last);
+	tsr_report_gap(r);
+	report_chart(s, r);
+	tsr_report_markup(r, how_to_read);
+	report_totals(s, r);
+	if (r->verbose)
+		report_exponents(s, r);
+	if (r->wants_html)
+		put_values(s, &json);
+	tsr_report_close(r, &json);
+	if (r->wants_csv)
+		put_csv(s, &r->csv);
+	if (r->wants_svg)
+		tsr_sweep_put_svg(s, &r->svg);
+	if (r->wants_json)
+		put_json(s, &r->json);
+}
+
+static const struct tsr_column change_columns[] = {
+	{ "codec", "moved", .width = 13 },  { "exponent", "exponent" },	   { "figure", "figure" },
+	{ "was", "baseline", .width = 22 }, { "now", "now", .width = 22 },
+};
+
+void tsr_sweep_report_changes(const struct tsr_sweep_change *changes, size_t n,
+			      struct tsr_report *r)
+{
+	const struct tsr_view view = { .most = r->verbose ? 0 : CHANGES_SHOWN };
+	struct tsr_table t = TSR_TABLE(change_columns);
+
+	for (size_t i = 0; i < n; i++)
+		TSR_ROW(&t, tsr_str(changes[i].codec), tsr_u64(changes[i].exponent),
+			tsr_str(changes[i].member), tsr_str(changes[i].was),
+			tsr_str(changes[i].now));
+	tsr_report_gap(r);
+	if (n)
+		tsr_report_table(r, &t, &view, NULL);
+	else
+		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
+	if (r->wants_json)
+		tsr_table_put_json(&t, "moved", &r->json);
+	tsr_table_free(&t);
 }

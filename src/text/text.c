@@ -38,27 +38,30 @@ void tsr_text_puts(struct tsr_text *t, const char *s)
 	tsr_text_put(t, s, strlen(s));
 }
 
-void tsr_text_printf(struct tsr_text *t, const char *fmt, ...)
+void tsr_text_vprintf(struct tsr_text *t, const char *fmt, va_list ap)
 {
 	const size_t room = t->room - t->nbytes;
-	va_list ap;
+	va_list again;
 	int need;
 
-	va_start(ap, fmt);
+	va_copy(again, ap);
 	need = vsnprintf(room ? t->bytes + t->nbytes : NULL, room, fmt, ap);
-	va_end(ap);
-	if (need < 0) {
+	if (need < 0)
 		fail(t);
-		return;
-	}
-	if ((size_t)need >= room) { /* it did not fit */
-		if (!tsr_text_grow(t, (size_t)need))
-			return;
-		va_start(ap, fmt);
-		vsnprintf(t->bytes + t->nbytes, (size_t)need + 1, fmt, ap);
-		va_end(ap);
-	}
-	t->nbytes += (size_t)need;
+	else if ((size_t)need < room)
+		t->nbytes += (size_t)need;
+	else if (tsr_text_grow(t, (size_t)need)) /* it did not fit */
+		t->nbytes += (size_t)vsnprintf(t->bytes + t->nbytes, (size_t)need + 1, fmt, again);
+	va_end(again);
+}
+
+void tsr_text_printf(struct tsr_text *t, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	tsr_text_vprintf(t, fmt, ap);
+	va_end(ap);
 }
 
 void tsr_text_free(struct tsr_text *t)

@@ -41,6 +41,8 @@ static inline void tsr_text_putc(struct tsr_text *t, char c)
 void tsr_text_puts(struct tsr_text *t, const char *s);
 void tsr_text_printf(struct tsr_text *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+void tsr_text_vprintf(struct tsr_text *t, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
 void tsr_text_free(struct tsr_text *t);
 
 #endif

@@ -4,7 +4,7 @@
 # Makefile.
 
 COUNTED := $(BUILD)/counted/tersor
-UNCOUNTED := $(SIMD_SRC) $(filter src/codec/% src/step/% src/sweep/% src/bench/% src/charts/% src/gpu/% src/io/hash.c,$(LIB_SRC) $(CLI_SRC))
+UNCOUNTED := $(SIMD_SRC) $(filter src/codec/% src/step/% src/sweep/% src/bench/% src/report/charts/% src/gpu/% src/io/hash.c,$(LIB_SRC) $(CLI_SRC))
 COUNTED_OBJ := $(patsubst %.c,$(BUILD)/counted/%.o,$(filter-out $(UNCOUNTED),$(LIB_SRC) $(CLI_SRC)))
 COUNTED_CC := $(if $(IS_CLANG),gcc,$(CC))
 COUNTED_CALLS := memcpy memmove memset memcmp strcmp strncmp strlen strchr strrchr strstr memchr pread pwrite inflate tsr_hash snprintf vsnprintf
@@ -17,6 +17,6 @@ $(BUILD)/counted/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 $(COUNTED): $(COUNTED_OBJ) tests/counted/counts.c $(BUILD)/libtersor.a $(CLI_OBJ)
 	$(call say,LD,$@)
 	$(Q)$(COUNTED_CC) $(CPPFLAGS) -O2 $(LDFLAGS) $(COUNTED_CALLS:%=-Wl,--wrap=%) -o $@ tests/counted/counts.c $(COUNTED_OBJ) \
-		$(filter $(BUILD)/obj/src/bench/% $(BUILD)/obj/src/charts/%,$(CLI_OBJ)) $(BUILD)/libtersor.a $(LDLIBS)
+		$(filter $(BUILD)/obj/src/bench/% $(BUILD)/obj/src/report/charts/%,$(CLI_OBJ)) $(BUILD)/libtersor.a $(LDLIBS)
 
 -include $(COUNTED_OBJ:.o=.d)

@@ -4,10 +4,10 @@
 
 #include "replay/replay_result.h"
 #include "text/json.h"
-#include "charts/replay_chart.h"
+#include "report/charts/replay_chart.h"
 #include "report/replay_figures.h"
 #include "report/replay_findings.h"
-#include "charts/replay_chart.h"
+#include "report/charts/replay_chart.h"
 #include "report/replay_report.h"
 #include "replay_make.h"
 

@@ -2,44 +2,24 @@
 /* tersor audit --granularity: 8-bit floats by how many elements share a scale. */
 #include "cli/commands/audit_granularity.h"
 
-#include "charts/audit/granularity_chart.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
-#include "report/audit/granularity_report.h"
-#include "text/json.h"
-
-static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct tsr_granularities *g, const struct tsr_granularity_figures *f,
-		       enum tsr_granularity_scale scale)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin_part(&json, cmd, "granularity");
-	cli_json_inputs(&json, common);
-	tsr_granularity_put_json(g, f, scale, &json);
-	return cli_json_end(&json, common);
-}
+#include "report/granularity_report.h"
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct tsr_granularities *g, enum tsr_granularity_scale scale)
 {
-	struct cli_reports reports = { 0 };
+	struct tsr_report r = cli_report(cmd, common, "granularity");
 	struct tsr_granularity_figures f;
 	int status;
 
 	if (!tsr_granularity_figures_of(g, &f))
 		return cli_fail(CLI_IO, "out of memory for the report");
-	tsr_granularity_put_table(g, &f, scale, common->verbose, &reports.table);
-	if (common->csv.given)
-		tsr_granularity_put_csv(g, &reports.csv);
-	if (common->svg)
-		tsr_granularity_put_svg(&f, &reports.svg);
-	if (common->html)
-		tsr_granularity_put_html(g, &f, &reports.html);
-	status = cli_write_reports(&reports, common);
-	if (status == CLI_OK && common->json.given)
-		status = report_json(cmd, common, g, &f, scale);
+	if (r.wants_json)
+		cli_json_inputs(&r.json, common);
+	tsr_granularity_report(g, &f, scale, &r);
+	status = cli_end_report(&r, common);
 	return status == CLI_OK && f.nnonfinite ? CLI_DIFFERS : status;
 }
 

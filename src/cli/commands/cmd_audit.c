@@ -4,19 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "charts/audit/audit_chart.h"
 #include "cli/coding.h"
 #include "cli/commands/audit_granularity.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
-#include "report/audit/audit_baseline.h"
-#include "report/audit/audit_gates.h"
-#include "report/audit/audit_report.h"
-#include "report/audit/audit_series.h"
-#include "report/audit/audit_table.h"
-#include "report/audit/audit_tables.h"
+#include "report/audit_baseline.h"
+#include "audit/audit_gates.h"
+#include "report/audit_report.h"
 #include "text/json.h"
 
 struct args {
@@ -244,14 +240,6 @@ struct moved {
 	size_t n;
 };
 
-static void put_checkpoints(const struct series *s, struct tsr_text *json)
-{
-	tsr_json_open(json, "checkpoints", '[');
-	for (unsigned i = 0; i < s->n; i++)
-		tsr_audit_put_json(s->audits[i], json);
-	tsr_json_close(json, ']');
-}
-
 /* The report as a reader of it sees it. */
 static int compare(const struct cli_cmd *cmd, const struct series *s,
 		   const struct tsr_json *baseline, struct moved *moved)
@@ -265,7 +253,7 @@ static int compare(const struct cli_cmd *cmd, const struct series *s,
 	bool compared;
 
 	cli_json_begin(&json, cmd);
-	put_checkpoints(s, &json);
+	tsr_audit_put_json(s->audits, s->n, &json);
 	tsr_json_close(&json, '}');
 	if (!json.failed && tsr_json_parse(json.bytes, json.nbytes, &rules, &now, &err) != TSR_OK) {
 		tsr_text_free(&json);
@@ -277,87 +265,35 @@ static int compare(const struct cli_cmd *cmd, const struct series *s,
 	return compared ? CLI_OK : cli_fail(CLI_IO, "out of memory");
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
-		       const struct moved *moved)
+static void put_json(const struct args *a, const struct series *s, const struct moved *moved,
+		     struct tsr_text *json)
 {
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	cli_json_inputs(&json, &a->common);
+	cli_json_inputs(json, &a->common);
 	if (a->table)
-		tsr_json_put_string(&json, "table", a->table);
-	put_checkpoints(s, &json);
-	if (a->baseline) {
-		tsr_json_open(&json, "moved", '[');
-		for (size_t i = 0; i < moved->n && i < TSR_AUDIT_CHANGES_MAX; i++) {
-			tsr_json_open(&json, NULL, '{');
-			tsr_json_put_string(&json, "figure", moved->changes[i].where);
-			tsr_json_put_string(&json, "was", moved->changes[i].was);
-			tsr_json_put_string(&json, "now", moved->changes[i].now);
-			tsr_json_close(&json, '}');
-		}
-		tsr_json_close(&json, ']');
-	}
-	return cli_json_end(&json, &a->common);
-}
-
-static void put_tables(const struct args *a, const struct series *s, struct tsr_text *out)
-{
-	for (unsigned i = 0; i < s->n; i++) {
-		if (s->n > 1)
-			tsr_text_printf(out, "%s%s\n", i ? "\n" : "",
-					tsr_checkpoint_path(s->audits[i]->source));
-		tsr_audit_put_paper_table(a->table, s->audits[i], out);
-	}
-}
-
-static void put_text(const struct args *a, const struct series *s, struct tsr_text *out)
-{
-	if (a->table) {
-		put_tables(a, s, out);
-		return;
-	}
-	if (s->n == 1) {
-		tsr_audit_put_table(s->audits[0], a->common.verbose, out);
-		return;
-	}
-	for (unsigned i = 0; i < s->n; i++) {
-		tsr_text_printf(out, "%s%s\n", i ? "\n" : "",
-				tsr_checkpoint_path(s->audits[i]->source));
-		if (a->common.verbose)
-			tsr_audit_put_table(s->audits[i], a->common.verbose - 1, out);
-		else
-			tsr_audit_put_verdict_lines(s->audits[i], out);
-	}
-	tsr_audit_put_series(s->audits, s->n, out);
+		tsr_json_put_string(json, "table", a->table);
+	tsr_audit_put_json(s->audits, s->n, json);
+	if (a->baseline)
+		tsr_audit_put_moved(moved->changes, moved->n, json);
 }
 
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
 		  const struct tsr_json *baseline)
 {
-	struct cli_reports reports = { 0 };
+	struct tsr_report r;
 	struct moved moved = { 0 };
-	int status = CLI_OK;
+	int status;
 
 	for (unsigned i = 0; i < s->n; i++)
 		cli_warn_notes(&a->common, s->audits[i]->source);
 	if (baseline)
 		CLI_TRY(compare(cmd, s, baseline, &moved));
-	if (cli_wants_text(&a->common))
-		put_text(a, s, &reports.table);
+	r = cli_report(cmd, &a->common, NULL);
+	tsr_audit_report(s->audits, s->n, a->table, &r);
 	if (baseline)
-		tsr_audit_put_changes(moved.changes, moved.n, a->common.verbose, &reports.table);
-	if (a->common.csv.given)
-		tsr_audit_put_csv_names(&reports.csv);
-	for (unsigned i = 0; a->common.csv.given && i < s->n; i++)
-		tsr_audit_put_csv(s->audits[i], &reports.csv);
-	if (a->common.svg)
-		tsr_audit_put_svg(s->audits, s->n, &reports.svg);
-	if (a->common.html)
-		tsr_audit_put_html(s->audits, s->n, &reports.html);
-	status = cli_write_reports(&reports, &a->common);
-	if (status == CLI_OK && a->common.json.given)
-		status = report_json(cmd, a, s, &moved);
+		tsr_audit_put_changes(moved.changes, moved.n, a->common.verbose, &r.text);
+	if (r.wants_json)
+		put_json(a, s, &moved, &r.json);
+	status = cli_end_report(&r, &a->common);
 	free(moved.changes);
 	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
 }

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "charts/codebook_chart.h"
+#include "report/charts/codebook_chart.h"
 #include "cli/coding.h"
 #include "cli/input.h"
 #include "cli/output.h"
@@ -48,80 +48,90 @@ static double bytes_of(const struct tsr_learned_tensor *t)
 	return 1 + 4.0 / t->block + 4.0 / t->period;
 }
 
-static void put_table(const struct args *a, const struct tsr_learned *l, struct tsr_text *out)
+static const struct tsr_column columns[] = {
+	{ "name", "parameter", .as = TSR_NAME },
+	{ "elements", "elements", .as = TSR_COUNT },
+	{ "period", "period" },
+	{ "block", "block" },
+	{ "counted", "counted" },
+};
+
+static void report_people(const struct args *a, const struct tsr_learned *l, struct tsr_report *r)
 {
+	struct tsr_table t = TSR_TABLE(columns);
 	double bytes = 0, elements = 0;
 
-	tsr_text_printf(out, "%-44s %14s %8s %8s\n", "parameter", "elements", "period", "block");
 	for (size_t i = 0; i < l->ntensors; i++) {
-		const struct tsr_learned_tensor *t = &l->tensors[i];
+		const struct tsr_learned_tensor *x = &l->tensors[i];
 
-		tsr_text_printf(out, "%-44s %14s %8u %8u%s\n", tsr_format_name(t->name, 44).text,
-				tsr_format_count(t->numel).text, (unsigned)t->period,
-				(unsigned)t->block, t->counted ? "" : "  not counted");
-		bytes += bytes_of(t) * (double)t->numel;
-		elements += (double)t->numel;
+		TSR_ROW(&t, tsr_str(x->name), tsr_u64(x->numel), tsr_u64(x->period),
+			tsr_u64(x->block), tsr_bool(x->counted));
+		bytes += bytes_of(x) * (double)x->numel;
+		elements += (double)x->numel;
 	}
-	tsr_text_printf(out, "\n%d entries learned from %s values in %u of %d bins, NMSE %.4e\n",
-			TSR_CODEBOOK_ENTRIES, tsr_format_count(total_count(l)).text, l->nonempty,
-			TSR_LEARNED_BINS, l->nmse);
-	tsr_text_printf(out, "%.4g bytes per parameter for both moments\n", bytes / elements);
+	tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
+	tsr_table_free(&t);
+	tsr_report_gap(r);
+	tsr_report_say(r, TSR_TO_TEXT,
+		       "%d entries learned from %s values in %u of %d bins, NMSE %.4e",
+		       TSR_CODEBOOK_ENTRIES, tsr_format_count(total_count(l)).text, l->nonempty,
+		       TSR_LEARNED_BINS, l->nmse);
+	tsr_report_say(r, TSR_TO_TEXT, "%.4g bytes per parameter for both moments",
+		       bytes / elements);
 	for (unsigned i = 0; a->common.verbose && i < TSR_CODEBOOK_ENTRIES; i++)
-		tsr_text_printf(out, "%s%13.9g%s", i == 0 ? "\n" : "", (double)l->codebook[i],
+		tsr_text_printf(&r->text, "%s%13.9g%s", i == 0 ? "\n" : "", (double)l->codebook[i],
 				i % 6 == 5 || i == TSR_CODEBOOK_ENTRIES - 1 ? "\n" : "");
 }
 
+static const struct tsr_column candidate_columns[] = { { "length" }, { "score" } };
+
 static void put_tensor(struct tsr_text *json, const struct tsr_learned_tensor *t)
 {
+	struct tsr_table candidates = TSR_TABLE(candidate_columns);
+
+	for (size_t i = 0; i < t->ncandidates; i++)
+		TSR_ROW(&candidates, tsr_u64(t->candidates[i].length),
+			tsr_num(t->candidates[i].score));
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "name", t->name);
 	tsr_json_put_u64(json, "elements", t->numel);
 	tsr_json_put_u64(json, "period", t->period);
 	tsr_json_put_u64(json, "block", t->block);
 	tsr_json_put_bool(json, "counted", t->counted);
-	tsr_json_open(json, "candidates", '[');
-	for (size_t i = 0; i < t->ncandidates; i++) {
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_u64(json, "length", t->candidates[i].length);
-		tsr_json_put_double(json, "score", t->candidates[i].score);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
+	tsr_table_put_json(&candidates, "candidates", json);
 	tsr_json_close(json, '}');
+	tsr_table_free(&candidates);
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_learned *l)
+static void put_json(const struct args *a, const struct tsr_learned *l, struct tsr_text *json)
 {
 	double entries[TSR_CODEBOOK_ENTRIES];
-	struct tsr_text json = { 0 };
 
 	for (unsigned i = 0; i < TSR_CODEBOOK_ENTRIES; i++)
 		entries[i] = (double)l->codebook[i];
-	cli_json_begin(&json, cmd);
-	cli_json_inputs(&json, &a->common);
-	tsr_json_put_string(&json, "partition",
+	cli_json_inputs(json, &a->common);
+	tsr_json_put_string(json, "partition",
 			    a->learning.partition ? a->learning.partition : "adjacent");
-	tsr_json_open(&json, "tensors", '[');
+	tsr_json_open(json, "tensors", '[');
 	for (size_t i = 0; i < l->ntensors; i++)
-		put_tensor(&json, &l->tensors[i]);
-	tsr_json_close(&json, ']');
-	tsr_json_put_u64s(&json, "counts", l->count, TSR_LEARNED_BINS);
-	tsr_json_put_u64(&json, "nonempty", l->nonempty);
-	tsr_json_put_doubles(&json, "codebook", entries, TSR_CODEBOOK_ENTRIES);
-	tsr_json_put_double(&json, "nmse", l->nmse);
-	return cli_json_end(&json, &a->common);
+		put_tensor(json, &l->tensors[i]);
+	tsr_json_close(json, ']');
+	tsr_json_put_u64s(json, "counts", l->count, TSR_LEARNED_BINS);
+	tsr_json_put_u64(json, "nonempty", l->nonempty);
+	tsr_json_put_doubles(json, "codebook", entries, TSR_CODEBOOK_ENTRIES);
+	tsr_json_put_double(json, "nmse", l->nmse);
 }
 
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_learned *l)
 {
-	struct cli_reports reports = { 0 };
-	int status;
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
 
-	put_table(a, l, &reports.table);
-	if (a->common.svg)
-		tsr_codebook_put_svg(l, &reports.svg);
-	status = cli_write_reports(&reports, &a->common);
-	return status == CLI_OK && a->common.json.given ? report_json(cmd, a, l) : status;
+	report_people(a, l, &r);
+	if (r.wants_svg)
+		tsr_codebook_put_svg(l, &r.svg);
+	if (r.wants_json)
+		put_json(a, l, &r.json);
+	return cli_end_report(&r, &a->common);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)

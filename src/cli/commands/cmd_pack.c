@@ -16,10 +16,10 @@
 #include "cli/work.h"
 #include "io/dir.h"
 #include "pack/packing.h"
-#include "report/packing/choices.h"
+#include "report/choices.h"
 #include "report/format.h"
 #include "report/copies.h"
-#include "report/packing/kept_raw.h"
+#include "report/kept_raw.h"
 #include "report/summary.h"
 #include "text/json.h"
 

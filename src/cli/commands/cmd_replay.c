@@ -10,8 +10,8 @@
 #include "cli/replay_options.h"
 #include "cli/work.h"
 #include "replay/replay_result.h"
-#include "charts/replay_chart.h"
-#include "charts/states_chart.h"
+#include "report/charts/replay_chart.h"
+#include "report/charts/states_chart.h"
 #include "report/replay_report.h"
 #include "report/replay_states.h"
 #include "text/json.h"
@@ -101,41 +101,23 @@ static const struct cli_opt opts[] = {
 
 /* --- Reports ---------------------------------------------------------------------------------- */
 
-static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct tsr_replay *r, bool written)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	cli_json_inputs(&json, common);
-	tsr_json_put_string(&json, "output", common->output);
-	tsr_json_put_bool(&json, "dry_run", common->dry_run);
-	tsr_json_put_bool(&json, "written", written);
-	tsr_replay_put_json(r, &json);
-	return cli_json_end(&json, common);
-}
-
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
-		  const struct tsr_replay *r, bool written)
+		  const struct tsr_replay *replay, bool written)
 {
-	struct cli_reports reports = { 0 };
-	int status;
+	struct tsr_report r = cli_report(cmd, common, NULL);
 
-	cli_warn_notes(common, r->source);
-	if (r->nskipped)
+	cli_warn_notes(common, replay->source);
+	if (replay->nskipped)
 		cli_warn(common, "%zu of %zu steps skipped: their gradients are not finite",
-			 r->nskipped, r->nsteps);
-	tsr_replay_put_table(r, common->verbose, &reports.table);
-	if (common->csv.given)
-		tsr_replay_put_csv(r, &reports.csv);
-	if (common->svg)
-		tsr_replay_put_svg(r, &reports.svg);
-	if (common->html)
-		tsr_replay_put_html(r, &reports.html);
-	status = cli_write_reports(&reports, common);
-	if (status == CLI_OK && common->json.given)
-		status = report_json(cmd, common, r, written);
-	return status;
+			 replay->nskipped, replay->nsteps);
+	if (r.wants_json) {
+		cli_json_inputs(&r.json, common);
+		tsr_json_put_string(&r.json, "output", common->output);
+		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
+		tsr_json_put_bool(&r.json, "written", written);
+	}
+	tsr_replay_report(replay, &r);
+	return cli_end_report(&r, common);
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
@@ -173,26 +155,15 @@ static void say_device(const struct cli_replay_args *a, const struct tsr_replay 
 static int report_states(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_replay_states *states)
 {
-	struct cli_reports reports = { 0 };
-	struct tsr_text json = { 0 };
-	int status;
+	struct tsr_report r = cli_report(cmd, common, NULL);
 
 	cli_warn_notes(common, states->replay[0]->source);
-	tsr_states_put_table(states, &reports.table);
-	if (common->csv.given)
-		tsr_states_put_csv(states, &reports.csv);
-	if (common->svg)
-		tsr_states_put_svg(states, &reports.svg);
-	if (common->html)
-		tsr_states_put_html(states, &reports.html);
-	status = cli_write_reports(&reports, common);
-	if (status != CLI_OK || !common->json.given)
-		return status;
-	cli_json_begin(&json, cmd);
-	cli_json_inputs(&json, common);
-	tsr_json_put_bool(&json, "dry_run", common->dry_run);
-	tsr_states_put_json(states, &json);
-	return cli_json_end(&json, common);
+	if (r.wants_json) {
+		cli_json_inputs(&r.json, common);
+		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
+	}
+	tsr_states_report(states, &r);
+	return cli_end_report(&r, common);
 }
 
 static int replay_states(const struct cli_cmd *cmd, const struct cli_replay_args *a,

@@ -9,11 +9,9 @@
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/work.h"
-#include "charts/sweep_chart.h"
 #include "report/sweep_figures.h"
 #include "report/sweep_report.h"
 #include "sweep/sweep_parts.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;
@@ -153,54 +151,21 @@ struct moved {
 	size_t n;
 };
 
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
-		       const struct moved *moved)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	tsr_sweep_put_json(s, &json);
-	if (a->baseline) {
-		tsr_json_open(&json, "moved", '[');
-		for (size_t i = 0; i < moved->n; i++) {
-			const struct tsr_sweep_change *c = &moved->changes[i];
-
-			tsr_json_open(&json, NULL, '{');
-			tsr_json_put_string(&json, "codec", c->codec);
-			tsr_json_put_u64(&json, "exponent", c->exponent);
-			tsr_json_put_string(&json, "figure", c->member);
-			tsr_json_put_string(&json, "was", c->was);
-			tsr_json_put_string(&json, "now", c->now);
-			tsr_json_close(&json, '}');
-		}
-		tsr_json_close(&json, ']');
-	}
-	return cli_json_end(&json, &a->common);
-}
-
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
 		  const struct tsr_sweep *baseline)
 {
-	const struct cli_common *common = &a->common;
-	struct cli_reports reports = { 0 };
 	struct moved moved = { 0 };
+	struct tsr_report r;
 	struct tsr_err err;
 	int status;
 
 	if (baseline && tsr_sweep_compare(s, baseline, &moved.changes, &moved.n, &err) != TSR_OK)
 		return cli_error(&err);
-	tsr_sweep_put_table(s, common->verbose, &reports.table);
+	r = cli_report(cmd, &a->common, NULL);
+	tsr_sweep_report(s, &r);
 	if (baseline)
-		tsr_sweep_put_changes(moved.changes, moved.n, common->verbose, &reports.table);
-	if (common->csv.given)
-		tsr_sweep_put_csv(s, &reports.csv);
-	if (common->svg)
-		tsr_sweep_put_svg(s, &reports.svg);
-	if (common->html)
-		tsr_sweep_put_html(s, &reports.html);
-	status = cli_write_reports(&reports, common);
-	if (status == CLI_OK && common->json.given)
-		status = report_json(cmd, a, s, &moved);
+		tsr_sweep_report_changes(moved.changes, moved.n, &r);
+	status = cli_end_report(&r, &a->common);
 	free(moved.changes);
 	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
 }

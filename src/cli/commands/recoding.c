@@ -262,7 +262,7 @@ static int report_files(const struct cli_cmd *cmd, const struct many *m,
 		print_files(m->common, d, m, what);
 	if (!m->common->json.given)
 		return CLI_OK;
-	cli_json_begin_directory(&json, cmd);
+	cli_json_begin_part(&json, cmd, "directory");
 	cli_json_inputs(&json, m->common);
 	cli_json_output(&json, m->common);
 	tsr_json_put_u64(&json, "gradients", m->n);

@@ -6,13 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "charts/audit/audit_chart.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
-#include "report/audit/audit_report.h"
-#include "report/audit/audit_series.h"
-#include "report/audit/audit_table.h"
+#include "report/audit_report.h"
 #include "replay/replay_result.h"
 #include "text/json.h"
 
@@ -80,42 +77,24 @@ static enum tsr_status audit_step(void *ctx, struct tsr_checkpoint *state, uint6
 	return TSR_OK;
 }
 
-/* --- Reports ------------------------------------------------------------------------------------ */
-
-static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct audited *a)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin_part(&json, cmd, "audit");
-	cli_json_inputs(&json, common);
-	tsr_json_put_u64s(&json, "steps", a->steps, a->n);
-	tsr_json_open(&json, "checkpoints", '[');
-	for (size_t i = 0; i < a->n; i++)
-		tsr_audit_put_json(a->audits[i], &json);
-	tsr_json_close(&json, ']');
-	return cli_json_end(&json, common);
-}
-
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct audited *a)
 {
-	struct cli_reports reports = { 0 };
-	int status;
+	struct tsr_report r = cli_report(cmd, common, "audit");
 
-	tsr_text_printf(&reports.table, "after %s:\n", a->audits[a->n - 1]->name);
-	tsr_audit_put_table(a->audits[a->n - 1], common->verbose, &reports.table);
-	tsr_audit_put_series(a->audits, a->n, &reports.table);
-	if (common->csv.given)
-		tsr_audit_put_csv_names(&reports.csv);
-	for (size_t i = 0; common->csv.given && i < a->n; i++)
-		tsr_audit_put_csv(a->audits[i], &reports.csv);
-	if (common->svg)
-		tsr_audit_put_svg(a->audits, a->n, &reports.svg);
-	if (common->html)
-		tsr_audit_put_html(a->audits, a->n, &reports.html);
-	status = cli_write_reports(&reports, common);
-	return status == CLI_OK && common->json.given ? report_json(cmd, common, a) : status;
+	if (r.wants_text) {
+		tsr_text_printf(&r.text, "after %s:\n", a->audits[a->n - 1]->name);
+		tsr_audit_put_last(a->audits, a->n, &r);
+	}
+	r.wants_text = false;
+	tsr_audit_report(a->audits, a->n, NULL, &r);
+	r.wants_text = cli_wants_text(common);
+	if (r.wants_json) {
+		cli_json_inputs(&r.json, common);
+		tsr_json_put_u64s(&r.json, "steps", a->steps, a->n);
+		tsr_audit_put_json(a->audits, a->n, &r.json);
+	}
+	return cli_end_report(&r, common);
 }
 
 int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *args,

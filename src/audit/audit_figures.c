@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of an audit over all tensors, and the codecs that they speak for. */
+#include "audit/audit_figures.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+/* --- Of a tensor -------------------------------------------------------------------------------- */
+
+const char *tsr_audit_figure_name(enum tsr_audit_figure figure)
+{
+	static const char *const names[TSR_AUDIT_FIGURES] = {
+		[TSR_AUDIT_NMSE] = "nmse",
+		[TSR_AUDIT_MAX_ABS] = "max_abs",
+		[TSR_AUDIT_MEAN_REL] = "mean_rel",
+		[TSR_AUDIT_ZEROED] = "zeroed",
+		[TSR_AUDIT_UNDERFLOW] = "scale_underflow",
+		[TSR_AUDIT_OVERFLOW] = "scale_overflow",
+		[TSR_AUDIT_STUCK] = "stuck",
+		[TSR_AUDIT_RANGE_MEAN] = "range_mean",
+		[TSR_AUDIT_RANGE_MAX] = "range_max",
+		[TSR_AUDIT_BYTES] = "bytes_per_element",
+	};
+
+	return names[figure];
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+double tsr_audit_figure(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *trial,
+			enum tsr_audit_figure figure)
+{
+	const double by_figure[TSR_AUDIT_FIGURES] = {
+		[TSR_AUDIT_NMSE] = trial->nmse,
+		[TSR_AUDIT_MAX_ABS] = (double)trial->max_abs,
+		[TSR_AUDIT_MEAN_REL] = trial->mean_rel,
+		[TSR_AUDIT_ZEROED] = share(trial->zeroed, t->tensor->numel),
+		[TSR_AUDIT_UNDERFLOW] = (double)trial->scale_underflow,
+		[TSR_AUDIT_OVERFLOW] = (double)trial->scale_overflow,
+		[TSR_AUDIT_STUCK] = share(trial->stuck, trial->groups),
+		[TSR_AUDIT_RANGE_MEAN] = (double)trial->range_mean,
+		[TSR_AUDIT_RANGE_MAX] = (double)trial->range_max,
+		[TSR_AUDIT_BYTES] = share(trial->nbytes, t->tensor->numel),
+	};
+
+	return by_figure[figure];
+}
+
+static bool has_figures(const struct tsr_audit_tensor *t)
+{
+	return t->fault == TSR_AUDIT_SOUND || t->fault == TSR_AUDIT_ZERO;
+}
+
+bool tsr_audit_counts(const struct tsr_audit_tensor *t, unsigned coding)
+{
+	return has_figures(t) && t->trials[coding].measured && t->trials[coding].raw == TSR_RAW_NO;
+}
+
+/* --- Of a coding -------------------------------------------------------------------------------- */
+
+static void add_tensor(struct tsr_audit_column *c, const struct tsr_audit_tensor *t,
+		       const struct tsr_audit_trial *trial)
+{
+	c->n++;
+	c->elements += t->tensor->numel;
+	c->zeroed += trial->zeroed;
+	c->underflow += trial->scale_underflow;
+	c->overflow += trial->scale_overflow;
+	c->groups += trial->groups;
+	c->stuck += trial->stuck;
+	c->bytes += (double)trial->nbytes;
+}
+
+/* A figure of all tensors of a kind that count, into @values; returns how many. */
+static size_t collect(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding,
+		      enum tsr_audit_figure figure, double *values)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < a->ntensors; i++) {
+		const struct tsr_audit_tensor *t = &a->tensors[i];
+
+		if (t->tensor->kind == kind && tsr_audit_counts(t, coding))
+			values[n++] = tsr_audit_figure(t, &t->trials[coding], figure);
+	}
+	return n;
+}
+
+bool tsr_audit_column(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding,
+		      struct tsr_audit_column *ret)
+{
+	double *values = calloc(a->ntensors + 1, sizeof(*values));
+
+	*ret = (struct tsr_audit_column){ .coding = &tsr_audit_list(a, kind)->codings[coding] };
+	for (size_t i = 0; i < a->ntensors; i++) {
+		const struct tsr_audit_tensor *t = &a->tensors[i];
+
+		if (t->tensor->kind != kind || !has_figures(t))
+			continue;
+		if (tsr_audit_counts(t, coding))
+			add_tensor(ret, t, &t->trials[coding]);
+		else
+			ret->nraw++;
+	}
+	ret->bytes = ret->elements ? ret->bytes / (double)ret->elements : 0;
+	for (unsigned f = 0; values && f < TSR_AUDIT_FIGURES; f++) {
+		const size_t n = collect(a, kind, coding, (enum tsr_audit_figure)f, values);
+
+		tsr_audit_quantiles(values, n, ret->quantile[f]);
+	}
+	free(values);
+	return values != NULL;
+}
+
+/* --- Of a pair of codings ----------------------------------------------------------------------- */
+
+/* Whether a side can be stored so; bytes are added.  As it is, it always can. */
+static bool add_side(const struct tsr_audit_tensor *t, unsigned coding, unsigned ncodings,
+		     double *bytes)
+{
+	if (coding == ncodings)
+		*bytes += (double)tsr_tensor_nbytes(t->tensor);
+	else if (!tsr_audit_counts(t, coding))
+		return false;
+	else
+		*bytes += (double)t->trials[coding].nbytes;
+	return true;
+}
+
+/* One pair of tensors; false if the codings cannot hold it. */
+static bool add_pair(struct tsr_audit_cell *c, const struct tsr_audit *a, size_t i, double *worst)
+{
+	const struct tsr_audit_pair *p = &a->pairs[i];
+	const struct tsr_audit_update *u = tsr_audit_update(a, i, c->m, c->v);
+	double bytes = 0;
+
+	if (!u->measured || !add_side(&a->tensors[p->momentum], c->m, a->momenta.n, &bytes) ||
+	    !add_side(&a->tensors[p->variance], c->v, a->variances.n, &bytes))
+		return false;
+	if (c->n == 0 || u->nmse > *worst) {
+		*worst = u->nmse;
+		c->worst = i;
+	}
+	c->bytes += bytes;
+	c->exposed += u->exposed;
+	c->overflow += u->overflow;
+	c->max_before = p->max_before > c->max_before ? p->max_before : c->max_before;
+	c->max_after = u->max_after > c->max_after ? u->max_after : c->max_after;
+	c->n++;
+	return true;
+}
+
+bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct tsr_audit_cell *ret)
+{
+	double *values = calloc(a->npairs + 1, sizeof(*values)), worst = 0, elements = 0;
+
+	*ret = (struct tsr_audit_cell){ .m = m, .v = v };
+	for (size_t i = 0; values && i < a->npairs; i++) {
+		if (!add_pair(ret, a, i, &worst)) {
+			ret->nraw++;
+			continue;
+		}
+		values[ret->n - 1] = tsr_audit_update(a, i, m, v)->nmse;
+		elements += (double)a->tensors[a->pairs[i].momentum].tensor->numel;
+	}
+	if (values)
+		tsr_audit_quantiles(values, ret->n, ret->nmse);
+	ret->bytes = elements > 0 ? ret->bytes / elements : 0;
+	free(values);
+	return values != NULL;
+}
+
+double tsr_audit_pooled(const struct tsr_audit *a, unsigned m, unsigned v)
+{
+	double error = 0, sum = 0;
+
+	for (size_t i = 0; i < a->npairs; i++) {
+		const struct tsr_audit_update *u = tsr_audit_update(a, i, m, v);
+
+		if (!u->measured || !(a->pairs[i].sum > 0))
+			continue;
+		error += u->nmse * a->pairs[i].sum;
+		sum += a->pairs[i].sum;
+	}
+	return sum > 0 ? error / sum : 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct tsr_audit_cell *x = a, *y = b;
+	const double xw = x->nmse[TSR_AUDIT_QUANTILES - 1], yw = y->nmse[TSR_AUDIT_QUANTILES - 1];
+
+	if (!x->nraw != !y->nraw)
+		return x->nraw ? 1 : -1;
+	if (xw != yw)
+		return xw < yw ? -1 : 1;
+	if (x->bytes != y->bytes)
+		return x->bytes < y->bytes ? -1 : 1;
+	if (x->m != y->m)
+		return x->m < y->m ? -1 : 1;
+	return (x->v > y->v) - (x->v < y->v);
+}
+
+size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret)
+{
+	const size_t n = (size_t)a->momenta.n * a->variances.n;
+	struct tsr_audit_cell *cells = calloc(n + 1, sizeof(*cells));
+
+	*ret = NULL;
+	for (size_t i = 0; cells && i < n; i++) {
+		if (!tsr_audit_cell(a, (unsigned)(i / a->variances.n),
+				    (unsigned)(i % a->variances.n), &cells[i])) {
+			free(cells);
+			return 0;
+		}
+	}
+	if (!cells)
+		return 0;
+	qsort(cells, n, sizeof(*cells), compare);
+	*ret = cells;
+	return n;
+}
+
+/* --- Verdicts ----------------------------------------------------------------------------------- */
+
+#define LAST (TSR_AUDIT_QUANTILES - 1)
+
+/* Pairs whose errors differ by less are as good as each other. */
+#define AS_GOOD 1.05
+
+/* What a verdict asks of a codec, by coding. */
+struct side {
+	double nmse; /* of the worst tensor */
+	bool stuck;
+};
+
+static struct side *judge(const struct tsr_audit *a, enum tsr_kind kind)
+{
+	const unsigned n = tsr_audit_list(a, kind)->n;
+	struct side *sides = calloc(n + 1, sizeof(*sides));
+	struct tsr_audit_column c;
+
+	for (unsigned i = 0; sides && i < n; i++) {
+		if (!tsr_audit_column(a, kind, i, &c)) {
+			free(sides);
+			return NULL;
+		}
+		sides[i] = (struct side){ c.quantile[TSR_AUDIT_NMSE][LAST], c.stuck > 0 };
+	}
+	return sides;
+}
+
+/* Whether a pair @x is a better verdict than @best, which may be NULL. */
+static bool is_better(const struct tsr_audit_cell *x, const struct tsr_audit_cell *best,
+		      const struct side *m, const struct side *v)
+{
+	if (!best)
+		return true;
+	const bool x_stuck = m[x->m].stuck || v[x->v].stuck;
+	const bool stuck = m[best->m].stuck || v[best->v].stuck;
+
+	return x_stuck != stuck ? stuck : v[x->v].nmse < v[best->v].nmse;
+}
+
+static const struct tsr_audit_cell *choose(const struct tsr_audit_cell *cells, size_t n,
+					   const struct side *m, const struct side *v)
+{
+	const struct tsr_audit_cell *best = NULL;
+	double most = 0;
+
+	/* The first that is within the limits has the least error. */
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_audit_cell *c = &cells[i];
+		const bool within = c->n && !c->nraw && c->bytes <= TSR_AUDIT_BYTES_MAX &&
+				    m[c->m].nmse <= TSR_AUDIT_NMSE_MAX &&
+				    v[c->v].nmse <= TSR_AUDIT_NMSE_MAX;
+
+		if (!within || (best && c->nmse[LAST] > most))
+			continue;
+		most = best ? most : AS_GOOD * c->nmse[LAST];
+		best = is_better(c, best, m, v) ? c : best;
+	}
+	return best;
+}
+
+const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a,
+						 const struct tsr_audit_cell *cells, size_t n)
+{
+	struct side *m = judge(a, TSR_KIND_MOMENTUM), *v = judge(a, TSR_KIND_VARIANCE);
+	const struct tsr_audit_cell *best = m && v ? choose(cells, n, m, v) : NULL;
+
+	free(m);
+	free(v);
+	return best;
+}
+
+const struct tsr_audit_cell *tsr_audit_usual(const struct tsr_audit *a,
+					     const struct tsr_audit_cell *cells, size_t n)
+{
+	const struct tsr_pack_options usual = tsr_pack_defaults();
+
+	for (size_t i = 0; i < n; i++) {
+		if (a->momenta.codings[cells[i].m].codec == usual.momentum.codec &&
+		    a->variances.codings[cells[i].v].codec == usual.variance.codec)
+			return &cells[i];
+	}
+	return NULL;
+}
+
+/* What a weight may take per element to be the verdict. */
+#define WEIGHT_BYTES_MAX 3.0
+
+bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, double most_bytes,
+		    struct tsr_audit_column *ret)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++) {
+		struct tsr_audit_column c;
+
+		if (!tsr_audit_column(a, kind, i, &c) || !c.n || c.nraw || c.bytes > most_bytes)
+			continue;
+		if (any && c.quantile[TSR_AUDIT_NMSE][LAST] >= ret->quantile[TSR_AUDIT_NMSE][LAST])
+			continue;
+		*ret = c;
+		any = true;
+	}
+	return any;
+}
+
+bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *ret)
+{
+	return tsr_audit_best(a, TSR_KIND_WEIGHT, WEIGHT_BYTES_MAX, ret);
+}
+
+enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret,
+				struct tsr_err *err)
+{
+	struct tsr_audit_cell *cells;
+	const size_t n = tsr_audit_cells(a, &cells);
+	const struct tsr_audit_cell *best;
+	struct tsr_audit_column weight;
+
+	*ret = (struct tsr_audit_verdict){ 0 };
+	if (!cells)
+		return tsr_fail_nomem(err, a->name);
+	best = a->npairs ? tsr_audit_best_pair(a, cells, n) : NULL;
+	if (best) {
+		ret->momentum = &a->momenta.codings[best->m];
+		ret->variance = &a->variances.codings[best->v];
+		ret->update_nmse = best->nmse[LAST];
+		ret->bytes = best->bytes;
+	}
+	if (tsr_audit_best_weight(a, &weight)) {
+		ret->weight = weight.coding;
+		ret->weight_nmse = weight.quantile[TSR_AUDIT_NMSE][LAST];
+		ret->weight_bytes = weight.bytes;
+	}
+	free(cells);
+	return TSR_OK;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The figures of an audit over all tensors, and the codecs that they speak for. */
+#ifndef TSR_AUDIT_FIGURES_H
+#define TSR_AUDIT_FIGURES_H
+
+#include "tersor/audit.h"
+
+/* Figures of a tensor in a codec. */
+enum tsr_audit_figure {
+	TSR_AUDIT_NMSE,
+	TSR_AUDIT_MAX_ABS,
+	TSR_AUDIT_MEAN_REL,
+	TSR_AUDIT_ZEROED, /* share of elements */
+	TSR_AUDIT_UNDERFLOW, /* groups whose scale was stored as 0 */
+	TSR_AUDIT_OVERFLOW, /* as infinite */
+	TSR_AUDIT_STUCK, /* share of groups */
+	TSR_AUDIT_RANGE_MEAN, /* octaves */
+	TSR_AUDIT_RANGE_MAX,
+	TSR_AUDIT_BYTES, /* per element */
+	TSR_AUDIT_FIGURES
+};
+
+/* "nmse", "max_abs", ... */
+const char *tsr_audit_figure_name(enum tsr_audit_figure figure);
+
+/* Of one tensor in one of its codings. */
+double tsr_audit_figure(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *trial,
+			enum tsr_audit_figure figure);
+
+/* Whether a tensor's figures count: it has some, of finite values, and the codec can hold it. */
+bool tsr_audit_counts(const struct tsr_audit_tensor *t, unsigned coding);
+
+/* One coding over all tensors of its kind. */
+struct tsr_audit_column {
+	const struct tsr_coding *coding;
+	size_t n; /* tensors that count */
+	size_t nraw; /* that the codec cannot hold, or that it cannot be tried on */
+	double quantile[TSR_AUDIT_FIGURES][TSR_AUDIT_QUANTILES];
+	uint64_t elements, zeroed, underflow, overflow, groups, stuck;
+	double bytes; /* per element of those that count */
+};
+
+/* False if out of memory. */
+bool tsr_audit_column(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding,
+		      struct tsr_audit_column *ret);
+
+/* One pair of codings over all pairs of tensors. */
+struct tsr_audit_cell {
+	unsigned m, v; /* as in tsr_audit_update() */
+	size_t n, nraw; /* likewise */
+	double nmse[TSR_AUDIT_QUANTILES];
+	float max_before, max_after;
+	uint64_t exposed, overflow;
+	size_t worst; /* the pair with the largest NMSE */
+	double bytes; /* of both, per element */
+};
+
+/* False if out of memory. */
+bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct tsr_audit_cell *ret);
+
+/*
+ * The update NMSE of all elements of all pairs together: their errors' squares over their updates'.
+ * 0 without pairs.
+ */
+double tsr_audit_pooled(const struct tsr_audit *a, unsigned m, unsigned v);
+
+/*
+ * All pairs of codings, the best first: those that hold all tensors, by their worst NMSE, then by bytes;
+ * then the others.  *ret is to be freed; NULL if out of memory.
+ */
+size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret);
+
+/* Limits of a verdict: bytes per element of both moments, and the NMSE of either in any tensor. */
+#define TSR_AUDIT_BYTES_MAX 2.2
+#define TSR_AUDIT_NMSE_MAX 1e-2
+
+/*
+ * The pair to use: of those within these limits that hold all tensors, the ones whose worst update NMSE is
+ * within 5% of the least; of these, where there are any, those without stuck groups; of these the one whose
+ * variances have the least worst NMSE.  NULL: there is none, or memory ran out.
+ */
+const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a,
+						 const struct tsr_audit_cell *cells, size_t n);
+
+/* The pair that pack uses by default, if it was tried; else NULL. */
+const struct tsr_audit_cell *tsr_audit_usual(const struct tsr_audit *a,
+					     const struct tsr_audit_cell *cells, size_t n);
+
+/*
+ * The codec of a kind with the least worst NMSE among those of at most so many bytes per element that hold
+ * all tensors; of weights at most 3 bytes.  False if there is none.
+ */
+bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, double most_bytes,
+		    struct tsr_audit_column *ret);
+bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *ret);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gates: limits that the codecs an audit says to use must meet. */
+#include "audit/audit_gates.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[TSR_GATED_COUNT] = {
+	[TSR_GATED_UPDATE_NMSE] = "update-nmse", [TSR_GATED_MAX_UPDATE] = "max-update",
+	[TSR_GATED_EXPOSED] = "exposed",	 [TSR_GATED_NMSE] = "nmse",
+	[TSR_GATED_ZEROED] = "zeroed",		 [TSR_GATED_STUCK] = "stuck",
+};
+
+static bool has_quantiles(enum tsr_audit_gated figure)
+{
+	return figure != TSR_GATED_MAX_UPDATE && figure != TSR_GATED_EXPOSED;
+}
+
+/* "p95" */
+static bool parse_quantile(const char *text, unsigned *ret)
+{
+	for (unsigned i = 0; i < TSR_AUDIT_QUANTILES; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "p%u", tsr_audit_percent(i));
+		if (strcmp(text, name) == 0) {
+			*ret = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+bool tsr_audit_gate_parse(const char *text, struct tsr_audit_gate *ret)
+{
+	const size_t len = strcspn(text, "=");
+	char *end;
+
+	*ret = (struct tsr_audit_gate){ .quantile = TSR_AUDIT_QUANTILES - 1, .text = text };
+	while (ret->figure < TSR_GATED_COUNT &&
+	       (strlen(names[ret->figure]) != len || strncmp(text, names[ret->figure], len) != 0))
+		ret->figure++;
+	if (ret->figure == TSR_GATED_COUNT || !text[len] || !text[len + 1])
+		return false;
+	ret->limit = strtod(text + len + 1, &end);
+	if (!(ret->limit >= 0))
+		return false;
+	if (*end == ',' && has_quantiles(ret->figure))
+		return parse_quantile(end + 1, &ret->quantile);
+	return *end == '\0';
+}
+
+/* --- Pairs -------------------------------------------------------------------------------------- */
+
+static bool is_on_pairs(const struct tsr_audit_gate *g)
+{
+	return g->figure < TSR_GATED_NMSE;
+}
+
+static double pair_value(const struct tsr_audit_cell *c, const struct tsr_audit_gate *g)
+{
+	if (g->figure == TSR_GATED_UPDATE_NMSE)
+		return c->nmse[g->quantile];
+	return g->figure == TSR_GATED_MAX_UPDATE ? (double)c->max_after : (double)c->exposed;
+}
+
+/* The first gate that a pair of codecs misses, or NULL. */
+static const struct tsr_audit_gate *missed_by(const struct tsr_audit_cell *c,
+					      const struct tsr_audit_gate *gates, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		if (is_on_pairs(&gates[i]) && !(pair_value(c, &gates[i]) <= gates[i].limit))
+			return &gates[i];
+	}
+	return NULL;
+}
+
+static bool pair_passes(const struct tsr_audit *a, const struct tsr_audit_cell *c,
+			const struct tsr_audit_gate *gates, unsigned n, struct tsr_text *out)
+{
+	const struct tsr_audit_gate *missed = c ? missed_by(c, gates, n) : NULL;
+
+	if (!c)
+		tsr_text_puts(out, "no pair of codecs holds all momenta and variances\n");
+	if (missed)
+		tsr_text_printf(out, "gate %s: found %.3g with %s + %s\n", missed->text,
+				pair_value(c, missed), a->momenta.codings[c->m].codec->name,
+				a->variances.codings[c->v].codec->name);
+	return c && !missed;
+}
+
+/* --- Codecs of a kind --------------------------------------------------------------------------- */
+
+static double codec_value(const struct tsr_audit_column *c, const struct tsr_audit_gate *g)
+{
+	static const enum tsr_audit_figure figures[TSR_GATED_COUNT] = {
+		[TSR_GATED_NMSE] = TSR_AUDIT_NMSE,
+		[TSR_GATED_ZEROED] = TSR_AUDIT_ZEROED,
+		[TSR_GATED_STUCK] = TSR_AUDIT_STUCK,
+	};
+
+	return c->quantile[figures[g->figure]][g->quantile];
+}
+
+/* The first gate that a codec misses, or NULL. */
+static const struct tsr_audit_gate *missed_by_codec(const struct tsr_audit_column *c,
+						    const struct tsr_audit_gate *gates, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		if (!is_on_pairs(&gates[i]) && !(codec_value(c, &gates[i]) <= gates[i].limit))
+			return &gates[i];
+	}
+	return NULL;
+}
+
+/* The codec of a kind that gates are on: the verdict's, or without pairs the one with the least error. */
+static bool find_codec(const struct tsr_audit *a, enum tsr_kind kind,
+		       const struct tsr_audit_cell *verdict, struct tsr_audit_column *ret)
+{
+	if (kind == TSR_KIND_WEIGHT && tsr_audit_best_weight(a, ret))
+		return true;
+	if (kind != TSR_KIND_WEIGHT && verdict)
+		return tsr_audit_column(a, kind,
+					kind == TSR_KIND_MOMENTUM ? verdict->m : verdict->v, ret);
+	return tsr_audit_best(a, kind, INFINITY, ret);
+}
+
+static bool codec_passes(const struct tsr_audit *a, enum tsr_kind kind,
+			 const struct tsr_audit_cell *verdict, const struct tsr_audit_gate *gates,
+			 unsigned n, struct tsr_text *out)
+{
+	const struct tsr_audit_gate *missed;
+	struct tsr_audit_column c;
+	bool any = false;
+
+	for (size_t i = 0; i < a->ntensors; i++)
+		any = any || (a->tensors[i].tensor->kind == kind && a->tensors[i].trials);
+	if (!any)
+		return true;
+	if (!find_codec(a, kind, verdict, &c)) {
+		tsr_text_printf(out, "no codec holds all tensors of kind %s\n",
+				tsr_kind_name(kind));
+		return false;
+	}
+	missed = missed_by_codec(&c, gates, n);
+	if (missed)
+		tsr_text_printf(out, "gate %s: found %.3g with %s for a %s\n", missed->text,
+				codec_value(&c, missed), c.coding->codec->name,
+				tsr_kind_name(kind));
+	return !missed;
+}
+
+/* --- All of them -------------------------------------------------------------------------------- */
+
+bool tsr_audit_gates_pass(const struct tsr_audit *a, const struct tsr_audit_gate *gates, unsigned n,
+			  struct tsr_text *out)
+{
+	const struct tsr_audit_cell *verdict;
+	bool on_pairs = false, on_codecs = false, passed = true;
+	struct tsr_audit_cell *cells;
+	size_t ncells;
+
+	for (unsigned i = 0; i < n; i++) {
+		on_pairs = on_pairs || is_on_pairs(&gates[i]);
+		on_codecs = on_codecs || !is_on_pairs(&gates[i]);
+	}
+	if (!n)
+		return true;
+	ncells = tsr_audit_cells(a, &cells);
+	verdict = tsr_audit_best_pair(a, cells, ncells);
+	if (!verdict && ncells && cells[0].n && !cells[0].nraw)
+		verdict = &cells[0];
+	if (on_pairs)
+		passed = pair_passes(a, verdict, gates, n, out);
+	for (unsigned kind = TSR_KIND_WEIGHT; on_codecs && kind <= TSR_KIND_VARIANCE; kind *= 2)
+		passed = codec_passes(a, (enum tsr_kind)kind, verdict, gates, n, out) && passed;
+	out->failed = out->failed || !cells;
+	free(cells);
+	return passed;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of the papers, of one's own data. */
+#include "report/audit_report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LAST (TSR_AUDIT_QUANTILES - 1)
+
+/* --- What they try ------------------------------------------------------------------------------ */
+
+/* A coding of a table; TSR_SCALE_COUNT: the codec's own scale. */
+struct row {
+	const char *codec;
+	enum tsr_kind kind;
+	enum tsr_scale scale;
+	bool blocks; /* groups are Gefen's blocks */
+};
+
+#define M TSR_KIND_MOMENTUM
+#define V TSR_KIND_VARIANCE
+#define W TSR_KIND_WEIGHT
+#define OWN TSR_SCALE_COUNT
+
+/* Linear and companded codes, with FlashOptim's scales and with those of full range. */
+static const struct row flashoptim_4[] = { { "linear8", M, TSR_SCALE_F16, false },
+					   { "softsign8", M, TSR_SCALE_F16, false },
+					   { "linear8", M, TSR_SCALE_E8M8, false },
+					   { "softsign8", M, TSR_SCALE_E8M8, false },
+					   { "ulinear8", V, TSR_SCALE_F16, false },
+					   { "sqrt8", V, TSR_SCALE_F16, false },
+					   { "ulinear8", V, TSR_SCALE_E8M8, false },
+					   { "sqrt8", V, TSR_SCALE_E8M8, false },
+					   { 0 } };
+
+static const struct row coat_1[] = {
+	{ "e4m3", M, OWN, false },  { "e4m3x", M, OWN, false }, { "e5m2", M, OWN, false },
+	{ "e5m2x", M, OWN, false }, { "e4m3", V, OWN, false },	{ "e4m3x", V, OWN, false },
+	{ "e5m2", V, OWN, false },  { "e5m2x", V, OWN, false }, { 0 }
+};
+
+static const struct row coat_9[] = { { "e4m3x", M, OWN, false }, { "dyn8", M, OWN, false },
+				     { "e4m3", V, OWN, false },	 { "e4m3x", V, OWN, false },
+				     { "e5m2", V, OWN, false },	 { "e5m2x", V, OWN, false },
+				     { "dyn8", V, OWN, false },	 { 0 } };
+
+/* Learned, uniform and dynamic codebooks in the same blocks. */
+static const struct row gefen[] = { { "gefen8", M, OWN, false },
+				    { "linear8", M, TSR_SCALE_F32, true },
+				    { "dyn8", M, OWN, true },
+				    { "blockmean", V, OWN, false },
+				    { 0 } };
+
+static const struct row extra_bits[] = {
+	{ "fp16", W, OWN, false },	  { "bf16", W, OWN, false },
+	{ "e5m2+trunc4", W, OWN, false }, { "e5m2+trunc8", W, OWN, false },
+	{ "e5m2+sr8", W, OWN, false },	  { "e4m3+trunc4", W, OWN, false },
+	{ "e4m3+trunc8", W, OWN, false }, { "fp16+trunc8", W, OWN, false },
+	{ "bf16+trunc8", W, OWN, false }, { "bf16+trunc16", W, OWN, false },
+	{ "bf16+ulp8", W, OWN, false },	  { 0 }
+};
+
+static unsigned fill(const struct row *rows, struct tsr_coding *ret)
+{
+	unsigned n = 0;
+
+	for (; rows[n].codec; n++) {
+		ret[n] = tsr_coding_with(tsr_codec_find(rows[n].codec), rows[n].scale, 0);
+		ret[n].kind = rows[n].kind;
+		if (rows[n].blocks)
+			ret[n].group = 0;
+	}
+	return n;
+}
+
+/* --- Quantiles ---------------------------------------------------------------------------------- */
+
+static const struct tsr_column box_columns[] = {
+	{ "codec", .width = 20 },
+	{ "nmse", "0% 5% 25% 50% 75% 95% 100%", .as = TSR_ERROR, .digits = 1 },
+};
+
+static struct tsr_field label_of(const struct tsr_coding *coding, struct tsr_table *t)
+{
+	char label[160];
+
+	if (coding->codec->grouped && (coding->codec->learned || !coding->group))
+		snprintf(label, sizeof(label), "%s blocks", coding->codec->name);
+	else
+		snprintf(label, sizeof(label), "%s", tsr_format_coding(coding).text);
+	return tsr_table_keep(t, label);
+}
+
+static void put_boxes(struct tsr_table *t, const char *title, struct tsr_report *r)
+{
+	struct tsr_column columns[2] = { box_columns[0], box_columns[1] };
+
+	columns[0].label = title;
+	t->columns = columns;
+	tsr_report_table(r, t, &(struct tsr_view){ 0 }, NULL);
+	tsr_table_free(t);
+}
+
+/* The NMSE of all codings of a kind, as the boxes of a plot. */
+static void put_kind(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_report *r)
+{
+	const struct tsr_audit_list *list = tsr_audit_list(a, kind);
+	struct tsr_table t = TSR_TABLE(box_columns);
+	struct tsr_audit_column c = { 0 };
+	char title[64];
+
+	snprintf(title, sizeof(title), "%s, NMSE", tsr_kind_name(kind));
+	for (unsigned i = 0; i < list->n; i++) {
+		t.failed |= !tsr_audit_column(a, kind, i, &c);
+		TSR_ROW(&t, label_of(&list->codings[i], &t),
+			tsr_table_keep_list(&t, c.quantile[TSR_AUDIT_NMSE], TSR_AUDIT_QUANTILES));
+	}
+	put_boxes(&t, title, r);
+	for (unsigned i = 0; i < list->n; i++) {
+		if (tsr_audit_column(a, kind, i, &c) && (c.underflow || c.nraw))
+			tsr_report_say(r, TSR_TO_TEXT,
+				       "%s: groups with scale 0: %s; tensors it cannot hold: %zu",
+				       tsr_format_coding(&list->codings[i]).text,
+				       tsr_format_count(c.underflow).text, c.nraw);
+	}
+}
+
+/* --- FlashOptim --------------------------------------------------------------------------------- */
+
+static void put_flashoptim(const struct tsr_audit *a, struct tsr_report *r)
+{
+	struct tsr_table t = TSR_TABLE(box_columns);
+	struct tsr_audit_cell c = { .n = 0 };
+
+	tsr_report_say(r, TSR_TO_TEXT,
+		       "FlashOptim, Figure 4: linear and companded codes, over tensors");
+	tsr_report_gap(r);
+	put_kind(a, TSR_KIND_MOMENTUM, r);
+	tsr_report_gap(r);
+	put_kind(a, TSR_KIND_VARIANCE, r);
+	tsr_report_gap(r);
+	for (unsigned i = 0; i < a->momenta.n && i < a->variances.n; i++) {
+		t.failed |= !tsr_audit_cell(a, i, i, &c);
+		TSR_ROW(&t, label_of(&a->variances.codings[i], &t),
+			tsr_table_keep_list(&t, c.nmse, TSR_AUDIT_QUANTILES));
+	}
+	put_boxes(&t, "update, NMSE", r);
+	tsr_report_say(r, TSR_TO_TEXT,
+		       "updates: with the momentum's code of the same line; of full range: e8m8");
+}
+
+/* --- COAT --------------------------------------------------------------------------------------- */
+
+/* Updates of every momentum's codec with all of variances; of all elements, or of the worst pair. */
+static void put_coat(const struct tsr_audit *a, bool worst, struct tsr_report *r)
+{
+	struct tsr_column columns[1 + TSR_AUDIT_CODINGS_MAX] = { { "momentum", "", .width = 12 } };
+	struct tsr_field row[1 + TSR_AUDIT_CODINGS_MAX];
+	struct tsr_table t = { columns, 1 + a->variances.n };
+	struct tsr_audit_cell c = { .n = 0 };
+
+	for (unsigned v = 0; v < a->variances.n; v++)
+		columns[1 + v] = (struct tsr_column){ "nmse", a->variances.codings[v].codec->name,
+						      .as = TSR_ERROR, .digits = 2, .width = 9 };
+	for (unsigned m = 0; m < a->momenta.n; m++) {
+		row[0] = tsr_str(a->momenta.codings[m].codec->name);
+		for (unsigned v = 0; v < a->variances.n; v++) {
+			t.failed |= worst && !tsr_audit_cell(a, m, v, &c);
+			row[1 + v] = tsr_num(worst ? c.nmse[LAST] : tsr_audit_pooled(a, m, v));
+		}
+		tsr_table_add(&t, row, t.ncolumns);
+	}
+	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of %s; rows: momentum, columns: variance",
+			   worst ? "the worst tensor" : "all elements together");
+	tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
+	tsr_table_free(&t);
+}
+
+static void put_coat_table(const struct tsr_audit *a, const char *title, struct tsr_report *r)
+{
+	tsr_report_say(r, TSR_TO_TEXT, "%s: error of m / (sqrt(v) + %.4g)", title, (double)a->eps);
+	put_coat(a, false, r);
+	put_coat(a, true, r);
+}
+
+static void put_coat_1(const struct tsr_audit *a, struct tsr_report *r)
+{
+	put_coat_table(a, "COAT, Table 1", r);
+}
+
+static void put_coat_9(const struct tsr_audit *a, struct tsr_report *r)
+{
+	put_coat_table(a, "COAT, Table 9", r);
+}
+
+/* --- Gefen -------------------------------------------------------------------------------------- */
+
+static const struct tsr_column block_columns[] = {
+	{ "name", "parameter", .as = TSR_NAME },
+	{ "elements", "elements", .as = TSR_COUNT },
+	{ "period", "period" },
+	{ "block", "block" },
+};
+
+static void put_gefen(const struct tsr_audit *a, struct tsr_report *r)
+{
+	struct tsr_table t = TSR_TABLE(block_columns);
+
+	tsr_report_say(r, TSR_TO_TEXT,
+		       "Gefen: codebooks in the blocks that were found, over tensors");
+	tsr_report_gap(r);
+	put_kind(a, TSR_KIND_MOMENTUM, r);
+	tsr_report_gap(r);
+	put_kind(a, TSR_KIND_VARIANCE, r);
+	if (!a->learned)
+		return;
+	tsr_report_heading(r, TSR_TO_TEXT,
+			   "codebook: NMSE %.4e of the normalised values, in %u of %d bins",
+			   a->learned->nmse, a->learned->nonempty, TSR_LEARNED_BINS);
+	tsr_report_gap(r);
+	for (size_t i = 0; i < a->learned->ntensors; i++) {
+		const struct tsr_learned_tensor *x = &a->learned->tensors[i];
+
+		TSR_ROW(&t, tsr_str(x->name), tsr_u64(x->numel), tsr_u64(x->period),
+			tsr_u64(x->block));
+	}
+	tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
+	tsr_table_free(&t);
+}
+
+/* --- Extra bits --------------------------------------------------------------------------------- */
+
+static const struct tsr_column weight_columns[] = {
+	{ "codec", "weight", .width = 20 },
+	{ "bytes", "bytes", .as = TSR_FIXED, .digits = 3 },
+	{ "relative", "relative", .as = TSR_ERROR, .digits = 1 },
+	{ "max_abs", "max abs", .as = TSR_ERROR, .digits = 1 },
+	{ "zeroed", "become zero", .as = TSR_COUNT },
+};
+
+static void put_extra_bits(const struct tsr_audit *a, struct tsr_report *r)
+{
+	struct tsr_table t = TSR_TABLE(weight_columns);
+	struct tsr_audit_column c = { 0 };
+
+	tsr_report_say(r, TSR_TO_TEXT, "FP8, FP16 and BF16 weights with extra bits, over tensors");
+	tsr_report_gap(r);
+	put_kind(a, TSR_KIND_WEIGHT, r);
+	tsr_report_gap(r);
+	for (unsigned i = 0; i < a->weights.n; i++) {
+		t.failed |= !tsr_audit_column(a, TSR_KIND_WEIGHT, i, &c);
+		TSR_ROW(&t, label_of(&a->weights.codings[i], &t), tsr_num(c.bytes),
+			tsr_num(c.quantile[TSR_AUDIT_MEAN_REL][3]),
+			tsr_num(c.quantile[TSR_AUDIT_MAX_ABS][LAST]), tsr_u64(c.zeroed));
+	}
+	tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
+	tsr_table_free(&t);
+}
+
+/* --- All of them -------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	const struct row *rows;
+	void (*put)(const struct tsr_audit *a, struct tsr_report *r);
+} tables[] = {
+	{ "flashoptim-4", flashoptim_4, put_flashoptim },
+	{ "coat-1", coat_1, put_coat_1 },
+	{ "coat-9", coat_9, put_coat_9 },
+	{ "gefen", gefen, put_gefen },
+	{ "extra-bits", extra_bits, put_extra_bits },
+};
+
+unsigned tsr_audit_table_codings(const char *name, struct tsr_coding *ret)
+{
+	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++) {
+		if (strcmp(tables[i].name, name) == 0)
+			return fill(tables[i].rows, ret);
+	}
+	return 0;
+}
+
+void tsr_audit_put_paper(const char *name, const struct tsr_audit *a, struct tsr_report *r)
+{
+	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++) {
+		if (strcmp(tables[i].name, name) == 0)
+			tables[i].put(a, r);
+	}
+}

@@ -1,0 +1,807 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports of audits: their tables, and what is said of them. */
+#include "report/audit_report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "audit/audit_series.h"
+#include "report/charts/audit_chart.h"
+#include "tersor/version.h"
+#include "text/json.h"
+
+#define LAST (TSR_AUDIT_QUANTILES - 1)
+#define MEDIAN 3
+#define QUANTILES "0% 5% 25% 50% 75% 95% 100%"
+
+/* Rows of a text unless it is verbose, and of a page. */
+#define PAIRS_SHOWN 12
+#define ROWS_SHOWN 200
+
+/* --- Tables ----------------------------------------------------------------------------------- */
+
+static const struct tsr_column codec_columns[] = {
+	{ "kind" },
+	{ "codec", "codec" },
+	{ "scale" },
+	{ "group" },
+	{ "seed" },
+	{ "tensors" },
+	{ "raw", "raw" },
+	{ "bytes", "bytes", .as = TSR_FIXED, .digits = 3 },
+	{ "zeroed_total", "zeroed", .as = TSR_COUNT },
+	{ "groups_total" },
+	{ "stuck_total" },
+	{ "nmse", QUANTILES, .as = TSR_ERROR, .digits = 1 },
+	{ "max_abs" },
+	{ "mean_rel" },
+	{ "zeroed" },
+	{ "scale_underflow" },
+	{ "scale_overflow" },
+	{ "stuck" },
+	{ "range_mean" },
+	{ "range_max" },
+	{ "bytes_per_element" },
+	{ "largest", "max abs", .as = TSR_ERROR, .digits = 1, .people = true },
+	{ "relative", "relative", .as = TSR_ERROR, .digits = 1, .people = true },
+	{ "underflow", "scale 0", .people = true },
+	{ "overflow", "inf", .people = true },
+	{ "range", "range", .as = TSR_FIXED, .digits = 1, .people = true },
+	{ "widest", "max", .as = TSR_FIXED, .digits = 1, .people = true },
+	{ "share", "stuck", "%", TSR_SHARE, 4, .people = true },
+};
+
+/* The members that say how a tensor is stored are those of tsr_coding_put_json(). */
+static void add_codec(struct tsr_table *t, const struct tsr_audit *a, enum tsr_kind kind,
+		      unsigned i)
+{
+	struct tsr_audit_column c;
+	struct tsr_field quantiles[TSR_AUDIT_FIGURES];
+
+	if (!tsr_audit_column(a, kind, i, &c)) {
+		t->failed = true;
+		return;
+	}
+	const struct tsr_codec *codec = c.coding->codec;
+	const bool stuck = codec->grouped && kind != TSR_KIND_WEIGHT;
+
+	for (unsigned f = 0; f < TSR_AUDIT_FIGURES; f++)
+		quantiles[f] = tsr_table_keep_list(t, c.quantile[f], TSR_AUDIT_QUANTILES);
+	TSR_ROW(t, tsr_str(tsr_kind_name(kind)), tsr_str(codec->name),
+		codec->grouped ? tsr_str(tsr_scale_name(c.coding->scale)) : tsr_none(),
+		codec->grouped ? tsr_u64(c.coding->group) : tsr_none(),
+		codec->stochastic ? tsr_u64(c.coding->seed) : tsr_none(), tsr_u64(c.n),
+		tsr_u64(c.nraw), tsr_num(c.bytes), tsr_u64(c.zeroed), tsr_u64(c.groups),
+		tsr_u64(c.stuck), quantiles[TSR_AUDIT_NMSE], quantiles[TSR_AUDIT_MAX_ABS],
+		quantiles[TSR_AUDIT_MEAN_REL], quantiles[TSR_AUDIT_ZEROED],
+		quantiles[TSR_AUDIT_UNDERFLOW], quantiles[TSR_AUDIT_OVERFLOW],
+		quantiles[TSR_AUDIT_STUCK], quantiles[TSR_AUDIT_RANGE_MEAN],
+		quantiles[TSR_AUDIT_RANGE_MAX], quantiles[TSR_AUDIT_BYTES],
+		tsr_num(c.quantile[TSR_AUDIT_MAX_ABS][LAST]),
+		tsr_num(c.quantile[TSR_AUDIT_MEAN_REL][MEDIAN]), tsr_u64(c.underflow),
+		tsr_u64(c.overflow),
+		codec->grouped ? tsr_num(c.quantile[TSR_AUDIT_RANGE_MEAN][MEDIAN]) : tsr_none(),
+		codec->grouped ? tsr_num(c.quantile[TSR_AUDIT_RANGE_MAX][LAST]) : tsr_none(),
+		stuck ? tsr_num(tsr_share(c.stuck, c.groups)) : tsr_none());
+}
+
+static struct tsr_table codecs_of(const struct tsr_audit *a, enum tsr_kind kind)
+{
+	struct tsr_table t = TSR_TABLE(codec_columns);
+
+	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++)
+		add_codec(&t, a, kind, i);
+	return t;
+}
+
+static const struct tsr_column pair_columns[] = {
+	{ "momentum", "momentum" },
+	{ "variance", "variance" },
+	{ "momentum_index" },
+	{ "variance_index" },
+	{ "pairs" },
+	{ "raw", "raw" },
+	{ "bytes", "bytes", .as = TSR_FIXED, .digits = 3 },
+	{ "nmse", QUANTILES, .as = TSR_ERROR, .digits = 1 },
+	{ "max_before" },
+	{ "max_after", "max |u|", .digits = 3 },
+	{ "exposed", "v lost", .as = TSR_COUNT },
+	{ "overflow" },
+	{ "worst" },
+	{ "median", "median", .as = TSR_ERROR, .digits = 1, .people = true },
+	{ "p95", "95%", .as = TSR_ERROR, .digits = 1, .people = true },
+	{ "most", "worst", .as = TSR_ERROR, .digits = 1, .people = true },
+};
+
+/* The codec of a moment; NULL as it is. */
+static const char *side_name(const struct tsr_audit_list *list, unsigned i)
+{
+	return i < list->n ? list->codings[i].codec->name : NULL;
+}
+
+static const char *momentum_name(const struct tsr_audit *a, const struct tsr_audit_cell *c)
+{
+	return side_name(&a->momenta, c->m);
+}
+
+static const char *variance_name(const struct tsr_audit *a, const struct tsr_audit_cell *c)
+{
+	return side_name(&a->variances, c->v);
+}
+
+/* The variance of the pair of tensors with the largest error. */
+static const char *worst_name(const struct tsr_audit *a, const struct tsr_audit_cell *c)
+{
+	return c->n ? a->tensors[a->pairs[c->worst].variance].tensor->name : NULL;
+}
+
+static struct tsr_table pairs_of(const struct tsr_audit *a, const struct tsr_audit_cell *cells,
+				 size_t n)
+{
+	struct tsr_table t = TSR_TABLE(pair_columns);
+
+	for (size_t i = 0; a->npairs && i < n; i++) {
+		const struct tsr_audit_cell *c = &cells[i];
+
+		TSR_ROW(&t, tsr_str(momentum_name(a, c)), tsr_str(variance_name(a, c)),
+			tsr_u64(c->m), tsr_u64(c->v), tsr_u64(c->n), tsr_u64(c->nraw),
+			tsr_num(c->bytes), tsr_list(c->nmse, TSR_AUDIT_QUANTILES),
+			tsr_num((double)c->max_before), tsr_num((double)c->max_after),
+			tsr_u64(c->exposed), tsr_u64(c->overflow), tsr_str(worst_name(a, c)),
+			tsr_num(c->nmse[MEDIAN]), tsr_num(c->nmse[5]), tsr_num(c->nmse[LAST]));
+	}
+	return t;
+}
+
+static const struct tsr_column trial_columns[] = {
+	{ "checkpoint", .people = true },
+	{ "kind", .people = true },
+	{ "tensor", .people = true },
+	{ "codec", "codec" },
+	{ "measured" },
+	{ "raw" },
+	{ "nbytes" },
+	{ "nmse", "NMSE", .as = TSR_ERROR, .digits = 1 },
+	{ "max_abs" },
+	{ "mean_rel" },
+	{ "zeroed" },
+	{ "scale_underflow" },
+	{ "scale_overflow" },
+	{ "groups" },
+	{ "stuck" },
+	{ "range_mean" },
+	{ "range_max" },
+};
+
+static const char *raw_name(enum tsr_raw_reason raw)
+{
+	static const char *const names[] = {
+		[TSR_RAW_NO] = NULL,
+		[TSR_RAW_NONFINITE] = "nonfinite",
+		[TSR_RAW_NEGATIVE] = "negative",
+		[TSR_RAW_OVERFLOW] = "overflow",
+		[TSR_RAW_SMALL] = "small",
+		[TSR_RAW_INTEGERS] = "integers",
+	};
+
+	return names[raw];
+}
+
+/* One tensor in every codec; with @measured only those that could be tried. */
+static struct tsr_table trials_of(const struct tsr_audit *a, const struct tsr_audit_tensor *tensor,
+				  bool measured)
+{
+	const enum tsr_kind kind = tensor->tensor->kind;
+	const struct tsr_audit_list *list = tsr_audit_list(a, kind);
+	struct tsr_table t = TSR_TABLE(trial_columns);
+
+	for (unsigned i = 0; tensor->trials && i < list->n; i++) {
+		const struct tsr_audit_trial *x = &tensor->trials[i];
+		const struct tsr_field row[] = { tsr_str(a->name),
+						 tsr_str(tsr_kind_name(kind)),
+						 tsr_str(tensor->tensor->name),
+						 tsr_str(list->codings[i].codec->name),
+						 tsr_bool(x->measured),
+						 tsr_str(raw_name(x->raw)),
+						 tsr_u64(x->nbytes),
+						 tsr_num(x->nmse),
+						 tsr_num((double)x->max_abs),
+						 tsr_num(x->mean_rel),
+						 tsr_u64(x->zeroed),
+						 tsr_u64(x->scale_underflow),
+						 tsr_u64(x->scale_overflow),
+						 tsr_u64(x->groups),
+						 tsr_u64(x->stuck),
+						 tsr_num((double)x->range_mean),
+						 tsr_num((double)x->range_max) };
+
+		if (x->measured || !measured)
+			tsr_table_add(&t, row, x->measured ? sizeof(row) / sizeof(*row) : 5);
+		if (!tsr_audit_counts(tensor, i) && t.nrows)
+			tsr_table_put_aside(&t);
+	}
+	return t;
+}
+
+static const struct tsr_column update_columns[] = {
+	{ "checkpoint", .people = true },
+	{ "kind", .people = true },
+	{ "tensor", .people = true },
+	{ "momentum" },
+	{ "variance" },
+	{ "nmse" },
+	{ "max_before", .people = true },
+	{ "max_after" },
+	{ "exposed" },
+	{ "overflow" },
+};
+
+/* One pair of tensors in every pair of codecs, but as it is. */
+static struct tsr_table updates_of(const struct tsr_audit *a, size_t pair)
+{
+	const struct tsr_audit_pair *p = &a->pairs[pair];
+	const unsigned nm = a->momenta.n + 1, nv = a->variances.n + 1;
+	struct tsr_table t = TSR_TABLE(update_columns);
+
+	for (unsigned i = 0; i + 1 < nm * nv; i++) {
+		const struct tsr_audit_update *u = tsr_audit_update(a, pair, i / nv, i % nv);
+
+		if (u->measured)
+			TSR_ROW(&t, tsr_str(a->name), tsr_str("update"),
+				tsr_str(a->tensors[p->variance].tensor->name),
+				tsr_str(side_name(&a->momenta, i / nv)),
+				tsr_str(side_name(&a->variances, i % nv)), tsr_num(u->nmse),
+				tsr_num((double)p->max_before), tsr_num((double)u->max_after),
+				tsr_u64(u->exposed), tsr_u64(u->overflow));
+	}
+	return t;
+}
+
+/* --- JSON and CSV ----------------------------------------------------------------------------- */
+
+static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
+
+static void take_json(struct tsr_table t, const char *key, struct tsr_text *json)
+{
+	tsr_table_put_json(&t, key, json);
+	tsr_table_free(&t);
+}
+
+static void put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
+			struct tsr_text *out);
+
+static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
+{
+	struct tsr_table codecs = TSR_TABLE(codec_columns);
+	struct tsr_audit_cell *cells;
+	const size_t n = tsr_audit_cells(a, &cells);
+	struct tsr_text verdict = { 0 };
+
+	json->failed = json->failed || !cells;
+	if (!cells)
+		return;
+	put_verdict(a, cells, n, &verdict);
+	tsr_json_put_string(json, "verdict", verdict.bytes);
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		for (unsigned i = 0; i < tsr_audit_list(a, kinds[k])->n; i++)
+			add_codec(&codecs, a, kinds[k], i);
+	}
+	take_json(codecs, "codecs", json);
+	take_json(pairs_of(a, cells, n), "pairs", json);
+	tsr_text_free(&verdict);
+	free(cells);
+}
+
+static void put_tensor(const struct tsr_audit *a, const struct tsr_audit_tensor *t,
+		       struct tsr_text *json)
+{
+	static const char *const states[] = {
+		[TSR_AUDIT_SOUND] = "sound",	     [TSR_AUDIT_SMALL] = "small",
+		[TSR_AUDIT_NONFINITE] = "nonfinite", [TSR_AUDIT_NEGATIVE] = "negative",
+		[TSR_AUDIT_ZERO] = "zero",
+	};
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "name", t->tensor->name);
+	tsr_json_put_string(json, "kind", tsr_kind_name(t->tensor->kind));
+	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->tensor->dtype));
+	tsr_json_put_u64(json, "elements", t->tensor->numel);
+	tsr_json_put_string(json, "state", states[t->fault]);
+	take_json(trials_of(a, t, false), "codecs", json);
+	tsr_json_close(json, '}');
+}
+
+static void put_pair(const struct tsr_audit *a, size_t i, struct tsr_text *json)
+{
+	const struct tsr_audit_pair *p = &a->pairs[i];
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "momentum", a->tensors[p->momentum].tensor->name);
+	tsr_json_put_string(json, "variance", a->tensors[p->variance].tensor->name);
+	tsr_json_put_double(json, "max_before", (double)p->max_before);
+	tsr_json_put_u64(json, "nonfinite", p->nonfinite);
+	take_json(updates_of(a, i), "codecs", json);
+	tsr_json_close(json, '}');
+}
+
+static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)
+{
+	const double betas[2] = { a->beta1, a->beta2 };
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "file", a->name);
+	tsr_json_put_double(json, "eps", (double)a->eps);
+	tsr_json_put_bool(json, "eps_known", a->eps_known);
+	tsr_json_put_doubles(json, "betas", betas, 2);
+	tsr_json_put_bool(json, "betas_known", a->betas_known);
+	tsr_json_put_u64(json, "alone", a->nalone);
+	put_summaries(a, json);
+	tsr_json_open(json, "tensors", '[');
+	for (size_t i = 0; i < a->ntensors; i++)
+		put_tensor(a, &a->tensors[i], json);
+	tsr_json_close(json, ']');
+	tsr_json_open(json, "updates", '[');
+	for (size_t i = 0; i < a->npairs; i++)
+		put_pair(a, i, json);
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+void tsr_audit_put_json(struct tsr_audit *const *audits, size_t n, struct tsr_text *json)
+{
+	tsr_json_open(json, "checkpoints", '[');
+	for (size_t i = 0; i < n; i++)
+		put_checkpoint(audits[i], json);
+	tsr_json_close(json, ']');
+}
+
+static void take_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
+{
+	tsr_table_put_csv(&t, columns, csv);
+	tsr_table_free(&t);
+}
+
+static void put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_text *csv)
+{
+	tsr_text_puts(csv,
+		      "checkpoint,kind,tensor,codec,variance_codec,nmse,max_abs,mean_rel,zeroed,"
+		      "scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,nbytes,raw,"
+		      "max_before,max_after,exposed\n");
+	for (size_t k = 0; k < n; k++) {
+		const struct tsr_audit *a = audits[k];
+
+		for (size_t i = 0; i < a->ntensors; i++)
+			take_csv(trials_of(a, &a->tensors[i], true),
+				 "checkpoint,kind,tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
+				 "scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,"
+				 "nbytes,raw,,,",
+				 csv);
+		for (size_t i = 0; i < a->npairs; i++)
+			take_csv(updates_of(a, i),
+				 "checkpoint,kind,tensor,momentum,variance,nmse,,,,,,,,,,,,"
+				 "max_before,max_after,exposed",
+				 csv);
+	}
+}
+
+/* --- What it says to use ---------------------------------------------------------------------- */
+
+static void put_choice(const struct tsr_audit *a, const struct tsr_audit_cell *c,
+		       struct tsr_text *out)
+{
+	tsr_text_printf(out, "%s + %s: worst update NMSE %.1e, median %.1e, %.4g B for both",
+			momentum_name(a, c), variance_name(a, c), c->nmse[LAST], c->nmse[MEDIAN],
+			c->bytes);
+}
+
+static void put_states(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
+		       struct tsr_text *out)
+{
+	const struct tsr_audit_cell *best = tsr_audit_best_pair(a, cells, n);
+	const struct tsr_audit_cell *usual = tsr_audit_usual(a, cells, n);
+
+	if (!best && n)
+		tsr_text_printf(out,
+				"use no codec for the states: none of at most %.4g B for both "
+				"holds all of them",
+				TSR_AUDIT_BYTES_MAX);
+	if (!best)
+		return;
+	tsr_text_puts(out, "use ");
+	put_choice(a, best, out);
+	if (usual && usual != best && usual->n) {
+		tsr_text_puts(out, "; ");
+		put_choice(a, usual, out);
+	}
+}
+
+static void put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
+			struct tsr_text *out)
+{
+	struct tsr_audit_column weight;
+	const size_t before = out->nbytes;
+
+	if (a->npairs)
+		put_states(a, cells, n, out);
+	if (!tsr_audit_best_weight(a, &weight))
+		return;
+	tsr_text_printf(out, "%s%s for weights: worst NMSE %.1e, %.4g B",
+			out->nbytes > before ? "; " : "use ", weight.coding->codec->name,
+			weight.quantile[TSR_AUDIT_NMSE][LAST], weight.bytes);
+}
+
+static void say_verdict(struct tsr_report *r, const struct tsr_audit *a,
+			const struct tsr_audit_cell *cells, size_t n)
+{
+	struct tsr_text verdict = { 0 };
+
+	put_verdict(a, cells, n, &verdict);
+	r->text.failed = r->text.failed || verdict.failed;
+	if (verdict.nbytes)
+		tsr_report_find(r, "fine", "", verdict.bytes);
+	tsr_text_free(&verdict);
+}
+
+/* --- What is wrong with tensors --------------------------------------------------------------- */
+
+const char *tsr_audit_fault_text(const struct tsr_audit_tensor *t, char *text, size_t room)
+{
+	static const char *const faults[] = {
+		[TSR_AUDIT_SMALL] = "elements are too few: pack keeps them as they are",
+		[TSR_AUDIT_NONFINITE] = "values are not finite: no codec holds them",
+		[TSR_AUDIT_NEGATIVE] = "values of a variance are negative: no codec holds them",
+		[TSR_AUDIT_ZERO] = "values are 0, all there are: no error to judge by",
+	};
+	const uint64_t n = t->fault == TSR_AUDIT_SMALL ? t->tensor->numel : t->nfaulty;
+
+	if (t->fault == TSR_AUDIT_SOUND)
+		return NULL;
+	snprintf(text, room, "%" PRIu64 " %s", n, faults[t->fault]);
+	return text;
+}
+
+static void say_faults(struct tsr_report *r, const struct tsr_audit *a)
+{
+	char text[120];
+	bool any = false;
+
+	for (size_t i = 0; i < a->ntensors; i++) {
+		const char *fault = tsr_audit_fault_text(&a->tensors[i], text, sizeof(text));
+
+		if (!fault)
+			continue;
+		if (!any)
+			tsr_report_heading(r, TSR_TO_PAGE, "Tensors without figures");
+		tsr_report_say(r, TSR_TO_PAGE, "%s: %s", a->tensors[i].tensor->name, fault);
+		any = true;
+	}
+}
+
+/* --- Tables for people ------------------------------------------------------------------------ */
+
+static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
+			 const struct tsr_audit_cell *cells, size_t n)
+{
+	struct tsr_table t = pairs_of(a, cells, n);
+
+	if (t.nrows || t.failed) {
+		tsr_report_heading(r, TSR_TO_PAGE, "Pairs of codecs");
+		tsr_report_heading(
+			r, TSR_TO_TEXT,
+			"updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; the largest "
+			"|u| was %.3g",
+			(double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
+			(double)cells[0].max_before);
+		tsr_report_say(r, TSR_TO_PAGE,
+			       "NMSE of the updates m / (\xe2\x88\x9av + %.4g) of %zu momenta and "
+			       "variances, the smallest worst error first%s. The largest |u| was "
+			       "%.3g.",
+			       (double)a->eps, a->npairs,
+			       n > ROWS_SHOWN ? "; the first of them" : "",
+			       (double)cells[0].max_before);
+		tsr_report_table(
+			r, &t,
+			&(struct tsr_view){ "momentum,variance,bytes,median,p95,most,max_after,"
+					    "exposed,raw",
+					    .most = r->verbose ? 0 : PAIRS_SHOWN },
+			&(struct tsr_view){ "momentum,variance,bytes,nmse,max_after,exposed,raw",
+					    .most = ROWS_SHOWN });
+		tsr_report_say(
+			r, TSR_TO_TEXT, "worst of %s + %s: %s", momentum_name(a, &cells[0]),
+			variance_name(a, &cells[0]),
+			tsr_format_name(cells[0].n ? worst_name(a, &cells[0]) : "", 40).text);
+	}
+	tsr_table_free(&t);
+}
+
+static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum tsr_kind kind,
+			  const char *title)
+{
+	struct tsr_table t = codecs_of(a, kind);
+	size_t n = 0;
+
+	for (size_t i = 0; i < t.nrows; i++)
+		n = tsr_table_field(&t, i, 5)->u64 > n ? tsr_table_field(&t, i, 5)->u64 : n;
+	if (n || t.failed) {
+		tsr_report_heading(r, TSR_TO_PAGE, "%s", title);
+		tsr_report_heading(r, TSR_TO_TEXT, "%s, NMSE over %zu tensors", tsr_kind_name(kind),
+				   n);
+		tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
+		tsr_report_table(r, &t, &(struct tsr_view){ "codec,bytes,nmse,raw" },
+				 &(struct tsr_view){ "codec,bytes,nmse,zeroed_total,share,raw" });
+		tsr_report_table(
+			r, &t,
+			&(struct tsr_view){ "codec,largest,relative,zeroed_total,underflow,"
+					    "overflow,range,widest,share" },
+			NULL);
+	}
+	tsr_table_free(&t);
+}
+
+static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
+{
+	if (!r->wants_text || !r->verbose)
+		return;
+	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of each tensor");
+	for (size_t i = 0; i < a->ntensors; i++) {
+		struct tsr_table t = trials_of(a, &a->tensors[i], true);
+
+		tsr_report_say(r, TSR_TO_TEXT, "%s",
+			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
+		tsr_table_put_text(&t, &(struct tsr_view){ "codec,nmse", .brief = true }, &r->text);
+		tsr_table_free(&t);
+	}
+}
+
+static void report_all(struct tsr_report *r, const struct tsr_audit *a,
+		       const struct tsr_audit_cell *cells, size_t n)
+{
+	report_pairs(r, a, cells, n);
+	report_codecs(r, a, TSR_KIND_MOMENTUM, "Momenta");
+	report_codecs(r, a, TSR_KIND_VARIANCE, "Variances");
+	report_codecs(r, a, TSR_KIND_WEIGHT, "Weights");
+	if (a->momenta.n || a->variances.n)
+		tsr_report_say(r, TSR_TO_TEXT,
+			       "stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) does "
+			       "not change",
+			       a->beta1, a->beta2, a->betas_known ? "of the optimizer" : "assumed");
+	report_tensors(r, a);
+}
+
+/* --- Several checkpoints ---------------------------------------------------------------------- */
+
+/* The worst update error by checkpoint in a few pairs of codecs, which are its columns. */
+static void report_series(struct tsr_report *r, struct tsr_audit *const *audits, size_t n)
+{
+	static const char *const names[TSR_AUDIT_SERIES_MAX] = { "a", "b", "c", "d" };
+	const struct tsr_audit *last = audits[n - 1];
+	struct tsr_column columns[2 + TSR_AUDIT_SERIES_MAX] = {
+		{ "number", "" }, { "checkpoint", "worst update NMSE", "", TSR_NAME, .width = 32 }
+	};
+	struct tsr_audit_series s = { .n = 0 };
+	struct tsr_table t = { columns };
+
+	t.failed = !tsr_audit_series_of(last, &s);
+	for (unsigned k = 0; k < s.n; k++)
+		columns[2 + k] = (struct tsr_column){ names[k],
+						      momentum_name(last, &s.cell[k]),
+						      variance_name(last, &s.cell[k]),
+						      TSR_ERROR,
+						      .digits = 1,
+						      .width = 11 };
+	t.ncolumns = 2 + s.n;
+	for (size_t i = 0; i < n; i++) {
+		struct tsr_field row[2 + TSR_AUDIT_SERIES_MAX] = { tsr_u64(i + 1),
+								   tsr_str(audits[i]->name) };
+		double nmse = NAN;
+
+		for (unsigned k = 0; k < s.n; k++) {
+			t.failed |= !tsr_audit_series_nmse(audits[i], last, &s.cell[k], &nmse);
+			row[2 + k] = tsr_num(nmse);
+		}
+		tsr_table_add(&t, row, 2 + s.n);
+	}
+	tsr_report_heading(r, TSR_TO_PAGE, "Checkpoints");
+	tsr_report_say(r, TSR_TO_PAGE,
+		       "Worst NMSE of updates. What follows, and the charts above but the first, "
+		       "are of the last one.");
+	tsr_report_gap(r);
+	tsr_report_table(r, &t, &(struct tsr_view){ "checkpoint,a,b,c,d" },
+			 &(struct tsr_view){ 0 });
+	tsr_table_free(&t);
+}
+
+static const struct tsr_column weight_columns[] = {
+	{ "checkpoint", "weights", .as = TSR_NAME, .width = 32 },
+	{ "codec", "codec", .width = 11 },
+	{ "nmse", "worst NMSE", .as = TSR_ERROR, .digits = 1, .width = 11 },
+};
+
+static void report_all_series(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
+{
+	struct tsr_table t = TSR_TABLE(weight_columns);
+	struct tsr_audit_column c;
+
+	if (audits[n - 1]->npairs)
+		report_series(r, audits, n);
+	for (size_t i = 0; i < n && audits[n - 1]->weights.n; i++) {
+		if (tsr_audit_best_weight(audits[i], &c))
+			TSR_ROW(&t, tsr_str(audits[i]->name), tsr_str(c.coding->codec->name),
+				tsr_num(c.quantile[TSR_AUDIT_NMSE][LAST]));
+	}
+	if (t.nrows) {
+		tsr_report_gap(r);
+		tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
+	}
+	tsr_table_free(&t);
+}
+
+/* --- The worst tensors ------------------------------------------------------------------------ */
+
+static const struct tsr_column worst_columns[] = {
+	{ "parameter", "Parameter", .as = TSR_NAME },
+	{ "elements", "elements", .as = TSR_COUNT },
+	{ "update", "update", .as = TSR_ERROR, .digits = 1 },
+	{ "momentum", "momentum", .as = TSR_ERROR, .digits = 1 },
+	{ "variance", "variance", .as = TSR_ERROR, .digits = 1 },
+	{ "before", "max |u|", .digits = 3 },
+	{ "after", "after", .digits = 3 },
+	{ "pair" },
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct tsr_field *x = a, *y = b;
+
+	if (x[2].number < y[2].number || x[2].number > y[2].number)
+		return x[2].number < y[2].number ? 1 : -1;
+	return x[7].u64 < y[7].u64 ? -1 : 1;
+}
+
+/* Those with the largest errors in the codecs of the verdict. */
+static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
+			 const struct tsr_audit_cell *best)
+{
+	struct tsr_table t = TSR_TABLE(worst_columns);
+
+	for (size_t i = 0; i < a->npairs; i++) {
+		const struct tsr_audit_pair *p = &a->pairs[i];
+		const struct tsr_audit_update *u = tsr_audit_update(a, i, best->m, best->v);
+		const struct tsr_audit_tensor *m = &a->tensors[p->momentum];
+		const char *weight = m->tensor->weight;
+
+		if (u->measured)
+			TSR_ROW(&t, tsr_str(weight ? weight : m->tensor->name),
+				tsr_u64(m->tensor->numel), tsr_num(u->nmse),
+				tsr_num(m->trials[best->m].nmse),
+				tsr_num(a->tensors[p->variance].trials[best->v].nmse),
+				tsr_num((double)p->max_before), tsr_num((double)u->max_after),
+				tsr_u64(i));
+	}
+	if (t.nrows)
+		qsort(t.values, t.nrows, t.ncolumns * sizeof(*t.values), compare);
+	tsr_report_heading(r, TSR_TO_PAGE, "Worst tensors");
+	tsr_report_say(r, TSR_TO_PAGE, "With %s and %s%s.", momentum_name(a, best),
+		       variance_name(a, best),
+		       t.nrows > ROWS_SHOWN ? ", those with the largest update error" : "");
+	tsr_report_table(r, &t, NULL, &(struct tsr_view){ .most = ROWS_SHOWN });
+	tsr_table_free(&t);
+}
+
+/* --- All of it -------------------------------------------------------------------------------- */
+
+static const char how_to_read[] =
+	"<h2>How to read it</h2>\n<ul>\n"
+	"<li>NMSE is the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of x\xc2\xb2, x before and "
+	"y after the codec: its square root is the error as a share of the length of the "
+	"tensor.</li>\n"
+	"<li>Boxes are tensors: from 25 to 75 percent of them with the median inside, whiskers "
+	"from 5 to 95 percent, and dots for the smallest and the largest error. Each quantile is "
+	"the error of one tensor.</li>\n"
+	"<li>The <em>update</em> is what an optimizer of Adam\xe2\x80\x99s kind makes of both "
+	"moments. It can be far off though both are near: a variance that comes back too small "
+	"divides by little. The map shows the worst tensor of each pair of codecs; a star marks "
+	"pairs that cannot hold all tensors, and the frame is the verdict.</li>\n"
+	"<li><em>v lost</em> are variances that come back 0 under a momentum that does not. "
+	"<em>Stuck</em> are groups that one step of decay does not change: a state that is stored "
+	"so after every step never decays. <em>Raw</em> are tensors that the codec cannot "
+	"hold.</li>\n"
+	"<li>Rest the pointer on a box or a field for its figures.</li>\n</ul>\n";
+
+static void draw(const void *ctx, bool wide, struct tsr_text *svg)
+{
+	tsr_audit_chart_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, svg);
+}
+
+static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
+{
+	const struct tsr_audit *a = v->audit;
+
+	tsr_report_open(r, "tersor audit", "Audit");
+	say_verdict(r, a, v->cells, v->ncells);
+	tsr_report_say(r, TSR_TO_PAGE, "%s, %zu tensors; made by tersor " TSR_VERSION, a->name,
+		       a->ntensors);
+	say_faults(r, a);
+	tsr_report_charts(r, draw, v);
+	if (v->naudits > 1 && a->npairs)
+		report_series(r, v->audits, v->naudits);
+	if (v->best)
+		report_worst(r, a, v->best);
+	report_all(r, a, v->cells, v->ncells);
+	tsr_report_markup(r, how_to_read);
+	tsr_report_close(r, NULL);
+}
+
+/* Charts and page have the same figures. */
+static void draw_all(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
+{
+	struct tsr_report page = { .wants_html = r->wants_html };
+	struct tsr_audit_view v;
+	const bool made = tsr_audit_view_of(audits, n, &v);
+
+	if (made && r->wants_svg)
+		tsr_audit_chart_put(&v, "audit", 960, &r->svg);
+	if (made && r->wants_html)
+		put_page(&v, &page);
+	r->html = page.html;
+	r->html.failed |= !made;
+	r->svg.failed |= !made;
+	tsr_audit_view_free(&v);
+}
+
+/* Text alone, of one; @tables: more than what it says to use. */
+static void put_one(const struct tsr_audit *a, bool tables, struct tsr_report *text)
+{
+	struct tsr_audit_cell *cells;
+	const size_t n = tsr_audit_cells(a, &cells);
+
+	text->text.failed |= !cells;
+	if (cells)
+		say_verdict(text, a, cells, n);
+	if (cells && tables)
+		report_all(text, a, cells, n);
+	free(cells);
+}
+
+void tsr_audit_put_last(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
+{
+	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
+
+	put_one(audits[n - 1], true, &text);
+	if (n > 1)
+		report_all_series(audits, n, &text);
+	r->text = text.text;
+}
+
+static void put_texts(struct tsr_audit *const *audits, size_t n, const char *paper,
+		      struct tsr_report *r)
+{
+	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
+
+	text.verbose -= n > 1 && text.verbose;
+	for (size_t i = 0; i < n; i++) {
+		if (n > 1)
+			tsr_text_printf(&text.text, "%s%s\n", i ? "\n" : "",
+					tsr_checkpoint_path(audits[i]->source));
+		if (paper)
+			tsr_audit_put_paper(paper, audits[i], &text);
+		else
+			put_one(audits[i], n == 1 || r->verbose, &text);
+	}
+	if (n > 1 && !paper)
+		report_all_series(audits, n, &text);
+	r->text = text.text;
+}
+
+void tsr_audit_report(struct tsr_audit *const *audits, size_t n, const char *paper,
+		      struct tsr_report *r)
+{
+	if (r->wants_text)
+		put_texts(audits, n, paper, r);
+	if (r->wants_csv)
+		put_csv(audits, n, &r->csv);
+	if (r->wants_svg || r->wants_html)
+		draw_all(audits, n, r);
+}

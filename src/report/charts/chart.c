@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What SVG charts are drawn with: scales, axes, paths, markers and labels. */
+#include "report/charts/chart.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* --- Numbers ---------------------------------------------------------------------------------- */
+
+/* ln m = 2 atanh((m - 1) / (m + 1)) */
+double tsr_chart_log10(double v)
+{
+	int exponent;
+	const double m = frexp(v, &exponent), t = (m - 1) / (m + 1), tt = t * t;
+	double power = t, sum = 0;
+
+	for (int i = 1; i < 60; i += 2) {
+		sum += power / i;
+		power *= tt;
+	}
+	return (2 * sum / 0.693147180559945309 + exponent) * 0.301029995663981195;
+}
+
+/* Powers up to 10^22 are exact, so one operation rounds. */
+double tsr_chart_times_power(double m, int exponent)
+{
+	double unit = 1;
+
+	for (int i = 0; i < abs(exponent); i++)
+		unit *= 10;
+	return exponent < 0 ? m / unit : m * unit;
+}
+
+double tsr_chart_round_step(double v)
+{
+	const int exponent = (int)floor(tsr_chart_log10(v));
+
+	for (int m = 1; m <= 5; m += m == 1 ? 1 : 3) {
+		const double step = tsr_chart_times_power(m, exponent);
+
+		if (step >= v * 0.999999)
+			return step;
+	}
+	return tsr_chart_times_power(10, exponent);
+}
+
+/* --- Scales ----------------------------------------------------------------------------------- */
+
+int tsr_chart_at(const struct tsr_chart_scale *s, double value)
+{
+	const double at = s->log ? tsr_chart_log10(value) : value;
+	const double offset = (at - s->low) / (s->high - s->low) * (s->to - s->from);
+
+	return s->from + (int)(offset + (offset < 0 ? -0.5 : 0.5));
+}
+
+int tsr_chart_tick(const struct tsr_chart_scale *s, int tick)
+{
+	const int low = (int)s->low, high = (int)s->high;
+
+	return s->from + (tick - low) * (s->to - s->from) / (high - low);
+}
+
+/* --- Elements --------------------------------------------------------------------------------- */
+
+static void put_tenths(struct tsr_text *svg, int tenths)
+{
+	tsr_text_printf(svg, "%s%d", tenths < 0 ? "-" : "", abs(tenths) / 10);
+	if (tenths % 10)
+		tsr_text_printf(svg, ".%d", abs(tenths) % 10);
+}
+
+void tsr_chart_put_attribute(struct tsr_text *svg, const char *name, int tenths)
+{
+	tsr_text_printf(svg, " %s=\"", name);
+	put_tenths(svg, tenths);
+	tsr_text_puts(svg, "\"");
+}
+
+void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_head *head)
+{
+	tsr_text_printf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" id=\"%s\" ", head->id);
+	if (head->class)
+		tsr_text_printf(svg, "class=\"%s\" ", head->class);
+	tsr_text_printf(svg,
+			"width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
+			"aria-label=\"%s\">\n<style>%s</style>\n"
+			"<rect%s width=\"100%%\" height=\"100%%\"%s/>\n",
+			head->width, head->height, head->width, head->height, head->label,
+			head->style, head->class ? " class=\"page\"" : "",
+			head->class ? "" : " fill=\"#fff\"");
+}
+
+void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *more,
+			  const struct tsr_chart_area *area)
+{
+	tsr_text_printf(svg, "<g class=\"panel\" data-panel=\"%s\"%s", name, more);
+	tsr_chart_put_attribute(svg, "data-left", area->left);
+	tsr_chart_put_attribute(svg, "data-right", area->right);
+	tsr_chart_put_attribute(svg, "data-top", area->top);
+	tsr_chart_put_attribute(svg, "data-bottom", area->bottom);
+	tsr_text_puts(svg, ">\n");
+}
+
+void tsr_chart_put_line(struct tsr_text *svg, const char *class, int x1, int y1, int x2, int y2)
+{
+	tsr_text_printf(svg, "<line class=\"%s\"", class);
+	tsr_chart_put_attribute(svg, "x1", x1);
+	tsr_chart_put_attribute(svg, "y1", y1);
+	tsr_chart_put_attribute(svg, "x2", x2);
+	tsr_chart_put_attribute(svg, "y2", y2);
+	tsr_text_puts(svg, "/>\n");
+}
+
+void tsr_chart_open_label(struct tsr_text *svg, const char *class, int x, int y)
+{
+	tsr_text_printf(svg, "<text class=\"%s\"", class);
+	tsr_chart_put_attribute(svg, "x", x);
+	tsr_chart_put_attribute(svg, "y", y);
+	tsr_text_puts(svg, ">");
+}
+
+void tsr_chart_put_label(struct tsr_text *svg, const char *class, int x, int y, const char *text)
+{
+	tsr_chart_open_label(svg, class, x, y);
+	tsr_text_printf(svg, "%s</text>\n", text);
+}
+
+/* With a true minus sign. */
+void tsr_chart_close_power(struct tsr_text *svg, int base, int exponent)
+{
+	tsr_text_printf(svg, "%d<tspan class=\"up\" dy=\"-4\">%s%d</tspan></text>\n", base,
+			exponent < 0 ? "\xe2\x88\x92" : "", abs(exponent));
+}
+
+void tsr_chart_open_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, int y)
+{
+	tsr_chart_put_line(svg, "grid", a->left, y, a->right, y);
+	tsr_chart_open_label(svg, "tick end", a->left - 60, y + 40);
+}
+
+void tsr_chart_put_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, int y,
+			  const char *text)
+{
+	tsr_chart_open_y_tick(svg, a, y);
+	tsr_text_printf(svg, "%s</text>\n", text);
+}
+
+void tsr_chart_put_marker(struct tsr_text *svg, int x, int y, unsigned shape)
+{
+	/* Around 0, 0 in pixels. */
+	static const char *const shapes[] = {
+		"M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", /* circle */
+		"M-3 -3h6v6h-6z", /* square */
+		"M0 -4l4 7h-8z", /* triangle */
+		"M0 -4.5l4 4.5l-4 4.5l-4 -4.5z", /* diamond */
+		"M-3.5 -3.5l7 7m0 -7l-7 7", /* cross */
+		"M0 4l4 -7h-8z", /* triangle, upside down */
+		"M-4 0h8m-4 -4v8", /* plus */
+		"M-4 0l2 -3.5h4l2 3.5l-2 3.5h-4z", /* hexagon */
+	};
+
+	tsr_text_puts(svg, "<path class=\"marker\" transform=\"translate(");
+	put_tenths(svg, x);
+	tsr_text_puts(svg, " ");
+	put_tenths(svg, y);
+	tsr_text_printf(svg, ")\" d=\"%s\"/>\n",
+			shapes[shape % (sizeof(shapes) / sizeof(*shapes))]);
+}
+
+void tsr_chart_put_point(struct tsr_text *svg, bool line, int x, int y)
+{
+	tsr_text_puts(svg, line ? "L" : "M");
+	put_tenths(svg, x);
+	tsr_text_puts(svg, " ");
+	put_tenths(svg, y);
+}
+
+void tsr_chart_put_dot(struct tsr_text *svg)
+{
+	tsr_text_puts(svg, "h0.1");
+}
+
+void tsr_chart_put_sample(struct tsr_text *svg, int x, int y, unsigned shape, const char *open,
+			  const char *close)
+{
+	tsr_text_puts(svg, "<path fill=\"none\" d=\"");
+	tsr_chart_put_point(svg, false, x, y);
+	tsr_text_printf(svg, "h34\"/>%s", open);
+	tsr_chart_put_marker(svg, x + 170, y, shape);
+	tsr_text_printf(svg, "%s</g>\n", close);
+}

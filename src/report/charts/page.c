@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What pages of reports have in common: one HTML file that needs no network. */
+#include "report/charts/page.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/format.h"
+
+TSR_EMBED(tsr_page_css, "src/report/charts/page.css");
+TSR_EMBED(tsr_page_js, "src/report/charts/page.js");
+
+void tsr_page_open(struct tsr_text *html, const char *title)
+{
+	tsr_text_printf(html,
+			"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+			"<meta name=\"viewport\" content=\"width=device-width, "
+			"initial-scale=1\">\n<title>%s</title>\n<style>\n",
+			title);
+	tsr_text_puts(html, tsr_page_css);
+	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n");
+}
+
+void tsr_page_put_charts(struct tsr_text *html,
+			 void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
+			 const void *ctx)
+{
+	tsr_text_puts(html, "<div class=\"chart\">\n");
+	put(ctx, true, html);
+	put(ctx, false, html);
+	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
+}
+
+/* Names are strings of JSON in which nothing may end the element. */
+static void put_data(struct tsr_text *html, const struct tsr_text *json)
+{
+	size_t from = 0;
+
+	tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">");
+	for (size_t i = 0; i < json->nbytes; i++) {
+		if (json->bytes[i] != '<')
+			continue;
+		tsr_text_put(html, json->bytes + from, i - from);
+		tsr_text_puts(html, "\\u003c");
+		from = i + 1;
+	}
+	if (from < json->nbytes)
+		tsr_text_put(html, json->bytes + from, json->nbytes - from);
+	tsr_text_puts(html, "</script>\n");
+}
+
+void tsr_page_close(struct tsr_text *html, const struct tsr_text *json)
+{
+	tsr_text_puts(html, "</main>\n");
+	if (json) {
+		html->failed = html->failed || json->failed;
+		put_data(html, json);
+		tsr_text_puts(html, "<script>\n");
+		tsr_text_puts(html, tsr_page_js);
+		tsr_text_puts(html, "</script>\n");
+	}
+	tsr_text_puts(html, "</body>\n</html>\n");
+}
+
+void tsr_html_put_count(struct tsr_text *html, const char *tag, uint64_t n)
+{
+	tsr_text_printf(html, "<%s>%s</%s>", tag, tsr_format_count(n).text, tag);
+}
+
+void tsr_html_put_text(struct tsr_text *html, const char *text)
+{
+	char *safe = tsr_escaped(html, text);
+
+	for (const char *c = safe; c && *c; c++) {
+		if (strchr("&<>\"'", *c))
+			tsr_text_printf(html, "&#%d;", *c);
+		else
+			tsr_text_put(html, c, 1);
+	}
+	free(safe);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The curves of a replay: each figure over steps, of all tensors and of the worst. */
+#include "report/charts/replay_curves.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "replay/replay_result.h"
+#include "report/replay_figures.h"
+
+static const struct tsr_curve_kind kinds[] = {
+	{ TSR_FIGURE_MOMENTUM_NMSE, "Momentum error", "NMSE", .wide_log = true },
+	{ TSR_FIGURE_VARIANCE_NMSE, "Variance error", "NMSE", .wide_log = true },
+	{ TSR_FIGURE_UPDATE_NMSE, "Update error", "NMSE", .wide_log = true },
+	{ TSR_FIGURE_UPDATE_QUANT, "Storing error of updates", "NMSE", .wide_log = true },
+	{ TSR_FIGURE_UPDATE_NORM, "Update length", "", false, false, false },
+	{ TSR_FIGURE_WEIGHT_NMSE, "Weight error", "NMSE", .wide_log = true },
+	{ TSR_FIGURE_WEIGHT_ULP, "Largest weight distance", "ULP", .wide_log = true },
+	{ TSR_FIGURE_STALLED, "Stalled weights", "%", .percent = true },
+	{ TSR_FIGURE_UNDERFLOW, "Groups whose scale is stored as 0", "%", true, false, true },
+	{ TSR_FIGURE_VARIANCE_LOST, "Variances stored as 0", "%", true, false, true },
+};
+
+_Static_assert(sizeof(kinds) / sizeof(*kinds) <= TSR_CURVES_MAX, "a curve of each kind");
+
+uint64_t tsr_curve_whole(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
+			 size_t param)
+{
+	return kind->figure == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
+						    : tsr_replay_numel(r, param);
+}
+
+static double percent_of(double part, double whole)
+{
+	return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* @whole: the counts that are 100% of each parameter, and last of all. */
+static void fill_step(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole,
+		      size_t step)
+{
+	const struct tsr_replay *r = c->replay;
+	const struct tsr_replay_step *s = &r->steps[step];
+	const bool percent = curve->kind->percent;
+
+	curve->total[step] = curve->worst[step] = NAN;
+	if (!tsr_replay_has_figures(r, step))
+		return;
+	curve->total[step] = s->total.value[curve->kind->figure];
+	if (percent)
+		curve->total[step] = percent_of(curve->total[step], whole[r->nparams]);
+	for (size_t p = 0; p < r->nparams; p++) {
+		double value = s->tensors[p].value[curve->kind->figure];
+
+		if (percent)
+			value = percent_of(value, whole[p]);
+		if (isnan(value) || value <= curve->worst[step])
+			continue;
+		curve->worst[step] = value;
+		curve->tensor[step] = p;
+	}
+}
+
+void tsr_curve_note(struct tsr_curve *curve, double value)
+{
+	if (isnan(value))
+		return;
+	if (isinf(value)) {
+		curve->infinite = true;
+	} else if (value > 0) {
+		curve->least = fmin(curve->least, value);
+		curve->most = fmax(curve->most, value);
+	} else {
+		curve->zero = true;
+	}
+}
+
+/* False if no step has the figure, or a panel would show zeros only. */
+static bool fill_curve(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole)
+{
+	curve->least = INFINITY;
+	curve->most = -INFINITY;
+	curve->zero = curve->infinite = false;
+	for (size_t i = 0; i < c->replay->nsteps; i++) {
+		fill_step(c, curve, whole, i);
+		tsr_curve_note(curve, curve->total[i]);
+		tsr_curve_note(curve, curve->worst[i]);
+	}
+	return curve->most > 0 || curve->infinite || (curve->zero && !curve->kind->only_if_any);
+}
+
+bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r)
+{
+	const size_t n = r->nsteps, nkinds = sizeof(kinds) / sizeof(*kinds);
+	double *whole = calloc(r->nparams + 1, sizeof(*whole));
+
+	*c = (struct tsr_curves){ .replay = r };
+	c->values = calloc(2 * nkinds * n + 1, sizeof(*c->values));
+	c->tensors = calloc(nkinds * n + 1, sizeof(*c->tensors));
+	if (!whole || !c->values || !c->tensors) {
+		free(whole);
+		tsr_curves_free(c);
+		return false;
+	}
+	for (size_t k = 0; k < nkinds && r->compared; k++) {
+		struct tsr_curve *curve = &c->curve[c->n];
+
+		*curve = (struct tsr_curve){ .kind = &kinds[k],
+					     .total = c->values + 2 * c->n * n,
+					     .worst = c->values + (2 * c->n + 1) * n,
+					     .tensor = c->tensors + c->n * n };
+		for (size_t p = 0; p <= r->nparams && kinds[k].percent; p++)
+			whole[p] = (double)tsr_curve_whole(&kinds[k], r,
+							   p < r->nparams ? p : SIZE_MAX);
+		c->n += fill_curve(c, curve, whole);
+	}
+	free(whole);
+	return true;
+}
+
+void tsr_curves_free(struct tsr_curves *c)
+{
+	free(c->values);
+	free(c->tensors);
+	*c = (struct tsr_curves){ .n = 0 };
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The charts and the page of replays in several states. */
+#ifndef TSR_STATES_CHART_H
+#define TSR_STATES_CHART_H
+
+#include "report/charts/replay_curves.h"
+#include "report/replay_states.h"
+
+/* An SVG file with a panel per figure and a line per state. */
+void tsr_states_put_svg(const struct tsr_replay_states *s, struct tsr_text *svg);
+
+/* A page with the chart, the table and the values over steps, in one file. */
+void tsr_states_put_html(const struct tsr_replay_states *s, struct tsr_text *html);
+
+/* The curves of all states, to be freed; false if out of memory. */
+struct tsr_states_curves {
+	const struct tsr_replay_states *states;
+	struct tsr_curves curves[TSR_REPLAY_FORMS_MAX];
+};
+
+bool tsr_states_curves_find(struct tsr_states_curves *c, const struct tsr_replay_states *s);
+void tsr_states_curves_free(struct tsr_states_curves *c);
+
+/* The svg element. */
+void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, int width,
+			   int columns, struct tsr_text *svg);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which codecs a packing chose by their errors. */
+#include "report/choices.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "text/json.h"
+
+static void count(struct tsr_choices *s, const struct tsr_codec *codec)
+{
+	unsigned i = 0;
+
+	while (i < s->n && s->by[i].codec != codec)
+		i++;
+	if (i == TSR_CHOICES_MAX)
+		return;
+	s->n += i == s->n;
+	s->by[i].codec = codec;
+	s->by[i].ntensors++;
+}
+
+void tsr_choices_add(struct tsr_choices *s, const struct tsr_packing *p)
+{
+	const struct tsr_checkpoint *c = tsr_packing_source(p);
+	const struct tsr_tensor *t;
+
+	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++) {
+		const struct tsr_choice *choice = tsr_packing_tensor(p, i)->choice;
+
+		if (!choice || !choice->ntried)
+			continue;
+		if (t->coding.codec)
+			count(s, t->coding.codec);
+		else
+			s->nraw++;
+		if (t->coding.codec && choice->error > s->largest)
+			s->largest = choice->error;
+	}
+	if (tsr_packing_bound(p) > s->bound)
+		s->bound = tsr_packing_bound(p);
+}
+
+/* --- Text ---------------------------------------------------------------------------------------- */
+
+void tsr_choices_put_text(const struct tsr_choices *s, struct tsr_text *out)
+{
+	struct tsr_text words = { 0 };
+
+	if (!s->n && !s->nraw)
+		return;
+	tsr_text_printf(out, "chosen within an error of %.1e, the largest %.1e:\n", s->bound,
+			s->largest);
+	for (unsigned i = 0; i < s->n; i++)
+		tsr_text_printf(&words, "%s%s for %" PRIu64 " tensor%s", i ? ", " : "",
+				s->by[i].codec->name, s->by[i].ntensors,
+				s->by[i].ntensors == 1 ? "" : "s");
+	if (s->nraw)
+		tsr_text_printf(&words, "%s%" PRIu64 " left raw", s->n ? ", " : "", s->nraw);
+	tsr_text_puts(out, "  ");
+	tsr_put_wrapped(out, words.bytes ? words.bytes : "", 2, 2);
+	tsr_text_free(&words);
+}
+
+static const char *metric_text(enum tsr_metric metric)
+{
+	return metric == TSR_METRIC_UPDATE_NMSE ? "update NMSE" : "NMSE";
+}
+
+struct tsr_cell tsr_format_choice(const struct tsr_choice *choice, const struct tsr_coding *coding)
+{
+	const char *refused = choice->refused.codec ? choice->refused.codec->name : NULL;
+	struct tsr_cell cell;
+	int n = snprintf(cell.text, sizeof(cell.text), "tried %u: ", choice->ntried);
+
+	if (coding->codec)
+		n += snprintf(cell.text + n, sizeof(cell.text) - (size_t)n, "%s %.1e%s",
+			      metric_text(choice->metric), choice->error,
+			      refused ? "; the smaller " : "");
+	else
+		n += snprintf(cell.text + n, sizeof(cell.text) - (size_t)n,
+			      "none within the bound; %s of ", metric_text(choice->metric));
+	if (refused)
+		snprintf(cell.text + n, sizeof(cell.text) - (size_t)n, "%s %.1e", refused,
+			 choice->refused_error);
+	return cell;
+}
+
+/* --- JSON ---------------------------------------------------------------------------------------- */
+
+void tsr_choices_put_json(const struct tsr_choices *s, struct tsr_text *json)
+{
+	if (!s->n && !s->nraw)
+		return;
+	tsr_json_open(json, "choice", '{');
+	tsr_json_put_double(json, "bound", s->bound);
+	tsr_json_put_double(json, "largest_error", s->largest);
+	tsr_json_open(json, "tensors", '{');
+	for (unsigned i = 0; i < s->n; i++)
+		tsr_json_put_u64(json, s->by[i].codec->name, s->by[i].ntensors);
+	tsr_json_close(json, '}');
+	tsr_json_put_u64(json, "left_raw", s->nraw);
+	tsr_json_close(json, '}');
+}
+
+void tsr_choice_put_json(const struct tsr_choice *choice, struct tsr_text *json)
+{
+	if (!choice || !choice->ntried)
+		return;
+	tsr_json_open(json, "choice", '{');
+	tsr_json_put_u64(json, "tried", choice->ntried);
+	tsr_json_put_string(json, "metric", tsr_metric_name(choice->metric));
+	tsr_json_put_double(json, "error", choice->error);
+	tsr_json_put_string(json, "refused",
+			    choice->refused.codec ? choice->refused.codec->name : NULL);
+	if (choice->refused.codec)
+		tsr_json_put_double(json, "refused_error", choice->refused_error);
+	tsr_json_close(json, '}');
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports that people read: what is said once becomes lines of text and a part of a page. */
+#ifndef TSR_REPORT_DOCUMENT_H
+#define TSR_REPORT_DOCUMENT_H
+
+#include "report/table.h"
+#include "text/text.h"
+
+/* A report in all the forms that were asked for; the others stay empty. */
+struct tsr_report {
+	bool wants_text, wants_csv, wants_svg, wants_html, wants_json;
+	unsigned verbose;
+	struct tsr_text text, csv, svg, html, json;
+	enum {
+		TSR_IN_NOTHING,
+		TSR_IN_FACTS,
+		TSR_IN_FINDINGS
+	} in; /* the list that is open in the page */
+};
+
+/* Which of text and page something goes to. */
+enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3 };
+
+/* A page begins with its title, which the text does not have; @name: of its window. */
+void tsr_report_open(struct tsr_report *r, const char *name, const char *title);
+
+/* @json: values for the script of the page, which is freed; NULL: it has none. */
+void tsr_report_close(struct tsr_report *r, struct tsr_text *json);
+
+/* A heading; in text an empty line and the same words. */
+void tsr_report_heading(struct tsr_report *r, enum tsr_to to, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Words without markup: a paragraph; wrapped lines, of which the later ones are indented by two. */
+void tsr_report_say(struct tsr_report *r, enum tsr_to to, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* An empty line of text. */
+void tsr_report_gap(struct tsr_report *r);
+
+/* What the report says above all, in a box of the colour of @level; text begins with @lead. */
+void tsr_report_find(struct tsr_report *r, const char *level, const char *lead, const char *words);
+
+/* What there is to know before: "name      words". */
+void tsr_report_fact(struct tsr_report *r, enum tsr_to to, const char *name, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* A table; the views show what is for each.  NULL: it is not in that form. */
+void tsr_report_table(struct tsr_report *r, const struct tsr_table *t, const struct tsr_view *text,
+		      const struct tsr_view *page);
+
+/* The charts of a page, which @put draws for wide and for narrow windows; and HTML as it is. */
+void tsr_report_charts(struct tsr_report *r,
+		       void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
+		       const void *ctx);
+void tsr_report_markup(struct tsr_report *r, const char *html);
+
+#endif

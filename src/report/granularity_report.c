@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports on 8-bit floats by granularity. */
+#include "report/granularity_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "report/charts/granularity_chart.h"
+#include "tersor/version.h"
+#include "text/json.h"
+
+/* Tensors in the text unless it is verbose, and in a page. */
+#define TENSORS_SHOWN 10
+#define TENSORS_IN_PAGE 1000
+
+#define ERRORS (TSR_FP8_COUNT * TSR_GRANULARITY_COUNT)
+
+/* --- What to use ------------------------------------------------------------------------------ */
+
+const char *tsr_fp8_title(enum tsr_fp8 format)
+{
+	return format == TSR_FP8_E4M3 ? "E4M3" : "E5M2";
+}
+
+static struct tsr_cell words_of(unsigned granularity)
+{
+	struct tsr_cell out;
+
+	snprintf(out.text, sizeof(out.text), "one scale per %s",
+		 tsr_granularity_get(granularity)->name);
+	return out;
+}
+
+static void put_verdict(const struct tsr_granularity_figures *f, struct tsr_text *out)
+{
+	const struct tsr_granularity_row *row = f->row[f->format], *used = &row[f->enough];
+
+	if (!f->ntensors)
+		return;
+	tsr_text_printf(out, "Use %s with %s (%.3f bytes per element): ", tsr_fp8_title(f->format),
+			words_of(f->enough).text, tsr_granularity_cost(f, f->format, f->enough));
+	tsr_text_printf(out, "the largest NMSE of a tensor is %.1e. ", used->worst);
+	if (row[0].nfar)
+		tsr_text_printf(out, "With %s %s of %s tensors lose much more than with %s",
+				words_of(0).text, tsr_format_count(row[0].nfar).text,
+				tsr_format_count(f->ntensors).text,
+				words_of(tsr_granularity_reference()).text);
+	else
+		tsr_text_printf(out, "No tensor loses much more than with %s",
+				words_of(tsr_granularity_reference()).text);
+	tsr_text_puts(out, ": twice the NMSE, or 1% more of its elements are zeroed.");
+}
+
+/* --- Tables ----------------------------------------------------------------------------------- */
+
+static const struct tsr_column row_columns[] = {
+	{ "format" },
+	{ "granularity", "one scale per", .width = 7 },
+	{ "bytes_per_element", "bytes", "per element", TSR_FIXED, 4 },
+	{ "median_nmse", "median", "NMSE", TSR_ERROR, 2 },
+	{ "largest_nmse", "largest", "NMSE", TSR_ERROR, 2 },
+	{ "largest_of" },
+	{ "zeroed" },
+	{ "far" },
+	{ "share", "zeroed", "%", TSR_SHARE, 4, .people = true },
+};
+
+/* A row for each granularity: of one format, or of all. */
+static struct tsr_table rows_of(const struct tsr_granularity_figures *f, int first, int last)
+{
+	struct tsr_table t = TSR_TABLE(row_columns);
+
+	for (int i = first * TSR_GRANULARITY_COUNT; i < last * TSR_GRANULARITY_COUNT; i++) {
+		const enum tsr_fp8 format = (enum tsr_fp8)(i / TSR_GRANULARITY_COUNT);
+		const unsigned index = (unsigned)i % TSR_GRANULARITY_COUNT;
+		const struct tsr_granularity_row *row = &f->row[format][index];
+
+		TSR_ROW(&t, tsr_str(tsr_fp8_name(format)),
+			tsr_str(tsr_granularity_get(index)->name),
+			tsr_num(tsr_granularity_cost(f, format, index)), tsr_num(row->median),
+			tsr_num(row->worst),
+			tsr_str(row->worst_tensor ? row->worst_tensor->tensor->name : NULL),
+			tsr_u64(row->zeroed), tsr_u64(row->nfar),
+			tsr_num(tsr_share(row->zeroed, f->elements)));
+	}
+	return t;
+}
+
+static const struct tsr_column error_columns[] = {
+	{ "tensor", .people = true },
+	{ "dtype", .people = true },
+	{ "rows", .people = true },
+	{ "columns", .people = true },
+	{ "format" },
+	{ "granularity" },
+	{ "nmse" },
+	{ "max_abs" },
+	{ "zeroed" },
+	{ "nbytes" },
+};
+
+static struct tsr_table errors_of(const struct tsr_granularity_tensor *x)
+{
+	struct tsr_table t = TSR_TABLE(error_columns);
+
+	for (unsigned i = 0; i < ERRORS && x->floating && !x->nonfinite; i++) {
+		const enum tsr_fp8 format = (enum tsr_fp8)(i / TSR_GRANULARITY_COUNT);
+		const unsigned index = i % TSR_GRANULARITY_COUNT;
+		const struct tsr_granularity_error *e = &x->error[format][index];
+
+		TSR_ROW(&t, tsr_str(x->tensor->name), tsr_str(tsr_dtype_name(x->tensor->dtype)),
+			tsr_u64(x->rows), tsr_u64(x->columns), tsr_str(tsr_fp8_name(format)),
+			tsr_str(tsr_granularity_get(index)->name), tsr_num(e->nmse),
+			tsr_num(e->max_abs), tsr_u64(e->zeroed), tsr_u64(e->nbytes));
+	}
+	return t;
+}
+
+/* Of two tensors: by the error with one scale, the larger first, then by place. */
+static int compare(const void *a, const void *b)
+{
+	const struct tsr_granularity_tensor *x = *(const struct tsr_granularity_tensor *const *)a;
+	const struct tsr_granularity_tensor *y = *(const struct tsr_granularity_tensor *const *)b;
+	const double p = x->error[TSR_FP8_E4M3][0].nmse, q = y->error[TSR_FP8_E4M3][0].nmse;
+
+	return p != q ? (p < q) - (p > q) : (x > y) - (x < y);
+}
+
+/* The tensors that count, those first that lose most with one scale, in E4M3 by granularity. */
+static void report_tensors(struct tsr_report *r, const struct tsr_granularities *g,
+			   const struct tsr_granularity_figures *f)
+{
+	const struct tsr_granularity_tensor **counted = calloc(f->ntensors + 1, sizeof(*counted));
+	struct tsr_column columns[2 + TSR_GRANULARITY_COUNT] = {
+		{ "name", "tensor", .as = TSR_NAME },
+		{ "max", "max |x|", .as = TSR_ERROR, .digits = 1 }
+	};
+	struct tsr_table t = { columns, 2 + TSR_GRANULARITY_COUNT };
+	size_t n = 0;
+
+	for (size_t i = 0; counted && i < tsr_granularities_ntensors(g); i++) {
+		if (tsr_granularity_counts(tsr_granularities_tensor(g, i)))
+			counted[n++] = tsr_granularities_tensor(g, i);
+	}
+	if (n)
+		qsort(counted, n, sizeof(*counted), compare);
+	for (unsigned c = 0; c < TSR_GRANULARITY_COUNT; c++)
+		columns[2 + c] = (struct tsr_column){ tsr_granularity_get(c)->name,
+						      tsr_granularity_get(c)->name, .as = TSR_ERROR,
+						      .digits = 2 };
+	for (size_t i = 0; i < n; i++) {
+		struct tsr_field row[2 + TSR_GRANULARITY_COUNT] = {
+			tsr_str(counted[i]->tensor->name), tsr_num(counted[i]->max)
+		};
+
+		for (unsigned c = 0; c < TSR_GRANULARITY_COUNT; c++)
+			row[2 + c] = tsr_num(counted[i]->error[TSR_FP8_E4M3][c].nmse);
+		tsr_table_add(&t, row, t.ncolumns);
+	}
+	t.failed |= !counted;
+	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
+	tsr_report_heading(r, TSR_TO_TEXT, "E4M3: NMSE with one scale per");
+	tsr_report_say(r, TSR_TO_PAGE, "NMSE in E4M3 with one scale per ..., the largest first.");
+	tsr_report_table(r, &t,
+			 &(struct tsr_view){ "name,max,tensor,row,1x16,128x128",
+					     .most = r->verbose ? 0 : TENSORS_SHOWN },
+			 &(struct tsr_view){ .most = TENSORS_IN_PAGE });
+	tsr_table_free(&t);
+	free(counted);
+}
+
+/* --- For people ------------------------------------------------------------------------------- */
+
+static void say_count(struct tsr_report *r, size_t n, const char *what)
+{
+	if (n)
+		tsr_report_say(r, TSR_TO_BOTH, "%s tensor%s %s", tsr_format_count(n).text,
+			       n == 1 ? "" : "s", what);
+}
+
+static void say_left_out(struct tsr_report *r, const struct tsr_granularities *g,
+			 const struct tsr_granularity_figures *f)
+{
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
+		const struct tsr_granularity_tensor *t = tsr_granularities_tensor(g, i);
+
+		if (t->floating && t->nonfinite)
+			tsr_report_say(r, TSR_TO_BOTH,
+				       "%s: %s NaN or infinite elements as FP32: not measured",
+				       tsr_format_name(t->tensor->name, 30).text,
+				       tsr_format_count(t->nonfinite).text);
+	}
+	say_count(r, f->nzero, "of zeros alone: not in these figures");
+	say_count(r, f->nempty, "without elements: not in these figures");
+	say_count(r, f->nother, "of other types: not measured");
+}
+
+static void report_formats(struct tsr_report *r, const struct tsr_granularity_figures *f)
+{
+	for (int format = 0; format < TSR_FP8_COUNT; format++) {
+		struct tsr_table t = rows_of(f, format, format + 1);
+		const struct tsr_view view = {
+			"granularity,bytes_per_element,median_nmse,largest_nmse,share"
+		};
+
+		tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors",
+				   tsr_fp8_title((enum tsr_fp8)format));
+		tsr_report_table(r, &t, &view, &view);
+		tsr_table_free(&t);
+	}
+}
+
+static void draw(const void *ctx, bool wide, struct tsr_text *svg)
+{
+	tsr_granularity_chart_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, wide ? 2 : 1,
+				  svg);
+}
+
+static void report_people(struct tsr_report *r, const struct tsr_granularities *g,
+			  const struct tsr_granularity_figures *f, enum tsr_granularity_scale scale)
+{
+	static const char *const rules[TSR_GRANULARITY_SCALE_COUNT] = {
+		[TSR_GRANULARITY_BF16] = "scales rounded up to BF16",
+		[TSR_GRANULARITY_F32] = "scales in FP32",
+		[TSR_GRANULARITY_COAT] = "scales as in COAT's program: FP32 divides, BF16 decodes",
+	};
+	struct tsr_text verdict = { 0 };
+
+	tsr_report_open(r, "tersor audit", "8-bit floats by granularity");
+	put_verdict(f, &verdict);
+	r->text.failed |= verdict.failed;
+	if (verdict.nbytes)
+		tsr_report_find(r, "fine", "", verdict.bytes);
+	tsr_text_free(&verdict);
+	tsr_report_say(r, TSR_TO_PAGE, "%s; made by tersor " TSR_VERSION,
+		       tsr_checkpoint_path(tsr_granularities_checkpoint(g)));
+	if (f->ntensors) {
+		tsr_report_gap(r);
+		tsr_report_say(r, TSR_TO_BOTH, "%s tensor%s, %s elements, %s",
+			       tsr_format_count(f->ntensors).text, f->ntensors == 1 ? "" : "s",
+			       tsr_format_count(f->elements).text, rules[scale]);
+		tsr_report_charts(r, draw, f);
+		report_formats(r, f);
+		report_tensors(r, g, f);
+	}
+	say_left_out(r, g, f);
+	tsr_report_close(r, NULL);
+}
+
+/* --- For programs ----------------------------------------------------------------------------- */
+
+static void put_tensor(const struct tsr_granularity_tensor *x, struct tsr_text *json)
+{
+	struct tsr_table errors = errors_of(x);
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "name", x->tensor->name);
+	tsr_json_put_string(json, "dtype", tsr_dtype_name(x->tensor->dtype));
+	tsr_json_put_u64s(json, "shape", x->tensor->shape, x->tensor->rank);
+	tsr_json_put_bool(json, "measured", x->floating && !x->nonfinite);
+	if (x->floating) {
+		tsr_json_put_u64(json, "rows", x->rows);
+		tsr_json_put_u64(json, "columns", x->columns);
+		tsr_json_put_u64(json, "nonfinite", x->nonfinite);
+		tsr_json_put_double(json, "max", x->max);
+	}
+	if (x->floating && !x->nonfinite)
+		tsr_table_put_json(&errors, "errors", json);
+	tsr_json_close(json, '}');
+	tsr_table_free(&errors);
+}
+
+static void put_json(const struct tsr_granularities *g, const struct tsr_granularity_figures *f,
+		     enum tsr_granularity_scale scale, struct tsr_text *json)
+{
+	struct tsr_table rows = rows_of(f, 0, TSR_FP8_COUNT);
+
+	tsr_json_put_string(json, "scale", tsr_granularity_scale_name(scale));
+	tsr_json_put_u64(json, "counted", f->ntensors);
+	tsr_json_put_u64(json, "elements", f->elements);
+	if (f->ntensors) {
+		tsr_json_open(json, "verdict", '{');
+		tsr_json_put_string(json, "format", tsr_fp8_name(f->format));
+		tsr_json_put_string(json, "granularity", tsr_granularity_get(f->enough)->name);
+		tsr_json_close(json, '}');
+	}
+	tsr_table_put_json(&rows, "over_tensors", json);
+	tsr_json_open(json, "tensors", '[');
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
+		put_tensor(tsr_granularities_tensor(g, i), json);
+	tsr_json_close(json, ']');
+	tsr_table_free(&rows);
+}
+
+static void put_csv(const struct tsr_granularities *g, struct tsr_text *csv)
+{
+	static const char columns[] =
+		"tensor,dtype,rows,columns,format,granularity,nmse,max_abs,zeroed,nbytes";
+
+	tsr_text_printf(csv, "%s\n", columns);
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
+		struct tsr_table errors = errors_of(tsr_granularities_tensor(g, i));
+
+		tsr_table_put_csv(&errors, columns, csv);
+		tsr_table_free(&errors);
+	}
+}
+
+void tsr_granularity_report(const struct tsr_granularities *g,
+			    const struct tsr_granularity_figures *f,
+			    enum tsr_granularity_scale scale, struct tsr_report *r)
+{
+	report_people(r, g, f, scale);
+	if (r->wants_csv)
+		put_csv(g, &r->csv);
+	if (r->wants_svg)
+		tsr_granularity_chart_put(f, "granularity", 960, 2, &r->svg);
+	if (r->wants_json)
+		put_json(g, f, scale, &r->json);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a packing left as it was, and why: lines of a report and members of its JSON. */
+#include "report/kept_raw.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report/format.h"
+#include "text/json.h"
+
+/* Below one part in this many, almost nothing was packed. */
+#define ALMOST_NOTHING 20
+
+static enum tsr_kept class_of(const struct tsr_tensor *t, enum tsr_raw_reason raw)
+{
+	switch (raw) {
+	case TSR_RAW_SMALL:
+		return TSR_KEPT_SMALL;
+	case TSR_RAW_INTEGERS:
+		return TSR_KEPT_INTEGERS;
+	case TSR_RAW_CHOICE:
+		return TSR_KEPT_CHOICE;
+	case TSR_RAW_NONFINITE:
+	case TSR_RAW_NEGATIVE:
+	case TSR_RAW_OVERFLOW:
+		return TSR_KEPT_VALUES;
+	case TSR_RAW_NO:
+		break;
+	}
+	if (t->dtype != TSR_F32)
+		return TSR_KEPT_DTYPE;
+	return t->field && t->rank ? TSR_KEPT_STATE : TSR_KEPT_OTHER;
+}
+
+/* "GG" of "GG.0", once. */
+static void add_field(struct tsr_kept_raw *k, const char *field)
+{
+	size_t n = strlen(field), digits = n;
+	char text[sizeof(k->fields[0])];
+
+	while (digits && strchr("0123456789", field[digits - 1]))
+		digits--;
+	if (digits > 1 && field[digits - 1] == '.')
+		n = digits - 1;
+	snprintf(text, sizeof(text), "%.*s", (int)(n < sizeof(text) ? n : sizeof(text)), field);
+	for (unsigned i = 0; i < k->nfields; i++) {
+		if (strcmp(k->fields[i], text) == 0)
+			return;
+	}
+	if (k->nfields < TSR_KEPT_FIELDS_MAX)
+		memcpy(k->fields[k->nfields++], text, sizeof(text));
+}
+
+struct tsr_kept_raw tsr_kept_raw_of(const struct tsr_packing *p)
+{
+	const struct tsr_checkpoint *c = tsr_packing_source(p);
+	struct tsr_kept_raw k = { 0 };
+
+	for (size_t i = 0; i < tsr_checkpoint_ntensors(c); i++) {
+		const struct tsr_tensor *t = tsr_checkpoint_tensor(c, i);
+		const uint64_t nbytes = tsr_tensor_nbytes(t);
+		enum tsr_kept class;
+
+		k.nbytes += nbytes;
+		if (t->coding.codec) {
+			k.packed_nbytes += nbytes;
+			continue;
+		}
+		if (!nbytes)
+			continue;
+		class = class_of(t, tsr_packing_tensor(p, i)->raw);
+		k.by[class].ntensors++;
+		k.by[class].nbytes += nbytes;
+		if (class == TSR_KEPT_DTYPE)
+			k.dtype_nbytes[t->dtype] += nbytes;
+		if (class == TSR_KEPT_STATE)
+			add_field(&k, t->field);
+	}
+	return k;
+}
+
+/* --- Text ------------------------------------------------------------------------------------- */
+
+static void put_line(struct tsr_text *out, const struct tsr_kept_class *of, const char *what)
+{
+	tsr_text_printf(out, "kept raw: %s: %" PRIu64 " tensor%s, %s", what, of->ntensors,
+			of->ntensors == 1 ? "" : "s", tsr_format_bytes((double)of->nbytes).text);
+}
+
+/* "98%", and never 100% of what is not all. */
+static void put_share(struct tsr_text *out, uint64_t part, uint64_t all)
+{
+	const double percent = 100.0 * (double)part / (double)all;
+
+	tsr_text_printf(out, "%.0f%%", part < all && percent > 99 ? 99 : percent);
+}
+
+static enum tsr_dtype commonest(const struct tsr_kept_raw *k)
+{
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < TSR_DTYPE_COUNT; i++)
+		most = k->dtype_nbytes[i] > k->dtype_nbytes[most] ? i : most;
+	return (enum tsr_dtype)most;
+}
+
+/* Why almost nothing was packed: what most of the rest is. */
+static void put_nothing(const struct tsr_kept_raw *k, struct tsr_text *out)
+{
+	static const char *const why[TSR_KEPT_COUNT] = {
+		[TSR_KEPT_DTYPE] = ", which stays as it is: weights are packed if they are F32, "
+				   "moments also if they are BF16 or F16",
+		[TSR_KEPT_STATE] =
+			"optimizer state that tersor does not know; --other CODEC packs it",
+		[TSR_KEPT_SMALL] = "in small tensors; --min-elements 1 packs them",
+		[TSR_KEPT_INTEGERS] = "integers",
+		[TSR_KEPT_CHOICE] = "in tensors for which no codec is within the bound",
+		[TSR_KEPT_VALUES] = "in tensors with values that their codec cannot hold",
+		[TSR_KEPT_OTHER] =
+			"neither weight nor moment by its name, or kept; -v shows kinds, --map "
+			"changes them",
+	};
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < TSR_KEPT_COUNT; i++)
+		most = k->by[i].nbytes > k->by[most].nbytes ? i : most;
+	tsr_text_printf(out, "%snothing was packed: ", k->packed_nbytes ? "almost " : "");
+	if (most == TSR_KEPT_DTYPE) {
+		const enum tsr_dtype dtype = commonest(k);
+
+		put_share(out, k->dtype_nbytes[dtype], k->nbytes);
+		tsr_text_printf(out, " of the input's data is %s%s\n", tsr_dtype_name(dtype),
+				why[most]);
+		return;
+	}
+	put_share(out, k->by[most].nbytes, k->nbytes);
+	tsr_text_printf(out, " of the input's data is %s\n", why[most]);
+}
+
+void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
+{
+	const struct tsr_kept_class *by = k->by;
+
+	if (by[TSR_KEPT_STATE].ntensors) {
+		put_line(out, &by[TSR_KEPT_STATE], "optimizer state that tersor does not know");
+		for (unsigned i = 0; i < k->nfields; i++)
+			tsr_text_printf(out, "%s%s", i ? ", " : " (",
+					tsr_format_name(k->fields[i], 31).text);
+		tsr_text_printf(out, "%s; --other CODEC packs them)\n",
+				k->nfields == TSR_KEPT_FIELDS_MAX ? ", ..." : "");
+	}
+	if (by[TSR_KEPT_SMALL].ntensors) {
+		put_line(out, &by[TSR_KEPT_SMALL], "few elements");
+		tsr_text_puts(out, " (--min-elements 1 packs them)\n");
+	}
+	if (by[TSR_KEPT_INTEGERS].ntensors) {
+		put_line(out, &by[TSR_KEPT_INTEGERS], "integers, which their codec would change");
+		tsr_text_puts(out, "\n");
+	}
+	if (by[TSR_KEPT_CHOICE].ntensors) {
+		put_line(out, &by[TSR_KEPT_CHOICE], "no codec within the bound");
+		tsr_text_puts(out, " (--auto-codecs names others)\n");
+	}
+	if (k->packed_nbytes < k->nbytes / ALMOST_NOTHING || (k->nbytes && !k->packed_nbytes))
+		put_nothing(k, out);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+void tsr_kept_raw_put_json(const struct tsr_kept_raw *k, struct tsr_text *json)
+{
+	static const char *const names[TSR_KEPT_COUNT] = {
+		"dtype", "unknown_state", "few_elements", "integers", "bound", "values", "other"
+	};
+
+	tsr_json_put_u64(json, "packed_nbytes", k->packed_nbytes);
+	tsr_json_open(json, "kept_raw", '[');
+	for (unsigned i = 0; i < TSR_KEPT_COUNT; i++) {
+		if (!k->by[i].ntensors)
+			continue;
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "why", names[i]);
+		tsr_json_put_u64(json, "tensors", k->by[i].ntensors);
+		tsr_json_put_u64(json, "nbytes", k->by[i].nbytes);
+		if (i == TSR_KEPT_STATE) {
+			tsr_json_open(json, "fields", '[');
+			for (unsigned n = 0; n < k->nfields; n++)
+				tsr_json_put_string(json, NULL, k->fields[n]);
+			tsr_json_close(json, ']');
+		}
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables for programs: JSON, and comma-separated values. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report/table.h"
+#include "text/json.h"
+
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+static void put_member(const char *key, const struct tsr_field *v, struct tsr_text *json)
+{
+	switch (v->type) {
+	case TSR_FIELD_NONE:
+		break;
+	case TSR_FIELD_STRING:
+		tsr_json_put_string(json, key, v->string);
+		break;
+	case TSR_FIELD_U64:
+		tsr_json_put_u64(json, key, v->u64);
+		break;
+	case TSR_FIELD_NUMBER:
+		tsr_json_put_double(json, key, v->number);
+		break;
+	case TSR_FIELD_BOOL:
+		tsr_json_put_bool(json, key, v->flag);
+		break;
+	case TSR_FIELD_LIST:
+		tsr_json_put_doubles(json, key, v->list.number, v->list.n);
+		break;
+	case TSR_FIELD_ROWS:
+		tsr_table_put_json(v->rows, key, json);
+		break;
+	}
+}
+
+/* How long the name of the object is that a member "object.key" is in; 0: in none. */
+static size_t object_of(const char *key)
+{
+	const char *point = strchr(key, '.');
+
+	return point ? (size_t)(point - key) : 0;
+}
+
+static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json)
+{
+	const char *open = "";
+	size_t len = 0; /* of the object's name in @open */
+
+	for (unsigned i = 0; i < t->ncolumns; i++) {
+		const char *key = t->columns[i].key;
+		const struct tsr_field *v = tsr_table_field(t, row, i);
+		const size_t in = object_of(key);
+		char name[40];
+
+		if (t->columns[i].people || v->type == TSR_FIELD_NONE)
+			continue;
+		if (len && (in != len || memcmp(key, open, len) != 0)) {
+			tsr_json_close(json, '}');
+			len = 0;
+		}
+		if (in && !len) {
+			snprintf(name, sizeof(name), "%.*s", (int)in, key);
+			tsr_json_open(json, name, '{');
+			open = key;
+			len = in;
+		}
+		put_member(key + (in ? in + 1 : 0), v, json);
+	}
+	if (len)
+		tsr_json_close(json, '}');
+}
+
+void tsr_table_put_members(const struct tsr_table *t, struct tsr_text *json)
+{
+	json->failed = json->failed || t->failed;
+	if (!json->failed && t->nrows)
+		put_row(t, 0, json);
+}
+
+void tsr_table_put_json(const struct tsr_table *t, const char *key, struct tsr_text *json)
+{
+	json->failed = json->failed || t->failed;
+	tsr_json_open(json, key, '[');
+	for (size_t row = 0; row < t->nrows && !json->failed; row++) {
+		tsr_json_open(json, NULL, '{');
+		put_row(t, row, json);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
+}
+
+/* --- Comma-separated values ------------------------------------------------------------------ */
+
+static void put_field(const struct tsr_field *v, struct tsr_text *csv)
+{
+	char number[40] = "";
+
+	if (v->type == TSR_FIELD_STRING && v->string)
+		tsr_csv_put_name(v->string, csv);
+	else if (v->type == TSR_FIELD_U64)
+		snprintf(number, sizeof(number), "%" PRIu64, v->u64);
+	else if (v->type == TSR_FIELD_NUMBER && isinf(v->number))
+		memcpy(number, "inf", 4);
+	else if (v->type == TSR_FIELD_NUMBER && !isnan(v->number))
+		tsr_json_format_double(number, sizeof(number), v->number);
+	tsr_text_puts(csv, number);
+}
+
+static void put_line(const struct tsr_table *t, size_t row, const char *columns,
+		     struct tsr_text *csv)
+{
+	for (const char *key = columns;; key++) {
+		const size_t len = strcspn(key, ",");
+
+		for (unsigned i = 0; i < t->ncolumns; i++) {
+			if (strlen(t->columns[i].key) == len &&
+			    memcmp(t->columns[i].key, key, len) == 0)
+				put_field(tsr_table_field(t, row, i), csv);
+		}
+		key += len;
+		tsr_text_puts(csv, *key ? "," : "\n");
+		if (!*key)
+			return;
+	}
+}
+
+void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv)
+{
+	csv->failed = csv->failed || t->failed;
+	for (size_t row = 0; row < t->nrows && !csv->failed; row++)
+		put_line(t, row, columns, csv);
+}
