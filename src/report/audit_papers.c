@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of the papers, of one's own data. */
 #include "report/audit_report.h"
+#include "report/learned_report.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -75,47 +76,38 @@ static unsigned fill(const struct row *rows, struct tsr_coding *ret)
 
 /* --- Quantiles ---------------------------------------------------------------------------------- */
 
-static const struct tsr_column box_columns[] = {
-	{ "codec", .width = 20 },
-	{ "nmse", "0% 5% 25% 50% 75% 95% 100%", .as = TSR_ERROR, .digits = 1 },
-};
-
-static struct tsr_field label_of(const struct tsr_coding *coding, struct tsr_table *t)
+/* A row of a table of boxes, whose title is that of its first column. */
+static void add_box(struct tsr_table *t, const char *title, const struct tsr_coding *coding,
+		    const double quantile[TSR_AUDIT_QUANTILES])
 {
-	char label[160];
+	char head[64], label[160];
 
+	snprintf(head, sizeof(head), "%s:20", title);
 	if (coding->codec->grouped && (coding->codec->learned || !coding->group))
 		snprintf(label, sizeof(label), "%s blocks", coding->codec->name);
 	else
 		snprintf(label, sizeof(label), "%s", tsr_format_coding(coding).text);
-	return tsr_table_keep(t, label);
-}
-
-static void put_boxes(struct tsr_table *t, const char *title, struct tsr_report *r)
-{
-	struct tsr_column columns[2] = { box_columns[0], box_columns[1] };
-
-	columns[0].label = title;
-	t->columns = columns;
-	tsr_report_table(r, t, &(struct tsr_view){ 0 }, NULL);
-	tsr_table_free(t);
+	tsr_row(t);
+	TSR_CELL(t, "codec", head, tsr_keep(t, label));
+	if (quantile)
+		tsr_cell_list(t, "nmse", "0% 5% 25% 50% 75% 95% 100%:.1e", quantile,
+			      TSR_AUDIT_QUANTILES);
 }
 
 /* The NMSE of all codings of a kind, as the boxes of a plot. */
 static void put_kind(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_report *r)
 {
 	const struct tsr_audit_list *list = tsr_audit_list(a, kind);
-	struct tsr_table t = TSR_TABLE(box_columns);
 	struct tsr_audit_column c = { 0 };
+	struct tsr_table t = { 0 };
 	char title[64];
 
 	snprintf(title, sizeof(title), "%s, NMSE", tsr_kind_name(kind));
 	for (unsigned i = 0; i < list->n; i++) {
 		t.failed |= !tsr_audit_column(a, kind, i, &c);
-		TSR_ROW(&t, label_of(&list->codings[i], &t),
-			tsr_table_keep_list(&t, c.quantile[TSR_AUDIT_NMSE], TSR_AUDIT_QUANTILES));
+		add_box(&t, title, &list->codings[i], c.quantile[TSR_AUDIT_NMSE]);
 	}
-	put_boxes(&t, title, r);
+	tsr_report_table(r, &t, "", NULL);
 	for (unsigned i = 0; i < list->n; i++) {
 		if (tsr_audit_column(a, kind, i, &c) && (c.underflow || c.nraw))
 			tsr_report_say(r, TSR_TO_TEXT,
@@ -129,8 +121,8 @@ static void put_kind(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_r
 
 static void put_flashoptim(const struct tsr_audit *a, struct tsr_report *r)
 {
-	struct tsr_table t = TSR_TABLE(box_columns);
 	struct tsr_audit_cell c = { .n = 0 };
+	struct tsr_table t = { 0 };
 
 	tsr_report_say(r, TSR_TO_TEXT,
 		       "FlashOptim, Figure 4: linear and companded codes, over tensors");
@@ -141,10 +133,9 @@ static void put_flashoptim(const struct tsr_audit *a, struct tsr_report *r)
 	tsr_report_gap(r);
 	for (unsigned i = 0; i < a->momenta.n && i < a->variances.n; i++) {
 		t.failed |= !tsr_audit_cell(a, i, i, &c);
-		TSR_ROW(&t, label_of(&a->variances.codings[i], &t),
-			tsr_table_keep_list(&t, c.nmse, TSR_AUDIT_QUANTILES));
+		add_box(&t, "update, NMSE", &a->variances.codings[i], c.nmse);
 	}
-	put_boxes(&t, "update, NMSE", r);
+	tsr_report_table(r, &t, "", NULL);
 	tsr_report_say(r, TSR_TO_TEXT,
 		       "updates: with the momentum's code of the same line; of full range: e8m8");
 }
@@ -154,26 +145,24 @@ static void put_flashoptim(const struct tsr_audit *a, struct tsr_report *r)
 /* Updates of every momentum's codec with all of variances; of all elements, or of the worst pair. */
 static void put_coat(const struct tsr_audit *a, bool worst, struct tsr_report *r)
 {
-	struct tsr_column columns[1 + TSR_AUDIT_CODINGS_MAX] = { { "momentum", "", .width = 12 } };
-	struct tsr_field row[1 + TSR_AUDIT_CODINGS_MAX];
-	struct tsr_table t = { columns, 1 + a->variances.n };
 	struct tsr_audit_cell c = { .n = 0 };
+	struct tsr_table t = { 0 };
+	char head[64];
 
-	for (unsigned v = 0; v < a->variances.n; v++)
-		columns[1 + v] = (struct tsr_column){ "nmse", a->variances.codings[v].codec->name,
-						      .as = TSR_ERROR, .digits = 2, .width = 9 };
 	for (unsigned m = 0; m < a->momenta.n; m++) {
-		row[0] = tsr_str(a->momenta.codings[m].codec->name);
+		tsr_row(&t);
+		TSR_CELL(&t, "momentum", " :12", a->momenta.codings[m].codec->name);
 		for (unsigned v = 0; v < a->variances.n; v++) {
+			const char *name = a->variances.codings[v].codec->name;
+
+			snprintf(head, sizeof(head), "%s:9.2e", name);
 			t.failed |= worst && !tsr_audit_cell(a, m, v, &c);
-			row[1 + v] = tsr_num(worst ? c.nmse[LAST] : tsr_audit_pooled(a, m, v));
+			TSR_CELL(&t, name, head, worst ? c.nmse[LAST] : tsr_audit_pooled(a, m, v));
 		}
-		tsr_table_add(&t, row, t.ncolumns);
 	}
 	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of %s; rows: momentum, columns: variance",
 			   worst ? "the worst tensor" : "all elements together");
-	tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
-	tsr_table_free(&t);
+	tsr_report_table(r, &t, "", NULL);
 }
 
 static void put_coat_table(const struct tsr_audit *a, const char *title, struct tsr_report *r)
@@ -195,17 +184,8 @@ static void put_coat_9(const struct tsr_audit *a, struct tsr_report *r)
 
 /* --- Gefen -------------------------------------------------------------------------------------- */
 
-static const struct tsr_column block_columns[] = {
-	{ "name", "parameter", .as = TSR_NAME },
-	{ "elements", "elements", .as = TSR_COUNT },
-	{ "period", "period" },
-	{ "block", "block" },
-};
-
 static void put_gefen(const struct tsr_audit *a, struct tsr_report *r)
 {
-	struct tsr_table t = TSR_TABLE(block_columns);
-
 	tsr_report_say(r, TSR_TO_TEXT,
 		       "Gefen: codebooks in the blocks that were found, over tensors");
 	tsr_report_gap(r);
@@ -218,30 +198,15 @@ static void put_gefen(const struct tsr_audit *a, struct tsr_report *r)
 			   "codebook: NMSE %.4e of the normalised values, in %u of %d bins",
 			   a->learned->nmse, a->learned->nonempty, TSR_LEARNED_BINS);
 	tsr_report_gap(r);
-	for (size_t i = 0; i < a->learned->ntensors; i++) {
-		const struct tsr_learned_tensor *x = &a->learned->tensors[i];
-
-		TSR_ROW(&t, tsr_str(x->name), tsr_u64(x->numel), tsr_u64(x->period),
-			tsr_u64(x->block));
-	}
-	tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
-	tsr_table_free(&t);
+	tsr_learned_put_blocks(a->learned, r);
 }
 
 /* --- Extra bits --------------------------------------------------------------------------------- */
 
-static const struct tsr_column weight_columns[] = {
-	{ "codec", "weight", .width = 20 },
-	{ "bytes", "bytes", .as = TSR_FIXED, .digits = 3 },
-	{ "relative", "relative", .as = TSR_ERROR, .digits = 1 },
-	{ "max_abs", "max abs", .as = TSR_ERROR, .digits = 1 },
-	{ "zeroed", "become zero", .as = TSR_COUNT },
-};
-
 static void put_extra_bits(const struct tsr_audit *a, struct tsr_report *r)
 {
-	struct tsr_table t = TSR_TABLE(weight_columns);
 	struct tsr_audit_column c = { 0 };
+	struct tsr_table t = { 0 };
 
 	tsr_report_say(r, TSR_TO_TEXT, "FP8, FP16 and BF16 weights with extra bits, over tensors");
 	tsr_report_gap(r);
@@ -249,12 +214,13 @@ static void put_extra_bits(const struct tsr_audit *a, struct tsr_report *r)
 	tsr_report_gap(r);
 	for (unsigned i = 0; i < a->weights.n; i++) {
 		t.failed |= !tsr_audit_column(a, TSR_KIND_WEIGHT, i, &c);
-		TSR_ROW(&t, label_of(&a->weights.codings[i], &t), tsr_num(c.bytes),
-			tsr_num(c.quantile[TSR_AUDIT_MEAN_REL][3]),
-			tsr_num(c.quantile[TSR_AUDIT_MAX_ABS][LAST]), tsr_u64(c.zeroed));
+		add_box(&t, "weight", &a->weights.codings[i], NULL);
+		TSR_CELL(&t, "bytes", "bytes:.3f", c.bytes);
+		TSR_CELL(&t, "relative", "relative:.1e", c.quantile[TSR_AUDIT_MEAN_REL][3]);
+		TSR_CELL(&t, "max_abs", "max abs:.1e", c.quantile[TSR_AUDIT_MAX_ABS][LAST]);
+		TSR_CELL(&t, "zeroed", "become zero:,", c.zeroed);
 	}
-	tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
-	tsr_table_free(&t);
+	tsr_report_table(r, &t, "", NULL);
 }
 
 /* --- All of them -------------------------------------------------------------------------------- */

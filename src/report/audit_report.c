@@ -14,7 +14,6 @@
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 #define MEDIAN 3
-#define QUANTILES "0% 5% 25% 50% 75% 95% 100%"
 
 /* Rows of a text unless it is verbose, and of a page. */
 #define PAIRS_SHOWN 12
@@ -22,98 +21,52 @@
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 
-static const struct tsr_column codec_columns[] = {
-	{ "kind" },
-	{ "codec", "codec" },
-	{ "scale" },
-	{ "group" },
-	{ "seed" },
-	{ "tensors" },
-	{ "raw", "raw" },
-	{ "bytes", "bytes", .as = TSR_FIXED, .digits = 3 },
-	{ "zeroed_total", "zeroed", .as = TSR_COUNT },
-	{ "groups_total" },
-	{ "stuck_total" },
-	{ "nmse", QUANTILES, .as = TSR_ERROR, .digits = 1 },
-	{ "max_abs" },
-	{ "mean_rel" },
-	{ "zeroed" },
-	{ "scale_underflow" },
-	{ "scale_overflow" },
-	{ "stuck" },
-	{ "range_mean" },
-	{ "range_max" },
-	{ "bytes_per_element" },
-	{ "largest", "max abs", .as = TSR_ERROR, .digits = 1, .people = true },
-	{ "relative", "relative", .as = TSR_ERROR, .digits = 1, .people = true },
-	{ "underflow", "scale 0", .people = true },
-	{ "overflow", "inf", .people = true },
-	{ "range", "range", .as = TSR_FIXED, .digits = 1, .people = true },
-	{ "widest", "max", .as = TSR_FIXED, .digits = 1, .people = true },
-	{ "share", "stuck", "%", TSR_SHARE, 4, .people = true },
-};
+/* How a codec's errors and other figures are shown; the rest is for programs. */
+static const char *shown_of(enum tsr_audit_figure figure)
+{
+	return figure == TSR_AUDIT_NMSE ? "0% 5% 25% 50% 75% 95% 100%:.1e" : NULL;
+}
 
-/* The members that say how a tensor is stored are those of tsr_coding_put_json(). */
+/* One codec over all tensors; the members that say how they are stored are those of tsr_coding_put_json(). */
 static void add_codec(struct tsr_table *t, const struct tsr_audit *a, enum tsr_kind kind,
 		      unsigned i)
 {
 	struct tsr_audit_column c;
-	struct tsr_field quantiles[TSR_AUDIT_FIGURES];
 
 	if (!tsr_audit_column(a, kind, i, &c)) {
 		t->failed = true;
 		return;
 	}
-	const struct tsr_codec *codec = c.coding->codec;
-	const bool stuck = codec->grouped && kind != TSR_KIND_WEIGHT;
-
+	tsr_row(t);
+	TSR_CELL(t, "kind", NULL, tsr_kind_name(kind));
+	TSR_CELL(t, "codec", "codec", c.coding->codec->name);
+	if (c.coding->codec->grouped) {
+		TSR_CELL(t, "scale", NULL, tsr_scale_name(c.coding->scale));
+		TSR_CELL(t, "group", NULL, c.coding->group);
+	}
+	if (c.coding->codec->stochastic)
+		TSR_CELL(t, "seed", NULL, c.coding->seed);
+	TSR_CELL(t, "tensors", NULL, c.n);
+	TSR_CELL(t, "raw", "raw", c.nraw);
+	TSR_CELL(t, "bytes", "bytes:.3f", c.bytes);
+	TSR_CELL(t, "zeroed_total", "zeroed:,", c.zeroed);
+	TSR_CELL(t, "groups_total", NULL, c.groups);
+	TSR_CELL(t, "stuck_total", NULL, c.stuck);
 	for (unsigned f = 0; f < TSR_AUDIT_FIGURES; f++)
-		quantiles[f] = tsr_table_keep_list(t, c.quantile[f], TSR_AUDIT_QUANTILES);
-	TSR_ROW(t, tsr_str(tsr_kind_name(kind)), tsr_str(codec->name),
-		codec->grouped ? tsr_str(tsr_scale_name(c.coding->scale)) : tsr_none(),
-		codec->grouped ? tsr_u64(c.coding->group) : tsr_none(),
-		codec->stochastic ? tsr_u64(c.coding->seed) : tsr_none(), tsr_u64(c.n),
-		tsr_u64(c.nraw), tsr_num(c.bytes), tsr_u64(c.zeroed), tsr_u64(c.groups),
-		tsr_u64(c.stuck), quantiles[TSR_AUDIT_NMSE], quantiles[TSR_AUDIT_MAX_ABS],
-		quantiles[TSR_AUDIT_MEAN_REL], quantiles[TSR_AUDIT_ZEROED],
-		quantiles[TSR_AUDIT_UNDERFLOW], quantiles[TSR_AUDIT_OVERFLOW],
-		quantiles[TSR_AUDIT_STUCK], quantiles[TSR_AUDIT_RANGE_MEAN],
-		quantiles[TSR_AUDIT_RANGE_MAX], quantiles[TSR_AUDIT_BYTES],
-		tsr_num(c.quantile[TSR_AUDIT_MAX_ABS][LAST]),
-		tsr_num(c.quantile[TSR_AUDIT_MEAN_REL][MEDIAN]), tsr_u64(c.underflow),
-		tsr_u64(c.overflow),
-		codec->grouped ? tsr_num(c.quantile[TSR_AUDIT_RANGE_MEAN][MEDIAN]) : tsr_none(),
-		codec->grouped ? tsr_num(c.quantile[TSR_AUDIT_RANGE_MAX][LAST]) : tsr_none(),
-		stuck ? tsr_num(tsr_share(c.stuck, c.groups)) : tsr_none());
+		tsr_cell_list(t, tsr_audit_figure_name((enum tsr_audit_figure)f),
+			      shown_of((enum tsr_audit_figure)f), c.quantile[f],
+			      TSR_AUDIT_QUANTILES);
+	TSR_CELL(t, "-max_abs", "max abs:.1e", c.quantile[TSR_AUDIT_MAX_ABS][LAST]);
+	TSR_CELL(t, "-mean_rel", "relative:.1e", c.quantile[TSR_AUDIT_MEAN_REL][MEDIAN]);
+	TSR_CELL(t, "-underflow", "scale 0", c.underflow);
+	TSR_CELL(t, "-overflow", "inf", c.overflow);
+	if (!c.coding->codec->grouped)
+		return;
+	TSR_CELL(t, "-range", "range:.1f", c.quantile[TSR_AUDIT_RANGE_MEAN][MEDIAN]);
+	TSR_CELL(t, "-range_max", "max:.1f", c.quantile[TSR_AUDIT_RANGE_MAX][LAST]);
+	if (kind != TSR_KIND_WEIGHT)
+		TSR_CELL(t, "-stuck", "stuck\n%:.4%", tsr_share(c.stuck, c.groups));
 }
-
-static struct tsr_table codecs_of(const struct tsr_audit *a, enum tsr_kind kind)
-{
-	struct tsr_table t = TSR_TABLE(codec_columns);
-
-	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++)
-		add_codec(&t, a, kind, i);
-	return t;
-}
-
-static const struct tsr_column pair_columns[] = {
-	{ "momentum", "momentum" },
-	{ "variance", "variance" },
-	{ "momentum_index" },
-	{ "variance_index" },
-	{ "pairs" },
-	{ "raw", "raw" },
-	{ "bytes", "bytes", .as = TSR_FIXED, .digits = 3 },
-	{ "nmse", QUANTILES, .as = TSR_ERROR, .digits = 1 },
-	{ "max_before" },
-	{ "max_after", "max |u|", .digits = 3 },
-	{ "exposed", "v lost", .as = TSR_COUNT },
-	{ "overflow" },
-	{ "worst" },
-	{ "median", "median", .as = TSR_ERROR, .digits = 1, .people = true },
-	{ "p95", "95%", .as = TSR_ERROR, .digits = 1, .people = true },
-	{ "most", "worst", .as = TSR_ERROR, .digits = 1, .people = true },
-};
 
 /* The codec of a moment; NULL as it is. */
 static const char *side_name(const struct tsr_audit_list *list, unsigned i)
@@ -137,124 +90,105 @@ static const char *worst_name(const struct tsr_audit *a, const struct tsr_audit_
 	return c->n ? a->tensors[a->pairs[c->worst].variance].tensor->name : NULL;
 }
 
-static struct tsr_table pairs_of(const struct tsr_audit *a, const struct tsr_audit_cell *cells,
+/* All pairs of codecs, the best first. */
+static struct tsr_table pairs_of(const struct tsr_audit *a, const struct tsr_audit_cell *c,
 				 size_t n)
 {
-	struct tsr_table t = TSR_TABLE(pair_columns);
+	struct tsr_table t = { .most_text = PAIRS_SHOWN, .most_page = ROWS_SHOWN };
 
-	for (size_t i = 0; a->npairs && i < n; i++) {
-		const struct tsr_audit_cell *c = &cells[i];
-
-		TSR_ROW(&t, tsr_str(momentum_name(a, c)), tsr_str(variance_name(a, c)),
-			tsr_u64(c->m), tsr_u64(c->v), tsr_u64(c->n), tsr_u64(c->nraw),
-			tsr_num(c->bytes), tsr_list(c->nmse, TSR_AUDIT_QUANTILES),
-			tsr_num((double)c->max_before), tsr_num((double)c->max_after),
-			tsr_u64(c->exposed), tsr_u64(c->overflow), tsr_str(worst_name(a, c)),
-			tsr_num(c->nmse[MEDIAN]), tsr_num(c->nmse[5]), tsr_num(c->nmse[LAST]));
+	for (; a->npairs && n; n--, c++) {
+		tsr_row(&t);
+		TSR_CELL(&t, "momentum", "momentum", momentum_name(a, c));
+		TSR_CELL(&t, "variance", "variance", variance_name(a, c));
+		TSR_CELL(&t, "momentum_index", NULL, c->m);
+		TSR_CELL(&t, "variance_index", NULL, c->v);
+		TSR_CELL(&t, "pairs", NULL, c->n);
+		TSR_CELL(&t, "raw", "raw", c->nraw);
+		TSR_CELL(&t, "bytes", "bytes:.3f", c->bytes);
+		tsr_cell_list(&t, "nmse", shown_of(TSR_AUDIT_NMSE), c->nmse, TSR_AUDIT_QUANTILES);
+		TSR_CELL(&t, "max_before", NULL, c->max_before);
+		TSR_CELL(&t, "max_after", "max |u|:.3g", c->max_after);
+		TSR_CELL(&t, "exposed", "v lost:,", c->exposed);
+		TSR_CELL(&t, "overflow", NULL, c->overflow);
+		TSR_CELL(&t, "worst", NULL, worst_name(a, c));
+		TSR_CELL(&t, "-median", "median:.1e", c->nmse[MEDIAN]);
+		TSR_CELL(&t, "-95", "95%:.1e", c->nmse[5]);
+		TSR_CELL(&t, "-most", "worst:.1e", c->nmse[LAST]);
 	}
 	return t;
 }
 
-static const struct tsr_column trial_columns[] = {
-	{ "checkpoint", .people = true },
-	{ "kind", .people = true },
-	{ "tensor", .people = true },
-	{ "codec", "codec" },
-	{ "measured" },
-	{ "raw" },
-	{ "nbytes" },
-	{ "nmse", "NMSE", .as = TSR_ERROR, .digits = 1 },
-	{ "max_abs" },
-	{ "mean_rel" },
-	{ "zeroed" },
-	{ "scale_underflow" },
-	{ "scale_overflow" },
-	{ "groups" },
-	{ "stuck" },
-	{ "range_mean" },
-	{ "range_max" },
-};
-
 static const char *raw_name(enum tsr_raw_reason raw)
 {
 	static const char *const names[] = {
-		[TSR_RAW_NO] = NULL,
-		[TSR_RAW_NONFINITE] = "nonfinite",
-		[TSR_RAW_NEGATIVE] = "negative",
-		[TSR_RAW_OVERFLOW] = "overflow",
-		[TSR_RAW_SMALL] = "small",
+		[TSR_RAW_NONFINITE] = "nonfinite", [TSR_RAW_NEGATIVE] = "negative",
+		[TSR_RAW_OVERFLOW] = "overflow",   [TSR_RAW_SMALL] = "small",
 		[TSR_RAW_INTEGERS] = "integers",
 	};
 
 	return names[raw];
 }
 
-/* One tensor in every codec; with @measured only those that could be tried. */
+/* One tensor in every codec; those that cannot be tried are put aside, if they are not left out. */
 static struct tsr_table trials_of(const struct tsr_audit *a, const struct tsr_audit_tensor *tensor,
 				  bool measured)
 {
-	const enum tsr_kind kind = tensor->tensor->kind;
-	const struct tsr_audit_list *list = tsr_audit_list(a, kind);
-	struct tsr_table t = TSR_TABLE(trial_columns);
+	const struct tsr_audit_list *list = tsr_audit_list(a, tensor->tensor->kind);
+	struct tsr_table t = { 0 };
 
 	for (unsigned i = 0; tensor->trials && i < list->n; i++) {
 		const struct tsr_audit_trial *x = &tensor->trials[i];
-		const struct tsr_field row[] = { tsr_str(a->name),
-						 tsr_str(tsr_kind_name(kind)),
-						 tsr_str(tensor->tensor->name),
-						 tsr_str(list->codings[i].codec->name),
-						 tsr_bool(x->measured),
-						 tsr_str(raw_name(x->raw)),
-						 tsr_u64(x->nbytes),
-						 tsr_num(x->nmse),
-						 tsr_num((double)x->max_abs),
-						 tsr_num(x->mean_rel),
-						 tsr_u64(x->zeroed),
-						 tsr_u64(x->scale_underflow),
-						 tsr_u64(x->scale_overflow),
-						 tsr_u64(x->groups),
-						 tsr_u64(x->stuck),
-						 tsr_num((double)x->range_mean),
-						 tsr_num((double)x->range_max) };
 
-		if (x->measured || !measured)
-			tsr_table_add(&t, row, x->measured ? sizeof(row) / sizeof(*row) : 5);
-		if (!tsr_audit_counts(tensor, i) && t.nrows)
-			tsr_table_put_aside(&t);
+		if (!x->measured && measured)
+			continue;
+		tsr_row(&t);
+		tsr_put_aside(&t, tsr_audit_counts(tensor, i) ? 0 : TSR_TO_TEXT);
+		TSR_CELL(&t, "-checkpoint", NULL, a->name);
+		TSR_CELL(&t, "-kind", NULL, tsr_kind_name(tensor->tensor->kind));
+		TSR_CELL(&t, "-tensor", NULL, tensor->tensor->name);
+		TSR_CELL(&t, "codec", "codec", list->codings[i].codec->name);
+		TSR_CELL(&t, "measured", NULL, x->measured);
+		if (!x->measured)
+			continue;
+		TSR_CELL(&t, "raw", NULL, raw_name(x->raw));
+		TSR_CELL(&t, "nbytes", NULL, x->nbytes);
+		TSR_CELL(&t, "nmse", "NMSE:.1e", x->nmse);
+		TSR_CELL(&t, "max_abs", NULL, x->max_abs);
+		TSR_CELL(&t, "mean_rel", NULL, x->mean_rel);
+		TSR_CELL(&t, "zeroed", NULL, x->zeroed);
+		TSR_CELL(&t, "scale_underflow", NULL, x->scale_underflow);
+		TSR_CELL(&t, "scale_overflow", NULL, x->scale_overflow);
+		TSR_CELL(&t, "groups", NULL, x->groups);
+		TSR_CELL(&t, "stuck", NULL, x->stuck);
+		TSR_CELL(&t, "range_mean", NULL, x->range_mean);
+		TSR_CELL(&t, "range_max", NULL, x->range_max);
 	}
 	return t;
 }
-
-static const struct tsr_column update_columns[] = {
-	{ "checkpoint", .people = true },
-	{ "kind", .people = true },
-	{ "tensor", .people = true },
-	{ "momentum" },
-	{ "variance" },
-	{ "nmse" },
-	{ "max_before", .people = true },
-	{ "max_after" },
-	{ "exposed" },
-	{ "overflow" },
-};
 
 /* One pair of tensors in every pair of codecs, but as it is. */
 static struct tsr_table updates_of(const struct tsr_audit *a, size_t pair)
 {
 	const struct tsr_audit_pair *p = &a->pairs[pair];
 	const unsigned nm = a->momenta.n + 1, nv = a->variances.n + 1;
-	struct tsr_table t = TSR_TABLE(update_columns);
+	struct tsr_table t = { 0 };
 
 	for (unsigned i = 0; i + 1 < nm * nv; i++) {
 		const struct tsr_audit_update *u = tsr_audit_update(a, pair, i / nv, i % nv);
 
-		if (u->measured)
-			TSR_ROW(&t, tsr_str(a->name), tsr_str("update"),
-				tsr_str(a->tensors[p->variance].tensor->name),
-				tsr_str(side_name(&a->momenta, i / nv)),
-				tsr_str(side_name(&a->variances, i % nv)), tsr_num(u->nmse),
-				tsr_num((double)p->max_before), tsr_num((double)u->max_after),
-				tsr_u64(u->exposed), tsr_u64(u->overflow));
+		if (!u->measured)
+			continue;
+		tsr_row(&t);
+		TSR_CELL(&t, "-checkpoint", NULL, a->name);
+		TSR_CELL(&t, "-kind", NULL, "update");
+		TSR_CELL(&t, "-tensor", NULL, a->tensors[p->variance].tensor->name);
+		TSR_CELL(&t, "momentum", NULL, side_name(&a->momenta, i / nv));
+		TSR_CELL(&t, "variance", NULL, side_name(&a->variances, i % nv));
+		TSR_CELL(&t, "nmse", NULL, u->nmse);
+		TSR_CELL(&t, "-max_before", NULL, p->max_before);
+		TSR_CELL(&t, "max_after", NULL, u->max_after);
+		TSR_CELL(&t, "exposed", NULL, u->exposed);
+		TSR_CELL(&t, "overflow", NULL, u->overflow);
 	}
 	return t;
 }
@@ -274,7 +208,7 @@ static void put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *
 
 static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
 {
-	struct tsr_table codecs = TSR_TABLE(codec_columns);
+	struct tsr_table codecs = { 0 };
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
 	struct tsr_text verdict = { 0 };
@@ -374,14 +308,14 @@ static void put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_text *
 
 		for (size_t i = 0; i < a->ntensors; i++)
 			take_csv(trials_of(a, &a->tensors[i], true),
-				 "checkpoint,kind,tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
+				 "-checkpoint,-kind,-tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
 				 "scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,"
 				 "nbytes,raw,,,",
 				 csv);
 		for (size_t i = 0; i < a->npairs; i++)
 			take_csv(updates_of(a, i),
-				 "checkpoint,kind,tensor,momentum,variance,nmse,,,,,,,,,,,,"
-				 "max_before,max_after,exposed",
+				 "-checkpoint,-kind,-tensor,momentum,variance,nmse,,,,,,,,,,,,"
+				 "-max_before,max_after,exposed",
 				 csv);
 	}
 }
@@ -486,58 +420,56 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
 {
 	struct tsr_table t = pairs_of(a, cells, n);
 
-	if (t.nrows || t.failed) {
-		tsr_report_heading(r, TSR_TO_PAGE, "Pairs of codecs");
-		tsr_report_heading(
-			r, TSR_TO_TEXT,
-			"updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; the largest "
-			"|u| was %.3g",
-			(double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
-			(double)cells[0].max_before);
-		tsr_report_say(r, TSR_TO_PAGE,
-			       "NMSE of the updates m / (\xe2\x88\x9av + %.4g) of %zu momenta and "
-			       "variances, the smallest worst error first%s. The largest |u| was "
-			       "%.3g.",
-			       (double)a->eps, a->npairs,
-			       n > ROWS_SHOWN ? "; the first of them" : "",
-			       (double)cells[0].max_before);
-		tsr_report_table(
-			r, &t,
-			&(struct tsr_view){ "momentum,variance,bytes,median,p95,most,max_after,"
-					    "exposed,raw",
-					    .most = r->verbose ? 0 : PAIRS_SHOWN },
-			&(struct tsr_view){ "momentum,variance,bytes,nmse,max_after,exposed,raw",
-					    .most = ROWS_SHOWN });
-		tsr_report_say(
-			r, TSR_TO_TEXT, "worst of %s + %s: %s", momentum_name(a, &cells[0]),
-			variance_name(a, &cells[0]),
-			tsr_format_name(cells[0].n ? worst_name(a, &cells[0]) : "", 40).text);
+	if (!a->npairs || !n) {
+		tsr_table_free(&t);
+		return;
 	}
-	tsr_table_free(&t);
+	tsr_report_heading(r, TSR_TO_PAGE, "Pairs of codecs");
+	tsr_report_heading(
+		r, TSR_TO_TEXT,
+		"updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; the largest |u| was "
+		"%.3g",
+		(double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
+		(double)cells[0].max_before);
+	tsr_report_say(r, TSR_TO_PAGE,
+		       "NMSE of the updates m / (\xe2\x88\x9av + %.4g) of %zu momenta and "
+		       "variances, the smallest worst error first%s. The largest |u| was %.3g.",
+		       (double)a->eps, a->npairs, n > ROWS_SHOWN ? "; the first of them" : "",
+		       (double)cells[0].max_before);
+	tsr_report_table(r, &t, "momentum,variance,bytes,-median,-95,-most,max_after,exposed,raw",
+			 "momentum,variance,bytes,nmse,max_after,exposed,raw");
+	tsr_report_say(r, TSR_TO_TEXT, "worst of %s + %s: %s", momentum_name(a, &cells[0]),
+		       variance_name(a, &cells[0]),
+		       tsr_format_name(cells[0].n ? worst_name(a, &cells[0]) : "", 40).text);
 }
 
 static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum tsr_kind kind,
 			  const char *title)
 {
-	struct tsr_table t = codecs_of(a, kind);
+	struct tsr_table t = { 0 };
 	size_t n = 0;
 
-	for (size_t i = 0; i < t.nrows; i++)
-		n = tsr_table_field(&t, i, 5)->u64 > n ? tsr_table_field(&t, i, 5)->u64 : n;
-	if (n || t.failed) {
-		tsr_report_heading(r, TSR_TO_PAGE, "%s", title);
-		tsr_report_heading(r, TSR_TO_TEXT, "%s, NMSE over %zu tensors", tsr_kind_name(kind),
-				   n);
-		tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
-		tsr_report_table(r, &t, &(struct tsr_view){ "codec,bytes,nmse,raw" },
-				 &(struct tsr_view){ "codec,bytes,nmse,zeroed_total,share,raw" });
-		tsr_report_table(
-			r, &t,
-			&(struct tsr_view){ "codec,largest,relative,zeroed_total,underflow,"
-					    "overflow,range,widest,share" },
-			NULL);
+	for (size_t i = 0; i < a->ntensors; i++) {
+		bool counts = false;
+
+		for (unsigned k = 0; k < tsr_audit_list(a, kind)->n && !counts; k++)
+			counts = a->tensors[i].tensor->kind == kind &&
+				 tsr_audit_counts(&a->tensors[i], k);
+		n += counts;
 	}
-	tsr_table_free(&t);
+	if (!n)
+		return;
+	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++)
+		add_codec(&t, a, kind, i);
+	tsr_report_heading(r, TSR_TO_PAGE, "%s", title);
+	tsr_report_heading(r, TSR_TO_TEXT, "%s, NMSE over %zu tensors", tsr_kind_name(kind), n);
+	tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
+	if (r->wants_text)
+		tsr_table_put_text(&t, "codec,bytes,nmse,raw", r->verbose, &r->text);
+	tsr_report_table(r, &t,
+			 "codec,-max_abs,-mean_rel,zeroed_total,-underflow,-overflow,-range,"
+			 "-range_max,-stuck",
+			 "codec,bytes,nmse,zeroed_total,-stuck,raw");
 }
 
 static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
@@ -550,7 +482,7 @@ static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
 
 		tsr_report_say(r, TSR_TO_TEXT, "%s",
 			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
-		tsr_table_put_text(&t, &(struct tsr_view){ "codec,nmse", .brief = true }, &r->text);
+		tsr_table_put_text(&t, "codec,nmse", false, &r->text);
 		tsr_table_free(&t);
 	}
 }
@@ -575,119 +507,107 @@ static void report_all(struct tsr_report *r, const struct tsr_audit *a,
 /* The worst update error by checkpoint in a few pairs of codecs, which are its columns. */
 static void report_series(struct tsr_report *r, struct tsr_audit *const *audits, size_t n)
 {
-	static const char *const names[TSR_AUDIT_SERIES_MAX] = { "a", "b", "c", "d" };
+	static const char *const keys[TSR_AUDIT_SERIES_MAX] = { "a", "b", "c", "d" };
 	const struct tsr_audit *last = audits[n - 1];
-	struct tsr_column columns[2 + TSR_AUDIT_SERIES_MAX] = {
-		{ "number", "" }, { "checkpoint", "worst update NMSE", "", TSR_NAME, .width = 32 }
-	};
 	struct tsr_audit_series s = { .n = 0 };
-	struct tsr_table t = { columns };
+	struct tsr_table t = { 0 };
+	double nmse = NAN;
+	char head[80];
 
 	t.failed = !tsr_audit_series_of(last, &s);
-	for (unsigned k = 0; k < s.n; k++)
-		columns[2 + k] = (struct tsr_column){ names[k],
-						      momentum_name(last, &s.cell[k]),
-						      variance_name(last, &s.cell[k]),
-						      TSR_ERROR,
-						      .digits = 1,
-						      .width = 11 };
-	t.ncolumns = 2 + s.n;
 	for (size_t i = 0; i < n; i++) {
-		struct tsr_field row[2 + TSR_AUDIT_SERIES_MAX] = { tsr_u64(i + 1),
-								   tsr_str(audits[i]->name) };
-		double nmse = NAN;
-
+		tsr_row(&t);
+		TSR_CELL(&t, "number", "#", i + 1);
+		TSR_CELL(&t, "checkpoint", "worst update NMSE:32n", audits[i]->name);
 		for (unsigned k = 0; k < s.n; k++) {
+			snprintf(head, sizeof(head), "%s\n%s:11.1e",
+				 momentum_name(last, &s.cell[k]), variance_name(last, &s.cell[k]));
 			t.failed |= !tsr_audit_series_nmse(audits[i], last, &s.cell[k], &nmse);
-			row[2 + k] = tsr_num(nmse);
+			TSR_CELL(&t, keys[k], head, nmse);
 		}
-		tsr_table_add(&t, row, 2 + s.n);
 	}
 	tsr_report_heading(r, TSR_TO_PAGE, "Checkpoints");
 	tsr_report_say(r, TSR_TO_PAGE,
 		       "Worst NMSE of updates. What follows, and the charts above but the first, "
 		       "are of the last one.");
 	tsr_report_gap(r);
-	tsr_report_table(r, &t, &(struct tsr_view){ "checkpoint,a,b,c,d" },
-			 &(struct tsr_view){ 0 });
-	tsr_table_free(&t);
+	tsr_report_table(r, &t, "checkpoint,a,b,c,d", "");
 }
-
-static const struct tsr_column weight_columns[] = {
-	{ "checkpoint", "weights", .as = TSR_NAME, .width = 32 },
-	{ "codec", "codec", .width = 11 },
-	{ "nmse", "worst NMSE", .as = TSR_ERROR, .digits = 1, .width = 11 },
-};
 
 static void report_all_series(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
 {
-	struct tsr_table t = TSR_TABLE(weight_columns);
 	struct tsr_audit_column c;
+	struct tsr_table t = { 0 };
 
 	if (audits[n - 1]->npairs)
 		report_series(r, audits, n);
 	for (size_t i = 0; i < n && audits[n - 1]->weights.n; i++) {
-		if (tsr_audit_best_weight(audits[i], &c))
-			TSR_ROW(&t, tsr_str(audits[i]->name), tsr_str(c.coding->codec->name),
-				tsr_num(c.quantile[TSR_AUDIT_NMSE][LAST]));
+		if (!tsr_audit_best_weight(audits[i], &c))
+			continue;
+		tsr_row(&t);
+		TSR_CELL(&t, "checkpoint", "weights:32n", audits[i]->name);
+		TSR_CELL(&t, "codec", "codec:11", c.coding->codec->name);
+		TSR_CELL(&t, "nmse", "worst NMSE:11.1e", c.quantile[TSR_AUDIT_NMSE][LAST]);
 	}
-	if (t.nrows) {
+	if (t.nrows)
 		tsr_report_gap(r);
-		tsr_report_table(r, &t, &(struct tsr_view){ 0 }, NULL);
-	}
-	tsr_table_free(&t);
+	tsr_report_table(r, &t, t.nrows ? "" : NULL, NULL);
 }
 
 /* --- The worst tensors ------------------------------------------------------------------------ */
 
-static const struct tsr_column worst_columns[] = {
-	{ "parameter", "Parameter", .as = TSR_NAME },
-	{ "elements", "elements", .as = TSR_COUNT },
-	{ "update", "update", .as = TSR_ERROR, .digits = 1 },
-	{ "momentum", "momentum", .as = TSR_ERROR, .digits = 1 },
-	{ "variance", "variance", .as = TSR_ERROR, .digits = 1 },
-	{ "before", "max |u|", .digits = 3 },
-	{ "after", "after", .digits = 3 },
-	{ "pair" },
+/* A pair of tensors and its error. */
+struct ranked {
+	size_t pair;
+	double nmse;
 };
 
 static int compare(const void *a, const void *b)
 {
-	const struct tsr_field *x = a, *y = b;
+	const struct ranked *x = a, *y = b;
 
-	if (x[2].number < y[2].number || x[2].number > y[2].number)
-		return x[2].number < y[2].number ? 1 : -1;
-	return x[7].u64 < y[7].u64 ? -1 : 1;
+	return x->nmse != y->nmse ? (x->nmse < y->nmse) - (x->nmse > y->nmse)
+				  : (x->pair > y->pair) - (x->pair < y->pair);
 }
 
 /* Those with the largest errors in the codecs of the verdict. */
 static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 			 const struct tsr_audit_cell *best)
 {
-	struct tsr_table t = TSR_TABLE(worst_columns);
+	struct ranked *ranked = calloc(a->npairs + 1, sizeof(*ranked));
+	struct tsr_table t = { .failed = !ranked, .most_page = ROWS_SHOWN };
+	size_t n = 0;
 
-	for (size_t i = 0; i < a->npairs; i++) {
-		const struct tsr_audit_pair *p = &a->pairs[i];
+	for (size_t i = 0; ranked && i < a->npairs; i++) {
 		const struct tsr_audit_update *u = tsr_audit_update(a, i, best->m, best->v);
-		const struct tsr_audit_tensor *m = &a->tensors[p->momentum];
-		const char *weight = m->tensor->weight;
 
 		if (u->measured)
-			TSR_ROW(&t, tsr_str(weight ? weight : m->tensor->name),
-				tsr_u64(m->tensor->numel), tsr_num(u->nmse),
-				tsr_num(m->trials[best->m].nmse),
-				tsr_num(a->tensors[p->variance].trials[best->v].nmse),
-				tsr_num((double)p->max_before), tsr_num((double)u->max_after),
-				tsr_u64(i));
+			ranked[n++] = (struct ranked){ i, u->nmse };
 	}
-	if (t.nrows)
-		qsort(t.values, t.nrows, t.ncolumns * sizeof(*t.values), compare);
+	if (n)
+		qsort(ranked, n, sizeof(*ranked), compare);
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_audit_pair *p = &a->pairs[ranked[i].pair];
+		const struct tsr_audit_tensor *m = &a->tensors[p->momentum];
+
+		tsr_row(&t);
+		TSR_CELL(&t, "parameter", "Parameter:n",
+			 m->tensor->weight ? m->tensor->weight : m->tensor->name);
+		TSR_CELL(&t, "elements", "elements:,", m->tensor->numel);
+		TSR_CELL(&t, "update", "update:.1e", ranked[i].nmse);
+		TSR_CELL(&t, "momentum", "momentum:.1e", m->trials[best->m].nmse);
+		TSR_CELL(&t, "variance", "variance:.1e",
+			 a->tensors[p->variance].trials[best->v].nmse);
+		TSR_CELL(&t, "before", "max |u|:.3g", p->max_before);
+		TSR_CELL(&t, "after", "after:.3g",
+			 tsr_audit_update(a, ranked[i].pair, best->m, best->v)->max_after);
+	}
 	tsr_report_heading(r, TSR_TO_PAGE, "Worst tensors");
 	tsr_report_say(r, TSR_TO_PAGE, "With %s and %s%s.", momentum_name(a, best),
 		       variance_name(a, best),
-		       t.nrows > ROWS_SHOWN ? ", those with the largest update error" : "");
-	tsr_report_table(r, &t, NULL, &(struct tsr_view){ .most = ROWS_SHOWN });
-	tsr_table_free(&t);
+		       n > ROWS_SHOWN ? ", those with the largest update error" : "");
+	tsr_report_table(r, &t, NULL, "");
+	free(ranked);
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */

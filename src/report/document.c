@@ -10,16 +10,6 @@
 /* Columns of the names of facts. */
 #define FACT_COLUMNS 10
 
-static bool to_text(const struct tsr_report *r, enum tsr_to to)
-{
-	return r->wants_text && (to & TSR_TO_TEXT);
-}
-
-static bool to_page(const struct tsr_report *r, enum tsr_to to)
-{
-	return r->wants_html && (to & TSR_TO_PAGE);
-}
-
 /* Open a list of the page, and close the one that was open. */
 static void enter(struct tsr_report *r, int in)
 {
@@ -41,12 +31,6 @@ static void put_element(struct tsr_report *r, const char *open, const char *word
 	tsr_text_puts(&r->html, open);
 	tsr_html_put_text(&r->html, words);
 	tsr_text_puts(&r->html, close);
-}
-
-static char *compose(struct tsr_text *words, const char *fmt, va_list ap)
-{
-	tsr_text_vprintf(words, fmt, ap);
-	return words->bytes ? words->bytes : "";
 }
 
 /* What was composed is freed; if that failed, all reports have. */
@@ -75,41 +59,42 @@ void tsr_report_close(struct tsr_report *r, struct tsr_text *json)
 		tsr_text_free(json);
 }
 
-void tsr_report_heading(struct tsr_report *r, enum tsr_to to, const char *fmt, ...)
+static void put_lines(struct tsr_report *r, enum tsr_block block, const char *name,
+		      const char *words)
 {
-	struct tsr_text words = { 0 };
-	const char *text;
-	va_list ap;
-
-	va_start(ap, fmt);
-	text = compose(&words, fmt, ap);
-	va_end(ap);
-	if (to_text(r, to)) {
+	if (block == TSR_HEADING)
 		tsr_text_puts(&r->text, "\n");
-		tsr_put_wrapped(&r->text, text, 0, 2);
-	}
-	if (to_page(r, to)) {
-		enter(r, TSR_IN_NOTHING);
-		put_element(r, "<h2>", text, "</h2>\n");
-	}
-	settle(r, &words);
+	if (block == TSR_FACT)
+		tsr_text_printf(&r->text, "%-*s", FACT_COLUMNS, name);
+	tsr_put_wrapped(&r->text, words, block == TSR_FACT ? FACT_COLUMNS : 0,
+			block == TSR_FACT ? FACT_COLUMNS : 2);
 }
 
-void tsr_report_say(struct tsr_report *r, enum tsr_to to, const char *fmt, ...)
+static void put_elements(struct tsr_report *r, enum tsr_block block, const char *name,
+			 const char *words)
+{
+	static const char *const open[] = { "<h2>", "<p>", "<dd>" };
+	static const char *const close[] = { "</h2>\n", "</p>\n", "</dd>\n" };
+
+	enter(r, block == TSR_FACT ? TSR_IN_FACTS : TSR_IN_NOTHING);
+	if (block == TSR_FACT)
+		put_element(r, "<dt>", name, "</dt>");
+	put_element(r, open[block], words, close[block]);
+}
+
+void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, const char *name,
+		    const char *fmt, ...)
 {
 	struct tsr_text words = { 0 };
-	const char *text;
 	va_list ap;
 
 	va_start(ap, fmt);
-	text = compose(&words, fmt, ap);
+	tsr_text_vprintf(&words, fmt, ap);
 	va_end(ap);
-	if (to_text(r, to))
-		tsr_put_wrapped(&r->text, text, 0, 2);
-	if (to_page(r, to)) {
-		enter(r, TSR_IN_NOTHING);
-		put_element(r, "<p>", text, "</p>\n");
-	}
+	if (r->wants_text && (to & TSR_TO_TEXT))
+		put_lines(r, block, name, words.bytes ? words.bytes : "");
+	if (r->wants_html && (to & TSR_TO_PAGE))
+		put_elements(r, block, name, words.bytes ? words.bytes : "");
 	settle(r, &words);
 }
 
@@ -135,36 +120,15 @@ void tsr_report_find(struct tsr_report *r, const char *level, const char *lead, 
 	settle(r, &line);
 }
 
-void tsr_report_fact(struct tsr_report *r, enum tsr_to to, const char *name, const char *fmt, ...)
-{
-	struct tsr_text words = { 0 };
-	const char *text;
-	va_list ap;
-
-	va_start(ap, fmt);
-	text = compose(&words, fmt, ap);
-	va_end(ap);
-	if (to_text(r, to)) {
-		tsr_text_printf(&r->text, "%-*s", FACT_COLUMNS, name);
-		tsr_put_wrapped(&r->text, text, FACT_COLUMNS, FACT_COLUMNS);
-	}
-	if (to_page(r, to)) {
-		enter(r, TSR_IN_FACTS);
-		put_element(r, "<dt>", name, "</dt>");
-		put_element(r, "<dd>", text, "</dd>\n");
-	}
-	settle(r, &words);
-}
-
-void tsr_report_table(struct tsr_report *r, const struct tsr_table *t, const struct tsr_view *text,
-		      const struct tsr_view *page)
+void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text, const char *page)
 {
 	if (r->wants_text && text)
-		tsr_table_put_text(t, text, &r->text);
-	if (!r->wants_html || !page)
-		return;
-	enter(r, TSR_IN_NOTHING);
-	tsr_table_put_html(t, page, &r->html);
+		tsr_table_put_text(t, text, r->verbose, &r->text);
+	if (r->wants_html && page) {
+		enter(r, TSR_IN_NOTHING);
+		tsr_table_put_html(t, page, &r->html);
+	}
+	tsr_table_free(t);
 }
 
 void tsr_report_charts(struct tsr_report *r,

@@ -18,22 +18,25 @@ struct tsr_report {
 	} in; /* the list that is open in the page */
 };
 
-/* Which of text and page something goes to. */
-enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3 };
-
 /* A page begins with its title, which the text does not have; @name: of its window. */
 void tsr_report_open(struct tsr_report *r, const char *name, const char *title);
 
 /* @json: values for the script of the page, which is freed; NULL: it has none. */
 void tsr_report_close(struct tsr_report *r, struct tsr_text *json);
 
-/* A heading; in text an empty line and the same words. */
-void tsr_report_heading(struct tsr_report *r, enum tsr_to to, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+/* A heading; in text an empty line and the same words.  Words are none of markup here and below. */
+#define tsr_report_heading(r, to, ...) tsr_report_put(r, to, TSR_HEADING, "", __VA_ARGS__)
 
-/* Words without markup: a paragraph; wrapped lines, of which the later ones are indented by two. */
-void tsr_report_say(struct tsr_report *r, enum tsr_to to, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+/* A paragraph; wrapped lines, of which the later ones are indented by two. */
+#define tsr_report_say(r, to, ...) tsr_report_put(r, to, TSR_WORDS, "", __VA_ARGS__)
+
+/* What there is to know before: "name      words". */
+#define tsr_report_fact(r, to, name, ...) tsr_report_put(r, to, TSR_FACT, name, __VA_ARGS__)
+
+enum tsr_block { TSR_HEADING, TSR_WORDS, TSR_FACT };
+
+void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, const char *name,
+		    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 /* An empty line of text. */
 void tsr_report_gap(struct tsr_report *r);
@@ -41,13 +44,9 @@ void tsr_report_gap(struct tsr_report *r);
 /* What the report says above all, in a box of the colour of @level; text begins with @lead. */
 void tsr_report_find(struct tsr_report *r, const char *level, const char *lead, const char *words);
 
-/* What there is to know before: "name      words". */
-void tsr_report_fact(struct tsr_report *r, enum tsr_to to, const char *name, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-
-/* A table; the views show what is for each.  NULL: it is not in that form. */
-void tsr_report_table(struct tsr_report *r, const struct tsr_table *t, const struct tsr_view *text,
-		      const struct tsr_view *page);
+/* A table, which is freed: the keys of the columns that text and page show; NULL: it is not there. */
+void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text,
+		      const char *page);
 
 /* The charts of a page, which @put draws for wide and for narrow windows; and HTML as it is. */
 void tsr_report_charts(struct tsr_report *r,

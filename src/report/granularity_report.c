@@ -54,65 +54,62 @@ static void put_verdict(const struct tsr_granularity_figures *f, struct tsr_text
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 
-static const struct tsr_column row_columns[] = {
-	{ "format" },
-	{ "granularity", "one scale per", .width = 7 },
-	{ "bytes_per_element", "bytes", "per element", TSR_FIXED, 4 },
-	{ "median_nmse", "median", "NMSE", TSR_ERROR, 2 },
-	{ "largest_nmse", "largest", "NMSE", TSR_ERROR, 2 },
-	{ "largest_of" },
-	{ "zeroed" },
-	{ "far" },
-	{ "share", "zeroed", "%", TSR_SHARE, 4, .people = true },
-};
-
-/* A row for each granularity: of one format, or of all. */
-static struct tsr_table rows_of(const struct tsr_granularity_figures *f, int first, int last)
+static const char *format_name(unsigned i)
 {
-	struct tsr_table t = TSR_TABLE(row_columns);
+	return tsr_fp8_name((enum tsr_fp8)(i / TSR_GRANULARITY_COUNT));
+}
 
-	for (int i = first * TSR_GRANULARITY_COUNT; i < last * TSR_GRANULARITY_COUNT; i++) {
+static const char *granularity_name(unsigned i)
+{
+	return tsr_granularity_get(i % TSR_GRANULARITY_COUNT)->name;
+}
+
+/* A row for each granularity of some formats. */
+static struct tsr_table rows_of(const struct tsr_granularity_figures *f, unsigned first,
+				unsigned last)
+{
+	struct tsr_table t = { 0 };
+
+	for (unsigned i = first * TSR_GRANULARITY_COUNT; i < last * TSR_GRANULARITY_COUNT; i++) {
 		const enum tsr_fp8 format = (enum tsr_fp8)(i / TSR_GRANULARITY_COUNT);
-		const unsigned index = (unsigned)i % TSR_GRANULARITY_COUNT;
+		const unsigned index = i % TSR_GRANULARITY_COUNT;
 		const struct tsr_granularity_row *row = &f->row[format][index];
+		const struct tsr_granularity_tensor *worst = row->worst_tensor;
 
-		TSR_ROW(&t, tsr_str(tsr_fp8_name(format)),
-			tsr_str(tsr_granularity_get(index)->name),
-			tsr_num(tsr_granularity_cost(f, format, index)), tsr_num(row->median),
-			tsr_num(row->worst),
-			tsr_str(row->worst_tensor ? row->worst_tensor->tensor->name : NULL),
-			tsr_u64(row->zeroed), tsr_u64(row->nfar),
-			tsr_num(tsr_share(row->zeroed, f->elements)));
+		tsr_row(&t);
+		TSR_CELL(&t, "format", NULL, format_name(i));
+		TSR_CELL(&t, "granularity", "one scale per", granularity_name(i));
+		TSR_CELL(&t, "bytes_per_element", "bytes\nper element:.4f",
+			 tsr_granularity_cost(f, format, index));
+		TSR_CELL(&t, "median_nmse", "median\nNMSE:.2e", row->median);
+		TSR_CELL(&t, "largest_nmse", "largest\nNMSE:.2e", row->worst);
+		TSR_CELL(&t, "largest_of", NULL, worst ? worst->tensor->name : NULL);
+		TSR_CELL(&t, "zeroed", NULL, row->zeroed);
+		TSR_CELL(&t, "far", NULL, row->nfar);
+		TSR_CELL(&t, "-zeroed", "zeroed\n%:.4%", tsr_share(row->zeroed, f->elements));
 	}
 	return t;
 }
 
-static const struct tsr_column error_columns[] = {
-	{ "tensor", .people = true },
-	{ "dtype", .people = true },
-	{ "rows", .people = true },
-	{ "columns", .people = true },
-	{ "format" },
-	{ "granularity" },
-	{ "nmse" },
-	{ "max_abs" },
-	{ "zeroed" },
-	{ "nbytes" },
-};
-
 static struct tsr_table errors_of(const struct tsr_granularity_tensor *x)
 {
-	struct tsr_table t = TSR_TABLE(error_columns);
+	struct tsr_table t = { 0 };
 
 	for (unsigned i = 0; i < ERRORS && x->floating && !x->nonfinite; i++) {
-		const enum tsr_fp8 format = (enum tsr_fp8)(i / TSR_GRANULARITY_COUNT);
-		const unsigned index = i % TSR_GRANULARITY_COUNT;
-		const struct tsr_granularity_error *e = &x->error[format][index];
+		const struct tsr_granularity_error *e =
+			&x->error[i / TSR_GRANULARITY_COUNT][i % TSR_GRANULARITY_COUNT];
 
-		TSR_ROW(&t, tsr_str(x->tensor->name), tsr_str(tsr_dtype_name(x->tensor->dtype)),
-			tsr_u64(x->rows), tsr_u64(x->columns), tsr_str(tsr_fp8_name(format)),
-			tsr_str(tsr_granularity_get(index)->name), tsr_num(e->nmse),
-			tsr_num(e->max_abs), tsr_u64(e->zeroed), tsr_u64(e->nbytes));
+		tsr_row(&t);
+		TSR_CELL(&t, "-tensor", NULL, x->tensor->name);
+		TSR_CELL(&t, "-dtype", NULL, tsr_dtype_name(x->tensor->dtype));
+		TSR_CELL(&t, "-rows", NULL, x->rows);
+		TSR_CELL(&t, "-columns", NULL, x->columns);
+		TSR_CELL(&t, "format", NULL, format_name(i));
+		TSR_CELL(&t, "granularity", NULL, granularity_name(i));
+		TSR_CELL(&t, "nmse", NULL, e->nmse);
+		TSR_CELL(&t, "max_abs", NULL, e->max_abs);
+		TSR_CELL(&t, "zeroed", NULL, e->zeroed);
+		TSR_CELL(&t, "nbytes", NULL, e->nbytes);
 	}
 	return t;
 }
@@ -132,12 +129,11 @@ static void report_tensors(struct tsr_report *r, const struct tsr_granularities 
 			   const struct tsr_granularity_figures *f)
 {
 	const struct tsr_granularity_tensor **counted = calloc(f->ntensors + 1, sizeof(*counted));
-	struct tsr_column columns[2 + TSR_GRANULARITY_COUNT] = {
-		{ "name", "tensor", .as = TSR_NAME },
-		{ "max", "max |x|", .as = TSR_ERROR, .digits = 1 }
-	};
-	struct tsr_table t = { columns, 2 + TSR_GRANULARITY_COUNT };
+	struct tsr_table t = { .failed = !counted,
+			       .most_text = TENSORS_SHOWN,
+			       .most_page = TENSORS_IN_PAGE };
 	size_t n = 0;
+	char head[32];
 
 	for (size_t i = 0; counted && i < tsr_granularities_ntensors(g); i++) {
 		if (tsr_granularity_counts(tsr_granularities_tensor(g, i)))
@@ -145,28 +141,20 @@ static void report_tensors(struct tsr_report *r, const struct tsr_granularities 
 	}
 	if (n)
 		qsort(counted, n, sizeof(*counted), compare);
-	for (unsigned c = 0; c < TSR_GRANULARITY_COUNT; c++)
-		columns[2 + c] = (struct tsr_column){ tsr_granularity_get(c)->name,
-						      tsr_granularity_get(c)->name, .as = TSR_ERROR,
-						      .digits = 2 };
 	for (size_t i = 0; i < n; i++) {
-		struct tsr_field row[2 + TSR_GRANULARITY_COUNT] = {
-			tsr_str(counted[i]->tensor->name), tsr_num(counted[i]->max)
-		};
-
-		for (unsigned c = 0; c < TSR_GRANULARITY_COUNT; c++)
-			row[2 + c] = tsr_num(counted[i]->error[TSR_FP8_E4M3][c].nmse);
-		tsr_table_add(&t, row, t.ncolumns);
+		tsr_row(&t);
+		TSR_CELL(&t, "name", "tensor:n", counted[i]->tensor->name);
+		TSR_CELL(&t, "max", "max |x|:.1e", counted[i]->max);
+		for (unsigned c = 0; c < TSR_GRANULARITY_COUNT; c++) {
+			snprintf(head, sizeof(head), "%s:.2e", granularity_name(c));
+			TSR_CELL(&t, granularity_name(c), head,
+				 counted[i]->error[TSR_FP8_E4M3][c].nmse);
+		}
 	}
-	t.failed |= !counted;
 	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
 	tsr_report_heading(r, TSR_TO_TEXT, "E4M3: NMSE with one scale per");
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE in E4M3 with one scale per ..., the largest first.");
-	tsr_report_table(r, &t,
-			 &(struct tsr_view){ "name,max,tensor,row,1x16,128x128",
-					     .most = r->verbose ? 0 : TENSORS_SHOWN },
-			 &(struct tsr_view){ .most = TENSORS_IN_PAGE });
-	tsr_table_free(&t);
+	tsr_report_table(r, &t, "name,max,tensor,1x128,1x16,4x4", "");
 	free(counted);
 }
 
@@ -198,16 +186,15 @@ static void say_left_out(struct tsr_report *r, const struct tsr_granularities *g
 
 static void report_formats(struct tsr_report *r, const struct tsr_granularity_figures *f)
 {
-	for (int format = 0; format < TSR_FP8_COUNT; format++) {
+	static const char columns[] =
+		"granularity,bytes_per_element,median_nmse,largest_nmse,-zeroed";
+
+	for (unsigned format = 0; format < TSR_FP8_COUNT; format++) {
 		struct tsr_table t = rows_of(f, format, format + 1);
-		const struct tsr_view view = {
-			"granularity,bytes_per_element,median_nmse,largest_nmse,share"
-		};
 
 		tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors",
 				   tsr_fp8_title((enum tsr_fp8)format));
-		tsr_report_table(r, &t, &view, &view);
-		tsr_table_free(&t);
+		tsr_report_table(r, &t, columns, columns);
 	}
 }
 
@@ -296,9 +283,10 @@ static void put_json(const struct tsr_granularities *g, const struct tsr_granula
 static void put_csv(const struct tsr_granularities *g, struct tsr_text *csv)
 {
 	static const char columns[] =
-		"tensor,dtype,rows,columns,format,granularity,nmse,max_abs,zeroed,nbytes";
+		"-tensor,-dtype,-rows,-columns,format,granularity,nmse,max_abs,zeroed,nbytes";
 
-	tsr_text_printf(csv, "%s\n", columns);
+	tsr_text_puts(csv,
+		      "tensor,dtype,rows,columns,format,granularity,nmse,max_abs,zeroed,nbytes\n");
 	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
 		struct tsr_table errors = errors_of(tsr_granularities_tensor(g, i));
 

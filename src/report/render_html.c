@@ -6,15 +6,17 @@
 #include "report/charts/page.h"
 #include "report/table.h"
 
-static void put_cell(const struct tsr_slot *p, const struct tsr_field *v, struct tsr_text *html)
+static void put_cell(const struct tsr_table *t, size_t row, const struct tsr_slot *s,
+		     struct tsr_text *html)
 {
-	const bool name = p->column->as == TSR_NAME && v->type == TSR_FIELD_STRING && v->string;
-	const struct tsr_cell cell = tsr_cell_of(p->column, v, p->i, TSR_COLUMNS);
+	const struct tsr_field *f = tsr_field_at(t, row, s->index);
+	const char *name = f && s->column->as == 'n' ? f->string : NULL;
+	const struct tsr_cell cell = tsr_cell_at(t, row, s, TSR_COLUMNS, 1);
 
-	tsr_text_puts(html, v->marked ? "<td class=\"worst\"" : "<td");
+	tsr_text_puts(html, f && f->marked ? "<td class=\"worst\"" : "<td");
 	if (name) {
 		tsr_text_puts(html, " title=\"");
-		tsr_html_put_text(html, v->string);
+		tsr_html_put_text(html, name);
 		tsr_text_puts(html, "\"");
 	}
 	tsr_text_puts(html, ">");
@@ -23,45 +25,33 @@ static void put_cell(const struct tsr_slot *p, const struct tsr_field *v, struct
 	else if (strcmp(cell.text, "inf") == 0)
 		tsr_text_puts(html, "\xe2\x88\x9e");
 	else
-		tsr_html_put_text(html, name ? v->string : cell.text);
+		tsr_html_put_text(html, name ? name : cell.text);
 	tsr_text_puts(html, "</td>");
 }
 
-static void put_head(const struct tsr_slot *places, unsigned n, struct tsr_text *html)
+void tsr_table_put_html(const struct tsr_table *t, const char *columns, struct tsr_text *html)
 {
-	bool units = false;
-
-	for (unsigned k = 0; k < n; k++)
-		units = units || places[k].column->unit;
-	for (unsigned k = 0; k < n; k++) {
-		tsr_text_puts(html, "<th>");
-		tsr_html_put_text(html, places[k].label);
-		if (units)
-			tsr_text_printf(html, "<small>%s</small>",
-					places[k].column->unit && *places[k].column->unit
-						? places[k].column->unit
-						: "&nbsp;");
-		tsr_text_puts(html, "</th>");
-	}
-}
-
-void tsr_table_put_html(const struct tsr_table *t, const struct tsr_view *view,
-			struct tsr_text *html)
-{
-	struct tsr_slot places[TSR_SLOTS_MAX];
-	const unsigned n = tsr_view_slots(t, view, places);
+	struct tsr_slot slots[TSR_SLOTS_MAX];
+	const unsigned n = tsr_table_slots(t, columns, slots);
 	size_t shown = 0;
 
 	html->failed = html->failed || t->failed;
 	if (html->failed)
 		return;
 	tsr_text_puts(html, "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>");
-	put_head(places, n, html);
+	for (unsigned k = 0; k < n; k++) {
+		tsr_text_puts(html, "<th>");
+		tsr_html_put_text(html, slots[k].label);
+		if (*slots[k].column->unit)
+			tsr_text_printf(html, "<small>%s</small>", slots[k].column->unit);
+		tsr_text_puts(html, "</th>");
+	}
 	tsr_text_puts(html, "</tr></thead>\n<tbody>\n");
-	for (size_t row = 0; (row = tsr_view_next(t, view, row, &shown)) != SIZE_MAX; row++) {
+	for (size_t row = 0;
+	     (row = tsr_table_next(t, TSR_TO_PAGE, t->most_page, row, &shown)) != SIZE_MAX; row++) {
 		tsr_text_puts(html, "<tr>");
 		for (unsigned k = 0; k < n; k++)
-			put_cell(&places[k], tsr_table_field(t, row, places[k].index), html);
+			put_cell(t, row, &slots[k], html);
 		tsr_text_puts(html, "</tr>\n");
 	}
 	tsr_text_puts(html, "</tbody></table></div>\n");

@@ -10,28 +10,23 @@
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static void put_member(const char *key, const struct tsr_field *v, struct tsr_text *json)
+static void put_member(const char *key, const struct tsr_field *f, struct tsr_text *json)
 {
-	switch (v->type) {
-	case TSR_FIELD_NONE:
-		break;
+	switch (f->type) {
 	case TSR_FIELD_STRING:
-		tsr_json_put_string(json, key, v->string);
+		tsr_json_put_string(json, key, f->string);
 		break;
 	case TSR_FIELD_U64:
-		tsr_json_put_u64(json, key, v->u64);
+		tsr_json_put_u64(json, key, f->u64);
 		break;
 	case TSR_FIELD_NUMBER:
-		tsr_json_put_double(json, key, v->number);
+		tsr_json_put_double(json, key, f->number);
 		break;
 	case TSR_FIELD_BOOL:
-		tsr_json_put_bool(json, key, v->flag);
+		tsr_json_put_bool(json, key, f->flag);
 		break;
 	case TSR_FIELD_LIST:
-		tsr_json_put_doubles(json, key, v->list.number, v->list.n);
-		break;
-	case TSR_FIELD_ROWS:
-		tsr_table_put_json(v->rows, key, json);
+		tsr_json_put_doubles(json, key, f->list.number, f->list.n);
 		break;
 	}
 }
@@ -46,16 +41,16 @@ static size_t object_of(const char *key)
 
 static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json)
 {
+	const struct tsr_field *f = &t->fields[t->rows[row].first];
 	const char *open = "";
 	size_t len = 0; /* of the object's name in @open */
 
-	for (unsigned i = 0; i < t->ncolumns; i++) {
-		const char *key = t->columns[i].key;
-		const struct tsr_field *v = tsr_table_field(t, row, i);
+	for (size_t n = tsr_row_nfields(t, row); n; n--, f++) {
+		const char *key = t->columns[f->column].key;
 		const size_t in = object_of(key);
 		char name[40];
 
-		if (t->columns[i].people || v->type == TSR_FIELD_NONE)
+		if (*key == '-')
 			continue;
 		if (len && (in != len || memcmp(key, open, len) != 0)) {
 			tsr_json_close(json, '}');
@@ -67,7 +62,7 @@ static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json
 			open = key;
 			len = in;
 		}
-		put_member(key + (in ? in + 1 : 0), v, json);
+		put_member(key + (in ? in + 1 : 0), f, json);
 	}
 	if (len)
 		tsr_json_close(json, '}');
@@ -94,35 +89,39 @@ void tsr_table_put_json(const struct tsr_table *t, const char *key, struct tsr_t
 
 /* --- Comma-separated values ------------------------------------------------------------------ */
 
-static void put_field(const struct tsr_field *v, struct tsr_text *csv)
+static void put_field(const struct tsr_field *f, struct tsr_text *csv)
 {
 	char number[40] = "";
 
-	if (v->type == TSR_FIELD_STRING && v->string)
-		tsr_csv_put_name(v->string, csv);
-	else if (v->type == TSR_FIELD_U64)
-		snprintf(number, sizeof(number), "%" PRIu64, v->u64);
-	else if (v->type == TSR_FIELD_NUMBER && isinf(v->number))
+	if (f->type == TSR_FIELD_STRING && f->string)
+		tsr_csv_put_name(f->string, csv);
+	else if (f->type == TSR_FIELD_U64)
+		snprintf(number, sizeof(number), "%" PRIu64, f->u64);
+	else if (f->type == TSR_FIELD_NUMBER && isinf(f->number))
 		memcpy(number, "inf", 4);
-	else if (v->type == TSR_FIELD_NUMBER && !isnan(v->number))
-		tsr_json_format_double(number, sizeof(number), v->number);
+	else if (f->type == TSR_FIELD_NUMBER && !isnan(f->number))
+		tsr_json_format_double(number, sizeof(number), f->number);
 	tsr_text_puts(csv, number);
 }
 
 static void put_line(const struct tsr_table *t, size_t row, const char *columns,
 		     struct tsr_text *csv)
 {
-	for (const char *key = columns;; key++) {
-		const size_t len = strcspn(key, ",");
+	struct tsr_slot slots[TSR_SLOTS_MAX];
+	const unsigned n = tsr_table_slots(t, columns, slots);
 
-		for (unsigned i = 0; i < t->ncolumns; i++) {
-			if (strlen(t->columns[i].key) == len &&
-			    memcmp(t->columns[i].key, key, len) == 0)
-				put_field(tsr_table_field(t, row, i), csv);
-		}
-		key += len;
-		tsr_text_puts(csv, *key ? "," : "\n");
-		if (!*key)
+	for (unsigned k = 0;; columns++) {
+		const size_t len = strcspn(columns, ",");
+		const char *key = k < n ? slots[k].column->key : "";
+		const struct tsr_field *f = NULL;
+
+		if (len && strlen(key) == len && memcmp(key, columns, len) == 0)
+			f = tsr_field_at(t, row, slots[k++].index);
+		if (f)
+			put_field(f, csv);
+		columns += len;
+		tsr_text_puts(csv, *columns ? "," : "\n");
+		if (!*columns)
 			return;
 	}
 }

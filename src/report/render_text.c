@@ -9,9 +9,11 @@
 #define NAME_LEAST 10
 
 struct layout {
-	struct tsr_slot place[TSR_SLOTS_MAX];
+	struct tsr_slot slot[TSR_SLOTS_MAX];
 	unsigned width[TSR_SLOTS_MAX];
 	unsigned n;
+	unsigned to;
+	size_t most;
 };
 
 static unsigned larger(unsigned a, size_t b)
@@ -19,49 +21,39 @@ static unsigned larger(unsigned a, size_t b)
 	return b > a ? (unsigned)b : a;
 }
 
-/* A mark takes a column behind the figure. */
-static bool has_marks(const struct tsr_table *t, const struct tsr_slot *p)
+/* A mark takes a place behind the figure. */
+static struct tsr_cell cell_of(const struct tsr_table *t, size_t row, const struct tsr_slot *s,
+			       unsigned room)
 {
-	for (size_t row = 0; row < t->nrows; row++) {
-		if (tsr_table_field(t, row, p->index)->marked)
-			return true;
-	}
-	return false;
-}
-
-static struct tsr_cell cell_of(const struct tsr_table *t, size_t row, const struct tsr_slot *p,
-			       unsigned room, bool marks)
-{
-	const struct tsr_field *v = tsr_table_field(t, row, p->index);
-	struct tsr_cell cell = tsr_cell_of(p->column, v, p->i, room);
+	const struct tsr_field *f = tsr_field_at(t, row, s->index);
+	struct tsr_cell cell = tsr_cell_at(t, row, s, room, 0);
 	const size_t len = strlen(cell.text);
 
-	if (marks && len + 2 < sizeof(cell.text))
-		memcpy(cell.text + len, v->marked ? "*" : " ", 2);
+	if (s->column->marks && len + 2 < sizeof(cell.text))
+		memcpy(cell.text + len, f && f->marked ? "*" : " ", 2);
 	return cell;
 }
 
-static void measure(const struct tsr_table *t, const struct tsr_view *view, struct layout *l)
+static void measure(const struct tsr_table *t, struct layout *l)
 {
 	unsigned total = 0;
 
 	for (unsigned k = 0; k < l->n; k++) {
-		const struct tsr_slot *p = &l->place[k];
-		const bool marks = has_marks(t, p);
+		const struct tsr_slot *s = &l->slot[k];
 		size_t shown = 0;
 
-		l->width[k] = larger(p->column->width, strlen(p->label) + marks);
-		if (p->column->unit)
-			l->width[k] = larger(l->width[k], strlen(p->column->unit) + marks);
-		for (size_t row = 0; (row = tsr_view_next(t, view, row, &shown)) != SIZE_MAX; row++)
+		l->width[k] = larger(s->column->width, strlen(s->label) + s->column->marks);
+		l->width[k] = larger(l->width[k], strlen(s->column->unit) + s->column->marks);
+		for (size_t row = 0;
+		     (row = tsr_table_next(t, l->to, l->most, row, &shown)) != SIZE_MAX; row++)
 			l->width[k] = larger(l->width[k],
-					     strlen(cell_of(t, row, p, TSR_COLUMNS, marks).text));
+					     strlen(cell_of(t, row, s, TSR_COLUMNS).text));
 		total += l->width[k] + 1;
 	}
 	for (unsigned k = 0; k < l->n && total - 1 > TSR_COLUMNS; k++) {
 		const unsigned much = total - 1 - TSR_COLUMNS, was = l->width[k];
 
-		if (l->place[k].column->as != TSR_NAME)
+		if (l->slot[k].column->as != 'n')
 			continue;
 		l->width[k] = was > much + NAME_LEAST ? was - much : NAME_LEAST;
 		total -= was > l->width[k] ? was - l->width[k] : 0;
@@ -74,52 +66,51 @@ static void put_line(const struct layout *l, const struct tsr_cell *cells, struc
 	const size_t start = out->nbytes;
 
 	for (unsigned k = 0; k < l->n; k++)
-		tsr_text_printf(out, l->place[k].words ? "%s%-*s" : "%s%*s", k ? " " : "",
+		tsr_text_printf(out, l->slot[k].column->words ? "%s%-*s" : "%s%*s", k ? " " : "",
 				(int)l->width[k], cells[k].text);
 	while (!out->failed && out->nbytes > start && out->bytes[out->nbytes - 1] == ' ')
 		out->nbytes--;
 	tsr_text_puts(out, "\n");
 }
 
-static void put_head(const struct tsr_table *t, const struct layout *l, struct tsr_text *out)
+static void put_head(const struct layout *l, struct tsr_text *out)
 {
 	struct tsr_cell labels[TSR_SLOTS_MAX], units[TSR_SLOTS_MAX];
 	bool any = false;
 
 	for (unsigned k = 0; k < l->n; k++) {
-		const struct tsr_slot *p = &l->place[k];
-		const char *blank = !p->words && has_marks(t, p) ? " " : "";
+		const struct tsr_column *c = l->slot[k].column;
+		const char *blank = c->marks && !c->words ? " " : "";
 
-		snprintf(labels[k].text, sizeof(labels[k].text), "%s%s", p->label, blank);
-		snprintf(units[k].text, sizeof(units[k].text), "%s%s",
-			 p->column->unit ? p->column->unit : "", blank);
-		any = any || p->column->unit;
+		snprintf(labels[k].text, sizeof(labels[k].text), "%s%s", l->slot[k].label, blank);
+		snprintf(units[k].text, sizeof(units[k].text), "%s%s", c->unit, blank);
+		any = any || *c->unit;
 	}
 	put_line(l, labels, out);
 	if (any)
 		put_line(l, units, out);
 }
 
-void tsr_table_put_text(const struct tsr_table *t, const struct tsr_view *view,
+void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool verbose,
 			struct tsr_text *out)
 {
 	struct tsr_cell cells[TSR_SLOTS_MAX];
-	struct layout l;
+	struct layout l = { .to = verbose ? 0 : TSR_TO_TEXT, .most = verbose ? 0 : t->most_text };
 	size_t shown = 0;
 
 	out->failed = out->failed || t->failed;
 	if (out->failed)
 		return;
-	l.n = tsr_view_slots(t, view, l.place);
-	measure(t, view, &l);
-	put_head(t, &l, out);
-	for (size_t row = 0; (row = tsr_view_next(t, view, row, &shown)) != SIZE_MAX; row++) {
+	l.n = tsr_table_slots(t, columns, l.slot);
+	measure(t, &l);
+	put_head(&l, out);
+	for (size_t row = 0; (row = tsr_table_next(t, l.to, l.most, row, &shown)) != SIZE_MAX;
+	     row++) {
 		for (unsigned k = 0; k < l.n; k++)
-			cells[k] = cell_of(t, row, &l.place[k], l.width[k],
-					   has_marks(t, &l.place[k]));
+			cells[k] = cell_of(t, row, &l.slot[k], l.width[k]);
 		put_line(&l, cells, out);
 	}
-	if (shown < t->nrows)
+	if (l.most && shown == l.most && shown < t->nrows)
 		tsr_text_printf(out, "and %s more, which -v shows\n",
 				tsr_format_count(t->nrows - shown).text);
 }

@@ -16,61 +16,35 @@
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 
-/* Rows of exponents, or of all finite values; those of counts are in the order of sweep_figures.h. */
-static const struct tsr_column columns[] = {
-	{ "codec", .people = true },
-	{ "exponent" },
-	{ "count" },
-	{ "exact" },
-	{ "overflow" },
-	{ "nan_in" },
-	{ "nan_out" },
-	{ "compared" },
-	{ "rel_sum" },
-	{ "mean_rel", "mean rel", .as = TSR_ERROR, .digits = 3 },
-	{ "max_rel", "max rel", .as = TSR_ERROR, .digits = 3 },
-	{ "max_ulp", "max ULP", .as = TSR_COUNT },
-	{ "name", "codec", .width = 13, .people = true },
-	{ "fields", "exponent", .width = 13, .people = true },
-	{ "bytes", "bytes", .digits = 5, .people = true },
-	{ "power", "2^", .people = true },
-	{ "share", "exact, %", .as = TSR_SHARE, .digits = 4, .people = true },
-	{ "over", "over, %", .as = TSR_SHARE, .digits = 4, .people = true },
-};
-
-static struct tsr_field sum_of(const struct tsr_sweep_row *row, struct tsr_table *t)
-{
-	char sum[40];
-
-	tsr_sweep_format_sum(sum, row->rel_sum);
-	return tsr_table_keep(t, sum);
-}
-
 /* @next: the exponent behind those that have these figures; 0: they are of all finite values. */
 static void add_row(struct tsr_table *t, const struct tsr_codec *codec,
 		    const struct tsr_sweep_row *row, unsigned e, unsigned next)
 {
 	const struct tsr_coding coding = tsr_coding_default(codec);
-	char fields[32], power[32];
+	char fields[32], power[32], sum[40];
 
-	if (next == e + 1) {
-		snprintf(fields, sizeof(fields), "%u", e);
-		snprintf(power, sizeof(power), "%d", (int)e - 127);
-	} else {
-		snprintf(fields, sizeof(fields), "%u to %u", e, next - 1);
-		snprintf(power, sizeof(power), "%d..%d", (int)e - 127, (int)next - 128);
-	}
-	TSR_ROW(t, tsr_str(codec->name), next ? tsr_u64(e) : tsr_none(), tsr_u64(row->count),
-		tsr_u64(row->exact), tsr_u64(row->overflow), tsr_u64(row->nan_in),
-		tsr_u64(row->nan_out), tsr_u64(row->compared), sum_of(row, t),
-		tsr_num(tsr_sweep_row_mean(row)), tsr_num((double)row->max_rel),
-		tsr_u64(row->max_ulp), tsr_str(codec->name), tsr_table_keep(t, fields),
-		tsr_num(tsr_coding_bytes_per_element(&coding)),
-		e == 0	   ? tsr_str("subnorm.")
-		: e == 255 ? tsr_str("Inf, NaN")
-			   : tsr_table_keep(t, power),
-		tsr_num(tsr_share(row->exact, row->count)),
-		tsr_num(tsr_share(row->overflow, row->count)));
+	snprintf(fields, sizeof(fields), next == e + 1 ? "%u" : "%u to %u", e, next - 1);
+	snprintf(power, sizeof(power), next == e + 1 ? "%d" : "%d..%d", (int)e - 127,
+		 (int)next - 128);
+	tsr_sweep_format_sum(sum, row->rel_sum);
+	tsr_row(t);
+	TSR_CELL(t, "-codec", "codec:13", codec->name);
+	if (next)
+		TSR_CELL(t, "exponent", NULL, e);
+	for (unsigned i = 0; i < TSR_SWEEP_COUNTS; i++)
+		TSR_CELL(t, tsr_sweep_count_name(i), NULL, tsr_sweep_get_count(row, i));
+	TSR_CELL(t, "rel_sum", NULL, tsr_keep(t, sum));
+	TSR_CELL(t, "mean_rel", "mean rel:.3e", tsr_sweep_row_mean(row));
+	TSR_CELL(t, "max_rel", "max rel:.3e", row->max_rel);
+	TSR_CELL(t, "max_ulp", "max ULP:,", row->max_ulp);
+	TSR_CELL(t, "-fields", "exponent:13", tsr_keep(t, fields));
+	TSR_CELL(t, "-bytes", "bytes:.5g", tsr_coding_bytes_per_element(&coding));
+	TSR_CELL(t, "-power", "2^",
+		 e == 0	    ? "subnorm."
+		 : e == 255 ? "Inf, NaN"
+			    : tsr_keep(t, power));
+	TSR_CELL(t, "-exact", "exact, %:.4%", tsr_share(row->exact, row->count));
+	TSR_CELL(t, "-over", "over, %:.4%", tsr_share(row->overflow, row->count));
 }
 
 static void add_total(struct tsr_table *t, const struct tsr_sweep_result *r)
@@ -93,7 +67,7 @@ static unsigned end_of_level(const struct tsr_sweep_result *r, unsigned e)
 /* @together: neighbours with the same figures share a row. */
 static struct tsr_table exponents_of(const struct tsr_sweep_result *r, bool together)
 {
-	struct tsr_table t = TSR_TABLE(columns);
+	struct tsr_table t = { 0 };
 
 	for (unsigned e = 0, next; e < TSR_SWEEP_ROWS; e = next) {
 		next = together && e ? end_of_level(r, e) : e + 1;
@@ -107,7 +81,7 @@ static struct tsr_table exponents_of(const struct tsr_sweep_result *r, bool toge
 
 static void put_codec(const struct tsr_sweep_result *r, struct tsr_text *json)
 {
-	struct tsr_table total = TSR_TABLE(columns), exponents = exponents_of(r, false);
+	struct tsr_table total = { 0 }, exponents = exponents_of(r, false);
 
 	add_total(&total, r);
 	tsr_json_open(json, NULL, '{');
@@ -133,10 +107,10 @@ static void put_json(const struct tsr_sweep *s, struct tsr_text *json)
 
 static void put_csv(const struct tsr_sweep *s, struct tsr_text *csv)
 {
-	static const char names[] = "codec,exponent,count,exact,overflow,nan_in,nan_out,compared,"
+	static const char names[] = "-codec,exponent,count,exact,overflow,nan_in,nan_out,compared,"
 				    "rel_sum,mean_rel,max_rel,max_ulp";
 
-	tsr_text_printf(csv, "%s\n", names);
+	tsr_text_printf(csv, "%s\n", names + 1);
 	for (unsigned i = 0; i < s->ncodecs; i++) {
 		struct tsr_table t = exponents_of(&s->results[i], false);
 
@@ -295,15 +269,14 @@ static void say_oddities(const struct tsr_sweep_result *x, struct tsr_report *r)
 
 static void report_totals(const struct tsr_sweep *s, struct tsr_report *r)
 {
-	const struct tsr_view view = { "name,bytes,share,mean_rel,max_rel,max_ulp,over" };
-	struct tsr_table t = TSR_TABLE(columns);
+	static const char columns[] = "-codec,-bytes,-exact,mean_rel,max_rel,max_ulp,-over";
+	struct tsr_table t = { 0 };
 
 	for (unsigned i = 0; i < s->ncodecs; i++)
 		add_total(&t, &s->results[i]);
 	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
 	tsr_report_markup(r, table_note);
-	tsr_report_table(r, &t, &view, &view);
-	tsr_table_free(&t);
+	tsr_report_table(r, &t, columns, columns);
 	for (unsigned i = 0; i < s->ncodecs; i++)
 		say_oddities(&s->results[i], r);
 }
@@ -314,11 +287,8 @@ static void report_exponents(const struct tsr_sweep *s, struct tsr_report *r)
 		struct tsr_table t = exponents_of(&s->results[i], true);
 
 		tsr_report_heading(r, TSR_TO_TEXT, "%s", s->results[i].codec->name);
-		tsr_report_table(
-			r, &t,
-			&(struct tsr_view){ "fields,power,share,mean_rel,max_rel,max_ulp,over" },
-			NULL);
-		tsr_table_free(&t);
+		tsr_report_table(r, &t, "-fields,-power,-exact,mean_rel,max_rel,max_ulp,-over",
+				 NULL);
 	}
 }
 
@@ -349,27 +319,23 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
 		put_json(s, &r->json);
 }
 
-static const struct tsr_column change_columns[] = {
-	{ "codec", "moved", .width = 13 },  { "exponent", "exponent" },	   { "figure", "figure" },
-	{ "was", "baseline", .width = 22 }, { "now", "now", .width = 22 },
-};
-
 void tsr_sweep_report_changes(const struct tsr_sweep_change *changes, size_t n,
 			      struct tsr_report *r)
 {
-	const struct tsr_view view = { .most = r->verbose ? 0 : CHANGES_SHOWN };
-	struct tsr_table t = TSR_TABLE(change_columns);
+	struct tsr_table t = { .most_text = CHANGES_SHOWN };
 
-	for (size_t i = 0; i < n; i++)
-		TSR_ROW(&t, tsr_str(changes[i].codec), tsr_u64(changes[i].exponent),
-			tsr_str(changes[i].member), tsr_str(changes[i].was),
-			tsr_str(changes[i].now));
-	tsr_report_gap(r);
-	if (n)
-		tsr_report_table(r, &t, &view, NULL);
-	else
-		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
+	for (size_t i = 0; i < n; i++) {
+		tsr_row(&t);
+		TSR_CELL(&t, "codec", "moved:13", changes[i].codec);
+		TSR_CELL(&t, "exponent", "exponent", changes[i].exponent);
+		TSR_CELL(&t, "figure", "figure", changes[i].member);
+		TSR_CELL(&t, "was", "baseline:22", changes[i].was);
+		TSR_CELL(&t, "now", "now:22", changes[i].now);
+	}
 	if (r->wants_json)
 		tsr_table_put_json(&t, "moved", &r->json);
-	tsr_table_free(&t);
+	tsr_report_gap(r);
+	if (!n)
+		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
+	tsr_report_table(r, &t, n ? "" : NULL, NULL);
 }

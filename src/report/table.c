@@ -12,39 +12,111 @@
 
 /* --- Filling --------------------------------------------------------------------------------- */
 
-double tsr_share(uint64_t part, uint64_t whole)
+/* "worst\nNMSE:11.1e" */
+static void parse_shown(const char *shown, struct tsr_column *c)
 {
-	return whole ? 100.0 * (double)part / (double)whole : (double)NAN;
+	const char *colon = strrchr(shown, ':'), *end = colon ? colon : shown + strlen(shown);
+	const char *line = memchr(shown, '\n', (size_t)(end - shown)),
+		   *spec = colon ? colon + 1 : end;
+	char *rest;
+
+	snprintf(c->label, sizeof(c->label), "%.*s", (int)((line ? line : end) - shown), shown);
+	if (line)
+		snprintf(c->unit, sizeof(c->unit), "%.*s", (int)(end - line - 1), line + 1);
+	c->width = (unsigned)strtoul(spec, &rest, 10);
+	c->digits = *rest == '.' ? (unsigned)strtoul(rest + 1, &rest, 10) : 0;
+	c->as = *rest;
 }
 
-static bool grow(struct tsr_table *t)
+/* Room for one more of @n items. */
+static void *grow(struct tsr_table *t, void *items, size_t n, size_t *room, size_t nbytes)
 {
-	const size_t room = 2 * t->room + 16;
-	struct tsr_field *values = realloc(t->values, room * t->ncolumns * sizeof(*values));
-	bool *aside = values ? realloc(t->aside, room * sizeof(*aside)) : NULL;
+	const size_t wanted = 2 * *room + 16;
+	void *grown = n < *room ? items : realloc(items, wanted * nbytes);
 
-	t->values = values ? values : t->values;
-	t->aside = aside ? aside : t->aside;
-	t->room = aside ? room : t->room;
-	t->failed = !aside;
-	return aside;
+	t->failed = t->failed || !grown;
+	if (n == *room && grown)
+		*room = wanted;
+	return grown ? grown : items;
 }
 
-void tsr_table_add(struct tsr_table *t, const struct tsr_field *values, size_t n)
+/* Rows have the same columns in the same order mostly: the search begins at @guess. */
+static unsigned column_of(struct tsr_table *t, const char *key, const char *shown, unsigned guess)
 {
-	struct tsr_field *row;
+	struct tsr_column *c;
 
-	if (t->failed || (t->nrows == t->room && !grow(t)))
-		return;
-	row = t->values + t->nrows * t->ncolumns;
-	for (unsigned i = 0; i < t->ncolumns; i++)
-		row[i] = i < n ? values[i] : tsr_none();
-	t->aside[t->nrows++] = false;
+	for (unsigned k = 0; k < t->ncolumns; k++) {
+		const unsigned i = (guess + k) % t->ncolumns;
+
+		if (t->columns[i].key == key || strcmp(t->columns[i].key, key) == 0)
+			return i;
+	}
+	if (!t->columns)
+		t->columns = calloc(TSR_COLUMNS_MAX, sizeof(*t->columns));
+	t->failed = t->failed || !t->columns || t->ncolumns == TSR_COLUMNS_MAX;
+	if (t->failed)
+		return 0;
+	c = &t->columns[t->ncolumns];
+	c->key = key;
+	if (shown)
+		parse_shown(shown, c);
+	return t->ncolumns++;
 }
 
-static const void *keep(struct tsr_table *t, const void *bytes, size_t nbytes)
+/* The field is valid until the next one; a spare one if the table has failed. */
+static struct tsr_field *add(struct tsr_table *t, const char *key, const char *shown, int type)
 {
-	char *copy;
+	static _Thread_local struct tsr_field spare;
+	const size_t n = t->nfields;
+	unsigned column;
+
+	t->fields = grow(t, t->fields, n, &t->fields_room, sizeof(*t->fields));
+	if (t->failed)
+		return &spare;
+	column = column_of(t, key, shown,
+			   n > t->rows[t->nrows - 1].first ? t->fields[n - 1].column + 1 : 0);
+	if (t->failed)
+		return &spare;
+	t->fields[n] = (struct tsr_field){ .column = column };
+	t->fields[n].type = type;
+	t->nfields++;
+	return &t->fields[n];
+}
+
+void tsr_row(struct tsr_table *t)
+{
+	t->rows = grow(t, t->rows, t->nrows, &t->rows_room, sizeof(*t->rows));
+	if (!t->failed)
+		t->rows[t->nrows++] = (struct tsr_row){ .first = t->nfields };
+}
+
+void tsr_cell_str(struct tsr_table *t, const char *key, const char *shown, const char *value)
+{
+	struct tsr_field *f = add(t, key, shown, TSR_FIELD_STRING);
+
+	f->string = value;
+	if (!t->failed)
+		t->columns[f->column].words = true;
+}
+
+void tsr_cell_u64(struct tsr_table *t, const char *key, const char *shown, uint64_t value)
+{
+	add(t, key, shown, TSR_FIELD_U64)->u64 = value;
+}
+
+void tsr_cell_num(struct tsr_table *t, const char *key, const char *shown, double value)
+{
+	add(t, key, shown, TSR_FIELD_NUMBER)->number = value;
+}
+
+void tsr_cell_bool(struct tsr_table *t, const char *key, const char *shown, bool value)
+{
+	add(t, key, shown, TSR_FIELD_BOOL)->flag = value;
+}
+
+static void *keep(struct tsr_table *t, const void *bytes, size_t nbytes)
+{
+	void *copy;
 
 	if (!t->kept)
 		t->kept = tsr_arena_new(SIZE_MAX);
@@ -55,97 +127,127 @@ static const void *keep(struct tsr_table *t, const void *bytes, size_t nbytes)
 	return copy;
 }
 
-struct tsr_field tsr_table_keep(struct tsr_table *t, const char *text)
+void tsr_cell_list(struct tsr_table *t, const char *key, const char *shown, const double *values,
+		   size_t n)
 {
-	return tsr_str(text ? keep(t, text, strlen(text) + 1) : NULL);
+	const double *copy = keep(t, values, n * sizeof(*values));
+	struct tsr_field *f = add(t, key, shown, TSR_FIELD_LIST);
+
+	f->list.number = copy;
+	f->list.n = copy ? n : 0;
+	if (!t->failed && n > t->columns[f->column].listed)
+		t->columns[f->column].listed = (unsigned)n;
 }
 
-struct tsr_field tsr_table_keep_list(struct tsr_table *t, const double *numbers, size_t n)
+const char *tsr_keep(struct tsr_table *t, const char *text)
 {
-	const double *copy = keep(t, numbers, n * sizeof(*numbers));
+	const char *copy = keep(t, text, strlen(text) + 1);
 
-	return tsr_list(copy, copy ? n : 0);
+	return copy ? copy : "";
 }
 
-void tsr_table_put_aside(struct tsr_table *t)
+void tsr_mark(struct tsr_table *t, bool marked)
+{
+	if (t->failed || !marked)
+		return;
+	t->fields[t->nfields - 1].marked = true;
+	t->columns[t->fields[t->nfields - 1].column].marks = true;
+}
+
+void tsr_put_aside(struct tsr_table *t, unsigned aside)
 {
 	if (!t->failed)
-		t->aside[t->nrows - 1] = true;
+		t->rows[t->nrows - 1].aside = aside;
 }
 
 void tsr_table_free(struct tsr_table *t)
 {
-	free(t->values);
-	free(t->aside);
+	free(t->columns);
+	free(t->fields);
+	free(t->rows);
 	tsr_arena_free(t->kept);
-	*t = (struct tsr_table){ t->columns, t->ncolumns };
+	*t = (struct tsr_table){ 0 };
+}
+
+double tsr_share(uint64_t part, uint64_t whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : (double)NAN;
 }
 
 /* --- Views ----------------------------------------------------------------------------------- */
 
-/* The @i-th word of a label of lists; false: there are fewer. */
-static bool put_word(const char *words, unsigned i, char out[32])
+/* The @i-th word of a label of lists. */
+static void put_word(const char *words, unsigned i, char out[96])
 {
-	for (; i && words; i--)
-		words = strchr(words, ' ') ? strchr(words, ' ') + 1 : NULL;
-	if (words)
-		snprintf(out, 32, "%.*s", (int)strcspn(words, " "), words);
-	return words;
+	for (; i && *words; i--)
+		words += strcspn(words, " ") + (words[strcspn(words, " ")] == ' ');
+	snprintf(out, 96, "%.*s", (int)strcspn(words, " "), words);
 }
 
-static void add_places(const struct tsr_table *t, unsigned column, struct tsr_slot *ret,
-		       unsigned *n)
+static void add_slots(const struct tsr_table *t, unsigned column, struct tsr_slot *ret, unsigned *n)
 {
 	const struct tsr_column *c = &t->columns[column];
-	const struct tsr_field *first = t->nrows ? tsr_table_field(t, 0, column) : NULL;
-	const bool list = first && first->type == TSR_FIELD_LIST;
-	struct tsr_slot place = { .column = c, .index = column };
 
-	for (size_t row = 0; row < t->nrows && !place.words; row++)
-		place.words = tsr_table_field(t, row, column)->type == TSR_FIELD_STRING;
-	snprintf(place.label, sizeof(place.label), "%s", c->label);
-	for (; *n < TSR_SLOTS_MAX && (!list || put_word(c->label, place.i, place.label));
-	     place.i++) {
-		ret[(*n)++] = place;
-		if (!list)
-			break;
+	for (unsigned i = 0; i < (c->listed ? c->listed : 1) && *n < TSR_SLOTS_MAX; i++) {
+		struct tsr_slot *slot = &ret[(*n)++];
+
+		*slot = (struct tsr_slot){ .column = c, .index = column, .i = i };
+		if (c->listed)
+			put_word(c->label, i, slot->label);
+		else
+			memcpy(slot->label, c->label, sizeof(slot->label));
 	}
 }
 
-unsigned tsr_view_slots(const struct tsr_table *t, const struct tsr_view *view,
-			struct tsr_slot ret[TSR_SLOTS_MAX])
+unsigned tsr_table_slots(const struct tsr_table *t, const char *columns,
+			 struct tsr_slot ret[TSR_SLOTS_MAX])
 {
-	const char *keys = view->columns;
 	unsigned n = 0;
 
-	for (unsigned i = 0; !keys && i < t->ncolumns; i++) {
-		if (t->columns[i].label)
-			add_places(t, i, ret, &n);
+	for (unsigned i = 0; !*columns && i < t->ncolumns; i++) {
+		if (*t->columns[i].label)
+			add_slots(t, i, ret, &n);
 	}
-	for (size_t len; keys && *keys; keys += len + (keys[len] == ',')) {
-		len = strcspn(keys, ",");
+	for (size_t len; *columns; columns += len + (columns[len] == ',')) {
+		len = strcspn(columns, ",");
 		for (unsigned i = 0; i < t->ncolumns; i++) {
 			const char *key = t->columns[i].key;
 
-			if (strlen(key) == len && memcmp(key, keys, len) == 0)
-				add_places(t, i, ret, &n);
+			if (strlen(key) == len && memcmp(key, columns, len) == 0)
+				add_slots(t, i, ret, &n);
 		}
 	}
 	return n;
 }
 
-size_t tsr_view_next(const struct tsr_table *t, const struct tsr_view *view, size_t row,
-		     size_t *shown)
+size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_t row,
+		      size_t *shown)
 {
-	while (row < t->nrows && view->brief && t->aside[row])
+	while (row < t->nrows && (t->rows[row].aside & to))
 		row++;
-	if (row >= t->nrows || (view->most && *shown >= view->most))
+	if (row >= t->nrows || (most && *shown >= most))
 		return SIZE_MAX;
 	++*shown;
 	return row;
 }
 
 /* --- Cells ----------------------------------------------------------------------------------- */
+
+size_t tsr_row_nfields(const struct tsr_table *t, size_t row)
+{
+	return (row + 1 < t->nrows ? t->rows[row + 1].first : t->nfields) - t->rows[row].first;
+}
+
+const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsigned column)
+{
+	const struct tsr_field *f = &t->fields[t->rows[row].first];
+
+	for (size_t n = tsr_row_nfields(t, row); n; n--, f++) {
+		if (f->column == column)
+			return f;
+	}
+	return NULL;
+}
 
 static struct tsr_cell share_cell(double percent, int digits)
 {
@@ -160,59 +262,53 @@ static struct tsr_cell share_cell(double percent, int digits)
 	return out;
 }
 
-static struct tsr_cell number_cell(const struct tsr_column *c, double value)
+static struct tsr_cell number_cell(const struct tsr_column *c, double value, unsigned more_digits)
 {
+	const int digits = (int)(c->digits + (c->as == 'e' ? more_digits : 0)) % 20;
 	struct tsr_cell out = { "-" };
 	const size_t room = sizeof(out.text);
-	const int digits = c->digits < 20 ? c->digits : 20;
 
 	if (isinf(value))
 		snprintf(out.text, room, "inf");
 	else if (isnan(value))
 		return out;
-	else if (c->as == TSR_BYTES)
+	else if (c->as == 'B')
 		return tsr_format_bytes(value);
-	else if (c->as == TSR_ULP)
+	else if (c->as == 'U')
 		return tsr_format_ulp(value);
-	else if (c->as == TSR_COUNT)
+	else if (c->as == ',')
 		return tsr_format_count((uint64_t)value);
-	else if (c->as == TSR_SHARE)
-		return share_cell(value, c->digits);
-	else if (c->as == TSR_FIXED)
+	else if (c->as == '%')
+		return share_cell(value, digits);
+	else if (c->as == 'f')
 		snprintf(out.text, room, "%.*f", digits, value);
-	else if (c->as == TSR_ERROR && (value > 0 || value < 0))
+	else if (c->as == 'e' && (value > 0 || value < 0))
 		snprintf(out.text, room, "%.*e", digits, value);
 	else
 		snprintf(out.text, room, "%.*g", digits ? digits : 6, value);
 	return out;
 }
 
-struct tsr_cell tsr_cell_of(const struct tsr_column *c, const struct tsr_field *v, size_t i,
-			    unsigned room)
+struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row, const struct tsr_slot *slot,
+			    unsigned room, unsigned more_digits)
 {
-	struct tsr_cell out = { "" };
+	const struct tsr_field *f = tsr_field_at(t, row, slot->index);
+	const struct tsr_column *c = slot->column;
+	struct tsr_cell out = { "-" };
 
-	switch (v->type) {
-	case TSR_FIELD_STRING:
-		if (c->as == TSR_NAME && v->string)
-			return tsr_format_name(v->string, room);
-		snprintf(out.text, sizeof(out.text), "%s", v->string ? v->string : "");
+	if (!f)
 		return out;
-	case TSR_FIELD_U64:
-		if (c->as == TSR_PLAIN)
-			snprintf(out.text, sizeof(out.text), "%" PRIu64, v->u64);
-		else
-			return number_cell(c, (double)v->u64);
-		return out;
-	case TSR_FIELD_NUMBER:
-		return number_cell(c, v->number);
-	case TSR_FIELD_LIST:
-		return number_cell(c, i < v->list.n ? v->list.number[i] : (double)NAN);
-	case TSR_FIELD_BOOL:
-		snprintf(out.text, sizeof(out.text), "%s", v->flag ? "yes" : "no");
-		return out;
-	default:
-		snprintf(out.text, sizeof(out.text), "-");
-		return out;
-	}
+	if (f->type == TSR_FIELD_STRING && c->as == 'n' && f->string)
+		return tsr_format_name(f->string, room);
+	if (f->type == TSR_FIELD_STRING)
+		snprintf(out.text, sizeof(out.text), "%s", f->string ? f->string : "");
+	else if (f->type == TSR_FIELD_BOOL)
+		snprintf(out.text, sizeof(out.text), "%s", f->flag ? "yes" : "no");
+	else if (f->type == TSR_FIELD_U64 && !c->as)
+		snprintf(out.text, sizeof(out.text), "%" PRIu64, f->u64);
+	else if (f->type == TSR_FIELD_LIST && slot->i < f->list.n)
+		return number_cell(c, f->list.number[slot->i], more_digits);
+	else if (f->type != TSR_FIELD_LIST)
+		return number_cell(c, f->type == TSR_FIELD_U64 ? (double)f->u64 : f->number, more_digits);
+	return out;
 }

@@ -1,7 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables: a command fills one, and text, JSON, CSV and HTML are made of it.  A column says once what its
- * figures are called and how they are shown; a view says which columns and rows a format shows.
+ * Tables: a command fills one, and text, JSON, CSV and HTML are made of it.  A cell brings its column with it:
+ *
+ *	tsr_row(&t);
+ *	TSR_CELL(&t, "codec", "codec", codec->name);
+ *	TSR_CELL(&t, "nmse", "worst\nNMSE:.1e", nmse);
+ *	TSR_CELL(&t, "groups", NULL, ngroups);
+ *
+ * The key is the name in JSON and CSV, and what views choose by; "object.key" is a member of an object, and a
+ * key that begins with "-" is not in JSON.  The next string is what people see above the figures, with a unit
+ * below it, and behind a colon how: a least width, then one of
+ *	.3f .1e .4g	a number, as printf(); .1e of 0 is "0"
+ *	,		1,234,567
+ *	B U		1.23 MB; tsr_format_ulp()
+ *	.4%		a percentage of tsr_share(): 100 and 0 only if exact
+ *	n		a name from a file: escaped, and shortened to what room there is
+ * NULL: it is not for people.  Strings are borrowed until the table is freed; tsr_keep() copies one.
  */
 #ifndef TSR_REPORT_TABLE_H
 #define TSR_REPORT_TABLE_H
@@ -13,51 +27,25 @@
 #include "report/format.h"
 #include "text/text.h"
 
-/* Columns leave out what they do not need. */
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
-
-struct tsr_table;
-
-/* How people see a column; programs get every digit. */
-enum tsr_shown_as {
-	TSR_PLAIN, /* words; integers as digits; other numbers with @digits significant ones */
-	TSR_FIXED, /* @digits behind the point */
-	TSR_ERROR, /* 1.2e-05, with @digits behind the point; an exact 0 as "0" */
-	TSR_COUNT, /* 1,234,567 */
-	TSR_BYTES, /* 1.23 MB */
-	TSR_ULP, /* tsr_format_ulp() */
-	TSR_SHARE, /* a percentage of tsr_share(): 100 and 0 only if exact */
-	TSR_NAME, /* from a file: escaped, and shortened to what room there is */
-};
-
 struct tsr_column {
-	const char *key; /* in JSON and CSV, and in views; "object.key" is a member of an object */
-	const char *label,
-		*unit; /* above the figures; no label: not for people.  Of lists: a word for each */
-	enum tsr_shown_as as;
-	unsigned char digits;
-	unsigned char width; /* of text; 0: what its figures take */
-	bool people; /* no member of JSON */
+	const char *key;
+	char label[96], unit[32]; /* no label: not for people.  Of lists: a word for each number */
+	char as; /* one of "feg,BU%n", or 0 for words and digits */
+	unsigned digits, width;
+	bool words; /* not numbers */
+	bool marks; /* some cells stand out */
+	unsigned listed; /* the most numbers of a list; 0: they are no lists */
 };
 
-/* A cell: made by the functions below. */
 struct tsr_field {
-	enum {
-		TSR_FIELD_NONE,
-		TSR_FIELD_STRING,
-		TSR_FIELD_U64,
-		TSR_FIELD_NUMBER,
-		TSR_FIELD_BOOL,
-		TSR_FIELD_LIST,
-		TSR_FIELD_ROWS
-	} type;
-	bool marked; /* stands out in its column */
+	unsigned column;
+	enum { TSR_FIELD_STRING, TSR_FIELD_U64, TSR_FIELD_NUMBER, TSR_FIELD_BOOL, TSR_FIELD_LIST } type;
+	bool marked;
 	union {
 		const char *string;
 		uint64_t u64;
 		double number;
 		bool flag;
-		const struct tsr_table *rows;
 		struct {
 			const double *number;
 			size_t n;
@@ -65,126 +53,66 @@ struct tsr_field {
 	};
 };
 
-/* No such figure: no member in JSON, an empty field in CSV, a dash for people. */
-static inline struct tsr_field tsr_none(void)
-{
-	return (struct tsr_field){ TSR_FIELD_NONE };
-}
+#define TSR_COLUMNS_MAX 64
 
-/* Borrowed until the table is freed; tsr_table_keep() copies.  NULL: null in JSON, nothing elsewhere. */
-static inline struct tsr_field tsr_str(const char *string)
-{
-	return (struct tsr_field){ TSR_FIELD_STRING, .string = string };
-}
+/* Begins as all zeros.  If memory runs out it has failed, and so has all that is made of it. */
+struct tsr_table {
+	struct tsr_column *columns;
+	unsigned ncolumns;
+	struct tsr_field *fields; /* of all rows, in the order in which they were put */
+	size_t nfields, fields_room;
+	struct tsr_row {
+		size_t first; /* of its fields */
+		unsigned aside; /* enum tsr_to: left out of these, but of a verbose text */
+	} * rows;
+	size_t nrows, rows_room;
+	struct tsr_arena *kept;
+	bool failed;
+	size_t most_text,
+		most_page; /* the first rows that these show, but a verbose text; 0: all */
+};
 
-static inline struct tsr_field tsr_u64(uint64_t n)
-{
-	return (struct tsr_field){ TSR_FIELD_U64, .u64 = n };
-}
+void tsr_table_free(struct tsr_table *t);
 
-static inline struct tsr_field tsr_num(double number)
-{
-	return (struct tsr_field){ TSR_FIELD_NUMBER, .number = number };
-}
+/* Begin the next row. */
+void tsr_row(struct tsr_table *t);
 
-static inline struct tsr_field tsr_bool(bool flag)
-{
-	return (struct tsr_field){ TSR_FIELD_BOOL, .flag = flag };
-}
+/* A string that is NULL is null in JSON.  Lists are copied. */
+void tsr_cell_str(struct tsr_table *t, const char *key, const char *shown, const char *value);
+void tsr_cell_u64(struct tsr_table *t, const char *key, const char *shown, uint64_t value);
+void tsr_cell_num(struct tsr_table *t, const char *key, const char *shown, double value);
+void tsr_cell_bool(struct tsr_table *t, const char *key, const char *shown, bool value);
+void tsr_cell_list(struct tsr_table *t, const char *key, const char *shown, const double *values,
+		   size_t n);
 
-/* @n numbers, borrowed. */
-static inline struct tsr_field tsr_list(const double *number, size_t n)
-{
-	return (struct tsr_field){ TSR_FIELD_LIST, .list = { number, n } };
-}
+#define TSR_CELL(t, key, shown, value) \
+	_Generic((value), const char *: tsr_cell_str, char *: tsr_cell_str, \
+		 double: tsr_cell_num, float: tsr_cell_num, bool: tsr_cell_bool, \
+		 default: tsr_cell_u64)(t, key, shown, value)
 
-/* For JSON: the rows of another table, which lives as long. */
-static inline struct tsr_field tsr_rows(const struct tsr_table *table)
-{
-	return (struct tsr_field){ TSR_FIELD_ROWS, .rows = table };
-}
+/* The last cell stands out in its column; the last row is left out of text, page (enum tsr_to). */
+void tsr_mark(struct tsr_table *t, bool marked);
+void tsr_put_aside(struct tsr_table *t, unsigned aside);
 
-static inline struct tsr_field tsr_marked(struct tsr_field value, bool marked)
-{
-	value.marked = marked;
-	return value;
-}
+/* A copy that lives as long as the table. */
+const char *tsr_keep(struct tsr_table *t, const char *text);
 
 /* What @part is of @whole, in percent; NaN of nothing. */
 double tsr_share(uint64_t part, uint64_t whole);
 
-/* Begins as TSR_TABLE(columns).  If memory runs out it has failed, and so has all that is made of it. */
-struct tsr_table {
-	const struct tsr_column *columns;
-	unsigned ncolumns;
-	size_t nrows, room;
-	struct tsr_field *values; /* row by row */
-	bool *aside; /* by row */
-	struct tsr_arena *kept;
-	bool failed;
-};
-
-#define TSR_TABLE(columns) ((struct tsr_table){ columns, sizeof(columns) / sizeof(*(columns)) })
-
-/* Add a row with the first @n cells; the others are tsr_none(). */
-void tsr_table_add(struct tsr_table *t, const struct tsr_field *values, size_t n);
-
-#define TSR_ROW(table, ...) \
-	tsr_table_add(table, (const struct tsr_field[]){ __VA_ARGS__ }, \
-		      sizeof((const struct tsr_field[]){ __VA_ARGS__ }) / \
-			      sizeof(struct tsr_field))
-
-/* A copy of a text or of numbers that lives as long as the table. */
-struct tsr_field tsr_table_keep(struct tsr_table *t, const char *text);
-struct tsr_field tsr_table_keep_list(struct tsr_table *t, const double *numbers, size_t n);
-
-/* The last row is not in short views. */
-void tsr_table_put_aside(struct tsr_table *t);
-
-void tsr_table_free(struct tsr_table *t);
-
-/* The cell of a row in a column. */
-static inline const struct tsr_field *tsr_table_field(const struct tsr_table *t, size_t row,
-						      unsigned column)
-{
-	return &t->values[row * t->ncolumns + column];
-}
-
-/* What to show of a table. */
-struct tsr_view {
-	const char *columns; /* keys separated by commas; NULL: all with a label */
-	bool brief; /* without the rows that were put aside */
-	size_t most; /* rows; 0: all */
-};
-
-/* A place of a view: a column, or one number of a column of lists. */
-struct tsr_slot {
-	const struct tsr_column *column;
-	unsigned index; /* of the column */
-	unsigned i; /* in its lists */
-	bool words; /* not numbers */
-	char label[32];
-};
-
-#define TSR_SLOTS_MAX 64
-
-/* The places of a view in their order; returns how many. */
-unsigned tsr_view_slots(const struct tsr_table *t, const struct tsr_view *view,
-			struct tsr_slot ret[TSR_SLOTS_MAX]);
-
-/* The rows of a view: the next from @row on, SIZE_MAX behind the last.  @shown counts them from 0 on. */
-size_t tsr_view_next(const struct tsr_table *t, const struct tsr_view *view, size_t row,
-		     size_t *shown);
+/* Which of text and page something goes to. */
+enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3 };
 
 /* --- Renderers ------------------------------------------------------------------------------- */
 
-/* What people see of a cell; of a list of its @i-th number.  @room: of a name. */
-struct tsr_cell tsr_cell_of(const struct tsr_column *c, const struct tsr_field *v, size_t i,
-			    unsigned room);
-
-/* Lines of at most TSR_COLUMNS if a name can give way.  A line says how many rows a view leaves out. */
-void tsr_table_put_text(const struct tsr_table *t, const struct tsr_view *view,
+/*
+ * What people see: @columns are the keys of those that are shown, separated by commas; "": all with a label.
+ * Text has lines of at most TSR_COLUMNS if a name can give way, and says how many rows are left out; HTML is a
+ * table element that scrolls, in which there is room for one digit more of an error.
+ */
+void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool verbose,
 			struct tsr_text *out);
+void tsr_table_put_html(const struct tsr_table *t, const char *columns, struct tsr_text *html);
 
 /* A member @key: an array of objects; the second: the members of the first row alone. */
 void tsr_table_put_json(const struct tsr_table *t, const char *key, struct tsr_text *json);
@@ -193,8 +121,32 @@ void tsr_table_put_members(const struct tsr_table *t, struct tsr_text *json);
 /* Rows with these columns, separated by commas; those that the table lacks are empty. */
 void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv);
 
-/* A table element that scrolls. */
-void tsr_table_put_html(const struct tsr_table *t, const struct tsr_view *view,
-			struct tsr_text *html);
+/* --- For renderers --------------------------------------------------------------------------- */
+
+/* A place of a view: a column, or one number of a column of lists. */
+struct tsr_slot {
+	const struct tsr_column *column;
+	unsigned index; /* of the column */
+	unsigned i; /* in its lists */
+	char label[96];
+};
+
+#define TSR_SLOTS_MAX 64
+
+/* The places of these columns in their order; returns how many. */
+unsigned tsr_table_slots(const struct tsr_table *t, const char *columns,
+			 struct tsr_slot ret[TSR_SLOTS_MAX]);
+
+/* The next row to show from @row on, SIZE_MAX behind the last.  *@shown counts them, of which @most are shown. */
+size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_t row,
+		      size_t *shown);
+
+/* How many fields a row has; the one in a column, or NULL. */
+size_t tsr_row_nfields(const struct tsr_table *t, size_t row);
+const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsigned column);
+
+/* What people see there; "-" of nothing.  @room: of a name. */
+struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row, const struct tsr_slot *slot,
+			    unsigned room, unsigned more_digits);
 
 #endif
