@@ -8,7 +8,7 @@
 #include "report/charts/page.h"
 
 /* Columns of the names of facts. */
-#define FACT_COLUMNS 10
+#define FACT_COLUMNS 12
 
 /* Open a list of the page, and close the one that was open. */
 static void enter(struct tsr_report *r, int in)

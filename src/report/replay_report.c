@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A replay as JSON and as comma-separated values. */
+/* Reports of a replay. */
 #include "report/replay_report.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "replay/replay_figures.h"
 #include "replay/replay_result.h"
-#include "step/hyperparameters.h"
-#include "text/json.h"
-#include "report/format.h"
-#include "report/replay_figures.h"
-#include "report/replay_findings.h"
 #include "report/charts/replay_chart.h"
+#include "step/hyperparameters.h"
+#include "tersor/version.h"
+#include "text/json.h"
 
-/* --- JSON ------------------------------------------------------------------------------------- */
+/* Unless verbose: steps in the text besides the worst, and lines of lists; rows of a page. */
+#define STEPS_SHOWN 20
+#define LINES_SHOWN 8
+#define ROWS_SHOWN 200
 
-/* A figure that does not exist is left out; an infinite one is null, as in every report. */
-static void put_figures(const struct tsr_replay_figures *f, struct tsr_text *json)
-{
-	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
-		if (!isnan(f->value[i]))
-			tsr_json_put_double(json, tsr_figure_name((enum tsr_figure_name)i),
-					    f->value[i]);
-	}
-}
+/* --- JSON: what was replayed ------------------------------------------------------------------ */
 
 static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 {
@@ -67,25 +61,173 @@ static void put_groups(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_close(json, ']');
 }
 
-static void put_steps(const struct tsr_replay *r, struct tsr_text *json)
+/* --- Tables ----------------------------------------------------------------------------------- */
+
+/* A figure that does not exist is left out; an infinite one is null, as in every report. */
+static void add_figures(struct tsr_table *t, const char *const keys[TSR_FIGURE_COUNT],
+			const struct tsr_replay_figures *f)
 {
-	tsr_json_open(json, "steps", '[');
+	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
+		if (!isnan(f->value[i]))
+			TSR_CELL(t, keys ? keys[i] : tsr_figure_name((enum tsr_figure_name)i), NULL,
+				 f->value[i]);
+	}
+}
+
+/* Totals by step: figures as they are, and curves as people see them. */
+static struct tsr_table steps_of(const struct tsr_replay *r, const struct tsr_curves *c)
+{
+	const char *keys[TSR_FIGURE_COUNT];
+	struct tsr_table t = { 0 };
+	char key[64];
+
+	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++) {
+		snprintf(key, sizeof(key), "total.%s", tsr_figure_name((enum tsr_figure_name)f));
+		keys[f] = tsr_keep(&t, key);
+	}
 	for (size_t i = 0; i < r->nsteps; i++) {
 		const struct tsr_replay_step *s = &r->steps[i];
+		bool worst = false;
 
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_u64(json, "step", s->step);
-		tsr_json_put_doubles(json, "lr", s->lr, s->lr ? r->ngroups : 0);
-		tsr_json_put_bool(json, "skipped", s->skipped);
-		tsr_json_put_u64(json, "missing", s->nmissing);
-		if (tsr_replay_has_figures(r, i)) {
-			tsr_json_open(json, "total", '{');
-			put_figures(&s->total, json);
-			tsr_json_close(json, '}');
+		tsr_row(&t);
+		TSR_CELL(&t, "step", "step", s->step);
+		tsr_cell_list(&t, "lr", NULL, s->lr, s->lr ? r->ngroups : 0);
+		TSR_CELL(&t, "skipped", NULL, s->skipped);
+		TSR_CELL(&t, "missing", NULL, s->nmissing);
+		if (tsr_replay_has_figures(r, i))
+			add_figures(&t, keys, &s->total);
+		TSR_CELL(&t, "-lr", "lr:.2e", s->lr ? s->lr[0] : NAN);
+		for (unsigned k = 0; k < c->n; k++) {
+			TSR_CELL(&t, c->curve[k].kind->key, c->curve[k].kind->shown,
+				 c->curve[k].total[i]);
+			tsr_mark(&t, tsr_curve_worst(&c->curve[k], r->nsteps) == i);
+			worst |= tsr_curve_worst(&c->curve[k], r->nsteps) == i;
 		}
-		tsr_json_close(json, '}');
+		if (r->nskipped)
+			TSR_CELL(&t, "-skipped", " ", s->skipped ? "(skipped)" : "");
+		tsr_put_aside(&t,
+			      (worst || tsr_replay_in_sample(r, i, STEPS_SHOWN) ? 0 : TSR_TO_TEXT) |
+				      (worst || tsr_replay_in_sample(r, i, ROWS_SHOWN)
+					       ? 0
+					       : TSR_TO_PAGE));
 	}
-	tsr_json_close(json, ']');
+	return t;
+}
+
+/* The largest of each tensor over the steps. */
+static struct tsr_table tensors_of(const struct tsr_replay *r, const struct tsr_curves *c)
+{
+	struct tsr_table t = { .most_page = 5 * ROWS_SHOWN };
+
+	for (size_t p = 0; p < r->nparams; p++) {
+		tsr_row(&t);
+		TSR_CELL(&t, "tensor", "tensor:n", r->params[p]);
+		for (unsigned k = 0; k < c->n; k++) {
+			const size_t step = tsr_curve_worst_step(&c->curve[k], r->nsteps);
+
+			TSR_CELL(&t, c->curve[k].kind->key, c->curve[k].kind->shown,
+				 tsr_curve_largest(&c->curve[k], r, p));
+			tsr_mark(&t, step != SIZE_MAX && c->curve[k].tensor[step] == p);
+		}
+	}
+	return t;
+}
+
+/* The figures whose worst tensors are named. */
+static const enum tsr_figure_name named[] = {
+	TSR_FIGURE_MOMENTUM_NMSE,  TSR_FIGURE_VARIANCE_NMSE, TSR_FIGURE_MOMENTUM_QUANT,
+	TSR_FIGURE_VARIANCE_QUANT, TSR_FIGURE_WEIGHT_NMSE,   TSR_FIGURE_WEIGHT_ULP,
+	TSR_FIGURE_UPDATE_NMSE,	   TSR_FIGURE_UPDATE_QUANT,  TSR_FIGURE_STALLED,
+	TSR_FIGURE_UNDERFLOW,	   TSR_FIGURE_VARIANCE_LOST,
+};
+
+/* Counts are shown as such. */
+static bool is_count(double value)
+{
+	return value < 1e10 && value == floor(value);
+}
+
+static struct tsr_table worst_of(const struct tsr_replay *r)
+{
+	struct tsr_table t = { 0 };
+	char value[40];
+
+	for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
+		const struct tsr_replay_worst w = tsr_replay_worst(r, named[i]);
+
+		if (!w.any || w.value == 0)
+			continue;
+		if (named[i] == TSR_FIGURE_WEIGHT_ULP)
+			snprintf(value, sizeof(value), "%.30s", tsr_format_ulp(w.value).text);
+		else
+			snprintf(value, sizeof(value), is_count(w.value) ? "%.0f" : "%.2e",
+				 w.value);
+		tsr_row(&t);
+		TSR_CELL(&t, "figure", "worst tensor", tsr_figure_name(named[i]));
+		TSR_CELL(&t, "value", "value", tsr_keep(&t, value));
+		TSR_CELL(&t, "step", "step", r->steps[w.step].step);
+		TSR_CELL(&t, "tensor", " :n", r->params[w.param]);
+	}
+	return t;
+}
+
+/* The tensors whose scales underflow, in their order. */
+static struct tsr_table lost_of(const struct tsr_replay *r)
+{
+	struct tsr_table t = { .most_text = LINES_SHOWN };
+
+	for (size_t p = 0; p < r->nparams; p++) {
+		const uint64_t lost = (uint64_t)fmax(
+			0, tsr_replay_largest(r, p, TSR_FIGURE_UNDERFLOW));
+		const uint64_t all = tsr_replay_ngroups(r, p);
+
+		if (!lost)
+			continue;
+		tsr_row(&t);
+		TSR_CELL(&t, "lost", "groups lost", lost);
+		TSR_CELL(&t, "of", "of", all);
+		TSR_CELL(&t, "share", "%:.2%", tsr_share(lost, all));
+		TSR_CELL(&t, "tensor", " :n", r->params[p]);
+	}
+	return t;
+}
+
+static struct tsr_table warnings_of(const struct tsr_replay *r)
+{
+	struct tsr_table t = { .most_text = LINES_SHOWN, .most_page = ROWS_SHOWN };
+
+	for (size_t i = 0; i < r->nwarnings; i++) {
+		const struct tsr_numerics_warning *w = &r->warnings[i];
+
+		tsr_row(&t);
+		TSR_CELL(&t, "step", "from step", w->step);
+		TSR_CELL(&t, "tensor", "tensor:n", r->params[w->param]);
+		TSR_CELL(&t, "largest", "largest |w|:.3g", w->largest);
+		TSR_CELL(&t, "lr", "lr:.3g", w->lr);
+	}
+	return t;
+}
+
+static struct tsr_table missing_of(const struct tsr_replay *r)
+{
+	struct tsr_table t = { .most_text = LINES_SHOWN, .most_page = ROWS_SHOWN };
+
+	for (size_t i = 0; i < r->nmissing; i++) {
+		tsr_row(&t);
+		TSR_CELL(&t, "tensor", "name:n", r->missing[i].name);
+		TSR_CELL(&t, "first", "first", r->missing[i].first);
+		TSR_CELL(&t, "steps", "no gradient", r->missing[i].nsteps);
+		TSR_CELL(&t, "-of", "of steps", r->nsteps);
+	}
+	return t;
+}
+
+/* --- JSON: figures ---------------------------------------------------------------------------- */
+
+static void take_json(struct tsr_table t, const char *key, struct tsr_text *json)
+{
+	tsr_table_put_json(&t, key, json);
+	tsr_table_free(&t);
 }
 
 /* Whether a parameter has a figure at any step. */
@@ -149,48 +291,16 @@ static void put_worst(const struct tsr_replay *r, struct tsr_text *json)
 
 static void put_findings(const struct tsr_replay *r, struct tsr_text *json)
 {
+	struct tsr_table t = { 0 };
 	struct tsr_findings f;
 
 	tsr_replay_find(r, &f);
-	tsr_json_open(json, "findings", '[');
 	for (unsigned i = 0; i < f.n; i++) {
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "level", tsr_finding_level_name(f.item[i].level));
-		tsr_json_put_string(json, "text", f.item[i].text);
-		tsr_json_close(json, '}');
+		tsr_row(&t);
+		TSR_CELL(&t, "level", NULL, tsr_finding_level_name(f.item[i].level));
+		TSR_CELL(&t, "text", NULL, f.item[i].text);
 	}
-	tsr_json_close(json, ']');
-}
-
-static void put_warnings(const struct tsr_replay *r, struct tsr_text *json)
-{
-	tsr_json_open(json, "warnings", '[');
-	for (size_t i = 0; i < r->nwarnings; i++) {
-		const struct tsr_numerics_warning *w = &r->warnings[i];
-
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_u64(json, "step", w->step);
-		tsr_json_put_string(json, "tensor", r->params[w->param]);
-		tsr_json_put_double(json, "largest", w->largest);
-		tsr_json_put_double(json, "lr", w->lr);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
-}
-
-static void put_missing(const struct tsr_replay *r, struct tsr_text *json)
-{
-	tsr_json_open(json, "missing", '[');
-	for (size_t i = 0; i < r->nmissing; i++) {
-		const struct tsr_replay_missing *m = &r->missing[i];
-
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "tensor", m->name);
-		tsr_json_put_u64(json, "first", m->first);
-		tsr_json_put_u64(json, "steps", m->nsteps);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
+	take_json(t, "findings", json);
 }
 
 static void put_gate(const struct tsr_replay *r, struct tsr_text *json)
@@ -229,9 +339,9 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_put_u64(json, "output_nbytes", r->out_nbytes);
 	tsr_json_put_bool(json, "compared", r->compared);
 	put_gate(r, json);
-	put_warnings(r, json);
-	put_missing(r, json);
-	put_steps(r, json);
+	take_json(warnings_of(r), "warnings", json);
+	take_json(missing_of(r), "missing", json);
+	take_json(steps_of(r, &(struct tsr_curves){ .n = 0 }), "steps", json);
 	if (r->compared) {
 		put_findings(r, json);
 		put_worst(r, json);
@@ -239,64 +349,400 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	}
 }
 
-/* --- Comma-separated values ------------------------------------------------------------------- */
+/* --- CSV -------------------------------------------------------------------------------------- */
 
-/* Figures that do not exist are empty. */
-static void put_line(const char *state, const struct tsr_replay_step *s, const char *name,
-		     const struct tsr_replay_figures *f, struct tsr_text *csv)
+void tsr_replay_put_csv_names(const char *before, struct tsr_text *csv)
 {
-	char value[40];
-
-	if (state)
-		tsr_text_printf(csv, "%s,", state);
-	tsr_text_printf(csv, "%" PRIu64 ",", s->step);
-	tsr_csv_put_name(name, csv);
-	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
-		if (isnan(f->value[i]))
-			value[0] = '\0';
-		else if (isinf(f->value[i]))
-			memcpy(value, "inf", 4);
-		else
-			tsr_json_format_double(value, sizeof(value), f->value[i]);
-		tsr_text_printf(csv, ",%s", value);
-	}
-	tsr_text_puts(csv, "\n");
-}
-
-void tsr_replay_put_csv_head(struct tsr_text *csv)
-{
-	tsr_text_puts(csv, "step,tensor");
+	tsr_text_printf(csv, "%sstep,tensor", before);
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
 		tsr_text_printf(csv, ",%s", tsr_figure_name((enum tsr_figure_name)i));
 	tsr_text_puts(csv, "\n");
 }
 
-void tsr_replay_put_csv_lines(const struct tsr_replay *r, const char *state, struct tsr_text *csv)
+static void add_line(struct tsr_table *t, const char *state, const struct tsr_replay_step *s,
+		     const char *name, const struct tsr_replay_figures *f)
 {
-	for (size_t i = 0; i < r->nsteps; i++) {
+	tsr_row(t);
+	if (state)
+		TSR_CELL(t, "state", NULL, state);
+	TSR_CELL(t, "step", NULL, s->step);
+	TSR_CELL(t, "tensor", NULL, name);
+	add_figures(t, NULL, f);
+}
+
+void tsr_replay_put_csv(const struct tsr_replay *r, const char *state, struct tsr_text *csv)
+{
+	struct tsr_text names = { 0 };
+
+	tsr_replay_put_csv_names(state ? "state," : "", &names);
+	csv->failed |= names.failed;
+	for (size_t i = 0; i < r->nsteps && !csv->failed; i++) {
+		const struct tsr_replay_step *s = &r->steps[i];
+		struct tsr_table t = { 0 };
+
 		if (!tsr_replay_has_figures(r, i))
 			continue;
 		for (size_t p = 0; p < r->nparams; p++)
-			put_line(state, &r->steps[i], r->params[p], &r->steps[i].tensors[p], csv);
-		put_line(state, &r->steps[i], "*", &r->steps[i].total, csv);
+			add_line(&t, state, s, r->params[p], &s->tensors[p]);
+		add_line(&t, state, s, "*", &s->total);
+		names.bytes[names.nbytes - 1] = '\0';
+		tsr_table_put_csv(&t, names.bytes, csv);
+		tsr_table_free(&t);
+	}
+	tsr_text_free(&names);
+}
+
+/* --- Values for the script of the page -------------------------------------------------------- */
+
+/* JSON has no infinity, but readers take a number that is too large for one. */
+static void put_number(struct tsr_text *json, const char *lead, double value)
+{
+	if (isnan(value))
+		tsr_text_printf(json, "%snull", lead);
+	else if (isinf(value))
+		tsr_text_printf(json, "%s1e999", lead);
+	else
+		tsr_text_printf(json, "%s%.*g", lead, value >= 1e4 && value < 1e10 ? 10 : 4, value);
+}
+
+static void put_values(struct tsr_text *json, const char *key, const double *values, size_t n)
+{
+	tsr_json_open(json, key, '[');
+	for (size_t i = 0; i < n; i++)
+		put_number(json, i ? "," : "", values[i]);
+	tsr_json_close(json, ']');
+}
+
+static void put_panel_data(struct tsr_text *json, const struct tsr_curve *c, size_t n)
+{
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "title", c->kind->title);
+	tsr_json_put_string(json, "unit", c->kind->unit);
+	put_values(json, "total", c->total, n);
+	put_values(json, "worst", c->worst, n);
+	tsr_json_open(json, "tensor", '[');
+	for (size_t i = 0; i < n; i++)
+		tsr_json_put_u64(json, NULL, c->tensor[i]);
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+static void put_json(struct tsr_text *json, const struct tsr_curves *c)
+{
+	const struct tsr_replay *r = c->replay;
+
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_u64(json, "first", r->nsteps ? r->steps[0].step : 0);
+	tsr_json_put_u64(json, "n", r->nsteps);
+	tsr_json_put_strings(json, "names", r->params, r->nparams);
+	tsr_json_open(json, "panels", '[');
+	for (unsigned i = 0; i < c->n; i++)
+		put_panel_data(json, &c->curve[i], r->nsteps);
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+/* --- For people: what was replayed ------------------------------------------------------------ */
+
+/* Learned blocks differ from tensor to tensor. */
+static const char *coding_text(const struct tsr_coding *c, struct tsr_cell *cell)
+{
+	*cell = tsr_format_coding(c);
+	return c->codec->learned ? c->codec->name : cell->text;
+}
+
+static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	static const char *const parts[TSR_PARTS] = { "weight", "momentum", "variance" };
+	struct tsr_cell cell;
+	char line[256] = "";
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const size_t at = strlen(line);
+
+		if (replay->coding[p].codec)
+			snprintf(line + at, sizeof(line) - at, "%s%s %s", at ? ", " : "", parts[p],
+				 coding_text(&replay->coding[p], &cell));
+	}
+	tsr_report_fact(r, TSR_TO_BOTH, "state", "%s", line);
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		if (replay->widened[p])
+			tsr_report_fact(
+				r, TSR_TO_BOTH, "",
+				"%s scales are f32: with %s = %.7g it changes too little in "
+				"a step for e8m8",
+				parts[p], tsr_hyper_name(replay->decay[p]), replay->decays[p]);
 	}
 }
 
-void tsr_replay_put_csv(const struct tsr_replay *r, struct tsr_text *csv)
+static void report_hyper(const struct tsr_replay *replay, struct tsr_report *r)
 {
-	tsr_replay_put_csv_head(csv);
-	tsr_replay_put_csv_lines(r, NULL, csv);
+	for (size_t g = 0; g < replay->ngroups && replay->hyper; g++) {
+		char line[512] = "";
+
+		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
+			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
+			const size_t at = strlen(line);
+
+			if (tsr_replay_has_hyper(replay, g, name))
+				snprintf(line + at, sizeof(line) - at, "%s%s %.6g", at ? ", " : "",
+					 tsr_hyper_name(name), replay->hyper[g].value[name]);
+		}
+		tsr_report_fact(r, TSR_TO_PAGE, "hyperparameters", "%s", line);
+	}
+}
+
+static void report_steps_fact(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	const size_t n = replay->nsteps;
+
+	if (n)
+		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%zu step%s, %" PRIu64 " to %" PRIu64, n,
+				n == 1 ? "" : "s", replay->steps[0].step,
+				replay->steps[n - 1].step);
+	else
+		tsr_report_fact(r, TSR_TO_BOTH, "steps", "no steps");
+}
+
+static void report_lr(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	double least, most;
+	char range[64], groups[64] = "";
+
+	if (!tsr_replay_lr_range(replay, &least, &most))
+		return;
+	snprintf(range, sizeof(range), most > least ? "%.6g to %.6g" : "%.6g", least, most);
+	if (replay->ngroups > 1)
+		snprintf(groups, sizeof(groups), " in %zu groups of parameters", replay->ngroups);
+	tsr_report_fact(r, TSR_TO_BOTH, "lr", "%s%s", range, groups);
+}
+
+void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct tsr_report *r)
+{
+	if (replay->source)
+		tsr_report_fact(r, TSR_TO_PAGE, "checkpoint", "%s", replay->source->path);
+	if (replay->recording)
+		tsr_report_fact(r, TSR_TO_PAGE, "recording", "%s", replay->recording);
+	tsr_report_fact(r, TSR_TO_BOTH, "optimizer", "%s", tsr_optimizer_name(replay->optimizer));
+	report_hyper(replay, r);
+	report_steps_fact(replay, r);
+	tsr_report_fact(r, TSR_TO_BOTH, "parameters", "%s in %zu tensor%s",
+			tsr_format_count(tsr_replay_numel(replay, SIZE_MAX)).text, replay->nparams,
+			replay->nparams == 1 ? "" : "s");
+	if (state)
+		report_state(replay, r);
+	report_lr(replay, r);
+}
+
+static void report_bytes(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	char out[80] = "";
+
+	if (replay->out_nbytes)
+		snprintf(out, sizeof(out), ", %.30s %s",
+			 tsr_format_bytes((double)replay->out_nbytes).text,
+			 replay->dry_run ? "to be written" : "written");
+	tsr_report_fact(r, TSR_TO_BOTH, "bytes", "%s of state, %s of gradients read%s",
+			tsr_format_bytes((double)replay->state_nbytes).text,
+			tsr_format_bytes((double)replay->grad_nbytes).text, out);
+	tsr_report_fact(r, TSR_TO_PAGE, "made by", "tersor " TSR_VERSION);
+}
+
+/* --- For people: figures ---------------------------------------------------------------------- */
+
+static void report_steps(const struct tsr_replay *replay, const struct tsr_curves *c,
+			 struct tsr_report *r)
+{
+	struct tsr_table t = steps_of(replay, c);
+	size_t shown = 0;
+
+	for (size_t i = 0; i < t.nrows; i++)
+		shown += r->verbose || !(t.rows[i].aside & TSR_TO_TEXT);
+	tsr_report_heading(r, TSR_TO_PAGE, "Steps");
+	tsr_report_heading(r, TSR_TO_TEXT,
+			   "Against a replay in FP32 of the same gradients, over all tensors:");
+	tsr_report_gap(r);
+	tsr_report_say(
+		r, TSR_TO_PAGE,
+		"Over all tensors; the largest of each column is bold. Of more than %d steps "
+		"evenly spaced ones, with the largest among them.%s",
+		ROWS_SHOWN, replay->ngroups > 1 ? " The lr is that of the first group." : "");
+	tsr_report_table(r, &t,
+			 "step,-lr,-momentum,-variance,-weight,-ulp,-update,-stalled,-skipped", "");
+	tsr_report_gap(r);
+	if (shown < replay->nsteps)
+		tsr_report_say(r, TSR_TO_TEXT,
+			       "%zu of %s steps; -v shows all. * is the largest of its "
+			       "column.",
+			       shown, tsr_format_count(replay->nsteps).text);
+	else
+		tsr_report_say(r, TSR_TO_TEXT, "* is the largest of its column.%s",
+			       replay->ngroups > 1 ? " The lr is that of the first group." : "");
+}
+
+/* A table with an empty line of text before it, if it has any rows. */
+static void report_any(struct tsr_report *r, struct tsr_table t, const char *text, const char *page)
+{
+	if (t.nrows && text)
+		tsr_report_gap(r);
+	tsr_report_table(r, &t, t.nrows ? text : NULL, t.nrows ? page : NULL);
+}
+
+static void report_findings(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	struct tsr_findings f;
+	char lead[16];
+
+	tsr_replay_find(replay, &f);
+	if (f.n)
+		tsr_report_gap(r);
+	for (unsigned i = 0; i < f.n; i++) {
+		const char *level = tsr_finding_level_name(f.item[i].level);
+
+		snprintf(lead, sizeof(lead), "%-5s ", level);
+		tsr_report_find(r, level, lead, f.item[i].text);
+	}
+}
+
+static void report_warnings(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	if (replay->nwarnings)
+		tsr_report_heading(r, TSR_TO_BOTH,
+				   "The lr is too small to move the largest weights of %zu of %zu "
+				   "tensors:",
+				   replay->nwarnings, replay->nparams);
+	report_any(r, warnings_of(replay), "", "");
+}
+
+static void report_skipped(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	struct tsr_text steps = { 0 };
+	size_t shown = 0;
+
+	for (size_t i = 0; i < replay->nsteps && (r->verbose || shown < LINES_SHOWN); i++) {
+		if (replay->steps[i].skipped)
+			tsr_text_printf(&steps, "%s %" PRIu64, shown++ ? "," : "",
+					replay->steps[i].step);
+	}
+	if (replay->nskipped)
+		tsr_report_heading(r, TSR_TO_BOTH,
+				   "%zu of %zu steps skipped, whose gradients are not finite:%s%s",
+				   replay->nskipped, replay->nsteps, steps.bytes ? steps.bytes : "",
+				   shown < replay->nskipped ? ", ..." : "");
+	r->text.failed |= steps.failed;
+	tsr_text_free(&steps);
+}
+
+void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
+			    struct tsr_report *r)
+{
+	const struct tsr_replay_step *s;
+
+	if (!replay->gate_failed)
+		return;
+	s = &replay->steps[replay->gate_step];
+	tsr_report_heading(r, TSR_TO_TEXT,
+			   "Gate failed%s%s: %s of %s at step %" PRIu64
+			   " is %.6g, the limit %.6g. Nothing was written.",
+			   state ? " for " : "", state ? state : "",
+			   tsr_figure_name(replay->failed.figure),
+			   tsr_format_name(replay->params[replay->gate_param], 120).text, s->step,
+			   s->tensors ? tsr_figure_error(&s->tensors[replay->gate_param],
+							 replay->failed.figure)
+				      : NAN,
+			   replay->failed.limit);
+}
+
+/* --- All of it -------------------------------------------------------------------------------- */
+
+static const char how_to_read[] =
+	"<h2>How to read it</h2>\n<ul>\n"
+	"<li>The same gradients were stepped twice: with the state in the form above, and in FP32. "
+	"Figures compare the two. NMSE is the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of "
+	"x\xc2\xb2, x being FP32's: its square root is the error as a share of the length.</li>\n"
+	"<li>The <em>update error</em> is that of what a step adds to the weights, before they are "
+	"stored. 1 is that of not stepping at all; at 0.01 the update is 10% of its length off. "
+	"The noise of gradients is larger, but averages out; what a form of state does to an "
+	"update comes back at every step.</li>\n"
+	"<li>The <em>storing error of updates</em> is what storing the weights makes of that: 1 is "
+	"that of weights that stay where they were. Below, it is rounding. <em>Stalled</em> are "
+	"weights that the update moves in FP32 arithmetic, and that are stored as what they "
+	"were.</li>\n"
+	"<li>A group whose scale is stored as 0 loses its momentum or variance. Where a variance "
+	"is stored as 0, the next update is divided by little more than its own gradient and eps, "
+	"and "
+	"explodes if the momentum survived.</li>\n"
+	"<li>ULP count the FP32 numbers between two weights. Near 0 there are a great many: read "
+	"the error of the weights beside it.</li>\n"
+	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
+	"step breaks the lines.</li>\n</ul>\n";
+
+static void draw(const void *ctx, bool wide, struct tsr_text *svg)
+{
+	const struct tsr_curves_layout layout = { .id = wide ? "wide" : "narrow",
+						  .width = wide ? 1040 : 366,
+						  .columns = wide ? 2 : 1 };
+
+	tsr_curves_put(ctx, &layout, svg);
+}
+
+static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
+			   struct tsr_report *r)
+{
+	tsr_report_charts(r, draw, c);
+	report_steps(replay, c, r);
+	report_any(r, worst_of(replay), "", NULL);
+	report_any(r, lost_of(replay), "lost,of,share,tensor", NULL);
+	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
+	tsr_report_say(r, TSR_TO_PAGE,
+		       "The largest value of each over the steps; the largest of each "
+		       "column is bold. At most %d tensors.",
+		       5 * ROWS_SHOWN);
+	report_any(r, tensors_of(replay, c), NULL, "");
+	tsr_report_markup(r, how_to_read);
+}
+
+static void report_people(const struct tsr_replay *replay, const struct tsr_curves *c,
+			  struct tsr_report *r)
+{
+	const bool drawn = replay->compared && replay->nsteps;
+	struct tsr_text json = { 0 };
+
+	tsr_report_open(r, "tersor replay", "Replay");
+	tsr_replay_report_facts(replay, true, r);
+	report_bytes(replay, r);
+	report_findings(replay, r);
+	report_warnings(replay, r);
+	if (drawn)
+		report_figures(replay, c, r);
+	if (replay->nmissing)
+		tsr_report_heading(r, TSR_TO_BOTH,
+				   "Steps without a gradient for a parameter did not step it:");
+	report_any(r, missing_of(replay), "steps,-of,first,tensor", "steps,-of,first,tensor");
+	report_skipped(replay, r);
+	tsr_replay_report_gate(replay, NULL, r);
+	if (drawn && r->wants_html)
+		put_json(&json, c);
+	tsr_report_close(r, drawn ? &json : NULL);
 }
 
 void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r)
 {
-	tsr_replay_put_table(replay, r->verbose, &r->text);
-	if (r->wants_csv)
-		tsr_replay_put_csv(replay, &r->csv);
+	const struct tsr_curves_layout layout = { .id = "replay", .width = 960, .columns = 2 };
+	struct tsr_curves c;
+
+	if (!tsr_curves_find(&c, replay)) {
+		r->text.failed = r->csv.failed = r->svg.failed = r->html.failed = true;
+		return;
+	}
+	report_people(replay, &c, r);
+	if (r->wants_csv) {
+		tsr_replay_put_csv_names("", &r->csv);
+		tsr_replay_put_csv(replay, NULL, &r->csv);
+	}
 	if (r->wants_svg)
-		tsr_replay_put_svg(replay, &r->svg);
-	if (r->wants_html)
-		tsr_replay_put_html(replay, &r->html);
+		tsr_curves_put(&c, &layout, &r->svg);
 	if (r->wants_json)
 		tsr_replay_put_json(replay, &r->json);
+	tsr_curves_free(&c);
 }

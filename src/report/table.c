@@ -309,6 +309,7 @@ struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row, const struct 
 	else if (f->type == TSR_FIELD_LIST && slot->i < f->list.n)
 		return number_cell(c, f->list.number[slot->i], more_digits);
 	else if (f->type != TSR_FIELD_LIST)
-		return number_cell(c, f->type == TSR_FIELD_U64 ? (double)f->u64 : f->number, more_digits);
+		return number_cell(c, f->type == TSR_FIELD_U64 ? (double)f->u64 : f->number,
+				   more_digits);
 	return out;
 }

@@ -39,7 +39,13 @@ struct tsr_column {
 
 struct tsr_field {
 	unsigned column;
-	enum { TSR_FIELD_STRING, TSR_FIELD_U64, TSR_FIELD_NUMBER, TSR_FIELD_BOOL, TSR_FIELD_LIST } type;
+	enum {
+		TSR_FIELD_STRING,
+		TSR_FIELD_U64,
+		TSR_FIELD_NUMBER,
+		TSR_FIELD_BOOL,
+		TSR_FIELD_LIST
+	} type;
 	bool marked;
 	union {
 		const char *string;

@@ -5,15 +5,35 @@
 #include "replay/replay_result.h"
 #include "text/json.h"
 #include "report/charts/replay_chart.h"
-#include "report/replay_figures.h"
-#include "report/replay_findings.h"
-#include "report/charts/replay_chart.h"
+#include "replay/replay_figures.h"
 #include "report/replay_report.h"
 #include "replay_make.h"
 
 static const char *name_of(unsigned figure)
 {
 	return tsr_figure_name((enum tsr_figure_name)figure);
+}
+
+static void put_csv(const struct tsr_replay *r, struct tsr_text *csv)
+{
+	tsr_replay_put_csv_names("", csv);
+	tsr_replay_put_csv(r, NULL, csv);
+}
+
+static void put_svg(const struct tsr_replay *r, struct tsr_text *svg)
+{
+	struct tsr_report report = { .wants_svg = true };
+
+	tsr_replay_report(r, &report);
+	*svg = report.svg;
+}
+
+static void put_html(const struct tsr_replay *r, struct tsr_text *html)
+{
+	struct tsr_report report = { .wants_html = true };
+
+	tsr_replay_report(r, &report);
+	*html = report.html;
 }
 
 static char *text_of(void (*put)(const struct tsr_replay *, struct tsr_text *),
@@ -276,7 +296,7 @@ static void test_csv_has_a_line_per_step_and_tensor(void **state)
 	make_skipped(m, 1);
 	m->figures[2][1].value[TSR_FIGURE_MOMENTUM_NMSE] = INFINITY;
 	m->figures[2][1].value[TSR_FIGURE_VARIANCE_NMSE] = NAN;
-	csv = text_of(tsr_replay_put_csv, m);
+	csv = text_of(put_csv, m);
 	assert_int_equal(count_of(csv, "\n"), 1 + 2 * (MADE_PARAMS + 1));
 	assert_true(strncmp(csv, "step,tensor,weight-ulp,weight-nmse,", 35) == 0);
 	assert_int_equal(count_of(csv, "\n402,"), 0);
@@ -388,8 +408,8 @@ static void test_curves_are_drawn(void **state)
 
 		if (lengths[i] > 1)
 			m->figures[1][0].value[TSR_FIGURE_VARIANCE_NMSE] = INFINITY;
-		svg = text_of(tsr_replay_put_svg, m);
-		html = text_of(tsr_replay_put_html, m);
+		svg = text_of(put_svg, m);
+		html = text_of(put_html, m);
 		assert_int_equal(count_of(svg, "class=\"panel\""), lengths[i] ? 8 : 0);
 		assert_int_equal(count_of(html, "class=\"panel\""), lengths[i] ? 16 : 0);
 		assert_int_equal(count_of(svg, "\xe2\x88\x9e"), lengths[i] > 1 ? 1 : 0);
@@ -450,7 +470,7 @@ static void test_many_steps_keep_their_extremes(void **state)
 								    : s == 7007	 ? 1e-6
 								    : s == 11003 ? 0
 										 : 1e-3;
-	svg = text_of(tsr_replay_put_svg, m);
+	svg = text_of(put_svg, m);
 	panel = strstr(svg, "class=\"panel\"");
 	path = strstr(strstr(panel, "class=\"all\""), " d=\"") + 4;
 	assert_true(heights_of(path, &highest, &lowest) < 1000);
@@ -459,7 +479,7 @@ static void test_many_steps_keep_their_extremes(void **state)
 	assert_true(lowest == attribute(panel, "data-bottom=\"") - 6);
 	free(svg);
 	m->steps[11003].total.value[TSR_FIGURE_MOMENTUM_NMSE] = 1e-3;
-	svg = text_of(tsr_replay_put_svg, m);
+	svg = text_of(put_svg, m);
 	panel = strstr(svg, "class=\"panel\"");
 	path = strstr(strstr(panel, "class=\"all\""), " d=\"") + 4;
 	heights_of(path, &highest, &lowest);

@@ -13,7 +13,7 @@
 #include "report/charts/replay_chart.h"
 #include "report/charts/states_chart.h"
 #include "report/replay_report.h"
-#include "report/replay_states.h"
+#include "report/states_report.h"
 #include "text/json.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)

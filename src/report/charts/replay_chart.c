@@ -65,16 +65,3 @@ void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *
 			  HEAD + (int)i / columns * TSR_PLOT_HEIGHT, width);
 	tsr_text_puts(svg, "</svg>\n");
 }
-
-void tsr_replay_put_svg(const struct tsr_replay *r, struct tsr_text *svg)
-{
-	const struct tsr_curves_layout layout = { .id = "replay", .width = 960, .columns = 2 };
-	struct tsr_curves c;
-
-	if (!tsr_curves_find(&c, r)) {
-		svg->failed = true;
-		return;
-	}
-	tsr_curves_put(&c, &layout, svg);
-	tsr_curves_free(&c);
-}

@@ -6,12 +6,6 @@
 #include "report/charts/replay_curves.h"
 #include "text/text.h"
 
-/* An SVG file with a panel per curve: all tensors, and the worst tensor of each step. */
-void tsr_replay_put_svg(const struct tsr_replay *r, struct tsr_text *svg);
-
-/* A page with the chart, its values and tables, in one file. */
-void tsr_replay_put_html(const struct tsr_replay *r, struct tsr_text *html);
-
 /* How the panels are laid out. */
 struct tsr_curves_layout {
 	const char *id; /* of the svg element */

@@ -7,19 +7,29 @@
 #include <stdlib.h>
 
 #include "replay/replay_result.h"
-#include "report/replay_figures.h"
+#include "replay/replay_figures.h"
 
 static const struct tsr_curve_kind kinds[] = {
-	{ TSR_FIGURE_MOMENTUM_NMSE, "Momentum error", "NMSE", .wide_log = true },
-	{ TSR_FIGURE_VARIANCE_NMSE, "Variance error", "NMSE", .wide_log = true },
-	{ TSR_FIGURE_UPDATE_NMSE, "Update error", "NMSE", .wide_log = true },
-	{ TSR_FIGURE_UPDATE_QUANT, "Storing error of updates", "NMSE", .wide_log = true },
-	{ TSR_FIGURE_UPDATE_NORM, "Update length", "", false, false, false },
-	{ TSR_FIGURE_WEIGHT_NMSE, "Weight error", "NMSE", .wide_log = true },
-	{ TSR_FIGURE_WEIGHT_ULP, "Largest weight distance", "ULP", .wide_log = true },
-	{ TSR_FIGURE_STALLED, "Stalled weights", "%", .percent = true },
-	{ TSR_FIGURE_UNDERFLOW, "Groups whose scale is stored as 0", "%", true, false, true },
-	{ TSR_FIGURE_VARIANCE_LOST, "Variances stored as 0", "%", true, false, true },
+	{ TSR_FIGURE_MOMENTUM_NMSE, "Momentum error", "NMSE", "-momentum", "momentum\nNMSE:.2e",
+	  .wide_log = true },
+	{ TSR_FIGURE_VARIANCE_NMSE, "Variance error", "NMSE", "-variance", "variance\nNMSE:.2e",
+	  .wide_log = true },
+	{ TSR_FIGURE_UPDATE_NMSE, "Update error", "NMSE", "-update", "update\nNMSE:.2e",
+	  .wide_log = true },
+	{ TSR_FIGURE_UPDATE_QUANT, "Storing error of updates", "NMSE", "-quant",
+	  "storing error\nNMSE:.2e", .wide_log = true },
+	{ TSR_FIGURE_UPDATE_NORM, "Update length", "", "-norm", "update length:.2e",
+	  .percent = false },
+	{ TSR_FIGURE_WEIGHT_NMSE, "Weight error", "NMSE", "-weight", "weight\nNMSE:.2e",
+	  .wide_log = true },
+	{ TSR_FIGURE_WEIGHT_ULP, "Largest weight distance", "ULP", "-ulp", "weight\nmax ULP:U",
+	  .wide_log = true },
+	{ TSR_FIGURE_STALLED, "Stalled weights", "%", "-stalled", "stalled\n%:.4%",
+	  .percent = true },
+	{ TSR_FIGURE_UNDERFLOW, "Groups whose scale is stored as 0", "%", "-underflow",
+	  "groups lost\n%:.4%", .percent = true, .only_if_any = true },
+	{ TSR_FIGURE_VARIANCE_LOST, "Variances stored as 0", "%", "-lost", "variances lost\n%:.4%",
+	  .percent = true, .only_if_any = true },
 };
 
 _Static_assert(sizeof(kinds) / sizeof(*kinds) <= TSR_CURVES_MAX, "a curve of each kind");
@@ -117,6 +127,39 @@ bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r)
 	}
 	free(whole);
 	return true;
+}
+
+/* The first of the largest values above 0; SIZE_MAX if there are none. */
+static size_t first_largest(const double *values, size_t n)
+{
+	size_t at = SIZE_MAX;
+	double most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!(values[i] > most))
+			continue;
+		most = values[i];
+		at = i;
+	}
+	return at;
+}
+
+size_t tsr_curve_worst(const struct tsr_curve *c, size_t n)
+{
+	return first_largest(c->total, n);
+}
+
+size_t tsr_curve_worst_step(const struct tsr_curve *c, size_t n)
+{
+	return first_largest(c->worst, n);
+}
+
+double tsr_curve_largest(const struct tsr_curve *c, const struct tsr_replay *r, size_t param)
+{
+	const double largest = tsr_replay_largest(r, param, c->kind->figure);
+
+	return c->kind->percent ? percent_of(largest, (double)tsr_curve_whole(c->kind, r, param))
+				: largest;
 }
 
 void tsr_curves_free(struct tsr_curves *c)

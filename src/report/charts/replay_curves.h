@@ -13,6 +13,7 @@ struct tsr_curve_kind {
 	enum tsr_figure_name figure;
 	const char *title;
 	const char *unit; /* of the axis: "NMSE", "ULP", "%" or "" */
+	const char *key, *shown; /* in tables */
 	bool percent; /* of elements or groups */
 	bool wide_log; /* a logarithmic axis even for one decade */
 	bool only_if_any; /* no panel if all values are 0 */
@@ -44,6 +45,13 @@ struct tsr_curves {
 
 /* Widen the range of a curve, which begins with least = INFINITY and most = -INFINITY. */
 void tsr_curve_note(struct tsr_curve *curve, double value);
+
+/* The step with the largest total, and that with the largest of a tensor; SIZE_MAX if all are 0. */
+size_t tsr_curve_worst(const struct tsr_curve *c, size_t nsteps);
+size_t tsr_curve_worst_step(const struct tsr_curve *c, size_t nsteps);
+
+/* The largest value of a parameter over the steps; NaN if it has none. */
+double tsr_curve_largest(const struct tsr_curve *c, const struct tsr_replay *r, size_t param);
 
 /* Find the curves of a compared replay; false if out of memory.  To be freed. */
 bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r);

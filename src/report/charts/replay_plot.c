@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "replay/replay_result.h"
-#include "report/replay_figures.h"
+#include "replay/replay_figures.h"
 
 /* --- Axes ------------------------------------------------------------------------------------- */
 

@@ -152,15 +152,3 @@ void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, in
 			  head_height + i / columns * TSR_PLOT_HEIGHT, panel_width, svg);
 	tsr_text_puts(svg, "</svg>\n");
 }
-
-void tsr_states_put_svg(const struct tsr_replay_states *s, struct tsr_text *svg)
-{
-	struct tsr_states_curves c;
-
-	if (!tsr_states_curves_find(&c, s)) {
-		svg->failed = true;
-		return;
-	}
-	tsr_states_curves_put(&c, "replay", 960, 2, svg);
-	tsr_states_curves_free(&c);
-}

@@ -4,13 +4,7 @@
 #define TSR_STATES_CHART_H
 
 #include "report/charts/replay_curves.h"
-#include "report/replay_states.h"
-
-/* An SVG file with a panel per figure and a line per state. */
-void tsr_states_put_svg(const struct tsr_replay_states *s, struct tsr_text *svg);
-
-/* A page with the chart, the table and the values over steps, in one file. */
-void tsr_states_put_html(const struct tsr_replay_states *s, struct tsr_text *html);
+#include "report/states_report.h"
 
 /* The curves of all states, to be freed; false if out of memory. */
 struct tsr_states_curves {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the figures of a replay say, in words. */
-#include "report/replay_findings.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,8 +7,7 @@
 #include <stdio.h>
 
 #include "replay/replay_result.h"
-#include "report/format.h"
-#include "report/replay_figures.h"
+#include "replay/replay_figures.h"
 #include "tersor/escape.h"
 
 const char *tsr_finding_level_name(enum tsr_finding_level level)
@@ -36,20 +34,25 @@ static void add(struct tsr_findings *f, enum tsr_finding_level level, const char
 	va_end(ap);
 }
 
+/* A part of a sentence. */
+struct words {
+	char text[128];
+};
+
 /* A name within a sentence. */
-static struct tsr_cell name_of(const struct tsr_replay *r, size_t param)
+static struct words name_of(const struct tsr_replay *r, size_t param)
 {
-	struct tsr_cell out;
+	struct words out;
 
 	tsr_escape(out.text, 120, r->params[param]);
 	return out;
 }
 
 /* A share in percent; 100% and 0% only if exact. */
-static struct tsr_cell share_of(double part, uint64_t whole)
+static struct words share_of(double part, uint64_t whole)
 {
 	const double percent = whole ? 100 * part / (double)whole : 0;
-	struct tsr_cell out;
+	struct words out;
 
 	if (percent <= 0 || percent >= 100)
 		snprintf(out.text, sizeof(out.text), "%d%%", percent > 0 ? 100 : 0);
@@ -251,17 +254,4 @@ void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret)
 	find_underflow(r, ret);
 	find_coarse_weights(r, ret);
 	sort(ret);
-}
-
-const struct tsr_finding *tsr_gravest_finding(const struct tsr_replay *r,
-					      struct tsr_findings *findings)
-{
-	unsigned gravest = 0;
-
-	tsr_replay_find(r, findings);
-	for (unsigned i = 1; i < findings->n; i++) {
-		if (findings->item[i].level > findings->item[gravest].level)
-			gravest = i;
-	}
-	return findings->n ? &findings->item[gravest] : NULL;
 }

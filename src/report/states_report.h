@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replays of the same steps in several states, side by side. */
-#ifndef TSR_REPLAY_STATES_H
-#define TSR_REPLAY_STATES_H
+#ifndef TSR_REPORT_STATES_REPORT_H
+#define TSR_REPORT_STATES_REPORT_H
 
 #include "report/document.h"
 #include "text/text.h"
@@ -20,15 +20,7 @@ double tsr_state_bytes(const struct tsr_replay *r);
 /* The last step that was compared; SIZE_MAX: none. */
 size_t tsr_states_last(const struct tsr_replay *r);
 
-/* At most 80 columns: a line per state. */
-void tsr_states_put_table(const struct tsr_replay_states *s, struct tsr_text *out);
-
-/* The member "states": of each its name and what tsr_replay_put_json() puts. */
-void tsr_states_put_json(const struct tsr_replay_states *s, struct tsr_text *json);
-
-/* As tsr_replay_put_csv(), with the state in a column before. */
-void tsr_states_put_csv(const struct tsr_replay_states *s, struct tsr_text *csv);
-
+/* All forms that are asked for. */
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
 
 #endif

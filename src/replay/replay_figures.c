@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the figures of a replay are worst, and how they are shown. */
-#include "report/replay_figures.h"
+/* Where the figures of a replay are worst. */
+#include "replay/replay_figures.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "replay/replay_result.h"
 #include "step/hyperparameters.h"
@@ -95,16 +94,6 @@ bool tsr_replay_has_hyper(const struct tsr_replay *r, size_t group, enum tsr_hyp
 {
 	return name != TSR_HYPER_LR && tsr_hyper_is_set(&r->hyper[group], name) &&
 	       tsr_optimizer_uses(r->optimizer, name);
-}
-
-void tsr_figure_format(char out[24], double value, bool percent)
-{
-	if (value == 0)
-		snprintf(out, 24, "0");
-	else if (percent)
-		snprintf(out, 24, "%.4f", fmax(value, 0.0001));
-	else
-		snprintf(out, 24, "%.2e", value);
 }
 
 /* The steps that are a multiple of (nsteps - 1) / (rows - 1), rounded up. */

@@ -46,9 +46,6 @@ bool tsr_replay_lr_range(const struct tsr_replay *r, double *least_ret, double *
 /* Whether a group has this hyperparameter, and the optimizer uses it; not the learning rate. */
 bool tsr_replay_has_hyper(const struct tsr_replay *r, size_t group, enum tsr_hyper_name name);
 
-/* A finite figure for a table: "0", "12.3456" of a percentage, "1.23e-05" of others. */
-void tsr_figure_format(char out[24], double value, bool percent);
-
 /* Whether a step has figures. */
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step);
 

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports of replays of the same steps in several states, side by side. */
+#include "report/states_report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "replay/replay_result.h"
+#include "replay/replaying.h"
+#include "replay/replay_figures.h"
+#include "report/replay_report.h"
+#include "report/charts/states_chart.h"
+#include "text/json.h"
+
+/* Rows of a page. */
+#define STEPS_SHOWN 200
+
+double tsr_state_bytes(const struct tsr_replay *r)
+{
+	const double numel = (double)tsr_replay_numel(r, SIZE_MAX);
+	uint64_t nbytes = 0;
+
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned part = 0; part < TSR_PARTS; part++) {
+			const struct tsr_coding *coding = &r->state[i].coding[part];
+
+			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
+				nbytes += tsr_plane_nbytes(coding, k, r->state[i].numel);
+		}
+	}
+	return numel > 0 ? (double)nbytes / numel : 0;
+}
+
+size_t tsr_states_last(const struct tsr_replay *r)
+{
+	for (size_t i = r->nsteps; i--;) {
+		if (tsr_replay_has_figures(r, i))
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+/* --- Tables ----------------------------------------------------------------------------------- */
+
+/* The columns behind the bytes: what all tensors have after the last step. */
+static const struct {
+	enum tsr_figure_name figure;
+	const char *key, *shown;
+} columns[] = {
+	{ TSR_FIGURE_MOMENTUM_NMSE, "momentum", "momentum\nNMSE:.2e" },
+	{ TSR_FIGURE_VARIANCE_NMSE, "variance", "variance\nNMSE:.2e" },
+	{ TSR_FIGURE_WEIGHT_NMSE, "weight", "weight\nNMSE:.2e" },
+	{ TSR_FIGURE_UPDATE_NMSE, "update", "update\nNMSE:.2e" },
+};
+
+#define NCOLUMNS (sizeof(columns) / sizeof(*columns))
+
+static double last_of(const struct tsr_replay *r, size_t column)
+{
+	return r->steps[tsr_states_last(r)].total.value[columns[column].figure];
+}
+
+/* The largest error of an update of any tensor at any step; NaN if there is none. */
+static double worst_of(const struct tsr_replay *r)
+{
+	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_NMSE);
+
+	return w.any ? w.value : NAN;
+}
+
+/* The smallest of a column, NCOLUMNS: of the worst updates.  0 is FP32's own. */
+static double least_of(const struct tsr_replay_states *s, size_t column)
+{
+	double least = INFINITY;
+
+	for (unsigned i = 0; i < s->n; i++) {
+		const double value = column < NCOLUMNS ? last_of(s->replay[i], column)
+						       : worst_of(s->replay[i]);
+
+		least = value > 0 && value < least ? value : least;
+	}
+	return least;
+}
+
+static void add_state(struct tsr_table *t, const struct tsr_replay_states *s, unsigned i)
+{
+	const struct tsr_replay *r = s->replay[i];
+	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_NMSE);
+	char codecs[256] = "";
+
+	for (unsigned p = 0; p < TSR_PARTS; p++) {
+		const size_t at = strlen(codecs);
+
+		if (r->coding[p].codec)
+			snprintf(codecs + at, sizeof(codecs) - at, "%s%s", at ? ", " : "",
+				 r->coding[p].codec->name);
+	}
+	tsr_row(t);
+	TSR_CELL(t, "state", "state", s->form[i].name);
+	TSR_CELL(t, "codecs", "codecs", tsr_keep(t, codecs));
+	TSR_CELL(t, "bytes", "bytes/\nparam:.3f", tsr_state_bytes(r));
+	for (size_t c = 0; c < NCOLUMNS; c++) {
+		TSR_CELL(t, columns[c].key, columns[c].shown, last_of(r, c));
+		tsr_mark(t, last_of(r, c) == least_of(s, c));
+	}
+	TSR_CELL(t, "worst", "worst\nupdate:.2e", worst_of(r));
+	tsr_mark(t, worst_of(r) == least_of(s, NCOLUMNS));
+	TSR_CELL(t, "tensor", " \nof tensor:n", w.any && w.value > 0 ? r->params[w.param] : "");
+	if (w.any && w.value > 0)
+		TSR_CELL(t, "step", "at step", r->steps[w.step].step);
+}
+
+/* The update error over steps, a column for each state. */
+static struct tsr_table steps_of(const struct tsr_replay_states *s)
+{
+	const struct tsr_replay *first = s->replay[0];
+	struct tsr_table t = { 0 };
+	char head[80];
+
+	for (size_t step = 0; step < first->nsteps; step++) {
+		if (!tsr_replay_has_figures(first, step) ||
+		    !tsr_replay_in_sample(first, step, STEPS_SHOWN))
+			continue;
+		tsr_row(&t);
+		TSR_CELL(&t, "step", "Step", first->steps[step].step);
+		for (unsigned i = 0; i < s->n; i++) {
+			snprintf(head, sizeof(head), "%s:.2e", s->form[i].name);
+			TSR_CELL(&t, s->form[i].name, head,
+				 s->replay[i]->steps[step].total.value[TSR_FIGURE_UPDATE_NMSE]);
+		}
+	}
+	return t;
+}
+
+/* --- For people ------------------------------------------------------------------------------- */
+
+static void report_states(const struct tsr_replay_states *s, struct tsr_report *r)
+{
+	const struct tsr_replay *first = s->replay[0];
+	struct tsr_table t = { 0 };
+
+	for (unsigned i = 0; i < s->n; i++)
+		add_state(&t, s, i);
+	tsr_report_heading(r, TSR_TO_TEXT,
+			   "Against replays in FP32 of the same gradients, after step %" PRIu64 ":",
+			   first->steps[tsr_states_last(first)].step);
+	tsr_report_gap(r);
+	tsr_report_heading(r, TSR_TO_PAGE, "States");
+	tsr_report_say(r, TSR_TO_PAGE,
+		       "Errors of all tensors after the last step, and the largest of "
+		       "any tensor at any step.");
+	tsr_report_table(r, &t, "state,bytes,momentum,variance,weight,update,worst,tensor", "");
+	tsr_report_gap(r);
+	tsr_report_say(r, TSR_TO_TEXT,
+		       "* is the smallest of its column. The worst update is that of any tensor at "
+		       "any step.");
+}
+
+/* The gravest finding of each. */
+static void report_findings(const struct tsr_replay_states *s, struct tsr_report *r)
+{
+	struct tsr_findings f;
+	char lead[64];
+
+	tsr_report_gap(r);
+	for (unsigned i = 0; i < s->n; i++) {
+		tsr_replay_find(s->replay[i], &f);
+		if (!f.n)
+			continue;
+		snprintf(lead, sizeof(lead), "%-5s %s: ", tsr_finding_level_name(f.item[0].level),
+			 s->form[i].name);
+		tsr_report_find(r, tsr_finding_level_name(f.item[0].level), lead, f.item[0].text);
+	}
+}
+
+static const char how_to_read[] =
+	"<h2>How to read it</h2>\n<ul>\n"
+	"<li>Each state was stepped with the same gradients, and so was FP32 from the same values. "
+	"Errors are NMSE against that: the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of "
+	"x\xc2\xb2, x being FP32's. The square root is the error as a share of the length.</li>\n"
+	"<li>The <em>update error</em> is that of what a step adds to the weights, before they are "
+	"stored: 1 is that of not stepping at all, at 0.01 the update is 10% of its length off."
+	"</li>\n</ul>\n";
+
+static void draw(const void *ctx, bool wide, struct tsr_text *svg)
+{
+	tsr_states_curves_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, wide ? 2 : 1, svg);
+}
+
+static void report_people(const struct tsr_replay_states *s, const struct tsr_states_curves *c,
+			  struct tsr_report *r)
+{
+	const struct tsr_replay *first = s->replay[0];
+	char title[40];
+
+	snprintf(title, sizeof(title), "Replay in %u states", s->n);
+	tsr_report_open(r, "tersor replay", title);
+	tsr_replay_report_facts(first, false, r);
+	if (first->compared && tsr_states_last(first) != SIZE_MAX) {
+		struct tsr_table steps = steps_of(s);
+
+		report_states(s, r);
+		report_findings(s, r);
+		tsr_report_charts(r, draw, c);
+		tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
+		tsr_report_table(r, &steps, NULL, "");
+		tsr_report_markup(r, how_to_read);
+	}
+	for (unsigned i = 0; i < s->n; i++)
+		tsr_replay_report_gate(s->replay[i], s->form[i].name, r);
+	tsr_report_close(r, NULL);
+}
+
+/* --- All of it -------------------------------------------------------------------------------- */
+
+static void put_json(const struct tsr_replay_states *s, struct tsr_text *json)
+{
+	tsr_json_open(json, "states", '[');
+	for (unsigned i = 0; i < s->n; i++) {
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "name", s->form[i].name);
+		tsr_json_put_double(json, "bytes_per_parameter", tsr_state_bytes(s->replay[i]));
+		tsr_replay_put_json(s->replay[i], json);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
+}
+
+void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
+{
+	struct tsr_states_curves c;
+
+	if (!tsr_states_curves_find(&c, s)) {
+		r->text.failed = r->csv.failed = r->svg.failed = r->html.failed = true;
+		return;
+	}
+	report_people(s, &c, r);
+	if (r->wants_csv)
+		tsr_replay_put_csv_names("state,", &r->csv);
+	for (unsigned i = 0; i < s->n && r->wants_csv; i++)
+		tsr_replay_put_csv(s->replay[i], s->form[i].name, &r->csv);
+	if (r->wants_svg)
+		tsr_states_curves_put(&c, "replay", 960, 2, &r->svg);
+	if (r->wants_json)
+		put_json(s, &r->json);
+	tsr_states_curves_free(&c);
+}
