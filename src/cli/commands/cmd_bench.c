@@ -38,112 +38,187 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-static void print_kernels(const struct tsr_bench_kernels *r)
+/* --- Reports --------------------------------------------------------------------------------- */
+
+/* Bytes per second, and their share of those of a copy: in JSON as it is, in percent for people. */
+static void add_speed(struct tsr_table *t, const char *const keys[3], const char *shown,
+		      double gbps, double copy_gbps)
 {
-	if (r->threads)
-		printf("copy bandwidth, read + write, %u threads, %s: %.1f GB/s\n\n", r->threads,
-		       r->isa, r->copy_gbps);
+	TSR_CELL(t, keys[0], shown, gbps);
+	TSR_CELL(t, keys[1], NULL, gbps / copy_gbps);
+	TSR_CELL(t, keys[2], "of copy\n%:.0f", 100 * gbps / copy_gbps);
+}
+
+static const char *const encode_keys[] = { "encode_gbps", "encode_of_copy", "-encode" };
+static const char *const decode_keys[] = { "decode_gbps", "decode_of_copy", "-decode" };
+static const char *const step_keys[] = { "gbps", "of_copy", "-step" };
+
+/* A table in text and as a member. */
+static void report_table(struct tsr_report *r, struct tsr_table *t, const char *key)
+{
+	if (r->wants_json)
+		tsr_table_put_json(t, key, &r->json);
+	tsr_report_table(r, t, t->nrows ? "" : NULL, NULL);
+}
+
+/* Where it was measured. */
+static void report_device(struct tsr_report *r, const char *device, unsigned threads,
+			  const char *isa)
+{
+	if (threads)
+		tsr_report_say(r, TSR_TO_TEXT, "%u threads, %s", threads, isa);
 	else
-		printf("%s\ncopy bandwidth, read + write: %.1f GB/s\n\n", r->device, r->copy_gbps);
-	printf("%-13s %6s  %-20s  %-20s\n", "", "bytes", "encode", "decode");
-	printf("%-13s %6s  %9s %10s  %9s %10s\n", "codec", "/elem", "GB/s", "of copy", "GB/s",
-	       "of copy");
-	for (unsigned i = 0; i < r->nkernels; i++) {
-		const struct tsr_bench_kernel *k = &r->kernels[i];
-
-		printf("%-13s %6.3g  %9.1f %9.0f%%  %9.1f %9.0f%%\n", k->name, k->bytes_per_element,
-		       k->encode_gbps, 100 * k->encode_gbps / r->copy_gbps, k->decode_gbps,
-		       100 * k->decode_gbps / r->copy_gbps);
+		tsr_report_say(r, TSR_TO_TEXT, "%s", device);
+	if (!r->wants_json)
+		return;
+	if (device && *device)
+		tsr_json_put_string(&r->json, "device", device);
+	if (threads) {
+		tsr_json_put_u64(&r->json, "threads", threads);
+		tsr_json_put_string(&r->json, "simd", isa);
 	}
 }
 
-static void print_steps(const struct tsr_bench_kernels *r)
+static int report_kernels(const struct cli_cmd *cmd, const struct args *a,
+			  const struct tsr_bench_kernels *b, uint64_t elements, unsigned repeats)
 {
-	printf("\n%-13s %6s  %9s %10s\n", "step", "bytes", "GB/s", "of copy");
-	for (unsigned i = 0; i < r->nsteps; i++) {
-		const struct tsr_bench_step *s = &r->steps[i];
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
+	struct tsr_table kernels = { 0 }, steps = { 0 };
 
-		printf("%-13s %6.4g  %9.1f %9.0f%%\n", s->name, s->bytes_per_element, s->gbps,
-		       100 * s->gbps / r->copy_gbps);
+	report_device(&r, b->device, b->threads, b->isa);
+	if (r.wants_json) {
+		tsr_json_put_u64(&r.json, "elements", elements);
+		tsr_json_put_u64(&r.json, "repeats", repeats);
+		tsr_json_put_double(&r.json, "copy_gbps", b->copy_gbps);
 	}
-}
+	for (unsigned i = 0; i < b->nkernels; i++) {
+		const struct tsr_bench_kernel *k = &b->kernels[i];
 
-static void print_files(const struct tsr_bench_files *r)
-{
-	printf("%u threads, checkpoint of %.2f GB; speeds in GB/s of FP32 checkpoint\n\n",
-	       r->threads, 1e-9 * (double)r->nbytes);
-	printf("%-8s %8s %8s\n", "", "GB/s", "of copy");
-	printf("%-8s %8.2f\n", "copy", r->copy_gbps);
-	printf("%-8s %8.2f %7.2fx\n", "pack", r->pack_gbps, r->pack_gbps / r->copy_gbps);
-	printf("%-8s %8.2f %7.2fx\n", "unpack", r->unpack_gbps, r->unpack_gbps / r->copy_gbps);
-	printf("%-8s %8.2f %7.2fx\n", "verify", r->verify_gbps, r->verify_gbps / r->copy_gbps);
-	printf("\npeak memory %.0f MiB\n", (double)r->peak_rss_nbytes / 1048576);
-}
-
-static int report_files_json(const struct cli_cmd *cmd, const struct args *a,
-			     const struct tsr_bench_files *f)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	tsr_json_put_u64(&json, "threads", f->threads);
-	tsr_json_put_u64(&json, "nbytes", f->nbytes);
-	tsr_json_put_double(&json, "copy_gbps", f->copy_gbps);
-	tsr_json_put_double(&json, "pack_gbps", f->pack_gbps);
-	tsr_json_put_double(&json, "unpack_gbps", f->unpack_gbps);
-	tsr_json_put_double(&json, "verify_gbps", f->verify_gbps);
-	tsr_json_put_u64(&json, "peak_rss_nbytes", f->peak_rss_nbytes);
-	return cli_json_end(&json, &a->common);
-}
-
-static void put_steps(struct tsr_text *json, const struct tsr_bench_kernels *r)
-{
-	tsr_json_open(json, "steps", '[');
-	for (unsigned i = 0; i < r->nsteps; i++) {
-		const struct tsr_bench_step *s = &r->steps[i];
-
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "step", s->name);
-		tsr_json_put_double(json, "bytes_per_element", s->bytes_per_element);
-		tsr_json_put_double(json, "gbps", s->gbps);
-		tsr_json_put_double(json, "of_copy", s->gbps / r->copy_gbps);
-		tsr_json_close(json, '}');
+		tsr_row(&kernels);
+		TSR_CELL(&kernels, "codec", "codec:13", k->name);
+		TSR_CELL(&kernels, "bytes_per_element", "bytes\n/elem:.3g", k->bytes_per_element);
+		add_speed(&kernels, encode_keys, "encode\nGB/s:9.1f", k->encode_gbps, b->copy_gbps);
+		add_speed(&kernels, decode_keys, "decode\nGB/s:9.1f", k->decode_gbps, b->copy_gbps);
 	}
-	tsr_json_close(json, ']');
+	for (unsigned i = 0; i < b->nsteps; i++) {
+		tsr_row(&steps);
+		TSR_CELL(&steps, "step", "step:13", b->steps[i].name);
+		TSR_CELL(&steps, "bytes_per_element", "bytes\n/elem:.4g",
+			 b->steps[i].bytes_per_element);
+		add_speed(&steps, step_keys, "GB/s:9.1f", b->steps[i].gbps, b->copy_gbps);
+	}
+	tsr_report_say(&r, TSR_TO_TEXT, "copy bandwidth, read + write: %.1f GB/s", b->copy_gbps);
+	tsr_report_gap(&r);
+	report_table(&r, &kernels, "kernels");
+	if (b->nsteps)
+		tsr_report_gap(&r);
+	report_table(&r, &steps, "steps");
+	return cli_end_report(&r, &a->common);
 }
 
-static int report_kernels_json(const struct cli_cmd *cmd, const struct args *a,
-			       const struct tsr_bench_kernels *r, uint64_t elements,
-			       unsigned repeats)
+static int report_files(const struct cli_cmd *cmd, const struct args *a,
+			const struct tsr_bench_files *f)
 {
-	struct tsr_text json = { 0 };
+	const struct {
+		const char *key, *name;
+		double gbps;
+	} speeds[] = { { "copy_gbps", "copy", f->copy_gbps },
+		       { "pack_gbps", "pack", f->pack_gbps },
+		       { "unpack_gbps", "unpack", f->unpack_gbps },
+		       { "verify_gbps", "verify", f->verify_gbps } };
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
+	struct tsr_table t = { 0 };
 
-	cli_json_begin(&json, cmd);
-	tsr_json_put_string(&json, "device", r->device);
-	if (r->threads) {
-		tsr_json_put_u64(&json, "threads", r->threads);
-		tsr_json_put_string(&json, "simd", r->isa);
+	if (r.wants_json) {
+		tsr_json_put_u64(&r.json, "threads", f->threads);
+		tsr_json_put_u64(&r.json, "nbytes", f->nbytes);
 	}
-	tsr_json_put_u64(&json, "elements", elements);
-	tsr_json_put_u64(&json, "repeats", repeats);
-	tsr_json_put_double(&json, "copy_gbps", r->copy_gbps);
-	tsr_json_open(&json, "kernels", '[');
-	for (unsigned i = 0; i < r->nkernels; i++) {
-		const struct tsr_bench_kernel *k = &r->kernels[i];
-
-		tsr_json_open(&json, NULL, '{');
-		tsr_json_put_string(&json, "codec", k->name);
-		tsr_json_put_double(&json, "bytes_per_element", k->bytes_per_element);
-		tsr_json_put_double(&json, "encode_gbps", k->encode_gbps);
-		tsr_json_put_double(&json, "encode_of_copy", k->encode_gbps / r->copy_gbps);
-		tsr_json_put_double(&json, "decode_gbps", k->decode_gbps);
-		tsr_json_put_double(&json, "decode_of_copy", k->decode_gbps / r->copy_gbps);
-		tsr_json_close(&json, '}');
+	for (size_t i = 0; i < sizeof(speeds) / sizeof(*speeds); i++) {
+		tsr_row(&t);
+		TSR_CELL(&t, "name", " :8", speeds[i].name);
+		TSR_CELL(&t, "gbps", "GB/s:8.2f", speeds[i].gbps);
+		TSR_CELL(&t, "of_copy", "x copy:8.2f", speeds[i].gbps / f->copy_gbps);
+		if (r.wants_json)
+			tsr_json_put_double(&r.json, speeds[i].key, speeds[i].gbps);
 	}
-	tsr_json_close(&json, ']');
-	put_steps(&json, r);
-	return cli_json_end(&json, &a->common);
+	if (r.wants_json)
+		tsr_json_put_u64(&r.json, "peak_rss_nbytes", f->peak_rss_nbytes);
+	tsr_report_say(&r, TSR_TO_TEXT,
+		       "%u threads, checkpoint of %.2f GB; speeds in GB/s of FP32 checkpoint",
+		       f->threads, 1e-9 * (double)f->nbytes);
+	tsr_report_gap(&r);
+	tsr_report_table(&r, &t, "", NULL);
+	tsr_report_gap(&r);
+	tsr_report_say(&r, TSR_TO_TEXT, "peak memory %.0f MiB",
+		       (double)f->peak_rss_nbytes / 1048576);
+	return cli_end_report(&r, &a->common);
 }
+
+static int report_codebook(const struct cli_cmd *cmd, const struct args *a, unsigned nbins,
+			   const struct tsr_bench_codebook *b)
+{
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
+
+	tsr_report_say(
+		&r, TSR_TO_TEXT,
+		"codebook of 256 entries from %u bins: %.4f s; by trying everything: %.2f s, "
+		"%.0f times as long; %s entries",
+		nbins, b->seconds, b->plain_seconds, b->plain_seconds / b->seconds,
+		b->same ? "the same" : "other");
+	if (r.wants_json) {
+		tsr_json_put_double(&r.json, "codebook_seconds", b->seconds);
+		tsr_json_put_double(&r.json, "plain_seconds", b->plain_seconds);
+		tsr_json_put_double(&r.json, "times", b->plain_seconds / b->seconds);
+		tsr_json_put_bool(&r.json, "same", b->same);
+	}
+	return cli_end_report(&r, &a->common);
+}
+
+static int report_entropy(const struct cli_cmd *cmd, const struct args *a,
+			  const struct tsr_bench_entropy *b)
+{
+	const bool gpu = b->device[0];
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
+	struct tsr_table t = { 0 };
+	uint64_t compared = 0;
+
+	report_device(&r, b->device, gpu ? 0 : b->threads, b->isa);
+	if (r.wants_json && gpu)
+		tsr_json_put_double(&r.json, "copy_gbps", b->copy_gbps);
+	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
+		const struct tsr_bench_plane *p = &b->planes[i];
+		/* Plain and coded bytes are read or written. */
+		const double moved = 1 + p->coded_bytes_per_element / p->bytes_per_element;
+
+		if (!p->elements)
+			continue;
+		tsr_row(&t);
+		TSR_CELL(&t, "plane", "plane:19", p->name);
+		TSR_CELL(&t, "elements", NULL, p->elements);
+		TSR_CELL(&t, "bytes_per_element", "bytes/elem:.3g", p->bytes_per_element);
+		TSR_CELL(&t, "coded_bytes_per_element", "coded:.4f", p->coded_bytes_per_element);
+		TSR_CELL(&t, "encode_gbps", "encode:8.2f", p->encode_gbps);
+		TSR_CELL(&t, "decode_gbps", "decode:8.2f", p->decode_gbps);
+		if (gpu) {
+			TSR_CELL(&t, "encode_of_copy", "of copy:8.2f",
+				 p->encode_gbps * moved / b->copy_gbps);
+			TSR_CELL(&t, "decode_of_copy", "of copy:8.2f",
+				 p->decode_gbps * moved / b->copy_gbps);
+		}
+		TSR_CELL(&t, "compared_pieces", NULL, p->compared);
+		compared += p->compared;
+	}
+	tsr_report_say(&r, TSR_TO_TEXT, "speeds in GB/s of the plane%s",
+		       gpu ? ", and what is read and written of copy" : "");
+	tsr_report_gap(&r);
+	report_table(&r, &t, "planes");
+	if (gpu)
+		tsr_report_heading(&r, TSR_TO_TEXT, "%" PRIu64 " pieces compared: the CPU's bytes",
+				   compared);
+	return cli_end_report(&r, &a->common);
+}
+
+/* --- What is measured ------------------------------------------------------------------------ */
 
 /* @gpu: on GPU @index. */
 static int run_kernels(const struct cli_cmd *cmd, const struct args *a, bool gpu, unsigned index)
@@ -166,11 +241,7 @@ static int run_kernels(const struct cli_cmd *cmd, const struct args *a, bool gpu
 	cli_work_end(&work);
 	if (status != TSR_OK)
 		return cli_error(&err);
-	if (cli_wants_text(&a->common))
-		print_kernels(&r);
-	if (cli_wants_text(&a->common) && r.nsteps)
-		print_steps(&r);
-	return a->common.json.given ? report_kernels_json(cmd, a, &r, elements, repeats) : CLI_OK;
+	return report_kernels(cmd, a, &r, elements, repeats);
 }
 
 static int run_files(const struct cli_cmd *cmd, const struct args *a)
@@ -187,121 +258,18 @@ static int run_files(const struct cli_cmd *cmd, const struct args *a)
 	cli_work_end(&work);
 	if (status != TSR_OK)
 		return cli_error(&err);
-	if (cli_wants_text(&a->common))
-		print_files(&r);
-	return a->common.json.given ? report_files_json(cmd, a, &r) : CLI_OK;
+	return report_files(cmd, a, &r);
 }
 
 static int run_codebook(const struct cli_cmd *cmd, const struct args *a)
 {
 	const unsigned nbins = a->elements ? (unsigned)a->elements : TSR_LEARNED_BINS;
-	struct tsr_text json = { 0 };
 	struct tsr_bench_codebook r;
 	struct tsr_err err = { 0 };
 
 	if (tsr_bench_codebook(nbins, a->repeats ? (unsigned)a->repeats : 7, &r, &err) != TSR_OK)
 		return cli_error(&err);
-	if (cli_wants_text(&a->common))
-		printf("codebook of 256 entries from %u bins: %.4f s; by trying everything: %.2f "
-		       "s, %.0f times as long; %s entries\n",
-		       nbins, r.seconds, r.plain_seconds, r.plain_seconds / r.seconds,
-		       r.same ? "the same" : "other");
-	if (!a->common.json.given)
-		return CLI_OK;
-	cli_json_begin(&json, cmd);
-	tsr_json_put_double(&json, "codebook_seconds", r.seconds);
-	tsr_json_put_double(&json, "plain_seconds", r.plain_seconds);
-	tsr_json_put_double(&json, "times", r.plain_seconds / r.seconds);
-	tsr_json_put_bool(&json, "same", r.same);
-	return cli_json_end(&json, &a->common);
-}
-
-/* The share of the copy bandwidth: plain and coded bytes are read or written. */
-static double coding_of_copy(const struct tsr_bench_entropy *r, const struct tsr_bench_plane *p,
-			     double gbps)
-{
-	return gbps * (1 + p->coded_bytes_per_element / p->bytes_per_element) / r->copy_gbps;
-}
-
-static void print_entropy_gpu(const struct tsr_bench_entropy *r)
-{
-	uint64_t compared = 0;
-
-	printf("%s\ncopy %.0f GB/s, read + write; speeds in GB/s of the plane, and what is read "
-	       "and "
-	       "written of copy\n\n",
-	       r->device, r->copy_gbps);
-	printf("%-19s %10s %10s %8s %8s %8s %8s\n", "plane", "bytes/elem", "coded", "encode",
-	       "of copy", "decode", "of copy");
-	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
-		const struct tsr_bench_plane *p = &r->planes[i];
-
-		if (!p->elements)
-			continue;
-		printf("%-19s %10.0f %10.4f %8.2f %7.0f%% %8.2f %7.0f%%\n", p->name,
-		       p->bytes_per_element, p->coded_bytes_per_element, p->encode_gbps,
-		       100 * coding_of_copy(r, p, p->encode_gbps), p->decode_gbps,
-		       100 * coding_of_copy(r, p, p->decode_gbps));
-		compared += p->compared;
-	}
-	printf("\n%" PRIu64 " pieces compared: the CPU's bytes\n", compared);
-}
-
-static void print_entropy(const struct tsr_bench_entropy *r)
-{
-	if (r->device[0]) {
-		print_entropy_gpu(r);
-		return;
-	}
-	printf("%u threads, %s; speeds in GB/s of the plane\n\n", r->threads, r->isa);
-	printf("%-19s %10s %10s %8s %8s\n", "plane", "bytes/elem", "coded", "encode", "decode");
-	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
-		const struct tsr_bench_plane *p = &r->planes[i];
-
-		if (!p->elements)
-			continue;
-		printf("%-19s %10.0f %10.4f %8.2f %8.2f\n", p->name, p->bytes_per_element,
-		       p->coded_bytes_per_element, p->encode_gbps, p->decode_gbps);
-	}
-}
-
-static int report_entropy_json(const struct cli_cmd *cmd, const struct args *a,
-			       const struct tsr_bench_entropy *r)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	if (r->device[0]) {
-		tsr_json_put_string(&json, "device", r->device);
-		tsr_json_put_double(&json, "copy_gbps", r->copy_gbps);
-	} else {
-		tsr_json_put_u64(&json, "threads", r->threads);
-		tsr_json_put_string(&json, "simd", r->isa);
-	}
-	tsr_json_open(&json, "planes", '[');
-	for (unsigned i = 0; i < TSR_BENCH_CODED; i++) {
-		const struct tsr_bench_plane *p = &r->planes[i];
-
-		if (!p->elements)
-			continue;
-		tsr_json_open(&json, NULL, '{');
-		tsr_json_put_string(&json, "plane", p->name);
-		tsr_json_put_u64(&json, "elements", p->elements);
-		tsr_json_put_double(&json, "bytes_per_element", p->bytes_per_element);
-		tsr_json_put_double(&json, "coded_bytes_per_element", p->coded_bytes_per_element);
-		tsr_json_put_double(&json, "encode_gbps", p->encode_gbps);
-		tsr_json_put_double(&json, "decode_gbps", p->decode_gbps);
-		if (r->device[0]) {
-			tsr_json_put_double(&json, "encode_of_copy",
-					    coding_of_copy(r, p, p->encode_gbps));
-			tsr_json_put_double(&json, "decode_of_copy",
-					    coding_of_copy(r, p, p->decode_gbps));
-		}
-		tsr_json_put_u64(&json, "compared_pieces", p->compared);
-		tsr_json_close(&json, '}');
-	}
-	tsr_json_close(&json, ']');
-	return cli_json_end(&json, &a->common);
+	return report_codebook(cmd, a, nbins, &r);
 }
 
 /* @gpu: the GPU to measure; NULL: the CPU. */
@@ -321,9 +289,7 @@ static int run_entropy(const struct cli_cmd *cmd, const struct args *a, const un
 	cli_work_end(&work);
 	if (status != TSR_OK)
 		return cli_error(&err);
-	if (cli_wants_text(&a->common))
-		print_entropy(&r);
-	return a->common.json.given ? report_entropy_json(cmd, a, &r) : CLI_OK;
+	return report_entropy(cmd, a, &r);
 }
 
 #define ANY_KIND (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)

@@ -23,13 +23,13 @@ static bool same_family(const struct tsr_codec *a, const struct tsr_codec *b)
 	return a && b && a->family && b->family && strcmp(a->family, b->family) == 0;
 }
 
-/* One row for a codec, or for a whole family, whose members follow each other. */
-static const struct tsr_codec *const *print_row(const struct tsr_codec *const *c,
-						enum tsr_kind kind)
+/* One row for a codec, or for a whole family, whose members follow each other; returns the last of them. */
+static const struct tsr_codec *const *add_row(struct tsr_table *t, const struct tsr_codec *const *c,
+					      enum tsr_kind kind)
 {
 	const struct tsr_codec *const *last = c;
 	struct tsr_coding first = tsr_coding_default(*c), coding;
-	char name[32], bytes[32];
+	char head[32], name[32], bytes[32];
 
 	while (same_family(*c, last[1]))
 		last++;
@@ -41,65 +41,72 @@ static const struct tsr_codec *const *print_row(const struct tsr_codec *const *c
 		snprintf(bytes, sizeof(bytes), "%.5g to %.5g", tsr_coding_bytes_per_element(&first),
 			 tsr_coding_bytes_per_element(&coding));
 	}
-	printf("  %-15s%c %-14s %s\n", name, is_default(*c, kind) ? '*' : ' ', bytes,
-	       (*c)->summary);
+	snprintf(head, sizeof(head), "%s codecs:17", tsr_kind_name(kind));
+	tsr_row(t);
+	TSR_CELL(t, "name", head, tsr_keep(t, name));
+	tsr_mark(t, is_default(*c, kind));
+	TSR_CELL(t, "bytes", "bytes:14", tsr_keep(t, bytes));
+	TSR_CELL(t, "summary", "what it keeps", (*c)->summary);
 	return last;
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct cli_common *common)
+static void report_kind(enum tsr_kind kind, struct tsr_report *r)
 {
-	struct tsr_text json = { 0 };
+	struct tsr_table t = { 0 };
 
-	cli_json_begin(&json, cmd);
-	tsr_json_open(&json, "codecs", '[');
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		const struct tsr_coding coding = tsr_coding_default(*c);
-
-		tsr_json_open(&json, NULL, '{');
-		tsr_json_put_string(&json, "name", (*c)->name);
-		tsr_json_put_string(&json, "summary", (*c)->summary);
-		tsr_json_put_string(&json, "source", (*c)->source);
-		tsr_json_put_string(&json, "family", (*c)->family);
-		tsr_json_open(&json, "kinds", '[');
-		for (unsigned k = 0; k < 3; k++) {
-			if ((*c)->kinds & kinds[k])
-				tsr_json_put_string(&json, NULL, tsr_kind_name(kinds[k]));
-		}
-		tsr_json_close(&json, ']');
-		tsr_json_open(&json, "planes", '[');
-		for (unsigned i = 0; i < (*c)->nplanes; i++) {
-			tsr_json_open(&json, NULL, '{');
-			tsr_json_put_string(&json, "suffix", (*c)->planes[i].suffix);
-			tsr_json_put_string(&json, "dtype",
-					    tsr_dtype_name(tsr_plane_dtype(&coding, i)));
-			tsr_json_close(&json, '}');
-		}
-		tsr_json_close(&json, ']');
-		tsr_json_put_double(&json, "bytes_per_element",
-				    tsr_coding_bytes_per_element(&coding));
-		tsr_json_put_bool(&json, "grouped", (*c)->grouped);
-		tsr_json_put_bool(&json, "stochastic", (*c)->stochastic);
-		tsr_json_close(&json, '}');
+		if ((*c)->kinds & kind)
+			c = add_row(&t, c, kind);
 	}
-	tsr_json_close(&json, ']');
-	return cli_json_end(&json, common);
+	tsr_report_table(r, &t, "", NULL);
+	tsr_report_gap(r);
+}
+
+static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
+{
+	const struct tsr_coding coding = tsr_coding_default(c);
+	struct tsr_table planes = { 0 };
+
+	for (unsigned i = 0; i < c->nplanes; i++) {
+		tsr_row(&planes);
+		TSR_CELL(&planes, "suffix", NULL, c->planes[i].suffix);
+		TSR_CELL(&planes, "dtype", NULL, tsr_dtype_name(tsr_plane_dtype(&coding, i)));
+	}
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "name", c->name);
+	tsr_json_put_string(json, "summary", c->summary);
+	tsr_json_put_string(json, "source", c->source);
+	tsr_json_put_string(json, "family", c->family);
+	tsr_json_open(json, "kinds", '[');
+	for (unsigned k = 0; k < 3; k++) {
+		if (c->kinds & kinds[k])
+			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
+	}
+	tsr_json_close(json, ']');
+	tsr_table_put_json(&planes, "planes", json);
+	tsr_json_put_double(json, "bytes_per_element", tsr_coding_bytes_per_element(&coding));
+	tsr_json_put_bool(json, "grouped", c->grouped);
+	tsr_json_put_bool(json, "stochastic", c->stochastic);
+	tsr_json_close(json, '}');
+	tsr_table_free(&planes);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct cli_common *common = args;
+	struct tsr_report r = cli_report(cmd, common, NULL);
 
-	for (unsigned k = 0; k < 3 && cli_wants_text(common); k++) {
-		printf("%s%-8s codecs    %-14s what it keeps\n", k ? "\n" : "",
-		       tsr_kind_name(kinds[k]), "bytes");
-		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-			if ((*c)->kinds & kinds[k])
-				c = print_row(c, kinds[k]);
-		}
+	for (unsigned k = 0; k < 3; k++)
+		report_kind(kinds[k], &r);
+	tsr_report_say(&r, TSR_TO_TEXT,
+		       "bytes per element, with usual groups and scales; * is the default");
+	if (r.wants_json) {
+		tsr_json_open(&r.json, "codecs", '[');
+		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++)
+			put_codec(*c, &r.json);
+		tsr_json_close(&r.json, ']');
 	}
-	if (cli_wants_text(common))
-		printf("\nbytes per element, with usual groups and scales; * is the default\n");
-	return common->json.given ? report_json(cmd, common) : CLI_OK;
+	return cli_end_report(&r, common);
 }
 
 const struct cli_cmd cmd_codecs = {
