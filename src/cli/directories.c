@@ -14,7 +14,7 @@
 #include "cli/work.h"
 #include "io/dir.h"
 #include "io/file.h"
-#include "report/copies.h"
+#include "names/copies.h"
 #include "report/format.h"
 #include "tersor/names.h"
 #include "text/json.h"
@@ -44,7 +44,7 @@ static void add_raw(struct tsr_summary *s, const struct tsr_checkpoint *c)
 		raw.coding = (struct tsr_coding){ .group = 1 };
 		tsr_summary_add(s, &raw, tsr_tensor_nbytes(t), -1);
 	}
-	(void)tsr_summary_add_copies(s, c, NULL);
+	(void)tsr_copies_add(&s->copies, c, NULL);
 }
 
 static void on_packed(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p)
@@ -83,7 +83,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	struct tsr_text json = { 0 }, lines = { 0 };
 	int status = CLI_OK;
 
-	tsr_summary_add_flat_copies(&totals->summary);
+	tsr_copies_add_flat(&totals->summary.copies);
 	if (cli_wants_text(common)) {
 		status = cli_directory_print(d, totals);
 		print_sizes(d, common, &totals->summary);
@@ -238,7 +238,7 @@ static int add_file(const struct cli_common *common, const struct tsr_directory_
 		return e->as == TSR_STORED_COPY ? CLI_OK : cli_error(&err);
 	(void)tsr_names_assign(c, NULL, 0, NULL);
 	tsr_summary_add_all(&totals->summary, c);
-	(void)tsr_summary_add_copies(&totals->summary, c, NULL);
+	(void)tsr_copies_add(&totals->summary.copies, c, NULL);
 	cli_directory_keep_worst(totals, e->path);
 	tsr_checkpoint_close(c);
 	return CLI_OK;
@@ -250,7 +250,7 @@ static int report_inspection(const struct cli_cmd *cmd, const struct cli_common 
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 	struct tsr_text json = { 0 };
 
-	tsr_summary_add_flat_copies(&totals->summary);
+	tsr_copies_add_flat(&totals->summary.copies);
 	if (cli_wants_text(common)) {
 		printf("%s: packed directory, %zu packed, %zu copied\n\n",
 		       tsr_format_name(tsr_directory_path(d), 30).text, sizes.npacked,

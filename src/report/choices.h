@@ -1,26 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which codecs a packing chose by their errors. */
+/* Which codecs a packing chose by their errors, as text and as JSON. */
 #ifndef TSR_REPORT_CHOICES_H
 #define TSR_REPORT_CHOICES_H
 
+#include "pack/choice/chosen.h"
 #include "report/format.h"
-#include "tersor/pack.h"
 #include "text/text.h"
-
-#define TSR_CHOICES_MAX 64
-
-struct tsr_choices {
-	struct {
-		const struct tsr_codec *codec;
-		uint64_t ntensors;
-	} by[TSR_CHOICES_MAX];
-	unsigned n;
-	double bound; /* that was kept to; the largest of several packings */
-	double largest; /* error of what was chosen */
-	uint64_t nraw; /* tensors that no codec was chosen for */
-};
-
-void tsr_choices_add(struct tsr_choices *s, const struct tsr_packing *p);
 
 /* Lines that say what was chosen; none if there was no choice. */
 void tsr_choices_put_text(const struct tsr_choices *s, struct tsr_text *out);

@@ -1,34 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What decoded tensors lost: values that became zero, signs of zeros, and updates that changed. */
+/* What decoded tensors lost, as text and as JSON. */
 #ifndef TSR_REPORT_LOSSES_H
 #define TSR_REPORT_LOSSES_H
 
-#include "tersor/checkpoint.h"
-#include "tersor/compare.h"
-#include "tersor/pack.h"
+#include "compare/lost.h"
 #include "text/text.h"
-
-struct tsr_losses {
-	uint64_t weights, momenta, variances, others; /* nonzero values that come back 0 */
-	uint64_t exposed; /* those variances whose momentum does not */
-	uint64_t signs; /* -0 that comes back +0 */
-	uint64_t nupdates; /* momenta that were measured with their variances */
-	uint64_t alone; /* variances that were changed, with no momentum to measure them with */
-	uint64_t unlike; /* variances whose tiles are not those of their momentum: not measured */
-	uint64_t undefined; /* updates that were not finite before */
-	float max_before, max_after, eps;
-	bool eps_known; /* the checkpoint says it */
-	bool eps_differs; /* of several files: each has its own */
-	double nmse; /* the largest of an update */
-	char worst[200]; /* the variance that has it */
-};
-
-/* Of what was packed, or compared with its original. */
-struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p);
-struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v);
-
-/* Add those of another file. */
-void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from);
 
 /* Lines of at most 80 columns on what was lost and what was measured; none if there is nothing. */
 void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out);

@@ -64,7 +64,7 @@ static uint64_t count_kind(const struct tsr_summary *s, enum tsr_kind kind)
 
 static uint64_t parameters(const struct tsr_summary *s)
 {
-	const uint64_t weights = count_kind(s, TSR_KIND_WEIGHT) - s->ncopies;
+	const uint64_t weights = count_kind(s, TSR_KIND_WEIGHT) - s->copies.nelements;
 
 	return weights ? weights : count_kind(s, TSR_KIND_MOMENTUM);
 }
@@ -126,14 +126,14 @@ void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out)
 
 void tsr_summary_put_copies(const struct tsr_summary *s, struct tsr_text *out)
 {
-	for (unsigned i = 0; i < s->nplaces; i++) {
+	for (unsigned i = 0; i < s->copies.nplaces; i++) {
 		tsr_text_printf(out, "%s%s elements under %s", i ? ", " : "copies of parameters: ",
-				tsr_format_count(s->places[i].nelements).text,
-				tsr_format_name(s->places[i].name, 60).text);
+				tsr_format_count(s->copies.places[i].nelements).text,
+				tsr_format_name(s->copies.places[i].name, 60).text);
 	}
-	tsr_text_puts(out, s->nplaces == TSR_SUMMARY_COPIES_MAX ? ", ...\n"
-			   : s->nplaces				? "\n"
-								: "");
+	tsr_text_puts(out, s->copies.nplaces == TSR_COPIES_MAX ? ", ...\n"
+			   : s->copies.nplaces		       ? "\n"
+							       : "");
 }
 
 static void row_json(struct tsr_text *json, const struct tsr_summary_row *r)
@@ -152,10 +152,10 @@ void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
 	tsr_json_put_u64(json, "parameters", parameters(s));
 	tsr_json_put_double(json, "bytes_per_parameter", tsr_summary_bytes_per_parameter(s));
 	tsr_json_open(json, "copies", '[');
-	for (unsigned i = 0; i < s->nplaces; i++) {
+	for (unsigned i = 0; i < s->copies.nplaces; i++) {
 		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "under", s->places[i].name);
-		tsr_json_put_u64(json, "elements", s->places[i].nelements);
+		tsr_json_put_string(json, "under", s->copies.places[i].name);
+		tsr_json_put_u64(json, "elements", s->copies.places[i].nelements);
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, ']');

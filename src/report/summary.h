@@ -3,6 +3,7 @@
 #ifndef TSR_REPORT_SUMMARY_H
 #define TSR_REPORT_SUMMARY_H
 
+#include "names/copies.h"
 #include "report/choices.h"
 #include "report/losses.h"
 #include "text/text.h"
@@ -20,20 +21,12 @@ struct tsr_summary_row {
 };
 
 #define TSR_SUMMARY_ROWS_MAX 64
-#define TSR_SUMMARY_COPIES_MAX 8
 
 struct tsr_summary {
 	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
 	unsigned nrows;
 	struct tsr_summary_row total;
-	uint64_t ncopies; /* elements of weights that are copies of parameters (report/copies.h) */
-	/* Of several checkpoints: elements of models, and of lists of vectors where there is no model. */
-	uint64_t nmodel, nlisted;
-	struct tsr_summary_copies {
-		char name[64]; /* of where they are, such as "ema.*" */
-		uint64_t nelements;
-	} places[TSR_SUMMARY_COPIES_MAX];
-	unsigned nplaces;
+	struct tsr_copies copies; /* which are no parameters */
 	struct tsr_losses losses;
 	struct tsr_choices choices; /* of a packing */
 };

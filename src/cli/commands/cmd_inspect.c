@@ -7,7 +7,7 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/recording_report.h"
-#include "report/copies.h"
+#include "names/copies.h"
 #include "report/format.h"
 #include "report/summary.h"
 #include "tersor/names.h"
@@ -146,7 +146,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	int status = CLI_OK;
 
 	tsr_summary_add_all(&summary, c);
-	(void)tsr_summary_add_copies(&summary, c, NULL);
+	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);
 	if (cli_wants_text(common))
 		status = print_report(common, c, &summary);

@@ -18,7 +18,7 @@
 #include "pack/packing.h"
 #include "report/choices.h"
 #include "report/format.h"
-#include "report/copies.h"
+#include "names/copies.h"
 #include "report/kept_raw.h"
 #include "report/summary.h"
 #include "text/json.h"
@@ -231,7 +231,7 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 	}
 	tsr_choices_add(&s->choices, p);
 	tsr_losses_merge(&s->losses, &losses);
-	(void)tsr_summary_add_copies(s, p->source, NULL);
+	(void)tsr_copies_add(&s->copies, p->source, NULL);
 }
 
 static int print_report(const struct args *a, const struct tsr_packing *p, struct tsr_summary *s)

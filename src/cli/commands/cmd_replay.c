@@ -10,8 +10,6 @@
 #include "cli/replay_options.h"
 #include "cli/work.h"
 #include "replay/replay_result.h"
-#include "report/charts/replay_chart.h"
-#include "report/charts/states_chart.h"
 #include "report/replay_report.h"
 #include "report/states_report.h"
 #include "text/json.h"

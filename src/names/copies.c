@@ -3,7 +3,7 @@
  * Weights of a checkpoint that are copies of others: masters, and averages such as an EMA.  A
  * parameter is counted once, however often it is stored; docs/names.md says what counts as a copy.
  */
-#include "report/copies.h"
+#include "names/copies.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 struct finding {
 	const struct tsr_checkpoint *c;
-	struct tsr_summary *s;
+	struct tsr_copies *s;
 	bool tree; /* whether it is known which tensors are the model's */
 	uint64_t nmodel; /* elements of the model's weights */
 	char **canonical; /* per tensor that is a weight */
@@ -57,14 +57,14 @@ static const char *master_alias(const char *name)
 	return alias && alias->role == TSR_ROLE_MASTER ? last : NULL;
 }
 
-static void count(struct tsr_summary *s, uint64_t nelements, const char *where)
+static void count(struct tsr_copies *s, uint64_t nelements, const char *where)
 {
 	unsigned i = 0;
 
-	s->ncopies += nelements;
+	s->nelements += nelements;
 	while (i < s->nplaces && strcmp(s->places[i].name, where) != 0)
 		i++;
-	if (i == TSR_SUMMARY_COPIES_MAX)
+	if (i == TSR_COPIES_MAX)
 		return;
 	if (i == s->nplaces) {
 		snprintf(s->places[i].name, sizeof(s->places[i].name), "%s", where);
@@ -204,14 +204,14 @@ static enum tsr_status find(struct finding *f)
 	return TSR_OK;
 }
 
-void tsr_summary_add_flat_copies(struct tsr_summary *s)
+void tsr_copies_add_flat(struct tsr_copies *s)
 {
 	if (s->nmodel && s->nlisted >= s->nmodel && s->nlisted - s->nmodel <= s->nmodel / 100)
 		count(s, s->nlisted, "flat partitions");
 }
 
-enum tsr_status tsr_summary_add_copies(struct tsr_summary *s, const struct tsr_checkpoint *c,
-				       struct tsr_err *err)
+enum tsr_status tsr_copies_add(struct tsr_copies *s, const struct tsr_checkpoint *c,
+			       struct tsr_err *err)
 {
 	struct finding f = { .c = c, .s = s, .err = err };
 	const size_t n = c->ntensors + 1;

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What decoded tensors lost: values that became zero, signs of zeros, and updates that changed. */
+#include "compare/lost.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ckpt/checkpoint_model.h"
+#include "compare/comparison.h"
+#include "pack/packing.h"
+
+static void add_zeroed(struct tsr_losses *l, enum tsr_kind kind, uint64_t n)
+{
+	switch (kind) {
+	case TSR_KIND_WEIGHT:
+		l->weights += n;
+		break;
+	case TSR_KIND_MOMENTUM:
+		l->momenta += n;
+		break;
+	case TSR_KIND_VARIANCE:
+		l->variances += n;
+		break;
+	case TSR_KIND_OTHER:
+		l->others += n;
+		break;
+	}
+}
+
+static void add_update(struct tsr_losses *l, const char *name, const struct tsr_update_measured *u)
+{
+	const double nmse = u->nmse;
+
+	/* Written so that NaN is the largest. */
+	if (!l->nupdates || !(nmse <= l->nmse)) {
+		snprintf(l->worst, sizeof(l->worst), "%s", name);
+		l->nmse = nmse;
+	}
+	l->nupdates++;
+	l->exposed += u->exposed;
+	l->undefined += u->nonfinite;
+	l->max_before = u->max_before > l->max_before ? u->max_before : l->max_before;
+	l->max_after = u->max_after > l->max_after ? u->max_after : l->max_after;
+}
+
+/* Add a tensor; @m: NULL if it is stored as it is; @u: as in struct tsr_packed_tensor. */
+static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measured *m,
+		const struct tsr_update_measured *u)
+{
+	if (m) {
+		add_zeroed(l, t->kind, m->flushed);
+		l->signs += m->sign_lost;
+	}
+	if (u->n)
+		add_update(l, t->name, u);
+	else if (m && t->kind == TSR_KIND_VARIANCE && m->exact != m->n)
+		*(t->partner ? &l->unlike : &l->alone) += 1;
+}
+
+struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p)
+{
+	struct tsr_losses l = { .eps = p->eps, .eps_known = p->eps_known };
+
+	for (size_t i = 0; i < p->source->ntensors; i++) {
+		const struct tsr_tensor *t = &p->source->tensors[i];
+
+		add(&l, t, t->coding.codec ? &p->tensors[i].measure : NULL, &p->tensors[i].update);
+	}
+	return l;
+}
+
+struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v)
+{
+	struct tsr_losses l = { .eps = v->eps, .eps_known = v->eps_known };
+
+	for (size_t i = 0; i < v->checked->ntensors; i++) {
+		const struct tsr_tensor *t = &v->checked->tensors[i];
+
+		add(&l, t, t->coding.codec ? &v->tensors[i].measure : NULL, &v->tensors[i].update);
+	}
+	return l;
+}
+
+/* An eps counts where updates were measured with it. */
+static void merge_eps(struct tsr_losses *into, const struct tsr_losses *from)
+{
+	if (!into->nupdates) {
+		into->eps = from->eps;
+		into->eps_known = from->eps_known;
+		into->eps_differs = from->eps_differs;
+	} else if (from->nupdates) {
+		into->eps_differs |= from->eps_differs || from->eps != into->eps ||
+				     from->eps_known != into->eps_known;
+	}
+}
+
+void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from)
+{
+	merge_eps(into, from);
+	if (from->nupdates && (!into->nupdates || !(from->nmse <= into->nmse))) {
+		memcpy(into->worst, from->worst, sizeof(into->worst));
+		into->nmse = from->nmse;
+	}
+	into->weights += from->weights;
+	into->momenta += from->momenta;
+	into->variances += from->variances;
+	into->others += from->others;
+	into->exposed += from->exposed;
+	into->signs += from->signs;
+	into->nupdates += from->nupdates;
+	into->alone += from->alone;
+	into->unlike += from->unlike;
+	into->undefined += from->undefined;
+	into->max_before = from->max_before > into->max_before ? from->max_before
+							       : into->max_before;
+	into->max_after = from->max_after > into->max_after ? from->max_after : into->max_after;
+}
