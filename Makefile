@@ -142,6 +142,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
 $(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js
+$(BUILD)/obj/src/report/charts/plot.o: src/report/charts/plot.css
 
 define simd_rule
 $(SIMD_SRC:%.c=$(BUILD)/obj/%.$(1).o): $(BUILD)/obj/%.$(1).o: %.c $(FLAGS_FILE) | $(LIBRARIES)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The boxes of an audit: per codec the quantiles of its NMSE over tensors, as in FlashOptim's figure 4. */
-#include <math.h>
-
 #include "report/charts/audit_chart.h"
-#include "report/charts/chart.h"
+#include "report/charts/plot.h"
 #include "report/charts/page.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
@@ -19,43 +17,16 @@ enum {
 	HALF = 60 /* of the height of a box */
 };
 
-struct plot {
-	struct tsr_chart_scale x;
-	int zero, infinity; /* where these are drawn */
-	bool any_zero, any_infinite;
-};
-
-static int x_of(const struct plot *p, double value)
-{
-	if (isinf(value))
-		return p->infinity;
-	return value > 0 ? tsr_chart_at(&p->x, value) : p->zero;
-}
-
 /* The decades that hold all values above 0. */
-static struct plot plan(const struct tsr_audit_panel *panel, int width)
+static struct tsr_axis axis_of(const struct tsr_audit_panel *panel, int width)
 {
-	struct plot p = { .x = { LABEL, width - RIGHT, INFINITY, -INFINITY, true } };
+	struct tsr_axis x = TSR_AXIS;
 
-	for (unsigned i = 0; i < panel->n * TSR_AUDIT_QUANTILES; i++) {
-		const double value = panel->columns[i / TSR_AUDIT_QUANTILES]
-					     .quantile[TSR_AUDIT_NMSE][i % TSR_AUDIT_QUANTILES];
-
-		p.any_zero = p.any_zero || !(value > 0);
-		p.any_infinite = p.any_infinite || isinf(value);
-		if (!(value > 0) || isinf(value))
-			continue;
-		p.x.low = fmin(p.x.low, floor(tsr_chart_log10(value) + 1e-9));
-		p.x.high = fmax(p.x.high, ceil(tsr_chart_log10(value) - 1e-9));
-	}
-	if (!(p.x.low <= p.x.high))
-		p.x.low = p.x.high = 0;
-	p.x.high += p.x.high <= p.x.low;
-	p.zero = p.x.from;
-	p.infinity = p.x.to;
-	p.x.from += p.any_zero ? EDGE : 0;
-	p.x.to -= p.any_infinite ? EDGE : 0;
-	return p;
+	for (unsigned i = 0; i < panel->n * TSR_AUDIT_QUANTILES; i++)
+		tsr_axis_note(&x, panel->columns[i / TSR_AUDIT_QUANTILES]
+					  .quantile[TSR_AUDIT_NMSE][i % TSR_AUDIT_QUANTILES]);
+	tsr_axis_fit(&x, LABEL, width - RIGHT, EDGE);
+	return x;
 }
 
 static void put_tick(struct tsr_text *svg, int x, int top, int bottom)
@@ -64,36 +35,24 @@ static void put_tick(struct tsr_text *svg, int x, int top, int bottom)
 	tsr_chart_open_label(svg, "tick mid", x, bottom + 160);
 }
 
-static void put_axis(struct tsr_text *svg, const struct plot *p, int top, int bottom)
+static void put_axis(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom)
 {
-	const int low = (int)p->x.low, high = (int)p->x.high;
-	const int room = (p->x.to - p->x.from) / 420;
-	const int every = 1 + (high - low - 1) / (room > 1 ? room : 1);
+	const int low = (int)x->low, high = (int)x->high, every = tsr_axis_every(x, 420);
 
 	for (int d = low; d <= high; d++) {
 		if ((high - d) % every)
 			continue;
-		put_tick(svg, tsr_chart_tick(&p->x, d), top, bottom);
+		put_tick(svg, tsr_axis_tick(x, d), top, bottom);
 		tsr_chart_close_power(svg, 10, d);
 	}
-	if (p->any_zero) {
-		put_tick(svg, p->zero, top, bottom);
+	if (x->any_zero) {
+		put_tick(svg, x->zero, top, bottom);
 		tsr_text_puts(svg, "0</text>\n");
 	}
-	if (p->any_infinite) {
-		put_tick(svg, p->infinity, top, bottom);
+	if (x->any_infinite) {
+		put_tick(svg, x->infinity, top, bottom);
 		tsr_text_puts(svg, "\xe2\x88\x9e</text>\n");
 	}
-}
-
-static void put_rect(struct tsr_text *svg, const char *class, int x, int y, int width, int height)
-{
-	tsr_text_printf(svg, "<rect class=\"%s\"", class);
-	tsr_chart_put_attribute(svg, "x", x);
-	tsr_chart_put_attribute(svg, "y", y);
-	tsr_chart_put_attribute(svg, "width", width);
-	tsr_chart_put_attribute(svg, "height", height);
-	tsr_text_puts(svg, "/>\n");
 }
 
 /* What is shown where the pointer rests: all quantiles, and who has the largest. */
@@ -111,16 +70,16 @@ static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
 }
 
 /* Minimum and maximum are dots, 5 and 95 percent whiskers, 25 and 75 the box with the median inside. */
-static void put_box(struct tsr_text *svg, const struct plot *p, const double *q, int y)
+static void put_box(struct tsr_text *svg, const struct tsr_axis *axis, const double *q, int y)
 {
 	int x[TSR_AUDIT_QUANTILES];
 
 	for (unsigned i = 0; i < TSR_AUDIT_QUANTILES; i++)
-		x[i] = x_of(p, q[i]);
+		x[i] = tsr_axis_at(axis, q[i]);
 	tsr_chart_put_line(svg, "whisker", x[1], y, x[5], y);
 	tsr_chart_put_line(svg, "whisker", x[1], y - HALF / 2, x[1], y + HALF / 2);
 	tsr_chart_put_line(svg, "whisker", x[5], y - HALF / 2, x[5], y + HALF / 2);
-	put_rect(svg, "box", x[2], y - HALF, x[4] > x[2] ? x[4] - x[2] : 1, 2 * HALF);
+	tsr_chart_put_rect(svg, "box", x[2], y - HALF, x[4] > x[2] ? x[4] - x[2] : 1, 2 * HALF);
 	tsr_chart_put_line(svg, "median", x[3], y - HALF, x[3], y + HALF);
 	tsr_chart_put_marker(svg, x[0], y, 0);
 	tsr_text_puts(svg, "<g class=\"most\">");
@@ -136,24 +95,24 @@ int tsr_audit_boxes_height(const struct tsr_audit_panel *p)
 void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_panel *p, int top,
 			 int width, struct tsr_text *svg)
 {
-	const struct plot plot = plan(p, width);
+	const struct tsr_axis x = axis_of(p, width);
 	const int first = top + HEAD, bottom = first + ROW * (int)p->n;
-	const struct tsr_chart_area area = { plot.x.from, plot.x.to, first, bottom };
+	const struct tsr_chart_area area = { x.from, x.to, first, bottom };
 
 	tsr_chart_open_panel(svg, tsr_kind_name(p->kind), "", &area);
 	tsr_chart_open_label(svg, "title", 60, top + 270);
-	tsr_text_printf(svg, "%s<tspan class=\"unit\"> NMSE over tensors, log</tspan></text>\n",
+	tsr_text_printf(svg, "%s <tspan class=\"unit\">NMSE over tensors, log</tspan></text>\n",
 			p->title);
-	put_axis(svg, &plot, first, bottom);
+	put_axis(svg, &x, first, bottom);
 	for (unsigned i = 0; i < p->n; i++) {
 		const int y = first + ROW * (int)i + ROW / 2;
 
 		tsr_text_puts(svg, "<g class=\"row\">\n");
 		put_words(svg, v, &p->columns[i], p->worst[i]);
-		put_rect(svg, "field", 0, y - ROW / 2, width, ROW);
+		tsr_chart_put_rect(svg, "field", 0, y - ROW / 2, width, ROW);
 		tsr_chart_put_label(svg, "codec end", LABEL - 120, y + 40,
 				    p->columns[i].coding->codec->name);
-		put_box(svg, &plot, p->columns[i].quantile[TSR_AUDIT_NMSE], y);
+		put_box(svg, &x, p->columns[i].quantile[TSR_AUDIT_NMSE], y);
 		tsr_text_puts(svg, "</g>\n");
 	}
 	tsr_text_puts(svg, "</g>\n");

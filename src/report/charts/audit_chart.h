@@ -6,9 +6,6 @@
 #include "report/charts/audit_view.h"
 #include "text/text.h"
 
-/* The style of these charts. */
-extern const char tsr_audit_chart_style[];
-
 /* The svg element with all panels one below the other, @width pixels wide. */
 void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
 			 struct tsr_text *svg);

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "report/charts/audit_chart.h"
-#include "report/charts/chart.h"
+#include "report/charts/plot.h"
 #include "report/charts/page.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
@@ -74,12 +74,7 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
 	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class_of(c->nmse[LAST]) : CLASSES,
 			c == v->best ? " best" : "");
 	put_words(svg, v, c);
-	tsr_text_puts(svg, "<rect");
-	tsr_chart_put_attribute(svg, "x", x + 10);
-	tsr_chart_put_attribute(svg, "y", y + 10);
-	tsr_chart_put_attribute(svg, "width", each - 20);
-	tsr_chart_put_attribute(svg, "height", ROW - 20);
-	tsr_text_puts(svg, "/>\n");
+	tsr_chart_put_rect(svg, NULL, x + 10, y + 10, each - 20, ROW - 20);
 	if (each >= TEXT_MIN && c->n) {
 		tsr_chart_open_label(svg, each < SMALL ? "mid small" : "mid", x + each / 2,
 				     y + ROW / 2 + 40);
@@ -109,12 +104,8 @@ static void put_key(struct tsr_text *svg, int y)
 
 	tsr_chart_put_label(svg, "tick end", x - 60, y + 130, "at most");
 	for (unsigned i = 0; i < CLASSES; i++, x += 330) {
-		tsr_text_printf(svg, "<g class=\"cell q%u\"><rect", i);
-		tsr_chart_put_attribute(svg, "x", x + 10);
-		tsr_chart_put_attribute(svg, "y", y);
-		tsr_chart_put_attribute(svg, "width", 310);
-		tsr_chart_put_attribute(svg, "height", 180);
-		tsr_text_puts(svg, "/>");
+		tsr_text_printf(svg, "<g class=\"cell q%u\">", i);
+		tsr_chart_put_rect(svg, NULL, x + 10, y, 310, 180);
 		tsr_chart_open_label(svg, "mid", x + 165, y + 130);
 		if (i + 1 < CLASSES)
 			tsr_chart_close_power(svg, 10, DECADE_FIRST + (int)i);

@@ -2,7 +2,7 @@
 /* The chart of a learned codebook.  Coordinates are integers in tenths of a pixel. */
 #include "report/charts/codebook_chart.h"
 
-#include "report/charts/chart.h"
+#include "report/charts/plot.h"
 
 #define WIDTH 960
 #define HEIGHT 640
@@ -10,14 +10,6 @@
 /* Bins that are drawn as one. */
 #define BINS_PER_STEP 16
 #define NSTEPS (TSR_LEARNED_BINS / BINS_PER_STEP)
-
-static const char style[] =
-	"text{font:12px system-ui,-apple-system,\"Segoe UI\",\"DejaVu Sans\",sans-serif;fill:#222}"
-	".title{font-weight:600;font-size:14px}.tick,.note{fill:#444;font-size:11px}"
-	".name{fill:#444}.up{font-size:8px}.mid{text-anchor:middle}.end{text-anchor:end}"
-	".grid{stroke:#e3e3e3}.axis{stroke:#444}.counts{fill:#bcd6e8;stroke:#0072b2}"
-	".entry{stroke:#d55e00;stroke-width:0.8}.learned{stroke:#d55e00;stroke-width:1.8}"
-	".uniform{stroke:#777;stroke-dasharray:5 3}";
 
 static uint64_t count_of(const struct tsr_learned *l, unsigned step)
 {
@@ -29,7 +21,7 @@ static uint64_t count_of(const struct tsr_learned *l, unsigned step)
 }
 
 static void put_x_axis(struct tsr_text *svg, const struct tsr_chart_area *a,
-		       const struct tsr_chart_scale *x, const char *const labels[5])
+		       const struct tsr_axis *x, const char *const labels[5])
 {
 	tsr_chart_put_line(svg, "axis", a->left, a->bottom, a->right, a->bottom);
 	for (int i = 0; i < 5; i++) {
@@ -42,7 +34,7 @@ static void put_x_axis(struct tsr_text *svg, const struct tsr_chart_area *a,
 
 /* The outline of the histogram; an empty step is at the axis. */
 static void put_counts(struct tsr_text *svg, const struct tsr_learned *l,
-		       const struct tsr_chart_area *a, const struct tsr_chart_scale *y)
+		       const struct tsr_chart_area *a, const struct tsr_axis *y)
 {
 	tsr_text_puts(svg, "<path class=\"counts\" d=\"");
 	tsr_chart_put_point(svg, false, a->left, a->bottom);
@@ -50,7 +42,7 @@ static void put_counts(struct tsr_text *svg, const struct tsr_learned *l,
 		const int left = a->left + (int)i * (a->right - a->left) / NSTEPS;
 		const int right = a->left + (int)(i + 1) * (a->right - a->left) / NSTEPS;
 		const uint64_t count = count_of(l, i);
-		const int at = count ? tsr_chart_at(y, (double)count) : a->bottom;
+		const int at = count ? tsr_axis_at(y, (double)count) : a->bottom;
 
 		tsr_chart_put_point(svg, true, left, at);
 		tsr_chart_put_point(svg, true, right, at);
@@ -78,20 +70,20 @@ static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
 	static const char *const labels[] = { "\xe2\x88\x92\x31", "\xe2\x88\x92\x30.5", "0", "0.5",
 					      "1" };
 	const struct tsr_chart_area a = { 620, 9400, 400, 2900 };
-	const struct tsr_chart_scale x = { a.left, a.right, -1, 1, false };
+	const struct tsr_axis x = tsr_axis_of(a.left, a.right, -1, 1, false);
 	const int decades = decades_of(l);
-	const struct tsr_chart_scale y = { a.bottom - 100, a.top, 0, decades, true };
+	const struct tsr_axis y = tsr_axis_of(a.bottom - 100, a.top, 0, decades, true);
 
 	tsr_chart_open_panel(svg, "histogram", "", &a);
 	tsr_chart_put_label(svg, "title", a.left, a.top - 130,
 			    "Values over the largest of their block");
 	for (int d = 0; d <= decades; d++) {
-		tsr_chart_open_y_tick(svg, &a, tsr_chart_tick(&y, d));
+		tsr_chart_open_y_tick(svg, &a, tsr_axis_tick(&y, d));
 		tsr_chart_close_power(svg, 10, d);
 	}
 	put_counts(svg, l, &a, &y);
 	for (unsigned i = 0; i < TSR_CODEBOOK_ENTRIES; i++) {
-		const int at = tsr_chart_at(&x, (double)l->codebook[i]);
+		const int at = tsr_axis_at(&x, (double)l->codebook[i]);
 
 		tsr_chart_put_line(svg, "entry", at, a.bottom + 220, at, a.bottom + 340);
 	}
@@ -104,21 +96,21 @@ static void put_entries(struct tsr_text *svg, const struct tsr_learned *l)
 {
 	static const char *const labels[] = { "0", "64", "128", "192", "256" };
 	const struct tsr_chart_area a = { 620, 9400, 3800, 5900 };
-	const struct tsr_chart_scale x = { a.left, a.right, 0, TSR_CODEBOOK_ENTRIES, false };
-	const struct tsr_chart_scale y = { a.bottom, a.top, -1, 1, false };
+	const struct tsr_axis x = tsr_axis_of(a.left, a.right, 0, TSR_CODEBOOK_ENTRIES, false);
+	const struct tsr_axis y = tsr_axis_of(a.bottom, a.top, -1, 1, false);
 
 	tsr_chart_open_panel(svg, "codebook", "", &a);
 	tsr_chart_put_label(svg, "title", a.left, a.top - 130, "Entries by index; dashed: uniform");
-	tsr_chart_put_y_tick(svg, &a, tsr_chart_tick(&y, 1), "1");
-	tsr_chart_put_y_tick(svg, &a, tsr_chart_tick(&y, 0), "0");
-	tsr_chart_put_y_tick(svg, &a, tsr_chart_tick(&y, -1), "\xe2\x88\x92\x31");
-	tsr_chart_put_line(svg, "uniform", a.left, a.bottom,
-			   tsr_chart_at(&x, TSR_CODEBOOK_ENTRIES - 1), a.top);
-	tsr_text_puts(svg, "<path class=\"learned\" fill=\"none\" d=\"");
+	tsr_chart_put_y_tick(svg, &a, tsr_axis_tick(&y, 1), "1");
+	tsr_chart_put_y_tick(svg, &a, tsr_axis_tick(&y, 0), "0");
+	tsr_chart_put_y_tick(svg, &a, tsr_axis_tick(&y, -1), "\xe2\x88\x92\x31");
+	tsr_chart_put_line(svg, "limit", a.left, a.bottom,
+			   tsr_axis_at(&x, TSR_CODEBOOK_ENTRIES - 1), a.top);
+	tsr_text_puts(svg, "<g class=\"s1\"><path fill=\"none\" d=\"");
 	for (unsigned i = 0; i < TSR_CODEBOOK_ENTRIES; i++)
-		tsr_chart_put_point(svg, i > 0, tsr_chart_at(&x, i),
-				    tsr_chart_at(&y, (double)l->codebook[i]));
-	tsr_text_puts(svg, "\"/>\n");
+		tsr_chart_put_point(svg, i > 0, tsr_axis_at(&x, i),
+				    tsr_axis_at(&y, (double)l->codebook[i]));
+	tsr_text_puts(svg, "\"/></g>\n");
 	put_x_axis(svg, &a, &x, labels);
 	tsr_text_puts(svg, "</g>\n");
 }
@@ -129,8 +121,7 @@ void tsr_codebook_put_svg(const struct tsr_learned *l, struct tsr_text *svg)
 		.id = "codebook",
 		.width = WIDTH,
 		.height = HEIGHT,
-		.label = "Histogram of normalised values, and the codebook learned from it",
-		.style = style
+		.label = "Histogram of normalised values, and the codebook learned from it"
 	};
 
 	tsr_chart_open(svg, &head);

@@ -1,67 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The charts of a replay: its curves over steps.  Coordinates are integers in tenths of a pixel. */
-#include <stdlib.h>
-
-#include "replay/replay_result.h"
-#include "report/charts/chart.h"
 #include "report/charts/replay_chart.h"
-#include "report/charts/replay_plot.h"
+
+#include <stdio.h>
+
+#include "replay/replay_figures.h"
+#include "replay/replay_result.h"
+#include "report/charts/plot_lines.h"
 
 enum { CIRCLE, SQUARE };
 
-static void put_key(struct tsr_text *svg, int x, const char *class, unsigned shape,
-		    const char *text)
-{
-	tsr_text_printf(svg, "<g class=\"%s\">", class);
-	tsr_chart_put_sample(svg, x, 200, shape, "", "");
-	tsr_chart_put_label(svg, "key", x + 420, 240, text);
-}
-
-/* --- The whole -------------------------------------------------------------------------------- */
-
 /* Height of the legend. */
 #define HEAD 400
+
+struct tsr_lines tsr_curve_lines(const struct tsr_replay *r, const struct tsr_curve_kind *kind,
+				 const struct tsr_axis *y, const char *name)
+{
+	return (struct tsr_lines){ .name = name,
+				   .title = kind->title,
+				   .unit = kind->unit,
+				   .y = *y,
+				   .wide_log = kind->wide_log,
+				   .percent = kind->percent,
+				   .n = r->nsteps,
+				   .first = r->nsteps ? r->steps[0].step : 0,
+				   .word = "step" };
+}
+
+void tsr_curve_put_limits(struct tsr_text *svg, const struct tsr_lines *l,
+			  enum tsr_figure_name figure)
+{
+	if (figure == TSR_FIGURE_UPDATE_NMSE || figure == TSR_FIGURE_UPDATE_QUANT)
+		tsr_lines_put_limit(svg, l, TSR_REPLAY_DIVERGED, "as large as the update");
+	if (figure == TSR_FIGURE_UPDATE_NMSE)
+		tsr_lines_put_limit(svg, l, TSR_REPLAY_DRIFTING, "10% of its length");
+}
 
 static void put_panel(struct tsr_text *svg, const struct tsr_curves *curves, unsigned panel,
 		      int left, int top, int width)
 {
 	const struct tsr_curve *c = &curves->curve[panel];
-	const struct tsr_plot p = tsr_plot_open(svg, curves->replay, c, panel, left, top, width);
+	struct tsr_lines l;
+	char name[16];
 
-	tsr_plot_put_line(svg, &p, "worst", c->worst, SQUARE);
-	tsr_plot_put_line(svg, &p, "all", c->total, CIRCLE);
-	tsr_plot_close(svg, &p, c);
+	snprintf(name, sizeof(name), "%u", panel);
+	l = tsr_curve_lines(curves->replay, c->kind, &c->y, name);
+	tsr_lines_open(svg, &l, left, top, width);
+	tsr_lines_put(svg, &l, "worst", c->worst, SQUARE);
+	tsr_lines_put(svg, &l, "all", c->total, CIRCLE);
+	tsr_curve_put_limits(svg, &l, c->kind->figure);
+	tsr_text_puts(svg, "</g>\n");
 }
-
-static const char style[] = TSR_PLOT_STYLE
-	".curves .all path{stroke:#0060a8}.curves .worst path{stroke:#c44e00}"
-	".curves.few .worst path:first-child{stroke-dasharray:5 3}"
-	"@media(prefers-color-scheme:dark){"
-	".curves .all path{stroke:#6cb8f0}.curves .worst path{stroke:#ff9d5c}}";
 
 void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *layout,
 		    struct tsr_text *svg)
 {
 	const int columns = layout->columns, width = 10 * layout->width / columns;
-	const unsigned rows = (c->n + (unsigned)columns - 1) / (unsigned)columns;
-	const struct tsr_chart_head head = {
-		.id = layout->id,
-		.class = c->replay->nsteps <= TSR_PLOT_DASHED ? "curves few" : "curves",
-		.width = layout->width,
-		.height = (HEAD + (int)rows * TSR_PLOT_HEIGHT + 60) / 10,
-		.label = "Figures of the replay over steps",
-		.style = style,
-	};
+	const int rows = ((int)c->n + columns - 1) / columns;
+	const int height = tsr_lines_height(&(struct tsr_lines){ .head = 0 });
+	const struct tsr_chart_head head = { .id = layout->id,
+					     .few = c->replay->nsteps <= TSR_LINES_DASHED,
+					     .width = layout->width,
+					     .height = (HEAD + rows * height + 60) / 10,
+					     .label = "Figures of the replay over steps" };
 
 	tsr_chart_open(svg, &head);
 	if (c->n) {
-		put_key(svg, 60, "all", CIRCLE, "all tensors");
-		put_key(svg, 1360, "worst", SQUARE, "worst tensor of each step");
+		tsr_chart_put_key(svg, 60, 200, "all", CIRCLE, "all tensors");
+		tsr_chart_put_key(svg, 1360, 200, "worst", SQUARE, "worst tensor of each step");
 	} else {
 		tsr_chart_put_label(svg, "key", 60, 240, "no step was compared with FP32");
 	}
 	for (unsigned i = 0; i < c->n; i++)
-		put_panel(svg, c, i, (int)i % columns * width,
-			  HEAD + (int)i / columns * TSR_PLOT_HEIGHT, width);
+		put_panel(svg, c, i, (int)i % columns * width, HEAD + (int)i / columns * height,
+			  width);
 	tsr_text_puts(svg, "</svg>\n");
 }

@@ -3,6 +3,7 @@
 #ifndef TSR_REPORT_REPLAY_CHART_H
 #define TSR_REPORT_REPLAY_CHART_H
 
+#include "report/charts/plot_lines.h"
 #include "report/charts/replay_curves.h"
 #include "text/text.h"
 
@@ -16,5 +17,11 @@ struct tsr_curves_layout {
 /* The svg element; legible on light and on dark pages. */
 void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *layout,
 		    struct tsr_text *svg);
+
+/* A panel of a figure over the steps of a replay, and its thresholds. */
+struct tsr_lines tsr_curve_lines(const struct tsr_replay *r, const struct tsr_curve_kind *kind,
+				 const struct tsr_axis *y, const char *name);
+void tsr_curve_put_limits(struct tsr_text *svg, const struct tsr_lines *l,
+			  enum tsr_figure_name figure);
 
 #endif

@@ -72,32 +72,17 @@ static void fill_step(const struct tsr_curves *c, struct tsr_curve *curve, const
 	}
 }
 
-void tsr_curve_note(struct tsr_curve *curve, double value)
-{
-	if (isnan(value))
-		return;
-	if (isinf(value)) {
-		curve->infinite = true;
-	} else if (value > 0) {
-		curve->least = fmin(curve->least, value);
-		curve->most = fmax(curve->most, value);
-	} else {
-		curve->zero = true;
-	}
-}
-
 /* False if no step has the figure, or a panel would show zeros only. */
 static bool fill_curve(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole)
 {
-	curve->least = INFINITY;
-	curve->most = -INFINITY;
-	curve->zero = curve->infinite = false;
+	curve->y = TSR_AXIS;
 	for (size_t i = 0; i < c->replay->nsteps; i++) {
 		fill_step(c, curve, whole, i);
-		tsr_curve_note(curve, curve->total[i]);
-		tsr_curve_note(curve, curve->worst[i]);
+		tsr_axis_note(&curve->y, curve->total[i]);
+		tsr_axis_note(&curve->y, curve->worst[i]);
 	}
-	return curve->most > 0 || curve->infinite || (curve->zero && !curve->kind->only_if_any);
+	return curve->y.most > 0 || curve->y.any_infinite ||
+	       (curve->y.any_zero && !curve->kind->only_if_any);
 }
 
 bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "report/charts/plot.h"
 #include "tersor/replay.h"
 
 /* What a panel shows. */
@@ -29,8 +30,7 @@ struct tsr_curve {
 	double *total; /* of all tensors */
 	double *worst; /* the largest of a tensor */
 	size_t *tensor; /* the index of that parameter */
-	double least, most; /* of finite values above 0; least > most if there are none */
-	bool zero, infinite; /* whether such values occur */
+	struct tsr_axis y; /* with all values noted */
 };
 
 #define TSR_CURVES_MAX 10
@@ -42,9 +42,6 @@ struct tsr_curves {
 	double *values; /* of all arrays */
 	size_t *tensors;
 };
-
-/* Widen the range of a curve, which begins with least = INFINITY and most = -INFINITY. */
-void tsr_curve_note(struct tsr_curve *curve, double value);
 
 /* The step with the largest total, and that with the largest of a tensor; SIZE_MAX if all are 0. */
 size_t tsr_curve_worst(const struct tsr_curve *c, size_t nsteps);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "report/charts/replay_plot.h"
+#include "report/charts/replay_chart.h"
 #include "replay/replay_result.h"
 
 /* --- Curves ----------------------------------------------------------------------------------- */
@@ -59,18 +59,18 @@ static const double *values_of(const struct tsr_states_curves *c, unsigned state
 	return NULL;
 }
 
-/* A curve with the range of all states; false if none has the figure. */
+/* The range of all states; false if none has the figure. */
 static bool range_of(const struct tsr_states_curves *c, const struct panel *panel,
-		     struct tsr_curve *ret)
+		     struct tsr_axis *ret)
 {
 	bool any = false;
 
-	*ret = (struct tsr_curve){ .kind = &panel->kind, .least = INFINITY, .most = -INFINITY };
+	*ret = TSR_AXIS;
 	for (unsigned s = 0; s < c->states->n; s++) {
 		const double *values = values_of(c, s, panel);
 
 		for (size_t i = 0; values && i < c->states->replay[s]->nsteps; i++)
-			tsr_curve_note(ret, values[i]);
+			tsr_axis_note(ret, values[i]);
 		any = any || values;
 	}
 	return any;
@@ -78,49 +78,45 @@ static bool range_of(const struct tsr_states_curves *c, const struct panel *pane
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-/* Colours of Okabe and Ito's palette; markers tell states apart without them. */
-static const char style[] = TSR_PLOT_STYLE
-	".s0 path{stroke:#0072b2}.s1 path{stroke:#d55e00}.s2 path{stroke:#009e73}"
-	".s3 path{stroke:#b8578f}.s4 path{stroke:#222}.s5 path{stroke:#b37a00}"
-	".s6 path{stroke:#3d8fc4}.s7 path{stroke:#777}"
-	"@media(prefers-color-scheme:dark){.s0 path{stroke:#6cb8f0}"
-	".s1 path{stroke:#ff9d5c}.s2 path{stroke:#3fd3a5}.s3 path{stroke:#e5a0c8}"
-	".s4 path{stroke:#e6e6e6}.s5 path{stroke:#f0b95a}.s6 path{stroke:#a5d4f5}"
-	".s7 path{stroke:#aab0b8}}";
-
+/* Markers tell states apart without colours. */
 enum { STYLES = 8, KEY_WIDTH = 1950, KEY_HEIGHT = 220, PADDING = 180 };
+
+static const char *class_of(unsigned state)
+{
+	static const char *const classes[STYLES] = {
+		"s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"
+	};
+
+	return classes[state % STYLES];
+}
 
 static void put_keys(const struct tsr_replay_states *s, int per_row, struct tsr_text *svg)
 {
-	for (unsigned i = 0; i < s->n; i++) {
-		const int x = 60 + (int)i % per_row * KEY_WIDTH,
-			  y = 200 + (int)i / per_row * KEY_HEIGHT;
-		char label[80];
+	char label[80];
 
+	for (unsigned i = 0; i < s->n; i++) {
 		snprintf(label, sizeof(label), "%.20s, %.3f B", s->form[i].name,
 			 tsr_state_bytes(s->replay[i]));
-		tsr_text_printf(svg, "<g class=\"s%u\">", i % STYLES);
-		tsr_chart_put_sample(svg, x, y, i, "", "");
-		tsr_chart_put_label(svg, "key", x + 420, y + 40, label);
+		tsr_chart_put_key(svg, 60 + (int)i % per_row * KEY_WIDTH,
+				  200 + (int)i / per_row * KEY_HEIGHT, class_of(i), i, label);
 	}
 }
 
-static void put_panel(const struct tsr_states_curves *c, unsigned panel,
-		      const struct tsr_curve *range, int left, int top, int width,
-		      struct tsr_text *svg)
+static void put_panel(const struct tsr_states_curves *c, const struct panel *panel,
+		      const struct tsr_axis *y, int left, int top, int width, struct tsr_text *svg)
 {
-	const struct tsr_plot p = tsr_plot_open(svg, c->states->replay[0], range, panel, left, top,
-						width);
+	const char name[] = { (char)('0' + (panel - panels)), '\0' };
+	struct tsr_lines l = tsr_curve_lines(c->states->replay[0], &panel->kind, y, name);
 
+	tsr_lines_open(svg, &l, left, top, width);
 	for (unsigned s = 0; s < c->states->n; s++) {
-		const double *values = values_of(c, s, &panels[panel]);
-		char class[8];
+		const double *values = values_of(c, s, panel);
 
-		snprintf(class, sizeof(class), "s%u", s % STYLES);
 		if (values)
-			tsr_plot_put_line(svg, &p, class, values, s);
+			tsr_lines_put(svg, &l, class_of(s), values, s);
 	}
-	tsr_plot_close(svg, &p, range);
+	tsr_curve_put_limits(svg, &l, panel->kind.figure);
+	tsr_text_puts(svg, "</g>\n");
 }
 
 void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, int width,
@@ -129,7 +125,8 @@ void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, in
 	const int per_row = width * 10 / KEY_WIDTH > 1 ? width * 10 / KEY_WIDTH : 1;
 	const int rows = ((int)c->states->n + per_row - 1) / per_row;
 	const int head_height = PADDING + rows * KEY_HEIGHT, panel_width = 10 * width / columns;
-	struct tsr_curve range[NPANELS];
+	const int height = tsr_lines_height(&(struct tsr_lines){ .head = 0 });
+	struct tsr_axis range[NPANELS];
 	unsigned drawn[NPANELS];
 	int n = 0;
 
@@ -137,18 +134,17 @@ void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, in
 		if (range_of(c, &panels[i], &range[i]))
 			drawn[n++] = i;
 	}
-	tsr_chart_open(svg, &(struct tsr_chart_head){
-				    .id = id,
-				    .class = "curves few",
-				    .width = width,
-				    .height = (head_height +
-					       (n + columns - 1) / columns * TSR_PLOT_HEIGHT + 60) /
-					      10,
-				    .label = "Figures of the states over steps",
-				    .style = style });
+	tsr_chart_open(
+		svg,
+		&(struct tsr_chart_head){
+			.id = id,
+			.few = true,
+			.width = width,
+			.height = (head_height + (n + columns - 1) / columns * height + 60) / 10,
+			.label = "Figures of the states over steps" });
 	put_keys(c->states, per_row, svg);
 	for (int i = 0; i < n; i++)
-		put_panel(c, drawn[i], &range[drawn[i]], i % columns * panel_width,
-			  head_height + i / columns * TSR_PLOT_HEIGHT, panel_width, svg);
+		put_panel(c, &panels[drawn[i]], &range[drawn[i]], i % columns * panel_width,
+			  head_height + i / columns * height, panel_width, svg);
 	tsr_text_puts(svg, "</svg>\n");
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report/charts/chart.h"
+#include "report/charts/plot.h"
 
 /* --- Panels ----------------------------------------------------------------------------------- */
 
@@ -96,13 +96,11 @@ bool tsr_sweep_chart_shows(const struct tsr_sweep *s, const struct tsr_codec *co
 
 /* --- Styles: distinct without colour, too --------------------------------------------------- */
 
-/* Okabe and Ito's palette, with a grey for the yellow. */
-static const char *const colours[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7",
-				       "#000000", "#e69f00", "#56b4e9", "#777777" };
+/* Behind the colours of classes s0 to s7. */
 static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "", "5 2", "12 4", "1 3" };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
-#define NSTYLES COUNT_OF(colours)
+#define NSTYLES COUNT_OF(dashes)
 
 /*
  * Whether two codecs differ in the narrow format only: "bf16+ulp8" and "fp16+ulp8",
@@ -142,7 +140,6 @@ static void put_style(struct tsr_text *svg, unsigned style)
 {
 	const unsigned i = style % NSTYLES;
 
-	tsr_text_printf(svg, " stroke=\"%s\"", colours[i]);
 	if (dashes[i][0])
 		tsr_text_printf(svg, " stroke-dasharray=\"%s\"", dashes[i]);
 }
@@ -151,14 +148,14 @@ static void put_style(struct tsr_text *svg, unsigned style)
 
 struct plot {
 	struct tsr_chart_area area; /* the bottom is the x axis */
-	struct tsr_chart_scale x, y; /* exponents; decades of errors, from 1 at the top */
+	struct tsr_axis x, y; /* exponents; decades of errors, from 1 at the top */
 	int zero; /* where an error of 0 is drawn, below the scale */
 	const struct panel *panel;
 };
 
 static int x_of(const struct plot *p, int exponent)
 {
-	return tsr_chart_tick(&p->x, exponent);
+	return tsr_axis_tick(&p->x, exponent);
 }
 
 static int y_of(const struct plot *p, double error)
@@ -167,7 +164,7 @@ static int y_of(const struct plot *p, double error)
 
 	if (!(error > 0))
 		return p->zero;
-	y = tsr_chart_at(&p->y, error);
+	y = tsr_axis_at(&p->y, error);
 	return y < p->y.from ? p->y.from : y > p->y.to ? p->y.to : y;
 }
 
@@ -180,12 +177,7 @@ static void put_mark(struct tsr_text *svg, const struct plot *p, const struct ma
 
 	if (!m->text)
 		return;
-	tsr_text_puts(svg, "<rect class=\"mark\"");
-	tsr_chart_put_attribute(svg, "x", from);
-	tsr_chart_put_attribute(svg, "y", a->top);
-	tsr_chart_put_attribute(svg, "width", to - from);
-	tsr_chart_put_attribute(svg, "height", a->bottom - a->top);
-	tsr_text_puts(svg, "/>\n");
+	tsr_chart_put_rect(svg, "mark", from, a->top, to - from, a->bottom - a->top);
 	tsr_chart_put_line(svg, "edge", from, a->top, from, a->bottom);
 	tsr_chart_put_line(svg, "edge", to, a->top, to, a->bottom);
 	if (to - from > 700)
@@ -204,7 +196,7 @@ static void put_axes(struct tsr_text *svg, const struct plot *p)
 	put_mark(svg, p, &p->panel->subnormal);
 	put_mark(svg, p, &p->panel->other);
 	for (int d = 0; d >= (int)p->y.high; d--) {
-		const int y = tsr_chart_tick(&p->y, d);
+		const int y = tsr_axis_tick(&p->y, d);
 
 		if (d % 2 != 0) {
 			tsr_chart_put_line(svg, "grid", a->left, y, a->right, y);
@@ -289,29 +281,32 @@ static void put_line(struct tsr_text *svg, const struct tsr_sweep_chart *f, cons
 	const struct tsr_sweep_result *r = &f->sweep->results[codec];
 	const unsigned style = style_of(f->sweep, codec);
 
-	tsr_text_printf(svg, "<g class=\"line%s\" data-codec=\"%s\"",
+	tsr_text_printf(svg, "<g class=\"line s%u%s\" data-codec=\"%s\"", style % (unsigned)NSTYLES,
 			tsr_sweep_chart_shows(f->sweep, r->codec) ? "" : " off", r->codec->name);
 	put_style(svg, style);
 	tsr_text_puts(svg, ">\n");
 	put_path(svg, p, r);
-	tsr_text_puts(svg, "<g stroke-dasharray=\"none\">\n");
 	put_markers(svg, p, r, style);
-	tsr_text_puts(svg, "</g></g>\n");
+	tsr_text_puts(svg, "</g>\n");
 }
 
-static void put_sample(struct tsr_text *svg, int x, int y, unsigned style)
+static void put_sample(struct tsr_text *svg, int x, int y, unsigned style, const char *name)
 {
-	tsr_text_puts(svg, "<g class=\"sample\"");
+	char class[8];
+
+	snprintf(class, sizeof(class), "s%u", style % (unsigned)NSTYLES);
+	tsr_text_puts(svg, "<g");
 	put_style(svg, style);
 	tsr_text_puts(svg, ">");
-	tsr_chart_put_sample(svg, x, y, style, "<g stroke-dasharray=\"none\">", "</g>");
+	tsr_chart_put_key(svg, x, y, class, style, name);
+	tsr_text_puts(svg, "</g>\n");
 }
 
 void tsr_sweep_chart_put_sample(const struct tsr_sweep *s, unsigned codec, struct tsr_text *svg)
 {
 	tsr_text_puts(svg, "<svg class=\"sample\" width=\"36\" height=\"12\" viewBox=\"0 0 36 12\" "
 			   "aria-hidden=\"true\">");
-	put_sample(svg, 10, 60, style_of(s, codec));
+	put_sample(svg, 10, 60, style_of(s, codec), "");
 	tsr_text_puts(svg, "</svg>");
 }
 
@@ -324,8 +319,7 @@ static void put_legend(struct tsr_text *svg, const struct tsr_sweep_chart *f, co
 
 		if (!tsr_sweep_chart_shows(f->sweep, c) || !is_in(c, p->panel))
 			continue;
-		put_sample(svg, p->area.right + 200, y, style_of(f->sweep, i));
-		tsr_chart_put_label(svg, "key", p->area.right + 610, y + 40, c->name);
+		put_sample(svg, p->area.right + 200, y, style_of(f->sweep, i), c->name);
 		y += 190;
 	}
 }
@@ -369,8 +363,8 @@ static void put_panel(struct tsr_text *svg, const struct tsr_sweep_chart *f,
 					     .bottom = top + height - 520 };
 	const struct plot p = {
 		.area = area,
-		.x = { area.left, area.right, panel->first, panel->last, false },
-		.y = { area.top, area.bottom - 230, 0, -decades_of(f->sweep), true },
+		.x = tsr_axis_of(area.left, area.right, panel->first, panel->last, false),
+		.y = tsr_axis_of(area.top, area.bottom - 230, 0, -decades_of(f->sweep), true),
 		.zero = area.bottom - 80,
 		.panel = panel,
 	};
@@ -388,32 +382,23 @@ static void put_panel(struct tsr_text *svg, const struct tsr_sweep_chart *f,
 	}
 	if (f->legend)
 		put_legend(svg, f, &p);
-	tsr_chart_put_label(svg, "name mid", (area.left + area.right) / 2, area.bottom + 400,
+	tsr_chart_put_label(svg, "unit mid", (area.left + area.right) / 2, area.bottom + 400,
 			    "|x|, from this power of two to the next");
 	tsr_text_puts(svg, "</g>\n");
 }
-
-static const char style[] =
-	"text{font:12px system-ui,-apple-system,\"Segoe UI\",\"DejaVu Sans\",sans-serif;fill:#222}"
-	".title{font-weight:600;font-size:14px}.tick,.note{fill:#444;font-size:11px}"
-	".name{fill:#444}.up{font-size:8px}.mid{text-anchor:middle}.end{text-anchor:end}"
-	".grid{stroke:#e3e3e3}.axis{stroke:#444}.edge{stroke:#777;stroke-dasharray:1 3}"
-	".mark{fill:#f4f1e8}.line,.sample{stroke-width:1.8;stroke-linejoin:round;"
-	"stroke-linecap:round}.marker{fill:#fff;stroke-width:1.4}.off{display:none}";
 
 void tsr_sweep_chart_put(const struct tsr_sweep_chart *f, struct tsr_text *svg)
 {
 	struct tsr_chart_head head = { .id = f->id,
 				       .width = f->width,
 				       .height = 14,
-				       .label = "Mean relative error against exponent",
-				       .style = style };
+				       .label = "Mean relative error against exponent" };
 	int top = 140;
 
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
 		head.height += has_panel(f, &panels[p]) ? f->panel_height : 0;
 	tsr_chart_open(svg, &head);
-	tsr_chart_put_label(svg, "name", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
+	tsr_chart_put_label(svg, "unit", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++) {
 		if (!has_panel(f, &panels[p]))
 			continue;

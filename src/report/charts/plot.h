@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What SVG charts are drawn with: scales, axes, paths, markers and labels. */
-#ifndef TSR_REPORT_CHART_H
-#define TSR_REPORT_CHART_H
+/* What SVG charts are drawn with: axes, paths, markers and labels. */
+#ifndef TSR_REPORT_PLOT_H
+#define TSR_REPORT_PLOT_H
 
+#include <math.h>
 #include <stdbool.h>
 
 #include "text/text.h"
@@ -21,20 +22,41 @@ double tsr_chart_times_power(double m, int exponent);
 /* The least of 1, 2, 5, 10 ... that is not below a value above 0. */
 double tsr_chart_round_step(double v);
 
-/* --- Scales ----------------------------------------------------------------------------------- */
+/* --- Axes ------------------------------------------------------------------------------------- */
 
 /* Where values are drawn along an axis; either end may be the larger one. */
-struct tsr_chart_scale {
+struct tsr_axis {
 	int from, to; /* coordinates */
 	double low, high; /* the values there; if `log`, their decades */
 	bool log;
+	int zero, infinity; /* where these are drawn, outside the decades */
+	/* What was noted: finite values above 0, of which @least > @most says that there are none; others. */
+	double least, most;
+	bool any_zero, any_infinite;
 };
 
-/* The coordinate of a value, rounded; of one above 0 if the scale is logarithmic. */
-int tsr_chart_at(const struct tsr_chart_scale *s, double value);
+/* Before the first value is noted; NaN is no value. */
+#define TSR_AXIS ((struct tsr_axis){ .least = INFINITY, .most = -INFINITY })
 
-/* The coordinate of a decade, or of a whole number on a linear scale, rounded towards `from`. */
-int tsr_chart_tick(const struct tsr_chart_scale *s, int tick);
+void tsr_axis_note(struct tsr_axis *a, double value);
+
+/* From one coordinate and value to others; of a logarithmic one the values are decades. */
+static inline struct tsr_axis tsr_axis_of(int from, int to, double low, double high, bool log)
+{
+	return (struct tsr_axis){ .from = from, .to = to, .low = low, .high = high, .log = log };
+}
+
+/* From one coordinate to another, in decades; at the ends there is room for zero and infinity if they occur. */
+void tsr_axis_fit(struct tsr_axis *a, int from, int to, int edge);
+
+/* The coordinate of a value, rounded; on a linear axis anything but NaN. */
+int tsr_axis_at(const struct tsr_axis *a, double value);
+
+/* The coordinate of a decade, or of a whole number on a linear axis, rounded towards `from`. */
+int tsr_axis_tick(const struct tsr_axis *a, int tick);
+
+/* Every how many decades a label fits, if each takes @each. */
+int tsr_axis_every(const struct tsr_axis *a, int each);
 
 /* --- Elements --------------------------------------------------------------------------------- */
 
@@ -44,10 +66,10 @@ struct tsr_chart_area {
 };
 
 struct tsr_chart_head {
-	const char *id, *class; /* of the svg element; no class if NULL */
+	const char *id; /* of the svg element */
+	bool few; /* lines may be dashed: markers and dashes have room */
 	int width, height; /* pixels */
 	const char *label; /* for screen readers */
-	const char *style; /* with a class, of class "page" too: the background, else it is white */
 };
 
 /* The svg element up to its background; the caller closes it. */
@@ -61,6 +83,10 @@ void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *mo
 void tsr_chart_put_attribute(struct tsr_text *svg, const char *name, int tenths);
 
 void tsr_chart_put_line(struct tsr_text *svg, const char *class, int x1, int y1, int x2, int y2);
+
+/* A rectangle of a class, which may be NULL. */
+void tsr_chart_put_rect(struct tsr_text *svg, const char *class, int x, int y, int width,
+			int height);
 
 /* A text element; @text is not escaped.  The first leaves it open. */
 void tsr_chart_open_label(struct tsr_text *svg, const char *class, int x, int y);
@@ -83,8 +109,8 @@ void tsr_chart_put_point(struct tsr_text *svg, bool line, int x, int y);
 /* Behind a point that no line reaches: a dot. */
 void tsr_chart_put_dot(struct tsr_text *svg);
 
-/* The short line of a legend, around which @open and @close go behind the line and the marker. */
-void tsr_chart_put_sample(struct tsr_text *svg, int x, int y, unsigned shape, const char *open,
-			  const char *close);
+/* A line of a legend in the colours of @class, which is a short line with its marker and words. */
+void tsr_chart_put_key(struct tsr_text *svg, int x, int y, const char *class, unsigned shape,
+		       const char *words);
 
 #endif

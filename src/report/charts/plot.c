@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What SVG charts are drawn with: scales, axes, paths, markers and labels. */
-#include "report/charts/chart.h"
+/* What SVG charts are drawn with: axes, paths, markers and labels. */
+#include "report/charts/plot.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+#include "report/charts/page.h"
+
+TSR_EMBED(tsr_plot_css, "src/report/charts/plot.css");
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
 
@@ -44,21 +48,61 @@ double tsr_chart_round_step(double v)
 	return tsr_chart_times_power(10, exponent);
 }
 
-/* --- Scales ----------------------------------------------------------------------------------- */
+/* --- Axes ------------------------------------------------------------------------------------- */
 
-int tsr_chart_at(const struct tsr_chart_scale *s, double value)
+void tsr_axis_note(struct tsr_axis *a, double value)
 {
-	const double at = s->log ? tsr_chart_log10(value) : value;
-	const double offset = (at - s->low) / (s->high - s->low) * (s->to - s->from);
-
-	return s->from + (int)(offset + (offset < 0 ? -0.5 : 0.5));
+	if (isnan(value))
+		return;
+	if (isinf(value)) {
+		a->any_infinite = true;
+	} else if (value > 0) {
+		a->least = fmin(a->least, value);
+		a->most = fmax(a->most, value);
+	} else {
+		a->any_zero = true;
+	}
 }
 
-int tsr_chart_tick(const struct tsr_chart_scale *s, int tick)
+void tsr_axis_fit(struct tsr_axis *a, int from, int to, int edge)
 {
-	const int low = (int)s->low, high = (int)s->high;
+	const int toward = to > from ? 1 : -1;
 
-	return s->from + (tick - low) * (s->to - s->from) / (high - low);
+	a->log = true;
+	a->low = a->least <= a->most ? floor(tsr_chart_log10(a->least) + 1e-9) : 0;
+	a->high = a->least <= a->most ? ceil(tsr_chart_log10(a->most) - 1e-9) : 0;
+	a->high += a->high <= a->low;
+	a->zero = from;
+	a->infinity = to;
+	a->from = from + (a->any_zero ? toward * edge : 0);
+	a->to = to - (a->any_infinite ? toward * edge : 0);
+}
+
+int tsr_axis_at(const struct tsr_axis *a, double value)
+{
+	double offset;
+
+	if (a->log && isinf(value))
+		return a->infinity;
+	if (a->log && !(value > 0))
+		return a->zero;
+	offset = ((a->log ? tsr_chart_log10(value) : value) - a->low) / (a->high - a->low) *
+		 (a->to - a->from);
+	return a->from + (int)(offset + (offset < 0 ? -0.5 : 0.5));
+}
+
+int tsr_axis_tick(const struct tsr_axis *a, int tick)
+{
+	const int low = (int)a->low, high = (int)a->high;
+
+	return a->from + (tick - low) * (a->to - a->from) / (high - low);
+}
+
+int tsr_axis_every(const struct tsr_axis *a, int each)
+{
+	const int room = abs(a->to - a->from) / each;
+
+	return 1 + ((int)(a->high - a->low) - 1) / (room > 1 ? room : 1);
 }
 
 /* --- Elements --------------------------------------------------------------------------------- */
@@ -79,16 +123,13 @@ void tsr_chart_put_attribute(struct tsr_text *svg, const char *name, int tenths)
 
 void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_head *head)
 {
-	tsr_text_printf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" id=\"%s\" ", head->id);
-	if (head->class)
-		tsr_text_printf(svg, "class=\"%s\" ", head->class);
 	tsr_text_printf(svg,
+			"<svg xmlns=\"http://www.w3.org/2000/svg\" id=\"%s\" class=\"plot%s\" "
 			"width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
 			"aria-label=\"%s\">\n<style>%s</style>\n"
-			"<rect%s width=\"100%%\" height=\"100%%\"%s/>\n",
-			head->width, head->height, head->width, head->height, head->label,
-			head->style, head->class ? " class=\"page\"" : "",
-			head->class ? "" : " fill=\"#fff\"");
+			"<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n",
+			head->id, head->few ? " few" : "", head->width, head->height, head->width,
+			head->height, head->label, tsr_plot_css);
 }
 
 void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *more,
@@ -109,6 +150,19 @@ void tsr_chart_put_line(struct tsr_text *svg, const char *class, int x1, int y1,
 	tsr_chart_put_attribute(svg, "y1", y1);
 	tsr_chart_put_attribute(svg, "x2", x2);
 	tsr_chart_put_attribute(svg, "y2", y2);
+	tsr_text_puts(svg, "/>\n");
+}
+
+void tsr_chart_put_rect(struct tsr_text *svg, const char *class, int x, int y, int width,
+			int height)
+{
+	tsr_text_puts(svg, "<rect");
+	if (class)
+		tsr_text_printf(svg, " class=\"%s\"", class);
+	tsr_chart_put_attribute(svg, "x", x);
+	tsr_chart_put_attribute(svg, "y", y);
+	tsr_chart_put_attribute(svg, "width", width);
+	tsr_chart_put_attribute(svg, "height", height);
 	tsr_text_puts(svg, "/>\n");
 }
 
@@ -181,12 +235,13 @@ void tsr_chart_put_dot(struct tsr_text *svg)
 	tsr_text_puts(svg, "h0.1");
 }
 
-void tsr_chart_put_sample(struct tsr_text *svg, int x, int y, unsigned shape, const char *open,
-			  const char *close)
+void tsr_chart_put_key(struct tsr_text *svg, int x, int y, const char *class, unsigned shape,
+		       const char *words)
 {
-	tsr_text_puts(svg, "<path fill=\"none\" d=\"");
+	tsr_text_printf(svg, "<g class=\"%s\"><path fill=\"none\" d=\"", class);
 	tsr_chart_put_point(svg, false, x, y);
-	tsr_text_printf(svg, "h34\"/>%s", open);
+	tsr_text_puts(svg, "h34\"/>");
 	tsr_chart_put_marker(svg, x + 170, y, shape);
-	tsr_text_printf(svg, "%s</g>\n", close);
+	tsr_text_puts(svg, "</g>\n");
+	tsr_chart_put_label(svg, "key", x + 420, y + 40, words);
 }
