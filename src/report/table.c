@@ -95,7 +95,7 @@ void tsr_cell_str(struct tsr_table *t, const char *key, const char *shown, const
 	struct tsr_field *f = add(t, key, shown, TSR_FIELD_STRING);
 
 	f->string = value;
-	if (!t->failed)
+	if (!t->failed && value && *value)
 		t->columns[f->column].words = true;
 }
 
