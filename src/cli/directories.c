@@ -14,8 +14,8 @@
 #include "cli/work.h"
 #include "io/dir.h"
 #include "io/file.h"
-#include "names/copies.h"
-#include "report/format.h"
+#include "names/copies/copies.h"
+#include "report/render/format.h"
 #include "tersor/names.h"
 #include "text/json.h"
 

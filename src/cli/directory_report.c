@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/output.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "text/json.h"
 
 /* Columns of the name of a file. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
-#include "report/format.h"
+#include "report/render/format.h"
 
 #define HELP_COLUMN 26
 

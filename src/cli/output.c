@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "io/file.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "text/json.h"
 
 bool cli_wants_text(const struct cli_common *common)

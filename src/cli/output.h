@@ -5,8 +5,8 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "cli/cli.h"
-#include "report/document.h"
-#include "report/format.h"
+#include "report/render/document.h"
+#include "report/render/format.h"
 #include "text/text.h"
 
 /* Whether the report for people is to be printed: not with -qq, nor with another on stdout. */
@@ -16,8 +16,8 @@ bool cli_wants_text(const struct cli_common *common);
 struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width);
 
 /*
- * What is asked for of a report, of which JSON has begun: with "tersor.COMMAND.v1", or "tersor.COMMAND-PART.v1"
- * if @part is not NULL.
+ * What is asked for of a report, of which JSON has begun: with "tersor.COMMAND.v1", or if @part is not NULL
+ * "tersor.COMMAND-PART.v1".
  */
 struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *part);

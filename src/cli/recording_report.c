@@ -9,7 +9,7 @@
 #include "recording/recording_summary.h"
 #include "text/json.h"
 #include "cli/output.h"
-#include "report/format.h"
+#include "report/render/format.h"
 
 static void warn_extra(const struct cli_common *common, const struct tsr_recording_summary *t)
 {

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/parts/parting.h"
-#include "report/format.h"
+#include "report/render/format.h"
 
 #define BAR_WIDTH 28
 

@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "report/audit_report.h"
-#include "report/format.h"
+#include "report/render/format.h"
 
 /* A report of 1,000 tensors in all pairs of codecs is 15 MB. */
 #define NBYTES_MAX (UINT64_C(256) << 20)

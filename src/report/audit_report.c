@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports of audits: their tables, and what is said of them. */
+/* Reports of audits for people. */
 #include "report/audit_report.h"
 
 #include <inttypes.h>
@@ -8,370 +8,23 @@
 #include <stdlib.h>
 
 #include "audit/audit_series.h"
+#include "report/audit_tables.h"
 #include "report/charts/audit_chart.h"
 #include "tersor/version.h"
-#include "text/json.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
-#define MEDIAN 3
 
-/* Rows of a text unless it is verbose, and of a page. */
-#define PAIRS_SHOWN 12
+/* Rows of a page. */
 #define ROWS_SHOWN 200
 
-/* --- Tables ----------------------------------------------------------------------------------- */
-
-/* How a codec's errors and other figures are shown; the rest is for programs. */
-static const char *shown_of(enum tsr_audit_figure figure)
-{
-	return figure == TSR_AUDIT_NMSE ? "0% 5% 25% 50% 75% 95% 100%:.1e" : NULL;
-}
-
-/* One codec over all tensors; the members that say how they are stored are those of tsr_coding_put_json(). */
-static void add_codec(struct tsr_table *t, const struct tsr_audit *a, enum tsr_kind kind,
-		      unsigned i)
-{
-	struct tsr_audit_column c;
-
-	if (!tsr_audit_column(a, kind, i, &c)) {
-		t->failed = true;
-		return;
-	}
-	tsr_row(t);
-	TSR_CELL(t, "kind", NULL, tsr_kind_name(kind));
-	TSR_CELL(t, "codec", "codec", c.coding->codec->name);
-	if (c.coding->codec->grouped) {
-		TSR_CELL(t, "scale", NULL, tsr_scale_name(c.coding->scale));
-		TSR_CELL(t, "group", NULL, c.coding->group);
-	}
-	if (c.coding->codec->stochastic)
-		TSR_CELL(t, "seed", NULL, c.coding->seed);
-	TSR_CELL(t, "tensors", NULL, c.n);
-	TSR_CELL(t, "raw", "raw", c.nraw);
-	TSR_CELL(t, "bytes", "bytes:.3f", c.bytes);
-	TSR_CELL(t, "zeroed_total", "zeroed:,", c.zeroed);
-	TSR_CELL(t, "groups_total", NULL, c.groups);
-	TSR_CELL(t, "stuck_total", NULL, c.stuck);
-	for (unsigned f = 0; f < TSR_AUDIT_FIGURES; f++)
-		tsr_cell_list(t, tsr_audit_figure_name((enum tsr_audit_figure)f),
-			      shown_of((enum tsr_audit_figure)f), c.quantile[f],
-			      TSR_AUDIT_QUANTILES);
-	TSR_CELL(t, "-max_abs", "max abs:.1e", c.quantile[TSR_AUDIT_MAX_ABS][LAST]);
-	TSR_CELL(t, "-mean_rel", "relative:.1e", c.quantile[TSR_AUDIT_MEAN_REL][MEDIAN]);
-	TSR_CELL(t, "-underflow", "scale 0", c.underflow);
-	TSR_CELL(t, "-overflow", "inf", c.overflow);
-	if (!c.coding->codec->grouped)
-		return;
-	TSR_CELL(t, "-range", "range:.1f", c.quantile[TSR_AUDIT_RANGE_MEAN][MEDIAN]);
-	TSR_CELL(t, "-range_max", "max:.1f", c.quantile[TSR_AUDIT_RANGE_MAX][LAST]);
-	if (kind != TSR_KIND_WEIGHT)
-		TSR_CELL(t, "-stuck", "stuck\n%:.4%", tsr_share(c.stuck, c.groups));
-}
-
-/* The codec of a moment; NULL as it is. */
-static const char *side_name(const struct tsr_audit_list *list, unsigned i)
-{
-	return i < list->n ? list->codings[i].codec->name : NULL;
-}
-
-static const char *momentum_name(const struct tsr_audit *a, const struct tsr_audit_cell *c)
-{
-	return side_name(&a->momenta, c->m);
-}
-
-static const char *variance_name(const struct tsr_audit *a, const struct tsr_audit_cell *c)
-{
-	return side_name(&a->variances, c->v);
-}
-
-/* The variance of the pair of tensors with the largest error. */
-static const char *worst_name(const struct tsr_audit *a, const struct tsr_audit_cell *c)
-{
-	return c->n ? a->tensors[a->pairs[c->worst].variance].tensor->name : NULL;
-}
-
-/* All pairs of codecs, the best first. */
-static struct tsr_table pairs_of(const struct tsr_audit *a, const struct tsr_audit_cell *c,
-				 size_t n)
-{
-	struct tsr_table t = { .most_text = PAIRS_SHOWN, .most_page = ROWS_SHOWN };
-
-	for (; a->npairs && n; n--, c++) {
-		tsr_row(&t);
-		TSR_CELL(&t, "momentum", "momentum", momentum_name(a, c));
-		TSR_CELL(&t, "variance", "variance", variance_name(a, c));
-		TSR_CELL(&t, "momentum_index", NULL, c->m);
-		TSR_CELL(&t, "variance_index", NULL, c->v);
-		TSR_CELL(&t, "pairs", NULL, c->n);
-		TSR_CELL(&t, "raw", "raw", c->nraw);
-		TSR_CELL(&t, "bytes", "bytes:.3f", c->bytes);
-		tsr_cell_list(&t, "nmse", shown_of(TSR_AUDIT_NMSE), c->nmse, TSR_AUDIT_QUANTILES);
-		TSR_CELL(&t, "max_before", NULL, c->max_before);
-		TSR_CELL(&t, "max_after", "max |u|:.3g", c->max_after);
-		TSR_CELL(&t, "exposed", "v lost:,", c->exposed);
-		TSR_CELL(&t, "overflow", NULL, c->overflow);
-		TSR_CELL(&t, "worst", NULL, worst_name(a, c));
-		TSR_CELL(&t, "-median", "median:.1e", c->nmse[MEDIAN]);
-		TSR_CELL(&t, "-95", "95%:.1e", c->nmse[5]);
-		TSR_CELL(&t, "-most", "worst:.1e", c->nmse[LAST]);
-	}
-	return t;
-}
-
-static const char *raw_name(enum tsr_raw_reason raw)
-{
-	static const char *const names[] = {
-		[TSR_RAW_NONFINITE] = "nonfinite", [TSR_RAW_NEGATIVE] = "negative",
-		[TSR_RAW_OVERFLOW] = "overflow",   [TSR_RAW_SMALL] = "small",
-		[TSR_RAW_INTEGERS] = "integers",
-	};
-
-	return names[raw];
-}
-
-/* One tensor in every codec; those that cannot be tried are put aside, if they are not left out. */
-static struct tsr_table trials_of(const struct tsr_audit *a, const struct tsr_audit_tensor *tensor,
-				  bool measured)
-{
-	const struct tsr_audit_list *list = tsr_audit_list(a, tensor->tensor->kind);
-	struct tsr_table t = { 0 };
-
-	for (unsigned i = 0; tensor->trials && i < list->n; i++) {
-		const struct tsr_audit_trial *x = &tensor->trials[i];
-
-		if (!x->measured && measured)
-			continue;
-		tsr_row(&t);
-		tsr_put_aside(&t, tsr_audit_counts(tensor, i) ? 0 : TSR_TO_TEXT);
-		TSR_CELL(&t, "-checkpoint", NULL, a->name);
-		TSR_CELL(&t, "-kind", NULL, tsr_kind_name(tensor->tensor->kind));
-		TSR_CELL(&t, "-tensor", NULL, tensor->tensor->name);
-		TSR_CELL(&t, "codec", "codec", list->codings[i].codec->name);
-		TSR_CELL(&t, "measured", NULL, x->measured);
-		if (!x->measured)
-			continue;
-		TSR_CELL(&t, "raw", NULL, raw_name(x->raw));
-		TSR_CELL(&t, "nbytes", NULL, x->nbytes);
-		TSR_CELL(&t, "nmse", "NMSE:.1e", x->nmse);
-		TSR_CELL(&t, "max_abs", NULL, x->max_abs);
-		TSR_CELL(&t, "mean_rel", NULL, x->mean_rel);
-		TSR_CELL(&t, "zeroed", NULL, x->zeroed);
-		TSR_CELL(&t, "scale_underflow", NULL, x->scale_underflow);
-		TSR_CELL(&t, "scale_overflow", NULL, x->scale_overflow);
-		TSR_CELL(&t, "groups", NULL, x->groups);
-		TSR_CELL(&t, "stuck", NULL, x->stuck);
-		TSR_CELL(&t, "range_mean", NULL, x->range_mean);
-		TSR_CELL(&t, "range_max", NULL, x->range_max);
-	}
-	return t;
-}
-
-/* One pair of tensors in every pair of codecs, but as it is. */
-static struct tsr_table updates_of(const struct tsr_audit *a, size_t pair)
-{
-	const struct tsr_audit_pair *p = &a->pairs[pair];
-	const unsigned nm = a->momenta.n + 1, nv = a->variances.n + 1;
-	struct tsr_table t = { 0 };
-
-	for (unsigned i = 0; i + 1 < nm * nv; i++) {
-		const struct tsr_audit_update *u = tsr_audit_update(a, pair, i / nv, i % nv);
-
-		if (!u->measured)
-			continue;
-		tsr_row(&t);
-		TSR_CELL(&t, "-checkpoint", NULL, a->name);
-		TSR_CELL(&t, "-kind", NULL, "update");
-		TSR_CELL(&t, "-tensor", NULL, a->tensors[p->variance].tensor->name);
-		TSR_CELL(&t, "momentum", NULL, side_name(&a->momenta, i / nv));
-		TSR_CELL(&t, "variance", NULL, side_name(&a->variances, i % nv));
-		TSR_CELL(&t, "nmse", NULL, u->nmse);
-		TSR_CELL(&t, "-max_before", NULL, p->max_before);
-		TSR_CELL(&t, "max_after", NULL, u->max_after);
-		TSR_CELL(&t, "exposed", NULL, u->exposed);
-		TSR_CELL(&t, "overflow", NULL, u->overflow);
-	}
-	return t;
-}
-
-/* --- JSON and CSV ----------------------------------------------------------------------------- */
-
-static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
-
-static void take_json(struct tsr_table t, const char *key, struct tsr_text *json)
-{
-	tsr_table_put_json(&t, key, json);
-	tsr_table_free(&t);
-}
-
-static void put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
-			struct tsr_text *out);
-
-static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
-{
-	struct tsr_table codecs = { 0 };
-	struct tsr_audit_cell *cells;
-	const size_t n = tsr_audit_cells(a, &cells);
-	struct tsr_text verdict = { 0 };
-
-	json->failed = json->failed || !cells;
-	if (!cells)
-		return;
-	put_verdict(a, cells, n, &verdict);
-	tsr_json_put_string(json, "verdict", verdict.bytes);
-	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
-		for (unsigned i = 0; i < tsr_audit_list(a, kinds[k])->n; i++)
-			add_codec(&codecs, a, kinds[k], i);
-	}
-	take_json(codecs, "codecs", json);
-	take_json(pairs_of(a, cells, n), "pairs", json);
-	tsr_text_free(&verdict);
-	free(cells);
-}
-
-static void put_tensor(const struct tsr_audit *a, const struct tsr_audit_tensor *t,
-		       struct tsr_text *json)
-{
-	static const char *const states[] = {
-		[TSR_AUDIT_SOUND] = "sound",	     [TSR_AUDIT_SMALL] = "small",
-		[TSR_AUDIT_NONFINITE] = "nonfinite", [TSR_AUDIT_NEGATIVE] = "negative",
-		[TSR_AUDIT_ZERO] = "zero",
-	};
-
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "name", t->tensor->name);
-	tsr_json_put_string(json, "kind", tsr_kind_name(t->tensor->kind));
-	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->tensor->dtype));
-	tsr_json_put_u64(json, "elements", t->tensor->numel);
-	tsr_json_put_string(json, "state", states[t->fault]);
-	take_json(trials_of(a, t, false), "codecs", json);
-	tsr_json_close(json, '}');
-}
-
-static void put_pair(const struct tsr_audit *a, size_t i, struct tsr_text *json)
-{
-	const struct tsr_audit_pair *p = &a->pairs[i];
-
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "momentum", a->tensors[p->momentum].tensor->name);
-	tsr_json_put_string(json, "variance", a->tensors[p->variance].tensor->name);
-	tsr_json_put_double(json, "max_before", (double)p->max_before);
-	tsr_json_put_u64(json, "nonfinite", p->nonfinite);
-	take_json(updates_of(a, i), "codecs", json);
-	tsr_json_close(json, '}');
-}
-
-static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)
-{
-	const double betas[2] = { a->beta1, a->beta2 };
-
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "file", a->name);
-	tsr_json_put_double(json, "eps", (double)a->eps);
-	tsr_json_put_bool(json, "eps_known", a->eps_known);
-	tsr_json_put_doubles(json, "betas", betas, 2);
-	tsr_json_put_bool(json, "betas_known", a->betas_known);
-	tsr_json_put_u64(json, "alone", a->nalone);
-	put_summaries(a, json);
-	tsr_json_open(json, "tensors", '[');
-	for (size_t i = 0; i < a->ntensors; i++)
-		put_tensor(a, &a->tensors[i], json);
-	tsr_json_close(json, ']');
-	tsr_json_open(json, "updates", '[');
-	for (size_t i = 0; i < a->npairs; i++)
-		put_pair(a, i, json);
-	tsr_json_close(json, ']');
-	tsr_json_close(json, '}');
-}
-
-void tsr_audit_put_json(struct tsr_audit *const *audits, size_t n, struct tsr_text *json)
-{
-	tsr_json_open(json, "checkpoints", '[');
-	for (size_t i = 0; i < n; i++)
-		put_checkpoint(audits[i], json);
-	tsr_json_close(json, ']');
-}
-
-static void take_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
-{
-	tsr_table_put_csv(&t, columns, csv);
-	tsr_table_free(&t);
-}
-
-static void put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_text *csv)
-{
-	tsr_text_puts(csv,
-		      "checkpoint,kind,tensor,codec,variance_codec,nmse,max_abs,mean_rel,zeroed,"
-		      "scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,nbytes,raw,"
-		      "max_before,max_after,exposed\n");
-	for (size_t k = 0; k < n; k++) {
-		const struct tsr_audit *a = audits[k];
-
-		for (size_t i = 0; i < a->ntensors; i++)
-			take_csv(trials_of(a, &a->tensors[i], true),
-				 "-checkpoint,-kind,-tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
-				 "scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,"
-				 "nbytes,raw,,,",
-				 csv);
-		for (size_t i = 0; i < a->npairs; i++)
-			take_csv(updates_of(a, i),
-				 "-checkpoint,-kind,-tensor,momentum,variance,nmse,,,,,,,,,,,,"
-				 "-max_before,max_after,exposed",
-				 csv);
-	}
-}
-
 /* --- What it says to use ---------------------------------------------------------------------- */
-
-static void put_choice(const struct tsr_audit *a, const struct tsr_audit_cell *c,
-		       struct tsr_text *out)
-{
-	tsr_text_printf(out, "%s + %s: worst update NMSE %.1e, median %.1e, %.4g B for both",
-			momentum_name(a, c), variance_name(a, c), c->nmse[LAST], c->nmse[MEDIAN],
-			c->bytes);
-}
-
-static void put_states(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
-		       struct tsr_text *out)
-{
-	const struct tsr_audit_cell *best = tsr_audit_best_pair(a, cells, n);
-	const struct tsr_audit_cell *usual = tsr_audit_usual(a, cells, n);
-
-	if (!best && n)
-		tsr_text_printf(out,
-				"use no codec for the states: none of at most %.4g B for both "
-				"holds all of them",
-				TSR_AUDIT_BYTES_MAX);
-	if (!best)
-		return;
-	tsr_text_puts(out, "use ");
-	put_choice(a, best, out);
-	if (usual && usual != best && usual->n) {
-		tsr_text_puts(out, "; ");
-		put_choice(a, usual, out);
-	}
-}
-
-static void put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
-			struct tsr_text *out)
-{
-	struct tsr_audit_column weight;
-	const size_t before = out->nbytes;
-
-	if (a->npairs)
-		put_states(a, cells, n, out);
-	if (!tsr_audit_best_weight(a, &weight))
-		return;
-	tsr_text_printf(out, "%s%s for weights: worst NMSE %.1e, %.4g B",
-			out->nbytes > before ? "; " : "use ", weight.coding->codec->name,
-			weight.quantile[TSR_AUDIT_NMSE][LAST], weight.bytes);
-}
 
 static void say_verdict(struct tsr_report *r, const struct tsr_audit *a,
 			const struct tsr_audit_cell *cells, size_t n)
 {
 	struct tsr_text verdict = { 0 };
 
-	put_verdict(a, cells, n, &verdict);
+	tsr_audit_put_verdict(a, cells, n, &verdict);
 	r->text.failed = r->text.failed || verdict.failed;
 	if (verdict.nbytes)
 		tsr_report_find(r, "fine", "", verdict.bytes);
@@ -418,7 +71,7 @@ static void say_faults(struct tsr_report *r, const struct tsr_audit *a)
 static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
 			 const struct tsr_audit_cell *cells, size_t n)
 {
-	struct tsr_table t = pairs_of(a, cells, n);
+	struct tsr_table t = tsr_audit_pairs(a, cells, n);
 
 	if (!a->npairs || !n) {
 		tsr_table_free(&t);
@@ -438,9 +91,10 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
 		       (double)cells[0].max_before);
 	tsr_report_table(r, &t, "momentum,variance,bytes,-median,-95,-most,max_after,exposed,raw",
 			 "momentum,variance,bytes,nmse,max_after,exposed,raw");
-	tsr_report_say(r, TSR_TO_TEXT, "worst of %s + %s: %s", momentum_name(a, &cells[0]),
-		       variance_name(a, &cells[0]),
-		       tsr_format_name(cells[0].n ? worst_name(a, &cells[0]) : "", 40).text);
+	tsr_report_say(
+		r, TSR_TO_TEXT, "worst of %s + %s: %s", tsr_audit_momentum(a, &cells[0]),
+		tsr_audit_variance(a, &cells[0]),
+		tsr_format_name(cells[0].n ? tsr_audit_worst_name(a, &cells[0]) : "", 40).text);
 }
 
 static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum tsr_kind kind,
@@ -460,7 +114,7 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 	if (!n)
 		return;
 	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++)
-		add_codec(&t, a, kind, i);
+		tsr_audit_add_codec(&t, a, kind, i);
 	tsr_report_heading(r, TSR_TO_PAGE, "%s", title);
 	tsr_report_heading(r, TSR_TO_TEXT, "%s, NMSE over %zu tensors", tsr_kind_name(kind), n);
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
@@ -478,7 +132,7 @@ static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
 		return;
 	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of each tensor");
 	for (size_t i = 0; i < a->ntensors; i++) {
-		struct tsr_table t = trials_of(a, &a->tensors[i], true);
+		struct tsr_table t = tsr_audit_trials(a, &a->tensors[i], true);
 
 		tsr_report_say(r, TSR_TO_TEXT, "%s",
 			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
@@ -521,7 +175,8 @@ static void report_series(struct tsr_report *r, struct tsr_audit *const *audits,
 		TSR_CELL(&t, "checkpoint", "worst update NMSE:32n", audits[i]->name);
 		for (unsigned k = 0; k < s.n; k++) {
 			snprintf(head, sizeof(head), "%s\n%s:11.1e",
-				 momentum_name(last, &s.cell[k]), variance_name(last, &s.cell[k]));
+				 tsr_audit_momentum(last, &s.cell[k]),
+				 tsr_audit_variance(last, &s.cell[k]));
 			t.failed |= !tsr_audit_series_nmse(audits[i], last, &s.cell[k], &nmse);
 			TSR_CELL(&t, keys[k], head, nmse);
 		}
@@ -603,8 +258,8 @@ static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 			 tsr_audit_update(a, ranked[i].pair, best->m, best->v)->max_after);
 	}
 	tsr_report_heading(r, TSR_TO_PAGE, "Worst tensors");
-	tsr_report_say(r, TSR_TO_PAGE, "With %s and %s%s.", momentum_name(a, best),
-		       variance_name(a, best),
+	tsr_report_say(r, TSR_TO_PAGE, "With %s and %s%s.", tsr_audit_momentum(a, best),
+		       tsr_audit_variance(a, best),
 		       n > ROWS_SHOWN ? ", those with the largest update error" : "");
 	tsr_report_table(r, &t, NULL, "");
 	free(ranked);
@@ -721,7 +376,7 @@ void tsr_audit_report(struct tsr_audit *const *audits, size_t n, const char *pap
 	if (r->wants_text)
 		put_texts(audits, n, paper, r);
 	if (r->wants_csv)
-		put_csv(audits, n, &r->csv);
+		tsr_audit_put_csv(audits, n, &r->csv);
 	if (r->wants_svg || r->wants_html)
 		draw_all(audits, n, r);
 }

@@ -4,7 +4,7 @@
 #define TSR_REPORT_AUDIT_REPORT_H
 
 #include "audit/audit_figures.h"
-#include "report/document.h"
+#include "report/render/document.h"
 
 #define TSR_AUDIT_SCHEMA "tersor.audit.v1"
 

@@ -18,11 +18,6 @@
 
 /* --- What to use ------------------------------------------------------------------------------ */
 
-const char *tsr_fp8_title(enum tsr_fp8 format)
-{
-	return format == TSR_FP8_E4M3 ? "E4M3" : "E5M2";
-}
-
 static struct tsr_cell words_of(unsigned granularity)
 {
 	struct tsr_cell out;

@@ -4,12 +4,11 @@
 #define TSR_REPORT_GRANULARITY_REPORT_H
 
 #include "audit/granularity_figures.h"
-#include "report/document.h"
+#include "report/render/document.h"
 
-/* All forms that are asked for; "E4M3" in titles of charts. */
+/* All forms that are asked for. */
 void tsr_granularity_report(const struct tsr_granularities *g,
 			    const struct tsr_granularity_figures *f,
 			    enum tsr_granularity_scale scale, struct tsr_report *r);
-const char *tsr_fp8_title(enum tsr_fp8 format);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_LEARNED_REPORT_H
 #define TSR_REPORT_LEARNED_REPORT_H
 
-#include "report/document.h"
+#include "report/render/document.h"
 #include "tersor/learn.h"
 
 /* All forms that are asked for; text has the entries only if it is verbose. */

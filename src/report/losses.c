@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "report/format.h"
+#include "report/render/format.h"
 #include "text/json.h"
 
 static void put_count(struct tsr_text *out, bool *any, uint64_t n, const char *one,

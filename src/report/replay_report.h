@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_REPLAY_REPORT_H
 #define TSR_REPORT_REPLAY_REPORT_H
 
-#include "report/document.h"
+#include "report/render/document.h"
 #include "tersor/replay.h"
 
 #define TSR_REPLAY_SCHEMA "tersor.replay.v1"
@@ -16,7 +16,7 @@ void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r);
 /* The members of a JSON report besides "schema". */
 void tsr_replay_put_json(const struct tsr_replay *replay, struct tsr_text *json);
 
-/* Names of columns; a line per step and parameter, and one per step for all ("*").  @state: NULL or before. */
+/* Names of columns; lines per step and parameter, and one per step for all ("*").  @state: put before. */
 void tsr_replay_put_csv_names(const char *before, struct tsr_text *csv);
 void tsr_replay_put_csv(const struct tsr_replay *replay, const char *state, struct tsr_text *csv);
 

@@ -9,38 +9,13 @@
 
 #include "replay/replay_result.h"
 #include "replay/replaying.h"
-#include "replay/replay_figures.h"
+#include "replay/findings/replay_figures.h"
 #include "report/replay_report.h"
 #include "report/charts/states_chart.h"
 #include "text/json.h"
 
 /* Rows of a page. */
 #define STEPS_SHOWN 200
-
-double tsr_state_bytes(const struct tsr_replay *r)
-{
-	const double numel = (double)tsr_replay_numel(r, SIZE_MAX);
-	uint64_t nbytes = 0;
-
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const struct tsr_coding *coding = &r->state[i].coding[part];
-
-			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
-				nbytes += tsr_plane_nbytes(coding, k, r->state[i].numel);
-		}
-	}
-	return numel > 0 ? (double)nbytes / numel : 0;
-}
-
-size_t tsr_states_last(const struct tsr_replay *r)
-{
-	for (size_t i = r->nsteps; i--;) {
-		if (tsr_replay_has_figures(r, i))
-			return i;
-	}
-	return SIZE_MAX;
-}
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 

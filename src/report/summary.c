@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "text/json.h"
-#include "report/format.h"
+#include "report/render/format.h"
 
 static struct tsr_summary_row *row_for(struct tsr_summary *s, const struct tsr_tensor *t)
 {

@@ -3,8 +3,8 @@
 #ifndef TSR_REPORT_SUMMARY_H
 #define TSR_REPORT_SUMMARY_H
 
-#include "names/copies.h"
-#include "report/choices.h"
+#include "names/copies/copies.h"
+#include "report/packing/choices.h"
 #include "report/losses.h"
 #include "text/text.h"
 #include "tersor/checkpoint.h"

@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_SWEEP_REPORT_H
 #define TSR_REPORT_SWEEP_REPORT_H
 
-#include "report/document.h"
+#include "report/render/document.h"
 #include "report/sweep_baseline.h"
 
 /* The schema of a JSON report. */

@@ -5,7 +5,7 @@
 #include "replay/replay_result.h"
 #include "text/json.h"
 #include "report/charts/replay_chart.h"
-#include "replay/replay_figures.h"
+#include "replay/findings/replay_figures.h"
 #include "report/replay_report.h"
 #include "replay_make.h"
 

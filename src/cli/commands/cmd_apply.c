@@ -5,7 +5,7 @@
 #include "cli/output.h"
 #include "cli/unpacking.h"
 #include "pack/packing.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "text/json.h"
 
 struct args {

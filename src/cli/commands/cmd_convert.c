@@ -10,7 +10,7 @@
 #include "cli/parts/parting.h"
 #include "io/dir_output.h"
 #include "pack/packing.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "tersor/directory.h"
 #include "tersor/recording.h"
 #include "text/json.h"

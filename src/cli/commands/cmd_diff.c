@@ -9,7 +9,7 @@
 #include "cli/output.h"
 #include "cli/work.h"
 #include "compare/comparison.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "text/json.h"
 
 struct args {

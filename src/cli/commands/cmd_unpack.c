@@ -7,7 +7,7 @@
 #include "cli/output.h"
 #include "cli/unpacking.h"
 #include "pack/packing.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "report/summary.h"
 #include "text/json.h"
 

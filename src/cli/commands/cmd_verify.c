@@ -11,7 +11,7 @@
 #include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "compare/comparison.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "report/losses.h"
 #include "text/json.h"
 

@@ -11,7 +11,7 @@
 #include "cli/output.h"
 #include "cli/work.h"
 #include "pack/packing.h"
-#include "report/format.h"
+#include "report/render/format.h"
 #include "tersor/recording.h"
 #include "text/json.h"
 

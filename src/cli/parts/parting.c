@@ -10,7 +10,7 @@
 #include "cli/output.h"
 #include "cli/work.h"
 #include "io/file.h"
-#include "report/format.h"
+#include "report/render/format.h"
 
 static struct tsr_parts *current;
 

@@ -3,12 +3,16 @@
 #include "report/charts/granularity_chart.h"
 
 #include "report/charts/plot_lines.h"
-#include "report/granularity_report.h"
 
 enum { MEDIAN, LARGEST, LINES };
 
 static const char *const keys[LINES] = { "median of the tensors", "largest" };
 static const char *const classes[LINES] = { "s0", "s1" };
+
+const char *tsr_fp8_title(enum tsr_fp8 format)
+{
+	return format == TSR_FP8_E4M3 ? "E4M3" : "E5M2";
+}
 
 static const char *name_of(size_t granularity)
 {

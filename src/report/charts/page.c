@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/format.h"
+#include "report/render/format.h"
 
 TSR_EMBED(tsr_page_css, "src/report/charts/page.css");
 TSR_EMBED(tsr_page_js, "src/report/charts/page.js");

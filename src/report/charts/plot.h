@@ -46,7 +46,7 @@ static inline struct tsr_axis tsr_axis_of(int from, int to, double low, double h
 	return (struct tsr_axis){ .from = from, .to = to, .low = low, .high = high, .log = log };
 }
 
-/* From one coordinate to another, in decades; at the ends there is room for zero and infinity if they occur. */
+/* From one coordinate to another, in decades; at the ends there is room for zero and infinity if any. */
 void tsr_axis_fit(struct tsr_axis *a, int from, int to, int edge);
 
 /* The coordinate of a value, rounded; on a linear axis anything but NaN. */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "replay/replay_figures.h"
+#include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
 #include "report/charts/plot_lines.h"
 

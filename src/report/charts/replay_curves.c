@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "replay/replay_result.h"
-#include "replay/replay_figures.h"
+#include "replay/findings/replay_figures.h"
 
 static const struct tsr_curve_kind kinds[] = {
 	{ TSR_FIGURE_MOMENTUM_NMSE, "Momentum error", "NMSE", "-momentum", "momentum\nNMSE:.2e",

@@ -4,7 +4,20 @@
 #define TSR_STATES_CHART_H
 
 #include "report/charts/replay_curves.h"
-#include "report/states_report.h"
+#include "tersor/replay.h"
+
+/* What tsr_replay_forms() gave for which forms. */
+struct tsr_replay_states {
+	unsigned n;
+	const struct tsr_replay_form *form;
+	struct tsr_replay *const *replay;
+};
+
+/* Bytes per parameter that a state takes, without those of the comparison. */
+double tsr_state_bytes(const struct tsr_replay *r);
+
+/* The last step that was compared; SIZE_MAX: none. */
+size_t tsr_states_last(const struct tsr_replay *r);
 
 /* The curves of all states, to be freed; false if out of memory. */
 struct tsr_states_curves {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables are filled, and cells are shown to people. */
-#include "report/table.h"
+#include "report/render/table.h"
 
 #include <inttypes.h>
 #include <math.h>

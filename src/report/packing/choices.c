@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which codecs a packing chose by their errors, as text and as JSON. */
-#include "report/choices.h"
+#include "report/packing/choices.h"
 
 #include <inttypes.h>
 #include <stdio.h>

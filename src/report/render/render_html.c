@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report/charts/page.h"
-#include "report/table.h"
+#include "report/render/table.h"
 
 static void put_cell(const struct tsr_table *t, size_t row, const struct tsr_slot *s,
 		     struct tsr_text *html)

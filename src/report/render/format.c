@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers and names as tables show them to people. */
-#include "report/format.h"
+#include "report/render/format.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which codecs a packing chose by their errors. */
-#include "pack/choice/chosen.h"
+#include "pack/outcome/chosen.h"
 
 static void count(struct tsr_choices *s, const struct tsr_codec *codec)
 {

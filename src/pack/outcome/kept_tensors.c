@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a packing left as it was, and why. */
-#include "pack/kept_tensors.h"
+#include "pack/outcome/kept_tensors.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report/table.h"
+#include "report/render/table.h"
 #include "text/json.h"
 
 /* --- JSON ------------------------------------------------------------------------------------ */

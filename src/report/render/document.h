@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_DOCUMENT_H
 #define TSR_REPORT_DOCUMENT_H
 
-#include "report/table.h"
+#include "report/render/table.h"
 #include "text/text.h"
 
 /* A report in all the forms that were asked for; the others stay empty. */

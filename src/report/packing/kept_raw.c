@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a packing left as it was, and why: lines of a report and members of its JSON. */
-#include "report/kept_raw.h"
+#include "report/packing/kept_raw.h"
 
 #include <inttypes.h>
 
-#include "report/format.h"
+#include "report/render/format.h"
 #include "text/json.h"
 
 /* Below one part in this many, almost nothing was packed. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "replay/replay_result.h"
-#include "replay/replay_figures.h"
+#include "replay/findings/replay_figures.h"
 #include "tersor/escape.h"
 
 const char *tsr_finding_level_name(enum tsr_finding_level level)

@@ -3,7 +3,7 @@
  * Weights of a checkpoint that are copies of others: masters, and averages such as an EMA.  A
  * parameter is counted once, however often it is stored; docs/names.md says what counts as a copy.
  */
-#include "names/copies.h"
+#include "names/copies/copies.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables: a command fills one, and text, JSON, CSV and HTML are made of it.  A cell brings its column with it:
+ * Tables: a command fills one; text, JSON, CSV and HTML are made of it.  A cell brings its column with it:
  *
  *	tsr_row(&t);
  *	TSR_CELL(&t, "codec", "codec", codec->name);
@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "report/format.h"
+#include "report/render/format.h"
 #include "text/text.h"
 
 struct tsr_column {
@@ -113,8 +113,8 @@ enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3 };
 
 /*
  * What people see: @columns are the keys of those that are shown, separated by commas; "": all with a label.
- * Text has lines of at most TSR_COLUMNS if a name can give way, and says how many rows are left out; HTML is a
- * table element that scrolls, in which there is room for one digit more of an error.
+ * Text has lines of at most TSR_COLUMNS if a name can give way, and says how many rows are left out; HTML is
+ * a table element that scrolls, in which there is room for one digit more of an error.
  */
 void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool verbose,
 			struct tsr_text *out);
@@ -143,7 +143,7 @@ struct tsr_slot {
 unsigned tsr_table_slots(const struct tsr_table *t, const char *columns,
 			 struct tsr_slot ret[TSR_SLOTS_MAX]);
 
-/* The next row to show from @row on, SIZE_MAX behind the last.  *@shown counts them, of which @most are shown. */
+/* The next row to show from @row on, SIZE_MAX behind the last.  *@shown counts them, up to @most. */
 size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_t row,
 		      size_t *shown);
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report/table.h"
+#include "report/render/table.h"
 
 /* Names are at least so wide, even if lines become too long. */
 #define NAME_LEAST 10

@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_KEPT_RAW_H
 #define TSR_REPORT_KEPT_RAW_H
 
-#include "pack/kept_tensors.h"
+#include "pack/outcome/kept_tensors.h"
 #include "text/text.h"
 
 /* Lines about state, small tensors and integers, and one if almost nothing was packed. */

@@ -3,8 +3,8 @@
 #ifndef TSR_REPORT_CHOICES_H
 #define TSR_REPORT_CHOICES_H
 
-#include "pack/choice/chosen.h"
-#include "report/format.h"
+#include "pack/outcome/chosen.h"
+#include "report/render/format.h"
 #include "text/text.h"
 
 /* Lines that say what was chosen; none if there was no choice. */

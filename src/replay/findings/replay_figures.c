@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the figures of a replay are worst. */
-#include "replay/replay_figures.h"
+#include "replay/findings/replay_figures.h"
 
 #include <math.h>
 
