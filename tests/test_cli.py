@@ -222,7 +222,7 @@ def test_codecs_lists_every_codec(tersor):
     names = words_of(json.loads(tersor("codecs", "--json", check=0).stdout))
     text = tersor("codecs", check=0).stdout.split()
     for codec in WEIGHT_CODECS + STATE_CODECS:
-        assert codec in names and codec in text
+        assert codec in names and (codec in text or codec + "*" in text)
     assert set(TRUNCATED_CODECS) <= names
     for name, last in FAMILIES.items():
         assert f"{name}1..{last}" in text

@@ -31,7 +31,7 @@ static double share(uint64_t part, uint64_t whole)
 	return whole ? (double)part / (double)whole : 0;
 }
 
-double tsr_audit_figure(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *trial,
+static double figure_of(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *trial,
 			enum tsr_audit_figure figure)
 {
 	const double by_figure[TSR_AUDIT_FIGURES] = {
@@ -85,7 +85,7 @@ static size_t collect(const struct tsr_audit *a, enum tsr_kind kind, unsigned co
 		const struct tsr_audit_tensor *t = &a->tensors[i];
 
 		if (t->tensor->kind == kind && tsr_audit_counts(t, coding))
-			values[n++] = tsr_audit_figure(t, &t->trials[coding], figure);
+			values[n++] = figure_of(t, &t->trials[coding], figure);
 	}
 	return n;
 }

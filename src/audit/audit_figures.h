@@ -23,10 +23,6 @@ enum tsr_audit_figure {
 /* "nmse", "max_abs", ... */
 const char *tsr_audit_figure_name(enum tsr_audit_figure figure);
 
-/* Of one tensor in one of its codings. */
-double tsr_audit_figure(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *trial,
-			enum tsr_audit_figure figure);
-
 /* Whether a tensor's figures count: it has some, of finite values, and the codec can hold it. */
 bool tsr_audit_counts(const struct tsr_audit_tensor *t, unsigned coding);
 

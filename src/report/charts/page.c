@@ -62,11 +62,6 @@ void tsr_page_close(struct tsr_text *html, const struct tsr_text *json)
 	tsr_text_puts(html, "</body>\n</html>\n");
 }
 
-void tsr_html_put_count(struct tsr_text *html, const char *tag, uint64_t n)
-{
-	tsr_text_printf(html, "<%s>%s</%s>", tag, tsr_format_count(n).text, tag);
-}
-
 void tsr_html_put_text(struct tsr_text *html, const char *text)
 {
 	char *safe = tsr_escaped(html, text);

@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_PAGE_H
 #define TSR_REPORT_PAGE_H
 
-#include <stdint.h>
+#include <stdbool.h>
 
 #include "text/text.h"
 
@@ -22,9 +22,6 @@ void tsr_page_put_charts(struct tsr_text *html,
 
 /* The end; @json: the values that the script shows, NULL without one. */
 void tsr_page_close(struct tsr_text *html, const struct tsr_text *json);
-
-/* An element @tag with commas between thousands. */
-void tsr_html_put_count(struct tsr_text *html, const char *tag, uint64_t n);
 
 /*
  * Text from a file in an element or an attribute: made safe to show as by tsr_escape(), then with

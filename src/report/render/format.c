@@ -55,23 +55,6 @@ struct tsr_cell tsr_format_count(uint64_t n)
 	return out;
 }
 
-struct tsr_cell tsr_format_percent(uint64_t part, uint64_t whole)
-{
-	const double percent = whole ? 100.0 * (double)part / (double)whole : 0;
-	struct tsr_cell out;
-
-	if (!whole)
-		snprintf(out.text, sizeof(out.text), "-");
-	else if (part == whole || !part)
-		snprintf(out.text, sizeof(out.text), "%s", part ? "100" : "0");
-	else
-		snprintf(out.text, sizeof(out.text), "%.4f",
-			 percent > 99.9999  ? 99.9999
-			 : percent < 0.0001 ? 0.0001
-					    : percent);
-	return out;
-}
-
 struct tsr_cell tsr_format_name(const char *name, unsigned width)
 {
 	struct tsr_cell out;

@@ -32,9 +32,6 @@ struct tsr_cell tsr_format_ulp(double ulp);
 /* "84,288". */
 struct tsr_cell tsr_format_count(uint64_t n);
 
-/* "12.3456", and "100" or "0" only if exact; "-" of nothing. */
-struct tsr_cell tsr_format_percent(uint64_t part, uint64_t whole);
-
 /* A name for a terminal: escaped, and with its middle left out if it is longer than @width. */
 struct tsr_cell tsr_format_name(const char *name, unsigned width);
 
