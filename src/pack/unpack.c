@@ -14,7 +14,7 @@
 #include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
-#include "names/flashoptim_export.h"
+#include "names/import/flashoptim_export.h"
 #include "container/shards/shard_keep.h"
 #include "container/tree.h"
 #include "container/writer.h"
