@@ -171,7 +171,7 @@ static enum tsr_status note_losses(const struct tsr_dcp_items *items, struct tsr
 enum tsr_status tsr_dcp_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_dcp_items items = { 0 };
-	enum tsr_status status = tsr_dcp_flatten(w->plan.c, w->plan.path, &items, err);
+	enum tsr_status status = tsr_dcp_flatten(w->plan.c, NULL, w->plan.path, &items, err);
 
 	if (status == TSR_OK)
 		status = note_losses(&items, err);

@@ -5,6 +5,12 @@
 
 #include "ckpt/build.h"
 
+/*
+ * The attribute of a root, which is an OrderedDict then, that keeps what its items do not show: a DICT
+ * of the members planner_data (paths by names of entries, or None) and mcore_data of .metadata.
+ */
+#define TSR_DCP_ATTRIBUTE "_dcp_metadata"
+
 #define TSR_DCP_METADATA_MAX (UINT64_C(256) << 20)
 #define TSR_DCP_FILES_MAX 65536u
 #define TSR_DCP_CHUNKS_MAX 65536u /* of one tensor */
@@ -54,7 +60,11 @@ struct tsr_dcp_metadata {
 	struct tsr_dcp_part *parts; /* sorted by number of name, and start, which differ */
 	size_t npaths;
 	struct tsr_dcp_path *paths; /* sorted by number of name; names differ */
+	struct tsr_value *planner_data, *mcore_data; /* as they are, or NULL */
 };
+
+/* Whether a value is a path: a TUPLE of 1 to 200 strings and list indices. */
+bool tsr_dcp_is_path(const struct tsr_value *v);
 
 /**
  * tsr_dcp_metadata_read() - Read and check a .metadata file

@@ -317,7 +317,7 @@ static bool list_items(struct composing *m, const struct tsr_dcp_items *items,
 						      : object_of(m, m->bytes_class, NULL, true);
 
 		ok = tsr_value_put(m->arena, listed, name, what) &&
-		     tsr_value_put(m->arena, paths, name, path) &&
+		     (!path || tsr_value_put(m->arena, paths, name, path)) &&
 		     tsr_value_put(m->arena, stored, index_of(m, item), place_of(m, item));
 	}
 	return ok;
@@ -334,9 +334,11 @@ static struct tsr_value *compose(struct composing *m, const struct tsr_dcp_items
 	make_shared(m);
 	if (!listed || !paths || !stored || !list_items(m, items, listed, paths, stored) ||
 	    !put(m, fields, "state_dict_metadata", listed) ||
-	    !put(m, fields, "planner_data", paths) || !put(m, fields, "storage_data", stored) ||
+	    !put(m, fields, "planner_data", paths->list.n || !items->n ? paths : m->none) ||
+	    !put(m, fields, "storage_data", stored) ||
 	    !put(m, fields, "storage_meta", m->none) ||
-	    !put(m, fields, "version", text_of(m, DCP_VERSION)))
+	    !put(m, fields, "version", text_of(m, DCP_VERSION)) ||
+	    (items->mcore_data && !put(m, fields, "mcore_data", items->mcore_data)))
 		return NULL;
 	return object_of(m, global_of(m, METADATA, "Metadata"), fields, false);
 }
