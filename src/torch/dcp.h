@@ -5,6 +5,15 @@
 
 #include "ckpt/build.h"
 
+/*
+ * The attribute of a root, which is an OrderedDict then, that keeps what its items do not show: a DICT
+ * of the members planner_data (paths by names of entries, or None) and mcore_data of .metadata.
+ */
+#define TSR_DCP_ATTRIBUTE "_dcp_metadata"
+
+/* What this attribute of a root says, or NULL. */
+const struct tsr_value *tsr_dcp_attribute(const struct tsr_value *root);
+
 /* Whether a directory holds a checkpoint of torch.distributed.checkpoint, finished or not. */
 bool tsr_dcp_looks_like(const char *directory);
 

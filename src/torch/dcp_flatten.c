@@ -130,8 +130,7 @@ static int compare_listed(const void *va, const void *vb)
 	return compare_paths(a->list.items, a->list.n, b->list.items, b->list.n);
 }
 
-/* What the attribute of a root says, or NULL. */
-static const struct tsr_value *attribute_of(const struct tsr_value *root)
+const struct tsr_value *tsr_dcp_attribute(const struct tsr_value *root)
 {
 	return root->type == TSR_VALUE_CALL ? tsr_value_at(root->call.state, TSR_DCP_ATTRIBUTE) : NULL;
 }
@@ -342,7 +341,7 @@ static bool is_list_of_mappings(const struct tsr_value *v)
 
 static enum tsr_status flatten_dict(struct flattening *f, struct tsr_value *root)
 {
-	const struct tsr_value *attribute = attribute_of(root);
+	const struct tsr_value *attribute = tsr_dcp_attribute(root);
 
 	if (!f->out->mcore_data)
 		f->out->mcore_data = tsr_value_at(attribute, "mcore_data");

@@ -5,12 +5,6 @@
 
 #include "ckpt/build.h"
 
-/*
- * The attribute of a root, which is an OrderedDict then, that keeps what its items do not show: a DICT
- * of the members planner_data (paths by names of entries, or None) and mcore_data of .metadata.
- */
-#define TSR_DCP_ATTRIBUTE "_dcp_metadata"
-
 #define TSR_DCP_METADATA_MAX (UINT64_C(256) << 20)
 #define TSR_DCP_FILES_MAX 65536u
 #define TSR_DCP_CHUNKS_MAX 65536u /* of one tensor */

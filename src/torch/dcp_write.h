@@ -6,6 +6,7 @@
 #include "ckpt/build.h"
 #include "format/pickle.h"
 #include "format/zip_members.h"
+#include "torch/dcp.h"
 #include "torch/dcp_metadata.h"
 
 /* An entry and where it is stored. */
