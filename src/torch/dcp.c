@@ -121,10 +121,32 @@ static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 
 /* --- Entries -------------------------------------------------------------------------------- */
 
+/* An entry that no value stands for: its bytes are a tensor outside of the tree. */
+static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p, const char *why)
+{
+	struct tsr_arena *arena = r->c->arena;
+	uint64_t *shape = tsr_arena_alloc(arena, sizeof(*shape));
+	struct tsr_array a = { .name = tsr_arena_copy(arena, p->fqn, strlen(p->fqn)),
+			       .dtype = TSR_U8,
+			       .rank = 1,
+			       .shape = shape,
+			       .file = p->index,
+			       .offset = p->offset };
+	size_t array;
+
+	if (!shape || !a.name)
+		return tsr_build_nomem(r->c, r->err);
+	*shape = p->nbytes;
+	TSR_TRY(tsr_build_array(r->c, &a, &array, r->err));
+	if (!tsr_value_put(arena, r->unread, tsr_value_string(arena, p->fqn), tsr_value_tensor(arena, array)))
+		return tsr_build_nomem(r->c, r->err);
+	r->c->nunchecked++;
+	return tsr_build_note(r->c, r->err, "%s (its bytes are carried as they are, for a DCP)", why);
+}
+
 /*
- * What was saved as a Python object.  One that cannot be kept is left out with a note, unless the
- * policy is to refuse it: entries are independent, so no other is changed by it, and the tensors of a
- * checkpoint should not be lost for the sake of, say, a data loader's state.
+ * What was saved as a Python object.  Of one that cannot be read only the bytes are carried, or nothing,
+ * as the policy says: entries are independent, so no other is changed by it.
  */
 static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
 				   const char *where, struct tsr_value **ret)
@@ -136,11 +158,19 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 
 	if (status == TSR_E_UNSUPPORTED && r->c->opaque != TSR_OPAQUE_REFUSE) {
 		r->c->narrays = narrays;
+		if (r->c->opaque == TSR_OPAQUE_CARRY)
+			return carry_bytes(r, p, reason.msg);
 		r->c->left_out = true;
 		return tsr_build_note(r->c, r->err, "%s (left out)", reason.msg);
 	}
 	if (status != TSR_OK && r->err)
 		*r->err = reason;
+	/* A tensor would be written as one. */
+	if (status == TSR_OK && (*ret)->type == TSR_VALUE_TENSOR) {
+		r->c->narrays = narrays;
+		*ret = NULL;
+		return carry_bytes(r, p, where);
+	}
 	return status;
 }
 
@@ -229,7 +259,8 @@ static enum tsr_status with_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_value *v = tsr_value_new(arena, TSR_VALUE_CALL), *attribute = NULL;
 
 	TSR_TRY(read_attribute(r, &attribute));
-	if (!v)
+	if (!v || (r->unread->list.n && !tsr_value_put(arena, attribute, tsr_value_string(arena, "unread"),
+						       r->unread)))
 		return tsr_build_nomem(r->c, r->err);
 	v->call.callee = tsr_value_global(arena, "collections", "OrderedDict");
 	v->call.args = tsr_value_new(arena, TSR_VALUE_TUPLE);
@@ -267,7 +298,8 @@ static enum tsr_status keep_entries(struct tsr_dcp_reading *r, struct tsr_value 
 	bool usual = false;
 
 	TSR_TRY(with_attribute(r, *root, &listed));
-	if (r->m.planner_data && r->m.planner_data->type == TSR_VALUE_DICT && !r->m.mcore_data)
+	if (r->m.planner_data && r->m.planner_data->type == TSR_VALUE_DICT && !r->m.mcore_data &&
+	    !r->unread->list.n)
 		TSR_TRY(is_usual(r, listed, *root, &usual));
 	*root = usual ? *root : listed;
 	return TSR_OK;
@@ -279,9 +311,8 @@ static enum tsr_status read_tree(struct tsr_dcp_reading *r)
 	struct tsr_value *root = NULL;
 	enum tsr_status status;
 
-	if (!t)
-		return tsr_build_nomem(r->c, r->err);
-	status = read_entries(r, t);
+	r->unread = tsr_value_new(r->c->arena, TSR_VALUE_DICT);
+	status = t && r->unread ? read_entries(r, t) : tsr_build_nomem(r->c, r->err);
 	if (status == TSR_OK)
 		status = tsr_dcp_tree_finish(t, r, &root);
 	tsr_dcp_tree_free(t);

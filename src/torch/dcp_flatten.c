@@ -212,6 +212,23 @@ static void mark_reached(struct flattening *f, const struct tsr_value *v)
 	}
 }
 
+static enum tsr_status push_item(struct flattening *f, const struct tsr_dcp_item *item)
+{
+	struct tsr_dcp_items *out = f->out;
+
+	if (out->n == out->room) {
+		const size_t room = out->room ? 2 * out->room : 64;
+		struct tsr_dcp_item *items = realloc(out->items, room * sizeof(*items));
+
+		if (!items)
+			return tsr_fail_nomem(f->err, out->path);
+		out->items = items;
+		out->room = room;
+	}
+	out->items[out->n++] = *item;
+	return TSR_OK;
+}
+
 /* @fqn: its name, or NULL if the keys make it; @has_path: whether the keys are its path */
 static enum tsr_status add_item(struct flattening *f, struct tsr_value *v,
 				const struct tsr_value *fqn, bool has_path)
@@ -226,16 +243,7 @@ static enum tsr_status add_item(struct flattening *f, struct tsr_value *v,
 		ok = tsr_value_add(out->c->arena, path, f->keys[i]);
 	if (!ok)
 		return nomem(f);
-	if (out->n == out->room) {
-		const size_t room = out->room ? 2 * out->room : 64;
-		struct tsr_dcp_item *items = realloc(out->items, room * sizeof(*items));
-
-		if (!items)
-			return tsr_fail_nomem(f->err, out->path);
-		out->items = items;
-		out->room = room;
-	}
-	out->items[out->n++] = item;
+	TSR_TRY(push_item(f, &item));
 	if (v->type != TSR_VALUE_TENSOR) {
 		mark_reached(f, v);
 		return TSR_OK;
@@ -339,6 +347,29 @@ static bool is_list_of_mappings(const struct tsr_value *v)
 	return all;
 }
 
+/* Entries that are not among the items, with their bytes. */
+static enum tsr_status add_unread(struct flattening *f, const struct tsr_value *attribute)
+{
+	const struct tsr_value *unread = tsr_value_mapping(tsr_value_at(attribute, "unread"));
+	const struct tsr_value *paths = tsr_value_at(attribute, "planner_data");
+
+	for (size_t i = 0; unread && i + 1 < unread->list.n; i += 2) {
+		struct tsr_dcp_item item = { .value = unread->list.items[i + 1], .unread = true };
+
+		if (unread->list.items[i]->type != TSR_VALUE_STRING ||
+		    item.value->type != TSR_VALUE_TENSOR)
+			return tsr_fail(f->err, TSR_E_FORMAT,
+					"%s: " TSR_DCP_ATTRIBUTE
+					": unread: expected tensors by names of entries",
+					f->out->path);
+		TSR_TRY(name_entry(f, unread->list.items[i], &item.fqn));
+		item.path = tsr_value_at(paths, item.fqn);
+		f->reached[item.value->tensor.array] = true;
+		TSR_TRY(push_item(f, &item));
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status flatten_dict(struct flattening *f, struct tsr_value *root)
 {
 	const struct tsr_value *attribute = tsr_dcp_attribute(root);
@@ -347,7 +378,8 @@ static enum tsr_status flatten_dict(struct flattening *f, struct tsr_value *root
 		f->out->mcore_data = tsr_value_at(attribute, "mcore_data");
 	f->has_entries = attribute != NULL;
 	TSR_TRY(list_entries(f, attribute));
-	return flatten(f, root);
+	TSR_TRY(flatten(f, root));
+	return add_unread(f, attribute);
 }
 
 static enum tsr_status flatten_root(struct flattening *f, struct tsr_value *root)

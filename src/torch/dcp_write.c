@@ -141,6 +141,10 @@ enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_item
 	}
 	a->n = 0;
 	TSR_TRY(find_tensors(a, v, i, err));
+	if (items->items[i].unread) {
+		items->items[i].nbytes = tsr_tensor_nbytes(&a->c->tensors[a->found[0]]);
+		return TSR_OK;
+	}
 	TSR_TRY(tsr_zip_members_init(ret, a->n + 4, items->path, err));
 	TSR_TRY(add_members(a, v, generation, ret, err));
 	items->items[i].nbytes = tsr_zip_layout(ret->entries, ret->n);

@@ -15,6 +15,7 @@ struct tsr_dcp_item {
 	const struct tsr_value
 		*path; /* the keys: a TUPLE of strings, and ints for places of lists; or NULL */
 	const struct tsr_value *value; /* a TENSOR, or anything else, which is pickled */
+	bool unread; /* the data of the TENSOR is the bytes of an object */
 	const struct tsr_tensor *tensor; /* that the value is, or NULL; set with its archive */
 	uint64_t nbytes; /* of its archive */
 	size_t file; /* the caller says where it is: __0_FILE.distcp */
@@ -57,7 +58,7 @@ struct tsr_dcp_archiving {
 	struct tsr_pickle_tensor *tensors; /* per array */
 	size_t *tensor_of; /* per array: the tensor that it is */
 	size_t *last; /* per array: 1 + the item that had it last */
-	size_t n, room; /* tensors of the current item */
+	size_t n, room; /* tensors of the current item, one if it is unread */
 	size_t *found;
 };
 
@@ -68,7 +69,7 @@ void tsr_dcp_archiving_free(struct tsr_dcp_archiving *a);
 
 /*
  * The members of the archive of item number @i, laid out; its size is set.  The data of tensor
- * a->found[k] is member TSR_DCP_DATA_MEMBER + k.  @generation: lossy generations, noted if not 0.
+ * a->found[k] is member TSR_DCP_DATA_MEMBER + k.  An unread item has no members.  @generation: lossy generations, noted if not 0.
  */
 #define TSR_DCP_DATA_MEMBER 2u
 enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_items *items, size_t i,
