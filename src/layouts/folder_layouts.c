@@ -10,6 +10,7 @@
 #include "layouts/layouts.h"
 #include "tersor/directory.h"
 #include "text/text.h"
+#include "torch/dcp.h"
 
 /* The first that applies is used. */
 static const struct tsr_folder_layout layouts[] = {
@@ -104,13 +105,23 @@ static enum tsr_status refuse(const struct tsr_folder *d)
 
 /* --- Reading ------------------------------------------------------------------------------------ */
 
-/* Put what the trees from @first on hold into the root, so that the directory has one tree. */
+/*
+ * Put what the trees from @first on hold into the root, so that the directory has one tree.  A tree that
+ * lists its entries stays the root, if there is no other tree.
+ */
 static enum tsr_status join_trees(struct tsr_folder *d, size_t first)
 {
 	struct tsr_checkpoint *c = d->c;
+	struct tsr_value *listing = NULL;
 
 	for (size_t i = first; i < c->ntrees; i++) {
 		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
+
+		if (tsr_dcp_attribute(c->trees[i])) {
+			listing = c->trees[i];
+			if (c->ntrees > first + 1)
+				return TSR_OK;
+		}
 
 		for (size_t k = 0; mapping && k + 1 < mapping->list.n; k += 2) {
 			const struct tsr_value *key = mapping->list.items[k];
@@ -129,6 +140,10 @@ static enum tsr_status join_trees(struct tsr_folder *d, size_t first)
 					       mapping->list.items[k + 1]));
 	}
 	c->ntrees = first;
+	if (!listing)
+		return TSR_OK;
+	listing->call.items = d->root;
+	d->root = listing;
 	return TSR_OK;
 }
 
@@ -143,7 +158,7 @@ static enum tsr_status read_layout(struct tsr_folder *d)
 		TSR_TRY(layouts[i].read(d));
 		TSR_TRY(join_trees(d, ntrees));
 		TSR_TRY(tsr_folder_account(d));
-		return d->root->list.n ? tsr_build_tree(d->c, d->root, d->err) : TSR_OK;
+		return tsr_value_mapping(d->root)->list.n ? tsr_build_tree(d->c, d->root, d->err) : TSR_OK;
 	}
 	return refuse(d);
 }
