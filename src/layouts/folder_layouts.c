@@ -84,10 +84,18 @@ static void list_names(const struct tsr_folder *d, struct listing *all, struct l
 static enum tsr_status refuse(const struct tsr_folder *d)
 {
 	struct listing all = { .n = 0 }, checkpoints = { .n = 0 };
+	bool ranks = false;
 
 	TSR_TRY(tsr_foreign_refuse_directory(d->path, d->err));
 	list_names(d, &all, &checkpoints);
-	if (checkpoints.n)
+	for (size_t i = 0; i < d->names.n && !ranks; i++)
+		ranks = strstr(d->names.names[i], "_world_size_") != NULL;
+	if (ranks)
+		tsr_fail(d->err, TSR_E_UNSUPPORTED,
+			 "%s: found the files of several ranks (%.400s), which have tensors of the "
+			 "same names; name those of one rank",
+			 d->path, all.names.bytes);
+	else if (checkpoints.n)
 		tsr_fail(d->err, TSR_E_UNSUPPORTED,
 			 "%s: found checkpoints in directories of it (%.400s); name the one that "
 			 "is meant",

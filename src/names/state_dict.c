@@ -145,9 +145,8 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 
 	if (v->type == TSR_VALUE_TENSOR) {
 		TSR_TRY(name_tensor(n, v->tensor.array, dropped, param));
-		return v->tensor.attributes
-			       ? walk_mapping(n, v->tensor.attributes, NULL, dropped, false)
-			       : TSR_OK;
+		mapping = v->tensor.attributes ? tsr_value_mapping(v->tensor.attributes) : NULL;
+		return mapping ? walk_mapping(n, mapping, NULL, dropped, false) : TSR_OK;
 	}
 	if (v->mark == MARK_NAMED)
 		return TSR_OK;

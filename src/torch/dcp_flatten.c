@@ -11,6 +11,7 @@
 #include "text/named.h"
 #include "text/text.h"
 #include "torch/dcp_write.h"
+#include "torch/torch_archive.h"
 
 /* An entry that the root's attribute lists. */
 struct listed {
@@ -254,15 +255,22 @@ static enum tsr_status add_item(struct flattening *f, struct tsr_value *v,
 			"%s: found a tensor with an empty name, expected one that a directory of "
 			"torch.distributed.checkpoint can be read with",
 			out->path);
-	if (v->tensor.wrapper)
+	if (v->tensor.wrapper && !tsr_torch_is_whole(v, &out->c->arrays[v->tensor.array]))
 		return tsr_fail(
 			f->err, TSR_E_UNSUPPORTED,
 			"%s: %.200s: a directory of torch.distributed.checkpoint cannot hold "
-			"a tensor subclass (%s)",
+			"a tensor subclass, or one rank's part of a tensor (%s); a .pt file can",
 			out->path, item.fqn, v->tensor.wrapper->list.items[0]->global.name);
-	/* A tensor is stored by itself. */
+	/* A tensor is stored by itself; DTensors that are whole are plain tensors there. */
 	f->reached[v->tensor.array] = true;
-	out->nattributed += v->tensor.attributes != NULL;
+	if (!v->tensor.wrapper) {
+		out->nattributed += v->tensor.attributes != NULL;
+		return TSR_OK;
+	}
+	mark_reached(f, v->tensor.attributes);
+	out->items[out->n - 1].value = tsr_value_tensor(out->c->arena, v->tensor.array);
+	if (!out->items[out->n - 1].value)
+		return nomem(f);
 	return TSR_OK;
 }
 
