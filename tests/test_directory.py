@@ -429,6 +429,56 @@ def test_what_packing_does_not_help_is_copied(name, content, reason, tmp_path):
     check_round_trip(root, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
 
 
+LOSSLESS = ["--weights", "bf16+exact16", "--momentum", "f32", "--variance", "f32"]
+
+
+def sizes_of(packed):
+    return {path.name: path.stat().st_size for path in packed.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", [LOSSLESS, []], ids=["lossless", "default"])
+def test_directory_is_archived_as_its_files_are(options, tmp_path):
+    """A file that coding makes smaller is packed, and takes what it takes when it is packed alone."""
+    packed = tmp_path / "packed"
+    report = json.loads(run_tersor("pack", TRAINER, "-o", packed, *options, "--entropy", "--json", check=0).stdout)
+    for name in "model.safetensors", "optimizer.pt":
+        run_tersor("pack", TRAINER / name, "-o", tmp_path / name, *options, "--entropy", check=0)
+        assert (tmp_path / name).read_bytes() == (packed / f"{name}.tersor").read_bytes()
+        assert not (packed / name).exists()
+    assert report["packed"] == 2 and report["stored_nbytes"] < (0.82 if options else 0.4) * report["nbytes"]
+    assert report["stored_nbytes"] == sum(sizes_of(packed).values())
+    run_tersor("verify", packed, "--against", TRAINER, check=0)
+    back = unpack(packed, tmp_path)
+    if options:
+        assert (back / "model.safetensors").read_bytes() == (TRAINER / "model.safetensors").read_bytes()
+        run_tersor("diff", back, TRAINER, check=0)
+    dry = run_tersor("pack", TRAINER, "-o", tmp_path / "dry", *options, "--entropy", "--dry-run", check=0).stdout
+    assert " planned before coding, " in dry and not (tmp_path / "dry").exists()
+    run_tersor("pack", TRAINER, "-o", tmp_path / "states", *options, "--entropy=states", check=0)
+    states = entries_of(tmp_path / "states")["model.safetensors"]
+    assert states["as"] == ("copied" if options else "packed")
+    assert (tmp_path / "states" / "model.safetensors").exists()
+
+
+def test_file_of_raw_tensors_is_coded_in_an_archive(tmp_path):
+    """A BF16 model has nothing to pack, but a coded plane; random bytes have neither."""
+    source, rng = tmp_path / "source", np.random.default_rng(7)
+    source.mkdir()
+    w = rng.normal(0, 0.02, (300, 400)).astype(ml_dtypes.bfloat16)
+    safetensors.numpy.save_file({"a.weight": w}, source / "model.safetensors")
+    safetensors.numpy.save_file({"rng": rng.integers(0, 256, 5000).astype("u1")}, source / "rng.safetensors")
+    run_tersor("pack", source, "-o", tmp_path / "coded", "--entropy", check=0)
+    entries = entries_of(tmp_path / "coded")
+    assert entries["model.safetensors"]["as"] == "packed" and entries["model.safetensors"]["generation"] == 0
+    assert sizes_of(tmp_path / "coded")["model.safetensors.tersor"] < 0.75 * w.nbytes
+    assert entries["rng.safetensors"]["as"] == "copied"
+    assert entries["rng.safetensors"]["reason"] == "has no weights or states to pack"
+    assert tree(unpack(tmp_path / "coded", tmp_path)) == tree(source)
+    for how in "--plain", "--entropy=states":
+        run_tersor("convert", tmp_path / "coded", "-o", tmp_path / how, how, check=0)
+        assert tree(unpack(tmp_path / how, tmp_path, how + "-back")) == tree(source)
+
+
 def test_file_that_cannot_be_read_is_copied_and_named(tmp_path):
     source = tmp_path / "source"
     source.mkdir()

@@ -70,7 +70,7 @@ static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_direct
 
 	e->generation = tsr_packing_generation(packing);
 	TSR_TRY(tsr_stored_finish(e, out, p->err));
-	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
+	reason = tsr_dir_no_gain(p, e, packing);
 	if (reason) {
 		remove_stored(e, out);
 		TSR_TRY(tsr_dir_plan_copy(p, e, reason));

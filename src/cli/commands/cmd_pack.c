@@ -429,7 +429,7 @@ static int find_packed(const struct cli_common *common, bool *ret)
 	struct tsr_err err = { 0 };
 	struct stat st;
 
-	*ret = false;
+	*ret = cli_packs_directory(common) && tsr_directory_is_packed(common->operands.items[0]);
 	if (common->operands.n != 1 || cli_packs_directory(common) ||
 	    (stat(common->operands.items[0], &st) == 0 && !S_ISREG(st.st_mode)))
 		return CLI_OK;
@@ -461,6 +461,8 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	how.weights_out = a->model;
 	how.delta = o->delta;
 	how.max_chain = o->max_chain;
+	if (cli_packs_directory(&a->common))
+		return cli_recode_files(cmd, &a->common, &how);
 	return cli_recode(cmd, &a->common, &how);
 }
 
