@@ -479,6 +479,56 @@ def test_file_of_raw_tensors_is_coded_in_an_archive(tmp_path):
         assert tree(unpack(tmp_path / how, tmp_path, how + "-back")) == tree(source)
 
 
+def make_orbax(root):
+    (root / "10" / "default").mkdir(parents=True)
+    for name in "_METADATA", "_sharding", "manifest.ocdbt":
+        (root / "10" / "default" / name).write_text("{}")
+
+
+def make_unfinished(root):
+    shutil.copytree(DATA / "torch" / "dcp-2rank", root, dirs_exist_ok=True)
+    (root / ".metadata").unlink()
+
+
+def make_bf16(root):
+    safetensors.numpy.save_file({"a.weight": np.ones((64, 64), ml_dtypes.bfloat16)}, root / "model.safetensors")
+
+
+def make_unread(root):
+    """A file that is refused, beside a small one that is read."""
+    shutil.copy(DATA / "torch" / "torchscript.pt", root)
+    (root / "rng.pt").write_bytes(torchfile.pt(torchfile.tensor(np.arange(99).astype("u1"))))
+
+
+NOTHING = {"empty": (lambda root: None, "no file in it holds tensors"),
+           "text": (lambda root: (root / "a.txt").write_text("x"), "no file in it holds tensors"),
+           "orbax": (make_orbax, "{root}/10/default: found a checkpoint of Orbax; restore it in Python and flatten it "
+                                 "to safetensors"),
+           "dcp": (make_unfinished, "__1_0.distcp: has no .metadata beside it: the save did not finish"),
+           "bf16": (make_bf16, "100% of the input's data is BF16, which stays as it is: "),
+           "unread": (make_unread, "torchscript.pt: found a TorchScript program"),
+           "coded": (lambda root: shutil.copy(DATA / "frameworks" / "states" / "torchao-adamw8bit.pt", root / "o.pt"),
+                     "o.pt: has states that another tool compressed already")}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_directory_of_which_nothing_is_packed_says_why(name, tmp_path):
+    make, why = NOTHING[name]
+    root = tmp_path / "source"
+    root.mkdir()
+    make(root)
+    lead = f"{root}: nothing was packed: {why.format(root=root)}"
+    done = run_tersor("pack", root, "-o", tmp_path / "p", check=0)
+    assert one_line_error(done).startswith(f"tersor: warning: {lead}")
+    assert run_tersor("pack", root, "-o", tmp_path / "q", "-q", check=0).stderr == ""
+    if name != "unread":        # that is an error of its own
+        done = run_tersor("pack", root, "-o", tmp_path / "s", "--strict", "-q", check=1)
+        assert one_line_error(done).startswith(f"tersor: {lead}")
+        assert tree(tmp_path / "s") == tree(tmp_path / "p")
+    if name == "bf16":
+        assert run_tersor("pack", root, "-o", tmp_path / "e", "--entropy", "--strict", check=0).stderr == ""
+
+
 def test_file_that_cannot_be_read_is_copied_and_named(tmp_path):
     source = tmp_path / "source"
     source.mkdir()

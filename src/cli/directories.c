@@ -9,6 +9,7 @@
 
 #include "cli/directory_report.h"
 #include "cli/input.h"
+#include "cli/nothing_packed.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
@@ -31,6 +32,7 @@ struct packing {
 	const struct cli_common *common;
 	const struct cli_packing_report *how;
 	bool coded;
+	struct tsr_kept_raw kept;
 	struct cli_directory_totals totals;
 };
 
@@ -52,6 +54,9 @@ static void on_packed(void *ctx, const struct tsr_directory_entry *e, const stru
 {
 	struct packing *work = ctx;
 
+	/* Whether tensors in the form of another tool would be packed says nothing. */
+	if (!tsr_packing_source(p)->coded)
+		tsr_kept_raw_add(&work->kept, p);
 	if (e->as == TSR_STORED_PACKED) {
 		work->how->warn(work->common, p);
 		work->how->summarize(p, &work->totals.summary);
@@ -141,6 +146,8 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	if (!d)
 		return cli_error(&err);
 	status = report_packing(cmd, &work, d);
+	if (packed == TSR_OK && status == CLI_OK && !cli_directory_sizes(d).npacked)
+		status = cli_nothing_packed(common, o->strict, &work.kept, d);
 	tsr_directory_close(d);
 	return packed == TSR_OK ? status : cli_error(&err);
 }

@@ -83,6 +83,17 @@ static bool heads_dcp(const struct tsr_dir_packing *p, const struct tsr_director
 	return false;
 }
 
+/* Why a part of a checkpoint of torch.distributed.checkpoint cannot be packed with the others. */
+static const char *lost_part(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
+{
+	const char *metadata = tsr_directory_beside(p->d, e, ".metadata");
+
+	return tsr_dir_name_ends_with(e->path, ".distcp") && metadata &&
+			       !tsr_nodes_find(&p->nodes, metadata)
+		       ? "has no .metadata beside it: the save did not finish"
+		       : NULL;
+}
+
 /* Why a packed file cannot stand beside the others; NULL: it can. */
 static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
 {
@@ -240,7 +251,7 @@ static enum tsr_status plan_file(struct tsr_dir_packing *p, struct tsr_directory
 		e->container = TSR_CONTAINER_DCP;
 	else if (!tsr_dir_name_ends_with(e->path, ".distcp"))
 		TSR_TRY(holds_tensors(p, e->path, &holds));
-	reason = holds ? no_name_for(p, e) : NULL;
+	reason = holds ? no_name_for(p, e) : lost_part(p, e);
 	if (!holds || reason)
 		return tsr_dir_plan_copy(p, e, reason);
 	full = tsr_directory_source(p->d->path, e);
