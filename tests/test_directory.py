@@ -985,6 +985,38 @@ def test_damaged_copy_is_not_unpacked(packed, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["packed", "source"]
 
 
+def test_directories_that_the_index_lacks_are_said_to_be_left_out(packed, tmp_path):
+    index = index_of(packed)
+    index["entries"] = [e for e in index["entries"] if e["path"] != "sub/empty"]
+    (packed / INDEX).write_bytes(seal(index))
+    line = one_line_error(run_tersor("unpack", packed, "-o", tmp_path / "back", check=0))
+    assert line == f"tersor: warning: {packed}: left out 1 entry that is not in its index, such as sub/empty"
+
+
+@pytest.mark.parametrize("change", ["modified", "replaced", "removed", "added", "directory"])
+def test_a_directory_that_changes_while_it_is_packed_is_refused(change, source, tmp_path):
+    """A packed directory is of one moment: all files are there before its index is published, then one changes."""
+    job = subprocess.Popen([BINARY, "pack", source, "-o", tmp_path / "p", "-qq"], stderr=subprocess.PIPE, text=True,
+                           env=shim("rename:1:stop", INDEX))
+    os.waitid(os.P_PID, job.pid, os.WSTOPPED | os.WNOWAIT)
+    victim = source / "config.json"
+    if change == "modified":
+        victim.write_text('{"a": 2}\n')
+    elif change == "replaced":
+        (tmp_path / "t").write_text('{"a": 3}\n')
+        os.replace(tmp_path / "t", victim)
+    elif change == "removed":
+        victim.unlink()
+    else:
+        victim = source / "more"
+        victim.mkdir() if change == "directory" else victim.write_text("x")
+    job.send_signal(signal.SIGCONT)
+    line = job.communicate(timeout=60)[1]
+    how = {"modified": "modified or replaced", "replaced": "modified or replaced", "removed": "removed"}
+    assert line == f"tersor: {victim}: changed while reading: it was {how.get(change, 'added')}\n"
+    assert job.returncode == 4 and sorted(os.listdir(tmp_path)) == ["source"]
+
+
 @pytest.mark.parametrize("stage, bytes_per_parameter", [
     ("zero1-fp32-2rank", 8.125), ("zero2-bf16-2rank", 7.125), ("zero3-bf16-2rank", 5.125)])
 def test_flat_partitions_are_copies_of_the_model(tmp_path, stage, bytes_per_parameter):
@@ -1023,6 +1055,6 @@ def test_files_that_the_index_lacks_are_said_to_be_left_out(tmp_path):
         (tmp_path / "packed" / "sub" / f"note{n}.txt").write_text("by hand")
     for command in "unpack", "convert":
         assert said[command, 0] == ""
-        assert "left out 1 file that is not in its index, such as sub/note0.txt" in said[command, 1]
-        assert "left out 2 files that are not in its index" in said[command, 2]
+        assert "left out 2 entries that are not in its index, such as sub\n" in said[command, 1]
+        assert "left out 3 entries that are not in its index" in said[command, 2]
     assert not (tmp_path / "out2" / "sub").exists()

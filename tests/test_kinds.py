@@ -244,6 +244,19 @@ def test_says_when_nothing_was_packed(tmp_path):
     assert not nothing_line(tmp_path, STATES / "soap.pt")
 
 
+@pytest.mark.parametrize("states, eps, kind", [
+    ("mb", True, "other"), ("bm", True, "other"), ("mb", False, "momentum"), ("mv", True, "momentum"),
+    ("m", True, "momentum"), ("bmv", True, "momentum")])
+def test_what_an_optimizer_divides_by_is_no_momentum(tmp_path, states, eps, kind):
+    """KATE's m is the sum under a root, beside a b and without a v; its optimizer has an eps."""
+    source = checkpoint(tmp_path, {name: np.square(f32(16, 8)) for name in states}, **({"eps": 1e-8} if eps else {}))
+    report = pack(tmp_path, source)
+    assert report["by_name"]["w.m"]["kind"] == kind
+    assert report["by_name"]["w.m"]["codec"] == ("softsign8" if kind == "momentum" else "raw")
+    fields = [field for kept in report["kept_raw"] for field in kept.get("fields", [])]
+    assert ("m" in fields) == (kind == "other")
+
+
 # ---- Names -------------------------------------------------------------------------------------
 
 def test_flattened_flax_and_optax(tmp_path):

@@ -16,6 +16,9 @@
 /* The file of a packed directory that says what is in it; written last (docs/format.md). */
 #define TSR_DIRECTORY_INDEX "tersor.json"
 
+/* A packed file in it is called as its source and this. */
+#define TSR_DIRECTORY_SUFFIX ".tersor"
+
 /* How an entry of a directory is stored in the packed one. */
 enum tsr_stored_as {
 	TSR_STORED_DIRECTORY,
