@@ -37,8 +37,9 @@ void tsr_dir_settle_parts(struct tsr_dir_packing *p, const struct tsr_directory_
 uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p,
 			       const struct tsr_directory_entry *e);
 
-/* Why the outcome of packing @nbytes is not worth keeping; NULL: it is. */
-const char *tsr_dir_no_gain(const struct tsr_packing *packing, uint64_t nbytes);
+/* Why the packed file of an entry is not worth keeping; NULL: it is. */
+const char *tsr_dir_no_gain(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
+			    const struct tsr_packing *packing);
 
 /* Make the entry one of a copy, for @reason; NULL if it never was to be packed. */
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,

@@ -22,19 +22,6 @@ static const struct tsr_folder_layout layouts[] = {
 	{ tsr_hugging_face_detect, tsr_hugging_face_read },
 };
 
-/* --- What was packed file by file ---------------------------------------------------------------- */
-
-bool tsr_packed_folder_detect(const struct tsr_folder *d)
-{
-	return tsr_folder_has(d, TSR_DIRECTORY_INDEX);
-}
-
-enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
-{
-	return tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_UNPACK,
-			     "%s: is a packed directory", d->path);
-}
-
 /* --- What is in no layout ----------------------------------------------------------------------- */
 
 /* Names for a message, of which there may be many. */
@@ -51,6 +38,29 @@ static void list_name(struct listing *l, const char *name, bool is_folder)
 	else if (l->names.nbytes < 300)
 		tsr_text_puts(&l->names, ", ...");
 	l->n++;
+}
+
+/* --- What was packed file by file ---------------------------------------------------------------- */
+
+bool tsr_packed_folder_detect(const struct tsr_folder *d)
+{
+	return tsr_folder_has(d, TSR_DIRECTORY_INDEX);
+}
+
+enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
+{
+	struct listing packed = { .n = 0 };
+
+	for (size_t i = 0; i < d->names.n; i++) {
+		if (tsr_dir_name_ends_with(d->names.names[i], TSR_DIRECTORY_SUFFIX))
+			list_name(&packed, d->names.names[i], false);
+	}
+	tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_PACKED_DIRECTORY,
+		      "%s: is a packed directory%s%.400s%s", d->path,
+		      packed.n ? "; name a packed file in it (" : "",
+		      packed.names.bytes ? packed.names.bytes : "", packed.n ? ")" : "");
+	tsr_text_free(&packed.names);
+	return TSR_E_UNSUPPORTED;
 }
 
 static bool is_layout(const struct tsr_folder *d)

@@ -390,12 +390,33 @@ static bool is_same_weight(const struct candidate *a, const struct candidate *b)
 				      : strcmp(a->canonical, b->canonical) == 0;
 }
 
-/* A state1 alone: Adagrad and RMSprop of bitsandbytes, which have an eps, divide by it; Lion has none. */
+/* Whether the same parameter has an unknown state of the same shape: states of one stand side by side. */
+static bool has_unknown(const struct assigning *a, const struct candidate *k, size_t prefix)
+{
+	const struct candidate *first = k, *end = a->all + a->n;
+
+	while (first > a->all && strncmp(first[-1].t->name, k->t->name, prefix) == 0)
+		first--;
+	for (; first < end && strncmp(first->t->name, k->t->name, prefix) == 0; first++) {
+		if (first->role == TSR_ROLE_NONE && tsr_tensor_same_shape(first->t, k->t))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What an optimizer with an eps divides by: state1 alone of Adagrad and RMSprop of bitsandbytes (Lion has no
+ * eps), and m beside another state that is no variance, as KATE has it.
+ */
 static bool is_denominator(const struct assigning *a, const struct candidate *k)
 {
 	const char *dot = strrchr(k->t->name, '.');
 
-	return a->c->eps > 0 && dot && strcmp(dot, ".state1") == 0;
+	if (a->c->eps <= 0 || !dot)
+		return false;
+	return strcmp(dot, ".state1") == 0 ||
+	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) &&
+		has_unknown(a, k, (size_t)(dot - k->t->name) + 1));
 }
 
 /*

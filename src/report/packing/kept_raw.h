@@ -31,7 +31,11 @@ struct tsr_kept_raw {
 	unsigned nfields;
 };
 
-struct tsr_kept_raw tsr_kept_raw_of(const struct tsr_packing *p);
+/* Add the tensors of a packing. */
+void tsr_kept_raw_add(struct tsr_kept_raw *k, const struct tsr_packing *p);
+
+/* Why nothing, or almost nothing, was packed: what most of the rest is, and which option packs it. */
+void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out);
 
 /* Lines about state, small tensors and integers, and one if almost nothing was packed. */
 void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out);
