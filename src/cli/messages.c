@@ -65,6 +65,9 @@ static const char *const hints[] = {
 	[TSR_HINT_FOLLOW_LINKS] = "; --follow-symlinks allows links",
 	[TSR_HINT_BASE] = "; --base names it where it is",
 	[TSR_HINT_CHAIN] = "; --max-chain allows more",
+	[TSR_HINT_PACK_BASE] =
+		"; without --as, or against what tersor pack makes of the base, whose "
+		"weights are BF16, there may be some",
 	[TSR_HINT_DTYPE] = "; --as does",
 	[TSR_HINT_STRICT] = "; only --strict refuses this",
 	[TSR_HINT_RULES] = "; --map or --keep settles it",
