@@ -136,7 +136,10 @@ int cli_error(const struct tsr_err *err)
 
 static volatile sig_atomic_t signal_seen;
 
-/* Without an output in the making nothing is left behind, so the signal does what it does by default. */
+/*
+ * Without an output in the making nothing is left behind, so the signal does what it does by default.  Once
+ * an output has its name, only work that goes on after it stops.
+ */
 static void on_signal(int number)
 {
 	signal_seen = number;
