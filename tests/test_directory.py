@@ -19,7 +19,8 @@ import reader
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from test_dcp_write import metadata_of, stored_in
-from faults import spread
+import faults
+from faults import read_log, spread
 
 FRAMEWORKS = DATA / "frameworks"
 LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-20",
@@ -687,6 +688,19 @@ def test_signal_leaves_no_directory(name, status, call, small, tmp_path):
     done = faulty(["unpack", tmp_path / "out" / "p", "-o", tmp_path / "out" / "b"],
                   f"{call}:{name}", tmp_path / "out" / ".b")
     assert not (tmp_path / "out" / "b").exists() and done.returncode == status
+
+
+@pytest.mark.parametrize("name", ["sigterm", "sigint", "sighup"])
+def test_signal_after_a_directory_has_its_name_changes_nothing(name, small, tmp_path):
+    out = tmp_path / "out" / "p"
+    log = tmp_path / "log"
+    run_tersor("pack", small, "-o", out, "-j1", env=faults.shim(tmp_path, log=log), check=0)
+    calls = [e for e in read_log(log) if e.mark == ">"]
+    named = max(i for i, e in enumerate(calls) if e.call.startswith("rename"))
+    for n in range(named + 2, len(calls) + 1):
+        shutil.rmtree(out)
+        run_tersor("pack", small, "-o", out, "-j1", env=faults.shim(tmp_path, f"any:{n}:{name}"), check=0)
+        run_tersor("verify", out, check=0)
 
 
 @pytest.mark.parametrize("command", ["pack", "unpack", "verify", "diff", "inspect"])

@@ -164,7 +164,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 	if (a->entropy.given)
 		how.coded = cli_coded_planes(&a->entropy);
 	if (!tsr_directory_is_packed(path) && !tsr_recording_probe(path))
-		return cli_recode(cmd, &a->common, &how);
+		return cli_recode(cmd, &a->common, &how, false);
 	if (!tsr_directory_is_packed(path))
 		CLI_TRY(cli_part_refuse(cmd, "a recording"));
 	if (how.coded == TSR_CODED_STATES && !tsr_directory_is_packed(path))

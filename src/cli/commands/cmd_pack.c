@@ -94,7 +94,7 @@ static const struct cli_opt opts[] = {
 		"codecs"),
 	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file",
 		"code what differs from BASE, a packed file, where that takes fewer bytes; OUT is "
-		"then read with BASE beside it. Implies --entropy"),
+		"then read with BASE beside it. Implies --entropy; --strict fails if nothing does"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
 		"BASE, which may be a plain model; --as bf16 rounds it to that first"),
@@ -381,7 +381,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	struct tsr_err err = { 0 };
 	enum tsr_status packed;
 	struct cli_work work;
-	int status = CLI_OK;
+	int status = CLI_OK, checked = CLI_OK;
 
 	if (a->only)
 		CLI_TRY(cli_part_refuse(cmd, "a model alone"));
@@ -398,6 +398,8 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	if (packed == TSR_OK) {
 		warn_name(a);
 		warn(&a->common, p);
+		checked = cli_check_delta(&a->common, p->source, &p->delta,
+					  a->only ? NULL : a->delta, a->strict);
 	}
 	if (cli_wants_text(&a->common))
 		status = print_report(a, p, &summary, &kept);
@@ -406,7 +408,9 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	if (packed == TSR_OK && status == CLI_OK && !a->only)
 		status = cli_check_packed(&a->common, o, p, &kept);
 	tsr_packing_free(p);
-	return packed == TSR_OK ? status : cli_error(&err);
+	if (packed != TSR_OK)
+		return cli_error(&err);
+	return status == CLI_OK ? checked : status;
 }
 
 /* A rule is for all files of the directory together. */
@@ -469,7 +473,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	how.max_chain = o->max_chain;
 	if (cli_packs_directory(&a->common))
 		return cli_recode_files(cmd, &a->common, &how);
-	return cli_recode(cmd, &a->common, &how);
+	return cli_recode(cmd, &a->common, &how, a->strict);
 }
 
 /* What --codebook-from gives. */
@@ -546,6 +550,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-chain needs --delta");
 	if (a->delta && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--delta is for one packed file");
+	if (a->delta)
+		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");
