@@ -495,6 +495,28 @@ def test_a_model_that_changes_while_it_is_updated_is_not_lost(tmp_path, pair, ca
     assert os.listdir(model.parent) == ([] if change == "removed" else [model.name])
 
 
+@pytest.mark.parametrize("change", ["other-apply", "index", "shard"])
+@pytest.mark.parametrize("call", ["fsync:1", "rename:1"])
+def test_shards_that_change_while_they_are_updated_are_not_lost(tmp_path, call, change):
+    """Before the first new shard is synced, when all has been read, and before it has its name."""
+    old, third, update = sharded_pair(tmp_path)
+    served = shutil.copytree(old, tmp_path / "served")
+    job = paused(call, update, served / INDEX)
+    if change == "other-apply":
+        quiet("apply", update, served / INDEX)
+    elif change == "index":
+        shutil.copy(served / INDEX, served / "t")
+        os.rename(served / "t", served / INDEX)
+    else:
+        shard = next(served.glob("model-00001-of-*"))
+        shutil.copy(third / shard.name, served / "t")
+        os.rename(served / "t", shard)
+    now = shards(served)
+    said, status = go_on(job)
+    assert status == 4 and len(said.splitlines()) == 1, said
+    assert shards(served) == now and len(os.listdir(served)) == 3
+
+
 def test_of_two_updates_at_once_one_is_refused(tmp_path, pair):
     """The one that is not refused is the model; 100 pairs under TERSOR_LONG."""
     old, new, update = pair

@@ -809,6 +809,16 @@ def test_packed_file_of_another_run_is_noticed(source, packed, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize("lie", [{"generation": 7}, {"kind": "npz"}], ids=lambda lie: next(iter(lie)))
+def test_an_index_that_lies_about_a_packed_file_is_noticed(packed, lie):
+    index = index_of(packed)
+    next(e for e in index["entries"] if e["path"] == "model.safetensors").update(lie)
+    (packed / INDEX).write_bytes(seal(index))
+    done = run_tersor("verify", packed, check=3)
+    assert "FAULT   model.safetensors\n        the index is wrong: found generation 1 of a safetensors file" in done.stdout
+    assert done.stdout.count("FAULT") == 1
+
+
 def test_verify_against_the_original_and_others(source, packed, tmp_path):
     run_tersor("verify", packed, "--against", source, check=0)
     (source / "config.json").write_text('{"a": 2}\n')

@@ -57,7 +57,7 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 
 /* --- Files -------------------------------------------------------------------------------------- */
 
-static enum tsr_status check(const struct tsr_writer *w, struct tsr_err *err)
+static enum tsr_status check(struct tsr_writer *w, struct tsr_err *err)
 {
 	if (w->plan.base)
 		TSR_TRY(tsr_outputs_check(&w->outputs, w->plan.base, err));
