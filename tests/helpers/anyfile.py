@@ -205,6 +205,7 @@ class Unpickler(pickle.Unpickler):
         self.records, self.swap, self.storages, self.classes = records, swap, {}, {}
 
     def find_class(self, module, name):
+        module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
         if module in ("torch._utils", "torch._tensor") and name in TORCH:
             return TORCH[name]
         if (module, name) in REAL:
