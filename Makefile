@@ -322,12 +322,15 @@ dist:
 	$(Q)gzip -n9f $(DIST:.gz=)
 	@sha256sum $(DIST)
 
+# All tests but those of builds and of the shared library, which other programs load; SAN_TESTS: some of them.
+SAN_TESTS ?= $(filter-out $(patsubst %,tests/test_%.py,bounds build companion library memory_formats packages static), \
+	$(sort $(wildcard tests/test_*.py)))
 asan ubsan:
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CFLAGS='-O1 -g' \
-		SAN=$(if $(filter asan,$@),address,undefined) check-unit $(BUILD)/$@/tersor
-	@$(MAKE) --no-print-directory $(VENV)/ready
-	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) $(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) \
-		tests/test_safetensors.py tests/test_cli.py tests/test_format.py
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CC=clang CFLAGS='-O1 -g' VENV=$(VENV) \
+		SAN=$(if $(filter asan,$@),address,undefined) \
+		check-unit $(BUILD)/$@/tersor $(BUILD)/$@/tests/libfaults.so $(VENV)/ready
+	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) TERSOR_FAULTS=$(abspath $(BUILD)/$@/tests/libfaults.so) \
+		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) $(SAN_TESTS) $(PYTEST_ARGS)
 
 # Counters of processes that a test kills are lost; those of threads are not.
 coverage:

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+import xxhash
 
 import coded_planes
 import reader
@@ -103,11 +104,12 @@ def hurt(r, piece):
 
 
 def forged(r, n, width):
-    """A piece of n elements in streams of any mode, their tables right or nearly."""
-    streams = []
+    """A piece of n elements in streams of any mode, their tables right or nearly, and the symbols of each."""
+    streams, plain = [], []
     for _ in range(width):
-        most = r.choice([2, 3, 16, 256])
+        most = r.choice([1, 2, 3, 16, 256])
         symbols = np.array([int(r.expovariate(4 / most)) % most for _ in range(n)], np.uint8)
+        plain.append(symbols)
         f = coded_planes.frequencies(np.bincount(symbols, minlength=256)) if n else np.zeros(256, int)
         lie, how = f.copy(), r.randrange(8)
         if how == 0:
@@ -120,11 +122,11 @@ def forged(r, n, width):
             body = coded_planes.table_bytes(lie) + coded_planes.encode_segments(f[None], symbols, np.zeros(n, int))
             streams.append((r.choice([2, 2, 2, 3]), body))
         elif how == 6:
-            streams.append((1, bytes([r.randrange(256), 0, 0, 0])))
+            streams.append((1, bytes([symbols[0] if n else 0, 0, 0, 0])))
         else:
             streams.append((0, symbols.tobytes() + bytes(-n % 4)))
     return b"".join(bytes([mode]) + len(body).to_bytes(3, "little") for mode, body in streams) \
-        + b"".join(body for _, body in streams)
+        + b"".join(body for _, body in streams), plain
 
 
 def put_piece(array, piece):
@@ -132,7 +134,17 @@ def put_piece(array, piece):
     array[1] = [len(array[2])]
 
 
-def change(r, arrays, text, delta):
+def planes_of(text):
+    """(elements, bytes of each, whether they are rotated, tensor, number of the plane) by the name of a plane."""
+    found = {}
+    for tensor in text["tensors"]:
+        for i, (name, dtype, shape) in enumerate(reader.planes_of(reader.parse_tensor(tensor))):
+            n, bits = reader.elements(shape), reader.BITS[dtype]
+            found[name] = n * bits // max(8, bits), max(1, bits // 8), dtype in ("BF16", "F32"), tensor, i
+    return found
+
+
+def change(r, arrays, text, planes, delta):
     """One change; deltas keep their texts, which would say other tensors with right hashes."""
     coded = [name for name in arrays if name.endswith("::coded") and len(arrays[name][2]) >= 16]
     if not coded:
@@ -141,9 +153,13 @@ def change(r, arrays, text, delta):
     array, plane = arrays[name], name.removesuffix("::coded")
     if how < 45:
         put_piece(array, hurt(r, bytes(array[2][16:])))
-    elif how < 60:
-        n, width = r.choice([(1536, 1), (1536, 2), (1536, 4), (48, 2), (48, 4), (600, 2), (150, 8)])
-        put_piece(array, forged(r, n, width))
+    elif how < 60 and planes:
+        n, width, rotated, tensor, i = planes[plane]
+        piece, streams = forged(r, n, width)
+        put_piece(array, piece)
+        digest = xxhash.xxh3_64_intdigest(coded_planes.merge(streams, rotated).tobytes())
+        struct.pack_into("<Q", array[2], 8, digest)
+        tensor["xxh3"][i] = xxhash.xxh3_64_hexdigest(struct.pack("<Q", digest))
     elif how < 66:
         struct.pack_into("<Q", array[2], r.choice([0, 8]), r.choice([*EDGES, 2**63, 2**64 - 1, len(array[2]) - 1]))
     elif how < 70:
@@ -202,8 +218,9 @@ def fuzzed(made, seconds):
         r = random.Random(i)
         source, back = r.choice(made)
         metadata, arrays, text = opened(source)
+        planes = planes_of(text) if back is None else None
         for _ in range(r.choice([1, 1, 1, 2, 3])):
-            change(r, arrays, text, back is not None)
+            change(r, arrays, text, planes, back is not None)
         path = source.with_name(f"case-{i}")
         try:
             write(path, metadata, arrays, text)

@@ -326,7 +326,7 @@ static enum tsr_status publish_index(const struct tsr_outputs *o, const struct t
 
 	TSR_TRY(o->index ? tsr_outdir_file(o->dir, o->index, index->nbytes, &f, err)
 			 : tsr_outfile_create(o->paths[o->n], o->force, index->nbytes, &f, err));
-	/* The index that publishing replaces is the one that now is there: it has to be the one that was read. */
+	/* Publishing replaces the index that is there now: it has to be the one that was read. */
 	status = tsr_checkpoint_check_unchanged(o->replaced, err);
 	if (status == TSR_OK)
 		status = tsr_outfile_write(f, index->bytes, index->nbytes, 0, err);
