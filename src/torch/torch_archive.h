@@ -140,6 +140,9 @@ bool tsr_torch_is_tensor_like(const struct tsr_value *v, const struct tsr_value 
 /* Whether a class or function only makes plain values. */
 bool tsr_torch_is_harmless(const struct tsr_value *global);
 
+/* Whether a function runs programs or loads code (posix.system, eval): never carried into an output. */
+bool tsr_torch_is_dangerous(const struct tsr_value *global);
+
 /* Refuse a class or function, or a call of one (@v), by the kind of thing it is. */
 enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *at,
 				 const struct tsr_value *v);

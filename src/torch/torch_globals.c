@@ -93,6 +93,38 @@ bool tsr_torch_is_harmless(const struct tsr_value *global)
 						    tsr_torch_is_dtype(global->global.name));
 }
 
+/* Modules whose functions run programs or load code; NULL: all of them. */
+static const struct {
+	const char *module, *name;
+} dangerous[] = {
+	{ "__builtin__", "__import__" },
+	{ "__builtin__", "compile" },
+	{ "__builtin__", "eval" },
+	{ "__builtin__", "exec" },
+	{ "__builtin__", "execfile" },
+	{ "__builtin__", "open" },
+	{ "ctypes", NULL },
+	{ "importlib", NULL },
+	{ "nt", NULL },
+	{ "os", NULL },
+	{ "posix", NULL },
+	{ "pty", NULL },
+	{ "runpy", NULL },
+	{ "shutil", NULL },
+	{ "socket", NULL },
+	{ "subprocess", NULL },
+};
+
+bool tsr_torch_is_dangerous(const struct tsr_value *global)
+{
+	for (size_t i = 0; i < sizeof(dangerous) / sizeof(*dangerous); i++) {
+		if (strcmp(global->global.module, dangerous[i].module) == 0 &&
+		    (!dangerous[i].name || strcmp(global->global.name, dangerous[i].name) == 0))
+			return true;
+	}
+	return false;
+}
+
 /* --- Refusals ------------------------------------------------------------------------------- */
 
 /* Tensors that are not plain. */
@@ -174,6 +206,11 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 				      "found an object of %s.%s: a whole module was pickled; save "
 				      "its state_dict() instead; nothing was executed",
 				      module, name);
+	if (a->c->opaque == TSR_OPAQUE_CARRY && tsr_torch_is_dangerous(global))
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "found %s%s.%s, which runs code wherever the file is loaded; "
+				      "nothing was executed, and it is not carried",
+				      v->type == TSR_VALUE_CALL ? "a call of " : "", module, name);
 	tsr_torch_fail(
 		a, TSR_E_UNSUPPORTED, at,
 		"found %s%s.%s%s%s%s, which is not known to be a plain value; nothing was executed",

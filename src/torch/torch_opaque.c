@@ -33,7 +33,7 @@ enum tsr_torch_verdict tsr_torch_judge(const struct tsr_checkpoint *c, const str
 		return TSR_TORCH_KEEP;
 	switch (c->opaque) {
 	case TSR_OPAQUE_CARRY:
-		return TSR_TORCH_KEEP;
+		return tsr_torch_is_dangerous(global) ? TSR_TORCH_REFUSE : TSR_TORCH_KEEP;
 	case TSR_OPAQUE_DROP:
 		return TSR_TORCH_DROP;
 	case TSR_OPAQUE_REFUSE:
