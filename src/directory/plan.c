@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "container/sharded.h"
 #include "io/dir.h"
+#include "io/temporary.h"
 
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
 					     const char *weights_out)
@@ -45,6 +47,58 @@ static enum tsr_status list_stored(struct tsr_dir_packing *p, struct tsr_directo
 	return TSR_OK;
 }
 
+/* --- Quantized models ------------------------------------------------------------------------- */
+
+static bool has_quantized(const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->tensors[i].quantized)
+			return true;
+	}
+	return false;
+}
+
+/* A weight and its scales may be in different shards.  An index that cannot be read names none. */
+static enum tsr_status find_quantized_shards(struct tsr_dir_packing *p, const char *index)
+{
+	const struct tsr_directory_entry e = { .path = index };
+	char *full = tsr_path_join(p->d->path, index);
+	const char *const paths[] = { full };
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status = TSR_E_NOMEM;
+
+	if (full)
+		status = tsr_checkpoint_open(paths, 1, p->options->open, &c, NULL);
+	if (status == TSR_OK)
+		status = tsr_names_assign(c, NULL, 0, NULL);
+	for (unsigned i = 0; status == TSR_OK && has_quantized(c) && i < c->nfiles; i++) {
+		const char *name = tsr_path_name(tsr_file_path(c->files[i]));
+		const char *shard = tsr_directory_beside(p->d, &e, name);
+		const struct tsr_node *node = shard ? tsr_nodes_find(&p->nodes, shard) : NULL;
+
+		status = shard ? TSR_OK : TSR_E_NOMEM;
+		if (node)
+			p->quantized[node - p->nodes.list] = true;
+	}
+	tsr_checkpoint_close(c);
+	free(full);
+	return status == TSR_E_NOMEM ? tsr_directory_nomem(p->d, p->err) : TSR_OK;
+}
+
+static enum tsr_status find_quantized(struct tsr_dir_packing *p)
+{
+	p->quantized = tsr_arena_alloc(p->d->arena, p->nodes.n * sizeof(*p->quantized));
+	if (!p->quantized)
+		return tsr_directory_nomem(p->d, p->err);
+	for (size_t i = 0; i < p->nodes.n; i++) {
+		const char *path = p->nodes.list[i].path;
+
+		if (tsr_dir_name_ends_with(path, TSR_SHARD_INDEX_SUFFIX))
+			TSR_TRY(find_quantized_shards(p, path));
+	}
+	return TSR_OK;
+}
+
 /* A model as loaders take it: safetensors with weights that are packed. */
 static bool is_model(const struct tsr_checkpoint *c)
 {
@@ -55,6 +109,16 @@ static bool is_model(const struct tsr_checkpoint *c)
 			return tsr_checkpoint_container(c) == TSR_CONTAINER_SAFETENSORS;
 	}
 	return false;
+}
+
+/*
+ * Loaders convert the weights of a model to the type that its config.json says, but not those of a quantized
+ * one: with some of them narrow it would compute otherwise, or not at all.
+ */
+static bool is_quantized(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
+			 const struct tsr_checkpoint *c)
+{
+	return p->quantized[e - p->d->entries] || (is_model(c) && has_quantized(c));
 }
 
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
@@ -234,6 +298,8 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
 	if (!reason)
 		reason = unnamed_parts(p, e, tsr_packing_source(packing));
+	if (!reason && is_quantized(p, e, tsr_packing_source(packing)))
+		reason = "is a quantized model, which is opened in the types that it has";
 	status = reason ? tsr_dir_plan_copy(p, e, reason)
 			: list_stored(p, e, is_model(tsr_packing_source(packing)));
 	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))
@@ -289,6 +355,7 @@ uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p, const struct tsr
 
 enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
 {
+	TSR_TRY(find_quantized(p));
 	for (size_t i = 0; i < p->nodes.n; i++) {
 		const struct tsr_node *node = &p->nodes.list[i];
 		struct tsr_directory_entry *e;

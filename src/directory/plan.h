@@ -15,6 +15,7 @@ struct tsr_dir_packing {
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
 	struct tsr_dir_target target;
+	bool *quantized; /* per node: whether it is a shard of a quantized model */
 	struct tsr_err *err;
 };
 

@@ -16,6 +16,7 @@
 #include "text/shape.h"
 #include "names/aliases.h"
 #include "names/name_rules.h"
+#include "names/quantized.h"
 #include "names/roles.h"
 #include "names/wrappers.h"
 
@@ -187,8 +188,10 @@ static enum tsr_status parse_name(const struct assigning *a, struct candidate *k
 		k->weak = alias->weak && !rooted;
 		k->factored = alias->factored;
 	}
-	k->buffer = !alias && tsr_alias_is_buffer(last);
 	k->optimizer = rooted || k->t->field;
+	if (k->optimizer || (alias && !alias->weak))
+		k->t->quantized = NULL;
+	k->buffer = k->t->quantized || (!alias && tsr_alias_is_buffer(last));
 	if (rooted && !k->t->field)
 		k->t->field = alias ? alias->component : last;
 	if (alias && !k->base)
@@ -230,11 +233,6 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 }
 
 /* --- Joining states to weights --------------------------------------------------------------- */
-
-bool tsr_names_is_floating(enum tsr_dtype dtype)
-{
-	return dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_BF16 || dtype == TSR_F64;
-}
 
 static bool may_be_weight(const struct candidate *k)
 {
@@ -339,8 +337,10 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		k->weight = NULL;
 	}
 	/* What is trained is no buffer, whatever it is called. */
-	if (k->weight && is_state(k))
+	if (k->weight && is_state(k)) {
 		k->weight->buffer = false;
+		k->weight->t->quantized = NULL;
+	}
 	if (k->weak)
 		return TSR_OK;
 	if (!k->weight || is_scalar(k) || k->role == TSR_ROLE_STATE || k->t->numel == 0 ||
@@ -509,6 +509,7 @@ static void settle_field(struct candidate *k)
 static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
 			      unsigned nrules, const bool *params)
 {
+	TSR_TRY(tsr_quantized_find(a->c, a->err));
 	TSR_TRY(tsr_wrappers_find(a->c, &a->wrappers, a->err));
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
@@ -595,7 +596,7 @@ static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule 
 enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				 unsigned nrules, struct tsr_err *err)
 {
-	return c->packed ? TSR_OK : run(c, rules, nrules, NULL, NULL, err);
+	return c->packed ? tsr_quantized_find(c, err) : run(c, rules, nrules, NULL, NULL, err);
 }
 
 enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,

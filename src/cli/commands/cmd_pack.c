@@ -210,6 +210,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 		printf("    %s of %s\n", tsr_kind_name(t->kind),
 		       tsr_format_name(t->weight, 60).text);
 	}
+	if (t->quantized)
+		printf("    of the quantized %s\n", tsr_format_name(t->quantized, 60).text);
 	if (t->narrow)
 		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
 	if (r->choice && r->choice->ntried)
@@ -266,7 +268,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	}
 	tsr_losses_put_text(&s->losses, &lines);
 	tsr_choices_put_text(&s->choices, &lines);
-	tsr_summary_put_copies(s, &lines);
+	tsr_summary_put_remarks(s, &lines);
 	if (!a->only)
 		tsr_kept_raw_put_text(&kept, &lines);
 	if (status == CLI_OK)

@@ -28,6 +28,8 @@ static enum tsr_kept class_of(const struct tsr_tensor *t, enum tsr_raw_reason ra
 	case TSR_RAW_NO:
 		break;
 	}
+	if (t->quantized)
+		return TSR_KEPT_QUANTIZED;
 	if (t->dtype != TSR_F32)
 		return TSR_KEPT_DTYPE;
 	return t->field && t->rank ? TSR_KEPT_STATE : TSR_KEPT_OTHER;
@@ -117,6 +119,7 @@ static void put_nothing(const struct tsr_kept_raw *k, struct tsr_text *out)
 		[TSR_KEPT_INTEGERS] = "integers",
 		[TSR_KEPT_CHOICE] = "in tensors for which no codec is within the bound",
 		[TSR_KEPT_VALUES] = "in tensors with values that their codec cannot hold",
+		[TSR_KEPT_QUANTIZED] = "part of quantized weights",
 		[TSR_KEPT_OTHER] =
 			"neither weight nor moment by its name, or kept; -v shows kinds, --map "
 			"changes them",
@@ -171,7 +174,8 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 void tsr_kept_raw_put_json(const struct tsr_kept_raw *k, struct tsr_text *json)
 {
 	static const char *const names[TSR_KEPT_COUNT] = {
-		"dtype", "unknown_state", "few_elements", "integers", "bound", "values", "other"
+		"dtype", "unknown_state", "few_elements", "integers",
+		"bound", "values",	  "quantized",	  "other",
 	};
 
 	tsr_json_put_u64(json, "packed_nbytes", k->packed_nbytes);

@@ -14,6 +14,7 @@ enum tsr_kept {
 	TSR_KEPT_INTEGERS, /* all elements are integers */
 	TSR_KEPT_CHOICE, /* no codec to choose from is within the bound */
 	TSR_KEPT_VALUES, /* values that the codec cannot hold */
+	TSR_KEPT_QUANTIZED, /* it belongs to a quantized weight */
 	TSR_KEPT_OTHER, /* neither weight nor state, or kept by a rule */
 	TSR_KEPT_COUNT
 };
