@@ -36,40 +36,31 @@ static bool has_quantized(const struct tsr_checkpoint *c)
 	return false;
 }
 
-static enum tsr_status mark_shards(struct tsr_dir_packing *p, const char *index,
-				   const struct tsr_checkpoint *c)
-{
-	const struct tsr_directory_entry e = { .path = index };
-
-	for (unsigned i = 0; i < c->nfiles; i++) {
-		const char *name = tsr_path_name(tsr_file_path(c->files[i]));
-		const char *path = tsr_directory_beside(p->d, &e, name);
-		const struct tsr_node *node = path ? tsr_nodes_find(&p->nodes, path) : NULL;
-
-		if (!path)
-			return tsr_directory_nomem(p->d, p->err);
-		if (node)
-			p->quantized[node - p->nodes.list] = true;
-	}
-	return TSR_OK;
-}
-
 /* A weight and its scales may be in different shards.  An index that cannot be read names none. */
 static enum tsr_status find_quantized_shards(struct tsr_dir_packing *p, const char *index)
 {
-	char *path = tsr_path_join(p->d->path, index);
-	const char *const paths[] = { path };
+	const struct tsr_directory_entry e = { .path = index };
+	char *full = tsr_path_join(p->d->path, index);
+	const char *const paths[] = { full };
 	struct tsr_checkpoint *c = NULL;
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status = TSR_E_NOMEM;
 
-	if (!path)
-		return tsr_fail_nomem(p->err, p->d->path);
-	if (tsr_checkpoint_open(paths, 1, p->options->open, &c, NULL) == TSR_OK &&
-	    tsr_names_assign(c, NULL, 0, NULL) == TSR_OK && has_quantized(c))
-		status = mark_shards(p, index, c);
+	if (full)
+		status = tsr_checkpoint_open(paths, 1, p->options->open, &c, NULL);
+	if (status == TSR_OK)
+		status = tsr_names_assign(c, NULL, 0, NULL);
+	for (unsigned i = 0; status == TSR_OK && has_quantized(c) && i < c->nfiles; i++) {
+		const char *name = tsr_path_name(tsr_file_path(c->files[i]));
+		const char *shard = tsr_directory_beside(p->d, &e, name);
+		const struct tsr_node *node = shard ? tsr_nodes_find(&p->nodes, shard) : NULL;
+
+		status = shard ? TSR_OK : TSR_E_NOMEM;
+		if (node)
+			p->quantized[node - p->nodes.list] = true;
+	}
 	tsr_checkpoint_close(c);
-	free(path);
-	return status;
+	free(full);
+	return status == TSR_E_NOMEM ? tsr_directory_nomem(p->d, p->err) : TSR_OK;
 }
 
 static enum tsr_status find_quantized(struct tsr_dir_packing *p)

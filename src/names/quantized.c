@@ -93,7 +93,8 @@ static void keep_quantized(struct scopes *modules)
 	for (size_t i = 0, end; i < modules->n; i = end) {
 		struct scope module = modules->list[i];
 
-		for (end = i + 1; end < modules->n && !by_name(&module, &modules->list[end]); end++) {
+		for (end = i + 1; end < modules->n && !by_name(&module, &modules->list[end]);
+		     end++) {
 			if (is_larger(modules->list[end].weight, module.weight))
 				module.weight = modules->list[end].weight;
 		}

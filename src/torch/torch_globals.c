@@ -90,7 +90,7 @@ bool tsr_torch_is_harmless(const struct tsr_value *global)
 			return true;
 	}
 	return tsr_torch_is_wrapper_class(global) || (strcmp(global->global.module, "torch") == 0 &&
-						    tsr_torch_is_dtype(global->global.name));
+						      tsr_torch_is_dtype(global->global.name));
 }
 
 /* Modules whose functions run programs or load code; NULL: all of them. */
@@ -210,7 +210,8 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
 				      "found %s%s.%s, which runs code wherever the file is loaded; "
 				      "nothing was executed, and it is not carried",
-				      v->type == TSR_VALUE_CALL ? "a call of " : "", module, name);
+				      v->type == TSR_VALUE_CALL ? "a call of " : "",
+				      builtin ? "builtins" : module, name);
 	tsr_torch_fail(
 		a, TSR_E_UNSUPPORTED, at,
 		"found %s%s.%s%s%s%s, which is not known to be a plain value; nothing was executed",
