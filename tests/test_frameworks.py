@@ -702,28 +702,16 @@ def test_megatron_tracker_is_the_number_of_an_iteration(text, tmp_path):
     refused(source, "iter")
 
 
-def torch_dist(source, *shape):
-    at = source / "iter_0000005"
-    source.mkdir()
-    a = tensor(values(*shape))
-    m = tensor(values(*shape))
-    tensors = {"decoder.weight": a, "optimizer.state.exp_avg.decoder.weight": m}
-    torchfile.dcp(at, {name: torchfile.whole(t) for name, t in tensors.items()},
-                  paths={name: (name,) for name in tensors})
-    (at / "common.pt").write_bytes(pt({"iteration": 5, "rng": tensor(values(4))}))
-    (at / "meta.pt").write_bytes(pt({"epoch": 3}))  # as Lightning has it
-    (at / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
-    (source / "latest_checkpointed_iteration.txt").write_text("5")
-    return tensors
-
-
 def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
-    source = tmp_path / "in"
-    tensors = torch_dist(source, 3, 2)
+    """A real one of megatron-core, and what Lightning has in meta.pt."""
+    source = FRAMEWORKS / "megatron"
     found = joined(source, tmp_path)
-    assert found.pop("common.rng")[1] == [4]
-    assert found == {name: torchfile.as_array(t) for name, t in tensors.items()}
+    assert found["common.optimizer.optimizer.state.common_step"][2] == np.float32(6).tobytes()
+    assert found["optimizer.state.fp32_param.decoder.layers.mlp.linear_fc1.weight"][1] == [1, 64, 16]
     assert "left out: metadata.json" in notes("inspect", source)
+    shutil.copytree(source / "iter_0000006", tmp_path / "in")
+    (tmp_path / "in" / "meta.pt").write_bytes(pt({"epoch": 3}))
+    assert joined(tmp_path / "in", tmp_path, "-f") == found
 
 
 # ---- What tersor packed ----
@@ -744,7 +732,6 @@ MADE = {
     "deepspeed universal": lambda folder: (folder.mkdir(), universal(
         folder, Zero(2, 2, [{"w": param(50, 40)}, {"b": param(300)}]), boxed=True)),
     "megatron legacy": megatron,
-    "megatron torch_dist": lambda folder: torch_dist(folder, 50, 40),
     "torchtitan": torchtitan,
 }
 

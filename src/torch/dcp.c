@@ -122,7 +122,8 @@ static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 /* --- Entries -------------------------------------------------------------------------------- */
 
 /* An entry that no value stands for: its bytes are a tensor outside of the tree. */
-static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p, const char *why)
+static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
+				   const char *why)
 {
 	struct tsr_arena *arena = r->c->arena;
 	uint64_t *shape = tsr_arena_alloc(arena, sizeof(*shape));
@@ -138,10 +139,12 @@ static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_d
 		return tsr_build_nomem(r->c, r->err);
 	*shape = p->nbytes;
 	TSR_TRY(tsr_build_array(r->c, &a, &array, r->err));
-	if (!tsr_value_put(arena, r->unread, tsr_value_string(arena, p->fqn), tsr_value_tensor(arena, array)))
+	if (!tsr_value_put(arena, r->unread, tsr_value_string(arena, p->fqn),
+			   tsr_value_tensor(arena, array)))
 		return tsr_build_nomem(r->c, r->err);
 	r->c->nunchecked++;
-	return tsr_build_note(r->c, r->err, "%s (its bytes are carried as they are, for a DCP)", why);
+	return tsr_build_note(r->c, r->err, "%s (its bytes are carried as they are, for a DCP)",
+			      why);
 }
 
 /*
@@ -237,9 +240,10 @@ static enum tsr_status read_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_text pickle = { 0 };
 	enum tsr_status status;
 
-	if (!tsr_value_put(arena, dict, tsr_value_string(arena, "planner_data"), paths ? paths : none) ||
-	    (r->m.mcore_data && !tsr_value_put(arena, dict, tsr_value_string(arena, "mcore_data"),
-					       r->m.mcore_data)))
+	if (!tsr_value_put(arena, dict, tsr_value_string(arena, "planner_data"),
+			   paths ? paths : none) ||
+	    (r->m.mcore_data &&
+	     !tsr_value_put(arena, dict, tsr_value_string(arena, "mcore_data"), r->m.mcore_data)))
 		return tsr_build_nomem(r->c, r->err);
 	status = tsr_pickle_write(dict, NULL, r->path, &pickle, r->err);
 	if (status == TSR_OK && pickle.failed)
@@ -259,15 +263,16 @@ static enum tsr_status with_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_value *v = tsr_value_new(arena, TSR_VALUE_CALL), *attribute = NULL;
 
 	TSR_TRY(read_attribute(r, &attribute));
-	if (!v || (r->unread->list.n && !tsr_value_put(arena, attribute, tsr_value_string(arena, "unread"),
-						       r->unread)))
+	if (!v || (r->unread->list.n &&
+		   !tsr_value_put(arena, attribute, tsr_value_string(arena, "unread"), r->unread)))
 		return tsr_build_nomem(r->c, r->err);
 	v->call.callee = tsr_value_global(arena, "collections", "OrderedDict");
 	v->call.args = tsr_value_new(arena, TSR_VALUE_TUPLE);
 	v->call.items = root;
 	v->call.state = tsr_value_new(arena, TSR_VALUE_DICT);
 	if (!v->call.callee || !v->call.args ||
-	    !tsr_value_put(arena, v->call.state, tsr_value_string(arena, TSR_DCP_ATTRIBUTE), attribute))
+	    !tsr_value_put(arena, v->call.state, tsr_value_string(arena, TSR_DCP_ATTRIBUTE),
+			   attribute))
 		return tsr_build_nomem(r->c, r->err);
 	*ret = v;
 	return TSR_OK;

@@ -339,8 +339,7 @@ static struct tsr_value *compose(struct composing *m, const struct tsr_dcp_items
 	if (!listed || !paths || !stored || !list_items(m, items, listed, paths, stored) ||
 	    !put(m, fields, "state_dict_metadata", listed) ||
 	    !put(m, fields, "planner_data", paths->list.n || !items->n ? paths : m->none) ||
-	    !put(m, fields, "storage_data", stored) ||
-	    !put(m, fields, "storage_meta", m->none) ||
+	    !put(m, fields, "storage_data", stored) || !put(m, fields, "storage_meta", m->none) ||
 	    !put(m, fields, "version", text_of(m, DCP_VERSION)) ||
 	    (items->mcore_data && !put(m, fields, "mcore_data", items->mcore_data)))
 		return NULL;

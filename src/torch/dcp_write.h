@@ -69,7 +69,8 @@ void tsr_dcp_archiving_free(struct tsr_dcp_archiving *a);
 
 /*
  * The members of the archive of item number @i, laid out; its size is set.  The data of tensor
- * a->found[k] is member TSR_DCP_DATA_MEMBER + k.  An unread item has no members.  @generation: lossy generations, noted if not 0.
+ * a->found[k] is member TSR_DCP_DATA_MEMBER + k.  An unread item has no members.  @generation: lossy
+ * generations, noted if not 0.
  */
 #define TSR_DCP_DATA_MEMBER 2u
 enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_items *items, size_t i,

@@ -96,7 +96,7 @@ class Training:
     def state(self, is_loading=False):
         rng = [{"random_rng_state": random.getstate(), "np_rng_state": np.random.get_state(),
                 "torch_rng_state": torch.get_rng_state(), "cuda_rng_state": torch.get_rng_state(),
-                "rng_tracker_states": {"model-parallel-rng": torch.get_rng_state()[:64]}}]
+                "rng_tracker_states": {"model-parallel-rng": torch.get_rng_state()[:64].clone()}}]
         model = self.model.sharded_state_dict()
         state = {
             "args": argparse.Namespace(lr=1e-3, num_layers=1, bf16=True), "checkpoint_version": 3.0,
