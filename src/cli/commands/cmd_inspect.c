@@ -21,6 +21,8 @@ static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor
 	printf("  %-30s %-9s %-11s %-16s %8s\n", tsr_format_name(t->name, 30).text,
 	       tsr_kind_name(t->kind), coding, tsr_format_shape(t->rank, t->shape).text,
 	       tsr_format_bytes((double)tsr_tensor_stored_nbytes(c, t)).text);
+	if (t->quantized)
+		printf("    of the quantized %s\n", tsr_format_name(t->quantized, 60).text);
 }
 
 /* The bytes of all arrays if no plane were entropy coded; 0 if none is. */
@@ -60,7 +62,7 @@ static void print_parts(const struct tsr_checkpoint *c)
 static int print_report(const struct cli_common *common, const struct tsr_checkpoint *c,
 			struct tsr_summary *s)
 {
-	struct tsr_text table = { 0 }, copies = { 0 };
+	struct tsr_text table = { 0 }, remarks = { 0 };
 	int status;
 
 	printf("%s: %s%s%s, %zu tensors", tsr_format_name(c->path, 50).text,
@@ -92,10 +94,10 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	status = cli_write_report(&table, NULL);
 	if (tsr_summary_bytes_per_parameter(s) > 0)
 		printf("\n%.3f bytes per parameter\n", tsr_summary_bytes_per_parameter(s));
-	tsr_summary_put_copies(s, &copies);
+	tsr_summary_put_remarks(s, &remarks);
 	if (status == CLI_OK)
-		return cli_write_report(&copies, NULL);
-	tsr_text_free(&copies);
+		return cli_write_report(&remarks, NULL);
+	tsr_text_free(&remarks);
 	return status;
 }
 
