@@ -176,7 +176,8 @@ static enum tsr_status read_layout(struct tsr_folder *d)
 		TSR_TRY(layouts[i].read(d));
 		TSR_TRY(join_trees(d, ntrees));
 		TSR_TRY(tsr_folder_account(d));
-		return tsr_value_mapping(d->root)->list.n ? tsr_build_tree(d->c, d->root, d->err) : TSR_OK;
+		return tsr_value_mapping(d->root)->list.n ? tsr_build_tree(d->c, d->root, d->err)
+							  : TSR_OK;
 	}
 	return refuse(d);
 }

@@ -108,11 +108,13 @@ static int compare_keys(const struct tsr_value *a, const struct tsr_value *b)
 
 	if (a->type != b->type)
 		return a->type < b->type ? -1 : 1;
-	return order ? order : (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
+	return order ? order
+		     : (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
 }
 
 /* A path that begins with all of the other comes after it. */
-static int compare_paths(struct tsr_value *const *a, size_t na, struct tsr_value *const *b, size_t nb)
+static int compare_paths(struct tsr_value *const *a, size_t na, struct tsr_value *const *b,
+			 size_t nb)
 {
 	for (size_t i = 0; i < na && i < nb; i++) {
 		const int order = compare_keys(a[i], b[i]);
@@ -133,7 +135,8 @@ static int compare_listed(const void *va, const void *vb)
 
 const struct tsr_value *tsr_dcp_attribute(const struct tsr_value *root)
 {
-	return root->type == TSR_VALUE_CALL ? tsr_value_at(root->call.state, TSR_DCP_ATTRIBUTE) : NULL;
+	return root->type == TSR_VALUE_CALL ? tsr_value_at(root->call.state, TSR_DCP_ATTRIBUTE)
+					    : NULL;
 }
 
 static enum tsr_status list_entries(struct flattening *f, const struct tsr_value *attribute)

@@ -90,7 +90,7 @@ bool tsr_torch_is_harmless(const struct tsr_value *global)
 			return true;
 	}
 	return tsr_torch_is_wrapper_class(global) || (strcmp(global->global.module, "torch") == 0 &&
-						    tsr_torch_is_dtype(global->global.name));
+						      tsr_torch_is_dtype(global->global.name));
 }
 
 /* --- Refusals ------------------------------------------------------------------------------- */
