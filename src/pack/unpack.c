@@ -232,6 +232,12 @@ static enum tsr_status change_types(struct writing *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
 
+	if (c->nwrapped && (w->options->as != TSR_DTYPE_COUNT || w->options->flashoptim))
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"%s: found DTensors, which say in several places what type they have, "
+			"expected plain tensors for another type",
+			c->path);
 	w->stored = *c;
 	w->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	if (!w->stored.tensors)

@@ -264,16 +264,9 @@ static enum tsr_status add_item(struct flattening *f, struct tsr_value *v,
 			"%s: %.200s: a directory of torch.distributed.checkpoint cannot hold "
 			"a tensor subclass, or one rank's part of a tensor (%s); a .pt file can",
 			out->path, item.fqn, v->tensor.wrapper->list.items[0]->global.name);
-	/* A tensor is stored by itself; DTensors that are whole are plain tensors there. */
+	/* A tensor is stored by itself, also one that is a whole DTensor; what its mesh has, too. */
 	f->reached[v->tensor.array] = true;
-	if (!v->tensor.wrapper) {
-		out->nattributed += v->tensor.attributes != NULL;
-		return TSR_OK;
-	}
-	mark_reached(f, v->tensor.attributes);
-	out->items[out->n - 1].value = tsr_value_tensor(out->c->arena, v->tensor.array);
-	if (!out->items[out->n - 1].value)
-		return nomem(f);
+	out->nattributed += v->tensor.attributes && !v->tensor.wrapper;
 	return TSR_OK;
 }
 

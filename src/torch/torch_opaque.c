@@ -86,8 +86,10 @@ static bool collect(struct tsr_checkpoint *c, struct tsr_value_walk *w, struct t
 	while (ok && (v = tsr_value_walk_next(w)) != NULL) {
 		if (v->type == TSR_VALUE_GLOBAL && !tsr_torch_is_harmless(v))
 			ok = add_name(seen, v, names);
-		if (v->type == TSR_VALUE_TENSOR && v->tensor.wrapper &&
-		    !tsr_torch_is_whole(v, &c->arrays[v->tensor.array]) && !c->nparts++)
+		if (v->type != TSR_VALUE_TENSOR || !v->tensor.wrapper)
+			continue;
+		c->nwrapped++;
+		if (!tsr_torch_is_whole(v, &c->arrays[v->tensor.array]) && !c->nparts++)
 			c->part = v;
 	}
 	return ok;

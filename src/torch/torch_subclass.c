@@ -90,7 +90,7 @@ bool tsr_torch_is_wrapper_class(const struct tsr_value *global)
 static const struct tsr_value *slots_of(const struct tsr_value *state)
 {
 	return state && state->type == TSR_VALUE_TUPLE && state->list.n == 2 ? state->list.items[1]
-									      : state;
+									     : state;
 }
 
 /* The tensor of the first local shard of a ShardedTensor, whose state begins with the list of them. */
