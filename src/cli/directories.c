@@ -9,7 +9,7 @@
 
 #include "cli/directory_report.h"
 #include "cli/input.h"
-#include "cli/nothing_packed.h"
+#include "cli/commands/nothing_packed.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
@@ -120,9 +120,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_pack_options *o, const struct cli_packing_report *how)
 {
-	struct packing work = { .common = common,
-				.how = how,
-				.coded = o->coded != TSR_CODED_NONE };
+	struct packing work = { .common = common, .how = how, .coded = o->coded != TSR_CODED_NONE };
 	const struct tsr_directory_watch watch = { .size = sizeof(watch),
 						   .ctx = &work,
 						   .packed = on_packed };
@@ -409,6 +407,16 @@ static void on_compared(void *ctx, const struct tsr_directory_entry *e,
 		printf("%s: %zu tensors compared, %" PRIu64 " differ\n",
 		       tsr_format_name(e->path, 40).text, tsr_comparison_ntensors(c),
 		       tsr_comparison_ndiffering(c));
+}
+
+void cli_print_other_files(const struct cli_common *common, const struct tsr_directory *d)
+{
+	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
+
+	cli_directory_print_faults(common, d, "differs");
+	if (sizes.ncopied || tsr_directory_nfaults(d))
+		printf("%zu other file%s compared: %zu differ\n", sizes.ncopied,
+		       sizes.ncopied == 1 ? "" : "s", tsr_directory_nfaults(d));
 }
 
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,

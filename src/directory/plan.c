@@ -232,8 +232,7 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	if (!reason)
 		reason = unnamed_parts(p, e, tsr_packing_source(packing));
 	two = tsr_stored_as_model(tsr_packing_source(packing), p->options->coded);
-	status = reason ? tsr_dir_plan_copy(p, e, reason)
-			: tsr_stored_list(p->d, e, two, p->err);
+	status = reason ? tsr_dir_plan_copy(p, e, reason) : tsr_stored_list(p->d, e, two, p->err);
 	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))
 		p->watch.packed(p->watch.ctx, e, packing);
 	tsr_packing_free(packing);
