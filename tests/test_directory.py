@@ -1082,6 +1082,35 @@ def test_flat_partitions_are_copies_of_the_model(tmp_path, stage, bytes_per_para
     assert ("copies of parameters" in done.stdout) == (bytes_per_parameter > 6)
 
 
+def figures(args):
+    return json.loads(run_tersor(*args, "--json", check=0).stdout)["totals"]
+
+
+def test_an_average_in_a_file_of_its_own_is_a_copy(tmp_path):
+    source, packed = tmp_path / "source", tmp_path / "packed"
+    for folder in "unet", "unet_ema":
+        (source / folder).mkdir(parents=True)
+        shutil.copy(TRAINER / "model.safetensors", source / folder)
+    shutil.copy(TRAINER / "optimizer.pt", source)
+    for args in ["pack", source, "-o", packed], ["inspect", packed]:
+        totals = figures(args)
+        assert totals["parameters"] == 106816
+        assert totals["copies"] == [{"under": "another file", "elements": 106816}]
+        assert totals["bytes_per_parameter"] == pytest.approx(3 + 3 + 2 * 1.0625, abs=0.01)
+
+
+def test_states_of_another_tool_count_with_what_they_take(tmp_path):
+    """The file of torchao is copied: its codes, not the FP32 values that they stand for."""
+    source, packed = tmp_path / "source", tmp_path / "packed"
+    source.mkdir()
+    shutil.copy(FRAMEWORKS / "states" / "torchao-adamw8bit.pt", source / "o.pt")
+    alone = figures(["inspect", source / "o.pt"])
+    for args in ["pack", source, "-o", packed], ["inspect", packed]:
+        done = run_tersor(*args, "-f" if args[0] == "pack" else "-q", check=0).stdout
+        assert "dyn8 f32/256" in done or args[0] == "inspect"
+        assert figures([*args, *(["-f"] if args[0] == "pack" else [])]) == alone
+
+
 def test_unsettled_order_of_an_optimizer_does_not_keep_a_file_from_being_packed(tmp_path):
     """Each file comes back by itself, so its states can keep the optimizer's numbers."""
     source, packed = tmp_path / "source", tmp_path / "packed"
