@@ -3,6 +3,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -881,12 +882,64 @@ def test_diff_compares_plain_directories_as_checkpoints(layout, tmp_path):
     n = len(json.loads(run_tersor("inspect", source, "--json", check=0).stdout)["tensors"])
     assert f"{n} tensors compared: 0 differ\n" in run_tersor("diff", source, source, check=0).stdout
     done = run_tersor("diff", source, back, "--tol", "nmse=1e-3", check=0)
-    assert f"{n} tensors compared: " in done.stdout and ": 0 differ" not in done.stdout
+    assert f"{n} tensors compared: " in done.stdout and "compared: 0 differ, " not in done.stdout
 
 
-def test_diff_of_directories_that_are_no_checkpoints_is_an_error(tmp_path):
-    (tmp_path / "a").mkdir()
-    assert str(tmp_path / "a") in run_tersor("diff", tmp_path / "a", tmp_path / "a", check=3).stderr
+def copies(source, tmp_path):
+    for name in "a", "b":
+        shutil.copytree(source, tmp_path / name)
+    return tmp_path / "a", tmp_path / "b"
+
+
+@pytest.mark.parametrize("layout", ["trainer/checkpoint-30", "deepspeed/zero2-bf16-2rank", "accelerate-fsdp/checkpoint-10"])
+def test_diff_of_checkpoints_compares_what_is_beside_them(layout, tmp_path):
+    """Tensors as those of one checkpoint, every other file by its bytes."""
+    a, b = copies(FRAMEWORKS / layout, tmp_path)
+    for root in a, b:
+        (root / "logs").mkdir()
+        (root / "logs" / "x.txt").write_text("equal")
+        (root / "trainer_state.json").write_text("{}")
+    done = run_tersor("diff", a, b, check=0)
+    assert ": 0 differ\n" in done.stdout and ": left out: " not in done.stderr
+    assert re.search(r"\n[2-9] other files compared: 0 differ\n$", done.stdout)
+    (b / "trainer_state.json").write_text("[]")
+    (b / "logs" / "x.txt").unlink()
+    (b / "more").write_text("")
+    done = run_tersor("diff", a, b, check=1)
+    assert " tensors compared: 0 differ\n" in done.stdout
+    assert ("differs logs/x.txt\n        only in A\ndiffers more\n        only in B\n"
+            "differs trainer_state.json\n        bytes differ\n") in done.stdout
+    assert re.search(r"\n[3-9] other files compared: 3 differ\n$", done.stdout)
+    report = json.loads(run_tersor("diff", a, b, "--json", check=1).stdout)
+    assert report["differing"] == 0 and report["faults"] == 3
+    assert {f["path"] for f in report["files"] if f["fault"]} == {"logs/x.txt", "more", "trainer_state.json"}
+
+
+def test_diff_of_directories_that_are_no_checkpoints_is_by_file(tmp_path):
+    source = tmp_path / "source"
+    for n in 10, 20:
+        shutil.copytree(TRAINER, source / f"checkpoint-{n}")
+    a, b = copies(source, tmp_path)
+    assert run_tersor("diff", a, b, check=0).stdout == "16 files compared: 0 differ\n"
+    (b / "checkpoint-20" / "config.json").write_text("{}")
+    (b / "checkpoint-10" / "training_args.bin").write_bytes(torchfile.pt({"a": 1}))
+    done = run_tersor("diff", a, b, check=1)
+    assert done.stdout == ("differs checkpoint-10/training_args.bin\n        bytes differ\n"
+                           "differs checkpoint-20/config.json\n        bytes differ\n16 files compared: 2 differ\n")
+    (tmp_path / "empty").mkdir()
+    assert run_tersor("diff", tmp_path / "empty", tmp_path / "empty", check=0).stdout == "0 files compared: 0 differ\n"
+
+
+def test_diff_compares_checkpoints_that_are_not_the_latest(tmp_path):
+    a, b = copies(FRAMEWORKS / "deepspeed" / "zero2-bf16-2rank", tmp_path)
+    latest = (a / "latest").read_text().strip()
+    for root in a, b:
+        shutil.copytree(root / latest, root / "global_step1")
+    assert " other files compared: 0 differ\n" in run_tersor("diff", a, b, check=0).stdout
+    victim = next((b / "global_step1").glob("*_optim_states.pt"))
+    victim.write_bytes(victim.read_bytes()[:-1] + b"x")
+    done = run_tersor("diff", a, b, check=1)
+    assert f"differs global_step1/{victim.name}\n        bytes differ\n" in done.stdout
 
 
 # ---- Hostile indices ---------------------------------------------------------------------------
@@ -1051,6 +1104,35 @@ def test_flat_partitions_are_copies_of_the_model(tmp_path, stage, bytes_per_para
     assert line in done.stdout
     assert line in run_tersor("inspect", packed, check=0).stdout
     assert ("copies of parameters" in done.stdout) == (bytes_per_parameter > 6)
+
+
+def figures(args):
+    return json.loads(run_tersor(*args, "--json", check=0).stdout)["totals"]
+
+
+def test_an_average_in_a_file_of_its_own_is_a_copy(tmp_path):
+    source, packed = tmp_path / "source", tmp_path / "packed"
+    for folder in "unet", "unet_ema":
+        (source / folder).mkdir(parents=True)
+        shutil.copy(TRAINER / "model.safetensors", source / folder)
+    shutil.copy(TRAINER / "optimizer.pt", source)
+    for args in ["pack", source, "-o", packed], ["inspect", packed]:
+        totals = figures(args)
+        assert totals["parameters"] == 106816
+        assert totals["copies"] == [{"under": "another file", "elements": 106816}]
+        assert totals["bytes_per_parameter"] == pytest.approx(3 + 3 + 2 * 1.0625, abs=0.01)
+
+
+def test_states_of_another_tool_count_with_what_they_take(tmp_path):
+    """The file of torchao is copied: its codes, not the FP32 values that they stand for."""
+    source, packed = tmp_path / "source", tmp_path / "packed"
+    source.mkdir()
+    shutil.copy(FRAMEWORKS / "states" / "torchao-adamw8bit.pt", source / "o.pt")
+    alone = figures(["inspect", source / "o.pt"])
+    for args in ["pack", source, "-o", packed], ["inspect", packed]:
+        done = run_tersor(*args, "-f" if args[0] == "pack" else "-q", check=0).stdout
+        assert "dyn8 f32/256" in done or args[0] == "inspect"
+        assert figures([*args, *(["-f"] if args[0] == "pack" else [])]) == alone
 
 
 def test_unsettled_order_of_an_optimizer_does_not_keep_a_file_from_being_packed(tmp_path):

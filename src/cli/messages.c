@@ -93,8 +93,9 @@ static const char *const hints[] = {
 	[TSR_HINT_OPAQUE] = "; --opaque carry keeps it as it is, --opaque drop leaves it out",
 	[TSR_HINT_FEW] = "; --few-bins accepts it",
 	[TSR_HINT_UNPACK] = "; tersor unpack restores its checkpoint",
-	[TSR_HINT_PACKED_DIRECTORY] = "; tersor unpack restores it, and tersor convert makes it one "
-				      "checkpoint",
+	[TSR_HINT_PACKED_DIRECTORY] =
+		"; tersor unpack restores it, and tersor convert makes it one "
+		"checkpoint",
 	[TSR_HINT_PACK_CODED] = "; tersor pack --entropy packs and codes it",
 	[TSR_HINT_CANDIDATES] =
 		"; name smaller codecs in --auto-codecs, also for weights, or give a larger "

@@ -76,7 +76,7 @@ static enum tsr_status run_recode(struct recoding *r, struct tsr_directory_entry
 	return status;
 }
 
-/* Whether an entry becomes two files: a packed directory opens as a model unless it is coded as an archive. */
+/* Whether a file becomes two: a packed directory opens as a model unless it is coded as an archive. */
 static enum tsr_status becomes_two(const struct recoding *r, const char *from, bool *ret)
 {
 	struct tsr_checkpoint *c = NULL;

@@ -21,6 +21,7 @@ struct tsr_summary_row {
 
 #define TSR_SUMMARY_ROWS_MAX 64
 #define TSR_SUMMARY_COPIES_MAX 8
+#define TSR_SUMMARY_MODELS_MAX 256
 
 struct tsr_summary {
 	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
@@ -30,6 +31,9 @@ struct tsr_summary {
 	uint64_t ncopies; /* elements of weights that are copies of parameters (report/copies.h) */
 	/* Of several checkpoints: elements of models, and of lists of vectors where there is no model. */
 	uint64_t nmodel, nlisted;
+	/* Hashes of the models in several checkpoints: of two with the same parameters one is a copy. */
+	uint64_t models[TSR_SUMMARY_MODELS_MAX];
+	unsigned nmodels;
 	struct tsr_summary_copies {
 		char name[64]; /* of where they are, such as "ema.*" */
 		uint64_t nelements;
@@ -46,7 +50,10 @@ void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t
 /* Add all tensors of a checkpoint, with the errors that a packed one records. */
 void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
 
-/* Bytes stored per parameter: all bytes over the elements of weights that are no copies. */
+/*
+ * Bytes stored per parameter: those of all tensors, in the form that they are stored in, over the elements of
+ * weights that are no copies.  docs/names.md
+ */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
 
 /* Lines about copies and about what belongs to quantized weights, if there are any. */

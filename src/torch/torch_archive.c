@@ -106,10 +106,11 @@ static enum tsr_status check_others(const struct tsr_torch_archive *a)
 
 	list_others(a->zip, &names);
 	if (names.nbytes)
-		status = tsr_fail(a->err, TSR_E_UNSUPPORTED,
-				  "%s: found a zip archive of other files, such as Stable-Baselines3 "
-				  "or Keras writes; unzip it and name one of them (%s)",
-				  a->where, names.bytes);
+		status = tsr_fail(
+			a->err, TSR_E_UNSUPPORTED,
+			"%s: found a zip archive of other files, such as Stable-Baselines3 "
+			"or Keras writes; unzip it and name one of them (%s)",
+			a->where, names.bytes);
 	tsr_text_free(&names);
 	return status;
 }

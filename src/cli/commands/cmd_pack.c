@@ -11,7 +11,7 @@
 #include "cli/directories.h"
 #include "cli/commands/recoding.h"
 #include "cli/input.h"
-#include "cli/nothing_packed.h"
+#include "cli/commands/nothing_packed.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
@@ -84,7 +84,8 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_FLAG(
 		"strict", strict,
 		"fail if a tensor has values that its codec cannot store, if a record of the input "
-		"has no checksum, if a --keep or --map matches no tensor, or if nothing was packed"),
+		"has no checksum, if a --keep or --map matches no tensor, or if nothing was "
+		"packed"),
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),

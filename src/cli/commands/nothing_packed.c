@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pack says when it packed nothing: why, and what to do. */
-#include "cli/nothing_packed.h"
+#include "cli/commands/nothing_packed.h"
 
 #include <stdlib.h>
 
