@@ -315,6 +315,17 @@ static enum tsr_status report_unlike(const struct tsr_verification *v, struct ts
 			v->nunlike, c->ntensors, absent, missing);
 }
 
+/* The tensors are those of the original. */
+static enum tsr_status report_values(const struct tsr_verification *v, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = v->checked;
+	char text[TSR_BESIDES_TEXT];
+
+	return tsr_fail(err, TSR_E_BOUND, "%.200s: is not what %.200s was %s: %s",
+			v->original->path, c->path, c->packed ? "packed from" : "made of",
+			tsr_besides_first(&v->besides, text));
+}
+
 static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
@@ -327,7 +338,7 @@ static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_
 					c->tensors[i].name, w->v->tensors[i].fault,
 					w->v->nfaults > 1 ? " (and other tensors)" : "");
 	}
-	return TSR_OK;
+	return w->v->besides.ndiffering ? report_values(w->v, err) : TSR_OK;
 }
 
 /* Count the checksums of records, which the walk checks. */
@@ -384,6 +395,8 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		TSR_TRY(tsr_checkpoint_check_unchanged(w->v->original, err));
 	if (run)
 		TSR_TRY(tsr_part_end(run->parts, err));
+	if (w->v->original)
+		TSR_TRY(tsr_besides_compare(w->v->checked, w->v->original, &w->v->besides, err));
 	judge(w);
 	return report_first_fault(w, err);
 }
@@ -407,7 +420,8 @@ enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *op
 		return tsr_fail_nomem(err, path);
 	status = run_verify(&w, path, run, err);
 	free(w.original);
-	if (status != TSR_OK && (status != TSR_E_BOUND || !w.v->nfaults)) {
+	if (status != TSR_OK &&
+	    (status != TSR_E_BOUND || !(w.v->nfaults || w.v->besides.ndiffering))) {
 		tsr_verification_free(w.v);
 		w.v = NULL;
 	}

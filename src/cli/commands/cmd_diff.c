@@ -10,6 +10,7 @@
 #include "cli/work.h"
 #include "compare/comparison.h"
 #include "report/format.h"
+#include "report/value_differences.h"
 #include "text/json.h"
 
 struct args {
@@ -84,6 +85,14 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 	return worst;
 }
 
+static void print_besides(const struct args *a, const struct tsr_comparison *r)
+{
+	struct tsr_text lines = { 0 };
+
+	tsr_besides_put_text(&r->besides, a->common.verbose, &lines);
+	(void)cli_write_report(&lines, NULL);
+}
+
 static void print_report(const struct args *a, const struct tsr_comparison *r)
 {
 	const struct tsr_diff_tensor *worst = worst_of(r);
@@ -108,6 +117,7 @@ static void print_report(const struct args *a, const struct tsr_comparison *r)
 		       " tensors that the other kind of file has no place for, or has none of: "
 		       "not counted\n",
 		       r->nnoted);
+	print_besides(a, r);
 	printf("%zu tensors compared: %" PRIu64 " differ", r->ntensors - (size_t)r->nnoted,
 	       r->ndiffering);
 	if (a->tol.n)
@@ -150,6 +160,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 	tsr_json_put_u64(&json, "differing", r->ndiffering);
 	tsr_json_put_u64(&json, "exceeding", r->nexceeding);
 	tsr_json_put_u64(&json, "noted", r->nnoted);
+	tsr_besides_put_json(&r->besides, &json);
 	tsr_json_open(&json, "tensors", '[');
 	for (size_t i = 0; i < r->ntensors; i++)
 		tensor_json(&json, &r->tensors[i]);
@@ -178,7 +189,7 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 		print_report(a, r);
 	if (a->common.json.given)
 		status = report_json(cmd, a, r);
-	exceeding = r->nexceeding != 0;
+	exceeding = r->nexceeding || r->besides.ndiffering;
 	tsr_comparison_free(r);
 	return status == CLI_OK && exceeding ? CLI_DIFFERS : status;
 }
@@ -209,7 +220,8 @@ const struct cli_cmd cmd_diff = {
 	.details =
 		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
 		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
-		"differs by more. Metadata is not compared. Between different kinds of files a "
+		"differs by more. Values around the tensors and metadata are compared if both have "
+		"them, by their bits and without tolerance. Between different kinds of files a "
 		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
 		"a state, or if that side has weights only; --strict counts it. Two directories, "
 		"of which one is packed at least, are compared file by file.",
