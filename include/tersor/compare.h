@@ -84,8 +84,8 @@ TSR_API uint64_t tsr_verification_nfaults(const struct tsr_verification *v);
 TSR_API uint64_t tsr_verification_nmissing(const struct tsr_verification *v);
 
 /*
- * Values besides the tensors in which it differs from the original: see tsr_comparison_nvalues().  The file is
- * then not as expected.
+ * Values besides the tensors in which it differs from the original, as tsr_comparison_nvalues() has
+ * them.  The file is then not as expected.
  */
 TSR_API uint64_t tsr_verification_nvalues(const struct tsr_verification *v);
 TSR_API const struct tsr_value_difference *tsr_verification_value(const struct tsr_verification *v,
@@ -169,8 +169,9 @@ TSR_API uint64_t tsr_comparison_ndiffering(const struct tsr_comparison *c);
 TSR_API uint64_t tsr_comparison_nexceeding(const struct tsr_comparison *c);
 
 /*
- * Values besides the tensors that differ, whatever the tolerances: of what was saved around the tensors, if both
- * have that, and metadata of safetensors.  The first of them, up to TSR_VALUES_LISTED; NULL past the end.
+ * Values besides the tensors that differ, whatever the tolerances: of what was saved around the
+ * tensors, if both have that, and metadata of safetensors.  The first of them, up to
+ * TSR_VALUES_LISTED; NULL past the end.
  */
 TSR_API uint64_t tsr_comparison_nvalues(const struct tsr_comparison *c);
 TSR_API const struct tsr_value_difference *tsr_comparison_value(const struct tsr_comparison *c,

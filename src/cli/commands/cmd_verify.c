@@ -69,9 +69,9 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 	else
 		printf("  no hashes in this format: the data itself cannot be checked\n");
 	printf("  %" PRIu64 " non-finite values\n", nonfinite);
-	if (v->nfaults || v->besides.ndiffering)
+	if (v->nfaults)
 		printf("  %" PRIu64 " tensor%s at fault\n", v->nfaults, v->nfaults == 1 ? "" : "s");
-	else if (v->original)
+	else if (v->original && !v->besides.ndiffering)
 		printf("  raw tensors equal the original's, errors are as recorded\n");
 	if (v->original) {
 		const struct tsr_losses losses = tsr_losses_of_verification(v);
@@ -255,8 +255,9 @@ const struct cli_cmd cmd_verify = {
 		"file the header's checksum and the hash of every plane, in a .pt or .npz the "
 		"CRC-32 of every record. Reports NaN and infinite values. With --against also "
 		"checks that raw tensors equal the original's byte for byte, that errors are the "
-		"recorded ones, and that values besides tensors are the original's. Of several files the exit status is the worst. Of a packed "
-		"directory every file is checked, and missing and additional ones are named.",
+		"recorded ones, and that values besides tensors are the original's. Of several "
+		"files the exit status is the worst. Of a packed directory every file is checked, "
+		"and missing and additional ones are named.",
 	.examples = "  tersor verify packed.safetensors\n"
 		    "  tersor verify packed.safetensors checkpoint.pt\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
