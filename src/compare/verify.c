@@ -21,6 +21,7 @@
 #include "container/packed/packed_write.h"
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"
+#include "pack/masters.h"
 #include "pack/walk.h"
 #include "parts/part.h"
 #include "codec/narrow.h"
@@ -45,6 +46,7 @@ struct extra {
 	struct tsr_update_measure update;
 	uint64_t nonfinite;
 	bool bytes_differ;
+	bool astray; /* of a master: a value rounds to other narrow weights than those it shares */
 };
 
 /* Elements of the original, decoded if it is a compressed state of another tool. */
@@ -91,6 +93,8 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	e->measure = (struct tsr_measure){ 0 };
 	e->update = (struct tsr_update_measure){ 0 };
 	e->bytes_differ = false;
+	e->astray = r->tensor->narrow &&
+		    !tsr_masters_round(&r->tensor->coding, r->coder->plane[0], r->data, r->tile.n);
 	if (!original)
 		return TSR_OK;
 	TSR_TRY(read_original(w->v->original, original, r, e, err));
@@ -167,6 +171,9 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 		t->measure = tsr_measure_result(&sums->measure);
 		t->update = tsr_update_measure_result(&sums->update);
 	}
+	if (e->astray)
+		fault(w, r->tile.tensor,
+		      "has values that do not round to the model's, which it shares");
 	if (e->bytes_differ)
 		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
@@ -182,6 +189,7 @@ static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *r, st
 	tsr_outcome_measure(o, &e->measure);
 	tsr_outcome_update(o, &e->update);
 	tsr_outcome_bool(o, &e->bytes_differ);
+	tsr_outcome_bool(o, &e->astray);
 }
 
 /* Which tensors are a momentum and its variance, as the original has them. */
