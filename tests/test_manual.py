@@ -78,7 +78,7 @@ def library(tmp_path_factory):
     states = {name: t for name, t in tensors.items() if ".exp_avg" in name}
     safetensors.numpy.save_file(states, folder / "optimizer.safetensors")
     safetensors.numpy.save_file({name: t for name, t in tensors.items() if name not in states},
-                                folder / "model.safetensors")
+                                folder / "model.safetensors", metadata={"format": "pt", "step": "400"})
     for name in ("checkpoint", "in", "before", "after"):
         shutil.copy(CHECKPOINT, folder / f"{name}.safetensors")
     for name in ("checkpoint", "big"):

@@ -103,6 +103,7 @@ static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_e
 				       const struct tsr_run *run)
 {
 	struct tsr_comparison *c = NULL;
+	char text[TSR_BESIDES_TEXT];
 	enum tsr_status status = TSR_OK;
 	uint64_t n;
 
@@ -119,6 +120,9 @@ static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_e
 		status = tsr_directory_fault(d->result, e, d->err,
 					     "%" PRIu64 " of %zu tensors differ", n,
 					     tsr_comparison_ntensors(c));
+	else if (c->besides.ndiffering)
+		status = tsr_directory_fault(d->result, e, d->err, "%s",
+					     tsr_besides_first(&c->besides, text));
 	tsr_comparison_free(c);
 	return status;
 }

@@ -13,6 +13,7 @@
 #include "directory/diff_directory.h"
 #include "io/dir.h"
 #include "report/format.h"
+#include "report/value_differences.h"
 #include "text/json.h"
 
 struct args {
@@ -87,6 +88,14 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 	return worst;
 }
 
+static void print_besides(const struct args *a, const struct tsr_comparison *r)
+{
+	struct tsr_text lines = { 0 };
+
+	tsr_besides_put_text(&r->besides, a->common.verbose, &lines);
+	(void)cli_write_report(&lines, NULL);
+}
+
 static void print_report(const struct args *a, const struct tsr_comparison *r)
 {
 	const struct tsr_diff_tensor *worst = worst_of(r);
@@ -111,6 +120,7 @@ static void print_report(const struct args *a, const struct tsr_comparison *r)
 		       " tensors that the other kind of file has no place for, or has none of: "
 		       "not counted\n",
 		       r->nnoted);
+	print_besides(a, r);
 	printf("%zu tensors compared: %" PRIu64 " differ", r->ntensors - (size_t)r->nnoted,
 	       r->ndiffering);
 	if (a->tol.n)
@@ -153,6 +163,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 	tsr_json_put_u64(&json, "differing", r->ndiffering);
 	tsr_json_put_u64(&json, "exceeding", r->nexceeding);
 	tsr_json_put_u64(&json, "noted", r->nnoted);
+	tsr_besides_put_json(&r->besides, &json);
 	tsr_json_open(&json, "tensors", '[');
 	for (size_t i = 0; i < r->ntensors; i++)
 		tensor_json(&json, &r->tensors[i]);
@@ -203,7 +214,7 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 		cli_print_other_files(&a->common, others);
 	if (a->common.json.given)
 		status = report_json(cmd, a, r, others);
-	differ = r->nexceeding || (others && tsr_directory_nfaults(others));
+	differ = r->nexceeding || r->besides.ndiffering || (others && tsr_directory_nfaults(others));
 	tsr_comparison_free(r);
 	tsr_directory_close(others);
 	return status == CLI_OK && differ ? CLI_DIFFERS : status;
@@ -235,7 +246,8 @@ const struct cli_cmd cmd_diff = {
 	.details =
 		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
 		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
-		"differs by more. Metadata is not compared. Between different kinds of files a "
+		"differs by more. Values around the tensors and metadata are compared if both have "
+		"them, by their bits and without tolerance. Between different kinds of files a "
 		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
 		"a state, or if that side has weights only; --strict counts it. Of two directories "
 		"every file is compared: as one checkpoint each, and what is in none by its bytes, "
