@@ -795,4 +795,31 @@ def test_packed_directory_is_one_input_alone(tmp_path):
     run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", f"{out}/", check=0)
     other = FRAMEWORKS / "peft" / "checkpoint-20"
     line = one_line_error(run_tersor("convert", out, other, "-o", tmp_path / "out.safetensors"))
-    assert "is a packed directory; tersor unpack" in line
+    assert "is a packed directory; name a packed file in it (model.safetensors.tersor, optimizer.pt.tersor); " in line
+    assert "tersor unpack restores it, and tersor convert makes it one checkpoint" in line
+
+
+@pytest.mark.parametrize("command", [["audit"], ["diff", "FILE"], ["pack", "FILE", "-o", "OUT", "--delta"]],
+                         ids=lambda c: c[0])
+def test_packed_directory_where_a_file_is_expected_is_named(tmp_path, command):
+    source, packed = FRAMEWORKS / "trainer" / "checkpoint-30", tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    files = {"FILE": source / "model.safetensors", "OUT": tmp_path / "out"}
+    line = one_line_error(run_tersor(*[files.get(a, a) for a in command], packed, check=3))
+    assert line.startswith(f"tersor: {packed}: is a packed directory; name a packed file in it (model.safetensors.te")
+
+
+def test_warnings_about_a_packed_directory_name_it(tmp_path):
+    """Not the directory that it is unpacked into, which is gone by then."""
+    packed, long = tmp_path / "packed", tmp_path / ("d" * 120)
+    run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", packed, check=0)
+    long.mkdir()
+    for out in tmp_path / "x.safetensors", long / "x.safetensors":
+        done = run_tersor("convert", packed, "-o", out, "--json", tmp_path / "report.json", check=0)
+        lines = done.stderr.splitlines()
+        assert lines and all(line.startswith(f"tersor: warning: {packed}") for line in lines)
+        assert out.parent == long or any(f"{packed}/rng_state.pth: " in line for line in lines)
+        assert ".unpacked." not in done.stderr + (tmp_path / "report.json").read_text()
+    (packed / "model.safetensors.tersor").write_bytes(b"x")
+    line = one_line_error(run_tersor("convert", packed, "-o", tmp_path / "y.safetensors", check=3))
+    assert ".unpacked." not in line

@@ -170,7 +170,7 @@ def test_small_tensors_stay_raw(tmp_path, n, options, codec):
 
 
 def test_small_tensors_are_no_reason_to_fail_or_warn(tmp_path):
-    save_file({"lr": f32(3), "steps": np.full(20, 100001, np.float32)}, tmp_path / "s.safetensors")
+    save_file({"w": f32(32), "lr": f32(3), "steps": np.full(20, 100001, np.float32)}, tmp_path / "s.safetensors")
     done = run_tersor("pack", tmp_path / "s.safetensors", "-o", tmp_path / "p", "--strict", check=0)
     assert done.stderr == ""
 
@@ -218,8 +218,14 @@ def test_a_buffer_that_is_trained_is_a_weight(tmp_path):
 # ---- Nothing was packed ------------------------------------------------------------------------
 
 def nothing_line(tmp_path, source, *options):
-    done = run_tersor("pack", source, "-o", tmp_path / "n", "-f", *options, check=0)
-    return [s for s in done.stdout.splitlines() if "nothing was packed" in s]
+    """The line of the report, or of stderr if nothing at all was packed: then --strict exits with 1."""
+    args = "pack", source, "-o", tmp_path / "n", "-f", *options
+    done = run_tersor(*args, check=0)
+    lead = f"tersor: warning: {source}: "
+    lines = [s.removeprefix(lead) for s in done.stderr.splitlines() if s.startswith(lead + "nothing was packed: ")]
+    strict = run_tersor(*args, "--strict", check=1 if lines else 0)
+    assert [f"tersor: {source}: {s}" for s in lines] == [s for s in strict.stderr.splitlines() if "nothing was" in s]
+    return lines + [s for s in done.stdout.splitlines() if "nothing was packed" in s]
 
 
 def test_says_when_nothing_was_packed(tmp_path):
@@ -236,6 +242,19 @@ def test_says_when_nothing_was_packed(tmp_path):
     assert line.startswith("almost nothing was packed: 97% of the input's data is F16, which stays as it is")
     assert "weights are packed if they are F32" in line
     assert not nothing_line(tmp_path, STATES / "soap.pt")
+
+
+@pytest.mark.parametrize("states, eps, kind", [
+    ("mb", True, "other"), ("bm", True, "other"), ("mb", False, "momentum"), ("mv", True, "momentum"),
+    ("m", True, "momentum"), ("bmv", True, "momentum")])
+def test_what_an_optimizer_divides_by_is_no_momentum(tmp_path, states, eps, kind):
+    """KATE's m is the sum under a root, beside a b and without a v; its optimizer has an eps."""
+    source = checkpoint(tmp_path, {name: np.square(f32(16, 8)) for name in states}, **({"eps": 1e-8} if eps else {}))
+    report = pack(tmp_path, source)
+    assert report["by_name"]["w.m"]["kind"] == kind
+    assert report["by_name"]["w.m"]["codec"] == ("softsign8" if kind == "momentum" else "raw")
+    fields = [field for kept in report["kept_raw"] for field in kept.get("fields", [])]
+    assert ("m" in fields) == (kind == "other")
 
 
 # ---- Names -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import collections
 import enum
 import functools
 import io
+import json
 import pathlib
 import pickle
 import re
@@ -18,14 +19,16 @@ import numpy as np
 import pytest
 
 from conftest import DATA, one_line_error, run_tersor
-from helpers.torchfile import (Call, Dict, Global, Raw, contiguous, load, pickled, pt, pt_of,
+from helpers.torchfile import (Call, Dict, Global, Raw, Tensor, contiguous, load, pickled, pt, pt_of,
                                records_of, tensor, tmp_path, untyped)
 
 FRAMEWORKS = DATA / "frameworks"
+RANKS = DATA / "torch" / "ranks"
 W = np.arange(4, dtype=np.float32)
 FIXTURES = sorted([*FRAMEWORKS.glob("deepspeed/*/global_step20/*.pt"),
                    *FRAMEWORKS.glob("*/*/training_args.bin"),
                    FRAMEWORKS / "states" / "megatron-legacy.pt"])
+RANK_FILES = sorted(RANKS.glob("*.pt"))
 
 
 # --- How an object would be made ----------------------------------------------------------------
@@ -146,7 +149,7 @@ def both_ways(path, folder, *options):
 
 # --- Real checkpoints ---------------------------------------------------------------------------
 
-@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: str(path.relative_to(FRAMEWORKS)))
+@pytest.mark.parametrize("path", FIXTURES + RANK_FILES, ids=lambda path: str(path.relative_to(DATA)))
 def test_objects_of_frameworks_come_back_as_they_were(path, tmp_path):
     """Made in the same way, in the same places, and shared where they were shared."""
     want = read(path)
@@ -615,28 +618,159 @@ def dtensor(local, size, *placements, state=None, grad=False):
                    (state, {"_local_tensor": local, "_spec": spec}), grad)
 
 
-@pytest.mark.parametrize("placements", [["Shard"], ["Replicate"], ["Replicate", "Shard"]])
-def test_a_dtensor_that_is_whole_is_a_plain_tensor(placements, tmp_path):
+@pytest.mark.parametrize("size,placements", [
+    ((4,), ["Shard"]), ((4,), ["Replicate"]), ((8,), ["Shard"]), ((4, 1), ["Replicate"]),
+    ((4,), ["Partial"]), ((4,), ["Replicate", "Partial"])])
+def test_a_dtensor_stays_what_it_is(size, placements, tmp_path):
+    """Its local tensor is packed like any other, and what is around it comes back."""
     path = tmp_path / "in.pt"
+    local = np.arange(64, dtype=np.float32)
     path.write_bytes(pt({
-        "a": dtensor(tensor(W), (4,), *placements),
-        "p": dtensor(tensor(W + 1), (4,), *placements, state={"_is_param": True}, grad=True)}))
-    done = run_tersor("convert", path, "-o", tmp_path / "out.pt", "--strict", check=0)
-    assert "DTensors that are whole become plain tensors (2)" in done.stderr
-    found = load(tmp_path / "out.pt")
-    assert found["a"].content == W.tobytes() and not found["a"].parameter
-    assert found["p"].content == (W + 1).tobytes()
-    assert found["p"].parameter and found["p"].requires_grad
+        "a": dtensor(tensor(local), size, *placements),
+        "p": dtensor(tensor(local + 1), size, *placements, state={"_is_param": True}, grad=True)}))
+    for out in both_ways(path, tmp_path):
+        assert read(out) == read(path)
+    run_tersor("pack", path, "-o", tmp_path / "p.safetensors", "--strict", "-f", check=0)
+    done = run_tersor("verify", tmp_path / "p.safetensors", "--against", path, check=0)
+    assert not done.stderr
+
+
+def test_the_device_of_a_dtensor_is_that_of_its_local_tensor(tmp_path):
+    """tersor writes tensors of the CPU; a wrapper that says otherwise is not moved by to(device)."""
+    path = tmp_path / "in.pt"
+    value = dtensor(tensor(W), (8,), "Shard")
+    path.write_bytes(pt({"a": value}))
+    want = read(path)
+    index = next(i for i, v in enumerate(value.args[2]) if v == Call(Global("torch", "device"), ("cpu",)))
+    for device in ("cuda:1",), ("cuda", 1):
+        args = list(value.args[2])
+        args[index] = Call(Global("torch", "device"), device)
+        path.write_bytes(pt({"a": Call(value.callee, (*value.args[:2], tuple(args), value.args[3]))}))
+        for out in both_ways(path, tmp_path, "-f"):
+            assert read(out) == want
+
+
+@pytest.mark.parametrize("size,placements,fine", [
+    ((4,), ["Shard"], True), ((4,), ["Replicate", "Shard"], True), ((8,), ["Shard"], False),
+    ((4, 1), ["Replicate"], False), ((4,), ["Partial"], False), ((4,), ["MaskPartial"], False)])
+def test_a_dcp_directory_holds_whole_dtensors_only(size, placements, fine, tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({"a": dtensor(tensor(W), size, *placements)}))
+    done = run_tersor("convert", path, "--to", "dcp", "-o", tmp_path / "out", check=0 if fine else 3)
+    if not fine:
+        assert "one rank's part of a tensor (DTensor)" in one_line_error(done)
+    else:
+        listed = run_tersor("inspect", "-v", tmp_path / "out", check=0).stdout
+        assert re.search(r"^  a +\S+ +F32 +\[4\]", listed, re.M) and "1 tensors" in listed
 
 
 @pytest.mark.parametrize("size,placements,words", [
-    ((8,), ["Shard"], "(Shard(0))"), ((4, 1), ["Replicate"], "(Replicate)"),
-    ((4,), ["Partial"], "(Partial)"), ((4,), ["Replicate", "Partial"], "(Replicate, Partial)")])
-def test_a_part_of_a_dtensor_is_refused(size, placements, words, tmp_path):
+    ((8,), ["Shard"], "Shard(0) of [8]"), ((4, 2), ["Replicate", "Shard"], "Replicate, Shard(0) of [4, 2]"),
+    ((4,), ["Partial"], "Partial of [4]")])
+def test_inspect_says_what_a_part_is_of(size, placements, words, tmp_path):
     path = tmp_path / "in.pt"
-    path.write_bytes(pt({"a": dtensor(tensor(W), size, *placements)}))
-    line = one_line_error(run_tersor("inspect", path, check=3))
-    assert f"a part of a DTensor {words}" in line and "full_tensor()" in line
+    path.write_bytes(pt({"w": tensor(W), "a": dtensor(tensor(W + 1), size, *placements)}))
+    shown = run_tersor("inspect", path, check=0)
+    assert f"1 of them are one rank's parts: a is {words}" in shown.stdout and not shown.stderr
+    path.write_bytes(pt({"w": tensor(W), "a": dtensor(tensor(W + 1), (4,), "Shard")}))
+    assert "parts" not in run_tersor("inspect", path, check=0).stdout
+
+
+@pytest.mark.parametrize("local,spec", [
+    (None, "fine"), (1, "fine"), ([tensor(W)], "fine"), (tensor(W), None), (tensor(W), [1])],
+    ids=["none", "number", "list", "no spec", "odd spec"])
+def test_odd_dtensors(local, spec, tmp_path):
+    """Without a local tensor: refused by name.  What is around it is not looked into."""
+    value = dtensor(local, (4,), "Shard")
+    state = dict(value.args[3][1])
+    if spec != "fine":
+        state["_spec"] = spec
+    path = tmp_path / "in.pt"
+    path.write_bytes(pt({"a": Call(value.callee, (*value.args[:3], (None, state)))}))
+    if not isinstance(local, (list, int, type(None))):
+        assert "1 of them are one rank's parts: a is of [4]" in run_tersor("inspect", path, check=0).stdout
+        for out in both_ways(path, tmp_path):
+            assert read(out) == read(path)
+    else:
+        assert "subclass" in one_line_error(run_tersor("inspect", path, check=3))
+
+
+# --- The files of each rank ---------------------------------------------------------------------
+
+def locals_in(path):
+    """The local tensors of DTensors, and plain ones, as arrays by the keys that lead to them."""
+    def walk(value, at):
+        if isinstance(value, Call) and value.callee.name == "_rebuild_from_type_v2":
+            value = value.args[3][1]["_local_tensor"]
+        if isinstance(value, Tensor):
+            if value.storage.cls == "FloatStorage":
+                yield at, np.frombuffer(value.content, np.float32).reshape(value.shape)
+        elif isinstance(value, (dict, Dict)):
+            for key, item in value.items():
+                yield from walk(item, (*at, key))
+    return dict(walk(load(path), ()))
+
+
+@pytest.mark.parametrize("path", RANK_FILES, ids=lambda path: path.stem)
+def test_local_tensors_are_packed_like_others(path, tmp_path):
+    run_tersor("pack", path, "-o", tmp_path / "p.safetensors", "--strict", check=0)
+    run_tersor("verify", tmp_path / "p.safetensors", "--against", path, check=0)
+    run_tersor("unpack", tmp_path / "p.safetensors", "-o", tmp_path / "out.pt", "--strict", check=0)
+    want, found = locals_in(path), locals_in(tmp_path / "out.pt")
+    assert list(found) == list(want)
+    lossy = 0
+    for at, values in want.items():
+        assert found[at].shape == values.shape
+        error = np.linalg.norm(found[at] - values) / max(np.linalg.norm(values), 1e-30)
+        assert error < 0.01, at
+        lossy += error > 0
+    assert lossy >= len(want) // 4
+    # Everything else is as it was: with the same elements they would be equal.
+    assert skeleton(read(tmp_path / "out.pt")) == skeleton(read(path))
+
+
+def skeleton(value):
+    """What read() gives, without the elements of tensors."""
+    if isinstance(value, tuple) and value[:1] == ("tensor",):
+        return value[:3]
+    return [skeleton(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_a_rank_has_the_states_of_its_own_parts(tmp_path):
+    """Matched by position in one file and in two; shapes are those of the parts, and one is empty."""
+    parts = {"embed.weight": [32, 32], "three.weight": [1, 32], "three.bias": [1], "head.weight": [0, 35]}
+    for paths in [RANKS / "one.rank-1.pt"], [RANKS / "model_world_size_2_rank_1.pt",
+                                            RANKS / "optim_world_size_2_rank_1.pt"]:
+        run_tersor("inspect", *paths, "--json", tmp_path / "report.json", check=0)
+        found = json.loads((tmp_path / "report.json").read_text())
+        shapes = {t["name"]: (t["kind"], t["shape"]) for t in found["tensors"]}
+        assert found["parts"] == 12
+        for name, shape in parts.items():
+            assert shapes[name] == ("weight", shape)
+            assert shapes[f"{name}.exp_avg"] == ("momentum", shape)
+            assert shapes[f"{name}.exp_avg_sq"] == ("variance", shape)
+
+
+def test_a_directory_of_rank_files(tmp_path):
+    source = tmp_path / "step"
+    source.mkdir()
+    for path in RANK_FILES:
+        (source / path.name).write_bytes(path.read_bytes())
+    run_tersor("pack", source, "-o", tmp_path / "packed", "--strict", check=0)
+    run_tersor("verify", tmp_path / "packed", "--against", source, check=0)
+    run_tersor("unpack", tmp_path / "packed", "-o", tmp_path / "back", check=0)
+    assert (tmp_path / "packed" / "optim_world_size_2_rank_1.pt.tersor").exists()
+    for path in RANK_FILES:
+        assert list(locals_in(tmp_path / "back" / path.name)) == list(locals_in(path))
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["convert", "-o", "out.pt"], ["pack", "-o", "out.st"]])
+def test_the_files_of_several_ranks_are_no_checkpoint(command, tmp_path):
+    for rank in "01":
+        (tmp_path / f"model_world_size_2_rank_{rank}.pt").write_bytes(
+            (RANKS / "model_world_size_2_rank_1.pt").read_bytes())
+    done = run_tersor(*command, tmp_path, check=3, cwd=tmp_path)
+    assert "several ranks" in one_line_error(done) and "name those of one rank" in done.stderr
 
 
 def test_a_buffer_is_a_plain_tensor_with_attributes(tmp_path):

@@ -95,6 +95,8 @@ struct tsr_checkpoint {
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
+	size_t nparts; /* tensors that are one rank's parts of larger ones */
+	const struct tsr_value *part; /* the first of them in the trees */
 	size_t nnotes;
 	char **notes; /* what a user should know although it is not an error; safe to print */
 	uint64_t names_nbytes; /* that were charged by tsr_build_charge_name() */

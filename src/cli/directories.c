@@ -9,6 +9,7 @@
 
 #include "cli/directory_report.h"
 #include "cli/input.h"
+#include "cli/nothing_packed.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
@@ -30,6 +31,8 @@ bool cli_packs_directory(const struct cli_common *common)
 struct packing {
 	const struct cli_common *common;
 	const struct cli_packing_report *how;
+	bool coded;
+	struct tsr_kept_raw kept;
 	struct cli_directory_totals totals;
 };
 
@@ -51,6 +54,9 @@ static void on_packed(void *ctx, const struct tsr_directory_entry *e, const stru
 {
 	struct packing *work = ctx;
 
+	/* Whether tensors in the form of another tool would be packed says nothing. */
+	if (!tsr_packing_source(p)->coded)
+		tsr_kept_raw_add(&work->kept, p);
 	if (e->as == TSR_STORED_PACKED) {
 		work->how->warn(work->common, p);
 		work->how->summarize(p, &work->totals.summary);
@@ -60,8 +66,9 @@ static void on_packed(void *ctx, const struct tsr_directory_entry *e, const stru
 	cli_directory_keep_worst(&work->totals, e->path);
 }
 
+/* @coded: planes are entropy coded, which no plan knows the outcome of. */
 static void print_sizes(const struct tsr_directory *d, const struct cli_common *common,
-			const struct tsr_summary *s)
+			const struct tsr_summary *s, bool coded)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
@@ -69,7 +76,9 @@ static void print_sizes(const struct tsr_directory *d, const struct cli_common *
 	printf("%s: %zu packed, %zu copied; %s", cli_output_name(common, 30).text, sizes.npacked,
 	       sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
 	printf(" to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
-	       common->dry_run ? " planned" : "",
+	       !common->dry_run ? ""
+	       : coded		? " planned before coding"
+				: " planned",
 	       sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
 	if (per_parameter > 0)
 		printf("%.3f bytes per parameter\n", per_parameter);
@@ -86,7 +95,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	tsr_summary_add_flat_copies(&totals->summary);
 	if (cli_wants_text(common)) {
 		status = cli_directory_print(d, totals);
-		print_sizes(d, common, &totals->summary);
+		print_sizes(d, common, &totals->summary, work->coded);
 		if (totals->summary.total.worst && totals->summary.total.worst_nmse > 0) {
 			printf("largest error: NMSE %.2e in %s", totals->summary.total.worst_nmse,
 			       tsr_format_name(totals->worst_name, 45).text);
@@ -111,7 +120,9 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_pack_options *o, const struct cli_packing_report *how)
 {
-	struct packing work = { .common = common, .how = how };
+	struct packing work = { .common = common,
+				.how = how,
+				.coded = o->coded != TSR_CODED_NONE };
 	const struct tsr_directory_watch watch = { .size = sizeof(watch),
 						   .ctx = &work,
 						   .packed = on_packed };
@@ -135,6 +146,8 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	if (!d)
 		return cli_error(&err);
 	status = report_packing(cmd, &work, d);
+	if (packed == TSR_OK && status == CLI_OK && !cli_directory_sizes(d).npacked)
+		status = cli_nothing_packed(common, o->strict, &work.kept, d);
 	tsr_directory_close(d);
 	return packed == TSR_OK ? status : cli_error(&err);
 }

@@ -78,7 +78,7 @@ int cli_directory_print(const struct tsr_directory *d, struct cli_directory_tota
 	tsr_text_puts(&table, "\n");
 	if (totals->summary.nrows) {
 		tsr_summary_put_table(&totals->summary, &table);
-		tsr_summary_put_copies(&totals->summary, &table);
+		tsr_summary_put_remarks(&totals->summary, &table);
 		tsr_text_puts(&table, "\n");
 	}
 	return cli_write_report(&table, NULL);

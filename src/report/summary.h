@@ -26,6 +26,7 @@ struct tsr_summary {
 	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
 	unsigned nrows;
 	struct tsr_summary_row total;
+	struct tsr_summary_row quantized; /* of what belongs to quantized weights */
 	uint64_t ncopies; /* elements of weights that are copies of parameters (report/copies.h) */
 	/* Of several checkpoints: elements of models, and of lists of vectors where there is no model. */
 	uint64_t nmodel, nlisted;
@@ -48,8 +49,8 @@ void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
 /* Bytes stored per parameter: all bytes over the elements of weights that are no copies. */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
 
-/* A line about the copies, if there are any. */
-void tsr_summary_put_copies(const struct tsr_summary *s, struct tsr_text *out);
+/* Lines about copies and about what belongs to quantized weights, if there are any. */
+void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out);
 
 /* The table, at most 80 columns. */
 void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out);

@@ -61,6 +61,16 @@ static const char *const harmless[] = {
 	"pathlib._local WindowsPath",
 	"torch Size",
 	"torch device",
+	"torch.distributed._mesh_layout _FlatLayout",
+	"torch.distributed._mesh_layout _MeshLayout",
+	"torch.distributed.device_mesh DeviceMesh",
+	"torch.distributed.tensor._dtensor_spec DTensorSpec",
+	"torch.distributed.tensor._dtensor_spec ShardOrderEntry",
+	"torch.distributed.tensor._dtensor_spec TensorMeta",
+	"torch.distributed.tensor.placement_types Partial",
+	"torch.distributed.tensor.placement_types Replicate",
+	"torch.distributed.tensor.placement_types Shard",
+	"torch.distributed.tensor.placement_types _StridedShard",
 	"torch.serialization _get_layout",
 };
 
@@ -79,16 +89,15 @@ bool tsr_torch_is_harmless(const struct tsr_value *global)
 		if (is_listed(global, harmless[i]))
 			return true;
 	}
-	return tsr_torch_is_state_class(global) || (strcmp(global->global.module, "torch") == 0 &&
+	return tsr_torch_is_wrapper_class(global) || (strcmp(global->global.module, "torch") == 0 &&
 						    tsr_torch_is_dtype(global->global.name));
 }
 
 /* --- Refusals ------------------------------------------------------------------------------- */
 
-/* Tensors that are not plain: module, or a prefix of it that ends with a dot, name and kind. */
+/* Tensors that are not plain. */
 static const struct {
-	const char *module, *name; /* name NULL: any */
-	const char *kind;
+	const char *module, *name, *kind;
 } kinds[] = {
 	{ "torch._utils", "_rebuild_sparse_tensor", "a sparse tensor" },
 	{ "torch._utils", "_rebuild_sparse_csr_tensor", "a sparse (csr) tensor" },
@@ -99,23 +108,14 @@ static const struct {
 	{ "torch._utils", "_rebuild_device_tensor_from_cpu_tensor", "a tensor of another device" },
 	{ "torch._utils", "_rebuild_wrapper_subclass", "a wrapper subclass of tensor" },
 	{ "torch._tensor", "_rebuild_from_type_v2", "a tensor subclass, or one with attributes" },
-	{ "torch.distributed.tensor", NULL, "a DTensor" },
-	{ "torch.distributed.tensor.", NULL, "a DTensor" },
-	{ "torch.distributed._tensor.", NULL, "a DTensor" },
-	{ "torch.distributed._shard.", NULL, "a ShardedTensor" },
 };
 
 static const char *kind_of(const struct tsr_value *global)
 {
-	const char *module = global->global.module;
-
+	if (tsr_torch_is_wrapper_class(global))
+		return "a tensor subclass";
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-		const size_t len = strlen(kinds[i].module);
-		const bool prefix = kinds[i].module[len - 1] == '.';
-
-		if ((prefix ? strncmp(module, kinds[i].module, len)
-			    : strcmp(module, kinds[i].module)) == 0 &&
-		    (!kinds[i].name || strcmp(global->global.name, kinds[i].name) == 0))
+		if (tsr_value_is_global(global, kinds[i].module, kinds[i].name))
 			return kinds[i].kind;
 	}
 	return NULL;
@@ -159,7 +159,7 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 	name = global->global.name;
 	builtin = strcmp(module, "__builtin__") == 0;
 	kind = kind_of(global);
-	if (subclass && !kind_of(subclass))
+	if (subclass)
 		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
 				      "found a tensor subclass, %s.%s, expected a plain tensor; "
 				      "nothing was executed",

@@ -14,6 +14,7 @@ enum tsr_kept {
 	TSR_KEPT_INTEGERS, /* all elements are integers */
 	TSR_KEPT_CHOICE, /* no codec to choose from is within the bound */
 	TSR_KEPT_VALUES, /* values that the codec cannot hold */
+	TSR_KEPT_QUANTIZED, /* it belongs to a quantized weight */
 	TSR_KEPT_OTHER, /* neither weight nor state, or kept by a rule */
 	TSR_KEPT_COUNT
 };
@@ -30,7 +31,11 @@ struct tsr_kept_raw {
 	unsigned nfields;
 };
 
-struct tsr_kept_raw tsr_kept_raw_of(const struct tsr_packing *p);
+/* Add the tensors of a packing. */
+void tsr_kept_raw_add(struct tsr_kept_raw *k, const struct tsr_packing *p);
+
+/* Why nothing, or almost nothing, was packed: what most of the rest is, and which option packs it. */
+void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out);
 
 /* Lines about state, small tensors and integers, and one if almost nothing was packed. */
 void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out);
