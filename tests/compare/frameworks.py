@@ -9,7 +9,6 @@ Then it is packed and unpacked by default, and the framework goes on from the or
 the table has the largest difference of the losses.  A framework that is not installed is left out, by name.
 """
 import argparse
-import concurrent.futures
 import contextlib
 import importlib
 import importlib.metadata
@@ -864,24 +863,6 @@ def skorch_(d):
     return resume
 
 
-@recipe("speechbrain", "Checkpointer")
-def speechbrain_(d):
-    import torch
-    from speechbrain.utils.checkpoints import Checkpointer
-
-    def checkpointer(m, o, d):
-        return Checkpointer(str(d), recoverables={"model": m, "optimizer": o})
-
-    def build():
-        torch.manual_seed(0)
-        return torch.nn.GRU(16, 32, 2, batch_first=True)
-
-    def loss(m, step):
-        return (m(batch(step, 8, 160).reshape(8, 10, 16))[0] - 1).square().mean()
-    return trained(d, build, loss, None, lambda m, o, d: checkpointer(m, o, d).save_checkpoint(),
-                   lambda m, o, d: checkpointer(m, o, d).recover_if_possible())
-
-
 # --- Others -----------------------------------------------------------------------------------------------------
 
 @variants("stable-baselines3", [("PPO, the zip", False), ("PPO, its members", True)])
@@ -1101,18 +1082,6 @@ def of_ema():
     return m
 
 
-def of_speech():
-    import torch
-    import torchaudio
-    torch.manual_seed(0)
-    return torchaudio.models.Conformer(input_dim=16, num_heads=2, ffn_dim=32, num_layers=1, depthwise_conv_kernel_size=3)
-
-
-def speech_loss(m, step):
-    import torch
-    return (m(batch(step, 4, 160).reshape(4, 10, 16), torch.tensor([10, 9, 8, 10]))[0] - 1).square().mean()
-
-
 def of_rl():
     import torch
     from torchrl.modules import MLP
@@ -1142,7 +1111,6 @@ module_recipe("x-transformers", "decoder", of_x_transformer, lambda m, i: m(toke
 module_recipe("transformer-lens", "HookedTransformer", of_lens, lambda m, i: m(tokens(i), return_type="loss"))
 module_recipe("torch-geometric", "GCN", of_graph, graph_loss)
 module_recipe("gpytorch", "exact GP", of_gp, gp_loss)
-module_recipe("torchaudio", "Conformer", of_speech, speech_loss)
 module_recipe("torchrl", "MLP", of_rl, plain_loss)
 module_recipe("torchtune", "Llama 3", tune, tune_loss)
 
@@ -1252,31 +1220,56 @@ def one(name):
     return row
 
 
-def run(name, seconds, last):
-    """In a process that has the imports of this one."""
-    library = RECIPES[name][0]
-    if time.monotonic() > last:
-        return name, {"absent": "was not reached in time"}
+def version_of(name):
     try:
-        version = importlib.metadata.version(library)
+        return importlib.metadata.version(RECIPES[name][0])
     except importlib.metadata.PackageNotFoundError:
-        return name, {"absent": f"{library} is not installed"}
-    with tempfile.NamedTemporaryFile("r", errors="replace") as log, tempfile.NamedTemporaryFile("r") as result:
-        child = os.fork()
-        if child == 0:
-            in_child(name, log.name, result.name)
-        end = time.monotonic() + seconds
-        while os.waitpid(child, os.WNOHANG) == (0, 0):
-            if time.monotonic() > end:
-                os.killpg(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return name, {"absent": f"took more than {seconds} s"}
-            time.sleep(0.2)
-        row = result.read()
-        if row:
-            return name, {**json.loads(row), "version": version}
-        last = [x for x in log.read().splitlines() if x.strip() and "leaked" not in x][-1:] or ["died"]
-        return name, {"absent": last[0][:160]}
+        return None
+
+
+class Child:
+    """A recipe in a process that has the imports of this one."""
+
+    def __init__(self, name, seconds):
+        self.name, self.seconds, self.end = name, seconds, time.monotonic() + seconds
+        self.log, self.result = tempfile.NamedTemporaryFile("r", errors="replace"), tempfile.NamedTemporaryFile("r")
+        self.pid = os.fork()
+        if self.pid == 0:
+            in_child(name, self.log.name, self.result.name)
+
+    def row(self):
+        """None while it runs."""
+        if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() < self.end:
+                return None
+            os.killpg(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            return {"absent": f"took more than {self.seconds} s"}
+        said = self.result.read()
+        if said:
+            return {**json.loads(said), "version": version_of(self.name)}
+        lines = [x for x in self.log.read().splitlines() if x.strip() and "leaked" not in x]
+        return {"absent": (lines or ["died"])[-1][:160]}
+
+
+def run_all(names, jobs, seconds, last):
+    """(name, row) of each, as they end."""
+    todo, running = list(names), []
+    while todo or running:
+        while todo and len(running) < jobs:
+            name = todo.pop(0)
+            if version_of(name) is None:
+                yield name, {"absent": f"{RECIPES[name][0]} is not installed"}
+            elif time.monotonic() > last:
+                yield name, {"absent": "was not reached in time"}
+            else:
+                running.append(Child(name, seconds))
+        for child in list(running):
+            row = child.row()
+            if row:
+                running.remove(child)
+                yield child.name, row
+        time.sleep(0.1)
 
 
 def in_child(name, log, result):
@@ -1328,14 +1321,12 @@ def main():
     preload()
     names = [n for n in RECIPES if re.search(args.only, n)]
     rows = []
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(run, n, args.seconds, last) for n in names]):
-            name, row = done.result()
-            print(name, json.dumps(row)[:600], file=sys.stderr, flush=True)
-            rows.append((name, row))
-            rows.sort(key=lambda r: names.index(r[0]))
-            if args.o != "/dev/stdout":
-                pathlib.Path(args.o).write_text(table(rows) + "\n")
+    for name, row in run_all(names, args.jobs, args.seconds, last):
+        print(name, json.dumps(row)[:600], file=sys.stderr, flush=True)
+        rows.append((name, row))
+        rows.sort(key=lambda r: names.index(r[0]))
+        if args.o != "/dev/stdout":
+            pathlib.Path(args.o).write_text(table(rows) + "\n")
     if args.o == "/dev/stdout":
         print(table(rows))
     return 1 if any(r.get("wrong") for _, r in rows) else 0
