@@ -45,7 +45,7 @@ REFUSALS = [
     ("convert", "npz|pt|dcp", "F4|F6"),
     ("convert", "pt", "with an empty name"),
     ("convert", "npz", "in its name"),
-    ("", "", "C128|complex128|sparse|quantized tensor|nested tensor|meta|TorchScript|before 1\\.6|DTensor|subclass|whole module"),
+    ("", "", "C128|complex128|sparse|quantized tensor|nested tensor|meta|TorchScript|holds parts of tensors|before 1\\.6|DTensor|subclass|whole module"),
 ]
 
 
@@ -219,12 +219,16 @@ class Tersor:
         return done
 
 
+def command_line(args):
+    return " ".join(pathlib.Path(a).name if isinstance(a, pathlib.Path) else str(a) for a in args)
+
+
 class Refused(Exception):
     def __init__(self, command, args, done):
         self.command, self.status = command, done.returncode
         errors = [x for x in done.stderr.splitlines() if not x.startswith("tersor: warning")]
         self.message = errors[-1] if errors else f"status {done.returncode}"
-        super().__init__(f"{' '.join(map(str, args))}: {self.message}")
+        super().__init__(f"tersor {command_line(args)}: status {self.status}: {self.message}")
 
     def documented(self, to=""):
         return self.status == 3 and any(re.match(c or ".", self.command) and re.fullmatch(t or ".*", to) and

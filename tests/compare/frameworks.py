@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checkpoints of frameworks, freshly made: through the oracle, and trained on with what came back.
 
-    frameworks.py [--only REGEX] [-o TABLE.md] [--jobs N] [--seconds N]
+    frameworks.py [--only REGEX] [-o TABLE.md] [--jobs N] [--seconds N] [--minutes N]
                                         with a Python that has the frameworks; TERSOR names the program
 
 Every recipe trains something tiny, and saves it as the framework does.  tests/roundtrip.py takes the directory.
@@ -9,7 +9,6 @@ Then it is packed and unpacked by default, and the framework goes on from the or
 the table has the largest difference of the losses.  A framework that is not installed is left out, by name.
 """
 import argparse
-import concurrent.futures
 import contextlib
 import importlib
 import importlib.metadata
@@ -19,9 +18,11 @@ import math
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import types
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -862,24 +863,6 @@ def skorch_(d):
     return resume
 
 
-@recipe("speechbrain", "Checkpointer")
-def speechbrain_(d):
-    import torch
-    from speechbrain.utils.checkpoints import Checkpointer
-
-    def checkpointer(m, o, d):
-        return Checkpointer(str(d), recoverables={"model": m, "optimizer": o})
-
-    def build():
-        torch.manual_seed(0)
-        return torch.nn.GRU(16, 32, 2, batch_first=True)
-
-    def loss(m, step):
-        return (m(batch(step, 8, 160).reshape(8, 10, 16))[0] - 1).square().mean()
-    return trained(d, build, loss, None, lambda m, o, d: checkpointer(m, o, d).save_checkpoint(),
-                   lambda m, o, d: checkpointer(m, o, d).recover_if_possible())
-
-
 # --- Others -----------------------------------------------------------------------------------------------------
 
 @variants("stable-baselines3", [("PPO, the zip", False), ("PPO, its members", True)])
@@ -1099,18 +1082,6 @@ def of_ema():
     return m
 
 
-def of_speech():
-    import torch
-    import torchaudio
-    torch.manual_seed(0)
-    return torchaudio.models.Conformer(input_dim=16, num_heads=2, ffn_dim=32, num_layers=1, depthwise_conv_kernel_size=3)
-
-
-def speech_loss(m, step):
-    import torch
-    return (m(batch(step, 4, 160).reshape(4, 10, 16), torch.tensor([10, 9, 8, 10]))[0] - 1).square().mean()
-
-
 def of_rl():
     import torch
     from torchrl.modules import MLP
@@ -1140,7 +1111,6 @@ module_recipe("x-transformers", "decoder", of_x_transformer, lambda m, i: m(toke
 module_recipe("transformer-lens", "HookedTransformer", of_lens, lambda m, i: m(tokens(i), return_type="loss"))
 module_recipe("torch-geometric", "GCN", of_graph, graph_loss)
 module_recipe("gpytorch", "exact GP", of_gp, gp_loss)
-module_recipe("torchaudio", "Conformer", of_speech, speech_loss)
 module_recipe("torchrl", "MLP", of_rl, plain_loss)
 module_recipe("torchtune", "Llama 3", tune, tune_loss)
 
@@ -1250,25 +1220,80 @@ def one(name):
     return row
 
 
-def run(name, seconds):
-    library = RECIPES[name][0]
+def version_of(name):
     try:
-        version = importlib.metadata.version(library)
+        return importlib.metadata.version(RECIPES[name][0])
     except importlib.metadata.PackageNotFoundError:
-        return name, {"absent": f"{library} is not installed"}
-    process = subprocess.Popen([sys.executable, str(HERE), "--one", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)
+        return None
+
+
+class Child:
+    """A recipe in a process that has the imports of this one."""
+
+    def __init__(self, name, seconds):
+        self.name, self.seconds, self.end = name, seconds, time.monotonic() + seconds
+        self.log, self.result = tempfile.NamedTemporaryFile("r", errors="replace"), tempfile.NamedTemporaryFile("r")
+        self.pid = os.fork()
+        if self.pid == 0:
+            in_child(name, self.log.name, self.result.name)
+
+    def row(self):
+        """None while it runs."""
+        if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() < self.end:
+                return None
+            os.killpg(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            return {"absent": f"took more than {self.seconds} s"}
+        said = self.result.read()
+        if said:
+            return {**json.loads(said), "version": version_of(self.name)}
+        lines = [x for x in self.log.read().splitlines() if x.strip() and "leaked" not in x]
+        return {"absent": (lines or ["died"])[-1][:160]}
+
+
+def run_all(names, jobs, seconds, last):
+    """(name, row) of each, as they end."""
+    todo, running = list(names), []
+    while todo or running:
+        while todo and len(running) < jobs:
+            name = todo.pop(0)
+            if version_of(name) is None:
+                yield name, {"absent": f"{RECIPES[name][0]} is not installed"}
+            elif time.monotonic() > last:
+                yield name, {"absent": "was not reached in time"}
+            else:
+                running.append(Child(name, seconds))
+        for child in list(running):
+            row = child.row()
+            if row:
+                running.remove(child)
+                yield child.name, row
+        time.sleep(0.1)
+
+
+def in_child(name, log, result):
     try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.communicate()
-        return name, {"absent": f"took more than {seconds} s"}
-    found = re.search(r"^ROW (.*)$", out, re.M)
-    if found:
-        return name, {**json.loads(found[1]), "version": version}
-    last = [x for x in err.splitlines() if x.strip()][-1:] or ["died"]
-    return name, {"absent": last[0][:160]}
+        os.setpgid(0, 0)
+        fd = os.open(log, os.O_WRONLY)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        row = one(name)
+        pathlib.Path(result).write_text(json.dumps(row))
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+
+
+def preload():
+    """What most recipes import: once, for all of them."""
+    for module in ("torch", "torch.distributed.checkpoint", "roundtrip", "transformers", "transformers.trainer", "accelerate", "peft",
+                   "transformers.models.llama.modeling_llama"):
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
 
 
 def table(rows):
@@ -1289,20 +1314,21 @@ def main():
     p.add_argument("--only", default="")
     p.add_argument("-o", default="/dev/stdout")
     p.add_argument("--jobs", type=int, default=2)
-    p.add_argument("--seconds", type=int, default=600)
-    p.add_argument("--one")
+    p.add_argument("--seconds", type=int, default=600, help="for one recipe")
+    p.add_argument("--minutes", type=float, default=1e6, help="for all of them; the rest is named")
     args = p.parse_args()
-    if args.one:
-        row = one(args.one)
-        print("\nROW", json.dumps(row), flush=True)
-        os._exit(0)
+    last = time.monotonic() + 60 * args.minutes
+    preload()
     names = [n for n in RECIPES if re.search(args.only, n)]
     rows = []
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for name, row in pool.map(lambda n: run(n, args.seconds), names):
-            print(name, json.dumps(row)[:600], file=sys.stderr, flush=True)
-            rows.append((name, row))
-    pathlib.Path(args.o).write_text(table(rows) + "\n") if args.o != "/dev/stdout" else print(table(rows))
+    for name, row in run_all(names, args.jobs, args.seconds, last):
+        print(name, json.dumps(row)[:600], file=sys.stderr, flush=True)
+        rows.append((name, row))
+        rows.sort(key=lambda r: names.index(r[0]))
+        if args.o != "/dev/stdout":
+            pathlib.Path(args.o).write_text(table(rows) + "\n")
+    if args.o == "/dev/stdout":
+        print(table(rows))
     return 1 if any(r.get("wrong") for _, r in rows) else 0
 
 
