@@ -227,3 +227,14 @@ def test_dropped_and_refused_objects(tmp_path):
     assert "sparse" not in metadata_of(tmp_path / "out")["state_dict_metadata"]
     done = run_tersor("convert", UNREAD, "--to", "dcp", "-o", tmp_path / "no", "--opaque", "refuse")
     assert done.returncode == 3 and not (tmp_path / "no").exists()
+
+
+def test_states_in_another_arrangement_are_carried(tmp_path):
+    """megatron-core before 0.14 saves states of its distributed optimizer as [1, 1, n]."""
+    values = torchfile.np.arange(768, dtype="f4")
+    entries = {"w": values.reshape(32, 24), "optimizer.state.exp_avg.w": values.reshape(1, 1, 768)}
+    dcp(tmp_path / "in", {k: whole(tensor(v)) for k, v in entries.items()},
+        edit=lambda state: state.update(planner_data=None))
+    done = run_tersor("pack", tmp_path / "in", "-o", tmp_path / "p.safetensors", "--json", check=0)
+    codecs = {t["name"]: t["codec"] for t in json.loads(done.stdout)["tensors"]}
+    assert codecs["w"] and codecs["optimizer.state.exp_avg.w"] == "raw"
