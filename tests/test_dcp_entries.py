@@ -12,8 +12,8 @@ import pytest
 
 import torchfile
 from conftest import DATA, one_line_error, run_tersor
-from test_dcp_write import metadata_of, stored_in
-from torchfile import Call, Global, dcp, new, pt, tensor, whole
+from test_dcp_write import metadata_of
+from torchfile import dcp, new, pt, tensor, whole
 
 tmp_path = torchfile.tmp_path
 
@@ -187,8 +187,9 @@ def test_groups_without_parameters_are_read(tmp_path):
 @pytest.mark.parametrize("old", [{"decoder.w": {"nd_reformulated_orig_global_shape": (3, 4)}}, {"decoder.w": {}}])
 def test_mcore_data_comes_back(old, tmp_path):
     """What megatron-core before 0.14 adds to .metadata, without which it does not load flattened tensors."""
+    plan = new("megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan", {"mcore_data": old})
     dcp(tmp_path / "in", {"decoder.w": whole(tensor(torchfile.np.ones((3, 4), "f4")))},
-        edit=lambda state: state.update(planner_data=None, mcore_data=old))
+        edit=lambda state: state.update(planner_data=None, mcore_data=old, all_local_plans=[plan]))
     run_tersor("pack", tmp_path / "in", "-o", tmp_path / "p.safetensors", check=0)
     run_tersor("unpack", tmp_path / "p.safetensors", "--to", "dcp", "-o", tmp_path / "out", check=0)
     assert metadata_of(tmp_path / "out")["mcore_data"] == old
@@ -226,3 +227,14 @@ def test_dropped_and_refused_objects(tmp_path):
     assert "sparse" not in metadata_of(tmp_path / "out")["state_dict_metadata"]
     done = run_tersor("convert", UNREAD, "--to", "dcp", "-o", tmp_path / "no", "--opaque", "refuse")
     assert done.returncode == 3 and not (tmp_path / "no").exists()
+
+
+def test_states_in_another_arrangement_are_carried(tmp_path):
+    """megatron-core before 0.14 saves states of its distributed optimizer as [1, 1, n]."""
+    values = torchfile.np.arange(768, dtype="f4")
+    entries = {"w": values.reshape(32, 24), "optimizer.state.exp_avg.w": values.reshape(1, 1, 768)}
+    dcp(tmp_path / "in", {k: whole(tensor(v)) for k, v in entries.items()},
+        edit=lambda state: state.update(planner_data=None))
+    done = run_tersor("pack", tmp_path / "in", "-o", tmp_path / "p.safetensors", "--json", check=0)
+    codecs = {t["name"]: t["codec"] for t in json.loads(done.stdout)["tensors"]}
+    assert codecs["w"] and codecs["optimizer.state.exp_avg.w"] == "raw"

@@ -347,8 +347,9 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 	    fits(k->t, k->weight->t))
 		return TSR_OK;
 	w = k->weight->t;
-	/* A mean, a factor or a projection of a momentum or variance is what its optimizer alone knows. */
-	if (tsr_shape_is_reduced(k->t->rank, k->t->shape, w->rank, w->shape)) {
+	/* A mean, a factor, a projection or another arrangement is what its optimizer alone knows. */
+	if (k->t->numel == w->numel ||
+	    tsr_shape_is_reduced(k->t->rank, k->t->shape, w->rank, w->shape)) {
 		k->role = TSR_ROLE_STATE;
 		return TSR_OK;
 	}

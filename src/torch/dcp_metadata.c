@@ -424,6 +424,7 @@ static bool is_known_global(const struct tsr_value *v)
 {
 	return v->type == TSR_VALUE_GLOBAL &&
 	       (strncmp(v->global.module, "torch.distributed.", 18) == 0 ||
+		strncmp(v->global.module, "megatron.core.dist_checkpointing.", 33) == 0 ||
 		tsr_torch_is_harmless(v));
 }
 
